@@ -1,0 +1,32 @@
+/* Row kernels: from FUSED and FUSED_GRAD nodes of a local graph to host objects.
+ *
+ *   node --build/differentiate--> row program --simplify--> row program --LLVM--> object file
+ *                                        \--interpreter (f64), the oracle
+ *
+ * The row-program IR itself is in codegen/rowprog/rowprog.h. Calling convention: zpk_row_kernel in <zplan/zpk.h>. */
+#ifndef ZPLAN_ROWKERNEL_H
+#define ZPLAN_ROWKERNEL_H
+
+#include <zplan/buf.h>
+#include <zplan/model.h>
+
+typedef struct zp_kernel_set zp_kernel_set;
+
+/* elem_bytes: 4 (f32) or 8 (f64), for operands and arithmetic alike. */
+zp_kernel_set *zp_kernels_new(zp_arena *arena, int elem_bytes);
+/* The kernel of a FUSED or FUSED_GRAD node; the same kernel for nodes that compute the same thing on the same columns.
+ * Returns its symbol, a C identifier made from `hint` ("h_ln_1" -> "row_h_ln_1"), unique in the set. */
+const char *zp_kernels_add(zp_kernel_set *set, const zp_graph *graph, const zp_node *node, const char *hint);
+int zp_kernels_count(const zp_kernel_set *set);
+const char *zp_kernels_symbol(const zp_kernel_set *set, int index);
+/* One comment line that says what kernel `index` computes, for the generated C: "y = layer_norm(x + b)". Arena. */
+const char *zp_kernels_describe(const zp_kernel_set *set, int index);
+/* Compiles all kernels for a CPU: cpu == NULL means this host. features: LLVM feature string or NULL for the host's.
+ * Writes an ELF object to object_path and, when ir_path is not NULL, readable LLVM IR. Deterministic.
+ * false with *error (arena) when LLVM refuses. */
+bool zp_kernels_compile(zp_kernel_set *set, const char *cpu, const char *features, const char *object_path,
+                        const char *ir_path, const char **error);
+/* Readable dump of the row programs. Arena. */
+const char *zp_kernels_text(const zp_kernel_set *set);
+
+#endif

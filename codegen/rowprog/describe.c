@@ -1,0 +1,106 @@
+/* One line that says what a kernel computes, in the notation of the language: "y = layer_norm(x + b, w, c)". */
+#include <zplan/buf.h>
+#include "rowprog.h"
+
+typedef struct writer {
+  zp_arena *arena;
+  const zp_fused *fused;
+  const char **name; /* per group value: what to call it, NULL to write its expression out */
+} writer;
+
+static const char *expression(const writer *w, int value);
+
+/* Operands of infix operators that are infix expressions themselves get parentheses. */
+static const char *operand(const writer *w, int value) {
+  const char *text = expression(w, value);
+  if (w->name[value]) return text;
+  switch (w->fused->ops.data[value - w->fused->n_in].op) {
+  case ZP_OP_ADD:
+  case ZP_OP_SUB:
+  case ZP_OP_MUL:
+  case ZP_OP_DIV:
+  case ZP_OP_ADD_CONST:
+  case ZP_OP_MUL_CONST: return zp_format(w->arena, "(%s)", text);
+  default: return text;
+  }
+}
+
+static const char *call(const writer *w, const zp_fused_op *op) {
+  zp_buf buf = zp_buf_new(w->arena);
+  zp_buf_printf(&buf, "%s(", zp_op_name(op->op));
+  for (int k = 0; k < op->n_arg; k++) zp_buf_printf(&buf, "%s%s", k ? ", " : "", expression(w, op->arg[k]));
+  if (op->op == ZP_OP_DROPOUT) zp_buf_printf(&buf, ", %g", op->attr.rate);
+  zp_buf_puts(&buf, ")");
+  return buf.data;
+}
+
+static const char *expression(const writer *w, int value) {
+  if (w->name[value]) return w->name[value];
+  const zp_fused_op *op = &w->fused->ops.data[value - w->fused->n_in];
+  switch (op->op) {
+  case ZP_OP_ADD:
+  case ZP_OP_SUB:
+  case ZP_OP_MUL:
+  case ZP_OP_DIV:
+    return zp_format(w->arena, "%s %s %s", operand(w, op->arg[0]), zp_op_name(op->op), operand(w, op->arg[1]));
+  case ZP_OP_ADD_CONST: return zp_format(w->arena, "%s + %g", operand(w, op->arg[0]), op->attr.value);
+  case ZP_OP_MUL_CONST: return zp_format(w->arena, "%s * %g", operand(w, op->arg[0]), op->attr.value);
+  default: return call(w, op);
+  }
+}
+
+/* x, x1, x2 for rows; b, b1 for columns; p, p1 for positions. */
+static void name_inputs(writer *w) {
+  static const char letter[] = {'x', 'b', 'p'};
+  int count[3] = {0};
+  for (int i = 0; i < w->fused->n_in; i++) {
+    int kind = (int)w->fused->operand[i];
+    int number = count[kind]++;
+    w->name[i] = number ? zp_format(w->arena, "%c%d", letter[kind], number) : zp_format(w->arena, "%c", letter[kind]);
+  }
+}
+
+static bool is_used_twice(const zp_fused *fused, int value) {
+  int uses = 0;
+  for (int i = 0; i < fused->ops.len; i++)
+    for (int k = 0; k < fused->ops.data[i].n_arg; k++) uses += fused->ops.data[i].arg[k] == value;
+  return uses > 1;
+}
+
+static bool is_output(const zp_fused *fused, int value) {
+  for (int i = 0; i < fused->out_value.len; i++)
+    if (fused->out_value.data[i] == value) return true;
+  return false;
+}
+
+/* Outputs and values that are used more than once get an equation of their own: y, y1 and t, t1. */
+static void put_equations(writer *w, zp_buf *buf) {
+  int outputs = 0, shared = 0;
+  for (int i = 0; i < w->fused->ops.len; i++) {
+    int value = w->fused->n_in + i;
+    bool output = is_output(w->fused, value);
+    if (!output && !is_used_twice(w->fused, value)) continue;
+    int number = output ? outputs++ : shared++;
+    char letter = output ? 'y' : 't';
+    const char *name = number ? zp_format(w->arena, "%c%d", letter, number) : zp_format(w->arena, "%c", letter);
+    zp_buf_printf(buf, "%s%s = %s", outputs + shared > 1 ? "; " : "", name, expression(w, value));
+    w->name[value] = name;
+  }
+}
+
+static void put_gradients(const writer *w, zp_buf *buf, const zp_node *node) {
+  zp_buf_puts(buf, "gradient of ");
+  for (int k = 0; k < node->grad_out.len; k++)
+    zp_buf_printf(buf, "%s%s", k ? ", " : "", w->name[node->grad_out.data[k].value]);
+  zp_buf_puts(buf, " in ");
+}
+
+const char *zp_row_describe(zp_arena *arena, const zp_node *node) {
+  writer w = {.arena = arena, .fused = node->fused};
+  w.name = ZP_NEW_ARRAY(arena, const char *, node->fused->n_in + node->fused->ops.len);
+  zp_buf buf = zp_buf_new(arena);
+  name_inputs(&w);
+  if (node->op == ZP_OP_FUSED_GRAD) put_gradients(&w, &buf, node);
+  put_equations(&w, &buf);
+  return buf.data;
+}

@@ -1,0 +1,126 @@
+/* Writes a generated tree and compiles it with the system compiler. */
+#include "emit.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static bool make_dirs(zp_arena *arena, const char *dir, const char **error) {
+  char *path = zp_strdup(arena, dir);
+  for (char *p = path + 1;; p++) {
+    if (*p && *p != '/') continue;
+    char end = *p;
+    *p = '\0';
+    if (mkdir(path, 0777) != 0 && errno != EEXIST) {
+      *error = zp_format(arena, "cannot create the folder %s: %s", path, strerror(errno));
+      return false;
+    }
+    if (!end) return true;
+    *p = end;
+  }
+}
+
+/* Leaves the file alone when it already says this, so that nothing is rebuilt for nothing. *changed is set, never cleared. */
+static bool write_if_changed(zp_arena *arena, const char *path, const char *text, bool *changed, const char **error) {
+  size_t len = strlen(text), old_len = 0;
+  const char *ignored = NULL;
+  char *old = access(path, R_OK) == 0 ? zp_read_file(arena, path, &old_len, &ignored) : NULL;
+  if (old && old_len == len && memcmp(old, text, len) == 0) return true;
+  *changed = true;
+  return zp_write_file(arena, path, text, len, error);
+}
+
+/* Runs a command; its output goes to stderr of zplan. */
+static bool run(zp_arena *arena, zp_strings *argv, const char **error) {
+  zp_push(arena, argv, NULL);
+  fflush(NULL);
+  pid_t pid = fork();
+  if (pid == 0) {
+    dup2(STDERR_FILENO, STDOUT_FILENO);
+    execvp(argv->data[0], (char *const *)(void *)argv->data);
+    _exit(127);
+  }
+  int status = 0;
+  if (pid < 0 || waitpid(pid, &status, 0) < 0) {
+    *error = zp_format(arena, "could not start %s: %s", argv->data[0], strerror(errno));
+    return false;
+  }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+    *error = zp_format(arena, "the compiler `%s` was not found", argv->data[0]);
+  else
+    *error = zp_format(arena, "the compiler `%s` failed on the generated trainer", argv->data[0]);
+  return false;
+}
+
+static bool on_path(const char *tool) {
+  const char *path = getenv("PATH");
+  char file[4096];
+  while (path && *path) {
+    size_t n = strcspn(path, ":");
+    snprintf(file, sizeof file, "%.*s/%s", (int)n, path, tool);
+    if (access(file, X_OK) == 0) return true;
+    path += n + (path[n] == ':');
+  }
+  return false;
+}
+
+static const char *compiler(const zp_toolchain *tools, bool mpi) {
+  if (tools->cc) return tools->cc;
+  if (mpi) return on_path("mpicc.openmpi") ? "mpicc.openmpi" : "mpicc";
+  return getenv("CC") ? getenv("CC") : "cc";
+}
+
+static bool compile(zp_arena *arena, const zp_toolchain *tools, const char *dir, bool mpi, const char **error) {
+  zp_strings argv = {0};
+  const char *fixed[] = {compiler(tools, mpi), "-std=c11", "-O2", "-Wall", "-Wextra", "-Wconversion"};
+  for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) zp_push(arena, &argv, fixed[i]);
+  if (tools->sanitize) zp_push(arena, &argv, "-fsanitize=address,undefined");
+  for (int i = 0; i < 2; i++) zp_push(arena, &argv, zp_format(arena, "-I%s", tools->include_dirs[i]));
+  zp_push(arena, &argv, zp_format(arena, "%s/trainer.c", dir));
+  zp_push(arena, &argv, zp_format(arena, "%s/kernels.o", dir));
+  zp_push(arena, &argv, "-o");
+  zp_push(arena, &argv, zp_format(arena, "%s/trainer.new", dir));
+  for (int i = 0; i < 2; i++) zp_push(arena, &argv, zp_format(arena, "-L%s", tools->library_dirs[i]));
+  const char *libs[] = {"-lzplanrt", mpi ? "-lzplanrt_mpi" : "-lzplanrt_self", "-lzplan_kernels", "-lopenblas", "-lpthread", "-lm"};
+  for (size_t i = 0; i < sizeof libs / sizeof *libs; i++) zp_push(arena, &argv, libs[i]);
+  if (!run(arena, &argv, error)) return false;
+  const char *from = zp_format(arena, "%s/trainer.new", dir), *to = zp_format(arena, "%s/trainer", dir);
+  if (rename(from, to) == 0) return true;
+  *error = zp_format(arena, "cannot publish %s: %s", to, strerror(errno));
+  return false;
+}
+
+static bool newer(const char *a, const char *b) {
+  struct stat x, y;
+  if (stat(a, &x) != 0 || stat(b, &y) != 0) return false;
+  return x.st_mtim.tv_sec != y.st_mtim.tv_sec ? x.st_mtim.tv_sec > y.st_mtim.tv_sec : x.st_mtim.tv_nsec >= y.st_mtim.tv_nsec;
+}
+
+const char *zp_trainer_build(zp_arena *arena, const zp_plan *plan, const zp_diags *diags, const zp_toolchain *tools,
+                             const char *dir, const char **error) {
+  *error = NULL;
+  const zp_choice *c = &plan->best.choice;
+  bool mpi = c->tensor * c->pipeline * c->data > 1, changed = false;
+  zp_trainer_text text = zp_trainer_print(arena, plan, diags);
+  zp_json *json = zp_plan_to_json(arena, plan);
+  const char *plan_text = zp_json_text(arena, json, true);
+  zp_json_free(json);
+  const char *binary = zp_format(arena, "%s/trainer", dir), *object = zp_format(arena, "%s/kernels.o", dir);
+  if (!make_dirs(arena, dir, error)) return NULL;
+  if (!write_if_changed(arena, zp_format(arena, "%s/trainer.c", dir), text.trainer_c, &changed, error) ||
+      !write_if_changed(arena, zp_format(arena, "%s/rows.txt", dir), zp_kernels_text(text.kernels), &changed, error))
+    return NULL;
+  bool ignored = false;
+  if (!write_if_changed(arena, zp_format(arena, "%s/Makefile", dir), text.makefile, &ignored, error) ||
+      !write_if_changed(arena, zp_format(arena, "%s/plan.json", dir), plan_text, &ignored, error))
+    return NULL;
+  const char *runtime = zp_format(arena, "%s/libzplanrt.a", tools->library_dirs[0]);
+  if (!changed && access(object, R_OK) == 0 && newer(binary, runtime)) return binary;
+  if (!zp_kernels_compile(text.kernels, NULL, NULL, object, zp_format(arena, "%s/kernels.ll", dir), error)) return NULL;
+  return compile(arena, tools, dir, mpi, error) ? binary : NULL;
+}

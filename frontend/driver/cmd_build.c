@@ -1,0 +1,24 @@
+/* zplan build: the generated tree and its binary; prints the binary's path. */
+#include "driver.h"
+
+#include <stdio.h>
+
+int zp_cmd_build(zp_run_state *run) {
+  zp_plan *plan = zp_obtain_plan(run, 1);
+  if (!plan) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
+  if (!plan->feasible) {
+    fputs(zp_report_infeasible(run->arena, plan), stderr);
+    return ZP_EXIT_INFEASIBLE;
+  }
+  if (!zp_can_generate(run, plan->spec)) return ZP_EXIT_ERROR;
+  zp_toolchain tools = zp_find_toolchain(run->arena);
+  const char *error = NULL, *binary = zp_trainer_build(run->arena, plan, run->diags, &tools, zp_tree_dir(run), &error);
+  if (!binary) {
+    zp_diag *d = zp_report(run->diags, ZP_Z0703, ZP_NO_SPAN, "cannot build the trainer: %s", error);
+    zp_diag_help(d, "`zplan doctor` shows which tools were found");
+    zp_flush_diags(run);
+    return ZP_EXIT_ERROR;
+  }
+  printf("%s\n", binary);
+  return ZP_EXIT_OK;
+}

@@ -1,0 +1,73 @@
+/* zplan check: what the file says, without a plan. Lints are warnings. */
+#include "driver.h"
+
+#include <stdio.h>
+
+static int64_t layers_of(const zp_model *model) {
+  int64_t layers = 0;
+  for (int s = 0; s < model->segments.len; s++)
+    if (model->segments.data[s].is_repeat) layers += model->segments.data[s].count;
+  return layers;
+}
+
+static void lint(zp_run_state *run, const zp_spec *spec) {
+  if (spec->model->vocabulary > 1024 && spec->model->vocabulary % 128 != 0) {
+    zp_diag *d = zp_report(run->diags, ZP_Z0903, spec->model->span, "vocabulary %lld is not a multiple of 128; the output matmul runs below peak",
+                           (long long)spec->model->vocabulary);
+    zp_diag_help(d, "pad it to %lld if the token ids allow it", (long long)((spec->model->vocabulary + 127) / 128 * 128));
+  }
+}
+
+static void print_json(zp_run_state *run, const zp_spec *spec) {
+  const zp_model *model = spec->model;
+  zp_json *o = zp_json_object();
+  zp_json_set_string(o, "model", model->name);
+  zp_json_set_int(o, "parameters", zp_model_parameters(model));
+  zp_json_set_int(o, "sequence", model->sequence);
+  zp_json_set_int(o, "vocabulary", model->vocabulary);
+  zp_json_set_real(o, "flop_per_sequence", zp_model_flop_per_sequence(model));
+  zp_json *segments = zp_json_set(o, "segments", zp_json_array());
+  for (int s = 0; s < model->segments.len; s++) {
+    zp_json *j = zp_json_append(segments, zp_json_object());
+    zp_json_set_string(j, "name", model->segments.data[s].name);
+    zp_json_set_int(j, "count", model->segments.data[s].count);
+    zp_json_set_int(j, "ops", model->segments.data[s].graph->nodes.len);
+  }
+  zp_json *params = zp_json_set(o, "parameter_list", zp_json_array());
+  for (int p = 0; p < model->params.len; p++) {
+    zp_json *j = zp_json_append(params, zp_json_object());
+    zp_json_set_string(j, "name", model->params.data[p].name);
+    zp_json *shape = zp_json_set(j, "shape", zp_json_array());
+    for (int i = 0; i < model->params.data[p].shape.rank; i++) zp_json_append_int(shape, model->params.data[p].shape.dim[i]);
+  }
+  printf("%s\n", zp_json_text(run->arena, o, true));
+  zp_json_free(o);
+}
+
+/* 124439808 -> "124,439,808". */
+static const char *grouped(zp_arena *arena, int64_t value) {
+  char *digits = zp_format(arena, "%lld", (long long)value);
+  zp_buf out = zp_buf_new(arena);
+  for (size_t i = 0, n = strlen(digits); i < n; i++) {
+    if (i && (n - i) % 3 == 0) zp_buf_puts(&out, ",");
+    zp_buf_put(&out, digits + i, 1);
+  }
+  return out.data;
+}
+
+int zp_cmd_check(zp_run_state *run) {
+  zp_json *json;
+  run->options.load.model_only = true;
+  zp_spec *spec = zp_load_input(run, &json);
+  if (json) zp_json_free(json);
+  if (!spec) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
+  lint(run, spec);
+  zp_flush_diags(run);
+  const zp_model *m = spec->model;
+  if (run->options.json) print_json(run, spec);
+  else
+    printf("%s: %s parameters (%s), %lld layers, sequence %lld, vocabulary %lld, %s FLOP a sequence\n", m->name, grouped(run->arena, zp_model_parameters(m)),
+           zp_show_count(run->arena, (double)zp_model_parameters(m)), (long long)layers_of(m), (long long)m->sequence, (long long)m->vocabulary,
+           zp_show_count(run->arena, zp_model_flop_per_sequence(m)));
+  return ZP_EXIT_OK;
+}

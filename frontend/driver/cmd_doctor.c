@@ -1,0 +1,48 @@
+/* zplan doctor: what was found on this machine, so that a failed build can be understood. */
+#include "driver.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const char *find_tool(zp_arena *arena, const char *tool) {
+  const char *path = getenv("PATH");
+  while (path && *path) {
+    size_t n = strcspn(path, ":");
+    const char *file = zp_format(arena, "%.*s/%s", (int)n, path, tool);
+    if (access(file, X_OK) == 0) return file;
+    path += n + (path[n] == ':');
+  }
+  return NULL;
+}
+
+static void row(const char *what, const char *found, const char *needed_for) {
+  printf("  %-14s %-45s %s\n", what, found ? found : "not found", found ? "" : needed_for);
+}
+
+static const char *library(zp_arena *arena, const char *name) {
+  void *handle = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+  if (!handle) return NULL;
+  dlclose(handle);
+  return zp_strdup(arena, name);
+}
+
+int zp_cmd_doctor(zp_run_state *run) {
+  if (run->options.files.len) return zp_usage_error("`zplan doctor` takes no files");
+  zp_toolchain tools = zp_find_toolchain(run->arena);
+  const char *rt = zp_format(run->arena, "%s/libzplanrt.a", tools.library_dirs[0]);
+  const char *header = zp_format(run->arena, "%s/zplan/rt.h", tools.include_dirs[0]);
+  printf("zplan %s\n", ZPLAN_VERSION);
+  row("cc", find_tool(run->arena, getenv("CC") ? getenv("CC") : "cc"), "zplan build, zplan run");
+  row("mpicc", find_tool(run->arena, "mpicc.openmpi"), "trainers of several ranks");
+  row("mpirun", find_tool(run->arena, "mpirun.openmpi"), "zplan run --ranks 2 and more");
+  row("OpenBLAS", library(run->arena, "libopenblas.so.0"), "matmuls of CPU trainers");
+  row("runtime", access(rt, R_OK) == 0 ? rt : NULL, "linking trainers");
+  row("headers", access(header, R_OK) == 0 ? header : NULL, "compiling trainers");
+  row("CUDA driver", library(run->arena, "libcuda.so.1"), "nothing yet: GPU trainers are not generated in this version");
+  row("NVRTC", library(run->arena, "libnvrtc.so.13"), "nothing yet: GPU trainers are not generated in this version");
+  printf("  %-14s %ld\n", "cores", sysconf(_SC_NPROCESSORS_ONLN));
+  printf("  %-14s %s\n", "memory", zp_show_gib(run->arena, (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE)));
+  return ZP_EXIT_OK;
+}

@@ -1,0 +1,39 @@
+/* zplan report: tables on stdout, HTML and Chrome trace files. */
+#include "driver.h"
+
+#include <stdio.h>
+
+static bool write_output(zp_run_state *run, const char *path, const char *text) {
+  const char *error = NULL;
+  if (zp_write_file(run->arena, path, text, strlen(text), &error)) {
+    printf("%s\n", path);
+    return true;
+  }
+  zp_report(run->diags, ZP_Z0641, ZP_NO_SPAN, "cannot write the report: %s", error);
+  return zp_flush_diags(run);
+}
+
+int zp_cmd_report(zp_run_state *run) {
+  zp_plan *plan = zp_obtain_plan(run, 0);
+  if (!plan) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
+  if (!plan->feasible) {
+    fputs(zp_report_infeasible(run->arena, plan), stderr);
+    return ZP_EXIT_INFEASIBLE;
+  }
+  const char *log = NULL, *error = NULL;
+  size_t len;
+  if (run->options.log && !(log = zp_read_file(run->arena, run->options.log, &len, &error))) {
+    zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "cannot read the log: %s", error);
+    zp_flush_diags(run);
+    return ZP_EXIT_ERROR;
+  }
+  bool ok = true;
+  if (run->options.html) ok &= write_output(run, run->options.html, zp_report_html(run->arena, plan, log));
+  if (run->options.trace) ok &= write_output(run, run->options.trace, zp_report_trace(run->arena, plan));
+  if (!run->options.html && !run->options.trace) {
+    fputs(zp_report_summary(run->arena, plan), stdout);
+    fputs("\n", stdout);
+    fputs(zp_report_memory(run->arena, plan), stdout);
+  }
+  return ok ? ZP_EXIT_OK : ZP_EXIT_ERROR;
+}

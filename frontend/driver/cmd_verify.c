@@ -1,0 +1,63 @@
+/* zplan verify: the independent proof, then the file against what its own decisions give when lowered again. */
+#include "driver.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static const char *show(zp_arena *arena, const zp_json *value) {
+  const char *text = zp_json_text(arena, value, false);
+  return strlen(text) > 60 ? zp_format(arena, "%.60s...", text) : text;
+}
+
+/* Deep comparison of one key; reals to 1e-9 (they are written with 12 digits). */
+static void compare(zp_arena *arena, const char *path, const zp_json *file, const zp_json *again, zp_strings *findings) {
+  if (findings->len >= 20) return;
+  const char *a = zp_json_text(arena, file, false), *b = zp_json_text(arena, again, false);
+  if (strcmp(a, b) == 0) return;
+  if (zp_json_is_array(file) && zp_json_is_array(again) && zp_json_count(file) == zp_json_count(again)) {
+    for (int i = 0; i < zp_json_count(file); i++)
+      compare(arena, zp_format(arena, "%s[%d]", path, i), zp_json_at(file, i), zp_json_at(again, i), findings);
+    return;
+  }
+  if (zp_json_is_object(file) && zp_json_is_object(again) && zp_json_count(file) == zp_json_count(again)) {
+    for (int i = 0; i < zp_json_count(again); i++) {
+      const char *key = zp_json_key(again, i);
+      compare(arena, zp_format(arena, "%s.%s", path, key), zp_json_get(file, key), zp_json_get(again, key), findings);
+    }
+    return;
+  }
+  double x = zp_json_real(file, NAN), y = zp_json_real(again, NAN);
+  if (fabs(x - y) <= 1e-9 * fmax(fabs(x), fabs(y))) return;
+  zp_push(arena, findings, zp_format(arena, "%s is %s in the file and %s when derived again", path, show(arena, file), show(arena, again)));
+}
+
+static void rederive(zp_run_state *run, const zp_spec *spec, const zp_json *json, zp_strings *findings) {
+  static const char *const keys[] = {"model", "cluster", "plan_hash", "microbatches", "stages", "estimate", "traffic_bytes", "program"};
+  zp_choice choice;
+  const char *error = NULL;
+  if (!zp_plan_choice_from_json(run->arena, json, &choice, &error)) return; /* already found */
+  zp_plan *plan = zp_plan_of_choice(run->arena, spec, &choice, &error);
+  if (!plan) {
+    zp_push(run->arena, findings, error);
+    return;
+  }
+  zp_json *again = zp_plan_to_json(run->arena, plan);
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    compare(run->arena, keys[i], zp_json_get(json, keys[i]), zp_json_get(again, keys[i]), findings);
+  zp_json_free(again);
+}
+
+int zp_cmd_verify(zp_run_state *run) {
+  zp_json *json;
+  zp_spec *spec = zp_load_input(run, &json);
+  if (!spec) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
+  if (!json) return zp_usage_error("`zplan verify` wants a plan file (zplan FILE.dz -o PLAN.json makes one)");
+  zp_strings findings = {0};
+  zp_verify(run->arena, spec, json, &findings);
+  if (findings.len == 0) rederive(run, spec, json, &findings);
+  for (int i = 0; i < findings.len; i++) fprintf(stderr, "error[Z0642]: %s\n", findings.data[i]);
+  if (findings.len == 0)
+    printf("%s: sound (plan %s)\n", run->options.files.data[0], zp_json_get_string(json, "plan_hash", ""));
+  zp_json_free(json);
+  return findings.len ? ZP_EXIT_ERROR : ZP_EXIT_OK;
+}

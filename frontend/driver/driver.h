@@ -1,0 +1,77 @@
+/* Private to the zplan command: options, what all subcommands share, and one function per subcommand.
+ *
+ * Exit status: 0 done, 1 error in the input or the work, 2 usage, 3 no feasible plan, 4 `fmt --check` found a difference,
+ * 5 the trainer failed, 70 our bug, 130/143 signals. Data goes to stdout, progress and diagnostics to stderr. */
+#ifndef ZPLAN_DRIVER_H
+#define ZPLAN_DRIVER_H
+
+#include <zplan/plan.h>
+#include <zplan/sema.h>
+#include <zplan/trainer.h>
+
+enum { ZP_EXIT_OK, ZP_EXIT_ERROR, ZP_EXIT_USAGE, ZP_EXIT_INFEASIBLE, ZP_EXIT_DIFFERENT, ZP_EXIT_TRAINER };
+
+typedef struct zp_options {
+  zp_strings files;                /* positional arguments */
+  zp_load_options load;            /* --gpus/--ranks --nodes --cluster --model --plan --set */
+  zp_strings set;
+  bool ranks_given, json, resume, check, check_memory, message_json;
+  int color;                       /* -1 auto, 0, 1 */
+  int top;
+  int64_t steps;                   /* -1: the file's */
+  int64_t device_memory;           /* 0: the cluster's */
+  int threads;
+  const char *output, *target, *log, *html, *trace, *hostfile, *why_not, *dump;
+  zp_strings trainer_args;         /* after -- */
+} zp_options;
+
+/* One run of the command. */
+typedef struct zp_run_state {
+  zp_arena *arena;
+  zp_diags *diags;
+  zp_options options;
+  const char *command;
+} zp_run_state;
+
+/* ---- options.c ---- */
+/* Parses argv after the verb. false after printing what is wrong (exit status 2). */
+bool zp_parse_options(zp_run_state *run, int argc, char **argv);
+/* Prints the diagnostics gathered so far to stderr in the chosen form; true when there was no error. */
+bool zp_flush_diags(zp_run_state *run);
+/* "zplan: ..." on stderr; returns ZP_EXIT_USAGE. */
+int zp_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The folder of the running binary, and the folders that belong to it. Arena. */
+const char *zp_program_dir(zp_arena *arena);
+const char *zp_library_dir(zp_arena *arena);
+zp_toolchain zp_find_toolchain(zp_arena *arena);
+
+/* ---- load.c ---- */
+/* The spec of options.files[0], a .dz file or the sources inside a plan file. *json: the parsed plan file or NULL (owned by the
+ * caller). NULL after printing diagnostics. */
+zp_spec *zp_load_input(zp_run_state *run, zp_json **json);
+/* Ranks that a plan of this spec is for. fallback: when neither --ranks nor the file's plan says (0: the whole cluster). */
+int zp_rank_count(const zp_run_state *run, const zp_spec *spec, int fallback);
+/* The plan of a file: searched for a .dz, rebuilt from its decisions for a plan file. NULL after printing diagnostics;
+ * plan->feasible may be false. */
+zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks);
+/* Lowers and prices one choice without searching. NULL with *error. */
+zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice *choice, const char **error);
+/* Is the spec one that a CPU trainer can be generated for? Reports why not. */
+bool zp_can_generate(zp_run_state *run, const zp_spec *spec);
+
+/* ---- subcommands: return the exit status ---- */
+int zp_cmd_plan(zp_run_state *run);
+int zp_cmd_check(zp_run_state *run);
+int zp_cmd_build(zp_run_state *run);
+int zp_cmd_run(zp_run_state *run);
+int zp_cmd_report(zp_run_state *run);
+int zp_cmd_explain(zp_run_state *run);
+int zp_cmd_verify(zp_run_state *run);
+int zp_cmd_data(zp_run_state *run);
+int zp_cmd_fmt(zp_run_state *run);
+int zp_cmd_doctor(zp_run_state *run);
+
+/* Default folder of a generated tree: "gpt2.zplan" beside where the command runs. Arena. */
+const char *zp_tree_dir(zp_run_state *run);
+
+#endif

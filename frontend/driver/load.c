@@ -1,0 +1,196 @@
+/* Inputs of all subcommands: a .dz file, or the sources and decisions inside a plan file. */
+#include "driver.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static bool has_suffix(const char *text, const char *suffix) {
+  size_t n = strlen(text), k = strlen(suffix);
+  return n >= k && strcmp(text + n - k, suffix) == 0;
+}
+
+/* The command-line words that shape a spec, so that a plan file can be loaded again the same way. */
+static void keep_options(zp_run_state *run, zp_spec *spec) {
+  const zp_load_options *l = &run->options.load;
+  const struct { const char *name, *value; } text[] = {{"--cluster", l->cluster}, {"--model", l->model}, {"--plan", l->plan}};
+  for (size_t i = 0; i < 3; i++)
+    if (text[i].value) {
+      zp_push(run->arena, &spec->options, text[i].name);
+      zp_push(run->arena, &spec->options, text[i].value);
+    }
+  const struct { const char *name; int64_t value; } count[] = {{"--gpus", l->gpus}, {"--nodes", l->nodes}};
+  for (size_t i = 0; i < 2; i++)
+    if (count[i].value) {
+      zp_push(run->arena, &spec->options, count[i].name);
+      zp_push(run->arena, &spec->options, zp_format(run->arena, "%lld", (long long)count[i].value));
+    }
+  if (run->options.device_memory) {
+    zp_push(run->arena, &spec->options, "--device-memory");
+    zp_push(run->arena, &spec->options, zp_format(run->arena, "%lldB", (long long)run->options.device_memory));
+  }
+  for (int i = 0; i < l->n_set; i++) {
+    zp_push(run->arena, &spec->options, "--set");
+    zp_push(run->arena, &spec->options, l->set[i]);
+  }
+}
+
+/* --device-memory is what one rank may use; the memory of a CPU node is shared by its ranks. */
+static void cap_memory(zp_run_state *run, zp_spec *spec) {
+  if (!run->options.device_memory) return;
+  zp_device *d = &spec->cluster.node.device;
+  int64_t ranks = zp_rank_count(run, spec, strcmp(run->command, "plan") == 0 ? 0 : 1);
+  d->memory_bytes = run->options.device_memory * (d->is_cpu ? ranks : 1);
+  for (int i = 0; i < spec->plans.len; i++) spec->plans.data[i].memory_fraction = 1.0;
+}
+
+/* Options recorded in a plan file come first, the command line's own after them. */
+static bool recall_options(zp_run_state *run, const zp_json *json) {
+  const zp_json *list = zp_json_get(json, "options");
+  int n = zp_json_count(list);
+  char **argv = ZP_NEW_ARRAY(run->arena, char *, n + 1);
+  for (int i = 0; i < n; i++) argv[i] = zp_strdup(run->arena, zp_json_string(zp_json_at(list, i), ""));
+  zp_options own = run->options;
+  const char *command = run->command;
+  memset(&run->options, 0, sizeof run->options);
+  run->command = "plan";
+  bool ok = zp_parse_options(run, n, argv);
+  run->command = command;
+  zp_options kept = run->options;
+  run->options = own;
+  zp_load_options *l = &run->options.load;
+  if (!l->gpus) l->gpus = kept.load.gpus;
+  if (!l->nodes) l->nodes = kept.load.nodes;
+  if (!l->cluster) l->cluster = kept.load.cluster;
+  if (!l->model) l->model = kept.load.model;
+  if (!l->plan) l->plan = kept.load.plan;
+  if (!run->options.device_memory) run->options.device_memory = kept.device_memory;
+  zp_strings set = kept.set;
+  for (int i = 0; i < own.set.len; i++) zp_push(run->arena, &set, own.set.data[i]);
+  run->options.set = set;
+  l->set = set.data;
+  l->n_set = set.len;
+  return ok;
+}
+
+static zp_spec *load_plan_file(zp_run_state *run, const char *path, zp_json **json) {
+  size_t len;
+  const char *error = NULL;
+  char *text = zp_read_file(run->arena, path, &len, &error);
+  if (text) *json = zp_json_parse(run->arena, text, len, &error);
+  if (!text || !*json) {
+    zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "cannot read the plan %s: %s", path, error);
+    return NULL;
+  }
+  const zp_json *list = zp_json_get(*json, "sources");
+  int n = zp_json_count(list);
+  if (n < 1) {
+    zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s carries no sources: it is not a plan of zplan", path);
+    return NULL;
+  }
+  zp_source_text *sources = ZP_NEW_ARRAY(run->arena, zp_source_text, n);
+  for (int i = 0; i < n; i++) {
+    sources[i].path = zp_strdup(run->arena, zp_json_get_string(zp_json_at(list, i), "path", ""));
+    sources[i].text = zp_strdup(run->arena, zp_json_get_string(zp_json_at(list, i), "text", ""));
+    sources[i].len = strlen(sources[i].text);
+  }
+  if (!recall_options(run, *json)) return NULL;
+  const char *slash = strrchr(path, '/');
+  const char *main_path = slash ? zp_format(run->arena, "%.*s/%s", (int)(slash - path), path, sources[0].path) : sources[0].path;
+  for (int i = 0; i < n && slash; i++) sources[i].path = zp_format(run->arena, "%.*s/%s", (int)(slash - path), path, sources[i].path);
+  return zp_load(run->arena, run->diags, main_path, sources, n, &run->options.load);
+}
+
+zp_spec *zp_load_input(zp_run_state *run, zp_json **json) {
+  *json = NULL;
+  if (run->options.files.len != 1) {
+    zp_usage_error("`zplan %s` wants one file, %d were given", run->command, run->options.files.len);
+    return NULL;
+  }
+  const char *path = run->options.files.data[0];
+  zp_spec *spec = has_suffix(path, ".json") ? load_plan_file(run, path, json)
+                                            : zp_load(run->arena, run->diags, path, NULL, 0, &run->options.load);
+  if (!zp_flush_diags(run)) spec = NULL;
+  if (!spec) {
+    if (*json) zp_json_free(*json);
+    *json = NULL;
+    return NULL;
+  }
+  cap_memory(run, spec);
+  keep_options(run, spec);
+  return spec;
+}
+
+int zp_rank_count(const zp_run_state *run, const zp_spec *spec, int fallback) {
+  if (run->options.load.gpus) return (int)run->options.load.gpus;
+  if (fallback && spec->cluster.node.device.is_cpu) return fallback;
+  return (int)spec->cluster.ranks;
+}
+
+zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice *choice, const char **error) {
+  zp_plan *plan = ZP_NEW(arena, zp_plan);
+  plan->arena = arena;
+  plan->spec = spec;
+  plan->machine = zp_machine_make(&spec->cluster, spec->train.precision, choice->tensor * choice->pipeline * choice->data);
+  const zp_sharding *sharding = zp_shard(arena, spec->model, &plan->machine, choice->tensor, 1, error);
+  if (!sharding) return NULL;
+  zp_lowered *lowered = zp_lower(arena, spec, sharding, choice->microbatch, choice->recompute, choice->recompute_shard, error);
+  if (!lowered) return NULL;
+  if (choice->cut[choice->pipeline] != lowered->n_units) {
+    *error = zp_format(arena, "the stages hold %lld units, the model has %lld", (long long)choice->cut[choice->pipeline],
+                       (long long)lowered->n_units);
+    return NULL;
+  }
+  if (spec->train.batch % (choice->data * choice->microbatch) != 0) {
+    *error = zp_format(arena, "batch %lld does not divide over %d data ranks and micro-batch %lld", (long long)spec->train.batch,
+                       choice->data, (long long)choice->microbatch);
+    return NULL;
+  }
+  zp_price(lowered, &plan->machine, choice->tensor, choice->pipeline, choice->data);
+  plan->program = zp_program_make(arena, lowered, choice);
+  plan->best.choice = plan->program->choice;
+  plan->best.estimate = zp_simulate(arena, plan->program, &plan->machine);
+  plan->certificate.best_s = plan->best.estimate.step_s;
+  plan->feasible = true;
+  return plan;
+}
+
+zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
+  zp_json *json;
+  zp_spec *spec = zp_load_input(run, &json);
+  if (!spec) return NULL;
+  if (!json) {
+    zp_search_options options = {.top = run->options.top};
+    return zp_search(run->arena, spec, zp_rank_count(run, spec, fallback_ranks), &options);
+  }
+  zp_choice choice;
+  const char *error = NULL;
+  zp_plan *plan = NULL;
+  if (zp_plan_choice_from_json(run->arena, json, &choice, &error)) plan = zp_plan_of_choice(run->arena, spec, &choice, &error);
+  if (!plan) zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s: %s", run->options.files.data[0], error);
+  zp_flush_diags(run);
+  zp_json_free(json);
+  return plan;
+}
+
+bool zp_can_generate(zp_run_state *run, const zp_spec *spec) {
+  if (!spec->cluster.node.device.is_cpu) {
+    zp_diag *d = zp_report(run->diags, ZP_Z0702, spec->cluster.span, "cluster `%s` has `%s` devices; trainers are generated for CPU clusters in this version",
+                           spec->cluster.name, spec->cluster.node.device.name);
+    zp_diag_help(d, "add a cluster with node = std.hw.cpu_generic(cores = 4, memory = 16GiB) and choose it with --cluster");
+  } else if (spec->train.precision != ZP_PREC_F32 && spec->train.precision != ZP_PREC_F64) {
+    zp_diag *d = zp_report(run->diags, ZP_Z0702, spec->train.span, "CPU trainers compute in fp32 or fp64; mixed precision is planned but not generated");
+    zp_diag_help(d, "set precision = \"fp32\", or --set precision=fp32");
+  }
+  if (spec->train.data.kind == ZP_DATA_NONE) {
+    zp_diag *d = zp_report(run->diags, ZP_Z0506, spec->train.span, "`train` has no `data`: there is nothing to train on");
+    zp_diag_help(d, "add data = text(\"file.txt\"), tokens(\"shards/*.bin\") or synthetic(seed = 1)");
+  }
+  return zp_flush_diags(run);
+}
+
+const char *zp_tree_dir(zp_run_state *run) {
+  if (run->options.output) return run->options.output;
+  const char *path = run->options.files.data[0], *slash = strrchr(path, '/');
+  const char *base = slash ? slash + 1 : path;
+  return zp_format(run->arena, "%.*s.zplan", (int)strcspn(base, "."), base);
+}

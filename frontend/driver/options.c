@@ -1,0 +1,230 @@
+/* Command-line options, one table for all subcommands, and where the command finds its own files. */
+#include "driver.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+typedef enum option_id {
+  O_GPUS, O_NODES, O_CLUSTER, O_MODEL, O_PLAN, O_SET, O_OUTPUT, O_TOP, O_JSON, O_TARGET, O_ARCH, O_HOSTFILE, O_RESUME, O_STEPS,
+  O_LOG, O_MEMORY, O_HTML, O_TRACE, O_WHY_NOT, O_CHECK, O_CHECK_MEMORY, O_COLOR, O_FORMAT, O_THREADS, O_DUMP,
+} option_id;
+
+static const struct option_row {
+  const char *name;
+  option_id id;
+  bool value;
+  const char *verbs; /* that take it; "*" all */
+} rows[] = {
+    {"--gpus", O_GPUS, true, "plan build run explain"},
+    {"--ranks", O_GPUS, true, "plan build run explain"},
+    {"--nodes", O_NODES, true, "plan build run explain"},
+    {"--cluster", O_CLUSTER, true, "plan build run check explain"},
+    {"--model", O_MODEL, true, "plan build run check explain"},
+    {"--plan", O_PLAN, true, "plan build run check explain"},
+    {"--set", O_SET, true, "plan build run check explain"},
+    {"-o", O_OUTPUT, true, "plan build run data"},
+    {"--top", O_TOP, true, "plan"},
+    {"--json", O_JSON, false, "plan check"},
+    {"--target", O_TARGET, true, "build run"},
+    {"--arch", O_ARCH, true, "build run"},
+    {"--hostfile", O_HOSTFILE, true, "run"},
+    {"--resume", O_RESUME, false, "run"},
+    {"--steps", O_STEPS, true, "run"},
+    {"--log", O_LOG, true, "run report"},
+    {"--device-memory", O_MEMORY, true, "plan build run"},
+    {"--html", O_HTML, true, "report"},
+    {"--trace", O_TRACE, true, "report"},
+    {"--why-not", O_WHY_NOT, true, "explain"},
+    {"--check", O_CHECK, false, "fmt"},
+    {"--check-memory", O_CHECK_MEMORY, false, "run"},
+    {"--color", O_COLOR, true, "*"},
+    {"--message-format", O_FORMAT, true, "*"},
+    {"--threads", O_THREADS, true, "run"},
+    {"--dump-after", O_DUMP, true, "plan check"},
+};
+enum { N_ROWS = sizeof rows / sizeof *rows };
+
+int zp_usage_error(const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  fputs("zplan: ", stderr);
+  vfprintf(stderr, format, args);
+  fputc('\n', stderr);
+  va_end(args);
+  return ZP_EXIT_USAGE;
+}
+
+static bool takes(const struct option_row *row, const char *verb) {
+  if (strcmp(row->verbs, "*") == 0) return true;
+  size_t n = strlen(verb);
+  for (const char *p = row->verbs; (p = strstr(p, verb)) != NULL; p += n)
+    if ((p == row->verbs || p[-1] == ' ') && (p[n] == ' ' || p[n] == '\0')) return true;
+  return false;
+}
+
+static bool parse_count(const char *option, const char *text, int64_t low, int64_t *out) {
+  char *end;
+  errno = 0;
+  long long value = strtoll(text, &end, 10);
+  if (errno || end == text || *end || value < low || value > INT32_MAX) {
+    if (strcmp(option, "--gpus") == 0 && (strcmp(text, "auto") == 0 || strstr(text, "..")))
+      zp_usage_error("--gpus %s: sweeps over the number of GPUs are not built in this version", text);
+    else
+      zp_usage_error("%s wants a whole number of at least %lld, not `%s`", option, (long long)low, text);
+    return false;
+  }
+  *out = value;
+  return true;
+}
+
+/* 4GiB, 512MB, 1000 (bytes need a unit: a bare number is refused as in the language). */
+static bool parse_size(const char *option, const char *text, int64_t *out) {
+  static const struct { const char *unit; double bytes; } units[] = {
+      {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}, {"B", 1}};
+  char *end;
+  double number = strtod(text, &end);
+  for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+    if (end != text && strcmp(end, units[i].unit) == 0 && number > 0 && number * units[i].bytes < 9e18) {
+      *out = (int64_t)(number * units[i].bytes);
+      return true;
+    }
+  zp_usage_error("%s wants a size with a unit such as 4GiB or 512MB, not `%s`", option, text);
+  return false;
+}
+
+static bool apply(zp_run_state *run, const struct option_row *row, const char *v) {
+  zp_options *o = &run->options;
+  int64_t n = 0;
+  switch (row->id) {
+  case O_GPUS:
+    o->ranks_given = true;
+    return parse_count(row->name, v, 1, &o->load.gpus);
+  case O_NODES: return parse_count(row->name, v, 1, &o->load.nodes);
+  case O_CLUSTER: o->load.cluster = v; return true;
+  case O_MODEL: o->load.model = v; return true;
+  case O_PLAN: o->load.plan = v; return true;
+  case O_SET: zp_push(run->arena, &o->set, v); return true;
+  case O_OUTPUT: o->output = v; return true;
+  case O_TOP:
+    if (!parse_count(row->name, v, 0, &n)) return false;
+    o->top = (int)n;
+    return true;
+  case O_JSON: return o->json = true;
+  case O_TARGET:
+    if (strcmp(v, "cpu") == 0) return true;
+    if (strcmp(v, "cuda") == 0) zp_usage_error("--target cuda is not built in this version: trainers are generated for cpu");
+    else zp_usage_error("--target is cpu or cuda, not `%s`", v);
+    return false;
+  case O_ARCH: zp_usage_error("--arch belongs to --target cuda, which is not built in this version"); return false;
+  case O_HOSTFILE: o->hostfile = v; return true;
+  case O_RESUME: return o->resume = true;
+  case O_STEPS: return parse_count(row->name, v, 0, &o->steps);
+  case O_LOG: o->log = v; return true;
+  case O_MEMORY: return parse_size(row->name, v, &o->device_memory);
+  case O_HTML: o->html = v; return true;
+  case O_TRACE: o->trace = v; return true;
+  case O_WHY_NOT: o->why_not = v; return true;
+  case O_CHECK: return o->check = true;
+  case O_CHECK_MEMORY: return o->check_memory = true;
+  case O_COLOR:
+    o->color = strcmp(v, "always") == 0 ? 1 : strcmp(v, "never") == 0 ? 0 : -1;
+    if (o->color < 0 && strcmp(v, "auto") != 0) return zp_usage_error("--color is auto, always or never, not `%s`", v), false;
+    return true;
+  case O_FORMAT:
+    o->message_json = strcmp(v, "json") == 0;
+    if (!o->message_json && strcmp(v, "human") != 0) return zp_usage_error("--message-format is human or json, not `%s`", v), false;
+    return true;
+  case O_THREADS:
+    if (!parse_count(row->name, v, 1, &n)) return false;
+    o->threads = (int)n;
+    return true;
+  case O_DUMP: o->dump = v; return true;
+  }
+  return false;
+}
+
+static const struct option_row *find_row(const char *name, size_t len) {
+  for (int i = 0; i < N_ROWS; i++)
+    if (strlen(rows[i].name) == len && strncmp(rows[i].name, name, len) == 0) return &rows[i];
+  return NULL;
+}
+
+static bool unknown_option(const char *word) {
+  const char *names[N_ROWS];
+  for (int i = 0; i < N_ROWS; i++) names[i] = rows[i].name;
+  const char *near = zp_closest(word, names, N_ROWS);
+  if (near) zp_usage_error("unknown option `%s`; did you mean `%s`?", word, near);
+  else zp_usage_error("unknown option `%s`; see zplan --help", word);
+  return false;
+}
+
+bool zp_parse_options(zp_run_state *run, int argc, char **argv) {
+  zp_options *o = &run->options;
+  o->steps = -1;
+  o->color = -1;
+  o->top = 3;
+  for (int i = 0; i < argc; i++) {
+    const char *word = argv[i];
+    if (strcmp(word, "--") == 0) {
+      for (i++; i < argc; i++) zp_push(run->arena, &o->trainer_args, argv[i]);
+      break;
+    }
+    if (word[0] != '-' || word[1] == '\0') {
+      zp_push(run->arena, &o->files, word);
+      continue;
+    }
+    const char *equals = strncmp(word, "--", 2) == 0 ? strchr(word, '=') : NULL;
+    const struct option_row *row = find_row(word, equals ? (size_t)(equals - word) : strlen(word));
+    if (!row) return unknown_option(word);
+    if (!takes(row, run->command)) return zp_usage_error("`zplan %s` does not take %s", run->command, row->name), false;
+    if (!row->value && equals) return zp_usage_error("%s takes no value", row->name), false;
+    if (row->value && !equals && i + 1 >= argc) return zp_usage_error("%s wants a value", row->name), false;
+    if (!apply(run, row, !row->value ? NULL : equals ? equals + 1 : argv[++i])) return false;
+  }
+  o->load.set = o->set.data;
+  o->load.n_set = o->set.len;
+  o->load.library_dir = zp_library_dir(run->arena);
+  return true;
+}
+
+bool zp_flush_diags(zp_run_state *run) {
+  bool color = run->options.color == 1;
+  if (run->options.color < 0) {
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+    color = isatty(STDERR_FILENO) && !(no && *no) && !(term && strcmp(term, "dumb") == 0);
+  }
+  if (run->options.message_json) zp_diags_print_json(run->diags, stderr);
+  else zp_diags_print(run->diags, stderr, color);
+  return zp_diags_errors(run->diags) == 0;
+}
+
+const char *zp_program_dir(zp_arena *arena) {
+  char path[4096];
+  ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+  if (n <= 0) return ".";
+  path[n] = '\0';
+  char *slash = strrchr(path, '/');
+  if (slash) *slash = '\0';
+  return zp_strdup(arena, path);
+}
+
+/* Uninstalled: the source tree that built the binary. ZPLAN_LIBRARY overrides. */
+const char *zp_library_dir(zp_arena *arena) {
+  const char *wish = getenv("ZPLAN_LIBRARY");
+  if (wish && *wish) return zp_strdup(arena, wish);
+  const char *near = zp_format(arena, "%s/../../frontend/library", zp_program_dir(arena));
+  return access(near, R_OK) == 0 ? near : ZPLAN_SOURCE_DIR "/frontend/library";
+}
+
+zp_toolchain zp_find_toolchain(zp_arena *arena) {
+  const char *dir = zp_program_dir(arena), *root = zp_format(arena, "%s/../..", dir);
+  if (access(zp_format(arena, "%s/runtime/include/zplan/rt.h", root), R_OK) != 0) root = ZPLAN_SOURCE_DIR;
+  zp_toolchain tools = {.include_dirs = {zp_format(arena, "%s/runtime/include", root), zp_format(arena, "%s/kernels/include", root)},
+                        .library_dirs = {zp_format(arena, "%s/runtime", dir), zp_format(arena, "%s/kernels", dir)}};
+#ifdef __SANITIZE_ADDRESS__
+  tools.sanitize = true;
+#endif
+  return tools;
+}

@@ -1,0 +1,83 @@
+/* Work and traffic of single nodes: what the cost model multiplies with machine rates. Formulas count what the kernels
+ * do in the graph's own (local) shapes; a multiply-add is 2 FLOP. Left out: index arithmetic, random numbers. */
+#include "graph_internal.h"
+
+static const zp_tensor *tensor_of(const zp_graph *graph, int id) { return &graph->tensors.data[id]; }
+
+static double elements(const zp_graph *graph, int id, int64_t microbatch) {
+  return (double)zp_shape_elements(&tensor_of(graph, id)->shape, microbatch);
+}
+
+/* x[rows, k] w -> [rows, n], and its two derivatives: 2 rows k n each. dgrad is (dy, w), wgrad is (dy, x). */
+static double matmul_flop(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
+  if (node->op == ZP_OP_MATMUL_WGRAD)
+    return 2 * elements(graph, node->in.data[0], microbatch) *
+           (double)zp_shape_cols(&tensor_of(graph, node->in.data[1])->shape);
+  double rows = (double)zp_shape_rows(&tensor_of(graph, node->in.data[0])->shape, microbatch);
+  return 2 * rows * elements(graph, node->in.data[1], microbatch);
+}
+
+/* Forward: scores q k^T and p v, 2 B S^2 heads head_size each, half of it when causal. Backward: dv, dp, dq, dk and the
+ * scores once more, because they are never stored: 2.5 times the forward work. */
+static double attention_flop(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
+  const zp_shape *q = &tensor_of(graph, node->in.data[0])->shape;
+  double forward = 4 * (double)zp_shape_elements(q, microbatch) * (double)q->dim[1];
+  if (node->attr.causal) forward /= 2;
+  return node->op == ZP_OP_ATTENTION_GRAD ? 2.5 * forward : forward;
+}
+
+/* Forward: the table's FLOP per element. Backward: the values once more and about twice as much for the derivatives. */
+static double fused_flop(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
+  double per_row = 0;
+  for (int i = 0; i < node->fused->ops.len; i++)
+    per_row += zp_op_row_flop(node->fused->ops.data[i].op) * (double)node->fused->ops.data[i].cols;
+  double rows = (double)zp_shape_rows(&tensor_of(graph, node->in.data[0])->shape, microbatch);
+  return rows * per_row * (node->op == ZP_OP_FUSED_GRAD ? 3 : 1);
+}
+
+/* Per logit: subtract, exponential (10, as in the op table), add; backward also the scaling. */
+enum { LOSS_FLOP_PER_LOGIT = 12 };
+
+double zp_node_flop(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
+  switch (zp_op_get_class(node->op)) {
+  case ZP_CLASS_ROW: return zp_op_row_flop(node->op) * elements(graph, node->in.data[0], microbatch);
+  case ZP_CLASS_MATMUL: return matmul_flop(graph, node, microbatch);
+  case ZP_CLASS_ATTENTION: return attention_flop(graph, node, microbatch);
+  case ZP_CLASS_FUSED: return fused_flop(graph, node, microbatch);
+  case ZP_CLASS_LOSS: return LOSS_FLOP_PER_LOGIT * elements(graph, node->in.data[0], microbatch);
+  case ZP_CLASS_LOOKUP: /* lookups only move bytes; their gradients add once per element */
+    return node->op == ZP_OP_EMBEDDING ? 0 : elements(graph, node->in.data[0], microbatch);
+  case ZP_CLASS_VIEW:
+  case ZP_CLASS_COMM: return 0;
+  }
+  return 0;
+}
+
+static double tensor_bytes(const zp_graph *graph, int id, int64_t microbatch, int float_bytes) {
+  double n = elements(graph, id, microbatch);
+  switch (tensor_of(graph, id)->element) {
+  case ZP_ELEM_FLOAT: return n * float_bytes;
+  case ZP_ELEM_I32: return n * 4;
+  case ZP_ELEM_STAT: return n * (float_bytes == 8 ? 8 : 4);
+  }
+  return 0;
+}
+
+/* Accumulated gradients are read and written. A lookup touches as many rows of its table as there are ids. */
+static double param_grad_bytes(const zp_graph *graph, const zp_node *node, int64_t microbatch, int float_bytes) {
+  if (node->op == ZP_OP_EMBEDDING_GRAD) return 2 * tensor_bytes(graph, node->in.data[0], microbatch, float_bytes);
+  double bytes = 0;
+  for (int i = 0; i < node->param_grad.len; i++)
+    bytes += 2 * tensor_bytes(graph, graph->params.data[node->param_grad.data[i]].tensor, microbatch, float_bytes);
+  return bytes;
+}
+
+double zp_node_bytes(const zp_graph *graph, const zp_node *node, int64_t microbatch, int float_bytes) {
+  if (node->op == ZP_OP_SPLIT || node->op == ZP_OP_ENTER) return 0;
+  double bytes = param_grad_bytes(graph, node, microbatch, float_bytes);
+  for (int i = 0; i < node->in.len; i++)
+    bytes += node->op == ZP_OP_EMBEDDING && i == 1 ? tensor_bytes(graph, node->out.data[0], microbatch, float_bytes)
+                                                   : tensor_bytes(graph, node->in.data[i], microbatch, float_bytes);
+  for (int i = 0; i < node->out.len; i++) bytes += tensor_bytes(graph, node->out.data[i], microbatch, float_bytes);
+  return bytes;
+}

@@ -1,0 +1,40 @@
+/* Shared by the files of zp_differentiate. */
+#ifndef ZPLAN_DIFF_INTERNAL_H
+#define ZPLAN_DIFF_INTERNAL_H
+
+#include "graph_internal.h"
+
+/* The gradient of a forward tensor is the sum of its contributions: gradient tensors that later users have left behind.
+ * When the node that made a tensor is visited, all its users have been, so the list is complete. */
+typedef struct diff_pass {
+  zp_graph *graph; /* the result: the forward nodes, then what this pass appends */
+  zp_arena *arena;
+  int n_tensors;    /* of the forward part */
+  bool *needs;      /* per forward tensor: depends on parameters or carried tensors */
+  bool *active;     /* per forward node: the loss or a carried tensor depends on it */
+  int *pending;     /* per forward tensor: contributions that may still come */
+  zp_ints *contrib; /* per forward tensor */
+  int *slot;        /* per forward tensor: for views, their part of the gradient of the split tensor; -1 not made */
+  int *split_grad;  /* per forward node: for SPLIT, the gradient tensor of its input; -1 not made */
+} diff_pass;
+
+/* ---- diff_tensors.c ---- */
+/* A tensor for the gradient of forward tensor t. For a view whose only contribution this will be, its slot. */
+int zp_diff_target(diff_pass *pass, int t);
+/* A plain tensor of the gradient of t. */
+int zp_diff_tensor(diff_pass *pass, int t);
+int zp_diff_slot(diff_pass *pass, int view);
+void zp_diff_contribute(diff_pass *pass, int t, int gradient);
+/* The gradient of t as one tensor, -1 when nothing depends on t. */
+int zp_diff_total(diff_pass *pass, int t);
+/* The same, of its own storage: for nodes that work in place. */
+int zp_diff_total_owned(diff_pass *pass, int t);
+/* Writes the total (zero when there is none) into tensor `into`. */
+void zp_diff_total_into(diff_pass *pass, int t, int into);
+int zp_diff_param_index(const diff_pass *pass, int tensor);
+zp_node zp_diff_node(const zp_node *forward, zp_op op);
+
+/* ---- diff_fused.c ---- */
+void zp_diff_fused(diff_pass *pass, const zp_node *node);
+
+#endif

@@ -1,0 +1,135 @@
+/* Gradient tensors: where contributions to a gradient are kept, and how they become one tensor. */
+#include <assert.h>
+#include "diff_internal.h"
+
+int zp_diff_tensor(diff_pass *pass, int t) {
+  const zp_tensor *forward = &pass->graph->tensors.data[t];
+  zp_tensor gradient =
+      zp_tensor_make(zp_format(pass->arena, "%s.grad", forward->name), forward->element, forward->shape, forward->span);
+  memcpy(gradient.parts, forward->parts, sizeof gradient.parts);
+  gradient.split_dim = forward->split_dim;
+  gradient.full_dim = forward->full_dim;
+  /* What flows back to ENTER is each rank's share of the sum that GRAD_ALL_REDUCE makes. */
+  gradient.partial = forward->producer >= 0 && pass->graph->nodes.data[forward->producer].op == ZP_OP_ENTER;
+  return zp_graph_add_tensor(pass->graph, gradient);
+}
+
+/* The gradient of a split tensor has the views' gradients as views, so that nothing is copied together. */
+int zp_diff_slot(diff_pass *pass, int view) {
+  if (pass->slot[view] >= 0) return pass->slot[view];
+  int split = pass->graph->tensors.data[view].producer;
+  int whole = pass->graph->nodes.data[split].in.data[0];
+  if (pass->split_grad[split] < 0) {
+    pass->pending[whole]--;
+    pass->split_grad[split] = zp_diff_target(pass, whole);
+  }
+  int slot = zp_diff_tensor(pass, view);
+  const zp_tensor *of = &pass->graph->tensors.data[pass->split_grad[split]];
+  const zp_tensor *from = &pass->graph->tensors.data[whole];
+  zp_tensor *s = &pass->graph->tensors.data[slot];
+  s->base = of->base >= 0 ? of->base : pass->split_grad[split];
+  s->column =
+      (of->base >= 0 ? of->column : 0) + pass->graph->tensors.data[view].column - (from->base >= 0 ? from->column : 0);
+  pass->slot[view] = slot;
+  return slot;
+}
+
+static bool is_view(const diff_pass *pass, int t) {
+  int producer = pass->graph->tensors.data[t].producer;
+  return producer >= 0 && pass->graph->nodes.data[producer].op == ZP_OP_SPLIT;
+}
+
+int zp_diff_target(diff_pass *pass, int t) {
+  bool whole_gradient = pass->contrib[t].len == 0 && pass->pending[t] == 0;
+  return is_view(pass, t) && whole_gradient ? zp_diff_slot(pass, t) : zp_diff_tensor(pass, t);
+}
+
+void zp_diff_contribute(diff_pass *pass, int t, int gradient) { zp_push(pass->arena, &pass->contrib[t], gradient); }
+
+zp_node zp_diff_node(const zp_node *forward, zp_op op) {
+  return (zp_node){.op = op, .attr = forward->attr, .span = forward->span, .name = forward->name};
+}
+
+int zp_diff_param_index(const diff_pass *pass, int tensor) {
+  for (int i = 0; i < pass->graph->params.len; i++)
+    if (pass->graph->params.data[i].tensor == tensor) return i;
+  assert(!"a trained operand that is no parameter passed the shape rules");
+  return -1;
+}
+
+/* ---- sums: FUSED nodes like those of the forward part ---- */
+
+static void push_op(diff_pass *pass, zp_fused *fused, zp_op op, int a, int b, double value, const zp_tensor *t) {
+  zp_fused_op step = {.op = op,
+                      .arg = {a, b},
+                      .n_arg = zp_op_arity(op),
+                      .attr = {.value = value},
+                      .span = t->span,
+                      .name = t->name,
+                      .cols = zp_shape_cols(&t->shape)};
+  zp_push(pass->arena, &fused->ops, step);
+}
+
+/* into = the sum of the tensors in `from`, times `factor` when there is only one. */
+static void add_sum(diff_pass *pass, const zp_ints *from, double factor, int into) {
+  const zp_tensor *t = &pass->graph->tensors.data[into];
+  zp_fused *fused = ZP_NEW(pass->arena, zp_fused);
+  fused->n_in = from->len;
+  fused->operand = ZP_NEW_ARRAY(pass->arena, zp_operand, from->len); /* zeroed: all ROWS */
+  fused->in_cols = ZP_NEW_ARRAY(pass->arena, int64_t, from->len);
+  for (int i = 0; i < from->len; i++) fused->in_cols[i] = zp_shape_cols(&t->shape);
+  fused->rows_per_sample = zp_shape_rows_per_sample(&t->shape);
+  fused->split = t->split_dim == t->shape.rank - 1;
+  if (from->len == 1) push_op(pass, fused, ZP_OP_MUL_CONST, 0, 0, factor, t);
+  for (int i = 1; i < from->len; i++) push_op(pass, fused, ZP_OP_ADD, i == 1 ? 0 : from->len + i - 2, i, 0, t);
+  zp_push(pass->arena, &fused->out_value, fused->n_in + fused->ops.len - 1);
+  zp_node node = {.op = ZP_OP_FUSED, .span = t->span, .name = t->name, .fused = fused};
+  zp_ints_copy(pass->arena, &node.in, from);
+  zp_push(pass->arena, &node.out, into);
+  zp_graph_add_node(pass->graph, node);
+}
+
+static void replace_contributions(diff_pass *pass, int t, int gradient) {
+  pass->contrib[t] = (zp_ints){0};
+  zp_diff_contribute(pass, t, gradient);
+}
+
+void zp_diff_total_into(diff_pass *pass, int t, int into) {
+  if (pass->contrib[t].len) {
+    add_sum(pass, &pass->contrib[t], 1, into);
+  } else { /* nothing depends on t: zero, written as 0 * t because a kernel needs rows to run over */
+    zp_ints self = {0};
+    zp_push(pass->arena, &self, t);
+    add_sum(pass, &self, 0, into);
+  }
+  replace_contributions(pass, t, into);
+}
+
+int zp_diff_total(diff_pass *pass, int t) {
+  if (pass->contrib[t].len == 0) return -1;
+  if (pass->contrib[t].len > 1) zp_diff_total_into(pass, t, zp_diff_tensor(pass, t));
+  return pass->contrib[t].data[0];
+}
+
+static int root_of(const diff_pass *pass, int t) {
+  int base = pass->graph->tensors.data[t].base;
+  return base >= 0 ? base : t;
+}
+
+/* Does the gradient tensor also stand for another forward tensor? The views of t itself are part of it. */
+static bool is_shared(const diff_pass *pass, int gradient, int t) {
+  for (int other = 0; other < pass->n_tensors; other++) {
+    if (other == t || pass->graph->tensors.data[other].base == root_of(pass, t)) continue;
+    for (int i = 0; i < pass->contrib[other].len; i++)
+      if (root_of(pass, pass->contrib[other].data[i]) == root_of(pass, gradient)) return true;
+  }
+  return false;
+}
+
+int zp_diff_total_owned(diff_pass *pass, int t) {
+  int total = zp_diff_total(pass, t);
+  if (total < 0 || !is_shared(pass, total, t)) return total;
+  int own = zp_diff_tensor(pass, t);
+  zp_diff_total_into(pass, t, own);
+  return own;
+}

@@ -1,0 +1,216 @@
+/* zp_differentiate: reverse mode over the nodes of a fused local graph, last to first. One rule per op here; fused
+ * groups in diff_fused.c, the bookkeeping of gradient tensors in diff_tensors.c. */
+#include <assert.h>
+#include "diff_internal.h"
+
+static void add_in(diff_pass *pass, zp_node *node, int tensor) { zp_push(pass->arena, &node->in, tensor); }
+
+static void add_param_grad(diff_pass *pass, zp_node *node, int param_tensor) {
+  zp_push(pass->arena, &node->param_grad, zp_diff_param_index(pass, param_tensor));
+}
+
+/* Gives the node a new output tensor that contributes to the gradient of t. */
+static void add_gradient_of(diff_pass *pass, zp_node *node, int t) {
+  pass->pending[t]--;
+  int target = zp_diff_target(pass, t);
+  zp_push(pass->arena, &node->out, target);
+  zp_diff_contribute(pass, t, target);
+}
+
+/* ---- rules ---- */
+
+/* The gradient of x first: the collective that may follow it can then run beside the weight's gradient. */
+static void diff_matmul(diff_pass *pass, const zp_node *node) {
+  int x = node->in.data[0], w = node->in.data[1], dy = zp_diff_total(pass, node->out.data[0]);
+  if (pass->needs[x]) {
+    zp_node dgrad = zp_diff_node(node, ZP_OP_MATMUL_DGRAD);
+    add_in(pass, &dgrad, dy);
+    add_in(pass, &dgrad, w);
+    add_gradient_of(pass, &dgrad, x);
+    zp_graph_add_node(pass->graph, dgrad);
+  }
+  zp_node wgrad = zp_diff_node(node, ZP_OP_MATMUL_WGRAD);
+  add_in(pass, &wgrad, dy);
+  add_in(pass, &wgrad, x);
+  add_param_grad(pass, &wgrad, w);
+  zp_graph_add_node(pass->graph, wgrad);
+}
+
+static void diff_embedding(diff_pass *pass, const zp_node *node) {
+  zp_node grad = zp_diff_node(node, ZP_OP_EMBEDDING_GRAD);
+  add_in(pass, &grad, zp_diff_total(pass, node->out.data[0]));
+  add_in(pass, &grad, node->in.data[0]);
+  add_param_grad(pass, &grad, node->in.data[1]);
+  zp_graph_add_node(pass->graph, grad);
+}
+
+static void diff_attention(diff_pass *pass, const zp_node *node) {
+  zp_node grad = zp_diff_node(node, ZP_OP_ATTENTION_GRAD);
+  int dy = zp_diff_total(pass, node->out.data[0]);
+  for (int i = 0; i < 3; i++) add_in(pass, &grad, node->in.data[i]);
+  for (int i = 0; i < 2; i++) add_in(pass, &grad, node->out.data[i]);
+  add_in(pass, &grad, dy);
+  for (int i = 0; i < 3; i++) add_gradient_of(pass, &grad, node->in.data[i]);
+  zp_graph_add_node(pass->graph, grad);
+}
+
+/* Completes the gradient whose views the users of the split have written. */
+static void diff_split(diff_pass *pass, int index) {
+  const zp_ints out = pass->graph->nodes.data[index].out;
+  int whole = pass->graph->nodes.data[index].in.data[0], last = -1;
+  for (int i = 0; i < out.len; i++) {
+    int view = out.data[i], slot = zp_diff_slot(pass, view);
+    const zp_ints *contrib = &pass->contrib[view];
+    if (contrib->len != 1 || contrib->data[0] != slot) zp_diff_total_into(pass, view, slot);
+    int producer = pass->graph->tensors.data[slot].producer;
+    if (producer > last) last = producer;
+  }
+  int gradient = pass->split_grad[index];
+  pass->graph->tensors.data[gradient].producer = last;
+  zp_diff_contribute(pass, whole, gradient);
+}
+
+/* partial -> replicated; backward every rank already holds the whole gradient. */
+static void diff_all_reduce(diff_pass *pass, const zp_node *node) {
+  const zp_ints *contrib = &pass->contrib[node->out.data[0]];
+  pass->pending[node->in.data[0]]--;
+  for (int i = 0; i < contrib->len; i++) zp_diff_contribute(pass, node->in.data[0], contrib->data[i]);
+}
+
+/* In place, so the result shares its input's storage and can never be a slot. */
+static void diff_enter(diff_pass *pass, const zp_node *node) {
+  zp_node reduce = zp_diff_node(node, ZP_OP_GRAD_ALL_REDUCE);
+  add_in(pass, &reduce, zp_diff_total_owned(pass, node->out.data[0]));
+  pass->pending[node->in.data[0]]--;
+  int result = zp_diff_tensor(pass, node->in.data[0]);
+  zp_push(pass->arena, &reduce.out, result);
+  zp_diff_contribute(pass, node->in.data[0], result);
+  zp_graph_add_node(pass->graph, reduce);
+}
+
+/* The seed: from the statistics back to the logits that they were taken of. */
+static const zp_node *stats_of_loss(const diff_pass *pass, const zp_node *loss) {
+  const zp_node *node = loss;
+  while (node->op != ZP_OP_CE_STATS) {
+    assert(node->op == ZP_OP_CE_LOSS || node->op == ZP_OP_GATHER_STATS);
+    node = &pass->graph->nodes.data[pass->graph->tensors.data[node->in.data[0]].producer];
+  }
+  return node;
+}
+
+static void diff_loss(diff_pass *pass, const zp_node *node) {
+  const zp_node *stats = stats_of_loss(pass, node);
+  zp_node grad = zp_diff_node(node, ZP_OP_CE_GRAD);
+  add_in(pass, &grad, stats->in.data[0]);
+  add_in(pass, &grad, stats->in.data[1]);
+  add_in(pass, &grad, node->out.data[0]);
+  add_gradient_of(pass, &grad, stats->in.data[0]);
+  zp_graph_add_node(pass->graph, grad);
+}
+
+/* By value, because the graph's node array grows while rules append. */
+static void diff_node(diff_pass *pass, int index) {
+  const zp_node node = pass->graph->nodes.data[index];
+  switch (node.op) {
+  case ZP_OP_MATMUL: diff_matmul(pass, &node); break;
+  case ZP_OP_EMBEDDING: diff_embedding(pass, &node); break;
+  case ZP_OP_ATTENTION: diff_attention(pass, &node); break;
+  case ZP_OP_SPLIT: diff_split(pass, index); break;
+  case ZP_OP_ALL_REDUCE: diff_all_reduce(pass, &node); break;
+  case ZP_OP_ENTER: diff_enter(pass, &node); break;
+  case ZP_OP_CE_LOSS: diff_loss(pass, &node); break;
+  case ZP_OP_FUSED: zp_diff_fused(pass, &node); break;
+  default: assert(node.op == ZP_OP_CE_STATS || node.op == ZP_OP_GATHER_STATS); /* seen through by diff_loss */
+  }
+}
+
+/* ---- preparation ---- */
+
+static bool operand_needs(const diff_pass *pass, int t) {
+  const zp_tensor *tensor = &pass->graph->tensors.data[t];
+  return pass->needs[t] || (tensor->role == ZP_ROLE_PARAM && tensor->element == ZP_ELEM_FLOAT);
+}
+
+static void find_needs(diff_pass *pass) {
+  zp_graph *graph = pass->graph;
+  for (int i = 0; i < graph->carry_in.len; i++) pass->needs[graph->carry_in.data[i]] = true;
+  for (int n = 0; n < graph->nodes.len; n++) {
+    const zp_node *node = &graph->nodes.data[n];
+    bool any = false;
+    for (int i = 0; i < node->in.len; i++) any = any || operand_needs(pass, node->in.data[i]);
+    for (int i = 0; any && i < node->out.len; i++) pass->needs[node->out.data[i]] = true;
+  }
+}
+
+/* Nodes that something wanted depends on, and how many contributions every tensor may get from them. */
+static void find_active(diff_pass *pass) {
+  zp_graph *graph = pass->graph;
+  bool *reached = ZP_NEW_ARRAY(pass->arena, bool, graph->tensors.len);
+  for (int i = 0; i < graph->carry_out.len; i++) reached[graph->carry_out.data[i]] = true;
+  for (int n = graph->nodes.len - 1; n >= 0; n--) {
+    const zp_node *node = &graph->nodes.data[n];
+    bool active = node->op == ZP_OP_CE_LOSS;
+    for (int i = 0; i < node->out.len; i++)
+      active = active || (reached[node->out.data[i]] && pass->needs[node->out.data[i]]);
+    pass->active[n] = active;
+    for (int i = 0; active && i < node->in.len; i++) {
+      reached[node->in.data[i]] = true;
+      pass->pending[node->in.data[i]]++; /* CE_STATS stands in for CE_LOSS, which contributes to the logits */
+    }
+  }
+}
+
+static void start(diff_pass *pass) {
+  zp_graph *graph = pass->graph;
+  pass->n_tensors = graph->tensors.len;
+  pass->needs = ZP_NEW_ARRAY(pass->arena, bool, pass->n_tensors);
+  pass->active = ZP_NEW_ARRAY(pass->arena, bool, graph->nodes.len);
+  pass->pending = ZP_NEW_ARRAY(pass->arena, int, pass->n_tensors);
+  pass->contrib = ZP_NEW_ARRAY(pass->arena, zp_ints, pass->n_tensors);
+  pass->slot = ZP_NEW_ARRAY(pass->arena, int, pass->n_tensors);
+  pass->split_grad = ZP_NEW_ARRAY(pass->arena, int, graph->nodes.len);
+  for (int i = 0; i < pass->n_tensors; i++) pass->slot[i] = -1;
+  for (int i = 0; i < graph->nodes.len; i++) pass->split_grad[i] = -1;
+  find_needs(pass);
+  find_active(pass);
+}
+
+static void add_grad_in(diff_pass *pass) {
+  zp_graph *graph = pass->graph;
+  for (int i = 0; i < graph->carry_out.len; i++) {
+    int id = zp_diff_tensor(pass, graph->carry_out.data[i]);
+    zp_tensor *tensor = &graph->tensors.data[id];
+    tensor->role = ZP_ROLE_GRAD_IN;
+    tensor->index = i;
+    tensor->partial = false;
+    zp_push(pass->arena, &graph->grad_in, id);
+    zp_diff_contribute(pass, graph->carry_out.data[i], id);
+  }
+}
+
+static bool has_gradient(const diff_pass *pass, const zp_node *node) {
+  if (node->op == ZP_OP_CE_LOSS) return true;
+  for (int i = 0; i < node->out.len; i++)
+    if (pass->contrib[node->out.data[i]].len) return true;
+  return false;
+}
+
+zp_graph *zp_differentiate(const zp_graph *graph) {
+  diff_pass pass = {.graph = zp_graph_copy(graph), .arena = graph->arena};
+  zp_graph *result = pass.graph;
+  result->n_forward = result->nodes.len;
+  start(&pass);
+  add_grad_in(&pass);
+  for (int n = result->n_forward - 1; n >= 0; n--)
+    if (pass.active[n] && has_gradient(&pass, &result->nodes.data[n])) diff_node(&pass, n);
+  for (int i = 0; i < result->carry_in.len; i++) {
+    int t = result->carry_in.data[i], total = zp_diff_total(&pass, t);
+    if (total < 0) {
+      total = zp_diff_tensor(&pass, t);
+      zp_diff_total_into(&pass, t, total);
+    }
+    zp_push(pass.arena, &result->grad_out, total);
+  }
+  assert(!zp_graph_check(pass.arena, result));
+  return result;
+}

@@ -1,0 +1,48 @@
+/* Shared inside this folder: the shape rules behind zp_graph_apply and zp_graph_check, and small graph helpers. */
+#ifndef ZPLAN_GRAPH_INTERNAL_H
+#define ZPLAN_GRAPH_INTERNAL_H
+
+#include <zplan/model.h>
+
+/* ---- ops.c ---- */
+bool zp_op_is_row(zp_op op);
+/* Operands of a forward op; -1 for the ops that passes make (their operand count varies). */
+int zp_op_arity(zp_op op);
+/* FLOP per element of a ROW op's result: an estimate, see the table. */
+double zp_op_row_flop(zp_op op);
+
+/* ---- rules.c ---- */
+/* What a shape rule says about one application of an op. */
+typedef struct zp_rule {
+  /* question */
+  const zp_graph *graph;
+  zp_diags *diags; /* NULL: a failure only sets `error` */
+  zp_op op;
+  const int *in;
+  int n_in;
+  zp_op_attr attr; /* defaults are filled in: head_size, kv_heads, scale */
+  zp_span span;
+  /* answer */
+  int n_out;
+  zp_shape shape[2]; /* SPLIT: all outputs have shape[0] */
+  zp_element element[2];
+  const char *error; /* arena; NULL when the operands fit */
+} zp_rule;
+/* False after setting `error` (and reporting it, with diags). */
+bool zp_rule_apply(zp_rule *rule);
+
+/* ---- graph.c ---- */
+/* The same tensors, nodes and lists in new vectors, so that appending to the copy leaves the original alone. */
+zp_graph *zp_graph_copy(const zp_graph *graph);
+/* Everything but the nodes; producers are reset to -1. */
+zp_graph *zp_graph_copy_tensors(const zp_graph *graph);
+void zp_ints_copy(zp_arena *arena, zp_ints *to, const zp_ints *from);
+bool zp_ints_has(const zp_ints *list, int item);
+/* A fresh VALUE tensor without storage of another: base, producer and split_dim are -1. */
+zp_tensor zp_tensor_make(const char *name, zp_element element, zp_shape shape, zp_span span);
+/* How a ROW op reads an operand beside rows of shape `rows`; false when the shapes do not fit. */
+bool zp_operand_kind(const zp_shape *rows, const zp_shape *operand, zp_operand *kind);
+/* Rows of one sample: the product of the dims between the first and the last. */
+int64_t zp_shape_rows_per_sample(const zp_shape *shape);
+
+#endif

@@ -1,0 +1,35 @@
+/* The oracle: executes a (logical, fused or differentiated, tensor degree 1) graph in f64 with plain loops.
+ * Written for obviousness, not speed; shares no code with generated kernels. Used by tests and `zplan check --numeric`.
+ */
+#ifndef ZPLAN_INTERPRET_H
+#define ZPLAN_INTERPRET_H
+
+#include <zplan/model.h>
+
+typedef struct zp_interpreter {
+  const zp_graph *graph;
+  int64_t microbatch;
+  double **value;      /* per tensor, row-major; inputs, params and carries are set by the caller before running */
+  double **param_grad; /* per graph.params entry; zeroed by the caller, accumulated into */
+  double loss_scale;   /* 1 / tokens in the whole batch */
+  double loss;         /* out: the sum of token losses times loss_scale */
+  uint64_t seed, step, first_sample, instance; /* of dropout's Philox counters */
+} zp_interpreter;
+
+/* Allocates value[] for every tensor (NaN until something is written; i32 inputs hold ids as doubles) and param_grad[].
+ * Arena. */
+zp_interpreter *zp_interpreter_new(zp_arena *arena, const zp_graph *graph, int64_t microbatch);
+/* Runs nodes first .. last-1. */
+void zp_interpret(zp_interpreter *in, int first, int last);
+/* Evaluates one FUSED or FUSED_GRAD node alone: the row-program oracle. */
+void zp_interpret_node(zp_interpreter *in, const zp_node *node);
+
+/* The random stream of all plans: uniform in [0, 1) for one logical element. Philox4x32-10 with
+ * key = (seed low, seed high), counter = (element / 4, stream << 16 | instance, sample, step); word element % 4,
+ * divided by 2^32. `element` counts inside one sample: row in sample * logical columns + logical column. */
+double zp_philox_uniform(uint64_t seed, uint64_t step, uint64_t sample, uint64_t stream, uint64_t instance,
+                         uint64_t element);
+/* The generator itself, for known-answer tests and other users of the stream. */
+void zp_philox4x32(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]);
+
+#endif

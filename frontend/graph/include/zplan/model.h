@@ -1,0 +1,306 @@
+/* The model as a graph: what `model` and `block` in a .dz file mean after names, shapes and repeats are resolved.
+ *
+ * A model is a chain of segments. A segment is what a pipeline may be cut around: the statements before, between and
+ * after `repeat`s (count 1), or one repeat body (count = iterations, one body for all of them). Between neighbouring
+ * segments, and between iterations of one, flow the *carried* tensors.
+ *
+ * The same zp_graph type also holds local graphs: after sharding (planner) the shapes are those of one tensor rank
+ * and collective nodes stand between; after differentiation (zp_differentiate) backward nodes follow. */
+#ifndef ZPLAN_MODEL_H
+#define ZPLAN_MODEL_H
+
+#include <stdbool.h>
+#include <zplan/diag.h>
+#include <zplan/vec.h>
+
+#define ZP_MAX_RANK 4
+#define ZP_DIM_B (-1) /* the micro-batch size; only as dim[0] */
+
+typedef struct zp_shape {
+  int rank;
+  int64_t dim[ZP_MAX_RANK];
+} zp_shape;
+
+/* Element kinds, not storage formats: the plan's precision decides how many bytes a FLOAT has. */
+typedef enum zp_element {
+  ZP_ELEM_FLOAT, /* activations, weights: the compute type of the plan */
+  ZP_ELEM_I32,   /* token ids */
+  ZP_ELEM_STAT,  /* row statistics kept in the accumulation type (f32, or f64 when computing in f64) */
+} zp_element;
+
+typedef enum zp_role {
+  ZP_ROLE_VALUE,    /* made by a node */
+  ZP_ROLE_INPUT,    /* model input (tokens, labels): index into zp_model.inputs; every stage can load it */
+  ZP_ROLE_PARAM,    /* index into zp_model.params */
+  ZP_ROLE_CARRY_IN, /* comes from the previous segment or iteration: index into zp_graph.carry_in */
+  ZP_ROLE_GRAD_IN,  /* backward: gradient of carry_out[index], comes from the next segment or iteration */
+} zp_role;
+
+/* How one dimension falls apart under tensor parallelism. The dimension is [outer][units][unit size]; rank t gets
+ * units t*ceil(units/ways) .. of every outer slice. Ranks past the end hold zero padding, so that 5 heads go over 2
+ * ranks. outer > 1: fused projections such as q,k,v in one matrix. */
+typedef struct zp_parts {
+  int64_t outer, units;
+} zp_parts;
+
+typedef struct zp_tensor {
+  const char *name; /* path inside the segment: "mlp.c_fc", for messages and generated code */
+  zp_element element;
+  zp_shape shape;
+  zp_role role;
+  int index;        /* see zp_role */
+  int producer;     /* node index, -1 for inputs, params, carries, and values that fusion left over */
+  zp_span span;
+  /* A view is `width` columns of the last dimension of tensor `base`, from column `column`. base = -1: own storage.
+   * Views are made by ZP_OP_SPLIT, where no node computes them, and by zp_differentiate: the gradient of a split tensor
+   * is a base that nodes write view by view; its producer is the last of them. A base is never a view itself. */
+  int base;
+  int64_t column;
+  zp_parts parts[ZP_MAX_RANK]; /* filled in by zp_graph_infer_parts */
+  /* Local graphs only: split_dim >= 0: this is the rank's share of that dimension (shape holds the padded local size,
+   * full_dim the logical size). partial: a partial sum over tensor ranks. */
+  int split_dim;
+  int64_t full_dim;
+  bool partial;
+} zp_tensor;
+
+/* The op table: enum name, printed name, class. Classes: ROW ops are computed row by row by generated kernels and may be
+ * fused; the others have kernels of their own. */
+typedef enum zp_op_class { ZP_CLASS_ROW, ZP_CLASS_MATMUL, ZP_CLASS_ATTENTION, ZP_CLASS_LOOKUP, ZP_CLASS_LOSS, ZP_CLASS_VIEW, ZP_CLASS_COMM, ZP_CLASS_FUSED } zp_op_class;
+
+#define ZP_OPS(X)                                                                                                      \
+  /* Forward, written by users. in -> out. Rows are all leading dims together, columns the last dim. */                \
+  X(EMBEDDING, "embedding", LOOKUP)         /* ids i32[B,S], table[V,d] -> [B,S,d]; out-of-shard ids give zero rows */ \
+  X(MATMUL, "matmul", MATMUL)               /* x[..,k], w -> [..,n]; attr.trans: w is [n,k], else [k,n] */             \
+  X(ADD, "+", ROW)                          /* a, b: b as a, or [n] per column, or [S,n] per position (a [B,S,n]) */   \
+  X(SUB, "-", ROW)                                                                                                     \
+  X(MUL, "*", ROW)                                                                                                     \
+  X(DIV, "/", ROW)                                                                                                     \
+  X(ADD_CONST, "+ const", ROW)              /* a + attr.value */                                                       \
+  X(MUL_CONST, "* const", ROW)              /* a * attr.value */                                                       \
+  X(EXP, "exp", ROW)                                                                                                   \
+  X(LOG, "log", ROW)                                                                                                   \
+  X(SQRT, "sqrt", ROW)                                                                                                 \
+  X(RSQRT, "rsqrt", ROW)                                                                                               \
+  X(TANH, "tanh", ROW)                                                                                                 \
+  X(SIGMOID, "sigmoid", ROW)                                                                                           \
+  X(RELU, "relu", ROW)                                                                                                 \
+  X(SILU, "silu", ROW)                                                                                                 \
+  X(GELU, "gelu", ROW)                      /* attr.tanh_form: tanh approximation, else erf */                         \
+  X(LAYER_NORM, "layer_norm", ROW)          /* x, weight[n], bias[n] -> as x; attr.eps; over the last dim */           \
+  X(RMS_NORM, "rms_norm", ROW)              /* x, weight[n] -> as x; attr.eps */                                       \
+  X(SOFTMAX, "softmax", ROW)                /* over the last dim */                                                    \
+  X(DROPOUT, "dropout", ROW)                /* attr.rate, attr.stream: Philox stream number, unique per op in model */ \
+  X(ROPE, "rope", ROW)                      /* x[B,S,h*hd] -> same; attr.heads, attr.theta, attr.interleaved */        \
+  X(SPLIT, "split", VIEW)                   /* x -> attr.parts equal views of the last dim */                          \
+  X(ATTENTION, "attention", ATTENTION)      /* q,k,v -> o, lse stat[B,S,heads]; attr.heads kv_heads causal scale */    \
+  X(CROSS_ENTROPY, "cross_entropy", LOSS)   /* logits[B,S,V], labels i32[B,S] -> loss scalar (mean over all tokens) */ \
+  /* Local graphs: collectives over the tensor axis. */                                                                \
+  X(ALL_REDUCE, "all_reduce", COMM)         /* partial -> replicated, in place; backward: identity */                  \
+  X(ENTER, "enter", COMM)                   /* identity (same storage); backward: all-reduce of the gradient */        \
+  X(CE_STATS, "ce_stats", LOSS)             /* logits[B,S,Vlocal], labels -> stat[B,S,3]: max, sum exp, label logit */ \
+  X(GATHER_STATS, "gather_stats", COMM)     /* stat[B,S,3] -> stat[t,B*S,3], attr.parts = t; shape written [B,t*S,3] */\
+  X(CE_LOSS, "ce_loss", LOSS)               /* stat[t,B*S,3], labels -> lse stat[B,S]; adds the loss to the step sum */\
+  /* Fused groups of ROW ops (zp_fuse) and their derivatives. */                                                       \
+  X(FUSED, "fused", FUSED)                                                                                             \
+  X(FUSED_GRAD, "fused_grad", FUSED)                                                                                   \
+  /* Backward. */                                                                                                      \
+  X(MATMUL_DGRAD, "matmul_dgrad", MATMUL)   /* dy, w -> dx */                                                          \
+  X(MATMUL_WGRAD, "matmul_wgrad", MATMUL)   /* dy, x -> gradient of parameter (accumulates) */                         \
+  X(EMBEDDING_GRAD, "embedding_grad", LOOKUP) /* dy, ids -> gradient of parameter (adds; zeroed at step start) */      \
+  X(POSITION_GRAD, "position_grad", LOOKUP) /* dy[B,S,n] -> gradient of parameter [S,n]: sum over B (accumulates) */   \
+  X(ATTENTION_GRAD, "attention_grad", ATTENTION) /* q,k,v,o,lse,do -> dq,dk,dv */                                      \
+  X(CE_GRAD, "ce_grad", LOSS)               /* logits, labels, lse -> dlogits = (softmax - onehot) / tokens in batch */\
+  X(GRAD_ALL_REDUCE, "grad_all_reduce", COMM) /* backward of ENTER: partial -> replicated, in place */
+
+typedef enum zp_op {
+#define ZP_OP_ROW(name, text, class) ZP_OP_##name,
+  ZP_OPS(ZP_OP_ROW)
+#undef ZP_OP_ROW
+  ZP_OP_COUNT
+} zp_op;
+
+typedef struct zp_op_attr {
+  double value, eps, rate, scale, theta;
+  int64_t heads, kv_heads, head_size, parts; /* heads: local number in local graphs; head_size: columns per head */
+  int64_t stream;
+  bool trans, tanh_form, causal, interleaved;
+} zp_op_attr;
+
+/* Inside a FUSED node: a small straight-line program over row values. Values 0..n_in-1 are the node's inputs (in order),
+ * value n_in + i is the result of ops[i]. */
+typedef struct zp_fused_op {
+  zp_op op; /* class ROW */
+  int arg[3], n_arg; /* value numbers */
+  zp_op_attr attr;
+  zp_span span;
+  const char *name;
+  int64_t cols; /* of the result */
+} zp_fused_op;
+
+/* How a FUSED input is read. */
+typedef enum zp_operand {
+  ZP_OPERAND_ROWS,     /* [rows, cols]: one row per row */
+  ZP_OPERAND_COLUMNS,  /* [cols]: the same for every row (bias, norm weight) */
+  ZP_OPERAND_POSITION, /* [S, cols]: row r reads row r % S */
+} zp_operand;
+
+typedef struct zp_fused {
+  int n_in;
+  zp_operand *operand; /* n_in */
+  int64_t *in_cols;    /* n_in */
+  ZP_VEC(zp_fused_op) ops;
+  zp_ints out_value;   /* value number of every output of the FUSED node, in order of node.out */
+  int64_t rows_per_sample; /* S: rows of one sample (position = row % rows_per_sample) */
+  /* Column split of this group over tensor ranks, for dropout counters: logical column of local column c is
+   * rank * local_cols + c when split (legal for outer == 1 only), c otherwise. */
+  bool split;
+} zp_fused;
+
+/* FUSED_GRAD inputs and outputs refer to values of the forward group. */
+typedef enum zp_grad_use {
+  ZP_USE_SAVED,  /* in: the forward value `value` itself (group input or materialised output) */
+  ZP_USE_GRAD,   /* in: a contribution to the gradient of group output value `value`; several are summed */
+  ZP_USE_ADDEND, /* in: an earlier contribution to the gradient of group input `value`, to be added to the result */
+  ZP_USE_ROWS,   /* out: gradient of group input `value`, [rows, cols] (POSITION operands too: per row, unreduced) */
+  ZP_USE_COLUMNS,/* out: gradient of a COLUMNS operand, summed over rows, accumulated into the parameter's gradient */
+} zp_grad_use;
+typedef struct zp_grad_arg {
+  zp_grad_use use;
+  int value;
+} zp_grad_arg;
+
+typedef struct zp_node {
+  zp_op op;
+  zp_ints in, out; /* tensor indices. Parameter-gradient outputs: see param_grad */
+  zp_op_attr attr;
+  zp_span span;
+  const char *name; /* path: "mlp.c_fc" */
+  /* *_GRAD/WGRAD nodes that accumulate into a parameter's gradient: index into zp_graph.params of each such output,
+   * in order: outputs of the node that are parameter gradients are *not* in `out`. For FUSED_GRAD the order is that of
+   * the ZP_USE_COLUMNS entries of grad_out. */
+  zp_ints param_grad;
+  zp_fused *fused;     /* FUSED, FUSED_GRAD: the forward group */
+  ZP_VEC(zp_grad_arg) grad_in;  /* FUSED_GRAD: parallel to in */
+  ZP_VEC(zp_grad_arg) grad_out; /* FUSED_GRAD: the ROWS entries parallel to out, then the COLUMNS entries parallel to param_grad */
+} zp_node;
+
+/* One use of a model parameter by a graph. A parameter used twice in one graph stands here once. */
+typedef struct zp_param_use {
+  int param;  /* index into zp_model.params */
+  int tensor; /* its tensor in this graph */
+} zp_param_use;
+
+typedef struct zp_graph {
+  zp_arena *arena; /* borrowed */
+  ZP_VEC(zp_tensor) tensors;
+  ZP_VEC(zp_node) nodes; /* topological order */
+  ZP_VEC(zp_param_use) params; /* in order of first use: the order of the flat parameter buffer */
+  zp_ints carry_in, carry_out; /* tensor indices; equal shapes position by position between neighbours */
+  int loss;                    /* tensor index of the loss, -1 when this segment has none */
+  /* After zp_differentiate: nodes[0 .. n_forward) are forward, the rest backward. grad_in[i] is the tensor (role GRAD_IN)
+   * of the gradient of carry_out[i]; grad_out[i] that of carry_in[i]. */
+  int n_forward;
+  zp_ints grad_in, grad_out;
+} zp_graph;
+
+typedef enum zp_init_kind { ZP_INIT_NORMAL, ZP_INIT_UNIFORM, ZP_INIT_CONSTANT } zp_init_kind;
+typedef struct zp_param {
+  const char *name; /* "wte", or with one {} for the iteration: "h.{}.mlp.c_fc.weight" */
+  zp_shape shape;
+  zp_init_kind init;
+  double init_a, init_b; /* normal: mean, std; uniform: low, high; constant: value */
+  int segment;  /* the repeat segment that owns it, one copy per iteration; -1: declared outside repeats, one copy */
+  zp_span span;
+} zp_param;
+
+typedef struct zp_input {
+  const char *name; /* "tokens", "labels" */
+  zp_shape shape;   /* i32[B, S] */
+  zp_span span;
+} zp_input;
+
+typedef struct zp_segment {
+  const char *name; /* the repeat variable ("h"), or "begin", "middle1", "end" */
+  int64_t count;    /* iterations; 1 outside repeats */
+  bool is_repeat;
+  zp_graph *graph;
+  zp_span span;
+} zp_segment;
+
+typedef struct zp_model {
+  const char *name;
+  zp_arena *arena;
+  ZP_VEC(zp_param) params;
+  ZP_VEC(zp_input) inputs;
+  ZP_VEC(zp_segment) segments;
+  int64_t sequence; /* S: dim[1] of the first input */
+  int64_t vocabulary; /* rows of the loss's logits: valid token ids are below it */
+  zp_span span;
+} zp_model;
+
+/* ---- op table (ops.c) ---- */
+const char *zp_op_name(zp_op op);        /* "layer_norm" */
+const char *zp_op_identifier(zp_op op);  /* "LAYER_NORM" */
+zp_op_class zp_op_get_class(zp_op op);
+/* What the derivative of a ROW op with respect to operand `operand` reads: bit j set = the forward value of operand j.
+ * zp_differentiate saves by this table, and kernels may rely on no more than that. */
+unsigned zp_op_backward_reads(zp_op op, int operand);
+/* Forward or backward work of a node at micro-batch size b, in the graph's (local) shapes. Multiply-add = 2 FLOP.
+ * Bytes: every operand once, with the given bytes per FLOAT. */
+double zp_node_flop(const zp_graph *graph, const zp_node *node, int64_t microbatch);
+double zp_node_bytes(const zp_graph *graph, const zp_node *node, int64_t microbatch, int float_bytes);
+
+/* ---- building (graph.c): used by sema, and by tests directly ---- */
+zp_model *zp_model_new(zp_arena *arena, const char *name);
+int zp_model_add_param(zp_model *model, zp_param param);
+int zp_model_add_input(zp_model *model, const char *name, zp_shape shape, zp_span span);
+/* Opens a new segment; its graph's carry_in are fresh tensors with these shapes (n may be 0). */
+zp_segment *zp_model_add_segment(zp_model *model, const char *name, int64_t count, bool is_repeat, const zp_shape *carry,
+                                 const char *const *carry_names, int n_carry, zp_span span);
+int zp_graph_param(zp_graph *graph, const zp_model *model, int param);  /* the tensor of a parameter (made once) */
+int zp_graph_input(zp_graph *graph, const zp_model *model, int input);
+/* Applies an op. Shape errors are reported to diags (Z0204 and the like, naming the shapes) and -1 is returned;
+ * otherwise the index of the first output tensor (SPLIT: parts consecutive tensors; ATTENTION: o, then lse). */
+int zp_graph_apply(zp_graph *graph, zp_diags *diags, zp_op op, const int *in, int n_in, zp_op_attr attr,
+                   const char *name, zp_span span);
+int zp_graph_add_tensor(zp_graph *graph, zp_tensor tensor);
+int zp_graph_add_node(zp_graph *graph, zp_node node);
+
+/* ---- questions ---- */
+int64_t zp_shape_elements(const zp_shape *shape, int64_t microbatch);
+int64_t zp_shape_rows(const zp_shape *shape, int64_t microbatch); /* all but the last dim; 1 for rank 1 */
+int64_t zp_shape_cols(const zp_shape *shape);                     /* last dim; 1 for rank 0 */
+bool zp_shape_equal(const zp_shape *a, const zp_shape *b);
+const char *zp_shape_text(zp_arena *arena, const zp_shape *shape); /* "[B, 1024, 768]" */
+/* Parameters, tied ones once, all iterations counted. */
+int64_t zp_model_parameters(const zp_model *model);
+/* Model FLOPs of one sequence, forward + backward without recomputation (attention counted causally where causal). */
+double zp_model_flop_per_sequence(const zp_model *model);
+/* "h.3.mlp.c_fc.weight" for iteration 3. Arena. */
+const char *zp_param_instance_name(zp_arena *arena, const zp_param *param, int64_t iteration);
+/* Readable dump, one line a node: for --dump-after and tests. Arena. */
+const char *zp_graph_text(zp_arena *arena, const zp_graph *graph);
+/* Structural invariants (shapes of nodes, producers, order, views). NULL when sound, else what is wrong (arena). */
+const char *zp_graph_check(zp_arena *arena, const zp_graph *graph);
+
+/* ---- passes ---- */
+/* Fills in tensor.parts: the natural units in which every dimension may be split (heads, fused q/k/v slices, single
+ * columns), as a fixed point over the ops. Requires: a logical graph. */
+void zp_graph_infer_parts(zp_graph *graph);
+/* The local graph at tensor degree 1: CROSS_ENTROPY becomes CE_STATS and CE_LOSS, which reads stat[B,S,3] = [1,B*S,3]
+ * directly; graph.loss is then CE_LOSS's output. Tensors keep their indices. Returns a new graph in the same arena. */
+zp_graph *zp_graph_localize_trivial(const zp_graph *graph);
+/* Groups neighbouring ROW nodes of a (local, undifferentiated) graph into FUSED nodes, greedily, where the rows agree;
+ * every ROW node ends up in a FUSED node, alone if need be. Nothing else changes order relative to its users.
+ * Group outputs are the values that someone outside needs, or backward needs and cannot cheaply rebuild.
+ * Tensors keep their indices; those inside a group are left over without a producer.
+ * Returns a new graph in the same arena. */
+zp_graph *zp_fuse(const zp_graph *graph);
+/* Reverse-mode differentiation of a fused local graph: returns a new graph with the backward nodes appended.
+ * Parameters' gradients accumulate (node.param_grad); identities are aliased, never copied: grad_out[i] may be a grad_in
+ * tensor itself (a residual path), and one gradient tensor may belong to several forward tensors. Sums that no FUSED_GRAD
+ * takes in are FUSED nodes of additions. */
+zp_graph *zp_differentiate(const zp_graph *graph);
+
+#endif

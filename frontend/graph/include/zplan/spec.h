@@ -1,0 +1,124 @@
+/* What a .dz file says besides the model: machines, training settings, plan constraints; and the whole input of a run. */
+#ifndef ZPLAN_SPEC_H
+#define ZPLAN_SPEC_H
+
+#include <zplan/model.h>
+
+/* ---- machines. All rates are per device and per direction, in bytes/s, FLOP/s, seconds. 0 = absent. ---- */
+typedef struct zp_device {
+  const char *name;        /* "v100_sxm3_32" */
+  bool is_cpu;             /* then memory and rates are those of the whole node, which its ranks share */
+  int64_t memory_bytes;
+  int64_t context_bytes;   /* outside the arena: CUDA context, communicators, code */
+  double memory_bytes_per_s;
+  double flop_per_s_fp64, flop_per_s_fp32, flop_per_s_half; /* dense peak; half: fp16 or bf16 tensor cores */
+  bool has_bf16;
+  double eff_matmul, eff_attention, eff_memory; /* share of peak reached by large operations */
+  double launch_s;         /* fixed cost of one kernel */
+  int cores;               /* CPU devices: cores of the whole node */
+} zp_device;
+
+typedef struct zp_link {
+  const char *kind; /* "nvswitch", "pcie", "shared_memory", "ethernet", "infiniband" */
+  double bytes_per_s;
+  double latency_s;
+} zp_link;
+
+typedef struct zp_node_type {
+  const char *name;
+  int devices;       /* per node; CPU nodes: ranks are not limited by it (see zp_cluster) */
+  zp_device device;
+  zp_link link;      /* between devices of a node */
+  int64_t host_memory_bytes;
+  double host_bytes_per_s, pcie_bytes_per_s;
+  int64_t nvme_bytes;
+  double nvme_read_bytes_per_s, nvme_write_bytes_per_s;
+  int nics;
+  zp_link nic;       /* one NIC */
+} zp_node_type;
+
+typedef struct zp_cluster {
+  const char *name;
+  int nodes;
+  int64_t ranks; /* devices in use: --gpus, else nodes * node.devices. They fill the nodes in order; the last one may be
+                  * partly used. node.devices * nodes >= ranks always (more CPU ranks than cores: node.devices grows) */
+  zp_node_type node;
+  double fabric_latency_s, oversubscription; /* oversubscription 1.0: full bisection */
+  double price_per_gpu_hour; /* dollars, 0 unknown */
+  zp_span span;
+} zp_cluster;
+
+/* ---- training ---- */
+typedef enum zp_precision { ZP_PREC_F32, ZP_PREC_F64, ZP_PREC_MIXED_FP16, ZP_PREC_MIXED_BF16 } zp_precision;
+typedef enum zp_optimizer_kind { ZP_OPT_ADAMW, ZP_OPT_ADAM, ZP_OPT_SGD } zp_optimizer_kind;
+typedef enum zp_lr_kind { ZP_LR_CONSTANT, ZP_LR_LINEAR, ZP_LR_COSINE, ZP_LR_WSD } zp_lr_kind;
+typedef enum zp_data_kind { ZP_DATA_NONE, ZP_DATA_TOKENS, ZP_DATA_TEXT, ZP_DATA_SYNTHETIC } zp_data_kind;
+
+typedef struct zp_data {
+  zp_data_kind kind;
+  const char *path; /* relative paths: to the folder of the .dz file (resolved by sema); globs for TOKENS */
+  uint64_t seed;
+  bool shuffled;    /* order = "shuffled"; default "sequential": sample n starts at token n * S (mod windows) */
+  zp_span span;
+} zp_data;
+
+typedef struct zp_train {
+  zp_data data;
+  int64_t batch;   /* sequences per optimizer step, all ranks together */
+  int64_t steps;   /* derived from tokens when only that was given */
+  int64_t tokens;  /* as written; 0 when steps was given */
+  zp_precision precision;
+  zp_optimizer_kind optimizer;
+  double lr, beta1, beta2, eps, weight_decay, momentum;
+  bool decay_all;  /* decay = "all"; default "matrices": only parameters with two or more dimensions */
+  zp_lr_kind schedule;
+  int64_t warmup, decay_steps; /* decay_steps: WSD's last phase */
+  double min_lr;
+  double clip;     /* 0: no clipping */
+  double dropout;  /* default rate of dropout(x) without an own rate */
+  uint64_t seed;
+  zp_data validate_data;
+  int64_t validate_every, validate_batches; /* every 0: never */
+  const char *checkpoint_dir; /* NULL: none */
+  int64_t checkpoint_every, checkpoint_keep; /* every 0: only at the end */
+  const char *log_path; /* jsonl, NULL: none */
+  int64_t log_every;
+  zp_span span, batch_span, precision_span, schedule_span;
+} zp_train;
+
+/* ---- plan constraints: for every key a set of allowed values ---- */
+typedef struct zp_limit {
+  bool set;            /* mentioned at all */
+  double low, high;    /* inclusive */
+  ZP_VEC(double) in;   /* when not empty: one of these */
+  zp_span span;
+} zp_limit;
+
+typedef enum zp_recompute { ZP_RECOMPUTE_NONE, ZP_RECOMPUTE_FULL } zp_recompute;
+
+typedef struct zp_constraints {
+  const char *name; /* of the plan block, NULL for the unnamed one */
+  zp_limit tensor, pipeline, data, zero, microbatch;
+  zp_limit recompute;       /* values of zp_recompute; names none, layer/full; "auto" = both */
+  zp_limit recompute_shard; /* 0 none, 1 tensor */
+  double memory_fraction;   /* of device memory the arena + context may use; default 0.94, CPU 0.8 */
+  zp_span span;
+} zp_constraints;
+
+/* ---- one run ---- */
+typedef struct zp_source_text { const char *path, *text; size_t len; } zp_source_text;
+typedef struct zp_spec {
+  zp_model *model;
+  zp_cluster cluster;
+  zp_train train;
+  ZP_VEC(zp_constraints) plans; /* at least one; the unnamed or first is the default */
+  int plan;                     /* chosen index */
+  ZP_VEC(zp_source_text) sources; /* the .dz file first, then the files it uses (library files excluded) */
+  const char *path;               /* of the .dz file, as given */
+  zp_strings options;             /* command-line words that shaped it ("--gpus", "800", "--set", "tensor=8"): kept in the plan file */
+} zp_spec;
+
+/* Does the limit allow the value? Unset limits allow everything. */
+bool zp_limit_allows(const zp_limit *limit, double value);
+
+#endif

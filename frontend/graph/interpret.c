@@ -1,0 +1,51 @@
+/* The interpreter's frame: storage and the order of nodes. Every tensor has an array of its own; what is written to a
+ * view is copied to its base, so that readers of either see it. */
+#include <math.h>
+#include "interpret_internal.h"
+
+static double *nan_array(zp_arena *arena, int64_t n) {
+  double *array = ZP_NEW_ARRAY(arena, double, n);
+  for (int64_t i = 0; i < n; i++) array[i] = NAN;
+  return array;
+}
+
+zp_interpreter *zp_interpreter_new(zp_arena *arena, const zp_graph *graph, int64_t microbatch) {
+  zp_interpreter *in = ZP_NEW(arena, zp_interpreter);
+  in->graph = graph;
+  in->microbatch = microbatch;
+  in->loss_scale = 1;
+  in->value = ZP_NEW_ARRAY(arena, double *, graph->tensors.len);
+  in->param_grad = ZP_NEW_ARRAY(arena, double *, graph->params.len);
+  for (int i = 0; i < graph->tensors.len; i++)
+    in->value[i] = nan_array(arena, zp_shape_elements(&graph->tensors.data[i].shape, microbatch));
+  for (int i = 0; i < graph->params.len; i++) {
+    const zp_shape *shape = zp_in_shape(in, graph->params.data[i].tensor);
+    in->param_grad[i] = ZP_NEW_ARRAY(arena, double, zp_shape_elements(shape, microbatch));
+  }
+  return in;
+}
+
+static void write_through(zp_interpreter *in, int view) {
+  const zp_tensor *t = &in->graph->tensors.data[view];
+  int64_t rows = zp_shape_rows(&t->shape, in->microbatch), cols = zp_shape_cols(&t->shape);
+  int64_t stride = zp_shape_cols(zp_in_shape(in, t->base));
+  for (int64_t r = 0; r < rows; r++)
+    memcpy(in->value[t->base] + r * stride + t->column, in->value[view] + r * cols, sizeof(double) * (size_t)cols);
+}
+
+void zp_interpret_node(zp_interpreter *in, const zp_node *node) {
+  if (zp_op_is_row(node->op))
+    zp_interpret_row_node(in, node);
+  else if (node->op == ZP_OP_FUSED)
+    zp_interpret_fused(in, node);
+  else if (node->op == ZP_OP_FUSED_GRAD)
+    zp_interpret_fused_grad(in, node);
+  else
+    zp_interpret_op(in, node);
+  for (int i = 0; i < node->out.len; i++)
+    if (in->graph->tensors.data[node->out.data[i]].base >= 0) write_through(in, node->out.data[i]);
+}
+
+void zp_interpret(zp_interpreter *in, int first, int last) {
+  for (int i = first; i < last; i++) zp_interpret_node(in, &in->graph->nodes.data[i]);
+}

@@ -1,0 +1,259 @@
+/* Matmul, lookups, attention and the loss, with their backward nodes, as plain loops. Collectives are copies: the
+ * interpreter is a machine of tensor degree 1. Shape legend: T rows (B*S), k and n columns, d head size. */
+#include <assert.h>
+#include <math.h>
+#include "interpret_internal.h"
+
+static int64_t rows_of(const zp_interpreter *in, int tensor) {
+  return zp_shape_rows(zp_in_shape(in, tensor), in->microbatch);
+}
+static int64_t cols_of(const zp_interpreter *in, int tensor) { return zp_shape_cols(zp_in_shape(in, tensor)); }
+
+/* ---- matmul ---- */
+
+static int64_t weight_at(bool trans, int64_t i, int64_t j, int64_t k, int64_t n) {
+  return trans ? j * k + i : i * n + j;
+}
+
+static void matmul(zp_interpreter *in, const zp_node *node) {
+  const double *x = zp_in_value(in, node, 0), *w = zp_in_value(in, node, 1);
+  double *y = zp_out_value(in, node, 0);
+  int64_t rows = rows_of(in, node->in.data[0]), k = cols_of(in, node->in.data[0]), n = cols_of(in, node->out.data[0]);
+  for (int64_t t = 0; t < rows; t++)
+    for (int64_t j = 0; j < n; j++) {
+      double sum = 0;
+      for (int64_t i = 0; i < k; i++) sum += x[t * k + i] * w[weight_at(node->attr.trans, i, j, k, n)];
+      y[t * n + j] = sum;
+    }
+}
+
+static void matmul_dgrad(zp_interpreter *in, const zp_node *node) {
+  const double *dy = zp_in_value(in, node, 0), *w = zp_in_value(in, node, 1);
+  double *dx = zp_out_value(in, node, 0);
+  int64_t rows = rows_of(in, node->in.data[0]), n = cols_of(in, node->in.data[0]), k = cols_of(in, node->out.data[0]);
+  for (int64_t t = 0; t < rows; t++)
+    for (int64_t i = 0; i < k; i++) {
+      double sum = 0;
+      for (int64_t j = 0; j < n; j++) sum += dy[t * n + j] * w[weight_at(node->attr.trans, i, j, k, n)];
+      dx[t * k + i] = sum;
+    }
+}
+
+static void matmul_wgrad(zp_interpreter *in, const zp_node *node) {
+  const double *dy = zp_in_value(in, node, 0), *x = zp_in_value(in, node, 1);
+  double *dw = in->param_grad[node->param_grad.data[0]];
+  int64_t rows = rows_of(in, node->in.data[0]), n = cols_of(in, node->in.data[0]), k = cols_of(in, node->in.data[1]);
+  for (int64_t t = 0; t < rows; t++)
+    for (int64_t i = 0; i < k; i++)
+      for (int64_t j = 0; j < n; j++) dw[weight_at(node->attr.trans, i, j, k, n)] += x[t * k + i] * dy[t * n + j];
+}
+
+/* ---- lookups ---- */
+
+static void embedding(zp_interpreter *in, const zp_node *node) {
+  const double *ids = zp_in_value(in, node, 0), *table = zp_in_value(in, node, 1);
+  double *y = zp_out_value(in, node, 0);
+  int64_t rows = rows_of(in, node->out.data[0]), n = cols_of(in, node->out.data[0]);
+  int64_t vocabulary = zp_in_shape(in, node->in.data[1])->dim[0];
+  for (int64_t t = 0; t < rows; t++) {
+    int64_t id = (int64_t)ids[t];
+    for (int64_t c = 0; c < n; c++) y[t * n + c] = id >= 0 && id < vocabulary ? table[id * n + c] : 0;
+  }
+}
+
+static void embedding_grad(zp_interpreter *in, const zp_node *node) {
+  const double *dy = zp_in_value(in, node, 0), *ids = zp_in_value(in, node, 1);
+  int use = node->param_grad.data[0];
+  double *d_table = in->param_grad[use];
+  int64_t rows = rows_of(in, node->in.data[0]), n = cols_of(in, node->in.data[0]);
+  int64_t vocabulary = zp_in_shape(in, in->graph->params.data[use].tensor)->dim[0];
+  for (int64_t t = 0; t < rows; t++) {
+    int64_t id = (int64_t)ids[t];
+    for (int64_t c = 0; c < n && id >= 0 && id < vocabulary; c++) d_table[id * n + c] += dy[t * n + c];
+  }
+}
+
+static void position_grad(zp_interpreter *in, const zp_node *node) {
+  const double *dy = zp_in_value(in, node, 0);
+  double *d_table = in->param_grad[node->param_grad.data[0]];
+  int64_t n = zp_shape_elements(zp_in_shape(in, node->in.data[0]), in->microbatch);
+  int64_t per_sample = n / in->microbatch;
+  for (int64_t i = 0; i < n; i++) d_table[i % per_sample] += dy[i];
+}
+
+/* ---- attention ---- */
+
+/* One (sample, query head) pair and the shapes around it. */
+typedef struct head {
+  int64_t sequence, d, q_cols, kv_cols, q_at, kv_at, lse_at, heads;
+  bool causal;
+  double scale;
+} head;
+
+static head head_at(const zp_interpreter *in, const zp_node *node, int64_t sample, int64_t h) {
+  const zp_op_attr *attr = &node->attr;
+  head at = {.sequence = zp_in_shape(in, node->in.data[0])->dim[1],
+             .d = attr->head_size,
+             .heads = attr->heads,
+             .causal = attr->causal,
+             .scale = attr->scale};
+  at.q_cols = cols_of(in, node->in.data[0]);
+  at.kv_cols = cols_of(in, node->in.data[1]);
+  int64_t kv_head = h / (attr->heads / attr->kv_heads);
+  at.q_at = sample * at.sequence * at.q_cols + h * at.d;
+  at.kv_at = sample * at.sequence * at.kv_cols + kv_head * at.d;
+  at.lse_at = sample * at.sequence * attr->heads + h;
+  return at;
+}
+
+static int64_t keys_of(const head *at, int64_t query) { return at->causal ? query + 1 : at->sequence; }
+
+static double score(const head *at, const double *q, const double *k, int64_t i, int64_t j) {
+  double sum = 0;
+  for (int64_t c = 0; c < at->d; c++) sum += q[at->q_at + i * at->q_cols + c] * k[at->kv_at + j * at->kv_cols + c];
+  return sum * at->scale;
+}
+
+static void attention_head(const head *at, const double *q, const double *k, const double *v, double *o, double *lse) {
+  for (int64_t i = 0; i < at->sequence; i++) {
+    double max = -INFINITY, sum = 0, *out = o + at->q_at + i * at->q_cols;
+    for (int64_t j = 0; j < keys_of(at, i); j++) max = fmax(max, score(at, q, k, i, j));
+    for (int64_t j = 0; j < keys_of(at, i); j++) sum += exp(score(at, q, k, i, j) - max);
+    double log_sum = lse[at->lse_at + i * at->heads] = max + log(sum);
+    for (int64_t c = 0; c < at->d; c++) out[c] = 0;
+    for (int64_t j = 0; j < keys_of(at, i); j++)
+      for (int64_t c = 0; c < at->d; c++)
+        out[c] += exp(score(at, q, k, i, j) - log_sum) * v[at->kv_at + j * at->kv_cols + c];
+  }
+}
+
+/* p = exp(s - lse); dv += p do; ds = p (do v - do o) scale; dq += ds k; dk += ds q. in: q, k, v, o, lse, do. */
+static void attention_head_grad(const head *at, double *const in[6], double *dq, double *dk, double *dv) {
+  const double *q = in[0], *k = in[1], *v = in[2], *o = in[3], *lse = in[4], *d_o = in[5];
+  for (int64_t i = 0; i < at->sequence; i++) {
+    int64_t qi = at->q_at + i * at->q_cols;
+    double dot = 0;
+    for (int64_t c = 0; c < at->d; c++) dot += d_o[qi + c] * o[qi + c];
+    for (int64_t j = 0; j < keys_of(at, i); j++) {
+      int64_t kj = at->kv_at + j * at->kv_cols;
+      double p = exp(score(at, q, k, i, j) - lse[at->lse_at + i * at->heads]), dp = 0;
+      for (int64_t c = 0; c < at->d; c++) dp += d_o[qi + c] * v[kj + c];
+      double ds = p * (dp - dot) * at->scale;
+      for (int64_t c = 0; c < at->d; c++) {
+        dv[kj + c] += p * d_o[qi + c];
+        dq[qi + c] += ds * k[kj + c];
+        dk[kj + c] += ds * q[qi + c];
+      }
+    }
+  }
+}
+
+static void attention(zp_interpreter *in, const zp_node *node) {
+  for (int64_t sample = 0; sample < in->microbatch; sample++)
+    for (int64_t h = 0; h < node->attr.heads; h++) {
+      head at = head_at(in, node, sample, h);
+      attention_head(&at, zp_in_value(in, node, 0), zp_in_value(in, node, 1), zp_in_value(in, node, 2),
+                     zp_out_value(in, node, 0), zp_out_value(in, node, 1));
+    }
+}
+
+static void attention_grad(zp_interpreter *in, const zp_node *node) {
+  double *from[6];
+  for (int i = 0; i < 6; i++) from[i] = zp_in_value(in, node, i);
+  for (int i = 0; i < 3; i++) {
+    int64_t n = zp_shape_elements(zp_in_shape(in, node->out.data[i]), in->microbatch);
+    memset(zp_out_value(in, node, i), 0, sizeof(double) * (size_t)n);
+  }
+  for (int64_t sample = 0; sample < in->microbatch; sample++)
+    for (int64_t h = 0; h < node->attr.heads; h++) {
+      head at = head_at(in, node, sample, h);
+      attention_head_grad(&at, from, zp_out_value(in, node, 0), zp_out_value(in, node, 1), zp_out_value(in, node, 2));
+    }
+}
+
+/* ---- loss ---- */
+
+/* max, sum of exp(x - max), logit of the label */
+static void row_stats(const double *logits, int64_t n, int64_t label, double stat[3]) {
+  stat[0] = -INFINITY;
+  stat[1] = 0;
+  for (int64_t c = 0; c < n; c++) stat[0] = fmax(stat[0], logits[c]);
+  for (int64_t c = 0; c < n; c++) stat[1] += exp(logits[c] - stat[0]);
+  stat[2] = logits[label];
+}
+
+static void ce_stats(zp_interpreter *in, const zp_node *node) {
+  int64_t rows = rows_of(in, node->in.data[0]), n = cols_of(in, node->in.data[0]);
+  const double *labels = zp_in_value(in, node, 1);
+  for (int64_t t = 0; t < rows; t++)
+    row_stats(zp_in_value(in, node, 0) + t * n, n, (int64_t)labels[t], zp_out_value(in, node, 0) + 3 * t);
+}
+
+static void ce_loss(zp_interpreter *in, const zp_node *node) {
+  int64_t rows = rows_of(in, node->in.data[0]);
+  const double *stat = zp_in_value(in, node, 0);
+  double *lse = zp_out_value(in, node, 0);
+  for (int64_t t = 0; t < rows; t++) {
+    lse[t] = stat[3 * t] + log(stat[3 * t + 1]);
+    in->loss += (lse[t] - stat[3 * t + 2]) * in->loss_scale;
+  }
+}
+
+static void cross_entropy(zp_interpreter *in, const zp_node *node) {
+  int64_t rows = rows_of(in, node->in.data[0]), n = cols_of(in, node->in.data[0]);
+  const double *labels = zp_in_value(in, node, 1);
+  double total = 0, stat[3];
+  for (int64_t t = 0; t < rows; t++) {
+    row_stats(zp_in_value(in, node, 0) + t * n, n, (int64_t)labels[t], stat);
+    total += stat[0] + log(stat[1]) - stat[2];
+  }
+  in->loss += total * in->loss_scale;
+  *zp_out_value(in, node, 0) = total / (double)rows;
+}
+
+static void ce_grad(zp_interpreter *in, const zp_node *node) {
+  const double *logits = zp_in_value(in, node, 0), *labels = zp_in_value(in, node, 1), *lse = zp_in_value(in, node, 2);
+  double *d_logits = zp_out_value(in, node, 0);
+  int64_t rows = rows_of(in, node->in.data[0]), n = cols_of(in, node->in.data[0]);
+  for (int64_t t = 0; t < rows; t++)
+    for (int64_t c = 0; c < n; c++)
+      d_logits[t * n + c] = (exp(logits[t * n + c] - lse[t]) - (c == (int64_t)labels[t])) * in->loss_scale;
+}
+
+/* ---- views and collectives ---- */
+
+static void copy(zp_interpreter *in, const zp_node *node) {
+  int64_t n = zp_shape_elements(zp_in_shape(in, node->out.data[0]), in->microbatch);
+  memcpy(zp_out_value(in, node, 0), zp_in_value(in, node, 0), sizeof(double) * (size_t)n);
+}
+
+static void split(zp_interpreter *in, const zp_node *node) {
+  int64_t rows = rows_of(in, node->in.data[0]), n = cols_of(in, node->in.data[0]), part = n / node->out.len;
+  for (int i = 0; i < node->out.len; i++)
+    for (int64_t t = 0; t < rows; t++)
+      memcpy(zp_out_value(in, node, i) + t * part, zp_in_value(in, node, 0) + t * n + i * part,
+             sizeof(double) * (size_t)part);
+}
+
+void zp_interpret_op(zp_interpreter *in, const zp_node *node) {
+  switch (node->op) {
+  case ZP_OP_MATMUL: matmul(in, node); break;
+  case ZP_OP_MATMUL_DGRAD: matmul_dgrad(in, node); break;
+  case ZP_OP_MATMUL_WGRAD: matmul_wgrad(in, node); break;
+  case ZP_OP_EMBEDDING: embedding(in, node); break;
+  case ZP_OP_EMBEDDING_GRAD: embedding_grad(in, node); break;
+  case ZP_OP_POSITION_GRAD: position_grad(in, node); break;
+  case ZP_OP_ATTENTION: attention(in, node); break;
+  case ZP_OP_ATTENTION_GRAD: attention_grad(in, node); break;
+  case ZP_OP_CROSS_ENTROPY: cross_entropy(in, node); break;
+  case ZP_OP_CE_STATS: ce_stats(in, node); break;
+  case ZP_OP_CE_LOSS: ce_loss(in, node); break;
+  case ZP_OP_CE_GRAD: ce_grad(in, node); break;
+  case ZP_OP_SPLIT: split(in, node); break;
+  case ZP_OP_ALL_REDUCE:
+  case ZP_OP_ENTER:
+  case ZP_OP_GATHER_STATS:
+  case ZP_OP_GRAD_ALL_REDUCE: copy(in, node); break;
+  default: assert(!"row ops and groups are interpreted elsewhere");
+  }
+}

@@ -1,0 +1,33 @@
+/* zp_graph_localize_trivial: the local graph of a machine without tensor parallelism. */
+#include "graph_internal.h"
+
+static int add_stat(zp_graph *graph, const zp_node *loss, zp_op op, int in0, int in1, zp_shape shape,
+                    const char *suffix) {
+  const char *name = zp_format(graph->arena, "%s.%s", loss->name, suffix);
+  zp_node node = {.op = op, .span = loss->span, .name = loss->name};
+  int out = zp_graph_add_tensor(graph, zp_tensor_make(name, ZP_ELEM_STAT, shape, loss->span));
+  zp_push(graph->arena, &node.in, in0);
+  zp_push(graph->arena, &node.in, in1);
+  zp_push(graph->arena, &node.out, out);
+  zp_graph_add_node(graph, node);
+  return out;
+}
+
+zp_graph *zp_graph_localize_trivial(const zp_graph *graph) {
+  zp_graph *local = zp_graph_copy_tensors(graph);
+  for (int i = 0; i < graph->nodes.len; i++) {
+    const zp_node *node = &graph->nodes.data[i];
+    if (node->op != ZP_OP_CROSS_ENTROPY) {
+      zp_graph_add_node(local, *node);
+      continue;
+    }
+    int logits = node->in.data[0], labels = node->in.data[1];
+    zp_shape stat = graph->tensors.data[logits].shape;
+    stat.dim[stat.rank - 1] = 3;
+    int stats = add_stat(local, node, ZP_OP_CE_STATS, logits, labels, stat, "stats");
+    int lse = add_stat(local, node, ZP_OP_CE_LOSS, stats, labels, graph->tensors.data[labels].shape, "lse");
+    if (local->loss == node->out.data[0]) local->loss = lse;
+  }
+  local->n_forward = local->nodes.len;
+  return local;
+}

@@ -1,0 +1,75 @@
+/* Models: parameters, inputs, segments, and the totals that people quote. */
+#include <assert.h>
+#include <zplan/buf.h>
+#include "graph_internal.h"
+
+zp_model *zp_model_new(zp_arena *arena, const char *name) {
+  zp_model *model = ZP_NEW(arena, zp_model);
+  model->name = zp_strdup(arena, name);
+  model->arena = arena;
+  model->span = ZP_NO_SPAN;
+  return model;
+}
+
+int zp_model_add_param(zp_model *model, zp_param param) {
+  param.name = zp_strdup(model->arena, param.name);
+  zp_push(model->arena, &model->params, param);
+  return model->params.len - 1;
+}
+
+int zp_model_add_input(zp_model *model, const char *name, zp_shape shape, zp_span span) {
+  zp_input input = {.name = zp_strdup(model->arena, name), .shape = shape, .span = span};
+  if (model->inputs.len == 0 && shape.rank > 1) model->sequence = shape.dim[1];
+  zp_push(model->arena, &model->inputs, input);
+  return model->inputs.len - 1;
+}
+
+zp_segment *zp_model_add_segment(zp_model *model, const char *name, int64_t count, bool is_repeat,
+                                 const zp_shape *carry, const char *const *carry_names, int n_carry, zp_span span) {
+  zp_arena *arena = model->arena;
+  zp_graph *graph = ZP_NEW(arena, zp_graph);
+  graph->arena = arena;
+  graph->loss = -1;
+  for (int i = 0; i < n_carry; i++) {
+    zp_tensor tensor = zp_tensor_make(zp_strdup(arena, carry_names[i]), ZP_ELEM_FLOAT, carry[i], span);
+    tensor.role = ZP_ROLE_CARRY_IN;
+    tensor.index = i;
+    int id = zp_graph_add_tensor(graph, tensor);
+    zp_push(arena, &graph->carry_in, id);
+  }
+  zp_segment segment = {zp_strdup(arena, name), count, is_repeat, graph, span};
+  zp_push(arena, &model->segments, segment);
+  return &model->segments.data[model->segments.len - 1];
+}
+
+int64_t zp_model_parameters(const zp_model *model) {
+  int64_t total = 0;
+  for (int i = 0; i < model->params.len; i++) {
+    const zp_param *param = &model->params.data[i];
+    int64_t copies = param->segment < 0 ? 1 : model->segments.data[param->segment].count;
+    total += copies * zp_shape_elements(&param->shape, 1);
+  }
+  return total;
+}
+
+/* Convention of the field (Narayanan et al. 2021, appendix): matrix products and attention scores only, and twice the
+ * forward work for the backward pass. */
+double zp_model_flop_per_sequence(const zp_model *model) {
+  double forward = 0;
+  for (int s = 0; s < model->segments.len; s++) {
+    const zp_segment *segment = &model->segments.data[s];
+    double once = 0;
+    for (int i = 0; i < segment->graph->nodes.len; i++) {
+      const zp_node *node = &segment->graph->nodes.data[i];
+      if (node->op == ZP_OP_MATMUL || node->op == ZP_OP_ATTENTION) once += zp_node_flop(segment->graph, node, 1);
+    }
+    forward += once * (double)segment->count;
+  }
+  return 3 * forward;
+}
+
+const char *zp_param_instance_name(zp_arena *arena, const zp_param *param, int64_t iteration) {
+  const char *hole = strstr(param->name, "{}");
+  if (!hole) return zp_strdup(arena, param->name);
+  return zp_format(arena, "%.*s%lld%s", (int)(hole - param->name), param->name, (long long)iteration, hole + 2);
+}

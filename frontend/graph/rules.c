@@ -1,0 +1,295 @@
+/* Shape rules: which operands an op takes and what shape comes out, with the message for a person when they do not fit.
+ * Logical and local graphs follow the same rules; in local graphs the sharder gives attr.head_size, and heads are
+ * local. */
+#include <assert.h>
+#include <math.h>
+#include "graph_internal.h"
+
+static const zp_tensor *operand(const zp_rule *rule, int i) { return &rule->graph->tensors.data[rule->in[i]]; }
+static const zp_shape *shape_of(const zp_rule *rule, int i) { return &operand(rule, i)->shape; }
+static const char *text_of(const zp_rule *rule, int i) { return zp_shape_text(rule->graph->arena, shape_of(rule, i)); }
+
+__attribute__((format(printf, 3, 4))) static zp_diag *fail(zp_rule *rule, zp_diag_code code, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  rule->error = zp_vformat(rule->graph->arena, format, args);
+  va_end(args);
+  return rule->diags ? zp_report(rule->diags, code, rule->span, "%s", rule->error) : NULL;
+}
+
+static void help(zp_diag *diag, const char *text) {
+  if (diag) zp_diag_help(diag, "%s", text);
+}
+
+static void answer(zp_rule *rule, zp_element element, zp_shape shape) {
+  rule->element[rule->n_out] = element;
+  rule->shape[rule->n_out++] = shape;
+}
+
+static zp_shape with_last(const zp_shape *shape, int64_t last) {
+  zp_shape result = *shape;
+  result.dim[result.rank - 1] = last;
+  return result;
+}
+
+/* ---- checks shared by rules; false after reporting ---- */
+
+static const char *const element_name[] = {"floating point values", "i32 ids", "row statistics"};
+
+static bool want_element(zp_rule *rule, int i, zp_element want) {
+  if (operand(rule, i)->element == want) return true;
+  fail(rule, ZP_Z0206, "operand %d of `%s` must hold %s, but `%s` holds %s", i + 1, zp_op_name(rule->op),
+       element_name[want], operand(rule, i)->name, element_name[operand(rule, i)->element]);
+  return false;
+}
+
+static bool want_param(zp_rule *rule, int i) {
+  if (operand(rule, i)->role == ZP_ROLE_PARAM) return true;
+  help(fail(rule, ZP_Z0207, "operand %d of `%s` must be a parameter, but `%s` is computed", i + 1, zp_op_name(rule->op),
+            operand(rule, i)->name),
+       "matrices, embedding tables, norm weights and broadcast operands are trained directly; declare a `param`");
+  return false;
+}
+
+static bool want_activation(zp_rule *rule, int i) {
+  const zp_tensor *t = operand(rule, i);
+  if (!want_element(rule, i, ZP_ELEM_FLOAT)) return false;
+  if (t->role != ZP_ROLE_PARAM && t->shape.rank >= 2 && t->shape.dim[0] == ZP_DIM_B) return true;
+  help(fail(rule, ZP_Z0207, "operand %d of `%s` must be an activation, but `%s` %s is %s", i + 1, zp_op_name(rule->op),
+            t->name, text_of(rule, i), t->role == ZP_ROLE_PARAM ? "a parameter" : "not one"),
+       "activations have the micro-batch B as their first dimension; apply the op to the result of `embedding` or "
+       "`matmul`");
+  return false;
+}
+
+static bool want_rank(zp_rule *rule, int i, int rank) {
+  if (shape_of(rule, i)->rank == rank) return true;
+  fail(rule, ZP_Z0209, "operand %d of `%s` must have %d dimensions, but `%s` is %s", i + 1, zp_op_name(rule->op), rank,
+       operand(rule, i)->name, text_of(rule, i));
+  return false;
+}
+
+static bool want_same_shape(zp_rule *rule, int i, int j) {
+  if (zp_shape_equal(shape_of(rule, i), shape_of(rule, j))) return true;
+  fail(rule, ZP_Z0204, "operands %d and %d of `%s` must have one shape, but `%s` is %s and `%s` is %s", i + 1, j + 1,
+       zp_op_name(rule->op), operand(rule, i)->name, text_of(rule, i), operand(rule, j)->name, text_of(rule, j));
+  return false;
+}
+
+static bool want_positive(zp_rule *rule, const char *what, double value) {
+  if (value > 0 && isfinite(value)) return true;
+  fail(rule, ZP_Z0208, "`%s` of `%s` must be positive, not %g", what, zp_op_name(rule->op), value);
+  return false;
+}
+
+/* ids [B, S] beside rows [B, S, n]. */
+static bool want_labels(zp_rule *rule, int ids, int rows) {
+  const zp_shape *a = shape_of(rule, ids), *b = shape_of(rule, rows);
+  if (!want_element(rule, ids, ZP_ELEM_I32)) return false;
+  if (a->rank == 2 && b->rank == 3 && a->dim[0] == b->dim[0] && a->dim[1] == b->dim[1]) return true;
+  fail(rule, ZP_Z0204, "`%s` needs one label per row, but `%s` is %s and `%s` is %s", zp_op_name(rule->op),
+       operand(rule, rows)->name, text_of(rule, rows), operand(rule, ids)->name, text_of(rule, ids));
+  return false;
+}
+
+/* ---- rules ---- */
+
+static void embedding(zp_rule *rule) {
+  if (!want_element(rule, 0, ZP_ELEM_I32) || !want_element(rule, 1, ZP_ELEM_FLOAT) || !want_param(rule, 1) ||
+      !want_rank(rule, 0, 2) || !want_rank(rule, 1, 2))
+    return;
+  zp_shape shape = *shape_of(rule, 0);
+  shape.dim[shape.rank++] = shape_of(rule, 1)->dim[1];
+  answer(rule, ZP_ELEM_FLOAT, shape);
+}
+
+static void matmul(zp_rule *rule) {
+  if (!want_activation(rule, 0) || !want_element(rule, 1, ZP_ELEM_FLOAT) || !want_param(rule, 1) ||
+      !want_rank(rule, 1, 2))
+    return;
+  const zp_shape *w = shape_of(rule, 1);
+  int64_t k = w->dim[rule->attr.trans ? 1 : 0], n = w->dim[rule->attr.trans ? 0 : 1];
+  if (zp_shape_cols(shape_of(rule, 0)) != k) {
+    fail(rule, ZP_Z0204, "cannot multiply `%s` %s by %s`%s` %s: %lld columns meet %lld rows", operand(rule, 0)->name,
+         text_of(rule, 0), rule->attr.trans ? "the transpose of " : "", operand(rule, 1)->name, text_of(rule, 1),
+         (long long)zp_shape_cols(shape_of(rule, 0)), (long long)k);
+    return;
+  }
+  answer(rule, ZP_ELEM_FLOAT, with_last(shape_of(rule, 0), n));
+}
+
+/* Operand i beside the rows of operand 0: as they are, or a broadcast parameter. */
+static bool want_broadcast(zp_rule *rule, int i) {
+  zp_operand kind;
+  if (!want_element(rule, i, ZP_ELEM_FLOAT)) return false;
+  if (!zp_operand_kind(shape_of(rule, 0), shape_of(rule, i), &kind)) {
+    zp_diag *diag =
+        fail(rule, ZP_Z0204, "the shapes of `%s` %s and `%s` %s do not fit for `%s`", operand(rule, 0)->name,
+             text_of(rule, 0), operand(rule, i)->name, text_of(rule, i), zp_op_name(rule->op));
+    help(diag, "the second shape must be equal, or its last dimension alone, or sequence and last dimension");
+    return false;
+  }
+  return kind == ZP_OPERAND_ROWS ? want_activation(rule, i) : want_param(rule, i);
+}
+
+static void binary(zp_rule *rule) {
+  zp_operand kind;
+  if (rule->op == ZP_OP_DIV && !zp_shape_equal(shape_of(rule, 0), shape_of(rule, 1)) &&
+      zp_operand_kind(shape_of(rule, 1), shape_of(rule, 0), &kind)) {
+    help(fail(rule, ZP_Z0204, "cannot divide the smaller `%s` %s by `%s` %s", operand(rule, 0)->name, text_of(rule, 0),
+              operand(rule, 1)->name, text_of(rule, 1)),
+         "only the second operand of `/` can be broadcast");
+    return;
+  }
+  if (want_activation(rule, 0) && want_broadcast(rule, 1)) answer(rule, ZP_ELEM_FLOAT, *shape_of(rule, 0));
+}
+
+static bool want_vector(zp_rule *rule, int i, const char *what) {
+  if (!want_element(rule, i, ZP_ELEM_FLOAT) || !want_param(rule, i) || !want_rank(rule, i, 1)) return false;
+  int64_t n = zp_shape_cols(shape_of(rule, 0));
+  if (shape_of(rule, i)->dim[0] == n) return true;
+  fail(rule, ZP_Z0204, "the %s of `%s` needs %lld elements for rows of `%s` %s, but `%s` is %s", what,
+       zp_op_name(rule->op), (long long)n, operand(rule, 0)->name, text_of(rule, 0), operand(rule, i)->name,
+       text_of(rule, i));
+  return false;
+}
+
+static void norm(zp_rule *rule) {
+  if (!want_activation(rule, 0) || !want_vector(rule, 1, "weight") || !want_positive(rule, "eps", rule->attr.eps))
+    return;
+  if (rule->op == ZP_OP_LAYER_NORM && !want_vector(rule, 2, "bias")) return;
+  answer(rule, ZP_ELEM_FLOAT, *shape_of(rule, 0));
+}
+
+static void dropout(zp_rule *rule) {
+  if (!want_activation(rule, 0)) return;
+  if (!(rule->attr.rate >= 0 && rule->attr.rate < 1)) {
+    fail(rule, ZP_Z0208, "`rate` of `dropout` must be at least 0 and below 1, not %g", rule->attr.rate);
+    return;
+  }
+  answer(rule, ZP_ELEM_FLOAT, *shape_of(rule, 0));
+}
+
+/* heads into columns; fills in attr.head_size where the sharder has not. */
+static bool want_heads(zp_rule *rule, int i, int64_t heads, const char *what) {
+  int64_t cols = zp_shape_cols(shape_of(rule, i));
+  if (!want_positive(rule, what, (double)heads)) return false;
+  if (cols % heads || (rule->attr.head_size && cols / heads != rule->attr.head_size)) {
+    zp_diag *diag;
+    if (cols % heads)
+      diag = fail(rule, ZP_Z0205, "%lld %s do not divide the %lld columns of `%s` %s", (long long)heads, what,
+                  (long long)cols, operand(rule, i)->name, text_of(rule, i));
+    else
+      diag = fail(rule, ZP_Z0205, "`%s` %s has %lld columns, not %lld %s of %lld", operand(rule, i)->name,
+                  text_of(rule, i), (long long)cols, (long long)heads, what, (long long)rule->attr.head_size);
+    help(diag, "columns = heads * head size, with one head size for q, k and v");
+    return false;
+  }
+  rule->attr.head_size = cols / heads;
+  return true;
+}
+
+static void rope(zp_rule *rule) {
+  if (!want_activation(rule, 0) || !want_rank(rule, 0, 3) || !want_heads(rule, 0, rule->attr.heads, "heads") ||
+      !want_positive(rule, "theta", rule->attr.theta))
+    return;
+  if (rule->attr.head_size % 2) {
+    fail(rule, ZP_Z0205, "`rope` turns pairs of columns, but %lld heads of `%s` %s have %lld columns each",
+         (long long)rule->attr.heads, operand(rule, 0)->name, text_of(rule, 0), (long long)rule->attr.head_size);
+    return;
+  }
+  answer(rule, ZP_ELEM_FLOAT, *shape_of(rule, 0));
+}
+
+static void split(zp_rule *rule) {
+  int64_t cols = zp_shape_cols(shape_of(rule, 0)), parts = rule->attr.parts;
+  if (!want_activation(rule, 0) || !want_positive(rule, "parts", (double)parts)) return;
+  if (cols % parts) {
+    fail(rule, ZP_Z0205, "cannot split the %lld columns of `%s` %s into %lld equal parts", (long long)cols,
+         operand(rule, 0)->name, text_of(rule, 0), (long long)parts);
+    return;
+  }
+  answer(rule, ZP_ELEM_FLOAT, with_last(shape_of(rule, 0), cols / parts));
+  rule->n_out = (int)parts;
+}
+
+static void attention(zp_rule *rule) {
+  zp_op_attr *attr = &rule->attr;
+  for (int i = 0; i < 3; i++)
+    if (!want_activation(rule, i) || !want_rank(rule, i, 3)) return;
+  if (!attr->kv_heads) attr->kv_heads = attr->heads;
+  if (!want_heads(rule, 0, attr->heads, "heads") || !want_positive(rule, "kv_heads", (double)attr->kv_heads)) return;
+  if (attr->heads % attr->kv_heads) {
+    fail(rule, ZP_Z0205, "kv_heads %lld does not divide heads %lld", (long long)attr->kv_heads, (long long)attr->heads);
+    return;
+  }
+  if (!want_heads(rule, 1, attr->kv_heads, "kv_heads") || !want_same_shape(rule, 1, 2)) return;
+  if (shape_of(rule, 0)->dim[1] != shape_of(rule, 1)->dim[1]) {
+    fail(rule, ZP_Z0204, "`attention` needs queries and keys of one sequence length, but `%s` is %s and `%s` is %s",
+         operand(rule, 0)->name, text_of(rule, 0), operand(rule, 1)->name, text_of(rule, 1));
+    return;
+  }
+  if (attr->scale == 0) attr->scale = 1 / sqrt((double)attr->head_size);
+  answer(rule, ZP_ELEM_FLOAT, *shape_of(rule, 0));
+  answer(rule, ZP_ELEM_STAT, with_last(shape_of(rule, 0), attr->heads));
+}
+
+static void cross_entropy(zp_rule *rule) {
+  if (!want_activation(rule, 0) || !want_labels(rule, 1, 0)) return;
+  if (rule->op == ZP_OP_CE_STATS)
+    answer(rule, ZP_ELEM_STAT, with_last(shape_of(rule, 0), 3));
+  else
+    answer(rule, ZP_ELEM_STAT, (zp_shape){0});
+}
+
+static void collective(zp_rule *rule) {
+  if (want_activation(rule, 0)) answer(rule, ZP_ELEM_FLOAT, *shape_of(rule, 0));
+}
+
+/* Shapes name B in front only, so [ranks, B*S, 3] is written [B, ranks*S, 3]; rank-major in memory all the same. */
+static void gather_stats(zp_rule *rule) {
+  if (!want_element(rule, 0, ZP_ELEM_STAT) || !want_rank(rule, 0, 3) ||
+      !want_positive(rule, "parts", (double)rule->attr.parts))
+    return;
+  zp_shape shape = *shape_of(rule, 0);
+  shape.dim[1] *= rule->attr.parts;
+  answer(rule, ZP_ELEM_STAT, shape);
+}
+
+static void ce_loss(zp_rule *rule) {
+  if (!want_element(rule, 0, ZP_ELEM_STAT) || !want_element(rule, 1, ZP_ELEM_I32) || !want_rank(rule, 0, 3) ||
+      !want_rank(rule, 1, 2))
+    return;
+  if (shape_of(rule, 0)->dim[1] % shape_of(rule, 1)->dim[1] || shape_of(rule, 0)->dim[2] != 3) {
+    fail(rule, ZP_Z0204, "statistics `%s` %s do not belong to labels `%s` %s", operand(rule, 0)->name, text_of(rule, 0),
+         operand(rule, 1)->name, text_of(rule, 1));
+    return;
+  }
+  answer(rule, ZP_ELEM_STAT, *shape_of(rule, 1));
+}
+
+bool zp_rule_apply(zp_rule *rule) {
+  assert(rule->n_in == zp_op_arity(rule->op));
+  rule->error = NULL;
+  rule->n_out = 0;
+  switch (rule->op) {
+  case ZP_OP_EMBEDDING: embedding(rule); break;
+  case ZP_OP_MATMUL: matmul(rule); break;
+  case ZP_OP_ADD:
+  case ZP_OP_SUB:
+  case ZP_OP_MUL:
+  case ZP_OP_DIV: binary(rule); break;
+  case ZP_OP_LAYER_NORM:
+  case ZP_OP_RMS_NORM: norm(rule); break;
+  case ZP_OP_DROPOUT: dropout(rule); break;
+  case ZP_OP_ROPE: rope(rule); break;
+  case ZP_OP_SPLIT: split(rule); break;
+  case ZP_OP_ATTENTION: attention(rule); break;
+  case ZP_OP_CROSS_ENTROPY:
+  case ZP_OP_CE_STATS: cross_entropy(rule); break;
+  case ZP_OP_GATHER_STATS: gather_stats(rule); break;
+  case ZP_OP_CE_LOSS: ce_loss(rule); break;
+  default: collective(rule); break; /* the collectives and the elementwise functions of one operand keep the shape */
+  }
+  return rule->error == NULL;
+}

@@ -1,0 +1,61 @@
+/* Questions about shapes. */
+#include <zplan/buf.h>
+#include "graph_internal.h"
+
+static int64_t dim_size(int64_t dim, int64_t microbatch) { return dim == ZP_DIM_B ? microbatch : dim; }
+
+int64_t zp_shape_elements(const zp_shape *shape, int64_t microbatch) {
+  int64_t n = 1;
+  for (int i = 0; i < shape->rank; i++) n *= dim_size(shape->dim[i], microbatch);
+  return n;
+}
+
+int64_t zp_shape_rows(const zp_shape *shape, int64_t microbatch) {
+  int64_t n = 1;
+  for (int i = 0; i + 1 < shape->rank; i++) n *= dim_size(shape->dim[i], microbatch);
+  return n;
+}
+
+int64_t zp_shape_rows_per_sample(const zp_shape *shape) {
+  int64_t n = 1;
+  for (int i = 1; i + 1 < shape->rank; i++) n *= shape->dim[i];
+  return n;
+}
+
+int64_t zp_shape_cols(const zp_shape *shape) { return shape->rank ? shape->dim[shape->rank - 1] : 1; }
+
+bool zp_shape_equal(const zp_shape *a, const zp_shape *b) {
+  if (a->rank != b->rank) return false;
+  for (int i = 0; i < a->rank; i++)
+    if (a->dim[i] != b->dim[i]) return false;
+  return true;
+}
+
+const char *zp_shape_text(zp_arena *arena, const zp_shape *shape) {
+  zp_buf text = zp_buf_new(arena);
+  zp_buf_puts(&text, "[");
+  for (int i = 0; i < shape->rank; i++) {
+    if (i) zp_buf_puts(&text, ", ");
+    if (shape->dim[i] == ZP_DIM_B)
+      zp_buf_puts(&text, "B");
+    else
+      zp_buf_printf(&text, "%lld", (long long)shape->dim[i]);
+  }
+  zp_buf_puts(&text, "]");
+  return text.data;
+}
+
+bool zp_operand_kind(const zp_shape *rows, const zp_shape *operand, zp_operand *kind) {
+  int last = rows->rank - 1;
+  if (zp_shape_equal(rows, operand))
+    *kind = ZP_OPERAND_ROWS;
+  else if (rows->rank < 2 || zp_shape_cols(operand) != rows->dim[last])
+    return false;
+  else if (operand->rank == 1)
+    *kind = ZP_OPERAND_COLUMNS;
+  else if (operand->rank == 2 && rows->rank == 3 && operand->dim[0] == rows->dim[1])
+    *kind = ZP_OPERAND_POSITION;
+  else
+    return false;
+  return true;
+}

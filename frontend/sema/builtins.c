@@ -1,0 +1,240 @@
+/* The operations of the language: one table, one function per kind of arguments. */
+#include "elaborate.h"
+
+typedef struct builtin builtin;
+typedef bool builtin_apply(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value);
+enum { MAX_BUILTIN_ARGS = 8 };
+struct builtin {
+  const char *name;
+  int required; /* the first ones must be given, and are tensors */
+  const char *args[MAX_BUILTIN_ARGS];
+  builtin_apply *apply;
+  zp_op op;
+};
+
+/* The first `required` arguments as tensors. */
+static bool tensors(zp_elab *e, const builtin *op, const zp_slot *slots, zp_value *in) {
+  for (int i = 0; i < op->required; i++) {
+    if (slots[i].value.kind != ZP_VAL_TENSOR) {
+      zp_report(e->diags, ZP_Z0202, slots[i].value.span, "`%s` of `%s` must be a tensor, this is %s", op->args[i],
+                op->name, zp_value_kind_name(&slots[i].value));
+      return false;
+    }
+    in[i] = slots[i].value;
+  }
+  return true;
+}
+
+static bool apply_with(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_op_attr attr,
+                       zp_value *value) {
+  zp_value in[3];
+  return tensors(e, op, slots, in) && zp_elab_apply(e, call, op->op, in, op->required, attr, op->name, value);
+}
+
+static bool apply_plain(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+  return apply_with(e, op, call, slots, (zp_op_attr){0}, value);
+}
+
+/* sqrt and rsqrt work on numbers as well. */
+static bool apply_root(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+  if (slots[0].value.kind != ZP_VAL_NUMBER) return apply_plain(e, op, call, slots, value);
+  return zp_eval_root(e->diags, call, &slots[0].value, op->op == ZP_OP_SQRT, value);
+}
+
+static bool apply_gelu(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+  static const char *const forms[] = {"none", "tanh", NULL};
+  int form;
+  return zp_slot_choice(e, &slots[1], "approximate", forms, &form) &&
+         apply_with(e, op, call, slots, (zp_op_attr){.tanh_form = form == 1}, value);
+}
+
+static bool apply_norm(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+  const zp_slot *slot = &slots[op->required];
+  zp_op_attr attr = {0};
+  if (!zp_slot_number(e, slot, "eps", 1e-5, &attr.eps)) return false;
+  if (attr.eps > 0) return apply_with(e, op, call, slots, attr, value);
+  zp_report(e->diags, ZP_Z0237, slot->value.span, "`eps` must be above 0, this is %g", attr.eps);
+  return false;
+}
+
+/* The rate is train's unless given. Every dropout has a stream of random numbers of its own, also when its rate is 0:
+ * the streams of the others must not depend on it. */
+static bool apply_dropout(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+  zp_op_attr attr = {.stream = e->streams++};
+  if (!zp_slot_number(e, &slots[1], "rate", e->dropout, &attr.rate)) return false;
+  if (attr.rate < 0 || attr.rate >= 1) {
+    zp_report(e->diags, ZP_Z0237, slots[1].given ? slots[1].value.span : call->span,
+              "a dropout rate lies in 0 .. 1 (1 excluded), this is %g", attr.rate);
+    return false;
+  }
+  if (attr.rate > 0) return apply_with(e, op, call, slots, attr, value);
+  *value = slots[0].value;
+  return tensors(e, op, slots, value);
+}
+
+static bool apply_rope(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+  static const char *const styles[] = {"half", "interleaved", NULL};
+  zp_op_attr attr = {0};
+  int style;
+  bool ok = zp_elab_require(e, call, op->name, "heads", &slots[1]) &&
+            zp_slot_count(e, &slots[1], "heads", 1, &attr.heads) &&
+            zp_slot_number(e, &slots[2], "theta", 10000.0, &attr.theta) &&
+            zp_slot_choice(e, &slots[3], "style", styles, &style);
+  if (!ok) return false;
+  attr.interleaved = style == 1;
+  if (attr.theta > 0) return apply_with(e, op, call, slots, attr, value);
+  zp_report(e->diags, ZP_Z0237, slots[2].value.span, "`theta` must be above 0, this is %g", attr.theta);
+  return false;
+}
+
+static bool apply_split(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+  zp_op_attr attr = {0};
+  double axis;
+  zp_value first;
+  bool ok = zp_elab_require(e, call, op->name, "n", &slots[1]) && zp_slot_count(e, &slots[1], "n", 1, &attr.parts) &&
+            zp_slot_number(e, &slots[2], "axis", -1, &axis);
+  if (!ok || !tensors(e, op, slots, &first)) return false;
+  zp_shape shape = zp_elab_value_shape(e, &first);
+  if (axis != -1 && axis != shape.rank - 1) {
+    zp_diag *d =
+        zp_report(e->diags, ZP_Z0216, slots[2].value.span, "`split` along axis %g is known but not built yet", axis);
+    zp_diag_help(d, "split the last size: `axis = -1`");
+    return false;
+  }
+  if (attr.parts == 1) {
+    *value = first;
+    return true;
+  }
+  if (!apply_with(e, op, call, slots, attr, &first)) return false;
+  zp_handle handle = e->handles.data[first.tensor];
+  *value = (zp_value){.kind = ZP_VAL_LIST, .span = call->span};
+  for (int64_t i = 0; i < attr.parts; i++, handle.index++) {
+    zp_value part = zp_elab_tensor(e, handle, call->span);
+    zp_push(e->arena, &value->list, part);
+  }
+  return true;
+}
+
+static bool apply_attention(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+  zp_op_attr attr = {0};
+  bool ok = zp_elab_require(e, call, op->name, "heads", &slots[3]) &&
+            zp_slot_count(e, &slots[3], "heads", 1, &attr.heads) &&
+            zp_slot_count(e, &slots[4], "kv_heads", attr.heads, &attr.kv_heads) &&
+            zp_slot_bool(e, &slots[5], "causal", true, &attr.causal) &&
+            zp_slot_number(e, &slots[6], "scale", 0, &attr.scale); /* 0: 1 / sqrt(head size), by the op's rule */
+  if (!ok) return false;
+  if (!slots[6].given || attr.scale > 0) return apply_with(e, op, call, slots, attr, value);
+  zp_report(e->diags, ZP_Z0237, slots[6].value.span, "`scale` must be above 0, this is %g", attr.scale);
+  return false;
+}
+
+static bool apply_matmul(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+  bool trans = slots[1].value.kind == ZP_VAL_TENSOR && e->handles.data[slots[1].value.tensor].transposed;
+  return apply_with(e, op, call, slots, (zp_op_attr){.trans = trans}, value);
+}
+
+static bool apply_transpose(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+  zp_value operand;
+  if (!tensors(e, op, slots, &operand)) return false;
+  if (call != e->transposable) {
+    zp_diag *d =
+        zp_report(e->diags, ZP_Z0229, call->span, "`transpose` is built as the second operand of `matmul` only");
+    zp_diag_help(d, "write `matmul(x, transpose(w))`");
+    return false;
+  }
+  zp_handle handle = e->handles.data[operand.tensor];
+  handle.transposed = true;
+  *value = zp_elab_tensor(e, handle, call->span);
+  return true;
+}
+
+static const builtin builtins[] = {
+    {"embedding", 2, {"ids", "table"}, apply_plain, ZP_OP_EMBEDDING},
+    {"matmul", 2, {"x", "w"}, apply_matmul, ZP_OP_MATMUL},
+    {"transpose", 1, {"w"}, apply_transpose, ZP_OP_MATMUL},
+    {"exp", 1, {"x"}, apply_plain, ZP_OP_EXP},
+    {"log", 1, {"x"}, apply_plain, ZP_OP_LOG},
+    {"sqrt", 1, {"x"}, apply_root, ZP_OP_SQRT},
+    {"rsqrt", 1, {"x"}, apply_root, ZP_OP_RSQRT},
+    {"tanh", 1, {"x"}, apply_plain, ZP_OP_TANH},
+    {"sigmoid", 1, {"x"}, apply_plain, ZP_OP_SIGMOID},
+    {"relu", 1, {"x"}, apply_plain, ZP_OP_RELU},
+    {"silu", 1, {"x"}, apply_plain, ZP_OP_SILU},
+    {"gelu", 1, {"x", "approximate"}, apply_gelu, ZP_OP_GELU},
+    {"softmax", 1, {"x"}, apply_plain, ZP_OP_SOFTMAX},
+    {"layer_normalize", 3, {"x", "weight", "bias", "eps"}, apply_norm, ZP_OP_LAYER_NORM},
+    {"rms_normalize", 2, {"x", "weight", "eps"}, apply_norm, ZP_OP_RMS_NORM},
+    {"dropout", 1, {"x", "rate"}, apply_dropout, ZP_OP_DROPOUT},
+    {"rope", 1, {"x", "heads", "theta", "style"}, apply_rope, ZP_OP_ROPE},
+    {"split", 1, {"x", "n", "axis"}, apply_split, ZP_OP_SPLIT},
+    {"attention",
+     3,
+     {"q", "k", "v", "heads", "kv_heads", "causal", "scale", "!bias"},
+     apply_attention,
+     ZP_OP_ATTENTION},
+    {"cross_entropy",
+     2,
+     {"logits", "labels", "!ignore_index", "!label_smoothing", "!z_loss"},
+     apply_plain,
+     ZP_OP_CROSS_ENTROPY},
+};
+enum { N_BUILTINS = sizeof builtins / sizeof *builtins };
+
+/* The rest of the language's standard operations. */
+static const char *const not_built[] = {
+    "batched_matmul", "einsum",   "relative_bias", "alibi", "cast", "concat", "reshape",
+    "slice",          "gather",   "mse",           "sum",   "mean", "max",    "logsumexp",
+    "top_k_gate",     "dispatch", "combine",
+};
+
+static const builtin *find_builtin(const char *name) {
+  for (int i = 0; i < N_BUILTINS; i++)
+    if (strcmp(builtins[i].name, name) == 0) return &builtins[i];
+  return NULL;
+}
+
+bool zp_is_builtin(const char *name) { return find_builtin(name) != NULL; }
+
+static bool report_unknown(zp_elab *e, const zp_expr *call, const char *name) {
+  for (size_t i = 0; i < sizeof not_built / sizeof *not_built; i++) {
+    if (strcmp(not_built[i], name) != 0) continue;
+    zp_report(e->diags, ZP_Z0216, call->at, "op `%s` is known but not built yet", name);
+    return false;
+  }
+  zp_strings names = {0};
+  zp_module_names(e->arena, e->frame->module, 1u << ZP_ITEM_BLOCK, &names);
+  for (int i = 0; i < N_BUILTINS; i++) zp_push(e->arena, &names, builtins[i].name);
+  zp_diag *d = zp_report(e->diags, ZP_Z0215, call->at, "no block and no operation is called `%s`", name);
+  bool std_block = strcmp(name, "linear") == 0 || strcmp(name, "layer_norm") == 0 || strcmp(name, "rms_norm") == 0;
+  if (std_block)
+    zp_diag_help(d, "it comes with `use std.nn`");
+  else
+    zp_diag_did_you_mean(d, name, names.data, names.len);
+  return false;
+}
+
+static bool call_builtin(zp_elab *e, const builtin *op, const zp_expr *call, zp_value *value) {
+  int count = 0;
+  while (count < MAX_BUILTIN_ARGS && op->args[count]) count++;
+  zp_slot slots[MAX_BUILTIN_ARGS] = {0};
+  const zp_expr *outer = e->transposable;
+  if (op->apply == apply_matmul) e->transposable = call->args.len > 1 ? call->args.data[1].value : NULL;
+  bool ok = zp_elab_collect(e, call, op->name, op->args, count, slots);
+  e->transposable = outer;
+  for (int i = 0; i < op->required && ok; i++) ok = zp_elab_require(e, call, op->name, op->args[i], &slots[i]);
+  return ok && op->apply(e, op, call, slots, value);
+}
+
+bool zp_elab_call(void *user, const zp_expr *call, zp_value *value) {
+  zp_elab *e = user;
+  const char *name = zp_dotted_name(e->arena, call->left);
+  if (!name) {
+    zp_report(e->diags, ZP_Z0202, call->span, "this value cannot be called");
+    return false;
+  }
+  const builtin *op = find_builtin(name);
+  if (op) return call_builtin(e, op, call, value);
+  zp_module *where;
+  const zp_item *block = zp_module_find(e->frame->module, name, 1u << ZP_ITEM_BLOCK, &where);
+  return block ? zp_elab_inline(e, call, block, where, value) : report_unknown(e, call, name);
+}

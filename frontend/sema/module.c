@@ -1,0 +1,234 @@
+/* Loads a file and the files it uses, and finds items by name across them. */
+#include <zplan/buf.h>
+#include "eval.h"
+
+/* Modules already read, by path: a file used twice is read once. */
+typedef struct loader {
+  zp_arena *arena;
+  zp_diags *diags;
+  zp_spec *spec;
+  const zp_source_text *sources;
+  int n_sources;
+  const zp_load_options *options;
+  ZP_VEC(zp_module *) done;
+  zp_strings open; /* paths between here and the main file */
+} loader;
+
+static zp_module *load(loader *l, const char *path, const char *shown, bool is_library, zp_span from);
+
+static const char *stem(zp_arena *arena, const char *path) {
+  const char *slash = strrchr(path, '/'), *begin = slash ? slash + 1 : path, *dot = strrchr(begin, '.');
+  return dot && dot > begin ? zp_strndup(arena, begin, (size_t)(dot - begin)) : begin;
+}
+
+/* Without "." and "x/..", so that one file has one path and circles are seen. (Purely by text: "x/.." is wrong when x
+ * is a symbolic link, which is rarer than a circle.) */
+static const char *tidy(zp_arena *arena, const char *path) {
+  zp_strings parts = {0};
+  for (const char *p = path; *p;) {
+    size_t n = strcspn(p, "/");
+    bool up = n == 2 && strncmp(p, "..", 2) == 0;
+    if (up && parts.len && strcmp(parts.data[parts.len - 1], "..") != 0)
+      parts.len--;
+    else if (n && !(n == 1 && *p == '.'))
+      zp_push(arena, &parts, zp_strndup(arena, p, n));
+    p += n + (p[n] == '/');
+  }
+  const char *text = *path == '/' ? "/" : "";
+  for (int i = 0; i < parts.len; i++) text = zp_format(arena, "%s%s%s", text, i ? "/" : "", parts.data[i]);
+  return text;
+}
+
+/* `name` as the using file means it: relative to the folder of that file. */
+static const char *beside(zp_arena *arena, const char *file, const char *name) {
+  const char *slash = strrchr(file, '/');
+  if (name[0] == '/' || !slash) return tidy(arena, name);
+  return tidy(arena, zp_format(arena, "%.*s/%s", (int)(slash - file), file, name));
+}
+
+/* Text of a file: from the given sources when there are some (library files always come from the library). */
+static char *read_source(loader *l, const char *path, bool is_library, size_t *len, const char **error) {
+  if (!l->sources || is_library) return zp_read_file(l->arena, path, len, error);
+  for (int i = 0; i < l->n_sources; i++) {
+    if (strcmp(l->sources[i].path, path) != 0) continue;
+    *len = l->sources[i].len;
+    return zp_strndup(l->arena, l->sources[i].text, *len);
+  }
+  *error = "it is not among the sources of this plan";
+  return NULL;
+}
+
+static void report_unreadable(loader *l, const char *shown, bool is_library, const char *error, zp_span from) {
+  zp_diag *d = zp_report(l->diags, ZP_Z0210, from, "cannot use `%s`: %s", shown, error);
+  if (is_library)
+    zp_diag_help(d, "the library has `std.nn` (layers) and `std.hw` (machines)");
+  else if (from.file >= 0)
+    zp_diag_help(d, "the path is relative to the folder of the file that says `use`");
+}
+
+static bool is_open(const loader *l, const char *path) {
+  for (int i = 0; i < l->open.len; i++)
+    if (strcmp(l->open.data[i], path) == 0) return true;
+  return false;
+}
+
+static zp_module *use_module(loader *l, const zp_module *user, const zp_item *item) {
+  const char *name = item->name.text, *alias = item->alias.text;
+  bool is_library = !item->is_file;
+  if (is_library && (strncmp(name, "std.", 4) != 0 || strchr(name + 4, '.'))) {
+    zp_diag *d = zp_report(l->diags, ZP_Z0210, item->name.span, "unknown library `%s`", name);
+    zp_diag_help(d, "the library has `std.nn` and `std.hw`; files are written in quotes: `use \"%s.dz\"`", name);
+    return NULL;
+  }
+  const char *path = is_library ? zp_format(l->arena, "%s/%s.dz", l->options->library_dir, name + 4)
+                                : beside(l->arena, user->path, name);
+  const char *shown = is_library ? zp_format(l->arena, "std/%s.dz", name + 4) : path;
+  zp_module *found = load(l, path, shown, is_library, item->name.span);
+  if (!found) return NULL;
+  zp_module *named = ZP_NEW(l->arena, zp_module);
+  *named = *found;
+  named->alias = alias ? alias : is_library ? name : stem(l->arena, path);
+  return named;
+}
+
+static const char *item_kind_name(zp_item_kind kind) {
+  static const char *const names[] = {
+      [ZP_ITEM_USE] = "use",         [ZP_ITEM_LET] = "let",       [ZP_ITEM_BLOCK] = "block",
+      [ZP_ITEM_MODEL] = "model",     [ZP_ITEM_DEVICE] = "device", [ZP_ITEM_NODE] = "node",
+      [ZP_ITEM_CLUSTER] = "cluster", [ZP_ITEM_TRAIN] = "train",   [ZP_ITEM_PLAN] = "plan",
+  };
+  return names[kind];
+}
+
+/* train and plan blocks without a name, and `use`, may stand more than once; everything named is unique in its kind. */
+static void check_duplicates(loader *l, const zp_file *file) {
+  for (int i = 0; i < file->items.len; i++) {
+    const zp_item *item = file->items.data[i];
+    if (item->kind == ZP_ITEM_USE || !item->name.text) continue;
+    for (int k = 0; k < i; k++) {
+      const zp_item *other = file->items.data[k];
+      if (other->kind != item->kind || !other->name.text || strcmp(other->name.text, item->name.text) != 0) continue;
+      zp_diag *d = zp_report(l->diags, ZP_Z0201, item->name.span, "%s `%s` is defined twice",
+                             item_kind_name(item->kind), item->name.text);
+      zp_diag_also(d, other->name.span, "first here");
+      break;
+    }
+  }
+}
+
+/* `let` values of this file see those above them and, as "alias.name", those of used modules. */
+static void eval_lets(loader *l, zp_module *module) {
+  module->lets = zp_scope_new(l->arena, NULL);
+  for (int i = 0; i < module->uses.len; i++) {
+    const zp_module *used = module->uses.data[i];
+    zp_strings names = {0};
+    zp_scope_names(l->arena, used->lets, &names);
+    for (int k = 0; k < names.len; k++) {
+      if (strchr(names.data[k], '.')) continue; /* what the used file itself uses is not handed on */
+      const char *dotted = zp_format(l->arena, "%s.%s", used->alias, names.data[k]);
+      zp_scope_set(module->lets, dotted, *zp_scope_get(used->lets, names.data[k]));
+    }
+  }
+  for (int i = 0; i < module->file->items.len; i++) {
+    const zp_item *item = module->file->items.data[i];
+    if (item->kind != ZP_ITEM_LET) continue;
+    zp_value value;
+    if (!zp_eval(l->arena, l->diags, module->lets, item->expr, &value)) value = (zp_value){.kind = ZP_VAL_POISON};
+    value.span = item->name.span;
+    zp_scope_set(module->lets, item->name.text, value);
+  }
+}
+
+static void load_uses(loader *l, zp_module *module) {
+  for (int i = 0; i < module->file->items.len; i++) {
+    const zp_item *item = module->file->items.data[i];
+    if (item->kind != ZP_ITEM_USE) continue;
+    zp_module *used = use_module(l, module, item);
+    if (used) zp_push(l->arena, &module->uses, used);
+  }
+}
+
+static zp_module *load(loader *l, const char *path, const char *shown, bool is_library, zp_span from) {
+  for (int i = 0; i < l->done.len; i++)
+    if (strcmp(l->done.data[i]->path, path) == 0) return l->done.data[i];
+  if (is_open(l, path)) {
+    zp_diag *d = zp_report(l->diags, ZP_Z0210, from, "`%s` uses itself", shown);
+    zp_diag_note(d, "the circle: %s is being read because of %s", shown, l->open.data[l->open.len - 1]);
+    return NULL;
+  }
+  const char *error = NULL;
+  size_t len;
+  char *text = read_source(l, path, is_library, &len, &error);
+  if (!text) {
+    report_unreadable(l, shown, is_library, error, from);
+    return NULL;
+  }
+  zp_module *module = ZP_NEW(l->arena, zp_module);
+  module->path = path;
+  int errors = zp_diags_errors(l->diags);
+  module->file = zp_parse(l->arena, l->diags, zp_diags_add_source(l->diags, shown, text, len));
+  if (zp_diags_errors(l->diags) > errors) module->file->items.len = 0; /* half a tree would only give more errors */
+  if (!is_library) {
+    zp_source_text source = {path, text, len};
+    zp_push(l->arena, &l->spec->sources, source);
+  }
+  zp_push(l->arena, &l->open, path);
+  check_duplicates(l, module->file);
+  load_uses(l, module);
+  l->open.len--;
+  eval_lets(l, module);
+  zp_push(l->arena, &l->done, module);
+  return module;
+}
+
+zp_module *zp_module_load(zp_arena *arena, zp_diags *diags, zp_spec *spec, const char *path,
+                          const zp_source_text *sources, int n_sources, const zp_load_options *options) {
+  loader l = {
+      .arena = arena, .diags = diags, .spec = spec, .sources = sources, .n_sources = n_sources, .options = options};
+  zp_module *module = load(&l, tidy(arena, path), path, false, ZP_NO_SPAN);
+  if (module) module->alias = stem(arena, path);
+  return module;
+}
+
+static const zp_item *find_own(const zp_module *module, const char *name, unsigned kind_mask) {
+  for (int i = 0; i < module->file->items.len; i++) {
+    const zp_item *item = module->file->items.data[i];
+    if ((kind_mask & 1u << item->kind) && item->name.text && item->kind != ZP_ITEM_USE &&
+        strcmp(item->name.text, name) == 0)
+      return item;
+  }
+  return NULL;
+}
+
+static bool is_std(const zp_module *module) { return strncmp(module->alias, "std.", 4) == 0; }
+
+const zp_item *zp_module_find(zp_module *module, const char *name, unsigned kind_mask, zp_module **where) {
+  const zp_item *own = find_own(module, name, kind_mask);
+  if (own) {
+    if (where) *where = module;
+    return own;
+  }
+  for (int i = 0; i < module->uses.len; i++) {
+    zp_module *used = module->uses.data[i];
+    size_t n = strlen(used->alias);
+    bool qualified = strncmp(name, used->alias, n) == 0 && name[n] == '.';
+    const zp_item *found = qualified ? find_own(used, name + n + 1, kind_mask) : NULL;
+    if (!found && is_std(used)) found = find_own(used, name, kind_mask);
+    if (!found) continue;
+    if (where) *where = used;
+    return found;
+  }
+  return NULL;
+}
+
+void zp_module_names(zp_arena *arena, zp_module *module, unsigned kind_mask, zp_strings *out) {
+  for (int u = -1; u < module->uses.len; u++) {
+    const zp_module *from = u < 0 ? module : module->uses.data[u];
+    for (int i = 0; i < from->file->items.len; i++) {
+      const zp_item *item = from->file->items.data[i];
+      if (!(kind_mask & 1u << item->kind) || !item->name.text || item->kind == ZP_ITEM_USE) continue;
+      bool plain = u < 0 || is_std(from);
+      zp_push(arena, out, plain ? item->name.text : zp_format(arena, "%s.%s", from->alias, item->name.text));
+    }
+  }
+}

@@ -1,0 +1,160 @@
+/* Private to spec*.c. Attribute blocks are read by tables: one zp_field per key says what it takes, in which range, and
+ * where it is stored. The table is also the list for did-you-mean and for --set, so a key is described once. */
+#ifndef ZPLAN_SEMA_SPEC_INTERNAL_H
+#define ZPLAN_SEMA_SPEC_INTERNAL_H
+
+#include "eval.h"
+
+/* What one zp_spec_read works with. Sources [settings_begin, settings_end) are texts of --set. */
+typedef struct zp_reader {
+  zp_arena *arena;
+  zp_diags *diags;
+  zp_spec *spec;
+  zp_module *main;
+  const zp_load_options *options;
+  int settings_begin, settings_end;
+} zp_reader;
+
+/* A formal of a `node` or `device` that stands for devices (`devices = 4 * v100`): kept as an expression, because a
+ * device is no scalar value. */
+typedef struct zp_binding zp_binding;
+/* Where the names in a value are looked up, and (for `base` and calls) which items are being read right now. */
+typedef struct zp_env zp_env;
+struct zp_env {
+  zp_module *module;
+  zp_scope *scope;
+  const zp_binding *devices; /* newest first */
+  const zp_item *item;       /* being read, NULL at the top */
+  const zp_env *caller;      /* who refers to `item` */
+};
+struct zp_binding {
+  const char *name;
+  const zp_expr *value;
+  const zp_env *env;
+  const zp_binding *next;
+};
+
+typedef enum zp_field_kind {
+  ZP_FIELD_BYTES,   /* int64_t: 32GB */
+  ZP_FIELD_RATE,    /* double: 25GB/s */
+  ZP_FIELD_SECONDS, /* double: 2us */
+  ZP_FIELD_FLOPS,   /* double: 125TFLOPS */
+  ZP_FIELD_SHARE,   /* double: 62% or 0.62 */
+  ZP_FIELD_INT,     /* int */
+  ZP_FIELD_INT64,   /* int64_t */
+  ZP_FIELD_REAL,    /* double without unit */
+  ZP_FIELD_BOOL,    /* bool */
+  ZP_FIELD_STRING,  /* const char * */
+  ZP_FIELD_WORD,    /* int (an enum), one of `words` */
+  ZP_FIELD_BLOCK,   /* key { ... }, read with `block` into the same struct */
+  ZP_FIELD_CUSTOM,  /* `read` does it */
+  ZP_FIELD_REFUSED, /* known, not in this version; `note` says what to do instead */
+  ZP_FIELD_FOREIGN, /* a word of another tool; `note` names ours */
+} zp_field_kind;
+
+typedef enum zp_range {
+  ZP_RANGE_ANY,
+  ZP_RANGE_POSITIVE,     /* > 0 */
+  ZP_RANGE_NOT_NEGATIVE, /* >= 0 */
+  ZP_RANGE_BELOW_ONE,    /* 0 <= x < 1 */
+  ZP_RANGE_FRACTION,     /* 0 < x <= 1 */
+  ZP_RANGE_ONE_OR_MORE,  /* >= 1 */
+} zp_range;
+
+typedef struct zp_word {
+  const char *text;
+  int value;
+} zp_word;
+
+typedef struct zp_schema zp_schema;
+typedef struct zp_field {
+  const char *key;
+  zp_field_kind kind;
+  size_t offset; /* in the struct being filled; ZP_CHECK_ONLY: the value is checked and not kept */
+  zp_range range;
+  const zp_word *words; /* ends with a NULL text */
+  const zp_schema *block;
+  void (*read)(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
+  const char *note;
+} zp_field;
+#define ZP_CHECK_ONLY SIZE_MAX
+
+struct zp_schema {
+  const char *name; /* as in messages: "train", "adamw" */
+  const zp_field *fields;
+  int count;
+  int positional; /* calls: the first so many fields may be given without a name */
+};
+#define ZP_SCHEMA(name, fields, positional)                                                                            \
+  { name, fields, (int)(sizeof(fields) / sizeof((fields)[0])), positional }
+
+/* A function-like value: adamw(lr = 1e-3). */
+typedef struct zp_function {
+  const char *name;
+  int value; /* of the enum it stands for */
+  zp_schema schema;
+} zp_function;
+
+/* ---- spec_value.c: single values. All report and return false on a wrong kind, unit or range. `key` names the
+ * attribute in messages. ---- */
+bool zp_read_number(zp_reader *reader, const zp_env *env, const zp_expr *expr, const char *key, zp_dimension dimension,
+                    zp_range range, double *number);
+bool zp_read_whole(zp_reader *reader, const zp_env *env, const zp_expr *expr, const char *key, zp_range range,
+                   int64_t *number);
+bool zp_read_string(zp_reader *reader, const zp_env *env, const zp_expr *expr, const char *key, const char **text);
+bool zp_read_word(zp_reader *reader, const zp_env *env, const zp_expr *expr, const char *key, const zp_word *words,
+                  int *value);
+/* Like zp_read_number for a value that was computed already (elements of a list). */
+bool zp_check_number(zp_reader *reader, const zp_value *value, const char *key, zp_dimension dimension, zp_range range,
+                     double *number);
+/* Typed on the command line with --set? */
+bool zp_is_setting(const zp_reader *reader, zp_span span);
+/* The text of a span as written. Arena. */
+const char *zp_source_of(const zp_reader *reader, zp_span span);
+
+/* ---- spec_attr.c: blocks and calls by table ---- */
+const zp_attr *zp_find_attr(const zp_attrs *attrs, const char *key);
+const zp_field *zp_find_field(const zp_schema *schema, const char *key);
+/* Reads `attrs` into the struct at `base`; `base = ...` comes first wherever it stands. */
+void zp_read_attrs(zp_reader *reader, const zp_env *env, const zp_schema *schema, const zp_attrs *attrs, void *base);
+/* Reads name(args) or a bare name as one of `functions`, the arguments into `base`. NULL after reporting. */
+const zp_function *zp_read_call(zp_reader *reader, const zp_env *env, const zp_expr *expr, const char *key,
+                                const zp_function *functions, int count, void *base);
+void zp_report_unknown_attr(zp_reader *reader, const zp_schema *const *schemas, int n_schemas, const zp_attr *attr,
+                            const char *where);
+
+/* ---- spec_machine.c, spec_item.c: devices, nodes ---- */
+/* An environment for the body of a library or user item: its module's names, its formals bound to the call's arguments.
+ * NULL after reporting. `expr` is a name or a call of it. */
+const zp_env *zp_enter_item(zp_reader *reader, const zp_env *env, const zp_expr *expr, zp_item_kind kind);
+/* Does the expression mean devices: `16 * v100`, `v100`, or a formal bound to such? */
+bool zp_names_device(zp_reader *reader, const zp_env *env, const zp_expr *expr);
+/* Takes `16 * v100` apart, through formals: the count, the device's name or call, and where to look it up. NULL after
+ * reporting. */
+const zp_env *zp_resolve_devices(zp_reader *reader, const zp_env *env, const zp_expr *expr, int *count,
+                                 const zp_expr **device);
+/* Reads a node given by name or call, or (attr with a block) written in place. */
+void zp_read_node(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_node_type *node);
+
+/* ---- spec_cluster.c, spec_train.c, spec_plan.c ---- */
+void zp_read_cluster(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, zp_name name, zp_cluster *cluster);
+void zp_read_train(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, zp_span span, zp_train *train);
+void zp_read_plan(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, zp_constraints *plan);
+extern const zp_schema zp_cluster_schema, zp_train_schema, zp_plan_schema;
+
+/* ---- spec_train_calls.c: the function-like values of train ---- */
+void zp_read_data(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_data *data);
+void zp_read_optimizer(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *train);
+void zp_read_schedule(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *train);
+void zp_read_loss_scale(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *train);
+bool zp_is_schedule_name(const char *name);
+
+/* ---- spec_set.c: --set ---- */
+typedef struct zp_settings {
+  zp_attrs cluster, train, plan; /* prefixes removed; nested keys keep their dots: "checkpoint.dir", "model.layers" */
+} zp_settings;
+void zp_parse_settings(zp_reader *reader, zp_settings *settings);
+/* The attributes of a block with the settings laid over them: a set key replaces all of the file's. */
+zp_attrs zp_override_attrs(zp_reader *reader, const zp_attrs *written, const zp_attrs *settings);
+
+#endif

@@ -1,0 +1,216 @@
+/* Devices and nodes: `device` and `node` items of the library or the user, each possibly with a `base` it changes. */
+#include "spec_internal.h"
+#include <zplan/buf.h>
+
+static void read_device_base(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
+static void read_node_base(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
+static void read_devices(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
+
+/* ---- devices ---- */
+static const zp_field efficiency_fields[] = {
+    {"matmul", ZP_FIELD_SHARE, .offset = offsetof(zp_device, eff_matmul)},
+    {"attention", ZP_FIELD_SHARE, .offset = offsetof(zp_device, eff_attention)},
+    {"memory", ZP_FIELD_SHARE, .offset = offsetof(zp_device, eff_memory)},
+    {"elementwise", ZP_FIELD_FOREIGN, .note = "row-wise work is limited by memory: write `memory = 80%`"},
+};
+static const zp_schema efficiency_schema = ZP_SCHEMA("efficiency", efficiency_fields, 0);
+
+static const zp_field device_fields[] = {
+    {"base", ZP_FIELD_CUSTOM, .read = read_device_base},
+    {"memory", ZP_FIELD_BYTES, .offset = offsetof(zp_device, memory_bytes), .range = ZP_RANGE_POSITIVE},
+    {"memory_bandwidth", ZP_FIELD_RATE, .offset = offsetof(zp_device, memory_bytes_per_s)},
+    {"fp64", ZP_FIELD_FLOPS, .offset = offsetof(zp_device, flop_per_s_fp64)},
+    {"fp32", ZP_FIELD_FLOPS, .offset = offsetof(zp_device, flop_per_s_fp32)},
+    {"half", ZP_FIELD_FLOPS, .offset = offsetof(zp_device, flop_per_s_half)},
+    {"bf16", ZP_FIELD_BOOL, .offset = offsetof(zp_device, has_bf16)},
+    {"context", ZP_FIELD_BYTES, .offset = offsetof(zp_device, context_bytes)},
+    {"efficiency", ZP_FIELD_BLOCK, .block = &efficiency_schema},
+    {"launch", ZP_FIELD_SECONDS, .offset = offsetof(zp_device, launch_s)},
+    {"cpu", ZP_FIELD_BOOL, .offset = offsetof(zp_device, is_cpu)},
+    {"cores", ZP_FIELD_INT, .offset = offsetof(zp_device, cores), .range = ZP_RANGE_ONE_OR_MORE},
+    {"fp16", ZP_FIELD_FOREIGN, .note = "write `half = 125TFLOPS`: fp16 and bf16 run at the same rate"},
+};
+static const zp_schema device_schema = ZP_SCHEMA("device", device_fields, 0);
+
+static void report_missing(zp_reader *reader, zp_name name, const char *kind, const char *keys, const char *help) {
+  zp_diag *d = zp_report(reader->diags, ZP_Z0307, name.span, "%s `%s` does not say %s", kind, name.text, keys);
+  zp_diag_help(d, "%s", help);
+}
+
+static void check_device(zp_reader *reader, const zp_item *item, const zp_device *device) {
+  const struct {
+    const char *key;
+    bool missing;
+  } needs[] = {
+      {"memory", device->memory_bytes == 0},
+      {"memory_bandwidth", device->memory_bytes_per_s == 0},
+      {"fp32", device->flop_per_s_fp32 == 0},
+      {"efficiency.matmul", device->eff_matmul == 0},
+      {"efficiency.attention", device->eff_attention == 0},
+      {"efficiency.memory", device->eff_memory == 0},
+      {"cores", device->is_cpu && device->cores == 0},
+  };
+  zp_buf missing = zp_buf_new(reader->arena);
+  for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+    if (needs[i].missing) zp_buf_printf(&missing, "%s`%s`", missing.len ? ", " : "", needs[i].key);
+  if (missing.len)
+    report_missing(reader, item->name, "device", missing.data,
+                   "write it, or start from a library device: `base = std.hw.a100_80`");
+  if (device->memory_bytes && device->context_bytes >= device->memory_bytes)
+    zp_report(reader->diags, ZP_Z0306, item->name.span, "device `%s`: `context` leaves nothing of `memory`",
+              item->name.text);
+}
+
+/* Without the completeness check: a base may leave numbers to the device that is built on it. */
+static bool read_device(zp_reader *reader, const zp_env *env, const zp_expr *expr, zp_device *device,
+                        const zp_item **item) {
+  int before = zp_diags_errors(reader->diags);
+  const zp_env *inner = zp_enter_item(reader, env, expr, ZP_ITEM_DEVICE);
+  if (!inner) return false;
+  zp_read_attrs(reader, inner, &device_schema, &inner->item->attrs, device);
+  device->name = inner->item->name.text;
+  *item = inner->item;
+  return zp_diags_errors(reader->diags) == before;
+}
+
+/* `base` and `devices` are custom fields: they look at the form of the attribute themselves. */
+static bool is_plain_value(zp_reader *reader, const zp_attr *attr, const char *example) {
+  if (attr->op == ZP_ATTR_SET && !attr->index.text) return true;
+  zp_diag *d = zp_report(reader->diags, ZP_Z0305, attr->span, "`%s` is set with `=`", attr->key.text);
+  zp_diag_help(d, "for example `%s`", example);
+  return false;
+}
+
+static void read_device_base(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  const zp_item *item;
+  if (is_plain_value(reader, attr, "base = std.hw.a100_80")) read_device(reader, env, attr->value, base, &item);
+}
+
+/* ---- nodes ---- */
+static const zp_word link_kinds[] = {{"nvswitch", 0}, {"nvlink", 0}, {"pcie", 0}, {"shared_memory", 0}, {NULL, 0}};
+static const zp_word nic_kinds[] = {{"infiniband", 0}, {"ethernet", 0}, {NULL, 0}};
+
+/* zp_link.kind is the word itself, so that reports can print it. */
+static void read_link_kind(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  int ignored;
+  zp_node_type *node = base;
+  if (!is_plain_value(reader, attr, "kind = \"nvswitch\"")) return;
+  if (zp_read_word(reader, env, attr->value, "kind", link_kinds, &ignored))
+    zp_read_string(reader, env, attr->value, "kind", &node->link.kind);
+}
+
+static void read_nic_kind(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  int ignored;
+  zp_node_type *node = base;
+  if (!is_plain_value(reader, attr, "kind = \"infiniband\"")) return;
+  if (zp_read_word(reader, env, attr->value, "kind", nic_kinds, &ignored))
+    zp_read_string(reader, env, attr->value, "kind", &node->nic.kind);
+}
+
+static const zp_field link_fields[] = {
+    {"kind", ZP_FIELD_CUSTOM, .read = read_link_kind},
+    {"bandwidth", ZP_FIELD_RATE, .offset = offsetof(zp_node_type, link.bytes_per_s)},
+    {"latency", ZP_FIELD_SECONDS, .offset = offsetof(zp_node_type, link.latency_s)},
+};
+static const zp_schema link_schema = ZP_SCHEMA("link", link_fields, 0);
+
+static const zp_field host_fields[] = {
+    {"cores", ZP_FIELD_INT, .offset = ZP_CHECK_ONLY,
+     .range = ZP_RANGE_ONE_OR_MORE}, /* no part of a GPU plan runs on host cores yet */
+    {"memory", ZP_FIELD_BYTES, .offset = offsetof(zp_node_type, host_memory_bytes), .range = ZP_RANGE_POSITIVE},
+    {"bandwidth", ZP_FIELD_RATE, .offset = offsetof(zp_node_type, host_bytes_per_s)},
+    {"pcie", ZP_FIELD_RATE, .offset = offsetof(zp_node_type, pcie_bytes_per_s)},
+};
+static const zp_schema host_schema = ZP_SCHEMA("host", host_fields, 0);
+
+static const zp_field nvme_fields[] = {
+    {"capacity", ZP_FIELD_BYTES, .offset = offsetof(zp_node_type, nvme_bytes)},
+    {"read", ZP_FIELD_RATE, .offset = offsetof(zp_node_type, nvme_read_bytes_per_s)},
+    {"write", ZP_FIELD_RATE, .offset = offsetof(zp_node_type, nvme_write_bytes_per_s)},
+    {"path", ZP_FIELD_STRING, .offset = ZP_CHECK_ONLY}, /* describes the machine; nothing is placed on NVMe yet */
+};
+static const zp_schema nvme_schema = ZP_SCHEMA("nvme", nvme_fields, 0);
+
+static const zp_field nic_fields[] = {
+    {"kind", ZP_FIELD_CUSTOM, .read = read_nic_kind},
+    {"count", ZP_FIELD_INT, .offset = offsetof(zp_node_type, nics), .range = ZP_RANGE_ONE_OR_MORE},
+    {"bandwidth", ZP_FIELD_RATE, .offset = offsetof(zp_node_type, nic.bytes_per_s)},
+    {"latency", ZP_FIELD_SECONDS, .offset = offsetof(zp_node_type, nic.latency_s)},
+};
+static const zp_schema nic_schema = ZP_SCHEMA("nic", nic_fields, 0);
+
+static const zp_field node_fields[] = {
+    {"base", ZP_FIELD_CUSTOM, .read = read_node_base},
+    {"devices", ZP_FIELD_CUSTOM, .read = read_devices},
+    {"link", ZP_FIELD_BLOCK, .block = &link_schema},
+    {"host", ZP_FIELD_BLOCK, .block = &host_schema},
+    {"nvme", ZP_FIELD_BLOCK, .block = &nvme_schema},
+    {"nic", ZP_FIELD_BLOCK, .block = &nic_schema},
+    {"gpus", ZP_FIELD_FOREIGN, .note = "write `devices = 8 * std.hw.a100_80`"},
+};
+static const zp_schema node_schema = ZP_SCHEMA("node", node_fields, 0);
+
+static void read_devices(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  zp_node_type *node = base;
+  const zp_expr *name;
+  const zp_item *item;
+  if (!is_plain_value(reader, attr, "devices = 8 * std.hw.a100_80")) return;
+  zp_value number = {0};
+  if (attr->value->kind == ZP_EXPR_NUMBER) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0304, attr->value->span, "`devices` must say which device");
+    zp_eval(reader->arena, reader->diags, env->scope, attr->value, &number);
+    zp_diag_help(d, "for example `devices = %s * std.hw.a100_80`", zp_value_text(reader->arena, &number));
+    return;
+  }
+  const zp_env *device_env = zp_resolve_devices(reader, env, attr->value, &node->devices, &name);
+  zp_device device = {0};
+  if (!device_env || !read_device(reader, device_env, name, &device, &item)) return;
+  check_device(reader, item, &device);
+  node->device = device;
+}
+
+static bool read_node_item(zp_reader *reader, const zp_env *env, const zp_expr *expr, zp_node_type *node,
+                           zp_name *name) {
+  int before = zp_diags_errors(reader->diags);
+  const zp_env *inner = zp_enter_item(reader, env, expr, ZP_ITEM_NODE);
+  if (!inner) return false;
+  zp_read_attrs(reader, inner, &node_schema, &inner->item->attrs, node);
+  node->name = inner->item->name.text;
+  *name = inner->item->name;
+  return zp_diags_errors(reader->diags) == before;
+}
+
+static void read_node_base(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  zp_name name;
+  if (is_plain_value(reader, attr, "base = std.hw.dgx_a100")) read_node_item(reader, env, attr->value, base, &name);
+}
+
+static void check_node(zp_reader *reader, zp_name name, const zp_node_type *node) {
+  if (node->devices == 0) {
+    report_missing(reader, name, "node", "`devices`", "for example `devices = 8 * std.hw.a100_80`");
+    return;
+  }
+  if (node->devices > 1 && node->link.bytes_per_s == 0)
+    report_missing(
+        reader, name, "node", "`link.bandwidth`",
+        "per device and per direction, for example `link { kind = \"nvswitch\"  bandwidth = 150GB/s  latency = 3us }`");
+  if (node->nics > 0 && node->nic.bytes_per_s == 0)
+    report_missing(reader, name, "node", "`nic.bandwidth`",
+                   "of one card, for example `nic { count = 8  bandwidth = 25GB/s }`");
+}
+
+void zp_read_node(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_node_type *node) {
+  int before = zp_diags_errors(reader->diags);
+  zp_name name = {"node", attr->key.span};
+  if (attr->op == ZP_ATTR_BLOCK) {
+    zp_read_attrs(reader, env, &node_schema, &attr->body, node);
+    node->name = node->name ? node->name : "node";
+  } else if (!is_plain_value(reader, attr, "node = std.hw.dgx_a100") ||
+             !read_node_item(reader, env, attr->value, node, &name)) {
+    return;
+  }
+  if (node->nic.bytes_per_s > 0 && node->nics == 0) node->nics = 1;
+  if (node->link.bytes_per_s > 0 && !node->link.kind) node->link.kind = node->device.is_cpu ? "shared_memory" : "pcie";
+  if (node->nics > 0 && !node->nic.kind) node->nic.kind = "infiniband";
+  if (zp_diags_errors(reader->diags) == before) check_node(reader, name, node);
+}

@@ -1,0 +1,341 @@
+/* The `plan` block: which values the search may take. Every limit becomes one zp_limit; limits on the same key add up,
+ * and two that leave nothing are reported with both places. */
+#include <math.h>
+#include "spec_internal.h"
+#include <zplan/buf.h>
+
+typedef struct plan_word {
+  const char *text;
+  double value; /* NAN: known but not built */
+} plan_word;
+
+/* One plan key that is a limit. */
+typedef struct limit_key {
+  const char *key;
+  size_t offset;
+  double lowest, highest; /* of numbers */
+  double built;           /* highest value this version can lower */
+  const plan_word *words; /* for keys whose values are words */
+} limit_key;
+
+static const plan_word recompute_words[] = {{"none", ZP_RECOMPUTE_NONE}, {"layer", ZP_RECOMPUTE_FULL},
+                                            {"full", ZP_RECOMPUTE_FULL}, {"auto", -1},
+                                            {"attention", NAN},          {NULL, 0}};
+static const plan_word shard_words[] = {{"none", 0}, {"tensor", 1}, {NULL, 0}};
+static const plan_word schedule_words[] = {
+    {"1f1b", 0}, {"gpipe", NAN}, {"interleaved", NAN}, {"zero_bubble", NAN}, {NULL, 0}};
+static const plan_word offload_words[] = {{"none", 0}, {"cpu", NAN}, {"nvme", NAN}, {NULL, 0}};
+
+#define DEGREE(name)                                                                                                   \
+  { #name, offsetof(zp_constraints, name), 1, INFINITY, INFINITY, NULL }
+static const limit_key limit_keys[] = {
+    DEGREE(tensor),
+    DEGREE(pipeline),
+    DEGREE(data),
+    DEGREE(microbatch),
+    {"zero", offsetof(zp_constraints, zero), 0, 3, 1, NULL},
+    {"recompute", offsetof(zp_constraints, recompute), 0, 1, 1, recompute_words},
+    {"recompute_shard", offsetof(zp_constraints, recompute_shard), 0, 1, 1, shard_words},
+    /* One value each, so there is nothing to keep: the words are checked. */
+    {"schedule", ZP_CHECK_ONLY, 0, 0, 0, schedule_words},
+    {"offload", ZP_CHECK_ONLY, 0, 0, 0, offload_words},
+};
+
+static const limit_key *find_limit_key(const char *key) {
+  for (size_t i = 0; i < sizeof limit_keys / sizeof *limit_keys; i++)
+    if (strcmp(limit_keys[i].key, key) == 0) return &limit_keys[i];
+  return NULL;
+}
+
+static void not_built(zp_reader *reader, zp_span span, const char *what, const char *built) {
+  zp_diag *d = zp_report(reader->diags, ZP_Z0623, span, "%s is not built yet", what);
+  zp_diag_help(d, "this version plans with %s", built);
+}
+
+static const char *built_words(zp_reader *reader, const plan_word *words) {
+  zp_buf list = zp_buf_new(reader->arena);
+  for (const plan_word *w = words; w->text; w++)
+    if (!isnan(w->value)) zp_buf_printf(&list, "%s\"%s\"", w == words ? "" : ", ", w->text);
+  return list.data;
+}
+
+/* Adds one value of a word key to the list; "auto" stands for all. */
+static bool add_word(zp_reader *reader, const zp_env *env, const limit_key *key, const zp_expr *expr, zp_limit *limit) {
+  const char *text;
+  if (!zp_read_string(reader, env, expr, key->key, &text)) return false;
+  zp_strings names = {0};
+  for (const plan_word *w = key->words; w->text; w++) {
+    zp_push(reader->arena, &names, w->text);
+    if (strcmp(w->text, text) != 0) continue;
+    if (isnan(w->value)) {
+      not_built(reader, expr->span, zp_format(reader->arena, "`%s` \"%s\"", key->key, text),
+                zp_format(reader->arena, "`%s` %s", key->key, built_words(reader, key->words)));
+      return false;
+    }
+    double low = w->value < 0 ? key->lowest : w->value, high = w->value < 0 ? key->highest : w->value;
+    for (double v = low; v <= high; v++) zp_push(reader->arena, &limit->in, v);
+    return true;
+  }
+  zp_diag *d = zp_report(reader->diags, ZP_Z0308, expr->span, "`%s` cannot be \"%s\"", key->key, text);
+  zp_diag_did_you_mean(d, text, names.data, names.len);
+  zp_diag_note(d, "possible here: %s", built_words(reader, key->words));
+  return false;
+}
+
+static bool check_degree(zp_reader *reader, const limit_key *key, const zp_value *value, zp_attr_op op,
+                         double *number) {
+  if (!zp_check_number(reader, value, key->key, ZP_DIM_NONE, ZP_RANGE_ANY, number)) return false;
+  bool is_pin = op == ZP_ATTR_SET || op == ZP_ATTR_IN;
+  if (*number != floor(*number) || (is_pin && (*number < key->lowest || *number > key->highest))) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0621, value->span, "`%s` cannot be %g", key->key, *number);
+    if (isinf(key->highest))
+      zp_diag_note(d, "`%s` is a whole number, 1 or more", key->key);
+    else
+      zp_diag_note(d, "`%s` is a whole number from %g to %g", key->key, key->lowest, key->highest);
+    return false;
+  }
+  if (is_pin && *number > key->built) {
+    not_built(reader, value->span, zp_format(reader->arena, "`%s` %g", key->key, *number),
+              zp_format(reader->arena, "`%s` %g and %g", key->key, key->lowest, key->built));
+    return false;
+  }
+  return true;
+}
+
+static bool needs_equals_or_in(zp_reader *reader, const limit_key *key, const zp_attr *attr) {
+  if (attr->op == ZP_ATTR_SET || attr->op == ZP_ATTR_IN) return true;
+  zp_diag *d = zp_report(reader->diags, ZP_Z0622, attr->span, "`%s` has no order to compare by", key->key);
+  zp_diag_help(d, "write `%s = \"%s\"` or `%s in [...]`", key->key, key->words[0].text, key->key);
+  return false;
+}
+
+/* The elements of `in [...]`; a single value for any other operator. */
+static bool limit_values(zp_reader *reader, const zp_attr *attr, zp_exprs *values) {
+  if (attr->op != ZP_ATTR_IN) {
+    zp_push(reader->arena, values, attr->value);
+    return true;
+  }
+  if (attr->value->kind == ZP_EXPR_LIST && attr->value->args.len > 0) {
+    for (int i = 0; i < attr->value->args.len; i++) zp_push(reader->arena, values, attr->value->args.data[i].value);
+    return true;
+  }
+  zp_diag *d = zp_report(reader->diags, ZP_Z0622, attr->value->span, "`in` needs a list of values");
+  if (attr->value->kind == ZP_EXPR_BINARY && attr->value->op == ZP_OPR_RANGE)
+    zp_diag_help(d, "write two limits: `%s >= low` and `%s <= high`", attr->key.text, attr->key.text);
+  else
+    zp_diag_help(d, "for example `%s in [1, 2, 4]`", attr->key.text);
+  return false;
+}
+
+static bool read_number_limit(zp_reader *reader, const zp_env *env, const limit_key *key, const zp_attr *attr,
+                              const zp_exprs *values, zp_limit *limit) {
+  double number = 0;
+  for (int i = 0; i < values->len; i++) {
+    zp_value value = {0};
+    if (!zp_eval(reader->arena, reader->diags, env->scope, values->data[i], &value)) return false;
+    if (!check_degree(reader, key, &value, attr->op, &number)) return false;
+    if (attr->op == ZP_ATTR_IN) zp_push(reader->arena, &limit->in, number);
+  }
+  switch (attr->op) {
+  case ZP_ATTR_SET: limit->low = limit->high = number; break;
+  case ZP_ATTR_LE: limit->high = fmin(number, key->highest); break;
+  case ZP_ATTR_LT: limit->high = fmin(number - 1, key->highest); break;
+  case ZP_ATTR_GE: limit->low = fmax(number, key->lowest); break;
+  case ZP_ATTR_GT: limit->low = fmax(number + 1, key->lowest); break;
+  case ZP_ATTR_IN: break;
+  case ZP_ATTR_NE:
+  case ZP_ATTR_BLOCK: return false; /* refused by read_limit */
+  }
+  return true;
+}
+
+static bool is_empty(const zp_limit *limit) {
+  for (int i = 0; i < limit->in.len; i++)
+    if (limit->in.data[i] >= limit->low && limit->in.data[i] <= limit->high) return false;
+  return limit->in.len > 0 || limit->low > limit->high;
+}
+
+/* What one attribute allows, on its own. */
+static bool read_limit(zp_reader *reader, const zp_env *env, const limit_key *key, const zp_attr *attr,
+                       zp_limit *limit) {
+  zp_exprs values = {0};
+  *limit = (zp_limit){.set = true, .low = key->lowest, .high = key->highest, .span = attr->span};
+  if (attr->op == ZP_ATTR_BLOCK || attr->op == ZP_ATTR_NE) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0622, attr->span, "`%s` is limited with =, <=, >=, <, > or in", key->key);
+    zp_diag_help(d, key->words ? "for example `%s = \"%s\"`" : "for example `%s in [1, 2, 4]`", key->key,
+                 key->words ? key->words[0].text : "");
+    return false;
+  }
+  if (key->words && !needs_equals_or_in(reader, key, attr)) return false;
+  if (!limit_values(reader, attr, &values)) return false;
+  if (key->words) {
+    for (int i = 0; i < values.len; i++)
+      if (!add_word(reader, env, key, values.data[i], limit)) return false;
+    return true;
+  }
+  if (!read_number_limit(reader, env, key, attr, &values, limit)) return false;
+  if (limit->low > key->built) {
+    not_built(reader, attr->span, zp_format(reader->arena, "`%s` above %g", key->key, key->built),
+              zp_format(reader->arena, "`%s` %g and %g", key->key, key->lowest, key->built));
+    return false;
+  }
+  if (!is_empty(limit)) return true;
+  zp_diag *d = zp_report(reader->diags, ZP_Z0621, attr->span, "no value of `%s` is within this limit", key->key);
+  zp_diag_note(d, "`%s` is a whole number, %g or more", key->key, key->lowest);
+  return false;
+}
+
+static zp_limit intersect(zp_reader *reader, const zp_limit *a, const zp_limit *b) {
+  zp_limit both = {.set = true, .low = fmax(a->low, b->low), .high = fmin(a->high, b->high), .span = b->span};
+  const zp_limit *list = a->in.len ? a : b, *other = a->in.len ? b : a;
+  for (int i = 0; i < list->in.len; i++)
+    if (zp_limit_allows(other, list->in.data[i])) zp_push(reader->arena, &both.in, list->in.data[i]);
+  if (list->in.len && !both.in.len) both.low = 1, both.high = 0; /* nothing left: is_empty must say so */
+  return both;
+}
+
+/* Earlier limits on one key, so that a contradiction can name the other side. */
+typedef ZP_VEC(zp_limit) limit_list;
+
+static void add_limit(zp_reader *reader, const limit_key *key, limit_list *earlier, const zp_limit *fresh,
+                      zp_limit *sum) {
+  zp_limit both = earlier->len ? intersect(reader, sum, fresh) : *fresh;
+  if (is_empty(&both)) {
+    const zp_limit *other = &earlier->data[0];
+    for (int i = 0; i < earlier->len; i++) {
+      zp_limit pair = intersect(reader, &earlier->data[i], fresh);
+      if (is_empty(&pair)) other = &earlier->data[i];
+    }
+    zp_diag *d = zp_report(reader->diags, ZP_Z0620, fresh->span, "no value of `%s` satisfies all limits", key->key);
+    zp_diag_label(d, "contradicts the other limit");
+    zp_diag_also(d, other->span, "the other limit");
+    return;
+  }
+  zp_push(reader->arena, earlier, *fresh);
+  *sum = both;
+}
+
+/* ---- the keys that are no limits ---- */
+static void read_memory(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  zp_constraints *plan = base;
+  double share;
+  if (attr->op != ZP_ATTR_LE && attr->op != ZP_ATTR_SET && attr->op != ZP_ATTR_LT) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0622, attr->span, "`memory` is an upper limit");
+    zp_diag_help(d, "write `memory <= 92%%`: the share of device memory that a plan may use");
+    return;
+  }
+  if (zp_read_number(reader, env, attr->value, "memory", ZP_DIM_PERCENT, ZP_RANGE_FRACTION, &share))
+    plan->memory_fraction = share;
+}
+
+static void read_objective(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  (void)env, (void)base;
+  const zp_expr *call = attr->value;
+  const char *name = call && call->kind == ZP_EXPR_CALL ? zp_dotted_name(reader->arena, call->left) : NULL;
+  const char *what = name && call->args.len == 1 ? zp_dotted_name(reader->arena, call->args.data[0].value) : NULL;
+  if (attr->op == ZP_ATTR_SET && what && strcmp(name, "minimize") == 0 && strcmp(what, "step_time") == 0) return;
+  zp_diag *d = zp_report(reader->diags, ZP_Z0623, attr->span, "this objective is not built");
+  zp_diag_help(d, "write `objective = minimize(step_time)`, or leave it out");
+}
+
+static void read_rank_order(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  (void)env, (void)base;
+  not_built(reader, attr->key.span, "`rank_order`", "tensor ranks next to each other, then data, then pipeline");
+}
+
+/* The search is exact and ends by itself, so its budget is never exhausted: checked, not kept. */
+static const zp_field search_fields[] = {
+    {"budget", ZP_FIELD_SECONDS, .offset = ZP_CHECK_ONLY, .range = ZP_RANGE_POSITIVE},
+    {"keep", ZP_FIELD_INT, .offset = ZP_CHECK_ONLY, .range = ZP_RANGE_ONE_OR_MORE},
+};
+static const zp_schema search_schema = ZP_SCHEMA("search", search_fields, 0);
+
+#define TENSOR_WORD(word)                                                                                              \
+  { word, ZP_FIELD_FOREIGN, .note = "here it is called `tensor`" }
+#define PIPELINE_WORD(word)                                                                                            \
+  { word, ZP_FIELD_FOREIGN, .note = "here it is called `pipeline`" }
+#define DATA_WORD(word)                                                                                                \
+  { word, ZP_FIELD_FOREIGN, .note = "here it is called `data`" }
+#define LIMIT(word)                                                                                                    \
+  { word, ZP_FIELD_CUSTOM, .read = NULL }
+/* LIMIT rows are read by zp_read_plan; they stand here so that the table is the whole list of keys. */
+static const zp_field plan_fields[] = {
+    LIMIT("tensor"),
+    LIMIT("pipeline"),
+    LIMIT("data"),
+    LIMIT("zero"),
+    LIMIT("microbatch"),
+    LIMIT("recompute"),
+    LIMIT("recompute_shard"),
+    LIMIT("schedule"),
+    LIMIT("offload"),
+    {"memory", ZP_FIELD_CUSTOM, .read = read_memory},
+    {"objective", ZP_FIELD_CUSTOM, .read = read_objective},
+    {"search", ZP_FIELD_BLOCK, .block = &search_schema},
+    {"rank_order", ZP_FIELD_CUSTOM, .read = read_rank_order},
+    {"sequence", ZP_FIELD_REFUSED, .note = "this version splits by tensor, pipeline and data only"},
+    {"context", ZP_FIELD_REFUSED, .note = "this version splits by tensor, pipeline and data only"},
+    {"expert", ZP_FIELD_REFUSED, .note = "this version splits by tensor, pipeline and data only"},
+    {"stage", ZP_FIELD_REFUSED,
+     .note = "the planner cuts the stages, also unevenly; pin their number with `pipeline = ...`"},
+    {"cut", ZP_FIELD_REFUSED,
+     .note = "the planner cuts the stages, also unevenly; pin their number with `pipeline = ...`"},
+    TENSOR_WORD("tp"),
+    TENSOR_WORD("mp_size"),
+    TENSOR_WORD("model_parallel"),
+    TENSOR_WORD("tensor_parallel"),
+    TENSOR_WORD("tensor_model_parallel_size"),
+    PIPELINE_WORD("pp"),
+    PIPELINE_WORD("pipeline_parallel"),
+    PIPELINE_WORD("pipeline_model_parallel_size"),
+    DATA_WORD("dp"),
+    DATA_WORD("data_parallel"),
+    {"zero_stage", ZP_FIELD_FOREIGN, .note = "here it is called `zero`"},
+    {"micro_batch_size", ZP_FIELD_FOREIGN, .note = "here it is called `microbatch`"},
+    {"gradient_accumulation_steps", ZP_FIELD_FOREIGN, .note = "derived: batch / (data x microbatch)"},
+    {"activation_checkpointing", ZP_FIELD_FOREIGN,
+     .note = "here it is called `recompute`: \"none\", \"layer\" or \"auto\""},
+};
+const zp_schema zp_plan_schema = ZP_SCHEMA("plan", plan_fields, 0);
+
+static bool check_index(zp_reader *reader, const zp_attr *attr) {
+  static const char *const places[] = {"params", "gradients", "optimizer", "activations"};
+  bool takes_index = strcmp(attr->key.text, "offload") == 0;
+  if (!takes_index && !attr->index.text) return true;
+  if (!takes_index) {
+    zp_report(reader->diags, ZP_Z0305, attr->index.span, "`%s` takes no `[...]`", attr->key.text);
+    return false;
+  }
+  for (int i = 0; i < 4 && attr->index.text; i++)
+    if (strcmp(places[i], attr->index.text) == 0) return true;
+  zp_span span = attr->index.text ? attr->index.span : attr->key.span;
+  zp_diag *d =
+      zp_report(reader->diags, ZP_Z0305, span, "`offload` must say what: params, gradients, optimizer or activations");
+  if (!attr->index.text || !zp_diag_did_you_mean(d, attr->index.text, places, 4))
+    zp_diag_help(d, "for example `offload[optimizer] = \"none\"`");
+  return false;
+}
+
+/* All limits on one key, in the order they are written. */
+static void read_limits(zp_reader *reader, const zp_env *env, const limit_key *key, const zp_attrs *attrs,
+                        zp_constraints *plan) {
+  limit_list earlier = {0};
+  zp_limit checked = {0};
+  zp_limit *sum = key->offset == ZP_CHECK_ONLY ? &checked : (zp_limit *)((char *)plan + key->offset);
+  for (int i = 0; i < attrs->len; i++) {
+    zp_limit fresh;
+    const zp_attr *attr = attrs->data[i];
+    if (strcmp(attr->key.text, key->key) != 0 || !check_index(reader, attr)) continue;
+    if (!read_limit(reader, env, key, attr, &fresh)) continue;
+    add_limit(reader, key, &earlier, &fresh, sum);
+  }
+}
+
+void zp_read_plan(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, zp_constraints *plan) {
+  zp_attrs others = {0};
+  for (int i = 0; i < attrs->len; i++)
+    if (!find_limit_key(attrs->data[i]->key.text)) zp_push(reader->arena, &others, attrs->data[i]);
+  zp_read_attrs(reader, env, &zp_plan_schema, &others, plan);
+  for (size_t i = 0; i < sizeof limit_keys / sizeof *limit_keys; i++)
+    read_limits(reader, env, &limit_keys[i], attrs, plan);
+}

@@ -1,0 +1,182 @@
+/* The `train` block. Keys of a block of another tool are refused with ours. */
+#include <math.h>
+#include "spec_internal.h"
+
+static void read_train_data(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  zp_read_data(reader, env, attr, &((zp_train *)base)->data);
+}
+static void read_validate_data(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  zp_read_data(reader, env, attr, &((zp_train *)base)->validate_data);
+}
+
+/* The model is elaborated elsewhere; zp_spec_read hands the expression on. Only its form is looked at here. */
+static void read_model(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  (void)env, (void)base;
+  const zp_expr *name = attr->value && attr->value->kind == ZP_EXPR_CALL ? attr->value->left : attr->value;
+  if (attr->op == ZP_ATTR_SET && zp_dotted_name(reader->arena, name)) return;
+  zp_diag *d = zp_report(reader->diags, ZP_Z0304, attr->span, "`model` names a model");
+  zp_diag_help(d, "for example `model = gpt2` or `model = gpt2(layers = 24)`");
+}
+
+static void read_precision(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  static const zp_word words[] = {{"fp32", ZP_PREC_F32},
+                                  {"fp64", ZP_PREC_F64},
+                                  {"mixed_fp16", ZP_PREC_MIXED_FP16},
+                                  {"mixed_bf16", ZP_PREC_MIXED_BF16},
+                                  {NULL, 0}};
+  static const char *const short_names[] = {"fp16", "bf16", "half"};
+  zp_train *train = base;
+  int word;
+  const char *text;
+  if (attr->op != ZP_ATTR_SET) {
+    zp_report(reader->diags, ZP_Z0305, attr->span, "`precision` is set with `=`");
+    return;
+  }
+  if (!zp_read_string(reader, env, attr->value, "precision", &text)) return;
+  for (int i = 0; i < 3; i++) {
+    if (strcmp(text, short_names[i]) != 0) continue;
+    zp_diag *d = zp_report(reader->diags, ZP_Z0308, attr->value->span, "`precision` cannot be \"%s\"", text);
+    zp_diag_help(d, "write `\"mixed_%s\"`: 16-bit compute, weights and optimizer kept in fp32",
+                 i == 1 ? "bf16" : "fp16");
+    return;
+  }
+  if (zp_read_word(reader, env, attr->value, "precision", words, &word)) train->precision = (zp_precision)word;
+}
+
+static const zp_field validate_fields[] = {
+    {"data", ZP_FIELD_CUSTOM, .read = read_validate_data},
+    {"every", ZP_FIELD_INT64, .offset = offsetof(zp_train, validate_every), .range = ZP_RANGE_ONE_OR_MORE},
+    {"batches", ZP_FIELD_INT64, .offset = offsetof(zp_train, validate_batches), .range = ZP_RANGE_ONE_OR_MORE},
+};
+static const zp_schema validate_schema = ZP_SCHEMA("validate", validate_fields, 0);
+
+static const zp_word checkpoint_formats[] = {{"safetensors", 0}, {NULL, 0}};
+/* Output paths are relative to the current folder: the run's, not the example's. */
+static const zp_field checkpoint_fields[] = {
+    {"dir", ZP_FIELD_STRING, .offset = offsetof(zp_train, checkpoint_dir)},
+    {"every", ZP_FIELD_INT64, .offset = offsetof(zp_train, checkpoint_every), .range = ZP_RANGE_ONE_OR_MORE},
+    {"keep", ZP_FIELD_INT64, .offset = offsetof(zp_train, checkpoint_keep), .range = ZP_RANGE_ONE_OR_MORE},
+    {"format", ZP_FIELD_WORD, .offset = ZP_CHECK_ONLY, .words = checkpoint_formats},
+};
+static const zp_schema checkpoint_schema = ZP_SCHEMA("checkpoint", checkpoint_fields, 0);
+
+static const zp_field log_fields[] = {
+    {"jsonl", ZP_FIELD_STRING, .offset = offsetof(zp_train, log_path)},
+    {"every", ZP_FIELD_INT64, .offset = offsetof(zp_train, log_every), .range = ZP_RANGE_ONE_OR_MORE},
+    {"tensorboard", ZP_FIELD_REFUSED, .note = "the JSON-lines log holds the same values: `jsonl = \"log.jsonl\"`"},
+};
+static const zp_schema log_schema = ZP_SCHEMA("log", log_fields, 0);
+
+static const char data_parallel_note[] =
+    "derived: batch / (data x microbatch); only `batch` is given, the plan chooses the rest";
+static const zp_field train_fields[] = {
+    {"model", ZP_FIELD_CUSTOM, .read = read_model},
+    {"data", ZP_FIELD_CUSTOM, .read = read_train_data},
+    {"batch", ZP_FIELD_INT64, .offset = offsetof(zp_train, batch), .range = ZP_RANGE_ONE_OR_MORE},
+    {"steps", ZP_FIELD_INT64, .offset = offsetof(zp_train, steps), .range = ZP_RANGE_ONE_OR_MORE},
+    {"tokens", ZP_FIELD_INT64, .offset = offsetof(zp_train, tokens), .range = ZP_RANGE_ONE_OR_MORE},
+    {"precision", ZP_FIELD_CUSTOM, .read = read_precision},
+    {"loss_scale", ZP_FIELD_CUSTOM, .read = zp_read_loss_scale},
+    {"optimizer", ZP_FIELD_CUSTOM, .read = zp_read_optimizer},
+    {"schedule", ZP_FIELD_CUSTOM, .read = zp_read_schedule},
+    {"clip", ZP_FIELD_REAL, .offset = offsetof(zp_train, clip), .range = ZP_RANGE_NOT_NEGATIVE},
+    {"dropout", ZP_FIELD_SHARE, .offset = offsetof(zp_train, dropout), .range = ZP_RANGE_BELOW_ONE},
+    {"seed", ZP_FIELD_INT64, .offset = offsetof(zp_train, seed), .range = ZP_RANGE_NOT_NEGATIVE},
+    {"validate", ZP_FIELD_BLOCK, .block = &validate_schema},
+    {"checkpoint", ZP_FIELD_BLOCK, .block = &checkpoint_schema},
+    {"log", ZP_FIELD_BLOCK, .block = &log_schema},
+    {"gradient_accumulation_steps", ZP_FIELD_FOREIGN, .note = data_parallel_note},
+    {"gradient_accumulation", ZP_FIELD_FOREIGN, .note = data_parallel_note},
+    {"micro_batch_size", ZP_FIELD_FOREIGN,
+     .note = "the plan chooses it; to pin it write `microbatch = ...` in a `plan` block"},
+    {"batch_size", ZP_FIELD_FOREIGN, .note = "write `batch = ...`: sequences per optimizer step, over all ranks"},
+    {"global_batch_size", ZP_FIELD_FOREIGN,
+     .note = "write `batch = ...`: sequences per optimizer step, over all ranks"},
+    {"train_batch_size", ZP_FIELD_FOREIGN, .note = "write `batch = ...`: sequences per optimizer step, over all ranks"},
+    {"lr", ZP_FIELD_FOREIGN,
+     .note = "the learning rate is an argument of the optimizer: `optimizer = adamw(lr = 6e-4)`"},
+    {"learning_rate", ZP_FIELD_FOREIGN,
+     .note = "the learning rate is an argument of the optimizer: `optimizer = adamw(lr = 6e-4)`"},
+    {"lr_scheduler", ZP_FIELD_FOREIGN, .note = "write `schedule = cosine(warmup = 100, min_lr = 6e-5)`"},
+    {"gradient_clipping", ZP_FIELD_FOREIGN, .note = "write `clip = 1.0`"},
+    {"epochs", ZP_FIELD_FOREIGN, .note = "the length is given in steps or in tokens: `tokens = 300e9`"},
+};
+const zp_schema zp_train_schema = ZP_SCHEMA("train", train_fields, 0);
+
+/* Was it meant by a misspelt key? That has its own message. */
+static bool is_misspelt(const zp_attrs *attrs, const char *key) {
+  for (int i = 0; i < attrs->len; i++)
+    if (!zp_find_field(&zp_train_schema, attrs->data[i]->key.text) && zp_closest(attrs->data[i]->key.text, &key, 1))
+      return true;
+  return false;
+}
+
+static void require(zp_reader *reader, const zp_attrs *attrs, zp_span span, const char *key, const char *example) {
+  if (zp_find_attr(attrs, key) || is_misspelt(attrs, key)) return;
+  zp_diag *d = zp_report(reader->diags, ZP_Z0502, span, "`train` does not say `%s`", key);
+  zp_diag_help(d, "for example `%s`", example);
+}
+
+static void check_length(zp_reader *reader, const zp_attrs *attrs, zp_span span) {
+  const zp_attr *steps = zp_find_attr(attrs, "steps"), *tokens = zp_find_attr(attrs, "tokens");
+  if (!steps && !tokens && (is_misspelt(attrs, "steps") || is_misspelt(attrs, "tokens"))) return;
+  if (!steps && !tokens) {
+    zp_diag *d =
+        zp_report(reader->diags, ZP_Z0502, span, "`train` does not say how long: neither `steps` nor `tokens`");
+    zp_diag_help(d, "for example `steps = 2000` or `tokens = 300e9`");
+  } else if (steps && tokens) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0503, tokens->span, "both `steps` and `tokens` are given");
+    zp_diag_also(d, steps->span, "the length is given here already");
+    zp_diag_help(d, "steps = tokens / (batch x sequence length): leave one of them out");
+  }
+}
+
+static void check_blocks(zp_reader *reader, const zp_attrs *attrs, const zp_train *train) {
+  const zp_attr *validate = zp_find_attr(attrs, "validate"), *checkpoint = zp_find_attr(attrs, "checkpoint");
+  if (validate && (train->validate_data.kind == ZP_DATA_NONE || train->validate_every == 0)) {
+    const char *missing = train->validate_data.kind == ZP_DATA_NONE ? "data" : "every";
+    zp_diag *d = zp_report(reader->diags, ZP_Z0502, validate->key.span, "`validate` does not say `%s`", missing);
+    zp_diag_help(d, "for example `validate { data = tokens(\"val.bin\")  every = 250  batches = 20 }`");
+  }
+  if (checkpoint && !train->checkpoint_dir) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0502, checkpoint->key.span, "`checkpoint` does not say `dir`");
+    zp_diag_help(d, "for example `checkpoint { dir = \"out\"  every = 500  keep = 2 }`");
+  }
+  const zp_attr *schedule = zp_find_attr(attrs, "schedule");
+  if (schedule && train->min_lr > train->lr)
+    zp_report(reader->diags, ZP_Z0306, schedule->value->span, "`min_lr` %g is above the learning rate %g",
+              train->min_lr, train->lr);
+}
+
+static zp_span span_of(const zp_attrs *attrs, const char *key, zp_span otherwise) {
+  const zp_attr *attr = zp_find_attr(attrs, key);
+  return attr ? attr->span : otherwise;
+}
+
+void zp_read_train(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, zp_span span, zp_train *train) {
+  int before = zp_diags_errors(reader->diags);
+  *train =
+      (zp_train){.span = span, .schedule = ZP_LR_CONSTANT, .log_every = 1, .validate_batches = 1, .checkpoint_keep = 2};
+  zp_read_attrs(reader, env, &zp_train_schema, attrs, train);
+  train->batch_span = span_of(attrs, "batch", span);
+  train->precision_span = span_of(attrs, "precision", span);
+  train->schedule_span = span_of(attrs, "schedule", span);
+  require(reader, attrs, span, "batch", "batch = 16");
+  require(reader, attrs, span, "optimizer", "optimizer = adamw(lr = 6e-4)");
+  check_length(reader, attrs, span);
+  if (zp_diags_errors(reader->diags) == before) check_blocks(reader, attrs, train);
+}
+
+bool zp_spec_finish(zp_diags *diags, zp_spec *spec) {
+  zp_train *train = &spec->train;
+  int before = zp_diags_errors(diags);
+  if (train->batch == 0) return true; /* a file without a train block */
+  if (train->tokens > 0)
+    train->steps = (int64_t)ceil((double)train->tokens / ((double)train->batch * (double)spec->model->sequence));
+  if (train->warmup + train->decay_steps > train->steps) {
+    zp_diag *d = zp_report(diags, ZP_Z0504, train->schedule_span, "the schedule is longer than the training");
+    zp_diag_note(d, "warmup takes %lld steps and the last phase %lld, but the training has %lld",
+                 (long long)train->warmup, (long long)train->decay_steps, (long long)train->steps);
+  }
+  return zp_diags_errors(diags) == before;
+}

@@ -1,0 +1,201 @@
+/* The values of `train` that are written like calls: where the data comes from, the optimizer, its schedule. */
+#include "spec_internal.h"
+
+static bool is_assignment(zp_reader *reader, const zp_attr *attr, const char *example) {
+  if (attr->op == ZP_ATTR_SET && !attr->index.text) return true;
+  zp_diag *d = zp_report(reader->diags, ZP_Z0305, attr->span, "`%s` is set with `=`", attr->key.text);
+  zp_diag_help(d, "for example `%s`", example);
+  return false;
+}
+
+/* ---- data ---- */
+static const zp_word orders[] = {{"sequential", false}, {"shuffled", true}, {NULL, 0}};
+/* "llmc": the shards of llm.c, which `zplan data` also writes. */
+static const zp_word formats[] = {{"llmc", 0}, {NULL, 0}};
+
+typedef struct data_args {
+  zp_data data;
+  int shuffled;
+  int64_t seed;
+} data_args;
+
+static const zp_field tokens_fields[] = {
+    {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path)},
+    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
+    {"format", ZP_FIELD_WORD, .offset = ZP_CHECK_ONLY, .words = formats},
+};
+static const zp_field text_fields[] = {
+    {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path)},
+    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
+    {"tokenizer", ZP_FIELD_REFUSED,
+     .note = "`text` uses bytes as tokens; tokenise other vocabularies beforehand and read them with `tokens`"},
+};
+static const zp_field synthetic_fields[] = {
+    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
+    {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
+};
+static const zp_function data_functions[] = {
+    {"tokens", ZP_DATA_TOKENS, ZP_SCHEMA("tokens", tokens_fields, 1)},
+    {"text", ZP_DATA_TEXT, ZP_SCHEMA("text", text_fields, 1)},
+    {"synthetic", ZP_DATA_SYNTHETIC, ZP_SCHEMA("synthetic", synthetic_fields, 1)},
+};
+
+/* Paths in a file are relative to the file's folder, so that an example works from anywhere; paths of --set are
+ * relative to the current folder, where the shell completed them. */
+static const char *resolve_path(const zp_reader *reader, zp_span span, const char *path) {
+  const char *file = zp_diags_source_path(reader->diags, span.file);
+  const char *slash = strrchr(file, '/');
+  if (path[0] == '/' || !slash || zp_is_setting(reader, span)) return path;
+  return zp_format(reader->arena, "%.*s/%s", (int)(slash - file), file, path);
+}
+
+void zp_read_data(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_data *data) {
+  int before = zp_diags_errors(reader->diags);
+  data_args args = {0};
+  if (!is_assignment(reader, attr, "data = tokens(\"train_*.bin\")")) return;
+  if (attr->value->kind == ZP_EXPR_STRING) {
+    zp_diag *d =
+        zp_report(reader->diags, ZP_Z0304, attr->value->span, "`%s` must say what the file holds", attr->key.text);
+    zp_diag_help(d, "write `text(\"%s\")` for plain text or `tokens(\"%s\")` for token ids", attr->value->text,
+                 attr->value->text);
+    return;
+  }
+  const zp_function *function = zp_read_call(reader, env, attr->value, attr->key.text, data_functions, 3, &args);
+  if (!function || zp_diags_errors(reader->diags) != before) return;
+  if (function->value != ZP_DATA_SYNTHETIC && (!args.data.path || !args.data.path[0])) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0307, attr->value->span, "`%s` needs a path", function->name);
+    zp_diag_help(d, "for example `%s(\"%s\")`", function->name,
+                 function->value == ZP_DATA_TEXT ? "book.txt" : "train_*.bin");
+    return;
+  }
+  *data = args.data;
+  data->kind = (zp_data_kind)function->value;
+  data->seed = (uint64_t)args.seed;
+  data->shuffled = args.shuffled;
+  data->span = attr->value->span;
+  if (data->path) data->path = resolve_path(reader, attr->value->span, data->path);
+}
+
+/* ---- optimizer ---- */
+/* betas = [0.9, 0.95]: decay rates of the two moments. */
+static void read_betas(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  zp_train *train = base;
+  zp_value value = {0};
+  if (!zp_eval(reader->arena, reader->diags, env->scope, attr->value, &value)) return;
+  if (value.kind != ZP_VAL_LIST || value.list.len != 2) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0304, value.span, "`betas` is a list of two numbers");
+    zp_diag_help(d, "for example `betas = [0.9, 0.95]`");
+    return;
+  }
+  double beta[2];
+  for (int i = 0; i < 2; i++)
+    if (!zp_check_number(reader, &value.list.data[i], "betas", ZP_DIM_NONE, ZP_RANGE_BELOW_ONE, &beta[i])) return;
+  train->beta1 = beta[0];
+  train->beta2 = beta[1];
+}
+
+/* decay = "matrices" or "all": which parameters weight_decay shrinks. */
+static void read_decay(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  static const zp_word words[] = {{"matrices", false}, {"all", true}, {NULL, 0}};
+  zp_train *train = base;
+  int all;
+  if (zp_read_word(reader, env, attr->value, "decay", words, &all)) train->decay_all = all;
+}
+
+static const zp_field adam_fields[] = {
+    {"lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, lr), .range = ZP_RANGE_POSITIVE},
+    {"betas", ZP_FIELD_CUSTOM, .read = read_betas},
+    {"eps", ZP_FIELD_REAL, .offset = offsetof(zp_train, eps), .range = ZP_RANGE_POSITIVE},
+    {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_train, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},
+    {"decay", ZP_FIELD_CUSTOM, .read = read_decay},
+};
+static const zp_field sgd_fields[] = {
+    {"lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, lr), .range = ZP_RANGE_POSITIVE},
+    {"momentum", ZP_FIELD_REAL, .offset = offsetof(zp_train, momentum), .range = ZP_RANGE_BELOW_ONE},
+    {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_train, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},
+    {"decay", ZP_FIELD_CUSTOM, .read = read_decay},
+};
+static const zp_function optimizers[] = {
+    {"adamw", ZP_OPT_ADAMW, ZP_SCHEMA("adamw", adam_fields, 0)},
+    {"adam", ZP_OPT_ADAM, ZP_SCHEMA("adam", adam_fields, 0)},
+    {"sgd", ZP_OPT_SGD, ZP_SCHEMA("sgd", sgd_fields, 0)},
+};
+
+/* Defaults of Adam: Kingma and Ba 2015, algorithm 1. There is no default learning rate. */
+void zp_read_optimizer(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  zp_train *train = base;
+  int before = zp_diags_errors(reader->diags);
+  if (!is_assignment(reader, attr, "optimizer = adamw(lr = 6e-4)")) return;
+  train->beta1 = 0.9;
+  train->beta2 = 0.999;
+  train->eps = 1e-8;
+  const zp_function *function = zp_read_call(reader, env, attr->value, "optimizer", optimizers, 3, train);
+  if (!function || zp_diags_errors(reader->diags) != before) return;
+  train->optimizer = (zp_optimizer_kind)function->value;
+  if (train->lr == 0) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0307, attr->value->span, "`%s` needs a learning rate", function->name);
+    zp_diag_help(d, "for example `%s(lr = %s)`", function->name, train->optimizer == ZP_OPT_SGD ? "0.1" : "6e-4");
+  }
+}
+
+/* ---- learning-rate schedule ---- */
+#define WARMUP_FIELD                                                                                                   \
+  { "warmup", ZP_FIELD_INT64, .offset = offsetof(zp_train, warmup), .range = ZP_RANGE_NOT_NEGATIVE }
+#define MIN_LR_FIELD                                                                                                   \
+  { "min_lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, min_lr), .range = ZP_RANGE_NOT_NEGATIVE }
+static const zp_field constant_fields[] = {WARMUP_FIELD};
+static const zp_field decaying_fields[] = {WARMUP_FIELD, MIN_LR_FIELD};
+static const zp_field wsd_fields[] = {
+    WARMUP_FIELD,
+    {"decay", ZP_FIELD_INT64, .offset = offsetof(zp_train, decay_steps), .range = ZP_RANGE_ONE_OR_MORE},
+    MIN_LR_FIELD,
+};
+static const zp_function schedules[] = {
+    {"constant", ZP_LR_CONSTANT, ZP_SCHEMA("constant", constant_fields, 0)},
+    {"linear", ZP_LR_LINEAR, ZP_SCHEMA("linear", decaying_fields, 0)},
+    {"cosine", ZP_LR_COSINE, ZP_SCHEMA("cosine", decaying_fields, 0)},
+    {"wsd", ZP_LR_WSD, ZP_SCHEMA("wsd", wsd_fields, 0)},
+};
+static const int n_schedules = sizeof schedules / sizeof *schedules;
+
+bool zp_is_schedule_name(const char *name) {
+  for (int i = 0; i < n_schedules; i++)
+    if (strcmp(schedules[i].name, name) == 0) return true;
+  return false;
+}
+
+void zp_read_schedule(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  zp_train *train = base;
+  if (!is_assignment(reader, attr, "schedule = cosine(warmup = 100, min_lr = 6e-5)")) return;
+  if (attr->value->kind == ZP_EXPR_STRING && !zp_is_schedule_name(attr->value->text)) {
+    zp_diag *d =
+        zp_report(reader->diags, ZP_Z0304, attr->value->span, "`schedule` in `train` is that of the learning rate");
+    zp_diag_help(d, "the pipeline's schedule belongs in a `plan` block");
+    return;
+  }
+  const zp_function *function = zp_read_call(reader, env, attr->value, "schedule", schedules, n_schedules, train);
+  if (!function) return;
+  train->schedule = (zp_lr_kind)function->value;
+  if (train->schedule == ZP_LR_WSD && train->decay_steps == 0) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0307, attr->value->span, "`wsd` needs the length of its last phase");
+    zp_diag_help(d, "for example `wsd(warmup = 100, decay = 500)`, in steps");
+  }
+}
+
+/* ---- loss scale ---- */
+static const zp_field dynamic_fields[] = {
+    {"initial", ZP_FIELD_REAL, .offset = ZP_CHECK_ONLY, .range = ZP_RANGE_POSITIVE},
+    {"window", ZP_FIELD_INT64, .offset = ZP_CHECK_ONLY, .range = ZP_RANGE_ONE_OR_MORE},
+};
+static const zp_function loss_scales[] = {{"dynamic", 0, ZP_SCHEMA("dynamic", dynamic_fields, 0)}};
+
+/* Checked and not kept: mixed precision can be planned, and a plan's memory and time do not depend on the scale; the
+ * trainers that are generated compute in fp32 or fp64, where no scale is needed. */
+void zp_read_loss_scale(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  double scale;
+  if (!is_assignment(reader, attr, "loss_scale = dynamic(initial = 65536, window = 1000)")) return;
+  if (attr->value->kind == ZP_EXPR_CALL)
+    zp_read_call(reader, env, attr->value, "loss_scale", loss_scales, 1, base);
+  else
+    zp_read_number(reader, env, attr->value, "loss_scale", ZP_DIM_NONE, ZP_RANGE_POSITIVE, &scale);
+}

@@ -1,0 +1,76 @@
+/* The last check of a model: whatever is computed or declared reaches the loss. Dead values would have no gradient, and
+ * parameters inside them would count and never learn. */
+#include "elaborate.h"
+
+typedef struct marks {
+  bool *tensors, *nodes;
+} marks;
+
+static void mark_tensor(const zp_graph *graph, marks *m, int tensor) {
+  m->tensors[tensor] = true;
+  int producer = graph->tensors.data[tensor].producer;
+  if (producer >= 0) m->nodes[producer] = true;
+}
+
+/* Nodes are in topological order, so one walk from the end reaches everything. */
+static marks mark_live(zp_elab *e, const zp_graph *graph) {
+  marks m = {ZP_NEW_ARRAY(e->arena, bool, graph->tensors.len), ZP_NEW_ARRAY(e->arena, bool, graph->nodes.len)};
+  if (graph->loss >= 0) mark_tensor(graph, &m, graph->loss);
+  for (int i = 0; i < graph->carry_out.len; i++) mark_tensor(graph, &m, graph->carry_out.data[i]);
+  for (int n = graph->nodes.len - 1; n >= 0; n--)
+    for (int i = 0; m.nodes[n] && i < graph->nodes.data[n].in.len; i++)
+      mark_tensor(graph, &m, graph->nodes.data[n].in.data[i]);
+  return m;
+}
+
+static bool has_users(const zp_graph *graph, int tensor) {
+  for (int n = 0; n < graph->nodes.len; n++)
+    for (int i = 0; i < graph->nodes.data[n].in.len; i++)
+      if (graph->nodes.data[n].in.data[i] == tensor) return true;
+  return false;
+}
+
+static void check_node(zp_elab *e, const zp_graph *graph, const zp_node *node, const marks *m) {
+  int results = node->op == ZP_OP_ATTENTION ? 1 : node->out.len; /* attention's statistics are for its backward only */
+  for (int i = 0; i < results; i++) {
+    int out = node->out.data[i];
+    if (m->tensors[out] || has_users(graph, out)) continue; /* of a dead chain, its end is told */
+    if (results > 1)
+      zp_report(e->diags, ZP_Z0231, node->span, "result %d of this `%s` is never used", i + 1, zp_op_name(node->op));
+    else
+      zp_report(e->diags, ZP_Z0231, node->span, "`%s` is never used", node->name);
+  }
+}
+
+static void check_segment(zp_elab *e, int index, bool *param_used, bool *input_used) {
+  const zp_segment *segment = &e->model->segments.data[index];
+  const zp_graph *graph = segment->graph;
+  marks m = mark_live(e, graph);
+  for (int n = 0; n < graph->nodes.len; n++)
+    if (!m.nodes[n] || graph->nodes.data[n].op == ZP_OP_SPLIT) check_node(e, graph, &graph->nodes.data[n], &m);
+  for (int i = 0; i < graph->carry_in.len; i++) {
+    if (m.tensors[graph->carry_in.data[i]]) continue;
+    zp_diag *d =
+        zp_report(e->diags, ZP_Z0231, segment->span, "segment `%s` does not use what flows into it", segment->name);
+    zp_diag_note(d, "`%s` from the segment before is lost here", graph->tensors.data[graph->carry_in.data[i]].name);
+  }
+  for (int t = 0; t < graph->tensors.len; t++) {
+    const zp_tensor *tensor = &graph->tensors.data[t];
+    if (m.tensors[t] && tensor->role == ZP_ROLE_PARAM) param_used[tensor->index] = true;
+    if (m.tensors[t] && tensor->role == ZP_ROLE_INPUT) input_used[tensor->index] = true;
+  }
+}
+
+void zp_elab_check_usage(zp_elab *e) {
+  const zp_model *model = e->model;
+  bool *param_used = ZP_NEW_ARRAY(e->arena, bool, model->params.len);
+  bool *input_used = ZP_NEW_ARRAY(e->arena, bool, model->inputs.len);
+  for (int s = 0; s < model->segments.len; s++) check_segment(e, s, param_used, input_used);
+  for (int i = 0; i < model->params.len; i++)
+    if (!param_used[i])
+      zp_report(e->diags, ZP_Z0231, model->params.data[i].span, "parameter `%s` is never used",
+                model->params.data[i].name);
+  for (int i = 0; i < model->inputs.len; i++)
+    if (!input_used[i])
+      zp_report(e->diags, ZP_Z0231, model->inputs.data[i].span, "input `%s` is never used", model->inputs.data[i].name);
+}

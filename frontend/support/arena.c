@@ -1,0 +1,160 @@
+/* Arena blocks form a chain, newest first. Allocation only ever bumps the newest block, so a mark is the pair
+ * (newest block, bytes used in it) and a rewind frees whole blocks until it meets the marked one.
+ * Under AddressSanitizer everything that is not handed out is poisoned: a use after a rewind is reported. */
+#include <zplan/arena.h>
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+/* Functions of their own: gcc would take the const parameter for a read of fresh memory. */
+static __attribute__((noinline)) void poison(void *address, size_t bytes) {
+  __asan_poison_memory_region(address, bytes);
+}
+static void unpoison(void *address, size_t bytes) { __asan_unpoison_memory_region(address, bytes); }
+#else
+static void poison(void *address, size_t bytes) { (void)address, (void)bytes; }
+static void unpoison(void *address, size_t bytes) { (void)address, (void)bytes; }
+#endif
+
+enum { ALIGN = 16, FIRST_BLOCK_BYTES = 64 << 10, MAX_BLOCK_BYTES = 4 << 20 };
+
+typedef struct block {
+  struct block *older;
+  size_t used, cap;
+  size_t older_bytes; /* in use in all older blocks */
+  _Alignas(ALIGN) unsigned char data[];
+} block;
+
+struct zp_arena {
+  const char *name;
+  block *newest; /* NULL before the first allocation and after a rewind to the empty arena */
+  size_t peak_bytes;
+};
+
+static _Noreturn void out_of_memory(const char *arena, size_t bytes) {
+  fprintf(stderr, "error: out of memory: could not get %zu more bytes for %s\n", bytes, arena);
+  exit(1);
+}
+
+zp_arena *zp_arena_new(const char *name) {
+  zp_arena *arena = calloc(1, sizeof *arena);
+  if (!arena) out_of_memory(name, sizeof *arena);
+  arena->name = name;
+  return arena;
+}
+
+static void free_newest(zp_arena *arena) {
+  block *dead = arena->newest;
+  arena->newest = dead->older;
+  unpoison(dead->data, dead->cap);
+  free(dead);
+}
+
+void zp_arena_free(zp_arena *arena) {
+  if (!arena) return;
+  while (arena->newest) free_newest(arena);
+  free(arena);
+}
+
+static size_t round_up(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
+
+static void add_block(zp_arena *arena, size_t bytes) {
+  block *older = arena->newest;
+  size_t cap = older ? older->cap * 2 : FIRST_BLOCK_BYTES;
+  if (cap > MAX_BLOCK_BYTES) cap = MAX_BLOCK_BYTES;
+  if (cap < bytes) cap = bytes;
+  block *fresh = malloc(sizeof *fresh + cap);
+  if (!fresh) out_of_memory(arena->name, cap);
+  *fresh = (block){.older = older, .cap = cap, .older_bytes = older ? older->older_bytes + older->used : 0};
+  poison(fresh->data, cap);
+  arena->newest = fresh;
+}
+
+/* Room for `bytes`, not zeroed. */
+static void *take(zp_arena *arena, size_t bytes) {
+  if (bytes > SIZE_MAX / 4) out_of_memory(arena->name, bytes);
+  size_t room = round_up(bytes);
+  if (!arena->newest || arena->newest->cap - arena->newest->used < room) add_block(arena, room);
+  block *b = arena->newest;
+  void *place = b->data + b->used;
+  unpoison(place, bytes);
+  b->used += room;
+  size_t in_use = b->older_bytes + b->used;
+  if (in_use > arena->peak_bytes) arena->peak_bytes = in_use;
+  return place;
+}
+
+void *zp_alloc(zp_arena *arena, size_t bytes) {
+  void *place = take(arena, bytes);
+  return memset(place, 0, bytes);
+}
+
+/* True when `data` is the last thing that was allocated, so that it can grow where it is. */
+static bool extend_in_place(zp_arena *arena, const void *data, size_t old_bytes, size_t new_bytes) {
+  block *b = arena->newest;
+  size_t old_room = round_up(old_bytes);
+  if (!b || !data || b->used < old_room || old_room == 0) return false;
+  if ((const unsigned char *)data != b->data + b->used - old_room) return false;
+  if (new_bytes > SIZE_MAX / 4 || b->cap - b->used + old_room < round_up(new_bytes)) return false;
+  b->used -= old_room;
+  take(arena, new_bytes);
+  return true;
+}
+
+void *zp_grow(zp_arena *arena, const void *data, size_t old_bytes, size_t new_bytes) {
+  if (new_bytes < old_bytes) old_bytes = new_bytes;
+  unsigned char *place;
+  if (extend_in_place(arena, data, old_bytes, new_bytes)) {
+    place = (unsigned char *)(uintptr_t)data;
+  } else {
+    place = take(arena, new_bytes);
+    if (old_bytes) memcpy(place, data, old_bytes);
+  }
+  memset(place + old_bytes, 0, new_bytes - old_bytes);
+  return place;
+}
+
+zp_arena_mark zp_arena_get_mark(const zp_arena *arena) {
+  return (zp_arena_mark){arena->newest, arena->newest ? arena->newest->used : 0};
+}
+
+void zp_arena_rewind(zp_arena *arena, zp_arena_mark mark) {
+  while (arena->newest != mark.block) free_newest(arena);
+  block *b = arena->newest;
+  if (!b) return;
+  poison(b->data + mark.used, b->cap - mark.used);
+  b->used = mark.used;
+}
+
+size_t zp_arena_peak_bytes(const zp_arena *arena) { return arena->peak_bytes; }
+
+char *zp_strndup(zp_arena *arena, const char *text, size_t length) {
+  char *copy = take(arena, length + 1);
+  if (length) memcpy(copy, text, length);
+  copy[length] = '\0';
+  return copy;
+}
+
+char *zp_strdup(zp_arena *arena, const char *text) { return zp_strndup(arena, text, strlen(text)); }
+
+char *zp_vformat(zp_arena *arena, const char *format, va_list args) {
+  va_list again;
+  va_copy(again, args);
+  int length = vsnprintf(NULL, 0, format, again);
+  va_end(again);
+  if (length < 0) return zp_strdup(arena, "");
+  char *text = take(arena, (size_t)length + 1);
+  vsnprintf(text, (size_t)length + 1, format, args);
+  return text;
+}
+
+char *zp_format(zp_arena *arena, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  char *text = zp_vformat(arena, format, args);
+  va_end(args);
+  return text;
+}

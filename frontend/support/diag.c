@@ -1,0 +1,122 @@
+/* Collects sources and diagnostics. Rendering is in diag_render.c, codes are in diag_codes.c. */
+#include "diag_internal.h"
+
+zp_diags *zp_diags_new(zp_arena *arena) {
+  zp_diags *diags = ZP_NEW(arena, zp_diags);
+  diags->arena = arena;
+  return diags;
+}
+
+int zp_diags_add_source(zp_diags *diags, const char *path, const char *text, size_t len) {
+  source fresh = {.path = zp_strdup(diags->arena, path), .text = text, .len = len};
+  zp_push(diags->arena, &diags->sources, fresh);
+  return diags->sources.len - 1;
+}
+
+int zp_diags_source_count(const zp_diags *diags) { return diags->sources.len; }
+const char *zp_diags_source_path(const zp_diags *diags, int file) { return diags->sources.data[file].path; }
+
+const char *zp_diags_source_text(const zp_diags *diags, int file, size_t *len) {
+  if (len) *len = diags->sources.data[file].len;
+  return diags->sources.data[file].text;
+}
+
+/* The line index is a cache, so it may be filled through a const zp_diags. */
+static source *indexed_source(const zp_diags *diags, int file) {
+  source *s = &diags->sources.data[file];
+  if (s->lines.len) return s;
+  zp_push(diags->arena, &s->lines, 0);
+  for (size_t i = 0; i < s->len; i++)
+    if (s->text[i] == '\n') zp_push(diags->arena, &s->lines, (uint32_t)(i + 1));
+  return s;
+}
+
+void zp_diags_locate(const zp_diags *diags, zp_span span, int *line, int *column) {
+  *line = *column = 0;
+  if (span.file < 0) return;
+  const source *s = indexed_source(diags, span.file);
+  int low = 0, high = s->lines.len; /* the line is in [low, high) */
+  while (high - low > 1) {
+    int middle = (low + high) / 2;
+    if (s->lines.data[middle] <= span.begin)
+      low = middle;
+    else
+      high = middle;
+  }
+  *line = low + 1;
+  *column = (int)(span.begin - s->lines.data[low]) + 1;
+}
+
+const char *zp_diags_line(const zp_diags *diags, int file, int line, size_t *len, uint32_t *offset) {
+  const source *s = indexed_source(diags, file);
+  *offset = s->lines.data[line - 1];
+  size_t end = line < s->lines.len ? s->lines.data[line] : s->len;
+  while (end > *offset && (s->text[end - 1] == '\n' || s->text[end - 1] == '\r')) end--;
+  *len = end - *offset;
+  return s->text + *offset;
+}
+
+const char *zp_diags_place(const zp_diags *diags, zp_arena *arena, zp_span span) {
+  if (span.file < 0) return "";
+  int line, column;
+  zp_diags_locate(diags, span, &line, &column);
+  return zp_format(arena, "%s:%d", zp_diags_source_path(diags, span.file), line);
+}
+
+zp_diag *zp_report(zp_diags *diags, zp_diag_code code, zp_span span, const char *format, ...) {
+  zp_diag *diag = ZP_NEW(diags->arena, zp_diag);
+  diag->arena = diags->arena;
+  diag->code = code;
+  diag->primary.span = span;
+  va_list args;
+  va_start(args, format);
+  diag->message = zp_vformat(diags->arena, format, args);
+  va_end(args);
+  zp_push(diags->arena, &diags->list, diag);
+  if (zp_diag_level(diag) == ZP_ERROR) diags->errors++;
+  return diag;
+}
+
+void zp_diag_label(zp_diag *diag, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  diag->primary.label = zp_vformat(diag->arena, format, args);
+  va_end(args);
+}
+
+void zp_diag_also(zp_diag *diag, zp_span span, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  place second = {span, zp_vformat(diag->arena, format, args)};
+  va_end(args);
+  zp_push(diag->arena, &diag->also, second);
+}
+
+static void add_footer(zp_diag *diag, const char *kind, const char *format, va_list args) {
+  footer last = {kind, zp_vformat(diag->arena, format, args)};
+  zp_push(diag->arena, &diag->footers, last);
+}
+
+void zp_diag_note(zp_diag *diag, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  add_footer(diag, "note", format, args);
+  va_end(args);
+}
+
+void zp_diag_help(zp_diag *diag, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  add_footer(diag, "help", format, args);
+  va_end(args);
+}
+
+bool zp_diag_did_you_mean(zp_diag *diag, const char *word, const char *const *candidates, int count) {
+  const char *best = zp_closest(word, candidates, count);
+  if (best) zp_diag_help(diag, "did you mean `%s`?", best);
+  return best != NULL;
+}
+
+int zp_diags_errors(const zp_diags *diags) { return diags->errors; }
+int zp_diags_count(const zp_diags *diags) { return diags->list.len; }
+zp_diag *zp_diags_get(const zp_diags *diags, int index) { return diags->list.data[index]; }

@@ -1,0 +1,97 @@
+/* Whole files in and out. */
+#include <zplan/buf.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *failure(zp_arena *arena, const char *verb, const char *path, int number) {
+  return zp_format(arena, "cannot %s `%s`: %s", verb, path, strerror(number));
+}
+
+/* The whole of `fd`; NULL with errno set. Works for pipes too, so the size is not asked for. */
+static char *read_all(zp_arena *arena, int fd, size_t *len) {
+  size_t cap = 64 << 10, used = 0;
+  char *data = zp_alloc(arena, cap);
+  for (;;) {
+    if (cap - used < 2) {
+      data = zp_grow(arena, data, cap, cap * 2);
+      cap *= 2;
+    }
+    ssize_t got = read(fd, data + used, cap - used - 1);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return NULL;
+    if (got == 0) break;
+    used += (size_t)got;
+  }
+  data[used] = '\0';
+  *len = used;
+  return data;
+}
+
+char *zp_read_file(zp_arena *arena, const char *path, size_t *len, const char **error) {
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    *error = failure(arena, "read", path, errno);
+    return NULL;
+  }
+  size_t length = 0;
+  char *data = read_all(arena, fd, &length);
+  if (!data) *error = failure(arena, "read", path, errno);
+  close(fd);
+  if (len) *len = length;
+  return data;
+}
+
+/* 0, or an errno. */
+static int write_all(int fd, const char *data, size_t len) {
+  while (len > 0) {
+    ssize_t put = write(fd, data, len);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return errno;
+    data += put;
+    len -= (size_t)put;
+  }
+  return 0;
+}
+
+/* Writes, syncs if it is a disk file, closes: 0 or an errno. */
+static int fill(int fd, const char *data, size_t len, bool sync) {
+  int number = write_all(fd, data, len);
+  if (!number && sync && fsync(fd) != 0) number = errno;
+  if (close(fd) != 0 && !number) number = errno;
+  return number;
+}
+
+/* /dev/stdout and pipes cannot be replaced by a rename. */
+static int write_in_place(const char *path, const char *data, size_t len) {
+  int fd = open(path, O_WRONLY | O_CLOEXEC);
+  return fd < 0 ? errno : fill(fd, data, len, false);
+}
+
+static int write_and_rename(zp_arena *arena, const char *path, mode_t mode, const char *data, size_t len) {
+  const char *temporary = zp_format(arena, "%s.tmp%ld", path, (long)getpid());
+  unlink(temporary); /* left by a killed process with our number */
+  int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+  if (fd < 0) return errno;
+  int number = fill(fd, data, len, true);
+  if (!number && rename(temporary, path) != 0) number = errno;
+  if (number) unlink(temporary);
+  return number;
+}
+
+bool zp_write_file(zp_arena *arena, const char *path, const char *data, size_t len, const char **error) {
+  struct stat old;
+  bool exists = stat(path, &old) == 0;
+  int number;
+  if (exists && S_ISDIR(old.st_mode))
+    number = EISDIR;
+  else if (exists && !S_ISREG(old.st_mode))
+    number = write_in_place(path, data, len);
+  else
+    number = write_and_rename(arena, path, exists ? old.st_mode & 0777 : 0666, data, len);
+  if (number) *error = failure(arena, "write", path, number);
+  return number == 0;
+}

@@ -1,0 +1,41 @@
+/* Arenas: memory by lifetime. Everything a compiler phase makes lives in one arena and dies with it.
+ * Memory from an arena is zeroed. Allocation never returns NULL: when the machine has no memory left
+ * the process prints one line and exits with status 1 (the environment failed, nothing can go on). */
+#ifndef ZPLAN_ARENA_H
+#define ZPLAN_ARENA_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct zp_arena zp_arena;
+typedef struct zp_arena_mark {
+  void *block;
+  size_t used;
+} zp_arena_mark;
+
+/* Owned by the caller; free with zp_arena_free. `name` is borrowed and must be a literal. */
+zp_arena *zp_arena_new(const char *name);
+void zp_arena_free(zp_arena *arena);
+
+/* Zeroed, aligned to 16 bytes. */
+void *zp_alloc(zp_arena *arena, size_t bytes);
+/* Moves `data` (old_bytes long) into a block of new_bytes; the rest is zeroed. */
+void *zp_grow(zp_arena *arena, const void *data, size_t old_bytes, size_t new_bytes);
+
+/* Everything allocated after the mark is released by the rewind. */
+zp_arena_mark zp_arena_get_mark(const zp_arena *arena);
+void zp_arena_rewind(zp_arena *arena, zp_arena_mark mark);
+/* Highest number of bytes that were ever in use, for --stats. */
+size_t zp_arena_peak_bytes(const zp_arena *arena);
+
+char *zp_strdup(zp_arena *arena, const char *text);
+char *zp_strndup(zp_arena *arena, const char *text, size_t length);
+char *zp_format(zp_arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
+char *zp_vformat(zp_arena *arena, const char *format, va_list args);
+
+#define ZP_NEW(arena, type) ((type *)zp_alloc((arena), sizeof(type)))
+#define ZP_NEW_ARRAY(arena, type, count) ((type *)zp_alloc((arena), sizeof(type) * (size_t)(count)))
+
+#endif

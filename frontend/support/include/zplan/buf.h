@@ -1,0 +1,35 @@
+/* A text buffer in an arena, with printf and an indent level: what emitters and renderers write to. */
+#ifndef ZPLAN_BUF_H
+#define ZPLAN_BUF_H
+
+#include <stdbool.h>
+#include <zplan/arena.h>
+
+typedef struct zp_buf {
+  zp_arena *arena; /* borrowed */
+  char *data;      /* always zero-terminated; arena */
+  size_t len, cap;
+  int indent; /* used by zp_buf_line only; two spaces a level */
+} zp_buf;
+
+zp_buf zp_buf_new(zp_arena *arena);
+void zp_buf_put(zp_buf *buf, const char *text, size_t len);
+void zp_buf_puts(zp_buf *buf, const char *text);
+void zp_buf_printf(zp_buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* An empty format is a meaningful argument of zp_buf_line. */
+#pragma GCC diagnostic ignored "-Wformat-zero-length"
+/* Indentation, the formatted text, a newline. An empty format gives an empty line without indentation. */
+void zp_buf_line(zp_buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Human sizes: "27.4 GB" (decimal), "16.0 GiB", "1.085 T" and "12.3 ms". Three significant digits. */
+const char *zp_show_bytes(zp_arena *arena, int64_t bytes);
+const char *zp_show_gib(zp_arena *arena, int64_t bytes);
+const char *zp_show_count(zp_arena *arena, double count);
+const char *zp_show_seconds(zp_arena *arena, double seconds);
+
+/* Whole files. Reading: arena memory, zero-terminated; NULL with *error set (arena) when it fails.
+ * Writing goes to a temporary name in the same folder, is synced and renamed: never half a file. */
+char *zp_read_file(zp_arena *arena, const char *path, size_t *len, const char **error);
+bool zp_write_file(zp_arena *arena, const char *path, const char *data, size_t len, const char **error);
+
+#endif

@@ -1,0 +1,125 @@
+/* JSON over Jansson: the only file that knows it. A zp_json * is a json_t *. */
+#include <zplan/json.h>
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static json_t *raw(const zp_json *value) { return (json_t *)(uintptr_t)value; }
+static zp_json *wrap(json_t *value) { return (zp_json *)value; }
+
+/* Jansson returns NULL for lack of memory only, once the arguments are known to be good. */
+static json_t *must(json_t *value) {
+  if (value) return value;
+  fprintf(stderr, "error: out of memory while making JSON\n");
+  exit(1);
+}
+
+zp_json *zp_json_object(void) { return wrap(must(json_object())); }
+zp_json *zp_json_array(void) { return wrap(must(json_array())); }
+void zp_json_free(zp_json *root) { json_decref(raw(root)); }
+
+/* JSON is UTF-8. File names need not be: their foreign bytes become '?'. */
+static json_t *make_string(const char *text) {
+  if (!text) return json_null();
+  json_t *value = json_string(text);
+  if (value) return value;
+  char *copy = strdup(text);
+  if (!copy) return must(NULL);
+  for (char *c = copy; *c; c++)
+    if ((unsigned char)*c >= 0x80) *c = '?';
+  value = must(json_string(copy));
+  free(copy);
+  return value;
+}
+
+static json_t *make_real(double value) { return isfinite(value) ? must(json_real(value)) : json_null(); }
+
+static void set(zp_json *object, const char *key, json_t *value) {
+  if (json_object_set_new(raw(object), key, value) != 0) must(NULL);
+}
+
+static void append(zp_json *array, json_t *value) {
+  if (json_array_append_new(raw(array), value) != 0) must(NULL);
+}
+
+void zp_json_set_int(zp_json *object, const char *key, int64_t value) { set(object, key, must(json_integer(value))); }
+void zp_json_set_real(zp_json *object, const char *key, double value) { set(object, key, make_real(value)); }
+void zp_json_set_bool(zp_json *object, const char *key, bool value) { set(object, key, json_boolean(value)); }
+void zp_json_set_string(zp_json *object, const char *key, const char *value) { set(object, key, make_string(value)); }
+
+zp_json *zp_json_set(zp_json *object, const char *key, zp_json *value) {
+  set(object, key, raw(value));
+  return value;
+}
+
+zp_json *zp_json_append(zp_json *array, zp_json *value) {
+  append(array, raw(value));
+  return value;
+}
+
+void zp_json_append_int(zp_json *array, int64_t value) { append(array, must(json_integer(value))); }
+void zp_json_append_real(zp_json *array, double value) { append(array, make_real(value)); }
+void zp_json_append_string(zp_json *array, const char *value) { append(array, make_string(value)); }
+
+const char *zp_json_text(zp_arena *arena, const zp_json *value, bool pretty) {
+  size_t flags = JSON_ENCODE_ANY | JSON_REAL_PRECISION(12) | (pretty ? JSON_INDENT(2) : JSON_COMPACT);
+  char *text = json_dumps(raw(value), flags);
+  if (!text) must(NULL);
+  char *copy = zp_strdup(arena, text);
+  free(text);
+  return copy;
+}
+
+zp_json *zp_json_parse(zp_arena *arena, const char *text, size_t len, const char **error) {
+  json_error_t where;
+  json_t *value = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &where);
+  if (!value) *error = zp_format(arena, "line %d, column %d: %s", where.line, where.column, where.text);
+  return wrap(value);
+}
+
+const zp_json *zp_json_get(const zp_json *object, const char *key) { return wrap(json_object_get(raw(object), key)); }
+int zp_json_count(const zp_json *array) { return (int)json_array_size(raw(array)); }
+
+const zp_json *zp_json_at(const zp_json *array, int index) {
+  return index < 0 ? NULL : wrap(json_array_get(raw(array), (size_t)index));
+}
+
+int64_t zp_json_int(const zp_json *value, int64_t missing) {
+  return json_is_integer(raw(value)) ? json_integer_value(raw(value)) : missing;
+}
+
+double zp_json_real(const zp_json *value, double missing) {
+  return json_is_number(raw(value)) ? json_number_value(raw(value)) : missing;
+}
+
+const char *zp_json_string(const zp_json *value, const char *missing) {
+  return json_is_string(raw(value)) ? json_string_value(raw(value)) : missing;
+}
+
+int64_t zp_json_get_int(const zp_json *object, const char *key, int64_t missing) {
+  return zp_json_int(zp_json_get(object, key), missing);
+}
+
+double zp_json_get_real(const zp_json *object, const char *key, double missing) {
+  return zp_json_real(zp_json_get(object, key), missing);
+}
+
+bool zp_json_get_bool(const zp_json *object, const char *key, bool missing) {
+  json_t *value = raw(zp_json_get(object, key));
+  return json_is_boolean(value) ? json_is_true(value) : missing;
+}
+
+const char *zp_json_get_string(const zp_json *object, const char *key, const char *missing) {
+  return zp_json_string(zp_json_get(object, key), missing);
+}
+
+bool zp_json_is_object(const zp_json *value) { return json_is_object(raw(value)); }
+bool zp_json_is_array(const zp_json *value) { return json_is_array(raw(value)); }
+
+const char *zp_json_key(const zp_json *object, int index) {
+  void *at = json_object_iter(raw(object));
+  while (at && index-- > 0) at = json_object_iter_next(raw(object), at);
+  return at ? json_object_iter_key(at) : NULL;
+}

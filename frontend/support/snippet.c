@@ -1,0 +1,165 @@
+/* One source line with its underlines and labels:
+ *
+ *   26 |   return a + mlp(x)
+ *      |          -   ^^^^^^ [B, S, 3072]
+ *      |          |
+ *      |          [B, S, 768]
+ */
+#include "diag_internal.h"
+
+enum { TAB_COLUMNS = 4, LONG_LINE_BYTES = 240, CONTEXT_BYTES = 80 };
+
+/* A mark in display columns; end is past the last underlined column, at least begin + 1. */
+typedef struct mark {
+  int begin, end;
+  const char *label;
+  bool primary;
+} mark;
+
+/* The part of a line that is shown: bytes [from, to) of the file, as display text, and each byte's column. */
+typedef struct view {
+  uint32_t from, to;
+  zp_buf text;
+  int *column; /* to - from + 1 entries */
+} view;
+
+/* Bytes in the UTF-8 character at `c`; 0 when it is malformed. */
+static int utf8_len(const unsigned char *c, size_t left) {
+  int len = *c < 0x80 ? 1 : (*c & 0xe0) == 0xc0 ? 2 : (*c & 0xf0) == 0xe0 ? 3 : (*c & 0xf8) == 0xf0 ? 4 : 0;
+  if ((size_t)len > left) return 0;
+  for (int i = 1; i < len; i++)
+    if ((c[i] & 0xc0) != 0x80) return 0;
+  return len;
+}
+
+/* A very long line is cut around the first mark. */
+static void choose_window(view *v, uint32_t offset, size_t len, uint32_t first_mark) {
+  v->from = offset;
+  v->to = offset + (uint32_t)len;
+  if (len <= LONG_LINE_BYTES) return;
+  if (first_mark > offset + CONTEXT_BYTES) v->from = first_mark - CONTEXT_BYTES;
+  if (v->to - v->from > LONG_LINE_BYTES) v->to = v->from + LONG_LINE_BYTES;
+}
+
+/* Tabs become blanks, control bytes and malformed UTF-8 a '?', so that a terminal shows what the columns count. */
+static view make_view(zp_arena *arena, const char *line, uint32_t offset, size_t len, uint32_t first_mark) {
+  view v;
+  choose_window(&v, offset, len, first_mark);
+  v.text = zp_buf_new(arena);
+  v.column = ZP_NEW_ARRAY(arena, int, v.to - v.from + 1);
+  int column = 0;
+  if (v.from > offset) column = (zp_buf_puts(&v.text, "..."), 3);
+  size_t count = v.to - v.from;
+  const unsigned char *bytes = (const unsigned char *)line + (v.from - offset);
+  for (size_t i = 0; i < count;) {
+    int size = utf8_len(bytes + i, count - i);
+    for (int k = 0; k < (size ? size : 1); k++) v.column[i + (size_t)k] = column;
+    if (bytes[i] == '\t')
+      zp_buf_printf(&v.text, "%*s", TAB_COLUMNS, "");
+    else if (size == 0 || bytes[i] < 0x20 || bytes[i] == 0x7f)
+      zp_buf_puts(&v.text, "?");
+    else
+      zp_buf_put(&v.text, (const char *)bytes + i, (size_t)size);
+    column += bytes[i] == '\t' ? TAB_COLUMNS : 1;
+    i += size ? (size_t)size : 1;
+  }
+  v.column[count] = column;
+  if (v.to < offset + len) zp_buf_puts(&v.text, "...");
+  return v;
+}
+
+static int column_of(const view *v, uint32_t byte) {
+  if (byte < v->from) return 0;
+  return v->column[(byte < v->to ? byte : v->to) - v->from];
+}
+
+/* Left to right; the primary mark last among equals, so that its label stands beside the carets. */
+static void sort_marks(mark *marks, int count) {
+  for (int i = 1; i < count; i++) {
+    mark moving = marks[i];
+    int j = i;
+    for (; j > 0; j--) {
+      bool after = marks[j - 1].begin > moving.begin ||
+                   (marks[j - 1].begin == moving.begin && marks[j - 1].primary && !moving.primary);
+      if (!after) break;
+      marks[j] = marks[j - 1];
+    }
+    marks[j] = moving;
+  }
+}
+
+static void put_gutter(zp_buf *out, int gutter, bool color) {
+  zp_buf_printf(out, "%*s %s|%s", gutter, "", color ? "\033[1;34m" : "", color ? "\033[0m" : "");
+}
+
+static const char *paint(bool color, bool primary) { return !color ? "" : primary ? "\033[1;31m" : "\033[1;34m"; }
+
+/* The line of carets and dashes, with the last mark's label at its end. */
+static void put_underlines(zp_buf *out, int gutter, bool color, const mark *marks, int count) {
+  int width = 0;
+  for (int i = 0; i < count; i++)
+    if (marks[i].end > width) width = marks[i].end;
+  char *row = zp_alloc(out->arena, (size_t)width + 1);
+  memset(row, ' ', (size_t)width);
+  for (int primary = 0; primary < 2; primary++)
+    for (int i = 0; i < count; i++)
+      if (marks[i].primary == (bool)primary)
+        memset(row + marks[i].begin, primary ? '^' : '-', (size_t)(marks[i].end - marks[i].begin));
+  const mark *last = &marks[count - 1];
+  put_gutter(out, gutter, color);
+  zp_buf_printf(out, " %s%s%s%s%s\n", paint(color, last->primary), row, last->label ? " " : "",
+                last->label ? last->label : "", color ? "\033[0m" : "");
+}
+
+/* Blanks and bars down to `until` columns: one bar for each labelled mark among the first `count`. Returns the column.
+ */
+static int put_bars(zp_buf *out, const mark *marks, int count) {
+  int column = 0;
+  for (int i = 0; i < count; i++) {
+    if (!marks[i].label || marks[i].begin < column) continue;
+    zp_buf_printf(out, "%*s|", marks[i].begin - column, "");
+    column = marks[i].begin + 1;
+  }
+  return column;
+}
+
+/* Labels of all marks but the last, from right to left. */
+static void put_hanging_labels(zp_buf *out, int gutter, bool color, const mark *marks, int count) {
+  bool first = true;
+  for (int i = count - 2; i >= 0; i--) {
+    if (!marks[i].label) continue;
+    if (first) {
+      put_gutter(out, gutter, color);
+      zp_buf_puts(out, " ");
+      put_bars(out, marks, i + 1);
+      zp_buf_puts(out, "\n");
+    }
+    first = false;
+    put_gutter(out, gutter, color);
+    zp_buf_puts(out, " ");
+    int left = i; /* a mark that starts in the same column has no bar of its own here */
+    while (left > 0 && marks[left - 1].begin == marks[i].begin) left--;
+    int column = put_bars(out, marks, left);
+    zp_buf_printf(out, "%*s%s%s%s\n", marks[i].begin - column, "", paint(color, marks[i].primary), marks[i].label,
+                  color ? "\033[0m" : "");
+  }
+}
+
+void zp_snippet_render(const zp_diags *diags, zp_buf *out, int gutter, bool color, bool has_primary,
+                       const place *places, int count) {
+  int line, column;
+  zp_diags_locate(diags, places[0].span, &line, &column);
+  size_t len;
+  uint32_t offset;
+  const char *text = zp_diags_line(diags, places[0].span.file, line, &len, &offset);
+  view v = make_view(out->arena, text, offset, len, places[0].span.begin);
+  mark *marks = ZP_NEW_ARRAY(out->arena, mark, count);
+  for (int i = 0; i < count; i++) {
+    int begin = column_of(&v, places[i].span.begin), end = column_of(&v, places[i].span.end);
+    marks[i] = (mark){begin, end > begin ? end : begin + 1, places[i].label, has_primary && i == 0};
+  }
+  sort_marks(marks, count);
+  zp_buf_printf(out, "%s%*d |%s %s\n", color ? "\033[1;34m" : "", gutter, line, color ? "\033[0m" : "", v.text.data);
+  put_underlines(out, gutter, color, marks, count);
+  put_hanging_labels(out, gutter, color, marks, count);
+}

@@ -1,0 +1,29 @@
+/* Private to the formatter: format.c lays out what format_tokens.c lists. */
+#ifndef ZPLAN_SYNTAX_FORMAT_H
+#define ZPLAN_SYNTAX_FORMAT_H
+
+#include "parser_internal.h"
+
+/* What a token begins. */
+typedef enum zp_member { ZP_MEMBER_NONE, ZP_MEMBER_ITEM, ZP_MEMBER_STMT, ZP_MEMBER_ATTR } zp_member;
+
+typedef struct zp_fmt_token {
+  int kind;         /* COMMENT too; the last token is END */
+  const char *text; /* borrowed from the source */
+  int len;
+  int newlines;     /* between the token before and this one; 0 for the first token of the file */
+  zp_member member; /* what begins here; */
+  int member_end;   /* index after its last token */
+  int match;        /* `{`: index of its `}` */
+  bool unary;       /* a minus sign without left operand */
+  bool word;        /* a name, or a keyword that stands for one */
+} zp_fmt_token;
+
+typedef ZP_VEC(zp_fmt_token) zp_fmt_tokens;
+
+/* All tokens and comments of a source that parsed without errors. */
+zp_fmt_tokens zp_fmt_list(zp_arena *arena, zp_diags *diags, const zp_file *file);
+/* Whether a blank stands between two neighbours on one line (0, or 1; 2 between attributes). */
+int zp_fmt_blanks(const zp_fmt_token *before, const zp_fmt_token *after);
+
+#endif

@@ -1,0 +1,92 @@
+/* Gradient of attention for one (sample, kv head) in one dtype and instruction set. Probabilities are recomputed from
+ * the saved log-sum-exp: with P = exp(scale Q K^T - lse) and D = rowsum(dO * O),
+ *
+ *   dV += P^T dO      dS = P * (dO V^T - D) * scale      dQ += dS K      dK += dS^T Q
+ *
+ * Key blocks outside, query blocks of all query heads of the group inside: dK and dV of a block are finished before the
+ * next; dQ is added to memory in the order of key blocks. The workspace does not grow with S. */
+
+/* The worker's share: ten blocks. */
+typedef struct NAME(backward_blocks) {
+  REAL *keys_t, *values_t, *keys, *dk, *dv; /* of the key block */
+  REAL *q, *d_o, *dq;                       /* of the query block */
+  REAL *p, *ds;                             /* [BLOCK][BLOCK] of the pair */
+  int64_t ld;
+} NAME(backward_blocks);
+
+static NAME(backward_blocks) NAME(cut_workspace)(void *workspace, int64_t ld) {
+  REAL *at = workspace;
+  int64_t size = BLOCK * ld;
+  return (NAME(backward_blocks)){.keys_t = at,
+                                 .values_t = at + size,
+                                 .keys = at + 2 * size,
+                                 .dk = at + 3 * size,
+                                 .dv = at + 4 * size,
+                                 .q = at + 5 * size,
+                                 .d_o = at + 6 * size,
+                                 .dq = at + 7 * size,
+                                 .p = at + 8 * size,
+                                 .ds = at + 8 * size + BLOCK * BLOCK,
+                                 .ld = ld};
+}
+
+/* On entry p has q k and ds has dO v of one row; on return they have what their names say. */
+static inline void NAME(softmax_grad)(REAL *restrict p, REAL *restrict ds, int64_t valid, REAL scale, REAL lse,
+                                      REAL delta) {
+  for (int64_t j = valid; j < BLOCK; j++) {
+    p[j] = (REAL)-INFINITY;
+    ds[j] = 0;
+  }
+  for (int64_t j = 0; j < BLOCK; j++) {
+    p[j] = REAL_EXP(p[j] * scale - lse);
+    ds[j] = p[j] * (ds[j] - delta) * scale;
+  }
+}
+
+/* rows x hd of a block to memory, added to what is there or stored. */
+static void NAME(unpack)(const REAL *block, int64_t ld, int64_t rows, int64_t hd, bool add, REAL *to, int64_t to_ld) {
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < hd; j++)
+      to[i * to_ld + j] = add ? to[i * to_ld + j] + block[i * ld + j] : block[i * ld + j];
+}
+
+/* One pair of blocks: queries from `first` of head h, keys from `key`. */
+static void NAME(backward_pair)(const zpk_attention_args *args, int64_t b, int64_t h, int64_t first, int64_t key,
+                                int64_t keys, const NAME(backward_blocks) * w) {
+  int64_t S = args->S, hd = args->hd, ld = w->ld, rows = S - first < BLOCK ? S - first : BLOCK, row = b * S + first;
+  const REAL *o = (const REAL *)args->o + row * args->o_ld + h * hd;
+  const REAL *lse = (const REAL *)args->lse + row * args->H + h;
+  NAME(pack_rows)((const REAL *)args->q + row * args->q_ld + h * hd, args->q_ld, rows, hd, w->q, ld);
+  NAME(pack_rows)((const REAL *)args->d_o + row * args->d_o_ld + h * hd, args->d_o_ld, rows, hd, w->d_o, ld);
+  NAME(multiply)(w->q, ld, 1, w->keys_t, BLOCK, rows, keys, hd, false, w->p, BLOCK);
+  NAME(multiply)(w->d_o, ld, 1, w->values_t, BLOCK, rows, keys, hd, false, w->ds, BLOCK);
+  for (int64_t i = 0; i < rows; i++) {
+    int64_t causal_keys = first + i - key + 1;
+    int64_t valid = args->causal && causal_keys < keys ? causal_keys : keys;
+    REAL delta = NAME(dot)(w->d_o + i * ld, o + i * args->o_ld, hd);
+    NAME(softmax_grad)(w->p + i * BLOCK, w->ds + i * BLOCK, valid, (REAL)args->scale, lse[i * args->H], delta);
+  }
+  NAME(multiply)(w->p, 1, BLOCK, w->d_o, ld, keys, ld, rows, true, w->dv, ld);
+  NAME(multiply)(w->ds, 1, BLOCK, w->q, ld, keys, ld, rows, true, w->dk, ld);
+  NAME(multiply)(w->ds, BLOCK, 1, w->keys, ld, rows, ld, keys, false, w->dq, ld);
+  NAME(unpack)(w->dq, ld, rows, hd, key > 0, (REAL *)args->dq + row * args->dq_ld + h * hd, args->dq_ld);
+}
+
+static void NAME(backward)(const zpk_attention_args *args, int64_t b, int64_t g, void *workspace) {
+  int64_t S = args->S, hd = args->hd, ld = zpk_padded_head(args->dtype, hd), group = args->H / args->G;
+  NAME(backward_blocks) w = NAME(cut_workspace)(workspace, ld);
+  for (int64_t key = 0; key < S; key += BLOCK) {
+    int64_t keys = S - key < BLOCK ? S - key : BLOCK, row = b * S + key;
+    const REAL *k = (const REAL *)args->k + row * args->k_ld + g * hd;
+    NAME(pack_transposed)(k, args->k_ld, keys, hd, w.keys_t);
+    NAME(pack_rows)(k, args->k_ld, keys, hd, w.keys, ld);
+    NAME(pack_transposed)((const REAL *)args->v + row * args->v_ld + g * hd, args->v_ld, keys, hd, w.values_t);
+    memset(w.dk, 0, (size_t)(BLOCK * ld) * sizeof(REAL));
+    memset(w.dv, 0, (size_t)(BLOCK * ld) * sizeof(REAL));
+    for (int64_t h = g * group; h < (g + 1) * group; h++)
+      for (int64_t first = args->causal ? key : 0; first < S; first += BLOCK)
+        NAME(backward_pair)(args, b, h, first, key, keys, &w);
+    NAME(unpack)(w.dk, ld, keys, hd, false, (REAL *)args->dk + row * args->dk_ld + g * hd, args->dk_ld);
+    NAME(unpack)(w.dv, ld, keys, hd, false, (REAL *)args->dv + row * args->dv_ld + g * hd, args->dv_ld);
+  }
+}

@@ -1,0 +1,14 @@
+/* Everything of attention for one instruction set, both dtypes, and its table. Expects LEVEL, VECTOR_BYTES and VECTORS.
+ */
+#include <string.h>
+
+#include "real_f32.h"
+#include "attention_tile.h"
+#include "attention_forward.h"
+#include "attention_backward.h"
+#include "real_f64.h"
+#include "attention_tile.h"
+#include "attention_forward.h"
+#include "attention_backward.h"
+
+const zpk_attention_level LEVEL = {.forward = {forward_f32, forward_f64}, .backward = {backward_f32, backward_f64}};

@@ -1,0 +1,98 @@
+/* Cross-entropy in one dtype: see cross_entropy.c. */
+
+/* Reductions run over LANES independent partial results in memory that stays in L1, because the compiler may not
+ * reassociate a scalar sum or maximum; the loops over LANES have no dependence and vectorise. */
+__attribute__((always_inline)) static inline REAL NAME(fold_max)(REAL *lane) {
+  for (int width = LANES / 2; width >= 1; width /= 2)
+    for (int l = 0; l < width; l++) lane[l] = lane[l + width] > lane[l] ? lane[l + width] : lane[l];
+  return lane[0];
+}
+
+__attribute__((always_inline)) static inline REAL NAME(fold_sum)(REAL *lane) {
+  for (int width = LANES / 2; width >= 1; width /= 2)
+    for (int l = 0; l < width; l++) lane[l] += lane[l + width];
+  return lane[0];
+}
+
+__attribute__((always_inline)) static inline REAL NAME(maximum)(const REAL *x, int64_t count) {
+  REAL lane[LANES];
+  for (int l = 0; l < LANES; l++) lane[l] = (REAL)-INFINITY;
+  int64_t j = 0;
+  for (; j + LANES <= count; j += LANES)
+    for (int l = 0; l < LANES; l++) lane[l] = x[j + l] > lane[l] ? x[j + l] : lane[l];
+  for (int l = 0; l < count - j; l++) lane[l] = x[j + l] > lane[l] ? x[j + l] : lane[l];
+  return NAME(fold_max)(lane);
+}
+
+__attribute__((always_inline)) static inline REAL NAME(sum_exp)(const REAL *x, int64_t count, REAL max) {
+  REAL lane[LANES] = {0};
+  int64_t j = 0;
+  for (; j + LANES <= count; j += LANES)
+    for (int l = 0; l < LANES; l++) lane[l] += REAL_EXP(x[j + l] - max);
+  for (int l = 0; l < count - j; l++) lane[l] += REAL_EXP(x[j + l] - max);
+  return NAME(fold_sum)(lane);
+}
+
+ZPK_CLONES static void NAME(ce_stats)(const REAL *logits, int64_t V, int64_t first_col, int64_t vocabulary,
+                                      const int32_t *labels, REAL *stat, int64_t begin, int64_t end) {
+  int64_t valid = valid_columns(V, first_col, vocabulary);
+  for (int64_t r = begin; r < end; r++) {
+    const REAL *x = logits + r * V;
+    REAL max = NAME(maximum)(x, valid);
+    int64_t label = labels[r] - first_col;
+    stat[r * 3] = max;
+    stat[r * 3 + 1] = max == (REAL)-INFINITY ? 0 : NAME(sum_exp)(x, valid, max);
+    stat[r * 3 + 2] = label >= 0 && label < valid ? x[label] : (REAL)-INFINITY;
+  }
+}
+
+static double NAME(ce_loss)(const REAL *stat, int ranks, int64_t rows, int64_t vocabulary, const int32_t *labels,
+                            REAL *lse, int64_t begin, int64_t end) {
+  double loss = 0;
+  for (int64_t r = begin; r < end; r++) {
+    double max = -INFINITY, label_logit = -INFINITY, sum = 0;
+    for (int i = 0; i < ranks; i++) {
+      const REAL *s = stat + (i * rows + r) * 3;
+      max = fmax(max, (double)s[0]);
+      label_logit = fmax(label_logit, (double)s[2]);
+    }
+    for (int i = 0; i < ranks; i++) {
+      const REAL *s = stat + (i * rows + r) * 3;
+      sum += (double)s[1] * exp((double)s[0] - max);
+    }
+    double row_lse = max + log(sum);
+    lse[r] = (REAL)row_lse;
+    if (labels[r] >= 0 && labels[r] < vocabulary) loss += row_lse - label_logit;
+  }
+  return loss;
+}
+
+/* x and out do not overlap. */
+__attribute__((always_inline)) static inline void NAME(softmax_row)(const REAL *restrict x, int64_t count, REAL lse,
+                                                                    REAL factor, REAL *restrict out) {
+  for (int64_t j = 0; j < count; j++) out[j] = REAL_EXP(x[j] - lse) * factor;
+}
+
+ZPK_CLONES static void NAME(ce_grad)(const REAL *logits, int64_t V, int64_t first_col, int64_t vocabulary,
+                                     const int32_t *labels, const REAL *lse, double scale, REAL *dlogits, int64_t begin,
+                                     int64_t end) {
+  int64_t valid = valid_columns(V, first_col, vocabulary);
+  REAL factor = (REAL)scale;
+  for (int64_t r = begin; r < end; r++) {
+    const REAL *x = logits + r * V;
+    REAL *dx = dlogits + r * V, row_lse = lse[r];
+    if (labels[r] < 0 || labels[r] >= vocabulary) {
+      memset(dx, 0, (size_t)V * sizeof(REAL));
+      continue;
+    }
+    int64_t label = labels[r] - first_col;
+    bool here = label >= 0 && label < valid;
+    REAL label_logit = here ? x[label] : 0; /* read first: dx may be x */
+    if (dx == x)
+      for (int64_t j = 0; j < valid; j++) dx[j] = REAL_EXP(dx[j] - row_lse) * factor;
+    else
+      NAME(softmax_row)(x, valid, row_lse, factor, dx);
+    memset(dx + valid, 0, (size_t)(V - valid) * sizeof(REAL));
+    if (here) dx[label] = (REAL_EXP(label_logit - row_lse) - 1) * factor;
+  }
+}

@@ -1,0 +1,111 @@
+/* CPU kernels that the row programs do not cover, and the call convention of the generated ones.
+ *
+ * Everything comes in f32 and f64 (dtype argument; `real` below is that type). Kernels work on a range of independent
+ * tasks [begin, end) so that the caller can spread them over threads; results do not depend on how it does.
+ * Matrices are row-major; `ld` is the distance between rows in elements (a view of a wider matrix has ld > columns).
+ * Legend: B micro-batch, S sequence, H local heads, G local kv heads, hd head size, V local vocabulary, R = B * S rows. */
+#ifndef ZPLAN_ZPK_H
+#define ZPLAN_ZPK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum zpk_dtype { ZPK_F32, ZPK_F64 } zpk_dtype;
+static inline int64_t zpk_bytes(zpk_dtype dtype) { return dtype == ZPK_F64 ? 8 : 4; }
+
+/* ---- generated row kernels ---- */
+
+/* Rows are cut into this many chunks, whatever the number of threads; every chunk has its own partial column sums, and they
+ * are added in chunk order: results are the same on any number of threads. */
+#define ZPK_CHUNKS 8
+
+typedef struct zpk_row_args {
+  const void *const *in; /* in the order of the node's inputs */
+  const int64_t *in_ld;  /* for row operands; ignored for per-column and per-position operands (position: ld = columns) */
+  void *const *out;
+  const int64_t *out_ld;
+  /* Column sums of kernel call (begin, end, chunk) are *stored* (not added) to partial[i] + chunk * columns_i. */
+  void *const *partial;
+  uint64_t seed, step, instance; /* of the random stream (see zpk_philox_uniform) */
+  int64_t first_sample;          /* global index, inside the step's batch, of the sample that row 0 belongs to */
+  int64_t first_column;          /* logical column of local column 0 */
+  int64_t logical_columns;       /* logical columns of a row: elements are numbered row_in_sample * logical_columns + column */
+  bool dropout;                  /* false during validation: dropout is the identity */
+} zpk_row_args;
+typedef void zpk_row_kernel(const zpk_row_args *args, int64_t row_begin, int64_t row_end, int64_t chunk);
+
+/* ---- lookups ---- */
+/* out[r] = table[ids[r] - first_row] for rows [begin, end), zero rows for ids outside [first_row, first_row + n_rows). */
+void zpk_embedding(zpk_dtype dtype, const int32_t *ids, const void *table, int64_t first_row, int64_t n_rows, int64_t cols,
+                   void *out, int64_t begin, int64_t end);
+/* table_grad[ids[r] - first_row][begin..end) += dy[r][begin..end) for all `rows` rows: tasks are *columns*, so threads never
+ * meet and the order of sums is fixed. */
+void zpk_embedding_grad(zpk_dtype dtype, const int32_t *ids, const void *dy, int64_t first_row, int64_t n_rows, int64_t rows,
+                        int64_t cols, void *table_grad, int64_t begin, int64_t end);
+/* grad[s] (+)= sum over samples b of dy[b * S + s], for positions s in [begin, end). */
+void zpk_position_grad(zpk_dtype dtype, const void *dy, int64_t ld, int64_t samples, int64_t S, int64_t cols, bool accumulate,
+                       void *grad, int64_t begin, int64_t end);
+
+/* ---- attention: causal or full, grouped queries, never stores S x S scores ---- */
+typedef struct zpk_attention_args {
+  zpk_dtype dtype;
+  int64_t B, S, H, G, hd; /* H a multiple of G; query head h reads kv head h / (H / G) */
+  int64_t kv_heads_valid; /* kv heads that are not padding; the rest: outputs and gradients are zero */
+  double scale;
+  bool causal;
+  const void *q, *k, *v; /* [R, H*hd], [R, G*hd], [R, G*hd] with these leading dimensions */
+  int64_t q_ld, k_ld, v_ld;
+  void *o;               /* [R, H*hd]; backward: input */
+  int64_t o_ld;
+  void *lse;             /* [R, H] in the dtype: log-sum-exp of scaled scores */
+  const void *d_o;       /* backward only, [R, H*hd] */
+  int64_t d_o_ld;
+  void *dq, *dk, *dv;
+  int64_t dq_ld, dk_ld, dv_ld;
+  void *workspace;       /* zpk_attention_workspace bytes a worker; worker w uses its w-th share */
+} zpk_attention_args;
+/* Elements of one share, with hd' = hd rounded up to 64 bytes and S' = S rounded up to 48: forward 2 S' hd' + 48 (2 hd' + 48),
+ * backward 48 (8 hd' + 96). */
+int64_t zpk_attention_workspace(zpk_dtype dtype, int64_t S, int64_t hd, bool backward);
+/* Tasks: (sample, kv head) pairs, B * G of them. `worker`: which workspace share. */
+void zpk_attention(const zpk_attention_args *args, int64_t begin, int64_t end, int worker);
+void zpk_attention_grad(const zpk_attention_args *args, int64_t begin, int64_t end, int worker);
+
+/* ---- cross-entropy over a vocabulary that may be split over tensor ranks ---- */
+/* stat[r] = {max, sum exp(x - max), logit of the label or -inf when the label is not here}; columns first_col + j >= vocabulary
+ * are padding and do not count. Labels outside [0, vocabulary) mean: ignore this row. */
+void zpk_ce_stats(zpk_dtype dtype, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
+                  void *stat, int64_t begin, int64_t end);
+/* Combines `ranks` stat blocks [ranks][rows][3] into lse[rows] and returns the summed loss of rows [begin, end) in f64. */
+double zpk_ce_loss(zpk_dtype dtype, const void *stat, int ranks, int64_t rows, int64_t vocabulary, const int32_t *labels,
+                   void *lse, int64_t begin, int64_t end);
+/* dlogits[r][j] = (exp(logit - lse[r]) - [first_col + j == label]) * scale; zero in padding columns and ignored rows.
+ * dlogits may be logits (in place). */
+void zpk_ce_grad(zpk_dtype dtype, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
+                 const void *lse, double scale, void *dlogits, int64_t begin, int64_t end);
+
+/* ---- optimizer and flat buffers; element ranges [begin, end) ---- */
+typedef struct zpk_update {
+  zpk_dtype dtype;
+  int kind;              /* 0 AdamW, 1 Adam (decay added to the gradient), 2 SGD with momentum: as torch.optim */
+  double lr, beta1, beta2, eps, weight_decay, momentum;
+  double bias1, bias2;   /* 1 - beta^step */
+  double grad_scale;     /* clipping factor applied to the gradient */
+} zpk_update;
+/* decay: whether weight decay applies to this range. SGD uses m only (v may be NULL). */
+void zpk_optimizer(const zpk_update *u, bool decay, void *param, const void *grad, void *m, void *v, int64_t begin, int64_t end);
+/* Sum of squares in f64 with a fixed association that does not depend on begin/end splits at multiples of 4096. */
+double zpk_sum_squares(zpk_dtype dtype, const void *x, int64_t begin, int64_t end);
+void zpk_add(zpk_dtype dtype, void *y, const void *x, int64_t count);              /* y += x */
+void zpk_fill(zpk_dtype dtype, void *y, double value, int64_t count);
+
+/* ---- the random stream of all plans ---- */
+/* Philox4x32-10: key (seed low, seed high), counter (element / 4, stream << 16 | instance, sample, step), word element % 4;
+ * uniform = word / 2^32. The same as zp_philox_uniform and as the generated kernels. */
+void zpk_philox(uint32_t counter[4], uint32_t key0, uint32_t key1); /* ten rounds in place */
+double zpk_philox_uniform(uint64_t seed, uint64_t step, uint64_t sample, uint64_t stream, uint64_t instance, uint64_t element);
+/* Initial weights: element e of the parameter whose instance name hashes (FNV-1a 64) to `name_hash`; normal by Box-Muller.
+ * kind: 0 normal(a = mean, b = std), 1 uniform(a, b), 2 constant a. */
+double zpk_initial_weight(uint64_t seed, uint64_t name_hash, uint64_t element, int kind, double a, double b);
+
+#endif

@@ -1,0 +1,29 @@
+/* Optimizer updates with the semantics of torch.optim, one fused pass over parameter, gradient and moments: Adam reads
+ * four arrays and writes three, 28 bytes a parameter in f32, and memory is the limit.
+ *
+ *   AdamW   p *= 1 - lr wd;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
+ *           p -= lr / bias1 * m / (sqrt(v) / sqrt(bias2) + eps)
+ *   Adam    the same with g += wd p instead of the first step
+ *   SGD     g += wd p;  m = momentum m + g;  p -= lr m   (torch starts m as the first g: the same as from zero)
+ *
+ * Coefficients are computed in f64 and rounded once. */
+#include "clones.h"
+#include <zplan/zpk.h>
+
+#include "real_f32.h"
+#include "optimizer_template.h"
+#include "real_f64.h"
+#include "optimizer_template.h"
+
+void zpk_optimizer(const zpk_update *u, bool decay, void *param, const void *grad, void *m, void *v, int64_t begin,
+                   int64_t end) {
+  bool f64 = u->dtype == ZPK_F64;
+  if (u->kind == 2 && f64)
+    sgd_f64(u, decay, param, grad, m, begin, end);
+  else if (u->kind == 2)
+    sgd_f32(u, decay, param, grad, m, begin, end);
+  else if (f64)
+    adam_f64(u, decay, param, grad, m, v, begin, end);
+  else
+    adam_f32(u, decay, param, grad, m, v, begin, end);
+}

@@ -1,0 +1,72 @@
+/* zp_price: seconds of every step of lowered segments. Rules by op class; a procedure costs the sum of its steps, because
+ * the generated trainer runs them one after the other. */
+#include "cost.h"
+
+typedef struct pricer {
+  const zp_lowered *lowered;
+  const zp_machine *machine;
+  const zp_graph *graph; /* of the segment at hand */
+  zp_group_link tensor_link;
+} pricer;
+
+bool zp_cost_is_comm(const zp_step *step) {
+  if (step->kind == ZP_STEP_GATHER_SHARD) return true;
+  return step->kind == ZP_STEP_NODE && zp_op_get_class(step->op) == ZP_CLASS_COMM;
+}
+
+static const zp_shape *in_shape(const pricer *p, const zp_node *node, int i) {
+  return &p->graph->tensors.data[node->in.data[i]].shape;
+}
+
+/* y[m, n] = x[m, k] w; gradients are the same product with the roles turned: dx[m, k] = dy w', dw[k, n] = x' dy. */
+static double matmul_s(const pricer *p, const zp_node *node) {
+  double rows = (double)zp_shape_rows(in_shape(p, node, 0), p->lowered->microbatch);
+  double a = (double)zp_shape_cols(in_shape(p, node, 0)), b;
+  if (node->op == ZP_OP_MATMUL_WGRAD) {
+    b = (double)zp_shape_cols(in_shape(p, node, 1));
+    return zp_cost_matmul(p->machine, a, b, rows, p->lowered->compute_bytes);
+  }
+  b = (double)zp_shape_elements(in_shape(p, node, 1), 1) / a; /* the other dimension of w */
+  return zp_cost_matmul(p->machine, rows, b, a, p->lowered->compute_bytes);
+}
+
+static double comm_s(const pricer *p, const zp_step *step) {
+  double elements = (double)step->comm_elements, compute = p->lowered->compute_bytes, ranks = p->tensor_link.n;
+  if (step->kind == ZP_STEP_GATHER_SHARD) return zp_cost_ring_pass(&p->tensor_link, elements * ranks * compute);
+  switch (step->op) {
+  case ZP_OP_ALL_REDUCE:
+  case ZP_OP_GRAD_ALL_REDUCE: return zp_cost_all_reduce(&p->tensor_link, elements * compute);
+  case ZP_OP_GATHER_STATS: return zp_cost_ring_pass(&p->tensor_link, elements * ranks * p->lowered->stat_bytes);
+  default: return 0; /* ENTER: nothing moves */
+  }
+}
+
+static double step_s(const pricer *p, const zp_step *step) {
+  if (zp_cost_is_comm(step)) return comm_s(p, step);
+  if (step->kind != ZP_STEP_NODE) return zp_cost_memory_bound(p->machine, step->bytes, step->flop);
+  switch (zp_op_get_class(step->op)) {
+  case ZP_CLASS_VIEW: return 0;
+  case ZP_CLASS_MATMUL: return matmul_s(p, step->node);
+  case ZP_CLASS_ATTENTION: return zp_cost_attention(p->machine, step->flop, step->bytes);
+  default: return zp_cost_memory_bound(p->machine, step->bytes, step->flop);
+  }
+}
+
+static void price_procedure(const pricer *p, zp_procedure *procedure) {
+  procedure->cost_s = 0;
+  for (int i = 0; i < procedure->steps.len; i++) {
+    zp_step *step = &procedure->steps.data[i];
+    step->cost_s = step_s(p, step);
+    procedure->cost_s += step->cost_s;
+  }
+}
+
+void zp_price(zp_lowered *lowered, const zp_machine *machine, int tensor, int pipeline, int data) {
+  pricer p = {.lowered = lowered, .machine = machine};
+  p.tensor_link = zp_machine_tensor_group(machine, tensor, pipeline, data);
+  for (int i = 0; i < lowered->n_segments; i++) {
+    p.graph = lowered->segments[i].graph;
+    price_procedure(&p, &lowered->segments[i].forward);
+    price_procedure(&p, &lowered->segments[i].backward);
+  }
+}

@@ -1,0 +1,95 @@
+/* A plan: what the search found, with its price, its certificate and the next best. And its JSON file. */
+#ifndef ZPLAN_PLAN_H
+#define ZPLAN_PLAN_H
+
+#include <zplan/json.h>
+#include <zplan/program.h>
+
+/* Of one optimizer step; seconds on the critical path. The terms sum to step_s. */
+typedef struct zp_estimate {
+  double step_s;
+  double compute_s, bubble_s, tensor_comm_s, pipeline_comm_s, data_comm_s, optimizer_s;
+  double tokens_per_s, mfu, hfu;      /* model FLOPs (without recomputation) and hardware FLOPs over peak */
+  double model_flop, hardware_flop;   /* of one step, all ranks */
+  int64_t peak_bytes;                 /* arena + context of the fullest stage */
+  int peak_stage;
+  double *stage_forward_s, *stage_backward_s; /* one micro-batch; [pipeline] */
+} zp_estimate;
+
+typedef struct zp_candidate {
+  zp_choice choice;
+  zp_estimate estimate;
+} zp_candidate;
+
+/* Reasons for which degrees were rejected, one list for enum, name and text. */
+#define ZP_REJECTIONS(X)                                                                                               \
+  X(CONSTRAINT, "constraint", "outside the plan block's constraints")                                                  \
+  X(BATCH, "batch", "batch does not divide over data ranks and micro-batch")                                           \
+  X(UNITS, "units", "more stages than units to place")                                                                 \
+  X(NODE, "node", "tensor group larger than a node")                                                                   \
+  X(SPLIT, "split", "no way to split the model over that many tensor ranks")                                           \
+  X(MEMORY, "memory", "does not fit the device memory")                                                                \
+  X(BOUND, "bound", "cannot beat the best plan (lower bound)")
+typedef enum zp_rejection {
+#define ZP_REJECTION_ROW(name, key, text) ZP_REJECT_##name,
+  ZP_REJECTIONS(ZP_REJECTION_ROW)
+#undef ZP_REJECTION_ROW
+  ZP_REJECT_COUNT
+} zp_rejection;
+const char *zp_rejection_key(zp_rejection r);
+const char *zp_rejection_text(zp_rejection r);
+
+/* The nearest miss by memory, for the report and the infeasible answer. */
+typedef struct zp_miss { zp_choice choice; int stage; int64_t need_bytes, have_bytes; zp_memory memory; } zp_miss;
+
+typedef struct zp_certificate {
+  double best_s, bound_s;        /* gap = best / bound - 1; 0: proven optimal in the stated space */
+  int64_t candidates, priced;    /* points of the space; finalists that were simulated */
+  int64_t rejected[ZP_REJECT_COUNT];
+} zp_certificate;
+
+typedef struct zp_plan {
+  zp_arena *arena;
+  const zp_spec *spec;
+  zp_machine machine;
+  bool feasible;
+  zp_candidate best;
+  zp_program *program;           /* of best */
+  ZP_VEC(zp_candidate) alternatives; /* next best with other degrees, ascending step time */
+  zp_certificate certificate;
+  zp_miss miss;                  /* have_bytes > 0: the nearest that did not fit */
+  const char *why_not;           /* one sentence when nothing was even tried for memory (arena) */
+} zp_plan;
+
+typedef struct zp_search_options { int top; } zp_search_options;
+/* Searches. Never NULL; plan->feasible says whether something fits. */
+zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_search_options *options);
+/* Prices one program with the event simulation over its order tables. */
+zp_estimate zp_simulate(zp_arena *arena, const zp_program *program, const zp_machine *machine);
+/* Prices every step of lowered segments (cost_s), given the degrees. */
+void zp_price(zp_lowered *lowered, const zp_machine *machine, int tensor, int pipeline, int data);
+
+/* ---- plan files (plan_json.c) ---- */
+zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan);
+/* Only the choice; everything else is derived again. false with *error (arena) for a malformed file. */
+bool zp_plan_choice_from_json(zp_arena *arena, const zp_json *json, zp_choice *choice, const char **error);
+/* Identity of the decisions: hash of degrees, cuts, layout. 16 hex digits. */
+const char *zp_plan_hash(zp_arena *arena, const zp_program *program);
+
+/* ---- proof (verify.c): independent of lowering and search. Findings are one line each; none = sound. ---- */
+/* `json` is the plan file, `spec` what its sources say. */
+void zp_verify(zp_arena *arena, const zp_spec *spec, const zp_json *json, zp_strings *findings);
+
+/* ---- reports (report/) ---- */
+/* The first screen (notes/interface.md 7.4): degrees, time, throughput, memory, tokens and days, why, next best, rejected. */
+const char *zp_report_summary(zp_arena *arena, const zp_plan *plan);
+/* Per-stage memory table: weights, gradients, optimizer, saved activations, buffers, context. Equal stages in one row. */
+const char *zp_report_memory(zp_arena *arena, const zp_plan *plan);
+/* When nothing fits: what, on which stage, by how much, the nearest change that fits. */
+const char *zp_report_infeasible(zp_arena *arena, const zp_plan *plan);
+/* One self-contained HTML file; log: lines of a run's JSONL or NULL. */
+const char *zp_report_html(zp_arena *arena, const zp_plan *plan, const char *log_text);
+/* Chrome trace JSON of the simulated step. */
+const char *zp_report_trace(zp_arena *arena, const zp_plan *plan);
+
+#endif

@@ -1,0 +1,180 @@
+/* The plan as a program: for every pipeline stage procedures of steps over buffers at fixed offsets of one arena, and an
+ * order table. Simulate prices it, verify proves it, report draws it, codegen prints it.
+ *
+ * Units: the pipeline's indivisible pieces, numbered along the model: one per segment iteration. A stage is a range of
+ * units. Procedures are per segment, not per unit or stage: program size does not grow with depth. */
+#ifndef ZPLAN_PROGRAM_H
+#define ZPLAN_PROGRAM_H
+
+#include <zplan/shard.h>
+#include <zplan/spec.h>
+
+/* What the search chooses. */
+typedef struct zp_choice {
+  int tensor, pipeline, data;
+  int zero;               /* 0 or 1 */
+  int64_t microbatch;
+  zp_recompute recompute;
+  bool recompute_shard;   /* kept unit inputs are split over the tensor ranks */
+  int64_t *cut;           /* pipeline + 1 unit numbers: stage s runs units cut[s] .. cut[s+1]-1 */
+} zp_choice;
+
+/* Where a buffer lives. Offsets are relative to what the place says. */
+typedef enum zp_place {
+  ZP_AT_PARAM,     /* parameter of a repeat: flat buffer, instance base + offset (elements) */
+  ZP_AT_SHARED,    /* parameter declared outside repeats: flat buffer, zp_stage.shared says where */
+  ZP_AT_SAVED,     /* the unit's area in the micro-batch's slot: kept from forward to backward */
+  ZP_AT_TRANSIENT, /* the stage's transient region: lives inside one procedure call */
+  ZP_AT_INPUT,     /* model inputs of the whole step */
+  ZP_AT_CARRY_IN,  /* x: argument of the procedure */
+  ZP_AT_CARRY_OUT, /* y: argument */
+  ZP_AT_GRAD_IN,   /* dy: argument of backward */
+  ZP_AT_GRAD_OUT,  /* dx: argument of backward */
+} zp_place;
+
+typedef struct zp_buffer {
+  const char *name;
+  zp_place place;
+  zp_element element;
+  int64_t rows, cols, ld;  /* ld, offsets in elements for views; rows * ld elements of storage for the rest */
+  int64_t offset;          /* bytes (elements for parameters); of a view or alias: elements from its base's start */
+  int64_t bytes;           /* of own storage, 0 for views and aliases */
+  int base;                /* buffer whose storage a view or alias uses; -1 */
+  int first_step, last_step; /* live range inside its procedure (TRANSIENT only) */
+  int tensor;              /* of the graph; -1: workspace or a kept shard */
+  int index;               /* PARAM, SHARED: entry of graph->params; INPUT: model input */
+} zp_buffer;
+
+typedef struct zp_param_sum { /* a step's contribution to a parameter's gradient */
+  int use;                 /* index into graph->params */
+  bool accumulate;         /* always add (an earlier step of the same backward has written, or it is zeroed at step start);
+                            * false: overwrite on the first micro-batch of a step, add later */
+} zp_param_sum;
+
+typedef struct zp_step {
+  zp_op op;
+  const zp_node *node;     /* NULL for steps made by lowering (GATHER_SAVED, KEEP, COPY) */
+  enum { ZP_STEP_NODE, ZP_STEP_KEEP_SHARD, ZP_STEP_GATHER_SHARD, ZP_STEP_COPY } kind;
+  zp_ints in, out;         /* buffer indices of the procedure, in the order of the node's in/out */
+  ZP_VEC(zp_param_sum) sums;
+  int workspace;           /* buffer index, -1 */
+  double flop, bytes;      /* work of one call */
+  int64_t comm_elements;   /* per rank: payload of a collective over the tensor axis, 0 for others */
+  double cost_s;           /* filled in by pricing */
+} zp_step;
+
+typedef struct zp_procedure {
+  const char *name;        /* "h_forward" */
+  ZP_VEC(zp_buffer) buffers;
+  ZP_VEC(zp_step) steps;
+  int n_recompute;         /* backward: the first steps that rebuild forward values */
+  int64_t transient_bytes;
+  double cost_s;
+} zp_procedure;
+
+typedef struct zp_segment_program {
+  const zp_segment *segment;
+  const zp_graph *graph;   /* local, fused, differentiated */
+  zp_procedure forward, backward;
+  int64_t *param_offset;   /* elements from the instance's start, per graph->params entry; -1: shared, see zp_stage.shared */
+  int64_t elements;        /* of one instance in the flat buffers (aligned); shared parameters not counted */
+  int64_t carry_in_elements, carry_out_elements; /* of one micro-batch; 0 at the ends of the model */
+  int64_t carry_kept_elements; /* what the slot keeps of the input: all, or the rank's shard */
+  int64_t saved_bytes;     /* of one unit in one slot, the kept input included (it stands first, at offset 0) */
+} zp_segment_program;
+
+/* All segments for one (tensor, micro-batch, recompute, precision). */
+typedef struct zp_lowered {
+  const zp_spec *spec;
+  const zp_sharding *sharding;
+  int64_t microbatch;
+  zp_recompute recompute;
+  bool recompute_shard;
+  int compute_bytes, stat_bytes, param_bytes, grad_bytes, state_bytes; /* state: master copy and moments, per element */
+  int n_segments;
+  zp_segment_program *segments;
+  int64_t n_units;
+  int64_t *param_elements; /* per model parameter: local, padding included, one instance */
+  bool *zero_first;        /* per model parameter: its gradient is only ever added to, so it is zeroed at step start */
+} zp_lowered;
+
+typedef struct zp_run { /* consecutive units of one segment on a stage */
+  int segment;
+  int64_t first, count;    /* iterations of the segment */
+  int64_t base;            /* element offset of the first instance in the flat buffers */
+  int64_t saved;           /* byte offset of the first instance's area inside a slot; stride: saved_bytes of the segment */
+} zp_run;
+
+/* A parameter declared outside repeats, as a stage holds it: once, however many segments use it. */
+typedef struct zp_shared { int param; int64_t offset; /* elements in the flat buffers */ } zp_shared;
+
+typedef struct zp_memory { int64_t weights, gradients, optimizer, saved, buffers, context; } zp_memory;
+
+typedef struct zp_stage {
+  int index;
+  int64_t first_unit, n_units;
+  ZP_VEC(zp_run) runs;
+  ZP_VEC(zp_shared) shared; /* first in the flat buffers */
+  int64_t flat_elements, shard_elements;
+  int64_t slots, slot_stride; /* slot count = micro-batches in flight */
+  /* byte offsets in the arena; -1 when absent */
+  int64_t at_params, at_grads, at_master, at_moment1, at_moment2, at_inputs, at_slots;
+  int64_t at_carry[2];     /* forward ping-pong, only when slots keep shards; the last unit's output otherwise goes to at_send_up */
+  int64_t at_send_up, at_send_down; /* messages to the neighbours; absent at the ends */
+  int64_t at_grad[2];      /* backward ping-pong */
+  int64_t at_transient;
+  int64_t arena_bytes;
+  zp_memory memory;        /* sums to arena_bytes + context */
+} zp_stage;
+
+/* One entry of an order table. */
+typedef struct zp_action { bool forward; int64_t microbatch; } zp_action;
+
+/* A parameter on several stages. */
+typedef struct zp_tied { int param; zp_ints stages; ZP_VEC(int64_t) offset; int64_t elements; } zp_tied;
+
+typedef struct zp_program {
+  zp_arena *arena;
+  const zp_spec *spec;
+  zp_choice choice;
+  const zp_lowered *lowered;
+  int64_t microbatches;    /* of one replica and step */
+  zp_stage *stages;        /* [pipeline] */
+  zp_action **order;       /* [pipeline][2 * microbatches] */
+  ZP_VEC(zp_tied) tied;
+} zp_program;
+
+/* ---- lowering ---- */
+/* NULL with *reason (arena) when the model needs what lowering does not build. Does not price. */
+zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, int64_t microbatch,
+                     zp_recompute recompute, bool recompute_shard, const char **reason);
+/* Lays out the arena of one stage: exact bytes. Cheap: no allocation when `runs` has capacity. */
+void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice, int stage, zp_stage *out);
+/* Bytes of that stage's arena only, for the search: O(1) for a range of units. */
+int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit, int64_t n_units);
+/* The whole program of a choice. */
+zp_program *zp_program_make(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice);
+/* Which segment and iteration a unit is. */
+void zp_unit(const zp_lowered *lowered, int64_t unit, int *segment, int64_t *iteration);
+/* Micro-batches of one step and replica; in flight on a stage (1F1B: min(m, pipeline - stage)). */
+int64_t zp_microbatches(const zp_spec *spec, const zp_choice *choice);
+int64_t zp_in_flight(const zp_choice *choice, int stage, int64_t microbatches);
+/* 1F1B order of a stage (one forward, one backward after min(pipeline - 1 - stage, m) warm-up forwards). out: 2 * m entries. */
+void zp_order_1f1b(int pipeline, int stage, int64_t microbatches, zp_action *out);
+
+/* Bytes that all ranks together send in one step, by axis, with the runtime's ring algorithms. */
+typedef struct zp_traffic { int64_t tensor, data, pipeline, tie; } zp_traffic;
+zp_traffic zp_program_traffic(const zp_program *program);
+
+/* Where the stage holds a shared parameter, in elements; -1 when it does not. */
+int64_t zp_stage_shared(const zp_stage *stage, int param);
+/* The buffer that owns the storage of buffer `b` (itself, unless a view or alias), and the element offset inside it. */
+const zp_buffer *zp_buffer_root(const zp_procedure *procedure, int b, int64_t *element_offset);
+int64_t zp_element_bytes(const zp_lowered *lowered, zp_element element);
+/* Buffers that the units of a stage exchange: which one is written by unit `j` of `n` (0-based on the stage). */
+int zp_stage_carry_index(int64_t j);              /* forward ping-pong: input of unit j */
+int zp_stage_grad_index(int64_t n, int64_t j);    /* backward ping-pong: dy of unit j; its dx goes to that of unit j - 1 */
+
+const char *zp_procedure_text(zp_arena *arena, const zp_procedure *procedure);
+
+#endif

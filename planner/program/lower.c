@@ -1,0 +1,275 @@
+/* Lowering: sharded segments -> procedures of steps over buffers.
+ *
+ * Owns: what is kept from forward to backward, in-place storage, the steps around a procedure (kept shards, copies).
+ * memory.c places transients, layout.c places everything on a stage.
+ *
+ * Without recomputation every forward value that backward reads stays in the unit's slot. With full recomputation a
+ * repeated segment keeps its input only; backward begins with the forward nodes that its own nodes need (dead ones, such
+ * as the last matmul and its all-reduce, are left out). Segments outside repeats are never recomputed: the first reads
+ * token ids only and the last has one micro-batch in flight. */
+#include "lower_internal.h"
+
+#include <assert.h>
+
+int zp_lower_root(const zp_lowering *l, int tensor) {
+  while (l->alias[tensor] >= 0) tensor = l->alias[tensor];
+  return tensor;
+}
+
+static bool used_after(const zp_graph *g, int tensor, int node) {
+  for (int n = node + 1; n < g->nodes.len; n++)
+    for (int i = 0; i < g->nodes.data[n].in.len; i++)
+      if (g->nodes.data[n].in.data[i] == tensor) return true;
+  return false;
+}
+
+/* Views share their base's storage; collectives over the tensor axis and the gradient of the logits work in place. */
+static void find_aliases(zp_lowering *l) {
+  const zp_graph *g = l->graph;
+  l->alias = ZP_NEW_ARRAY(l->arena, int, g->tensors.len + 1);
+  for (int t = 0; t < g->tensors.len; t++) l->alias[t] = g->tensors.data[t].base;
+  for (int n = 0; n < g->nodes.len; n++) {
+    const zp_node *node = &g->nodes.data[n];
+    bool in_place = node->op == ZP_OP_ALL_REDUCE || node->op == ZP_OP_ENTER || node->op == ZP_OP_GRAD_ALL_REDUCE ||
+                    node->op == ZP_OP_CE_GRAD;
+    if (!in_place) continue;
+    if (node->op != ZP_OP_ENTER && used_after(g, node->in.data[0], n)) {
+      if (node->op == ZP_OP_CE_GRAD) continue; /* then the gradient gets storage of its own */
+      l->reason = zp_format(l->arena, "the partial sum `%s` is read again after it was reduced",
+                            g->tensors.data[node->in.data[0]].name);
+    }
+    l->alias[node->out.data[0]] = node->in.data[0];
+  }
+}
+
+static void find_saved(zp_lowering *l) {
+  const zp_graph *g = l->graph;
+  l->saved = ZP_NEW_ARRAY(l->arena, bool, g->tensors.len + 1);
+  l->saved_offset = ZP_NEW_ARRAY(l->arena, int64_t, g->tensors.len + 1);
+  for (int n = g->n_forward; n < g->nodes.len; n++)
+    for (int i = 0; i < g->nodes.data[n].in.len; i++) {
+      int root = zp_lower_root(l, g->nodes.data[n].in.data[i]);
+      const zp_tensor *t = &g->tensors.data[root];
+      if (t->role == ZP_ROLE_VALUE && t->producer >= 0 && t->producer < g->n_forward) l->saved[root] = true;
+    }
+}
+
+static int64_t tensor_bytes(const zp_lowering *l, int tensor) {
+  const zp_tensor *t = &l->graph->tensors.data[tensor];
+  return zp_shape_elements(&t->shape, l->lowered->microbatch) * zp_element_bytes(l->lowered, t->element);
+}
+
+/* The kept input stands first in the unit's slot area, then the saved values in tensor order. */
+static void place_saved(zp_lowering *l) {
+  int64_t offset = zp_round_up(l->out->carry_kept_elements * l->lowered->compute_bytes, ZP_ALIGN_BYTES);
+  for (int t = 0; t < l->graph->tensors.len && !l->recompute; t++) {
+    if (!l->saved[t]) continue;
+    l->saved_offset[t] = offset;
+    offset = zp_round_up(offset + tensor_bytes(l, t), ZP_ALIGN_BYTES);
+  }
+  l->out->saved_bytes = offset;
+}
+
+/* Forward nodes that the backward part needs, transitively. */
+static bool *find_needed(const zp_lowering *l) {
+  const zp_graph *g = l->graph;
+  bool *keep = ZP_NEW_ARRAY(l->arena, bool, g->nodes.len + 1);
+  bool *want = ZP_NEW_ARRAY(l->arena, bool, g->tensors.len + 1);
+  for (int n = g->nodes.len - 1; n >= 0; n--) {
+    const zp_node *node = &g->nodes.data[n];
+    bool live = n >= g->n_forward;
+    for (int i = 0; i < node->out.len && !live; i++) {
+      live = want[node->out.data[i]];
+      for (int t = 0; t < g->tensors.len && !live; t++) live = want[t] && g->tensors.data[t].base == node->out.data[i];
+    }
+    if (!live) continue;
+    keep[n] = true;
+    for (int i = 0; i < node->in.len; i++) want[node->in.data[i]] = true;
+  }
+  return keep;
+}
+
+static void add_copy(zp_lowering *l, zp_procedure *p, int from, int to) {
+  zp_step step = {.kind = ZP_STEP_COPY, .workspace = -1};
+  zp_push(l->arena, &step.in, from);
+  zp_push(l->arena, &step.out, to);
+  step.bytes = 2.0 * (double)(p->buffers.data[to].rows * p->buffers.data[to].cols * l->lowered->compute_bytes);
+  zp_push(l->arena, &p->steps, step);
+}
+
+/* A buffer shaped like a carried tensor at one of the procedure's argument places. */
+static int carry_buffer(zp_lowering *l, zp_procedure *p, int tensor, zp_place place, const char *name) {
+  const zp_tensor *t = &l->graph->tensors.data[tensor];
+  int64_t rows = zp_shape_rows(&t->shape, l->lowered->microbatch), cols = zp_shape_cols(&t->shape);
+  return zp_lower_add_buffer(l, p, (zp_buffer){.name = name, .place = place, .element = ZP_ELEM_FLOAT, .rows = rows,
+                                               .cols = cols, .ld = cols, .base = -1, .tensor = -1, .index = -1});
+}
+
+static int *no_buffers(const zp_lowering *l) {
+  int *buffer_of = ZP_NEW_ARRAY(l->arena, int, l->graph->tensors.len + 1);
+  for (int t = 0; t < l->graph->tensors.len; t++) buffer_of[t] = -1;
+  return buffer_of;
+}
+
+static int kept_shard_buffer(zp_lowering *l, zp_procedure *p) {
+  int64_t kept = l->out->carry_kept_elements;
+  return zp_lower_add_buffer(l, p, (zp_buffer){.name = "kept_input", .place = ZP_AT_SAVED, .element = ZP_ELEM_FLOAT, .rows = 1,
+                                               .cols = kept, .ld = kept, .bytes = kept * l->lowered->compute_bytes,
+                                               .base = -1, .tensor = -1, .index = -1});
+}
+
+/* Carried tensors whose storage is an argument: assigned before the steps are made. A value that must also be kept, or
+ * that is the input itself, is copied at the end instead. Returns whether a copy is due. */
+static bool bind_output(zp_lowering *l, zp_procedure *p, int *buffer_of, int tensor, zp_place place, const char *name) {
+  int root = zp_lower_root(l, tensor);
+  const zp_tensor *t = &l->graph->tensors.data[root];
+  bool own = t->role == ZP_ROLE_VALUE && !(place == ZP_AT_CARRY_OUT && l->saved[root] && !l->recompute) &&
+             zp_shape_equal(&t->shape, &l->graph->tensors.data[tensor].shape);
+  if (!own) return true;
+  int b = carry_buffer(l, p, root, place, name);
+  p->buffers.data[b].tensor = root;
+  buffer_of[root] = b;
+  return false;
+}
+
+static void lower_forward(zp_lowering *l, zp_procedure *p) {
+  const zp_graph *g = l->graph;
+  int *buffer_of = no_buffers(l);
+  bool copy = g->carry_out.len > 0 && bind_output(l, p, buffer_of, g->carry_out.data[0], ZP_AT_CARRY_OUT, "y");
+  if (l->shard) {
+    zp_step keep = {.kind = ZP_STEP_KEEP_SHARD, .workspace = -1};
+    zp_push(l->arena, &keep.in, zp_lower_buffer(l, p, buffer_of, g->carry_in.data[0]));
+    int kept = kept_shard_buffer(l, p);
+    zp_push(l->arena, &keep.out, kept);
+    keep.bytes = 2.0 * (double)p->buffers.data[kept].bytes;
+    zp_push(l->arena, &p->steps, keep);
+  }
+  zp_lower_nodes(l, p, buffer_of, 0, g->n_forward, NULL);
+  if (copy) {
+    int from = zp_lower_buffer(l, p, buffer_of, g->carry_out.data[0]);
+    add_copy(l, p, from, carry_buffer(l, p, g->carry_out.data[0], ZP_AT_CARRY_OUT, "y"));
+  }
+  zp_color_transients(l->arena, p);
+}
+
+/* Backward's input x: the argument, or gathered from the shards into a transient buffer. */
+static void gather_input(zp_lowering *l, zp_procedure *p, int *buffer_of) {
+  int tensor = l->graph->carry_in.data[0], tensor_ranks = l->lowered->sharding->tensor;
+  zp_step gather = {.kind = ZP_STEP_GATHER_SHARD, .workspace = -1, .comm_elements = l->out->carry_kept_elements};
+  zp_push(l->arena, &gather.in, kept_shard_buffer(l, p));
+  int b = carry_buffer(l, p, tensor, ZP_AT_TRANSIENT, "x");
+  p->buffers.data[b].bytes = l->out->carry_kept_elements * tensor_ranks * l->lowered->compute_bytes;
+  p->buffers.data[b].tensor = tensor;
+  buffer_of[tensor] = b;
+  zp_push(l->arena, &gather.out, b);
+  gather.bytes = 2.0 * (double)p->buffers.data[b].bytes;
+  zp_push(l->arena, &p->steps, gather);
+}
+
+static void lower_backward(zp_lowering *l, zp_procedure *p) {
+  const zp_graph *g = l->graph;
+  int *buffer_of = no_buffers(l);
+  bool copy = false;
+  if (g->carry_in.len > 0) {
+    if (g->grad_out.len == 0 || g->grad_out.data[0] < 0) {
+      l->reason = zp_format(l->arena, "no gradient flows back through segment `%s`", l->out->segment->name);
+      return;
+    }
+    copy = bind_output(l, p, buffer_of, g->grad_out.data[0], ZP_AT_GRAD_OUT, "dx");
+  }
+  if (l->shard) gather_input(l, p, buffer_of);
+  if (l->recompute) zp_lower_nodes(l, p, buffer_of, 0, g->n_forward, find_needed(l));
+  p->n_recompute = p->steps.len;
+  zp_lower_nodes(l, p, buffer_of, g->n_forward, g->nodes.len, NULL);
+  if (copy) {
+    int from = zp_lower_buffer(l, p, buffer_of, g->grad_out.data[0]);
+    add_copy(l, p, from, carry_buffer(l, p, g->grad_out.data[0], ZP_AT_GRAD_OUT, "dx"));
+  }
+  zp_color_transients(l->arena, p);
+}
+
+static int64_t carry_elements(const zp_graph *g, const zp_ints *carry, int64_t microbatch) {
+  return carry->len ? zp_shape_elements(&g->tensors.data[carry->data[0]].shape, microbatch) : 0;
+}
+
+static void lower_segment(zp_arena *arena, zp_lowered *lowered, int index, const char **reason) {
+  const zp_segment *segment = &lowered->spec->model->segments.data[index];
+  zp_segment_program *out = &lowered->segments[index];
+  zp_lowering l = {.arena = arena, .lowered = lowered, .out = out};
+  l.graph = out->graph = zp_differentiate(zp_fuse(lowered->sharding->local[index]));
+  l.recompute = lowered->recompute == ZP_RECOMPUTE_FULL && segment->is_repeat;
+  l.shard = l.recompute && lowered->recompute_shard && lowered->sharding->tensor > 1;
+  out->segment = segment;
+  out->param_offset = ZP_NEW_ARRAY(arena, int64_t, out->graph->params.len + 1);
+  for (int i = 0; i < out->graph->params.len; i++) {
+    int param = out->graph->params.data[i].param;
+    bool shared = lowered->spec->model->params.data[param].segment < 0;
+    out->param_offset[i] = shared ? -1 : out->elements;
+    if (!shared) out->elements += zp_round_up(lowered->param_elements[param], ZP_ALIGN_ELEMENTS);
+  }
+  int64_t t = lowered->sharding->tensor;
+  out->carry_in_elements = carry_elements(out->graph, &out->graph->carry_in, lowered->microbatch);
+  out->carry_out_elements = carry_elements(out->graph, &out->graph->carry_out, lowered->microbatch);
+  out->carry_kept_elements = l.shard ? (out->carry_in_elements + t - 1) / t : out->carry_in_elements;
+  find_aliases(&l);
+  find_saved(&l);
+  place_saved(&l);
+  out->forward.name = zp_format(arena, "%s_forward", segment->name);
+  out->backward.name = zp_format(arena, "%s_backward", segment->name);
+  if (!l.reason) lower_forward(&l, &out->forward);
+  if (!l.reason) lower_backward(&l, &out->backward);
+  if (l.reason && !*reason) *reason = l.reason;
+}
+
+int64_t zp_element_bytes(const zp_lowered *lowered, zp_element element) {
+  return element == ZP_ELEM_I32 ? 4 : element == ZP_ELEM_STAT ? lowered->stat_bytes : lowered->compute_bytes;
+}
+
+/* Bytes of the storage formats. Mixed precision as in the ZeRO paper (arXiv 1910.02054, section 3.1): 2-byte weights and
+ * gradients, 4-byte master weights; moments have the accumulation type. */
+static void set_formats(zp_lowered *l, const zp_train *train) {
+  bool mixed = train->precision == ZP_PREC_MIXED_FP16 || train->precision == ZP_PREC_MIXED_BF16;
+  l->compute_bytes = train->precision == ZP_PREC_F64 ? 8 : mixed ? 2 : 4;
+  l->stat_bytes = train->precision == ZP_PREC_F64 ? 8 : 4;
+  l->param_bytes = l->grad_bytes = l->compute_bytes;
+  int moments = train->optimizer == ZP_OPT_SGD ? (train->momentum != 0) : 2;
+  l->state_bytes = moments * l->stat_bytes + (mixed ? 4 : 0);
+}
+
+/* Parameters used by several segments, or by a lookup, only ever add to their gradient. */
+static void set_zero_first(zp_lowered *l, const zp_model *model) {
+  int *uses = ZP_NEW_ARRAY(l->spec->model->arena, int, model->params.len + 1);
+  for (int s = 0; s < model->segments.len; s++) {
+    const zp_graph *g = model->segments.data[s].graph;
+    for (int i = 0; i < g->params.len; i++) uses[g->params.data[i].param]++;
+    for (int n = 0; n < g->nodes.len; n++)
+      for (int i = 0; i < g->params.len && g->nodes.data[n].op == ZP_OP_EMBEDDING; i++)
+        if (g->params.data[i].tensor == g->nodes.data[n].in.data[1]) l->zero_first[g->params.data[i].param] = true;
+  }
+  for (int p = 0; p < model->params.len; p++)
+    if (uses[p] > 1) l->zero_first[p] = true;
+}
+
+zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, int64_t microbatch,
+                     zp_recompute recompute, bool recompute_shard, const char **reason) {
+  const zp_model *model = spec->model;
+  zp_lowered *l = ZP_NEW(arena, zp_lowered);
+  l->spec = spec;
+  l->sharding = sharding;
+  l->microbatch = microbatch;
+  l->recompute = recompute;
+  l->recompute_shard = recompute_shard;
+  set_formats(l, &spec->train);
+  l->n_segments = model->segments.len;
+  l->segments = ZP_NEW_ARRAY(arena, zp_segment_program, model->segments.len);
+  l->param_elements = ZP_NEW_ARRAY(arena, int64_t, model->params.len + 1);
+  l->zero_first = ZP_NEW_ARRAY(arena, bool, model->params.len + 1);
+  for (int p = 0; p < model->params.len; p++) l->param_elements[p] = zp_shape_elements(&sharding->param[p].local, 1);
+  set_zero_first(l, model);
+  *reason = NULL;
+  for (int s = 0; s < model->segments.len; s++) {
+    lower_segment(arena, l, s, reason);
+    l->n_units += model->segments.data[s].count;
+  }
+  return *reason ? NULL : l;
+}

@@ -1,0 +1,40 @@
+/* Private to lowering: the state while one segment becomes two procedures. */
+#ifndef ZPLAN_LOWER_INTERNAL_H
+#define ZPLAN_LOWER_INTERNAL_H
+
+#include <zplan/program.h>
+
+#define ZP_ALIGN_BYTES 256   /* of every buffer in the arena */
+#define ZP_ALIGN_ELEMENTS 64 /* of every parameter in the flat buffers: 256 bytes in f32 */
+/* Column sums are made per chunk of rows and at most this many threads take part in a task: the same constants as
+ * ZPK_CHUNKS and ZPR_MAX_WORKERS in the kernels' and the runtime's headers; codegen asserts that they agree. */
+#define ZP_ROW_CHUNKS 8
+#define ZP_MAX_WORKERS 8
+
+static inline int64_t zp_round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+typedef struct zp_lowering {
+  zp_arena *arena;
+  zp_lowered *lowered;
+  zp_segment_program *out;
+  const zp_graph *graph;
+  bool recompute, shard;   /* this segment rebuilds its forward values / keeps its input as shards */
+  int *alias;              /* per tensor: the tensor whose storage it shares (views, in-place ops), -1: its own */
+  bool *saved;             /* per tensor that owns storage: kept from forward to backward */
+  int64_t *saved_offset;
+  const char *reason;      /* why the segment cannot be lowered */
+} zp_lowering;
+
+/* The tensor that owns the storage of `tensor`. */
+int zp_lower_root(const zp_lowering *l, int tensor);
+/* Appends the steps of graph nodes [first, last), skipping those with keep[node] == false (keep may be NULL). */
+void zp_lower_nodes(zp_lowering *l, zp_procedure *p, int *buffer_of, int first, int last, const bool *keep);
+/* The buffer of a tensor in this procedure, made on first use. */
+int zp_lower_buffer(zp_lowering *l, zp_procedure *p, int *buffer_of, int tensor);
+int zp_lower_add_buffer(zp_lowering *l, zp_procedure *p, zp_buffer buffer);
+/* Live ranges, offsets of transients, transient_bytes. Requires: all steps. */
+void zp_color_transients(zp_arena *arena, zp_procedure *p);
+/* Bytes of scratch memory one attention worker needs: mirrors zpk_attention_workspace. */
+int64_t zp_attention_workspace(int elem_bytes, int64_t sequence, int64_t head_size, bool backward);
+
+#endif

@@ -1,0 +1,284 @@
+/* Plan files: written whole, read back as a choice. Everything that is not a decision is derived again by the reader, and
+ * zp_verify compares it with what the file claims. A plan carries the text of its .dz files, so that it can be built and
+ * verified anywhere. */
+#include <zplan/hash.h>
+#include <zplan/plan.h>
+
+static const char *const place_name[] = {"param", "shared", "saved", "transient", "input", "carry_in", "carry_out", "grad_in", "grad_out"};
+static const char *const made_name[] = {"", "keep_shard", "gather_shard", "copy"};
+
+const char *zp_rejection_key(zp_rejection r) {
+  static const char *const key[] = {
+#define ROW(name, k, text) k,
+      ZP_REJECTIONS(ROW)
+#undef ROW
+  };
+  return key[r];
+}
+
+const char *zp_rejection_text(zp_rejection r) {
+  static const char *const text[] = {
+#define ROW(name, k, t) t,
+      ZP_REJECTIONS(ROW)
+#undef ROW
+  };
+  return text[r];
+}
+
+const char *zp_plan_hash(zp_arena *arena, const zp_program *p) {
+  const zp_choice *c = &p->choice;
+  int64_t facts[] = {c->tensor, c->pipeline, c->data, c->zero, c->microbatch, c->recompute, c->recompute_shard,
+                     p->lowered->compute_bytes, p->spec->train.batch, zp_model_parameters(p->spec->model)};
+  uint64_t hash = zp_hash(ZP_HASH_START, facts, sizeof facts);
+  hash = zp_hash(hash, c->cut, sizeof *c->cut * (size_t)(c->pipeline + 1));
+  for (int s = 0; s < c->pipeline; s++) hash = zp_hash(hash, &p->stages[s].arena_bytes, sizeof(int64_t));
+  for (int i = 0; i < p->spec->model->params.len; i++)
+    hash = zp_hash(hash, p->spec->model->params.data[i].name, strlen(p->spec->model->params.data[i].name));
+  return zp_format(arena, "%016llx", (unsigned long long)hash);
+}
+
+static void set_choice(zp_json *o, const zp_choice *c) {
+  zp_json *degrees = zp_json_set(o, "degrees", zp_json_object());
+  zp_json_set_int(degrees, "tensor", c->tensor);
+  zp_json_set_int(degrees, "pipeline", c->pipeline);
+  zp_json_set_int(degrees, "data", c->data);
+  zp_json_set_int(o, "zero", c->zero);
+  zp_json_set_int(o, "microbatch", c->microbatch);
+  zp_json_set_string(o, "schedule", "1f1b");
+  zp_json_set_string(o, "recompute", c->recompute == ZP_RECOMPUTE_FULL ? "full" : "none");
+  zp_json_set_bool(o, "recompute_shard", c->recompute_shard);
+}
+
+static zp_json *estimate_json(const zp_estimate *e) {
+  zp_json *o = zp_json_object();
+  zp_json_set_real(o, "step_s", e->step_s);
+  zp_json_set_real(o, "tokens_per_s", e->tokens_per_s);
+  zp_json_set_real(o, "mfu", e->mfu);
+  zp_json_set_real(o, "hfu", e->hfu);
+  zp_json_set_int(o, "peak_bytes", e->peak_bytes);
+  zp_json_set_int(o, "peak_stage", e->peak_stage);
+  zp_json_set_real(o, "compute_s", e->compute_s);
+  zp_json_set_real(o, "bubble_s", e->bubble_s);
+  zp_json_set_real(o, "tensor_comm_s", e->tensor_comm_s);
+  zp_json_set_real(o, "pipeline_comm_s", e->pipeline_comm_s);
+  zp_json_set_real(o, "data_comm_s", e->data_comm_s);
+  zp_json_set_real(o, "optimizer_s", e->optimizer_s);
+  zp_json_set_real(o, "model_flop", e->model_flop);
+  zp_json_set_real(o, "hardware_flop", e->hardware_flop);
+  return o;
+}
+
+static zp_json *memory_json(const zp_memory *m) {
+  zp_json *o = zp_json_object();
+  zp_json_set_int(o, "weights", m->weights);
+  zp_json_set_int(o, "gradients", m->gradients);
+  zp_json_set_int(o, "optimizer", m->optimizer);
+  zp_json_set_int(o, "saved", m->saved);
+  zp_json_set_int(o, "buffers", m->buffers);
+  zp_json_set_int(o, "context", m->context);
+  return o;
+}
+
+static zp_json *stage_json(const zp_program *p, const zp_stage *s) {
+  zp_json *o = zp_json_object();
+  zp_json_set_int(o, "first_unit", s->first_unit);
+  zp_json_set_int(o, "units", s->n_units);
+  zp_json *layers = zp_json_set(o, "layers", zp_json_array());
+  for (int r = 0; r < s->runs.len; r++) {
+    const zp_run *run = &s->runs.data[r];
+    zp_json *j = zp_json_append(layers, zp_json_object());
+    zp_json_set_string(j, "segment", p->lowered->segments[run->segment].segment->name);
+    zp_json_set_int(j, "first", run->first);
+    zp_json_set_int(j, "count", run->count);
+    zp_json_set_int(j, "base", run->base);
+    zp_json_set_int(j, "saved", run->saved);
+  }
+  zp_json *shared = zp_json_set(o, "shared", zp_json_object());
+  for (int i = 0; i < s->shared.len; i++)
+    zp_json_set_int(shared, p->spec->model->params.data[s->shared.data[i].param].name, s->shared.data[i].offset);
+  zp_json_set(o, "memory", memory_json(&s->memory));
+  zp_json *a = zp_json_set(o, "arena", zp_json_object());
+  const struct { const char *key; int64_t value; } field[] = {
+      {"bytes", s->arena_bytes}, {"flat_elements", s->flat_elements}, {"shard_elements", s->shard_elements}, {"slots", s->slots},
+      {"slot_stride", s->slot_stride}, {"at_params", s->at_params}, {"at_grads", s->at_grads}, {"at_master", s->at_master},
+      {"at_moment1", s->at_moment1}, {"at_moment2", s->at_moment2}, {"at_inputs", s->at_inputs}, {"at_slots", s->at_slots},
+      {"at_carry0", s->at_carry[0]}, {"at_carry1", s->at_carry[1]}, {"at_send_up", s->at_send_up}, {"at_grad0", s->at_grad[0]},
+      {"at_grad1", s->at_grad[1]}, {"at_send_down", s->at_send_down}, {"at_transient", s->at_transient}};
+  for (size_t i = 0; i < sizeof field / sizeof *field; i++) zp_json_set_int(a, field[i].key, field[i].value);
+  return o;
+}
+
+static void set_ints(zp_json *o, const char *key, const zp_ints *v) {
+  zp_json *a = zp_json_set(o, key, zp_json_array());
+  for (int i = 0; i < v->len; i++) zp_json_append_int(a, v->data[i]);
+}
+
+static zp_json *procedure_json(const zp_procedure *p) {
+  zp_json *o = zp_json_object(), *buffers = zp_json_set(o, "buffers", zp_json_array()), *steps = zp_json_set(o, "steps", zp_json_array());
+  zp_json_set_int(o, "transient_bytes", p->transient_bytes);
+  for (int b = 0; b < p->buffers.len; b++) {
+    const zp_buffer *x = &p->buffers.data[b];
+    zp_json *j = zp_json_append(buffers, zp_json_object());
+    zp_json_set_string(j, "name", x->name);
+    zp_json_set_string(j, "place", place_name[x->place]);
+    zp_json_set_int(j, "rows", x->rows);
+    zp_json_set_int(j, "cols", x->cols);
+    zp_json_set_int(j, "ld", x->ld);
+    zp_json_set_int(j, "offset", x->offset);
+    zp_json_set_int(j, "bytes", x->bytes);
+    zp_json_set_int(j, "base", x->base);
+  }
+  for (int s = 0; s < p->steps.len; s++) {
+    const zp_step *x = &p->steps.data[s];
+    zp_json *j = zp_json_append(steps, zp_json_object());
+    zp_json_set_string(j, "op", x->kind ? made_name[x->kind] : zp_op_name(x->op));
+    zp_json_set_string(j, "name", x->node ? x->node->name : "");
+    set_ints(j, "in", &x->in);
+    set_ints(j, "out", &x->out);
+    if (x->workspace >= 0) zp_json_set_int(j, "workspace", x->workspace);
+    if (x->comm_elements) zp_json_set_int(j, "comm_elements", x->comm_elements);
+    zp_json_set_real(j, "cost_s", x->cost_s);
+  }
+  return o;
+}
+
+static zp_json *program_json(const zp_program *p) {
+  zp_json *o = zp_json_object(), *segments = zp_json_set(o, "segments", zp_json_array());
+  for (int s = 0; s < p->lowered->n_segments; s++) {
+    const zp_segment_program *x = &p->lowered->segments[s];
+    zp_json *j = zp_json_append(segments, zp_json_object());
+    zp_json_set_string(j, "name", x->segment->name);
+    zp_json_set_int(j, "count", x->segment->count);
+    zp_json_set_int(j, "elements", x->elements);
+    zp_json_set_int(j, "saved_bytes", x->saved_bytes);
+    zp_json_set_int(j, "carry_in_elements", x->carry_in_elements);
+    zp_json_set_int(j, "carry_kept_elements", x->carry_kept_elements);
+    zp_json_set(j, "forward", procedure_json(&x->forward));
+    zp_json_set(j, "backward", procedure_json(&x->backward));
+  }
+  zp_json *params = zp_json_set(o, "parameters", zp_json_array());
+  for (int i = 0; i < p->spec->model->params.len; i++) {
+    const zp_param_split *split = &p->lowered->sharding->param[i];
+    zp_json *j = zp_json_append(params, zp_json_object());
+    zp_json_set_string(j, "name", p->spec->model->params.data[i].name);
+    zp_json_set_int(j, "split_dim", split->split_dim);
+    zp_json_set_int(j, "outer", split->outer);
+    zp_json_set_int(j, "units", split->units);
+    zp_json_set_int(j, "local_elements", p->lowered->param_elements[i]);
+  }
+  return o;
+}
+
+static void set_certificate(zp_json *o, const zp_plan *plan) {
+  const zp_certificate *c = &plan->certificate;
+  zp_json *j = zp_json_set(o, "certificate", zp_json_object());
+  zp_json_set_real(j, "best_s", c->best_s);
+  zp_json_set_real(j, "bound_s", c->bound_s);
+  zp_json_set_real(j, "gap", c->bound_s > 0 ? c->best_s / c->bound_s - 1 : 0);
+  zp_json_set_int(j, "candidates", c->candidates);
+  zp_json_set_int(j, "priced", c->priced);
+  zp_json *r = zp_json_set(o, "rejected", zp_json_object());
+  for (int i = 0; i < ZP_REJECT_COUNT; i++) zp_json_set_int(r, zp_rejection_key((zp_rejection)i), c->rejected[i]);
+}
+
+static void set_inputs(zp_json *o, const zp_plan *plan) {
+  const zp_spec *spec = plan->spec;
+  zp_json *options = zp_json_set(o, "options", zp_json_array());
+  for (int i = 0; i < spec->options.len; i++) zp_json_append_string(options, spec->options.data[i]);
+  zp_json *sources = zp_json_set(o, "sources", zp_json_array());
+  for (int i = 0; i < spec->sources.len; i++) {
+    zp_json *s = zp_json_append(sources, zp_json_object());
+    const char *slash = strrchr(spec->sources.data[i].path, '/');
+    zp_json_set_string(s, "path", slash ? slash + 1 : spec->sources.data[i].path);
+    zp_json_set_string(s, "text", spec->sources.data[i].text);
+  }
+}
+
+static void set_model(zp_json *o, const zp_plan *plan) {
+  const zp_spec *spec = plan->spec;
+  zp_json *m = zp_json_set(o, "model", zp_json_object());
+  zp_json_set_string(m, "name", spec->model->name);
+  zp_json_set_int(m, "parameters", zp_model_parameters(spec->model));
+  zp_json_set_real(m, "flop_per_sequence", zp_model_flop_per_sequence(spec->model));
+  zp_json_set_int(m, "sequence", spec->model->sequence);
+  zp_json_set_int(m, "batch", spec->train.batch);
+  zp_json *c = zp_json_set(o, "cluster", zp_json_object());
+  zp_json_set_string(c, "name", spec->cluster.name);
+  zp_json_set_string(c, "device", spec->cluster.node.device.name);
+  zp_json_set_int(c, "devices", plan->machine.devices);
+  zp_json_set_int(c, "devices_per_node", plan->machine.devices_per_node);
+  zp_json_set_int(c, "device_memory_bytes", plan->machine.memory_bytes);
+}
+
+zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
+  zp_json *o = zp_json_object();
+  zp_json_set_string(o, "format_version", "1.0");
+  zp_json_set_bool(o, "feasible", plan->feasible);
+  set_model(o, plan);
+  if (plan->feasible) {
+    const zp_program *p = plan->program;
+    zp_json_set_string(o, "plan_hash", zp_plan_hash(arena, p));
+    set_choice(o, &p->choice);
+    zp_json_set_int(o, "microbatches", p->microbatches);
+    zp_json_set_string(o, "rank_order", "tensor-data-pipeline");
+    zp_json *stages = zp_json_set(o, "stages", zp_json_array());
+    for (int s = 0; s < p->choice.pipeline; s++) zp_json_append(stages, stage_json(p, &p->stages[s]));
+    zp_json_set(o, "estimate", estimate_json(&plan->best.estimate));
+    zp_traffic t = zp_program_traffic(p);
+    zp_json *traffic = zp_json_set(o, "traffic_bytes", zp_json_object());
+    zp_json_set_int(traffic, "tensor", t.tensor);
+    zp_json_set_int(traffic, "data", t.data);
+    zp_json_set_int(traffic, "pipeline", t.pipeline);
+    zp_json_set_int(traffic, "tie", t.tie);
+  } else if (plan->why_not) {
+    zp_json_set_string(o, "why_not", plan->why_not);
+  }
+  set_certificate(o, plan);
+  zp_json *alternatives = zp_json_set(o, "alternatives", zp_json_array());
+  for (int i = 0; i < plan->alternatives.len; i++) {
+    zp_json *a = zp_json_append(alternatives, zp_json_object());
+    set_choice(a, &plan->alternatives.data[i].choice);
+    zp_json_set(a, "estimate", estimate_json(&plan->alternatives.data[i].estimate));
+  }
+  if (plan->feasible) zp_json_set(o, "program", program_json(plan->program));
+  set_inputs(o, plan);
+  return o;
+}
+
+bool zp_plan_choice_from_json(zp_arena *arena, const zp_json *json, zp_choice *choice, const char **error) {
+  const char *version = zp_json_get_string(json, "format_version", "");
+  if (strncmp(version, "1.", 2) != 0) {
+    *error = zp_format(arena, "format_version is \"%s\", this program reads 1.x", version);
+    return false;
+  }
+  const zp_json *degrees = zp_json_get(json, "degrees"), *stages = zp_json_get(json, "stages");
+  choice->tensor = (int)zp_json_get_int(degrees, "tensor", 0);
+  choice->pipeline = (int)zp_json_get_int(degrees, "pipeline", 0);
+  choice->data = (int)zp_json_get_int(degrees, "data", 0);
+  choice->zero = (int)zp_json_get_int(json, "zero", -1);
+  choice->microbatch = zp_json_get_int(json, "microbatch", 0);
+  const char *recompute = zp_json_get_string(json, "recompute", "");
+  choice->recompute = strcmp(recompute, "full") == 0 ? ZP_RECOMPUTE_FULL : ZP_RECOMPUTE_NONE;
+  choice->recompute_shard = zp_json_get_bool(json, "recompute_shard", false);
+  bool sound = choice->tensor > 0 && choice->pipeline > 0 && choice->data > 0 && choice->microbatch > 0 &&
+               (choice->zero == 0 || choice->zero == 1) && (strcmp(recompute, "full") == 0 || strcmp(recompute, "none") == 0) &&
+               strcmp(zp_json_get_string(json, "schedule", ""), "1f1b") == 0;
+  if (!sound) {
+    *error = "degrees, zero, microbatch, schedule or recompute is missing or not a value that a plan can have";
+    return false;
+  }
+  if (zp_json_count(stages) != choice->pipeline) {
+    *error = zp_format(arena, "pipeline is %d but %d stages are listed", choice->pipeline, zp_json_count(stages));
+    return false;
+  }
+  choice->cut = ZP_NEW_ARRAY(arena, int64_t, choice->pipeline + 1);
+  for (int s = 0; s < choice->pipeline; s++) {
+    int64_t units = zp_json_get_int(zp_json_at(stages, s), "units", 0);
+    if (units < 1 || units > INT32_MAX) {
+      *error = zp_format(arena, "stage %d has %lld units", s, (long long)units);
+      return false;
+    }
+    choice->cut[s + 1] = choice->cut[s] + units;
+  }
+  return true;
+}

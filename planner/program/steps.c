@@ -1,0 +1,136 @@
+/* Steps and buffers of one procedure: graph nodes in order, every tensor mapped to a buffer on first use. */
+#include "lower_internal.h"
+
+int zp_lower_add_buffer(zp_lowering *l, zp_procedure *p, zp_buffer buffer) {
+  zp_push(l->arena, &p->buffers, buffer);
+  return p->buffers.len - 1;
+}
+
+static int param_use(const zp_graph *g, int tensor) {
+  for (int i = 0; i < g->params.len; i++)
+    if (g->params.data[i].tensor == tensor) return i;
+  return -1;
+}
+
+static void place_own(zp_lowering *l, zp_buffer *b, const zp_tensor *t, int tensor) {
+  switch (t->role) {
+  case ZP_ROLE_INPUT:
+    b->place = ZP_AT_INPUT;
+    b->index = t->index;
+    break;
+  case ZP_ROLE_PARAM:
+    b->index = param_use(l->graph, tensor);
+    b->place = l->out->param_offset[b->index] < 0 ? ZP_AT_SHARED : ZP_AT_PARAM;
+    b->offset = b->place == ZP_AT_PARAM ? l->out->param_offset[b->index] : 0;
+    break;
+  case ZP_ROLE_CARRY_IN: b->place = ZP_AT_CARRY_IN; break;
+  case ZP_ROLE_GRAD_IN: b->place = ZP_AT_GRAD_IN; break;
+  case ZP_ROLE_VALUE:
+    if (l->saved[tensor] && !l->recompute) {
+      b->place = ZP_AT_SAVED;
+      b->offset = l->saved_offset[tensor];
+    } else {
+      b->place = ZP_AT_TRANSIENT;
+    }
+    break;
+  }
+}
+
+int zp_lower_buffer(zp_lowering *l, zp_procedure *p, int *buffer_of, int tensor) {
+  if (buffer_of[tensor] >= 0) return buffer_of[tensor];
+  const zp_tensor *t = &l->graph->tensors.data[tensor];
+  zp_buffer b = {.name = t->name, .element = t->element, .base = -1, .tensor = tensor, .index = -1};
+  b.rows = zp_shape_rows(&t->shape, l->lowered->microbatch);
+  b.cols = zp_shape_cols(&t->shape);
+  b.ld = b.cols;
+  int storage = l->alias[tensor];
+  if (storage >= 0) {
+    b.base = zp_lower_buffer(l, p, buffer_of, storage);
+    const zp_buffer *base = &p->buffers.data[b.base];
+    b.place = base->place;
+    b.ld = base->ld;
+    b.index = base->index;
+    b.offset = (base->base >= 0 ? base->offset : 0) + (t->base == storage ? t->column : 0);
+    if (base->base >= 0) b.base = base->base;
+  } else {
+    b.bytes = b.rows * b.cols * zp_element_bytes(l->lowered, t->element);
+    place_own(l, &b, t, tensor);
+  }
+  return buffer_of[tensor] = zp_lower_add_buffer(l, p, b);
+}
+
+const zp_buffer *zp_buffer_root(const zp_procedure *procedure, int b, int64_t *element_offset) {
+  const zp_buffer *buffer = &procedure->buffers.data[b];
+  *element_offset = buffer->base >= 0 ? buffer->offset : 0;
+  return buffer->base >= 0 ? &procedure->buffers.data[buffer->base] : buffer;
+}
+
+/* Scratch memory of a step: partial column sums, attention tiles. 0: none. */
+static int64_t workspace_bytes(const zp_lowering *l, const zp_node *node) {
+  int eb = l->lowered->compute_bytes;
+  if (node->op == ZP_OP_FUSED_GRAD) {
+    int64_t cols = 0;
+    for (int i = 0; i < node->param_grad.len; i++)
+      cols += l->lowered->param_elements[l->graph->params.data[node->param_grad.data[i]].param];
+    return cols * ZP_ROW_CHUNKS * eb;
+  }
+  if (node->op == ZP_OP_ATTENTION || node->op == ZP_OP_ATTENTION_GRAD)
+    return zp_attention_workspace(eb, l->lowered->spec->model->sequence, node->attr.head_size,
+                                  node->op == ZP_OP_ATTENTION_GRAD) * ZP_MAX_WORKERS;
+  return 0;
+}
+
+static int64_t comm_elements(const zp_lowering *l, const zp_node *node) {
+  if (zp_op_get_class(node->op) != ZP_CLASS_COMM || node->op == ZP_OP_ENTER) return 0;
+  return zp_shape_elements(&l->graph->tensors.data[node->in.data[0]].shape, l->lowered->microbatch);
+}
+
+/* Has this backward, or the step's zeroing, already written to the parameter's gradient? */
+static bool already_written(const zp_lowering *l, const zp_procedure *p, const zp_step *step, int use) {
+  if (l->lowered->zero_first[l->graph->params.data[use].param]) return true;
+  for (int s = 0; s < p->steps.len; s++)
+    for (int i = 0; i < p->steps.data[s].sums.len; i++)
+      if (p->steps.data[s].sums.data[i].use == use) return true;
+  for (int i = 0; i < step->sums.len; i++)
+    if (step->sums.data[i].use == use) return true;
+  return false;
+}
+
+static void lower_node(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp_node *node) {
+  zp_step step = {.kind = ZP_STEP_NODE, .op = node->op, .node = node, .workspace = -1};
+  for (int i = 0; i < node->in.len; i++) {
+    int b = zp_lower_buffer(l, p, buffer_of, node->in.data[i]);
+    zp_push(l->arena, &step.in, b);
+  }
+  for (int i = 0; i < node->out.len; i++) {
+    int b = zp_lower_buffer(l, p, buffer_of, node->out.data[i]);
+    zp_push(l->arena, &step.out, b);
+  }
+  for (int i = 0; i < node->param_grad.len; i++) {
+    int use = node->param_grad.data[i];
+    zp_param_sum sum = {use, already_written(l, p, &step, use)};
+    zp_push(l->arena, &step.sums, sum);
+  }
+  int64_t scratch = workspace_bytes(l, node);
+  if (scratch > 0)
+    step.workspace = zp_lower_add_buffer(l, p, (zp_buffer){.name = zp_format(l->arena, "%s.workspace", node->name),
+                                                           .place = ZP_AT_TRANSIENT, .rows = 1, .cols = scratch,
+                                                           .ld = scratch, .bytes = scratch, .base = -1, .tensor = -1,
+                                                           .index = -1});
+  step.flop = zp_node_flop(l->graph, node, l->lowered->microbatch);
+  step.bytes = zp_node_bytes(l->graph, node, l->lowered->microbatch, l->lowered->compute_bytes);
+  step.comm_elements = comm_elements(l, node);
+  zp_push(l->arena, &p->steps, step);
+}
+
+void zp_lower_nodes(zp_lowering *l, zp_procedure *p, int *buffer_of, int first, int last, const bool *keep) {
+  for (int n = first; n < last; n++) {
+    const zp_node *node = &l->graph->nodes.data[n];
+    if (keep && !keep[n]) continue;
+    if (zp_op_get_class(node->op) == ZP_CLASS_VIEW || node->op == ZP_OP_ENTER) { /* storage only, nothing to do */
+      for (int i = 0; i < node->out.len; i++) zp_lower_buffer(l, p, buffer_of, node->out.data[i]);
+      continue;
+    }
+    lower_node(l, p, buffer_of, node);
+  }
+}

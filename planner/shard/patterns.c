@@ -1,0 +1,161 @@
+/* The legal tensor-parallel patterns of every op: one table, and the conditions under which a row applies.
+ *
+ * Legend: R replicated, S split on the last dimension in the natural units that zp_graph_infer_parts found, P partial
+ * sum. Gradients mirror values: that of R is R, of S is S, of P is R, and of an operand that is entered (ENTER) is P.
+ * So a replicated parameter may only meet replicated operands: its gradient then comes out complete on every rank. */
+#include "shard_internal.h"
+
+#define N_ ZP_NEED_ANY
+#define R_ ZP_NEED_R
+#define E_ ZP_NEED_ENTER
+#define S_ ZP_NEED_S
+#define P_ ZP_NEED_P
+typedef struct row {
+  zp_op op;
+  zp_pattern pattern;
+} row;
+static const row table[] = {
+    {ZP_OP_EMBEDDING, {{N_, ZP_NEED_ROWS}, ZP_STATE_P}}, /* rows of other ranks give zeros */
+    {ZP_OP_EMBEDDING, {{N_, S_}, ZP_STATE_S}},
+    {ZP_OP_EMBEDDING, {{N_, R_}, ZP_STATE_R}},
+    {ZP_OP_MATMUL, {{E_, ZP_NEED_W_OUT}, ZP_STATE_S}},
+    {ZP_OP_MATMUL, {{S_, ZP_NEED_W_IN}, ZP_STATE_P}},
+    {ZP_OP_MATMUL, {{R_, R_}, ZP_STATE_R}},
+    {ZP_OP_ADD, {{S_, S_}, ZP_STATE_S}},
+    {ZP_OP_ADD, {{P_, P_}, ZP_STATE_P}},
+    {ZP_OP_ADD, {{R_, R_}, ZP_STATE_R}},
+    {ZP_OP_SUB, {{S_, S_}, ZP_STATE_S}},
+    {ZP_OP_SUB, {{P_, P_}, ZP_STATE_P}},
+    {ZP_OP_SUB, {{R_, R_}, ZP_STATE_R}},
+    {ZP_OP_MUL, {{S_, S_}, ZP_STATE_S}},
+    {ZP_OP_MUL, {{R_, R_}, ZP_STATE_R}},
+    {ZP_OP_DIV, {{S_, S_}, ZP_STATE_S}},
+    {ZP_OP_DIV, {{R_, R_}, ZP_STATE_R}},
+    {ZP_OP_MUL_CONST, {{S_}, ZP_STATE_S}},
+    {ZP_OP_MUL_CONST, {{P_}, ZP_STATE_P}},
+    {ZP_OP_MUL_CONST, {{R_}, ZP_STATE_R}},
+    {ZP_OP_ADD_CONST, {{S_}, ZP_STATE_S}},
+    {ZP_OP_ADD_CONST, {{R_}, ZP_STATE_R}},
+    {ZP_OP_EXP, {{S_}, ZP_STATE_S}},
+    {ZP_OP_EXP, {{R_}, ZP_STATE_R}},
+    {ZP_OP_LOG, {{S_}, ZP_STATE_S}},
+    {ZP_OP_LOG, {{R_}, ZP_STATE_R}},
+    {ZP_OP_SQRT, {{S_}, ZP_STATE_S}},
+    {ZP_OP_SQRT, {{R_}, ZP_STATE_R}},
+    {ZP_OP_RSQRT, {{S_}, ZP_STATE_S}},
+    {ZP_OP_RSQRT, {{R_}, ZP_STATE_R}},
+    {ZP_OP_TANH, {{S_}, ZP_STATE_S}},
+    {ZP_OP_TANH, {{R_}, ZP_STATE_R}},
+    {ZP_OP_SIGMOID, {{S_}, ZP_STATE_S}},
+    {ZP_OP_SIGMOID, {{R_}, ZP_STATE_R}},
+    {ZP_OP_RELU, {{S_}, ZP_STATE_S}},
+    {ZP_OP_RELU, {{R_}, ZP_STATE_R}},
+    {ZP_OP_SILU, {{S_}, ZP_STATE_S}},
+    {ZP_OP_SILU, {{R_}, ZP_STATE_R}},
+    {ZP_OP_GELU, {{S_}, ZP_STATE_S}},
+    {ZP_OP_GELU, {{R_}, ZP_STATE_R}},
+    {ZP_OP_LAYER_NORM, {{R_, R_, R_}, ZP_STATE_R}},
+    {ZP_OP_RMS_NORM, {{R_, R_}, ZP_STATE_R}},
+    {ZP_OP_SOFTMAX, {{R_}, ZP_STATE_R}},
+    {ZP_OP_DROPOUT, {{S_}, ZP_STATE_S}},
+    {ZP_OP_DROPOUT, {{R_}, ZP_STATE_R}},
+    {ZP_OP_ROPE, {{S_}, ZP_STATE_S}},
+    {ZP_OP_ROPE, {{R_}, ZP_STATE_R}},
+    {ZP_OP_SPLIT, {{S_}, ZP_STATE_S}},
+    {ZP_OP_SPLIT, {{R_}, ZP_STATE_R}},
+    {ZP_OP_ATTENTION, {{S_, S_, S_}, ZP_STATE_S}},
+    {ZP_OP_ATTENTION, {{R_, R_, R_}, ZP_STATE_R}},
+    {ZP_OP_CROSS_ENTROPY, {{S_, N_}, ZP_STATE_NONE}},
+    {ZP_OP_CROSS_ENTROPY, {{R_, N_}, ZP_STATE_NONE}},
+};
+
+static const zp_tensor *tensor_of(const zp_graph *graph, int id) { return &graph->tensors.data[id]; }
+static int last_dim(const zp_tensor *t) { return t->shape.rank - 1; }
+
+int zp_need_dim(const zp_graph *graph, const zp_node *node, int operand, zp_need need) {
+  switch (need) {
+  case ZP_NEED_S: return last_dim(tensor_of(graph, node->in.data[operand]));
+  case ZP_NEED_W_OUT: return node->attr.trans ? 0 : 1;
+  case ZP_NEED_W_IN: return node->attr.trans ? 1 : 0;
+  case ZP_NEED_ROWS: return 0;
+  default: return -1;
+  }
+}
+
+int64_t zp_local_size(int64_t size, zp_parts parts, int tensor) {
+  int64_t unit = size / (parts.outer * parts.units);
+  return parts.outer * ((parts.units + tensor - 1) / tensor) * unit;
+}
+
+/* Ranks past the end hold zeros. They must stay zeros (f(0) = 0) and give finite gradients: otherwise the padding of
+ * a following matrix would be trained, or a NaN would spread from it. */
+static bool keeps_zero(const zp_node *node) {
+  switch (node->op) {
+  case ZP_OP_DIV:
+  case ZP_OP_EXP:
+  case ZP_OP_LOG:
+  case ZP_OP_SQRT:
+  case ZP_OP_RSQRT:
+  case ZP_OP_SIGMOID: return false;
+  case ZP_OP_ADD_CONST: return node->attr.value == 0;
+  default: return true;
+  }
+}
+
+/* May this dimension be divided at all? */
+static bool divisible(zp_parts parts) { return parts.units >= 2; }
+
+static bool same(zp_parts a, zp_parts b) { return a.outer == b.outer && a.units == b.units; }
+
+/* Conditions on a split last dimension (`split`) of what the op reads or makes. */
+static bool op_allows(const zp_node *node, zp_parts split, int tensor) {
+  switch (node->op) {
+  case ZP_OP_DROPOUT: /* its random numbers count logical columns, which must be consecutive on a rank */
+  case ZP_OP_CROSS_ENTROPY: return split.outer == 1;
+  case ZP_OP_ROPE: return split.outer == 1 && node->attr.heads % split.units == 0;
+  case ZP_OP_ATTENTION: return split.outer == 1 && node->attr.kv_heads % split.units == 0;
+  default: return keeps_zero(node) || split.units % tensor == 0;
+  }
+}
+
+/* Do the divided dimensions of all operands and of the result fall apart in the same places? */
+static bool agrees(const zp_graph *graph, const zp_node *node, const zp_pattern *pattern, int tensor) {
+  const zp_tensor *out = node->out.len ? tensor_of(graph, node->out.data[0]) : NULL;
+  zp_parts common = {0};
+  if (pattern->out == ZP_STATE_S) {
+    common = out->parts[last_dim(out)];
+    if (node->op == ZP_OP_SPLIT) common.outer *= node->attr.parts;
+  }
+  for (int i = 0; i < node->in.len; i++) {
+    int dim = zp_need_dim(graph, node, i, pattern->in[i]);
+    if (dim < 0) continue;
+    zp_parts parts = tensor_of(graph, node->in.data[i])->parts[dim];
+    if (!divisible(parts) || (pattern->in[i] == ZP_NEED_ROWS && parts.outer != 1)) return false;
+    if (common.units == 0) common = parts;
+    if (!same(common, parts)) return false;
+  }
+  return common.units == 0 || (divisible(common) && op_allows(node, common, tensor));
+}
+
+/* A parameter is split or replicated, never a partial sum, and a computed tensor is no matrix of a split matmul. */
+static bool operands_allow(const zp_graph *graph, const zp_node *node, const zp_pattern *pattern) {
+  for (int i = 0; i < node->in.len; i++) {
+    bool is_param = tensor_of(graph, node->in.data[i])->role == ZP_ROLE_PARAM;
+    zp_need need = pattern->in[i];
+    if (is_param && (need == ZP_NEED_P || need == ZP_NEED_ENTER)) return false;
+    if (!is_param && (need == ZP_NEED_W_IN || need == ZP_NEED_W_OUT || need == ZP_NEED_ROWS)) return false;
+  }
+  return true;
+}
+
+int zp_shard_patterns(const zp_graph *graph, const zp_node *node, int tensor, zp_pattern out[ZP_SHARD_PATTERNS]) {
+  int n = 0;
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    const zp_pattern *pattern = &table[i].pattern;
+    if (table[i].op != node->op) continue;
+    bool divided = pattern->out == ZP_STATE_S || pattern->out == ZP_STATE_P || pattern->in[0] == ZP_NEED_S;
+    if (divided && tensor == 1) continue;
+    if (operands_allow(graph, node, pattern) && agrees(graph, node, pattern, tensor)) out[n++] = *pattern;
+  }
+  return n;
+}

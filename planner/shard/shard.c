@@ -1,0 +1,163 @@
+/* zp_shard: every segment's best states, with one split per parameter. Parameters that several segments use (tied
+ * embeddings) couple them: their splits are enumerated, and for each combination the segments are solved alone. */
+#include "shard_internal.h"
+
+/* 3 states each: at most 729 combinations. More tied matrices than that are refused. */
+enum { MAX_TIED = 6 };
+
+typedef struct sharder {
+  zp_arena *arena;   /* of the result */
+  zp_arena *scratch; /* of the search */
+  const zp_model *model;
+  zp_shard_problem problem;
+  int *fixed; /* per model parameter, see zp_shard_problem */
+  int tied[MAX_TIED], n_tied;
+  int64_t visited;
+} sharder;
+
+static const zp_tensor *param_tensor(const zp_graph *graph, int param) {
+  for (int i = 0; i < graph->params.len; i++)
+    if (graph->params.data[i].param == param) return &graph->tensors.data[graph->params.data[i].tensor];
+  return NULL;
+}
+
+/* Parameters of two and more segments; false when there are too many. */
+static bool find_tied(sharder *s) {
+  for (int p = 0; p < s->model->params.len; p++) {
+    int users = 0;
+    for (int i = 0; i < s->model->segments.len; i++) users += param_tensor(s->model->segments.data[i].graph, p) != NULL;
+    if (users < 2) continue;
+    if (s->n_tied == MAX_TIED) return false;
+    s->tied[s->n_tied++] = p;
+  }
+  return true;
+}
+
+/* All segments under the current `fixed`. False when one has no answer. */
+static bool solve_all(sharder *s, zp_shard_answer *answers, zp_shard_cost *total) {
+  *total = (zp_shard_cost){0};
+  for (int i = 0; i < s->model->segments.len; i++) {
+    const zp_segment *segment = &s->model->segments.data[i];
+    s->problem.graph = segment->graph;
+    answers[i] = zp_shard_solve(s->scratch, &s->problem);
+    s->visited += answers[i].visited;
+    if (!answers[i].found) return false;
+    double count = (double)segment->count;
+    total->replicated += count * answers[i].cost.replicated;
+    total->seconds += count * answers[i].cost.seconds;
+    total->comm_s += count * answers[i].cost.comm_s;
+  }
+  for (int i = 0; i < s->n_tied; i++) {
+    const zp_shape *shape = &s->model->params.data[s->tied[i]].shape;
+    if (s->fixed[s->tied[i]] == 1 && shape->rank >= 2) total->replicated += (double)zp_shape_elements(shape, 1);
+  }
+  return true;
+}
+
+/* Next combination of splits of the tied parameters: 1 replicated, 2 split on dimension 0, 3 on dimension 1.
+ * Tensor degree 1 has the one combination of replicated parameters. */
+static bool next_combination(sharder *s) {
+  int states = s->problem.tensor == 1 ? 1 : 3;
+  for (int i = 0; i < s->n_tied; i++) {
+    int *state = &s->fixed[s->tied[i]];
+    if (*state < states) {
+      (*state)++;
+      return true;
+    }
+    *state = 1;
+  }
+  return false;
+}
+
+static bool solve_best(sharder *s, zp_shard_answer *best, zp_shard_cost *best_cost) {
+  int n = s->model->segments.len;
+  bool found = false;
+  for (int i = 0; i < s->n_tied; i++) s->fixed[s->tied[i]] = 1;
+  zp_shard_answer *answers = ZP_NEW_ARRAY(s->scratch, zp_shard_answer, n);
+  do {
+    zp_shard_cost cost;
+    if (!solve_all(s, answers, &cost) || (found && !zp_shard_cheaper(&cost, best_cost))) continue;
+    found = true;
+    *best_cost = cost;
+    memcpy(best, answers, sizeof *best * (size_t)n);
+  } while (next_combination(s));
+  return found;
+}
+
+/* ---- the result ---- */
+
+/* Tied uses must also agree on the units of the split dimension. */
+static bool record_splits(const sharder *s, zp_sharding *sharding) {
+  for (int p = 0; p < s->model->params.len; p++) {
+    zp_param_split *split = &sharding->param[p];
+    *split = (zp_param_split){.split_dim = -1, .outer = 1, .units = 1, .local = s->model->params.data[p].shape};
+    bool first = true;
+    for (int i = 0; i < s->model->segments.len; i++) {
+      const zp_tensor *t = param_tensor(sharding->local[i], p);
+      if (!t) continue;
+      zp_parts parts = t->split_dim >= 0 ? t->parts[t->split_dim] : (zp_parts){1, 1};
+      zp_param_split here = {t->split_dim, parts.outer, parts.units, t->shape};
+      if (!first && (here.split_dim != split->split_dim || here.outer != split->outer || here.units != split->units))
+        return false;
+      *split = here;
+      first = false;
+    }
+  }
+  return true;
+}
+
+static bool divides_something(const zp_sharding *sharding, int n_params) {
+  for (int p = 0; p < n_params; p++)
+    if (sharding->param[p].split_dim >= 0) return true;
+  return false;
+}
+
+static zp_sharding *build(sharder *s, const zp_shard_answer *answers, double comm_s) {
+  const zp_model *model = s->model;
+  zp_sharding *sharding = ZP_NEW(s->arena, zp_sharding);
+  sharding->tensor = s->problem.tensor;
+  sharding->local = ZP_NEW_ARRAY(s->arena, zp_graph *, model->segments.len);
+  sharding->param = ZP_NEW_ARRAY(s->arena, zp_param_split, model->params.len);
+  sharding->comm_s = comm_s;
+  sharding->states_visited = s->visited;
+  for (int i = 0; i < model->segments.len; i++)
+    sharding->local[i] =
+        zp_shard_localize(s->arena, model->segments.data[i].graph, answers[i].pattern, s->problem.tensor);
+  return sharding;
+}
+
+static zp_sharding *shard(sharder *s, const char **reason) {
+  int tensor = s->problem.tensor;
+  if (!find_tied(s)) {
+    *reason = zp_format(s->arena, "more than %d parameters are shared between segments", MAX_TIED);
+    return NULL;
+  }
+  zp_shard_answer *answers = ZP_NEW_ARRAY(s->scratch, zp_shard_answer, s->model->segments.len);
+  zp_shard_cost cost;
+  if (!solve_best(s, answers, &cost)) {
+    *reason = zp_format(s->arena, "too many ways to split the model over %d tensor ranks to compare them all", tensor);
+    return NULL;
+  }
+  zp_sharding *sharding = build(s, answers, cost.comm_s);
+  if (!record_splits(s, sharding)) {
+    *reason = "a shared parameter falls into different units in its uses";
+    return NULL;
+  }
+  if (tensor > 1 && !divides_something(sharding, s->model->params.len)) {
+    *reason = zp_format(s->arena, "no parameter of the model can be split over %d tensor ranks", tensor);
+    return NULL;
+  }
+  return sharding;
+}
+
+zp_sharding *zp_shard(zp_arena *arena, const zp_model *model, const zp_machine *machine, int tensor, int64_t microbatch,
+                      const char **reason) {
+  for (int i = 0; i < model->segments.len; i++) zp_graph_infer_parts(model->segments.data[i].graph);
+  zp_arena *scratch = zp_arena_new("shard");
+  sharder s = {.arena = arena, .scratch = scratch, .model = model};
+  s.fixed = ZP_NEW_ARRAY(scratch, int, model->params.len + 1);
+  s.problem = (zp_shard_problem){.machine = machine, .tensor = tensor, .microbatch = microbatch, .fixed = s.fixed};
+  zp_sharding *sharding = shard(&s, reason);
+  zp_arena_free(scratch);
+  return sharding;
+}

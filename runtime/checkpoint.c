@@ -1,0 +1,182 @@
+/* Saving and loading checkpoints that know no layout: logical tensors with global shapes, so any plan resumes any
+ * other's.
+ *
+ * Saving: rank 0 makes a hidden folder with files of full size (a full disk shows here), every rank writes its pieces,
+ * rank 0 adds checksums and the manifest and renames the folder. All ranks compare notes after each phase; on trouble
+ * the hidden folder goes and all stop with one message. Loading: rank 0 chooses and checks, every rank reads its
+ * pieces. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "checkpoint.h"
+
+static bool cannot_write(zpr_error *error, const char *path, int reason) {
+  zpr_error_set(error, "Z0811", "could not write checkpoint \"%s\": %s", path, strerror(reason));
+  return false;
+}
+
+/* ---- saving: phases ---- */
+
+void zpr_save_open(zpr *c, zpr_save *save, const char *dir, int64_t step, int64_t keep, int64_t pid) {
+  *save = (zpr_save){.dir = dir, .step = step, .keep = keep};
+  zpr_path(save->folder, "%s/.step_%06lld.tmp-%lld", dir, (long long)step, (long long)pid);
+  for (int f = 0; f < ZPR_FILES; f++) {
+    zpr_file_tensors(c, f, &save->tensors[f]);
+    save->header[f] = zpr_tensors_seal(c, &save->tensors[f]);
+  }
+}
+
+void zpr_save_close(zpr_save *save) {
+  for (int f = 0; f < ZPR_FILES; f++) {
+    zpr_tensors_free(&save->tensors[f]);
+    free(save->header[f]);
+  }
+}
+
+static bool create_file(const zpr_save *save, int f, zpr_error *error) {
+  char path[ZPR_PATH];
+  zpr_path(path, "%s/%s", save->folder, zpr_file_name[f]);
+  int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) return cannot_write(error, path, errno);
+  const zpr_tensors *list = &save->tensors[f];
+  int reason = posix_fallocate(fd, 0, list->file_bytes); /* returns the error instead of setting errno */
+  for (int64_t at = 0; reason == 0 && at < list->data_start;) {
+    ssize_t put = pwrite(fd, save->header[f] + at, (size_t)(list->data_start - at), at);
+    if (put > 0)
+      at += put;
+    else if (put == 0 || errno != EINTR)
+      reason = put == 0 ? ENOSPC : errno;
+  }
+  if (close(fd) != 0 && reason == 0) reason = errno;
+  return reason == 0 || cannot_write(error, path, reason);
+}
+
+bool zpr_save_begin(zpr_save *save, zpr_error *error) {
+  if (strlen(save->dir) > ZPR_PATH - 256) return cannot_write(error, save->dir, ENAMETOOLONG);
+  if (!zpr_make_folders(save->dir, error)) return false;
+  zpr_remove_leftovers(save->dir);
+  if (mkdir(save->folder, 0777) != 0) return cannot_write(error, save->dir, errno);
+  for (int f = 0; f < ZPR_FILES; f++)
+    if (!create_file(save, f, error)) return false;
+  return true;
+}
+
+bool zpr_save_write(zpr *c, zpr_save *save, zpr_error *error) {
+  bool good = true;
+  for (int f = 0; f < ZPR_FILES && good; f++) {
+    char path[ZPR_PATH];
+    zpr_path(path, "%s/%s", save->folder, zpr_file_name[f]);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return cannot_write(error, path, errno);
+    good = zpr_write_pieces(c, f, &save->tensors[f], fd, path, error);
+    if (good && fsync(fd) != 0) good = cannot_write(error, path, errno);
+    if (close(fd) != 0 && good) good = cannot_write(error, path, errno);
+  }
+  return good;
+}
+
+/* A checkpoint of the same step (from the run that this one repeats) steps aside first: rename does not replace full
+ * folders. */
+static bool put_in_place(const zpr_save *save, zpr_error *error) {
+  char final[ZPR_PATH], aside[ZPR_PATH];
+  zpr_path(final, "%s/step_%06lld", save->dir, (long long)save->step);
+  zpr_path(aside, "%s/.step_%06lld.old-%lld", save->dir, (long long)save->step, (long long)getpid());
+  bool replaced = rename(final, aside) == 0;
+  if (rename(save->folder, final) != 0) {
+    cannot_write(error, final, errno);
+    if (replaced && rename(aside, final) != 0) cannot_write(error, final, errno);
+    return false;
+  }
+  if (replaced) zpr_remove_folder(aside);
+  return true;
+}
+
+bool zpr_save_publish(zpr *c, zpr_save *save, zpr_error *error) {
+  char path[ZPR_PATH], name[64];
+  if (!zpr_manifest_write(c, save->folder, save->step, error)) return false;
+  if (!zpr_sync_folder(save->folder, error) || !put_in_place(save, error)) return false;
+  if (!zpr_sync_folder(save->dir, error)) return false;
+  snprintf(name, sizeof name, "step_%06lld\n", (long long)save->step);
+  if (!zpr_write_text(zpr_path(path, "%s/latest", save->dir), name, error)) return false;
+  zpr_prune(save->dir, save->keep, save->step); /* best effort: an old checkpoint that stays does no harm */
+  return true;
+}
+
+/* After a phase: if any rank has an error, rank 0 cleans up and all ranks leave. */
+static void end_phase(zpr *c, const zpr_save *save, const zpr_error *error) {
+  bool failed = zpr_world_min(c, error->code[0] ? 0 : 1) == 0;
+  if (failed && c->rank == 0) zpr_remove_folder(save->folder);
+  zpr_agree(c, error);
+}
+
+void zpr_checkpoint_save(zpr *c, const char *dir, int64_t step, int64_t keep) {
+  zpr_save save;
+  zpr_error error = {0};
+  int64_t pid = zpr_world_min(c, c->rank == 0 ? (int64_t)getpid() : INT64_MAX);
+  /* A file beyond the user's limit shall be an error with a message, not a signal. */
+  struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
+  sigaction(SIGXFSZ, &ignore, &before);
+  zpr_save_open(c, &save, dir, step, keep, pid);
+  if (c->rank == 0) zpr_save_begin(&save, &error);
+  end_phase(c, &save, &error);
+  zpr_save_write(c, &save, &error);
+  end_phase(c, &save, &error);
+  if (c->rank == 0) zpr_save_publish(c, &save, &error);
+  end_phase(c, &save, &error);
+  zpr_save_close(&save);
+  sigaction(SIGXFSZ, &before, NULL);
+}
+
+/* ---- loading ---- */
+
+/* One file: the header against the program, then this rank's pieces. The file's own offsets count: others may order it
+ * otherwise. */
+static bool load_file(zpr *c, const char *folder, int f, bool header_only, zpr_error *error) {
+  char path[ZPR_PATH];
+  zpr_tensors ours = {0}, theirs = {0};
+  zpr_path(path, "%s/%s", folder, zpr_file_name[f]);
+  zpr_file_tensors(c, f, &ours);
+  free(zpr_tensors_seal(c, &ours));
+  bool good = zpr_tensors_read(&theirs, path, error) && zpr_tensors_same(&ours, &theirs, path, error);
+  if (good && !header_only) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+      zpr_error_set(error, "Z0812", "cannot read checkpoint file \"%s\": %s", path, strerror(errno));
+      good = false;
+    } else {
+      good = zpr_read_pieces(c, f, &theirs, fd, path, error);
+      close(fd);
+    }
+  }
+  zpr_tensors_free(&ours);
+  zpr_tensors_free(&theirs);
+  return good;
+}
+
+/* Rank 0: everything that can be wrong with a checkpoint as a whole, before any rank's memory changes. */
+static int64_t check_checkpoint(zpr *c, const char *folder, zpr_error *error) {
+  int64_t step = -1;
+  if (!zpr_manifest_check(folder, &step, error)) return -1;
+  for (int f = 0; f < ZPR_FILES; f++)
+    if (!load_file(c, folder, f, true, error)) return -1;
+  return step;
+}
+
+int64_t zpr_checkpoint_load(zpr *c, const char *dir) {
+  char folder[ZPR_PATH];
+  zpr_error error = {0};
+  int64_t newest = zpr_world_min(c, c->rank == 0 ? zpr_newest_step(dir) : INT64_MAX), step = INT64_MAX;
+  if (newest < 0) return -1;
+  zpr_path(folder, "%s/step_%06lld", dir, (long long)newest);
+  if (c->rank == 0) step = check_checkpoint(c, folder, &error);
+  zpr_agree(c, &error);
+  step = zpr_world_min(c, step);
+  for (int f = 0; f < ZPR_FILES; f++)
+    if (!load_file(c, folder, f, false, &error)) break;
+  zpr_agree(c, &error);
+  return step;
+}

@@ -1,0 +1,99 @@
+/* Private to the checkpoint files: reading JSON, safetensors files, folders, the manifest, and the phases of saving. */
+#ifndef ZPLAN_RT_CHECKPOINT_H
+#define ZPLAN_RT_CHECKPOINT_H
+
+#include "internal.h"
+
+enum { ZPR_MAX_DIMS = 8, ZPR_PATH = 4096, ZPR_TENSOR_NAME = 512 };
+
+/* ---- JSON (json_scan.c) ---- */
+/* A strict pull reader over borrowed text. After the first error every call returns false, so callers check once. */
+typedef struct zpr_json {
+  const char *at, *end;
+  int depth;
+  bool failed, fresh; /* fresh: the innermost object or array has had no member yet */
+} zpr_json;
+zpr_json zpr_json_open(const char *text, size_t bytes);
+bool zpr_json_object(zpr_json *j);
+/* Next key of the innermost object and its colon; false at the end of the object. `size` includes the zero. */
+bool zpr_json_key(zpr_json *j, char *key, size_t size);
+bool zpr_json_array(zpr_json *j);
+bool zpr_json_item(zpr_json *j); /* whether the innermost array has another element; false at its end */
+bool zpr_json_string(zpr_json *j, char *text, size_t size);
+bool zpr_json_int(zpr_json *j, int64_t *value); /* 0 <= value <= INT64_MAX, digits only */
+bool zpr_json_skip(zpr_json *j);                /* any value */
+bool zpr_json_done(zpr_json *j);                /* nothing failed and nothing follows */
+
+/* ---- safetensors (safetensors.c, safetensors_read.c) ---- */
+typedef struct zpr_tensor {
+  char *name; /* owned */
+  char dtype[12];
+  int rank;
+  int64_t shape[ZPR_MAX_DIMS];
+  int64_t begin, end; /* bytes from the start of the data */
+  int stage;          /* of a file to be written: the stage that writes it, */
+  int64_t local;      /* and where the parameter starts in that stage's flat buffers */
+} zpr_tensor;
+
+typedef struct zpr_tensors {
+  int64_t n, room;
+  zpr_tensor *tensor; /* owned; sorted by name once sealed or read */
+  int64_t data_start; /* bytes before the data */
+  int64_t file_bytes;
+} zpr_tensors;
+
+/* Adds a tensor of the program; ends the run when there is no memory. */
+void zpr_tensors_add(zpr *c, zpr_tensors *list, const char *name, const zpr_param *param, int stage, int64_t local);
+/* Sorts, drops the copies of tied parameters, lays the data out. Returns the file's first data_start bytes (owned). */
+char *zpr_tensors_seal(zpr *c, zpr_tensors *list);
+/* Reads a header, trusting nothing. False with Z0812. Free the list in either case. */
+bool zpr_tensors_read(zpr_tensors *list, const char *path, zpr_error *error);
+const zpr_tensor *zpr_tensors_find(const zpr_tensors *list, const char *name);
+/* False with Z0813 and the first difference when the file is not one of this program. */
+bool zpr_tensors_same(const zpr_tensors *program, const zpr_tensors *file, const char *path, zpr_error *error);
+void zpr_tensors_free(zpr_tensors *list);
+
+/* ---- which tensors, and whose (checkpoint_pieces.c) ---- */
+enum { ZPR_FILES = 2 };
+extern const char *const zpr_file_name[ZPR_FILES]; /* parameters, optimizer state */
+/* All tensors of all stages, unsealed: file 0 or 1. */
+void zpr_file_tensors(zpr *c, int file, zpr_tensors *list);
+/* Moves every piece of a file that this rank writes (reads) between the arena and `fd`. */
+bool zpr_write_pieces(zpr *c, int file, const zpr_tensors *list, int fd, const char *path, zpr_error *error);
+bool zpr_read_pieces(zpr *c, int file, const zpr_tensors *list, int fd, const char *path, zpr_error *error);
+
+/* ---- folders (checkpoint_folder.c) ---- */
+const char *zpr_path(char buf[ZPR_PATH], const char *format, ...) __attribute__((format(printf, 2, 3)));
+bool zpr_make_folders(const char *path, zpr_error *error);
+void zpr_remove_folder(const char *path); /* with the files in it; as far as possible */
+bool zpr_sync_folder(const char *path, zpr_error *error);
+/* Text to a file that is replaced atomically and is on the disk on return. */
+bool zpr_write_text(const char *path, const char *text, zpr_error *error);
+/* Newest checkpoint: the one that `latest` names, else the highest step with a manifest; -1: none. */
+int64_t zpr_newest_step(const char *dir);
+/* Removes the checkpoints before `current` but for the keep - 1 newest of them (keep 0: none is removed). */
+void zpr_prune(const char *dir, int64_t keep, int64_t current);
+/* Removes the temporary folders of killed runs. */
+void zpr_remove_leftovers(const char *dir);
+
+/* ---- manifest (checkpoint_manifest.c) ---- */
+bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, zpr_error *error);
+/* Checks sizes and checksums of the files against the manifest. */
+bool zpr_manifest_check(const char *folder, int64_t *step, zpr_error *error);
+
+/* ---- the phases of saving (checkpoint.c): begin and publish on rank 0, write on every rank ---- */
+typedef struct zpr_save {
+  const char *dir; /* borrowed */
+  char folder[ZPR_PATH];
+  int64_t step, keep;
+  zpr_tensors tensors[ZPR_FILES];
+  char *header[ZPR_FILES]; /* owned */
+} zpr_save;
+/* pid: of rank 0, the same on all ranks. */
+void zpr_save_open(zpr *c, zpr_save *save, const char *dir, int64_t step, int64_t keep, int64_t pid);
+void zpr_save_close(zpr_save *save);
+bool zpr_save_begin(zpr_save *save, zpr_error *error);
+bool zpr_save_write(zpr *c, zpr_save *save, zpr_error *error);
+bool zpr_save_publish(zpr *c, zpr_save *save, zpr_error *error);
+
+#endif

@@ -1,0 +1,136 @@
+/* The folder of checkpoints: step_000120/ for each, `latest` with the name of one, and hidden temporary folders. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "checkpoint.h"
+
+const char *zpr_path(char buf[ZPR_PATH], const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  vsnprintf(buf, ZPR_PATH, format, args);
+  va_end(args);
+  return buf;
+}
+
+static bool cannot_write(zpr_error *error, const char *path) {
+  zpr_error_set(error, "Z0811", "could not write checkpoint \"%s\": %s", path, strerror(errno));
+  return false;
+}
+
+bool zpr_make_folders(const char *path, zpr_error *error) {
+  char part[ZPR_PATH];
+  struct stat status;
+  zpr_path(part, "%s", path);
+  for (char *at = part + 1; *at; at++) {
+    if (*at != '/') continue;
+    *at = 0;
+    if (mkdir(part, 0777) != 0 && errno != EEXIST) return cannot_write(error, part);
+    *at = '/';
+  }
+  if (mkdir(part, 0777) != 0 && errno != EEXIST) return cannot_write(error, part);
+  if (stat(part, &status) != 0) return cannot_write(error, part);
+  errno = ENOTDIR;
+  return S_ISDIR(status.st_mode) || cannot_write(error, part);
+}
+
+/* The manifest goes first, so that what is left after a crash does not look complete. */
+void zpr_remove_folder(const char *path) {
+  char file[ZPR_PATH];
+  unlink(zpr_path(file, "%s/manifest.json", path));
+  DIR *dir = opendir(path);
+  if (!dir) return;
+  for (struct dirent *entry; (entry = readdir(dir));)
+    if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+      unlink(zpr_path(file, "%s/%s", path, entry->d_name));
+  closedir(dir);
+  rmdir(path);
+}
+
+bool zpr_sync_folder(const char *path, zpr_error *error) {
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return cannot_write(error, path);
+  bool good = fsync(fd) == 0 || errno == EINVAL; /* some file systems do not sync folders */
+  if (!good) cannot_write(error, path);
+  close(fd);
+  return good;
+}
+
+bool zpr_write_text(const char *path, const char *text, zpr_error *error) {
+  char temporary[ZPR_PATH];
+  FILE *out = fopen(zpr_path(temporary, "%s.tmp", path), "w");
+  if (!out) return cannot_write(error, path);
+  bool good = fputs(text, out) >= 0 && fflush(out) == 0 && fsync(fileno(out)) == 0;
+  if (!good) cannot_write(error, path);
+  if (fclose(out) != 0 && good) good = cannot_write(error, path);
+  if (good && rename(temporary, path) != 0) good = cannot_write(error, path);
+  if (!good) unlink(temporary);
+  return good;
+}
+
+/* The number in "step_000120", -1 for any other name. */
+static int64_t step_of(const char *name) {
+  char *end;
+  if (strncmp(name, "step_", 5) != 0 || name[5] < '0' || name[5] > '9') return -1;
+  errno = 0;
+  long long step = strtoll(name + 5, &end, 10);
+  return *end == 0 && errno == 0 ? step : -1;
+}
+
+static bool complete(const char *dir, int64_t step) {
+  char path[ZPR_PATH];
+  return access(zpr_path(path, "%s/step_%06lld/manifest.json", dir, (long long)step), F_OK) == 0;
+}
+
+static int64_t latest_step(const char *dir) {
+  char path[ZPR_PATH], name[64] = "";
+  FILE *in = fopen(zpr_path(path, "%s/latest", dir), "r");
+  if (!in) return -1;
+  if (!fgets(name, sizeof name, in)) name[0] = 0;
+  fclose(in);
+  name[strcspn(name, "\r\n")] = 0;
+  return step_of(name);
+}
+
+/* The highest complete step below `limit`, -1 when there is none. */
+static int64_t highest_below(const char *dir, int64_t limit) {
+  int64_t highest = -1;
+  DIR *entries = opendir(dir);
+  if (!entries) return -1;
+  for (struct dirent *entry; (entry = readdir(entries));) {
+    int64_t step = step_of(entry->d_name);
+    if (step > highest && step < limit && complete(dir, step)) highest = step;
+  }
+  closedir(entries);
+  return highest;
+}
+
+int64_t zpr_newest_step(const char *dir) {
+  int64_t latest = latest_step(dir);
+  return latest >= 0 && complete(dir, latest) ? latest : highest_below(dir, INT64_MAX);
+}
+
+/* Steps above `current` are another run's, before this one was resumed from an older step or started anew: left alone.
+ */
+void zpr_prune(const char *dir, int64_t keep, int64_t current) {
+  char path[ZPR_PATH];
+  if (keep <= 0) return;
+  int64_t step = current;
+  for (int64_t kept = 1; kept < keep && step >= 0; kept++) step = highest_below(dir, step);
+  while (step >= 0 && (step = highest_below(dir, step)) >= 0)
+    zpr_remove_folder(zpr_path(path, "%s/step_%06lld", dir, (long long)step));
+}
+
+void zpr_remove_leftovers(const char *dir) {
+  char path[ZPR_PATH];
+  DIR *entries = opendir(dir);
+  if (!entries) return;
+  for (struct dirent *entry; (entry = readdir(entries));)
+    if (strncmp(entry->d_name, ".step_", 6) == 0 && (strstr(entry->d_name, ".tmp-") || strstr(entry->d_name, ".old-")))
+      zpr_remove_folder(zpr_path(path, "%s/%s", dir, entry->d_name));
+  closedir(entries);
+}

@@ -1,0 +1,139 @@
+/* Which tensors a checkpoint has, which ranks write what of them, and the transfer between arena and file.
+ *
+ * Files hold logical tensors, so a rank's part of one is a list of pieces (zpr_param_pieces). Who writes:
+ *   parameters        replica 0 (all replicas have all of them), of the first stage that holds a tied parameter;
+ *   optimizer state   the same, but with ZeRO-1 every replica its own shard, which may begin and end inside a tensor;
+ *   in both           tensor rank 0 alone where the tensor is not split.
+ * Everybody reads what it holds. */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+#include "checkpoint.h"
+
+const char *const zpr_file_name[ZPR_FILES] = {"model.safetensors", "optimizer.safetensors"};
+enum { MODEL, OPTIMIZER };
+
+/* A kind of value that is kept for every element of every parameter: where, and as what in which file. */
+typedef struct array {
+  const char *suffix;
+  int64_t offset;     /* bytes in the arena */
+  int64_t begin, end; /* elements of the flat buffers that this rank has */
+} array;
+
+static int arrays_of(const zpr *c, int file, array list[2]) {
+  const zpr_stage *stage = c->stage;
+  if (file == MODEL) {
+    list[0] = (array){"", stage->params, 0, stage->flat_elements};
+    return 1;
+  }
+  int64_t begin = c->program->zero >= 1 ? c->d * stage->shard_elements : 0, end = begin + stage->shard_elements;
+  bool sgd = c->program->optimizer == 2;
+  int n = 0;
+  if (stage->moment1 >= 0) list[n++] = (array){sgd ? ".momentum_buffer" : ".exp_avg", stage->moment1, begin, end};
+  if (stage->moment2 >= 0) list[n++] = (array){".exp_avg_sq", stage->moment2, begin, end};
+  return n;
+}
+
+static void tensor_name(char name[ZPR_TENSOR_NAME], const zpr_run *run, int64_t i, int k, const char *suffix) {
+  zpr_instance_name(name, ZPR_TENSOR_NAME, run->params[k].name, run->first + i);
+  size_t used = strlen(name);
+  snprintf(name + used, ZPR_TENSOR_NAME - used, "%s", suffix);
+}
+
+static int64_t local_start(const zpr_run *run, int64_t i, int k) {
+  return run->base + i * run->stride + run->params[k].offset;
+}
+
+void zpr_file_tensors(zpr *c, int file, zpr_tensors *list) {
+  array arrays[2];
+  int n = arrays_of(c, file, arrays);
+  char name[ZPR_TENSOR_NAME];
+  for (int p = 0; p < c->program->pipeline; p++)
+    for (int r = 0; r < c->program->stages[p].n_runs; r++) {
+      const zpr_run *run = &c->program->stages[p].runs[r];
+      for (int64_t i = 0; i < run->count; i++)
+        for (int k = 0; k < run->n_params; k++)
+          for (int a = 0; a < n; a++) {
+            tensor_name(name, run, i, k, arrays[a].suffix);
+            zpr_tensors_add(c, list, name, &run->params[k], p, local_start(run, i, k));
+          }
+    }
+}
+
+/* ---- transfer ---- */
+
+typedef struct transfer {
+  bool write, failed;
+  int fd;
+  const char *path;
+  zpr_error *error;
+  int64_t element_bytes;
+  char *memory; /* element `begin` of the flat buffers */
+  int64_t begin, end;
+  int64_t file_offset; /* of the tensor's first element */
+} transfer;
+
+static bool move_bytes(const transfer *t, char *memory, int64_t bytes, int64_t offset) {
+  while (bytes > 0) {
+    ssize_t done =
+        t->write ? pwrite(t->fd, memory, (size_t)bytes, offset) : pread(t->fd, memory, (size_t)bytes, offset);
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) {
+      const char *why = done == 0 ? "it is shorter than expected" : strerror(errno);
+      zpr_error_set(t->error, t->write ? "Z0811" : "Z0812", "could not %s checkpoint file \"%s\": %s",
+                    t->write ? "write" : "read", t->path, why);
+      return false;
+    }
+    memory += done;
+    offset += done;
+    bytes -= done;
+  }
+  return true;
+}
+
+/* The part of a piece that lies in this rank's range of the flat buffers. */
+static void move_piece(void *arg, int64_t local, int64_t global, int64_t count) {
+  transfer *t = arg;
+  int64_t begin = local > t->begin ? local : t->begin, end = local + count < t->end ? local + count : t->end;
+  if (t->failed || begin >= end) return;
+  t->failed = !move_bytes(t, t->memory + (begin - t->begin) * t->element_bytes, (end - begin) * t->element_bytes,
+                          t->file_offset + (global + begin - local) * t->element_bytes);
+}
+
+static bool writes(const zpr *c, int file, const zpr_tensor *tensor, const zpr_param *param, int64_t local) {
+  if (tensor->stage != c->p || tensor->local != local) return false;
+  if (param->split_dim < 0 && c->t != 0) return false;
+  return c->d == 0 || (file == OPTIMIZER && c->program->zero >= 1);
+}
+
+static bool move_all(zpr *c, int file, const zpr_tensors *list, transfer *t) {
+  array arrays[2];
+  int n = arrays_of(c, file, arrays);
+  char name[ZPR_TENSOR_NAME];
+  t->element_bytes = zpk_bytes(c->program->dtype);
+  for (int a = 0; a < n; a++) {
+    t->memory = zpr_at(c, arrays[a].offset);
+    t->begin = arrays[a].begin;
+    t->end = arrays[a].end;
+    for (int r = 0; r < c->stage->n_runs; r++) {
+      const zpr_run *run = &c->stage->runs[r];
+      for (int64_t i = 0; i < run->count; i++)
+        for (int k = 0; k < run->n_params && !t->failed; k++) {
+          tensor_name(name, run, i, k, arrays[a].suffix);
+          const zpr_tensor *tensor = zpr_tensors_find(list, name);
+          if (t->write && !writes(c, file, tensor, &run->params[k], local_start(run, i, k))) continue;
+          t->file_offset = list->data_start + tensor->begin;
+          zpr_param_pieces(c, run, i, k, move_piece, t);
+        }
+    }
+  }
+  return !t->failed;
+}
+
+bool zpr_write_pieces(zpr *c, int file, const zpr_tensors *list, int fd, const char *path, zpr_error *error) {
+  return move_all(c, file, list, &(transfer){.write = true, .fd = fd, .path = path, .error = error});
+}
+
+bool zpr_read_pieces(zpr *c, int file, const zpr_tensors *list, int fd, const char *path, zpr_error *error) {
+  return move_all(c, file, list, &(transfer){.fd = fd, .path = path, .error = error});
+}

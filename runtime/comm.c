@@ -1,0 +1,352 @@
+/* Ranks, groups and collectives, over the point-to-point messages of a transport.
+ *
+ * Sums use a direct exchange: member i of a group owns chunk i = [i * count / n, (i + 1) * count / n); every member
+ * sends chunk i to i, which adds in rank order. This moves as many bytes as a ring and takes one hop instead of n - 1.
+ * What decided for it is the order: a ring adds chunk i starting at rank i + 1, so two stages that hold the same tied
+ * weight at different places of their buffers would round differently and drift apart. Here the order is the same for
+ * every element.
+ *
+ * Nothing is allocated after zpr_comm_init. Every payload byte is counted where it is sent. */
+#include <assert.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "state.h"
+
+enum {
+  SPLIT_BYTES = 1 << 28, /* longest single message: counts of MPI are ints */
+  MAX_SPLITS = 256,      /* so a pipeline message may have 64 GiB */
+  FIRST_PIPELINE_TAG = 64,
+  PIPELINE_TAGS = 16384, /* MPI promises tags up to 32767 */
+  SPINS = 200,           /* polls before the first nap */
+  FIRST_NAP_US = 20,
+  LONGEST_NAP_US = 100
+};
+
+typedef struct pending_send {
+  int n;
+  int handle[MAX_SPLITS];
+} pending_send;
+
+struct zpr_comm {
+  const zpr_transport *transport;
+  zpr_group axis[ZPR_AXIS_COUNT];
+  zpr_group *tie; /* [program->n_ties] */
+  int64_t sent_bytes[ZPR_AXIS_COUNT];
+  pending_send sends[2]; /* down, up */
+  char *staging;         /* ZPR_STAGING_BYTES */
+  char *gather;          /* [ranks][ZPR_GATHER_BYTES] */
+  int *handles;          /* [2 * ranks]: receives, then sends, of the collective in progress */
+};
+
+/* ---- groups ---- */
+
+static zpr_group make_group(zpr *c, int first, int stride, int n) {
+  int *rank = zpr_alloc(c, (size_t)n, sizeof *rank);
+  zpr_group g = {.n = n, .me = -1, .rank = rank};
+  for (int i = 0; i < n; i++) {
+    rank[i] = first + i * stride;
+    if (rank[i] == c->rank) g.me = i;
+  }
+  return g;
+}
+
+static zpr_group make_tie_group(zpr *c, const zpr_tie *tie) {
+  const zpr_program *program = c->program;
+  int *rank = zpr_alloc(c, (size_t)tie->n_stages, sizeof *rank);
+  zpr_group g = {.n = tie->n_stages, .me = -1, .rank = rank};
+  for (int i = 0; i < tie->n_stages; i++) {
+    rank[i] = (tie->stages[i] * program->data + c->d) * program->tensor + c->t;
+    if (rank[i] == c->rank) g.me = i;
+  }
+  if (g.me < 0) g.n = 1, g.me = 0, rank[0] = c->rank; /* not a holder */
+  return g;
+}
+
+/* rank = (p * data + d) * tensor + t. A wrong number of ranks has no coordinates: open.c refuses it next. */
+static void make_groups(zpr *c) {
+  const zpr_program *program = c->program;
+  zpr_comm *comm = c->state->comm;
+  int T = program->tensor, D = program->data, P = program->pipeline;
+  comm->axis[ZPR_CONTROL] = make_group(c, 0, 1, c->ranks);
+  if (c->ranks != T * D * P) return;
+  c->t = c->rank % T;
+  c->d = c->rank / T % D;
+  c->p = c->rank / (T * D);
+  comm->axis[ZPR_TENSOR] = make_group(c, c->rank - c->t, 1, T);
+  comm->axis[ZPR_DATA] = make_group(c, c->rank - c->d * T, T, D);
+  comm->axis[ZPR_PIPELINE] = make_group(c, c->d * T + c->t, T * D, P);
+  comm->tie = zpr_alloc(c, (size_t)program->n_ties, sizeof *comm->tie);
+  for (int i = 0; i < program->n_ties; i++) comm->tie[i] = make_tie_group(c, &program->ties[i]);
+}
+
+zpr_group zpr_axis_group(zpr *c, zpr_axis axis) {
+  assert(axis != ZPR_TIE && "every tie has its own group");
+  return c->state->comm->axis[axis];
+}
+
+zpr_group zpr_tie_group(zpr *c, int tie) { return c->state->comm->tie[tie]; }
+
+void zpr_comm_init(zpr *c, int *argc, char ***argv) {
+  zpr_linked_transport->init(argc, argv, &c->rank, &c->ranks);
+  zpr_comm *comm = zpr_alloc(c, 1, sizeof *comm);
+  c->state->comm = comm;
+  comm->transport = zpr_linked_transport;
+  comm->staging = zpr_alloc(c, 1, (size_t)ZPR_STAGING_BYTES);
+  comm->gather = zpr_alloc(c, (size_t)c->ranks, ZPR_GATHER_BYTES);
+  comm->handles = zpr_alloc(c, 2 * (size_t)c->ranks, sizeof *comm->handles);
+  make_groups(c);
+}
+
+void zpr_comm_finish(zpr *c) {
+  zpr_comm *comm = c->state->comm;
+  if (!comm) return;
+  comm->transport->finish();
+  for (int a = 0; a < ZPR_AXIS_COUNT; a++) free((void *)comm->axis[a].rank);
+  for (int i = 0; comm->tie && i < c->program->n_ties; i++) free((void *)comm->tie[i].rank);
+  free(comm->tie);
+  free(comm->staging);
+  free(comm->gather);
+  free(comm->handles);
+  free(comm);
+  c->state->comm = NULL;
+}
+
+int64_t zpr_comm_sent_bytes(zpr *c, zpr_axis axis) { return c->state->comm->sent_bytes[axis]; }
+
+/* ---- waiting ---- */
+
+/* True when all are complete; completed handles become -1. */
+static bool poll_handles(const zpr_comm *comm, int *handle, int n) {
+  bool complete = true;
+  for (int i = 0; i < n; i++) {
+    if (handle[i] < 0) continue;
+    if (comm->transport->poll(handle[i]))
+      handle[i] = -1;
+    else
+      complete = false;
+  }
+  return complete;
+}
+
+static void poll_send(const zpr_comm *comm, pending_send *send) {
+  if (send->n > 0 && poll_handles(comm, send->handle, send->n)) send->n = 0;
+}
+
+void zpr_comm_progress(zpr *c) {
+  zpr_comm *comm = c->state->comm;
+  poll_send(comm, &comm->sends[0]);
+  poll_send(comm, &comm->sends[1]);
+}
+
+/* Polls, then naps: ranks may share cores, and a waiting rank must leave its core to one that computes. */
+static void wait_handles(zpr *c, int *handle, int n) {
+  useconds_t nap_us = FIRST_NAP_US;
+  for (int tries = 0; !poll_handles(c->state->comm, handle, n); tries++) {
+    if (tries < SPINS) continue;
+    zpr_comm_progress(c);
+    usleep(nap_us);
+    if (nap_us < LONGEST_NAP_US) nap_us += FIRST_NAP_US;
+  }
+}
+
+static int post_send(zpr *c, zpr_axis axis, const void *data, int64_t bytes, int peer, int tag) {
+  c->state->comm->sent_bytes[axis] += bytes;
+  return c->state->comm->transport->isend(data, bytes, peer, tag);
+}
+
+/* ---- sums and gathers over a group ---- */
+
+/* The part of chunk r that lies in the round that starts `at` elements into every chunk. */
+typedef struct piece {
+  int64_t begin, count;
+} piece;
+
+static piece chunk_piece(int64_t count, int n, int r, int64_t at, int64_t most) {
+  int64_t begin = count * r / n, size = count * (r + 1) / n - begin - at;
+  if (size < 0) size = 0;
+  return (piece){begin + at, size < most ? size : most};
+}
+
+typedef struct sum_args {
+  zpk_dtype dtype;
+  int n, me;
+  char *mine;    /* my piece, in place */
+  char *staging; /* slot r: the piece from member r */
+  int64_t slot_bytes;
+} sum_args;
+
+/* mine = ((x0 + x1) + x2) + ...: what comes before me is summed in slot 0, then added to mine (a + b = b + a). */
+static void add_in_rank_order(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const sum_args *a = arg;
+  int64_t at = begin * zpk_bytes(a->dtype), count = end - begin;
+  for (int r = 1; r < a->me; r++) zpk_add(a->dtype, a->staging + at, a->staging + r * a->slot_bytes + at, count);
+  if (a->me > 0) zpk_add(a->dtype, a->mine + at, a->staging + at, count);
+  for (int r = a->me + 1; r < a->n; r++) zpk_add(a->dtype, a->mine + at, a->staging + r * a->slot_bytes + at, count);
+}
+
+/* Afterwards chunk g->me of data holds the sum. */
+static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, char *data, int64_t count) {
+  zpr_comm *comm = c->state->comm;
+  zpk_dtype dtype = c->program->dtype;
+  int64_t size = zpk_bytes(dtype), longest = (count + g->n - 1) / g->n;
+  int64_t most = ZPR_STAGING_BYTES / g->n / size / 64 * 64, slot_bytes = most * size;
+  for (int64_t at = 0; at < longest; at += most) {
+    piece mine = chunk_piece(count, g->n, g->me, at, most);
+    for (int r = 0; r < g->n; r++) {
+      piece theirs = chunk_piece(count, g->n, r, at, most);
+      int *receive = &comm->handles[r], *send = &comm->handles[g->n + r];
+      *receive = *send = -1;
+      if (r == g->me) continue;
+      if (mine.count > 0)
+        *receive = comm->transport->irecv(comm->staging + r * slot_bytes, mine.count * size, g->rank[r], (int)axis);
+      if (theirs.count > 0)
+        *send = post_send(c, axis, data + theirs.begin * size, theirs.count * size, g->rank[r], (int)axis);
+    }
+    wait_handles(c, comm->handles, g->n);
+    sum_args sum = {dtype, g->n, g->me, data + mine.begin * size, comm->staging, slot_bytes};
+    zpr_parallel(c, mine.count, 16384, add_in_rank_order, &sum);
+    wait_handles(c, comm->handles + g->n, g->n);
+  }
+}
+
+/* Every member's chunk travels to all others, in place. */
+static void all_gather(zpr *c, const zpr_group *g, zpr_axis axis, char *data, int64_t count) {
+  zpr_comm *comm = c->state->comm;
+  int64_t size = zpk_bytes(c->program->dtype), longest = (count + g->n - 1) / g->n, most = SPLIT_BYTES / size;
+  for (int64_t at = 0; at < longest; at += most) {
+    piece mine = chunk_piece(count, g->n, g->me, at, most);
+    for (int r = 0; r < g->n; r++) {
+      piece theirs = chunk_piece(count, g->n, r, at, most);
+      int *receive = &comm->handles[r], *send = &comm->handles[g->n + r];
+      *receive = *send = -1;
+      if (r == g->me) continue;
+      if (theirs.count > 0)
+        *receive = comm->transport->irecv(data + theirs.begin * size, theirs.count * size, g->rank[r], (int)axis);
+      if (mine.count > 0)
+        *send = post_send(c, axis, data + mine.begin * size, mine.count * size, g->rank[r], (int)axis);
+    }
+    wait_handles(c, comm->handles, 2 * g->n);
+  }
+}
+
+void zpr_group_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count) {
+  if (group->n == 1) return;
+  reduce_scatter(c, group, counted_as, data, count);
+  all_gather(c, group, counted_as, data, count);
+}
+
+void zpr_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count) {
+  zpr_group g = zpr_axis_group(c, axis);
+  zpr_group_all_reduce(c, &g, axis, data, count);
+}
+
+void zpr_reduce_scatter(zpr *c, zpr_axis axis, void *data, int64_t shard_count) {
+  zpr_group g = zpr_axis_group(c, axis);
+  if (g.n > 1) reduce_scatter(c, &g, axis, data, shard_count * g.n);
+}
+
+void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *out) {
+  zpr_group g = zpr_axis_group(c, axis);
+  int64_t bytes = count * zpk_bytes(c->program->dtype);
+  char *place = (char *)out + g.me * bytes;
+  if (in != place) memmove(place, in, (size_t)bytes);
+  if (g.n > 1) all_gather(c, &g, axis, out, count * g.n);
+}
+
+/* ---- control values: through rank 0, two hops ---- */
+
+void zpr_world_gather(zpr *c, const void *mine, int64_t bytes, void *all) {
+  assert(bytes <= ZPR_GATHER_BYTES);
+  zpr_comm *comm = c->state->comm;
+  int tag = ZPR_CONTROL, n = c->ranks;
+  memmove((char *)all + c->rank * bytes, mine, (size_t)bytes);
+  if (n == 1) return;
+  comm->handles[0] = -1;
+  if (c->rank != 0) {
+    comm->handles[0] = post_send(c, ZPR_CONTROL, mine, bytes, 0, tag);
+    comm->handles[1] = comm->transport->irecv(all, n * bytes, 0, tag);
+    wait_handles(c, comm->handles, 2);
+    return;
+  }
+  for (int r = 1; r < n; r++) comm->handles[r] = comm->transport->irecv((char *)all + r * bytes, bytes, r, tag);
+  wait_handles(c, comm->handles, n);
+  for (int r = 1; r < n; r++) comm->handles[r] = post_send(c, ZPR_CONTROL, all, n * bytes, r, tag);
+  wait_handles(c, comm->handles, n);
+}
+
+void zpr_world_sum(zpr *c, double *values, int count) {
+  const char *all = c->state->comm->gather;
+  zpr_world_gather(c, values, count * (int64_t)sizeof *values, c->state->comm->gather);
+  for (int i = 0; i < count; i++) {
+    values[i] = 0;
+    for (int r = 0; r < c->ranks; r++) {
+      double x;
+      memcpy(&x, all + ((int64_t)r * count + i) * (int64_t)sizeof x, sizeof x);
+      values[i] += x;
+    }
+  }
+}
+
+int64_t zpr_world_min(zpr *c, int64_t value) {
+  const char *all = c->state->comm->gather;
+  zpr_world_gather(c, &value, sizeof value, c->state->comm->gather);
+  for (int r = 0; r < c->ranks; r++) {
+    int64_t x;
+    memcpy(&x, all + (int64_t)r * (int64_t)sizeof x, sizeof x);
+    if (x < value) value = x;
+  }
+  return value;
+}
+
+void zpr_barrier(zpr *c) { zpr_world_min(c, 0); }
+
+int zpr_ranks_on_host(zpr *c) {
+  char name[64] = "";
+  gethostname(name, sizeof name - 1);
+  char *all = c->state->comm->gather;
+  zpr_world_gather(c, name, sizeof name, all);
+  int same = 0;
+  for (int r = 0; r < c->ranks; r++) same += memcmp(all + (size_t)r * sizeof name, name, sizeof name) == 0;
+  return same;
+}
+
+/* ---- pipeline neighbours ---- */
+
+static int neighbour(const zpr *c, bool up) {
+  int stride = c->program->tensor * c->program->data;
+  assert(up ? c->p + 1 < c->program->pipeline : c->p > 0);
+  return c->rank + (up ? stride : -stride);
+}
+
+static int pipeline_tag(int64_t mb) { return FIRST_PIPELINE_TAG + (int)(mb % PIPELINE_TAGS); }
+
+void zpr_send(zpr *c, bool up, const void *data, int64_t count, int64_t mb) {
+  pending_send *send = &c->state->comm->sends[up];
+  zpr_send_wait(c, up);
+  int64_t bytes = count * zpk_bytes(c->program->dtype);
+  if (bytes > (int64_t)MAX_SPLITS * SPLIT_BYTES)
+    zpr_fail(c, "Z0821", "a message of %lld bytes between pipeline stages is too long", (long long)bytes);
+  for (int64_t at = 0; at < bytes; at += SPLIT_BYTES) {
+    int64_t part = bytes - at < SPLIT_BYTES ? bytes - at : SPLIT_BYTES;
+    send->handle[send->n++] =
+        post_send(c, ZPR_PIPELINE, (const char *)data + at, part, neighbour(c, up), pipeline_tag(mb));
+  }
+}
+
+void zpr_send_wait(zpr *c, bool up) {
+  pending_send *send = &c->state->comm->sends[up];
+  wait_handles(c, send->handle, send->n);
+  send->n = 0;
+}
+
+void zpr_recv(zpr *c, bool from_below, void *data, int64_t count, int64_t mb) {
+  int64_t bytes = count * zpk_bytes(c->program->dtype);
+  for (int64_t at = 0; at < bytes; at += SPLIT_BYTES) {
+    int64_t part = bytes - at < SPLIT_BYTES ? bytes - at : SPLIT_BYTES;
+    int handle = c->state->comm->transport->irecv((char *)data + at, part, neighbour(c, !from_below), pipeline_tag(mb));
+    wait_handles(c, &handle, 1);
+  }
+}

@@ -1,0 +1,115 @@
+/* Which sample comes when. The order depends on the source, its seed and the batch size, never on the plan:
+ *
+ *   sample n of the run      n = step * batch + index in the batch
+ *   windows                  W = floor((tokens - 1) / S) windows of the stream: window w has tokens [w * S, w * S + S],
+ * one more than S because labels are tokens shifted by one; neighbours share that token sequential               sample
+ * n is window n mod W shuffled                 sample n is window perm(seed, n / W)[n mod W]: a new permutation for
+ * every pass over the data synthetic                sample n is made up from (seed, n), no windows
+ *
+ * The permutation is a four-round Feistel network over the smallest even number of bits that holds W, walked again
+ * until the result is below W: any entry is computed on its own, so no table has to be kept or resumed. */
+#include <stdlib.h>
+#include <string.h>
+#include "data.h"
+#include "state.h"
+
+enum { SOURCE_NONE, SOURCE_TOKENS, SOURCE_TEXT, SOURCE_SYNTHETIC };
+
+struct zpr_data {
+  zpr *c;
+  zpr_source source;
+  zpr_stream stream;
+  int64_t windows;
+  int32_t *window; /* [S + 1] */
+};
+
+/* ---- order ---- */
+
+static uint32_t feistel_round(uint64_t seed, uint64_t epoch, uint32_t round, uint32_t half) {
+  uint32_t counter[4] = {half, round, (uint32_t)epoch, (uint32_t)(epoch >> 32)};
+  zpk_philox(counter, (uint32_t)seed, (uint32_t)(seed >> 32));
+  return counter[0];
+}
+
+int64_t zpr_permute(uint64_t seed, uint64_t epoch, int64_t windows, int64_t index) {
+  unsigned half_bits = 1;
+  while (half_bits < 31 && ((int64_t)1 << (2 * half_bits)) < windows) half_bits++;
+  uint64_t mask = ((uint64_t)1 << half_bits) - 1, x = (uint64_t)index;
+  do {
+    uint64_t left = x >> half_bits, right = x & mask;
+    for (uint32_t round = 0; round < 4; round++) {
+      uint64_t next = left ^ (feistel_round(seed, epoch, round, (uint32_t)right) & mask);
+      left = right;
+      right = next;
+    }
+    x = left << half_bits | right;
+  } while (x >= (uint64_t)windows);
+  return (int64_t)x;
+}
+
+/* ---- opening ---- */
+
+static void open_stream(zpr_data *data, zpr_error *error) {
+  const zpr_source *s = &data->source;
+  int64_t S = data->c->program->sequence;
+  bool ok = s->kind == SOURCE_TOKENS ? zpr_stream_add_token_files(&data->stream, s->path, error)
+                                     : zpr_stream_add_text(&data->stream, s->path, error);
+  if (!ok) return;
+  data->windows = (data->stream.tokens - 1) / S;
+  if (data->windows < 1)
+    zpr_error_set(error, "Z0804", "\"%s\" has %lld tokens, too few for one sample of %lld and its last label", s->path,
+                  (long long)data->stream.tokens, (long long)S);
+}
+
+zpr_data *zpr_data_open(zpr *c, const zpr_source *source) {
+  zpr_data *data = zpr_alloc(c, 1, sizeof *data);
+  zpr_error error = {0};
+  data->c = c;
+  data->source = *source;
+  data->window = zpr_alloc(c, (size_t)c->program->sequence + 1, sizeof *data->window);
+  if (source->kind == SOURCE_NONE)
+    zpr_error_set(&error, "Z0801", "there is no data to train on: name some in the train block or with --data");
+  else if (source->kind != SOURCE_SYNTHETIC)
+    open_stream(data, &error);
+  zpr_agree(c, &error);
+  return data;
+}
+
+void zpr_data_close(zpr_data *data) {
+  if (!data) return;
+  zpr_stream_close(&data->stream);
+  free(data->window);
+  free(data);
+}
+
+/* ---- loading ---- */
+
+static void read_sample(zpr_data *data, int64_t n) {
+  zpr *c = data->c;
+  int64_t S = c->program->sequence, V = c->program->vocabulary;
+  if (data->source.kind == SOURCE_SYNTHETIC) {
+    zpr_synthetic(data->source.seed, (uint64_t)n, V, S + 1, data->window);
+    return;
+  }
+  int64_t w = n % data->windows;
+  if (data->source.shuffled) w = zpr_permute(data->source.seed, (uint64_t)(n / data->windows), data->windows, w);
+  zpr_error error = {0};
+  if (!zpr_stream_read(&data->stream, w * S, S + 1, V, data->window, &error)) zpr_fail(c, error.code, "%s", error.text);
+}
+
+void zpr_data_load(zpr *c, zpr_data *data, int64_t step) {
+  const zpr_program *p = c->program;
+  int64_t S = p->sequence, samples = p->microbatches * p->microbatch;
+  int32_t *tokens = zpr_at(c, c->stage->inputs);
+  for (int64_t i = 0; i < samples; i++) {
+    read_sample(data, step * p->batch + c->first_sample + i);
+    memcpy(tokens + i * S, data->window, (size_t)S * sizeof *tokens);
+    if (p->n_inputs > 1) memcpy(tokens + (samples + i) * S, data->window + 1, (size_t)S * sizeof *tokens);
+  }
+}
+
+const int32_t *zpr_input(zpr *c, int input, int64_t mb) {
+  const zpr_program *p = c->program;
+  const int32_t *tokens = zpr_at(c, c->stage->inputs);
+  return tokens + (input * p->microbatches + mb) * p->microbatch * p->sequence;
+}

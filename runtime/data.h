@@ -1,0 +1,40 @@
+/* The seam between data.c, which knows samples, and the sources of tokens (data_tokens.c, data_text.c,
+ * data_synthetic.c). */
+#ifndef ZPLAN_RT_DATA_H
+#define ZPLAN_RT_DATA_H
+
+#include "internal.h"
+
+/* One mapped file; its tokens are [first, first + tokens) of the whole stream. */
+typedef struct zpr_shard {
+  char *path;
+  void *map;
+  size_t map_bytes;
+  const unsigned char *body; /* first token, inside map */
+  int width;                 /* bytes of a token: 1, 2 or 4, little-endian */
+  int64_t first, tokens;
+} zpr_shard;
+
+typedef struct zpr_stream {
+  int n, room;
+  zpr_shard *shards; /* in order of the stream */
+  int64_t tokens;
+} zpr_stream;
+
+/* Add files to the stream. False and an error when one cannot be used. */
+bool zpr_stream_add_token_files(zpr_stream *stream, const char *pattern, zpr_error *error);
+bool zpr_stream_add_text(zpr_stream *stream, const char *path, zpr_error *error);
+/* Maps a file and appends it as an empty shard; the caller fills in body, width and tokens. */
+zpr_shard *zpr_stream_map(zpr_stream *stream, const char *path, zpr_error *error);
+/* Tokens [begin, begin + count) of the stream. False and an error (Z0803) when one is not below `vocabulary`. */
+bool zpr_stream_read(const zpr_stream *stream, int64_t begin, int64_t count, int64_t vocabulary, int32_t *out,
+                     zpr_error *error);
+void zpr_stream_close(zpr_stream *stream);
+
+/* Sample n of the made-up language: count ids below vocabulary. */
+void zpr_synthetic(uint64_t seed, uint64_t sample, int64_t vocabulary, int64_t count, int32_t *out);
+
+/* Where window `index` of `windows` goes in the order of epoch `epoch`: a permutation for every (seed, epoch). */
+int64_t zpr_permute(uint64_t seed, uint64_t epoch, int64_t windows, int64_t index);
+
+#endif

@@ -1,0 +1,181 @@
+/* libzplanrt: what a generated trainer links. The trainer supplies constant tables (zpr_program) and one function that runs
+ * the micro-batches of a step; the runtime does the rest: options, ranks, arena, data, loop, optimizer, log, checkpoints.
+ *
+ * Ranks: rank = (p * data + d) * tensor + t, tensor fastest. "Collective" = all ranks of the named axis must call it, in
+ * the same order. Errors of the environment end all ranks with one message (zpr_fail); nothing returns half-done. */
+#ifndef ZPLAN_RT_H
+#define ZPLAN_RT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <zplan/zpk.h>
+
+typedef enum zpr_axis { ZPR_TENSOR, ZPR_DATA, ZPR_PIPELINE, ZPR_TIE, ZPR_CONTROL, ZPR_AXIS_COUNT } zpr_axis;
+
+/* ---- tables that the generator prints ---- */
+
+/* A parameter as one segment uses it. Local elements are row-major in the local (padded) shape. */
+typedef struct zpr_param {
+  const char *name; /* "wte", or with {} for the layer: "h.{}.mlp.c_fc.weight" */
+  int rank;
+  int64_t shape[4];  /* logical */
+  int split_dim;     /* -1: every tensor rank has all of it */
+  int64_t outer, units; /* the split dimension is [outer][units][unit size]; rank t has units t*ceil(units/tensor) ... */
+  int64_t offset;    /* elements from the start of its instance in the flat buffers */
+  int64_t elements;  /* local, padding included */
+  int init;          /* zpk_initial_weight */
+  double init_a, init_b;
+  bool decay;
+  bool zero_first;   /* the gradient is only ever added to: zero it at the start of a step */
+} zpr_param;
+
+/* `count` consecutive instances of a segment that live on a stage, side by side in the flat buffers. */
+typedef struct zpr_run {
+  const char *segment;
+  int64_t first, count;  /* first instance: names h.{first} ... */
+  int64_t base, stride;  /* elements in the flat buffers */
+  int n_params;
+  const zpr_param *params;
+} zpr_run;
+
+/* A parameter that several stages hold (tied weights): gradients are summed over the stages before the update. */
+typedef struct zpr_tie {
+  const char *name;
+  int n_stages;
+  const int *stages;     /* ascending; the first is the owner for norms and checkpoints */
+  const int64_t *offset; /* per entry of stages: element offset in that stage's flat buffers */
+  int64_t elements;
+} zpr_tie;
+
+/* Byte offsets in the arena of every rank of a stage. */
+typedef struct zpr_stage {
+  int64_t arena_bytes;   /* the arena is exactly this large */
+  int64_t params, grads; /* flat buffers of flat_elements */
+  int64_t moment1, moment2; /* of shard_elements; -1 when the optimizer has none */
+  int64_t flat_elements; /* padded so that it divides over the data ranks when zero == 1 */
+  int64_t shard_elements;/* flat_elements, or flat_elements / data with ZeRO-1 */
+  int64_t inputs;        /* int32 [inputs][micro-batches][microbatch][S]: tokens, then labels, of the whole step */
+  int n_runs;
+  const zpr_run *runs;
+  /* Predicted, for the closing table of a run. */
+  int64_t weights_bytes, gradient_bytes, optimizer_bytes, saved_bytes, buffer_bytes;
+} zpr_stage;
+
+typedef struct zpr_source {
+  int kind;              /* 0 none, 1 token files (glob), 2 text as bytes, 3 synthetic */
+  const char *path;
+  uint64_t seed;
+  bool shuffled;
+} zpr_source;
+
+typedef struct zpr zpr;
+
+typedef struct zpr_program {
+  const char *name, *plan_hash;
+  zpk_dtype dtype;
+  int tensor, pipeline, data, zero;
+  int64_t batch, microbatch, microbatches; /* microbatches a replica: batch / (data * microbatch) */
+  int64_t sequence, vocabulary;
+  int n_inputs;                            /* 1: tokens; 2: tokens, labels */
+  const zpr_stage *stages;                 /* [pipeline] */
+  int n_ties;
+  const zpr_tie *ties;
+  /* Runs all micro-batches of a training step in the plan's order: afterwards the flat gradient buffer holds this
+   * replica's gradient of (sum of token losses * zpr_loss_scale). */
+  void (*micro_batches)(zpr *c);
+  /* Forward only for micro-batch mb of the loaded inputs (validation). */
+  void (*forward)(zpr *c, int64_t mb);
+  /* Training settings. */
+  int optimizer;                           /* zpk_update.kind */
+  double lr, beta1, beta2, eps, weight_decay, momentum, clip, min_lr;
+  int schedule;                            /* 0 constant, 1 linear, 2 cosine, 3 warmup-stable-decay */
+  int64_t warmup, decay_steps, steps;
+  uint64_t seed;
+  zpr_source train, validate;
+  int64_t validate_every, validate_batches;
+  const char *checkpoint_dir;
+  int64_t checkpoint_every, checkpoint_keep;
+  const char *log_path;
+  int64_t log_every;
+  /* Predictions of the plan. */
+  double predicted_step_s, model_flop_per_step, peak_flop_per_s; /* peak of all ranks together; 0 unknown */
+  int64_t predicted_bytes[ZPR_AXIS_COUNT]; /* communicated by all ranks together in one step; CONTROL is not predicted */
+} zpr_program;
+
+/* ---- context: fields that generated code reads ---- */
+struct zpr {
+  const zpr_program *program;
+  const zpr_stage *stage;  /* this rank's */
+  int rank, ranks, t, d, p;
+  char *arena;
+  int64_t step;            /* of the optimizer, from 0 */
+  bool training;           /* false during validation */
+  double loss_scale;       /* 1 / (batch * sequence) */
+  double loss;             /* this rank's share of the step's loss: sums times loss_scale */
+  int64_t first_sample;    /* index, inside the batch, of this replica's first sample */
+  struct zpr_state *state; /* private to the runtime */
+};
+
+/* Runs the trainer; the exit status of the process. Options: --steps N, --resume, --log F, --data PATH, --validate PATH,
+ * --checkpoint DIR, --threads N, --check-memory, --no-progress, --help. */
+int zpr_main(int argc, char **argv, const zpr_program *program);
+
+/* ---- what the step functions of a generated trainer call ---- */
+
+/* Address of byte `offset` of the arena. */
+static inline void *zpr_at(zpr *c, int64_t offset) { return c->arena + offset; }
+/* Ids of model input i (0 tokens, 1 labels) of micro-batch mb: int32 [microbatch][S]. */
+const int32_t *zpr_input(zpr *c, int input, int64_t mb);
+
+/* y[m,n] (+)= op(a) op(b): a is [m,k] (or [k,m] when trans_a), b is [k,n] (or [n,k] when trans_b). */
+void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *b,
+              int64_t ldb, bool accumulate, void *y, int64_t ldy);
+
+/* One generated row kernel over `rows` rows, spread over the threads of this rank. */
+typedef struct zpr_rows_call {
+  zpk_row_kernel *kernel;
+  int64_t rows;
+  const void *const *in;
+  const int64_t *in_ld;
+  void *const *out;
+  const int64_t *out_ld;
+  int n_sums;              /* column sums: added over chunks into sum[i] (of sum_cols[i] elements) */
+  const int64_t *sum_cols;
+  void *const *sum;
+  const bool *accumulate;  /* per sum: add to what is there, or overwrite */
+  void *workspace;         /* ZPK_CHUNKS * (total of sum_cols) elements; NULL without sums */
+  int64_t instance, first_sample, first_column, logical_columns; /* of the random stream */
+} zpr_rows_call;
+void zpr_rows(zpr *c, const zpr_rows_call *call);
+
+void zpr_embedding(zpr *c, const int32_t *ids, const void *table, int64_t first_row, int64_t n_rows, int64_t rows, int64_t cols, void *out);
+void zpr_embedding_grad(zpr *c, const int32_t *ids, const void *dy, int64_t first_row, int64_t n_rows, int64_t rows, int64_t cols, void *grad);
+void zpr_position_grad(zpr *c, const void *dy, int64_t ld, int64_t samples, int64_t S, int64_t cols, bool accumulate, void *grad);
+/* args->workspace holds zpr_workers() shares of zpk_attention_workspace bytes; kernels run one BLAS thread each. */
+void zpr_attention(zpr *c, const zpk_attention_args *args);
+void zpr_attention_grad(zpr *c, const zpk_attention_args *args);
+/* The number of workspace shares that a plan reserves, a constant: never more threads than this take part in a task. */
+#define ZPR_MAX_WORKERS 8
+void zpr_ce_stats(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels, int64_t rows, void *stat);
+void zpr_ce_loss(zpr *c, const void *stat, int ranks, int64_t rows, int64_t vocabulary, const int32_t *labels, void *lse); /* adds to c->loss */
+void zpr_ce_grad(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels, const void *lse, int64_t rows, void *dlogits);
+void zpr_copy(zpr *c, void *dst, const void *src, int64_t bytes);
+void zpr_zero(zpr *c, void *dst, int64_t bytes);
+
+/* Collective over the axis. Elements of the program's dtype. Reduce-scatter then all-gather; every element is summed in rank
+ * order, so the bits are the same on every rank and do not depend on where in a buffer the element lies. All ranks together
+ * send 2(n-1) * count elements, as a ring does (all-gather: (n-1) * n * count). */
+void zpr_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count);
+/* out[i * count ..] = rank i's `in`; in may be its own place in out. */
+void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *out);
+/* Pipeline neighbours, same t and d. A send returns at once; the buffer may be written again after zpr_send_wait of the
+ * same direction (up = to the next stage). Receives wait. Tagged by micro-batch. */
+void zpr_send(zpr *c, bool up, const void *data, int64_t count, int64_t mb);
+void zpr_send_wait(zpr *c, bool up);
+void zpr_recv(zpr *c, bool from_below, void *data, int64_t count, int64_t mb);
+
+/* Ends all ranks with one line on stderr: "error[Z0801]: ...". Codes as in `zplan explain`. status: 1 or 5. */
+_Noreturn void zpr_fail(zpr *c, const char *code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,167 @@
+/* Private to the runtime: its state and the seams between its files. */
+#ifndef ZPLAN_RT_INTERNAL_H
+#define ZPLAN_RT_INTERNAL_H
+
+#include <stdio.h>
+#include <zplan/rt.h>
+
+typedef struct zpr_options {
+  int64_t steps;           /* last step + 1 to run to; -1: the program's */
+  bool resume, check_memory, progress;
+  const char *log_path, *data_path, *validate_path, *checkpoint_dir; /* NULL: the program's */
+  int threads;             /* 0: cores / ranks of this host, at least 1, at most ZPR_MAX_WORKERS */
+} zpr_options;
+extern const zpr_options zpr_default_options;
+/* Status of zpr_options_parse. */
+enum { ZPR_OPTIONS_RUN, ZPR_OPTIONS_HELP, ZPR_OPTIONS_WRONG };
+/* Reads argv into options; message says what is wrong with it. */
+int zpr_options_parse(int argc, char **argv, zpr_options *options, char *message, size_t size);
+void zpr_options_help(FILE *out, const zpr_program *program);
+
+/* ---- setting up and tearing down (open.c) ---- */
+/* Starts the ranks, checks their number (Z0820), opens arena and threads. What remains for training: weights, data, log. */
+void zpr_open(zpr *c, const zpr_program *program, const zpr_options *options, int *argc, char ***argv);
+void zpr_close(zpr *c);
+
+/* ---- trouble (fail.c); one rank's trouble on its own: zpr_fail in rt.h ---- */
+typedef struct zpr_error {
+  char code[8];            /* "" : none */
+  char text[512];
+} zpr_error;
+void zpr_error_set(zpr_error *error, const char *code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Collective over all ranks. Returns when no rank has an error; otherwise the lowest such rank prints its message and all
+ * ranks leave in an orderly way with status 1. */
+void zpr_agree(zpr *c, const zpr_error *error);
+
+/* ---- ranks (comm_self.c, comm_mpi.c): point-to-point back end. One table; the collectives stand on it (comm.c). ---- */
+typedef struct zpr_transport {
+  const char *name;
+  void (*init)(int *argc, char ***argv, int *rank, int *ranks);
+  /* Post; complete when *poll says so. A handle is >= 0; handles are small and reused. */
+  int (*isend)(const void *data, int64_t bytes, int peer, int tag);
+  int (*irecv)(void *data, int64_t bytes, int peer, int tag);
+  bool (*poll)(int handle);
+  void (*finish)(void);
+  void (*abort)(int status);
+} zpr_transport;
+extern const zpr_transport zpr_transport_self, zpr_transport_mpi;
+/* Which one the trainer was linked with: libzplanrt_mpi.a defines it as mpi, libzplanrt_self.a as self. */
+extern const zpr_transport *const zpr_linked_transport;
+
+/* Members of this rank's group along an axis: world ranks in order, and my place. */
+typedef struct zpr_group {
+  int n, me;
+  const int *rank;
+} zpr_group;
+/* Every axis but ZPR_TIE, which has a group per tie (zpr_tie_group: n is 1 where this stage does not hold the tie). */
+zpr_group zpr_axis_group(zpr *c, zpr_axis axis);
+zpr_group zpr_tie_group(zpr *c, int tie);
+void zpr_comm_init(zpr *c, int *argc, char ***argv);
+void zpr_comm_finish(zpr *c);
+/* Payload bytes that this rank has sent since the start. */
+int64_t zpr_comm_sent_bytes(zpr *c, zpr_axis axis);
+/* Lets posted sends advance; called between kernels because MPI makes no progress on its own. */
+void zpr_comm_progress(zpr *c);
+/* Incoming pieces of a reduction wait here. Allocated once, outside the arena: reported as part of the process's context. */
+#define ZPR_STAGING_BYTES ((int64_t)4 << 20)
+/* Collective over explicit members (ties, world). dtype elements / doubles / bytes. */
+void zpr_group_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count);
+void zpr_reduce_scatter(zpr *c, zpr_axis axis, void *data, int64_t shard_count); /* my shard of data[n * shard_count] holds the sum */
+/* Control values of all ranks: collective over all ranks, the same bits everywhere. */
+#define ZPR_GATHER_BYTES 256
+void zpr_world_gather(zpr *c, const void *mine, int64_t bytes, void *all); /* all[rank * bytes]; bytes <= ZPR_GATHER_BYTES */
+void zpr_world_sum(zpr *c, double *values, int count);
+int64_t zpr_world_min(zpr *c, int64_t value);
+void zpr_barrier(zpr *c);
+int zpr_ranks_on_host(zpr *c); /* collective */
+
+/* ---- threads (pool.c) ---- */
+typedef void zpr_task(void *arg, int64_t begin, int64_t end, int worker);
+/* spin: workers watch for the next task for some microseconds before they sleep; false when ranks share cores. */
+void zpr_pool_start(zpr *c, int threads, bool spin);
+void zpr_pool_stop(zpr *c);
+/* Calls task on disjoint ranges covering [0, count), cut at multiples of `grain`; worker < ZPR_MAX_WORKERS. */
+void zpr_parallel(zpr *c, int64_t count, int64_t grain, zpr_task *task, void *arg);
+int zpr_threads(const zpr *c);
+
+/* ---- memory (arena.c) ---- */
+/* Exactly stage->arena_bytes between two guard pages (mmap). check: filled with the pattern 0xE7. */
+void zpr_arena_open(zpr *c, bool check);
+void zpr_arena_close(zpr *c);
+/* 1 + the highest byte that was ever written (only with check). */
+int64_t zpr_arena_measured_peak(zpr *c);
+int64_t zpr_peak_rss_bytes(void);
+
+/* ---- data (data*.c) ---- */
+typedef struct zpr_data zpr_data;
+/* Every rank opens; errors through zpr_fail (Z0801 missing, Z0802 truncated or foreign, Z0803 id beyond the vocabulary,
+ * Z0804 too short for one sample). */
+zpr_data *zpr_data_open(zpr *c, const zpr_source *source); /* collective */
+void zpr_data_close(zpr_data *data);
+/* Fills the arena's inputs with this replica's samples of batch number `step`: sample n of the whole run is
+ * step * batch + first_sample + i. Order: see data.c's header comment. */
+void zpr_data_load(zpr *c, zpr_data *data, int64_t step);
+
+/* ---- training (train.c, update.c, weights.c, schedule.c) ---- */
+/* The loop, from c->step to `last`; the process's exit status. */
+int zpr_train(zpr *c, zpr_data *train, zpr_data *validate, int64_t last);
+double zpr_learning_rate(const zpr_program *program, int64_t step);
+void zpr_update_open(zpr *c);
+void zpr_update_close(zpr *c);
+/* Zeroes the gradients that micro-batches only add to. */
+void zpr_begin_step(zpr *c);
+typedef struct zpr_step_result {
+  double loss, grad_norm;  /* of the whole batch; the norm is the one before clipping */
+  bool applied;            /* false: loss or norm is not finite and nothing was changed */
+  int signal;              /* a signal that some rank received, or 0 */
+} zpr_step_result;
+/* After micro_batches: ties, data-parallel reduction, norm, clipping, update, all-gather. signal: what this rank received.
+ * Collective over all ranks; the result is the same on all. */
+zpr_step_result zpr_finish_step(zpr *c, double lr, int signal);
+/* Initial parameters; gradients and optimizer state zero. */
+void zpr_init_weights(zpr *c);
+/* Keeps padding of uneven splits at zero: clears the padded elements of the flat buffer at byte offset `flat`. */
+void zpr_clear_padding(zpr *c, int64_t flat);
+
+/* A rank's piece of a logical parameter instance: called for every maximal contiguous local range.
+ * local: element offset in the flat buffers; global: element offset in the logical tensor; both `count` long. */
+typedef void zpr_piece_fn(void *arg, int64_t local, int64_t global, int64_t count);
+/* Pieces of instance `i` (0-based in the run) of run->params[k] on tensor rank c->t, padding left out. */
+void zpr_param_pieces(zpr *c, const zpr_run *run, int64_t i, int k, zpr_piece_fn *fn, void *arg);
+/* "h.3.attn.weight" into buf. */
+const char *zpr_instance_name(char *buf, size_t size, const char *pattern, int64_t instance);
+
+/* ---- checkpoints (checkpoint.c, safetensors.c, json_scan.c) ---- */
+/* Publishes <dir>/step_%06d atomically (model.safetensors, optimizer.safetensors, manifest.json), updates <dir>/latest, removes all
+ * but `keep` newest (keep 0: keeps all). Collective over all ranks. Z0811 when it cannot be written (the folder is left as it was). */
+void zpr_checkpoint_save(zpr *c, const char *dir, int64_t step, int64_t keep);
+/* Loads the newest complete checkpoint of any layout; the step to continue with, or -1 when the folder has none.
+ * Z0812 corrupt, Z0813 of another model. Collective. */
+int64_t zpr_checkpoint_load(zpr *c, const char *dir);
+
+/* ---- output (log.c) ---- */
+typedef struct zpr_record {
+  int64_t step;
+  double loss, grad_norm, lr, step_ms, tokens_per_s, mfu;
+  int64_t device_peak_bytes;
+} zpr_record;
+/* Rank 0 writes; the other ranks' calls do nothing. Collective (it may fail with Z0841). */
+void zpr_log_open(zpr *c, const char *jsonl, bool append, bool progress);
+void zpr_log_step(zpr *c, const zpr_record *record, double cpu_ms, int64_t steps, double eta_s);
+void zpr_log_validation(zpr *c, int64_t step, double loss);
+void zpr_log_checkpoint(zpr *c, int64_t step, const char *dir);
+void zpr_log_event(zpr *c, const char *json); /* one line of the JSON log: a complete object */
+void zpr_log_note(zpr *c, const char *format, ...) __attribute__((format(printf, 2, 3))); /* a line on the screen */
+void zpr_log_clear(zpr *c);                   /* removes the status line before something else is printed */
+void zpr_log_close(zpr *c);
+
+/* ---- the closing table of a run (summary.c) ---- */
+typedef struct zpr_totals {
+  int64_t steps;                       /* run by this process */
+  double median_step_ms;
+  int64_t sent_bytes[ZPR_AXIS_COUNT];  /* by this rank, in training steps only */
+} zpr_totals;
+/* Prints the table and the "end" event. With --check-memory: false when a peak or a byte count differs from the plan's. Collective. */
+bool zpr_summary(zpr *c, const zpr_totals *totals);
+
+#endif

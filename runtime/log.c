@@ -1,0 +1,148 @@
+/* What a run prints: a line a step on rank 0's standard output, and one JSON object a line in the log file.
+ *
+ * On a terminal the current step is a status line with a progress bar that is rewritten in place; every log_every steps
+ * it stays. Elsewhere there are only lines. Trouble with the log file after it was opened is told once and training
+ * goes on: a full disk must not cost the run. */
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "state.h"
+
+struct zpr_log {
+  FILE *json;       /* NULL: none, or given up */
+  const char *path; /* borrowed */
+  bool status_line; /* rewritten in place */
+  bool shown;       /* a status line stands on the screen */
+  int64_t every, first;
+};
+
+void zpr_log_open(zpr *c, const char *jsonl, bool append, bool progress) {
+  zpr_error error = {0};
+  if (c->rank == 0) {
+    zpr_log *log = c->state->log = zpr_alloc(c, 1, sizeof *log);
+    log->path = jsonl;
+    log->status_line = progress && isatty(STDOUT_FILENO);
+    log->every = c->program->log_every > 0 ? c->program->log_every : 1;
+    log->first = -1;
+    if (jsonl && !(log->json = fopen(jsonl, append ? "a" : "w")))
+      zpr_error_set(&error, "Z0841", "cannot write the log \"%s\": %s", jsonl, strerror(errno));
+  }
+  zpr_agree(c, &error);
+}
+
+void zpr_log_clear(zpr *c) {
+  zpr_log *log = c->state ? c->state->log : NULL;
+  if (!log || !log->shown) return;
+  fputs("\r\033[K", stdout);
+  log->shown = false;
+}
+
+void zpr_log_note(zpr *c, const char *format, ...) {
+  if (!c->state->log) return;
+  zpr_log_clear(c);
+  va_list args;
+  va_start(args, format);
+  vprintf(format, args);
+  va_end(args);
+  putchar('\n');
+  fflush(stdout);
+}
+
+/* ---- JSON lines ---- */
+
+void zpr_log_event(zpr *c, const char *json) {
+  zpr_log *log = c->state->log;
+  if (!log || !log->json) return;
+  if (fprintf(log->json, "%s\n", json) >= 0 && fflush(log->json) == 0) return;
+  zpr_log_clear(c);
+  fprintf(stderr, "warning: could not write the log \"%s\": %s; training goes on without it\n", log->path,
+          strerror(errno));
+  fclose(log->json);
+  log->json = NULL;
+}
+
+/* JSON has no infinities. */
+static const char *number(char buf[32], double x) {
+  if (isfinite(x))
+    snprintf(buf, 32, "%.17g", x);
+  else
+    snprintf(buf, 32, "null");
+  return buf;
+}
+
+static void log_step_json(zpr *c, const zpr_record *r) {
+  char line[512], loss[32], norm[32], lr[32], mfu[32];
+  snprintf(line, sizeof line,
+           "{\"step\": %lld, \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, \"step_ms\": %.3f, \"tokens_per_s\": %.1f, "
+           "\"mfu\": %s, \"device_peak_bytes\": %lld}",
+           (long long)r->step, number(loss, r->loss), number(norm, r->grad_norm), number(lr, r->lr), r->step_ms,
+           r->tokens_per_s, number(mfu, r->mfu), (long long)r->device_peak_bytes);
+  zpr_log_event(c, line);
+}
+
+void zpr_log_validation(zpr *c, int64_t step, double loss) {
+  char line[128], text[32];
+  snprintf(line, sizeof line, "{\"event\": \"validate\", \"step\": %lld, \"loss\": %s}", (long long)step,
+           number(text, loss));
+  zpr_log_event(c, line);
+  zpr_log_note(c, "validation after step %lld  loss %.6f", (long long)step, loss);
+}
+
+void zpr_log_checkpoint(zpr *c, int64_t step, const char *dir) {
+  char line[128];
+  snprintf(line, sizeof line, "{\"event\": \"checkpoint\", \"step\": %lld}", (long long)step);
+  zpr_log_event(c, line);
+  zpr_log_note(c, "checkpoint %s/step_%06lld", dir, (long long)step);
+}
+
+/* ---- the line of a step ---- */
+
+static void format_step(zpr *c, char *buf, size_t size, const zpr_record *r, double cpu_ms, int64_t steps,
+                        double eta_s) {
+  char plan[48] = "", mfu[32] = "";
+  if (c->program->predicted_step_s > 0) snprintf(plan, sizeof plan, " (plan %.1f)", c->program->predicted_step_s * 1e3);
+  if (isfinite(r->mfu)) snprintf(mfu, sizeof mfu, "  mfu %.1f%%", r->mfu * 100);
+  long long eta = (long long)(eta_s + 0.5);
+  snprintf(buf, size,
+           "step %lld/%lld  loss %.6f  gnorm %.4f  lr %.2e  ms %.1f%s  cpu %.1f  tok/s %.0f%s  eta %lld:%02lld:%02lld",
+           (long long)r->step, (long long)steps, r->loss, fabs(r->grad_norm), r->lr, r->step_ms, plan, cpu_ms,
+           r->tokens_per_s, mfu, eta / 3600, eta / 60 % 60, eta % 60);
+}
+
+static void show_status(zpr_log *log, const char *line, int64_t step, int64_t steps) {
+  enum { WIDTH = 20 };
+  char bar[WIDTH + 1];
+  int full = steps > 0 ? (int)(step * WIDTH / steps) : WIDTH;
+  for (int i = 0; i < WIDTH; i++) bar[i] = i < full ? '=' : i == full ? '>' : ' ';
+  bar[WIDTH] = 0;
+  printf("\r\033[K[%s] %s", bar, line);
+  fflush(stdout);
+  log->shown = true;
+}
+
+void zpr_log_step(zpr *c, const zpr_record *record, double cpu_ms, int64_t steps, double eta_s) {
+  zpr_log *log = c->state->log;
+  if (!log) return;
+  log_step_json(c, record);
+  if (log->first < 0) log->first = record->step;
+  char line[320];
+  format_step(c, line, sizeof line, record, cpu_ms, steps, eta_s);
+  bool stays = record->step % log->every == 0 || record->step == log->first || record->step == steps;
+  if (stays)
+    zpr_log_note(c, "%s", line);
+  else if (log->status_line)
+    show_status(log, line, record->step, steps);
+}
+
+void zpr_log_close(zpr *c) {
+  zpr_log *log = c->state->log;
+  if (!log) return;
+  zpr_log_clear(c);
+  if (log->json && fclose(log->json) != 0)
+    fprintf(stderr, "warning: could not write the log \"%s\": %s\n", log->path, strerror(errno));
+  free(log);
+  c->state->log = NULL;
+}

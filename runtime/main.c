@@ -1,0 +1,114 @@
+/* zpr_main: from the command line to the loop. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "checkpoint.h"
+#include "state.h"
+
+/* Help or a usage error, told once however many ranks were started. */
+static int explain(const zpr_program *program, int parsed, const char *message, int *argc, char ***argv) {
+  zpr c = {.program = program};
+  c.state = zpr_alloc(&c, 1, sizeof *c.state);
+  zpr_comm_init(&c, argc, argv);
+  if (c.rank == 0 && parsed == ZPR_OPTIONS_HELP) zpr_options_help(stdout, program);
+  if (c.rank == 0 && parsed == ZPR_OPTIONS_WRONG) fprintf(stderr, "error: %s\n", message);
+  fflush(stdout);
+  zpr_barrier(&c);
+  zpr_comm_finish(&c);
+  free(c.state);
+  return parsed == ZPR_OPTIONS_HELP ? 0 : 2;
+}
+
+/* A path on the command line replaces the program's source and keeps its order: *.bin are token files, the rest is
+ * text. */
+static zpr_source source_of(const zpr_source *source, const char *path) {
+  enum { TOKENS = 1, TEXT = 2 };
+  zpr_source s = *source;
+  if (!path) return s;
+  size_t length = strlen(path);
+  s.kind = length >= 4 && strcmp(path + length - 4, ".bin") == 0 ? TOKENS : TEXT;
+  s.path = path;
+  return s;
+}
+
+static void use_defaults(zpr_options *options, const zpr_program *program) {
+  if (options->steps < 0) options->steps = program->steps;
+  if (!options->log_path) options->log_path = program->log_path;
+  if (!options->checkpoint_dir) options->checkpoint_dir = program->checkpoint_dir;
+}
+
+/* A folder that cannot be written is told now, not at the first checkpoint hours later. */
+static void check_checkpoint_folder(zpr *c) {
+  const char *dir = c->state->options.checkpoint_dir;
+  zpr_error error = {0};
+  if (dir && c->rank == 0 && zpr_make_folders(dir, &error) && access(dir, W_OK | X_OK) != 0)
+    zpr_error_set(&error, "Z0811", "cannot write checkpoint folder \"%s\": %s", dir, strerror(errno));
+  zpr_agree(c, &error);
+}
+
+/* The weights to start from. */
+static void start_or_resume(zpr *c) {
+  const zpr_options *options = &c->state->options;
+  zpr_error error = {0};
+  if (options->resume && !options->checkpoint_dir)
+    zpr_error_set(&error, "Z0813",
+                  "--resume needs a checkpoint folder: name one in the train block or with --checkpoint");
+  zpr_agree(c, &error);
+  zpr_init_weights(c);
+  int64_t step = options->resume ? zpr_checkpoint_load(c, options->checkpoint_dir) : -1;
+  if (step >= 0) c->step = step;
+  if (options->resume && step < 0 && c->rank == 0)
+    fprintf(stderr, "note: no checkpoint in \"%s\", starting from step 0\n", options->checkpoint_dir);
+}
+
+static void announce(zpr *c) {
+  const zpr_program *p = c->program;
+  const char *dtype = p->dtype == ZPK_F64 ? "f64" : "f32";
+  char line[768];
+  snprintf(line, sizeof line,
+           "{\"event\": \"%s\", \"step\": %lld, \"program\": \"%s\", \"plan\": \"%s\", \"ranks\": %d, \"tensor\": %d, "
+           "\"pipeline\": %d, \"data\": %d, \"zero\": %d, \"dtype\": \"%s\", \"threads\": %d}",
+           c->step > 0 ? "resume" : "start", (long long)c->step, p->name, p->plan_hash, c->ranks, p->tensor,
+           p->pipeline, p->data, p->zero, dtype, zpr_threads(c));
+  zpr_log_event(c, line);
+  zpr_log_note(
+      c, "%s: %d rank%s (tensor %d x pipeline %d x data %d), ZeRO %d, %s, threads per rank %d, from step %lld to %lld",
+      p->name, c->ranks, c->ranks == 1 ? "" : "s", p->tensor, p->pipeline, p->data, p->zero, dtype, zpr_threads(c),
+      (long long)c->step, (long long)c->state->options.steps);
+}
+
+static int run(zpr *c) {
+  const zpr_program *program = c->program;
+  const zpr_options *options = &c->state->options;
+  int64_t last = options->steps;
+  zpr_data *train = NULL, *validate = NULL;
+  zpr_source source = source_of(&program->train, options->data_path);
+  zpr_source held_out = source_of(&program->validate, options->validate_path);
+  if (last > 0) train = zpr_data_open(c, &source); /* the initial checkpoint needs no data */
+  if (last > 0 && held_out.kind != 0) validate = zpr_data_open(c, &held_out);
+  zpr_update_open(c);
+  check_checkpoint_folder(c);
+  start_or_resume(c);
+  zpr_log_open(c, options->log_path, c->step > 0, options->progress);
+  announce(c);
+  int status = zpr_train(c, train, validate, last);
+  zpr_log_close(c);
+  zpr_update_close(c);
+  zpr_data_close(train);
+  zpr_data_close(validate);
+  return status;
+}
+
+int zpr_main(int argc, char **argv, const zpr_program *program) {
+  zpr c;
+  zpr_options options;
+  char message[256];
+  int parsed = zpr_options_parse(argc, argv, &options, message, sizeof message);
+  if (parsed != ZPR_OPTIONS_RUN) return explain(program, parsed, message, &argc, &argv);
+  use_defaults(&options, program);
+  zpr_open(&c, program, &options, &argc, &argv);
+  int status = run(&c);
+  zpr_close(&c);
+  return status;
+}

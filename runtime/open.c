@@ -1,0 +1,53 @@
+/* The life of a rank around the training: who it is, its arena, its threads. */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdlib.h>
+#include "blas.h"
+#include "state.h"
+
+static void check_ranks(zpr *c) {
+  const zpr_program *p = c->program;
+  int want = p->tensor * p->pipeline * p->data;
+  zpr_error error = {0};
+  if (c->ranks != want)
+    zpr_error_set(&error, "Z0820",
+                  "this trainer was built for %d rank%s (tensor %d x pipeline %d x data %d), started with %d", want,
+                  want == 1 ? "" : "s", p->tensor, p->pipeline, p->data, c->ranks);
+  zpr_agree(c, &error);
+}
+
+static int cores(void) {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return CPU_COUNT(&set);
+}
+
+static void start_threads(zpr *c) {
+  int on_host = zpr_ranks_on_host(c), threads = c->state->options.threads;
+  if (threads == 0) threads = cores() / on_host;
+  if (threads < 1) threads = 1;
+  if (threads > ZPR_MAX_WORKERS) threads = ZPR_MAX_WORKERS;
+  zpr_pool_start(c, threads, threads * on_host <= cores());
+}
+
+void zpr_open(zpr *c, const zpr_program *program, const zpr_options *options, int *argc, char ***argv) {
+  *c = (zpr){.program = program, .ranks = 1, .training = true};
+  c->state = zpr_alloc(c, 1, sizeof *c->state);
+  c->state->options = *options;
+  zpr_comm_init(c, argc, argv);
+  check_ranks(c);
+  c->stage = &program->stages[c->p];
+  c->loss_scale = 1 / ((double)program->batch * (double)program->sequence);
+  c->first_sample = c->d * program->microbatches * program->microbatch;
+  zpr_blas_open();
+  zpr_arena_open(c, options->check_memory);
+  start_threads(c);
+}
+
+void zpr_close(zpr *c) {
+  zpr_pool_stop(c);
+  zpr_arena_close(c);
+  zpr_comm_finish(c);
+  free(c->state);
+  c->state = NULL;
+}

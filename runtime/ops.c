@@ -1,0 +1,262 @@
+/* The kernels that a trainer calls, spread over the threads of its rank. Results do not depend on the number of
+ * threads: tasks are independent, and where something is summed over rows it is summed over ZPK_CHUNKS fixed chunks, in
+ * order. */
+#include <assert.h>
+#include <string.h>
+#include "state.h"
+
+/* ---- generated row kernels ---- */
+
+enum { MAX_SUMS = 16 };
+
+typedef struct rows_task {
+  const zpr_rows_call *call;
+  zpk_row_args args;
+} rows_task;
+
+static int64_t chunk_begin(int64_t rows, int64_t chunk) { return rows * chunk / ZPK_CHUNKS; }
+
+/* Chunks of fewer than ZPK_CHUNKS rows may be empty; they are skipped here and when sums are added. */
+static void run_chunks(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const rows_task *task = arg;
+  for (int64_t chunk = begin; chunk < end; chunk++) {
+    int64_t first = chunk_begin(task->call->rows, chunk), last = chunk_begin(task->call->rows, chunk + 1);
+    if (first < last) task->call->kernel(&task->args, first, last, chunk);
+  }
+}
+
+static void add_sums(zpr *c, const zpr_rows_call *call, void *const *partial) {
+  int64_t size = zpk_bytes(c->program->dtype);
+  for (int i = 0; i < call->n_sums; i++) {
+    int64_t cols = call->sum_cols[i];
+    bool add = call->accumulate[i];
+    for (int64_t chunk = 0; chunk < ZPK_CHUNKS; chunk++) {
+      if (chunk_begin(call->rows, chunk) == chunk_begin(call->rows, chunk + 1)) continue;
+      const char *from = (const char *)partial[i] + chunk * cols * size;
+      if (add)
+        zpk_add(c->program->dtype, call->sum[i], from, cols);
+      else
+        memcpy(call->sum[i], from, (size_t)(cols * size));
+      add = true;
+    }
+  }
+}
+
+void zpr_rows(zpr *c, const zpr_rows_call *call) {
+  assert(call->n_sums <= MAX_SUMS);
+  void *partial[MAX_SUMS];
+  char *at = call->workspace;
+  for (int i = 0; i < call->n_sums; i++) {
+    partial[i] = at;
+    at += ZPK_CHUNKS * call->sum_cols[i] * zpk_bytes(c->program->dtype);
+  }
+  rows_task task = {.call = call,
+                    .args = {.in = call->in,
+                             .in_ld = call->in_ld,
+                             .out = call->out,
+                             .out_ld = call->out_ld,
+                             .partial = partial,
+                             .seed = c->program->seed,
+                             .step = (uint64_t)c->step,
+                             .instance = (uint64_t)call->instance,
+                             .first_sample = call->first_sample,
+                             .first_column = call->first_column,
+                             .logical_columns = call->logical_columns,
+                             .dropout = c->training}};
+  zpr_comm_progress(c);
+  zpr_parallel(c, ZPK_CHUNKS, 1, run_chunks, &task);
+  add_sums(c, call, partial);
+}
+
+/* ---- lookups ---- */
+
+enum { ROW_GRAIN = 16, COLUMN_GRAIN = 16 };
+
+typedef struct lookup_task {
+  zpk_dtype dtype;
+  const int32_t *ids;
+  const void *from;
+  int64_t first_row, n_rows, rows, cols, ld, samples, S;
+  bool accumulate;
+  void *to;
+} lookup_task;
+
+static void embedding(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const lookup_task *a = arg;
+  zpk_embedding(a->dtype, a->ids, a->from, a->first_row, a->n_rows, a->cols, a->to, begin, end);
+}
+
+void zpr_embedding(zpr *c, const int32_t *ids, const void *table, int64_t first_row, int64_t n_rows, int64_t rows,
+                   int64_t cols, void *out) {
+  lookup_task a = {.dtype = c->program->dtype,
+                   .ids = ids,
+                   .from = table,
+                   .first_row = first_row,
+                   .n_rows = n_rows,
+                   .cols = cols,
+                   .to = out};
+  zpr_parallel(c, rows, ROW_GRAIN, embedding, &a);
+}
+
+static void embedding_grad(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const lookup_task *a = arg;
+  zpk_embedding_grad(a->dtype, a->ids, a->from, a->first_row, a->n_rows, a->rows, a->cols, a->to, begin, end);
+}
+
+void zpr_embedding_grad(zpr *c, const int32_t *ids, const void *dy, int64_t first_row, int64_t n_rows, int64_t rows,
+                        int64_t cols, void *grad) {
+  lookup_task a = {.dtype = c->program->dtype,
+                   .ids = ids,
+                   .from = dy,
+                   .first_row = first_row,
+                   .n_rows = n_rows,
+                   .rows = rows,
+                   .cols = cols,
+                   .to = grad};
+  zpr_parallel(c, cols, COLUMN_GRAIN, embedding_grad, &a);
+}
+
+static void position_grad(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const lookup_task *a = arg;
+  zpk_position_grad(a->dtype, a->from, a->ld, a->samples, a->S, a->cols, a->accumulate, a->to, begin, end);
+}
+
+void zpr_position_grad(zpr *c, const void *dy, int64_t ld, int64_t samples, int64_t S, int64_t cols, bool accumulate,
+                       void *grad) {
+  lookup_task a = {.dtype = c->program->dtype,
+                   .from = dy,
+                   .ld = ld,
+                   .samples = samples,
+                   .S = S,
+                   .cols = cols,
+                   .accumulate = accumulate,
+                   .to = grad};
+  zpr_parallel(c, S, ROW_GRAIN, position_grad, &a);
+}
+
+/* ---- attention ---- */
+
+static void attention(void *arg, int64_t begin, int64_t end, int worker) { zpk_attention(arg, begin, end, worker); }
+
+static void attention_grad(void *arg, int64_t begin, int64_t end, int worker) {
+  zpk_attention_grad(arg, begin, end, worker);
+}
+
+void zpr_attention(zpr *c, const zpk_attention_args *args) {
+  zpk_attention_args a = *args;
+  zpr_comm_progress(c);
+  zpr_parallel(c, a.B * a.G, 1, attention, &a);
+}
+
+void zpr_attention_grad(zpr *c, const zpk_attention_args *args) {
+  zpk_attention_args a = *args;
+  zpr_comm_progress(c);
+  zpr_parallel(c, a.B * a.G, 1, attention_grad, &a);
+}
+
+/* ---- cross-entropy ---- */
+
+typedef struct ce_task {
+  zpk_dtype dtype;
+  const void *logits, *stat;
+  int64_t V, first_col, vocabulary, rows;
+  const int32_t *labels;
+  int ranks;
+  double scale;
+  void *out; /* stat, lse or dlogits */
+  const void *lse;
+  double loss[ZPK_CHUNKS];
+} ce_task;
+
+static void ce_stats(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const ce_task *a = arg;
+  zpk_ce_stats(a->dtype, a->logits, a->V, a->first_col, a->vocabulary, a->labels, a->out, begin, end);
+}
+
+void zpr_ce_stats(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
+                  int64_t rows, void *stat) {
+  ce_task a = {.dtype = c->program->dtype,
+               .logits = logits,
+               .V = V,
+               .first_col = first_col,
+               .vocabulary = vocabulary,
+               .labels = labels,
+               .out = stat};
+  zpr_parallel(c, rows, ROW_GRAIN, ce_stats, &a);
+}
+
+static void ce_loss(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  ce_task *a = arg;
+  for (int64_t chunk = begin; chunk < end; chunk++)
+    a->loss[chunk] = zpk_ce_loss(a->dtype, a->stat, a->ranks, a->rows, a->vocabulary, a->labels, a->out,
+                                 chunk_begin(a->rows, chunk), chunk_begin(a->rows, chunk + 1));
+}
+
+void zpr_ce_loss(zpr *c, const void *stat, int ranks, int64_t rows, int64_t vocabulary, const int32_t *labels,
+                 void *lse) {
+  ce_task a = {.dtype = c->program->dtype,
+               .stat = stat,
+               .ranks = ranks,
+               .rows = rows,
+               .vocabulary = vocabulary,
+               .labels = labels,
+               .out = lse};
+  zpr_parallel(c, ZPK_CHUNKS, 1, ce_loss, &a);
+  double sum = 0;
+  for (int i = 0; i < ZPK_CHUNKS; i++) sum += a.loss[i];
+  c->loss += sum * c->loss_scale;
+}
+
+static void ce_grad(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const ce_task *a = arg;
+  zpk_ce_grad(a->dtype, a->logits, a->V, a->first_col, a->vocabulary, a->labels, a->lse, a->scale, a->out, begin, end);
+}
+
+void zpr_ce_grad(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
+                 const void *lse, int64_t rows, void *dlogits) {
+  ce_task a = {.dtype = c->program->dtype,
+               .logits = logits,
+               .V = V,
+               .first_col = first_col,
+               .vocabulary = vocabulary,
+               .labels = labels,
+               .lse = lse,
+               .scale = c->loss_scale,
+               .out = dlogits};
+  zpr_parallel(c, rows, ROW_GRAIN, ce_grad, &a);
+}
+
+/* ---- bytes ---- */
+
+enum { BYTES_GRAIN = 1 << 18 };
+
+typedef struct bytes_task {
+  char *dst;
+  const char *src; /* NULL: zero */
+} bytes_task;
+
+static void move_bytes(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const bytes_task *a = arg;
+  if (a->src)
+    memcpy(a->dst + begin, a->src + begin, (size_t)(end - begin));
+  else
+    memset(a->dst + begin, 0, (size_t)(end - begin));
+}
+
+void zpr_copy(zpr *c, void *dst, const void *src, int64_t bytes) {
+  bytes_task a = {dst, src};
+  zpr_parallel(c, bytes, BYTES_GRAIN, move_bytes, &a);
+}
+
+void zpr_zero(zpr *c, void *dst, int64_t bytes) {
+  bytes_task a = {dst, NULL};
+  zpr_parallel(c, bytes, BYTES_GRAIN, move_bytes, &a);
+}

@@ -1,0 +1,94 @@
+/* Command line of a trainer. One table: what is parsed and what --help says cannot differ. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "internal.h"
+
+const zpr_options zpr_default_options = {.steps = -1, .progress = true};
+
+typedef enum value_kind { FLAG_ON, FLAG_OFF, COUNT, THREADS, TEXT, HELP } value_kind;
+
+static const struct option {
+  const char *name, *value;
+  value_kind kind;
+  size_t offset; /* of the field in zpr_options */
+  const char *help;
+} table[] = {
+    {"--steps", "N", COUNT, offsetof(zpr_options, steps),
+     "train until N steps are done in all; 0 publishes the initial checkpoint"},
+    {"--resume", NULL, FLAG_ON, offsetof(zpr_options, resume), "continue from the newest checkpoint, if there is one"},
+    {"--log", "FILE", TEXT, offsetof(zpr_options, log_path), "write one JSON object a step to FILE"},
+    {"--data", "PATH", TEXT, offsetof(zpr_options, data_path), "train on PATH: token files (*.bin) or a text file"},
+    {"--validate", "PATH", TEXT, offsetof(zpr_options, validate_path), "validate on PATH, likewise"},
+    {"--checkpoint", "FOLDER", TEXT, offsetof(zpr_options, checkpoint_dir), "keep checkpoints in FOLDER"},
+    {"--threads", "N", THREADS, offsetof(zpr_options, threads),
+     "threads of each rank (default: cores / ranks on this host)"},
+    {"--check-memory", NULL, FLAG_ON, offsetof(zpr_options, check_memory),
+     "measure the arena's peak and the bytes sent; fail if they are not the plan's"},
+    {"--no-progress", NULL, FLAG_OFF, offsetof(zpr_options, progress), "plain lines, also on a terminal"},
+    {"--help", NULL, HELP, 0, "this text"},
+};
+
+static bool parse_number(const char *text, int64_t low, int64_t high, int64_t *out) {
+  char *end;
+  errno = 0;
+  long long value = strtoll(text, &end, 10);
+  if (errno || end == text || *end || value < low || value > high) return false;
+  *out = value;
+  return true;
+}
+
+/* False when the value does not fit the option. */
+static bool store(const struct option *o, const char *value, zpr_options *options) {
+  char *field = (char *)options + o->offset;
+  int64_t number;
+  switch (o->kind) {
+  case FLAG_ON:
+  case FLAG_OFF: *(bool *)(void *)field = o->kind == FLAG_ON; return true;
+  case TEXT: *(const char **)(void *)field = value; return *value != 0;
+  case COUNT: return parse_number(value, 0, INT64_MAX, (int64_t *)(void *)field);
+  case THREADS:
+    if (!parse_number(value, 1, ZPR_MAX_WORKERS, &number)) return false;
+    *(int *)(void *)field = (int)number;
+    return true;
+  case HELP: break;
+  }
+  return true;
+}
+
+static const struct option *find(const char *name) {
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+    if (strcmp(table[i].name, name) == 0) return &table[i];
+  return NULL;
+}
+
+int zpr_options_parse(int argc, char **argv, zpr_options *options, char *message, size_t size) {
+  *options = zpr_default_options;
+  for (int i = 1; i < argc; i++) {
+    const struct option *o = find(argv[i]);
+    if (!o) {
+      snprintf(message, size, "unknown option \"%s\"; --help lists them", argv[i]);
+      return ZPR_OPTIONS_WRONG;
+    }
+    if (o->kind == HELP) return ZPR_OPTIONS_HELP;
+    const char *value = o->value && i + 1 < argc ? argv[++i] : "";
+    if (!store(o, value, options)) {
+      snprintf(message, size, "%s needs a value %s%s, not \"%s\"", o->name, o->value,
+               o->kind == THREADS ? " from 1 to 8" : "", value);
+      return ZPR_OPTIONS_WRONG;
+    }
+  }
+  return ZPR_OPTIONS_RUN;
+}
+
+_Static_assert(ZPR_MAX_WORKERS == 8, "the message above names the limit");
+
+void zpr_options_help(FILE *out, const zpr_program *program) {
+  fprintf(out, "trainer of %s, for %d ranks (tensor %d x pipeline %d x data %d)\n\noptions:\n", program->name,
+          program->tensor * program->pipeline * program->data, program->tensor, program->pipeline, program->data);
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    char left[40];
+    snprintf(left, sizeof left, "%s %s", table[i].name, table[i].value ? table[i].value : "");
+    fprintf(out, "  %-20s %s\n", left, table[i].help);
+  }
+}

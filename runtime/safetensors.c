@@ -1,0 +1,131 @@
+/* safetensors files as this program writes them: the list of tensors, its header, and lookups. All tensors of a file
+ * have one dtype, so sorting by name is also the order of descending alignment that the format asks writers for. */
+#include <stdlib.h>
+#include <string.h>
+#include "checkpoint.h"
+#include "state.h"
+
+static int64_t elements_of(const zpr_tensor *tensor) {
+  int64_t n = 1;
+  for (int k = 0; k < tensor->rank; k++) n *= tensor->shape[k];
+  return n;
+}
+
+void zpr_tensors_add(zpr *c, zpr_tensors *list, const char *name, const zpr_param *param, int stage, int64_t local) {
+  if (list->n == list->room) {
+    list->room = list->room ? 2 * list->room : 64;
+    zpr_tensor *more = realloc(list->tensor, (size_t)list->room * sizeof *more);
+    if (!more) zpr_fail(c, "Z0822", "cannot get memory for a list of %lld tensors", (long long)list->room);
+    list->tensor = more;
+  }
+  zpr_tensor *tensor = &list->tensor[list->n++];
+  *tensor = (zpr_tensor){.rank = param->rank, .stage = stage, .local = local};
+  tensor->name = zpr_alloc(c, strlen(name) + 1, 1);
+  strcpy(tensor->name, name);
+  strcpy(tensor->dtype, c->program->dtype == ZPK_F64 ? "F64" : "F32");
+  memcpy(tensor->shape, param->shape, (size_t)param->rank * sizeof *param->shape);
+}
+
+/* By name; copies of a tied parameter by stage and place, so that the owner comes first. */
+static int compare(const void *a, const void *b) {
+  const zpr_tensor *x = a, *y = b;
+  int names = strcmp(x->name, y->name);
+  if (names != 0) return names;
+  if (x->stage != y->stage) return x->stage < y->stage ? -1 : 1;
+  return (x->local > y->local) - (x->local < y->local);
+}
+
+static void drop_copies(zpr_tensors *list) {
+  int64_t kept = 0;
+  for (int64_t i = 0; i < list->n; i++) {
+    if (kept > 0 && strcmp(list->tensor[kept - 1].name, list->tensor[i].name) == 0)
+      free(list->tensor[i].name);
+    else
+      list->tensor[kept++] = list->tensor[i];
+  }
+  list->n = kept;
+}
+
+/* {"__metadata__":{"format":"pt"},"name":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},...} */
+static void print_header(FILE *out, const zpr_tensors *list) {
+  fputs("{\"__metadata__\":{\"format\":\"pt\"}", out);
+  for (int64_t i = 0; i < list->n; i++) {
+    const zpr_tensor *tensor = &list->tensor[i];
+    fprintf(out, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", tensor->name, tensor->dtype);
+    for (int k = 0; k < tensor->rank; k++) fprintf(out, "%s%lld", k ? "," : "", (long long)tensor->shape[k]);
+    fprintf(out, "],\"data_offsets\":[%lld,%lld]}", (long long)tensor->begin, (long long)tensor->end);
+  }
+  fputc('}', out);
+}
+
+char *zpr_tensors_seal(zpr *c, zpr_tensors *list) {
+  if (list->n > 0) qsort(list->tensor, (size_t)list->n, sizeof *list->tensor, compare);
+  drop_copies(list);
+  int64_t at = 0, size = zpk_bytes(c->program->dtype);
+  for (int64_t i = 0; i < list->n; i++) {
+    list->tensor[i].begin = at;
+    at = list->tensor[i].end = at + elements_of(&list->tensor[i]) * size;
+  }
+  char *text = NULL;
+  size_t bytes = 0;
+  FILE *out = open_memstream(&text, &bytes);
+  if (!out) zpr_fail(c, "Z0822", "cannot get memory for the header of a checkpoint");
+  fputs("        ", out); /* the length, below */
+  print_header(out, list);
+  while (ftell(out) % 8 != 0) fputc(' ', out);
+  if (fclose(out) != 0 || !text) zpr_fail(c, "Z0822", "cannot get memory for the header of a checkpoint");
+  for (int i = 0; i < 8; i++) text[i] = (char)((uint64_t)(bytes - 8) >> (8 * i));
+  list->data_start = (int64_t)bytes;
+  list->file_bytes = list->data_start + at;
+  return text;
+}
+
+static int compare_name(const void *key, const void *tensor) { return strcmp(key, ((const zpr_tensor *)tensor)->name); }
+
+const zpr_tensor *zpr_tensors_find(const zpr_tensors *list, const char *name) {
+  if (list->n == 0) return NULL;
+  return bsearch(name, list->tensor, (size_t)list->n, sizeof *list->tensor, compare_name);
+}
+
+static const char *shape_text(char *buf, size_t size, const zpr_tensor *tensor) {
+  size_t used = (size_t)snprintf(buf, size, "[");
+  for (int k = 0; k < tensor->rank && used < size; k++)
+    used += (size_t)snprintf(buf + used, size - used, "%s%lld", k ? ", " : "", (long long)tensor->shape[k]);
+  if (used < size) snprintf(buf + used, size - used, "]");
+  return buf;
+}
+
+static bool same_tensor(const zpr_tensor *ours, const zpr_tensor *theirs, const char *path, zpr_error *error) {
+  char want[128], got[128];
+  if (strcmp(ours->dtype, theirs->dtype) != 0) {
+    zpr_error_set(error, "Z0813", "\"%s\" has tensor \"%s\" as %s, this program trains in %s", path, theirs->name,
+                  theirs->dtype, ours->dtype);
+    return false;
+  }
+  bool same =
+      ours->rank == theirs->rank && memcmp(ours->shape, theirs->shape, (size_t)ours->rank * sizeof *ours->shape) == 0;
+  if (!same)
+    zpr_error_set(error, "Z0813", "\"%s\" has tensor \"%s\" of shape %s, this model has %s", path, ours->name,
+                  shape_text(got, sizeof got, theirs), shape_text(want, sizeof want, ours));
+  return same;
+}
+
+bool zpr_tensors_same(const zpr_tensors *program, const zpr_tensors *file, const char *path, zpr_error *error) {
+  for (int64_t i = 0; i < program->n || i < file->n; i++) {
+    const zpr_tensor *ours = i < program->n ? &program->tensor[i] : NULL;
+    const zpr_tensor *theirs = i < file->n ? &file->tensor[i] : NULL;
+    int order = !ours ? 1 : !theirs ? -1 : strcmp(ours->name, theirs->name);
+    if (order < 0)
+      zpr_error_set(error, "Z0813", "\"%s\" has no tensor \"%s\", which this model has", path, ours->name);
+    else if (order > 0)
+      zpr_error_set(error, "Z0813", "\"%s\" has a tensor \"%s\", which this model does not have", path, theirs->name);
+    if (order != 0 || !same_tensor(ours, theirs, path, error)) return false;
+  }
+  return true;
+}
+
+void zpr_tensors_free(zpr_tensors *list) {
+  for (int64_t i = 0; i < list->n; i++) free(list->tensor[i].name);
+  free(list->tensor);
+  *list = (zpr_tensors){0};
+}

@@ -1,0 +1,26 @@
+/* What hides behind zpr.state: one pointer per part, each opaque to the others. All of it is allocated before the first
+ * step. */
+#ifndef ZPLAN_RT_STATE_H
+#define ZPLAN_RT_STATE_H
+
+#include "internal.h"
+
+typedef struct zpr_comm zpr_comm;       /* comm.c */
+typedef struct zpr_pool zpr_pool;       /* pool.c */
+typedef struct zpr_arena zpr_arena;     /* arena.c */
+typedef struct zpr_updater zpr_updater; /* update.c */
+typedef struct zpr_log zpr_log;         /* log.c */
+
+struct zpr_state {
+  zpr_options options;
+  zpr_comm *comm;
+  zpr_pool *pool;
+  zpr_arena *arena;
+  zpr_updater *updater;
+  zpr_log *log;
+};
+
+/* Memory of the runtime itself; ends the run with Z0822 when there is none. Zeroed. */
+void *zpr_alloc(zpr *c, size_t count, size_t size);
+
+#endif

@@ -1,0 +1,129 @@
+/* The end of a run: what the plan said beside what was measured. Bytes of memory and of communication are promises:
+ * with
+ * --check-memory a difference is an error. Step time and RSS are estimates and are only shown. */
+#include <stdlib.h>
+#include <string.h>
+#include "state.h"
+
+typedef struct rank_report {
+  int64_t arena_bytes, peak_bytes, rss_bytes, sent_bytes[ZPR_AXIS_COUNT];
+} rank_report;
+_Static_assert(sizeof(rank_report) <= ZPR_GATHER_BYTES, "a report travels in one control message");
+
+static const char *const axis_names[ZPR_AXIS_COUNT] = {[ZPR_TENSOR] = "tensor",
+                                                       [ZPR_DATA] = "data",
+                                                       [ZPR_PIPELINE] = "pipeline",
+                                                       [ZPR_TIE] = "tie",
+                                                       [ZPR_CONTROL] = "control"};
+
+/* All ranks together, of one step on average (every step sends the same). */
+static double bytes_per_step(const zpr *c, const rank_report *reports, const zpr_totals *totals, int axis) {
+  int64_t sum = 0;
+  for (int r = 0; r < c->ranks; r++) sum += reports[r].sent_bytes[axis];
+  return totals->steps > 0 ? (double)sum / (double)totals->steps : 0;
+}
+
+static void print_time(zpr *c, const zpr_totals *totals) {
+  if (totals->steps == 0) return;
+  double plan = c->program->predicted_step_s * 1e3, took = totals->median_step_ms;
+  if (plan > 0)
+    zpr_log_note(c, "step time (ms): plan %.1f, median of %lld steps %.1f (%+.0f%%)", plan, (long long)totals->steps,
+                 took, (took / plan - 1) * 100);
+  else
+    zpr_log_note(c, "step time (ms): median of %lld steps %.1f", (long long)totals->steps, took);
+}
+
+static void print_memory(zpr *c, const rank_report *reports) {
+  zpr_log_note(c, "%-10s %16s %16s %16s", "rank", "arena, plan", "arena, peak", "process RSS");
+  for (int r = 0; r < c->ranks; r++) {
+    char peak[24] = "not measured";
+    if (c->state->options.check_memory) snprintf(peak, sizeof peak, "%lld", (long long)reports[r].peak_bytes);
+    zpr_log_note(c, "%-10d %16lld %16s %16lld", r, (long long)reports[r].arena_bytes, peak,
+                 (long long)reports[r].rss_bytes);
+  }
+}
+
+static void print_communication(zpr *c, const rank_report *reports, const zpr_totals *totals) {
+  if (totals->steps == 0 || c->ranks == 1) return;
+  zpr_log_note(c, "%-10s %16s %16s", "axis", "bytes/step, plan", "sent");
+  for (int a = 0; a < ZPR_AXIS_COUNT; a++) {
+    char plan[24] = "-";
+    if (a != ZPR_CONTROL) snprintf(plan, sizeof plan, "%lld", (long long)c->program->predicted_bytes[a]);
+    zpr_log_note(c, "%-10s %16s %16.0f", axis_names[a], plan, bytes_per_step(c, reports, totals, a));
+  }
+}
+
+/* ---- the "end" event ---- */
+
+static void print_list(FILE *f, const zpr *c, const char *name, const rank_report *reports, size_t offset) {
+  fprintf(f, ", \"%s\": [", name);
+  for (int r = 0; r < c->ranks; r++) {
+    int64_t value;
+    memcpy(&value, (const char *)&reports[r] + offset, sizeof value);
+    fprintf(f, "%s%lld", r ? ", " : "", (long long)value);
+  }
+  fputc(']', f);
+}
+
+static void log_end(zpr *c, const rank_report *reports, const zpr_totals *totals) {
+  char *text = NULL;
+  size_t size;
+  FILE *f = open_memstream(&text, &size);
+  if (!f) return;
+  fprintf(
+      f,
+      "{\"event\": \"end\", \"step\": %lld, \"steps_run\": %lld, \"median_step_ms\": %.3f, \"predicted_step_ms\": %.3f",
+      (long long)c->step, (long long)totals->steps, totals->median_step_ms, c->program->predicted_step_s * 1e3);
+  print_list(f, c, "predicted_peak_bytes", reports, offsetof(rank_report, arena_bytes));
+  if (c->state->options.check_memory)
+    print_list(f, c, "measured_peak_bytes", reports, offsetof(rank_report, peak_bytes));
+  print_list(f, c, "rss_bytes", reports, offsetof(rank_report, rss_bytes));
+  fprintf(f, ", \"communicated_bytes\": {");
+  for (int a = 0; a < ZPR_AXIS_COUNT; a++)
+    fprintf(f, "%s\"%s\": %.17g", a ? ", " : "", axis_names[a], bytes_per_step(c, reports, totals, a));
+  fprintf(f, "}, \"predicted_bytes\": {");
+  for (int a = 0; a < ZPR_CONTROL; a++)
+    fprintf(f, "%s\"%s\": %lld", a ? ", " : "", axis_names[a], (long long)c->program->predicted_bytes[a]);
+  fprintf(f, "}}");
+  if (fclose(f) == 0) zpr_log_event(c, text);
+  free(text);
+}
+
+/* ---- the check ---- */
+
+static bool check_plan(zpr *c, const rank_report *reports, const zpr_totals *totals) {
+  bool same = true;
+  for (int r = 0; r < c->ranks; r++) {
+    const rank_report *report = &reports[r];
+    if (report->peak_bytes == report->arena_bytes) continue;
+    same = false;
+    if (c->rank == 0)
+      fprintf(stderr, "error[Z0840]: the arena of rank %d was used up to byte %lld, the plan says %lld\n", r,
+              (long long)report->peak_bytes, (long long)report->arena_bytes);
+  }
+  for (int a = 0; a < ZPR_CONTROL && totals->steps > 0; a++) {
+    double sent = bytes_per_step(c, reports, totals, a);
+    if (sent == (double)c->program->predicted_bytes[a]) continue;
+    same = false;
+    if (c->rank == 0)
+      fprintf(stderr, "error[Z0840]: the ranks sent %.1f bytes a step over the %s axis, the plan says %lld\n", sent,
+              axis_names[a], (long long)c->program->predicted_bytes[a]);
+  }
+  return same;
+}
+
+bool zpr_summary(zpr *c, const zpr_totals *totals) {
+  rank_report mine = {.arena_bytes = c->stage->arena_bytes,
+                      .peak_bytes = zpr_arena_measured_peak(c),
+                      .rss_bytes = zpr_peak_rss_bytes()};
+  memcpy(mine.sent_bytes, totals->sent_bytes, sizeof mine.sent_bytes);
+  rank_report *reports = zpr_alloc(c, (size_t)c->ranks, sizeof *reports);
+  zpr_world_gather(c, &mine, sizeof mine, reports);
+  print_time(c, totals);
+  print_memory(c, reports);
+  print_communication(c, reports, totals);
+  log_end(c, reports, totals);
+  bool same = !c->state->options.check_memory || check_plan(c, reports, totals);
+  free(reports);
+  return same;
+}

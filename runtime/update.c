@@ -1,0 +1,204 @@
+/* From the gradients of this replica to new parameters: sums over ties and replicas, norm, clipping, optimizer.
+ *
+ * The elements that this rank updates are cut into blocks once, at the start: a block lies in one parameter and in one
+ * BLOCK-aligned window of the flat buffers, so it has one decay flag, and sums over blocks do not depend on the
+ * threads. */
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include "state.h"
+
+enum { BLOCK = 65536 }; /* elements; a multiple of the 4096 that zpk_sum_squares asks for */
+
+typedef struct block {
+  int64_t begin, end; /* elements of the flat buffers */
+  bool decay;
+  bool counted; /* in the norm: somebody else has the same elements and counts them otherwise */
+} block;
+
+struct zpr_updater {
+  int64_t n, room;
+  block *blocks;
+  double *squares; /* per block */
+};
+
+/* ---- blocks ---- */
+
+/* A tied parameter counts on its first stage. */
+static bool owned(const zpr *c, int64_t element) {
+  for (int i = 0; i < c->program->n_ties; i++) {
+    const zpr_tie *tie = &c->program->ties[i];
+    for (int k = 1; k < tie->n_stages; k++)
+      if (tie->stages[k] == c->p && element >= tie->offset[k] && element < tie->offset[k] + tie->elements) return false;
+  }
+  return true;
+}
+
+static void add_block(zpr *c, block b) {
+  zpr_updater *u = c->state->updater;
+  if (u->n == u->room) {
+    u->room = u->room ? 2 * u->room : 256;
+    block *more = realloc(u->blocks, (size_t)u->room * sizeof *more);
+    if (!more) zpr_fail(c, "Z0822", "cannot get memory for %lld blocks of the update", (long long)u->room);
+    u->blocks = more;
+  }
+  u->blocks[u->n++] = b;
+}
+
+/* This rank's shard of the flat buffers: all of them unless ZeRO-1 shares the work out over the replicas. */
+static int64_t shard_begin(const zpr *c) { return c->program->zero >= 1 ? c->d * c->stage->shard_elements : 0; }
+
+static void add_param(zpr *c, int64_t begin, const zpr_param *param) {
+  int64_t low = shard_begin(c), high = low + c->stage->shard_elements, end = begin + param->elements;
+  bool counted = (c->program->zero >= 1 || c->d == 0) && (param->split_dim >= 0 || c->t == 0) && owned(c, begin);
+  if (begin < low) begin = low;
+  if (end > high) end = high;
+  while (begin < end) {
+    int64_t cut = (begin / BLOCK + 1) * BLOCK;
+    if (cut > end) cut = end;
+    add_block(c, (block){begin, cut, param->decay, counted});
+    begin = cut;
+  }
+}
+
+void zpr_update_open(zpr *c) {
+  zpr_updater *u = c->state->updater = zpr_alloc(c, 1, sizeof *u);
+  for (int r = 0; r < c->stage->n_runs; r++) {
+    const zpr_run *run = &c->stage->runs[r];
+    for (int64_t i = 0; i < run->count; i++)
+      for (int k = 0; k < run->n_params; k++)
+        add_param(c, run->base + i * run->stride + run->params[k].offset, &run->params[k]);
+  }
+  u->squares = zpr_alloc(c, (size_t)u->n, sizeof *u->squares);
+}
+
+void zpr_update_close(zpr *c) {
+  zpr_updater *u = c->state->updater;
+  if (!u) return;
+  free(u->blocks);
+  free(u->squares);
+  free(u);
+  c->state->updater = NULL;
+}
+
+/* ---- gradients ---- */
+
+void zpr_begin_step(zpr *c) {
+  int64_t size = zpk_bytes(c->program->dtype);
+  char *grads = zpr_at(c, c->stage->grads);
+  for (int r = 0; r < c->stage->n_runs; r++) {
+    const zpr_run *run = &c->stage->runs[r];
+    for (int k = 0; k < run->n_params; k++) {
+      if (!run->params[k].zero_first) continue;
+      for (int64_t i = 0; i < run->count; i++)
+        zpr_zero(c, grads + (run->base + i * run->stride + run->params[k].offset) * size,
+                 run->params[k].elements * size);
+    }
+  }
+}
+
+/* Ties first: each replica completes its own gradient, then the replicas are summed. All sums add in rank order, so the
+ * stages of a tie get the same bits and their copies of the weight stay equal for good. */
+static void reduce_gradients(zpr *c) {
+  char *grads = zpr_at(c, c->stage->grads);
+  int64_t size = zpk_bytes(c->program->dtype);
+  for (int i = 0; i < c->program->n_ties; i++) {
+    const zpr_tie *tie = &c->program->ties[i];
+    zpr_group g = zpr_tie_group(c, i);
+    if (g.n > 1) zpr_group_all_reduce(c, &g, ZPR_TIE, grads + tie->offset[g.me] * size, tie->elements);
+  }
+  if (c->program->zero >= 1)
+    zpr_reduce_scatter(c, ZPR_DATA, grads, c->stage->shard_elements);
+  else
+    zpr_all_reduce(c, ZPR_DATA, grads, c->stage->flat_elements);
+  zpr_clear_padding(c, c->stage->grads);
+}
+
+static void square_blocks(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  zpr *c = arg;
+  zpr_updater *u = c->state->updater;
+  const void *grads = zpr_at(c, c->stage->grads);
+  for (int64_t i = begin; i < end; i++) {
+    const block *b = &u->blocks[i];
+    u->squares[i] = b->counted ? zpk_sum_squares(c->program->dtype, grads, b->begin, b->end) : 0;
+  }
+}
+
+static double sum_squares(zpr *c) {
+  const zpr_updater *u = c->state->updater;
+  zpr_parallel(c, u->n, 1, square_blocks, c);
+  double sum = 0;
+  for (int64_t i = 0; i < u->n; i++) sum += u->squares[i];
+  return sum;
+}
+
+/* ---- update ---- */
+
+typedef struct update_args {
+  zpr *c;
+  zpk_update rule;
+} update_args;
+
+static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const update_args *a = arg;
+  zpr *c = a->c;
+  const zpr_stage *stage = c->stage;
+  int64_t shard = shard_begin(c), skip = shard * zpk_bytes(a->rule.dtype);
+  char *param = (char *)zpr_at(c, stage->params) + skip, *grad = (char *)zpr_at(c, stage->grads) + skip;
+  void *m = stage->moment1 >= 0 ? zpr_at(c, stage->moment1) : NULL;
+  void *v = stage->moment2 >= 0 ? zpr_at(c, stage->moment2) : NULL;
+  for (int64_t i = begin; i < end; i++) {
+    const block *b = &c->state->updater->blocks[i];
+    zpk_optimizer(&a->rule, b->decay, param, grad, m, v, b->begin - shard, b->end - shard);
+  }
+}
+
+static void update(zpr *c, double lr, double grad_scale) {
+  const zpr_program *p = c->program;
+  double t = (double)(c->step + 1);
+  update_args a = {.c = c,
+                   .rule = {.dtype = p->dtype,
+                            .kind = p->optimizer,
+                            .lr = lr,
+                            .beta1 = p->beta1,
+                            .beta2 = p->beta2,
+                            .eps = p->eps,
+                            .weight_decay = p->weight_decay,
+                            .momentum = p->momentum,
+                            .bias1 = 1 - pow(p->beta1, t),
+                            .bias2 = 1 - pow(p->beta2, t),
+                            .grad_scale = grad_scale}};
+  zpr_parallel(c, c->state->updater->n, 1, update_blocks, &a);
+  if (p->zero >= 1) {
+    char *params = zpr_at(c, c->stage->params);
+    int64_t shard = c->stage->shard_elements;
+    zpr_all_gather(c, ZPR_DATA, params + c->d * shard * zpk_bytes(p->dtype), shard, params);
+  }
+}
+
+/* As torch.nn.utils.clip_grad_norm_. */
+static double clip_factor(double clip, double norm) {
+  double factor = clip > 0 ? clip / (norm + 1e-6) : 1;
+  return factor < 1 ? factor : 1;
+}
+
+zpr_step_result zpr_finish_step(zpr *c, double lr, int signal) {
+  reduce_gradients(c);
+  /* One exchange for everything that all ranks must agree on. The loss lives on the last stage, equal on its tensor
+   * ranks. */
+  enum { SQUARES, LOSS, SIGNALS, VALUES = SIGNALS + 3 };
+  static const int signals[3] = {SIGINT, SIGTERM, SIGUSR1};
+  bool has_loss = c->p == c->program->pipeline - 1 && c->t == 0;
+  double sum[VALUES] = {[SQUARES] = sum_squares(c), [LOSS] = has_loss ? c->loss : 0};
+  for (int i = 0; i < 3; i++) sum[SIGNALS + i] = signal == signals[i];
+  zpr_world_sum(c, sum, VALUES);
+  zpr_step_result result = {.loss = sum[LOSS], .grad_norm = sqrt(sum[SQUARES])};
+  for (int i = 0; i < 3 && result.signal == 0; i++)
+    if (sum[SIGNALS + i] > 0) result.signal = signals[i];
+  result.applied = isfinite(result.loss) && isfinite(result.grad_norm);
+  if (result.applied) update(c, lr, clip_factor(c->program->clip, result.grad_norm));
+  return result;
+}

@@ -1,0 +1,139 @@
+/* Where the elements of a logical parameter live: which of them this tensor rank holds, their initial values, and the
+ * padding that fills up a rank with fewer units than the others.
+ *
+ * The split dimension is [outer][units][unit]: a fused q,k,v projection has outer = 3, units = heads, unit = head size.
+ * Rank t holds units [t * L, t * L + L) with L = ceil(units / tensor), of every outer block. Local layout:
+ * [before][outer][L][unit][after], with `before` and `after` the products of the dimensions on either side. */
+#include <assert.h>
+#include <string.h>
+#include "state.h"
+
+typedef struct split {
+  int64_t blocks;        /* before * outer */
+  int64_t unit_elements; /* unit * after */
+  int64_t units, local;  /* of a block: logical, and L */
+  int64_t first, held;   /* this rank: its first unit and how many are not padding */
+} split;
+
+static split split_of(const zpr *c, const zpr_param *param) {
+  int64_t before = 1, after = 1, all = 1;
+  for (int k = 0; k < param->rank; k++) {
+    all *= param->shape[k];
+    if (k < param->split_dim) before *= param->shape[k];
+    if (k > param->split_dim) after *= param->shape[k];
+  }
+  if (param->split_dim < 0) return (split){1, all, 1, 1, 0, 1};
+  int64_t unit = param->shape[param->split_dim] / (param->outer * param->units);
+  split s = {.blocks = before * param->outer, .unit_elements = unit * after, .units = param->units};
+  s.local = (param->units + c->program->tensor - 1) / c->program->tensor;
+  s.first = c->t * s.local;
+  s.held = s.units - s.first;
+  if (s.held > s.local) s.held = s.local;
+  if (s.held < 0) s.held = 0;
+  assert(param->elements == s.blocks * s.local * s.unit_elements);
+  return s;
+}
+
+void zpr_param_pieces(zpr *c, const zpr_run *run, int64_t i, int k, zpr_piece_fn *fn, void *arg) {
+  const zpr_param *param = &run->params[k];
+  split s = split_of(c, param);
+  int64_t local = run->base + i * run->stride + param->offset;
+  if (s.held == s.units) { /* not split: the blocks are neighbours on both sides */
+    fn(arg, local, 0, s.blocks * s.units * s.unit_elements);
+    return;
+  }
+  if (s.held == 0) return;
+  for (int64_t b = 0; b < s.blocks; b++)
+    fn(arg, local + b * s.local * s.unit_elements, (b * s.units + s.first) * s.unit_elements, s.held * s.unit_elements);
+}
+
+const char *zpr_instance_name(char *buf, size_t size, const char *pattern, int64_t instance) {
+  const char *hole = strstr(pattern, "{}");
+  if (hole)
+    snprintf(buf, size, "%.*s%lld%s", (int)(hole - pattern), pattern, (long long)instance, hole + 2);
+  else
+    snprintf(buf, size, "%s", pattern);
+  return buf;
+}
+
+/* ---- initial values ---- */
+
+typedef struct init_args {
+  zpr *c;
+  const zpr_param *param;
+  uint64_t name_hash;
+  int64_t local, global; /* of the piece in work */
+} init_args;
+
+static uint64_t hash_name(const char *name) { /* FNV-1a, 64 bits */
+  uint64_t hash = UINT64_C(14695981039346656037);
+  for (; *name; name++) hash = (hash ^ (unsigned char)*name) * UINT64_C(1099511628211);
+  return hash;
+}
+
+static void init_range(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const init_args *a = arg;
+  const zpr_program *program = a->c->program;
+  void *params = zpr_at(a->c, a->c->stage->params);
+  for (int64_t e = begin; e < end; e++) {
+    double x = zpk_initial_weight(program->seed, a->name_hash, (uint64_t)(a->global + e), a->param->init,
+                                  a->param->init_a, a->param->init_b);
+    if (program->dtype == ZPK_F64)
+      ((double *)params)[a->local + e] = x;
+    else
+      ((float *)params)[a->local + e] = (float)x;
+  }
+}
+
+static void init_piece(void *arg, int64_t local, int64_t global, int64_t count) {
+  init_args *a = arg;
+  a->local = local;
+  a->global = global;
+  zpr_parallel(a->c, count, 1024, init_range, a);
+}
+
+static void init_param(zpr *c, const zpr_run *run, int64_t i, int k) {
+  char name[256];
+  init_args a = {.c = c, .param = &run->params[k]};
+  a.name_hash = hash_name(zpr_instance_name(name, sizeof name, run->params[k].name, run->first + i));
+  zpr_param_pieces(c, run, i, k, init_piece, &a);
+}
+
+void zpr_init_weights(zpr *c) {
+  const zpr_stage *stage = c->stage;
+  int64_t size = zpk_bytes(c->program->dtype);
+  /* Alignment gaps take part in collectives: they are zero from the start, like the state. */
+  zpr_zero(c, zpr_at(c, stage->params), stage->flat_elements * size);
+  zpr_zero(c, zpr_at(c, stage->grads), stage->flat_elements * size);
+  if (stage->moment1 >= 0) zpr_zero(c, zpr_at(c, stage->moment1), stage->shard_elements * size);
+  if (stage->moment2 >= 0) zpr_zero(c, zpr_at(c, stage->moment2), stage->shard_elements * size);
+  for (int r = 0; r < stage->n_runs; r++)
+    for (int64_t i = 0; i < stage->runs[r].count; i++)
+      for (int k = 0; k < stage->runs[r].n_params; k++) init_param(c, &stage->runs[r], i, k);
+  zpr_clear_padding(c, stage->params);
+}
+
+/* ---- padding ---- */
+
+static void clear_param_padding(zpr *c, char *flat, const zpr_run *run, int64_t i, const zpr_param *param) {
+  split s = split_of(c, param);
+  if (s.held == s.local) return;
+  int64_t size = zpk_bytes(c->program->dtype), local = run->base + i * run->stride + param->offset;
+  int64_t pad = (s.local - s.held) * s.unit_elements;
+  for (int64_t b = 0; b < s.blocks; b++) {
+    int64_t at = local + (b * s.local + s.held) * s.unit_elements;
+    memset(flat + at * size, 0, (size_t)(pad * size));
+  }
+}
+
+void zpr_clear_padding(zpr *c, int64_t flat) {
+  char *base = zpr_at(c, flat);
+  for (int r = 0; r < c->stage->n_runs; r++) {
+    const zpr_run *run = &c->stage->runs[r];
+    for (int k = 0; k < run->n_params; k++) {
+      if (run->params[k].split_dim < 0 || run->params[k].units % c->program->tensor == 0) continue;
+      for (int64_t i = 0; i < run->count; i++) clear_param_padding(c, base, run, i, &run->params[k]);
+    }
+  }
+}

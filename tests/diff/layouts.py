@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+"""Every layout trains the same model: losses, gradient norms and final parameters equal those of one rank.
+
+    layouts.py [--quick] [--only TEXT] [--list] [--jobs N] [--verbose]
+
+All (tensor, pipeline, data) with a product of at most 8, each with ZeRO 0 and 1 (where data > 1) and recompute none, full
+and full with saved tensors split over the tensor ranks (where tensor > 1), on two models of odd sizes: gpt.dz (tied
+embedding, dropout) and llama.dz (grouped queries). 20 steps each. Every run has --check-memory: the arena's peak on every
+rank and the bytes sent over every axis must be the plan's, or the trainer ends with an error.
+
+How errors are measured. Loss and gradient norm of a step: |got - want| / |want|. A parameter: max |got - want| / max |want|
+over the tensor. `want` is the run on one rank, same batch, same precision.
+
+Bounds. f64: 1e-10, given. f32: see bound_f32 below.
+"""
+import argparse
+import collections
+import concurrent.futures
+import math
+import os
+import shutil
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
+import harness  # noqa: E402
+
+STEPS = 20
+RANKS = 8
+MODELS = {"gpt": 7 + 2, "llama": 9 + 2}  # units that a pipeline can be cut between: layers, embedding, head
+QUANTITIES = ("loss", "gradient norm", "parameters")
+
+Case = collections.namedtuple("Case", "model precision t p d zero recompute shard micro batch")
+
+
+def name_of(case):
+    recompute = "none" if not case.recompute else "full/tensor" if case.shard else "full"
+    return "%s %s t%d p%d d%d zero%d recompute %s micro-batch %d batch %d" % (
+        case.model, case.precision, case.t, case.p, case.d, case.zero, recompute, case.micro, case.batch)
+
+
+# ---- which runs ----
+
+def degrees():
+    return [(t, p, d) for t in range(1, RANKS + 1) for p in range(1, RANKS // t + 1) for d in range(1, RANKS // (t * p) + 1)]
+
+
+def batch_for(data):
+    """The smallest batch from 5 to 8 that the data ranks share evenly, 8 where possible."""
+    return next(batch for batch in (8, 6, 5, 7) if batch % data == 0)
+
+
+def micro_for(case):
+    """1 and 2 in turn, where the batch allows it: with few micro-batches a pipeline is never full."""
+    both = case.batch % (2 * case.d) == 0
+    return 2 if both and (case.t + case.p + case.zero + case.recompute) % 2 == 0 else 1
+
+
+def variants(model, precision, t, p, d):
+    for zero in (0, 1) if d > 1 else (0,):
+        for recompute, shard in ((0, 0), (1, 0), (1, 1)) if t > 1 else ((0, 0), (1, 0)):
+            case = Case(model, precision, t, p, d, zero, recompute, shard, 1, batch_for(d))
+            yield case._replace(micro=micro_for(case))
+
+
+def all_cases(quick):
+    """f64 in full; f32 with one variant of every layout, the variants in turn: the arithmetic of a layout is the same code
+    in both precisions, f32 adds only rounding."""
+    cases = []
+    for model, units in MODELS.items():
+        for turn, (t, p, d) in enumerate(degrees()):
+            if p > units:
+                continue
+            double = list(variants(model, "fp64", t, p, d))
+            single = list(variants(model, "fp32", t, p, d))
+            cases += double + [single[turn % len(single)]]
+    cases = [case for case in cases if case.t * case.p * case.d > 1 or case.recompute]
+    return [case for i, case in enumerate(cases) if i % 16 == 3] if quick else cases
+
+
+def reference_of(case):
+    return case._replace(t=1, p=1, d=1, zero=0, recompute=0, shard=0, micro=1)
+
+
+# ---- one run ----
+
+Result = collections.namedtuple("Result", "error losses norms checkpoint seconds")
+
+
+def pins(case):
+    yield from ("tensor=%d" % case.t, "pipeline=%d" % case.p, "plan.data=%d" % case.d, "microbatch=%d" % case.micro)
+    yield from ("zero=%d" % case.zero, 'recompute="%s"' % ("full" if case.recompute else "none"))
+    yield from ('recompute_shard="%s"' % ("tensor" if case.shard else "none"), "batch=%d" % case.batch)
+    yield 'precision="%s"' % case.precision
+
+
+def train(case, folder):
+    tree, log = os.path.join(folder, "tree"), os.path.join(folder, "log.jsonl")
+    command = ["run", os.path.join(HERE, case.model + ".dz"), "--ranks", case.t * case.p * case.d, "-o", tree, "--log", log]
+    for pin in pins(case):
+        command += ["--set", pin]
+    command += ["--threads", 1, "--check-memory", "--", "--checkpoint", os.path.join(folder, "ck")]
+    outcome = harness.zplan(*command)
+    checkpoint = os.path.join(harness.step_folder(os.path.join(folder, "ck"), STEPS), "model.safetensors")
+    if outcome.status != 0:
+        return Result("exit %d\n%s" % (outcome.status, outcome.tail()), [], [], checkpoint, outcome.seconds)
+    steps, end = harness.read_log(log)
+    error = None
+    if [record["step"] for record in steps] != list(range(1, STEPS + 1)):
+        error = "the log has steps %s" % [record["step"] for record in steps]
+    elif not end or end["predicted_peak_bytes"] != end["measured_peak_bytes"]:
+        error = "no peaks, or others than predicted: %s" % end
+    shutil.rmtree(tree, ignore_errors=True)
+    return Result(error, [r["loss"] for r in steps], [r["grad_norm"] for r in steps], checkpoint, outcome.seconds)
+
+
+# ---- judging ----
+
+def bound_f32(quantity):
+    return {"loss": 1e-5, "gradient norm": 1e-4, "parameters": 1e-2}[quantity]
+
+
+def bound(case, quantity):
+    return 1e-10 if case.precision == "fp64" else bound_f32(quantity)
+
+
+def errors_of(got, want):
+    parameters, tensor = harness.model_error(got.checkpoint, want.checkpoint)
+    return {"loss": max(map(harness.number_error, got.losses, want.losses)),
+            "gradient norm": max(map(harness.number_error, got.norms, want.norms)),
+            "parameters": parameters}, tensor
+
+
+def judge(tally, case, got, want):
+    """Counts one case; its errors, or None when there is nothing to compare."""
+    if got.error or want.error:
+        tally.check(name_of(case), False, got.error or "the run on one rank failed: %s" % want.error)
+        return None
+    errors, tensor = errors_of(got, want)
+    bad = ["%s %.2e > %.0e%s" % (q, e, bound(case, q), " (%s)" % tensor if q == "parameters" else "")
+           for q, e in errors.items() if not e <= bound(case, q)]
+    tally.check(name_of(case), not bad, ", ".join(bad))
+    return errors
+
+
+def sanity(tally, case, want):
+    """The reference itself must be a training: a model that learns nothing would agree with anything."""
+    learns = want.losses and want.losses[0] - want.losses[-1] > 0.2 and math.isfinite(want.losses[-1])
+    tally.check("%s learns" % name_of(case), bool(learns), want.error or "losses %s" % want.losses)
+
+
+# ---- all runs ----
+
+class Suite:
+    def __init__(self, cases, folder, jobs, verbose):
+        self.cases, self.folder, self.jobs, self.verbose = cases, folder, jobs, verbose
+        self.tally, self.references = harness.Tally(), {}
+        self.largest = collections.defaultdict(lambda: (0.0, ""))
+
+    def run_case(self, job):
+        number, case = job
+        folder = os.path.join(self.folder, "%d" % number)
+        os.makedirs(folder)
+        return train(case, folder)
+
+    def run_all(self, cases, first):
+        """Results in the order of the cases, while later ones still run. Long runs go first, so that no core idles at the
+        end."""
+        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
+            for case, result in zip(cases, pool.map(self.run_case, enumerate(cases, first))):
+                yield case, result
+
+    def note(self, case, errors):
+        for quantity, error in errors.items():
+            key = (case.precision, quantity)
+            self.largest[key] = max(self.largest[key], (error, name_of(case)))
+
+    def run(self):
+        wanted = sorted({reference_of(case) for case in self.cases})
+        for case, result in self.run_all(wanted, 0):
+            self.references[case] = result
+            sanity(self.tally, case, result)
+        ordered = sorted(self.cases, key=lambda case: -case.t * case.p * case.d)
+        for case, result in self.run_all(ordered, len(wanted)):
+            errors = judge(self.tally, case, result, self.references[reference_of(case)])
+            if errors:
+                self.note(case, errors)
+            if self.verbose:
+                shown = ", ".join("%s %.1e" % item for item in (errors or {}).items())
+                print("%5.2f s  %s: %s" % (result.seconds, name_of(case), shown), flush=True)
+            shutil.rmtree(os.path.dirname(os.path.dirname(os.path.dirname(result.checkpoint))), ignore_errors=True)
+        for (precision, quantity), (error, where) in sorted(self.largest.items()):
+            limit = 1e-10 if precision == "fp64" else bound_f32(quantity)
+            print("largest error, %s, %s: %.2e of %.0e allowed (%s)" % (precision, quantity, error, limit, where))
+        return self.tally.finish()
+
+
+def main():
+    parser = argparse.ArgumentParser(description="every layout trains the same")
+    parser.add_argument("--quick", action="store_true", help="one case in sixteen")
+    parser.add_argument("--only", default="", help="cases whose name holds this text")
+    parser.add_argument("--list", action="store_true", help="names of the cases, nothing is run")
+    parser.add_argument("--jobs", type=int, default=2, help="runs at the same time (default 2)")
+    parser.add_argument("--verbose", action="store_true", help="a line a case")
+    options = parser.parse_args()
+    cases = [case for case in all_cases(options.quick) if options.only in name_of(case)]
+    if options.list:
+        print("\n".join(map(name_of, cases)))
+        return 0
+    harness.require_zplan()
+    with harness.Scratch() as folder:
+        return Suite(cases, folder, options.jobs, options.verbose).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+/* A trainer written by hand, as small as one can be: logits of the next token = the current token's row of a table W[V,
+ * V]. It runs on any tensor x data layout (tensor splits the columns, unevenly) with ZeRO 0 and 1, so it exercises the
+ * whole runtime without the compiler. Pipeline is 1. */
+#ifndef ZPLAN_TEST_BIGRAM_H
+#define ZPLAN_TEST_BIGRAM_H
+
+#include <string.h>
+#include <zplan/rt.h>
+
+enum { BIGRAM_V = 11, BIGRAM_S = 16, BIGRAM_BATCH = 8, BIGRAM_MICRO = 1 };
+
+typedef struct bigram {
+  zpr_program program;
+  zpr_stage stage;
+  zpr_run run;
+  zpr_param param;
+  int64_t logits, stats, lse; /* bytes in the arena */
+  bool poisoned;              /* gradients become NaN */
+} bigram;
+
+/* The step function finds its layout here: one trainer a process. */
+static bigram the_bigram;
+
+static inline void bigram_forward(zpr *c, int64_t mb) {
+  const zpr_program *p = c->program;
+  int64_t rows = p->microbatch * p->sequence, cols = (p->vocabulary + p->tensor - 1) / p->tensor, first = c->t * cols;
+  int64_t block = rows * 3 * zpk_bytes(p->dtype);
+  char *logits = zpr_at(c, the_bigram.logits), *stats = zpr_at(c, the_bigram.stats);
+  zpr_embedding(c, zpr_input(c, 0, mb), zpr_at(c, c->stage->params), 0, p->vocabulary, rows, cols, logits);
+  zpr_ce_stats(c, logits, cols, first, p->vocabulary, zpr_input(c, 1, mb), rows, stats + c->t * block);
+  zpr_all_gather(c, ZPR_TENSOR, stats + c->t * block, rows * 3, stats);
+  zpr_ce_loss(c, stats, p->tensor, rows, p->vocabulary, zpr_input(c, 1, mb), zpr_at(c, the_bigram.lse));
+}
+
+static inline void bigram_micro_batches(zpr *c) {
+  const zpr_program *p = c->program;
+  int64_t rows = p->microbatch * p->sequence, cols = (p->vocabulary + p->tensor - 1) / p->tensor;
+  char *logits = zpr_at(c, the_bigram.logits);
+  for (int64_t mb = 0; mb < p->microbatches; mb++) {
+    bigram_forward(c, mb);
+    zpr_ce_grad(c, logits, cols, c->t * cols, p->vocabulary, zpr_input(c, 1, mb), zpr_at(c, the_bigram.lse), rows,
+                logits);
+    zpr_embedding_grad(c, zpr_input(c, 0, mb), logits, 0, p->vocabulary, rows, cols, zpr_at(c, c->stage->grads));
+  }
+  if (the_bigram.poisoned) memset(zpr_at(c, c->stage->grads), 0xFF, 8);
+}
+
+/* Next region of `bytes` bytes. */
+static inline int64_t bigram_place(int64_t *end, int64_t bytes) {
+  int64_t at = (*end + 255) / 256 * 256;
+  *end = at + bytes;
+  return at;
+}
+
+static inline void bigram_layout(bigram *b, int T, int D, int zero, zpk_dtype dtype) {
+  int64_t size = zpk_bytes(dtype), cols = (BIGRAM_V + T - 1) / T, rows = BIGRAM_MICRO * BIGRAM_S, end = 0;
+  int64_t microbatches = BIGRAM_BATCH / D / BIGRAM_MICRO;
+  zpr_stage *s = &b->stage;
+  s->flat_elements = (BIGRAM_V * cols + D - 1) / D * D;
+  s->shard_elements = zero ? s->flat_elements / D : s->flat_elements;
+  s->inputs = bigram_place(&end, 2 * microbatches * rows * 4);
+  b->logits = bigram_place(&end, rows * cols * size);
+  b->stats = bigram_place(&end, T * rows * 3 * size);
+  b->lse = bigram_place(&end, rows * size);
+  s->grads = bigram_place(&end, s->flat_elements * size);
+  s->moment1 = bigram_place(&end, s->shard_elements * size);
+  s->moment2 = bigram_place(&end, s->shard_elements * size);
+  s->params = bigram_place(&end, s->flat_elements * size);
+  s->arena_bytes = end;
+  s->n_runs = 1;
+  s->runs = &b->run;
+  b->program.predicted_bytes[ZPR_DATA] = 2 * (D - 1) * s->flat_elements * size * T;
+  b->program.predicted_bytes[ZPR_TENSOR] = (T - 1) * T * rows * 3 * size * microbatches * D;
+}
+
+static inline zpr_program *bigram_program(int T, int D, int zero, zpk_dtype dtype) {
+  bigram *b = &the_bigram;
+  int64_t cols = (BIGRAM_V + T - 1) / T;
+  *b = (bigram){0};
+  b->param = (zpr_param){.name = "w",
+                         .rank = 2,
+                         .shape = {BIGRAM_V, BIGRAM_V},
+                         .split_dim = 1,
+                         .outer = 1,
+                         .units = BIGRAM_V,
+                         .elements = BIGRAM_V * cols,
+                         .init = 0,
+                         .init_b = 0.1,
+                         .decay = true,
+                         .zero_first = true};
+  b->run = (zpr_run){.segment = "all", .count = 1, .stride = b->param.elements, .n_params = 1, .params = &b->param};
+  b->program = (zpr_program){.name = "bigram",
+                             .plan_hash = "0",
+                             .dtype = dtype,
+                             .tensor = T,
+                             .pipeline = 1,
+                             .data = D,
+                             .zero = zero,
+                             .batch = BIGRAM_BATCH,
+                             .microbatch = BIGRAM_MICRO,
+                             .microbatches = BIGRAM_BATCH / D / BIGRAM_MICRO,
+                             .sequence = BIGRAM_S,
+                             .vocabulary = BIGRAM_V,
+                             .n_inputs = 2,
+                             .stages = &b->stage,
+                             .micro_batches = bigram_micro_batches,
+                             .forward = bigram_forward,
+                             .optimizer = 0,
+                             .lr = 0.1,
+                             .beta1 = 0.9,
+                             .beta2 = 0.95,
+                             .eps = 1e-8,
+                             .weight_decay = 0.01,
+                             .clip = 0.1,
+                             .schedule = 2,
+                             .warmup = 2,
+                             .min_lr = 0.01,
+                             .steps = 20,
+                             .seed = 7,
+                             .train = {.kind = 3, .seed = 1},
+                             .validate = {.kind = 3, .seed = 2},
+                             .validate_every = 10,
+                             .validate_batches = 2,
+                             .predicted_step_s = 1e-3};
+  bigram_layout(b, T, D, zero, dtype);
+  return &b->program;
+}
+
+#endif

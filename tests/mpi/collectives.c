@@ -1,0 +1,237 @@
+/* Collectives of the runtime against a naive computation, for one layout: collectives TENSOR PIPELINE DATA f32|f64.
+ * Every rank can compute every rank's input, so each checks its own result, to the bit. Prints nothing when all is
+ * well. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include "internal.h"
+
+static int failures;
+
+#define CHECK(what, ...)                                                                                               \
+  do {                                                                                                                 \
+    if (!(what)) {                                                                                                     \
+      failures++;                                                                                                      \
+      fprintf(stderr, "rank %d, line %d: ", c->rank, __LINE__);                                                        \
+      fprintf(stderr, __VA_ARGS__);                                                                                    \
+      fputc('\n', stderr);                                                                                             \
+    }                                                                                                                  \
+  } while (0)
+
+/* Element i of a rank's input: rounding shows, because magnitudes differ. */
+static double input(int rank, int64_t i) {
+  uint32_t h = (uint32_t)i * 2654435761u + (uint32_t)rank * 40503u + 12345u;
+  h ^= h >> 15, h *= 2246822519u, h ^= h >> 13;
+  return ((double)h / 4294967296.0 - 0.5) * pow(10, (double)(h % 7));
+}
+
+static double get(const zpr *c, const void *x, int64_t i) {
+  return c->program->dtype == ZPK_F64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
+}
+
+static void put(const zpr *c, void *x, int64_t i, double value) {
+  if (c->program->dtype == ZPK_F64)
+    ((double *)x)[i] = value;
+  else
+    ((float *)x)[i] = (float)value;
+}
+
+/* ((x0 + x1) + x2) + ... in the dtype. */
+static double sum_in_order(const zpr *c, const zpr_group *g, int64_t i) {
+  if (c->program->dtype == ZPK_F64) {
+    double sum = input(g->rank[0], i);
+    for (int r = 1; r < g->n; r++) sum += input(g->rank[r], i);
+    return sum;
+  }
+  float sum = (float)input(g->rank[0], i);
+  for (int r = 1; r < g->n; r++) sum += (float)input(g->rank[r], i);
+  return (double)sum;
+}
+
+static void fill(const zpr *c, void *x, int64_t count) {
+  for (int64_t i = 0; i < count; i++) put(c, x, i, input(c->rank, i));
+}
+
+/* Bytes that all ranks sent on an axis since the last call. Collective. */
+static double newly_sent(zpr *c, zpr_axis axis) {
+  static int64_t before[ZPR_AXIS_COUNT];
+  int64_t now = zpr_comm_sent_bytes(c, axis);
+  double sent = (double)(now - before[axis]);
+  before[axis] = now;
+  zpr_world_sum(c, &sent, 1);
+  return sent;
+}
+
+static void check_sum(zpr *c, const zpr_group *g, const void *x, int64_t begin, int64_t end, int64_t shift) {
+  for (int64_t i = begin; i < end; i++) {
+    double want = sum_in_order(c, g, i + shift);
+    if (get(c, x, i) == want) continue;
+    CHECK(false, "element %lld is %.17g, expected %.17g", (long long)i, get(c, x, i), want);
+    return;
+  }
+}
+
+static void test_all_reduce(zpr *c, zpr_axis axis, void *x, int64_t count) {
+  zpr_group g = zpr_axis_group(c, axis);
+  fill(c, x, count);
+  zpr_all_reduce(c, axis, x, count);
+  check_sum(c, &g, x, 0, count, 0);
+  double groups = (double)c->ranks / g.n,
+         want = 2.0 * (g.n - 1) * (double)(count * zpk_bytes(c->program->dtype)) * groups;
+  double sent = newly_sent(c, axis);
+  CHECK(sent == want, "all-reduce of %lld elements sent %.0f bytes, expected %.0f", (long long)count, sent, want);
+}
+
+/* The same element at another place of the buffer gets the same bits: what tied weights rely on. */
+static void test_place(zpr *c, zpr_axis axis, void *x) {
+  zpr_group g = zpr_axis_group(c, axis);
+  enum { COUNT = 1000, SHIFT = 333 };
+  for (int64_t i = 0; i < COUNT; i++) put(c, x, i, input(c->rank, i + SHIFT));
+  zpr_all_reduce(c, axis, x, COUNT);
+  check_sum(c, &g, x, 0, COUNT, SHIFT);
+  newly_sent(c, axis);
+}
+
+static void test_reduce_scatter(zpr *c, zpr_axis axis, void *x, int64_t shard) {
+  zpr_group g = zpr_axis_group(c, axis);
+  fill(c, x, shard * g.n);
+  zpr_reduce_scatter(c, axis, x, shard);
+  check_sum(c, &g, x, g.me * shard, (g.me + 1) * shard, 0);
+  double groups = (double)c->ranks / g.n,
+         want = (double)((g.n - 1) * g.n * shard * zpk_bytes(c->program->dtype)) * groups;
+  double sent = newly_sent(c, axis);
+  CHECK(sent == want, "reduce-scatter of %lld elements sent %.0f bytes, expected %.0f", (long long)shard, sent, want);
+}
+
+static void test_all_gather(zpr *c, zpr_axis axis, void *x, void *spare, int64_t count, bool in_place) {
+  zpr_group g = zpr_axis_group(c, axis);
+  int64_t size = zpk_bytes(c->program->dtype);
+  void *in = in_place ? (char *)x + g.me * count * size : spare;
+  fill(c, in, count);
+  zpr_all_gather(c, axis, in, count, x);
+  for (int64_t i = 0; i < g.n * count; i++) {
+    double want = input(g.rank[i / count], i % count);
+    if (c->program->dtype == ZPK_F32) want = (double)(float)want;
+    if (get(c, x, i) == want) continue;
+    CHECK(false, "gathered element %lld is wrong", (long long)i);
+    break;
+  }
+  double groups = (double)c->ranks / g.n, want = (double)((g.n - 1) * g.n * count * size) * groups;
+  double sent = newly_sent(c, axis);
+  CHECK(sent == want, "all-gather of %lld elements sent %.0f bytes, expected %.0f", (long long)count, sent, want);
+}
+
+/* Several micro-batches travel up, then down, the next one sent while the last may still be on its way. */
+static void test_pipeline(zpr *c, char *x, int64_t count) {
+  enum { MICRO_BATCHES = 3 };
+  int P = c->program->pipeline;
+  int64_t size = zpk_bytes(c->program->dtype);
+  for (int direction = 0; direction < 2; direction++) {
+    bool up = direction == 0;
+    for (int64_t mb = 0; mb < MICRO_BATCHES; mb++) {
+      if (up ? c->p > 0 : c->p + 1 < P) {
+        zpr_recv(c, up, x, count, mb);
+        int from = c->rank + (up ? -1 : 1) * c->program->tensor * c->program->data;
+        double want = input(from, count - 1 + mb);
+        if (c->program->dtype == ZPK_F32) want = (double)(float)want;
+        CHECK(get(c, x, count - 1) == want, "message of micro-batch %lld is wrong", (long long)mb);
+      }
+      if (up ? c->p + 1 < P : c->p > 0) {
+        char *out = x + (1 + mb % 2) * count * size;
+        if (mb > 0) zpr_send_wait(c, up);
+        for (int64_t i = 0; i < count; i++) put(c, out, i, input(c->rank, i + mb));
+        zpr_send(c, up, out, count, mb);
+      }
+    }
+    zpr_send_wait(c, up);
+  }
+  double want = 2.0 * MICRO_BATCHES * (double)(count * size) * (P - 1) * c->program->tensor * c->program->data;
+  double sent = newly_sent(c, ZPR_PIPELINE);
+  CHECK(sent == want, "pipeline sent %.0f bytes, expected %.0f", sent, want);
+}
+
+static void test_tie(zpr *c, void *x) {
+  enum { COUNT = 777 };
+  zpr_group g = zpr_tie_group(c, 0);
+  fill(c, x, COUNT);
+  zpr_group_all_reduce(c, &g, ZPR_TIE, x, COUNT);
+  if (g.n > 1) check_sum(c, &g, x, 0, COUNT, 0);
+  bool tied = c->program->pipeline > 1;
+  double want = tied ? 2.0 * COUNT * (double)zpk_bytes(c->program->dtype) * c->program->tensor * c->program->data : 0;
+  double sent = newly_sent(c, ZPR_TIE);
+  CHECK(sent == want, "tie sent %.0f bytes, expected %.0f", sent, want);
+}
+
+static void test_control(zpr *c) {
+  double sums[2] = {c->rank + 0.5, 1};
+  zpr_world_sum(c, sums, 2);
+  int n = c->ranks;
+  CHECK(sums[0] == n * (n - 1) / 2.0 + 0.5 * n && sums[1] == n, "world sum is %g, %g", sums[0], sums[1]);
+  CHECK(zpr_world_min(c, 100 - c->rank) == 100 - (n - 1), "world minimum is wrong");
+  CHECK(zpr_ranks_on_host(c) == n, "all ranks run on this host");
+}
+
+static double cpu_s(void) {
+  struct rusage u;
+  getrusage(RUSAGE_SELF, &u);
+  return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
+
+/* Ranks that wait a second for another one must leave the cores alone. */
+static void test_waiting(zpr *c) {
+  zpr_barrier(c);
+  double before = cpu_s();
+  if (c->rank == 0) usleep(1000000);
+  zpr_barrier(c);
+  double used = cpu_s() - before;
+  CHECK(used < 0.2, "waited one second with %.2f s of CPU time", used);
+}
+
+static void test_axis(zpr *c, zpr_axis axis, void *x, void *spare) {
+  static const int64_t counts[] = {0, 1, 2, 3, 5, 1000, 700001}; /* the last does not fit the staging buffer */
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    test_all_reduce(c, axis, x, counts[i]);
+    test_reduce_scatter(c, axis, x, counts[i]);
+    test_all_gather(c, axis, x, spare, counts[i], true);
+    test_all_gather(c, axis, x, spare, counts[i], false);
+  }
+  test_place(c, axis, x);
+}
+
+int main(int argc, char **argv) {
+  if (argc != 5) {
+    fprintf(stderr, "usage: %s TENSOR PIPELINE DATA f32|f64\n", argv[0]);
+    return 2;
+  }
+  zpr context, *c = &context;
+  zpr_stage stages[8] = {0};
+  for (int i = 0; i < 8; i++) stages[i].arena_bytes = 4096;
+  zpr_program program = {
+      .name = "collectives", .tensor = atoi(argv[1]), .pipeline = atoi(argv[2]), .data = atoi(argv[3])};
+  program.dtype = strcmp(argv[4], "f64") == 0 ? ZPK_F64 : ZPK_F32;
+  program.stages = stages;
+  int tied_stages[2] = {0, program.pipeline - 1};
+  int64_t offsets[2] = {0, 0};
+  zpr_tie tie = {.name = "tied", .n_stages = program.pipeline > 1 ? 2 : 1, .stages = tied_stages, .offset = offsets};
+  program.ties = &tie;
+  program.n_ties = 1;
+  zpr_open(c, &program, &zpr_default_options, &argc, &argv);
+  void *x = calloc(8, 8 * 700001), *spare = calloc(1, 8 * 700001);
+  if (!x || !spare) zpr_fail(c, "Z0822", "cannot get memory");
+  test_axis(c, ZPR_TENSOR, x, spare);
+  test_axis(c, ZPR_DATA, x, spare);
+  test_pipeline(c, x, 5);
+  test_pipeline(c, x, 400000);
+  test_tie(c, x);
+  test_control(c);
+  if (getenv("TEST_WAITING")) test_waiting(c);
+  double all = failures;
+  zpr_world_sum(c, &all, 1);
+  free(x);
+  free(spare);
+  zpr_close(c);
+  return all > 0;
+}

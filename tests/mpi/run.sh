@@ -1,0 +1,87 @@
+#!/bin/sh
+# Runs every multi-rank scenario of the runtime: run.sh FOLDER, where mpi_collectives and mpi_trainer lie.
+set -u
+bin=${1:?usage: run.sh FOLDER}
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+failed=0
+
+ranks() { # N COMMAND...
+  n=$1
+  shift
+  timeout 60 mpirun -q --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n "$n" "$@"
+}
+
+fail() {
+  echo "FAILED: $*"
+  failed=1
+}
+
+# --- sums, gathers, messages, byte counts: TENSOR PIPELINE DATA; and that waiting leaves the cores alone
+for layout in '2 1 1 f64' '1 2 1 f32' '1 1 2 f32' '3 1 1 f32' '1 3 1 f64' '1 1 3 f64' '4 1 1 f32' '2 2 1 f32' '2 1 2 f64' '1 2 2 f32'; do
+  set -- $layout
+  ranks $(($1 * $2 * $3)) "$bin/mpi_collectives" "$@" || fail "collectives $layout"
+done
+TEST_WAITING=1 ranks 4 "$bin/mpi_collectives" 1 2 2 f32 || fail 'waiting with 4 ranks'
+
+# --- every layout trains alike: TENSOR DATA ZERO
+losses() { # FILE: step and loss, rounded to what rounding of sums may change
+  sed -n 's/^{"step": \([0-9]*\), "loss": \([^,]*\), "grad_norm": \([^,]*\),.*/\1 \2 \3/p' "$1" |
+    awk -v digits="$2" '{ printf "%d %.*e %.*e\n", $1, digits, $2, digits, $3 }'
+}
+for dtype in f64 f32; do
+  if [ $dtype = f64 ]; then
+    digits=10 layouts='1,1,0 1,2,0 1,2,1 2,1,0 2,2,0 2,2,1 1,4,1 3,1,0'
+  else
+    digits=3 layouts='1,1,0 2,2,1 1,4,0'
+  fi
+  for layout in $layouts; do
+    set -- $(echo $layout | tr , ' ')
+    ranks $(($1 * $2)) "$bin/mpi_trainer" "$@" $dtype --check-memory --log "$tmp/log" >"$tmp/out" 2>&1 ||
+      { fail "trainer $layout $dtype" && cat "$tmp/out"; }
+    losses "$tmp/log" $digits >"$tmp/losses"
+    [ $layout = 1,1,0 ] && cp "$tmp/losses" "$tmp/reference"
+    [ "$(wc -l <"$tmp/losses")" = 20 ] || fail "trainer $layout $dtype: 20 steps in the log"
+    cmp -s "$tmp/losses" "$tmp/reference" || fail "trainer $layout $dtype: other losses than one rank"
+  done
+done
+
+# --- a run that was interrupted goes on to the bit
+steps() { grep -o '^{"step": [0-9]*, "loss": [^,]*, "grad_norm": [^,]*' "$1"; }
+for layout in '2 2 1' '1 3 0'; do
+  set -- $layout
+  ranks $(($1 * $2)) "$bin/mpi_trainer" "$@" f32 --log "$tmp/whole" >/dev/null || fail "run of $layout"
+  ranks $(($1 * $2)) "$bin/mpi_trainer" "$@" f32 --log "$tmp/parts" --checkpoint "$tmp/c" --steps 9 >/dev/null || fail "first part of $layout"
+  ranks $(($1 * $2)) "$bin/mpi_trainer" "$@" f32 --log "$tmp/parts" --checkpoint "$tmp/c" --resume >/dev/null || fail "second part of $layout"
+  steps "$tmp/whole" >"$tmp/a"
+  steps "$tmp/parts" >"$tmp/b"
+  cmp -s "$tmp/a" "$tmp/b" || fail "resumed run of $layout: other losses"
+  rm -rf "$tmp/c"
+done
+
+# --- trouble: one message, the right status, no hang
+expect() { # STATUS TEXT COMMAND...
+  status=$1 text=$2
+  shift 2
+  "$@" >"$tmp/out" 2>"$tmp/err"
+  got=$?
+  [ $got = "$status" ] || fail "expected status $status, got $got: $*"
+  [ "$(grep -c "$text" "$tmp/err")" = 1 ] || { fail "expected one line with \"$text\": $*" && cat "$tmp/err"; }
+}
+printf 'not a token file' >"$tmp/bad.bin"
+printf 'zzzz %0200d' 1 >"$tmp/text"
+expect 1 'error\[Z0820\]: this trainer was built for 4 ranks (tensor 2 x pipeline 1 x data 2), started with 3' \
+  ranks 3 "$bin/mpi_trainer" 2 2 0 f64
+expect 2 'unknown option "--bogus"' ranks 2 "$bin/mpi_trainer" 2 1 0 f64 --bogus
+expect 1 'error\[Z0801\]' ranks 2 "$bin/mpi_trainer" 2 1 0 f64 --data "$tmp/missing.bin"
+expect 1 'error\[Z0802\]' ranks 2 "$bin/mpi_trainer" 2 1 0 f64 --data "$tmp/bad.bin"
+expect 1 'error\[Z0803\]' ranks 4 "$bin/mpi_trainer" 2 2 0 f64 --data "$tmp/text"
+expect 1 'error\[Z0841\]' ranks 2 "$bin/mpi_trainer" 2 1 0 f64 --log "$tmp/missing/log"
+expect 1 'error\[Z0811\]' ranks 2 "$bin/mpi_trainer" 2 1 0 f64 --checkpoint /proc/none
+expect 0 'warning: could not write the log' ranks 2 "$bin/mpi_trainer" 2 1 0 f64 --log /dev/full
+BIGRAM_NAN=1 expect 5 'error\[Z0830\]' ranks 4 "$bin/mpi_trainer" 2 2 1 f64
+# A rank that dies takes the others along; mpirun names it.
+BIGRAM_KILL=2 expect 137 'rank 2 .* signal 9' timeout 20 mpirun --oversubscribe --bind-to none -n 4 "$bin/mpi_trainer" 2 2 1 f64
+
+exit $failed

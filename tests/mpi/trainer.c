@@ -1,0 +1,24 @@
+/* The bigram trainer as a program: trainer T D ZERO f32|f64 [options of zpr_main]. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "bigram.h"
+
+/* BIGRAM_KILL=R: rank R dies in its fifth step. */
+static void die_in_a_step(zpr *c) {
+  if (c->step == 4 && c->rank == atoi(getenv("BIGRAM_KILL"))) raise(SIGKILL);
+  bigram_micro_batches(c);
+}
+
+int main(int argc, char **argv) {
+  if (argc < 5) {
+    fprintf(stderr, "usage: %s TENSOR DATA ZERO f32|f64 [OPTIONS]\n", argv[0]);
+    return 2;
+  }
+  zpk_dtype dtype = strcmp(argv[4], "f64") == 0 ? ZPK_F64 : ZPK_F32;
+  zpr_program *program = bigram_program(atoi(argv[1]), atoi(argv[2]), atoi(argv[3]), dtype);
+  the_bigram.poisoned = getenv("BIGRAM_NAN") != NULL;
+  if (getenv("BIGRAM_KILL")) program->micro_batches = die_in_a_step;
+  argv[4] = argv[0];
+  return zpr_main(argc - 4, argv + 4, program);
+}

@@ -1,0 +1,196 @@
+"""What the end-to-end tests share: starting zplan, reading logs and checkpoints, comparing tensors, counting results.
+
+Standard library only, so that the tests run wherever zplan does. ZPLAN=path chooses another binary than
+build/release/zplan.
+"""
+import array
+import json
+import math
+import operator
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ZPLAN = os.path.abspath(os.environ.get("ZPLAN") or os.path.join(ROOT, "build", "release", "zplan"))
+
+
+def require_zplan():
+    if not os.access(ZPLAN, os.X_OK):
+        sys.exit("%s is not there: build it (cmake --preset release && cmake --build --preset release) or set ZPLAN" % ZPLAN)
+
+
+class Scratch:
+    """A temporary folder that goes away; kept when the test fails and KEEP=1."""
+
+    def __enter__(self):
+        self.path = tempfile.mkdtemp(prefix="zplan-test-")
+        return self.path
+
+    def __exit__(self, *_):
+        if os.environ.get("KEEP"):
+            print("kept %s" % self.path)
+        else:
+            shutil.rmtree(self.path, ignore_errors=True)
+
+
+class Outcome:
+    def __init__(self, status, out, err, seconds):
+        self.status, self.out, self.err, self.seconds = status, out, err, seconds
+
+    def tail(self, lines=6):
+        return "\n".join((self.out + self.err).strip().splitlines()[-lines:])
+
+
+def end_session(leader):
+    """Kills what is left of a session: mpirun and its ranks have process groups of their own."""
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open("/proc/%s/stat" % entry, encoding="utf-8", errors="replace") as file:
+                session = int(file.read().rsplit(")", 1)[1].split()[3])
+            if session == leader:
+                os.kill(int(entry), signal.SIGKILL)
+        except (OSError, IndexError, ValueError):
+            pass  # it ended meanwhile
+
+
+def run(command, timeout=120, cwd=None, env=None):
+    """Runs a command in a session of its own, so that a time-out also ends what it started."""
+    begin = time.monotonic()
+    process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, errors="replace", cwd=cwd, start_new_session=True,
+                               env=dict(os.environ, NO_COLOR="1", **(env or {})))
+    try:
+        out, err = process.communicate(timeout=timeout)
+        status = process.returncode
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGTERM)  # zplan passes it on; a rank that waits for ever does not get past it
+        try:
+            out, err = process.communicate(timeout=15)
+        except subprocess.TimeoutExpired:
+            end_session(process.pid)
+            out, err = process.communicate()
+        status, err = 124, err + "\ntimed out after %d s" % timeout
+    return Outcome(status, out, err, time.monotonic() - begin)
+
+
+def zplan(*arguments, **keywords):
+    return run((ZPLAN,) + arguments, **keywords)
+
+
+# ---- logs ----
+
+def read_log(path):
+    """(step records in order, the "end" event or None) of a trainer's JSON lines."""
+    steps, end = [], None
+    with open(path, encoding="utf-8") as lines:
+        for line in lines:
+            record = json.loads(line)
+            if record.get("event") == "end":
+                end = record
+            elif "event" not in record:
+                steps.append(record)
+    return steps, end
+
+
+# ---- checkpoints ----
+
+ELEMENT = {"F32": "f", "F64": "d"}
+
+
+def read_safetensors(path):
+    """{name: (shape, array of numbers)}: 8 bytes of length, a JSON header, then the data."""
+    with open(path, "rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(length))
+        data = file.read()
+    tensors = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        begin, end = entry["data_offsets"]
+        values = array.array(ELEMENT[entry["dtype"]])
+        values.frombytes(data[begin:end])
+        if sys.byteorder == "big":
+            values.byteswap()
+        tensors[name] = (entry["shape"], values)
+    return tensors
+
+
+def step_folder(checkpoints, step):
+    return os.path.join(checkpoints, "step_%06d" % step)
+
+
+# ---- comparing ----
+
+TINY = 1e-30  # below this a tensor counts as zero and the error is absolute
+
+
+def tensor_error(got, want):
+    """max |got - want| / max |want| over one tensor; NaN and other shapes are infinitely wrong."""
+    if len(got) != len(want):
+        return math.inf
+    difference = max(map(abs, map(operator.sub, got, want)), default=0.0)
+    scale = max(map(abs, want), default=0.0)
+    error = difference / max(scale, TINY)
+    finite = math.isfinite(math.fsum(got)) and math.isfinite(error)
+    return error if finite else math.inf
+
+
+def number_error(got, want):
+    if got is None or want is None:
+        return math.inf
+    return abs(got - want) / max(abs(want), TINY)
+
+
+def worst(errors, default=math.inf):
+    """(largest error, what it belongs to) of {what: error}."""
+    if not errors:
+        return default, ""
+    what = max(errors, key=lambda key: errors[key])
+    return errors[what], what
+
+
+def model_error(got_file, want_file):
+    """(largest tensor error, name) between two model.safetensors; (inf, why) when they hold different tensors."""
+    got, want = read_safetensors(got_file), read_safetensors(want_file)
+    if sorted(got) != sorted(want):
+        return math.inf, "other tensors: %s" % sorted(set(got) ^ set(want))[:4]
+    for name in want:
+        if got[name][0] != want[name][0]:
+            return math.inf, "shape of %s" % name
+    return worst({name: tensor_error(got[name][1], want[name][1]) for name in want})
+
+
+def same_bytes(one, other):
+    with open(one, "rb") as a, open(other, "rb") as b:
+        return a.read() == b.read()
+
+
+# ---- counting ----
+
+class Tally:
+    """Counts checks; a failed one is printed at once."""
+
+    def __init__(self):
+        self.passed, self.failed = 0, 0
+
+    def check(self, name, good, detail=""):
+        if good:
+            self.passed += 1
+            return True
+        self.failed += 1
+        print("FAILED %s%s" % (name, ": " + detail if detail else ""), flush=True)
+        return False
+
+    def finish(self):
+        """Prints the last line that tests/run.sh reads; the exit status."""
+        print("%d passed, %d failed" % (self.passed, self.failed), flush=True)
+        return 1 if self.failed or not self.passed else 0

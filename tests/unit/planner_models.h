@@ -1,0 +1,180 @@
+/* Small models for the planner's unit tests, built op by op: a GPT-2 style and a LLaMA style decoder, and one with
+ * attention and MLP side by side; and two clusters. */
+#ifndef PLANNER_MODELS_H
+#define PLANNER_MODELS_H
+
+#include <criterion/criterion.h>
+#include <zplan/plan.h>
+
+typedef enum model_style { STYLE_GPT, STYLE_LLAMA, STYLE_PARALLEL } model_style;
+typedef struct model_size {
+  model_style style;
+  int64_t V, S, d, layers, heads, kv_heads, ff;
+  bool tied;
+} model_size;
+
+typedef struct builder {
+  zp_model *model;
+  zp_diags *diags;
+  zp_graph *graph;
+  int segment; /* of new parameters; -1 outside repeats */
+} builder;
+
+static inline zp_shape shape_of_rank(int rank, int64_t a, int64_t b, int64_t c) {
+  return (zp_shape){rank, {a, b, c}};
+}
+
+static inline int add_param(builder *b, const char *name, zp_shape shape) {
+  zp_param param = {.name = name, .shape = shape, .init = ZP_INIT_NORMAL, .init_b = 0.02, .segment = b->segment,
+                    .span = ZP_NO_SPAN};
+  return zp_model_add_param(b->model, param);
+}
+
+static inline int weight(builder *b, const char *name, zp_shape shape) {
+  return zp_graph_param(b->graph, b->model, add_param(b, name, shape));
+}
+
+static inline int apply(builder *b, zp_op op, int x, int y, int z, zp_op_attr attr, const char *name) {
+  int in[3] = {x, y, z};
+  int result = zp_graph_apply(b->graph, b->diags, op, in, z >= 0 ? 3 : y >= 0 ? 2 : 1, attr, name, ZP_NO_SPAN);
+  if (result < 0) zp_diags_print(b->diags, stderr, false);
+  cr_assert(result >= 0, "%s", name);
+  return result;
+}
+
+static inline int linear(builder *b, int x, int64_t in, int64_t out, const char *name) {
+  int y = apply(b, ZP_OP_MATMUL, x, weight(b, name, shape_of_rank(2, in, out, 0)), -1, (zp_op_attr){0}, name);
+  return apply(b, ZP_OP_ADD, y, weight(b, "bias", shape_of_rank(1, out, 0, 0)), -1, (zp_op_attr){0}, "bias_add");
+}
+
+static inline int product(builder *b, int x, int64_t in, int64_t out, const char *name) {
+  return apply(b, ZP_OP_MATMUL, x, weight(b, name, shape_of_rank(2, out, in, 0)), -1, (zp_op_attr){.trans = true}, name);
+}
+
+static inline int layer_norm(builder *b, int x, int64_t d) {
+  int w = weight(b, "ln.weight", shape_of_rank(1, d, 0, 0)), bias = weight(b, "ln.bias", shape_of_rank(1, d, 0, 0));
+  return apply(b, ZP_OP_LAYER_NORM, x, w, bias, (zp_op_attr){.eps = 1e-5}, "ln");
+}
+
+static inline int rms_norm(builder *b, int x, int64_t d) {
+  return apply(b, ZP_OP_RMS_NORM, x, weight(b, "norm", shape_of_rank(1, d, 0, 0)), -1, (zp_op_attr){.eps = 1e-5}, "norm");
+}
+
+static inline int add2(builder *b, int x, int y) { return apply(b, ZP_OP_ADD, x, y, -1, (zp_op_attr){0}, "residual"); }
+
+/* Without the bias of the last projection when `bare`: so that partial sums can be added. */
+static inline int gpt_attention(builder *b, const model_size *m, int x, bool bare) {
+  int qkv = linear(b, x, m->d, 3 * m->d, "attn.qkv");
+  int q = apply(b, ZP_OP_SPLIT, qkv, -1, -1, (zp_op_attr){.parts = 3}, "attn.split");
+  int o = apply(b, ZP_OP_ATTENTION, q, q + 1, q + 2, (zp_op_attr){.heads = m->heads, .causal = true}, "attn");
+  return bare ? product(b, o, m->d, m->d, "attn.proj") : linear(b, o, m->d, m->d, "attn.proj");
+}
+
+static inline int gpt_mlp(builder *b, const model_size *m, int x, bool bare) {
+  int h = apply(b, ZP_OP_GELU, linear(b, x, m->d, m->ff, "mlp.fc"), -1, -1, (zp_op_attr){.tanh_form = true}, "gelu");
+  return bare ? product(b, h, m->ff, m->d, "mlp.proj") : linear(b, h, m->ff, m->d, "mlp.proj");
+}
+
+static inline int gpt_layer(builder *b, const model_size *m, int x) {
+  x = add2(b, x, gpt_attention(b, m, layer_norm(b, x, m->d), false));
+  return add2(b, x, gpt_mlp(b, m, layer_norm(b, x, m->d), false));
+}
+
+static inline int parallel_layer(builder *b, const model_size *m, int x) {
+  int h = layer_norm(b, x, m->d);
+  return add2(b, x, add2(b, gpt_attention(b, m, h, true), gpt_mlp(b, m, h, true)));
+}
+
+static inline int llama_layer(builder *b, const model_size *m, int x) {
+  int64_t kv = m->d / m->heads * m->kv_heads;
+  int h = rms_norm(b, x, m->d);
+  zp_op_attr rope = {.heads = m->heads, .theta = 10000}, rope_kv = {.heads = m->kv_heads, .theta = 10000};
+  int q = apply(b, ZP_OP_ROPE, product(b, h, m->d, m->d, "wq"), -1, -1, rope, "rope_q");
+  int k = apply(b, ZP_OP_ROPE, product(b, h, m->d, kv, "wk"), -1, -1, rope_kv, "rope_k");
+  int v = product(b, h, m->d, kv, "wv");
+  zp_op_attr attr = {.heads = m->heads, .kv_heads = m->kv_heads, .causal = true};
+  int o = apply(b, ZP_OP_ATTENTION, q, k, v, attr, "attn");
+  x = add2(b, x, product(b, o, m->d, m->d, "wo"));
+  h = rms_norm(b, x, m->d);
+  int gate = apply(b, ZP_OP_SILU, product(b, h, m->d, m->ff, "w1"), -1, -1, (zp_op_attr){0}, "silu");
+  int up = apply(b, ZP_OP_MUL, gate, product(b, h, m->d, m->ff, "w3"), -1, (zp_op_attr){0}, "gate");
+  return add2(b, x, product(b, up, m->ff, m->d, "w2"));
+}
+
+static inline zp_graph *open_segment(builder *b, const model_size *m, const char *name, int64_t count, bool carries) {
+  zp_shape carry = shape_of_rank(3, ZP_DIM_B, m->S, m->d);
+  const char *carry_name = "x";
+  return zp_model_add_segment(b->model, name, count, count > 1, &carry, &carry_name, carries, ZP_NO_SPAN)->graph;
+}
+
+static inline zp_model *build_model(zp_arena *arena, const model_size *m) {
+  builder b = {.model = zp_model_new(arena, "test"), .diags = zp_diags_new(arena), .segment = -1};
+  zp_shape ids = shape_of_rank(2, ZP_DIM_B, m->S, 0), table = shape_of_rank(2, m->V, m->d, 0);
+  int tokens = zp_model_add_input(b.model, "tokens", ids, ZP_NO_SPAN);
+  int labels = zp_model_add_input(b.model, "labels", ids, ZP_NO_SPAN);
+  int wte = add_param(&b, "wte", table), head = m->tied ? wte : add_param(&b, "head", table);
+
+  b.graph = open_segment(&b, m, "begin", 1, false);
+  int x = apply(&b, ZP_OP_EMBEDDING, zp_graph_input(b.graph, b.model, tokens), zp_graph_param(b.graph, b.model, wte), -1,
+                (zp_op_attr){0}, "wte");
+  if (m->style != STYLE_LLAMA) x = add2(&b, x, weight(&b, "wpe", shape_of_rank(2, m->S, m->d, 0)));
+  zp_push(arena, &b.graph->carry_out, x);
+
+  b.graph = open_segment(&b, m, "h", m->layers, true);
+  b.segment = 1;
+  x = b.graph->carry_in.data[0];
+  x = m->style == STYLE_GPT ? gpt_layer(&b, m, x) : m->style == STYLE_LLAMA ? llama_layer(&b, m, x) : parallel_layer(&b, m, x);
+  zp_push(arena, &b.graph->carry_out, x);
+
+  b.graph = open_segment(&b, m, "end", 1, true);
+  b.segment = -1;
+  x = layer_norm(&b, b.graph->carry_in.data[0], m->d);
+  x = apply(&b, ZP_OP_MATMUL, x, zp_graph_param(b.graph, b.model, head), -1, (zp_op_attr){.trans = true}, "head");
+  b.graph->loss = apply(&b, ZP_OP_CROSS_ENTROPY, x, zp_graph_input(b.graph, b.model, labels), -1, (zp_op_attr){0}, "loss");
+  b.model->vocabulary = m->V;
+  return b.model;
+}
+
+/* One node of CPU cores with round rates: 100 GFLOP/s and 10 GB/s in all. */
+static inline zp_cluster cpu_cluster(void) {
+  zp_cluster c = {.name = "cpu", .nodes = 1, .oversubscription = 1};
+  c.node.device = (zp_device){.name = "cpu", .is_cpu = true, .memory_bytes = INT64_C(16000000000), .context_bytes = 50000000,
+                              .memory_bytes_per_s = 10e9, .flop_per_s_fp64 = 50e9, .flop_per_s_fp32 = 100e9,
+                              .flop_per_s_half = 100e9, .eff_matmul = 0.8, .eff_attention = 0.4, .eff_memory = 0.8,
+                              .launch_s = 1e-6, .cores = 4};
+  c.node.link = (zp_link){"shared_memory", 5e9, 1e-6};
+  return c;
+}
+
+/* Nodes of 16 V100-like devices; library-like numbers. */
+static inline zp_cluster gpu_cluster(int nodes) {
+  zp_cluster c = {.name = "gpu", .nodes = nodes, .oversubscription = 1, .fabric_latency_s = 1e-6};
+  c.node.devices = 16;
+  c.node.device = (zp_device){.name = "v100", .memory_bytes = INT64_C(34359738368), .context_bytes = INT64_C(1500000000),
+                              .memory_bytes_per_s = 900e9, .flop_per_s_fp64 = 7.8e12, .flop_per_s_fp32 = 15.7e12,
+                              .flop_per_s_half = 125e12, .eff_matmul = 0.62, .eff_attention = 0.45, .eff_memory = 0.8,
+                              .launch_s = 5e-6};
+  c.node.link = (zp_link){"nvswitch", 150e9, 1e-6};
+  c.node.nics = 8;
+  c.node.nic = (zp_link){"infiniband", 12.5e9, 2e-6};
+  return c;
+}
+
+/* A run: f32 AdamW on the given cluster, nothing constrained. */
+static inline zp_spec *build_spec(zp_arena *arena, const model_size *size, zp_cluster cluster, int64_t batch) {
+  zp_spec *spec = ZP_NEW(arena, zp_spec);
+  spec->model = build_model(arena, size);
+  spec->cluster = cluster;
+  spec->train = (zp_train){.batch = batch, .steps = 100, .precision = ZP_PREC_F32, .optimizer = ZP_OPT_ADAMW};
+  zp_constraints free_plan = {.memory_fraction = 0.9, .span = ZP_NO_SPAN};
+  zp_push(arena, &spec->plans, free_plan);
+  spec->path = "test.dz";
+  return spec;
+}
+
+static inline void pin(zp_limit *limit, double value) {
+  limit->set = true;
+  limit->low = limit->high = value;
+}
+
+#endif

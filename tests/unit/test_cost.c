@@ -1,0 +1,222 @@
+/* The cost model: machine shares, links, ring formulas, shapes of matrix products, pipeline simulation. Expected values
+ * are worked out by hand from the documented formulas. */
+#include <math.h>
+#include "planner_models.h"
+
+static zp_arena *arena;
+static void setup(void) { arena = zp_arena_new("test"); }
+static void teardown(void) { zp_arena_free(arena); }
+TestSuite(cost, .init = setup, .fini = teardown);
+
+static void expect_near(double got, double want, const char *what) {
+  cr_expect(fabs(got - want) <= 1e-9 * fabs(want), "%s: %.12g, expected %.12g", what, got, want);
+}
+
+static const model_size TINY = {STYLE_GPT, 250, 32, 64, 4, 4, 4, 256, true};
+
+/* ---- machine ---- */
+
+Test(cost, cpu_ranks_share_their_node) {
+  zp_cluster c = cpu_cluster(); /* 4 cores, 100 GFLOP/s, 10 GB/s, 16 GB */
+  zp_machine two = zp_machine_make(&c, ZP_PREC_F32, 2);
+  expect_near(two.flop_per_s, 50e9, "flop of 2 ranks");
+  expect_near(two.memory_bytes_per_s, 5e9, "bandwidth of 2 ranks");
+  cr_expect_eq(two.memory_bytes, INT64_C(8000000000));
+  cr_expect_eq(two.context_bytes, 50000000); /* every process has its own */
+  cr_expect_eq(two.devices_per_node, 2);
+  zp_machine three = zp_machine_make(&c, ZP_PREC_F32, 3);
+  expect_near(three.flop_per_s, 25e9, "3 ranks have one whole core each");
+  zp_machine eight = zp_machine_make(&c, ZP_PREC_F64, 8);
+  expect_near(eight.flop_per_s, 50e9 / 8, "8 ranks share 4 cores");
+  cr_expect_eq(eight.compute_bytes, 8);
+}
+
+Test(cost, gpu_ranks_own_their_device) {
+  zp_cluster c = gpu_cluster(50);
+  zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_FP16, 800);
+  expect_near(m.flop_per_s, 125e12, "half precision peak");
+  cr_expect_eq(m.compute_bytes, 2);
+  cr_expect_eq(m.devices_per_node, 16);
+  cr_expect_eq(m.memory_bytes, INT64_C(34359738368));
+}
+
+/* ---- links ---- */
+
+Test(cost, tensor_group_stays_in_its_node) {
+  zp_cluster c = gpu_cluster(50);
+  zp_machine m = zp_machine_make(&c, ZP_PREC_F32, 800);
+  zp_group_link link = zp_machine_tensor_group(&m, 16, 50, 1);
+  cr_expect_eq(link.nodes, 1);
+  cr_expect_eq(link.local, 16);
+  expect_near(link.bytes_per_s, 150e9, "nvswitch");
+  expect_near(link.latency_s, 1e-6, "nvswitch latency");
+}
+
+Test(cost, tensor_group_of_five_straddles_nodes) {
+  zp_cluster c = gpu_cluster(50);
+  zp_machine m = zp_machine_make(&c, ZP_PREC_F32, 800);
+  zp_group_link link = zp_machine_tensor_group(&m, 5, 160, 1);
+  cr_expect_eq(link.nodes, 2); /* ranks 15..19 */
+}
+
+/* Tensor 16 fills a node, so all 16 ranks of a node belong to different data groups and share 8 NICs. */
+Test(cost, data_groups_share_the_nics) {
+  zp_cluster c = gpu_cluster(50);
+  zp_machine m = zp_machine_make(&c, ZP_PREC_F32, 800);
+  zp_group_link link = zp_machine_data_group(&m, 16, 25, 2);
+  cr_expect_eq(link.nodes, 2);
+  cr_expect_eq(link.local, 1);
+  expect_near(link.bytes_per_s, 8 * 12.5e9 / 16, "share of the NICs");
+  expect_near(link.latency_s, 3e-6, "NIC and fabric");
+  zp_group_link inside = zp_machine_data_group(&m, 4, 50, 4);
+  cr_expect_eq(inside.nodes, 1);
+  zp_group_link wide = zp_machine_data_group(&m, 1, 25, 32); /* 16 of 32 ranks in a node: one ring out of it */
+  cr_expect_eq(wide.nodes, 2);
+  expect_near(wide.bytes_per_s, 8 * 12.5e9, "one ring has all NICs");
+}
+
+Test(cost, pipeline_link_crosses_nodes_unless_all_fit) {
+  zp_cluster c = gpu_cluster(2);
+  zp_machine m = zp_machine_make(&c, ZP_PREC_F32, 32);
+  cr_expect_eq(zp_machine_pipeline_link(&m, 4, 8, 1).nodes, 2);
+  zp_machine one = zp_machine_make(&c, ZP_PREC_F32, 16);
+  cr_expect_eq(zp_machine_pipeline_link(&one, 4, 4, 1).nodes, 1);
+  cr_expect_eq(zp_machine_pipeline_link(&one, 16, 1, 1).n, 1);
+}
+
+/* ---- whole programs ---- */
+
+typedef struct priced {
+  zp_spec *spec;
+  zp_machine machine;
+  zp_lowered *lowered;
+  zp_program *program;
+} priced;
+
+static priced price(model_size size, zp_cluster cluster, int64_t batch, zp_choice choice, const int64_t *cut) {
+  priced p = {.spec = build_spec(arena, &size, cluster, batch)};
+  const char *reason = NULL;
+  p.machine = zp_machine_make(&p.spec->cluster, p.spec->train.precision, choice.tensor * choice.pipeline * choice.data);
+  zp_sharding *sharding = zp_shard(arena, p.spec->model, &p.machine, choice.tensor, 1, &reason);
+  cr_assert(sharding, "%s", reason);
+  p.lowered = zp_lower(arena, p.spec, sharding, choice.microbatch, choice.recompute, choice.recompute_shard, &reason);
+  cr_assert(p.lowered, "%s", reason);
+  zp_price(p.lowered, &p.machine, choice.tensor, choice.pipeline, choice.data);
+  choice.cut = (int64_t *)cut;
+  p.program = zp_program_make(arena, p.lowered, &choice);
+  return p;
+}
+
+static const zp_step *find_step(const zp_procedure *procedure, zp_op op) {
+  for (int i = 0; i < procedure->steps.len; i++)
+    if (procedure->steps.data[i].kind == ZP_STEP_NODE && procedure->steps.data[i].op == op) return &procedure->steps.data[i];
+  cr_assert_fail("no %s", zp_op_name(op));
+  return NULL;
+}
+
+/* 2 (n - 1) (latency + bytes / n / bandwidth) and the call; bytes = 2 x 32 x 64 f32. The link: a copy through memory at
+ * a quarter of the rank's 5 GB/s. */
+Test(cost, all_reduce_is_a_ring) {
+  const int64_t cut[] = {0, 6};
+  priced p = price(TINY, cpu_cluster(), 2, (zp_choice){.tensor = 2, .pipeline = 1, .data = 1, .microbatch = 2}, cut);
+  const zp_step *step = find_step(&p.lowered->segments[1].forward, ZP_OP_ALL_REDUCE);
+  cr_expect_eq(step->comm_elements, 2 * 32 * 64);
+  expect_near(step->cost_s, 2e-6 + 2 * (1e-6 + 16384.0 / 2 / 1.25e9), "all-reduce");
+}
+
+/* The CPU rule: 2 m n k / (rate * 0.8 * saturations) + call, for qkv: m = 32 rows, n = 192, k = 64. */
+Test(cost, cpu_matmul_saturates) {
+  const int64_t cut[] = {0, 6};
+  priced p = price(TINY, cpu_cluster(), 1, (zp_choice){.tensor = 1, .pipeline = 1, .data = 1, .microbatch = 1}, cut);
+  const zp_step *step = find_step(&p.lowered->segments[1].forward, ZP_OP_MATMUL);
+  double shape = 32.0 / 36 * 192 / 200 * 64 / 80;
+  expect_near(step->cost_s, 1e-6 + 2.0 * 32 * 192 * 64 / (100e9 * 0.8 * shape), "matmul");
+}
+
+/* The three products of a linear layer cost about the same; wgrad sums over rows instead of columns. */
+Test(cost, gradient_products_have_the_same_work) {
+  const int64_t cut[] = {0, 6};
+  priced p = price(TINY, gpu_cluster(1), 4, (zp_choice){.tensor = 1, .pipeline = 1, .data = 1, .microbatch = 4}, cut);
+  const zp_step *forward = find_step(&p.lowered->segments[1].forward, ZP_OP_MATMUL);
+  const zp_step *dgrad = find_step(&p.lowered->segments[1].backward, ZP_OP_MATMUL_DGRAD);
+  cr_expect(forward->cost_s > 5e-6 && dgrad->cost_s > 5e-6, "no faster than a launch");
+  cr_expect_eq(find_step(&p.lowered->segments[1].backward, ZP_OP_MATMUL_WGRAD)->flop > 0, true);
+}
+
+static double terms(const zp_estimate *e) {
+  return e->compute_s + e->bubble_s + e->tensor_comm_s + e->pipeline_comm_s + e->data_comm_s + e->optimizer_s;
+}
+
+/* One rank: all micro-batches one after the other, then 32 bytes an element at 10 GB/s * 0.8. */
+Test(cost, one_rank_is_a_plain_sum) {
+  const int64_t cut[] = {0, 6};
+  priced p = price(TINY, cpu_cluster(), 6, (zp_choice){.tensor = 1, .pipeline = 1, .data = 1, .microbatch = 2}, cut);
+  zp_estimate e = zp_simulate(arena, p.program, &p.machine);
+  double unit[3];
+  for (int i = 0; i < 3; i++) unit[i] = p.lowered->segments[i].forward.cost_s + p.lowered->segments[i].backward.cost_s;
+  expect_near(e.compute_s, 3 * (unit[0] + 4 * unit[1] + unit[2]), "compute");
+  expect_near(e.optimizer_s, 1e-6 + 32.0 * (double)p.program->stages[0].flat_elements / 8e9, "optimizer");
+  cr_expect(e.bubble_s < 1e-12 && e.tensor_comm_s == 0 && e.pipeline_comm_s == 0 && e.data_comm_s == 0);
+  expect_near(terms(&e), e.step_s, "terms");
+  cr_expect_eq(e.peak_bytes, p.program->stages[0].arena_bytes + 50000000);
+  expect_near(e.tokens_per_s, 6 * 32 / e.step_s, "tokens per second");
+  /* Nothing is recomputed but attention's scores, in backward: half of its forward work, 2 B S^2 d when causal. */
+  expect_near(e.hardware_flop - e.model_flop, 0.5 * 6 * 4 * (2.0 * 32 * 32 * 64), "scores once more");
+}
+
+/* Equal stages and free messages: (m + P - 1) (F + B), the textbook 1F1B time. */
+Test(cost, one_f_one_b_matches_the_closed_form) {
+  model_size size = TINY;
+  const int64_t cut[] = {0, 2, 4, 6};
+  zp_cluster c = cpu_cluster();
+  c.node.link = (zp_link){"instant", 1e30, 0};
+  c.node.device.memory_bytes_per_s = 1e30;
+  priced p = price(size, c, 5, (zp_choice){.tensor = 1, .pipeline = 3, .data = 1, .microbatch = 1}, cut);
+  for (int i = 0; i < 3; i++) p.lowered->segments[i].forward.cost_s = 1, p.lowered->segments[i].backward.cost_s = 2;
+  zp_estimate e = zp_simulate(arena, p.program, &p.machine);
+  cr_expect(fabs(e.step_s - (5 + 2) * 6.0) < 1e-3, "%g", e.step_s);
+  cr_expect(fabs(e.bubble_s - 2 * 6.0) < 1e-3, "%g", e.bubble_s);
+  cr_expect_eq(e.stage_forward_s[1], 2);
+  expect_near(terms(&e), e.step_s, "terms");
+}
+
+/* Two stages of 3 s + 3 s (F, B) and messages of 1 s, 2 micro-batches. Stage 0: F0 0-3, F1 3-6... stage 1: F0 4-7,
+ * B0 7-10, F1 10-13, B1 13-16; stage 0: B0 11-14, B1 17-20. Without messages: 18. */
+Test(cost, messages_delay_their_receiver) {
+  const int64_t cut[] = {0, 3, 6};
+  zp_cluster c = cpu_cluster();
+  priced p = price(TINY, c, 2, (zp_choice){.tensor = 1, .pipeline = 2, .data = 1, .microbatch = 1}, cut);
+  for (int i = 0; i < 3; i++) p.lowered->segments[i].forward.cost_s = p.lowered->segments[i].backward.cost_s = 1;
+  p.machine.cluster = &c;
+  c.node.link = (zp_link){"slow", 1e30, 1};
+  zp_estimate e = zp_simulate(arena, p.program, &p.machine);
+  double end = e.step_s - e.optimizer_s - e.data_comm_s;
+  cr_expect(fabs(end - 20) < 1e-4, "%g", end);
+  cr_expect(fabs(e.pipeline_comm_s - 2) < 1e-4, "%g", e.pipeline_comm_s);
+  expect_near(terms(&e), e.step_s, "terms");
+}
+
+Test(cost, zero_1_moves_as_much_and_updates_less) {
+  const int64_t cut[] = {0, 6};
+  zp_choice choice = {.tensor = 1, .pipeline = 1, .data = 2, .microbatch = 1};
+  priced plain = price(TINY, cpu_cluster(), 4, choice, cut);
+  choice.zero = 1;
+  priced sharded = price(TINY, cpu_cluster(), 4, choice, cut);
+  zp_estimate a = zp_simulate(arena, plain.program, &plain.machine);
+  zp_estimate b = zp_simulate(arena, sharded.program, &sharded.machine);
+  cr_expect(fabs(a.data_comm_s / b.data_comm_s - 1) < 0.05, "%g %g", a.data_comm_s, b.data_comm_s);
+  cr_expect(b.optimizer_s < 0.6 * a.optimizer_s);
+  cr_expect(b.peak_bytes < a.peak_bytes);
+}
+
+/* Full recomputation repeats the layers' forward matmuls: hardware FLOPs grow, model FLOPs do not. */
+Test(cost, recomputation_is_hardware_work_only) {
+  const int64_t cut[] = {0, 6};
+  zp_choice choice = {.tensor = 1, .pipeline = 1, .data = 1, .microbatch = 1};
+  priced keep = price(TINY, cpu_cluster(), 4, choice, cut);
+  choice.recompute = ZP_RECOMPUTE_FULL;
+  priced rebuild = price(TINY, cpu_cluster(), 4, choice, cut);
+  zp_estimate a = zp_simulate(arena, keep.program, &keep.machine), b = zp_simulate(arena, rebuild.program, &rebuild.machine);
+  expect_near(a.model_flop, b.model_flop, "model FLOPs");
+  cr_expect(b.hardware_flop > a.hardware_flop && b.step_s > a.step_s);
+}

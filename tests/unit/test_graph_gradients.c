@@ -1,0 +1,206 @@
+/* Every op's derivative against central differences, through localize, fuse, differentiate and the interpreter. */
+#include "graph_testing.h"
+
+enum { S = 5, D = 8 };
+
+/* y = f(x) alone: nothing but the op's own rule decides what is saved. */
+static void check_alone(zp_op op, zp_op_attr attr) {
+  kit k = kit_new(S, 1, D);
+  carry_out(&k, apply(&k, op, attr, zp_op_name(op), k.graph->carry_in.data[0], -1, -1));
+  check_gradients(&k, 10, 0.3);
+  kit_free(&k);
+}
+
+/* y = f(x + bias) scaled by a weight: inputs, columns and the op's own rule in one group. */
+static void check_function(zp_op op, zp_op_attr attr, bool positive) {
+  if (!positive) check_alone(op, attr);
+  kit k = kit_new(S, 1, D);
+  int x = op2(&k, ZP_OP_ADD, k.graph->carry_in.data[0], param(&k, "bias", shape1(D)));
+  if (positive) x = apply(&k, ZP_OP_ADD_CONST, (zp_op_attr){.value = 0.5}, "shift", op1(&k, ZP_OP_EXP, x), -1, -1);
+  int y = apply(&k, op, attr, zp_op_name(op), x, -1, -1);
+  carry_out(&k, op2(&k, ZP_OP_MUL, y, param(&k, "scale", shape1(D))));
+  check_gradients(&k, 10, 0.3);
+  kit_free(&k);
+}
+
+Test(gradients, functions) {
+  check_function(ZP_OP_ADD_CONST, (zp_op_attr){.value = 1.5}, false);
+  check_function(ZP_OP_MUL_CONST, (zp_op_attr){.value = -2.5}, false);
+  check_function(ZP_OP_EXP, (zp_op_attr){0}, false);
+  check_function(ZP_OP_LOG, (zp_op_attr){0}, true);
+  check_function(ZP_OP_SQRT, (zp_op_attr){0}, true);
+  check_function(ZP_OP_RSQRT, (zp_op_attr){0}, true);
+  check_function(ZP_OP_TANH, (zp_op_attr){0}, false);
+  check_function(ZP_OP_SIGMOID, (zp_op_attr){0}, false);
+  check_function(ZP_OP_RELU, (zp_op_attr){0}, false);
+  check_function(ZP_OP_SILU, (zp_op_attr){0}, false);
+  check_function(ZP_OP_GELU, (zp_op_attr){.tanh_form = true}, false);
+  check_function(ZP_OP_GELU, (zp_op_attr){.tanh_form = false}, false);
+  check_function(ZP_OP_SOFTMAX, (zp_op_attr){0}, false);
+}
+
+static void check_binary(zp_op op, int kind) {
+  kit k = kit_new(S, 2, D);
+  int a = k.graph->carry_in.data[0], b = k.graph->carry_in.data[1];
+  if (kind == 0) b = op1(&k, ZP_OP_EXP, b); /* away from zero for the division */
+  if (kind == 1) b = param(&k, "columns", shape1(D));
+  if (kind == 2) b = param(&k, "position", shape2(S, D));
+  if (kind == 3) b = a = op1(&k, ZP_OP_EXP, a); /* both operands the same value */
+  carry_out(&k, op1(&k, ZP_OP_TANH, op2(&k, op, a, b)));
+  check_gradients(&k, 10, 1.2);
+  kit_free(&k);
+}
+
+Test(gradients, binary_operators) {
+  for (int kind = 0; kind < 4; kind++) {
+    check_binary(ZP_OP_ADD, kind);
+    check_binary(ZP_OP_SUB, kind);
+    check_binary(ZP_OP_MUL, kind);
+    check_binary(ZP_OP_DIV, kind);
+  }
+}
+
+/* The first reader of x hands its gradient on unchanged, the second one does not. */
+Test(gradients, value_added_and_multiplied) {
+  kit k = kit_new(S, 2, D);
+  int x = k.graph->carry_in.data[0];
+  carry_out(&k, op2(&k, ZP_OP_MUL, op2(&k, ZP_OP_ADD, x, k.graph->carry_in.data[1]), x));
+  check_gradients(&k, 10, 1);
+  kit_free(&k);
+}
+
+Test(gradients, small_first_operand_is_swapped_or_composed) {
+  kit k = kit_new(S, 1, D);
+  int x = k.graph->carry_in.data[0];
+  int y = op2(&k, ZP_OP_SUB, param(&k, "position", shape2(S, D)), x);
+  y = op2(&k, ZP_OP_MUL, param(&k, "scale", shape1(D)), y);
+  carry_out(&k, op2(&k, ZP_OP_ADD, param(&k, "bias", shape1(D)), y));
+  check_gradients(&k, 10, 1);
+  kit_free(&k);
+}
+
+Test(gradients, norms) {
+  kit k = kit_new(S, 1, D);
+  carry_out(&k, rms_norm(&k, "rms", layer_norm(&k, "ln", k.graph->carry_in.data[0])));
+  check_gradients(&k, 10, 1);
+  kit_free(&k);
+}
+
+Test(gradients, dropout) {
+  kit k = kit_new(S, 1, D);
+  int x = dropout(&k, "a", k.graph->carry_in.data[0], 0.4);
+  carry_out(&k, op2(&k, ZP_OP_MUL, x, dropout(&k, "b", x, 0.25)));
+  zp_graph *graph = check_gradients(&k, 10, 1);
+  zp_interpreter *in = zp_interpreter_new(k.arena, graph, TEST_BATCH);
+  fill_outside(in, 10, 1);
+  zp_interpret(in, 0, graph->nodes.len);
+  int zeros = 0;
+  for (int i = 0; i < TEST_BATCH * S * D; i++) zeros += in->value[graph->grad_out.data[0]][i] == 0;
+  cr_assert(zeros > 20 && zeros < 70, "%d of 80 gradients dropped at rates 0.4 and 0.25", zeros);
+  kit_free(&k);
+}
+
+static void check_rope(bool interleaved) {
+  kit k = kit_new(S, 1, D);
+  zp_op_attr attr = {.heads = 2, .theta = 100, .interleaved = interleaved};
+  carry_out(&k, op1(&k, ZP_OP_TANH, apply(&k, ZP_OP_ROPE, attr, "rope", k.graph->carry_in.data[0], -1, -1)));
+  check_gradients(&k, 10, 1);
+  kit_free(&k);
+}
+
+Test(gradients, rope) {
+  check_rope(false);
+  check_rope(true);
+}
+
+Test(gradients, matmul_plain_and_transposed) {
+  kit k = kit_new(S, 1, D);
+  int h = op2(&k, ZP_OP_MATMUL, k.graph->carry_in.data[0], param(&k, "w", shape2(D, 6)));
+  carry_out(&k, linear(&k, "out", h, 7, false));
+  check_gradients(&k, 10, 0);
+  kit_free(&k);
+}
+
+static void check_attention(int64_t heads, int64_t kv_heads, bool causal) {
+  kit k = kit_new(S, 1, D);
+  int x = k.graph->carry_in.data[0];
+  int64_t kv = D / heads * kv_heads;
+  zp_op_attr attr = {.heads = heads, .kv_heads = kv_heads, .causal = causal};
+  carry_out(&k, apply(&k, ZP_OP_ATTENTION, attr, "y", linear(&k, "q", x, D, false), linear(&k, "k", x, kv, false),
+                      linear(&k, "v", x, kv, false)));
+  check_gradients(&k, 10, 0);
+  kit_free(&k);
+}
+
+Test(gradients, attention) {
+  check_attention(2, 2, true);
+  check_attention(4, 2, true);
+  check_attention(4, 1, false);
+}
+
+/* q, k and v one and the same tensor: three contributions to one gradient. */
+Test(gradients, attention_of_one_tensor) {
+  kit k = kit_new(S, 1, D);
+  int x = k.graph->carry_in.data[0];
+  carry_out(&k, apply(&k, ZP_OP_ATTENTION, (zp_op_attr){.heads = 2}, "y", x, x, x));
+  check_gradients(&k, 10, 0);
+  kit_free(&k);
+}
+
+/* ---- whole layers ---- */
+
+Test(gradients, gpt_layer) {
+  kit k = kit_new(S, 1, D);
+  gpt_layer(&k, 2, 0.1);
+  zp_graph *graph = check_gradients(&k, 10, 0.2);
+  cr_assert_eq(count_nodes(graph, ZP_OP_FUSED), 5, "no sums beside the five forward groups");
+  cr_assert_eq(count_nodes(graph, ZP_OP_FUSED_GRAD), 5);
+  kit_free(&k);
+}
+
+Test(gradients, gpt_layer_without_dropout) {
+  kit k = kit_new(S, 1, D);
+  gpt_layer(&k, 2, 0);
+  check_gradients(&k, 10, 0.2);
+  kit_free(&k);
+}
+
+Test(gradients, llama_layer) {
+  kit k = kit_new(S, 1, D);
+  llama_layer(&k, 4, 2, 12);
+  zp_graph *graph = check_gradients(&k, 10, 0.2);
+  for (int i = graph->n_forward; i < graph->nodes.len; i++)
+    cr_assert_neq(graph->nodes.data[i].op, ZP_OP_FUSED, "sums belong into the groups' own derivatives");
+  kit_free(&k);
+}
+
+/* Embedding and head with one table, positions, dropout, loss: the whole model in one segment. */
+Test(gradients, tied_embedding_and_head) {
+  enum { V = 11 };
+  kit k = kit_new(S, 0, D);
+  int wte = param(&k, "wte", shape2(V, D)), wpe = param(&k, "wpe", shape2(S, D));
+  int tokens = zp_graph_input(k.graph, k.model, 0), labels = zp_graph_input(k.graph, k.model, 1);
+  int x = op2(&k, ZP_OP_ADD, op2(&k, ZP_OP_EMBEDDING, tokens, wte), wpe);
+  x = layer_norm(&k, "ln_f", dropout(&k, "drop", x, 0.2));
+  int logits = apply(&k, ZP_OP_MATMUL, (zp_op_attr){.trans = true}, "logits", x, wte, -1);
+  k.graph->loss = op2(&k, ZP_OP_CROSS_ENTROPY, logits, labels);
+  zp_graph *graph = check_gradients(&k, V, 0.2);
+  int uses = 0;
+  for (int i = 0; i < graph->nodes.len; i++)
+    for (int p = 0; p < graph->nodes.data[i].param_grad.len; p++) uses += graph->nodes.data[i].param_grad.data[p] == 0;
+  cr_assert_eq(uses, 2, "both uses of the tied table accumulate");
+  kit_free(&k);
+}
+
+/* The first segment of a GPT: the incoming gradient is the gradient of both tables, so no group is left. */
+Test(gradients, identity_needs_no_kernel) {
+  kit k = kit_new(S, 0, D);
+  int wte = param(&k, "wte", shape2(9, D)), wpe = param(&k, "wpe", shape2(S, D));
+  int tokens = zp_graph_input(k.graph, k.model, 0);
+  carry_out(&k, op2(&k, ZP_OP_ADD, op2(&k, ZP_OP_EMBEDDING, tokens, wte), wpe));
+  zp_graph *graph = check_gradients(&k, 9, 0);
+  cr_assert_eq(count_nodes(graph, ZP_OP_FUSED_GRAD), 0);
+  cr_assert_eq(count_nodes(graph, ZP_OP_POSITION_GRAD), 1);
+  cr_assert_eq(count_nodes(graph, ZP_OP_EMBEDDING_GRAD), 1);
+  kit_free(&k);
+}

@@ -1,0 +1,202 @@
+/* Shape rules: what fits, and the message and code when it does not. */
+#include "graph_testing.h"
+
+/* The diagnostics of a kit as one text. */
+static const char *report_of(kit *k) {
+  char *text = NULL;
+  size_t len = 0;
+  FILE *file = open_memstream(&text, &len);
+  zp_diags_print(k->diags, file, false);
+  fclose(file);
+  const char *copy = zp_strdup(k->arena, text);
+  free(text);
+  return copy;
+}
+
+static void expect_error(kit *k, int result, const char *code, const char *words) {
+  cr_assert_eq(result, -1);
+  cr_assert_eq(zp_diags_errors(k->diags), 1);
+  const char *text = report_of(k);
+  cr_assert(strstr(text, code), "expected %s in:\n%s", code, text);
+  cr_assert(strstr(text, words), "expected \"%s\" in:\n%s", words, text);
+  kit_free(k);
+}
+
+static int carry(const kit *k) { return k->graph->carry_in.data[0]; }
+
+Test(rules, shapes_that_come_out) {
+  kit k = kit_new(4, 1, 12);
+  zp_shape want = shape3(ZP_DIM_B, 4, 20);
+  cr_assert(zp_shape_equal(&k.graph->tensors.data[linear(&k, "w", carry(&k), 20, true)].shape, &want));
+  int o = apply(&k, ZP_OP_ATTENTION, (zp_op_attr){.heads = 3}, "a", carry(&k), carry(&k), carry(&k));
+  want.dim[2] = 3;
+  cr_assert(zp_shape_equal(&k.graph->tensors.data[o + 1].shape, &want));
+  cr_assert_eq(k.graph->tensors.data[o + 1].element, ZP_ELEM_STAT);
+  const zp_op_attr *attr = &k.graph->nodes.data[k.graph->tensors.data[o].producer].attr;
+  cr_assert_eq(attr->head_size, 4);
+  cr_assert_eq(attr->kv_heads, 3);
+  cr_assert_float_eq(attr->scale, 0.5, 1e-15);
+  must_be_sound(&k, k.graph);
+  kit_free(&k);
+}
+
+Test(rules, dropout_of_nothing_is_the_tensor_itself) {
+  kit k = kit_new(4, 1, 12);
+  cr_assert_eq(dropout(&k, "d", carry(&k), 0), carry(&k));
+  cr_assert_eq(k.graph->nodes.len, 0);
+  kit_free(&k);
+}
+
+Test(rules, params_and_inputs_have_one_tensor) {
+  kit k = kit_new(4, 1, 12);
+  int a = zp_graph_input(k.graph, k.model, 1);
+  cr_assert_eq(a, zp_graph_input(k.graph, k.model, 1));
+  int w = param(&k, "w", shape1(3));
+  cr_assert_eq(w, zp_graph_param(k.graph, k.model, 0));
+  cr_assert_eq(k.graph->params.len, 1);
+  kit_free(&k);
+}
+
+Test(rules, matmul_needs_fitting_sizes) {
+  kit k = kit_new(1024, 1, 768);
+  int w = param(&k, "w", shape2(512, 3072));
+  expect_error(&k, op2(&k, ZP_OP_MATMUL, carry(&k), w), "Z0204",
+               "cannot multiply `x` [B, 1024, 768] by `w` [512, 3072]: 768 columns meet 512 rows");
+}
+
+Test(rules, matmul_transposed_names_the_transpose) {
+  kit k = kit_new(4, 1, 8);
+  int w = param(&k, "w", shape2(8, 9));
+  expect_error(&k, apply(&k, ZP_OP_MATMUL, (zp_op_attr){.trans = true}, "y", carry(&k), w, -1), "Z0204",
+               "the transpose of `w` [8, 9]: 8 columns meet 9 rows");
+}
+
+Test(rules, addition_of_other_shapes) {
+  kit k = kit_new(4, 1, 8);
+  expect_error(&k, op2(&k, ZP_OP_ADD, carry(&k), param(&k, "b", shape1(9))), "Z0204",
+               "the shapes of `x` [B, 4, 8] and `b` [9] do not fit for `+`");
+}
+
+Test(rules, division_of_the_small_one) {
+  kit k = kit_new(4, 1, 8);
+  expect_error(&k, op2(&k, ZP_OP_DIV, param(&k, "b", shape1(8)), carry(&k)), "Z0204",
+               "cannot divide the smaller `b` [8] by `x` [B, 4, 8]");
+}
+
+Test(rules, norm_weight_of_another_width) {
+  kit k = kit_new(4, 1, 8);
+  expect_error(&k, apply(&k, ZP_OP_RMS_NORM, (zp_op_attr){.eps = 1e-5}, "n", carry(&k), param(&k, "w", shape1(7)), -1),
+               "Z0204", "the weight of `rms_norm` needs 8 elements");
+}
+
+Test(rules, labels_for_every_row) {
+  kit k = kit_new(4, 1, 8);
+  zp_model_add_input(k.model, "short", shape2(ZP_DIM_B, 3), ZP_NO_SPAN);
+  expect_error(&k, op2(&k, ZP_OP_CROSS_ENTROPY, carry(&k), zp_graph_input(k.graph, k.model, 2)), "Z0204",
+               "needs one label per row");
+}
+
+Test(rules, keys_and_values_alike) {
+  kit k = kit_new(4, 1, 8);
+  int kv = linear(&k, "k", carry(&k), 4, false);
+  expect_error(&k, apply(&k, ZP_OP_ATTENTION, (zp_op_attr){.heads = 4, .kv_heads = 2}, "a", carry(&k), kv, carry(&k)),
+               "Z0204", "operands 2 and 3 of `attention` must have one shape");
+}
+
+Test(rules, heads_divide_columns) {
+  kit k = kit_new(4, 1, 8);
+  expect_error(&k, apply(&k, ZP_OP_ATTENTION, (zp_op_attr){.heads = 3}, "a", carry(&k), carry(&k), carry(&k)), "Z0205",
+               "3 heads do not divide the 8 columns of `x` [B, 4, 8]");
+}
+
+Test(rules, kv_heads_divide_heads) {
+  kit k = kit_new(4, 1, 8);
+  int kv = linear(&k, "k", carry(&k), 6, false);
+  expect_error(&k, apply(&k, ZP_OP_ATTENTION, (zp_op_attr){.heads = 4, .kv_heads = 3}, "a", carry(&k), kv, kv), "Z0205",
+               "kv_heads 3 does not divide heads 4");
+}
+
+Test(rules, key_heads_have_the_size_of_query_heads) {
+  kit k = kit_new(4, 1, 8);
+  int kv = linear(&k, "k", carry(&k), 6, false);
+  expect_error(&k, apply(&k, ZP_OP_ATTENTION, (zp_op_attr){.heads = 4, .kv_heads = 2}, "a", carry(&k), kv, kv), "Z0205",
+               "has 6 columns, not 2 kv_heads of 2");
+}
+
+Test(rules, rope_needs_pairs) {
+  kit k = kit_new(4, 1, 9);
+  expect_error(&k, apply(&k, ZP_OP_ROPE, (zp_op_attr){.heads = 3, .theta = 10}, "r", carry(&k), -1, -1), "Z0205",
+               "have 3 columns each");
+}
+
+Test(rules, split_into_equal_parts) {
+  kit k = kit_new(4, 1, 8);
+  expect_error(&k, apply(&k, ZP_OP_SPLIT, (zp_op_attr){.parts = 3}, "s", carry(&k), -1, -1), "Z0205",
+               "cannot split the 8 columns of `x` [B, 4, 8] into 3 equal parts");
+}
+
+Test(rules, ids_are_not_numbers) {
+  kit k = kit_new(4, 1, 8);
+  expect_error(&k, op1(&k, ZP_OP_TANH, zp_graph_input(k.graph, k.model, 0)), "Z0206",
+               "must hold floating point values, but `tokens` holds i32 ids");
+}
+
+Test(rules, numbers_are_not_ids) {
+  kit k = kit_new(4, 1, 8);
+  expect_error(&k, op2(&k, ZP_OP_EMBEDDING, carry(&k), param(&k, "t", shape2(9, 8))), "Z0206", "must hold i32 ids");
+}
+
+Test(rules, matrices_are_parameters) {
+  kit k = kit_new(4, 1, 8);
+  expect_error(&k, op2(&k, ZP_OP_MATMUL, carry(&k), carry(&k)), "Z0207", "must be a parameter, but `x` is computed");
+}
+
+Test(rules, first_operand_is_an_activation) {
+  kit k = kit_new(4, 1, 8);
+  expect_error(&k, op1(&k, ZP_OP_TANH, param(&k, "w", shape2(4, 8))), "Z0207",
+               "must be an activation, but `w` [4, 8] is a parameter");
+}
+
+Test(rules, attributes_in_range) {
+  kit k = kit_new(4, 1, 8);
+  expect_error(&k, dropout(&k, "d", carry(&k), 1), "Z0208", "must be at least 0 and below 1, not 1");
+  k = kit_new(4, 1, 8);
+  expect_error(&k, apply(&k, ZP_OP_ROPE, (zp_op_attr){.theta = 10}, "r", carry(&k), -1, -1), "Z0208",
+               "`heads` of `rope` must be positive");
+  k = kit_new(4, 1, 8);
+  expect_error(&k, apply(&k, ZP_OP_RMS_NORM, (zp_op_attr){.eps = -1}, "n", carry(&k), param(&k, "w", shape1(8)), -1),
+               "Z0208", "`eps` of `rms_norm` must be positive");
+}
+
+Test(rules, matrices_have_two_dimensions) {
+  kit k = kit_new(4, 1, 8);
+  expect_error(&k, op2(&k, ZP_OP_MATMUL, carry(&k), param(&k, "w", shape1(8))), "Z0209",
+               "must have 2 dimensions, but `w` is [8]");
+}
+
+/* ---- the checker ---- */
+
+Test(check, finds_what_is_wrong) {
+  kit k = kit_new(4, 1, 8);
+  int y = linear(&k, "w", carry(&k), 6, false);
+  carry_out(&k, op1(&k, ZP_OP_TANH, y));
+  must_be_sound(&k, k.graph);
+  k.graph->tensors.data[y].shape.dim[2] = 5;
+  cr_assert_not_null(strstr(zp_graph_check(k.arena, k.graph), "`w` is [B, 4, 5], not [B, 4, 6]"));
+  k.graph->tensors.data[y].shape.dim[2] = 6;
+  k.graph->tensors.data[y].producer = 1;
+  cr_assert_not_null(strstr(zp_graph_check(k.arena, k.graph), "not an output of its producer"));
+  k.graph->tensors.data[y].producer = 0;
+  k.graph->nodes.data[0].in.data[0] = k.graph->carry_out.data[0];
+  cr_assert_not_null(strstr(zp_graph_check(k.arena, k.graph), "before it is made"));
+  kit_free(&k);
+}
+
+Test(check, views_lie_in_their_base) {
+  kit k = kit_new(4, 1, 8);
+  int v = apply(&k, ZP_OP_SPLIT, (zp_op_attr){.parts = 2}, "s", linear(&k, "w", carry(&k), 6, false), -1, -1);
+  must_be_sound(&k, k.graph);
+  k.graph->tensors.data[v + 1].column = 4;
+  cr_assert_not_null(strstr(zp_graph_check(k.arena, k.graph), "does not lie in"));
+  kit_free(&k);
+}

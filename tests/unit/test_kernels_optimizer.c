@@ -1,0 +1,145 @@
+/* Optimizer updates against the formulas of torch.optim, and the flat-buffer helpers. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+#include <zplan/zpk.h>
+
+enum { N = 37 };
+
+typedef struct state {
+  double p[N], m[N], v[N];
+} state;
+
+static double start(int i) { return 0.3 * sin(i * 1.7) + 0.1; }
+static double gradient(int i, int step) { return cos(i * 0.9 + step * 2.3) * (i % 5 == 0 ? 1e-3 : 1); }
+
+static zpk_update settings(zpk_dtype dtype, int kind, int step) {
+  return (zpk_update){.dtype = dtype,
+                      .kind = kind,
+                      .lr = 0.01 / step,
+                      .beta1 = 0.9,
+                      .beta2 = 0.95,
+                      .eps = 1e-8,
+                      .weight_decay = 0.1,
+                      .momentum = 0.8,
+                      .bias1 = 1 - pow(0.9, step),
+                      .bias2 = 1 - pow(0.95, step),
+                      .grad_scale = 0.7};
+}
+
+/* One element, in the order of operations of torch's single-tensor implementation. */
+static void torch_step(const zpk_update *u, bool decay, bool first, double g, double *p, double *m, double *v) {
+  double wd = decay ? u->weight_decay : 0;
+  g *= u->grad_scale;
+  if (u->kind == 2) {
+    g += wd * *p;
+    *m = first ? g : u->momentum * *m + g;
+    *p -= u->lr * *m;
+    return;
+  }
+  if (u->kind == 0) *p *= 1 - u->lr * wd;
+  if (u->kind == 1) g += wd * *p;
+  *m = u->beta1 * *m + (1 - u->beta1) * g;
+  *v = u->beta2 * *v + (1 - u->beta2) * g * g;
+  double denominator = sqrt(*v) / sqrt(u->bias2) + u->eps;
+  *p -= u->lr / u->bias1 * (*m / denominator);
+}
+
+static void run_f64(int kind, bool decay) {
+  state want = {0}, got = {0};
+  double g[N];
+  for (int i = 0; i < N; i++) want.p[i] = got.p[i] = start(i);
+  for (int step = 1; step <= 5; step++) {
+    zpk_update u = settings(ZPK_F64, kind, step);
+    for (int i = 0; i < N; i++) {
+      g[i] = gradient(i, step);
+      torch_step(&u, decay, step == 1, g[i], &want.p[i], &want.m[i], &want.v[i]);
+    }
+    zpk_optimizer(&u, decay, got.p, g, got.m, kind == 2 ? NULL : got.v, 0, 5); /* ranges are independent */
+    zpk_optimizer(&u, decay, got.p, g, got.m, kind == 2 ? NULL : got.v, 5, N);
+  }
+  for (int i = 0; i < N; i++) {
+    cr_expect_float_eq(got.p[i], want.p[i], 1e-14, "kind %d element %d", kind, i);
+    cr_expect_float_eq(got.m[i], want.m[i], 1e-14);
+    cr_expect_float_eq(got.v[i], want.v[i], 1e-14);
+  }
+}
+
+Test(kernels_optimizer, torch_semantics_f64) {
+  for (int kind = 0; kind < 3; kind++) {
+    run_f64(kind, true);
+    run_f64(kind, false);
+  }
+}
+
+Test(kernels_optimizer, f32_follows_f64) {
+  for (int kind = 0; kind < 3; kind++) {
+    state want = {0};
+    float p[N], m[N] = {0}, v[N] = {0}, g[N];
+    for (int i = 0; i < N; i++) want.p[i] = p[i] = (float)start(i);
+    for (int step = 1; step <= 5; step++) {
+      zpk_update u = settings(ZPK_F32, kind, step);
+      for (int i = 0; i < N; i++) {
+        g[i] = (float)gradient(i, step);
+        torch_step(&u, true, step == 1, g[i], &want.p[i], &want.m[i], &want.v[i]);
+      }
+      zpk_optimizer(&u, true, p, g, m, v, 0, N);
+    }
+    for (int i = 0; i < N; i++) cr_expect_float_eq(p[i], want.p[i], 2e-7, "kind %d element %d", kind, i);
+  }
+}
+
+/* AdamW's first step by hand: with g = 0.5, m / denominator is 1 up to eps, so p moves by lr and shrinks by lr * wd. */
+Test(kernels_optimizer, first_adamw_step_by_hand) {
+  zpk_update u = {.dtype = ZPK_F64,
+                  .kind = 0,
+                  .lr = 0.1,
+                  .beta1 = 0.9,
+                  .beta2 = 0.99,
+                  .eps = 0,
+                  .weight_decay = 0.5,
+                  .bias1 = 0.1,
+                  .bias2 = 0.01,
+                  .grad_scale = 1};
+  double p = 2, g = 0.5, m = 0, v = 0;
+  zpk_optimizer(&u, true, &p, &g, &m, &v, 0, 1);
+  cr_expect_float_eq(p, 2 * 0.95 - 0.1, 1e-14);
+  cr_expect_float_eq(m, 0.05, 1e-16);
+  cr_expect_float_eq(v, 0.0025, 1e-16);
+}
+
+Test(kernels_flat, sum_of_squares) {
+  enum { COUNT = 3 * 4096 + 77 };
+  static float x[COUNT];
+  static double y[COUNT];
+  double want = 0;
+  for (int i = 0; i < COUNT; i++) {
+    x[i] = (float)sin(i);
+    y[i] = x[i];
+    want += y[i] * y[i];
+  }
+  double whole = zpk_sum_squares(ZPK_F32, x, 0, COUNT);
+  cr_expect_float_eq(whole, want, 1e-9);
+  cr_expect_eq(whole, zpk_sum_squares(ZPK_F64, y, 0, COUNT));
+  double blocks = 0;
+  for (int at = 0; at < COUNT; at += 4096)
+    blocks += zpk_sum_squares(ZPK_F32, x, at, at + 4096 < COUNT ? at + 4096 : COUNT);
+  cr_expect_eq(whole, blocks, "block by block gives the same bits");
+  cr_expect_eq(zpk_sum_squares(ZPK_F32, x, 5, 5), 0);
+  cr_expect_float_eq(zpk_sum_squares(ZPK_F32, x, 4090, 4100) - zpk_sum_squares(ZPK_F32, x, 4090, 4097), /* across */
+                     zpk_sum_squares(ZPK_F32, x, 4097, 4100), 1e-14);
+}
+
+Test(kernels_flat, add_and_fill) {
+  float x[N], y[N];
+  double z[N];
+  zpk_fill(ZPK_F32, x, 2.5, N);
+  for (int i = 0; i < N; i++) y[i] = (float)i;
+  zpk_add(ZPK_F32, y, x, N);
+  zpk_fill(ZPK_F64, z, -1, N);
+  zpk_add(ZPK_F64, z, z + 0, 0);
+  for (int i = 0; i < N; i++) {
+    cr_expect_eq(y[i], (float)i + 2.5f);
+    cr_expect_eq(z[i], -1);
+  }
+}

@@ -1,0 +1,251 @@
+/* Sources of tokens: shards and their errors, the order of samples. */
+#include <criterion/criterion.h>
+#include <criterion/redirect.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "data.h"
+
+static char folder[64];
+
+/* Also after tests that end in exit(). */
+static void remove_folder(void) {
+  char command[128];
+  snprintf(command, sizeof command, "rm -rf ./%s", folder);
+  if (system(command) != 0) fprintf(stderr, "could not remove %s\n", folder);
+}
+
+static void make_folder(void) {
+  snprintf(folder, sizeof folder, "rt_data_XXXXXX");
+  cr_assert(mkdtemp(folder) != NULL);
+  atexit(remove_folder);
+}
+
+static const char *path_of(char buf[128], const char *name) {
+  snprintf(buf, 128, "%s/%s", folder, name);
+  return buf;
+}
+
+static void write_file(const char *name, const void *data, size_t size) {
+  char path[128];
+  FILE *f = fopen(path_of(path, name), "wb");
+  cr_assert(f && fwrite(data, 1, size, f) == size && fclose(f) == 0);
+}
+
+/* A shard of ids first, first + 1, ...; claimed: the count in its header. */
+static void write_shard(const char *name, int width, int32_t first, int32_t count, int32_t claimed) {
+  unsigned char *file = calloc(1, 1024 + 4 * (size_t)count);
+  int32_t header[3] = {width == 2 ? 20240520 : 20240801, width == 2 ? 1 : 7, claimed};
+  memcpy(file, header, sizeof header);
+  for (int32_t i = 0; i < count; i++) {
+    int32_t id = first + i; /* little-endian machine: the low bytes come first */
+    memcpy(file + 1024 + i * width, &id, (size_t)width);
+  }
+  write_file(name, file, 1024 + (size_t)(count * width));
+  free(file);
+}
+
+TestSuite(data, .init = make_folder);
+
+Test(data, shards_in_order_of_names_read_as_one_stream) {
+  char pattern[128];
+  zpr_stream s = {0};
+  zpr_error e = {0};
+  write_shard("b.bin", 4, 5, 4, 4);
+  write_shard("a.bin", 2, 0, 5, 5);
+  cr_assert(zpr_stream_add_token_files(&s, path_of(pattern, "*.bin"), &e), "%s", e.text);
+  cr_assert_eq(s.tokens, 9);
+  int32_t out[9];
+  cr_assert(zpr_stream_read(&s, 3, 5, 100, out, &e));
+  for (int i = 0; i < 5; i++) cr_assert_eq(out[i], 3 + i);
+  cr_assert(zpr_stream_read(&s, 8, 1, 100, out, &e));
+  cr_assert_eq(out[0], 8);
+  zpr_stream_close(&s);
+}
+
+static void expect_error(const char *name, const char *code, const char *words) {
+  char path[128];
+  zpr_stream s = {0};
+  zpr_error e = {0};
+  cr_assert_not(zpr_stream_add_token_files(&s, path_of(path, name), &e));
+  cr_assert_str_eq(e.code, code);
+  cr_assert(strstr(e.text, words) != NULL, "\"%s\" does not say \"%s\"", e.text, words);
+  zpr_stream_close(&s);
+}
+
+Test(data, missing_file) { expect_error("none.bin", "Z0801", "no file matches"); }
+
+Test(data, folder_in_place_of_a_file) {
+  char path[128];
+  zpr_stream s = {0};
+  zpr_error e = {0};
+  cr_assert_not(zpr_stream_add_text(&s, path_of(path, "."), &e));
+  cr_assert_str_eq(e.code, "Z0801");
+  zpr_stream_close(&s);
+}
+
+Test(data, empty_file) {
+  write_file("x.bin", "", 0);
+  expect_error("x.bin", "Z0802", "is empty");
+}
+
+Test(data, shorter_than_its_header) {
+  write_file("x.bin", "short", 5);
+  expect_error("x.bin", "Z0802", "5 bytes");
+}
+
+Test(data, foreign_file) {
+  char zeros[2000] = {0};
+  write_file("x.bin", zeros, sizeof zeros);
+  expect_error("x.bin", "Z0802", "magic 0");
+}
+
+Test(data, truncated_file) {
+  write_shard("x.bin", 2, 0, 9, 10);
+  expect_error("x.bin", "Z0802", "truncated");
+}
+
+Test(data, negative_count) {
+  write_shard("x.bin", 2, 0, 9, -9);
+  expect_error("x.bin", "Z0802", "truncated");
+}
+
+Test(data, id_beyond_the_vocabulary) {
+  char path[128];
+  zpr_stream s = {0};
+  zpr_error e = {0};
+  int32_t out[10];
+  write_shard("x.bin", 4, 95, 10, 10);
+  cr_assert(zpr_stream_add_token_files(&s, path_of(path, "x.bin"), &e));
+  cr_assert(zpr_stream_read(&s, 0, 5, 100, out, &e));
+  cr_assert_not(zpr_stream_read(&s, 0, 6, 100, out, &e));
+  cr_assert_str_eq(e.code, "Z0803");
+  cr_assert(strstr(e.text, "id 100 at token 5") != NULL, "%s", e.text);
+  zpr_stream_close(&s);
+}
+
+Test(data, id_beyond_int32) {
+  char path[128];
+  zpr_stream s = {0};
+  zpr_error e = {0};
+  int32_t out[1];
+  write_shard("x.bin", 4, -2, 1, 1);
+  cr_assert(zpr_stream_add_token_files(&s, path_of(path, "x.bin"), &e));
+  cr_assert_not(zpr_stream_read(&s, 0, 1, 100, out, &e));
+  cr_assert(strstr(e.text, "4294967294") != NULL, "%s", e.text);
+  zpr_stream_close(&s);
+}
+
+/* ---- order ---- */
+
+Test(data, permutation_is_a_bijection) {
+  static const int64_t sizes[] = {1, 2, 3, 4, 5, 7, 16, 17, 100, 1023, 5000};
+  for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+    bool *seen = calloc((size_t)sizes[k], sizeof *seen);
+    for (int64_t i = 0; i < sizes[k]; i++) {
+      int64_t w = zpr_permute(42, 3, sizes[k], i);
+      cr_assert(w >= 0 && w < sizes[k] && !seen[w], "%lld of %lld goes to %lld", (long long)i, (long long)sizes[k],
+                (long long)w);
+      seen[w] = true;
+    }
+    free(seen);
+  }
+}
+
+Test(data, permutations_differ_by_seed_and_epoch) {
+  int same_epoch = 0, same_seed = 0, fixed = 0;
+  for (int64_t i = 0; i < 1000; i++) {
+    int64_t w = zpr_permute(1, 0, 1000, i);
+    same_epoch += w == zpr_permute(2, 0, 1000, i);
+    same_seed += w == zpr_permute(1, 1, 1000, i);
+    fixed += w == i;
+  }
+  cr_assert(same_epoch < 20 && same_seed < 20 && fixed < 20, "%d %d %d", same_epoch, same_seed, fixed);
+}
+
+typedef struct loader {
+  zpr c;
+  zpr_program program;
+  zpr_stage stage;
+} loader;
+
+/* Two inputs, batch 4 of 3 tokens, in two micro-batches. */
+static void open_loader(loader *l) {
+  *l = (loader){.stage = {.arena_bytes = 2 * 4 * 3 * 4},
+                .program = {.name = "loader",
+                            .tensor = 1,
+                            .pipeline = 1,
+                            .data = 1,
+                            .batch = 4,
+                            .microbatch = 2,
+                            .microbatches = 2,
+                            .sequence = 3,
+                            .vocabulary = 256,
+                            .n_inputs = 2}};
+  l->program.stages = &l->stage;
+  int argc = 0;
+  char **argv = NULL;
+  zpr_open(&l->c, &l->program, &zpr_default_options, &argc, &argv);
+}
+
+Test(data, sequential_windows_wrap_around_and_labels_are_shifted) {
+  char path[128];
+  loader l;
+  write_file("text", "abcdefghijklmnopq", 17); /* (17 - 1) / 3 = 5 windows */
+  open_loader(&l);
+  zpr_source source = {.kind = 2, .path = path_of(path, "text")};
+  zpr_data *data = zpr_data_open(&l.c, &source);
+  zpr_data_load(&l.c, data, 0);
+  cr_assert_eq(zpr_input(&l.c, 0, 0)[0], 'a');
+  cr_assert_eq(zpr_input(&l.c, 0, 1)[0], 'g');
+  cr_assert_eq(zpr_input(&l.c, 1, 1)[5], 'm'); /* the label after token 'l' */
+  zpr_data_load(&l.c, data, 1);
+  cr_assert_eq(zpr_input(&l.c, 0, 0)[0], 'm'); /* sample 4 is window 4, sample 5 is window 0 again */
+  cr_assert_eq(zpr_input(&l.c, 0, 0)[3], 'a');
+  zpr_data_close(data);
+  zpr_close(&l.c);
+}
+
+Test(data, shuffled_epoch_shows_every_window_once) {
+  char path[128];
+  loader l;
+  int seen[256] = {0};
+  write_file("text", "abcdefghijklmnopqrstuvwxy", 25); /* 8 windows: two batches */
+  open_loader(&l);
+  zpr_source source = {.kind = 2, .path = path_of(path, "text"), .seed = 5, .shuffled = true};
+  zpr_data *data = zpr_data_open(&l.c, &source);
+  for (int64_t step = 0; step < 2; step++) {
+    zpr_data_load(&l.c, data, step);
+    for (int i = 0; i < 4; i++) seen[zpr_input(&l.c, 0, i / 2)[i % 2 * 3]]++;
+  }
+  for (int w = 0; w < 8; w++) cr_assert_eq(seen['a' + 3 * w], 1, "window %d seen %d times", w, seen['a' + 3 * w]);
+  zpr_data_close(data);
+  zpr_close(&l.c);
+}
+
+Test(data, too_short_for_one_sample, .exit_code = 1) {
+  cr_redirect_stderr();
+  char path[128];
+  loader l;
+  write_file("text", "abc", 3);
+  open_loader(&l);
+  zpr_source source = {.kind = 2, .path = path_of(path, "text")};
+  zpr_data_open(&l.c, &source);
+  cr_assert_fail("a text of three bytes was accepted");
+}
+
+Test(data, synthetic_half_follows_the_rule) {
+  enum { COUNT = 4000, V = 97 };
+  static int32_t a[COUNT], b[COUNT];
+  int follows = 0;
+  zpr_synthetic(1, 2, V, COUNT, a);
+  zpr_synthetic(1, 2, V, COUNT, b);
+  cr_assert_arr_eq(a, b, sizeof a);
+  for (int i = 1; i < COUNT; i++) {
+    cr_assert(a[i] >= 0 && a[i] < V);
+    follows += a[i] == (5 * a[i - 1] + 3) % V;
+  }
+  cr_assert(follows > COUNT * 0.46 && follows < COUNT * 0.56, "%d of %d", follows, COUNT);
+  zpr_synthetic(1, 3, V, COUNT, b);
+  cr_assert_arr_neq(a, b, sizeof a);
+}

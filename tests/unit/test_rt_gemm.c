@@ -1,0 +1,63 @@
+/* Matrix products on views, both dtypes, all transpositions, one and several threads. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include "internal.h"
+
+static double value(int64_t i) { return (double)((i * 7919) % 101) / 101 - 0.5; }
+
+static double get(zpk_dtype d, const void *x, int64_t i) {
+  return d == ZPK_F64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
+}
+
+static void *matrix(zpk_dtype d, int64_t count, int64_t salt) {
+  void *x = malloc((size_t)(count * zpk_bytes(d)));
+  for (int64_t i = 0; i < count; i++) {
+    if (d == ZPK_F64)
+      ((double *)x)[i] = value(i + salt);
+    else
+      ((float *)x)[i] = (float)value(i + salt);
+  }
+  return x;
+}
+
+static void check(zpr *c, int64_t m, int64_t n, int64_t k, bool ta, bool tb, bool accumulate) {
+  zpk_dtype d = c->program->dtype;
+  int64_t lda = (ta ? m : k) + 3, ldb = (tb ? k : n) + 2, ldy = n + 5;
+  void *a = matrix(d, (ta ? k : m) * lda, 1), *b = matrix(d, (tb ? n : k) * ldb, 2), *y = matrix(d, m * ldy, 3);
+  void *before = matrix(d, m * ldy, 3);
+  zpr_gemm(c, ta, tb, m, n, k, a, lda, b, ldb, accumulate, y, ldy);
+  double bound = d == ZPK_F64 ? 1e-12 : 1e-4;
+  for (int64_t i = 0; i < m; i++)
+    for (int64_t j = 0; j < ldy; j++) {
+      double want = j >= n || accumulate ? get(d, before, i * ldy + j) : 0;
+      for (int64_t e = 0; j < n && e < k; e++)
+        want += get(d, a, ta ? e * lda + i : i * lda + e) * get(d, b, tb ? j * ldb + e : e * ldb + j);
+      double got = get(d, y, i * ldy + j);
+      cr_assert(fabs(got - want) < bound, "%d x %d x %d: [%d][%d] is %g, expected %g", (int)m, (int)n, (int)k, (int)i,
+                (int)j, got, want);
+    }
+  free(a), free(b), free(y), free(before);
+}
+
+static void check_all(zpk_dtype dtype, int threads) {
+  static const int64_t sizes[][3] = {{1, 1, 1}, {3, 5, 2}, {64, 70, 80}, {130, 67, 33}, {0, 4, 4}, {5, 5, 0}};
+  zpr_program program = {.dtype = dtype, .tensor = 1, .pipeline = 1, .data = 1};
+  zpr_stage stage = {.arena_bytes = 256};
+  program.stages = &stage;
+  zpr_options options = zpr_default_options;
+  options.threads = threads;
+  int argc = 0;
+  char **argv = NULL;
+  zpr c;
+  zpr_open(&c, &program, &options, &argc, &argv);
+  for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+    for (int flags = 0; flags < 8; flags++)
+      check(&c, sizes[s][0], sizes[s][1], sizes[s][2], flags & 1, flags & 2, flags & 4);
+  zpr_close(&c);
+}
+
+Test(gemm, f32) { check_all(ZPK_F32, 1); }
+Test(gemm, f64) { check_all(ZPK_F64, 1); }
+Test(gemm, f32_threads) { check_all(ZPK_F32, 3); }
+Test(gemm, f64_threads) { check_all(ZPK_F64, 2); }

@@ -1,0 +1,221 @@
+/* The search against brute force on small spaces, its certificate, its constraints and its refusals. */
+#include <math.h>
+#include "planner_models.h"
+
+static zp_arena *arena;
+static void setup(void) { arena = zp_arena_new("test"); }
+static void teardown(void) { zp_arena_free(arena); }
+TestSuite(search, .init = setup, .fini = teardown);
+
+static const model_size TINY = {STYLE_GPT, 250, 32, 64, 4, 4, 4, 256, true};
+
+/* ---- brute force: every choice and every cut, simulated ---- */
+
+typedef struct brute {
+  const zp_spec *spec;
+  zp_machine machine;
+  int64_t limit;
+  double best_s;
+  int64_t simulated;
+} brute;
+
+static void try_cut(brute *b, const zp_lowered *lowered, zp_choice *choice) {
+  zp_arena *scratch = zp_arena_new("brute");
+  zp_program *program = zp_program_make(scratch, lowered, choice);
+  bool fits = true;
+  for (int s = 0; s < choice->pipeline; s++) fits = fits && program->stages[s].arena_bytes <= b->limit;
+  if (fits) {
+    b->best_s = fmin(b->best_s, zp_simulate(scratch, program, &b->machine).step_s);
+    b->simulated++;
+  }
+  zp_arena_free(scratch);
+}
+
+static void try_cuts(brute *b, const zp_lowered *lowered, zp_choice *choice, int stage) {
+  if (stage == choice->pipeline) {
+    if (choice->cut[stage] == lowered->n_units) try_cut(b, lowered, choice);
+    return;
+  }
+  for (int64_t end = choice->cut[stage] + 1; end <= lowered->n_units; end++) {
+    choice->cut[stage + 1] = end;
+    try_cuts(b, lowered, choice, stage + 1);
+  }
+}
+
+static void try_choice(brute *b, zp_choice choice) {
+  const char *reason = NULL;
+  zp_sharding *sharding = zp_shard(arena, b->spec->model, &b->machine, choice.tensor, 1, &reason);
+  if (!sharding) return;
+  zp_lowered *lowered = zp_lower(arena, b->spec, sharding, choice.microbatch, choice.recompute, choice.recompute_shard, &reason);
+  cr_assert(lowered, "%s", reason);
+  zp_price(lowered, &b->machine, choice.tensor, choice.pipeline, choice.data);
+  choice.cut = ZP_NEW_ARRAY(arena, int64_t, choice.pipeline + 1);
+  try_cuts(b, lowered, &choice, 0);
+}
+
+static double brute_force(const zp_spec *spec, int devices) {
+  brute b = {.spec = spec, .machine = zp_machine_make(&spec->cluster, spec->train.precision, devices), .best_s = INFINITY};
+  b.limit = (int64_t)(spec->plans.data[0].memory_fraction * (double)b.machine.memory_bytes) - b.machine.context_bytes;
+  for (int tensor = 1; tensor <= devices; tensor++)
+    for (int pipeline = 1; pipeline <= devices; pipeline++)
+      for (int data = 1; data <= devices; data++)
+        for (int64_t microbatch = 1; microbatch <= spec->train.batch; microbatch++) {
+          if (tensor * pipeline * data != devices || spec->train.batch % (data * microbatch)) continue;
+          for (int zero = 0; zero <= (data > 1); zero++)
+            for (int mode = 0; mode < 3; mode++)
+              if (mode < 2 || tensor > 1)
+                try_choice(&b, (zp_choice){.tensor = tensor, .pipeline = pipeline, .data = data, .zero = zero,
+                                           .microbatch = microbatch, .recompute = mode ? ZP_RECOMPUTE_FULL : ZP_RECOMPUTE_NONE,
+                                           .recompute_shard = mode == 2});
+        }
+  return b.best_s;
+}
+
+static void expect_optimum(model_size size, zp_cluster cluster, int devices, int64_t batch) {
+  zp_spec *spec = build_spec(arena, &size, cluster, batch);
+  double best = brute_force(spec, devices);
+  zp_plan *plan = zp_search(arena, spec, devices, NULL);
+  cr_assert(plan->feasible == isfinite(best), "search says %d", plan->feasible);
+  if (!plan->feasible) return;
+  double found = plan->best.estimate.step_s;
+  cr_expect(fabs(found / best - 1) < 1e-9, "found %.9g, optimum %.9g", found, best);
+  cr_expect(plan->certificate.bound_s <= best * (1 + 1e-9), "bound %.9g above the optimum %.9g", plan->certificate.bound_s, best);
+  cr_expect_eq(plan->certificate.best_s, plan->certificate.bound_s, "settled spaces have no gap");
+}
+
+Test(search, equals_brute_force_on_cpu_ranks) {
+  for (int devices = 1; devices <= 5; devices++) expect_optimum(TINY, cpu_cluster(), devices, 4);
+}
+
+Test(search, equals_brute_force_with_uneven_layers) {
+  model_size size = TINY;
+  size.layers = 5, size.heads = size.kv_heads = 3, size.d = 48, size.V = 900;
+  expect_optimum(size, cpu_cluster(), 3, 6);
+  expect_optimum(size, cpu_cluster(), 4, 6);
+}
+
+/* Memory decides: at every limit the same answer, down to none at all. */
+Test(search, equals_brute_force_under_memory_pressure) {
+  for (int64_t mega = 1; mega <= 16; mega *= 2) {
+    zp_cluster c = cpu_cluster();
+    c.node.device.memory_bytes = mega * 1000000;
+    c.node.device.context_bytes = 1000;
+    expect_optimum(TINY, c, 4, 4);
+  }
+}
+
+Test(search, equals_brute_force_across_gpu_nodes) {
+  zp_cluster c = gpu_cluster(2);
+  c.node.devices = 2;
+  expect_optimum(TINY, c, 2, 8);
+  expect_optimum(TINY, c, 4, 8);
+}
+
+/* ---- certificate ---- */
+
+static int64_t sum_rejected(const zp_certificate *c) {
+  int64_t sum = 0;
+  for (int i = 0; i < ZP_REJECT_COUNT; i++) sum += c->rejected[i];
+  return sum;
+}
+
+Test(search, every_candidate_is_priced_or_rejected) {
+  zp_plan *plan = zp_search(arena, build_spec(arena, &TINY, cpu_cluster(), 8), 6, NULL);
+  cr_assert(plan->feasible);
+  cr_expect_eq(plan->certificate.candidates, plan->certificate.priced + sum_rejected(&plan->certificate));
+  cr_expect(plan->certificate.rejected[ZP_REJECT_BATCH] > 0, "6 data ranks do not divide a batch of 8");
+}
+
+Test(search, alternatives_have_other_degrees_and_ascend) {
+  zp_plan *plan = zp_search(arena, build_spec(arena, &TINY, cpu_cluster(), 8), 4, &(zp_search_options){.top = 4});
+  cr_assert(plan->feasible);
+  cr_expect_eq(plan->alternatives.len, 4);
+  const zp_candidate *before = &plan->best;
+  for (int i = 0; i < plan->alternatives.len; i++) {
+    const zp_candidate *c = &plan->alternatives.data[i];
+    cr_expect(c->estimate.step_s >= before->estimate.step_s);
+    cr_expect(c->choice.tensor != before->choice.tensor || c->choice.pipeline != before->choice.pipeline);
+    cr_expect_eq(c->choice.cut[c->choice.pipeline], 6);
+    before = c;
+  }
+}
+
+Test(search, same_plan_twice) {
+  zp_plan *a = zp_search(arena, build_spec(arena, &TINY, cpu_cluster(), 8), 4, NULL);
+  zp_plan *b = zp_search(arena, build_spec(arena, &TINY, cpu_cluster(), 8), 4, NULL);
+  cr_expect_str_eq(zp_plan_hash(arena, a->program), zp_plan_hash(arena, b->program));
+  cr_expect_eq(a->best.estimate.step_s, b->best.estimate.step_s);
+}
+
+/* ---- constraints ---- */
+
+Test(search, pinned_degrees_are_kept) {
+  zp_spec *spec = build_spec(arena, &TINY, cpu_cluster(), 8);
+  zp_constraints *c = &spec->plans.data[0];
+  pin(&c->tensor, 2), pin(&c->pipeline, 2), pin(&c->zero, 0), pin(&c->microbatch, 2), pin(&c->recompute, ZP_RECOMPUTE_FULL);
+  pin(&c->recompute_shard, 1);
+  zp_plan *plan = zp_search(arena, spec, 4, NULL);
+  cr_assert(plan->feasible);
+  const zp_choice *choice = &plan->best.choice;
+  cr_expect(choice->tensor == 2 && choice->pipeline == 2 && choice->data == 1 && choice->microbatch == 2);
+  cr_expect(choice->recompute == ZP_RECOMPUTE_FULL && choice->recompute_shard);
+  cr_expect_eq(plan->alternatives.len, 0);
+}
+
+Test(search, prime_device_counts) {
+  zp_plan *plan = zp_search(arena, build_spec(arena, &TINY, cpu_cluster(), 7), 7, NULL);
+  cr_assert(plan->feasible); /* 7 data ranks, or 7 tensor ranks with padding; 7 stages are more than 6 units */
+  cr_expect_neq(plan->best.choice.pipeline, 7);
+  cr_expect(plan->certificate.rejected[ZP_REJECT_UNITS] == 1);
+}
+
+Test(search, tensor_groups_stay_in_gpu_nodes_unless_pinned) {
+  zp_cluster c = gpu_cluster(2);
+  c.node.devices = 2;
+  zp_spec *spec = build_spec(arena, &TINY, c, 8);
+  zp_plan *plan = zp_search(arena, spec, 4, NULL);
+  cr_expect(plan->feasible && plan->certificate.rejected[ZP_REJECT_NODE] == 1);
+  pin(&spec->plans.data[0].tensor, 4);
+  plan = zp_search(arena, spec, 4, NULL);
+  cr_assert(plan->feasible);
+  cr_expect_eq(plan->best.choice.tensor, 4);
+}
+
+/* ---- nothing fits ---- */
+
+Test(search, impossible_constraints_say_why) {
+  zp_spec *spec = build_spec(arena, &TINY, cpu_cluster(), 8);
+  pin(&spec->plans.data[0].tensor, 3);
+  zp_plan *plan = zp_search(arena, spec, 4, NULL);
+  cr_expect(!plan->feasible);
+  cr_assert_not_null(plan->why_not);
+  cr_expect(strstr(plan->why_not, "constraints"), "%s", plan->why_not);
+  cr_expect_eq(plan->miss.have_bytes, 0);
+}
+
+Test(search, the_nearest_miss_is_named) {
+  zp_cluster c = cpu_cluster();
+  c.node.device.memory_bytes = 1000000;
+  c.node.device.context_bytes = 1000;
+  zp_plan *plan = zp_search(arena, build_spec(arena, &TINY, c, 4), 2, NULL);
+  cr_expect(!plan->feasible);
+  const zp_miss *miss = &plan->miss;
+  cr_assert(miss->have_bytes == 450000, "%lld", (long long)miss->have_bytes);
+  cr_expect(miss->need_bytes > miss->have_bytes);
+  const zp_memory *m = &miss->memory;
+  cr_expect_eq(m->weights + m->gradients + m->optimizer + m->saved + m->buffers + m->context, miss->need_bytes);
+}
+
+Test(search, a_trillion_parameters_on_800_devices) {
+  model_size size = {STYLE_GPT, 51200, 2048, 17408, 298, 128, 128, 4 * 17408, true};
+  zp_spec *spec = build_spec(arena, &size, gpu_cluster(50), 2048);
+  spec->train.precision = ZP_PREC_MIXED_FP16;
+  zp_plan *plan = zp_search(arena, spec, 800, NULL);
+  cr_assert(plan->feasible);
+  cr_expect(plan->certificate.bound_s <= plan->certificate.best_s);
+  cr_expect(plan->certificate.best_s < 1.05 * plan->certificate.bound_s, "gap above 5 %%");
+  const zp_choice *c = &plan->best.choice;
+  for (int s = 0; s < c->pipeline; s++)
+    cr_expect(plan->program->stages[s].arena_bytes + plan->machine.context_bytes <= 0.9 * 34359738368.0);
+  cr_expect(c->recompute == ZP_RECOMPUTE_FULL && c->recompute_shard);
+}

@@ -1,0 +1,269 @@
+/* Every refusal of model elaboration: its code and the words that tell the user what to do. */
+#include "sema_fixture.h"
+
+#define USE "use std.nn\n"
+#define HEAD                                                                                                           \
+  "model m(V = 32, S = 8, d = 16, n = 3) {\n"                                                                          \
+  "  input tokens: i32[B, S]\n  input labels: i32[B, S]\n  param wte: [V, d]\n  x = embedding(tokens, wte)\n"
+#define TAIL "  output loss = cross_entropy(matmul(x, transpose(wte)), labels)\n}\n"
+
+typedef struct failure {
+  const char *title, *text, *words; /* words "3:Z0203|..." expect three errors instead of one */
+} failure;
+
+static void check_all(const failure *cases, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    fixture f = load_text(cases[i].text);
+    const char *words = cases[i].words;
+    bool counted = words[1] == ':';
+    check_failure(cases[i].title, &f, counted ? words[0] - '0' : 1, counted ? words + 2 : words);
+    unload(&f);
+  }
+}
+#define CHECK(...)                                                                                                     \
+  const failure cases[] = {__VA_ARGS__};                                                                               \
+  check_all(cases, sizeof cases / sizeof *cases)
+
+Test(sema_errors, names_and_calls) {
+  CHECK(
+      {"unknown name", HEAD "  x = exp(xx)\n" TAIL, "Z0203|unknown name `xx`"},
+      {"caller's names", "block f(x: [B, S, d]) -> [B, S, d] { return x * n }\n" HEAD "  x = f(x)\n" TAIL,
+       "Z0203|unknown name `n`|inside `f`, called from test.dz:"},
+      {"unknown block", USE HEAD "  x = liner(x, d)\n" TAIL, "Z0215|`liner`|did you mean `linear`"},
+      {"without std.nn", HEAD "  x = linear(x, d)\n" TAIL, "Z0215|`linear`|use std.nn"},
+      {"not built", HEAD "  x = einsum(\"ab,bc\", x)\n" TAIL, "Z0216|op `einsum` is known but not built yet"},
+      {"argument not built", HEAD "  x = attention(x, x, x, heads = 2, bias = 1)\n" TAIL,
+       "Z0216|`bias` of `attention`"},
+      {"call of a number", HEAD "  x = (3)(x)\n" TAIL, "Z0202|cannot be called"},
+      {"field of a call", HEAD "  x = exp(x).y\n" TAIL, "Z0202|no fields"},
+      {"block like an op", "block gelu(x: [B, S, d]) -> [B, S, d] { return x }\n" HEAD TAIL, "Z0239|`gelu`|operation"},
+      {"recursion", "block f(x: [B, S, d]) -> [B, S, d] { return f(x) }\n" HEAD "  x = f(x)\n" TAIL,
+       "Z0233|`f` calls itself|defined here"},
+      {"mutual recursion",
+       "block f(x: [B, S, d]) -> [B, S, d] { return g(x) }\nblock g(x: [B, S, d]) -> [B, S, d] { return f(x) }\n" HEAD
+       "  x = f(x)\n" TAIL,
+       "Z0233|calls itself|inside `g`|inside `f`"},
+      {"two blocks",
+       "block f(x: [B, S, d]) { return x }\nblock f(x: [B, S, d]) { return x }\n" HEAD "  x = f(x)\n" TAIL,
+       "Z0201|block `f` is defined twice|first here"},
+      {"iteration number", HEAD "  repeat h in 0..n { x = x * h }\n" TAIL, "Z0235|`h` has no value|one body"},
+      {"annotation", HEAD "  y = exp(x) @ keep()\n  x = y\n" TAIL, "Z0236|annotation `@ keep` is not built"});
+}
+
+Test(sema_errors, arguments) {
+  CHECK(
+      {"missing", USE HEAD "  x = linear(x)\n" TAIL, "Z0214|`linear` needs the argument `out`"},
+      {"missing in op", HEAD "  x = attention(x, x, x)\n" TAIL, "Z0214|`attention` needs the argument `heads`"},
+      {"too many", HEAD "  x = exp(x, 3)\n" TAIL, "Z0214|too many arguments for `exp`"},
+      {"unknown keyword", USE HEAD "  x = linear(x, d, bais = false)\n" TAIL,
+       "Z0214|no argument `bais`|did you mean `bias`"},
+      {"list of keywords", USE HEAD "  x = layer_norm(x, zzz = 2)\n" TAIL, "Z0214|its arguments are `x`, `eps`"},
+      {"foreign word", USE HEAD "  x = linear(x, out_features = d)\n" TAIL, "Z0214|it is called `out` here"},
+      {"twice", USE HEAD "  x = linear(x, d, out = d)\n" TAIL, "Z0214|`out` of `linear` is given twice|first here"},
+      {"number for tensor", USE HEAD "  x = linear(3, d)\n" TAIL,
+       "Z0202|`x` of `linear` must be a tensor, this is a number"},
+      {"number for tensor in op", HEAD "  x = softmax(3)\n" TAIL, "Z0202|`x` of `softmax` must be a tensor"},
+      {"tensor for number", USE HEAD "  x = linear(x, x)\n" TAIL, "Z0202|`out` must be an `int`"},
+      {"fraction for int", USE HEAD "  x = linear(x, d / 3)\n" TAIL, "Z0202|`out` must be an `int`, this is 5.33"},
+      {"number for bool", USE HEAD "  x = linear(x, d, bias = 1)\n" TAIL,
+       "Z0202|`bias` must be true or false, this is 1"},
+      {"string for number", USE HEAD "  x = layer_norm(x, eps = \"small\")\n" TAIL, "Z0202|`eps` must be a number"},
+      {"fraction of heads", HEAD "  x = rope(x, heads = 1.5)\n" TAIL, "Z0202|`heads` must be a whole number"},
+      {"unknown type", "block f(x: [B, S, d], k: itn) { return x * k }\n" HEAD "  x = f(x, 2)\n" TAIL,
+       "Z0203|unknown type `itn`|did you mean `int`"},
+      {"unknown element", "block f(x: f33[B, S, d]) { return x }\n" HEAD "  x = f(x)\n" TAIL,
+       "Z0203|unknown element type `f33`"},
+      {"two formals", "block f(x: [B, S, d], x: int) { return x }\n" HEAD "  x = f(x, 1)\n" TAIL,
+       "Z0201|two formals `x`"},
+      {"formal B", "block f(x: [B, S, d], B: int) { return x }\n" HEAD "  x = f(x, 1)\n" TAIL, "Z0239|`B`"},
+      {"variant", HEAD "  x = gelu(x, approximate = \"tanhh\")\n" TAIL, "Z0237|\"tanhh\"|did you mean `tanh`"},
+      {"variants", HEAD "  x = rope(x, heads = 2, style = \"zzzzzz\")\n" TAIL, "Z0237|use \"half\" or \"interleaved\""},
+      {"rate", HEAD "  x = dropout(x, 1.0)\n" TAIL, "Z0237|dropout rate|this is 1"},
+      {"eps", USE HEAD "  x = layer_norm(x, eps = 0 - 1)\n" TAIL, "Z0237|`eps` must be above 0"},
+      {"theta", HEAD "  x = rope(x, heads = 2, theta = 0)\n" TAIL, "Z0237|`theta`"},
+      {"scale", HEAD "  x = attention(x, x, x, heads = 2, scale = 0)\n" TAIL, "Z0237|`scale`"},
+      {"split axis", HEAD "  x, y = split(x, 2, axis = 1)\n" TAIL, "Z0216|axis 1|axis = -1"});
+}
+
+Test(sema_errors, shapes) {
+  CHECK(
+      {"unify in one call",
+       "block f(x: [B, S, d], y: [B, S, d]) -> [B, S, d] { return x + y }\n" HEAD
+       "  y, z = split(x, 2)\n  x = f(x, y)\n  x = x + f(y, z)\n" TAIL,
+       "Z0217|`d` of `f` is 16 and 8 at once|[B, 8, 8]|`d` is 16 because of this|declared here"},
+      {"size and value formal", "block f(x: [B, S, k], k: int) { return x }\n" HEAD "  x = f(x, 4)\n" TAIL,
+       "Z0217|`k` of `f` is 4 and 16 at once|`k` is 4 because of this"},
+      {"expression", "block f(x: [B, S, 2 * k], k: int) { return x }\n" HEAD "  x = f(x, 4)\n" TAIL,
+       "Z0217|size 3 of this argument of `f` is 16, not 8"},
+      {"rank", USE HEAD "  x = linear(wte, d)\n" TAIL,
+       "Z0217|needs 3 sizes, this tensor has 2|[32, 16]|declared as [B, S, k]"},
+      {"ids for numbers", USE "block f(x: [B, S]) { return x }\n" HEAD "  y = f(tokens)\n" TAIL,
+       "Z0217|`x` needs numbers, this tensor holds token ids"},
+      {"numbers for ids", "block f(t: i32[B, S, d]) { return t }\n" HEAD "  x = f(x)\n" TAIL, "Z0217|needs token ids"},
+      {"B bound to a name", "block f(x: [a, b, c]) { return x }\n" HEAD "  x = f(x)\n" TAIL,
+       "Z0219|cannot be bound to `a`|write `B` here"},
+      {"B of a parameter", "block f(x: [B, d]) { return x }\n" HEAD "  y = f(wte)\n" TAIL, "Z0217|size 1|is 32, not B"},
+      {"B inside a shape", "block f(x: [B, B, d]) { return x }\n" HEAD "  x = f(x)\n" TAIL,
+       "Z0219|may only be the first size"},
+      {"B as a number", HEAD "  x = x * B\n" TAIL, "Z0219|`B` is not a number here|micro-batch"},
+      {"result shape", "block f(x: [B, S, d]) -> [B, S, 2 * d] { return exp(x) }\n" HEAD "  x = f(x)\n" TAIL,
+       "Z0218|`f` returns [B, 8, 16], but [B, 8, 32] is declared|inside `f`"},
+      {"result kind", "block f(x: [B, S, d]) -> [B, S, d] { return 3 }\n" HEAD "  x = f(x)\n" TAIL,
+       "Z0218|`f` returns a number|[B, S, d]"},
+      {"result count", "block f(x: [B, S, d]) -> [B, S, d] { return x, x }\n" HEAD "  x = f(x)\n" TAIL,
+       "Z0218|declares 1 result and returns 2"},
+      {"one name for three", HEAD "  x = split(x, 4)\n" TAIL, "Z0218|4 results for 1 name"},
+      {"three names for two", HEAD "  a, b, c = split(x, 2)\n" TAIL, "Z0218|2 results for 3 names"},
+      {"two names for one", HEAD "  a, b = exp(x)\n" TAIL, "Z0218|1 result for 2 names"},
+      {"several in an expression", HEAD "  x = x + split(x, 2)\n" TAIL, "Z0202|a tensor and several tensors"},
+      {"size not whole", HEAD "  param w: [d / 3, d]\n" TAIL, "Z0202|a size must be a whole number|5.33"},
+      {"size zero", HEAD "  param w: [n - 3, d]\n" TAIL,
+       "Z0202|a size must be a whole number of at least 1, this is 0"},
+      {"addition in a block", "block f(x: [B, S, d], w: [k, d]) { return x + w }\n" HEAD "  x = f(x, wte)\n" TAIL,
+       "[B, 8, 16]|[32, 16]|inside `f`, called from test.dz:"},
+      {"operator", HEAD "  x = x < 3\n" TAIL, "Z0202|cannot join a tensor and a number"},
+      {"not a tensor", HEAD "  x = not x\n" TAIL, "Z0202|cannot be applied to a tensor"},
+      {"unit", HEAD "  x = x * 3GB\n" TAIL, "Z0202|a tensor and a size in bytes"},
+      {"tensor divided by zero", HEAD "  x = x / (n - 3)\n" TAIL, "Z0213|division by zero"},
+      {"list of tensors", HEAD "  y = [x, x]\n" TAIL, "2:Z0202|a list cannot hold tensors"});
+}
+
+Test(sema_errors, transpose) {
+  CHECK({"alone", HEAD "  w = transpose(wte)\n  x = matmul(x, w)\n" TAIL, "Z0229|second operand of `matmul`"},
+        {"first operand", HEAD "  x = matmul(transpose(x), wte)\n" TAIL, "Z0229"},
+        {"inside an expression", HEAD "  x = matmul(x, 2 * transpose(wte))\n" TAIL, "Z0229"},
+        {"of a number", HEAD "  x = matmul(x, transpose(3))\n" TAIL, "Z0202|`w` of `transpose` must be a tensor"});
+}
+
+Test(sema_errors, parameters) {
+  CHECK(
+      {"unknown start value", HEAD "  param w: [d, d] ~ norml(std = 1)\n" TAIL, "Z0228|`norml`|did you mean `normal`"},
+      {"missing bound", HEAD "  param w: [d, d] ~ uniform(0.5)\n" TAIL, "Z0214|`uniform` needs the argument `high`"},
+      {"bounds", HEAD "  param w: [d, d] ~ uniform(1, -1)\n" TAIL, "Z0228|lower bound 1 is above the upper bound -1"},
+      {"deviation", HEAD "  param w: [d, d] ~ normal(std = 0 - 1)\n" TAIL, "Z0228|cannot be negative"},
+      {"argument", HEAD "  param w: [d, d] ~ zeros(1)\n" TAIL, "Z0214|too many arguments for `zeros`"},
+      {"B", HEAD "  param w: [B, d]\n" TAIL, "Z0228|[B, 16]|micro-batch"},
+      {"rank", HEAD "  param w: [n, d, d]\n" TAIL, "Z0228|[3, 16, 16]|not built yet"},
+      {"no shape", HEAD "  param w: []\n" TAIL, "Z0228|`w` needs a shape"},
+      {"element", HEAD "  param w: i32[d]\n" TAIL, "Z0228|cannot hold `i32`"});
+}
+
+Test(sema_errors, repeats) {
+  CHECK({"no iteration", HEAD "  repeat h in 0..n - 3 { x = exp(x) }\n" TAIL, "Z0221|no iteration|0..0"},
+        {"fraction", HEAD "  repeat h in 0..n / 2 { x = exp(x) }\n" TAIL, "Z0221|whole numbers"},
+        {"no range", HEAD "  repeat h in n { x = exp(x) }\n" TAIL, "Z0221|needs a range|0..layers"},
+        {"nested", HEAD "  repeat h in 0..n { repeat k in 0..n { x = exp(x) } }\n" TAIL, "Z0225|cannot be nested"},
+        {"in a block", "block f(x: [B, S, d]) { repeat h in 0..2 { x = exp(x) } return x }\n" HEAD "  x = f(x)\n" TAIL,
+         "Z0225|top level of a model"},
+        {"nothing carried", HEAD "  repeat h in 0..n { y = exp(x) }\n" TAIL, "Z0222|nothing flows through `repeat h`"},
+        {"two carried",
+         HEAD "  y = exp(x)\n  repeat h in 0..n {\n    x = exp(x)\n    y = exp(y)\n  }\n  x = x + y\n" TAIL,
+         "Z0222|second value, `y`|`x` is carried already"},
+        {"number carried", HEAD "  k = 2\n  repeat h in 0..n {\n    k = k + 1\n    x = x * k\n  }\n" TAIL,
+         "Z0222|`k` cannot change from iteration to iteration"},
+        {"outer tensor", HEAD "  y = exp(x)\n  repeat h in 0..n { x = x + y }\n" TAIL,
+         "Z0223|`y` is computed outside `repeat h` and read inside|[B, 8, 16]"},
+        {"outer alias", HEAD "  y = x\n  repeat h in 0..n { x = exp(x) + y }\n" TAIL, "Z0223|`y`"},
+        {"outer parameter", HEAD "  param w: [d, d]\n  repeat h in 0..n { x = matmul(x, w) }\n" TAIL,
+         "Z0224|parameter `w` is declared outside `repeat h`|declared here|inside the body"},
+        {"outer parameter as argument", HEAD "  repeat h in 0..n { x = x + embedding(tokens, wte) }\n" TAIL,
+         "Z0224|`wte`"},
+        {"shape changes", HEAD "  repeat h in 0..n { x, y = split(x, 2) }\n" TAIL,
+         "Z0222|`x` cannot flow|made by `split`"},
+        {"shape grows", HEAD "  repeat h in 0..n {\n param w: [d, 2 * d]\n x = matmul(x, w)\n }\n" TAIL,
+         "Z0226|`x` changes its shape|[B, 8, 16] on entry, [B, 8, 32] at the end"},
+        {"unchanged", HEAD "  repeat h in 0..n { x = x }\n" TAIL, "Z0222|`x` leaves `repeat h` as it came"},
+        {"becomes a number", HEAD "  repeat h in 0..n { x = 3 }\n" TAIL, "Z0202|`x` was a tensor before the repeat"},
+        {"parameter carried", HEAD "  y = wte\n  repeat h in 0..n { y = exp(y) }\n" TAIL, "Z0222|`y` cannot flow"},
+        {"split part carried", HEAD "  y, z = split(x, 2)\n  repeat h in 0..n { y = exp(y) }\n" TAIL,
+         "Z0222|made by `split`"},
+        {"second value after a repeat", HEAD "  y = exp(x)\n  repeat h in 0..n { x = exp(x) }\n  x = x + y\n" TAIL,
+         "Z0222|`y` would have to cross|computed here"},
+        {"value of the body", HEAD "  repeat h in 0..n { z = exp(x) x = z + x }\n  x = x + z\n" TAIL,
+         "Z0203|unknown name `z`"},
+        {"skipping a segment",
+         HEAD "  y = exp(x)\n  repeat h in 0..n { x = exp(x) }\n  repeat k in 0..n { y = exp(y) }\n  x = x + y\n" TAIL,
+         "Z0222|`y` would have to cross"});
+}
+
+Test(sema_errors, statements) {
+  CHECK(
+      {"no output", HEAD "  y = exp(x)\n}\n", "Z0227|model `m` has no output"},
+      {"two outputs", HEAD "  output l = cross_entropy(matmul(x, transpose(wte)), labels)\n" TAIL,
+       "Z0227|second output|the first"},
+      {"output in a repeat", HEAD "  repeat h in 0..n { x = exp(x)\n output l = x }\n" TAIL, "Z0227|top level"},
+      {"output in a block", "block f(x: [B, S, d]) { output l = x return x }\n" HEAD "  x = f(x)\n" TAIL, "Z0227"},
+      {"output no loss", HEAD "  output loss = matmul(x, transpose(wte))\n}\n",
+       "Z0227|must be a loss|[B, 8, 32]|cross_entropy"},
+      {"output a number", HEAD "  output loss = 3\n}\n", "Z0227|must be a loss|a number"},
+      {"repeat after output",
+       HEAD "  output l = cross_entropy(matmul(x, transpose(wte)), labels)\n  repeat h in 0..n { x = exp(x) }\n}\n",
+       "Z0227|a repeat follows the output"},
+      {"return in a model", HEAD "  return x\n" TAIL, "Z0232|`return` belongs into blocks"},
+      {"no return", "block f(x: [B, S, d]) { y = exp(x) }\n" HEAD "  x = f(x)\n" TAIL,
+       "Z0232|`f` ends without `return`"},
+      {"input in a block", "block f(x: [B, S, d]) { input t: i32[B, S] return x }\n" HEAD "  x = f(x)\n" TAIL,
+       "Z0232|top level"},
+      {"foreign input", "model m(S = 8) { input pixels: i32[B, S] }\n", "Z0238|`pixels`|input tokens"},
+      {"input of numbers", "model m(S = 8) { input tokens: f32[B, S] }\n", "Z0238|`tokens`"},
+      {"inputs of two lengths", "model m(S = 8) { input tokens: i32[B, S]\n input labels: i32[B, S + 1] }\n",
+       "Z0238|differ in length|[B, 8]"},
+      {"input twice", "model m(S = 8) { input tokens: i32[B, S]\n input tokens: i32[B, S] }\n",
+       "Z0201|`tokens` is declared twice"},
+      {"assert", HEAD "  assert d % n == 0, \"d must divide\"\n" TAIL, "Z0220|d must divide|d = 16, n = 3"},
+      {"assert without words", HEAD "  assert false\n" TAIL, "Z0220|assertion failed"},
+      {"condition", HEAD "  if n { x = exp(x) }\n" TAIL, "Z0202|a condition must be true or false, this is a number"});
+}
+
+Test(sema_errors, unused) {
+  CHECK({"value", HEAD "  y = exp(x)\n" TAIL, "Z0231|`y` is never used"},
+        {"end of a dead chain", HEAD "  y = exp(exp(x))\n" TAIL, "Z0231|`y` is never used"},
+        {"part of a split", HEAD "  a, b = split(x, 2)\n  param w: [d / 2, d]\n  x = matmul(a, w)\n" TAIL,
+         "Z0231|result 2 of this `split`"},
+        {"parameter", HEAD "  param w: [d, d]\n" TAIL, "Z0231|parameter `w` is never used"},
+        {"input",
+         "model m(V = 32, S = 8, d = 16) {\n  input tokens: i32[B, S]\n  input labels: i32[B, S]\n  param t: [V, d]\n"
+         "  x = embedding(labels, t)\n  output l = cross_entropy(matmul(x, transpose(t)), labels)\n}\n",
+         "Z0231|input `tokens` is never used"},
+        {"result of a repeat", HEAD "  repeat h in 0..n { x = exp(x) }\n  x = embedding(tokens, wte)\n" TAIL,
+         "Z0231|does not use what flows into it|`x`"});
+}
+
+Test(sema_errors, models) {
+  CHECK({"no model", "let a = 3\n", "Z0230|test.dz has no model"},
+        {"several", HEAD TAIL "model k(V = 3) { }\n", "Z0230|several models|--model"},
+        {"unknown argument of a model",
+         HEAD TAIL
+         "train { model = m(n_embd = 3) data = synthetic(seed = 1) batch = 1 steps = 1 optimizer = sgd(lr = 1) }\n",
+         "Z0214|no argument `n_embd`|it is called `d` here"},
+        {"bad argument",
+         HEAD TAIL
+         "train { model = m(d = 1.5) data = synthetic(seed = 1) batch = 1 steps = 1 optimizer = sgd(lr = 1) }\n",
+         "Z0202|`d` must be a whole number, this is 1.5"},
+        {"unknown model",
+         HEAD TAIL "train { model = mm data = synthetic(seed = 1) batch = 1 steps = 1 optimizer = sgd(lr = 1) }\n",
+         "Z0230|no model `mm`|did you mean `m`"});
+}
+
+Test(sema_errors, too_large) {
+  CHECK({"parameter", HEAD "  param w: [10000000 * V, 1000000]\n" TAIL, "Z0211|elements per sample"},
+        {"size", HEAD "  param w: [1e14, 1]\n" TAIL, "Z0202|a size must be a whole number"},
+        {"activation", USE HEAD "  x = linear(x, 1e13)\n" TAIL, "Z0202|`out` must be an `int`"},
+        {"logits",
+         "model m(V = 100000, S = 1000000000, d = 16) {\n  input tokens: i32[B, S]\n  input labels: i32[B, S]\n"
+         "  param t: [V, d]\n  output l = cross_entropy(matmul(embedding(tokens, t), transpose(t)), labels)\n}\n",
+         "Z0211|[B, 1000000000, 100000]"},
+        {"model",
+         HEAD "  repeat h in 0..1000000000 {\n    param w: [d, 1000000 * d]\n    param u: [1000000 * d, d]\n"
+              "    x = matmul(matmul(x, w), u)\n  }\n" TAIL,
+         "Z0211|the model has 5.1e+17 parameters"});
+}
+
+/* One mistake, one message; several mistakes, several messages. */
+Test(sema_errors, recovery) {
+  CHECK({"poison", HEAD "  y = exp(zz)\n  q, k = split(y, 2)\n  x = x + y * q - k\n" TAIL, "Z0203|`zz`"},
+        {"three mistakes", HEAD "  y = exp(zz)\n  z = einsum(x)\n  w = softmax(4)\n" TAIL, "3:Z0203|Z0216|Z0202"},
+        {"a block tells once",
+         "block f(x: [B, S, d]) -> [B, S, d] { return zz }\n" HEAD "  x = f(x)\n  x = f(f(x))\n" TAIL, "Z0203|`zz`"},
+        {"repeat after an error", HEAD "  x = exp(zz)\n  repeat h in 0..n { x = exp(x) }\n" TAIL, "Z0203"});
+}

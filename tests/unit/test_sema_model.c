@@ -1,0 +1,287 @@
+/* Elaboration of good models: parameters, names, tying, segments, arguments of blocks. */
+#include <zplan/buf.h>
+#include "sema_fixture.h"
+
+static fixture load_example(const char *name) {
+  fixture f = {.arena = zp_arena_new("test")};
+  f.diags = zp_diags_new(f.arena);
+  zp_load_options options = {.library_dir = ZPLAN_SOURCE_DIR "/frontend/library"};
+  f.spec = zp_load(f.arena, f.diags, zp_format(f.arena, ZPLAN_SOURCE_DIR "/examples/%s.dz", name), NULL, 0, &options);
+  char *shown = f.spec ? NULL : printed(&f);
+  cr_assert(f.spec, "%s", shown ? shown : "");
+  return f;
+}
+
+static void check_sound(const fixture *f) {
+  const zp_model *model = f->spec->model;
+  for (int i = 0; i < model->segments.len; i++) {
+    const char *wrong = zp_graph_check(f->arena, model->segments.data[i].graph);
+    cr_expect(!wrong, "%s: %s", model->segments.data[i].name, wrong ? wrong : "");
+  }
+}
+
+/* Names of all parameters, one a line. */
+static const char *param_names(const fixture *f) {
+  const char *all = "";
+  for (int i = 0; i < f->spec->model->params.len; i++)
+    all = zp_format(f->arena, "%s%s\n", all, f->spec->model->params.data[i].name);
+  return all;
+}
+
+static void check_names(const fixture *f, const char *expected) {
+  const char *found = param_names(f);
+  cr_expect(strcmp(found, expected) == 0, "found:\n%sexpected:\n%s", found, expected);
+}
+
+/* "begin 1, h 12, end 1" */
+static void check_segments(const fixture *f, const char *expected) {
+  const zp_model *model = f->spec->model;
+  const char *found = "";
+  for (int i = 0; i < model->segments.len; i++)
+    found = zp_format(f->arena, "%s%s%s %lld", found, i ? ", " : "", model->segments.data[i].name,
+                      (long long)model->segments.data[i].count);
+  cr_expect(strcmp(found, expected) == 0, "%s", found);
+}
+
+Test(sema_model, gpt2) {
+  fixture f = load_example("gpt2");
+  const zp_model *model = f.spec->model;
+  cr_expect(zp_model_parameters(model) == 124439808);
+  cr_expect(model->sequence == 1024 && model->vocabulary == 50257);
+  check_segments(&f, "begin 1, h 12, end 1");
+  check_sound(&f);
+  check_names(&f, "wte\nwpe\nh.{}.ln_1.weight\nh.{}.ln_1.bias\nh.{}.attn.c_attn.weight\nh.{}.attn.c_attn.bias\n"
+                  "h.{}.attn.c_proj.weight\nh.{}.attn.c_proj.bias\nh.{}.ln_2.weight\nh.{}.ln_2.bias\n"
+                  "h.{}.mlp.c_fc.weight\nh.{}.mlp.c_fc.bias\nh.{}.mlp.c_proj.weight\nh.{}.mlp.c_proj.bias\n"
+                  "ln_f.weight\nln_f.bias\n");
+  unload(&f);
+}
+
+Test(sema_model, gpt2_start_values) {
+  fixture f = load_example("gpt2");
+  const zp_param *params = f.spec->model->params.data;
+  cr_expect(params[0].init == ZP_INIT_NORMAL && params[0].init_a == 0 && params[0].init_b == 0.02);
+  cr_expect(params[2].init == ZP_INIT_CONSTANT && params[2].init_a == 1); /* ln_1.weight */
+  cr_expect(params[3].init == ZP_INIT_CONSTANT && params[3].init_a == 0); /* ln_1.bias */
+  cr_expect_float_eq(params[6].init_b, 0.0040824829, 1e-9);               /* attn.c_proj: 0.02 / sqrt(24) */
+  cr_expect(params[0].segment == -1 && params[2].segment == 1 && params[14].segment == -1);
+  unload(&f);
+}
+
+Test(sema_model, gpt2_ties_its_table) {
+  fixture f = load_example("gpt2");
+  const zp_model *model = f.spec->model;
+  const zp_graph *begin = model->segments.data[0].graph, *end = model->segments.data[2].graph;
+  bool in_begin = false, in_end = false;
+  for (int i = 0; i < begin->params.len; i++) in_begin |= begin->params.data[i].param == 0;
+  for (int i = 0; i < end->params.len; i++) in_end |= end->params.data[i].param == 0;
+  cr_expect(in_begin && in_end);
+  unload(&f);
+}
+
+Test(sema_model, one_trillion) {
+  fixture f = load_example("gpt1t");
+  cr_expect(zp_model_parameters(f.spec->model) == 1084659961856);
+  check_segments(&f, "begin 1, h 298, end 1");
+  check_sound(&f);
+  cr_expect(f.spec->sources.len == 2); /* itself and gpt2.dz; the library does not count */
+  unload(&f);
+}
+
+Test(sema_model, tiny_examples) {
+  fixture f = load_example("gpt_tiny");
+  cr_expect(zp_model_parameters(f.spec->model) == 1032576);
+  check_sound(&f);
+  unload(&f);
+  f = load_example("llama_tiny");
+  cr_expect(zp_model_parameters(f.spec->model) == 947584);
+  check_segments(&f, "begin 1, layers 5, end 1");
+  check_sound(&f);
+  cr_expect(strcmp(f.spec->model->params.data[2].name, "layers.{}.input_layernorm.weight") == 0);
+  unload(&f);
+}
+
+#define USE "use std.nn\n"
+#define HEAD                                                                                                           \
+  "model m(V = 32, S = 8, d = 16, n = 3) {\n"                                                                          \
+  "  input tokens: i32[B, S]\n  input labels: i32[B, S]\n  param wte: [V, d]\n  x = embedding(tokens, wte)\n"
+#define TAIL "  output loss = cross_entropy(matmul(x, transpose(wte)), labels)\n}\n"
+#define TRAIN "data = synthetic(seed = 1) batch = 4 steps = 1 optimizer = sgd(lr = 0.1) "
+
+Test(sema_model, model_arguments) {
+  fixture f = load_good("let wide = 64\n" HEAD TAIL "train { model = m(V = 2 * wide, d = 32) " TRAIN "}\n");
+  cr_expect(zp_model_parameters(f.spec->model) == 128 * 32 && f.spec->model->vocabulary == 128);
+  unload(&f);
+}
+
+Test(sema_model, model_of_a_used_file) {
+  static const char main_text[] = "use \"sub/m.dz\" as other\ntrain { model = other.m(16, 4) " TRAIN "}\n";
+  static const char used_text[] = HEAD TAIL;
+  zp_source_text sources[] = {{"dir/main.dz", main_text, sizeof main_text - 1},
+                              {"dir/sub/m.dz", used_text, sizeof used_text - 1}};
+  fixture f = load_sources(sources, 2);
+  cr_assert(f.spec);
+  cr_expect(f.spec->model->vocabulary == 16 && f.spec->model->sequence == 4);
+  unload(&f);
+}
+
+Test(sema_model, gpt2_with_a_padded_vocabulary) {
+  const char *text =
+      "use \"" ZPLAN_SOURCE_DIR "/examples/gpt2.dz\" as g\ntrain { model = g.gpt2(V = 50304) " TRAIN "}\n";
+  zp_arena *arena = zp_arena_new("test");
+  const char *used = ZPLAN_SOURCE_DIR "/examples/gpt2.dz", *error;
+  size_t len;
+  char *used_text = zp_read_file(arena, used, &len, &error);
+  cr_assert(used_text);
+  zp_source_text sources[] = {{"padded.dz", text, strlen(text)}, {used, used_text, len}};
+  fixture f = load_sources(sources, 2);
+  cr_assert(f.spec);
+  cr_expect(zp_model_parameters(f.spec->model) == 124475904);
+  unload(&f);
+  zp_arena_free(arena);
+}
+
+Test(sema_model, without_repeats) {
+  fixture f = load_good(USE HEAD "  x = gelu(linear(x, d))\n" TAIL);
+  check_segments(&f, "begin 1");
+  check_names(&f, "wte\nlinear.weight\nlinear.bias\n");
+  cr_expect(f.spec->model->segments.data[0].graph->loss >= 0);
+  unload(&f);
+}
+
+Test(sema_model, several_repeats) {
+  fixture f = load_good(USE HEAD "  repeat a in 0..n { x = x + linear(x, d) }\n"
+                                 "  y = gelu(x)\n  repeat b in 2..4 { y = y * 2 }\n  x = y\n"
+                                 "  repeat c in 0..1 { x = tanh(x) }\n  repeat e in 0..2 { x = exp(x) }\n" TAIL);
+  check_segments(&f, "begin 1, a 3, middle1 1, b 2, c 1, e 2, end 1");
+  check_sound(&f);
+  cr_expect(f.spec->model->params.data[1].segment == 1);
+  cr_expect(zp_model_parameters(f.spec->model) == 32 * 16 + 3 * (16 * 16 + 16));
+  unload(&f);
+}
+
+/* Inputs and parameters may be read in any segment; their tensors are made there again. */
+Test(sema_model, inputs_reach_every_segment) {
+  fixture f = load_good(HEAD "  repeat a in 0..n {\n param t: [V, d]\n x = x + embedding(tokens, t)\n }\n" TAIL);
+  check_names(&f, "wte\na.{}.t\n");
+  check_sound(&f);
+  unload(&f);
+}
+
+/* Segments are called by distinct names: generated functions are named after them. */
+Test(sema_model, segment_names) {
+  fixture f = load_good(HEAD "  repeat end in 0..n { x = exp(x) }\n  x = tanh(x)\n  repeat h in 0..n { x = exp(x) }\n"
+                             "  repeat h in 0..2 { x = exp(x) }\n" TAIL);
+  check_segments(&f, "begin 1, end_2 3, middle1 1, h 3, h_2 2, end 1");
+  unload(&f);
+}
+
+/* The naming rule of frontend/library/README.md, case by case. */
+Test(sema_model, instance_names) {
+  fixture f = load_good(USE "block two(x: [B, S, d]) -> [B, S, d] {\n  up = linear(x, 2 * d, bias = false)\n"
+                            "  return linear(gelu(up), d, bias = false)\n}\n"
+                            "block wrap(x: [B, S, d]) -> [B, S, d] { return two(x) }\n" HEAD
+                            "  first = wrap(x)\n" /* a new name */
+                            "  x = wrap(first)\n" /* a name that is a tensor already: no component of its own */
+                            "  x = x + wrap(x)\n" /* inside a larger expression */
+                            "  x = x + wrap(x)\n" /* taken: _2 */
+                            "  x = rms_norm(x)\n" /* reassigned, but the block declares parameters */
+                            "  repeat h in 0..2 { x = wrap(x) }\n"
+                            "  repeat h in 0..2 { x = wrap(x) }\n" TAIL);
+  check_names(&f, "wte\nfirst.up.weight\nfirst.linear.weight\nup.weight\nlinear.weight\nwrap.up.weight\n"
+                  "wrap.linear.weight\nwrap_2.up.weight\nwrap_2.linear.weight\nrms_norm.weight\n"
+                  "h.{}.up.weight\nh.{}.linear.weight\nh_2.{}.up.weight\nh_2.{}.linear.weight\n");
+  unload(&f);
+}
+
+Test(sema_model, formals) {
+  fixture f =
+      load_good("block f(x: [B, S, d], w: [k, d], k: int, half = d / 2, on = true, word = \"a\") -> [B, S, k] {\n"
+                "  assert half == 8 and on and word in [\"a\", \"b\"], \"defaults\"\n"
+                "  return matmul(x, transpose(w))\n}\n" HEAD
+                "  param w: [d, d]\n  y = f(x, w, d)\n  x = y + f(word = \"b\", k = d, w = w, x = x)\n" TAIL);
+  check_sound(&f);
+  unload(&f);
+}
+
+Test(sema_model, several_results) {
+  fixture f = load_good("block pair(x: [B, S, d]) -> ([B, S, d], [B, S, d / 2], int) {\n"
+                        "  a, b = split(x, 2)\n  return exp(x), a * b, 3\n}\n" HEAD
+                        "  big, small, three = pair(x)\n  p, q = split(big, 2)\n  param w: [d / 2, d]\n"
+                        "  x = x + matmul((small + p + q) * three, w)\n" TAIL);
+  check_sound(&f);
+  unload(&f);
+}
+
+Test(sema_model, numbers_and_tensors) {
+  fixture f =
+      load_good(HEAD "  x = 2 * x + 1 - x / 4\n  x = 3 - x\n  x = 1 / exp(x)\n  x = -x - 0.5\n  x = 2 + x\n" TAIL);
+  check_sound(&f);
+  const zp_graph *graph = f.spec->model->segments.data[0].graph;
+  cr_expect(graph->nodes.data[1].op == ZP_OP_MUL_CONST && graph->nodes.data[1].attr.value == 2);
+  cr_expect(graph->nodes.data[3].op == ZP_OP_MUL_CONST && graph->nodes.data[3].attr.value == 0.25);
+  unload(&f);
+}
+
+Test(sema_model, attributes_of_ops) {
+  fixture f =
+      load_good(HEAD "  q = rope(x, heads = 4, theta = 500, style = \"interleaved\")\n"
+                     "  k, v = split(x, 2)\n"
+                     "  a = attention(q, rope(k, heads = 2), v, heads = 4, kv_heads = 2, causal = false, scale = 1.0)\n"
+                     "  b = attention(q, q, x, heads = 4)\n  x = gelu(a, approximate = \"tanh\") + gelu(b)\n" TAIL);
+  const zp_graph *graph = f.spec->model->segments.data[0].graph;
+  check_sound(&f);
+  const zp_node *n = graph->nodes.data;
+  cr_expect(n[1].op == ZP_OP_ROPE && n[1].attr.heads == 4 && n[1].attr.theta == 500 && n[1].attr.interleaved);
+  cr_expect(n[3].op == ZP_OP_ROPE && !n[3].attr.interleaved && n[3].attr.theta == 10000);
+  cr_expect(n[4].op == ZP_OP_ATTENTION && n[4].attr.kv_heads == 2 && !n[4].attr.causal && n[4].attr.scale == 1);
+  cr_expect(n[5].attr.kv_heads == 4 && n[5].attr.causal && n[5].attr.scale == 0.5 && n[5].attr.head_size == 4);
+  cr_expect(n[6].attr.tanh_form && !n[7].attr.tanh_form);
+  unload(&f);
+}
+
+/* Streams are numbered over the whole model, whether or not a rate is 0. */
+#define DROPOUT_MODEL                                                                                                  \
+  HEAD "  x = dropout(x, rate = 0.0)\n  x = dropout(x, 0.5)\n  repeat h in 0..n { x = dropout(exp(x)) }\n" TAIL
+Test(sema_model, dropout) {
+  fixture f = load_good(DROPOUT_MODEL);
+  cr_expect(f.spec->model->segments.data[0].graph->nodes.len == 2);
+  cr_expect(f.spec->model->segments.data[0].graph->nodes.data[1].attr.stream == 1);
+  cr_expect(f.spec->model->segments.data[1].graph->nodes.len == 1); /* train's rate is 0 */
+  unload(&f);
+  f = load_good(DROPOUT_MODEL "train { dropout = 0.25 " TRAIN "}\n");
+  const zp_graph *body = f.spec->model->segments.data[1].graph;
+  cr_assert(body->nodes.len == 2);
+  cr_expect(body->nodes.data[1].attr.rate == 0.25 && body->nodes.data[1].attr.stream == 2);
+  unload(&f);
+}
+
+Test(sema_model, conditions) {
+  fixture f = load_good(HEAD "  if n > 2 and d % 2 == 0 { x = exp(x) } else { x = nonsense(x) }\n"
+                             "  if not true { x = nonsense(x) }\n" TAIL);
+  cr_expect(f.spec->model->segments.data[0].graph->nodes.data[1].op == ZP_OP_EXP);
+  unload(&f);
+}
+
+/* What generated code and messages call a value: the name on the left, through blocks that return it as it is. */
+Test(sema_model, node_names) {
+  fixture f =
+      load_good(USE "block layer(x: [B, S, d]) -> [B, S, d] {\n  up = linear(x, d)\n  return x + gelu(up)\n}\n" HEAD
+                    "  repeat h in 0..n { x = layer(x) }\n" TAIL);
+  const zp_graph *body = f.spec->model->segments.data[1].graph;
+  static const char *const names[] = {"up.matmul", "up", "gelu", "x"};
+  cr_assert(body->nodes.len == 4);
+  for (int i = 0; i < 4; i++)
+    cr_expect(strcmp(body->nodes.data[i].name, names[i]) == 0, "%d: %s", i, body->nodes.data[i].name);
+  unload(&f);
+}
+
+/* The same text gives the same model, however often it is read. */
+Test(sema_model, repeatable) {
+  fixture a = load_example("llama_tiny"), b = load_example("llama_tiny");
+  for (int i = 0; i < a.spec->model->segments.len; i++)
+    cr_expect(strcmp(zp_graph_text(a.arena, a.spec->model->segments.data[i].graph),
+                     zp_graph_text(b.arena, b.spec->model->segments.data[i].graph)) == 0);
+  unload(&a);
+  unload(&b);
+}

@@ -1,0 +1,228 @@
+/* The sharding search: the known column/row pairs must fall out, heads need not divide, and nothing is split where that
+ * would be wrong. */
+#include "planner_models.h"
+
+static zp_arena *arena;
+static void setup(void) { arena = zp_arena_new("test"); }
+static void teardown(void) { zp_arena_free(arena); }
+TestSuite(shard, .init = setup, .fini = teardown);
+
+static const model_size GPT = {STYLE_GPT, 1001, 64, 256, 4, 8, 8, 1024, true};
+static const model_size LLAMA = {STYLE_LLAMA, 1000, 64, 256, 4, 8, 4, 512, false};
+enum { BEGIN, LAYER, END };
+
+static zp_sharding *shard_model(const zp_model *model, int tensor) {
+  zp_cluster *cluster = ZP_NEW(arena, zp_cluster);
+  *cluster = cpu_cluster();
+  zp_machine machine = zp_machine_make(cluster, ZP_PREC_F32, tensor);
+  const char *reason = "none given";
+  zp_sharding *sharding = zp_shard(arena, model, &machine, tensor, 1, &reason);
+  cr_assert(sharding, "tensor %d: %s", tensor, reason);
+  for (int i = 0; i < model->segments.len; i++) {
+    const char *wrong = zp_graph_check(arena, sharding->local[i]);
+    cr_assert_null(wrong, "%s", wrong);
+    wrong = zp_graph_check(arena, zp_differentiate(zp_fuse(sharding->local[i]))); /* what lowering does next */
+    cr_assert_null(wrong, "%s", wrong);
+  }
+  return sharding;
+}
+
+static zp_sharding *shard_size(model_size size, int tensor) { return shard_model(build_model(arena, &size), tensor); }
+
+static int count(const zp_graph *graph, zp_op op) {
+  int n = 0;
+  for (int i = 0; i < graph->nodes.len; i++) n += graph->nodes.data[i].op == op;
+  return n;
+}
+
+static const zp_node *find(const zp_graph *graph, zp_op op) {
+  for (int i = 0; i < graph->nodes.len; i++)
+    if (graph->nodes.data[i].op == op) return &graph->nodes.data[i];
+  cr_assert_fail("no %s", zp_op_name(op));
+  return NULL;
+}
+
+static const zp_tensor *param(const zp_graph *graph, const char *name) {
+  for (int i = 0; i < graph->params.len; i++) {
+    const zp_tensor *t = &graph->tensors.data[graph->params.data[i].tensor];
+    if (strcmp(t->name, name) == 0) return t;
+  }
+  cr_assert_fail("no parameter %s", name);
+  return NULL;
+}
+
+static void expect_pairs(const zp_graph *layer, int pairs) {
+  cr_expect_eq(count(layer, ZP_OP_ALL_REDUCE), pairs, "%s", zp_graph_text(arena, layer));
+  cr_expect_eq(count(layer, ZP_OP_ENTER), pairs, "%s", zp_graph_text(arena, layer));
+}
+
+Test(shard, gpt_layer_is_column_row_pairs) {
+  zp_sharding *s = shard_size(GPT, 2);
+  const zp_graph *layer = s->local[LAYER];
+  expect_pairs(layer, 2);
+  cr_expect_eq(param(layer, "attn.qkv")->split_dim, 1);
+  cr_expect_eq(param(layer, "attn.qkv")->shape.dim[1], 384);
+  cr_expect_eq(param(layer, "attn.proj")->split_dim, 0);
+  cr_expect_eq(param(layer, "mlp.fc")->split_dim, 1);
+  cr_expect_eq(param(layer, "mlp.proj")->split_dim, 0);
+  cr_expect_eq(param(layer, "ln.weight")->split_dim, -1);
+  cr_expect_eq(find(layer, ZP_OP_ATTENTION)->attr.heads, 4);
+}
+
+Test(shard, embedding_and_head_split_the_vocabulary) {
+  zp_sharding *s = shard_size(GPT, 2);
+  cr_expect_eq(param(s->local[BEGIN], "wte")->split_dim, 0);
+  cr_expect_eq(param(s->local[BEGIN], "wte")->shape.dim[0], 501); /* 1001 rows over 2 ranks, one of padding */
+  cr_expect_eq(param(s->local[BEGIN], "wpe")->split_dim, -1);
+  cr_expect_eq(count(s->local[BEGIN], ZP_OP_ALL_REDUCE), 1);
+  cr_expect_eq(count(s->local[END], ZP_OP_ENTER), 1);
+  cr_expect_eq(count(s->local[END], ZP_OP_ALL_REDUCE), 0);
+  cr_expect_eq(count(s->local[END], ZP_OP_CE_STATS), 1);
+  cr_expect_eq(count(s->local[END], ZP_OP_GATHER_STATS), 1);
+  cr_expect_eq(count(s->local[END], ZP_OP_CE_LOSS), 1);
+  cr_expect_eq(count(s->local[END], ZP_OP_CROSS_ENTROPY), 0);
+  cr_expect_eq(s->param[0].split_dim, 0);
+  cr_expect_eq(s->param[0].units, 1001);
+  cr_expect_eq(s->param[0].local.dim[0], 501);
+}
+
+Test(shard, llama_layer_is_column_row_pairs) {
+  const zp_graph *layer = shard_size(LLAMA, 2)->local[LAYER];
+  expect_pairs(layer, 2);
+  cr_expect_eq(param(layer, "wq")->split_dim, 0);
+  cr_expect_eq(param(layer, "wo")->split_dim, 1);
+  cr_expect_eq(param(layer, "w2")->split_dim, 1);
+  const zp_node *attention = find(layer, ZP_OP_ATTENTION);
+  cr_expect_eq(attention->attr.heads, 4);
+  cr_expect_eq(attention->attr.kv_heads, 2);
+  cr_expect_eq(find(layer, ZP_OP_ROPE)->attr.heads, 4);
+}
+
+Test(shard, parallel_attention_and_mlp_share_one_all_reduce) {
+  model_size size = GPT;
+  size.style = STYLE_PARALLEL;
+  expect_pairs(shard_size(size, 4)->local[LAYER], 1);
+}
+
+Test(shard, five_heads_over_two_ranks_are_padded) {
+  model_size size = GPT;
+  size.heads = 5, size.d = 160, size.ff = 640;
+  const zp_graph *layer = shard_size(size, 2)->local[LAYER];
+  const zp_node *attention = find(layer, ZP_OP_ATTENTION);
+  expect_pairs(layer, 2);
+  cr_expect_eq(attention->attr.heads, 3);
+  cr_expect_eq(attention->attr.head_size, 32);
+  const zp_tensor *lse = &layer->tensors.data[attention->out.data[1]];
+  cr_expect_eq(lse->shape.dim[2], 3);
+  cr_expect_eq(param(layer, "attn.qkv")->shape.dim[1], 3 * 3 * 32);
+  cr_expect_eq(param(layer, "attn.qkv")->full_dim, 480);
+  const zp_tensor *v = &layer->tensors.data[attention->in.data[2]];
+  cr_expect_eq(v->column, 2 * 96); /* columns of the local q, k, v matrix */
+  cr_expect_eq(v->shape.dim[2], 96);
+}
+
+Test(shard, four_heads_over_three_ranks) {
+  model_size size = GPT;
+  size.heads = 4;
+  const zp_graph *layer = shard_size(size, 3)->local[LAYER];
+  expect_pairs(layer, 2);
+  cr_expect_eq(find(layer, ZP_OP_ATTENTION)->attr.heads, 2);
+  cr_expect_eq(param(layer, "mlp.fc")->shape.dim[1], 342); /* ceil(1024 / 3) */
+}
+
+Test(shard, grouped_queries_split_by_kv_head) {
+  model_size size = LLAMA;
+  size.kv_heads = 2, size.heads = 6, size.d = 192;
+  const zp_graph *layer = shard_size(size, 2)->local[LAYER];
+  const zp_node *attention = find(layer, ZP_OP_ATTENTION);
+  cr_expect_eq(attention->attr.heads, 3);
+  cr_expect_eq(attention->attr.kv_heads, 1);
+  cr_expect_eq(layer->tensors.data[attention->out.data[1]].shape.dim[2], 3);
+}
+
+/* One kv head cannot be divided: attention is replicated, the MLP is not. */
+Test(shard, one_kv_head_is_replicated) {
+  model_size size = LLAMA;
+  size.kv_heads = 1;
+  const zp_graph *layer = shard_size(size, 2)->local[LAYER];
+  expect_pairs(layer, 1);
+  cr_expect_eq(find(layer, ZP_OP_ATTENTION)->attr.heads, 8);
+  cr_expect_eq(param(layer, "wq")->split_dim, -1);
+  cr_expect_eq(param(layer, "w1")->split_dim, 0);
+}
+
+/* Every replicated parameter meets replicated operands only: then its gradient is complete on every rank. */
+Test(shard, replicated_parameters_have_complete_gradients) {
+  for (int style = 0; style < 3; style++) {
+    model_size size = style == STYLE_LLAMA ? LLAMA : GPT;
+    size.style = (model_style)style;
+    zp_model *model = build_model(arena, &size);
+    zp_sharding *s = shard_model(model, 4);
+    for (int i = 0; i < model->segments.len; i++)
+      for (int n = 0; n < s->local[i]->nodes.len; n++) {
+        const zp_node *node = &s->local[i]->nodes.data[n];
+        bool replicated_param = false, divided = false;
+        for (int k = 0; k < node->in.len; k++) {
+          const zp_tensor *t = &s->local[i]->tensors.data[node->in.data[k]];
+          replicated_param |= t->role == ZP_ROLE_PARAM && t->split_dim < 0;
+          divided |= t->split_dim >= 0 || t->partial;
+        }
+        const zp_tensor *out = &s->local[i]->tensors.data[node->out.data[0]];
+        divided |= out->split_dim >= 0 || out->partial;
+        cr_expect(!(replicated_param && divided), "%s", node->name);
+      }
+  }
+}
+
+Test(shard, carries_are_replicated_and_keep_their_shape) {
+  zp_sharding *s = shard_size(GPT, 4);
+  for (int i = 0; i < 3; i++)
+    for (int k = 0; k < s->local[i]->carry_out.len; k++) {
+      const zp_tensor *t = &s->local[i]->tensors.data[s->local[i]->carry_out.data[k]];
+      cr_expect(!t->partial && t->split_dim == -1);
+      cr_expect_eq(t->shape.dim[2], 256);
+    }
+}
+
+Test(shard, one_rank_needs_no_collectives) {
+  zp_model *model = build_model(arena, &GPT);
+  zp_sharding *s = shard_model(model, 1);
+  for (int i = 0; i < 3; i++) {
+    cr_expect_eq(count(s->local[i], ZP_OP_ALL_REDUCE) + count(s->local[i], ZP_OP_ENTER), 0);
+    for (int p = 0; p < s->local[i]->params.len; p++) {
+      const zp_param_use *use = &s->local[i]->params.data[p];
+      cr_expect_eq(use->param, model->segments.data[i].graph->params.data[p].param);
+      cr_expect(zp_shape_equal(&s->local[i]->tensors.data[use->tensor].shape, &model->params.data[use->param].shape));
+    }
+  }
+  cr_expect_eq(count(s->local[END], ZP_OP_CE_LOSS), 1);
+  cr_expect_geq(s->local[END]->loss, 0);
+  cr_expect_eq(s->comm_s, 0);
+}
+
+/* sigmoid(0) is not 0: padding would be trained. It may only be split where the units divide. */
+static zp_model *sigmoid_mlp(int64_t ff) {
+  builder b = {.model = zp_model_new(arena, "mlp"), .diags = zp_diags_new(arena), .segment = -1};
+  zp_shape carry = shape_of_rank(3, ZP_DIM_B, 8, 32);
+  const char *name = "x";
+  b.graph = zp_model_add_segment(b.model, "h", 1, false, &carry, &name, 1, ZP_NO_SPAN)->graph;
+  int h = product(&b, b.graph->carry_in.data[0], 32, ff, "up");
+  h = apply(&b, ZP_OP_SIGMOID, h, -1, -1, (zp_op_attr){0}, "sigmoid");
+  zp_push(arena, &b.graph->carry_out, product(&b, h, ff, 32, "down"));
+  return b.model;
+}
+
+Test(shard, functions_that_move_zero_are_not_padded) {
+  expect_pairs(shard_model(sigmoid_mlp(66), 3)->local[0], 1);
+  zp_cluster cluster = cpu_cluster();
+  zp_machine machine = zp_machine_make(&cluster, ZP_PREC_F32, 4);
+  const char *reason = NULL;
+  /* 66 columns over 4 ranks need padding, so neither matrix can be divided. */
+  cr_expect_null(zp_shard(arena, sigmoid_mlp(66), &machine, 4, 1, &reason));
+  cr_expect_str_eq(reason, "no parameter of the model can be split over 4 tensor ranks");
+}
+
+Test(shard, same_answer_twice) {
+  const char *a = zp_graph_text(arena, shard_size(GPT, 4)->local[LAYER]);
+  cr_expect_str_eq(a, zp_graph_text(arena, shard_size(GPT, 4)->local[LAYER]));
+}
