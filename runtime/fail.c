@@ -21,8 +21,8 @@ static void print_error(zpr *c, const char *code, const char *text) {
 static int status_of(const char *code) { return strncmp(code, "Z083", 4) == 0 ? 5 : 1; }
 
 /* Ranks often meet the same trouble at the same moment (a file that is gone, a corrupt checkpoint). Rank 0 speaks at
- * once and takes the others down; they wait their turn, so that the user reads one message and not one per rank. The launcher ends
- * them with SIGTERM, which the training loop would catch. */
+ * once and takes the others down; they wait their turn, so that the user reads one message and not one per rank. The
+ * launcher ends them with SIGTERM, which the training loop would catch. */
 static void wait_my_turn(const zpr *c) {
   signal(SIGTERM, SIG_DFL);
   int turns = c->rank < 20 ? c->rank : 20;

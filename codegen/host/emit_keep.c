@@ -5,11 +5,14 @@
 #include <stddef.h>
 #include "emit.h"
 
+/* One 64-bit lane for each group of four elements; the low halves are the words, the high halves arbitrary. So a product
+ * needs one multiply and no conversion: multiplication reads the low halves only, and leaves both halves of its result in
+ * place. */
 typedef struct philox {
-  LLVMValueRef word[4]; /* vectors: one lane for each group of four elements */
+  LLVMValueRef word[4];
 } philox;
 
-static int group_lanes(const zp_emit *e) { return e->vector_bytes / 4; }
+static int group_lanes(const zp_emit *e) { return e->vector_bytes / 8; }
 
 /* Groups that cover `cols` columns from any offset below four, in whole vectors. */
 static int64_t groups_of(const zp_emit *e, int64_t cols) {
@@ -17,35 +20,35 @@ static int64_t groups_of(const zp_emit *e, int64_t cols) {
   return (groups + lanes - 1) / lanes * lanes;
 }
 
-static LLVMValueRef constant32(zp_emit *e, uint32_t number) {
-  return zp_emit_splat(e, LLVMConstInt(e->i32, number, false), group_lanes(e));
+static LLVMValueRef constant(zp_emit *e, uint64_t number) {
+  return zp_emit_splat(e, LLVMConstInt(e->i64, number, false), group_lanes(e));
 }
 
-/* High and low halves of 32 x 32 bits. */
-static void multiply_wide(zp_emit *e, LLVMValueRef a, uint32_t b, LLVMValueRef *high, LLVMValueRef *low) {
-  int lanes = group_lanes(e);
-  LLVMTypeRef wide = zp_emit_vector(e->i64, lanes), narrow = zp_emit_vector(e->i32, lanes);
-  LLVMValueRef factor = zp_emit_splat(e, LLVMConstInt(e->i64, b, false), lanes);
-  LLVMValueRef product = LLVMBuildMul(e->builder, LLVMBuildZExt(e->builder, a, wide, ""), factor, "");
-  LLVMValueRef shift = zp_emit_splat(e, LLVMConstInt(e->i64, 32, false), lanes);
-  *high = LLVMBuildTrunc(e->builder, LLVMBuildLShr(e->builder, product, shift, ""), narrow, "");
-  *low = LLVMBuildTrunc(e->builder, product, narrow, "");
+static LLVMValueRef low_halves(zp_emit *e, LLVMValueRef x) {
+  return LLVMBuildAnd(e->builder, x, constant(e, UINT32_MAX), "");
+}
+
+static LLVMValueRef multiply(zp_emit *e, LLVMValueRef x, uint32_t factor) {
+  return LLVMBuildMul(e->builder, low_halves(e, x), constant(e, factor), "");
+}
+
+static LLVMValueRef high_halves(zp_emit *e, LLVMValueRef x) {
+  return LLVMBuildLShr(e->builder, x, constant(e, 32), "");
 }
 
 /* Philox4x32-10 (Salmon et al. 2011), the same as zp_philox_uniform. */
 static void ten_rounds(zp_emit *e, philox *x, LLVMValueRef key0, LLVMValueRef key1) {
+  LLVMBuilderRef b = e->builder;
   for (int round = 0; round < 10; round++) {
-    LLVMValueRef high0, low0, high1, low1;
-    multiply_wide(e, x->word[0], 0xD2511F53, &high0, &low0);
-    multiply_wide(e, x->word[2], 0xCD9E8D57, &high1, &low1);
-    LLVMValueRef mixed0 = LLVMBuildXor(e->builder, high1, x->word[1], "");
-    LLVMValueRef mixed2 = LLVMBuildXor(e->builder, high0, x->word[3], "");
-    x->word[0] = LLVMBuildXor(e->builder, mixed0, zp_emit_splat(e, key0, group_lanes(e)), "");
-    x->word[1] = low1;
-    x->word[2] = LLVMBuildXor(e->builder, mixed2, zp_emit_splat(e, key1, group_lanes(e)), "");
-    x->word[3] = low0;
-    key0 = LLVMBuildAdd(e->builder, key0, LLVMConstInt(e->i32, 0x9E3779B9, false), "");
-    key1 = LLVMBuildAdd(e->builder, key1, LLVMConstInt(e->i32, 0xBB67AE85, false), "");
+    LLVMValueRef product0 = multiply(e, x->word[0], 0xD2511F53), product2 = multiply(e, x->word[2], 0xCD9E8D57);
+    LLVMValueRef mixed0 = LLVMBuildXor(b, high_halves(e, product2), x->word[1], "");
+    LLVMValueRef mixed2 = LLVMBuildXor(b, high_halves(e, product0), x->word[3], "");
+    x->word[0] = LLVMBuildXor(b, mixed0, zp_emit_splat(e, key0, group_lanes(e)), "");
+    x->word[1] = product2;
+    x->word[2] = LLVMBuildXor(b, mixed2, zp_emit_splat(e, key1, group_lanes(e)), "");
+    x->word[3] = product0;
+    key0 = LLVMBuildAdd(b, key0, zp_emit_i64(e, 0x9E3779B9), "");
+    key1 = LLVMBuildAdd(b, key1, zp_emit_i64(e, 0xBB67AE85), "");
   }
 }
 
@@ -70,22 +73,17 @@ static LLVMValueRef kept_bytes(zp_emit *e, const philox *x, double rate) {
   int lanes = group_lanes(e);
   LLVMValueRef byte[4];
   for (int i = 0; i < 4; i++) {
-    LLVMValueRef kept = LLVMBuildICmp(e->builder, LLVMIntUGE, x->word[i], constant32(e, threshold(rate)), "");
+    LLVMValueRef word = low_halves(e, x->word[i]);
+    LLVMValueRef kept = LLVMBuildICmp(e->builder, LLVMIntUGE, word, constant(e, threshold(rate)), "");
     byte[i] = LLVMBuildZExt(e->builder, kept, zp_emit_vector(e->i8, lanes), "");
   }
   return interleave(e, byte, lanes);
 }
 
-static LLVMValueRef low32(zp_emit *e, LLVMValueRef wide) { return LLVMBuildTrunc(e->builder, wide, e->i32, ""); }
-
-static LLVMValueRef high32(zp_emit *e, LLVMValueRef wide) {
-  return low32(e, LLVMBuildLShr(e->builder, wide, zp_emit_i64(e, 32), ""));
-}
-
 static LLVMValueRef group_iota(zp_emit *e) {
   int lanes = group_lanes(e);
   LLVMValueRef *lane = ZP_NEW_ARRAY(e->arena, LLVMValueRef, lanes);
-  for (int i = 0; i < lanes; i++) lane[i] = LLVMConstInt(e->i32, (uint64_t)i, false);
+  for (int i = 0; i < lanes; i++) lane[i] = zp_emit_i64(e, i);
   return LLVMConstVector(lane, (unsigned)lanes);
 }
 
@@ -97,17 +95,18 @@ static void fill_row(zp_emit_kernel *k, const zp_emit_keep *keep, LLVMValueRef e
   LLVMValueRef step = zp_emit_field(k, offsetof(zpk_row_args, step), e->i64);
   LLVMValueRef instance = zp_emit_field(k, offsetof(zpk_row_args, instance), e->i64);
   LLVMValueRef first_sample = zp_emit_field(k, offsetof(zpk_row_args, first_sample), e->i64);
-  LLVMValueRef stream = LLVMConstInt(e->i32, (uint64_t)keep->value.stream << 16, false);
-  LLVMValueRef stream_instance = LLVMBuildOr(e->builder, low32(e, instance), stream, "");
+  LLVMValueRef stream = zp_emit_i64(e, (int64_t)((uint64_t)keep->value.stream << 16));
+  LLVMValueRef stream_instance = LLVMBuildOr(e->builder, instance, stream, "");
   LLVMValueRef sample = LLVMBuildAdd(e->builder, first_sample, k->sample, "");
-  LLVMValueRef first_group = low32(e, LLVMBuildLShr(e->builder, element, zp_emit_i64(e, 2), ""));
+  LLVMValueRef seed_high = LLVMBuildLShr(e->builder, seed, zp_emit_i64(e, 32), "");
+  LLVMValueRef first_group = LLVMBuildLShr(e->builder, element, zp_emit_i64(e, 2), "");
   zp_emit_loop loop = zp_emit_loop_begin(k, zp_emit_i64(e, 0), zp_emit_i64(e, groups_of(e, keep->value.cols)),
                                          zp_emit_i64(e, lanes), "philox");
-  LLVMValueRef group = LLVMBuildAdd(e->builder, first_group, low32(e, loop.index), "");
+  LLVMValueRef group = LLVMBuildAdd(e->builder, first_group, loop.index, "");
   philox x = {{LLVMBuildAdd(e->builder, zp_emit_splat(e, group, lanes), group_iota(e), ""),
-               zp_emit_splat(e, stream_instance, lanes), zp_emit_splat(e, low32(e, sample), lanes),
-               zp_emit_splat(e, low32(e, step), lanes)}};
-  ten_rounds(e, &x, low32(e, seed), high32(e, seed));
+               zp_emit_splat(e, stream_instance, lanes), zp_emit_splat(e, sample, lanes),
+               zp_emit_splat(e, step, lanes)}};
+  ten_rounds(e, &x, seed, seed_high);
   LLVMValueRef index = LLVMBuildNSWMul(e->builder, loop.index, zp_emit_i64(e, 4), "");
   LLVMValueRef store = LLVMBuildStore(e->builder, kept_bytes(e, &x, keep->value.imm),
                                       zp_emit_element(e, e->i8, keep->bytes, index));

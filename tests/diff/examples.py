@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""What the examples promise: parameter counts, the trillion-parameter plan in time and within memory, sound plan files,
+and generated C that is short, free of warnings and the same every time."""
+import json
+import os
+import re
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
+import harness  # noqa: E402
+
+PARAMETERS = {"gpt2": 124439808, "gpt1t": 1084659961856}
+TRAINERS = {"gpt_tiny": (1, 2, 4), "llama_tiny": (1, 2, 4), "gpt2": (1, 2)}
+MAX_LINES, MAX_BUILD_S, MAX_PLAN_S = 1200, 15, 2
+V100_BYTES = 32 * 10**9
+WARNINGS = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-fsyntax-only"]
+
+
+def zplan(*arguments, **keywords):
+    """From the repository's root, so that the paths in a .dz file stay relative in what is generated."""
+    return harness.zplan(*arguments, cwd=harness.ROOT, **keywords)
+
+
+def example(name):
+    return os.path.join("examples", name + ".dz")
+
+
+def check_counts(tally):
+    for name, count in PARAMETERS.items():
+        outcome = zplan("check", example(name), "--json")
+        found = json.loads(outcome.out)["parameters"] if outcome.status == 0 else outcome.tail()
+        tally.check("%s has %d parameters" % (name, count), found == count, "%s" % found)
+
+
+def check_trillion(tally, folder):
+    plan_file = os.path.join(folder, "gpt1t.json")
+    seconds = []
+    for _ in range(3):  # the fastest counts: the limit is about zplan, not about what else the machine does
+        begin = time.monotonic()
+        outcome = zplan(example("gpt1t"), "--gpus", 800, "-o", plan_file)
+        seconds.append(time.monotonic() - begin)
+    if not tally.check("gpt1t plans", outcome.status == 0, outcome.tail()):
+        return
+    tally.check("gpt1t plans within %d s" % MAX_PLAN_S, min(seconds) < MAX_PLAN_S, "%.2f s" % min(seconds))
+    with open(plan_file, encoding="utf-8") as file:
+        plan = json.load(file)
+    degrees, peak = plan["degrees"], plan["estimate"]["peak_bytes"]
+    tally.check("gpt1t uses 800 GPUs", degrees["tensor"] * degrees["pipeline"] * degrees["data"] == 800, "%s" % degrees)
+    tally.check("gpt1t fits a V100 with 32 GB", 0 < peak <= V100_BYTES, "%d bytes" % peak)
+    tally.check("gpt1t rejects with reasons", sum(plan["rejected"].values()) > 0, "%s" % plan["rejected"])
+    print("gpt1t: planned in %.2f s, tensor %d x pipeline %d x data %d, peak %.1f GB a GPU, step %.1f s (estimate)" % (
+        min(seconds), degrees["tensor"], degrees["pipeline"], degrees["data"], peak / 1e9, plan["estimate"]["step_s"]))
+    check_verify(tally, plan_file, plan)
+
+
+def check_verify(tally, plan_file, plan):
+    outcome = zplan("verify", plan_file)
+    tally.check("the plan verifies", outcome.status == 0, outcome.tail())
+    def segment(p):
+        return max(p["program"]["segments"], key=lambda s: s["count"])
+
+    def transient(p):
+        return next(b for b in reversed(segment(p)["forward"]["buffers"]) if b["place"] == "transient" and b["offset"] > 0)
+
+    tampered = {
+        "tensor degree": lambda p: p["degrees"].update(tensor=2 * p["degrees"]["tensor"]),
+        "count of layers": lambda p: p["stages"][0].update(units=p["stages"][0]["units"] - 1),
+        "arena size": lambda p: p["stages"][0]["arena"].update(bytes=p["stages"][0]["arena"]["bytes"] - 4096),
+        "place of a buffer": lambda p: transient(p).update(offset=0),
+        "list of steps": lambda p: segment(p)["backward"]["steps"].pop(),
+    }
+    for what, change in tampered.items():
+        copy = json.loads(json.dumps(plan))
+        change(copy)
+        path = os.path.join(os.path.dirname(plan_file), "tampered.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(copy, file)
+        outcome = zplan("verify", path)
+        said = (outcome.out + outcome.err).strip()
+        tally.check("a plan with another %s is rejected" % what, outcome.status == 1 and bool(said), "exit %d" % outcome.status)
+
+
+def build(name, ranks, tree):
+    return zplan("build", example(name), "--ranks", ranks, "-o", tree, timeout=300)
+
+
+def compile_strictly(source):
+    includes = ["-I" + os.path.join(harness.ROOT, part, "include") for part in ("runtime", "kernels")]
+    return harness.run(["cc"] + WARNINGS + includes + [source])
+
+
+def check_trainer(tally, folder, name, ranks):
+    title = "%s on %d ranks" % (name, ranks)
+    trees = [os.path.join(folder, "%s-%d-%s" % (name, ranks, turn)) for turn in "ab"]
+    outcomes = [build(name, ranks, tree) for tree in trees]
+    for outcome in outcomes:
+        if not tally.check(title + " builds", outcome.status == 0, outcome.tail()):
+            return
+    tally.check(title + ": no warning while building", "warning" not in outcomes[0].err, outcomes[0].tail())
+    seconds = min(outcome.seconds for outcome in outcomes)
+    tally.check(title + ": built within %d s" % MAX_BUILD_S, seconds < MAX_BUILD_S, "%.1f s" % seconds)
+    for file in ("trainer.c", "kernels.o", "plan.json"):
+        same = harness.same_bytes(*[os.path.join(tree, file) for tree in trees])
+        tally.check("%s: %s twice the same" % (title, file), same)
+    source = os.path.join(trees[0], "trainer.c")
+    with open(source, encoding="utf-8") as file:
+        text = file.read()
+    lines = text.count("\n")
+    tally.check(title + ": fewer than %d lines" % MAX_LINES, lines < MAX_LINES, "%d" % lines)
+    places = re.findall(r'"/[^"]*"', text)
+    tally.check(title + ": no absolute path", not places, "%s" % places[:3])
+    strict = compile_strictly(source)
+    tally.check(title + ": no warning", strict.status == 0, strict.tail())
+    print("%s: trainer.c %d lines, built in %.1f s" % (title, lines, seconds))
+
+
+def main():
+    harness.require_zplan()
+    tally = harness.Tally()
+    with harness.Scratch() as folder:
+        check_counts(tally)
+        check_trillion(tally, folder)
+        for name, counts in TRAINERS.items():
+            for ranks in counts:
+                check_trainer(tally, folder, name, ranks)
+        return tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""zplan against PyTorch: the losses of 20 f32 AdamW steps from the same weights on the same tokens agree to 1e-5.
+
+    compare.py [--update]
+
+Compares with the committed expected_*.json, and with a live run of reference.py where some Python has torch (PYTHON=path
+chooses one, else python3 and /usr/bin/python3 are tried). zplan trains on one rank and on 2 x 2. --update writes new
+expected files from the live run.
+"""
+import json
+import os
+import sys
+
+import settings
+
+sys.path.insert(0, os.path.join(os.path.dirname(settings.HERE), "support"))
+import harness  # noqa: E402
+
+BOUND = 1e-5
+LAYOUTS = {"one rank": (1, 1), "tensor 2 x pipeline 2": (2, 2)}
+
+
+def python_with_torch():
+    for python in filter(None, (os.environ.get("PYTHON"), "python3", "/usr/bin/python3")):
+        try:
+            if harness.run([python, "-c", "import torch"], timeout=60).status == 0:
+                return python
+        except OSError:
+            continue
+    return None
+
+
+def zplan_run(name, layout, folder, steps):
+    """(outcome, log file, checkpoint folder)"""
+    tensor, pipeline = LAYOUTS[layout]
+    log, checkpoints = os.path.join(folder, "log.jsonl"), os.path.join(folder, "ck-%s-%d-%d" % (name, tensor, pipeline))
+    outcome = harness.zplan(
+        "run", os.path.join(settings.HERE, name + ".dz"), "--ranks", tensor * pipeline, "-o",
+        os.path.join(folder, "tree-%s-%d-%d" % (name, tensor, pipeline)), "--set", "tensor=%d" % tensor,
+        "--set", "pipeline=%d" % pipeline, "--steps", steps, "--log", log, "--check-memory", "--", "--checkpoint", checkpoints)
+    return outcome, log, checkpoints
+
+
+def initial_model(tally, name, folder):
+    outcome, _, checkpoints = zplan_run(name, "one rank", folder, 0)
+    if not tally.check("%s: initial checkpoint" % name, outcome.status == 0, outcome.tail()):
+        return None
+    return os.path.join(harness.step_folder(checkpoints, 0), "model.safetensors")
+
+
+def live_reference(tally, name, python, folder):
+    """What PyTorch on this machine says, or None without it."""
+    weights = initial_model(tally, name, folder)
+    if not weights:
+        return None
+    out = os.path.join(folder, "live-%s.json" % name)
+    outcome = harness.run([python, os.path.join(settings.HERE, "reference.py"), name, weights, out], timeout=300)
+    if not tally.check("%s: reference.py" % name, outcome.status == 0, outcome.tail()):
+        return None
+    with open(out, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def compare(tally, title, steps, reference):
+    for key, log_key in (("losses", "loss"), ("grad_norms", "grad_norm")):
+        got = [record[log_key] for record in steps]
+        complete = len(got) == len(reference[key]) == settings.STEPS
+        error = max(map(harness.number_error, got, reference[key]), default=1.0)
+        bound = BOUND if key == "losses" else 10 * BOUND  # norms: a sum over all parameters, shown beside the losses
+        tally.check("%s: %s" % (title, key), complete and error <= bound, "%.2e > %.0e" % (error, bound))
+        print("%s: largest difference of %s %.2e" % (title, key, error))
+
+
+def committed_reference(name):
+    with open(settings.expected_file(name), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def check_model(tally, name, python, folder, update):
+    references = {}
+    if python:
+        live = live_reference(tally, name, python, folder)
+        if live:
+            references["live torch %s" % live["torch"]] = live
+            if update:
+                with open(settings.expected_file(name), "w", encoding="utf-8") as file:
+                    file.write(json.dumps(live, indent=1) + "\n")
+    committed = committed_reference(name)
+    references["committed, torch %s" % committed["torch"]] = committed
+    for layout in LAYOUTS:
+        outcome, log, _ = zplan_run(name, layout, folder, settings.STEPS)
+        if not tally.check("%s on %s" % (name, layout), outcome.status == 0, outcome.tail()):
+            continue
+        steps, _ = harness.read_log(log)
+        for source, reference in references.items():
+            compare(tally, "%s on %s, %s" % (name, layout, source), steps, reference)
+
+
+def main():
+    update = sys.argv[1:] == ["--update"]
+    if sys.argv[1:] and not update:
+        sys.exit(__doc__)
+    harness.require_zplan()
+    python = python_with_torch()
+    if not python:
+        print("no Python with torch here: comparing with the committed values only")
+    if update and not python:
+        sys.exit("--update needs a Python with torch: set PYTHON")
+    tally = harness.Tally()
+    with harness.Scratch() as folder:
+        for name in settings.ARCHITECTURES:
+            check_model(tally, name, python, folder, update)
+        return tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""The same training in PyTorch: 20 AdamW steps from the weights that zplan publishes, on the same tokens.
+
+    reference.py NAME MODEL.safetensors [OUT.json]
+
+NAME is gpt2 or llama. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
+each update, norms those before clipping. compare.py --update makes the committed expected_*.json with it.
+"""
+import datetime
+import json
+import math
+import os
+import sys
+
+import torch
+
+import model
+import settings
+
+sys.path.insert(0, os.path.join(os.path.dirname(settings.HERE), "support"))
+import harness  # noqa: E402
+
+
+def load_weights(path):
+    weights = {}
+    for name, (shape, values) in harness.read_safetensors(path).items():
+        weights[name] = torch.tensor(values.tolist(), dtype=torch.float32).reshape(shape).requires_grad_()
+    return weights
+
+
+def batches():
+    """Sequential windows, as runtime/README.md says: window w is bytes w * S to w * S + S, its last byte the last label."""
+    with open(settings.TEXT, "rb") as file:
+        stream = torch.tensor(list(file.read()), dtype=torch.int64)
+    length, windows = settings.LENGTH, (len(stream) - 1) // settings.LENGTH
+    for step in range(settings.STEPS):
+        at = [(step * settings.BATCH + i) % windows * length for i in range(settings.BATCH)]
+        yield torch.stack([stream[a:a + length] for a in at]), torch.stack([stream[a + 1:a + length + 1] for a in at])
+
+
+def learning_rate(step):
+    """Linear warm-up, then a cosine down to MIN_LR at the last step: as runtime/schedule.c."""
+    if step < settings.WARMUP:
+        return settings.LR * (step + 1) / settings.WARMUP
+    done = (step - settings.WARMUP) / (settings.STEPS - settings.WARMUP)
+    return settings.MIN_LR + (settings.LR - settings.MIN_LR) * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def train(name, weights):
+    forward = {"gpt2": model.gpt2, "llama": model.llama}[name]
+    optimizer = model.adamw(weights, settings.LR, settings.BETAS, settings.EPS, settings.WEIGHT_DECAY)
+    losses, norms = [], []
+    for step, (tokens, labels) in enumerate(batches()):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step)
+        optimizer.zero_grad()
+        logits = forward(weights, tokens, **settings.ARCHITECTURES[name])
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        loss.backward()
+        norms.append(float(torch.nn.utils.clip_grad_norm_(weights.values(), settings.CLIP)))
+        optimizer.step()
+        losses.append(float(loss))
+    return losses, norms
+
+
+def main():
+    if len(sys.argv) not in (3, 4) or sys.argv[1] not in settings.ARCHITECTURES:
+        sys.exit(__doc__)
+    torch.set_num_threads(2)
+    losses, norms = train(sys.argv[1], load_weights(sys.argv[2]))
+    result = {"torch": torch.__version__, "date": datetime.date.today().isoformat(), "model": sys.argv[1], "dtype": "float32",
+              "losses": losses, "grad_norms": norms}
+    text = json.dumps(result, indent=1) + "\n"
+    if len(sys.argv) == 4:
+        with open(sys.argv[3], "w", encoding="utf-8") as file:
+            file.write(text)
+    else:
+        print(text, end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,16 @@
+"""The two comparisons: what gpt2.dz and llama.dz beside this say, once more for PyTorch. Change both together."""
+import os
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TEXT = os.path.join(HERE, "text.txt")
+STEPS, BATCH, LENGTH = 20, 4, 32
+LR, MIN_LR, WARMUP = 1e-3, 1e-4, 5
+BETAS, EPS, WEIGHT_DECAY, CLIP = (0.9, 0.95), 1e-8, 0.1, 1.0
+ARCHITECTURES = {
+    "gpt2": {"layers": 3, "heads": 4},
+    "llama": {"layers": 3, "heads": 6, "kv_heads": 2},
+}
+
+
+def expected_file(name):
+    return os.path.join(HERE, "expected_%s.json" % name)
