@@ -1,10 +1,11 @@
 /* Shared by the files that lower row programs to LLVM IR. LLVM handles stay inside codegen/host.
  *
- * A kernel is a loop over rows around straight-line u code and loops over columns (one for each pass). Columns are handled
- * in explicit vectors; the tail, whose size is a compile-time constant, is one more vector with masked loads and stores.
+ * A kernel is a loop over rows around straight-line u code and loops over columns (one for each pass). Columns are
+ * handled in explicit vectors; the tail, whose size is a compile-time constant, is one more vector with masked loads
+ * and stores.
  *
- * Floating point: `contract` on ordinary arithmetic and nothing else, so that NaN and Inf keep their meaning and results do
- * not depend on how LLVM regroups sums; `reassoc` only on horizontal sums. */
+ * Floating point: `contract` on ordinary arithmetic and nothing else, so that NaN and Inf keep their meaning and
+ * results do not depend on how LLVM regroups sums; `reassoc` only on horizontal sums. */
 #ifndef ZPLAN_EMIT_H
 #define ZPLAN_EMIT_H
 
@@ -28,8 +29,8 @@ typedef struct zp_emit {
   LLVMTypeRef real, integer; /* integer: as wide as real */
   LLVMTypeRef i1, i8, i32, i64, pointer;
   int elem_bytes, vector_bytes;
-  const char *cpu, *features;      /* function attributes; borrowed */
-  LLVMValueRef output_scope;       /* metadata: stores belong to it, loads of inputs are outside */
+  const char *cpu, *features; /* function attributes; borrowed */
+  LLVMValueRef output_scope;  /* metadata: stores belong to it, loads of inputs are outside */
   ZP_VEC(zp_emit_table) tables;
 } zp_emit;
 
@@ -37,15 +38,15 @@ typedef struct zp_emit {
 typedef struct zp_emit_block {
   LLVMValueRef column; /* i64 */
   int lanes;
-  LLVMValueRef mask;   /* constant <lanes x i1>, NULL when all lanes are columns */
+  LLVMValueRef mask; /* constant <lanes x i1>, NULL when all lanes are columns */
 } zp_emit_block;
 
 /* Per-row source of the KEEP values of one dropout: one byte for each column. */
 typedef struct zp_emit_keep {
   zp_row_value value;
-  LLVMValueRef bytes;   /* stack buffer */
-  LLVMValueRef first;   /* i64: index of column 0 in it, 0..3 */
-  LLVMValueRef factor;  /* real: what kept columns are multiplied with */
+  LLVMValueRef bytes;  /* stack buffer */
+  LLVMValueRef first;  /* i64: index of column 0 in it, 0..3 */
+  LLVMValueRef factor; /* real: what kept columns are multiplied with */
 } zp_emit_keep;
 
 /* Per-row source of COS and SIN values: a row of a constant table, or a stack buffer filled for each row. */
@@ -61,7 +62,7 @@ typedef struct zp_emit_kernel {
   const zp_row_program *program;
   zp_row_schedule schedule;
   LLVMValueRef function, args, row_begin, row_end, chunk;
-  LLVMBasicBlockRef entry; /* holds the stack slots */
+  LLVMBasicBlockRef entry;                           /* holds the stack slots */
   LLVMValueRef *in, *in_ld, *out, *out_ld, *partial; /* partial: this chunk's share */
   LLVMValueRef row, position, sample;                /* of the current row; sample inside the call, from 0 */
   LLVMValueRef *in_row, *out_row;
@@ -72,24 +73,25 @@ typedef struct zp_emit_kernel {
 } zp_emit_kernel;
 
 /* ---- emit_ir.c: small helpers ---- */
-LLVMTypeRef zp_emit_vector(LLVMTypeRef scalar, int lanes); /* the scalar type itself for one lane */
+LLVMTypeRef zp_emit_vector(LLVMTypeRef scalar, int lanes);        /* the scalar type itself for one lane */
 LLVMTypeRef zp_emit_like(LLVMTypeRef scalar, LLVMValueRef shape); /* scalar, or a vector of it as wide as `shape` */
 LLVMValueRef zp_emit_splat(zp_emit *e, LLVMValueRef scalar, int lanes);
-LLVMValueRef zp_emit_real(zp_emit *e, LLVMValueRef shape, double number);   /* constants shaped like `shape` */
+LLVMValueRef zp_emit_real(zp_emit *e, LLVMValueRef shape, double number); /* constants shaped like `shape` */
 LLVMValueRef zp_emit_integer(zp_emit *e, LLVMValueRef shape, uint64_t number);
 LLVMValueRef zp_emit_i64(zp_emit *e, int64_t number);
 LLVMValueRef zp_emit_call(zp_emit *e, const char *intrinsic, LLVMTypeRef *overload, unsigned n_overload,
                           LLVMValueRef *arg, unsigned n_arg);
 LLVMValueRef zp_emit_contract(LLVMValueRef instruction); /* allows fusing into multiply-add; returns it */
 LLVMValueRef zp_emit_element(zp_emit *e, LLVMTypeRef type, LLVMValueRef base, LLVMValueRef index);
-LLVMValueRef zp_emit_field(zp_emit_kernel *k, size_t offset, LLVMTypeRef type); /* a field of zpk_row_args */
+LLVMValueRef zp_emit_field(zp_emit_kernel *k, size_t offset, LLVMTypeRef type);   /* a field of zpk_row_args */
 LLVMValueRef zp_emit_slot(zp_emit_kernel *k, LLVMTypeRef type, const char *name); /* stack slot, aligned to 64 */
 
 typedef struct zp_emit_loop {
   LLVMBasicBlockRef head, exit;
   LLVMValueRef index, step;
 } zp_emit_loop;
-/* for (index = begin; index < end; index += step); the builder is left in the body, after zp_emit_loop_end behind it. */
+/* for (index = begin; index < end; index += step); the builder is left in the body, after zp_emit_loop_end behind it.
+ */
 zp_emit_loop zp_emit_loop_begin(zp_emit_kernel *k, LLVMValueRef begin, LLVMValueRef end, LLVMValueRef step,
                                 const char *name);
 void zp_emit_loop_end(zp_emit_kernel *k, const zp_emit_loop *loop);

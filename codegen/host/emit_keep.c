@@ -1,13 +1,13 @@
-/* Dropout: before a row is computed, one byte per column says whether the column is kept. Philox gives four numbers at a
- * time, for four neighbouring elements that start at a multiple of four; a row need not start there, so the bytes are
+/* Dropout: before a row is computed, one byte per column says whether the column is kept. Philox gives four numbers at
+ * a time, for four neighbouring elements that start at a multiple of four; a row need not start there, so the bytes are
  * generated from the multiple below and read with an offset. Backward generates the same bytes again. */
 #include <math.h>
 #include <stddef.h>
 #include "emit.h"
 
-/* One 64-bit lane for each group of four elements; the low halves are the words, the high halves arbitrary. So a product
- * needs one multiply and no conversion: multiplication reads the low halves only, and leaves both halves of its result in
- * place. */
+/* One 64-bit lane for each group of four elements; the low halves are the words, the high halves arbitrary. So a
+ * product needs one multiply and no conversion: multiplication reads the low halves only, and leaves both halves of its
+ * result in place. */
 typedef struct philox {
   LLVMValueRef word[4];
 } philox;
@@ -108,8 +108,8 @@ static void fill_row(zp_emit_kernel *k, const zp_emit_keep *keep, LLVMValueRef e
                zp_emit_splat(e, step, lanes)}};
   ten_rounds(e, &x, seed, seed_high);
   LLVMValueRef index = LLVMBuildNSWMul(e->builder, loop.index, zp_emit_i64(e, 4), "");
-  LLVMValueRef store = LLVMBuildStore(e->builder, kept_bytes(e, &x, keep->value.imm),
-                                      zp_emit_element(e, e->i8, keep->bytes, index));
+  LLVMValueRef store =
+      LLVMBuildStore(e->builder, kept_bytes(e, &x, keep->value.imm), zp_emit_element(e, e->i8, keep->bytes, index));
   LLVMSetAlignment(store, 4);
   zp_emit_loop_end(k, &loop);
 }

@@ -3,8 +3,8 @@
 #include "emit.h"
 
 static void add_attribute(zp_emit *e, LLVMValueRef function, const char *name, const char *text) {
-  LLVMAttributeRef attribute = LLVMCreateStringAttribute(e->context, name, (unsigned)strlen(name), text,
-                                                         (unsigned)strlen(text));
+  LLVMAttributeRef attribute =
+      LLVMCreateStringAttribute(e->context, name, (unsigned)strlen(name), text, (unsigned)strlen(text));
   LLVMAddAttributeAtIndex(function, LLVMAttributeFunctionIndex, attribute);
 }
 

@@ -1,15 +1,16 @@
 /* exp, log, tanh, sigmoid and erf of scalars and vectors, without branches and without calls.
  *
- * Polynomials are minimax fits (Remez exchange in 50 digits, weighted for the error that matters) made for zplan; the fit
- * errors stand beside them. Bounds on the results, checked on dense grids by tests/unit/test_rowprog_math.c, in units in the
- * last place (ulp) of the exact value:
+ * Polynomials are minimax fits (Remez exchange in 50 digits, weighted for the error that matters) made for zplan; the
+ * fit errors stand beside them. Bounds on the results, checked on dense grids by tests/unit/test_rowprog_math.c, in
+ * units in the last place (ulp) of the exact value:
  *
  *             exp   log   tanh  sigmoid  erf
  *     f32      2     3     4      3       4
  *     f64      2     3     4      3       4
  *
- * The range reductions carry no fast-math flags: reassociation would cancel x - round(x). NaN passes through; the comparisons
- * are written so that NaN takes the path that keeps it. exp underflows gradually to 0 and overflows to Inf. */
+ * The range reductions carry no fast-math flags: reassociation would cancel x - round(x). NaN passes through; the
+ * comparisons are written so that NaN takes the path that keeps it. exp underflows gradually to 0 and overflows to Inf.
+ */
 #include "emit.h"
 #include <math.h>
 
@@ -82,12 +83,12 @@ static uint64_t bits_of(const zp_emit *e, double number) {
 /* ---- the exponential ---- */
 
 /* (exp(f) - 1) / f on |f| <= ln(2)/2; errors 1.1e-8 and 1.8e-17 relative. */
-static const double expm1_f32[] = {1.000000010812972703,  0.5000000081043167371,   0.1666650487693208147,
+static const double expm1_f32[] = {1.000000010812972703,   0.5000000081043167371,   0.1666650487693208147,
                                    0.04166623985911449433, 0.008369189375549098127, 0.001394864063715326905};
-static const double expm1_f64[] = {0.9999999999999999995,    0.5000000000000005647,   0.1666666666666669075,
-                                   0.04166666666657275077,   0.008333333333312977189, 0.001388888893262470094,
-                                   0.000198412699054905301,  2.480150417521929868e-5, 2.755722622134795935e-6,
-                                   2.762642845325153553e-7,  2.511493306961848436e-8};
+static const double expm1_f64[] = {0.9999999999999999995,   0.5000000000000005647,   0.1666666666666669075,
+                                   0.04166666666657275077,  0.008333333333312977189, 0.001388888893262470094,
+                                   0.000198412699054905301, 2.480150417521929868e-5, 2.755722622134795935e-6,
+                                   2.762642845325153553e-7, 2.511493306961848436e-8};
 
 /* exp(x) = 2^n (1 + p) */
 typedef struct exponential {
@@ -103,16 +104,16 @@ static void subtract_n_ln2(zp_emit *e, LLVMValueRef n, LLVMValueRef *f) {
   *f = fma_of(e, minus_n, zp_emit_real(e, n, low), *f);
 }
 
-/* Adding 1.5 * 2^mantissa rounds x / ln(2) to an integer and leaves it in the low bits of the sum: no conversion, which would
- * be undefined for NaN. */
+/* Adding 1.5 * 2^mantissa rounds x / ln(2) to an integer and leaves it in the low bits of the sum: no conversion, which
+ * would be undefined for NaN. */
 static exponential split_exp(zp_emit *e, LLVMValueRef x) {
   double magic = ldexp(1.5, (int)mantissa_bits(e));
   LLVMValueRef magic_value = zp_emit_real(e, x, magic);
   LLVMValueRef shifted = fma_of(e, x, zp_emit_real(e, x, M_LOG2E), magic_value);
   LLVMValueRef f = x;
   subtract_n_ln2(e, sub(e, shifted, magic_value), &f);
-  LLVMValueRef ratio = is_f64(e) ? polynomial(e, f, expm1_f64, COUNT(expm1_f64))
-                                 : polynomial(e, f, expm1_f32, COUNT(expm1_f32));
+  LLVMValueRef ratio =
+      is_f64(e) ? polynomial(e, f, expm1_f64, COUNT(expm1_f64)) : polynomial(e, f, expm1_f32, COUNT(expm1_f32));
   LLVMValueRef n = LLVMBuildSub(e->builder, to_bits(e, shifted), zp_emit_integer(e, x, bits_of(e, magic)), "");
   return (exponential){.n = n, .p = mul(e, f, ratio)};
 }
@@ -151,8 +152,8 @@ LLVMValueRef zp_emit_sqrt(zp_emit *e, LLVMValueRef x) { return unary(e, "llvm.sq
 
 /* ---- the logarithm ---- */
 
-/* (2 atanh(s) / s - 2) / s^2 in s^2, for s = (m - 1) / (m + 1), m in [sqrt(1/2), sqrt(2)]; errors of the logarithm 8.1e-10
- * and 1.3e-18. */
+/* (2 atanh(s) / s - 2) / s^2 in s^2, for s = (m - 1) / (m + 1), m in [sqrt(1/2), sqrt(2)]; errors of the
+ * logarithm 8.1e-10 and 1.3e-18. */
 static const double atanh_f32[] = {0.6666677704800108835, 0.3997745008809587294, 0.2987440670802330623};
 static const double atanh_f64[] = {0.6666666666666735379, 0.3999999999940749963, 0.285714287441400017,
                                    0.2222219837851860066, 0.1818357516821816648, 0.1531375557134890041,
@@ -196,21 +197,21 @@ LLVMValueRef zp_emit_log(zp_emit *e, LLVMValueRef x) {
 /* ---- the error function ---- */
 
 /* erf(x) / x in x^2 on |x| <= 1; errors 1.3e-9 and 7.4e-18 relative. */
-static const double erf_small_f32[] = {1.128379165729559368,    -0.3761262583746510419,   0.1128358524860563475,
-                                       -0.02685381458207251743, 0.005188330482592487834,  -0.0008010202699272506787,
+static const double erf_small_f32[] = {1.128379165729559368,    -0.3761262583746510419,  0.1128358524860563475,
+                                       -0.02685381458207251743, 0.005188330482592487834, -0.0008010202699272506787,
                                        7.853849828429408839e-5};
-static const double erf_small_f64[] = {1.128379167095512566,      -0.3761263890318352002,  0.1128379167094420031,
-                                       -0.02686617064311341372,   0.005223977606130842167, -0.0008548325929766244298,
-                                       0.0001205529358693694998,  -1.492471243953481411e-5, 1.644713269978662101e-6,
-                                       -1.6206318752969209e-7,    1.371098870419052312e-8, -7.779462971761596892e-10};
+static const double erf_small_f64[] = {1.128379167095512566,     -0.3761263890318352002,   0.1128379167094420031,
+                                       -0.02686617064311341372,  0.005223977606130842167,  -0.0008548325929766244298,
+                                       0.0001205529358693694998, -1.492471243953481411e-5, 1.644713269978662101e-6,
+                                       -1.6206318752969209e-7,   1.371098870419052312e-8,  -7.779462971761596892e-10};
 /* exp(x^2) erfc(x) in (x - 2) / (x + 2), on [1, 4] for f32 and [1, 6] for f64; errors of erf 1.1e-8 and 2.5e-17
  * absolute. Beyond, erf rounds to 1. */
 static const double erfc_f32[] = {0.2553961352340854029, -0.4271867671452979971, 0.2414738838250702215,
                                   -0.08076647786509868576, -0.00242206949141412372};
-static const double erfc_f64[] = {0.2553956763105070716,    -0.4271858474139429379,    0.2416581942410408123,
-                                  -0.07897858103682292296,  0.003732892504396605396,   0.006997464544102592076,
+static const double erfc_f64[] = {0.2553956763105070716,     -0.4271858474139429379,    0.2416581942410408123,
+                                  -0.07897858103682292296,   0.003732892504396605396,   0.006997464544102592076,
                                   -0.0008471351729975760879, -0.0009820557433953616495, 4.304322588328261668e-5,
-                                  0.0001740836794124029565, 3.275379811906272905e-5,   -1.192242120598083337e-5};
+                                  0.0001740836794124029565,  3.275379811906272905e-5,   -1.192242120598083337e-5};
 
 LLVMValueRef zp_emit_erf(zp_emit *e, LLVMValueRef x) {
   LLVMValueRef size = clamp_above(e, unary(e, "llvm.fabs", x), is_f64(e) ? 6 : 4), square = mul(e, size, size);
@@ -218,8 +219,8 @@ LLVMValueRef zp_emit_erf(zp_emit *e, LLVMValueRef x) {
   LLVMValueRef small = is_f64(e) ? polynomial(e, square, erf_small_f64, COUNT(erf_small_f64))
                                  : polynomial(e, square, erf_small_f32, COUNT(erf_small_f32));
   LLVMValueRef t = divide(e, sub(e, size, two), add(e, size, two));
-  LLVMValueRef tail = is_f64(e) ? polynomial(e, t, erfc_f64, COUNT(erfc_f64))
-                                : polynomial(e, t, erfc_f32, COUNT(erfc_f32));
+  LLVMValueRef tail =
+      is_f64(e) ? polynomial(e, t, erfc_f64, COUNT(erfc_f64)) : polynomial(e, t, erfc_f32, COUNT(erfc_f32));
   LLVMValueRef large = sub(e, one, mul(e, zp_emit_exp(e, negate(e, square)), tail));
   return copy_sign(e, choose(e, LLVMRealOLT, size, one, mul(e, size, small), large), x);
 }

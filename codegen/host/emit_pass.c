@@ -1,5 +1,5 @@
-/* One pass: a loop over the columns of the current row that computes the pass's values block by block, keeps reductions in
- * vector accumulators and writes stores and column sums. */
+/* One pass: a loop over the columns of the current row that computes the pass's values block by block, keeps reductions
+ * in vector accumulators and writes stores and column sums. */
 #include <math.h>
 #include "emit.h"
 
@@ -20,8 +20,8 @@ static int64_t lower_power_of_two(int64_t limit, int64_t divides) {
   return lanes;
 }
 
-/* As many lanes as the target has, less for narrow rows. Values that pair columns need blocks that stay inside a head, or
- * inside half a head when halves pair up. */
+/* As many lanes as the target has, less for narrow rows. Values that pair columns need blocks that stay inside a head,
+ * or inside half a head when halves pair up. */
 static int choose_lanes(const zp_emit_kernel *k, const zp_row_pass *pass) {
   int64_t lanes = k->e->vector_bytes / k->e->elem_bytes;
   while (lanes / 2 >= pass->cols) lanes /= 2;
@@ -37,8 +37,8 @@ static bool is_long(zp_row_op op) {
   return op == ZP_ROW_EXP || op == ZP_ROW_LOG || op == ZP_ROW_TANH || op == ZP_ROW_SIGMOID || op == ZP_ROW_ERF;
 }
 
-/* Independent accumulators hide the latency of sums; a body with long functions has enough to overlap by itself, and more of
- * it would spill registers. */
+/* Independent accumulators hide the latency of sums; a body with long functions has enough to overlap by itself, and
+ * more of it would spill registers. */
 static int choose_unroll(const zp_emit_kernel *k, const zp_row_pass *pass) {
   for (int i = 0; i < pass->values.len; i++)
     if (is_long(k->program->values.data[pass->values.data[i]].op)) return 1;

@@ -1,6 +1,6 @@
 /* Rotary position embedding: cosines and signed sines of position * theta^(-2i / head) for the columns of one head.
- * Tables of up to 2^20 entries are constants of the object, exact to the last place and shared by all kernels; for larger
- * ones each row calls libm into a stack buffer. */
+ * Tables of up to 2^20 entries are constants of the object, exact to the last place and shared by all kernels; for
+ * larger ones each row calls libm into a stack buffer. */
 #include <math.h>
 #include "emit.h"
 
@@ -12,9 +12,7 @@ static bool same_rope(const zp_row_value *a, const zp_row_value *b) {
 
 /* Column c of a head: its pair, and whether it is the pair's first column, whose sine has the other sign. */
 static int64_t pair_of(zp_row_pairs pairs, int64_t c) { return pairs.interleaved ? c / 2 : c % (pairs.head / 2); }
-static bool is_first(zp_row_pairs pairs, int64_t c) {
-  return pairs.interleaved ? c % 2 == 0 : c < pairs.head / 2;
-}
+static bool is_first(zp_row_pairs pairs, int64_t c) { return pairs.interleaved ? c % 2 == 0 : c < pairs.head / 2; }
 
 static double frequency(const zp_row_value *v, int64_t pair) {
   return pow(v->imm, -2.0 * (double)pair / (double)v->table.head);
@@ -22,8 +20,10 @@ static double frequency(const zp_row_value *v, int64_t pair) {
 
 static void put_number(const zp_emit *e, char *bytes, int64_t index, double number) {
   float narrow = (float)number;
-  if (e->elem_bytes == 8) memcpy(bytes + index * 8, &number, sizeof number);
-  else memcpy(bytes + index * 4, &narrow, sizeof narrow);
+  if (e->elem_bytes == 8)
+    memcpy(bytes + index * 8, &number, sizeof number);
+  else
+    memcpy(bytes + index * 4, &narrow, sizeof narrow);
 }
 
 static LLVMValueRef constant_bytes(zp_emit *e, const char *bytes, int64_t count, const char *name) {
@@ -114,8 +114,7 @@ static void compute_row(zp_emit_kernel *k, const zp_emit_rope *rope) {
   LLVMValueRef table = constant_bytes(e, (const char *)frequencies, pairs * 8, "rope_frequency");
   LLVMTypeRef f64 = LLVMDoubleTypeInContext(e->context);
   LLVMValueRef position = LLVMBuildUIToFP(e->builder, k->position, f64, "");
-  zp_emit_loop loop =
-      zp_emit_loop_begin(k, zp_emit_i64(e, 0), zp_emit_i64(e, pairs), zp_emit_i64(e, 1), "rope_pair");
+  zp_emit_loop loop = zp_emit_loop_begin(k, zp_emit_i64(e, 0), zp_emit_i64(e, pairs), zp_emit_i64(e, 1), "rope_pair");
   LLVMValueRef turn = LLVMBuildLoad2(e->builder, f64, zp_emit_element(e, f64, table, loop.index), "");
   store_pair(k, rope, loop.index, LLVMBuildFMul(e->builder, position, turn, ""));
   zp_emit_loop_end(k, &loop);
@@ -126,8 +125,10 @@ void zp_emit_rope_row(zp_emit_kernel *k) {
   for (int i = 0; i < k->ropes.len; i++) {
     zp_emit_rope *rope = &k->ropes.data[i];
     LLVMValueRef offset = zp_emit_i64(e, 0);
-    if (rope->computed) compute_row(k, rope);
-    else offset = LLVMBuildNSWMul(e->builder, k->position, zp_emit_i64(e, rope->value.table.head), "");
+    if (rope->computed)
+      compute_row(k, rope);
+    else
+      offset = LLVMBuildNSWMul(e->builder, k->position, zp_emit_i64(e, rope->value.table.head), "");
     rope->row_cosine = zp_emit_element(e, e->real, rope->cosine, offset);
     rope->row_sine = zp_emit_element(e, e->real, rope->sine, offset);
   }

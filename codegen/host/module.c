@@ -1,7 +1,7 @@
 /* One LLVM module for all kernels of a set: target, optimisation, object code.
  *
- * The target is described by its feature string. The name of the host CPU is not used: hypervisors and new models make LLVM
- * guess it wrong, and then features of the guess would be assumed. */
+ * The target is described by its feature string. The name of the host CPU is not used: hypervisors and new models make
+ * LLVM guess it wrong, and then features of the guess would be assumed. */
 #include <llvm-c/Analysis.h>
 #include <llvm-c/Error.h>
 #include <llvm-c/Target.h>
@@ -88,9 +88,9 @@ static void open_module(zp_emit *e, const zp_module_spec *spec, const target *t)
   LLVMDisposeTargetData(layout);
 }
 
-/* The clean-ups that explicit vector code needs, and nothing else: registers for stack slots, common subexpressions, loop
- * invariants out of loops. LLVM's vectorisers must not run: they would treat some rows of a chunk differently from others,
- * and results would depend on how rows are cut into chunks. */
+/* The clean-ups that explicit vector code needs, and nothing else: registers for stack slots, common subexpressions,
+ * loop invariants out of loops. LLVM's vectorisers must not run: they would treat some rows of a chunk differently from
+ * others, and results would depend on how rows are cut into chunks. */
 static const char pipeline[] =
     "function(sroa,early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg,"
     "loop-mssa(loop-rotate,licm),gvn,instcombine<no-verify-fixpoint>,loop-mssa(licm),adce,simplifycfg)";
@@ -109,8 +109,10 @@ static bool optimise(zp_arena *arena, zp_emit *e, LLVMTargetMachineRef machine, 
 static bool verify(zp_arena *arena, zp_emit *e, const char **error) {
   char *message = NULL;
   bool broken = LLVMVerifyModule(e->module, LLVMReturnStatusAction, &message);
-  if (broken) *error = take_message(arena, message);
-  else LLVMDisposeMessage(message);
+  if (broken)
+    *error = take_message(arena, message);
+  else
+    LLVMDisposeMessage(message);
   return !broken;
 }
 

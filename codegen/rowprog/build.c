@@ -1,5 +1,5 @@
-/* Makes row values. Every value goes through zp_row_emit, which gives equal expressions one index; the functions above it
- * fold constants and identities that hold for NaN and Inf too (x * 0 is left alone). */
+/* Makes row values. Every value goes through zp_row_emit, which gives equal expressions one index; the functions above
+ * it fold constants and identities that hold for NaN and Inf too (x * 0 is left alone). */
 #include <assert.h>
 #include <math.h>
 #include "rowprog.h"
@@ -154,8 +154,8 @@ int zp_row_swap(zp_row_program *program, int a, zp_row_pairs pairs) {
   return zp_row_emit(program, (zp_row_value){.op = ZP_ROW_SWAP, .arg = {a}, .table = pairs});
 }
 
-/* The level of the pass in which the sum of `a` can be taken once factors that do not depend on the column have moved out
- * of the sum. */
+/* The level of the pass in which the sum of `a` can be taken once factors that do not depend on the column have moved
+ * out of the sum. */
 static int sum_level(const zp_row_program *program, int a) {
   const zp_row_value *v = &program->values.data[a];
   if (v->cols == 0) return 0;
@@ -174,8 +174,8 @@ static int sum_level(const zp_row_program *program, int a) {
   return v->level;
 }
 
-/* Sums are linear: factors that are the same in all columns move out, and a sum of two terms is split when that lets it be
- * taken in an earlier pass. This is what makes the derivative of layer_norm need one pass less. */
+/* Sums are linear: factors that are the same in all columns move out, and a sum of two terms is split when that lets it
+ * be taken in an earlier pass. This is what makes the derivative of layer_norm need one pass less. */
 int zp_row_sum(zp_row_program *program, int a, int64_t cols) {
   const zp_row_value v = program->values.data[a];
   if (v.cols == 0) return zp_row_binary(program, ZP_ROW_MUL, a, zp_row_imm(program, (double)cols));

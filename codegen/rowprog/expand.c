@@ -44,8 +44,8 @@ static int rms_norm(zp_row_program *p, const zp_fused_op *op, const int *arg) {
   return op->n_arg > 1 ? mul(p, normal, arg[1]) : normal;
 }
 
-/* exp(z - rlse(z)) with z = x - max: the derivative of rlse is the softmax itself, so that backward can use a saved result
- * and needs no second exponential. */
+/* exp(z - rlse(z)) with z = x - max: the derivative of rlse is the softmax itself, so that backward can use a saved
+ * result and needs no second exponential. */
 static int softmax(zp_row_program *p, int x) {
   int z = sub(p, x, zp_row_unary(p, ZP_ROW_RMAX, x));
   return zp_row_unary(p, ZP_ROW_EXP, sub(p, z, zp_row_unary(p, ZP_ROW_RLSE, z)));

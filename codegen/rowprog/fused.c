@@ -24,8 +24,7 @@ static void build_forward(zp_row_program *program, const zp_node *node) {
   program->n_in = fused->n_in;
   for (int i = 0; i < fused->n_in; i++)
     value[i] = zp_row_leaf(program, leaf_op(fused->operand[i]), i, fused->in_cols[i]);
-  for (int i = 0; i < fused->ops.len; i++)
-    value[fused->n_in + i] = expand_with(program, &fused->ops.data[i], value);
+  for (int i = 0; i < fused->ops.len; i++) value[fused->n_in + i] = expand_with(program, &fused->ops.data[i], value);
   for (int i = 0; i < fused->out_value.len; i++) {
     int v = fused->out_value.data[i];
     zp_row_sink_value(program, ZP_ROW_STORE, value[v], fused->ops.data[v - fused->n_in].cols);
@@ -61,16 +60,18 @@ static int saved_leaf(backward *b, int value, int input) {
   return zp_row_leaf(b->program, leaf_op(kind), input, group_cols(b->fused, value));
 }
 
-/* Values that were not saved are computed again; group inputs that were not saved stay UNKNOWN and must turn out to be dead
- * code (the derivative of a sum does not need its terms). */
+/* Values that were not saved are computed again; group inputs that were not saved stay UNKNOWN and must turn out to be
+ * dead code (the derivative of a sum does not need its terms). */
 static void rebuild_forward(backward *b) {
   const zp_fused *fused = b->fused;
   int n = fused->n_in + fused->ops.len;
   for (int v = 0; v < n; v++) {
     int input = saved_input(b->node, v);
     int leaf = input < 0 ? -1 : saved_leaf(b, v, input);
-    if (v >= fused->n_in) b->result[v] = expand_with(b->program, &fused->ops.data[v - fused->n_in], b->given);
-    else b->result[v] = leaf >= 0 ? leaf : zp_row_leaf(b->program, ZP_ROW_UNKNOWN, v, fused->in_cols[v]);
+    if (v >= fused->n_in)
+      b->result[v] = expand_with(b->program, &fused->ops.data[v - fused->n_in], b->given);
+    else
+      b->result[v] = leaf >= 0 ? leaf : zp_row_leaf(b->program, ZP_ROW_UNKNOWN, v, fused->in_cols[v]);
     b->given[v] = leaf >= 0 ? leaf : b->result[v];
   }
   b->n_alias = b->program->values.len;
@@ -131,7 +132,9 @@ static void build_backward(zp_row_program *program, const zp_node *node) {
 zp_row_program *zp_row_from_node(zp_arena *arena, const zp_node *node) {
   assert(node->op == ZP_OP_FUSED || node->op == ZP_OP_FUSED_GRAD);
   zp_row_program *program = zp_row_program_new(arena, node->fused->rows_per_sample);
-  if (node->op == ZP_OP_FUSED) build_forward(program, node);
-  else build_backward(program, node);
+  if (node->op == ZP_OP_FUSED)
+    build_forward(program, node);
+  else
+    build_backward(program, node);
   return zp_row_legalize(program);
 }

@@ -1,8 +1,8 @@
-/* Reverse-mode differentiation of row values: one rule for each primitive op, so that every graph op gets its backward from
- * its forward definition in expand.c.
+/* Reverse-mode differentiation of row values: one rule for each primitive op, so that every graph op gets its backward
+ * from its forward definition in expand.c.
  *
- * Shapes: the adjoint of an r value may be a u (the same in every column). What flows from an r value into a u argument is
- * summed over the columns; what flows from a u into an r argument (through a reduction) is broadcast. */
+ * Shapes: the adjoint of an r value may be a u (the same in every column). What flows from an r value into a u argument
+ * is summed over the columns; what flows from a u into an r argument (through a reduction) is broadcast. */
 #include <math.h>
 #include "rowprog.h"
 
@@ -112,7 +112,9 @@ void zp_row_differentiate(zp_row_program *program, int result, int seed, const i
   t.adjoint[result] = seed;
   for (int v = result; v >= 0; v--) {
     if (t.adjoint[v] < 0) continue;
-    if (is_argument(v, arg, n_arg)) collect(&t, v, arg, n_arg, grad);
-    else apply_rule(&t, v);
+    if (is_argument(v, arg, n_arg))
+      collect(&t, v, arg, n_arg, grad);
+    else
+      apply_rule(&t, v);
   }
 }

@@ -1,5 +1,5 @@
-/* Runs a row program in f64 with plain loops: the oracle of the LLVM kernels. Values are computed in their order, row by
- * row; no passes, no vectors, libm functions. */
+/* Runs a row program in f64 with plain loops: the oracle of the LLVM kernels. Values are computed in their order, row
+ * by row; no passes, no vectors, libm functions. */
 #include <assert.h>
 #include <math.h>
 #include <zplan/interpret.h>
@@ -73,8 +73,10 @@ static double apply(zp_row_op op, const double *a) {
 static double reduce(zp_row_op op, const double *x, int64_t cols) {
   double result = op == ZP_ROW_RSUM ? 0 : -INFINITY;
   for (int64_t j = 0; j < cols; j++)
-    if (op == ZP_ROW_RSUM) result += x[j];
-    else if (x[j] > result) result = x[j];
+    if (op == ZP_ROW_RSUM)
+      result += x[j];
+    else if (x[j] > result)
+      result = x[j];
   return result;
 }
 

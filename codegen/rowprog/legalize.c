@@ -1,5 +1,5 @@
-/* From what differentiation likes to what a loop over columns can do: SWAP moves to the leaves, where it is only another
- * address, RLSE becomes its three steps, and values that no sink needs disappear. */
+/* From what differentiation likes to what a loop over columns can do: SWAP moves to the leaves, where it is only
+ * another address, RLSE becomes its three steps, and values that no sink needs disappear. */
 #include <assert.h>
 #include "rowprog.h"
 
@@ -26,8 +26,8 @@ static int swapped_leaf(zp_row_program *program, zp_row_value leaf, zp_row_pairs
   return zp_row_emit(program, leaf);
 }
 
-/* The value that column j of the result reads at the other column of j's pair: elementwise ops commute with a permutation of
- * columns, reductions do not see it. done: per value, its swapped form or -1. */
+/* The value that column j of the result reads at the other column of j's pair: elementwise ops commute with a
+ * permutation of columns, reductions do not see it. done: per value, its swapped form or -1. */
 static int push_swap(zp_row_program *program, int v, zp_row_pairs pairs, int *done) {
   const zp_row_value value = program->values.data[v];
   if (value.cols == 0) return v;

@@ -1,11 +1,11 @@
 /* Row programs: straight-line SSA over the columns of one row, run for every row of a tensor.
  *
  * A value is either *u*, one number per row (cols == 0), or *r*, one number per column of the row (cols > 0). A u in an
- * r operation stands for the same number in every column; reductions (rsum, rmax, rlse) turn r into u. Sinks write values
- * to outputs or add them up over rows. Nothing else exists: no general loops, no addresses.
+ * r operation stands for the same number in every column; reductions (rsum, rmax, rlse) turn r into u. Sinks write
+ * values to outputs or add them up over rows. Nothing else exists: no general loops, no addresses.
  *
- * Invariants: arguments have smaller indices than their users; equal expressions are one value; all r arguments of a value
- * have its number of columns; after zp_row_legalize no SWAP, RLSE or UNKNOWN is left and every value is used.
+ * Invariants: arguments have smaller indices than their users; equal expressions are one value; all r arguments of a
+ * value have its number of columns; after zp_row_legalize no SWAP, RLSE or UNKNOWN is left and every value is used.
  *
  * build.c makes values, expand.c turns graph ops into them, grad.c differentiates, fused.c turns FUSED and FUSED_GRAD
  * nodes into programs. codegen/host lowers programs to LLVM; interpret.c runs them in f64 as the oracle. */
@@ -37,20 +37,20 @@
   X(SIGMOID, "sigmoid", 1)                                                                                             \
   X(ERF, "erf", 1)                                                                                                     \
   X(SELECT_LE, "select_le", 4) /* a <= b ? c : d */                                                                    \
-  X(SWAP, "swap", 1)         /* r: the other column of each rotary pair */                                             \
-  X(RSUM, "rsum", 1)         /* u: sum over columns */                                                                 \
-  X(RMAX, "rmax", 1)         /* u: largest column; derivative taken as 0, see grad.c */                                \
-  X(RLSE, "rlse", 1)         /* u: log of the sum of exp, for arguments <= 0 */
+  X(SWAP, "swap", 1)           /* r: the other column of each rotary pair */                                           \
+  X(RSUM, "rsum", 1)           /* u: sum over columns */                                                               \
+  X(RMAX, "rmax", 1)           /* u: largest column; derivative taken as 0, see grad.c */                              \
+  X(RLSE, "rlse", 1)           /* u: log of the sum of exp, for arguments <= 0 */
 
 typedef enum zp_row_op {
 #define ZP_ROW_ENUM(name, text, args) ZP_ROW_##name,
   ZP_ROW_OPS(ZP_ROW_ENUM)
 #undef ZP_ROW_ENUM
-  ZP_ROW_OP_COUNT
+      ZP_ROW_OP_COUNT
 } zp_row_op;
 
-/* How columns pair up: in heads of `head` columns, column i of the first half with column i of the second, or neighbours
- * when interleaved. head == 0: no pairing. */
+/* How columns pair up: in heads of `head` columns, column i of the first half with column i of the second, or
+ * neighbours when interleaved. head == 0: no pairing. */
 typedef struct zp_row_pairs {
   int64_t head;
   bool interleaved;

@@ -1,6 +1,6 @@
-/* Cuts a program into passes over the columns. A value's level says how many reductions, one after the other, it waits for;
- * everything that ends at one level (reductions, stores, column sums) shares one loop. Row values are computed again in
- * every pass that needs them: their operands are in the first-level cache. */
+/* Cuts a program into passes over the columns. A value's level says how many reductions, one after the other, it waits
+ * for; everything that ends at one level (reductions, stores, column sums) shares one loop. Row values are computed
+ * again in every pass that needs them: their operands are in the first-level cache. */
 #include "rowprog.h"
 
 static bool is_reduction(zp_row_op op) { return op == ZP_ROW_RSUM || op == ZP_ROW_RMAX; }

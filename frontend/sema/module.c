@@ -59,7 +59,8 @@ static char *read_source(loader *l, const char *path, bool is_library, size_t *l
 }
 
 static void report_unreadable(loader *l, const char *shown, bool is_library, const char *error, zp_span from) {
-  zp_diag *d = zp_report(l->diags, ZP_Z0210, from, "cannot use `%s`: %s", shown, error);
+  const char *why = strstr(error, "`: "); /* the reader's message names the path once more */
+  zp_diag *d = zp_report(l->diags, ZP_Z0210, from, "cannot read `%s`: %s", shown, why ? why + 3 : error);
   if (is_library)
     zp_diag_help(d, "the library has `std.nn` (layers) and `std.hw` (machines)");
   else if (from.file >= 0)

@@ -16,7 +16,7 @@ enum zp_cost_constant {
 #define ZP_CONSTANT_ROW(name, value, unit, source) ZP_COST_##name,
   ZP_COST_CONSTANTS(ZP_CONSTANT_ROW)
 #undef ZP_CONSTANT_ROW
-  ZP_COST_CONSTANT_COUNT
+      ZP_COST_CONSTANT_COUNT
 };
 
 typedef struct zp_cost_row {

@@ -35,7 +35,11 @@ zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machin
 double zp_cost_ties(const zp_program *program, const zp_machine *machine, int stage);
 
 /* ---- pipeline.c: event simulation of the micro-batches ---- */
-typedef struct zp_event { int stage; zp_action action; double begin_s, end_s; } zp_event;
+typedef struct zp_event {
+  int stage;
+  zp_action action;
+  double begin_s, end_s;
+} zp_event;
 typedef void zp_on_event(void *user, const zp_event *event);
 typedef struct zp_pipeline_run {
   int stages;
@@ -50,7 +54,9 @@ void zp_pipeline_simulate(zp_arena *arena, const zp_pipeline_run *run, zp_on_eve
 
 /* ---- simulate.c ---- */
 /* Forward and backward seconds of one micro-batch on a stage, and how much of both is tensor-parallel communication. */
-typedef struct zp_stage_time { double forward_s, backward_s, comm_s; } zp_stage_time;
+typedef struct zp_stage_time {
+  double forward_s, backward_s, comm_s;
+} zp_stage_time;
 zp_stage_time zp_cost_stage(const zp_lowered *lowered, const zp_stage *stage);
 /* Fills a pipeline run for a priced program, outputs included. Arena. */
 zp_pipeline_run zp_cost_pipeline(zp_arena *arena, const zp_program *program, const zp_machine *machine);

@@ -8,10 +8,10 @@
 #include "cost.h"
 
 typedef struct stage_state {
-  int64_t next;          /* index into the order table */
-  double free_s;         /* end of the last action */
-  double sent_s[2];      /* when the send buffer is free: [0] to the previous stage, [1] to the next */
-  double *arrival_s[2];  /* [microbatch], < 0 while under way: [0] gradient from above, [1] input from below */
+  int64_t next;         /* index into the order table */
+  double free_s;        /* end of the last action */
+  double sent_s[2];     /* when the send buffer is free: [0] to the previous stage, [1] to the next */
+  double *arrival_s[2]; /* [microbatch], < 0 while under way: [0] gradient from above, [1] input from below */
 } stage_state;
 
 typedef struct simulation {

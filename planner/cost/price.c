@@ -1,5 +1,5 @@
-/* zp_price: seconds of every step of lowered segments. Rules by op class; a procedure costs the sum of its steps, because
- * the generated trainer runs them one after the other. */
+/* zp_price: seconds of every step of lowered segments. Rules by op class; a procedure costs the sum of its steps,
+ * because the generated trainer runs them one after the other. */
 #include "cost.h"
 
 typedef struct pricer {

@@ -44,11 +44,16 @@ zp_pipeline_run zp_cost_pipeline(zp_arena *arena, const zp_program *program, con
     zp_stage_time time = zp_cost_stage(program->lowered, &program->stages[s]);
     forward[s] = time.forward_s;
     backward[s] = time.backward_s;
-    double bytes = (double)zp_cost_carry_elements(program->lowered, &program->stages[s]) * program->lowered->compute_bytes;
+    double bytes =
+        (double)zp_cost_carry_elements(program->lowered, &program->stages[s]) * program->lowered->compute_bytes;
     message[s] = zp_cost_message(&link, bytes);
   }
-  return (zp_pipeline_run){.stages = n, .microbatches = program->microbatches, .order = program->order,
-                           .forward_s = forward, .backward_s = backward, .message_s = message,
+  return (zp_pipeline_run){.stages = n,
+                           .microbatches = program->microbatches,
+                           .order = program->order,
+                           .forward_s = forward,
+                           .backward_s = backward,
+                           .message_s = message,
                            .end_s = ZP_NEW_ARRAY(arena, double, n)};
 }
 
@@ -62,8 +67,8 @@ static step_ends end_of_step(const zp_program *program, const zp_machine *machin
   step_ends ends = {.ready_s = -1};
   for (int s = 0; s < run->stages; s++) {
     const zp_stage *stage = &program->stages[s];
-    zp_step_end end = zp_cost_step_end(program->lowered, machine, &program->choice, stage->flat_elements,
-                                       stage->shard_elements);
+    zp_step_end end =
+        zp_cost_step_end(program->lowered, machine, &program->choice, stage->flat_elements, stage->shard_elements);
     double reduce = end.reduce_s + zp_cost_ties(program, machine, s);
     if (run->end_s[s] + reduce > ends.ready_s) {
       ends.last = s;

@@ -14,7 +14,8 @@ static double bytes_per_element(const zp_lowered *lowered) {
 zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                              int64_t flat_elements, int64_t shard_elements) {
   zp_group_link link = zp_machine_data_group(machine, choice->tensor, choice->pipeline, choice->data);
-  double gradients = (double)flat_elements * lowered->grad_bytes, weights = (double)flat_elements * lowered->param_bytes;
+  double gradients = (double)flat_elements * lowered->grad_bytes,
+         weights = (double)flat_elements * lowered->param_bytes;
   zp_step_end end = {0};
   end.optimizer_s = zp_cost_memory_bound(machine, (double)shard_elements * bytes_per_element(lowered), 0);
   if (choice->data > 1 && choice->zero == 0) end.reduce_s = zp_cost_all_reduce(&link, gradients);

@@ -2,7 +2,8 @@
  *
  * Ranks are placed tensor fastest, then data, then pipeline, and fill nodes in order. A GPU rank owns its device. CPU
  * ranks share their node: a rank has a whole number of the node's cores (a fraction when ranks outnumber cores) and an
- * equal share of its memory and memory bandwidth; the rates of a CPU device in a .dz file are those of the whole node. */
+ * equal share of its memory and memory bandwidth; the rates of a CPU device in a .dz file are those of the whole node.
+ */
 #include <assert.h>
 #include <zplan/machine.h>
 

@@ -128,7 +128,7 @@ static void place_regions(const zp_lowered *l, const zp_choice *choice, const to
   s->at_transient = region(&top, t->transient_bytes);
   s->memory.buffers = inputs + top - before;
   s->arena_bytes = top;
-  s->memory.context = 0;
+  s->memory.context = spec->cluster.node.device.context_bytes;
 }
 
 static int64_t shared_elements(const zp_lowered *l, int64_t first, int64_t count, zp_arena *arena, zp_stage *out) {

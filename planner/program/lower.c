@@ -4,9 +4,9 @@
  * memory.c places transients, layout.c places everything on a stage.
  *
  * Without recomputation every forward value that backward reads stays in the unit's slot. With full recomputation a
- * repeated segment keeps its input only; backward begins with the forward nodes that its own nodes need (dead ones, such
- * as the last matmul and its all-reduce, are left out). Segments outside repeats are never recomputed: the first reads
- * token ids only and the last has one micro-batch in flight. */
+ * repeated segment keeps its input only; backward begins with the forward nodes that its own nodes need (dead ones,
+ * such as the last matmul and its all-reduce, are left out). Segments outside repeats are never recomputed: the first
+ * reads token ids only and the last has one micro-batch in flight. */
 #include "lower_internal.h"
 
 #include <assert.h>
@@ -16,29 +16,34 @@ int zp_lower_root(const zp_lowering *l, int tensor) {
   return tensor;
 }
 
-static bool used_after(const zp_graph *g, int tensor, int node) {
-  for (int n = node + 1; n < g->nodes.len; n++)
-    for (int i = 0; i < g->nodes.data[n].in.len; i++)
-      if (g->nodes.data[n].in.data[i] == tensor) return true;
+/* Is the storage of `root`, as it was before in-place node `node`, read after that node? */
+static bool read_after(const zp_lowering *l, int root, int node) {
+  for (int n = node + 1; n < l->graph->nodes.len; n++)
+    for (int i = 0; i < l->graph->nodes.data[n].in.len; i++)
+      if (zp_lower_root(l, l->graph->nodes.data[n].in.data[i]) == root) return true;
   return false;
 }
 
-/* Views share their base's storage; collectives over the tensor axis and the gradient of the logits work in place. */
+static bool works_in_place(zp_op op) {
+  return op == ZP_OP_ALL_REDUCE || op == ZP_OP_ENTER || op == ZP_OP_GRAD_ALL_REDUCE || op == ZP_OP_CE_GRAD;
+}
+
+/* Views share their base's storage; collectives over the tensor axis and the gradient of the logits work in place,
+ * where nothing reads the old value later. ENTER changes nothing, so its readers do not matter. */
 static void find_aliases(zp_lowering *l) {
   const zp_graph *g = l->graph;
   l->alias = ZP_NEW_ARRAY(l->arena, int, g->tensors.len + 1);
   for (int t = 0; t < g->tensors.len; t++) l->alias[t] = g->tensors.data[t].base;
   for (int n = 0; n < g->nodes.len; n++) {
     const zp_node *node = &g->nodes.data[n];
-    bool in_place = node->op == ZP_OP_ALL_REDUCE || node->op == ZP_OP_ENTER || node->op == ZP_OP_GRAD_ALL_REDUCE ||
-                    node->op == ZP_OP_CE_GRAD;
-    if (!in_place) continue;
-    if (node->op != ZP_OP_ENTER && used_after(g, node->in.data[0], n)) {
-      if (node->op == ZP_OP_CE_GRAD) continue; /* then the gradient gets storage of its own */
-      l->reason = zp_format(l->arena, "the partial sum `%s` is read again after it was reduced",
-                            g->tensors.data[node->in.data[0]].name);
-    }
-    l->alias[node->out.data[0]] = node->in.data[0];
+    if (!works_in_place(node->op)) continue;
+    int in = node->in.data[0], out = node->out.data[0];
+    bool busy = l->alias[out] >= 0 || (node->op != ZP_OP_ENTER && read_after(l, zp_lower_root(l, in), n));
+    if (!busy)
+      l->alias[out] = in;
+    else if (node->op != ZP_OP_CE_GRAD) /* which can also write somewhere else */
+      l->reason =
+          zp_format(l->arena, "the partial sum `%s` is read again after it was reduced", g->tensors.data[in].name);
   }
 }
 
@@ -101,8 +106,16 @@ static void add_copy(zp_lowering *l, zp_procedure *p, int from, int to) {
 static int carry_buffer(zp_lowering *l, zp_procedure *p, int tensor, zp_place place, const char *name) {
   const zp_tensor *t = &l->graph->tensors.data[tensor];
   int64_t rows = zp_shape_rows(&t->shape, l->lowered->microbatch), cols = zp_shape_cols(&t->shape);
-  return zp_lower_add_buffer(l, p, (zp_buffer){.name = name, .place = place, .element = ZP_ELEM_FLOAT, .rows = rows,
-                                               .cols = cols, .ld = cols, .base = -1, .tensor = -1, .index = -1});
+  return zp_lower_add_buffer(l, p,
+                             (zp_buffer){.name = name,
+                                         .place = place,
+                                         .element = ZP_ELEM_FLOAT,
+                                         .rows = rows,
+                                         .cols = cols,
+                                         .ld = cols,
+                                         .base = -1,
+                                         .tensor = -1,
+                                         .index = -1});
 }
 
 static int *no_buffers(const zp_lowering *l) {
@@ -113,9 +126,17 @@ static int *no_buffers(const zp_lowering *l) {
 
 static int kept_shard_buffer(zp_lowering *l, zp_procedure *p) {
   int64_t kept = l->out->carry_kept_elements;
-  return zp_lower_add_buffer(l, p, (zp_buffer){.name = "kept_input", .place = ZP_AT_SAVED, .element = ZP_ELEM_FLOAT, .rows = 1,
-                                               .cols = kept, .ld = kept, .bytes = kept * l->lowered->compute_bytes,
-                                               .base = -1, .tensor = -1, .index = -1});
+  return zp_lower_add_buffer(l, p,
+                             (zp_buffer){.name = "kept_input",
+                                         .place = ZP_AT_SAVED,
+                                         .element = ZP_ELEM_FLOAT,
+                                         .rows = 1,
+                                         .cols = kept,
+                                         .ld = kept,
+                                         .bytes = kept * l->lowered->compute_bytes,
+                                         .base = -1,
+                                         .tensor = -1,
+                                         .index = -1});
 }
 
 /* Carried tensors whose storage is an argument: assigned before the steps are made. A value that must also be kept, or
@@ -123,7 +144,7 @@ static int kept_shard_buffer(zp_lowering *l, zp_procedure *p) {
 static bool bind_output(zp_lowering *l, zp_procedure *p, int *buffer_of, int tensor, zp_place place, const char *name) {
   int root = zp_lower_root(l, tensor);
   const zp_tensor *t = &l->graph->tensors.data[root];
-  bool own = t->role == ZP_ROLE_VALUE && !(place == ZP_AT_CARRY_OUT && l->saved[root] && !l->recompute) &&
+  bool own = t->role == ZP_ROLE_VALUE && !(l->saved[root] && !l->recompute) &&
              zp_shape_equal(&t->shape, &l->graph->tensors.data[tensor].shape);
   if (!own) return true;
   int b = carry_buffer(l, p, root, place, name);
@@ -188,6 +209,27 @@ static void lower_backward(zp_lowering *l, zp_procedure *p) {
   zp_color_transients(l->arena, p);
 }
 
+/* Kernels that take no leading dimension: losses, collectives, lookups, copies. */
+static bool wants_whole_rows(const zp_step *step) {
+  if (step->kind != ZP_STEP_NODE) return true;
+  zp_op_class class = zp_op_get_class(step->op);
+  return class == ZP_CLASS_LOSS || class == ZP_CLASS_COMM ||
+         (class == ZP_CLASS_LOOKUP && step->op != ZP_OP_POSITION_GRAD);
+}
+
+static void refuse_strided(zp_lowering *l, const zp_procedure *p) {
+  for (int s = 0; s < p->steps.len; s++) {
+    const zp_step *step = &p->steps.data[s];
+    if (!wants_whole_rows(step)) continue;
+    for (int i = 0; i < step->in.len + step->out.len; i++) {
+      const zp_buffer *b = &p->buffers.data[i < step->in.len ? step->in.data[i] : step->out.data[i - step->in.len]];
+      if (b->ld != b->cols)
+        l->reason = zp_format(l->arena, "`%s` is a part of a wider tensor where %s needs one of its own", b->name,
+                              step->node ? zp_op_name(step->op) : "the carried tensor");
+    }
+  }
+}
+
 static int64_t carry_elements(const zp_graph *g, const zp_ints *carry, int64_t microbatch) {
   return carry->len ? zp_shape_elements(&g->tensors.data[carry->data[0]].shape, microbatch) : 0;
 }
@@ -198,7 +240,7 @@ static void lower_segment(zp_arena *arena, zp_lowered *lowered, int index, const
   zp_lowering l = {.arena = arena, .lowered = lowered, .out = out};
   l.graph = out->graph = zp_differentiate(zp_fuse(lowered->sharding->local[index]));
   l.recompute = lowered->recompute == ZP_RECOMPUTE_FULL && segment->is_repeat;
-  l.shard = l.recompute && lowered->recompute_shard && lowered->sharding->tensor > 1;
+  l.shard = l.recompute && lowered->recompute_shard && lowered->sharding->tensor > 1 && l.graph->carry_in.len > 0;
   out->segment = segment;
   out->param_offset = ZP_NEW_ARRAY(arena, int64_t, out->graph->params.len + 1);
   for (int i = 0; i < out->graph->params.len; i++) {
@@ -216,8 +258,12 @@ static void lower_segment(zp_arena *arena, zp_lowered *lowered, int index, const
   place_saved(&l);
   out->forward.name = zp_format(arena, "%s_forward", segment->name);
   out->backward.name = zp_format(arena, "%s_backward", segment->name);
+  if (l.graph->carry_in.len > 1 || l.graph->carry_out.len > 1)
+    l.reason = zp_format(arena, "segment `%s` carries more than one tensor", segment->name);
   if (!l.reason) lower_forward(&l, &out->forward);
   if (!l.reason) lower_backward(&l, &out->backward);
+  if (!l.reason) refuse_strided(&l, &out->forward);
+  if (!l.reason) refuse_strided(&l, &out->backward);
   if (l.reason && !*reason) *reason = l.reason;
 }
 
@@ -225,8 +271,8 @@ int64_t zp_element_bytes(const zp_lowered *lowered, zp_element element) {
   return element == ZP_ELEM_I32 ? 4 : element == ZP_ELEM_STAT ? lowered->stat_bytes : lowered->compute_bytes;
 }
 
-/* Bytes of the storage formats. Mixed precision as in the ZeRO paper (arXiv 1910.02054, section 3.1): 2-byte weights and
- * gradients, 4-byte master weights; moments have the accumulation type. */
+/* Bytes of the storage formats. Mixed precision as in the ZeRO paper (arXiv 1910.02054, section 3.1): 2-byte weights
+ * and gradients, 4-byte master weights; moments have the accumulation type. */
 static void set_formats(zp_lowered *l, const zp_train *train) {
   bool mixed = train->precision == ZP_PREC_MIXED_FP16 || train->precision == ZP_PREC_MIXED_BF16;
   l->compute_bytes = train->precision == ZP_PREC_F64 ? 8 : mixed ? 2 : 4;
@@ -236,18 +282,38 @@ static void set_formats(zp_lowered *l, const zp_train *train) {
   l->state_bytes = moments * l->stat_bytes + (mixed ? 4 : 0);
 }
 
-/* Parameters used by several segments, or by a lookup, only ever add to their gradient. */
-static void set_zero_first(zp_lowered *l, const zp_model *model) {
-  int *uses = ZP_NEW_ARRAY(l->spec->model->arena, int, model->params.len + 1);
+static bool feeds_lookup(const zp_graph *g, int tensor) {
+  for (int n = 0; n < g->nodes.len; n++)
+    if (g->nodes.data[n].op == ZP_OP_EMBEDDING && g->nodes.data[n].in.data[1] == tensor) return true;
+  return false;
+}
+
+/* Gradients that are only ever added to: of parameters that several units use, and of lookup tables. */
+static void set_zero_first(zp_arena *arena, zp_lowered *l, const zp_model *model) {
+  int64_t *uses = ZP_NEW_ARRAY(arena, int64_t, model->params.len + 1);
   for (int s = 0; s < model->segments.len; s++) {
-    const zp_graph *g = model->segments.data[s].graph;
-    for (int i = 0; i < g->params.len; i++) uses[g->params.data[i].param]++;
-    for (int n = 0; n < g->nodes.len; n++)
-      for (int i = 0; i < g->params.len && g->nodes.data[n].op == ZP_OP_EMBEDDING; i++)
-        if (g->params.data[i].tensor == g->nodes.data[n].in.data[1]) l->zero_first[g->params.data[i].param] = true;
+    const zp_segment *segment = &model->segments.data[s];
+    for (int i = 0; i < segment->graph->params.len; i++) {
+      int param = segment->graph->params.data[i].param;
+      uses[param] += model->params.data[param].segment < 0 ? segment->count : 1;
+      if (feeds_lookup(segment->graph, segment->graph->params.data[i].tensor)) l->zero_first[param] = true;
+    }
   }
   for (int p = 0; p < model->params.len; p++)
     if (uses[p] > 1) l->zero_first[p] = true;
+}
+
+/* A parameter that the loss does not depend on has gradient zero, which no step writes. */
+static void zero_unreached(zp_arena *arena, zp_lowered *l, const zp_model *model) {
+  bool *reached = ZP_NEW_ARRAY(arena, bool, model->params.len + 1);
+  for (int s = 0; s < l->n_segments; s++) {
+    const zp_segment_program *seg = &l->segments[s];
+    for (int k = 0; k < seg->backward.steps.len; k++)
+      for (int i = 0; i < seg->backward.steps.data[k].sums.len; i++)
+        reached[seg->graph->params.data[seg->backward.steps.data[k].sums.data[i].use].param] = true;
+  }
+  for (int p = 0; p < model->params.len; p++)
+    if (!reached[p]) l->zero_first[p] = true;
 }
 
 zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, int64_t microbatch,
@@ -265,11 +331,12 @@ zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sh
   l->param_elements = ZP_NEW_ARRAY(arena, int64_t, model->params.len + 1);
   l->zero_first = ZP_NEW_ARRAY(arena, bool, model->params.len + 1);
   for (int p = 0; p < model->params.len; p++) l->param_elements[p] = zp_shape_elements(&sharding->param[p].local, 1);
-  set_zero_first(l, model);
+  set_zero_first(arena, l, model);
   *reason = NULL;
   for (int s = 0; s < model->segments.len; s++) {
     lower_segment(arena, l, s, reason);
     l->n_units += model->segments.data[s].count;
   }
+  zero_unreached(arena, l, model);
   return *reason ? NULL : l;
 }

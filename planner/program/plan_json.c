@@ -1,10 +1,12 @@
-/* Plan files: written whole, read back as a choice. Everything that is not a decision is derived again by the reader, and
- * zp_verify compares it with what the file claims. A plan carries the text of its .dz files, so that it can be built and
- * verified anywhere. */
+/* Plan files: written whole, read back as a choice. Everything that is not a decision is derived again by the reader,
+ * and zp_verify compares it with what the file claims. A plan carries the text of its .dz files, so that it can be
+ * built and verified anywhere. */
 #include <zplan/hash.h>
 #include <zplan/plan.h>
 
-static const char *const place_name[] = {"param", "shared", "saved", "transient", "input", "carry_in", "carry_out", "grad_in", "grad_out"};
+static const char *const place_name[] = {"param",    "shared",    "saved",   "transient", "input",
+                                         "carry_in", "carry_out", "grad_in", "grad_out"};
+static const char *const element_name[] = {[ZP_ELEM_FLOAT] = "float", [ZP_ELEM_I32] = "i32", [ZP_ELEM_STAT] = "stat"};
 static const char *const made_name[] = {"", "keep_shard", "gather_shard", "copy"};
 
 const char *zp_rejection_key(zp_rejection r) {
@@ -27,8 +29,16 @@ const char *zp_rejection_text(zp_rejection r) {
 
 const char *zp_plan_hash(zp_arena *arena, const zp_program *p) {
   const zp_choice *c = &p->choice;
-  int64_t facts[] = {c->tensor, c->pipeline, c->data, c->zero, c->microbatch, c->recompute, c->recompute_shard,
-                     p->lowered->compute_bytes, p->spec->train.batch, zp_model_parameters(p->spec->model)};
+  int64_t facts[] = {c->tensor,
+                     c->pipeline,
+                     c->data,
+                     c->zero,
+                     c->microbatch,
+                     c->recompute,
+                     c->recompute_shard,
+                     p->lowered->compute_bytes,
+                     p->spec->train.batch,
+                     zp_model_parameters(p->spec->model)};
   uint64_t hash = zp_hash(ZP_HASH_START, facts, sizeof facts);
   hash = zp_hash(hash, c->cut, sizeof *c->cut * (size_t)(c->pipeline + 1));
   for (int s = 0; s < c->pipeline; s++) hash = zp_hash(hash, &p->stages[s].arena_bytes, sizeof(int64_t));
@@ -98,12 +108,28 @@ static zp_json *stage_json(const zp_program *p, const zp_stage *s) {
     zp_json_set_int(shared, p->spec->model->params.data[s->shared.data[i].param].name, s->shared.data[i].offset);
   zp_json_set(o, "memory", memory_json(&s->memory));
   zp_json *a = zp_json_set(o, "arena", zp_json_object());
-  const struct { const char *key; int64_t value; } field[] = {
-      {"bytes", s->arena_bytes}, {"flat_elements", s->flat_elements}, {"shard_elements", s->shard_elements}, {"slots", s->slots},
-      {"slot_stride", s->slot_stride}, {"at_params", s->at_params}, {"at_grads", s->at_grads}, {"at_master", s->at_master},
-      {"at_moment1", s->at_moment1}, {"at_moment2", s->at_moment2}, {"at_inputs", s->at_inputs}, {"at_slots", s->at_slots},
-      {"at_carry0", s->at_carry[0]}, {"at_carry1", s->at_carry[1]}, {"at_send_up", s->at_send_up}, {"at_grad0", s->at_grad[0]},
-      {"at_grad1", s->at_grad[1]}, {"at_send_down", s->at_send_down}, {"at_transient", s->at_transient}};
+  const struct {
+    const char *key;
+    int64_t value;
+  } field[] = {{"bytes", s->arena_bytes},
+               {"flat_elements", s->flat_elements},
+               {"shard_elements", s->shard_elements},
+               {"slots", s->slots},
+               {"slot_stride", s->slot_stride},
+               {"at_params", s->at_params},
+               {"at_grads", s->at_grads},
+               {"at_master", s->at_master},
+               {"at_moment1", s->at_moment1},
+               {"at_moment2", s->at_moment2},
+               {"at_inputs", s->at_inputs},
+               {"at_slots", s->at_slots},
+               {"at_carry0", s->at_carry[0]},
+               {"at_carry1", s->at_carry[1]},
+               {"at_send_up", s->at_send_up},
+               {"at_grad0", s->at_grad[0]},
+               {"at_grad1", s->at_grad[1]},
+               {"at_send_down", s->at_send_down},
+               {"at_transient", s->at_transient}};
   for (size_t i = 0; i < sizeof field / sizeof *field; i++) zp_json_set_int(a, field[i].key, field[i].value);
   return o;
 }
@@ -114,13 +140,15 @@ static void set_ints(zp_json *o, const char *key, const zp_ints *v) {
 }
 
 static zp_json *procedure_json(const zp_procedure *p) {
-  zp_json *o = zp_json_object(), *buffers = zp_json_set(o, "buffers", zp_json_array()), *steps = zp_json_set(o, "steps", zp_json_array());
+  zp_json *o = zp_json_object(), *buffers = zp_json_set(o, "buffers", zp_json_array()),
+          *steps = zp_json_set(o, "steps", zp_json_array());
   zp_json_set_int(o, "transient_bytes", p->transient_bytes);
   for (int b = 0; b < p->buffers.len; b++) {
     const zp_buffer *x = &p->buffers.data[b];
     zp_json *j = zp_json_append(buffers, zp_json_object());
     zp_json_set_string(j, "name", x->name);
     zp_json_set_string(j, "place", place_name[x->place]);
+    zp_json_set_string(j, "element", element_name[x->element]);
     zp_json_set_int(j, "rows", x->rows);
     zp_json_set_int(j, "cols", x->cols);
     zp_json_set_int(j, "ld", x->ld);
@@ -245,40 +273,57 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
   return o;
 }
 
+/* Larger values are no plan, and would overflow the arithmetic of whoever reads them. */
+enum { MAX_DEGREE = 1 << 20, MAX_SAMPLES = 1 << 30 };
+
+static bool read_degree(const zp_json *degrees, const char *key, int *out) {
+  int64_t value = zp_json_get_int(degrees, key, 0);
+  *out = (int)(value < 0 || value > MAX_DEGREE ? 0 : value);
+  return *out > 0;
+}
+
+static bool read_decisions(const zp_json *json, zp_choice *c) {
+  const zp_json *degrees = zp_json_get(json, "degrees");
+  const char *recompute = zp_json_get_string(json, "recompute", "");
+  bool full = strcmp(recompute, "full") == 0;
+  int64_t zero = zp_json_get_int(json, "zero", -1);
+  c->zero = zero == 1;
+  c->microbatch = zp_json_get_int(json, "microbatch", 0);
+  c->recompute = full ? ZP_RECOMPUTE_FULL : ZP_RECOMPUTE_NONE;
+  c->recompute_shard = zp_json_get_bool(json, "recompute_shard", false);
+  return read_degree(degrees, "tensor", &c->tensor) && read_degree(degrees, "pipeline", &c->pipeline) &&
+         read_degree(degrees, "data", &c->data) && (int64_t)c->tensor * c->pipeline <= MAX_DEGREE / c->data &&
+         c->microbatch > 0 && c->microbatch <= MAX_SAMPLES && (zero == 0 || zero == 1) &&
+         (full || strcmp(recompute, "none") == 0) && strcmp(zp_json_get_string(json, "schedule", ""), "1f1b") == 0;
+}
+
+static bool read_cuts(zp_arena *arena, const zp_json *stages, zp_choice *c, const char **error) {
+  if (zp_json_count(stages) != c->pipeline) {
+    *error = zp_format(arena, "pipeline is %d but %d stages are listed", c->pipeline, zp_json_count(stages));
+    return false;
+  }
+  c->cut = ZP_NEW_ARRAY(arena, int64_t, c->pipeline + 1);
+  for (int s = 0; s < c->pipeline; s++) {
+    int64_t units = zp_json_get_int(zp_json_at(stages, s), "units", 0);
+    if (units < 1 || units > INT32_MAX) {
+      *error = zp_format(arena, "stage %d has %lld units", s, (long long)units);
+      return false;
+    }
+    c->cut[s + 1] = c->cut[s] + units;
+  }
+  return true;
+}
+
 bool zp_plan_choice_from_json(zp_arena *arena, const zp_json *json, zp_choice *choice, const char **error) {
   const char *version = zp_json_get_string(json, "format_version", "");
   if (strncmp(version, "1.", 2) != 0) {
     *error = zp_format(arena, "format_version is \"%s\", this program reads 1.x", version);
     return false;
   }
-  const zp_json *degrees = zp_json_get(json, "degrees"), *stages = zp_json_get(json, "stages");
-  choice->tensor = (int)zp_json_get_int(degrees, "tensor", 0);
-  choice->pipeline = (int)zp_json_get_int(degrees, "pipeline", 0);
-  choice->data = (int)zp_json_get_int(degrees, "data", 0);
-  choice->zero = (int)zp_json_get_int(json, "zero", -1);
-  choice->microbatch = zp_json_get_int(json, "microbatch", 0);
-  const char *recompute = zp_json_get_string(json, "recompute", "");
-  choice->recompute = strcmp(recompute, "full") == 0 ? ZP_RECOMPUTE_FULL : ZP_RECOMPUTE_NONE;
-  choice->recompute_shard = zp_json_get_bool(json, "recompute_shard", false);
-  bool sound = choice->tensor > 0 && choice->pipeline > 0 && choice->data > 0 && choice->microbatch > 0 &&
-               (choice->zero == 0 || choice->zero == 1) && (strcmp(recompute, "full") == 0 || strcmp(recompute, "none") == 0) &&
-               strcmp(zp_json_get_string(json, "schedule", ""), "1f1b") == 0;
-  if (!sound) {
+  *choice = (zp_choice){0};
+  if (!read_decisions(json, choice)) {
     *error = "degrees, zero, microbatch, schedule or recompute is missing or not a value that a plan can have";
     return false;
   }
-  if (zp_json_count(stages) != choice->pipeline) {
-    *error = zp_format(arena, "pipeline is %d but %d stages are listed", choice->pipeline, zp_json_count(stages));
-    return false;
-  }
-  choice->cut = ZP_NEW_ARRAY(arena, int64_t, choice->pipeline + 1);
-  for (int s = 0; s < choice->pipeline; s++) {
-    int64_t units = zp_json_get_int(zp_json_at(stages, s), "units", 0);
-    if (units < 1 || units > INT32_MAX) {
-      *error = zp_format(arena, "stage %d has %lld units", s, (long long)units);
-      return false;
-    }
-    choice->cut[s + 1] = choice->cut[s] + units;
-  }
-  return true;
+  return read_cuts(arena, zp_json_get(json, "stages"), choice, error);
 }

@@ -76,7 +76,8 @@ static int64_t workspace_bytes(const zp_lowering *l, const zp_node *node) {
   }
   if (node->op == ZP_OP_ATTENTION || node->op == ZP_OP_ATTENTION_GRAD)
     return zp_attention_workspace(eb, l->lowered->spec->model->sequence, node->attr.head_size,
-                                  node->op == ZP_OP_ATTENTION_GRAD) * ZP_MAX_WORKERS;
+                                  node->op == ZP_OP_ATTENTION_GRAD) *
+           ZP_MAX_WORKERS;
   return 0;
 }
 
@@ -113,10 +114,16 @@ static void lower_node(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp
   }
   int64_t scratch = workspace_bytes(l, node);
   if (scratch > 0)
-    step.workspace = zp_lower_add_buffer(l, p, (zp_buffer){.name = zp_format(l->arena, "%s.workspace", node->name),
-                                                           .place = ZP_AT_TRANSIENT, .rows = 1, .cols = scratch,
-                                                           .ld = scratch, .bytes = scratch, .base = -1, .tensor = -1,
-                                                           .index = -1});
+    step.workspace = zp_lower_add_buffer(l, p,
+                                         (zp_buffer){.name = zp_format(l->arena, "%s.workspace", node->name),
+                                                     .place = ZP_AT_TRANSIENT,
+                                                     .rows = 1,
+                                                     .cols = scratch / l->lowered->compute_bytes,
+                                                     .ld = scratch / l->lowered->compute_bytes,
+                                                     .bytes = scratch,
+                                                     .base = -1,
+                                                     .tensor = -1,
+                                                     .index = -1});
   step.flop = zp_node_flop(l->graph, node, l->lowered->microbatch);
   step.bytes = zp_node_bytes(l->graph, node, l->lowered->microbatch, l->lowered->compute_bytes);
   step.comm_elements = comm_elements(l, node);

@@ -8,17 +8,26 @@ typedef struct zp_verifier {
   zp_arena *arena;
   const zp_spec *spec;
   zp_strings *findings;
-  int tensor, pipeline, data, zero;
-  int64_t microbatch, microbatches;
-  int compute_bytes;
+  zp_choice choice; /* as the file says it; cut not filled in before the units are checked */
+  int64_t microbatches;
+  int compute_bytes, stat_bytes;
   zp_machine machine;
   const zp_json *stages, *program;
   int64_t *elements; /* local elements per model parameter */
+  int64_t *instance; /* per segment: flat elements of one instance */
 } zp_verifier;
 
 /* Records a finding (at most 20 are kept). */
 void zp_find(zp_verifier *v, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void zp_verify_procedures(zp_verifier *v);
-void zp_verify_order(zp_verifier *v);
+
+/* A file may say anything: integers are clamped, and products saturate, so that no sum of a few of them overflows. */
+int64_t zp_claim(const zp_json *object, const char *key); /* missing: the lowest value */
+int64_t zp_times(int64_t a, int64_t b);
+/* Index of the segment in the model and its object in the file; -1 and NULL when there is none. */
+int zp_claimed_segment(const zp_verifier *v, const zp_json *layer, const zp_json **program);
+
+void zp_verify_stage(zp_verifier *v, int stage); /* verify_arena.c */
+void zp_verify_procedures(zp_verifier *v);       /* verify_procedures.c */
+void zp_verify_order(zp_verifier *v);            /* verify_order.c */
 
 #endif

@@ -2,17 +2,16 @@
  *
  * Legend: P stages, m micro-batches, X_s = F_s + B_s seconds of stage s, W = sum of X_s, M = longest X_s.
  * Stage s runs 1F1B: w = P - 1 - s warm-up forwards. A = work of the stages before s, C = of those after it.
- *   (1) T >= R = W + 2 (P - 1) message: a micro-batch goes all the way up and back. The first stage has at most P of them
- *       in flight, so micro-batch i + P starts after i is done: T >= (1 + floor((m - 1) / P)) R.
- *   (2) T >= m M: the longest stage alone.
- *   (3) m > P: between its first forward and its first backward a stage waits for C and fills the time with w forwards;
- *       between its last forward and its last backward again, with w backwards; the two spans do not overlap. So
- *       T >= A + m X_s + max(0, C - w F_s) + max(0, C - w B_s) >= A + m M + max(0, 2 C - w M). The stages after s have
- *       at most w M and those before at most s M; over all ways to place the work this is at least
- *       (m - 1) M + W - min((P - 1) M / 2, P M - W), whose minimum over longer M is at the ends checked below.
- *   (4) m <= P: the same with the first span only: T >= W + (m - 1) B_s of the longest stage.
- * M is at least W / P, the longest unit, and what memory allows (bottleneck_s). The end of the step adds the reduction
- * on the first stage, which finishes last, and an update at least as long as the mean stage's. */
+ *   (1) T >= R = W + 2 (P - 1) message: a micro-batch goes all the way up and back. The first stage has at most P of
+ * them in flight, so micro-batch i + P starts after i is done: T >= (1 + floor((m - 1) / P)) R. (2) T >= m M: the
+ * longest stage alone. (3) m > P: between its first forward and its first backward a stage waits for C and fills the
+ * time with w forwards; between its last forward and its last backward again, with w backwards; the two spans do not
+ * overlap. So T >= A + m X_s + max(0, C - w F_s) + max(0, C - w B_s) >= A + m M + max(0, 2 C - w M). The stages after s
+ * have at most w M and those before at most s M; over all ways to place the work this is at least (m - 1) M + W -
+ * min((P - 1) M / 2, P M - W), whose minimum over longer M is at the ends checked below. (4) m <= P: the same with the
+ * first span only: T >= W + (m - 1) B_s of the longest stage. M is at least W / P, the longest unit, and what memory
+ * allows (bottleneck_s). The end of the step adds the reduction on the first stage, which finishes last, and an update
+ * at least as long as the mean stage's. */
 #include <math.h>
 #include "cost.h"
 #include "search_internal.h"
@@ -37,7 +36,8 @@ static double pipeline_bound(const zp_searcher *s, const zp_point *point, double
   return fmax(bound, W + (m - 1) * v->backward_share * M);
 }
 
-/* Seconds between the micro-batches and the end of the step, at least; a stage with the mean of the parameters exists. */
+/* Seconds between the micro-batches and the end of the step, at least; a stage with the mean of the parameters exists.
+ */
 static double step_end_bound(const zp_searcher *s, const zp_point *point) {
   const zp_variant *v = &s->variants.data[point->variant];
   const zp_choice *c = &point->choice;

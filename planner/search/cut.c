@@ -1,6 +1,7 @@
 /* Cutting units into stages. For a given longest stage, filling every stage as far as it goes (from the front or from
- * the back) finds cuts if there are any: a part of a feasible range is feasible on the same stage, in time and in bytes,
- * so the furthest reach of every stage is never worse. Bisection over the longest stage gives the exact optimum. */
+ * the back) finds cuts if there are any: a part of a feasible range is feasible on the same stage, in time and in
+ * bytes, so the furthest reach of every stage is never worse. Bisection over the longest stage gives the exact optimum.
+ */
 #include <assert.h>
 #include "search_internal.h"
 
@@ -22,8 +23,10 @@ static int64_t reach(const cutter *c, int stage, int64_t first, int64_t most, bo
   int64_t low = 0, high = most;
   while (low < high) {
     int64_t n = low + (high - low + 1) / 2;
-    if (fits(c, stage, from_back ? first - n : first, n)) low = n;
-    else high = n - 1;
+    if (fits(c, stage, from_back ? first - n : first, n))
+      low = n;
+    else
+      high = n - 1;
   }
   return low;
 }
@@ -41,8 +44,10 @@ bool zp_cut_within(const zp_searcher *s, const zp_point *point, double stage_s, 
     int64_t n = reach(&c, stage, from_back ? s->n_units - done : done, most, from_back);
     if (n == 0) return false;
     done += n;
-    if (from_back) cut[stage] = s->n_units - done;
-    else cut[stage + 1] = done;
+    if (from_back)
+      cut[stage] = s->n_units - done;
+    else
+      cut[stage + 1] = done;
   }
   return done == s->n_units;
 }
@@ -88,8 +93,10 @@ int64_t zp_cut_least_memory(const zp_searcher *s, const zp_point *point, int64_t
   }
   while (high - low > 1 && (double)(high - low) > 1e-6 * (double)high) {
     int64_t middle = low + (high - low) / 2;
-    if (zp_cut_within(s, point, total, middle, false, cut)) high = middle;
-    else low = middle;
+    if (zp_cut_within(s, point, total, middle, false, cut))
+      high = middle;
+    else
+      low = middle;
   }
   bool found = zp_cut_within(s, point, total, high, false, cut);
   assert(found);

@@ -1,7 +1,7 @@
 /* zp_search: enumerate (space.c), order by lower bound (bound.c), cut and simulate the points that can still win, and
- * certify. No point is dropped unless it violates a rule, does not fit, or its proven lower bound exceeds the best plan.
- * Where the ways to cut are few, all of them are looked at and the answer is the optimum; where only two are simulated,
- * what is left open is the gap between the best plan and the smallest bound. */
+ * certify. No point is dropped unless it violates a rule, does not fit, or its proven lower bound exceeds the best
+ * plan. Where the ways to cut are few, all of them are looked at and the answer is the optimum; where only two are
+ * simulated, what is left open is the gap between the best plan and the smallest bound. */
 #include <stdlib.h>
 #include "cost.h"
 #include "search_internal.h"
@@ -10,8 +10,12 @@ enum { DEFAULT_TOP = 3 };
 
 /* Fixed order of points that are equally fast: fewer tensor ranks, then fewer stages, and so on. */
 static int by_choice(const zp_choice *a, const zp_choice *b) {
-  const int64_t difference[] = {a->tensor - b->tensor, a->pipeline - b->pipeline, a->data - b->data, a->zero - b->zero,
-                                a->microbatch - b->microbatch, (int64_t)a->recompute - (int64_t)b->recompute,
+  const int64_t difference[] = {a->tensor - b->tensor,
+                                a->pipeline - b->pipeline,
+                                a->data - b->data,
+                                a->zero - b->zero,
+                                a->microbatch - b->microbatch,
+                                (int64_t)a->recompute - (int64_t)b->recompute,
                                 a->recompute_shard - b->recompute_shard};
   for (size_t i = 0; i < sizeof difference / sizeof *difference; i++)
     if (difference[i]) return difference[i] < 0 ? -1 : 1;
@@ -81,7 +85,8 @@ static double simulate_cut(pricing *p, int64_t *cut) {
   zp_arena_mark mark = zp_arena_get_mark(p->scratch);
   zp_candidate candidate = {.choice = p->point->choice};
   candidate.choice.cut = cut;
-  const zp_program *program = zp_program_make(p->scratch, p->s->variants.data[p->point->variant].lowered, &candidate.choice);
+  const zp_program *program =
+      zp_program_make(p->scratch, p->s->variants.data[p->point->variant].lowered, &candidate.choice);
   candidate.estimate = zp_simulate(p->scratch, program, &p->s->machine);
   rank(p->s, p->ranking, &candidate);
   zp_arena_rewind(p->scratch, mark);
@@ -95,7 +100,8 @@ static void price_cut(void *user, int64_t *cut) {
   if (seconds < p->least_s) p->least_s = seconds;
 }
 
-/* All cuts where they are few: then the point is settled. Otherwise the two extreme cuts with the shortest longest stage. */
+/* All cuts where they are few: then the point is settled. Otherwise the two extreme cuts with the shortest longest
+ * stage. */
 static void price_point(pricing *p, double bottleneck_s) {
   zp_searcher *s = p->s;
   int stages = p->point->choice.pipeline;
@@ -128,8 +134,10 @@ static void price_points(zp_searcher *s, ranking *r) {
   for (int i = 0; i < s->points.len; i++) {
     double bottleneck;
     p.point = &s->points.data[i];
-    if (open_point(s, p.point, r, &bottleneck)) price_point(&p, bottleneck);
-    else s->certificate.rejected[ZP_REJECT_BOUND]++;
+    if (open_point(s, p.point, r, &bottleneck))
+      price_point(&p, bottleneck);
+    else
+      s->certificate.rejected[ZP_REJECT_BOUND]++;
     if (p.point->bound_s < s->certificate.bound_s) s->certificate.bound_s = p.point->bound_s;
   }
   zp_arena_free(p.scratch);
@@ -159,12 +167,13 @@ static void adopt(zp_plan *plan, const zp_choice *winner) {
 }
 
 static const char *explain_empty(zp_arena *arena, const zp_searcher *s, const char *reason) {
-  static const zp_rejection order[] = {ZP_REJECT_SPLIT, ZP_REJECT_UNITS, ZP_REJECT_BATCH, ZP_REJECT_NODE, ZP_REJECT_CONSTRAINT};
+  static const zp_rejection order[] = {ZP_REJECT_SPLIT, ZP_REJECT_UNITS, ZP_REJECT_BATCH, ZP_REJECT_NODE,
+                                       ZP_REJECT_CONSTRAINT};
   const int64_t *rejected = s->certificate.rejected;
   if (rejected[ZP_REJECT_SPLIT] && reason) return zp_strdup(arena, reason);
   for (size_t i = 0; i < sizeof order / sizeof *order; i++)
     if (rejected[order[i]])
-      return zp_format(arena, "of %lld candidates %lld were rejected because: %s", (long long)s->certificate.candidates,
+      return zp_format(arena, "%lld candidates; rejected, for one, %lld: %s", (long long)s->certificate.candidates,
                        (long long)rejected[order[i]], zp_rejection_text(order[i]));
   return "there is nothing to choose from";
 }
@@ -182,7 +191,8 @@ static void fill_plan(zp_plan *plan, zp_searcher *s, const ranking *r) {
   }
   adopt(plan, &r->best[0].choice);
   plan->certificate.best_s = plan->best.estimate.step_s;
-  if (plan->certificate.bound_s > plan->certificate.best_s * (1 - 2e-9)) plan->certificate.bound_s = plan->certificate.best_s;
+  if (plan->certificate.bound_s > plan->certificate.best_s * (1 - 2e-9))
+    plan->certificate.bound_s = plan->certificate.best_s;
   for (int i = 1; i < r->len; i++) {
     zp_candidate other = {copy_choice(plan->arena, &r->best[i].choice), r->best[i].estimate};
     zp_push(plan->arena, &plan->alternatives, other);

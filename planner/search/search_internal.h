@@ -1,4 +1,5 @@
-/* Shared inside this folder. A *point* is everything a plan decides but the cuts; for every point the cuts are solved. */
+/* Shared inside this folder. A *point* is everything a plan decides but the cuts; for every point the cuts are solved.
+ */
 #ifndef ZPLAN_SEARCH_INTERNAL_H
 #define ZPLAN_SEARCH_INTERNAL_H
 
@@ -10,13 +11,13 @@ typedef struct zp_variant {
   int64_t microbatch;
   zp_recompute recompute;
   bool recompute_shard;
-  zp_lowered *lowered;        /* priced; NULL when it cannot be lowered */
-  double *prefix_s;           /* [units + 1]: forward and backward seconds of the first units */
-  double *forward_s;          /* [units + 1]: forward seconds alone */
-  double longest_s;           /* of one unit */
-  double backward_share;      /* smallest share of backward in a unit's time */
-  int64_t carry_elements;     /* smallest carry between two units */
-  int64_t elements;           /* parameters of the whole model on one tensor rank, shared ones once */
+  zp_lowered *lowered;    /* priced; NULL when it cannot be lowered */
+  double *prefix_s;       /* [units + 1]: forward and backward seconds of the first units */
+  double *forward_s;      /* [units + 1]: forward seconds alone */
+  double longest_s;       /* of one unit */
+  double backward_share;  /* smallest share of backward in a unit's time */
+  int64_t carry_elements; /* smallest carry between two units */
+  int64_t elements;       /* parameters of the whole model on one tensor rank, shared ones once */
 } zp_variant;
 
 typedef struct zp_point {
@@ -38,8 +39,8 @@ typedef struct zp_searcher {
   ZP_VEC(zp_point) points; /* those that fit into memory */
   zp_certificate certificate;
   zp_miss miss;
-  double miss_ratio;       /* need / have of the nearest miss */
-  const char *reason;      /* why the last tensor degree could not be split or lowered (arena) */
+  double miss_ratio;  /* need / have of the nearest miss */
+  const char *reason; /* why the last tensor degree could not be split or lowered (arena) */
 } zp_searcher;
 
 /* ---- variant.c ---- */
@@ -53,7 +54,8 @@ void zp_search_enumerate(zp_searcher *s);
 /* ---- cut.c ---- */
 /* Cuts in which no stage takes longer than stage_s or has more than limit_bytes; stages are filled from the front, or
  * from the back. False when there are none. cut: pipeline + 1 numbers. */
-bool zp_cut_within(const zp_searcher *s, const zp_point *point, double stage_s, int64_t limit_bytes, bool from_back, int64_t *cut);
+bool zp_cut_within(const zp_searcher *s, const zp_point *point, double stage_s, int64_t limit_bytes, bool from_back,
+                   int64_t *cut);
 /* Shortest possible longest stage of cuts that fit into memory. Requires: such cuts exist. */
 double zp_cut_bottleneck(const zp_searcher *s, const zp_point *point);
 /* Smallest possible largest stage, in bytes, and the cuts that reach it. */
@@ -64,7 +66,8 @@ typedef void zp_on_cut(void *user, int64_t *cut);
 bool zp_cut_all(zp_searcher *s, const zp_point *point, zp_on_cut *on_cut, void *user);
 
 /* ---- bound.c ---- */
-/* A proven lower bound of the simulated step time, given that no cut has a longest stage below bottleneck_s (0: unknown). */
+/* A proven lower bound of the simulated step time, given that no cut has a longest stage below bottleneck_s (0:
+ * unknown). */
 double zp_bound(const zp_searcher *s, const zp_point *point, double bottleneck_s);
 /* The same for one way to cut. */
 double zp_bound_of_cut(const zp_searcher *s, const zp_point *point, const int64_t *cut);

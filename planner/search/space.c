@@ -79,8 +79,10 @@ static void try_zero(zp_searcher *s, zp_choice choice) {
   for (int zero = 0; zero <= 1; zero++) {
     if (zero == 1 && choice.data == 1 && zp_limit_allows(&s->constraints->zero, 0)) continue;
     choice.zero = zero;
-    if (!zp_limit_allows(&s->constraints->zero, zero)) reject(s, ZP_REJECT_CONSTRAINT);
-    else try_recompute(s, choice);
+    if (!zp_limit_allows(&s->constraints->zero, zero))
+      reject(s, ZP_REJECT_CONSTRAINT);
+    else
+      try_recompute(s, choice);
   }
 }
 
@@ -100,7 +102,8 @@ static void try_microbatches(zp_searcher *s, zp_choice choice) {
 static void try_degrees(zp_searcher *s, int tensor, int pipeline, int data) {
   const zp_constraints *c = s->constraints;
   bool is_cpu = s->spec->cluster.node.device.is_cpu;
-  if (!zp_limit_allows(&c->tensor, tensor) || !zp_limit_allows(&c->pipeline, pipeline) || !zp_limit_allows(&c->data, data))
+  if (!zp_limit_allows(&c->tensor, tensor) || !zp_limit_allows(&c->pipeline, pipeline) ||
+      !zp_limit_allows(&c->data, data))
     reject(s, ZP_REJECT_CONSTRAINT);
   else if (s->spec->train.batch % data)
     reject(s, ZP_REJECT_BATCH);

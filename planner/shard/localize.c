@@ -61,8 +61,7 @@ static int replicated(localizer *l, const zp_node *near, int id) {
 }
 
 static int entered(localizer *l, const zp_node *near, int id) {
-  if (l->entered[id] < 0)
-    l->entered[id] = add_collective(l, ZP_OP_ENTER, near, replicated(l, near, id), "enter");
+  if (l->entered[id] < 0) l->entered[id] = add_collective(l, ZP_OP_ENTER, near, replicated(l, near, id), "enter");
   return l->entered[id];
 }
 
@@ -137,8 +136,14 @@ static void add_plain(localizer *l, const zp_node *logical, const zp_pattern *pa
 
 static int add_loss_node(localizer *l, zp_op op, const zp_node *near, int a, int b, zp_op_attr attr, const char *suffix,
                          zp_shape shape) {
-  zp_tensor t = {.element = ZP_ELEM_STAT, .shape = shape, .role = ZP_ROLE_VALUE, .index = -1, .producer = -1,
-                 .span = near->span, .base = -1, .split_dim = -1};
+  zp_tensor t = {.element = ZP_ELEM_STAT,
+                 .shape = shape,
+                 .role = ZP_ROLE_VALUE,
+                 .index = -1,
+                 .producer = -1,
+                 .span = near->span,
+                 .base = -1,
+                 .split_dim = -1};
   t.name = zp_format(l->arena, "%s.%s", near->name, suffix);
   zp_node node = {.op = op, .attr = attr, .span = near->span, .name = t.name};
   int out = zp_graph_add_tensor(l->to, t);
@@ -190,8 +195,10 @@ zp_graph *zp_shard_localize(zp_arena *arena, const zp_graph *graph, const zp_pat
     const zp_node *node = &graph->nodes.data[i];
     int in[ZP_SHARD_OPERANDS];
     for (int k = 0; k < node->in.len; k++) in[k] = operand(&l, node, k, pattern[i].in[k]);
-    if (node->op == ZP_OP_CROSS_ENTROPY) add_cross_entropy(&l, node, in);
-    else add_plain(&l, node, &pattern[i], in);
+    if (node->op == ZP_OP_CROSS_ENTROPY)
+      add_cross_entropy(&l, node, in);
+    else
+      add_plain(&l, node, &pattern[i], in);
   }
   for (int i = 0; i < graph->carry_out.len; i++) {
     int id = graph->carry_out.data[i];

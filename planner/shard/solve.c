@@ -58,7 +58,9 @@ static void find_last_uses(solver *s) {
 
 /* ---- layers ---- */
 
-static unsigned char *forms_of(const solver *s, const layer *l, int i) { return l->forms.data + (size_t)i * s->n_tensors; }
+static unsigned char *forms_of(const solver *s, const layer *l, int i) {
+  return l->forms.data + (size_t)i * s->n_tensors;
+}
 
 static void grow_slots(solver *s, layer *l) {
   l->n_slots = l->n_slots ? l->n_slots * 2 : 64;

@@ -23,7 +23,7 @@ LAYOUTS = {"one rank": (1, 1), "tensor 2 x pipeline 2": (2, 2)}
 def python_with_torch():
     for python in filter(None, (os.environ.get("PYTHON"), "python3", "/usr/bin/python3")):
         try:
-            if harness.run([python, "-c", "import torch"], timeout=60).status == 0:
+            if harness.run([python, "-c", "import torch; torch.__version__"], timeout=60).status == 0:
                 return python
         except OSError:
             continue

@@ -20,13 +20,11 @@ typedef struct builder {
   int segment; /* of new parameters; -1 outside repeats */
 } builder;
 
-static inline zp_shape shape_of_rank(int rank, int64_t a, int64_t b, int64_t c) {
-  return (zp_shape){rank, {a, b, c}};
-}
+static inline zp_shape shape_of_rank(int rank, int64_t a, int64_t b, int64_t c) { return (zp_shape){rank, {a, b, c}}; }
 
 static inline int add_param(builder *b, const char *name, zp_shape shape) {
-  zp_param param = {.name = name, .shape = shape, .init = ZP_INIT_NORMAL, .init_b = 0.02, .segment = b->segment,
-                    .span = ZP_NO_SPAN};
+  zp_param param = {
+      .name = name, .shape = shape, .init = ZP_INIT_NORMAL, .init_b = 0.02, .segment = b->segment, .span = ZP_NO_SPAN};
   return zp_model_add_param(b->model, param);
 }
 
@@ -48,7 +46,8 @@ static inline int linear(builder *b, int x, int64_t in, int64_t out, const char 
 }
 
 static inline int product(builder *b, int x, int64_t in, int64_t out, const char *name) {
-  return apply(b, ZP_OP_MATMUL, x, weight(b, name, shape_of_rank(2, out, in, 0)), -1, (zp_op_attr){.trans = true}, name);
+  return apply(b, ZP_OP_MATMUL, x, weight(b, name, shape_of_rank(2, out, in, 0)), -1, (zp_op_attr){.trans = true},
+               name);
 }
 
 static inline int layer_norm(builder *b, int x, int64_t d) {
@@ -57,7 +56,8 @@ static inline int layer_norm(builder *b, int x, int64_t d) {
 }
 
 static inline int rms_norm(builder *b, int x, int64_t d) {
-  return apply(b, ZP_OP_RMS_NORM, x, weight(b, "norm", shape_of_rank(1, d, 0, 0)), -1, (zp_op_attr){.eps = 1e-5}, "norm");
+  return apply(b, ZP_OP_RMS_NORM, x, weight(b, "norm", shape_of_rank(1, d, 0, 0)), -1, (zp_op_attr){.eps = 1e-5},
+               "norm");
 }
 
 static inline int add2(builder *b, int x, int y) { return apply(b, ZP_OP_ADD, x, y, -1, (zp_op_attr){0}, "residual"); }
@@ -115,22 +115,25 @@ static inline zp_model *build_model(zp_arena *arena, const model_size *m) {
   int wte = add_param(&b, "wte", table), head = m->tied ? wte : add_param(&b, "head", table);
 
   b.graph = open_segment(&b, m, "begin", 1, false);
-  int x = apply(&b, ZP_OP_EMBEDDING, zp_graph_input(b.graph, b.model, tokens), zp_graph_param(b.graph, b.model, wte), -1,
-                (zp_op_attr){0}, "wte");
+  int x = apply(&b, ZP_OP_EMBEDDING, zp_graph_input(b.graph, b.model, tokens), zp_graph_param(b.graph, b.model, wte),
+                -1, (zp_op_attr){0}, "wte");
   if (m->style != STYLE_LLAMA) x = add2(&b, x, weight(&b, "wpe", shape_of_rank(2, m->S, m->d, 0)));
   zp_push(arena, &b.graph->carry_out, x);
 
   b.graph = open_segment(&b, m, "h", m->layers, true);
   b.segment = 1;
   x = b.graph->carry_in.data[0];
-  x = m->style == STYLE_GPT ? gpt_layer(&b, m, x) : m->style == STYLE_LLAMA ? llama_layer(&b, m, x) : parallel_layer(&b, m, x);
+  x = m->style == STYLE_GPT     ? gpt_layer(&b, m, x)
+      : m->style == STYLE_LLAMA ? llama_layer(&b, m, x)
+                                : parallel_layer(&b, m, x);
   zp_push(arena, &b.graph->carry_out, x);
 
   b.graph = open_segment(&b, m, "end", 1, true);
   b.segment = -1;
   x = layer_norm(&b, b.graph->carry_in.data[0], m->d);
   x = apply(&b, ZP_OP_MATMUL, x, zp_graph_param(b.graph, b.model, head), -1, (zp_op_attr){.trans = true}, "head");
-  b.graph->loss = apply(&b, ZP_OP_CROSS_ENTROPY, x, zp_graph_input(b.graph, b.model, labels), -1, (zp_op_attr){0}, "loss");
+  b.graph->loss =
+      apply(&b, ZP_OP_CROSS_ENTROPY, x, zp_graph_input(b.graph, b.model, labels), -1, (zp_op_attr){0}, "loss");
   b.model->vocabulary = m->V;
   return b.model;
 }
@@ -138,10 +141,19 @@ static inline zp_model *build_model(zp_arena *arena, const model_size *m) {
 /* One node of CPU cores with round rates: 100 GFLOP/s and 10 GB/s in all. */
 static inline zp_cluster cpu_cluster(void) {
   zp_cluster c = {.name = "cpu", .nodes = 1, .oversubscription = 1};
-  c.node.device = (zp_device){.name = "cpu", .is_cpu = true, .memory_bytes = INT64_C(16000000000), .context_bytes = 50000000,
-                              .memory_bytes_per_s = 10e9, .flop_per_s_fp64 = 50e9, .flop_per_s_fp32 = 100e9,
-                              .flop_per_s_half = 100e9, .eff_matmul = 0.8, .eff_attention = 0.4, .eff_memory = 0.8,
-                              .launch_s = 1e-6, .cores = 4};
+  c.node.device = (zp_device){.name = "cpu",
+                              .is_cpu = true,
+                              .memory_bytes = INT64_C(16000000000),
+                              .context_bytes = 50000000,
+                              .memory_bytes_per_s = 10e9,
+                              .flop_per_s_fp64 = 50e9,
+                              .flop_per_s_fp32 = 100e9,
+                              .flop_per_s_half = 100e9,
+                              .eff_matmul = 0.8,
+                              .eff_attention = 0.4,
+                              .eff_memory = 0.8,
+                              .launch_s = 1e-6,
+                              .cores = 4};
   c.node.link = (zp_link){"shared_memory", 5e9, 1e-6};
   return c;
 }
@@ -150,9 +162,16 @@ static inline zp_cluster cpu_cluster(void) {
 static inline zp_cluster gpu_cluster(int nodes) {
   zp_cluster c = {.name = "gpu", .nodes = nodes, .oversubscription = 1, .fabric_latency_s = 1e-6};
   c.node.devices = 16;
-  c.node.device = (zp_device){.name = "v100", .memory_bytes = INT64_C(34359738368), .context_bytes = INT64_C(1500000000),
-                              .memory_bytes_per_s = 900e9, .flop_per_s_fp64 = 7.8e12, .flop_per_s_fp32 = 15.7e12,
-                              .flop_per_s_half = 125e12, .eff_matmul = 0.62, .eff_attention = 0.45, .eff_memory = 0.8,
+  c.node.device = (zp_device){.name = "v100",
+                              .memory_bytes = INT64_C(34359738368),
+                              .context_bytes = INT64_C(1500000000),
+                              .memory_bytes_per_s = 900e9,
+                              .flop_per_s_fp64 = 7.8e12,
+                              .flop_per_s_fp32 = 15.7e12,
+                              .flop_per_s_half = 125e12,
+                              .eff_matmul = 0.62,
+                              .eff_attention = 0.45,
+                              .eff_memory = 0.8,
                               .launch_s = 5e-6};
   c.node.link = (zp_link){"nvswitch", 150e9, 1e-6};
   c.node.nics = 8;

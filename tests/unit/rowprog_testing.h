@@ -1,5 +1,5 @@
-/* What the tests of row programs share: models that use every row op, values for their tensors, and running one FUSED or
- * FUSED_GRAD node through any implementation of its program. */
+/* What the tests of row programs share: models that use every row op, values for their tensors, and running one FUSED
+ * or FUSED_GRAD node through any implementation of its program. */
 #ifndef ROWPROG_TESTING_H
 #define ROWPROG_TESTING_H
 
@@ -15,7 +15,7 @@ enum { ROW_S = 4, ROW_B = 3, ROW_ROWS = ROW_S * ROW_B };
 typedef struct row_case {
   const char *name;
   void (*build)(kit *k, int x, int r, int64_t n); /* x, r: carried [B, S, n] */
-  bool even; /* needs an even number of columns */
+  bool even;                                      /* needs an even number of columns */
 } row_case;
 
 static inline int positive(kit *k, int x) {
@@ -86,11 +86,16 @@ static inline void build_rope_pairs(kit *k, int x, int r, int64_t n) {
 }
 
 static const row_case row_cases[] = {
-    {"functions", build_functions, false}, {"activations", build_activations, false},
-    {"gelu", build_gelu, false},           {"residual", build_residual, false},
-    {"rms", build_rms, false},             {"softmax", build_softmax, false},
-    {"position", build_position, false},   {"two_norms", build_two_norms, false},
-    {"rope", build_rope, true},            {"rope_pairs", build_rope_pairs, true},
+    {"functions", build_functions, false},
+    {"activations", build_activations, false},
+    {"gelu", build_gelu, false},
+    {"residual", build_residual, false},
+    {"rms", build_rms, false},
+    {"softmax", build_softmax, false},
+    {"position", build_position, false},
+    {"two_norms", build_two_norms, false},
+    {"rope", build_rope, true},
+    {"rope_pairs", build_rope_pairs, true},
 };
 enum { N_ROW_CASES = sizeof row_cases / sizeof *row_cases };
 
@@ -138,6 +143,12 @@ static inline void row_world_free(row_world *w) { kit_free(&w->k); }
 
 static inline bool is_fused(const zp_node *node) { return node->op == ZP_OP_FUSED || node->op == ZP_OP_FUSED_GRAD; }
 
+static inline const zp_node *first_node(const row_world *w, zp_op op) {
+  for (int i = 0; i < w->graph->nodes.len; i++)
+    if (w->graph->nodes.data[i].op == op) return &w->graph->nodes.data[i];
+  return NULL;
+}
+
 /* ---- running one node ---- */
 
 typedef void row_runner(const void *what, const zpk_row_args *args, int64_t begin, int64_t end, int64_t chunk);
@@ -146,7 +157,8 @@ static inline void run_interpreter(const void *what, const zpk_row_args *args, i
   zp_row_interpret(what, args, begin, end, chunk);
 }
 
-/* A node's operands in the layout of the kernels: rows `pad` elements further apart than they need be, filled with NaN. */
+/* A node's operands in the layout of the kernels: rows `pad` elements further apart than they need be, filled with NaN.
+ */
 typedef struct row_call {
   zpk_row_args args;
   void **in, **out, **partial;
@@ -159,8 +171,10 @@ static inline int64_t value_columns(const zp_fused *fused, int v) {
   return v < fused->n_in ? fused->in_cols[v] : fused->ops.data[v - fused->n_in].cols;
 }
 static inline void put(void *to, int64_t i, double x, bool f64) {
-  if (f64) ((double *)to)[i] = x;
-  else ((float *)to)[i] = (float)x;
+  if (f64)
+    ((double *)to)[i] = x;
+  else
+    ((float *)to)[i] = (float)x;
 }
 static inline double get(const void *from, int64_t i, bool f64) {
   return f64 ? ((const double *)from)[i] : (double)((const float *)from)[i];
@@ -214,10 +228,17 @@ static inline row_call row_call_new(const row_world *w, const zp_node *node, int
   add_inputs_of(w, node, &c, pad);
   add_outputs_of(w, node, &c, pad);
   int64_t width = value_columns(node->fused, node->fused->n_in);
-  c.args = (zpk_row_args){.in = (const void *const *)c.in, .in_ld = c.in_ld, .out = c.out, .out_ld = c.out_ld,
-                          .partial = c.partial, .seed = w->in->seed, .step = w->in->step,
-                          .instance = w->in->instance, .first_sample = (int64_t)w->in->first_sample,
-                          .logical_columns = width, .dropout = true};
+  c.args = (zpk_row_args){.in = (const void *const *)c.in,
+                          .in_ld = c.in_ld,
+                          .out = c.out,
+                          .out_ld = c.out_ld,
+                          .partial = c.partial,
+                          .seed = w->in->seed,
+                          .step = w->in->step,
+                          .instance = w->in->instance,
+                          .first_sample = (int64_t)w->in->first_sample,
+                          .logical_columns = width,
+                          .dropout = true};
   return c;
 }
 
@@ -237,8 +258,8 @@ static inline double column_sum(const row_call *c, int i, int64_t column) {
   return sum;
 }
 
-/* Largest |got - want| / (1 + |want|) over everything the node makes; NaN counts as infinite, and so does a write outside the
- * columns of an output. */
+/* Largest |got - want| / (1 + |want|) over everything the node makes; NaN counts as infinite, and so does a write
+ * outside the columns of an output. */
 static inline double node_error(const row_world *w, const zp_node *node, const row_call *c) {
   double worst = 0;
   for (int o = 0; o < c->n_out; o++) {

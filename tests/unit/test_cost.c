@@ -109,7 +109,8 @@ static priced price(model_size size, zp_cluster cluster, int64_t batch, zp_choic
 
 static const zp_step *find_step(const zp_procedure *procedure, zp_op op) {
   for (int i = 0; i < procedure->steps.len; i++)
-    if (procedure->steps.data[i].kind == ZP_STEP_NODE && procedure->steps.data[i].op == op) return &procedure->steps.data[i];
+    if (procedure->steps.data[i].kind == ZP_STEP_NODE && procedure->steps.data[i].op == op)
+      return &procedure->steps.data[i];
   cr_assert_fail("no %s", zp_op_name(op));
   return NULL;
 }
@@ -216,7 +217,8 @@ Test(cost, recomputation_is_hardware_work_only) {
   priced keep = price(TINY, cpu_cluster(), 4, choice, cut);
   choice.recompute = ZP_RECOMPUTE_FULL;
   priced rebuild = price(TINY, cpu_cluster(), 4, choice, cut);
-  zp_estimate a = zp_simulate(arena, keep.program, &keep.machine), b = zp_simulate(arena, rebuild.program, &rebuild.machine);
+  zp_estimate a = zp_simulate(arena, keep.program, &keep.machine),
+              b = zp_simulate(arena, rebuild.program, &rebuild.machine);
   expect_near(a.model_flop, b.model_flop, "model FLOPs");
   cr_expect(b.hardware_flop > a.hardware_flop && b.step_s > a.step_s);
 }

@@ -1,4 +1,5 @@
-/* Row programs and their f64 interpreter: against the graph's oracle, against central differences, and their structure. */
+/* Row programs and their f64 interpreter: against the graph's oracle, against central differences, and their structure.
+ */
 #include "rowprog_testing.h"
 
 static const int64_t sizes[] = {1, 2, 5, 6, 17, 96};
@@ -109,25 +110,21 @@ Test(rowprog, derivatives_agree_with_central_differences) {
 
 /* ---- structure ---- */
 
-static const zp_node *first_node(const row_world *w, zp_op op) {
-  for (int i = 0; i < w->graph->nodes.len; i++)
-    if (w->graph->nodes.data[i].op == op) return &w->graph->nodes.data[i];
-  return NULL;
-}
-
 static int passes_of(const zp_row_program *program) { return zp_row_make_schedule(program).passes.len; }
-
-Test(rowprog, layer_norm_takes_three_passes_each_way) {
-  row_world w = row_world_new(&row_cases[3], 16);
-  cr_assert_eq(passes_of(zp_row_from_node(w.k.arena, first_node(&w, ZP_OP_FUSED))), 3);
-  cr_assert_eq(passes_of(zp_row_from_node(w.k.arena, first_node(&w, ZP_OP_FUSED_GRAD))), 3);
-  row_world_free(&w);
-}
 
 static int count_op(const zp_row_program *program, zp_row_op op) {
   int count = 0;
   for (int v = 0; v < program->values.len; v++) count += program->values.data[v].op == op;
   return count;
+}
+
+Test(rowprog, layer_norm_takes_three_passes_each_way) {
+  row_world w = row_world_new(&row_cases[3], 16);
+  const zp_row_program *forward = zp_row_from_node(w.k.arena, first_node(&w, ZP_OP_FUSED));
+  cr_assert_eq(passes_of(forward), 3);
+  cr_assert_eq(count_op(forward, ZP_ROW_RSUM), 2, "sums are split only where that saves a pass");
+  cr_assert_eq(passes_of(zp_row_from_node(w.k.arena, first_node(&w, ZP_OP_FUSED_GRAD))), 3);
+  row_world_free(&w);
 }
 
 /* Backward of softmax reads the saved result: no exponential at all. */
@@ -215,9 +212,8 @@ Test(rowprog, descriptions_read_like_the_language) {
   const char *text = zp_row_describe(w.k.arena, first_node(&w, ZP_OP_FUSED));
   cr_assert_str_eq(text, "y = x1 + dropout(x + b, 0.3); y1 = layer_norm(y, b1, b2)", "%s", text);
   text = zp_row_describe(w.k.arena, first_node(&w, ZP_OP_FUSED_GRAD));
-  cr_assert_str_eq(text,
-                   "gradient of x, x1, b, b1, b2 in y = x1 + dropout(x + b, 0.3); y1 = layer_norm(y, b1, b2)", "%s",
-                   text);
+  cr_assert_str_eq(text, "gradient of x, x1, b, b1, b2 in y = x1 + dropout(x + b, 0.3); y1 = layer_norm(y, b1, b2)",
+                   "%s", text);
   row_world_free(&w);
 }
 

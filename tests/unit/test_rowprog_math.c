@@ -1,5 +1,4 @@
 /* The error bounds that codegen/host/emit_math.c states, on dense grids, against libm in higher precision. */
-#include "rowprog_testing.h"
 #include "rowprog_objects.h"
 
 enum { N = 1024, ROWS = 200 };
@@ -8,18 +7,15 @@ typedef struct function {
   zp_op op;
   const char *name;
   long double (*exact)(long double x);
-  double low, high;         /* the grid; logarithmic when low > 0 */
+  double low, high; /* the grid; logarithmic when low > 0 */
   double f32_ulp, f64_ulp;
 } function;
 
 static long double sigmoid(long double x) { return 1 / (1 + expl(-x)); }
 static const function functions[] = {
-    {ZP_OP_EXP, "exp", expl, -87, 88.7, 2, 2},
-    {ZP_OP_EXP, "exp near 0", expl, 1e-30, 1, 2, 2},
-    {ZP_OP_LOG, "log", logl, 1e-37, 1e37, 3, 3},
-    {ZP_OP_LOG, "log near 1", logl, 0.4, 2.5, 3, 3},
-    {ZP_OP_TANH, "tanh", tanhl, -12, 12, 4, 4},
-    {ZP_OP_TANH, "tanh near 0", tanhl, 1e-30, 1, 4, 4},
+    {ZP_OP_EXP, "exp", expl, -87, 88.7, 2, 2},          {ZP_OP_EXP, "exp near 0", expl, 1e-30, 1, 2, 2},
+    {ZP_OP_LOG, "log", logl, 1e-37, 1e37, 3, 3},        {ZP_OP_LOG, "log near 1", logl, 0.4, 2.5, 3, 3},
+    {ZP_OP_TANH, "tanh", tanhl, -12, 12, 4, 4},         {ZP_OP_TANH, "tanh near 0", tanhl, 1e-30, 1, 4, 4},
     {ZP_OP_SIGMOID, "sigmoid", sigmoid, -80, 80, 3, 3},
 };
 
@@ -114,8 +110,10 @@ static void check_exp_ends(bool f64) {
   run_op(&c, f64 ? (void *)x64 : (void *)x32, f64 ? (void *)y64 : (void *)y32, 1);
   for (int i = 0; i < N; i++) {
     double got = f64 ? y64[i] : y32[i], want = f64 ? exp(x64[i]) : (double)expf(x32[i]);
-    if (isinf(want)) cr_assert_eq(got, want, "exp(%g) = %g", x64[i], got);
-    else cr_assert(fabs(got - want) <= 2 * ulp(want, f64), "exp(%.17g) = %g, want %g", x64[i], got, want);
+    if (isinf(want))
+      cr_assert_eq(got, want, "exp(%g) = %g", x64[i], got);
+    else
+      cr_assert(fabs(got - want) <= 2 * ulp(want, f64), "exp(%.17g) = %g, want %g", x64[i], got, want);
   }
   unload_set(&c.loaded);
   kit_free(&c.k);

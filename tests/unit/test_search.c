@@ -46,7 +46,8 @@ static void try_choice(brute *b, zp_choice choice) {
   const char *reason = NULL;
   zp_sharding *sharding = zp_shard(arena, b->spec->model, &b->machine, choice.tensor, 1, &reason);
   if (!sharding) return;
-  zp_lowered *lowered = zp_lower(arena, b->spec, sharding, choice.microbatch, choice.recompute, choice.recompute_shard, &reason);
+  zp_lowered *lowered =
+      zp_lower(arena, b->spec, sharding, choice.microbatch, choice.recompute, choice.recompute_shard, &reason);
   cr_assert(lowered, "%s", reason);
   zp_price(lowered, &b->machine, choice.tensor, choice.pipeline, choice.data);
   choice.cut = ZP_NEW_ARRAY(arena, int64_t, choice.pipeline + 1);
@@ -54,7 +55,8 @@ static void try_choice(brute *b, zp_choice choice) {
 }
 
 static double brute_force(const zp_spec *spec, int devices) {
-  brute b = {.spec = spec, .machine = zp_machine_make(&spec->cluster, spec->train.precision, devices), .best_s = INFINITY};
+  brute b = {
+      .spec = spec, .machine = zp_machine_make(&spec->cluster, spec->train.precision, devices), .best_s = INFINITY};
   b.limit = (int64_t)(spec->plans.data[0].memory_fraction * (double)b.machine.memory_bytes) - b.machine.context_bytes;
   for (int tensor = 1; tensor <= devices; tensor++)
     for (int pipeline = 1; pipeline <= devices; pipeline++)
@@ -64,8 +66,12 @@ static double brute_force(const zp_spec *spec, int devices) {
           for (int zero = 0; zero <= (data > 1); zero++)
             for (int mode = 0; mode < 3; mode++)
               if (mode < 2 || tensor > 1)
-                try_choice(&b, (zp_choice){.tensor = tensor, .pipeline = pipeline, .data = data, .zero = zero,
-                                           .microbatch = microbatch, .recompute = mode ? ZP_RECOMPUTE_FULL : ZP_RECOMPUTE_NONE,
+                try_choice(&b, (zp_choice){.tensor = tensor,
+                                           .pipeline = pipeline,
+                                           .data = data,
+                                           .zero = zero,
+                                           .microbatch = microbatch,
+                                           .recompute = mode ? ZP_RECOMPUTE_FULL : ZP_RECOMPUTE_NONE,
                                            .recompute_shard = mode == 2});
         }
   return b.best_s;
@@ -79,7 +85,8 @@ static void expect_optimum(model_size size, zp_cluster cluster, int devices, int
   if (!plan->feasible) return;
   double found = plan->best.estimate.step_s;
   cr_expect(fabs(found / best - 1) < 1e-9, "found %.9g, optimum %.9g", found, best);
-  cr_expect(plan->certificate.bound_s <= best * (1 + 1e-9), "bound %.9g above the optimum %.9g", plan->certificate.bound_s, best);
+  cr_expect(plan->certificate.bound_s <= best * (1 + 1e-9), "bound %.9g above the optimum %.9g",
+            plan->certificate.bound_s, best);
   cr_expect_eq(plan->certificate.best_s, plan->certificate.bound_s, "settled spaces have no gap");
 }
 
@@ -152,7 +159,8 @@ Test(search, same_plan_twice) {
 Test(search, pinned_degrees_are_kept) {
   zp_spec *spec = build_spec(arena, &TINY, cpu_cluster(), 8);
   zp_constraints *c = &spec->plans.data[0];
-  pin(&c->tensor, 2), pin(&c->pipeline, 2), pin(&c->zero, 0), pin(&c->microbatch, 2), pin(&c->recompute, ZP_RECOMPUTE_FULL);
+  pin(&c->tensor, 2), pin(&c->pipeline, 2), pin(&c->zero, 0), pin(&c->microbatch, 2),
+      pin(&c->recompute, ZP_RECOMPUTE_FULL);
   pin(&c->recompute_shard, 1);
   zp_plan *plan = zp_search(arena, spec, 4, NULL);
   cr_assert(plan->feasible);

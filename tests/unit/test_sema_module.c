@@ -70,8 +70,8 @@ Test(sema_module, circle_with_dots) {
 
 Test(sema_module, missing_files) {
   static const char *const cases[][2] = {
-      {"use \"nowhere.dz\"\n" MODEL("m"), "Z0210|cannot use `nowhere.dz`|relative to the folder"},
-      {"use std.nnn\n" MODEL("m"), "Z0210|cannot use `std/nnn.dz`|`std.nn`"},
+      {"use \"nowhere.dz\"\n" MODEL("m"), "Z0210|cannot read `nowhere.dz`|relative to the folder"},
+      {"use std.nnn\n" MODEL("m"), "Z0210|cannot read `std/nnn.dz`|`std.nn`"},
       {"use gpt2\n" MODEL("m"), "Z0210|unknown library `gpt2`|use \"gpt2.dz\""},
   };
   for (int i = 0; i < 3; i++) {

@@ -1,0 +1,275 @@
+/* Procedures of a plan file: live ranges are found again from the steps, and what forward keeps is what backward reads.
+ */
+#include "verify_internal.h"
+
+#define LL(x) ((long long)(x))
+
+typedef struct live {
+  int first, last; /* steps */
+  bool written;
+} live;
+
+/* One procedure under examination. */
+typedef struct procedure {
+  zp_verifier *v;
+  const char *name; /* "h forward" */
+  const zp_json *buffers, *steps, *segment;
+  bool backward;
+  int n;
+  live *range;        /* per buffer; of the base for views */
+  int64_t kept_bytes; /* start of the slot area: the unit's input, or its shard */
+  int64_t elements;   /* of the segment's parameters, one instance */
+} procedure;
+
+static const char *name_of(const zp_json *buffer) { return zp_json_get_string(buffer, "name", ""); }
+static bool is_at(const zp_json *buffer, const char *place) {
+  return strcmp(zp_json_get_string(buffer, "place", ""), place) == 0;
+}
+
+static int root_of(const procedure *p, int b) {
+  int64_t base = zp_claim(zp_json_at(p->buffers, b), "base");
+  return base >= 0 && base < p->n ? (int)base : b;
+}
+
+static int64_t element_bytes(const zp_verifier *v, const zp_json *buffer) {
+  const char *element = zp_json_get_string(buffer, "element", "");
+  if (strcmp(element, "i32") == 0) return 4;
+  return strcmp(element, "stat") == 0 ? v->stat_bytes : v->compute_bytes;
+}
+
+/* Elements from the first to past the last one. */
+static int64_t span_of(const zp_json *b) {
+  return zp_times(zp_claim(b, "rows") - 1, zp_claim(b, "ld")) + zp_claim(b, "cols");
+}
+
+/* ---- single buffers ---- */
+
+static void check_view(procedure *p, const zp_json *b) {
+  int64_t base = zp_claim(b, "base");
+  const zp_json *o = zp_json_at(p->buffers, base < p->n ? (int)base : -1);
+  if (!o || zp_claim(o, "base") >= 0 ||
+      strcmp(zp_json_get_string(o, "place", ""), zp_json_get_string(b, "place", "")) != 0) {
+    zp_find(p->v, "%s: `%s` views a buffer that has no storage there", p->name, name_of(b));
+    return;
+  }
+  if (zp_claim(b, "offset") < 0 ||
+      zp_claim(b, "offset") + span_of(b) > zp_times(zp_claim(o, "rows"), zp_claim(o, "ld")))
+    zp_find(p->v, "%s: `%s` reaches beyond `%s`", p->name, name_of(b), name_of(o));
+}
+
+/* The slot area begins with the unit's input; only a shard of it is a buffer of its own. */
+static bool is_kept_shard(const procedure *p, const zp_json *b) {
+  return zp_claim(b, "offset") == 0 && zp_claim(b, "bytes") == p->kept_bytes &&
+         zp_claim(p->segment, "carry_kept_elements") < zp_claim(p->segment, "carry_in_elements");
+}
+
+static void check_storage(procedure *p, const zp_json *b) {
+  int64_t at = zp_claim(b, "offset"), bytes = zp_claim(b, "bytes");
+  if (is_at(b, "param") && (at < 0 || at % 64 != 0 || at + span_of(b) > p->elements))
+    zp_find(p->v, "%s: parameter `%s` stands at element %lld of %lld", p->name, name_of(b), LL(at), LL(p->elements));
+  bool transient = is_at(b, "transient"), saved = is_at(b, "saved");
+  if (!transient && !saved) return;
+  if (bytes < zp_times(span_of(b), element_bytes(p->v, b)))
+    zp_find(p->v, "%s: `%s` has only %lld bytes", p->name, name_of(b), LL(bytes));
+  if (at < 0 || at % 256 != 0) zp_find(p->v, "%s: `%s` stands at byte %lld", p->name, name_of(b), LL(at));
+  if (saved && at < p->kept_bytes && !is_kept_shard(p, b))
+    zp_find(p->v, "%s: `%s` lies on the unit's input in the slot", p->name, name_of(b));
+}
+
+static void check_buffers(procedure *p) {
+  for (int i = 0; i < p->n; i++) {
+    const zp_json *b = zp_json_at(p->buffers, i);
+    if (zp_claim(b, "rows") < 1 || zp_claim(b, "cols") < 1 || zp_claim(b, "ld") < zp_claim(b, "cols"))
+      zp_find(p->v, "%s: `%s` has no sound shape", p->name, name_of(b));
+    if (zp_claim(b, "base") >= 0)
+      check_view(p, b);
+    else
+      check_storage(p, b);
+  }
+}
+
+/* ---- steps ---- */
+
+static void touch(live *range, int step) {
+  if (range->first < 0) range->first = step;
+  range->last = step;
+}
+
+/* Does the buffer hold something before the procedure begins? */
+static bool is_given(const procedure *p, const zp_json *b) {
+  return !is_at(b, "transient") && !is_at(b, "carry_out") && !is_at(b, "grad_out") &&
+         (p->backward || !is_at(b, "saved"));
+}
+
+static void note(procedure *p, const zp_json *list, int step, bool write) {
+  for (int i = 0; i < zp_json_count(list); i++) {
+    int64_t b = zp_json_int(zp_json_at(list, i), -1);
+    if (b < 0 || b >= p->n) {
+      zp_find(p->v, "%s: step %d names buffer %lld", p->name, step, LL(b));
+      continue;
+    }
+    int r = root_of(p, (int)b);
+    const zp_json *buffer = zp_json_at(p->buffers, r);
+    if (!write && !p->range[r].written && !is_given(p, buffer))
+      zp_find(p->v, "%s: step %d reads `%s` before anything was written there", p->name, step, name_of(buffer));
+    if (write && (is_at(buffer, "param") || is_at(buffer, "shared") || is_at(buffer, "input")))
+      zp_find(p->v, "%s: step %d writes to `%s`", p->name, step, name_of(buffer));
+    touch(&p->range[r], step);
+    if (write) p->range[r].written = true;
+  }
+}
+
+static void check_workspace(procedure *p, const zp_json *step, int s) {
+  if (!zp_json_get(step, "workspace")) return;
+  int64_t w = zp_claim(step, "workspace");
+  if (w < 0 || w >= p->n || !is_at(zp_json_at(p->buffers, (int)w), "transient"))
+    zp_find(p->v, "%s: step %d has buffer %lld as workspace", p->name, s, LL(w));
+  else
+    touch(&p->range[w], s);
+}
+
+/* A collective moves the whole of its first operand. */
+static void check_comm(procedure *p, const zp_json *step, int s) {
+  static const char *const collective[] = {"all_reduce", "grad_all_reduce", "gather_stats", "gather_shard"};
+  const char *op = zp_json_get_string(step, "op", "");
+  const zp_json *in = zp_json_at(p->buffers, (int)zp_json_int(zp_json_at(zp_json_get(step, "in"), 0), -1));
+  bool moves = false;
+  for (size_t i = 0; i < sizeof collective / sizeof *collective; i++) moves |= strcmp(op, collective[i]) == 0;
+  int64_t elements = zp_json_get_int(step, "comm_elements", 0);
+  int64_t expected = moves ? zp_times(zp_claim(in, "rows"), zp_claim(in, "cols")) : 0;
+  if (elements != expected)
+    zp_find(p->v, "%s: step %d (%s) communicates %lld elements, the file says %lld", p->name, s, op, LL(expected),
+            LL(elements));
+}
+
+static void check_steps(procedure *p) {
+  for (int s = 0; s < zp_json_count(p->steps); s++) {
+    const zp_json *step = zp_json_at(p->steps, s);
+    note(p, zp_json_get(step, "in"), s, false);
+    note(p, zp_json_get(step, "out"), s, true);
+    check_workspace(p, step, s);
+    check_comm(p, step, s);
+  }
+}
+
+static void check_result(procedure *p, const char *place) {
+  for (int b = 0; b < p->n; b++)
+    if (is_at(zp_json_at(p->buffers, b), place) && p->range[b].written) return;
+  zp_find(p->v, "%s: nothing is written to %s", p->name, place);
+}
+
+/* ---- storage against storage ---- */
+
+static bool apart(const zp_json *a, const zp_json *b, int64_t a_size, int64_t b_size) {
+  return zp_claim(a, "offset") + a_size <= zp_claim(b, "offset") ||
+         zp_claim(b, "offset") + b_size <= zp_claim(a, "offset");
+}
+
+/* Transients share memory unless alive together; saved values and parameters live longer than a procedure. */
+static void check_pair(procedure *p, int i, int k) {
+  const zp_json *x = zp_json_at(p->buffers, i), *y = zp_json_at(p->buffers, k);
+  bool transient = is_at(x, "transient"), param = is_at(x, "param");
+  if (strcmp(zp_json_get_string(x, "place", ""), zp_json_get_string(y, "place", "")) != 0) return;
+  if (transient && (p->range[i].first > p->range[k].last || p->range[k].first > p->range[i].last)) return;
+  int64_t x_size = param ? span_of(x) : zp_claim(x, "bytes"), y_size = param ? span_of(y) : zp_claim(y, "bytes");
+  if (!apart(x, y, x_size, y_size))
+    zp_find(p->v, "%s: `%s` and `%s` are alive together and overlap", p->name, name_of(y), name_of(x));
+}
+
+static void check_overlaps(procedure *p, int64_t saved_bytes, int64_t transient_bytes) {
+  for (int i = 0; i < p->n; i++) {
+    const zp_json *x = zp_json_at(p->buffers, i);
+    bool transient = is_at(x, "transient"), saved = is_at(x, "saved");
+    if (zp_claim(x, "base") >= 0 || (!transient && !saved && !is_at(x, "param")) || p->range[i].first < 0) continue;
+    int64_t limit = transient ? transient_bytes : saved_bytes;
+    if ((transient || saved) && zp_claim(x, "offset") + zp_claim(x, "bytes") > limit)
+      zp_find(p->v, "%s: `%s` reaches beyond its region of %lld bytes", p->name, name_of(x), LL(limit));
+    for (int k = 0; k < i; k++)
+      if (zp_claim(zp_json_at(p->buffers, k), "base") < 0 && p->range[k].first >= 0) check_pair(p, i, k);
+  }
+}
+
+/* Every saved value that backward touches was written by forward, in the same place. */
+static void check_kept(const procedure *forward, const procedure *backward) {
+  for (int b = 0; b < backward->n; b++) {
+    const zp_json *x = zp_json_at(backward->buffers, b);
+    if (zp_claim(x, "base") >= 0 || !is_at(x, "saved") || backward->range[b].first < 0) continue;
+    bool found = false;
+    for (int f = 0; f < forward->n && !found; f++) {
+      const zp_json *y = zp_json_at(forward->buffers, f);
+      found = forward->range[f].written && is_at(y, "saved") && strcmp(name_of(x), name_of(y)) == 0 &&
+              zp_claim(x, "offset") == zp_claim(y, "offset") && zp_claim(x, "bytes") == zp_claim(y, "bytes");
+    }
+    if (!found)
+      zp_find(backward->v, "%s: forward does not keep `%s` where backward reads it", backward->name, name_of(x));
+  }
+}
+
+static procedure check_procedure(zp_verifier *v, const zp_json *segment, int index, bool backward) {
+  const zp_segment *s = &v->spec->model->segments.data[index];
+  const zp_json *json = zp_json_get(segment, backward ? "backward" : "forward");
+  procedure p = {.v = v, .segment = segment, .backward = backward, .elements = v->instance[index]};
+  p.name = zp_format(v->arena, "%s %s", s->name, backward ? "backward" : "forward");
+  p.buffers = zp_json_get(json, "buffers");
+  p.steps = zp_json_get(json, "steps");
+  p.n = zp_json_count(p.buffers);
+  p.kept_bytes = zp_times(zp_claim(segment, "carry_kept_elements"), v->compute_bytes);
+  p.range = ZP_NEW_ARRAY(v->arena, live, p.n + 1);
+  for (int b = 0; b < p.n; b++) p.range[b].first = p.range[b].last = -1;
+  check_buffers(&p);
+  check_steps(&p);
+  if (!backward && s->graph->carry_out.len) check_result(&p, "carry_out");
+  if (backward && s->graph->carry_in.len) check_result(&p, "grad_out");
+  check_overlaps(&p, zp_claim(segment, "saved_bytes"), zp_claim(json, "transient_bytes"));
+  return p;
+}
+
+/* ---- segments ---- */
+
+/* Flat elements of one instance: the segment's own parameters, each aligned to 64 elements. */
+static int64_t instance_elements(const zp_verifier *v, const zp_segment *s) {
+  int64_t sum = 0;
+  for (int i = 0; i < s->graph->params.len; i++) {
+    int param = s->graph->params.data[i].param;
+    if (v->spec->model->params.data[param].segment >= 0) sum += (v->elements[param] + 63) / 64 * 64;
+  }
+  return sum;
+}
+
+static void check_sizes(zp_verifier *v, const zp_json *j, int index) {
+  const zp_segment *s = &v->spec->model->segments.data[index];
+  const zp_choice *c = &v->choice;
+  const zp_graph *g = s->graph;
+  int64_t in = g->carry_in.len ? zp_shape_elements(&g->tensors.data[g->carry_in.data[0]].shape, c->microbatch) : 0,
+          kept = in;
+  if (c->recompute == ZP_RECOMPUTE_FULL && c->recompute_shard && s->is_repeat) kept = (in + c->tensor - 1) / c->tensor;
+  if (zp_claim(j, "count") != s->count)
+    zp_find(v, "segment `%s` has %lld iterations, the file says %lld", s->name, LL(s->count), LL(zp_claim(j, "count")));
+  if (zp_claim(j, "elements") != v->instance[index])
+    zp_find(v, "segment `%s` has %lld parameter elements, the file says %lld", s->name, LL(v->instance[index]),
+            LL(zp_claim(j, "elements")));
+  if (zp_claim(j, "carry_in_elements") != in || zp_claim(j, "carry_kept_elements") != kept)
+    zp_find(v, "segment `%s` receives %lld elements and keeps %lld, the file says %lld and %lld", s->name, LL(in),
+            LL(kept), LL(zp_claim(j, "carry_in_elements")), LL(zp_claim(j, "carry_kept_elements")));
+  if (zp_claim(j, "saved_bytes") < zp_times(kept, v->compute_bytes))
+    zp_find(v, "segment `%s` keeps its input in %lld bytes", s->name, LL(zp_claim(j, "saved_bytes")));
+}
+
+void zp_verify_procedures(zp_verifier *v) {
+  const zp_model *model = v->spec->model;
+  const zp_json *segments = zp_json_get(v->program, "segments");
+  v->instance = ZP_NEW_ARRAY(v->arena, int64_t, model->segments.len + 1);
+  if (zp_json_count(segments) != model->segments.len)
+    zp_find(v, "the file lists %d segments, the model has %d", zp_json_count(segments), model->segments.len);
+  for (int i = 0; i < model->segments.len; i++) {
+    const zp_json *j = zp_json_at(segments, i);
+    v->instance[i] = instance_elements(v, &model->segments.data[i]);
+    if (strcmp(zp_json_get_string(j, "name", ""), model->segments.data[i].name) != 0) {
+      zp_find(v, "segment %d is `%s` in the model", i, model->segments.data[i].name);
+      continue;
+    }
+    check_sizes(v, j, i);
+    procedure forward = check_procedure(v, j, i, false), backward = check_procedure(v, j, i, true);
+    check_kept(&forward, &backward);
+  }
+}

@@ -1,0 +1,126 @@
+/* The tables of the HTML report. */
+#include <math.h>
+#include "constants.h"
+#include "report_internal.h"
+
+static void cell(zp_buf *out, const char *text) { zp_buf_printf(out, "<td>%s</td>", zp_html_escape(out->arena, text)); }
+
+static void head(zp_buf *out, const char *const *name, int n) {
+  zp_buf_puts(out, "<table><thead><tr>");
+  for (int i = 0; i < n; i++) zp_buf_printf(out, "<th>%s</th>", name[i]);
+  zp_buf_puts(out, "</tr></thead><tbody>\n");
+}
+
+static void foot(zp_buf *out) { zp_buf_puts(out, "</tbody></table>\n"); }
+
+void zp_html_memory_table(zp_buf *out, const zp_plan *plan) {
+  static const char *const name[] = {"stage", "runs",    "weights",       "gradients", "optimizer",
+                                     "saved", "buffers", "context (est)", "total"};
+  zp_arena *arena = out->arena;
+  zp_stage_groups groups = zp_group_stages(arena, plan->program, true);
+  head(out, name, 9);
+  for (int g = 0; g < groups.len; g++) {
+    zp_buf_puts(out, "<tr>");
+    cell(out, zp_words_group(arena, groups.data[g]));
+    cell(out, zp_words_group_runs(arena, plan, groups.data[g]));
+    for (int c = 0; c <= ZP_MEMORY_CLASSES; c++) cell(out, zp_words_group_bytes(arena, plan, groups.data[g], c));
+    zp_buf_puts(out, "</tr>\n");
+  }
+  foot(out);
+}
+
+static void candidate_row(zp_buf *out, const zp_candidate *c, double best_s) {
+  zp_arena *arena = out->arena;
+  zp_buf_puts(out, "<tr>");
+  cell(out, zp_words_choice(arena, &c->choice));
+  cell(out, zp_show_seconds(arena, c->estimate.step_s));
+  cell(out, zp_format(arena, "%+.1f%%", 100 * (c->estimate.step_s / best_s - 1)));
+  cell(out, zp_show_bytes(arena, c->estimate.peak_bytes));
+  cell(out, zp_format(arena, "%.1f%%", 100 * c->estimate.mfu));
+  zp_buf_puts(out, "</tr>\n");
+}
+
+void zp_html_alternatives(zp_buf *out, const zp_plan *plan) {
+  static const char *const name[] = {"plan", "step (est)", "against the best", "peak memory", "MFU (est)"};
+  head(out, name, 5);
+  candidate_row(out, &plan->best, plan->best.estimate.step_s);
+  for (int i = 0; i < plan->alternatives.len; i++)
+    candidate_row(out, &plan->alternatives.data[i], plan->best.estimate.step_s);
+  foot(out);
+}
+
+void zp_html_rejected(zp_buf *out, const zp_plan *plan) {
+  static const char *const name[] = {"rejected by", "candidates", "reason"};
+  const zp_certificate *c = &plan->certificate;
+  if (c->candidates == 0) {
+    zp_buf_puts(out, "<p>This plan was read from a file; no search has been run.</p>\n");
+    return;
+  }
+  head(out, name, 3);
+  for (int i = 0; i < ZP_REJECT_COUNT; i++) {
+    zp_buf_puts(out, "<tr>");
+    cell(out, zp_rejection_key((zp_rejection)i));
+    cell(out, zp_format(out->arena, "%lld", (long long)c->rejected[i]));
+    cell(out, zp_rejection_text((zp_rejection)i));
+    zp_buf_puts(out, "</tr>\n");
+  }
+  foot(out);
+  zp_buf_printf(out, "<p>%lld candidates, %lld priced; best %s, lower bound of all others %s.</p>\n",
+                (long long)c->candidates, (long long)c->priced, zp_show_seconds(out->arena, c->best_s),
+                zp_show_seconds(out->arena, c->bound_s));
+}
+
+void zp_html_traffic(zp_buf *out, const zp_plan *plan) {
+  static const char *const name[] = {"axis", "sent in one step by all ranks"};
+  zp_traffic traffic = zp_program_traffic(plan->program);
+  const struct {
+    const char *axis;
+    int64_t bytes;
+  } rows[] = {{"tensor", traffic.tensor},
+              {"pipeline", traffic.pipeline},
+              {"data", traffic.data},
+              {"tied weights", traffic.tie}};
+  head(out, name, 2);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    zp_buf_puts(out, "<tr>");
+    cell(out, rows[i].axis);
+    cell(out, zp_words_bytes(out->arena, rows[i].bytes));
+    zp_buf_puts(out, "</tr>\n");
+  }
+  foot(out);
+}
+
+void zp_html_measured(zp_buf *out, const zp_plan *plan, const zp_log_steps *steps) {
+  static const char *const name[] = {"", "predicted", "measured", "measured / predicted"};
+  zp_arena *arena = out->arena;
+  double predicted_ms = 1000 * plan->best.estimate.step_s, measured_ms = zp_log_median_step_ms(arena, steps);
+  int64_t predicted = plan->best.estimate.peak_bytes - plan->machine.context_bytes, measured = 0;
+  for (int i = 0; i < steps->len; i++)
+    if (steps->data[i].peak_bytes > measured) measured = steps->data[i].peak_bytes;
+  head(out, name, 4);
+  zp_buf_printf(out, "<tr><td>step time (median of %d)</td>", steps->len);
+  cell(out, zp_format(arena, "est %s", zp_show_seconds(arena, predicted_ms / 1000)));
+  cell(out, isfinite(measured_ms) ? zp_show_seconds(arena, measured_ms / 1000) : "-");
+  cell(out, isfinite(measured_ms) ? zp_format(arena, "%.2f", measured_ms / predicted_ms) : "-");
+  zp_buf_puts(out, "</tr>\n<tr><td>arena of the fullest rank</td>");
+  cell(out, zp_format(arena, "%lld B", (long long)predicted));
+  cell(out, measured ? zp_format(arena, "%lld B", (long long)measured) : "-");
+  cell(out, measured ? zp_format(arena, "%.4f", (double)measured / (double)predicted) : "-");
+  zp_buf_puts(out, "</tr>\n");
+  foot(out);
+}
+
+void zp_html_constants(zp_buf *out) {
+  static const char *const name[] = {"constant", "value", "unit", "source"};
+  head(out, name, 4);
+  for (int i = 0; i < ZP_COST_CONSTANT_COUNT; i++) {
+    const zp_cost_row *row = &zp_cost_rows()[i];
+    zp_buf_puts(out, "<tr>");
+    cell(out, row->name);
+    cell(out, zp_format(out->arena, "%g", row->value));
+    cell(out, row->unit);
+    cell(out, row->source);
+    zp_buf_puts(out, "</tr>\n");
+  }
+  foot(out);
+}

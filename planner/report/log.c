@@ -1,0 +1,37 @@
+/* Reads a run's JSON-lines log. A log that was cut off in the middle of a line is still a log. */
+#include <math.h>
+#include <stdlib.h>
+#include "report_internal.h"
+
+zp_log_steps zp_log_read(zp_arena *arena, const char *text) {
+  zp_log_steps steps = {0};
+  for (const char *line = text; *line;) {
+    size_t length = strcspn(line, "\n");
+    const char *error = NULL;
+    zp_json *json = zp_json_parse(arena, line, length, &error);
+    if (json && zp_json_get(json, "step_ms") && zp_json_get(json, "step")) {
+      zp_log_step step = {.step = zp_json_get_int(json, "step", 0),
+                          .loss = zp_json_get_real(json, "loss", NAN),
+                          .step_ms = zp_json_get_real(json, "step_ms", NAN),
+                          .peak_bytes = zp_json_get_int(json, "device_peak_bytes", 0)};
+      zp_push(arena, &steps, step);
+    }
+    if (json) zp_json_free(json);
+    line += length + (line[length] == '\n');
+  }
+  return steps;
+}
+
+static int ascending(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return x < y ? -1 : x > y;
+}
+
+double zp_log_median_step_ms(zp_arena *arena, const zp_log_steps *steps) {
+  if (steps->len == 0) return NAN;
+  double *ms = ZP_NEW_ARRAY(arena, double, steps->len);
+  for (int i = 0; i < steps->len; i++) ms[i] = steps->data[i].step_ms;
+  qsort(ms, (size_t)steps->len, sizeof *ms, ascending);
+  int middle = steps->len / 2;
+  return steps->len % 2 ? ms[middle] : (ms[middle - 1] + ms[middle]) / 2;
+}

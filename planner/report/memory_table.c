@@ -1,0 +1,23 @@
+/* The memory table: one row for consecutive stages that differ in what they save at most. */
+#include "report_internal.h"
+
+/* Wide enough for a range of sizes. */
+static int column_width(int class) { return class == 3 || class == ZP_MEMORY_CLASSES ? 17 : 9; }
+
+const char *zp_report_memory(zp_arena *arena, const zp_plan *plan) {
+  zp_buf out = zp_buf_new(arena);
+  zp_stage_groups groups = zp_group_stages(arena, plan->program, true);
+  zp_buf_printf(&out, "%-7s", "stage");
+  for (int c = 0; c <= ZP_MEMORY_CLASSES; c++)
+    zp_buf_printf(&out, " %*s", column_width(c), c < ZP_MEMORY_CLASSES ? zp_memory_class_name(c) : "total");
+  zp_buf_puts(&out, "  runs\n");
+  for (int g = 0; g < groups.len; g++) {
+    zp_buf_printf(&out, "%-7s", zp_words_group(arena, groups.data[g]));
+    for (int c = 0; c <= ZP_MEMORY_CLASSES; c++)
+      zp_buf_printf(&out, " %*s", column_width(c), zp_words_group_bytes(arena, plan, groups.data[g], c));
+    zp_buf_printf(&out, "  %s\n", zp_words_group_runs(arena, plan, groups.data[g]));
+  }
+  zp_buf_line(&out, "one rank; arenas are exact, the context is an estimate; %s may be used of %s",
+              zp_show_bytes(arena, zp_words_usable_bytes(plan)), zp_show_bytes(arena, plan->machine.memory_bytes));
+  return out.data;
+}

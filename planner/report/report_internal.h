@@ -1,0 +1,70 @@
+/* Shared inside this folder: words for choices and stages, groups of equal stages, the events of the simulated step. */
+#ifndef ZPLAN_REPORT_INTERNAL_H
+#define ZPLAN_REPORT_INTERNAL_H
+
+#include <zplan/buf.h>
+#include <zplan/plan.h>
+
+/* ---- words.c ---- */
+/* "tensor 8  pipeline 50 (1f1b)  data 2  zero 1  microbatch 1  recompute full, kept inputs split over tensor" */
+const char *zp_words_choice(zp_arena *arena, const zp_choice *choice);
+/* "begin, h.0-h.4": what a stage runs. */
+const char *zp_words_stage(zp_arena *arena, const zp_lowered *lowered, const zp_stage *stage);
+/* "32.3 GB" of `bytes`, or "-" for none. */
+const char *zp_words_bytes(zp_arena *arena, int64_t bytes);
+/* Bytes that arena and context may use on a device. */
+int64_t zp_words_usable_bytes(const zp_plan *plan);
+/* Why this plan, from the terms of its price. One or more sentences. */
+const char *zp_words_why(zp_arena *arena, const zp_plan *plan);
+
+/* `text` broken into lines of at most 100 columns; further lines are indented by `indent`. */
+const char *zp_words_wrap(zp_arena *arena, const char *text, int indent);
+
+/* Consecutive stages with equal memory. In 1F1B every stage has one micro-batch more in flight than the next, so tables
+ * group stages whatever they save. */
+typedef struct zp_stage_group {
+  int first, last;
+} zp_stage_group;
+typedef ZP_VEC(zp_stage_group) zp_stage_groups;
+zp_stage_groups zp_group_stages(zp_arena *arena, const zp_program *program, bool whatever_saved);
+/* "2-48", "3". */
+const char *zp_words_group(zp_arena *arena, zp_stage_group group);
+/* "h.10-h.285": first and last run of a group. */
+const char *zp_words_group_runs(zp_arena *arena, const zp_plan *plan, zp_stage_group group);
+/* "107 MB-2.57 GB": a class over the stages of a group; class ZP_MEMORY_CLASSES: the total. */
+const char *zp_words_group_bytes(zp_arena *arena, const zp_plan *plan, zp_stage_group group, int class);
+/* Memory of a stage with the context in it. */
+zp_memory zp_stage_memory(const zp_plan *plan, int stage);
+/* The six classes in order, for tables and bars. */
+enum { ZP_MEMORY_CLASSES = 6 };
+const char *zp_memory_class_name(int class);
+int64_t zp_memory_class_bytes(const zp_memory *memory, int class);
+
+/* ---- log.c ---- */
+typedef struct zp_log_step {
+  int64_t step;
+  double loss, step_ms;
+  int64_t peak_bytes;
+} zp_log_step;
+typedef ZP_VEC(zp_log_step) zp_log_steps;
+/* Training steps of a run's JSONL log; lines that are no steps are skipped. */
+zp_log_steps zp_log_read(zp_arena *arena, const char *text);
+double zp_log_median_step_ms(zp_arena *arena, const zp_log_steps *steps);
+
+/* ---- html_charts.c ---- */
+void zp_html_memory_bars(zp_buf *out, const zp_plan *plan);
+void zp_html_time_split(zp_buf *out, const zp_plan *plan);
+void zp_html_timeline(zp_buf *out, const zp_plan *plan);
+void zp_html_loss(zp_buf *out, const zp_log_steps *steps);
+/* Text with &, <, > and " escaped. Arena. */
+const char *zp_html_escape(zp_arena *arena, const char *text);
+
+/* ---- html_tables.c ---- */
+void zp_html_memory_table(zp_buf *out, const zp_plan *plan);
+void zp_html_alternatives(zp_buf *out, const zp_plan *plan);
+void zp_html_rejected(zp_buf *out, const zp_plan *plan);
+void zp_html_traffic(zp_buf *out, const zp_plan *plan);
+void zp_html_measured(zp_buf *out, const zp_plan *plan, const zp_log_steps *steps);
+void zp_html_constants(zp_buf *out);
+
+#endif

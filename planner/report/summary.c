@@ -1,0 +1,123 @@
+/* The first screen: what was asked, the plan, its price in terms, memory, duration, reasons, the next best. */
+#include <math.h>
+#include "report_internal.h"
+
+static double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
+
+static void put_title(zp_buf *out, const zp_plan *plan) {
+  const zp_spec *spec = plan->spec;
+  const zp_machine *m = &plan->machine;
+  zp_arena *arena = out->arena;
+  int nodes = (m->devices + m->devices_per_node - 1) / m->devices_per_node;
+  zp_buf_line(out, "%s: %s parameters, %lld units  |  %d x %s, %s each (%d node%s)  |  batch %lld x %lld tokens",
+              spec->model->name, zp_show_count(arena, (double)zp_model_parameters(spec->model)),
+              (long long)plan->program->lowered->n_units, m->devices, spec->cluster.node.device.name,
+              zp_show_bytes(arena, m->memory_bytes), nodes, nodes == 1 ? "" : "s", (long long)spec->train.batch,
+              (long long)spec->model->sequence);
+}
+
+static void put_time(zp_buf *out, const zp_plan *plan) {
+  const zp_estimate *e = &plan->best.estimate;
+  double comm = e->tensor_comm_s + e->pipeline_comm_s + e->data_comm_s;
+  zp_buf_line(out, "  step time    est %s   (compute %.1f%%  bubble %.1f%%  communication %.1f%%  optimizer %.1f%%)",
+              zp_show_seconds(out->arena, e->step_s), percent(e->compute_s, e->step_s), percent(e->bubble_s, e->step_s),
+              percent(comm, e->step_s), percent(e->optimizer_s, e->step_s));
+}
+
+static void put_throughput(zp_buf *out, const zp_plan *plan) {
+  const zp_estimate *e = &plan->best.estimate;
+  zp_arena *arena = out->arena;
+  double each = e->step_s * plan->machine.devices;
+  zp_buf_line(out,
+              "  throughput   est %s tokens/s   |   %sFLOP/s per rank model, %sFLOP/s with recomputation (MFU %.1f%%, "
+              "HFU %.1f%%)",
+              zp_show_count(arena, e->tokens_per_s), zp_show_count(arena, e->model_flop / each),
+              zp_show_count(arena, e->hardware_flop / each), 100 * e->mfu, 100 * e->hfu);
+}
+
+static void put_memory(zp_buf *out, const zp_plan *plan) {
+  const zp_estimate *e = &plan->best.estimate;
+  zp_arena *arena = out->arena;
+  zp_memory m = zp_stage_memory(plan, e->peak_stage);
+  zp_buf_line(
+      out,
+      "  memory       peak %s of %s on stage %d   (states %s  saved %s  buffers %s  context est %s)   margin %.0f%%",
+      zp_show_bytes(arena, e->peak_bytes), zp_show_bytes(arena, plan->machine.memory_bytes), e->peak_stage,
+      zp_words_bytes(arena, m.weights + m.gradients + m.optimizer), zp_words_bytes(arena, m.saved),
+      zp_words_bytes(arena, m.buffers), zp_words_bytes(arena, m.context),
+      100 - percent((double)e->peak_bytes, (double)plan->machine.memory_bytes));
+}
+
+static void put_duration(zp_buf *out, const zp_plan *plan) {
+  const zp_spec *spec = plan->spec;
+  zp_arena *arena = out->arena;
+  if (spec->train.steps <= 0) return;
+  double seconds = (double)spec->train.steps * plan->best.estimate.step_s;
+  double tokens = (double)spec->train.steps * (double)spec->train.batch * (double)spec->model->sequence;
+  zp_buf_printf(out, "  %s tokens  est %s in %lld steps", zp_show_count(arena, tokens), zp_show_seconds(arena, seconds),
+                (long long)spec->train.steps);
+  if (!spec->cluster.node.device.is_cpu)
+    zp_buf_printf(out, "   %s GPU-days", zp_show_count(arena, seconds / 86400 * plan->machine.devices));
+  double price = spec->cluster.price_per_gpu_hour;
+  if (price > 0)
+    zp_buf_printf(out, "   $%s at $%.2f per GPU-hour",
+                  zp_show_count(arena, seconds / 3600 * plan->machine.devices * price), price);
+  zp_buf_puts(out, "\n");
+}
+
+static void put_next_best(zp_buf *out, const zp_plan *plan) {
+  if (plan->alternatives.len == 0) return;
+  zp_buf_puts(out, "  next best    ");
+  for (int i = 0; i < plan->alternatives.len && i < 3; i++) {
+    const zp_candidate *c = &plan->alternatives.data[i];
+    zp_buf_printf(out, "%s%+.1f%% tensor %d pipeline %d data %d", i ? "  |  " : "",
+                  100 * (c->estimate.step_s / plan->best.estimate.step_s - 1), c->choice.tensor, c->choice.pipeline,
+                  c->choice.data);
+  }
+  zp_buf_puts(out, "\n");
+}
+
+static void put_rejected(zp_buf *out, const zp_certificate *c) {
+  const char *separator = "";
+  zp_buf_puts(out, "  rejected     ");
+  for (int i = 0; i < ZP_REJECT_COUNT; i++) {
+    if (!c->rejected[i]) continue;
+    zp_buf_printf(out, "%s%lld by %s", separator, (long long)c->rejected[i], zp_rejection_key((zp_rejection)i));
+    separator = ", ";
+  }
+  zp_buf_puts(out, *separator ? "\n" : "none\n");
+}
+
+/* A plan read from a file has not been searched for and has no certificate. */
+static void put_certificate(zp_buf *out, const zp_plan *plan) {
+  const zp_certificate *c = &plan->certificate;
+  if (c->candidates == 0) return;
+  put_next_best(out, plan);
+  put_rejected(out, c);
+  double gap = c->bound_s > 0 ? c->best_s / c->bound_s - 1 : 0;
+  if (gap <= 0)
+    zp_buf_line(out, "  proof        no plan of the %lld candidates is faster in this cost model",
+                (long long)c->candidates);
+  else
+    zp_buf_line(
+        out,
+        "  proof        no plan of the %lld candidates is more than %.1f%% faster in this cost model (lower bound %s)",
+        (long long)c->candidates, 100 * (1 - c->bound_s / c->best_s), zp_show_seconds(out->arena, c->bound_s));
+}
+
+const char *zp_report_summary(zp_arena *arena, const zp_plan *plan) {
+  zp_buf out = zp_buf_new(arena);
+  put_title(&out, plan);
+  zp_buf_line(&out, "%s   %s", plan->certificate.candidates ? "best plan" : "plan",
+              zp_words_choice(arena, &plan->best.choice));
+  put_time(&out, plan);
+  put_throughput(&out, plan);
+  put_memory(&out, plan);
+  put_duration(&out, plan);
+  zp_buf_line(&out, "  why          %s", zp_words_wrap(arena, zp_words_why(arena, plan), 15));
+  put_certificate(&out, plan);
+  zp_buf_line(
+      &out,
+      "  confidence   memory is exact but for the context; times are estimates from uncalibrated library numbers");
+  return out.data;
+}

@@ -1,0 +1,91 @@
+/* Chrome trace of the simulated step: one process per pipeline stage (one rank stands for its tensor and data ranks),
+ * thread 0 computes micro-batches, thread 1 ends the step. Long steps: the first micro-batches only, which the trace's
+ * metadata says; a viewer cannot show more anyway. */
+#include "cost.h"
+#include "report_internal.h"
+
+enum { MAX_EVENTS = 20000 };
+
+typedef struct tracer {
+  zp_buf out;
+  int64_t microbatches; /* shown */
+  bool first;
+} tracer;
+
+static void separate(tracer *t) {
+  zp_buf_puts(&t->out, t->first ? "\n" : ",\n");
+  t->first = false;
+}
+
+static void put_box(tracer *t, int pid, int tid, const char *name, const char *category, double begin_s, double end_s,
+                    int64_t microbatch) {
+  separate(t);
+  zp_buf_printf(
+      &t->out,
+      "{\"name\": \"%s\", \"cat\": \"%s\", \"ph\": \"X\", \"ts\": %.3f, \"dur\": %.3f, \"pid\": %d, \"tid\": %d", name,
+      category, begin_s * 1e6, (end_s - begin_s) * 1e6, pid, tid);
+  if (microbatch >= 0) zp_buf_printf(&t->out, ", \"args\": {\"microbatch\": %lld}", (long long)microbatch);
+  zp_buf_puts(&t->out, "}");
+}
+
+static void put_event(void *user, const zp_event *e) {
+  tracer *t = user;
+  if (e->action.microbatch >= t->microbatches) return;
+  const char *name = zp_format(t->out.arena, "%c%lld", e->action.forward ? 'F' : 'B', (long long)e->action.microbatch);
+  put_box(t, e->stage, 0, name, e->action.forward ? "forward" : "backward", e->begin_s, e->end_s, e->action.microbatch);
+}
+
+static void put_names(tracer *t, const zp_program *program) {
+  for (int s = 0; s < program->choice.pipeline; s++) {
+    zp_json *meta = zp_json_object(), *args = zp_json_object();
+    zp_json_set_string(meta, "name", "process_name");
+    zp_json_set_string(meta, "ph", "M");
+    zp_json_set_int(meta, "pid", s);
+    zp_json_set(meta, "args", args);
+    zp_json_set_string(args, "name",
+                       zp_format(t->out.arena, "stage %d: %s", s,
+                                 zp_words_stage(t->out.arena, program->lowered, &program->stages[s])));
+    separate(t);
+    zp_buf_puts(&t->out, zp_json_text(t->out.arena, meta, false));
+    zp_json_free(meta);
+  }
+}
+
+/* Reduction and update of every stage, at the times that zp_simulate gives them. */
+static void put_step_end(tracer *t, const zp_plan *plan, const zp_pipeline_run *run) {
+  const zp_program *p = plan->program;
+  double ready = 0;
+  for (int pass = 0; pass < 2; pass++)
+    for (int s = 0; s < run->stages; s++) {
+      zp_step_end end = zp_cost_step_end(p->lowered, &plan->machine, &p->choice, p->stages[s].flat_elements,
+                                         p->stages[s].shard_elements);
+      double reduced = run->end_s[s] + end.reduce_s + zp_cost_ties(p, &plan->machine, s);
+      if (pass == 0) {
+        if (reduced > ready) ready = reduced;
+        if (reduced > run->end_s[s]) put_box(t, s, 1, "reduce gradients", "data", run->end_s[s], reduced, -1);
+        continue;
+      }
+      put_box(t, s, 1, "optimizer", "optimizer", ready, ready + end.optimizer_s, -1);
+      if (end.gather_s > 0)
+        put_box(t, s, 1, "gather weights", "data", ready + end.optimizer_s, ready + end.optimizer_s + end.gather_s, -1);
+    }
+}
+
+const char *zp_report_trace(zp_arena *arena, const zp_plan *plan) {
+  const zp_program *p = plan->program;
+  tracer t = {.out = zp_buf_new(arena), .first = true};
+  int64_t room = MAX_EVENTS / (2 * p->choice.pipeline);
+  t.microbatches = p->microbatches < room ? p->microbatches : room > 0 ? room : 1;
+  zp_buf_puts(&t.out,
+              "{\"displayTimeUnit\": \"ms\", \"otherData\": {\"source\": \"zplan, simulated step (estimate)\", ");
+  zp_buf_printf(&t.out, "\"microbatches\": %lld, \"microbatches_shown\": %lld}, \"traceEvents\": [",
+                (long long)p->microbatches, (long long)t.microbatches);
+  put_names(&t, p);
+  zp_pipeline_run run = zp_cost_pipeline(arena, p, &plan->machine);
+  zp_arena *scratch = zp_arena_new("trace"); /* of its own: events are written to `arena` while it runs */
+  zp_pipeline_simulate(scratch, &run, put_event, &t);
+  zp_arena_free(scratch);
+  put_step_end(&t, plan, &run);
+  zp_buf_puts(&t.out, "\n]}\n");
+  return t.out.data;
+}

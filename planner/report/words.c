@@ -1,0 +1,184 @@
+/* Words and groupings that several reports share. */
+#include <zplan/buf.h>
+#include "report_internal.h"
+
+const char *zp_words_choice(zp_arena *arena, const zp_choice *c) {
+  const char *recompute = c->recompute == ZP_RECOMPUTE_NONE ? "none"
+                          : c->recompute_shard              ? "full, kept inputs split over tensor"
+                                                            : "full";
+  return zp_format(arena, "tensor %d  pipeline %d (1f1b)  data %d  zero %d  microbatch %lld  recompute %s", c->tensor,
+                   c->pipeline, c->data, c->zero, (long long)c->microbatch, recompute);
+}
+
+const char *zp_words_stage(zp_arena *arena, const zp_lowered *lowered, const zp_stage *stage) {
+  zp_buf out = zp_buf_new(arena);
+  for (int r = 0; r < stage->runs.len; r++) {
+    const zp_run *run = &stage->runs.data[r];
+    const zp_segment *segment = lowered->segments[run->segment].segment;
+    if (r) zp_buf_puts(&out, ", ");
+    zp_buf_puts(&out, segment->name);
+    if (!segment->is_repeat) continue;
+    zp_buf_printf(&out, ".%lld", (long long)run->first);
+    if (run->count > 1) zp_buf_printf(&out, "-%s.%lld", segment->name, (long long)(run->first + run->count - 1));
+  }
+  return out.data ? out.data : "";
+}
+
+const char *zp_words_bytes(zp_arena *arena, int64_t bytes) { return bytes == 0 ? "-" : zp_show_bytes(arena, bytes); }
+
+int64_t zp_words_usable_bytes(const zp_plan *plan) {
+  const zp_constraints *c = &plan->spec->plans.data[plan->spec->plan];
+  return (int64_t)(c->memory_fraction * (double)plan->machine.memory_bytes);
+}
+
+/* ---- memory ---- */
+
+static const char *const class_name[ZP_MEMORY_CLASSES] = {"weights", "gradients", "optimizer",
+                                                          "saved",   "buffers",   "context"};
+
+const char *zp_memory_class_name(int class) { return class_name[class]; }
+
+int64_t zp_memory_class_bytes(const zp_memory *m, int class) {
+  const int64_t bytes[ZP_MEMORY_CLASSES] = {m->weights, m->gradients, m->optimizer, m->saved, m->buffers, m->context};
+  return bytes[class];
+}
+
+zp_memory zp_stage_memory(const zp_plan *plan, int stage) {
+  zp_memory memory = plan->program->stages[stage].memory;
+  memory.context = plan->machine.context_bytes;
+  return memory;
+}
+
+static bool equal_memory(const zp_stage *a, const zp_stage *b, bool whatever_saved) {
+  zp_memory x = a->memory, y = b->memory;
+  if (whatever_saved) x.saved = y.saved = 0;
+  for (int c = 0; c < ZP_MEMORY_CLASSES; c++)
+    if (zp_memory_class_bytes(&x, c) != zp_memory_class_bytes(&y, c)) return false;
+  return true;
+}
+
+zp_stage_groups zp_group_stages(zp_arena *arena, const zp_program *program, bool whatever_saved) {
+  zp_stage_groups groups = {0};
+  for (int s = 0; s < program->choice.pipeline; s++) {
+    zp_stage_group *last = groups.len ? &groups.data[groups.len - 1] : NULL;
+    zp_stage_group fresh = {s, s};
+    if (last && equal_memory(&program->stages[last->first], &program->stages[s], whatever_saved))
+      last->last = s;
+    else
+      zp_push(arena, &groups, fresh);
+  }
+  return groups;
+}
+
+const char *zp_words_group(zp_arena *arena, zp_stage_group g) {
+  return g.first == g.last ? zp_format(arena, "%d", g.first) : zp_format(arena, "%d-%d", g.first, g.last);
+}
+
+const char *zp_words_group_runs(zp_arena *arena, const zp_plan *plan, zp_stage_group g) {
+  const zp_program *p = plan->program;
+  const char *first = zp_words_stage(arena, p->lowered, &p->stages[g.first]);
+  if (g.first == g.last) return first;
+  return zp_format(arena, "%s to %s", first, zp_words_stage(arena, p->lowered, &p->stages[g.last]));
+}
+
+static int64_t class_or_total(const zp_plan *plan, int stage, int class) {
+  zp_memory m = zp_stage_memory(plan, stage);
+  if (class < ZP_MEMORY_CLASSES) return zp_memory_class_bytes(&m, class);
+  return plan->program->stages[stage].arena_bytes + plan->machine.context_bytes;
+}
+
+const char *zp_words_group_bytes(zp_arena *arena, const zp_plan *plan, zp_stage_group g, int class) {
+  int64_t low = INT64_MAX, high = 0;
+  for (int s = g.first; s <= g.last; s++) {
+    int64_t bytes = class_or_total(plan, s, class);
+    if (bytes < low) low = bytes;
+    if (bytes > high) high = bytes;
+  }
+  const char *most = zp_words_bytes(arena, high), *least = zp_words_bytes(arena, low);
+  return strcmp(most, least) == 0 ? most : zp_format(arena, "%s-%s", least, most);
+}
+
+/* ---- lines ---- */
+
+enum { COLUMNS = 100 };
+
+const char *zp_words_wrap(zp_arena *arena, const char *text, int indent) {
+  zp_buf out = zp_buf_new(arena);
+  int column = indent;
+  while (*text) {
+    int word = (int)strcspn(text, " ");
+    if (column > indent && column + 1 + word > COLUMNS) {
+      zp_buf_printf(&out, "\n%*s", indent, "");
+      column = indent;
+    } else if (out.len) {
+      zp_buf_puts(&out, " ");
+      column++;
+    }
+    zp_buf_put(&out, text, (size_t)word);
+    column += word;
+    text += word + (text[word] == ' ');
+  }
+  return out.data ? out.data : "";
+}
+
+/* ---- why ---- */
+
+static double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
+
+static void explain_tensor(zp_buf *out, const zp_plan *plan) {
+  const zp_choice *c = &plan->best.choice;
+  if (c->tensor == 1) return;
+  zp_group_link link = zp_machine_tensor_group(&plan->machine, c->tensor, c->pipeline, c->data);
+  zp_buf_printf(out, "tensor %d divides every layer; its all-reduces %s and take %.1f%% of the step. ", c->tensor,
+                link.nodes == 1 ? "stay inside a node" : "cross nodes",
+                percent(plan->best.estimate.tensor_comm_s, plan->best.estimate.step_s));
+}
+
+static void explain_pipeline(zp_buf *out, const zp_plan *plan) {
+  const zp_choice *c = &plan->best.choice;
+  if (c->pipeline == 1) return;
+  zp_buf_printf(out, "pipeline %d puts %.3g of %lld units on a stage; %lld micro-batches keep the bubble at %.1f%%. ",
+                c->pipeline, (double)plan->program->lowered->n_units / c->pipeline,
+                (long long)plan->program->lowered->n_units, (long long)plan->program->microbatches,
+                percent(plan->best.estimate.bubble_s, plan->best.estimate.step_s));
+}
+
+static void explain_data(zp_buf *out, const zp_plan *plan) {
+  const zp_choice *c = &plan->best.choice;
+  if (c->data == 1) return;
+  zp_buf_printf(out, "data %d costs %.1f%% of the step for gradients%s. ", c->data,
+                percent(plan->best.estimate.data_comm_s, plan->best.estimate.step_s),
+                c->zero ? zp_format(out->arena, "; zero 1 keeps 1/%d of the optimizer state on a rank", c->data) : "");
+}
+
+/* The same cuts with everything kept: is recomputation needed? Laid out, not guessed. */
+static void explain_recompute(zp_buf *out, const zp_plan *plan) {
+  zp_choice keep = plan->best.choice;
+  if (keep.recompute == ZP_RECOMPUTE_NONE) return;
+  keep.recompute = ZP_RECOMPUTE_NONE;
+  keep.recompute_shard = false;
+  const char *reason = NULL;
+  const zp_lowered *lowered = zp_lower(out->arena, plan->spec, plan->program->lowered->sharding, keep.microbatch,
+                                       ZP_RECOMPUTE_NONE, false, &reason);
+  if (!lowered) return;
+  int64_t most = 0;
+  for (int s = 0; s < keep.pipeline; s++) {
+    int64_t bytes = zp_stage_bytes(lowered, &keep, s, keep.cut[s], keep.cut[s + 1] - keep.cut[s]);
+    if (bytes > most) most = bytes;
+  }
+  most += plan->machine.context_bytes;
+  if (most > zp_words_usable_bytes(plan))
+    zp_buf_printf(out, "without recomputation the fullest stage would need %s of %s. ", zp_show_bytes(out->arena, most),
+                  zp_show_bytes(out->arena, plan->machine.memory_bytes));
+}
+
+const char *zp_words_why(zp_arena *arena, const zp_plan *plan) {
+  zp_buf out = zp_buf_new(arena);
+  explain_tensor(&out, plan);
+  explain_pipeline(&out, plan);
+  explain_data(&out, plan);
+  explain_recompute(&out, plan);
+  if (out.len == 0) return "one rank: nothing to divide";
+  while (out.len && (out.data[out.len - 1] == ' ' || out.data[out.len - 1] == '.')) out.data[--out.len] = 0;
+  return out.data;
+}

@@ -1,0 +1,422 @@
+#!/usr/bin/env python3
+"""Bad input and bad luck while training: each gives one clear message and a documented exit status, nothing is left
+half-written, nothing hangs.
+
+    faults.py [TEXT]      only the tests whose name holds TEXT
+"""
+import contextlib
+import json
+import os
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
+import harness  # noqa: E402
+
+MODEL = os.path.join(HERE, "tiny.dz")
+LAYOUTS = {1: (1, 1), 4: (2, 2)}  # ranks: (tensor, pipeline)
+ERROR, INFEASIBLE, TRAINER = 1, 3, 5
+STOP_SECONDS = 10
+
+
+class Bench:
+    """The folder of one test: trees are shared by all tests, the rest is new for each."""
+
+    def __init__(self, tally, folder):
+        self.tally, self.folder, self.name = tally, folder, ""
+
+    def path(self, *parts):
+        return os.path.join(self.folder, "test", *parts)
+
+    def begin(self, name):
+        self.name = name
+        shutil.rmtree(self.path(), ignore_errors=True)
+        os.makedirs(self.path())
+
+    def check(self, what, good, detail=""):
+        return self.tally.check("%s: %s" % (self.name, what), good, detail)
+
+    def run_command(self, ranks, steps, extra=(), trainer=(), model=()):
+        tensor, pipeline = LAYOUTS[ranks]
+        command = [harness.ZPLAN, "run", MODEL, "--ranks", ranks, "-o", os.path.join(self.folder, "tree%d" % ranks),
+                   "--set", "tensor=%d" % tensor, "--set", "pipeline=%d" % pipeline]
+        for setting in model:
+            command += ["--set", setting]
+        command += ["--steps", steps, *extra, "--", "--checkpoint", self.path("ck"), *trainer]
+        return [str(word) for word in command]
+
+    def train(self, ranks, steps, extra=(), trainer=(), model=(), **keywords):
+        return harness.run(self.run_command(ranks, steps, extra, trainer, model), **keywords)
+
+    def expect(self, outcome, status, *words):
+        """The status, all the words, and exactly one error line."""
+        self.check("exit status %d" % status, outcome.status == status, "it was %d\n%s" % (outcome.status, outcome.tail()))
+        for word in words:
+            self.check('says "%s"' % word, word in outcome.err, outcome.tail())
+        errors = [line for line in outcome.err.splitlines() if line.startswith("error")]
+        self.check("one message", len(errors) == 1, "%d:\n%s" % (len(errors), outcome.tail(12)))
+
+    def expect_nothing_half_written(self, *complete):
+        """In the checkpoint folder: the named steps and nothing else, hidden leftovers included."""
+        found = sorted(os.listdir(self.path("ck"))) if os.path.isdir(self.path("ck")) else []
+        wanted = sorted(["latest"] + ["step_%06d" % step for step in complete]) if complete else []
+        self.check("nothing half-written", found == wanted, "found %s, not %s" % (found, wanted))
+
+
+# ---- data ----
+
+def write_shard(path, tokens, count=None):
+    with open(path, "wb") as file:
+        file.write(struct.pack("<256i", 20240520, 1, len(tokens) if count is None else count, *[0] * 253))
+        file.write(struct.pack("<%dH" % len(tokens), *tokens))
+    return path
+
+
+def data_missing(b):
+    for ranks in LAYOUTS:
+        outcome = b.train(ranks, 5, trainer=("--data", b.path("no_such.bin")))
+        b.expect(outcome, TRAINER, "error[Z0801]", "no_such.bin")
+        b.expect_nothing_half_written()
+
+
+def data_truncated(b):
+    shard = write_shard(b.path("short.bin"), list(range(200)), count=5000)
+    for ranks in LAYOUTS:
+        b.expect(b.train(ranks, 5, trainer=("--data", shard)), TRAINER, "error[Z0802]", "short.bin", "truncated", "5000 tokens")
+
+
+def data_foreign(b):
+    with open(b.path("foreign.bin"), "wb") as file:
+        file.write(b"this is no shard" * 100)
+    b.expect(b.train(1, 5, trainer=("--data", b.path("foreign.bin"))), TRAINER, "error[Z0802]", "foreign.bin", "not a token file")
+
+
+def data_too_short(b):
+    with open(b.path("tiny.txt"), "w", encoding="ascii") as file:
+        file.write("too short")
+    b.expect(b.train(1, 5, trainer=("--data", b.path("tiny.txt"))), TRAINER, "error[Z0804]", "tiny.txt", "9 tokens")
+
+
+def data_beyond_vocabulary(b):
+    shard = write_shard(b.path("wide.bin"), [7] * 40 + [300] + [7] * 200)
+    for ranks in LAYOUTS:
+        b.expect(b.train(ranks, 5, trainer=("--data", shard)), TRAINER, "error[Z0803]", "wide.bin", "300", "token 40")
+        b.expect_nothing_half_written()
+
+
+def data_command(b):
+    outcome = harness.zplan("data", b.path("no_such.txt"), "-o", b.path("out.bin"))
+    b.expect(outcome, ERROR, "Z0801", "no_such.txt")
+    outcome = harness.zplan("data", MODEL, "-o", os.path.join(MODEL, "out.bin"))
+    b.expect(outcome, ERROR, "Z0805")
+    b.check("no file is left", os.listdir(b.path()) == [], "%s" % os.listdir(b.path()))
+
+
+# ---- checkpoints ----
+
+def checkpoint_unwritable(b):
+    blocker = b.path("file")
+    with open(blocker, "w", encoding="ascii") as file:
+        file.write("not a folder")
+    for ranks in LAYOUTS:
+        outcome = b.train(ranks, 5, trainer=("--checkpoint", os.path.join(blocker, "ck")))
+        b.expect(outcome, TRAINER, "error[Z0811]", "Not a directory")
+    b.check("the file in the way is untouched", os.path.getsize(blocker) == len("not a folder"))
+
+
+@contextlib.contextmanager
+def small_disk(path, size):
+    """A file system of `size` bytes at `path`; yields False where mounting is not permitted."""
+    os.makedirs(path)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=%d" % size, "zplan-test", path], stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL, check=False).returncode == 0 if shutil.which("mount") else False
+    try:
+        yield mounted
+    finally:
+        if mounted:
+            subprocess.run(["umount", path], check=False)
+
+
+def checkpoint_bytes(b):
+    b.train(1, 0)
+    folder = harness.step_folder(b.path("ck"), 0)
+    total = sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder))
+    shutil.rmtree(b.path("ck"))
+    return total
+
+
+def checkpoint_full_disk(b):
+    """Room for one checkpoint and a half: the second fails, the first stays and is good."""
+    with small_disk(b.path("ck-disk"), checkpoint_bytes(b) * 3 // 2) as mounted:
+        if not mounted:
+            print("mounting is not permitted here: the full disk is tested as a file size limit only")
+            return
+        for ranks in LAYOUTS:
+            os.makedirs(b.path("ck-disk", "ck"))
+            os.symlink(b.path("ck-disk", "ck"), b.path("ck"))
+            b.expect(b.train(ranks, 20), TRAINER, "error[Z0811]", "No space left")
+            b.expect_nothing_half_written(5)
+            outcome = b.train(ranks, 5, extra=("--resume",))
+            b.check("the first checkpoint is good", outcome.status == 0, outcome.tail())
+            os.remove(b.path("ck"))
+            shutil.rmtree(b.path("ck-disk", "ck"))
+
+
+def checkpoint_file_limit(b):
+    half = checkpoint_bytes(b) // 2
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for ranks in LAYOUTS:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (half, before[1]))  # children inherit it
+        try:
+            outcome = b.train(ranks, 5)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        b.expect(outcome, TRAINER, "error[Z0811]", "File too large")
+        b.expect_nothing_half_written()
+
+
+def damaged(b, ranks, what, damage, *words):
+    """A checkpoint of step 5 with something done to it: --resume refuses it and touches nothing."""
+    shutil.rmtree(b.path("ck"), ignore_errors=True)
+    b.train(1, 5)
+    path = os.path.join(harness.step_folder(b.path("ck"), 5), what)
+    with open(path, "r+b") as file:
+        damage(file)
+    b.expect(b.train(ranks, 10, extra=("--resume",)), TRAINER, "error[Z0812]", what, *words)
+    b.expect_nothing_half_written(5)
+
+
+def flip_byte(file):
+    file.seek(-100, os.SEEK_END)
+    byte = file.read(1)[0]
+    file.seek(-1, os.SEEK_CUR)
+    file.write(bytes([byte ^ 0x10]))
+
+
+def cut(file):
+    file.truncate(os.path.getsize(file.name) - 64)
+
+
+def scribble(file):
+    file.truncate(0)
+    file.write(b'{"format": "zplan-chec')
+
+
+def checkpoint_corrupt(b):
+    for ranks in LAYOUTS:
+        damaged(b, ranks, "model.safetensors", flip_byte, "corrupt", "checksum")
+    damaged(b, 4, "optimizer.safetensors", cut, "corrupt", "bytes")
+    damaged(b, 1, "manifest.json", scribble, "corrupt")
+
+
+def checkpoint_foreign(b):
+    b.train(1, 5, model=("model.d=48",))
+    for ranks in LAYOUTS:
+        b.expect(b.train(ranks, 10, extra=("--resume",)), TRAINER, "error[Z0813]", "[256, 48]", "[256, 32]")
+        b.expect_nothing_half_written(5)
+
+
+# ---- ranks ----
+
+def mpirun(ranks, *command):
+    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    return harness.run(["mpirun.openmpi", *root, "-q", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "-n",
+                        ranks, *command])
+
+
+def wrong_rank_count(b):
+    b.train(4, 0)  # builds
+    trainer = os.path.join(b.folder, "tree4", "trainer")
+    b.expect(mpirun(3, trainer), ERROR, "error[Z0820]", "4 ranks", "started with 3")
+    b.expect(harness.run([trainer]), ERROR, "error[Z0820]", "started with 1")
+
+
+class Running:
+    """A training under way, after some steps."""
+
+    def __init__(self, b, ranks):
+        self.log = b.path("log.jsonl")
+        self.process = subprocess.Popen(b.run_command(ranks, 1000000, ("--log", self.log)), stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        limit = time.monotonic() + 60
+        while self.steps() < 12 and self.process.poll() is None and time.monotonic() < limit:
+            time.sleep(0.05)
+
+    def steps(self):
+        try:
+            return len(harness.read_log(self.log)[0])
+        except (OSError, json.JSONDecodeError):
+            return 0  # not there yet, or its last line is being written
+
+    def rank_process(self, rank):
+        """Process id of a rank; Open MPI tells each its number in the environment."""
+        for entry in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open("/proc/%s/environ" % entry, "rb") as file:
+                    variables = file.read().split(b"\0")
+                if b"OMPI_COMM_WORLD_RANK=%d" % rank in variables and os.getsid(int(entry)) == self.process.pid:
+                    return int(entry)
+            except OSError:
+                pass  # it ended meanwhile
+        return None
+
+    def end(self, seconds):
+        """The outcome; status None when it had to be killed because it did not end in time."""
+        begin = time.monotonic()
+        try:
+            _, err = self.process.communicate(timeout=seconds)
+            return harness.Outcome(self.process.returncode, "", err, time.monotonic() - begin)
+        except subprocess.TimeoutExpired:
+            harness.end_session(self.process.pid)
+            _, err = self.process.communicate()
+            return harness.Outcome(-1, "", err + "\nit did not end within %d s" % seconds, seconds)
+
+
+def rank_dies(b, rank, signals):
+    running = Running(b, 4)
+    victim = running.rank_process(rank)
+    if not b.check("rank %d is running" % rank, victim is not None, "steps %d" % running.steps()):
+        running.end(1)
+        return
+    for number in signals:
+        os.kill(victim, number)
+        time.sleep(0.3)
+    outcome = running.end(STOP_SECONDS)
+    b.expect(outcome, TRAINER, "Z0850", "rank %d of 4" % rank)
+    left = [other for other in range(4) if running.rank_process(other)]
+    b.check("no rank is left", not left, "%s" % left)
+    print("%s: the others stopped after %.1f s" % (b.name, outcome.seconds))
+    outcome = b.train(4, 1, extra=("--resume",))  # beyond step 1 already: loads, saves nothing, ends
+    b.check("its checkpoint is good", outcome.status == 0, outcome.tail())
+
+
+def rank_killed(b):
+    rank_dies(b, 2, [signal.SIGKILL])
+
+
+def first_rank_killed(b):
+    rank_dies(b, 0, [signal.SIGKILL])
+
+
+def rank_stopped_and_killed(b):
+    rank_dies(b, 1, [signal.SIGSTOP, signal.SIGKILL])
+
+
+def rank_crashes(b):
+    rank_dies(b, 3, [signal.SIGSEGV])
+
+
+def interrupted(b, ranks, number):
+    running = Running(b, ranks)
+    steps = running.steps()
+    running.process.send_signal(number)
+    outcome = running.end(STOP_SECONDS)
+    b.check("exit status %d" % (128 + number), outcome.status == 128 + number, "it was %s\n%s" % (outcome.status, outcome.tail()))
+    b.check("no error is shown", "error" not in outcome.err, outcome.tail())
+    last = running.steps()
+    manifest = os.path.join(harness.step_folder(b.path("ck"), last), "manifest.json")
+    b.check("the last step is published", last >= steps > 0 and os.path.exists(manifest), "step %d" % last)
+    outcome = b.train(ranks, last + 2, extra=("--resume", "--log", running.log))
+    numbers = [record["step"] for record in harness.read_log(running.log)[0]] if outcome.status == 0 else []
+    b.check("--resume goes on there", numbers == list(range(1, last + 3)), "%s" % numbers[-4:])
+
+
+def interrupt_one(b):
+    interrupted(b, 1, signal.SIGINT)
+
+
+def interrupt_four(b):
+    interrupted(b, 4, signal.SIGINT)
+
+
+def terminate_four(b):
+    interrupted(b, 4, signal.SIGTERM)
+
+
+# ---- the rest of the environment ----
+
+def log_unwritable(b):
+    for ranks in LAYOUTS:
+        outcome = b.train(ranks, 5, extra=("--log", b.path("no_such_folder", "log.jsonl")))
+        b.expect(outcome, TRAINER, "error[Z0841]", "no_such_folder")
+
+
+def log_full(b):
+    outcome = b.train(1, 5, extra=("--log", "/dev/full"))
+    b.check("training goes on without the log", outcome.status == 0 and "warning" in outcome.err, outcome.tail())
+
+
+def not_finite(b):
+    outcome = b.train(4, 40, model=("optimizer.lr=1e30", "schedule=constant(warmup=1)"))
+    b.expect(outcome, TRAINER, "error[Z0830]", "not finite")
+
+
+def no_compiler(b):
+    empty = b.path("bin")
+    os.makedirs(empty)
+    for ranks, tool in ((1, "cc"), (4, "mpicc")):
+        tree = b.path("tree%d" % ranks)
+        outcome = harness.run([harness.ZPLAN, "build", MODEL, "--ranks", ranks, "-o", tree], env={"PATH": empty, "CC": "cc"})
+        b.expect(outcome, ERROR, "Z0703", tool, "not found")
+        left = [name for name in os.listdir(tree) if name.startswith("trainer") and name != "trainer.c"]
+        b.check("no half-built trainer", not left, "%s" % left)
+
+
+def no_mpirun(b):
+    empty = b.path("bin")
+    os.makedirs(empty)
+    b.train(4, 0)  # builds
+    outcome = b.train(4, 5, env={"PATH": empty})
+    b.expect(outcome, TRAINER, "Z0704", "mpirun")
+
+
+def tree_unwritable(b):
+    outcome = harness.zplan("build", MODEL, "-o", os.path.join(MODEL, "tree"))
+    b.expect(outcome, ERROR, "Z0703", "Not a directory")
+
+
+def plan_file_damaged(b):
+    plan = b.path("plan.json")
+    harness.zplan(MODEL, "--gpus", 2, "-o", plan)
+    with open(plan, "r+b") as file:
+        file.truncate(os.path.getsize(plan) // 2)
+    b.expect(harness.zplan("build", plan, "-o", b.path("tree")), ERROR, "Z0640", "plan.json")
+    with open(plan, "w", encoding="ascii") as file:
+        file.write('{"steps": 5}')
+    b.expect(harness.zplan("build", plan, "-o", b.path("tree")), ERROR, "Z0640", "plan.json")
+    b.check("nothing is built", not os.path.exists(b.path("tree")))
+
+
+def too_little_memory(b):
+    outcome = harness.zplan("build", MODEL, "--device-memory", "100KB", "-o", b.path("tree"))
+    b.check("exit status 3", outcome.status == INFEASIBLE, "it was %d\n%s" % (outcome.status, outcome.tail()))
+    b.check("nothing is built", not os.path.exists(b.path("tree")))
+
+
+TESTS = [data_missing, data_truncated, data_foreign, data_too_short, data_beyond_vocabulary, data_command, checkpoint_unwritable,
+         checkpoint_full_disk, checkpoint_file_limit, checkpoint_corrupt, checkpoint_foreign, wrong_rank_count, rank_killed,
+         first_rank_killed, rank_stopped_and_killed, rank_crashes, interrupt_one, interrupt_four, terminate_four, log_unwritable,
+         log_full, no_compiler, no_mpirun, tree_unwritable, plan_file_damaged, too_little_memory, not_finite]
+
+
+def main():
+    harness.require_zplan()
+    tally = harness.Tally()
+    text = sys.argv[1] if len(sys.argv) > 1 else ""
+    with harness.Scratch() as folder:
+        bench = Bench(tally, folder)
+        for test in TESTS:
+            if text in test.__name__:
+                bench.begin(test.__name__)
+                test(bench)
+        return tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

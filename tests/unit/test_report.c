@@ -1,0 +1,190 @@
+/* Reports: the facts that readers rely on are there, and the files are well-formed. */
+#include <math.h>
+#include "planner_models.h"
+
+static zp_arena *arena;
+static void setup(void) { arena = zp_arena_new("test"); }
+static void teardown(void) { zp_arena_free(arena); }
+TestSuite(report, .init = setup, .fini = teardown);
+
+static const model_size TINY = {STYLE_GPT, 250, 32, 64, 9, 4, 4, 256, true};
+
+static zp_plan *plan_on_four(void) {
+  zp_spec *spec = build_spec(arena, &TINY, cpu_cluster(), 8);
+  pin(&spec->plans.data[0].tensor, 2), pin(&spec->plans.data[0].pipeline, 2);
+  zp_plan *plan = zp_search(arena, spec, 4, NULL);
+  cr_assert(plan->feasible);
+  return plan;
+}
+
+static void expect_words(const char *text, const char *const *words, int n) {
+  for (int i = 0; i < n; i++) cr_expect(strstr(text, words[i]), "no \"%s\" in:\n%s", words[i], text);
+}
+#define EXPECT_WORDS(text, ...)                                                                                        \
+  expect_words(text, (const char *const[]){__VA_ARGS__}, sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *))
+
+Test(report, summary_has_the_key_facts) {
+  zp_plan *plan = plan_on_four();
+  const char *text = zp_report_summary(arena, plan);
+  EXPECT_WORDS(text, "test: ", "4 x cpu", "batch 8 x 32 tokens", "tensor 2  pipeline 2 (1f1b)  data 1",
+               "step time    est ", "tokens/s", "MFU", "peak ", "on stage ", "in 100 steps", "why ", "rejected ",
+               "uncalibrated", "proof ");
+  cr_expect(strstr(text, zp_show_bytes(arena, plan->best.estimate.peak_bytes)));
+  cr_expect(strstr(text, zp_show_seconds(arena, plan->best.estimate.step_s)));
+  cr_expect_null(strstr(text, "nan"));
+}
+
+/* A plan from a file was not searched for: nothing is claimed about others. */
+Test(report, a_loaded_plan_claims_no_proof) {
+  zp_plan *plan = plan_on_four();
+  plan->certificate = (zp_certificate){0};
+  const char *text = zp_report_summary(arena, plan);
+  cr_expect_null(strstr(text, "proof"));
+  cr_expect_null(strstr(text, "best plan"));
+  cr_expect(strstr(zp_report_html(arena, plan, NULL), "no search has been run"));
+}
+
+Test(report, memory_table_has_every_stage_once) {
+  zp_spec *spec = build_spec(arena, &TINY, cpu_cluster(), 8);
+  pin(&spec->plans.data[0].pipeline, 5), pin(&spec->plans.data[0].microbatch, 1);
+  zp_plan *plan = zp_search(arena, spec, 5, NULL);
+  cr_assert(plan->feasible);
+  const char *text = zp_report_memory(arena, plan);
+  EXPECT_WORDS(text, "stage", "weights", "gradients", "optimizer", "saved", "buffers", "context", "total", "begin",
+               "end");
+  const zp_stage *last = &plan->program->stages[4];
+  cr_expect(strstr(text, zp_show_bytes(arena, last->arena_bytes + plan->machine.context_bytes)), "%s", text);
+  cr_expect(strstr(text, "\n0 ") && strstr(text, "\n4 "), "%s", text);
+}
+
+Test(report, equal_stages_share_a_row) {
+  model_size size = {STYLE_GPT, 51200, 2048, 17408, 298, 128, 128, 4 * 17408, true};
+  zp_spec *spec = build_spec(arena, &size, gpu_cluster(50), 2048);
+  spec->train.precision = ZP_PREC_MIXED_FP16;
+  zp_plan *plan = zp_search(arena, spec, 800, NULL);
+  cr_assert(plan->feasible);
+  const char *text = zp_report_memory(arena, plan);
+  int lines = 0;
+  for (const char *c = text; *c; c++) lines += *c == '\n';
+  cr_expect(lines < 12, "%s", text);
+  cr_expect(strstr(text, "-48 ") || strstr(text, "-98 "), "%s", text);
+  cr_expect(strlen(zp_report_html(arena, plan, NULL)) < 1000000);
+}
+
+/* ---- HTML ---- */
+
+/* Tags must nest; void elements are written with a slash. Returns what is wrong. */
+static const char *check_markup(const char *html) {
+  const char *open[64];
+  int depth = 0;
+  for (const char *at = strchr(html, '<'); at; at = strchr(at + 1, '<')) {
+    const char *end = strchr(at, '>');
+    if (!end) return "unterminated tag";
+    if (at[1] == '!' || end[-1] == '/') continue;
+    size_t length = strcspn(at + 1, " >");
+    if (at[1] != '/') {
+      if (depth == 64) return "too deep";
+      open[depth++] = at + 1;
+      continue;
+    }
+    if (depth == 0) return "closed too often";
+    depth--;
+    if (strncmp(open[depth], at + 2, length - 1) != 0)
+      return zp_format(arena, "%.12s closed by %.12s", open[depth], at + 1);
+  }
+  return depth ? "not closed" : NULL;
+}
+
+static const char LOG[] = "{\"event\": \"start\", \"step\": 0}\n"
+                          "{\"step\": 1, \"loss\": 5.5, \"step_ms\": 10.0, \"device_peak_bytes\": 1000}\n"
+                          "{\"step\": 2, \"loss\": 4.5, \"step_ms\": 30.0, \"device_peak_bytes\": 1000}\n"
+                          "{\"step\": 3, \"loss\": 4.25, \"step_ms\": 20.0, \"device_peak_bytes\": 1000}\n"
+                          "{\"step\": 4, \"loss\": 4.0, \"ste";
+
+Test(report, html_is_well_formed_and_self_contained) {
+  const char *html = zp_report_html(arena, plan_on_four(), LOG);
+  const char *wrong = check_markup(html);
+  cr_expect_null(wrong, "%s", wrong);
+  EXPECT_WORDS(html, "<svg", "prefers-color-scheme", "Alternatives", "Predicted and measured", "polyline",
+               "COLLECTIVE_BASE_S", "does not fit the device memory", "usable");
+  cr_expect_null(strstr(html, "http"), "nothing may be fetched");
+  cr_expect_null(strstr(html, "<script"));
+  cr_expect_null(strstr(html, "nan"));
+}
+
+Test(report, log_is_compared_with_the_plan) {
+  const char *html = zp_report_html(arena, plan_on_four(), LOG);
+  EXPECT_WORDS(html, "median of 3", "20.0 ms", "1000 B", "4.250");
+  cr_expect(strstr(zp_report_html(arena, plan_on_four(), "not json\n"), "no training steps"));
+}
+
+Test(report, names_are_escaped) {
+  zp_plan *plan = plan_on_four();
+  plan->spec->model->name = "a<b & \"c\"";
+  const char *html = zp_report_html(arena, plan, NULL);
+  cr_expect(strstr(html, "a&lt;b &amp; &quot;c&quot;"));
+  cr_expect_null(check_markup(html));
+}
+
+/* ---- trace ---- */
+
+Test(report, trace_is_json_with_every_action) {
+  zp_plan *plan = plan_on_four();
+  const char *text = zp_report_trace(arena, plan), *error = NULL;
+  zp_json *json = zp_json_parse(arena, text, strlen(text), &error);
+  cr_assert(json, "%s", error);
+  const zp_json *events = zp_json_get(json, "traceEvents");
+  int boxes = 0, meetings = 0;
+  double end = 0;
+  for (int i = 0; i < zp_json_count(events); i++) {
+    const zp_json *e = zp_json_at(events, i);
+    if (strcmp(zp_json_get_string(e, "ph", ""), "X") != 0) continue;
+    if (zp_json_get(e, "args"))
+      boxes++;
+    else
+      meetings++;
+    end = fmax(end, zp_json_get_real(e, "ts", 0) + zp_json_get_real(e, "dur", 0));
+  }
+  cr_expect_eq(boxes, 2 * 2 * plan->program->microbatches);
+  cr_expect(meetings >= 2);
+  cr_expect(fabs(end / 1e6 / plan->best.estimate.step_s - 1) < 1e-3, "ends at %g us", end);
+  zp_json_free(json);
+}
+
+/* ---- infeasible ---- */
+
+Test(report, infeasible_names_stage_bytes_and_checked_help) {
+  zp_cluster c = gpu_cluster(1);
+  c.node.device.memory_bytes = 6000000;
+  c.node.device.context_bytes = 1000;
+  zp_spec *spec = build_spec(arena, &TINY, c, 16);
+  pin(&spec->plans.data[0].tensor, 1);
+  zp_plan *plan = zp_search(arena, spec, 2, NULL);
+  cr_assert(!plan->feasible);
+  const char *text = zp_report_infeasible(arena, plan);
+  EXPECT_WORDS(text, "error[Z0603]", "does not fit: stage ", "weights ", "nearest miss: tensor 1",
+               "of memory per device", "memory");
+  cr_expect(strstr(text, zp_show_bytes(arena, plan->miss.need_bytes)));
+}
+
+/* What the text says about more memory is true. */
+Test(report, the_promised_memory_is_enough) {
+  zp_cluster c = cpu_cluster();
+  c.node.device.memory_bytes = 4000000;
+  c.node.device.context_bytes = 1000;
+  zp_spec *spec = build_spec(arena, &TINY, c, 4);
+  zp_plan *plan = zp_search(arena, spec, 2, NULL);
+  cr_assert(!plan->feasible);
+  double promised = (double)plan->miss.need_bytes / 0.9 + 1;
+  spec->cluster.node.device.memory_bytes = (int64_t)(2 * promised) + 2;
+  cr_expect(zp_search(arena, spec, 2, NULL)->feasible);
+  spec->cluster.node.device.memory_bytes = (int64_t)(2 * promised * 0.98);
+  cr_expect(!zp_search(arena, spec, 2, NULL)->feasible);
+}
+
+Test(report, impossible_constraint_is_named) {
+  zp_spec *spec = build_spec(arena, &TINY, cpu_cluster(), 8);
+  pin(&spec->plans.data[0].tensor, 3);
+  const char *text = zp_report_infeasible(arena, zp_search(arena, spec, 4, NULL));
+  EXPECT_WORDS(text, "error[Z0601]", "without the constraint on `tensor` it fits");
+}

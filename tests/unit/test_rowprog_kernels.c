@@ -1,0 +1,176 @@
+/* Properties of compiled row kernels: random numbers, special values, long rotary tables, the object file itself. */
+#include "rowprog_objects.h"
+
+/* ---- dropout ---- */
+
+static zp_graph *dropout_graph(kit *k, double rate) {
+  carry_out(k, dropout(k, "drop", k->graph->carry_in.data[0], rate));
+  return zp_fuse(zp_graph_localize_trivial(k->graph));
+}
+
+/* Rank 1 of 2 in a row of 2 * n columns, and rows that start anywhere relative to groups of four. */
+Test(rowprog_kernels, dropout_numbers_are_those_of_the_stream) {
+  enum { N = 37 };
+  static const double rates[] = {0.1, 0.5, 0.999};
+  for (int r = 0; r < 3; r++) {
+    kit k = kit_new(ROW_S, 1, N);
+    k.streams = 11;
+    zp_graph *graph = dropout_graph(&k, rates[r]);
+    zp_kernel_set *set = zp_kernels_new(k.arena, 4);
+    const char *symbol = zp_kernels_add(set, graph, &graph->nodes.data[0], "drop");
+    loaded_set l = load_set(set, NULL, NULL);
+    zpk_row_kernel *kernel = (zpk_row_kernel *)find_symbol(&l, symbol);
+    float x[ROW_ROWS * N], y[ROW_ROWS * N];
+    for (int i = 0; i < ROW_ROWS * N; i++) x[i] = 1;
+    int64_t ld = N;
+    zpk_row_args args = {.in = (const void *const[]){x},
+                         .in_ld = &ld,
+                         .out = (void *const[]){y},
+                         .out_ld = &ld,
+                         .seed = UINT64_C(0xfedcba9876543210),
+                         .step = 12345,
+                         .instance = 9,
+                         .first_sample = 70,
+                         .first_column = N,
+                         .logical_columns = 2 * N,
+                         .dropout = true};
+    kernel(&args, 0, ROW_ROWS, 0);
+    for (int row = 0; row < ROW_ROWS; row++)
+      for (int c = 0; c < N; c++) {
+        double u = zp_philox_uniform(args.seed, args.step, (uint64_t)(70 + row / ROW_S), 11, args.instance,
+                                     (uint64_t)(row % ROW_S * 2 * N + N + c));
+        float want = u < rates[r] ? 0 : (float)(1 / (1 - rates[r]));
+        cr_assert_eq(y[row * N + c], want, "rate %g row %d column %d: %g", rates[r], row, c, y[row * N + c]);
+      }
+    args.dropout = false;
+    kernel(&args, 0, ROW_ROWS, 0);
+    cr_assert_eq(memcmp(x, y, sizeof x), 0, "dropout that is off must be the identity");
+    unload_set(&l);
+    kit_free(&k);
+  }
+}
+
+/* ---- NaN, infinities, empty ranges ---- */
+
+Test(rowprog_kernels, nan_and_infinity_pass_through) {
+  enum { N = 21 };
+  static const zp_op ops[] = {ZP_OP_EXP,     ZP_OP_LOG,  ZP_OP_SQRT, ZP_OP_RSQRT, ZP_OP_TANH,
+                              ZP_OP_SIGMOID, ZP_OP_RELU, ZP_OP_SILU, ZP_OP_GELU,  ZP_OP_SOFTMAX};
+  kit k = kit_new(1, 1, N);
+  for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) carry_out(&k, op1(&k, ops[i], k.graph->carry_in.data[0]));
+  zp_graph *graph = zp_fuse(zp_graph_localize_trivial(k.graph));
+  zp_kernel_set *set = zp_kernels_new(k.arena, 4);
+  const char *symbol = zp_kernels_add(set, graph, &graph->nodes.data[0], "all");
+  cr_assert_eq(graph->nodes.len, 1);
+  loaded_set l = load_set(set, NULL, NULL);
+  float x[N] = {0}, y[10][N];
+  x[0] = x[20] = NAN;
+  void *out[10];
+  int64_t ld[10];
+  for (int i = 0; i < 10; i++) out[i] = y[i], ld[i] = N;
+  zpk_row_args args = {.in = (const void *const[]){x}, .in_ld = ld, .out = out, .out_ld = ld};
+  zpk_row_kernel *kernel = (zpk_row_kernel *)find_symbol(&l, symbol);
+  kernel(&args, 0, 1, 0);
+  for (int i = 0; i < 10; i++) {
+    cr_assert(isnan(y[i][0]) && isnan(y[i][20]), "%s", zp_op_name(ops[i]));
+    cr_assert_eq(isnan(y[i][7]), ops[i] == ZP_OP_SOFTMAX, "%s spreads NaN", zp_op_name(ops[i]));
+  }
+  x[0] = INFINITY;
+  x[20] = -INFINITY;
+  kernel(&args, 0, 1, 0);
+  static const float above[] = {INFINITY, INFINITY, INFINITY, 0, 1, 1, INFINITY, INFINITY, INFINITY};
+  for (int i = 0; i < 9; i++) cr_assert_eq(y[i][0], above[i], "%s(inf) = %g", zp_op_name(ops[i]), y[i][0]);
+  cr_assert_eq(y[0][20], 0, "exp(-inf) = %g", y[0][20]);
+  cr_assert(isnan(y[1][20]), "log(-inf)");
+  cr_assert_eq(y[4][20], -1, "tanh(-inf) = %g", y[4][20]);
+  cr_assert_eq(y[5][20], 0, "sigmoid(-inf) = %g", y[5][20]);
+  cr_assert_eq(y[1][7], -INFINITY, "log(0) = %g", y[1][7]);
+  unload_set(&l);
+  kit_free(&k);
+}
+
+/* ---- rotary embedding beyond the size of a constant table ---- */
+
+Test(rowprog_kernels, long_rope_is_computed_row_by_row) {
+  enum { POSITIONS = 300000, N = 8 };
+  kit k = kit_new(POSITIONS, 1, N);
+  zp_op_attr attr = {.heads = 2, .theta = 10000};
+  carry_out(&k, apply(&k, ZP_OP_ROPE, attr, "rope", k.graph->carry_in.data[0], -1, -1));
+  zp_graph *graph = zp_fuse(zp_graph_localize_trivial(k.graph));
+  zp_kernel_set *set = zp_kernels_new(k.arena, 8);
+  const char *symbol = zp_kernels_add(set, graph, &graph->nodes.data[0], "rope");
+  loaded_set l = load_set(set, NULL, NULL);
+  double *x = ZP_NEW_ARRAY(k.arena, double, POSITIONS *N), *y = ZP_NEW_ARRAY(k.arena, double, POSITIONS *N);
+  double *want = ZP_NEW_ARRAY(k.arena, double, POSITIONS *N);
+  for (int64_t i = 0; i < POSITIONS * N; i++) x[i] = 1 + (double)(i % 13);
+  int64_t ld = N;
+  zpk_row_args args = {.in = (const void *const[]){x}, .in_ld = &ld, .out = (void *const[]){y}, .out_ld = &ld};
+  ((zpk_row_kernel *)find_symbol(&l, symbol))(&args, POSITIONS - 100, POSITIONS, 0);
+  args.out = (void *const[]){want};
+  zp_row_interpret(zp_row_from_node(k.arena, &graph->nodes.data[0]), &args, POSITIONS - 100, POSITIONS, 0);
+  for (int64_t i = (POSITIONS - 100) * N; i < POSITIONS * N; i++) cr_assert_float_eq(y[i], want[i], 1e-12);
+  unload_set(&l);
+  kit_free(&k);
+}
+
+/* ---- the object file ---- */
+
+static char *compiled(row_world *w, const char *object_path, const char *ir_path, size_t *len) {
+  zp_kernel_set *set = zp_kernels_new(w->k.arena, 4);
+  for (int n = 0; n < w->graph->nodes.len; n++)
+    if (is_fused(&w->graph->nodes.data[n])) zp_kernels_add(set, w->graph, &w->graph->nodes.data[n], "k");
+  const char *error = NULL;
+  cr_assert(zp_kernels_compile(set, NULL, NULL, object_path, ir_path, &error), "%s", error);
+  return zp_read_file(w->k.arena, object_path, len, &error);
+}
+
+Test(rowprog_kernels, objects_are_deterministic) {
+  char folder[] = "/tmp/zplan-rowprog-XXXXXX", path[3][64];
+  cr_assert_not_null(mkdtemp(folder));
+  for (int i = 0; i < 3; i++) snprintf(path[i], sizeof path[i], "%s/%d", folder, i);
+  row_world w = row_world_new(&row_cases[3], 96);
+  size_t first_len, second_len, ir_len;
+  const char *first = compiled(&w, path[0], path[2], &first_len), *second = compiled(&w, path[1], NULL, &second_len);
+  cr_assert_eq(first_len, second_len);
+  cr_assert_eq(memcmp(first, second, first_len), 0);
+  const char *error = NULL, *ir = zp_read_file(w.k.arena, path[2], &ir_len, &error);
+  cr_assert_not_null(strstr(ir, "define void @row_k("));
+  cr_assert_null(strstr(ir, folder), "no path of the machine in the output");
+  for (int i = 0; i < 3; i++) unlink(path[i]);
+  rmdir(folder);
+  row_world_free(&w);
+}
+
+Test(rowprog_kernels, unwritable_object_is_an_error) {
+  row_world w = row_world_new(&row_cases[2], 8);
+  zp_kernel_set *set = zp_kernels_new(w.k.arena, 4);
+  zp_kernels_add(set, w.graph, &w.graph->nodes.data[0], "k");
+  const char *error = NULL;
+  cr_assert_not(zp_kernels_compile(set, NULL, NULL, "/nonexistent-folder/kernels.o", NULL, &error));
+  cr_assert_not_null(error);
+  row_world_free(&w);
+}
+
+Test(rowprog_kernels, empty_set_is_an_empty_object) {
+  zp_arena *arena = zp_arena_new("test");
+  loaded_set l = load_set(zp_kernels_new(arena, 8), NULL, NULL);
+  unload_set(&l);
+  zp_arena_free(arena);
+}
+
+/* A chunk without rows stores zeros, whatever was there; a chunk stores only its own share. */
+Test(rowprog_kernels, column_sums_are_stored_even_for_no_rows) {
+  row_world w = row_world_new(&row_cases[2], 5);
+  zp_kernel_set *set = zp_kernels_new(w.k.arena, 4);
+  const zp_node *node = first_node(&w, ZP_OP_FUSED_GRAD);
+  const char *symbol = zp_kernels_add(set, w.graph, node, "k");
+  loaded_set l = load_set(set, NULL, NULL);
+  row_call call = row_call_new(&w, node, 0, false);
+  ((zpk_row_kernel *)find_symbol(&l, symbol))(&call.args, 4, 4, 2);
+  for (int64_t i = 0; i < ZPK_CHUNKS * 5; i++) {
+    float sum = ((float *)call.partial[0])[i];
+    cr_assert(i / 5 == 2 ? sum == 0 : isnan(sum), "partial[%lld] = %g", (long long)i, sum);
+  }
+  unload_set(&l);
+  row_world_free(&w);
+}
