@@ -9,14 +9,26 @@
 #include <zplan/shard.h>
 #include <zplan/spec.h>
 
-/* What the search chooses. */
+/* The last `eighths`/8 of a state class's bytes live on `tier`, the rest on the device. tier DEVICE: eighths is 0. */
+typedef struct zp_home {
+  zp_tier tier;
+  int eighths; /* 0 .. 8 */
+} zp_home;
+
+/* What the search chooses. All zero but the degrees and the micro-batch is a sound choice: 1F1B, nothing offloaded. */
 typedef struct zp_choice {
   int tensor, pipeline, data;
-  int zero;               /* 0 or 1 */
+  int zero;               /* 0 .. 3 */
+  zp_schedule schedule;
+  int chunks;             /* model chunks a stage (0 means 1): > 1 for INTERLEAVED, 2 for ZB_V */
+  bool sequence;          /* see zp_constraints.sequence */
+  bool compress;          /* 1-bit Adam: momentum compressed over the data ranks (arXiv 2102.02888) */
+  zp_home home[ZP_STATE_COUNT];
   int64_t microbatch;
   zp_recompute recompute;
   bool recompute_shard;   /* kept unit inputs are split over the tensor ranks */
-  int64_t *cut;           /* pipeline + 1 unit numbers: stage s runs units cut[s] .. cut[s+1]-1 */
+  int64_t *cut;           /* pipeline * chunks + 1 unit numbers: chunk k of the model runs units cut[k] .. cut[k+1]-1; with one
+                           * chunk a stage, chunk k is stage k. zp_chunk_stage says which stage has chunk k. */
 } zp_choice;
 
 /* Where a buffer lives. Offsets are relative to what the place says. */
@@ -101,6 +113,7 @@ typedef struct zp_lowered {
 typedef struct zp_run { /* consecutive units of one segment on a stage */
   int segment;
   int64_t first, count;    /* iterations of the segment */
+  int chunk;               /* of the stage: 0 .. chunks-1 */
   int64_t base;            /* element offset of the first instance in the flat buffers */
   int64_t saved;           /* byte offset of the first instance's area inside a slot; stride: saved_bytes of the segment */
 } zp_run;
@@ -108,7 +121,10 @@ typedef struct zp_run { /* consecutive units of one segment on a stage */
 /* A parameter declared outside repeats, as a stage holds it: once, however many segments use it. */
 typedef struct zp_shared { int param; int64_t offset; /* elements in the flat buffers */ } zp_shared;
 
-typedef struct zp_memory { int64_t weights, gradients, optimizer, saved, buffers, context; } zp_memory;
+typedef struct zp_memory {
+  int64_t weights, gradients, optimizer, saved, buffers, context; /* on the device */
+  int64_t host, nvme;                                             /* of this rank, on its node's host and disks */
+} zp_memory;
 
 typedef struct zp_stage {
   int index;
@@ -127,8 +143,10 @@ typedef struct zp_stage {
   zp_memory memory;        /* sums to arena_bytes + context */
 } zp_stage;
 
-/* One entry of an order table. */
-typedef struct zp_action { bool forward; int64_t microbatch; } zp_action;
+/* One entry of an order table. `forward` is true for ZP_ACT_F. B is the whole backward; schedules that split it use BI
+ * (gradients of inputs) and BW (gradients of weights). */
+typedef enum zp_act { ZP_ACT_F, ZP_ACT_B, ZP_ACT_BI, ZP_ACT_BW } zp_act;
+typedef struct zp_action { bool forward; int64_t microbatch; zp_act act; int chunk; } zp_action;
 
 /* A parameter on several stages. */
 typedef struct zp_tied { int param; zp_ints stages; ZP_VEC(int64_t) offset; int64_t elements; } zp_tied;
@@ -140,7 +158,8 @@ typedef struct zp_program {
   const zp_lowered *lowered;
   int64_t microbatches;    /* of one replica and step */
   zp_stage *stages;        /* [pipeline] */
-  zp_action **order;       /* [pipeline][2 * microbatches] */
+  zp_action **order;       /* [pipeline][actions] */
+  int64_t *actions;        /* [pipeline]: entries of the stage's order table */
   ZP_VEC(zp_tied) tied;
 } zp_program;
 
@@ -161,6 +180,14 @@ int64_t zp_microbatches(const zp_spec *spec, const zp_choice *choice);
 int64_t zp_in_flight(const zp_choice *choice, int stage, int64_t microbatches);
 /* 1F1B order of a stage (one forward, one backward after min(pipeline - 1 - stage, m) warm-up forwards). out: 2 * m entries. */
 void zp_order_1f1b(int pipeline, int stage, int64_t microbatches, zp_action *out);
+
+/* The order table of a stage under any schedule; returns the number of entries. out: room for 3 * chunks * m entries. Fills the
+ * most micro-batches that any chunk has in flight (F done, B or BW not) into *in_flight[chunk] when not NULL. */
+int64_t zp_order(const zp_choice *choice, int stage, int64_t microbatches, zp_action *out, int64_t *in_flight);
+/* Stage of model chunk k, and its place on that stage. */
+int zp_chunk_stage(const zp_choice *choice, int64_t k, int *chunk);
+/* May the trainer generator print this choice? Otherwise the first reason why not ("ZeRO 3 is planned, not generated yet"). */
+bool zp_choice_is_generated(const zp_choice *choice, const char **why_not);
 
 /* Bytes that all ranks together send in one step, by axis, with the runtime's ring algorithms. */
 typedef struct zp_traffic { int64_t tensor, data, pipeline, tie; } zp_traffic;

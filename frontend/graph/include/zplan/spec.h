@@ -94,13 +94,41 @@ typedef struct zp_limit {
   zp_span span;
 } zp_limit;
 
-typedef enum zp_recompute { ZP_RECOMPUTE_NONE, ZP_RECOMPUTE_FULL } zp_recompute;
+/* SELECTIVE rebuilds what is cheap for its bytes (row kernels: norms, activations); FULL rebuilds a unit from its input. */
+typedef enum zp_recompute { ZP_RECOMPUTE_NONE, ZP_RECOMPUTE_FULL, ZP_RECOMPUTE_SELECTIVE } zp_recompute;
+
+/* Order of micro-batches on the stages; names as users write them. */
+#define ZP_SCHEDULES(X)                                                                                                \
+  X(1F1B, "1f1b")                                                                                                      \
+  X(GPIPE, "gpipe")                                                                                                    \
+  X(INTERLEAVED, "interleaved") /* chunks > 1 */                                                                       \
+  X(ZB_H1, "zb_h1")             /* backward split into input and weight gradients */                                   \
+  X(ZB_H2, "zb_h2")                                                                                                    \
+  X(ZB_V, "zb_v")               /* two chunks a stage, folded back: stage s has chunks s and 2 * pipeline - 1 - s */
+typedef enum zp_schedule {
+#define ZP_SCHEDULE_ROW(name, text) ZP_SCHEDULE_##name,
+  ZP_SCHEDULES(ZP_SCHEDULE_ROW)
+#undef ZP_SCHEDULE_ROW
+  ZP_SCHEDULE_COUNT
+} zp_schedule;
+const char *zp_schedule_name(zp_schedule schedule);
+/* ZP_SCHEDULE_COUNT when unknown. */
+zp_schedule zp_schedule_by_name(const char *name);
+
+/* Where a class of state lives. */
+typedef enum zp_tier { ZP_TIER_DEVICE, ZP_TIER_HOST, ZP_TIER_NVME } zp_tier;
+typedef enum zp_state { ZP_STATE_OPTIMIZER, ZP_STATE_GRADIENTS, ZP_STATE_PARAMS, ZP_STATE_ACTIVATIONS, ZP_STATE_COUNT } zp_state;
 
 typedef struct zp_constraints {
   const char *name; /* of the plan block, NULL for the unnamed one */
   zp_limit tensor, pipeline, data, zero, microbatch;
   zp_limit recompute;       /* values of zp_recompute; names none, layer/full; "auto" = both */
   zp_limit recompute_shard; /* 0 none, 1 tensor */
+  zp_limit schedule;        /* values of zp_schedule */
+  zp_limit chunks;          /* interleaving: model chunks a stage */
+  zp_limit sequence;        /* 0, 1: norms and residuals split over the tensor ranks along the sequence */
+  zp_limit offload[ZP_STATE_COUNT]; /* values of zp_tier: where the offloaded share may go; unset: device only */
+  zp_limit compress;        /* 0, 1: 1-bit compressed data-parallel communication; unset: 0 */
   double memory_fraction;   /* of device memory the arena + context may use; default 0.94, CPU 0.8 */
   zp_span span;
 } zp_constraints;
