@@ -1,6 +1,7 @@
 /* zplan explain: pages of error codes; why a plan is best; what another choice would cost. */
 #include "driver.h"
 
+#include <ctype.h>
 #include <stdio.h>
 
 static int explain_code(const char *word) {
@@ -10,56 +11,58 @@ static int explain_code(const char *word) {
   return ZP_EXIT_OK;
 }
 
-static void print_term(const char *name, double best, double other) {
-  printf("  %-22s %12.4g s %12.4g s  %+12.4g s\n", name, best, other, other - best);
+/* Z0601, not Zebra.dz. */
+static bool is_code(const char *word) {
+  if (word[0] != 'Z' || !word[1]) return false;
+  for (int i = 1; word[i]; i++)
+    if (!isdigit((unsigned char)word[i])) return false;
+  return true;
+}
+
+/* 'tensor=8, zero in {1, 2}' as settings of its own: cut at commas outside of brackets. */
+static bool add_wishes(zp_run_state *run, const char *wish) {
+  int depth = 0, before = run->options.set.len;
+  const char *begin = wish;
+  for (const char *p = wish;; p++) {
+    depth += (*p == '{' || *p == '[' || *p == '(') - (*p == '}' || *p == ']' || *p == ')');
+    if (*p && (*p != ',' || depth > 0)) continue;
+    while (*begin == ' ') begin++;
+    if (p > begin) zp_push(run->arena, &run->options.set, zp_strndup(run->arena, begin, (size_t)(p - begin)));
+    begin = p + 1;
+    if (!*p) break;
+  }
+  run->options.load.set = run->options.set.data;
+  run->options.load.n_set = run->options.set.len;
+  return run->options.set.len > before;
 }
 
 /* The same search with the asked-for constraints on top. */
 static int why_not(zp_run_state *run, const zp_plan *best) {
-  char *wish = zp_strdup(run->arena, run->options.why_not);
-  for (char *part = strtok(wish, ","); part; part = strtok(NULL, ",")) {
-    while (*part == ' ') part++;
-    zp_push(run->arena, &run->options.set, part);
-  }
-  run->options.load.set = run->options.set.data;
-  run->options.load.n_set = run->options.set.len;
+  const char *wish = run->options.why_not;
+  if (!add_wishes(run, wish)) return zp_usage_error("--why-not wants constraints such as 'tensor=8, zero=1'");
   zp_json *json;
   zp_spec *spec = zp_load_input(run, &json);
   if (!spec) return ZP_EXIT_ERROR;
   if (json) zp_json_free(json);
   const zp_choice *c = &best->best.choice;
-  zp_search_options options = {.top = 1};
-  zp_plan *other = zp_search(run->arena, spec, c->tensor * c->pipeline * c->data, &options);
-  if (!other->feasible) {
-    printf("with %s nothing fits or is legal:\n", run->options.why_not);
-    fputs(zp_report_infeasible(run->arena, other), stdout);
-    return ZP_EXIT_INFEASIBLE;
-  }
-  const zp_choice *o = &other->best.choice;
-  const zp_estimate *a = &best->best.estimate, *b = &other->best.estimate;
-  printf("best:  tensor %d x pipeline %d x data %d, zero %d, micro-batch %lld\n", c->tensor, c->pipeline, c->data, c->zero, (long long)c->microbatch);
-  printf("asked: tensor %d x pipeline %d x data %d, zero %d, micro-batch %lld: %+.1f%% step time (estimates)\n", o->tensor, o->pipeline, o->data,
-         o->zero, (long long)o->microbatch, (b->step_s / a->step_s - 1) * 100);
-  printf("  %-22s %14s %14s  %14s\n", "", "best", "asked", "difference");
-  print_term("compute", a->compute_s, b->compute_s);
-  print_term("pipeline bubble", a->bubble_s, b->bubble_s);
-  print_term("tensor communication", a->tensor_comm_s, b->tensor_comm_s);
-  print_term("pipeline communication", a->pipeline_comm_s, b->pipeline_comm_s);
-  print_term("data communication", a->data_comm_s, b->data_comm_s);
-  print_term("optimizer", a->optimizer_s, b->optimizer_s);
-  print_term("step", a->step_s, b->step_s);
-  return ZP_EXIT_OK;
+  zp_plan *asked = zp_search(run->arena, spec, c->tensor * c->pipeline * c->data, &(zp_search_options){.top = 1});
+  zp_why_not answer = zp_compare(run->arena, best, asked);
+  if (run->options.json) zp_print_json(run->arena, zp_why_not_json(&answer));
+  else fputs(zp_show_why_not(run->arena, wish, &answer), stdout);
+  return asked->feasible ? ZP_EXIT_OK : ZP_EXIT_INFEASIBLE;
 }
 
 int zp_cmd_explain(zp_run_state *run) {
-  if (run->options.files.len == 1 && run->options.files.data[0][0] == 'Z') return explain_code(run->options.files.data[0]);
+  const zp_options *o = &run->options;
+  if (o->json && !o->why_not) return zp_usage_error("`zplan explain --json` wants --why-not");
+  if (o->files.len == 1 && is_code(o->files.data[0])) return explain_code(o->files.data[0]);
   zp_plan *plan = zp_obtain_plan(run, 0);
-  if (!plan) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
+  if (!plan) return o->files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
   if (!plan->feasible) {
-    fputs(zp_report_infeasible(run->arena, plan), stdout);
+    fputs(zp_report_infeasible(run->arena, plan), stderr);
     return ZP_EXIT_INFEASIBLE;
   }
-  if (run->options.why_not) return why_not(run, plan);
+  if (o->why_not) return why_not(run, plan);
   fputs(zp_report_summary(run->arena, plan), stdout);
   return ZP_EXIT_OK;
 }

@@ -1,4 +1,5 @@
-/* zplan FILE.dz: searches, prints the summary, writes the plan file. */
+/* zplan FILE.dz: searches, prints the summary, writes the plan file. --gpus auto, --gpus LOW..HIGH, --sensitivity and
+ * --pareto ask for a table instead. */
 #include "driver.h"
 
 #include <stdio.h>
@@ -39,17 +40,106 @@ static int write_plan(zp_run_state *run, const zp_plan *plan) {
   return ZP_EXIT_OK;
 }
 
+/* ---- tables ---- */
+
+static bool several_counts(const zp_options *o) { return o->gpus_auto || o->gpus_high; }
+
+static int print_answer(zp_run_state *run, const char *text, zp_json *json, bool feasible) {
+  if (run->options.json) {
+    zp_print_json(run->arena, json);
+  } else {
+    zp_json_free(json);
+    fputs(text, feasible ? stdout : stderr);
+  }
+  return feasible ? ZP_EXIT_OK : ZP_EXIT_INFEASIBLE;
+}
+
+static int print_sizes(zp_run_state *run, const zp_spec *spec) {
+  const zp_options *o = &run->options;
+  if (o->gpus_auto) {
+    zp_fewest fewest = zp_find_fewest(run->arena, spec);
+    return print_answer(run, zp_show_fewest(run->arena, spec, &fewest), zp_fewest_json(&fewest), fewest.found);
+  }
+  zp_sizes sizes = zp_sweep(run->arena, spec, o->gpus_low, o->gpus_high);
+  bool any = false;
+  for (int i = 0; i < sizes.len; i++) any |= sizes.data[i].feasible;
+  return print_answer(run, zp_show_sizes(run->arena, spec, &sizes), zp_sizes_json(&sizes), any);
+}
+
+static int print_pareto(zp_run_state *run, const zp_spec *spec) {
+  const zp_options *o = &run->options;
+  zp_ints counts = {0};
+  if (o->gpus_high) {
+    counts = zp_sweep_counts(run->arena, spec, o->gpus_low, o->gpus_high);
+  } else if (o->gpus_auto) {
+    zp_fewest fewest = zp_find_fewest(run->arena, spec);
+    for (int i = 0; i < fewest.sizes.len && fewest.found; i++)
+      zp_push(run->arena, &counts, fewest.sizes.data[i].devices);
+  } else {
+    zp_push(run->arena, &counts, zp_rank_count(run, spec, 0));
+  }
+  zp_pareto front = zp_find_pareto(run->arena, spec, counts.data, counts.len);
+  if (front.len == 0 && counts.len == 1) { /* the usual answer: why, and what would fit */
+    const zp_plan *plan = zp_search(run->arena, spec, counts.data[0], NULL);
+    fputs(zp_report_infeasible(run->arena, plan), stderr);
+  }
+  return print_answer(run, zp_show_pareto(run->arena, spec, &front), zp_pareto_json(&front), front.len > 0);
+}
+
+/* The option that asks for a table; NULL: an ordinary plan is wanted. */
+static const char *table_option(const zp_options *o) {
+  return o->pareto ? "--pareto" : o->sensitivity ? "--sensitivity" : several_counts(o) ? "--gpus" : NULL;
+}
+
+static int refuse_combination(const zp_options *o) {
+  const char *table = table_option(o), *with = o->output ? "-o" : o->dump ? "--dump-after" : NULL;
+  if (table && with) return zp_usage_error("%s answers with a table: it does not go with %s", table, with);
+  if (o->pareto && o->sensitivity) return zp_usage_error("--pareto and --sensitivity are two tables: ask for one");
+  if (o->sensitivity && several_counts(o)) return zp_usage_error("--sensitivity is about one number of devices");
+  if (several_counts(o) && o->load.nodes) return zp_usage_error("--nodes does not go with several numbers of devices");
+  return ZP_EXIT_OK;
+}
+
+static int plan_tables(zp_run_state *run) {
+  zp_json *json;
+  zp_spec *spec = zp_load_input(run, &json);
+  if (!spec) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
+  if (json) {
+    zp_json_free(json);
+    return zp_usage_error("%s is about a .dz file, not a plan", table_option(&run->options));
+  }
+  int most = zp_most_devices(spec);
+  if (run->options.gpus_high > most) {
+    zp_report(run->diags, ZP_Z0405, spec->cluster.span, "nodes of `%s` have no network cards: %d devices are the most",
+              spec->cluster.node.name, most);
+    zp_flush_diags(run);
+    return ZP_EXIT_ERROR;
+  }
+  return run->options.pareto ? print_pareto(run, spec) : print_sizes(run, spec);
+}
+
+/* ---- one plan ---- */
+
+static int print_sensitivity(zp_run_state *run, const zp_plan *plan) {
+  zp_sensitivities all = zp_find_sensitivity(run->arena, plan);
+  return print_answer(run, zp_show_sensitivity(run->arena, plan, &all), zp_sensitivity_json(plan, &all), true);
+}
+
 int zp_cmd_plan(zp_run_state *run) {
+  const zp_options *o = &run->options;
+  if (refuse_combination(o) != ZP_EXIT_OK) return ZP_EXIT_USAGE;
+  if (o->pareto || several_counts(o)) return plan_tables(run);
   zp_plan *plan = zp_obtain_plan(run, 0);
-  if (!plan) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
-  if (run->options.dump && plan->feasible) return dump(run, plan);
-  if (!run->options.json && plan->feasible) {
+  if (!plan) return o->files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
+  if (o->dump && plan->feasible) return dump(run, plan);
+  if (!o->json && plan->feasible && !o->sensitivity) {
     fputs(zp_report_summary(run->arena, plan), stdout);
     fputs("\n", stdout);
     fputs(zp_report_memory(run->arena, plan), stdout);
   } else if (!plan->feasible) {
     fputs(zp_report_infeasible(run->arena, plan), stderr);
   }
+  if (o->sensitivity) return plan->feasible ? print_sensitivity(run, plan) : ZP_EXIT_INFEASIBLE;
   int status = write_plan(run, plan);
   return status == ZP_EXIT_OK && !plan->feasible ? ZP_EXIT_INFEASIBLE : status;
 }

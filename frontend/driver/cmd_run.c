@@ -114,7 +114,7 @@ static int report_end(zp_run_state *run, int status, const filter *f, int ranks)
   return ZP_EXIT_TRAINER;
 }
 
-static int launch(zp_run_state *run, const char *binary, int ranks) {
+int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool quiet) {
   zp_strings argv = launch_line(run, binary, ranks);
   int fds[2];
   if (pipe(fds) != 0) return zp_usage_error("cannot make a pipe: %s", strerror(errno)), ZP_EXIT_ERROR;
@@ -127,6 +127,7 @@ static int launch(zp_run_state *run, const char *binary, int ranks) {
   pid_t pid = fork();
   if (pid == 0) {
     if (ranks > 1) dup2(fds[1], STDERR_FILENO);
+    if (quiet && !freopen("/dev/null", "w", stdout)) _exit(127);
     close(fds[0]);
     close(fds[1]);
     setpgid(0, 0);
@@ -162,5 +163,5 @@ int zp_cmd_run(zp_run_state *run) {
     zp_flush_diags(run);
     return ZP_EXIT_ERROR;
   }
-  return launch(run, binary, c->tensor * c->pipeline * c->data);
+  return zp_launch_trainer(run, binary, c->tensor * c->pipeline * c->data, false);
 }

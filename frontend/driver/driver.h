@@ -5,6 +5,7 @@
 #ifndef ZPLAN_DRIVER_H
 #define ZPLAN_DRIVER_H
 
+#include <zplan/answers.h>
 #include <zplan/plan.h>
 #include <zplan/sema.h>
 #include <zplan/trainer.h>
@@ -22,6 +23,11 @@ typedef struct zp_options {
   int64_t device_memory;           /* 0: the cluster's */
   int threads;
   const char *output, *target, *log, *html, *trace, *hostfile, *why_not, *dump;
+  bool gpus_auto;                  /* --gpus auto */
+  int gpus_low, gpus_high;         /* --gpus LOW..HIGH; 0: not given */
+  bool sensitivity, pareto;
+  const char *calibration;         /* file; NULL: $ZPLAN_CALIBRATION, or none */
+  int64_t seconds;                 /* calibrate -t; 0: the default */
   zp_strings trainer_args;         /* after -- */
 } zp_options;
 
@@ -59,6 +65,27 @@ zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice
 /* Is the spec one that a CPU trainer can be generated for? Reports why not. */
 bool zp_can_generate(zp_run_state *run, const zp_spec *spec);
 
+/* ---- show_answers.c, answers_json.c: results of <zplan/answers.h> as text and as JSON (owned by the caller) ---- */
+/* "16 x 50 x 1  zero 0  mb 1  1f1b  full": one cell of a table. Arena. */
+const char *zp_show_choice(zp_arena *arena, const zp_choice *choice);
+const char *zp_show_sizes(zp_arena *arena, const zp_spec *spec, const zp_sizes *sizes);
+const char *zp_show_fewest(zp_arena *arena, const zp_spec *spec, const zp_fewest *fewest);
+const char *zp_show_why_not(zp_arena *arena, const char *wish, const zp_why_not *answer);
+const char *zp_show_sensitivity(zp_arena *arena, const zp_plan *plan, const zp_sensitivities *all);
+const char *zp_show_pareto(zp_arena *arena, const zp_spec *spec, const zp_pareto *front);
+zp_json *zp_choice_json(const zp_choice *choice);
+zp_json *zp_sizes_json(const zp_sizes *sizes);
+zp_json *zp_fewest_json(const zp_fewest *fewest);
+zp_json *zp_why_not_json(const zp_why_not *answer);
+zp_json *zp_sensitivity_json(const zp_plan *plan, const zp_sensitivities *all);
+zp_json *zp_pareto_json(const zp_pareto *front);
+/* Prints and frees. */
+void zp_print_json(zp_arena *arena, zp_json *json);
+
+/* ---- cmd_run.c ---- */
+/* Starts a trainer with the options' words and waits; the exit status. quiet: what it prints on stdout is dropped. */
+int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool quiet);
+
 /* ---- subcommands: return the exit status ---- */
 int zp_cmd_plan(zp_run_state *run);
 int zp_cmd_check(zp_run_state *run);
@@ -67,9 +94,12 @@ int zp_cmd_run(zp_run_state *run);
 int zp_cmd_report(zp_run_state *run);
 int zp_cmd_explain(zp_run_state *run);
 int zp_cmd_verify(zp_run_state *run);
+int zp_cmd_validate(zp_run_state *run);
 int zp_cmd_data(zp_run_state *run);
 int zp_cmd_fmt(zp_run_state *run);
 int zp_cmd_doctor(zp_run_state *run);
+int zp_cmd_calibrate(zp_run_state *run);
+int zp_cmd_bench(zp_run_state *run);
 
 /* Default folder of a generated tree: "gpt2.zplan" beside where the command runs. Arena. */
 const char *zp_tree_dir(zp_run_state *run);

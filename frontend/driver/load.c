@@ -1,5 +1,6 @@
 /* Inputs of all subcommands: a .dz file, or the sources and decisions inside a plan file. */
 #include "driver.h"
+#include <zplan/calibration.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +13,9 @@ static bool has_suffix(const char *text, const char *suffix) {
 /* The command-line words that shape a spec, so that a plan file can be loaded again the same way. */
 static void keep_options(zp_run_state *run, zp_spec *spec) {
   const zp_load_options *l = &run->options.load;
-  const struct { const char *name, *value; } text[] = {{"--cluster", l->cluster}, {"--model", l->model}, {"--plan", l->plan}};
-  for (size_t i = 0; i < 3; i++)
+  const struct { const char *name, *value; } text[] = {{"--cluster", l->cluster}, {"--model", l->model}, {"--plan", l->plan},
+                                                    {"--calibration", spec->cluster.calibration}};
+  for (size_t i = 0; i < sizeof text / sizeof *text; i++)
     if (text[i].value) {
       zp_push(run->arena, &spec->options, text[i].name);
       zp_push(run->arena, &spec->options, text[i].value);
@@ -43,6 +45,22 @@ static void cap_memory(zp_run_state *run, zp_spec *spec) {
   for (int i = 0; i < spec->plans.len; i++) spec->plans.data[i].memory_fraction = 1.0;
 }
 
+/* Measured rates instead of the library's. $ZPLAN_CALIBRATION is for CPU clusters in general, so it does not disturb a GPU
+ * cluster, nor a plan file, which says itself what it was made with. */
+static bool calibrate(zp_run_state *run, zp_spec *spec, bool from_plan) {
+  const char *path = run->options.calibration, *error = NULL;
+  if (!path && !from_plan && spec->cluster.node.device.is_cpu) path = getenv("ZPLAN_CALIBRATION");
+  if (!path || !*path) return true;
+  size_t len;
+  char *text = zp_read_file(run->arena, path, &len, &error);
+  zp_json *json = text ? zp_json_parse(run->arena, text, len, &error) : NULL;
+  const zp_calibration *c = json ? zp_calibration_read(run->arena, json, &error) : NULL;
+  zp_json_free(json);
+  if (c && zp_calibration_apply(run->arena, c, path, spec, &error)) return true;
+  zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "cannot use the calibration %s: %s", path, error);
+  return zp_flush_diags(run);
+}
+
 /* Options recorded in a plan file come first, the command line's own after them. */
 static bool recall_options(zp_run_state *run, const zp_json *json) {
   const zp_json *list = zp_json_get(json, "options");
@@ -64,6 +82,7 @@ static bool recall_options(zp_run_state *run, const zp_json *json) {
   if (!l->model) l->model = kept.load.model;
   if (!l->plan) l->plan = kept.load.plan;
   if (!run->options.device_memory) run->options.device_memory = kept.device_memory;
+  if (!run->options.calibration) run->options.calibration = kept.calibration;
   zp_strings set = kept.set;
   for (int i = 0; i < own.set.len; i++) zp_push(run->arena, &set, own.set.data[i]);
   run->options.set = set;
@@ -110,6 +129,7 @@ zp_spec *zp_load_input(zp_run_state *run, zp_json **json) {
   zp_spec *spec = has_suffix(path, ".json") ? load_plan_file(run, path, json)
                                             : zp_load(run->arena, run->diags, path, NULL, 0, &run->options.load);
   if (!zp_flush_diags(run)) spec = NULL;
+  if (spec && !calibrate(run, spec, *json)) spec = NULL;
   if (!spec) {
     if (*json) zp_json_free(*json);
     *json = NULL;
@@ -131,7 +151,7 @@ zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice
   plan->arena = arena;
   plan->spec = spec;
   plan->machine = zp_machine_make(&spec->cluster, spec->train.precision, choice->tensor * choice->pipeline * choice->data);
-  const zp_sharding *sharding = zp_shard(arena, spec->model, &plan->machine, choice->tensor, 1, error);
+  const zp_sharding *sharding = zp_shard(arena, spec->model, &plan->machine, choice->tensor, 1, choice->sequence, error);
   if (!sharding) return NULL;
   zp_lowered *lowered = zp_lower(arena, spec, sharding, choice->microbatch, choice->recompute, choice->recompute_shard, error);
   if (!lowered) return NULL;

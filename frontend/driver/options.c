@@ -9,6 +9,7 @@
 typedef enum option_id {
   O_GPUS, O_NODES, O_CLUSTER, O_MODEL, O_PLAN, O_SET, O_OUTPUT, O_TOP, O_JSON, O_TARGET, O_ARCH, O_HOSTFILE, O_RESUME, O_STEPS,
   O_LOG, O_MEMORY, O_HTML, O_TRACE, O_WHY_NOT, O_CHECK, O_CHECK_MEMORY, O_COLOR, O_FORMAT, O_THREADS, O_DUMP,
+  O_SENSITIVITY, O_PARETO, O_CALIBRATION, O_SECONDS,
 } option_id;
 
 static const struct option_row {
@@ -17,23 +18,23 @@ static const struct option_row {
   bool value;
   const char *verbs; /* that take it; "*" all */
 } rows[] = {
-    {"--gpus", O_GPUS, true, "plan build run explain"},
-    {"--ranks", O_GPUS, true, "plan build run explain"},
-    {"--nodes", O_NODES, true, "plan build run explain"},
-    {"--cluster", O_CLUSTER, true, "plan build run check explain"},
-    {"--model", O_MODEL, true, "plan build run check explain"},
-    {"--plan", O_PLAN, true, "plan build run check explain"},
-    {"--set", O_SET, true, "plan build run check explain"},
-    {"-o", O_OUTPUT, true, "plan build run data"},
-    {"--top", O_TOP, true, "plan"},
-    {"--json", O_JSON, false, "plan check"},
+    {"--gpus", O_GPUS, true, "plan build run explain bench"},
+    {"--ranks", O_GPUS, true, "plan build run explain bench"},
+    {"--nodes", O_NODES, true, "plan build run explain bench"},
+    {"--cluster", O_CLUSTER, true, "plan build run check explain bench"},
+    {"--model", O_MODEL, true, "plan build run check explain bench"},
+    {"--plan", O_PLAN, true, "plan build run check explain bench"},
+    {"--set", O_SET, true, "plan build run check explain bench"},
+    {"-o", O_OUTPUT, true, "plan build run data calibrate bench"},
+    {"--top", O_TOP, true, "plan bench"},
+    {"--json", O_JSON, false, "plan check validate explain bench"},
     {"--target", O_TARGET, true, "build run"},
     {"--arch", O_ARCH, true, "build run"},
     {"--hostfile", O_HOSTFILE, true, "run"},
     {"--resume", O_RESUME, false, "run"},
-    {"--steps", O_STEPS, true, "run"},
+    {"--steps", O_STEPS, true, "run bench"},
     {"--log", O_LOG, true, "run report"},
-    {"--device-memory", O_MEMORY, true, "plan build run"},
+    {"--device-memory", O_MEMORY, true, "plan build run explain bench"},
     {"--html", O_HTML, true, "report"},
     {"--trace", O_TRACE, true, "report"},
     {"--why-not", O_WHY_NOT, true, "explain"},
@@ -41,8 +42,12 @@ static const struct option_row {
     {"--check-memory", O_CHECK_MEMORY, false, "run"},
     {"--color", O_COLOR, true, "*"},
     {"--message-format", O_FORMAT, true, "*"},
-    {"--threads", O_THREADS, true, "run"},
+    {"--threads", O_THREADS, true, "run bench"},
     {"--dump-after", O_DUMP, true, "plan check"},
+    {"--sensitivity", O_SENSITIVITY, false, "plan"},
+    {"--pareto", O_PARETO, false, "plan"},
+    {"--calibration", O_CALIBRATION, true, "plan build run explain bench"},
+    {"-t", O_SECONDS, true, "calibrate"},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
@@ -69,13 +74,34 @@ static bool parse_count(const char *option, const char *text, int64_t low, int64
   errno = 0;
   long long value = strtoll(text, &end, 10);
   if (errno || end == text || *end || value < low || value > INT32_MAX) {
-    if (strcmp(option, "--gpus") == 0 && (strcmp(text, "auto") == 0 || strstr(text, "..")))
-      zp_usage_error("--gpus %s: sweeps over the number of GPUs are not built in this version", text);
-    else
-      zp_usage_error("%s wants a whole number of at least %lld, not `%s`", option, (long long)low, text);
+    zp_usage_error("%s wants a whole number of at least %lld, not `%s`", option, (long long)low, text);
     return false;
   }
   *out = value;
+  return true;
+}
+
+enum { MOST_DEVICES = 20000 };
+
+/* N, auto, or LOW..HIGH. The last two ask about several counts: only `plan` answers them. */
+static bool parse_devices(zp_run_state *run, const char *option, const char *text) {
+  zp_options *o = &run->options;
+  const char *dots = strstr(text, "..");
+  o->ranks_given = true;
+  o->gpus_auto = strcmp(text, "auto") == 0;
+  o->gpus_low = o->gpus_high = 0;
+  o->load.gpus = 0;
+  if (!o->gpus_auto && !dots) return parse_count(option, text, 1, &o->load.gpus);
+  if (strcmp(run->command, "plan") != 0)
+    return zp_usage_error("%s %s: `zplan %s` wants one number", option, text, run->command), false;
+  if (o->gpus_auto) return true;
+  int64_t low, high;
+  if (!parse_count(option, zp_strndup(run->arena, text, (size_t)(dots - text)), 1, &low)) return false;
+  if (!parse_count(option, dots + 2, 1, &high)) return false;
+  if (high <= low || high > MOST_DEVICES)
+    return zp_usage_error("%s %s: the range must ascend and end at %d or below", option, text, MOST_DEVICES), false;
+  o->gpus_low = (int)low;
+  o->gpus_high = (int)high;
   return true;
 }
 
@@ -98,9 +124,7 @@ static bool apply(zp_run_state *run, const struct option_row *row, const char *v
   zp_options *o = &run->options;
   int64_t n = 0;
   switch (row->id) {
-  case O_GPUS:
-    o->ranks_given = true;
-    return parse_count(row->name, v, 1, &o->load.gpus);
+  case O_GPUS: return parse_devices(run, row->name, v);
   case O_NODES: return parse_count(row->name, v, 1, &o->load.nodes);
   case O_CLUSTER: o->load.cluster = v; return true;
   case O_MODEL: o->load.model = v; return true;
@@ -141,6 +165,10 @@ static bool apply(zp_run_state *run, const struct option_row *row, const char *v
     o->threads = (int)n;
     return true;
   case O_DUMP: o->dump = v; return true;
+  case O_SENSITIVITY: return o->sensitivity = true;
+  case O_PARETO: return o->pareto = true;
+  case O_CALIBRATION: o->calibration = v; return true;
+  case O_SECONDS: return parse_count(row->name, v, 1, &o->seconds);
   }
   return false;
 }

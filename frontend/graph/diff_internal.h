@@ -15,6 +15,7 @@ typedef struct diff_pass {
   int *pending;     /* per forward tensor: contributions that may still come */
   zp_ints *contrib; /* per forward tensor */
   int *slot;        /* per forward tensor: for views, their part of the gradient of the split tensor; -1 not made */
+  int *regathered;  /* per forward tensor: the same once more, for backward; -1 not made */
   int *split_grad;  /* per forward node: for SPLIT, the gradient tensor of its input; -1 not made */
 } diff_pass;
 

@@ -9,8 +9,9 @@ int zp_diff_tensor(diff_pass *pass, int t) {
   memcpy(gradient.parts, forward->parts, sizeof gradient.parts);
   gradient.split_dim = forward->split_dim;
   gradient.full_dim = forward->full_dim;
-  /* What flows back to ENTER is each rank's share of the sum that GRAD_ALL_REDUCE makes. */
-  gradient.partial = forward->producer >= 0 && pass->graph->nodes.data[forward->producer].op == ZP_OP_ENTER;
+  /* What flows back to these is a partial sum: GRAD_ALL_REDUCE or REDUCE_SCATTER_SEQ completes it. */
+  zp_op maker = forward->producer >= 0 ? pass->graph->nodes.data[forward->producer].op : ZP_OP_COUNT;
+  gradient.partial = maker == ZP_OP_ENTER || maker == ZP_OP_ALL_GATHER_SEQ;
   return zp_graph_add_tensor(pass->graph, gradient);
 }
 
@@ -78,8 +79,7 @@ static void add_sum(diff_pass *pass, const zp_ints *from, double factor, int int
   fused->operand = ZP_NEW_ARRAY(pass->arena, zp_operand, from->len); /* zeroed: all ROWS */
   fused->in_cols = ZP_NEW_ARRAY(pass->arena, int64_t, from->len);
   for (int i = 0; i < from->len; i++) fused->in_cols[i] = zp_shape_cols(&t->shape);
-  fused->rows_per_sample = zp_shape_rows_per_sample(&t->shape);
-  fused->split = t->split_dim == t->shape.rank - 1;
+  zp_fused_set_rows(fused, t);
   if (from->len == 1) push_op(pass, fused, ZP_OP_MUL_CONST, 0, 0, factor, t);
   for (int i = 1; i < from->len; i++) push_op(pass, fused, ZP_OP_ADD, i == 1 ? 0 : from->len + i - 2, i, 0, t);
   zp_push(pass->arena, &fused->out_value, fused->n_in + fused->ops.len - 1);

@@ -19,9 +19,28 @@ static void add_gradient_of(diff_pass *pass, zp_node *node, int t) {
 
 /* ---- rules ---- */
 
+/* What backward reads of a forward value: the value itself, unless it was gathered along the sequence. To keep that
+ * would be to keep the whole sequence on every rank, so the share is kept and gathered once more (arXiv 2205.05198,
+ * section 4.2.2). */
+static int kept_value(diff_pass *pass, int t) {
+  int producer = pass->graph->tensors.data[t].producer;
+  if (producer < 0 || pass->graph->nodes.data[producer].op != ZP_OP_ALL_GATHER_SEQ) return t;
+  if (pass->regathered[t] >= 0) return pass->regathered[t];
+  const zp_node forward = pass->graph->nodes.data[producer];
+  zp_tensor copy = pass->graph->tensors.data[t];
+  copy.name = zp_format(pass->arena, "%s.again", copy.name);
+  zp_node gather = zp_diff_node(&forward, ZP_OP_ALL_GATHER_SEQ);
+  add_in(pass, &gather, forward.in.data[0]);
+  pass->regathered[t] = zp_graph_add_tensor(pass->graph, copy);
+  zp_push(pass->arena, &gather.out, pass->regathered[t]);
+  zp_graph_add_node(pass->graph, gather);
+  return pass->regathered[t];
+}
+
 /* The gradient of x first: the collective that may follow it can then run beside the weight's gradient. */
 static void diff_matmul(diff_pass *pass, const zp_node *node) {
   int x = node->in.data[0], w = node->in.data[1], dy = zp_diff_total(pass, node->out.data[0]);
+  int kept = kept_value(pass, x);
   if (pass->needs[x]) {
     zp_node dgrad = zp_diff_node(node, ZP_OP_MATMUL_DGRAD);
     add_in(pass, &dgrad, dy);
@@ -31,7 +50,7 @@ static void diff_matmul(diff_pass *pass, const zp_node *node) {
   }
   zp_node wgrad = zp_diff_node(node, ZP_OP_MATMUL_WGRAD);
   add_in(pass, &wgrad, dy);
-  add_in(pass, &wgrad, x);
+  add_in(pass, &wgrad, kept);
   add_param_grad(pass, &wgrad, w);
   zp_graph_add_node(pass->graph, wgrad);
 }
@@ -88,6 +107,17 @@ static void diff_enter(diff_pass *pass, const zp_node *node) {
   zp_graph_add_node(pass->graph, reduce);
 }
 
+/* The rank's share of the positions and the whole sequence: what one direction gathers, the other reduces. */
+static void diff_sequence(diff_pass *pass, const zp_node *node) {
+  zp_node back = zp_diff_node(node, node->op == ZP_OP_ALL_GATHER_SEQ ? ZP_OP_REDUCE_SCATTER_SEQ : ZP_OP_ALL_GATHER_SEQ);
+  add_in(pass, &back, zp_diff_total(pass, node->out.data[0]));
+  pass->pending[node->in.data[0]]--;
+  int result = zp_diff_tensor(pass, node->in.data[0]);
+  zp_push(pass->arena, &back.out, result);
+  zp_diff_contribute(pass, node->in.data[0], result);
+  zp_graph_add_node(pass->graph, back);
+}
+
 /* The seed: from the statistics back to the logits that they were taken of. */
 static const zp_node *stats_of_loss(const diff_pass *pass, const zp_node *loss) {
   const zp_node *node = loss;
@@ -118,6 +148,8 @@ static void diff_node(diff_pass *pass, int index) {
   case ZP_OP_SPLIT: diff_split(pass, index); break;
   case ZP_OP_ALL_REDUCE: diff_all_reduce(pass, &node); break;
   case ZP_OP_ENTER: diff_enter(pass, &node); break;
+  case ZP_OP_ALL_GATHER_SEQ:
+  case ZP_OP_REDUCE_SCATTER_SEQ: diff_sequence(pass, &node); break;
   case ZP_OP_CE_LOSS: diff_loss(pass, &node); break;
   case ZP_OP_FUSED: zp_diff_fused(pass, &node); break;
   default: assert(node.op == ZP_OP_CE_STATS || node.op == ZP_OP_GATHER_STATS); /* seen through by diff_loss */
@@ -169,7 +201,8 @@ static void start(diff_pass *pass) {
   pass->contrib = ZP_NEW_ARRAY(pass->arena, zp_ints, pass->n_tensors);
   pass->slot = ZP_NEW_ARRAY(pass->arena, int, pass->n_tensors);
   pass->split_grad = ZP_NEW_ARRAY(pass->arena, int, graph->nodes.len);
-  for (int i = 0; i < pass->n_tensors; i++) pass->slot[i] = -1;
+  pass->regathered = ZP_NEW_ARRAY(pass->arena, int, pass->n_tensors);
+  for (int i = 0; i < pass->n_tensors; i++) pass->slot[i] = pass->regathered[i] = -1;
   for (int i = 0; i < graph->nodes.len; i++) pass->split_grad[i] = -1;
   find_needs(pass);
   find_active(pass);

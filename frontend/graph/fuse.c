@@ -179,8 +179,7 @@ static void collect_ops(const fuse_pass *pass, int group, zp_node *fused_node, i
 static zp_node fused_node(const fuse_pass *pass, int group) {
   const zp_tensor *rows = result_of(pass, group);
   zp_node node = {.op = ZP_OP_FUSED, .fused = ZP_NEW(pass->arena, zp_fused)};
-  node.fused->rows_per_sample = zp_shape_rows_per_sample(&rows->shape);
-  node.fused->split = rows->split_dim == rows->shape.rank - 1;
+  zp_fused_set_rows(node.fused, rows);
   int *value = ZP_NEW_ARRAY(pass->arena, int, pass->graph->tensors.len);
   collect_inputs(pass, group, &node, value);
   collect_ops(pass, group, &node, value);

@@ -42,6 +42,8 @@ bool zp_ints_has(const zp_ints *list, int item);
 zp_tensor zp_tensor_make(const char *name, zp_element element, zp_shape shape, zp_span span);
 /* How a ROW op reads an operand beside rows of shape `rows`; false when the shapes do not fit. */
 bool zp_operand_kind(const zp_shape *rows, const zp_shape *operand, zp_operand *kind);
+/* Fills in rows_per_sample and the share that the rows of tensor `rows` are. */
+void zp_fused_set_rows(zp_fused *fused, const zp_tensor *rows);
 /* Rows of one sample: the product of the dims between the first and the last. */
 int64_t zp_shape_rows_per_sample(const zp_shape *shape);
 

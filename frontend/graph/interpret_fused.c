@@ -18,7 +18,17 @@ static int64_t value_cols(const zp_fused *fused, int v) {
   return v < fused->n_in ? fused->in_cols[v] : fused->ops.data[v - fused->n_in].cols;
 }
 
-static row_run start_run(zp_interpreter *in, const zp_fused *fused) {
+/* `rows` is a tensor of the group's rows. */
+static zp_row_place start_place(const zp_interpreter *in, const zp_fused *fused, int rows) {
+  const zp_tensor *t = &in->graph->tensors.data[rows];
+  zp_row_place place = {.in = in, .rows_per_sample = fused->rows_per_sample};
+  place.first_position = fused->split_rows ? in->rank * fused->rows_per_sample : 0;
+  place.first_column = fused->split ? in->rank * zp_shape_cols(&t->shape) : 0;
+  place.logical_cols = fused->split ? t->full_dim : zp_shape_cols(&t->shape);
+  return place;
+}
+
+static row_run start_run(zp_interpreter *in, const zp_fused *fused, int rows) {
   zp_arena *arena = in->graph->arena;
   row_run run = {.in = in, .fused = fused, .n_values = fused->n_in + fused->ops.len};
   run.value = ZP_NEW_ARRAY(arena, double *, run.n_values);
@@ -29,7 +39,7 @@ static row_run start_run(zp_interpreter *in, const zp_fused *fused) {
     run.value[v] = ZP_NEW_ARRAY(arena, double, value_cols(fused, v));
     run.adjoint[v] = ZP_NEW_ARRAY(arena, double, value_cols(fused, v));
   }
-  run.place = (zp_row_place){.in = in, .rows_per_sample = fused->rows_per_sample};
+  run.place = start_place(in, fused, rows);
   return run;
 }
 
@@ -97,7 +107,7 @@ static int64_t rows_of(const zp_interpreter *in, int tensor) {
 
 void zp_interpret_fused(zp_interpreter *in, const zp_node *node) {
   zp_arena_mark mark = zp_arena_get_mark(in->graph->arena);
-  row_run run = start_run(in, node->fused);
+  row_run run = start_run(in, node->fused, node->out.data[0]);
   int64_t rows = rows_of(in, node->out.data[0]);
   for (int64_t row = 0; row < rows; row++) {
     start_row(&run, row);
@@ -118,8 +128,8 @@ void zp_interpret_row_node(zp_interpreter *in, const zp_node *node) {
   int64_t in_cols[3];
   int out_value = node->in.len;
   zp_fused_op op = {.op = node->op, .n_arg = node->in.len, .attr = node->attr, .cols = zp_shape_cols(rows)};
-  zp_fused fused = {
-      .n_in = node->in.len, .operand = operand, .in_cols = in_cols, .rows_per_sample = zp_shape_rows_per_sample(rows)};
+  zp_fused fused = {.n_in = node->in.len, .operand = operand, .in_cols = in_cols};
+  zp_fused_set_rows(&fused, &in->graph->tensors.data[node->out.data[0]]);
   for (int k = 0; k < node->in.len; k++) {
     op.arg[k] = k;
     in_cols[k] = zp_shape_cols(zp_in_shape(in, node->in.data[k]));
@@ -169,7 +179,7 @@ static void add_columns(const row_run *run, const zp_node *node, int output) {
 
 void zp_interpret_fused_grad(zp_interpreter *in, const zp_node *node) {
   zp_arena_mark mark = zp_arena_get_mark(in->graph->arena);
-  row_run run = start_run(in, node->fused);
+  row_run run = start_run(in, node->fused, node->in.data[0]);
   int64_t rows = rows_of(in, node->in.data[0]);
   for (int64_t row = 0; row < rows; row++) {
     start_row(&run, row);

@@ -9,6 +9,8 @@
 typedef struct zp_row_place {
   const zp_interpreter *in;
   int64_t row, rows_per_sample;
+  /* where the rank's share begins, and how many columns whole rows have */
+  int64_t first_position, first_column, logical_cols;
 } zp_row_place;
 void zp_row_forward(const zp_row_place *place, const zp_fused_op *op, double *const arg[3], double *y);
 /* Adds to d_arg[k] (a whole row, also for broadcast operands; NULL: not wanted). */

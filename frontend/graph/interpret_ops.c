@@ -1,5 +1,5 @@
-/* Matmul, lookups, attention and the loss, with their backward nodes, as plain loops. Collectives are copies: the
- * interpreter is a machine of tensor degree 1. Shape legend: T rows (B*S), k and n columns, d head size. */
+/* Matmul, lookups, attention and the loss, with their backward nodes, as plain loops. Collectives are copies, as on one
+ * tensor rank. Shape legend: T rows (B*S), k and n columns, d head size. */
 #include <assert.h>
 #include <math.h>
 #include "interpret_internal.h"
@@ -50,25 +50,30 @@ static void matmul_wgrad(zp_interpreter *in, const zp_node *node) {
 
 /* ---- lookups ---- */
 
+/* The first row of the rank's share of a table. */
+static int64_t first_row(const zp_interpreter *in, int table) {
+  return in->graph->tensors.data[table].split_dim == 0 ? in->rank * zp_in_shape(in, table)->dim[0] : 0;
+}
+
 static void embedding(zp_interpreter *in, const zp_node *node) {
   const double *ids = zp_in_value(in, node, 0), *table = zp_in_value(in, node, 1);
   double *y = zp_out_value(in, node, 0);
   int64_t rows = rows_of(in, node->out.data[0]), n = cols_of(in, node->out.data[0]);
   int64_t vocabulary = zp_in_shape(in, node->in.data[1])->dim[0];
   for (int64_t t = 0; t < rows; t++) {
-    int64_t id = (int64_t)ids[t];
+    int64_t id = (int64_t)ids[t] - first_row(in, node->in.data[1]);
     for (int64_t c = 0; c < n; c++) y[t * n + c] = id >= 0 && id < vocabulary ? table[id * n + c] : 0;
   }
 }
 
 static void embedding_grad(zp_interpreter *in, const zp_node *node) {
   const double *dy = zp_in_value(in, node, 0), *ids = zp_in_value(in, node, 1);
-  int use = node->param_grad.data[0];
+  int use = node->param_grad.data[0], table = in->graph->params.data[use].tensor;
   double *d_table = in->param_grad[use];
   int64_t rows = rows_of(in, node->in.data[0]), n = cols_of(in, node->in.data[0]);
-  int64_t vocabulary = zp_in_shape(in, in->graph->params.data[use].tensor)->dim[0];
+  int64_t vocabulary = zp_in_shape(in, table)->dim[0];
   for (int64_t t = 0; t < rows; t++) {
-    int64_t id = (int64_t)ids[t];
+    int64_t id = (int64_t)ids[t] - first_row(in, table);
     for (int64_t c = 0; c < n && id >= 0 && id < vocabulary; c++) d_table[id * n + c] += dy[t * n + c];
   }
 }
@@ -173,29 +178,55 @@ static void attention_grad(zp_interpreter *in, const zp_node *node) {
 
 /* ---- loss ---- */
 
-/* max, sum of exp(x - max), logit of the label */
-static void row_stats(const double *logits, int64_t n, int64_t label, double stat[3]) {
-  stat[0] = -INFINITY;
+/* The rank's columns of the vocabulary: `here` of its columns are logits, the rest is padding. */
+typedef struct vocabulary {
+  int64_t first, here;
+} vocabulary;
+
+static vocabulary vocabulary_of(const zp_interpreter *in, int logits) {
+  const zp_tensor *t = &in->graph->tensors.data[logits];
+  int64_t cols = zp_shape_cols(&t->shape);
+  if (t->split_dim != t->shape.rank - 1) return (vocabulary){0, cols};
+  int64_t first = in->rank * cols, left = t->full_dim - first;
+  return (vocabulary){first, left < 0 ? 0 : left < cols ? left : cols};
+}
+
+/* max, sum of exp(x - max), logit of the label: -inf on the ranks that do not have it */
+static void row_stats(const double *logits, vocabulary v, int64_t label, double stat[3]) {
+  stat[0] = stat[2] = -INFINITY;
   stat[1] = 0;
-  for (int64_t c = 0; c < n; c++) stat[0] = fmax(stat[0], logits[c]);
-  for (int64_t c = 0; c < n; c++) stat[1] += exp(logits[c] - stat[0]);
-  stat[2] = logits[label];
+  for (int64_t c = 0; c < v.here; c++) stat[0] = fmax(stat[0], logits[c]);
+  for (int64_t c = 0; c < v.here; c++) stat[1] += exp(logits[c] - stat[0]);
+  if (label >= v.first && label < v.first + v.here) stat[2] = logits[label - v.first];
 }
 
 static void ce_stats(zp_interpreter *in, const zp_node *node) {
   int64_t rows = rows_of(in, node->in.data[0]), n = cols_of(in, node->in.data[0]);
   const double *labels = zp_in_value(in, node, 1);
+  vocabulary v = vocabulary_of(in, node->in.data[0]);
   for (int64_t t = 0; t < rows; t++)
-    row_stats(zp_in_value(in, node, 0) + t * n, n, (int64_t)labels[t], zp_out_value(in, node, 0) + 3 * t);
+    row_stats(zp_in_value(in, node, 0) + t * n, v, (int64_t)labels[t], zp_out_value(in, node, 0) + 3 * t);
+}
+
+/* Statistics [ranks][rows][3] of the parts of the vocabulary into those of all of it. */
+static void join_stats(const double *stat, int64_t ranks, int64_t rows, int64_t t, double all[3]) {
+  all[0] = all[2] = -INFINITY;
+  all[1] = 0;
+  for (int64_t r = 0; r < ranks; r++) {
+    all[0] = fmax(all[0], stat[3 * (r * rows + t)]);
+    all[2] = fmax(all[2], stat[3 * (r * rows + t) + 2]);
+  }
+  for (int64_t r = 0; r < ranks; r++) all[1] += stat[3 * (r * rows + t) + 1] * exp(stat[3 * (r * rows + t)] - all[0]);
 }
 
 static void ce_loss(zp_interpreter *in, const zp_node *node) {
-  int64_t rows = rows_of(in, node->in.data[0]);
-  const double *stat = zp_in_value(in, node, 0);
-  double *lse = zp_out_value(in, node, 0);
+  int64_t rows = zp_shape_elements(zp_in_shape(in, node->in.data[1]), in->microbatch);
+  int64_t ranks = rows_of(in, node->in.data[0]) / rows;
+  double *lse = zp_out_value(in, node, 0), all[3];
   for (int64_t t = 0; t < rows; t++) {
-    lse[t] = stat[3 * t] + log(stat[3 * t + 1]);
-    in->loss += (lse[t] - stat[3 * t + 2]) * in->loss_scale;
+    join_stats(zp_in_value(in, node, 0), ranks, rows, t, all);
+    lse[t] = all[0] + log(all[1]);
+    in->loss += (lse[t] - all[2]) * in->loss_scale;
   }
 }
 
@@ -204,7 +235,7 @@ static void cross_entropy(zp_interpreter *in, const zp_node *node) {
   const double *labels = zp_in_value(in, node, 1);
   double total = 0, stat[3];
   for (int64_t t = 0; t < rows; t++) {
-    row_stats(zp_in_value(in, node, 0) + t * n, n, (int64_t)labels[t], stat);
+    row_stats(zp_in_value(in, node, 0) + t * n, vocabulary_of(in, node->in.data[0]), (int64_t)labels[t], stat);
     total += stat[0] + log(stat[1]) - stat[2];
   }
   in->loss += total * in->loss_scale;
@@ -215,14 +246,18 @@ static void ce_grad(zp_interpreter *in, const zp_node *node) {
   const double *logits = zp_in_value(in, node, 0), *labels = zp_in_value(in, node, 1), *lse = zp_in_value(in, node, 2);
   double *d_logits = zp_out_value(in, node, 0);
   int64_t rows = rows_of(in, node->in.data[0]), n = cols_of(in, node->in.data[0]);
+  vocabulary v = vocabulary_of(in, node->in.data[0]);
   for (int64_t t = 0; t < rows; t++)
-    for (int64_t c = 0; c < n; c++)
-      d_logits[t * n + c] = (exp(logits[t * n + c] - lse[t]) - (c == (int64_t)labels[t])) * in->loss_scale;
+    for (int64_t c = 0; c < n; c++) {
+      double p = exp(logits[t * n + c] - lse[t]), hit = v.first + c == (int64_t)labels[t];
+      d_logits[t * n + c] = c < v.here ? (p - hit) * in->loss_scale : 0;
+    }
 }
 
 /* ---- views and collectives ---- */
 
 static void copy(zp_interpreter *in, const zp_node *node) {
+  assert(node->attr.parts <= 1); /* among several ranks the caller makes the collectives */
   int64_t n = zp_shape_elements(zp_in_shape(in, node->out.data[0]), in->microbatch);
   memcpy(zp_out_value(in, node, 0), zp_in_value(in, node, 0), sizeof(double) * (size_t)n);
 }
@@ -252,6 +287,8 @@ void zp_interpret_op(zp_interpreter *in, const zp_node *node) {
   case ZP_OP_SPLIT: split(in, node); break;
   case ZP_OP_ALL_REDUCE:
   case ZP_OP_ENTER:
+  case ZP_OP_ALL_GATHER_SEQ:
+  case ZP_OP_REDUCE_SCATTER_SEQ:
   case ZP_OP_GATHER_STATS:
   case ZP_OP_GRAD_ALL_REDUCE: copy(in, node); break;
   default: assert(!"row ops and groups are interpreted elsewhere");

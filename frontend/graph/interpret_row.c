@@ -132,11 +132,15 @@ static void softmax_backward(const zp_row_place *place, const zp_fused_op *op, c
   zp_arena_rewind(arena, mark);
 }
 
+static int64_t position_of(const zp_row_place *place) {
+  return place->first_position + place->row % place->rows_per_sample;
+}
+
 /* What dropout multiplies element c of this row with. */
 static double dropout_factor(const zp_row_place *place, const zp_fused_op *op, int64_t c) {
   const zp_interpreter *in = place->in;
   uint64_t sample = in->first_sample + (uint64_t)(place->row / place->rows_per_sample);
-  uint64_t element = (uint64_t)(place->row % place->rows_per_sample * op->cols + c);
+  uint64_t element = (uint64_t)(position_of(place) * place->logical_cols + place->first_column + c);
   double u = zp_philox_uniform(in->seed, in->step, sample, (uint64_t)op->attr.stream, in->instance, element);
   return u >= op->attr.rate ? 1 / (1 - op->attr.rate) : 0;
 }
@@ -145,7 +149,7 @@ static double dropout_factor(const zp_row_place *place, const zp_fused_op *op, i
  * Pairs are (i, i + head_size/2), or neighbours when interleaved. */
 static void rope(const zp_row_place *place, const zp_fused_op *op, const double *x, double direction, double *y) {
   int64_t size = op->attr.head_size;
-  double position = (double)(place->row % place->rows_per_sample);
+  double position = (double)position_of(place);
   for (int64_t head = 0; head < op->cols; head += size)
     for (int64_t i = 0; i < size / 2; i++) {
       double angle = direction * position * pow(op->attr.theta, -2.0 * (double)i / (double)size);

@@ -246,6 +246,23 @@ static void collective(zp_rule *rule) {
   if (want_activation(rule, 0)) answer(rule, ZP_ELEM_FLOAT, *shape_of(rule, 0));
 }
 
+/* Between [B, S, n] and the rank's share of the positions [B, S / parts, n]. */
+static void sequence_collective(zp_rule *rule) {
+  int64_t parts = rule->attr.parts;
+  if (!want_activation(rule, 0) || !want_rank(rule, 0, 3) || !want_positive(rule, "parts", (double)parts)) return;
+  zp_shape shape = *shape_of(rule, 0);
+  if (rule->op == ZP_OP_ALL_GATHER_SEQ) {
+    shape.dim[1] *= parts;
+  } else if (shape.dim[1] % parts == 0) {
+    shape.dim[1] /= parts;
+  } else {
+    fail(rule, ZP_Z0205, "%lld ranks do not divide the %lld positions of `%s` %s", (long long)parts,
+         (long long)shape.dim[1], operand(rule, 0)->name, text_of(rule, 0));
+    return;
+  }
+  answer(rule, ZP_ELEM_FLOAT, shape);
+}
+
 /* Shapes name B in front only, so [ranks, B*S, 3] is written [B, ranks*S, 3]; rank-major in memory all the same. */
 static void gather_stats(zp_rule *rule) {
   if (!want_element(rule, 0, ZP_ELEM_STAT) || !want_rank(rule, 0, 3) ||
@@ -287,6 +304,8 @@ bool zp_rule_apply(zp_rule *rule) {
   case ZP_OP_ATTENTION: attention(rule); break;
   case ZP_OP_CROSS_ENTROPY:
   case ZP_OP_CE_STATS: cross_entropy(rule); break;
+  case ZP_OP_ALL_GATHER_SEQ:
+  case ZP_OP_REDUCE_SCATTER_SEQ: sequence_collective(rule); break;
   case ZP_OP_GATHER_STATS: gather_stats(rule); break;
   case ZP_OP_CE_LOSS: ce_loss(rule); break;
   default: collective(rule); break; /* the collectives and the elementwise functions of one operand keep the shape */

@@ -4,9 +4,10 @@
 #include "spec_internal.h"
 #include <zplan/buf.h>
 
+/* A word stands for one value or for several neighbouring ones. */
 typedef struct plan_word {
   const char *text;
-  double value; /* NAN: known but not built */
+  double first, last;
 } plan_word;
 
 /* One plan key that is a limit. */
@@ -14,31 +15,54 @@ typedef struct limit_key {
   const char *key;
   size_t offset;
   double lowest, highest; /* of numbers */
-  double built;           /* highest value this version can lower */
   const plan_word *words; /* for keys whose values are words */
+  const char *index;      /* of keys that are written `key[index]` */
+  bool is_flag;           /* true or false */
 } limit_key;
 
-static const plan_word recompute_words[] = {{"none", ZP_RECOMPUTE_NONE}, {"layer", ZP_RECOMPUTE_FULL},
-                                            {"full", ZP_RECOMPUTE_FULL}, {"auto", -1},
-                                            {"attention", NAN},          {NULL, 0}};
-static const plan_word shard_words[] = {{"none", 0}, {"tensor", 1}, {NULL, 0}};
+#define WORD(text, value)                                                                                              \
+  { text, value, value }
+static const plan_word recompute_words[] = {WORD("none", ZP_RECOMPUTE_NONE),
+                                            WORD("selective", ZP_RECOMPUTE_SELECTIVE),
+                                            WORD("attention", ZP_RECOMPUTE_SELECTIVE),
+                                            WORD("full", ZP_RECOMPUTE_FULL),
+                                            WORD("layer", ZP_RECOMPUTE_FULL),
+                                            {"auto", ZP_RECOMPUTE_NONE, ZP_RECOMPUTE_SELECTIVE},
+                                            {NULL, 0, 0}};
+static const plan_word shard_words[] = {WORD("none", 0), WORD("tensor", 1), {NULL, 0, 0}};
 static const plan_word schedule_words[] = {
-    {"1f1b", 0}, {"gpipe", NAN}, {"interleaved", NAN}, {"zero_bubble", NAN}, {NULL, 0}};
-static const plan_word offload_words[] = {{"none", 0}, {"cpu", NAN}, {"nvme", NAN}, {NULL, 0}};
+#define SCHEDULE_WORD(name, text) WORD(text, ZP_SCHEDULE_##name),
+    ZP_SCHEDULES(SCHEDULE_WORD)
+#undef SCHEDULE_WORD
+        {"zero_bubble", ZP_SCHEDULE_ZB_H1, ZP_SCHEDULE_ZB_V},
+    {NULL, 0, 0}};
+static const plan_word offload_words[] = {
+    WORD("none", ZP_TIER_DEVICE), WORD("cpu", ZP_TIER_HOST), WORD("nvme", ZP_TIER_NVME), {NULL, 0, 0}};
 
 #define DEGREE(name)                                                                                                   \
-  { #name, offsetof(zp_constraints, name), 1, INFINITY, INFINITY, NULL }
+  { .key = #name, .offset = offsetof(zp_constraints, name), .lowest = 1, .highest = INFINITY }
+#define WORDS(name)                                                                                                    \
+  { .key = #name, .offset = offsetof(zp_constraints, name), .words = name##_words }
+#define FLAG(name)                                                                                                     \
+  { .key = #name, .offset = offsetof(zp_constraints, name), .highest = 1, .is_flag = true }
+#define OFFLOAD(state, name)                                                                                           \
+  { .key = "offload", .offset = offsetof(zp_constraints, offload[state]), .words = offload_words, .index = name }
 static const limit_key limit_keys[] = {
     DEGREE(tensor),
     DEGREE(pipeline),
     DEGREE(data),
     DEGREE(microbatch),
-    {"zero", offsetof(zp_constraints, zero), 0, 3, 1, NULL},
-    {"recompute", offsetof(zp_constraints, recompute), 0, 1, 1, recompute_words},
-    {"recompute_shard", offsetof(zp_constraints, recompute_shard), 0, 1, 1, shard_words},
-    /* One value each, so there is nothing to keep: the words are checked. */
-    {"schedule", ZP_CHECK_ONLY, 0, 0, 0, schedule_words},
-    {"offload", ZP_CHECK_ONLY, 0, 0, 0, offload_words},
+    DEGREE(chunks),
+    {.key = "zero", .offset = offsetof(zp_constraints, zero), .highest = 3},
+    WORDS(recompute),
+    {.key = "recompute_shard", .offset = offsetof(zp_constraints, recompute_shard), .words = shard_words},
+    WORDS(schedule),
+    FLAG(sequence),
+    FLAG(compress),
+    OFFLOAD(ZP_STATE_PARAMS, "params"),
+    OFFLOAD(ZP_STATE_GRADIENTS, "gradients"),
+    OFFLOAD(ZP_STATE_OPTIMIZER, "optimizer"),
+    OFFLOAD(ZP_STATE_ACTIVATIONS, "activations"),
 };
 
 static const limit_key *find_limit_key(const char *key) {
@@ -47,19 +71,22 @@ static const limit_key *find_limit_key(const char *key) {
   return NULL;
 }
 
-static void not_built(zp_reader *reader, zp_span span, const char *what, const char *built) {
-  zp_diag *d = zp_report(reader->diags, ZP_Z0623, span, "%s is not built yet", what);
-  zp_diag_help(d, "this version plans with %s", built);
+static bool is_ordered(const limit_key *key) { return !key->words && !key->is_flag; }
+
+static const char *example_of(zp_reader *reader, const limit_key *key) {
+  if (is_ordered(key)) return zp_format(reader->arena, "%s in [1, 2, 4]", key->key);
+  if (key->is_flag) return zp_format(reader->arena, "%s = true", key->key);
+  const char *index = key->index ? zp_format(reader->arena, "[%s]", key->index) : "";
+  return zp_format(reader->arena, "%s%s = \"%s\"", key->key, index, key->words[0].text);
 }
 
-static const char *built_words(zp_reader *reader, const plan_word *words) {
+static const char *possible_words(zp_reader *reader, const plan_word *words) {
   zp_buf list = zp_buf_new(reader->arena);
-  for (const plan_word *w = words; w->text; w++)
-    if (!isnan(w->value)) zp_buf_printf(&list, "%s\"%s\"", w == words ? "" : ", ", w->text);
+  for (const plan_word *w = words; w->text; w++) zp_buf_printf(&list, "%s\"%s\"", w == words ? "" : ", ", w->text);
   return list.data;
 }
 
-/* Adds one value of a word key to the list; "auto" stands for all. */
+/* Adds the values of a word to the list. */
 static bool add_word(zp_reader *reader, const zp_env *env, const limit_key *key, const zp_expr *expr, zp_limit *limit) {
   const char *text;
   if (!zp_read_string(reader, env, expr, key->key, &text)) return false;
@@ -67,19 +94,26 @@ static bool add_word(zp_reader *reader, const zp_env *env, const limit_key *key,
   for (const plan_word *w = key->words; w->text; w++) {
     zp_push(reader->arena, &names, w->text);
     if (strcmp(w->text, text) != 0) continue;
-    if (isnan(w->value)) {
-      not_built(reader, expr->span, zp_format(reader->arena, "`%s` \"%s\"", key->key, text),
-                zp_format(reader->arena, "`%s` %s", key->key, built_words(reader, key->words)));
-      return false;
-    }
-    double low = w->value < 0 ? key->lowest : w->value, high = w->value < 0 ? key->highest : w->value;
-    for (double v = low; v <= high; v++) zp_push(reader->arena, &limit->in, v);
+    for (double v = w->first; v <= w->last; v++) zp_push(reader->arena, &limit->in, v);
     return true;
   }
   zp_diag *d = zp_report(reader->diags, ZP_Z0308, expr->span, "`%s` cannot be \"%s\"", key->key, text);
   zp_diag_did_you_mean(d, text, names.data, names.len);
-  zp_diag_note(d, "possible here: %s", built_words(reader, key->words));
+  zp_diag_note(d, "possible here: %s", possible_words(reader, key->words));
   return false;
+}
+
+/* Adds true or false to the list, as 1 or 0. */
+static bool add_flag(zp_reader *reader, const zp_env *env, const limit_key *key, const zp_expr *expr, zp_limit *limit) {
+  zp_value value = {0};
+  if (!zp_eval(reader->arena, reader->diags, env->scope, expr, &value)) return false;
+  if (value.kind != ZP_VAL_BOOL) {
+    zp_report(reader->diags, ZP_Z0304, value.span, "`%s` is `true` or `false`, not %s", key->key,
+              zp_value_kind_name(&value));
+    return false;
+  }
+  zp_push(reader->arena, &limit->in, value.number);
+  return true;
 }
 
 static bool check_degree(zp_reader *reader, const limit_key *key, const zp_value *value, zp_attr_op op,
@@ -94,18 +128,13 @@ static bool check_degree(zp_reader *reader, const limit_key *key, const zp_value
       zp_diag_note(d, "`%s` is a whole number from %g to %g", key->key, key->lowest, key->highest);
     return false;
   }
-  if (is_pin && *number > key->built) {
-    not_built(reader, value->span, zp_format(reader->arena, "`%s` %g", key->key, *number),
-              zp_format(reader->arena, "`%s` %g and %g", key->key, key->lowest, key->built));
-    return false;
-  }
   return true;
 }
 
 static bool needs_equals_or_in(zp_reader *reader, const limit_key *key, const zp_attr *attr) {
   if (attr->op == ZP_ATTR_SET || attr->op == ZP_ATTR_IN) return true;
   zp_diag *d = zp_report(reader->diags, ZP_Z0622, attr->span, "`%s` has no order to compare by", key->key);
-  zp_diag_help(d, "write `%s = \"%s\"` or `%s in [...]`", key->key, key->words[0].text, key->key);
+  zp_diag_help(d, "write `%s` or `%s in [...]`", example_of(reader, key), key->key);
   return false;
 }
 
@@ -162,23 +191,22 @@ static bool read_limit(zp_reader *reader, const zp_env *env, const limit_key *ke
   *limit = (zp_limit){.set = true, .low = key->lowest, .high = key->highest, .span = attr->span};
   if (attr->op == ZP_ATTR_BLOCK || attr->op == ZP_ATTR_NE) {
     zp_diag *d = zp_report(reader->diags, ZP_Z0622, attr->span, "`%s` is limited with =, <=, >=, <, > or in", key->key);
-    zp_diag_help(d, key->words ? "for example `%s = \"%s\"`" : "for example `%s in [1, 2, 4]`", key->key,
-                 key->words ? key->words[0].text : "");
+    zp_diag_help(d, "for example `%s`", example_of(reader, key));
     return false;
   }
-  if (key->words && !needs_equals_or_in(reader, key, attr)) return false;
+  if (!is_ordered(key) && !needs_equals_or_in(reader, key, attr)) return false;
   if (!limit_values(reader, attr, &values)) return false;
-  if (key->words) {
+  if (!is_ordered(key)) {
     for (int i = 0; i < values.len; i++)
-      if (!add_word(reader, env, key, values.data[i], limit)) return false;
+      if (!(key->words ? add_word : add_flag)(reader, env, key, values.data[i], limit)) return false;
+    limit->low = limit->high = limit->in.data[0];
+    for (int i = 1; i < limit->in.len; i++) {
+      limit->low = fmin(limit->low, limit->in.data[i]);
+      limit->high = fmax(limit->high, limit->in.data[i]);
+    }
     return true;
   }
   if (!read_number_limit(reader, env, key, attr, &values, limit)) return false;
-  if (limit->low > key->built) {
-    not_built(reader, attr->span, zp_format(reader->arena, "`%s` above %g", key->key, key->built),
-              zp_format(reader->arena, "`%s` %g and %g", key->key, key->lowest, key->built));
-    return false;
-  }
   if (!is_empty(limit)) return true;
   zp_diag *d = zp_report(reader->diags, ZP_Z0621, attr->span, "no value of `%s` is within this limit", key->key);
   zp_diag_note(d, "`%s` is a whole number, %g or more", key->key, key->lowest);
@@ -240,7 +268,8 @@ static void read_objective(zp_reader *reader, const zp_env *env, const zp_attr *
 
 static void read_rank_order(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
   (void)env, (void)base;
-  not_built(reader, attr->key.span, "`rank_order`", "tensor ranks next to each other, then data, then pipeline");
+  zp_diag *d = zp_report(reader->diags, ZP_Z0623, attr->key.span, "`rank_order` is not built yet");
+  zp_diag_help(d, "this version plans with tensor ranks next to each other, then data, then pipeline");
 }
 
 /* The search is exact and ends by itself, so its budget is never exhausted: checked, not kept. */
@@ -268,12 +297,14 @@ static const zp_field plan_fields[] = {
     LIMIT("recompute"),
     LIMIT("recompute_shard"),
     LIMIT("schedule"),
+    LIMIT("chunks"),
+    LIMIT("sequence"),
+    LIMIT("compress"),
     LIMIT("offload"),
     {"memory", ZP_FIELD_CUSTOM, .read = read_memory},
     {"objective", ZP_FIELD_CUSTOM, .read = read_objective},
     {"search", ZP_FIELD_BLOCK, .block = &search_schema},
     {"rank_order", ZP_FIELD_CUSTOM, .read = read_rank_order},
-    {"sequence", ZP_FIELD_REFUSED, .note = "this version splits by tensor, pipeline and data only"},
     {"context", ZP_FIELD_REFUSED, .note = "this version splits by tensor, pipeline and data only"},
     {"expert", ZP_FIELD_REFUSED, .note = "this version splits by tensor, pipeline and data only"},
     {"stage", ZP_FIELD_REFUSED,
@@ -294,48 +325,65 @@ static const zp_field plan_fields[] = {
     {"micro_batch_size", ZP_FIELD_FOREIGN, .note = "here it is called `microbatch`"},
     {"gradient_accumulation_steps", ZP_FIELD_FOREIGN, .note = "derived: batch / (data x microbatch)"},
     {"activation_checkpointing", ZP_FIELD_FOREIGN,
-     .note = "here it is called `recompute`: \"none\", \"layer\" or \"auto\""},
+     .note = "here it is called `recompute`: \"none\", \"selective\", \"layer\" or \"auto\""},
 };
 const zp_schema zp_plan_schema = ZP_SCHEMA("plan", plan_fields, 0);
 
-static bool check_index(zp_reader *reader, const zp_attr *attr) {
+static void check_index(zp_reader *reader, const zp_attr *attr) {
   static const char *const places[] = {"params", "gradients", "optimizer", "activations"};
   bool takes_index = strcmp(attr->key.text, "offload") == 0;
-  if (!takes_index && !attr->index.text) return true;
-  if (!takes_index) {
+  if (!takes_index && attr->index.text)
     zp_report(reader->diags, ZP_Z0305, attr->index.span, "`%s` takes no `[...]`", attr->key.text);
-    return false;
-  }
+  if (!takes_index) return;
   for (int i = 0; i < 4 && attr->index.text; i++)
-    if (strcmp(places[i], attr->index.text) == 0) return true;
+    if (strcmp(places[i], attr->index.text) == 0) return;
   zp_span span = attr->index.text ? attr->index.span : attr->key.span;
   zp_diag *d =
       zp_report(reader->diags, ZP_Z0305, span, "`offload` must say what: params, gradients, optimizer or activations");
   if (!attr->index.text || !zp_diag_did_you_mean(d, attr->index.text, places, 4))
     zp_diag_help(d, "for example `offload[optimizer] = \"none\"`");
-  return false;
+}
+
+static bool is_about(const limit_key *key, const zp_attr *attr) {
+  if (strcmp(attr->key.text, key->key) != 0) return false;
+  if (!key->index || !attr->index.text) return key->index == attr->index.text;
+  return strcmp(key->index, attr->index.text) == 0;
+}
+
+static zp_limit *limit_of(const limit_key *key, zp_constraints *plan) {
+  return (zp_limit *)((char *)plan + key->offset);
 }
 
 /* All limits on one key, in the order they are written. */
 static void read_limits(zp_reader *reader, const zp_env *env, const limit_key *key, const zp_attrs *attrs,
                         zp_constraints *plan) {
   limit_list earlier = {0};
-  zp_limit checked = {0};
-  zp_limit *sum = key->offset == ZP_CHECK_ONLY ? &checked : (zp_limit *)((char *)plan + key->offset);
   for (int i = 0; i < attrs->len; i++) {
     zp_limit fresh;
-    const zp_attr *attr = attrs->data[i];
-    if (strcmp(attr->key.text, key->key) != 0 || !check_index(reader, attr)) continue;
-    if (!read_limit(reader, env, key, attr, &fresh)) continue;
-    add_limit(reader, key, &earlier, &fresh, sum);
+    if (is_about(key, attrs->data[i]) && read_limit(reader, env, key, attrs->data[i], &fresh))
+      add_limit(reader, key, &earlier, &fresh, limit_of(key, plan));
   }
+}
+
+/* What the search leaves alone unless it is told: state off the device and compressed gradients change how a cluster is
+ * used, and norms split along the sequence pay where links are fast. */
+static void set_defaults(const zp_reader *reader, zp_constraints *plan) {
+  const zp_limit zero = {.set = true, .span = ZP_NO_SPAN};
+  for (int i = 0; i < ZP_STATE_COUNT; i++)
+    if (!plan->offload[i].set) plan->offload[i] = zero; /* ZP_TIER_DEVICE */
+  if (!plan->compress.set) plan->compress = zero;
+  if (!plan->sequence.set && reader->spec->cluster.node.device.is_cpu) plan->sequence = zero;
 }
 
 void zp_read_plan(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, zp_constraints *plan) {
   zp_attrs others = {0};
   for (int i = 0; i < attrs->len; i++)
-    if (!find_limit_key(attrs->data[i]->key.text)) zp_push(reader->arena, &others, attrs->data[i]);
+    if (find_limit_key(attrs->data[i]->key.text))
+      check_index(reader, attrs->data[i]);
+    else
+      zp_push(reader->arena, &others, attrs->data[i]);
   zp_read_attrs(reader, env, &zp_plan_schema, &others, plan);
   for (size_t i = 0; i < sizeof limit_keys / sizeof *limit_keys; i++)
     read_limits(reader, env, &limit_keys[i], attrs, plan);
+  set_defaults(reader, plan);
 }

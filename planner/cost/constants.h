@@ -4,13 +4,28 @@
 #define ZPLAN_COST_CONSTANTS_H
 
 #define ZP_COST_CONSTANTS(X)                                                                                           \
-  X(GPU_GEMM_TILE, 128, "rows and columns", "output tile of large matrix kernels; CUTLASS default shapes")             \
-  X(GPU_GEMM_UNITS, 100, "tiles at once", "between the SM counts of V100 (80), A100 (108) and H100 (132)")             \
-  X(GPU_GEMM_K_HALF, 64, "depth", "inner length at half efficiency; estimate, to be calibrated")                       \
+  X(GPU_UNITS, 108, "multiprocessors", "where a device does not say `cores`: A100 data sheet")                         \
+  X(GPU_TILE_LOAD, 25, "elements",                                                                                     \
+    "operand traffic of an output tile against its products: a 64 x 64 tile runs at 2/3 of a 256 x 128 one")           \
+  X(GPU_TILE_FILL, 96, "depth", "inner length whose time a tile needs to fill its pipeline and write its result")      \
+  X(GPU_SPLIT_DEPTH, 1024, "depth", "shortest inner length that is divided over several tiles (split-K)")              \
+  X(GPU_ALIGN_BYTES, 16, "bytes",                                                                                      \
+    "rows of operands must start at multiples for tensor cores; NVIDIA Deep Learning Performance Guide, section 2")    \
   X(CPU_GEMM_M_HALF, 4, "rows", "packing and edge loss of a blocked CPU matmul; estimate, to be calibrated")           \
   X(CPU_GEMM_N_HALF, 8, "columns", "as above")                                                                         \
   X(CPU_GEMM_K_HALF, 16, "depth", "as above")                                                                          \
-  X(COLLECTIVE_BASE_S, 2e-6, "s", "call overhead of one collective; estimate, to be calibrated")
+  X(SELECTIVE_BYTES_PER_FLOP, 0.02, "bytes / FLOP",                                                                    \
+    "selective recomputation: row kernels give back 0.03 and more in half precision (up to 60 FLOP an element), "      \
+    "products with inner length 64 and above 0.016 and less")                                                          \
+  X(COLLECTIVE_BASE_S, 2e-6, "s", "call overhead of one collective; estimate, to be calibrated")                       \
+  X(TREE_SHARE, 0.92, "share", "bandwidth of tree all-reduces against rings; NCCL src/graph/tuning.cc")                 \
+  X(LINK_PAYLOAD, 0.8, "share",                                                                                        \
+    "of a GPU link's line rate that collectives carry: protocol overhead of about 20 %; NCCL maintainers, NVIDIA/"     \
+    "nccl-tests issue 212, and NCCL src/graph/topo.h (20 of 25 GB/s a link)")                                          \
+  X(NETWORK_PAYLOAD, 0.85, "share",                                                                                    \
+    "of GPU nodes' NIC line rate that NCCL carries: 84.8 of 100 GB/s on 4 x HDR; NVIDIA/nccl-tests issue 119")         \
+  X(LINK_LATENCY_S, 3.4e-6, "s", "one NVLink hop of a ring, protocol Simple; NCCL src/graph/tuning.cc")                \
+  X(NETWORK_LATENCY_S, 14e-6, "s", "one network hop of a ring, protocol Simple; NCCL src/graph/tuning.cc")
 
 enum zp_cost_constant {
 #define ZP_CONSTANT_ROW(name, value, unit, source) ZP_COST_##name,

@@ -15,24 +15,66 @@ double zp_cost_message(const zp_group_link *link, double bytes);
 /* ---- operation.c ---- */
 /* Matrix product [m, k] x [k, n]. */
 double zp_cost_matmul(const zp_machine *machine, double m, double n, double k, int float_bytes);
+/* `batch` independent products [m, k] x [k, n] in one call. */
+double zp_cost_batched_matmul(const zp_machine *machine, double batch, double m, double n, double k, int float_bytes);
 /* Moves `bytes` and computes `flop` beside it. */
 double zp_cost_memory_bound(const zp_machine *machine, double bytes, double flop);
 /* The larger of computing and moving. */
 double zp_cost_roofline(const zp_machine *machine, double flop, double efficiency, double bytes);
 double zp_cost_attention(const zp_machine *machine, double flop, double bytes);
 
-/* ---- step_end.c: what follows the micro-batches of a step on one stage. Nothing of it overlaps: the generated
- * trainer runs it after the last micro-batch. ---- */
+/* ---- step_end.c: what follows the micro-batches of a step on one stage ---- */
 typedef struct zp_step_end {
-  double reduce_s;    /* gradients over the data ranks, tied gradients over their stages */
-  double optimizer_s; /* update of this rank's share */
-  double gather_s;    /* updated weights back to the data ranks (ZeRO-1) */
+  double reduce_s;    /* gradients over the data ranks, tied gradients over their stages; nothing overlaps with it */
+  double optimizer_s; /* update of this rank's share on the device */
+  double offload_s;   /* how much longer the share that is updated on the host takes */
+  double gather_s;    /* updated weights back to the data ranks (ZeRO 1, 2) */
 } zp_step_end;
 /* flat: elements of the stage's flat buffers, shard: those that this rank updates. Ties are not counted. */
 zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                              int64_t flat_elements, int64_t shard_elements);
+/* How much of the reduction is left when the backward of the stage's last micro-batch runs beside it. CPU ranks: all of
+ * it, their trainer reduces after the last micro-batch. GPU ranks: at least the share of one of `units`. */
+double zp_cost_exposed_reduce(const zp_machine *machine, double reduce_s, double backward_s, int64_t units);
+/* All-reduce over the tensor ranks of gradients that sequence sharding leaves partial. */
+double zp_cost_partial(const zp_program *program, const zp_machine *machine, int stage);
 /* All-reduce of the tied parameters that a stage holds, over the stages that hold them too. */
 double zp_cost_ties(const zp_program *program, const zp_machine *machine, int stage);
+
+/* ---- duration.c ---- */
+/* Of one micro-batch: a chunk of a stage, or a whole stage. */
+typedef struct zp_stage_time {
+  double forward_s, backward_s; /* all of it */
+  double weights_s;             /* part of backward that BW takes when it is split */
+  double comm_s;                /* part of both: tensor-parallel communication */
+  double data_s, offload_s;     /* parts of both: exposed transfers over the data ranks; to host and disks */
+} zp_stage_time;
+zp_stage_time zp_cost_chunk(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
+                            const zp_stage *stage, int chunk);
+void zp_cost_add_time(zp_stage_time *sum, const zp_stage_time *time);
+
+/* Computing time of one unit (a segment's iteration), communication over the tensor ranks included. */
+typedef struct zp_unit_time {
+  double forward_s, backward_s, weights_s, comm_s;
+} zp_unit_time;
+zp_unit_time zp_cost_unit(const zp_segment_program *segment);
+double zp_cost_act(const zp_unit_time *time, zp_act act);
+
+/* ---- overlap.c: transfers beside computing ---- */
+typedef struct zp_exposed {
+  double data_s, offload_s;
+} zp_exposed;
+zp_exposed zp_cost_exposed(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
+                           const zp_stage *stage, int chunk, zp_act act);
+/* Share of a state class that lives off the device. */
+double zp_cost_away(const zp_choice *choice, zp_state state);
+/* What one rank has of its node's rates; PCIe is its own. */
+typedef struct zp_host_rates {
+  double pcie_bytes_per_s, host_bytes_per_s, read_bytes_per_s, write_bytes_per_s;
+} zp_host_rates;
+zp_host_rates zp_cost_host_rates(const zp_machine *machine);
+/* Infinite over an absent link; 0 for no bytes. */
+double zp_cost_moving(double bytes, double bytes_per_s);
 
 /* ---- pipeline.c: event simulation of the micro-batches ---- */
 typedef struct zp_event {
@@ -42,26 +84,24 @@ typedef struct zp_event {
 } zp_event;
 typedef void zp_on_event(void *user, const zp_event *event);
 typedef struct zp_pipeline_run {
-  int stages;
+  int stages, chunks;
+  const zp_choice *choice;   /* placement of the chunks */
   int64_t microbatches;
+  int64_t buffers;           /* messages of a chunk that may be under way in one direction */
   zp_action **order;
-  const double *forward_s, *backward_s; /* [stages] */
-  const double *message_s;              /* [stages]: between stage s and s + 1, either way */
-  double *end_s;                        /* out, [stages]: end of the last action */
+  const int64_t *actions;    /* [stages] */
+  const zp_stage_time *time; /* [stages * chunks], chunks of a stage side by side */
+  const double *message_s;   /* [stages * chunks]: between chunk k and k + 1 of the model, either way */
+  double *end_s;             /* out, [stages]: end of the last action */
 } zp_pipeline_run;
 /* on_event may be NULL. Scratch memory comes from the arena and is given back. */
 void zp_pipeline_simulate(zp_arena *arena, const zp_pipeline_run *run, zp_on_event *on_event, void *user);
 
 /* ---- simulate.c ---- */
-/* Forward and backward seconds of one micro-batch on a stage, and how much of both is tensor-parallel communication. */
-typedef struct zp_stage_time {
-  double forward_s, backward_s, comm_s;
-} zp_stage_time;
-zp_stage_time zp_cost_stage(const zp_lowered *lowered, const zp_stage *stage);
 /* Fills a pipeline run for a priced program, outputs included. Arena. */
 zp_pipeline_run zp_cost_pipeline(zp_arena *arena, const zp_program *program, const zp_machine *machine);
-/* Elements of the carry that leaves a stage upwards; 0 at the last one. */
-int64_t zp_cost_carry_elements(const zp_lowered *lowered, const zp_stage *stage);
+/* Elements of the carry between model chunks k and k + 1. */
+int64_t zp_cost_carry_elements(const zp_lowered *lowered, const zp_choice *choice, int64_t k);
 
 /* ---- price.c ---- */
 /* Is the step communication over the tensor ranks? */

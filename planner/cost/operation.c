@@ -1,8 +1,10 @@
 /* Time of single operations from their sizes and the machine's rates.
  *
- * Matrix product: 2 m n k FLOP at peak * eff_matmul * shape efficiency, and not faster than its bytes (roofline).
- * Shape efficiency on GPUs: output tiles fill waves of the device's units, and short inner lengths do not fill the
- * pipelines; on CPUs every dimension saturates as x / (x + half). Left out: clocks, library choices, caches. */
+ * Matrix product on a GPU: the output is cut into tiles, tiles run in waves over the device's multiprocessors, a tile
+ * costs its products plus the filling of its pipeline, and small tiles wait more for their operands. The library picks
+ * the fastest of some tile shapes and may divide a long inner dimension; so does this model. Operands whose rows are not
+ * aligned do without the tensor cores. On CPUs every dimension saturates as x / (x + half). Nothing is faster than its
+ * bytes (roofline). Left out: clocks that depend on the data, caches, differences between library versions. */
 #include <math.h>
 #include "constants.h"
 #include "cost.h"
@@ -13,32 +15,82 @@ static double share(double efficiency) { return efficiency > 0 ? efficiency : 1;
 
 static double saturation(double x, double half) { return x / (x + half); }
 
-static double gpu_shape_efficiency(double m, double n, double k) {
-  double tile = zp_cost_constant(ZP_COST_GPU_GEMM_TILE), units = zp_cost_constant(ZP_COST_GPU_GEMM_UNITS);
-  double tiles = ceil(m / tile) * ceil(n / tile);
-  double slots = ceil(tiles / units) * units;
-  /* tiles that exist against tile slots that run, and elements that exist against elements of the tiles */
-  return tiles / slots * (m * n) / (tiles * tile * tile) * saturation(k, zp_cost_constant(ZP_COST_GPU_GEMM_K_HALF));
-}
-
-static double cpu_shape_efficiency(double m, double n, double k) {
-  return saturation(m, zp_cost_constant(ZP_COST_CPU_GEMM_M_HALF)) *
-         saturation(n, zp_cost_constant(ZP_COST_CPU_GEMM_N_HALF)) *
-         saturation(k, zp_cost_constant(ZP_COST_CPU_GEMM_K_HALF));
-}
-
 static double memory_s(const zp_machine *machine, double bytes) {
   return bytes / (machine->memory_bytes_per_s * share(device_of(machine)->eff_memory));
 }
 
-double zp_cost_matmul(const zp_machine *machine, double m, double n, double k, int float_bytes) {
-  if (m <= 0 || n <= 0 || k <= 0) return 0;
+/* ---- matrix products on GPUs ---- */
+
+typedef struct tile {
+  double rows, cols;
+} tile;
+/* Output tiles of cuBLAS and CUTLASS kernels, the largest and most efficient first. */
+static const tile tiles[] = {{256, 128}, {128, 256}, {128, 128}, {256, 64}, {64, 256}, {128, 64}, {64, 128}, {64, 64}};
+enum { N_TILES = sizeof tiles / sizeof *tiles, MOST_SPLITS = 8 };
+
+/* Share of the peak that a tile of this shape reaches, relative to the first one. */
+static double tile_efficiency(const tile *t) {
+  double best = 1 / tiles[0].rows + 1 / tiles[0].cols, own = 1 / t->rows + 1 / t->cols;
+  return 1 / (1 + zp_cost_constant(ZP_COST_GPU_TILE_LOAD) * (own - best));
+}
+
+/* Waves of tiles, the inner dimension divided by `splits`; unit: seconds at one FLOP/s of the whole device. */
+static double tile_flop(const tile *t, double units, double batch, double m, double n, double k, double splits) {
+  double waves = ceil(batch * ceil(m / t->rows) * ceil(n / t->cols) * splits / units);
+  double depth = k / splits + zp_cost_constant(ZP_COST_GPU_TILE_FILL);
+  return waves * units * 2 * t->rows * t->cols * depth / tile_efficiency(t);
+}
+
+static double fastest_tile_flop(double units, double batch, double m, double n, double k) {
+  double best = HUGE_VAL;
+  for (int i = 0; i < N_TILES; i++)
+    for (int splits = 1; splits <= MOST_SPLITS; splits *= 2)
+      if (splits == 1 || k / splits >= zp_cost_constant(ZP_COST_GPU_SPLIT_DEPTH))
+        best = fmin(best, tile_flop(&tiles[i], units, batch, m, n, k, splits));
+  return best;
+}
+
+static bool is_aligned(double elements, int float_bytes) {
+  return fmod(elements * float_bytes, zp_cost_constant(ZP_COST_GPU_ALIGN_BYTES)) == 0;
+}
+
+static double gpu_product_s(const zp_machine *machine, double batch, double m, double n, double k, int float_bytes) {
   const zp_device *device = device_of(machine);
-  double shape = device->is_cpu ? cpu_shape_efficiency(m, n, k) : gpu_shape_efficiency(m, n, k);
-  double compute = 2 * m * n * k / (machine->flop_per_s * share(device->eff_matmul) * shape);
-  double bytes = (m * k + k * n + m * n) * float_bytes;
+  double units = device->cores > 0 ? device->cores : zp_cost_constant(ZP_COST_GPU_UNITS);
+  double rate = machine->flop_per_s;
+  bool aligned = is_aligned(m, float_bytes) && is_aligned(n, float_bytes) && is_aligned(k, float_bytes);
+  if (float_bytes == 2 && !aligned && device->flop_per_s_fp32 > 0) rate = fmin(rate, device->flop_per_s_fp32);
+  return fastest_tile_flop(units, batch, m, n, k) / (rate * share(device->eff_matmul));
+}
+
+/* Measured on the machine (zplan calibrate), else the table's. */
+static double half_at(const zp_device *device, int dimension, enum zp_cost_constant otherwise) {
+  double measured = device->gemm_half[dimension];
+  return measured > 0 ? measured : zp_cost_constant(otherwise);
+}
+
+static double cpu_product_s(const zp_machine *machine, double batch, double m, double n, double k) {
+  const zp_device *device = device_of(machine);
+  double shape = saturation(m, half_at(device, 0, ZP_COST_CPU_GEMM_M_HALF)) *
+                 saturation(n, half_at(device, 1, ZP_COST_CPU_GEMM_N_HALF)) *
+                 saturation(k, half_at(device, 2, ZP_COST_CPU_GEMM_K_HALF));
+  return batch * 2 * m * n * k / (machine->flop_per_s * share(device->eff_matmul) * shape);
+}
+
+double zp_cost_batched_matmul(const zp_machine *machine, double batch, double m, double n, double k, int float_bytes) {
+  if (batch <= 0 || m <= 0 || n <= 0 || k <= 0) return 0;
+  const zp_device *device = device_of(machine);
+  double compute = device->is_cpu ? cpu_product_s(machine, batch, m, n, k)
+                                  : gpu_product_s(machine, batch, m, n, k, float_bytes);
+  double bytes = batch * (m * k + k * n + m * n) * float_bytes;
   return device->launch_s + fmax(compute, memory_s(machine, bytes));
 }
+
+double zp_cost_matmul(const zp_machine *machine, double m, double n, double k, int float_bytes) {
+  return zp_cost_batched_matmul(machine, 1, m, n, k, float_bytes);
+}
+
+/* ---- the rest ---- */
 
 double zp_cost_memory_bound(const zp_machine *machine, double bytes, double flop) {
   return device_of(machine)->launch_s + fmax(memory_s(machine, bytes), flop / machine->flop_per_s);

@@ -36,6 +36,8 @@ static double comm_s(const pricer *p, const zp_step *step) {
   switch (step->op) {
   case ZP_OP_ALL_REDUCE:
   case ZP_OP_GRAD_ALL_REDUCE: return zp_cost_all_reduce(&p->tensor_link, elements * compute);
+  case ZP_OP_ALL_GATHER_SEQ: return zp_cost_ring_pass(&p->tensor_link, elements * ranks * compute);
+  case ZP_OP_REDUCE_SCATTER_SEQ: return zp_cost_ring_pass(&p->tensor_link, elements * compute);
   case ZP_OP_GATHER_STATS: return zp_cost_ring_pass(&p->tensor_link, elements * ranks * p->lowered->stat_bytes);
   default: return 0; /* ENTER: nothing moves */
   }

@@ -1,66 +1,54 @@
-/* zp_simulate: the price of a whole program. Micro-batches by event simulation; then, not overlapped with anything
- * because the generated trainer does not: reduction of gradients, one meeting of all ranks for the global norm, update,
- * and the gather of weights.
+/* zp_simulate: the price of a whole program. Micro-batches by event simulation; then reduction of gradients, one
+ * meeting of all ranks for the global norm, update, and the gather of weights.
  *
- * How the step is explained: computing and tensor-parallel communication are those of the busiest stage; pipeline
- * communication is how much sooner the micro-batches would end if messages took no time; data communication and update
- * are those of the stages that the others wait for; the rest is bubble. The terms sum to step_s. */
+ * How the step is explained: computing, tensor-parallel communication and exposed transfers are those of the busiest
+ * stage; pipeline communication is how much sooner the micro-batches would end if messages took no time; reduction and
+ * update are those of the stages that the others wait for; the rest is bubble. The terms sum to step_s. */
 #include <math.h>
 #include "cost.h"
+#include "schedule.h"
 
-static zp_stage_time segment_time(const zp_segment_program *segment) {
-  zp_stage_time time = {segment->forward.cost_s, segment->backward.cost_s, 0};
-  const zp_procedure *both[] = {&segment->forward, &segment->backward};
-  for (int p = 0; p < 2; p++)
-    for (int i = 0; i < both[p]->steps.len; i++)
-      if (zp_cost_is_comm(&both[p]->steps.data[i])) time.comm_s += both[p]->steps.data[i].cost_s;
-  return time;
-}
-
-zp_stage_time zp_cost_stage(const zp_lowered *lowered, const zp_stage *stage) {
-  zp_stage_time time = {0};
-  for (int r = 0; r < stage->runs.len; r++) {
-    const zp_run *run = &stage->runs.data[r];
-    zp_stage_time one = segment_time(&lowered->segments[run->segment]);
-    time.forward_s += (double)run->count * one.forward_s;
-    time.backward_s += (double)run->count * one.backward_s;
-    time.comm_s += (double)run->count * one.comm_s;
-  }
-  return time;
-}
-
-int64_t zp_cost_carry_elements(const zp_lowered *lowered, const zp_stage *stage) {
-  if (stage->runs.len == 0) return 0;
-  return lowered->segments[stage->runs.data[stage->runs.len - 1].segment].carry_out_elements;
+int64_t zp_cost_carry_elements(const zp_lowered *lowered, const zp_choice *choice, int64_t k) {
+  int segment;
+  int64_t iteration;
+  zp_unit(lowered, choice->cut[k + 1] - 1, &segment, &iteration);
+  return lowered->segments[segment].carry_out_elements;
 }
 
 zp_pipeline_run zp_cost_pipeline(zp_arena *arena, const zp_program *program, const zp_machine *machine) {
   const zp_choice *c = &program->choice;
-  int n = c->pipeline;
-  double *forward = ZP_NEW_ARRAY(arena, double, n), *backward = ZP_NEW_ARRAY(arena, double, n);
-  double *message = ZP_NEW_ARRAY(arena, double, n);
+  int v = zp_chunks(c), places = c->pipeline * v;
+  zp_stage_time *time = ZP_NEW_ARRAY(arena, zp_stage_time, places);
+  double *message = ZP_NEW_ARRAY(arena, double, places);
   zp_group_link link = zp_machine_pipeline_link(machine, c->tensor, c->pipeline, c->data);
-  for (int s = 0; s < n; s++) {
-    zp_stage_time time = zp_cost_stage(program->lowered, &program->stages[s]);
-    forward[s] = time.forward_s;
-    backward[s] = time.backward_s;
-    double bytes =
-        (double)zp_cost_carry_elements(program->lowered, &program->stages[s]) * program->lowered->compute_bytes;
-    message[s] = zp_cost_message(&link, bytes);
+  for (int s = 0; s < c->pipeline; s++)
+    for (int k = 0; k < v; k++) time[s * v + k] = zp_cost_chunk(program->lowered, machine, c, &program->stages[s], k);
+  for (int k = 0; k + 1 < places; k++) {
+    int64_t elements = zp_cost_carry_elements(program->lowered, c, k);
+    message[k] = zp_cost_message(&link, (double)elements * program->lowered->compute_bytes);
   }
-  return (zp_pipeline_run){.stages = n,
+  return (zp_pipeline_run){.stages = c->pipeline,
+                           .chunks = v,
+                           .choice = c,
                            .microbatches = program->microbatches,
+                           .buffers = zp_message_buffers(c, program->microbatches),
                            .order = program->order,
-                           .forward_s = forward,
-                           .backward_s = backward,
+                           .actions = program->actions,
+                           .time = time,
                            .message_s = message,
-                           .end_s = ZP_NEW_ARRAY(arena, double, n)};
+                           .end_s = ZP_NEW_ARRAY(arena, double, c->pipeline)};
+}
+
+static zp_stage_time stage_time(const zp_pipeline_run *run, int stage) {
+  zp_stage_time sum = {0};
+  for (int k = 0; k < run->chunks; k++) zp_cost_add_time(&sum, &run->time[stage * run->chunks + k]);
+  return sum;
 }
 
 /* The stage that is ready for the norm last, and the slowest update. */
 typedef struct step_ends {
   int last;
-  double ready_s, reduce_s, optimizer_s, gather_s;
+  double ready_s, reduce_s, optimizer_s, offload_s, gather_s;
 } step_ends;
 
 static step_ends end_of_step(const zp_program *program, const zp_machine *machine, const zp_pipeline_run *run) {
@@ -69,14 +57,17 @@ static step_ends end_of_step(const zp_program *program, const zp_machine *machin
     const zp_stage *stage = &program->stages[s];
     zp_step_end end =
         zp_cost_step_end(program->lowered, machine, &program->choice, stage->flat_elements, stage->shard_elements);
-    double reduce = end.reduce_s + zp_cost_ties(program, machine, s);
+    double backward = stage_time(run, s).backward_s;
+    double reduce = zp_cost_exposed_reduce(machine, end.reduce_s, backward, stage->n_units) +
+                    zp_cost_ties(program, machine, s) + zp_cost_partial(program, machine, s);
     if (run->end_s[s] + reduce > ends.ready_s) {
       ends.last = s;
       ends.reduce_s = reduce;
       ends.ready_s = run->end_s[s] + reduce;
     }
-    if (end.optimizer_s + end.gather_s > ends.optimizer_s + ends.gather_s) {
+    if (end.optimizer_s + end.offload_s + end.gather_s > ends.optimizer_s + ends.offload_s + ends.gather_s) {
       ends.optimizer_s = end.optimizer_s;
+      ends.offload_s = end.offload_s;
       ends.gather_s = end.gather_s;
     }
   }
@@ -87,16 +78,18 @@ static step_ends end_of_step(const zp_program *program, const zp_machine *machin
 static double exposed_messages(zp_arena *arena, const zp_pipeline_run *run, int stage) {
   if (run->stages == 1) return 0;
   zp_pipeline_run free_run = *run;
-  free_run.message_s = ZP_NEW_ARRAY(arena, double, run->stages);
+  free_run.message_s = ZP_NEW_ARRAY(arena, double, run->stages * run->chunks);
   free_run.end_s = ZP_NEW_ARRAY(arena, double, run->stages);
   zp_pipeline_simulate(arena, &free_run, NULL, NULL);
   return run->end_s[stage] - free_run.end_s[stage];
 }
 
-static int busiest_stage(const zp_pipeline_run *run) {
-  int busiest = 0;
-  for (int s = 1; s < run->stages; s++)
-    if (run->forward_s[s] + run->backward_s[s] > run->forward_s[busiest] + run->backward_s[busiest]) busiest = s;
+static zp_stage_time busiest_stage(const zp_pipeline_run *run) {
+  zp_stage_time busiest = stage_time(run, 0);
+  for (int s = 1; s < run->stages; s++) {
+    zp_stage_time time = stage_time(run, s);
+    if (time.forward_s + time.backward_s > busiest.forward_s + busiest.backward_s) busiest = time;
+  }
   return busiest;
 }
 
@@ -140,22 +133,33 @@ static void fill_memory(zp_estimate *e, const zp_program *program, const zp_mach
   }
 }
 
+static void fill_stage_times(zp_arena *arena, zp_estimate *e, const zp_pipeline_run *run) {
+  e->stage_forward_s = ZP_NEW_ARRAY(arena, double, run->stages);
+  e->stage_backward_s = ZP_NEW_ARRAY(arena, double, run->stages);
+  for (int s = 0; s < run->stages; s++) {
+    e->stage_forward_s[s] = stage_time(run, s).forward_s;
+    e->stage_backward_s[s] = stage_time(run, s).backward_s;
+  }
+}
+
 zp_estimate zp_simulate(zp_arena *arena, const zp_program *program, const zp_machine *machine) {
   zp_estimate e = {0};
   zp_pipeline_run run = zp_cost_pipeline(arena, program, machine);
   zp_pipeline_simulate(arena, &run, NULL, NULL);
   step_ends ends = end_of_step(program, machine, &run);
   double m = (double)program->microbatches;
-  zp_stage_time busiest = zp_cost_stage(program->lowered, &program->stages[busiest_stage(&run)]);
-  e.step_s = ends.ready_s + ends.optimizer_s + ends.gather_s;
+  zp_stage_time busiest = busiest_stage(&run);
+  double exposed = busiest.comm_s + busiest.data_s + busiest.offload_s;
+  e.step_s = ends.ready_s + ends.optimizer_s + ends.offload_s + ends.gather_s;
   e.tensor_comm_s = m * busiest.comm_s;
-  e.compute_s = m * (busiest.forward_s + busiest.backward_s) - e.tensor_comm_s;
+  e.compute_s = m * (busiest.forward_s + busiest.backward_s - exposed);
   e.pipeline_comm_s = exposed_messages(arena, &run, ends.last);
-  e.data_comm_s = ends.reduce_s + ends.gather_s;
+  e.data_comm_s = m * busiest.data_s + ends.reduce_s + ends.gather_s;
   e.optimizer_s = ends.optimizer_s;
-  e.bubble_s = fmax(0, e.step_s - e.compute_s - e.tensor_comm_s - e.pipeline_comm_s - e.data_comm_s - e.optimizer_s);
-  e.stage_forward_s = (double *)run.forward_s;
-  e.stage_backward_s = (double *)run.backward_s;
+  e.offload_s = m * busiest.offload_s + ends.offload_s;
+  double explained = e.compute_s + e.tensor_comm_s + e.pipeline_comm_s + e.data_comm_s + e.optimizer_s + e.offload_s;
+  e.bubble_s = fmax(0, e.step_s - explained);
+  fill_stage_times(arena, &e, &run);
   fill_rates(&e, program, machine);
   fill_memory(&e, program, machine);
   return e;

@@ -1,14 +1,66 @@
-/* The end of a step: gradients over the data ranks, tied gradients over their stages, the update, and with ZeRO-1 the
- * weights back. Bytes a rank moves in the update, per element of its share (AdamW in f32: 32):
+/* The end of a step: gradients over the data ranks, tied gradients over their stages, the update, and with ZeRO 1 and 2
+ * the weights back. Bytes a rank moves in the update, per element of its share (AdamW in f32: 32):
  *   norm:   the gradient is read once
  *   update: gradient, state (moments, master copy) and, without a master copy, weights are read; state and weights are
  *           written.
- * Left out: the scalar all-reduce of the norm and the loss (a few latencies). */
+ *
+ * 1-bit compression (arXiv 2102.02888): two phases of one bit an element, an exchange of chunks and a gather, with one
+ * f32 scale a rank each; packing passes over momentum and error.
+ *
+ * Update on the host (arXiv 2101.06840): gradients down, Adam at the host's memory bandwidth, weights up, and for state
+ * on disks a read and a write, bucket after bucket at once; the slowest of these, plus one bucket through all of them.
+ * The device updates its own share meanwhile. Left out: the scalar all-reduce of the norm and the loss. */
+#include <math.h>
 #include "cost.h"
 
-static double bytes_per_element(const zp_lowered *lowered) {
+static double update_bytes_per_element(const zp_lowered *lowered) {
   bool master = lowered->compute_bytes == 2;
-  return 2.0 * lowered->grad_bytes + 2.0 * lowered->state_bytes + (master ? 1 : 2) * lowered->param_bytes;
+  return lowered->grad_bytes + 2.0 * lowered->state_bytes + (master ? 1 : 2) * lowered->param_bytes;
+}
+
+/* Of every element read or written while the worker packs, the server averages, and the result is unpacked. */
+static double packing_s(const zp_machine *machine, double elements, double data) {
+  const double f32 = 4, worker = 3 * f32 + f32, server = 3 * f32; /* read momentum and error, write error; unpack */
+  return zp_cost_memory_bound(machine, elements * (worker + server / data), 0);
+}
+
+/* Time of the share that is updated on the host. `buckets`: how many pieces it goes through in. */
+static double host_update_s(const zp_lowered *l, const zp_machine *machine, const zp_choice *c, double elements,
+                            double buckets) {
+  if (elements <= 0) return 0;
+  zp_host_rates rates = zp_cost_host_rates(machine);
+  bool disk = c->home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME, master = l->compute_bytes == 2;
+  double state = elements * (l->state_bytes + (master ? 0 : l->param_bytes));
+  double gradients = elements * l->grad_bytes * (1 - zp_cost_away(c, ZP_STATE_GRADIENTS)),
+         weights = elements * l->param_bytes * (1 - zp_cost_away(c, ZP_STATE_PARAMS));
+  const double part[] = {zp_cost_moving(gradients, rates.pcie_bytes_per_s),
+                         zp_cost_moving(weights, rates.pcie_bytes_per_s),
+                         zp_cost_moving(elements * update_bytes_per_element(l), rates.host_bytes_per_s),
+                         disk ? zp_cost_moving(state, rates.read_bytes_per_s) : 0,
+                         disk ? zp_cost_moving(state, rates.write_bytes_per_s) : 0};
+  double longest = 0, sum = 0;
+  for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+    longest = fmax(longest, part[i]);
+    sum += part[i];
+  }
+  return longest + (sum - longest) / buckets;
+}
+
+static double count_buckets(const zp_lowered *l, int64_t flat_elements) {
+  int64_t largest = 1;
+  for (int s = 0; s < l->n_segments; s++)
+    if (l->segments[s].elements > largest) largest = l->segments[s].elements;
+  return fmax(1, (double)(flat_elements / largest));
+}
+
+static void price_update(zp_step_end *end, const zp_lowered *lowered, const zp_machine *machine,
+                         const zp_choice *choice, int64_t flat_elements, int64_t shard_elements) {
+  double away = (double)shard_elements * zp_cost_away(choice, ZP_STATE_OPTIMIZER), here = (double)shard_elements - away;
+  double norm_bytes = (double)shard_elements * lowered->grad_bytes;
+  end->optimizer_s = zp_cost_memory_bound(machine, norm_bytes + here * update_bytes_per_element(lowered), 0);
+  if (choice->compress) end->optimizer_s += packing_s(machine, (double)flat_elements, choice->data);
+  double host = host_update_s(lowered, machine, choice, away, count_buckets(lowered, flat_elements));
+  end->offload_s = fmax(0, host - end->optimizer_s);
 }
 
 zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
@@ -17,13 +69,29 @@ zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machin
   double gradients = (double)flat_elements * lowered->grad_bytes,
          weights = (double)flat_elements * lowered->param_bytes;
   zp_step_end end = {0};
-  end.optimizer_s = zp_cost_memory_bound(machine, (double)shard_elements * bytes_per_element(lowered), 0);
-  if (choice->data > 1 && choice->zero == 0) end.reduce_s = zp_cost_all_reduce(&link, gradients);
-  if (choice->data > 1 && choice->zero > 0) {
+  price_update(&end, lowered, machine, choice, flat_elements, shard_elements);
+  if (choice->data == 1) return end;
+  if (choice->compress)
+    end.reduce_s = 2 * zp_cost_ring_pass(&link, (double)flat_elements / 8 + 4.0 * choice->data);
+  else if (choice->zero == 0)
+    end.reduce_s = zp_cost_all_reduce(&link, gradients);
+  else if (choice->zero == 1)
     end.reduce_s = zp_cost_ring_pass(&link, gradients);
-    end.gather_s = zp_cost_ring_pass(&link, weights);
-  }
+  if (choice->zero == 1 || choice->zero == 2) end.gather_s = zp_cost_ring_pass(&link, weights);
   return end;
+}
+
+double zp_cost_exposed_reduce(const zp_machine *machine, double reduce_s, double backward_s, int64_t units) {
+  if (machine->cluster->node.device.is_cpu || units < 1) return reduce_s;
+  double share = 1.0 / (double)units;
+  return fmax(reduce_s * share, reduce_s - backward_s * (1 - share));
+}
+
+double zp_cost_partial(const zp_program *program, const zp_machine *machine, int stage) {
+  const zp_choice *c = &program->choice;
+  zp_group_link link = zp_machine_tensor_group(machine, c->tensor, c->pipeline, c->data);
+  double elements = (double)zp_partial_elements(program, &program->stages[stage]);
+  return elements > 0 ? zp_cost_all_reduce(&link, elements * program->lowered->grad_bytes) : 0;
 }
 
 double zp_cost_ties(const zp_program *program, const zp_machine *machine, int stage) {

@@ -4,8 +4,9 @@
  * ranks share their node: a rank has a whole number of the node's cores (a fraction when ranks outnumber cores) and an
  * equal share of its memory and memory bandwidth; the rates of a CPU device in a .dz file are those of the whole node.
  */
-#include <assert.h>
+#include <string.h>
 #include <zplan/machine.h>
+#include "../cost/constants.h"
 
 static int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
@@ -38,6 +39,7 @@ zp_machine zp_machine_make(const zp_cluster *cluster, zp_precision precision, in
                   .compute_bytes = compute_bytes(precision),
                   .flop_per_s = peak_flop_per_s(device, precision),
                   .memory_bytes_per_s = device->memory_bytes_per_s,
+                  .collective_share = 1,
                   .memory_bytes = device->memory_bytes,
                   .context_bytes = device->context_bytes};
   if (device->is_cpu) {
@@ -58,9 +60,19 @@ enum { SHARED_MEMORY_TRAFFIC = 4 };
 
 static double in_node_bytes_per_s(const zp_machine *m) {
   double link = m->cluster->node.link.bytes_per_s;
-  if (!m->cluster->node.device.is_cpu) return link;
+  if (!m->cluster->node.device.is_cpu) return link * zp_cost_constant(ZP_COST_LINK_PAYLOAD);
+  if (m->cluster->calibration) return link;
   double copy = m->memory_bytes_per_s / SHARED_MEMORY_TRAFFIC;
   return link > 0 && link < copy ? link : copy;
+}
+
+/* NVLinks that a ring over `local` neighbouring devices of a DGX-1V finds in its cube mesh, of six a device: one to the next
+ * device, two to four inside a half of the node, all over the whole node (DGX-1 with Tesla V100, system architecture white
+ * paper, figure 4). Switches give every group all links. */
+static double mesh_share(const zp_machine *m, int local) {
+  const char *kind = m->cluster->node.link.kind;
+  if (!kind || strcmp(kind, "nvlink") != 0 || local >= 8) return 1;
+  return local <= 2 ? 1.0 / 6 : 4.0 / 6;
 }
 
 /* What one of `streams` simultaneous streams out of a node gets of its NICs. */
@@ -68,7 +80,8 @@ static double network_bytes_per_s(const zp_machine *m, int streams) {
   const zp_cluster *c = m->cluster;
   double oversubscription = c->oversubscription > 1 ? c->oversubscription : 1;
   int nics = c->node.nics > 0 ? c->node.nics : 1;
-  return nics * c->node.nic.bytes_per_s / (streams > 1 ? streams : 1) / oversubscription;
+  double payload = c->node.device.is_cpu ? 1 : zp_cost_constant(ZP_COST_NETWORK_PAYLOAD);
+  return payload * nics * c->node.nic.bytes_per_s / (streams > 1 ? streams : 1) / oversubscription;
 }
 
 /* The slowest link of a ring over n ranks that lie `stride` apart, for the group with the most nodes. */
@@ -83,14 +96,18 @@ static zp_group_link make_link(const zp_machine *m, int n, int stride, int first
     if (nodes > link.nodes) link.nodes = nodes;
   }
   link.local = ceil_div(n, link.nodes);
-  link.bytes_per_s = in_node_bytes_per_s(m);
-  link.latency_s = c->node.link.latency_s;
+  link.bytes_per_s = in_node_bytes_per_s(m) * mesh_share(m, link.local);
+  link.latency_s = link.local_latency_s = c->node.link.latency_s;
+  link.network_latency_s = c->node.nic.latency_s + c->fabric_latency_s;
+  link.trees = !c->node.device.is_cpu;
   if (link.nodes == 1) return link;
   /* Every group with members in a node sends one stream out of it. */
   int ranks_here = per_node < m->devices ? per_node : m->devices;
-  double network = network_bytes_per_s(m, ceil_div(ranks_here, link.local));
+  double network = network_bytes_per_s(m, ceil_div(ranks_here, link.local)) * m->collective_share;
   if (link.local == 1 || network < link.bytes_per_s) link.bytes_per_s = network;
-  link.latency_s = c->node.nic.latency_s + c->fabric_latency_s;
+  /* Of the n - 1 hops of a pass, nodes - 1 cross the network. */
+  double crossing = (double)(link.nodes - 1) / (n - 1);
+  link.latency_s = crossing * link.network_latency_s + (1 - crossing) * link.local_latency_s;
   return link;
 }
 

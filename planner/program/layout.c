@@ -1,7 +1,9 @@
-/* The arena of a stage, to the byte. Order of regions: flat buffers (parameters, gradients, master copy, moments), model
- * inputs, slots of saved values, message and ping-pong buffers, transients last: the top of the arena is then a buffer
- * that every step writes. zp_stage_bytes is the same arithmetic without the tables, for the search. */
-#include "lower_internal.h"
+/* What a stage holds: its units, their parameters in the flat buffers, and what they add up to. regions.c places that
+ * in the arena. zp_stage_footprint is the same arithmetic without the tables, for the search.
+ *
+ * Flat buffers: shared parameters first, then unit after unit. With ZeRO 2 and 3 they move unit by unit, so every unit
+ * (and the shared parameters together) is padded to whole shards of 64 elements; otherwise only the whole is. */
+#include "layout_internal.h"
 
 #include <assert.h>
 
@@ -17,11 +19,6 @@ int64_t zp_microbatches(const zp_spec *spec, const zp_choice *choice) {
   return spec->train.batch / (choice->data * choice->microbatch);
 }
 
-int64_t zp_in_flight(const zp_choice *choice, int stage, int64_t microbatches) {
-  int64_t depth = choice->pipeline - stage;
-  return depth < microbatches ? depth : microbatches;
-}
-
 int zp_stage_carry_index(int64_t j) { return (int)(j % 2); }
 int zp_stage_grad_index(int64_t n, int64_t j) { return (int)((n - 1 - j) % 2); }
 
@@ -31,21 +28,19 @@ int64_t zp_stage_shared(const zp_stage *stage, int param) {
   return -1;
 }
 
-/* What a range of units adds up to. */
-typedef struct totals {
-  int64_t elements;    /* flat elements of parameters inside repeats */
-  int64_t saved_bytes; /* of one slot */
-  int64_t transient_bytes;
-  bool any_shard;      /* some unit keeps shards: the forward ping-pong exists */
-  int64_t carry_elements; /* largest tensor that flows between units */
-} totals;
-
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Calls fn for the part of every segment that lies in units [first, first + count). */
+/* Elements that a unit's parameters are padded to. */
+static int64_t unit_padding(const zp_choice *c) { return c->zero >= 2 ? (int64_t)c->data * ZP_ALIGN_ELEMENTS : 1; }
+
+static int64_t unit_elements(const zp_lowered *l, const zp_choice *c, int segment) {
+  return zp_round_up(l->segments[segment].elements, unit_padding(c));
+}
+
+/* Calls fn for the part of every segment that lies in the range of units. */
 typedef void part_fn(void *arg, int segment, int64_t first, int64_t count);
-static void for_parts(const zp_lowered *l, int64_t first, int64_t count, part_fn *fn, void *arg) {
-  int64_t start = 0, end = first + count;
+static void for_parts(const zp_lowered *l, zp_units units, part_fn *fn, void *arg) {
+  int64_t start = 0, first = units.first, end = units.first + units.count;
   for (int s = 0; s < l->n_segments; s++) {
     int64_t n = l->segments[s].segment->count;
     int64_t a = max64(first, start), b = end < start + n ? end : start + n;
@@ -54,125 +49,165 @@ static void for_parts(const zp_lowered *l, int64_t first, int64_t count, part_fn
   }
 }
 
-struct totals_arg {
-  const zp_lowered *l;
-  totals *t;
-};
-static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
-  struct totals_arg *a = arg;
-  const zp_segment_program *s = &a->l->segments[segment];
-  (void)first;
-  a->t->elements += s->elements * count;
-  a->t->saved_bytes += s->saved_bytes * count;
-  a->t->transient_bytes = max64(a->t->transient_bytes, max64(s->forward.transient_bytes, s->backward.transient_bytes));
-  a->t->any_shard |= s->carry_kept_elements < s->carry_in_elements;
-  a->t->carry_elements = max64(a->t->carry_elements, max64(s->carry_in_elements, s->carry_out_elements));
-}
+/* ---- shared parameters ---- */
 
-/* Parameters declared outside repeats that segment uses: each once a stage. */
-static bool stage_uses(const zp_lowered *l, int param, int64_t first, int64_t count) {
+static bool any_part_uses(const zp_lowered *l, const zp_units *part, int n_parts, int shared) {
   int64_t start = 0;
   for (int s = 0; s < l->n_segments; s++) {
     int64_t n = l->segments[s].segment->count;
-    if (first < start + n && first + count > start) {
-      const zp_graph *g = l->segments[s].graph;
-      for (int i = 0; i < g->params.len; i++)
-        if (g->params.data[i].param == param) return true;
-    }
+    for (int k = 0; k < n_parts && l->segments[s].uses_shared[shared]; k++)
+      if (part[k].first < start + n && part[k].first + part[k].count > start) return true;
     start += n;
   }
   return false;
 }
 
-static int64_t region(int64_t *top, int64_t bytes) {
-  if (bytes <= 0) return -1;
-  int64_t at = zp_round_up(*top, ZP_ALIGN_BYTES);
-  *top = at + bytes;
-  return at;
-}
-
-/* Regions of a stage in order; fills everything but runs and shared. */
-static void place_regions(const zp_lowered *l, const zp_choice *choice, const totals *t, zp_stage *s) {
-  const zp_spec *spec = l->spec;
-  int64_t m = zp_microbatches(spec, choice), top = 0;
-  int64_t shards = choice->zero >= 1 ? choice->data : 1;
-  s->flat_elements = zp_round_up(s->flat_elements, shards * ZP_ALIGN_ELEMENTS);
-  s->shard_elements = s->flat_elements / shards;
-  bool mixed = l->compute_bytes == 2, sgd = spec->train.optimizer == ZP_OPT_SGD;
-  bool first_moment = !sgd || spec->train.momentum != 0;
-  s->at_params = region(&top, s->flat_elements * l->param_bytes);
-  s->memory.weights = top;
-  s->at_grads = region(&top, s->flat_elements * l->grad_bytes);
-  s->memory.gradients = top - s->memory.weights;
-  int64_t before = top;
-  s->at_master = region(&top, mixed ? s->shard_elements * 4 : 0);
-  s->at_moment1 = region(&top, first_moment ? s->shard_elements * l->stat_bytes : 0);
-  s->at_moment2 = region(&top, sgd ? 0 : s->shard_elements * l->stat_bytes);
-  s->memory.optimizer = top - before;
-  before = top;
-  s->at_inputs = region(&top, spec->model->inputs.len * m * l->microbatch * spec->model->sequence * 4);
-  int64_t inputs = top - before;
-  before = top;
-  s->slots = zp_in_flight(choice, s->index, m);
-  s->slot_stride = t->saved_bytes;
-  s->at_slots = region(&top, s->slots * s->slot_stride);
-  s->memory.saved = top - before;
-  before = top;
-  int64_t carry = t->carry_elements * l->compute_bytes, n = s->n_units;
-  bool above = s->index < choice->pipeline - 1, below = s->index > 0;
-  for (int i = 0; i < 2; i++) s->at_carry[i] = region(&top, t->any_shard ? carry : 0);
-  s->at_send_up = region(&top, above ? carry : 0);
-  s->at_grad[0] = region(&top, above || n >= 3 ? carry : 0);
-  s->at_grad[1] = region(&top, n >= 2 ? carry : 0);
-  s->at_send_down = region(&top, below ? carry : 0);
-  s->at_transient = region(&top, t->transient_bytes);
-  s->memory.buffers = inputs + top - before;
-  s->arena_bytes = top;
-  s->memory.context = spec->cluster.node.device.context_bytes;
-}
-
-static int64_t shared_elements(const zp_lowered *l, int64_t first, int64_t count, zp_arena *arena, zp_stage *out) {
-  const zp_model *model = l->spec->model;
+/* Elements of the shared parameters that the parts use, each once a stage; out may be NULL. */
+static int64_t shared_elements(const zp_lowered *l, const zp_choice *c, const zp_units *part, zp_arena *arena,
+                               zp_stage *out) {
   int64_t elements = 0;
-  for (int p = 0; p < model->params.len; p++) {
-    if (model->params.data[p].segment >= 0 || !stage_uses(l, p, first, count)) continue;
-    zp_shared shared = {p, elements};
+  for (int i = 0; i < l->shared.len; i++) {
+    if (!any_part_uses(l, part, zp_chunks(c), i)) continue;
+    zp_shared shared = {l->shared.data[i], elements};
     if (out) zp_push(arena, &out->shared, shared);
-    elements += zp_round_up(l->param_elements[p], ZP_ALIGN_ELEMENTS);
+    elements += zp_round_up(l->param_elements[shared.param], ZP_ALIGN_ELEMENTS);
   }
-  return elements;
+  return zp_round_up(elements, unit_padding(c));
 }
 
-int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit, int64_t n_units) {
-  zp_stage s = {.index = stage, .first_unit = first_unit, .n_units = n_units};
-  totals t = {0};
-  for_parts(lowered, first_unit, n_units, add_totals, &(struct totals_arg){lowered, &t});
-  s.flat_elements = shared_elements(lowered, first_unit, n_units, NULL, NULL) + t.elements;
-  place_regions(lowered, choice, &t, &s);
-  return s.arena_bytes;
+/* ---- what the parts add up to ---- */
+
+typedef struct adding {
+  const zp_lowered *l;
+  const zp_choice *c;
+  zp_totals *t;
+  int64_t slot_bytes, pending_bytes; /* of the chunk at hand */
+} adding;
+
+static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
+  adding *a = arg;
+  const zp_segment_program *s = &a->l->segments[segment];
+  zp_totals *t = a->t;
+  (void)first;
+  bool shared = false;
+  for (int i = 0; i < a->l->shared.len; i++) shared |= s->uses_shared[i];
+  int64_t elements = unit_elements(a->l, a->c, segment);
+  t->elements += elements * count;
+  t->bucket_elements = max64(t->bucket_elements, elements + (shared ? t->shared_elements : 0));
+  t->transient_bytes = max64(t->transient_bytes, max64(s->forward.transient_bytes, s->backward.transient_bytes));
+  t->any_shard |= s->carry_kept_elements < s->carry_in_elements;
+  t->carry_elements = max64(t->carry_elements, max64(s->carry_in_elements, s->carry_out_elements));
+  t->unit_saved_bytes = max64(t->unit_saved_bytes, s->saved_bytes);
+  a->slot_bytes += s->saved_bytes * count;
+  a->pending_bytes += s->pending_bytes * count;
 }
+
+static zp_totals find_totals(const zp_lowered *l, const zp_choice *c, int stage, const zp_units *part,
+                             zp_chunk *chunks) {
+  int64_t m = zp_microbatches(l->spec, c);
+  zp_totals t = {.shared_elements = shared_elements(l, c, part, NULL, NULL)};
+  t.elements = t.shared_elements;
+  for (int k = 0; k < zp_chunks(c); k++) {
+    adding a = {l, c, &t, 0, 0};
+    for_parts(l, part[k], add_totals, &a);
+    zp_chunk chunk = {part[k], zp_in_flight_chunk(c, stage, k, m), a.slot_bytes, zp_pending_chunk(c, stage, k, m),
+                      a.pending_bytes};
+    t.slot_bytes += chunk.slots * chunk.slot_stride;
+    t.largest_slot = max64(t.largest_slot, chunk.slot_stride);
+    t.pending_bytes += chunk.pending * zp_round_up(chunk.pending_stride, ZP_ALIGN_BYTES);
+    t.most_units = max64(t.most_units, part[k].count);
+    t.units += part[k].count;
+    if (chunks) chunks[k] = chunk;
+  }
+  return t;
+}
+
+zp_memory zp_stage_footprint(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part) {
+  zp_stage s = {.index = stage};
+  zp_totals t = find_totals(lowered, choice, stage, part, NULL);
+  zp_place_regions(lowered, choice, &t, &s);
+  s.memory.context = 0;
+  return s.memory;
+}
+
+int64_t zp_memory_on_device(const zp_memory *m) {
+  return m->weights + m->gradients + m->optimizer + m->saved + m->buffers;
+}
+
+int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit,
+                       int64_t n_units) {
+  assert(zp_chunks(choice) == 1);
+  zp_memory memory = zp_stage_footprint(lowered, choice, stage, &(zp_units){first_unit, n_units});
+  return zp_memory_on_device(&memory);
+}
+
+void zp_stage_host_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit,
+                         int64_t n_units, int64_t *host, int64_t *nvme) {
+  assert(zp_chunks(choice) == 1);
+  zp_memory memory = zp_stage_footprint(lowered, choice, stage, &(zp_units){first_unit, n_units});
+  *host = memory.host;
+  *nvme = memory.nvme;
+}
+
+/* Ranks fill nodes in order, stage after stage, so a node holds ranks of a range of stages. */
+int64_t zp_most_of_a_node(const zp_choice *choice, int devices_per_node, const int64_t *stage_bytes) {
+  int64_t width = (int64_t)choice->tensor * choice->data, ranks = width * choice->pipeline, most = 0;
+  for (int64_t first = 0; first < ranks; first += devices_per_node) {
+    int64_t end = first + devices_per_node < ranks ? first + devices_per_node : ranks, sum = 0;
+    for (int64_t s = first / width; s * width < end; s++) {
+      int64_t from = max64(first, s * width), to = end < (s + 1) * width ? end : (s + 1) * width;
+      sum += (to - from) * stage_bytes[s];
+    }
+    most = max64(most, sum);
+  }
+  return most;
+}
+
+/* ---- the tables ---- */
 
 struct runs_arg {
   zp_arena *arena;
   const zp_lowered *l;
+  const zp_choice *c;
   zp_stage *s;
+  int chunk;
   int64_t base, saved;
 };
 static void add_run(void *arg, int segment, int64_t first, int64_t count) {
   struct runs_arg *a = arg;
-  const zp_segment_program *s = &a->l->segments[segment];
-  zp_run run = {segment, first, count, a->base, a->saved};
+  zp_run run = {.segment = segment,
+                .first = first,
+                .count = count,
+                .chunk = a->chunk,
+                .base = a->base,
+                .stride = unit_elements(a->l, a->c, segment),
+                .saved = a->saved};
   zp_push(a->arena, &a->s->runs, run);
-  a->base += s->elements * count;
-  a->saved += s->saved_bytes * count;
+  a->base += run.stride * count;
+  a->saved += a->l->segments[segment].saved_bytes * count;
+}
+
+/* Model chunk k runs units cut[k] .. cut[k + 1]. */
+static void find_parts(const zp_choice *c, int stage, zp_units *part) {
+  for (int64_t k = 0; k < (int64_t)c->pipeline * zp_chunks(c); k++) {
+    int chunk;
+    if (zp_chunk_stage(c, k, &chunk) == stage) part[chunk] = (zp_units){c->cut[k], c->cut[k + 1] - c->cut[k]};
+  }
 }
 
 void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice, int stage, zp_stage *out) {
-  *out = (zp_stage){.index = stage, .first_unit = choice->cut[stage], .n_units = choice->cut[stage + 1] - choice->cut[stage]};
-  totals t = {0};
-  for_parts(lowered, out->first_unit, out->n_units, add_totals, &(struct totals_arg){lowered, &t});
-  int64_t shared = shared_elements(lowered, out->first_unit, out->n_units, arena, out);
-  out->flat_elements = shared + t.elements;
-  for_parts(lowered, out->first_unit, out->n_units, add_run, &(struct runs_arg){arena, lowered, out, shared, 0});
-  place_regions(lowered, choice, &t, out);
+  int n = zp_chunks(choice);
+  zp_units *part = ZP_NEW_ARRAY(arena, zp_units, n);
+  find_parts(choice, stage, part);
+  *out = (zp_stage){.index = stage, .first_unit = part[0].first, .n_chunks = n};
+  out->chunks = ZP_NEW_ARRAY(arena, zp_chunk, n);
+  zp_totals t = find_totals(lowered, choice, stage, part, out->chunks);
+  shared_elements(lowered, choice, part, arena, out);
+  struct runs_arg runs = {.arena = arena, .l = lowered, .c = choice, .s = out, .base = t.shared_elements};
+  for (int k = 0; k < n; k++) {
+    runs.chunk = k;
+    runs.saved = 0;
+    for_parts(lowered, part[k], add_run, &runs);
+  }
+  zp_place_regions(lowered, choice, &t, out);
 }

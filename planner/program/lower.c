@@ -5,8 +5,8 @@
  *
  * Without recomputation every forward value that backward reads stays in the unit's slot. With full recomputation a
  * repeated segment keeps its input only; backward begins with the forward nodes that its own nodes need (dead ones,
- * such as the last matmul and its all-reduce, are left out). Segments outside repeats are never recomputed: the first
- * reads token ids only and the last has one micro-batch in flight. */
+ * such as the last matmul and its all-reduce, are left out). selective.c owns the middle way. Segments outside repeats
+ * are never recomputed: the first reads token ids only and the last has one micro-batch in flight. */
 #include "lower_internal.h"
 
 #include <assert.h>
@@ -59,7 +59,7 @@ static void find_saved(zp_lowering *l) {
     }
 }
 
-static int64_t tensor_bytes(const zp_lowering *l, int tensor) {
+int64_t zp_lower_tensor_bytes(const zp_lowering *l, int tensor) {
   const zp_tensor *t = &l->graph->tensors.data[tensor];
   return zp_shape_elements(&t->shape, l->lowered->microbatch) * zp_element_bytes(l->lowered, t->element);
 }
@@ -70,7 +70,7 @@ static void place_saved(zp_lowering *l) {
   for (int t = 0; t < l->graph->tensors.len && !l->recompute; t++) {
     if (!l->saved[t]) continue;
     l->saved_offset[t] = offset;
-    offset = zp_round_up(offset + tensor_bytes(l, t), ZP_ALIGN_BYTES);
+    offset = zp_round_up(offset + zp_lower_tensor_bytes(l, t), ZP_ALIGN_BYTES);
   }
   l->out->saved_bytes = offset;
 }
@@ -200,6 +200,7 @@ static void lower_backward(zp_lowering *l, zp_procedure *p) {
   }
   if (l->shard) gather_input(l, p, buffer_of);
   if (l->recompute) zp_lower_nodes(l, p, buffer_of, 0, g->n_forward, find_needed(l));
+  for (int i = 0; i < l->rebuilds.len; i++) zp_lower_node(l, p, buffer_of, l->rebuilds.data[i]);
   p->n_recompute = p->steps.len;
   zp_lower_nodes(l, p, buffer_of, g->n_forward, g->nodes.len, NULL);
   if (copy) {
@@ -207,6 +208,32 @@ static void lower_backward(zp_lowering *l, zp_procedure *p) {
     add_copy(l, p, from, carry_buffer(l, p, g->grad_out.data[0], ZP_AT_GRAD_OUT, "dx"));
   }
   zp_color_transients(l->arena, p);
+}
+
+bool zp_step_is_weight_gradient(const zp_step *step) {
+  if (step->kind != ZP_STEP_NODE) return false;
+  return step->op == ZP_OP_MATMUL_WGRAD || step->op == ZP_OP_EMBEDDING_GRAD || step->op == ZP_OP_POSITION_GRAD ||
+         (step->op == ZP_OP_FUSED_GRAD && step->out.len == 0);
+}
+
+/* What a split backward keeps for its weight gradients: what they read that lives neither in the slot nor in the
+ * parameters, every buffer once. */
+static int64_t pending_bytes(const zp_procedure *p) {
+  int64_t bytes = 0;
+  for (int b = 0; b < p->buffers.len; b++) {
+    const zp_buffer *buffer = &p->buffers.data[b];
+    if (buffer->base >= 0 || (buffer->place != ZP_AT_TRANSIENT && buffer->place != ZP_AT_GRAD_IN)) continue;
+    bool read = false;
+    for (int s = 0; s < p->steps.len && !read; s++) {
+      const zp_step *step = &p->steps.data[s];
+      for (int i = 0; i < step->in.len && !read && zp_step_is_weight_gradient(step); i++) {
+        int base = p->buffers.data[step->in.data[i]].base;
+        read = (base >= 0 ? base : step->in.data[i]) == b;
+      }
+    }
+    if (read) bytes += zp_round_up(buffer->bytes, ZP_ALIGN_BYTES);
+  }
+  return bytes;
 }
 
 /* Kernels that take no leading dimension: losses, collectives, lookups, copies. */
@@ -240,8 +267,13 @@ static void lower_segment(zp_arena *arena, zp_lowered *lowered, int index, const
   zp_lowering l = {.arena = arena, .lowered = lowered, .out = out};
   l.graph = out->graph = zp_differentiate(zp_fuse(lowered->sharding->local[index]));
   l.recompute = lowered->recompute == ZP_RECOMPUTE_FULL && segment->is_repeat;
-  l.shard = l.recompute && lowered->recompute_shard && lowered->sharding->tensor > 1 && l.graph->carry_in.len > 0;
+  l.shard = l.recompute && lowered->recompute_shard && lowered->sharding->tensor > 1 && !lowered->sharding->sequence &&
+            l.graph->carry_in.len > 0;
   out->segment = segment;
+  out->uses_shared = ZP_NEW_ARRAY(arena, bool, lowered->shared.len + 1);
+  for (int i = 0; i < out->graph->params.len; i++)
+    for (int k = 0; k < lowered->shared.len; k++)
+      out->uses_shared[k] |= lowered->shared.data[k] == out->graph->params.data[i].param;
   out->param_offset = ZP_NEW_ARRAY(arena, int64_t, out->graph->params.len + 1);
   for (int i = 0; i < out->graph->params.len; i++) {
     int param = out->graph->params.data[i].param;
@@ -255,6 +287,7 @@ static void lower_segment(zp_arena *arena, zp_lowered *lowered, int index, const
   out->carry_kept_elements = l.shard ? (out->carry_in_elements + t - 1) / t : out->carry_in_elements;
   find_aliases(&l);
   find_saved(&l);
+  zp_lower_select(&l);
   place_saved(&l);
   out->forward.name = zp_format(arena, "%s_forward", segment->name);
   out->backward.name = zp_format(arena, "%s_backward", segment->name);
@@ -262,6 +295,7 @@ static void lower_segment(zp_arena *arena, zp_lowered *lowered, int index, const
     l.reason = zp_format(arena, "segment `%s` carries more than one tensor", segment->name);
   if (!l.reason) lower_forward(&l, &out->forward);
   if (!l.reason) lower_backward(&l, &out->backward);
+  if (!l.reason) out->pending_bytes = pending_bytes(&out->backward);
   if (!l.reason) refuse_strided(&l, &out->forward);
   if (!l.reason) refuse_strided(&l, &out->backward);
   if (l.reason && !*reason) *reason = l.reason;
@@ -331,6 +365,8 @@ zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sh
   l->param_elements = ZP_NEW_ARRAY(arena, int64_t, model->params.len + 1);
   l->zero_first = ZP_NEW_ARRAY(arena, bool, model->params.len + 1);
   for (int p = 0; p < model->params.len; p++) l->param_elements[p] = zp_shape_elements(&sharding->param[p].local, 1);
+  for (int p = 0; p < model->params.len; p++)
+    if (model->params.data[p].segment < 0) zp_push(arena, &l->shared, p);
   set_zero_first(arena, l, model);
   *reason = NULL;
   for (int s = 0; s < model->segments.len; s++) {

@@ -18,15 +18,22 @@ typedef struct zp_lowering {
   zp_lowered *lowered;
   zp_segment_program *out;
   const zp_graph *graph;
-  bool recompute, shard;   /* this segment rebuilds its forward values / keeps its input as shards */
-  int *alias;              /* per tensor: the tensor whose storage it shares (views, in-place ops), -1: its own */
-  bool *saved;             /* per tensor that owns storage: kept from forward to backward */
+  bool recompute, shard;      /* this segment rebuilds its forward values / keeps its input as shards */
+  int *alias;                 /* per tensor: the tensor whose storage it shares (views, in-place ops), -1: its own */
+  bool *saved;                /* per tensor that owns storage: kept from forward to backward */
+  bool *rebuilt;              /* per tensor: selective recomputation rebuilds it at the start of backward */
+  ZP_VEC(zp_node *) rebuilds; /* in that order */
   int64_t *saved_offset;
-  const char *reason;      /* why the segment cannot be lowered */
+  const char *reason; /* why the segment cannot be lowered */
 } zp_lowering;
 
 /* The tensor that owns the storage of `tensor`. */
 int zp_lower_root(const zp_lowering *l, int tensor);
+int64_t zp_lower_tensor_bytes(const zp_lowering *l, int tensor);
+/* Chooses what selective recomputation rebuilds: moves tensors from `saved` to `rebuilt`. Requires: aliases, saved. */
+void zp_lower_select(zp_lowering *l);
+/* Appends the step of one node. */
+void zp_lower_node(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp_node *node);
 /* Appends the steps of graph nodes [first, last), skipping those with keep[node] == false (keep may be NULL). */
 void zp_lower_nodes(zp_lowering *l, zp_procedure *p, int *buffer_of, int first, int last, const bool *keep);
 /* The buffer of a tensor in this procedure, made on first use. */

@@ -3,6 +3,7 @@
  * built and verified anywhere. */
 #include <zplan/hash.h>
 #include <zplan/plan.h>
+#include "schedule.h"
 
 static const char *const place_name[] = {"param",    "shared",    "saved",   "transient", "input",
                                          "carry_in", "carry_out", "grad_in", "grad_out"};
@@ -36,16 +37,28 @@ const char *zp_plan_hash(zp_arena *arena, const zp_program *p) {
                      c->microbatch,
                      c->recompute,
                      c->recompute_shard,
+                     c->schedule,
+                     zp_chunks(c),
+                     c->sequence,
+                     c->compress,
                      p->lowered->compute_bytes,
                      p->spec->train.batch,
                      zp_model_parameters(p->spec->model)};
   uint64_t hash = zp_hash(ZP_HASH_START, facts, sizeof facts);
-  hash = zp_hash(hash, c->cut, sizeof *c->cut * (size_t)(c->pipeline + 1));
+  hash = zp_hash(hash, c->cut, sizeof *c->cut * (size_t)(c->pipeline * zp_chunks(c) + 1));
+  for (int i = 0; i < ZP_STATE_COUNT; i++) {
+    int64_t home[] = {c->home[i].tier, c->home[i].eighths};
+    hash = zp_hash(hash, home, sizeof home);
+  }
   for (int s = 0; s < c->pipeline; s++) hash = zp_hash(hash, &p->stages[s].arena_bytes, sizeof(int64_t));
   for (int i = 0; i < p->spec->model->params.len; i++)
     hash = zp_hash(hash, p->spec->model->params.data[i].name, strlen(p->spec->model->params.data[i].name));
   return zp_format(arena, "%016llx", (unsigned long long)hash);
 }
+
+static const char *const recompute_name[] = {
+    [ZP_RECOMPUTE_NONE] = "none", [ZP_RECOMPUTE_FULL] = "full", [ZP_RECOMPUTE_SELECTIVE] = "selective"};
+enum { RECOMPUTES = sizeof recompute_name / sizeof *recompute_name };
 
 static void set_choice(zp_json *o, const zp_choice *c) {
   zp_json *degrees = zp_json_set(o, "degrees", zp_json_object());
@@ -54,9 +67,19 @@ static void set_choice(zp_json *o, const zp_choice *c) {
   zp_json_set_int(degrees, "data", c->data);
   zp_json_set_int(o, "zero", c->zero);
   zp_json_set_int(o, "microbatch", c->microbatch);
-  zp_json_set_string(o, "schedule", "1f1b");
-  zp_json_set_string(o, "recompute", c->recompute == ZP_RECOMPUTE_FULL ? "full" : "none");
+  zp_json_set_string(o, "schedule", zp_schedule_name(c->schedule));
+  zp_json_set_int(o, "chunks", zp_chunks(c));
+  zp_json_set_string(o, "recompute", recompute_name[c->recompute]);
   zp_json_set_bool(o, "recompute_shard", c->recompute_shard);
+  zp_json_set_bool(o, "sequence", c->sequence);
+  zp_json_set_bool(o, "compress", c->compress);
+  zp_json *offload = zp_json_set(o, "offload", zp_json_object());
+  for (int i = 0; i < ZP_STATE_COUNT; i++) {
+    if (c->home[i].eighths == 0) continue;
+    zp_json *home = zp_json_set(offload, zp_state_name((zp_state)i), zp_json_object());
+    zp_json_set_string(home, "tier", zp_tier_name(c->home[i].tier));
+    zp_json_set_int(home, "eighths", c->home[i].eighths);
+  }
 }
 
 static zp_json *estimate_json(const zp_estimate *e) {
@@ -73,6 +96,7 @@ static zp_json *estimate_json(const zp_estimate *e) {
   zp_json_set_real(o, "pipeline_comm_s", e->pipeline_comm_s);
   zp_json_set_real(o, "data_comm_s", e->data_comm_s);
   zp_json_set_real(o, "optimizer_s", e->optimizer_s);
+  zp_json_set_real(o, "offload_s", e->offload_s);
   zp_json_set_real(o, "model_flop", e->model_flop);
   zp_json_set_real(o, "hardware_flop", e->hardware_flop);
   return o;
@@ -86,6 +110,8 @@ static zp_json *memory_json(const zp_memory *m) {
   zp_json_set_int(o, "saved", m->saved);
   zp_json_set_int(o, "buffers", m->buffers);
   zp_json_set_int(o, "context", m->context);
+  zp_json_set_int(o, "host", m->host);
+  zp_json_set_int(o, "nvme", m->nvme);
   return o;
 }
 
@@ -93,6 +119,17 @@ static zp_json *stage_json(const zp_program *p, const zp_stage *s) {
   zp_json *o = zp_json_object();
   zp_json_set_int(o, "first_unit", s->first_unit);
   zp_json_set_int(o, "units", s->n_units);
+  zp_json *chunks = zp_json_set(o, "chunks", zp_json_array());
+  for (int k = 0; k < s->n_chunks; k++) {
+    const zp_chunk *chunk = &s->chunks[k];
+    zp_json *j = zp_json_append(chunks, zp_json_object());
+    zp_json_set_int(j, "first_unit", chunk->units.first);
+    zp_json_set_int(j, "units", chunk->units.count);
+    zp_json_set_int(j, "slots", chunk->slots);
+    zp_json_set_int(j, "slot_stride", chunk->slot_stride);
+    zp_json_set_int(j, "pending", chunk->pending);
+    zp_json_set_int(j, "pending_stride", chunk->pending_stride);
+  }
   zp_json *layers = zp_json_set(o, "layers", zp_json_array());
   for (int r = 0; r < s->runs.len; r++) {
     const zp_run *run = &s->runs.data[r];
@@ -100,7 +137,9 @@ static zp_json *stage_json(const zp_program *p, const zp_stage *s) {
     zp_json_set_string(j, "segment", p->lowered->segments[run->segment].segment->name);
     zp_json_set_int(j, "first", run->first);
     zp_json_set_int(j, "count", run->count);
+    zp_json_set_int(j, "chunk", run->chunk);
     zp_json_set_int(j, "base", run->base);
+    zp_json_set_int(j, "stride", run->stride);
     zp_json_set_int(j, "saved", run->saved);
   }
   zp_json *shared = zp_json_set(o, "shared", zp_json_object());
@@ -108,12 +147,14 @@ static zp_json *stage_json(const zp_program *p, const zp_stage *s) {
     zp_json_set_int(shared, p->spec->model->params.data[s->shared.data[i].param].name, s->shared.data[i].offset);
   zp_json_set(o, "memory", memory_json(&s->memory));
   zp_json *a = zp_json_set(o, "arena", zp_json_object());
+  zp_json_set_bool(a, "pooled", s->pooled);
   const struct {
     const char *key;
     int64_t value;
   } field[] = {{"bytes", s->arena_bytes},
                {"flat_elements", s->flat_elements},
                {"shard_elements", s->shard_elements},
+               {"bucket_elements", s->bucket_elements},
                {"slots", s->slots},
                {"slot_stride", s->slot_stride},
                {"at_params", s->at_params},
@@ -121,8 +162,14 @@ static zp_json *stage_json(const zp_program *p, const zp_stage *s) {
                {"at_master", s->at_master},
                {"at_moment1", s->at_moment1},
                {"at_moment2", s->at_moment2},
+               {"at_error", s->at_error},
+               {"at_server_error", s->at_server_error},
                {"at_inputs", s->at_inputs},
                {"at_slots", s->at_slots},
+               {"at_saved_ring", s->at_saved_ring},
+               {"at_pending", s->at_pending},
+               {"at_param_ring", s->at_param_ring},
+               {"at_grad_ring", s->at_grad_ring},
                {"at_carry0", s->at_carry[0]},
                {"at_carry1", s->at_carry[1]},
                {"at_send_up", s->at_send_up},
@@ -179,6 +226,7 @@ static zp_json *program_json(const zp_program *p) {
     zp_json_set_int(j, "count", x->segment->count);
     zp_json_set_int(j, "elements", x->elements);
     zp_json_set_int(j, "saved_bytes", x->saved_bytes);
+    zp_json_set_int(j, "pending_bytes", x->pending_bytes);
     zp_json_set_int(j, "carry_in_elements", x->carry_in_elements);
     zp_json_set_int(j, "carry_kept_elements", x->carry_kept_elements);
     zp_json_set(j, "forward", procedure_json(&x->forward));
@@ -282,19 +330,53 @@ static bool read_degree(const zp_json *degrees, const char *key, int *out) {
   return *out > 0;
 }
 
+static int recompute_by_name(const char *name) {
+  for (int i = 0; i < RECOMPUTES; i++)
+    if (strcmp(recompute_name[i], name) == 0) return i;
+  return -1;
+}
+
+/* Classes that the file does not mention stay on the device. */
+static bool read_homes(const zp_json *offload, zp_choice *c) {
+  for (int i = 0; i < ZP_STATE_COUNT; i++) {
+    const zp_json *home = zp_json_get(offload, zp_state_name((zp_state)i));
+    if (!home) continue;
+    const char *tier = zp_json_get_string(home, "tier", "");
+    int64_t eighths = zp_json_get_int(home, "eighths", -1);
+    bool host = strcmp(tier, "host") == 0;
+    if ((!host && strcmp(tier, "nvme") != 0) || eighths < 1 || eighths > 8) return false;
+    c->home[i] = (zp_home){host ? ZP_TIER_HOST : ZP_TIER_NVME, (int)eighths};
+  }
+  return true;
+}
+
+enum { MAX_CHUNKS = 1024 };
+
 static bool read_decisions(const zp_json *json, zp_choice *c) {
   const zp_json *degrees = zp_json_get(json, "degrees");
-  const char *recompute = zp_json_get_string(json, "recompute", "");
-  bool full = strcmp(recompute, "full") == 0;
-  int64_t zero = zp_json_get_int(json, "zero", -1);
-  c->zero = zero == 1;
+  int recompute = recompute_by_name(zp_json_get_string(json, "recompute", ""));
+  int64_t zero = zp_json_get_int(json, "zero", -1), chunks = zp_json_get_int(json, "chunks", 1);
+  if (zero < 0 || zero > 3 || recompute < 0 || chunks < 1 || chunks > MAX_CHUNKS) return false;
+  c->zero = (int)zero;
+  c->chunks = (int)chunks;
   c->microbatch = zp_json_get_int(json, "microbatch", 0);
-  c->recompute = full ? ZP_RECOMPUTE_FULL : ZP_RECOMPUTE_NONE;
+  c->recompute = (zp_recompute)recompute;
   c->recompute_shard = zp_json_get_bool(json, "recompute_shard", false);
+  c->sequence = zp_json_get_bool(json, "sequence", false);
+  c->compress = zp_json_get_bool(json, "compress", false);
+  c->schedule = zp_schedule_by_name(zp_json_get_string(json, "schedule", ""));
   return read_degree(degrees, "tensor", &c->tensor) && read_degree(degrees, "pipeline", &c->pipeline) &&
          read_degree(degrees, "data", &c->data) && (int64_t)c->tensor * c->pipeline <= MAX_DEGREE / c->data &&
-         c->microbatch > 0 && c->microbatch <= MAX_SAMPLES && (zero == 0 || zero == 1) &&
-         (full || strcmp(recompute, "none") == 0) && strcmp(zp_json_get_string(json, "schedule", ""), "1f1b") == 0;
+         c->microbatch > 0 && c->microbatch <= MAX_SAMPLES && c->schedule != ZP_SCHEDULE_COUNT &&
+         read_homes(zp_json_get(json, "offload"), c);
+}
+
+/* Units of model chunk k, as its stage lists them; a file without chunks has one a stage. */
+static int64_t claimed_units(const zp_json *stages, const zp_choice *c, int64_t k, int *stage) {
+  int chunk;
+  *stage = zp_chunk_stage(c, k, &chunk);
+  const zp_json *s = zp_json_at(stages, *stage), *chunks = zp_json_get(s, "chunks");
+  return zp_json_get_int(chunks ? zp_json_at(chunks, chunk) : s, "units", 0);
 }
 
 static bool read_cuts(zp_arena *arena, const zp_json *stages, zp_choice *c, const char **error) {
@@ -302,14 +384,16 @@ static bool read_cuts(zp_arena *arena, const zp_json *stages, zp_choice *c, cons
     *error = zp_format(arena, "pipeline is %d but %d stages are listed", c->pipeline, zp_json_count(stages));
     return false;
   }
-  c->cut = ZP_NEW_ARRAY(arena, int64_t, c->pipeline + 1);
-  for (int s = 0; s < c->pipeline; s++) {
-    int64_t units = zp_json_get_int(zp_json_at(stages, s), "units", 0);
+  int64_t places = (int64_t)c->pipeline * zp_chunks(c);
+  c->cut = ZP_NEW_ARRAY(arena, int64_t, places + 1);
+  for (int64_t k = 0; k < places; k++) {
+    int stage;
+    int64_t units = claimed_units(stages, c, k, &stage);
     if (units < 1 || units > INT32_MAX) {
-      *error = zp_format(arena, "stage %d has %lld units", s, (long long)units);
+      *error = zp_format(arena, "stage %d has %lld units", stage, (long long)units);
       return false;
     }
-    c->cut[s + 1] = c->cut[s] + units;
+    c->cut[k + 1] = c->cut[k] + units;
   }
   return true;
 }
@@ -322,7 +406,13 @@ bool zp_plan_choice_from_json(zp_arena *arena, const zp_json *json, zp_choice *c
   }
   *choice = (zp_choice){0};
   if (!read_decisions(json, choice)) {
-    *error = "degrees, zero, microbatch, schedule or recompute is missing or not a value that a plan can have";
+    *error = "a decision is missing or not a value that a plan can have (degrees, zero, microbatch, schedule, chunks, "
+             "recompute, offload)";
+    return false;
+  }
+  const char *refusal = zp_schedule_refusal(choice);
+  if (refusal) {
+    *error = refusal;
     return false;
   }
   return read_cuts(arena, zp_json_get(json, "stages"), choice, error);

@@ -97,7 +97,7 @@ static bool already_written(const zp_lowering *l, const zp_procedure *p, const z
   return false;
 }
 
-static void lower_node(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp_node *node) {
+void zp_lower_node(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp_node *node) {
   zp_step step = {.kind = ZP_STEP_NODE, .op = node->op, .node = node, .workspace = -1};
   for (int i = 0; i < node->in.len; i++) {
     int b = zp_lower_buffer(l, p, buffer_of, node->in.data[i]);
@@ -138,6 +138,6 @@ void zp_lower_nodes(zp_lowering *l, zp_procedure *p, int *buffer_of, int first, 
       for (int i = 0; i < node->out.len; i++) zp_lower_buffer(l, p, buffer_of, node->out.data[i]);
       continue;
     }
-    lower_node(l, p, buffer_of, node);
+    zp_lower_node(l, p, buffer_of, node);
   }
 }

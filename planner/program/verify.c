@@ -1,15 +1,15 @@
 /* The proof of a plan file, independent of lowering and search: it reads the file's numbers and the model, and checks
  * rules.
  *
- *   units     every unit on exactly one stage, in order
+ *   units     every unit in exactly one chunk of one stage, in order
  *   params    local sizes follow from shapes and splits; every stage's flat buffers hold exactly its parameters, apart
- *   arena     regions in bounds and apart, sizes recomputed, breakdown sums up, budget of the device holds
+ *   arena     regions in bounds and apart, sizes recomputed, breakdown sums up, budgets of device, host and disks hold
  *   buffers   inside a procedure: in bounds, no two live ones overlap, nothing read before it was written, views inside
  *             their base, results delivered; slots: kept values apart, and backward finds them where forward left them
- *   schedule  every forward before its backward, slots suffice, no deadlock with one message buffer per direction
+ *   schedule  every forward before its backward, slots suffice, no deadlock with the message buffers there are
  *
- * verify_arena.c, verify_procedures.c and verify_order.c hold the last three. That the steps are those of the model is
- * not proven here: `zplan verify` derives the program again and compares. */
+ * verify_flat.c, verify_arena.c, verify_procedures.c and verify_order.c hold the last four. That the steps are those of
+ * the model is not proven here: `zplan verify` derives the program again and compares. */
 #include "verify_internal.h"
 
 void zp_find(zp_verifier *v, const char *format, ...) {
@@ -59,11 +59,13 @@ static const zp_segment *segment_of_unit(const zp_verifier *v, int64_t unit, int
   return NULL;
 }
 
-static int64_t check_layers(zp_verifier *v, int s, int64_t next) {
+/* Lists the units of one chunk; -1 when they make no sense. */
+static int64_t check_layers(zp_verifier *v, int s, int chunk, int64_t next) {
   const zp_json *layers = zp_json_get(zp_json_at(v->stages, s), "layers");
   int64_t listed = 0, first;
   for (int r = 0; r < zp_json_count(layers); r++) {
     const zp_json *layer = zp_json_at(layers, r);
+    if (zp_claim(layer, "chunk") != chunk) continue;
     const zp_segment *segment = segment_of_unit(v, next + listed, &first);
     if (!segment) return -1;
     int64_t from = zp_claim(layer, "first"), count = zp_claim(layer, "count"), expected = next + listed - first;
@@ -80,15 +82,29 @@ static int64_t check_layers(zp_verifier *v, int s, int64_t next) {
   return listed;
 }
 
+/* Every layer of a stage belongs to one of its chunks. */
+static void check_chunk_numbers(zp_verifier *v, int s) {
+  const zp_json *stage = zp_json_at(v->stages, s), *layers = zp_json_get(stage, "layers");
+  if (zp_json_count(zp_json_get(stage, "chunks")) != v->chunks)
+    zp_find(v, "stage %d lists %d chunks, the schedule has %d", s, zp_json_count(zp_json_get(stage, "chunks")),
+            v->chunks);
+  for (int r = 0; r < zp_json_count(layers); r++) {
+    int64_t chunk = zp_claim(zp_json_at(layers, r), "chunk");
+    if (chunk < 0 || chunk >= v->chunks) zp_find(v, "stage %d has no chunk %lld", s, (long long)chunk);
+  }
+}
+
 static void check_units(zp_verifier *v) {
   int64_t total = 0, next = 0;
   for (int s = 0; s < v->spec->model->segments.len; s++) total += v->spec->model->segments.data[s].count;
-  for (int s = 0; s < v->choice.pipeline; s++) {
-    int64_t first = zp_claim(zp_json_at(v->stages, s), "first_unit"),
-            units = zp_claim(zp_json_at(v->stages, s), "units");
+  for (int s = 0; s < v->choice.pipeline; s++) check_chunk_numbers(v, s);
+  for (int64_t k = 0; k < (int64_t)v->choice.pipeline * v->chunks; k++) {
+    int chunk, s = zp_chunk_stage(&v->choice, k, &chunk);
+    const zp_json *j = zp_json_at(zp_json_get(zp_json_at(v->stages, s), "chunks"), chunk);
+    int64_t first = zp_claim(j, "first_unit"), units = zp_claim(j, "units");
     if (first != next)
-      zp_find(v, "stage %d starts at unit %lld, the stage before ends at %lld", s, (long long)first, (long long)next);
-    int64_t listed = check_layers(v, s, next);
+      zp_find(v, "stage %d starts at unit %lld, the part before ends at %lld", s, (long long)first, (long long)next);
+    int64_t listed = check_layers(v, s, chunk, next);
     if (listed != units)
       zp_find(v, "stage %d claims %lld units and lists %lld", s, (long long)units, (long long)listed);
     next += units;
@@ -163,6 +179,14 @@ static bool read_header(zp_verifier *v, const zp_json *json) {
   v->machine = zp_machine_make(&v->spec->cluster, precision, c->tensor * c->pipeline * c->data);
   v->compute_bytes = precision == ZP_PREC_F64 ? 8 : precision == ZP_PREC_F32 ? 4 : 2;
   v->stat_bytes = precision == ZP_PREC_F64 ? 8 : 4;
+  const char *refusal = zp_choice_refusal(c, v->spec);
+  if (refusal) {
+    zp_find(v, "%s", refusal);
+    return false;
+  }
+  v->chunks = c->chunks > 1 ? c->chunks : 1;
+  v->host = ZP_NEW_ARRAY(v->arena, int64_t, c->pipeline);
+  v->nvme = ZP_NEW_ARRAY(v->arena, int64_t, c->pipeline);
   v->stages = zp_json_get(json, "stages");
   v->program = zp_json_get(json, "program");
   return true;
@@ -175,6 +199,7 @@ void zp_verify(zp_arena *arena, const zp_spec *spec, const zp_json *json, zp_str
   check_params(&v);
   if (findings->len) return; /* what follows needs sane indices */
   zp_verify_procedures(&v);
-  for (int s = 0; s < v.choice.pipeline; s++) zp_verify_stage(&v, s);
   zp_verify_order(&v);
+  for (int s = 0; s < v.choice.pipeline; s++) zp_verify_stage(&v, s);
+  zp_verify_nodes(&v);
 }

@@ -1,78 +1,10 @@
-/* The arena of every stage in a plan file: flat buffers, regions, memory classes, budget. Every size is found again
- * from the model and the decisions; of the procedures only saved and transient bytes are taken (verify_procedures.c).
- */
+/* The arena of every stage in a plan file: regions, memory classes, what lives on host and disks, budgets. Every size
+ * is found again from the model and the decisions; of the procedures only saved, pending and transient bytes are taken
+ * (verify_procedures.c). */
+#include "schedule.h"
 #include "verify_internal.h"
 
 #define LL(x) ((long long)(x))
-
-static int64_t up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
-
-/* ---- flat buffers ---- */
-
-typedef struct piece { /* elements in the flat buffers */
-  const char *name;
-  int64_t at, elements;
-} piece;
-
-typedef struct pieces {
-  ZP_VEC(piece) list;
-  int64_t sum;
-} pieces;
-
-static void add_piece(zp_verifier *v, pieces *p, const char *name, int64_t at, int64_t elements) {
-  if (elements == 0) return;
-  zp_push(v->arena, &p->list, ((piece){name, at, elements}));
-  p->sum += elements;
-}
-
-static bool stage_uses(const zp_verifier *v, const zp_json *layers, int param) {
-  const zp_json *unused;
-  for (int r = 0; r < zp_json_count(layers); r++) {
-    const zp_graph *g = v->spec->model->segments.data[zp_claimed_segment(v, zp_json_at(layers, r), &unused)].graph;
-    for (int u = 0; u < g->params.len; u++)
-      if (g->params.data[u].param == param) return true;
-  }
-  return false;
-}
-
-/* What the stage must hold, where the file says it lies. */
-static pieces find_pieces(zp_verifier *v, int s, const zp_json *stage) {
-  const zp_json *layers = zp_json_get(stage, "layers"), *shared = zp_json_get(stage, "shared"), *unused;
-  const zp_model *model = v->spec->model;
-  pieces p = {0};
-  int n_shared = 0;
-  for (int i = 0; i < model->params.len; i++) {
-    if (model->params.data[i].segment >= 0 || !stage_uses(v, layers, i)) continue;
-    add_piece(v, &p, model->params.data[i].name, zp_claim(shared, model->params.data[i].name), up(v->elements[i], 64));
-    n_shared++;
-  }
-  if (zp_json_key(shared, n_shared)) zp_find(v, "stage %d lists a shared parameter that its units do not use", s);
-  for (int r = 0; r < zp_json_count(layers); r++) {
-    const zp_json *layer = zp_json_at(layers, r);
-    int segment = zp_claimed_segment(v, layer, &unused);
-    add_piece(v, &p, model->segments.data[segment].name, zp_claim(layer, "base"),
-              zp_claim(layer, "count") * v->instance[segment]);
-  }
-  return p;
-}
-
-static void check_flat(zp_verifier *v, int s, const zp_json *stage, int64_t *flat, int64_t *shard) {
-  const zp_json *a = zp_json_get(stage, "arena");
-  pieces p = find_pieces(v, s, stage);
-  int64_t shards = v->choice.zero ? v->choice.data : 1;
-  *flat = up(p.sum, 64 * shards), *shard = *flat / shards;
-  if (zp_claim(a, "flat_elements") != *flat || zp_claim(a, "shard_elements") != *shard)
-    zp_find(v, "stage %d holds %lld parameter elements (%lld a shard), the file says %lld (%lld)", s, LL(*flat),
-            LL(*shard), LL(zp_claim(a, "flat_elements")), LL(zp_claim(a, "shard_elements")));
-  for (int i = 0; i < p.list.len; i++) {
-    const piece *x = &p.list.data[i];
-    if (x->at < 0 || x->at % 64 != 0 || x->at + x->elements > *flat)
-      zp_find(v, "stage %d: parameters `%s` stand at element %lld of %lld", s, x->name, LL(x->at), LL(*flat));
-    for (int k = 0; k < i; k++)
-      if (x->at < p.list.data[k].at + p.list.data[k].elements && p.list.data[k].at < x->at + x->elements)
-        zp_find(v, "stage %d: parameters `%s` and `%s` overlap", s, p.list.data[k].name, x->name);
-  }
-}
 
 /* ---- regions ---- */
 
@@ -97,34 +29,123 @@ static void check_regions(zp_verifier *v, int s, const region *r, int n, int64_t
   if (end != bytes) zp_find(v, "stage %d: the arena is %lld bytes, its regions end at %lld", s, LL(bytes), LL(end));
 }
 
-/* What the stage's units need, from the model and from their (verified) procedures. */
+/* ---- what the stage's units need, from the model and from their (verified) procedures ---- */
+
 typedef struct needs {
-  int64_t slot, transient, carry; /* bytes, bytes, elements */
-  bool shards;                    /* some unit keeps its input as shards: the forward ping-pong exists */
+  int64_t slots, largest_slot, pending, transient, unit_saved; /* bytes */
+  int64_t carry, most_units;                                   /* elements, units of the largest chunk */
+  bool shards; /* some unit keeps its input as shards: the forward ping-pong exists */
 } needs;
 
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static int64_t carried(const zp_verifier *v, const zp_graph *g, const zp_ints *carry) {
-  return carry->len ? zp_shape_elements(&g->tensors.data[carry->data[0]].shape, v->choice.microbatch) : 0;
+  if (carry->len == 0) return 0;
+  int64_t elements = zp_shape_elements(&g->tensors.data[carry->data[0]].shape, v->choice.microbatch);
+  return v->choice.sequence ? elements / v->choice.tensor : elements;
+}
+
+/* Adds one run; slot: bytes of the chunk's slot so far. */
+static void add_needs(zp_verifier *v, int s, const zp_json *layer, needs *n, int64_t *slot, int64_t *pending) {
+  const zp_json *program;
+  const zp_segment *segment = &v->spec->model->segments.data[zp_claimed_segment(v, layer, &program)];
+  int64_t count = zp_claim(layer, "count"), saved = zp_claim(program, "saved_bytes");
+  if (zp_claim(layer, "saved") != *slot)
+    zp_find(v, "stage %d: slot areas of `%s` start at %lld", s, segment->name, LL(zp_claim(layer, "saved")));
+  *slot += zp_times(count, saved);
+  *pending += zp_times(count, zp_claim(program, "pending_bytes"));
+  n->unit_saved = max64(n->unit_saved, saved);
+  n->transient = max64(n->transient, zp_claim(zp_json_get(program, "forward"), "transient_bytes"));
+  n->transient = max64(n->transient, zp_claim(zp_json_get(program, "backward"), "transient_bytes"));
+  n->carry = max64(n->carry, carried(v, segment->graph, &segment->graph->carry_in));
+  n->carry = max64(n->carry, carried(v, segment->graph, &segment->graph->carry_out));
+  n->shards |= zp_claim(program, "carry_kept_elements") < zp_claim(program, "carry_in_elements");
+}
+
+/* A chunk's slots hold what the order tables have in flight; more would only cost memory, which the budget bounds. */
+static void check_chunk(zp_verifier *v, int s, int k, const zp_json *chunk, int64_t slot, int64_t pending) {
+  const struct {
+    const char *count, *stride, *what;
+    int64_t most, bytes;
+  } kind[] = {{"slots", "slot_stride", "in flight", v->in_flight[s * v->chunks + k], slot},
+              {"pending", "pending_stride", "waiting for weight gradients", v->pending[s * v->chunks + k], pending}};
+  for (int i = 0; i < 2; i++) {
+    if (zp_claim(chunk, kind[i].count) < kind[i].most)
+      zp_find(v, "stage %d, chunk %d has %lld micro-batches %s and %lld slots", s, k, LL(kind[i].most), kind[i].what,
+              LL(zp_claim(chunk, kind[i].count)));
+    if (zp_claim(chunk, kind[i].stride) != kind[i].bytes)
+      zp_find(v, "stage %d, chunk %d: a slot needs %lld bytes, the file says %lld", s, k, LL(kind[i].bytes),
+              LL(zp_claim(chunk, kind[i].stride)));
+  }
 }
 
 static needs find_needs(zp_verifier *v, int s, const zp_json *stage) {
-  const zp_json *layers = zp_json_get(stage, "layers");
+  const zp_json *layers = zp_json_get(stage, "layers"), *chunks = zp_json_get(stage, "chunks");
   needs n = {0};
-  for (int r = 0; r < zp_json_count(layers); r++) {
-    const zp_json *layer = zp_json_at(layers, r), *program;
-    const zp_segment *segment = &v->spec->model->segments.data[zp_claimed_segment(v, layer, &program)];
-    if (zp_claim(layer, "saved") != n.slot)
-      zp_find(v, "stage %d: slot areas of `%s` start at %lld", s, segment->name, LL(zp_claim(layer, "saved")));
-    n.slot += zp_times(zp_claim(layer, "count"), zp_claim(program, "saved_bytes"));
-    n.transient = max64(n.transient, zp_claim(zp_json_get(program, "forward"), "transient_bytes"));
-    n.transient = max64(n.transient, zp_claim(zp_json_get(program, "backward"), "transient_bytes"));
-    n.carry = max64(n.carry, carried(v, segment->graph, &segment->graph->carry_in));
-    n.carry = max64(n.carry, carried(v, segment->graph, &segment->graph->carry_out));
-    n.shards |= zp_claim(program, "carry_kept_elements") < zp_claim(program, "carry_in_elements");
+  for (int k = 0; k < v->chunks; k++) {
+    const zp_json *chunk = zp_json_at(chunks, k);
+    int64_t slot = 0, pending = 0;
+    for (int r = 0; r < zp_json_count(layers); r++)
+      if (zp_claim(zp_json_at(layers, r), "chunk") == k) add_needs(v, s, zp_json_at(layers, r), &n, &slot, &pending);
+    check_chunk(v, s, k, chunk, slot, pending);
+    n.slots += zp_times(zp_claim(chunk, "slots"), slot);
+    n.largest_slot = max64(n.largest_slot, slot);
+    n.pending += zp_times(zp_claim(chunk, "pending"), zp_up(pending, 256));
+    n.most_units = max64(n.most_units, zp_claim(chunk, "units"));
   }
   return n;
+}
+
+/* Bytes of all slots: own ones of every chunk, or one pool. */
+static int64_t slot_bytes(zp_verifier *v, int s, const zp_json *arena, const needs *n) {
+  int64_t slots = zp_claim(arena, "slots");
+  if (slots < v->pool[s])
+    zp_find(v, "stage %d has %lld slots, %lld micro-batches are in flight", s, LL(slots), LL(v->pool[s]));
+  if (zp_claim(arena, "slot_stride") != n->largest_slot)
+    zp_find(v, "stage %d: a slot needs %lld bytes, the file says %lld", s, LL(n->largest_slot),
+            LL(zp_claim(arena, "slot_stride")));
+  return zp_json_get_bool(arena, "pooled", false) ? zp_times(slots, n->largest_slot) : n->slots;
+}
+
+/* ---- homes ---- */
+
+/* Of `total`, what is not on the device, in pieces of `unit`. */
+static int64_t away(const zp_verifier *v, zp_state state, int64_t total, int64_t unit) {
+  int eighths = v->choice.home[state].eighths;
+  return eighths == 8 ? total : total / 8 * eighths / unit * unit;
+}
+
+static void add_away(zp_verifier *v, int s, zp_state state, int64_t bytes, int64_t staged) {
+  bool disk = v->choice.home[state].tier == ZP_TIER_NVME;
+  if (bytes == 0) return;
+  if (disk) v->nvme[s] += bytes;
+  v->host[s] += disk ? 4 * staged : bytes;
+}
+
+typedef struct classes { /* elements on the device; bytes of saved values elsewhere */
+  int64_t params, grads, state, saved_away;
+  bool param_ring, grad_ring;
+} classes;
+
+static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, const needs *n, int64_t slots) {
+  const zp_choice *c = &v->choice;
+  int64_t cb = v->compute_bytes, params = c->zero >= 3 ? sizes->shard : sizes->flat,
+          grads = c->zero >= 2 ? sizes->shard : sizes->flat, bucket = sizes->bucket / (c->zero ? c->data : 1);
+  int64_t params_away = away(v, ZP_STATE_PARAMS, params, 64), grads_away = away(v, ZP_STATE_GRADIENTS, grads, 64),
+          state_away = away(v, ZP_STATE_OPTIMIZER, sizes->shard, 64);
+  bool sgd = v->spec->train.optimizer == ZP_OPT_SGD;
+  int moments = !sgd ? 2 : v->spec->train.momentum != 0;
+  int64_t state_bytes = moments * v->stat_bytes + (cb == 2 ? 4 : cb);
+  classes held = {.params = params - params_away, .grads = grads - grads_away, .state = sizes->shard - state_away};
+  held.saved_away = away(v, ZP_STATE_ACTIVATIONS, slots, 256);
+  held.param_ring = c->zero == 3 || params_away > 0;
+  held.grad_ring = c->zero >= 2 || grads_away > 0;
+  add_away(v, s, ZP_STATE_OPTIMIZER, state_away * state_bytes, bucket * state_bytes);
+  if (state_away > 0) v->host[s] += 4 * bucket * cb;
+  add_away(v, s, ZP_STATE_GRADIENTS, grads_away * cb, bucket * cb);
+  add_away(v, s, ZP_STATE_PARAMS, params_away * cb, bucket * cb);
+  add_away(v, s, ZP_STATE_ACTIVATIONS, held.saved_away, n->unit_saved);
+  return held;
 }
 
 /* ---- memory classes and budget ---- */
@@ -154,36 +175,66 @@ void zp_verify_stage(zp_verifier *v, int s) {
   const zp_json *stage = zp_json_at(v->stages, s), *a = zp_json_get(stage, "arena"),
                 *memory = zp_json_get(stage, "memory");
   const zp_train *train = &v->spec->train;
-  int64_t flat, shard, cb = v->compute_bytes, m = v->microbatches, units = zp_claim(stage, "units");
-  check_flat(v, s, stage, &flat, &shard);
+  zp_flat_sizes sizes = zp_verify_flat(v, s);
   needs n = find_needs(v, s, stage);
-  bool sgd = train->optimizer == ZP_OPT_SGD, above = s<v->choice.pipeline - 1, below = s> 0;
-  int64_t in_flight = v->choice.pipeline - s < m ? v->choice.pipeline - s : m, carry = n.carry * cb;
-  if (zp_claim(a, "slots") != in_flight)
-    zp_find(v, "stage %d has %lld slots, %lld micro-batches are in flight", s, LL(zp_claim(a, "slots")), LL(in_flight));
-  if (zp_claim(a, "slot_stride") != n.slot)
-    zp_find(v, "stage %d: a slot needs %lld bytes, the file says %lld", s, LL(n.slot), LL(zp_claim(a, "slot_stride")));
-  int64_t master = cb == 2 ? shard * 4 : 0, moment1 = sgd && train->momentum == 0 ? 0 : shard * v->stat_bytes;
-  int64_t moment2 = sgd ? 0 : shard * v->stat_bytes, slots = zp_times(in_flight, n.slot);
-  const region regions[] = {{"params", zp_claim(a, "at_params"), flat * cb},
-                            {"gradients", zp_claim(a, "at_grads"), flat * cb},
-                            {"master weights", zp_claim(a, "at_master"), master},
-                            {"first moment", zp_claim(a, "at_moment1"), moment1},
-                            {"second moment", zp_claim(a, "at_moment2"), moment2},
-                            {"inputs", zp_claim(a, "at_inputs"),
-                             v->spec->model->inputs.len * m * v->choice.microbatch * v->spec->model->sequence * 4},
-                            {"slots", zp_claim(a, "at_slots"), slots},
-                            {"carry 0", zp_claim(a, "at_carry0"), n.shards ? carry : 0},
-                            {"carry 1", zp_claim(a, "at_carry1"), n.shards ? carry : 0},
-                            {"message up", zp_claim(a, "at_send_up"), above ? carry : 0},
-                            {"gradient 0", zp_claim(a, "at_grad0"), above || units >= 3 ? carry : 0},
-                            {"gradient 1", zp_claim(a, "at_grad1"), units >= 2 ? carry : 0},
-                            {"message down", zp_claim(a, "at_send_down"), below ? carry : 0},
-                            {"transient", zp_claim(a, "at_transient"), n.transient}};
+  bool sgd = train->optimizer == ZP_OPT_SGD;
+  int last = zp_chunk_stage(&v->choice, (int64_t)v->choice.pipeline * v->chunks - 1, NULL);
+  int64_t cb = v->compute_bytes, carry = n.carry * cb, up = v->chunks - (s == last), down = v->chunks - (s == 0);
+  int64_t messages = zp_message_buffers(&v->choice, v->microbatches), slots = slot_bytes(v, s, a, &n);
+  classes held = find_classes(v, s, &sizes, &n, slots);
+  int64_t master = cb == 2 ? held.state * 4 : 0, moment1 = sgd && train->momentum == 0 ? 0 : held.state * v->stat_bytes;
+  int64_t moment2 = sgd ? 0 : held.state * v->stat_bytes, error = v->choice.compress ? sizes.flat * 4 : 0;
+  int64_t ring = held.saved_away > 0 ? 4 * n.unit_saved : 0, bucket = 2 * sizes.bucket * cb;
+  const region regions[] = {
+      {"params", zp_claim(a, "at_params"), held.params * cb},
+      {"gradients", zp_claim(a, "at_grads"), held.grads * cb},
+      {"master weights", zp_claim(a, "at_master"), master},
+      {"first moment", zp_claim(a, "at_moment1"), moment1},
+      {"second moment", zp_claim(a, "at_moment2"), moment2},
+      {"error", zp_claim(a, "at_error"), error},
+      {"server error", zp_claim(a, "at_server_error"), error / v->choice.data},
+      {"inputs", zp_claim(a, "at_inputs"),
+       v->spec->model->inputs.len * v->microbatches * v->choice.microbatch * v->spec->model->sequence * 4},
+      {"slots", zp_claim(a, "at_slots"), slots - held.saved_away},
+      {"saved ring", zp_claim(a, "at_saved_ring"), ring},
+      {"pending", zp_claim(a, "at_pending"), n.pending},
+      {"parameter ring", zp_claim(a, "at_param_ring"), held.param_ring ? bucket : 0},
+      {"gradient ring", zp_claim(a, "at_grad_ring"), held.grad_ring ? bucket : 0},
+      {"carry 0", zp_claim(a, "at_carry0"), n.shards ? carry : 0},
+      {"carry 1", zp_claim(a, "at_carry1"), n.shards ? carry : 0},
+      {"message up", zp_claim(a, "at_send_up"), up * messages * carry},
+      {"gradient 0", zp_claim(a, "at_grad0"), up || n.most_units >= 3 ? carry : 0},
+      {"gradient 1", zp_claim(a, "at_grad1"), n.most_units >= 2 ? carry : 0},
+      {"message down", zp_claim(a, "at_send_down"), down * messages * carry},
+      {"transient", zp_claim(a, "at_transient"), n.transient}};
   check_regions(v, s, regions, (int)(sizeof regions / sizeof *regions), zp_claim(a, "bytes"));
-  check_class(v, s, memory, "weights", flat * cb, 1);
-  check_class(v, s, memory, "gradients", flat * cb, 1);
-  check_class(v, s, memory, "optimizer", master + moment1 + moment2, 3);
-  check_class(v, s, memory, "saved", slots, 1);
+  check_class(v, s, memory, "weights", held.params * cb, 1);
+  check_class(v, s, memory, "gradients", held.grads * cb, 1);
+  check_class(v, s, memory, "optimizer", master + moment1 + moment2 + error + error / v->choice.data, 5);
+  check_class(v, s, memory, "saved", slots - held.saved_away + ring + n.pending, 3);
+  check_class(v, s, memory, "host", v->host[s], 1);
+  check_class(v, s, memory, "nvme", v->nvme[s], 1);
   check_budget(v, s, memory, zp_claim(a, "bytes"));
+}
+
+/* Ranks fill nodes in order; a node's ranks share its host memory and its disks. */
+void zp_verify_nodes(zp_verifier *v) {
+  const zp_node_type *node = &v->spec->cluster.node;
+  const struct {
+    const char *what;
+    const int64_t *stage_bytes;
+    int64_t budget;
+  } tier[] = {{"host memory", v->host, node->host_memory_bytes}, {"NVMe space", v->nvme, node->nvme_bytes}};
+  int64_t ranks = (int64_t)v->choice.tensor * v->choice.data * v->choice.pipeline,
+          per_node = v->machine.devices_per_node;
+  for (int i = 0; i < 2; i++) {
+    int64_t most = 0, sum = 0;
+    for (int64_t r = 0; r < ranks; r++) {
+      if (r % per_node == 0) sum = 0;
+      sum += tier[i].stage_bytes[r / ((int64_t)v->choice.tensor * v->choice.data)];
+      most = max64(most, sum);
+    }
+    if (most > tier[i].budget)
+      zp_find(v, "a node needs %lld bytes of %s, it has %lld", LL(most), tier[i].what, LL(tier[i].budget));
+  }
 }

@@ -13,8 +13,12 @@ typedef struct zp_verifier {
   int compute_bytes, stat_bytes;
   zp_machine machine;
   const zp_json *stages, *program;
-  int64_t *elements; /* local elements per model parameter */
-  int64_t *instance; /* per segment: flat elements of one instance */
+  int64_t *elements;            /* local elements per model parameter */
+  int64_t *instance;            /* per segment: flat elements of one instance */
+  int chunks;                   /* of a stage */
+  int64_t *in_flight, *pending; /* [stage * chunks + chunk]: most at once, from playing the order tables */
+  int64_t *pool;                /* [stage]: most in flight of all chunks together */
+  int64_t *host, *nvme;         /* [stage]: bytes of one rank off the device */
 } zp_verifier;
 
 /* Records a finding (at most 20 are kept). */
@@ -26,8 +30,16 @@ int64_t zp_times(int64_t a, int64_t b);
 /* Index of the segment in the model and its object in the file; -1 and NULL when there is none. */
 int zp_claimed_segment(const zp_verifier *v, const zp_json *layer, const zp_json **program);
 
-void zp_verify_stage(zp_verifier *v, int stage); /* verify_arena.c */
+void zp_verify_stage(zp_verifier *v, int stage); /* verify_arena.c; after the order */
+void zp_verify_nodes(zp_verifier *v);            /* after all stages: budgets of host memory and disks */
 void zp_verify_procedures(zp_verifier *v);       /* verify_procedures.c */
 void zp_verify_order(zp_verifier *v);            /* verify_order.c */
+
+static inline int64_t zp_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+/* ---- verify_flat.c: flat buffers ---- */
+typedef struct zp_flat_sizes {
+  int64_t flat, shard, bucket; /* elements: all; this rank's share; of the largest unit */
+} zp_flat_sizes;
+zp_flat_sizes zp_verify_flat(zp_verifier *v, int stage);
 
 #endif

@@ -1,55 +1,115 @@
-/* The schedule of a plan file: 1F1B in words of its own is played on all stages at once, with one message buffer for
- * each direction. */
+/* The schedule of a plan file: the order tables of all stages are played at once, with the message buffers that the
+ * layout has. Counts what every chunk has in flight on the way; verify_arena.c compares with the slots. */
+#include "schedule.h"
 #include "verify_internal.h"
 
-typedef struct player {              /* one stage */
-  int64_t warmup, forward, backward; /* next micro-batches; messages received and sent */
-  int64_t up_taken, down_taken;      /* by the neighbour, of what this stage sent */
-} player;
+/* One chunk of the model. `done` counts forwards, gradients of inputs and of weights; a message of a direction is taken
+ * when the neighbour begins what needs it. */
+typedef struct place {
+  int stage, chunk;
+  bool *done[3]; /* [microbatch] */
+  int64_t count[3];
+  int64_t sent[2], taken[2]; /* [0] gradients down, [1] values up */
+} place;
 
-/* 1F1B in its own words: which way the stage goes next. */
-static bool goes_forward(const player *p, int64_t m) { return p->forward < m && p->forward - p->backward <= p->warmup; }
+typedef struct play {
+  zp_verifier *v;
+  int places;
+  place *place;
+  int *place_of; /* [stage * chunks + chunk] */
+  zp_action **order;
+  int64_t *length, *next;
+  int64_t messages;
+} play;
 
-/* May stage s take its next action? Receiving needs the message; sending needs the buffer of the message before. */
-static bool step_stage(zp_verifier *v, player *p, int s) {
-  int64_t m = v->microbatches;
-  player *me = &p[s];
-  if (me->backward == m) return false;
-  if (goes_forward(me, m)) {
-    if (s > 0 && p[s - 1].forward <= me->forward) return false; /* nothing to receive yet */
-    if (s + 1 < v->choice.pipeline && me->up_taken < me->forward)
-      return false; /* the last message still in its buffer */
-    if (s > 0) p[s - 1].up_taken++;
-    me->forward++;
-    return true;
+static place *neighbour(play *p, int k, int step) {
+  return k + step < 0 || k + step >= p->places ? NULL : &p->place[k + step];
+}
+
+static void note_counts(play *p, const place *x) {
+  zp_verifier *v = p->v;
+  int at = x->stage * v->chunks + x->chunk;
+  int64_t in_flight = x->count[0] - x->count[2], pending = x->count[1] - x->count[2], all = 0;
+  if (v->in_flight[at] < in_flight) v->in_flight[at] = in_flight;
+  if (v->pending[at] < pending) v->pending[at] = pending;
+  for (int c = 0; c < v->chunks; c++) {
+    const place *other = &p->place[p->place_of[x->stage * v->chunks + c]];
+    all += other->count[0] - other->count[2];
   }
-  if (me->forward <= me->backward) return false;
-  if (s + 1 < v->choice.pipeline && p[s + 1].backward <= me->backward) return false;
-  if (s > 0 && me->down_taken < me->backward) return false;
-  if (s + 1 < v->choice.pipeline) p[s + 1].down_taken++;
-  me->backward++;
+  if (v->pool[x->stage] < all) v->pool[x->stage] = all;
+}
+
+static void finish(play *p, place *x, int what, int64_t microbatch) {
+  if (x->done[what][microbatch])
+    zp_find(p->v, "stage %d: micro-batch %lld is done twice", x->stage, (long long)microbatch);
+  x->done[what][microbatch] = true;
+  x->count[what]++;
+}
+
+/* May the action run, as far as its own stage is concerned? Receiving needs the message; sending needs a free buffer.
+ */
+static bool ready(play *p, int k, const zp_action *a) {
+  bool forward = a->act == ZP_ACT_F;
+  place *x = &p->place[k], *from = neighbour(p, k, forward ? -1 : 1), *to = neighbour(p, k, forward ? 1 : -1);
+  int what = forward ? 0 : 1;
+  if (a->act == ZP_ACT_BW) return x->done[1][a->microbatch];
+  if (!forward && !x->done[0][a->microbatch]) return false;
+  if (from && !from->done[what][a->microbatch]) return false;
+  return !to || to->stage == x->stage || x->sent[forward] - x->taken[forward] < p->messages;
+}
+
+static bool step_stage(play *p, int s) {
+  if (p->next[s] == p->length[s]) return false;
+  const zp_action *a = &p->order[s][p->next[s]];
+  int k = p->place_of[s * p->v->chunks + a->chunk];
+  bool forward = a->act == ZP_ACT_F;
+  if (!ready(p, k, a)) return false;
+  place *x = &p->place[k], *from = neighbour(p, k, forward ? -1 : 1);
+  if (a->act != ZP_ACT_BW) {
+    if (from) from->taken[forward]++;
+    x->sent[forward]++;
+    finish(p, x, forward ? 0 : 1, a->microbatch);
+  }
+  note_counts(p, x);
+  if (a->act == ZP_ACT_BW || a->act == ZP_ACT_B) finish(p, x, 2, a->microbatch);
+  p->next[s]++;
   return true;
 }
 
+static play set_up(zp_verifier *v) {
+  zp_arena *arena = v->arena;
+  play p = {.v = v, .places = v->choice.pipeline * v->chunks};
+  p.messages = zp_message_buffers(&v->choice, v->microbatches);
+  p.place = ZP_NEW_ARRAY(arena, place, p.places);
+  p.place_of = ZP_NEW_ARRAY(arena, int, p.places);
+  for (int k = 0; k < p.places; k++) {
+    place *x = &p.place[k];
+    x->stage = zp_chunk_stage(&v->choice, k, &x->chunk);
+    p.place_of[x->stage * v->chunks + x->chunk] = k;
+    for (int i = 0; i < 3; i++) x->done[i] = ZP_NEW_ARRAY(arena, bool, v->microbatches);
+  }
+  p.length = ZP_NEW_ARRAY(arena, int64_t, v->choice.pipeline);
+  p.next = ZP_NEW_ARRAY(arena, int64_t, v->choice.pipeline);
+  p.order = zp_orders(arena, &v->choice, v->microbatches, p.length);
+  v->in_flight = ZP_NEW_ARRAY(arena, int64_t, p.places);
+  v->pending = ZP_NEW_ARRAY(arena, int64_t, p.places);
+  v->pool = ZP_NEW_ARRAY(arena, int64_t, v->choice.pipeline);
+  return p;
+}
+
 void zp_verify_order(zp_verifier *v) {
-  player *p = ZP_NEW_ARRAY(v->arena, player, v->choice.pipeline);
-  for (int s = 0; s < v->choice.pipeline; s++) p[s].warmup = v->choice.pipeline - 1 - s;
+  play p = set_up(v);
   for (bool moved = true; moved;) {
     moved = false;
-    for (int s = 0; s < v->choice.pipeline; s++) {
-      while (step_stage(v, p, s)) {
-        moved = true;
-        int64_t slots = zp_claim(zp_json_get(zp_json_at(v->stages, s), "arena"), "slots");
-        if (p[s].forward - p[s].backward > slots) {
-          zp_find(v, "stage %d has %lld micro-batches in flight and %lld slots", s,
-                  (long long)(p[s].forward - p[s].backward), (long long)slots);
-          return;
-        }
-      }
-    }
+    for (int s = 0; s < v->choice.pipeline; s++)
+      while (step_stage(&p, s)) moved = true;
   }
   for (int s = 0; s < v->choice.pipeline; s++)
-    if (p[s].backward != v->microbatches)
-      zp_find(v, "deadlock: stage %d stops after %lld forwards and %lld backwards", s, (long long)p[s].forward,
-              (long long)p[s].backward);
+    if (p.next[s] != p.length[s])
+      zp_find(v, "deadlock: stage %d stops after %lld of %lld actions", s, (long long)p.next[s],
+              (long long)p.length[s]);
+  for (int k = 0; k < p.places; k++)
+    if (p.place[k].count[0] != v->microbatches || p.place[k].count[2] != v->microbatches)
+      zp_find(v, "stage %d runs %lld forwards and %lld backwards", p.place[k].stage, (long long)p.place[k].count[0],
+              (long long)p.place[k].count[2]);
 }

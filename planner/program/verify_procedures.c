@@ -130,7 +130,8 @@ static void check_workspace(procedure *p, const zp_json *step, int s) {
 
 /* A collective moves the whole of its first operand. */
 static void check_comm(procedure *p, const zp_json *step, int s) {
-  static const char *const collective[] = {"all_reduce", "grad_all_reduce", "gather_stats", "gather_shard"};
+  static const char *const collective[] = {"all_reduce",   "grad_all_reduce", "gather_stats",
+                                           "gather_shard", "all_gather_seq",  "reduce_scatter_seq"};
   const char *op = zp_json_get_string(step, "op", "");
   const zp_json *in = zp_json_at(p->buffers, (int)zp_json_int(zp_json_at(zp_json_get(step, "in"), 0), -1));
   bool moves = false;
@@ -241,7 +242,9 @@ static void check_sizes(zp_verifier *v, const zp_json *j, int index) {
   const zp_choice *c = &v->choice;
   const zp_graph *g = s->graph;
   int64_t in = g->carry_in.len ? zp_shape_elements(&g->tensors.data[g->carry_in.data[0]].shape, c->microbatch) : 0,
-          kept = in;
+          kept;
+  if (c->sequence) in /= c->tensor;
+  kept = in;
   if (c->recompute == ZP_RECOMPUTE_FULL && c->recompute_shard && s->is_repeat) kept = (in + c->tensor - 1) / c->tensor;
   if (zp_claim(j, "count") != s->count)
     zp_find(v, "segment `%s` has %lld iterations, the file says %lld", s->name, LL(s->count), LL(zp_claim(j, "count")));

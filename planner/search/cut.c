@@ -1,50 +1,59 @@
-/* Cutting units into stages. For a given longest stage, filling every stage as far as it goes (from the front or from
- * the back) finds cuts if there are any: a part of a feasible range is feasible on the same stage, in time and in
- * bytes, so the furthest reach of every stage is never worse. Bisection over the longest stage gives the exact optimum.
- */
+/* Cutting units into stages, one chunk a stage. When the longest stage or the bound of every stage must stay below a
+ * limit, filling every stage as far as it goes (from the front or from the back) finds cuts if there are any: a part of
+ * a feasible range is feasible on the same stage, in time and in bytes, so the furthest reach of every stage is never
+ * worse. Bisection over the limit gives the exact optimum. */
 #include <assert.h>
+#include <math.h>
 #include "search_internal.h"
 
 typedef struct cutter {
-  const zp_lowered *lowered;
-  const zp_choice *choice;
-  const double *prefix_s;
-  double stage_s;
-  int64_t limit_bytes;
+  const zp_searcher *s;
+  const zp_point *point;
+  const zp_variant *v;
+  const zp_cut_rule *rule;
+  bool bound_grows; /* with the units of a stage: then it can be searched for */
 } cutter;
 
 static bool fits(const cutter *c, int stage, int64_t first, int64_t count) {
-  return c->prefix_s[first + count] - c->prefix_s[first] <= c->stage_s &&
-         zp_stage_bytes(c->lowered, c->choice, stage, first, count) <= c->limit_bytes;
+  if (c->v->prefix_s[first + count] - c->v->prefix_s[first] > c->rule->stage_s) return false;
+  if (c->bound_grows && zp_bound_of_stage(c->s, c->point, stage, first, first + count) > c->rule->total_s) return false;
+  return zp_stage_fits(c->v->lowered, &c->point->choice, stage, &(zp_units){first, count}, &c->rule->limits);
 }
 
-/* The most units, at most `most`, that a stage can take from `first` on; with from_back, up to `first`. 0: none. */
-static int64_t reach(const cutter *c, int stage, int64_t first, int64_t most, bool from_back) {
-  int64_t low = 0, high = most;
-  while (low < high) {
-    int64_t n = low + (high - low + 1) / 2;
+/* The most units, at most `most`, that a stage can take from `first` on; with from_back, up to `first`. 0: none. The
+ * stage before reached `guess`: neighbours differ little. */
+static int64_t reach(const cutter *c, int stage, int64_t first, int64_t most, int64_t guess) {
+  bool from_back = c->rule->from_back;
+  int64_t low = 0, high = most, n = guess < most ? guess : most;
+  for (int64_t step = 1; low < high; step *= 2) {
     if (fits(c, stage, from_back ? first - n : first, n))
       low = n;
     else
       high = n - 1;
+    bool bracketed = low > 0 && high < most;
+    n = bracketed ? low + (high - low + 1) / 2 : low > 0 ? low + step : high + 1 - step;
+    n = n > high ? high : n <= low ? low + 1 : n;
   }
   return low;
 }
 
-bool zp_cut_within(const zp_searcher *s, const zp_point *point, double stage_s, int64_t limit_bytes, bool from_back,
-                   int64_t *cut) {
-  const zp_variant *v = &s->variants.data[point->variant];
-  cutter c = {v->lowered, &point->choice, v->prefix_s, stage_s, limit_bytes};
+/* For many micro-batches the waits of a stage shrink more slowly than its work grows. */
+static bool bound_grows(const zp_searcher *s, const zp_choice *c) {
+  return c->schedule == ZP_SCHEDULE_GPIPE || zp_microbatches(s->spec, c) > 2 * (int64_t)c->pipeline;
+}
+
+bool zp_cut_within(const zp_searcher *s, const zp_point *point, const zp_cut_rule *rule, int64_t *cut) {
+  cutter c = {s, point, zp_variant_of(s, point), rule, isfinite(rule->total_s) && bound_grows(s, &point->choice)};
   int stages = point->choice.pipeline;
   cut[0] = 0, cut[stages] = s->n_units;
-  int64_t done = 0; /* units placed, from the side that is filled first */
+  int64_t done = 0, n = s->n_units / stages; /* units placed, from the side that is filled first */
   for (int i = 0; i < stages; i++) {
-    int stage = from_back ? stages - 1 - i : i;
+    int stage = rule->from_back ? stages - 1 - i : i;
     int64_t most = s->n_units - done - (stages - 1 - i); /* every later stage needs a unit */
-    int64_t n = reach(&c, stage, from_back ? s->n_units - done : done, most, from_back);
+    n = reach(&c, stage, rule->from_back ? s->n_units - done : done, most, n);
     if (n == 0) return false;
     done += n;
-    if (from_back)
+    if (rule->from_back)
       cut[stage] = s->n_units - done;
     else
       cut[stage + 1] = done;
@@ -54,51 +63,66 @@ bool zp_cut_within(const zp_searcher *s, const zp_point *point, double stage_s, 
 
 static double longest_stage(const zp_variant *v, const int64_t *cut, int stages) {
   double longest = 0;
-  for (int i = 0; i < stages; i++) {
-    double seconds = v->prefix_s[cut[i + 1]] - v->prefix_s[cut[i]];
-    if (seconds > longest) longest = seconds;
-  }
+  for (int i = 0; i < stages; i++) longest = fmax(longest, v->prefix_s[cut[i + 1]] - v->prefix_s[cut[i]]);
   return longest;
 }
 
 double zp_cut_bottleneck(const zp_searcher *s, const zp_point *point) {
-  const zp_variant *v = &s->variants.data[point->variant];
+  const zp_variant *v = zp_variant_of(s, point);
   int stages = point->choice.pipeline;
   int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, stages + 1);
+  zp_cut_rule rule = {.total_s = HUGE_VAL, .limits = zp_search_limits(s)};
   double total = v->prefix_s[s->n_units];
-  double low = total / stages > v->longest_s ? total / stages : v->longest_s; /* nothing below is possible */
-  if (zp_cut_within(s, point, low * (1 + 1e-12), s->limit_bytes, false, cut)) return longest_stage(v, cut, stages);
-  bool found = zp_cut_within(s, point, total, s->limit_bytes, false, cut);
+  double low = fmax(total / stages, v->longest_s); /* nothing below is possible */
+  rule.stage_s = low * (1 + 1e-12);
+  if (zp_cut_within(s, point, &rule, cut)) return longest_stage(v, cut, stages);
+  rule.stage_s = total;
+  bool found = zp_cut_within(s, point, &rule, cut);
   assert(found);
   (void)found;
   double high = longest_stage(v, cut, stages);
-  while (high - low > 1e-12 * high) { /* invariant: possible at high, impossible at low */
-    double middle = low + (high - low) / 2;
-    if (zp_cut_within(s, point, middle, s->limit_bytes, false, cut)) {
-      high = longest_stage(v, cut, stages);
-      if (high > middle) high = middle; /* rounding of prefix differences */
-    } else {
-      low = middle;
-    }
+  while (high - low > 1e-9 * high) { /* invariant: possible at high, impossible at low */
+    rule.stage_s = low + (high - low) / 2;
+    if (zp_cut_within(s, point, &rule, cut))
+      high = fmin(longest_stage(v, cut, stages), rule.stage_s); /* rounding of prefix differences */
+    else
+      low = rule.stage_s;
   }
   return high;
 }
 
+double zp_cut_least_bound(const zp_searcher *s, const zp_point *point, double high_s, int64_t *cut) {
+  zp_cut_rule rule = {.stage_s = HUGE_VAL, .limits = zp_search_limits(s)};
+  int64_t *trial = ZP_NEW_ARRAY(s->arena, int64_t, point->choice.pipeline + 1);
+  double low = 0, high = high_s;
+  while (high - low > 1e-6 * high) { /* invariant: possible at high, impossible at low */
+    rule.total_s = low + (high - low) / 2;
+    if (zp_cut_within(s, point, &rule, trial)) {
+      high = rule.total_s;
+      memcpy(cut, trial, sizeof *cut * (size_t)(point->choice.pipeline + 1));
+    } else {
+      low = rule.total_s;
+    }
+  }
+  return low;
+}
+
 int64_t zp_cut_least_memory(const zp_searcher *s, const zp_point *point, int64_t *cut) {
-  double total = s->variants.data[point->variant].prefix_s[s->n_units];
-  int64_t low = s->limit_bytes, high = low;
-  while (!zp_cut_within(s, point, total, high, false, cut)) { /* doubling, then bisection */
+  zp_cut_rule rule = {.stage_s = HUGE_VAL, .total_s = HUGE_VAL, .limits = {1, INT64_MAX, INT64_MAX}};
+  int64_t low = 0, high = s->limit_bytes > 0 ? s->limit_bytes : 1;
+  while (rule.limits.device = high, !zp_cut_within(s, point, &rule, cut)) { /* doubling, then bisection */
     low = high;
-    high = high > INT64_MAX / 2 ? INT64_MAX : 2 * (high > 0 ? high : 1);
+    high = high > INT64_MAX / 2 ? INT64_MAX : 2 * high;
   }
   while (high - low > 1 && (double)(high - low) > 1e-6 * (double)high) {
-    int64_t middle = low + (high - low) / 2;
-    if (zp_cut_within(s, point, total, middle, false, cut))
-      high = middle;
+    rule.limits.device = low + (high - low) / 2;
+    if (zp_cut_within(s, point, &rule, cut))
+      high = rule.limits.device;
     else
-      low = middle;
+      low = rule.limits.device;
   }
-  bool found = zp_cut_within(s, point, total, high, false, cut);
+  rule.limits.device = high;
+  bool found = zp_cut_within(s, point, &rule, cut);
   assert(found);
   (void)found;
   return high;
@@ -111,6 +135,7 @@ enum { MAX_CUTS = 4096 };
 typedef struct all_cuts {
   zp_searcher *s;
   const zp_point *point;
+  zp_limits limits;
   int64_t *cut;
   zp_on_cut *on_cut;
   void *user;
@@ -118,7 +143,7 @@ typedef struct all_cuts {
 
 static void cut_from(all_cuts *a, int stage) {
   const zp_choice *choice = &a->point->choice;
-  const zp_lowered *lowered = a->s->variants.data[a->point->variant].lowered;
+  const zp_lowered *lowered = zp_variant_of(a->s, a->point)->lowered;
   int later = choice->pipeline - 1 - stage;
   if (later < 0) {
     a->on_cut(a->user, a->cut);
@@ -126,7 +151,7 @@ static void cut_from(all_cuts *a, int stage) {
   }
   int64_t first = a->cut[stage], most = a->s->n_units - first - later;
   for (int64_t n = later == 0 ? most : 1; n <= most; n++) {
-    if (zp_stage_bytes(lowered, choice, stage, first, n) > a->s->limit_bytes) return; /* more units: more bytes */
+    if (!zp_stage_fits(lowered, choice, stage, &(zp_units){first, n}, &a->limits)) return; /* more units: more bytes */
     a->cut[stage + 1] = first + n;
     cut_from(a, stage + 1);
   }
@@ -144,7 +169,8 @@ static bool few_cuts(int64_t units, int64_t stages) {
 
 bool zp_cut_all(zp_searcher *s, const zp_point *point, zp_on_cut *on_cut, void *user) {
   if (!few_cuts(s->n_units, point->choice.pipeline)) return false;
-  all_cuts a = {s, point, ZP_NEW_ARRAY(s->arena, int64_t, point->choice.pipeline + 1), on_cut, user};
+  all_cuts a = {s, point, zp_search_limits(s), ZP_NEW_ARRAY(s->arena, int64_t, point->choice.pipeline + 1), on_cut,
+                user};
   cut_from(&a, 0);
   return true;
 }

@@ -157,7 +157,7 @@ static zp_choice copy_choice(zp_arena *arena, const zp_choice *from) {
 static void adopt(zp_plan *plan, const zp_choice *winner) {
   const char *reason = NULL;
   zp_choice c = copy_choice(plan->arena, winner);
-  zp_sharding *sharding = zp_shard(plan->arena, plan->spec->model, &plan->machine, c.tensor, 1, &reason);
+  zp_sharding *sharding = zp_shard(plan->arena, plan->spec->model, &plan->machine, c.tensor, 1, c.sequence, &reason);
   zp_lowered *lowered =
       zp_lower(plan->arena, plan->spec, sharding, c.microbatch, c.recompute, c.recompute_shard, &reason);
   zp_price(lowered, &plan->machine, c.tensor, c.pipeline, c.data);

@@ -5,19 +5,22 @@
 
 #include <zplan/plan.h>
 
-/* All points with the same procedures share one of these. */
+/* All points with the same procedures share one of these. Seconds of the first units, [units + 1] each: */
 typedef struct zp_variant {
   int tensor;
+  bool sequence;
   int64_t microbatch;
   zp_recompute recompute;
   bool recompute_shard;
   zp_lowered *lowered;    /* priced; NULL when it cannot be lowered */
-  double *prefix_s;       /* [units + 1]: forward and backward seconds of the first units */
-  double *forward_s;      /* [units + 1]: forward seconds alone */
+  double *prefix_s;       /* forward and backward */
+  double *forward_s;      /* forward alone */
+  double *input_s;        /* forward and the part of backward that yields gradients of inputs */
   double longest_s;       /* of one unit */
   double backward_share;  /* smallest share of backward in a unit's time */
   int64_t carry_elements; /* smallest carry between two units */
   int64_t elements;       /* parameters of the whole model on one tensor rank, shared ones once */
+  int64_t saved_bytes;    /* of one micro-batch in all units */
 } zp_variant;
 
 typedef struct zp_point {
@@ -31,45 +34,102 @@ typedef struct zp_searcher {
   const zp_spec *spec;
   const zp_constraints *constraints;
   zp_machine machine;
+  bool generated_only;
   int64_t limit_bytes; /* arena bytes that a rank may use */
+  int64_t host_bytes, nvme_bytes; /* a rank's equal share of its node's */
   int64_t n_units;
-  zp_sharding **sharding; /* [devices + 1]: per tensor degree, made on demand */
+  zp_sharding **sharding; /* [devices + 1][sequence]: made on demand */
   bool *sharding_tried;
   ZP_VEC(zp_variant) variants;
-  ZP_VEC(zp_point) points; /* those that fit into memory */
+  ZP_VEC(zp_point) points; /* those that may fit into memory */
   zp_certificate certificate;
   zp_miss miss;
   double miss_ratio;  /* need / have of the nearest miss */
-  const char *reason; /* why the last tensor degree could not be split or lowered (arena) */
+  const char *reason; /* why the last tensor degree could not be split or lowered, or no trainer is generated (arena) */
 } zp_searcher;
+
+/* Model chunks of all stages together. */
+static inline int zp_model_chunks(const zp_choice *choice) {
+  return choice->pipeline * (choice->chunks > 1 ? choice->chunks : 1);
+}
+static inline const zp_variant *zp_variant_of(const zp_searcher *s, const zp_point *point) {
+  return &s->variants.data[point->variant];
+}
 
 /* ---- variant.c ---- */
 /* Index of the variant, made on demand; -1 when the model cannot be split or lowered that way (s->reason). */
-int zp_search_variant(zp_searcher *s, int tensor, int64_t microbatch, zp_recompute recompute, bool recompute_shard);
+int zp_search_variant(zp_searcher *s, const zp_choice *choice);
 
 /* ---- space.c ---- */
-/* All points of the space: counts candidates and rejections, keeps those that fit, notes the nearest miss. */
+/* All points of the space: counts candidates and rejections, keeps those that may fit. */
 void zp_search_enumerate(zp_searcher *s);
 
-/* ---- cut.c ---- */
-/* Cuts in which no stage takes longer than stage_s or has more than limit_bytes; stages are filled from the front, or
- * from the back. False when there are none. cut: pipeline + 1 numbers. */
-bool zp_cut_within(const zp_searcher *s, const zp_point *point, double stage_s, int64_t limit_bytes, bool from_back,
-                   int64_t *cut);
+/* ---- fit.c: memory ---- */
+/* Least bytes that the fullest stage of a point needs, however it is cut. O(1). */
+int64_t zp_memory_floor(const zp_searcher *s, const zp_point *point);
+typedef struct zp_limits {
+  int64_t device, host, nvme;
+} zp_limits;
+zp_limits zp_search_limits(const zp_searcher *s);
+/* Does the stage with these parts stay within the limits? */
+bool zp_stage_fits(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
+                   const zp_limits *limits);
+/* Finds the homes of the point: the first step of the offload chain with a cut that fits. False: none; *why says whether
+ * the device or the host was short. */
+bool zp_find_home(const zp_searcher *s, zp_point *point, zp_rejection *why);
+/* Notes the point that needs the least beyond what there is. Requires: no point fits. */
+void zp_note_misses(zp_searcher *s);
+
+/* ---- cut.c: one chunk a stage ---- */
+/* Cuts whose every stage is possible: at most stage_s long, zp_bound_of_stage at most total_s, within the limits. Stages
+ * are filled from the front, or from the back. False when there are none. cut: pipeline + 1 numbers. */
+typedef struct zp_cut_rule {
+  double stage_s, total_s;
+  zp_limits limits;
+  bool from_back;
+} zp_cut_rule;
+bool zp_cut_within(const zp_searcher *s, const zp_point *point, const zp_cut_rule *rule, int64_t *cut);
 /* Shortest possible longest stage of cuts that fit into memory. Requires: such cuts exist. */
 double zp_cut_bottleneck(const zp_searcher *s, const zp_point *point);
-/* Smallest possible largest stage, in bytes, and the cuts that reach it. */
+/* No cut that fits has all stages' bounds below the result. cut: the one that comes closest. Requires: a cut whose
+ * bounds are at most high_s. */
+double zp_cut_least_bound(const zp_searcher *s, const zp_point *point, double high_s, int64_t *cut);
+/* Smallest possible largest stage, in bytes, and the cuts that reach it. Host and disks are not looked at. */
 int64_t zp_cut_least_memory(const zp_searcher *s, const zp_point *point, int64_t *cut);
-
 /* Calls on_cut for every way to cut that fits into memory; false, without a call, when there are too many. */
 typedef void zp_on_cut(void *user, int64_t *cut);
 bool zp_cut_all(zp_searcher *s, const zp_point *point, zp_on_cut *on_cut, void *user);
 
+/* ---- chunk_cut.c: several chunks a stage ---- */
+/* Of all cuts into model chunks with the shortest longest chunk, the one with the longest first chunks, or with the
+ * longest last chunks. False when it does not fit into memory. cut: chunks + 1 numbers. */
+bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits *limits, bool from_back, int64_t *cut);
+
 /* ---- bound.c ---- */
-/* A proven lower bound of the simulated step time, given that no cut has a longest stage below bottleneck_s (0:
- * unknown). */
-double zp_bound(const zp_searcher *s, const zp_point *point, double bottleneck_s);
+/* A proven lower bound of the simulated step time over all cuts. O(1). */
+double zp_bound(const zp_searcher *s, const zp_point *point);
 /* The same for one way to cut. */
 double zp_bound_of_cut(const zp_searcher *s, const zp_point *point, const int64_t *cut);
+/* Seconds of all micro-batches, at least, when a stage (one chunk) runs units first .. end - 1. */
+double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, int stage, int64_t first, int64_t end);
+/* Seconds between the micro-batches and the end of the step, at least. */
+double zp_bound_step_end(const zp_searcher *s, const zp_point *point);
+
+/* ---- ranking.c: the best plans, one per triple of degrees, ascending ---- */
+typedef struct zp_ranking {
+  zp_candidate *best;
+  int len, cap;
+  double range; /* plans slower than the best one by this factor are not looked for */
+} zp_ranking;
+/* Fixed order of points that are equally fast. */
+int zp_choice_compare(const zp_choice *a, const zp_choice *b);
+void zp_rank(zp_searcher *s, zp_ranking *r, const zp_candidate *candidate);
+/* Plans of these degrees that are slower cannot enter the ranking. */
+double zp_cutoff(const zp_ranking *r, const zp_choice *choice);
+zp_choice zp_copy_choice(zp_arena *arena, const zp_choice *from);
+
+/* ---- price.c ---- */
+/* Cuts and simulates the points in the order of their bounds while they can still enter the ranking. */
+void zp_price_points(zp_searcher *s, zp_ranking *r);
 
 #endif

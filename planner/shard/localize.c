@@ -1,6 +1,7 @@
 /* From a logical graph and one pattern per node to the graph of one tensor rank: local shapes, local head counts, and
  * the collectives that the patterns imply. An all-reduce stands before the first replicated use of a partial sum, an
- * ENTER before the first use whose gradient is partial; both are made once per tensor. */
+ * ENTER before the first use whose gradient is partial; along the sequence it is a reduce-scatter and an all-gather.
+ * Each is made once per tensor. */
 #include <assert.h>
 #include "shard_internal.h"
 
@@ -9,16 +10,23 @@ typedef struct localizer {
   const zp_graph *from;
   zp_graph *to;
   int tensor;
+  bool sequence;
   int *local;   /* logical tensor -> local one, as its producer makes it; -1 before */
-  int *reduced; /* after ALL_REDUCE; -1 */
-  int *entered; /* after ENTER; -1 */
-  zp_state *state;
+  int *reduced; /* after ALL_REDUCE, or REDUCE_SCATTER_SEQ; -1. The search made sure that a tensor has one of them */
+  int *entered; /* after ENTER, or ALL_GATHER_SEQ; -1 */
+  zp_form *state;
 } localizer;
 
 static void mark_split(zp_tensor *t, int dim, int tensor) {
   t->split_dim = dim;
   t->full_dim = t->shape.dim[dim];
   t->shape.dim[dim] = zp_local_size(t->full_dim, t->parts[dim], tensor);
+}
+
+static void mark_sequence(zp_tensor *t, int tensor) {
+  t->split_dim = 1;
+  t->full_dim = t->shape.dim[1];
+  t->shape.dim[1] /= tensor;
 }
 
 /* A local copy of a logical tensor, without storage of another. */
@@ -34,8 +42,12 @@ static zp_tensor copy_tensor(const localizer *l, int id) {
 }
 
 static void add_outside(localizer *l, int id) {
-  if (l->local[id] < 0) l->local[id] = zp_graph_add_tensor(l->to, copy_tensor(l, id));
-  l->state[id] = ZP_STATE_R;
+  if (l->local[id] >= 0) return;
+  zp_tensor t = copy_tensor(l, id);
+  bool is_share = l->sequence && t.role == ZP_ROLE_CARRY_IN;
+  if (is_share) mark_sequence(&t, l->tensor);
+  l->local[id] = zp_graph_add_tensor(l->to, t);
+  l->state[id] = is_share ? ZP_FORM_SEQ : ZP_FORM_R;
 }
 
 static int add_collective(localizer *l, zp_op op, const zp_node *near, int in, const char *suffix) {
@@ -47,6 +59,13 @@ static int add_collective(localizer *l, zp_op op, const zp_node *near, int in, c
   t.column = 0;
   t.partial = false;
   zp_node node = {.op = op, .span = near->span, .name = t.name};
+  if (op == ZP_OP_REDUCE_SCATTER_SEQ) mark_sequence(&t, l->tensor);
+  if (op == ZP_OP_ALL_GATHER_SEQ) {
+    t.shape.dim[1] = t.full_dim;
+    t.split_dim = -1;
+    t.full_dim = 0;
+  }
+  if (op == ZP_OP_REDUCE_SCATTER_SEQ || op == ZP_OP_ALL_GATHER_SEQ) node.attr.parts = l->tensor;
   int out = zp_graph_add_tensor(l->to, t);
   zp_push(l->arena, &node.in, in);
   zp_push(l->arena, &node.out, out);
@@ -55,13 +74,24 @@ static int add_collective(localizer *l, zp_op op, const zp_node *near, int in, c
 }
 
 static int replicated(localizer *l, const zp_node *near, int id) {
-  if (l->state[id] != ZP_STATE_P) return l->local[id];
+  if (l->state[id] != ZP_FORM_P) return l->local[id];
   if (l->reduced[id] < 0) l->reduced[id] = add_collective(l, ZP_OP_ALL_REDUCE, near, l->local[id], "sum");
   return l->reduced[id];
 }
 
 static int entered(localizer *l, const zp_node *near, int id) {
   if (l->entered[id] < 0) l->entered[id] = add_collective(l, ZP_OP_ENTER, near, replicated(l, near, id), "enter");
+  return l->entered[id];
+}
+
+static int share(localizer *l, const zp_node *near, int id) {
+  if (l->state[id] != ZP_FORM_P) return l->local[id];
+  if (l->reduced[id] < 0) l->reduced[id] = add_collective(l, ZP_OP_REDUCE_SCATTER_SEQ, near, l->local[id], "share");
+  return l->reduced[id];
+}
+
+static int gathered(localizer *l, const zp_node *near, int id) {
+  if (l->entered[id] < 0) l->entered[id] = add_collective(l, ZP_OP_ALL_GATHER_SEQ, near, share(l, near, id), "gather");
   return l->entered[id];
 }
 
@@ -75,9 +105,13 @@ static int operand(localizer *l, const zp_node *node, int i, zp_need need) {
     assert(t->split_dim == dim);
     return l->local[id];
   }
-  if (need == ZP_NEED_R) return replicated(l, node, id);
-  if (need == ZP_NEED_ENTER) return entered(l, node, id);
-  return l->local[id];
+  switch (need) {
+  case ZP_NEED_R: return replicated(l, node, id);
+  case ZP_NEED_ENTER: return entered(l, node, id);
+  case ZP_NEED_SEQ: return share(l, node, id);
+  case ZP_NEED_GATHER: return gathered(l, node, id);
+  default: return l->local[id];
+  }
 }
 
 /* Attention's log-sum-exp has one column a head, and its heads are divided as those of the output beside it. */
@@ -87,14 +121,15 @@ static zp_parts head_parts(const localizer *l, int lse) {
   return o->parts[o->shape.rank - 1];
 }
 
-static int add_result(localizer *l, int id, zp_state state) {
+static int add_result(localizer *l, int id, zp_form state) {
   zp_tensor t = copy_tensor(l, id);
-  if (state == ZP_STATE_S) {
+  if (state == ZP_FORM_S) {
     int last = t.shape.rank - 1;
     if (t.element == ZP_ELEM_STAT) t.parts[last] = head_parts(l, id);
     mark_split(&t, last, l->tensor);
   }
-  t.partial = state == ZP_STATE_P;
+  if (state == ZP_FORM_SEQ) mark_sequence(&t, l->tensor);
+  t.partial = state == ZP_FORM_P;
   l->state[id] = state;
   return l->local[id] = zp_graph_add_tensor(l->to, t);
 }
@@ -113,7 +148,7 @@ static void place_views(localizer *l, const zp_node *node, int whole) {
 
 /* Units of heads that one rank holds, as a head count. */
 static int64_t local_heads(int64_t heads, const zp_tensor *x, int tensor) {
-  if (x->split_dim < 0) return heads;
+  if (x->split_dim != x->shape.rank - 1) return heads;
   int64_t units = x->parts[x->split_dim].units;
   return (units + tensor - 1) / tensor * (heads / units);
 }
@@ -182,13 +217,18 @@ static void add_all_outside(localizer *l) {
     if (from->tensors.data[i].role == ZP_ROLE_INPUT) add_outside(l, i);
 }
 
-zp_graph *zp_shard_localize(zp_arena *arena, const zp_graph *graph, const zp_pattern *pattern, int tensor) {
-  localizer l = {.arena = arena, .from = graph, .to = ZP_NEW(arena, zp_graph), .tensor = tensor};
+zp_graph *zp_shard_localize(zp_arena *arena, const zp_shard_problem *problem, const zp_pattern *pattern) {
+  const zp_graph *graph = problem->graph;
+  localizer l = {.arena = arena,
+                 .from = graph,
+                 .to = ZP_NEW(arena, zp_graph),
+                 .tensor = problem->tensor,
+                 .sequence = problem->sequence};
   int n = graph->tensors.len;
   l.to->arena = arena;
   l.to->loss = -1;
   l.local = ZP_NEW_ARRAY(arena, int, n), l.reduced = ZP_NEW_ARRAY(arena, int, n);
-  l.entered = ZP_NEW_ARRAY(arena, int, n), l.state = ZP_NEW_ARRAY(arena, zp_state, n);
+  l.entered = ZP_NEW_ARRAY(arena, int, n), l.state = ZP_NEW_ARRAY(arena, zp_form, n);
   for (int i = 0; i < n; i++) l.local[i] = l.reduced[i] = l.entered[i] = -1;
   add_all_outside(&l);
   for (int i = 0; i < graph->nodes.len; i++) {
@@ -203,7 +243,7 @@ zp_graph *zp_shard_localize(zp_arena *arena, const zp_graph *graph, const zp_pat
   for (int i = 0; i < graph->carry_out.len; i++) {
     int id = graph->carry_out.data[i];
     const zp_node *last = graph->nodes.len ? &graph->nodes.data[graph->nodes.len - 1] : NULL;
-    zp_push(arena, &l.to->carry_out, replicated(&l, last, id));
+    zp_push(arena, &l.to->carry_out, l.sequence ? share(&l, last, id) : replicated(&l, last, id));
   }
   l.to->n_forward = l.to->nodes.len;
   assert(!zp_graph_check(arena, l.to));

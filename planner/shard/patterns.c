@@ -2,7 +2,13 @@
  *
  * Legend: R replicated, S split on the last dimension in the natural units that zp_graph_infer_parts found, P partial
  * sum. Gradients mirror values: that of R is R, of S is S, of P is R, and of an operand that is entered (ENTER) is P.
- * So a replicated parameter may only meet replicated operands: its gradient then comes out complete on every rank. */
+ * So a replicated parameter may only meet replicated operands: its gradient then comes out complete on every rank.
+ *
+ * Q split along the sequence: the rank's positions of every sample, with a gradient split alike; a tensor gathered from
+ * it for a divided matmul (G) has a partial gradient. A parameter beside Q rows is either one row for all of them (H:
+ * replicated, its gradient a part) or has a row per position and falls apart with them (ROWS). There is no row for
+ * embedding -> Q: it would want the whole table on every rank, and a table can always be divided. None for attention
+ * and cross-entropy: their rows read the whole sequence, or all ranks' columns. */
 #include "shard_internal.h"
 
 #define N_ ZP_NEED_ANY
@@ -10,63 +16,97 @@
 #define E_ ZP_NEED_ENTER
 #define S_ ZP_NEED_S
 #define P_ ZP_NEED_P
+#define Q_ ZP_NEED_SEQ
+#define G_ ZP_NEED_GATHER
+#define H_ ZP_NEED_SHARED
 typedef struct row {
   zp_op op;
   zp_pattern pattern;
 } row;
 static const row table[] = {
-    {ZP_OP_EMBEDDING, {{N_, ZP_NEED_ROWS}, ZP_STATE_P}}, /* rows of other ranks give zeros */
-    {ZP_OP_EMBEDDING, {{N_, S_}, ZP_STATE_S}},
-    {ZP_OP_EMBEDDING, {{N_, R_}, ZP_STATE_R}},
-    {ZP_OP_MATMUL, {{E_, ZP_NEED_W_OUT}, ZP_STATE_S}},
-    {ZP_OP_MATMUL, {{S_, ZP_NEED_W_IN}, ZP_STATE_P}},
-    {ZP_OP_MATMUL, {{R_, R_}, ZP_STATE_R}},
-    {ZP_OP_ADD, {{S_, S_}, ZP_STATE_S}},
-    {ZP_OP_ADD, {{P_, P_}, ZP_STATE_P}},
-    {ZP_OP_ADD, {{R_, R_}, ZP_STATE_R}},
-    {ZP_OP_SUB, {{S_, S_}, ZP_STATE_S}},
-    {ZP_OP_SUB, {{P_, P_}, ZP_STATE_P}},
-    {ZP_OP_SUB, {{R_, R_}, ZP_STATE_R}},
-    {ZP_OP_MUL, {{S_, S_}, ZP_STATE_S}},
-    {ZP_OP_MUL, {{R_, R_}, ZP_STATE_R}},
-    {ZP_OP_DIV, {{S_, S_}, ZP_STATE_S}},
-    {ZP_OP_DIV, {{R_, R_}, ZP_STATE_R}},
-    {ZP_OP_MUL_CONST, {{S_}, ZP_STATE_S}},
-    {ZP_OP_MUL_CONST, {{P_}, ZP_STATE_P}},
-    {ZP_OP_MUL_CONST, {{R_}, ZP_STATE_R}},
-    {ZP_OP_ADD_CONST, {{S_}, ZP_STATE_S}},
-    {ZP_OP_ADD_CONST, {{R_}, ZP_STATE_R}},
-    {ZP_OP_EXP, {{S_}, ZP_STATE_S}},
-    {ZP_OP_EXP, {{R_}, ZP_STATE_R}},
-    {ZP_OP_LOG, {{S_}, ZP_STATE_S}},
-    {ZP_OP_LOG, {{R_}, ZP_STATE_R}},
-    {ZP_OP_SQRT, {{S_}, ZP_STATE_S}},
-    {ZP_OP_SQRT, {{R_}, ZP_STATE_R}},
-    {ZP_OP_RSQRT, {{S_}, ZP_STATE_S}},
-    {ZP_OP_RSQRT, {{R_}, ZP_STATE_R}},
-    {ZP_OP_TANH, {{S_}, ZP_STATE_S}},
-    {ZP_OP_TANH, {{R_}, ZP_STATE_R}},
-    {ZP_OP_SIGMOID, {{S_}, ZP_STATE_S}},
-    {ZP_OP_SIGMOID, {{R_}, ZP_STATE_R}},
-    {ZP_OP_RELU, {{S_}, ZP_STATE_S}},
-    {ZP_OP_RELU, {{R_}, ZP_STATE_R}},
-    {ZP_OP_SILU, {{S_}, ZP_STATE_S}},
-    {ZP_OP_SILU, {{R_}, ZP_STATE_R}},
-    {ZP_OP_GELU, {{S_}, ZP_STATE_S}},
-    {ZP_OP_GELU, {{R_}, ZP_STATE_R}},
-    {ZP_OP_LAYER_NORM, {{R_, R_, R_}, ZP_STATE_R}},
-    {ZP_OP_RMS_NORM, {{R_, R_}, ZP_STATE_R}},
-    {ZP_OP_SOFTMAX, {{R_}, ZP_STATE_R}},
-    {ZP_OP_DROPOUT, {{S_}, ZP_STATE_S}},
-    {ZP_OP_DROPOUT, {{R_}, ZP_STATE_R}},
-    {ZP_OP_ROPE, {{S_}, ZP_STATE_S}},
-    {ZP_OP_ROPE, {{R_}, ZP_STATE_R}},
-    {ZP_OP_SPLIT, {{S_}, ZP_STATE_S}},
-    {ZP_OP_SPLIT, {{R_}, ZP_STATE_R}},
-    {ZP_OP_ATTENTION, {{S_, S_, S_}, ZP_STATE_S}},
-    {ZP_OP_ATTENTION, {{R_, R_, R_}, ZP_STATE_R}},
-    {ZP_OP_CROSS_ENTROPY, {{S_, N_}, ZP_STATE_NONE}},
-    {ZP_OP_CROSS_ENTROPY, {{R_, N_}, ZP_STATE_NONE}},
+    {ZP_OP_EMBEDDING, {{N_, ZP_NEED_ROWS}, ZP_FORM_P}}, /* rows of other ranks give zeros */
+    {ZP_OP_EMBEDDING, {{N_, S_}, ZP_FORM_S}},
+    {ZP_OP_EMBEDDING, {{N_, R_}, ZP_FORM_R}},
+    {ZP_OP_MATMUL, {{E_, ZP_NEED_W_OUT}, ZP_FORM_S}},
+    {ZP_OP_MATMUL, {{G_, ZP_NEED_W_OUT}, ZP_FORM_S}},
+    {ZP_OP_MATMUL, {{S_, ZP_NEED_W_IN}, ZP_FORM_P}},
+    {ZP_OP_MATMUL, {{Q_, H_}, ZP_FORM_SEQ}},
+    {ZP_OP_MATMUL, {{R_, R_}, ZP_FORM_R}},
+    {ZP_OP_ADD, {{S_, S_}, ZP_FORM_S}},
+    {ZP_OP_ADD, {{P_, P_}, ZP_FORM_P}},
+    {ZP_OP_ADD, {{Q_, Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_ADD, {{Q_, H_}, ZP_FORM_SEQ}},
+    {ZP_OP_ADD, {{Q_, ZP_NEED_ROWS}, ZP_FORM_SEQ}},
+    {ZP_OP_ADD, {{R_, R_}, ZP_FORM_R}},
+    {ZP_OP_SUB, {{S_, S_}, ZP_FORM_S}},
+    {ZP_OP_SUB, {{P_, P_}, ZP_FORM_P}},
+    {ZP_OP_SUB, {{Q_, Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_SUB, {{Q_, H_}, ZP_FORM_SEQ}},
+    {ZP_OP_SUB, {{Q_, ZP_NEED_ROWS}, ZP_FORM_SEQ}},
+    {ZP_OP_SUB, {{R_, R_}, ZP_FORM_R}},
+    {ZP_OP_MUL, {{S_, S_}, ZP_FORM_S}},
+    {ZP_OP_MUL, {{Q_, Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_MUL, {{Q_, H_}, ZP_FORM_SEQ}},
+    {ZP_OP_MUL, {{Q_, ZP_NEED_ROWS}, ZP_FORM_SEQ}},
+    {ZP_OP_MUL, {{R_, R_}, ZP_FORM_R}},
+    {ZP_OP_DIV, {{S_, S_}, ZP_FORM_S}},
+    {ZP_OP_DIV, {{Q_, Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_DIV, {{Q_, H_}, ZP_FORM_SEQ}},
+    {ZP_OP_DIV, {{Q_, ZP_NEED_ROWS}, ZP_FORM_SEQ}},
+    {ZP_OP_DIV, {{R_, R_}, ZP_FORM_R}},
+    {ZP_OP_MUL_CONST, {{S_}, ZP_FORM_S}},
+    {ZP_OP_MUL_CONST, {{P_}, ZP_FORM_P}},
+    {ZP_OP_MUL_CONST, {{Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_MUL_CONST, {{R_}, ZP_FORM_R}},
+    {ZP_OP_ADD_CONST, {{S_}, ZP_FORM_S}},
+    {ZP_OP_ADD_CONST, {{Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_ADD_CONST, {{R_}, ZP_FORM_R}},
+    {ZP_OP_EXP, {{S_}, ZP_FORM_S}},
+    {ZP_OP_EXP, {{Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_EXP, {{R_}, ZP_FORM_R}},
+    {ZP_OP_LOG, {{S_}, ZP_FORM_S}},
+    {ZP_OP_LOG, {{Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_LOG, {{R_}, ZP_FORM_R}},
+    {ZP_OP_SQRT, {{S_}, ZP_FORM_S}},
+    {ZP_OP_SQRT, {{Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_SQRT, {{R_}, ZP_FORM_R}},
+    {ZP_OP_RSQRT, {{S_}, ZP_FORM_S}},
+    {ZP_OP_RSQRT, {{Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_RSQRT, {{R_}, ZP_FORM_R}},
+    {ZP_OP_TANH, {{S_}, ZP_FORM_S}},
+    {ZP_OP_TANH, {{Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_TANH, {{R_}, ZP_FORM_R}},
+    {ZP_OP_SIGMOID, {{S_}, ZP_FORM_S}},
+    {ZP_OP_SIGMOID, {{Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_SIGMOID, {{R_}, ZP_FORM_R}},
+    {ZP_OP_RELU, {{S_}, ZP_FORM_S}},
+    {ZP_OP_RELU, {{Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_RELU, {{R_}, ZP_FORM_R}},
+    {ZP_OP_SILU, {{S_}, ZP_FORM_S}},
+    {ZP_OP_SILU, {{Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_SILU, {{R_}, ZP_FORM_R}},
+    {ZP_OP_GELU, {{S_}, ZP_FORM_S}},
+    {ZP_OP_GELU, {{Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_GELU, {{R_}, ZP_FORM_R}},
+    {ZP_OP_LAYER_NORM, {{Q_, H_, H_}, ZP_FORM_SEQ}},
+    {ZP_OP_LAYER_NORM, {{R_, R_, R_}, ZP_FORM_R}},
+    {ZP_OP_RMS_NORM, {{Q_, H_}, ZP_FORM_SEQ}},
+    {ZP_OP_RMS_NORM, {{R_, R_}, ZP_FORM_R}},
+    {ZP_OP_SOFTMAX, {{Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_SOFTMAX, {{R_}, ZP_FORM_R}},
+    {ZP_OP_DROPOUT, {{S_}, ZP_FORM_S}},
+    {ZP_OP_DROPOUT, {{Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_DROPOUT, {{R_}, ZP_FORM_R}},
+    {ZP_OP_ROPE, {{S_}, ZP_FORM_S}},
+    {ZP_OP_ROPE, {{Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_ROPE, {{R_}, ZP_FORM_R}},
+    {ZP_OP_SPLIT, {{S_}, ZP_FORM_S}},
+    {ZP_OP_SPLIT, {{Q_}, ZP_FORM_SEQ}},
+    {ZP_OP_SPLIT, {{R_}, ZP_FORM_R}},
+    {ZP_OP_ATTENTION, {{S_, S_, S_}, ZP_FORM_S}},
+    {ZP_OP_ATTENTION, {{R_, R_, R_}, ZP_FORM_R}},
+    {ZP_OP_CROSS_ENTROPY, {{S_, N_}, ZP_FORM_NONE}},
+    {ZP_OP_CROSS_ENTROPY, {{R_, N_}, ZP_FORM_NONE}},
 };
 
 static const zp_tensor *tensor_of(const zp_graph *graph, int id) { return &graph->tensors.data[id]; }
@@ -78,6 +118,7 @@ int zp_need_dim(const zp_graph *graph, const zp_node *node, int operand, zp_need
   case ZP_NEED_W_OUT: return node->attr.trans ? 0 : 1;
   case ZP_NEED_W_IN: return node->attr.trans ? 1 : 0;
   case ZP_NEED_ROWS: return 0;
+  case ZP_NEED_SEQ: return 1;
   default: return -1;
   }
 }
@@ -122,7 +163,8 @@ static bool op_allows(const zp_node *node, zp_parts split, int tensor) {
 static bool agrees(const zp_graph *graph, const zp_node *node, const zp_pattern *pattern, int tensor) {
   const zp_tensor *out = node->out.len ? tensor_of(graph, node->out.data[0]) : NULL;
   zp_parts common = {0};
-  if (pattern->out == ZP_STATE_S) {
+  if (pattern->out == ZP_FORM_SEQ) return true; /* equal shares of the positions, see falls_along_sequence */
+  if (pattern->out == ZP_FORM_S) {
     common = out->parts[last_dim(out)];
     if (node->op == ZP_OP_SPLIT) common.outer *= node->attr.parts;
   }
@@ -137,25 +179,52 @@ static bool agrees(const zp_graph *graph, const zp_node *node, const zp_pattern 
   return common.units == 0 || (divisible(common) && op_allows(node, common, tensor));
 }
 
-/* A parameter is split or replicated, never a partial sum, and a computed tensor is no matrix of a split matmul. */
-static bool operands_allow(const zp_graph *graph, const zp_node *node, const zp_pattern *pattern) {
+bool zp_divides_sequence(const zp_tensor *t, int tensor) {
+  return t->shape.rank == 3 && t->element == ZP_ELEM_FLOAT && t->shape.dim[1] % tensor == 0;
+}
+
+/* Everything that the pattern splits along the sequence falls apart in equal shares of the same positions. */
+static bool falls_along_sequence(const zp_graph *graph, const zp_node *node, const zp_pattern *pattern, int tensor) {
   for (int i = 0; i < node->in.len; i++) {
-    bool is_param = tensor_of(graph, node->in.data[i])->role == ZP_ROLE_PARAM;
+    const zp_tensor *t = tensor_of(graph, node->in.data[i]);
     zp_need need = pattern->in[i];
-    if (is_param && (need == ZP_NEED_P || need == ZP_NEED_ENTER)) return false;
-    if (!is_param && (need == ZP_NEED_W_IN || need == ZP_NEED_W_OUT || need == ZP_NEED_ROWS)) return false;
+    if ((need == ZP_NEED_SEQ || need == ZP_NEED_GATHER) && !zp_divides_sequence(t, tensor)) return false;
+    if (pattern->out != ZP_FORM_SEQ) continue;
+    if (need == ZP_NEED_SHARED && node->op != ZP_OP_MATMUL && t->shape.rank != 1) return false;
+    if (need == ZP_NEED_ROWS && (t->shape.rank != 2 || t->parts[0].outer != 1 || t->parts[0].units % tensor))
+      return false;
   }
   return true;
 }
 
-int zp_shard_patterns(const zp_graph *graph, const zp_node *node, int tensor, zp_pattern out[ZP_SHARD_PATTERNS]) {
+static bool is_param_need(zp_need need) {
+  return need == ZP_NEED_W_IN || need == ZP_NEED_W_OUT || need == ZP_NEED_ROWS || need == ZP_NEED_SHARED;
+}
+
+static bool is_activation_need(zp_need need) {
+  return need == ZP_NEED_P || need == ZP_NEED_ENTER || need == ZP_NEED_SEQ || need == ZP_NEED_GATHER;
+}
+
+/* A parameter is split or replicated, never a partial sum, and a computed tensor is no matrix of a split matmul. */
+static bool operands_allow(const zp_graph *graph, const zp_node *node, const zp_pattern *pattern) {
+  for (int i = 0; i < node->in.len; i++) {
+    bool is_param = tensor_of(graph, node->in.data[i])->role == ZP_ROLE_PARAM;
+    if (is_param ? is_activation_need(pattern->in[i]) : is_param_need(pattern->in[i])) return false;
+  }
+  return true;
+}
+
+int zp_shard_patterns(const zp_shard_problem *problem, const zp_node *node, zp_pattern out[ZP_SHARD_PATTERNS]) {
   int n = 0;
   for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
     const zp_pattern *pattern = &table[i].pattern;
     if (table[i].op != node->op) continue;
-    bool divided = pattern->out == ZP_STATE_S || pattern->out == ZP_STATE_P || pattern->in[0] == ZP_NEED_S;
-    if (divided && tensor == 1) continue;
-    if (operands_allow(graph, node, pattern) && agrees(graph, node, pattern, tensor)) out[n++] = *pattern;
+    bool divided = pattern->out == ZP_FORM_S || pattern->out == ZP_FORM_P || pattern->in[0] == ZP_NEED_S;
+    bool sequence = pattern->out == ZP_FORM_SEQ || pattern->in[0] == ZP_NEED_GATHER;
+    if ((divided && problem->tensor == 1) || (sequence && !problem->sequence)) continue;
+    if (operands_allow(problem->graph, node, pattern) && agrees(problem->graph, node, pattern, problem->tensor) &&
+        falls_along_sequence(problem->graph, node, pattern, problem->tensor))
+      out[n++] = *pattern;
   }
   return n;
 }

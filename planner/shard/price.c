@@ -9,6 +9,7 @@ enum { FORWARD_AND_BACKWARD = 3 };
 /* Part of the op's work that one rank does: its share of the divided dimension, padding included. */
 static double work_share(const zp_shard_problem *problem, const zp_node *node, const zp_pattern *pattern) {
   const zp_graph *graph = problem->graph;
+  if (pattern->out == ZP_FORM_SEQ) return 1.0 / problem->tensor;
   for (int i = 0; i < node->in.len; i++) {
     int dim = zp_need_dim(graph, node, i, pattern->in[i]);
     if (dim < 0 || pattern->in[i] == ZP_NEED_ROWS) continue; /* every rank writes whole rows of a split table */
@@ -30,10 +31,22 @@ double zp_shard_node_seconds(const zp_shard_problem *problem, const zp_node *nod
   return FORWARD_AND_BACKWARD * zp_cost_memory_bound(machine, bytes, flop);
 }
 
+static zp_group_link link_of(const zp_shard_problem *problem) {
+  int t = problem->tensor, devices = problem->machine->devices;
+  return zp_machine_tensor_group(problem->machine, t, 1, devices >= t ? devices / t : 1);
+}
+
+static double bytes_of(const zp_shard_problem *problem, int tensor) {
+  const zp_shape *shape = &problem->graph->tensors.data[tensor].shape;
+  return (double)zp_shape_elements(shape, problem->microbatch) * problem->machine->compute_bytes;
+}
+
 double zp_shard_reduce_seconds(const zp_shard_problem *problem, int tensor) {
-  const zp_machine *machine = problem->machine;
-  int t = problem->tensor;
-  zp_group_link link = zp_machine_tensor_group(machine, t, 1, machine->devices >= t ? machine->devices / t : 1);
-  double elements = (double)zp_shape_elements(&problem->graph->tensors.data[tensor].shape, problem->microbatch);
-  return zp_cost_all_reduce(&link, elements * machine->compute_bytes);
+  zp_group_link link = link_of(problem);
+  return zp_cost_all_reduce(&link, bytes_of(problem, tensor));
+}
+
+double zp_shard_pass_seconds(const zp_shard_problem *problem, int tensor) {
+  zp_group_link link = link_of(problem);
+  return zp_cost_ring_pass(&link, bytes_of(problem, tensor));
 }

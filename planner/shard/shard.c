@@ -2,7 +2,7 @@
  * embeddings) couple them: their splits are enumerated, and for each combination the segments are solved alone. */
 #include "shard_internal.h"
 
-/* 3 states each: at most 729 combinations. More tied matrices than that are refused. */
+/* 3 states each, or 4: at most 729 combinations, or 4,096. More tied parameters than that are refused. */
 enum { MAX_TIED = 6 };
 
 typedef struct sharder {
@@ -49,22 +49,24 @@ static bool solve_all(sharder *s, zp_shard_answer *answers, zp_shard_cost *total
   }
   for (int i = 0; i < s->n_tied; i++) {
     const zp_shape *shape = &s->model->params.data[s->tied[i]].shape;
-    if (s->fixed[s->tied[i]] == 1 && shape->rank >= 2) total->replicated += (double)zp_shape_elements(shape, 1);
+    int form = s->fixed[s->tied[i]];
+    if ((form == ZP_PARAM_REPLICATED || form == ZP_PARAM_SHARED) && shape->rank >= 2)
+      total->replicated += (double)zp_shape_elements(shape, 1);
   }
   return true;
 }
 
-/* Next combination of splits of the tied parameters: 1 replicated, 2 split on dimension 0, 3 on dimension 1.
- * Tensor degree 1 has the one combination of replicated parameters. */
+/* Next combination of forms of the tied parameters. Tensor degree 1 has the one combination of replicated parameters.
+ */
 static bool next_combination(sharder *s) {
-  int states = s->problem.tensor == 1 ? 1 : 3;
+  int last = s->problem.sequence ? ZP_PARAM_SHARED : s->problem.tensor > 1 ? ZP_PARAM_SPLIT_1 : ZP_PARAM_REPLICATED;
   for (int i = 0; i < s->n_tied; i++) {
     int *state = &s->fixed[s->tied[i]];
-    if (*state < states) {
+    if (*state < last) {
       (*state)++;
       return true;
     }
-    *state = 1;
+    *state = ZP_PARAM_REPLICATED;
   }
   return false;
 }
@@ -72,7 +74,7 @@ static bool next_combination(sharder *s) {
 static bool solve_best(sharder *s, zp_shard_answer *best, zp_shard_cost *best_cost) {
   int n = s->model->segments.len;
   bool found = false;
-  for (int i = 0; i < s->n_tied; i++) s->fixed[s->tied[i]] = 1;
+  for (int i = 0; i < s->n_tied; i++) s->fixed[s->tied[i]] = ZP_PARAM_REPLICATED;
   zp_shard_answer *answers = ZP_NEW_ARRAY(s->scratch, zp_shard_answer, n);
   do {
     zp_shard_cost cost;
@@ -86,8 +88,17 @@ static bool solve_best(sharder *s, zp_shard_answer *best, zp_shard_cost *best_co
 
 /* ---- the result ---- */
 
+static bool is_shared(const zp_graph *graph, const zp_pattern *pattern, int param) {
+  for (int n = 0; n < graph->nodes.len; n++)
+    for (int i = 0; i < graph->nodes.data[n].in.len; i++) {
+      const zp_tensor *t = &graph->tensors.data[graph->nodes.data[n].in.data[i]];
+      if (t->role == ZP_ROLE_PARAM && t->index == param && pattern[n].in[i] == ZP_NEED_SHARED) return true;
+    }
+  return false;
+}
+
 /* Tied uses must also agree on the units of the split dimension. */
-static bool record_splits(const sharder *s, zp_sharding *sharding) {
+static bool record_splits(const sharder *s, const zp_shard_answer *answers, zp_sharding *sharding) {
   for (int p = 0; p < s->model->params.len; p++) {
     zp_param_split *split = &sharding->param[p];
     *split = (zp_param_split){.split_dim = -1, .outer = 1, .units = 1, .local = s->model->params.data[p].shape};
@@ -96,9 +107,10 @@ static bool record_splits(const sharder *s, zp_sharding *sharding) {
       const zp_tensor *t = param_tensor(sharding->local[i], p);
       if (!t) continue;
       zp_parts parts = t->split_dim >= 0 ? t->parts[t->split_dim] : (zp_parts){1, 1};
-      zp_param_split here = {t->split_dim, parts.outer, parts.units, t->shape};
+      zp_param_split here = {.split_dim = t->split_dim, .outer = parts.outer, .units = parts.units, .local = t->shape};
       if (!first && (here.split_dim != split->split_dim || here.outer != split->outer || here.units != split->units))
         return false;
+      here.grad_partial = split->grad_partial || is_shared(s->model->segments.data[i].graph, answers[i].pattern, p);
       *split = here;
       first = false;
     }
@@ -116,18 +128,41 @@ static zp_sharding *build(sharder *s, const zp_shard_answer *answers, double com
   const zp_model *model = s->model;
   zp_sharding *sharding = ZP_NEW(s->arena, zp_sharding);
   sharding->tensor = s->problem.tensor;
+  sharding->sequence = s->problem.sequence;
   sharding->local = ZP_NEW_ARRAY(s->arena, zp_graph *, model->segments.len);
   sharding->param = ZP_NEW_ARRAY(s->arena, zp_param_split, model->params.len);
   sharding->comm_s = comm_s;
   sharding->states_visited = s->visited;
-  for (int i = 0; i < model->segments.len; i++)
-    sharding->local[i] =
-        zp_shard_localize(s->arena, model->segments.data[i].graph, answers[i].pattern, s->problem.tensor);
+  for (int i = 0; i < model->segments.len; i++) {
+    s->problem.graph = model->segments.data[i].graph;
+    sharding->local[i] = zp_shard_localize(s->arena, &s->problem, answers[i].pattern);
+  }
   return sharding;
+}
+
+/* Why the carried tensors cannot be split along the sequence; NULL when they can. */
+static const char *refuse_sequence(const sharder *s) {
+  int tensor = s->problem.tensor;
+  if (tensor < 2) return "splitting along the sequence needs two or more tensor ranks";
+  for (int i = 0; i < s->model->segments.len; i++) {
+    const zp_graph *graph = s->model->segments.data[i].graph;
+    for (int k = 0; k < graph->carry_in.len; k++) {
+      const zp_tensor *t = &graph->tensors.data[graph->carry_in.data[k]];
+      if (zp_divides_sequence(t, tensor)) continue;
+      return zp_format(s->arena, "`%s` %s cannot be split along the sequence over %d tensor ranks: they must divide it",
+                       t->name, zp_shape_text(s->arena, &t->shape), tensor);
+    }
+  }
+  return NULL;
 }
 
 static zp_sharding *shard(sharder *s, const char **reason) {
   int tensor = s->problem.tensor;
+  const char *refused = s->problem.sequence ? refuse_sequence(s) : NULL;
+  if (refused) {
+    *reason = refused;
+    return NULL;
+  }
   if (!find_tied(s)) {
     *reason = zp_format(s->arena, "more than %d parameters are shared between segments", MAX_TIED);
     return NULL;
@@ -135,11 +170,15 @@ static zp_sharding *shard(sharder *s, const char **reason) {
   zp_shard_answer *answers = ZP_NEW_ARRAY(s->scratch, zp_shard_answer, s->model->segments.len);
   zp_shard_cost cost;
   if (!solve_best(s, answers, &cost)) {
-    *reason = zp_format(s->arena, "too many ways to split the model over %d tensor ranks to compare them all", tensor);
+    *reason =
+        s->problem.sequence
+            ? zp_format(s->arena, "no way to keep what is between blocks split along the sequence over %d tensor ranks",
+                        tensor)
+            : zp_format(s->arena, "too many ways to split the model over %d tensor ranks to compare them all", tensor);
     return NULL;
   }
   zp_sharding *sharding = build(s, answers, cost.comm_s);
-  if (!record_splits(s, sharding)) {
+  if (!record_splits(s, answers, sharding)) {
     *reason = "a shared parameter falls into different units in its uses";
     return NULL;
   }
@@ -151,12 +190,13 @@ static zp_sharding *shard(sharder *s, const char **reason) {
 }
 
 zp_sharding *zp_shard(zp_arena *arena, const zp_model *model, const zp_machine *machine, int tensor, int64_t microbatch,
-                      const char **reason) {
+                      bool sequence, const char **reason) {
   for (int i = 0; i < model->segments.len; i++) zp_graph_infer_parts(model->segments.data[i].graph);
   zp_arena *scratch = zp_arena_new("shard");
   sharder s = {.arena = arena, .scratch = scratch, .model = model};
   s.fixed = ZP_NEW_ARRAY(scratch, int, model->params.len + 1);
-  s.problem = (zp_shard_problem){.machine = machine, .tensor = tensor, .microbatch = microbatch, .fixed = s.fixed};
+  s.problem = (zp_shard_problem){
+      .machine = machine, .tensor = tensor, .microbatch = microbatch, .sequence = sequence, .fixed = s.fixed};
   zp_sharding *sharding = shard(&s, reason);
   zp_arena_free(scratch);
   return sharding;

@@ -4,26 +4,29 @@
 
 #include <zplan/shard.h>
 
-enum { ZP_SHARD_OPERANDS = 3, ZP_SHARD_PATTERNS = 3 };
+enum { ZP_SHARD_OPERANDS = 3, ZP_SHARD_PATTERNS = 6 };
 
 /* What a pattern wants of an operand. */
 typedef enum zp_need {
-  ZP_NEED_ANY,   /* ids and labels: every rank has them */
-  ZP_NEED_R,     /* replicated; its gradient comes out complete on every rank */
-  ZP_NEED_ENTER, /* replicated, but every rank contributes a part of the gradient */
-  ZP_NEED_S,     /* split on the last dimension */
-  ZP_NEED_P,     /* partial sum */
-  ZP_NEED_W_OUT, /* parameter of a matmul, split on its output dimension */
-  ZP_NEED_W_IN,  /* the same on its inner dimension */
-  ZP_NEED_ROWS,  /* parameter, split on dimension 0 */
+  ZP_NEED_ANY,    /* ids and labels: every rank has them */
+  ZP_NEED_R,      /* replicated; its gradient comes out complete on every rank */
+  ZP_NEED_ENTER,  /* replicated, but every rank contributes a part of the gradient */
+  ZP_NEED_S,      /* split on the last dimension */
+  ZP_NEED_P,      /* partial sum */
+  ZP_NEED_SEQ,    /* split along the sequence */
+  ZP_NEED_GATHER, /* gathered from that, and every rank contributes a part of the gradient */
+  ZP_NEED_W_OUT,  /* parameter of a matmul, split on its output dimension */
+  ZP_NEED_W_IN,   /* the same on its inner dimension */
+  ZP_NEED_ROWS,   /* parameter, split on dimension 0 */
+  ZP_NEED_SHARED, /* parameter, replicated, but every rank has only its rows' part of the gradient */
 } zp_need;
 
 /* How a tensor comes out of its producer. */
-typedef enum zp_state { ZP_STATE_NONE, ZP_STATE_R, ZP_STATE_S, ZP_STATE_P } zp_state;
+typedef enum zp_form { ZP_FORM_NONE, ZP_FORM_R, ZP_FORM_S, ZP_FORM_P, ZP_FORM_SEQ } zp_form;
 
 typedef struct zp_pattern {
   zp_need in[ZP_SHARD_OPERANDS];
-  zp_state out;
+  zp_form out;
 } zp_pattern;
 
 /* Cost of an answer: first the matrix elements that could not be divided, then seconds. Reason: a tensor degree exists
@@ -39,8 +42,19 @@ typedef struct zp_shard_problem {
   const zp_machine *machine;
   int tensor;
   int64_t microbatch;
-  const int *fixed; /* per model parameter: split_dim + 2 where decided before (1: replicated), 0: free */
+  bool sequence;    /* carried tensors are split along the sequence; else replicated, and nothing is split so */
+  const int *fixed; /* per model parameter: a zp_param_form where decided before, FREE otherwise */
 } zp_shard_problem;
+
+/* How a parameter lies on the ranks. */
+typedef enum zp_param_form {
+  ZP_PARAM_FREE,
+  ZP_PARAM_REPLICATED,
+  ZP_PARAM_SPLIT_0, /* on dimension 0 */
+  ZP_PARAM_SPLIT_1,
+  ZP_PARAM_SHARED, /* replicated, gradients partial */
+} zp_param_form;
+
 typedef struct zp_shard_answer {
   bool found;
   zp_shard_cost cost;
@@ -49,8 +63,11 @@ typedef struct zp_shard_answer {
 } zp_shard_answer;
 
 /* ---- patterns.c ---- */
-/* The legal patterns of a node, divided ones first. */
-int zp_shard_patterns(const zp_graph *graph, const zp_node *node, int tensor, zp_pattern out[ZP_SHARD_PATTERNS]);
+/* The legal patterns of a node of the problem's graph, divided ones first. */
+int zp_shard_patterns(const zp_shard_problem *problem, const zp_node *node, zp_pattern out[ZP_SHARD_PATTERNS]);
+/* Can this activation be split along the sequence over so many ranks? Equal shares only: a padded share would make
+ * padding rows of what is gathered, in the middle of every sample. */
+bool zp_divides_sequence(const zp_tensor *t, int tensor);
 /* The dimension of an operand that a need splits; -1: none. */
 int zp_need_dim(const zp_graph *graph, const zp_node *node, int operand, zp_need need);
 /* Size of a dimension on one rank, padding included. */
@@ -58,12 +75,15 @@ int64_t zp_local_size(int64_t size, zp_parts parts, int tensor);
 
 /* ---- price.c ---- */
 double zp_shard_node_seconds(const zp_shard_problem *problem, const zp_node *node, const zp_pattern *pattern);
+/* All-reduce of a logical tensor. */
 double zp_shard_reduce_seconds(const zp_shard_problem *problem, int tensor);
+/* All-gather or reduce-scatter of it along the sequence. */
+double zp_shard_pass_seconds(const zp_shard_problem *problem, int tensor);
 
 /* ---- solve.c ---- */
 zp_shard_answer zp_shard_solve(zp_arena *arena, const zp_shard_problem *problem);
 
 /* ---- localize.c ---- */
-zp_graph *zp_shard_localize(zp_arena *arena, const zp_graph *graph, const zp_pattern *pattern, int tensor);
+zp_graph *zp_shard_localize(zp_arena *arena, const zp_shard_problem *problem, const zp_pattern *pattern);
 
 #endif

@@ -6,8 +6,8 @@
 #include <zplan/hash.h>
 #include "shard_internal.h"
 
-/* Forms of a live tensor. A partial sum is reduced in place, so it is either used as one or reduced, never both. */
-enum form {
+/* Forms of a live tensor. A partial sum is reduced in place or scattered, or used as it is: never two of these. */
+enum live {
   DEAD, /* not made yet, or not needed any more */
   REPLICATED,
   REPLICATED_ENTERED,
@@ -16,7 +16,9 @@ enum form {
   PARTIAL_USED,
   REDUCED,
   REDUCED_ENTERED,
-  PARAM_REPLICATED = 16, /* + 1 + split dimension when split */
+  SEQUENCE, /* made so, or scattered from a partial sum */
+  SEQUENCE_GATHERED,
+  PARAM = 16, /* + a zp_param_form */
 };
 
 /* More states than this at one node: no transformer comes near it; the model is refused rather than solved badly. */
@@ -91,29 +93,35 @@ static void insert(solver *s, layer *l, const unsigned char *forms, entry e) {
 
 /* ---- one step ---- */
 
-static void pay_collective(solver *s, int tensor, zp_shard_cost *cost) {
-  double seconds = zp_shard_reduce_seconds(s->problem, tensor);
+static void pay(zp_shard_cost *cost, double seconds) {
   cost->seconds += seconds;
   cost->comm_s += seconds;
 }
 
-static bool use_param(solver *s, int tensor, int dim, unsigned char *form, zp_shard_cost *cost) {
-  const zp_tensor *t = &s->graph->tensors.data[tensor];
-  int want = PARAM_REPLICATED + 1 + dim;
-  if (*form != DEAD) return *form == want;
+static zp_param_form param_form(zp_need need, int dim) {
+  if (need == ZP_NEED_SHARED) return ZP_PARAM_SHARED;
+  return dim < 0 ? ZP_PARAM_REPLICATED : dim == 0 ? ZP_PARAM_SPLIT_0 : ZP_PARAM_SPLIT_1;
+}
+
+/* The all-reduce of a shared parameter's gradient is left out: one a step, not one a micro-batch, and of vectors. */
+static bool use_param(solver *s, const zp_node *node, int i, zp_need need, unsigned char *live, zp_shard_cost *cost) {
+  const zp_tensor *t = &s->graph->tensors.data[node->in.data[i]];
+  int dim = zp_need_dim(s->graph, node, i, need);
+  zp_param_form want = param_form(need, dim);
+  if (*live != DEAD) return *live == PARAM + want;
   int fixed = s->problem->fixed[t->index];
-  if (fixed && PARAM_REPLICATED + fixed - 1 != want) return false;
-  *form = (unsigned char)want;
+  if (fixed && fixed != (int)want) return false;
+  *live = (unsigned char)(PARAM + want);
   if (dim < 0 && t->shape.rank >= 2 && !fixed) cost->replicated += (double)zp_shape_elements(&t->shape, 1);
   return true;
 }
 
 /* The replicated form of a tensor, entered or not; reduces a partial sum at its first such use. */
-static bool use_replicated(solver *s, int tensor, bool enter, unsigned char *form, zp_shard_cost *cost) {
-  switch (*form) {
+static bool use_replicated(solver *s, int tensor, bool enter, unsigned char *live, zp_shard_cost *cost) {
+  switch (*live) {
   case PARTIAL:
-    pay_collective(s, tensor, cost);
-    *form = REDUCED;
+    pay(cost, zp_shard_reduce_seconds(s->problem, tensor));
+    *live = REDUCED;
     break;
   case REPLICATED:
   case REPLICATED_ENTERED:
@@ -121,26 +129,48 @@ static bool use_replicated(solver *s, int tensor, bool enter, unsigned char *for
   case REDUCED_ENTERED: break;
   default: return false;
   }
-  if (!enter || *form == REPLICATED_ENTERED || *form == REDUCED_ENTERED) return true;
-  pay_collective(s, tensor, cost);
-  *form = *form == REPLICATED ? REPLICATED_ENTERED : REDUCED_ENTERED;
+  if (!enter || *live == REPLICATED_ENTERED || *live == REDUCED_ENTERED) return true;
+  pay(cost, zp_shard_reduce_seconds(s->problem, tensor));
+  *live = *live == REPLICATED ? REPLICATED_ENTERED : REDUCED_ENTERED;
   return true;
 }
 
-static bool use_operand(solver *s, const zp_node *node, int i, zp_need need, unsigned char *form, zp_shard_cost *cost) {
+/* The same along the sequence: a partial sum is scattered forward and its gradient gathered backward. The gathered form
+ * costs a pass forward, one backward, and the one that gathers what backward reads once more. */
+static bool use_sequence(solver *s, int tensor, bool gather, unsigned char *live, zp_shard_cost *cost) {
+  double pass_s = zp_shard_pass_seconds(s->problem, tensor);
+  if (*live == PARTIAL) {
+    if (!zp_divides_sequence(&s->graph->tensors.data[tensor], s->problem->tensor)) return false;
+    pay(cost, 2 * pass_s);
+    *live = SEQUENCE;
+  }
+  if (*live != SEQUENCE && *live != SEQUENCE_GATHERED) return false;
+  if (!gather || *live == SEQUENCE_GATHERED) return true;
+  pay(cost, 3 * pass_s);
+  *live = SEQUENCE_GATHERED;
+  return true;
+}
+
+static bool use_operand(solver *s, const zp_node *node, int i, zp_need need, unsigned char *live, zp_shard_cost *cost) {
   int tensor = node->in.data[i];
   if (need == ZP_NEED_ANY) return true;
-  if (s->graph->tensors.data[tensor].role == ZP_ROLE_PARAM)
-    return use_param(s, tensor, zp_need_dim(s->graph, node, i, need), form, cost);
-  if (need == ZP_NEED_S) return *form == SPLIT;
-  if (need == ZP_NEED_R || need == ZP_NEED_ENTER) return use_replicated(s, tensor, need == ZP_NEED_ENTER, form, cost);
-  if (need != ZP_NEED_P || (*form != PARTIAL && *form != PARTIAL_USED)) return false;
-  *form = PARTIAL_USED;
-  return true;
+  if (s->graph->tensors.data[tensor].role == ZP_ROLE_PARAM) return use_param(s, node, i, need, live, cost);
+  switch (need) {
+  case ZP_NEED_S: return *live == SPLIT;
+  case ZP_NEED_R:
+  case ZP_NEED_ENTER: return use_replicated(s, tensor, need == ZP_NEED_ENTER, live, cost);
+  case ZP_NEED_SEQ:
+  case ZP_NEED_GATHER: return use_sequence(s, tensor, need == ZP_NEED_GATHER, live, cost);
+  case ZP_NEED_P:
+    if (*live != PARTIAL && *live != PARTIAL_USED) return false;
+    *live = PARTIAL_USED;
+    return true;
+  default: return false;
+  }
 }
 
-static enum form made_form(zp_state state) {
-  return state == ZP_STATE_S ? SPLIT : state == ZP_STATE_P ? PARTIAL : REPLICATED;
+static enum live made_form(zp_form form) {
+  return form == ZP_FORM_S ? SPLIT : form == ZP_FORM_P ? PARTIAL : form == ZP_FORM_SEQ ? SEQUENCE : REPLICATED;
 }
 
 static void step(solver *s, const layer *from, int parent, int n, const zp_pattern *pattern, layer *to) {
@@ -163,18 +193,22 @@ static void step(solver *s, const layer *from, int parent, int n, const zp_patte
 static void start(solver *s, layer *first) {
   memset(s->scratch, DEAD, (size_t)s->n_tensors);
   for (int i = 0; i < s->n_tensors; i++)
-    if (s->graph->tensors.data[i].role == ZP_ROLE_CARRY_IN && s->last_use[i] >= 0) s->scratch[i] = REPLICATED;
+    if (s->graph->tensors.data[i].role == ZP_ROLE_CARRY_IN && s->last_use[i] >= 0)
+      s->scratch[i] = s->problem->sequence ? SEQUENCE : REPLICATED;
   insert(s, first, s->scratch, (entry){.parent = -1});
 }
 
-/* What leaves the segment is replicated. The best final entry, -1 when none can be. */
+/* What leaves the segment is replicated, or split along the sequence. The best final entry, -1 when none can be. */
 static int finish(solver *s, layer *last) {
   int best = -1;
   for (int e = 0; e < last->entries.len; e++) {
     bool ok = true;
     for (int i = 0; i < s->graph->carry_out.len && ok; i++) {
       int tensor = s->graph->carry_out.data[i];
-      ok = use_replicated(s, tensor, false, &forms_of(s, last, e)[tensor], &last->entries.data[e].cost);
+      unsigned char *live = &forms_of(s, last, e)[tensor];
+      zp_shard_cost *cost = &last->entries.data[e].cost;
+      ok = s->problem->sequence ? use_sequence(s, tensor, false, live, cost)
+                                : use_replicated(s, tensor, false, live, cost);
     }
     if (ok && (best < 0 || zp_shard_cheaper(&last->entries.data[e].cost, &last->entries.data[best].cost))) best = e;
   }
@@ -191,7 +225,7 @@ zp_shard_answer zp_shard_solve(zp_arena *arena, const zp_shard_problem *problem)
   start(&s, &layers[0]);
   for (int n = 0; n < graph->nodes.len; n++) {
     zp_pattern pattern[ZP_SHARD_PATTERNS];
-    int count = zp_shard_patterns(graph, &graph->nodes.data[n], problem->tensor, pattern);
+    int count = zp_shard_patterns(problem, &graph->nodes.data[n], pattern);
     for (int e = 0; e < layers[n].entries.len; e++)
       for (int p = 0; p < count; p++) step(&s, &layers[n], e, n, &pattern[p], &layers[n + 1]);
     answer.visited += layers[n + 1].entries.len;

@@ -1,12 +1,12 @@
-/* Small models for the planner's unit tests, built op by op: a GPT-2 style and a LLaMA style decoder, and one with
- * attention and MLP side by side; and two clusters. */
+/* Small models for the planner's unit tests, built op by op: a GPT-2 style decoder, without and with dropout, a LLaMA
+ * style one, and one with attention and MLP side by side; and two clusters. */
 #ifndef PLANNER_MODELS_H
 #define PLANNER_MODELS_H
 
 #include <criterion/criterion.h>
 #include <zplan/plan.h>
 
-typedef enum model_style { STYLE_GPT, STYLE_LLAMA, STYLE_PARALLEL } model_style;
+typedef enum model_style { STYLE_GPT, STYLE_LLAMA, STYLE_PARALLEL, STYLE_DROPOUT } model_style;
 typedef struct model_size {
   model_style style;
   int64_t V, S, d, layers, heads, kv_heads, ff;
@@ -18,6 +18,7 @@ typedef struct builder {
   zp_diags *diags;
   zp_graph *graph;
   int segment; /* of new parameters; -1 outside repeats */
+  int streams; /* of dropout, so far */
 } builder;
 
 static inline zp_shape shape_of_rank(int rank, int64_t a, int64_t b, int64_t c) { return (zp_shape){rank, {a, b, c}}; }
@@ -75,6 +76,18 @@ static inline int gpt_mlp(builder *b, const model_size *m, int x, bool bare) {
   return bare ? product(b, h, m->ff, m->d, "mlp.proj") : linear(b, h, m->ff, m->d, "mlp.proj");
 }
 
+static inline int dropout(builder *b, int x) {
+  return apply(b, ZP_OP_DROPOUT, x, -1, -1, (zp_op_attr){.rate = 0.25, .stream = b->streams++}, "dropout");
+}
+
+/* Also behind the activation, where columns are divided, as some vision models have it. */
+static inline int dropout_layer(builder *b, const model_size *m, int x) {
+  x = add2(b, x, dropout(b, gpt_attention(b, m, layer_norm(b, x, m->d), false)));
+  int h = linear(b, layer_norm(b, x, m->d), m->d, m->ff, "mlp.fc");
+  h = dropout(b, apply(b, ZP_OP_GELU, h, -1, -1, (zp_op_attr){0}, "gelu"));
+  return add2(b, x, dropout(b, linear(b, h, m->ff, m->d, "mlp.proj")));
+}
+
 static inline int gpt_layer(builder *b, const model_size *m, int x) {
   x = add2(b, x, gpt_attention(b, m, layer_norm(b, x, m->d), false));
   return add2(b, x, gpt_mlp(b, m, layer_norm(b, x, m->d), false));
@@ -123,9 +136,10 @@ static inline zp_model *build_model(zp_arena *arena, const model_size *m) {
   b.graph = open_segment(&b, m, "h", m->layers, true);
   b.segment = 1;
   x = b.graph->carry_in.data[0];
-  x = m->style == STYLE_GPT     ? gpt_layer(&b, m, x)
-      : m->style == STYLE_LLAMA ? llama_layer(&b, m, x)
-                                : parallel_layer(&b, m, x);
+  x = m->style == STYLE_GPT       ? gpt_layer(&b, m, x)
+      : m->style == STYLE_LLAMA   ? llama_layer(&b, m, x)
+      : m->style == STYLE_DROPOUT ? dropout_layer(&b, m, x)
+                                  : parallel_layer(&b, m, x);
   zp_push(arena, &b.graph->carry_out, x);
 
   b.graph = open_segment(&b, m, "end", 1, true);

@@ -97,7 +97,7 @@ static priced price(model_size size, zp_cluster cluster, int64_t batch, zp_choic
   priced p = {.spec = build_spec(arena, &size, cluster, batch)};
   const char *reason = NULL;
   p.machine = zp_machine_make(&p.spec->cluster, p.spec->train.precision, choice.tensor * choice.pipeline * choice.data);
-  zp_sharding *sharding = zp_shard(arena, p.spec->model, &p.machine, choice.tensor, 1, &reason);
+  zp_sharding *sharding = zp_shard(arena, p.spec->model, &p.machine, choice.tensor, 1, choice.sequence, &reason);
   cr_assert(sharding, "%s", reason);
   p.lowered = zp_lower(arena, p.spec, sharding, choice.microbatch, choice.recompute, choice.recompute_shard, &reason);
   cr_assert(p.lowered, "%s", reason);

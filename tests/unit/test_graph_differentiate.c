@@ -157,6 +157,33 @@ Test(differentiate, enter_sums_first_and_all_reduce_passes) {
   kit_free(&k);
 }
 
+static bool reads(const zp_node *node, int tensor) {
+  for (int i = 0; i < node->in.len; i++)
+    if (node->in.data[i] == tensor) return true;
+  return false;
+}
+
+/* Along the sequence: gathering and reducing change places, and what a weight's gradient reads is gathered anew, once
+ * for both products, so that only the share is kept. */
+Test(differentiate, sequence_pair) {
+  kit k = kit_new(S, 1, D);
+  zp_op_attr one = {.parts = 1};
+  int n = rms_norm(&k, "n", k.graph->carry_in.data[0]);
+  int e = apply(&k, ZP_OP_ALL_GATHER_SEQ, one, "gather", n, -1, -1);
+  int h = op2(&k, ZP_OP_MUL, linear(&k, "a", e, 4, false), linear(&k, "b", e, 4, false));
+  int y = linear(&k, "c", h, D, false);
+  k.graph->tensors.data[y].partial = true;
+  carry_out(&k, apply(&k, ZP_OP_REDUCE_SCATTER_SEQ, one, "share", y, -1, -1));
+  zp_graph *graph = check_gradients(&k, 1, 0.3);
+  cr_assert_eq(count_nodes(graph, ZP_OP_ALL_GATHER_SEQ), 3); /* forward, of dy, once more for backward */
+  cr_assert_eq(count_nodes(graph, ZP_OP_REDUCE_SCATTER_SEQ), 2);
+  const zp_node *back = nth(graph, ZP_OP_REDUCE_SCATTER_SEQ, 1);
+  cr_assert(graph->tensors.data[back->in.data[0]].partial);
+  cr_assert(!graph->tensors.data[back->out.data[0]].partial);
+  for (int i = graph->n_forward; i < graph->nodes.len; i++) cr_assert(!reads(&graph->nodes.data[i], e));
+  kit_free(&k);
+}
+
 /* The all-reduce works in place, so it must not get a tensor that also is someone else's gradient. */
 Test(differentiate, enter_gets_a_copy_of_a_shared_gradient) {
   kit k = kit_new(S, 2, D);

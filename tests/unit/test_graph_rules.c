@@ -174,6 +174,18 @@ Test(rules, matrices_have_two_dimensions) {
                "must have 2 dimensions, but `w` is [8]");
 }
 
+Test(rules, shares_of_the_positions_are_equal) {
+  kit k = kit_new(4, 1, 8);
+  zp_op_attr two = {.parts = 2};
+  int part = apply(&k, ZP_OP_REDUCE_SCATTER_SEQ, two, "part", carry(&k), -1, -1);
+  cr_assert_eq(k.graph->tensors.data[part].shape.dim[1], 2);
+  int whole = apply(&k, ZP_OP_ALL_GATHER_SEQ, two, "whole", part, -1, -1);
+  cr_assert_eq(k.graph->tensors.data[whole].shape.dim[1], 4);
+  must_be_sound(&k, k.graph);
+  expect_error(&k, apply(&k, ZP_OP_REDUCE_SCATTER_SEQ, (zp_op_attr){.parts = 3}, "s", carry(&k), -1, -1), "Z0205",
+               "3 ranks do not divide the 4 positions of `x` [B, 4, 8]");
+}
+
 /* ---- the checker ---- */
 
 Test(check, finds_what_is_wrong) {

@@ -44,7 +44,7 @@ static void try_cuts(brute *b, const zp_lowered *lowered, zp_choice *choice, int
 
 static void try_choice(brute *b, zp_choice choice) {
   const char *reason = NULL;
-  zp_sharding *sharding = zp_shard(arena, b->spec->model, &b->machine, choice.tensor, 1, &reason);
+  zp_sharding *sharding = zp_shard(arena, b->spec->model, &b->machine, choice.tensor, 1, choice.sequence, &reason);
   if (!sharding) return;
   zp_lowered *lowered =
       zp_lower(arena, b->spec, sharding, choice.microbatch, choice.recompute, choice.recompute_shard, &reason);

@@ -16,7 +16,7 @@ static zp_sharding *shard_model(const zp_model *model, int tensor) {
   *cluster = cpu_cluster();
   zp_machine machine = zp_machine_make(cluster, ZP_PREC_F32, tensor);
   const char *reason = "none given";
-  zp_sharding *sharding = zp_shard(arena, model, &machine, tensor, 1, &reason);
+  zp_sharding *sharding = zp_shard(arena, model, &machine, tensor, 1, false, &reason);
   cr_assert(sharding, "tensor %d: %s", tensor, reason);
   for (int i = 0; i < model->segments.len; i++) {
     const char *wrong = zp_graph_check(arena, sharding->local[i]);
@@ -218,7 +218,7 @@ Test(shard, functions_that_move_zero_are_not_padded) {
   zp_machine machine = zp_machine_make(&cluster, ZP_PREC_F32, 4);
   const char *reason = NULL;
   /* 66 columns over 4 ranks need padding, so neither matrix can be divided. */
-  cr_expect_null(zp_shard(arena, sigmoid_mlp(66), &machine, 4, 1, &reason));
+  cr_expect_null(zp_shard(arena, sigmoid_mlp(66), &machine, 4, 1, false, &reason));
   cr_expect_str_eq(reason, "no parameter of the model can be split over 4 tensor ranks");
 }
 

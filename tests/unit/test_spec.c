@@ -263,6 +263,66 @@ Test(spec_plan, limits_become_sets) {
   unload(&f);
 }
 
+/* The values that a limit allows among 0 .. 7, one bit each. */
+static unsigned allowed(const zp_limit *limit) {
+  unsigned bits = 0;
+  for (int v = 0; v < 8; v++) bits |= (unsigned)zp_limit_allows(limit, v) << v;
+  return bits;
+}
+#define BIT(v) (1u << (v))
+
+Test(spec_plan, words_and_flags) {
+  static const struct {
+    const char *body;
+    size_t offset;
+    unsigned want;
+  } cases[] = {
+#define LIMIT_OF(field) offsetof(zp_constraints, field)
+      {"schedule = \"1f1b\"", LIMIT_OF(schedule), BIT(ZP_SCHEDULE_1F1B)},
+      {"schedule in [\"gpipe\", \"interleaved\"]", LIMIT_OF(schedule),
+       BIT(ZP_SCHEDULE_GPIPE) | BIT(ZP_SCHEDULE_INTERLEAVED)},
+      {"schedule = \"zb_h2\"", LIMIT_OF(schedule), BIT(ZP_SCHEDULE_ZB_H2)},
+      {"schedule = \"zero_bubble\"", LIMIT_OF(schedule),
+       BIT(ZP_SCHEDULE_ZB_H1) | BIT(ZP_SCHEDULE_ZB_H2) | BIT(ZP_SCHEDULE_ZB_V)},
+      {"schedule = \"zero_bubble\" schedule in [\"zb_v\", \"1f1b\"]", LIMIT_OF(schedule), BIT(ZP_SCHEDULE_ZB_V)},
+      {"chunks in [2, 4]", LIMIT_OF(chunks), BIT(2) | BIT(4)},
+      {"zero >= 2", LIMIT_OF(zero), BIT(2) | BIT(3)},
+      {"recompute = \"selective\"", LIMIT_OF(recompute), BIT(ZP_RECOMPUTE_SELECTIVE)},
+      {"recompute in [\"none\", \"attention\"]", LIMIT_OF(recompute),
+       BIT(ZP_RECOMPUTE_NONE) | BIT(ZP_RECOMPUTE_SELECTIVE)},
+      {"recompute = \"auto\"", LIMIT_OF(recompute),
+       BIT(ZP_RECOMPUTE_NONE) | BIT(ZP_RECOMPUTE_SELECTIVE) | BIT(ZP_RECOMPUTE_FULL)},
+      {"sequence = true", LIMIT_OF(sequence), BIT(1)},
+      {"sequence in [true, false]", LIMIT_OF(sequence), BIT(0) | BIT(1)},
+      {"compress = true", LIMIT_OF(compress), BIT(1)},
+      {"offload[optimizer] = \"cpu\"", LIMIT_OF(offload[ZP_STATE_OPTIMIZER]), BIT(ZP_TIER_HOST)},
+      {"offload[params] in [\"none\", \"nvme\"]", LIMIT_OF(offload[ZP_STATE_PARAMS]),
+       BIT(ZP_TIER_DEVICE) | BIT(ZP_TIER_NVME)},
+      {"offload[params] = \"cpu\"", LIMIT_OF(offload[ZP_STATE_GRADIENTS]), BIT(ZP_TIER_DEVICE)},
+      {"offload[activations] = \"cpu\"", LIMIT_OF(offload[ZP_STATE_ACTIVATIONS]), BIT(ZP_TIER_HOST)},
+      {"", LIMIT_OF(schedule), 0xff},
+      {"", LIMIT_OF(sequence), BIT(0)}, /* a CPU cluster */
+      {"", LIMIT_OF(compress), BIT(0)},
+      {"", LIMIT_OF(offload[ZP_STATE_OPTIMIZER]), BIT(ZP_TIER_DEVICE)},
+#undef LIMIT_OF
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char text[1500];
+    snprintf(text, sizeof text, "%splan { %s }\n", MODEL CLUSTER TRAIN, cases[i].body);
+    fixture f = good(text);
+    unsigned got = allowed((const zp_limit *)((const char *)only_plan(&f) + cases[i].offset));
+    cr_expect_eq(got, cases[i].want, "%s (case %zu): %x, not %x", cases[i].body, i, got, cases[i].want);
+    unload(&f);
+  }
+}
+
+Test(spec_plan, sequence_is_free_on_gpu_clusters) {
+  fixture f = good(MODEL TRAIN "cluster c { nodes = 1  node = std.hw.dgx2 }\n");
+  cr_expect_eq(allowed(&only_plan(&f)->sequence) & 3, 3);
+  cr_expect_eq(allowed(&only_plan(&f)->compress), 1);
+  unload(&f);
+}
+
 Test(spec_plan, choice_of_the_plan) {
   const char *text = MODEL CLUSTER TRAIN "plan wide { tensor = 8 }\nplan { tensor = 2 }\nplan deep { pipeline = 4 }\n";
   fixture f = good(text);
@@ -296,11 +356,19 @@ Test(spec_plan, errors) {
       {"tensor = \"8\"", 1, "Z0304"},
       {"tensor in []", 1, "Z0622|in [1, 2, 4]"},
       {"tensor in 4", 1, "Z0622|needs a list"},
-      {"zero = 2", 1, "Z0623|`zero` 2 is not built yet"},
-      {"zero >= 2", 1, "Z0623|above 1"},
-      {"zero in [0, 1, 2]", 1, "Z0623"},
+      {"zero = 4", 1, "Z0621|from 0 to 3"},
+      {"zero in [0, 1, 5]", 1, "Z0621|cannot be 5"},
+      {"chunks = 0", 1, "Z0621|1 or more"},
       {"schedule = \"zero_buble\"", 1, "Z0308|did you mean `zero_bubble`"},
-      {"schedule = \"gpipe\"", 1, "Z0623"},
+      {"schedule >= \"gpipe\"", 1, "Z0622|schedule = \"1f1b\""},
+      {"schedule = \"gpipe\" schedule = \"zero_bubble\"", 1, "Z0620"},
+      {"recompute = \"atention\"", 1, "Z0308|did you mean `attention`"},
+      {"sequence = 1", 1, "Z0304|`true` or `false`"},
+      {"sequence >= true", 1, "Z0622|sequence = true"},
+      {"sequence = true sequence = false", 1, "Z0620"},
+      {"compress = \"1bit\"", 1, "Z0304"},
+      {"offload[params] = \"disk\"", 1, "Z0308|\"nvme\""},
+      {"offload[params] = \"cpu\" offload[params] = \"nvme\"", 1, "Z0620"},
       {"offload = \"none\"", 1, "Z0305|must say what"},
       {"offload[optimiser] = \"none\"", 1, "did you mean `optimizer`"},
       {"tensor[a] = 2", 1, "Z0305|takes no"},
@@ -329,6 +397,8 @@ Test(spec_set, command_line_wins) {
                     "checkpoint { dir = \"x\"  every = 5 } }\nplan { tensor >= 4  zero = 0 }\n";
   static const char *const set[] = {"tensor=2",
                                     "zero<=1",
+                                    "offload[optimizer]=cpu",
+                                    "sequence=true",
                                     "steps=50",
                                     "train.batch=16",
                                     "precision=fp64",
@@ -349,6 +419,8 @@ Test(spec_set, command_line_wins) {
   cr_expect(zp_limit_allows(&p->tensor, 2) && !zp_limit_allows(&p->tensor, 4), "tensor >= 4 of the file is gone");
   cr_expect(zp_limit_allows(&p->zero, 1) && zp_limit_allows(&p->zero, 0));
   cr_expect(zp_limit_allows(&p->data, 4) && !zp_limit_allows(&p->data, 2));
+  cr_expect_eq(allowed(&p->offload[ZP_STATE_OPTIMIZER]), BIT(ZP_TIER_HOST));
+  cr_expect_eq(allowed(&p->sequence), BIT(1));
   cr_expect_float_eq(p->memory_fraction, 0.5, 1e-12);
   cr_expect(t->steps == 50 && t->tokens == 0, "steps takes the place of tokens");
   cr_expect_eq(t->batch, 32, "the last one of a key wins");
@@ -390,7 +462,8 @@ Test(spec_set, errors) {
       {"tp=8", "here it is called `tensor`"},
       {"checkpoint.foo=1", "Z0301|`checkpoint`"},
       {"model.nosuch=1", "nosuch"},
-      {"zero=3", "Z0623"},
+      {"zero=7", "Z0621"},
+      {"sequence=7", "Z0304"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     fixture f = load_with(MODEL CLUSTER TRAIN, (zp_load_options){.set = &cases[i].set, .n_set = 1});

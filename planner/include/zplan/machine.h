@@ -12,6 +12,8 @@ typedef struct zp_machine {
   int compute_bytes;       /* of an activation element: 4, 8 or 2 */
   double flop_per_s;       /* dense peak of one device in the compute precision */
   double memory_bytes_per_s; /* of one device; CPU ranks share their node's */
+  double collective_share; /* of the network's bandwidth that collectives over several nodes reach, 1 unless measured;
+                            * messages reach all of it */
   int64_t memory_bytes, context_bytes; /* of one device; CPU ranks share their node's */
 } zp_machine;
 
@@ -19,7 +21,10 @@ typedef struct zp_machine {
  * among the groups that use it at the same time. */
 typedef struct zp_group_link {
   int n, local, nodes;
-  double bytes_per_s, latency_s;
+  double bytes_per_s;
+  double latency_s;                          /* mean hop of the ring */
+  double local_latency_s, network_latency_s; /* a hop in a node and between nodes */
+  bool trees;                                /* all-reduces may also run over a tree of nodes (NCCL) */
 } zp_group_link;
 
 zp_machine zp_machine_make(const zp_cluster *cluster, zp_precision precision, int devices);

@@ -9,6 +9,7 @@
 typedef struct zp_estimate {
   double step_s;
   double compute_s, bubble_s, tensor_comm_s, pipeline_comm_s, data_comm_s, optimizer_s;
+  double offload_s;                   /* waiting for host memory, PCIe and disks; the update on the host, where it is longer */
   double tokens_per_s, mfu, hfu;      /* model FLOPs (without recomputation) and hardware FLOPs over peak */
   double model_flop, hardware_flop;   /* of one step, all ranks */
   int64_t peak_bytes;                 /* arena + context of the fullest stage */

@@ -93,6 +93,9 @@ typedef struct zp_segment_program {
   int64_t carry_in_elements, carry_out_elements; /* of one micro-batch; 0 at the ends of the model */
   int64_t carry_kept_elements; /* what the slot keeps of the input: all, or the rank's shard */
   int64_t saved_bytes;     /* of one unit in one slot, the kept input included (it stands first, at offset 0) */
+  int64_t pending_bytes;   /* of one unit: what a split backward hands from BI to BW besides the slot (output gradients, rebuilt
+                            * inputs of weight gradients) */
+  bool *uses_shared;       /* per entry of zp_lowered.shared */
 } zp_segment_program;
 
 /* All segments for one (tensor, micro-batch, recompute, precision). */
@@ -107,6 +110,7 @@ typedef struct zp_lowered {
   zp_segment_program *segments;
   int64_t n_units;
   int64_t *param_elements; /* per model parameter: local, padding included, one instance */
+  zp_ints shared;          /* model parameters declared outside repeats */
   bool *zero_first;        /* per model parameter: its gradient is only ever added to, so it is zeroed at step start */
 } zp_lowered;
 
@@ -115,6 +119,7 @@ typedef struct zp_run { /* consecutive units of one segment on a stage */
   int64_t first, count;    /* iterations of the segment */
   int chunk;               /* of the stage: 0 .. chunks-1 */
   int64_t base;            /* element offset of the first instance in the flat buffers */
+  int64_t stride;          /* elements from instance to instance: the segment's, with ZeRO 2 and 3 padded to whole shards */
   int64_t saved;           /* byte offset of the first instance's area inside a slot; stride: saved_bytes of the segment */
 } zp_run;
 
@@ -126,19 +131,36 @@ typedef struct zp_memory {
   int64_t host, nvme;                                             /* of this rank, on its node's host and disks */
 } zp_memory;
 
+typedef struct zp_units { int64_t first, count; } zp_units;
+
+/* A stage's share of one model chunk. */
+typedef struct zp_chunk {
+  zp_units units;
+  int64_t slots, slot_stride;      /* most in flight of this chunk; bytes of one slot */
+  int64_t pending, pending_stride; /* the same for weight gradients that wait (schedules that split backward) */
+} zp_chunk;
+
 typedef struct zp_stage {
   int index;
-  int64_t first_unit, n_units;
+  int64_t first_unit, n_units;     /* of the first chunk; of all chunks together */
+  int n_chunks;
+  zp_chunk *chunks;
   ZP_VEC(zp_run) runs;
   ZP_VEC(zp_shared) shared; /* first in the flat buffers */
   int64_t flat_elements, shard_elements;
-  int64_t slots, slot_stride; /* slot count = micro-batches in flight */
+  int64_t bucket_elements; /* largest unit's parameters: what ZeRO 2, 3 and copies between tiers move at once */
+  int64_t slots, slot_stride; /* slot count = micro-batches in flight. Several chunks: of the pool, when `pooled` */
+  bool pooled;             /* the chunks take their slots from one pool; otherwise each has its own (zp_chunk.slots) */
   /* byte offsets in the arena; -1 when absent */
   int64_t at_params, at_grads, at_master, at_moment1, at_moment2, at_inputs, at_slots;
   int64_t at_carry[2];     /* forward ping-pong, only when slots keep shards; the last unit's output otherwise goes to at_send_up */
   int64_t at_send_up, at_send_down; /* messages to the neighbours; absent at the ends */
   int64_t at_grad[2];      /* backward ping-pong */
   int64_t at_transient;
+  int64_t at_param_ring, at_grad_ring; /* two buckets each: parameters gathered or copied in, gradients on their way out */
+  int64_t at_saved_ring;   /* two units' saved values each way between slots here and on another tier */
+  int64_t at_pending;      /* waiting weight gradients */
+  int64_t at_error, at_server_error; /* 1-bit compression: what the worker and the server side still owe, f32 */
   int64_t arena_bytes;
   zp_memory memory;        /* sums to arena_bytes + context */
 } zp_stage;
@@ -167,9 +189,23 @@ typedef struct zp_program {
 /* NULL with *reason (arena) when the model needs what lowering does not build. Does not price. */
 zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, int64_t microbatch,
                      zp_recompute recompute, bool recompute_shard, const char **reason);
+/* Does the step belong to BW when backward is split: products for weights and sums over columns? */
+bool zp_step_is_weight_gradient(const zp_step *step);
 /* Lays out the arena of one stage: exact bytes. Cheap: no allocation when `runs` has capacity. */
 void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice, int stage, zp_stage *out);
-/* Bytes of that stage's arena only, for the search: O(1) for a range of units. */
+/* Memory of a stage whose chunk k runs units part[k], for the search: the same arithmetic without the tables. Context left 0.
+ * O(chunks * segments), no allocation. */
+zp_memory zp_stage_footprint(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part);
+int64_t zp_memory_on_device(const zp_memory *memory); /* without the context */
+/* One chunk a stage: bytes of the arena; bytes of the rank on its node's host and disks. */
+void zp_stage_host_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit, int64_t n_units,
+                         int64_t *host, int64_t *nvme);
+/* The most that the ranks of one node need together, given what a rank of every stage needs. */
+int64_t zp_most_of_a_node(const zp_choice *choice, int devices_per_node, const int64_t *stage_bytes);
+/* Why the parts of a choice do not go together, whatever the model ("ZeRO 2 does not go with compress"); NULL when they do. */
+const char *zp_choice_refusal(const zp_choice *choice, const zp_spec *spec);
+const char *zp_state_name(zp_state state); /* "optimizer" */
+const char *zp_tier_name(zp_tier tier);    /* "host" */
 int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit, int64_t n_units);
 /* The whole program of a choice. */
 zp_program *zp_program_make(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice);
@@ -192,6 +228,8 @@ bool zp_choice_is_generated(const zp_choice *choice, const char **why_not);
 /* Bytes that all ranks together send in one step, by axis, with the runtime's ring algorithms. */
 typedef struct zp_traffic { int64_t tensor, data, pipeline, tie; } zp_traffic;
 zp_traffic zp_program_traffic(const zp_program *program);
+/* Elements of the stage's parameters whose gradients are partial over the tensor ranks (sequence sharding): summed once a step. */
+int64_t zp_partial_elements(const zp_program *program, const zp_stage *stage);
 
 /* Where the stage holds a shared parameter, in elements; -1 when it does not. */
 int64_t zp_stage_shared(const zp_stage *stage, int param);

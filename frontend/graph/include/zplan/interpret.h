@@ -1,5 +1,6 @@
-/* The oracle: executes a (logical, fused or differentiated, tensor degree 1) graph in f64 with plain loops.
- * Written for obviousness, not speed; shares no code with generated kernels. Used by tests and `zplan check --numeric`.
+/* The oracle: executes a (logical, local, fused or differentiated) graph in f64 with plain loops. Collectives are copies,
+ * as at tensor degree 1; the local graph of a rank among several runs node by node, with the collectives made by the
+ * caller. Written for obviousness, not speed; shares no code with generated kernels. Used by tests and `zplan check --numeric`.
  */
 #ifndef ZPLAN_INTERPRET_H
 #define ZPLAN_INTERPRET_H
@@ -9,6 +10,7 @@
 typedef struct zp_interpreter {
   const zp_graph *graph;
   int64_t microbatch;
+  int rank;            /* whose local graph this is: what its split tables, vocabulary and dropout counters start from */
   double **value;      /* per tensor, row-major; inputs, params and carries are set by the caller before running */
   double **param_grad; /* per graph.params entry; zeroed by the caller, accumulated into */
   double loss_scale;   /* 1 / tokens in the whole batch */

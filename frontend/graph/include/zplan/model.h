@@ -98,6 +98,10 @@ typedef enum zp_op_class { ZP_CLASS_ROW, ZP_CLASS_MATMUL, ZP_CLASS_ATTENTION, ZP
   /* Local graphs: collectives over the tensor axis. */                                                                \
   X(ALL_REDUCE, "all_reduce", COMM)         /* partial -> replicated, in place; backward: identity */                  \
   X(ENTER, "enter", COMM)                   /* identity (same storage); backward: all-reduce of the gradient */        \
+  /* Sequence sharding: [B,S,n] and the rank's share [B,S/t,n] of every sample's positions; attr.parts = t. One ring   */ \
+  /* a sample, so that both stay in the order of the positions. Each is the other's derivative.                        */ \
+  X(ALL_GATHER_SEQ, "all_gather_seq", COMM)         /* share -> replicated; backward gathers the share once more      */ \
+  X(REDUCE_SCATTER_SEQ, "reduce_scatter_seq", COMM) /* partial -> share of the sum                                    */ \
   X(CE_STATS, "ce_stats", LOSS)             /* logits[B,S,Vlocal], labels -> stat[B,S,3]: max, sum exp, label logit */ \
   X(GATHER_STATS, "gather_stats", COMM)     /* stat[B,S,3] -> stat[t,B*S,3], attr.parts = t; shape written [B,t*S,3] */\
   X(CE_LOSS, "ce_loss", LOSS)               /* stat[t,B*S,3], labels -> lse stat[B,S]; adds the loss to the step sum */\
@@ -152,9 +156,10 @@ typedef struct zp_fused {
   ZP_VEC(zp_fused_op) ops;
   zp_ints out_value;   /* value number of every output of the FUSED node, in order of node.out */
   int64_t rows_per_sample; /* S: rows of one sample (position = row % rows_per_sample) */
-  /* Column split of this group over tensor ranks, for dropout counters: logical column of local column c is
-   * rank * local_cols + c when split (legal for outer == 1 only), c otherwise. */
-  bool split;
+  /* The rank's share of this group, for dropout counters. split: of the columns: logical column of local column c is
+   * rank * local_cols + c (legal for outer == 1 only). split_rows: of every sample's positions: the position of local
+   * row r is rank * rows_per_sample + r % rows_per_sample. Otherwise c, and r % rows_per_sample. */
+  bool split, split_rows;
 } zp_fused;
 
 /* FUSED_GRAD inputs and outputs refer to values of the forward group. */

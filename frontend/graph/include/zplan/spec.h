@@ -15,6 +15,8 @@ typedef struct zp_device {
   bool has_bf16;
   double eff_matmul, eff_attention, eff_memory; /* share of peak reached by large operations */
   double launch_s;         /* fixed cost of one kernel */
+  double gemm_half[3];     /* CPU: rows, columns and depth at which a product reaches half its rate; 0: the cost model's.
+                            * Set by calibration, not by .dz files */
   int cores;               /* CPU devices: cores of the whole node */
 } zp_device;
 
@@ -45,6 +47,7 @@ typedef struct zp_cluster {
   zp_node_type node;
   double fabric_latency_s, oversubscription; /* oversubscription 1.0: full bisection */
   double price_per_gpu_hour; /* dollars, 0 unknown */
+  const char *calibration; /* file whose measurements replaced rates; NULL: as written */
   zp_span span;
 } zp_cluster;
 
@@ -88,7 +91,7 @@ typedef struct zp_train {
 
 /* ---- plan constraints: for every key a set of allowed values ---- */
 typedef struct zp_limit {
-  bool set;            /* mentioned at all */
+  bool set;            /* mentioned at all, or given a default when the file was read */
   double low, high;    /* inclusive */
   ZP_VEC(double) in;   /* when not empty: one of these */
   zp_span span;
@@ -122,11 +125,12 @@ typedef enum zp_state { ZP_STATE_OPTIMIZER, ZP_STATE_GRADIENTS, ZP_STATE_PARAMS,
 typedef struct zp_constraints {
   const char *name; /* of the plan block, NULL for the unnamed one */
   zp_limit tensor, pipeline, data, zero, microbatch;
-  zp_limit recompute;       /* values of zp_recompute; names none, layer/full; "auto" = both */
+  zp_limit recompute;       /* values of zp_recompute; names none, selective/attention, layer/full; "auto" = all */
   zp_limit recompute_shard; /* 0 none, 1 tensor */
   zp_limit schedule;        /* values of zp_schedule */
   zp_limit chunks;          /* interleaving: model chunks a stage */
-  zp_limit sequence;        /* 0, 1: norms and residuals split over the tensor ranks along the sequence */
+  zp_limit sequence;        /* 0, 1: norms and residuals split over the tensor ranks along the sequence; default: free,
+                             * 0 on CPU clusters */
   zp_limit offload[ZP_STATE_COUNT]; /* values of zp_tier: where the offloaded share may go; unset: device only */
   zp_limit compress;        /* 0, 1: 1-bit compressed data-parallel communication; unset: 0 */
   double memory_fraction;   /* of device memory the arena + context may use; default 0.94, CPU 0.8 */

@@ -1,0 +1,161 @@
+/* Answers as JSON: seconds, bytes, dollars; null where something does not exist. */
+#include "driver.h"
+
+#include <stdio.h>
+
+static const char *const state_names[ZP_STATE_COUNT] = {"optimizer", "gradients", "params", "activations"};
+static const char *const tier_names[] = {"device", "host", "nvme"};
+
+static const char *recompute_name(zp_recompute recompute) {
+  return recompute == ZP_RECOMPUTE_FULL ? "full" : recompute == ZP_RECOMPUTE_SELECTIVE ? "selective" : "none";
+}
+
+zp_json *zp_choice_json(const zp_choice *c) {
+  zp_json *o = zp_json_object();
+  zp_json_set_int(o, "tensor", c->tensor);
+  zp_json_set_int(o, "pipeline", c->pipeline);
+  zp_json_set_int(o, "data", c->data);
+  zp_json_set_int(o, "zero", c->zero);
+  zp_json_set_int(o, "microbatch", c->microbatch);
+  zp_json_set_string(o, "schedule", zp_schedule_name(c->schedule));
+  zp_json_set_int(o, "chunks", c->chunks > 1 ? c->chunks : 1);
+  zp_json_set_string(o, "recompute", recompute_name(c->recompute));
+  zp_json_set_bool(o, "recompute_shard", c->recompute_shard);
+  zp_json_set_bool(o, "sequence", c->sequence);
+  for (int s = 0; s < ZP_STATE_COUNT; s++) {
+    if (c->home[s].tier == ZP_TIER_DEVICE || c->home[s].eighths == 0) continue;
+    zp_json *home = zp_json_set(o, state_names[s], zp_json_object());
+    zp_json_set_string(home, "tier", tier_names[c->home[s].tier]);
+    zp_json_set_real(home, "share", c->home[s].eighths / 8.0);
+  }
+  return o;
+}
+
+static void set_candidate(zp_json *o, const zp_candidate *c) {
+  zp_json_set_real(o, "step_s", c->estimate.step_s);
+  zp_json_set_real(o, "tokens_per_s", c->estimate.tokens_per_s);
+  zp_json_set_int(o, "peak_bytes", c->estimate.peak_bytes);
+  zp_json_set(o, "plan", zp_choice_json(&c->choice));
+}
+
+static void set_miss(zp_json *o, const zp_miss *miss) {
+  if (miss->have_bytes <= 0) return;
+  zp_json_set_int(o, "need_bytes", miss->need_bytes);
+  zp_json_set_int(o, "have_bytes", miss->have_bytes);
+}
+
+static void set_positive(zp_json *o, const char *key, double value) {
+  if (value > 0) zp_json_set_real(o, key, value);
+}
+
+zp_json *zp_sizes_json(const zp_sizes *sizes) {
+  zp_json *list = zp_json_array();
+  for (int i = 0; i < sizes->len; i++) {
+    const zp_size *size = &sizes->data[i];
+    zp_json *o = zp_json_append(list, zp_json_object());
+    zp_json_set_int(o, "devices", size->devices);
+    zp_json_set_bool(o, "feasible", size->feasible);
+    if (!size->feasible) {
+      set_miss(o, &size->miss);
+      continue;
+    }
+    set_candidate(o, &size->best);
+    set_positive(o, "run_device_hours", size->run_device_hours);
+    set_positive(o, "run_dollars", size->run_dollars);
+  }
+  return list;
+}
+
+zp_json *zp_fewest_json(const zp_fewest *fewest) {
+  zp_json *o = zp_json_object();
+  zp_json_set_bool(o, "found", fewest->found);
+  zp_json_set_int(o, "lower_bound", fewest->lower_bound);
+  zp_json_set_int(o, "sizes_planned", fewest->searched);
+  zp_json_set(o, "sizes", zp_sizes_json(&fewest->sizes));
+  return o;
+}
+
+static zp_json *relaxations_json(const zp_relaxations *all) {
+  zp_json *list = zp_json_array();
+  for (int i = 0; i < all->len; i++) {
+    const zp_relaxation *r = &all->data[i];
+    zp_json *o = zp_json_append(list, zp_json_object());
+    zp_json_set_string(o, "change", r->words);
+    zp_json_set_string(o, "option", r->option);
+    if (r->amount) zp_json_set_int(o, "amount", r->amount);
+    zp_candidate candidate = {r->choice, r->estimate};
+    set_candidate(o, &candidate);
+  }
+  return list;
+}
+
+zp_json *zp_why_not_json(const zp_why_not *a) {
+  zp_json *o = zp_json_object();
+  set_candidate(zp_json_set(o, "best", zp_json_object()), &a->best->best);
+  zp_json *asked = zp_json_set(o, "asked", zp_json_object());
+  zp_json_set_bool(asked, "feasible", a->asked->feasible);
+  if (a->asked->feasible) {
+    set_candidate(asked, &a->asked->best);
+    zp_json *terms = zp_json_set(o, "terms", zp_json_array());
+    for (int i = 0; i < a->terms.len; i++) {
+      zp_json *term = zp_json_append(terms, zp_json_object());
+      zp_json_set_string(term, "name", a->terms.data[i].name);
+      zp_json_set_real(term, "best_s", a->terms.data[i].best_s);
+      zp_json_set_real(term, "asked_s", a->terms.data[i].asked_s);
+    }
+    return o;
+  }
+  zp_json_set_string(asked, "why", a->asked->why_not);
+  set_miss(asked, &a->asked->miss);
+  if (a->short_bytes) {
+    zp_json_set_int(asked, "stage", a->asked->miss.stage);
+    zp_json_set_int(asked, "first_rank", a->first_rank);
+    zp_json_set_int(asked, "last_rank", a->last_rank);
+    zp_json_set_int(asked, "short_bytes", a->short_bytes);
+  }
+  zp_json_set(o, "nearest", relaxations_json(&a->nearest));
+  return o;
+}
+
+zp_json *zp_sensitivity_json(const zp_plan *plan, const zp_sensitivities *all) {
+  zp_json *o = zp_json_object();
+  set_candidate(zp_json_set(o, "best", zp_json_object()), &plan->best);
+  zp_json *knobs = zp_json_set(o, "knobs", zp_json_array());
+  for (int k = 0; k < all->len; k++) {
+    const zp_sensitivity *s = &all->data[k];
+    zp_json *knob = zp_json_append(knobs, zp_json_object());
+    zp_json_set_string(knob, "name", s->knob);
+    zp_json_set_real(knob, "value", s->value);
+    zp_json_set_string(knob, "unit", s->unit);
+    zp_json_set_real(knob, "best_from_factor", s->low);
+    zp_json_set_real(knob, "best_to_factor", s->high);
+    zp_json *points = zp_json_set(knob, "points", zp_json_array());
+    for (int i = 0; i < ZP_REACTIONS; i++) {
+      zp_json *point = zp_json_append(points, zp_json_object());
+      zp_json_set_real(point, "factor", s->reaction[i].factor);
+      zp_json_set_bool(point, "feasible", s->reaction[i].feasible);
+      if (!s->reaction[i].feasible) continue;
+      zp_json_set_bool(point, "same_plan", s->reaction[i].same_plan);
+      set_candidate(point, &s->reaction[i].best);
+    }
+  }
+  return o;
+}
+
+zp_json *zp_pareto_json(const zp_pareto *front) {
+  zp_json *list = zp_json_array();
+  for (int i = 0; i < front->len; i++) {
+    const zp_pareto_point *p = &front->data[i];
+    zp_json *o = zp_json_append(list, zp_json_object());
+    zp_json_set_int(o, "devices", p->devices);
+    set_candidate(o, &p->candidate);
+    zp_json_set_real(o, "step_device_hours", p->step_device_hours);
+    set_positive(o, "step_dollars", p->step_dollars);
+  }
+  return list;
+}
+
+void zp_print_json(zp_arena *arena, zp_json *json) {
+  printf("%s\n", zp_json_text(arena, json, true));
+  zp_json_free(json);
+}

@@ -1,0 +1,187 @@
+/* zplan bench: builds and runs the best plans of a file, one after the other, and prints what was predicted beside what
+ * was measured. Trainers neither validate nor write checkpoints here. */
+#include "driver.h"
+#include <zplan/validate.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+enum { DEFAULT_STEPS = 10, MOST_PLANS = 32 };
+
+typedef struct bench_row {
+  zp_choice choice;
+  double predicted_s, measured_s;
+} bench_row;
+typedef struct bench {
+  zp_run_state *run;
+  zp_spec *spec;
+  int ranks, wanted;
+  ZP_VEC(bench_row) rows;
+} bench;
+
+/* ---- which plans ---- */
+
+static void add(bench *b, const zp_candidate *candidate) {
+  bench_row row = {.choice = candidate->choice, .predicted_s = candidate->estimate.step_s};
+  const char *why_not;
+  if (b->rows.len >= b->wanted || !zp_choice_is_generated(&row.choice, &why_not)) return;
+  for (int i = 0; i < b->rows.len; i++)
+    if (zp_same_decisions(&b->rows.data[i].choice, &row.choice)) return;
+  zp_push(b->run->arena, &b->rows, row);
+}
+
+static void pin(zp_limit *limit, double value) {
+  *limit = (zp_limit){.set = true, .low = value, .high = value, .span = ZP_NO_SPAN};
+}
+
+static const zp_plan *search(bench *b, const zp_spec *spec) {
+  const zp_plan *plan = zp_search(b->run->arena, spec, b->ranks, &(zp_search_options){.top = b->wanted});
+  if (!plan->feasible) return plan;
+  add(b, &plan->best);
+  for (int i = 0; i < plan->alternatives.len; i++) add(b, &plan->alternatives.data[i]);
+  return plan;
+}
+
+/* The best plan and the next best with other degrees; where degrees leave too few, other micro-batches, and everything
+ * recomputed. */
+static const zp_plan *choose(bench *b) {
+  const zp_plan *best = search(b, b->spec);
+  for (int64_t size = 1; best->feasible && size <= b->spec->train.batch && b->rows.len < b->wanted; size *= 2)
+    for (int full = 0; full <= 1; full++) {
+      zp_spec *changed = zp_copy_spec(b->run->arena, b->spec);
+      pin(&zp_copied_constraints(changed)->microbatch, (double)size);
+      if (full) pin(&zp_copied_constraints(changed)->recompute, ZP_RECOMPUTE_FULL);
+      search(b, changed);
+    }
+  return best;
+}
+
+/* ---- one plan ---- */
+
+/* Median seconds of a step, from the closing line of the trainer's log; 0: there is none. */
+static double measured_step(zp_arena *arena, const char *log) {
+  size_t len;
+  const char *error = NULL, *text = zp_read_file(arena, log, &len, &error);
+  const char *end = text ? strstr(text, "\"median_step_ms\": ") : NULL;
+  return end ? strtod(end + strlen("\"median_step_ms\": "), NULL) / 1e3 : 0;
+}
+
+static bool run_plan(bench *b, const char *root, int index) {
+  zp_run_state *run = b->run;
+  bench_row *row = &b->rows.data[index];
+  const char *error = NULL, *folder = zp_format(run->arena, "%s/plan%d", root, index + 1);
+  const zp_plan *plan = zp_plan_of_choice(run->arena, b->spec, &row->choice, &error);
+  zp_toolchain tools = zp_find_toolchain(run->arena);
+  const char *binary = plan ? zp_trainer_build(run->arena, plan, run->diags, &tools, folder, &error) : NULL;
+  if (!binary) {
+    zp_report(run->diags, ZP_Z0703, ZP_NO_SPAN, "cannot build the trainer: %s", error);
+    zp_flush_diags(run);
+    return false;
+  }
+  const char *log = zp_format(run->arena, "%s/log.jsonl", folder);
+  remove(log);
+  run->options.log = log;
+  fprintf(stderr, "plan %d of %d: %s, %lld steps\n", index + 1, b->rows.len, zp_show_choice(run->arena, &row->choice),
+          (long long)run->options.steps);
+  int status = zp_launch_trainer(run, binary, b->ranks, true);
+  row->measured_s = status == 0 ? measured_step(run->arena, log) : 0;
+  return status == 0;
+}
+
+/* ---- the table ---- */
+
+static int by_size(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return x < y ? -1 : x > y;
+}
+
+static double median_error(const bench *b) {
+  double errors[MOST_PLANS];
+  int n = 0;
+  for (int i = 0; i < b->rows.len; i++)
+    if (b->rows.data[i].measured_s > 0) errors[n++] = fabs(b->rows.data[i].predicted_s / b->rows.data[i].measured_s - 1);
+  qsort(errors, (size_t)n, sizeof *errors, by_size);
+  return n ? errors[n / 2] : NAN;
+}
+
+static double order_agreement(const bench *b) {
+  double predicted[MOST_PLANS], measured[MOST_PLANS];
+  int n = 0;
+  for (int i = 0; i < b->rows.len; i++) {
+    if (b->rows.data[i].measured_s <= 0) continue;
+    predicted[n] = b->rows.data[i].predicted_s;
+    measured[n++] = b->rows.data[i].measured_s;
+  }
+  return n < 2 ? NAN : zp_kendall_tau(predicted, measured, n);
+}
+
+static void print_text(const bench *b) {
+  zp_arena *arena = b->run->arena;
+  printf("%-44s %10s %10s %7s\n", "tensor x pipeline x data", "predicted", "measured", "ratio");
+  for (int i = 0; i < b->rows.len; i++) {
+    const bench_row *r = &b->rows.data[i];
+    printf("%-44s %10s %10s %7.2f\n", zp_show_choice(arena, &r->choice), zp_show_seconds(arena, r->predicted_s),
+           zp_show_seconds(arena, r->measured_s), r->predicted_s / r->measured_s);
+  }
+  const char *calibration = b->spec->cluster.calibration;
+  printf("median error %.0f%%", 100 * median_error(b));
+  if (!isnan(order_agreement(b))) printf(", Kendall tau of the order %.2f", order_agreement(b));
+  printf("; %s\n", calibration ? zp_format(arena, "calibrated by %s", calibration)
+                                : "uncalibrated: `zplan calibrate` measures this machine");
+}
+
+static void print_json(const bench *b) {
+  zp_json *o = zp_json_object();
+  zp_json_set_string(o, "calibration", b->spec->cluster.calibration);
+  zp_json_set_real(o, "median_error", median_error(b));
+  zp_json_set_real(o, "kendall_tau", order_agreement(b));
+  zp_json *rows = zp_json_set(o, "plans", zp_json_array());
+  for (int i = 0; i < b->rows.len; i++) {
+    zp_json *row = zp_json_append(rows, zp_choice_json(&b->rows.data[i].choice));
+    zp_json_set_real(row, "predicted_s", b->rows.data[i].predicted_s);
+    zp_json_set_real(row, "measured_s", b->rows.data[i].measured_s);
+  }
+  zp_print_json(b->run->arena, o);
+}
+
+/* What disturbs the measurement goes. */
+static zp_spec *quiet_spec(zp_arena *arena, const zp_spec *spec) {
+  zp_spec *quiet = zp_copy_spec(arena, spec);
+  quiet->train.validate_every = quiet->train.checkpoint_every = 0;
+  quiet->train.checkpoint_dir = quiet->train.log_path = NULL;
+  return quiet;
+}
+
+static int run_plans(bench *b) {
+  zp_run_state *run = b->run;
+  const char *root = run->options.output ? run->options.output : zp_format(run->arena, "%s.bench", zp_tree_dir(run));
+  if (run->options.steps < 1) run->options.steps = DEFAULT_STEPS;
+  mkdir(root, 0777); /* that it cannot be written shows when the first trainer is built */
+  for (int i = 0; i < b->rows.len; i++)
+    if (!run_plan(b, root, i)) return ZP_EXIT_TRAINER;
+  if (run->options.json) print_json(b);
+  else print_text(b);
+  return ZP_EXIT_OK;
+}
+
+int zp_cmd_bench(zp_run_state *run) {
+  zp_json *json;
+  zp_spec *spec = zp_load_input(run, &json);
+  if (!spec) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
+  if (json) {
+    zp_json_free(json);
+    return zp_usage_error("`zplan bench` is about a .dz file, not a plan");
+  }
+  if (!zp_can_generate(run, spec)) return ZP_EXIT_ERROR;
+  if (run->options.top >= MOST_PLANS) return zp_usage_error("--top wants at most %d plans", MOST_PLANS - 1);
+  bench b = {.run = run, .spec = quiet_spec(run->arena, spec), .ranks = zp_rank_count(run, spec, 1)};
+  b.wanted = 1 + run->options.top;
+  const zp_plan *best = choose(&b);
+  if (!best->feasible) {
+    fputs(zp_report_infeasible(run->arena, best), stderr);
+    return ZP_EXIT_INFEASIBLE;
+  }
+  return run_plans(&b);
+}

@@ -1,0 +1,142 @@
+/* zplan calibrate: runs the measuring programs, fits the curve of matrix products, writes the file for --calibration. */
+#include "driver.h"
+#include <zplan/calibration.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { DEFAULT_SECONDS = 30, MOST_SECONDS = 600, LINK_SHARE = 6 };
+static const char default_file[] = "machine.zcal.json";
+
+/* ---- running the programs ---- */
+
+/* One line of output: name, value, unit, how, between tabs. */
+static void take_row(zp_arena *arena, char *line, zp_calibration *c) {
+  char *field[4] = {line};
+  for (int i = 1; i < 4; i++) {
+    field[i] = strchr(field[i - 1], '\t');
+    if (!field[i]) return;
+    *field[i]++ = '\0';
+  }
+  field[3][strcspn(field[3], "\n")] = '\0';
+  zp_measurement row = {zp_strdup(arena, field[0]), strtod(field[1], NULL), zp_strdup(arena, field[2]),
+                        zp_strdup(arena, field[3])};
+  if (row.value > 0) zp_push(arena, &c->rows, row);
+}
+
+/* Gathers the rows that a program prints; false when it could not be started or failed. */
+static bool run_program(zp_arena *arena, const char *const *argv, zp_calibration *c) {
+  int fds[2];
+  if (pipe(fds) != 0) return false;
+  fflush(NULL);
+  pid_t pid = fork();
+  if (pid == 0) {
+    dup2(fds[1], STDOUT_FILENO);
+    close(fds[0]);
+    close(fds[1]);
+    execvp(argv[0], (char *const *)(void *)argv);
+    fprintf(stderr, "error[Z0704]: cannot start %s: %s\n", argv[0], strerror(errno));
+    _exit(127);
+  }
+  close(fds[1]);
+  FILE *in = fdopen(fds[0], "r");
+  char line[1024];
+  while (pid > 0 && in && fgets(line, sizeof line, in)) take_row(arena, line, c);
+  if (in) fclose(in);
+  int status = 1;
+  while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+  return pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static bool measure_compute(zp_run_state *run, double seconds, const char *folder, zp_calibration *c) {
+  const char *binary = zp_format(run->arena, "%s/zplan-calibrate", zp_program_dir(run->arena));
+  const char *argv[] = {binary, "compute", zp_format(run->arena, "%g", seconds), folder, NULL};
+  if (run_program(run->arena, argv, c)) return true;
+  zp_report(run->diags, ZP_Z0704, ZP_NO_SPAN, "cannot measure this machine: %s failed", binary);
+  return false;
+}
+
+/* Without MPI only the links stay the library's. */
+static void measure_links(zp_run_state *run, double seconds, zp_calibration *c) {
+  const char *binary = zp_format(run->arena, "%s/zplan-calibrate-mpi", zp_program_dir(run->arena));
+  zp_strings argv = {0};
+  zp_push(run->arena, &argv, "mpirun.openmpi");
+  if (geteuid() == 0) zp_push(run->arena, &argv, "--allow-run-as-root");
+  const char *rest[] = {"--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "-n", "2", binary,
+                        "links", zp_format(run->arena, "%g", seconds), NULL};
+  for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) zp_push(run->arena, &argv, rest[i]);
+  int before = c->rows.len;
+  if (!run_program(run->arena, argv.data, c)) {
+    c->rows.len = before;
+    fprintf(stderr, "zplan: messages between ranks were not measured (is mpirun.openmpi installed?)\n");
+  }
+}
+
+/* ---- the file ---- */
+
+static const char *machine_name(zp_arena *arena) {
+  FILE *f = fopen("/proc/cpuinfo", "r");
+  char line[512];
+  const char *name = "unknown processor";
+  while (f && fgets(line, sizeof line, f))
+    if (strncmp(line, "model name", 10) == 0 && strchr(line, ':')) {
+      char *value = strchr(line, ':') + 1;
+      value += strspn(value, " ");
+      value[strcspn(value, "\n")] = '\0';
+      name = zp_strdup(arena, value);
+      break;
+    }
+  if (f) fclose(f);
+  return zp_format(arena, "%s, %ld processors", name, sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+static const char *today(zp_arena *arena) {
+  time_t t = time(NULL);
+  struct tm utc;
+  char text[32] = "";
+  if (gmtime_r(&t, &utc)) strftime(text, sizeof text, "%Y-%m-%d", &utc);
+  return zp_strdup(arena, text);
+}
+
+/* The rows that the planner uses; single products are only in the file. */
+static void print_rows(zp_run_state *run, const zp_calibration *c) {
+  for (int i = 0; i < c->rows.len; i++) {
+    const zp_measurement *row = &c->rows.data[i];
+    if (strncmp(row->name, "gemm_", 5) == 0 && strstr(row->name, "x")) continue;
+    const char *value = strcmp(row->unit, "s") == 0 ? zp_show_seconds(run->arena, row->value)
+                                                    : zp_format(run->arena, "%s %s", zp_show_count(run->arena, row->value), row->unit);
+    printf("  %-26s %16s   %s\n", row->name, value, row->how);
+  }
+}
+
+int zp_cmd_calibrate(zp_run_state *run) {
+  const zp_options *o = &run->options;
+  if (o->files.len) return zp_usage_error("`zplan calibrate` takes no file; -o says where to write");
+  if (o->seconds > MOST_SECONDS) return zp_usage_error("-t wants at most %d seconds", MOST_SECONDS);
+  const char *path = o->output ? o->output : default_file, *slash = strrchr(path, '/');
+  const char *folder = slash ? zp_strndup(run->arena, path, (size_t)(slash - path)) : ".";
+  double seconds = o->seconds ? (double)o->seconds : DEFAULT_SECONDS;
+  zp_calibration c = {.machine = machine_name(run->arena), .date = today(run->arena)};
+  fprintf(stderr, "measuring %s for about %.0f s; other work on it makes the result worse\n", c.machine, seconds);
+  if (!measure_compute(run, seconds * (LINK_SHARE - 1) / LINK_SHARE, folder, &c)) {
+    zp_flush_diags(run);
+    return ZP_EXIT_ERROR;
+  }
+  measure_links(run, seconds / LINK_SHARE, &c);
+  zp_calibration_fit(run->arena, &c);
+  zp_json *json = zp_calibration_json(&c);
+  const char *text = zp_json_text(run->arena, json, true), *error = NULL;
+  zp_json_free(json);
+  if (!zp_write_file(run->arena, path, text, strlen(text), &error)) {
+    zp_report(run->diags, ZP_Z0641, ZP_NO_SPAN, "cannot write the calibration: %s", error);
+    zp_flush_diags(run);
+    return ZP_EXIT_ERROR;
+  }
+  print_rows(run, &c);
+  printf("calibration written to %s (zplan FILE.dz --calibration %s)\n", path, path);
+  return ZP_EXIT_OK;
+}

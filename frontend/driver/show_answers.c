@@ -1,0 +1,198 @@
+/* Answers as text: tables of at most 100 columns where the plan's words allow it. */
+#include "driver.h"
+
+#include <math.h>
+#include <zplan/buf.h>
+
+/* ---- plans in a few words ---- */
+
+static const char *recompute_words(const zp_choice *c) {
+  switch (c->recompute) {
+  case ZP_RECOMPUTE_NONE: return "keep all";
+  case ZP_RECOMPUTE_SELECTIVE: return "selective";
+  case ZP_RECOMPUTE_FULL: return c->recompute_shard ? "full/t" : "full";
+  }
+  return "";
+}
+
+const char *zp_show_choice(zp_arena *arena, const zp_choice *c) {
+  static const char state_letters[ZP_STATE_COUNT] = {'o', 'g', 'p', 'a'};
+  char away[2 * ZP_STATE_COUNT + 1] = "";
+  for (int s = 0, n = 0; s < ZP_STATE_COUNT; s++)
+    if (c->home[s].tier != ZP_TIER_DEVICE && c->home[s].eighths > 0) away[n++] = state_letters[s];
+  const char *chunks = c->chunks > 1 ? zp_format(arena, "/%d", c->chunks) : "";
+  return zp_format(arena, "%d x %d x %d  zero %d  mb %lld  %s%s  %s%s%s%s", c->tensor, c->pipeline, c->data, c->zero,
+                   (long long)c->microbatch, zp_schedule_name(c->schedule), chunks, recompute_words(c),
+                   c->sequence ? "  seq" : "", *away ? "  away " : "", away);
+}
+
+enum { PLAN_WIDTH = 44 };
+static const char plan_title[] = "tensor x pipeline x data";
+static const char legend[] =
+    "mb: micro-batch; full: recompute units, /t: kept inputs split over tensor ranks; seq: sequence-sharded; away: optimizer, "
+    "gradients, params, activations (o g p a) off the device";
+
+static const char *miss_words(zp_arena *arena, const zp_miss *miss) {
+  if (miss->have_bytes <= 0) return "no plan satisfies the constraints";
+  return zp_format(arena, "does not fit: nearest needs %s of %s", zp_show_bytes(arena, miss->need_bytes),
+                   zp_show_bytes(arena, miss->have_bytes));
+}
+
+/* ---- sizes ---- */
+
+static void put_size(zp_buf *out, const zp_spec *spec, const zp_size *size) {
+  zp_arena *arena = out->arena;
+  zp_buf_printf(out, "%7d  ", size->devices);
+  if (!size->feasible) {
+    zp_buf_line(out, "%s", miss_words(arena, &size->miss));
+    return;
+  }
+  const zp_estimate *e = &size->best.estimate;
+  zp_buf_printf(out, "%-*s %9s %9s %9s %9s", PLAN_WIDTH, zp_show_choice(arena, &size->best.choice),
+                zp_show_seconds(arena, e->step_s), zp_show_count(arena, e->tokens_per_s),
+                zp_show_count(arena, e->tokens_per_s / size->devices), zp_show_bytes(arena, e->peak_bytes));
+  if (spec->train.steps > 0)
+    zp_buf_printf(out, " %10s", zp_show_seconds(arena, (double)spec->train.steps * e->step_s));
+  if (spec->train.steps > 0) zp_buf_printf(out, " %9s", zp_show_count(arena, size->run_device_hours));
+  if (size->run_dollars > 0) zp_buf_printf(out, " %9s", zp_format(arena, "$%s", zp_show_count(arena, size->run_dollars)));
+  zp_buf_puts(out, "\n");
+}
+
+const char *zp_show_sizes(zp_arena *arena, const zp_spec *spec, const zp_sizes *sizes) {
+  zp_buf out = zp_buf_new(arena);
+  zp_buf_printf(&out, "%7s  %-*s %9s %9s %9s %9s", "devices", PLAN_WIDTH, plan_title, "est step", "tokens/s", "a device", "peak");
+  if (spec->train.steps > 0) zp_buf_printf(&out, " %10s %9s", "run", "device-h");
+  if (spec->train.steps > 0 && spec->cluster.price_per_gpu_hour > 0) zp_buf_printf(&out, " %9s", "price");
+  zp_buf_puts(&out, "\n");
+  for (int i = 0; i < sizes->len; i++) put_size(&out, spec, &sizes->data[i]);
+  zp_buf_line(&out, "%s", legend);
+  return out.data;
+}
+
+const char *zp_show_fewest(zp_arena *arena, const zp_spec *spec, const zp_fewest *fewest) {
+  zp_buf out = zp_buf_new(arena);
+  const char *things = spec->cluster.node.device.is_cpu ? "ranks" : "devices";
+  if (fewest->found)
+    zp_buf_line(&out, "%s: fits on %d %s; below %d not even the state of the parameters fits; %d sizes planned",
+                spec->model->name, fewest->sizes.data[0].devices, things, fewest->lower_bound, fewest->searched);
+  else
+    zp_buf_line(&out, "error[Z0603]: %s fits on no number of %s that was planned (%d sizes from %d)", spec->model->name,
+                things, fewest->searched, fewest->lower_bound);
+  zp_buf_puts(&out, zp_show_sizes(arena, spec, &fewest->sizes));
+  return out.data;
+}
+
+/* ---- why not ---- */
+
+static void put_terms(zp_buf *out, const zp_why_not *a) {
+  zp_buf_line(out, "  %-24s %12s %12s %12s", "", "best", "asked", "difference");
+  for (int i = 0; i < a->terms.len; i++) {
+    const zp_term *t = &a->terms.data[i];
+    double difference = t->asked_s - t->best_s;
+    zp_buf_line(out, "  %-24s %12s %12s %12s", t->name, zp_show_seconds(out->arena, t->best_s),
+                zp_show_seconds(out->arena, t->asked_s),
+                difference == 0 ? "0" : zp_format(out->arena, "%c%s", difference < 0 ? '-' : '+',
+                                                  zp_show_seconds(out->arena, fabs(difference))));
+  }
+  zp_buf_line(out, "  %-24s %12s %12s", "peak memory", zp_show_bytes(out->arena, a->best->best.estimate.peak_bytes),
+              zp_show_bytes(out->arena, a->asked->best.estimate.peak_bytes));
+}
+
+static void put_shortage(zp_buf *out, const zp_why_not *a) {
+  const zp_miss *miss = &a->asked->miss;
+  const zp_memory *m = &miss->memory;
+  const struct {
+    const char *name;
+    int64_t bytes;
+  } classes[] = {{"weights", m->weights}, {"gradients", m->gradients}, {"optimizer", m->optimizer}, {"saved", m->saved},
+                 {"buffers", m->buffers}, {"context", m->context},     {"host", m->host},           {"nvme", m->nvme}};
+  zp_buf_line(out, "nearest: %s", zp_show_choice(out->arena, &miss->choice));
+  zp_buf_line(out, "stage %d (ranks %d-%d) needs %s a rank and may use %s: %s too much", miss->stage, a->first_rank,
+              a->last_rank, zp_show_bytes(out->arena, miss->need_bytes), zp_show_bytes(out->arena, miss->have_bytes),
+              zp_show_bytes(out->arena, a->short_bytes));
+  zp_buf_puts(out, " ");
+  for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
+    if (classes[i].bytes) zp_buf_printf(out, "  %s %s", classes[i].name, zp_show_bytes(out->arena, classes[i].bytes));
+  zp_buf_puts(out, "\n");
+}
+
+const char *zp_show_why_not(zp_arena *arena, const char *wish, const zp_why_not *a) {
+  zp_buf out = zp_buf_new(arena);
+  zp_buf_line(&out, "best:  %s", zp_show_choice(arena, &a->best->best.choice));
+  if (a->asked->feasible) {
+    zp_buf_line(&out, "asked: %s: %+.1f%% step time (estimates)", zp_show_choice(arena, &a->asked->best.choice),
+                100 * (a->asked->best.estimate.step_s / a->best->best.estimate.step_s - 1));
+    put_terms(&out, a);
+    return out.data;
+  }
+  zp_buf_line(&out, "asked: nothing %s with %s", a->short_bytes ? "fits" : "is legal", wish);
+  if (a->short_bytes) put_shortage(&out, a);
+  else if (a->asked->why_not) zp_buf_line(&out, "  %s", a->asked->why_not);
+  for (int i = 0; i < a->nearest.len; i++)
+    zp_buf_line(&out, "  help: %s", zp_report_relaxation(arena, &a->nearest.data[i]));
+  return out.data;
+}
+
+/* ---- sensitivity ---- */
+
+static const char *factor_words(zp_arena *arena, double factor) { return zp_format(arena, "%+.0f%%", 100 * (factor - 1)); }
+
+static const char *interval_words(zp_arena *arena, const zp_sensitivity *s) {
+  bool open_low = s->low <= zp_reaction_factors[0], open_high = s->high >= zp_reaction_factors[ZP_REACTIONS - 1];
+  return zp_format(arena, "%s%s to %s%s", factor_words(arena, s->low), open_low ? " or less" : "",
+                   factor_words(arena, s->high), open_high ? " or more" : "");
+}
+
+static const char *rate_words(zp_arena *arena, const zp_sensitivity *s) {
+  if (strcmp(s->unit, "B") == 0) return zp_show_bytes(arena, (int64_t)s->value);
+  return zp_format(arena, "%s%s", zp_show_count(arena, s->value), s->unit);
+}
+
+static const char *reaction_words(zp_arena *arena, const zp_plan *plan, const zp_reaction *r) {
+  if (!r->feasible) return "no fit";
+  double change = 100 * (r->best.estimate.step_s / plan->best.estimate.step_s - 1);
+  return zp_format(arena, "%+.1f%%%s", fabs(change) < 0.05 ? 0 : change, r->same_plan ? "" : "*");
+}
+
+const char *zp_show_sensitivity(zp_arena *arena, const zp_plan *plan, const zp_sensitivities *all) {
+  zp_buf out = zp_buf_new(arena);
+  zp_buf_line(&out, "sensitivity of the step time, planned again at every point (*: another plan is best there)");
+  zp_buf_printf(&out, "  %-17s %14s", "", "now");
+  for (int i = 0; i < ZP_REACTIONS; i++) zp_buf_printf(&out, " %9s", factor_words(arena, zp_reaction_factors[i]));
+  zp_buf_line(&out, "   the plan stays best from");
+  for (int k = 0; k < all->len; k++) {
+    const zp_sensitivity *s = &all->data[k];
+    zp_buf_printf(&out, "  %-17s %14s", s->knob, rate_words(arena, s));
+    for (int i = 0; i < ZP_REACTIONS; i++) zp_buf_printf(&out, " %9s", reaction_words(arena, plan, &s->reaction[i]));
+    zp_buf_line(&out, "   %s", interval_words(arena, s));
+  }
+  for (int k = 0; k < all->len; k++)
+    for (int i = 0; i < ZP_REACTIONS; i++) {
+      const zp_reaction *r = &all->data[k].reaction[i];
+      if (r->feasible && !r->same_plan)
+        zp_buf_line(&out, "  * %s %s: %s", all->data[k].knob, factor_words(arena, r->factor),
+                    zp_show_choice(arena, &r->best.choice));
+    }
+  return out.data;
+}
+
+/* ---- Pareto front ---- */
+
+const char *zp_show_pareto(zp_arena *arena, const zp_spec *spec, const zp_pareto *front) {
+  zp_buf out = zp_buf_new(arena);
+  bool priced = spec->cluster.price_per_gpu_hour > 0;
+  zp_buf_line(&out, "plans that no other beats in all of step time, peak memory, devices and device hours; peaks 5%% apart");
+  zp_buf_printf(&out, "%9s %9s %7s  %-*s %12s", "est step", "peak", "devices", PLAN_WIDTH, plan_title, "device-h/step");
+  if (priced) zp_buf_printf(&out, " %9s", "$/step");
+  zp_buf_puts(&out, "\n");
+  for (int i = 0; i < front->len; i++) {
+    const zp_pareto_point *p = &front->data[i];
+    zp_buf_printf(&out, "%9s %9s %7d  %-*s %12s", zp_show_seconds(arena, p->candidate.estimate.step_s),
+                  zp_show_bytes(arena, p->candidate.estimate.peak_bytes), p->devices, PLAN_WIDTH,
+                  zp_show_choice(arena, &p->candidate.choice), zp_format(arena, "%.3g", p->step_device_hours));
+    if (priced) zp_buf_printf(&out, " %9.3g", p->step_dollars);
+    zp_buf_puts(&out, "\n");
+  }
+  zp_buf_line(&out, "%s", legend);
+  return out.data;
+}

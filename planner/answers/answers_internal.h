@@ -1,0 +1,19 @@
+/* Shared inside this folder. */
+#ifndef ZPLAN_ANSWERS_INTERNAL_H
+#define ZPLAN_ANSWERS_INTERNAL_H
+
+#include <zplan/answers.h>
+
+/* ---- what_if.c ---- */
+/* Searches; true, with the best plan's decisions and price, when something fits. The search's memory is given back. */
+bool zp_try(zp_arena *arena, const zp_spec *spec, int devices, zp_candidate *best);
+/* A copy that outlives the search: its own cuts, no times by stage. */
+zp_candidate zp_keep_candidate(zp_arena *arena, const zp_candidate *from);
+
+/* ---- sizes.c ---- */
+/* Devices that counts go by: those of a node; CPU ranks share their nodes, so any count will do. */
+int zp_count_unit(const zp_spec *spec);
+/* The fewest devices that fit among counts in (above, most], without the next sizes. */
+zp_fewest zp_fewest_above(zp_arena *arena, const zp_spec *spec, int above, int most);
+
+#endif

@@ -1,0 +1,54 @@
+/* Why not: an asked-for plan beside the best one. Feasible: the difference term by term. Infeasible: whose memory is
+ * short by how much, and what would make it fit. */
+#include <math.h>
+#include "answers_internal.h"
+
+/* The terms of an estimate that sum to its step time. */
+static const struct {
+  const char *name;
+  size_t at;
+} terms[] = {{"compute", offsetof(zp_estimate, compute_s)},
+             {"pipeline bubble", offsetof(zp_estimate, bubble_s)},
+             {"tensor communication", offsetof(zp_estimate, tensor_comm_s)},
+             {"pipeline communication", offsetof(zp_estimate, pipeline_comm_s)},
+             {"data communication", offsetof(zp_estimate, data_comm_s)},
+             {"optimizer", offsetof(zp_estimate, optimizer_s)}};
+
+static double term_of(const zp_estimate *e, size_t at) {
+  return *(const double *)(const void *)((const char *)e + at);
+}
+
+static void add_terms(zp_arena *arena, zp_why_not *out) {
+  const zp_estimate *best = &out->best->best.estimate, *asked = &out->asked->best.estimate;
+  zp_term rest = {"other", best->step_s, asked->step_s}, step = {"step", best->step_s, asked->step_s};
+  for (size_t i = 0; i < sizeof terms / sizeof *terms; i++) {
+    zp_term term = {terms[i].name, term_of(best, terms[i].at), term_of(asked, terms[i].at)};
+    rest.best_s -= term.best_s;
+    rest.asked_s -= term.asked_s;
+    zp_push(arena, &out->terms, term);
+  }
+  /* Overlap makes the parts longer than the whole, further terms make them shorter. */
+  if (fabs(rest.best_s) > 1e-6 * step.best_s || fabs(rest.asked_s) > 1e-6 * step.asked_s)
+    zp_push(arena, &out->terms, rest);
+  zp_push(arena, &out->terms, step);
+}
+
+/* rank = (stage * data + d) * tensor + t */
+static void add_ranks(zp_why_not *out) {
+  const zp_miss *miss = &out->asked->miss;
+  int in_stage = miss->choice.data * miss->choice.tensor;
+  out->first_rank = miss->stage * in_stage;
+  out->last_rank = out->first_rank + in_stage - 1;
+  out->short_bytes = miss->need_bytes - miss->have_bytes;
+}
+
+zp_why_not zp_compare(zp_arena *arena, const zp_plan *best, const zp_plan *asked) {
+  zp_why_not out = {.best = best, .asked = asked};
+  if (asked->feasible) {
+    add_terms(arena, &out);
+    return out;
+  }
+  if (asked->miss.have_bytes > 0) add_ranks(&out);
+  out.nearest = zp_find_relaxations(arena, asked);
+  return out;
+}

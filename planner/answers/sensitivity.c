@@ -1,0 +1,93 @@
+/* What if the machine were different: the best plan again with one rate at a time turned down and up, and how far it can
+ * be turned before another plan is best. */
+#include <math.h>
+#include "answers_internal.h"
+
+const double zp_reaction_factors[ZP_REACTIONS] = {0.5, 0.9, 1.1, 2};
+
+enum { MOST_BISECTIONS = 8 };
+static const double precision = 1.05; /* width of the last interval, as a ratio */
+
+/* Rates of one knob, all turned together; the first that is not 0 is shown. */
+enum { KNOB_FIELDS = 4 };
+typedef struct knob {
+  const char *name, *unit;
+  size_t rate[KNOB_FIELDS]; /* offsets in zp_cluster of doubles; 0 ends the list */
+  bool is_memory;           /* device memory is a whole number of bytes */
+  bool network;             /* matters between nodes only */
+} knob;
+
+#define AT(field) offsetof(zp_cluster, field)
+static const knob knobs[] = {
+    {"device memory", "B", {0}, true, false},
+    {"memory bandwidth", "B/s", {AT(node.device.memory_bytes_per_s)}, false, false},
+    {"FLOPs", "FLOP/s",
+     {AT(node.device.flop_per_s_half), AT(node.device.flop_per_s_fp32), AT(node.device.flop_per_s_fp64)}, false, false},
+    {"link in a node", "B/s", {AT(node.link.bytes_per_s)}, false, false},
+    {"network card", "B/s", {AT(node.nic.bytes_per_s)}, false, true},
+    {"PCIe and host", "B/s", {AT(node.pcie_bytes_per_s), AT(node.host_bytes_per_s)}, false, false},
+};
+enum { N_KNOBS = sizeof knobs / sizeof *knobs };
+
+static double *rate_at(zp_cluster *cluster, size_t offset) { return (double *)(void *)((char *)cluster + offset); }
+
+static double value_of(const knob *k, const zp_spec *spec) {
+  zp_cluster cluster = spec->cluster;
+  if (k->is_memory) return (double)cluster.node.device.memory_bytes;
+  for (int i = 0; i < KNOB_FIELDS && k->rate[i]; i++)
+    if (*rate_at(&cluster, k->rate[i]) > 0) return *rate_at(&cluster, k->rate[i]);
+  return 0;
+}
+
+static void turn(const knob *k, zp_cluster *cluster, double factor) {
+  if (k->is_memory)
+    cluster->node.device.memory_bytes = (int64_t)(factor * (double)cluster->node.device.memory_bytes);
+  for (int i = 0; i < KNOB_FIELDS && k->rate[i]; i++) *rate_at(cluster, k->rate[i]) *= factor;
+}
+
+static zp_reaction react(zp_arena *arena, const zp_plan *plan, const knob *k, double factor) {
+  zp_arena_mark mark = zp_arena_get_mark(arena);
+  zp_spec *changed = zp_copy_spec(arena, plan->spec);
+  turn(k, &changed->cluster, factor);
+  zp_reaction r = {.factor = factor};
+  zp_candidate best;
+  r.feasible = zp_try(arena, changed, plan->machine.devices, &best);
+  zp_arena_rewind(arena, mark);
+  if (!r.feasible) return r;
+  best.choice.cut = NULL; /* rewound */
+  r.best = best;
+  r.same_plan = zp_same_decisions(&best.choice, &plan->best.choice);
+  return r;
+}
+
+/* The plan is the same at `same` and another at `other`: where it switches, on the `same` side. */
+static double switch_point(zp_arena *arena, const zp_plan *plan, const knob *k, double same, double other) {
+  for (int i = 0; i < MOST_BISECTIONS && fmax(same, other) / fmin(same, other) > precision; i++) {
+    double middle = sqrt(same * other);
+    if (react(arena, plan, k, middle).same_plan) same = middle;
+    else other = middle;
+  }
+  return same;
+}
+
+static zp_sensitivity examine(zp_arena *arena, const zp_plan *plan, const knob *k) {
+  zp_sensitivity s = {.knob = k->name, .value = value_of(k, plan->spec), .unit = k->unit, .low = 1, .high = 1};
+  for (int i = 0; i < ZP_REACTIONS; i++) s.reaction[i] = react(arena, plan, k, zp_reaction_factors[i]);
+  int below = ZP_REACTIONS / 2 - 1, above = ZP_REACTIONS / 2;
+  while (below >= 0 && s.reaction[below].same_plan) s.low = s.reaction[below--].factor;
+  while (above < ZP_REACTIONS && s.reaction[above].same_plan) s.high = s.reaction[above++].factor;
+  if (below >= 0) s.low = switch_point(arena, plan, k, s.low, s.reaction[below].factor);
+  if (above < ZP_REACTIONS) s.high = switch_point(arena, plan, k, s.high, s.reaction[above].factor);
+  return s;
+}
+
+zp_sensitivities zp_find_sensitivity(zp_arena *arena, const zp_plan *plan) {
+  zp_sensitivities all = {0};
+  for (int i = 0; i < N_KNOBS; i++) {
+    if (value_of(&knobs[i], plan->spec) <= 0) continue;
+    if (knobs[i].network && plan->machine.devices <= plan->machine.devices_per_node) continue;
+    zp_sensitivity s = examine(arena, plan, &knobs[i]);
+    zp_push(arena, &all, s);
+  }
+  return all;
+}

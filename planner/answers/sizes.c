@@ -1,0 +1,175 @@
+/* How many devices: counts worth a look, the fewest that fit, a sweep.
+ *
+ * Fitting is not monotone in the count (a batch or a head count may not divide), so no bisection: the search goes upwards
+ * from a bound below which nothing can fit. */
+#include <math.h>
+#include "answers_internal.h"
+
+enum { MOST_DEVICES = 20000, NEXT_SIZES = 3, FINE_NODES = 16, COARSE_PART = 8 };
+
+int zp_count_unit(const zp_spec *spec) {
+  const zp_node_type *node = &spec->cluster.node;
+  return node->device.is_cpu || node->devices < 1 ? 1 : node->devices;
+}
+
+int zp_most_devices(const zp_spec *spec) {
+  const zp_node_type *node = &spec->cluster.node;
+  bool connected = node->nics > 0 && node->nic.bytes_per_s > 0;
+  return connected || node->device.is_cpu ? MOST_DEVICES : zp_count_unit(spec);
+}
+
+/* ---- counts ---- */
+
+/* count = m * 2^e with m < limit? */
+static bool is_round(int count, int limit) {
+  while (count % 2 == 0) count /= 2;
+  return count < limit;
+}
+
+/* A divisor of the node, or whole nodes with a round number of them. */
+static bool is_sensible(int devices, int unit, int limit) {
+  if (devices < unit) return unit % devices == 0;
+  return devices % unit == 0 && is_round(devices / unit, limit);
+}
+
+zp_ints zp_sweep_counts(zp_arena *arena, const zp_spec *spec, int low, int high) {
+  static const int limits[] = {8, 4, 2};
+  int unit = zp_count_unit(spec);
+  zp_ints counts = {0};
+  for (int i = 0; i < 3; i++) {
+    counts.len = 0;
+    for (int n = low; n <= high; n++)
+      if (n == low || n == high || is_sensible(n, unit, limits[i])) zp_push(arena, &counts, n);
+    if (counts.len <= ZP_SWEEP_SIZES) break;
+  }
+  return counts;
+}
+
+/* ---- one count ---- */
+
+static void fill_cost(zp_size *size, const zp_spec *spec) {
+  size->run_device_hours = (double)spec->train.steps * size->best.estimate.step_s / 3600 * size->devices;
+  size->run_dollars = size->run_device_hours * spec->cluster.price_per_gpu_hour;
+}
+
+static zp_size plan_size(zp_arena *arena, const zp_spec *spec, int devices) {
+  zp_arena *scratch = zp_arena_new("size");
+  const zp_spec *changed = zp_spec_with_devices(scratch, spec, devices);
+  const zp_plan *plan = zp_search(scratch, changed, devices, &(zp_search_options){.top = 1});
+  zp_size size = {.devices = devices, .feasible = plan->feasible};
+  if (plan->feasible) {
+    size.best = zp_keep_candidate(arena, &plan->best);
+    fill_cost(&size, spec);
+  } else {
+    size.miss = plan->miss;
+    size.miss.choice.cut = NULL;
+  }
+  zp_arena_free(scratch);
+  return size;
+}
+
+zp_sizes zp_sweep(zp_arena *arena, const zp_spec *spec, int low, int high) {
+  zp_ints counts = zp_sweep_counts(arena, spec, low, high);
+  zp_sizes sizes = {0};
+  for (int i = 0; i < counts.len; i++) {
+    zp_size size = plan_size(arena, spec, counts.data[i]);
+    zp_push(arena, &sizes, size);
+  }
+  return sizes;
+}
+
+/* ---- the fewest ---- */
+
+static bool may_leave(const zp_constraints *c, zp_state state) {
+  const zp_limit *limit = &c->offload[state];
+  return limit->set && (zp_limit_allows(limit, ZP_TIER_HOST) || zp_limit_allows(limit, ZP_TIER_NVME));
+}
+
+int64_t zp_least_state_bytes(zp_arena *arena, const zp_spec *spec) {
+  const zp_constraints *c = &spec->plans.data[spec->plan];
+  zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, 1);
+  const char *reason = NULL;
+  zp_sharding *sharding = zp_shard(arena, spec->model, &machine, 1, 1, false, &reason);
+  const zp_lowered *lowered =
+      sharding ? zp_lower(arena, spec, sharding, 1, ZP_RECOMPUTE_NONE, false, &reason) : NULL;
+  if (!lowered) return 0;
+  int64_t each = 0;
+  if (!may_leave(c, ZP_STATE_PARAMS)) each += lowered->param_bytes;
+  if (!may_leave(c, ZP_STATE_GRADIENTS)) each += lowered->grad_bytes;
+  if (!may_leave(c, ZP_STATE_OPTIMIZER)) each += lowered->state_bytes;
+  return zp_model_parameters(spec->model) * each;
+}
+
+static int bound_by_state(zp_arena *arena, const zp_spec *spec) {
+  const zp_device *device = &spec->cluster.node.device;
+  double fraction = spec->plans.data[spec->plan].memory_fraction;
+  double usable = fraction * (double)device->memory_bytes - (double)device->context_bytes;
+  if (device->is_cpu) return 1; /* more ranks of a node have no more memory together */
+  if (usable <= 0) return MOST_DEVICES + 1;
+  double count = ceil((double)zp_least_state_bytes(arena, spec) / usable);
+  return count > MOST_DEVICES ? MOST_DEVICES + 1 : count < 1 ? 1 : (int)count;
+}
+
+/* The next count of the upward pass: divisors of a node, then whole nodes, above FINE_NODES by at most 1/COARSE_PART. */
+static int next_count(int devices, int unit) {
+  do devices++;
+  while (devices < unit && unit % devices != 0);
+  if (devices <= unit) return devices;
+  int nodes = (devices + unit - 1) / unit, step = 1;
+  while (nodes / step > FINE_NODES) step *= 2;
+  return (nodes + step - 1) / step * step * unit;
+}
+
+static bool try_count(zp_arena *arena, const zp_spec *spec, int devices, zp_fewest *out) {
+  zp_size size = plan_size(arena, spec, devices);
+  out->searched++;
+  if (!size.feasible && out->found) return false;
+  if (!out->found) out->sizes.len = 0; /* of misses the last one is kept */
+  zp_push(arena, &out->sizes, size);
+  out->found |= size.feasible;
+  return size.feasible;
+}
+
+/* Whole nodes between the last count that did not fit and the first that did. */
+static void refine(zp_arena *arena, const zp_spec *spec, int above, zp_fewest *out) {
+  int unit = zp_count_unit(spec), found = out->sizes.data[0].devices;
+  for (int devices = (above / unit + 1) * unit; above >= unit && devices < found; devices += unit) {
+    zp_size size = plan_size(arena, spec, devices);
+    out->searched++;
+    if (!size.feasible) continue;
+    out->sizes.data[0] = size;
+    return;
+  }
+}
+
+/* Round counts above the fewest; those that do not fit are left out. */
+static void add_next_sizes(zp_arena *arena, const zp_spec *spec, zp_fewest *out) {
+  int unit = zp_count_unit(spec), first = out->sizes.data[0].devices, tried = 0;
+  for (int n = first + 1; n <= 4 * first + 4 * unit && n <= zp_most_devices(spec) && tried < 2 * NEXT_SIZES; n++) {
+    if (!is_sensible(n, unit, 8)) continue;
+    tried++;
+    try_count(arena, spec, n, out);
+    if (out->sizes.len == 1 + NEXT_SIZES) return;
+  }
+}
+
+zp_fewest zp_fewest_above(zp_arena *arena, const zp_spec *spec, int above, int most) {
+  zp_fewest out = {.lower_bound = bound_by_state(arena, spec)};
+  int unit = zp_count_unit(spec);
+  if (above < out.lower_bound - 1) above = out.lower_bound - 1;
+  for (int n = next_count(above, unit); n <= most; n = next_count(n, unit)) {
+    if (try_count(arena, spec, n, &out)) break;
+    above = n;
+  }
+  if (out.found) refine(arena, spec, above, &out);
+  return out;
+}
+
+zp_fewest zp_find_fewest(zp_arena *arena, const zp_spec *spec) {
+  const zp_cluster *c = &spec->cluster;
+  /* More CPU ranks than cores never have more memory than fewer: one pass over the cores settles it. */
+  int most = c->node.device.is_cpu ? c->node.devices * (c->nodes > 0 ? c->nodes : 1) : zp_most_devices(spec);
+  zp_fewest out = zp_fewest_above(arena, spec, 0, most);
+  if (out.found) add_next_sizes(arena, spec, &out);
+  return out;
+}

@@ -1,0 +1,59 @@
+/* Changed copies of an input, and whether two plans decide the same. */
+#include "answers_internal.h"
+
+zp_spec *zp_copy_spec(zp_arena *arena, const zp_spec *spec) {
+  zp_spec *copy = ZP_NEW(arena, zp_spec);
+  *copy = *spec;
+  copy->plans.data = ZP_NEW(arena, zp_constraints);
+  copy->plans.data[0] = spec->plans.data[spec->plan];
+  copy->plans.len = copy->plans.cap = 1;
+  copy->plan = 0;
+  return copy;
+}
+
+zp_constraints *zp_copied_constraints(zp_spec *copy) { return &copy->plans.data[copy->plan]; }
+
+zp_spec *zp_spec_with_devices(zp_arena *arena, const zp_spec *spec, int devices) {
+  zp_spec *copy = zp_copy_spec(arena, spec);
+  zp_cluster *c = &copy->cluster;
+  c->ranks = devices;
+  int nodes = c->nodes > 0 ? c->nodes : 1, per_node = c->node.devices > 0 ? c->node.devices : 1;
+  if (c->node.device.is_cpu) {
+    if (nodes > devices) nodes = devices;
+    int ranks = (devices + nodes - 1) / nodes;
+    if (ranks > c->node.devices) c->node.devices = ranks;
+  } else {
+    nodes = (devices + per_node - 1) / per_node;
+  }
+  c->nodes = nodes;
+  return copy;
+}
+
+bool zp_same_decisions(const zp_choice *a, const zp_choice *b) {
+  for (int s = 0; s < ZP_STATE_COUNT; s++)
+    if (a->home[s].tier != b->home[s].tier || a->home[s].eighths != b->home[s].eighths) return false;
+  return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->zero == b->zero &&
+         a->schedule == b->schedule && a->chunks == b->chunks && a->sequence == b->sequence &&
+         a->compress == b->compress && a->microbatch == b->microbatch && a->recompute == b->recompute &&
+         a->recompute_shard == b->recompute_shard;
+}
+
+zp_candidate zp_keep_candidate(zp_arena *arena, const zp_candidate *from) {
+  zp_candidate kept = *from;
+  kept.choice.cut = NULL;
+  kept.estimate.stage_forward_s = kept.estimate.stage_backward_s = NULL;
+  if (!from->choice.cut) return kept;
+  size_t entries = (size_t)from->choice.pipeline * (size_t)(from->choice.chunks > 1 ? from->choice.chunks : 1) + 1;
+  kept.choice.cut = ZP_NEW_ARRAY(arena, int64_t, entries);
+  memcpy(kept.choice.cut, from->choice.cut, entries * sizeof *kept.choice.cut);
+  return kept;
+}
+
+bool zp_try(zp_arena *arena, const zp_spec *spec, int devices, zp_candidate *best) {
+  zp_arena *scratch = zp_arena_new("what if");
+  const zp_plan *plan = zp_search(scratch, spec, devices, &(zp_search_options){.top = 1});
+  bool feasible = plan->feasible;
+  if (feasible) *best = zp_keep_candidate(arena, &plan->best);
+  zp_arena_free(scratch);
+  return feasible;
+}

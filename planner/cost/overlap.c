@@ -1,0 +1,167 @@
+/* What moves beside the units of a stage while they compute: ZeRO 3 gathers parameters and ZeRO 2 and 3 scatter
+ * gradients over the data ranks; state that lives on the host or on disks crosses PCIe (and the disks' links).
+ *
+ * Prefetch of depth one: while unit i computes, what unit i + 1 needs comes in and what unit i - 1 made goes out. Links
+ * work beside each other: data ranks, PCIe down, PCIe up, disks, host memory; transfers on one link add up. A unit
+ * takes as long as the slowest of computing and links; what exceeds computing is exposed. What the first unit of an
+ * action needs and what the last one made overlap with nothing. Left out: prefetch from one action into the next,
+ * contention between links, slower kernels while something is copied. */
+#include <math.h>
+#include "cost.h"
+
+/* Seconds on each link for one unit. */
+typedef struct lanes {
+  double data_s, pcie_s, disk_s, host_s;
+} lanes;
+
+typedef struct unit_moves {
+  lanes in, out;
+} unit_moves;
+
+double zp_cost_away(const zp_choice *choice, zp_state state) {
+  const zp_home *home = &choice->home[state];
+  return home->tier == ZP_TIER_DEVICE ? 0 : home->eighths / 8.0;
+}
+
+zp_host_rates zp_cost_host_rates(const zp_machine *machine) {
+  const zp_node_type *node = &machine->cluster->node;
+  double ranks = machine->devices < machine->devices_per_node ? machine->devices : machine->devices_per_node;
+  return (zp_host_rates){.pcie_bytes_per_s = node->pcie_bytes_per_s,
+                         .host_bytes_per_s = node->host_bytes_per_s / ranks,
+                         .read_bytes_per_s = node->nvme_read_bytes_per_s / ranks,
+                         .write_bytes_per_s = node->nvme_write_bytes_per_s / ranks};
+}
+
+double zp_cost_moving(double bytes, double bytes_per_s) {
+  return bytes <= 0 ? 0 : bytes_per_s > 0 ? bytes / bytes_per_s : HUGE_VAL;
+}
+
+typedef struct mover {
+  const zp_lowered *lowered;
+  const zp_choice *choice;
+  zp_host_rates rates;
+  zp_group_link data;
+  double shared_elements; /* of the stage */
+  int64_t microbatches;
+} mover;
+
+/* Bytes that come in over PCIe, from the disks where they live there. */
+static void bring(const mover *m, lanes *to, zp_state state, double bytes) {
+  if (bytes <= 0) return;
+  to->pcie_s += zp_cost_moving(bytes, m->rates.pcie_bytes_per_s);
+  if (m->choice->home[state].tier == ZP_TIER_NVME) to->disk_s += zp_cost_moving(bytes, m->rates.read_bytes_per_s);
+}
+
+static void send_out(const mover *m, lanes *to, zp_state state, double bytes) {
+  if (bytes <= 0) return;
+  to->pcie_s += zp_cost_moving(bytes, m->rates.pcie_bytes_per_s);
+  if (m->choice->home[state].tier == ZP_TIER_NVME) to->disk_s += zp_cost_moving(bytes, m->rates.write_bytes_per_s);
+}
+
+static double unit_elements(const mover *m, const zp_segment_program *s) {
+  bool shared = false;
+  for (int i = 0; i < m->lowered->shared.len; i++) shared |= s->uses_shared[i];
+  return (double)s->elements + (shared ? m->shared_elements : 0);
+}
+
+/* Parameters of a unit, before it computes either way. */
+static void bring_parameters(const mover *m, const zp_segment_program *s, lanes *in) {
+  double bytes = unit_elements(m, s) * m->lowered->param_bytes, data = m->choice->data;
+  if (m->choice->zero >= 3) in->data_s += zp_cost_ring_pass(&m->data, bytes);
+  bring(m, in, ZP_STATE_PARAMS, bytes / (m->choice->zero >= 3 ? data : 1) * zp_cost_away(m->choice, ZP_STATE_PARAMS));
+}
+
+/* Gradients of a unit, after its weight gradients. On the host, later micro-batches are added to the sum there: two
+ * reads and a write. */
+static void send_gradients(const mover *m, const zp_segment_program *s, lanes *out) {
+  double bytes = unit_elements(m, s) * m->lowered->grad_bytes, data = m->choice->data;
+  if (m->choice->zero >= 2) out->data_s += zp_cost_ring_pass(&m->data, bytes);
+  double away = bytes / (m->choice->zero >= 2 ? data : 1) * zp_cost_away(m->choice, ZP_STATE_GRADIENTS);
+  send_out(m, out, ZP_STATE_GRADIENTS, away);
+  if (m->microbatches > 1) out->host_s += zp_cost_moving(3 * away, m->rates.host_bytes_per_s);
+}
+
+static unit_moves moves_of(const mover *m, const zp_segment_program *s, zp_act act) {
+  unit_moves moves = {0};
+  double saved = (double)s->saved_bytes * zp_cost_away(m->choice, ZP_STATE_ACTIVATIONS);
+  if (act != ZP_ACT_BW) bring_parameters(m, s, &moves.in);
+  if (act == ZP_ACT_F) send_out(m, &moves.out, ZP_STATE_ACTIVATIONS, saved);
+  if (act == ZP_ACT_B || act == ZP_ACT_BI) bring(m, &moves.in, ZP_STATE_ACTIVATIONS, saved);
+  if (act == ZP_ACT_B || act == ZP_ACT_BW) send_gradients(m, s, &moves.out);
+  return moves;
+}
+
+static double busy(const unit_moves *in, const unit_moves *out, double *data_s) {
+  *data_s = in->in.data_s + out->out.data_s;
+  double disk = in->in.disk_s + out->out.disk_s, host = in->in.host_s + out->out.host_s;
+  return fmax(fmax(*data_s, fmax(in->in.pcie_s, out->out.pcie_s)), fmax(disk, host));
+}
+
+static void expose(zp_exposed *e, double compute_s, const unit_moves *in, const unit_moves *out) {
+  double data, all = busy(in, out, &data), rest = all - compute_s;
+  if (rest <= 0) return;
+  double of_data = fmax(0, data - compute_s);
+  e->data_s += of_data;
+  e->offload_s += rest - of_data;
+}
+
+/* One transfer after the other, with nothing beside them. */
+static void expose_chain(zp_exposed *e, const lanes *l) {
+  e->data_s += l->data_s;
+  e->offload_s += l->pcie_s + l->disk_s + l->host_s;
+}
+
+/* Units in the order in which the action runs them. */
+typedef struct sequence {
+  const mover *mover;
+  zp_act act;
+  unit_moves before, now;
+  double now_s;
+  int n;
+  zp_exposed exposed;
+} sequence;
+
+static void next_unit(sequence *q, int segment, double compute_s) {
+  unit_moves moves = moves_of(q->mover, &q->mover->lowered->segments[segment], q->act);
+  if (q->n == 0) {
+    expose_chain(&q->exposed, &moves.in);
+  } else {
+    expose(&q->exposed, q->now_s, &moves, &q->before);
+    q->before = q->now;
+  }
+  q->now = moves;
+  q->now_s = compute_s;
+  q->n++;
+}
+
+static zp_exposed finish(sequence *q) {
+  static const unit_moves none = {0};
+  if (q->n == 0) return q->exposed;
+  expose(&q->exposed, q->now_s, &none, &q->before);
+  expose_chain(&q->exposed, &q->now.out);
+  return q->exposed;
+}
+
+static bool moves_anything(const zp_choice *c) {
+  return c->zero >= 2 || zp_cost_away(c, ZP_STATE_PARAMS) > 0 || zp_cost_away(c, ZP_STATE_GRADIENTS) > 0 ||
+         zp_cost_away(c, ZP_STATE_ACTIVATIONS) > 0;
+}
+
+zp_exposed zp_cost_exposed(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
+                           const zp_stage *stage, int chunk, zp_act act) {
+  mover m = {.lowered = lowered, .choice = choice, .microbatches = zp_microbatches(lowered->spec, choice)};
+  sequence q = {.mover = &m, .act = act};
+  if (!moves_anything(choice)) return q.exposed;
+  m.rates = zp_cost_host_rates(machine);
+  m.data = zp_machine_data_group(machine, choice->tensor, choice->pipeline, choice->data);
+  for (int i = 0; i < stage->shared.len; i++)
+    m.shared_elements += (double)lowered->param_elements[stage->shared.data[i].param];
+  int n = stage->runs.len;
+  for (int i = 0; i < n; i++) {
+    const zp_run *run = &stage->runs.data[act == ZP_ACT_F ? i : n - 1 - i];
+    if (run->chunk != chunk) continue;
+    zp_unit_time time = zp_cost_unit(&lowered->segments[run->segment]);
+    for (int64_t k = 0; k < run->count; k++) next_unit(&q, run->segment, zp_cost_act(&time, act));
+  }
+  return finish(&q);
+}

@@ -1,0 +1,26 @@
+/* Private to the layout of stages. */
+#ifndef ZPLAN_LAYOUT_INTERNAL_H
+#define ZPLAN_LAYOUT_INTERNAL_H
+
+#include "lower_internal.h"
+#include "schedule.h"
+
+/* What the units of a stage add up to. */
+typedef struct zp_totals {
+  int64_t elements;         /* of the flat buffers, before padding to whole shards */
+  int64_t shared_elements;  /* of them parameters declared outside repeats */
+  int64_t bucket_elements;  /* the most parameters that one unit needs */
+  int64_t slot_bytes;       /* saved values in flight, every chunk with its own slots */
+  int64_t largest_slot;     /* of all chunks */
+  int64_t unit_saved_bytes; /* largest saved area of one unit */
+  int64_t pending_bytes;    /* waiting weight gradients */
+  int64_t transient_bytes;
+  bool any_shard;            /* some unit keeps shards: the forward ping-pong exists */
+  int64_t carry_elements;    /* largest tensor that flows between units */
+  int64_t units, most_units; /* of all chunks; of the largest */
+} zp_totals;
+
+/* regions.c: sizes and places of all regions; fills in everything of the stage but runs, shared and chunks. */
+void zp_place_regions(const zp_lowered *lowered, const zp_choice *choice, const zp_totals *totals, zp_stage *stage);
+
+#endif

@@ -1,0 +1,156 @@
+/* The arena of a stage, to the byte, and what of its state lives on the host or on disks.
+ *
+ * Order of regions: flat buffers (parameters, gradients, master copy, moments, compression errors), model inputs, slots
+ * of saved values, rings, message and ping-pong buffers, transients last: the top of the arena is then a buffer that
+ * every step writes.
+ *
+ * Held elements: ZeRO 1 to 3 shard optimizer state, then gradients, then parameters over the data ranks (arXiv
+ * 1910.02054, section 5). Of a class with a home elsewhere the last eighths leave the device. What is not whole on the
+ * device passes through rings of two buckets, one in use and one on its way: parameters gathered (ZeRO 3) or copied in,
+ * gradients about to be scattered (ZeRO 2, 3) or copied out. A copy goes straight between a ring, or the flat buffer,
+ * and pinned host memory, so copies need no buffers of their own on the device.
+ *
+ * On the host: the shares whose home is there; for an update on the host, weights that it writes (with mixed precision
+ * the master copy is that), and two buckets of gradients coming and two of weights going. For disks: two buckets of the
+ * class read and two written. */
+#include "layout_internal.h"
+
+static int64_t region(int64_t *top, int64_t bytes) {
+  if (bytes <= 0) return -1;
+  int64_t at = zp_round_up(*top, ZP_ALIGN_BYTES);
+  *top = at + bytes;
+  return at;
+}
+
+/* Of `total`, the share that lives elsewhere, in whole units. */
+static int64_t share_away(int64_t total, zp_home home, int64_t unit) {
+  if (home.tier == ZP_TIER_DEVICE || home.eighths == 0) return 0;
+  return home.eighths >= 8 ? total : total / 8 * home.eighths / unit * unit;
+}
+
+/* How a class's elements fall apart. */
+typedef struct held {
+  int64_t here, away;
+} held;
+
+static held split(int64_t elements, zp_home home) {
+  int64_t away = share_away(elements, home, ZP_ALIGN_ELEMENTS);
+  return (held){elements - away, away};
+}
+
+typedef struct placing {
+  const zp_lowered *l;
+  const zp_choice *c;
+  const zp_totals *t;
+  zp_stage *s;
+  held params, grads, state;
+  int64_t top;
+} placing;
+
+static void size_flat_buffers(placing *p) {
+  const zp_choice *c = p->c;
+  zp_stage *s = p->s;
+  int64_t shards = c->zero >= 1 ? c->data : 1, pad = c->zero >= 1 || c->compress ? c->data : 1;
+  s->flat_elements = zp_round_up(p->t->elements, pad * ZP_ALIGN_ELEMENTS);
+  s->shard_elements = s->flat_elements / shards;
+  s->bucket_elements = zp_round_up(p->t->bucket_elements, shards * ZP_ALIGN_ELEMENTS);
+  p->params = split(c->zero >= 3 ? s->shard_elements : s->flat_elements, c->home[ZP_STATE_PARAMS]);
+  p->grads = split(c->zero >= 2 ? s->shard_elements : s->flat_elements, c->home[ZP_STATE_GRADIENTS]);
+  p->state = split(s->shard_elements, c->home[ZP_STATE_OPTIMIZER]);
+}
+
+static void place_flat_buffers(placing *p) {
+  const zp_lowered *l = p->l;
+  const zp_train *train = &l->spec->train;
+  zp_stage *s = p->s;
+  bool mixed = l->compute_bytes == 2, sgd = train->optimizer == ZP_OPT_SGD;
+  bool first_moment = !sgd || train->momentum != 0;
+  s->at_params = region(&p->top, p->params.here * l->param_bytes);
+  s->memory.weights = p->top;
+  s->at_grads = region(&p->top, p->grads.here * l->grad_bytes);
+  s->memory.gradients = p->top - s->memory.weights;
+  int64_t before = p->top;
+  s->at_master = region(&p->top, mixed ? p->state.here * 4 : 0);
+  s->at_moment1 = region(&p->top, first_moment ? p->state.here * l->stat_bytes : 0);
+  s->at_moment2 = region(&p->top, sgd ? 0 : p->state.here * l->stat_bytes);
+  /* 1-bit Adam keeps two errors in f32, of the whole vector and of the part that the rank averages (arXiv 2102.02888)
+   */
+  s->at_error = region(&p->top, p->c->compress ? s->flat_elements * 4 : 0);
+  s->at_server_error = region(&p->top, p->c->compress ? s->flat_elements / p->c->data * 4 : 0);
+  s->memory.optimizer = p->top - before;
+}
+
+/* The number of slots follows from the order tables. Chunks of equal size share a pool, which the number in flight of
+ * the whole stage bounds; chunks of unequal size may need less with slots of their own. */
+static int64_t place_slots(placing *p, int64_t microbatches) {
+  zp_stage *s = p->s;
+  s->slots = zp_in_flight(p->c, s->index, microbatches);
+  s->slot_stride = p->t->largest_slot;
+  int64_t pool = s->slots * s->slot_stride, bytes = pool <= p->t->slot_bytes ? pool : p->t->slot_bytes;
+  s->pooled = pool <= p->t->slot_bytes;
+  int64_t away = share_away(bytes, p->c->home[ZP_STATE_ACTIVATIONS], ZP_ALIGN_BYTES), before = p->top;
+  s->at_slots = region(&p->top, bytes - away);
+  s->at_saved_ring = region(&p->top, away > 0 ? 4 * p->t->unit_saved_bytes : 0);
+  s->at_pending = region(&p->top, p->t->pending_bytes);
+  s->memory.saved = p->top - before;
+  return away;
+}
+
+static void place_buffers(placing *p, int64_t microbatches) {
+  const zp_lowered *l = p->l;
+  const zp_choice *c = p->c;
+  zp_stage *s = p->s;
+  int64_t carry = p->t->carry_elements * l->compute_bytes, n = p->t->most_units;
+  int64_t up = zp_chunks(c) - (s->index == zp_chunk_stage(c, (int64_t)c->pipeline * zp_chunks(c) - 1, NULL));
+  int64_t down = zp_chunks(c) - (s->index == 0); /* chunks that have a chunk of the model above, below */
+  int64_t messages = zp_message_buffers(c, microbatches);
+  bool param_ring = c->zero >= 3 || p->params.away > 0, grad_ring = c->zero >= 2 || p->grads.away > 0;
+  s->at_param_ring = region(&p->top, param_ring ? 2 * s->bucket_elements * l->param_bytes : 0);
+  s->at_grad_ring = region(&p->top, grad_ring ? 2 * s->bucket_elements * l->grad_bytes : 0);
+  for (int i = 0; i < 2; i++) s->at_carry[i] = region(&p->top, p->t->any_shard ? carry : 0);
+  s->at_send_up = region(&p->top, up * messages * carry);
+  s->at_grad[0] = region(&p->top, up || n >= 3 ? carry : 0);
+  s->at_grad[1] = region(&p->top, n >= 2 ? carry : 0);
+  s->at_send_down = region(&p->top, down * messages * carry);
+  s->at_transient = region(&p->top, p->t->transient_bytes);
+}
+
+/* Adds a share that lives elsewhere: on the host, or on disks with two buffers each way on the host. */
+static void put_away(zp_memory *m, zp_tier tier, int64_t bytes, int64_t staged) {
+  if (bytes == 0) return;
+  if (tier == ZP_TIER_NVME) m->nvme += bytes;
+  m->host += tier == ZP_TIER_NVME ? 4 * staged : bytes;
+}
+
+static void place_away(placing *p, int64_t saved_away) {
+  const zp_lowered *l = p->l;
+  const zp_home *home = p->c->home;
+  zp_memory *m = &p->s->memory;
+  int64_t bucket = p->s->bucket_elements / (p->c->zero >= 1 ? p->c->data : 1);
+  bool mixed = l->compute_bytes == 2;
+  int64_t state_bytes = l->state_bytes + (mixed ? 0 : l->param_bytes);
+  put_away(m, home[ZP_STATE_OPTIMIZER].tier, p->state.away * state_bytes, bucket * state_bytes);
+  if (p->state.away > 0) m->host += 2 * bucket * (l->grad_bytes + l->param_bytes);
+  put_away(m, home[ZP_STATE_GRADIENTS].tier, p->grads.away * l->grad_bytes, bucket * l->grad_bytes);
+  put_away(m, home[ZP_STATE_PARAMS].tier, p->params.away * l->param_bytes, bucket * l->param_bytes);
+  put_away(m, home[ZP_STATE_ACTIVATIONS].tier, saved_away, p->t->unit_saved_bytes);
+}
+
+void zp_place_regions(const zp_lowered *l, const zp_choice *choice, const zp_totals *t, zp_stage *s) {
+  const zp_spec *spec = l->spec;
+  placing p = {.l = l, .c = choice, .t = t, .s = s};
+  int64_t m = zp_microbatches(spec, choice);
+  s->n_units = t->units;
+  s->memory = (zp_memory){.context = spec->cluster.node.device.context_bytes};
+  size_flat_buffers(&p);
+  place_flat_buffers(&p);
+  int64_t before = p.top;
+  s->at_inputs = region(&p.top, spec->model->inputs.len * m * l->microbatch * spec->model->sequence * 4);
+  int64_t inputs = p.top - before;
+  int64_t saved_away = place_slots(&p, m);
+  before = p.top;
+  place_buffers(&p, m);
+  s->memory.buffers = inputs + p.top - before;
+  s->arena_bytes = p.top;
+  place_away(&p, saved_away);
+}

@@ -1,0 +1,95 @@
+/* Bytes that all ranks together send in one step, by axis, with ring algorithms: what the runtime counts. */
+#include "lower_internal.h"
+#include "schedule.h"
+
+/* Elements that one call of a procedure sends, all tensor ranks together: ring all-reduce 2 (t - 1) * count, all-gather
+ * of blocks (t - 1) * t * count, reduce-scatter (t - 1) * count. */
+static int64_t tensor_elements(const zp_lowered *l, const zp_procedure *p, int64_t *stat_elements) {
+  int64_t t = l->sharding->tensor, elements = 0;
+  for (int s = 0; s < p->steps.len; s++) {
+    const zp_step *step = &p->steps.data[s];
+    if (step->comm_elements == 0) continue;
+    if (step->kind == ZP_STEP_GATHER_SHARD || step->op == ZP_OP_ALL_GATHER_SEQ)
+      elements += (t - 1) * t * step->comm_elements;
+    else if (step->op == ZP_OP_REDUCE_SCATTER_SEQ)
+      elements += (t - 1) * step->comm_elements;
+    else if (step->op == ZP_OP_GATHER_STATS)
+      *stat_elements += (t - 1) * t * step->comm_elements;
+    else
+      elements += 2 * (t - 1) * step->comm_elements;
+  }
+  return elements;
+}
+
+static int64_t tensor_bytes(const zp_program *p, const zp_stage *stage) {
+  const zp_lowered *l = p->lowered;
+  int64_t bytes = 0;
+  for (int r = 0; r < stage->runs.len; r++) {
+    const zp_segment_program *seg = &l->segments[stage->runs.data[r].segment];
+    int64_t stats = 0,
+            elements = tensor_elements(l, &seg->forward, &stats) + tensor_elements(l, &seg->backward, &stats);
+    bytes += (elements * l->compute_bytes + stats * l->stat_bytes) * stage->runs.data[r].count * p->microbatches;
+  }
+  return (bytes + 2 * (l->sharding->tensor - 1) * zp_partial_elements(p, stage) * l->grad_bytes) * p->choice.data;
+}
+
+int64_t zp_partial_elements(const zp_program *p, const zp_stage *stage) {
+  const zp_lowered *l = p->lowered;
+  int64_t elements = 0;
+  for (int i = 0; i < stage->shared.len; i++) {
+    int param = stage->shared.data[i].param;
+    if (l->sharding->param[param].grad_partial) elements += l->param_elements[param];
+  }
+  for (int r = 0; r < stage->runs.len; r++) {
+    const zp_graph *g = l->segments[stage->runs.data[r].segment].graph;
+    for (int i = 0; i < g->params.len; i++) {
+      int param = g->params.data[i].param;
+      if (p->spec->model->params.data[param].segment >= 0 && l->sharding->param[param].grad_partial)
+        elements += l->param_elements[param] * stage->runs.data[r].count;
+    }
+  }
+  return elements;
+}
+
+/* Passes over the flat buffers, each (d - 1) * elements for the d ranks of a group. ZeRO 0: all-reduce of gradients,
+ * two passes. 1: reduce-scatter of gradients, all-gather of parameters. 2: reduce-scatter after every micro-batch. 3:
+ * that, and two gathers of parameters for every micro-batch. 1-bit: two passes of one bit an element and the scales of
+ * both sides, 4 bytes a rank. */
+static int64_t data_bytes(const zp_program *p, const zp_stage *stage) {
+  const zp_lowered *l = p->lowered;
+  const zp_choice *c = &p->choice;
+  int64_t m = p->microbatches, passes = c->zero == 0 ? 2 * l->grad_bytes : l->grad_bytes + l->param_bytes;
+  if (c->zero == 2) passes = m * l->grad_bytes + l->param_bytes;
+  if (c->zero == 3) passes = m * (l->grad_bytes + 2 * l->param_bytes);
+  int64_t bytes = (c->data - 1) * stage->flat_elements * passes;
+  if (c->compress) bytes = 2 * (c->data - 1) * (stage->flat_elements / 8 + 4 * (int64_t)c->data);
+  return bytes * c->tensor;
+}
+
+/* Forward and backward between neighbouring chunks on different stages. */
+static int64_t pipeline_bytes(const zp_program *p) {
+  const zp_choice *c = &p->choice;
+  int64_t bytes = 0;
+  for (int64_t k = 1; k < (int64_t)c->pipeline * zp_chunks(c); k++) {
+    int segment;
+    int64_t iteration;
+    if (zp_chunk_stage(c, k - 1, NULL) == zp_chunk_stage(c, k, NULL)) continue;
+    zp_unit(p->lowered, c->cut[k], &segment, &iteration);
+    bytes += 2 * p->lowered->segments[segment].carry_in_elements * p->lowered->compute_bytes * p->microbatches *
+             c->tensor * c->data;
+  }
+  return bytes;
+}
+
+zp_traffic zp_program_traffic(const zp_program *program) {
+  const zp_choice *c = &program->choice;
+  zp_traffic traffic = {.pipeline = pipeline_bytes(program)};
+  for (int s = 0; s < c->pipeline; s++) {
+    traffic.tensor += tensor_bytes(program, &program->stages[s]);
+    traffic.data += data_bytes(program, &program->stages[s]);
+  }
+  for (int i = 0; i < program->tied.len; i++)
+    traffic.tie += 2 * (program->tied.data[i].stages.len - 1) * program->tied.data[i].elements *
+                   program->lowered->grad_bytes * c->tensor * c->data;
+  return traffic;
+}

@@ -1,0 +1,9 @@
+/* GPipe (arXiv 1811.06965): all forwards, then all backwards, the last micro-batch first, because its values are the
+ * freshest. Everything is in flight at the turn. */
+#include "schedule.h"
+
+int64_t zp_order_gpipe(int64_t microbatches, zp_action *out) {
+  for (int64_t i = 0; i < microbatches; i++) *out++ = zp_act_of(ZP_ACT_F, 0, i);
+  for (int64_t i = microbatches; i > 0; i--) *out++ = zp_act_of(ZP_ACT_B, 0, i - 1);
+  return 2 * microbatches;
+}

@@ -1,0 +1,108 @@
+/* How many micro-batches a stage keeps, without making its order table. */
+#include "schedule.h"
+
+static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+
+int64_t zp_zb_v_flight(int pipeline, int stage, int chunk) { return chunk == 0 ? 2 * pipeline - stage : stage + 1; }
+int64_t zp_zb_v_pending(int pipeline) { return pipeline / 2 + 1; }
+
+/* ---- interleaved: forwards and backwards come in runs of one chunk ---- */
+
+typedef struct interleaved {
+  int64_t v, all, warmup; /* chunks; forwards of the stage; of them before the first backward */
+  zp_groups groups;
+} interleaved;
+
+static int64_t group_size(const interleaved *x, int64_t group) { return x->groups.size + (group < x->groups.longer); }
+
+/* Micro-batches before a group. */
+static int64_t group_start(const interleaved *x, int64_t group) {
+  return group * x->groups.size + min64(group, x->groups.longer);
+}
+
+/* How many of the first n actions belong to the chunk that has place `turn` in every group. */
+static int64_t count(const interleaved *x, int64_t turn, int64_t n) {
+  int64_t long_part = x->groups.longer * (x->groups.size + 1) * x->v, group;
+  if (n < long_part)
+    group = n / ((x->groups.size + 1) * x->v);
+  else
+    group = x->groups.longer + (n - long_part) / (x->groups.size * x->v);
+  int64_t before = group_start(x, group), inside = n - before * x->v - turn * group_size(x, group);
+  return before + (inside < 0 ? 0 : min64(inside, group_size(x, group)));
+}
+
+/* In flight of a chunk right after forward n (1 = the first). */
+static int64_t after_forward(const interleaved *x, int64_t chunk, int64_t n) {
+  if (n < 1) return 0;
+  n = min64(n, x->all);
+  int64_t backward = n - 1 - x->warmup;
+  return count(x, chunk, n) - (backward > 0 ? count(x, x->v - 1 - chunk, backward) : 0);
+}
+
+/* The number in flight is piecewise linear in n: its maximum stands where a run of forwards ends or a run of backwards
+ * starts. Groups of one size repeat, so the first few, those where the size changes and the last few tell all. */
+static int64_t interleaved_chunk(const interleaved *x, int64_t chunk) {
+  int64_t n = x->groups.count, longer = x->groups.longer, most = 0, edge = x->v + 2;
+  for (int64_t g = 0; g < n; g++) {
+    if (g == edge && longer - edge > edge) g = longer - edge;
+    if (g == longer + edge && n - edge > g) g = n - edge;
+    int64_t end = group_start(x, g) * x->v + (chunk + 1) * group_size(x, g);
+    int64_t start = x->warmup + 1 + group_start(x, g) * x->v + (x->v - 1 - chunk) * group_size(x, g);
+    const int64_t at[] = {after_forward(x, chunk, end), after_forward(x, chunk, start)};
+    for (int i = 0; i < 2; i++)
+      if (at[i] > most) most = at[i];
+  }
+  return most;
+}
+
+static interleaved interleaved_of(const zp_choice *c, int stage, int64_t microbatches) {
+  return (interleaved){.v = zp_chunks(c),
+                       .all = microbatches * zp_chunks(c),
+                       .warmup = zp_interleaved_warmup(c->pipeline, zp_chunks(c), stage, microbatches),
+                       .groups = zp_interleaved_groups(c->pipeline, microbatches)};
+}
+
+/* ---- all schedules ---- */
+
+int64_t zp_in_flight_chunk(const zp_choice *choice, int stage, int chunk, int64_t microbatches) {
+  int64_t p = choice->pipeline, m = microbatches;
+  switch (choice->schedule) {
+  case ZP_SCHEDULE_GPIPE: return m;
+  case ZP_SCHEDULE_INTERLEAVED: {
+    interleaved x = interleaved_of(choice, stage, m);
+    return interleaved_chunk(&x, chunk);
+  }
+  case ZP_SCHEDULE_ZB_H1: return min64(m, p);
+  case ZP_SCHEDULE_ZB_H2: return min64(m, 2 * p - 1);
+  case ZP_SCHEDULE_ZB_V: return min64(m, zp_zb_v_flight(choice->pipeline, stage, chunk));
+  default: return min64(m, p - stage);
+  }
+}
+
+int64_t zp_in_flight(const zp_choice *choice, int stage, int64_t microbatches) {
+  int64_t p = choice->pipeline, v = zp_chunks(choice), m = microbatches;
+  if (choice->schedule == ZP_SCHEDULE_INTERLEAVED)
+    return min64(m * v, zp_interleaved_warmup(choice->pipeline, (int)v, stage, m) + 1);
+  if (choice->schedule == ZP_SCHEDULE_ZB_V) return min64(2 * m, 2 * p);
+  return zp_in_flight_chunk(choice, stage, 0, m);
+}
+
+int64_t zp_pending_chunk(const zp_choice *choice, int stage, int chunk, int64_t microbatches) {
+  switch (choice->schedule) {
+  case ZP_SCHEDULE_ZB_H1: return min64(microbatches, stage + 1);
+  case ZP_SCHEDULE_ZB_H2: return min64(microbatches, 2 * stage + 1);
+  case ZP_SCHEDULE_ZB_V:
+    return min64(zp_in_flight_chunk(choice, stage, chunk, microbatches), zp_zb_v_pending(choice->pipeline));
+  default: return 0;
+  }
+}
+
+/* One where neighbours take turns. ZB-V's tables are made on equal durations without counting messages: two always
+ * sufficed. Interleaving: groups longer than the pipeline send ahead to the next chunk by what they are longer. */
+int64_t zp_message_buffers(const zp_choice *choice, int64_t microbatches) {
+  if (choice->schedule == ZP_SCHEDULE_ZB_V) return 2;
+  if (choice->schedule != ZP_SCHEDULE_INTERLEAVED) return 1;
+  zp_groups g = zp_interleaved_groups(choice->pipeline, microbatches);
+  int64_t ahead = g.size + (g.longer > 0) - choice->pipeline;
+  return ahead > 0 ? ahead + 2 : 2;
+}

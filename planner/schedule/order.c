@@ -1,0 +1,93 @@
+/* One door to all schedules: placement of chunks, order tables, and what the generator of trainers can print. */
+#include "schedule.h"
+
+int zp_chunk_stage(const zp_choice *choice, int64_t k, int *chunk) {
+  int p = choice->pipeline;
+  int turn = (int)(k / p), inside = (int)(k % p);
+  if (chunk) *chunk = turn;
+  return choice->schedule == ZP_SCHEDULE_ZB_V && turn == 1 ? p - 1 - inside : inside;
+}
+
+const char *zp_schedule_refusal(const zp_choice *choice) {
+  int v = zp_chunks(choice);
+  if (choice->schedule == ZP_SCHEDULE_INTERLEAVED) {
+    if (v < 2) return "interleaved wants two or more chunks a stage";
+    return choice->pipeline < 2 ? "interleaved wants two or more pipeline stages" : NULL;
+  }
+  if (choice->schedule == ZP_SCHEDULE_ZB_V) {
+    if (v != 2) return "zb_v has exactly two chunks a stage";
+    return choice->pipeline < 2 ? "zb_v wants two or more pipeline stages" : NULL;
+  }
+  return v > 1 ? "only interleaved and zb_v have more than one chunk a stage" : NULL;
+}
+
+static int64_t table_length(const zp_choice *choice, int64_t microbatches) {
+  return (zp_schedule_splits(choice->schedule) ? 3 : 2) * zp_chunks(choice) * microbatches;
+}
+
+/* One stage of a schedule whose stages are made one by one. */
+static int64_t order_stage(const zp_choice *c, int stage, int64_t m, zp_action *out) {
+  switch (c->schedule) {
+  case ZP_SCHEDULE_GPIPE: return zp_order_gpipe(m, out);
+  case ZP_SCHEDULE_INTERLEAVED: return zp_order_interleaved(c->pipeline, zp_chunks(c), stage, m, out);
+  case ZP_SCHEDULE_ZB_H1: return zp_order_zb_h1(c->pipeline, stage, m, out);
+  case ZP_SCHEDULE_ZB_H2: return zp_order_zb_h2(c->pipeline, stage, m, out);
+  default: zp_order_1f1b(c->pipeline, stage, m, out); return 2 * m;
+  }
+}
+
+zp_action **zp_orders(zp_arena *arena, const zp_choice *choice, int64_t microbatches, int64_t *length) {
+  zp_action **order = ZP_NEW_ARRAY(arena, zp_action *, choice->pipeline);
+  int64_t n = table_length(choice, microbatches);
+  for (int s = 0; s < choice->pipeline; s++) {
+    order[s] = ZP_NEW_ARRAY(arena, zp_action, n);
+    length[s] = n;
+    if (choice->schedule != ZP_SCHEDULE_ZB_V) order_stage(choice, s, microbatches, order[s]);
+  }
+  if (choice->schedule == ZP_SCHEDULE_ZB_V) zp_orders_zb_v(choice->pipeline, microbatches, order);
+  return order;
+}
+
+static void find_in_flight(const zp_action *table, int64_t n, int chunks, int64_t *in_flight) {
+  for (int chunk = 0; chunk < chunks; chunk++) {
+    int64_t now = 0;
+    in_flight[chunk] = 0;
+    for (int64_t i = 0; i < n; i++) {
+      if (table[i].chunk != chunk || table[i].act == ZP_ACT_BI) continue;
+      now += table[i].act == ZP_ACT_F ? 1 : -1;
+      if (now > in_flight[chunk]) in_flight[chunk] = now;
+    }
+  }
+}
+
+int64_t zp_order(const zp_choice *choice, int stage, int64_t microbatches, zp_action *out, int64_t *in_flight) {
+  int64_t n = table_length(choice, microbatches);
+  if (choice->schedule == ZP_SCHEDULE_ZB_V) { /* made for all stages at once */
+    zp_arena *scratch = zp_arena_new("order");
+    int64_t *length = ZP_NEW_ARRAY(scratch, int64_t, choice->pipeline);
+    memcpy(out, zp_orders(scratch, choice, microbatches, length)[stage], sizeof *out * (size_t)n);
+    zp_arena_free(scratch);
+  } else {
+    order_stage(choice, stage, microbatches, out);
+  }
+  if (in_flight) find_in_flight(out, n, zp_chunks(choice), in_flight);
+  return n;
+}
+
+bool zp_choice_is_generated(const zp_choice *choice, const char **why_not) {
+  static const char *const offload[ZP_STATE_COUNT] = {
+      "optimizer state off the device is planned, not generated yet",
+      "gradients off the device are planned, not generated yet",
+      "parameters off the device are planned, not generated yet",
+      "saved activations off the device are planned, not generated yet"};
+  const char *why = NULL;
+  for (int i = 0; i < ZP_STATE_COUNT; i++)
+    if (choice->home[i].eighths > 0) why = offload[i];
+  if (choice->compress) why = "compressed communication is planned, not generated yet";
+  if (choice->sequence) why = "sequence-sharded norms are planned, not generated yet";
+  if (choice->schedule != ZP_SCHEDULE_1F1B) why = "schedules other than 1f1b are planned, not generated yet";
+  if (choice->zero == 2) why = "ZeRO 2 is planned, not generated yet";
+  if (choice->zero == 3) why = "ZeRO 3 is planned, not generated yet";
+  if (why_not) *why_not = why;
+  return why == NULL;
+}

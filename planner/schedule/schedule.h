@@ -1,0 +1,52 @@
+/* Shared inside the planner: order tables of all stages, and how much they keep in flight. */
+#ifndef ZPLAN_SCHEDULE_H
+#define ZPLAN_SCHEDULE_H
+
+#include <zplan/program.h>
+
+static inline zp_action zp_act_of(zp_act act, int chunk, int64_t microbatch) {
+  return (zp_action){.forward = act == ZP_ACT_F, .microbatch = microbatch, .act = act, .chunk = chunk};
+}
+
+/* Does the schedule split backward into gradients of inputs (BI) and of weights (BW)? */
+static inline bool zp_schedule_splits(zp_schedule schedule) {
+  return schedule == ZP_SCHEDULE_ZB_H1 || schedule == ZP_SCHEDULE_ZB_H2 || schedule == ZP_SCHEDULE_ZB_V;
+}
+
+static inline int zp_chunks(const zp_choice *choice) { return choice->chunks > 1 ? choice->chunks : 1; }
+
+/* Why the pipeline, chunks and schedule of a choice do not go together; NULL when they do. */
+const char *zp_schedule_refusal(const zp_choice *choice);
+
+/* ---- generators, one file each; they fill in the whole table of a stage and return its length ---- */
+int64_t zp_order_gpipe(int64_t microbatches, zp_action *out);
+/* How interleaving groups micro-batches: `longer` groups of size + 1, then the rest of `count` groups of size. */
+typedef struct zp_groups {
+  int64_t count, size, longer;
+} zp_groups;
+zp_groups zp_interleaved_groups(int pipeline, int64_t microbatches);
+int64_t zp_interleaved_warmup(int pipeline, int chunks, int stage, int64_t microbatches);
+int64_t zp_order_interleaved(int pipeline, int chunks, int stage, int64_t microbatches, zp_action *out);
+/* depth: forwards before the first backward; delay: backwards before the first weight gradient. */
+int64_t zp_order_split(int64_t microbatches, int64_t depth, int64_t delay, zp_action *out);
+int64_t zp_order_zb_h1(int pipeline, int stage, int64_t microbatches, zp_action *out);
+int64_t zp_order_zb_h2(int pipeline, int stage, int64_t microbatches, zp_action *out);
+/* All stages at once: out[pipeline], room for 6 * microbatches entries each. */
+void zp_orders_zb_v(int pipeline, int64_t microbatches, zp_action *const *out);
+
+/* Order tables of all stages in the arena, and their lengths. */
+zp_action **zp_orders(zp_arena *arena, const zp_choice *choice, int64_t microbatches, int64_t *length);
+
+/* ---- in_flight.c: what the tables keep, in closed form and O(1); the tests play the tables against it ---- */
+/* Most micro-batches that a chunk of the stage has in flight: F done, its last backward not. */
+int64_t zp_in_flight_chunk(const zp_choice *choice, int stage, int chunk, int64_t microbatches);
+/* Most micro-batches of a chunk whose weight gradient waits: BI done, BW not. 0 for schedules that do not split. */
+int64_t zp_pending_chunk(const zp_choice *choice, int stage, int chunk, int64_t microbatches);
+/* Message buffers that a chunk needs in each direction so that the tables cannot deadlock when a send must wait for a
+ * free one. */
+int64_t zp_message_buffers(const zp_choice *choice, int64_t microbatches);
+/* The caps that the ZB-V generator schedules within. */
+int64_t zp_zb_v_flight(int pipeline, int stage, int chunk);
+int64_t zp_zb_v_pending(int pipeline);
+
+#endif

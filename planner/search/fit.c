@@ -1,0 +1,167 @@
+/* Memory: does a point fit, and with how much of its state off the device?
+ *
+ * Limits are per rank: what the plan block allows of the device, less the context, and an equal share of its node's host
+ * memory and disks among the ranks on the node.
+ *
+ * Classes leave the device in a fixed order: optimizer state, gradients, parameters, saved activations, each only when
+ * those before it that may leave have left, in eighths. The first step of this chain for which some cut fits is taken:
+ * more off the device costs more time. */
+#include <math.h>
+#include <stdlib.h>
+#include "schedule.h"
+#include "search_internal.h"
+
+enum { EIGHTHS = 8 };
+
+zp_limits zp_search_limits(const zp_searcher *s) { return (zp_limits){s->limit_bytes, s->host_bytes, s->nvme_bytes}; }
+
+bool zp_stage_fits(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
+                   const zp_limits *limits) {
+  zp_memory m = zp_stage_footprint(lowered, choice, stage, part);
+  return zp_memory_on_device(&m) <= limits->device && m.host <= limits->host && m.nvme <= limits->nvme;
+}
+
+/* May the class leave the device? The point then names the tier. */
+static bool may_leave(const zp_choice *c, zp_state state) { return c->home[state].tier != ZP_TIER_DEVICE; }
+
+/* The mean over the stages: states once, and of every micro-batch what the stage with the fewest in flight keeps. */
+int64_t zp_memory_floor(const zp_searcher *s, const zp_point *point) {
+  const zp_choice *c = &point->choice;
+  const zp_variant *v = zp_variant_of(s, point);
+  const zp_lowered *l = v->lowered;
+  int64_t shards = c->data, m = zp_microbatches(s->spec, c), flight = INT64_MAX;
+  for (int chunk = 0; chunk < zp_chunks(c); chunk++) {
+    int64_t n = zp_in_flight_chunk(c, c->pipeline - 1, chunk, m), other = zp_in_flight_chunk(c, 0, chunk, m);
+    if (other < n) n = other;
+    if (n < flight) flight = n;
+  }
+  if (zp_chunks(c) > 1 && flight > 1) flight = 1; /* a pool of slots may hold less than the chunks' own */
+  int64_t bytes = may_leave(c, ZP_STATE_ACTIVATIONS) ? 0 : v->saved_bytes * flight;
+  if (!may_leave(c, ZP_STATE_PARAMS)) bytes += v->elements * l->param_bytes / (c->zero >= 3 ? shards : 1);
+  if (!may_leave(c, ZP_STATE_GRADIENTS)) bytes += v->elements * l->grad_bytes / (c->zero >= 2 ? shards : 1);
+  if (!may_leave(c, ZP_STATE_OPTIMIZER)) bytes += v->elements * l->state_bytes / (c->zero >= 1 ? shards : 1);
+  return bytes / c->pipeline;
+}
+
+/* Some cut of the point's space fits. */
+static bool some_cut_fits(const zp_searcher *s, const zp_point *point, zp_limits limits) {
+  zp_arena_mark mark = zp_arena_get_mark(s->arena);
+  int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, zp_model_chunks(&point->choice) + 1);
+  zp_cut_rule rule = {.stage_s = HUGE_VAL, .total_s = HUGE_VAL, .limits = limits};
+  bool fits = zp_chunks(&point->choice) == 1 ? zp_cut_within(s, point, &rule, cut)
+                                             : zp_cut_chunks(s, point, &limits, false, cut) ||
+                                                   zp_cut_chunks(s, point, &limits, true, cut);
+  zp_arena_rewind(s->arena, mark);
+  return fits;
+}
+
+/* ---- the offload chain ---- */
+
+/* Steps of the chain, and the point at one of them. */
+static int chain_length(const zp_choice *c) {
+  int steps = 0;
+  for (int i = 0; i < ZP_STATE_COUNT; i++) steps += may_leave(c, (zp_state)i) ? EIGHTHS : 0;
+  return steps;
+}
+
+static zp_point at_step(const zp_point *point, int step) {
+  zp_point p = *point;
+  for (int i = 0; i < ZP_STATE_COUNT; i++) {
+    if (!may_leave(&p.choice, (zp_state)i)) continue;
+    p.choice.home[i].eighths = step < EIGHTHS ? step : EIGHTHS;
+    step -= p.choice.home[i].eighths;
+    if (p.choice.home[i].eighths == 0) p.choice.home[i].tier = ZP_TIER_DEVICE;
+  }
+  return p;
+}
+
+static bool step_fits(const zp_searcher *s, const zp_point *point, int step, zp_limits limits) {
+  zp_point p = at_step(point, step);
+  return !zp_choice_refusal(&p.choice, s->spec) && some_cut_fits(s, &p, limits);
+}
+
+/* The first step within one class whose device bytes fit. Device bytes only shrink as a class leaves, but for the rings
+ * that appear with the first eighth. Requires: the last step of the class fits. */
+static int first_in_class(const zp_searcher *s, const zp_point *point, int before, zp_limits limits) {
+  int low = before + 1, high = before + EIGHTHS;
+  while (low < high) {
+    int middle = low + (high - low) / 2;
+    if (step_fits(s, point, middle, limits))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
+
+bool zp_find_home(const zp_searcher *s, zp_point *point, zp_rejection *why) {
+  zp_limits limits = zp_search_limits(s), device_only = {limits.device, INT64_MAX, INT64_MAX};
+  int step = 0, last = chain_length(&point->choice);
+  if (!step_fits(s, point, 0, device_only)) {
+    int class_end = EIGHTHS;
+    while (class_end <= last && !step_fits(s, point, class_end, device_only)) class_end += EIGHTHS;
+    *why = ZP_REJECT_MEMORY;
+    if (class_end > last) return false;
+    step = first_in_class(s, point, class_end - EIGHTHS, device_only);
+  }
+  for (; step <= last; step++)
+    if (step_fits(s, point, step, limits)) {
+      *point = at_step(point, step);
+      return true;
+    }
+  *why = ZP_REJECT_HOST;
+  return false;
+}
+
+/* ---- nothing fits ---- */
+
+static void note_miss(zp_searcher *s, const zp_point *point) {
+  int64_t context = s->machine.context_bytes, have = s->limit_bytes + context;
+  int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, point->choice.pipeline + 1);
+  if (have <= 0) have = 1;
+  if (s->miss_ratio > 0) { /* not nearer than the nearest so far? one pass instead of a bisection */
+    int64_t beat = (int64_t)(s->miss_ratio * (double)have * (1 - 1e-6)) - context;
+    zp_cut_rule rule = {.stage_s = HUGE_VAL, .total_s = HUGE_VAL, .limits = {beat, INT64_MAX, INT64_MAX}};
+    if (!zp_cut_within(s, point, &rule, cut)) return;
+  }
+  s->miss_ratio = (double)(zp_cut_least_memory(s, point, cut) + context) / (double)have;
+  s->miss = (zp_miss){.choice = point->choice, .have_bytes = have};
+  s->miss.choice.cut = cut;
+  for (int stage = 0; stage < point->choice.pipeline; stage++) {
+    zp_stage layout;
+    zp_layout_stage(s->arena, zp_variant_of(s, point)->lowered, &s->miss.choice, stage, &layout);
+    if (layout.arena_bytes + context <= s->miss.need_bytes) continue;
+    s->miss.stage = stage;
+    s->miss.need_bytes = layout.arena_bytes + context;
+    s->miss.memory = layout.memory;
+    s->miss.memory.context = context;
+  }
+}
+
+typedef struct floor_of {
+  int64_t bytes;
+  int point;
+} floor_of;
+
+static int by_floor(const void *a, const void *b) {
+  const floor_of *x = a, *y = b;
+  if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
+  return x->point - y->point;
+}
+
+/* Points with one chunk a stage, the lowest floors first, until no floor is below the nearest miss. */
+void zp_note_misses(zp_searcher *s) {
+  floor_of *floors = ZP_NEW_ARRAY(s->arena, floor_of, s->points.len + 1);
+  int n = 0;
+  for (int i = 0; i < s->points.len; i++)
+    if (zp_chunks(&s->points.data[i].choice) == 1)
+      floors[n++] = (floor_of){zp_memory_floor(s, &s->points.data[i]), i};
+  if (n) qsort(floors, (size_t)n, sizeof *floors, by_floor);
+  for (int i = 0; i < n; i++) {
+    const zp_point *point = &s->points.data[floors[i].point];
+    double need = (double)(floors[i].bytes + s->machine.context_bytes);
+    if (s->miss_ratio > 0 && need >= s->miss_ratio * (double)s->miss.have_bytes) return;
+    zp_point p = at_step(point, chain_length(&point->choice));
+    if (!zp_choice_refusal(&p.choice, s->spec)) note_miss(s, &p);
+  }
+}

@@ -1,0 +1,79 @@
+/* The best plans, one per triple of degrees, ascending. Equally fast plans have a fixed order, so that the result does
+ * not depend on the order in which they are found. */
+#include <math.h>
+#include "search_internal.h"
+
+/* Fewer tensor ranks first, then fewer stages, and so on. */
+int zp_choice_compare(const zp_choice *a, const zp_choice *b) {
+  int64_t difference[10 + 2 * ZP_STATE_COUNT] = {a->tensor - b->tensor,
+                                                 a->pipeline - b->pipeline,
+                                                 a->data - b->data,
+                                                 a->zero - b->zero,
+                                                 a->microbatch - b->microbatch,
+                                                 (int64_t)a->recompute - (int64_t)b->recompute,
+                                                 a->recompute_shard - b->recompute_shard,
+                                                 (int64_t)a->schedule - (int64_t)b->schedule,
+                                                 (int64_t)a->chunks * 2 + a->sequence - b->chunks * 2 - b->sequence,
+                                                 a->compress - b->compress};
+  for (int i = 0; i < ZP_STATE_COUNT; i++) {
+    difference[10 + 2 * i] = a->home[i].eighths - b->home[i].eighths;
+    difference[11 + 2 * i] = (int64_t)a->home[i].tier - (int64_t)b->home[i].tier;
+  }
+  for (size_t i = 0; i < sizeof difference / sizeof *difference; i++)
+    if (difference[i]) return difference[i] < 0 ? -1 : 1;
+  return 0;
+}
+
+static bool faster(const zp_candidate *a, const zp_candidate *b) {
+  double x = a->estimate.step_s, y = b->estimate.step_s;
+  if (x < y * (1 - 1e-12)) return true;
+  return x <= y * (1 + 1e-12) && zp_choice_compare(&a->choice, &b->choice) < 0;
+}
+
+static bool same_degrees(const zp_choice *a, const zp_choice *b) {
+  return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data;
+}
+
+static int find_degrees(const zp_ranking *r, const zp_choice *choice) {
+  for (int i = 0; i < r->len; i++)
+    if (same_degrees(&r->best[i].choice, choice)) return i;
+  return -1;
+}
+
+static void remove_at(zp_ranking *r, int i) {
+  memmove(&r->best[i], &r->best[i + 1], sizeof *r->best * (size_t)(--r->len - i));
+}
+
+zp_choice zp_copy_choice(zp_arena *arena, const zp_choice *from) {
+  zp_choice choice = *from;
+  if (!from->cut) return choice;
+  size_t n = (size_t)zp_model_chunks(from) + 1;
+  choice.cut = ZP_NEW_ARRAY(arena, int64_t, n);
+  memcpy(choice.cut, from->cut, sizeof *choice.cut * n);
+  return choice;
+}
+
+void zp_rank(zp_searcher *s, zp_ranking *r, const zp_candidate *candidate) {
+  int same = find_degrees(r, &candidate->choice);
+  if (same >= 0) {
+    if (!faster(candidate, &r->best[same])) return;
+    remove_at(r, same);
+  }
+  int at = r->len;
+  while (at > 0 && faster(candidate, &r->best[at - 1])) at--;
+  if (at == r->cap) return;
+  if (r->len == r->cap) r->len--;
+  memmove(&r->best[at + 1], &r->best[at], sizeof *r->best * (size_t)(r->len - at));
+  r->len++;
+  r->best[at] = *candidate;
+  r->best[at].choice = zp_copy_choice(s->arena, &candidate->choice);
+  r->best[at].estimate.stage_forward_s = r->best[at].estimate.stage_backward_s = NULL; /* of the scratch memory */
+}
+
+double zp_cutoff(const zp_ranking *r, const zp_choice *choice) {
+  if (r->len == 0) return HUGE_VAL;
+  double range = r->range * r->best[0].estimate.step_s;
+  int same = find_degrees(r, choice);
+  if (same >= 0) return r->best[same].estimate.step_s;
+  return r->len < r->cap ? range : fmin(range, r->best[r->len - 1].estimate.step_s);
+}

@@ -1,0 +1,168 @@
+/* The model of a measured run, built op by op: a GPT with learned positions, biases and tied embedding, or a LLaMA with
+ * RMS norms, rotary positions and a gated MLP; a GPT with rotary positions or ALiBi has no position table.
+ *
+ * Dropout is left out: it adds no matrix product, and its masks are part of the software profile. */
+#include <stdlib.h>
+#include <zplan/buf.h>
+#include "validate_internal.h"
+
+/* GPT-2's 50,257 tokens, padded to a multiple of 1,024 as in Megatron: what papers mean when they print none. */
+enum { DEFAULT_VOCABULARY = 51200, USUAL_HEAD_SIZE = 128 };
+/* Tables are padded to a multiple of this and the tensor degree (Megatron-LM --make-vocab-size-divisible-by). */
+enum { VOCABULARY_MULTIPLE = 128 };
+
+/* ---- what the row leaves open ---- */
+
+/* Heads of another run of the same shape, else the legal count whose head size is nearest to 128. */
+static int64_t guess_heads(const zp_measured_table *table, const zp_measured *run) {
+  for (int i = 0; i < table->runs.len; i++) {
+    const zp_measured *other = &table->runs.data[i];
+    if (other->heads && other->hidden == run->hidden && other->layers == run->layers) return other->heads;
+  }
+  int64_t best = 1, tensor = run->tensor > 0 ? run->tensor : 1;
+  for (int64_t heads = tensor; heads <= run->hidden; heads += tensor) {
+    if (run->hidden % heads) continue;
+    if (llabs(heads * USUAL_HEAD_SIZE - run->hidden) < llabs(best * USUAL_HEAD_SIZE - run->hidden)) best = heads;
+  }
+  return best;
+}
+
+static void assume(zp_buf *words, const char *what, int64_t value) {
+  zp_buf_printf(words, "%s%s %lld", words->len ? ", " : "", what, (long long)value);
+}
+
+zp_measured zp_run_complete(zp_arena *arena, const zp_measured_table *table, const zp_measured *run,
+                            const char **assumed) {
+  zp_measured full = *run;
+  zp_buf words = zp_buf_new(arena);
+  if (!full.heads && full.hidden) assume(&words, "heads", full.heads = guess_heads(table, run));
+  if (!full.ffn) assume(&words, "ffn", full.ffn = 4 * full.hidden);
+  if (!full.vocab) assume(&words, "vocabulary", full.vocab = DEFAULT_VOCABULARY);
+  int64_t multiple = VOCABULARY_MULTIPLE * (full.tensor > 0 ? full.tensor : 1);
+  full.vocab = (full.vocab + multiple - 1) / multiple * multiple;
+  if (!full.kv_heads) full.kv_heads = full.heads;
+  if (!full.intra_bytes_per_s) assume(&words, "GB/s in a node", (int64_t)((full.intra_bytes_per_s = 300e9) / 1e9));
+  *assumed = words.len ? words.data : NULL;
+  return full;
+}
+
+/* Matrix products of one sequence, forward: 2 FLOP per weight and token, 4 s^2 h a layer for full attention. */
+double zp_run_flop(const zp_measured *run, bool hardware) {
+  double l = (double)run->layers, h = (double)run->hidden, s = (double)run->seq, f = (double)run->ffn;
+  double kv = h * (double)run->kv_heads / (double)run->heads;
+  double layer = 2 * s * (2 * h * h + 2 * h * kv + (run->gated ? 3 : 2) * h * f) + 4 * s * s * h;
+  double head = 2 * s * h * (double)run->vocab;
+  bool full = hardware && run->recompute && strcmp(run->recompute, "full") == 0;
+  return (double)run->batch * ((full ? 4 : 3) * l * layer + 3 * head);
+}
+
+/* ---- the graph ---- */
+
+typedef struct builder {
+  const zp_measured *run;
+  zp_model *model;
+  zp_diags *diags;
+  zp_graph *graph;
+  int segment; /* of new parameters; -1 outside repeats */
+} builder;
+
+static int add_param(builder *b, const char *name, zp_shape shape) {
+  zp_param param = {.name = name, .shape = shape, .init = ZP_INIT_NORMAL, .init_b = 0.02, .segment = b->segment,
+                    .span = ZP_NO_SPAN};
+  return zp_model_add_param(b->model, param);
+}
+
+static int weight(builder *b, const char *name, zp_shape shape) {
+  return zp_graph_param(b->graph, b->model, add_param(b, name, shape));
+}
+
+static zp_shape matrix(int64_t rows, int64_t cols) { return (zp_shape){2, {rows, cols}}; }
+static zp_shape row(int64_t cols) { return (zp_shape){1, {cols}}; }
+
+static int apply(builder *b, zp_op op, const int *in, int n_in, zp_op_attr attr, const char *name) {
+  return zp_graph_apply(b->graph, b->diags, op, in, n_in, attr, name, ZP_NO_SPAN);
+}
+
+static int add(builder *b, int x, int y) {
+  return apply(b, ZP_OP_ADD, (int[]){x, y}, 2, (zp_op_attr){0}, "add");
+}
+
+static int product(builder *b, int x, int64_t in, int64_t out, const char *name) {
+  return apply(b, ZP_OP_MATMUL, (int[]){x, weight(b, name, matrix(out, in))}, 2, (zp_op_attr){.trans = true}, name);
+}
+
+static int linear(builder *b, int x, int64_t in, int64_t out, const char *name) {
+  return add(b, product(b, x, in, out, name), weight(b, "bias", row(out)));
+}
+
+static int norm(builder *b, int x) {
+  int scale = weight(b, "norm.weight", row(b->run->hidden));
+  if (b->run->gated) return apply(b, ZP_OP_RMS_NORM, (int[]){x, scale}, 2, (zp_op_attr){.eps = 1e-5}, "norm");
+  int bias = weight(b, "norm.bias", row(b->run->hidden));
+  return apply(b, ZP_OP_LAYER_NORM, (int[]){x, scale, bias}, 3, (zp_op_attr){.eps = 1e-5}, "norm");
+}
+
+static int attention(builder *b, int q, int k, int v) {
+  zp_op_attr attr = {.heads = b->run->heads, .kv_heads = b->run->kv_heads, .causal = true};
+  return apply(b, ZP_OP_ATTENTION, (int[]){q, k, v}, 3, attr, "attention");
+}
+
+static int gpt_layer(builder *b, int x) {
+  int64_t h = b->run->hidden, f = b->run->ffn;
+  int qkv = linear(b, norm(b, x), h, 3 * h, "qkv");
+  int q = apply(b, ZP_OP_SPLIT, &qkv, 1, (zp_op_attr){.parts = 3}, "split");
+  x = add(b, x, linear(b, attention(b, q, q + 1, q + 2), h, h, "proj"));
+  int up = linear(b, norm(b, x), h, f, "up");
+  int active = apply(b, ZP_OP_GELU, &up, 1, (zp_op_attr){.tanh_form = true}, "gelu");
+  return add(b, x, linear(b, active, f, h, "down"));
+}
+
+static int rope(builder *b, int x, int64_t heads) {
+  return apply(b, ZP_OP_ROPE, &x, 1, (zp_op_attr){.heads = heads, .theta = 10000}, "rope");
+}
+
+static int llama_layer(builder *b, int x) {
+  const zp_measured *run = b->run;
+  int64_t h = run->hidden, f = run->ffn, kv = h / run->heads * run->kv_heads;
+  int y = norm(b, x);
+  int q = rope(b, product(b, y, h, h, "wq"), run->heads), k = rope(b, product(b, y, h, kv, "wk"), run->kv_heads);
+  x = add(b, x, product(b, attention(b, q, k, product(b, y, h, kv, "wv")), h, h, "wo"));
+  y = norm(b, x);
+  int gate = product(b, y, h, f, "gate");
+  gate = apply(b, ZP_OP_SILU, &gate, 1, (zp_op_attr){0}, "silu");
+  int up = apply(b, ZP_OP_MUL, (int[]){gate, product(b, y, h, f, "up")}, 2, (zp_op_attr){0}, "gated");
+  return add(b, x, product(b, up, f, h, "down"));
+}
+
+static void open_segment(builder *b, const char *name, int64_t count, bool carries, bool repeat) {
+  zp_shape carry = {3, {ZP_DIM_B, b->run->seq, b->run->hidden}};
+  const char *carry_name = "x";
+  b->graph = zp_model_add_segment(b->model, name, count, repeat, &carry, &carry_name, carries, ZP_NO_SPAN)->graph;
+}
+
+zp_model *zp_run_model(zp_arena *arena, const zp_measured *run) {
+  builder b = {.run = run, .model = zp_model_new(arena, "measured"), .diags = zp_diags_new(arena), .segment = -1};
+  zp_shape ids = matrix(ZP_DIM_B, run->seq);
+  int tokens = zp_model_add_input(b.model, "tokens", ids, ZP_NO_SPAN);
+  int labels = zp_model_add_input(b.model, "labels", ids, ZP_NO_SPAN);
+  int table = add_param(&b, "embedding", matrix(run->vocab, run->hidden));
+  int head = run->gated ? add_param(&b, "head", matrix(run->vocab, run->hidden)) : table; /* GPT ties them */
+  open_segment(&b, "begin", 1, false, false);
+  int in[] = {zp_graph_input(b.graph, b.model, tokens), zp_graph_param(b.graph, b.model, table)};
+  int x = apply(&b, ZP_OP_EMBEDDING, in, 2, (zp_op_attr){0}, "embedding");
+  if (!run->rotary) x = add(&b, x, weight(&b, "positions", matrix(run->seq, run->hidden)));
+  zp_push(arena, &b.graph->carry_out, x);
+  open_segment(&b, "layer", run->layers, true, true);
+  b.segment = 1;
+  x = run->gated ? llama_layer(&b, b.graph->carry_in.data[0]) : gpt_layer(&b, b.graph->carry_in.data[0]);
+  zp_push(arena, &b.graph->carry_out, x);
+  open_segment(&b, "end", 1, true, false);
+  b.segment = -1;
+  int last[] = {norm(&b, b.graph->carry_in.data[0]), zp_graph_param(b.graph, b.model, head)};
+  x = apply(&b, ZP_OP_MATMUL, last, 2, (zp_op_attr){.trans = true}, "head");
+  int loss[] = {x, zp_graph_input(b.graph, b.model, labels)};
+  b.graph->loss = apply(&b, ZP_OP_CROSS_ENTROPY, loss, 2, (zp_op_attr){0}, "loss");
+  b.model->vocabulary = run->vocab;
+  b.model->sequence = run->seq;
+  return zp_diags_errors(b.diags) ? NULL : b.model;
+}

@@ -1,0 +1,144 @@
+/* One measured run through the planner's own pipeline: model, sharding, lowering, prices, program, simulation. What the
+ * source does not print about the plan (micro-batch, interleaving) is searched, as the people who ran it will have done;
+ * what it does not print about the model is stated as assumed. */
+#include "../cost/constants.h"
+#include "../cost/cost.h"
+#include "validate_internal.h"
+
+static zp_precision precision_of(const zp_measured *run) {
+  return run->precision && strcmp(run->precision, "fp16") == 0 ? ZP_PREC_MIXED_FP16 : ZP_PREC_MIXED_BF16;
+}
+
+static bool is(const char *text, const char *word) { return text && strcmp(text, word) == 0; }
+
+/* Why the row is not a question for the planner; NULL when it is. */
+static const char *refuse(zp_arena *arena, const zp_measured *run) {
+  if (!zp_gpu_device(run->gpu)) return zp_format(arena, "unknown GPU `%s`", run->gpu);
+  if (!run->layers || !run->hidden || !run->seq) return "the model's shape is not published";
+  if (!run->tensor || !run->pipeline || !run->data || !run->batch) return "the plan is not published";
+  if (run->context > 1) return "context parallelism is outside the planner's space";
+  if (is(run->precision, "fp8")) return "fp8 is outside the planner's space";
+  return NULL;
+}
+
+static zp_cluster cluster_of(const zp_measured *run, const zp_device *device) {
+  int per_node = run->gpus_per_node > 0 ? run->gpus_per_node : 8;
+  zp_cluster c = {.name = run->id, .nodes = (run->gpus + per_node - 1) / per_node, .oversubscription = 1, .ranks = run->gpus};
+  c.node.device = *device;
+  c.node.devices = per_node;
+  bool mesh = strncmp(zp_gpu_device(run->gpu), "v100_sxm2", 9) == 0 && per_node == 8; /* no switches before SXM3 */
+  c.node.link = (zp_link){mesh ? "nvlink" : "nvswitch", run->intra_bytes_per_s, zp_cost_constant(ZP_COST_LINK_LATENCY_S)};
+  c.node.nics = per_node;
+  c.node.nic = (zp_link){"network", run->inter_bytes_per_s > 0 ? run->inter_bytes_per_s : 25e9, zp_cost_constant(ZP_COST_NETWORK_LATENCY_S)};
+  return c;
+}
+
+static zp_spec *spec_of(zp_arena *arena, const zp_measured *run, const zp_device *device) {
+  zp_spec *spec = ZP_NEW(arena, zp_spec);
+  spec->model = zp_run_model(arena, run);
+  spec->cluster = cluster_of(run, device);
+  spec->train = (zp_train){.batch = run->batch, .steps = 1, .precision = precision_of(run), .optimizer = ZP_OPT_ADAM,
+                           .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1};
+  zp_constraints plan = {.memory_fraction = 1, .span = ZP_NO_SPAN};
+  zp_push(arena, &spec->plans, plan);
+  spec->path = run->id;
+  return spec;
+}
+
+typedef struct question {
+  zp_arena *arena;
+  const zp_measured *run;
+  const zp_spec *spec;
+  const zp_software *software;
+  zp_machine machine;
+  const zp_sharding *sharding;
+} question;
+
+/* Prices the run's plan at one micro-batch and interleaving. False with *why. */
+static bool price(const question *q, int64_t microbatch, int chunks, zp_prediction *out, const char **why) {
+  const zp_measured *run = q->run;
+  zp_choice c = {.tensor = run->tensor, .pipeline = run->pipeline, .data = run->data, .microbatch = microbatch};
+  c.zero = run->zero > 0 && run->data > 1 ? run->zero : 0;
+  c.chunks = chunks;
+  c.schedule = chunks > 1 ? ZP_SCHEDULE_INTERLEAVED : ZP_SCHEDULE_1F1B;
+  c.sequence = q->sharding->sequence;
+  c.recompute = is(run->recompute, "full") ? ZP_RECOMPUTE_FULL : ZP_RECOMPUTE_NONE;
+  if (run->layers < (int64_t)run->pipeline * chunks) return *why = "fewer layers than stages", false;
+  c.cut = zp_software_cut(q->arena, q->spec->model, q->software, run->pipeline * chunks);
+  zp_lowered *lowered = zp_lower(q->arena, q->spec, q->sharding, microbatch, c.recompute, false, why);
+  if (!lowered) return false;
+  if (q->software->float_gradients) lowered->grad_bytes = 4;
+  zp_price(lowered, &q->machine, c.tensor, c.pipeline, c.data);
+  zp_software_price(lowered, &q->machine, q->software, is(run->recompute, "selective"));
+  zp_program *program = zp_program_make(q->arena, lowered, &c);
+  out->choice = program->choice;
+  out->estimate = zp_simulate(q->arena, program, &q->machine);
+  double data = zp_software_data_s(program, &q->machine, &out->estimate, q->software) +
+                zp_software_gathers_s(program, &q->machine, q->software);
+  out->estimate.step_s += data;
+  out->estimate.data_comm_s += data;
+  double update = zp_software_update_s(program, &q->machine, q->software);
+  out->estimate.step_s += update;
+  out->estimate.optimizer_s += update;
+  double messages = zp_software_message_s(q->arena, program, &q->machine, q->software);
+  out->estimate.step_s += messages;
+  out->estimate.pipeline_comm_s += messages;
+  out->peak_bytes = zp_software_peak_bytes(program, &q->machine, q->software, is(run->recompute, "none"));
+  out->estimate.stage_forward_s = out->estimate.stage_backward_s = NULL;
+  return true;
+}
+
+/* Every micro-batch that divides the replica's batch, up to this, where the row has none. */
+enum { MOST_MICROBATCH = 16 };
+
+static bool price_best(const question *q, zp_prediction *out, const char **why) {
+  const zp_measured *run = q->run;
+  bool found = false;
+  int64_t low = run->microbatch ? run->microbatch : 1, high = run->microbatch ? run->microbatch : MOST_MICROBATCH;
+  for (int64_t b = low; b <= high; b = run->microbatch ? b + 1 : 2 * b) {
+    zp_prediction one = *out;
+    zp_arena_mark mark = zp_arena_get_mark(q->arena);
+    if (run->batch % (run->data * b) == 0 && price(q, b, 1, &one, why) &&
+        (!found || one.estimate.step_s < out->estimate.step_s)) {
+      *out = one;
+      found = true;
+    }
+    zp_arena_rewind(q->arena, mark);
+  }
+  out->choice.cut = NULL;
+  return found;
+}
+
+static void compare(zp_prediction *p, const zp_measured *run) {
+  p->measured_s = run->step_s;
+  if (p->measured_s <= 0 && run->tflops > 0) p->measured_s = zp_run_flop(run, run->tflops_hardware) / (run->tflops * run->gpus);
+  if (p->measured_s > 0) p->error = p->estimate.step_s / p->measured_s - 1;
+}
+
+static const char *join(zp_arena *arena, const char *a, const char *b) {
+  return !a ? b : !b ? a : zp_format(arena, "%s, %s", a, b);
+}
+
+zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, const zp_measured *run,
+                             zp_device_lookup *lookup, void *user) {
+  zp_prediction p = {.run = run, .why_not = refuse(arena, run)};
+  if (p.why_not) return p;
+  const zp_device *device = lookup(user, zp_gpu_device(run->gpu));
+  if (!device) return p.why_not = zp_format(arena, "the library has no device `%s`", zp_gpu_device(run->gpu)), p;
+  zp_measured full = zp_run_complete(arena, table, run, &p.assumed);
+  question q = {.arena = arena, .run = &full, .spec = spec_of(arena, &full, device), .software = zp_software_of(run)};
+  if (!q.spec->model) return p.why_not = "the model's shape is not sound", p;
+  p.software = q.software->name;
+  q.machine = zp_machine_make(&q.spec->cluster, q.spec->train.precision, run->gpus);
+  if (full.collective_bytes_per_s > 0 && full.inter_bytes_per_s > 0)
+    q.machine.collective_share = full.collective_bytes_per_s /
+                                 (full.inter_bytes_per_s * zp_cost_constant(ZP_COST_NETWORK_PAYLOAD));
+  q.sharding = zp_shard(arena, q.spec->model, &q.machine, run->tensor, 1, full.sequence && run->tensor > 1, &p.why_not);
+  if (!q.sharding || !price_best(&q, &p, &p.why_not)) return p;
+  if (!run->microbatch) p.assumed = join(arena, p.assumed, zp_format(arena, "micro-batch %lld", (long long)p.choice.microbatch));
+  p.why_not = NULL;
+  p.predicted = true;
+  p.fits = p.peak_bytes <= q.machine.memory_bytes;
+  compare(&p, &full);
+  return p;
+}

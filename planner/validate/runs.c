@@ -1,0 +1,250 @@
+/* Tables of measured runs: header, columns, rows. One table of columns says where every cell goes; a cell that is not
+ * what its column wants makes the row malformed, an empty one leaves the field empty. */
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "validate_internal.h"
+
+typedef enum cell_kind { CELL_TEXT, CELL_INT, CELL_COUNT, CELL_REAL, CELL_BOOL } cell_kind;
+
+typedef struct column {
+  const char *title;
+  cell_kind kind;   /* INT: int, COUNT: int64_t, both at least 1 unless zero_ok */
+  size_t offset;
+  double scale;     /* REAL: to the field's unit */
+  bool zero_ok, required;
+} column;
+
+#define AT(field) offsetof(zp_measured, field)
+
+static const column published[] = {
+    {"id", CELL_TEXT, AT(id), 0, false, true},
+    {"source", CELL_TEXT, AT(source), 0, false, false},
+    {"year", CELL_INT, AT(year), 0, false, false},
+    {"model", CELL_TEXT, AT(model), 0, false, false},
+    {"layers", CELL_COUNT, AT(layers), 0, false, false},
+    {"hidden", CELL_COUNT, AT(hidden), 0, false, false},
+    {"heads", CELL_COUNT, AT(heads), 0, false, false},
+    {"ffn", CELL_COUNT, AT(ffn), 0, false, false},
+    {"vocab", CELL_COUNT, AT(vocab), 0, false, false},
+    {"seq", CELL_COUNT, AT(seq), 0, false, false},
+    {"gpu", CELL_TEXT, AT(gpu), 0, false, true},
+    {"gpus_per_node", CELL_INT, AT(gpus_per_node), 0, false, false},
+    {"intra_bw_GBps", CELL_REAL, AT(intra_bytes_per_s), 1e9, false, false},
+    {"inter_bw_GBps_per_gpu", CELL_REAL, AT(inter_bytes_per_s), 1e9, false, false},
+    {"collective_bw_GBps_per_gpu", CELL_REAL, AT(collective_bytes_per_s), 1e9, false, false},
+    {"n_gpus", CELL_INT, AT(gpus), 0, false, true},
+    {"tp", CELL_INT, AT(tensor), 0, false, false},
+    {"pp", CELL_INT, AT(pipeline), 0, false, false},
+    {"dp", CELL_INT, AT(data), 0, false, false},
+    {"interleave_v", CELL_INT, AT(chunks), 0, false, false},
+    {"micro_batch", CELL_COUNT, AT(microbatch), 0, false, false},
+    {"global_batch", CELL_COUNT, AT(batch), 0, false, false},
+    {"precision", CELL_TEXT, AT(precision), 0, false, false},
+    {"zero_stage", CELL_INT, AT(zero), 0, true, false},
+    {"recompute", CELL_TEXT, AT(recompute), 0, false, false},
+    {"seq_parallel", CELL_BOOL, AT(sequence), 0, false, false},
+    {"offload", CELL_TEXT, AT(offload), 0, false, false},
+    {"measured_tflops_per_gpu", CELL_REAL, AT(tflops), 1e12, false, false},
+    {"measured_iter_s", CELL_REAL, AT(step_s), 1, false, false},
+    {"measured_mem_gb", CELL_REAL, AT(memory_bytes), 1e9, false, false},
+    {"notes", CELL_TEXT, AT(notes), 0, false, false},
+};
+
+static const column vtrain[] = {
+    {"# GPUs", CELL_INT, AT(gpus), 0, false, true},
+    {"global batch", CELL_COUNT, AT(batch), 0, false, true},
+    {"micro batch", CELL_COUNT, AT(microbatch), 0, false, true},
+    {"hidden size", CELL_COUNT, AT(hidden), 0, false, true},
+    {"attention heads", CELL_COUNT, AT(heads), 0, false, true},
+    {"# layers", CELL_COUNT, AT(layers), 0, false, true},
+    {"sequence length", CELL_COUNT, AT(seq), 0, false, true},
+    {"tensor parallelism", CELL_INT, AT(tensor), 0, false, true},
+    {"data parallelism", CELL_INT, AT(data), 0, false, true},
+    {"pipeline parallelism", CELL_INT, AT(pipeline), 0, false, true},
+    {"iteration time (ms)", CELL_REAL, AT(step_s), 1e-3, false, true},
+};
+
+typedef struct reader {
+  zp_arena *arena;
+  zp_measured_table *table;
+  const column *columns;
+  int n_columns;
+  int *field_of; /* [column]: index in the record, -1 when the table lacks it */
+  int n_fields;
+  const char *name;
+  bool vtrain;
+} reader;
+
+/* Tables may lack optional columns and have further ones. False when a required one is missing. */
+static bool match_header(reader *r, const column *columns, int n, const zp_strings *header) {
+  r->columns = columns;
+  r->n_columns = n;
+  r->n_fields = header->len;
+  r->field_of = ZP_NEW_ARRAY(r->arena, int, n);
+  bool all = true;
+  for (int c = 0; c < n; c++) {
+    r->field_of[c] = -1;
+    for (int i = 0; i < header->len; i++)
+      if (strcmp(header->data[i], columns[c].title) == 0) r->field_of[c] = i;
+    all &= r->field_of[c] >= 0 || !columns[c].required;
+  }
+  return all;
+}
+
+static bool parse_number(const char *text, double *value) {
+  char *end;
+  *value = strtod(text, &end);
+  while (isspace((unsigned char)*end)) end++;
+  return end != text && *end == '\0' && isfinite(*value);
+}
+
+/* Stores one cell. NULL when it is sound, else what is wrong. */
+static const char *store(reader *r, zp_measured *run, const column *c, const char *text) {
+  char *field = (char *)run + c->offset;
+  double value = 0;
+  if (*text == '\0') return c->required ? zp_format(r->arena, "%s is empty", c->title) : NULL;
+  if (c->kind == CELL_TEXT) {
+    *(const char **)field = zp_strdup(r->arena, text);
+    return NULL;
+  }
+  if (!parse_number(text, &value)) return zp_format(r->arena, "%s is `%s`, not a number", c->title, text);
+  bool whole = c->kind != CELL_REAL;
+  if (whole && value != floor(value)) return zp_format(r->arena, "%s is %s, not a whole number", c->title, text);
+  if (c->kind == CELL_BOOL ? value != 0 && value != 1 : value < 0 || (value == 0 && !c->zero_ok) || value > 1e15)
+    return zp_format(r->arena, "%s is %s, out of range", c->title, text);
+  switch (c->kind) {
+  case CELL_INT:
+    if (value > 1e9) return zp_format(r->arena, "%s is %s, out of range", c->title, text);
+    *(int *)field = (int)value;
+    break;
+  case CELL_COUNT: *(int64_t *)field = (int64_t)value; break;
+  case CELL_REAL: *(double *)field = value * c->scale; break;
+  case CELL_BOOL: *(bool *)field = value != 0; break;
+  case CELL_TEXT: break;
+  }
+  return NULL;
+}
+
+/* "oneflow_DP_16x1x1" -> "oneflow_". Prefixes of two words have a digit in the second: sc21_t1_, ds_3d_. */
+static const char *family_of(zp_arena *arena, const char *id) {
+  static const char *const two_words[] = {"sc21_t1_",   "sc21_t2_", "meg_jan21_", "meg_base_", "ds_lowbw_", "ds_tut_",
+                                          "ds_3d_",     "ds_claim_", "ds_bert_",  "mcore_h100_", "tt_h200_"};
+  for (size_t i = 0; i < sizeof two_words / sizeof *two_words; i++)
+    if (strncmp(id, two_words[i], strlen(two_words[i])) == 0) return two_words[i];
+  size_t n = strcspn(id, "_");
+  return zp_strndup(arena, id, id[n] ? n + 1 : n);
+}
+
+static bool contains(const char *text, const char *words) { return text && strstr(text, words); }
+
+/* "cp=4" in the notes is 4; 0 when absent. */
+static int64_t number_after(const char *notes, const char *key) {
+  const char *at = notes ? strstr(notes, key) : NULL;
+  return at ? strtoll(at + strlen(key), NULL, 10) : 0;
+}
+
+/* "GQA 8 KV heads": the number before the words. */
+static int64_t kv_heads_of(const char *notes) {
+  const char *at = notes ? strstr(notes, " KV heads") : NULL;
+  if (!at) return 0;
+  while (at > notes && isdigit((unsigned char)at[-1])) at--;
+  return strtoll(at, NULL, 10);
+}
+
+/* "measured all_reduce on 4 nodes 15-42 Gb/s": size / time of an all-reduce over the GPUs of so many nodes; the upper end
+ * is the undisturbed rate. Bus bandwidth is 2 (n - 1) / n times that, shared by the GPUs of a node. */
+static double measured_all_reduce(const zp_measured *run) {
+  const char *at = run->notes ? strstr(run->notes, "measured all_reduce on ") : NULL;
+  int nodes;
+  double low, high;
+  if (!at || run->gpus_per_node < 1) return 0;
+  if (sscanf(at, "measured all_reduce on %d nodes %lf-%lf Gb/s", &nodes, &low, &high) != 3) return 0;
+  double ranks = (double)nodes * run->gpus_per_node;
+  return high * 1e9 / 8 * 2 * (ranks - 1) / ranks / run->gpus_per_node;
+}
+
+/* What the notes column and the model's name say in words. */
+static void read_notes(zp_measured *run) {
+  const char *notes = run->notes;
+  if (!run->collective_bytes_per_s) run->collective_bytes_per_s = measured_all_reduce(run);
+  run->context = (int)number_after(notes, "cp=");
+  run->kv_heads = kv_heads_of(notes);
+  run->fits = contains(notes, "fit=0") ? 0 : contains(notes, "fit=1") ? 1 : -1;
+  run->tflops_hardware = !contains(notes, "flops=MODEL");
+  bool llama = contains(run->model, "Llama") || contains(run->model, "LLaMA");
+  run->gated = llama || contains(notes, "SwiGLU") || contains(notes, "GeGLU");
+  run->rotary = llama || contains(notes, "ALiBi") || contains(notes, "rotary");
+}
+
+/* Facts of the vTrain tables that are no columns (measured/README.md, section 4). */
+static void fill_vtrain(const reader *r, zp_measured *run) {
+  run->id = zp_format(r->arena, "%s_%d", r->name, run->line);
+  run->family = r->name;
+  run->source = "vTrain (VIA-Research/vTrain), Megatron-DeepSpeed";
+  run->year = 2022;
+  run->gpu = "A100-SXM4-80GB";
+  run->gpus_per_node = 8;
+  run->intra_bytes_per_s = 300e9;
+  run->inter_bytes_per_s = 12.5e9;
+  run->chunks = 1;
+  run->precision = "fp16";
+  run->offload = "none";
+  run->recompute = "full";
+  run->zero = 0;
+  run->fits = -1;
+}
+
+static const char *check_run(zp_arena *arena, const zp_measured *run) {
+  int context = run->context > 0 ? run->context : 1;
+  if (run->tensor && run->pipeline && run->data && (int64_t)run->tensor * run->pipeline * run->data * context != run->gpus)
+    return zp_format(arena, "%d x %d x %d tensor, pipeline and data ranks are not %d GPUs", run->tensor, run->pipeline,
+                     run->data, run->gpus);
+  if (run->batch && run->data && run->microbatch && run->batch % (run->data * run->microbatch) != 0)
+    return zp_format(arena, "batch %lld does not divide over %d data ranks and micro-batch %lld", (long long)run->batch,
+                     run->data, (long long)run->microbatch);
+  return NULL;
+}
+
+static const char *read_run(reader *r, const zp_strings *fields, zp_measured *run) {
+  if (fields->len != r->n_fields)
+    return zp_format(r->arena, "%d fields where the header has %d", fields->len, r->n_fields);
+  for (int c = 0; c < r->n_columns; c++) {
+    if (r->field_of[c] < 0) continue;
+    const char *wrong = store(r, run, &r->columns[c], fields->data[r->field_of[c]]);
+    if (wrong) return wrong;
+  }
+  if (r->vtrain) {
+    fill_vtrain(r, run);
+  } else {
+    run->family = family_of(r->arena, run->id);
+    read_notes(run);
+  }
+  return check_run(r->arena, run);
+}
+
+zp_measured_table *zp_measured_read(zp_arena *arena, const char *text, size_t len, const char *name,
+                                    const char **error) {
+  zp_csv csv = {.text = text, .len = len, .line = 1};
+  if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) csv.at = 3; /* byte order mark */
+  reader r = {.arena = arena, .name = name};
+  zp_strings fields = {0};
+  int line;
+  if (!zp_csv_next(arena, &csv, &fields, &line)) return *error = "the table is empty", NULL;
+  r.vtrain = match_header(&r, vtrain, sizeof vtrain / sizeof *vtrain, &fields);
+  if (!r.vtrain && !match_header(&r, published, sizeof published / sizeof *published, &fields)) {
+    *error = "the header has neither the columns of published runs (id, gpu, n_gpus, ...) nor vTrain's";
+    return NULL;
+  }
+  r.table = ZP_NEW(arena, zp_measured_table);
+  while (zp_csv_next(arena, &csv, &fields, &line)) {
+    zp_measured run = {.line = line, .zero = -1, .fits = -1};
+    const char *wrong = read_run(&r, &fields, &run);
+    if (wrong)
+      zp_push(arena, &r.table->malformed, zp_format(arena, "line %d: %s", line, wrong));
+    else
+      zp_push(arena, &r.table->runs, run);
+  }
+  return r.table;
+}

@@ -1,0 +1,135 @@
+/* Software profiles: in which documented, physical ways the program of a measured run differs from the one that the
+ * planner lowers and the generator prints. A profile is chosen by the row's source, or by its year where the source is
+ * not listed; never by how well it predicts. */
+#include "validate_internal.h"
+
+/* Bytes a gradient element moves when it is added to those of earlier micro-batches: two reads and a write in fp16
+ * (autograd's AccumulateGrad), or one 2-byte read, an fp32 read and write (main_grad.add_). Megatron-LM v3 (2022) adds in
+ * the matrix product (--gradient-accumulation-fusion). */
+enum { ACCUMULATE_HALF = 6, ACCUMULATE_FLOAT = 10 };
+
+/* Mixed-precision optimizer as separate kernels: gradients copied to fp32 (6), unscaled and checked (8), their norm (4),
+ * clipped (8), weights copied back (6): megatron/optimizer/optimizer.py, 2021. The trainer's update reads the gradient
+ * twice (4) and writes the weights (2) in one pass. */
+enum { UPDATE_SEPARATE = 6 + 8 + 4 + 8 + 6 - 4 - 2 };
+
+/* Eager PyTorch: Python, dispatcher, autograd and checkpointing around one kernel. Estimate: the smallest runs on odd lines
+ * of vTrain's one-node table (hidden 1,024, micro-batch 1) take 3.2 to 3.7 ms a layer for about 60 kernels whatever their
+ * size. */
+#define EAGER_CALL_S 56e-6
+
+static const zp_software profiles[] = {
+    {.name = "fsdp",
+     .source_words = {"mosaicml", "torchtitan"},
+     .replays_all = true,
+     .overlaps_data = true,
+     .host_call_s = EAGER_CALL_S,
+     .facts = "PyTorch FSDP with FlashAttention and overlapped gathers (llm-foundry, torchtitan READMEs)"},
+    {.name = "megatron-core",
+     .source_words = {"model_table.png", "nanotron"},
+     .separate_rows = true,
+     .float_gradients = true,
+     .replays_all = true,
+     .overlaps_data = true,
+     .blocking_messages = true,
+     .host_call_s = EAGER_CALL_S,
+     .facts = "FlashAttention or cuDNN attention, fp32 gradient accumulation, overlapped data-parallel communication "
+              "(Megatron-Core r0.8 README; nanotron documentation)"},
+    {.name = "oneflow",
+     .source_words = {"OneFlow"},
+     .score_matrix = true,
+     .accumulate_bytes = ACCUMULATE_HALF,
+     .facts = "static graph with fused kernels (arXiv 2110.15032); collectives on the compute stream, so nothing "
+              "overlaps (LiBai, libai/models/utils/graph_base.py: enable_use_compute_stream)"},
+    {.name = "megatron-deepspeed-bf16",
+     .source_words = {"tr11-176B"},
+     .score_matrix = true,
+     .separate_rows = true,
+     .float_gradients = true,
+     .replays_all = true,
+     .blocking_messages = true,
+     .accumulate_bytes = ACCUMULATE_FLOAT,
+     .update_bytes = UPDATE_SEPARATE,
+     .host_call_s = EAGER_CALL_S,
+     .facts = "DeepSpeed's BF16_Optimizer accumulates and reduces gradients in fp32 (bigscience tr11 chronicles)"},
+    {.name = "deepspeed-zero3-2021",
+     .source_words = {"PTD-P vs ZeRO-3"},
+     .zero = 3,
+     .score_matrix = true,
+     .separate_rows = true,
+     .replays_all = true,
+     .gathers_wait = true,
+     .gather_copies = true,
+     .update_bytes = UPDATE_SEPARATE,
+     .host_call_s = EAGER_CALL_S,
+     .facts = "DeepSpeed 0.3: parameters gathered one by one with torch.distributed.all_gather into a list "
+              "(deepspeed/runtime/zero/partition_parameters.py)"},
+    {.name = "deepspeed-zero3-2022",
+     .source_words = {"deepspeed-azure"},
+     .zero = 3,
+     .score_matrix = true,
+     .separate_rows = true,
+     .replays_all = true,
+     .gathers_wait = true,
+     .update_bytes = UPDATE_SEPARATE,
+     .host_call_s = EAGER_CALL_S,
+     .facts = "prefetch bucket of 5e7 elements, less than one matrix of these models (examples_deepspeed/azure/*.sh)"},
+    {.name = "deepspeed-pipeline",
+     .source_words = {"pp-lowbw"},
+     .score_matrix = true,
+     .separate_rows = true,
+     .replays_all = true,
+     .cuts_by_parameters = true,
+     .blocking_messages = true,
+     .accumulate_bytes = ACCUMULATE_HALF,
+     .update_bytes = UPDATE_SEPARATE,
+     .host_call_s = EAGER_CALL_S,
+     .facts = "PipelineModule's partition_method is \"parameters\" by default (deepspeed/runtime/pipe/module.py)"},
+    {.name = "megatron-lm-interleaved",
+     .source_words = {"cases_april2021", "2104.04473"},
+     .score_matrix = true,
+     .separate_rows = true,
+     .replays_all = true,
+     .blocking_messages = true,
+     .scatter_gather = true,
+     .accumulate_bytes = ACCUMULATE_HALF,
+     .update_bytes = UPDATE_SEPARATE,
+     .host_call_s = EAGER_CALL_S,
+     .facts = "scatter-gather messages came with the interleaved schedule (arXiv 2104.04473, section 4.1)"},
+    {.name = "megatron-lm-v3",
+     .source_words = {"2205.05198"},
+     .score_matrix = true,
+     .separate_rows = true,
+     .replays_all = true,
+     .blocking_messages = true,
+     .scatter_gather = true,
+     .update_bytes = UPDATE_SEPARATE,
+     .host_call_s = EAGER_CALL_S,
+     .facts = "as before, weight gradients added in the matrix product (Megatron-LM v3.0 release notes)"},
+    {.name = "megatron",
+     .first_year = 0,
+     .last_year = 2022,
+     .score_matrix = true,
+     .separate_rows = true,
+     .replays_all = true,
+     .blocking_messages = true,
+     .accumulate_bytes = ACCUMULATE_HALF,
+     .update_bytes = UPDATE_SEPARATE,
+     .host_call_s = EAGER_CALL_S,
+     .facts = "before FlashAttention (arXiv 2205.14135): batched products, fused scale-mask-softmax and dropout through "
+              "device memory (Megatron-LM v2, megatron/model/transformer.py)"},
+    {.name = "flash-attention", .first_year = 2023, .last_year = 9999, .separate_rows = true, .blocking_messages = true,
+     .facts = "sources after FlashAttention"},
+};
+
+const zp_software *zp_software_of(const zp_measured *run) {
+  enum { N = sizeof profiles / sizeof *profiles };
+  for (int i = 0; i < N; i++)
+    for (int w = 0; w < 4 && profiles[i].source_words[w]; w++)
+      if (run->source && strstr(run->source, profiles[i].source_words[w]) && run->zero >= profiles[i].zero)
+        return &profiles[i];
+  for (int i = 0; i < N; i++)
+    if (!profiles[i].source_words[0] && run->year >= profiles[i].first_year && run->year <= profiles[i].last_year)
+      return &profiles[i];
+  return &profiles[N - 1];
+}

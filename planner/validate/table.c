@@ -1,0 +1,108 @@
+/* What `zplan validate` prints: a table of families, what was assumed and what was not predicted; or JSON. */
+#include <math.h>
+#include <zplan/buf.h>
+#include "validate_internal.h"
+
+static void family_line(zp_buf *out, zp_arena *arena, const zp_family_score *f) {
+  const char *time = f->n ? zp_format(arena, "%7.1f %+7.1f %+7.1f", f->mean_abs_error_pct, f->bias_pct, f->max_error_pct)
+                          : "      -       -       -";
+  const char *tau = isnan(f->kendall_tau) ? "-" : zp_format(arena, "%.2f", f->kendall_tau);
+  const char *memory = f->memory_n ? zp_format(arena, "%.1f", f->memory_mean_abs_error_pct) : "-";
+  const char *fit = f->fit_total ? zp_format(arena, "%d/%d", f->fit_agree, f->fit_total) : "-";
+  zp_buf_line(out, "%-14s %4d %s %6s %8s %9s", f->name, f->n, time, tau, memory, fit);
+}
+
+/* Reasons with the number of rows they hold for. */
+static void not_predicted(zp_buf *out, const zp_validation *v) {
+  bool title = false;
+  for (int i = 0; i < v->rows.len; i++) {
+    const char *why = v->rows.data[i].why_not;
+    int rows = 0;
+    bool first = why != NULL;
+    for (int j = 0; why && j < v->rows.len; j++) {
+      bool same = v->rows.data[j].why_not && strcmp(v->rows.data[j].why_not, why) == 0;
+      if (same && j < i) first = false;
+      rows += same;
+    }
+    if (!first) continue;
+    if (!title) zp_buf_line(out, ""), zp_buf_line(out, "not predicted:");
+    title = true;
+    zp_buf_line(out, "  %4d rows: %s", rows, why);
+  }
+}
+
+static void assumptions(zp_buf *out, const zp_validation *v) {
+  int rows = 0;
+  for (int i = 0; i < v->rows.len; i++) rows += v->rows.data[i].predicted && v->rows.data[i].assumed;
+  if (rows) zp_buf_line(out, ""), zp_buf_line(out, "%d rows leave something open that was assumed: --json lists it", rows);
+}
+
+const char *zp_validation_text(zp_arena *arena, const zp_validation *v) {
+  zp_buf out = zp_buf_new(arena);
+  zp_buf_line(&out, "%-14s %4s %7s %7s %7s %6s %8s %9s", "family", "n", "mean %", "bias %", "max %", "tau", "memory %",
+              "fit");
+  for (int i = 0; i < v->families.len; i++) family_line(&out, arena, &v->families.data[i]);
+  assumptions(&out, v);
+  not_predicted(&out, v);
+  return out.data;
+}
+
+static zp_json *family_json(const zp_family_score *f) {
+  zp_json *o = zp_json_object();
+  zp_json_set_string(o, "name", f->name);
+  zp_json_set_int(o, "n", f->n);
+  zp_json_set_real(o, "mean_abs_error_pct", f->n ? f->mean_abs_error_pct : NAN);
+  zp_json_set_real(o, "bias_pct", f->n ? f->bias_pct : NAN);
+  zp_json_set_real(o, "max_error_pct", f->n ? f->max_error_pct : NAN);
+  zp_json_set_real(o, "kendall_tau", f->kendall_tau);
+  zp_json_set_real(o, "memory_mean_abs_error_pct", f->memory_n ? f->memory_mean_abs_error_pct : NAN);
+  zp_json_set_int(o, "memory_n", f->memory_n);
+  zp_json_set_int(o, "fit_agree", f->fit_agree);
+  zp_json_set_int(o, "fit_total", f->fit_total);
+  return o;
+}
+
+static zp_json *terms_json(const zp_estimate *e) {
+  zp_json *o = zp_json_object();
+  zp_json_set_real(o, "compute_s", e->compute_s);
+  zp_json_set_real(o, "bubble_s", e->bubble_s);
+  zp_json_set_real(o, "tensor_comm_s", e->tensor_comm_s);
+  zp_json_set_real(o, "pipeline_comm_s", e->pipeline_comm_s);
+  zp_json_set_real(o, "data_comm_s", e->data_comm_s);
+  zp_json_set_real(o, "optimizer_s", e->optimizer_s);
+  return o;
+}
+
+static void set_measured(zp_json *o, const char *key, double value) {
+  zp_json_set_real(o, key, value > 0 ? value : NAN);
+}
+
+static zp_json *row_json(const zp_prediction *p) {
+  zp_json *o = zp_json_object();
+  zp_json_set_string(o, "id", p->run->id);
+  zp_json_set_string(o, "family", p->run->family);
+  zp_json_set_int(o, "line", p->run->line);
+  if (!p->predicted) {
+    zp_json_set_string(o, "not_predicted", p->why_not);
+    return o;
+  }
+  zp_json_set_string(o, "software", p->software);
+  zp_json_set_string(o, "assumed", p->assumed);
+  zp_json_set_int(o, "microbatch", p->choice.microbatch);
+  set_measured(o, "measured_s", p->measured_s);
+  zp_json_set_real(o, "predicted_s", p->estimate.step_s);
+  zp_json_set_real(o, "error_pct", p->measured_s > 0 ? 100 * p->error : NAN);
+  zp_json_set(o, "terms", terms_json(&p->estimate));
+  set_measured(o, "measured_memory_bytes", p->run->memory_bytes);
+  zp_json_set_int(o, "predicted_memory_bytes", p->peak_bytes);
+  zp_json_set_bool(o, "fits", p->fits);
+  return o;
+}
+
+zp_json *zp_validation_json(const zp_validation *v) {
+  zp_json *o = zp_json_object();
+  zp_json *families = zp_json_set(o, "families", zp_json_array()), *rows = zp_json_set(o, "rows", zp_json_array());
+  for (int i = 0; i < v->families.len; i++) zp_json_append(families, family_json(&v->families.data[i]));
+  for (int i = 0; i < v->rows.len; i++) zp_json_append(rows, row_json(&v->rows.data[i]));
+  return o;
+}

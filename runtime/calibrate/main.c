@@ -1,0 +1,98 @@
+/* zplan-calibrate: measures this machine with the kernels and messages that trainers use. `zplan calibrate` runs it and
+ * turns its rows into a file.
+ *
+ *   zplan-calibrate compute SECONDS FOLDER     all but messages; FOLDER: where the disk is measured
+ *   mpirun -n 2 zplan-calibrate-mpi links SECONDS */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "calibrate.h"
+
+double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void put_row(const char *name, double value, const char *unit, const char *how, ...) {
+  va_list args;
+  va_start(args, how);
+  printf("%s\t%.6g\t%s\t", name, value, unit);
+  vprintf(how, args);
+  putchar('\n');
+  va_end(args);
+}
+
+static int by_size(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return x < y ? -1 : x > y;
+}
+
+double time_call(void (*work)(void *arg), void *arg, double budget_s) {
+  enum { LEAST = 3, MOST = 1000 };
+  static double seconds[MOST];
+  int n = 0;
+  work(arg);
+  double begin = now();
+  do {
+    double start = now();
+    work(arg);
+    seconds[n++] = now() - start;
+  } while (n < MOST && (n < LEAST || now() - begin < budget_s));
+  qsort(seconds, (size_t)n, sizeof *seconds, by_size);
+  return seconds[n / 4];
+}
+
+int machine_cores(void) {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+void open_rank(zpr *c, zpr_program *program, int threads) {
+  static zpr_stage stage = {.arena_bytes = 256};
+  zpr_options options = zpr_default_options;
+  int argc = 0;
+  char **argv = NULL;
+  program->stages = &stage;
+  program->batch = program->sequence = 1;
+  options.threads = threads;
+  zpr_open(c, program, &options, &argc, &argv);
+}
+
+void *touched(int64_t bytes) {
+  void *memory = aligned_alloc(64, (size_t)((bytes + 63) / 64 * 64));
+  if (!memory) {
+    fprintf(stderr, "zplan-calibrate: no memory for %lld bytes\n", (long long)bytes);
+    exit(1);
+  }
+  memset(memory, 0, (size_t)bytes);
+  return memory;
+}
+
+static void measure_compute(double budget_s, const char *folder) {
+  int cores = machine_cores() < ZPR_MAX_WORKERS ? machine_cores() : ZPR_MAX_WORKERS;
+  put_row("cores", cores, "cores", "that this process may use, at most the %d threads of a rank", ZPR_MAX_WORKERS);
+  double share = cores > 1 ? 0.19 : 0.38; /* of the budget: four passes, or two */
+  measure_gemm(ZPK_F32, cores, share * budget_s);
+  measure_gemm(ZPK_F64, cores, share * budget_s);
+  if (cores > 1) {
+    measure_gemm(ZPK_F32, 1, share * budget_s);
+    measure_gemm(ZPK_F64, 1, share * budget_s);
+  }
+  measure_kernels(0.24 * budget_s);
+  measure_disk(folder);
+}
+
+int main(int argc, char **argv) {
+  double budget_s = argc > 2 ? strtod(argv[2], NULL) : 0;
+  if (argc == 4 && strcmp(argv[1], "compute") == 0 && budget_s > 0) {
+    measure_compute(budget_s, argv[3]);
+    return fflush(stdout) != 0;
+  }
+  if (argc == 3 && strcmp(argv[1], "links") == 0 && budget_s > 0) return measure_links(argc, argv, budget_s);
+  fprintf(stderr, "usage: zplan-calibrate compute SECONDS FOLDER | links SECONDS (two ranks)\n");
+  return 2;
+}

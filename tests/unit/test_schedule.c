@@ -1,0 +1,253 @@
+/* Order tables: each is played on all stages at once, with the message buffers that the layout has. */
+#include <criterion/criterion.h>
+#include <zplan/program.h>
+#include "../../planner/schedule/schedule.h"
+
+enum { MAX_P = 12, MAX_M = 24, MAX_V = 4 };
+
+/* Durations of the acts; the whole backward is BI + BW. */
+typedef struct lengths {
+  int64_t f, bi, bw;
+} lengths;
+
+typedef struct played {
+  bool finished;
+  int64_t makespan, work;  /* of the busiest stage */
+  int64_t idle_inside;     /* of the worst stage, between its first and last action */
+  int64_t in_flight, pool; /* worst excess over the closed forms: chunk, stage; 0: equal somewhere, never above */
+} played;
+
+typedef struct player {
+  const zp_choice *c;
+  int64_t m;
+  lengths t;
+  zp_action **order;
+  int64_t *length, *next, *free_at, *begin, *busy;
+  int64_t *end[3];   /* F, BI, BW: [place][micro-batch]; -1: not yet */
+  int64_t *taken[2]; /* [direction][place]: messages that the neighbour has taken from the buffer of this place */
+} player;
+
+static int place_of(const player *p, int stage, int chunk) {
+  for (int k = 0; k < p->c->pipeline * zp_chunks(p->c); k++) {
+    int at;
+    if (zp_chunk_stage(p->c, k, &at) == stage && at == chunk) return k;
+  }
+  return -1;
+}
+
+/* The next action of a stage, if what it reads is there and its send buffer is free. */
+static bool move(player *p, int s) {
+  if (p->next[s] == p->length[s]) return false;
+  zp_action a = p->order[s][p->next[s]];
+  int k = place_of(p, s, a.chunk), last = p->c->pipeline * zp_chunks(p->c) - 1;
+  int64_t m = p->m, start = p->free_at[s];
+  bool forward = a.act == ZP_ACT_F, weights = a.act == ZP_ACT_BW;
+  cr_assert_eq(a.forward, forward);
+  int from = forward ? k - 1 : k + 1, to = forward ? k + 1 : k - 1;
+  if (weights) {
+    cr_assert(p->end[1][k * m + a.microbatch] >= 0, "BW before BI");
+  } else {
+    if (!forward) cr_assert(p->end[0][k * m + a.microbatch] >= 0, "backward before forward");
+    if (from >= 0 && from <= last) {
+      int64_t ready = p->end[forward ? 0 : 1][from * m + a.microbatch];
+      if (ready < 0) return false;
+      if (ready > start) start = ready;
+    }
+    if (to >= 0 && to <= last && zp_chunk_stage(p->c, to, NULL) != s) {
+      int64_t sent = 0;
+      for (int64_t i = 0; i < m; i++) sent += p->end[forward ? 0 : 1][k * m + i] >= 0;
+      if (p->taken[forward][k] + zp_message_buffers(p->c, m) - 1 < sent) return false;
+    }
+    if (from >= 0 && from <= last) p->taken[forward][from]++;
+  }
+  int64_t duration = forward ? p->t.f : weights ? p->t.bw : a.act == ZP_ACT_BI ? p->t.bi : p->t.bi + p->t.bw;
+  int64_t *end = &p->end[forward ? 0 : weights ? 2 : 1][k * m + a.microbatch];
+  cr_assert_eq(*end, -1, "twice");
+  if (a.act == ZP_ACT_B) p->end[2][k * m + a.microbatch] = start + duration;
+  if (p->busy[s] == 0) p->begin[s] = start;
+  *end = p->free_at[s] = start + duration;
+  p->busy[s] += duration;
+  p->next[s]++;
+  return true;
+}
+
+static void compare_in_flight(const player *p, played *out) {
+  zp_action *table = calloc((size_t)(3 * zp_chunks(p->c) * p->m), sizeof *table);
+  int64_t most[MAX_V];
+  out->in_flight = out->pool = INT64_MIN;
+  for (int s = 0; s < p->c->pipeline; s++) {
+    int64_t n = zp_order(p->c, s, p->m, table, most), now = 0, pool = 0;
+    cr_assert_eq(n, p->length[s]);
+    for (int64_t i = 0; i < n; i++) {
+      cr_assert_eq(table[i].act, p->order[s][i].act);
+      cr_assert_eq(table[i].chunk, p->order[s][i].chunk);
+      cr_assert_eq(table[i].microbatch, p->order[s][i].microbatch);
+      now += table[i].act == ZP_ACT_F ? 1 : table[i].act == ZP_ACT_BI ? 0 : -1;
+      if (now > pool) pool = now;
+    }
+    for (int c = 0; c < zp_chunks(p->c); c++) {
+      int64_t over = most[c] - zp_in_flight_chunk(p->c, s, c, p->m);
+      if (over > out->in_flight) out->in_flight = over;
+      if (over < 0 && p->c->schedule != ZP_SCHEDULE_ZB_V)
+        cr_assert_fail("%d %d: stage %d chunk %d has %d", p->c->pipeline, (int)p->m, s, c, (int)most[c]);
+      int64_t waiting = 0, waits = 0;
+      for (int64_t i = 0; i < n; i++) {
+        if (table[i].chunk != c) continue;
+        waiting += table[i].act == ZP_ACT_BI ? 1 : table[i].act == ZP_ACT_BW ? -1 : 0;
+        if (waiting > waits) waits = waiting;
+      }
+      int64_t bound = zp_pending_chunk(p->c, s, c, p->m);
+      cr_assert(p->c->schedule == ZP_SCHEDULE_ZB_V ? waits <= bound : waits == bound, "stage %d: %d wait, not %d", s,
+                (int)waits, (int)bound);
+    }
+    if (pool - zp_in_flight(p->c, s, p->m) > out->pool) out->pool = pool - zp_in_flight(p->c, s, p->m);
+  }
+  free(table);
+}
+
+static played play(zp_choice c, int64_t m, lengths t) {
+  zp_arena *arena = zp_arena_new("play");
+  player p = {.c = &c, .m = m, .t = t};
+  int64_t places = (int64_t)c.pipeline * zp_chunks(&c);
+  int64_t **numbers[] = {&p.length, &p.next, &p.free_at, &p.begin, &p.busy};
+  for (size_t i = 0; i < 5; i++) *numbers[i] = ZP_NEW_ARRAY(arena, int64_t, c.pipeline);
+  for (int i = 0; i < 2; i++) p.taken[i] = ZP_NEW_ARRAY(arena, int64_t, places);
+  for (int i = 0; i < 3; i++) {
+    p.end[i] = ZP_NEW_ARRAY(arena, int64_t, places * m);
+    for (int64_t k = 0; k < places * m; k++) p.end[i][k] = -1;
+  }
+  p.order = zp_orders(arena, &c, m, p.length);
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int s = 0; s < c.pipeline; s++)
+      while (move(&p, s)) moved = true;
+  }
+  played out = {.finished = true};
+  for (int s = 0; s < c.pipeline; s++) {
+    out.finished &= p.next[s] == p.length[s];
+    if (p.free_at[s] > out.makespan) out.makespan = p.free_at[s];
+    if (p.busy[s] > out.work) out.work = p.busy[s];
+    int64_t idle = p.free_at[s] - p.begin[s] - p.busy[s];
+    if (idle > out.idle_inside) out.idle_inside = idle;
+  }
+  for (int64_t i = 0; i < 3 * places * m && out.finished; i++)
+    cr_assert(p.end[i / (places * m)][i % (places * m)] >= 0);
+  compare_in_flight(&p, &out);
+  zp_arena_free(arena);
+  return out;
+}
+
+static zp_choice choice_of(zp_schedule schedule, int p, int v) {
+  return (zp_choice){.tensor = 1, .pipeline = p, .data = 1, .schedule = schedule, .chunks = v, .microbatch = 1};
+}
+
+/* Every action once, in an order that cannot deadlock, within the counts of the closed forms. */
+static void check_all(zp_schedule schedule, int v) {
+  for (int p = 1; p <= MAX_P; p++)
+    for (int64_t m = 1; m <= MAX_M; m++) {
+      zp_choice c = choice_of(schedule, p, v);
+      if (zp_schedule_refusal(&c)) continue;
+      played r = play(c, m, (lengths){2, 2, 2});
+      cr_assert(r.finished, "%s p %d v %d m %d deadlocks", zp_schedule_name(schedule), p, v, (int)m);
+      cr_assert(r.in_flight <= 0 && r.pool == 0, "%s p %d v %d m %d: in flight %d, stage %d too many",
+                zp_schedule_name(schedule), p, v, (int)m, (int)r.in_flight, (int)r.pool);
+    }
+}
+
+Test(schedule, gpipe) { check_all(ZP_SCHEDULE_GPIPE, 1); }
+Test(schedule, one_f_one_b) { check_all(ZP_SCHEDULE_1F1B, 1); }
+Test(schedule, zb_h1) { check_all(ZP_SCHEDULE_ZB_H1, 1); }
+Test(schedule, zb_h2) { check_all(ZP_SCHEDULE_ZB_H2, 1); }
+Test(schedule, zb_v) { check_all(ZP_SCHEDULE_ZB_V, 2); }
+Test(schedule, interleaved) {
+  for (int v = 2; v <= MAX_V; v++) check_all(ZP_SCHEDULE_INTERLEAVED, v);
+}
+
+/* (p - 1)(F + B), whatever F : B is. */
+Test(schedule, bubble_of_gpipe_and_1f1b) {
+  for (int p = 1; p <= MAX_P; p++)
+    for (int64_t m = p; m <= MAX_M; m += 5)
+      for (int64_t b = 1; b <= 3; b++) {
+        lengths t = {2, b, b};
+        int64_t bubble = (p - 1) * (2 + 2 * b);
+        played gpipe = play(choice_of(ZP_SCHEDULE_GPIPE, p, 1), m, t),
+               one = play(choice_of(ZP_SCHEDULE_1F1B, p, 1), m, t);
+        cr_assert_eq(gpipe.makespan - gpipe.work, bubble);
+        cr_assert_eq(one.makespan - one.work, bubble);
+      }
+}
+
+/* (p - 1)(F + B) / v of whole stages: chunks are v times shorter. */
+Test(schedule, bubble_of_interleaved) {
+  for (int p = 2; p <= MAX_P; p++)
+    for (int v = 2; v <= MAX_V; v++)
+      for (int64_t m = p; m <= 3 * p; m += p) {
+        played r = play(choice_of(ZP_SCHEDULE_INTERLEAVED, p, v), m, (lengths){1, 1, 1});
+        cr_assert_eq(r.makespan - r.work, (p - 1) * 3, "p %d v %d m %d: %d", p, v, (int)m, (int)(r.makespan - r.work));
+      }
+}
+
+/* (p - 1)(F + BI - BW) with F = BI = BW. */
+Test(schedule, bubble_of_zb_h1) {
+  for (int p = 1; p <= MAX_P; p++)
+    for (int64_t m = p; m <= MAX_M; m++) {
+      played r = play(choice_of(ZP_SCHEDULE_ZB_H1, p, 1), m, (lengths){1, 1, 1});
+      cr_assert_eq(r.makespan - r.work, p - 1);
+    }
+}
+
+/* No stage waits between its first and its last action; the last one starts p - 1 late. */
+Test(schedule, bubble_of_zb_h2) {
+  for (int p = 1; p <= MAX_P; p++)
+    for (int64_t m = 2 * p - 1; m <= MAX_M; m++) {
+      played r = play(choice_of(ZP_SCHEDULE_ZB_H2, p, 1), m, (lengths){1, 1, 1});
+      cr_assert_eq(r.idle_inside, 0);
+      cr_assert_eq(r.makespan - r.work, p - 1);
+    }
+}
+
+/* Nothing is shorter than 6 m + p - 1: the deepest stage starts p - 1 late. A few chunk passes are lost. */
+Test(schedule, bubble_of_zb_v) {
+  for (int p = 2; p <= MAX_P; p++)
+    for (int64_t m = 2 * p; m <= 3 * p; m++) {
+      played r = play(choice_of(ZP_SCHEDULE_ZB_V, p, 2), m, (lengths){1, 1, 1});
+      cr_assert(r.makespan >= 6 * m + p - 1 && r.makespan <= 6 * m + p - 1 + 6, "p %d m %d: %d", p, (int)m,
+                (int)(r.makespan - 6 * m - p + 1));
+    }
+}
+
+Test(schedule, chunks_on_stages) {
+  int chunk;
+  zp_choice v = choice_of(ZP_SCHEDULE_ZB_V, 4, 2), i = choice_of(ZP_SCHEDULE_INTERLEAVED, 4, 3);
+  cr_expect(zp_chunk_stage(&v, 3, &chunk) == 3 && chunk == 0);
+  cr_expect(zp_chunk_stage(&v, 4, &chunk) == 3 && chunk == 1);
+  cr_expect(zp_chunk_stage(&v, 7, &chunk) == 0 && chunk == 1);
+  cr_expect(zp_chunk_stage(&i, 7, &chunk) == 3 && chunk == 1);
+  cr_expect(zp_chunk_stage(&i, 8, &chunk) == 0 && chunk == 2);
+}
+
+Test(schedule, what_does_not_go_together) {
+  zp_choice c = choice_of(ZP_SCHEDULE_INTERLEAVED, 4, 1);
+  cr_expect_not_null(zp_schedule_refusal(&c));
+  c = choice_of(ZP_SCHEDULE_INTERLEAVED, 1, 2);
+  cr_expect_not_null(zp_schedule_refusal(&c));
+  c = choice_of(ZP_SCHEDULE_ZB_V, 4, 3);
+  cr_expect_not_null(zp_schedule_refusal(&c));
+  c = choice_of(ZP_SCHEDULE_1F1B, 4, 2);
+  cr_expect_not_null(zp_schedule_refusal(&c));
+  c = choice_of(ZP_SCHEDULE_ZB_V, 4, 2);
+  cr_expect_null(zp_schedule_refusal(&c));
+}
+
+Test(schedule, names) {
+  for (int i = 0; i < ZP_SCHEDULE_COUNT; i++)
+    cr_expect_eq(zp_schedule_by_name(zp_schedule_name((zp_schedule)i)), (zp_schedule)i);
+  cr_expect_eq(zp_schedule_by_name("2f2b"), ZP_SCHEDULE_COUNT);
+}
+
+/* A large table costs what its entries cost: this test would not end otherwise. */
+Test(schedule, thousand_stages) {
+  zp_choice c = choice_of(ZP_SCHEDULE_INTERLEAVED, 1024, 4);
+  cr_expect_eq(zp_in_flight(&c, 0, 8192), 2 * 1023 + 3 * 1024 + 1);
+  cr_expect_eq(zp_in_flight_chunk(&c, 1023, 3, 8192), 1);
+}

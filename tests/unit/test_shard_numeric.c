@@ -1,0 +1,259 @@
+/* The proof of sharding: the local graphs of all tensor ranks run side by side in f64, with the collectives made
+ * between them, and give what the whole graph gives: carried tensors, loss, gradients of both, gradients of parameters.
+ * Every segment by itself; borders and parameters are cut as the local graph says. Padding must stay zero. */
+#include <math.h>
+#include <zplan/interpret.h>
+#include "planner_models.h"
+
+enum { BATCH = 2, MAX_RANKS = 4 };
+
+static zp_arena *arena;
+static void setup(void) { arena = zp_arena_new("test"); }
+static void teardown(void) { zp_arena_free(arena); }
+TestSuite(shard_numeric, .init = setup, .fini = teardown, .timeout = 60);
+
+/* ---- one rank's part of a whole array ---- */
+
+typedef struct cut {
+  zp_shape whole, local;
+  int dim; /* -1: not cut */
+  zp_parts parts;
+} cut;
+
+static cut cut_of(const zp_tensor *local, zp_parts parts) {
+  cut c = {.whole = local->shape, .local = local->shape, .dim = local->split_dim, .parts = parts};
+  if (c.dim >= 0) c.whole.dim[c.dim] = local->full_dim;
+  return c;
+}
+
+/* Carried tensors and their gradients: shares of the positions. */
+static cut carry_cut(const zp_tensor *local) { return cut_of(local, (zp_parts){1, local->full_dim}); }
+static cut param_cut(const zp_tensor *local) {
+  return cut_of(local, local->split_dim >= 0 ? local->parts[local->split_dim] : (zp_parts){1, 1});
+}
+
+/* Index in the whole array of element i of the rank's part; -1: padding. */
+static int64_t whole_index(const cut *c, int rank, int64_t i) {
+  if (c->dim < 0) return i;
+  int64_t inner = 1, local_n = c->local.dim[c->dim], whole_n = c->whole.dim[c->dim];
+  for (int d = c->dim + 1; d < c->local.rank; d++) inner *= c->local.dim[d];
+  int64_t before = i / (inner * local_n), at = i / inner % local_n, after = i % inner;
+  int64_t slice = local_n / c->parts.outer, whole_slice = whole_n / c->parts.outer;
+  int64_t in_slice = rank * slice + at % slice;
+  if (in_slice >= whole_slice) return -1;
+  return (before * whole_n + at / slice * whole_slice + in_slice) * inner + after;
+}
+
+static void take(const cut *c, int rank, const double *whole, double *local) {
+  for (int64_t i = 0; i < zp_shape_elements(&c->local, BATCH); i++) {
+    int64_t w = whole_index(c, rank, i);
+    local[i] = w < 0 ? 0 : whole[w];
+  }
+}
+
+static void expect_near(double got, double want, const char *what, const char *name, int64_t i) {
+  cr_assert(fabs(got - want) <= 1e-12 * fmax(1, fabs(want)), "%s of %s, element %lld: %.17g, not %.17g", what, name,
+            (long long)i, got, want);
+}
+
+static void expect_part(const cut *c, int rank, const double *whole, const double *local, const char *what,
+                        const char *name) {
+  for (int64_t i = 0; i < zp_shape_elements(&c->local, BATCH); i++) {
+    int64_t w = whole_index(c, rank, i);
+    expect_near(local[i], w < 0 ? 0 : whole[w], what, name, i);
+  }
+}
+
+/* ---- values ---- */
+
+static double value(int which, int64_t i) {
+  return 2 * zp_philox_uniform(7, 0, 0, (uint64_t)which, 0, (uint64_t)i) - 1;
+}
+
+static void fill_whole(zp_interpreter *in, int64_t vocabulary) {
+  for (int t = 0; t < in->graph->tensors.len; t++) {
+    const zp_tensor *tensor = &in->graph->tensors.data[t];
+    for (int64_t i = 0; i < zp_shape_elements(&tensor->shape, BATCH); i++) {
+      double v = value(100 * (int)tensor->role + tensor->index, i);
+      if (tensor->role == ZP_ROLE_INPUT) in->value[t][i] = floor((v + 1) / 2 * (double)vocabulary);
+      if (tensor->role == ZP_ROLE_PARAM) in->value[t][i] = tensor->shape.rank == 1 ? 0.7 + 0.5 * v : 0.4 * v;
+      if (tensor->role == ZP_ROLE_CARRY_IN || tensor->role == ZP_ROLE_GRAD_IN) in->value[t][i] = v;
+    }
+  }
+}
+
+static void set_counters(zp_interpreter *in, int rank) {
+  in->rank = rank;
+  in->seed = 5, in->step = 3, in->first_sample = 40, in->instance = 2;
+  in->loss_scale = 0.25;
+}
+
+/* ---- ranks side by side ---- */
+
+typedef struct group {
+  const zp_graph *graph; /* the same on all ranks */
+  int ranks;
+  zp_interpreter *in[MAX_RANKS];
+} group;
+
+static const zp_shape *shape_of(const group *g, int tensor) { return &g->graph->tensors.data[tensor].shape; }
+
+static int input_tensor(const zp_graph *graph, int index) {
+  for (int t = 0; t < graph->tensors.len; t++)
+    if (graph->tensors.data[t].role == ZP_ROLE_INPUT && graph->tensors.data[t].index == index) return t;
+  cr_assert_fail("no input %d", index);
+  return -1;
+}
+
+static void fill_ranks(group *g, const zp_interpreter *whole) {
+  for (int r = 0; r < g->ranks; r++)
+    for (int t = 0; t < g->graph->tensors.len; t++) {
+      const zp_tensor *local = &g->graph->tensors.data[t];
+      double *to = g->in[r]->value[t];
+      cut carried = carry_cut(local), parameter = param_cut(local);
+      switch (local->role) {
+      case ZP_ROLE_INPUT: take(&carried, r, whole->value[input_tensor(whole->graph, local->index)], to); break;
+      case ZP_ROLE_CARRY_IN: take(&carried, r, whole->value[whole->graph->carry_in.data[local->index]], to); break;
+      case ZP_ROLE_GRAD_IN: take(&carried, r, whole->value[whole->graph->grad_in.data[local->index]], to); break;
+      case ZP_ROLE_PARAM:
+        for (int i = 0; i < whole->graph->params.len; i++)
+          if (whole->graph->params.data[i].param == local->index)
+            take(&parameter, r, whole->value[whole->graph->params.data[i].tensor], to);
+        break;
+      case ZP_ROLE_VALUE: break;
+      }
+    }
+}
+
+static double sum_over_ranks(const group *g, int tensor, int64_t i) {
+  double sum = 0;
+  for (int r = 0; r < g->ranks; r++) sum += g->in[r]->value[tensor][i];
+  return sum;
+}
+
+/* Element i of the gathered array, from the rank that has its position. */
+static double gathered(const group *g, int share, int64_t i) {
+  const zp_shape *shape = shape_of(g, share);
+  int64_t row = shape->dim[2], sample = row * shape->dim[1];
+  int64_t b = i / (sample * g->ranks), rest = i % (sample * g->ranks);
+  return g->in[rest / sample]->value[share][b * sample + rest % sample];
+}
+
+static void communicate(group *g, const zp_node *node) {
+  int from = node->in.data[0], to = node->out.data[0];
+  int64_t n = zp_shape_elements(shape_of(g, to), BATCH), n_from = zp_shape_elements(shape_of(g, from), BATCH);
+  cut share = carry_cut(&g->graph->tensors.data[to]);
+  for (int r = 0; r < g->ranks; r++)
+    for (int64_t i = 0; i < n; i++) {
+      double *y = &g->in[r]->value[to][i];
+      switch (node->op) {
+      case ZP_OP_ALL_REDUCE:
+      case ZP_OP_GRAD_ALL_REDUCE: *y = sum_over_ranks(g, from, i); break;
+      case ZP_OP_REDUCE_SCATTER_SEQ: *y = sum_over_ranks(g, from, whole_index(&share, r, i)); break;
+      case ZP_OP_ALL_GATHER_SEQ: *y = gathered(g, from, i); break;
+      case ZP_OP_GATHER_STATS: *y = g->in[i / n_from]->value[from][i % n_from]; break;
+      default: *y = g->in[r]->value[from][i]; break; /* ENTER */
+      }
+    }
+}
+
+static void run_ranks(group *g) {
+  for (int n = 0; n < g->graph->nodes.len; n++) {
+    const zp_node *node = &g->graph->nodes.data[n];
+    if (zp_op_get_class(node->op) == ZP_CLASS_COMM)
+      communicate(g, node);
+    else
+      for (int r = 0; r < g->ranks; r++) zp_interpret_node(g->in[r], node);
+  }
+}
+
+/* ---- comparison ---- */
+
+static void compare_lists(const group *g, const zp_interpreter *whole, const zp_ints *local_list,
+                          const zp_ints *whole_list, const char *what) {
+  for (int i = 0; i < local_list->len; i++)
+    for (int r = 0; r < g->ranks; r++) {
+      int t = local_list->data[i];
+      cut c = carry_cut(&g->graph->tensors.data[t]);
+      expect_part(&c, r, whole->value[whole_list->data[i]], g->in[r]->value[t], what, g->graph->tensors.data[t].name);
+    }
+}
+
+/* Parameters stand in the same order in both graphs. */
+static void compare_param(const group *g, const zp_interpreter *whole, const zp_sharding *sharding, int use) {
+  const zp_tensor *local = &g->graph->tensors.data[g->graph->params.data[use].tensor];
+  cut c = param_cut(local);
+  bool partial = sharding->param[g->graph->params.data[use].param].grad_partial;
+  cr_assert(!partial || (c.dim < 0 && sharding->sequence));
+  for (int r = 0; r < g->ranks && !partial; r++)
+    expect_part(&c, r, whole->param_grad[use], g->in[r]->param_grad[use], "gradient", local->name);
+  for (int64_t i = 0; partial && i < zp_shape_elements(&c.local, 1); i++) {
+    double sum = 0;
+    for (int r = 0; r < g->ranks; r++) sum += g->in[r]->param_grad[use][i];
+    expect_near(sum, whole->param_grad[use][i], "summed gradient", local->name, i);
+  }
+}
+
+static void check_segment(const zp_model *model, const zp_sharding *sharding, int segment) {
+  zp_graph *reference = zp_differentiate(zp_fuse(zp_graph_localize_trivial(model->segments.data[segment].graph)));
+  zp_interpreter *whole = zp_interpreter_new(arena, reference, BATCH);
+  fill_whole(whole, model->vocabulary);
+  set_counters(whole, 0);
+  zp_interpret(whole, 0, reference->nodes.len);
+
+  group g = {.graph = zp_differentiate(zp_fuse(sharding->local[segment])), .ranks = sharding->tensor};
+  const char *wrong = zp_graph_check(arena, g.graph);
+  cr_assert_null(wrong, "%s", wrong);
+  for (int r = 0; r < g.ranks; r++) {
+    g.in[r] = zp_interpreter_new(arena, g.graph, BATCH);
+    set_counters(g.in[r], r);
+  }
+  fill_ranks(&g, whole);
+  run_ranks(&g);
+  compare_lists(&g, whole, &g.graph->carry_out, &reference->carry_out, "output");
+  compare_lists(&g, whole, &g.graph->grad_out, &reference->grad_out, "gradient");
+  for (int r = 0; r < g.ranks; r++) expect_near(g.in[r]->loss, whole->loss, "loss", "rank", r);
+  cr_assert_eq(g.graph->params.len, reference->params.len);
+  for (int i = 0; i < reference->params.len; i++) compare_param(&g, whole, sharding, i);
+}
+
+/* Every segment, on 2, 3 and 4 ranks, without and with sequence sharding. */
+static void check_model(model_size size) {
+  zp_cluster cluster = cpu_cluster();
+  zp_model *model = build_model(arena, &size);
+  for (int tensor = 2; tensor <= MAX_RANKS; tensor++)
+    for (int sequence = 0; sequence <= 1; sequence++) {
+      zp_machine machine = zp_machine_make(&cluster, ZP_PREC_F64, tensor);
+      const char *reason = "none given";
+      zp_sharding *sharding = zp_shard(arena, model, &machine, tensor, 1, sequence, &reason);
+      cr_assert(sharding, "tensor %d, sequence %d: %s", tensor, sequence, reason);
+      for (int i = 0; i < model->segments.len; i++) check_segment(model, sharding, i);
+    }
+}
+
+/* Sizes that 2, 3 and 4 do not all divide: 29 words, 5 heads or 3 kv heads, 50 columns; but 12 positions. */
+Test(shard_numeric, gpt) { check_model((model_size){STYLE_GPT, 29, 12, 40, 2, 5, 5, 50, true}); }
+Test(shard_numeric, gpt_with_dropout) { check_model((model_size){STYLE_DROPOUT, 29, 12, 40, 2, 5, 5, 50, false}); }
+Test(shard_numeric, llama) { check_model((model_size){STYLE_LLAMA, 29, 12, 48, 2, 6, 3, 50, false}); }
+Test(shard_numeric, attention_and_mlp_side_by_side) {
+  check_model((model_size){STYLE_PARALLEL, 31, 12, 40, 2, 5, 5, 50, true});
+}
+
+/* The oracle itself must notice: a rank with another share of the positions draws other dropout numbers. */
+Test(shard_numeric, dropout_counts_from_the_ranks_share) {
+  model_size size = {STYLE_DROPOUT, 29, 12, 40, 2, 5, 5, 50, false};
+  zp_cluster cluster = cpu_cluster();
+  zp_machine machine = zp_machine_make(&cluster, ZP_PREC_F64, 2);
+  const char *reason = NULL;
+  zp_sharding *s = zp_shard(arena, build_model(arena, &size), &machine, 2, 1, true, &reason);
+  zp_graph *graph = zp_fuse(s->local[1]);
+  int rows = 0, columns = 0;
+  for (int n = 0; n < graph->nodes.len; n++)
+    for (int i = 0; graph->nodes.data[n].fused && i < graph->nodes.data[n].fused->ops.len; i++) {
+      if (graph->nodes.data[n].fused->ops.data[i].op != ZP_OP_DROPOUT) continue;
+      rows += graph->nodes.data[n].fused->split_rows;
+      columns += graph->nodes.data[n].fused->split;
+    }
+  cr_expect_eq(rows, 2);
+  cr_expect_eq(columns, 1);
+}

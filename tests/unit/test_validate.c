@@ -1,0 +1,231 @@
+/* Tables of measured runs: reading, malformed rows by line, statistics, reference formulas, and whole predictions. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <zplan/buf.h>
+#include <zplan/validate.h>
+
+static zp_arena *arena;
+static void setup(void) { arena = zp_arena_new("test"); }
+static void teardown(void) { zp_arena_free(arena); }
+TestSuite(validate, .init = setup, .fini = teardown);
+
+static void expect_near(double got, double want, double tolerance, const char *what) {
+  cr_expect(fabs(got - want) <= tolerance * fabs(want), "%s: %.9g, expected %.9g", what, got, want);
+}
+
+/* ---- reading ---- */
+
+#define HEADER "id,source,year,model,layers,hidden,seq,gpu,gpus_per_node,n_gpus,tp,pp,dp,micro_batch,global_batch,measured_iter_s,notes\n"
+#define GOOD "fam_a,\"paper, table 1\",2021,GPT,4,1024,512,A100-SXM4-80GB,8,8,2,2,2,1,16,0.5,\"conf=A; says \"\"fast\"\"\"\n"
+
+static zp_measured_table *read_table(const char *text) {
+  const char *error = NULL;
+  zp_measured_table *table = zp_measured_read(arena, text, strlen(text), "runs", &error);
+  cr_assert(table, "%s", error);
+  return table;
+}
+
+Test(validate, published_columns) {
+  zp_measured_table *t = read_table(HEADER GOOD);
+  cr_assert_eq(t->runs.len, 1);
+  const zp_measured *run = &t->runs.data[0];
+  cr_expect_str_eq(run->family, "fam_");
+  cr_expect_str_eq(run->source, "paper, table 1");
+  cr_expect_str_eq(run->notes, "conf=A; says \"fast\"");
+  cr_expect_eq(run->line, 2);
+  cr_expect_eq(run->layers, 4);
+  cr_expect_eq(run->zero, -1); /* no such column */
+  cr_expect_eq(run->fits, -1);
+  expect_near(run->step_s, 0.5, 0, "seconds");
+}
+
+Test(validate, lines_end_either_way_and_the_last_may_lack_its_end) {
+  zp_measured_table *t = read_table("\xef\xbb\xbf" HEADER "\r\n" "f_b,s,,,4,64,64,G,,1,,,,,,,\"two\nlines\"\r\nf_c,,,,,,,G,,1,,,,,,,");
+  cr_assert_eq(t->runs.len, 2);
+  cr_expect_eq(t->runs.data[0].line, 3);
+  cr_expect_eq(t->runs.data[1].line, 5);
+  cr_expect_str_eq(t->runs.data[0].notes, "two\nlines");
+}
+
+static void expect_malformed(const char *row, const char *words) {
+  zp_measured_table *t = read_table(zp_format(arena, HEADER GOOD "%s", row));
+  cr_assert_eq(t->malformed.len, 1, "%s", row);
+  cr_expect_eq(t->runs.len, 1);
+  cr_expect(strstr(t->malformed.data[0], "line 3: ") && strstr(t->malformed.data[0], words), "%s", t->malformed.data[0]);
+}
+
+Test(validate, malformed_rows_are_named_by_line) {
+  expect_malformed("f_x,s,2021,GPT,four,1024,512,G,8,8,2,2,2,1,16,0.5,\n", "layers is `four`, not a number");
+  expect_malformed("f_x,s,2021,GPT,4.5,1024,512,G,8,8,2,2,2,1,16,0.5,\n", "layers is 4.5, not a whole number");
+  expect_malformed("f_x,s,2021,GPT,-4,1024,512,G,8,8,2,2,2,1,16,0.5,\n", "layers is -4, out of range");
+  expect_malformed("f_x,s,2021,GPT,4,1024,512,G,8,8,2,2,2,1,16,nan,\n", "measured_iter_s is `nan`, not a number");
+  expect_malformed("f_x,s,2021,GPT,4,1024,512,G,8,9,2,2,2,1,16,0.5,\n", "2 x 2 x 2 tensor, pipeline and data ranks are not 9 GPUs");
+  expect_malformed("f_x,s,2021,GPT,4,1024,512,G,8,8,2,2,2,3,16,0.5,\n", "batch 16 does not divide over 2 data ranks and micro-batch 3");
+  expect_malformed("f_x,s,2021\n", "3 fields where the header has 17");
+  expect_malformed(",s,2021,GPT,4,1024,512,G,8,8,2,2,2,1,16,0.5,\n", "id is empty");
+  expect_malformed("f_x,s,2021,GPT,4,1024,512,G,8,,2,2,2,1,16,0.5,\n", "n_gpus is empty");
+}
+
+Test(validate, unknown_headers_are_refused) {
+  const char *error = NULL;
+  cr_expect_null(zp_measured_read(arena, "a,b\n1,2\n", 8, "x", &error));
+  cr_expect(strstr(error, "header"));
+  cr_expect_null(zp_measured_read(arena, "", 0, "x", &error));
+  cr_expect_str_eq(error, "the table is empty");
+}
+
+Test(validate, vtrain_columns_with_and_without_parameters) {
+  static const char columns[] = "# GPUs,global batch,micro batch,hidden size,attention heads,# layers,sequence length,"
+                                "tensor parallelism,data parallelism,pipeline parallelism,iteration time (ms)\n";
+  zp_measured_table *t = read_table(zp_format(arena, "%s8,16,2,1024,16,4,1024,2,2,2,80\n", columns));
+  zp_measured_table *with = read_table(zp_format(arena, "Parameters (billion),%s0.1,8,16,2,1024,16,4,1024,2,2,2,80\n", columns));
+  cr_assert(t->runs.len == 1 && with->runs.len == 1);
+  cr_expect_str_eq(t->runs.data[0].family, "runs");
+  expect_near(with->runs.data[0].step_s, 0.08, 1e-12, "milliseconds");
+  cr_expect_str_eq(with->runs.data[0].recompute, "full");
+}
+
+Test(validate, notes_say_what_columns_do_not) {
+  zp_measured_table *t = read_table(
+      HEADER "tt_a,s,2024,Llama-3 8B,4,1024,512,G,8,8,2,2,2,1,16,,conf=A; fit=0; GQA 8 KV heads; cp=2; flops=MODEL\n"
+             "bs_b,s,2022,GPT,4,1024,512,G,8,8,2,2,2,1,16,,measured all_reduce on 4 nodes 15-42 Gb/s\n");
+  cr_assert_eq(t->runs.len, 1); /* 2 x 2 x 2 x cp 2 are not 8 */
+  cr_assert_eq(t->malformed.len, 1);
+  expect_near(t->runs.data[0].collective_bytes_per_s, 42e9 / 8 * 2 * 31 / 32 / 8, 1e-12, "bus bandwidth");
+}
+
+/* ---- statistics ---- */
+
+Test(validate, kendall_tau_b) {
+  const double x[] = {1, 2, 3, 4}, same[] = {10, 20, 30, 40}, swapped[] = {10, 30, 20, 40}, tied[] = {1, 1, 2, 3};
+  expect_near(zp_kendall_tau(x, same, 4), 1, 1e-12, "same order");
+  expect_near(zp_kendall_tau(x, swapped, 4), 4.0 / 6, 1e-12, "one of six pairs turned");
+  expect_near(zp_kendall_tau(x, tied, 4), 5 / sqrt(6 * 5), 1e-12, "one tie");
+  cr_expect(isnan(zp_kendall_tau(x, same, 1)));
+}
+
+static zp_prediction row(const char *family, double measured, double predicted, double memory, int64_t peak, int fits) {
+  zp_measured *run = ZP_NEW(arena, zp_measured);
+  *run = (zp_measured){.id = family, .family = family, .memory_bytes = memory, .fits = fits};
+  zp_prediction p = {.run = run, .predicted = true, .measured_s = measured, .peak_bytes = peak, .fits = peak <= 100};
+  p.estimate.step_s = predicted;
+  p.error = measured > 0 ? predicted / measured - 1 : 0;
+  return p;
+}
+
+Test(validate, errors_by_family) {
+  zp_validation v = {0};
+  zp_prediction rows[] = {row("a_", 10, 11, 80, 88, -1), row("b_", 10, 5, 0, 50, -1), row("a_", 20, 16, 0, 120, -1),
+                          row("a_", 0, 3, 0, 120, 0),    row("a_", 0, 3, 0, 50, 0)};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) zp_push(arena, &v.rows, rows[i]);
+  zp_validation_score(arena, &v);
+  cr_assert_eq(v.families.len, 2);
+  const zp_family_score *a = &v.families.data[0];
+  cr_expect_eq(a->n, 2);
+  expect_near(a->mean_abs_error_pct, 15, 1e-12, "mean");
+  expect_near(a->bias_pct, -5, 1e-12, "bias");
+  expect_near(a->max_error_pct, -20, 1e-12, "max");
+  expect_near(a->memory_mean_abs_error_pct, 10, 1e-9, "memory");
+  expect_near(a->kendall_tau, 1, 1e-12, "tau");
+  cr_expect(a->fit_total == 4 && a->fit_agree == 2, "%d of %d", a->fit_agree, a->fit_total);
+  cr_expect(isnan(v.families.data[1].kendall_tau));
+}
+
+/* ---- reference formulas: arXiv 2205.05198, figure 1, GiB ---- */
+
+Test(validate, activation_figures) {
+  static const struct {
+    double layers, hidden, heads, microbatch, pipeline, chunks, plain, selective;
+  } models[] = {{48, 6144, 64, 4, 1, 1, 59.25, 9.5625},
+                {96, 12288, 96, 1, 8, 3, 66.84375, 12.3515625},
+                {105, 20480, 128, 1, 35, 3, 114.0234375, 23.076171875},
+                {128, 25600, 160, 1, 64, 1, 131.25, 26.5625}};
+  for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+    double got[2];
+    for (int c = 0; c < 2; c++)
+      got[c] = zp_activation_bytes((zp_activation_case)c, models[i].layers, models[i].hidden, models[i].heads, 2048,
+                                   models[i].microbatch, 8, models[i].pipeline, models[i].chunks) / 1073741824.0;
+    expect_near(got[0], models[i].plain, 1e-4, "tensor parallel");
+    expect_near(got[1], models[i].selective, 1e-4, "sequence parallel and selective");
+  }
+}
+
+/* ---- predictions ---- */
+
+static const zp_device a100 = {.name = "a100_80",
+                               .memory_bytes = INT64_C(80000000000),
+                               .context_bytes = INT64_C(1200000000),
+                               .memory_bytes_per_s = 2039e9,
+                               .flop_per_s_fp64 = 9.7e12,
+                               .flop_per_s_fp32 = 19.5e12,
+                               .flop_per_s_half = 312e12,
+                               .eff_matmul = 0.82,
+                               .eff_attention = 0.5,
+                               .eff_memory = 0.8,
+                               .launch_s = 3e-6,
+                               .cores = 108};
+static const zp_device *only_a100(void *user, const char *name) {
+  (void)user;
+  return strcmp(name, "a100_80") == 0 ? &a100 : NULL;
+}
+
+static zp_prediction predict(const char *line) {
+  zp_measured_table *t = read_table(zp_format(
+      arena, "id,source,year,layers,hidden,heads,vocab,seq,gpu,gpus_per_node,intra_bw_GBps,inter_bw_GBps_per_gpu,n_gpus,tp,pp,dp,"
+             "micro_batch,global_batch,recompute,zero_stage,measured_iter_s,precision,notes\n%s\n", line));
+  cr_assert_eq(t->runs.len, 1, "%s", t->malformed.len ? t->malformed.data[0] : "no row");
+  return zp_predict_run(arena, t, &t->runs.data[0], only_a100, NULL);
+}
+
+/* The paper's 22B row: within 10 %, and no faster than its products at the device's best rate. */
+Test(validate, predicts_a_tensor_parallel_run) {
+  zp_prediction p = predict("korth_x,arXiv 2205.05198,2022,48,6144,64,51200,2048,A100-SXM4-80GB,8,300,25,8,8,1,1,4,4,full,0,1.42,fp16,");
+  cr_assert(p.predicted, "%s", p.why_not);
+  cr_expect(fabs(p.error) < 0.10, "%g s, %+g %%", p.estimate.step_s, 100 * p.error);
+  double floor_s = 96.0 * 4 * 2048 * 48 * 6144 * 6144 / 8 / (312e12 * 0.82);
+  cr_expect(p.estimate.step_s > floor_s, "%g, floor %g", p.estimate.step_s, floor_s);
+  cr_expect_str_eq(p.software, "megatron-lm-v3");
+  cr_expect(p.fits);
+}
+
+Test(validate, refuses_what_it_cannot_know) {
+  cr_expect(strstr(predict("f_a,s,2022,4,1024,16,,512,TPUv9,8,300,25,8,8,1,1,1,8,full,0,1,fp16,").why_not, "unknown GPU `TPUv9`"));
+  cr_expect(strstr(predict("f_a,s,2022,4,1024,16,,512,V100-SXM3-32GB,8,300,25,8,8,1,1,1,8,full,0,1,fp16,").why_not, "no device"));
+  cr_expect_str_eq(predict("f_a,s,2022,4,,16,,512,A100-SXM4-80GB,8,300,25,8,8,1,1,1,8,full,0,1,fp16,").why_not, "the model's shape is not published");
+  cr_expect_str_eq(predict("f_a,s,2022,4,1024,16,,512,A100-SXM4-80GB,8,300,25,8,,,,1,8,full,0,1,fp16,").why_not, "the plan is not published");
+  cr_expect(strstr(predict("f_a,s,2022,4,1024,16,,512,A100-SXM4-80GB,8,300,25,8,8,1,1,1,8,full,0,1,fp8,").why_not, "fp8"));
+}
+
+/* What is not published is stated: vocabulary, heads, and the micro-batch that was searched. */
+Test(validate, says_what_it_assumed) {
+  zp_prediction p = predict("f_a,s,2022,4,1024,,,512,A100-SXM4-80GB,8,300,25,8,2,2,2,,16,full,0,1,fp16,");
+  cr_assert(p.predicted, "%s", p.why_not);
+  cr_expect(strstr(p.assumed, "heads 8") && strstr(p.assumed, "vocabulary 51200") && strstr(p.assumed, "micro-batch"), "%s", p.assumed);
+}
+
+/* Head sizes that are no multiple of eight do without tensor cores: BigScience's 128 heads of 108. */
+Test(validate, unaligned_heads_are_slow) {
+  static const char row_of[] = "bs_x,tr11-176B,2022,72,13824,%d,250000,2048,A100-SXM4-80GB,8,300,25,96,4,12,2,2,512,full,0,1,bf16,";
+  zp_prediction even = predict(zp_format(arena, row_of, 96)), odd = predict(zp_format(arena, row_of, 128));
+  cr_assert(even.predicted && odd.predicted);
+  cr_expect(odd.estimate.step_s > 1.25 * even.estimate.step_s, "%g against %g", odd.estimate.step_s, even.estimate.step_s);
+}
+
+Test(validate, text_and_json_hold_every_family) {
+  zp_validation v = {0};
+  zp_prediction good = row("a_", 10, 11, 80, 88, 1), bad = row("b_", 0, 0, 0, 0, -1);
+  bad.predicted = false;
+  bad.why_not = "unknown GPU `x`";
+  zp_push(arena, &v.rows, good);
+  zp_push(arena, &v.rows, bad);
+  zp_validation_score(arena, &v);
+  const char *text = zp_validation_text(arena, &v);
+  cr_expect(strstr(text, "a_") && strstr(text, "1 rows: unknown GPU `x`"), "%s", text);
+  zp_json *json = zp_validation_json(&v);
+  cr_expect_eq(zp_json_count(zp_json_get(json, "families")), 1);
+  cr_expect_eq(zp_json_count(zp_json_get(json, "rows")), 2);
+  const zp_json *family = zp_json_at(zp_json_get(json, "families"), 0);
+  expect_near(zp_json_get_real(family, "mean_abs_error_pct", 0), 10, 1e-9, "mean");
+  cr_expect_eq(zp_json_get_int(family, "fit_agree", 0), 1);
+  zp_json_free(json);
+}
