@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,6 +30,7 @@ static void push_trainer(zp_run_state *run, zp_strings *argv, const char *binary
   }
   if (o->resume) push(run, argv, "--resume");
   if (o->check_memory) push(run, argv, "--check-memory");
+  if (!isatty(STDOUT_FILENO)) push(run, argv, "--no-progress"); /* behind mpirun the trainer cannot see that */
   if (o->log) {
     push(run, argv, "--log");
     push(run, argv, o->log);
@@ -114,12 +116,20 @@ static int report_end(zp_run_state *run, int status, const filter *f, int ranks)
   return ZP_EXIT_TRAINER;
 }
 
+/* mpirun gives rank 0 a terminal without a size. */
+static void pass_screen_width(void) {
+  struct winsize size = {0};
+  char columns[16];
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return;
+  snprintf(columns, sizeof columns, "%d", size.ws_col);
+  setenv("COLUMNS", columns, 1);
+}
+
 static int launch(zp_run_state *run, const char *binary, int ranks) {
   zp_strings argv = launch_line(run, binary, ranks);
   int fds[2];
   if (pipe(fds) != 0) return zp_usage_error("cannot make a pipe: %s", strerror(errno)), ZP_EXIT_ERROR;
-  /* Behind mpirun rank 0 cannot see whether a person is watching. */
-  if (ranks > 1 && isatty(STDOUT_FILENO)) setenv("ZPR_PROGRESS", "1", 0);
+  pass_screen_width();
   fflush(NULL);
   struct sigaction forward = {.sa_handler = forward_signal};
   sigaction(SIGINT, &forward, NULL);

@@ -1,6 +1,6 @@
-/* The arena of a stage, to the byte. Order of regions: flat buffers (parameters, gradients, master copy, moments), model
- * inputs, slots of saved values, message and ping-pong buffers, transients last: the top of the arena is then a buffer
- * that every step writes. zp_stage_bytes is the same arithmetic without the tables, for the search. */
+/* The arena of a stage, to the byte. Order of regions: flat buffers (parameters, gradients, master copy, moments),
+ * model inputs, slots of saved values, message and ping-pong buffers, transients last: the top of the arena is then a
+ * buffer that every step writes. zp_stage_bytes is the same arithmetic without the tables, for the search. */
 #include "lower_internal.h"
 
 #include <assert.h>
@@ -36,7 +36,7 @@ typedef struct totals {
   int64_t elements;    /* flat elements of parameters inside repeats */
   int64_t saved_bytes; /* of one slot */
   int64_t transient_bytes;
-  bool any_shard;      /* some unit keeps shards: the forward ping-pong exists */
+  bool any_shard;         /* some unit keeps shards: the forward ping-pong exists */
   int64_t carry_elements; /* largest tensor that flows between units */
 } totals;
 
@@ -119,7 +119,7 @@ static void place_regions(const zp_lowered *l, const zp_choice *choice, const to
   s->memory.saved = top - before;
   before = top;
   int64_t carry = t->carry_elements * l->compute_bytes, n = s->n_units;
-  bool above = s->index < choice->pipeline - 1, below = s->index > 0;
+  bool above = s->index<choice->pipeline - 1, below = s->index> 0;
   for (int i = 0; i < 2; i++) s->at_carry[i] = region(&top, t->any_shard ? carry : 0);
   s->at_send_up = region(&top, above ? carry : 0);
   s->at_grad[0] = region(&top, above || n >= 3 ? carry : 0);
@@ -143,7 +143,8 @@ static int64_t shared_elements(const zp_lowered *l, int64_t first, int64_t count
   return elements;
 }
 
-int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit, int64_t n_units) {
+int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit,
+                       int64_t n_units) {
   zp_stage s = {.index = stage, .first_unit = first_unit, .n_units = n_units};
   totals t = {0};
   for_parts(lowered, first_unit, n_units, add_totals, &(struct totals_arg){lowered, &t});
@@ -168,7 +169,8 @@ static void add_run(void *arg, int segment, int64_t first, int64_t count) {
 }
 
 void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice, int stage, zp_stage *out) {
-  *out = (zp_stage){.index = stage, .first_unit = choice->cut[stage], .n_units = choice->cut[stage + 1] - choice->cut[stage]};
+  *out = (zp_stage){
+      .index = stage, .first_unit = choice->cut[stage], .n_units = choice->cut[stage + 1] - choice->cut[stage]};
   totals t = {0};
   for_parts(lowered, out->first_unit, out->n_units, add_totals, &(struct totals_arg){lowered, &t});
   int64_t shared = shared_elements(lowered, out->first_unit, out->n_units, arena, out);

@@ -18,11 +18,11 @@ typedef struct zp_lowering {
   zp_lowered *lowered;
   zp_segment_program *out;
   const zp_graph *graph;
-  bool recompute, shard;   /* this segment rebuilds its forward values / keeps its input as shards */
-  int *alias;              /* per tensor: the tensor whose storage it shares (views, in-place ops), -1: its own */
-  bool *saved;             /* per tensor that owns storage: kept from forward to backward */
+  bool recompute, shard; /* this segment rebuilds its forward values / keeps its input as shards */
+  int *alias;            /* per tensor: the tensor whose storage it shares (views, in-place ops), -1: its own */
+  bool *saved;           /* per tensor that owns storage: kept from forward to backward */
   int64_t *saved_offset;
-  const char *reason;      /* why the segment cannot be lowered */
+  const char *reason; /* why the segment cannot be lowered */
 } zp_lowering;
 
 /* The tensor that owns the storage of `tensor`. */

@@ -45,9 +45,12 @@ static int64_t tensor_elements(const zp_lowered *l, const zp_procedure *p, int64
   for (int s = 0; s < p->steps.len; s++) {
     const zp_step *step = &p->steps.data[s];
     if (step->comm_elements == 0) continue;
-    if (step->kind == ZP_STEP_GATHER_SHARD) elements += (t - 1) * t * step->comm_elements;
-    else if (step->op == ZP_OP_GATHER_STATS) *stat_elements += (t - 1) * t * step->comm_elements;
-    else elements += 2 * (t - 1) * step->comm_elements;
+    if (step->kind == ZP_STEP_GATHER_SHARD)
+      elements += (t - 1) * t * step->comm_elements;
+    else if (step->op == ZP_OP_GATHER_STATS)
+      *stat_elements += (t - 1) * t * step->comm_elements;
+    else
+      elements += 2 * (t - 1) * step->comm_elements;
   }
   return elements;
 }
@@ -60,7 +63,8 @@ zp_traffic zp_program_traffic(const zp_program *program) {
     const zp_stage *stage = &program->stages[s];
     for (int r = 0; r < stage->runs.len; r++) {
       const zp_segment_program *seg = &l->segments[stage->runs.data[r].segment];
-      int64_t stats = 0, elements = tensor_elements(l, &seg->forward, &stats) + tensor_elements(l, &seg->backward, &stats);
+      int64_t stats = 0,
+              elements = tensor_elements(l, &seg->forward, &stats) + tensor_elements(l, &seg->backward, &stats);
       traffic.tensor += (elements * l->compute_bytes + stats * l->stat_bytes) * stage->runs.data[r].count *
                         program->microbatches * c->data;
     }
@@ -71,29 +75,33 @@ zp_traffic zp_program_traffic(const zp_program *program) {
       int segment;
       int64_t iteration;
       zp_unit(l, c->cut[s + 1], &segment, &iteration);
-      traffic.pipeline += 2 * l->segments[segment].carry_in_elements * l->compute_bytes * program->microbatches * c->tensor * c->data;
+      traffic.pipeline +=
+          2 * l->segments[segment].carry_in_elements * l->compute_bytes * program->microbatches * c->tensor * c->data;
     }
   }
   for (int i = 0; i < program->tied.len; i++)
-    traffic.tie += 2 * (program->tied.data[i].stages.len - 1) * program->tied.data[i].elements * l->grad_bytes * c->tensor * c->data;
+    traffic.tie += 2 * (program->tied.data[i].stages.len - 1) * program->tied.data[i].elements * l->grad_bytes *
+                   c->tensor * c->data;
   return traffic;
 }
 
 const char *zp_procedure_text(zp_arena *arena, const zp_procedure *p) {
-  static const char *const place[] = {"param", "shared", "saved", "transient", "input", "carry_in", "carry_out", "grad_in", "grad_out"};
+  static const char *const place[] = {"param",    "shared",    "saved",   "transient", "input",
+                                      "carry_in", "carry_out", "grad_in", "grad_out"};
   static const char *const kind[] = {"", "keep_shard", "gather_shard", "copy"};
   zp_buf out = zp_buf_new(arena);
-  zp_buf_line(&out, "procedure %s: %d steps (%d recomputed), transient %lld bytes", p->name, p->steps.len, p->n_recompute,
-              (long long)p->transient_bytes);
+  zp_buf_line(&out, "procedure %s: %d steps (%d recomputed), transient %lld bytes", p->name, p->steps.len,
+              p->n_recompute, (long long)p->transient_bytes);
   for (int b = 0; b < p->buffers.len; b++) {
     const zp_buffer *x = &p->buffers.data[b];
-    zp_buf_line(&out, "  b%-3d %-28s %-9s [%lld, %lld] ld %lld at %lld bytes %lld base %d live %d..%d", b, x->name, place[x->place],
-                (long long)x->rows, (long long)x->cols, (long long)x->ld, (long long)x->offset, (long long)x->bytes, x->base,
-                x->first_step, x->last_step);
+    zp_buf_line(&out, "  b%-3d %-28s %-9s [%lld, %lld] ld %lld at %lld bytes %lld base %d live %d..%d", b, x->name,
+                place[x->place], (long long)x->rows, (long long)x->cols, (long long)x->ld, (long long)x->offset,
+                (long long)x->bytes, x->base, x->first_step, x->last_step);
   }
   for (int s = 0; s < p->steps.len; s++) {
     const zp_step *step = &p->steps.data[s];
-    zp_buf_printf(&out, "  s%-3d %-16s %-24s", s, step->kind ? kind[step->kind] : zp_op_name(step->op), step->node ? step->node->name : "");
+    zp_buf_printf(&out, "  s%-3d %-16s %-24s", s, step->kind ? kind[step->kind] : zp_op_name(step->op),
+                  step->node ? step->node->name : "");
     for (int i = 0; i < step->in.len; i++) zp_buf_printf(&out, " b%d", step->in.data[i]);
     zp_buf_puts(&out, " ->");
     for (int i = 0; i < step->out.len; i++) zp_buf_printf(&out, " b%d", step->out.data[i]);
