@@ -37,9 +37,10 @@ static int why_not(zp_run_state *run, const zp_plan *best) {
   }
   const zp_choice *o = &other->best.choice;
   const zp_estimate *a = &best->best.estimate, *b = &other->best.estimate;
-  printf("best:  tensor %d x pipeline %d x data %d, zero %d, micro-batch %lld\n", c->tensor, c->pipeline, c->data, c->zero, (long long)c->microbatch);
-  printf("asked: tensor %d x pipeline %d x data %d, zero %d, micro-batch %lld: %+.1f%% step time (estimates)\n", o->tensor, o->pipeline, o->data,
-         o->zero, (long long)o->microbatch, (b->step_s / a->step_s - 1) * 100);
+  printf("best:  tensor %d x pipeline %d x data %d, zero %d, micro-batch %lld\n", c->tensor, c->pipeline, c->data,
+         c->zero, (long long)c->microbatch);
+  printf("asked: tensor %d x pipeline %d x data %d, zero %d, micro-batch %lld: %+.1f%% step time (estimates)\n",
+         o->tensor, o->pipeline, o->data, o->zero, (long long)o->microbatch, (b->step_s / a->step_s - 1) * 100);
   printf("  %-22s %14s %14s  %14s\n", "", "best", "asked", "difference");
   print_term("compute", a->compute_s, b->compute_s);
   print_term("pipeline bubble", a->bubble_s, b->bubble_s);
@@ -52,7 +53,8 @@ static int why_not(zp_run_state *run, const zp_plan *best) {
 }
 
 int zp_cmd_explain(zp_run_state *run) {
-  if (run->options.files.len == 1 && run->options.files.data[0][0] == 'Z') return explain_code(run->options.files.data[0]);
+  if (run->options.files.len == 1 && run->options.files.data[0][0] == 'Z')
+    return explain_code(run->options.files.data[0]);
   zp_plan *plan = zp_obtain_plan(run, 0);
   if (!plan) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
   if (!plan->feasible) {

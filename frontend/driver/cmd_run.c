@@ -1,7 +1,7 @@
 /* zplan run: builds if stale, starts the trainer (through mpirun for several ranks) and passes its exit on.
  *
- * mpirun explains a dead rank in a page of its own words; we read its stderr, keep the trainer's lines, and say one line
- * of our own that names the rank. */
+ * mpirun explains a dead rank in a page of its own words; we read its stderr, keep the trainer's lines, and say one
+ * line of our own that names the rank. */
 #include "driver.h"
 
 #include <ctype.h>
@@ -49,7 +49,16 @@ static zp_strings launch_line(zp_run_state *run, const char *binary, int ranks) 
   if (ranks > 1) {
     push(run, &argv, "mpirun.openmpi");
     if (geteuid() == 0) push(run, &argv, "--allow-run-as-root");
-    const char *fixed[] = {"--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "--mca", "btl_base_warn_component_unused", "0", "-n"};
+    const char *fixed[] = {"--oversubscribe",
+                           "--bind-to",
+                           "none",
+                           "--mca",
+                           "mpi_yield_when_idle",
+                           "1",
+                           "--mca",
+                           "btl_base_warn_component_unused",
+                           "0",
+                           "-n"};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) push(run, &argv, fixed[i]);
     push(run, &argv, zp_format(run->arena, "%d", ranks));
     if (run->options.hostfile) {
@@ -99,16 +108,22 @@ static void read_errors(filter *f, int fd) {
 
 static int wait_for(pid_t pid) {
   int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
   return status;
 }
 
 static int report_end(zp_run_state *run, int status, const filter *f, int ranks) {
   if (f->dead_rank >= 0 && !f->spoke) {
-    if (f->dead_signal) zp_report(run->diags, ZP_Z0850, ZP_NO_SPAN, "rank %d of %d died of signal %d (%s); the other ranks were stopped", f->dead_rank, ranks, f->dead_signal, strsignal(f->dead_signal));
-    else zp_report(run->diags, ZP_Z0850, ZP_NO_SPAN, "rank %d of %d ended early; the other ranks were stopped", f->dead_rank, ranks);
+    if (f->dead_signal)
+      zp_report(run->diags, ZP_Z0850, ZP_NO_SPAN, "rank %d of %d died of signal %d (%s); the other ranks were stopped",
+                f->dead_rank, ranks, f->dead_signal, strsignal(f->dead_signal));
+    else
+      zp_report(run->diags, ZP_Z0850, ZP_NO_SPAN, "rank %d of %d ended early; the other ranks were stopped",
+                f->dead_rank, ranks);
   } else if (WIFSIGNALED(status) && !f->spoke) {
-    zp_report(run->diags, ZP_Z0850, ZP_NO_SPAN, "the trainer died of signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    zp_report(run->diags, ZP_Z0850, ZP_NO_SPAN, "the trainer died of signal %d (%s)", WTERMSIG(status),
+              strsignal(WTERMSIG(status)));
   }
   zp_flush_diags(run);
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -148,8 +163,10 @@ static int launch(zp_run_state *run, const char *binary, int ranks) {
   if (pid < 0) return zp_usage_error("cannot start a process: %s", strerror(errno)), ZP_EXIT_ERROR;
   child = (sig_atomic_t)pid;
   filter f = {.dead_rank = -1};
-  if (ranks > 1) read_errors(&f, fds[0]);
-  else close(fds[0]);
+  if (ranks > 1)
+    read_errors(&f, fds[0]);
+  else
+    close(fds[0]);
   return report_end(run, wait_for(pid), &f, ranks);
 }
 
@@ -162,9 +179,10 @@ int zp_cmd_run(zp_run_state *run) {
   }
   if (!zp_can_generate(run, plan->spec)) return ZP_EXIT_ERROR;
   const zp_choice *c = &plan->best.choice;
-  fprintf(stderr, "plan: tensor %d x pipeline %d x data %d, zero %d, micro-batch %lld, recompute %s; estimated step %s\n", c->tensor, c->pipeline,
-          c->data, c->zero, (long long)c->microbatch, c->recompute == ZP_RECOMPUTE_FULL ? "full" : "none",
-          zp_show_seconds(run->arena, plan->best.estimate.step_s));
+  fprintf(stderr,
+          "plan: tensor %d x pipeline %d x data %d, zero %d, micro-batch %lld, recompute %s; estimated step %s\n",
+          c->tensor, c->pipeline, c->data, c->zero, (long long)c->microbatch,
+          c->recompute == ZP_RECOMPUTE_FULL ? "full" : "none", zp_show_seconds(run->arena, plan->best.estimate.step_s));
   zp_toolchain tools = zp_find_toolchain(run->arena);
   const char *error = NULL, *binary = zp_trainer_build(run->arena, plan, run->diags, &tools, zp_tree_dir(run), &error);
   if (!binary) {

@@ -11,16 +11,19 @@ static const char *show(zp_arena *arena, const zp_json *value) {
 
 static void compare(zp_arena *arena, const char *path, const zp_json *file, const zp_json *again, zp_strings *findings);
 
-static void compare_objects(zp_arena *arena, const char *path, const zp_json *file, const zp_json *again, zp_strings *findings) {
+static void compare_objects(zp_arena *arena, const char *path, const zp_json *file, const zp_json *again,
+                            zp_strings *findings) {
   const char *key;
   for (int i = 0; (key = zp_json_key(again, i)); i++)
     compare(arena, zp_format(arena, "%s.%s", path, key), zp_json_get(file, key), zp_json_get(again, key), findings);
   for (int i = 0; (key = zp_json_key(file, i)); i++)
-    if (!zp_json_get(again, key)) zp_push(arena, findings, zp_format(arena, "%s.%s is in the file and nothing that a plan has", path, key));
+    if (!zp_json_get(again, key))
+      zp_push(arena, findings, zp_format(arena, "%s.%s is in the file and nothing that a plan has", path, key));
 }
 
 /* Deep comparison of one key; reals to 1e-9 (they are written with 12 digits). */
-static void compare(zp_arena *arena, const char *path, const zp_json *file, const zp_json *again, zp_strings *findings) {
+static void compare(zp_arena *arena, const char *path, const zp_json *file, const zp_json *again,
+                    zp_strings *findings) {
   if (findings->len >= 20) return;
   if (!file) {
     zp_push(arena, findings, zp_format(arena, "%s is missing", path));
@@ -39,11 +42,14 @@ static void compare(zp_arena *arena, const char *path, const zp_json *file, cons
   }
   double x = zp_json_real(file, NAN), y = zp_json_real(again, NAN);
   if (fabs(x - y) <= 1e-9 * fmax(fabs(x), fabs(y))) return;
-  zp_push(arena, findings, zp_format(arena, "%s is %s in the file and %s when derived again", path, show(arena, file), show(arena, again)));
+  zp_push(
+      arena, findings,
+      zp_format(arena, "%s is %s in the file and %s when derived again", path, show(arena, file), show(arena, again)));
 }
 
 static void rederive(zp_run_state *run, const zp_spec *spec, const zp_json *json, zp_strings *findings) {
-  static const char *const keys[] = {"model", "cluster", "plan_hash", "microbatches", "stages", "estimate", "traffic_bytes", "program"};
+  static const char *const keys[] = {"model",  "cluster",  "plan_hash",     "microbatches",
+                                     "stages", "estimate", "traffic_bytes", "program"};
   zp_choice choice;
   const char *error = NULL;
   if (!zp_plan_choice_from_json(run->arena, json, &choice, &error)) return; /* already found */
