@@ -8,7 +8,9 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
+#include "checkpoint.h"
 #include "state.h"
 
 struct zpr_log {
@@ -19,6 +21,18 @@ struct zpr_log {
   int64_t every, first;
 };
 
+/* What cannot be made shows when the file is opened. */
+static void make_folder_of(const char *file) {
+  char folder[ZPR_PATH];
+  zpr_error ignored = {0};
+  zpr_path(folder, "%s", file);
+  char *slash = strrchr(folder, '/');
+  if (!slash || slash == folder) return;
+  *slash = 0;
+  zpr_make_folders(folder, &ignored);
+}
+
+/* mpirun gives rank 0 a terminal of its own whether or not a person watches: `zplan run` knows, and passes --no-progress. */
 void zpr_log_open(zpr *c, const char *jsonl, bool append, bool progress) {
   zpr_error error = {0};
   if (c->rank == 0) {
@@ -27,6 +41,7 @@ void zpr_log_open(zpr *c, const char *jsonl, bool append, bool progress) {
     log->status_line = progress && isatty(STDOUT_FILENO);
     log->every = c->program->log_every > 0 ? c->program->log_every : 1;
     log->first = -1;
+    if (jsonl) make_folder_of(jsonl);
     if (jsonl && !(log->json = fopen(jsonl, append ? "a" : "w")))
       zpr_error_set(&error, "Z0841", "cannot write the log \"%s\": %s", jsonl, strerror(errno));
   }
@@ -112,13 +127,23 @@ static void format_step(zpr *c, char *buf, size_t size, const zpr_record *r, dou
            r->tokens_per_s, mfu, eta / 3600, eta / 60 % 60, eta % 60);
 }
 
+/* Columns of the screen. The terminal that mpirun makes has none; `zplan run` passes those of the real one in COLUMNS. */
+static int screen_columns(void) {
+  struct winsize size = {0};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  const char *columns = getenv("COLUMNS");
+  int n = columns ? atoi(columns) : 0;
+  return n > 0 ? n : 80;
+}
+
 static void show_status(zpr_log *log, const char *line, int64_t step, int64_t steps) {
   enum { WIDTH = 20 };
   char bar[WIDTH + 1];
   int full = steps > 0 ? (int)(step * WIDTH / steps) : WIDTH;
   for (int i = 0; i < WIDTH; i++) bar[i] = i < full ? '=' : i == full ? '>' : ' ';
   bar[WIDTH] = 0;
-  printf("\r\033[K[%s] %s", bar, line);
+  int room = screen_columns() - WIDTH - 4; /* a line that wraps could not be rewritten */
+  printf("\r\033[K[%s] %.*s", bar, room > 0 ? room : 0, line);
   fflush(stdout);
   log->shown = true;
 }

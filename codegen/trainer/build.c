@@ -24,7 +24,8 @@ static bool make_dirs(zp_arena *arena, const char *dir, const char **error) {
   }
 }
 
-/* Leaves the file alone when it already says this, so that nothing is rebuilt for nothing. *changed is set, never cleared. */
+/* Leaves the file alone when it already says this, so that nothing is rebuilt for nothing. *changed is set, never
+ * cleared. */
 static bool write_if_changed(zp_arena *arena, const char *path, const char *text, bool *changed, const char **error) {
   size_t len = strlen(text), old_len = 0;
   const char *ignored = NULL;
@@ -86,7 +87,8 @@ static bool compile(zp_arena *arena, const zp_toolchain *tools, const char *dir,
   zp_push(arena, &argv, "-o");
   zp_push(arena, &argv, zp_format(arena, "%s/trainer.new", dir));
   for (int i = 0; i < 2; i++) zp_push(arena, &argv, zp_format(arena, "-L%s", tools->library_dirs[i]));
-  const char *libs[] = {"-lzplanrt", mpi ? "-lzplanrt_mpi" : "-lzplanrt_self", "-lzplan_kernels", "-lopenblas", "-lpthread", "-lm"};
+  const char *libs[] = {
+      "-lzplanrt", mpi ? "-lzplanrt_mpi" : "-lzplanrt_self", "-lzplan_kernels", "-lopenblas", "-lpthread", "-lm"};
   for (size_t i = 0; i < sizeof libs / sizeof *libs; i++) zp_push(arena, &argv, libs[i]);
   if (!run(arena, &argv, error)) return false;
   const char *from = zp_format(arena, "%s/trainer.new", dir), *to = zp_format(arena, "%s/trainer", dir);
@@ -98,7 +100,8 @@ static bool compile(zp_arena *arena, const zp_toolchain *tools, const char *dir,
 static bool newer(const char *a, const char *b) {
   struct stat x, y;
   if (stat(a, &x) != 0 || stat(b, &y) != 0) return false;
-  return x.st_mtim.tv_sec != y.st_mtim.tv_sec ? x.st_mtim.tv_sec > y.st_mtim.tv_sec : x.st_mtim.tv_nsec >= y.st_mtim.tv_nsec;
+  return x.st_mtim.tv_sec != y.st_mtim.tv_sec ? x.st_mtim.tv_sec > y.st_mtim.tv_sec
+                                              : x.st_mtim.tv_nsec >= y.st_mtim.tv_nsec;
 }
 
 const char *zp_trainer_build(zp_arena *arena, const zp_plan *plan, const zp_diags *diags, const zp_toolchain *tools,

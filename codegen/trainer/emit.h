@@ -22,10 +22,10 @@ const char *zp_emit_place(const zp_emit *e, zp_span span);
 /* SEGMENT name in the generated enum: "SEG_H". */
 const char *zp_emit_segment(const zp_emit *e, int segment);
 
-void zp_emit_header(zp_emit *e);    /* the comment at the top */
-void zp_emit_tables(zp_emit *e);    /* dimensions, parameters, stages */
+void zp_emit_header(zp_emit *e); /* the comment at the top */
+void zp_emit_tables(zp_emit *e); /* dimensions, parameters, stages */
 void zp_emit_procedure(zp_emit *e, int segment, bool backward);
-void zp_emit_schedule(zp_emit *e);  /* units of a stage, order of micro-batches */
-void zp_emit_program(zp_emit *e);   /* the zpr_program table and main */
+void zp_emit_schedule(zp_emit *e); /* units of a stage, order of micro-batches */
+void zp_emit_program(zp_emit *e);  /* the zpr_program table and main */
 
 #endif

@@ -45,13 +45,18 @@ static void name_buffers(frame *f) {
   f->name = ZP_NEW_ARRAY(f->e->arena, const char *, f->p->buffers.len + 1);
   for (int b = 0; b < f->p->buffers.len; b++) {
     const zp_buffer *x = &f->p->buffers.data[b];
-    if (x->base < 0 && x->place == ZP_AT_CARRY_IN) f->name[b] = "x";
-    else if (x->base < 0 && x->place == ZP_AT_CARRY_OUT) f->name[b] = "y";
-    else if (x->base < 0 && x->place == ZP_AT_GRAD_IN) f->name[b] = "dy";
-    else if (x->base < 0 && x->place == ZP_AT_GRAD_OUT) f->name[b] = "dx";
+    if (x->base < 0 && x->place == ZP_AT_CARRY_IN)
+      f->name[b] = "x";
+    else if (x->base < 0 && x->place == ZP_AT_CARRY_OUT)
+      f->name[b] = "y";
+    else if (x->base < 0 && x->place == ZP_AT_GRAD_IN)
+      f->name[b] = "dy";
+    else if (x->base < 0 && x->place == ZP_AT_GRAD_OUT)
+      f->name[b] = "dx";
     else if (x->base < 0 && (x->place == ZP_AT_PARAM || x->place == ZP_AT_SHARED))
       f->name[b] = unique_name(f, b, param_identifier(f, x->index));
-    else f->name[b] = unique_name(f, b, zp_emit_identifier(f->e->arena, x->name));
+    else
+      f->name[b] = unique_name(f, b, zp_emit_identifier(f->e->arena, x->name));
   }
 }
 
@@ -85,9 +90,7 @@ static bool *find_used(frame *f) {
   return used;
 }
 
-static const char *shared_field(const frame *f, int use) {
-  return zp_emit_identifier(f->e->arena, param_name(f, use));
-}
+static const char *shared_field(const frame *f, int use) { return zp_emit_identifier(f->e->arena, param_name(f, use)); }
 
 static void declare_buffer(frame *f, int b) {
   zp_buf *out = &f->e->out;
@@ -95,22 +98,33 @@ static void declare_buffer(frame *f, int b) {
   const char *name = f->name[b];
   if (x->base >= 0) {
     const char *base = name_of(f, x->base);
-    if (x->element == ZP_ELEM_I32) zp_buf_line(out, "const int32_t *%s = %s;", name, base);
-    else if (x->offset == 0) zp_buf_line(out, "real *%s = %s;", name, base);
-    else zp_buf_line(out, "real *%s = %s + %lld; /* columns %lld..%lld of %s */", name, base, LL(x->offset), LL(x->offset),
-                     LL(x->offset + x->cols), base);
+    if (x->element == ZP_ELEM_I32)
+      zp_buf_line(out, "const int32_t *%s = %s;", name, base);
+    else if (x->offset == 0)
+      zp_buf_line(out, "real *%s = %s;", name, base);
+    else
+      zp_buf_line(out, "real *%s = %s + %lld; /* columns %lld..%lld of %s */", name, base, LL(x->offset), LL(x->offset),
+                  LL(x->offset + x->cols), base);
     return;
   }
   switch (x->place) {
   case ZP_AT_PARAM: zp_buf_line(out, "const real *%s = w + %lld;", name, LL(x->offset)); break;
   case ZP_AT_SHARED: zp_buf_line(out, "const real *%s = params(c) + s->%s;", name, shared_field(f, x->index)); break;
   case ZP_AT_INPUT: zp_buf_line(out, "const int32_t *%s = zpr_input(c, %d, mb);", name, x->index); break;
-  case ZP_AT_SAVED: zp_buf_line(out, "real *%s = at(saved, %lld); /* [%lld, %lld] kept for backward */", name, LL(x->offset), LL(x->rows), LL(x->cols)); break;
-  case ZP_AT_TRANSIENT:
-    if (x->tensor < 0) zp_buf_line(out, "real *%s = at(t, %lld); /* scratch, %lld bytes */", name, LL(x->offset), LL(x->bytes));
-    else zp_buf_line(out, "real *%s = at(t, %lld); /* [%lld, %lld] */", name, LL(x->offset), LL(x->rows), LL(x->cols));
+  case ZP_AT_SAVED:
+    zp_buf_line(out, "real *%s = at(saved, %lld); /* [%lld, %lld] kept for backward */", name, LL(x->offset),
+                LL(x->rows), LL(x->cols));
     break;
-  case ZP_AT_CARRY_IN: case ZP_AT_CARRY_OUT: case ZP_AT_GRAD_IN: case ZP_AT_GRAD_OUT: break;
+  case ZP_AT_TRANSIENT:
+    if (x->tensor < 0)
+      zp_buf_line(out, "real *%s = at(t, %lld); /* scratch, %lld bytes */", name, LL(x->offset), LL(x->bytes));
+    else
+      zp_buf_line(out, "real *%s = at(t, %lld); /* [%lld, %lld] */", name, LL(x->offset), LL(x->rows), LL(x->cols));
+    break;
+  case ZP_AT_CARRY_IN:
+  case ZP_AT_CARRY_OUT:
+  case ZP_AT_GRAD_IN:
+  case ZP_AT_GRAD_OUT: break;
   }
 }
 
@@ -134,11 +148,13 @@ static void emit_matmul(frame *f, const zp_step *s) {
   const char *xn = name_of(f, s->in.data[0]), *wn = name_of(f, s->in.data[1]), *yn = name_of(f, s->out.data[0]);
   bool trans = s->node->attr.trans;
   if (s->op == ZP_OP_MATMUL)
-    zp_buf_line(&f->e->out, "zpr_gemm(c, false, %s, %lld, %lld, %lld, %s, %lld, %s, %lld, false, %s, %lld);", trans ? "true" : "false",
-                LL(x->rows), LL(y->cols), LL(x->cols), xn, LL(x->ld), wn, LL(w->ld), yn, LL(y->ld));
+    zp_buf_line(&f->e->out, "zpr_gemm(c, false, %s, %lld, %lld, %lld, %s, %lld, %s, %lld, false, %s, %lld);",
+                trans ? "true" : "false", LL(x->rows), LL(y->cols), LL(x->cols), xn, LL(x->ld), wn, LL(w->ld), yn,
+                LL(y->ld));
   else /* dx = dy w: x here is dy */
-    zp_buf_line(&f->e->out, "zpr_gemm(c, false, %s, %lld, %lld, %lld, %s, %lld, %s, %lld, false, %s, %lld);", trans ? "false" : "true",
-                LL(x->rows), LL(y->cols), LL(x->cols), xn, LL(x->ld), wn, LL(w->ld), yn, LL(y->ld));
+    zp_buf_line(&f->e->out, "zpr_gemm(c, false, %s, %lld, %lld, %lld, %s, %lld, %s, %lld, false, %s, %lld);",
+                trans ? "false" : "true", LL(x->rows), LL(y->cols), LL(x->cols), xn, LL(x->ld), wn, LL(w->ld), yn,
+                LL(y->ld));
 }
 
 static void emit_wgrad(frame *f, const zp_step *s) {
@@ -147,9 +163,9 @@ static void emit_wgrad(frame *f, const zp_step *s) {
   int a = s->node->attr.trans ? d : x, b = s->node->attr.trans ? x : d; /* w is [n, k]: dy' x; [k, n]: x' dy */
   const zp_buffer *ab = buf_at(f, a), *bb = buf_at(f, b);
   assert(dy->rows == xb->rows);
-  zp_buf_line(&f->e->out, "zpr_gemm(c, true, false, %lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s, %lld);", LL(ab->cols), LL(bb->cols),
-              LL(ab->rows), name_of(f, a), LL(ab->ld), name_of(f, b), LL(bb->ld), accumulate_of(&s->sums.data[0]),
-              grad_of(f, s->sums.data[0].use), LL(bb->cols));
+  zp_buf_line(&f->e->out, "zpr_gemm(c, true, false, %lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s, %lld);", LL(ab->cols),
+              LL(bb->cols), LL(ab->rows), name_of(f, a), LL(ab->ld), name_of(f, b), LL(bb->ld),
+              accumulate_of(&s->sums.data[0]), grad_of(f, s->sums.data[0].use), LL(bb->cols));
 }
 
 static void emit_list(zp_buf *out, const char *field, const char *type, const zp_strings *items) {
@@ -159,8 +175,8 @@ static void emit_list(zp_buf *out, const char *field, const char *type, const zp
   zp_buf_puts(out, "},");
 }
 
-static void emit_list_line(zp_emit *e, const char *field, const char *type, const zp_strings *items,
-                           const char *field2, const zp_strings *items2) {
+static void emit_list_line(zp_emit *e, const char *field, const char *type, const zp_strings *items, const char *field2,
+                           const zp_strings *items2) {
   if (items->len == 0) return;
   zp_buf_puts(&e->out, "     ");
   emit_list(&e->out, field, type, items);
@@ -200,7 +216,8 @@ static int64_t step_rows(const frame *f, const zp_step *s) {
 
 static void emit_rows(frame *f, const zp_step *s) {
   zp_emit *e = f->e;
-  const char *hint = zp_format(e->arena, "%s_%s%s", f->seg->segment->name, s->node->name, s->op == ZP_OP_FUSED_GRAD ? "_grad" : "");
+  const char *hint =
+      zp_format(e->arena, "%s_%s%s", f->seg->segment->name, s->node->name, s->op == ZP_OP_FUSED_GRAD ? "_grad" : "");
   const char *kernel = zp_kernels_add(e->kernels, f->seg->graph, s->node, zp_emit_identifier(e->arena, hint));
   zp_strings in = {0}, in_ld = {0}, out = {0}, out_ld = {0}, sum = {0}, cols = {0}, acc = {0};
   for (int i = 0; i < s->in.len; i++) {
@@ -242,23 +259,27 @@ static void emit_attention(frame *f, const zp_step *s) {
   zp_buf *out = &f->e->out;
   const int *in = s->in.data, *o = s->out.data;
   const zp_tensor *k = tensor_of(f, in[1]);
-  int64_t G = n->attr.kv_heads, total = (k->split_dim >= 0 ? k->full_dim : zp_shape_cols(&k->shape)) / n->attr.head_size;
+  int64_t G = n->attr.kv_heads,
+          total = (k->split_dim >= 0 ? k->full_dim : zp_shape_cols(&k->shape)) / n->attr.head_size;
   zp_buf_line(out, "zpr_attention%s(c, &(zpk_attention_args){", grad ? "_grad" : "");
-  zp_buf_line(out, "    .dtype = DTYPE, .B = MICROBATCH, .S = SEQUENCE, .H = %lld, .G = %lld, .hd = %lld,", LL(n->attr.heads), LL(G),
-              LL(n->attr.head_size));
+  zp_buf_line(out, "    .dtype = DTYPE, .B = MICROBATCH, .S = SEQUENCE, .H = %lld, .G = %lld, .hd = %lld,",
+              LL(n->attr.heads), LL(G), LL(n->attr.head_size));
   if (k->split_dim >= 0 && total != G * f->e->program->choice.tensor)
-    zp_buf_line(out, "    .kv_heads_valid = valid_units(c, %lld, %lld), .scale = %.17g, .causal = %s,", LL(total), LL(G), n->attr.scale,
-                n->attr.causal ? "true" : "false");
+    zp_buf_line(out, "    .kv_heads_valid = valid_units(c, %lld, %lld), .scale = %.17g, .causal = %s,", LL(total),
+                LL(G), n->attr.scale, n->attr.causal ? "true" : "false");
   else
-    zp_buf_line(out, "    .kv_heads_valid = %lld, .scale = %.17g, .causal = %s,", LL(G), n->attr.scale, n->attr.causal ? "true" : "false");
-  zp_buf_line(out, "    .q = %s, .q_ld = %lld, .k = %s, .k_ld = %lld, .v = %s, .v_ld = %lld,", name_of(f, in[0]), LL(buf_at(f, in[0])->ld),
-              name_of(f, in[1]), LL(buf_at(f, in[1])->ld), name_of(f, in[2]), LL(buf_at(f, in[2])->ld));
+    zp_buf_line(out, "    .kv_heads_valid = %lld, .scale = %.17g, .causal = %s,", LL(G), n->attr.scale,
+                n->attr.causal ? "true" : "false");
+  zp_buf_line(out, "    .q = %s, .q_ld = %lld, .k = %s, .k_ld = %lld, .v = %s, .v_ld = %lld,", name_of(f, in[0]),
+              LL(buf_at(f, in[0])->ld), name_of(f, in[1]), LL(buf_at(f, in[1])->ld), name_of(f, in[2]),
+              LL(buf_at(f, in[2])->ld));
   int ob = grad ? in[3] : o[0], lse = grad ? in[4] : o[1];
   zp_buf_line(out, "    .o = %s, .o_ld = %lld, .lse = %s,", name_of(f, ob), LL(buf_at(f, ob)->ld), name_of(f, lse));
   if (grad) {
     zp_buf_line(out, "    .d_o = %s, .d_o_ld = %lld,", name_of(f, in[5]), LL(buf_at(f, in[5])->ld));
-    zp_buf_line(out, "    .dq = %s, .dq_ld = %lld, .dk = %s, .dk_ld = %lld, .dv = %s, .dv_ld = %lld,", name_of(f, o[0]), LL(buf_at(f, o[0])->ld),
-                name_of(f, o[1]), LL(buf_at(f, o[1])->ld), name_of(f, o[2]), LL(buf_at(f, o[2])->ld));
+    zp_buf_line(out, "    .dq = %s, .dq_ld = %lld, .dk = %s, .dk_ld = %lld, .dv = %s, .dv_ld = %lld,", name_of(f, o[0]),
+                LL(buf_at(f, o[0])->ld), name_of(f, o[1]), LL(buf_at(f, o[1])->ld), name_of(f, o[2]),
+                LL(buf_at(f, o[2])->ld));
   }
   zp_buf_line(out, "    .workspace = %s,", name_of(f, s->workspace));
   zp_buf_line(out, "});");
@@ -274,19 +295,21 @@ static void emit_lookup(frame *f, const zp_step *s) {
   zp_buf *out = &f->e->out;
   if (s->op == ZP_OP_EMBEDDING) {
     const zp_buffer *table = buf_at(f, s->in.data[1]), *y = buf_at(f, s->out.data[0]);
-    zp_buf_line(out, "zpr_embedding(c, %s, %s, %s, %lld, %lld, %lld, %s);", name_of(f, s->in.data[0]), name_of(f, s->in.data[1]),
-                first_of(f, tensor_of(f, s->in.data[1]), 0), LL(table->rows), LL(y->rows), LL(y->cols), name_of(f, s->out.data[0]));
+    zp_buf_line(out, "zpr_embedding(c, %s, %s, %s, %lld, %lld, %lld, %s);", name_of(f, s->in.data[0]),
+                name_of(f, s->in.data[1]), first_of(f, tensor_of(f, s->in.data[1]), 0), LL(table->rows), LL(y->rows),
+                LL(y->cols), name_of(f, s->out.data[0]));
     return;
   }
   const zp_buffer *dy = buf_at(f, s->in.data[0]);
   int use = s->sums.data[0].use;
   const zp_tensor *param = &f->seg->graph->tensors.data[f->seg->graph->params.data[use].tensor];
   if (s->op == ZP_OP_EMBEDDING_GRAD)
-    zp_buf_line(out, "zpr_embedding_grad(c, %s, %s, %s, %lld, %lld, %lld, %s);", name_of(f, s->in.data[1]), name_of(f, s->in.data[0]),
-                first_of(f, param, 0), LL(param->shape.dim[0]), LL(dy->rows), LL(dy->cols), grad_of(f, use));
+    zp_buf_line(out, "zpr_embedding_grad(c, %s, %s, %s, %lld, %lld, %lld, %s);", name_of(f, s->in.data[1]),
+                name_of(f, s->in.data[0]), first_of(f, param, 0), LL(param->shape.dim[0]), LL(dy->rows), LL(dy->cols),
+                grad_of(f, use));
   else
-    zp_buf_line(out, "zpr_position_grad(c, %s, %lld, MICROBATCH, SEQUENCE, %lld, %s, %s);", name_of(f, s->in.data[0]), LL(dy->ld),
-                LL(dy->cols), accumulate_of(&s->sums.data[0]), grad_of(f, use));
+    zp_buf_line(out, "zpr_position_grad(c, %s, %lld, MICROBATCH, SEQUENCE, %lld, %s, %s);", name_of(f, s->in.data[0]),
+                LL(dy->ld), LL(dy->cols), accumulate_of(&s->sums.data[0]), grad_of(f, use));
 }
 
 static void emit_loss(frame *f, const zp_step *s) {
@@ -295,28 +318,31 @@ static void emit_loss(frame *f, const zp_step *s) {
   const zp_tensor *x = tensor_of(f, s->in.data[0]);
   const zp_buffer *b = buf_at(f, s->in.data[0]);
   if (s->op == ZP_OP_CE_STATS)
-    zp_buf_line(out, "zpr_ce_stats(c, %s, %lld, %s, VOCABULARY, %s, %lld, %s);", in0, LL(b->cols), first_of(f, x, x->shape.rank - 1), in1,
-                LL(b->rows), o);
+    zp_buf_line(out, "zpr_ce_stats(c, %s, %lld, %s, VOCABULARY, %s, %lld, %s);", in0, LL(b->cols),
+                first_of(f, x, x->shape.rank - 1), in1, LL(b->rows), o);
   else if (s->op == ZP_OP_CE_LOSS) {
     int64_t rows = f->e->lowered->microbatch * f->model->sequence;
-    zp_buf_line(out, "zpr_ce_loss(c, %s, %lld, %lld, VOCABULARY, %s, %s);", in0, LL(b->rows * b->cols / (3 * rows)), LL(rows), in1, o);
+    zp_buf_line(out, "zpr_ce_loss(c, %s, %lld, %lld, VOCABULARY, %s, %s);", in0, LL(b->rows * b->cols / (3 * rows)),
+                LL(rows), in1, o);
   } else
-    zp_buf_line(out, "zpr_ce_grad(c, %s, %lld, %s, VOCABULARY, %s, %s, %lld, %s);", in0, LL(b->cols), first_of(f, x, x->shape.rank - 1), in1,
-                name_of(f, s->in.data[2]), LL(b->rows), o);
+    zp_buf_line(out, "zpr_ce_grad(c, %s, %lld, %s, VOCABULARY, %s, %s, %lld, %s);", in0, LL(b->cols),
+                first_of(f, x, x->shape.rank - 1), in1, name_of(f, s->in.data[2]), LL(b->rows), o);
 }
 
 static void emit_comm(frame *f, const zp_step *s) {
   if (s->op == ZP_OP_GATHER_STATS)
-    zp_buf_line(&f->e->out, "zpr_all_gather(c, ZPR_TENSOR, %s, %lld, %s);", name_of(f, s->in.data[0]), LL(s->comm_elements),
-                name_of(f, s->out.data[0]));
+    zp_buf_line(&f->e->out, "zpr_all_gather(c, ZPR_TENSOR, %s, %lld, %s);", name_of(f, s->in.data[0]),
+                LL(s->comm_elements), name_of(f, s->out.data[0]));
   else
-    zp_buf_line(&f->e->out, "zpr_all_reduce(c, ZPR_TENSOR, %s, %lld);", name_of(f, s->out.data[0]), LL(s->comm_elements));
+    zp_buf_line(&f->e->out, "zpr_all_reduce(c, ZPR_TENSOR, %s, %lld);", name_of(f, s->out.data[0]),
+                LL(s->comm_elements));
 }
 
 static void emit_made_step(frame *f, const zp_step *s) {
   const char *in = name_of(f, s->in.data[0]), *out = name_of(f, s->out.data[0]);
   if (s->kind == ZP_STEP_KEEP_SHARD)
-    zp_buf_line(&f->e->out, "keep_shard(c, %s, %s, %lld, %lld);", out, in, LL(f->seg->carry_in_elements), LL(f->seg->carry_kept_elements));
+    zp_buf_line(&f->e->out, "keep_shard(c, %s, %s, %lld, %lld);", out, in, LL(f->seg->carry_in_elements),
+                LL(f->seg->carry_kept_elements));
   else if (s->kind == ZP_STEP_GATHER_SHARD)
     zp_buf_line(&f->e->out, "zpr_all_gather(c, ZPR_TENSOR, %s, %lld, %s);", in, LL(s->comm_elements), out);
   else
@@ -328,8 +354,9 @@ static void emit_step(frame *f, const zp_step *s) {
   static const char *const made[] = {"", "keep this rank's shard of x", "gather the kept shards of x", "copy"};
   zp_emit *e = f->e;
   const char *place = s->node ? zp_emit_place(e, s->node->span) : "";
-  zp_buf_line(&e->out, "/* %s%s%s: %.0f ns, %lld bytes%s%s */", s->node ? zp_op_name(s->op) : made[s->kind], s->node ? " " : "",
-              s->node ? s->node->name : "", s->cost_s * 1e9, LL(s->bytes), *place ? "; " : "", place);
+  zp_buf_line(&e->out, "/* %s%s%s: %.0f ns, %lld bytes%s%s */", s->node ? zp_op_name(s->op) : made[s->kind],
+              s->node ? " " : "", s->node ? s->node->name : "", s->cost_s * 1e9, LL(s->bytes), *place ? "; " : "",
+              place);
   if (s->kind != ZP_STEP_NODE) {
     emit_made_step(f, s);
     return;
@@ -341,26 +368,29 @@ static void emit_step(frame *f, const zp_step *s) {
   case ZP_CLASS_LOOKUP: emit_lookup(f, s); break;
   case ZP_CLASS_LOSS: emit_loss(f, s); break;
   case ZP_CLASS_COMM: emit_comm(f, s); break;
-  case ZP_CLASS_ROW: case ZP_CLASS_VIEW: assert(!"fused or storage only"); break;
+  case ZP_CLASS_ROW:
+  case ZP_CLASS_VIEW: assert(!"fused or storage only"); break;
   }
 }
 
 void zp_emit_procedure(zp_emit *e, int segment, bool backward) {
   const zp_segment_program *seg = &e->lowered->segments[segment];
-  frame f = {.e = e, .seg = seg, .p = backward ? &seg->backward : &seg->forward, .model = e->model, .backward = backward};
+  frame f = {
+      .e = e, .seg = seg, .p = backward ? &seg->backward : &seg->forward, .model = e->model, .backward = backward};
   name_buffers(&f);
   bool *used = find_used(&f);
   const char *id = zp_emit_identifier(e->arena, f.p->name);
   zp_buf_line(&e->out, "/* Segment `%s`, %s; %s. Predicted %.0f ns a call. */", seg->segment->name,
-              backward ? "backward: dy -> dx, gradients of its parameters" : "forward: x -> y", zp_emit_place(e, seg->segment->span),
-              f.p->cost_s * 1e9);
+              backward ? "backward: dy -> dx, gradients of its parameters" : "forward: x -> y",
+              zp_emit_place(e, seg->segment->span), f.p->cost_s * 1e9);
   zp_buf_line(&e->out, "static void %s(zpr *c, const layout *s, const unit *u, int64_t mb) {", id);
   e->out.indent++;
   zp_buf outer = e->out;
   e->out = zp_buf_new(e->arena);
   e->out.indent = outer.indent;
   for (int s = 0; s < f.p->steps.len; s++) {
-    if (s == f.p->n_recompute && f.p->n_recompute > 0) zp_buf_line(&e->out, "/* -- forward values are rebuilt; backward proper -- */");
+    if (s == f.p->n_recompute && f.p->n_recompute > 0)
+      zp_buf_line(&e->out, "/* -- forward values are rebuilt; backward proper -- */");
     emit_step(&f, &f.p->steps.data[s]);
   }
   zp_buf steps = e->out;

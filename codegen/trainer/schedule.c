@@ -44,22 +44,26 @@ static void emit_forward(zp_emit *e) {
   zp_buf_line(out, "static void forward(zpr *c, int64_t mb) {");
   zp_buf_line(out, "  const layout *s = &layouts[c->p];");
   zp_buf_line(out, "  char *slot = slot_of(c, s, mb);");
-  if (pipe) zp_buf_line(out, "  if (s->in_elements > 0) zpr_recv(c, true, input_of(c, s, slot, 0), s->in_elements, mb);");
+  if (pipe)
+    zp_buf_line(out, "  if (s->in_elements > 0) zpr_recv(c, true, input_of(c, s, slot, 0), s->in_elements, mb);");
   zp_buf_line(out, "  for (int64_t j = 0; j < s->n_units; j++) {");
   zp_buf_line(out, "    int64_t i;");
   zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
-  zp_buf_line(out, "    unit u = {.layer = r->first + i, .base = r->base + i * r->stride, .saved = slot + r->saved + i * r->saved_stride};");
+  zp_buf_line(out, "    unit u = {.layer = r->first + i, .base = r->base + i * r->stride, .saved = slot + r->saved + i "
+                   "* r->saved_stride};");
   zp_buf_line(out, "    u.x = input_of(c, s, slot, j);");
   zp_buf_line(out, "    if (j + 1 < s->n_units) u.y = input_of(c, s, slot, j + 1);");
   if (pipe) {
     zp_buf_line(out, "    else if (s->out_elements > 0) {");
-    zp_buf_line(out, "      zpr_send_wait(c, true); /* the message of the micro-batch before is still in the buffer */");
+    zp_buf_line(out,
+                "      zpr_send_wait(c, true); /* the message of the micro-batch before is still in the buffer */");
     zp_buf_line(out, "      u.y = at(c->arena, s->send_up);");
     zp_buf_line(out, "    }");
   }
   emit_dispatch(e, "forward");
   zp_buf_line(out, "  }");
-  if (pipe) zp_buf_line(out, "  if (s->out_elements > 0) zpr_send(c, true, at(c->arena, s->send_up), s->out_elements, mb);");
+  if (pipe)
+    zp_buf_line(out, "  if (s->out_elements > 0) zpr_send(c, true, at(c->arena, s->send_up), s->out_elements, mb);");
   zp_buf_line(out, "}");
   zp_buf_puts(out, "\n");
 }
@@ -67,16 +71,19 @@ static void emit_forward(zp_emit *e) {
 static void emit_backward(zp_emit *e) {
   zp_buf *out = &e->out;
   bool pipe = e->program->choice.pipeline > 1;
-  zp_buf_line(out, "/* All units of this stage backward for micro-batch mb, last unit first. Gradients of neighbouring units pass through");
+  zp_buf_line(out, "/* All units of this stage backward for micro-batch mb, last unit first. Gradients of neighbouring "
+                   "units pass through");
   zp_buf_line(out, " * two buffers in turn. */");
   zp_buf_line(out, "static void backward(zpr *c, int64_t mb) {");
   zp_buf_line(out, "  const layout *s = &layouts[c->p];");
   zp_buf_line(out, "  char *slot = slot_of(c, s, mb);");
-  if (pipe) zp_buf_line(out, "  if (s->out_elements > 0) zpr_recv(c, false, at(c->arena, s->grad[0]), s->out_elements, mb);");
+  if (pipe)
+    zp_buf_line(out, "  if (s->out_elements > 0) zpr_recv(c, false, at(c->arena, s->grad[0]), s->out_elements, mb);");
   zp_buf_line(out, "  for (int64_t j = s->n_units - 1; j >= 0; j--) {");
   zp_buf_line(out, "    int64_t i, turn = (s->n_units - 1 - j) %% 2;");
   zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
-  zp_buf_line(out, "    unit u = {.layer = r->first + i, .base = r->base + i * r->stride, .saved = slot + r->saved + i * r->saved_stride};");
+  zp_buf_line(out, "    unit u = {.layer = r->first + i, .base = r->base + i * r->stride, .saved = slot + r->saved + i "
+                   "* r->saved_stride};");
   zp_buf_line(out, "    u.x = input_of(c, s, slot, j);");
   zp_buf_line(out, "    if (s->grad[turn] >= 0) u.dy = at(c->arena, s->grad[turn]);");
   zp_buf_line(out, "    if (j > 0) u.dx = at(c->arena, s->grad[1 - turn]);");
@@ -88,7 +95,8 @@ static void emit_backward(zp_emit *e) {
   }
   emit_dispatch(e, "backward");
   zp_buf_line(out, "  }");
-  if (pipe) zp_buf_line(out, "  if (s->in_elements > 0) zpr_send(c, false, at(c->arena, s->send_down), s->in_elements, mb);");
+  if (pipe)
+    zp_buf_line(out, "  if (s->in_elements > 0) zpr_send(c, false, at(c->arena, s->send_down), s->in_elements, mb);");
   zp_buf_line(out, "}");
   zp_buf_puts(out, "\n");
 }
@@ -141,9 +149,12 @@ static const char *quoted(const zp_emit *e, const char *text) {
   zp_buf out = zp_buf_new(e->arena);
   zp_buf_puts(&out, "\"");
   for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-    if (*p == '"' || *p == '\\') zp_buf_printf(&out, "\\%c", *p);
-    else if (*p < 32) zp_buf_printf(&out, "\\%03o", *p);
-    else zp_buf_printf(&out, "%c", *p);
+    if (*p == '"' || *p == '\\')
+      zp_buf_printf(&out, "\\%c", *p);
+    else if (*p < 32)
+      zp_buf_printf(&out, "\\%03o", *p);
+    else
+      zp_buf_printf(&out, "%c", *p);
   }
   zp_buf_puts(&out, "\"");
   return out.data;
@@ -151,8 +162,8 @@ static const char *quoted(const zp_emit *e, const char *text) {
 
 static void emit_source(zp_emit *e, const char *field, const zp_data *d) {
   static const int kind[] = {[ZP_DATA_NONE] = 0, [ZP_DATA_TOKENS] = 1, [ZP_DATA_TEXT] = 2, [ZP_DATA_SYNTHETIC] = 3};
-  zp_buf_line(&e->out, "    .%s = {.kind = %d, .path = %s, .seed = %lluu, .shuffled = %s},", field, kind[d->kind], quoted(e, d->path),
-              (unsigned long long)d->seed, d->shuffled ? "true" : "false");
+  zp_buf_line(&e->out, "    .%s = {.kind = %d, .path = %s, .seed = %lluu, .shuffled = %s},", field, kind[d->kind],
+              quoted(e, d->path), (unsigned long long)d->seed, d->shuffled ? "true" : "false");
 }
 
 void zp_emit_program(zp_emit *e) {
@@ -161,27 +172,33 @@ void zp_emit_program(zp_emit *e) {
   const zp_choice *c = &e->program->choice;
   const zp_traffic traffic = zp_program_traffic(e->program);
   zp_buf_line(out, "static const zpr_program program = {");
-  zp_buf_line(out, "    .name = %s, .plan_hash = \"%s\", .dtype = DTYPE,", quoted(e, e->model->name), zp_plan_hash(e->arena, e->program));
+  zp_buf_line(out, "    .name = %s, .plan_hash = \"%s\", .dtype = DTYPE,", quoted(e, e->model->name),
+              zp_plan_hash(e->arena, e->program));
   zp_buf_line(out, "    .tensor = TENSOR, .pipeline = PIPELINE, .data = DATA, .zero = %d,", c->zero);
   zp_buf_line(out, "    .batch = %lld, .microbatch = MICROBATCH, .microbatches = MICROBATCHES,", LL(t->batch));
   zp_buf_line(out, "    .sequence = SEQUENCE, .vocabulary = VOCABULARY, .n_inputs = %d,", e->model->inputs.len);
-  zp_buf_line(out, "    .stages = stages, .n_ties = %d, .ties = %s,", e->program->tied.len, e->program->tied.len ? "ties" : "NULL");
+  zp_buf_line(out, "    .stages = stages, .n_ties = %d, .ties = %s,", e->program->tied.len,
+              e->program->tied.len ? "ties" : "NULL");
   zp_buf_line(out, "    .micro_batches = micro_batches, .forward = forward,");
-  zp_buf_line(out, "    .optimizer = %d, .lr = %.17g, .beta1 = %.17g, .beta2 = %.17g, .eps = %.17g,", (int)t->optimizer, t->lr, t->beta1, t->beta2,
-              t->eps);
-  zp_buf_line(out, "    .weight_decay = %.17g, .momentum = %.17g, .clip = %.17g, .min_lr = %.17g,", t->weight_decay, t->momentum, t->clip, t->min_lr);
-  zp_buf_line(out, "    .schedule = %d, .warmup = %lld, .decay_steps = %lld, .steps = %lld, .seed = %lluu,", (int)t->schedule, LL(t->warmup),
-              LL(t->decay_steps), LL(t->steps), (unsigned long long)t->seed);
+  zp_buf_line(out, "    .optimizer = %d, .lr = %.17g, .beta1 = %.17g, .beta2 = %.17g, .eps = %.17g,", (int)t->optimizer,
+              t->lr, t->beta1, t->beta2, t->eps);
+  zp_buf_line(out, "    .weight_decay = %.17g, .momentum = %.17g, .clip = %.17g, .min_lr = %.17g,", t->weight_decay,
+              t->momentum, t->clip, t->min_lr);
+  zp_buf_line(out, "    .schedule = %d, .warmup = %lld, .decay_steps = %lld, .steps = %lld, .seed = %lluu,",
+              (int)t->schedule, LL(t->warmup), LL(t->decay_steps), LL(t->steps), (unsigned long long)t->seed);
   emit_source(e, "train", &t->data);
   emit_source(e, "validate", &t->validate_data);
-  zp_buf_line(out, "    .validate_every = %lld, .validate_batches = %lld,", LL(t->validate_every), LL(t->validate_batches));
-  zp_buf_line(out, "    .checkpoint_dir = %s, .checkpoint_every = %lld, .checkpoint_keep = %lld,", quoted(e, t->checkpoint_dir),
-              LL(t->checkpoint_every), LL(t->checkpoint_keep));
+  zp_buf_line(out, "    .validate_every = %lld, .validate_batches = %lld,", LL(t->validate_every),
+              LL(t->validate_batches));
+  zp_buf_line(out, "    .checkpoint_dir = %s, .checkpoint_every = %lld, .checkpoint_keep = %lld,",
+              quoted(e, t->checkpoint_dir), LL(t->checkpoint_every), LL(t->checkpoint_keep));
   zp_buf_line(out, "    .log_path = %s, .log_every = %lld,", quoted(e, t->log_path), LL(t->log_every));
-  zp_buf_line(out, "    .predicted_step_s = %.9g, .model_flop_per_step = %.9g, .peak_flop_per_s = %.9g,", e->plan->best.estimate.step_s,
-              zp_model_flop_per_sequence(e->model) * (double)t->batch, e->plan->machine.flop_per_s * c->tensor * c->pipeline * c->data);
-  zp_buf_line(out, "    .predicted_bytes = {[ZPR_TENSOR] = %lld, [ZPR_DATA] = %lld, [ZPR_PIPELINE] = %lld, [ZPR_TIE] = %lld},", LL(traffic.tensor),
-              LL(traffic.data), LL(traffic.pipeline), LL(traffic.tie));
+  zp_buf_line(out, "    .predicted_step_s = %.9g, .model_flop_per_step = %.9g, .peak_flop_per_s = %.9g,",
+              e->plan->best.estimate.step_s, zp_model_flop_per_sequence(e->model) * (double)t->batch,
+              e->plan->machine.flop_per_s * c->tensor * c->pipeline * c->data);
+  zp_buf_line(
+      out, "    .predicted_bytes = {[ZPR_TENSOR] = %lld, [ZPR_DATA] = %lld, [ZPR_PIPELINE] = %lld, [ZPR_TIE] = %lld},",
+      LL(traffic.tensor), LL(traffic.data), LL(traffic.pipeline), LL(traffic.tie));
   zp_buf_line(out, "};");
   zp_buf_puts(out, "\n");
   zp_buf_line(out, "int main(int argc, char **argv) { return zpr_main(argc, argv, &program); }");

@@ -12,9 +12,11 @@ static int64_t layers_of(const zp_model *model) {
 
 static void lint(zp_run_state *run, const zp_spec *spec) {
   if (spec->model->vocabulary > 1024 && spec->model->vocabulary % 128 != 0) {
-    zp_diag *d = zp_report(run->diags, ZP_Z0903, spec->model->span, "vocabulary %lld is not a multiple of 128; the output matmul runs below peak",
+    zp_diag *d = zp_report(run->diags, ZP_Z0903, spec->model->span,
+                           "vocabulary %lld is not a multiple of 128; the output matmul runs below peak",
                            (long long)spec->model->vocabulary);
-    zp_diag_help(d, "pad it to %lld if the token ids allow it", (long long)((spec->model->vocabulary + 127) / 128 * 128));
+    zp_diag_help(d, "pad it to %lld if the token ids allow it",
+                 (long long)((spec->model->vocabulary + 127) / 128 * 128));
   }
 }
 
@@ -38,7 +40,8 @@ static void print_json(zp_run_state *run, const zp_spec *spec) {
     zp_json *j = zp_json_append(params, zp_json_object());
     zp_json_set_string(j, "name", model->params.data[p].name);
     zp_json *shape = zp_json_set(j, "shape", zp_json_array());
-    for (int i = 0; i < model->params.data[p].shape.rank; i++) zp_json_append_int(shape, model->params.data[p].shape.dim[i]);
+    for (int i = 0; i < model->params.data[p].shape.rank; i++)
+      zp_json_append_int(shape, model->params.data[p].shape.dim[i]);
   }
   printf("%s\n", zp_json_text(run->arena, o, true));
   zp_json_free(o);
@@ -64,10 +67,12 @@ int zp_cmd_check(zp_run_state *run) {
   lint(run, spec);
   zp_flush_diags(run);
   const zp_model *m = spec->model;
-  if (run->options.json) print_json(run, spec);
+  if (run->options.json)
+    print_json(run, spec);
   else
-    printf("%s: %s parameters (%s), %lld layers, sequence %lld, vocabulary %lld, %s FLOP a sequence\n", m->name, grouped(run->arena, zp_model_parameters(m)),
-           zp_show_count(run->arena, (double)zp_model_parameters(m)), (long long)layers_of(m), (long long)m->sequence, (long long)m->vocabulary,
+    printf("%s: %s parameters (%s), %lld layers, sequence %lld, vocabulary %lld, %s FLOP a sequence\n", m->name,
+           grouped(run->arena, zp_model_parameters(m)), zp_show_count(run->arena, (double)zp_model_parameters(m)),
+           (long long)layers_of(m), (long long)m->sequence, (long long)m->vocabulary,
            zp_show_count(run->arena, zp_model_flop_per_sequence(m)));
   return ZP_EXIT_OK;
 }

@@ -1,5 +1,5 @@
-/* zplan data: text files to byte tokens, in llm.c's shard format (256 int32 header words: magic 20240520, version 1, count;
- * then uint16 tokens). Streams: memory does not grow with the input. */
+/* zplan data: text files to byte tokens, in llm.c's shard format (256 int32 header words: magic 20240520, version 1,
+ * count; then uint16 tokens). Streams: memory does not grow with the input. */
 #include "driver.h"
 
 #include <errno.h>
@@ -38,11 +38,13 @@ static bool write_tokens(zp_run_state *run, const char *temp, int64_t *count) {
   bool ok = fwrite(header, sizeof header, 1, out) == 1 || fail(run, ZP_Z0805, "cannot write", temp);
   for (int i = 0; ok && i < o->files.len; i++) ok = append_file(run, o->files.data[i], out, temp, count);
   if (ok && *count > INT32_MAX) {
-    zp_report(run->diags, ZP_Z0805, ZP_NO_SPAN, "%lld tokens are more than one shard can count (2147483647); write several shards", (long long)*count);
+    zp_report(run->diags, ZP_Z0805, ZP_NO_SPAN,
+              "%lld tokens are more than one shard can count (2147483647); write several shards", (long long)*count);
     ok = false;
   }
   header[2] = (int32_t)*count;
-  ok = ok && ((fseek(out, 0, SEEK_SET) == 0 && fwrite(header, sizeof header, 1, out) == 1 && fflush(out) == 0 && fsync(fileno(out)) == 0) ||
+  ok = ok && ((fseek(out, 0, SEEK_SET) == 0 && fwrite(header, sizeof header, 1, out) == 1 && fflush(out) == 0 &&
+               fsync(fileno(out)) == 0) ||
               fail(run, ZP_Z0805, "cannot write", temp));
   if (fclose(out) != 0 && ok) ok = fail(run, ZP_Z0805, "cannot write", temp);
   return ok;

@@ -40,7 +40,8 @@ int zp_cmd_doctor(zp_run_state *run) {
   row("OpenBLAS", library(run->arena, "libopenblas.so.0"), "matmuls of CPU trainers");
   row("runtime", access(rt, R_OK) == 0 ? rt : NULL, "linking trainers");
   row("headers", access(header, R_OK) == 0 ? header : NULL, "compiling trainers");
-  row("CUDA driver", library(run->arena, "libcuda.so.1"), "nothing yet: GPU trainers are not generated in this version");
+  row("CUDA driver", library(run->arena, "libcuda.so.1"),
+      "nothing yet: GPU trainers are not generated in this version");
   row("NVRTC", library(run->arena, "libnvrtc.so.13"), "nothing yet: GPU trainers are not generated in this version");
   printf("  %-14s %ld\n", "cores", sysconf(_SC_NPROCESSORS_ONLN));
   printf("  %-14s %s\n", "memory", zp_show_gib(run->arena, (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE)));

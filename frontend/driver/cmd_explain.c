@@ -47,8 +47,10 @@ static int why_not(zp_run_state *run, const zp_plan *best) {
   const zp_choice *c = &best->best.choice;
   zp_plan *asked = zp_search(run->arena, spec, c->tensor * c->pipeline * c->data, &(zp_search_options){.top = 1});
   zp_why_not answer = zp_compare(run->arena, best, asked);
-  if (run->options.json) zp_print_json(run->arena, zp_why_not_json(&answer));
-  else fputs(zp_show_why_not(run->arena, wish, &answer), stdout);
+  if (run->options.json)
+    zp_print_json(run->arena, zp_why_not_json(&answer));
+  else
+    fputs(zp_show_why_not(run->arena, wish, &answer), stdout);
   return asked->feasible ? ZP_EXIT_OK : ZP_EXIT_INFEASIBLE;
 }
 

@@ -11,9 +11,12 @@ static int dump(zp_run_state *run, const zp_plan *plan) {
   for (int s = 0; s < l->n_segments; s++) {
     const zp_segment *segment = &plan->spec->model->segments.data[s];
     printf("segment %s x %lld\n", segment->name, (long long)segment->count);
-    if (strcmp(pass, "graph") == 0) fputs(zp_graph_text(run->arena, segment->graph), stdout);
-    else if (strcmp(pass, "shard") == 0) fputs(zp_graph_text(run->arena, l->sharding->local[s]), stdout);
-    else if (strcmp(pass, "differentiate") == 0) fputs(zp_graph_text(run->arena, l->segments[s].graph), stdout);
+    if (strcmp(pass, "graph") == 0)
+      fputs(zp_graph_text(run->arena, segment->graph), stdout);
+    else if (strcmp(pass, "shard") == 0)
+      fputs(zp_graph_text(run->arena, l->sharding->local[s]), stdout);
+    else if (strcmp(pass, "differentiate") == 0)
+      fputs(zp_graph_text(run->arena, l->segments[s].graph), stdout);
     else if (strcmp(pass, "lower") == 0) {
       fputs(zp_procedure_text(run->arena, &l->segments[s].forward), stdout);
       fputs(zp_procedure_text(run->arena, &l->segments[s].backward), stdout);

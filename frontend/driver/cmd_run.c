@@ -1,7 +1,7 @@
 /* zplan run: builds if stale, starts the trainer (through mpirun for several ranks) and passes its exit on.
  *
- * mpirun explains a dead rank in a page of its own words; we read its stderr, keep the trainer's lines, and say one line
- * of our own that names the rank. */
+ * mpirun explains a dead rank in a page of its own words; we read its stderr, keep the trainer's lines, and say one
+ * line of our own that names the rank. */
 #include "driver.h"
 
 #include <ctype.h>
@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,6 +30,7 @@ static void push_trainer(zp_run_state *run, zp_strings *argv, const char *binary
   }
   if (o->resume) push(run, argv, "--resume");
   if (o->check_memory) push(run, argv, "--check-memory");
+  if (!isatty(STDOUT_FILENO)) push(run, argv, "--no-progress"); /* behind mpirun the trainer cannot see that */
   if (o->log) {
     push(run, argv, "--log");
     push(run, argv, o->log);
@@ -47,7 +49,16 @@ static zp_strings launch_line(zp_run_state *run, const char *binary, int ranks) 
   if (ranks > 1) {
     push(run, &argv, "mpirun.openmpi");
     if (geteuid() == 0) push(run, &argv, "--allow-run-as-root");
-    const char *fixed[] = {"--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "--mca", "btl_base_warn_component_unused", "0", "-n"};
+    const char *fixed[] = {"--oversubscribe",
+                           "--bind-to",
+                           "none",
+                           "--mca",
+                           "mpi_yield_when_idle",
+                           "1",
+                           "--mca",
+                           "btl_base_warn_component_unused",
+                           "0",
+                           "-n"};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) push(run, &argv, fixed[i]);
     push(run, &argv, zp_format(run->arena, "%d", ranks));
     if (run->options.hostfile) {
@@ -97,16 +108,22 @@ static void read_errors(filter *f, int fd) {
 
 static int wait_for(pid_t pid) {
   int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
   return status;
 }
 
 static int report_end(zp_run_state *run, int status, const filter *f, int ranks) {
   if (f->dead_rank >= 0 && !f->spoke) {
-    if (f->dead_signal) zp_report(run->diags, ZP_Z0850, ZP_NO_SPAN, "rank %d of %d died of signal %d (%s); the other ranks were stopped", f->dead_rank, ranks, f->dead_signal, strsignal(f->dead_signal));
-    else zp_report(run->diags, ZP_Z0850, ZP_NO_SPAN, "rank %d of %d ended early; the other ranks were stopped", f->dead_rank, ranks);
+    if (f->dead_signal)
+      zp_report(run->diags, ZP_Z0850, ZP_NO_SPAN, "rank %d of %d died of signal %d (%s); the other ranks were stopped",
+                f->dead_rank, ranks, f->dead_signal, strsignal(f->dead_signal));
+    else
+      zp_report(run->diags, ZP_Z0850, ZP_NO_SPAN, "rank %d of %d ended early; the other ranks were stopped",
+                f->dead_rank, ranks);
   } else if (WIFSIGNALED(status) && !f->spoke) {
-    zp_report(run->diags, ZP_Z0850, ZP_NO_SPAN, "the trainer died of signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    zp_report(run->diags, ZP_Z0850, ZP_NO_SPAN, "the trainer died of signal %d (%s)", WTERMSIG(status),
+              strsignal(WTERMSIG(status)));
   }
   zp_flush_diags(run);
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -114,12 +131,20 @@ static int report_end(zp_run_state *run, int status, const filter *f, int ranks)
   return ZP_EXIT_TRAINER;
 }
 
+/* mpirun gives rank 0 a terminal without a size. */
+static void pass_screen_width(void) {
+  struct winsize size = {0};
+  char columns[16];
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return;
+  snprintf(columns, sizeof columns, "%d", size.ws_col);
+  setenv("COLUMNS", columns, 1);
+}
+
 int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool quiet) {
   zp_strings argv = launch_line(run, binary, ranks);
   int fds[2];
   if (pipe(fds) != 0) return zp_usage_error("cannot make a pipe: %s", strerror(errno)), ZP_EXIT_ERROR;
-  /* Behind mpirun rank 0 cannot see whether a person is watching. */
-  if (ranks > 1 && isatty(STDOUT_FILENO)) setenv("ZPR_PROGRESS", "1", 0);
+  pass_screen_width();
   fflush(NULL);
   struct sigaction forward = {.sa_handler = forward_signal};
   sigaction(SIGINT, &forward, NULL);
@@ -139,8 +164,10 @@ int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool qui
   if (pid < 0) return zp_usage_error("cannot start a process: %s", strerror(errno)), ZP_EXIT_ERROR;
   child = (sig_atomic_t)pid;
   filter f = {.dead_rank = -1};
-  if (ranks > 1) read_errors(&f, fds[0]);
-  else close(fds[0]);
+  if (ranks > 1)
+    read_errors(&f, fds[0]);
+  else
+    close(fds[0]);
   return report_end(run, wait_for(pid), &f, ranks);
 }
 
@@ -153,9 +180,10 @@ int zp_cmd_run(zp_run_state *run) {
   }
   if (!zp_can_generate(run, plan->spec)) return ZP_EXIT_ERROR;
   const zp_choice *c = &plan->best.choice;
-  fprintf(stderr, "plan: tensor %d x pipeline %d x data %d, zero %d, micro-batch %lld, recompute %s; estimated step %s\n", c->tensor, c->pipeline,
-          c->data, c->zero, (long long)c->microbatch, c->recompute == ZP_RECOMPUTE_FULL ? "full" : "none",
-          zp_show_seconds(run->arena, plan->best.estimate.step_s));
+  fprintf(stderr,
+          "plan: tensor %d x pipeline %d x data %d, zero %d, micro-batch %lld, recompute %s; estimated step %s\n",
+          c->tensor, c->pipeline, c->data, c->zero, (long long)c->microbatch,
+          c->recompute == ZP_RECOMPUTE_FULL ? "full" : "none", zp_show_seconds(run->arena, plan->best.estimate.step_s));
   zp_toolchain tools = zp_find_toolchain(run->arena);
   const char *error = NULL, *binary = zp_trainer_build(run->arena, plan, run->diags, &tools, zp_tree_dir(run), &error);
   if (!binary) {

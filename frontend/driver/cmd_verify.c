@@ -9,9 +9,26 @@ static const char *show(zp_arena *arena, const zp_json *value) {
   return strlen(text) > 60 ? zp_format(arena, "%.60s...", text) : text;
 }
 
+static void compare(zp_arena *arena, const char *path, const zp_json *file, const zp_json *again, zp_strings *findings);
+
+static void compare_objects(zp_arena *arena, const char *path, const zp_json *file, const zp_json *again,
+                            zp_strings *findings) {
+  const char *key;
+  for (int i = 0; (key = zp_json_key(again, i)); i++)
+    compare(arena, zp_format(arena, "%s.%s", path, key), zp_json_get(file, key), zp_json_get(again, key), findings);
+  for (int i = 0; (key = zp_json_key(file, i)); i++)
+    if (!zp_json_get(again, key))
+      zp_push(arena, findings, zp_format(arena, "%s.%s is in the file and nothing that a plan has", path, key));
+}
+
 /* Deep comparison of one key; reals to 1e-9 (they are written with 12 digits). */
-static void compare(zp_arena *arena, const char *path, const zp_json *file, const zp_json *again, zp_strings *findings) {
+static void compare(zp_arena *arena, const char *path, const zp_json *file, const zp_json *again,
+                    zp_strings *findings) {
   if (findings->len >= 20) return;
+  if (!file) {
+    zp_push(arena, findings, zp_format(arena, "%s is missing", path));
+    return;
+  }
   const char *a = zp_json_text(arena, file, false), *b = zp_json_text(arena, again, false);
   if (strcmp(a, b) == 0) return;
   if (zp_json_is_array(file) && zp_json_is_array(again) && zp_json_count(file) == zp_json_count(again)) {
@@ -19,20 +36,20 @@ static void compare(zp_arena *arena, const char *path, const zp_json *file, cons
       compare(arena, zp_format(arena, "%s[%d]", path, i), zp_json_at(file, i), zp_json_at(again, i), findings);
     return;
   }
-  if (zp_json_is_object(file) && zp_json_is_object(again) && zp_json_count(file) == zp_json_count(again)) {
-    for (int i = 0; i < zp_json_count(again); i++) {
-      const char *key = zp_json_key(again, i);
-      compare(arena, zp_format(arena, "%s.%s", path, key), zp_json_get(file, key), zp_json_get(again, key), findings);
-    }
+  if (zp_json_is_object(file) && zp_json_is_object(again)) {
+    compare_objects(arena, path, file, again, findings);
     return;
   }
   double x = zp_json_real(file, NAN), y = zp_json_real(again, NAN);
   if (fabs(x - y) <= 1e-9 * fmax(fabs(x), fabs(y))) return;
-  zp_push(arena, findings, zp_format(arena, "%s is %s in the file and %s when derived again", path, show(arena, file), show(arena, again)));
+  zp_push(
+      arena, findings,
+      zp_format(arena, "%s is %s in the file and %s when derived again", path, show(arena, file), show(arena, again)));
 }
 
 static void rederive(zp_run_state *run, const zp_spec *spec, const zp_json *json, zp_strings *findings) {
-  static const char *const keys[] = {"model", "cluster", "plan_hash", "microbatches", "stages", "estimate", "traffic_bytes", "program"};
+  static const char *const keys[] = {"model",  "cluster",  "plan_hash",     "microbatches",
+                                     "stages", "estimate", "traffic_bytes", "program"};
   zp_choice choice;
   const char *error = NULL;
   if (!zp_plan_choice_from_json(run->arena, json, &choice, &error)) return; /* already found */

@@ -1,7 +1,8 @@
 /* Private to the zplan command: options, what all subcommands share, and one function per subcommand.
  *
- * Exit status: 0 done, 1 error in the input or the work, 2 usage, 3 no feasible plan, 4 `fmt --check` found a difference,
- * 5 the trainer failed, 70 our bug, 130/143 signals. Data goes to stdout, progress and diagnostics to stderr. */
+ * Exit status: 0 done, 1 error in the input or the work, 2 usage, 3 no feasible plan, 4 `fmt --check` found a
+ * difference, 5 the trainer failed, 70 our bug, 130/143 signals. Data goes to stdout, progress and diagnostics to
+ * stderr. */
 #ifndef ZPLAN_DRIVER_H
 #define ZPLAN_DRIVER_H
 
@@ -13,22 +14,22 @@
 enum { ZP_EXIT_OK, ZP_EXIT_ERROR, ZP_EXIT_USAGE, ZP_EXIT_INFEASIBLE, ZP_EXIT_DIFFERENT, ZP_EXIT_TRAINER };
 
 typedef struct zp_options {
-  zp_strings files;                /* positional arguments */
-  zp_load_options load;            /* --gpus/--ranks --nodes --cluster --model --plan --set */
+  zp_strings files;     /* positional arguments */
+  zp_load_options load; /* --gpus/--ranks --nodes --cluster --model --plan --set */
   zp_strings set;
   bool ranks_given, json, resume, check, check_memory, message_json;
-  int color;                       /* -1 auto, 0, 1 */
+  int color; /* -1 auto, 0, 1 */
   int top;
-  int64_t steps;                   /* -1: the file's */
-  int64_t device_memory;           /* 0: the cluster's */
+  int64_t steps;         /* -1: the file's */
+  int64_t device_memory; /* 0: the cluster's */
   int threads;
   const char *output, *target, *log, *html, *trace, *hostfile, *why_not, *dump;
-  bool gpus_auto;                  /* --gpus auto */
-  int gpus_low, gpus_high;         /* --gpus LOW..HIGH; 0: not given */
+  bool gpus_auto;          /* --gpus auto */
+  int gpus_low, gpus_high; /* --gpus LOW..HIGH; 0: not given */
   bool sensitivity, pareto;
-  const char *calibration;         /* file; NULL: $ZPLAN_CALIBRATION, or none */
-  int64_t seconds;                 /* calibrate -t; 0: the default */
-  zp_strings trainer_args;         /* after -- */
+  const char *calibration; /* file; NULL: $ZPLAN_CALIBRATION, or none */
+  int64_t seconds;         /* calibrate -t; 0: the default */
+  zp_strings trainer_args; /* after -- */
 } zp_options;
 
 /* One run of the command. */
@@ -52,10 +53,11 @@ const char *zp_library_dir(zp_arena *arena);
 zp_toolchain zp_find_toolchain(zp_arena *arena);
 
 /* ---- load.c ---- */
-/* The spec of options.files[0], a .dz file or the sources inside a plan file. *json: the parsed plan file or NULL (owned by the
- * caller). NULL after printing diagnostics. */
+/* The spec of options.files[0], a .dz file or the sources inside a plan file. *json: the parsed plan file or NULL
+ * (owned by the caller). NULL after printing diagnostics. */
 zp_spec *zp_load_input(zp_run_state *run, zp_json **json);
-/* Ranks that a plan of this spec is for. fallback: when neither --ranks nor the file's plan says (0: the whole cluster). */
+/* Ranks that a plan of this spec is for. fallback: when neither --ranks nor the file's plan says (0: the whole
+ * cluster). */
 int zp_rank_count(const zp_run_state *run, const zp_spec *spec, int fallback);
 /* The plan of a file: searched for a .dz, rebuilt from its decisions for a plan file. NULL after printing diagnostics;
  * plan->feasible may be false. */

@@ -13,14 +13,21 @@ static bool has_suffix(const char *text, const char *suffix) {
 /* The command-line words that shape a spec, so that a plan file can be loaded again the same way. */
 static void keep_options(zp_run_state *run, zp_spec *spec) {
   const zp_load_options *l = &run->options.load;
-  const struct { const char *name, *value; } text[] = {{"--cluster", l->cluster}, {"--model", l->model}, {"--plan", l->plan},
-                                                    {"--calibration", spec->cluster.calibration}};
+  const struct {
+    const char *name, *value;
+  } text[] = {{"--cluster", l->cluster},
+              {"--model", l->model},
+              {"--plan", l->plan},
+              {"--calibration", spec->cluster.calibration}};
   for (size_t i = 0; i < sizeof text / sizeof *text; i++)
     if (text[i].value) {
       zp_push(run->arena, &spec->options, text[i].name);
       zp_push(run->arena, &spec->options, text[i].value);
     }
-  const struct { const char *name; int64_t value; } count[] = {{"--gpus", l->gpus}, {"--nodes", l->nodes}};
+  const struct {
+    const char *name;
+    int64_t value;
+  } count[] = {{"--gpus", l->gpus}, {"--nodes", l->nodes}};
   for (size_t i = 0; i < 2; i++)
     if (count[i].value) {
       zp_push(run->arena, &spec->options, count[i].name);
@@ -45,8 +52,8 @@ static void cap_memory(zp_run_state *run, zp_spec *spec) {
   for (int i = 0; i < spec->plans.len; i++) spec->plans.data[i].memory_fraction = 1.0;
 }
 
-/* Measured rates instead of the library's. $ZPLAN_CALIBRATION is for CPU clusters in general, so it does not disturb a GPU
- * cluster, nor a plan file, which says itself what it was made with. */
+/* Measured rates instead of the library's. $ZPLAN_CALIBRATION is for CPU clusters in general, so it does not disturb a
+ * GPU cluster, nor a plan file, which says itself what it was made with. */
 static bool calibrate(zp_run_state *run, zp_spec *spec, bool from_plan) {
   const char *path = run->options.calibration, *error = NULL;
   if (!path && !from_plan && spec->cluster.node.device.is_cpu) path = getenv("ZPLAN_CALIBRATION");
@@ -114,8 +121,10 @@ static zp_spec *load_plan_file(zp_run_state *run, const char *path, zp_json **js
   }
   if (!recall_options(run, *json)) return NULL;
   const char *slash = strrchr(path, '/');
-  const char *main_path = slash ? zp_format(run->arena, "%.*s/%s", (int)(slash - path), path, sources[0].path) : sources[0].path;
-  for (int i = 0; i < n && slash; i++) sources[i].path = zp_format(run->arena, "%.*s/%s", (int)(slash - path), path, sources[i].path);
+  const char *main_path =
+      slash ? zp_format(run->arena, "%.*s/%s", (int)(slash - path), path, sources[0].path) : sources[0].path;
+  for (int i = 0; i < n && slash; i++)
+    sources[i].path = zp_format(run->arena, "%.*s/%s", (int)(slash - path), path, sources[i].path);
   return zp_load(run->arena, run->diags, main_path, sources, n, &run->options.load);
 }
 
@@ -150,19 +159,22 @@ zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice
   zp_plan *plan = ZP_NEW(arena, zp_plan);
   plan->arena = arena;
   plan->spec = spec;
-  plan->machine = zp_machine_make(&spec->cluster, spec->train.precision, choice->tensor * choice->pipeline * choice->data);
-  const zp_sharding *sharding = zp_shard(arena, spec->model, &plan->machine, choice->tensor, 1, choice->sequence, error);
+  plan->machine =
+      zp_machine_make(&spec->cluster, spec->train.precision, choice->tensor * choice->pipeline * choice->data);
+  const zp_sharding *sharding =
+      zp_shard(arena, spec->model, &plan->machine, choice->tensor, 1, choice->sequence, error);
   if (!sharding) return NULL;
-  zp_lowered *lowered = zp_lower(arena, spec, sharding, choice->microbatch, choice->recompute, choice->recompute_shard, error);
+  zp_lowered *lowered =
+      zp_lower(arena, spec, sharding, choice->microbatch, choice->recompute, choice->recompute_shard, error);
   if (!lowered) return NULL;
   if (choice->cut[choice->pipeline] != lowered->n_units) {
-    *error = zp_format(arena, "the stages hold %lld units, the model has %lld", (long long)choice->cut[choice->pipeline],
-                       (long long)lowered->n_units);
+    *error = zp_format(arena, "the stages hold %lld units, the model has %lld",
+                       (long long)choice->cut[choice->pipeline], (long long)lowered->n_units);
     return NULL;
   }
   if (spec->train.batch % (choice->data * choice->microbatch) != 0) {
-    *error = zp_format(arena, "batch %lld does not divide over %d data ranks and micro-batch %lld", (long long)spec->train.batch,
-                       choice->data, (long long)choice->microbatch);
+    *error = zp_format(arena, "batch %lld does not divide over %d data ranks and micro-batch %lld",
+                       (long long)spec->train.batch, choice->data, (long long)choice->microbatch);
     return NULL;
   }
   zp_price(lowered, &plan->machine, choice->tensor, choice->pipeline, choice->data);
@@ -185,7 +197,8 @@ zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
   zp_choice choice;
   const char *error = NULL;
   zp_plan *plan = NULL;
-  if (zp_plan_choice_from_json(run->arena, json, &choice, &error)) plan = zp_plan_of_choice(run->arena, spec, &choice, &error);
+  if (zp_plan_choice_from_json(run->arena, json, &choice, &error))
+    plan = zp_plan_of_choice(run->arena, spec, &choice, &error);
   if (!plan) zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s: %s", run->options.files.data[0], error);
   zp_flush_diags(run);
   zp_json_free(json);
@@ -194,15 +207,19 @@ zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
 
 bool zp_can_generate(zp_run_state *run, const zp_spec *spec) {
   if (!spec->cluster.node.device.is_cpu) {
-    zp_diag *d = zp_report(run->diags, ZP_Z0702, spec->cluster.span, "cluster `%s` has `%s` devices; trainers are generated for CPU clusters in this version",
+    zp_diag *d = zp_report(run->diags, ZP_Z0702, spec->cluster.span,
+                           "cluster `%s` has `%s` devices; trainers are generated for CPU clusters in this version",
                            spec->cluster.name, spec->cluster.node.device.name);
-    zp_diag_help(d, "add a cluster with node = std.hw.cpu_generic(cores = 4, memory = 16GiB) and choose it with --cluster");
+    zp_diag_help(
+        d, "add a cluster with node = std.hw.cpu_generic(cores = 4, memory = 16GiB) and choose it with --cluster");
   } else if (spec->train.precision != ZP_PREC_F32 && spec->train.precision != ZP_PREC_F64) {
-    zp_diag *d = zp_report(run->diags, ZP_Z0702, spec->train.span, "CPU trainers compute in fp32 or fp64; mixed precision is planned but not generated");
+    zp_diag *d = zp_report(run->diags, ZP_Z0702, spec->train.span,
+                           "CPU trainers compute in fp32 or fp64; mixed precision is planned but not generated");
     zp_diag_help(d, "set precision = \"fp32\", or --set precision=fp32");
   }
   if (spec->train.data.kind == ZP_DATA_NONE) {
-    zp_diag *d = zp_report(run->diags, ZP_Z0506, spec->train.span, "`train` has no `data`: there is nothing to train on");
+    zp_diag *d =
+        zp_report(run->diags, ZP_Z0506, spec->train.span, "`train` has no `data`: there is nothing to train on");
     zp_diag_help(d, "add data = text(\"file.txt\"), tokens(\"shards/*.bin\") or synthetic(seed = 1)");
   }
   return zp_flush_diags(run);

@@ -11,17 +11,23 @@ typedef struct verb {
 } verb;
 
 static const verb verbs[] = {
-    {"plan", zp_cmd_plan, "FILE.dz [--gpus N|auto|LOW..HIGH] [-o PLAN.json] [--top K] [--sensitivity] [--pareto] [--json]",
+    {"plan", zp_cmd_plan,
+     "FILE.dz [--gpus N|auto|LOW..HIGH] [-o PLAN.json] [--top K] [--sensitivity] [--pareto] [--json]",
      "search the best plan (the default verb)"},
     {"check", zp_cmd_check, "FILE.dz [--json]", "shapes, parameter count, lints"},
-    {"build", zp_cmd_build, "FILE.dz|PLAN.json [--ranks N] [-o DIR]", "generate and compile the trainer, print its path"},
-    {"run", zp_cmd_run, "FILE.dz|PLAN.json [--ranks N] [--steps N] [--resume] [--log F.jsonl]", "build if stale, then train"},
-    {"report", zp_cmd_report, "PLAN.json [--log F.jsonl] [--html F] [--trace F]", "tables, HTML and Chrome trace of a plan"},
-    {"explain", zp_cmd_explain, "CODE | FILE.dz|PLAN.json [--why-not 'tensor=8, zero=1']", "an error code, or why a plan is best"},
+    {"build", zp_cmd_build, "FILE.dz|PLAN.json [--ranks N] [-o DIR]",
+     "generate and compile the trainer, print its path"},
+    {"run", zp_cmd_run, "FILE.dz|PLAN.json [--ranks N] [--steps N] [--resume] [--log F.jsonl]",
+     "build if stale, then train"},
+    {"report", zp_cmd_report, "PLAN.json [--log F.jsonl] [--html F] [--trace F]",
+     "tables, HTML and Chrome trace of a plan"},
+    {"explain", zp_cmd_explain, "CODE | FILE.dz|PLAN.json [--why-not 'tensor=8, zero=1']",
+     "an error code, or why a plan is best"},
     {"verify", zp_cmd_verify, "PLAN.json", "prove a plan file, independently of the search"},
     {"validate", zp_cmd_validate, "RUNS.csv... [--json]", "predict a table of measured runs, print the errors"},
     {"calibrate", zp_cmd_calibrate, "[-o FILE.json] [-t SECONDS]", "measure this machine for --calibration"},
-    {"bench", zp_cmd_bench, "FILE.dz [--ranks N] [--top K] [--steps S] [--json]", "run the best plans, predicted beside measured"},
+    {"bench", zp_cmd_bench, "FILE.dz [--ranks N] [--top K] [--steps S] [--json]",
+     "run the best plans, predicted beside measured"},
     {"data", zp_cmd_data, "FILES... -o TOKENS.bin", "text files to byte tokens"},
     {"fmt", zp_cmd_fmt, "FILE.dz... [--check]", "canonical layout"},
     {"doctor", zp_cmd_doctor, "", "what was found on this machine"},
@@ -32,21 +38,24 @@ static const char *const later[] = {"import", "export", "completion", "compare",
 
 static void print_help(FILE *out) {
   fprintf(out, "zplan: plans, generates and runs the parallel training of large models\n\n");
-  for (int i = 0; i < N_VERBS; i++) fprintf(out, "  zplan %-9s %s\n                  %s\n", verbs[i].name, verbs[i].arguments, verbs[i].does);
-  fprintf(out, "\nCommon options:\n"
-               "  --gpus N, --ranks N    devices to use (default: the cluster block; build and run: 1 rank)\n"
-               "  --gpus auto            plan only: the fewest devices that fit, and the next sizes\n"
-               "  --gpus LOW..HIGH       plan only: a table of sizes; with --pareto the front over all of them\n"
-               "  --nodes N              nodes of the cluster\n"
-               "  --cluster/--model/--plan NAME   which block of the file\n"
-               "  --set KEY=VALUE        override a plan constraint or a train setting (tensor<=8, steps=50, model.layers=3)\n"
-               "  --device-memory SIZE   budget of one device, e.g. 4GiB\n"
-               "  --calibration FILE     measurements of `zplan calibrate` for CPU clusters (also $ZPLAN_CALIBRATION)\n"
-               "  --sensitivity          plan only: the best plan on a machine with one rate changed\n"
-               "  --pareto               plan only: step time against memory, devices and price\n"
-               "  --color auto|always|never, --message-format human|json\n"
-               "  zplan --version, zplan --help\n"
-               "\nExit status: 0 done, 1 error, 2 usage, 3 no feasible plan, 4 fmt found a difference, 5 the trainer failed\n");
+  for (int i = 0; i < N_VERBS; i++)
+    fprintf(out, "  zplan %-9s %s\n                  %s\n", verbs[i].name, verbs[i].arguments, verbs[i].does);
+  fprintf(
+      out,
+      "\nCommon options:\n"
+      "  --gpus N, --ranks N    devices to use (default: the cluster block; build and run: 1 rank)\n"
+      "  --gpus auto            plan only: the fewest devices that fit, and the next sizes\n"
+      "  --gpus LOW..HIGH       plan only: a table of sizes; with --pareto the front over all of them\n"
+      "  --nodes N              nodes of the cluster\n"
+      "  --cluster/--model/--plan NAME   which block of the file\n"
+      "  --set KEY=VALUE        override a plan constraint or a train setting (tensor<=8, steps=50, model.layers=3)\n"
+      "  --device-memory SIZE   budget of one device, e.g. 4GiB\n"
+      "  --calibration FILE     measurements of `zplan calibrate` for CPU clusters (also $ZPLAN_CALIBRATION)\n"
+      "  --sensitivity          plan only: the best plan on a machine with one rate changed\n"
+      "  --pareto               plan only: step time against memory, devices and price\n"
+      "  --color auto|always|never, --message-format human|json\n"
+      "  zplan --version, zplan --help\n"
+      "\nExit status: 0 done, 1 error, 2 usage, 3 no feasible plan, 4 fmt found a difference, 5 the trainer failed\n");
 }
 
 static int print_version(void) {

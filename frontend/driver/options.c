@@ -7,9 +7,35 @@
 #include <unistd.h>
 
 typedef enum option_id {
-  O_GPUS, O_NODES, O_CLUSTER, O_MODEL, O_PLAN, O_SET, O_OUTPUT, O_TOP, O_JSON, O_TARGET, O_ARCH, O_HOSTFILE, O_RESUME, O_STEPS,
-  O_LOG, O_MEMORY, O_HTML, O_TRACE, O_WHY_NOT, O_CHECK, O_CHECK_MEMORY, O_COLOR, O_FORMAT, O_THREADS, O_DUMP,
-  O_SENSITIVITY, O_PARETO, O_CALIBRATION, O_SECONDS,
+  O_GPUS,
+  O_NODES,
+  O_CLUSTER,
+  O_MODEL,
+  O_PLAN,
+  O_SET,
+  O_OUTPUT,
+  O_TOP,
+  O_JSON,
+  O_TARGET,
+  O_ARCH,
+  O_HOSTFILE,
+  O_RESUME,
+  O_STEPS,
+  O_LOG,
+  O_MEMORY,
+  O_HTML,
+  O_TRACE,
+  O_WHY_NOT,
+  O_CHECK,
+  O_CHECK_MEMORY,
+  O_COLOR,
+  O_FORMAT,
+  O_THREADS,
+  O_DUMP,
+  O_SENSITIVITY,
+  O_PARETO,
+  O_CALIBRATION,
+  O_SECONDS,
 } option_id;
 
 static const struct option_row {
@@ -107,8 +133,12 @@ static bool parse_devices(zp_run_state *run, const char *option, const char *tex
 
 /* 4GiB, 512MB, 1000 (bytes need a unit: a bare number is refused as in the language). */
 static bool parse_size(const char *option, const char *text, int64_t *out) {
-  static const struct { const char *unit; double bytes; } units[] = {
-      {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}, {"B", 1}};
+  static const struct {
+    const char *unit;
+    double bytes;
+  } units[] = {{"KB", 1e3},     {"MB", 1e6},        {"GB", 1e9},           {"TB", 1e12},
+               {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0},
+               {"B", 1}};
   char *end;
   double number = strtod(text, &end);
   for (size_t i = 0; i < sizeof units / sizeof *units; i++)
@@ -138,8 +168,10 @@ static bool apply(zp_run_state *run, const struct option_row *row, const char *v
   case O_JSON: return o->json = true;
   case O_TARGET:
     if (strcmp(v, "cpu") == 0) return true;
-    if (strcmp(v, "cuda") == 0) zp_usage_error("--target cuda is not built in this version: trainers are generated for cpu");
-    else zp_usage_error("--target is cpu or cuda, not `%s`", v);
+    if (strcmp(v, "cuda") == 0)
+      zp_usage_error("--target cuda is not built in this version: trainers are generated for cpu");
+    else
+      zp_usage_error("--target is cpu or cuda, not `%s`", v);
     return false;
   case O_ARCH: zp_usage_error("--arch belongs to --target cuda, which is not built in this version"); return false;
   case O_HOSTFILE: o->hostfile = v; return true;
@@ -154,11 +186,13 @@ static bool apply(zp_run_state *run, const struct option_row *row, const char *v
   case O_CHECK_MEMORY: return o->check_memory = true;
   case O_COLOR:
     o->color = strcmp(v, "always") == 0 ? 1 : strcmp(v, "never") == 0 ? 0 : -1;
-    if (o->color < 0 && strcmp(v, "auto") != 0) return zp_usage_error("--color is auto, always or never, not `%s`", v), false;
+    if (o->color < 0 && strcmp(v, "auto") != 0)
+      return zp_usage_error("--color is auto, always or never, not `%s`", v), false;
     return true;
   case O_FORMAT:
     o->message_json = strcmp(v, "json") == 0;
-    if (!o->message_json && strcmp(v, "human") != 0) return zp_usage_error("--message-format is human or json, not `%s`", v), false;
+    if (!o->message_json && strcmp(v, "human") != 0)
+      return zp_usage_error("--message-format is human or json, not `%s`", v), false;
     return true;
   case O_THREADS:
     if (!parse_count(row->name, v, 1, &n)) return false;
@@ -183,8 +217,10 @@ static bool unknown_option(const char *word) {
   const char *names[N_ROWS];
   for (int i = 0; i < N_ROWS; i++) names[i] = rows[i].name;
   const char *near = zp_closest(word, names, N_ROWS);
-  if (near) zp_usage_error("unknown option `%s`; did you mean `%s`?", word, near);
-  else zp_usage_error("unknown option `%s`; see zplan --help", word);
+  if (near)
+    zp_usage_error("unknown option `%s`; did you mean `%s`?", word, near);
+  else
+    zp_usage_error("unknown option `%s`; see zplan --help", word);
   return false;
 }
 
@@ -223,8 +259,10 @@ bool zp_flush_diags(zp_run_state *run) {
     const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
     color = isatty(STDERR_FILENO) && !(no && *no) && !(term && strcmp(term, "dumb") == 0);
   }
-  if (run->options.message_json) zp_diags_print_json(run->diags, stderr);
-  else zp_diags_print(run->diags, stderr, color);
+  if (run->options.message_json)
+    zp_diags_print_json(run->diags, stderr);
+  else
+    zp_diags_print(run->diags, stderr, color);
   return zp_diags_errors(run->diags) == 0;
 }
 
@@ -249,8 +287,9 @@ const char *zp_library_dir(zp_arena *arena) {
 zp_toolchain zp_find_toolchain(zp_arena *arena) {
   const char *dir = zp_program_dir(arena), *root = zp_format(arena, "%s/../..", dir);
   if (access(zp_format(arena, "%s/runtime/include/zplan/rt.h", root), R_OK) != 0) root = ZPLAN_SOURCE_DIR;
-  zp_toolchain tools = {.include_dirs = {zp_format(arena, "%s/runtime/include", root), zp_format(arena, "%s/kernels/include", root)},
-                        .library_dirs = {zp_format(arena, "%s/runtime", dir), zp_format(arena, "%s/kernels", dir)}};
+  zp_toolchain tools = {
+      .include_dirs = {zp_format(arena, "%s/runtime/include", root), zp_format(arena, "%s/kernels/include", root)},
+      .library_dirs = {zp_format(arena, "%s/runtime", dir), zp_format(arena, "%s/kernels", dir)}};
 #ifdef __SANITIZE_ADDRESS__
   tools.sanitize = true;
 #endif

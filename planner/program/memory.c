@@ -1,8 +1,8 @@
 /* Transient memory of a procedure: live ranges, then offsets so that buffers alive at the same step never overlap.
  *
- * Interval colouring by first fit on buffers sorted by size (largest first), workspaces before everything else: they may
- * be used only in part, and the top of the region must be a buffer that is written to its last byte, because the runtime
- * measures the highest byte ever written and the plan promises it exactly. */
+ * Interval colouring by first fit on buffers sorted by size (largest first), workspaces before everything else: they
+ * may be used only in part, and the top of the region must be a buffer that is written to its last byte, because the
+ * runtime measures the highest byte ever written and the plan promises it exactly. */
 #include "lower_internal.h"
 
 #include <stdlib.h>

@@ -38,20 +38,22 @@ zp_program *zp_program_make(zp_arena *arena, const zp_lowered *lowered, const zp
 }
 
 const char *zp_procedure_text(zp_arena *arena, const zp_procedure *p) {
-  static const char *const place[] = {"param", "shared", "saved", "transient", "input", "carry_in", "carry_out", "grad_in", "grad_out"};
+  static const char *const place[] = {"param",    "shared",    "saved",   "transient", "input",
+                                      "carry_in", "carry_out", "grad_in", "grad_out"};
   static const char *const kind[] = {"", "keep_shard", "gather_shard", "copy"};
   zp_buf out = zp_buf_new(arena);
-  zp_buf_line(&out, "procedure %s: %d steps (%d recomputed), transient %lld bytes", p->name, p->steps.len, p->n_recompute,
-              (long long)p->transient_bytes);
+  zp_buf_line(&out, "procedure %s: %d steps (%d recomputed), transient %lld bytes", p->name, p->steps.len,
+              p->n_recompute, (long long)p->transient_bytes);
   for (int b = 0; b < p->buffers.len; b++) {
     const zp_buffer *x = &p->buffers.data[b];
-    zp_buf_line(&out, "  b%-3d %-28s %-9s [%lld, %lld] ld %lld at %lld bytes %lld base %d live %d..%d", b, x->name, place[x->place],
-                (long long)x->rows, (long long)x->cols, (long long)x->ld, (long long)x->offset, (long long)x->bytes, x->base,
-                x->first_step, x->last_step);
+    zp_buf_line(&out, "  b%-3d %-28s %-9s [%lld, %lld] ld %lld at %lld bytes %lld base %d live %d..%d", b, x->name,
+                place[x->place], (long long)x->rows, (long long)x->cols, (long long)x->ld, (long long)x->offset,
+                (long long)x->bytes, x->base, x->first_step, x->last_step);
   }
   for (int s = 0; s < p->steps.len; s++) {
     const zp_step *step = &p->steps.data[s];
-    zp_buf_printf(&out, "  s%-3d %-16s %-24s", s, step->kind ? kind[step->kind] : zp_op_name(step->op), step->node ? step->node->name : "");
+    zp_buf_printf(&out, "  s%-3d %-16s %-24s", s, step->kind ? kind[step->kind] : zp_op_name(step->op),
+                  step->node ? step->node->name : "");
     for (int i = 0; i < step->in.len; i++) zp_buf_printf(&out, " b%d", step->in.data[i]);
     zp_buf_puts(&out, " ->");
     for (int i = 0; i < step->out.len; i++) zp_buf_printf(&out, " b%d", step->out.data[i]);

@@ -52,6 +52,9 @@ static void check_view(procedure *p, const zp_json *b) {
     zp_find(p->v, "%s: `%s` views a buffer that has no storage there", p->name, name_of(b));
     return;
   }
+  if (zp_claim(b, "ld") != zp_claim(o, "ld"))
+    zp_find(p->v, "%s: `%s` steps by %lld elements through rows of %lld", p->name, name_of(b), LL(zp_claim(b, "ld")),
+            LL(zp_claim(o, "ld")));
   if (zp_claim(b, "offset") < 0 ||
       zp_claim(b, "offset") + span_of(b) > zp_times(zp_claim(o, "rows"), zp_claim(o, "ld")))
     zp_find(p->v, "%s: `%s` reaches beyond `%s`", p->name, name_of(b), name_of(o));

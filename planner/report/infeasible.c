@@ -2,6 +2,11 @@
 #include <zplan/answers.h>
 #include "report_internal.h"
 
+static const char *rank_word(const zp_plan *plan, int n) {
+  if (plan->spec->cluster.node.device.is_cpu) return n == 1 ? "rank" : "ranks";
+  return n == 1 ? "device" : "devices";
+}
+
 static void put_miss(zp_buf *out, const zp_plan *plan) {
   const zp_miss *miss = &plan->miss;
   zp_arena *arena = out->arena;
@@ -10,7 +15,7 @@ static void put_miss(zp_buf *out, const zp_plan *plan) {
               zp_show_bytes(arena, plan->machine.memory_bytes));
   zp_buf_puts(out, "  ");
   for (int c = 0; c < ZP_MEMORY_CLASSES; c++)
-    zp_buf_printf(out, "%s %s   ", zp_memory_class_name(c),
+    zp_buf_printf(out, "%s%s %s", c ? "   " : "", zp_memory_class_name(c),
                   zp_words_bytes(arena, zp_memory_class_bytes(&miss->memory, c)));
   zp_buf_printf(out, "\n  nearest miss: %s\n", zp_words_choice(arena, &miss->choice));
 }
@@ -30,8 +35,7 @@ const char *zp_report_infeasible(zp_arena *arena, const zp_plan *plan) {
   zp_buf out = zp_buf_new(arena);
   bool tried = plan->miss.have_bytes > 0;
   zp_buf_line(&out, "error[%s]: no plan for %d %s %s", tried ? "Z0603" : "Z0601", plan->machine.devices,
-              plan->spec->cluster.node.device.is_cpu ? "ranks" : "devices",
-              tried ? "fits into memory" : "satisfies the constraints");
+              rank_word(plan, plan->machine.devices), tried ? "fits into memory" : "satisfies the constraints");
   if (tried)
     put_miss(&out, plan);
   else if (plan->why_not)

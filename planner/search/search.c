@@ -68,8 +68,12 @@ static void rank(zp_searcher *s, ranking *r, const zp_candidate *candidate) {
   r->best[at].estimate.stage_forward_s = r->best[at].estimate.stage_backward_s = NULL; /* of the scratch memory */
 }
 
-/* Nothing slower can enter the ranking. */
-static double cutoff(const ranking *r) { return r->len < r->cap ? 1e300 : r->best[r->len - 1].estimate.step_s; }
+/* Nothing slower with these degrees can enter the ranking. */
+static double cutoff(const ranking *r, const zp_choice *choice) {
+  for (int i = 0; i < r->len; i++)
+    if (same_degrees(&r->best[i].choice, choice)) return r->best[i].estimate.step_s;
+  return r->len < r->cap ? 1e300 : r->best[r->len - 1].estimate.step_s;
+}
 
 /* ---- pricing points ---- */
 
@@ -96,7 +100,7 @@ static double simulate_cut(pricing *p, int64_t *cut) {
 static void price_cut(void *user, int64_t *cut) {
   pricing *p = user;
   double seconds = zp_bound_of_cut(p->s, p->point, cut);
-  if (seconds < cutoff(p->ranking)) seconds = simulate_cut(p, cut);
+  if (seconds < cutoff(p->ranking, &p->point->choice)) seconds = simulate_cut(p, cut);
   if (seconds < p->least_s) p->least_s = seconds;
 }
 
@@ -121,10 +125,10 @@ static void price_point(pricing *p, double bottleneck_s) {
 
 /* True when the point may still enter the ranking; tightens its bound by the shortest possible longest stage. */
 static bool open_point(zp_searcher *s, zp_point *point, const ranking *r, double *bottleneck_s) {
-  if (point->bound_s >= cutoff(r)) return false;
+  if (point->bound_s >= cutoff(r, &point->choice)) return false;
   *bottleneck_s = zp_cut_bottleneck(s, point);
   point->bound_s = zp_bound(s, point, *bottleneck_s * (1 - 1e-11));
-  return point->bound_s < cutoff(r);
+  return point->bound_s < cutoff(r, &point->choice);
 }
 
 static void price_points(zp_searcher *s, ranking *r) {
@@ -173,8 +177,8 @@ static const char *explain_empty(zp_arena *arena, const zp_searcher *s, const ch
   if (rejected[ZP_REJECT_SPLIT] && reason) return zp_strdup(arena, reason);
   for (size_t i = 0; i < sizeof order / sizeof *order; i++)
     if (rejected[order[i]])
-      return zp_format(arena, "%lld candidates; rejected, for one, %lld: %s", (long long)s->certificate.candidates,
-                       (long long)rejected[order[i]], zp_rejection_text(order[i]));
+      return zp_format(arena, "none of the %lld candidates is legal; one reason: %s",
+                       (long long)s->certificate.candidates, zp_rejection_text(order[i]));
   return "there is nothing to choose from";
 }
 

@@ -77,7 +77,7 @@ expect 2 'unknown option "--bogus"' ranks 2 "$bin/mpi_trainer" 2 1 0 f64 --bogus
 expect 1 'error\[Z0801\]' ranks 2 "$bin/mpi_trainer" 2 1 0 f64 --data "$tmp/missing.bin"
 expect 1 'error\[Z0802\]' ranks 2 "$bin/mpi_trainer" 2 1 0 f64 --data "$tmp/bad.bin"
 expect 1 'error\[Z0803\]' ranks 4 "$bin/mpi_trainer" 2 2 0 f64 --data "$tmp/text"
-expect 1 'error\[Z0841\]' ranks 2 "$bin/mpi_trainer" 2 1 0 f64 --log "$tmp/missing/log"
+expect 1 'error\[Z0841\]' ranks 2 "$bin/mpi_trainer" 2 1 0 f64 --log "$tmp/text/log"
 expect 1 'error\[Z0811\]' ranks 2 "$bin/mpi_trainer" 2 1 0 f64 --checkpoint /proc/none
 expect 0 'warning: could not write the log' ranks 2 "$bin/mpi_trainer" 2 1 0 f64 --log /dev/full
 BIGRAM_NAN=1 expect 5 'error\[Z0830\]' ranks 4 "$bin/mpi_trainer" 2 2 1 f64

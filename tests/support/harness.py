@@ -64,9 +64,12 @@ def end_session(leader):
 def run(command, timeout=120, cwd=None, env=None):
     """Runs a command in a session of its own, so that a time-out also ends what it started."""
     begin = time.monotonic()
-    process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True, errors="replace", cwd=cwd, start_new_session=True,
-                               env=dict(os.environ, NO_COLOR="1", **(env or {})))
+    try:
+        process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, errors="replace", cwd=cwd, start_new_session=True,
+                                   env=dict(os.environ, NO_COLOR="1", **(env or {})))
+    except OSError as error:
+        return Outcome(127, "", "cannot start %s: %s" % (command[0], error), 0.0)
     try:
         out, err = process.communicate(timeout=timeout)
         status = process.returncode

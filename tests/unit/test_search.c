@@ -16,7 +16,8 @@ typedef struct brute {
   zp_machine machine;
   int64_t limit;
   double best_s;
-  int64_t simulated;
+  int64_t simulated; /* cuts that fit */
+  int64_t misfits;   /* choices of which no cut fits */
 } brute;
 
 static void try_cut(brute *b, const zp_lowered *lowered, zp_choice *choice) {
@@ -51,10 +52,12 @@ static void try_choice(brute *b, zp_choice choice) {
   cr_assert(lowered, "%s", reason);
   zp_price(lowered, &b->machine, choice.tensor, choice.pipeline, choice.data);
   choice.cut = ZP_NEW_ARRAY(arena, int64_t, choice.pipeline + 1);
+  int64_t before = b->simulated;
   try_cuts(b, lowered, &choice, 0);
+  b->misfits += b->simulated == before;
 }
 
-static double brute_force(const zp_spec *spec, int devices) {
+static brute brute_force(const zp_spec *spec, int devices) {
   brute b = {
       .spec = spec, .machine = zp_machine_make(&spec->cluster, spec->train.precision, devices), .best_s = INFINITY};
   b.limit = (int64_t)(spec->plans.data[0].memory_fraction * (double)b.machine.memory_bytes) - b.machine.context_bytes;
@@ -63,6 +66,7 @@ static double brute_force(const zp_spec *spec, int devices) {
       for (int data = 1; data <= devices; data++)
         for (int64_t microbatch = 1; microbatch <= spec->train.batch; microbatch++) {
           if (tensor * pipeline * data != devices || spec->train.batch % (data * microbatch)) continue;
+          if (!zp_limit_allows(&spec->plans.data[0].pipeline, pipeline)) continue;
           for (int zero = 0; zero <= (data > 1); zero++)
             for (int mode = 0; mode < 3; mode++)
               if (mode < 2 || tensor > 1)
@@ -74,20 +78,26 @@ static double brute_force(const zp_spec *spec, int devices) {
                                            .recompute = mode ? ZP_RECOMPUTE_FULL : ZP_RECOMPUTE_NONE,
                                            .recompute_shard = mode == 2});
         }
-  return b.best_s;
+  return b;
 }
 
-static void expect_optimum(model_size size, zp_cluster cluster, int devices, int64_t batch) {
-  zp_spec *spec = build_spec(arena, &size, cluster, batch);
-  double best = brute_force(spec, devices);
+static zp_plan *expect_optimum_of(const zp_spec *spec, int devices) {
+  brute all = brute_force(spec, devices);
+  double best = all.best_s;
   zp_plan *plan = zp_search(arena, spec, devices, NULL);
-  cr_assert(plan->feasible == isfinite(best), "search says %d", plan->feasible);
-  if (!plan->feasible) return;
+  cr_assert(plan->feasible == isfinite(best), "search says %d, optimum %g", plan->feasible, best);
+  cr_expect_eq(plan->certificate.rejected[ZP_REJECT_MEMORY], all.misfits, "every choice that fits is found");
+  if (!plan->feasible) return plan;
   double found = plan->best.estimate.step_s;
   cr_expect(fabs(found / best - 1) < 1e-9, "found %.9g, optimum %.9g", found, best);
   cr_expect(plan->certificate.bound_s <= best * (1 + 1e-9), "bound %.9g above the optimum %.9g",
             plan->certificate.bound_s, best);
   cr_expect_eq(plan->certificate.best_s, plan->certificate.bound_s, "settled spaces have no gap");
+  return plan;
+}
+
+static void expect_optimum(model_size size, zp_cluster cluster, int devices, int64_t batch) {
+  expect_optimum_of(build_spec(arena, &size, cluster, batch), devices);
 }
 
 Test(search, equals_brute_force_on_cpu_ranks) {
@@ -116,6 +126,37 @@ Test(search, equals_brute_force_across_gpu_nodes) {
   c.node.devices = 2;
   expect_optimum(TINY, c, 2, 8);
   expect_optimum(TINY, c, 4, 8);
+}
+
+/* A small deterministic generator: instances must be the same on every machine. */
+static int64_t draw(uint32_t *state, int64_t low, int64_t high) {
+  *state = *state * 1664525u + 1013904223u;
+  return low + (int64_t)((*state >> 16) % (uint32_t)(high - low + 1));
+}
+
+/* Pipelines of odd shapes: heavy heads, slow links, few and many micro-batches, memory near the limit. Every bound and
+ * every cut is at work here; a bound that is too high loses the optimum, a missed byte finds a plan that does not fit.
+ */
+Test(search, equals_brute_force_on_random_pipelines) {
+  uint32_t state = 2024;
+  int pruned = 0, feasible = 0, infeasible = 0;
+  for (int trial = 0; trial < 60; trial++) {
+    model_size size = TINY;
+    size.layers = draw(&state, 2, 6);
+    size.V = draw(&state, 1, 12) * 100;
+    zp_cluster c = cpu_cluster();
+    c.node.device.context_bytes = 1000;
+    c.node.link.latency_s = draw(&state, 0, 1) ? 1e-6 : 2e-4;
+    c.node.device.memory_bytes = draw(&state, 0, 2) ? INT64_C(1000000) * draw(&state, 2, 14) : INT64_C(1000000000);
+    zp_spec *spec = build_spec(arena, &size, c, 2 * draw(&state, 1, 6));
+    int stages = (int)draw(&state, 2, 4);
+    pin(&spec->plans.data[0].pipeline, stages);
+    zp_plan *plan = expect_optimum_of(spec, stages);
+    pruned += plan->certificate.rejected[ZP_REJECT_BOUND] > 0;
+    *(plan->feasible ? &feasible : &infeasible) += 1;
+  }
+  cr_expect(pruned > 10 && feasible > 20 && infeasible > 5, "%d pruned, %d feasible, %d infeasible", pruned, feasible,
+            infeasible);
 }
 
 /* ---- certificate ---- */

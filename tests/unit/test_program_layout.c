@@ -1,0 +1,225 @@
+/* Arenas of stages and whole programs: exact bytes, tied parameters, traffic. */
+#include "program_testing.h"
+
+TestSuite(program_layout, .init = setup, .fini = teardown);
+
+/* ---- the arena of a stage ---- */
+
+static unsigned random_state = 1;
+static int random_below(int n) {
+  random_state = random_state * 1103515245u + 12345u;
+  return (int)((random_state >> 16) % (unsigned)n);
+}
+
+static int64_t *random_cuts(int64_t units, int pipeline) {
+  int64_t *cut = ZP_NEW_ARRAY(arena, int64_t, pipeline + 1);
+  for (int s = 1; s <= pipeline; s++) {
+    int64_t left = units - cut[s - 1] - (pipeline - s);
+    cut[s] = s == pipeline ? units : cut[s - 1] + 1 + random_below((int)left);
+  }
+  return cut;
+}
+
+static void check_stage(const zp_lowered *l, const zp_choice *c, const zp_stage *stage) {
+  const zp_memory *m = &stage->memory;
+  int64_t microbatches = BATCH / (c->data * c->microbatch), depth = c->pipeline - stage->index;
+  cr_assert_eq(zp_stage_bytes(l, c, stage->index, stage->first_unit, stage->n_units), stage->arena_bytes);
+  cr_assert_eq(m->weights + m->gradients + m->optimizer + m->saved + m->buffers, stage->arena_bytes);
+  cr_assert_eq(m->context, l->spec->cluster.node.device.context_bytes);
+  cr_assert_eq(stage->slots, depth < microbatches ? depth : microbatches);
+  cr_assert_eq(stage->flat_elements, stage->shard_elements * (c->zero ? c->data : 1));
+  int64_t saved = 0, base = 0;
+  for (int i = 0; i < stage->shared.len; i++) {
+    cr_assert_eq(stage->shared.data[i].offset, base);
+    base += (l->param_elements[stage->shared.data[i].param] + 63) / 64 * 64;
+  }
+  for (int r = 0; r < stage->runs.len; r++) {
+    const zp_run *run = &stage->runs.data[r];
+    cr_assert(run->base == base && run->saved == saved);
+    base += run->count * l->segments[run->segment].elements;
+    saved += run->count * l->segments[run->segment].saved_bytes;
+  }
+  cr_assert_eq(saved, stage->slot_stride);
+  cr_assert(base <= stage->flat_elements && stage->flat_elements - base < 64 * c->data);
+}
+
+static void check_layouts(const zp_lowered *l) {
+  for (int i = 0; i < 40; i++) {
+    static const int data[] = {1, 2, 3};
+    zp_choice c = {.tensor = l->sharding->tensor,
+                   .pipeline = 1 + random_below((int)l->n_units),
+                   .data = data[random_below(3)],
+                   .zero = random_below(2),
+                   .microbatch = l->microbatch,
+                   .recompute = l->recompute,
+                   .recompute_shard = l->recompute_shard};
+    c.cut = random_cuts(l->n_units, c.pipeline);
+    for (int s = 0; s < c.pipeline; s++) {
+      zp_stage stage;
+      zp_layout_stage(arena, l, &c, s, &stage);
+      check_stage(l, &c, &stage);
+    }
+  }
+}
+Test(program_layout, stage_bytes_are_those_of_the_layout) { for_variants(check_layouts); }
+
+typedef struct region {
+  int64_t at, bytes;
+} region;
+
+/* Regions are aligned, apart, and end at the arena's last byte. */
+Test(program_layout, regions_are_apart) {
+  zp_spec *spec = spec_of(GPT);
+  zp_lowered *l = lower(spec, 2, 1, true, true);
+  zp_choice c = {.tensor = 2,
+                 .pipeline = 3,
+                 .data = 2,
+                 .zero = 1,
+                 .microbatch = 1,
+                 .recompute = ZP_RECOMPUTE_FULL,
+                 .recompute_shard = true,
+                 .cut = (int64_t[]){0, 3, 4, 9}};
+  for (int i = 0; i < 3; i++) {
+    zp_stage s;
+    zp_layout_stage(arena, l, &c, i, &s);
+    int64_t carry = 16 * 60 * 4, flat = s.flat_elements * 4, shard = s.shard_elements * 4;
+    int64_t transient = s.arena_bytes - s.at_transient;
+    const region r[] = {{s.at_params, flat},
+                        {s.at_grads, flat},
+                        {s.at_moment1, shard},
+                        {s.at_moment2, shard},
+                        {s.at_inputs, 2 * BATCH / 2 * 16 * 4},
+                        {s.at_slots, s.slots * s.slot_stride},
+                        {s.at_carry[0], carry},
+                        {s.at_carry[1], carry},
+                        {s.at_send_up, carry},
+                        {s.at_grad[0], carry},
+                        {s.at_grad[1], carry},
+                        {s.at_send_down, carry},
+                        {s.at_transient, transient}};
+    for (size_t a = 0; a < sizeof r / sizeof *r; a++) {
+      if (r[a].at < 0) continue;
+      cr_assert_eq(r[a].at % 256, 0);
+      for (size_t b = 0; b < a; b++)
+        cr_assert(r[b].at < 0 || r[b].at + r[b].bytes <= r[a].at, "stage %d: regions %zu and %zu", i, b, a);
+    }
+    cr_expect_eq(s.at_send_up < 0, i == 2);
+    cr_expect_eq(s.at_send_down < 0, i == 0);
+    cr_expect_eq(s.at_grad[1] < 0, i == 1); /* one unit */
+    cr_expect_eq(s.at_master, -1);
+  }
+}
+
+Test(program_layout, ping_pong_hands_over) {
+  for (int64_t n = 1; n <= 6; n++) {
+    cr_expect_eq(zp_stage_grad_index(n, n - 1), 0); /* where the message from above arrives */
+    for (int64_t j = 1; j < n; j++) {
+      cr_expect_neq(zp_stage_grad_index(n, j), zp_stage_grad_index(n, j - 1));
+      cr_expect_neq(zp_stage_carry_index(j), zp_stage_carry_index(j - 1));
+    }
+  }
+}
+
+Test(program_layout, optimizers_have_their_state) {
+  static const struct {
+    zp_optimizer_kind kind;
+    double momentum;
+    zp_precision precision;
+    int64_t bytes;
+  } row[] = {{ZP_OPT_ADAMW, 0, ZP_PREC_F32, 8},
+             {ZP_OPT_SGD, 0, ZP_PREC_F32, 0},
+             {ZP_OPT_SGD, 0.9, ZP_PREC_F32, 4},
+             {ZP_OPT_ADAM, 0, ZP_PREC_F64, 16},
+             {ZP_OPT_ADAMW, 0, ZP_PREC_MIXED_BF16, 12}};
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    zp_spec *spec = spec_of(GPT);
+    spec->train.optimizer = row[i].kind, spec->train.momentum = row[i].momentum,
+    spec->train.precision = row[i].precision;
+    zp_lowered *l = lower(spec, 1, 1, false, false);
+    zp_choice c = {.tensor = 1, .pipeline = 1, .data = 1, .microbatch = 1, .cut = (int64_t[]){0, 9}};
+    zp_stage s;
+    zp_layout_stage(arena, l, &c, 0, &s);
+    cr_expect_eq(l->state_bytes, row[i].bytes);
+    int64_t gap = s.memory.optimizer - s.flat_elements * row[i].bytes; /* alignment of three regions */
+    cr_expect(gap >= 0 && gap < 3 * 256, "row %zu", i);
+    cr_expect_eq(s.memory.weights, s.flat_elements * l->param_bytes);
+    cr_expect_eq(s.at_master >= 0, row[i].precision == ZP_PREC_MIXED_BF16);
+    cr_expect_eq(s.at_moment1 >= 0, row[i].bytes > 0);
+  }
+}
+
+/* ---- the whole program ---- */
+
+static zp_program *program_of(const zp_lowered *l, int pipeline, int data, int zero, int64_t *cut) {
+  zp_choice c = {.tensor = l->sharding->tensor,
+                 .pipeline = pipeline,
+                 .data = data,
+                 .zero = zero,
+                 .microbatch = l->microbatch,
+                 .recompute = l->recompute,
+                 .recompute_shard = l->recompute_shard,
+                 .cut = cut};
+  return zp_program_make(arena, l, &c);
+}
+
+Test(program_layout, tied_parameters_are_found) {
+  zp_lowered *l = lower_size(GPT, 2, 1, false, false);
+  zp_program *p = program_of(l, 3, 1, 0, (int64_t[]){0, 4, 6, 9});
+  cr_assert_eq(p->tied.len, 1);
+  cr_expect_str_eq(p->spec->model->params.data[p->tied.data[0].param].name, "wte");
+  cr_assert_eq(p->tied.data[0].stages.len, 2);
+  cr_expect(p->tied.data[0].stages.data[0] == 0 && p->tied.data[0].stages.data[1] == 2);
+  cr_expect_eq(p->tied.data[0].elements, 501 * 60);
+  for (int i = 0; i < 2; i++)
+    cr_expect_eq(p->tied.data[0].offset.data[i],
+                 zp_stage_shared(&p->stages[p->tied.data[0].stages.data[i]], p->tied.data[0].param));
+  cr_expect_eq(zp_stage_shared(&p->stages[1], p->tied.data[0].param), -1);
+  cr_expect_eq(program_of(l, 1, 1, 0, (int64_t[]){0, 9})->tied.len, 0);
+}
+
+/* By hand. t = 2, p = 2, d = 3, batch 24, micro-batch 2, so m = 4. x is one carried tensor of 2 * 16 * 60 elements.
+ * Ring all-reduce over t ranks: 2 (t - 1) n elements; all-gather of n from each: (t - 1) t n. */
+Test(program_layout, traffic_by_hand) {
+  const int64_t x = 2 * 16 * 60, rows = 2 * 16, m = 4, d = 3, t = 2, f32 = 4;
+  zp_lowered *l = lower_size(GPT, 2, 2, false, false);
+  int64_t cut[] = {0, 4, 9};
+  zp_program *p = program_of(l, 2, (int)d, 0, cut);
+  zp_traffic traffic = zp_program_traffic(p);
+  int64_t all_reduce = 2 * (t - 1) * x;
+  /* Embedding: one forward. Each of 7 layers: two forward, two backward. Head: one backward, and the statistics. */
+  int64_t per_microbatch = (1 + 7 * 4 + 1) * all_reduce + (t - 1) * t * rows * 3;
+  cr_expect_eq(traffic.tensor, per_microbatch * m * d * f32);
+  cr_expect_eq(traffic.pipeline, 2 * x * m * t * d * f32);
+  int64_t flat = p->stages[0].flat_elements + p->stages[1].flat_elements;
+  cr_expect_eq(traffic.data, 2 * (d - 1) * flat * t * f32);
+  cr_expect_eq(traffic.tie, 2 * (501 * 60) * t * d * f32);
+  zp_traffic one = zp_program_traffic(program_of(lower_size(GPT, 1, 2, false, false), 1, 1, 0, (int64_t[]){0, 9}));
+  cr_expect(one.tensor == 0 && one.pipeline == 0 && one.data == 0 && one.tie == 0);
+}
+
+/* Recomputation repeats one of the two forward all-reduces of a layer; shards are gathered once. */
+Test(program_layout, traffic_of_recomputation) {
+  const int64_t x = 2 * 16 * 60, m = 12;
+  int64_t cut[] = {0, 9},
+          base = zp_program_traffic(program_of(lower_size(GPT, 2, 2, false, false), 1, 1, 0, cut)).tensor;
+  int64_t full = zp_program_traffic(program_of(lower_size(GPT, 2, 2, true, false), 1, 1, 0, cut)).tensor;
+  int64_t shard = zp_program_traffic(program_of(lower_size(GPT, 2, 2, true, true), 1, 1, 0, cut)).tensor;
+  cr_expect_eq(full - base, 7 * 2 * x * m * 4);
+  cr_expect_eq(shard - full, 7 * 2 * (x / 2) * m * 4);
+}
+
+Test(program_layout, units_are_numbered_along_the_model) {
+  zp_lowered *l = lower_size(GPT, 1, 1, false, false);
+  static const struct {
+    int segment;
+    int64_t iteration;
+  } expected[] = {{BEGIN, 0}, {LAYER, 0}, {LAYER, 6}, {END, 0}};
+  static const int64_t unit[] = {0, 1, 7, 8};
+  cr_assert_eq(l->n_units, 9);
+  for (int i = 0; i < 4; i++) {
+    int segment;
+    int64_t iteration;
+    zp_unit(l, unit[i], &segment, &iteration);
+    cr_expect(segment == expected[i].segment && iteration == expected[i].iteration);
+  }
+}

@@ -1,0 +1,484 @@
+/* Plan files: written, read back, proven; and every kind of tampering is found. */
+#include <stdlib.h>
+#include "planner_models.h"
+
+static zp_arena *arena;
+static void setup(void) { arena = zp_arena_new("test"); }
+static void teardown(void) { zp_arena_free(arena); }
+TestSuite(verify, .init = setup, .fini = teardown);
+
+static const model_size GPT = {STYLE_GPT, 1001, 16, 60, 7, 5, 5, 240, true};
+static const model_size LLAMA = {STYLE_LLAMA, 1000, 16, 96, 6, 6, 2, 256, false};
+enum { BATCH = 24 };
+
+static zp_choice choice_of(int tensor, int pipeline, int data, int zero, int64_t microbatch, bool full, bool shard,
+                           int64_t *cut) {
+  return (zp_choice){.tensor = tensor,
+                     .pipeline = pipeline,
+                     .data = data,
+                     .zero = zero,
+                     .microbatch = microbatch,
+                     .recompute = full ? ZP_RECOMPUTE_FULL : ZP_RECOMPUTE_NONE,
+                     .recompute_shard = shard,
+                     .cut = cut};
+}
+
+static zp_plan *plan_of(const zp_spec *spec, zp_choice c) {
+  const char *reason = "none given";
+  zp_plan *plan = ZP_NEW(arena, zp_plan);
+  plan->arena = arena, plan->spec = spec, plan->feasible = true;
+  plan->machine = zp_machine_make(&spec->cluster, spec->train.precision, c.tensor * c.pipeline * c.data);
+  zp_sharding *sharding = zp_shard(arena, spec->model, &plan->machine, c.tensor, 1, &reason);
+  cr_assert(sharding, "%s", reason);
+  zp_lowered *l = zp_lower(arena, spec, sharding, c.microbatch, c.recompute, c.recompute_shard, &reason);
+  cr_assert(l, "%s", reason);
+  zp_price(l, &plan->machine, c.tensor, c.pipeline, c.data);
+  plan->program = zp_program_make(arena, l, &c);
+  plan->best = (zp_candidate){plan->program->choice, zp_simulate(arena, plan->program, &plan->machine)};
+  return plan;
+}
+
+static zp_strings findings_of(const zp_spec *spec, const zp_json *json) {
+  zp_strings findings = {0};
+  zp_verify(arena, spec, json, &findings);
+  return findings;
+}
+
+static void expect_sound(const zp_plan *plan) {
+  zp_json *json = zp_plan_to_json(arena, plan);
+  zp_strings findings = findings_of(plan->spec, json);
+  cr_expect_eq(findings.len, 0, "%s", findings.len ? findings.data[0] : "");
+  zp_json_free(json);
+}
+
+/* ---- sound plans ---- */
+
+Test(verify, plans_of_lowering_are_sound) {
+  static const struct {
+    int tensor, pipeline, data, zero;
+    int64_t microbatch;
+  } row[] = {{1, 1, 1, 0, 1}, {2, 1, 1, 0, 2}, {3, 2, 1, 0, 1}, {1, 4, 2, 1, 3},
+             {2, 3, 2, 1, 2}, {1, 2, 3, 0, 4}, {1, 8, 1, 0, 24}};
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+    for (int style = 0; style < 2; style++)
+      for (int keep = 0; keep < 3; keep++) {
+        zp_arena_mark mark = zp_arena_get_mark(arena);
+        zp_spec *spec = build_spec(arena, style ? &LLAMA : &GPT, cpu_cluster(), BATCH);
+        int64_t units = style ? 8 : 9, *cut = ZP_NEW_ARRAY(arena, int64_t, row[i].pipeline + 1);
+        for (int s = 1; s <= row[i].pipeline; s++) cut[s] = units * s / row[i].pipeline;
+        expect_sound(plan_of(spec, choice_of(row[i].tensor, row[i].pipeline, row[i].data, row[i].zero,
+                                             row[i].microbatch, keep > 0, keep == 2, cut)));
+        zp_arena_rewind(arena, mark);
+      }
+}
+
+Test(verify, other_precisions_and_optimizers_are_sound) {
+  static const zp_precision precision[] = {ZP_PREC_F64, ZP_PREC_F32, ZP_PREC_MIXED_FP16, ZP_PREC_MIXED_BF16};
+  for (int i = 0; i < 4; i++)
+    for (int sgd = 0; sgd < 3; sgd++) {
+      zp_spec *spec = build_spec(arena, &GPT, cpu_cluster(), BATCH);
+      spec->train.precision = precision[i];
+      if (sgd) spec->train.optimizer = ZP_OPT_SGD, spec->train.momentum = sgd == 2 ? 0.9 : 0;
+      expect_sound(plan_of(spec, choice_of(2, 2, 2, 1, 1, true, true, (int64_t[]){0, 5, 9})));
+    }
+}
+
+Test(verify, what_the_search_finds_is_sound) {
+  zp_spec *spec = build_spec(arena, &GPT, cpu_cluster(), 8);
+  expect_sound(zp_search(arena, spec, 4, NULL));
+}
+
+/* ---- the file ---- */
+
+Test(verify, text_is_the_same_twice) {
+  const char *text[2];
+  for (int i = 0; i < 2; i++) {
+    zp_spec *spec = build_spec(arena, &GPT, cpu_cluster(), BATCH);
+    zp_json *json = zp_plan_to_json(arena, plan_of(spec, choice_of(2, 2, 2, 1, 2, true, true, (int64_t[]){0, 4, 9})));
+    text[i] = zp_json_text(arena, json, true);
+    zp_json_free(json);
+  }
+  cr_expect_str_eq(text[0], text[1]);
+}
+
+/* The choice read from the written text makes the same file again. */
+Test(verify, choice_round_trips) {
+  zp_spec *spec = build_spec(arena, &LLAMA, cpu_cluster(), BATCH);
+  zp_json *json = zp_plan_to_json(arena, plan_of(spec, choice_of(3, 2, 2, 1, 4, true, true, (int64_t[]){0, 5, 8})));
+  const char *text = zp_json_text(arena, json, true), *error = NULL;
+  zp_json *parsed = zp_json_parse(arena, text, strlen(text), &error);
+  cr_assert(parsed, "%s", error);
+  zp_choice c;
+  cr_assert(zp_plan_choice_from_json(arena, parsed, &c, &error), "%s", error);
+  cr_expect(c.tensor == 3 && c.pipeline == 2 && c.data == 2 && c.zero == 1 && c.microbatch == 4 &&
+            c.recompute == ZP_RECOMPUTE_FULL && c.recompute_shard && c.cut[0] == 0 && c.cut[1] == 5 && c.cut[2] == 8);
+  zp_json *again = zp_plan_to_json(arena, plan_of(spec, c));
+  cr_expect_str_eq(zp_json_text(arena, again, true), text);
+  zp_json_free(json), zp_json_free(parsed), zp_json_free(again);
+}
+
+Test(verify, hash_follows_the_decisions) {
+  zp_spec *spec = build_spec(arena, &GPT, cpu_cluster(), BATCH);
+  const zp_choice choices[] = {choice_of(1, 2, 2, 0, 2, false, false, (int64_t[]){0, 4, 9}),
+                               choice_of(1, 2, 2, 0, 2, false, false, (int64_t[]){0, 5, 9}),
+                               choice_of(1, 2, 2, 1, 2, false, false, (int64_t[]){0, 4, 9}),
+                               choice_of(1, 2, 2, 0, 1, false, false, (int64_t[]){0, 4, 9}),
+                               choice_of(1, 2, 2, 0, 2, true, false, (int64_t[]){0, 4, 9}),
+                               choice_of(2, 2, 1, 0, 2, false, false, (int64_t[]){0, 4, 9})};
+  const char *hash[6];
+  for (int i = 0; i < 6; i++) {
+    hash[i] = zp_plan_hash(arena, plan_of(spec, choices[i])->program);
+    cr_expect_eq(strlen(hash[i]), 16);
+    cr_expect_str_eq(hash[i], zp_plan_hash(arena, plan_of(spec, choices[i])->program));
+    for (int k = 0; k < i; k++) cr_expect_str_neq(hash[i], hash[k]);
+  }
+}
+
+Test(verify, infeasible_plans_say_so) {
+  zp_cluster tiny = cpu_cluster();
+  tiny.node.device.memory_bytes = 60000000;
+  zp_spec *spec = build_spec(arena, &GPT, tiny, BATCH);
+  zp_plan *plan = zp_search(arena, spec, 2, NULL);
+  cr_assert_not(plan->feasible);
+  zp_json *json = zp_plan_to_json(arena, plan);
+  cr_expect_not(zp_json_get_bool(json, "feasible", true));
+  cr_expect_null(zp_json_get(json, "stages"));
+  zp_strings findings = findings_of(spec, json);
+  cr_assert_eq(findings.len, 1);
+  cr_expect_str_eq(findings.data[0], "the file says that nothing fits: there is no plan to verify");
+  zp_json_free(json);
+}
+
+/* ---- tampering ---- */
+
+/* "stages[1].arena.slots": the object that holds the last key. Values of a plan are mutable here, and only here. */
+static zp_json *holder_of(zp_json *at, const char *path, const char **key) {
+  char *rest = zp_strdup(arena, path), *dot;
+  while ((dot = strchr(rest, '.'))) {
+    *dot = '\0';
+    char *bracket = strchr(rest, '[');
+    if (bracket) *bracket = '\0';
+    at = (zp_json *)zp_json_get(at, rest);
+    if (bracket) at = (zp_json *)zp_json_at(at, atoi(bracket + 1));
+    cr_assert(at, "no %s in %s", rest, path);
+    rest = dot + 1;
+  }
+  *key = rest;
+  return at;
+}
+
+typedef struct tampering {
+  const char *path;
+  enum { SET, ADD, TEXT, BOOL } how;
+  int64_t value;
+  const char *text;     /* of TEXT */
+  const char *expected; /* part of the finding */
+} tampering;
+
+static void tamper(zp_json *json, const tampering *t) {
+  const char *key;
+  zp_json *holder = holder_of(json, t->path, &key);
+  switch (t->how) {
+  case SET: zp_json_set_int(holder, key, t->value); break;
+  case ADD:
+    cr_assert_neq(zp_json_get_int(holder, key, INT64_MIN), INT64_MIN, "%s is no number", t->path);
+    zp_json_set_int(holder, key, zp_json_get_int(holder, key, 0) + t->value);
+    break;
+  case TEXT: zp_json_set_string(holder, key, t->text); break;
+  case BOOL: zp_json_set_bool(holder, key, t->value); break;
+  }
+}
+
+static void expect_finding(const zp_plan *plan, const tampering *t) {
+  zp_json *json = zp_plan_to_json(arena, plan);
+  tamper(json, t);
+  zp_strings findings = findings_of(plan->spec, json);
+  bool found = false;
+  for (int i = 0; i < findings.len; i++) found |= strstr(findings.data[i], t->expected) != NULL;
+  cr_expect(found, "%s: %d findings, the first: %s", t->path, findings.len, findings.len ? findings.data[0] : "");
+  zp_json_free(json);
+}
+
+static void expect_findings(const zp_plan *plan, const tampering *t, size_t n) {
+  expect_sound(plan);
+  for (size_t i = 0; i < n; i++) expect_finding(plan, &t[i]);
+}
+#define EXPECT_FINDINGS(plan, table) expect_findings(plan, table, sizeof(table) / sizeof *(table))
+
+/* t = 2, p = 3, d = 2, ZeRO 1, whole recomputation with shards: every region but the master copy is there. */
+static zp_plan *rich_plan(void) {
+  zp_spec *spec = build_spec(arena, &GPT, cpu_cluster(), BATCH);
+  return plan_of(spec, choice_of(2, 3, 2, 1, 2, true, true, (int64_t[]){0, 4, 7, 9}));
+}
+
+static zp_plan *plain_plan(void) {
+  zp_spec *spec = build_spec(arena, &GPT, cpu_cluster(), BATCH);
+  return plan_of(spec, choice_of(1, 2, 1, 0, 2, false, false, (int64_t[]){0, 4, 9}));
+}
+
+Test(verify, tampered_decisions_are_found) {
+  static const tampering table[] = {
+      {"format_version", TEXT, 0, "2.0", "format_version is \"2.0\""},
+      {"feasible", BOOL, 0, NULL, "there is no plan to verify"},
+      {"degrees.tensor", SET, 0, NULL, "not a value that a plan can have"},
+      {"degrees.tensor", SET, (INT64_C(1) << 32) + 2, NULL, "not a value that a plan can have"},
+      {"degrees.tensor", SET, 3, NULL, "elements on a rank"},
+      {"degrees.pipeline", SET, 2, NULL, "pipeline is 2 but 3 stages are listed"},
+      {"degrees.data", SET, 3, NULL, "micro-batches"},
+      {"degrees.data", SET, 5, NULL, "batch 24 does not divide over 5 data ranks"},
+      {"zero", SET, 0, NULL, "parameter elements"},
+      {"zero", SET, 2, NULL, "not a value that a plan can have"},
+      {"microbatch", SET, 4, NULL, "micro-batches"},
+      {"microbatch", SET, INT64_MAX, NULL, "not a value that a plan can have"},
+      {"microbatches", ADD, 1, NULL, "there are 6 micro-batches, the file says 7"},
+      {"schedule", TEXT, 0, "gpipe", "not a value that a plan can have"},
+      {"recompute", TEXT, 0, "some", "not a value that a plan can have"},
+      {"recompute", TEXT, 0, "none", "keeps 1920"},
+      {"recompute_shard", BOOL, 0, NULL, "keeps 1920"},
+  };
+  EXPECT_FINDINGS(rich_plan(), table);
+}
+
+Test(verify, tampered_stages_are_found) {
+  static const tampering table[] = {
+      {"stages[1].units", ADD, 1, NULL, "claims 4 units and lists 3"},
+      {"stages[1].units", SET, 0, NULL, "stage 1 has 0 units"},
+      {"stages[1].first_unit", ADD, 1, NULL, "stage 1 starts at unit 5"},
+      {"stages[1].layers[0].first", ADD, 1, NULL, "lists `h` from 4"},
+      {"stages[1].layers[0].count", ADD, 1, NULL, "lists"},
+      {"stages[1].layers[0].count", SET, 100, NULL, "do not exist"},
+      {"stages[1].layers[0].segment", TEXT, 0, "end", "lists `end`"},
+      {"stages[1].layers[0].base", ADD, 64, NULL, "stand at element"},
+      {"stages[0].layers[1].base", SET, 0, NULL, "overlap"},
+      {"stages[0].layers[1].saved", ADD, 256, NULL, "slot areas of `h`"},
+      {"stages[0].shared.wte", SET, INT64_MAX, NULL, "parameters `wte` stand at"},
+      {"stages[0].shared.wpe", SET, 0, NULL, "parameters `wte` and `wpe` overlap"},
+      {"stages[1].shared.wte", SET, 0, NULL, "shared parameter that its units do not use"},
+      {"stages[2].memory.weights", ADD, -256, NULL, "the memory breakdown sums to"},
+      {"stages[2].memory.saved", ADD, 1024, NULL, "saved take"},
+      {"stages[2].memory.context", SET, 0, NULL, "context takes"},
+  };
+  EXPECT_FINDINGS(rich_plan(), table);
+}
+
+Test(verify, tampered_arenas_are_found) {
+  static const tampering table[] = {
+      {"stages[0].arena.bytes", ADD, -1, NULL, "its regions end at"},
+      {"stages[0].arena.flat_elements", ADD, -64, NULL, "parameter elements"},
+      {"stages[0].arena.shard_elements", ADD, 64, NULL, "a shard"},
+      {"stages[0].arena.slots", ADD, -1, NULL, "stage 0 has 2 slots, 3 micro-batches are in flight"},
+      {"stages[0].arena.slot_stride", ADD, -256, NULL, "a slot needs"},
+      {"stages[0].arena.at_params", ADD, 256, NULL, "params and gradients overlap"},
+      {"stages[0].arena.at_grads", SET, -1, NULL, "gradients stands at byte -1"},
+      {"stages[0].arena.at_master", SET, 0, NULL, "master weights is placed but has no bytes"},
+      {"stages[0].arena.at_moment1", ADD, -256, NULL, "gradients and first moment overlap"},
+      {"stages[0].arena.at_moment2", ADD, -4, NULL, "second moment stands at byte"},
+      {"stages[0].arena.at_inputs", SET, 0, NULL, "params and inputs overlap"},
+      {"stages[0].arena.at_slots", ADD, 256, NULL, "overlap"},
+      {"stages[1].arena.at_carry1", ADD, -256, NULL, "carry 0 and carry 1 overlap"},
+      {"stages[1].arena.at_send_up", SET, -1, NULL, "message up stands at byte -1"},
+      {"stages[2].arena.at_send_up", SET, 0, NULL, "message up is placed but has no bytes"},
+      {"stages[1].arena.at_grad0", SET, 256, NULL, "params and gradient 0 overlap"},
+      {"stages[1].arena.at_grad1", SET, -1, NULL, "gradient 1 stands"},
+      {"stages[1].arena.at_send_down", ADD, 512, NULL, "message down and transient overlap"},
+      {"stages[1].arena.at_transient", ADD, 256, NULL, "its regions end at"},
+      {"stages[1].arena.at_transient", SET, INT64_MAX, NULL, "its regions end at"},
+      {"stages[1].arena", TEXT, 0, NULL, "parameter elements"},
+  };
+  EXPECT_FINDINGS(rich_plan(), table);
+}
+
+Test(verify, tampered_programs_are_found) {
+  static const tampering table[] = {
+      {"program.parameters[0].name", TEXT, 0, "wse", "parameter 0 is `wte`"},
+      {"program.parameters[0].local_elements", ADD, -60, NULL, "parameter `wte` has 30060 elements on a rank"},
+      {"program.parameters[0].split_dim", SET, 7, NULL, "is split on dimension 7"},
+      {"program.parameters[0].split_dim", SET, -1, NULL, "elements on a rank"},
+      {"program.parameters[0].units", SET, 7, NULL, "elements on a rank"},
+      {"program.parameters[0].units", SET, 1000, NULL, "does not fall into"},
+      {"program.parameters", TEXT, 0, NULL, "the file lists 0 parameters"},
+      {"program.segments[1].name", TEXT, 0, "g", "segment 1 is `h` in the model"},
+      {"program.segments[1].count", ADD, 1, NULL, "has 7 iterations"},
+      {"program.segments[1].elements", ADD, 64, NULL, "parameter elements"},
+      {"program.segments[1].saved_bytes", SET, 0, NULL, "keeps its input in 0 bytes"},
+      {"program.segments[0].saved_bytes", ADD, 256, NULL, "a slot needs"},
+      {"program.segments[1].carry_in_elements", ADD, 1, NULL, "segment `h` receives 1920 elements"},
+      {"program.segments[1].carry_kept_elements", ADD, 1, NULL, "keeps 960"},
+      {"program.segments[1].backward.transient_bytes", ADD, -256, NULL, "reaches beyond its region"},
+      {"program.segments[1].backward.steps[0].comm_elements", ADD, 8, NULL, "communicates 960 elements"},
+      {"program.segments[1].backward.steps", TEXT, 0, NULL, "nothing is written to grad_out"},
+  };
+  EXPECT_FINDINGS(rich_plan(), table);
+}
+
+/* Index of the first buffer of a procedure that satisfies the conditions. */
+static int find_buffer(const zp_procedure *p, zp_place place, bool view, int first_step_before) {
+  for (int b = 0; b < p->buffers.len; b++) {
+    const zp_buffer *x = &p->buffers.data[b];
+    if (x->place == place && (x->base >= 0) == view &&
+        (place != ZP_AT_TRANSIENT || (x->first_step >= 0 && x->first_step < first_step_before)))
+      return b;
+  }
+  cr_assert_fail("no such buffer in\n%s", zp_procedure_text(arena, p));
+  return -1;
+}
+
+static void expect_buffer_finding(const zp_plan *plan, const char *direction, int buffer, const char *key,
+                                  int64_t change, const char *expected) {
+  tampering t = {zp_format(arena, "program.segments[1].%s.buffers[%d].%s", direction, buffer, key), ADD, change, NULL,
+                 expected};
+  expect_finding(plan, &t);
+}
+
+Test(verify, tampered_buffers_are_found) {
+  zp_plan *plan = plain_plan();
+  const zp_procedure *f = &plan->program->lowered->segments[1].forward,
+                     *b = &plan->program->lowered->segments[1].backward;
+  int view = find_buffer(f, ZP_AT_SAVED, true, 0), saved = find_buffer(f, ZP_AT_SAVED, false, 0),
+      kept = find_buffer(b, ZP_AT_SAVED, false, 0);
+  int param = find_buffer(f, ZP_AT_PARAM, false, 0), transient = find_buffer(b, ZP_AT_TRANSIENT, false, 1000);
+  expect_sound(plan);
+  expect_buffer_finding(plan, "forward", view, "offset", 2 * 60 + 1, "reaches beyond");
+  expect_buffer_finding(plan, "forward", view, "offset", -1000, "reaches beyond");
+  expect_buffer_finding(plan, "forward", view, "base", 1000, "has no storage there");
+  expect_buffer_finding(plan, "forward", view, "rows", 1, "reaches beyond");
+  expect_buffer_finding(plan, "forward", view, "ld", -100, "steps by 80 elements");
+  expect_buffer_finding(plan, "forward", saved, "offset", 256, "overlap");
+  expect_buffer_finding(plan, "forward", saved, "offset", INT64_C(1) << 40, "reaches beyond its region");
+  expect_buffer_finding(plan, "forward", saved, "offset", 4, "stands at byte");
+  expect_buffer_finding(plan, "forward", saved, "bytes", -4, "has only");
+  expect_buffer_finding(plan, "forward", saved, "cols", 1, "no sound shape");
+  expect_buffer_finding(plan, "backward", kept, "offset", 256, "forward does not keep");
+  expect_buffer_finding(plan, "backward", transient, "bytes", -4, "has only");
+  expect_buffer_finding(plan, "backward", transient, "offset", INT64_C(1) << 40, "reaches beyond its region");
+  expect_buffer_finding(plan, "forward", param, "offset", INT64_C(1) << 40, "stands at element");
+  expect_buffer_finding(plan, "forward", param, "offset", -1, "stands at element");
+  tampering onto_input = {zp_format(arena, "program.segments[1].forward.buffers[%d].offset", saved), SET, 0, NULL,
+                          "lies on the unit's input"};
+  expect_finding(plan, &onto_input);
+}
+
+/* Any two transients that live together, put onto each other. */
+Test(verify, overlapping_transients_are_found) {
+  zp_plan *plan = plain_plan();
+  const zp_procedure *p = &plan->program->lowered->segments[1].backward;
+  int tried = 0;
+  for (int i = 0; i < p->buffers.len; i++)
+    for (int k = 0; k < p->buffers.len; k++) {
+      const zp_buffer *x = &p->buffers.data[i], *y = &p->buffers.data[k];
+      bool both = i != k && x->place == ZP_AT_TRANSIENT && y->place == ZP_AT_TRANSIENT && x->base < 0 && y->base < 0;
+      if (!both || x->first_step < 0 || y->first_step < 0 || x->first_step > y->last_step ||
+          y->first_step > x->last_step)
+        continue;
+      if (tried++ >= 12) return;
+      tampering t = {zp_format(arena, "program.segments[1].backward.buffers[%d].offset", i), SET, y->offset, NULL,
+                     "are alive together and overlap"};
+      expect_finding(plan, &t);
+    }
+  cr_expect_gt(tried, 3);
+}
+
+/* ---- steps ---- */
+
+static void replace_list(zp_json *step, const char *key, const zp_ints *values) {
+  zp_json *list = zp_json_set(step, key, zp_json_array());
+  for (int i = 0; i < values->len; i++) zp_json_append_int(list, values->data[i]);
+}
+
+static void expect_step_finding(const zp_plan *plan, int step, const char *key, int value, const char *expected) {
+  zp_json *json = zp_plan_to_json(arena, plan);
+  const char *last;
+  zp_json *at = holder_of(json, zp_format(arena, "program.segments[1].forward.steps[%d].x", step), &last);
+  zp_ints values = {0};
+  zp_push(arena, &values, value);
+  replace_list(at, key, &values);
+  zp_strings findings = findings_of(plan->spec, json);
+  bool found = false;
+  for (int i = 0; i < findings.len; i++) found |= strstr(findings.data[i], expected) != NULL;
+  cr_expect(found, "step %d %s: %s", step, key, findings.len ? findings.data[0] : "no finding");
+  zp_json_free(json);
+}
+
+Test(verify, tampered_steps_are_found) {
+  zp_plan *plan = plain_plan();
+  const zp_procedure *f = &plan->program->lowered->segments[1].forward;
+  int last_out = f->steps.data[f->steps.len - 1].out.data[0], param = find_buffer(f, ZP_AT_PARAM, false, 0);
+  expect_step_finding(plan, 1, "in", last_out, "before anything was written there");
+  expect_step_finding(plan, 1, "in", 1000, "names buffer 1000");
+  expect_step_finding(plan, 1, "out", -5, "names buffer -5");
+  expect_step_finding(plan, 1, "out", param, "writes to");
+  expect_step_finding(plan, f->steps.len - 1, "out", f->steps.data[0].out.data[0], "nothing is written to carry_out");
+}
+
+Test(verify, workspace_of_a_step_must_exist) {
+  zp_plan *plan = plain_plan();
+  const zp_procedure *f = &plan->program->lowered->segments[1].forward;
+  int attention = 0;
+  while (f->steps.data[attention].workspace < 0) attention++;
+  tampering t = {zp_format(arena, "program.segments[1].forward.steps[%d].workspace", attention), SET, 1000, NULL,
+                 "has buffer 1000 as workspace"};
+  expect_finding(plan, &t);
+}
+
+/* ---- budget ---- */
+
+Test(verify, budget_holds_or_is_exceeded_by_one_byte) {
+  zp_spec *spec = build_spec(arena, &GPT, cpu_cluster(), BATCH);
+  zp_plan *plan = plan_of(spec, choice_of(1, 1, 1, 0, 2, false, false, (int64_t[]){0, 9}));
+  zp_json *json = zp_plan_to_json(arena, plan);
+  spec->plans.data[0].memory_fraction = 1;
+  spec->cluster.node.device.memory_bytes =
+      plan->program->stages[0].arena_bytes + spec->cluster.node.device.context_bytes;
+  cr_expect_eq(findings_of(spec, json).len, 0);
+  spec->cluster.node.device.memory_bytes--;
+  zp_strings findings = findings_of(spec, json);
+  cr_assert_eq(findings.len, 1);
+  cr_expect(strstr(findings.data[0], "(context included)"), "%s", findings.data[0]);
+  zp_json_free(json);
+}
+
+/* ---- nothing that a file may say breaks the verifier ---- */
+
+static void set_everywhere(zp_json *at, int64_t value, int *countdown) {
+  for (int i = 0; zp_json_is_object(at) && zp_json_key(at, i); i++) {
+    const char *key = zp_strdup(arena, zp_json_key(at, i));
+    zp_json *child = (zp_json *)zp_json_get(at, key);
+    if (zp_json_is_object(child) || zp_json_is_array(child))
+      set_everywhere(child, value, countdown);
+    else if (zp_json_int(child, INT64_MIN) != INT64_MIN && (*countdown)-- == 0)
+      zp_json_set_int(at, key, value);
+    if (*countdown < 0) return;
+  }
+  for (int i = 0; zp_json_is_array(at) && i < zp_json_count(at) && *countdown >= 0; i++)
+    set_everywhere((zp_json *)zp_json_at(at, i), value, countdown);
+}
+
+/* Every integer of the file in turn becomes an extreme value: no overflow, no access out of bounds (sanitizers watch).
+ */
+Test(verify, extreme_integers_do_no_harm) {
+  static const int64_t extreme[] = {INT64_MIN, INT64_MAX, -1, 0};
+  zp_plan *plan = rich_plan();
+  for (int i = 0; i < 4; i++)
+    for (int at = i; at < 900; at += 4) {
+      zp_arena_mark mark = zp_arena_get_mark(arena);
+      zp_json *json = zp_plan_to_json(arena, plan);
+      int countdown = at;
+      set_everywhere(json, extreme[i], &countdown);
+      findings_of(plan->spec, json);
+      zp_json_free(json);
+      zp_arena_rewind(arena, mark);
+    }
+}
+
+Test(verify, missing_parts_are_findings) {
+  static const char *const keys[] = {"format_version", "feasible",  "degrees",      "zero",   "microbatch",
+                                     "schedule",       "recompute", "microbatches", "stages", "program"};
+  zp_plan *plan = rich_plan();
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    zp_json *json = zp_plan_to_json(arena, plan);
+    zp_json_set_string(json, keys[i], NULL);
+    cr_expect_gt(findings_of(plan->spec, json).len, 0, "%s", keys[i]);
+    zp_json_free(json);
+  }
+  cr_expect_gt(findings_of(plan->spec, NULL).len, 0);
+}

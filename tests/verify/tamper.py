@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Every number and name of a plan file that follows from its decisions must be found when it is changed.
+
+usage: tamper.py [--mutations N] [ZPLAN]
+
+Makes plans of several shapes, changes one leaf at a time (seeded), and expects `zplan verify` to exit 1 with a reason;
+the untouched file must verify. Provenance (certificate, alternatives, sources) is not derived and is left alone.
+"""
+import copy
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+FREE = ("certificate", "rejected", "alternatives", "options", "sources", "format_version", "rank_order")
+PLANS = (
+    ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "tensor=2", "--set", "pipeline=2"),
+    ("examples/llama_tiny.dz", "--ranks", "6", "--set", "plan.data=2", "--set", "tensor=3", "--set", "zero=1", "--set", "recompute=full"),
+    ("examples/gpt1t.dz", "--gpus", "800"),
+)
+
+
+def leaves(value, path=()):
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from leaves(item, path + (key,))
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from leaves(item, path + (i,))
+    else:
+        yield path, value
+
+
+def changed(value):
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, float):
+        return value * 1.01 + 1e-9
+    return "%sx" % value
+
+
+def verify(zplan, path):
+    return subprocess.run([zplan, "verify", path], capture_output=True, text=True)
+
+
+def mutate(zplan, plan, folder, rng, count):
+    """Returns (passed, failed)."""
+    places = [p for p, value in leaves(plan) if p[0] not in FREE and value is not None]
+    passed = failed = 0
+    for path in rng.sample(places, min(count, len(places))):
+        copy_of = copy.deepcopy(plan)
+        at = copy_of
+        for key in path[:-1]:
+            at = at[key]
+        at[path[-1]] = changed(at[path[-1]])
+        name = os.path.join(folder, "changed.json")
+        with open(name, "w") as file:
+            json.dump(copy_of, file)
+        result = verify(zplan, name)
+        if result.returncode == 1 and result.stderr.startswith("error["):
+            passed += 1
+        else:
+            failed += 1
+            print("not found: %s (exit %d) %s" % ("/".join(map(str, path)), result.returncode, result.stderr[:200]))
+    return passed, failed
+
+
+def main(argv):
+    count = 60
+    if len(argv) > 2 and argv[1] == "--mutations":
+        count = int(argv[2])
+        del argv[1:3]
+    zplan = argv[1] if len(argv) > 1 else os.path.join(ROOT, "build", "release", "zplan")
+    rng = random.Random(1)
+    passed = failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for case in PLANS:
+            name = os.path.join(folder, "plan.json")
+            made = subprocess.run([zplan, os.path.join(ROOT, case[0]), *case[1:], "-o", name], capture_output=True, text=True)
+            if made.returncode != 0 or verify(zplan, name).returncode != 0:
+                print("%s: no sound plan: %s" % (" ".join(case), made.stderr))
+                failed += 1
+                continue
+            passed += 1
+            with open(name) as file:
+                plan = json.load(file)
+            more, missed = mutate(zplan, plan, folder, rng, count)
+            passed += more
+            failed += missed
+    print("%d passed, %d failed" % (passed, failed))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
