@@ -101,7 +101,8 @@ static double median_error(const bench *b) {
   double errors[MOST_PLANS];
   int n = 0;
   for (int i = 0; i < b->rows.len; i++)
-    if (b->rows.data[i].measured_s > 0) errors[n++] = fabs(b->rows.data[i].predicted_s / b->rows.data[i].measured_s - 1);
+    if (b->rows.data[i].measured_s > 0)
+      errors[n++] = fabs(b->rows.data[i].predicted_s / b->rows.data[i].measured_s - 1);
   qsort(errors, (size_t)n, sizeof *errors, by_size);
   return n ? errors[n / 2] : NAN;
 }
@@ -129,7 +130,7 @@ static void print_text(const bench *b) {
   printf("median error %.0f%%", 100 * median_error(b));
   if (!isnan(order_agreement(b))) printf(", Kendall tau of the order %.2f", order_agreement(b));
   printf("; %s\n", calibration ? zp_format(arena, "calibrated by %s", calibration)
-                                : "uncalibrated: `zplan calibrate` measures this machine");
+                               : "uncalibrated: `zplan calibrate` measures this machine");
 }
 
 static void print_json(const bench *b) {
@@ -150,6 +151,7 @@ static void print_json(const bench *b) {
 static zp_spec *quiet_spec(zp_arena *arena, const zp_spec *spec) {
   zp_spec *quiet = zp_copy_spec(arena, spec);
   quiet->train.validate_every = quiet->train.checkpoint_every = 0;
+  quiet->train.validate_data = (zp_data){.kind = ZP_DATA_NONE, .span = ZP_NO_SPAN};
   quiet->train.checkpoint_dir = quiet->train.log_path = NULL;
   return quiet;
 }
@@ -158,11 +160,14 @@ static int run_plans(bench *b) {
   zp_run_state *run = b->run;
   const char *root = run->options.output ? run->options.output : zp_format(run->arena, "%s.bench", zp_tree_dir(run));
   if (run->options.steps < 1) run->options.steps = DEFAULT_STEPS;
+  zp_warn_busy();
   mkdir(root, 0777); /* that it cannot be written shows when the first trainer is built */
   for (int i = 0; i < b->rows.len; i++)
     if (!run_plan(b, root, i)) return ZP_EXIT_TRAINER;
-  if (run->options.json) print_json(b);
-  else print_text(b);
+  if (run->options.json)
+    print_json(b);
+  else
+    print_text(b);
   return ZP_EXIT_OK;
 }
 

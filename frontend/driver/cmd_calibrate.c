@@ -1,4 +1,5 @@
-/* zplan calibrate: runs the measuring programs, fits the curve of matrix products, writes the file for --calibration. */
+/* zplan calibrate: runs the measuring programs, fits the curve of matrix products, writes the file for --calibration.
+ */
 #include "driver.h"
 #include <zplan/calibration.h>
 
@@ -48,7 +49,8 @@ static bool run_program(zp_arena *arena, const char *const *argv, zp_calibration
   while (pid > 0 && in && fgets(line, sizeof line, in)) take_row(arena, line, c);
   if (in) fclose(in);
   int status = 1;
-  while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+  while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
   return pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
@@ -66,8 +68,18 @@ static void measure_links(zp_run_state *run, double seconds, zp_calibration *c) 
   zp_strings argv = {0};
   zp_push(run->arena, &argv, "mpirun.openmpi");
   if (geteuid() == 0) zp_push(run->arena, &argv, "--allow-run-as-root");
-  const char *rest[] = {"--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "-n", "2", binary,
-                        "links", zp_format(run->arena, "%g", seconds), NULL};
+  const char *rest[] = {"--oversubscribe",
+                        "--bind-to",
+                        "none",
+                        "--mca",
+                        "mpi_yield_when_idle",
+                        "1",
+                        "-n",
+                        "2",
+                        binary,
+                        "links",
+                        zp_format(run->arena, "%g", seconds),
+                        NULL};
   for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) zp_push(run->arena, &argv, rest[i]);
   int before = c->rows.len;
   if (!run_program(run->arena, argv.data, c)) {
@@ -108,9 +120,19 @@ static void print_rows(zp_run_state *run, const zp_calibration *c) {
     const zp_measurement *row = &c->rows.data[i];
     if (strncmp(row->name, "gemm_", 5) == 0 && strstr(row->name, "x")) continue;
     const char *value = strcmp(row->unit, "s") == 0 ? zp_show_seconds(run->arena, row->value)
-                                                    : zp_format(run->arena, "%s %s", zp_show_count(run->arena, row->value), row->unit);
+                        : row->value < 1000
+                            ? zp_format(run->arena, "%.3g %s", row->value, row->unit)
+                            : zp_format(run->arena, "%s%s", zp_show_count(run->arena, row->value), row->unit);
     printf("  %-26s %16s   %s\n", row->name, value, row->how);
   }
+}
+
+void zp_warn_busy(void) {
+  double load;
+  long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  if (getloadavg(&load, 1) == 1 && processors > 0 && load > 0.5 * (double)processors)
+    fprintf(stderr, "warning: the machine is busy (load %.1f on %ld processors): measured times are too long\n", load,
+            processors);
 }
 
 int zp_cmd_calibrate(zp_run_state *run) {
@@ -121,7 +143,8 @@ int zp_cmd_calibrate(zp_run_state *run) {
   const char *folder = slash ? zp_strndup(run->arena, path, (size_t)(slash - path)) : ".";
   double seconds = o->seconds ? (double)o->seconds : DEFAULT_SECONDS;
   zp_calibration c = {.machine = machine_name(run->arena), .date = today(run->arena)};
-  fprintf(stderr, "measuring %s for about %.0f s; other work on it makes the result worse\n", c.machine, seconds);
+  fprintf(stderr, "measuring %s for about %.0f s\n", c.machine, seconds);
+  zp_warn_busy();
   if (!measure_compute(run, seconds * (LINK_SHARE - 1) / LINK_SHARE, folder, &c)) {
     zp_flush_diags(run);
     return ZP_EXIT_ERROR;

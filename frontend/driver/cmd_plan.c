@@ -86,7 +86,10 @@ static int print_pareto(zp_run_state *run, const zp_spec *spec) {
     const zp_plan *plan = zp_search(run->arena, spec, counts.data[0], NULL);
     fputs(zp_report_infeasible(run->arena, plan), stderr);
   }
-  return print_answer(run, zp_show_pareto(run->arena, spec, &front), zp_pareto_json(&front), front.len > 0);
+  const char *text = front.len         ? zp_show_pareto(run->arena, spec, &front)
+                     : counts.len == 1 ? ""
+                                       : "error[Z0603]: nothing fits on any of these numbers of devices\n";
+  return print_answer(run, text, zp_pareto_json(&front), front.len > 0);
 }
 
 /* The option that asks for a table; NULL: an ordinary plan is wanted. */

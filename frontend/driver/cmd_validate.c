@@ -6,15 +6,16 @@
 #include <stdio.h>
 
 /* The smallest file that names a device: its model is never looked at. */
-static const char device_file[] = "use std.hw\n"
-                                  "model m(V = 2, S = 2, d = 2) {\n"
-                                  "  input tokens: i32[B, S]\n"
-                                  "  input labels: i32[B, S]\n"
-                                  "  param table: [V, d]\n"
-                                  "  output loss = cross_entropy(matmul(embedding(tokens, table), transpose(table)), labels)\n"
-                                  "}\n"
-                                  "cluster c { nodes = 1  node = std.hw.workstation(devices = 1 * std.hw.%s) }\n"
-                                  "train { model = m  batch = 1  steps = 1  precision = \"mixed_fp16\"  optimizer = adam(lr = 1e-4) }\n";
+static const char device_file[] =
+    "use std.hw\n"
+    "model m(V = 2, S = 2, d = 2) {\n"
+    "  input tokens: i32[B, S]\n"
+    "  input labels: i32[B, S]\n"
+    "  param table: [V, d]\n"
+    "  output loss = cross_entropy(matmul(embedding(tokens, table), transpose(table)), labels)\n"
+    "}\n"
+    "cluster c { nodes = 1  node = std.hw.workstation(devices = 1 * std.hw.%s) }\n"
+    "train { model = m  batch = 1  steps = 1  precision = \"mixed_fp16\"  optimizer = adam(lr = 1e-4) }\n";
 
 typedef struct device_cache {
   zp_run_state *run;
@@ -73,6 +74,7 @@ int zp_cmd_validate(zp_run_state *run) {
   for (int i = 0; i < run->options.files.len; i++)
     sound &= add_table(run, &cache, run->options.files.data[i], &validation);
   zp_flush_diags(run);
+  if (!sound && validation.rows.len == 0) return ZP_EXIT_ERROR;
   zp_validation_score(run->arena, &validation);
   if (run->options.json) {
     zp_json *json = zp_validation_json(&validation);

@@ -51,6 +51,8 @@ int zp_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2))
 const char *zp_program_dir(zp_arena *arena);
 const char *zp_library_dir(zp_arena *arena);
 zp_toolchain zp_find_toolchain(zp_arena *arena);
+/* cmd_calibrate.c. Says so on stderr when other work keeps the processors busy: what is measured now is too slow. */
+void zp_warn_busy(void);
 
 /* ---- load.c ---- */
 /* The spec of options.files[0], a .dz file or the sources inside a plan file. *json: the parsed plan file or NULL

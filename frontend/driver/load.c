@@ -161,15 +161,18 @@ zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice
   plan->spec = spec;
   plan->machine =
       zp_machine_make(&spec->cluster, spec->train.precision, choice->tensor * choice->pipeline * choice->data);
+  *error = zp_choice_refusal(choice, spec);
+  if (*error) return NULL;
   const zp_sharding *sharding =
       zp_shard(arena, spec->model, &plan->machine, choice->tensor, 1, choice->sequence, error);
   if (!sharding) return NULL;
   zp_lowered *lowered =
       zp_lower(arena, spec, sharding, choice->microbatch, choice->recompute, choice->recompute_shard, error);
   if (!lowered) return NULL;
-  if (choice->cut[choice->pipeline] != lowered->n_units) {
-    *error = zp_format(arena, "the stages hold %lld units, the model has %lld",
-                       (long long)choice->cut[choice->pipeline], (long long)lowered->n_units);
+  int64_t units = choice->cut[choice->pipeline * (choice->chunks > 1 ? choice->chunks : 1)];
+  if (units != lowered->n_units) {
+    *error = zp_format(arena, "the stages hold %lld units, the model has %lld", (long long)units,
+                       (long long)lowered->n_units);
     return NULL;
   }
   if (spec->train.batch % (choice->data * choice->microbatch) != 0) {
@@ -186,13 +189,30 @@ zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice
   return plan;
 }
 
+/* Does the command print a trainer? */
+static bool prints_trainer(const zp_run_state *run) {
+  return strcmp(run->command, "build") == 0 || strcmp(run->command, "run") == 0;
+}
+
+/* A plan may hold more than the generator of trainers can print. */
+static zp_plan *refuse_ungenerated(zp_run_state *run, zp_plan *plan) {
+  const char *why_not;
+  if (!plan || !plan->feasible || !prints_trainer(run) || zp_choice_is_generated(&plan->best.choice, &why_not))
+    return plan;
+  zp_diag *d = zp_report(run->diags, ZP_Z0702, ZP_NO_SPAN, "%s", why_not);
+  zp_diag_help(d, "`zplan plan`, `report` and `verify` work with such plans; without this constraint a plan is "
+                  "searched that can be built");
+  zp_flush_diags(run);
+  return NULL;
+}
+
 zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
   zp_json *json;
   zp_spec *spec = zp_load_input(run, &json);
   if (!spec) return NULL;
   if (!json) {
-    zp_search_options options = {.top = run->options.top};
-    return zp_search(run->arena, spec, zp_rank_count(run, spec, fallback_ranks), &options);
+    zp_search_options options = {.top = run->options.top, .generated_only = prints_trainer(run)};
+    return refuse_ungenerated(run, zp_search(run->arena, spec, zp_rank_count(run, spec, fallback_ranks), &options));
   }
   zp_choice choice;
   const char *error = NULL;
@@ -202,7 +222,7 @@ zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
   if (!plan) zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s: %s", run->options.files.data[0], error);
   zp_flush_diags(run);
   zp_json_free(json);
-  return plan;
+  return refuse_ungenerated(run, plan);
 }
 
 bool zp_can_generate(zp_run_state *run, const zp_spec *spec) {

@@ -29,8 +29,8 @@ const char *zp_show_choice(zp_arena *arena, const zp_choice *c) {
 enum { PLAN_WIDTH = 44 };
 static const char plan_title[] = "tensor x pipeline x data";
 static const char legend[] =
-    "mb: micro-batch; full: recompute units, /t: kept inputs split over tensor ranks; seq: sequence-sharded; away: optimizer, "
-    "gradients, params, activations (o g p a) off the device";
+    "mb: micro-batch; full: recompute units, /t: kept inputs split over tensor ranks; seq: sequence-sharded;\n"
+    "away: optimizer, gradients, params, activations (o g p a) off the device";
 
 static const char *miss_words(zp_arena *arena, const zp_miss *miss) {
   if (miss->have_bytes <= 0) return "no plan satisfies the constraints";
@@ -39,6 +39,10 @@ static const char *miss_words(zp_arena *arena, const zp_miss *miss) {
 }
 
 /* ---- sizes ---- */
+
+static const char *number(zp_arena *arena, double value) {
+  return value < 1000 ? zp_format(arena, "%.3g", value) : zp_show_count(arena, value);
+}
 
 static void put_size(zp_buf *out, const zp_spec *spec, const zp_size *size) {
   zp_arena *arena = out->arena;
@@ -50,17 +54,17 @@ static void put_size(zp_buf *out, const zp_spec *spec, const zp_size *size) {
   const zp_estimate *e = &size->best.estimate;
   zp_buf_printf(out, "%-*s %9s %9s %9s %9s", PLAN_WIDTH, zp_show_choice(arena, &size->best.choice),
                 zp_show_seconds(arena, e->step_s), zp_show_count(arena, e->tokens_per_s),
-                zp_show_count(arena, e->tokens_per_s / size->devices), zp_show_bytes(arena, e->peak_bytes));
-  if (spec->train.steps > 0)
-    zp_buf_printf(out, " %10s", zp_show_seconds(arena, (double)spec->train.steps * e->step_s));
-  if (spec->train.steps > 0) zp_buf_printf(out, " %9s", zp_show_count(arena, size->run_device_hours));
-  if (size->run_dollars > 0) zp_buf_printf(out, " %9s", zp_format(arena, "$%s", zp_show_count(arena, size->run_dollars)));
+                number(arena, e->tokens_per_s / size->devices), zp_show_bytes(arena, e->peak_bytes));
+  if (spec->train.steps > 0) zp_buf_printf(out, " %10s", zp_show_seconds(arena, (double)spec->train.steps * e->step_s));
+  if (spec->train.steps > 0) zp_buf_printf(out, " %9s", number(arena, size->run_device_hours));
+  if (size->run_dollars > 0) zp_buf_printf(out, " %9s", zp_format(arena, "$%s", number(arena, size->run_dollars)));
   zp_buf_puts(out, "\n");
 }
 
 const char *zp_show_sizes(zp_arena *arena, const zp_spec *spec, const zp_sizes *sizes) {
   zp_buf out = zp_buf_new(arena);
-  zp_buf_printf(&out, "%7s  %-*s %9s %9s %9s %9s", "devices", PLAN_WIDTH, plan_title, "est step", "tokens/s", "a device", "peak");
+  zp_buf_printf(&out, "%7s  %-*s %9s %9s %9s %9s", "devices", PLAN_WIDTH, plan_title, "est step", "tokens/s",
+                "a device", "peak");
   if (spec->train.steps > 0) zp_buf_printf(&out, " %10s %9s", "run", "device-h");
   if (spec->train.steps > 0 && spec->cluster.price_per_gpu_hour > 0) zp_buf_printf(&out, " %9s", "price");
   zp_buf_puts(&out, "\n");
@@ -72,12 +76,19 @@ const char *zp_show_sizes(zp_arena *arena, const zp_spec *spec, const zp_sizes *
 const char *zp_show_fewest(zp_arena *arena, const zp_spec *spec, const zp_fewest *fewest) {
   zp_buf out = zp_buf_new(arena);
   const char *things = spec->cluster.node.device.is_cpu ? "ranks" : "devices";
-  if (fewest->found)
+  if (fewest->found) {
     zp_buf_line(&out, "%s: fits on %d %s; below %d not even the state of the parameters fits; %d sizes planned",
                 spec->model->name, fewest->sizes.data[0].devices, things, fewest->lower_bound, fewest->searched);
-  else
+  } else if (fewest->searched) {
     zp_buf_line(&out, "error[Z0603]: %s fits on no number of %s that was planned (%d sizes from %d)", spec->model->name,
                 things, fewest->searched, fewest->lower_bound);
+  } else {
+    zp_buf_line(&out, "error[Z0603]: %s fits on no number of %s: the state of its parameters alone needs %d or more",
+                spec->model->name, things, fewest->lower_bound);
+    zp_buf_line(&out, "  note: this cluster can have %d: %s", zp_most_devices(spec),
+                spec->cluster.node.nics ? "the most that zplan plans" : "its nodes have no network cards");
+    return out.data;
+  }
   zp_buf_puts(&out, zp_show_sizes(arena, spec, &fewest->sizes));
   return out.data;
 }
@@ -91,8 +102,9 @@ static void put_terms(zp_buf *out, const zp_why_not *a) {
     double difference = t->asked_s - t->best_s;
     zp_buf_line(out, "  %-24s %12s %12s %12s", t->name, zp_show_seconds(out->arena, t->best_s),
                 zp_show_seconds(out->arena, t->asked_s),
-                difference == 0 ? "0" : zp_format(out->arena, "%c%s", difference < 0 ? '-' : '+',
-                                                  zp_show_seconds(out->arena, fabs(difference))));
+                difference == 0 ? "0"
+                                : zp_format(out->arena, "%c%s", difference < 0 ? '-' : '+',
+                                            zp_show_seconds(out->arena, fabs(difference))));
   }
   zp_buf_line(out, "  %-24s %12s %12s", "peak memory", zp_show_bytes(out->arena, a->best->best.estimate.peak_bytes),
               zp_show_bytes(out->arena, a->asked->best.estimate.peak_bytes));
@@ -126,8 +138,10 @@ const char *zp_show_why_not(zp_arena *arena, const char *wish, const zp_why_not 
     return out.data;
   }
   zp_buf_line(&out, "asked: nothing %s with %s", a->short_bytes ? "fits" : "is legal", wish);
-  if (a->short_bytes) put_shortage(&out, a);
-  else if (a->asked->why_not) zp_buf_line(&out, "  %s", a->asked->why_not);
+  if (a->short_bytes)
+    put_shortage(&out, a);
+  else if (a->asked->why_not)
+    zp_buf_line(&out, "  %s", a->asked->why_not);
   for (int i = 0; i < a->nearest.len; i++)
     zp_buf_line(&out, "  help: %s", zp_report_relaxation(arena, &a->nearest.data[i]));
   return out.data;
@@ -135,7 +149,9 @@ const char *zp_show_why_not(zp_arena *arena, const char *wish, const zp_why_not 
 
 /* ---- sensitivity ---- */
 
-static const char *factor_words(zp_arena *arena, double factor) { return zp_format(arena, "%+.0f%%", 100 * (factor - 1)); }
+static const char *factor_words(zp_arena *arena, double factor) {
+  return zp_format(arena, "%+.0f%%", 100 * (factor - 1));
+}
 
 static const char *interval_words(zp_arena *arena, const zp_sensitivity *s) {
   bool open_low = s->low <= zp_reaction_factors[0], open_high = s->high >= zp_reaction_factors[ZP_REACTIONS - 1];
@@ -181,7 +197,8 @@ const char *zp_show_sensitivity(zp_arena *arena, const zp_plan *plan, const zp_s
 const char *zp_show_pareto(zp_arena *arena, const zp_spec *spec, const zp_pareto *front) {
   zp_buf out = zp_buf_new(arena);
   bool priced = spec->cluster.price_per_gpu_hour > 0;
-  zp_buf_line(&out, "plans that no other beats in all of step time, peak memory, devices and device hours; peaks 5%% apart");
+  zp_buf_line(&out,
+              "plans that no other beats in all of step time, peak memory, devices and device hours; peaks 5%% apart");
   zp_buf_printf(&out, "%9s %9s %7s  %-*s %12s", "est step", "peak", "devices", PLAN_WIDTH, plan_title, "device-h/step");
   if (priced) zp_buf_printf(&out, " %9s", "$/step");
   zp_buf_puts(&out, "\n");

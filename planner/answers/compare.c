@@ -14,9 +14,7 @@ static const struct {
              {"data communication", offsetof(zp_estimate, data_comm_s)},
              {"optimizer", offsetof(zp_estimate, optimizer_s)}};
 
-static double term_of(const zp_estimate *e, size_t at) {
-  return *(const double *)(const void *)((const char *)e + at);
-}
+static double term_of(const zp_estimate *e, size_t at) { return *(const double *)(const void *)((const char *)e + at); }
 
 static void add_terms(zp_arena *arena, zp_why_not *out) {
   const zp_estimate *best = &out->best->best.estimate, *asked = &out->asked->best.estimate;

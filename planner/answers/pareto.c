@@ -1,6 +1,6 @@
 /* The Pareto front of step time, peak memory, devices and device hours, by the epsilon-constraint method: for one count
- * the fastest plan, then the fastest under a lower and lower memory limit until nothing fits. Every point is the optimum
- * under its limit. */
+ * the fastest plan, then the fastest under a lower and lower memory limit until nothing fits. Every point is the
+ * optimum under its limit. */
 #include <stdlib.h>
 #include "answers_internal.h"
 

@@ -34,22 +34,19 @@ typedef struct limit_row {
   size_t at;
   zp_relaxation_kind kind;
 } limit_row;
-#define LIMIT(name, kind) {#name, offsetof(zp_constraints, name), kind}
-static const limit_row limits[] = {LIMIT(tensor, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(pipeline, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(data, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(zero, ZP_RELAX_ZERO),
-                                   LIMIT(microbatch, ZP_RELAX_MICROBATCH),
-                                   LIMIT(recompute, ZP_RELAX_RECOMPUTE),
-                                   LIMIT(recompute_shard, ZP_RELAX_RECOMPUTE),
-                                   LIMIT(schedule, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(chunks, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(sequence, ZP_RELAX_CONSTRAINT)};
+#define LIMIT(name, kind)                                                                                              \
+  { #name, offsetof(zp_constraints, name), kind }
+static const limit_row limits[] = {LIMIT(tensor, ZP_RELAX_CONSTRAINT),         LIMIT(pipeline, ZP_RELAX_CONSTRAINT),
+                                   LIMIT(data, ZP_RELAX_CONSTRAINT),           LIMIT(zero, ZP_RELAX_ZERO),
+                                   LIMIT(microbatch, ZP_RELAX_MICROBATCH),     LIMIT(recompute, ZP_RELAX_RECOMPUTE),
+                                   LIMIT(recompute_shard, ZP_RELAX_RECOMPUTE), LIMIT(schedule, ZP_RELAX_CONSTRAINT),
+                                   LIMIT(chunks, ZP_RELAX_CONSTRAINT),         LIMIT(sequence, ZP_RELAX_CONSTRAINT)};
 enum { N_LIMITS = sizeof limits / sizeof *limits };
 
-static zp_limit *limit_of(zp_constraints *c, const limit_row *row) {
-  return (zp_limit *)(void *)((char *)c + row->at);
-}
+static zp_limit *limit_of(zp_constraints *c, const limit_row *row) { return (zp_limit *)(void *)((char *)c + row->at); }
+
+/* Set by the user, not a default of the language. */
+static bool is_written(const zp_limit *limit) { return limit->set && limit->span.file >= 0; }
 
 /* Each limit that is set dropped alone; when that never suffices, all together. */
 static void drop_constraints(relaxer *r) {
@@ -57,7 +54,7 @@ static void drop_constraints(relaxer *r) {
   for (int i = 0; i < N_LIMITS; i++) {
     zp_spec *changed = zp_copy_spec(r->arena, r->plan->spec);
     zp_limit *limit = limit_of(zp_copied_constraints(changed), &limits[i]);
-    if (!limit->set) continue;
+    if (!is_written(limit)) continue;
     set++;
     *limit = (zp_limit){0};
     const char *words = zp_format(r->arena, "without the constraint on `%s`", limits[i].key);
@@ -65,7 +62,10 @@ static void drop_constraints(relaxer *r) {
   }
   if (r->found.len || set < 2) return;
   zp_spec *changed = zp_copy_spec(r->arena, r->plan->spec);
-  for (int i = 0; i < N_LIMITS; i++) *limit_of(zp_copied_constraints(changed), &limits[i]) = (zp_limit){0};
+  for (int i = 0; i < N_LIMITS; i++) {
+    zp_limit *limit = limit_of(zp_copied_constraints(changed), &limits[i]);
+    if (is_written(limit)) *limit = (zp_limit){0};
+  }
   propose(r, changed, r->plan->machine.devices,
           (zp_relaxation){.kind = ZP_RELAX_CONSTRAINT, .words = "without any constraint on degrees"});
 }
@@ -93,7 +93,7 @@ static void allow_offload(relaxer *r) {
       zp_constraints *c = zp_copied_constraints(changed);
       if (zp_limit_allows(&c->offload[state], tier) && c->offload[state].set) continue;
       allow(r, c, state, tier);
-      option = zp_format(r->arena, "%s%s--set 'offload[%s] in {\"none\", \"%s\"}'", option, *option ? " " : "",
+      option = zp_format(r->arena, "%s%s--set 'offload[%s] in [\"none\", \"%s\"]'", option, *option ? " " : "",
                          state_names[state], tier_names[tier]);
       zp_relaxation relaxation = {.kind = ZP_RELAX_OFFLOAD, .option = option};
       relaxation.words = zp_format(r->arena, "with %s%s allowed on the %s", state ? "state up to " : "",
@@ -188,8 +188,10 @@ static int64_t least_memory(relaxer *r, memory_field *field, int64_t low, int64_
   }
   for (int i = 0; i < BISECTIONS && guess - low > guess / 100; i++) {
     int64_t middle = low + (guess - low) / 2;
-    if (fits_with(r, field, middle)) guess = middle;
-    else low = middle;
+    if (fits_with(r, field, middle))
+      guess = middle;
+    else
+      low = middle;
   }
   return guess;
 }

@@ -1,5 +1,5 @@
-/* What if the machine were different: the best plan again with one rate at a time turned down and up, and how far it can
- * be turned before another plan is best. */
+/* What if the machine were different: the best plan again with one rate at a time turned down and up, and how far it
+ * can be turned before another plan is best. */
 #include <math.h>
 #include "answers_internal.h"
 
@@ -21,8 +21,11 @@ typedef struct knob {
 static const knob knobs[] = {
     {"device memory", "B", {0}, true, false},
     {"memory bandwidth", "B/s", {AT(node.device.memory_bytes_per_s)}, false, false},
-    {"FLOPs", "FLOP/s",
-     {AT(node.device.flop_per_s_half), AT(node.device.flop_per_s_fp32), AT(node.device.flop_per_s_fp64)}, false, false},
+    {"FLOPs",
+     "FLOP/s",
+     {AT(node.device.flop_per_s_half), AT(node.device.flop_per_s_fp32), AT(node.device.flop_per_s_fp64)},
+     false,
+     false},
     {"link in a node", "B/s", {AT(node.link.bytes_per_s)}, false, false},
     {"network card", "B/s", {AT(node.nic.bytes_per_s)}, false, true},
     {"PCIe and host", "B/s", {AT(node.pcie_bytes_per_s), AT(node.host_bytes_per_s)}, false, false},
@@ -40,8 +43,7 @@ static double value_of(const knob *k, const zp_spec *spec) {
 }
 
 static void turn(const knob *k, zp_cluster *cluster, double factor) {
-  if (k->is_memory)
-    cluster->node.device.memory_bytes = (int64_t)(factor * (double)cluster->node.device.memory_bytes);
+  if (k->is_memory) cluster->node.device.memory_bytes = (int64_t)(factor * (double)cluster->node.device.memory_bytes);
   for (int i = 0; i < KNOB_FIELDS && k->rate[i]; i++) *rate_at(cluster, k->rate[i]) *= factor;
 }
 
@@ -64,8 +66,10 @@ static zp_reaction react(zp_arena *arena, const zp_plan *plan, const knob *k, do
 static double switch_point(zp_arena *arena, const zp_plan *plan, const knob *k, double same, double other) {
   for (int i = 0; i < MOST_BISECTIONS && fmax(same, other) / fmin(same, other) > precision; i++) {
     double middle = sqrt(same * other);
-    if (react(arena, plan, k, middle).same_plan) same = middle;
-    else other = middle;
+    if (react(arena, plan, k, middle).same_plan)
+      same = middle;
+    else
+      other = middle;
   }
   return same;
 }

@@ -1,7 +1,7 @@
 /* How many devices: counts worth a look, the fewest that fit, a sweep.
  *
- * Fitting is not monotone in the count (a batch or a head count may not divide), so no bisection: the search goes upwards
- * from a bound below which nothing can fit. */
+ * Fitting is not monotone in the count (a batch or a head count may not divide), so no bisection: the search goes
+ * upwards from a bound below which nothing can fit. */
 #include <math.h>
 #include "answers_internal.h"
 
@@ -90,8 +90,7 @@ int64_t zp_least_state_bytes(zp_arena *arena, const zp_spec *spec) {
   zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, 1);
   const char *reason = NULL;
   zp_sharding *sharding = zp_shard(arena, spec->model, &machine, 1, 1, false, &reason);
-  const zp_lowered *lowered =
-      sharding ? zp_lower(arena, spec, sharding, 1, ZP_RECOMPUTE_NONE, false, &reason) : NULL;
+  const zp_lowered *lowered = sharding ? zp_lower(arena, spec, sharding, 1, ZP_RECOMPUTE_NONE, false, &reason) : NULL;
   if (!lowered) return 0;
   int64_t each = 0;
   if (!may_leave(c, ZP_STATE_PARAMS)) each += lowered->param_bytes;
@@ -110,7 +109,8 @@ static int bound_by_state(zp_arena *arena, const zp_spec *spec) {
   return count > MOST_DEVICES ? MOST_DEVICES + 1 : count < 1 ? 1 : (int)count;
 }
 
-/* The next count of the upward pass: divisors of a node, then whole nodes, above FINE_NODES by at most 1/COARSE_PART. */
+/* The next count of the upward pass: divisors of a node, then whole nodes, above FINE_NODES by at most 1/COARSE_PART.
+ */
 static int next_count(int devices, int unit) {
   do devices++;
   while (devices < unit && unit % devices != 0);

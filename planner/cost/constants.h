@@ -5,10 +5,9 @@
 
 #define ZP_COST_CONSTANTS(X)                                                                                           \
   X(GPU_UNITS, 108, "multiprocessors", "where a device does not say `cores`: A100 data sheet")                         \
-  X(GPU_TILE_LOAD, 25, "elements",                                                                                     \
-    "operand traffic of an output tile against its products: a 64 x 64 tile runs at 2/3 of a 256 x 128 one")           \
-  X(GPU_TILE_FILL, 96, "depth", "inner length whose time a tile needs to fill its pipeline and write its result")      \
-  X(GPU_SPLIT_DEPTH, 1024, "depth", "shortest inner length that is divided over several tiles (split-K)")              \
+  X(GPU_TILE_LOAD, 25, "elements", "operand traffic of a tile: 64 x 64 runs at 2/3 of 256 x 128; estimate")            \
+  X(GPU_TILE_FILL, 96, "depth", "inner length whose time a tile spends on filling and writing; estimate")              \
+  X(GPU_SPLIT_DEPTH, 1024, "depth", "shortest inner length that is divided over tiles (split-K); estimate")            \
   X(GPU_ALIGN_BYTES, 16, "bytes",                                                                                      \
     "rows of operands must start at multiples for tensor cores; NVIDIA Deep Learning Performance Guide, section 2")    \
   X(CPU_GEMM_M_HALF, 4, "rows", "packing and edge loss of a blocked CPU matmul; estimate, to be calibrated")           \
@@ -18,7 +17,7 @@
     "selective recomputation: row kernels give back 0.03 and more in half precision (up to 60 FLOP an element), "      \
     "products with inner length 64 and above 0.016 and less")                                                          \
   X(COLLECTIVE_BASE_S, 2e-6, "s", "call overhead of one collective; estimate, to be calibrated")                       \
-  X(TREE_SHARE, 0.92, "share", "bandwidth of tree all-reduces against rings; NCCL src/graph/tuning.cc")                 \
+  X(TREE_SHARE, 0.92, "share", "bandwidth of tree all-reduces against rings; NCCL src/graph/tuning.cc")                \
   X(LINK_PAYLOAD, 0.8, "share",                                                                                        \
     "of a GPU link's line rate that collectives carry: protocol overhead of about 20 %; NCCL maintainers, NVIDIA/"     \
     "nccl-tests issue 212, and NCCL src/graph/topo.h (20 of 25 GB/s a link)")                                          \

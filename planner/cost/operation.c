@@ -2,9 +2,9 @@
  *
  * Matrix product on a GPU: the output is cut into tiles, tiles run in waves over the device's multiprocessors, a tile
  * costs its products plus the filling of its pipeline, and small tiles wait more for their operands. The library picks
- * the fastest of some tile shapes and may divide a long inner dimension; so does this model. Operands whose rows are not
- * aligned do without the tensor cores. On CPUs every dimension saturates as x / (x + half). Nothing is faster than its
- * bytes (roofline). Left out: clocks that depend on the data, caches, differences between library versions. */
+ * the fastest of some tile shapes and may divide a long inner dimension; so does this model. Operands whose rows are
+ * not aligned do without the tensor cores. On CPUs every dimension saturates as x / (x + half). Nothing is faster than
+ * its bytes (roofline). Left out: clocks that depend on the data, caches, differences between library versions. */
 #include <math.h>
 #include "constants.h"
 #include "cost.h"
@@ -80,8 +80,8 @@ static double cpu_product_s(const zp_machine *machine, double batch, double m, d
 double zp_cost_batched_matmul(const zp_machine *machine, double batch, double m, double n, double k, int float_bytes) {
   if (batch <= 0 || m <= 0 || n <= 0 || k <= 0) return 0;
   const zp_device *device = device_of(machine);
-  double compute = device->is_cpu ? cpu_product_s(machine, batch, m, n, k)
-                                  : gpu_product_s(machine, batch, m, n, k, float_bytes);
+  double compute =
+      device->is_cpu ? cpu_product_s(machine, batch, m, n, k) : gpu_product_s(machine, batch, m, n, k, float_bytes);
   double bytes = batch * (m * k + k * n + m * n) * float_bytes;
   return device->launch_s + fmax(compute, memory_s(machine, bytes));
 }

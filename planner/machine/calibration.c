@@ -29,8 +29,8 @@ zp_calibration *zp_calibration_read(zp_arena *arena, const zp_json *json, const 
     return NULL;
   }
   if (zp_json_get_int(json, "version", 0) != VERSION) {
-    *error = zp_format(arena, "its version is %lld, this zplan reads %d", (long long)zp_json_get_int(json, "version", 0),
-                       VERSION);
+    *error = zp_format(arena, "its version is %lld, this zplan reads %d",
+                       (long long)zp_json_get_int(json, "version", 0), VERSION);
     return NULL;
   }
   zp_calibration *c = ZP_NEW(arena, zp_calibration);
@@ -70,7 +70,8 @@ double zp_calibration_value(const zp_calibration *c, const char *name, double mi
 /* ---- use ---- */
 
 /* gemm_f32_t2_SUFFIX of the measured thread count nearest to `threads` from below, or the smallest. */
-static double gemm_value(zp_arena *arena, const zp_calibration *c, const char *precision, int threads, const char *suffix) {
+static double gemm_value(zp_arena *arena, const zp_calibration *c, const char *precision, int threads,
+                         const char *suffix) {
   for (int t = threads; t >= 1; t--) {
     double value = zp_calibration_value(c, zp_format(arena, "gemm_%s_t%d_%s", precision, t, suffix), -1);
     if (value >= 0) return value;
@@ -79,8 +80,7 @@ static double gemm_value(zp_arena *arena, const zp_calibration *c, const char *p
 }
 
 static int measured_threads(zp_arena *arena, const zp_calibration *c, const char *precision, int threads) {
-  while (threads > 1 &&
-         zp_calibration_value(c, zp_format(arena, "gemm_%s_t%d_flop_per_s", precision, threads), -1) < 0)
+  while (threads > 1 && zp_calibration_value(c, zp_format(arena, "gemm_%s_t%d_flop_per_s", precision, threads), -1) < 0)
     threads--;
   return threads;
 }
@@ -104,8 +104,8 @@ static bool apply_products(zp_arena *arena, const zp_calibration *c, zp_spec *sp
   return true;
 }
 
-/* Most bytes move in row kernels; the optimizer's stream gives the device its bandwidth, and what row kernels reach of it,
- * more or less because of caches, is the efficiency. */
+/* Most bytes move in row kernels; the optimizer's stream gives the device its bandwidth, and what row kernels reach of
+ * it, more or less because of caches, is the efficiency. */
 static void apply_memory(const zp_calibration *c, zp_spec *spec) {
   zp_device *d = &spec->cluster.node.device;
   double update = zp_calibration_value(c, "update_bytes_per_s", 0), row = zp_calibration_value(c, "row_bytes_per_s", 0);
@@ -121,7 +121,8 @@ static void apply_links(const zp_calibration *c, zp_spec *spec) {
   link->latency_s = zp_calibration_value(c, "all_reduce_latency_s", link->latency_s);
 }
 
-bool zp_calibration_apply(zp_arena *arena, const zp_calibration *c, const char *name, zp_spec *spec, const char **error) {
+bool zp_calibration_apply(zp_arena *arena, const zp_calibration *c, const char *name, zp_spec *spec,
+                          const char **error) {
   if (!spec->cluster.node.device.is_cpu) {
     *error = zp_format(arena, "cluster `%s` has `%s` devices; calibrations are of CPU nodes", spec->cluster.name,
                        spec->cluster.node.device.name);

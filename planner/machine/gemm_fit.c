@@ -1,7 +1,8 @@
-/* The curve of matrix products: rate(m, n, k) = peak * m / (m + a) * n / (n + b) * k / (k + c), fitted to measured rates.
+/* The curve of matrix products: rate(m, n, k) = peak * m / (m + a) * n / (n + b) * k / (k + c), fitted to measured
+ * rates.
  *
- * For given halves the best peak in the sense of squared logarithms is a mean; the halves are found by coordinate search
- * with shrinking steps, from several starts, because the error is not convex in them. */
+ * For given halves the best peak in the sense of squared logarithms is a mean; the halves are found by coordinate
+ * search with shrinking steps, from several starts, because the error is not convex in them. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,8 +35,10 @@ static double search_from(const zp_gemm_sample *samples, int n, double start, do
         double old = half[i];
         half[i] = up ? old * factor : old / factor;
         double error = error_of(samples, n, half, &log_peak);
-        if (error < best * (1 - 1e-9)) best = error, better = true;
-        else half[i] = old;
+        if (error < best * (1 - 1e-9))
+          best = error, better = true;
+        else
+          half[i] = old;
       }
     if (!better) factor = sqrt(factor);
   }
@@ -76,8 +79,8 @@ zp_gemm_fit zp_fit_gemm(const zp_gemm_sample *samples, int n) {
 
 /* ---- rows ---- */
 
-static void put(zp_arena *arena, zp_calibration *c, const char *prefix, const char *suffix, double value, const char *unit,
-                const char *how) {
+static void put(zp_arena *arena, zp_calibration *c, const char *prefix, const char *suffix, double value,
+                const char *unit, const char *how) {
   zp_measurement row = {zp_format(arena, "%s_%s", prefix, suffix), value, unit, how};
   zp_push(arena, &c->rows, row);
 }

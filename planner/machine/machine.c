@@ -66,9 +66,9 @@ static double in_node_bytes_per_s(const zp_machine *m) {
   return link > 0 && link < copy ? link : copy;
 }
 
-/* NVLinks that a ring over `local` neighbouring devices of a DGX-1V finds in its cube mesh, of six a device: one to the next
- * device, two to four inside a half of the node, all over the whole node (DGX-1 with Tesla V100, system architecture white
- * paper, figure 4). Switches give every group all links. */
+/* NVLinks that a ring over `local` neighbouring devices of a DGX-1V finds in its cube mesh, of six a device: one to the
+ * next device, two to four inside a half of the node, all over the whole node (DGX-1 with Tesla V100, system
+ * architecture white paper, figure 4). Switches give every group all links. */
 static double mesh_share(const zp_machine *m, int local) {
   const char *kind = m->cluster->node.link.kind;
   if (!kind || strcmp(kind, "nvlink") != 0 || local >= 8) return 1;

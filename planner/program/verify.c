@@ -82,9 +82,17 @@ static int64_t check_layers(zp_verifier *v, int s, int chunk, int64_t next) {
   return listed;
 }
 
-/* Every layer of a stage belongs to one of its chunks. */
+/* Every layer of a stage belongs to one of its chunks, and the stage is their sum. */
 static void check_chunk_numbers(zp_verifier *v, int s) {
-  const zp_json *stage = zp_json_at(v->stages, s), *layers = zp_json_get(stage, "layers");
+  const zp_json *stage = zp_json_at(v->stages, s), *layers = zp_json_get(stage, "layers"),
+                *chunks = zp_json_get(stage, "chunks");
+  int64_t units = 0;
+  for (int k = 0; k < zp_json_count(chunks); k++) units += zp_claim(zp_json_at(chunks, k), "units");
+  if (zp_claim(stage, "units") != units)
+    zp_find(v, "stage %d claims %lld units and its chunks have %lld", s, (long long)zp_claim(stage, "units"),
+            (long long)units);
+  if (zp_claim(stage, "first_unit") != zp_claim(zp_json_at(chunks, 0), "first_unit"))
+    zp_find(v, "stage %d starts at unit %lld, its first chunk elsewhere", s, (long long)zp_claim(stage, "first_unit"));
   if (zp_json_count(zp_json_get(stage, "chunks")) != v->chunks)
     zp_find(v, "stage %d lists %d chunks, the schedule has %d", s, zp_json_count(zp_json_get(stage, "chunks")),
             v->chunks);

@@ -70,8 +70,8 @@ static bool step_stage(play *p, int s) {
     x->sent[forward]++;
     finish(p, x, forward ? 0 : 1, a->microbatch);
   }
-  note_counts(p, x);
   if (a->act == ZP_ACT_BW || a->act == ZP_ACT_B) finish(p, x, 2, a->microbatch);
+  note_counts(p, x);
   p->next[s]++;
   return true;
 }

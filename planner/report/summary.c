@@ -116,8 +116,8 @@ const char *zp_report_summary(zp_arena *arena, const zp_plan *plan) {
   put_duration(&out, plan);
   zp_buf_line(&out, "  why          %s", zp_words_wrap(arena, zp_words_why(arena, plan), 15));
   put_certificate(&out, plan);
-  zp_buf_line(
-      &out,
-      "  confidence   memory is exact but for the context; times are estimates from uncalibrated library numbers");
+  const char *calibration = plan->spec->cluster.calibration;
+  zp_buf_line(&out, "  confidence   memory is exact but for the context; times are estimates from %s",
+              calibration ? zp_format(arena, "the measurements in %s", calibration) : "uncalibrated library numbers");
   return out.data;
 }

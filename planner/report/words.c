@@ -163,8 +163,9 @@ static void explain_recompute(zp_buf *out, const zp_plan *plan) {
   if (!lowered) return;
   int64_t most = 0;
   for (int s = 0; s < keep.pipeline; s++) {
-    int64_t bytes = zp_stage_bytes(lowered, &keep, s, keep.cut[s], keep.cut[s + 1] - keep.cut[s]);
-    if (bytes > most) most = bytes;
+    zp_stage layout;
+    zp_layout_stage(out->arena, lowered, &keep, s, &layout);
+    if (layout.arena_bytes > most) most = layout.arena_bytes;
   }
   most += plan->machine.context_bytes;
   if (most > zp_words_usable_bytes(plan))

@@ -1,23 +1,22 @@
-/* Lower bounds of the simulated step time. They need only that a stage runs its order table in order, that a chunk waits
- * for the one before it (after it, backward), and that nothing runs faster than its procedures cost: gathers, copies
- * and messages only add.
+/* Lower bounds of the simulated step time. They need only that a stage runs its order table in order, that a chunk
+ * waits for the one before it (after it, backward), and that nothing runs faster than its procedures cost: gathers,
+ * copies and messages only add.
  *
- * Legend: P stages, v chunks a stage, m micro-batches, X = F + B seconds of a stage and micro-batch, I = F + the part of
- * B on the way to the gradient of the inputs, W = sum of X, A and C what the stages before and after do, L the longest
- * unit, M the longest stage, M >= max(W / P, L).
- *   All: T >= m M; and a micro-batch goes all the way up and back, T >= R = sum of I + messages.
- *   GPipe: last in, first out, so T >= A + m X + C of every stage = W + (m - 1) M.
- *   1F1B: w = P - 1 - s warm-up forwards of stage s. The first stage has at most P in flight, so micro-batch i + P
- * starts after i is done: T >= (1 + floor((m - 1) / P)) R. Between its first forward and its first backward a stage
- * waits for C and fills the time with w forwards; between its last forward and its last backward again, with w
- * backwards; for m > P the two spans do not overlap: T >= A + m X + max(0, C - w F) + max(0, C - w B) >= A + m M +
- * max(0, 2 C - w M). Over all ways to place the work this is at least (m - 1) M + W - min((P - 1) M / 2, P M - W), whose
- * minimum over longer M is at the ends checked below. For m <= P the same with one span: T >= W + (m - 1) B of M.
- *   Split backward (ZB-H1, ZB-H2) with D forwards before the first backward: T >= F before + m X + max(0, I after -
- * (D - 1) F); and the gradient of the inputs goes on down: T >= I before + m I.
- *   Several chunks: stage s waits for chunks 0 .. s - 1; interleaving ends with the same ones backward: T >= A + m X of
- * the last stage, and its A is at least W less the other chunks, which are at most W / (P v) + L long where chunks are
- * cut for the shortest longest one. */
+ * Legend: P stages, v chunks a stage, m micro-batches, X = F + B seconds of a stage and micro-batch, I = F + the part
+ * of B on the way to the gradient of the inputs, W = sum of X, A and C what the stages before and after do, L the
+ * longest unit, M the longest stage, M >= max(W / P, L). All: T >= m M; and a micro-batch goes all the way up and back,
+ * T >= R = sum of I + messages. GPipe: last in, first out, so T >= A + m X + C of every stage = W + (m - 1) M. 1F1B: w
+ * = P - 1 - s warm-up forwards of stage s. The first stage has at most P in flight, so micro-batch i + P starts after i
+ * is done: T >= (1 + floor((m - 1) / P)) R. Between its first forward and its first backward a stage waits for C and
+ * fills the time with w forwards; between its last forward and its last backward again, with w backwards; for m > P the
+ * two spans do not overlap: T >= A + m X + max(0, C - w F) + max(0, C - w B) >= A + m M + max(0, 2 C - w M). Over all
+ * ways to place the work this is at least (m - 1) M + W - min((P - 1) M / 2, P M - W), whose minimum over longer M is
+ * at the ends checked below. For m <= P the same with one span: T >= W + (m - 1) B of M. Split backward (ZB-H1, ZB-H2)
+ * with D forwards before the first backward: T >= F before + m X + max(0, I after - (D - 1) F); and the gradient of the
+ * inputs goes on down: T >= I before + m I. These: stage s starts micro-batch i + D (1F1B: i + w + 1) after i is back,
+ * so from there on as for R. Several chunks: stage s waits for chunks 0 .. s - 1; interleaving ends with the same ones
+ * backward: T >= A + m X of the last stage, and its A is at least W less the other chunks, which are at most W / (P v)
+ * + L long where chunks are cut for the shortest longest one. */
 #include <math.h>
 #include "cost.h"
 #include "schedule.h"
@@ -55,52 +54,151 @@ static double pipeline_bound(const zp_searcher *s, const zp_point *point) {
   return fmax(bound, fmin(bound_1f1b(m, P, W, M), bound_1f1b(m, P, W, turn)));
 }
 
-/* A stage with the mean of the parameters exists. */
-double zp_bound_step_end(const zp_searcher *s, const zp_point *point) {
+/* ---- the end of the step ---- */
+
+static bool all_on_device(const zp_choice *c) {
+  for (int i = 0; i < ZP_STATE_COUNT; i++)
+    if (c->home[i].eighths > 0) return false;
+  return true;
+}
+
+/* A stage with the mean of the parameters exists; the first stage holds the first unit. The generated CPU trainer
+ * reduces after the last micro-batch; on GPUs what is left of the reduction is known for one stage only. What an update
+ * on the host takes longer is left out: it does not simply grow with the parameters. */
+static double step_end(const zp_searcher *s, const zp_point *point) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
   int64_t shards = c->zero >= 1 ? c->data : 1;
   int64_t mean = v->elements / c->pipeline;
   int64_t first = c->pipeline == 1 ? v->elements : v->lowered->segments[0].elements;
   double reduce = zp_cost_step_end(v->lowered, &s->machine, c, first, first / shards).reduce_s;
+  double backward = v->prefix_s[s->n_units] - v->forward_s[s->n_units];
+  if (c->pipeline == 1)
+    reduce = zp_cost_exposed_reduce(&s->machine, reduce, backward, s->n_units);
+  else if (!s->machine.cluster->node.device.is_cpu)
+    reduce = 0;
   zp_step_end end = zp_cost_step_end(v->lowered, &s->machine, c, mean, mean / shards);
   return reduce + end.optimizer_s + end.gather_s;
+}
+
+static bool same_degrees(const zp_choice *a, const zp_choice *b) {
+  return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data;
+}
+
+double zp_bound_step_end(const zp_searcher *s, const zp_point *point) {
+  const zp_choice *c = &point->choice;
+  if (c->pipeline == 1 || !all_on_device(c)) return step_end(s, point);
+  zp_step_end_memo *memo = &s->memo->end[c->zero][c->compress];
+  if (!memo->known || !same_degrees(&memo->choice, c) || memo->elements != zp_variant_of(s, point)->elements)
+    *memo = (zp_step_end_memo){true, *c, zp_variant_of(s, point)->elements, step_end(s, point)};
+  return memo->seconds;
+}
+
+/* ---- transfers beside the micro-batches ---- */
+
+static const zp_group_link *data_link(const zp_searcher *s, const zp_choice *c) {
+  zp_search_memo *memo = s->memo;
+  if (!memo->link_known || !same_degrees(&memo->link_choice, c)) {
+    memo->link_known = true;
+    memo->link_choice = *c;
+    memo->link = zp_machine_data_group(&s->machine, c->tensor, c->pipeline, c->data);
+  }
+  return &memo->link;
+}
+
+/* Of one micro-batch on a stage with the mean of the parameters: the data ranks' link with ZeRO 2 and 3, PCIe each way
+ * with state off the device. An action takes at least as long as its transfers on any one link. */
+static double transfers_s(const zp_searcher *s, const zp_point *point) {
+  const zp_choice *c = &point->choice;
+  if (c->zero < 2 && all_on_device(c)) return 0;
+  const zp_variant *v = zp_variant_of(s, point);
+  double mean = (double)v->elements / c->pipeline, data = 0;
+  double params = mean * v->lowered->param_bytes, gradients = mean * v->lowered->grad_bytes;
+  if (c->zero >= 2) data += zp_cost_ring_pass(data_link(s, c), gradients);
+  if (c->zero >= 3) data += 2 * zp_cost_ring_pass(data_link(s, c), params);
+  zp_host_rates rates = zp_cost_host_rates(&s->machine);
+  double in = 2 * params * zp_cost_away(c, ZP_STATE_PARAMS) / (c->zero >= 3 ? c->data : 1);
+  double out = gradients * zp_cost_away(c, ZP_STATE_GRADIENTS) / (c->zero >= 2 ? c->data : 1);
+  return fmax(data, zp_cost_moving(fmax(in, out), rates.pcie_bytes_per_s));
 }
 
 /* A little below, so that rounding never makes a bound exceed what it bounds. */
 static double below(double seconds) { return seconds * (1 - 1e-9); }
 
 double zp_bound(const zp_searcher *s, const zp_point *point) {
-  return below(pipeline_bound(s, point) + zp_bound_step_end(s, point));
+  double m = (double)zp_microbatches(s->spec, &point->choice);
+  return below(fmax(pipeline_bound(s, point), m * transfers_s(s, point)) + zp_bound_step_end(s, point));
 }
 
 /* ---- one stage of known units ---- */
 
-static double bound_1f1b_stage(const zp_variant *v, const zp_choice *c, double m, int stage, int64_t first,
-                               int64_t end, double total) {
-  double before = v->prefix_s[first], work = v->prefix_s[end] - before, after = total - v->prefix_s[end];
-  double forward = v->forward_s[end] - v->forward_s[first], warmup = fmin(c->pipeline - 1 - stage, m - 1);
+typedef struct stage_at {
+  const zp_searcher *s;
+  const zp_variant *v;
+  const zp_choice *c;
+  double m, message_s, later; /* later: stages after this one */
+  int stage;
+  int64_t first, end;
+  bool waits; /* count them */
+} stage_at;
+
+/* At most `flight` micro-batches are between their forward here and the gradient's way back. */
+static double loops(const stage_at *a, double flight, double before, double from_here) {
+  return before + (1 + floor((a->m - 1) / flight)) * (from_here + 2 * a->later * a->message_s);
+}
+
+/* What is left of the stage's own reduction at the end of its last backward. On CPU ranks, and
+ * with one stage, step_end has it. */
+static double own_reduce_s(const stage_at *a) {
+  const zp_choice *c = a->c;
+  if (c->pipeline == 1 || c->data == 1 || c->zero > 1 || c->compress || a->s->machine.cluster->node.device.is_cpu)
+    return 0;
+  const zp_variant *v = a->v;
+  double bytes = (double)(v->elements_before[a->end] - v->elements_before[a->first]) * v->lowered->grad_bytes;
+  const zp_group_link *link = data_link(a->s, c);
+  double reduce = c->zero == 0 ? zp_cost_all_reduce(link, bytes) : zp_cost_ring_pass(link, bytes);
+  double work = v->prefix_s[a->end] - v->prefix_s[a->first], forward = v->forward_s[a->end] - v->forward_s[a->first];
+  return zp_cost_exposed_reduce(&a->s->machine, reduce, work - forward, a->end - a->first);
+}
+
+static double bound_1f1b_stage(const stage_at *a, double total) {
+  const zp_variant *v = a->v;
+  double before = v->prefix_s[a->first] + 2 * a->stage * a->message_s,
+         work = v->prefix_s[a->end] - v->prefix_s[a->first];
+  double after = total - v->prefix_s[a->end] + 2 * a->later * a->message_s;
+  double forward = v->forward_s[a->end] - v->forward_s[a->first], warmup = fmin(a->later, a->m - 1);
   double first_wait = fmax(0, after - warmup * forward), last_wait = fmax(0, after - warmup * (work - forward));
-  return before + m * work + (m > c->pipeline ? first_wait + last_wait : fmax(first_wait, last_wait));
+  double wait = !a->waits ? 0 : a->m > a->c->pipeline ? first_wait + last_wait : fmax(first_wait, last_wait);
+  double end = v->forward_s[a->first] + a->stage * a->message_s + a->m * work + wait + own_reduce_s(a);
+  return fmax(fmax(end, before + a->m * work + wait), loops(a, a->later + 1, before, total - v->prefix_s[a->first]));
 }
 
-static double bound_split_stage(const zp_variant *v, const zp_choice *c, double m, int stage, int64_t first,
-                                int64_t end, double input_total) {
-  double forwards = c->pipeline - stage; /* before the first backward */
-  if (c->schedule == ZP_SCHEDULE_ZB_H2) forwards = 2 * forwards - 1;
-  double forward = v->forward_s[end] - v->forward_s[first], work = v->prefix_s[end] - v->prefix_s[first];
-  double wait = fmax(0, input_total - v->input_s[end] - (fmin(forwards, m) - 1) * forward);
-  double drain = v->input_s[first] + m * (v->input_s[end] - v->input_s[first]);
-  return fmax(v->forward_s[first] + m * work + wait, drain);
+static double bound_split_stage(const stage_at *a, double input_total) {
+  const zp_variant *v = a->v;
+  double depth = a->later + 1, message = a->message_s; /* forwards before the first backward */
+  if (a->c->schedule == ZP_SCHEDULE_ZB_H2) depth = 2 * depth - 1;
+  double forward = v->forward_s[a->end] - v->forward_s[a->first], work = v->prefix_s[a->end] - v->prefix_s[a->first];
+  double after = input_total - v->input_s[a->end] + 2 * a->later * message;
+  double wait = !a->waits ? 0 : fmax(0, after - (fmin(depth, a->m) - 1) * forward);
+  double before = v->input_s[a->first] + 2 * a->stage * message;
+  double drain = before + a->m * (v->input_s[a->end] - v->input_s[a->first]);
+  double own = v->forward_s[a->first] + a->stage * message + a->m * work + wait + own_reduce_s(a);
+  return fmax(fmax(own, drain), loops(a, depth, before, input_total - v->input_s[a->first]));
 }
 
-double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, int stage, int64_t first, int64_t end) {
+double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, int stage, int64_t first, int64_t end,
+                         bool waits) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
   double m = (double)zp_microbatches(s->spec, c), total = v->prefix_s[s->n_units];
-  if (c->schedule == ZP_SCHEDULE_GPIPE) return total + (m - 1) * (v->prefix_s[end] - v->prefix_s[first]);
-  if (c->schedule == ZP_SCHEDULE_1F1B) return bound_1f1b_stage(v, c, m, stage, first, end, total);
-  return bound_split_stage(v, c, m, stage, first, end, v->input_s[s->n_units]);
+  stage_at a = {s, v, c, m, message_s(s, point), c->pipeline - 1 - stage, stage, first, end, waits};
+  if (c->schedule == ZP_SCHEDULE_GPIPE) {
+    double all = total + (m - 1) * (v->prefix_s[end] - v->prefix_s[first]) + 2 * (c->pipeline - 1) * a.message_s;
+    double down = v->prefix_s[first] - v->forward_s[first] + stage * a.message_s; /* after the stage's own end */
+    return fmax(all, all - down + own_reduce_s(&a));
+  }
+  if (c->schedule == ZP_SCHEDULE_1F1B) return bound_1f1b_stage(&a, total);
+  return bound_split_stage(&a, v->input_s[s->n_units]);
 }
 
 static double bound_of_chunks(const zp_searcher *s, const zp_point *point, const int64_t *cut) {
@@ -128,6 +226,6 @@ double zp_bound_of_cut(const zp_searcher *s, const zp_point *point, const int64_
     longest = bound_of_chunks(s, point, cut);
   else
     for (int i = 0; i < point->choice.pipeline; i++)
-      longest = fmax(longest, zp_bound_of_stage(s, point, i, cut[i], cut[i + 1]));
+      longest = fmax(longest, zp_bound_of_stage(s, point, i, cut[i], cut[i + 1], true));
   return fmax(zp_bound(s, point), below(longest + zp_bound_step_end(s, point)));
 }

@@ -11,12 +11,13 @@ typedef struct cutter {
   const zp_point *point;
   const zp_variant *v;
   const zp_cut_rule *rule;
-  bool bound_grows; /* with the units of a stage: then it can be searched for */
+  bool bounded, waits; /* the bounds of stages matter; with their waits */
 } cutter;
 
 static bool fits(const cutter *c, int stage, int64_t first, int64_t count) {
   if (c->v->prefix_s[first + count] - c->v->prefix_s[first] > c->rule->stage_s) return false;
-  if (c->bound_grows && zp_bound_of_stage(c->s, c->point, stage, first, first + count) > c->rule->total_s) return false;
+  if (c->bounded && zp_bound_of_stage(c->s, c->point, stage, first, first + count, c->waits) > c->rule->total_s)
+    return false;
   return zp_stage_fits(c->v->lowered, &c->point->choice, stage, &(zp_units){first, count}, &c->rule->limits);
 }
 
@@ -38,12 +39,12 @@ static int64_t reach(const cutter *c, int stage, int64_t first, int64_t most, in
 }
 
 /* For many micro-batches the waits of a stage shrink more slowly than its work grows. */
-static bool bound_grows(const zp_searcher *s, const zp_choice *c) {
-  return c->schedule == ZP_SCHEDULE_GPIPE || zp_microbatches(s->spec, c) > 2 * (int64_t)c->pipeline;
+static bool many_microbatches(const zp_searcher *s, const zp_choice *c) {
+  return zp_microbatches(s->spec, c) > 2 * (int64_t)c->pipeline;
 }
 
 bool zp_cut_within(const zp_searcher *s, const zp_point *point, const zp_cut_rule *rule, int64_t *cut) {
-  cutter c = {s, point, zp_variant_of(s, point), rule, isfinite(rule->total_s) && bound_grows(s, &point->choice)};
+  cutter c = {s, point, zp_variant_of(s, point), rule, isfinite(rule->total_s), many_microbatches(s, &point->choice)};
   int stages = point->choice.pipeline;
   cut[0] = 0, cut[stages] = s->n_units;
   int64_t done = 0, n = s->n_units / stages; /* units placed, from the side that is filled first */
@@ -169,8 +170,8 @@ static bool few_cuts(int64_t units, int64_t stages) {
 
 bool zp_cut_all(zp_searcher *s, const zp_point *point, zp_on_cut *on_cut, void *user) {
   if (!few_cuts(s->n_units, point->choice.pipeline)) return false;
-  all_cuts a = {s, point, zp_search_limits(s), ZP_NEW_ARRAY(s->arena, int64_t, point->choice.pipeline + 1), on_cut,
-                user};
+  all_cuts a = {s,      point, zp_search_limits(s), ZP_NEW_ARRAY(s->arena, int64_t, point->choice.pipeline + 1),
+                on_cut, user};
   cut_from(&a, 0);
   return true;
 }

@@ -1,7 +1,7 @@
 /* Memory: does a point fit, and with how much of its state off the device?
  *
- * Limits are per rank: what the plan block allows of the device, less the context, and an equal share of its node's host
- * memory and disks among the ranks on the node.
+ * Limits are per rank: what the plan block allows of the device, less the context, and an equal share of its node's
+ * host memory and disks among the ranks on the node.
  *
  * Classes leave the device in a fixed order: optimizer state, gradients, parameters, saved activations, each only when
  * those before it that may leave have left, in eighths. The first step of this chain for which some cut fits is taken:
@@ -48,9 +48,9 @@ static bool some_cut_fits(const zp_searcher *s, const zp_point *point, zp_limits
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
   int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, zp_model_chunks(&point->choice) + 1);
   zp_cut_rule rule = {.stage_s = HUGE_VAL, .total_s = HUGE_VAL, .limits = limits};
-  bool fits = zp_chunks(&point->choice) == 1 ? zp_cut_within(s, point, &rule, cut)
-                                             : zp_cut_chunks(s, point, &limits, false, cut) ||
-                                                   zp_cut_chunks(s, point, &limits, true, cut);
+  bool fits = zp_chunks(&point->choice) == 1
+                  ? zp_cut_within(s, point, &rule, cut)
+                  : zp_cut_chunks(s, point, &limits, false, cut) || zp_cut_chunks(s, point, &limits, true, cut);
   zp_arena_rewind(s->arena, mark);
   return fits;
 }
@@ -95,7 +95,8 @@ static int first_in_class(const zp_searcher *s, const zp_point *point, int befor
 }
 
 bool zp_find_home(const zp_searcher *s, zp_point *point, zp_rejection *why) {
-  zp_limits limits = zp_search_limits(s), device_only = {limits.device, INT64_MAX, INT64_MAX};
+  zp_limits limits = zp_search_limits(s), device_only = {limits.device, INT64_MAX, INT64_MAX},
+            off_device = {INT64_MAX, limits.host, limits.nvme};
   int step = 0, last = chain_length(&point->choice);
   if (!step_fits(s, point, 0, device_only)) {
     int class_end = EIGHTHS;
@@ -104,12 +105,13 @@ bool zp_find_home(const zp_searcher *s, zp_point *point, zp_rejection *why) {
     if (class_end > last) return false;
     step = first_in_class(s, point, class_end - EIGHTHS, device_only);
   }
+  *why = ZP_REJECT_HOST;
+  if (!step_fits(s, point, step, off_device)) return false; /* and what leaves only grows */
   for (; step <= last; step++)
     if (step_fits(s, point, step, limits)) {
       *point = at_step(point, step);
       return true;
     }
-  *why = ZP_REJECT_HOST;
   return false;
 }
 
@@ -151,11 +153,11 @@ static int by_floor(const void *a, const void *b) {
 
 /* Points with one chunk a stage, the lowest floors first, until no floor is below the nearest miss. */
 void zp_note_misses(zp_searcher *s) {
+  for (int i = 0; i < s->below_floor.len; i++) zp_push(s->arena, &s->points, s->below_floor.data[i]);
   floor_of *floors = ZP_NEW_ARRAY(s->arena, floor_of, s->points.len + 1);
   int n = 0;
   for (int i = 0; i < s->points.len; i++)
-    if (zp_chunks(&s->points.data[i].choice) == 1)
-      floors[n++] = (floor_of){zp_memory_floor(s, &s->points.data[i]), i};
+    if (zp_chunks(&s->points.data[i].choice) == 1) floors[n++] = (floor_of){zp_memory_floor(s, &s->points.data[i]), i};
   if (n) qsort(floors, (size_t)n, sizeof *floors, by_floor);
   for (int i = 0; i < n; i++) {
     const zp_point *point = &s->points.data[floors[i].point];

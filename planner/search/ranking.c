@@ -74,6 +74,8 @@ double zp_cutoff(const zp_ranking *r, const zp_choice *choice) {
   if (r->len == 0) return HUGE_VAL;
   double range = r->range * r->best[0].estimate.step_s;
   int same = find_degrees(r, choice);
-  if (same >= 0) return r->best[same].estimate.step_s;
-  return r->len < r->cap ? range : fmin(range, r->best[r->len - 1].estimate.step_s);
+  double beat = same >= 0         ? r->best[same].estimate.step_s
+                : r->len < r->cap ? range
+                                  : r->best[r->len - 1].estimate.step_s;
+  return fmin(range, beat) / r->closer;
 }

@@ -5,6 +5,8 @@
 
 #include <zplan/plan.h>
 
+enum { ZP_MOST_CHUNKS = 8 }; /* of a stage */
+
 /* All points with the same procedures share one of these. Seconds of the first units, [units + 1] each: */
 typedef struct zp_variant {
   int tensor;
@@ -12,15 +14,16 @@ typedef struct zp_variant {
   int64_t microbatch;
   zp_recompute recompute;
   bool recompute_shard;
-  zp_lowered *lowered;    /* priced; NULL when it cannot be lowered */
-  double *prefix_s;       /* forward and backward */
-  double *forward_s;      /* forward alone */
-  double *input_s;        /* forward and the part of backward that yields gradients of inputs */
-  double longest_s;       /* of one unit */
-  double backward_share;  /* smallest share of backward in a unit's time */
-  int64_t carry_elements; /* smallest carry between two units */
-  int64_t elements;       /* parameters of the whole model on one tensor rank, shared ones once */
-  int64_t saved_bytes;    /* of one micro-batch in all units */
+  zp_lowered *lowered;      /* priced; NULL when it cannot be lowered */
+  double *prefix_s;         /* forward and backward */
+  double *forward_s;        /* forward alone */
+  double *input_s;          /* forward and the part of backward that yields gradients of inputs */
+  int64_t *elements_before; /* parameters, shared ones left out */
+  double longest_s;         /* of one unit */
+  double backward_share;    /* smallest share of backward in a unit's time */
+  int64_t carry_elements;   /* smallest carry between two units */
+  int64_t elements;         /* parameters of the whole model on one tensor rank, shared ones once */
+  int64_t saved_bytes;      /* of one micro-batch in all units */
 } zp_variant;
 
 typedef struct zp_point {
@@ -29,19 +32,35 @@ typedef struct zp_point {
   double bound_s;   /* no plan of this point is faster */
 } zp_point;
 
+/* What the bounds of neighbouring points share: groups of thousands of ranks are slow to look through. */
+typedef struct zp_step_end_memo {
+  bool known;
+  zp_choice choice;
+  int64_t elements;
+  double seconds;
+} zp_step_end_memo;
+typedef struct zp_search_memo {
+  zp_step_end_memo end[4][2]; /* [zero][compress] */
+  bool link_known;
+  zp_choice link_choice;
+  zp_group_link link; /* of the data ranks */
+} zp_search_memo;
+
 typedef struct zp_searcher {
   zp_arena *arena; /* of the search, given back at its end */
   const zp_spec *spec;
   const zp_constraints *constraints;
   zp_machine machine;
   bool generated_only;
-  int64_t limit_bytes; /* arena bytes that a rank may use */
+  int64_t limit_bytes;            /* arena bytes that a rank may use */
   int64_t host_bytes, nvme_bytes; /* a rank's equal share of its node's */
   int64_t n_units;
   zp_sharding **sharding; /* [devices + 1][sequence]: made on demand */
   bool *sharding_tried;
   ZP_VEC(zp_variant) variants;
-  ZP_VEC(zp_point) points; /* those that may fit into memory */
+  ZP_VEC(zp_point) points;      /* those that may fit into memory */
+  ZP_VEC(zp_point) below_floor; /* those that do not, by their memory floor */
+  zp_search_memo *memo;
   zp_certificate certificate;
   zp_miss miss;
   double miss_ratio;  /* need / have of the nearest miss */
@@ -55,6 +74,10 @@ static inline int zp_model_chunks(const zp_choice *choice) {
 static inline const zp_variant *zp_variant_of(const zp_searcher *s, const zp_point *point) {
   return &s->variants.data[point->variant];
 }
+
+/* ---- search.c ---- */
+/* Fills in what follows from the input; s->arena is there, the rest is zero. options may be NULL. */
+void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *machine, const zp_search_options *options);
 
 /* ---- variant.c ---- */
 /* Index of the variant, made on demand; -1 when the model cannot be split or lowered that way (s->reason). */
@@ -74,15 +97,15 @@ zp_limits zp_search_limits(const zp_searcher *s);
 /* Does the stage with these parts stay within the limits? */
 bool zp_stage_fits(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
                    const zp_limits *limits);
-/* Finds the homes of the point: the first step of the offload chain with a cut that fits. False: none; *why says whether
- * the device or the host was short. */
+/* Finds the homes of the point: the first step of the offload chain with a cut that fits. False: none; *why says
+ * whether the device or the host was short. */
 bool zp_find_home(const zp_searcher *s, zp_point *point, zp_rejection *why);
 /* Notes the point that needs the least beyond what there is. Requires: no point fits. */
 void zp_note_misses(zp_searcher *s);
 
 /* ---- cut.c: one chunk a stage ---- */
-/* Cuts whose every stage is possible: at most stage_s long, zp_bound_of_stage at most total_s, within the limits. Stages
- * are filled from the front, or from the back. False when there are none. cut: pipeline + 1 numbers. */
+/* Cuts whose every stage is possible: at most stage_s long, zp_bound_of_stage at most total_s, within the limits.
+ * Stages are filled from the front, or from the back. False when there are none. cut: pipeline + 1 numbers. */
 typedef struct zp_cut_rule {
   double stage_s, total_s;
   zp_limits limits;
@@ -110,8 +133,10 @@ bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits 
 double zp_bound(const zp_searcher *s, const zp_point *point);
 /* The same for one way to cut. */
 double zp_bound_of_cut(const zp_searcher *s, const zp_point *point, const int64_t *cut);
-/* Seconds of all micro-batches, at least, when a stage (one chunk) runs units first .. end - 1. */
-double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, int stage, int64_t first, int64_t end);
+/* Seconds of all micro-batches, at least, when a stage (one chunk) runs units first .. end - 1. Without its waits the
+ * bound grows with the units; with them only for many micro-batches. */
+double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, int stage, int64_t first, int64_t end,
+                         bool waits);
 /* Seconds between the micro-batches and the end of the step, at least. */
 double zp_bound_step_end(const zp_searcher *s, const zp_point *point);
 
@@ -119,7 +144,9 @@ double zp_bound_step_end(const zp_searcher *s, const zp_point *point);
 typedef struct zp_ranking {
   zp_candidate *best;
   int len, cap;
-  double range; /* plans slower than the best one by this factor are not looked for */
+  double range;  /* plans slower than the best one by this factor are not looked for */
+  bool exact;    /* alternatives are the best of their degrees, too, not only good ones */
+  double closer; /* 1 + gap: nor are plans that are not faster by this factor */
 } zp_ranking;
 /* Fixed order of points that are equally fast. */
 int zp_choice_compare(const zp_choice *a, const zp_choice *b);

@@ -1,8 +1,12 @@
-/* The space: tensor x pipeline x data = devices, ZeRO, micro-batch, recomputation; inside the plan block's constraints.
+/* The space: tensor x pipeline x data = devices, ZeRO, micro-batch, schedule, chunks, sequence, recomputation, homes,
+ * compression; inside the plan block's constraints.
  *
  * Bounded so: without a constraint on it, micro-batches go up to 64 sequences; saved inputs are split over the tensor
- * ranks only with full recomputation; a GPU tensor group stays inside a node unless its size is pinned; ZeRO-1 with one
- * data rank is ZeRO-0. A triple of degrees that is rejected as a whole counts as one candidate. */
+ * ranks only with full recomputation; a GPU tensor group stays inside a node unless its size is pinned; ZeRO with one
+ * data rank and any schedule with one stage is ZeRO 0 and 1F1B where these are allowed; interleaving has 2 to 8 chunks
+ * a stage. On CPU clusters, what no trainer is generated for is looked at only where a constraint names it. A subtree
+ * that is rejected as a whole counts as one candidate. */
+#include "schedule.h"
 #include "search_internal.h"
 
 enum { MAX_FREE_MICROBATCH = 64 };
@@ -16,73 +20,126 @@ static bool pinned(const zp_limit *limit) {
   return limit->set && (limit->in.len == 1 || (limit->in.len == 0 && limit->low == limit->high));
 }
 
-static void note_miss(zp_searcher *s, const zp_point *point) {
-  int64_t context = s->machine.context_bytes, have = s->limit_bytes + context;
-  int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, point->choice.pipeline + 1);
-  double total = s->variants.data[point->variant].prefix_s[s->n_units];
-  if (have <= 0) have = 1;
-  if (s->miss_ratio > 0) { /* not nearer than the nearest so far? one pass instead of a bisection */
-    int64_t beat = (int64_t)(s->miss_ratio * (double)have * (1 - 1e-6)) - context;
-    if (!zp_cut_within(s, point, total, beat, false, cut)) return;
-  }
-  s->miss_ratio = (double)(zp_cut_least_memory(s, point, cut) + context) / (double)have;
-  s->miss = (zp_miss){.choice = point->choice, .have_bytes = have};
-  s->miss.choice.cut = cut;
-  for (int stage = 0; stage < point->choice.pipeline; stage++) {
-    zp_stage layout;
-    zp_layout_stage(s->arena, s->variants.data[point->variant].lowered, &s->miss.choice, stage, &layout);
-    if (layout.arena_bytes + context <= s->miss.need_bytes) continue;
-    s->miss.stage = stage;
-    s->miss.need_bytes = layout.arena_bytes + context;
-    s->miss.memory = layout.memory;
-    s->miss.memory.context = context;
-  }
+/* Is the value in the space? `plain`: a trainer is generated for it. Values that a constraint excludes are counted. */
+static bool takes(zp_searcher *s, const zp_limit *limit, int value, bool plain) {
+  if (!plain && !limit->set && (s->generated_only || s->machine.cluster->node.device.is_cpu)) return false;
+  if (zp_limit_allows(limit, value)) return true;
+  reject(s, ZP_REJECT_CONSTRAINT);
+  return false;
 }
 
-static void try_point(zp_searcher *s, zp_choice choice) {
-  int variant = zp_search_variant(s, choice.tensor, choice.microbatch, choice.recompute, choice.recompute_shard);
-  if (variant < 0) {
-    reject(s, ZP_REJECT_SPLIT);
-    return;
-  }
-  zp_arena_mark mark = zp_arena_get_mark(s->arena);
-  zp_point point = {choice, variant, 0};
-  int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, choice.pipeline + 1);
-  double total = s->variants.data[variant].prefix_s[s->n_units];
-  bool fits = zp_cut_within(s, &point, total, s->limit_bytes, false, cut);
-  zp_arena_rewind(s->arena, mark);
-  if (!fits) {
+/* ---- the innermost decisions ---- */
+
+static void add_point(zp_searcher *s, const zp_point *base, zp_choice choice) {
+  zp_point point = {choice, base->variant, 0};
+  if (zp_memory_floor(s, &point) > s->limit_bytes) {
+    zp_push(s->arena, &s->below_floor, point);
     reject(s, ZP_REJECT_MEMORY);
-    if (s->points.len == 0) note_miss(s, &point);
     return;
   }
-  point.bound_s = zp_bound(s, &point, 0);
+  point.bound_s = zp_bound(s, &point);
   s->certificate.candidates++;
   zp_push(s->arena, &s->points, point);
 }
 
+/* Every way to give the classes that may leave the device a tier; zp_find_home decides how much leaves. */
+static void try_tiers(zp_searcher *s, const zp_point *base, zp_choice choice, int state) {
+  if (state == ZP_STATE_COUNT) {
+    add_point(s, base, choice);
+    return;
+  }
+  const zp_limit *limit = &s->constraints->offload[state];
+  bool open = limit->set && !s->generated_only, any = false;
+  for (int tier = ZP_TIER_HOST; tier <= ZP_TIER_NVME && open; tier++) {
+    if (!zp_limit_allows(limit, tier)) continue;
+    any = true;
+    choice.home[state].tier = (zp_tier)tier;
+    try_tiers(s, base, choice, state + 1);
+  }
+  choice.home[state].tier = ZP_TIER_DEVICE;
+  if (!any) try_tiers(s, base, choice, state + 1);
+}
+
+static void try_choice(zp_searcher *s, const zp_point *base, zp_choice choice) {
+  const char *why;
+  if (zp_choice_refusal(&choice, s->spec)) {
+    reject(s, ZP_REJECT_SCHEDULE);
+  } else if (s->generated_only && !zp_choice_is_generated(&choice, &why)) {
+    s->reason = why;
+    reject(s, ZP_REJECT_GENERATED);
+  } else {
+    try_tiers(s, base, choice, 0);
+  }
+}
+
+static void try_zero(zp_searcher *s, const zp_point *base, zp_choice choice) {
+  const zp_constraints *c = s->constraints;
+  bool one = choice.data == 1 && zp_limit_allows(&c->zero, 0); /* one rank: all stages are the same */
+  for (int zero = 0; zero <= (one ? 0 : 3); zero++) {
+    if (!takes(s, &c->zero, zero, zero <= 1)) continue;
+    choice.zero = zero;
+    for (int compress = 0; compress <= 1; compress++) {
+      if (compress && (!c->compress.set || choice.data == 1 || zero > 0)) continue;
+      if (!takes(s, &c->compress, compress, compress == 0)) continue;
+      choice.compress = compress;
+      try_choice(s, base, choice);
+    }
+  }
+}
+
+static void try_chunks(zp_searcher *s, const zp_point *base, zp_choice choice) {
+  int low = choice.schedule == ZP_SCHEDULE_INTERLEAVED || choice.schedule == ZP_SCHEDULE_ZB_V ? 2 : 1;
+  int high = choice.schedule == ZP_SCHEDULE_INTERLEAVED ? ZP_MOST_CHUNKS : low;
+  for (int chunks = low; chunks <= high; chunks++) {
+    choice.chunks = chunks == 1 ? 0 : chunks;
+    if ((int64_t)choice.pipeline * chunks > s->n_units)
+      reject(s, ZP_REJECT_UNITS);
+    else if (zp_limit_allows(&s->constraints->chunks, chunks))
+      try_zero(s, base, choice);
+    else
+      reject(s, ZP_REJECT_CONSTRAINT);
+  }
+}
+
+static void try_schedules(zp_searcher *s, const zp_point *base) {
+  const zp_constraints *c = s->constraints;
+  bool one = base->choice.pipeline == 1 && zp_limit_allows(&c->schedule, ZP_SCHEDULE_1F1B);
+  for (int schedule = 0; schedule < (one ? 1 : ZP_SCHEDULE_COUNT); schedule++) {
+    zp_choice choice = base->choice;
+    choice.schedule = (zp_schedule)schedule;
+    if (takes(s, &c->schedule, schedule, schedule == ZP_SCHEDULE_1F1B)) try_chunks(s, base, choice);
+  }
+}
+
+/* ---- procedures ---- */
+
+static void try_variant(zp_searcher *s, zp_choice choice) {
+  zp_point base = {.choice = choice, .variant = zp_search_variant(s, &choice)};
+  if (base.variant < 0)
+    reject(s, ZP_REJECT_SPLIT);
+  else
+    try_schedules(s, &base);
+}
+
 static void try_recompute(zp_searcher *s, zp_choice choice) {
   const zp_constraints *c = s->constraints;
-  for (int recompute = ZP_RECOMPUTE_NONE; recompute <= ZP_RECOMPUTE_FULL; recompute++)
+  for (int recompute = ZP_RECOMPUTE_NONE; recompute <= ZP_RECOMPUTE_SELECTIVE; recompute++)
     for (int shard = 0; shard <= 1; shard++) {
-      if (shard && (recompute != ZP_RECOMPUTE_FULL || choice.tensor == 1)) continue;
+      if (shard && (recompute != ZP_RECOMPUTE_FULL || choice.tensor == 1 || choice.sequence)) continue;
       choice.recompute = (zp_recompute)recompute;
       choice.recompute_shard = shard;
       if (!zp_limit_allows(&c->recompute, recompute) || !zp_limit_allows(&c->recompute_shard, shard))
         reject(s, ZP_REJECT_CONSTRAINT);
       else
-        try_point(s, choice);
+        try_variant(s, choice);
     }
 }
 
-static void try_zero(zp_searcher *s, zp_choice choice) {
-  for (int zero = 0; zero <= 1; zero++) {
-    if (zero == 1 && choice.data == 1 && zp_limit_allows(&s->constraints->zero, 0)) continue;
-    choice.zero = zero;
-    if (!zp_limit_allows(&s->constraints->zero, zero))
-      reject(s, ZP_REJECT_CONSTRAINT);
-    else
-      try_recompute(s, choice);
+static void try_sequence(zp_searcher *s, zp_choice choice) {
+  for (int sequence = 0; sequence <= (choice.tensor > 1); sequence++) {
+    if (!takes(s, &s->constraints->sequence, sequence, sequence == 0)) continue;
+    choice.sequence = sequence;
+    try_recompute(s, choice);
   }
 }
 
@@ -94,7 +151,7 @@ static void try_microbatches(zp_searcher *s, zp_choice choice) {
     if (samples % b || !zp_limit_allows(limit, (double)b)) continue;
     any = true;
     choice.microbatch = b;
-    try_zero(s, choice);
+    try_sequence(s, choice);
   }
   if (!any) reject(s, ZP_REJECT_BATCH);
 }

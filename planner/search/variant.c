@@ -1,5 +1,5 @@
-/* Variants: sharded, lowered and priced procedures, each made once. Sharding is by tensor degree and sequence alone (its
- * decisions are priced for micro-batch 1), lowering by these, micro-batch and recomputation. */
+/* Variants: sharded, lowered and priced procedures, each made once. Sharding is by tensor degree and sequence alone
+ * (its decisions are priced for micro-batch 1), lowering by these, micro-batch and recomputation. */
 #include <math.h>
 #include "cost.h"
 #include "search_internal.h"
@@ -26,6 +26,7 @@ static void measure_units(zp_searcher *s, zp_variant *v) {
   v->prefix_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->forward_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->input_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
+  v->elements_before = ZP_NEW_ARRAY(s->arena, int64_t, l->n_units + 1);
   v->backward_share = 1;
   v->carry_elements = INT64_MAX;
   for (int i = 0; i < l->n_segments; i++) {
@@ -42,6 +43,7 @@ static void measure_units(zp_searcher *s, zp_variant *v) {
       v->prefix_s[unit + 1] = v->prefix_s[unit] + seconds;
       v->forward_s[unit + 1] = v->forward_s[unit] + segment->forward.cost_s;
       v->input_s[unit + 1] = v->input_s[unit] + input;
+      v->elements_before[unit + 1] = v->elements_before[unit] + segment->elements;
     }
   }
   for (int p = 0; p < s->spec->model->params.len; p++)

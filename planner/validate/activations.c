@@ -1,5 +1,5 @@
-/* Reference formulas for saved activations: Korthikanti et al., arXiv 2205.05198, section 4, bytes of two-byte training.
- * Legend: s sequence, b micro-batch, h hidden, a heads, t tensor ranks, p stages, m chunks a stage, L layers.
+/* Reference formulas for saved activations: Korthikanti et al., arXiv 2205.05198, section 4, bytes of two-byte
+ * training. Legend: s sequence, b micro-batch, h hidden, a heads, t tensor ranks, p stages, m chunks a stage, L layers.
  *
  *   tensor parallel, nothing recomputed: s b h (10 + 24 / t + 5 a s / (h t)) a layer           (equation 2)
  *   with sequence parallelism and attention recomputed:          s b h 34 / t a layer          (equation 6)

@@ -41,7 +41,8 @@ bool zp_csv_next(zp_arena *arena, zp_csv *csv, zp_strings *fields, int *line) {
   if (csv->at >= csv->len) return false;
   *line = csv->line;
   for (;;) {
-    const char *field = csv->at < csv->len && csv->text[csv->at] == '"' ? quoted_field(arena, csv) : plain_field(arena, csv);
+    const char *field =
+        csv->at < csv->len && csv->text[csv->at] == '"' ? quoted_field(arena, csv) : plain_field(arena, csv);
     while (!at_end_of_record(csv) && csv->text[csv->at] != ',') csv->at++; /* anything after a closing quote */
     zp_push(arena, fields, field);
     if (at_end_of_record(csv)) break;

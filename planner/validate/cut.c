@@ -1,4 +1,5 @@
-/* Where the measured software cuts the model into stages: by layers, or by parameters. Units: embedding, layers, head. */
+/* Where the measured software cuts the model into stages: by layers, or by parameters. Units: embedding, layers, head.
+ */
 #include "validate_internal.h"
 
 /* Equal numbers of layers, embedding and head with the first and last, as Megatron cuts. Where layers do not divide,
@@ -40,8 +41,10 @@ static void by_parameters(zp_arena *arena, const zp_model *model, int64_t units,
   for (int64_t u = 0; u < units; u++) high += weight[u] = weight_of(model, u);
   while (high - low > 1) {
     int64_t middle = low + (high - low) / 2;
-    if (fill(weight, units, stages, middle, cut)) high = middle;
-    else low = middle;
+    if (fill(weight, units, stages, middle, cut))
+      high = middle;
+    else
+      low = middle;
   }
   fill(weight, units, stages, high, cut);
 }
@@ -49,8 +52,10 @@ static void by_parameters(zp_arena *arena, const zp_model *model, int64_t units,
 int64_t *zp_software_cut(zp_arena *arena, const zp_model *model, const zp_software *software, int stages) {
   int64_t *cut = ZP_NEW_ARRAY(arena, int64_t, stages + 1), units = 0;
   for (int s = 0; s < model->segments.len; s++) units += model->segments.data[s].count;
-  if (software->cuts_by_parameters) by_parameters(arena, model, units, stages, cut);
-  else by_layers(units - 2, stages, cut);
+  if (software->cuts_by_parameters)
+    by_parameters(arena, model, units, stages, cut);
+  else
+    by_layers(units - 2, stages, cut);
   cut[stages] = units;
   return cut;
 }

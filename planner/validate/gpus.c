@@ -1,4 +1,5 @@
-/* GPUs as tables of measured runs print them, and the device of the library (frontend/library/hw.dz) they are. */
+/* GPUs as tables of measured runs print them: the device of the library (frontend/library/hw.dz) they are, and the node
+ * around it, which tables do not describe. */
 #include "validate_internal.h"
 
 const char *zp_gpu_device(const char *printed) {
@@ -26,4 +27,24 @@ const char *zp_gpu_device(const char *printed) {
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (strcmp(names[i].printed, printed) == 0) return names[i].device;
   return NULL;
+}
+
+/* Memory and links of the nodes that the library has for a generation: DGX-2, DGX A100, DGX H100. */
+void zp_gpu_host(const char *printed, zp_node_type *node) {
+  static const struct {
+    const char *prefix;
+    int64_t memory_bytes;
+    double bytes_per_s, pcie_bytes_per_s;
+  } hosts[] = {{"V100", INT64_C(1500000000000), 255e9, 12e9},
+               {"A100", INT64_C(2000000000000), 409e9, 24e9},
+               {"H", INT64_C(2000000000000), 614e9, 50e9}};
+  for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+    if (strncmp(printed, hosts[i].prefix, strlen(hosts[i].prefix)) != 0) continue;
+    node->host_memory_bytes = hosts[i].memory_bytes;
+    node->host_bytes_per_s = hosts[i].bytes_per_s;
+    node->pcie_bytes_per_s = hosts[i].pcie_bytes_per_s;
+  }
+  node->nvme_bytes = INT64_C(30000000000000);
+  node->nvme_read_bytes_per_s = 25e9;
+  node->nvme_write_bytes_per_s = 12e9;
 }

@@ -5,8 +5,8 @@
 
 /* Per element of the score matrix: softmax and dropout results (2 each), the mask; a gradient while backward runs. */
 enum { KEPT_SCORE_BYTES = 5, GRADIENT_SCORE_BYTES = 2 };
-/* Per logit: an fp32 copy, its exponentials, the fp32 gradient (megatron/mpu/cross_entropy.py). */
-enum { LOSS_BYTES = 12 };
+/* Per logit: an fp32 copy that becomes the softmax, and the gradient (megatron/mpu/cross_entropy.py). */
+enum { LOSS_BYTES = 6 };
 /* Of an NCCL communicator on A100: 544 to 688 MB; NVIDIA/nccl issue 964. */
 #define COMMUNICATOR_BYTES INT64_C(600000000)
 
@@ -36,7 +36,8 @@ static double stage_extra(const zp_program *program, const zp_stage *stage, cons
   for (int r = 0; r < stage->runs.len; r++) {
     const zp_segment_program *segment = &l->segments[stage->runs.data[r].segment];
     double scores = software->score_matrix ? scores_of(l, segment) : 0;
-    double loss = software->separate_rows ? logits_of(l, segment) * LOSS_BYTES : 0;
+    bool megatron = software->score_matrix && software->separate_rows; /* its vocabulary-parallel loss */
+    double loss = megatron ? logits_of(l, segment) * LOSS_BYTES : 0;
     double here = scores * (KEPT_SCORE_BYTES + GRADIENT_SCORE_BYTES) + loss;
     working = here > working ? here : working;
     if (keeps_scores) kept += scores * KEPT_SCORE_BYTES * (double)stage->runs.data[r].count * (double)stage->slots;

@@ -1,6 +1,6 @@
-/* Messages between stages as the measured software exchanges them. The generated trainer sends beside computing; Megatron
- * and DeepSpeed wait for every exchange, and Megatron-LM cuts a message into one piece a tensor rank, which the receiver
- * gathers over its faster links (scatter-gather, arXiv 2104.04473 section 4.1). */
+/* Messages between stages as the measured software exchanges them. The generated trainer sends beside computing;
+ * Megatron and DeepSpeed wait for every exchange, and Megatron-LM cuts a message into one piece a tensor rank, which
+ * the receiver gathers over its faster links (scatter-gather, arXiv 2104.04473 section 4.1). */
 #include <math.h>
 #include "../cost/cost.h"
 #include "validate_internal.h"

@@ -2,6 +2,7 @@
  * RMS norms, rotary positions and a gated MLP; a GPT with rotary positions or ALiBi has no position table.
  *
  * Dropout is left out: it adds no matrix product, and its masks are part of the software profile. */
+#include <math.h>
 #include <stdlib.h>
 #include <zplan/buf.h>
 #include "validate_internal.h"
@@ -31,10 +32,34 @@ static void assume(zp_buf *words, const char *what, int64_t value) {
   zp_buf_printf(words, "%s%s %lld", words->len ? ", " : "", what, (long long)value);
 }
 
+/* A claim that so many parameters fit, without a shape: layers of the usual proportions, hidden about 100 times their
+ * number, 12 hidden^2 parameters each. Only claims: a speed needs the real shape. */
+static void guess_shape(zp_buf *words, zp_measured *run) {
+  enum { HIDDEN_PER_LAYER = 100, PARAMETERS_PER_SQUARE = 12, SEQUENCE = 1024 };
+  if (run->fits < 0 || run->parameters <= 0 || run->layers || run->hidden) return;
+  double hidden = cbrt(run->parameters * HIDDEN_PER_LAYER / PARAMETERS_PER_SQUARE);
+  assume(words, "hidden", run->hidden = USUAL_HEAD_SIZE * (int64_t)fmax(1, round(hidden / USUAL_HEAD_SIZE)));
+  double square = PARAMETERS_PER_SQUARE * (double)run->hidden * (double)run->hidden;
+  assume(words, "layers", run->layers = (int64_t)fmax(1, round(run->parameters / square)));
+  if (!run->seq) assume(words, "sequence", run->seq = SEQUENCE);
+}
+
+/* ZeRO 3 and offload claims leave out that there is no other parallelism; a claim needs no batch. */
+static void guess_plan(zp_buf *words, zp_measured *run) {
+  if (!run->tensor && run->zero == 3) assume(words, "tensor", run->tensor = 1);
+  if (!run->pipeline && run->zero == 3) assume(words, "pipeline", run->pipeline = 1);
+  if (!run->data && run->tensor && run->pipeline) run->data = run->gpus / (run->tensor * run->pipeline);
+  if (run->batch || run->fits < 0 || !run->data) return;
+  if (!run->microbatch) run->microbatch = 1;
+  assume(words, "batch", run->batch = run->microbatch * run->data);
+}
+
 zp_measured zp_run_complete(zp_arena *arena, const zp_measured_table *table, const zp_measured *run,
                             const char **assumed) {
   zp_measured full = *run;
   zp_buf words = zp_buf_new(arena);
+  guess_shape(&words, &full);
+  guess_plan(&words, &full);
   if (!full.heads && full.hidden) assume(&words, "heads", full.heads = guess_heads(table, run));
   if (!full.ffn) assume(&words, "ffn", full.ffn = 4 * full.hidden);
   if (!full.vocab) assume(&words, "vocabulary", full.vocab = DEFAULT_VOCABULARY);
@@ -67,8 +92,8 @@ typedef struct builder {
 } builder;
 
 static int add_param(builder *b, const char *name, zp_shape shape) {
-  zp_param param = {.name = name, .shape = shape, .init = ZP_INIT_NORMAL, .init_b = 0.02, .segment = b->segment,
-                    .span = ZP_NO_SPAN};
+  zp_param param = {
+      .name = name, .shape = shape, .init = ZP_INIT_NORMAL, .init_b = 0.02, .segment = b->segment, .span = ZP_NO_SPAN};
   return zp_model_add_param(b->model, param);
 }
 
@@ -83,9 +108,7 @@ static int apply(builder *b, zp_op op, const int *in, int n_in, zp_op_attr attr,
   return zp_graph_apply(b->graph, b->diags, op, in, n_in, attr, name, ZP_NO_SPAN);
 }
 
-static int add(builder *b, int x, int y) {
-  return apply(b, ZP_OP_ADD, (int[]){x, y}, 2, (zp_op_attr){0}, "add");
-}
+static int add(builder *b, int x, int y) { return apply(b, ZP_OP_ADD, (int[]){x, y}, 2, (zp_op_attr){0}, "add"); }
 
 static int product(builder *b, int x, int64_t in, int64_t out, const char *name) {
   return apply(b, ZP_OP_MATMUL, (int[]){x, weight(b, name, matrix(out, in))}, 2, (zp_op_attr){.trans = true}, name);

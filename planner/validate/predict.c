@@ -1,6 +1,6 @@
 /* One measured run through the planner's own pipeline: model, sharding, lowering, prices, program, simulation. What the
- * source does not print about the plan (micro-batch, interleaving) is searched, as the people who ran it will have done;
- * what it does not print about the model is stated as assumed. */
+ * source does not print about the plan (micro-batch, interleaving) is searched, as the people who ran it will have
+ * done; what it does not print about the model is stated as assumed. */
 #include "../cost/constants.h"
 #include "../cost/cost.h"
 #include "validate_internal.h"
@@ -23,13 +23,17 @@ static const char *refuse(zp_arena *arena, const zp_measured *run) {
 
 static zp_cluster cluster_of(const zp_measured *run, const zp_device *device) {
   int per_node = run->gpus_per_node > 0 ? run->gpus_per_node : 8;
-  zp_cluster c = {.name = run->id, .nodes = (run->gpus + per_node - 1) / per_node, .oversubscription = 1, .ranks = run->gpus};
+  zp_cluster c = {
+      .name = run->id, .nodes = (run->gpus + per_node - 1) / per_node, .oversubscription = 1, .ranks = run->gpus};
   c.node.device = *device;
   c.node.devices = per_node;
   bool mesh = strncmp(zp_gpu_device(run->gpu), "v100_sxm2", 9) == 0 && per_node == 8; /* no switches before SXM3 */
-  c.node.link = (zp_link){mesh ? "nvlink" : "nvswitch", run->intra_bytes_per_s, zp_cost_constant(ZP_COST_LINK_LATENCY_S)};
+  c.node.link =
+      (zp_link){mesh ? "nvlink" : "nvswitch", run->intra_bytes_per_s, zp_cost_constant(ZP_COST_LINK_LATENCY_S)};
+  zp_gpu_host(run->gpu, &c.node);
   c.node.nics = per_node;
-  c.node.nic = (zp_link){"network", run->inter_bytes_per_s > 0 ? run->inter_bytes_per_s : 25e9, zp_cost_constant(ZP_COST_NETWORK_LATENCY_S)};
+  c.node.nic = (zp_link){"network", run->inter_bytes_per_s > 0 ? run->inter_bytes_per_s : 25e9,
+                         zp_cost_constant(ZP_COST_NETWORK_LATENCY_S)};
   return c;
 }
 
@@ -37,8 +41,14 @@ static zp_spec *spec_of(zp_arena *arena, const zp_measured *run, const zp_device
   zp_spec *spec = ZP_NEW(arena, zp_spec);
   spec->model = zp_run_model(arena, run);
   spec->cluster = cluster_of(run, device);
-  spec->train = (zp_train){.batch = run->batch, .steps = 1, .precision = precision_of(run), .optimizer = ZP_OPT_ADAM,
-                           .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1};
+  spec->train = (zp_train){.batch = run->batch,
+                           .steps = 1,
+                           .precision = precision_of(run),
+                           .optimizer = ZP_OPT_ADAM,
+                           .beta1 = 0.9,
+                           .beta2 = 0.95,
+                           .eps = 1e-8,
+                           .clip = 1};
   zp_constraints plan = {.memory_fraction = 1, .span = ZP_NO_SPAN};
   zp_push(arena, &spec->plans, plan);
   spec->path = run->id;
@@ -54,6 +64,25 @@ typedef struct question {
   const zp_sharding *sharding;
 } question;
 
+/* ZeRO-Offload keeps optimizer state and gradients on the host; with "param" the parameters too, ZeRO-Infinity on
+ * disks. */
+static void set_homes(const zp_measured *run, zp_choice *c) {
+  const zp_home host = {ZP_TIER_HOST, 8}, disk = {ZP_TIER_NVME, 8};
+  if (!run->offload || is(run->offload, "none")) return;
+  c->home[ZP_STATE_OPTIMIZER] = is(run->offload, "nvme") ? disk : host;
+  c->home[ZP_STATE_GRADIENTS] = host;
+  if (!is(run->offload, "opt_cpu")) c->home[ZP_STATE_PARAMS] = is(run->offload, "nvme") ? disk : host;
+}
+
+/* Do all devices and hosts hold their parts? */
+static bool fits(const zp_program *program, const zp_machine *machine, int64_t peak_bytes) {
+  const zp_choice *c = &program->choice;
+  int64_t *host = ZP_NEW_ARRAY(program->arena, int64_t, c->pipeline);
+  for (int s = 0; s < c->pipeline; s++) host[s] = program->stages[s].memory.host;
+  return peak_bytes <= machine->memory_bytes &&
+         zp_most_of_a_node(c, machine->devices_per_node, host) <= machine->cluster->node.host_memory_bytes;
+}
+
 /* Prices the run's plan at one micro-batch and interleaving. False with *why. */
 static bool price(const question *q, int64_t microbatch, int chunks, zp_prediction *out, const char **why) {
   const zp_measured *run = q->run;
@@ -64,8 +93,11 @@ static bool price(const question *q, int64_t microbatch, int chunks, zp_predicti
   c.sequence = q->sharding->sequence;
   c.recompute = is(run->recompute, "full") ? ZP_RECOMPUTE_FULL : ZP_RECOMPUTE_NONE;
   if (run->layers < (int64_t)run->pipeline * chunks) return *why = "fewer layers than stages", false;
+  c.recompute_shard = run->partitions && c.tensor > 1 && c.recompute == ZP_RECOMPUTE_FULL;
+  set_homes(run, &c);
+  if ((*why = zp_choice_refusal(&c, q->spec))) return false;
   c.cut = zp_software_cut(q->arena, q->spec->model, q->software, run->pipeline * chunks);
-  zp_lowered *lowered = zp_lower(q->arena, q->spec, q->sharding, microbatch, c.recompute, false, why);
+  zp_lowered *lowered = zp_lower(q->arena, q->spec, q->sharding, microbatch, c.recompute, c.recompute_shard, why);
   if (!lowered) return false;
   if (q->software->float_gradients) lowered->grad_bytes = 4;
   zp_price(lowered, &q->machine, c.tensor, c.pipeline, c.data);
@@ -77,13 +109,14 @@ static bool price(const question *q, int64_t microbatch, int chunks, zp_predicti
                 zp_software_gathers_s(program, &q->machine, q->software);
   out->estimate.step_s += data;
   out->estimate.data_comm_s += data;
-  double update = zp_software_update_s(program, &q->machine, q->software);
+  double update = zp_software_update_s(program, &q->machine, &out->estimate, q->software);
   out->estimate.step_s += update;
   out->estimate.optimizer_s += update;
   double messages = zp_software_message_s(q->arena, program, &q->machine, q->software);
   out->estimate.step_s += messages;
   out->estimate.pipeline_comm_s += messages;
   out->peak_bytes = zp_software_peak_bytes(program, &q->machine, q->software, is(run->recompute, "none"));
+  out->fits = fits(program, &q->machine, out->peak_bytes);
   out->estimate.stage_forward_s = out->estimate.stage_backward_s = NULL;
   return true;
 }
@@ -111,7 +144,8 @@ static bool price_best(const question *q, zp_prediction *out, const char **why) 
 
 static void compare(zp_prediction *p, const zp_measured *run) {
   p->measured_s = run->step_s;
-  if (p->measured_s <= 0 && run->tflops > 0) p->measured_s = zp_run_flop(run, run->tflops_hardware) / (run->tflops * run->gpus);
+  if (p->measured_s <= 0 && run->tflops > 0)
+    p->measured_s = zp_run_flop(run, run->tflops_hardware) / (run->tflops * run->gpus);
   if (p->measured_s > 0) p->error = p->estimate.step_s / p->measured_s - 1;
 }
 
@@ -121,24 +155,24 @@ static const char *join(zp_arena *arena, const char *a, const char *b) {
 
 zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, const zp_measured *run,
                              zp_device_lookup *lookup, void *user) {
-  zp_prediction p = {.run = run, .why_not = refuse(arena, run)};
-  if (p.why_not) return p;
+  zp_prediction p = {.run = run};
+  zp_measured full = zp_run_complete(arena, table, run, &p.assumed);
+  if ((p.why_not = refuse(arena, &full))) return p;
   const zp_device *device = lookup(user, zp_gpu_device(run->gpu));
   if (!device) return p.why_not = zp_format(arena, "the library has no device `%s`", zp_gpu_device(run->gpu)), p;
-  zp_measured full = zp_run_complete(arena, table, run, &p.assumed);
   question q = {.arena = arena, .run = &full, .spec = spec_of(arena, &full, device), .software = zp_software_of(run)};
   if (!q.spec->model) return p.why_not = "the model's shape is not sound", p;
   p.software = q.software->name;
   q.machine = zp_machine_make(&q.spec->cluster, q.spec->train.precision, run->gpus);
   if (full.collective_bytes_per_s > 0 && full.inter_bytes_per_s > 0)
-    q.machine.collective_share = full.collective_bytes_per_s /
-                                 (full.inter_bytes_per_s * zp_cost_constant(ZP_COST_NETWORK_PAYLOAD));
-  q.sharding = zp_shard(arena, q.spec->model, &q.machine, run->tensor, 1, full.sequence && run->tensor > 1, &p.why_not);
+    q.machine.collective_share =
+        full.collective_bytes_per_s / (full.inter_bytes_per_s * zp_cost_constant(ZP_COST_NETWORK_PAYLOAD));
+  q.sharding = zp_shard(arena, q.spec->model, &q.machine, full.tensor, 1, full.sequence && full.tensor > 1, &p.why_not);
   if (!q.sharding || !price_best(&q, &p, &p.why_not)) return p;
-  if (!run->microbatch) p.assumed = join(arena, p.assumed, zp_format(arena, "micro-batch %lld", (long long)p.choice.microbatch));
+  if (!full.microbatch)
+    p.assumed = join(arena, p.assumed, zp_format(arena, "micro-batch %lld", (long long)p.choice.microbatch));
   p.why_not = NULL;
   p.predicted = true;
-  p.fits = p.peak_bytes <= q.machine.memory_bytes;
   compare(&p, &full);
   return p;
 }

@@ -35,7 +35,8 @@ typedef struct attention_size {
 static attention_size size_of(const pricer *p, const zp_node *node) {
   const zp_shape *q = &p->graph->tensors.data[node->in.data[0]].shape;
   double heads = (double)node->attr.heads, s = (double)q->dim[1];
-  attention_size a = {.batch = (double)p->lowered->microbatch * heads, .s = s, .head = (double)zp_shape_cols(q) / heads};
+  attention_size a = {
+      .batch = (double)p->lowered->microbatch * heads, .s = s, .head = (double)zp_shape_cols(q) / heads};
   a.scores = a.batch * s * s;
   a.rows = a.batch * s * a.head;
   return a;
@@ -83,8 +84,10 @@ static group group_of(const zp_fused *fused) {
     if (op->op == ZP_OP_LAYER_NORM || op->op == ZP_OP_RMS_NORM) g.norms++;
     if (op->op != ZP_OP_ADD) continue;
     bool bias = op->arg[1] < fused->n_in && fused->operand[op->arg[1]] == ZP_OPERAND_COLUMNS;
-    if (bias) g.biases++;
-    else g.residuals++;
+    if (bias)
+      g.biases++;
+    else
+      g.residuals++;
   }
   return g;
 }
@@ -117,7 +120,8 @@ enum { RESIDENT_ELEMENTS = 100000 };
 enum { LOSS_BYTES_PER_LOGIT = 54, LOSS_KERNELS = 9 };
 
 static double separate_loss_s(pricer *p, const zp_step *step) {
-  double logits = (double)zp_shape_elements(&p->graph->tensors.data[step->node->in.data[0]].shape, p->lowered->microbatch);
+  double logits =
+      (double)zp_shape_elements(&p->graph->tensors.data[step->node->in.data[0]].shape, p->lowered->microbatch);
   p->kernels += LOSS_KERNELS;
   return zp_cost_memory_bound(p->machine, logits * LOSS_BYTES_PER_LOGIT, 0);
 }
@@ -128,6 +132,8 @@ static void price_step(pricer *p, zp_step *step) {
   if (step->cost_s > 0 && !zp_cost_is_comm(step)) p->kernels++;
   if (p->software->score_matrix && (step->op == ZP_OP_ATTENTION || step->op == ZP_OP_ATTENTION_GRAD))
     price_attention(p, step);
+  else if (p->software->attention_slowdown > 0 && zp_op_get_class(step->op) == ZP_CLASS_ATTENTION)
+    step->cost_s *= p->software->attention_slowdown;
   if (p->software->separate_rows && row) step->cost_s += separate_rows_s(p, step);
   if (p->software->separate_rows && step->op == ZP_OP_CE_GRAD) step->cost_s = separate_loss_s(p, step);
 }
@@ -135,7 +141,8 @@ static void price_step(pricer *p, zp_step *step) {
 /* Weight gradients of a micro-batch are added to those before them by kernels of their own. */
 static double accumulate_s(const pricer *p, const zp_graph *graph) {
   double elements = 0;
-  for (int i = 0; i < graph->params.len; i++) elements += (double)p->lowered->param_elements[graph->params.data[i].param];
+  for (int i = 0; i < graph->params.len; i++)
+    elements += (double)p->lowered->param_elements[graph->params.data[i].param];
   double bytes = elements * p->software->accumulate_bytes;
   return bytes > 0 ? zp_cost_memory_bound(p->machine, bytes, 0) : 0;
 }
@@ -196,14 +203,18 @@ static double piece_s(const zp_group_link *link, const zp_software *software, do
   return zp_cost_ring_pass(link, bytes) + (software->gather_copies ? link->n * COPY_CALL_S : 0);
 }
 
-/* ZeRO 3 tensor by tensor, nothing beside it: two gathers and a scatter of every parameter that is not kept resident. */
+/* ZeRO 3 tensor by tensor, nothing beside it: two gathers and a scatter of every parameter that is not kept resident;
+ * those are gathered once a step. */
 static double segment_gathers_s(const zp_lowered *l, const zp_segment_program *segment, const zp_group_link *link,
-                                const zp_software *software) {
+                                const zp_software *software, double microbatches) {
   double seconds = 0;
   for (int i = 0; i < segment->graph->params.len; i++) {
     double elements = (double)l->param_elements[segment->graph->params.data[i].param];
-    if (elements < RESIDENT_ELEMENTS) continue;
-    seconds += 2 * piece_s(link, software, elements * l->param_bytes) + piece_s(link, software, elements * l->grad_bytes);
+    if (elements < RESIDENT_ELEMENTS)
+      seconds += piece_s(link, software, elements * l->param_bytes) / microbatches;
+    else
+      seconds +=
+          2 * piece_s(link, software, elements * l->param_bytes) + piece_s(link, software, elements * l->grad_bytes);
   }
   return seconds;
 }
@@ -218,16 +229,34 @@ double zp_software_gathers_s(const zp_program *program, const zp_machine *machin
     double seconds = 0;
     for (int r = 0; r < stage->runs.len; r++)
       seconds += (double)stage->runs.data[r].count *
-                 segment_gathers_s(program->lowered, &program->lowered->segments[stage->runs.data[r].segment], &link, software);
-    for (int k = 0; k < stage->n_chunks; k++)
-      seconds -= zp_cost_chunk(program->lowered, machine, c, stage, k).data_s;
+                 segment_gathers_s(program->lowered, &program->lowered->segments[stage->runs.data[r].segment], &link,
+                                   software, (double)program->microbatches);
+    for (int k = 0; k < stage->n_chunks; k++) seconds -= zp_cost_chunk(program->lowered, machine, c, stage, k).data_s;
     longest = fmax(longest, seconds);
   }
   return longest * (double)program->microbatches;
 }
 
-double zp_software_update_s(const zp_program *program, const zp_machine *machine, const zp_software *software) {
-  double elements = 0;
-  for (int s = 0; s < program->choice.pipeline; s++) elements = fmax(elements, (double)program->stages[s].shard_elements);
-  return elements * software->update_bytes > 0 ? zp_cost_memory_bound(machine, elements * software->update_bytes, 0) : 0;
+/* Host time of a stage's update: every parameter's gradient is converted and its references handled by itself, whatever
+ * its size (megatron/optimizer/optimizer.py); the rest runs over lists of tensors. */
+enum { UPDATE_CALLS = 3 };
+
+static double update_calls_s(const zp_program *program, const zp_stage *stage) {
+  double tensors = 0;
+  for (int r = 0; r < stage->runs.len; r++)
+    tensors +=
+        (double)stage->runs.data[r].count * program->lowered->segments[stage->runs.data[r].segment].graph->params.len;
+  return tensors * UPDATE_CALLS * COPY_CALL_S;
+}
+
+double zp_software_update_s(const zp_program *program, const zp_machine *machine, const zp_estimate *e,
+                            const zp_software *software) {
+  double longest = 0;
+  if (software->update_bytes <= 0) return 0;
+  for (int s = 0; s < program->choice.pipeline; s++) {
+    const zp_stage *stage = &program->stages[s];
+    double device = zp_cost_memory_bound(machine, (double)stage->shard_elements * software->update_bytes, 0);
+    longest = fmax(longest, fmax(device, update_calls_s(program, stage) - e->optimizer_s));
+  }
+  return longest;
 }

@@ -10,60 +10,62 @@ typedef enum cell_kind { CELL_TEXT, CELL_INT, CELL_COUNT, CELL_REAL, CELL_BOOL }
 
 typedef struct column {
   const char *title;
-  cell_kind kind;   /* INT: int, COUNT: int64_t, both at least 1 unless zero_ok */
+  cell_kind kind; /* INT: int, COUNT: int64_t, both at least 1 unless zero_ok */
   size_t offset;
-  double scale;     /* REAL: to the field's unit */
+  double scale; /* REAL: to the field's unit */
   bool zero_ok, required;
+  bool fraction_ok; /* a fraction leaves the field empty: sequences a GPU where tensor ranks share them */
 } column;
 
 #define AT(field) offsetof(zp_measured, field)
 
 static const column published[] = {
-    {"id", CELL_TEXT, AT(id), 0, false, true},
-    {"source", CELL_TEXT, AT(source), 0, false, false},
-    {"year", CELL_INT, AT(year), 0, false, false},
-    {"model", CELL_TEXT, AT(model), 0, false, false},
-    {"layers", CELL_COUNT, AT(layers), 0, false, false},
-    {"hidden", CELL_COUNT, AT(hidden), 0, false, false},
-    {"heads", CELL_COUNT, AT(heads), 0, false, false},
-    {"ffn", CELL_COUNT, AT(ffn), 0, false, false},
-    {"vocab", CELL_COUNT, AT(vocab), 0, false, false},
-    {"seq", CELL_COUNT, AT(seq), 0, false, false},
-    {"gpu", CELL_TEXT, AT(gpu), 0, false, true},
-    {"gpus_per_node", CELL_INT, AT(gpus_per_node), 0, false, false},
-    {"intra_bw_GBps", CELL_REAL, AT(intra_bytes_per_s), 1e9, false, false},
-    {"inter_bw_GBps_per_gpu", CELL_REAL, AT(inter_bytes_per_s), 1e9, false, false},
-    {"collective_bw_GBps_per_gpu", CELL_REAL, AT(collective_bytes_per_s), 1e9, false, false},
-    {"n_gpus", CELL_INT, AT(gpus), 0, false, true},
-    {"tp", CELL_INT, AT(tensor), 0, false, false},
-    {"pp", CELL_INT, AT(pipeline), 0, false, false},
-    {"dp", CELL_INT, AT(data), 0, false, false},
-    {"interleave_v", CELL_INT, AT(chunks), 0, false, false},
-    {"micro_batch", CELL_COUNT, AT(microbatch), 0, false, false},
-    {"global_batch", CELL_COUNT, AT(batch), 0, false, false},
-    {"precision", CELL_TEXT, AT(precision), 0, false, false},
-    {"zero_stage", CELL_INT, AT(zero), 0, true, false},
-    {"recompute", CELL_TEXT, AT(recompute), 0, false, false},
-    {"seq_parallel", CELL_BOOL, AT(sequence), 0, false, false},
-    {"offload", CELL_TEXT, AT(offload), 0, false, false},
-    {"measured_tflops_per_gpu", CELL_REAL, AT(tflops), 1e12, false, false},
-    {"measured_iter_s", CELL_REAL, AT(step_s), 1, false, false},
-    {"measured_mem_gb", CELL_REAL, AT(memory_bytes), 1e9, false, false},
-    {"notes", CELL_TEXT, AT(notes), 0, false, false},
+    {"id", CELL_TEXT, AT(id), 0, false, true, false},
+    {"source", CELL_TEXT, AT(source), 0, false, false, false},
+    {"year", CELL_INT, AT(year), 0, false, false, false},
+    {"model", CELL_TEXT, AT(model), 0, false, false, false},
+    {"layers", CELL_COUNT, AT(layers), 0, false, false, false},
+    {"hidden", CELL_COUNT, AT(hidden), 0, false, false, false},
+    {"heads", CELL_COUNT, AT(heads), 0, false, false, false},
+    {"ffn", CELL_COUNT, AT(ffn), 0, false, false, false},
+    {"vocab", CELL_COUNT, AT(vocab), 0, false, false, false},
+    {"seq", CELL_COUNT, AT(seq), 0, false, false, false},
+    {"params_b", CELL_REAL, AT(parameters), 1e9, false, false, false},
+    {"gpu", CELL_TEXT, AT(gpu), 0, false, true, false},
+    {"gpus_per_node", CELL_INT, AT(gpus_per_node), 0, false, false, false},
+    {"intra_bw_GBps", CELL_REAL, AT(intra_bytes_per_s), 1e9, false, false, false},
+    {"inter_bw_GBps_per_gpu", CELL_REAL, AT(inter_bytes_per_s), 1e9, false, false, false},
+    {"collective_bw_GBps_per_gpu", CELL_REAL, AT(collective_bytes_per_s), 1e9, false, false, false},
+    {"n_gpus", CELL_INT, AT(gpus), 0, false, true, false},
+    {"tp", CELL_INT, AT(tensor), 0, false, false, false},
+    {"pp", CELL_INT, AT(pipeline), 0, false, false, false},
+    {"dp", CELL_INT, AT(data), 0, false, false, false},
+    {"interleave_v", CELL_INT, AT(chunks), 0, false, false, false},
+    {"micro_batch", CELL_COUNT, AT(microbatch), 0, false, false, true},
+    {"global_batch", CELL_COUNT, AT(batch), 0, false, false, false},
+    {"precision", CELL_TEXT, AT(precision), 0, false, false, false},
+    {"zero_stage", CELL_INT, AT(zero), 0, true, false, false},
+    {"recompute", CELL_TEXT, AT(recompute), 0, false, false, false},
+    {"seq_parallel", CELL_BOOL, AT(sequence), 0, false, false, false},
+    {"offload", CELL_TEXT, AT(offload), 0, false, false, false},
+    {"measured_tflops_per_gpu", CELL_REAL, AT(tflops), 1e12, false, false, false},
+    {"measured_iter_s", CELL_REAL, AT(step_s), 1, false, false, false},
+    {"measured_mem_gb", CELL_REAL, AT(memory_bytes), 1e9, false, false, false},
+    {"notes", CELL_TEXT, AT(notes), 0, false, false, false},
 };
 
 static const column vtrain[] = {
-    {"# GPUs", CELL_INT, AT(gpus), 0, false, true},
-    {"global batch", CELL_COUNT, AT(batch), 0, false, true},
-    {"micro batch", CELL_COUNT, AT(microbatch), 0, false, true},
-    {"hidden size", CELL_COUNT, AT(hidden), 0, false, true},
-    {"attention heads", CELL_COUNT, AT(heads), 0, false, true},
-    {"# layers", CELL_COUNT, AT(layers), 0, false, true},
-    {"sequence length", CELL_COUNT, AT(seq), 0, false, true},
-    {"tensor parallelism", CELL_INT, AT(tensor), 0, false, true},
-    {"data parallelism", CELL_INT, AT(data), 0, false, true},
-    {"pipeline parallelism", CELL_INT, AT(pipeline), 0, false, true},
-    {"iteration time (ms)", CELL_REAL, AT(step_s), 1e-3, false, true},
+    {"# GPUs", CELL_INT, AT(gpus), 0, false, true, false},
+    {"global batch", CELL_COUNT, AT(batch), 0, false, true, false},
+    {"micro batch", CELL_COUNT, AT(microbatch), 0, false, true, false},
+    {"hidden size", CELL_COUNT, AT(hidden), 0, false, true, false},
+    {"attention heads", CELL_COUNT, AT(heads), 0, false, true, false},
+    {"# layers", CELL_COUNT, AT(layers), 0, false, true, false},
+    {"sequence length", CELL_COUNT, AT(seq), 0, false, true, false},
+    {"tensor parallelism", CELL_INT, AT(tensor), 0, false, true, false},
+    {"data parallelism", CELL_INT, AT(data), 0, false, true, false},
+    {"pipeline parallelism", CELL_INT, AT(pipeline), 0, false, true, false},
+    {"iteration time (ms)", CELL_REAL, AT(step_s), 1e-3, false, true, false},
 };
 
 typedef struct reader {
@@ -111,6 +113,7 @@ static const char *store(reader *r, zp_measured *run, const column *c, const cha
   }
   if (!parse_number(text, &value)) return zp_format(r->arena, "%s is `%s`, not a number", c->title, text);
   bool whole = c->kind != CELL_REAL;
+  if (c->fraction_ok && value > 0 && value != floor(value)) return NULL;
   if (whole && value != floor(value)) return zp_format(r->arena, "%s is %s, not a whole number", c->title, text);
   if (c->kind == CELL_BOOL ? value != 0 && value != 1 : value < 0 || (value == 0 && !c->zero_ok) || value > 1e15)
     return zp_format(r->arena, "%s is %s, out of range", c->title, text);
@@ -129,8 +132,8 @@ static const char *store(reader *r, zp_measured *run, const column *c, const cha
 
 /* "oneflow_DP_16x1x1" -> "oneflow_". Prefixes of two words have a digit in the second: sc21_t1_, ds_3d_. */
 static const char *family_of(zp_arena *arena, const char *id) {
-  static const char *const two_words[] = {"sc21_t1_",   "sc21_t2_", "meg_jan21_", "meg_base_", "ds_lowbw_", "ds_tut_",
-                                          "ds_3d_",     "ds_claim_", "ds_bert_",  "mcore_h100_", "tt_h200_"};
+  static const char *const two_words[] = {"sc21_t1_", "sc21_t2_",  "meg_jan21_", "meg_base_",   "ds_lowbw_", "ds_tut_",
+                                          "ds_3d_",   "ds_claim_", "ds_bert_",   "mcore_h100_", "tt_h200_"};
   for (size_t i = 0; i < sizeof two_words / sizeof *two_words; i++)
     if (strncmp(id, two_words[i], strlen(two_words[i])) == 0) return two_words[i];
   size_t n = strcspn(id, "_");
@@ -153,8 +156,8 @@ static int64_t kv_heads_of(const char *notes) {
   return strtoll(at, NULL, 10);
 }
 
-/* "measured all_reduce on 4 nodes 15-42 Gb/s": size / time of an all-reduce over the GPUs of so many nodes; the upper end
- * is the undisturbed rate. Bus bandwidth is 2 (n - 1) / n times that, shared by the GPUs of a node. */
+/* "measured all_reduce on 4 nodes 15-42 Gb/s": size / time of an all-reduce over the GPUs of so many nodes; the upper
+ * end is the undisturbed rate. Bus bandwidth is 2 (n - 1) / n times that, shared by the GPUs of a node. */
 static double measured_all_reduce(const zp_measured *run) {
   const char *at = run->notes ? strstr(run->notes, "measured all_reduce on ") : NULL;
   int nodes;
@@ -172,6 +175,9 @@ static void read_notes(zp_measured *run) {
   run->context = (int)number_after(notes, "cp=");
   run->kv_heads = kv_heads_of(notes);
   run->fits = contains(notes, "fit=0") ? 0 : contains(notes, "fit=1") ? 1 : -1;
+  /* ZeRO-100B is stage 2 with activation partitioning, arXiv 1910.02054 section 6 */
+  run->partitions =
+      contains(notes, "activation partitioning") || (run->zero > 0 && contains(run->source, "1910.02054"));
   run->tflops_hardware = !contains(notes, "flops=MODEL");
   bool llama = contains(run->model, "Llama") || contains(run->model, "LLaMA");
   run->gated = llama || contains(notes, "SwiGLU") || contains(notes, "GeGLU");
@@ -198,7 +204,8 @@ static void fill_vtrain(const reader *r, zp_measured *run) {
 
 static const char *check_run(zp_arena *arena, const zp_measured *run) {
   int context = run->context > 0 ? run->context : 1;
-  if (run->tensor && run->pipeline && run->data && (int64_t)run->tensor * run->pipeline * run->data * context != run->gpus)
+  if (run->tensor && run->pipeline && run->data &&
+      (int64_t)run->tensor * run->pipeline * run->data * context != run->gpus)
     return zp_format(arena, "%d x %d x %d tensor, pipeline and data ranks are not %d GPUs", run->tensor, run->pipeline,
                      run->data, run->gpus);
   if (run->batch && run->data && run->microbatch && run->batch % (run->data * run->microbatch) != 0)

@@ -4,27 +4,41 @@
 #include "validate_internal.h"
 
 /* Bytes a gradient element moves when it is added to those of earlier micro-batches: two reads and a write in fp16
- * (autograd's AccumulateGrad), or one 2-byte read, an fp32 read and write (main_grad.add_). Megatron-LM v3 (2022) adds in
- * the matrix product (--gradient-accumulation-fusion). */
+ * (autograd's AccumulateGrad), or one 2-byte read, an fp32 read and write (main_grad.add_). Megatron-LM v3 (2022) adds
+ * in the matrix product (--gradient-accumulation-fusion). */
 enum { ACCUMULATE_HALF = 6, ACCUMULATE_FLOAT = 10 };
+/* ZeRO 3 copies every gradient into a bucket and divides it by the ranks there (deepspeed/runtime/zero/stage3.py). */
+enum { ACCUMULATE_BUCKET = 8 };
 
-/* Mixed-precision optimizer as separate kernels: gradients copied to fp32 (6), unscaled and checked (8), their norm (4),
- * clipped (8), weights copied back (6): megatron/optimizer/optimizer.py, 2021. The trainer's update reads the gradient
- * twice (4) and writes the weights (2) in one pass. */
+/* Mixed-precision optimizer as separate kernels: gradients copied to fp32 (6), unscaled and checked (8), their norm
+ * (4), clipped (8), weights copied back (6): megatron/optimizer/optimizer.py, 2021. The trainer's update reads the
+ * gradient twice (4) and writes the weights (2) in one pass. */
 enum { UPDATE_SEPARATE = 6 + 8 + 4 + 8 + 6 - 4 - 2 };
 
-/* Eager PyTorch: Python, dispatcher, autograd and checkpointing around one kernel. Estimate: the smallest runs on odd lines
- * of vTrain's one-node table (hidden 1,024, micro-batch 1) take 3.2 to 3.7 ms a layer for about 60 kernels whatever their
- * size. */
-#define EAGER_CALL_S 56e-6
+/* FlashAttention-2 is about twice as fast as the first version (arXiv 2307.08691, abstract). */
+enum { FIRST_FLASH_ATTENTION = 2 };
+
+/* Eager PyTorch: Python, dispatcher, autograd and checkpointing around one kernel. Estimate: the smallest runs on odd
+ * lines of vTrain's one-node table (hidden 1,024, micro-batch 1) take 3.2 to 3.7 ms a layer for about 60 kernels
+ * whatever their size. */
+#define EAGER_CALL_S 53e-6
 
 static const zp_software profiles[] = {
-    {.name = "fsdp",
-     .source_words = {"mosaicml", "torchtitan"},
+    {.name = "fsdp-2023",
+     .source_words = {"mosaicml"},
+     .attention_slowdown = FIRST_FLASH_ATTENTION,
+     .separate_rows = true,
      .replays_all = true,
      .overlaps_data = true,
      .host_call_s = EAGER_CALL_S,
-     .facts = "PyTorch FSDP with FlashAttention and overlapped gathers (llm-foundry, torchtitan READMEs)"},
+     .facts = "PyTorch FSDP with the first FlashAttention in Triton and overlapped gathers (llm-foundry README)"},
+    {.name = "fsdp",
+     .source_words = {"torchtitan"},
+     .separate_rows = true,
+     .replays_all = true,
+     .overlaps_data = true,
+     .host_call_s = EAGER_CALL_S,
+     .facts = "PyTorch FSDP2 with FlashAttention-2 and overlapped gathers (torchtitan docs)"},
     {.name = "megatron-core",
      .source_words = {"model_table.png", "nanotron"},
      .separate_rows = true,
@@ -59,6 +73,7 @@ static const zp_software profiles[] = {
      .separate_rows = true,
      .replays_all = true,
      .gathers_wait = true,
+     .accumulate_bytes = ACCUMULATE_BUCKET,
      .gather_copies = true,
      .update_bytes = UPDATE_SEPARATE,
      .host_call_s = EAGER_CALL_S,
@@ -71,6 +86,7 @@ static const zp_software profiles[] = {
      .separate_rows = true,
      .replays_all = true,
      .gathers_wait = true,
+     .accumulate_bytes = ACCUMULATE_BUCKET,
      .update_bytes = UPDATE_SEPARATE,
      .host_call_s = EAGER_CALL_S,
      .facts = "prefetch bucket of 5e7 elements, less than one matrix of these models (examples_deepspeed/azure/*.sh)"},
@@ -116,9 +132,14 @@ static const zp_software profiles[] = {
      .accumulate_bytes = ACCUMULATE_HALF,
      .update_bytes = UPDATE_SEPARATE,
      .host_call_s = EAGER_CALL_S,
-     .facts = "before FlashAttention (arXiv 2205.14135): batched products, fused scale-mask-softmax and dropout through "
-              "device memory (Megatron-LM v2, megatron/model/transformer.py)"},
-    {.name = "flash-attention", .first_year = 2023, .last_year = 9999, .separate_rows = true, .blocking_messages = true,
+     .facts =
+         "before FlashAttention (arXiv 2205.14135): batched products, fused scale-mask-softmax and dropout through "
+         "device memory (Megatron-LM v2, megatron/model/transformer.py)"},
+    {.name = "flash-attention",
+     .first_year = 2023,
+     .last_year = 9999,
+     .separate_rows = true,
+     .blocking_messages = true,
      .facts = "sources after FlashAttention"},
 };
 

@@ -4,8 +4,9 @@
 #include "validate_internal.h"
 
 static void family_line(zp_buf *out, zp_arena *arena, const zp_family_score *f) {
-  const char *time = f->n ? zp_format(arena, "%7.1f %+7.1f %+7.1f", f->mean_abs_error_pct, f->bias_pct, f->max_error_pct)
-                          : "      -       -       -";
+  const char *time = f->n
+                         ? zp_format(arena, "%7.1f %+7.1f %+7.1f", f->mean_abs_error_pct, f->bias_pct, f->max_error_pct)
+                         : "      -       -       -";
   const char *tau = isnan(f->kendall_tau) ? "-" : zp_format(arena, "%.2f", f->kendall_tau);
   const char *memory = f->memory_n ? zp_format(arena, "%.1f", f->memory_mean_abs_error_pct) : "-";
   const char *fit = f->fit_total ? zp_format(arena, "%d/%d", f->fit_agree, f->fit_total) : "-";
@@ -34,7 +35,8 @@ static void not_predicted(zp_buf *out, const zp_validation *v) {
 static void assumptions(zp_buf *out, const zp_validation *v) {
   int rows = 0;
   for (int i = 0; i < v->rows.len; i++) rows += v->rows.data[i].predicted && v->rows.data[i].assumed;
-  if (rows) zp_buf_line(out, ""), zp_buf_line(out, "%d rows leave something open that was assumed: --json lists it", rows);
+  if (rows)
+    zp_buf_line(out, ""), zp_buf_line(out, "%d rows leave something open that was assumed: --json lists it", rows);
 }
 
 const char *zp_validation_text(zp_arena *arena, const zp_validation *v) {

@@ -17,6 +17,9 @@ bool zp_csv_next(zp_arena *arena, zp_csv *csv, zp_strings *fields, int *line);
 /* hw.dz name of a GPU as tables print it; NULL when unknown. */
 const char *zp_gpu_device(const char *printed);
 
+/* Host memory, PCIe and disks of a node with such GPUs. */
+void zp_gpu_host(const char *printed, zp_node_type *node);
+
 /* ---- model.c ---- */
 /* Fills in what the row leaves open (heads, ffn, vocabulary) and says so in *assumed. */
 zp_measured zp_run_complete(zp_arena *arena, const zp_measured_table *table, const zp_measured *run,
@@ -30,21 +33,22 @@ struct zp_software {
   const char *name;
   const char *source_words[4]; /* any of these in the row's source selects the profile; none: by year */
   int first_year, last_year;
-  int zero;               /* only for runs of at least this ZeRO stage */
-  bool score_matrix;      /* attention scores go through device memory (before FlashAttention) */
-  bool separate_rows;     /* norms, dropout, sums and the loss are kernels of their own */
-  bool float_gradients;   /* gradients are kept and reduced in fp32 */
-  bool replays_all;       /* recomputation runs the whole forward part again, needed or not */
-  bool overlaps_data;     /* data-parallel communication runs beside the last backward and the next forward */
-  bool cuts_by_parameters; /* stages have equal parameters, not equal layers */
-  bool gathers_wait;      /* ZeRO 3: nothing runs beside the gathers and scatters of parameters */
-  bool gather_copies;     /* they collect their pieces in a list: one copy a rank */
-  bool blocking_messages; /* a stage waits for its messages between stages */
-  bool scatter_gather;    /* messages cross the network in one piece a tensor rank */
+  int zero;                  /* only for runs of at least this ZeRO stage */
+  bool score_matrix;         /* attention scores go through device memory (before FlashAttention) */
+  double attention_slowdown; /* of its fused attention against the library's rates; 0: none */
+  bool separate_rows;        /* norms, dropout, sums and the loss are kernels of their own */
+  bool float_gradients;      /* gradients are kept and reduced in fp32 */
+  bool replays_all;          /* recomputation runs the whole forward part again, needed or not */
+  bool overlaps_data;        /* data-parallel communication runs beside the last backward and the next forward */
+  bool cuts_by_parameters;   /* stages have equal parameters, not equal layers */
+  bool gathers_wait;         /* ZeRO 3: nothing runs beside the gathers and scatters of parameters */
+  bool gather_copies;        /* they collect their pieces in a list: one copy a rank */
+  bool blocking_messages;    /* a stage waits for its messages between stages */
+  bool scatter_gather;       /* messages cross the network in one piece a tensor rank */
   double accumulate_bytes; /* moved per parameter and micro-batch to add a weight's gradient; 0: the product adds it */
   double update_bytes;     /* moved per updated parameter besides what the generated trainer's update moves */
-  double host_call_s;        /* host time to issue one kernel, all Python and framework calls around it included */
-  const char *facts;    /* where this is documented */
+  double host_call_s;      /* host time to issue one kernel, all Python and framework calls around it included */
+  const char *facts;       /* where this is documented */
 };
 const zp_software *zp_software_of(const zp_measured *run);
 
@@ -63,10 +67,12 @@ double zp_software_data_s(const zp_program *program, const zp_machine *machine, 
 /* The same for ZeRO 3's gathers. */
 double zp_software_gathers_s(const zp_program *program, const zp_machine *machine, const zp_software *software);
 /* How much longer the update of the fullest stage takes. */
-double zp_software_update_s(const zp_program *program, const zp_machine *machine, const zp_software *software);
+double zp_software_update_s(const zp_program *program, const zp_machine *machine, const zp_estimate *e,
+                            const zp_software *software);
 
 /* ---- memory.c ---- */
-/* Bytes of the fullest device in the measured software: the program's, and what its kernels and libraries keep besides. */
+/* Bytes of the fullest device in the measured software: the program's, and what its kernels and libraries keep besides.
+ */
 int64_t zp_software_peak_bytes(const zp_program *program, const zp_machine *machine, const zp_software *software,
                                bool keeps_scores);
 

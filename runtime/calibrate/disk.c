@@ -38,7 +38,9 @@ void measure_disk(const char *folder) {
   char *block = touched(BLOCK);
   double wrote = write_file(fd, block), took = wrote > 0 ? read_file(fd, block) : 0, bytes = (double)BLOCK * BLOCKS;
   if (wrote > 0) put_row("disk_write_bytes_per_s", bytes / wrote, "B/s", "%d MiB, synced", (BLOCK >> 20) * BLOCKS);
-  if (took > 0) put_row("disk_read_bytes_per_s", bytes / took, "B/s", "%d MiB, after dropping it from the cache where possible", (BLOCK >> 20) * BLOCKS);
+  if (took > 0)
+    put_row("disk_read_bytes_per_s", bytes / took, "B/s", "%d MiB, after dropping it from the cache where possible",
+            (BLOCK >> 20) * BLOCKS);
   free(block);
   close(fd);
 }

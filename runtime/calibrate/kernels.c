@@ -5,7 +5,7 @@
 #include "calibrate.h"
 #include "clones.h"
 
-enum { STREAM_BYTES = 64 << 20, ROWS = 1024, COLS = 768, HEADS = 12, SAMPLES = 4, SEQUENCE = 256 };
+enum { STREAM_BYTES = 64 << 20, ROWS = 4096, COLS = 768, HEADS = 12, SAMPLES = 4, SEQUENCE = 256 };
 
 /* ---- starting a task ---- */
 
@@ -32,7 +32,14 @@ static void copy(void *arg) {
 static void update_range(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
   const streams *s = arg;
-  zpk_update u = {.dtype = ZPK_F32, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .bias1 = 0.1, .bias2 = 0.05, .grad_scale = 1};
+  zpk_update u = {.dtype = ZPK_F32,
+                  .lr = 1e-3,
+                  .beta1 = 0.9,
+                  .beta2 = 0.95,
+                  .eps = 1e-8,
+                  .bias1 = 0.1,
+                  .bias2 = 0.05,
+                  .grad_scale = 1};
   zpk_optimizer(&u, true, s->x[0], s->x[1], s->x[2], s->x[3], begin, end);
 }
 static void update(void *arg) { zpr_parallel(((streams *)arg)->c, ((streams *)arg)->count, 4096, update_range, arg); }
@@ -57,10 +64,13 @@ static void measure_streams(zpr *c, double budget_s) {
   streams s = {.c = c, .count = STREAM_BYTES / (int64_t)sizeof(float)};
   for (int i = 0; i < 4; i++) s.x[i] = touched(STREAM_BYTES);
   double size = STREAM_BYTES;
-  put_row("copy_bytes_per_s", 2 * size / time_call(copy, &s, budget_s), "B/s", "%d MiB read and written", STREAM_BYTES >> 20);
-  put_row("update_bytes_per_s", 7 * size / time_call(update, &s, budget_s), "B/s", "AdamW: four arrays of %d MiB read, three written", STREAM_BYTES >> 20);
+  put_row("copy_bytes_per_s", 2 * size / time_call(copy, &s, budget_s), "B/s", "%d MiB read and written",
+          STREAM_BYTES >> 20);
+  put_row("update_bytes_per_s", 7 * size / time_call(update, &s, budget_s), "B/s",
+          "AdamW: four arrays of %d MiB read, three written", STREAM_BYTES >> 20);
   double row_bytes = 2.0 * ROWS * COLS * sizeof(float);
-  put_row("row_bytes_per_s", row_bytes / time_call(norm, &s, budget_s), "B/s", "layer norm of %d x %d, read and written", ROWS, COLS);
+  put_row("row_bytes_per_s", row_bytes / time_call(norm, &s, budget_s), "B/s",
+          "layer norm of %d x %d, read and written", ROWS, COLS);
   for (int i = 0; i < 4; i++) free(s.x[i]);
 }
 
@@ -85,12 +95,37 @@ static void measure_attention(zpr *c, double budget_s) {
     for (int k = 0; k < 3; k++) x[k][i] = (float)((i * 7919 + k) % 101) / 101 - 0.5f;
   void *lse = touched((int64_t)SAMPLES * SEQUENCE * HEADS * (int64_t)sizeof(float));
   int64_t share = zpk_attention_workspace(ZPK_F32, SEQUENCE, hd, true);
-  if (zpk_attention_workspace(ZPK_F32, SEQUENCE, hd, false) > share) share = zpk_attention_workspace(ZPK_F32, SEQUENCE, hd, false);
+  if (zpk_attention_workspace(ZPK_F32, SEQUENCE, hd, false) > share)
+    share = zpk_attention_workspace(ZPK_F32, SEQUENCE, hd, false);
   void *workspace = touched(share * ZPR_MAX_WORKERS);
-  attention a = {c, {.dtype = ZPK_F32, .B = SAMPLES, .S = SEQUENCE, .H = HEADS, .G = HEADS, .hd = hd, .kv_heads_valid = HEADS,
-                     .scale = 1 / sqrt((double)hd), .causal = true, .q = x[0], .k = x[1], .v = x[2], .q_ld = COLS, .k_ld = COLS,
-                     .v_ld = COLS, .o = x[3], .o_ld = COLS, .lse = lse, .d_o = x[4], .d_o_ld = COLS, .dq = x[5], .dk = x[6],
-                     .dv = x[7], .dq_ld = COLS, .dk_ld = COLS, .dv_ld = COLS, .workspace = workspace}};
+  attention a = {c,
+                 {.dtype = ZPK_F32,
+                  .B = SAMPLES,
+                  .S = SEQUENCE,
+                  .H = HEADS,
+                  .G = HEADS,
+                  .hd = hd,
+                  .kv_heads_valid = HEADS,
+                  .scale = 1 / sqrt((double)hd),
+                  .causal = true,
+                  .q = x[0],
+                  .k = x[1],
+                  .v = x[2],
+                  .q_ld = COLS,
+                  .k_ld = COLS,
+                  .v_ld = COLS,
+                  .o = x[3],
+                  .o_ld = COLS,
+                  .lse = lse,
+                  .d_o = x[4],
+                  .d_o_ld = COLS,
+                  .dq = x[5],
+                  .dk = x[6],
+                  .dv = x[7],
+                  .dq_ld = COLS,
+                  .dk_ld = COLS,
+                  .dv_ld = COLS,
+                  .workspace = workspace}};
   /* As the planner counts: 2 B S^2 d forward when causal, 2.5 times that backward. */
   double flop = 3.5 * 2 * SAMPLES * (double)SEQUENCE * SEQUENCE * COLS;
   put_row("attention_flop_per_s", flop / time_call(forward_backward, &a, budget_s), "FLOP/s",

@@ -63,17 +63,21 @@ static void measure_exchanges(zpr *c, double budget_s) {
   double bytes = LARGE * (double)sizeof(float);
   if (c->rank == 0) {
     put_row("message_latency_s", small_ping / 2, "s", "half of a round trip of %d bytes", SMALL * (int)sizeof(float));
-    put_row("message_bytes_per_s", bytes / (ping_s / 2), "B/s", "half of a round trip of %d MiB", (int)(bytes / (1 << 20)));
+    put_row("message_bytes_per_s", bytes / (ping_s / 2), "B/s", "half of a round trip of %d MiB",
+            (int)(bytes / (1 << 20)));
     /* Two ranks: reduce-scatter and all-gather, one round each, half of the array a round. */
-    put_row("all_reduce_latency_s", small_reduce / 2, "s", "one of two rounds, two ranks, %d bytes", SMALL * (int)sizeof(float));
-    put_row("all_reduce_bytes_per_s", bytes / reduce_s, "B/s", "a rank's sending rate, two ranks, %d MiB", (int)(bytes / (1 << 20)));
+    put_row("all_reduce_latency_s", small_reduce / 2, "s", "one of two rounds, two ranks, %d bytes",
+            SMALL * (int)sizeof(float));
+    put_row("all_reduce_bytes_per_s", bytes / reduce_s, "B/s", "a rank's sending rate, two ranks, %d MiB",
+            (int)(bytes / (1 << 20)));
   }
   free(e.data);
 }
 
 int measure_links(int argc, char **argv, double budget_s) {
   static zpr_stage stages[2] = {{.arena_bytes = 256}, {.arena_bytes = 256}};
-  zpr_program program = {.dtype = ZPK_F32, .tensor = 1, .pipeline = 2, .data = 1, .batch = 1, .sequence = 1, .stages = stages};
+  zpr_program program = {
+      .dtype = ZPK_F32, .tensor = 1, .pipeline = 2, .data = 1, .batch = 1, .sequence = 1, .stages = stages};
   zpr_options options = zpr_default_options;
   options.threads = 1;
   zpr c;

@@ -15,7 +15,7 @@ enum { BEGIN, LAYER, END, BATCH = 24 };
 static inline zp_lowered *lower(const zp_spec *spec, int tensor, int64_t microbatch, bool full, bool shard) {
   const char *reason = "none given";
   zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, tensor);
-  zp_sharding *sharding = zp_shard(arena, spec->model, &machine, tensor, 1, &reason);
+  zp_sharding *sharding = zp_shard(arena, spec->model, &machine, tensor, 1, false, &reason);
   cr_assert(sharding, "tensor %d: %s", tensor, reason);
   zp_lowered *l =
       zp_lower(arena, spec, sharding, microbatch, full ? ZP_RECOMPUTE_FULL : ZP_RECOMPUTE_NONE, shard, &reason);

@@ -48,7 +48,7 @@ Test(cost, tensor_group_stays_in_its_node) {
   zp_group_link link = zp_machine_tensor_group(&m, 16, 50, 1);
   cr_expect_eq(link.nodes, 1);
   cr_expect_eq(link.local, 16);
-  expect_near(link.bytes_per_s, 150e9, "nvswitch");
+  expect_near(link.bytes_per_s, 0.8 * 150e9, "nvswitch, less the protocol");
   expect_near(link.latency_s, 1e-6, "nvswitch latency");
 }
 
@@ -66,13 +66,13 @@ Test(cost, data_groups_share_the_nics) {
   zp_group_link link = zp_machine_data_group(&m, 16, 25, 2);
   cr_expect_eq(link.nodes, 2);
   cr_expect_eq(link.local, 1);
-  expect_near(link.bytes_per_s, 8 * 12.5e9 / 16, "share of the NICs");
+  expect_near(link.bytes_per_s, 0.85 * 8 * 12.5e9 / 16, "share of the NICs, less the protocol");
   expect_near(link.latency_s, 3e-6, "NIC and fabric");
   zp_group_link inside = zp_machine_data_group(&m, 4, 50, 4);
   cr_expect_eq(inside.nodes, 1);
   zp_group_link wide = zp_machine_data_group(&m, 1, 25, 32); /* 16 of 32 ranks in a node: one ring out of it */
   cr_expect_eq(wide.nodes, 2);
-  expect_near(wide.bytes_per_s, 8 * 12.5e9, "one ring has all NICs");
+  expect_near(wide.bytes_per_s, 0.85 * 8 * 12.5e9, "one ring has all NICs");
 }
 
 Test(cost, pipeline_link_crosses_nodes_unless_all_fit) {

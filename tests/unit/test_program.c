@@ -247,7 +247,7 @@ static const char *refusal(zp_model *model) {
   const char *reason = NULL;
   zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, 1);
   spec->model = model;
-  zp_sharding *sharding = zp_shard(arena, model, &machine, 1, 1, &reason);
+  zp_sharding *sharding = zp_shard(arena, model, &machine, 1, 1, false, &reason);
   cr_assert(sharding);
   cr_assert_null(zp_lower(arena, spec, sharding, 1, ZP_RECOMPUTE_NONE, false, &reason));
   return reason;

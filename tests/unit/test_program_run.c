@@ -17,7 +17,9 @@ enum { BATCH = 4 };
 typedef struct layout {
   int tensor, pipeline;
   int64_t microbatch;
-  bool full, shard;
+  zp_recompute recompute;
+  bool shard;
+  zp_schedule schedule;
 } layout;
 
 static zp_spec *f64_spec(const model_size *size) {
@@ -36,10 +38,9 @@ static int64_t *cuts(int64_t units, int pipeline) {
 static zp_program *make_program(const zp_spec *spec, layout w) {
   const char *reason = "none given";
   zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, w.tensor * w.pipeline);
-  zp_sharding *sharding = zp_shard(arena, spec->model, &machine, w.tensor, 1, &reason);
+  zp_sharding *sharding = zp_shard(arena, spec->model, &machine, w.tensor, 1, false, &reason);
   cr_assert(sharding, "tensor %d: %s", w.tensor, reason);
-  zp_lowered *l =
-      zp_lower(arena, spec, sharding, w.microbatch, w.full ? ZP_RECOMPUTE_FULL : ZP_RECOMPUTE_NONE, w.shard, &reason);
+  zp_lowered *l = zp_lower(arena, spec, sharding, w.microbatch, w.recompute, w.shard, &reason);
   cr_assert(l, "%s", reason);
   zp_choice choice = {.tensor = w.tensor,
                       .pipeline = w.pipeline,
@@ -47,6 +48,7 @@ static zp_program *make_program(const zp_spec *spec, layout w) {
                       .microbatch = w.microbatch,
                       .recompute = l->recompute,
                       .recompute_shard = w.shard,
+                      .schedule = w.schedule,
                       .cut = cuts(l->n_units, w.pipeline)};
   return zp_program_make(arena, l, &choice);
 }
@@ -59,8 +61,8 @@ static void check_layout(const zp_spec *spec, const pm_reference *reference, lay
   zp_arena_rewind(arena, mark);
 }
 
-/* All tensor degrees up to 3, 1 to 5 stages, micro-batches of 1, 2 and the whole batch, recomputation and kept shards.
- */
+/* All tensor degrees up to 3, 1 to 5 stages, micro-batches of 1, 2 and the whole batch, recomputation and kept shards;
+ * one of them in GPipe's order, which keeps all micro-batches in flight. */
 static void check_model(const model_size *size) {
   zp_spec *spec = f64_spec(size);
   pm_reference reference = pm_run_reference(arena, spec, BATCH);
@@ -68,8 +70,11 @@ static void check_model(const model_size *size) {
   for (int tensor = 1; tensor <= 3; tensor++)
     for (int pipeline = 1; pipeline <= 5; pipeline++)
       for (int b = 0; b < 3; b++)
-        for (int keep = 0; keep < (tensor > 1 ? 3 : 2); keep++)
-          check_layout(spec, &reference, (layout){tensor, pipeline, microbatch[b], keep > 0, keep == 2});
+        for (int keep = ZP_RECOMPUTE_NONE; keep <= ZP_RECOMPUTE_SELECTIVE; keep++)
+          for (int shard = 0; shard < (tensor > 1 && keep == ZP_RECOMPUTE_FULL ? 2 : 1); shard++)
+            check_layout(spec, &reference,
+                         (layout){tensor, pipeline, microbatch[b], (zp_recompute)keep, shard,
+                                  b == 0 && keep == ZP_RECOMPUTE_SELECTIVE ? ZP_SCHEDULE_GPIPE : ZP_SCHEDULE_1F1B});
 }
 
 Test(program_run, gpt) { check_model(&GPT); }
@@ -115,7 +120,8 @@ static zp_spec *spec_of(zp_model *model) {
 static void check_spec(const zp_spec *spec) {
   pm_reference reference = pm_run_reference(arena, spec, BATCH);
   for (int pipeline = 1; pipeline <= 3; pipeline++)
-    for (int full = 0; full < 2; full++) check_layout(spec, &reference, (layout){1, pipeline, 2, full, false});
+    for (int keep = ZP_RECOMPUTE_NONE; keep <= ZP_RECOMPUTE_SELECTIVE; keep++)
+      check_layout(spec, &reference, (layout){1, pipeline, 2, (zp_recompute)keep, false, ZP_SCHEDULE_1F1B});
 }
 
 /* The loss reads the carried tensor itself, or the carried tensor plus a table: the gradient of the logits, made in

@@ -47,7 +47,7 @@ Test(spec_machine, library_node) {
   cr_expect_eq(c->node.device.memory_bytes, 32000000000);
   cr_expect_float_eq(c->node.device.flop_per_s_half, 125e12, 1);
   cr_expect_not(c->node.device.has_bf16);
-  cr_expect_float_eq(c->node.device.eff_matmul, 0.62, 1e-12);
+  cr_expect_float_eq(c->node.device.eff_matmul, 0.75, 1e-12);
   cr_expect_str_eq(c->node.link.kind, "nvswitch");
   cr_expect_float_eq(c->node.link.bytes_per_s, 150e9, 1);
   cr_expect_eq(c->node.nics, 8);

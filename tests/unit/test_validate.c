@@ -15,8 +15,11 @@ static void expect_near(double got, double want, double tolerance, const char *w
 
 /* ---- reading ---- */
 
-#define HEADER "id,source,year,model,layers,hidden,seq,gpu,gpus_per_node,n_gpus,tp,pp,dp,micro_batch,global_batch,measured_iter_s,notes\n"
-#define GOOD "fam_a,\"paper, table 1\",2021,GPT,4,1024,512,A100-SXM4-80GB,8,8,2,2,2,1,16,0.5,\"conf=A; says \"\"fast\"\"\"\n"
+#define HEADER                                                                                                         \
+  "id,source,year,model,layers,hidden,seq,gpu,gpus_per_node,n_gpus,tp,pp,dp,micro_batch,global_batch,measured_iter_s," \
+  "notes\n"
+#define GOOD                                                                                                           \
+  "fam_a,\"paper, table 1\",2021,GPT,4,1024,512,A100-SXM4-80GB,8,8,2,2,2,1,16,0.5,\"conf=A; says \"\"fast\"\"\"\n"
 
 static zp_measured_table *read_table(const char *text) {
   const char *error = NULL;
@@ -40,7 +43,8 @@ Test(validate, published_columns) {
 }
 
 Test(validate, lines_end_either_way_and_the_last_may_lack_its_end) {
-  zp_measured_table *t = read_table("\xef\xbb\xbf" HEADER "\r\n" "f_b,s,,,4,64,64,G,,1,,,,,,,\"two\nlines\"\r\nf_c,,,,,,,G,,1,,,,,,,");
+  zp_measured_table *t = read_table("\xef\xbb\xbf" HEADER "\r\n"
+                                    "f_b,s,,,4,64,64,G,,1,,,,,,,\"two\nlines\"\r\nf_c,,,,,,,G,,1,,,,,,,");
   cr_assert_eq(t->runs.len, 2);
   cr_expect_eq(t->runs.data[0].line, 3);
   cr_expect_eq(t->runs.data[1].line, 5);
@@ -51,7 +55,8 @@ static void expect_malformed(const char *row, const char *words) {
   zp_measured_table *t = read_table(zp_format(arena, HEADER GOOD "%s", row));
   cr_assert_eq(t->malformed.len, 1, "%s", row);
   cr_expect_eq(t->runs.len, 1);
-  cr_expect(strstr(t->malformed.data[0], "line 3: ") && strstr(t->malformed.data[0], words), "%s", t->malformed.data[0]);
+  cr_expect(strstr(t->malformed.data[0], "line 3: ") && strstr(t->malformed.data[0], words), "%s",
+            t->malformed.data[0]);
 }
 
 Test(validate, malformed_rows_are_named_by_line) {
@@ -59,8 +64,10 @@ Test(validate, malformed_rows_are_named_by_line) {
   expect_malformed("f_x,s,2021,GPT,4.5,1024,512,G,8,8,2,2,2,1,16,0.5,\n", "layers is 4.5, not a whole number");
   expect_malformed("f_x,s,2021,GPT,-4,1024,512,G,8,8,2,2,2,1,16,0.5,\n", "layers is -4, out of range");
   expect_malformed("f_x,s,2021,GPT,4,1024,512,G,8,8,2,2,2,1,16,nan,\n", "measured_iter_s is `nan`, not a number");
-  expect_malformed("f_x,s,2021,GPT,4,1024,512,G,8,9,2,2,2,1,16,0.5,\n", "2 x 2 x 2 tensor, pipeline and data ranks are not 9 GPUs");
-  expect_malformed("f_x,s,2021,GPT,4,1024,512,G,8,8,2,2,2,3,16,0.5,\n", "batch 16 does not divide over 2 data ranks and micro-batch 3");
+  expect_malformed("f_x,s,2021,GPT,4,1024,512,G,8,9,2,2,2,1,16,0.5,\n",
+                   "2 x 2 x 2 tensor, pipeline and data ranks are not 9 GPUs");
+  expect_malformed("f_x,s,2021,GPT,4,1024,512,G,8,8,2,2,2,3,16,0.5,\n",
+                   "batch 16 does not divide over 2 data ranks and micro-batch 3");
   expect_malformed("f_x,s,2021\n", "3 fields where the header has 17");
   expect_malformed(",s,2021,GPT,4,1024,512,G,8,8,2,2,2,1,16,0.5,\n", "id is empty");
   expect_malformed("f_x,s,2021,GPT,4,1024,512,G,8,,2,2,2,1,16,0.5,\n", "n_gpus is empty");
@@ -78,7 +85,8 @@ Test(validate, vtrain_columns_with_and_without_parameters) {
   static const char columns[] = "# GPUs,global batch,micro batch,hidden size,attention heads,# layers,sequence length,"
                                 "tensor parallelism,data parallelism,pipeline parallelism,iteration time (ms)\n";
   zp_measured_table *t = read_table(zp_format(arena, "%s8,16,2,1024,16,4,1024,2,2,2,80\n", columns));
-  zp_measured_table *with = read_table(zp_format(arena, "Parameters (billion),%s0.1,8,16,2,1024,16,4,1024,2,2,2,80\n", columns));
+  zp_measured_table *with =
+      read_table(zp_format(arena, "Parameters (billion),%s0.1,8,16,2,1024,16,4,1024,2,2,2,80\n", columns));
   cr_assert(t->runs.len == 1 && with->runs.len == 1);
   cr_expect_str_eq(t->runs.data[0].family, "runs");
   expect_near(with->runs.data[0].step_s, 0.08, 1e-12, "milliseconds");
@@ -116,7 +124,7 @@ static zp_prediction row(const char *family, double measured, double predicted, 
 Test(validate, errors_by_family) {
   zp_validation v = {0};
   zp_prediction rows[] = {row("a_", 10, 11, 80, 88, -1), row("b_", 10, 5, 0, 50, -1), row("a_", 20, 16, 0, 120, -1),
-                          row("a_", 0, 3, 0, 120, 0),    row("a_", 0, 3, 0, 50, 0)};
+                          row("a_", 0, 3, 0, 120, 0), row("a_", 0, 3, 0, 50, 0)};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) zp_push(arena, &v.rows, rows[i]);
   zp_validation_score(arena, &v);
   cr_assert_eq(v.families.len, 2);
@@ -144,7 +152,8 @@ Test(validate, activation_figures) {
     double got[2];
     for (int c = 0; c < 2; c++)
       got[c] = zp_activation_bytes((zp_activation_case)c, models[i].layers, models[i].hidden, models[i].heads, 2048,
-                                   models[i].microbatch, 8, models[i].pipeline, models[i].chunks) / 1073741824.0;
+                                   models[i].microbatch, 8, models[i].pipeline, models[i].chunks) /
+               1073741824.0;
     expect_near(got[0], models[i].plain, 1e-4, "tensor parallel");
     expect_near(got[1], models[i].selective, 1e-4, "sequence parallel and selective");
   }
@@ -170,16 +179,20 @@ static const zp_device *only_a100(void *user, const char *name) {
 }
 
 static zp_prediction predict(const char *line) {
-  zp_measured_table *t = read_table(zp_format(
-      arena, "id,source,year,layers,hidden,heads,vocab,seq,gpu,gpus_per_node,intra_bw_GBps,inter_bw_GBps_per_gpu,n_gpus,tp,pp,dp,"
-             "micro_batch,global_batch,recompute,zero_stage,measured_iter_s,precision,notes\n%s\n", line));
+  zp_measured_table *t =
+      read_table(zp_format(arena,
+                           "id,source,year,layers,hidden,heads,vocab,seq,gpu,gpus_per_node,intra_bw_GBps,inter_bw_GBps_"
+                           "per_gpu,n_gpus,tp,pp,dp,"
+                           "micro_batch,global_batch,recompute,zero_stage,measured_iter_s,precision,notes\n%s\n",
+                           line));
   cr_assert_eq(t->runs.len, 1, "%s", t->malformed.len ? t->malformed.data[0] : "no row");
   return zp_predict_run(arena, t, &t->runs.data[0], only_a100, NULL);
 }
 
 /* The paper's 22B row: within 10 %, and no faster than its products at the device's best rate. */
 Test(validate, predicts_a_tensor_parallel_run) {
-  zp_prediction p = predict("korth_x,arXiv 2205.05198,2022,48,6144,64,51200,2048,A100-SXM4-80GB,8,300,25,8,8,1,1,4,4,full,0,1.42,fp16,");
+  zp_prediction p = predict(
+      "korth_x,arXiv 2205.05198,2022,48,6144,64,51200,2048,A100-SXM4-80GB,8,300,25,8,8,1,1,4,4,full,0,1.42,fp16,");
   cr_assert(p.predicted, "%s", p.why_not);
   cr_expect(fabs(p.error) < 0.10, "%g s, %+g %%", p.estimate.step_s, 100 * p.error);
   double floor_s = 96.0 * 4 * 2048 * 48 * 6144 * 6144 / 8 / (312e12 * 0.82);
@@ -189,26 +202,34 @@ Test(validate, predicts_a_tensor_parallel_run) {
 }
 
 Test(validate, refuses_what_it_cannot_know) {
-  cr_expect(strstr(predict("f_a,s,2022,4,1024,16,,512,TPUv9,8,300,25,8,8,1,1,1,8,full,0,1,fp16,").why_not, "unknown GPU `TPUv9`"));
-  cr_expect(strstr(predict("f_a,s,2022,4,1024,16,,512,V100-SXM3-32GB,8,300,25,8,8,1,1,1,8,full,0,1,fp16,").why_not, "no device"));
-  cr_expect_str_eq(predict("f_a,s,2022,4,,16,,512,A100-SXM4-80GB,8,300,25,8,8,1,1,1,8,full,0,1,fp16,").why_not, "the model's shape is not published");
-  cr_expect_str_eq(predict("f_a,s,2022,4,1024,16,,512,A100-SXM4-80GB,8,300,25,8,,,,1,8,full,0,1,fp16,").why_not, "the plan is not published");
-  cr_expect(strstr(predict("f_a,s,2022,4,1024,16,,512,A100-SXM4-80GB,8,300,25,8,8,1,1,1,8,full,0,1,fp8,").why_not, "fp8"));
+  cr_expect(strstr(predict("f_a,s,2022,4,1024,16,,512,TPUv9,8,300,25,8,8,1,1,1,8,full,0,1,fp16,").why_not,
+                   "unknown GPU `TPUv9`"));
+  cr_expect(strstr(predict("f_a,s,2022,4,1024,16,,512,V100-SXM3-32GB,8,300,25,8,8,1,1,1,8,full,0,1,fp16,").why_not,
+                   "no device"));
+  cr_expect_str_eq(predict("f_a,s,2022,4,,16,,512,A100-SXM4-80GB,8,300,25,8,8,1,1,1,8,full,0,1,fp16,").why_not,
+                   "the model's shape is not published");
+  cr_expect_str_eq(predict("f_a,s,2022,4,1024,16,,512,A100-SXM4-80GB,8,300,25,8,,,,1,8,full,0,1,fp16,").why_not,
+                   "the plan is not published");
+  cr_expect(
+      strstr(predict("f_a,s,2022,4,1024,16,,512,A100-SXM4-80GB,8,300,25,8,8,1,1,1,8,full,0,1,fp8,").why_not, "fp8"));
 }
 
 /* What is not published is stated: vocabulary, heads, and the micro-batch that was searched. */
 Test(validate, says_what_it_assumed) {
   zp_prediction p = predict("f_a,s,2022,4,1024,,,512,A100-SXM4-80GB,8,300,25,8,2,2,2,,16,full,0,1,fp16,");
   cr_assert(p.predicted, "%s", p.why_not);
-  cr_expect(strstr(p.assumed, "heads 8") && strstr(p.assumed, "vocabulary 51200") && strstr(p.assumed, "micro-batch"), "%s", p.assumed);
+  cr_expect(strstr(p.assumed, "heads 8") && strstr(p.assumed, "vocabulary 51200") && strstr(p.assumed, "micro-batch"),
+            "%s", p.assumed);
 }
 
 /* Head sizes that are no multiple of eight do without tensor cores: BigScience's 128 heads of 108. */
 Test(validate, unaligned_heads_are_slow) {
-  static const char row_of[] = "bs_x,tr11-176B,2022,72,13824,%d,250000,2048,A100-SXM4-80GB,8,300,25,96,4,12,2,2,512,full,0,1,bf16,";
+  static const char row_of[] =
+      "bs_x,tr11-176B,2022,72,13824,%d,250000,2048,A100-SXM4-80GB,8,300,25,96,4,12,2,2,512,full,0,1,bf16,";
   zp_prediction even = predict(zp_format(arena, row_of, 96)), odd = predict(zp_format(arena, row_of, 128));
   cr_assert(even.predicted && odd.predicted);
-  cr_expect(odd.estimate.step_s > 1.25 * even.estimate.step_s, "%g against %g", odd.estimate.step_s, even.estimate.step_s);
+  cr_expect(odd.estimate.step_s > 1.25 * even.estimate.step_s, "%g against %g", odd.estimate.step_s,
+            even.estimate.step_s);
 }
 
 Test(validate, text_and_json_hold_every_family) {

@@ -28,7 +28,7 @@ static zp_plan *plan_of(const zp_spec *spec, zp_choice c) {
   zp_plan *plan = ZP_NEW(arena, zp_plan);
   plan->arena = arena, plan->spec = spec, plan->feasible = true;
   plan->machine = zp_machine_make(&spec->cluster, spec->train.precision, c.tensor * c.pipeline * c.data);
-  zp_sharding *sharding = zp_shard(arena, spec->model, &plan->machine, c.tensor, 1, &reason);
+  zp_sharding *sharding = zp_shard(arena, spec->model, &plan->machine, c.tensor, 1, false, &reason);
   cr_assert(sharding, "%s", reason);
   zp_lowered *l = zp_lower(arena, spec, sharding, c.microbatch, c.recompute, c.recompute_shard, &reason);
   cr_assert(l, "%s", reason);
@@ -227,11 +227,14 @@ Test(verify, tampered_decisions_are_found) {
       {"degrees.data", SET, 3, NULL, "micro-batches"},
       {"degrees.data", SET, 5, NULL, "batch 24 does not divide over 5 data ranks"},
       {"zero", SET, 0, NULL, "parameter elements"},
-      {"zero", SET, 2, NULL, "not a value that a plan can have"},
+      {"zero", SET, 2, NULL, "gradient ring stands at byte -1"},
+      {"zero", SET, 4, NULL, "not a value that a plan can have"},
       {"microbatch", SET, 4, NULL, "micro-batches"},
       {"microbatch", SET, INT64_MAX, NULL, "not a value that a plan can have"},
       {"microbatches", ADD, 1, NULL, "there are 6 micro-batches, the file says 7"},
-      {"schedule", TEXT, 0, "gpipe", "not a value that a plan can have"},
+      {"schedule", TEXT, 0, "gpipe", "6 micro-batches in flight and 3 slots"},
+      {"schedule", TEXT, 0, "zb_v", "zb_v has exactly two chunks"},
+      {"schedule", TEXT, 0, "2f2b", "not a value that a plan can have"},
       {"recompute", TEXT, 0, "some", "not a value that a plan can have"},
       {"recompute", TEXT, 0, "none", "keeps 1920"},
       {"recompute_shard", BOOL, 0, NULL, "keeps 1920"},
@@ -241,8 +244,12 @@ Test(verify, tampered_decisions_are_found) {
 
 Test(verify, tampered_stages_are_found) {
   static const tampering table[] = {
-      {"stages[1].units", ADD, 1, NULL, "claims 4 units and lists 3"},
-      {"stages[1].units", SET, 0, NULL, "stage 1 has 0 units"},
+      {"stages[1].units", ADD, 1, NULL, "claims 4 units and its chunks have 3"},
+      {"stages[1].chunks[0].units", ADD, 1, NULL, "claims 4 units and lists 3"},
+      {"stages[1].chunks[0].units", SET, 0, NULL, "stage 1 has 0 units"},
+      {"stages[1].chunks[0].first_unit", ADD, 1, NULL, "stage 1 starts at unit 5"},
+      {"stages[1].layers[0].chunk", SET, 1, NULL, "stage 1 has no chunk 1"},
+      {"stages[1].layers[0].stride", ADD, 64, NULL, "elements apart, the file says"},
       {"stages[1].first_unit", ADD, 1, NULL, "stage 1 starts at unit 5"},
       {"stages[1].layers[0].first", ADD, 1, NULL, "lists `h` from 4"},
       {"stages[1].layers[0].count", ADD, 1, NULL, "lists"},

@@ -22,17 +22,17 @@ bool zp_same_decisions(const zp_choice *a, const zp_choice *b);
 typedef struct zp_size {
   int devices;
   bool feasible;
-  zp_candidate best;      /* when feasible */
-  zp_miss miss;           /* when not, and memory was the reason */
+  zp_candidate best;       /* when feasible */
+  zp_miss miss;            /* when not, and memory was the reason */
   double run_device_hours; /* of the whole training run; 0: its length is unknown */
-  double run_dollars;     /* 0: no price */
+  double run_dollars;      /* 0: no price */
 } zp_size;
 typedef ZP_VEC(zp_size) zp_sizes;
 
 /* The largest count that the cluster's kind can grow to: nodes without network cards stay alone. */
 int zp_most_devices(const zp_spec *spec);
-/* Counts between low and high that are worth a look, at most ZP_SWEEP_SIZES: both ends; below a node its divisors; above
- * whole nodes, m * 2^e of them with m < 8, 4 or 2, the finest that stays within the limit. Ascending. */
+/* Counts between low and high that are worth a look, at most ZP_SWEEP_SIZES: both ends; below a node its divisors;
+ * above whole nodes, m * 2^e of them with m < 8, 4 or 2, the finest that stays within the limit. Ascending. */
 enum { ZP_SWEEP_SIZES = 24 };
 zp_ints zp_sweep_counts(zp_arena *arena, const zp_spec *spec, int low, int high);
 zp_sizes zp_sweep(zp_arena *arena, const zp_spec *spec, int low, int high);
@@ -42,10 +42,10 @@ zp_sizes zp_sweep(zp_arena *arena, const zp_spec *spec, int low, int high);
 int64_t zp_least_state_bytes(zp_arena *arena, const zp_spec *spec);
 
 typedef struct zp_fewest {
-  int lower_bound;        /* by the state alone: fewer devices cannot hold it */
-  int searched;           /* counts that were planned */
+  int lower_bound; /* by the state alone: fewer devices cannot hold it */
+  int searched;    /* counts that were planned */
   bool found;
-  zp_sizes sizes;         /* found: the fewest that fit, then the next sizes (at most three); else the largest tried */
+  zp_sizes sizes; /* found: the fewest that fit, then the next sizes (at most three); else the largest tried */
 } zp_fewest;
 /* Upwards from the lower bound, since fitting is not monotone in the count: the divisors of a node, then whole nodes.
  * Above 16 nodes the first pass steps by at most 1/8 and a second pass looks at every node count of the step that fits.
@@ -55,23 +55,23 @@ zp_fewest zp_find_fewest(zp_arena *arena, const zp_spec *spec);
 /* ---- the smallest changes that make it fit (relax.c) ---- */
 
 typedef enum zp_relaxation_kind {
-  ZP_RELAX_CONSTRAINT,     /* drop one, or all */
-  ZP_RELAX_ZERO,           /* allow higher stages, recomputation, offload: values that are not allowed now */
+  ZP_RELAX_CONSTRAINT, /* drop one, or all */
+  ZP_RELAX_ZERO,       /* allow higher stages, recomputation, offload: values that are not allowed now */
   ZP_RELAX_RECOMPUTE,
   ZP_RELAX_OFFLOAD,
   ZP_RELAX_MICROBATCH,
   ZP_RELAX_BATCH,
   ZP_RELAX_DEVICES,
-  ZP_RELAX_IDLE,           /* some of the devices stay idle */
+  ZP_RELAX_IDLE, /* some of the devices stay idle */
   ZP_RELAX_DEVICE_MEMORY,
   ZP_RELAX_HOST_MEMORY,
 } zp_relaxation_kind;
 
 typedef struct zp_relaxation {
   zp_relaxation_kind kind;
-  const char *words;       /* "without the constraint on `tensor`", "with 40.2 GB of memory per device" */
-  const char *option;      /* what to write on the command line; NULL: not expressible there */
-  int64_t amount;          /* bytes, devices or sequences that the change is about; 0: none */
+  const char *words;  /* "without the constraint on `tensor`", "with 40.2 GB of memory per device" */
+  const char *option; /* what to write on the command line; NULL: not expressible there */
+  int64_t amount;     /* bytes, devices or sequences that the change is about; 0: none */
   zp_choice choice;
   zp_estimate estimate;
 } zp_relaxation;
@@ -79,7 +79,8 @@ typedef ZP_VEC(zp_relaxation) zp_relaxations;
 /* For a plan that is not feasible. Ascending kinds; each was planned and fits. */
 zp_relaxations zp_find_relaxations(zp_arena *arena, const zp_plan *plan);
 
-/* "with 40.2 GB of memory per device it fits: tensor 8 ...; step est 3.1 s, peak 38.0 GB": one line, as reports say it. */
+/* "with 40.2 GB of memory per device it fits: tensor 8 ...; step est 3.1 s, peak 38.0 GB": one line, as reports say it.
+ */
 const char *zp_report_relaxation(zp_arena *arena, const zp_relaxation *relaxation);
 
 /* ---- why not (compare.c) ---- */
@@ -91,10 +92,10 @@ typedef struct zp_term {
 } zp_term;
 typedef struct zp_why_not {
   const zp_plan *best, *asked;
-  ZP_VEC(zp_term) terms;      /* both feasible: they sum to the last one, the step */
-  int first_rank, last_rank;  /* infeasible by memory: ranks of the stage that is short */
-  int64_t short_bytes;        /* by how much */
-  zp_relaxations nearest;     /* infeasible: changes of the asked plan that fit */
+  ZP_VEC(zp_term) terms;     /* both feasible: they sum to the last one, the step */
+  int first_rank, last_rank; /* infeasible by memory: ranks of the stage that is short */
+  int64_t short_bytes;       /* by how much */
+  zp_relaxations nearest;    /* infeasible: changes of the asked plan that fit */
 } zp_why_not;
 /* `asked`: a search of the same input under more constraints. */
 zp_why_not zp_compare(zp_arena *arena, const zp_plan *best, const zp_plan *asked);
@@ -109,12 +110,12 @@ typedef struct zp_reaction { /* to one knob turned to `factor` */
 enum { ZP_REACTIONS = 4 };
 extern const double zp_reaction_factors[ZP_REACTIONS]; /* 0.5, 0.9, 1.1, 2 */
 typedef struct zp_sensitivity {
-  const char *knob;        /* "device memory" */
-  double value;            /* as it is */
-  const char *unit;        /* "B", "B/s", "FLOP/s" */
+  const char *knob; /* "device memory" */
+  double value;     /* as it is */
+  const char *unit; /* "B", "B/s", "FLOP/s" */
   zp_reaction reaction[ZP_REACTIONS];
-  double low, high;        /* the plan stays best between these factors, found to about 5 % assuming one switch on each
-                            * side; low 0.5 or high 2: at least that far */
+  double low, high; /* the plan stays best between these factors, found to about 5 % assuming one switch on each
+                     * side; low 0.5 or high 2: at least that far */
 } zp_sensitivity;
 typedef ZP_VEC(zp_sensitivity) zp_sensitivities;
 /* Knobs that the cluster has. Requires a feasible plan. */

@@ -38,9 +38,9 @@ zp_gemm_fit zp_fit_gemm(const zp_gemm_sample *samples, int n);
 /* Appends the fits of all groups of gemm_PRECISION_tN_MxNxK rows. */
 void zp_calibration_fit(zp_arena *arena, zp_calibration *calibration);
 
-/* Replaces the rates of a CPU cluster by the measured ones, for the spec's precision and number of ranks; a cluster with
- * another number of cores gets its share by core. `name` goes into the reports. false with *error (arena) for a GPU
- * cluster or a file without products of that precision. */
+/* Replaces the rates of a CPU cluster by the measured ones, for the spec's precision and number of ranks; a cluster
+ * with another number of cores gets its share by core. `name` goes into the reports. false with *error (arena) for a
+ * GPU cluster or a file without products of that precision. */
 bool zp_calibration_apply(zp_arena *arena, const zp_calibration *calibration, const char *name, zp_spec *spec,
                           const char **error);
 

@@ -7,18 +7,18 @@
 
 typedef struct zp_machine {
   const zp_cluster *cluster;
-  int devices;             /* ranks that the plan uses */
+  int devices; /* ranks that the plan uses */
   int devices_per_node;
-  int compute_bytes;       /* of an activation element: 4, 8 or 2 */
-  double flop_per_s;       /* dense peak of one device in the compute precision */
+  int compute_bytes;         /* of an activation element: 4, 8 or 2 */
+  double flop_per_s;         /* dense peak of one device in the compute precision */
   double memory_bytes_per_s; /* of one device; CPU ranks share their node's */
-  double collective_share; /* of the network's bandwidth that collectives over several nodes reach, 1 unless measured;
-                            * messages reach all of it */
+  double collective_share;   /* of the network's bandwidth that collectives over several nodes reach, 1 unless measured;
+                              * messages reach all of it */
   int64_t memory_bytes, context_bytes; /* of one device; CPU ranks share their node's */
 } zp_machine;
 
-/* A communicating group: n ranks, of which `local` stand in one node; link: the slowest one on its ring, already divided
- * among the groups that use it at the same time. */
+/* A communicating group: n ranks, of which `local` stand in one node; link: the slowest one on its ring, already
+ * divided among the groups that use it at the same time. */
 typedef struct zp_group_link {
   int n, local, nodes;
   double bytes_per_s;

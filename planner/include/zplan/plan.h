@@ -30,7 +30,10 @@ typedef struct zp_candidate {
   X(NODE, "node", "tensor group larger than a node")                                                                   \
   X(SPLIT, "split", "no way to split the model over that many tensor ranks")                                           \
   X(MEMORY, "memory", "does not fit the device memory")                                                                \
-  X(BOUND, "bound", "cannot beat the best plan (lower bound)")
+  X(BOUND, "bound", "cannot beat the best plan (lower bound)")                                                         \
+  X(HOST, "host", "does not fit the host memory or the disks")                                                         \
+  X(SCHEDULE, "schedule", "decisions that do not go together")                                                         \
+  X(GENERATED, "generated", "planned, but no trainer is generated for it")
 typedef enum zp_rejection {
 #define ZP_REJECTION_ROW(name, key, text) ZP_REJECT_##name,
   ZP_REJECTIONS(ZP_REJECTION_ROW)
@@ -62,7 +65,11 @@ typedef struct zp_plan {
   const char *why_not;           /* one sentence when nothing was even tried for memory (arena) */
 } zp_plan;
 
-typedef struct zp_search_options { int top; } zp_search_options;
+typedef struct zp_search_options {
+  int top;             /* alternatives; 0: up to three, not slower than the best plan by a quarter */
+  double gap;          /* plans that are not faster by more than this share are not looked for; 0: all are */
+  bool generated_only; /* only choices that zp_choice_is_generated accepts: for `build` and `run` */
+} zp_search_options;
 /* Searches. Never NULL; plan->feasible says whether something fits. */
 zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_search_options *options);
 /* Prices one program with the event simulation over its order tables. */

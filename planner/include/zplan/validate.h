@@ -12,28 +12,29 @@ typedef struct zp_software zp_software;
 
 /* One measured run. 0, -1 or NULL: the cell is empty. */
 typedef struct zp_measured {
-  int line;               /* of the table, 1-based */
+  int line; /* of the table, 1-based */
   const char *id, *family, *source, *model, *gpu, *notes;
   int year;
   int64_t layers, hidden, heads, kv_heads, ffn, vocab, seq;
-  bool gated, rotary;     /* SwiGLU or GeGLU: three MLP matrices; no learned positions */
+  double parameters;
+  bool gated, rotary; /* SwiGLU or GeGLU: three MLP matrices; no learned positions */
   int gpus_per_node;
   double intra_bytes_per_s, inter_bytes_per_s; /* per GPU and direction; line rates */
-  double collective_bytes_per_s; /* measured bus bandwidth of collectives over nodes, per GPU */
+  double collective_bytes_per_s;               /* measured bus bandwidth of collectives over nodes, per GPU */
   int gpus, tensor, pipeline, data, context, chunks;
   int64_t microbatch, batch;
   const char *precision, *offload;
-  int zero;               /* -1: unknown */
-  const char *recompute;  /* "full", "selective", "none" */
-  bool sequence;
+  int zero;                  /* -1: unknown */
+  const char *recompute;     /* "full", "selective", "none" */
+  bool sequence, partitions; /* saved inputs are split over the tensor ranks (activation partitioning) */
   double tflops, step_s, memory_bytes;
-  bool tflops_hardware;   /* the printed TFLOP/s counts recomputation */
-  int fits;               /* 1, 0; -1: nothing is claimed */
+  bool tflops_hardware; /* the printed TFLOP/s counts recomputation */
+  int fits;             /* 1, 0; -1: nothing is claimed */
 } zp_measured;
 
 typedef struct zp_measured_table {
   ZP_VEC(zp_measured) runs;
-  zp_strings malformed;   /* one line each: "line 7: layers is `x`, not a number" */
+  zp_strings malformed; /* one line each: "line 7: layers is `x`, not a number" */
 } zp_measured_table;
 /* Reads CSV text. `name`: the file's name without folder and suffix, the family of vTrain's rows. NULL with *error when
  * the header is none that is known. */
@@ -46,13 +47,13 @@ typedef const zp_device *zp_device_lookup(void *user, const char *name);
 typedef struct zp_prediction {
   const zp_measured *run;
   bool predicted;
-  const char *why_not;     /* not predicted: the reason */
-  const char *assumed;     /* what the row did not say and was taken; NULL: nothing */
-  const char *software;    /* name of the profile */
+  const char *why_not;  /* not predicted: the reason */
+  const char *assumed;  /* what the row did not say and was taken; NULL: nothing */
+  const char *software; /* name of the profile */
   zp_choice choice;
   zp_estimate estimate;
-  double measured_s;       /* 0: the row has no speed */
-  double error;            /* predicted / measured - 1; 0 without a speed */
+  double measured_s; /* 0: the row has no speed */
+  double error;      /* predicted / measured - 1; 0 without a speed */
   int64_t peak_bytes;
   bool fits;
 } zp_prediction;
@@ -81,7 +82,8 @@ zp_json *zp_validation_json(const zp_validation *validation);
 
 /* ---- reference formulas (activations.c) ---- */
 typedef enum zp_activation_case { ZP_ACTIVATIONS_PLAIN, ZP_ACTIVATIONS_SEQUENCE_SELECTIVE } zp_activation_case;
-/* Bytes of saved activations on the first stage of an interleaved pipeline, arXiv 2205.05198 section 4; see the file. */
+/* Bytes of saved activations on the first stage of an interleaved pipeline, arXiv 2205.05198 section 4; see the file.
+ */
 double zp_activation_bytes(zp_activation_case which, double layers, double hidden, double heads, double sequence,
                            double microbatch, double tensor, double pipeline, double chunks);
 

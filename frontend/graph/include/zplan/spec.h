@@ -17,7 +17,7 @@ typedef struct zp_device {
   double launch_s;         /* fixed cost of one kernel */
   double gemm_half[3];     /* CPU: rows, columns and depth at which a product reaches half its rate; 0: the cost model's.
                             * Set by calibration, not by .dz files */
-  int cores;               /* CPU devices: cores of the whole node */
+  int cores;               /* CPU devices: cores of the whole node; GPUs: multiprocessors */
 } zp_device;
 
 typedef struct zp_link {

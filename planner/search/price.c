@@ -1,0 +1,132 @@
+/* Pricing: points in the order of their bounds; a point that can still enter the ranking is given its homes, cut and
+ * simulated. Where the ways to cut are few, all of them are looked at and the point is settled. Where they are many,
+ * the cut with the least bound and the two extreme ones with the shortest longest stage are simulated, and the point
+ * stays open down to its bound over all cuts. Several chunks a stage have two cuts (chunk_cut.c): settled. */
+#include <math.h>
+#include <stdlib.h>
+#include "search_internal.h"
+
+static int by_bound(const void *a, const void *b) {
+  const zp_point *x = a, *y = b;
+  if (x->bound_s != y->bound_s) return x->bound_s < y->bound_s ? -1 : 1;
+  return zp_choice_compare(&x->choice, &y->choice);
+}
+
+typedef struct pricing {
+  zp_searcher *s;
+  zp_arena *scratch;
+  zp_point *point;
+  zp_ranking *ranking;
+  double least_s; /* of all cuts of the point: simulated, or bounded where that sufficed */
+  int simulated;  /* cuts of the point */
+} pricing;
+
+static double cutoff(const pricing *p) { return zp_cutoff(p->ranking, &p->point->choice); }
+
+static double simulate_cut(pricing *p, int64_t *cut) {
+  zp_arena_mark mark = zp_arena_get_mark(p->scratch);
+  zp_candidate candidate = {.choice = p->point->choice};
+  candidate.choice.cut = cut;
+  const zp_program *program = zp_program_make(p->scratch, zp_variant_of(p->s, p->point)->lowered, &candidate.choice);
+  candidate.estimate = zp_simulate(p->scratch, program, &p->s->machine);
+  zp_rank(p->s, p->ranking, &candidate);
+  zp_arena_rewind(p->scratch, mark);
+  p->simulated++;
+  return candidate.estimate.step_s;
+}
+
+/* Of points that can only become alternatives, one cut is enough when the alternatives need not be exact. */
+static bool is_worth_it(const pricing *p, double bound_s) {
+  const zp_ranking *r = p->ranking;
+  if (bound_s >= cutoff(p)) return false;
+  return r->exact || p->simulated == 0 || r->len == 0 || bound_s < r->best[0].estimate.step_s;
+}
+
+static void price_cut(void *user, int64_t *cut) {
+  pricing *p = user;
+  double seconds = zp_bound_of_cut(p->s, p->point, cut);
+  if (is_worth_it(p, seconds)) seconds = simulate_cut(p, cut);
+  p->least_s = fmin(p->least_s, seconds);
+}
+
+static bool same_cut(const int64_t *a, const int64_t *b, int chunks) {
+  return memcmp(a, b, sizeof *a * (size_t)(chunks + 1)) == 0;
+}
+
+static void price_chunks(pricing *p) {
+  zp_limits limits = zp_search_limits(p->s);
+  int chunks = zp_model_chunks(&p->point->choice);
+  int64_t *front = ZP_NEW_ARRAY(p->s->arena, int64_t, chunks + 1),
+          *back = ZP_NEW_ARRAY(p->s->arena, int64_t, chunks + 1);
+  bool first = zp_cut_chunks(p->s, p->point, &limits, false, front);
+  if (first) price_cut(p, front);
+  if (zp_cut_chunks(p->s, p->point, &limits, true, back) && !(first && same_cut(front, back, chunks)))
+    price_cut(p, back);
+  p->point->bound_s = p->least_s;
+}
+
+/* The bound over all cuts, and a cut that comes close to it: simulated. False when no cut can enter the ranking. */
+static bool price_least_bound(pricing *p) {
+  zp_searcher *s = p->s;
+  int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, p->point->choice.pipeline + 1);
+  double end = zp_bound_step_end(s, p->point), limit = cutoff(p);
+  zp_cut_rule rule = {.stage_s = HUGE_VAL, .total_s = limit - end, .limits = zp_search_limits(s)};
+  if (!zp_cut_within(s, p->point, &rule, cut)) {
+    p->point->bound_s = fmax(p->point->bound_s, limit);
+    return false;
+  }
+  double least = zp_cut_least_bound(s, p->point, zp_bound_of_cut(s, p->point, cut) - end, cut);
+  p->point->bound_s = fmax(p->point->bound_s, (least + end) * (1 - 1e-9));
+  price_cut(p, cut);
+  return p->point->bound_s < cutoff(p);
+}
+
+static void price_extremes(pricing *p) {
+  zp_searcher *s = p->s;
+  int stages = p->point->choice.pipeline;
+  zp_cut_rule rule = {.total_s = HUGE_VAL, .limits = zp_search_limits(s)};
+  rule.stage_s = zp_cut_bottleneck(s, p->point) * (1 + 2e-9);
+  int64_t *front = ZP_NEW_ARRAY(s->arena, int64_t, stages + 1), *back = ZP_NEW_ARRAY(s->arena, int64_t, stages + 1);
+  bool first = zp_cut_within(s, p->point, &rule, front);
+  if (first) price_cut(p, front);
+  rule.from_back = true;
+  if (zp_cut_within(s, p->point, &rule, back) && !(first && same_cut(front, back, stages))) price_cut(p, back);
+}
+
+/* Why the point was rejected; ZP_REJECT_COUNT when it was priced. */
+static zp_rejection price_point(pricing *p) {
+  zp_searcher *s = p->s;
+  zp_rejection why = ZP_REJECT_BOUND;
+  if (p->point->bound_s >= cutoff(p)) return why;
+  if (!zp_find_home(s, p->point, &why)) return why;
+  p->point->bound_s = fmax(p->point->bound_s, zp_bound(s, p->point));
+  if (p->point->bound_s >= cutoff(p)) return ZP_REJECT_BOUND;
+  p->least_s = HUGE_VAL;
+  p->simulated = 0;
+  if (zp_model_chunks(&p->point->choice) > p->point->choice.pipeline) {
+    price_chunks(p);
+  } else if (zp_cut_all(s, p->point, price_cut, p)) {
+    p->point->bound_s = p->least_s;
+  } else {
+    if (!price_least_bound(p)) return ZP_REJECT_BOUND;
+    price_extremes(p);
+  }
+  return ZP_REJECT_COUNT;
+}
+
+void zp_price_points(zp_searcher *s, zp_ranking *r) {
+  pricing p = {.s = s, .scratch = zp_arena_new("simulate"), .ranking = r};
+  double bound = HUGE_VAL;
+  if (s->points.len) qsort(s->points.data, (size_t)s->points.len, sizeof *s->points.data, by_bound);
+  for (int i = 0; i < s->points.len; i++) {
+    p.point = &s->points.data[i];
+    zp_rejection why = price_point(&p);
+    if (why == ZP_REJECT_COUNT)
+      s->certificate.priced++;
+    else
+      s->certificate.rejected[why]++;
+    if (why == ZP_REJECT_COUNT || why == ZP_REJECT_BOUND) bound = fmin(bound, p.point->bound_s);
+  }
+  s->certificate.bound_s = r->len ? bound : 0;
+  zp_arena_free(p.scratch);
+}

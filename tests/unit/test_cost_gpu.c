@@ -1,0 +1,111 @@
+/* Cost functions for GPUs, by hand: tiles and waves, alignment, batched products, rings and trees over nodes, meshes.
+ * They see the planner's private header: the functions are shared inside the planner only. */
+#include "../../planner/cost/constants.h"
+#include "../../planner/cost/cost.h"
+#include <math.h>
+#include "planner_models.h"
+
+static void expect_near(double got, double want, const char *what) {
+  cr_expect(fabs(got - want) <= 1e-9 * fabs(want), "%s: %.12g, expected %.12g", what, got, want);
+}
+
+/* 100 multiprocessors, 100 TFLOP/s and 1 TB/s at full efficiency, no launch time. */
+static zp_cluster cluster_of(int nodes) {
+  zp_cluster c = gpu_cluster(nodes);
+  c.node.device.cores = 100;
+  c.node.device.flop_per_s_half = 100e12;
+  c.node.device.flop_per_s_fp32 = 10e12;
+  c.node.device.memory_bytes_per_s = 1e12;
+  c.node.device.eff_matmul = c.node.device.eff_memory = 1;
+  c.node.device.launch_s = 0;
+  return c;
+}
+
+/* 100 tiles of 256 x 128 are one wave: 2 * 256 * 128 * 100 * (k + 96) FLOP. One more row of tiles is a second wave. */
+Test(cost_gpu, tiles_run_in_waves) {
+  zp_cluster c = cluster_of(1);
+  zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_FP16, 16);
+  double wave = 2.0 * 256 * 128 * 100 * (4096 + 96) / 100e12;
+  expect_near(zp_cost_matmul(&m, 2560, 1280, 4096, 2), wave, "one wave");
+  double more = zp_cost_matmul(&m, 2560 + 8, 1280, 4096, 2);
+  cr_expect(more > 1.2 * wave && more <= 2 * wave, "%g against %g", more, wave);
+}
+
+Test(cost_gpu, unaligned_rows_do_without_tensor_cores) {
+  zp_cluster c = cluster_of(1);
+  zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_FP16, 16);
+  double aligned = zp_cost_batched_matmul(&m, 64, 2048, 2048, 112, 2);
+  expect_near(zp_cost_batched_matmul(&m, 64, 2048, 2048, 108, 2) / aligned, 10.0 * (108 + 96) / (112 + 96), "108 columns");
+  cr_expect_eq(zp_cost_batched_matmul(&m, 0, 2048, 2048, 112, 2), 0);
+}
+
+/* Few output elements and a long sum: pieces of the sum run beside each other. */
+Test(cost_gpu, long_sums_are_divided) {
+  zp_cluster c = cluster_of(1);
+  zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_FP16, 16);
+  double one_tile_after_the_other = 2.0 * 256 * 128 * 100 * (65536 + 96) / 100e12;
+  cr_expect(zp_cost_matmul(&m, 256, 128, 65536, 2) < 0.2 * one_tile_after_the_other);
+}
+
+Test(cost_gpu, no_product_beats_its_bytes) {
+  zp_cluster c = cluster_of(1);
+  zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_FP16, 16);
+  double bytes = 2.0 * (8192.0 * 8 + 8 * 8192.0 + 8192.0 * 8192);
+  cr_expect(zp_cost_matmul(&m, 8192, 8192, 8, 2) >= bytes / 1e12);
+}
+
+/* The model never gets faster with more work. */
+Test(cost_gpu, products_are_monotone) {
+  zp_cluster c = cluster_of(1);
+  zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_FP16, 16);
+  double before = 0;
+  for (int rows = 64; rows <= 8192; rows += 64) {
+    double now = zp_cost_matmul(&m, rows, 4096, 4096, 2);
+    cr_expect(now >= before, "%d rows: %g after %g", rows, now, before);
+    before = now;
+  }
+}
+
+/* 4 nodes of 16: of 63 hops of a ring 3 cross the network. */
+Test(cost_gpu, ring_hops_mostly_stay_inside) {
+  zp_cluster c = cluster_of(4);
+  zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_FP16, 64);
+  zp_group_link link = zp_machine_data_group(&m, 1, 1, 64);
+  expect_near(63 * link.latency_s, 60 * 1e-6 + 3 * (2e-6 + 1e-6), "a pass");
+  double base = zp_cost_constant(ZP_COST_COLLECTIVE_BASE_S);
+  expect_near(zp_cost_ring_pass(&link, 64e6), base + 63 * (link.latency_s + 1e6 / link.bytes_per_s), "gather");
+}
+
+/* Small sums over many nodes go over a tree, large ones over the ring. */
+Test(cost_gpu, small_sums_take_the_tree) {
+  zp_cluster c = cluster_of(64);
+  zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_FP16, 1024);
+  zp_group_link link = zp_machine_data_group(&m, 1, 1, 1024);
+  double base = zp_cost_constant(ZP_COST_COLLECTIVE_BASE_S), hops = 15 * 1e-6 + 6 * 3e-6;
+  expect_near(zp_cost_all_reduce(&link, 1000), base + 2 * hops + 2000 / (0.92 * link.bytes_per_s), "tree");
+  double ring = 2 * zp_cost_ring_pass(&link, 1e10) - base;
+  expect_near(zp_cost_all_reduce(&link, 1e10), ring, "ring");
+  link.trees = false; /* the CPU runtime has rings only */
+  expect_near(zp_cost_all_reduce(&link, 1000), 2 * zp_cost_ring_pass(&link, 1000) - base, "ring of the runtime");
+}
+
+Test(cost_gpu, a_mesh_gives_small_groups_fewer_links) {
+  zp_cluster c = cluster_of(1);
+  c.node.devices = 8;
+  c.node.link.kind = "nvlink";
+  zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_FP16, 8);
+  expect_near(zp_machine_tensor_group(&m, 8, 1, 1).bytes_per_s, 0.8 * 150e9, "all six links");
+  expect_near(zp_machine_tensor_group(&m, 4, 1, 2).bytes_per_s, 0.8 * 100e9, "four of six");
+  expect_near(zp_machine_tensor_group(&m, 2, 1, 4).bytes_per_s, 0.8 * 25e9, "one of six");
+}
+
+/* Measured bus bandwidth slows collectives over nodes, not messages. */
+Test(cost_gpu, measured_collectives) {
+  zp_cluster c = cluster_of(4);
+  zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_FP16, 64);
+  double before = zp_machine_data_group(&m, 16, 1, 4).bytes_per_s;
+  double message = zp_machine_pipeline_link(&m, 16, 4, 1).bytes_per_s;
+  m.collective_share = 0.25;
+  expect_near(zp_machine_data_group(&m, 16, 1, 4).bytes_per_s, before / 4, "collective");
+  expect_near(zp_machine_pipeline_link(&m, 16, 4, 1).bytes_per_s, message, "message");
+}

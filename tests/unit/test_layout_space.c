@@ -1,0 +1,238 @@
+/* Bytes of stages under ZeRO, chunks, split backward, selective recomputation and compression. Expected numbers are
+ * worked out by hand: from the published tables, or from parameter counts and shapes. */
+#include "planner_models.h"
+#include "../../planner/schedule/schedule.h"
+
+static zp_arena *arena;
+static void setup(void) { arena = zp_arena_new("test"); }
+static void teardown(void) { zp_arena_free(arena); }
+TestSuite(layout, .init = setup, .fini = teardown);
+
+static const model_size TINY = {STYLE_GPT, 256, 32, 64, 8, 4, 4, 256, true};
+
+static zp_lowered *lower(zp_spec *spec, int tensor, bool sequence, int64_t microbatch, zp_recompute recompute) {
+  const char *reason = NULL;
+  zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, tensor);
+  zp_sharding *sharding = zp_shard(arena, spec->model, &machine, tensor, 1, sequence, &reason);
+  cr_assert(sharding, "%s", reason);
+  zp_lowered *lowered = zp_lower(arena, spec, sharding, microbatch, recompute, false, &reason);
+  cr_assert(lowered, "%s", reason);
+  zp_price(lowered, &machine, tensor, 1, 1);
+  return lowered;
+}
+
+static zp_stage lay_out(const zp_lowered *lowered, zp_choice choice, int stage) {
+  zp_stage out;
+  zp_layout_stage(arena, lowered, &choice, stage, &out);
+  cr_expect_eq(zp_memory_on_device(&out.memory), out.arena_bytes);
+  return out;
+}
+
+/* 7.5B parameters and more: 72 layers of 2944, f16. arXiv 1910.02054, figure 1: 120, 31.4, 16.6 and 1.9 GB on 64 ranks.
+ * Here exactly: 2 + 2 + 12 bytes for every padded element. */
+Test(layout, zero_table) {
+  static const model_size size = {STYLE_GPT, 4096, 32, 2944, 72, 32, 32, 4 * 2944, true};
+  zp_spec *spec = build_spec(arena, &size, gpu_cluster(4), 64);
+  spec->train.precision = ZP_PREC_MIXED_FP16;
+  zp_lowered *l = lower(spec, 1, false, 1, ZP_RECOMPUTE_NONE);
+  int64_t parameters = zp_model_parameters(spec->model), cut[] = {0, 74};
+  cr_expect(parameters > INT64_C(7490000000) && parameters < INT64_C(7510000000), "%lld", (long long)parameters);
+  static const double published_gb[] = {120, 31.4, 16.6, 1.9};
+  for (int zero = 0; zero <= 3; zero++) {
+    zp_stage s =
+        lay_out(l, (zp_choice){.tensor = 1, .pipeline = 1, .data = 64, .zero = zero, .microbatch = 1, .cut = cut}, 0);
+    int64_t states = s.memory.weights + s.memory.gradients + s.memory.optimizer, n = s.flat_elements;
+    cr_expect_eq(n % (64 * 64), zero ? 0 : n % (64 * 64));
+    cr_expect(n >= parameters && n < parameters + 74 * (64 * 64 + 13 * 64), "padding: %lld",
+              (long long)(n - parameters));
+    int64_t params = zero == 3 ? n / 64 : n, grads = zero >= 2 ? n / 64 : n, state = zero >= 1 ? n / 64 : n;
+    int64_t exact = 2 * params + 2 * grads + 12 * state;
+    cr_expect(states >= exact && states < exact + 5 * 256, "five regions at multiples of 256 bytes");
+    cr_expect_float_eq((double)states / 1e9, published_gb[zero], 0.06, "ZeRO %d: %.3f GB", zero, (double)states / 1e9);
+    int64_t rings = (zero >= 2) + (zero == 3);
+    cr_expect_eq(s.at_grad_ring >= 0, zero >= 2);
+    cr_expect_eq(s.at_param_ring >= 0, zero == 3);
+    if (rings) cr_expect_geq(s.memory.buffers, rings * 2 * s.bucket_elements * 2);
+  }
+}
+
+/* A unit of TINY: 12 d^2 + 13 d elements, each parameter padded to 64: d = 64 needs no padding. Shared: tables and
+ * final norm (V d + S d + 2 d). With ZeRO 2 both go up to multiples of 64 * data. */
+Test(layout, buckets_are_padded_to_whole_shards) {
+  zp_spec *spec = build_spec(arena, &TINY, gpu_cluster(1), 24);
+  zp_lowered *l = lower(spec, 1, false, 1, ZP_RECOMPUTE_NONE);
+  int64_t cut[] = {0, 10}, unit = 12 * 64 * 64 + 13 * 64, shared = 256 * 64 + 32 * 64 + 2 * 64, pad = 3 * 64;
+  zp_choice c = {.tensor = 1, .pipeline = 1, .data = 3, .zero = 1, .microbatch = 1, .cut = cut};
+  zp_stage one = lay_out(l, c, 0);
+  cr_expect_eq(one.flat_elements, (8 * unit + shared + pad - 1) / pad * pad);
+  c.zero = 2;
+  zp_stage two = lay_out(l, c, 0);
+  int64_t padded = (unit + pad - 1) / pad * pad, padded_shared = (shared + pad - 1) / pad * pad;
+  cr_expect_eq(two.flat_elements, 8 * padded + padded_shared);
+  cr_expect_eq(two.runs.data[1].stride, padded);
+  cr_expect_eq(two.bucket_elements, padded > padded_shared ? padded : padded_shared);
+  cr_expect_eq(two.memory.gradients, two.flat_elements / 3 * 4);
+  cr_expect_eq(two.memory.weights, two.flat_elements * 4);
+}
+
+/* The default choice lays out what it always did: nothing new has bytes. */
+Test(layout, default_choice_has_no_new_regions) {
+  zp_spec *spec = build_spec(arena, &TINY, cpu_cluster(), 8);
+  zp_lowered *l = lower(spec, 1, false, 1, ZP_RECOMPUTE_NONE);
+  int64_t cut[] = {0, 5, 10};
+  zp_choice c = {.tensor = 1, .pipeline = 2, .data = 1, .microbatch = 1, .cut = cut};
+  for (int s = 0; s < 2; s++) {
+    zp_stage x = lay_out(l, c, s);
+    const int64_t absent[] = {x.at_param_ring, x.at_grad_ring, x.at_saved_ring,
+                              x.at_pending,    x.at_error,     x.at_server_error};
+    for (size_t i = 0; i < sizeof absent / sizeof *absent; i++) cr_expect_eq(absent[i], -1);
+    cr_expect_eq(x.memory.host + x.memory.nvme, 0);
+    cr_expect_eq(x.slots, 2 - s);
+    cr_expect_eq(zp_stage_bytes(l, &c, s, x.first_unit, x.n_units), x.arena_bytes);
+  }
+}
+
+static zp_choice chunked(zp_schedule schedule, int pipeline, int chunks, int64_t *cut) {
+  return (zp_choice){.tensor = 1,
+                     .pipeline = pipeline,
+                     .data = 1,
+                     .schedule = schedule,
+                     .chunks = chunks,
+                     .microbatch = 1,
+                     .cut = cut};
+}
+
+/* Slots: every chunk's own number times its own size, or one pool, whichever is smaller. */
+Test(layout, chunks_have_slots_by_the_order_tables) {
+  static const model_size wide = {STYLE_GPT, 4096, 32, 64, 8, 4, 4, 256, true};
+  zp_spec *spec = build_spec(arena, &wide, gpu_cluster(1), 16);
+  zp_lowered *l = lower(spec, 1, false, 1, ZP_RECOMPUTE_NONE);
+  int64_t layer = l->segments[1].saved_bytes, first = l->segments[0].saved_bytes, last = l->segments[2].saved_bytes;
+  int64_t cut[] = {0, 3, 5, 7, 10}; /* chunks: begin + 2, 2, 2, 2 + end */
+  zp_choice c = chunked(ZP_SCHEDULE_INTERLEAVED, 2, 2, cut);
+  zp_stage s0 = lay_out(l, c, 0), s1 = lay_out(l, c, 1);
+  /* stage 0: chunks 0 and 2 of the model; 2 (p - 1) + (v - 1) p + 1 = 5 in flight: 3 and 2 when chunk 0 is full */
+  cr_expect_eq(s0.n_units, 5);
+  cr_expect_eq(s0.chunks[0].slot_stride, first + 2 * layer);
+  cr_expect_eq(s0.chunks[1].slot_stride, 2 * layer);
+  cr_expect_eq(s0.slots, 5);
+  int64_t own = s0.chunks[0].slots * s0.chunks[0].slot_stride + s0.chunks[1].slots * s0.chunks[1].slot_stride;
+  int64_t pool = 5 * (first + 2 * layer), fewer = own < pool ? own : pool;
+  cr_expect_eq(s0.pooled, pool <= own);
+  cr_expect(s0.memory.saved >= fewer && s0.memory.saved < fewer + 256);
+  /* stage 1 holds the head, whose one micro-batch in flight is not multiplied by the pool */
+  cr_expect_eq(s1.chunks[1].slot_stride, 2 * layer + last);
+  cr_expect_eq(s1.chunks[1].slots, 1);
+  cr_expect_not(s1.pooled);
+  cr_expect_eq(s1.runs.data[1].chunk, 1);
+  zp_units part[] = {{0, 3}, {5, 2}};
+  zp_memory footprint = zp_stage_footprint(l, &c, 0, part);
+  cr_expect_eq(zp_memory_on_device(&footprint), s0.arena_bytes);
+}
+
+/* ZB-V folds the model: stage 0 has both ends, so the tied table is there once. */
+Test(layout, zb_v_holds_both_ends_on_stage_0) {
+  zp_spec *spec = build_spec(arena, &TINY, gpu_cluster(1), 16);
+  zp_lowered *l = lower(spec, 1, false, 1, ZP_RECOMPUTE_NONE);
+  int64_t cut[] = {0, 3, 5, 7, 10};
+  zp_choice c = chunked(ZP_SCHEDULE_ZB_V, 2, 2, cut);
+  zp_program *p = zp_program_make(arena, l, &c);
+  cr_expect_eq(p->stages[0].chunks[1].units.first, 7);
+  cr_expect_eq(p->stages[0].chunks[1].slots, 1);
+  cr_expect_eq(p->tied.len, 0);
+  cr_expect_eq(zp_stage_shared(&p->stages[1], 0), -1);
+  cr_expect_eq(p->actions[0], 6 * 16);
+  /* the turn-around sends nothing: forward and backward over two boundaries instead of three */
+  cr_expect_eq(zp_program_traffic(p).pipeline, 2 * 2 * 16 * INT64_C(32) * 64 * 4);
+}
+
+/* A layer of GPT in f32, B = 1: weight gradients wait for dy of proj (d), of fc (4 d), of attention's output (d) and of
+ * qkv (3 d), all [S, d] multiples of 4 bytes; their inputs lie in the slot. */
+Test(layout, weight_gradients_wait_with_their_output_gradients) {
+  zp_spec *spec = build_spec(arena, &TINY, gpu_cluster(1), 16);
+  zp_lowered *l = lower(spec, 1, false, 1, ZP_RECOMPUTE_NONE);
+  cr_expect_eq(l->segments[1].pending_bytes, (1 + 4 + 1 + 3) * 32 * 64 * 4);
+  int64_t cut[] = {0, 3, 5, 7, 10};
+  zp_choice c = chunked(ZP_SCHEDULE_ZB_H1, 4, 1, cut);
+  zp_stage s1 = lay_out(l, c, 1); /* two layers, two waiting */
+  cr_expect_eq(s1.chunks[0].pending, 2);
+  cr_expect_geq(s1.at_pending, 0);
+  cr_expect_eq(s1.slots, 4);
+  cr_expect_eq(s1.memory.saved, 4 * 2 * l->segments[1].saved_bytes + 2 * 2 * l->segments[1].pending_bytes);
+}
+
+/* Without tensor ranks a layer keeps 2 norms' outputs (d each) and the activation (4 d) that it can rebuild; with full
+ * recomputation only its input. */
+Test(layout, selective_rebuilds_norms_and_activations) {
+  zp_spec *spec = build_spec(arena, &TINY, gpu_cluster(1), 16);
+  zp_lowered *none = lower(spec, 1, false, 1, ZP_RECOMPUTE_NONE),
+             *some = lower(spec, 1, false, 1, ZP_RECOMPUTE_SELECTIVE),
+             *full = lower(spec, 1, false, 1, ZP_RECOMPUTE_FULL);
+  int64_t d = 32 * 64 * 4;
+  cr_expect_eq(none->segments[1].saved_bytes - some->segments[1].saved_bytes, (1 + 1 + 4) * d);
+  cr_expect_eq(full->segments[1].saved_bytes, d);
+  const zp_procedure *b = &some->segments[1].backward;
+  cr_expect_eq(b->n_recompute, 3);
+  for (int i = 0; i < b->n_recompute; i++) cr_expect_eq(b->steps.data[i].op, ZP_OP_FUSED);
+  cr_expect_eq(none->segments[0].saved_bytes, some->segments[0].saved_bytes);
+  cr_expect_eq(none->segments[2].saved_bytes, some->segments[2].saved_bytes);
+}
+
+/* The second norm reads the residual sum, which its group computes too and which is kept: only the norm is rebuilt. */
+Test(layout, selective_splits_groups) {
+  zp_spec *spec = build_spec(arena, &TINY, gpu_cluster(1), 16);
+  zp_lowered *l = lower(spec, 1, false, 1, ZP_RECOMPUTE_SELECTIVE);
+  const zp_step *norm = &l->segments[1].backward.steps.data[1];
+  cr_assert_eq(norm->node->fused->ops.len, 1);
+  cr_expect_eq(norm->node->fused->ops.data[0].op, ZP_OP_LAYER_NORM);
+  cr_expect_eq(norm->node->fused->operand[0], ZP_OPERAND_ROWS);
+  cr_expect_eq(norm->in.len, 3);
+}
+
+/* Mixed precision layer with flash attention, sequence sharding over t: 34 s b h / t bytes of arXiv 2205.05198, less
+ * the dropout masks (3 b s h: 2 after projections, 1... none here), plus f32 statistics of attention. Kept here, in
+ * units of s b h: x 2, norm 2, qkv 6, attention 2, residual 2, norm 2, fc 8, gelu 8 = 32 bytes over t. */
+Test(layout, sequence_sharding_divides_everything) {
+  zp_spec *spec = build_spec(arena, &TINY, gpu_cluster(1), 16);
+  spec->train.precision = ZP_PREC_MIXED_BF16;
+  zp_lowered *l = lower(spec, 2, true, 1, ZP_RECOMPUTE_NONE);
+  int64_t sbh = 32 * 64, lse = 32 * 2 * 4;
+  cr_expect_eq(l->segments[1].saved_bytes, 32 * sbh / 2 + lse);
+  cr_expect_eq(l->segments[1].carry_in_elements, sbh / 2);
+}
+
+/* Two f32 errors: of the whole vector and of this rank's part; the vector is padded to whole parts. */
+Test(layout, compression_errors) {
+  zp_spec *spec = build_spec(arena, &TINY, gpu_cluster(1), 24);
+  zp_lowered *l = lower(spec, 1, false, 1, ZP_RECOMPUTE_NONE);
+  int64_t cut[] = {0, 10};
+  zp_choice c = {.tensor = 1, .pipeline = 1, .data = 3, .microbatch = 1, .cut = cut}, plain = c;
+  c.compress = true;
+  zp_stage s = lay_out(l, c, 0), p = lay_out(l, plain, 0);
+  cr_expect_eq(s.flat_elements % (3 * 64), 0);
+  cr_expect_eq(s.memory.optimizer, s.flat_elements * (8 + 4) + s.flat_elements / 3 * 4);
+  cr_expect_eq(p.memory.optimizer, p.flat_elements * 8);
+}
+
+/* ---- order of memory ---- */
+
+Test(layout, stage_bytes_agree_with_the_layout) {
+  zp_spec *spec = build_spec(arena, &TINY, gpu_cluster(1), 16);
+  for (int recompute = 0; recompute <= 2; recompute++) {
+    zp_lowered *l = lower(spec, 1, false, 2, (zp_recompute)recompute);
+    int64_t cut[] = {0, 2, 6, 10};
+    for (int schedule = 0; schedule < ZP_SCHEDULE_COUNT; schedule++)
+      for (int zero = 0; zero <= 3; zero++) {
+        zp_choice c = {.tensor = 1,
+                       .pipeline = 3,
+                       .data = 2,
+                       .zero = zero,
+                       .schedule = (zp_schedule)schedule,
+                       .microbatch = 2,
+                       .cut = cut};
+        if (zp_choice_refusal(&c, spec)) continue;
+        for (int s = 0; s < 3; s++)
+          cr_expect_eq(zp_stage_bytes(l, &c, s, cut[s], cut[s + 1] - cut[s]), lay_out(l, c, s).arena_bytes);
+      }
+  }
+}

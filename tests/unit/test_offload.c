@@ -1,0 +1,203 @@
+/* State off the device: bytes on host and disks, and what moving them costs. Expected numbers by hand. */
+#include <math.h>
+#include "planner_models.h"
+#include "../../planner/cost/cost.h"
+
+static zp_arena *arena;
+static void setup(void) { arena = zp_arena_new("test"); }
+static void teardown(void) { zp_arena_free(arena); }
+TestSuite(offload, .init = setup, .fini = teardown);
+
+static const model_size TINY = {STYLE_GPT, 256, 32, 64, 6, 4, 4, 256, true};
+
+static zp_cluster roomy(void) {
+  zp_cluster c = gpu_cluster(1);
+  c.node.host_memory_bytes = INT64_C(1) << 40;
+  c.node.nvme_bytes = INT64_C(1) << 42;
+  c.node.host_bytes_per_s = 160e9; /* 10 a rank of 16 */
+  c.node.pcie_bytes_per_s = 10e9;
+  c.node.nvme_read_bytes_per_s = 32e9; /* 2 a rank */
+  c.node.nvme_write_bytes_per_s = 16e9;
+  return c;
+}
+
+typedef struct case_of {
+  zp_spec *spec;
+  zp_machine machine;
+  zp_lowered *lowered;
+  zp_choice choice;
+  zp_stage stage;
+} case_of;
+
+static case_of make(const model_size *size, zp_choice choice, int devices) {
+  const char *reason = NULL;
+  case_of x = {.spec = build_spec(arena, size, roomy(), 48), .choice = choice};
+  x.spec->train.precision = ZP_PREC_MIXED_FP16;
+  x.machine = zp_machine_make(&x.spec->cluster, ZP_PREC_MIXED_FP16, devices);
+  zp_sharding *sharding = zp_shard(arena, x.spec->model, &x.machine, choice.tensor, 1, false, &reason);
+  x.lowered = zp_lower(arena, x.spec, sharding, choice.microbatch, choice.recompute, false, &reason);
+  cr_assert(x.lowered, "%s", reason);
+  zp_price(x.lowered, &x.machine, choice.tensor, choice.pipeline, choice.data);
+  int64_t *cut = ZP_NEW_ARRAY(arena, int64_t, 2);
+  cut[1] = x.lowered->n_units;
+  x.choice.cut = cut;
+  zp_layout_stage(arena, x.lowered, &x.choice, 0, &x.stage);
+  return x;
+}
+
+static zp_choice data_parallel(int data, int zero) {
+  return (zp_choice){.tensor = 1, .pipeline = 1, .data = data, .zero = zero, .microbatch = 1};
+}
+
+static const zp_home HOST = {ZP_TIER_HOST, 8}, NVME = {ZP_TIER_NVME, 8};
+
+static int64_t zp_up_to(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+/* ZeRO-Offload (arXiv 2101.06840): 2 bytes a parameter on the device, 12 + 2 on the host, gradients through a ring. */
+Test(offload, optimizer_and_gradients_on_the_host) {
+  zp_choice c = data_parallel(1, 2);
+  c.home[ZP_STATE_OPTIMIZER] = c.home[ZP_STATE_GRADIENTS] = HOST;
+  case_of x = make(&TINY, c, 1);
+  int64_t n = x.stage.flat_elements, bucket = x.stage.bucket_elements;
+  cr_expect_eq(x.stage.memory.weights, 2 * n);
+  cr_expect_eq(x.stage.memory.gradients, 0);
+  cr_expect_eq(x.stage.memory.optimizer, 0);
+  cr_expect_geq(x.stage.at_grad_ring, 0);
+  cr_expect_eq(x.stage.at_param_ring, -1);
+  cr_expect_eq(x.stage.memory.host, 14 * n + 2 * bucket * (2 + 2));
+}
+
+/* DeepSpeed's estimator for ZeRO 3 (memory.rst), largest layer L: parameters and optimizer off: 4 L on the device; only
+ * the optimizer off: 4 L + 2 P / n. Ours: two gathered buckets of 2-byte weights are its 4 L. */
+Test(offload, zero_3_like_the_estimator) {
+  zp_choice c = data_parallel(8, 3);
+  c.home[ZP_STATE_OPTIMIZER] = c.home[ZP_STATE_GRADIENTS] = HOST;
+  case_of kept = make(&TINY, c, 8);
+  c.home[ZP_STATE_PARAMS] = HOST;
+  case_of away = make(&TINY, c, 8);
+  int64_t n = away.stage.flat_elements, largest = away.stage.bucket_elements;
+  cr_expect_eq(kept.stage.memory.weights, 2 * n / 8);
+  cr_expect_eq(away.stage.memory.weights, 0);
+  int64_t ring_end = away.stage.at_grad_ring - away.stage.at_param_ring;
+  cr_expect_eq(ring_end, zp_up_to(4 * largest, 256));
+  cr_expect_eq(away.stage.memory.host - kept.stage.memory.host, 2 * n / 8);
+}
+
+/* Shares are eighths, in whole 64 elements. */
+Test(offload, part_of_the_optimizer) {
+  zp_choice c = data_parallel(2, 1);
+  c.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 3};
+  case_of x = make(&TINY, c, 2);
+  int64_t shard = x.stage.shard_elements, gone = shard / 8 * 3 / 64 * 64, bucket = x.stage.bucket_elements / 2;
+  cr_expect(x.stage.memory.optimizer >= 12 * (shard - gone) &&
+            x.stage.memory.optimizer < 12 * (shard - gone) + 3 * 256);
+  cr_expect_eq(x.stage.memory.host, 12 * gone + 2 * bucket * 4);
+}
+
+/* On disks: the state there, and on the host two buckets read and two written, and those of gradients and weights. */
+Test(offload, optimizer_on_disks) {
+  zp_choice c = data_parallel(4, 1);
+  c.home[ZP_STATE_OPTIMIZER] = NVME;
+  case_of x = make(&TINY, c, 4);
+  int64_t bucket = x.stage.bucket_elements / 4;
+  cr_expect_eq(x.stage.memory.nvme, 12 * x.stage.shard_elements);
+  cr_expect_eq(x.stage.memory.host, 4 * 12 * bucket + 2 * bucket * 4);
+}
+
+Test(offload, saved_activations_on_the_host) {
+  zp_choice c = data_parallel(1, 0);
+  case_of here = make(&TINY, c, 1);
+  c.home[ZP_STATE_ACTIVATIONS] = HOST;
+  case_of x = make(&TINY, c, 1);
+  int64_t largest = 0;
+  for (int s = 0; s < x.lowered->n_segments; s++)
+    if (x.lowered->segments[s].saved_bytes > largest) largest = x.lowered->segments[s].saved_bytes;
+  cr_expect_eq(x.stage.memory.host, here.stage.slots * here.stage.slot_stride);
+  cr_expect_eq(x.stage.memory.saved, 4 * largest);
+}
+
+/* ---- time ---- */
+
+static void expect_near(double got, double want, const char *what) {
+  cr_expect(fabs(got - want) <= 1e-6 * fabs(want) + 1e-15, "%s: %.9g, expected %.9g", what, got, want);
+}
+
+/* Gradients down and weights up at 10 GB/s, 28 bytes an element at 10 GB/s of host memory: the update dominates; the
+ * rest passes once for one of the buckets. */
+Test(offload, update_on_the_host) {
+  zp_choice c = data_parallel(16, 1);
+  c.home[ZP_STATE_OPTIMIZER] = HOST;
+  case_of x = make(&TINY, c, 16);
+  double n = (double)x.stage.shard_elements, update = 28 * n / 10e9, copy = 2 * n / 10e9;
+  double buckets = floor((double)x.stage.flat_elements / (double)x.lowered->segments[1].elements);
+  zp_step_end end = zp_cost_step_end(x.lowered, &x.machine, &x.choice, x.stage.flat_elements, x.stage.shard_elements);
+  double norm = zp_cost_memory_bound(&x.machine, 2 * n, 0);
+  expect_near(end.optimizer_s, norm, "the norm stays on the device");
+  expect_near(end.offload_s, fmax(0, update + 2 * copy / buckets - norm), "host");
+  c.home[ZP_STATE_OPTIMIZER] = NVME;
+  end = zp_cost_step_end(x.lowered, &x.machine, &c, x.stage.flat_elements, x.stage.shard_elements);
+  double write = 12 * n / 1e9, read = 12 * n / 2e9;
+  expect_near(end.offload_s, fmax(0, write + (2 * copy + update + read) / buckets - norm), "disks");
+}
+
+/* Saved values leave over PCIe beside computing: the last unit's alone, and what is longer than computing. */
+Test(offload, activations_leave_beside_computing) {
+  zp_choice c = data_parallel(1, 0);
+  c.home[ZP_STATE_ACTIVATIONS] = HOST;
+  case_of x = make(&TINY, c, 1);
+  double copy[3], compute[3];
+  for (int s = 0; s < 3; s++) {
+    copy[s] = (double)x.lowered->segments[s].saved_bytes / 10e9;
+    compute[s] = x.lowered->segments[s].forward.cost_s;
+  }
+  double expected =
+      fmax(0, copy[0] - compute[1]) + 5 * fmax(0, copy[1] - compute[1]) + fmax(0, copy[1] - compute[2]) + copy[2];
+  zp_exposed e = zp_cost_exposed(x.lowered, &x.machine, &x.choice, &x.stage, 0, ZP_ACT_F);
+  expect_near(e.offload_s, expected, "forward");
+  cr_expect_eq(e.data_s, 0);
+}
+
+/* ZeRO 3 gathers unit i + 1 while unit i computes. */
+Test(offload, gathers_are_prefetched) {
+  case_of x = make(&TINY, data_parallel(16, 3), 16);
+  zp_group_link link = zp_machine_data_group(&x.machine, 1, 1, 16);
+  double shared = 0, gather[3], compute[3];
+  for (int i = 0; i < x.stage.shared.len; i++)
+    shared += (double)x.lowered->param_elements[x.stage.shared.data[i].param];
+  const double elements[] = {shared, (double)x.lowered->segments[1].elements, shared};
+  for (int s = 0; s < 3; s++) {
+    gather[s] = zp_cost_ring_pass(&link, elements[s] * 2);
+    compute[s] = x.lowered->segments[s].forward.cost_s;
+  }
+  double expected = gather[0] + fmax(0, gather[1] - compute[0]) + 5 * fmax(0, gather[1] - compute[1]) +
+                    fmax(0, gather[2] - compute[1]);
+  zp_exposed e = zp_cost_exposed(x.lowered, &x.machine, &x.choice, &x.stage, 0, ZP_ACT_F);
+  expect_near(e.data_s, expected, "forward");
+  cr_expect_eq(e.offload_s, 0);
+  cr_expect_eq(zp_cost_exposed(x.lowered, &x.machine, &(zp_choice){.data = 16, .zero = 1, .microbatch = 1}, &x.stage, 0,
+                               ZP_ACT_F)
+                   .data_s,
+               0);
+}
+
+/* The reduction hides behind the last backward on GPUs, but for one unit's share; CPU trainers reduce afterwards. */
+Test(offload, reduction_beside_the_last_backward) {
+  case_of x = make(&TINY, data_parallel(16, 0), 16);
+  expect_near(zp_cost_exposed_reduce(&x.machine, 8, 4, 4), 5, "partly");
+  expect_near(zp_cost_exposed_reduce(&x.machine, 8, 40, 4), 2, "one bucket is left");
+  expect_near(zp_cost_exposed_reduce(&x.machine, 8, 40, 1), 8, "a single unit hides nothing");
+  zp_cluster cpu = cpu_cluster();
+  zp_machine machine = zp_machine_make(&cpu, ZP_PREC_F32, 2);
+  expect_near(zp_cost_exposed_reduce(&machine, 8, 40, 4), 8, "CPU");
+}
+
+/* One bit an element instead of 16, twice; and one scale a rank. */
+Test(offload, compressed_reduction) {
+  zp_choice c = data_parallel(16, 0);
+  c.compress = true;
+  case_of x = make(&TINY, c, 16);
+  zp_group_link link = zp_machine_data_group(&x.machine, 1, 1, 16);
+  zp_step_end end = zp_cost_step_end(x.lowered, &x.machine, &c, x.stage.flat_elements, x.stage.shard_elements);
+  expect_near(end.reduce_s, 2 * zp_cost_ring_pass(&link, (double)x.stage.flat_elements / 8 + 64), "two phases");
+  cr_expect_eq(end.gather_s, 0);
+}

@@ -1,0 +1,253 @@
+/* The whole space through the back door: for every kind of decision a program is made, simulated, written as a plan
+ * file, read back and verified; and files that lie are found out. */
+#include <math.h>
+#include "planner_models.h"
+
+static zp_arena *arena;
+static void setup(void) { arena = zp_arena_new("test"); }
+static void teardown(void) { zp_arena_free(arena); }
+TestSuite(plan_space, .init = setup, .fini = teardown);
+
+static const model_size TINY = {STYLE_GPT, 256, 32, 64, 14, 4, 4, 256, true};
+
+/* GPU nodes with host memory and disks. */
+static zp_cluster roomy(void) {
+  zp_cluster c = gpu_cluster(1);
+  c.node.host_memory_bytes = INT64_C(1) << 40;
+  c.node.nvme_bytes = INT64_C(1) << 42;
+  c.node.host_bytes_per_s = 100e9;
+  c.node.pcie_bytes_per_s = 10e9;
+  c.node.nvme_read_bytes_per_s = 6e9;
+  c.node.nvme_write_bytes_per_s = 3e9;
+  return c;
+}
+
+static zp_spec *roomy_spec(void) {
+  zp_spec *spec = build_spec(arena, &TINY, roomy(), 48);
+  zp_source_text source = {"test.dz", "", 0};
+  spec->train.precision = ZP_PREC_MIXED_FP16;
+  zp_push(arena, &spec->sources, source);
+  return spec;
+}
+
+/* Cuts of 16 units into equal parts. */
+static int64_t *even_cut(const zp_choice *c) {
+  int64_t parts = c->pipeline * (c->chunks > 1 ? c->chunks : 1), *cut = ZP_NEW_ARRAY(arena, int64_t, parts + 1);
+  for (int64_t k = 0; k <= parts; k++) cut[k] = 16 * k / parts;
+  return cut;
+}
+
+static zp_plan *plan_of(const zp_spec *spec, zp_choice c) {
+  const char *reason = NULL;
+  if (!c.cut) c.cut = even_cut(&c);
+  zp_plan *plan = ZP_NEW(arena, zp_plan);
+  plan->arena = arena;
+  plan->spec = spec;
+  plan->machine = zp_machine_make(&spec->cluster, spec->train.precision, c.tensor * c.pipeline * c.data);
+  const char *refusal = zp_choice_refusal(&c, spec);
+  cr_assert_null(refusal, "%s", refusal);
+  zp_sharding *sharding = zp_shard(arena, spec->model, &plan->machine, c.tensor, 1, c.sequence, &reason);
+  cr_assert(sharding, "%s", reason);
+  zp_lowered *lowered = zp_lower(arena, spec, sharding, c.microbatch, c.recompute, c.recompute_shard, &reason);
+  cr_assert(lowered, "%s", reason);
+  zp_price(lowered, &plan->machine, c.tensor, c.pipeline, c.data);
+  plan->program = zp_program_make(arena, lowered, &c);
+  plan->best = (zp_candidate){plan->program->choice, zp_simulate(arena, plan->program, &plan->machine)};
+  plan->feasible = true;
+  return plan;
+}
+
+static void expect_terms(const zp_estimate *e) {
+  double sum = e->compute_s + e->bubble_s + e->tensor_comm_s + e->pipeline_comm_s + e->data_comm_s + e->optimizer_s +
+               e->offload_s;
+  cr_expect(isfinite(e->step_s) && e->step_s > 0);
+  cr_expect(fabs(sum - e->step_s) <= 1e-9 * e->step_s, "terms sum to %.9g, the step takes %.9g", sum, e->step_s);
+}
+
+static void expect_same_choice(const zp_choice *a, const zp_choice *b) {
+  cr_expect(a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->zero == b->zero);
+  cr_expect(a->schedule == b->schedule && a->sequence == b->sequence && a->compress == b->compress);
+  cr_expect(a->microbatch == b->microbatch && a->recompute == b->recompute && a->recompute_shard == b->recompute_shard);
+  int64_t parts = a->pipeline * (a->chunks > 1 ? a->chunks : 1);
+  cr_assert_eq(parts, b->pipeline * (b->chunks > 1 ? b->chunks : 1));
+  for (int64_t k = 0; k <= parts; k++) cr_expect_eq(a->cut[k], b->cut[k]);
+  for (int i = 0; i < ZP_STATE_COUNT; i++)
+    cr_expect(a->home[i].tier == b->home[i].tier && a->home[i].eighths == b->home[i].eighths);
+}
+
+/* Simulates, writes, reads, verifies. */
+static void round_trip(const zp_spec *spec, zp_choice c) {
+  zp_plan *plan = plan_of(spec, c);
+  expect_terms(&plan->best.estimate);
+  zp_json *json = zp_plan_to_json(arena, plan);
+  zp_choice back;
+  const char *error = NULL;
+  cr_assert(zp_plan_choice_from_json(arena, json, &back, &error), "%s", error);
+  expect_same_choice(&plan->best.choice, &back);
+  zp_strings findings = {0};
+  zp_verify(arena, spec, json, &findings);
+  for (int i = 0; i < findings.len; i++)
+    cr_expect_fail("%s zero %d: %s", zp_schedule_name(c.schedule), c.zero, findings.data[i]);
+  zp_json_free(json);
+}
+
+static int chunks_of(int schedule) {
+  return schedule == ZP_SCHEDULE_INTERLEAVED || schedule == ZP_SCHEDULE_ZB_V ? 2 : 1;
+}
+
+Test(plan_space, schedules_and_zero) {
+  zp_spec *spec = roomy_spec();
+  for (int schedule = 0; schedule < ZP_SCHEDULE_COUNT; schedule++)
+    for (int zero = 0; zero <= 3; zero++)
+      round_trip(spec, (zp_choice){.tensor = 1,
+                                   .pipeline = 4,
+                                   .data = 2,
+                                   .zero = zero,
+                                   .schedule = (zp_schedule)schedule,
+                                   .chunks = chunks_of(schedule),
+                                   .microbatch = 2});
+}
+
+Test(plan_space, recomputation_and_tensor_ranks) {
+  zp_spec *spec = roomy_spec();
+  for (int recompute = 0; recompute <= 2; recompute++)
+    for (int way = 0; way < 3; way++) {
+      bool sequence = way == 1, shard = way == 2 && recompute == ZP_RECOMPUTE_FULL;
+      round_trip(spec, (zp_choice){.tensor = 2,
+                                   .pipeline = 2,
+                                   .data = 2,
+                                   .microbatch = 2,
+                                   .recompute = (zp_recompute)recompute,
+                                   .sequence = sequence,
+                                   .recompute_shard = shard});
+    }
+}
+
+Test(plan_space, homes) {
+  zp_spec *spec = roomy_spec();
+  for (int state = 0; state < ZP_STATE_COUNT; state++)
+    for (int tier = ZP_TIER_HOST; tier <= ZP_TIER_NVME; tier++)
+      for (int zero = 0; zero <= 3; zero++)
+        for (int eighths = 3; eighths <= 8; eighths += 5) {
+          zp_choice c = {.tensor = 1, .pipeline = 2, .data = 2, .zero = zero, .microbatch = 2};
+          c.home[state] = (zp_home){(zp_tier)tier, eighths};
+          round_trip(spec, c);
+        }
+}
+
+Test(plan_space, compression) {
+  round_trip(roomy_spec(), (zp_choice){.tensor = 2, .pipeline = 2, .data = 3, .microbatch = 2, .compress = true});
+}
+
+Test(plan_space, decisions_that_do_not_go_together) {
+  zp_spec *spec = roomy_spec();
+  const zp_choice base = {.tensor = 1, .pipeline = 2, .data = 2, .microbatch = 1};
+  zp_choice bad[8];
+  for (int i = 0; i < 8; i++) bad[i] = base;
+  bad[0].compress = true, bad[0].zero = 1;
+  bad[1].compress = true, bad[1].data = 1;
+  bad[2].chunks = 2;
+  bad[3].schedule = ZP_SCHEDULE_ZB_V;
+  bad[4].home[ZP_STATE_PARAMS] = (zp_home){ZP_TIER_HOST, 9};
+  bad[5].home[ZP_STATE_PARAMS] = (zp_home){ZP_TIER_DEVICE, 4};
+  bad[6].sequence = true;
+  bad[7].zero = 4;
+  cr_expect_null(zp_choice_refusal(&base, spec));
+  for (int i = 0; i < 8; i++) cr_expect_not_null(zp_choice_refusal(&bad[i], spec), "case %d", i);
+  zp_choice host = base;
+  host.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 8};
+  cr_expect_null(zp_choice_refusal(&host, spec));
+  spec->cluster = cpu_cluster();
+  cr_expect_not_null(zp_choice_refusal(&host, spec), "CPU ranks have nowhere to offload to");
+}
+
+/* ---- what the generator of trainers prints ---- */
+
+Test(plan_space, generated_choices) {
+  const char *why;
+  zp_choice c = {.tensor = 2, .pipeline = 2, .data = 2, .zero = 1, .microbatch = 1, .recompute = ZP_RECOMPUTE_FULL};
+  cr_expect(zp_choice_is_generated(&c, &why));
+  c.zero = 3;
+  cr_expect_not(zp_choice_is_generated(&c, &why));
+  cr_expect_str_eq(why, "ZeRO 3 is planned, not generated yet");
+  c.zero = 0, c.schedule = ZP_SCHEDULE_GPIPE;
+  cr_expect_not(zp_choice_is_generated(&c, NULL));
+  c.schedule = ZP_SCHEDULE_1F1B, c.home[ZP_STATE_ACTIVATIONS] = (zp_home){ZP_TIER_HOST, 1};
+  cr_expect_not(zp_choice_is_generated(&c, NULL));
+}
+
+/* ---- files that lie ---- */
+
+static int findings_of(const zp_spec *spec, const zp_json *json) {
+  zp_strings findings = {0};
+  zp_verify(arena, spec, json, &findings);
+  return findings.len;
+}
+
+typedef struct lie {
+  const char *object, *key; /* of stage 0: "arena", "memory", or NULL for its first chunk */
+  int64_t add;
+} lie;
+
+Test(plan_space, lies_about_memory_are_found) {
+  static const lie lies[] = {
+      {"arena", "at_grad_ring", 256}, {"arena", "bucket_elements", -64}, {"arena", "slots", -1},
+      {"memory", "host", 512},        {"memory", "nvme", 512},           {NULL, "slots", -1},
+      {NULL, "pending", -1},          {NULL, "slot_stride", 256},        {"arena", "at_pending", -256}};
+  zp_spec *spec = roomy_spec();
+  zp_choice c = {.tensor = 1, .pipeline = 4, .data = 2, .zero = 2, .schedule = ZP_SCHEDULE_ZB_H1, .microbatch = 2};
+  c.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 8};
+  const zp_plan *plan = plan_of(spec, c);
+  for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+    zp_json *json = zp_plan_to_json(arena, plan);
+    const zp_json *stage = zp_json_at(zp_json_get(json, "stages"), 0);
+    zp_json *object =
+        (zp_json *)(lies[i].object ? zp_json_get(stage, lies[i].object) : zp_json_at(zp_json_get(stage, "chunks"), 0));
+    zp_json_set_int(object, lies[i].key, zp_json_get_int(object, lies[i].key, 0) + lies[i].add);
+    cr_expect_gt(findings_of(spec, json), 0, "%s", lies[i].key);
+    zp_json_free(json);
+  }
+}
+
+Test(plan_space, lies_about_decisions_are_found) {
+  zp_spec *spec = roomy_spec();
+  const zp_plan *plan = plan_of(spec, (zp_choice){.tensor = 1, .pipeline = 4, .data = 2, .microbatch = 2});
+  const struct {
+    const char *key, *text;
+    int64_t number;
+  } lies[] = {{"schedule", "gpipe", 0}, {"schedule", "zb_h2", 0}, {"schedule", "2f2b", 0}, {"zero", NULL, 2},
+              {"zero", NULL, 4},        {"chunks", NULL, 2},      {"chunks", NULL, -1},    {"recompute", "some", 0}};
+  for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+    zp_json *json = zp_plan_to_json(arena, plan);
+    if (lies[i].text)
+      zp_json_set_string(json, lies[i].key, lies[i].text);
+    else
+      zp_json_set_int(json, lies[i].key, lies[i].number);
+    cr_expect_gt(findings_of(spec, json), 0, "case %zu", i);
+    zp_json_free(json);
+  }
+}
+
+/* 16 ranks of one node: what one of them has on the host, 16 times. */
+Test(plan_space, node_budgets) {
+  zp_spec *spec = roomy_spec();
+  zp_choice c = {.tensor = 1, .pipeline = 1, .data = 16, .zero = 1, .microbatch = 1};
+  c.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 8};
+  const zp_plan *plan = plan_of(spec, c);
+  int64_t need = 16 * plan->program->stages[0].memory.host;
+  zp_json *json = zp_plan_to_json(arena, plan);
+  spec->cluster.node.host_memory_bytes = need;
+  cr_expect_eq(findings_of(spec, json), 0);
+  spec->cluster.node.host_memory_bytes = need - 1;
+  cr_expect_eq(findings_of(spec, json), 1);
+  zp_json_free(json);
+}
+
+Test(plan_space, a_node_holds_ranks_of_several_stages) {
+  zp_choice c = {.tensor = 2, .pipeline = 3, .data = 2};
+  const int64_t bytes[] = {10, 1, 100};
+  cr_expect_eq(zp_most_of_a_node(&c, 4, bytes), 400);
+  cr_expect_eq(zp_most_of_a_node(&c, 8, bytes), 400); /* 44, 400 */
+  cr_expect_eq(zp_most_of_a_node(&c, 6, bytes), 402);
+  cr_expect_eq(zp_most_of_a_node(&c, 100, bytes), 444);
+}

@@ -1,0 +1,480 @@
+/* The search over all dimensions against brute force, its bounds against the simulation, and what is monotone. Small
+ * random instances from a fixed seed. */
+#include <math.h>
+#include "../../planner/search/search_internal.h"
+#include "planner_models.h"
+
+#ifdef __SANITIZE_ADDRESS__
+enum { INSTANCES = 60, PARTIAL_PLANS = 4000 };
+#else
+enum { INSTANCES = 1000, PARTIAL_PLANS = 100000 };
+#endif
+
+static zp_arena *arena;
+static void setup(void) { arena = zp_arena_new("test"); }
+static void teardown(void) { zp_arena_free(arena); }
+TestSuite(search_full, .init = setup, .fini = teardown, .timeout = 120);
+
+static uint64_t state;
+static int64_t random_below(int64_t n) {
+  state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+  return (int64_t)((state >> 33) % (uint64_t)n);
+}
+
+/* ---- random instances ---- */
+
+static zp_cluster random_cluster(int *devices) {
+  static const int counts[] = {1, 2, 3, 4, 4, 6, 8, 8, 12, 16};
+  *devices = counts[random_below(10)];
+  zp_cluster c = gpu_cluster(1);
+  c.node.devices = (int)(random_below(3) == 0 ? *devices : 1 + random_below(8));
+  c.nodes = (*devices + c.node.devices - 1) / c.node.devices;
+  c.node.device.context_bytes = 1000;
+  c.node.device.flop_per_s_fp32 = 1e9 * (double)(1 + random_below(2000));
+  c.node.device.memory_bytes = (int64_t)(30000 * exp(0.01 * (double)random_below(600)));
+  c.node.link.bytes_per_s = 1e8 * (double)(1 + random_below(100));
+  c.node.nic.bytes_per_s = 1e7 * (double)(1 + random_below(100));
+  c.node.nic.latency_s = 1e-6 * (double)random_below(100);
+  c.node.host_memory_bytes = (int64_t)(30000 * exp(0.01 * (double)random_below(700)));
+  c.node.host_bytes_per_s = 1e9, c.node.pcie_bytes_per_s = 3e8;
+  c.node.nvme_bytes = 1000 * (1 + random_below(10000));
+  c.node.nvme_read_bytes_per_s = 1e8, c.node.nvme_write_bytes_per_s = 5e7;
+  return c;
+}
+
+static void allow(zp_limit *limit, int64_t value) {
+  limit->set = true;
+  zp_push(arena, &limit->in, (double)value);
+}
+
+/* One to three of the values 0 .. n - 1. */
+static void allow_some(zp_limit *limit, int64_t n) {
+  for (int64_t k = random_below(3); k >= 0; k--) allow(limit, random_below(n));
+}
+
+static void constrain(zp_constraints *c) {
+  allow_some(&c->zero, 4);
+  allow_some(&c->recompute, 3);
+  allow_some(&c->schedule, ZP_SCHEDULE_COUNT);
+  allow_some(&c->sequence, 2);
+  allow_some(&c->recompute_shard, 2);
+  for (int64_t b = 1; b <= 4; b *= 2)
+    if (b == 1 || random_below(2)) allow(&c->microbatch, b);
+  if (random_below(4) == 0) allow_some(&c->compress, 2);
+  for (int i = 0; i < ZP_STATE_COUNT; i++) {
+    bool open = random_below(6) == 0;
+    allow(&c->offload[i], ZP_TIER_DEVICE);
+    if (open) allow(&c->offload[i], 1 + random_below(2));
+  }
+}
+
+static zp_spec *random_spec(int *devices) {
+  static const model_style styles[] = {STYLE_GPT, STYLE_GPT, STYLE_LLAMA, STYLE_PARALLEL};
+  model_size size = {.style = styles[random_below(4)], .V = 40 + random_below(200), .S = 8 << random_below(2)};
+  size.heads = size.kv_heads = 2 << random_below(2);
+  size.d = size.heads * (4 << random_below(2));
+  size.layers = 1 + random_below(random_below(4) ? 5 : 10);
+  size.ff = size.d * 4;
+  size.tied = random_below(2);
+  zp_cluster cluster = random_cluster(devices);
+  zp_spec *spec = build_spec(arena, &size, cluster, (1 << random_below(5)) * (1 + random_below(3)));
+  if (random_below(2)) spec->train.precision = ZP_PREC_MIXED_FP16;
+  constrain(&spec->plans.data[0]);
+  return spec;
+}
+
+/* ---- brute force: every choice and every cut ---- */
+
+typedef struct brute {
+  const zp_spec *spec;
+  zp_machine machine;
+  const zp_lowered *lowered;
+  int64_t device_bytes, host_bytes, nvme_bytes;
+  double best_s;
+  bool fits; /* some cut of the choice at hand */
+} brute;
+
+static void try_cut(brute *b, zp_choice *choice) {
+  zp_arena *scratch = zp_arena_new("brute");
+  zp_program *program = zp_program_make(scratch, b->lowered, choice);
+  bool fits = true;
+  for (int s = 0; s < choice->pipeline && fits; s++) {
+    const zp_stage *stage = &program->stages[s];
+    fits = stage->arena_bytes <= b->device_bytes && stage->memory.host <= b->host_bytes &&
+           stage->memory.nvme <= b->nvme_bytes;
+  }
+  if (fits) b->best_s = fmin(b->best_s, zp_simulate(scratch, program, &b->machine).step_s);
+  b->fits = b->fits || fits;
+  zp_arena_free(scratch);
+}
+
+static double unit_s(const zp_lowered *l, int64_t unit) {
+  int segment;
+  int64_t iteration;
+  zp_unit(l, unit, &segment, &iteration);
+  return l->segments[segment].forward.cost_s + l->segments[segment].backward.cost_s;
+}
+
+/* Of all cuts in lexicographic order: those with the shortest longest chunk, the first and the last of them. */
+typedef struct balanced {
+  double longest_s;
+  int64_t least[64], most[64];
+} balanced;
+
+static void note_cut(const brute *b, const zp_choice *choice, int chunks, balanced *best) {
+  double longest = 0;
+  for (int k = 0; k < chunks; k++) {
+    double seconds = 0;
+    for (int64_t u = choice->cut[k]; u < choice->cut[k + 1]; u++) seconds += unit_s(b->lowered, u);
+    longest = fmax(longest, seconds);
+  }
+  size_t bytes = sizeof *choice->cut * (size_t)(chunks + 1);
+  if (longest < best->longest_s * (1 - 1e-9)) memcpy(best->least, choice->cut, bytes);
+  if (longest <= best->longest_s * (1 + 1e-9)) {
+    memcpy(best->most, choice->cut, bytes);
+    best->longest_s = fmin(longest, best->longest_s);
+  }
+}
+
+static void all_cuts(brute *b, zp_choice *choice, int chunks, int chunk, balanced *best) {
+  if (chunk == chunks) {
+    if (choice->cut[chunk] != b->lowered->n_units) return;
+    if (best)
+      note_cut(b, choice, chunks, best);
+    else
+      try_cut(b, choice);
+    return;
+  }
+  for (int64_t end = choice->cut[chunk] + 1; end <= b->lowered->n_units - (chunks - 1 - chunk); end++) {
+    choice->cut[chunk + 1] = end;
+    all_cuts(b, choice, chunks, chunk + 1, best);
+  }
+}
+
+static void try_cuts(brute *b, zp_choice *choice) {
+  int chunks = choice->pipeline * (choice->chunks > 1 ? choice->chunks : 1);
+  if (chunks > b->lowered->n_units) return;
+  if (choice->chunks <= 1) {
+    all_cuts(b, choice, chunks, 0, NULL);
+    return;
+  }
+  balanced best = {.longest_s = 1e300};
+  all_cuts(b, choice, chunks, 0, &best);
+  memcpy(choice->cut, best.least, sizeof *choice->cut * (size_t)(chunks + 1));
+  try_cut(b, choice);
+  memcpy(choice->cut, best.most, sizeof *choice->cut * (size_t)(chunks + 1));
+  try_cut(b, choice);
+}
+
+/* The first step of the offload chain that fits. */
+static void try_homes(brute *b, const zp_choice *choice, const zp_tier *tier) {
+  zp_choice c = *choice;
+  int last = 0;
+  for (int i = 0; i < ZP_STATE_COUNT; i++) last += tier[i] == ZP_TIER_DEVICE ? 0 : 8;
+  b->fits = false;
+  for (int step = 0; step <= last && !b->fits; step++) {
+    int left = step;
+    for (int i = 0; i < ZP_STATE_COUNT; i++) {
+      int eighths = tier[i] == ZP_TIER_DEVICE ? 0 : left < 8 ? left : 8;
+      left -= eighths;
+      c.home[i] = (zp_home){eighths ? tier[i] : ZP_TIER_DEVICE, eighths};
+    }
+    if (!zp_choice_refusal(&c, b->spec)) try_cuts(b, &c);
+  }
+}
+
+static void try_tiers(brute *b, const zp_choice *choice, zp_tier *tier, int class) {
+  if (class == ZP_STATE_COUNT) {
+    try_homes(b, choice, tier);
+    return;
+  }
+  const zp_limit *limit = &b->spec->plans.data[0].offload[class];
+  bool host = zp_limit_allows(limit, ZP_TIER_HOST), nvme = zp_limit_allows(limit, ZP_TIER_NVME);
+  for (int t = ZP_TIER_DEVICE; t <= ZP_TIER_NVME; t++) {
+    if (t == ZP_TIER_DEVICE ? host || nvme : t == ZP_TIER_HOST ? !host : !nvme) continue;
+    tier[class] = (zp_tier)t;
+    try_tiers(b, choice, tier, class + 1);
+  }
+}
+
+static void try_orders(brute *b, zp_choice choice) {
+  const zp_constraints *c = &b->spec->plans.data[0];
+  zp_tier tier[ZP_STATE_COUNT];
+  bool only = choice.pipeline == 1 && zp_limit_allows(&c->schedule, ZP_SCHEDULE_1F1B);
+  bool alone = choice.data == 1 && zp_limit_allows(&c->zero, 0);
+  for (int schedule = 0; schedule < ZP_SCHEDULE_COUNT; schedule++)
+    for (int chunks = 1; chunks <= 8; chunks++)
+      for (int zero = 0; zero <= 3; zero++)
+        for (int compress = 0; compress <= 1; compress++) {
+          choice.schedule = (zp_schedule)schedule;
+          choice.chunks = chunks;
+          choice.zero = zero;
+          choice.compress = compress;
+          if (!zp_limit_allows(&c->schedule, schedule) || !zp_limit_allows(&c->zero, zero)) continue;
+          if (compress ? !c->compress.set || !zp_limit_allows(&c->compress, 1) : !zp_limit_allows(&c->compress, 0))
+            continue;
+          if ((only && schedule != ZP_SCHEDULE_1F1B) || (alone && zero > 0)) continue;
+          if (!zp_choice_refusal(&choice, b->spec)) try_tiers(b, &choice, tier, 0);
+        }
+}
+
+static void try_variant(brute *b, zp_choice choice) {
+  const char *reason = NULL;
+  zp_sharding *sharding = zp_shard(arena, b->spec->model, &b->machine, choice.tensor, 1, choice.sequence, &reason);
+  if (!sharding) return;
+  zp_lowered *lowered =
+      zp_lower(arena, b->spec, sharding, choice.microbatch, choice.recompute, choice.recompute_shard, &reason);
+  if (!lowered) return;
+  zp_price(lowered, &b->machine, choice.tensor, choice.pipeline, choice.data);
+  b->lowered = lowered;
+  choice.cut = ZP_NEW_ARRAY(arena, int64_t, 64);
+  try_orders(b, choice);
+}
+
+static void try_degrees(brute *b, int tensor, int pipeline, int data) {
+  const zp_constraints *c = &b->spec->plans.data[0];
+  if (tensor > b->machine.devices_per_node) return;
+  for (int64_t microbatch = 1; microbatch <= 4; microbatch++)
+    for (int sequence = 0; sequence <= (tensor > 1); sequence++)
+      for (int recompute = 0; recompute <= 2; recompute++)
+        for (int shard = 0; shard <= 1; shard++) {
+          if (b->spec->train.batch % (data * microbatch) || !zp_limit_allows(&c->microbatch, (double)microbatch) ||
+              !zp_limit_allows(&c->sequence, sequence) || !zp_limit_allows(&c->recompute, recompute) ||
+              !zp_limit_allows(&c->recompute_shard, shard))
+            continue;
+          if (shard && (recompute != ZP_RECOMPUTE_FULL || tensor == 1 || sequence)) continue;
+          try_variant(b, (zp_choice){.tensor = tensor,
+                                     .pipeline = pipeline,
+                                     .data = data,
+                                     .microbatch = microbatch,
+                                     .sequence = sequence,
+                                     .recompute = (zp_recompute)recompute,
+                                     .recompute_shard = shard});
+        }
+}
+
+static double brute_force(const zp_spec *spec, int devices) {
+  brute b = {
+      .spec = spec, .machine = zp_machine_make(&spec->cluster, spec->train.precision, devices), .best_s = INFINITY};
+  const zp_node_type *node = &spec->cluster.node;
+  double share = spec->plans.data[0].memory_fraction;
+  int here = devices < node->devices ? devices : node->devices, units = 0;
+  b.device_bytes = (int64_t)(share * (double)node->device.memory_bytes) - node->device.context_bytes;
+  b.host_bytes = (int64_t)(share * (double)node->host_memory_bytes) / here;
+  b.nvme_bytes = (int64_t)(share * (double)node->nvme_bytes) / here;
+  for (int i = 0; i < spec->model->segments.len; i++) units += (int)spec->model->segments.data[i].count;
+  for (int tensor = 1; tensor <= devices; tensor++)
+    for (int pipeline = 1; pipeline <= units; pipeline++)
+      for (int data = 1; data <= devices; data++)
+        if (tensor * pipeline * data == devices) try_degrees(&b, tensor, pipeline, data);
+  return b.best_s;
+}
+
+Test(search_full, equals_brute_force) {
+  int feasible = 0;
+  state = 1;
+  for (int i = 0; i < INSTANCES; i++) {
+    zp_arena_mark mark = zp_arena_get_mark(arena);
+    int devices;
+    zp_spec *spec = random_spec(&devices);
+    double best = brute_force(spec, devices);
+    const zp_plan *plan = zp_search(arena, spec, devices, NULL);
+    cr_assert(plan->feasible == isfinite(best), "instance %d: search says %d, optimum %g", i, plan->feasible, best);
+    if (plan->feasible) {
+      double found = plan->best.estimate.step_s;
+      cr_assert(fabs(found / best - 1) < 1e-9, "instance %d: found %.9g, optimum %.9g", i, found, best);
+      cr_assert(plan->certificate.bound_s == found, "instance %d: a gap in a settled space", i);
+      feasible++;
+    }
+    zp_arena_rewind(arena, mark);
+  }
+  cr_expect(feasible > INSTANCES / 4 && feasible < INSTANCES, "%d of %d", feasible, INSTANCES);
+}
+
+/* ---- bounds ---- */
+
+typedef struct trial {
+  zp_searcher s;
+  zp_spec *spec;
+  int devices;
+} trial;
+
+static void random_degrees(zp_choice *c, int devices, int64_t units) {
+  do c->tensor = 1 + (int)random_below(devices);
+  while (devices % c->tensor);
+  do c->pipeline = 1 + (int)random_below(devices / c->tensor);
+  while (devices / c->tensor % c->pipeline || c->pipeline > units);
+  c->data = devices / c->tensor / c->pipeline;
+}
+
+static bool random_point(trial *t, zp_point *point) {
+  zp_choice c = {.zero = (int)random_below(4), .microbatch = 1 << random_below(2)};
+  random_degrees(&c, t->devices, t->s.n_units);
+  if (t->spec->train.batch % (c.data * c.microbatch)) return false;
+  c.schedule = (zp_schedule)random_below(ZP_SCHEDULE_COUNT);
+  if (c.schedule == ZP_SCHEDULE_ZB_V) c.chunks = 2;
+  if (c.schedule == ZP_SCHEDULE_INTERLEAVED) c.chunks = 2 + (int)random_below(3);
+  c.recompute = (zp_recompute)random_below(3);
+  c.sequence = c.tensor > 1 && random_below(2);
+  c.compress = c.data > 1 && c.zero == 0 && random_below(4) == 0;
+  for (int i = 0; i < ZP_STATE_COUNT; i++)
+    if (!c.compress && random_below(6) == 0)
+      c.home[i] = (zp_home){random_below(2) ? ZP_TIER_HOST : ZP_TIER_NVME, 1 + (int)random_below(8)};
+  if (zp_model_chunks(&c) > t->s.n_units || zp_choice_refusal(&c, t->spec)) return false;
+  *point = (zp_point){.choice = c, .variant = zp_search_variant(&t->s, &c)};
+  return point->variant >= 0;
+}
+
+static void random_cut(int64_t *cut, int chunks, int64_t units) {
+  cut[0] = 0, cut[chunks] = units;
+  for (int k = 1; k < chunks; k++) {
+    int64_t most = units - (chunks - k) - cut[k - 1], mean = 2 * (units - cut[k - 1]) / (chunks - k + 1);
+    cut[k] = cut[k - 1] + 1 + random_below(mean < most ? mean : most);
+  }
+}
+
+static void check_bounds(trial *t, zp_point *point) {
+  zp_arena *scratch = zp_arena_new("bounds");
+  int chunks = zp_model_chunks(&point->choice);
+  zp_choice c = point->choice;
+  c.cut = ZP_NEW_ARRAY(scratch, int64_t, chunks + 1);
+  random_cut(c.cut, chunks, t->s.n_units);
+  if (c.chunks > 1) { /* bounds hold for the cuts of the space */
+    zp_limits all = {INT64_MAX, INT64_MAX, INT64_MAX};
+    cr_assert(zp_cut_chunks(&t->s, point, &all, random_below(2), c.cut));
+  }
+  const zp_lowered *lowered = t->s.variants.data[point->variant].lowered;
+  const zp_program *program = zp_program_make(scratch, lowered, &c);
+  double step = zp_simulate(scratch, program, &t->s.machine).step_s;
+  double whole = zp_bound(&t->s, point), of_cut = zp_bound_of_cut(&t->s, point, c.cut);
+  cr_assert(whole <= step && of_cut <= step && whole <= of_cut,
+            "%s, %d x %d x %d, zero %d, chunks %d, %lld micro-batches: bounds %.9g, %.9g of %.9g",
+            zp_schedule_name(c.schedule), c.tensor, c.pipeline, c.data, c.zero, c.chunks,
+            (long long)program->microbatches, whole, of_cut, step);
+  int64_t most = 0;
+  for (int s = 0; s < c.pipeline; s++)
+    if (program->stages[s].arena_bytes > most) most = program->stages[s].arena_bytes;
+  cr_assert(zp_memory_floor(&t->s, point) <= most);
+  zp_arena_free(scratch);
+}
+
+Test(search_full, bounds_are_below_the_simulation) {
+  int checked = 0;
+  state = 2;
+  while (checked < PARTIAL_PLANS) {
+    trial t = {.s.arena = zp_arena_new("trial")};
+    zp_arena_mark mark = zp_arena_get_mark(arena);
+    t.spec = random_spec(&t.devices);
+    zp_machine machine = zp_machine_make(&t.spec->cluster, t.spec->train.precision, t.devices);
+    zp_search_start(&t.s, t.spec, &machine, NULL);
+    for (int k = 0; k < 400; k++) {
+      zp_point point;
+      if (!random_point(&t, &point)) continue;
+      check_bounds(&t, &point);
+      checked++;
+    }
+    zp_arena_free(t.s.arena);
+    zp_arena_rewind(arena, mark);
+  }
+}
+
+/* ---- what is monotone ---- */
+
+static double best_s(zp_spec *spec, int devices) {
+  const zp_plan *plan = zp_search(arena, spec, devices, NULL);
+  return plan->feasible ? plan->best.estimate.step_s : INFINITY;
+}
+
+/* Without offload, more memory on the device only adds plans to the space. */
+Test(search_full, more_device_memory_is_never_worse) {
+  state = 3;
+  for (int i = 0; i < INSTANCES / 10; i++) {
+    int devices;
+    zp_spec *spec = random_spec(&devices);
+    for (int k = 0; k < ZP_STATE_COUNT; k++) spec->plans.data[0].offload[k] = (zp_limit){0};
+    double before = INFINITY;
+    for (int k = 0; k < 4; k++) {
+      double now = best_s(spec, devices);
+      cr_assert(now <= before * (1 + 1e-9), "instance %d: %g after %g", i, now, before);
+      before = now;
+      spec->cluster.node.device.memory_bytes *= 2;
+    }
+  }
+}
+
+/* Faster devices and wider constraints never hurt, either. */
+Test(search_full, wider_constraints_are_never_worse) {
+  state = 4;
+  for (int i = 0; i < INSTANCES / 10; i++) {
+    int devices;
+    zp_spec *spec = random_spec(&devices);
+    zp_constraints *c = &spec->plans.data[0];
+    for (int k = 0; k < ZP_STATE_COUNT; k++) c->offload[k] = (zp_limit){0};
+    double narrow = best_s(spec, devices);
+    allow(&c->schedule, random_below(ZP_SCHEDULE_COUNT));
+    allow(&c->zero, random_below(4));
+    allow(&c->recompute, random_below(3));
+    double wide = best_s(spec, devices);
+    cr_assert(wide <= narrow * (1 + 1e-9), "instance %d: %g, wider %g", i, narrow, wide);
+  }
+}
+
+/* ---- options ---- */
+
+Test(search_full, generated_only_says_what_is_not_generated) {
+  model_size size = {STYLE_GPT, 250, 32, 64, 4, 4, 4, 256, true};
+  zp_spec *spec = build_spec(arena, &size, cpu_cluster(), 8);
+  pin(&spec->plans.data[0].schedule, ZP_SCHEDULE_ZB_H1);
+  pin(&spec->plans.data[0].pipeline, 2);
+  zp_search_options options = {.generated_only = true};
+  zp_plan *plan = zp_search(arena, spec, 4, &options);
+  cr_expect(!plan->feasible);
+  cr_assert_not_null(plan->why_not);
+  cr_expect(strstr(plan->why_not, "planned, not generated"), "%s", plan->why_not);
+  plan = zp_search(arena, spec, 4, NULL);
+  cr_assert(plan->feasible);
+  cr_expect_eq(plan->best.choice.schedule, ZP_SCHEDULE_ZB_H1);
+}
+
+Test(search_full, cpu_clusters_plan_what_is_generated) {
+  model_size size = {STYLE_GPT, 250, 32, 64, 4, 4, 4, 256, true};
+  zp_plan *plan = zp_search(arena, build_spec(arena, &size, cpu_cluster(), 8), 4, NULL);
+  cr_assert(plan->feasible);
+  const char *why;
+  cr_expect(zp_choice_is_generated(&plan->best.choice, &why), "%s", why);
+}
+
+Test(search_full, a_gap_is_kept) {
+  model_size size = {STYLE_GPT, 512, 64, 128, 20, 4, 4, 512, true};
+  zp_spec *spec = build_spec(arena, &size, gpu_cluster(1), 64);
+  double best = zp_search(arena, spec, 16, NULL)->best.estimate.step_s;
+  zp_search_options options = {.gap = 0.05};
+  const zp_plan *plan = zp_search(arena, spec, 16, &options);
+  cr_expect(plan->best.estimate.step_s <= 1.05 * best);
+  cr_expect(plan->certificate.bound_s <= best);
+}
+
+Test(search_full, offload_takes_the_least_share_that_fits) {
+  model_size size = {STYLE_GPT, 250, 32, 64, 4, 4, 4, 256, true};
+  zp_cluster c = gpu_cluster(1);
+  c.node.device.context_bytes = 1000;
+  c.node.host_memory_bytes = INT64_C(1) << 32;
+  c.node.host_bytes_per_s = 100e9, c.node.pcie_bytes_per_s = 10e9;
+  zp_spec *spec = build_spec(arena, &size, c, 8);
+  allow(&spec->plans.data[0].offload[ZP_STATE_OPTIMIZER], ZP_TIER_HOST);
+  pin(&spec->plans.data[0].recompute, ZP_RECOMPUTE_FULL);
+  pin(&spec->plans.data[0].microbatch, 1);
+  zp_plan *plan = zp_search(arena, spec, 1, NULL);
+  cr_assert(plan->feasible);
+  cr_expect_eq(plan->best.choice.home[ZP_STATE_OPTIMIZER].eighths, 0, "everything fits on the device");
+  int64_t state_bytes = plan->program->stages[0].memory.optimizer;
+  spec->cluster.node.device.memory_bytes =
+      (int64_t)((double)(plan->best.estimate.peak_bytes - state_bytes / 3) / spec->plans.data[0].memory_fraction) + 1;
+  plan = zp_search(arena, spec, 1, NULL);
+  cr_assert(plan->feasible);
+  cr_expect_eq(plan->best.choice.home[ZP_STATE_OPTIMIZER].eighths, 3, "a third has to leave: three eighths do");
+  cr_expect_eq(plan->best.choice.home[ZP_STATE_OPTIMIZER].tier, ZP_TIER_HOST);
+  spec->cluster.node.host_memory_bytes = 1000;
+  plan = zp_search(arena, spec, 1, NULL);
+  cr_expect(!plan->feasible && plan->certificate.rejected[ZP_REJECT_HOST] == 1, "the host has no room");
+}
