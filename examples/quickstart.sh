@@ -43,7 +43,7 @@ choose_text() {
     [ -r "$1" ] || stop "cannot read $1"
     cp "$1" "$text" || stop "cannot copy $1"
     echo "text: $1"
-  elif cat /usr/share/common-licenses/* >"$text" 2>/dev/null && [ -s "$text" ]; then
+  elif find /usr/share/common-licenses -type f -exec cat {} + >"$text" 2>/dev/null && [ -s "$text" ]; then
     echo 'text: the licence texts in /usr/share/common-licenses'
   else
     find . -name '*.md' -not -path './build/*' -exec cat {} + >"$text" || stop 'found no text'

@@ -13,10 +13,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t child;
+static volatile sig_atomic_t child, child_is_mpirun, interrupted; /* interrupted: by which signal */
 
+/* A trainer that is interrupted ends its step and publishes a checkpoint. mpirun would kill its ranks instead; the one
+ * signal that it hands on to them is SIGUSR1, which means the same. Asked a second time, it is over at once. */
 static void forward_signal(int signal_number) {
-  if (child > 0) kill((pid_t)child, signal_number);
+  if (child <= 0) return;
+  bool again = interrupted != 0;
+  interrupted = signal_number;
+  kill((pid_t)child, !child_is_mpirun ? signal_number : again ? SIGTERM : SIGUSR1);
 }
 
 static void push(zp_run_state *run, zp_strings *argv, const char *word) { zp_push(run->arena, argv, word); }
@@ -84,6 +89,14 @@ typedef struct filter {
   int dead_rank, dead_signal;
 } filter;
 
+/* "[host:1234] *** Process received signal ***": what Open MPI's own handlers print about a rank that crashed. */
+static bool is_mpi_chatter(const char *line) {
+  const char *end = line[0] == '[' ? strchr(line, ']') : NULL;
+  const char *colon = end ? memchr(line, ':', (size_t)(end - line)) : NULL;
+  return (colon && isdigit((unsigned char)colon[1])) || strstr(line, "PMIX ERROR") ||
+         strstr(line, "MPI_ABORT was invoked");
+}
+
 static void filter_line(filter *f, const char *line) {
   if (strncmp(line, "-----------------", 17) == 0) {
     f->in_banner = !f->in_banner;
@@ -95,7 +108,7 @@ static void filter_line(filter *f, const char *line) {
     return;
   }
   if (strncmp(line, "error", 5) == 0) f->spoke = true;
-  if (strstr(line, "PMIX ERROR") || strstr(line, "MPI_ABORT was invoked")) return;
+  if (is_mpi_chatter(line)) return;
   fputs(line, stderr);
 }
 
@@ -113,22 +126,26 @@ static int wait_for(pid_t pid) {
   return status;
 }
 
-static int report_end(zp_run_state *run, int status, const filter *f, int ranks) {
-  if (f->dead_rank >= 0 && !f->spoke) {
-    if (f->dead_signal)
-      zp_report(run->diags, ZP_Z0850, ZP_NO_SPAN, "rank %d of %d died of signal %d (%s); the other ranks were stopped",
-                f->dead_rank, ranks, f->dead_signal, strsignal(f->dead_signal));
-    else
-      zp_report(run->diags, ZP_Z0850, ZP_NO_SPAN, "rank %d of %d ended early; the other ranks were stopped",
-                f->dead_rank, ranks);
-  } else if (WIFSIGNALED(status) && !f->spoke) {
+/* The trainer's own message, when there was one, is enough. */
+static void report_death(zp_run_state *run, int status, const filter *f, int ranks) {
+  if (f->spoke) return;
+  if (f->dead_rank >= 0 && f->dead_signal)
+    zp_report(run->diags, ZP_Z0850, ZP_NO_SPAN, "rank %d of %d died of signal %d (%s); the other ranks were stopped",
+              f->dead_rank, ranks, f->dead_signal, strsignal(f->dead_signal));
+  else if (f->dead_rank >= 0)
+    zp_report(run->diags, ZP_Z0850, ZP_NO_SPAN, "rank %d of %d ended early; the other ranks were stopped", f->dead_rank,
+              ranks);
+  else if (WIFSIGNALED(status))
     zp_report(run->diags, ZP_Z0850, ZP_NO_SPAN, "the trainer died of signal %d (%s)", WTERMSIG(status),
               strsignal(WTERMSIG(status)));
-  }
   zp_flush_diags(run);
+}
+
+static int exit_status(zp_run_state *run, int status, const filter *f, int ranks) {
+  if (interrupted) return 128 + interrupted; /* it ended because it was asked to */
+  report_death(run, status, f, ranks);
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  if (code == 0 || code == 130 || code == 143) return code;
-  return ZP_EXIT_TRAINER;
+  return code == 0 || code == 130 || code == 143 ? code : ZP_EXIT_TRAINER;
 }
 
 /* mpirun gives rank 0 a terminal without a size. */
@@ -162,13 +179,14 @@ int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool qui
   }
   close(fds[1]);
   if (pid < 0) return zp_usage_error("cannot start a process: %s", strerror(errno)), ZP_EXIT_ERROR;
+  child_is_mpirun = ranks > 1;
   child = (sig_atomic_t)pid;
   filter f = {.dead_rank = -1};
   if (ranks > 1)
     read_errors(&f, fds[0]);
   else
     close(fds[0]);
-  return report_end(run, wait_for(pid), &f, ranks);
+  return exit_status(run, wait_for(pid), &f, ranks);
 }
 
 int zp_cmd_run(zp_run_state *run) {

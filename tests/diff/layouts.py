@@ -11,7 +11,17 @@ rank and the bytes sent over every axis must be the plan's, or the trainer ends 
 How errors are measured. Loss and gradient norm of a step: |got - want| / |want|. A parameter: max |got - want| / max |want|
 over the tensor. `want` is the run on one rank, same batch, same precision.
 
-Bounds. f64: 1e-10, given. f32: see bound_f32 below.
+Bounds. f64: 1e-10. f32, where one rounding is u = 6e-8, about ten times what was measured on all cases:
+
+- loss 5e-6 (measured 2.3e-7): dot products and sums of up to n = 160 terms are added in another order, which moves a
+  gradient by up to u sqrt(n) = 8e-7 of its size, and 20 steps feed it back;
+- gradient norm 1e-4 (measured 9.6e-6): it is the derivative of the loss, so the fed-back differences weigh more;
+- parameters 2e-2 (measured 1.9e-3, attn.c_attn.bias): AdamW divides a gradient by its own size. Where the true gradient is
+  zero, as for every key bias (softmax does not see it), rounding noise alone moves the element by up to lr a step, however
+  small the noise. No small multiple of u can hold there; all weights and biases that learn agree far better.
+
+The test prints beside them how far the f32 run on one rank is from the f64 run on one rank: no layout should be much worse
+than what f32 costs anyway.
 """
 import argparse
 import collections
@@ -64,18 +74,13 @@ def variants(model, precision, t, p, d):
 
 
 def all_cases(quick):
-    """f64 in full; f32 with one variant of every layout, the variants in turn: the arithmetic of a layout is the same code
-    in both precisions, f32 adds only rounding."""
     cases = []
     for model, units in MODELS.items():
-        for turn, (t, p, d) in enumerate(degrees()):
-            if p > units:
-                continue
-            double = list(variants(model, "fp64", t, p, d))
-            single = list(variants(model, "fp32", t, p, d))
-            cases += double + [single[turn % len(single)]]
+        for t, p, d in degrees():
+            if p <= units:
+                cases += list(variants(model, "fp64", t, p, d)) + list(variants(model, "fp32", t, p, d))
     cases = [case for case in cases if case.t * case.p * case.d > 1 or case.recompute]
-    return [case for i, case in enumerate(cases) if i % 16 == 3] if quick else cases
+    return [case for i, case in enumerate(cases) if i % 17 == 3] if quick else cases
 
 
 def reference_of(case):
@@ -116,12 +121,8 @@ def train(case, folder):
 
 # ---- judging ----
 
-def bound_f32(quantity):
-    return {"loss": 1e-5, "gradient norm": 1e-4, "parameters": 1e-2}[quantity]
-
-
-def bound(case, quantity):
-    return 1e-10 if case.precision == "fp64" else bound_f32(quantity)
+BOUNDS = {"fp64": {quantity: 1e-10 for quantity in QUANTITIES},
+          "fp32": {"loss": 5e-6, "gradient norm": 1e-4, "parameters": 2e-2}}
 
 
 def errors_of(got, want):
@@ -137,8 +138,8 @@ def judge(tally, case, got, want):
         tally.check(name_of(case), False, got.error or "the run on one rank failed: %s" % want.error)
         return None
     errors, tensor = errors_of(got, want)
-    bad = ["%s %.2e > %.0e%s" % (q, e, bound(case, q), " (%s)" % tensor if q == "parameters" else "")
-           for q, e in errors.items() if not e <= bound(case, q)]
+    bad = ["%s %.2e > %.0e%s" % (q, e, BOUNDS[case.precision][q], " (%s)" % tensor if q == "parameters" else "")
+           for q, e in errors.items() if not e <= BOUNDS[case.precision][q]]
     tally.check(name_of(case), not bad, ", ".join(bad))
     return errors
 
@@ -175,6 +176,15 @@ class Suite:
             key = (case.precision, quantity)
             self.largest[key] = max(self.largest[key], (error, name_of(case)))
 
+    def print_errors(self):
+        for (precision, quantity), (error, where) in sorted(self.largest.items()):
+            print("largest error, %s, %s: %.2e of %.0e allowed (%s)" % (precision, quantity, error, BOUNDS[precision][quantity], where))
+        for case, result in self.references.items():
+            double = self.references.get(case._replace(precision="fp64"))
+            if case.precision == "fp32" and double and not (result.error or double.error):
+                shown = ", ".join("%s %.1e" % item for item in errors_of(result, double)[0].items())
+                print("f32 against f64 on one rank, %s, batch %d: %s" % (case.model, case.batch, shown))
+
     def run(self):
         wanted = sorted({reference_of(case) for case in self.cases})
         for case, result in self.run_all(wanted, 0):
@@ -189,15 +199,13 @@ class Suite:
                 shown = ", ".join("%s %.1e" % item for item in (errors or {}).items())
                 print("%5.2f s  %s: %s" % (result.seconds, name_of(case), shown), flush=True)
             shutil.rmtree(os.path.dirname(os.path.dirname(os.path.dirname(result.checkpoint))), ignore_errors=True)
-        for (precision, quantity), (error, where) in sorted(self.largest.items()):
-            limit = 1e-10 if precision == "fp64" else bound_f32(quantity)
-            print("largest error, %s, %s: %.2e of %.0e allowed (%s)" % (precision, quantity, error, limit, where))
+        self.print_errors()
         return self.tally.finish()
 
 
 def main():
     parser = argparse.ArgumentParser(description="every layout trains the same")
-    parser.add_argument("--quick", action="store_true", help="one case in sixteen")
+    parser.add_argument("--quick", action="store_true", help="one case in seventeen")
     parser.add_argument("--only", default="", help="cases whose name holds this text")
     parser.add_argument("--list", action="store_true", help="names of the cases, nothing is run")
     parser.add_argument("--jobs", type=int, default=2, help="runs at the same time (default 2)")

@@ -1,0 +1,96 @@
+#!/bin/sh
+# Every test that needs no GPU, from a fresh Debian or Ubuntu machine: installs what is missing, builds, runs all parts and
+# ends with the line `N passed, N failed`. Under 15 minutes on 2 cores.
+#
+#   tests/run.sh [--no-dev] [--quick]
+#     --no-dev    without the second build (sanitizers, warnings are errors) and its unit tests
+#     --quick     one in seventeen of the layouts
+#
+# Logs of all parts: build/test-logs/.
+here=$(cd "$(dirname "$0")" && pwd) || exit 1
+root=$(dirname "$here")
+logs=build/test-logs
+dev=yes
+quick=
+for option; do
+  case $option in
+  --no-dev) dev=no ;;
+  --quick) quick=--quick ;;
+  *)
+    sed -n '2,/^here/s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+    ;;
+  esac
+done
+
+# shellcheck source=examples/packages.sh
+. "$root/examples/packages.sh"
+cd "$root" || exit 1
+install_packages || exit 1
+mkdir -p "$logs" || exit 1
+unset ZPLAN # the parts test what is built here
+
+passed=0
+failed=0
+
+# What a part says about itself: its last line `N passed, N failed`, or CTest's summary.
+counts_of() { # LOG
+  sed -n -e 's/^\([0-9][0-9]*\) passed, \([0-9][0-9]*\) failed$/\1 \2/p' \
+    -e 's/^.*% tests passed, \([0-9][0-9]*\) tests\{0,1\} failed out of \([0-9][0-9]*\)$/total \2 \1/p' "$1" | tail -1 |
+    awk '$1 == "total" { print $2 - $3, $3; next } { print }'
+}
+
+part() { # NAME COMMAND...: runs it, adds its counts, prints one line
+  name=$1
+  shift
+  log=$logs/$(echo "$name" | tr ' ' '-').log
+  began=$(date +%s)
+  "$@" >"$log" 2>&1
+  status=$?
+  seconds=$(($(date +%s) - began))
+  counts=$(counts_of "$log")
+  good=${counts% *}
+  bad=${counts#* }
+  # A part that died before it could count, or that counts no failure but failed, has failed once.
+  [ -n "$counts" ] || { good=0 && bad=0; }
+  [ "$status" -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
+  [ "$good" -gt 0 ] || [ "$bad" -gt 0 ] || bad=1
+  passed=$((passed + good))
+  failed=$((failed + bad))
+  printf '%-24s %5d passed %4d failed  %4d s\n' "$name" "$good" "$bad" "$seconds"
+  [ "$bad" -eq 0 ] && return 0
+  grep -E 'FAIL|[Ee]rror|\*\*\*' "$log" | head -20 | sed 's/^/    /'
+  echo "    all of it: $root/$log"
+  return 1
+}
+
+# shellcheck disable=SC2317 # called through part
+build() { # PRESET: counts as one test
+  cmake --preset "$1" && cmake --build --preset "$1" && echo '1 passed, 0 failed'
+}
+
+# shellcheck disable=SC2317 # called through part
+unit() { # PRESET
+  ctest --test-dir "build/$1" -j2 --output-on-failure
+}
+
+finish() {
+  [ "$failed" -eq 0 ] || echo "logs: $root/$logs"
+  echo "$passed passed, $failed failed"
+  [ "$failed" -eq 0 ]
+  exit
+}
+
+part 'build release' build release || finish
+part 'unit release' unit release
+part 'messages' tests/golden/run_errors.sh
+part 'examples' python3 tests/diff/examples.py
+part 'pytorch' python3 tests/torch/compare.py
+part 'faults' python3 tests/fault/faults.py
+part 'resume' python3 tests/diff/resume.py
+# shellcheck disable=SC2086 # absent when empty
+part 'layouts' python3 tests/diff/layouts.py $quick
+if [ $dev = yes ]; then
+  part 'build dev' build dev && part 'unit dev' unit dev
+fi
+finish
