@@ -93,6 +93,7 @@ static void log_end(zpr *c, const rank_report *reports, const zpr_totals *totals
 
 static bool check_plan(zpr *c, const rank_report *reports, const zpr_totals *totals) {
   bool same = true;
+  if (totals->steps == 0) return true; /* nothing has run: only the start and, perhaps, a checkpoint */
   for (int r = 0; r < c->ranks; r++) {
     const rank_report *report = &reports[r];
     if (report->peak_bytes == report->arena_bytes) continue;
@@ -101,7 +102,7 @@ static bool check_plan(zpr *c, const rank_report *reports, const zpr_totals *tot
       fprintf(stderr, "error[Z0840]: the arena of rank %d was used up to byte %lld, the plan says %lld\n", r,
               (long long)report->peak_bytes, (long long)report->arena_bytes);
   }
-  for (int a = 0; a < ZPR_CONTROL && totals->steps > 0; a++) {
+  for (int a = 0; a < ZPR_CONTROL; a++) {
     double sent = bytes_per_step(c, reports, totals, a);
     if (sent == (double)c->program->predicted_bytes[a]) continue;
     same = false;
