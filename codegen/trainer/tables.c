@@ -16,7 +16,7 @@ void zp_emit_header(zp_emit *e) {
               " * plan %s: tensor %d x pipeline %d x data %d, ZeRO %d, micro-batch %lld x %lld, schedule 1f1b, "
               "recompute %s%s, %s",
               zp_plan_hash(e->arena, e->program), c->tensor, c->pipeline, c->data, c->zero,
-              LL(e->program->microbatches), LL(c->microbatch), c->recompute == ZP_RECOMPUTE_FULL ? "full" : "none",
+              LL(e->program->microbatches), LL(c->microbatch), zp_recompute_name(c->recompute),
               c->recompute_shard ? " (kept inputs split over tensor ranks)" : "",
               precision_name(e->plan->spec->train.precision));
   zp_buf_line(out, " * predicted step %.3f ms; %lld parameters; rank = (p * data + d) * tensor + t", est->step_s * 1e3,

@@ -6,10 +6,6 @@
 static const char *const state_names[ZP_STATE_COUNT] = {"optimizer", "gradients", "params", "activations"};
 static const char *const tier_names[] = {"device", "host", "nvme"};
 
-static const char *recompute_name(zp_recompute recompute) {
-  return recompute == ZP_RECOMPUTE_FULL ? "full" : recompute == ZP_RECOMPUTE_SELECTIVE ? "selective" : "none";
-}
-
 zp_json *zp_choice_json(const zp_choice *c) {
   zp_json *o = zp_json_object();
   zp_json_set_int(o, "tensor", c->tensor);
@@ -19,7 +15,7 @@ zp_json *zp_choice_json(const zp_choice *c) {
   zp_json_set_int(o, "microbatch", c->microbatch);
   zp_json_set_string(o, "schedule", zp_schedule_name(c->schedule));
   zp_json_set_int(o, "chunks", c->chunks > 1 ? c->chunks : 1);
-  zp_json_set_string(o, "recompute", recompute_name(c->recompute));
+  zp_json_set_string(o, "recompute", zp_recompute_name(c->recompute));
   zp_json_set_bool(o, "recompute_shard", c->recompute_shard);
   zp_json_set_bool(o, "sequence", c->sequence);
   for (int s = 0; s < ZP_STATE_COUNT; s++) {

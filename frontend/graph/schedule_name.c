@@ -14,3 +14,7 @@ zp_schedule zp_schedule_by_name(const char *name) {
     if (strcmp(names[i], name) == 0) return (zp_schedule)i;
   return ZP_SCHEDULE_COUNT;
 }
+
+const char *zp_recompute_name(zp_recompute recompute) {
+  return recompute == ZP_RECOMPUTE_FULL ? "full" : recompute == ZP_RECOMPUTE_SELECTIVE ? "selective" : "none";
+}

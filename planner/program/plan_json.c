@@ -56,10 +56,6 @@ const char *zp_plan_hash(zp_arena *arena, const zp_program *p) {
   return zp_format(arena, "%016llx", (unsigned long long)hash);
 }
 
-static const char *const recompute_name[] = {
-    [ZP_RECOMPUTE_NONE] = "none", [ZP_RECOMPUTE_FULL] = "full", [ZP_RECOMPUTE_SELECTIVE] = "selective"};
-enum { RECOMPUTES = sizeof recompute_name / sizeof *recompute_name };
-
 static void set_choice(zp_json *o, const zp_choice *c) {
   zp_json *degrees = zp_json_set(o, "degrees", zp_json_object());
   zp_json_set_int(degrees, "tensor", c->tensor);
@@ -69,7 +65,7 @@ static void set_choice(zp_json *o, const zp_choice *c) {
   zp_json_set_int(o, "microbatch", c->microbatch);
   zp_json_set_string(o, "schedule", zp_schedule_name(c->schedule));
   zp_json_set_int(o, "chunks", zp_chunks(c));
-  zp_json_set_string(o, "recompute", recompute_name[c->recompute]);
+  zp_json_set_string(o, "recompute", zp_recompute_name(c->recompute));
   zp_json_set_bool(o, "recompute_shard", c->recompute_shard);
   zp_json_set_bool(o, "sequence", c->sequence);
   zp_json_set_bool(o, "compress", c->compress);
@@ -331,8 +327,8 @@ static bool read_degree(const zp_json *degrees, const char *key, int *out) {
 }
 
 static int recompute_by_name(const char *name) {
-  for (int i = 0; i < RECOMPUTES; i++)
-    if (strcmp(recompute_name[i], name) == 0) return i;
+  for (int i = ZP_RECOMPUTE_NONE; i <= ZP_RECOMPUTE_SELECTIVE; i++)
+    if (strcmp(zp_recompute_name((zp_recompute)i), name) == 0) return i;
   return -1;
 }
 

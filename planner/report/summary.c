@@ -19,9 +19,11 @@ static void put_title(zp_buf *out, const zp_plan *plan) {
 static void put_time(zp_buf *out, const zp_plan *plan) {
   const zp_estimate *e = &plan->best.estimate;
   double comm = e->tensor_comm_s + e->pipeline_comm_s + e->data_comm_s;
-  zp_buf_line(out, "  step time    est %s   (compute %.1f%%  bubble %.1f%%  communication %.1f%%  optimizer %.1f%%)",
-              zp_show_seconds(out->arena, e->step_s), percent(e->compute_s, e->step_s), percent(e->bubble_s, e->step_s),
-              percent(comm, e->step_s), percent(e->optimizer_s, e->step_s));
+  zp_buf_printf(out, "  step time    est %s   (compute %.1f%%  bubble %.1f%%  communication %.1f%%  optimizer %.1f%%",
+                zp_show_seconds(out->arena, e->step_s), percent(e->compute_s, e->step_s),
+                percent(e->bubble_s, e->step_s), percent(comm, e->step_s), percent(e->optimizer_s, e->step_s));
+  if (e->offload_s > 0) zp_buf_printf(out, "  offload %.1f%%", percent(e->offload_s, e->step_s));
+  zp_buf_puts(out, ")\n");
 }
 
 static void put_throughput(zp_buf *out, const zp_plan *plan) {
@@ -46,6 +48,12 @@ static void put_memory(zp_buf *out, const zp_plan *plan) {
       zp_words_bytes(arena, m.weights + m.gradients + m.optimizer), zp_words_bytes(arena, m.saved),
       zp_words_bytes(arena, m.buffers), zp_words_bytes(arena, m.context),
       100 - percent((double)e->peak_bytes, (double)plan->machine.memory_bytes));
+  if (m.host > 0)
+    zp_buf_line(out, "  host         %s of every rank's state on stage %d", zp_show_bytes(arena, m.host),
+                e->peak_stage);
+  if (m.nvme > 0)
+    zp_buf_line(out, "  nvme         %s of every rank's state on stage %d", zp_show_bytes(arena, m.nvme),
+                e->peak_stage);
 }
 
 static void put_duration(zp_buf *out, const zp_plan *plan) {

@@ -2,12 +2,24 @@
 #include <zplan/buf.h>
 #include "report_internal.h"
 
+static void put_homes(zp_buf *out, const zp_choice *c) {
+  static const char *const state[ZP_STATE_COUNT] = {"optimizer", "gradients", "params", "activations"};
+  static const char *const tier[] = {"device", "host", "nvme"};
+  for (int i = 0; i < ZP_STATE_COUNT; i++)
+    if (c->home[i].eighths) zp_buf_printf(out, "  %s %d/8 on %s", state[i], c->home[i].eighths, tier[c->home[i].tier]);
+}
+
 const char *zp_words_choice(zp_arena *arena, const zp_choice *c) {
-  const char *recompute = c->recompute == ZP_RECOMPUTE_NONE ? "none"
-                          : c->recompute_shard              ? "full, kept inputs split over tensor"
-                                                            : "full";
-  return zp_format(arena, "tensor %d  pipeline %d (1f1b)  data %d  zero %d  microbatch %lld  recompute %s", c->tensor,
-                   c->pipeline, c->data, c->zero, (long long)c->microbatch, recompute);
+  zp_buf out = zp_buf_new(arena);
+  zp_buf_printf(&out, "tensor %d  pipeline %d (%s", c->tensor, c->pipeline, zp_schedule_name(c->schedule));
+  if (c->chunks > 1) zp_buf_printf(&out, ", %d chunks", c->chunks);
+  zp_buf_printf(&out, ")  data %d  zero %d  microbatch %lld  recompute %s%s", c->data, c->zero,
+                (long long)c->microbatch, zp_recompute_name(c->recompute),
+                c->recompute_shard ? ", kept inputs split over tensor" : "");
+  if (c->sequence) zp_buf_puts(&out, "  norms split along the sequence");
+  if (c->compress) zp_buf_puts(&out, "  1-bit data-parallel communication");
+  put_homes(&out, c);
+  return out.data;
 }
 
 const char *zp_words_stage(zp_arena *arena, const zp_lowered *lowered, const zp_stage *stage) {
@@ -146,9 +158,12 @@ static void explain_pipeline(zp_buf *out, const zp_plan *plan) {
 static void explain_data(zp_buf *out, const zp_plan *plan) {
   const zp_choice *c = &plan->best.choice;
   if (c->data == 1) return;
-  zp_buf_printf(out, "data %d costs %.1f%% of the step for gradients%s. ", c->data,
-                percent(plan->best.estimate.data_comm_s, plan->best.estimate.step_s),
-                c->zero ? zp_format(out->arena, "; zero 1 keeps 1/%d of the optimizer state on a rank", c->data) : "");
+  static const char *const kept[] = {"", "optimizer state", "optimizer state and gradients",
+                                     "optimizer state, gradients and weights"};
+  zp_buf_printf(out, "data %d costs %.1f%% of the step for gradients", c->data,
+                percent(plan->best.estimate.data_comm_s, plan->best.estimate.step_s));
+  if (c->zero) zp_buf_printf(out, "; zero %d keeps 1/%d of %s on a rank", c->zero, c->data, kept[c->zero]);
+  zp_buf_puts(out, ". ");
 }
 
 /* The same cuts with everything kept: is recomputation needed? Laid out, not guessed. */

@@ -114,6 +114,7 @@ typedef enum zp_schedule {
 #undef ZP_SCHEDULE_ROW
   ZP_SCHEDULE_COUNT
 } zp_schedule;
+const char *zp_recompute_name(zp_recompute recompute); /* "none", "full", "selective" */
 const char *zp_schedule_name(zp_schedule schedule);
 /* ZP_SCHEDULE_COUNT when unknown. */
 zp_schedule zp_schedule_by_name(const char *name);
