@@ -85,6 +85,12 @@ static bool is_file_word(const char *word) {
   return word[0] == '-' || (n > 3 && strcmp(word + n - 3, ".dz") == 0) || strchr(word, '/') || strchr(word, '.');
 }
 
+static bool asks_for_help(int argc, char **argv) {
+  for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+    if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return true;
+  return false;
+}
+
 int main(int argc, char **argv) {
   if (argc < 2) {
     print_help(stderr);
@@ -99,6 +105,10 @@ int main(int argc, char **argv) {
   int first = v ? 2 : 1;
   if (!v && !is_file_word(argv[1])) return unknown_verb(argv[1]);
   if (!v) v = &verbs[0];
+  if (asks_for_help(argc - first, argv + first)) {
+    print_help(stdout);
+    return ZP_EXIT_OK;
+  }
   zp_run_state run = {.arena = zp_arena_new("command"), .command = v->name};
   run.diags = zp_diags_new(run.arena);
   int status = ZP_EXIT_USAGE;
