@@ -14,7 +14,7 @@ typedef struct loaded_set {
 } loaded_set;
 
 static inline loaded_set load_set(zp_kernel_set *set, const char *cpu, const char *features) {
-  loaded_set l = {.folder = "/tmp/zplan-rowprog-XXXXXX"};
+  loaded_set l = {.folder = "zplan-rowprog-XXXXXX"};
   cr_assert_not_null(mkdtemp(l.folder));
   char object[128], shared[128], command[512];
   snprintf(object, sizeof object, "%s/kernels.o", l.folder);
