@@ -85,9 +85,9 @@ typedef struct zp_event {
 typedef void zp_on_event(void *user, const zp_event *event);
 typedef struct zp_pipeline_run {
   int stages, chunks;
-  const zp_choice *choice;   /* placement of the chunks */
+  const zp_choice *choice; /* placement of the chunks */
   int64_t microbatches;
-  int64_t buffers;           /* messages of a chunk that may be under way in one direction */
+  int64_t buffers; /* messages of a chunk that may be under way in one direction */
   zp_action **order;
   const int64_t *actions;    /* [stages] */
   const zp_stage_time *time; /* [stages * chunks], chunks of a stage side by side */
@@ -97,9 +97,16 @@ typedef struct zp_pipeline_run {
 /* on_event may be NULL. Scratch memory comes from the arena and is given back. */
 void zp_pipeline_simulate(zp_arena *arena, const zp_pipeline_run *run, zp_on_event *on_event, void *user);
 
+/* ---- one_f_one_b.c ---- */
+/* The same for schedule 1F1B; looks at neither order nor actions. */
+void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run);
+
 /* ---- simulate.c ---- */
 /* Fills a pipeline run for a priced program, outputs included. Arena. */
 zp_pipeline_run zp_cost_pipeline(zp_arena *arena, const zp_program *program, const zp_machine *machine);
+/* step_s of zp_simulate without its explanation, which takes a second run of the pipeline. Scratch memory is not given
+ * back. Of 1F1B programs neither looks at the order tables. */
+double zp_cost_step(zp_arena *arena, const zp_program *program, const zp_machine *machine);
 /* Elements of the carry between model chunks k and k + 1. */
 int64_t zp_cost_carry_elements(const zp_lowered *lowered, const zp_choice *choice, int64_t k);
 

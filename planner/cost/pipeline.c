@@ -6,16 +6,25 @@
  * sent it something, so the work is linear in the number of actions. One representative rank stands for all tensor and
  * data ranks of a stage.
  *
- * Places: the model's chunks in order, 0 .. stages * chunks - 1; place k talks to k - 1 and k + 1. */
+ * Places: the model's chunks in order, 0 .. stages * chunks - 1; place k talks to k - 1 and k + 1. The search spends
+ * most of its time in run_stage: what an action needs stands together, in the order stage, chunk, direction. */
 #include <assert.h>
 #include "cost.h"
 #include "schedule.h"
 
+/* What a chunk takes and hands on in one direction: 0 gradients downwards, 1 activations upwards. */
+typedef struct way {
+  double *arrival_s; /* [microbatch]: of the inputs, < 0 while under way; NULL: the action waits for nothing */
+  double *next_s;    /* arrival_s of the next chunk; NULL: there is none */
+  double *free_s;    /* [buffers]: when the buffers of messages to it are free; NULL: it is on the same stage */
+  int64_t buffer;    /* of the next message */
+  double message_s;
+  int next_stage;
+} way;
+
 typedef struct place_state {
-  int stage;
-  double *arrival_s[2]; /* [microbatch], < 0 while under way: [0] gradient from above, [1] input from below */
-  double *free_s[2];    /* [buffers]: when the buffers of messages [0] downwards, [1] upwards are free */
-  int64_t sent[2];
+  way ways[2];
+  double duration_s[ZP_ACT_BW + 1];
 } place_state;
 
 typedef struct stage_state {
@@ -25,9 +34,7 @@ typedef struct stage_state {
 
 typedef struct simulation {
   const zp_pipeline_run *run;
-  int places;
-  place_state *place;
-  int *place_of; /* [stage * chunks + chunk] */
+  place_state *place; /* [stage * chunks + chunk] */
   stage_state *stages;
   int *work; /* stages to look at */
   int n_work;
@@ -42,82 +49,80 @@ static void look_at(simulation *sim, int stage) {
   sim->work[sim->n_work++] = stage;
 }
 
-/* The buffer that a place's next message goes through, NULL when there is no message. */
-static double *send_buffer(const simulation *sim, int k, bool forward) {
-  int to = forward ? k + 1 : k - 1;
-  place_state *place = &sim->place[k];
-  if (to < 0 || to >= sim->places || sim->place[to].stage == place->stage) return NULL;
-  return &place->free_s[forward][place->sent[forward] % sim->run->buffers];
-}
-
 /* Hands the result of an action that ended at end_s to the next place in its direction, if there is one. */
-static void hand_over(simulation *sim, int k, const zp_action *action, double end_s) {
-  int to = action->forward ? k + 1 : k - 1;
-  if (to < 0 || to >= sim->places) return;
-  double *buffer = send_buffer(sim, k, action->forward), arrival = end_s;
-  if (buffer) {
-    arrival += sim->run->message_s[action->forward ? k : to];
-    *buffer = arrival;
-    sim->place[k].sent[action->forward]++;
+static void hand_over(simulation *sim, way *to, int64_t microbatch, double end_s) {
+  if (!to->next_s) return;
+  double arrival = end_s;
+  if (to->free_s) {
+    arrival += to->message_s;
+    to->free_s[to->buffer] = arrival;
+    if (++to->buffer == sim->run->buffers) to->buffer = 0;
   }
-  sim->place[to].arrival_s[action->forward][action->microbatch] = arrival;
-  look_at(sim, sim->place[to].stage);
+  to->next_s[microbatch] = arrival;
+  look_at(sim, to->next_stage);
 }
 
-static double duration(const zp_stage_time *time, zp_act act) {
-  switch (act) {
-  case ZP_ACT_F: return time->forward_s;
-  case ZP_ACT_B: return time->backward_s;
-  case ZP_ACT_BI: return time->backward_s - time->weights_s;
-  case ZP_ACT_BW: return time->weights_s;
-  }
-  return 0;
-}
-
-/* Runs the next action of a stage if its input is there (or on its way). */
-static bool run_next(simulation *sim, int s) {
-  const zp_pipeline_run *run = sim->run;
-  stage_state *stage = &sim->stages[s];
-  if (stage->next == run->actions[s]) return false;
-  const zp_action *action = &run->order[s][stage->next];
-  int at = s * run->chunks + action->chunk, k = sim->place_of[at];
-  double begin = stage->free_s;
-  if (action->act != ZP_ACT_BW) {
-    bool receives = action->forward ? k > 0 : k + 1 < sim->places;
-    double arrival = receives ? sim->place[k].arrival_s[action->forward][action->microbatch] : 0;
-    if (receives && arrival < 0) return false;
-    const double *buffer = send_buffer(sim, k, action->forward);
-    if (buffer && *buffer > begin) begin = *buffer;
+/* When the input is there and the buffer of the output is free, not before `begin`; < 0: the input is not on its way.
+ */
+static inline double earliest(const way *w, int64_t microbatch, double begin) {
+  if (w->arrival_s) {
+    double arrival = w->arrival_s[microbatch];
+    if (arrival < 0) return arrival;
     if (arrival > begin) begin = arrival;
   }
-  double end = begin + duration(&run->time[at], action->act);
-  stage->free_s = end;
-  stage->next++;
-  if (sim->on_event) sim->on_event(sim->user, &(zp_event){s, *action, begin, end});
-  if (action->act != ZP_ACT_BW) hand_over(sim, k, action, end);
-  return true;
+  if (w->free_s && w->free_s[w->buffer] > begin) begin = w->free_s[w->buffer];
+  return begin;
 }
 
-static double *no_arrivals(zp_arena *arena, int64_t n) {
-  double *times = ZP_NEW_ARRAY(arena, double, n);
-  for (int64_t i = 0; i < n; i++) times[i] = -1;
-  return times;
+/* Runs the next actions of a stage as long as their inputs are there (or on their way). */
+static void run_stage(simulation *sim, int s) {
+  const zp_pipeline_run *run = sim->run;
+  stage_state *stage = &sim->stages[s];
+  place_state *places = &sim->place[s * run->chunks];
+  for (; stage->next < run->actions[s]; stage->next++) {
+    const zp_action *action = &run->order[s][stage->next];
+    place_state *place = &places[action->chunk];
+    way *w = action->act == ZP_ACT_BW ? NULL : &place->ways[action->forward];
+    double begin = w ? earliest(w, action->microbatch, stage->free_s) : stage->free_s;
+    if (begin < 0) return;
+    stage->free_s = begin + place->duration_s[action->act];
+    if (sim->on_event) sim->on_event(sim->user, &(zp_event){s, *action, begin, stage->free_s});
+    if (w) hand_over(sim, w, action->microbatch, stage->free_s);
+  }
+}
+
+static void set_durations(place_state *place, const zp_stage_time *time) {
+  place->duration_s[ZP_ACT_F] = time->forward_s;
+  place->duration_s[ZP_ACT_B] = time->backward_s;
+  place->duration_s[ZP_ACT_BI] = time->backward_s - time->weights_s;
+  place->duration_s[ZP_ACT_BW] = time->weights_s;
+}
+
+/* Gives the way into a chunk its arrivals and ties the way out of the chunk before it to them. */
+static void connect(zp_arena *arena, const zp_pipeline_run *run, way *from, way *to, int from_stage, int to_stage) {
+  to->arrival_s = ZP_NEW_ARRAY(arena, double, run->microbatches);
+  for (int64_t i = 0; i < run->microbatches; i++) to->arrival_s[i] = -1;
+  from->next_s = to->arrival_s;
+  from->next_stage = to_stage;
+  if (from_stage != to_stage) from->free_s = ZP_NEW_ARRAY(arena, double, run->buffers);
 }
 
 static void make_places(zp_arena *arena, simulation *sim) {
   const zp_pipeline_run *run = sim->run;
-  sim->places = run->stages * run->chunks;
-  sim->place = ZP_NEW_ARRAY(arena, place_state, sim->places);
-  sim->place_of = ZP_NEW_ARRAY(arena, int, sim->places);
-  for (int k = 0; k < sim->places; k++) {
-    int chunk;
-    place_state *place = &sim->place[k];
-    place->stage = zp_chunk_stage(run->choice, k, &chunk);
-    sim->place_of[place->stage * run->chunks + chunk] = k;
-    for (int way = 0; way < 2; way++) {
-      place->arrival_s[way] = no_arrivals(arena, run->microbatches);
-      place->free_s[way] = ZP_NEW_ARRAY(arena, double, run->buffers);
+  int places = run->stages * run->chunks, below_stage = 0;
+  place_state *below = NULL;
+  sim->place = ZP_NEW_ARRAY(arena, place_state, places);
+  for (int k = 0; k < places; k++) {
+    int chunk, stage = zp_chunk_stage(run->choice, k, &chunk), at = stage * run->chunks + chunk;
+    place_state *place = &sim->place[at];
+    set_durations(place, &run->time[at]);
+    if (below) {
+      below->ways[1].message_s = place->ways[0].message_s = run->message_s[k - 1];
+      connect(arena, run, &below->ways[1], &place->ways[1], below_stage, stage);
+      connect(arena, run, &place->ways[0], &below->ways[0], stage, below_stage);
     }
+    below = place;
+    below_stage = stage;
   }
 }
 
@@ -132,7 +137,7 @@ void zp_pipeline_simulate(zp_arena *arena, const zp_pipeline_run *run, zp_on_eve
   while (sim.n_work) {
     int s = sim.work[--sim.n_work];
     sim.queued[s] = false;
-    while (run_next(&sim, s)) continue;
+    run_stage(&sim, s);
   }
   for (int s = 0; s < run->stages; s++) {
     assert(sim.stages[s].next == run->actions[s]); /* the order tables cannot deadlock */

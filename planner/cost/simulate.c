@@ -74,13 +74,20 @@ static step_ends end_of_step(const zp_program *program, const zp_machine *machin
   return ends;
 }
 
+static void run_microbatches(zp_arena *arena, const zp_pipeline_run *run) {
+  if (run->choice->schedule == ZP_SCHEDULE_1F1B)
+    zp_pipeline_1f1b(arena, run);
+  else
+    zp_pipeline_simulate(arena, run, NULL, NULL);
+}
+
 /* What messages cost: the end of a stage now, minus its end if they took no time. */
 static double exposed_messages(zp_arena *arena, const zp_pipeline_run *run, int stage) {
   if (run->stages == 1) return 0;
   zp_pipeline_run free_run = *run;
   free_run.message_s = ZP_NEW_ARRAY(arena, double, run->stages * run->chunks);
   free_run.end_s = ZP_NEW_ARRAY(arena, double, run->stages);
-  zp_pipeline_simulate(arena, &free_run, NULL, NULL);
+  run_microbatches(arena, &free_run);
   return run->end_s[stage] - free_run.end_s[stage];
 }
 
@@ -142,15 +149,26 @@ static void fill_stage_times(zp_arena *arena, zp_estimate *e, const zp_pipeline_
   }
 }
 
+static double step_seconds(const step_ends *ends) {
+  return ends->ready_s + ends->optimizer_s + ends->offload_s + ends->gather_s;
+}
+
+double zp_cost_step(zp_arena *arena, const zp_program *program, const zp_machine *machine) {
+  zp_pipeline_run run = zp_cost_pipeline(arena, program, machine);
+  run_microbatches(arena, &run);
+  step_ends ends = end_of_step(program, machine, &run);
+  return step_seconds(&ends);
+}
+
 zp_estimate zp_simulate(zp_arena *arena, const zp_program *program, const zp_machine *machine) {
   zp_estimate e = {0};
   zp_pipeline_run run = zp_cost_pipeline(arena, program, machine);
-  zp_pipeline_simulate(arena, &run, NULL, NULL);
+  run_microbatches(arena, &run);
   step_ends ends = end_of_step(program, machine, &run);
   double m = (double)program->microbatches;
   zp_stage_time busiest = busiest_stage(&run);
   double exposed = busiest.comm_s + busiest.data_s + busiest.offload_s;
-  e.step_s = ends.ready_s + ends.optimizer_s + ends.offload_s + ends.gather_s;
+  e.step_s = step_seconds(&ends);
   e.tensor_comm_s = m * busiest.comm_s;
   e.compute_s = m * (busiest.forward_s + busiest.backward_s - exposed);
   e.pipeline_comm_s = exposed_messages(arena, &run, ends.last);

@@ -19,7 +19,7 @@ static void find_tied(zp_program *p) {
   }
 }
 
-zp_program *zp_program_make(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice) {
+zp_program *zp_program_make_stages(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice) {
   zp_program *p = ZP_NEW(arena, zp_program);
   p->arena = arena;
   p->spec = lowered->spec;
@@ -30,10 +30,15 @@ zp_program *zp_program_make(zp_arena *arena, const zp_lowered *lowered, const zp
   p->lowered = lowered;
   p->microbatches = zp_microbatches(p->spec, choice);
   p->stages = ZP_NEW_ARRAY(arena, zp_stage, choice->pipeline);
-  p->actions = ZP_NEW_ARRAY(arena, int64_t, choice->pipeline);
-  p->order = zp_orders(arena, choice, p->microbatches, p->actions);
   for (int s = 0; s < choice->pipeline; s++) zp_layout_stage(arena, lowered, choice, s, &p->stages[s]);
   find_tied(p);
+  return p;
+}
+
+zp_program *zp_program_make(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice) {
+  zp_program *p = zp_program_make_stages(arena, lowered, choice);
+  p->actions = ZP_NEW_ARRAY(arena, int64_t, choice->pipeline);
+  p->order = zp_orders(arena, choice, p->microbatches, p->actions);
   return p;
 }
 

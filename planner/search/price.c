@@ -4,6 +4,7 @@
  * stays open down to its bound over all cuts. Several chunks a stage have two cuts (chunk_cut.c): settled. */
 #include <math.h>
 #include <stdlib.h>
+#include "cost.h"
 #include "search_internal.h"
 
 static int by_bound(const void *a, const void *b) {
@@ -23,12 +24,18 @@ typedef struct pricing {
 
 static double cutoff(const pricing *p) { return zp_cutoff(p->ranking, &p->point->choice); }
 
+const zp_program *zp_search_program(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice) {
+  return choice->schedule == ZP_SCHEDULE_1F1B ? zp_program_make_stages(arena, lowered, choice)
+                                              : zp_program_make(arena, lowered, choice);
+}
+
 static double simulate_cut(pricing *p, int64_t *cut) {
   zp_arena_mark mark = zp_arena_get_mark(p->scratch);
   zp_candidate candidate = {.choice = p->point->choice};
   candidate.choice.cut = cut;
-  const zp_program *program = zp_program_make(p->scratch, zp_variant_of(p->s, p->point)->lowered, &candidate.choice);
-  candidate.estimate = zp_simulate(p->scratch, program, &p->s->machine);
+  const zp_lowered *lowered = zp_variant_of(p->s, p->point)->lowered;
+  const zp_program *program = zp_search_program(p->scratch, lowered, &candidate.choice);
+  candidate.estimate.step_s = zp_cost_step(p->scratch, program, &p->s->machine);
   zp_rank(p->s, p->ranking, &candidate);
   zp_arena_rewind(p->scratch, mark);
   p->simulated++;

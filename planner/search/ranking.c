@@ -67,7 +67,6 @@ void zp_rank(zp_searcher *s, zp_ranking *r, const zp_candidate *candidate) {
   r->len++;
   r->best[at] = *candidate;
   r->best[at].choice = zp_copy_choice(s->arena, &candidate->choice);
-  r->best[at].estimate.stage_forward_s = r->best[at].estimate.stage_backward_s = NULL; /* of the scratch memory */
 }
 
 double zp_cutoff(const zp_ranking *r, const zp_choice *choice) {

@@ -23,6 +23,17 @@ static void adopt(zp_plan *plan, const zp_choice *winner) {
   plan->best = (zp_candidate){c, zp_simulate(plan->arena, plan->program, &plan->machine)};
 }
 
+/* An alternative with all of its estimate; its program goes again. */
+static zp_candidate explain(const zp_plan *plan, zp_searcher *s, const zp_choice *choice) {
+  zp_candidate c = {.choice = zp_copy_choice(plan->arena, choice)};
+  const zp_lowered *lowered = s->variants.data[zp_search_variant(s, choice)].lowered;
+  zp_arena_mark mark = zp_arena_get_mark(s->arena);
+  c.estimate = zp_simulate(s->arena, zp_search_program(s->arena, lowered, choice), &plan->machine);
+  c.estimate.stage_forward_s = c.estimate.stage_backward_s = NULL;
+  zp_arena_rewind(s->arena, mark);
+  return c;
+}
+
 static const char *explain_empty(zp_arena *arena, const zp_searcher *s, const char *reason) {
   static const zp_rejection order[] = {ZP_REJECT_GENERATED, ZP_REJECT_HOST,  ZP_REJECT_SPLIT, ZP_REJECT_SCHEDULE,
                                        ZP_REJECT_UNITS,     ZP_REJECT_BATCH, ZP_REJECT_NODE,  ZP_REJECT_CONSTRAINT};
@@ -52,8 +63,7 @@ static void fill_plan(zp_plan *plan, zp_searcher *s, const zp_ranking *r) {
   if (plan->certificate.bound_s > plan->certificate.best_s * (1 - 2e-9))
     plan->certificate.bound_s = plan->certificate.best_s;
   for (int i = 1; i < r->len; i++) {
-    zp_candidate other = {zp_copy_choice(plan->arena, &r->best[i].choice), r->best[i].estimate};
-    zp_push(plan->arena, &plan->alternatives, other);
+    zp_push(plan->arena, &plan->alternatives, explain(plan, s, &r->best[i].choice));
   }
 }
 

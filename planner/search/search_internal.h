@@ -140,7 +140,7 @@ double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, int stage,
 /* Seconds between the micro-batches and the end of the step, at least. */
 double zp_bound_step_end(const zp_searcher *s, const zp_point *point);
 
-/* ---- ranking.c: the best plans, one per triple of degrees, ascending ---- */
+/* ---- ranking.c: the best plans, one per triple of degrees, ascending; of estimates only step_s is known ---- */
 typedef struct zp_ranking {
   zp_candidate *best;
   int len, cap;
@@ -156,6 +156,8 @@ double zp_cutoff(const zp_ranking *r, const zp_choice *choice);
 zp_choice zp_copy_choice(zp_arena *arena, const zp_choice *from);
 
 /* ---- price.c ---- */
+/* All that its price needs; without order tables where that takes none. */
+const zp_program *zp_search_program(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice);
 /* Cuts and simulates the points in the order of their bounds while they can still enter the ranking. */
 void zp_price_points(zp_searcher *s, zp_ranking *r);
 

@@ -209,6 +209,8 @@ const char *zp_tier_name(zp_tier tier);    /* "host" */
 int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit, int64_t n_units);
 /* The whole program of a choice. */
 zp_program *zp_program_make(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice);
+/* The same without order tables: for what looks at the stages alone. */
+zp_program *zp_program_make_stages(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice);
 /* Which segment and iteration a unit is. */
 void zp_unit(const zp_lowered *lowered, int64_t unit, int *segment, int64_t *iteration);
 /* Micro-batches of one step and replica; in flight on a stage (1F1B: min(m, pipeline - stage)). */

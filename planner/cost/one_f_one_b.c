@@ -1,0 +1,59 @@
+/* 1F1B without order tables: the search simulates it more often than anything else.
+ *
+ * The table of stage s, with w = stages - 1 - s, is cut into turns: turn i is forward i + w and then backward i, where
+ * there are such micro-batches. In one turn, stages from the last to the first, whatever an action waits for has been
+ * run: backward i of stage s + 1 in the same turn, forward i + w of stage s - 1 in the turn before. At most one message
+ * is under way in each direction between two stages, so the state is a few numbers a stage. Durations, messages and
+ * buffers are those of pipeline.c, and so are the results, to the last bit. */
+#include <assert.h>
+#include "cost.h"
+
+typedef struct turn_stage {
+  double free_s; /* end of the last action */
+  double forward_s, backward_s;
+  double up_s, down_s;           /* messages to the next stage and to the one before; 0 where there is none */
+  double up_free_s, down_free_s; /* when their buffers are free */
+  double input_s;                /* arrival of the next forward's input */
+} turn_stage;
+
+static inline double later(double a, double b) { return a > b ? a : b; }
+
+static inline void run_forward(turn_stage *stage) {
+  stage->free_s = later(later(stage->free_s, stage->up_free_s), stage->input_s) + stage->forward_s;
+  stage->up_free_s = stage->free_s + stage->up_s;
+  stage[1].input_s = stage->up_free_s;
+}
+
+/* Takes the gradient's arrival from the next stage, returns its arrival at the one before. */
+static inline double run_backward(turn_stage *stage, double gradient_s) {
+  stage->free_s = later(later(stage->free_s, stage->down_free_s), gradient_s) + stage->backward_s;
+  stage->down_free_s = stage->free_s + stage->down_s;
+  return stage->down_free_s;
+}
+
+static turn_stage *make_stages(zp_arena *arena, const zp_pipeline_run *run) {
+  turn_stage *stages = ZP_NEW_ARRAY(arena, turn_stage, run->stages + 1); /* the last one takes what nobody needs */
+  for (int s = 0; s < run->stages; s++) {
+    stages[s].forward_s = run->time[s].forward_s;
+    stages[s].backward_s = run->time[s].backward_s;
+    if (s > 0) stages[s - 1].up_s = stages[s].down_s = run->message_s[s - 1];
+  }
+  return stages;
+}
+
+void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run) {
+  assert(run->chunks == 1 && run->buffers == 1);
+  zp_arena_mark mark = zp_arena_get_mark(arena);
+  turn_stage *stages = make_stages(arena, run);
+  int64_t m = run->microbatches;
+  for (int64_t turn = 1 - run->stages; turn < m; turn++) {
+    double gradient_s = 0;
+    for (int s = run->stages - 1; s >= 0; s--) {
+      int64_t forward = turn + run->stages - 1 - s;
+      if (forward >= 0 && forward < m) run_forward(&stages[s]);
+      if (turn >= 0) gradient_s = run_backward(&stages[s], gradient_s);
+    }
+  }
+  for (int s = 0; s < run->stages; s++) run->end_s[s] = stages[s].free_s;
+  zp_arena_rewind(arena, mark);
+}
