@@ -3,8 +3,8 @@
 
     layouts.py [--quick] [--only TEXT] [--list] [--jobs N] [--verbose]
 
-All (tensor, pipeline, data) with a product of at most 8, each with ZeRO 0 and 1 (where data > 1) and recompute none, full
-and full with saved tensors split over the tensor ranks (where tensor > 1), on two models of odd sizes: gpt.dz (tied
+All (tensor, pipeline, data) with a product of at most 8, each with ZeRO 0 and 1 (where data > 1) and recompute none, full,
+full with saved tensors split over the tensor ranks (where tensor > 1) and selective, on two models of odd sizes: gpt.dz (tied
 embedding, dropout) and llama.dz (grouped queries). 20 steps each. Every run has --check-memory: the arena's peak on every
 rank and the bytes sent over every axis must be the plan's, or the trainer ends with an error.
 
@@ -38,13 +38,14 @@ import harness  # noqa: E402
 STEPS = 20
 RANKS = 8
 MODELS = {"gpt": 7 + 2, "llama": 9 + 2}  # units that a pipeline can be cut between: layers, embedding, head
+RECOMPUTE = ("none", "full", "selective")
 QUANTITIES = ("loss", "gradient norm", "parameters")
 
 Case = collections.namedtuple("Case", "model precision t p d zero recompute shard micro batch")
 
 
 def name_of(case):
-    recompute = "none" if not case.recompute else "full/tensor" if case.shard else "full"
+    recompute = RECOMPUTE[case.recompute] + ("/tensor" if case.shard else "")
     return "%s %s t%d p%d d%d zero%d recompute %s micro-batch %d batch %d" % (
         case.model, case.precision, case.t, case.p, case.d, case.zero, recompute, case.micro, case.batch)
 
@@ -66,9 +67,19 @@ def micro_for(case):
     return 2 if both and (case.t + case.p + case.zero + case.recompute) % 2 == 0 else 1
 
 
+def recomputations(precision, t, zero):
+    """Pairs (index into RECOMPUTE, kept inputs split). Selective recomputation changes procedures only, not what follows
+    them: once a layout is enough."""
+    yield from ((0, 0), (1, 0))
+    if t > 1:
+        yield 1, 1
+    if precision == "fp64" and zero == 0:
+        yield 2, 0
+
+
 def variants(model, precision, t, p, d):
     for zero in (0, 1) if d > 1 else (0,):
-        for recompute, shard in ((0, 0), (1, 0), (1, 1)) if t > 1 else ((0, 0), (1, 0)):
+        for recompute, shard in recomputations(precision, t, zero):
             case = Case(model, precision, t, p, d, zero, recompute, shard, 1, batch_for(d))
             yield case._replace(micro=micro_for(case))
 
@@ -94,7 +105,7 @@ Result = collections.namedtuple("Result", "error losses norms checkpoint seconds
 
 def pins(case):
     yield from ("tensor=%d" % case.t, "pipeline=%d" % case.p, "plan.data=%d" % case.d, "microbatch=%d" % case.micro)
-    yield from ("zero=%d" % case.zero, 'recompute="%s"' % ("full" if case.recompute else "none"))
+    yield from ("zero=%d" % case.zero, 'recompute="%s"' % RECOMPUTE[case.recompute])
     yield from ('recompute_shard="%s"' % ("tensor" if case.shard else "none"), "batch=%d" % case.batch)
     yield 'precision="%s"' % case.precision
 
