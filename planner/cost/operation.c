@@ -9,7 +9,7 @@
 #include "constants.h"
 #include "cost.h"
 
-static const zp_device *device_of(const zp_machine *machine) { return &machine->cluster->node.device; }
+static const zp_device *device_of(const zp_machine *machine) { return &machine->node->device; }
 
 static double share(double efficiency) { return efficiency > 0 ? efficiency : 1; }
 

@@ -24,7 +24,7 @@ double zp_cost_away(const zp_choice *choice, zp_state state) {
 }
 
 zp_host_rates zp_cost_host_rates(const zp_machine *machine) {
-  const zp_node_type *node = &machine->cluster->node;
+  const zp_node_type *node = machine->node;
   double ranks = machine->devices < machine->devices_per_node ? machine->devices : machine->devices_per_node;
   return (zp_host_rates){.pcie_bytes_per_s = node->pcie_bytes_per_s,
                          .host_bytes_per_s = node->host_bytes_per_s / ranks,

@@ -82,7 +82,7 @@ zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machin
 }
 
 double zp_cost_exposed_reduce(const zp_machine *machine, double reduce_s, double backward_s, int64_t units) {
-  if (machine->cluster->node.device.is_cpu || units < 1) return reduce_s;
+  if (machine->node->device.is_cpu || units < 1) return reduce_s;
   double share = 1.0 / (double)units;
   return fmax(reduce_s * share, reduce_s - backward_s * (1 - share));
 }

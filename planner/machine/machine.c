@@ -34,6 +34,7 @@ zp_machine zp_machine_make(const zp_cluster *cluster, zp_precision precision, in
   const zp_device *device = &cluster->node.device;
   int nodes = cluster->nodes > 0 ? cluster->nodes : 1;
   zp_machine m = {.cluster = cluster,
+                  .node = &cluster->node,
                   .devices = devices,
                   .devices_per_node = cluster->node.devices,
                   .compute_bytes = compute_bytes(precision),
@@ -59,8 +60,8 @@ zp_machine zp_machine_make(const zp_cluster *cluster, zp_precision precision, in
 enum { SHARED_MEMORY_TRAFFIC = 4 };
 
 static double in_node_bytes_per_s(const zp_machine *m) {
-  double link = m->cluster->node.link.bytes_per_s;
-  if (!m->cluster->node.device.is_cpu) return link * zp_cost_constant(ZP_COST_LINK_PAYLOAD);
+  double link = m->node->link.bytes_per_s;
+  if (!m->node->device.is_cpu) return link * zp_cost_constant(ZP_COST_LINK_PAYLOAD);
   if (m->cluster->calibration) return link;
   double copy = m->memory_bytes_per_s / SHARED_MEMORY_TRAFFIC;
   return link > 0 && link < copy ? link : copy;
@@ -70,7 +71,7 @@ static double in_node_bytes_per_s(const zp_machine *m) {
  * next device, two to four inside a half of the node, all over the whole node (DGX-1 with Tesla V100, system
  * architecture white paper, figure 4). Switches give every group all links. */
 static double mesh_share(const zp_machine *m, int local) {
-  const char *kind = m->cluster->node.link.kind;
+  const char *kind = m->node->link.kind;
   if (!kind || strcmp(kind, "nvlink") != 0 || local >= 8) return 1;
   return local <= 2 ? 1.0 / 6 : 4.0 / 6;
 }
@@ -123,11 +124,11 @@ zp_group_link zp_machine_pipeline_link(const zp_machine *m, int tensor, int pipe
   int stride = tensor * data;
   zp_group_link link = {.n = pipeline > 1 ? 2 : 1, .local = 2, .nodes = 1};
   link.bytes_per_s = in_node_bytes_per_s(m);
-  link.latency_s = m->cluster->node.link.latency_s;
+  link.latency_s = m->node->link.latency_s;
   if (pipeline == 1 || pipeline * stride <= m->devices_per_node) return link;
   /* The boundary between two nodes: up to `stride` ranks of a node talk to the next stage at once. */
   link.local = 1, link.nodes = 2;
   link.bytes_per_s = network_bytes_per_s(m, stride < m->devices_per_node ? stride : m->devices_per_node);
-  link.latency_s = m->cluster->node.nic.latency_s + m->cluster->fabric_latency_s;
+  link.latency_s = m->node->nic.latency_s + m->cluster->fabric_latency_s;
   return link;
 }

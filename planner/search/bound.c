@@ -75,7 +75,7 @@ static double step_end(const zp_searcher *s, const zp_point *point) {
   double backward = v->prefix_s[s->n_units] - v->forward_s[s->n_units];
   if (c->pipeline == 1)
     reduce = zp_cost_exposed_reduce(&s->machine, reduce, backward, s->n_units);
-  else if (!s->machine.cluster->node.device.is_cpu)
+  else if (!s->machine.node->device.is_cpu)
     reduce = 0;
   zp_step_end end = zp_cost_step_end(v->lowered, &s->machine, c, mean, mean / shards);
   return reduce + end.optimizer_s + end.gather_s;
@@ -151,8 +151,7 @@ static double loops(const stage_at *a, double flight, double before, double from
  * with one stage, step_end has it. */
 static double own_reduce_s(const stage_at *a) {
   const zp_choice *c = a->c;
-  if (c->pipeline == 1 || c->data == 1 || c->zero > 1 || c->compress || a->s->machine.cluster->node.device.is_cpu)
-    return 0;
+  if (c->pipeline == 1 || c->data == 1 || c->zero > 1 || c->compress || a->s->machine.node->device.is_cpu) return 0;
   const zp_variant *v = a->v;
   double bytes = (double)(v->elements_before[a->end] - v->elements_before[a->first]) * v->lowered->grad_bytes;
   const zp_group_link *link = data_link(a->s, c);

@@ -22,7 +22,7 @@ static bool pinned(const zp_limit *limit) {
 
 /* Is the value in the space? `plain`: a trainer is generated for it. Values that a constraint excludes are counted. */
 static bool takes(zp_searcher *s, const zp_limit *limit, int value, bool plain) {
-  if (!plain && !limit->set && (s->generated_only || s->machine.cluster->node.device.is_cpu)) return false;
+  if (!plain && !limit->set && (s->generated_only || s->machine.node->device.is_cpu)) return false;
   if (zp_limit_allows(limit, value)) return true;
   reject(s, ZP_REJECT_CONSTRAINT);
   return false;

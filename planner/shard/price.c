@@ -26,7 +26,7 @@ double zp_shard_node_seconds(const zp_shard_problem *problem, const zp_node *nod
   double bytes = share * zp_node_bytes(problem->graph, node, problem->microbatch, machine->compute_bytes);
   if (node->op == ZP_OP_SPLIT) return 0;
   if (node->op == ZP_OP_MATMUL)
-    return FORWARD_AND_BACKWARD * zp_cost_roofline(machine, flop, machine->cluster->node.device.eff_matmul, bytes);
+    return FORWARD_AND_BACKWARD * zp_cost_roofline(machine, flop, machine->node->device.eff_matmul, bytes);
   if (node->op == ZP_OP_ATTENTION) return FORWARD_AND_BACKWARD * zp_cost_attention(machine, flop, bytes);
   return FORWARD_AND_BACKWARD * zp_cost_memory_bound(machine, bytes, flop);
 }

@@ -80,7 +80,7 @@ static bool fits(const zp_program *program, const zp_machine *machine, int64_t p
   int64_t *host = ZP_NEW_ARRAY(program->arena, int64_t, c->pipeline);
   for (int s = 0; s < c->pipeline; s++) host[s] = program->stages[s].memory.host;
   return peak_bytes <= machine->memory_bytes &&
-         zp_most_of_a_node(c, machine->devices_per_node, host) <= machine->cluster->node.host_memory_bytes;
+         zp_most_of_a_node(c, machine->devices_per_node, host) <= machine->node->host_memory_bytes;
 }
 
 /* Prices the run's plan at one micro-batch and interleaving. False with *why. */

@@ -7,6 +7,7 @@
 
 typedef struct zp_machine {
   const zp_cluster *cluster;
+  const zp_node_type *node; /* that its ranks stand on */
   int devices; /* ranks that the plan uses */
   int devices_per_node;
   int compute_bytes;         /* of an activation element: 4, 8 or 2 */
