@@ -188,7 +188,7 @@ Test(cost, messages_delay_their_receiver) {
   zp_cluster c = cpu_cluster();
   priced p = price(TINY, c, 2, (zp_choice){.tensor = 1, .pipeline = 2, .data = 1, .microbatch = 1}, cut);
   for (int i = 0; i < 3; i++) p.lowered->segments[i].forward.cost_s = p.lowered->segments[i].backward.cost_s = 1;
-  p.machine.cluster = &c;
+  p.machine.cluster = &c, p.machine.node = &c.node;
   c.node.link = (zp_link){"slow", 1e30, 1};
   zp_estimate e = zp_simulate(arena, p.program, &p.machine);
   double end = e.step_s - e.optimizer_s - e.data_comm_s;
