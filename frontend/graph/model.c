@@ -53,7 +53,7 @@ int64_t zp_model_parameters(const zp_model *model) {
 }
 
 /* Convention of the field (Narayanan et al. 2021, appendix): matrix products and attention scores only, and twice the
- * forward work for the backward pass. */
+ * forward work for the backward pass. Experts count by their slots: what a capacity above 1 adds is work as well. */
 double zp_model_flop_per_sequence(const zp_model *model) {
   double forward = 0;
   for (int s = 0; s < model->segments.len; s++) {
@@ -61,7 +61,8 @@ double zp_model_flop_per_sequence(const zp_model *model) {
     double once = 0;
     for (int i = 0; i < segment->graph->nodes.len; i++) {
       const zp_node *node = &segment->graph->nodes.data[i];
-      if (node->op == ZP_OP_MATMUL || node->op == ZP_OP_ATTENTION) once += zp_node_flop(segment->graph, node, 1);
+      if (node->op == ZP_OP_MATMUL || node->op == ZP_OP_BATCHED_MATMUL || node->op == ZP_OP_ATTENTION)
+        once += zp_node_flop(segment->graph, node, 1);
     }
     forward += once * (double)segment->count;
   }
