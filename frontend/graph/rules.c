@@ -255,8 +255,9 @@ static void top_k_gate(zp_rule *rule) {
          operand(rule, 0)->name, text_of(rule, 0), (long long)attr->experts);
     return;
   }
-  if (attr->top_k > ZP_MAX_TOP_K) {
-    fail(rule, ZP_Z0208, "`k` of `top_k_gate` is at most %d, not %lld", ZP_MAX_TOP_K, (long long)attr->top_k);
+  if (attr->top_k > ZP_MAX_TOP_K || attr->experts > ZP_MAX_EXPERTS) {
+    fail(rule, ZP_Z0208, "a gate chooses at most %d of at most %d experts, not %lld of %lld", ZP_MAX_TOP_K,
+         ZP_MAX_EXPERTS, (long long)attr->top_k, (long long)attr->experts);
     return;
   }
   if (attr->top_k == 1 && attr->normalize) {
