@@ -70,8 +70,7 @@ static void combine_grad(void *arg, int64_t begin, int64_t end, int worker) {
 
 void zpr_combine_grad(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot,
                       const void *d_out, void *dy, void *d_weight) {
-  expert_task a = {
-      .r = r, .x = y, .weight = weight, .slot = slot, .d_out = d_out, .out = dy, .d_weight = d_weight};
+  expert_task a = {.r = r, .x = y, .weight = weight, .slot = slot, .d_out = d_out, .out = dy, .d_weight = d_weight};
   zpr_zero(c, dy, slot_bytes(r));
   zpr_parallel(c, r->B * r->S, TOKEN_GRAIN, combine_grad, &a);
 }

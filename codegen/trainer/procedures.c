@@ -181,9 +181,10 @@ static void emit_grouped(frame *f, const zp_step *s) {
   zp_buf *out = &f->e->out;
   if (s->op == ZP_OP_BATCHED_MATMUL_WGRAD) { /* w is [n, k]: dy' x; [k, n]: x' dy */
     int a = s->in.data[trans ? 0 : 1], b = s->in.data[trans ? 1 : 0];
-    zp_buf_line(out, "zpr_batched_wgrad(c, MICROBATCH, %lld, %lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s);", LL(experts),
-                LL(slots), LL(buf_at(f, a)->cols), LL(buf_at(f, b)->cols), name_of(f, a), LL(buf_at(f, a)->ld),
-                name_of(f, b), LL(buf_at(f, b)->ld), accumulate_of(&s->sums.data[0]), grad_of(f, s->sums.data[0].use));
+    zp_buf_line(out, "zpr_batched_wgrad(c, MICROBATCH, %lld, %lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s);",
+                LL(experts), LL(slots), LL(buf_at(f, a)->cols), LL(buf_at(f, b)->cols), name_of(f, a),
+                LL(buf_at(f, a)->ld), name_of(f, b), LL(buf_at(f, b)->ld), accumulate_of(&s->sums.data[0]),
+                grad_of(f, s->sums.data[0].use));
     return;
   }
   const zp_buffer *x = buf_at(f, s->in.data[0]), *y = buf_at(f, s->out.data[0]);
@@ -193,7 +194,8 @@ static void emit_grouped(frame *f, const zp_step *s) {
               LL(x->ld), name_of(f, s->in.data[1]), name_of(f, s->out.data[0]), LL(y->ld));
 }
 
-/* The routing that a step is about. `rows`: the step's operand that lies in slots, -1 for gates, which see all experts. */
+/* The routing that a step is about. `rows`: the step's operand that lies in slots, -1 for gates, which see all experts.
+ */
 static void emit_routing(frame *f, const zp_step *s, int rows, int64_t columns) {
   const zp_op_attr *attr = &s->node->attr;
   const zp_tensor *t = rows >= 0 ? tensor_of(f, rows) : NULL;
@@ -208,7 +210,8 @@ static void emit_routing(frame *f, const zp_step *s, int rows, int64_t columns) 
               LL(columns));
   zp_buf_line(&f->e->out, "                             .experts = %lld, .k = %lld, .slots = %lld,", LL(experts),
               LL(attr->top_k), LL(attr->slots));
-  zp_buf_line(&f->e->out, "                             .first_slot = %s, .n_slots = %lld, .normalize = %s, .balance = %.17g};",
+  zp_buf_line(&f->e->out,
+              "                             .first_slot = %s, .n_slots = %lld, .normalize = %s, .balance = %.17g};",
               first, LL(n_slots), attr->normalize ? "true" : "false", attr->balance);
 }
 

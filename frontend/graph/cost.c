@@ -19,9 +19,8 @@ static double matmul_flop(const zp_graph *graph, const zp_node *node, int64_t mi
 
 /* x[B, experts, slots, k] w[experts, k, n] and its two derivatives: 2 rows k n each, rows of all experts' slots. */
 static double grouped_flop(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
-  int64_t other = node->op == ZP_OP_BATCHED_MATMUL_WGRAD
-                      ? zp_shape_cols(&tensor_of(graph, node->in.data[1])->shape)
-                      : zp_shape_cols(&tensor_of(graph, node->out.data[0])->shape);
+  int64_t other = node->op == ZP_OP_BATCHED_MATMUL_WGRAD ? zp_shape_cols(&tensor_of(graph, node->in.data[1])->shape)
+                                                         : zp_shape_cols(&tensor_of(graph, node->out.data[0])->shape);
   return 2 * elements(graph, node->in.data[0], microbatch) * (double)other;
 }
 
@@ -34,8 +33,7 @@ static double routing_flop(const zp_graph *graph, const zp_node *node, int64_t m
   case ZP_OP_TOP_K_GATE:
   case ZP_OP_TOP_K_GATE_GRAD: return GATE_FLOP_PER_SCORE * elements(graph, node->in.data[0], microbatch);
   case ZP_OP_COMBINE:
-  case ZP_OP_DISPATCH_GRAD:
-    return 2 * (double)node->attr.top_k * elements(graph, node->out.data[0], microbatch);
+  case ZP_OP_DISPATCH_GRAD: return 2 * (double)node->attr.top_k * elements(graph, node->out.data[0], microbatch);
   case ZP_OP_COMBINE_GRAD: return 4 * (double)node->attr.top_k * elements(graph, node->in.data[3], microbatch);
   default: return 0;
   }

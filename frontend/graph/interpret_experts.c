@@ -1,7 +1,7 @@
 /* Experts as plain loops: routing, dispatch, one product an expert, combine, and their backward nodes.
  *
- * Shape legend: B samples, S positions, E experts (of all ranks), L local experts, C slots of one expert, k choices of a
- * token, d columns. A choice is written as its slot: e * C + place, or -1 - e when expert e had no slot left. */
+ * Shape legend: B samples, S positions, E experts (of all ranks), L local experts, C slots of one expert, k choices of
+ * a token, d columns. A choice is written as its slot: e * C + place, or -1 - e when expert e had no slot left. */
 #include <assert.h>
 #include <math.h>
 #include "interpret_internal.h"
@@ -194,7 +194,9 @@ static void combine_grad(zp_interpreter *in, const zp_node *node) {
 /* ---- one product an expert ---- */
 
 /* Row i of a group's [k, n] matrix, column j. */
-static int64_t weight_at(bool trans, int64_t i, int64_t j, int64_t k, int64_t n) { return trans ? j * k + i : i * n + j; }
+static int64_t weight_at(bool trans, int64_t i, int64_t j, int64_t k, int64_t n) {
+  return trans ? j * k + i : i * n + j;
+}
 
 /* The expert of row r of [B, L, C, d]. */
 static int64_t expert_of_row(const zp_shape *rows, int64_t r) { return r / rows->dim[2] % rows->dim[1]; }

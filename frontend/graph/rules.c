@@ -319,10 +319,11 @@ static void batched_matmul(zp_rule *rule) {
   const zp_shape *x = shape_of(rule, 0), *w = shape_of(rule, 1);
   int64_t k = w->dim[rule->attr.trans ? 2 : 1], n = w->dim[rule->attr.trans ? 1 : 2];
   if (w->dim[0] != x->dim[1] || x->dim[3] != k) {
-    fail(rule, ZP_Z0204, "cannot multiply `%s` %s by %s`%s` %s, one product an expert: %lld experts and %lld columns meet"
-         " %lld experts and %lld rows", operand(rule, 0)->name, text_of(rule, 0),
-         rule->attr.trans ? "the transposes of " : "", operand(rule, 1)->name, text_of(rule, 1), (long long)x->dim[1],
-         (long long)x->dim[3], (long long)w->dim[0], (long long)k);
+    fail(rule, ZP_Z0204,
+         "cannot multiply `%s` %s by %s`%s` %s, one product an expert: %lld experts and %lld columns meet"
+         " %lld experts and %lld rows",
+         operand(rule, 0)->name, text_of(rule, 0), rule->attr.trans ? "the transposes of " : "", operand(rule, 1)->name,
+         text_of(rule, 1), (long long)x->dim[1], (long long)x->dim[3], (long long)w->dim[0], (long long)k);
     return;
   }
   answer(rule, ZP_ELEM_FLOAT, with_last(x, n));
@@ -344,7 +345,7 @@ static void combine(zp_rule *rule) {
 static bool want_defined_at_zero(zp_rule *rule) {
   int i = rule->op == ZP_OP_DIV ? 1 : 0;
   if (shape_of(rule, i)->rank < 4 || operand(rule, i)->role == ZP_ROLE_PARAM) return true;
-  fail(rule, ZP_Z0207, "`%s` of `%s` %s: slots of experts that no token took hold zeros, where `%s` has no derivative",
+  fail(rule, ZP_Z0207, "`%s` of `%s` %s: slots that no token took may hold zeros, where `%s` has no derivative",
        zp_op_name(rule->op), operand(rule, i)->name, text_of(rule, i), zp_op_name(rule->op));
   return false;
 }

@@ -30,8 +30,8 @@ static double matmul_s(const pricer *p, const zp_node *node) {
   return zp_cost_matmul(p->machine, rows, b, a, p->lowered->compute_bytes);
 }
 
-/* The same for every expert. Forward and dx: one product for the slots of each sample and expert; dw: one an expert, over
- * the slots of all samples. Empty slots are multiplied like full ones. */
+/* The same for every expert. Forward and dx: one product for the slots of each sample and expert; dw: one an expert,
+ * over the slots of all samples. Empty slots are multiplied like full ones. */
 static double grouped_s(const pricer *p, const zp_node *node) {
   const zp_shape *first = in_shape(p, node, 0);
   double samples = (double)p->lowered->microbatch, experts = (double)first->dim[1], slots = (double)first->dim[2];

@@ -212,8 +212,8 @@ static void lower_backward(zp_lowering *l, zp_procedure *p) {
 
 bool zp_step_is_weight_gradient(const zp_step *step) {
   if (step->kind != ZP_STEP_NODE) return false;
-  return step->op == ZP_OP_MATMUL_WGRAD || step->op == ZP_OP_BATCHED_MATMUL_WGRAD || step->op == ZP_OP_EMBEDDING_GRAD || step->op == ZP_OP_POSITION_GRAD ||
-         (step->op == ZP_OP_FUSED_GRAD && step->out.len == 0);
+  return step->op == ZP_OP_MATMUL_WGRAD || step->op == ZP_OP_BATCHED_MATMUL_WGRAD || step->op == ZP_OP_EMBEDDING_GRAD ||
+         step->op == ZP_OP_POSITION_GRAD || (step->op == ZP_OP_FUSED_GRAD && step->out.len == 0);
 }
 
 /* What a split backward keeps for its weight gradients: what they read that lives neither in the slot nor in the

@@ -4,23 +4,23 @@
 
 #include <zplan/shard.h>
 
-enum { ZP_SHARD_OPERANDS = 3, ZP_SHARD_PATTERNS = 6 };
+enum { ZP_SHARD_OPERANDS = 3, ZP_SHARD_PATTERNS = 8 };
 
 /* What a pattern wants of an operand. */
 typedef enum zp_need {
-  ZP_NEED_ANY,    /* ids and labels: every rank has them */
-  ZP_NEED_R,      /* replicated; its gradient comes out complete on every rank */
-  ZP_NEED_ENTER,  /* replicated, but every rank contributes a part of the gradient */
-  ZP_NEED_S,      /* split on the last dimension */
-  ZP_NEED_P,      /* partial sum */
-  ZP_NEED_SEQ,    /* split along the sequence */
-  ZP_NEED_GATHER, /* gathered from that, and every rank contributes a part of the gradient */
-  ZP_NEED_W_OUT,  /* parameter of a matmul, split on its output dimension */
-  ZP_NEED_W_IN,   /* the same on its inner dimension */
-  ZP_NEED_ROWS,   /* parameter, split on dimension 0 */
+  ZP_NEED_ANY,       /* ids and labels: every rank has them */
+  ZP_NEED_R,         /* replicated; its gradient comes out complete on every rank */
+  ZP_NEED_ENTER,     /* replicated, but every rank contributes a part of the gradient */
+  ZP_NEED_S,         /* split on the last dimension */
+  ZP_NEED_P,         /* partial sum */
+  ZP_NEED_SEQ,       /* split along the sequence */
+  ZP_NEED_GATHER,    /* gathered from that, and every rank contributes a part of the gradient */
+  ZP_NEED_W_OUT,     /* parameter of a matmul, split on its output dimension */
+  ZP_NEED_W_IN,      /* the same on its inner dimension */
+  ZP_NEED_ROWS,      /* parameter, split on dimension 0 */
   ZP_NEED_EXPERTS,   /* split along the experts, [B, experts, slots, columns] */
   ZP_NEED_W_EXPERTS, /* parameter of a batched matmul, split on its experts */
-  ZP_NEED_SHARED, /* parameter, replicated, but every rank has only its rows' part of the gradient */
+  ZP_NEED_SHARED,    /* parameter, replicated, but every rank has only its rows' part of the gradient */
 } zp_need;
 
 /* How a tensor comes out of its producer. */

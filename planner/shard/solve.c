@@ -19,7 +19,7 @@ enum live {
   SEQUENCE, /* made so, or scattered from a partial sum */
   SEQUENCE_GATHERED,
   EXPERTS,
-  ENTERED, /* replicated with a partial gradient: may not be used where the gradient would be complete */
+  ENTERED,    /* replicated with a partial gradient: may not be used where the gradient would be complete */
   PARAM = 32, /* + a zp_param_form */
 };
 
@@ -174,10 +174,9 @@ static bool use_operand(solver *s, const zp_node *node, int i, zp_need need, uns
 }
 
 static enum live made_form(zp_form form) {
-  static const enum live made[] = {[ZP_FORM_NONE] = REPLICATED,    [ZP_FORM_R] = REPLICATED,
-                                   [ZP_FORM_S] = SPLIT,            [ZP_FORM_P] = PARTIAL,
-                                   [ZP_FORM_SEQ] = SEQUENCE,       [ZP_FORM_EXPERTS] = EXPERTS,
-                                   [ZP_FORM_ENTERED] = ENTERED};
+  static const enum live made[] = {
+      [ZP_FORM_NONE] = REPLICATED, [ZP_FORM_R] = REPLICATED,    [ZP_FORM_S] = SPLIT,        [ZP_FORM_P] = PARTIAL,
+      [ZP_FORM_SEQ] = SEQUENCE,    [ZP_FORM_EXPERTS] = EXPERTS, [ZP_FORM_ENTERED] = ENTERED};
   return made[form];
 }
 
