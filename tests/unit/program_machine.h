@@ -38,6 +38,10 @@ typedef struct pm {
   double loss;
 } pm;
 
+static inline const zp_segment_program *pm_segments(const pm *m, int stage) {
+  return zp_program_lowered(m->program, stage)->segments;
+}
+
 static inline void pm_poison(char *at, int64_t bytes) { memset(at, 0xff, (size_t)bytes); } /* a NaN in every double */
 
 /* A reproducible value in [-1, 1) for logical element i of one instance of a parameter. */
@@ -79,7 +83,7 @@ static inline void pm_for_params(pm *m, int s, pm_on_param *on, void *arg) {
     on(m, s, stage->shared.data[i].param, 0, stage->shared.data[i].offset, arg);
   for (int r = 0; r < stage->runs.len; r++) {
     const zp_run *run = &stage->runs.data[r];
-    const zp_segment_program *seg = &m->l->segments[run->segment];
+    const zp_segment_program *seg = &pm_segments(m, s)[run->segment];
     for (int64_t k = 0; k < run->count; k++)
       for (int i = 0; i < seg->graph->params.len; i++)
         if (seg->param_offset[i] >= 0)
@@ -121,7 +125,7 @@ static inline pm *pm_new(zp_arena *memory, const zp_program *program) {
       pm_poison(r->arena, program->stages[s].arena_bytes);
       r->in = ZP_NEW_ARRAY(memory, zp_interpreter *, m->l->n_segments);
       for (int i = 0; i < m->l->n_segments; i++) {
-        r->in[i] = zp_interpreter_new(memory, m->l->segments[i].graph, m->l->microbatch);
+        r->in[i] = zp_interpreter_new(memory, pm_segments(m, s)[i].graph, m->l->microbatch);
         r->in[i]->rank = t; /* what its shares of tables, experts and dropout counters start from */
       }
     }
@@ -257,7 +261,7 @@ static inline void pm_ce_grad(pm *m, const pm_unit *u, const zp_step *step, int 
 
 static inline void pm_read(pm *m, const pm_unit *u, const zp_step *step, int t, int i) {
   const zp_buffer *b = &u->p->buffers.data[step->in.data[i]];
-  double *to = m->rank[u->stage->index][t].in[u->seg - m->l->segments]->value[step->node->in.data[i]];
+  double *to = m->rank[u->stage->index][t].in[u->seg - pm_segments(m, u->stage->index)]->value[step->node->in.data[i]];
   const void *from = pm_address(m, u, t, step->in.data[i]);
   for (int64_t r = 0; r < b->rows; r++)
     for (int64_t c = 0; c < b->cols; c++)
@@ -267,7 +271,8 @@ static inline void pm_read(pm *m, const pm_unit *u, const zp_step *step, int t, 
 
 static inline void pm_write(pm *m, const pm_unit *u, const zp_step *step, int t, int i) {
   const zp_buffer *b = &u->p->buffers.data[step->out.data[i]];
-  const double *from = m->rank[u->stage->index][t].in[u->seg - m->l->segments]->value[step->node->out.data[i]];
+  const double *from =
+      m->rank[u->stage->index][t].in[u->seg - pm_segments(m, u->stage->index)]->value[step->node->out.data[i]];
   void *to = pm_address(m, u, t, step->out.data[i]);
   for (int64_t r = 0; r < b->rows; r++)
     for (int64_t c = 0; c < b->cols; c++, from++)
@@ -284,7 +289,7 @@ static inline double *pm_grad(const pm *m, const pm_unit *u, int t, int use) {
 }
 
 static inline void pm_interpret(pm *m, const pm_unit *u, const zp_step *step, int t) {
-  zp_interpreter *in = m->rank[u->stage->index][t].in[u->seg - m->l->segments];
+  zp_interpreter *in = m->rank[u->stage->index][t].in[u->seg - pm_segments(m, u->stage->index)];
   in->instance = (uint64_t)u->iteration;
   in->first_sample = (uint64_t)(u->mb * m->l->microbatch);
   for (int i = 0; i < step->in.len; i++) pm_read(m, u, step, t, i);
@@ -352,7 +357,7 @@ static inline pm_unit pm_unit_of(const pm *m, const zp_stage *stage, int64_t j, 
   int r = 0;
   while (j >= stage->runs.data[r].count) j -= stage->runs.data[r++].count;
   const zp_run *run = &stage->runs.data[r];
-  const zp_segment_program *seg = &m->l->segments[run->segment];
+  const zp_segment_program *seg = &pm_segments(m, stage->index)[run->segment];
   return (pm_unit){.stage = stage,
                    .seg = seg,
                    .base = run->base + j * seg->elements,
