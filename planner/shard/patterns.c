@@ -208,7 +208,7 @@ static bool agrees(const zp_graph *graph, const zp_node *node, const zp_pattern 
   if (pattern->out == ZP_FORM_S || pattern->out == ZP_FORM_EXPERTS) {
     if (pattern->out == ZP_FORM_EXPERTS && out->shape.rank != 4) return false;
     common = out->parts[zp_form_dim(out, pattern->out)];
-    if (node->op == ZP_OP_SPLIT) common.outer *= node->attr.parts;
+    if (node->op == ZP_OP_SPLIT && pattern->out == ZP_FORM_S) common.outer *= node->attr.parts;
   }
   for (int i = 0; i < node->in.len; i++) {
     int dim = zp_need_dim(graph, node, i, pattern->in[i]);

@@ -241,8 +241,8 @@ Test(shard_numeric, attention_and_mlp_side_by_side) {
 
 /* Experts that the ranks divide go to them whole; where padding would be more work, every expert is cut along its
  * hidden columns instead: both ways, and both together with the sequence. */
-static void check_experts(int64_t experts, int tensor, bool whole) {
-  model_size size = {STYLE_EXPERTS, 29, 12, 40, 2, 5, experts, 50, false};
+static void check_experts(int64_t experts, int64_t ff, int tensor, bool whole) {
+  model_size size = {STYLE_EXPERTS, 29, 12, 40, 2, 5, experts, ff, false};
   zp_cluster cluster = cpu_cluster();
   zp_model *model = build_model(arena, &size);
   for (int sequence = 0; sequence <= 1; sequence++) {
@@ -261,13 +261,17 @@ static void check_experts(int64_t experts, int tensor, bool whole) {
 }
 
 Test(shard_numeric, whole_experts) {
-  check_experts(4, 2, true);
-  check_experts(4, 4, true);
-  check_experts(6, 3, true);
+  check_experts(4, 50, 2, true);
+  check_experts(4, 50, 4, true);
+  check_experts(6, 50, 3, true);
 }
 Test(shard_numeric, cut_experts) {
-  check_experts(4, 3, false);
-  check_experts(2, 4, false);
+  check_experts(4, 50, 3, false);
+  check_experts(2, 50, 4, false);
+}
+/* Nothing else can be divided: the last rank has padding, or nothing but padding. */
+Test(shard_numeric, padded_experts) {
+  for (int tensor = 2; tensor <= MAX_RANKS; tensor++) check_experts(5, 1, tensor, true);
 }
 Test(shard_numeric, experts) { check_model((model_size){STYLE_EXPERTS, 29, 12, 40, 2, 5, 5, 50, true}); }
 
