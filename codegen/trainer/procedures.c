@@ -194,64 +194,52 @@ static void emit_grouped(frame *f, const zp_step *s) {
               LL(x->ld), name_of(f, s->in.data[1]), name_of(f, s->out.data[0]), LL(y->ld));
 }
 
-/* The routing that a step is about. `rows`: the step's operand that lies in slots, -1 for gates, which see all experts.
- */
-static void emit_routing(frame *f, const zp_step *s, int rows, int64_t columns) {
-  const zp_op_attr *attr = &s->node->attr;
-  const zp_tensor *t = rows >= 0 ? tensor_of(f, rows) : NULL;
-  int64_t experts = attr->experts, n_slots = t ? t->shape.dim[1] * t->shape.dim[2] : experts * attr->slots;
-  const char *first = "0";
-  if (t && t->split_dim == 1) {
-    experts = t->full_dim;
-    first = zp_format(f->e->arena, "c->t * %lld", LL(n_slots));
-  }
-  assert(attr->top_k <= ZPK_MAX_TOP_K && experts <= ZPK_MAX_EXPERTS);
-  zp_buf_line(&f->e->out, "const zpk_routing routing = {.dtype = DTYPE, .B = MICROBATCH, .S = SEQUENCE, .d = %lld,",
-              LL(columns));
-  zp_buf_line(&f->e->out, "                             .experts = %lld, .k = %lld, .slots = %lld,", LL(experts),
-              LL(attr->top_k), LL(attr->slots));
-  zp_buf_line(&f->e->out,
-              "                             .first_slot = %s, .n_slots = %lld, .normalize = %s, .balance = %.17g};",
-              first, LL(n_slots), attr->normalize ? "true" : "false", attr->balance);
+/* Calls of routing steps. Operands count through a step's inputs and outputs; `slots` is the one that lies in slots,
+ * none for gates, which see all experts. Dispatch backward is a combination without weights. */
+enum { NOTHING = -1 };
+typedef struct route {
+  zp_op op;
+  const char *function;
+  int slots, n_args, args[6];
+} route;
+static const route routes[] = {
+    {ZP_OP_TOP_K_GATE, "zpr_top_k_gate", NOTHING, 3, {0, 1, 2}},
+    {ZP_OP_TOP_K_GATE_GRAD, "zpr_top_k_gate_grad", NOTHING, 4, {0, 1, 2, 3}},
+    {ZP_OP_DISPATCH, "zpr_dispatch", 2, 3, {0, 1, 2}},
+    {ZP_OP_DISPATCH_GRAD, "zpr_combine", 1, 4, {1, NOTHING, 0, 2}},
+    {ZP_OP_COMBINE, "zpr_combine", 0, 4, {0, 1, 2, 3}},
+    {ZP_OP_COMBINE_GRAD, "zpr_combine_grad", 0, 6, {0, 1, 2, 3, 4, 5}},
+};
+
+static int operand_of(const zp_step *s, int i) { return i < s->in.len ? s->in.data[i] : s->out.data[i - s->in.len]; }
+
+/* Where this rank's slots begin, and how many it has: its experts', padding included. */
+static void emit_slots(frame *f, int b) {
+  const zp_tensor *t = tensor_of(f, b);
+  int64_t n_slots = t->shape.dim[1] * t->shape.dim[2];
+  const char *first = t->split_dim == 1 ? zp_format(f->e->arena, "c->t * %lld", LL(n_slots)) : "0";
+  zp_buf_line(&f->e->out, "    .d = %lld, .first_slot = %s, .n_slots = %lld,", LL(t->shape.dim[3]), first, LL(n_slots));
 }
 
 static void emit_route(frame *f, const zp_step *s) {
   zp_buf *out = &f->e->out;
-  const int *in = s->in.data, *o = s->out.data;
-  zp_buf_line(out, "{");
-  out->indent++;
-  switch (s->op) {
-  case ZP_OP_TOP_K_GATE:
-    emit_routing(f, s, -1, 0);
-    zp_buf_line(out, "zpr_top_k_gate(c, &routing, %s, %s, %s);", name_of(f, in[0]), name_of(f, o[0]), name_of(f, o[1]));
-    break;
-  case ZP_OP_TOP_K_GATE_GRAD:
-    emit_routing(f, s, -1, 0);
-    zp_buf_line(out, "zpr_top_k_gate_grad(c, &routing, %s, %s, %s, %s);", name_of(f, in[0]), name_of(f, in[1]),
-                name_of(f, in[2]), name_of(f, o[0]));
-    break;
-  case ZP_OP_DISPATCH:
-    emit_routing(f, s, o[0], buf_at(f, o[0])->cols);
-    zp_buf_line(out, "zpr_dispatch(c, &routing, %s, %s, %s);", name_of(f, in[0]), name_of(f, in[1]), name_of(f, o[0]));
-    break;
-  case ZP_OP_DISPATCH_GRAD:
-    emit_routing(f, s, in[1], buf_at(f, in[1])->cols);
-    zp_buf_line(out, "zpr_combine(c, &routing, %s, NULL, %s, %s);", name_of(f, in[1]), name_of(f, in[0]),
-                name_of(f, o[0]));
-    break;
-  case ZP_OP_COMBINE:
-    emit_routing(f, s, in[0], buf_at(f, in[0])->cols);
-    zp_buf_line(out, "zpr_combine(c, &routing, %s, %s, %s, %s);", name_of(f, in[0]), name_of(f, in[1]),
-                name_of(f, in[2]), name_of(f, o[0]));
-    break;
-  default:
-    assert(s->op == ZP_OP_COMBINE_GRAD);
-    emit_routing(f, s, in[0], buf_at(f, in[0])->cols);
-    zp_buf_line(out, "zpr_combine_grad(c, &routing, %s, %s, %s, %s, %s, %s);", name_of(f, in[0]), name_of(f, in[1]),
-                name_of(f, in[2]), name_of(f, in[3]), name_of(f, o[0]), name_of(f, o[1]));
+  const zp_op_attr *attr = &s->node->attr;
+  const route *r = routes;
+  while (r->op != s->op) r++;
+  zp_buf_line(out, "%s(c, &(zpk_routing){", r->function);
+  zp_buf_line(out, "    .dtype = DTYPE, .B = MICROBATCH, .S = SEQUENCE, .k = %lld,", LL(attr->top_k));
+  if (r->slots == NOTHING) {
+    assert(attr->top_k <= ZPK_MAX_TOP_K && attr->experts <= ZPK_MAX_EXPERTS);
+    zp_buf_line(out, "    .experts = %lld, .slots = %lld, .normalize = %s, .balance = %.17g,", LL(attr->experts),
+                LL(attr->slots), attr->normalize ? "true" : "false", attr->balance);
+  } else {
+    emit_slots(f, operand_of(s, r->slots));
   }
-  out->indent--;
-  zp_buf_line(out, "}");
+  const char *list = "";
+  for (int i = 0; i < r->n_args; i++)
+    list =
+        zp_format(f->e->arena, "%s, %s", list, r->args[i] == NOTHING ? "NULL" : name_of(f, operand_of(s, r->args[i])));
+  zp_buf_line(out, "}%s);", list);
 }
 
 static void emit_list(zp_buf *out, const char *field, const char *type, const zp_strings *items) {

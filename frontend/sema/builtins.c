@@ -136,7 +136,11 @@ static bool apply_gate(zp_elab *e, const builtin *op, const zp_expr *call, const
             zp_slot_bool(e, &slots[3], "normalize", true, &attr.normalize) &&
             zp_slot_number(e, &slots[4], "balance", 0, &attr.balance);
   zp_value weight;
-  if (!ok || !apply_with(e, op, call, slots, attr, &weight)) return false;
+  zp_whole statement = e->whole;
+  e->whole = (zp_whole){0}; /* a statement that takes weights and slots names neither of them the gate */
+  ok = ok && apply_with(e, op, call, slots, attr, &weight);
+  e->whole = statement;
+  if (!ok) return false;
   *value = (zp_value){.kind = ZP_VAL_LIST, .span = call->span};
   zp_push(e->arena, &value->list, weight);
   zp_handle slot = e->handles.data[weight.tensor];

@@ -76,11 +76,12 @@ void zpk_attention_grad(const zpk_attention_args *args, int64_t begin, int64_t e
 #define ZPK_MAX_TOP_K 16
 typedef struct zpk_routing {
   zpk_dtype dtype;
-  int64_t B, S, d;             /* d: columns of a token */
-  int64_t experts, k, slots;   /* of all ranks; choices of a token; slots of one expert for one sample */
-  int64_t first_slot, n_slots; /* the rank's share of a sample's experts * slots; padding experts past the end included */
-  bool normalize;              /* weights sum to 1 over the chosen experts, else they are probabilities among all */
-  double balance;              /* weight of the balancing loss: only in the gradient */
+  int64_t B, S, k;             /* k: choices of a token */
+  int64_t experts, slots;      /* gates: of all ranks; slots of one expert for one sample */
+  bool normalize;              /* gates: weights sum to 1 over the chosen experts, else they are probabilities among all */
+  double balance;              /* gates: weight of the balancing loss, only in the gradient */
+  int64_t d;                   /* the others: columns of a token */
+  int64_t first_slot, n_slots; /* the others: this rank's share of a sample's experts * slots, padding experts included */
 } zpk_routing;
 /* Scores [R, experts] -> weights and slots [R, k]: expert * slots + place, positions in order, or -1 - expert when it has no
  * place left. Equal scores go to the lower expert. Tasks: samples. */
