@@ -29,25 +29,32 @@ zp_model *zp_run_model(zp_arena *arena, const zp_measured *run);
 double zp_run_flop(const zp_measured *run, bool hardware);
 
 /* ---- software.c ---- */
+enum { ZP_SOURCE_WORDS = 5 };
 struct zp_software {
   const char *name;
-  const char *source_words[4]; /* any of these in the row's source selects the profile; none: by year */
+  const char *source_words[ZP_SOURCE_WORDS]; /* any of these in the row's source selects the profile; none: by year */
   int first_year, last_year;
-  int zero;                  /* only for runs of at least this ZeRO stage */
+  int zero, most_zero;       /* only for runs of at least, and of at most, these ZeRO stages; 0: of any */
   bool score_matrix;         /* attention scores go through device memory (before FlashAttention) */
+  bool separate_scores;      /* scale, mask and softmax are kernels of their own; queries, keys, values are copied */
   double attention_slowdown; /* of its fused attention against the library's rates; 0: none */
   bool separate_rows;        /* norms, dropout, sums and the loss are kernels of their own */
+  bool separate_biases;      /* biases and dropouts too */
+  double row_slowdown;       /* of its kernels that only move memory, against the library's share of the bandwidth */
   bool float_gradients;      /* gradients are kept and reduced in fp32 */
   bool replays_all;          /* recomputation runs the whole forward part again, needed or not */
+  double replayed_products;  /* share of products that "selective" recomputation runs again, all rows besides */
+  bool overlaps_tensor;      /* sequence-sharded gathers and scatters run beside their products, piece by piece */
   bool overlaps_data;        /* data-parallel communication runs beside the last backward and the next forward */
+  double bucket_bytes;       /* gradients are reduced in pieces of this size; 0: in one */
   bool cuts_by_parameters;   /* stages have equal parameters, not equal layers */
-  bool gathers_wait;         /* ZeRO 3: nothing runs beside the gathers and scatters of parameters */
-  bool gather_copies;        /* they collect their pieces in a list: one copy a rank */
+  bool gathers_wait;         /* ZeRO 2 and 3: nothing runs beside gathers and scatters */
+  bool lists_ranks;          /* collectives take lists with one piece a rank */
   bool blocking_messages;    /* a stage waits for its messages between stages */
   bool scatter_gather;       /* messages cross the network in one piece a tensor rank */
-  double accumulate_bytes; /* moved per parameter and micro-batch to add a weight's gradient; 0: the product adds it */
-  double update_bytes;     /* moved per updated parameter besides what the generated trainer's update moves */
-  double host_call_s;      /* host time to issue one kernel, all Python and framework calls around it included */
+  double accumulate_bytes;   /* moved per parameter and micro-batch to add a weight's gradient; 0: the product adds it */
+  double update_bytes;       /* moved per updated parameter besides what the generated trainer's update moves */
+  double host_call_s;        /* host time to issue one kernel, all Python and framework calls around it included */
   const char *facts;       /* where this is documented */
 };
 const zp_software *zp_software_of(const zp_measured *run);
@@ -58,13 +65,13 @@ int64_t *zp_software_cut(zp_arena *arena, const zp_model *model, const zp_softwa
 
 /* ---- reprice.c ---- */
 /* Prices the steps again whose kernels differ from the generated trainer's. */
-void zp_software_price(zp_lowered *lowered, const zp_machine *machine, const zp_software *software,
-                       bool recompute_scores);
+void zp_software_price(zp_lowered *lowered, const zp_machine *machine, const zp_software *software, bool selective);
 
+/* ---- data_parallel.c ---- */
 /* How much longer, or shorter, data-parallel communication delays the step; e: with the stages' times. */
 double zp_software_data_s(const zp_program *program, const zp_machine *machine, const zp_estimate *e,
                           const zp_software *software);
-/* The same for ZeRO 3's gathers. */
+/* The same for the gathers and scatters of ZeRO 2 and 3. */
 double zp_software_gathers_s(const zp_program *program, const zp_machine *machine, const zp_software *software);
 /* How much longer the update of the fullest stage takes. */
 double zp_software_update_s(const zp_program *program, const zp_machine *machine, const zp_estimate *e,
