@@ -30,11 +30,9 @@ typedef struct pricer {
   double kernels;        /* of the procedure at hand */
 } pricer;
 
-static double row_slowdown(const pricer *p) { return p->software->row_slowdown > 0 ? p->software->row_slowdown : 1; }
-
 static double moved_s(const pricer *p, double elements, double passes, double mask_bytes) {
   double bytes = elements * (passes * p->lowered->compute_bytes + mask_bytes);
-  return bytes > 0 ? zp_cost_memory_bound(p->machine, bytes * row_slowdown(p), 0) : 0;
+  return bytes > 0 ? zp_cost_memory_bound(p->machine, bytes, 0) : 0;
 }
 
 /* ---- attention ---- */
@@ -140,7 +138,7 @@ static double separate_loss_s(pricer *p, const zp_step *step) {
   double logits =
       (double)zp_shape_elements(&p->graph->tensors.data[step->node->in.data[0]].shape, p->lowered->microbatch);
   p->kernels += LOSS_KERNELS;
-  return zp_cost_memory_bound(p->machine, logits * LOSS_BYTES_PER_LOGIT * row_slowdown(p), 0);
+  return zp_cost_memory_bound(p->machine, logits * LOSS_BYTES_PER_LOGIT, 0);
 }
 
 static bool only_moves(const zp_step *step) {
@@ -152,7 +150,6 @@ static void price_step(pricer *p, zp_step *step) {
   bool row = step->op == ZP_OP_FUSED || step->op == ZP_OP_FUSED_GRAD;
   if (step->kind != ZP_STEP_NODE) return;
   if (step->cost_s > 0 && !zp_cost_is_comm(step)) p->kernels++;
-  if (only_moves(step)) step->cost_s *= row_slowdown(p);
   if (p->software->score_matrix && (step->op == ZP_OP_ATTENTION || step->op == ZP_OP_ATTENTION_GRAD))
     price_attention(p, step);
   else if (p->software->attention_slowdown > 0 && zp_op_get_class(step->op) == ZP_CLASS_ATTENTION)

@@ -24,17 +24,13 @@ enum { FIRST_FLASH_ATTENTION = 2 };
  * whatever their size. */
 #define EAGER_CALL_S 53e-6
 
-/* Row kernels of PyTorch and apex against those that the generated trainer has, one pass and no temporaries; estimate,
- * see docs/accuracy.md. */
-#define EAGER_ROWS 1.1
-
 /* First bucket sizes of torch.nn.parallel.DistributedDataParallel (bucket_cap_mb = 25) and of Megatron-Core
  * (distributed_data_parallel.py: 40,000,000 elements), in bytes of fp32 gradients. */
 #define DDP_BUCKET_BYTES (25.0 * 1024 * 1024)
 #define MCORE_BUCKET_BYTES (4 * 40e6)
 
 /* What all eager PyTorch programs have in common. */
-#define EAGER .separate_rows = true, .row_slowdown = EAGER_ROWS, .replays_all = true, .host_call_s = EAGER_CALL_S
+#define EAGER .separate_rows = true, .replays_all = true, .host_call_s = EAGER_CALL_S
 /* Batched products and scores in device memory, and a mixed-precision optimizer of separate kernels: Megatron-LM and
  * its descendants until FlashAttention. */
 #define MEGATRON EAGER, .score_matrix = true, .blocking_messages = true, .update_bytes = UPDATE_SEPARATE
@@ -150,7 +146,6 @@ static const zp_software profiles[] = {
      .first_year = 2023,
      .last_year = 9999,
      .separate_rows = true,
-     .row_slowdown = EAGER_ROWS,
      .blocking_messages = true,
      .facts = "sources after FlashAttention"},
 };

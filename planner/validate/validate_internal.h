@@ -40,7 +40,6 @@ struct zp_software {
   double attention_slowdown; /* of its fused attention against the library's rates; 0: none */
   bool separate_rows;        /* norms, dropout, sums and the loss are kernels of their own */
   bool separate_biases;      /* biases and dropouts too */
-  double row_slowdown;       /* of its kernels that only move memory, against the library's share of the bandwidth */
   bool float_gradients;      /* gradients are kept and reduced in fp32 */
   bool replays_all;          /* recomputation runs the whole forward part again, needed or not */
   double replayed_products;  /* share of products that "selective" recomputation runs again, all rows besides */
