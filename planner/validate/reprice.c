@@ -19,6 +19,10 @@ enum { JOIN_PASSES = 2 * 3 };
  * [heads, rows] for the batched products, and their gradients back. */
 enum { SCALE_MASK_PASSES = 6, SCALE_MASK_GRAD_PASSES = 4, SCALE_MASK_KERNELS = 3, HEAD_COPY_PASSES = 3 * 2 };
 enum { HEAD_COPIES = 3 };
+/* Where Megatron's fused softmax does not apply (fused_softmax.py: forward_torch_softmax): to fp32 (3 passes of two
+ * bytes), scale, mask and softmax in fp32 (4 each), back (3), for the 2 of one kernel; the derivatives of all. */
+enum { FLOAT_SOFTMAX_PASSES = 3 + 4 + 4 + 4 + 3 - 2, FLOAT_SOFTMAX_GRAD_PASSES = 3 + 6 + 4 + 4 + 3 - 3 };
+enum { FLOAT_SOFTMAX_KERNELS = 5 - 1 };
 
 typedef struct pricer {
   const zp_lowered *lowered;
@@ -59,8 +63,17 @@ static double value_product(const pricer *p, const attention_size *a) {
   return zp_cost_batched_matmul(p->machine, a->batch, a->s, a->head, a->s, p->lowered->compute_bytes);
 }
 
+/* Megatron's scale-mask-softmax in one kernel works on four matrices at once, of rows up to 2,048
+ * (megatron/model/fused_softmax.py: is_kernel_available). */
+static bool fuses_softmax(const pricer *p, const attention_size *a) {
+  enum { MATRICES = 4, LONGEST_ROW = 2048 };
+  if (!p->software->fused_softmax) return true;
+  return fmod(a->batch, MATRICES) == 0 && a->s <= LONGEST_ROW;
+}
+
 static double attention_s(const pricer *p, const attention_size *a) {
   double scores = SOFTMAX_PASSES, rows = COPY_PASSES;
+  if (!fuses_softmax(p, a)) scores += FLOAT_SOFTMAX_PASSES;
   if (p->software->separate_scores) scores += SCALE_MASK_PASSES, rows += HEAD_COPY_PASSES;
   return score_product(p, a) + moved_s(p, a->scores, scores, 0) + moved_s(p, a->scores, DROPOUT_PASSES, MASK_BYTES) +
          value_product(p, a) + moved_s(p, a->rows, rows, 0);
@@ -68,6 +81,7 @@ static double attention_s(const pricer *p, const attention_size *a) {
 
 static double attention_grad_s(const pricer *p, const attention_size *a) {
   double scores = SOFTMAX_GRAD_PASSES, rows = COPY_PASSES + JOIN_PASSES;
+  if (!fuses_softmax(p, a)) scores += FLOAT_SOFTMAX_GRAD_PASSES;
   if (p->software->separate_scores) scores += SCALE_MASK_GRAD_PASSES, rows += HEAD_COPY_PASSES;
   return score_product(p, a) + 3 * value_product(p, a) + moved_s(p, a->scores, scores, 0) +
          moved_s(p, a->scores, DROPOUT_GRAD_PASSES, MASK_BYTES) + moved_s(p, a->rows, rows, 0);
@@ -78,10 +92,12 @@ static void price_attention(pricer *p, zp_step *step) {
   bool grad = step->op == ZP_OP_ATTENTION_GRAD;
   step->cost_s = grad ? attention_grad_s(p, &size) : attention_s(p, &size);
   p->kernels += grad ? ATTENTION_GRAD_KERNELS - 1 : ATTENTION_KERNELS - 1;
-  if (p->software->separate_scores) p->kernels += SCALE_MASK_KERNELS + HEAD_COPIES;
+  double extra = p->software->separate_scores ? SCALE_MASK_KERNELS + HEAD_COPIES : 0;
+  if (!fuses_softmax(p, &size)) extra += FLOAT_SOFTMAX_KERNELS;
+  p->kernels += extra;
   if (!grad || !p->selective) return;
   step->cost_s += attention_s(p, &size);
-  p->kernels += ATTENTION_KERNELS;
+  p->kernels += ATTENTION_KERNELS + extra;
 }
 
 /* ---- row kernels ---- */

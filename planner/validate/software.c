@@ -33,10 +33,11 @@ enum { FIRST_FLASH_ATTENTION = 2 };
 #define EAGER .separate_rows = true, .replays_all = true, .host_call_s = EAGER_CALL_S
 /* Batched products and scores in device memory, and a mixed-precision optimizer of separate kernels: Megatron-LM and
  * its descendants until FlashAttention. */
-#define MEGATRON EAGER, .score_matrix = true, .blocking_messages = true, .update_bytes = UPDATE_SEPARATE
+#define MEGATRON_BASE EAGER, .score_matrix = true, .blocking_messages = true, .update_bytes = UPDATE_SEPARATE
+#define MEGATRON MEGATRON_BASE, .fused_softmax = true
 /* Megatron-LM's first version, the base of DeepSpeedExamples/Megatron-LM: mpu/transformer.py, mpu/layers.py. */
 #define MEGATRON_V1                                                                                                    \
-  MEGATRON, .separate_scores = true, .separate_biases = true, .scatter_gather = true, .accumulate_bytes = ACCUMULATE_HALF
+  MEGATRON_BASE, .separate_scores = true, .separate_biases = true, .scatter_gather = true, .accumulate_bytes = ACCUMULATE_HALF
 
 static const zp_software profiles[] = {
     {.name = "fsdp-2023",

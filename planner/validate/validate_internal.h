@@ -36,7 +36,8 @@ struct zp_software {
   int first_year, last_year;
   int zero, most_zero;       /* only for runs of at least, and of at most, these ZeRO stages; 0: of any */
   bool score_matrix;         /* attention scores go through device memory (before FlashAttention) */
-  bool separate_scores;      /* scale, mask and softmax are kernels of their own; queries, keys, values are copied */
+  bool fused_softmax;        /* scale, mask and softmax are one kernel, where its conditions hold */
+  bool separate_scores;      /* they never are; queries, keys and values are copied */
   double attention_slowdown; /* of its fused attention against the library's rates; 0: none */
   bool separate_rows;        /* norms, dropout, sums and the loss are kernels of their own */
   bool separate_biases;      /* biases and dropouts too */
