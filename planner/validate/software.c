@@ -5,9 +5,11 @@
 #include "validate_internal.h"
 
 /* Bytes a gradient element moves when it is added to those of earlier micro-batches: two reads and a write in fp16
- * (autograd's AccumulateGrad), or one 2-byte read, an fp32 read and write (main_grad.add_). Megatron-LM v3 (2022) adds
- * in the matrix product (--gradient-accumulation-fusion). */
-enum { ACCUMULATE_HALF = 6, ACCUMULATE_FLOAT = 10 };
+ * (autograd's AccumulateGrad). Megatron-LM v3 (2022) adds in the matrix product (--gradient-accumulation-fusion). */
+enum { ACCUMULATE_HALF = 6 };
+/* DeepSpeed's BF16_Optimizer: a copy to fp32, which is added to the sum (deepspeed/runtime/bf16_optimizer.py:
+ * update_hp_grads). */
+enum { ACCUMULATE_BF16_OPTIMIZER = 6 + 12 };
 /* ZeRO 3 copies every gradient into a bucket and divides it by the ranks there (deepspeed/runtime/zero/stage3.py). */
 enum { ACCUMULATE_BUCKET = 8 };
 
@@ -38,6 +40,8 @@ enum { FIRST_FLASH_ATTENTION = 2 };
 /* Megatron-LM's first version, the base of DeepSpeedExamples/Megatron-LM: mpu/transformer.py, mpu/layers.py. */
 #define MEGATRON_V1                                                                                                    \
   MEGATRON_BASE, .separate_scores = true, .separate_biases = true, .scatter_gather = true, .accumulate_bytes = ACCUMULATE_HALF
+
+#define ONEFLOW .score_matrix = true, .separate_rows = true, .accumulate_bytes = ACCUMULATE_HALF
 
 static const zp_software profiles[] = {
     {.name = "fsdp-2023",
@@ -76,17 +80,22 @@ static const zp_software profiles[] = {
               "(scripts/scaling_benchmarks.py), ZeRO 1 with lists of one slice a rank (src/nanotron/optim/zero.py)"},
     {.name = "oneflow",
      .source_words = {"OneFlow"},
-     .score_matrix = true,
-     .separate_rows = true,
-     .accumulate_bytes = ACCUMULATE_HALF,
-     .facts = "static graph (arXiv 2110.15032), issued without Python; collectives on the compute stream, so nothing "
-              "overlaps (LiBai, libai/models/utils/graph_base.py: enable_use_compute_stream)"},
+     .most_tensor = 1,
+     ONEFLOW,
+     .overlaps_data = true,
+     .facts = "static graph (arXiv 2110.15032), issued without Python; without tensor parallelism, collectives have a "
+              "stream of their own"},
+    {.name = "oneflow-tensor",
+     .source_words = {"OneFlow"},
+     ONEFLOW,
+     .facts = "the same; with tensor parallelism its GPT puts collectives on the compute stream, so nothing overlaps "
+              "(OneFlow-Benchmark, LanguageModeling/GPT: nccl_use_compute_stream)"},
     {.name = "megatron-deepspeed-bf16",
      .source_words = {"tr11-176B"},
      MEGATRON,
      .float_gradients = true,
      .scatter_gather = true,
-     .accumulate_bytes = ACCUMULATE_FLOAT,
+     .accumulate_bytes = ACCUMULATE_BF16_OPTIMIZER,
      .facts = "DeepSpeed's BF16_Optimizer accumulates and reduces gradients in fp32 (bigscience tr11 chronicles); its "
               "pipeline sends a piece a tensor rank (deepspeed/runtime/pipe/engine.py: pipe_partitioned)"},
     {.name = "megatron-deepspeed",
@@ -154,6 +163,7 @@ static const zp_software profiles[] = {
 /* Several profiles fit a source that is known; the first in the table counts. Sources that are not: by year. */
 static bool matches(const zp_software *software, const zp_measured *run) {
   if (run->zero < software->zero || (software->most_zero > 0 && run->zero > software->most_zero)) return false;
+  if (software->most_tensor > 0 && run->tensor > software->most_tensor) return false;
   for (int w = 0; w < ZP_SOURCE_WORDS && software->source_words[w]; w++)
     if (run->source && strstr(run->source, software->source_words[w])) return true;
   return false;

@@ -35,6 +35,7 @@ struct zp_software {
   const char *source_words[ZP_SOURCE_WORDS]; /* any of these in the row's source selects the profile; none: by year */
   int first_year, last_year;
   int zero, most_zero;       /* only for runs of at least, and of at most, these ZeRO stages; 0: of any */
+  int most_tensor;           /* only for runs of at most so many tensor ranks; 0: of any */
   bool score_matrix;         /* attention scores go through device memory (before FlashAttention) */
   bool fused_softmax;        /* scale, mask and softmax are one kernel, where its conditions hold */
   bool separate_scores;      /* they never are; queries, keys and values are copied */
