@@ -197,23 +197,24 @@ static bool is_product(const zp_step *step) {
 
 /* A gather brings the product's operand piece by piece, a scatter takes its result away: all pieces but one, of as many
  * as there are ranks, move while the product works on another. */
-static void overlap_tensor(const pricer *p, zp_procedure *procedure) {
+static void overlap_tensor(const pricer *p, zp_procedure *procedure, bool forward) {
   zp_step *steps = procedure->steps.data;
   for (int i = 0; i < procedure->steps.len; i++) {
     bool gathers = steps[i].kind == ZP_STEP_NODE && steps[i].op == ZP_OP_ALL_GATHER_SEQ;
     bool scatters = steps[i].kind == ZP_STEP_NODE && steps[i].op == ZP_OP_REDUCE_SCATTER_SEQ;
     int step = gathers ? 1 : -1, at = i + step;
     if (!gathers && !scatters) continue;
+    if (scatters && forward && p->software->scatters_wait) continue;
     while (at >= 0 && at < procedure->steps.len && !is_product(&steps[at])) at += step;
     if (at < 0 || at >= procedure->steps.len) continue;
     steps[i].cost_s -= fmin(steps[i].cost_s * (1 - 1 / p->tensor), steps[at].cost_s);
   }
 }
 
-static void price_steps(pricer *p, zp_procedure *procedure) {
+static void price_steps(pricer *p, zp_procedure *procedure, bool forward) {
   p->kernels = 0;
   for (int i = 0; i < procedure->steps.len; i++) price_step(p, &procedure->steps.data[i]);
-  if (p->software->overlaps_tensor) overlap_tensor(p, procedure);
+  if (p->software->overlaps_tensor) overlap_tensor(p, procedure, forward);
   procedure->cost_s = steps_s(procedure, procedure->steps.len);
 }
 
@@ -233,9 +234,9 @@ static double replayed_s(const pricer *p, const zp_procedure *forward) {
 static void price_segment(pricer *p, zp_segment_program *segment) {
   zp_procedure *forward = &segment->forward, *backward = &segment->backward;
   p->graph = segment->graph;
-  price_steps(p, forward);
+  price_steps(p, forward, true);
   double forward_kernels = p->kernels, forward_s = forward->cost_s;
-  price_steps(p, backward);
+  price_steps(p, backward, false);
   if (p->software->replays_all && backward->n_recompute > 0) {
     backward->cost_s += forward_s - steps_s(backward, backward->n_recompute);
     p->kernels += fmax(0, forward_kernels - backward->n_recompute);

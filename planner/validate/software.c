@@ -7,9 +7,9 @@
 /* Bytes a gradient element moves when it is added to those of earlier micro-batches: two reads and a write in fp16
  * (autograd's AccumulateGrad). Megatron-LM v3 (2022) adds in the matrix product (--gradient-accumulation-fusion). */
 enum { ACCUMULATE_HALF = 6 };
-/* DeepSpeed's BF16_Optimizer: a copy to fp32, which is added to the sum (deepspeed/runtime/bf16_optimizer.py:
- * update_hp_grads). */
-enum { ACCUMULATE_BF16_OPTIMIZER = 6 + 12 };
+/* Added to a sum in fp32 in one kernel (nanotron src/nanotron/optim/gradient_accumulator.py), or by way of a copy
+ * (deepspeed/runtime/bf16_optimizer.py: update_hp_grads). */
+enum { ACCUMULATE_FLOAT = 2 + 8, ACCUMULATE_COPY = 6 + 12 };
 /* ZeRO 3 copies every gradient into a bucket and divides it by the ranks there (deepspeed/runtime/zero/stage3.py). */
 enum { ACCUMULATE_BUCKET = 8 };
 
@@ -72,12 +72,15 @@ static const zp_software profiles[] = {
      EAGER,
      .float_gradients = true,
      .overlaps_tensor = true,
+     .scatters_wait = true,
      .overlaps_data = true,
      .bucket_bytes = DDP_BUCKET_BYTES,
+     .cuts_by_products = true,
      .lists_ranks = true,
+     .accumulate_bytes = ACCUMULATE_FLOAT,
      .blocking_messages = true,
-     .facts = "FlashAttention-2, fp32 gradient accumulation, DDP's buckets, tp_linear_async_communication "
-              "(scripts/scaling_benchmarks.py), ZeRO 1 with lists of one slice a rank (src/nanotron/optim/zero.py)"},
+     .facts = "FlashAttention-2, fp32 gradient accumulation, DDP's buckets, asynchronous tensor parallelism "
+              "(scripts/scaling_benchmarks.py; src/nanotron/parallel/tensor_parallel/functional.py), ZeRO 1 with lists of one slice a rank (src/nanotron/optim/zero.py)"},
     {.name = "oneflow",
      .source_words = {"OneFlow"},
      .most_tensor = 1,
@@ -95,7 +98,7 @@ static const zp_software profiles[] = {
      MEGATRON,
      .float_gradients = true,
      .scatter_gather = true,
-     .accumulate_bytes = ACCUMULATE_BF16_OPTIMIZER,
+     .accumulate_bytes = ACCUMULATE_COPY,
      .facts = "DeepSpeed's BF16_Optimizer accumulates and reduces gradients in fp32 (bigscience tr11 chronicles); its "
               "pipeline sends a piece a tensor rank (deepspeed/runtime/pipe/engine.py: pipe_partitioned)"},
     {.name = "megatron-deepspeed",

@@ -46,9 +46,11 @@ struct zp_software {
   bool replays_all;          /* recomputation runs the whole forward part again, needed or not */
   double replayed_products;  /* share of products that "selective" recomputation runs again, all rows besides */
   bool overlaps_tensor;      /* sequence-sharded gathers and scatters run beside their products, piece by piece */
+  bool scatters_wait;        /* but not the scatters of forward */
   bool overlaps_data;        /* data-parallel communication runs beside the last backward and the next forward */
   double bucket_bytes;       /* gradients are reduced in pieces of this size; 0: in one */
   bool cuts_by_parameters;   /* stages have equal parameters, not equal layers */
+  bool cuts_by_products;     /* stages have about equal matrix products, the head's included */
   bool gathers_wait;         /* ZeRO 2 and 3: nothing runs beside gathers and scatters */
   bool lists_ranks;          /* collectives take lists with one piece a rank */
   bool blocking_messages;    /* a stage waits for its messages between stages */
