@@ -84,9 +84,8 @@ static double unit_moves_s(const zp_program *program, const zp_segment_program *
   double seconds = 0;
   for (int i = 0; i < segment->graph->params.len; i++) {
     double elements = (double)l->param_elements[segment->graph->params.data[i].param];
-    seconds += program->choice.zero >= 3
-                   ? tensor_gathers_s(l, link, software, elements, (double)program->microbatches)
-                   : zp_cost_ring_pass(link, elements * l->grad_bytes);
+    seconds += program->choice.zero >= 3 ? tensor_gathers_s(l, link, software, elements, (double)program->microbatches)
+                                         : zp_cost_ring_pass(link, elements * l->grad_bytes);
   }
   return seconds;
 }

@@ -28,8 +28,8 @@ typedef struct pricer {
   const zp_lowered *lowered;
   const zp_machine *machine;
   const zp_software *software;
-  double tensor;  /* ranks */
-  bool selective; /* recomputation */
+  double tensor;         /* ranks */
+  bool selective;        /* recomputation */
   const zp_graph *graph; /* of the segment at hand */
   double kernels;        /* of the procedure at hand */
 } pricer;
@@ -251,7 +251,10 @@ static void price_segment(pricer *p, zp_segment_program *segment) {
 }
 
 void zp_software_price(zp_lowered *lowered, const zp_machine *machine, const zp_software *software, bool selective) {
-  pricer p = {
-      .lowered = lowered, .machine = machine, .software = software, .tensor = lowered->sharding->tensor, .selective = selective};
+  pricer p = {.lowered = lowered,
+              .machine = machine,
+              .software = software,
+              .tensor = lowered->sharding->tensor,
+              .selective = selective};
   for (int i = 0; i < lowered->n_segments; i++) price_segment(&p, &lowered->segments[i]);
 }

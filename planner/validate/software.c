@@ -39,7 +39,8 @@ enum { FIRST_FLASH_ATTENTION = 2 };
 #define MEGATRON MEGATRON_BASE, .fused_softmax = true
 /* Megatron-LM's first version, the base of DeepSpeedExamples/Megatron-LM: mpu/transformer.py, mpu/layers.py. */
 #define MEGATRON_V1                                                                                                    \
-  MEGATRON_BASE, .separate_scores = true, .separate_biases = true, .scatter_gather = true, .accumulate_bytes = ACCUMULATE_HALF
+  MEGATRON_BASE, .separate_scores = true, .separate_biases = true, .scatter_gather = true,                             \
+                 .accumulate_bytes = ACCUMULATE_HALF
 
 #define ONEFLOW .score_matrix = true, .separate_rows = true, .accumulate_bytes = ACCUMULATE_HALF
 
@@ -55,8 +56,9 @@ static const zp_software profiles[] = {
      EAGER,
      .replayed_products = 0.5,
      .overlaps_data = true,
-     .facts = "PyTorch FSDP2 with FlashAttention-2 and overlapped gathers (torchtitan docs); selective checkpointing by "
-              "operator keeps attention and every second product (parallelize_llama.py)"},
+     .facts =
+         "PyTorch FSDP2 with FlashAttention-2 and overlapped gathers (torchtitan docs); selective checkpointing by "
+         "operator keeps attention and every second product (parallelize_llama.py)"},
     {.name = "megatron-core",
      .source_words = {"model_table.png"},
      EAGER,
@@ -80,7 +82,8 @@ static const zp_software profiles[] = {
      .accumulate_bytes = ACCUMULATE_FLOAT,
      .blocking_messages = true,
      .facts = "FlashAttention-2, fp32 gradient accumulation, DDP's buckets, asynchronous tensor parallelism "
-              "(scripts/scaling_benchmarks.py; src/nanotron/parallel/tensor_parallel/functional.py), ZeRO 1 with lists of one slice a rank (src/nanotron/optim/zero.py)"},
+              "(scripts/scaling_benchmarks.py; src/nanotron/parallel/tensor_parallel/functional.py), ZeRO 1 with lists "
+              "of one slice a rank (src/nanotron/optim/zero.py)"},
     {.name = "oneflow",
      .source_words = {"OneFlow"},
      .most_tensor = 1,
@@ -116,8 +119,9 @@ static const zp_software profiles[] = {
      .gathers_wait = true,
      .accumulate_bytes = ACCUMULATE_BUCKET,
      .lists_ranks = true,
-     .facts = "DeepSpeed 0.3: parameters gathered one by one with torch.distributed.all_gather into a list of one piece "
-              "a rank (deepspeed/runtime/zero/partition_parameters.py: _allgather_param)"},
+     .facts =
+         "DeepSpeed 0.3: parameters gathered one by one with torch.distributed.all_gather into a list of one piece "
+         "a rank (deepspeed/runtime/zero/partition_parameters.py: _allgather_param)"},
     {.name = "deepspeed-zero3-2022",
      .source_words = {"deepspeed-azure"},
      .zero = 3,

@@ -14,11 +14,12 @@ typedef struct zp_csv {
 bool zp_csv_next(zp_arena *arena, zp_csv *csv, zp_strings *fields, int *line);
 
 /* ---- gpus.c ---- */
-/* hw.dz name of a GPU as tables print it; NULL when unknown. */
-const char *zp_gpu_device(const char *printed);
+/* hw.dz name of a GPU as tables print it; memory_gb: what another column says, 0 for nothing. NULL when unknown, or
+ * made with several memories and neither says which. */
+const char *zp_gpu_device(const char *printed, double memory_gb);
 
-/* Host memory, PCIe and disks of a node with such GPUs. */
-void zp_gpu_host(const char *printed, zp_node_type *node);
+/* Host memory, PCIe and disks of a node with such devices. */
+void zp_gpu_host(const char *device, zp_node_type *node);
 
 /* ---- model.c ---- */
 /* Fills in what the row leaves open (heads, ffn, vocabulary) and says so in *assumed. */
@@ -55,9 +56,9 @@ struct zp_software {
   bool lists_ranks;          /* collectives take lists with one piece a rank */
   bool blocking_messages;    /* a stage waits for its messages between stages */
   bool scatter_gather;       /* messages cross the network in one piece a tensor rank */
-  double accumulate_bytes;   /* moved per parameter and micro-batch to add a weight's gradient; 0: the product adds it */
-  double update_bytes;       /* moved per updated parameter besides what the generated trainer's update moves */
-  double host_call_s;        /* host time to issue one kernel, all Python and framework calls around it included */
+  double accumulate_bytes; /* moved per parameter and micro-batch to add a weight's gradient; 0: the product adds it */
+  double update_bytes;     /* moved per updated parameter besides what the generated trainer's update moves */
+  double host_call_s;      /* host time to issue one kernel, all Python and framework calls around it included */
   const char *facts;       /* where this is documented */
 };
 const zp_software *zp_software_of(const zp_measured *run);
