@@ -40,7 +40,7 @@ static double buckets_s(const zp_group_link *link, const zp_software *software, 
  * the next step. */
 static double stage_data_s(const zp_program *program, const zp_machine *machine, const zp_estimate *e,
                            const zp_software *software, int s) {
-  const zp_lowered *l = program->lowered;
+  const zp_lowered *l = zp_program_lowered(program, s);
   const zp_choice *c = &program->choice;
   const zp_stage *stage = &program->stages[s];
   zp_group_link link = zp_machine_data_group(machine, c->tensor, c->pipeline, c->data);
@@ -101,7 +101,8 @@ double zp_software_gathers_s(const zp_program *program, const zp_machine *machin
     for (int r = 0; r < stage->runs.len; r++)
       seconds += (double)stage->runs.data[r].count *
                  unit_moves_s(program, &program->lowered->segments[stage->runs.data[r].segment], &link, software);
-    for (int k = 0; k < stage->n_chunks; k++) seconds -= zp_cost_chunk(program->lowered, machine, c, stage, k).data_s;
+    for (int k = 0; k < stage->n_chunks; k++)
+      seconds -= zp_cost_chunk(zp_program_lowered(program, s), machine, c, stage, k).data_s;
     longest = fmax(longest, seconds);
   }
   return longest * (double)program->microbatches;

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include "validate_internal.h"
 
-/* Generation, form and memory as they appear in a name; a memory of 0 or an empty form fits any. The first fit counts,
- * so the common form of a generation stands before the others. */
+/* Generation, form and memory as they appear in a name. The empty form is the usual one of a generation: it fits names
+ * that have none of the others. */
 typedef struct gpu_kind {
   const char *generation, *form;
   double memory_gb;
@@ -50,20 +50,30 @@ static double printed_gb(const char *printed) {
   return 0;
 }
 
+static bool fits_name(const gpu_kind *kind, const char *name, bool formed) {
+  return strstr(name, kind->generation) && strstr(name, kind->form) && (kind->form[0] != '\0') == formed;
+}
+
+/* The kind of that name and memory, of those with a form in their name or of the others. Without a memory: the only
+ * one. */
+static const gpu_kind *find_kind(const char *name, double gb, bool formed) {
+  const gpu_kind *found = NULL;
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    if (!fits_name(&kinds[i], name, formed) || (gb > 0 && gb != kinds[i].memory_gb)) continue;
+    if (found) return NULL; /* made with several memories, and the table does not say which */
+    found = &kinds[i];
+  }
+  return found;
+}
+
 const char *zp_gpu_device(const char *printed, double memory_gb) {
   char name[64];
   squeeze(printed, name, sizeof name);
   double gb = printed_gb(printed) > 0 ? printed_gb(printed) : memory_gb;
-  const char *device = NULL;
-  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-    const gpu_kind *kind = &kinds[i];
-    if (!strstr(name, kind->generation) || !strstr(name, kind->form)) continue;
-    if (gb > 0 && gb == kind->memory_gb) return kind->device;
-    if (gb > 0 || kind->form[0]) continue;
-    if (device) return NULL; /* made with several memories, and the table does not say which */
-    device = kind->device;
-  }
-  return device;
+  bool formed = false;
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) formed |= fits_name(&kinds[i], name, true);
+  const gpu_kind *kind = find_kind(name, gb, formed);
+  return kind ? kind->device : NULL;
 }
 
 /* Memory and links of the nodes that the library has for a generation: DGX-2, DGX A100, DGX H100. */

@@ -307,7 +307,7 @@ Test(validate, two_heads_a_rank_lose_the_fused_softmax) {
 
 /* OneFlow's data-parallel sums hide behind backward only without tensor parallelism. */
 Test(validate, oneflow_overlaps_without_tensor_ranks) {
-  zp_prediction alone = predict(LIKE("OneFlow", 32, 1, 1, 16, 1)), beside = predict(LIKE("OneFlow", 32, 2, 1, 16, 1));
+  zp_prediction alone = predict(LIKE("OneFlow", 32, 1, 1, 16, 8)), beside = predict(LIKE("OneFlow", 32, 2, 1, 16, 8));
   cr_assert(alone.predicted && beside.predicted);
   cr_expect_str_eq(alone.software, "oneflow");
   cr_expect_str_eq(beside.software, "oneflow-tensor");
