@@ -1,7 +1,6 @@
 /* Software profiles: in which documented, physical ways the program of a measured run differs from the one that the
  * planner lowers and the generator prints. A profile is chosen by the row's source, or by its year where the source is
- * not listed. The facts are cited from memory and most were not opened again; two were settled with the measurements in
- * view (docs/accuracy.md, "What was fitted"). */
+ * not listed. Which facts were read again and which are from memory: docs/accuracy.md, "What was fitted". */
 #include "validate_internal.h"
 
 /* Bytes a gradient element moves when it is added to those of earlier micro-batches: two reads and a write in fp16
