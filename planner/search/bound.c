@@ -16,7 +16,8 @@
  * inputs goes on down: T >= I before + m I. These: stage s starts micro-batch i + D (1F1B: i + w + 1) after i is back,
  * so from there on as for R. Several chunks: stage s waits for chunks 0 .. s - 1; interleaving ends with the same ones
  * backward: T >= A + m X of the last stage, and its A is at least W less the other chunks, which are at most W / (P v)
- * + L long where chunks are cut for the shortest longest one. */
+ * + L long where chunks are cut for the shortest longest one. Where stages choose what they recompute, W and L are the
+ * least of all modes, or what memory allows (least_work.c), and X, F and B of a known stage are its own. */
 #include <math.h>
 #include "cost.h"
 #include "schedule.h"
@@ -36,11 +37,11 @@ static double message_s(const zp_searcher *s, const zp_point *point) {
 static double pipeline_bound(const zp_searcher *s, const zp_point *point) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
-  double P = c->pipeline, m = (double)zp_microbatches(s->spec, c), W = v->prefix_s[s->n_units];
+  double P = c->pipeline, m = (double)zp_microbatches(s->spec, c), W = point->work_s;
   if (c->pipeline == 1) return m * W;
-  double M = fmax(W / P, v->longest_s), K = zp_model_chunks(c);
+  double M = fmax(W / P, point->longest_s), K = zp_model_chunks(c);
   double hops = 2 * (K - 1 - (c->schedule == ZP_SCHEDULE_ZB_V)); /* ZB-V turns on the last stage */
-  double messages = hops * message_s(s, point), trip = v->input_s[s->n_units] + messages;
+  double messages = hops * message_s(s, point), trip = v->input_s[s->n_units] + W - v->prefix_s[s->n_units] + messages;
   double bound = fmax(m * M, trip);
   switch (c->schedule) {
   case ZP_SCHEDULE_GPIPE: return fmax(bound, W + (m - 1) * M + messages);
@@ -72,7 +73,7 @@ static double step_end(const zp_searcher *s, const zp_point *point) {
   int64_t mean = v->elements / c->pipeline;
   int64_t first = c->pipeline == 1 ? v->elements : v->lowered->segments[0].elements;
   double reduce = zp_cost_step_end(v->lowered, &s->machine, c, first, first / shards).reduce_s;
-  double backward = v->prefix_s[s->n_units] - v->forward_s[s->n_units];
+  double backward = point->work_s - v->forward_s[s->n_units];
   if (c->pipeline == 1)
     reduce = zp_cost_exposed_reduce(&s->machine, reduce, backward, s->n_units);
   else if (!s->machine.node->device.is_cpu)
@@ -134,7 +135,7 @@ double zp_bound(const zp_searcher *s, const zp_point *point) {
 
 typedef struct stage_at {
   const zp_searcher *s;
-  const zp_variant *v;
+  const zp_variant *v, *own; /* of the other stages, at least; of this one */
   const zp_choice *c;
   double m, message_s, later; /* later: stages after this one */
   int stage;
@@ -152,7 +153,7 @@ static double loops(const stage_at *a, double flight, double before, double from
 static double own_reduce_s(const stage_at *a) {
   const zp_choice *c = a->c;
   if (c->pipeline == 1 || c->data == 1 || c->zero > 1 || c->compress || a->s->machine.node->device.is_cpu) return 0;
-  const zp_variant *v = a->v;
+  const zp_variant *v = a->own;
   double bytes = (double)(v->elements_before[a->end] - v->elements_before[a->first]) * v->lowered->grad_bytes;
   const zp_group_link *link = data_link(a->s, c);
   double reduce = c->zero == 0 ? zp_cost_all_reduce(link, bytes) : zp_cost_ring_pass(link, bytes);
@@ -163,36 +164,39 @@ static double own_reduce_s(const stage_at *a) {
 static double bound_1f1b_stage(const stage_at *a, double total) {
   const zp_variant *v = a->v;
   double before = v->prefix_s[a->first] + 2 * a->stage * a->message_s,
-         work = v->prefix_s[a->end] - v->prefix_s[a->first];
+         work = a->own->prefix_s[a->end] - a->own->prefix_s[a->first];
   double after = total - v->prefix_s[a->end] + 2 * a->later * a->message_s;
-  double forward = v->forward_s[a->end] - v->forward_s[a->first], warmup = fmin(a->later, a->m - 1);
+  double forward = a->own->forward_s[a->end] - a->own->forward_s[a->first], warmup = fmin(a->later, a->m - 1);
   double first_wait = fmax(0, after - warmup * forward), last_wait = fmax(0, after - warmup * (work - forward));
   double wait = !a->waits ? 0 : a->m > a->c->pipeline ? first_wait + last_wait : fmax(first_wait, last_wait);
   double end = v->forward_s[a->first] + a->stage * a->message_s + a->m * work + wait + own_reduce_s(a);
-  return fmax(fmax(end, before + a->m * work + wait), loops(a, a->later + 1, before, total - v->prefix_s[a->first]));
+  return fmax(fmax(end, before + a->m * work + wait),
+              loops(a, a->later + 1, before, work + total - v->prefix_s[a->end]));
 }
 
 static double bound_split_stage(const stage_at *a, double input_total) {
-  const zp_variant *v = a->v;
+  const zp_variant *v = a->v, *own = a->own;
   double depth = a->later + 1, message = a->message_s; /* forwards before the first backward */
   if (a->c->schedule == ZP_SCHEDULE_ZB_H2) depth = 2 * depth - 1;
-  double forward = v->forward_s[a->end] - v->forward_s[a->first], work = v->prefix_s[a->end] - v->prefix_s[a->first];
+  double forward = own->forward_s[a->end] - own->forward_s[a->first],
+         work = own->prefix_s[a->end] - own->prefix_s[a->first], input = own->input_s[a->end] - own->input_s[a->first];
   double after = input_total - v->input_s[a->end] + 2 * a->later * message;
   double wait = !a->waits ? 0 : fmax(0, after - (fmin(depth, a->m) - 1) * forward);
   double before = v->input_s[a->first] + 2 * a->stage * message;
-  double drain = before + a->m * (v->input_s[a->end] - v->input_s[a->first]);
-  double own = v->forward_s[a->first] + a->stage * message + a->m * work + wait + own_reduce_s(a);
-  return fmax(fmax(own, drain), loops(a, depth, before, input_total - v->input_s[a->first]));
+  double drain = before + a->m * input;
+  double end = v->forward_s[a->first] + a->stage * message + a->m * work + wait + own_reduce_s(a);
+  return fmax(fmax(end, drain), loops(a, depth, before, input + input_total - v->input_s[a->end]));
 }
 
-double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, int stage, int64_t first, int64_t end,
-                         bool waits) {
+double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, const zp_variant *own, int stage, int64_t first,
+                         int64_t end, bool waits) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
   double m = (double)zp_microbatches(s->spec, c), total = v->prefix_s[s->n_units];
-  stage_at a = {s, v, c, m, message_s(s, point), c->pipeline - 1 - stage, stage, first, end, waits};
+  stage_at a = {s, v, own, c, m, message_s(s, point), c->pipeline - 1 - stage, stage, first, end, waits};
   if (c->schedule == ZP_SCHEDULE_GPIPE) {
-    double all = total + (m - 1) * (v->prefix_s[end] - v->prefix_s[first]) + 2 * (c->pipeline - 1) * a.message_s;
+    double work = own->prefix_s[end] - own->prefix_s[first], others = total - v->prefix_s[end] + v->prefix_s[first];
+    double all = others + m * work + 2 * (c->pipeline - 1) * a.message_s;
     double down = v->prefix_s[first] - v->forward_s[first] + stage * a.message_s; /* after the stage's own end */
     return fmax(all, all - down + own_reduce_s(&a));
   }
@@ -219,12 +223,12 @@ static double bound_of_chunks(const zp_searcher *s, const zp_point *point, const
   return longest;
 }
 
-double zp_bound_of_cut(const zp_searcher *s, const zp_point *point, const int64_t *cut) {
+double zp_bound_of_cut(const zp_searcher *s, const zp_point *point, const int64_t *cut, const zp_variant *const *own) {
   double longest = 0;
   if (zp_model_chunks(&point->choice) > point->choice.pipeline)
     longest = bound_of_chunks(s, point, cut);
   else
     for (int i = 0; i < point->choice.pipeline; i++)
-      longest = fmax(longest, zp_bound_of_stage(s, point, i, cut[i], cut[i + 1], true));
+      longest = fmax(longest, zp_bound_of_stage(s, point, own[i], i, cut[i], cut[i + 1], true));
   return fmax(zp_bound(s, point), below(longest + zp_bound_step_end(s, point)));
 }

@@ -1,0 +1,111 @@
+/* The least work of a point whose stages choose what they recompute. Memory decides how many units a stage can keep:
+ * with b bytes of state a unit and w micro-batches in flight that keep a bytes each, at most floor(L / (b + w a)) of
+ * them. Relaxed so: only the repeated segment with the most work is looked at, other units take the time of their
+ * fastest mode and no memory; a stage may hold units of several modes.
+ *
+ * work:    of N units, at most the sum of the stages' room in a mode can be in that mode or a faster one
+ * longest: within M seconds a stage runs min(M / t, room) units in the best of its modes; together they must reach N */
+#include <math.h>
+#include "cost.h"
+#include "schedule.h"
+#include "search_internal.h"
+
+typedef struct filling {
+  const zp_searcher *s;
+  const zp_point *point;
+  int segment;
+  double units;                  /* N */
+  double unit_s[ZP_MOST_MODES];  /* fastest first */
+  double state, kept[ZP_MOST_MODES]; /* bytes a unit; a micro-batch in flight */
+} filling;
+
+static bool may_leave(const zp_choice *c, zp_state state) { return c->home[state].tier != ZP_TIER_DEVICE; }
+
+static double unit_s(const zp_variant *v, int segment) {
+  return v->lowered->segments[segment].forward.cost_s + v->lowered->segments[segment].backward.cost_s;
+}
+
+/* Bytes of one unit's parameters, gradients and optimizer state on a rank; classes that may leave are left out. */
+static double state_bytes(const zp_choice *c, const zp_lowered *l, int segment) {
+  double shards = c->data, bytes = 0;
+  if (!may_leave(c, ZP_STATE_PARAMS)) bytes += l->param_bytes / (c->zero >= 3 ? shards : 1);
+  if (!may_leave(c, ZP_STATE_GRADIENTS)) bytes += l->grad_bytes / (c->zero >= 2 ? shards : 1);
+  if (!may_leave(c, ZP_STATE_OPTIMIZER)) bytes += l->state_bytes / (c->zero >= 1 ? shards : 1);
+  return bytes * (double)l->segments[segment].elements;
+}
+
+static int heaviest_repeat(const zp_variant *v) {
+  int heaviest = 0;
+  double most = -1;
+  for (int i = 0; i < v->lowered->n_segments; i++) {
+    double seconds = unit_s(v, i) * (double)v->lowered->segments[i].segment->count;
+    if (seconds > most) heaviest = i, most = seconds;
+  }
+  return heaviest;
+}
+
+static filling start(const zp_searcher *s, const zp_point *point) {
+  const zp_variant *fastest = &s->variants.data[point->modes[0]];
+  filling f = {.s = s, .point = point, .segment = heaviest_repeat(fastest)};
+  f.units = (double)fastest->lowered->segments[f.segment].segment->count;
+  f.state = state_bytes(&point->choice, fastest->lowered, f.segment);
+  for (int i = 0; i < point->n_modes; i++) {
+    const zp_variant *v = &s->variants.data[point->modes[i]];
+    f.unit_s[i] = unit_s(v, f.segment);
+    f.kept[i] = (double)v->lowered->segments[f.segment].saved_bytes;
+  }
+  return f;
+}
+
+static double room(const filling *f, int stage, int mode) {
+  const zp_choice *c = &f->point->choice;
+  double flight = (double)zp_in_flight_chunk(c, stage, 0, zp_microbatches(f->s->spec, c));
+  return floor((double)f->s->limit_bytes * (1 + 1e-12) / (f->state + flight * f->kept[mode]));
+}
+
+static double least_work(const filling *f) {
+  double placed = 0, seconds = 0, total[ZP_MOST_MODES] = {0};
+  for (int stage = 0; stage < f->point->choice.pipeline; stage++) {
+    double most = 0;
+    for (int i = 0; i < f->point->n_modes; i++) total[i] += most = fmax(most, room(f, stage, i));
+  }
+  for (int i = 0; i < f->point->n_modes; i++) {
+    bool last = i == f->point->n_modes - 1; /* what does not fit at all is found elsewhere */
+    double reached = last ? f->units : fmin(f->units, total[i]);
+    seconds += fmax(0, reached - placed) * f->unit_s[i];
+    placed = fmax(placed, reached);
+  }
+  return seconds;
+}
+
+static double reached_within(const filling *f, double longest_s) {
+  double reached = 0;
+  for (int stage = 0; stage < f->point->choice.pipeline; stage++) {
+    double most = 0;
+    for (int i = 0; i < f->point->n_modes; i++)
+      most = fmax(most, fmin(floor(longest_s / f->unit_s[i] * (1 + 1e-12)), room(f, stage, i)));
+    reached += most;
+  }
+  return reached;
+}
+
+/* From below, to a thousandth. */
+static double least_longest(const filling *f) {
+  double low = f->unit_s[0] * (1 - 1e-9), high = f->units * f->unit_s[f->point->n_modes - 1];
+  while (high - low > 1e-3 * high) {
+    double middle = low + (high - low) / 2;
+    if (reached_within(f, middle) >= f->units)
+      high = middle;
+    else
+      low = middle;
+  }
+  return low;
+}
+
+void zp_find_least_work(const zp_searcher *s, zp_point *point, bool longest) {
+  if (point->n_modes == 1 || point->choice.stage_recompute) return; /* the variant says it */
+  filling f = start(s, point);
+  double others = zp_variant_of(s, point)->prefix_s[s->n_units] - f.units * f.unit_s[0];
+  point->work_s = fmax(point->work_s, (others + least_work(&f)) * (1 - 1e-12));
+  if (longest) point->longest_s = fmax(point->longest_s, least_longest(&f));
+}
