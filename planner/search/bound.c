@@ -65,15 +65,14 @@ static bool all_on_device(const zp_choice *c) {
 
 /* A stage with the mean of the parameters exists; the first stage holds the first unit. The generated CPU trainer
  * reduces after the last micro-batch; on GPUs what is left of the reduction is known for one stage only. What an update
- * on the host takes longer is left out: it does not simply grow with the parameters. */
-static double step_end(const zp_searcher *s, const zp_point *point) {
+ * on the host takes longer is left out: it does not simply grow with the parameters. backward: of all units. */
+static double step_end(const zp_searcher *s, const zp_point *point, double backward) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
   int64_t shards = c->zero >= 1 ? c->data : 1;
   int64_t mean = v->elements / c->pipeline;
   int64_t first = c->pipeline == 1 ? v->elements : v->lowered->segments[0].elements;
   double reduce = zp_cost_step_end(v->lowered, &s->machine, c, first, first / shards).reduce_s;
-  double backward = point->work_s - v->forward_s[s->n_units];
   if (c->pipeline == 1)
     reduce = zp_cost_exposed_reduce(&s->machine, reduce, backward, s->n_units);
   else if (!s->machine.node->device.is_cpu)
@@ -88,10 +87,11 @@ static bool same_degrees(const zp_choice *a, const zp_choice *b) {
 
 double zp_bound_step_end(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
-  if (c->pipeline == 1 || !all_on_device(c)) return step_end(s, point);
+  double backward = point->work_s - zp_variant_of(s, point)->forward_s[s->n_units];
+  if (c->pipeline == 1 || !all_on_device(c)) return step_end(s, point, backward);
   zp_step_end_memo *memo = &s->memo->end[c->zero][c->compress];
   if (!memo->known || !same_degrees(&memo->choice, c) || memo->elements != zp_variant_of(s, point)->elements)
-    *memo = (zp_step_end_memo){true, *c, zp_variant_of(s, point)->elements, step_end(s, point)};
+    *memo = (zp_step_end_memo){true, *c, zp_variant_of(s, point)->elements, step_end(s, point, backward)};
   return memo->seconds;
 }
 
@@ -230,5 +230,9 @@ double zp_bound_of_cut(const zp_searcher *s, const zp_point *point, const int64_
   else
     for (int i = 0; i < point->choice.pipeline; i++)
       longest = fmax(longest, zp_bound_of_stage(s, point, own[i], i, cut[i], cut[i + 1], true));
-  return fmax(zp_bound(s, point), below(longest + zp_bound_step_end(s, point)));
+  /* one stage: a longer backward hides more of the reduction */
+  double end = point->choice.pipeline == 1
+                   ? step_end(s, point, own[0]->prefix_s[s->n_units] - own[0]->forward_s[s->n_units])
+                   : zp_bound_step_end(s, point);
+  return fmax(zp_bound(s, point), below(longest + end));
 }

@@ -17,8 +17,7 @@ typedef struct cutter {
 /* With the fastest mode that fits: the others are longer. */
 static bool fits(const cutter *c, int stage, int64_t first, int64_t count) {
   if (c->v->prefix_s[first + count] - c->v->prefix_s[first] > c->rule->stage_s) return false;
-  const zp_variant *own =
-      zp_stage_variant(c->s, c->point, stage, &(zp_units){first, count}, &c->rule->limits);
+  const zp_variant *own = zp_stage_variant(c->s, c->point, stage, &(zp_units){first, count}, &c->rule->limits);
   if (!own || own->prefix_s[first + count] - own->prefix_s[first] > c->rule->stage_s) return false;
   return !c->bounded ||
          zp_bound_of_stage(c->s, c->point, own, stage, first, first + count, c->waits) <= c->rule->total_s;
@@ -159,7 +158,8 @@ static void cut_from(all_cuts *a, int stage) {
   }
   int64_t first = a->cut[stage], most = a->s->n_units - first - later;
   for (int64_t n = later == 0 ? most : 1; n <= most; n++) {
-    if (!zp_stage_variant(a->s, a->point, stage, &(zp_units){first, n}, &a->limits)) return; /* more units: more bytes */
+    if (!zp_stage_variant(a->s, a->point, stage, &(zp_units){first, n}, &a->limits))
+      return; /* more units: more bytes */
     a->cut[stage + 1] = first + n;
     cut_from(a, stage + 1);
   }

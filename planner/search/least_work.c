@@ -14,8 +14,8 @@ typedef struct filling {
   const zp_searcher *s;
   const zp_point *point;
   int segment;
-  double units;                  /* N */
-  double unit_s[ZP_MOST_MODES];  /* fastest first */
+  double units;                      /* N */
+  double unit_s[ZP_MOST_MODES];      /* fastest first */
   double state, kept[ZP_MOST_MODES]; /* bytes a unit; a micro-batch in flight */
 } filling;
 
@@ -52,7 +52,8 @@ static filling start(const zp_searcher *s, const zp_point *point) {
   for (int i = 0; i < point->n_modes; i++) {
     const zp_variant *v = &s->variants.data[point->modes[i]];
     f.unit_s[i] = unit_s(v, f.segment);
-    f.kept[i] = (double)v->lowered->segments[f.segment].saved_bytes;
+    f.kept[i] =
+        may_leave(&point->choice, ZP_STATE_ACTIVATIONS) ? 0 : (double)v->lowered->segments[f.segment].saved_bytes;
   }
   return f;
 }

@@ -9,7 +9,8 @@ static double work_of(const zp_searcher *s, int variant) { return s->variants.da
 /* Fastest first; equally fast ones by what keeps more. */
 static void insert_mode(const zp_searcher *s, zp_point *point, int variant) {
   int at = point->n_modes++;
-  for (; at > 0 && work_of(s, variant) < work_of(s, point->modes[at - 1]); at--) point->modes[at] = point->modes[at - 1];
+  for (; at > 0 && work_of(s, variant) < work_of(s, point->modes[at - 1]); at--)
+    point->modes[at] = point->modes[at - 1];
   point->modes[at] = variant;
 }
 

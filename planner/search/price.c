@@ -19,8 +19,8 @@ typedef struct pricing {
   zp_point *point;
   zp_ranking *ranking;
   const zp_variant **own; /* [pipeline]: what the stages of the cut at hand run */
-  double least_s; /* of all cuts of the point: simulated, or bounded where that sufficed */
-  int simulated;  /* cuts of the point */
+  double least_s;         /* of all cuts of the point: simulated, or bounded where that sufficed */
+  int simulated;          /* cuts of the point */
 } pricing;
 
 static double cutoff(const pricing *p) { return zp_cutoff(p->ranking, &p->point->choice); }

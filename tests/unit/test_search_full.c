@@ -83,29 +83,65 @@ static zp_spec *random_spec(int *devices) {
   return spec;
 }
 
-/* ---- brute force: every choice and every cut ---- */
+/* ---- brute force: every choice, every cut, every way to give stages modes ---- */
+
+enum { MODES = 4, MOST_WAYS = 81 };
 
 typedef struct brute {
   const zp_spec *spec;
   zp_machine machine;
-  const zp_lowered *lowered;
+  const zp_lowered *mode[MODES]; /* of the choice at hand, fastest first */
+  int n_modes, first, n_set;     /* stages choose among mode[first .. first + n_set - 1] */
   int64_t device_bytes, host_bytes, nvme_bytes;
   double best_s;
   bool fits; /* some cut of the choice at hand */
 } brute;
 
-static void try_cut(brute *b, zp_choice *choice) {
+static void simulate(brute *b, const zp_choice *choice, const zp_lowered *const *stages) {
   zp_arena *scratch = zp_arena_new("brute");
-  zp_program *program = zp_program_make(scratch, on_all_stages(scratch, b->lowered, choice->pipeline), choice);
-  bool fits = true;
-  for (int s = 0; s < choice->pipeline && fits; s++) {
-    const zp_stage *stage = &program->stages[s];
-    fits = stage->arena_bytes <= b->device_bytes && stage->memory.host <= b->host_bytes &&
-           stage->memory.nvme <= b->nvme_bytes;
-  }
-  if (fits) b->best_s = fmin(b->best_s, zp_simulate(scratch, program, &b->machine).step_s);
-  b->fits = b->fits || fits;
+  zp_choice c = *choice;
+  zp_stage_mode *modes = ZP_NEW_ARRAY(scratch, zp_stage_mode, c.pipeline);
+  for (int s = 0; s < c.pipeline; s++) modes[s] = zp_stage_mode_of(stages[s]->recompute, stages[s]->recompute_shard);
+  zp_choice_set_modes(&c, modes);
+  b->best_s = fmin(b->best_s, zp_simulate(scratch, zp_program_make(scratch, stages, &c), &b->machine).step_s);
   zp_arena_free(scratch);
+}
+
+/* What of the set fits on a stage: the number of modes. */
+static int find_fitting(const brute *b, const zp_choice *choice, int stage, const zp_lowered **fitting) {
+  int n = 0;
+  for (int i = b->first; i < b->first + b->n_set; i++) {
+    zp_stage x;
+    zp_arena *scratch = zp_arena_new("brute");
+    zp_layout_stage(scratch, b->mode[i], choice, stage, &x);
+    if (x.arena_bytes <= b->device_bytes && x.memory.host <= b->host_bytes && x.memory.nvme <= b->nvme_bytes)
+      fitting[n++] = b->mode[i];
+    zp_arena_free(scratch);
+  }
+  return n;
+}
+
+/* All ways to give the stages modes that fit, where they are few; else the fastest everywhere but on one stage. */
+static void try_cut(brute *b, zp_choice *choice) {
+  const zp_lowered *fitting[16][MODES], *stages[16];
+  int n[16], ways = 1, P = choice->pipeline;
+  for (int s = 0; s < P; s++) {
+    if ((n[s] = find_fitting(b, choice, s, fitting[s])) == 0) return;
+    if (ways <= MOST_WAYS) ways *= n[s];
+  }
+  b->fits = true;
+  if (ways <= MOST_WAYS) {
+    for (int way = 0; way < ways; way++) {
+      for (int s = 0, rest = way; s < P; rest /= n[s++]) stages[s] = fitting[s][rest % n[s]];
+      simulate(b, choice, stages);
+    }
+    return;
+  }
+  for (int other = 0; other < P; other++)
+    for (int k = other == 0 ? 0 : 1; k < n[other]; k++) {
+      for (int s = 0; s < P; s++) stages[s] = fitting[s][s == other ? k : 0];
+      simulate(b, choice, stages);
+    }
 }
 
 static double unit_s(const zp_lowered *l, int64_t unit) {
@@ -125,7 +161,7 @@ static void note_cut(const brute *b, const zp_choice *choice, int chunks, balanc
   double longest = 0;
   for (int k = 0; k < chunks; k++) {
     double seconds = 0;
-    for (int64_t u = choice->cut[k]; u < choice->cut[k + 1]; u++) seconds += unit_s(b->lowered, u);
+    for (int64_t u = choice->cut[k]; u < choice->cut[k + 1]; u++) seconds += unit_s(b->mode[b->first], u);
     longest = fmax(longest, seconds);
   }
   size_t bytes = sizeof *choice->cut * (size_t)(chunks + 1);
@@ -138,14 +174,14 @@ static void note_cut(const brute *b, const zp_choice *choice, int chunks, balanc
 
 static void all_cuts(brute *b, zp_choice *choice, int chunks, int chunk, balanced *best) {
   if (chunk == chunks) {
-    if (choice->cut[chunk] != b->lowered->n_units) return;
+    if (choice->cut[chunk] != b->mode[0]->n_units) return;
     if (best)
       note_cut(b, choice, chunks, best);
     else
       try_cut(b, choice);
     return;
   }
-  for (int64_t end = choice->cut[chunk] + 1; end <= b->lowered->n_units - (chunks - 1 - chunk); end++) {
+  for (int64_t end = choice->cut[chunk] + 1; end <= b->mode[0]->n_units - (chunks - 1 - chunk); end++) {
     choice->cut[chunk + 1] = end;
     all_cuts(b, choice, chunks, chunk + 1, best);
   }
@@ -153,7 +189,7 @@ static void all_cuts(brute *b, zp_choice *choice, int chunks, int chunk, balance
 
 static void try_cuts(brute *b, zp_choice *choice) {
   int chunks = choice->pipeline * (choice->chunks > 1 ? choice->chunks : 1);
-  if (chunks > b->lowered->n_units) return;
+  if (chunks > b->mode[0]->n_units) return;
   if (choice->chunks <= 1) {
     all_cuts(b, choice, chunks, 0, NULL);
     return;
@@ -167,7 +203,7 @@ static void try_cuts(brute *b, zp_choice *choice) {
 }
 
 /* The first step of the offload chain that fits. */
-static void try_homes(brute *b, const zp_choice *choice, const zp_tier *tier) {
+static void try_chain(brute *b, const zp_choice *choice, const zp_tier *tier) {
   zp_choice c = *choice;
   int last = 0;
   for (int i = 0; i < ZP_STATE_COUNT; i++) last += tier[i] == ZP_TIER_DEVICE ? 0 : 8;
@@ -180,6 +216,17 @@ static void try_homes(brute *b, const zp_choice *choice, const zp_tier *tier) {
       c.home[i] = (zp_home){eighths ? tier[i] : ZP_TIER_DEVICE, eighths};
     }
     if (!zp_choice_refusal(&c, b->spec)) try_cuts(b, &c);
+  }
+}
+
+/* The sets of modes that the stages choose among. */
+static void try_homes(brute *b, const zp_choice *choice, const zp_tier *tier) {
+  bool leaves = false, one = choice->chunks > 1 || tier[ZP_STATE_ACTIVATIONS] != ZP_TIER_DEVICE;
+  for (int i = 0; i < ZP_STATE_COUNT; i++) leaves |= tier[i] != ZP_TIER_DEVICE;
+  for (int last = one || leaves ? 0 : b->n_modes - 1; last < b->n_modes; last++) {
+    b->first = one ? last : 0;
+    b->n_set = last + 1 - b->first;
+    try_chain(b, choice, tier);
   }
 }
 
@@ -218,39 +265,49 @@ static void try_orders(brute *b, zp_choice choice) {
         }
 }
 
-static void try_variant(brute *b, zp_choice choice) {
+static double work_of(const zp_lowered *l) {
+  double seconds = 0;
+  for (int64_t u = 0; u < l->n_units; u++) seconds += unit_s(l, u);
+  return seconds;
+}
+
+/* All modes that the constraints allow, the fastest first; of equals, the one that keeps most. */
+static void find_modes(brute *b, const zp_choice *choice) {
+  static const zp_recompute order[] = {ZP_RECOMPUTE_NONE, ZP_RECOMPUTE_SELECTIVE, ZP_RECOMPUTE_FULL, ZP_RECOMPUTE_FULL};
+  const zp_constraints *c = &b->spec->plans.data[0];
   const char *reason = NULL;
-  zp_sharding *sharding = zp_shard(arena, b->spec->model, &b->machine, choice.tensor, 1, choice.sequence, &reason);
-  if (!sharding) return;
-  zp_lowered *lowered =
-      zp_lower(arena, b->spec, sharding, choice.microbatch, choice.recompute, choice.recompute_shard, &reason);
-  if (!lowered) return;
-  zp_price(lowered, &b->machine, choice.tensor, choice.pipeline, choice.data);
-  b->lowered = lowered;
-  choice.cut = ZP_NEW_ARRAY(arena, int64_t, 64);
-  try_orders(b, choice);
+  zp_sharding *sharding = zp_shard(arena, b->spec->model, &b->machine, choice->tensor, 1, choice->sequence, &reason);
+  b->n_modes = 0;
+  for (int i = 0; i < MODES && sharding; i++) {
+    bool shard = i == 3;
+    if (!zp_limit_allows(&c->recompute, order[i]) || !zp_limit_allows(&c->recompute_shard, shard)) continue;
+    if (shard && (choice->tensor == 1 || choice->sequence)) continue;
+    zp_lowered *l = zp_lower(arena, b->spec, sharding, choice->microbatch, order[i], shard, &reason);
+    if (!l) continue;
+    zp_price(l, &b->machine, choice->tensor, choice->pipeline, choice->data);
+    int at = b->n_modes++;
+    for (; at > 0 && work_of(l) < work_of(b->mode[at - 1]); at--) b->mode[at] = b->mode[at - 1];
+    b->mode[at] = l;
+  }
 }
 
 static void try_degrees(brute *b, int tensor, int pipeline, int data) {
   const zp_constraints *c = &b->spec->plans.data[0];
   if (tensor > b->machine.devices_per_node) return;
   for (int64_t microbatch = 1; microbatch <= 4; microbatch++)
-    for (int sequence = 0; sequence <= (tensor > 1); sequence++)
-      for (int recompute = 0; recompute <= 2; recompute++)
-        for (int shard = 0; shard <= 1; shard++) {
-          if (b->spec->train.batch % (data * microbatch) || !zp_limit_allows(&c->microbatch, (double)microbatch) ||
-              !zp_limit_allows(&c->sequence, sequence) || !zp_limit_allows(&c->recompute, recompute) ||
-              !zp_limit_allows(&c->recompute_shard, shard))
-            continue;
-          if (shard && (recompute != ZP_RECOMPUTE_FULL || tensor == 1 || sequence)) continue;
-          try_variant(b, (zp_choice){.tensor = tensor,
-                                     .pipeline = pipeline,
-                                     .data = data,
-                                     .microbatch = microbatch,
-                                     .sequence = sequence,
-                                     .recompute = (zp_recompute)recompute,
-                                     .recompute_shard = shard});
-        }
+    for (int sequence = 0; sequence <= (tensor > 1); sequence++) {
+      if (b->spec->train.batch % (data * microbatch) || !zp_limit_allows(&c->microbatch, (double)microbatch) ||
+          !zp_limit_allows(&c->sequence, sequence))
+        continue;
+      zp_choice choice = {.tensor = tensor,
+                          .pipeline = pipeline,
+                          .data = data,
+                          .microbatch = microbatch,
+                          .sequence = sequence,
+                          .cut = ZP_NEW_ARRAY(arena, int64_t, 64)};
+      find_modes(b, &choice);
+      if (b->n_modes) try_orders(b, choice);
+    }
 }
 
 static double brute_force(const zp_spec *spec, int devices) {
@@ -314,15 +371,15 @@ static bool random_point(trial *t, zp_point *point) {
   c.schedule = (zp_schedule)random_below(ZP_SCHEDULE_COUNT);
   if (c.schedule == ZP_SCHEDULE_ZB_V) c.chunks = 2;
   if (c.schedule == ZP_SCHEDULE_INTERLEAVED) c.chunks = 2 + (int)random_below(3);
-  c.recompute = (zp_recompute)random_below(3);
   c.sequence = c.tensor > 1 && random_below(2);
   c.compress = c.data > 1 && c.zero == 0 && random_below(4) == 0;
   for (int i = 0; i < ZP_STATE_COUNT; i++)
     if (!c.compress && random_below(6) == 0)
       c.home[i] = (zp_home){random_below(2) ? ZP_TIER_HOST : ZP_TIER_NVME, 1 + (int)random_below(8)};
   if (zp_model_chunks(&c) > t->s.n_units || zp_choice_refusal(&c, t->spec)) return false;
-  *point = (zp_point){.choice = c, .variant = zp_search_variant(&t->s, &c)};
-  return point->variant >= 0;
+  zp_mode_set modes = zp_set_of_mode((zp_stage_mode)random_below(3)), more = (zp_mode_set)random_below(8);
+  if (c.tensor > 1 && !c.sequence && random_below(4) == 0) more |= zp_set_of_mode(ZP_RECOMPUTE_FULL | ZP_STAGE_SPLIT);
+  return zp_search_point(&t->s, &c, c.chunks > 1 ? modes : modes | more, point);
 }
 
 static void random_cut(int64_t *cut, int chunks, int64_t units) {
@@ -343,17 +400,21 @@ static void check_bounds(trial *t, zp_point *point) {
     zp_limits all = {INT64_MAX, INT64_MAX, INT64_MAX};
     cr_assert(zp_cut_chunks(&t->s, point, &all, random_below(2), c.cut));
   }
-  const zp_lowered *lowered = t->s.variants.data[point->variant].lowered;
-  const zp_program *program = zp_program_make(scratch, on_all_stages(scratch, lowered, c.pipeline), &c);
+  const zp_variant **own = ZP_NEW_ARRAY(scratch, const zp_variant *, c.pipeline);
+  for (int i = 0; i < c.pipeline; i++) own[i] = &t->s.variants.data[point->modes[random_below(point->n_modes)]];
+  c = zp_choice_of_cut(&t->s, point, c.cut, own);
+  const zp_program *program = zp_program_make(scratch, zp_search_stages(&t->s, &c), &c);
+  int64_t most = 0;
+  for (int s = 0; s < c.pipeline; s++)
+    if (program->stages[s].arena_bytes > most) most = program->stages[s].arena_bytes;
+  t->s.limit_bytes = most; /* what memory forces is a bound of plans that fit */
+  zp_find_least_work(&t->s, point, true);
   double step = zp_simulate(scratch, program, &t->s.machine).step_s;
-  double whole = zp_bound(&t->s, point), of_cut = zp_bound_of_cut(&t->s, point, c.cut);
+  double whole = zp_bound(&t->s, point), of_cut = zp_bound_of_cut(&t->s, point, c.cut, own);
   cr_assert(whole <= step && of_cut <= step && whole <= of_cut,
             "%s, %d x %d x %d, zero %d, chunks %d, %lld micro-batches: bounds %.9g, %.9g of %.9g",
             zp_schedule_name(c.schedule), c.tensor, c.pipeline, c.data, c.zero, c.chunks,
             (long long)program->microbatches, whole, of_cut, step);
-  int64_t most = 0;
-  for (int s = 0; s < c.pipeline; s++)
-    if (program->stages[s].arena_bytes > most) most = program->stages[s].arena_bytes;
   cr_assert(zp_memory_floor(&t->s, point) <= most);
   zp_arena_free(scratch);
 }
