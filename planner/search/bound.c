@@ -135,6 +135,7 @@ double zp_bound(const zp_searcher *s, const zp_point *point) {
 
 typedef struct stage_at {
   const zp_searcher *s;
+  const zp_point *point;
   const zp_variant *v, *own; /* of the other stages, at least; of this one */
   const zp_choice *c;
   double m, message_s, later; /* later: stages after this one */
@@ -163,9 +164,9 @@ static double own_reduce_s(const stage_at *a) {
 
 static double bound_1f1b_stage(const stage_at *a, double total) {
   const zp_variant *v = a->v;
-  double before = v->prefix_s[a->first] + 2 * a->stage * a->message_s,
+  double before = zp_least_before(a->s, a->point, a->stage, a->first) + 2 * a->stage * a->message_s,
          work = a->own->prefix_s[a->end] - a->own->prefix_s[a->first];
-  double after = total - v->prefix_s[a->end] + 2 * a->later * a->message_s;
+  double after = zp_least_after(a->s, a->point, a->stage, a->end) + 2 * a->later * a->message_s;
   double forward = a->own->forward_s[a->end] - a->own->forward_s[a->first], warmup = fmin(a->later, a->m - 1);
   double first_wait = fmax(0, after - warmup * forward), last_wait = fmax(0, after - warmup * (work - forward));
   double wait = !a->waits ? 0 : a->m > a->c->pipeline ? first_wait + last_wait : fmax(first_wait, last_wait);
@@ -174,15 +175,17 @@ static double bound_1f1b_stage(const stage_at *a, double total) {
               loops(a, a->later + 1, before, work + total - v->prefix_s[a->end]));
 }
 
-static double bound_split_stage(const stage_at *a, double input_total) {
+static double bound_split_stage(const stage_at *a, double total, double input_total) {
   const zp_variant *v = a->v, *own = a->own;
   double depth = a->later + 1, message = a->message_s; /* forwards before the first backward */
   if (a->c->schedule == ZP_SCHEDULE_ZB_H2) depth = 2 * depth - 1;
   double forward = own->forward_s[a->end] - own->forward_s[a->first],
          work = own->prefix_s[a->end] - own->prefix_s[a->first], input = own->input_s[a->end] - own->input_s[a->first];
-  double after = input_total - v->input_s[a->end] + 2 * a->later * message;
+  double less = total - input_total - (v->prefix_s[a->end] - v->input_s[a->end]); /* weight gradients of those after */
+  double after = zp_least_after(a->s, a->point, a->stage, a->end) - less + 2 * a->later * message;
   double wait = !a->waits ? 0 : fmax(0, after - (fmin(depth, a->m) - 1) * forward);
-  double before = v->input_s[a->first] + 2 * a->stage * message;
+  double before = zp_least_before(a->s, a->point, a->stage, a->first) - (v->prefix_s[a->first] - v->input_s[a->first]) +
+                  2 * a->stage * message;
   double drain = before + a->m * input;
   double end = v->forward_s[a->first] + a->stage * message + a->m * work + wait + own_reduce_s(a);
   return fmax(fmax(end, drain), loops(a, depth, before, input + input_total - v->input_s[a->end]));
@@ -193,15 +196,15 @@ double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, const zp_v
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
   double m = (double)zp_microbatches(s->spec, c), total = v->prefix_s[s->n_units];
-  stage_at a = {s, v, own, c, m, message_s(s, point), c->pipeline - 1 - stage, stage, first, end, waits};
+  stage_at a = {s, point, v, own, c, m, message_s(s, point), c->pipeline - 1 - stage, stage, first, end, waits};
   if (c->schedule == ZP_SCHEDULE_GPIPE) {
-    double work = own->prefix_s[end] - own->prefix_s[first], others = total - v->prefix_s[end] + v->prefix_s[first];
-    double all = others + m * work + 2 * (c->pipeline - 1) * a.message_s;
-    double down = v->prefix_s[first] - v->forward_s[first] + stage * a.message_s; /* after the stage's own end */
+    double work = own->prefix_s[end] - own->prefix_s[first], before = zp_least_before(s, point, stage, first);
+    double all = before + m * work + zp_least_after(s, point, stage, end) + 2 * (c->pipeline - 1) * a.message_s;
+    double down = before - v->forward_s[first] + stage * a.message_s; /* after the stage's own end */
     return fmax(all, all - down + own_reduce_s(&a));
   }
   if (c->schedule == ZP_SCHEDULE_1F1B) return bound_1f1b_stage(&a, total);
-  return bound_split_stage(&a, v->input_s[s->n_units]);
+  return bound_split_stage(&a, total, v->input_s[s->n_units]);
 }
 
 static double bound_of_chunks(const zp_searcher *s, const zp_point *point, const int64_t *cut) {

@@ -64,19 +64,31 @@ static double room(const filling *f, int stage, int mode) {
   return floor((double)f->s->limit_bytes * (1 + 1e-12) / (f->state + flight * f->kept[mode]));
 }
 
-static double least_work(const filling *f) {
-  double placed = 0, seconds = 0, total[ZP_MOST_MODES] = {0};
-  for (int stage = 0; stage < f->point->choice.pipeline; stage++) {
+/* room[stage][mode]: units of the stages before it in that mode or a faster one, summed. */
+static double *sum_rooms(const filling *f) {
+  int stages = f->point->choice.pipeline, n = f->point->n_modes;
+  double *sums = ZP_NEW_ARRAY(f->s->arena, double, (stages + 1) * n);
+  for (int stage = 0; stage < stages; stage++) {
     double most = 0;
-    for (int i = 0; i < f->point->n_modes; i++) total[i] += most = fmax(most, room(f, stage, i));
+    for (int i = 0; i < n; i++) {
+      most = fmax(most, room(f, stage, i));
+      sums[(stage + 1) * n + i] = sums[stage * n + i] + most;
+    }
   }
-  for (int i = 0; i < f->point->n_modes; i++) {
-    bool last = i == f->point->n_modes - 1; /* what does not fit at all is found elsewhere */
-    double reached = last ? f->units : fmin(f->units, total[i]);
-    seconds += fmax(0, reached - placed) * f->unit_s[i];
+  return sums;
+}
+
+/* How much longer than in the fastest mode `units` take on the stages first .. end - 1. */
+static double longer(const zp_least_work *w, int n_modes, int first, int end, double units) {
+  double placed = 0, seconds = 0;
+  for (int i = 0; i < n_modes && placed < units; i++) {
+    bool last = i == n_modes - 1; /* what does not fit at all is found elsewhere */
+    double room = w->rooms[end * n_modes + i] - w->rooms[first * n_modes + i];
+    double reached = last ? units : fmin(units, room);
+    seconds += fmax(0, reached - placed) * (w->unit_s[i] - w->unit_s[0]);
     placed = fmax(placed, reached);
   }
-  return seconds;
+  return seconds * (1 - 1e-12);
 }
 
 static double reached_within(const filling *f, double longest_s) {
@@ -103,10 +115,57 @@ static double least_longest(const filling *f) {
   return low;
 }
 
-void zp_find_least_work(const zp_searcher *s, zp_point *point, bool longest) {
+static int64_t *count_units(const filling *f) {
+  int64_t *before = ZP_NEW_ARRAY(f->s->arena, int64_t, f->s->n_units + 1);
+  for (int64_t unit = 0; unit < f->s->n_units; unit++) {
+    int segment;
+    int64_t iteration;
+    zp_unit(zp_variant_of(f->s, f->point)->lowered, unit, &segment, &iteration);
+    before[unit + 1] = before[unit] + (segment == f->segment);
+  }
+  return before;
+}
+
+/* Moving a unit between a stage and those around it must move a bound in the direction in which m times the unit's own
+ * work moves it, or stages could not be filled greedily: the largest difference between modes has to be small beside
+ * the micro-batches. */
+static bool small_beside(const filling *f, double microbatches) {
+  return microbatches * f->unit_s[0] >= 2 * f->unit_s[f->point->n_modes - 1];
+}
+
+void zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth) {
   if (point->n_modes == 1 || point->choice.stage_recompute) return; /* the variant says it */
+  zp_arena_mark mark = zp_arena_get_mark(s->arena);
   filling f = start(s, point);
-  double others = zp_variant_of(s, point)->prefix_s[s->n_units] - f.units * f.unit_s[0];
-  point->work_s = fmax(point->work_s, (others + least_work(&f)) * (1 - 1e-12));
-  if (longest) point->longest_s = fmax(point->longest_s, least_longest(&f));
+  zp_least_work w = {.rooms = sum_rooms(&f)};
+  memcpy(w.unit_s, f.unit_s, sizeof w.unit_s);
+  double least = zp_variant_of(s, point)->prefix_s[s->n_units];
+  least += longer(&w, point->n_modes, 0, point->choice.pipeline, f.units);
+  point->work_s = fmax(point->work_s, least * (1 - 1e-12));
+  if (!worth) {
+    zp_arena_rewind(s->arena, mark);
+    return;
+  }
+  double m = (double)zp_microbatches(s->spec, &point->choice);
+  point->longest_s = fmax(point->longest_s, least_longest(&f));
+  w.units_before = count_units(&f);
+  w.before = small_beside(&f, m);
+  w.after = small_beside(&f, m - point->choice.pipeline);
+  point->least = ZP_NEW(s->arena, zp_least_work);
+  *point->least = w;
+}
+
+double zp_least_before(const zp_searcher *s, const zp_point *point, int stage, int64_t first) {
+  const zp_least_work *w = point->least;
+  double seconds = zp_variant_of(s, point)->prefix_s[first];
+  return w && w->before ? seconds + longer(w, point->n_modes, 0, stage, (double)w->units_before[first]) : seconds;
+}
+
+double zp_least_after(const zp_searcher *s, const zp_point *point, int stage, int64_t end) {
+  const zp_least_work *w = point->least;
+  const double *prefix = zp_variant_of(s, point)->prefix_s;
+  double seconds = prefix[s->n_units] - prefix[end];
+  if (!w || !w->after) return seconds;
+  double units = (double)(w->units_before[s->n_units] - w->units_before[end]);
+  return seconds + longer(w, point->n_modes, stage + 1, point->choice.pipeline, units);
 }

@@ -32,12 +32,21 @@ typedef struct zp_variant {
   int64_t saved_bytes;      /* of one micro-batch in all units */
 } zp_variant;
 
+/* What memory forces on stages that choose among modes (least_work.c). */
+typedef struct zp_least_work {
+  double unit_s[ZP_MOST_MODES];
+  double *rooms;         /* [pipeline + 1][modes] */
+  int64_t *units_before; /* [units + 1] */
+  bool before, after;    /* may be counted of the stages before, after a known one */
+} zp_least_work;
+
 /* Every stage of a point takes the fastest of its modes that fits (modes.c), or the one that is pinned. */
 typedef struct zp_point {
   zp_choice choice; /* cut: NULL; recompute: only where one mode is possible; stage_recompute: only where it is pinned */
   int variant;      /* index, of all modes together */
   int n_modes, modes[ZP_MOST_MODES]; /* indices of their variants, fastest first */
   double work_s, longest_s; /* of all units and of the longest stage, at least */
+  zp_least_work *least; /* while the point is priced; NULL: its variant says all */
   double bound_s;   /* no plan of this point is faster */
 } zp_point;
 
@@ -116,8 +125,12 @@ bool zp_cut_variants(const zp_searcher *s, const zp_point *point, const zp_limit
 zp_choice zp_choice_of_cut(const zp_searcher *s, const zp_point *point, int64_t *cut, const zp_variant *const *stage);
 
 /* ---- least_work.c ---- */
-/* Fills in the point's work_s and longest_s; the second only as far as it takes no search unless `longest`. */
-void zp_find_least_work(const zp_searcher *s, zp_point *point, bool longest);
+/* Fills in the point's work_s; once it is worth more time, longest_s and what the next two need, too. */
+void zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth);
+/* Seconds of the units before `first` on the stages before `stage`, of those from `end` on on the stages after it, at
+ * least. */
+double zp_least_before(const zp_searcher *s, const zp_point *point, int stage, int64_t first);
+double zp_least_after(const zp_searcher *s, const zp_point *point, int stage, int64_t end);
 
 /* ---- space.c ---- */
 /* All points of the space: counts candidates and rejections, keeps those that may fit. */
