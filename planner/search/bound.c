@@ -34,6 +34,16 @@ static double message_s(const zp_searcher *s, const zp_point *point) {
   return zp_cost_message(&link, (double)v->carry_elements * v->lowered->compute_bytes);
 }
 
+/* What the first chunk of every stage but the last takes at least. The chunks are cut by the times of one mode; in a
+ * faster one they may take less, at most by the share that the unit with the greatest gain takes less. */
+static double first_chunks(const zp_searcher *s, const zp_point *point, double P, double K) {
+  const zp_variant *v = zp_variant_of(s, point), *cut = &s->variants.data[point->cut_variant];
+  double W = cut->prefix_s[s->n_units], share = 1;
+  for (int64_t u = 0; u < s->n_units && point->n_modes > 1; u++)
+    share = fmin(share, (v->prefix_s[u + 1] - v->prefix_s[u]) / (cut->prefix_s[u + 1] - cut->prefix_s[u]));
+  return share * fmax(0, (P - 1) * W / K - (K - P + 1) * cut->longest_s);
+}
+
 static double pipeline_bound(const zp_searcher *s, const zp_point *point) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
@@ -45,7 +55,7 @@ static double pipeline_bound(const zp_searcher *s, const zp_point *point) {
   double bound = fmax(m * M, trip);
   switch (c->schedule) {
   case ZP_SCHEDULE_GPIPE: return fmax(bound, W + (m - 1) * M + messages);
-  case ZP_SCHEDULE_INTERLEAVED: return fmax(bound, m * M + (P - 1) * W / K - (K - P + 1) * v->longest_s);
+  case ZP_SCHEDULE_INTERLEAVED: return fmax(bound, m * M + first_chunks(s, point, P, K));
   case ZP_SCHEDULE_1F1B: break;
   default: return bound;
   }
@@ -207,16 +217,19 @@ double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, const zp_v
   return bound_split_stage(&a, total, v->input_s[s->n_units]);
 }
 
-static double bound_of_chunks(const zp_searcher *s, const zp_point *point, const int64_t *cut) {
+static double bound_of_chunks(const zp_searcher *s, const zp_point *point, const int64_t *cut,
+                              const zp_variant *const *own) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
   double m = (double)zp_microbatches(s->spec, c), longest = 0;
+  zp_units part[ZP_MOST_CHUNKS];
   for (int stage = 0; stage < c->pipeline; stage++) {
     double work = 0, input = 0;
-    for (int k = 0; k < zp_model_chunks(c); k++) {
-      if (zp_chunk_stage(c, k, NULL) != stage) continue;
-      work += v->prefix_s[cut[k + 1]] - v->prefix_s[cut[k]];
-      input += v->input_s[cut[k + 1]] - v->input_s[cut[k]];
+    zp_parts_of_stage(c, stage, cut, part);
+    for (int k = 0; k < zp_chunks(c); k++) {
+      int64_t first = part[k].first, end = first + part[k].count;
+      work += own[stage]->prefix_s[end] - own[stage]->prefix_s[first];
+      input += own[stage]->input_s[end] - own[stage]->input_s[first];
     }
     bool split = zp_schedule_splits(c->schedule);
     double before = split ? v->forward_s[cut[stage]] : v->prefix_s[cut[stage]];
@@ -229,7 +242,7 @@ static double bound_of_chunks(const zp_searcher *s, const zp_point *point, const
 double zp_bound_of_cut(const zp_searcher *s, const zp_point *point, const int64_t *cut, const zp_variant *const *own) {
   double longest = 0;
   if (zp_model_chunks(&point->choice) > point->choice.pipeline)
-    longest = bound_of_chunks(s, point, cut);
+    longest = bound_of_chunks(s, point, cut, own);
   else
     for (int i = 0; i < point->choice.pipeline; i++)
       longest = fmax(longest, zp_bound_of_stage(s, point, own[i], i, cut[i], cut[i + 1], true));

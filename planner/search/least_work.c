@@ -58,9 +58,17 @@ static filling start(const zp_searcher *s, const zp_point *point) {
   return f;
 }
 
+/* Micro-batches for which a unit keeps its values, at least: those of the chunk with the fewest, or of a chunk's share
+ * in the stage's pool. */
+static double least_flight(const zp_choice *c, int stage, int64_t microbatches) {
+  double least = (double)zp_in_flight(c, stage, microbatches) / zp_chunks(c);
+  for (int k = 0; k < zp_chunks(c); k++) least = fmin(least, (double)zp_in_flight_chunk(c, stage, k, microbatches));
+  return least;
+}
+
 static double room(const filling *f, int stage, int mode) {
   const zp_choice *c = &f->point->choice;
-  double flight = (double)zp_in_flight_chunk(c, stage, 0, zp_microbatches(f->s->spec, c));
+  double flight = least_flight(c, stage, zp_microbatches(f->s->spec, c));
   return floor((double)f->s->limit_bytes * (1 + 1e-12) / (f->state + flight * f->kept[mode]));
 }
 

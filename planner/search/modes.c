@@ -29,6 +29,7 @@ bool zp_search_point(zp_searcher *s, const zp_choice *choice, zp_mode_set modes,
   if (!lowered || (choice->stage_recompute && lowered != modes)) return false;
   point->variant = zp_search_variant(s, choice, lowered);
   const zp_variant *v = zp_variant_of(s, point);
+  point->cut_variant = point->variant;
   point->work_s = v->prefix_s[s->n_units];
   point->longest_s = v->longest_s;
   if (choice->stage_recompute) return true;
@@ -72,13 +73,15 @@ const zp_variant *zp_stage_variant(const zp_searcher *s, const zp_point *point, 
 
 bool zp_cut_variants(const zp_searcher *s, const zp_point *point, const zp_limits *limits, const int64_t *cut,
                      const zp_variant **stage) {
+  zp_units part[ZP_MOST_CHUNKS];
   for (int i = 0; i < point->choice.pipeline; i++) {
+    zp_parts_of_stage(&point->choice, i, cut, part);
     if (point->choice.stage_recompute)
       stage[i] = pinned_variant(s, point, i);
     else if (point->n_modes == 1)
       stage[i] = zp_variant_of(s, point);
     else
-      stage[i] = zp_stage_variant(s, point, i, &(zp_units){cut[i], cut[i + 1] - cut[i]}, limits);
+      stage[i] = zp_stage_variant(s, point, i, part, limits);
     if (!stage[i]) return false;
   }
   return true;

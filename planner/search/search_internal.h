@@ -45,6 +45,7 @@ typedef struct zp_point {
   zp_choice choice; /* cut: NULL; recompute: only where one mode is possible; stage_recompute: only where it is pinned */
   int variant;      /* index, of all modes together */
   int n_modes, modes[ZP_MOST_MODES]; /* indices of their variants, fastest first */
+  int cut_variant;  /* index: several chunks a stage are cut by its times */
   double work_s, longest_s; /* of all units and of the longest stage, at least */
   zp_least_work *least; /* while the point is priced; NULL: its variant says all */
   double bound_s;   /* no plan of this point is faster */
@@ -117,8 +118,7 @@ bool zp_modes_are_ordered(const zp_searcher *s, const zp_point *point);
 /* What a stage with these parts runs; NULL when it does not stay within the limits. */
 const zp_variant *zp_stage_variant(const zp_searcher *s, const zp_point *point, int stage, const zp_units *part,
                                    const zp_limits *limits);
-/* The same for all stages of a cut, [pipeline]. False when one does not fit. Several chunks a stage: requires one mode,
- * or pinned ones. */
+/* The same for all stages of a cut, [pipeline]. False when one does not fit. */
 bool zp_cut_variants(const zp_searcher *s, const zp_point *point, const zp_limits *limits, const int64_t *cut,
                      const zp_variant **stage);
 /* The choice with that cut (borrowed) and the modes of these variants, from s->arena. */
@@ -170,8 +170,10 @@ typedef void zp_on_cut(void *user, int64_t *cut);
 bool zp_cut_all(zp_searcher *s, const zp_point *point, zp_on_cut *on_cut, void *user);
 
 /* ---- chunk_cut.c: several chunks a stage ---- */
-/* Of all cuts into model chunks with the shortest longest chunk, the one with the longest first chunks, or with the
+/* Of all cuts into model chunks with the shortest longest chunk (in the mode of cut_variant), the one with the longest first chunks, or with the
  * longest last chunks. False when it does not fit into memory. cut: chunks + 1 numbers. */
+/* What stage `stage` of a cut has of every chunk: part[chunks]. */
+void zp_parts_of_stage(const zp_choice *choice, int stage, const int64_t *cut, zp_units *part);
 bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits *limits, bool from_back, int64_t *cut);
 
 /* ---- bound.c ---- */

@@ -92,6 +92,7 @@ typedef struct brute {
   zp_machine machine;
   const zp_lowered *mode[MODES]; /* of the choice at hand, fastest first */
   int n_modes, first, n_set;     /* stages choose among mode[first .. first + n_set - 1] */
+  int cut_by;                    /* several chunks a stage: cut by the times of this one */
   int64_t device_bytes, host_bytes, nvme_bytes;
   double best_s;
   bool fits; /* some cut of the choice at hand */
@@ -161,7 +162,7 @@ static void note_cut(const brute *b, const zp_choice *choice, int chunks, balanc
   double longest = 0;
   for (int k = 0; k < chunks; k++) {
     double seconds = 0;
-    for (int64_t u = choice->cut[k]; u < choice->cut[k + 1]; u++) seconds += unit_s(b->mode[b->first], u);
+    for (int64_t u = choice->cut[k]; u < choice->cut[k + 1]; u++) seconds += unit_s(b->mode[b->cut_by], u);
     longest = fmax(longest, seconds);
   }
   size_t bytes = sizeof *choice->cut * (size_t)(chunks + 1);
@@ -221,11 +222,13 @@ static void try_chain(brute *b, const zp_choice *choice, const zp_tier *tier) {
 
 /* The sets of modes that the stages choose among. */
 static void try_homes(brute *b, const zp_choice *choice, const zp_tier *tier) {
-  bool leaves = false, one = choice->chunks > 1 || tier[ZP_STATE_ACTIVATIONS] != ZP_TIER_DEVICE;
+  bool leaves = false, chunked = choice->chunks > 1;
   for (int i = 0; i < ZP_STATE_COUNT; i++) leaves |= tier[i] != ZP_TIER_DEVICE;
-  for (int last = one || leaves ? 0 : b->n_modes - 1; last < b->n_modes; last++) {
+  bool one = (chunked && leaves) || tier[ZP_STATE_ACTIVATIONS] != ZP_TIER_DEVICE;
+  for (int last = one || leaves || chunked ? 0 : b->n_modes - 1; last < b->n_modes; last++) {
+    b->cut_by = last;
     b->first = one ? last : 0;
-    b->n_set = last + 1 - b->first;
+    b->n_set = chunked && !one ? b->n_modes : last + 1 - b->first;
     try_chain(b, choice, tier);
   }
 }
@@ -379,7 +382,9 @@ static bool random_point(trial *t, zp_point *point) {
   if (zp_model_chunks(&c) > t->s.n_units || zp_choice_refusal(&c, t->spec)) return false;
   zp_mode_set modes = zp_set_of_mode((zp_stage_mode)random_below(3)), more = (zp_mode_set)random_below(8);
   if (c.tensor > 1 && !c.sequence && random_below(4) == 0) more |= zp_set_of_mode(ZP_RECOMPUTE_FULL | ZP_STAGE_SPLIT);
-  return zp_search_point(&t->s, &c, c.chunks > 1 ? modes : modes | more, point);
+  if (!zp_search_point(&t->s, &c, modes | more, point)) return false;
+  point->cut_variant = point->modes[random_below(point->n_modes)];
+  return true;
 }
 
 static void random_cut(int64_t *cut, int chunks, int64_t units) {
