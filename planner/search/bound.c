@@ -34,14 +34,19 @@ static double message_s(const zp_searcher *s, const zp_point *point) {
   return zp_cost_message(&link, (double)v->carry_elements * v->lowered->compute_bytes);
 }
 
-/* What the first chunk of every stage but the last takes at least. The chunks are cut by the times of one mode; in a
+/* What the first chunk of every stage but the last takes at least. Chunks are cut by the times of some mode; in a
  * faster one they may take less, at most by the share that the unit with the greatest gain takes less. */
 static double first_chunks(const zp_searcher *s, const zp_point *point, double P, double K) {
-  const zp_variant *v = zp_variant_of(s, point), *cut = &s->variants.data[point->cut_variant];
-  double W = cut->prefix_s[s->n_units], share = 1;
-  for (int64_t u = 0; u < s->n_units && point->n_modes > 1; u++)
-    share = fmin(share, (v->prefix_s[u + 1] - v->prefix_s[u]) / (cut->prefix_s[u + 1] - cut->prefix_s[u]));
-  return share * fmax(0, (P - 1) * W / K - (K - P + 1) * cut->longest_s);
+  const zp_variant *v = zp_variant_of(s, point);
+  double least = HUGE_VAL;
+  for (int i = 0; i < point->n_modes; i++) {
+    const zp_variant *cut = &s->variants.data[point->modes[i]];
+    double W = cut->prefix_s[s->n_units], share = 1;
+    for (int k = 0; k < v->lowered->n_segments && point->n_modes > 1; k++)
+      share = fmin(share, v->unit_s[k] / cut->unit_s[k]);
+    least = fmin(least, share * fmax(0, (P - 1) * W / K - (K - P + 1) * cut->longest_s));
+  }
+  return least;
 }
 
 static double pipeline_bound(const zp_searcher *s, const zp_point *point) {

@@ -63,8 +63,9 @@ static bool all_stages_fit(const zp_searcher *s, const zp_point *point, const zp
   return true;
 }
 
-bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits *limits, bool from_back, int64_t *cut) {
-  const zp_variant *v = &s->variants.data[point->cut_variant];
+bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits *limits, int by, bool from_back,
+                   int64_t *cut) {
+  const zp_variant *v = &s->variants.data[point->modes[by]];
   int chunks = zp_model_chunks(&point->choice);
   double longest = shortest_longest(v, s->n_units, chunks, cut) * (1 + 2e-9);
   return fill(v->prefix_s, s->n_units, chunks, longest, from_back, cut) && all_stages_fit(s, point, limits, cut);

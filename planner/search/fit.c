@@ -49,9 +49,9 @@ static bool some_cut_fits(const zp_searcher *s, const zp_point *point, zp_limits
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
   int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, zp_model_chunks(&point->choice) + 1);
   zp_cut_rule rule = {.stage_s = HUGE_VAL, .total_s = HUGE_VAL, .limits = limits};
-  bool fits = zp_chunks(&point->choice) == 1
-                  ? zp_cut_within(s, point, &rule, cut)
-                  : zp_cut_chunks(s, point, &limits, false, cut) || zp_cut_chunks(s, point, &limits, true, cut);
+  bool chunked = zp_chunks(&point->choice) > 1, fits = !chunked && zp_cut_within(s, point, &rule, cut);
+  for (int i = 0; i < 2 * point->n_modes && chunked && !fits; i++)
+    fits = zp_cut_chunks(s, point, &limits, i / 2, i % 2, cut);
   zp_arena_rewind(s->arena, mark);
   return fits;
 }

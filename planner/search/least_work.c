@@ -15,15 +15,12 @@ typedef struct filling {
   const zp_point *point;
   int segment;
   double units;                      /* N */
+  const double *flight;              /* [stage] */
   double unit_s[ZP_MOST_MODES];      /* fastest first */
   double state, kept[ZP_MOST_MODES]; /* bytes a unit; a micro-batch in flight */
 } filling;
 
 static bool may_leave(const zp_choice *c, zp_state state) { return c->home[state].tier != ZP_TIER_DEVICE; }
-
-static double unit_s(const zp_variant *v, int segment) {
-  return v->lowered->segments[segment].forward.cost_s + v->lowered->segments[segment].backward.cost_s;
-}
 
 /* Bytes of one unit's parameters, gradients and optimizer state on a rank; classes that may leave are left out. */
 static double state_bytes(const zp_choice *c, const zp_lowered *l, int segment) {
@@ -38,24 +35,10 @@ static int heaviest_repeat(const zp_variant *v) {
   int heaviest = 0;
   double most = -1;
   for (int i = 0; i < v->lowered->n_segments; i++) {
-    double seconds = unit_s(v, i) * (double)v->lowered->segments[i].segment->count;
+    double seconds = v->unit_s[i] * (double)v->lowered->segments[i].segment->count;
     if (seconds > most) heaviest = i, most = seconds;
   }
   return heaviest;
-}
-
-static filling start(const zp_searcher *s, const zp_point *point) {
-  const zp_variant *fastest = &s->variants.data[point->modes[0]];
-  filling f = {.s = s, .point = point, .segment = heaviest_repeat(fastest)};
-  f.units = (double)fastest->lowered->segments[f.segment].segment->count;
-  f.state = state_bytes(&point->choice, fastest->lowered, f.segment);
-  for (int i = 0; i < point->n_modes; i++) {
-    const zp_variant *v = &s->variants.data[point->modes[i]];
-    f.unit_s[i] = unit_s(v, f.segment);
-    f.kept[i] =
-        may_leave(&point->choice, ZP_STATE_ACTIVATIONS) ? 0 : (double)v->lowered->segments[f.segment].saved_bytes;
-  }
-  return f;
 }
 
 /* Micro-batches for which a unit keeps its values, at least: those of the chunk with the fewest, or of a chunk's share
@@ -66,10 +49,36 @@ static double least_flight(const zp_choice *c, int stage, int64_t microbatches) 
   return least;
 }
 
+/* Of all stages. Interleaved tables are slow to count in, and neighbouring points ask for the same ones. */
+static const double *find_flights(const zp_searcher *s, const zp_choice *c) {
+  zp_flight_memo *memo = &s->memo->flight;
+  int64_t m = zp_microbatches(s->spec, c);
+  if (memo->flight && memo->schedule == c->schedule && memo->chunks == c->chunks && memo->pipeline == c->pipeline &&
+      memo->microbatches == m)
+    return memo->flight;
+  if (!memo->flight) memo->flight = ZP_NEW_ARRAY(s->arena, double, s->machine.devices);
+  memo->schedule = c->schedule, memo->chunks = c->chunks, memo->pipeline = c->pipeline, memo->microbatches = m;
+  for (int stage = 0; stage < c->pipeline; stage++) memo->flight[stage] = least_flight(c, stage, m);
+  return memo->flight;
+}
+
+static filling start(const zp_searcher *s, const zp_point *point) {
+  const zp_variant *fastest = &s->variants.data[point->modes[0]];
+  filling f = {.s = s, .point = point, .segment = heaviest_repeat(fastest)};
+  f.flight = find_flights(s, &point->choice);
+  f.units = (double)fastest->lowered->segments[f.segment].segment->count;
+  f.state = state_bytes(&point->choice, fastest->lowered, f.segment);
+  for (int i = 0; i < point->n_modes; i++) {
+    const zp_variant *v = &s->variants.data[point->modes[i]];
+    f.unit_s[i] = v->unit_s[f.segment];
+    f.kept[i] =
+        may_leave(&point->choice, ZP_STATE_ACTIVATIONS) ? 0 : (double)v->lowered->segments[f.segment].saved_bytes;
+  }
+  return f;
+}
+
 static double room(const filling *f, int stage, int mode) {
-  const zp_choice *c = &f->point->choice;
-  double flight = least_flight(c, stage, zp_microbatches(f->s->spec, c));
-  return floor((double)f->s->limit_bytes * (1 + 1e-12) / (f->state + flight * f->kept[mode]));
+  return floor((double)f->s->limit_bytes * (1 + 1e-12) / (f->state + f->flight[stage] * f->kept[mode]));
 }
 
 /* room[stage][mode]: units of the stages before it in that mode or a faster one, summed. */
@@ -143,8 +152,8 @@ static bool small_beside(const filling *f, double microbatches) {
 
 void zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth) {
   if (point->n_modes == 1 || point->choice.stage_recompute) return; /* the variant says it */
-  zp_arena_mark mark = zp_arena_get_mark(s->arena);
   filling f = start(s, point);
+  zp_arena_mark mark = zp_arena_get_mark(s->arena);
   zp_least_work w = {.rooms = sum_rooms(&f)};
   memcpy(w.unit_s, f.unit_s, sizeof w.unit_s);
   double least = zp_variant_of(s, point)->prefix_s[s->n_units];

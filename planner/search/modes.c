@@ -29,7 +29,6 @@ bool zp_search_point(zp_searcher *s, const zp_choice *choice, zp_mode_set modes,
   if (!lowered || (choice->stage_recompute && lowered != modes)) return false;
   point->variant = zp_search_variant(s, choice, lowered);
   const zp_variant *v = zp_variant_of(s, point);
-  point->cut_variant = point->variant;
   point->work_s = v->prefix_s[s->n_units];
   point->longest_s = v->longest_s;
   if (choice->stage_recompute) return true;

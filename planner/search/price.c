@@ -68,13 +68,15 @@ static bool same_cut(const int64_t *a, const int64_t *b, int chunks) {
 
 static void price_chunks(pricing *p) {
   zp_limits limits = zp_search_limits(p->s);
-  int chunks = zp_model_chunks(&p->point->choice);
-  int64_t *front = ZP_NEW_ARRAY(p->s->arena, int64_t, chunks + 1),
-          *back = ZP_NEW_ARRAY(p->s->arena, int64_t, chunks + 1);
-  bool first = zp_cut_chunks(p->s, p->point, &limits, false, front);
-  if (first) price_cut(p, front);
-  if (zp_cut_chunks(p->s, p->point, &limits, true, back) && !(first && same_cut(front, back, chunks)))
-    price_cut(p, back);
+  int chunks = zp_model_chunks(&p->point->choice), n = 0;
+  int64_t *cuts[2 * ZP_MOST_MODES];
+  for (int i = 0; i < 2 * p->point->n_modes; i++) {
+    bool known = false;
+    cuts[n] = ZP_NEW_ARRAY(p->s->arena, int64_t, chunks + 1);
+    if (!zp_cut_chunks(p->s, p->point, &limits, i / 2, i % 2, cuts[n])) continue;
+    for (int k = 0; k < n && !known; k++) known = same_cut(cuts[k], cuts[n], chunks);
+    if (!known) price_cut(p, cuts[n++]);
+  }
   p->point->bound_s = p->least_s;
 }
 

@@ -22,6 +22,7 @@ typedef struct zp_variant {
   zp_stage_mode mode;       /* the one of `lowered` */
   zp_lowered *lowered;      /* priced; of several modes, one of them; NULL when it cannot be lowered */
   double *prefix_s;         /* forward and backward */
+  double *unit_s;           /* the same of one unit, [segments] */
   double *forward_s;        /* forward alone */
   double *input_s;          /* forward and the part of backward that yields gradients of inputs */
   int64_t *elements_before; /* parameters, shared ones left out */
@@ -45,7 +46,6 @@ typedef struct zp_point {
   zp_choice choice; /* cut: NULL; recompute: only where one mode is possible; stage_recompute: only where it is pinned */
   int variant;      /* index, of all modes together */
   int n_modes, modes[ZP_MOST_MODES]; /* indices of their variants, fastest first */
-  int cut_variant;  /* index: several chunks a stage are cut by its times */
   double work_s, longest_s; /* of all units and of the longest stage, at least */
   zp_least_work *least; /* while the point is priced; NULL: its variant says all */
   double bound_s;   /* no plan of this point is faster */
@@ -58,7 +58,14 @@ typedef struct zp_step_end_memo {
   int64_t elements;
   double seconds;
 } zp_step_end_memo;
+typedef struct zp_flight_memo { /* of the last pipeline that was asked for */
+  zp_schedule schedule;
+  int chunks, pipeline;
+  int64_t microbatches;
+  double *flight; /* [pipeline] */
+} zp_flight_memo;
 typedef struct zp_search_memo {
+  zp_flight_memo flight;
   zp_step_end_memo end[4][2]; /* [zero][compress] */
   bool link_known;
   zp_choice link_choice;
@@ -170,11 +177,13 @@ typedef void zp_on_cut(void *user, int64_t *cut);
 bool zp_cut_all(zp_searcher *s, const zp_point *point, zp_on_cut *on_cut, void *user);
 
 /* ---- chunk_cut.c: several chunks a stage ---- */
-/* Of all cuts into model chunks with the shortest longest chunk (in the mode of cut_variant), the one with the longest first chunks, or with the
- * longest last chunks. False when it does not fit into memory. cut: chunks + 1 numbers. */
+/* Of all cuts into model chunks with the shortest longest chunk, by the times of the point's mode `by`, the one with the
+ * longest first chunks, or with the longest last chunks. False when it does not fit into memory. cut: chunks + 1
+ * numbers. */
+bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits *limits, int by, bool from_back,
+                   int64_t *cut);
 /* What stage `stage` of a cut has of every chunk: part[chunks]. */
 void zp_parts_of_stage(const zp_choice *choice, int stage, const int64_t *cut, zp_units *part);
-bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits *limits, bool from_back, int64_t *cut);
 
 /* ---- bound.c ---- */
 /* A proven lower bound of the simulated step time over all cuts. O(1). */

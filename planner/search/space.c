@@ -37,13 +37,11 @@ typedef struct base {
   zp_mode_set modes;
 } base;
 
-/* cut_variant: by whose times chunks are cut; -1: the point's own. */
-static void add_point(zp_searcher *s, const zp_choice *choice, zp_mode_set modes, int cut_variant) {
+static void add_point(zp_searcher *s, const zp_choice *choice, zp_mode_set modes) {
   zp_point point;
   bool lowered = zp_search_point(s, choice, modes, &point);
   assert(lowered);
   (void)lowered;
-  if (cut_variant >= 0) point.cut_variant = cut_variant;
   if (zp_memory_floor(s, &point) > s->limit_bytes) {
     zp_push(s->arena, &s->below_floor, point);
     reject(s, ZP_REJECT_MEMORY);
@@ -61,23 +59,22 @@ static bool any_tier(const zp_choice *c) {
   return false;
 }
 
-/* Stages choose among all modes, with several chunks a stage once for the cuts by the times of every mode. Not with
- * saved values off the device, where keeping more moves more. Where other state may leave, how much of it does is the
- * least that fits: once for every number of modes, the fastest ones first, so that more may leave for less
- * recomputation; several chunks then have one mode. */
+/* Stages choose among all modes. Not with saved values off the device, where keeping more moves more. Where other state
+ * may leave, how much of it does is the least that fits: once for every number of modes, the fastest ones first, so
+ * that more may leave for less recomputation; several chunks a stage then have one mode. */
 static void add_points(zp_searcher *s, const base *b, const zp_choice *choice) {
   zp_point all;
   zp_search_point(s, choice, b->modes, &all);
-  bool chunked = zp_chunks(choice) > 1, leaves = any_tier(choice), ordered = zp_modes_are_ordered(s, &all);
-  if (choice->stage_recompute || (!chunked && !leaves && ordered)) {
-    add_point(s, choice, b->modes, -1);
+  bool leaves = any_tier(choice), ordered = zp_modes_are_ordered(s, &all);
+  if (choice->stage_recompute || (!leaves && ordered)) {
+    add_point(s, choice, b->modes);
     return;
   }
-  bool one = (chunked && leaves) || choice->home[ZP_STATE_ACTIVATIONS].tier != ZP_TIER_DEVICE || !ordered;
+  bool one = zp_chunks(choice) > 1 || choice->home[ZP_STATE_ACTIVATIONS].tier != ZP_TIER_DEVICE || !ordered;
   zp_mode_set modes = 0;
   for (int i = 0; i < all.n_modes; i++) {
     modes = (one ? 0 : modes) | zp_set_of_mode(s->variants.data[all.modes[i]].mode);
-    add_point(s, choice, chunked && !one ? b->modes : modes, chunked ? all.modes[i] : -1);
+    add_point(s, choice, modes);
   }
 }
 

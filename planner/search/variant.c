@@ -52,6 +52,7 @@ static unit_costs least_costs(zp_lowered *const *modes, int n, int segment) {
 static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *modes, int n) {
   const zp_lowered *l = v->lowered;
   int64_t unit = 0;
+  v->unit_s = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
   v->prefix_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->forward_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->input_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
@@ -62,7 +63,7 @@ static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *mode
     const zp_segment_program *segment = &l->segments[i];
     unit_costs cost = least_costs(modes, n, i);
     double seconds = cost.forward_s + cost.backward_s;
-    v->longest_s = fmax(v->longest_s, seconds);
+    v->longest_s = fmax(v->longest_s, v->unit_s[i] = seconds);
     v->backward_share = fmin(v->backward_share, cost.backward_share);
     if (segment->carry_out_elements > 0 && segment->carry_out_elements < v->carry_elements)
       v->carry_elements = segment->carry_out_elements;

@@ -195,12 +195,14 @@ static void try_cuts(brute *b, zp_choice *choice) {
     all_cuts(b, choice, chunks, 0, NULL);
     return;
   }
-  balanced best = {.longest_s = 1e300};
-  all_cuts(b, choice, chunks, 0, &best);
-  memcpy(choice->cut, best.least, sizeof *choice->cut * (size_t)(chunks + 1));
-  try_cut(b, choice);
-  memcpy(choice->cut, best.most, sizeof *choice->cut * (size_t)(chunks + 1));
-  try_cut(b, choice);
+  for (b->cut_by = b->first; b->cut_by < b->first + b->n_set; b->cut_by++) {
+    balanced best = {.longest_s = 1e300};
+    all_cuts(b, choice, chunks, 0, &best);
+    memcpy(choice->cut, best.least, sizeof *choice->cut * (size_t)(chunks + 1));
+    try_cut(b, choice);
+    memcpy(choice->cut, best.most, sizeof *choice->cut * (size_t)(chunks + 1));
+    try_cut(b, choice);
+  }
 }
 
 /* The first step of the offload chain that fits. */
@@ -225,10 +227,9 @@ static void try_homes(brute *b, const zp_choice *choice, const zp_tier *tier) {
   bool leaves = false, chunked = choice->chunks > 1;
   for (int i = 0; i < ZP_STATE_COUNT; i++) leaves |= tier[i] != ZP_TIER_DEVICE;
   bool one = (chunked && leaves) || tier[ZP_STATE_ACTIVATIONS] != ZP_TIER_DEVICE;
-  for (int last = one || leaves || chunked ? 0 : b->n_modes - 1; last < b->n_modes; last++) {
-    b->cut_by = last;
+  for (int last = one || leaves ? 0 : b->n_modes - 1; last < b->n_modes; last++) {
     b->first = one ? last : 0;
-    b->n_set = chunked && !one ? b->n_modes : last + 1 - b->first;
+    b->n_set = last + 1 - b->first;
     try_chain(b, choice, tier);
   }
 }
@@ -382,9 +383,7 @@ static bool random_point(trial *t, zp_point *point) {
   if (zp_model_chunks(&c) > t->s.n_units || zp_choice_refusal(&c, t->spec)) return false;
   zp_mode_set modes = zp_set_of_mode((zp_stage_mode)random_below(3)), more = (zp_mode_set)random_below(8);
   if (c.tensor > 1 && !c.sequence && random_below(4) == 0) more |= zp_set_of_mode(ZP_RECOMPUTE_FULL | ZP_STAGE_SPLIT);
-  if (!zp_search_point(&t->s, &c, modes | more, point)) return false;
-  point->cut_variant = point->modes[random_below(point->n_modes)];
-  return true;
+  return zp_search_point(&t->s, &c, modes | more, point);
 }
 
 static void random_cut(int64_t *cut, int chunks, int64_t units) {
@@ -403,7 +402,7 @@ static void check_bounds(trial *t, zp_point *point) {
   random_cut(c.cut, chunks, t->s.n_units);
   if (c.chunks > 1) { /* bounds hold for the cuts of the space */
     zp_limits all = {INT64_MAX, INT64_MAX, INT64_MAX};
-    cr_assert(zp_cut_chunks(&t->s, point, &all, random_below(2), c.cut));
+    cr_assert(zp_cut_chunks(&t->s, point, &all, (int)random_below(point->n_modes), random_below(2), c.cut));
   }
   const zp_variant **own = ZP_NEW_ARRAY(scratch, const zp_variant *, c.pipeline);
   for (int i = 0; i < c.pipeline; i++) own[i] = &t->s.variants.data[point->modes[random_below(point->n_modes)]];
