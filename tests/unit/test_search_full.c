@@ -54,10 +54,10 @@ static void allow_some(zp_limit *limit, int64_t n) {
 
 static void constrain(zp_constraints *c) {
   allow_some(&c->zero, 4);
-  allow_some(&c->recompute, 3);
+  if (random_below(4) == 0) allow_some(&c->recompute, 3); /* mostly all, so that stages have something to choose */
   allow_some(&c->schedule, ZP_SCHEDULE_COUNT);
   allow_some(&c->sequence, 2);
-  allow_some(&c->recompute_shard, 2);
+  if (random_below(4) == 0) allow_some(&c->recompute_shard, 2);
   for (int64_t b = 1; b <= 4; b *= 2)
     if (b == 1 || random_below(2)) allow(&c->microbatch, b);
   if (random_below(4) == 0) allow_some(&c->compress, 2);
@@ -331,13 +331,23 @@ static double brute_force(const zp_spec *spec, int devices) {
   return b.best_s;
 }
 
+/* Takes away some of the memory that the best plan uses. */
+static void squeeze(zp_spec *spec, int devices) {
+  const zp_plan *plan = zp_search(arena, spec, devices, NULL);
+  double share = 0.6 + 0.004 * (double)random_below(100);
+  if (plan->feasible)
+    spec->cluster.node.device.memory_bytes =
+        (int64_t)(share * (double)plan->best.estimate.peak_bytes / spec->plans.data[0].memory_fraction);
+}
+
 Test(search_full, equals_brute_force) {
-  int feasible = 0;
+  int feasible = 0, mixed = 0;
   state = 1;
   for (int i = 0; i < INSTANCES; i++) {
     zp_arena_mark mark = zp_arena_get_mark(arena);
     int devices;
     zp_spec *spec = random_spec(&devices);
+    if (i % 2) squeeze(spec, devices);
     double best = brute_force(spec, devices);
     const zp_plan *plan = zp_search(arena, spec, devices, NULL);
     cr_assert(plan->feasible == isfinite(best), "instance %d: search says %d, optimum %g", i, plan->feasible, best);
@@ -346,10 +356,12 @@ Test(search_full, equals_brute_force) {
       cr_assert(fabs(found / best - 1) < 1e-9, "instance %d: found %.9g, optimum %.9g", i, found, best);
       cr_assert(plan->certificate.bound_s == found, "instance %d: a gap in a settled space", i);
       feasible++;
+      mixed += plan->best.choice.stage_recompute != NULL;
     }
     zp_arena_rewind(arena, mark);
   }
   cr_expect(feasible > INSTANCES / 4 && feasible < INSTANCES, "%d of %d", feasible, INSTANCES);
+  cr_expect(mixed > INSTANCES / 100, "%d plans with stages that differ", mixed);
 }
 
 /* ---- bounds ---- */
@@ -478,7 +490,7 @@ Test(search_full, wider_constraints_are_never_worse) {
     double narrow = best_s(spec, devices);
     allow(&c->schedule, random_below(ZP_SCHEDULE_COUNT));
     allow(&c->zero, random_below(4));
-    allow(&c->recompute, random_below(3));
+    if (c->recompute.set) allow(&c->recompute, random_below(3));
     double wide = best_s(spec, devices);
     cr_assert(wide <= narrow * (1 + 1e-9), "instance %d: %g, wider %g", i, narrow, wide);
   }
@@ -517,6 +529,35 @@ Test(search_full, a_gap_is_kept) {
   const zp_plan *plan = zp_search(arena, spec, 16, &options);
   cr_expect(plan->best.estimate.step_s <= 1.05 * best);
   cr_expect(plan->certificate.bound_s <= best);
+}
+
+/* Early stages keep more micro-batches: as memory shrinks they recompute first, and never less than a later stage of
+ * as many layers. */
+Test(search_full, early_stages_recompute_first) {
+  model_size size = {STYLE_GPT, 64, 64, 128, 16, 4, 4, 512, false};
+  zp_spec *spec = build_spec(arena, &size, gpu_cluster(1), 32);
+  zp_constraints *c = &spec->plans.data[0];
+  pin(&c->tensor, 1), pin(&c->pipeline, 4), pin(&c->microbatch, 1), pin(&c->zero, 0);
+  pin(&c->schedule, ZP_SCHEDULE_1F1B);
+  zp_plan *plan = zp_search(arena, spec, 4, NULL);
+  cr_assert(plan->feasible && !plan->best.choice.stage_recompute && plan->best.choice.recompute == ZP_RECOMPUTE_NONE);
+  double before = plan->best.estimate.step_s;
+  int mixed = 0;
+  for (int64_t peak = plan->best.estimate.peak_bytes; plan->feasible; peak = plan->best.estimate.peak_bytes) {
+    spec->cluster.node.device.memory_bytes = (int64_t)((double)(peak - 1000) / c->memory_fraction);
+    plan = zp_search(arena, spec, 4, NULL);
+    if (!plan->feasible) break;
+    const zp_choice *choice = &plan->best.choice;
+    cr_expect(plan->best.estimate.step_s >= before);
+    before = plan->best.estimate.step_s;
+    mixed += choice->stage_recompute != NULL;
+    for (int s = 1; s < 4; s++) {
+      int64_t here = choice->cut[s + 1] - choice->cut[s], earlier = choice->cut[s] - choice->cut[s - 1];
+      bool keeps_all = zp_choice_mode(choice, s - 1) == ZP_RECOMPUTE_NONE;
+      cr_expect(!keeps_all || here > earlier || s == 3 || zp_choice_mode(choice, s) == ZP_RECOMPUTE_NONE);
+    }
+  }
+  cr_expect(mixed > 2, "%d mixed plans", mixed);
 }
 
 Test(search_full, offload_takes_the_least_share_that_fits) {
