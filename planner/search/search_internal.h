@@ -12,8 +12,8 @@ typedef unsigned zp_mode_set;
 enum { ZP_MOST_MODES = 4 };
 static inline zp_mode_set zp_set_of_mode(zp_stage_mode mode) { return 1u << mode; }
 
-/* All points with the same procedures share one of these. One of several modes has the least of them in everything: what
- * is bounded with it is bounded for every stage. Seconds of the first units, [units + 1] each: */
+/* All points with the same procedures share one of these. One of several modes has the least of them in everything:
+ * what is bounded with it is bounded for every stage. Seconds of the first units, [units + 1] each: */
 typedef struct zp_variant {
   int tensor;
   bool sequence;
@@ -43,12 +43,13 @@ typedef struct zp_least_work {
 
 /* Every stage of a point takes the fastest of its modes that fits (modes.c), or the one that is pinned. */
 typedef struct zp_point {
-  zp_choice choice; /* cut: NULL; recompute: only where one mode is possible; stage_recompute: only where it is pinned */
-  int variant;      /* index, of all modes together */
+  zp_choice
+      choice;  /* cut: NULL; recompute: only where one mode is possible; stage_recompute: only where it is pinned */
+  int variant; /* index, of all modes together */
   int n_modes, modes[ZP_MOST_MODES]; /* indices of their variants, fastest first */
-  double work_s, longest_s; /* of all units and of the longest stage, at least */
-  zp_least_work *least; /* while the point is priced; NULL: its variant says all */
-  double bound_s;   /* no plan of this point is faster */
+  double work_s, longest_s;          /* of all units and of the longest stage, at least */
+  zp_least_work *least;              /* while the point is priced; NULL: its variant says all */
+  double bound_s;                    /* no plan of this point is faster */
 } zp_point;
 
 /* What the bounds of neighbouring points share: groups of thousands of ranks are slow to look through. */
@@ -177,8 +178,8 @@ typedef void zp_on_cut(void *user, int64_t *cut);
 bool zp_cut_all(zp_searcher *s, const zp_point *point, zp_on_cut *on_cut, void *user);
 
 /* ---- chunk_cut.c: several chunks a stage ---- */
-/* Of all cuts into model chunks with the shortest longest chunk, by the times of the point's mode `by`, the one with the
- * longest first chunks, or with the longest last chunks. False when it does not fit into memory. cut: chunks + 1
+/* Of all cuts into model chunks with the shortest longest chunk, by the times of the point's mode `by`, the one with
+ * the longest first chunks, or with the longest last chunks. False when it does not fit into memory. cut: chunks + 1
  * numbers. */
 bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits *limits, int by, bool from_back,
                    int64_t *cut);
