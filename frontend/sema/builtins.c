@@ -159,8 +159,8 @@ static bool apply_transpose(zp_elab *e, const builtin *op, const zp_expr *call, 
   zp_value operand;
   if (!tensors(e, op, slots, &operand)) return false;
   if (call != e->transposable) {
-    zp_diag *d =
-        zp_report(e->diags, ZP_Z0229, call->span, "`transpose` is built as the second operand of `matmul` only");
+    zp_diag *d = zp_report(e->diags, ZP_Z0229, call->span,
+                           "`transpose` is built as the second operand of `matmul` or `batched_matmul` only");
     zp_diag_help(d, "write `matmul(x, transpose(w))`, or `batched_matmul(x, transpose(w))`");
     return false;
   }
