@@ -100,8 +100,14 @@ void zp_pipeline_simulate(zp_arena *arena, const zp_pipeline_run *run, zp_on_eve
 /* ---- one_f_one_b.c ---- */
 /* The same for schedule 1F1B; looks at neither order nor actions. */
 void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run);
+/* Of the first `known` stages alone (time, message_s and end_s of no others are looked at): a gradient comes back to the
+ * last of them rest_s after its activation arrived behind it. When no rest can be faster, nor are the known stages. */
+void zp_pipeline_1f1b_open(zp_arena *arena, const zp_pipeline_run *run, int known, double rest_s);
 
 /* ---- simulate.c ---- */
+/* What follows the micro-batches on one stage of a program: reduce_s is what of all its reductions (data ranks, ties,
+ * partial gradients) is left after the last backward, which takes backward_s. Looks at no other stage. */
+zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double backward_s);
 /* Fills a pipeline run for a priced program, outputs included. Arena. */
 zp_pipeline_run zp_cost_pipeline(zp_arena *arena, const zp_program *program, const zp_machine *machine);
 /* step_s of zp_simulate without its explanation, which takes a second run of the pipeline. Scratch memory is not given

@@ -51,15 +51,20 @@ typedef struct step_ends {
   double ready_s, reduce_s, optimizer_s, offload_s, gather_s;
 } step_ends;
 
+zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double backward_s) {
+  const zp_stage *at = &program->stages[stage];
+  zp_step_end end =
+      zp_cost_step_end(program->lowered, machine, &program->choice, at->flat_elements, at->shard_elements);
+  end.reduce_s = zp_cost_exposed_reduce(machine, end.reduce_s, backward_s, at->n_units) +
+                 zp_cost_ties(program, machine, stage) + zp_cost_partial(program, machine, stage);
+  return end;
+}
+
 static step_ends end_of_step(const zp_program *program, const zp_machine *machine, const zp_pipeline_run *run) {
   step_ends ends = {.ready_s = -1};
   for (int s = 0; s < run->stages; s++) {
-    const zp_stage *stage = &program->stages[s];
-    zp_step_end end =
-        zp_cost_step_end(program->lowered, machine, &program->choice, stage->flat_elements, stage->shard_elements);
-    double backward = stage_time(run, s).backward_s;
-    double reduce = zp_cost_exposed_reduce(machine, end.reduce_s, backward, stage->n_units) +
-                    zp_cost_ties(program, machine, s) + zp_cost_partial(program, machine, s);
+    zp_step_end end = zp_cost_stage_end(program, machine, s, stage_time(run, s).backward_s);
+    double reduce = end.reduce_s;
     if (run->end_s[s] + reduce > ends.ready_s) {
       ends.last = s;
       ends.reduce_s = reduce;

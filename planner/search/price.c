@@ -39,6 +39,7 @@ static double simulate_cut(pricing *p, int64_t *cut) {
   zp_rank(p->s, p->ranking, &candidate);
   zp_arena_rewind(p->scratch, mark);
   p->simulated++;
+  p->s->certificate.simulated++;
   return candidate.estimate.step_s;
 }
 
@@ -121,9 +122,26 @@ static zp_rejection price_point(pricing *p) {
   return ZP_REJECT_COUNT;
 }
 
+/* ---- branch and bound over the cuts of what is left open ---- */
+
+/* Plans that are not faster need not be found: they would be no better alternatives, or nobody asked for the best. */
+static double branch_limit(void *user) {
+  const pricing *p = user;
+  const zp_ranking *r = p->ranking;
+  return fmin(cutoff(p), r->best[0].estimate.step_s / r->closer);
+}
+
+static double branch_cut(void *user, int64_t *cut) { return simulate_cut(user, cut); }
+
+static void settle_point(pricing *p) {
+  const zp_choice *c = &p->point->choice;
+  if (c->schedule != ZP_SCHEDULE_1F1B || p->point->bound_s >= branch_limit(p)) return;
+  p->point->bound_s = zp_branch(p->s, p->point, &(zp_branching){branch_limit, branch_cut, p});
+}
+
 void zp_price_points(zp_searcher *s, zp_ranking *r) {
   pricing p = {.s = s, .scratch = zp_arena_new("simulate"), .ranking = r};
-  double bound = HUGE_VAL;
+  ZP_VEC(zp_point *) finalists = {0}; /* priced or bounded */
   if (s->points.len) qsort(s->points.data, (size_t)s->points.len, sizeof *s->points.data, by_bound);
   for (int i = 0; i < s->points.len; i++) {
     p.point = &s->points.data[i];
@@ -132,7 +150,13 @@ void zp_price_points(zp_searcher *s, zp_ranking *r) {
       s->certificate.priced++;
     else
       s->certificate.rejected[why]++;
-    if (why == ZP_REJECT_COUNT || why == ZP_REJECT_BOUND) bound = fmin(bound, p.point->bound_s);
+    if (why == ZP_REJECT_COUNT || why == ZP_REJECT_BOUND) zp_push(s->arena, &finalists, p.point);
+  }
+  double bound = HUGE_VAL;
+  for (int i = 0; i < finalists.len && r->len; i++) {
+    p.point = finalists.data[i];
+    settle_point(&p);
+    bound = fmin(bound, p.point->bound_s);
   }
   s->certificate.bound_s = r->len ? bound : 0;
   zp_arena_free(p.scratch);

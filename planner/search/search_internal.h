@@ -46,6 +46,12 @@ typedef struct zp_search_memo {
   zp_group_link link; /* of the data ranks */
 } zp_search_memo;
 
+/* What branch and bound over cuts took, and may still take. */
+typedef struct zp_effort {
+  int64_t nodes, pruned[ZP_CUT_RULE_COUNT];
+  int64_t work_left; /* in simulated actions */
+} zp_effort;
+
 typedef struct zp_searcher {
   zp_arena *arena; /* of the search, given back at its end */
   const zp_spec *spec;
@@ -62,6 +68,7 @@ typedef struct zp_searcher {
   ZP_VEC(zp_point) below_floor; /* those that do not, by their memory floor */
   zp_search_memo *memo;
   zp_certificate certificate;
+  zp_effort effort;
   zp_miss miss;
   double miss_ratio;  /* need / have of the nearest miss */
   const char *reason; /* why the last tensor degree could not be split or lowered, or no trainer is generated (arena) */
@@ -129,6 +136,8 @@ bool zp_cut_all(zp_searcher *s, const zp_point *point, zp_on_cut *on_cut, void *
 bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits *limits, bool from_back, int64_t *cut);
 
 /* ---- bound.c ---- */
+/* Seconds of a message between neighbouring stages, at least. */
+double zp_least_message(const zp_searcher *s, const zp_point *point);
 /* A proven lower bound of the simulated step time over all cuts. O(1). */
 double zp_bound(const zp_searcher *s, const zp_point *point);
 /* The same for one way to cut. */
@@ -139,6 +148,45 @@ double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, int stage,
                          bool waits);
 /* Seconds between the micro-batches and the end of the step, at least. */
 double zp_bound_step_end(const zp_searcher *s, const zp_point *point);
+
+/* Of a message between neighbouring stages, at least. */
+double zp_least_message(const zp_searcher *s, const zp_point *point);
+
+/* ---- stage_cost.c: one chunk a stage ---- */
+typedef struct zp_stage_cost {
+  double forward_s, backward_s; /* of one micro-batch */
+  double reduce_s;              /* after the last backward, ties left out */
+  double update_s;              /* on the device, and the gather: grows with the units */
+  double offload_s;             /* how much longer the update on the host takes */
+} zp_stage_cost;
+typedef struct zp_stage_costs zp_stage_costs;
+/* Of one point; arena. */
+zp_stage_costs *zp_stage_costs_new(zp_arena *arena, const zp_searcher *s, const zp_point *point);
+/* Of a stage that runs units first .. end - 1. */
+zp_stage_cost zp_stage_cost_of(zp_stage_costs *costs, int stage, int64_t first, int64_t end);
+/* Seconds that ties take on the first and on the last stage, at least. Scratch memory from the arena. */
+double zp_least_ties(zp_arena *arena, const zp_searcher *s, const zp_point *point);
+
+/* ---- window.c: several stages together ---- */
+typedef struct zp_windows {
+  int stages;
+  int64_t microbatches;
+  const double *prefix_s; /* of the units */
+  double total_s;         /* of all units */
+  double message_s;       /* at least */
+} zp_windows;
+/* How much time the units up to the end of a stage may take when its start and those of the stages before it are known
+ * and the micro-batches have to be over by the deadline. */
+double zp_window_reach(const zp_windows *w, int stage, const int64_t *cut, double deadline_s);
+
+/* ---- branch.c ---- */
+typedef struct zp_branching {
+  double (*limit_s)(void *user);              /* plans that are not faster are not looked for */
+  double (*on_cut)(void *user, int64_t *cut); /* exact step time; ranks the plan */
+  void *user;
+} zp_branching;
+/* Looks for better cuts of a point, 1F1B with one chunk a stage. Returns the new lower bound of its step time. */
+double zp_branch(zp_searcher *s, const zp_point *point, const zp_branching *task);
 
 /* ---- ranking.c: the best plans, one per triple of degrees, ascending; of estimates only step_s is known ---- */
 typedef struct zp_ranking {

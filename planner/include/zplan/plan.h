@@ -46,10 +46,25 @@ const char *zp_rejection_text(zp_rejection r);
 /* The nearest miss by memory, for the report and the infeasible answer. */
 typedef struct zp_miss { zp_choice choice; int stage; int64_t need_bytes, have_bytes; zp_memory memory; } zp_miss;
 
+/* Why branch and bound over the cuts of a finalist left out a subtree. */
+#define ZP_CUT_RULES(X)                                                                                                \
+  X(WINDOW, "window", "the other units cannot be cut so that stages fit and no run of neighbours takes too long")      \
+  X(PREFIX, "prefix", "simulated alone, the first stages take too long")
+typedef enum zp_cut_rule_name {
+#define ZP_CUT_RULE_ROW(name, key, text) ZP_CUT_##name,
+  ZP_CUT_RULES(ZP_CUT_RULE_ROW)
+#undef ZP_CUT_RULE_ROW
+  ZP_CUT_RULE_COUNT
+} zp_cut_rule_name;
+const char *zp_cut_rule_key(zp_cut_rule_name rule);
+
 typedef struct zp_certificate {
   double best_s, bound_s;        /* gap = best / bound - 1; 0: proven optimal in the stated space */
   int64_t candidates, priced;    /* points of the space; finalists that were simulated */
   int64_t rejected[ZP_REJECT_COUNT];
+  int64_t simulated;             /* cuts of finalists */
+  int64_t cut_nodes;             /* first stages of cuts that branch and bound looked at */
+  int64_t cut_pruned[ZP_CUT_RULE_COUNT];
 } zp_certificate;
 
 typedef struct zp_plan {

@@ -1,0 +1,273 @@
+/* Branch and bound over the cuts of one point, for 1F1B with one chunk a stage.
+ *
+ * A node fixes the units of the first stages. Its children differ in the end of the next stage, furthest first. It is
+ * pruned when
+ *   the rest cannot be cut so that every stage fits into memory and every window (window.c) meets the deadline, or
+ *   the fixed stages alone, with a rest that answers as fast as any can, miss it in the event simulation.
+ * Both are admissible; the second one is exact for whole cuts. Equal ranges of a repeat are one and the same stage
+ * (stage_cost.c). A stage that ends too near leaves more to the others: when the rest cannot be cut, nearer ends are
+ * not looked at.
+ *
+ * The search is for any cut below a target between the proven bound and the best plan. Finding one lowers the best
+ * plan, finding none raises the bound; they meet. Work is counted in simulated actions and limited, so that the search
+ * stops at the same place on every machine. */
+#include <math.h>
+#include "cost.h"
+#include "search_internal.h"
+
+typedef struct tree {
+  zp_searcher *s;
+  const zp_branching *task;
+  zp_effort *effort;
+  zp_choice choice; /* cut: the stages fixed so far */
+  const zp_variant *v;
+  zp_windows windows;
+  zp_limits limits;
+  zp_stage_costs *costs;
+  zp_group_link link;  /* between stages */
+  zp_arena *scratch;   /* of simulations */
+  double ties_s;       /* of the first and the last stage */
+  double target_s;     /* cuts that take as long or longer are not looked for */
+  double *update_s;    /* [fixed]: longest update of the fixed stages, and at least that of any cut */
+  zp_stage_cost *cost; /* [stage], fixed ones */
+  int miss;            /* see visit */
+  int64_t *reach;      /* ends of the stages when every one goes as far as it can */
+  zp_pipeline_run run; /* of the fixed stages */
+  zp_stage_time *time; /* run.time */
+  double *message_s;   /* run.message_s */
+} tree;
+
+/* Bounds this close to the best plan count as equal to it: rounding of sums of up to a million actions stays below. */
+static const double CLOSED = 1e-9;
+
+typedef enum outcome { NONE, FOUND, SPENT } outcome;
+
+/* When the last reduction has to be over. */
+static double deadline(const tree *t, int fixed) { return t->target_s - t->update_s[fixed]; }
+
+/* ---- completions ---- */
+
+static bool stage_fits(const tree *t, int stage, int64_t first, int64_t end) {
+  return zp_stage_fits(t->v->lowered, &t->choice, stage, &(zp_units){first, end - first}, &t->limits);
+}
+
+/* What a stage must keep to, beside its memory: time of all units up to its end, seconds of its update. */
+typedef struct stage_limit {
+  double prefix_s, update_s;
+} stage_limit;
+
+static bool stage_may_end(tree *t, int stage, int64_t first, int64_t end, const stage_limit *limit) {
+  if (t->v->prefix_s[end] > limit->prefix_s) return false;
+  if (isfinite(limit->update_s) && zp_stage_cost_of(t->costs, stage, first, end).update_s > limit->update_s)
+    return false;
+  return stage_fits(t, stage, first, end);
+}
+
+/* The furthest end of a stage; where it starts when there is none. */
+static int64_t furthest_end(tree *t, int stage, int64_t first, const stage_limit *limit) {
+  int64_t low = first, high = t->s->n_units - (t->choice.pipeline - 1 - stage);
+  while (low < high) {
+    int64_t end = low + (high - low + 1) / 2;
+    if (stage_may_end(t, stage, first, end, limit))
+      low = end;
+    else
+      high = end - 1;
+  }
+  return low;
+}
+
+/* Can the stages behind the fixed ones be filled? t->reach: their ends when each goes as far as it can. */
+static bool can_complete(tree *t, int fixed, double deadline_s) {
+  t->effort->work_left -= (int64_t)t->choice.pipeline * t->choice.pipeline / 4; /* about as long as so many actions */
+  memcpy(t->reach, t->choice.cut, sizeof *t->reach * (size_t)(fixed + 1));
+  for (int k = fixed; k < t->choice.pipeline; k++) {
+    stage_limit limit = {zp_window_reach(&t->windows, k, t->reach, deadline_s), HUGE_VAL};
+    t->reach[k + 1] = furthest_end(t, k, t->reach[k], &limit);
+    if (t->reach[k + 1] == t->reach[k]) return false;
+  }
+  return t->reach[t->choice.pipeline] == t->s->n_units;
+}
+
+/* When the micro-batches have to be over on the first stage, where the chains of the windows end. */
+static double deadline_of_windows(const tree *t, int fixed) {
+  return deadline(t, fixed) - t->ties_s - (fixed > 0 ? t->cost[0].reduce_s : 0);
+}
+
+/* A cut whose longest update is at most this long, anyhow? */
+static bool can_update_within(tree *t, double update_s) {
+  stage_limit limit = {HUGE_VAL, update_s};
+  int64_t at = 0;
+  for (int k = 0; k < t->choice.pipeline; k++) {
+    int64_t end = furthest_end(t, k, at, &limit);
+    if (end == at) return false;
+    at = end;
+  }
+  return at == t->s->n_units;
+}
+
+/* The shortest possible longest update, or a little less. */
+static double least_update(tree *t) {
+  double low = 0, high = zp_stage_cost_of(t->costs, 0, 0, t->s->n_units).update_s;
+  while (high - low > 1e-7 * high) {
+    double middle = low + (high - low) / 2;
+    if (can_update_within(t, middle))
+      high = middle;
+    else
+      low = middle;
+  }
+  return low;
+}
+
+/* ---- the fixed stages ---- */
+
+static void fix_stage(tree *t, int stage, int64_t end) {
+  zp_stage_cost cost = zp_stage_cost_of(t->costs, stage, t->choice.cut[stage], end);
+  t->choice.cut[stage + 1] = end;
+  t->cost[stage] = cost;
+  t->update_s[stage + 1] = fmax(t->update_s[stage], cost.update_s + cost.offload_s);
+  t->time[stage] = (zp_stage_time){.forward_s = cost.forward_s, .backward_s = cost.backward_s};
+  if (stage + 1 == t->choice.pipeline) return;
+  double elements = (double)zp_cost_carry_elements(t->v->lowered, &t->choice, stage);
+  t->message_s[stage] = zp_cost_message(&t->link, elements * t->v->lowered->compute_bytes);
+}
+
+/* End of the last reduction among the fixed stages, at least; exact when all are fixed, but for ties in the middle. */
+static double simulate_fixed(tree *t, int fixed) {
+  int stages = t->choice.pipeline;
+  double rest = 0, end = 0;
+  if (fixed < stages)
+    rest = t->windows.total_s - t->v->prefix_s[t->choice.cut[fixed]] + 2 * (stages - 1 - fixed) * t->windows.message_s +
+           t->message_s[fixed - 1];
+  t->effort->work_left -= fixed * t->windows.microbatches;
+  zp_pipeline_1f1b_open(t->scratch, &t->run, fixed, rest);
+  for (int s = 0; s < fixed; s++)
+    end = fmax(end, t->run.end_s[s] + t->cost[s].reduce_s + (s == 0 || s == stages - 1 ? t->ties_s : 0));
+  return end;
+}
+
+/* Do the fixed stages alone miss the deadline? More stages only ever take longer. */
+static bool prefix_misses(tree *t, int fixed) { return simulate_fixed(t, fixed) * (1 - 1e-12) >= deadline(t, fixed); }
+
+/* The fewest of the first stages that miss the deadline already. Requires: all `fixed` stages together do. */
+static int first_miss(tree *t, int fixed) {
+  int low = 0, high = fixed; /* invariant: high stages miss, low do not */
+  while (high - low > 1) {
+    int middle = low + (high - low) / 2;
+    if (prefix_misses(t, middle))
+      high = middle;
+    else
+      low = middle;
+  }
+  t->effort->pruned[ZP_CUT_PREFIX]++;
+  return high;
+}
+
+static bool windows_miss(tree *t, int fixed, double deadline_s) {
+  if (can_complete(t, fixed, deadline_s)) return false;
+  t->effort->pruned[ZP_CUT_WINDOW]++;
+  return true;
+}
+
+/* ---- the search ---- */
+
+/* NONE leaves the number of first stages that are to blame in t->miss: no cut that starts like them is below the
+ * target. Requires: the rest can be cut, t->reach says how far. */
+static outcome visit(tree *t, int fixed, bool check);
+
+static outcome visit_leaf(tree *t) {
+  int stages = t->choice.pipeline;
+  if (prefix_misses(t, stages)) {
+    t->miss = first_miss(t, stages);
+    return NONE;
+  }
+  t->miss = stages; /* ties between other stages */
+  return t->task->on_cut(t->task->user, t->choice.cut) < t->target_s ? FOUND : NONE;
+}
+
+/* The next stage ends at `end`. With `follows`, the rest can be cut as it could before. */
+static outcome visit_child(tree *t, int fixed, int64_t end, bool far) {
+  double before_s = deadline_of_windows(t, fixed);
+  fix_stage(t, fixed, end);
+  double now_s = deadline_of_windows(t, fixed + 1);
+  if (far && now_s == before_s) return visit(t, fixed + 1, false); /* the rest can be cut as it could before */
+  if (!windows_miss(t, fixed + 1, now_s)) return visit(t, fixed + 1, !far);
+  /* nor with a nearer end, whatever its own update? */
+  t->miss = can_complete(t, fixed + 1, before_s) ? fixed + 1 : fixed;
+  return NONE;
+}
+
+static outcome visit(tree *t, int fixed, bool check) {
+  int stages = t->choice.pipeline;
+  t->effort->nodes++;
+  t->effort->work_left -= stages;
+  if (t->effort->work_left < 0) return SPENT;
+  if (fixed == stages) return visit_leaf(t);
+  if (check && prefix_misses(t, fixed)) {
+    t->miss = first_miss(t, fixed);
+    return NONE;
+  }
+  int64_t far = t->reach[fixed + 1], near = fixed + 1 == stages ? t->s->n_units : t->choice.cut[fixed] + 1;
+  for (int64_t end = far; end >= near; end--) {
+    outcome found = visit_child(t, fixed, end, end == far);
+    if (found != NONE || t->miss <= fixed) return found;
+  }
+  t->miss = fixed;
+  return NONE;
+}
+
+static outcome search_below(tree *t, double target_s) {
+  t->target_s = target_s;
+  return windows_miss(t, 0, deadline_of_windows(t, 0)) ? NONE : visit(t, 0, false);
+}
+
+static void plant(tree *t, zp_searcher *s, const zp_point *point, const zp_branching *task) {
+  zp_arena *a = t->scratch;
+  const zp_choice *c = &point->choice;
+  int stages = c->pipeline;
+  int64_t m = zp_microbatches(s->spec, c);
+  t->s = s;
+  t->task = task;
+  t->effort = &s->effort;
+  t->choice = *c;
+  t->v = zp_variant_of(s, point);
+  t->limits = zp_search_limits(s);
+  t->costs = zp_stage_costs_new(a, s, point);
+  t->link = zp_machine_pipeline_link(&s->machine, c->tensor, c->pipeline, c->data);
+  t->ties_s = zp_least_ties(a, s, point);
+  t->windows = (zp_windows){stages, m, t->v->prefix_s, t->v->prefix_s[s->n_units], zp_least_message(s, point)};
+  t->choice.cut = ZP_NEW_ARRAY(a, int64_t, stages + 1);
+  t->reach = ZP_NEW_ARRAY(a, int64_t, stages + 1);
+  t->update_s = ZP_NEW_ARRAY(a, double, stages + 1);
+  t->cost = ZP_NEW_ARRAY(a, zp_stage_cost, stages);
+  t->time = ZP_NEW_ARRAY(a, zp_stage_time, stages);
+  t->message_s = ZP_NEW_ARRAY(a, double, stages);
+  t->run = (zp_pipeline_run){.stages = stages,
+                             .chunks = 1,
+                             .choice = &t->choice,
+                             .microbatches = m,
+                             .buffers = 1,
+                             .time = t->time,
+                             .message_s = t->message_s,
+                             .end_s = ZP_NEW_ARRAY(a, double, stages)};
+  t->update_s[0] = least_update(t);
+}
+
+/* The first targets are near the bound, where little is left to search and a cut that is found is good. Targets that
+ * the root rules out cost next to nothing; after one that took a search the best plan is near, and the target is the
+ * best plan itself. */
+double zp_branch(zp_searcher *s, const zp_point *point, const zp_branching *task) {
+  tree t = {.scratch = zp_arena_new("branch")};
+  plant(&t, s, point, task);
+  double low = point->bound_s, high, share = 0.25;
+  while (high = task->limit_s(task->user), low < high * (1 - CLOSED)) {
+    double target = fmin(low + share * (high - low), high * (1 - CLOSED));
+    int64_t nodes = s->effort.nodes;
+    outcome found = search_below(&t, target);
+    if (found == SPENT) break;
+    if (found == NONE) low = target;
+    bool searched = s->effort.nodes > nodes;
+    share = found == FOUND ? 0.5 : searched ? 1 : fmin(1, 2 * share);
+  }
+  zp_arena_free(t.scratch);
+  return low;
+}

@@ -1,0 +1,100 @@
+/* What one stage of known units costs: the one place where the branch and bound learns it. Exactly what the simulation
+ * uses, but for ties, which depend on other stages. Ranges inside one repeat differ in their length alone, so equal
+ * ranges are priced once. */
+#include "cost.h"
+#include "search_internal.h"
+
+typedef struct slot {
+  int64_t first, end; /* end 0: empty */
+  zp_stage_cost cost;
+} slot;
+
+struct zp_stage_costs {
+  zp_arena *arena;
+  const zp_searcher *s;
+  zp_program program; /* of which one stage at a time is laid out */
+  slot *slots;
+  int64_t n_slots, used; /* a power of two */
+};
+
+zp_stage_costs *zp_stage_costs_new(zp_arena *arena, const zp_searcher *s, const zp_point *point) {
+  zp_stage_costs *costs = ZP_NEW(arena, zp_stage_costs);
+  const zp_lowered *lowered = zp_variant_of(s, point)->lowered;
+  int stages = point->choice.pipeline;
+  costs->arena = arena;
+  costs->s = s;
+  costs->program = (zp_program){.arena = arena, .spec = s->spec, .choice = point->choice, .lowered = lowered};
+  costs->program.choice.cut = ZP_NEW_ARRAY(arena, int64_t, stages + 1);
+  costs->program.stages = ZP_NEW_ARRAY(arena, zp_stage, stages);
+  costs->n_slots = 64;
+  costs->slots = ZP_NEW_ARRAY(arena, slot, costs->n_slots);
+  return costs;
+}
+
+/* The first range that has the same procedures in the same order. */
+static int64_t canonical_first(const zp_lowered *lowered, int64_t first, int64_t end) {
+  int64_t start = 0;
+  for (int i = 0; i < lowered->n_segments; i++) {
+    int64_t n = lowered->segments[i].segment->count;
+    if (first >= start && end <= start + n) return start;
+    start += n;
+  }
+  return first;
+}
+
+static slot *find(const zp_stage_costs *costs, int64_t first, int64_t end) {
+  uint64_t hash = ((uint64_t)first * UINT64_C(0x9e3779b97f4a7c15)) ^ ((uint64_t)end * UINT64_C(0xc2b2ae3d27d4eb4f));
+  int64_t i = (int64_t)(hash >> 32) & (costs->n_slots - 1);
+  while (costs->slots[i].end && (costs->slots[i].first != first || costs->slots[i].end != end))
+    i = (i + 1) & (costs->n_slots - 1);
+  return &costs->slots[i];
+}
+
+static void grow(zp_stage_costs *costs) {
+  slot *old = costs->slots;
+  int64_t n = costs->n_slots;
+  costs->n_slots = 2 * n;
+  costs->slots = ZP_NEW_ARRAY(costs->arena, slot, costs->n_slots);
+  for (int64_t i = 0; i < n; i++)
+    if (old[i].end) *find(costs, old[i].first, old[i].end) = old[i];
+}
+
+static zp_stage_cost price(zp_stage_costs *costs, int stage, int64_t first, int64_t end) {
+  zp_program *p = &costs->program;
+  const zp_machine *machine = &costs->s->machine;
+  p->choice.cut[stage] = first, p->choice.cut[stage + 1] = end;
+  zp_arena_mark mark = zp_arena_get_mark(costs->arena);
+  zp_layout_stage(costs->arena, p->lowered, &p->choice, stage, &p->stages[stage]);
+  zp_stage_time time = zp_cost_chunk(p->lowered, machine, &p->choice, &p->stages[stage], 0);
+  zp_step_end after = zp_cost_stage_end(p, machine, stage, time.backward_s);
+  zp_arena_rewind(costs->arena, mark);
+  return (zp_stage_cost){time.forward_s, time.backward_s, after.reduce_s, after.optimizer_s + after.gather_s,
+                         after.offload_s};
+}
+
+zp_stage_cost zp_stage_cost_of(zp_stage_costs *costs, int stage, int64_t first, int64_t end) {
+  int64_t start = canonical_first(costs->program.lowered, first, end);
+  slot *at = find(costs, start, start + end - first);
+  if (at->end) return at->cost;
+  if (2 * ++costs->used > costs->n_slots) {
+    grow(costs);
+    at = find(costs, start, start + end - first);
+  }
+  *at = (slot){start, start + end - first, price(costs, stage, first, end)};
+  return at->cost;
+}
+
+/* The first stage has the first unit and the last stage the last one, whatever the cut. */
+double zp_least_ties(zp_arena *arena, const zp_searcher *s, const zp_point *point) {
+  const zp_lowered *l = zp_variant_of(s, point)->lowered;
+  zp_program p = {.arena = arena, .spec = s->spec, .choice = point->choice, .lowered = l};
+  if (p.choice.pipeline == 1) return 0;
+  for (int i = 0; i < l->shared.len; i++) {
+    if (!l->segments[0].uses_shared[i] || !l->segments[l->n_segments - 1].uses_shared[i]) continue;
+    zp_tied tie = {.param = l->shared.data[i], .elements = l->param_elements[l->shared.data[i]]};
+    zp_push(arena, &tie.stages, 0);
+    zp_push(arena, &tie.stages, p.choice.pipeline - 1);
+    zp_push(arena, &p.tied, tie);
+  }
+  return zp_cost_ties(&p, &s->machine, 0);
+}
