@@ -43,9 +43,10 @@ static turn_stage *make_stages(zp_arena *arena, const zp_pipeline_run *run, int 
   return stages;
 }
 
-void zp_pipeline_1f1b_open(zp_arena *arena, const zp_pipeline_run *run, int known, double rest_s) {
-  assert(run->chunks == 1 && run->buffers == 1 && known > 0);
+void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run) {
+  assert(run->chunks == 1 && run->buffers == 1);
   zp_arena_mark mark = zp_arena_get_mark(arena);
+  int known = run->known ? run->known : run->stages;
   turn_stage *stages = make_stages(arena, run, known);
   int64_t m = run->microbatches;
   double *sent_s = known < run->stages ? ZP_NEW_ARRAY(arena, double, m) : NULL; /* arrivals behind the known stages */
@@ -58,14 +59,10 @@ void zp_pipeline_1f1b_open(zp_arena *arena, const zp_pipeline_run *run, int know
         if (sent_s && s == known - 1) sent_s[forward] = stages[known].input_s;
       }
       if (turn < 0) continue;
-      if (sent_s && s == known - 1) gradient_s = sent_s[turn] + rest_s;
+      if (sent_s && s == known - 1) gradient_s = sent_s[turn] + run->rest_s;
       gradient_s = run_backward(&stages[s], gradient_s);
     }
   }
   for (int s = 0; s < known; s++) run->end_s[s] = stages[s].free_s;
   zp_arena_rewind(arena, mark);
-}
-
-void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run) {
-  zp_pipeline_1f1b_open(arena, run, run->stages, 0);
 }

@@ -22,7 +22,8 @@ zp_pipeline_run zp_cost_pipeline(zp_arena *arena, const zp_program *program, con
   double *message = ZP_NEW_ARRAY(arena, double, places);
   zp_group_link link = zp_machine_pipeline_link(machine, c->tensor, c->pipeline, c->data);
   for (int s = 0; s < c->pipeline; s++)
-    for (int k = 0; k < v; k++) time[s * v + k] = zp_cost_chunk(program->lowered, machine, c, &program->stages[s], k);
+    for (int k = 0; k < v; k++)
+      time[s * v + k] = zp_cost_chunk(zp_program_lowered(program, s), machine, c, &program->stages[s], k);
   for (int k = 0; k + 1 < places; k++) {
     int64_t elements = zp_cost_carry_elements(program->lowered, c, k);
     message[k] = zp_cost_message(&link, (double)elements * program->lowered->compute_bytes);
@@ -53,8 +54,8 @@ typedef struct step_ends {
 
 zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double backward_s) {
   const zp_stage *at = &program->stages[stage];
-  zp_step_end end =
-      zp_cost_step_end(program->lowered, machine, &program->choice, at->flat_elements, at->shard_elements);
+  zp_step_end end = zp_cost_step_end(zp_program_lowered(program, stage), machine, &program->choice, at->flat_elements,
+                                     at->shard_elements);
   end.reduce_s = zp_cost_exposed_reduce(machine, end.reduce_s, backward_s, at->n_units) +
                  zp_cost_ties(program, machine, stage) + zp_cost_partial(program, machine, stage);
   return end;
@@ -79,7 +80,7 @@ static step_ends end_of_step(const zp_program *program, const zp_machine *machin
   return ends;
 }
 
-static void run_microbatches(zp_arena *arena, const zp_pipeline_run *run) {
+void zp_cost_microbatches(zp_arena *arena, const zp_pipeline_run *run) {
   if (run->choice->schedule == ZP_SCHEDULE_1F1B)
     zp_pipeline_1f1b(arena, run);
   else
@@ -92,7 +93,7 @@ static double exposed_messages(zp_arena *arena, const zp_pipeline_run *run, int 
   zp_pipeline_run free_run = *run;
   free_run.message_s = ZP_NEW_ARRAY(arena, double, run->stages * run->chunks);
   free_run.end_s = ZP_NEW_ARRAY(arena, double, run->stages);
-  run_microbatches(arena, &free_run);
+  zp_cost_microbatches(arena, &free_run);
   return run->end_s[stage] - free_run.end_s[stage];
 }
 
@@ -118,10 +119,12 @@ static double procedure_flop(const zp_procedure *procedure) {
 static double hardware_flop(const zp_program *program) {
   const zp_choice *c = &program->choice;
   double flop = 0;
-  for (int i = 0; i < program->lowered->n_segments; i++) {
-    const zp_segment_program *segment = &program->lowered->segments[i];
-    flop += (double)segment->segment->count * (procedure_flop(&segment->forward) + procedure_flop(&segment->backward));
-  }
+  for (int s = 0; s < c->pipeline; s++)
+    for (int r = 0; r < program->stages[s].runs.len; r++) {
+      const zp_run *run = &program->stages[s].runs.data[r];
+      const zp_segment_program *segment = &zp_program_lowered(program, s)->segments[run->segment];
+      flop += (double)run->count * (procedure_flop(&segment->forward) + procedure_flop(&segment->backward));
+    }
   return flop * (double)program->microbatches * c->tensor * c->data;
 }
 
@@ -160,7 +163,7 @@ static double step_seconds(const step_ends *ends) {
 
 double zp_cost_step(zp_arena *arena, const zp_program *program, const zp_machine *machine) {
   zp_pipeline_run run = zp_cost_pipeline(arena, program, machine);
-  run_microbatches(arena, &run);
+  zp_cost_microbatches(arena, &run);
   step_ends ends = end_of_step(program, machine, &run);
   return step_seconds(&ends);
 }
@@ -168,7 +171,7 @@ double zp_cost_step(zp_arena *arena, const zp_program *program, const zp_machine
 zp_estimate zp_simulate(zp_arena *arena, const zp_program *program, const zp_machine *machine) {
   zp_estimate e = {0};
   zp_pipeline_run run = zp_cost_pipeline(arena, program, machine);
-  run_microbatches(arena, &run);
+  zp_cost_microbatches(arena, &run);
   step_ends ends = end_of_step(program, machine, &run);
   double m = (double)program->microbatches;
   zp_stage_time busiest = busiest_stage(&run);

@@ -13,10 +13,12 @@
  * stops at the same place on every machine. */
 #include <math.h>
 #include "cost.h"
+#include "schedule.h"
 #include "search_internal.h"
 
 typedef struct tree {
   zp_searcher *s;
+  const zp_point *point;
   const zp_branching *task;
   zp_effort *effort;
   zp_choice choice; /* cut: the stages fixed so far */
@@ -26,6 +28,7 @@ typedef struct tree {
   zp_stage_costs *costs;
   zp_group_link link;  /* between stages */
   zp_arena *scratch;   /* of simulations */
+  bool many;           /* micro-batches: the waits of stages count (zp_bound_of_stage) */
   double ties_s;       /* of the first and the last stage */
   double target_s;     /* cuts that take as long or longer are not looked for */
   double *update_s;    /* [fixed]: longest update of the fixed stages, and at least that of any cut */
@@ -48,16 +51,21 @@ static double deadline(const tree *t, int fixed) { return t->target_s - t->updat
 /* ---- completions ---- */
 
 static bool stage_fits(const tree *t, int stage, int64_t first, int64_t end) {
-  return zp_stage_fits(t->v->lowered, &t->choice, stage, &(zp_units){first, end - first}, &t->limits);
+  return zp_stage_fits(zp_search_lowered(t->s, t->point, stage), &t->choice, stage, &(zp_units){first, end - first},
+                       &t->limits);
 }
 
-/* What a stage must keep to, beside its memory: time of all units up to its end, seconds of its update. */
+/* What a stage must keep to, beside its memory: time of all units up to its end, bound.c's bound of the stage, seconds
+ * of its update. */
 typedef struct stage_limit {
-  double prefix_s, update_s;
+  double prefix_s, bound_s, update_s;
 } stage_limit;
 
 static bool stage_may_end(tree *t, int stage, int64_t first, int64_t end, const stage_limit *limit) {
   if (t->v->prefix_s[end] > limit->prefix_s) return false;
+  if (isfinite(limit->bound_s) &&
+      zp_bound_of_stage(t->s, t->point, stage, first, end, t->many) * (1 - CLOSED) > limit->bound_s)
+    return false;
   if (isfinite(limit->update_s) && zp_stage_cost_of(t->costs, stage, first, end).update_s > limit->update_s)
     return false;
   return stage_fits(t, stage, first, end);
@@ -76,26 +84,29 @@ static int64_t furthest_end(tree *t, int stage, int64_t first, const stage_limit
   return low;
 }
 
-/* Can the stages behind the fixed ones be filled? t->reach: their ends when each goes as far as it can. */
-static bool can_complete(tree *t, int fixed, double deadline_s) {
-  t->effort->work_left -= (int64_t)t->choice.pipeline * t->choice.pipeline / 4; /* about as long as so many actions */
-  memcpy(t->reach, t->choice.cut, sizeof *t->reach * (size_t)(fixed + 1));
-  for (int k = fixed; k < t->choice.pipeline; k++) {
-    stage_limit limit = {zp_window_reach(&t->windows, k, t->reach, deadline_s), HUGE_VAL};
-    t->reach[k + 1] = furthest_end(t, k, t->reach[k], &limit);
-    if (t->reach[k + 1] == t->reach[k]) return false;
-  }
-  return t->reach[t->choice.pipeline] == t->s->n_units;
-}
-
 /* When the micro-batches have to be over on the first stage, where the chains of the windows end. */
 static double deadline_of_windows(const tree *t, int fixed) {
   return deadline(t, fixed) - t->ties_s - (fixed > 0 ? t->cost[0].reduce_s : 0);
 }
 
+/* Can the stages behind the fixed ones be filled, when the updates and reductions of the first `counted` stages count?
+ * t->reach: their ends when each goes as far as it can. */
+static bool can_complete(tree *t, int fixed, int counted) {
+  bool windows = t->choice.schedule == ZP_SCHEDULE_1F1B;
+  double windows_s = deadline_of_windows(t, counted);
+  t->effort->work_left -= (int64_t)t->choice.pipeline * t->choice.pipeline / 4; /* about as long as so many actions */
+  memcpy(t->reach, t->choice.cut, sizeof *t->reach * (size_t)(fixed + 1));
+  for (int k = fixed; k < t->choice.pipeline; k++) {
+    double reach_s = windows ? zp_window_reach(&t->windows, k, t->reach, windows_s) : HUGE_VAL;
+    t->reach[k + 1] = furthest_end(t, k, t->reach[k], &(stage_limit){reach_s, deadline(t, counted), HUGE_VAL});
+    if (t->reach[k + 1] == t->reach[k]) return false;
+  }
+  return t->reach[t->choice.pipeline] == t->s->n_units;
+}
+
 /* A cut whose longest update is at most this long, anyhow? */
 static bool can_update_within(tree *t, double update_s) {
-  stage_limit limit = {HUGE_VAL, update_s};
+  stage_limit limit = {HUGE_VAL, HUGE_VAL, update_s};
   int64_t at = 0;
   for (int k = 0; k < t->choice.pipeline; k++) {
     int64_t end = furthest_end(t, k, at, &limit);
@@ -125,21 +136,28 @@ static void fix_stage(tree *t, int stage, int64_t end) {
   t->choice.cut[stage + 1] = end;
   t->cost[stage] = cost;
   t->update_s[stage + 1] = fmax(t->update_s[stage], cost.update_s + cost.offload_s);
-  t->time[stage] = (zp_stage_time){.forward_s = cost.forward_s, .backward_s = cost.backward_s};
+  t->time[stage] = cost.time;
   if (stage + 1 == t->choice.pipeline) return;
   double elements = (double)zp_cost_carry_elements(t->v->lowered, &t->choice, stage);
   t->message_s[stage] = zp_cost_message(&t->link, elements * t->v->lowered->compute_bytes);
 }
 
+/* What the stages behind the fixed ones take at least to answer an activation with its gradient, and the message back.
+ */
+static double rest_of(const tree *t, int fixed) {
+  const double *way_s = zp_schedule_splits(t->choice.schedule) ? t->v->input_s : t->v->prefix_s;
+  double messages = 2 * (t->choice.pipeline - 1 - fixed) * t->windows.message_s + t->message_s[fixed - 1];
+  return way_s[t->s->n_units] - way_s[t->choice.cut[fixed]] + messages;
+}
+
 /* End of the last reduction among the fixed stages, at least; exact when all are fixed, but for ties in the middle. */
 static double simulate_fixed(tree *t, int fixed) {
   int stages = t->choice.pipeline;
-  double rest = 0, end = 0;
-  if (fixed < stages)
-    rest = t->windows.total_s - t->v->prefix_s[t->choice.cut[fixed]] + 2 * (stages - 1 - fixed) * t->windows.message_s +
-           t->message_s[fixed - 1];
-  t->effort->work_left -= fixed * t->windows.microbatches;
-  zp_pipeline_1f1b_open(t->scratch, &t->run, fixed, rest);
+  double end = 0;
+  t->effort->work_left -= fixed * t->windows.microbatches * (t->choice.schedule == ZP_SCHEDULE_1F1B ? 1 : 4);
+  t->run.known = fixed;
+  t->run.rest_s = fixed < stages ? rest_of(t, fixed) : 0;
+  zp_cost_microbatches(t->scratch, &t->run);
   for (int s = 0; s < fixed; s++)
     end = fmax(end, t->run.end_s[s] + t->cost[s].reduce_s + (s == 0 || s == stages - 1 ? t->ties_s : 0));
   return end;
@@ -162,8 +180,8 @@ static int first_miss(tree *t, int fixed) {
   return high;
 }
 
-static bool windows_miss(tree *t, int fixed, double deadline_s) {
-  if (can_complete(t, fixed, deadline_s)) return false;
+static bool rest_misses(tree *t, int fixed) {
+  if (can_complete(t, fixed, fixed)) return false;
   t->effort->pruned[ZP_CUT_WINDOW]++;
   return true;
 }
@@ -184,15 +202,15 @@ static outcome visit_leaf(tree *t) {
   return t->task->on_cut(t->task->user, t->choice.cut) < t->target_s ? FOUND : NONE;
 }
 
-/* The next stage ends at `end`. With `follows`, the rest can be cut as it could before. */
+/* The next stage ends at `end`, the furthest one or nearer. */
 static outcome visit_child(tree *t, int fixed, int64_t end, bool far) {
   double before_s = deadline_of_windows(t, fixed);
   fix_stage(t, fixed, end);
-  double now_s = deadline_of_windows(t, fixed + 1);
-  if (far && now_s == before_s) return visit(t, fixed + 1, false); /* the rest can be cut as it could before */
-  if (!windows_miss(t, fixed + 1, now_s)) return visit(t, fixed + 1, !far);
-  /* nor with a nearer end, whatever its own update? */
-  t->miss = can_complete(t, fixed + 1, before_s) ? fixed + 1 : fixed;
+  if (far && deadline_of_windows(t, fixed + 1) == before_s)
+    return visit(t, fixed + 1, false); /* t->reach still holds */
+  if (!rest_misses(t, fixed + 1)) return visit(t, fixed + 1, !far);
+  /* Nor with a nearer end, whatever its own update and reduction? */
+  t->miss = can_complete(t, fixed + 1, fixed) ? fixed + 1 : fixed;
   return NONE;
 }
 
@@ -217,7 +235,7 @@ static outcome visit(tree *t, int fixed, bool check) {
 
 static outcome search_below(tree *t, double target_s) {
   t->target_s = target_s;
-  return windows_miss(t, 0, deadline_of_windows(t, 0)) ? NONE : visit(t, 0, false);
+  return rest_misses(t, 0) ? NONE : visit(t, 0, false);
 }
 
 static void plant(tree *t, zp_searcher *s, const zp_point *point, const zp_branching *task) {
@@ -226,6 +244,7 @@ static void plant(tree *t, zp_searcher *s, const zp_point *point, const zp_branc
   int stages = c->pipeline;
   int64_t m = zp_microbatches(s->spec, c);
   t->s = s;
+  t->point = point;
   t->task = task;
   t->effort = &s->effort;
   t->choice = *c;
@@ -233,6 +252,7 @@ static void plant(tree *t, zp_searcher *s, const zp_point *point, const zp_branc
   t->limits = zp_search_limits(s);
   t->costs = zp_stage_costs_new(a, s, point);
   t->link = zp_machine_pipeline_link(&s->machine, c->tensor, c->pipeline, c->data);
+  t->many = zp_many_microbatches(s, c);
   t->ties_s = zp_least_ties(a, s, point);
   t->windows = (zp_windows){stages, m, t->v->prefix_s, t->v->prefix_s[s->n_units], zp_least_message(s, point)};
   t->choice.cut = ZP_NEW_ARRAY(a, int64_t, stages + 1);
@@ -249,6 +269,11 @@ static void plant(tree *t, zp_searcher *s, const zp_point *point, const zp_branc
                              .time = t->time,
                              .message_s = t->message_s,
                              .end_s = ZP_NEW_ARRAY(a, double, stages)};
+  if (c->schedule != ZP_SCHEDULE_1F1B) {
+    int64_t *actions = ZP_NEW_ARRAY(a, int64_t, stages);
+    t->run.order = zp_orders(a, c, m, actions);
+    t->run.actions = actions;
+  }
   t->update_s[0] = least_update(t);
 }
 

@@ -18,7 +18,8 @@ static bool fits(const cutter *c, int stage, int64_t first, int64_t count) {
   if (c->v->prefix_s[first + count] - c->v->prefix_s[first] > c->rule->stage_s) return false;
   if (c->bounded && zp_bound_of_stage(c->s, c->point, stage, first, first + count, c->waits) > c->rule->total_s)
     return false;
-  return zp_stage_fits(c->v->lowered, &c->point->choice, stage, &(zp_units){first, count}, &c->rule->limits);
+  const zp_lowered *lowered = zp_search_lowered(c->s, c->point, stage);
+  return zp_stage_fits(lowered, &c->point->choice, stage, &(zp_units){first, count}, &c->rule->limits);
 }
 
 /* The most units, at most `most`, that a stage can take from `first` on; with from_back, up to `first`. 0: none. The
@@ -38,13 +39,13 @@ static int64_t reach(const cutter *c, int stage, int64_t first, int64_t most, in
   return low;
 }
 
-/* For many micro-batches the waits of a stage shrink more slowly than its work grows. */
-static bool many_microbatches(const zp_searcher *s, const zp_choice *c) {
+bool zp_many_microbatches(const zp_searcher *s, const zp_choice *c) {
   return zp_microbatches(s->spec, c) > 2 * (int64_t)c->pipeline;
 }
 
 bool zp_cut_within(const zp_searcher *s, const zp_point *point, const zp_cut_rule *rule, int64_t *cut) {
-  cutter c = {s, point, zp_variant_of(s, point), rule, isfinite(rule->total_s), many_microbatches(s, &point->choice)};
+  cutter c = {
+      s, point, zp_variant_of(s, point), rule, isfinite(rule->total_s), zp_many_microbatches(s, &point->choice)};
   int stages = point->choice.pipeline;
   cut[0] = 0, cut[stages] = s->n_units;
   int64_t done = 0, n = s->n_units / stages; /* units placed, from the side that is filled first */
@@ -144,7 +145,7 @@ typedef struct all_cuts {
 
 static void cut_from(all_cuts *a, int stage) {
   const zp_choice *choice = &a->point->choice;
-  const zp_lowered *lowered = zp_variant_of(a->s, a->point)->lowered;
+  const zp_lowered *lowered = stage < choice->pipeline ? zp_search_lowered(a->s, a->point, stage) : NULL;
   int later = choice->pipeline - 1 - stage;
   if (later < 0) {
     a->on_cut(a->user, a->cut);

@@ -4,17 +4,19 @@
 #define ZPLAN_SEARCH_INTERNAL_H
 
 #include <zplan/plan.h>
+#include "../cost/cost.h"
 
 enum { ZP_MOST_CHUNKS = 8 }; /* of a stage */
 
-/* All points with the same procedures share one of these. Seconds of the first units, [units + 1] each: */
+/* All points with the same procedures share one of these. Where stages recompute differently, the least of their modes
+ * in everything: what is bounded with it is bounded for every stage. Seconds of the first units, [units + 1] each: */
 typedef struct zp_variant {
   int tensor;
   bool sequence;
   int64_t microbatch;
-  zp_recompute recompute;
-  bool recompute_shard;
-  zp_lowered *lowered;      /* priced; NULL when it cannot be lowered */
+  zp_stage_mode mode;
+  bool mixed;               /* of the modes that zp_constraints.stage_recompute pins */
+  zp_lowered *lowered;      /* priced, of one of the modes when mixed; NULL when it cannot be lowered */
   double *prefix_s;         /* forward and backward */
   double *forward_s;        /* forward alone */
   double *input_s;          /* forward and the part of backward that yields gradients of inputs */
@@ -89,6 +91,10 @@ void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *mach
 /* ---- variant.c ---- */
 /* Index of the variant, made on demand; -1 when the model cannot be split or lowered that way (s->reason). */
 int zp_search_variant(zp_searcher *s, const zp_choice *choice);
+/* What a stage of a point runs. */
+const zp_lowered *zp_search_lowered(const zp_searcher *s, const zp_point *point, int stage);
+/* What all stages of a choice run, from s->arena. Requires: the choice has a variant. */
+const zp_lowered **zp_search_stages(const zp_searcher *s, const zp_choice *choice);
 
 /* ---- space.c ---- */
 /* All points of the space: counts candidates and rejections, keeps those that may fit. */
@@ -111,6 +117,9 @@ bool zp_find_home(const zp_searcher *s, zp_point *point, zp_rejection *why);
 void zp_note_misses(zp_searcher *s);
 
 /* ---- cut.c: one chunk a stage ---- */
+/* For many micro-batches the waits of a stage shrink more slowly than its work grows: zp_bound_of_stage with its waits
+ * grows with the units. */
+bool zp_many_microbatches(const zp_searcher *s, const zp_choice *c);
 /* Cuts whose every stage is possible: at most stage_s long, zp_bound_of_stage at most total_s, within the limits.
  * Stages are filled from the front, or from the back. False when there are none. cut: pipeline + 1 numbers. */
 typedef struct zp_cut_rule {
@@ -154,10 +163,10 @@ double zp_least_message(const zp_searcher *s, const zp_point *point);
 
 /* ---- stage_cost.c: one chunk a stage ---- */
 typedef struct zp_stage_cost {
-  double forward_s, backward_s; /* of one micro-batch */
-  double reduce_s;              /* after the last backward, ties left out */
-  double update_s;              /* on the device, and the gather: grows with the units */
-  double offload_s;             /* how much longer the update on the host takes */
+  zp_stage_time time; /* of one micro-batch */
+  double reduce_s;    /* after the last backward, ties left out */
+  double update_s;    /* on the device, and the gather: grows with the units */
+  double offload_s;   /* how much longer the update on the host takes */
 } zp_stage_cost;
 typedef struct zp_stage_costs zp_stage_costs;
 /* Of one point; arena. */
@@ -185,7 +194,7 @@ typedef struct zp_branching {
   double (*on_cut)(void *user, int64_t *cut); /* exact step time; ranks the plan */
   void *user;
 } zp_branching;
-/* Looks for better cuts of a point, 1F1B with one chunk a stage. Returns the new lower bound of its step time. */
+/* Looks for better cuts of a point with one chunk a stage. Returns the new lower bound of its step time. */
 double zp_branch(zp_searcher *s, const zp_point *point, const zp_branching *task);
 
 /* ---- ranking.c: the best plans, one per triple of degrees, ascending; of estimates only step_s is known ---- */
@@ -201,11 +210,10 @@ int zp_choice_compare(const zp_choice *a, const zp_choice *b);
 void zp_rank(zp_searcher *s, zp_ranking *r, const zp_candidate *candidate);
 /* Plans of these degrees that are slower cannot enter the ranking. */
 double zp_cutoff(const zp_ranking *r, const zp_choice *choice);
-zp_choice zp_copy_choice(zp_arena *arena, const zp_choice *from);
 
 /* ---- price.c ---- */
 /* All that its price needs; without order tables where that takes none. */
-const zp_program *zp_search_program(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice);
+const zp_program *zp_search_program(zp_arena *arena, const zp_searcher *s, const zp_choice *choice);
 /* Cuts and simulates the points in the order of their bounds while they can still enter the ranking. */
 void zp_price_points(zp_searcher *s, zp_ranking *r);
 

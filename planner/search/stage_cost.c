@@ -5,7 +5,8 @@
 #include "search_internal.h"
 
 typedef struct slot {
-  int64_t first, end; /* end 0: empty */
+  const zp_lowered *lowered; /* what the stage runs; NULL: empty */
+  int64_t first, end;
   zp_stage_cost cost;
 } slot;
 
@@ -19,11 +20,13 @@ struct zp_stage_costs {
 
 zp_stage_costs *zp_stage_costs_new(zp_arena *arena, const zp_searcher *s, const zp_point *point) {
   zp_stage_costs *costs = ZP_NEW(arena, zp_stage_costs);
-  const zp_lowered *lowered = zp_variant_of(s, point)->lowered;
   int stages = point->choice.pipeline;
+  const zp_lowered **lowered = ZP_NEW_ARRAY(arena, const zp_lowered *, stages);
+  for (int i = 0; i < stages; i++) lowered[i] = zp_search_lowered(s, point, i);
   costs->arena = arena;
   costs->s = s;
-  costs->program = (zp_program){.arena = arena, .spec = s->spec, .choice = point->choice, .lowered = lowered};
+  costs->program = (zp_program){
+      .arena = arena, .spec = s->spec, .choice = point->choice, .lowered = lowered[0], .stage_lowered = lowered};
   costs->program.choice.cut = ZP_NEW_ARRAY(arena, int64_t, stages + 1);
   costs->program.stages = ZP_NEW_ARRAY(arena, zp_stage, stages);
   costs->n_slots = 64;
@@ -42,12 +45,13 @@ static int64_t canonical_first(const zp_lowered *lowered, int64_t first, int64_t
   return first;
 }
 
-static slot *find(const zp_stage_costs *costs, int64_t first, int64_t end) {
+static slot *find(const zp_stage_costs *costs, const zp_lowered *lowered, int64_t first, int64_t end) {
   uint64_t hash = ((uint64_t)first * UINT64_C(0x9e3779b97f4a7c15)) ^ ((uint64_t)end * UINT64_C(0xc2b2ae3d27d4eb4f));
   int64_t i = (int64_t)(hash >> 32) & (costs->n_slots - 1);
-  while (costs->slots[i].end && (costs->slots[i].first != first || costs->slots[i].end != end))
-    i = (i + 1) & (costs->n_slots - 1);
-  return &costs->slots[i];
+  for (;; i = (i + 1) & (costs->n_slots - 1)) {
+    slot *at = &costs->slots[i];
+    if (!at->lowered || (at->lowered == lowered && at->first == first && at->end == end)) return at;
+  }
 }
 
 static void grow(zp_stage_costs *costs) {
@@ -56,31 +60,35 @@ static void grow(zp_stage_costs *costs) {
   costs->n_slots = 2 * n;
   costs->slots = ZP_NEW_ARRAY(costs->arena, slot, costs->n_slots);
   for (int64_t i = 0; i < n; i++)
-    if (old[i].end) *find(costs, old[i].first, old[i].end) = old[i];
+    if (old[i].lowered) *find(costs, old[i].lowered, old[i].first, old[i].end) = old[i];
 }
 
 static zp_stage_cost price(zp_stage_costs *costs, int stage, int64_t first, int64_t end) {
   zp_program *p = &costs->program;
+  const zp_lowered *lowered = p->stage_lowered[stage];
   const zp_machine *machine = &costs->s->machine;
   p->choice.cut[stage] = first, p->choice.cut[stage + 1] = end;
   zp_arena_mark mark = zp_arena_get_mark(costs->arena);
-  zp_layout_stage(costs->arena, p->lowered, &p->choice, stage, &p->stages[stage]);
-  zp_stage_time time = zp_cost_chunk(p->lowered, machine, &p->choice, &p->stages[stage], 0);
+  zp_layout_stage(costs->arena, lowered, &p->choice, stage, &p->stages[stage]);
+  zp_stage_time time = zp_cost_chunk(lowered, machine, &p->choice, &p->stages[stage], 0);
   zp_step_end after = zp_cost_stage_end(p, machine, stage, time.backward_s);
   zp_arena_rewind(costs->arena, mark);
-  return (zp_stage_cost){time.forward_s, time.backward_s, after.reduce_s, after.optimizer_s + after.gather_s,
-                         after.offload_s};
+  return (zp_stage_cost){.time = time,
+                         .reduce_s = after.reduce_s,
+                         .update_s = after.optimizer_s + after.gather_s,
+                         .offload_s = after.offload_s};
 }
 
 zp_stage_cost zp_stage_cost_of(zp_stage_costs *costs, int stage, int64_t first, int64_t end) {
-  int64_t start = canonical_first(costs->program.lowered, first, end);
-  slot *at = find(costs, start, start + end - first);
-  if (at->end) return at->cost;
+  const zp_lowered *lowered = costs->program.stage_lowered[stage];
+  int64_t start = canonical_first(lowered, first, end), stop = start + end - first;
+  slot *at = find(costs, lowered, start, stop);
+  if (at->lowered) return at->cost;
   if (2 * ++costs->used > costs->n_slots) {
     grow(costs);
-    at = find(costs, start, start + end - first);
+    at = find(costs, lowered, start, stop);
   }
-  *at = (slot){start, start + end - first, price(costs, stage, first, end)};
+  *at = (slot){lowered, start, stop, price(costs, stage, first, end)};
   return at->cost;
 }
 
