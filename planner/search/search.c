@@ -61,7 +61,7 @@ static void fill_plan(zp_plan *plan, zp_searcher *s, const zp_ranking *r) {
   }
   adopt(plan, &r->best[0].choice);
   plan->certificate.best_s = plan->best.estimate.step_s;
-  if (plan->certificate.bound_s > plan->certificate.best_s * (1 - 2e-9))
+  if (plan->certificate.bound_s > plan->certificate.best_s * (1 - ZP_GAP_TOLERANCE))
     plan->certificate.bound_s = plan->certificate.best_s;
   for (int i = 1; i < r->len; i++) {
     zp_push(plan->arena, &plan->alternatives, explain(plan, s, &r->best[i].choice));
@@ -101,7 +101,7 @@ zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_s
   zp_ranking r = {.cap = 1 + (many ? options->top : DEFAULT_TOP),
                   .range = many ? HUGE_VAL : ALTERNATIVES_RANGE,
                   .exact = many,
-                  .closer = 1 + (options ? options->gap : 0)};
+                  .closer = 1 + (options && options->gap > 0 ? options->gap : s.constraints->search_gap)};
   r.best = ZP_NEW_ARRAY(s.arena, zp_candidate, r.cap + 1);
   zp_price_points(&s, &r);
   fill_plan(plan, &s, &r);
