@@ -24,6 +24,7 @@ typedef struct tree {
   zp_choice choice; /* cut: the stages fixed so far */
   const zp_variant *v;
   zp_windows windows;
+  zp_windows way; /* the same, of what is on the way to the gradients of inputs */
   zp_limits limits;
   zp_stage_costs *costs;
   zp_group_link link;  /* between stages */
@@ -58,11 +59,11 @@ static bool stage_fits(const tree *t, int stage, int64_t first, int64_t end) {
 /* What a stage must keep to, beside its memory: time of all units up to its end, bound.c's bound of the stage, seconds
  * of its update. */
 typedef struct stage_limit {
-  double prefix_s, bound_s, update_s;
+  double work_s, bound_s, update_s;
 } stage_limit;
 
 static bool stage_may_end(tree *t, int stage, int64_t first, int64_t end, const stage_limit *limit) {
-  if (t->v->prefix_s[end] > limit->prefix_s) return false;
+  if (t->windows.prefix_s[end] > limit->work_s) return false;
   if (isfinite(limit->bound_s) &&
       zp_bound_of_stage(t->s, t->point, stage, first, end, t->many) * (1 - CLOSED) > limit->bound_s)
     return false;
@@ -145,9 +146,7 @@ static void fix_stage(tree *t, int stage, int64_t end) {
 /* What the stages behind the fixed ones take at least to answer an activation with its gradient, and the message back.
  */
 static double rest_of(const tree *t, int fixed) {
-  const double *way_s = zp_schedule_splits(t->choice.schedule) ? t->v->input_s : t->v->prefix_s;
-  double messages = 2 * (t->choice.pipeline - 1 - fixed) * t->windows.message_s + t->message_s[fixed - 1];
-  return way_s[t->s->n_units] - way_s[t->choice.cut[fixed]] + messages;
+  return zp_window_rest(&t->way, fixed, t->choice.cut[fixed]) + t->message_s[fixed - 1];
 }
 
 /* End of the last reduction among the fixed stages, at least; exact when all are fixed, but for ties in the middle. */
@@ -254,7 +253,16 @@ static void plant(tree *t, zp_searcher *s, const zp_point *point, const zp_branc
   t->link = zp_machine_pipeline_link(&s->machine, c->tensor, c->pipeline, c->data);
   t->many = zp_many_microbatches(s, c);
   t->ties_s = zp_least_ties(a, s, point);
-  t->windows = (zp_windows){stages, m, t->v->prefix_s, t->v->prefix_s[s->n_units], zp_least_message(s, point)};
+  zp_least least = {.work_s = t->v->prefix_s, .input_s = t->v->input_s};
+  if (!c->stage_recompute) least = zp_least_times(a, t->costs, t->v);
+  t->windows =
+      (zp_windows){stages, m, least.work_s, least.work_s[s->n_units], zp_least_message(s, point), least.work_extra_s};
+  t->way = t->windows;
+  if (zp_schedule_splits(c->schedule)) {
+    t->way.prefix_s = least.input_s;
+    t->way.total_s = least.input_s[s->n_units];
+    t->way.extra_s = least.input_extra_s;
+  }
   t->choice.cut = ZP_NEW_ARRAY(a, int64_t, stages + 1);
   t->reach = ZP_NEW_ARRAY(a, int64_t, stages + 1);
   t->update_s = ZP_NEW_ARRAY(a, double, stages + 1);
@@ -295,4 +303,19 @@ double zp_branch(zp_searcher *s, const zp_point *point, const zp_branching *task
   }
   zp_arena_free(t.scratch);
   return low;
+}
+
+int zp_branch_refusal(zp_searcher *s, const zp_point *point, const int64_t *cut, double target_s) {
+  tree t = {.scratch = zp_arena_new("branch"), .target_s = target_s};
+  int stages = point->choice.pipeline, refused = -1;
+  plant(&t, s, point, NULL);
+  for (int fixed = 0; fixed <= stages && refused < 0; fixed++) {
+    int counted = fixed > 0 ? fixed - 1 : 0;
+    if (fixed > 0) fix_stage(&t, fixed - 1, cut[fixed]);
+    bool dropped = !can_complete(&t, fixed, counted) || !can_complete(&t, fixed, fixed) ||
+                   (fixed < stages && t.reach[fixed + 1] < cut[fixed + 1]);
+    if (dropped || (fixed > 0 && prefix_misses(&t, fixed))) refused = fixed;
+  }
+  zp_arena_free(t.scratch);
+  return refused;
 }

@@ -61,8 +61,11 @@ static void fill_plan(zp_plan *plan, zp_searcher *s, const zp_ranking *r) {
   }
   adopt(plan, &r->best[0].choice);
   plan->certificate.best_s = plan->best.estimate.step_s;
+  double wanted = plan->certificate.best_s / r->closer; /* a bound this close to it is rounded to it */
   if (plan->certificate.bound_s > plan->certificate.best_s * (1 - ZP_GAP_TOLERANCE))
     plan->certificate.bound_s = plan->certificate.best_s;
+  else if (plan->certificate.bound_s > wanted * (1 - ZP_GAP_TOLERANCE))
+    plan->certificate.bound_s = fmax(plan->certificate.bound_s, wanted);
   for (int i = 1; i < r->len; i++) {
     zp_push(plan->arena, &plan->alternatives, explain(plan, s, &r->best[i].choice));
   }

@@ -173,6 +173,13 @@ typedef struct zp_stage_costs zp_stage_costs;
 zp_stage_costs *zp_stage_costs_new(zp_arena *arena, const zp_searcher *s, const zp_point *point);
 /* Of a stage that runs units first .. end - 1. */
 zp_stage_cost zp_stage_cost_of(zp_stage_costs *costs, int stage, int64_t first, int64_t end);
+/* Seconds of the first units of a variant with one mode, [units + 1] each, at least, however they are cut: forward and
+ * backward, and without gradients of weights. With transfers that stay exposed in the middle of a stage. */
+typedef struct zp_least {
+  double *work_s, *input_s;
+  double work_extra_s, input_extra_s; /* of stages that are neither the first nor the last one, beside their units */
+} zp_least;
+zp_least zp_least_times(zp_arena *arena, zp_stage_costs *costs, const zp_variant *v);
 /* Seconds that ties take on the first and on the last stage, at least. Scratch memory from the arena. */
 double zp_least_ties(zp_arena *arena, const zp_searcher *s, const zp_point *point);
 
@@ -183,7 +190,12 @@ typedef struct zp_windows {
   const double *prefix_s; /* of the units */
   double total_s;         /* of all units */
   double message_s;       /* at least */
+  double extra_s;         /* of a stage that is neither the first nor the last one, beside its units */
 } zp_windows;
+/* Seconds in which the stages fixed .. stages - 1 with the units from `end` on pass a micro-batch up and back, at
+ * least.
+ */
+double zp_window_rest(const zp_windows *w, int fixed, int64_t end);
 /* How much time the units up to the end of a stage may take when its start and those of the stages before it are known
  * and the micro-batches have to be over by the deadline. */
 double zp_window_reach(const zp_windows *w, int stage, const int64_t *cut, double deadline_s);
@@ -196,6 +208,9 @@ typedef struct zp_branching {
 } zp_branching;
 /* Looks for better cuts of a point with one chunk a stage. Returns the new lower bound of its step time. */
 double zp_branch(zp_searcher *s, const zp_point *point, const zp_branching *task);
+/* Would the rules drop the cut while looking for plans below target_s? Then how many of its first stages they need to
+ * know; -1: it is looked at. What the tests prove the rules with. */
+int zp_branch_refusal(zp_searcher *s, const zp_point *point, const int64_t *cut, double target_s);
 
 /* ---- ranking.c: the best plans, one per triple of degrees, ascending; of estimates only step_s is known ---- */
 typedef struct zp_ranking {

@@ -12,19 +12,32 @@
  *   T >= W + C + 2 c (P - 1 + w) + floor(N / l) (Xab + 2 c (l - 1)) + (N mod l) Xab / l,  l <= N or l = 1.
  * For l = 1 this is the bound of the longest stage; longer windows see that neighbours must talk: two equally long
  * stages side by side run at X + c, not at X. The bound grows with the units of the window when N > l, falls with what
- * comes before it, and needs nothing else: filling every stage as far as all windows that end with it allow is exact.
+ * comes before it, and needs nothing else (what an inner stage takes beside its units is a constant): filling every
+ * stage as far as all windows that end with it allow is exact.
  */
 #include <math.h>
 #include "search_internal.h"
 
+/* How many of the stages first .. last are neither the first nor the last of all. */
+static double inner_stages(const zp_windows *w, int first, int last) {
+  int low = first > 1 ? first : 1, high = last < w->stages - 2 ? last : w->stages - 2;
+  return high < low ? 0 : high - low + 1;
+}
+
+double zp_window_rest(const zp_windows *w, int fixed, int64_t end) {
+  return w->total_s - w->prefix_s[end] + w->extra_s * inner_stages(w, fixed, w->stages - 1) +
+         2 * (w->stages - 1 - fixed) * w->message_s;
+}
+
 double zp_window_reach(const zp_windows *w, int stage, const int64_t *cut, double deadline_s) {
   double messages = 2 * w->message_s, later = w->stages - 1 - stage, reach = HUGE_VAL;
   double between = (double)w->microbatches - 1 - later;
-  double rest = deadline_s - 2 * w->total_s - messages * (w->stages - 1 + later);
+  double rest = deadline_s - 2 * w->total_s - messages * (w->stages - 1 + later) -
+                w->extra_s * (inner_stages(w, 0, w->stages - 1) + inner_stages(w, stage + 1, w->stages - 1));
   for (int a = stage; a >= 0; a--) {
     double length = stage - a + 1, loops = between / length;
     if (loops <= 1) break; /* nor are there longer ones */
-    double before = w->prefix_s[cut[a]];
+    double before = w->prefix_s[cut[a]] - w->extra_s * inner_stages(w, a, stage);
     reach = fmin(reach, (rest - messages * floor(loops) * (length - 1) + loops * before) / (loops - 1));
   }
   return reach;
