@@ -1,12 +1,13 @@
-/* Branch and bound over the cuts of one point, for 1F1B with one chunk a stage.
+/* Branch and bound over the cuts of one point with one chunk a stage.
  *
  * A node fixes the units of the first stages. Its children differ in the end of the next stage, furthest first. It is
  * pruned when
- *   the rest cannot be cut so that every stage fits into memory and every window (window.c) meets the deadline, or
- *   the fixed stages alone, with a rest that answers as fast as any can, miss it in the event simulation.
- * Both are admissible; the second one is exact for whole cuts. Equal ranges of a repeat are one and the same stage
- * (stage_cost.c). A stage that ends too near leaves more to the others: when the rest cannot be cut, nearer ends are
- * not looked at.
+ *   the rest cannot be cut so that every stage fits into memory and every stage (bound.c) and, for 1F1B, every window
+ * of neighbours (window.c) meets the deadline, or the fixed stages alone, with a rest that answers as fast as any can,
+ * miss it in the event simulation. Both are admissible; the second one is exact for whole cuts. It is asked for whole
+ * cuts and for ends that are not the furthest; a whole cut that misses is blamed on its fewest first stages that miss,
+ * and the search goes back there. Equal ranges of a repeat are one and the same stage (stage_cost.c). A stage that ends
+ * too near leaves more to the others: when the rest cannot be cut, nearer ends are not looked at.
  *
  * The search is for any cut below a target between the proven bound and the best plan. Finding one lowers the best
  * plan, finding none raises the bound; they meet. Work is counted in simulated actions and limited, so that the search
@@ -237,11 +238,47 @@ static outcome search_below(tree *t, double target_s) {
   return rest_misses(t, 0) ? NONE : visit(t, 0, false);
 }
 
+/* What is known of the stages whatever the cut. */
+static void set_windows(tree *t) {
+  const zp_choice *c = &t->choice;
+  const zp_variant *v = t->v;
+  zp_least least = {.work_s = v->prefix_s, .input_s = v->input_s};
+  if (!c->stage_recompute) least = zp_least_times(t->scratch, t->costs, v);
+  t->windows = (zp_windows){.stages = c->pipeline,
+                            .microbatches = zp_microbatches(t->s->spec, c),
+                            .prefix_s = least.work_s,
+                            .total_s = least.work_s[t->s->n_units],
+                            .message_s = zp_least_message(t->s, t->point),
+                            .extra_s = least.work_extra_s};
+  t->way = t->windows;
+  if (!zp_schedule_splits(c->schedule)) return;
+  t->way.prefix_s = least.input_s;
+  t->way.total_s = least.input_s[t->s->n_units];
+  t->way.extra_s = least.input_extra_s;
+}
+
+static void set_run(tree *t) {
+  zp_arena *a = t->scratch;
+  int stages = t->choice.pipeline;
+  t->time = ZP_NEW_ARRAY(a, zp_stage_time, stages);
+  t->message_s = ZP_NEW_ARRAY(a, double, stages);
+  t->run = (zp_pipeline_run){.stages = stages,
+                             .chunks = 1,
+                             .choice = &t->choice,
+                             .microbatches = t->windows.microbatches,
+                             .buffers = zp_message_buffers(&t->choice, t->windows.microbatches),
+                             .time = t->time,
+                             .message_s = t->message_s,
+                             .end_s = ZP_NEW_ARRAY(a, double, stages)};
+  if (t->choice.schedule == ZP_SCHEDULE_1F1B) return;
+  int64_t *actions = ZP_NEW_ARRAY(a, int64_t, stages);
+  t->run.order = zp_orders(a, &t->choice, t->run.microbatches, actions);
+  t->run.actions = actions;
+}
+
 static void plant(tree *t, zp_searcher *s, const zp_point *point, const zp_branching *task) {
   zp_arena *a = t->scratch;
   const zp_choice *c = &point->choice;
-  int stages = c->pipeline;
-  int64_t m = zp_microbatches(s->spec, c);
   t->s = s;
   t->point = point;
   t->task = task;
@@ -253,35 +290,12 @@ static void plant(tree *t, zp_searcher *s, const zp_point *point, const zp_branc
   t->link = zp_machine_pipeline_link(&s->machine, c->tensor, c->pipeline, c->data);
   t->many = zp_many_microbatches(s, c);
   t->ties_s = zp_least_ties(a, s, point);
-  zp_least least = {.work_s = t->v->prefix_s, .input_s = t->v->input_s};
-  if (!c->stage_recompute) least = zp_least_times(a, t->costs, t->v);
-  t->windows =
-      (zp_windows){stages, m, least.work_s, least.work_s[s->n_units], zp_least_message(s, point), least.work_extra_s};
-  t->way = t->windows;
-  if (zp_schedule_splits(c->schedule)) {
-    t->way.prefix_s = least.input_s;
-    t->way.total_s = least.input_s[s->n_units];
-    t->way.extra_s = least.input_extra_s;
-  }
-  t->choice.cut = ZP_NEW_ARRAY(a, int64_t, stages + 1);
-  t->reach = ZP_NEW_ARRAY(a, int64_t, stages + 1);
-  t->update_s = ZP_NEW_ARRAY(a, double, stages + 1);
-  t->cost = ZP_NEW_ARRAY(a, zp_stage_cost, stages);
-  t->time = ZP_NEW_ARRAY(a, zp_stage_time, stages);
-  t->message_s = ZP_NEW_ARRAY(a, double, stages);
-  t->run = (zp_pipeline_run){.stages = stages,
-                             .chunks = 1,
-                             .choice = &t->choice,
-                             .microbatches = m,
-                             .buffers = 1,
-                             .time = t->time,
-                             .message_s = t->message_s,
-                             .end_s = ZP_NEW_ARRAY(a, double, stages)};
-  if (c->schedule != ZP_SCHEDULE_1F1B) {
-    int64_t *actions = ZP_NEW_ARRAY(a, int64_t, stages);
-    t->run.order = zp_orders(a, c, m, actions);
-    t->run.actions = actions;
-  }
+  t->choice.cut = ZP_NEW_ARRAY(a, int64_t, c->pipeline + 1);
+  t->reach = ZP_NEW_ARRAY(a, int64_t, c->pipeline + 1);
+  t->update_s = ZP_NEW_ARRAY(a, double, c->pipeline + 1);
+  t->cost = ZP_NEW_ARRAY(a, zp_stage_cost, c->pipeline);
+  set_windows(t);
+  set_run(t);
   t->update_s[0] = least_update(t);
 }
 
@@ -299,7 +313,7 @@ double zp_branch(zp_searcher *s, const zp_point *point, const zp_branching *task
     if (found == SPENT) break;
     if (found == NONE) low = target;
     bool searched = s->effort.nodes > nodes;
-    share = found == FOUND ? 0.5 : searched ? 1 : fmin(1, 2 * share);
+    share = found == FOUND ? 0.25 : searched ? 1 : fmin(1, 2 * share);
   }
   zp_arena_free(t.scratch);
   return low;

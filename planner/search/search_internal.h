@@ -217,7 +217,7 @@ typedef struct zp_ranking {
   zp_candidate *best;
   int len, cap;
   double range;  /* plans slower than the best one by this factor are not looked for */
-  bool exact;    /* alternatives are the best of their degrees, too, not only good ones */
+  bool exact;    /* alternatives are the best of their degrees among the cuts of price.c, not only good ones */
   double closer; /* 1 + gap: nor are plans that are not faster by this factor */
 } zp_ranking;
 /* Fixed order of points that are equally fast. */
