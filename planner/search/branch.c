@@ -52,25 +52,29 @@ static double deadline(const tree *t, int fixed) { return t->target_s - t->updat
 
 /* ---- completions ---- */
 
-static bool stage_fits(const tree *t, int stage, int64_t first, int64_t end) {
-  return zp_stage_fits(zp_search_lowered(t->s, t->point, stage), &t->choice, stage, &(zp_units){first, end - first},
-                       &t->limits);
-}
-
-/* What a stage must keep to, beside its memory: time of all units up to its end, bound.c's bound of the stage, seconds
- * of its update. */
+/* What a stage must keep to, beside its memory: windows with the ends of the stages before it, and seconds of its
+ * update.
+ */
 typedef struct stage_limit {
-  double work_s, bound_s, update_s;
+  const int64_t *cut;
+  double work_s;    /* of all units up to its end */
+  double windows_s; /* deadline of windows; HUGE_VAL: none are looked at */
+  double bound_s;   /* of bound.c's bound of the stage */
+  double update_s;
 } stage_limit;
 
 static bool stage_may_end(tree *t, int stage, int64_t first, int64_t end, const stage_limit *limit) {
   if (t->windows.prefix_s[end] > limit->work_s) return false;
-  if (isfinite(limit->bound_s) &&
-      zp_bound_of_stage(t->s, t->point, stage, first, end, t->many) * (1 - CLOSED) > limit->bound_s)
+  const zp_variant *own = zp_stage_variant(t->s, t->point, stage, &(zp_units){first, end - first}, &t->limits);
+  if (!own) return false;
+  if (isfinite(limit->update_s) &&
+      zp_stage_cost_of(t->costs, t->v->lowered, stage, first, end).update_s > limit->update_s)
     return false;
-  if (isfinite(limit->update_s) && zp_stage_cost_of(t->costs, stage, first, end).update_s > limit->update_s)
+  if (isfinite(limit->windows_s) && t->point->least &&
+      !zp_window_allows(&t->windows, t->point, stage, limit->cut, end, limit->windows_s))
     return false;
-  return stage_fits(t, stage, first, end);
+  return !isfinite(limit->bound_s) ||
+         zp_bound_of_stage(t->s, t->point, own, stage, first, end, t->many) * (1 - CLOSED) <= limit->bound_s;
 }
 
 /* The furthest end of a stage; where it starts when there is none. */
@@ -96,11 +100,13 @@ static double deadline_of_windows(const tree *t, int fixed) {
 static bool can_complete(tree *t, int fixed, int counted) {
   bool windows = t->choice.schedule == ZP_SCHEDULE_1F1B;
   double windows_s = deadline_of_windows(t, counted);
-  t->effort->work_left -= (int64_t)t->choice.pipeline * t->choice.pipeline / 4; /* about as long as so many actions */
+  int64_t windows_seen = (int64_t)t->choice.pipeline * t->choice.pipeline / 2;
+  t->effort->work_left -= t->point->least ? 8 * windows_seen : windows_seen / 2; /* what takes about as long */
   memcpy(t->reach, t->choice.cut, sizeof *t->reach * (size_t)(fixed + 1));
   for (int k = fixed; k < t->choice.pipeline; k++) {
-    double reach_s = windows ? zp_window_reach(&t->windows, k, t->reach, windows_s) : HUGE_VAL;
-    t->reach[k + 1] = furthest_end(t, k, t->reach[k], &(stage_limit){reach_s, deadline(t, counted), HUGE_VAL});
+    stage_limit limit = {t->reach, HUGE_VAL, HUGE_VAL, deadline(t, counted), HUGE_VAL};
+    if (windows) limit.work_s = zp_window_reach(&t->windows, k, t->reach, limit.windows_s = windows_s);
+    t->reach[k + 1] = furthest_end(t, k, t->reach[k], &limit);
     if (t->reach[k + 1] == t->reach[k]) return false;
   }
   return t->reach[t->choice.pipeline] == t->s->n_units;
@@ -108,7 +114,7 @@ static bool can_complete(tree *t, int fixed, int counted) {
 
 /* A cut whose longest update is at most this long, anyhow? */
 static bool can_update_within(tree *t, double update_s) {
-  stage_limit limit = {HUGE_VAL, HUGE_VAL, update_s};
+  stage_limit limit = {NULL, HUGE_VAL, HUGE_VAL, HUGE_VAL, update_s};
   int64_t at = 0;
   for (int k = 0; k < t->choice.pipeline; k++) {
     int64_t end = furthest_end(t, k, at, &limit);
@@ -120,7 +126,7 @@ static bool can_update_within(tree *t, double update_s) {
 
 /* The shortest possible longest update, or a little less. */
 static double least_update(tree *t) {
-  double low = 0, high = zp_stage_cost_of(t->costs, 0, 0, t->s->n_units).update_s;
+  double low = 0, high = zp_stage_cost_of(t->costs, t->v->lowered, 0, 0, t->s->n_units).update_s;
   while (high - low > 1e-7 * high) {
     double middle = low + (high - low) / 2;
     if (can_update_within(t, middle))
@@ -133,8 +139,11 @@ static double least_update(tree *t) {
 
 /* ---- the fixed stages ---- */
 
+/* Requires: the stage fits. */
 static void fix_stage(tree *t, int stage, int64_t end) {
-  zp_stage_cost cost = zp_stage_cost_of(t->costs, stage, t->choice.cut[stage], end);
+  zp_units part = {t->choice.cut[stage], end - t->choice.cut[stage]};
+  const zp_variant *own = zp_stage_variant(t->s, t->point, stage, &part, &t->limits);
+  zp_stage_cost cost = zp_stage_cost_of(t->costs, own->lowered, stage, part.first, end);
   t->choice.cut[stage + 1] = end;
   t->cost[stage] = cost;
   t->update_s[stage + 1] = fmax(t->update_s[stage], cost.update_s + cost.offload_s);
@@ -147,7 +156,9 @@ static void fix_stage(tree *t, int stage, int64_t end) {
 /* What the stages behind the fixed ones take at least to answer an activation with its gradient, and the message back.
  */
 static double rest_of(const tree *t, int fixed) {
-  return zp_window_rest(&t->way, fixed, t->choice.cut[fixed]) + t->message_s[fixed - 1];
+  int64_t units = t->s->n_units, done = t->choice.cut[fixed];
+  return zp_window_rest(&t->way, fixed, done) + zp_least_more(t->point, fixed, t->choice.pipeline, done, units) +
+         t->message_s[fixed - 1];
 }
 
 /* End of the last reduction among the fixed stages, at least; exact when all are fixed, but for ties in the middle. */
@@ -243,7 +254,7 @@ static void set_windows(tree *t) {
   const zp_choice *c = &t->choice;
   const zp_variant *v = t->v;
   zp_least least = {.work_s = v->prefix_s, .input_s = v->input_s};
-  if (!c->stage_recompute) least = zp_least_times(t->scratch, t->costs, v);
+  if (t->point->n_modes == 1) least = zp_least_times(t->scratch, t->costs, v);
   t->windows = (zp_windows){.stages = c->pipeline,
                             .microbatches = zp_microbatches(t->s->spec, c),
                             .prefix_s = least.work_s,

@@ -14,7 +14,8 @@ typedef struct slot {
 struct zp_stage_costs {
   zp_arena *arena;
   const zp_searcher *s;
-  zp_program program; /* of which one stage at a time is laid out */
+  zp_program program;               /* of which one stage at a time is laid out */
+  const zp_lowered **stage_lowered; /* of the program */
   slot *slots;
   int64_t n_slots, used; /* a power of two */
 };
@@ -23,7 +24,8 @@ zp_stage_costs *zp_stage_costs_new(zp_arena *arena, const zp_searcher *s, const 
   zp_stage_costs *costs = ZP_NEW(arena, zp_stage_costs);
   int stages = point->choice.pipeline;
   const zp_lowered **lowered = ZP_NEW_ARRAY(arena, const zp_lowered *, stages);
-  for (int i = 0; i < stages; i++) lowered[i] = zp_search_lowered(s, point, i);
+  for (int i = 0; i < stages; i++) lowered[i] = zp_variant_of(s, point)->lowered;
+  costs->stage_lowered = lowered;
   costs->arena = arena;
   costs->s = s;
   costs->program = (zp_program){
@@ -64,9 +66,9 @@ static void grow(zp_stage_costs *costs) {
     if (old[i].lowered) *find(costs, old[i].lowered, old[i].first, old[i].end) = old[i];
 }
 
-static zp_stage_cost price(zp_stage_costs *costs, int stage, int64_t first, int64_t end) {
+static zp_stage_cost price(zp_stage_costs *costs, const zp_lowered *lowered, int stage, int64_t first, int64_t end) {
   zp_program *p = &costs->program;
-  const zp_lowered *lowered = p->stage_lowered[stage];
+  costs->stage_lowered[stage] = lowered;
   const zp_machine *machine = &costs->s->machine;
   p->choice.cut[stage] = first, p->choice.cut[stage + 1] = end;
   zp_arena_mark mark = zp_arena_get_mark(costs->arena);
@@ -80,8 +82,8 @@ static zp_stage_cost price(zp_stage_costs *costs, int stage, int64_t first, int6
                          .offload_s = after.offload_s};
 }
 
-zp_stage_cost zp_stage_cost_of(zp_stage_costs *costs, int stage, int64_t first, int64_t end) {
-  const zp_lowered *lowered = costs->program.stage_lowered[stage];
+zp_stage_cost zp_stage_cost_of(zp_stage_costs *costs, const zp_lowered *lowered, int stage, int64_t first,
+                               int64_t end) {
   int64_t start = canonical_first(lowered, first, end), stop = start + end - first;
   slot *at = find(costs, lowered, start, stop);
   if (at->lowered) return at->cost;
@@ -89,7 +91,7 @@ zp_stage_cost zp_stage_cost_of(zp_stage_costs *costs, int stage, int64_t first, 
     grow(costs);
     at = find(costs, lowered, start, stop);
   }
-  *at = (slot){lowered, start, stop, price(costs, stage, first, end)};
+  *at = (slot){lowered, start, stop, price(costs, lowered, stage, first, end)};
   return at->cost;
 }
 
@@ -99,16 +101,18 @@ static double input_of(const zp_stage_time *time) { return time->forward_s + tim
 enum { ENOUGH = 5 }; /* units of a segment, for one in the middle of a stage */
 
 /* What one more unit in the middle of a run adds: its computing or its transfers, whichever take longer. */
-static double one_more(zp_stage_costs *costs, int64_t first, double (*part)(const zp_stage_time *)) {
-  zp_stage_time four = zp_stage_cost_of(costs, 0, first, first + 4).time,
-                three = zp_stage_cost_of(costs, 0, first, first + 3).time;
+static double one_more(zp_stage_costs *costs, const zp_lowered *l, int64_t first,
+                       double (*part)(const zp_stage_time *)) {
+  zp_stage_time four = zp_stage_cost_of(costs, l, 0, first, first + 4).time,
+                three = zp_stage_cost_of(costs, l, 0, first, first + 3).time;
   return (part(&four) - part(&three)) * (1 - 1e-12);
 }
 
 /* What a stage takes beside its units, at least. */
-static double beside(zp_stage_costs *costs, int64_t first, double unit_s, double (*part)(const zp_stage_time *)) {
-  zp_stage_time one = zp_stage_cost_of(costs, 0, first, first + 1).time,
-                two = zp_stage_cost_of(costs, 0, first, first + 2).time;
+static double beside(zp_stage_costs *costs, const zp_lowered *l, int64_t first, double unit_s,
+                     double (*part)(const zp_stage_time *)) {
+  zp_stage_time one = zp_stage_cost_of(costs, l, 0, first, first + 1).time,
+                two = zp_stage_cost_of(costs, l, 0, first, first + 2).time;
   return fmax(0, fmin(part(&one) - unit_s, part(&two) - 2 * unit_s)) * (1 - 1e-9);
 }
 
@@ -131,13 +135,13 @@ zp_least zp_least_times(zp_arena *arena, zp_stage_costs *costs, const zp_variant
   int64_t start = 0;
   for (int i = 0; i < l->n_segments; i++) {
     int64_t n = l->segments[i].segment->count;
-    double work = n < ENOUGH ? 0 : one_more(costs, start, work_of);
-    double input = n < ENOUGH ? 0 : one_more(costs, start, input_of);
+    double work = n < ENOUGH ? 0 : one_more(costs, l, start, work_of);
+    double input = n < ENOUGH ? 0 : one_more(costs, l, start, input_of);
     add_units(least.work_s, v->prefix_s, start, n, work);
     add_units(least.input_s, v->input_s, start, n, input);
     if (n >= ENOUGH && l->n_segments == 3 && i == 1 && n == l->n_units - 2) {
-      least.work_extra_s = beside(costs, start, work, work_of);
-      least.input_extra_s = beside(costs, start, input, input_of);
+      least.work_extra_s = beside(costs, l, start, work, work_of);
+      least.input_extra_s = beside(costs, l, start, input, input_of);
     }
     start += n;
   }
