@@ -22,6 +22,7 @@ typedef struct tree {
   const zp_point *point;
   const zp_branching *task;
   zp_effort *effort;
+  int64_t stop_at;  /* of effort->work_left */
   zp_choice choice; /* cut: the stages fixed so far */
   const zp_variant *v;
   zp_windows windows;
@@ -229,7 +230,7 @@ static outcome visit(tree *t, int fixed, bool check) {
   int stages = t->choice.pipeline;
   t->effort->nodes++;
   t->effort->work_left -= stages;
-  if (t->effort->work_left < 0) return SPENT;
+  if (t->effort->work_left < t->stop_at) return SPENT;
   if (fixed == stages) return visit_leaf(t);
   if (check && prefix_misses(t, fixed)) {
     t->miss = first_miss(t, fixed);
@@ -316,6 +317,7 @@ static void plant(tree *t, zp_searcher *s, const zp_point *point, const zp_branc
 double zp_branch(zp_searcher *s, const zp_point *point, const zp_branching *task) {
   tree t = {.scratch = zp_arena_new("branch")};
   plant(&t, s, point, task);
+  t.stop_at = s->effort.work_left - s->effort.work_left / 4; /* other points want their share */
   double low = point->bound_s, high, share = 0.25;
   while (high = task->limit_s(task->user), low < high * (1 - CLOSED)) {
     double target = fmin(low + share * (high - low), high * (1 - CLOSED));
