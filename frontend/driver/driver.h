@@ -54,6 +54,13 @@ zp_toolchain zp_find_toolchain(zp_arena *arena);
 /* cmd_calibrate.c. Says so on stderr when other work keeps the processors busy: what is measured now is too slow. */
 void zp_warn_busy(void);
 
+/* ---- settings.c ---- */
+/* options.set becomes `earlier` without what `later` has too, then `later`. */
+void zp_lay_settings_over(zp_run_state *run, const zp_strings *earlier, const zp_strings *later);
+/* "tensor=8, zero in [1, 2]", cut at commas outside of brackets, laid over options.set as wishes. false: there are
+ * none. */
+bool zp_add_wishes(zp_run_state *run, const char *text);
+
 /* ---- load.c ---- */
 /* The spec of options.files[0], a .dz file or the sources inside a plan file. *json: the parsed plan file or NULL
  * (owned by the caller). NULL after printing diagnostics. */

@@ -107,8 +107,6 @@ static bool parse_count(const char *option, const char *text, int64_t low, int64
   return true;
 }
 
-enum { MOST_DEVICES = 20000 };
-
 /* N, auto, or LOW..HIGH. The last two ask about several counts: only `plan` answers them. */
 static bool parse_devices(zp_run_state *run, const char *option, const char *text) {
   zp_options *o = &run->options;
@@ -124,8 +122,8 @@ static bool parse_devices(zp_run_state *run, const char *option, const char *tex
   int64_t low, high;
   if (!parse_count(option, zp_strndup(run->arena, text, (size_t)(dots - text)), 1, &low)) return false;
   if (!parse_count(option, dots + 2, 1, &high)) return false;
-  if (high <= low || high > MOST_DEVICES)
-    return zp_usage_error("%s %s: the range must ascend and end at %d or below", option, text, MOST_DEVICES), false;
+  if (high <= low || high > ZP_MOST_RANKS)
+    return zp_usage_error("%s %s: the range must ascend and end at %d or below", option, text, ZP_MOST_RANKS), false;
   o->gpus_low = (int)low;
   o->gpus_high = (int)high;
   return true;

@@ -5,7 +5,7 @@
 #include <math.h>
 #include "answers_internal.h"
 
-enum { MOST_DEVICES = 20000, NEXT_SIZES = 3, FINE_NODES = 16, COARSE_PART = 8 };
+enum { NEXT_SIZES = 3, FINE_NODES = 16, COARSE_PART = 8 };
 
 int zp_count_unit(const zp_spec *spec) {
   const zp_node_type *node = &spec->cluster.node;
@@ -15,7 +15,7 @@ int zp_count_unit(const zp_spec *spec) {
 int zp_most_devices(const zp_spec *spec) {
   const zp_node_type *node = &spec->cluster.node;
   bool connected = node->nics > 0 && node->nic.bytes_per_s > 0;
-  return connected || node->device.is_cpu ? MOST_DEVICES : zp_count_unit(spec);
+  return connected || node->device.is_cpu ? ZP_MOST_RANKS : zp_count_unit(spec);
 }
 
 /* ---- counts ---- */
@@ -104,9 +104,9 @@ static int bound_by_state(zp_arena *arena, const zp_spec *spec) {
   double fraction = spec->plans.data[spec->plan].memory_fraction;
   double usable = fraction * (double)device->memory_bytes - (double)device->context_bytes;
   if (device->is_cpu) return 1; /* more ranks of a node have no more memory together */
-  if (usable <= 0) return MOST_DEVICES + 1;
+  if (usable <= 0) return ZP_MOST_RANKS + 1;
   double count = ceil((double)zp_least_state_bytes(arena, spec) / usable);
-  return count > MOST_DEVICES ? MOST_DEVICES + 1 : count < 1 ? 1 : (int)count;
+  return count > ZP_MOST_RANKS ? ZP_MOST_RANKS + 1 : count < 1 ? 1 : (int)count;
 }
 
 /* The next count of the upward pass: divisors of a node, then whole nodes, above FINE_NODES by at most 1/COARSE_PART.

@@ -95,6 +95,21 @@ static bool match_header(reader *r, const column *columns, int n, const zp_strin
   return all;
 }
 
+/* Columns whose cells are one of a few words: another one must not pass for the first. */
+static const struct {
+  const char *title, *words;
+} vocabularies[] = {{"precision", " fp16 bf16 fp8 "},
+                    {"recompute", " full selective none "},
+                    {"offload", " none opt_cpu opt_param_cpu nvme "}};
+
+static const char *check_word(zp_arena *arena, const char *title, const char *text) {
+  for (size_t i = 0; i < sizeof vocabularies / sizeof *vocabularies; i++)
+    if (strcmp(vocabularies[i].title, title) == 0 &&
+        (strchr(text, ' ') || !strstr(vocabularies[i].words, zp_format(arena, " %s ", text))))
+      return zp_format(arena, "%s is `%s`, known are:%s", title, text, vocabularies[i].words);
+  return NULL;
+}
+
 static bool parse_number(const char *text, double *value) {
   char *end;
   *value = strtod(text, &end);
@@ -108,6 +123,8 @@ static const char *store(reader *r, zp_measured *run, const column *c, const cha
   double value = 0;
   if (*text == '\0') return c->required ? zp_format(r->arena, "%s is empty", c->title) : NULL;
   if (c->kind == CELL_TEXT) {
+    const char *wrong = check_word(r->arena, c->title, text);
+    if (wrong) return wrong;
     *(const char **)field = zp_strdup(r->arena, text);
     return NULL;
   }
@@ -203,6 +220,7 @@ static void fill_vtrain(const reader *r, zp_measured *run) {
 }
 
 static const char *check_run(zp_arena *arena, const zp_measured *run) {
+  if (run->zero > 3) return zp_format(arena, "zero_stage is %d, not 0 to 3", run->zero);
   int context = run->context > 0 ? run->context : 1;
   if (run->tensor && run->pipeline && run->data &&
       (int64_t)run->tensor * run->pipeline * run->data * context != run->gpus)
@@ -253,5 +271,6 @@ zp_measured_table *zp_measured_read(zp_arena *arena, const char *text, size_t le
     else
       zp_push(arena, &r.table->runs, run);
   }
+  if (r.table->runs.len + r.table->malformed.len == 0) return *error = "the table has a header and no rows", NULL;
   return r.table;
 }
