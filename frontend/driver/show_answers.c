@@ -95,16 +95,21 @@ const char *zp_show_fewest(zp_arena *arena, const zp_spec *spec, const zp_fewest
 
 /* ---- why not ---- */
 
+/* Sums of floating-point terms differ in their last digits: less than `noise` is 0. */
+static const char *term_words(zp_arena *arena, double seconds, double noise, bool sign) {
+  if (fabs(seconds) <= noise) return "0";
+  return zp_format(arena, "%s%s", seconds < 0 ? "-" : sign ? "+" : "", zp_show_seconds(arena, fabs(seconds)));
+}
+
 static void put_terms(zp_buf *out, const zp_why_not *a) {
+  double noise = 1e-9 * a->best->best.estimate.step_s;
   zp_buf_line(out, "  %-24s %12s %12s %12s", "", "best", "asked", "difference");
   for (int i = 0; i < a->terms.len; i++) {
     const zp_term *t = &a->terms.data[i];
     double difference = t->asked_s - t->best_s;
-    zp_buf_line(out, "  %-24s %12s %12s %12s", t->name, zp_show_seconds(out->arena, t->best_s),
-                zp_show_seconds(out->arena, t->asked_s),
-                difference == 0 ? "0"
-                                : zp_format(out->arena, "%c%s", difference < 0 ? '-' : '+',
-                                            zp_show_seconds(out->arena, fabs(difference))));
+    if (fabs(t->best_s) <= noise && fabs(t->asked_s) <= noise) continue;
+    zp_buf_line(out, "  %-24s %12s %12s %12s", t->name, term_words(out->arena, t->best_s, noise, false),
+                term_words(out->arena, t->asked_s, noise, false), term_words(out->arena, difference, noise, true));
   }
   zp_buf_line(out, "  %-24s %12s %12s", "peak memory", zp_show_bytes(out->arena, a->best->best.estimate.peak_bytes),
               zp_show_bytes(out->arena, a->asked->best.estimate.peak_bytes));
@@ -128,20 +133,40 @@ static void put_shortage(zp_buf *out, const zp_why_not *a) {
   zp_buf_puts(out, "\n");
 }
 
+/* Faster than the best can only be what the plan block and its defaults leave out. */
+static void put_comparison(zp_buf *out, const char *wish, const zp_why_not *a) {
+  const zp_candidate *best = &a->best->best, *asked = &a->asked->best;
+  double change = asked->estimate.step_s / best->estimate.step_s - 1;
+  if (zp_same_decisions(&best->choice, &asked->choice) && fabs(change) <= 1e-9) {
+    zp_buf_line(out, "asked: the best plan does that already");
+    return;
+  }
+  zp_buf_line(out, "asked: %s: %+.1f%% step time (estimates)", zp_show_choice(out->arena, &asked->choice),
+              100 * (fabs(change) < 5e-4 ? 0 : change));
+  put_terms(out, a);
+  if (change < -1e-9)
+    zp_buf_line(out, "note: the limits in force leave this out of the search; --set '%s' puts it in", wish);
+}
+
+static void put_refusals(zp_buf *out, const zp_why_not *a) {
+  zp_strings lines = zp_explain_refusals(out->arena, a->asked);
+  for (int i = 0; i < lines.len; i++) zp_buf_line(out, "  %s", lines.data[i]);
+  if (lines.len == 0 && a->asked->why_not) zp_buf_line(out, "  %s", a->asked->why_not);
+}
+
 const char *zp_show_why_not(zp_arena *arena, const char *wish, const zp_why_not *a) {
   zp_buf out = zp_buf_new(arena);
   zp_buf_line(&out, "best:  %s", zp_show_choice(arena, &a->best->best.choice));
   if (a->asked->feasible) {
-    zp_buf_line(&out, "asked: %s: %+.1f%% step time (estimates)", zp_show_choice(arena, &a->asked->best.choice),
-                100 * (a->asked->best.estimate.step_s / a->best->best.estimate.step_s - 1));
-    put_terms(&out, a);
+    put_comparison(&out, wish, a);
+    zp_buf_line(&out, "%s", legend);
     return out.data;
   }
   zp_buf_line(&out, "asked: nothing %s with %s", a->short_bytes ? "fits" : "is legal", wish);
   if (a->short_bytes)
     put_shortage(&out, a);
-  else if (a->asked->why_not)
-    zp_buf_line(&out, "  %s", a->asked->why_not);
+  else
+    put_refusals(&out, a);
   for (int i = 0; i < a->nearest.len; i++)
     zp_buf_line(&out, "  help: %s", zp_report_relaxation(arena, &a->nearest.data[i]));
   return out.data;

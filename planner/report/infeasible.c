@@ -31,6 +31,12 @@ const char *zp_report_relaxation(zp_arena *arena, const zp_relaxation *r) {
                    r->option ? "   (" : "", r->option ? r->option : "", r->option ? ")" : "");
 }
 
+static void put_refusals(zp_buf *out, const zp_plan *plan) {
+  zp_strings lines = zp_explain_refusals(out->arena, plan);
+  for (int i = 0; i < lines.len; i++) zp_buf_line(out, "  %s", lines.data[i]);
+  if (lines.len == 0 && plan->why_not) zp_buf_line(out, "  %s", plan->why_not);
+}
+
 const char *zp_report_infeasible(zp_arena *arena, const zp_plan *plan) {
   zp_buf out = zp_buf_new(arena);
   bool tried = plan->miss.have_bytes > 0;
@@ -38,8 +44,8 @@ const char *zp_report_infeasible(zp_arena *arena, const zp_plan *plan) {
               rank_word(plan, plan->machine.devices), tried ? "fits into memory" : "satisfies the constraints");
   if (tried)
     put_miss(&out, plan);
-  else if (plan->why_not)
-    zp_buf_line(&out, "  %s", plan->why_not);
+  else
+    put_refusals(&out, plan);
   put_relaxations(&out, plan);
   for (int i = 0; i < ZP_REJECT_COUNT; i++)
     if (plan->certificate.rejected[i])

@@ -79,6 +79,10 @@ typedef ZP_VEC(zp_relaxation) zp_relaxations;
 /* For a plan that is not feasible. Ascending kinds; each was planned and fits. */
 zp_relaxations zp_find_relaxations(zp_arena *arena, const zp_plan *plan);
 
+/* Why no way to divide the devices is legal (refused.c): one line, or one for every rule that is broken. None when some
+ * way is legal as far as degrees, units and batch go. */
+zp_strings zp_explain_refusals(zp_arena *arena, const zp_plan *plan);
+
 /* "with 40.2 GB of memory per device it fits: tensor 8 ...; step est 3.1 s, peak 38.0 GB": one line, as reports say it.
  */
 const char *zp_report_relaxation(zp_arena *arena, const zp_relaxation *relaxation);
