@@ -1,7 +1,7 @@
 /* Private to the zplan command: options, what all subcommands share, and one function per subcommand.
  *
- * Exit status: 0 done, 1 error in the input or the work, 2 usage, 3 no feasible plan, 4 `fmt --check` found a
- * difference, 5 the trainer failed, 70 our bug, 130/143 signals. Data goes to stdout, progress and diagnostics to
+ * Exit status: 0 done, 1 error in the input or the work, 2 usage, 3 no feasible plan, 4 `fmt --check` or `diff`
+ * found a difference, 5 the trainer failed, 70 our bug, 130/143 signals. Data goes to stdout, progress and diagnostics to
  * stderr. */
 #ifndef ZPLAN_DRIVER_H
 #define ZPLAN_DRIVER_H
@@ -43,6 +43,13 @@ typedef struct zp_run_state {
 /* ---- options.c ---- */
 /* Parses argv after the verb. false after printing what is wrong (exit status 2). */
 bool zp_parse_options(zp_run_state *run, int argc, char **argv);
+/* Options for help and completion. */
+typedef struct zp_option {
+  const char *name, *value, *help; /* value: what follows it, NULL for nothing */
+} zp_option;
+int zp_option_count(void);
+zp_option zp_option_at(int index);
+bool zp_verb_takes(const char *verb, int index);
 /* Prints the diagnostics gathered so far to stderr in the chosen form; true when there was no error. */
 bool zp_flush_diags(zp_run_state *run);
 /* "zplan: ..." on stderr; returns ZP_EXIT_USAGE. */
@@ -53,6 +60,17 @@ const char *zp_library_dir(zp_arena *arena);
 zp_toolchain zp_find_toolchain(zp_arena *arena);
 /* cmd_calibrate.c. Says so on stderr when other work keeps the processors busy: what is measured now is too slow. */
 void zp_warn_busy(void);
+
+/* ---- verbs.c ---- */
+typedef struct zp_verb {
+  const char *name;
+  int (*run)(zp_run_state *run);
+  const char *arguments, *does;
+} zp_verb;
+int zp_verb_count(void);
+const zp_verb *zp_verb_at(int index);
+/* NULL when there is none of that name. */
+const zp_verb *zp_find_verb(const char *name);
 
 /* ---- settings.c ---- */
 /* options.set becomes `earlier` without what `later` has too, then `later`. */
@@ -111,6 +129,8 @@ int zp_cmd_fmt(zp_run_state *run);
 int zp_cmd_doctor(zp_run_state *run);
 int zp_cmd_calibrate(zp_run_state *run);
 int zp_cmd_bench(zp_run_state *run);
+int zp_cmd_diff(zp_run_state *run);
+int zp_cmd_completion(zp_run_state *run);
 
 /* Default folder of a generated tree: "gpt2.zplan" beside where the command runs. Arena. */
 const char *zp_tree_dir(zp_run_state *run);

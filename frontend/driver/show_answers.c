@@ -138,7 +138,7 @@ static void put_comparison(zp_buf *out, const char *wish, const zp_why_not *a) {
   const zp_candidate *best = &a->best->best, *asked = &a->asked->best;
   double change = asked->estimate.step_s / best->estimate.step_s - 1;
   if (zp_same_decisions(&best->choice, &asked->choice) && fabs(change) <= 1e-9) {
-    zp_buf_line(out, "asked: the best plan does that already");
+    zp_buf_line(out, "asked: the best plan satisfies it");
     return;
   }
   zp_buf_line(out, "asked: %s: %+.1f%% step time (estimates)", zp_show_choice(out->arena, &asked->choice),

@@ -1,5 +1,6 @@
 /* --set KEY=VALUE: parsed as attributes, sorted to the block they belong to, and laid over what the file says. After
  * that nothing needs to know that a value came from the command line, except for quotes and paths. */
+#include <ctype.h>
 #include "spec_internal.h"
 
 static bool has_prefix(const char *key, const char *prefix) {
@@ -64,11 +65,23 @@ static void sort_setting(zp_reader *reader, zp_attr *attr, zp_settings *settings
   }
 }
 
+static bool is_word_char(char c) { return isalnum((unsigned char)c) || c == '_' || c == '"'; }
+
+/* Quotes may be left out on the command line, but 1f1b without them would be the number 1 with the unit f1b. */
+static const char *quote_1f1b(zp_arena *arena, const char *text) {
+  static const char word[] = "1f1b";
+  enum { LEN = sizeof word - 1 };
+  for (const char *p = text; (p = strstr(p, word)) != NULL; p += LEN)
+    if ((p == text || !is_word_char(p[-1])) && !is_word_char(p[LEN]))
+      return zp_format(arena, "%.*s\"%s\"%s", (int)(p - text), text, word, quote_1f1b(arena, p + LEN));
+  return text;
+}
+
 void zp_parse_settings(zp_reader *reader, zp_settings *settings) {
   const zp_load_options *options = reader->options;
   reader->settings_begin = zp_diags_source_count(reader->diags);
   for (int i = 0; i < options->n_set; i++) {
-    const char *text = zp_strdup(reader->arena, options->set[i]);
+    const char *text = zp_strdup(reader->arena, quote_1f1b(reader->arena, options->set[i]));
     bool wish = i >= options->n_set - options->n_wishes;
     zp_diags_add_source(reader->diags, wish ? "--why-not" : "--set", text, strlen(text));
   }

@@ -1,6 +1,6 @@
 /* Why nothing is legal, by arithmetic that a reader can redo: which limits, which numbers do not divide, with an example.
- * Counts every way to divide the devices once, under the first rule that it breaks. What only the search can refuse
- * (splits of a model, decisions that do not go together) stands in the certificate. */
+ * Counts every way to divide the devices once, under the first rule that it breaks. Decisions that do not go together
+ * are together.c's; what only the search can refuse, splits of a model, stands in the certificate. */
 #include "answers_internal.h"
 #include <zplan/buf.h>
 
@@ -119,7 +119,7 @@ zp_strings zp_explain_refusals(zp_arena *arena, const zp_plan *plan) {
   refusals r = {.arena = arena, .plan = plan, .limits = &plan->spec->plans.data[plan->spec->plan]};
   zp_strings lines = {0};
   for (int i = 0; i < plan->spec->model->segments.len; i++) r.units += plan->spec->model->segments.data[i].count;
-  if (!count_ways(&r)) return lines;
+  if (!count_ways(&r)) return zp_explain_conflicts(arena, plan);
   const char *product = pinned_product(&r);
   if (product) {
     zp_push(arena, &lines, product);

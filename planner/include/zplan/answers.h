@@ -79,8 +79,8 @@ typedef ZP_VEC(zp_relaxation) zp_relaxations;
 /* For a plan that is not feasible. Ascending kinds; each was planned and fits. */
 zp_relaxations zp_find_relaxations(zp_arena *arena, const zp_plan *plan);
 
-/* Why no way to divide the devices is legal (refused.c): one line, or one for every rule that is broken. None when some
- * way is legal as far as degrees, units and batch go. */
+/* Why nothing is legal (refused.c): no way to divide the devices, or no combination of the other decisions. One line, or
+ * one for every rule that is broken; none when the search must say. */
 zp_strings zp_explain_refusals(zp_arena *arena, const zp_plan *plan);
 
 /* "with 40.2 GB of memory per device it fits: tensor 8 ...; step est 3.1 s, peak 38.0 GB": one line, as reports say it.
@@ -103,6 +103,20 @@ typedef struct zp_why_not {
 } zp_why_not;
 /* `asked`: a search of the same input under more constraints. */
 zp_why_not zp_compare(zp_arena *arena, const zp_plan *best, const zp_plan *asked);
+
+/* ---- two plans (diff.c) ---- */
+
+typedef struct zp_decision_pair {
+  const char *name, *a, *b; /* as the plan block writes it */
+  bool same;
+} zp_decision_pair;
+typedef struct zp_plan_diff {
+  bool same;                        /* all rows are */
+  ZP_VEC(zp_decision_pair) decisions; /* what was asked, then what was decided */
+  zp_why_not prices;                /* a as best, b as asked: the terms of both */
+} zp_plan_diff;
+/* Both feasible. */
+zp_plan_diff zp_diff_plans(zp_arena *arena, const zp_plan *a, const zp_plan *b);
 
 /* ---- sensitivity (sensitivity.c) ---- */
 
