@@ -53,9 +53,10 @@ static void put_bash_values(zp_buf *out) {
 }
 
 static void put_bash(zp_buf *out) {
-  zp_buf_puts(out, "_zplan() {\n"
-                   "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]} options\n"
-                   "  COMPREPLY=()\n");
+  zp_buf_puts(out,
+              "_zplan() {\n"
+              "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]} options\n"
+              "  COMPREPLY=()\n");
   put_bash_values(out);
   zp_buf_puts(out, "  if [ \"$COMP_CWORD\" = 1 ]; then\n    COMPREPLY=($(compgen -W '");
   put_verb_names(out);
@@ -78,7 +79,8 @@ static void put_bash(zp_buf *out) {
 }
 
 static void put_zsh(zp_buf *out) {
-  zp_buf_puts(out, "#compdef zplan\nautoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n");
+  zp_buf_puts(out,
+              "#compdef zplan\nautoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n");
   put_bash(out);
 }
 
@@ -99,8 +101,7 @@ static const char *fish_condition(zp_arena *arena, int index) {
     zp_buf_printf(zp_verb_takes(verb, index) ? &with : &others, " %s", verb);
   }
   if (!others.len) return "";
-  if (zp_verb_takes("plan", index))
-    return zp_format(arena, " -n 'not __fish_seen_subcommand_from%s'", others.data);
+  if (zp_verb_takes("plan", index)) return zp_format(arena, " -n 'not __fish_seen_subcommand_from%s'", others.data);
   return zp_format(arena, " -n '__fish_seen_subcommand_from%s'", with.data);
 }
 

@@ -1,8 +1,8 @@
 /* Private to the zplan command: options, what all subcommands share, and one function per subcommand.
  *
  * Exit status: 0 done, 1 error in the input or the work, 2 usage, 3 no feasible plan, 4 `fmt --check` or `diff`
- * found a difference, 5 the trainer failed, 70 our bug, 130/143 signals. Data goes to stdout, progress and diagnostics to
- * stderr. */
+ * found a difference, 5 the trainer failed, 70 our bug, 130/143 signals. Data goes to stdout, progress and diagnostics
+ * to stderr. */
 #ifndef ZPLAN_DRIVER_H
 #define ZPLAN_DRIVER_H
 
@@ -97,7 +97,10 @@ bool zp_can_generate(zp_run_state *run, const zp_spec *spec);
 /* ---- show_answers.c, answers_json.c: results of <zplan/answers.h> as text and as JSON (owned by the caller) ---- */
 /* "16 x 50 x 1  zero 0  mb 1  1f1b  full": one cell of a table. Arena. */
 const char *zp_show_choice(zp_arena *arena, const zp_choice *choice);
-const char *zp_show_sizes(zp_arena *arena, const zp_spec *spec, const zp_sizes *sizes);
+/* Title, one row, what follows the rows. base: the first size that fits. */
+const char *zp_show_sizes_title(zp_arena *arena, const zp_spec *spec);
+const char *zp_show_size(zp_arena *arena, const zp_spec *spec, const zp_size *size, const zp_size *base);
+const char *zp_show_sizes_legend(zp_arena *arena);
 const char *zp_show_fewest(zp_arena *arena, const zp_spec *spec, const zp_fewest *fewest);
 const char *zp_show_why_not(zp_arena *arena, const char *wish, const zp_why_not *answer);
 const char *zp_show_sensitivity(zp_arena *arena, const zp_plan *plan, const zp_sensitivities *all);
@@ -107,6 +110,9 @@ zp_json *zp_sizes_json(const zp_sizes *sizes);
 zp_json *zp_fewest_json(const zp_fewest *fewest);
 zp_json *zp_why_not_json(const zp_why_not *answer);
 zp_json *zp_sensitivity_json(const zp_plan *plan, const zp_sensitivities *all);
+/* Of a plan that memory is short for. */
+zp_json *zp_miss_json(const zp_miss *miss);
+zp_json *zp_relaxations_json(const zp_relaxations *all);
 zp_json *zp_pareto_json(const zp_pareto *front);
 /* Prints and frees. */
 void zp_print_json(zp_arena *arena, zp_json *json);

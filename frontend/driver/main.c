@@ -12,11 +12,10 @@ static void print_help(FILE *out) {
     const zp_verb *v = zp_verb_at(i);
     fprintf(out, "  zplan %-10s %s\n                   %s\n", v->name, v->arguments, v->does);
   }
-  fprintf(out,
-          "\n`zplan VERB --help` lists the options of a verb; `zplan FILE.dz ...` is `zplan plan FILE.dz ...`.\n"
-          "`zplan --version`; `zplan explain CODE` says more about an error.\n"
-         "\nExit status: 0 done, 1 error, 2 usage, 3 no feasible plan, 4 fmt or diff found a difference,\n"
-         "5 the trainer failed, 130 interrupted\n");
+  fprintf(out, "\n`zplan VERB --help` lists the options of a verb; `zplan FILE.dz ...` is `zplan plan FILE.dz ...`.\n"
+               "`zplan --version`; `zplan explain CODE` says more about an error.\n"
+               "\nExit status: 0 done, 1 error, 2 usage, 3 no feasible plan, 4 fmt or diff found a difference,\n"
+               "5 the trainer failed, 130 interrupted\n");
 }
 
 static void print_verb_help(const zp_verb *verb) {

@@ -1,5 +1,5 @@
-/* Settings (--set), their wishes (--why-not), and which of them give way: those of one command line add up, those that a
- * plan file or an earlier command recorded give way to later ones of the same key. */
+/* Settings (--set), their wishes (--why-not), and which of them give way: those of one command line add up, those that
+ * a plan file or an earlier command recorded give way to later ones of the same key. */
 #include "driver.h"
 
 /* The key of "plan.tensor <= 8": "tensor". Length in *len. */

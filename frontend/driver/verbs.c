@@ -2,7 +2,8 @@
 #include "driver.h"
 
 static const zp_verb verbs[] = {
-    {"plan", zp_cmd_plan, "FILE.dz [--gpus N|auto|LOW..HIGH] [-o PLAN.json]", "search the best plan (the default verb)"},
+    {"plan", zp_cmd_plan, "FILE.dz [--gpus N|auto|LOW..HIGH] [-o PLAN.json]",
+     "search the best plan (the default verb)"},
     {"check", zp_cmd_check, "FILE.dz [--json]", "shapes, parameter count, lints"},
     {"build", zp_cmd_build, "FILE.dz|PLAN.json [--ranks N] [-o DIR]",
      "generate and compile the trainer, print its path"},

@@ -34,8 +34,7 @@ static void add_input(zp_arena *arena, zp_plan_diff *diff, const zp_plan *a, con
   add(arena, diff, "model", x->model->name, y->model->name);
   add(arena, diff, "parameters", int_words(arena, zp_model_parameters(x->model)),
       int_words(arena, zp_model_parameters(y->model)));
-  add(arena, diff, "devices",
-      zp_format(arena, "%d x %s", a->machine.devices, a->machine.node->device.name),
+  add(arena, diff, "devices", zp_format(arena, "%d x %s", a->machine.devices, a->machine.node->device.name),
       zp_format(arena, "%d x %s", b->machine.devices, b->machine.node->device.name));
   add(arena, diff, "batch", int_words(arena, x->train.batch), int_words(arena, y->train.batch));
 }
@@ -47,8 +46,10 @@ zp_plan_diff zp_diff_plans(zp_arena *arena, const zp_plan *a, const zp_plan *b) 
   const struct {
     const char *name;
     int64_t a, b;
-  } numbers[] = {{"tensor", x->tensor, y->tensor}, {"pipeline", x->pipeline, y->pipeline},
-                 {"data", x->data, y->data},       {"zero", x->zero, y->zero},
+  } numbers[] = {{"tensor", x->tensor, y->tensor},
+                 {"pipeline", x->pipeline, y->pipeline},
+                 {"data", x->data, y->data},
+                 {"zero", x->zero, y->zero},
                  {"microbatch", x->microbatch, y->microbatch}};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
     add(arena, &diff, numbers[i].name, int_words(arena, numbers[i].a), int_words(arena, numbers[i].b));

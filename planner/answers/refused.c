@@ -1,10 +1,19 @@
-/* Why nothing is legal, by arithmetic that a reader can redo: which limits, which numbers do not divide, with an example.
- * Counts every way to divide the devices once, under the first rule that it breaks. Decisions that do not go together
- * are together.c's; what only the search can refuse, splits of a model, stands in the certificate. */
+/* Why nothing is legal, by arithmetic that a reader can redo: which limits, which numbers do not divide, with an
+ * example. Counts every way to divide the devices once, under the first rule that it breaks. Decisions that do not go
+ * together are together.c's; what only the search can refuse, splits of a model, stands in the certificate. */
 #include "answers_internal.h"
 #include <zplan/buf.h>
 
-typedef enum rule { RULE_TENSOR, RULE_PIPELINE, RULE_DATA, RULE_NODE, RULE_UNITS, RULE_BATCH, RULE_MICROBATCH, N_RULES } rule;
+typedef enum rule {
+  RULE_TENSOR,
+  RULE_PIPELINE,
+  RULE_DATA,
+  RULE_NODE,
+  RULE_UNITS,
+  RULE_BATCH,
+  RULE_MICROBATCH,
+  N_RULES
+} rule;
 
 typedef struct division {
   int tensor, pipeline, data;
@@ -73,10 +82,11 @@ static bool count_ways(refusals *r) {
 
 static const char *neighbours(zp_arena *arena, int value, int devices) {
   int below = value, above = value;
-  while (below > 1 && devices % --below != 0) {}
-  while (above < devices && devices % ++above != 0) {}
-  return value > devices ? zp_format(arena, "%d does", devices)
-                         : zp_format(arena, "%d and %d do", below, above);
+  while (below > 1 && devices % --below != 0) {
+  }
+  while (above < devices && devices % ++above != 0) {
+  }
+  return value > devices ? zp_format(arena, "%d does", devices) : zp_format(arena, "%d and %d do", below, above);
 }
 
 /* The pinned degrees alone settle it: their product is not the number of devices, or does not divide it. */

@@ -52,7 +52,7 @@ static void fill_cost(zp_size *size, const zp_spec *spec) {
   size->run_dollars = size->run_device_hours * spec->cluster.price_per_gpu_hour;
 }
 
-static zp_size plan_size(zp_arena *arena, const zp_spec *spec, int devices) {
+zp_size zp_plan_size(zp_arena *arena, const zp_spec *spec, int devices) {
   zp_arena *scratch = zp_arena_new("size");
   const zp_spec *changed = zp_spec_with_devices(scratch, spec, devices);
   const zp_plan *plan = zp_search(scratch, changed, devices, &(zp_search_options){.top = 1});
@@ -68,11 +68,21 @@ static zp_size plan_size(zp_arena *arena, const zp_spec *spec, int devices) {
   return size;
 }
 
+const zp_size *zp_first_fit(const zp_sizes *sizes) {
+  for (int i = 0; i < sizes->len; i++)
+    if (sizes->data[i].feasible) return &sizes->data[i];
+  return NULL;
+}
+
+double zp_scaling(const zp_size *base, const zp_size *size) {
+  return size->best.estimate.tokens_per_s / size->devices / (base->best.estimate.tokens_per_s / base->devices);
+}
+
 zp_sizes zp_sweep(zp_arena *arena, const zp_spec *spec, int low, int high) {
   zp_ints counts = zp_sweep_counts(arena, spec, low, high);
   zp_sizes sizes = {0};
   for (int i = 0; i < counts.len; i++) {
-    zp_size size = plan_size(arena, spec, counts.data[i]);
+    zp_size size = zp_plan_size(arena, spec, counts.data[i]);
     zp_push(arena, &sizes, size);
   }
   return sizes;
@@ -121,7 +131,7 @@ static int next_count(int devices, int unit) {
 }
 
 static bool try_count(zp_arena *arena, const zp_spec *spec, int devices, zp_fewest *out) {
-  zp_size size = plan_size(arena, spec, devices);
+  zp_size size = zp_plan_size(arena, spec, devices);
   out->searched++;
   if (!size.feasible && out->found) return false;
   if (!out->found) out->sizes.len = 0; /* of misses the last one is kept */
@@ -134,7 +144,7 @@ static bool try_count(zp_arena *arena, const zp_spec *spec, int devices, zp_fewe
 static void refine(zp_arena *arena, const zp_spec *spec, int above, zp_fewest *out) {
   int unit = zp_count_unit(spec), found = out->sizes.data[0].devices;
   for (int devices = (above / unit + 1) * unit; above >= unit && devices < found; devices += unit) {
-    zp_size size = plan_size(arena, spec, devices);
+    zp_size size = zp_plan_size(arena, spec, devices);
     out->searched++;
     if (!size.feasible) continue;
     out->sizes.data[0] = size;

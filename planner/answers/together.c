@@ -70,11 +70,13 @@ zp_strings zp_explain_conflicts(zp_arena *arena, const zp_plan *plan) {
                     .data = most_ranks(&l->data, n),
                     .microbatch = 1};
   set_homes(l, &base);
-  const decision all[N_DECISIONS] = {
-      [SCHEDULE] = {&l->schedule, 0, ZP_SCHEDULE_COUNT}, [CHUNKS] = {&l->chunks, 1, MOST_CHUNKS},
-      [ZERO] = {&l->zero, 0, 4},                         [COMPRESS] = {&l->compress, 0, 2},
-      [RECOMPUTE] = {&l->recompute, 0, 3},               [SHARD] = {&l->recompute_shard, 0, 2},
-      [SEQUENCE] = {&l->sequence, 0, 2}};
+  const decision all[N_DECISIONS] = {[SCHEDULE] = {&l->schedule, 0, ZP_SCHEDULE_COUNT},
+                                     [CHUNKS] = {&l->chunks, 1, MOST_CHUNKS},
+                                     [ZERO] = {&l->zero, 0, 4},
+                                     [COMPRESS] = {&l->compress, 0, 2},
+                                     [RECOMPUTE] = {&l->recompute, 0, 3},
+                                     [SHARD] = {&l->recompute_shard, 0, 2},
+                                     [SEQUENCE] = {&l->sequence, 0, 2}};
   zp_strings reasons = {0};
   int combinations = 1;
   for (int d = 0; d < N_DECISIONS; d++) combinations *= all[d].count;

@@ -73,6 +73,33 @@ Test(validate, malformed_rows_are_named_by_line) {
   expect_malformed("f_x,s,2021,GPT,4,1024,512,G,8,,2,2,2,1,16,0.5,\n", "n_gpus is empty");
 }
 
+/* A word that means nothing must not pass for one that does. */
+Test(validate, unknown_words_are_malformed) {
+  static const char header[] = "id,gpu,n_gpus,precision,recompute,offload,zero_stage\n";
+  static const struct {
+    const char *row, *words;
+  } cases[] = {{"a_1,A100,1,fp99,full,none,0\n", "precision is `fp99`"},
+               {"a_1,A100,1,fp16,maybe,none,0\n", "recompute is `maybe`"},
+               {"a_1,A100,1,fp16,full,moon,0\n", "offload is `moon`"},
+               {"a_1,A100,1,fp16,full,opt_cpu none,0\n", "offload is `opt_cpu none`"},
+               {"a_1,A100,1,fp16,full,none,7\n", "zero_stage is 7, not 0 to 3"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    zp_measured_table *t = read_table(zp_format(arena, "%s%s", header, cases[i].row));
+    cr_assert_eq(t->malformed.len, 1, "%s", cases[i].row);
+    cr_expect(strstr(t->malformed.data[0], "line 2: ") && strstr(t->malformed.data[0], cases[i].words), "%s",
+              t->malformed.data[0]);
+  }
+  cr_expect_eq(read_table(zp_format(arena, "%sa_1,A100,1,bf16,,,\n", header))->malformed.len, 0,
+               "empty cells are open");
+}
+
+Test(validate, a_table_without_rows_is_refused) {
+  const char *error = NULL;
+  cr_expect_null(zp_measured_read(arena, HEADER, strlen(HEADER), "t", &error));
+  cr_assert_not_null(error);
+  cr_expect(strstr(error, "no rows"), "%s", error);
+}
+
 Test(validate, unknown_headers_are_refused) {
   const char *error = NULL;
   cr_expect_null(zp_measured_read(arena, "a,b\n1,2\n", 8, "x", &error));
