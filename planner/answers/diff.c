@@ -56,8 +56,7 @@ zp_plan_diff zp_diff_plans(zp_arena *arena, const zp_plan *a, const zp_plan *b) 
   add(arena, &diff, "schedule", zp_schedule_name(x->schedule), zp_schedule_name(y->schedule));
   add(arena, &diff, "chunks", int_words(arena, x->chunks > 1 ? x->chunks : 1),
       int_words(arena, y->chunks > 1 ? y->chunks : 1));
-  add(arena, &diff, "recompute", zp_recompute_name(x->recompute), zp_recompute_name(y->recompute));
-  add(arena, &diff, "recompute_shard", x->recompute_shard ? "tensor" : "none", y->recompute_shard ? "tensor" : "none");
+  add(arena, &diff, "recompute", zp_report_recompute(arena, x), zp_report_recompute(arena, y));
   add(arena, &diff, "sequence", x->sequence ? "true" : "false", y->sequence ? "true" : "false");
   add(arena, &diff, "compress", x->compress ? "true" : "false", y->compress ? "true" : "false");
   for (int s = 0; s < ZP_STATE_COUNT; s++)

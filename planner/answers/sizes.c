@@ -62,7 +62,7 @@ zp_size zp_plan_size(zp_arena *arena, const zp_spec *spec, int devices) {
     fill_cost(&size, spec);
   } else {
     size.miss = plan->miss;
-    size.miss.choice.cut = NULL;
+    size.miss.choice = zp_choice_copy(arena, &plan->miss.choice);
   }
   zp_arena_free(scratch);
   return size;

@@ -82,8 +82,9 @@ static void put_next_best(zp_buf *out, const zp_plan *plan) {
                   100 * (c->estimate.step_s / plan->best.estimate.step_s - 1), c->choice.tensor, c->choice.pipeline,
                   c->choice.data);
     if (c->choice.zero != plan->best.choice.zero) zp_buf_printf(out, " zero %d", c->choice.zero);
-    if (c->choice.recompute != plan->best.choice.recompute)
-      zp_buf_printf(out, " recompute %s", zp_recompute_name(c->choice.recompute));
+    const char *recompute = zp_report_recompute(out->arena, &c->choice);
+    if (strcmp(recompute, zp_report_recompute(out->arena, &plan->best.choice)) != 0)
+      zp_buf_printf(out, " recompute %s", recompute);
   }
   zp_buf_puts(out, "\n");
 }

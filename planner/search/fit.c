@@ -124,7 +124,7 @@ static zp_miss miss_of_cut(const zp_searcher *s, const zp_point *point, int64_t 
   miss.choice.cut = cut;
   for (int stage = 0; stage < point->choice.pipeline; stage++) {
     zp_stage layout;
-    zp_layout_stage(s->arena, zp_variant_of(s, point)->lowered, &miss.choice, stage, &layout);
+    zp_layout_stage(s->arena, zp_search_lowered(s, point, stage), &miss.choice, stage, &layout);
     if (layout.arena_bytes + context <= miss.need_bytes) continue;
     miss.stage = stage;
     miss.need_bytes = layout.arena_bytes + context;
