@@ -116,6 +116,8 @@ zp_json *zp_why_not_json(const zp_why_not *a) {
     return o;
   }
   zp_json_set_string(asked, "why", a->asked->why_not);
+  zp_json *refusals = zp_json_set(asked, "refusals", zp_json_array());
+  for (int i = 0; i < a->refusals.len; i++) zp_json_append_string(refusals, a->refusals.data[i]);
   set_miss(asked, &a->asked->miss);
   if (a->short_bytes) {
     zp_json_set_int(asked, "stage", a->asked->miss.stage);

@@ -167,9 +167,8 @@ static void put_comparison(zp_buf *out, const char *wish, const zp_why_not *a) {
 }
 
 static void put_refusals(zp_buf *out, const zp_why_not *a) {
-  zp_strings lines = zp_explain_refusals(out->arena, a->asked);
-  for (int i = 0; i < lines.len; i++) zp_buf_line(out, "  %s", lines.data[i]);
-  if (lines.len == 0 && a->asked->why_not) zp_buf_line(out, "  %s", a->asked->why_not);
+  for (int i = 0; i < a->refusals.len; i++) zp_buf_line(out, "  %s", a->refusals.data[i]);
+  if (a->refusals.len == 0 && a->asked->why_not) zp_buf_line(out, "  %s", a->asked->why_not);
 }
 
 const char *zp_show_why_not(zp_arena *arena, const char *wish, const zp_why_not *a) {

@@ -47,7 +47,10 @@ zp_why_not zp_compare(zp_arena *arena, const zp_plan *best, const zp_plan *asked
     add_terms(arena, &out);
     return out;
   }
-  if (asked->miss.have_bytes > 0) add_ranks(&out);
+  if (asked->miss.have_bytes > 0)
+    add_ranks(&out);
+  else
+    out.refusals = zp_explain_refusals(arena, asked);
   out.nearest = zp_find_relaxations(arena, asked);
   return out;
 }
