@@ -6,6 +6,7 @@
  * Classes leave the device in a fixed order: optimizer state, gradients, parameters, saved activations, each only when
  * those before it that may leave have left, in eighths. The first step of this chain for which some cut fits is taken:
  * more off the device costs more time. */
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include "schedule.h"
@@ -48,9 +49,9 @@ static bool some_cut_fits(const zp_searcher *s, const zp_point *point, zp_limits
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
   int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, zp_model_chunks(&point->choice) + 1);
   zp_cut_rule rule = {.stage_s = HUGE_VAL, .total_s = HUGE_VAL, .limits = limits};
-  bool fits = zp_chunks(&point->choice) == 1
-                  ? zp_cut_within(s, point, &rule, cut)
-                  : zp_cut_chunks(s, point, &limits, false, cut) || zp_cut_chunks(s, point, &limits, true, cut);
+  bool chunked = zp_chunks(&point->choice) > 1, fits = !chunked && zp_cut_within(s, point, &rule, cut);
+  for (int i = 0; i < 2 * point->n_modes && chunked && !fits; i++)
+    fits = zp_cut_chunks(s, point, &limits, i / 2, i % 2, cut);
   zp_arena_rewind(s->arena, mark);
   return fits;
 }
@@ -117,14 +118,14 @@ bool zp_find_home(const zp_searcher *s, zp_point *point, zp_rejection *why) {
 
 /* ---- nothing fits ---- */
 
-/* What the fullest stage of a cut needs. */
-static zp_miss miss_of_cut(const zp_searcher *s, const zp_point *point, int64_t *cut, int64_t have) {
-  zp_miss miss = {.choice = point->choice, .have_bytes = have};
+/* What the fullest stage of a cut needs when stage i runs own[i]. */
+static zp_miss miss_of_cut(const zp_searcher *s, const zp_point *point, int64_t *cut, const zp_variant *const *own,
+                           int64_t have) {
+  zp_miss miss = {.choice = zp_choice_of_cut(s, point, cut, own), .have_bytes = have};
   int64_t context = s->machine.context_bytes;
-  miss.choice.cut = cut;
   for (int stage = 0; stage < point->choice.pipeline; stage++) {
     zp_stage layout;
-    zp_layout_stage(s->arena, zp_search_lowered(s, point, stage), &miss.choice, stage, &layout);
+    zp_layout_stage(s->arena, own[stage]->lowered, &miss.choice, stage, &layout);
     if (layout.arena_bytes + context <= miss.need_bytes) continue;
     miss.stage = stage;
     miss.need_bytes = layout.arena_bytes + context;
@@ -143,18 +144,26 @@ static void note_miss(zp_searcher *s, const zp_point *point) {
     zp_cut_rule rule = {.stage_s = HUGE_VAL, .total_s = HUGE_VAL, .limits = {beat, INT64_MAX, INT64_MAX}};
     if (!zp_cut_within(s, point, &rule, cut)) return;
   }
-  s->miss_ratio = (double)(zp_cut_least_memory(s, point, cut) + context) / (double)have;
-  s->miss = miss_of_cut(s, point, cut, have);
+  int64_t least = zp_cut_least_memory(s, point, cut);
+  s->miss_ratio = (double)(least + context) / (double)have;
+  const zp_variant **own = ZP_NEW_ARRAY(s->arena, const zp_variant *, point->choice.pipeline);
+  bool fits = zp_cut_variants(s, point, &(zp_limits){least, INT64_MAX, INT64_MAX}, cut, own);
+  assert(fits);
+  (void)fits;
+  s->miss = miss_of_cut(s, point, cut, own, have);
 }
 
-/* Several chunks a stage, asked for by a constraint: of their two cuts the one that needs less. */
+/* Several chunks a stage, asked for by a constraint: of the cuts by every mode, all stages in it, the one that needs
+ * least. */
 static void note_chunks_miss(zp_searcher *s, const zp_point *point) {
   static const zp_limits none = {INT64_MAX, INT64_MAX, INT64_MAX};
   int64_t have = s->limit_bytes + s->machine.context_bytes;
-  for (int from_back = 0; from_back <= 1; from_back++) {
+  const zp_variant **own = ZP_NEW_ARRAY(s->arena, const zp_variant *, point->choice.pipeline);
+  for (int i = 0; i < 2 * point->n_modes; i++) {
     int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, zp_model_chunks(&point->choice) + 1);
-    if (!zp_cut_chunks(s, point, &none, from_back, cut)) continue;
-    zp_miss miss = miss_of_cut(s, point, cut, have > 0 ? have : 1);
+    if (!zp_cut_chunks(s, point, &none, i / 2, i % 2, cut)) continue;
+    for (int k = 0; k < point->choice.pipeline; k++) own[k] = &s->variants.data[point->modes[i / 2]];
+    zp_miss miss = miss_of_cut(s, point, cut, own, have > 0 ? have : 1);
     double ratio = (double)miss.need_bytes / (double)miss.have_bytes;
     if (s->miss_ratio > 0 && ratio >= s->miss_ratio) continue;
     s->miss = miss;
