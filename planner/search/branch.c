@@ -26,7 +26,9 @@ typedef struct tree {
   zp_choice choice; /* cut: the stages fixed so far */
   const zp_variant *v;
   zp_windows windows;
-  zp_windows way; /* the same, of what is on the way to the gradients of inputs */
+  zp_windows way;     /* the same, of what is on the way to the gradients of inputs */
+  zp_mode_work *work; /* where stages choose among modes; else NULL */
+  double *known_s;    /* [fixed]: seconds of the fixed stages, a micro-batch */
   zp_limits limits;
   zp_stage_costs *costs;
   zp_group_link link;  /* between stages */
@@ -62,25 +64,35 @@ typedef struct stage_limit {
   double windows_s; /* deadline of windows; HUGE_VAL: none are looked at */
   double bound_s;   /* of bound.c's bound of the stage */
   double update_s;
+  const zp_known_stages *known; /* where stages choose among modes; else NULL */
 } stage_limit;
+
+/* What the stage runs; NULL when it does not fit. */
+static const zp_variant *variant_of_stage(const tree *t, int stage, int64_t first, int64_t end) {
+  bool known = false;
+  const zp_variant *own = t->work ? zp_mode_work_variant(t->work, stage, first, end, &known) : NULL;
+  return known ? own : zp_stage_variant(t->s, t->point, stage, &(zp_units){first, end - first}, &t->limits);
+}
 
 static bool stage_may_end(tree *t, int stage, int64_t first, int64_t end, const stage_limit *limit) {
   if (t->windows.prefix_s[end] > limit->work_s) return false;
-  const zp_variant *own = zp_stage_variant(t->s, t->point, stage, &(zp_units){first, end - first}, &t->limits);
+  const zp_variant *own = variant_of_stage(t, stage, first, end);
   if (!own) return false;
   if (isfinite(limit->update_s) &&
       zp_stage_cost_of(t->costs, t->v->lowered, stage, first, end).update_s > limit->update_s)
-    return false;
-  if (isfinite(limit->windows_s) && t->point->least &&
-      !zp_window_allows(&t->windows, t->point, stage, limit->cut, end, limit->windows_s))
     return false;
   return !isfinite(limit->bound_s) ||
          zp_bound_of_stage(t->s, t->point, own, stage, first, end, t->many) * (1 - CLOSED) <= limit->bound_s;
 }
 
-/* The furthest end of a stage; where it starts when there is none. */
+/* The furthest end of a stage; where it starts when there is none. Windows of stages that choose among modes count the
+ * work behind the end with its modes, which shrinks in steps as the end moves on: they are asked one by one. */
 static int64_t furthest_end(tree *t, int stage, int64_t first, const stage_limit *limit) {
   int64_t low = first, high = t->s->n_units - (t->choice.pipeline - 1 - stage);
+  if (limit->known) {
+    int64_t reach = zp_mode_work_reach(t->work, stage, first);
+    high = reach < high ? reach : high;
+  }
   while (low < high) {
     int64_t end = low + (high - low + 1) / 2;
     if (stage_may_end(t, stage, first, end, limit))
@@ -88,6 +100,10 @@ static int64_t furthest_end(tree *t, int stage, int64_t first, const stage_limit
     else
       high = end - 1;
   }
+  if (limit->known && isfinite(limit->windows_s))
+    while (low > first &&
+           !zp_window_allows(&t->windows, t->work, limit->known, stage, limit->cut, low, limit->windows_s))
+      low--;
   return low;
 }
 
@@ -102,11 +118,13 @@ static bool can_complete(tree *t, int fixed, int counted) {
   bool windows = t->choice.schedule == ZP_SCHEDULE_1F1B;
   double windows_s = deadline_of_windows(t, counted);
   int64_t windows_seen = (int64_t)t->choice.pipeline * t->choice.pipeline / 2;
-  t->effort->work_left -= t->point->least ? 8 * windows_seen : windows_seen / 2; /* what takes about as long */
+  t->effort->work_left -= t->work ? 4 * windows_seen : windows_seen / 2; /* what takes about as long */
+  zp_known_stages known = {counted, t->known_s};
   memcpy(t->reach, t->choice.cut, sizeof *t->reach * (size_t)(fixed + 1));
   for (int k = fixed; k < t->choice.pipeline; k++) {
-    stage_limit limit = {t->reach, HUGE_VAL, HUGE_VAL, deadline(t, counted), HUGE_VAL};
-    if (windows) limit.work_s = zp_window_reach(&t->windows, k, t->reach, limit.windows_s = windows_s);
+    stage_limit limit = {t->reach, HUGE_VAL, HUGE_VAL, deadline(t, counted), HUGE_VAL, t->work ? &known : NULL};
+    if (windows) limit.windows_s = windows_s;
+    if (windows && !t->work) limit.work_s = zp_window_reach(&t->windows, k, t->reach, windows_s);
     t->reach[k + 1] = furthest_end(t, k, t->reach[k], &limit);
     if (t->reach[k + 1] == t->reach[k]) return false;
   }
@@ -115,7 +133,7 @@ static bool can_complete(tree *t, int fixed, int counted) {
 
 /* A cut whose longest update is at most this long, anyhow? */
 static bool can_update_within(tree *t, double update_s) {
-  stage_limit limit = {NULL, HUGE_VAL, HUGE_VAL, HUGE_VAL, update_s};
+  stage_limit limit = {NULL, HUGE_VAL, HUGE_VAL, HUGE_VAL, update_s, NULL};
   int64_t at = 0;
   for (int k = 0; k < t->choice.pipeline; k++) {
     int64_t end = furthest_end(t, k, at, &limit);
@@ -143,12 +161,13 @@ static double least_update(tree *t) {
 /* Requires: the stage fits. */
 static void fix_stage(tree *t, int stage, int64_t end) {
   zp_units part = {t->choice.cut[stage], end - t->choice.cut[stage]};
-  const zp_variant *own = zp_stage_variant(t->s, t->point, stage, &part, &t->limits);
+  const zp_variant *own = variant_of_stage(t, stage, part.first, end);
   zp_stage_cost cost = zp_stage_cost_of(t->costs, own->lowered, stage, part.first, end);
   t->choice.cut[stage + 1] = end;
   t->cost[stage] = cost;
   t->update_s[stage + 1] = fmax(t->update_s[stage], cost.update_s + cost.offload_s);
   t->time[stage] = cost.time;
+  t->known_s[stage + 1] = t->known_s[stage] + cost.time.forward_s + cost.time.backward_s;
   if (stage + 1 == t->choice.pipeline) return;
   double elements = (double)zp_cost_carry_elements(t->v->lowered, &t->choice, stage);
   t->message_s[stage] = zp_cost_message(&t->link, elements * t->v->lowered->compute_bytes);
@@ -158,8 +177,10 @@ static void fix_stage(tree *t, int stage, int64_t end) {
  */
 static double rest_of(const tree *t, int fixed) {
   int64_t units = t->s->n_units, done = t->choice.cut[fixed];
-  return zp_window_rest(&t->way, fixed, done) + zp_least_more(t->point, fixed, t->choice.pipeline, done, units) +
-         t->message_s[fixed - 1];
+  double work = t->work ? zp_mode_work_of(t->work, fixed, t->choice.pipeline, done, units) +
+                              2 * (t->choice.pipeline - 1 - fixed) * t->way.message_s
+                        : zp_window_rest(&t->way, fixed, done);
+  return work + t->message_s[fixed - 1];
 }
 
 /* End of the last reduction among the fixed stages, at least; exact when all are fixed, but for ties in the middle. */
@@ -245,8 +266,16 @@ static outcome visit(tree *t, int fixed, bool check) {
   return NONE;
 }
 
+/* Requires: the target. False: no cut is below it. */
+static bool aim(tree *t) {
+  if (!t->work || zp_mode_work_meet(t->work, &t->windows, deadline_of_windows(t, 0))) return true;
+  t->effort->pruned[ZP_CUT_WINDOW]++;
+  return false;
+}
+
 static outcome search_below(tree *t, double target_s) {
   t->target_s = target_s;
+  if (!aim(t)) return NONE;
   return rest_misses(t, 0) ? NONE : visit(t, 0, false);
 }
 
@@ -257,11 +286,13 @@ static void set_windows(tree *t) {
   zp_least least = {.work_s = v->prefix_s, .input_s = v->input_s};
   if (t->point->n_modes == 1) least = zp_least_times(t->scratch, t->costs, v);
   t->windows = (zp_windows){.stages = c->pipeline,
+                            .units = t->s->n_units,
                             .microbatches = zp_microbatches(t->s->spec, c),
                             .prefix_s = least.work_s,
                             .total_s = least.work_s[t->s->n_units],
                             .message_s = zp_least_message(t->s, t->point),
-                            .extra_s = least.work_extra_s};
+                            .extra_s = least.work_extra_s,
+                            .one_f_one_b = c->schedule == ZP_SCHEDULE_1F1B};
   t->way = t->windows;
   if (!zp_schedule_splits(c->schedule)) return;
   t->way.prefix_s = least.input_s;
@@ -306,7 +337,9 @@ static void plant(tree *t, zp_searcher *s, const zp_point *point, const zp_branc
   t->reach = ZP_NEW_ARRAY(a, int64_t, c->pipeline + 1);
   t->update_s = ZP_NEW_ARRAY(a, double, c->pipeline + 1);
   t->cost = ZP_NEW_ARRAY(a, zp_stage_cost, c->pipeline);
+  t->known_s = ZP_NEW_ARRAY(a, double, c->pipeline + 1);
   set_windows(t);
+  if (point->n_modes > 1) t->work = zp_mode_work_new(a, s, point, t->costs);
   set_run(t);
   t->update_s[0] = least_update(t);
 }
@@ -336,6 +369,7 @@ int zp_branch_refusal(zp_searcher *s, const zp_point *point, const int64_t *cut,
   tree t = {.scratch = zp_arena_new("branch"), .target_s = target_s};
   int stages = point->choice.pipeline, refused = -1;
   plant(&t, s, point, NULL);
+  if (!aim(&t)) refused = 0;
   for (int fixed = 0; fixed <= stages && refused < 0; fixed++) {
     int counted = fixed > 0 ? fixed - 1 : 0;
     if (fixed > 0) fix_stage(&t, fixed - 1, cut[fixed]);

@@ -43,16 +43,21 @@ double zp_window_reach(const zp_windows *w, int stage, const int64_t *cut, doubl
   return reach;
 }
 
-/* The formula above with Xab and W as memory has them; C stays the least, so that the bound grows with the window. */
-bool zp_window_allows(const zp_windows *w, const zp_point *point, int stage, const int64_t *cut, int64_t end,
-                      double deadline_s) {
+/* The formula above with the least work of stages that have one mode each, C and W for this end. With nearer ends of
+ * the stages before it the window only grows. */
+bool zp_window_allows(const zp_windows *w, const zp_mode_work *work, const zp_known_stages *known, int stage,
+                      const int64_t *cut, int64_t end, double deadline_s) {
+  int n = known->stages;
   double messages = 2 * w->message_s, later = w->stages - 1 - stage, between = (double)w->microbatches - 1 - later;
-  double base = fmax(w->total_s, point->work_s) + w->total_s - w->prefix_s[end] + messages * (w->stages - 1 + later);
+  double unknown = zp_mode_work_of(work, n, stage + 1, cut[n], end),
+         after = zp_mode_work_of(work, stage + 1, w->stages, end, w->units);
+  double base = known->sum_s[n] + unknown + 2 * after + messages * (w->stages - 1 + later);
+  if (!isfinite(base) || (base - after - messages * later) * (1 - 1e-12) > deadline_s) return false;
   for (int a = stage; a >= 0; a--) {
     double length = stage - a + 1, loops = between / length;
     if (loops <= 1) break;
-    double work = w->prefix_s[end] - w->prefix_s[cut[a]] + zp_least_more(point, a, stage + 1, cut[a], end);
-    if ((base + messages * floor(loops) * (length - 1) + loops * work) * (1 - 1e-12) > deadline_s) return false;
+    double own = a < n ? known->sum_s[n] - known->sum_s[a] + unknown : zp_mode_work_of(work, a, stage + 1, cut[a], end);
+    if ((base + messages * floor(loops) * (length - 1) + loops * own) * (1 - 1e-12) > deadline_s) return false;
   }
   return true;
 }
