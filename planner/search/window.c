@@ -8,8 +8,9 @@
  * window: B down to a, the next F of a, F up to b, the next B of b. One round passes every action of the window once,
  * sends 2 (l - 1) messages and moves on by l micro-batches. A window fits N / l times between the first B of b and its
  * last F, N = m - 1 - w micro-batches apart; what is left of N is spent at the window's longest stage, at least Xab / l
- * each. The last F of b climbs to the last stage again, and the last B comes down to the first. So
- *   T >= W + C + 2 c (P - 1 + w) + floor(N / l) (Xab + 2 c (l - 1)) + (N mod l) Xab / l,  l <= N or l = 1.
+ * each, or in one round of the window of the last r stages of this one. The last F of b climbs to the last stage again,
+ * and the last B comes down to the first. So, with q = floor(N / l) and r = N mod l,
+ *   T >= W + C + 2 c (P - 1 + w) + q (Xab + 2 c (l - 1)) + max(r Xab / l, Xrb + 2 c (r - 1) if r > 0),  l <= N or l = 1.
  * For l = 1 this is the bound of the longest stage; longer windows see that neighbours must talk: two equally long
  * stages side by side run at X + c, not at X. The bound grows with the units of the window when N > l, falls with what
  * comes before it, and needs nothing else (what an inner stage takes beside its units is a constant): filling every
@@ -37,10 +38,31 @@ double zp_window_reach(const zp_windows *w, int stage, const int64_t *cut, doubl
   for (int a = stage; a >= 0; a--) {
     double length = stage - a + 1, loops = between / length;
     if (loops <= 1) break; /* nor are there longer ones */
-    double before = w->prefix_s[cut[a]] - w->extra_s * inner_stages(w, a, stage);
-    reach = fmin(reach, (rest - messages * floor(loops) * (length - 1) + loops * before) / (loops - 1));
+    double before = w->prefix_s[cut[a]] - w->extra_s * inner_stages(w, a, stage), rounds = floor(loops),
+           left = rest - messages * rounds * (length - 1);
+    reach = fmin(reach, (left + loops * before) / (loops - 1));
+    int short_run = (int)(between - rounds * length), c = stage - short_run + 1;
+    if (short_run == 0) continue;
+    double short_before = w->prefix_s[cut[c]] - w->extra_s * inner_stages(w, c, stage);
+    reach = fmin(reach, (left - messages * (short_run - 1) + rounds * before + short_before) / rounds);
   }
   return reach;
+}
+
+/* Least work of the stages first .. stage with their modes. */
+typedef struct run_work {
+  const zp_mode_work *work;
+  const zp_known_stages *known;
+  const int64_t *cut;
+  int stage;
+  int64_t end;
+  double unknown_s; /* of the stages that are not known */
+} run_work;
+
+static double work_of_run(const run_work *r, int first) {
+  int n = r->known->stages;
+  if (first < n) return r->known->sum_s[n] - r->known->sum_s[first] + r->unknown_s;
+  return zp_mode_work_of(r->work, first, r->stage + 1, r->cut[first], r->end);
 }
 
 /* The formula above with the least work of stages that have one mode each, C and W for this end. With nearer ends of
@@ -49,15 +71,18 @@ bool zp_window_allows(const zp_windows *w, const zp_mode_work *work, const zp_kn
                       const int64_t *cut, int64_t end, double deadline_s) {
   int n = known->stages;
   double messages = 2 * w->message_s, later = w->stages - 1 - stage, between = (double)w->microbatches - 1 - later;
-  double unknown = zp_mode_work_of(work, n, stage + 1, cut[n], end),
-         after = zp_mode_work_of(work, stage + 1, w->stages, end, w->units);
-  double base = known->sum_s[n] + unknown + 2 * after + messages * (w->stages - 1 + later);
+  run_work run = {work, known, cut, stage, end, zp_mode_work_of(work, n, stage + 1, cut[n], end)};
+  double after = zp_mode_work_of(work, stage + 1, w->stages, end, w->units);
+  double base = known->sum_s[n] + run.unknown_s + 2 * after + messages * (w->stages - 1 + later);
   if (!isfinite(base) || (base - after - messages * later) * (1 - 1e-12) > deadline_s) return false;
   for (int a = stage; a >= 0; a--) {
     double length = stage - a + 1, loops = between / length;
     if (loops <= 1) break;
-    double own = a < n ? known->sum_s[n] - known->sum_s[a] + unknown : zp_mode_work_of(work, a, stage + 1, cut[a], end);
-    if ((base + messages * floor(loops) * (length - 1) + loops * own) * (1 - 1e-12) > deadline_s) return false;
+    double own = work_of_run(&run, a), rounds = floor(loops), left = (loops - rounds) * own;
+    int short_run = (int)(between - rounds * length);
+    if (short_run > 0)
+      left = fmax(left, work_of_run(&run, stage - short_run + 1) + messages * (short_run - 1));
+    if ((base + rounds * (own + messages * (length - 1)) + left) * (1 - 1e-12) > deadline_s) return false;
   }
   return true;
 }
