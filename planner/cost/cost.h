@@ -98,6 +98,7 @@ typedef struct zp_pipeline_run {
    * the known stages end no sooner, either. */
   int known;
   double rest_s;
+  double first_rest_s, last_rest_s; /* of 1F1B: the same of the first and of the last micro-batch, where it is more */
 } zp_pipeline_run;
 /* on_event may be NULL. Scratch memory comes from the arena and is given back. */
 void zp_pipeline_simulate(zp_arena *arena, const zp_pipeline_run *run, zp_on_event *on_event, void *user);

@@ -43,6 +43,11 @@ static turn_stage *make_stages(zp_arena *arena, const zp_pipeline_run *run, int 
   return stages;
 }
 
+static inline double rest_of(const zp_pipeline_run *run, int64_t microbatch) {
+  if (microbatch == 0) return later(run->rest_s, run->first_rest_s);
+  return microbatch == run->microbatches - 1 ? later(run->rest_s, run->last_rest_s) : run->rest_s;
+}
+
 void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run) {
   assert(run->chunks == 1 && run->buffers == 1);
   zp_arena_mark mark = zp_arena_get_mark(arena);
@@ -59,7 +64,7 @@ void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run) {
         if (sent_s && s == known - 1) sent_s[forward] = stages[known].input_s;
       }
       if (turn < 0) continue;
-      if (sent_s && s == known - 1) gradient_s = sent_s[turn] + run->rest_s;
+      if (sent_s && s == known - 1) gradient_s = sent_s[turn] + rest_of(run, turn);
       gradient_s = run_backward(&stages[s], gradient_s);
     }
   }

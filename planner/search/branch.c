@@ -175,12 +175,17 @@ static void fix_stage(tree *t, int stage, int64_t end) {
 
 /* What the stages behind the fixed ones take at least to answer an activation with its gradient, and the message back.
  */
-static double rest_of(const tree *t, int fixed) {
-  int64_t units = t->s->n_units, done = t->choice.cut[fixed];
-  double work = t->work ? zp_mode_work_of(t->work, fixed, t->choice.pipeline, done, units) +
-                              2 * (t->choice.pipeline - 1 - fixed) * t->way.message_s
+static void set_rest(tree *t, int fixed) {
+  int stages = t->choice.pipeline;
+  int64_t done = t->choice.cut[fixed];
+  double message = t->message_s[fixed - 1];
+  double rest = t->work ? zp_mode_work_of(t->work, fixed, stages, done, t->s->n_units) +
+                              2 * (stages - 1 - fixed) * t->way.message_s
                         : zp_window_rest(&t->way, fixed, done);
-  return work + t->message_s[fixed - 1];
+  t->run.rest_s = t->run.first_rest_s = t->run.last_rest_s = rest + message;
+  if (!t->work || !t->windows.one_f_one_b) return;
+  t->run.first_rest_s = fmax(rest, zp_mode_work_answer(t->work, &t->windows, ZP_FIRST_TURN, fixed, done)) + message;
+  t->run.last_rest_s = fmax(rest, zp_mode_work_answer(t->work, &t->windows, ZP_LAST_TURN, fixed, done)) + message;
 }
 
 /* End of the last reduction among the fixed stages, at least; exact when all are fixed, but for ties in the middle. */
@@ -189,7 +194,7 @@ static double simulate_fixed(tree *t, int fixed) {
   double end = 0;
   t->effort->work_left -= fixed * t->windows.microbatches * (t->choice.schedule == ZP_SCHEDULE_1F1B ? 1 : 4);
   t->run.known = fixed;
-  t->run.rest_s = fixed < stages ? rest_of(t, fixed) : 0;
+  if (fixed < stages) set_rest(t, fixed);
   zp_cost_microbatches(t->scratch, &t->run);
   for (int s = 0; s < fixed; s++)
     end = fmax(end, t->run.end_s[s] + t->cost[s].reduce_s + (s == 0 || s == stages - 1 ? t->ties_s : 0));

@@ -7,7 +7,12 @@
  *   least of stages a .. b with N units = min over n of (x_b(n) + least of a .. b - 1 with N - n),
  * by dynamic programming for every run of stages. Stages that miss the deadline at hand on their own are left out of x:
  * a long stage early or late in the pipeline would need less work, but runs it for nearly every micro-batch. x grows
- * with n (a slower mode is longer), and so does the result. */
+ * with n (a slower mode is longer), and so does the result.
+ *
+ * Turns: 1F1B lets w = P - 1 - s forwards of stage s follow each other before its first backward, and w backwards after
+ * its last forward. The first micro-batch climbs from a stage to some stage j behind it, waits for the w forwards
+ * there, and comes back; the last one waits for the backwards. With H over the stages from s on and a message c each
+ * way, H_s = X_s + 2 c + max(w_s F_s or w_s B_s, H_s+1), least over the cuts in the same way. */
 #include <math.h>
 #include "schedule.h"
 #include "search_internal.h"
@@ -30,7 +35,9 @@ struct zp_mode_work {
   row *own;                    /* [stage]: x, as far as memory allows */
   const zp_variant ***variant; /* [stage][units]: what it runs then */
   int64_t *most;               /* [stage]: as far as the deadline allows, too */
+  double **way_s[2];           /* [stage][units]: forward, backward; of the least part */
   row *before, *after;         /* [stages + 1]: of all stages before one; of one and all after it */
+  row *turn[2];                /* [stages + 1]: H of the first, of the last micro-batch */
   int longest;                 /* run */
   row *runs;                   /* [stage * longest + length - 1]: of the stages that end with this one */
   double *numbers;             /* of `runs` */
@@ -59,42 +66,56 @@ static zp_units least_part(const zp_mode_work *w, int stage, int64_t n) {
 }
 
 /* Only where no other units can join those of the part, what they move counts: it may hide behind the others. */
-static double part_s(const zp_mode_work *w, zp_stage_costs *costs, const zp_variant *own, int stage, zp_units part,
-                     bool split) {
+static zp_stage_time part_time(const zp_mode_work *w, zp_stage_costs *costs, const zp_variant *own, int stage,
+                               zp_units part) {
   int64_t end = part.first + part.count;
-  const double *prefix_s = split ? own->input_s : own->prefix_s;
-  double seconds = prefix_s[end] - prefix_s[part.first];
-  if (w->alone) {
-    zp_stage_time time = zp_stage_cost_of(costs, own->lowered, stage, part.first, end).time;
-    seconds = time.forward_s + time.backward_s - (split ? time.weights_s : 0);
-  }
-  return seconds - others_s(w, part.first, end);
+  if (w->alone) return zp_stage_cost_of(costs, own->lowered, stage, part.first, end).time;
+  double work = own->prefix_s[end] - own->prefix_s[part.first],
+         forward = own->forward_s[end] - own->forward_s[part.first],
+         input = own->input_s[end] - own->input_s[part.first];
+  return (zp_stage_time){.forward_s = forward, .backward_s = work - forward, .weights_s = work - input};
+}
+
+/* Of stages that have at least n units. */
+static void make_least(double *seconds, int64_t most) {
+  for (int64_t n = most; n-- > 0;) seconds[n] = fmin(seconds[n], seconds[n + 1]);
+}
+
+/* Without counted units a stage may have none of the others, where these are several. */
+static bool may_be_empty(const zp_mode_work *w, int64_t n, zp_units part) {
+  return part.count == 0 || (n == 0 && !w->alone);
 }
 
 static void measure_stage(zp_mode_work *w, const zp_searcher *s, const zp_point *point, zp_stage_costs *costs,
                           int stage) {
   zp_limits limits = zp_search_limits(s);
-  int64_t counted = w->end - w->first;
-  row *own = &w->own[stage];
-  double *work_s = ZP_NEW_ARRAY(w->arena, double, counted + 1);
-  const zp_variant **variant = ZP_NEW_ARRAY(w->arena, const zp_variant *, counted + 1);
-  *own = (row){-1, work_s};
-  for (int64_t n = 0; n <= counted; n++) {
+  int64_t counted = w->end - w->first, n = 0;
+  bool split = zp_schedule_splits(point->choice.schedule);
+  double *work_s = ZP_NEW_ARRAY(w->arena, double, counted + 1),
+         *forward_s = w->way_s[0][stage] = ZP_NEW_ARRAY(w->arena, double, counted + 1),
+         *backward_s = w->way_s[1][stage] = ZP_NEW_ARRAY(w->arena, double, counted + 1);
+  const zp_variant **variant = w->variant[stage] = ZP_NEW_ARRAY(w->arena, const zp_variant *, counted + 1);
+  for (; n <= counted; n++) {
     zp_units part = least_part(w, stage, n);
     if (part.count == w->n_units) break; /* there are other stages */
-    own->most = n;
-    if (part.count == 0) continue;
+    if (may_be_empty(w, n, part)) continue;
     variant[n] = zp_stage_variant(s, point, stage, &part, &limits);
-    if (!variant[n]) {
-      own->most = n - 1;
-      break;
-    }
-    work_s[n] = part_s(w, costs, variant[n], stage, part, zp_schedule_splits(point->choice.schedule));
+    if (!variant[n]) break;
+    zp_stage_time time = part_time(w, costs, variant[n], stage, part);
+    forward_s[n] = time.forward_s;
+    backward_s[n] = time.backward_s;
+    work_s[n] = time.forward_s + time.backward_s - (split ? time.weights_s : 0) -
+                others_s(w, part.first, part.first + part.count);
   }
-  if (w->alone && own->most > 0 && least_part(w, stage, 0).count == 0)
-    work_s[0] = work_s[1]; /* every stage has units */
-  for (int64_t n = own->most; n-- > 0;) work_s[n] = fmin(work_s[n], work_s[n + 1]);
-  w->variant[stage] = variant;
+  w->own[stage] = (row){n - 1, work_s};
+  if (w->alone && n > 1 && least_part(w, stage, 0).count == 0) { /* every stage has units */
+    work_s[0] = work_s[1];
+    forward_s[0] = forward_s[1];
+    backward_s[0] = backward_s[1];
+  }
+  make_least(work_s, n - 1);
+  make_least(forward_s, n - 1);
+  make_least(backward_s, n - 1);
 }
 
 /* ---- several stages ---- */
@@ -115,25 +136,62 @@ static void add_stage(row *sum, const row *others, const row *own, int64_t most,
 
 static double least_in(const row *r, int64_t n) { return n > r->most ? HUGE_VAL : r->work_s[n]; }
 
-static void add_all(zp_mode_work *w) {
+/* How often a stage runs forwards one after the other, and backwards. */
+static double turns_at(const zp_mode_work *w, const zp_windows *windows, int stage) {
+  return fmin(w->stages - 1 - stage, (double)windows->microbatches - 1);
+}
+
+/* H of one stage and those after it. */
+static void add_turn(zp_mode_work *w, const zp_windows *windows, int way, int stage) {
+  row *sum = &w->turn[way][stage];
+  const row *after = &w->turn[way][stage + 1];
+  double turns = turns_at(w, windows, stage), others = 0;
+  zp_units part = least_part(w, stage, 0);
+  if (w->alone) others = others_s(w, part.first, part.first + part.count);
+  sum->most = smaller(w->end - w->first, after->most + w->most[stage]);
+  for (int64_t n = 0; n <= sum->most; n++) {
+    double least = HUGE_VAL;
+    int64_t from = n > after->most ? n - after->most : 0, to = smaller(n, w->most[stage]);
+    for (int64_t k = from; k <= to; k++)
+      least = fmin(least, w->own[stage].work_s[k] + fmax(turns * w->way_s[way][stage][k], after->work_s[n - k]));
+    sum->work_s[n] = least + others + 2 * windows->message_s;
+  }
+}
+
+static void add_all(zp_mode_work *w, const zp_windows *windows) {
   int64_t counted = w->end - w->first;
+  for (int stage = w->stages; windows->one_f_one_b && stage-- > 0;)
+    for (int way = 0; way < 2; way++) add_turn(w, windows, way, stage);
   for (int stage = 0; stage < w->stages; stage++)
     add_stage(&w->before[stage + 1], &w->before[stage], &w->own[stage], w->most[stage], counted);
   for (int stage = w->stages; stage-- > 0;)
     add_stage(&w->after[stage], &w->after[stage + 1], &w->own[stage], w->most[stage], counted);
 }
 
+/* Seconds between the first forward of a stage with n units, `after` behind it, and its first backward; between its
+ * last forward and its last backward. */
+static double turn_s(const zp_mode_work *w, const zp_windows *windows, int way, int stage, int64_t n, int64_t after) {
+  double later = w->stages - 1 - stage;
+  double climb = fmax(least_in(&w->after[stage + 1], after) + 2 * later * windows->message_s,
+                      least_in(&w->turn[way][stage + 1], after));
+  return fmax(climb, n > w->own[stage].most ? HUGE_VAL : turns_at(w, windows, stage) * w->way_s[way][stage][n]);
+}
+
 /* May the stage have n units, whatever the others have? The window of one stage (window.c). */
 static bool stage_meets(const zp_mode_work *w, const zp_windows *windows, int stage, int64_t n, double deadline_s) {
   int64_t rest = w->end - w->first - n;
-  double later = w->stages - 1 - stage, own = w->own[stage].work_s[n], around = HUGE_VAL;
-  double between = (double)windows->microbatches - 1 - later;
+  double own = w->own[stage].work_s[n], around = HUGE_VAL, messages = 2 * windows->message_s;
+  double between = (double)windows->microbatches - w->stages + stage;
   bool turns = windows->one_f_one_b && between >= 1;
-  for (int64_t e = 0; e <= rest; e++)
-    around = fmin(around, least_in(&w->before[stage], e) + (turns ? 2 : 1) * least_in(&w->after[stage + 1], rest - e));
-  double way = own + around + others_s(w, 0, w->n_units) + 2 * windows->message_s * (w->stages - 1);
+  for (int64_t e = 0; e <= rest; e++) {
+    double before = least_in(&w->before[stage], e) + messages * stage;
+    double after = turns ? turn_s(w, windows, 0, stage, n, rest - e) + turn_s(w, windows, 1, stage, n, rest - e)
+                         : least_in(&w->after[stage + 1], rest - e) + messages * (w->stages - 1 - stage);
+    around = fmin(around, before + after);
+  }
+  double way = own + around;
   double least =
-      turns ? way + 2 * windows->message_s * later + between * own : fmax(way, (double)windows->microbatches * own);
+      turns ? way + between * own : fmax(way + others_s(w, 0, w->n_units), (double)windows->microbatches * own);
   return least * (1 - 1e-12) <= deadline_s;
 }
 
@@ -205,6 +263,11 @@ zp_mode_work *zp_mode_work_new(zp_arena *arena, const zp_searcher *s, const zp_p
   w->before = ZP_NEW_ARRAY(arena, row, stages + 1);
   w->after = ZP_NEW_ARRAY(arena, row, stages + 1);
   w->runs = ZP_NEW_ARRAY(arena, row, stages * stages);
+  for (int way = 0; way < 2; way++) {
+    w->way_s[way] = ZP_NEW_ARRAY(arena, double *, stages);
+    w->turn[way] = ZP_NEW_ARRAY(arena, row, stages + 1);
+    for (int stage = 0; stage <= stages; stage++) w->turn[way][stage].work_s = ZP_NEW_ARRAY(arena, double, counted + 1);
+  }
   for (int stage = 0; stage <= stages; stage++) {
     w->before[stage].work_s = ZP_NEW_ARRAY(arena, double, counted + 1);
     w->after[stage].work_s = ZP_NEW_ARRAY(arena, double, counted + 1);
@@ -216,12 +279,12 @@ zp_mode_work *zp_mode_work_new(zp_arena *arena, const zp_searcher *s, const zp_p
 bool zp_mode_work_meet(zp_mode_work *w, const zp_windows *windows, double deadline_s) {
   for (int stage = 0; stage < w->stages; stage++)
     if ((w->most[stage] = w->own[stage].most) < 0) return false;
-  add_all(w);
+  add_all(w, windows);
   for (bool changed = true; changed;) {
     changed = find_most(w, windows, deadline_s);
     for (int stage = 0; stage < w->stages; stage++)
       if (w->most[stage] < 0) return false;
-    add_all(w);
+    add_all(w, windows);
   }
   if (w->after[0].most < w->end - w->first) return false;
   add_runs(w);
@@ -241,6 +304,18 @@ double zp_mode_work_of(const zp_mode_work *w, int from, int to, int64_t first, i
   return (others_s(w, first, end) + least) * (1 - 1e-12);
 }
 
+double zp_mode_work_turn(const zp_mode_work *w, const zp_windows *windows, zp_turn turn, int stage, int64_t first,
+                         int64_t end) {
+  int64_t after = counted_before(w, w->n_units) - counted_before(w, end);
+  int64_t counted = counted_before(w, end) - counted_before(w, first);
+  return turn_s(w, windows, (int)turn, stage, counted, after) * (1 - 1e-12);
+}
+
+double zp_mode_work_answer(const zp_mode_work *w, const zp_windows *windows, zp_turn turn, int stage, int64_t first) {
+  int64_t counted = counted_before(w, w->n_units) - counted_before(w, first);
+  return (least_in(&w->turn[turn][stage], counted) - 2 * windows->message_s) * (1 - 1e-12);
+}
+
 int64_t zp_mode_work_reach(const zp_mode_work *w, int stage, int64_t first) {
   int64_t counted = counted_before(w, first) + w->most[stage];
   return counted < w->end - w->first ? w->first + counted : w->n_units;
@@ -249,6 +324,8 @@ int64_t zp_mode_work_reach(const zp_mode_work *w, int stage, int64_t first) {
 const zp_variant *zp_mode_work_variant(const zp_mode_work *w, int stage, int64_t first, int64_t end, bool *known) {
   int64_t counted = counted_before(w, end) - counted_before(w, first);
   zp_units part = least_part(w, stage, counted);
+  *known = false;
+  if (may_be_empty(w, counted, part)) return NULL;
   bool inner = stage > 0 && stage < w->stages - 1 && first >= w->first && end <= w->end;
   *known = inner || (part.first == first && part.count == end - first);
   if (!*known) return NULL;

@@ -245,6 +245,14 @@ bool zp_mode_work_meet(zp_mode_work *w, const zp_windows *windows, double deadli
 /* Seconds of the units first .. end - 1 on the stages from .. to - 1, at least; HUGE_VAL: they do not fit. With a split
  * backward, of what is on the way to the gradients of inputs. Grows with the units. */
 double zp_mode_work_of(const zp_mode_work *w, int from, int to, int64_t first, int64_t end);
+/* Of 1F1B: seconds between the first forward of a stage that runs units first .. end - 1 and its first backward, or
+ * between its last forward and its last backward, at least. */
+typedef enum zp_turn { ZP_FIRST_TURN, ZP_LAST_TURN } zp_turn;
+double zp_mode_work_turn(const zp_mode_work *w, const zp_windows *windows, zp_turn turn, int stage, int64_t first,
+                         int64_t end);
+/* The same between the arrival of the first (last) micro-batch at a stage whose units start there, and the end of its
+ * backward. */
+double zp_mode_work_answer(const zp_mode_work *w, const zp_windows *windows, zp_turn turn, int stage, int64_t first);
 /* A stage that starts there ends there at the latest. */
 int64_t zp_mode_work_reach(const zp_mode_work *w, int stage, int64_t first);
 /* zp_stage_variant, where the tables know it. */

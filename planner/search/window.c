@@ -10,8 +10,8 @@
  * last F, N = m - 1 - w micro-batches apart; what is left of N is spent at the window's longest stage, at least Xab / l
  * each, or in one round of the window of the last r stages of this one. The last F of b climbs to the last stage again,
  * and the last B comes down to the first. So, with q = floor(N / l) and r = N mod l,
- *   T >= W + C + 2 c (P - 1 + w) + q (Xab + 2 c (l - 1)) + max(r Xab / l, Xrb + 2 c (r - 1) if r > 0),  l <= N or l = 1.
- * For l = 1 this is the bound of the longest stage; longer windows see that neighbours must talk: two equally long
+ *   T >= W + C + 2 c (P - 1 + w) + q (Xab + 2 c (l - 1)) + max(r Xab / l, Xrb + 2 c (r - 1) if r > 0),  l <= N or l
+ * = 1. For l = 1 this is the bound of the longest stage; longer windows see that neighbours must talk: two equally long
  * stages side by side run at X + c, not at X. The bound grows with the units of the window when N > l, falls with what
  * comes before it, and needs nothing else (what an inner stage takes beside its units is a constant): filling every
  * stage as far as all windows that end with it allow is exact.
@@ -65,23 +65,25 @@ static double work_of_run(const run_work *r, int first) {
   return zp_mode_work_of(r->work, first, r->stage + 1, r->cut[first], r->end);
 }
 
-/* The formula above with the least work of stages that have one mode each, C and W for this end. With nearer ends of
- * the stages before it the window only grows. */
+/* The formula above with the least work of stages that have one mode each, C and W for this end, and in place of C the
+ * turns of the first and of the last micro-batch (mode_work.c). With nearer ends of the stages before it the window
+ * only grows. */
 bool zp_window_allows(const zp_windows *w, const zp_mode_work *work, const zp_known_stages *known, int stage,
                       const int64_t *cut, int64_t end, double deadline_s) {
   int n = known->stages;
   double messages = 2 * w->message_s, later = w->stages - 1 - stage, between = (double)w->microbatches - 1 - later;
   run_work run = {work, known, cut, stage, end, zp_mode_work_of(work, n, stage + 1, cut[n], end)};
-  double after = zp_mode_work_of(work, stage + 1, w->stages, end, w->units);
-  double base = known->sum_s[n] + run.unknown_s + 2 * after + messages * (w->stages - 1 + later);
-  if (!isfinite(base) || (base - after - messages * later) * (1 - 1e-12) > deadline_s) return false;
+  double climb = known->sum_s[n] + run.unknown_s + messages * stage,
+         after = zp_mode_work_of(work, stage + 1, w->stages, end, w->units) + messages * later;
+  if ((climb + after) * (1 - 1e-12) > deadline_s) return false;
+  double base = climb + fmax(after, zp_mode_work_turn(work, w, ZP_FIRST_TURN, stage, cut[stage], end)) +
+                fmax(after, zp_mode_work_turn(work, w, ZP_LAST_TURN, stage, cut[stage], end));
   for (int a = stage; a >= 0; a--) {
     double length = stage - a + 1, loops = between / length;
     if (loops <= 1) break;
     double own = work_of_run(&run, a), rounds = floor(loops), left = (loops - rounds) * own;
     int short_run = (int)(between - rounds * length);
-    if (short_run > 0)
-      left = fmax(left, work_of_run(&run, stage - short_run + 1) + messages * (short_run - 1));
+    if (short_run > 0) left = fmax(left, work_of_run(&run, stage - short_run + 1) + messages * (short_run - 1));
     if ((base + rounds * (own + messages * (length - 1)) + left) * (1 - 1e-12) > deadline_s) return false;
   }
   return true;
