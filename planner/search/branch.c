@@ -39,6 +39,7 @@ typedef struct tree {
   double *update_s;    /* [fixed]: longest update of the fixed stages, and at least that of any cut */
   zp_stage_cost *cost; /* [stage], fixed ones */
   int miss;            /* see visit */
+  int64_t *low;        /* [stages + 1]: nearest starts, where stages choose among modes */
   int64_t *reach;      /* ends of the stages when every one goes as far as it can */
   zp_pipeline_run run; /* of the fixed stages */
   zp_stage_time *time; /* run.time */
@@ -271,11 +272,19 @@ static outcome visit(tree *t, int fixed, bool check) {
   return NONE;
 }
 
+/* Times that the ranges of the starts of stages are narrowed: each narrows those of the next. */
+enum { NARROWED = 3 };
+
 /* Requires: the target. False: no cut is below it. */
 static bool aim(tree *t) {
-  if (!t->work || zp_mode_work_meet(t->work, &t->windows, deadline_of_windows(t, 0))) return true;
-  t->effort->pruned[ZP_CUT_WINDOW]++;
-  return false;
+  if (!t->work) return true;
+  double deadline_s = deadline_of_windows(t, 0);
+  bool possible = zp_mode_work_meet(t->work, &t->windows, deadline_s);
+  for (int i = 0; i < NARROWED && possible && t->windows.one_f_one_b; i++)
+    possible = can_complete(t, 0, 0) && zp_window_lows(&t->windows, t->work, t->reach, deadline_s, t->low) &&
+               zp_mode_work_narrow(t->work, &t->windows, deadline_s, t->low, t->reach);
+  if (!possible) t->effort->pruned[ZP_CUT_WINDOW]++;
+  return possible;
 }
 
 static outcome search_below(tree *t, double target_s) {
@@ -340,6 +349,7 @@ static void plant(tree *t, zp_searcher *s, const zp_point *point, const zp_branc
   t->ties_s = zp_least_ties(a, s, point);
   t->choice.cut = ZP_NEW_ARRAY(a, int64_t, c->pipeline + 1);
   t->reach = ZP_NEW_ARRAY(a, int64_t, c->pipeline + 1);
+  t->low = ZP_NEW_ARRAY(a, int64_t, c->pipeline + 1);
   t->update_s = ZP_NEW_ARRAY(a, double, c->pipeline + 1);
   t->cost = ZP_NEW_ARRAY(a, zp_stage_cost, c->pipeline);
   t->known_s = ZP_NEW_ARRAY(a, double, c->pipeline + 1);

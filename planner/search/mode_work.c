@@ -38,6 +38,7 @@ struct zp_mode_work {
   double **way_s[2];           /* [stage][units]: forward, backward; of the least part */
   row *before, *after;         /* [stages + 1]: of all stages before one; of one and all after it */
   row *turn[2];                /* [stages + 1]: H of the first, of the last micro-batch */
+  int64_t *low, *high;         /* [stages + 1]: counted units before a stage */
   int longest;                 /* run */
   row *runs;                   /* [stage * longest + length - 1]: of the stages that end with this one */
   double *numbers;             /* of `runs` */
@@ -158,14 +159,31 @@ static void add_turn(zp_mode_work *w, const zp_windows *windows, int way, int st
   }
 }
 
+/* Drops numbers of units that the stages before one, or it and those after it, cannot have. */
+static void keep_band(const zp_mode_work *w, row *r, int stage, bool before) {
+  int64_t counted = w->end - w->first;
+  for (int64_t n = 0; n <= r->most; n++) {
+    int64_t units = before ? n : counted - n;
+    if (units < w->low[stage] || units > w->high[stage]) r->work_s[n] = HUGE_VAL;
+  }
+}
+
 static void add_all(zp_mode_work *w, const zp_windows *windows) {
   int64_t counted = w->end - w->first;
-  for (int stage = w->stages; windows->one_f_one_b && stage-- > 0;)
-    for (int way = 0; way < 2; way++) add_turn(w, windows, way, stage);
-  for (int stage = 0; stage < w->stages; stage++)
+  for (int stage = w->stages; windows->one_f_one_b && stage-- > 0;) {
+    for (int way = 0; way < 2; way++) {
+      add_turn(w, windows, way, stage);
+      keep_band(w, &w->turn[way][stage], stage, false);
+    }
+  }
+  for (int stage = 0; stage < w->stages; stage++) {
     add_stage(&w->before[stage + 1], &w->before[stage], &w->own[stage], w->most[stage], counted);
-  for (int stage = w->stages; stage-- > 0;)
+    keep_band(w, &w->before[stage + 1], stage + 1, true);
+  }
+  for (int stage = w->stages; stage-- > 0;) {
     add_stage(&w->after[stage], &w->after[stage + 1], &w->own[stage], w->most[stage], counted);
+    keep_band(w, &w->after[stage], stage, false);
+  }
 }
 
 /* Seconds between the first forward of a stage with n units, `after` behind it, and its first backward; between its
@@ -260,6 +278,8 @@ zp_mode_work *zp_mode_work_new(zp_arena *arena, const zp_searcher *s, const zp_p
   w->own = ZP_NEW_ARRAY(arena, row, stages);
   w->variant = ZP_NEW_ARRAY(arena, const zp_variant **, stages);
   w->most = ZP_NEW_ARRAY(arena, int64_t, stages);
+  w->low = ZP_NEW_ARRAY(arena, int64_t, stages + 1);
+  w->high = ZP_NEW_ARRAY(arena, int64_t, stages + 1);
   w->before = ZP_NEW_ARRAY(arena, row, stages + 1);
   w->after = ZP_NEW_ARRAY(arena, row, stages + 1);
   w->runs = ZP_NEW_ARRAY(arena, row, stages * stages);
@@ -276,19 +296,37 @@ zp_mode_work *zp_mode_work_new(zp_arena *arena, const zp_searcher *s, const zp_p
   return w;
 }
 
-bool zp_mode_work_meet(zp_mode_work *w, const zp_windows *windows, double deadline_s) {
-  for (int stage = 0; stage < w->stages; stage++)
-    if ((w->most[stage] = w->own[stage].most) < 0) return false;
+/* Fewer units a stage, until no more can be taken away. */
+static bool settle(zp_mode_work *w, const zp_windows *windows, double deadline_s) {
   add_all(w, windows);
   for (bool changed = true; changed;) {
     changed = find_most(w, windows, deadline_s);
     for (int stage = 0; stage < w->stages; stage++)
       if (w->most[stage] < 0) return false;
-    add_all(w, windows);
+    if (changed) add_all(w, windows);
   }
-  if (w->after[0].most < w->end - w->first) return false;
+  if (!isfinite(least_in(&w->after[0], w->end - w->first))) return false;
   add_runs(w);
   return true;
+}
+
+bool zp_mode_work_meet(zp_mode_work *w, const zp_windows *windows, double deadline_s) {
+  for (int stage = 0; stage < w->stages; stage++)
+    if ((w->most[stage] = w->own[stage].most) < 0) return false;
+  for (int stage = 0; stage <= w->stages; stage++) {
+    w->low[stage] = stage == w->stages ? w->end - w->first : 0;
+    w->high[stage] = stage == 0 ? 0 : w->end - w->first;
+  }
+  return settle(w, windows, deadline_s);
+}
+
+bool zp_mode_work_narrow(zp_mode_work *w, const zp_windows *windows, double deadline_s, const int64_t *low,
+                         const int64_t *high) {
+  for (int stage = 1; stage < w->stages; stage++) {
+    w->low[stage] = counted_before(w, low[stage]);
+    w->high[stage] = counted_before(w, high[stage]);
+  }
+  return settle(w, windows, deadline_s);
 }
 
 double zp_mode_work_of(const zp_mode_work *w, int from, int to, int64_t first, int64_t end) {
@@ -314,6 +352,11 @@ double zp_mode_work_turn(const zp_mode_work *w, const zp_windows *windows, zp_tu
 double zp_mode_work_answer(const zp_mode_work *w, const zp_windows *windows, zp_turn turn, int stage, int64_t first) {
   int64_t counted = counted_before(w, w->n_units) - counted_before(w, first);
   return (least_in(&w->turn[turn][stage], counted) - 2 * windows->message_s) * (1 - 1e-12);
+}
+
+int64_t zp_mode_work_least_start(const zp_mode_work *w, int stage, int64_t end) {
+  int64_t counted = counted_before(w, end) - w->most[stage];
+  return counted > 0 ? w->first + counted : 0;
 }
 
 int64_t zp_mode_work_reach(const zp_mode_work *w, int stage, int64_t first) {

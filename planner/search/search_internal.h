@@ -242,6 +242,9 @@ typedef struct zp_mode_work zp_mode_work;
 zp_mode_work *zp_mode_work_new(zp_arena *arena, const zp_searcher *s, const zp_point *point, zp_stage_costs *costs);
 /* From now on only what can meet the deadline. False: nothing can. */
 bool zp_mode_work_meet(zp_mode_work *w, const zp_windows *windows, double deadline_s);
+/* The same when every stage starts between low and high, [stages + 1]. */
+bool zp_mode_work_narrow(zp_mode_work *w, const zp_windows *windows, double deadline_s, const int64_t *low,
+                         const int64_t *high);
 /* Seconds of the units first .. end - 1 on the stages from .. to - 1, at least; HUGE_VAL: they do not fit. With a split
  * backward, of what is on the way to the gradients of inputs. Grows with the units. */
 double zp_mode_work_of(const zp_mode_work *w, int from, int to, int64_t first, int64_t end);
@@ -253,7 +256,8 @@ double zp_mode_work_turn(const zp_mode_work *w, const zp_windows *windows, zp_tu
 /* The same between the arrival of the first (last) micro-batch at a stage whose units start there, and the end of its
  * backward. */
 double zp_mode_work_answer(const zp_mode_work *w, const zp_windows *windows, zp_turn turn, int stage, int64_t first);
-/* A stage that starts there ends there at the latest. */
+/* A stage that ends there starts there at the earliest; one that starts there ends there at the latest. */
+int64_t zp_mode_work_least_start(const zp_mode_work *w, int stage, int64_t end);
 int64_t zp_mode_work_reach(const zp_mode_work *w, int stage, int64_t first);
 /* zp_stage_variant, where the tables know it. */
 const zp_variant *zp_mode_work_variant(const zp_mode_work *w, int stage, int64_t first, int64_t end, bool *known);
@@ -283,6 +287,11 @@ typedef struct zp_known_stages {
 /* The same where stages choose among modes: may the stage end there? */
 bool zp_window_allows(const zp_windows *w, const zp_mode_work *work, const zp_known_stages *known, int stage,
                       const int64_t *cut, int64_t end, double deadline_s);
+
+/* Of stages that choose among modes: the nearest starts, whatever the cut, [stages + 1], where `high` are the furthest.
+ * False: there are none. */
+bool zp_window_lows(const zp_windows *w, const zp_mode_work *work, const int64_t *high, double deadline_s,
+                    int64_t *low);
 
 /* ---- branch.c ---- */
 typedef struct zp_branching {

@@ -88,3 +88,36 @@ bool zp_window_allows(const zp_windows *w, const zp_mode_work *work, const zp_kn
   }
   return true;
 }
+
+/* May the stage start there, when the stages behind it start at `low` at the nearest and at `high` at the furthest? The
+ * same windows from the other side: the work behind them is least when they end at the furthest. */
+static bool may_start(const zp_windows *w, const zp_mode_work *work, int stage, int64_t start, const int64_t *low,
+                      const int64_t *high, double deadline_s) {
+  double messages = 2 * w->message_s;
+  double all = zp_mode_work_of(work, 0, stage, 0, start) + zp_mode_work_of(work, stage, w->stages, start, w->units);
+  if ((all + messages * (w->stages - 1)) * (1 - 1e-12) > deadline_s) return false;
+  for (int b = stage; b < w->stages && low[b + 1] > start; b++) {
+    double length = b - stage + 1, later = w->stages - 1 - b, between = (double)w->microbatches - 1 - later;
+    double loops = between / length;
+    if (loops <= 1) continue;
+    double own = zp_mode_work_of(work, stage, b + 1, start, low[b + 1]);
+    double base =
+        all + messages * (w->stages - 1 + later) + zp_mode_work_of(work, b + 1, w->stages, high[b + 1], w->units);
+    if ((base + loops * own + floor(loops) * messages * (length - 1)) * (1 - 1e-12) > deadline_s) return false;
+  }
+  return true;
+}
+
+bool zp_window_lows(const zp_windows *w, const zp_mode_work *work, const int64_t *high, double deadline_s,
+                    int64_t *low) {
+  low[w->stages] = w->units;
+  for (int stage = w->stages - 1; stage > 0; stage--) {
+    int64_t start = zp_mode_work_least_start(work, stage, low[stage + 1]);
+    if (start < stage) start = stage;
+    while (start <= high[stage] && !may_start(w, work, stage, start, low, high, deadline_s)) start++;
+    if (start > high[stage]) return false;
+    low[stage] = start;
+  }
+  low[0] = 0;
+  return true;
+}
