@@ -94,7 +94,8 @@ bool zp_window_allows(const zp_windows *w, const zp_mode_work *work, const zp_kn
 static bool may_start(const zp_windows *w, const zp_mode_work *work, int stage, int64_t start, const int64_t *low,
                       const int64_t *high, double deadline_s) {
   double messages = 2 * w->message_s;
-  double all = zp_mode_work_of(work, 0, stage, 0, start) + zp_mode_work_of(work, stage, w->stages, start, w->units);
+  double before_s = zp_mode_work_of(work, 0, stage, 0, start),
+         all = before_s + zp_mode_work_of(work, stage, w->stages, start, w->units);
   if ((all + messages * (w->stages - 1)) * (1 - 1e-12) > deadline_s) return false;
   for (int b = stage; b < w->stages && low[b + 1] > start; b++) {
     double length = b - stage + 1, later = w->stages - 1 - b, between = (double)w->microbatches - 1 - later;
