@@ -293,6 +293,53 @@ static outcome search_below(tree *t, double target_s) {
   return rest_misses(t, 0) ? NONE : visit(t, 0, false);
 }
 
+/* ---- a good cut to start from ---- */
+
+/* Step time of t->choice.cut, ties in the middle left out; HUGE_VAL when a stage does not fit. */
+static double time_of_cut(tree *t) {
+  int stages = t->choice.pipeline;
+  for (int k = 0; k < stages; k++) {
+    int64_t first = t->choice.cut[k], end = t->choice.cut[k + 1];
+    if (end <= first || !variant_of_stage(t, k, first, end)) return HUGE_VAL;
+    fix_stage(t, k, end);
+  }
+  return simulate_fixed(t, stages) + t->update_s[stages];
+}
+
+/* Moves the boundaries between two stages by one unit. */
+static void move_unit(tree *t, int from, int to) {
+  for (int k = from + 1; k <= to; k++) t->choice.cut[k]--;
+  for (int k = to + 1; k <= from; k++) t->choice.cut[k]++;
+}
+
+/* Moves single units from one stage to another while that makes the step faster, from the cut at hand. */
+static double improve_cut(tree *t, int64_t most_work) {
+  int stages = t->choice.pipeline, since = 0;
+  int64_t stop_at = t->effort->work_left - most_work;
+  double best = time_of_cut(t);
+  for (int i = 0; since < stages * stages && t->effort->work_left > stop_at; i = (i + 1) % (stages * stages), since++) {
+    int from = i / stages, to = i % stages;
+    if (from == to) continue;
+    move_unit(t, from, to);
+    double seconds = time_of_cut(t);
+    if (seconds < best * (1 - CLOSED))
+      best = seconds, since = 0;
+    else
+      move_unit(t, to, from);
+  }
+  return best;
+}
+
+/* Simulates a good cut near the furthest ends of the target. */
+static void start_from_reach(tree *t, double target_s) {
+  t->target_s = target_s;
+  int64_t least = (t->effort->work_left - t->stop_at) / 8;
+  if (!aim(t) || !can_complete(t, 0, 0)) return;
+  memcpy(t->choice.cut, t->reach, sizeof *t->reach * (size_t)(t->choice.pipeline + 1));
+  double best = improve_cut(t, least);
+  if (best < t->task->limit_s(t->task->user)) t->task->on_cut(t->task->user, t->choice.cut);
+}
+
 /* What is known of the stages whatever the cut. */
 static void set_windows(tree *t) {
   const zp_choice *c = &t->choice;
@@ -359,6 +406,9 @@ static void plant(tree *t, zp_searcher *s, const zp_point *point, const zp_branc
   t->update_s[0] = least_update(t);
 }
 
+/* Gaps below this are closed in one search. */
+static const double NEAR = 1e-4;
+
 /* The first targets are near the bound, where little is left to search and a cut that is found is good. Targets that
  * the root rules out cost next to nothing; after one that took a search the best plan is near, and the target is the
  * best plan itself. */
@@ -367,6 +417,7 @@ double zp_branch(zp_searcher *s, const zp_point *point, const zp_branching *task
   plant(&t, s, point, task);
   t.stop_at = s->effort.work_left - s->effort.work_left / 4; /* other points want their share */
   double low = point->bound_s, high, share = 0.25;
+  if (t.work) start_from_reach(&t, task->limit_s(task->user));
   while (high = task->limit_s(task->user), low < high * (1 - CLOSED)) {
     double target = fmin(low + share * (high - low), high * (1 - CLOSED));
     int64_t nodes = s->effort.nodes;
@@ -374,7 +425,7 @@ double zp_branch(zp_searcher *s, const zp_point *point, const zp_branching *task
     if (found == SPENT) break;
     if (found == NONE) low = target;
     bool searched = s->effort.nodes > nodes;
-    share = found == FOUND ? 0.25 : searched ? 1 : fmin(1, 2 * share);
+    share = found == FOUND ? 0.25 : searched || high - low < NEAR * high ? 1 : 0.5;
   }
   zp_arena_free(t.scratch);
   return low;
