@@ -26,7 +26,7 @@ const char *zp_emit_place(const zp_emit *e, zp_span span) {
 }
 
 const char *zp_emit_segment(const zp_emit *e, int segment) {
-  char *name = zp_format(e->arena, "SEG_%s", zp_emit_identifier(e->arena, e->model->segments.data[segment].name));
+  char *name = zp_format(e->arena, "SEG_%s", zp_emit_identifier(e->arena, e->lowered->segments[segment].segment->name));
   for (char *p = name; *p; p++) *p = (char)toupper((unsigned char)*p);
   return name;
 }

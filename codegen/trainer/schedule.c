@@ -10,7 +10,7 @@ static void emit_dispatch(zp_emit *e, const char *direction) {
   zp_buf_line(out, "    switch (r->segment) {");
   for (int s = 0; s < e->lowered->n_segments; s++)
     zp_buf_line(out, "    case %s: %s_%s(c, s, &u, mb); break;", zp_emit_segment(e, s),
-                zp_emit_identifier(e->arena, e->model->segments.data[s].name), direction);
+                zp_emit_identifier(e->arena, e->lowered->segments[s].segment->name), direction);
   zp_buf_line(out, "    }");
 }
 

@@ -192,7 +192,7 @@ static void emit_layout(zp_emit *e, int s) {
     if (e->model->params.data[p].segment < 0)
       zp_buf_printf(out, " .%s = %lld,", zp_emit_identifier(e->arena, e->model->params.data[p].name),
                     LL(zp_stage_shared(st, p)));
-  zp_buf_printf(out, " .n_units = %lld, .n_runs = %d,\n", LL(st->n_units), st->runs.len);
+  zp_buf_printf(out, " .n_units = %lld, .n_runs = %d,\n", LL(st->n_calls), st->runs.len);
   zp_buf_line(out, "     .runs = {");
   for (int r = 0; r < st->runs.len; r++) {
     const zp_run *run = &st->runs.data[r];

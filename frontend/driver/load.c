@@ -168,6 +168,7 @@ zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice
   if (!sharding) return NULL;
   zp_lowered *lowered =
       zp_lower(arena, spec, sharding, choice->microbatch, choice->recompute, choice->recompute_shard, error);
+  if (lowered && choice->fine) lowered = zp_lower_pieces(arena, lowered, error);
   if (!lowered) return NULL;
   int64_t units = choice->cut[choice->pipeline * (choice->chunks > 1 ? choice->chunks : 1)];
   if (units != lowered->n_units) {

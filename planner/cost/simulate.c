@@ -58,7 +58,7 @@ static step_ends end_of_step(const zp_program *program, const zp_machine *machin
     zp_step_end end =
         zp_cost_step_end(program->lowered, machine, &program->choice, stage->flat_elements, stage->shard_elements);
     double backward = stage_time(run, s).backward_s;
-    double reduce = zp_cost_exposed_reduce(machine, end.reduce_s, backward, stage->n_units) +
+    double reduce = zp_cost_exposed_reduce(machine, end.reduce_s, backward, stage->n_calls) +
                     zp_cost_ties(program, machine, s) + zp_cost_partial(program, machine, s);
     if (run->end_s[s] + reduce > ends.ready_s) {
       ends.last = s;
@@ -113,10 +113,12 @@ static double procedure_flop(const zp_procedure *procedure) {
 static double hardware_flop(const zp_program *program) {
   const zp_choice *c = &program->choice;
   double flop = 0;
-  for (int i = 0; i < program->lowered->n_segments; i++) {
-    const zp_segment_program *segment = &program->lowered->segments[i];
-    flop += (double)segment->segment->count * (procedure_flop(&segment->forward) + procedure_flop(&segment->backward));
-  }
+  for (int s = 0; s < c->pipeline; s++)
+    for (int r = 0; r < program->stages[s].runs.len; r++) {
+      const zp_run *run = &program->stages[s].runs.data[r];
+      const zp_segment_program *segment = &program->lowered->segments[run->segment];
+      flop += (double)run->count * (procedure_flop(&segment->forward) + procedure_flop(&segment->backward));
+    }
   return flop * (double)program->microbatches * c->tensor * c->data;
 }
 

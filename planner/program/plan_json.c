@@ -41,6 +41,7 @@ const char *zp_plan_hash(zp_arena *arena, const zp_program *p) {
                      zp_chunks(c),
                      c->sequence,
                      c->compress,
+                     c->fine,
                      p->lowered->compute_bytes,
                      p->spec->train.batch,
                      zp_model_parameters(p->spec->model)};
@@ -69,6 +70,7 @@ static void set_choice(zp_json *o, const zp_choice *c) {
   zp_json_set_bool(o, "recompute_shard", c->recompute_shard);
   zp_json_set_bool(o, "sequence", c->sequence);
   zp_json_set_bool(o, "compress", c->compress);
+  zp_json_set_string(o, "cut", c->fine ? "block" : "layer");
   zp_json *offload = zp_json_set(o, "offload", zp_json_object());
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
     if (c->home[i].eighths == 0) continue;
@@ -217,6 +219,7 @@ static zp_json *program_json(const zp_program *p) {
   zp_json *o = zp_json_object(), *segments = zp_json_set(o, "segments", zp_json_array());
   for (int s = 0; s < p->lowered->n_segments; s++) {
     const zp_segment_program *x = &p->lowered->segments[s];
+    if (s >= p->lowered->pieces->n_whole && !zp_program_runs(p, s)) continue;
     zp_json *j = zp_json_append(segments, zp_json_object());
     zp_json_set_string(j, "name", x->segment->name);
     zp_json_set_int(j, "count", x->segment->count);
@@ -360,6 +363,9 @@ static bool read_decisions(const zp_json *json, zp_choice *c) {
   c->recompute_shard = zp_json_get_bool(json, "recompute_shard", false);
   c->sequence = zp_json_get_bool(json, "sequence", false);
   c->compress = zp_json_get_bool(json, "compress", false);
+  const char *cut = zp_json_get_string(json, "cut", "layer");
+  c->fine = strcmp(cut, "block") == 0;
+  if (!c->fine && strcmp(cut, "layer") != 0) return false;
   c->schedule = zp_schedule_by_name(zp_json_get_string(json, "schedule", ""));
   return read_degree(degrees, "tensor", &c->tensor) && read_degree(degrees, "pipeline", &c->pipeline) &&
          read_degree(degrees, "data", &c->data) && (int64_t)c->tensor * c->pipeline <= MAX_DEGREE / c->data &&
@@ -403,7 +409,7 @@ bool zp_plan_choice_from_json(zp_arena *arena, const zp_json *json, zp_choice *c
   *choice = (zp_choice){0};
   if (!read_decisions(json, choice)) {
     *error = "a decision is missing or not a value that a plan can have (degrees, zero, microbatch, schedule, chunks, "
-             "recompute, offload)";
+             "recompute, cut, offload)";
     return false;
   }
   const char *refusal = zp_schedule_refusal(choice);

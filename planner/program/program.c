@@ -35,6 +35,13 @@ zp_program *zp_program_make_stages(zp_arena *arena, const zp_lowered *lowered, c
   return p;
 }
 
+bool zp_program_runs(const zp_program *p, int segment) {
+  for (int s = 0; s < p->choice.pipeline; s++)
+    for (int r = 0; r < p->stages[s].runs.len; r++)
+      if (p->stages[s].runs.data[r].segment == segment) return true;
+  return false;
+}
+
 zp_program *zp_program_make(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice) {
   zp_program *p = zp_program_make_stages(arena, lowered, choice);
   p->actions = ZP_NEW_ARRAY(arena, int64_t, choice->pipeline);

@@ -210,7 +210,7 @@ static void check_kept(const procedure *forward, const procedure *backward) {
 }
 
 static procedure check_procedure(zp_verifier *v, const zp_json *segment, int index, bool backward) {
-  const zp_segment *s = &v->spec->model->segments.data[index];
+  const zp_segment *s = &v->pieces->piece[index].segment;
   const zp_json *json = zp_json_get(segment, backward ? "backward" : "forward");
   procedure p = {.v = v, .segment = segment, .backward = backward, .elements = v->instance[index]};
   p.name = zp_format(v->arena, "%s %s", s->name, backward ? "backward" : "forward");
@@ -241,7 +241,7 @@ static int64_t instance_elements(const zp_verifier *v, const zp_segment *s) {
 }
 
 static void check_sizes(zp_verifier *v, const zp_json *j, int index) {
-  const zp_segment *s = &v->spec->model->segments.data[index];
+  const zp_segment *s = &v->pieces->piece[index].segment;
   const zp_choice *c = &v->choice;
   const zp_graph *g = s->graph;
   int64_t in = g->carry_in.len ? zp_shape_elements(&g->tensors.data[g->carry_in.data[0]].shape, c->microbatch) : 0,
@@ -261,21 +261,34 @@ static void check_sizes(zp_verifier *v, const zp_json *j, int index) {
     zp_find(v, "segment `%s` keeps its input in %lld bytes", s->name, LL(zp_claim(j, "saved_bytes")));
 }
 
+static void check_segment(zp_verifier *v, const zp_json *j, int index) {
+  check_sizes(v, j, index);
+  procedure forward = check_procedure(v, j, index, false), backward = check_procedure(v, j, index, true);
+  check_kept(&forward, &backward);
+}
+
+/* The model's segments in order, then the pieces that stages run. */
 void zp_verify_procedures(zp_verifier *v) {
-  const zp_model *model = v->spec->model;
+  const zp_pieces *p = v->pieces;
   const zp_json *segments = zp_json_get(v->program, "segments");
-  v->instance = ZP_NEW_ARRAY(v->arena, int64_t, model->segments.len + 1);
-  if (zp_json_count(segments) != model->segments.len)
-    zp_find(v, "the file lists %d segments, the model has %d", zp_json_count(segments), model->segments.len);
-  for (int i = 0; i < model->segments.len; i++) {
+  v->instance = ZP_NEW_ARRAY(v->arena, int64_t, p->n + 1);
+  for (int i = 0; i < p->n; i++) v->instance[i] = instance_elements(v, &p->piece[i].segment);
+  if (zp_json_count(segments) < p->n_whole || zp_json_count(segments) > p->n)
+    zp_find(v, "the file lists %d segments, the model has %d", zp_json_count(segments), p->n_whole);
+  for (int i = 0; i < p->n_whole; i++) {
     const zp_json *j = zp_json_at(segments, i);
-    v->instance[i] = instance_elements(v, &model->segments.data[i]);
-    if (strcmp(zp_json_get_string(j, "name", ""), model->segments.data[i].name) != 0) {
-      zp_find(v, "segment %d is `%s` in the model", i, model->segments.data[i].name);
-      continue;
-    }
-    check_sizes(v, j, i);
-    procedure forward = check_procedure(v, j, i, false), backward = check_procedure(v, j, i, true);
-    check_kept(&forward, &backward);
+    if (strcmp(zp_json_get_string(j, "name", ""), p->piece[i].segment.name) != 0)
+      zp_find(v, "segment %d is `%s` in the model", i, p->piece[i].segment.name);
+    else
+      check_segment(v, j, i);
+  }
+  for (int i = p->n_whole; i < zp_json_count(segments); i++) {
+    const zp_json *j = zp_json_at(segments, i);
+    int index = p->n_whole;
+    while (index < p->n && strcmp(zp_json_get_string(j, "name", ""), p->piece[index].segment.name) != 0) index++;
+    if (index == p->n)
+      zp_find(v, "segment %d, `%s`, is no piece of the model", i, zp_json_get_string(j, "name", ""));
+    else
+      check_segment(v, j, index);
   }
 }

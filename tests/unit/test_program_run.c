@@ -20,6 +20,7 @@ typedef struct layout {
   zp_recompute recompute;
   bool shard;
   zp_schedule schedule;
+  bool fine;
 } layout;
 
 static zp_spec *f64_spec(const model_size *size) {
@@ -42,10 +43,13 @@ static zp_program *make_program(const zp_spec *spec, layout w) {
   cr_assert(sharding, "tensor %d: %s", w.tensor, reason);
   zp_lowered *l = zp_lower(arena, spec, sharding, w.microbatch, w.recompute, w.shard, &reason);
   cr_assert(l, "%s", reason);
+  if (w.fine) l = zp_lower_pieces(arena, l, &reason);
+  cr_assert(l, "%s", reason);
   zp_choice choice = {.tensor = w.tensor,
                       .pipeline = w.pipeline,
                       .data = 1,
                       .microbatch = w.microbatch,
+                      .fine = w.fine,
                       .recompute = l->recompute,
                       .recompute_shard = w.shard,
                       .schedule = w.schedule,
@@ -74,8 +78,26 @@ static void check_model(const model_size *size) {
           for (int shard = 0; shard < (tensor > 1 && keep == ZP_RECOMPUTE_FULL ? 2 : 1); shard++)
             check_layout(spec, &reference,
                          (layout){tensor, pipeline, microbatch[b], (zp_recompute)keep, shard,
-                                  b == 0 && keep == ZP_RECOMPUTE_SELECTIVE ? ZP_SCHEDULE_GPIPE : ZP_SCHEDULE_1F1B});
+                                  b == 0 && keep == ZP_RECOMPUTE_SELECTIVE ? ZP_SCHEDULE_GPIPE : ZP_SCHEDULE_1F1B,
+                                  false});
 }
+
+/* Every stage begins or ends inside a layer somewhere: 2 parts a layer, and as many stages as there are units at most.
+ */
+static void check_fine(const model_size *size) {
+  zp_spec *spec = f64_spec(size);
+  pm_reference reference = pm_run_reference(arena, spec, BATCH);
+  for (int tensor = 1; tensor <= 3; tensor++)
+    for (int pipeline = 1; pipeline <= 2 + 2 * size->layers; pipeline++)
+      for (int keep = ZP_RECOMPUTE_NONE; keep <= ZP_RECOMPUTE_SELECTIVE; keep++)
+        for (int shard = 0; shard < (tensor > 1 && keep == ZP_RECOMPUTE_FULL ? 2 : 1); shard++)
+          check_layout(spec, &reference,
+                       (layout){tensor, pipeline, 1 + pipeline % 2, (zp_recompute)keep, shard,
+                                keep == ZP_RECOMPUTE_SELECTIVE ? ZP_SCHEDULE_GPIPE : ZP_SCHEDULE_1F1B, true});
+}
+
+Test(program_run, gpt_cut_inside_layers) { check_fine(&GPT); }
+Test(program_run, llama_cut_inside_layers) { check_fine(&LLAMA); }
 
 Test(program_run, gpt) { check_model(&GPT); }
 Test(program_run, llama) { check_model(&LLAMA); }
@@ -121,7 +143,7 @@ static void check_spec(const zp_spec *spec) {
   pm_reference reference = pm_run_reference(arena, spec, BATCH);
   for (int pipeline = 1; pipeline <= 3; pipeline++)
     for (int keep = ZP_RECOMPUTE_NONE; keep <= ZP_RECOMPUTE_SELECTIVE; keep++)
-      check_layout(spec, &reference, (layout){1, pipeline, 2, (zp_recompute)keep, false, ZP_SCHEDULE_1F1B});
+      check_layout(spec, &reference, (layout){1, pipeline, 2, (zp_recompute)keep, false, ZP_SCHEDULE_1F1B, false});
 }
 
 /* The loss reads the carried tensor itself, or the carried tensor plus a table: the gradient of the logits, made in
