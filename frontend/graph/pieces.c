@@ -33,26 +33,21 @@ static bool splits_a_parameter(const zp_model *model, const zp_segment *segment,
   return false;
 }
 
-/* Elements of one sample that cross before `node`; 0 when the body cannot be cut there. */
-static int64_t crossing_elements(const zp_model *model, const zp_segment *segment, int node) {
-  int crossing = zp_graph_crossing(segment->graph, node);
-  if (crossing < 0) return 0;
-  const zp_tensor *t = &segment->graph->tensors.data[crossing];
-  bool plain = t->role == ZP_ROLE_VALUE && t->base < 0 && t->element == ZP_ELEM_FLOAT && t->shape.rank >= 2 &&
-               t->shape.dim[0] == ZP_DIM_B;
-  return plain && !splits_a_parameter(model, segment, node) ? zp_shape_elements(&t->shape, 1) : 0;
+/* Is what crosses before `node` like what the body carries, so that stages exchange and keep the same there? */
+static bool is_place(const zp_model *model, const zp_segment *segment, int node) {
+  const zp_graph *g = segment->graph;
+  int crossing = zp_graph_crossing(g, node);
+  if (crossing < 0 || g->carry_in.len != 1 || splits_a_parameter(model, segment, node)) return false;
+  const zp_tensor *t = &g->tensors.data[crossing], *carried = &g->tensors.data[g->carry_in.data[0]];
+  return t->role == ZP_ROLE_VALUE && t->base < 0 && t->element == carried->element &&
+         zp_shape_equal(&t->shape, &carried->shape);
 }
 
-/* The best place after heavy node `heavy` and before the next one; -1. */
+/* The last place after heavy node `heavy` and before the next one; -1. */
 static int place_after(const zp_model *model, const zp_segment *segment, int heavy) {
-  int place = -1, n = heavy + 1;
-  int64_t least = INT64_MAX;
-  for (; n < segment->graph->nodes.len; n++) {
-    int64_t elements = crossing_elements(model, segment, n);
-    if (elements > 0 && elements <= least) {
-      least = elements;
-      place = n;
-    }
+  int place = -1;
+  for (int n = heavy + 1; n < segment->graph->nodes.len; n++) {
+    if (is_place(model, segment, n)) place = n;
     if (is_heavy(&segment->graph->nodes.data[n])) return place;
   }
   return -1; /* nothing heavy follows */

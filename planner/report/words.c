@@ -26,11 +26,14 @@ const char *zp_words_stage(zp_arena *arena, const zp_lowered *lowered, const zp_
   zp_buf out = zp_buf_new(arena);
   for (int r = 0; r < stage->runs.len; r++) {
     const zp_run *run = &stage->runs.data[r];
-    const zp_segment *segment = lowered->segments[run->segment].segment;
+    int whole = lowered->pieces->piece[run->segment].whole;
+    const zp_segment *segment = lowered->segments[whole].segment;
     if (r) zp_buf_puts(&out, ", ");
     zp_buf_puts(&out, segment->name);
     if (!segment->is_repeat) continue;
     zp_buf_printf(&out, ".%lld", (long long)run->first);
+    if (run->segment != whole) /* "h.6.attn" for piece `h.attn` of layer 6 */
+      zp_buf_puts(&out, lowered->segments[run->segment].segment->name + strlen(segment->name));
     if (run->count > 1) zp_buf_printf(&out, "-%s.%lld", segment->name, (long long)(run->first + run->count - 1));
   }
   return out.data ? out.data : "";

@@ -31,9 +31,9 @@ typedef struct zp_pieces {
 
 /* Every segment is one part. */
 zp_pieces *zp_pieces_whole(zp_arena *arena, const zp_model *model);
-/* The bodies of repeats divided where they can be; NULL when none can. A place is one FLOAT tensor of every sample,
- * between two matrix products or attentions, with no parameter used on both sides (unless its gradient is a sum over
- * iterations anyway). Of the places between the same two, the one with the smallest tensor, and the last of equal ones;
+/* The bodies of repeats divided where they can be; NULL when none can. A place stands between two matrix products or
+ * attentions; one tensor with the shape of what the body carries crosses it, and no parameter is used on both sides
+ * (unless its gradient is a sum over iterations anyway). Of several places between the same two the last one is taken;
  * of more parts than ZP_MOST_PARTS neighbours with the least work are joined. */
 zp_pieces *zp_pieces_divided(zp_arena *arena, const zp_model *model);
 
