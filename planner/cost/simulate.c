@@ -22,7 +22,7 @@ zp_pipeline_run zp_cost_pipeline(zp_arena *arena, const zp_program *program, con
   double *message = ZP_NEW_ARRAY(arena, double, places);
   zp_group_link link = zp_machine_pipeline_link(machine, c->tensor, c->pipeline, c->data);
   for (int s = 0; s < c->pipeline; s++)
-    for (int k = 0; k < v; k++) time[s * v + k] = zp_cost_chunk(program->lowered, machine, c, &program->stages[s], k);
+    for (int k = 0; k < v; k++) time[s * v + k] = zp_cost_chunk(zp_program_lowered(program, s), machine, c, &program->stages[s], k);
   for (int k = 0; k + 1 < places; k++) {
     int64_t elements = zp_cost_carry_elements(program->lowered, c, k);
     message[k] = zp_cost_message(&link, (double)elements * program->lowered->compute_bytes);
@@ -55,8 +55,8 @@ static step_ends end_of_step(const zp_program *program, const zp_machine *machin
   step_ends ends = {.ready_s = -1};
   for (int s = 0; s < run->stages; s++) {
     const zp_stage *stage = &program->stages[s];
-    zp_step_end end =
-        zp_cost_step_end(program->lowered, machine, &program->choice, stage->flat_elements, stage->shard_elements);
+    zp_step_end end = zp_cost_step_end(zp_program_lowered(program, s), machine, &program->choice, stage->flat_elements,
+                                       stage->shard_elements);
     double backward = stage_time(run, s).backward_s;
     double reduce = zp_cost_exposed_reduce(machine, end.reduce_s, backward, stage->n_calls) +
                     zp_cost_ties(program, machine, s) + zp_cost_partial(program, machine, s);
@@ -116,7 +116,7 @@ static double hardware_flop(const zp_program *program) {
   for (int s = 0; s < c->pipeline; s++)
     for (int r = 0; r < program->stages[s].runs.len; r++) {
       const zp_run *run = &program->stages[s].runs.data[r];
-      const zp_segment_program *segment = &program->lowered->segments[run->segment];
+      const zp_segment_program *segment = &zp_program_lowered(program, s)->segments[run->segment];
       flop += (double)run->count * (procedure_flop(&segment->forward) + procedure_flop(&segment->backward));
     }
   return flop * (double)program->microbatches * c->tensor * c->data;

@@ -32,16 +32,22 @@ int64_t zp_times(int64_t a, int64_t b) {
   return clamp(product);
 }
 
-static const zp_json *find_segment(const zp_verifier *v, const char *name) {
+const char *zp_claimed_mode(const zp_json *object) { return zp_json_get_string(object, "recompute", ""); }
+
+const zp_json *zp_claimed_program(const zp_verifier *v, int stage, const zp_json *layer) {
   const zp_json *segments = zp_json_get(v->program, "segments");
-  for (int i = 0; i < zp_json_count(segments); i++)
-    if (strcmp(zp_json_get_string(zp_json_at(segments, i), "name", ""), name) == 0) return zp_json_at(segments, i);
+  const char *name = zp_json_get_string(layer, "segment", ""),
+             *mode = zp_stage_mode_name(zp_choice_mode(&v->choice, stage));
+  for (int i = 0; i < zp_json_count(segments); i++) {
+    const zp_json *segment = zp_json_at(segments, i);
+    if (strcmp(zp_json_get_string(segment, "name", ""), name) == 0 && strcmp(zp_claimed_mode(segment), mode) == 0)
+      return segment;
+  }
   return NULL;
 }
 
-int zp_claimed_piece(const zp_verifier *v, const zp_json *layer, const zp_json **program) {
+int zp_claimed_piece(const zp_verifier *v, const zp_json *layer) {
   const char *name = zp_json_get_string(layer, "segment", "");
-  *program = find_segment(v, name);
   for (int i = 0; i < v->pieces->n; i++)
     if (strcmp(v->pieces->piece[i].segment.name, name) == 0) return i;
   return -1;
@@ -55,13 +61,12 @@ static int64_t units_of(const zp_verifier *v, int segment) {
 
 /* Units that a layer runs, which should begin with unit `next`; -1 when it makes no sense. */
 static int64_t check_layer(zp_verifier *v, int s, const zp_json *layer, int64_t next) {
-  const zp_json *program;
   int64_t from = zp_claim(layer, "first"), count = zp_claim(layer, "count"), first = 0, iteration;
   const char *name = zp_json_get_string(layer, "segment", "");
-  int index = zp_claimed_piece(v, layer, &program), expected;
+  int index = zp_claimed_piece(v, layer), expected;
   bool whole = index < v->pieces->n_whole;
-  if (index < 0 || (!whole && !program)) {
-    zp_find(v, "stage %d lists `%s`, which has no procedures", s, name);
+  if (index < 0) {
+    zp_find(v, "stage %d lists `%s`, which the model does not have", s, name);
     return -1;
   }
   const zp_piece *piece = &v->pieces->piece[index];
@@ -71,6 +76,9 @@ static int64_t check_layer(zp_verifier *v, int s, const zp_json *layer, int64_t 
   if (first != next)
     zp_find(v, "stage %d lists `%s` from %lld where unit %lld of the model is `%s` %lld", s, name, (long long)from,
             (long long)next, v->pieces->piece[expected].segment.name, (long long)iteration);
+  if (!zp_claimed_program(v, s, layer))
+    zp_find(v, "stage %d runs `%s` and recomputes \"%s\", but the file has no such procedures", s, name,
+            zp_stage_mode_name(zp_choice_mode(&v->choice, s)));
   if (from < 0 || count < 1 || from + count > piece->segment.count || (!whole && count > 1)) {
     zp_find(v, "stage %d runs iterations of `%s` that do not exist", s, name);
     return -1;
@@ -103,6 +111,9 @@ static void check_chunk_numbers(zp_verifier *v, int s) {
             (long long)units);
   if (zp_claim(stage, "first_unit") != zp_claim(zp_json_at(chunks, 0), "first_unit"))
     zp_find(v, "stage %d starts at unit %lld, its first chunk elsewhere", s, (long long)zp_claim(stage, "first_unit"));
+  const char *mode = zp_stage_mode_name(zp_choice_mode(&v->choice, s));
+  if (strcmp(zp_claimed_mode(stage), mode) != 0)
+    zp_find(v, "stage %d recomputes \"%s\", its table says \"%s\"", s, mode, zp_claimed_mode(stage));
   if (zp_json_count(zp_json_get(stage, "chunks")) != v->chunks)
     zp_find(v, "stage %d lists %d chunks, the schedule has %d", s, zp_json_count(zp_json_get(stage, "chunks")),
             v->chunks);

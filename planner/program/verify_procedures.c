@@ -240,7 +240,23 @@ static int64_t instance_elements(const zp_verifier *v, const zp_segment *s) {
   return sum;
 }
 
-static void check_sizes(zp_verifier *v, const zp_json *j, int index) {
+/* What the mode says about the procedures of a repeated segment: full recomputation keeps the input alone, without it
+ * backward runs no product and no attention of forward. Segments outside repeats are never recomputed. */
+static void check_mode(zp_verifier *v, const zp_json *j, const zp_segment *s, zp_stage_mode mode, int64_t kept_bytes) {
+  const zp_json *steps = zp_json_get(zp_json_get(j, "backward"), "steps");
+  bool full = zp_stage_mode_recompute(mode) == ZP_RECOMPUTE_FULL && s->is_repeat;
+  if (full && zp_claim(j, "saved_bytes") != zp_up(kept_bytes, 256))
+    zp_find(v, "segment `%s` is rebuilt from %lld bytes, the file keeps %lld", s->name, LL(zp_up(kept_bytes, 256)),
+            LL(zp_claim(j, "saved_bytes")));
+  for (int i = 0; i < zp_json_count(steps) && !full; i++) {
+    const char *op = zp_json_get_string(zp_json_at(steps, i), "op", "");
+    if (strcmp(op, zp_op_name(ZP_OP_MATMUL)) == 0 || strcmp(op, zp_op_name(ZP_OP_ATTENTION)) == 0)
+      zp_find(v, "segment `%s`: backward runs the %s of forward again, with recompute \"%s\"", s->name, op,
+              zp_stage_mode_name(mode));
+  }
+}
+
+static void check_sizes(zp_verifier *v, const zp_json *j, int index, zp_stage_mode mode) {
   const zp_segment *s = &v->pieces->piece[index].segment;
   const zp_choice *c = &v->choice;
   const zp_graph *g = s->graph;
@@ -248,7 +264,7 @@ static void check_sizes(zp_verifier *v, const zp_json *j, int index) {
           kept;
   if (c->sequence) in /= c->tensor;
   kept = in;
-  if (c->recompute == ZP_RECOMPUTE_FULL && c->recompute_shard && s->is_repeat) kept = (in + c->tensor - 1) / c->tensor;
+  if (zp_stage_mode_split(mode) && s->is_repeat) kept = (in + c->tensor - 1) / c->tensor;
   if (zp_claim(j, "count") != s->count)
     zp_find(v, "segment `%s` has %lld iterations, the file says %lld", s->name, LL(s->count), LL(zp_claim(j, "count")));
   if (zp_claim(j, "elements") != v->instance[index])
@@ -259,36 +275,45 @@ static void check_sizes(zp_verifier *v, const zp_json *j, int index) {
             LL(kept), LL(zp_claim(j, "carry_in_elements")), LL(zp_claim(j, "carry_kept_elements")));
   if (zp_claim(j, "saved_bytes") < zp_times(kept, v->compute_bytes))
     zp_find(v, "segment `%s` keeps its input in %lld bytes", s->name, LL(zp_claim(j, "saved_bytes")));
+  else
+    check_mode(v, j, s, mode, zp_times(kept, v->compute_bytes));
 }
 
-static void check_segment(zp_verifier *v, const zp_json *j, int index) {
-  check_sizes(v, j, index);
+static void check_segment(zp_verifier *v, const zp_json *j, int index, zp_stage_mode mode) {
+  check_sizes(v, j, index, mode);
   procedure forward = check_procedure(v, j, index, false), backward = check_procedure(v, j, index, true);
   check_kept(&forward, &backward);
 }
 
-/* The model's segments in order, then the pieces that stages run. */
+static int piece_by_name(const zp_pieces *pieces, const char *name) {
+  for (int i = 0; i < pieces->n; i++)
+    if (strcmp(pieces->piece[i].segment.name, name) == 0) return i;
+  return -1;
+}
+
+static bool some_stage_runs(const zp_verifier *v, const zp_json *entry) {
+  for (int s = 0; s < v->choice.pipeline; s++) {
+    const zp_json *layers = zp_json_get(zp_json_at(v->stages, s), "layers");
+    for (int r = 0; r < zp_json_count(layers); r++)
+      if (zp_claimed_program(v, s, zp_json_at(layers, r)) == entry) return true;
+  }
+  return false;
+}
+
+/* A segment has procedures for every mode of a stage that runs it, and no others. */
 void zp_verify_procedures(zp_verifier *v) {
   const zp_pieces *p = v->pieces;
   const zp_json *segments = zp_json_get(v->program, "segments");
   v->instance = ZP_NEW_ARRAY(v->arena, int64_t, p->n + 1);
   for (int i = 0; i < p->n; i++) v->instance[i] = instance_elements(v, &p->piece[i].segment);
-  if (zp_json_count(segments) < p->n_whole || zp_json_count(segments) > p->n)
-    zp_find(v, "the file lists %d segments, the model has %d", zp_json_count(segments), p->n_whole);
-  for (int i = 0; i < p->n_whole; i++) {
+  for (int i = 0; i < zp_json_count(segments); i++) {
     const zp_json *j = zp_json_at(segments, i);
-    if (strcmp(zp_json_get_string(j, "name", ""), p->piece[i].segment.name) != 0)
-      zp_find(v, "segment %d is `%s` in the model", i, p->piece[i].segment.name);
+    zp_stage_mode mode;
+    int index = piece_by_name(p, zp_json_get_string(j, "name", ""));
+    if (index >= 0 && zp_stage_mode_by_name(zp_claimed_mode(j), &mode) && some_stage_runs(v, j))
+      check_segment(v, j, index, mode);
     else
-      check_segment(v, j, i);
-  }
-  for (int i = p->n_whole; i < zp_json_count(segments); i++) {
-    const zp_json *j = zp_json_at(segments, i);
-    int index = p->n_whole;
-    while (index < p->n && strcmp(zp_json_get_string(j, "name", ""), p->piece[index].segment.name) != 0) index++;
-    if (index == p->n)
-      zp_find(v, "segment %d, `%s`, is no piece of the model", i, zp_json_get_string(j, "name", ""));
-    else
-      check_segment(v, j, index);
+      zp_find(v, "no stage runs the procedures of `%s` with recompute \"%s\"", zp_json_get_string(j, "name", ""),
+              zp_claimed_mode(j));
   }
 }

@@ -18,7 +18,8 @@ static bool fits(const cutter *c, int stage, int64_t first, int64_t count) {
   if (c->v->prefix_s[first + count] - c->v->prefix_s[first] > c->rule->stage_s) return false;
   if (c->bounded && zp_bound_of_stage(c->s, c->point, stage, first, first + count, c->waits) > c->rule->total_s)
     return false;
-  return zp_stage_fits(c->v->lowered, &c->point->choice, stage, &(zp_units){first, count}, &c->rule->limits);
+  const zp_lowered *lowered = zp_search_lowered(c->s, c->point, stage);
+  return zp_stage_fits(lowered, &c->point->choice, stage, &(zp_units){first, count}, &c->rule->limits);
 }
 
 /* The most units, at most `most`, that a stage can take from `first` on; with from_back, up to `first`. 0: none. The
@@ -144,7 +145,7 @@ typedef struct all_cuts {
 
 static void cut_from(all_cuts *a, int stage) {
   const zp_choice *choice = &a->point->choice;
-  const zp_lowered *lowered = zp_variant_of(a->s, a->point)->lowered;
+  const zp_lowered *lowered = stage < choice->pipeline ? zp_search_lowered(a->s, a->point, stage) : NULL;
   int later = choice->pipeline - 1 - stage;
   if (later < 0) {
     a->on_cut(a->user, a->cut);

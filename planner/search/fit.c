@@ -131,7 +131,7 @@ static void note_miss(zp_searcher *s, const zp_point *point) {
   s->miss.choice.cut = cut;
   for (int stage = 0; stage < point->choice.pipeline; stage++) {
     zp_stage layout;
-    zp_layout_stage(s->arena, zp_variant_of(s, point)->lowered, &s->miss.choice, stage, &layout);
+    zp_layout_stage(s->arena, zp_search_lowered(s, point, stage), &s->miss.choice, stage, &layout);
     if (layout.arena_bytes + context <= s->miss.need_bytes) continue;
     s->miss.stage = stage;
     s->miss.need_bytes = layout.arena_bytes + context;

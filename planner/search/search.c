@@ -13,22 +13,19 @@ static const double ALTERNATIVES_RANGE = 1.25;
 /* The winner is derived once more in the plan's own arena; the search's memory goes. */
 static void adopt(zp_plan *plan, const zp_choice *winner) {
   const char *reason = NULL;
-  zp_choice c = zp_copy_choice(plan->arena, winner);
+  zp_choice c = zp_choice_copy(plan->arena, winner);
   zp_sharding *sharding = zp_shard(plan->arena, plan->spec->model, &plan->machine, c.tensor, 1, c.sequence, &reason);
-  zp_lowered *lowered =
-      zp_lower(plan->arena, plan->spec, sharding, c.microbatch, c.recompute, c.recompute_shard, &reason);
-  zp_price(lowered, &plan->machine, c.tensor, c.pipeline, c.data);
+  zp_lowered **lowered = zp_lower_stages(plan->arena, plan->spec, sharding, &c, &reason);
   plan->feasible = true;
-  plan->program = zp_program_make(plan->arena, lowered, &c);
+  plan->program = zp_program_make(plan->arena, zp_price_stages(lowered, &plan->machine, &c), &c);
   plan->best = (zp_candidate){c, zp_simulate(plan->arena, plan->program, &plan->machine)};
 }
 
 /* An alternative with all of its estimate; its program goes again. */
 static zp_candidate explain(const zp_plan *plan, zp_searcher *s, const zp_choice *choice) {
-  zp_candidate c = {.choice = zp_copy_choice(plan->arena, choice)};
-  const zp_lowered *lowered = s->variants.data[zp_search_variant(s, choice)].lowered;
+  zp_candidate c = {.choice = zp_choice_copy(plan->arena, choice)};
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
-  c.estimate = zp_simulate(s->arena, zp_search_program(s->arena, lowered, choice), &plan->machine);
+  c.estimate = zp_simulate(s->arena, zp_search_program(s->arena, s, choice), &plan->machine);
   c.estimate.stage_forward_s = c.estimate.stage_backward_s = NULL;
   zp_arena_rewind(s->arena, mark);
   return c;
@@ -52,7 +49,7 @@ static void fill_plan(zp_plan *plan, zp_searcher *s, const zp_ranking *r) {
     if (s->certificate.rejected[ZP_REJECT_HOST] == 0) zp_note_misses(s); /* else the devices are not what is short */
     if (s->miss.need_bytes > s->miss.have_bytes) {
       plan->miss = s->miss;
-      plan->miss.choice = zp_copy_choice(plan->arena, &s->miss.choice);
+      plan->miss.choice = zp_choice_copy(plan->arena, &s->miss.choice);
     } else {
       plan->why_not = explain_empty(plan->arena, s, s->reason);
     }

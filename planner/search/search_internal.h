@@ -7,14 +7,15 @@
 
 enum { ZP_MOST_CHUNKS = 8 }; /* of a stage */
 
-/* All points with the same procedures share one of these. Seconds of the first units, [units + 1] each: */
+/* All points with the same procedures share one of these. Where stages recompute differently, the least of their modes
+ * in everything: what is bounded with it is bounded for every stage. Seconds of the first units, [units + 1] each: */
 typedef struct zp_variant {
   int tensor;
   bool sequence;
   int64_t microbatch;
-  zp_recompute recompute;
-  bool recompute_shard;
-  zp_lowered *lowered;      /* priced; NULL when it cannot be lowered */
+  zp_stage_mode mode;
+  bool mixed;               /* of the modes that zp_constraints.stage_recompute pins */
+  zp_lowered *lowered;      /* priced, of one of the modes when mixed; NULL when it cannot be lowered */
   double *prefix_s;         /* forward and backward */
   double *forward_s;        /* forward alone */
   double *input_s;          /* forward and the part of backward that yields gradients of inputs */
@@ -82,6 +83,10 @@ void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *mach
 /* ---- variant.c ---- */
 /* Index of the variant, made on demand; -1 when the model cannot be split or lowered that way (s->reason). */
 int zp_search_variant(zp_searcher *s, const zp_choice *choice);
+/* What a stage of a point runs. */
+const zp_lowered *zp_search_lowered(const zp_searcher *s, const zp_point *point, int stage);
+/* What all stages of a choice run, from s->arena. Requires: the choice has a variant. */
+const zp_lowered **zp_search_stages(const zp_searcher *s, const zp_choice *choice);
 
 /* ---- space.c ---- */
 /* All points of the space: counts candidates and rejections, keeps those that may fit. */
@@ -153,11 +158,10 @@ int zp_choice_compare(const zp_choice *a, const zp_choice *b);
 void zp_rank(zp_searcher *s, zp_ranking *r, const zp_candidate *candidate);
 /* Plans of these degrees that are slower cannot enter the ranking. */
 double zp_cutoff(const zp_ranking *r, const zp_choice *choice);
-zp_choice zp_copy_choice(zp_arena *arena, const zp_choice *from);
 
 /* ---- price.c ---- */
 /* All that its price needs; without order tables where that takes none. */
-const zp_program *zp_search_program(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice);
+const zp_program *zp_search_program(zp_arena *arena, const zp_searcher *s, const zp_choice *choice);
 /* Cuts and simulates the points in the order of their bounds while they can still enter the ranking. */
 void zp_price_points(zp_searcher *s, zp_ranking *r);
 

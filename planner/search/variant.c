@@ -20,7 +20,36 @@ static double weight_gradients_s(const zp_procedure *backward) {
   return seconds;
 }
 
-static void measure_units(zp_searcher *s, zp_variant *v) {
+/* Of one unit of a segment. */
+typedef struct unit_costs {
+  double forward_s, backward_s, input_s, backward_share;
+  int64_t saved_bytes;
+} unit_costs;
+
+static unit_costs costs_of(const zp_segment_program *segment) {
+  double seconds = segment->forward.cost_s + segment->backward.cost_s;
+  return (unit_costs){.forward_s = segment->forward.cost_s,
+                      .backward_s = segment->backward.cost_s,
+                      .input_s = seconds - weight_gradients_s(&segment->backward),
+                      .backward_share = seconds > 0 ? segment->backward.cost_s / seconds : 1,
+                      .saved_bytes = segment->saved_bytes};
+}
+
+/* The least in everything of several modes. */
+static unit_costs least_costs(zp_lowered *const *modes, int n, int segment) {
+  unit_costs least = costs_of(&modes[0]->segments[segment]);
+  for (int i = 1; i < n; i++) {
+    unit_costs c = costs_of(&modes[i]->segments[segment]);
+    least.forward_s = fmin(least.forward_s, c.forward_s);
+    least.backward_s = fmin(least.backward_s, c.backward_s);
+    least.input_s = fmin(least.input_s, c.input_s);
+    least.backward_share = fmin(least.backward_share, c.backward_share);
+    least.saved_bytes = c.saved_bytes < least.saved_bytes ? c.saved_bytes : least.saved_bytes;
+  }
+  return least;
+}
+
+static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *modes, int n) {
   const zp_lowered *l = v->lowered;
   int64_t unit = 0;
   v->prefix_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
@@ -31,18 +60,18 @@ static void measure_units(zp_searcher *s, zp_variant *v) {
   v->carry_elements = INT64_MAX;
   for (int i = 0; i < l->n_segments; i++) {
     const zp_segment_program *segment = &l->segments[i];
-    double seconds = segment->forward.cost_s + segment->backward.cost_s;
-    double input = seconds - weight_gradients_s(&segment->backward);
+    unit_costs cost = least_costs(modes, n, i);
+    double seconds = cost.forward_s + cost.backward_s;
     v->longest_s = fmax(v->longest_s, seconds);
-    if (seconds > 0) v->backward_share = fmin(v->backward_share, segment->backward.cost_s / seconds);
+    v->backward_share = fmin(v->backward_share, cost.backward_share);
     if (segment->carry_out_elements > 0 && segment->carry_out_elements < v->carry_elements)
       v->carry_elements = segment->carry_out_elements;
     v->elements += segment->elements * segment->segment->count;
-    v->saved_bytes += segment->saved_bytes * segment->segment->count;
+    v->saved_bytes += cost.saved_bytes * segment->segment->count;
     for (int64_t k = 0; k < segment->segment->count; k++, unit++) {
       v->prefix_s[unit + 1] = v->prefix_s[unit] + seconds;
-      v->forward_s[unit + 1] = v->forward_s[unit] + segment->forward.cost_s;
-      v->input_s[unit + 1] = v->input_s[unit] + input;
+      v->forward_s[unit + 1] = v->forward_s[unit] + cost.forward_s;
+      v->input_s[unit + 1] = v->input_s[unit] + cost.input_s;
       v->elements_before[unit + 1] = v->elements_before[unit] + segment->elements;
     }
   }
@@ -50,22 +79,70 @@ static void measure_units(zp_searcher *s, zp_variant *v) {
     if (s->spec->model->params.data[p].segment < 0) v->elements += l->param_elements[p];
 }
 
-int zp_search_variant(zp_searcher *s, const zp_choice *c) {
+static int find_variant(const zp_searcher *s, const zp_choice *c, zp_stage_mode mode, bool mixed) {
   for (int i = s->variants.len - 1; i >= 0; i--) { /* the latest are looked for most */
     const zp_variant *v = &s->variants.data[i];
-    if (v->tensor == c->tensor && v->sequence == c->sequence && v->microbatch == c->microbatch &&
-        v->recompute == c->recompute && v->recompute_shard == c->recompute_shard)
-      return v->lowered ? i : -1;
+    if (v->tensor == c->tensor && v->sequence == c->sequence && v->microbatch == c->microbatch && v->mixed == mixed &&
+        (mixed || v->mode == mode))
+      return i;
   }
-  zp_variant v = {c->tensor, c->sequence, c->microbatch, c->recompute, c->recompute_shard, .lowered = NULL};
+  return -1;
+}
+
+static int made(zp_searcher *s, const zp_variant *v) {
+  zp_push(s->arena, &s->variants, *v);
+  return v->lowered ? s->variants.len - 1 : -1;
+}
+
+static int variant_of_mode(zp_searcher *s, const zp_choice *c, zp_stage_mode mode) {
+  int known = find_variant(s, c, mode, false);
+  if (known >= 0) return s->variants.data[known].lowered ? known : -1;
+  zp_variant v = {.tensor = c->tensor, .sequence = c->sequence, .microbatch = c->microbatch, .mode = mode};
   const zp_sharding *sharding = sharding_of(s, c->tensor, c->sequence);
   if (sharding)
-    v.lowered = zp_lower(s->arena, s->spec, sharding, c->microbatch, c->recompute, c->recompute_shard, &s->reason);
+    v.lowered = zp_lower(s->arena, s->spec, sharding, c->microbatch, zp_stage_mode_recompute(mode),
+                         zp_stage_mode_split(mode), &s->reason);
   if (v.lowered) {
     /* The tensor group's links depend on the tensor degree alone: groups are numbered through all ranks. */
     zp_price(v.lowered, &s->machine, c->tensor, s->machine.devices / c->tensor, 1);
-    measure_units(s, &v);
+    measure_units(s, &v, &v.lowered, 1);
   }
-  zp_push(s->arena, &s->variants, v);
-  return v.lowered ? s->variants.len - 1 : -1;
+  return made(s, &v);
+}
+
+int zp_search_variant(zp_searcher *s, const zp_choice *c) {
+  if (!c->stage_recompute) return variant_of_mode(s, c, zp_choice_mode(c, 0));
+  int known = find_variant(s, c, 0, true), n = 0;
+  if (known >= 0) return s->variants.data[known].lowered ? known : -1;
+  zp_variant v = {.tensor = c->tensor, .sequence = c->sequence, .microbatch = c->microbatch, .mixed = true};
+  zp_lowered **modes = ZP_NEW_ARRAY(s->arena, zp_lowered *, c->pipeline);
+  for (int stage = 0; stage < c->pipeline; stage++) {
+    int of_mode = variant_of_mode(s, c, zp_choice_mode(c, stage));
+    if (of_mode >= 0) modes[n++] = s->variants.data[of_mode].lowered;
+  }
+  if (n == c->pipeline) {
+    v.lowered = modes[0];
+    measure_units(s, &v, modes, n);
+  }
+  return made(s, &v);
+}
+
+static const zp_lowered *lowered_of_mode(const zp_searcher *s, const zp_choice *c, zp_stage_mode mode) {
+  return s->variants.data[find_variant(s, c, mode, false)].lowered;
+}
+
+const zp_lowered *zp_search_lowered(const zp_searcher *s, const zp_point *point, int stage) {
+  const zp_choice *c = &point->choice;
+  return c->stage_recompute ? lowered_of_mode(s, c, c->stage_recompute[stage]) : zp_variant_of(s, point)->lowered;
+}
+
+const zp_lowered **zp_search_stages(const zp_searcher *s, const zp_choice *c) {
+  const zp_lowered *of_mode[ZP_STAGE_MODES] = {NULL};
+  const zp_lowered **stages = ZP_NEW_ARRAY(s->arena, const zp_lowered *, c->pipeline);
+  for (int stage = 0; stage < c->pipeline; stage++) {
+    zp_stage_mode mode = zp_choice_mode(c, stage);
+    if (!of_mode[mode]) of_mode[mode] = lowered_of_mode(s, c, mode);
+    stages[stage] = of_mode[mode];
+  }
+  return stages;
 }
