@@ -9,8 +9,9 @@ static bool read_mode(zp_reader *reader, const zp_env *env, const zp_expr *expr,
   if (zp_stage_mode_by_name(text, mode)) return true;
   zp_diag *d = zp_report(reader->diags, ZP_Z0308, expr->span, "a stage cannot recompute \"%s\"", text);
   zp_diag_did_you_mean(d, text, names, sizeof names / sizeof *names);
-  zp_diag_note(d, "possible here: \"none\", \"selective\", \"full\", and \"full/tensor\" with kept inputs split over the "
-                  "tensor ranks");
+  zp_diag_note(d,
+               "possible here: \"none\", \"selective\", \"full\", and \"full/tensor\" with kept inputs split over the "
+               "tensor ranks");
   return false;
 }
 

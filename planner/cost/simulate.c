@@ -22,7 +22,8 @@ zp_pipeline_run zp_cost_pipeline(zp_arena *arena, const zp_program *program, con
   double *message = ZP_NEW_ARRAY(arena, double, places);
   zp_group_link link = zp_machine_pipeline_link(machine, c->tensor, c->pipeline, c->data);
   for (int s = 0; s < c->pipeline; s++)
-    for (int k = 0; k < v; k++) time[s * v + k] = zp_cost_chunk(zp_program_lowered(program, s), machine, c, &program->stages[s], k);
+    for (int k = 0; k < v; k++)
+      time[s * v + k] = zp_cost_chunk(zp_program_lowered(program, s), machine, c, &program->stages[s], k);
   for (int k = 0; k + 1 < places; k++) {
     int64_t elements = zp_cost_carry_elements(program->lowered, c, k);
     message[k] = zp_cost_message(&link, (double)elements * program->lowered->compute_bytes);

@@ -400,8 +400,8 @@ zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *whole, const char
   return *reason ? NULL : l;
 }
 
-zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding,
-                             const zp_choice *choice, const char **reason) {
+zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, const zp_choice *choice,
+                             const char **reason) {
   zp_lowered *of_mode[ZP_STAGE_MODES] = {NULL};
   zp_lowered **stages = ZP_NEW_ARRAY(arena, zp_lowered *, choice->pipeline);
   for (int s = 0; s < choice->pipeline; s++) {

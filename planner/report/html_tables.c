@@ -14,8 +14,8 @@ static void head(zp_buf *out, const char *const *name, int n) {
 static void foot(zp_buf *out) { zp_buf_puts(out, "</tbody></table>\n"); }
 
 void zp_html_memory_table(zp_buf *out, const zp_plan *plan) {
-  static const char *const name[] = {"stage", "runs",    "recompute",     "weights", "gradients", "optimizer",
-                                     "saved", "buffers", "context (est)", "total"};
+  static const char *const name[] = {"stage",     "runs",  "recompute", "weights",       "gradients",
+                                     "optimizer", "saved", "buffers",   "context (est)", "total"};
   zp_arena *arena = out->arena;
   zp_stage_groups groups = zp_group_stages(arena, plan->program, true);
   head(out, name, 10);

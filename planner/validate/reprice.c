@@ -231,7 +231,8 @@ double zp_software_gathers_s(const zp_program *program, const zp_machine *machin
       seconds += (double)stage->runs.data[r].count *
                  segment_gathers_s(program->lowered, &program->lowered->segments[stage->runs.data[r].segment], &link,
                                    software, (double)program->microbatches);
-    for (int k = 0; k < stage->n_chunks; k++) seconds -= zp_cost_chunk(zp_program_lowered(program, s), machine, c, stage, k).data_s;
+    for (int k = 0; k < stage->n_chunks; k++)
+      seconds -= zp_cost_chunk(zp_program_lowered(program, s), machine, c, stage, k).data_s;
     longest = fmax(longest, seconds);
   }
   return longest * (double)program->microbatches;
