@@ -36,11 +36,11 @@ static double message_s(const zp_searcher *s, const zp_point *point) {
 static double pipeline_bound(const zp_searcher *s, const zp_point *point) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
-  double P = c->pipeline, m = (double)zp_microbatches(s->spec, c), W = v->prefix_s[s->n_units];
+  double P = c->pipeline, m = (double)zp_microbatches(s->spec, c), W = v->prefix_s[zp_point_units(s, point)];
   if (c->pipeline == 1) return m * W;
   double M = fmax(W / P, v->longest_s), K = zp_model_chunks(c);
   double hops = 2 * (K - 1 - (c->schedule == ZP_SCHEDULE_ZB_V)); /* ZB-V turns on the last stage */
-  double messages = hops * message_s(s, point), trip = v->input_s[s->n_units] + messages;
+  double messages = hops * message_s(s, point), trip = v->input_s[zp_point_units(s, point)] + messages;
   double bound = fmax(m * M, trip);
   switch (c->schedule) {
   case ZP_SCHEDULE_GPIPE: return fmax(bound, W + (m - 1) * M + messages);
@@ -70,11 +70,11 @@ static double step_end(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   int64_t shards = c->zero >= 1 ? c->data : 1;
   int64_t mean = v->elements / c->pipeline;
-  int64_t first = c->pipeline == 1 ? v->elements : v->lowered->segments[0].elements;
+  int64_t first = c->pipeline == 1 ? v->elements : v->elements_before[1];
   double reduce = zp_cost_step_end(v->lowered, &s->machine, c, first, first / shards).reduce_s;
-  double backward = v->prefix_s[s->n_units] - v->forward_s[s->n_units];
+  double backward = v->prefix_s[zp_point_units(s, point)] - v->forward_s[zp_point_units(s, point)];
   if (c->pipeline == 1)
-    reduce = zp_cost_exposed_reduce(&s->machine, reduce, backward, s->n_units);
+    reduce = zp_cost_exposed_reduce(&s->machine, reduce, backward, zp_point_units(s, point));
   else if (!s->machine.node->device.is_cpu)
     reduce = 0;
   zp_step_end end = zp_cost_step_end(v->lowered, &s->machine, c, mean, mean / shards);
@@ -189,7 +189,7 @@ double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, int stage,
                          bool waits) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
-  double m = (double)zp_microbatches(s->spec, c), total = v->prefix_s[s->n_units];
+  double m = (double)zp_microbatches(s->spec, c), total = v->prefix_s[zp_point_units(s, point)];
   stage_at a = {s, v, c, m, message_s(s, point), c->pipeline - 1 - stage, stage, first, end, waits};
   if (c->schedule == ZP_SCHEDULE_GPIPE) {
     double all = total + (m - 1) * (v->prefix_s[end] - v->prefix_s[first]) + 2 * (c->pipeline - 1) * a.message_s;
@@ -197,7 +197,7 @@ double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, int stage,
     return fmax(all, all - down + own_reduce_s(&a));
   }
   if (c->schedule == ZP_SCHEDULE_1F1B) return bound_1f1b_stage(&a, total);
-  return bound_split_stage(&a, v->input_s[s->n_units]);
+  return bound_split_stage(&a, v->input_s[zp_point_units(s, point)]);
 }
 
 static double bound_of_chunks(const zp_searcher *s, const zp_point *point, const int64_t *cut) {

@@ -14,6 +14,7 @@ typedef struct zp_variant {
   bool sequence;
   int64_t microbatch;
   zp_stage_mode mode;
+  bool fine;                /* units are parts of layers: with pieces */
   bool mixed;               /* of the modes that zp_constraints.stage_recompute pins */
   zp_lowered *lowered;      /* priced, of one of the modes when mixed; NULL when it cannot be lowered */
   double *prefix_s;         /* forward and backward */
@@ -55,7 +56,8 @@ typedef struct zp_searcher {
   bool generated_only;
   int64_t limit_bytes;            /* arena bytes that a rank may use */
   int64_t host_bytes, nvme_bytes; /* a rank's equal share of its node's */
-  int64_t n_units;
+  int64_t n_units;    /* cut between layers; of a point: zp_point_units */
+  int64_t most_units; /* of any point: cut inside layers, too, where that is allowed */
   zp_sharding **sharding; /* [devices + 1][sequence]: made on demand */
   bool *sharding_tried;
   ZP_VEC(zp_variant) variants;
@@ -74,6 +76,10 @@ static inline int zp_model_chunks(const zp_choice *choice) {
 }
 static inline const zp_variant *zp_variant_of(const zp_searcher *s, const zp_point *point) {
   return &s->variants.data[point->variant];
+}
+
+static inline int64_t zp_point_units(const zp_searcher *s, const zp_point *point) {
+  return zp_variant_of(s, point)->lowered->n_units;
 }
 
 /* ---- search.c ---- */
@@ -129,6 +135,8 @@ typedef void zp_on_cut(void *user, int64_t *cut);
 bool zp_cut_all(zp_searcher *s, const zp_point *point, zp_on_cut *on_cut, void *user);
 
 /* ---- chunk_cut.c: several chunks a stage ---- */
+/* Is there a way to cut into `pipeline` stages of at most stage_s, whatever their memory? */
+bool zp_cut_is_possible(const zp_searcher *s, const zp_point *point, double stage_s);
 /* Of all cuts into model chunks with the shortest longest chunk, the one with the longest first chunks, or with the
  * longest last chunks. False when it does not fit into memory. cut: chunks + 1 numbers. */
 bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits *limits, bool from_back, int64_t *cut);

@@ -92,7 +92,7 @@ static void try_chunks(zp_searcher *s, const zp_point *base, zp_choice choice) {
   int high = choice.schedule == ZP_SCHEDULE_INTERLEAVED ? ZP_MOST_CHUNKS : low;
   for (int chunks = low; chunks <= high; chunks++) {
     choice.chunks = chunks == 1 ? 0 : chunks;
-    if ((int64_t)choice.pipeline * chunks > s->n_units)
+    if ((int64_t)choice.pipeline * chunks > zp_point_units(s, base))
       reject(s, ZP_REJECT_UNITS);
     else if (zp_limit_allows(&s->constraints->chunks, chunks))
       try_zero(s, base, choice);
@@ -113,12 +113,31 @@ static void try_schedules(zp_searcher *s, const zp_point *base) {
 
 /* ---- procedures ---- */
 
+/* A stage is this much longer than the mean wherever layers are left whole: then cuts inside them are looked at. */
+static const double UNBALANCED = 1.01;
+
+static bool is_unbalanced(zp_searcher *s, const zp_point *base) {
+  int stages = base->choice.pipeline;
+  double mean_s = zp_variant_of(s, base)->prefix_s[zp_point_units(s, base)] / stages;
+  return stages > zp_point_units(s, base) || !zp_cut_is_possible(s, base, UNBALANCED * mean_s);
+}
+
 static void try_variant(zp_searcher *s, zp_choice choice) {
+  const zp_limit *cut = &s->constraints->cut;
   zp_point base = {.choice = choice, .variant = zp_search_variant(s, &choice)};
-  if (base.variant < 0)
+  if (base.variant < 0) {
     reject(s, ZP_REJECT_SPLIT);
-  else
+    return;
+  }
+  bool layers = zp_limit_allows(cut, 0);
+  if (layers) try_schedules(s, &base);
+  if (choice.pipeline == 1 || !zp_limit_allows(cut, 1) || (layers && !is_unbalanced(s, &base))) return;
+  base.choice.fine = true;
+  base.variant = zp_search_variant(s, &base.choice);
+  if (base.variant >= 0)
     try_schedules(s, &base);
+  else if (!layers)
+    reject(s, ZP_REJECT_SPLIT);
 }
 
 /* The modes that the plan block pins; split inputs need tensor ranks to split over. */
@@ -182,7 +201,7 @@ static void try_degrees(zp_searcher *s, int tensor, int pipeline, int data) {
     reject(s, ZP_REJECT_CONSTRAINT);
   else if (s->spec->train.batch % data)
     reject(s, ZP_REJECT_BATCH);
-  else if (pipeline > s->n_units)
+  else if (pipeline > s->most_units)
     reject(s, ZP_REJECT_UNITS);
   else if (!is_cpu && tensor > s->machine.devices_per_node && !pinned(&c->tensor))
     reject(s, ZP_REJECT_NODE);
