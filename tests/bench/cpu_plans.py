@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TINY = os.path.join(HERE, "..", "..", "examples", "gpt_tiny.dz")
+TINY = os.path.abspath(os.path.join(HERE, "..", "..", "examples", "gpt_tiny.dz"))
 MIDDLE = ["--set", "model.d=384", "--set", "model.layers=6", "--set", "model.heads=6", "--set", "batch=8"]
 GPT2 = os.path.join(HERE, "gpt2_bench.dz")
 # name, file, ranks, plans, steps, options
@@ -29,14 +29,15 @@ def load():
         return " ".join(file.read().split()[:3])
 
 
-def bench(zplan, calibration, text, case):
+def bench(zplan, folder, text, case):
     """[(predicted s, measured s, words)] of the case's plans."""
     name, path, ranks, plans, steps, options = case
     command = [zplan, "bench", path, "--ranks", str(ranks), "--top", str(plans), "--steps", str(steps), "--json",
-               "--calibration", calibration] + options
+               "--calibration", "calibration.json"] + options
     if path == TINY:
         command += ["--set", 'train.data=text("%s")' % os.path.abspath(text)]
-    out = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    out = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
+                         cwd=folder)
     if out.returncode:
         sys.exit("%s failed:\n%s" % (" ".join(command), out.stderr[-2000:]))
     rows = []
@@ -63,11 +64,10 @@ def main():
     rows = []
     print("load %s" % load())
     with tempfile.TemporaryDirectory() as folder:
-        calibration = os.path.join(folder, "calibration.json")
-        subprocess.run([zplan, "calibrate", "-o", calibration], check=True, stdout=subprocess.DEVNULL,
-                       stderr=subprocess.DEVNULL)
+        subprocess.run([zplan, "calibrate", "-o", "calibration.json"], check=True, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL, cwd=folder)
         for case in CASES:
-            for row in bench(zplan, calibration, sys.argv[2], case):
+            for row in bench(zplan, folder, sys.argv[2], case):
                 rows.append(row)
                 print("%-66s predicted %8.1f  measured %8.1f ms  %+5.0f %%" % (
                     row[2], 1e3 * row[0], 1e3 * row[1], 100 * (row[0] / row[1] - 1)), flush=True)
