@@ -55,6 +55,14 @@ static void try_choice(brute *b, zp_choice choice) {
   int64_t before = b->simulated;
   try_cuts(b, lowered, &choice, 0);
   b->misfits += b->simulated == before;
+  if (!looks_inside_layers(lowered, &b->spec->plans.data[0].cut, choice.pipeline)) return;
+  lowered = zp_lower_pieces(arena, lowered, &reason);
+  cr_assert(lowered, "%s", reason);
+  zp_price(lowered, &b->machine, choice.tensor, choice.pipeline, choice.data);
+  choice.fine = true;
+  before = b->simulated;
+  try_cuts(b, lowered, &choice, 0);
+  b->misfits += b->simulated == before;
 }
 
 static brute brute_force(const zp_spec *spec, int devices) {
@@ -214,7 +222,9 @@ Test(search, pinned_degrees_are_kept) {
 }
 
 Test(search, prime_device_counts) {
-  zp_plan *plan = zp_search(arena, build_spec(arena, &TINY, cpu_cluster(), 7), 7, NULL);
+  zp_spec *spec = build_spec(arena, &TINY, cpu_cluster(), 7);
+  pin(&spec->plans.data[0].cut, 0);
+  zp_plan *plan = zp_search(arena, spec, 7, NULL);
   cr_assert(plan->feasible); /* 7 data ranks, or 7 tensor ranks with padding; 7 stages are more than 6 units */
   cr_expect_neq(plan->best.choice.pipeline, 7);
   cr_expect(plan->certificate.rejected[ZP_REJECT_UNITS] == 1);

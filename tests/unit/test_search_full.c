@@ -61,6 +61,7 @@ static void constrain(zp_constraints *c) {
   for (int64_t b = 1; b <= 4; b *= 2)
     if (b == 1 || random_below(2)) allow(&c->microbatch, b);
   if (random_below(4) == 0) allow_some(&c->compress, 2);
+  if (random_below(3)) allow(&c->cut, random_below(2)); /* a third of the instances leave it to the search */
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
     bool open = random_below(6) == 0;
     allow(&c->offload[i], ZP_TIER_DEVICE);
@@ -80,6 +81,7 @@ static zp_spec *random_spec(int *devices) {
   zp_spec *spec = build_spec(arena, &size, cluster, (1 << random_below(5)) * (1 + random_below(3)));
   if (random_below(2)) spec->train.precision = ZP_PREC_MIXED_FP16;
   constrain(&spec->plans.data[0]);
+  if (size.layers > 4) spec->plans.data[0].cut = (zp_limit){.set = true}; /* brute force has to end */
   return spec;
 }
 
@@ -106,13 +108,6 @@ static void try_cut(brute *b, zp_choice *choice) {
   if (fits) b->best_s = fmin(b->best_s, zp_simulate(scratch, program, &b->machine).step_s);
   b->fits = b->fits || fits;
   zp_arena_free(scratch);
-}
-
-static double unit_s(const zp_lowered *l, int64_t unit) {
-  int segment;
-  int64_t iteration;
-  zp_unit(l, unit, &segment, &iteration);
-  return l->segments[segment].forward.cost_s + l->segments[segment].backward.cost_s;
 }
 
 /* Of all cuts in lexicographic order: those with the shortest longest chunk, the first and the last of them. */
@@ -228,6 +223,13 @@ static void try_variant(brute *b, zp_choice choice) {
   zp_price(lowered, &b->machine, choice.tensor, choice.pipeline, choice.data);
   b->lowered = lowered;
   choice.cut = ZP_NEW_ARRAY(arena, int64_t, 64);
+  const zp_limit *cut = &b->spec->plans.data[0].cut;
+  if (zp_limit_allows(cut, 0)) try_orders(b, choice);
+  if (!looks_inside_layers(lowered, cut, choice.pipeline)) return;
+  b->lowered = zp_lower_pieces(arena, lowered, &reason);
+  if (!b->lowered) return;
+  zp_price((zp_lowered *)b->lowered, &b->machine, choice.tensor, choice.pipeline, choice.data);
+  choice.fine = true;
   try_orders(b, choice);
 }
 
@@ -262,7 +264,7 @@ static double brute_force(const zp_spec *spec, int devices) {
   b.device_bytes = (int64_t)(share * (double)node->device.memory_bytes) - node->device.context_bytes;
   b.host_bytes = (int64_t)(share * (double)node->host_memory_bytes) / here;
   b.nvme_bytes = (int64_t)(share * (double)node->nvme_bytes) / here;
-  for (int i = 0; i < spec->model->segments.len; i++) units += (int)spec->model->segments.data[i].count;
+  for (int i = 0; i < spec->model->segments.len; i++) units += 2 * (int)spec->model->segments.data[i].count;
   for (int tensor = 1; tensor <= devices; tensor++)
     for (int pipeline = 1; pipeline <= units; pipeline++)
       for (int data = 1; data <= devices; data++)
@@ -309,7 +311,8 @@ static void random_degrees(zp_choice *c, int devices, int64_t units) {
 
 static bool random_point(trial *t, zp_point *point) {
   zp_choice c = {.zero = (int)random_below(4), .microbatch = 1 << random_below(2)};
-  random_degrees(&c, t->devices, t->s.n_units);
+  random_degrees(&c, t->devices, t->s.most_units);
+  c.fine = c.pipeline > 1 && random_below(2);
   if (t->spec->train.batch % (c.data * c.microbatch)) return false;
   c.schedule = (zp_schedule)random_below(ZP_SCHEDULE_COUNT);
   if (c.schedule == ZP_SCHEDULE_ZB_V) c.chunks = 2;
@@ -320,9 +323,9 @@ static bool random_point(trial *t, zp_point *point) {
   for (int i = 0; i < ZP_STATE_COUNT; i++)
     if (!c.compress && random_below(6) == 0)
       c.home[i] = (zp_home){random_below(2) ? ZP_TIER_HOST : ZP_TIER_NVME, 1 + (int)random_below(8)};
-  if (zp_model_chunks(&c) > t->s.n_units || zp_choice_refusal(&c, t->spec)) return false;
+  if (zp_choice_refusal(&c, t->spec)) return false;
   *point = (zp_point){.choice = c, .variant = zp_search_variant(&t->s, &c)};
-  return point->variant >= 0;
+  return point->variant >= 0 && zp_model_chunks(&c) <= zp_point_units(&t->s, point);
 }
 
 static void random_cut(int64_t *cut, int chunks, int64_t units) {
@@ -338,7 +341,7 @@ static void check_bounds(trial *t, zp_point *point) {
   int chunks = zp_model_chunks(&point->choice);
   zp_choice c = point->choice;
   c.cut = ZP_NEW_ARRAY(scratch, int64_t, chunks + 1);
-  random_cut(c.cut, chunks, t->s.n_units);
+  random_cut(c.cut, chunks, zp_point_units(&t->s, point));
   if (c.chunks > 1) { /* bounds hold for the cuts of the space */
     zp_limits all = {INT64_MAX, INT64_MAX, INT64_MAX};
     cr_assert(zp_cut_chunks(&t->s, point, &all, random_below(2), c.cut));
