@@ -183,6 +183,17 @@ void zp_pieces_unit(const zp_pieces *p, int64_t unit, int *piece, int64_t *itera
   *iteration = unit / p->parts[s];
 }
 
+int64_t zp_pieces_whole_unit(const zp_pieces *p, int64_t unit) {
+  int64_t before = 0;
+  for (int s = 0; s < p->n_whole; s++) {
+    int64_t count = p->piece[s].segment.count, n = p->parts[s] * count;
+    if (unit < n) return unit % p->parts[s] ? -1 : before + unit / p->parts[s];
+    unit -= n;
+    before += count;
+  }
+  return before;
+}
+
 /* The same for one segment, in units of its own. */
 static void walk_segment(const zp_pieces *p, int s, int64_t first, int64_t end, zp_on_piece *fn, void *arg) {
   int parts = p->parts[s], from = (int)(first % parts), to = (int)(end % parts);

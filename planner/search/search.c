@@ -79,8 +79,8 @@ void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *mach
   s->host_bytes = rank_share(s, spec->cluster.node.host_memory_bytes);
   s->nvme_bytes = rank_share(s, spec->cluster.node.nvme_bytes);
   for (int i = 0; i < spec->model->segments.len; i++) s->n_units += spec->model->segments.data[i].count;
-  const zp_pieces *pieces = zp_limit_allows(&s->constraints->cut, 1) ? zp_pieces_divided(s->arena, spec->model) : NULL;
-  s->most_units = pieces ? pieces->n_units : s->n_units;
+  if (zp_limit_allows(&s->constraints->cut, 1)) s->pieces = zp_pieces_divided(s->arena, spec->model);
+  s->most_units = s->pieces ? s->pieces->n_units : s->n_units;
   s->sharding = ZP_NEW_ARRAY(s->arena, zp_sharding *, 2 * (machine->devices + 1));
   s->sharding_tried = ZP_NEW_ARRAY(s->arena, bool, 2 * (machine->devices + 1));
   s->memo = ZP_NEW(s->arena, zp_search_memo);

@@ -56,9 +56,10 @@ typedef struct zp_searcher {
   bool generated_only;
   int64_t limit_bytes;            /* arena bytes that a rank may use */
   int64_t host_bytes, nvme_bytes; /* a rank's equal share of its node's */
-  int64_t n_units;    /* cut between layers; of a point: zp_point_units */
-  int64_t most_units; /* of any point: cut inside layers, too, where that is allowed */
-  zp_sharding **sharding; /* [devices + 1][sequence]: made on demand */
+  int64_t n_units;                /* cut between layers; of a point: zp_point_units */
+  const zp_pieces *pieces;        /* where cuts inside layers are allowed and possible; NULL: nowhere */
+  int64_t most_units;             /* of any point: cut inside layers, too, where that is allowed */
+  zp_sharding **sharding;         /* [devices + 1][sequence]: made on demand */
   bool *sharding_tried;
   ZP_VEC(zp_variant) variants;
   ZP_VEC(zp_point) points;      /* those that may fit into memory */

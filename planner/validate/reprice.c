@@ -191,7 +191,7 @@ double zp_software_data_s(const zp_program *program, const zp_machine *machine, 
     const zp_stage *stage = &program->stages[s];
     zp_step_end end = zp_cost_step_end(zp_program_lowered(program, s), machine, &program->choice, stage->flat_elements,
                                        stage->shard_elements);
-    double exposed = zp_cost_exposed_reduce(machine, end.reduce_s, e->stage_backward_s[s], stage->n_units);
+    double exposed = zp_cost_exposed_reduce(machine, end.reduce_s, e->stage_backward_s[s], stage->n_calls);
     double change = software->overlaps_data ? -fmin(end.gather_s, e->stage_forward_s[s]) : end.reduce_s - exposed;
     if (s == 0 || change > longer) longer = change;
   }

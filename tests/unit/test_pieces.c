@@ -135,6 +135,12 @@ Test(pieces, every_range_of_units_is_covered_in_order) {
   check_ranges(zp_pieces_whole(arena, build_model(arena, &LLAMA)));
 }
 
+Test(pieces, units_that_begin_iterations) {
+  zp_pieces *p = divide(&GPT); /* begin, 3 x (attn, mlp), end */
+  static const int64_t whole[] = {0, 1, -1, 2, -1, 3, -1, 4, 5};
+  for (int64_t u = 0; u <= p->n_units; u++) cr_expect_eq(zp_pieces_whole_unit(p, u), whole[u]);
+}
+
 /* ---- sums ---- */
 
 static double matmul_flop(const zp_graph *g) {

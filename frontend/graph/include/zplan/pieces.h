@@ -41,6 +41,9 @@ zp_pieces *zp_pieces_divided(zp_arena *arena, const zp_model *model);
 int zp_pieces_find(const zp_pieces *pieces, int segment, int first, int end);
 /* The piece of one part, and the iteration, that a unit is. */
 void zp_pieces_unit(const zp_pieces *pieces, int64_t unit, int *piece, int64_t *iteration);
+/* What unit `unit` is called where no body is divided; -1 when it does not begin an iteration. One past the last unit
+ * is known, too. */
+int64_t zp_pieces_whole_unit(const zp_pieces *pieces, int64_t unit);
 /* Calls fn for what runs units first .. end - 1: at most three pieces of a segment, the end of an iteration, whole
  * iterations, the beginning of one. */
 typedef void zp_on_piece(void *arg, int piece, int64_t iteration, int64_t count);
