@@ -32,10 +32,13 @@ static zp_candidate explain(const zp_plan *plan, zp_searcher *s, const zp_choice
 }
 
 static const char *explain_empty(zp_arena *arena, const zp_searcher *s, const char *reason) {
-  static const zp_rejection order[] = {ZP_REJECT_GENERATED, ZP_REJECT_HOST,  ZP_REJECT_SPLIT, ZP_REJECT_SCHEDULE,
-                                       ZP_REJECT_UNITS,     ZP_REJECT_BATCH, ZP_REJECT_NODE,  ZP_REJECT_CONSTRAINT};
+  static const zp_rejection order[] = {ZP_REJECT_CUT,   ZP_REJECT_GENERATED, ZP_REJECT_HOST,
+                                       ZP_REJECT_SPLIT, ZP_REJECT_SCHEDULE,  ZP_REJECT_UNITS,
+                                       ZP_REJECT_BATCH, ZP_REJECT_NODE,      ZP_REJECT_CONSTRAINT};
   const int64_t *rejected = s->certificate.rejected;
-  if ((rejected[ZP_REJECT_SPLIT] || rejected[ZP_REJECT_GENERATED]) && reason) return zp_strdup(arena, reason);
+  if (rejected[ZP_REJECT_CUT]) reason = s->cut_reason;
+  if ((rejected[ZP_REJECT_SPLIT] || rejected[ZP_REJECT_GENERATED] || rejected[ZP_REJECT_CUT]) && reason)
+    return zp_strdup(arena, reason);
   for (size_t i = 0; i < sizeof order / sizeof *order; i++)
     if (rejected[order[i]])
       return zp_format(arena, "none of the %lld candidates is legal; one reason: %s",

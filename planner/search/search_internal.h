@@ -67,7 +67,8 @@ typedef struct zp_searcher {
   zp_search_memo *memo;
   zp_certificate certificate;
   zp_miss miss;
-  double miss_ratio;  /* need / have of the nearest miss */
+  double miss_ratio;      /* need / have of the nearest miss */
+  const char *cut_reason; /* why layers could not be cut (arena) */
   const char *reason; /* why the last tensor degree could not be split or lowered, or no trainer is generated (arena) */
 } zp_searcher;
 

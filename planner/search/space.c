@@ -137,7 +137,7 @@ static void try_variant(zp_searcher *s, zp_choice choice) {
   if (base.variant >= 0)
     try_schedules(s, &base);
   else if (!layers)
-    reject(s, ZP_REJECT_SPLIT);
+    reject(s, ZP_REJECT_CUT);
 }
 
 /* The modes that the plan block pins; split inputs need tensor ranks to split over. */

@@ -161,7 +161,7 @@ static zp_lowered *lower(zp_searcher *s, const zp_choice *c, zp_stage_mode mode)
     zp_choice coarse = *c;
     coarse.fine = false;
     int whole = variant_of_mode(s, &coarse, mode);
-    return whole >= 0 ? zp_lower_pieces(s->arena, s->variants.data[whole].lowered, &s->reason) : NULL;
+    return whole >= 0 ? zp_lower_pieces(s->arena, s->variants.data[whole].lowered, &s->cut_reason) : NULL;
   }
   const zp_sharding *sharding = sharding_of(s, c->tensor, c->sequence);
   if (!sharding) return NULL;

@@ -5,8 +5,8 @@
 
 All (tensor, pipeline, data) with a product of at most 8, each with ZeRO 0 and 1 (where data > 1) and recompute none, full,
 full with saved tensors split over the tensor ranks (where tensor > 1) and selective, on two models of odd sizes: gpt.dz (tied
-embedding, dropout) and llama.dz (grouped queries); pipelines of 2 to 4 stages also with a mode of its own for every stage. 20
-steps each. Every run has --check-memory: the arena's peak on every
+embedding, dropout) and llama.dz (grouped queries); pipelines of 2 to 4 stages also with a mode of its own for every stage, and
+every pipeline once with cuts inside layers. 20 steps each. Every run has --check-memory: the arena's peak on every
 rank and the bytes sent over every axis must be the plan's, or the trainer ends with an error.
 
 How errors are measured. Loss and gradient norm of a step: |got - want| / |want|. A parameter: max |got - want| / max |want|

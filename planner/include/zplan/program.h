@@ -210,9 +210,8 @@ zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sh
                      zp_recompute recompute, bool recompute_shard, const char **reason);
 /* Does the step belong to BW when backward is split: products for weights and sums over columns? */
 bool zp_step_is_weight_gradient(const zp_step *step);
-/* The same for plans that cut inside layers: its segments' procedures, and those of their pieces. Shares storage with
- * `lowered`; priced when that is and zp_price is called again. NULL with *reason (arena) when no layer of the model can
- * be cut, or not with this sharding. */
+/* The same with the pieces of layers, for plans that cut inside them. Shares the segments' procedures with `lowered`; the
+ * pieces' are not priced. NULL with *reason (arena) when no layer of the model can be cut, or not with this sharding. */
 zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *lowered, const char **reason);
 /* What every stage of a choice runs, one zp_lowered for every mode that occurs. [pipeline], arena; NULL with *reason. */
 zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding,
