@@ -380,7 +380,7 @@ zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sh
 zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *whole, const char **reason) {
   zp_lowered *l = ZP_NEW(arena, zp_lowered);
   *l = *whole;
-  *reason = "no layer of the model can be cut: nowhere inside is one tensor all that flows on";
+  *reason = "no layer of the model can be cut: nowhere inside one does a single tensor carry all that follows";
   l->pieces = zp_pieces_divided(arena, whole->spec->model);
   if (!l->pieces) return NULL;
   *reason = NULL;
