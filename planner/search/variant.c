@@ -122,11 +122,16 @@ static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int 
         v->elements_before[u] + l->segments[zp_pieces_find(l->pieces, segment, part, part + 1)].elements;
     v->longest_s = fmax(v->longest_s, forward[part] + backward[part]);
   }
+  for (int first = 0; first < r.parts; first++)
+    for (int end = first + 1; end <= r.parts; end++)
+      for (int part = first; part < end; part++)
+        v->unit_s[zp_pieces_find(l->pieces, segment, first, end)] += forward[part] + backward[part];
 }
 
 static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *modes, int n) {
   const zp_lowered *l = v->lowered;
   int64_t unit = 0;
+  v->unit_s = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
   v->prefix_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->forward_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->input_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
@@ -138,30 +143,23 @@ static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *mode
     if (s->spec->model->params.data[p].segment < 0) v->elements += l->param_elements[p];
 }
 
-static int find_variant(const zp_searcher *s, const zp_choice *c, zp_stage_mode mode, bool mixed) {
+static int find_variant(const zp_searcher *s, const zp_choice *c, zp_mode_set modes) {
   for (int i = s->variants.len - 1; i >= 0; i--) { /* the latest are looked for most */
     const zp_variant *v = &s->variants.data[i];
     if (v->tensor == c->tensor && v->sequence == c->sequence && v->microbatch == c->microbatch && v->fine == c->fine &&
-        v->mixed == mixed && (mixed || v->mode == mode))
+        v->modes == modes)
       return i;
   }
   return -1;
 }
 
-static int made(zp_searcher *s, const zp_variant *v) {
-  zp_push(s->arena, &s->variants, *v);
-  return v->lowered ? s->variants.len - 1 : -1;
-}
-
-static int variant_of_mode(zp_searcher *s, const zp_choice *c, zp_stage_mode mode);
-
 /* Pieces are added to the procedures of the variant without them. */
 static zp_lowered *lower(zp_searcher *s, const zp_choice *c, zp_stage_mode mode) {
   if (c->fine) {
-    zp_choice coarse = *c;
-    coarse.fine = false;
-    int whole = variant_of_mode(s, &coarse, mode);
-    return whole >= 0 ? zp_lower_pieces(s->arena, s->variants.data[whole].lowered, &s->cut_reason) : NULL;
+    zp_choice whole = *c;
+    whole.fine = false;
+    int known = zp_search_variant(s, &whole, zp_set_of_mode(mode));
+    return known >= 0 ? zp_lower_pieces(s->arena, s->variants.data[known].lowered, &s->cut_reason) : NULL;
   }
   const zp_sharding *sharding = sharding_of(s, c->tensor, c->sequence);
   if (!sharding) return NULL;
@@ -169,45 +167,40 @@ static zp_lowered *lower(zp_searcher *s, const zp_choice *c, zp_stage_mode mode)
                   &s->reason);
 }
 
-static int variant_of_mode(zp_searcher *s, const zp_choice *c, zp_stage_mode mode) {
-  int known = find_variant(s, c, mode, false);
+static void make_variant(zp_searcher *s, const zp_choice *c, zp_variant *v) {
+  v->lowered = lower(s, c, v->mode);
+  if (!v->lowered) return;
+  /* The tensor group's links depend on the tensor degree alone: groups are numbered through all ranks. */
+  zp_price(v->lowered, &s->machine, v->tensor, s->machine.devices / v->tensor, 1);
+  measure_units(s, v, &v->lowered, 1);
+}
+
+/* Out of the variants of the single modes. */
+static void make_least(zp_searcher *s, const zp_choice *c, zp_variant *v) {
+  zp_lowered *of_mode[ZP_MOST_MODES];
+  int n = 0;
+  for (zp_stage_mode mode = 0; mode < ZP_STAGE_MODES; mode++) {
+    if (!(v->modes & zp_set_of_mode(mode))) continue;
+    int single = zp_search_variant(s, c, zp_set_of_mode(mode));
+    if (single < 0) return;
+    v->mode = mode;
+    v->lowered = of_mode[n++] = s->variants.data[single].lowered;
+  }
+  measure_units(s, v, of_mode, n);
+}
+
+int zp_search_variant(zp_searcher *s, const zp_choice *c, zp_mode_set modes) {
+  int known = find_variant(s, c, modes);
   if (known >= 0) return s->variants.data[known].lowered ? known : -1;
   zp_variant v = {
-      .tensor = c->tensor, .sequence = c->sequence, .microbatch = c->microbatch, .mode = mode, .fine = c->fine};
-  v.lowered = lower(s, c, mode);
-  if (v.lowered) {
-    /* The tensor group's links depend on the tensor degree alone: groups are numbered through all ranks. */
-    zp_price(v.lowered, &s->machine, c->tensor, s->machine.devices / c->tensor, 1);
-    measure_units(s, &v, &v.lowered, 1);
-  }
-  return made(s, &v);
-}
-
-int zp_search_variant(zp_searcher *s, const zp_choice *c) {
-  if (!c->stage_recompute) return variant_of_mode(s, c, zp_choice_mode(c, 0));
-  int known = find_variant(s, c, 0, true), n = 0;
-  if (known >= 0) return s->variants.data[known].lowered ? known : -1;
-  zp_variant v = {
-      .tensor = c->tensor, .sequence = c->sequence, .microbatch = c->microbatch, .fine = c->fine, .mixed = true};
-  zp_lowered **modes = ZP_NEW_ARRAY(s->arena, zp_lowered *, c->pipeline);
-  for (int stage = 0; stage < c->pipeline; stage++) {
-    int of_mode = variant_of_mode(s, c, zp_choice_mode(c, stage));
-    if (of_mode >= 0) modes[n++] = s->variants.data[of_mode].lowered;
-  }
-  if (n == c->pipeline) {
-    v.lowered = modes[0];
-    measure_units(s, &v, modes, n);
-  }
-  return made(s, &v);
-}
-
-static const zp_lowered *lowered_of_mode(const zp_searcher *s, const zp_choice *c, zp_stage_mode mode) {
-  return s->variants.data[find_variant(s, c, mode, false)].lowered;
-}
-
-const zp_lowered *zp_search_lowered(const zp_searcher *s, const zp_point *point, int stage) {
-  const zp_choice *c = &point->choice;
-  return c->stage_recompute ? lowered_of_mode(s, c, c->stage_recompute[stage]) : zp_variant_of(s, point)->lowered;
+      .tensor = c->tensor, .sequence = c->sequence, .microbatch = c->microbatch, .fine = c->fine, .modes = modes};
+  while (zp_set_of_mode(v.mode) < modes) v.mode++;
+  if (zp_set_of_mode(v.mode) == modes)
+    make_variant(s, c, &v);
+  else
+    make_least(s, c, &v);
+  zp_push(s->arena, &s->variants, v);
+  return v.lowered ? s->variants.len - 1 : -1;
 }
 
 const zp_lowered **zp_search_stages(const zp_searcher *s, const zp_choice *c) {
@@ -215,7 +208,7 @@ const zp_lowered **zp_search_stages(const zp_searcher *s, const zp_choice *c) {
   const zp_lowered **stages = ZP_NEW_ARRAY(s->arena, const zp_lowered *, c->pipeline);
   for (int stage = 0; stage < c->pipeline; stage++) {
     zp_stage_mode mode = zp_choice_mode(c, stage);
-    if (!of_mode[mode]) of_mode[mode] = lowered_of_mode(s, c, mode);
+    if (!of_mode[mode]) of_mode[mode] = s->variants.data[find_variant(s, c, zp_set_of_mode(mode))].lowered;
     stages[stage] = of_mode[mode];
   }
   return stages;
