@@ -61,7 +61,6 @@ static void constrain(zp_constraints *c) {
   for (int64_t b = 1; b <= 4; b *= 2)
     if (b == 1 || random_below(2)) allow(&c->microbatch, b);
   if (random_below(4) == 0) allow_some(&c->compress, 2);
-  if (random_below(3)) allow(&c->cut, random_below(2)); /* a third of the instances leave it to the search */
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
     bool open = random_below(6) == 0;
     allow(&c->offload[i], ZP_TIER_DEVICE);
@@ -81,7 +80,11 @@ static zp_spec *random_spec(int *devices) {
   zp_spec *spec = build_spec(arena, &size, cluster, (1 << random_below(5)) * (1 + random_below(3)));
   if (random_below(2)) spec->train.precision = ZP_PREC_MIXED_FP16;
   constrain(&spec->plans.data[0]);
-  if (size.layers > 4) spec->plans.data[0].cut = (zp_limit){.set = true}; /* brute force has to end */
+  zp_limit *cut = &spec->plans.data[0].cut;
+  if (size.layers > 4) /* brute force has to end */
+    allow(cut, 0);
+  else if (size.style != STYLE_PARALLEL && size.V % 3 > 0) /* a third of the instances leave it to the search */
+    allow(cut, size.V % 3 - 1);
   return spec;
 }
 
