@@ -9,11 +9,11 @@ static void put_title(zp_buf *out, const zp_plan *plan) {
   const zp_machine *m = &plan->machine;
   zp_arena *arena = out->arena;
   int nodes = (m->devices + m->devices_per_node - 1) / m->devices_per_node;
-  zp_buf_line(out, "%s: %s parameters, %lld units  |  %d x %s, %s each (%d node%s)  |  batch %lld x %lld tokens",
+  zp_buf_line(out, "%s: %s parameters, %lld units  |  %d x %s, %s each (%d x %s)  |  batch %lld x %lld tokens",
               spec->model->name, zp_show_count(arena, (double)zp_model_parameters(spec->model)),
               (long long)zp_words_units(plan), m->devices, spec->cluster.node.device.name,
-              zp_show_bytes(arena, m->memory_bytes), nodes, nodes == 1 ? "" : "s", (long long)spec->train.batch,
-              (long long)spec->model->sequence);
+              zp_show_bytes(arena, m->memory_bytes), nodes, m->node->name ? m->node->name : "node",
+              (long long)spec->train.batch, (long long)spec->model->sequence);
 }
 
 static void put_time(zp_buf *out, const zp_plan *plan) {
@@ -81,6 +81,10 @@ static void put_next_best(zp_buf *out, const zp_plan *plan) {
     zp_buf_printf(out, "%s%+.1f%% tensor %d pipeline %d data %d", i ? "  |  " : "",
                   100 * (c->estimate.step_s / plan->best.estimate.step_s - 1), c->choice.tensor, c->choice.pipeline,
                   c->choice.data);
+    if (c->choice.zero != plan->best.choice.zero) zp_buf_printf(out, " zero %d", c->choice.zero);
+    const char *recompute = zp_report_recompute(out->arena, &c->choice);
+    if (strcmp(recompute, zp_report_recompute(out->arena, &plan->best.choice)) != 0)
+      zp_buf_printf(out, " recompute %s", c->choice.stage_recompute ? "by stage" : recompute);
   }
   zp_buf_puts(out, "\n");
 }
