@@ -1,6 +1,7 @@
 /* Inputs of all subcommands: a .dz file, or the sources and decisions inside a plan file. */
 #include "driver.h"
 #include <zplan/calibration.h>
+#include <zplan/path.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,17 +118,12 @@ static zp_spec *load_plan_file(zp_run_state *run, const char *path, zp_json **js
   }
   zp_source_text *sources = ZP_NEW_ARRAY(run->arena, zp_source_text, n);
   for (int i = 0; i < n; i++) {
-    sources[i].path = zp_strdup(run->arena, zp_json_get_string(zp_json_at(list, i), "path", ""));
+    sources[i].path = zp_path_beside(run->arena, path, zp_json_get_string(zp_json_at(list, i), "path", ""));
     sources[i].text = zp_strdup(run->arena, zp_json_get_string(zp_json_at(list, i), "text", ""));
     sources[i].len = strlen(sources[i].text);
   }
   if (!recall_options(run, *json)) return NULL;
-  const char *slash = strrchr(path, '/');
-  const char *main_path =
-      slash ? zp_format(run->arena, "%.*s/%s", (int)(slash - path), path, sources[0].path) : sources[0].path;
-  for (int i = 0; i < n && slash; i++)
-    sources[i].path = zp_format(run->arena, "%.*s/%s", (int)(slash - path), path, sources[i].path);
-  return zp_load(run->arena, run->diags, main_path, sources, n, &run->options.load);
+  return zp_load(run->arena, run->diags, sources[0].path, sources, n, &run->options.load);
 }
 
 /* A file may describe a larger machine of which --gpus takes a part. */

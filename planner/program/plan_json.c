@@ -2,6 +2,7 @@
  * and zp_verify compares it with what the file claims. A plan carries the text of its .dz files, so that it can be
  * built and verified anywhere. */
 #include <zplan/hash.h>
+#include <zplan/path.h>
 #include <zplan/plan.h>
 #include "schedule.h"
 
@@ -298,8 +299,7 @@ static void set_inputs(zp_json *o, const zp_plan *plan) {
   zp_json *sources = zp_json_set(o, "sources", zp_json_array());
   for (int i = 0; i < spec->sources.len; i++) {
     zp_json *s = zp_json_append(sources, zp_json_object());
-    const char *slash = strrchr(spec->sources.data[i].path, '/');
-    zp_json_set_string(s, "path", slash ? slash + 1 : spec->sources.data[i].path);
+    zp_json_set_string(s, "path", zp_path_from(plan->arena, spec->sources.data[0].path, spec->sources.data[i].path));
     zp_json_set_string(s, "text", spec->sources.data[i].text);
   }
 }
