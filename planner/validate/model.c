@@ -20,10 +20,10 @@ static int64_t guess_heads(const zp_measured_table *table, const zp_measured *ru
     const zp_measured *other = &table->runs.data[i];
     if (other->heads && other->hidden == run->hidden && other->layers == run->layers) return other->heads;
   }
-  int64_t best = 1, tensor = run->tensor > 0 ? run->tensor : 1;
+  int64_t best = 0, tensor = run->tensor > 0 ? run->tensor : 1;
   for (int64_t heads = tensor; heads <= run->hidden; heads += tensor) {
     if (run->hidden % heads) continue;
-    if (llabs(heads * USUAL_HEAD_SIZE - run->hidden) < llabs(best * USUAL_HEAD_SIZE - run->hidden)) best = heads;
+    if (!best || llabs(heads * USUAL_HEAD_SIZE - run->hidden) < llabs(best * USUAL_HEAD_SIZE - run->hidden)) best = heads;
   }
   return best;
 }
@@ -60,7 +60,7 @@ zp_measured zp_run_complete(zp_arena *arena, const zp_measured_table *table, con
   zp_buf words = zp_buf_new(arena);
   guess_shape(&words, &full);
   guess_plan(&words, &full);
-  if (!full.heads && full.hidden) assume(&words, "heads", full.heads = guess_heads(table, run));
+  if (!full.heads && full.hidden) assume(&words, "heads", full.heads = guess_heads(table, &full));
   if (!full.ffn) assume(&words, "ffn", full.ffn = 4 * full.hidden);
   if (!full.vocab) assume(&words, "vocabulary", full.vocab = DEFAULT_VOCABULARY);
   int64_t multiple = VOCABULARY_MULTIPLE * (full.tensor > 0 ? full.tensor : 1);

@@ -19,6 +19,17 @@ enum { UPDATE_SEPARATE = 6 + 8 + 4 + 8 + 6 - 4 - 2 };
 /* FlashAttention-2 is about twice as fast as the first version (arXiv 2307.08691, abstract). */
 enum { FIRST_FLASH_ATTENTION = 2 };
 
+/* Bytes per logit that the loss holds at its peak, besides the one half-precision buffer in which the planner's program
+ * turns logits into their gradient. Megatron: an fp32 copy that becomes the softmax, and a gradient (megatron/mpu/
+ * cross_entropy.py). nanotron: an fp32 copy and one less its maximum (tensor_parallel/functional.py,
+ * sharded_cross_entropy). PyTorch on fp32 logits: log-softmax and the gradients of both derivatives, when the
+ * half-precision logits are gone. */
+enum { LOSS_MEGATRON = 6, LOSS_NANOTRON = 4 + 4, LOSS_PYTORCH = 3 * 4 - 2 };
+
+/* Bytes per updated parameter that exist in the update alone. Megatron: fp32 gradients (megatron/optimizer/optimizer.py).
+ * DeepSpeed: a list of them, and the same flattened (deepspeed/runtime/fp16/fused_optimizer.py, step; opened). */
+enum { COPIES_MEGATRON = 4, COPIES_DEEPSPEED = 4 + 4 };
+
 /* Eager PyTorch: Python, dispatcher, autograd and checkpointing around one kernel. Estimate: the smallest runs on odd
  * lines of vTrain's one-node table (hidden 1,024, micro-batch 1) take 3.2 to 3.7 ms a layer for about 60 kernels
  * whatever their size. */
@@ -32,24 +43,42 @@ static const zp_software profiles[] = {
      .replays_all = true,
      .overlaps_data = true,
      .host_call_s = EAGER_CALL_S,
-     .facts = "PyTorch FSDP with the first FlashAttention in Triton and overlapped gathers (llm-foundry README)"},
+     .facts = "PyTorch FSDP with the first FlashAttention in Triton and overlapped gathers (llm-foundry README), loss fused "
+              "in half precision (llmfoundry/models/mpt/modeling_mpt.py: fused_crossentropy; opened)"},
     {.name = "fsdp",
      .source_words = {"torchtitan"},
      .separate_rows = true,
      .replays_all = true,
      .overlaps_data = true,
      .host_call_s = EAGER_CALL_S,
+     .loss_bytes = LOSS_PYTORCH,
+     .selects_operations = true,
+     .prints_allocator = true,
      .facts = "PyTorch FSDP2 with FlashAttention-2 and overlapped gathers (torchtitan docs)"},
     {.name = "megatron-core",
-     .source_words = {"model_table.png", "nanotron"},
+     .source_words = {"model_table.png"},
      .separate_rows = true,
      .float_gradients = true,
      .replays_all = true,
      .overlaps_data = true,
      .blocking_messages = true,
      .host_call_s = EAGER_CALL_S,
+     .loss_bytes = LOSS_MEGATRON,
      .facts = "FlashAttention or cuDNN attention, fp32 gradient accumulation, overlapped data-parallel communication "
-              "(Megatron-Core r0.8 README; nanotron documentation)"},
+              "(Megatron-Core r0.8 README)"},
+    {.name = "nanotron",
+     .source_words = {"nanotron"},
+     .separate_rows = true,
+     .float_gradients = true,
+     .replays_all = true,
+     .overlaps_data = true,
+     .blocking_messages = true,
+     .host_call_s = EAGER_CALL_S,
+     .loss_bytes = LOSS_NANOTRON,
+     .gradient_buckets = true,
+     .prints_allocator = true,
+     .facts = "FlashAttention, fp32 gradients beside the half-precision buckets of DistributedDataParallel "
+              "(src/nanotron/trainer.py, optim/gradient_accumulator.py; opened)"},
     {.name = "oneflow",
      .source_words = {"OneFlow"},
      .score_matrix = true,
@@ -66,6 +95,7 @@ static const zp_software profiles[] = {
      .accumulate_bytes = ACCUMULATE_FLOAT,
      .update_bytes = UPDATE_SEPARATE,
      .host_call_s = EAGER_CALL_S,
+     .loss_bytes = LOSS_MEGATRON,
      .facts = "DeepSpeed's BF16_Optimizer accumulates and reduces gradients in fp32 (bigscience tr11 chronicles)"},
     {.name = "deepspeed-zero3-2021",
      .source_words = {"PTD-P vs ZeRO-3"},
@@ -78,6 +108,8 @@ static const zp_software profiles[] = {
      .gather_copies = true,
      .update_bytes = UPDATE_SEPARATE,
      .host_call_s = EAGER_CALL_S,
+     .loss_bytes = LOSS_MEGATRON,
+     .gathers_tensors = true,
      .facts = "DeepSpeed 0.3: parameters gathered one by one with torch.distributed.all_gather into a list "
               "(deepspeed/runtime/zero/partition_parameters.py)"},
     {.name = "deepspeed-zero3-2022",
@@ -90,7 +122,52 @@ static const zp_software profiles[] = {
      .accumulate_bytes = ACCUMULATE_BUCKET,
      .update_bytes = UPDATE_SEPARATE,
      .host_call_s = EAGER_CALL_S,
+     .loss_bytes = LOSS_MEGATRON,
+     .gathers_tensors = true,
      .facts = "prefetch bucket of 5e7 elements, less than one matrix of these models (examples_deepspeed/azure/*.sh)"},
+    {.name = "deepspeed-zero3-offload",
+     .source_words = {"2021-03-08-zero3-offload"},
+     .zero = 3,
+     .score_matrix = true,
+     .separate_rows = true,
+     .replays_all = true,
+     .gathers_wait = true,
+     .accumulate_bytes = ACCUMULATE_BUCKET,
+     .gather_copies = true,
+     .update_bytes = UPDATE_SEPARATE,
+     .host_call_s = EAGER_CALL_S,
+     .loss_bytes = LOSS_MEGATRON,
+     .gathers_tensors = true,
+     .splits_checkpoints = true,
+     .host_checkpoints = true,
+     .facts = "ZeRO 3 by tensors, checkpoints on the host (microsoft/DeepSpeedExamples Megatron-LM-v1.1.5-ZeRO3/"
+              "examples/ds_pretrain_gpt2-zero3.sh: --partition-activations --checkpoint-in-cpu; opened)"},
+    {.name = "deepspeed",
+     .source_words = {"microsoft/DeepSpeed docs", "ZeRO-2 blog", "ZeRO-Offload", "DeepSpeed docs and"},
+     .score_matrix = true,
+     .separate_rows = true,
+     .replays_all = true,
+     .blocking_messages = true,
+     .accumulate_bytes = ACCUMULATE_HALF,
+     .update_bytes = UPDATE_SEPARATE,
+     .host_call_s = EAGER_CALL_S,
+     .update_copies = COPIES_DEEPSPEED,
+     .loss_bytes = LOSS_MEGATRON,
+     .facts = "Megatron-LM with DeepSpeed's optimizers (microsoft/DeepSpeedExamples Megatron-LM; opened)"},
+    {.name = "deepspeed-3d",
+     .source_words = {"Extreme-scale"},
+     .score_matrix = true,
+     .separate_rows = true,
+     .replays_all = true,
+     .blocking_messages = true,
+     .accumulate_bytes = ACCUMULATE_HALF,
+     .update_bytes = UPDATE_SEPARATE,
+     .host_call_s = EAGER_CALL_S,
+     .update_copies = COPIES_DEEPSPEED,
+     .loss_bytes = LOSS_MEGATRON,
+     .splits_checkpoints = true,
+     .facts = "Megatron with DeepSpeed's pipeline and partitioned checkpoints (microsoft/DeepSpeedExamples Megatron-LM-"
+              "v1.1.5-3D_parallelism/examples/ds_pretrain_gpt2_pipe.sh: --partition-activations; opened)"},
     {.name = "deepspeed-pipeline",
      .source_words = {"pp-lowbw"},
      .score_matrix = true,
@@ -101,6 +178,8 @@ static const zp_software profiles[] = {
      .accumulate_bytes = ACCUMULATE_HALF,
      .update_bytes = UPDATE_SEPARATE,
      .host_call_s = EAGER_CALL_S,
+     .update_copies = COPIES_DEEPSPEED,
+     .loss_bytes = LOSS_MEGATRON,
      .facts = "PipelineModule's partition_method is \"parameters\" by default (deepspeed/runtime/pipe/module.py)"},
     {.name = "megatron-lm-interleaved",
      .source_words = {"cases_april2021", "2104.04473"},
@@ -112,6 +191,8 @@ static const zp_software profiles[] = {
      .accumulate_bytes = ACCUMULATE_HALF,
      .update_bytes = UPDATE_SEPARATE,
      .host_call_s = EAGER_CALL_S,
+     .update_copies = COPIES_MEGATRON,
+     .loss_bytes = LOSS_MEGATRON,
      .facts = "scatter-gather messages came with the interleaved schedule (arXiv 2104.04473, section 4.1)"},
     {.name = "megatron-lm-v3",
      .source_words = {"2205.05198"},
@@ -122,6 +203,8 @@ static const zp_software profiles[] = {
      .scatter_gather = true,
      .update_bytes = UPDATE_SEPARATE,
      .host_call_s = EAGER_CALL_S,
+     .update_copies = COPIES_MEGATRON,
+     .loss_bytes = LOSS_MEGATRON,
      .facts = "as before, weight gradients added in the matrix product (Megatron-LM v3.0 release notes)"},
     {.name = "megatron",
      .first_year = 0,
@@ -133,6 +216,8 @@ static const zp_software profiles[] = {
      .accumulate_bytes = ACCUMULATE_HALF,
      .update_bytes = UPDATE_SEPARATE,
      .host_call_s = EAGER_CALL_S,
+     .update_copies = COPIES_MEGATRON,
+     .loss_bytes = LOSS_MEGATRON,
      .facts =
          "before FlashAttention (arXiv 2205.14135): batched products, fused scale-mask-softmax and dropout through "
          "device memory (Megatron-LM v2, megatron/model/transformer.py)"},
@@ -148,7 +233,7 @@ const zp_software *zp_software_of(const zp_measured *run) {
   enum { N = sizeof profiles / sizeof *profiles };
   for (int i = 0; i < N; i++)
     for (int w = 0; w < 4 && profiles[i].source_words[w]; w++)
-      if (run->source && strstr(run->source, profiles[i].source_words[w]) && run->zero >= profiles[i].zero)
+      if (run->source && strstr(run->source, profiles[i].source_words[w]) && (profiles[i].zero == 0 || run->zero >= profiles[i].zero))
         return &profiles[i];
   for (int i = 0; i < N; i++)
     if (!profiles[i].source_words[0] && run->year >= profiles[i].first_year && run->year <= profiles[i].last_year)

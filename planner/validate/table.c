@@ -61,6 +61,7 @@ static zp_json *family_json(const zp_family_score *f) {
   zp_json_set_int(o, "memory_n", f->memory_n);
   zp_json_set_int(o, "fit_agree", f->fit_agree);
   zp_json_set_int(o, "fit_total", f->fit_total);
+  zp_json_set_int(o, "fit_open", f->fit_open);
   return o;
 }
 
@@ -98,6 +99,7 @@ static zp_json *row_json(const zp_prediction *p) {
   set_measured(o, "measured_memory_bytes", p->run->memory_bytes);
   zp_json_set_int(o, "predicted_memory_bytes", p->peak_bytes);
   zp_json_set_bool(o, "fits", p->fits);
+  zp_json_set_bool(o, "fit_open", p->fit_open);
   return o;
 }
 

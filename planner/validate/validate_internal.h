@@ -17,6 +17,9 @@ bool zp_csv_next(zp_arena *arena, zp_csv *csv, zp_strings *fields, int *line);
 /* hw.dz name of a GPU as tables print it; NULL when unknown. */
 const char *zp_gpu_device(const char *printed);
 
+/* Bytes of device memory that the driver reports; 0 when unknown. */
+int64_t zp_gpu_board_bytes(const char *printed);
+
 /* Host memory, PCIe and disks of a node with such GPUs. */
 void zp_gpu_host(const char *printed, zp_node_type *node);
 
@@ -48,6 +51,14 @@ struct zp_software {
   double accumulate_bytes; /* moved per parameter and micro-batch to add a weight's gradient; 0: the product adds it */
   double update_bytes;     /* moved per updated parameter besides what the generated trainer's update moves */
   double host_call_s;      /* host time to issue one kernel, all Python and framework calls around it included */
+  int loss_bytes;          /* per logit at the peak, besides one half-precision buffer */
+  int update_copies;       /* bytes per updated parameter that exist in the update alone */
+  bool gradient_buckets;   /* a second, half-precision copy of all gradients over the data ranks */
+  bool gathers_tensors;    /* ZeRO 3 gathers tensor by tensor, DeepSpeed's limits */
+  bool splits_checkpoints; /* saved inputs are split over the tensor ranks */
+  bool host_checkpoints;   /* and copied to the host */
+  bool selects_operations; /* "selective" recomputation goes by operations (autograd.c) */
+  bool prints_allocator;   /* printed memory is what the framework's allocator counts */
   const char *facts;       /* where this is documented */
 };
 const zp_software *zp_software_of(const zp_measured *run);
@@ -70,11 +81,20 @@ double zp_software_gathers_s(const zp_program *program, const zp_machine *machin
 double zp_software_update_s(const zp_program *program, const zp_machine *machine, const zp_estimate *e,
                             const zp_software *software);
 
+/* ---- autograd.c ---- */
+/* Bytes that one unit keeps from forward to backward in an eager framework; by_operations: with torchtitan's
+ * checkpointing of single operations. */
+int64_t zp_autograd_kept_bytes(zp_arena *arena, const zp_graph *local, int64_t microbatch, int compute_bytes,
+                               bool by_operations);
+
 /* ---- memory.c ---- */
-/* Bytes of the fullest device in the measured software: the program's, and what its kernels and libraries keep besides.
- */
-int64_t zp_software_peak_bytes(const zp_program *program, const zp_machine *machine, const zp_software *software,
-                               bool keeps_scores);
+typedef struct zp_software_memory {
+  int64_t device;    /* what the fullest device needs, context and communicators included */
+  int64_t allocator; /* what the framework's allocator reports: without these, with what waits to be reused */
+} zp_software_memory;
+/* `recompute`: the row's word; NULL: unpublished. */
+zp_software_memory zp_software_peak(const zp_program *program, const zp_machine *machine, const zp_software *software,
+                                    const char *recompute);
 
 /* ---- messages.c ---- */
 /* How much longer the step takes than with the generated trainer's messages. */
