@@ -1,5 +1,6 @@
-/* What an eager framework keeps from forward to backward: of every operation the tensors that its derivative reads, each
- * tensor once, in the precision it was computed in. The planner's own program keeps less: it rebuilds norms and gates.
+/* What an eager framework keeps from forward to backward: of every operation the tensors that its derivative reads,
+ * each tensor once, in the precision it was computed in. The planner's own program keeps less: it rebuilds norms and
+ * gates.
  *
  *   product        its input                     norm, activation   its input
  *   a * b          both                          softmax, exp, ...  its result

@@ -46,14 +46,17 @@ void zp_gpu_host(const char *printed, zp_node_type *node) {
     const char *prefix;
     int64_t memory_bytes;
     double bytes_per_s, pcie_bytes_per_s;
-  } hosts[] = {{"V100", INT64_C(1500000000000), 255e9, 12e9},
-               {"A100", INT64_C(2000000000000), 409e9, 24e9},
-               {"H", INT64_C(2000000000000), 614e9, 50e9}};
+    int pcie_devices;
+  } hosts[] = {{"V100", INT64_C(1500000000000), 255e9, 12e9, 2},
+               {"A100", INT64_C(2000000000000), 409e9, 24e9, 2},
+               {"H", INT64_C(2000000000000), 614e9, 50e9, 1}};
   for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
     if (strncmp(printed, hosts[i].prefix, strlen(hosts[i].prefix)) != 0) continue;
     node->host_memory_bytes = hosts[i].memory_bytes;
     node->host_bytes_per_s = hosts[i].bytes_per_s;
     node->pcie_bytes_per_s = hosts[i].pcie_bytes_per_s;
+    node->pcie_devices_per_root = hosts[i].pcie_devices;
+    node->host_sockets = 2;
   }
   node->nvme_bytes = INT64_C(30000000000000);
   node->nvme_read_bytes_per_s = 25e9;

@@ -1,11 +1,10 @@
 /* Memory of the measured software, stage by stage: that of the planner's program, with what the software keeps, gathers
  * and works in put in the place of the program's own:
  *
- *   saved     without recomputation what autograd keeps (autograd.c), and attention's scores before FlashAttention; with
- *             checkpoints on the host, two units' worth
- *   gathered  ZeRO 3 by tensors instead of two whole units
- *   working   the scores of the layer at hand, the loss in fp32
- *   besides   bf16 gradients beside the fp32 ones that sum them, the communicators that the context does not count */
+ *   saved     without recomputation what autograd keeps (autograd.c), and attention's scores before FlashAttention;
+ * with checkpoints on the host, two units' worth gathered  ZeRO 3 by tensors instead of two whole units working   the
+ * scores of the layer at hand, the loss in fp32 besides   bf16 gradients beside the fp32 ones that sum them, the
+ * communicators that the context does not count */
 #include "validate_internal.h"
 
 /* Per element of the score matrix: softmax and dropout results (2 each), the mask; a gradient while backward runs. */
@@ -13,8 +12,8 @@ enum { KEPT_SCORE_BYTES = 5, GRADIENT_SCORE_BYTES = 2 };
 /* Of an NCCL communicator on A100: 544 to 688 MB; NVIDIA/nccl issue 964. */
 #define COMMUNICATOR_BYTES INT64_C(600000000)
 /* DeepSpeed's ZeRO 3, elements: what may stay gathered (stage3_max_live_parameters), what is fetched ahead
- * (stage3_prefetch_bucket_size), gradients collected before a reduction (reduce_bucket_size); microsoft/DeepSpeedExamples
- * Megatron-LM-v1.1.5-ZeRO3/examples/ds_zero_stage_3_config_release.json. */
+ * (stage3_prefetch_bucket_size), gradients collected before a reduction (reduce_bucket_size);
+ * microsoft/DeepSpeedExamples Megatron-LM-v1.1.5-ZeRO3/examples/ds_zero_stage_3_config_release.json. */
 enum { MAX_LIVE = 1000000000, PREFETCH = 50000000, REDUCE_BUCKET = 90000000 };
 
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -93,8 +92,9 @@ static int64_t ring_excess(const asking *a, const zp_stage *stage) {
 /* In the update: no activations, but copies of the gradients that it is made from. */
 static int64_t update_bytes(const asking *a, const zp_stage *stage) {
   const zp_memory *m = &stage->memory;
-  bool here = a->program->choice.home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_DEVICE;
-  return m->weights + m->gradients + m->optimizer + (here ? stage->shard_elements * a->software->update_copies : 0);
+  const zp_choice *c = &a->program->choice;
+  int64_t copies = c->home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_DEVICE ? a->software->update_copies : 0;
+  return m->weights + m->gradients + m->optimizer + stage->shard_elements * (c->zero > 0 ? min64(copies, 4) : copies);
 }
 
 /* Bytes in use at the peak. */

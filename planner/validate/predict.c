@@ -93,7 +93,8 @@ static bool price(const question *q, int64_t microbatch, int chunks, zp_predicti
   c.sequence = q->sharding->sequence;
   c.recompute = is(run->recompute, "full") ? ZP_RECOMPUTE_FULL : ZP_RECOMPUTE_NONE;
   if (run->layers < (int64_t)run->pipeline * chunks) return *why = "fewer layers than stages", false;
-  c.recompute_shard = (run->partitions || q->software->splits_checkpoints) && c.tensor > 1 && c.recompute == ZP_RECOMPUTE_FULL;
+  c.recompute_shard =
+      (run->partitions || q->software->splits_checkpoints) && c.tensor > 1 && c.recompute == ZP_RECOMPUTE_FULL;
   set_homes(run, &c);
   if ((*why = zp_choice_refusal(&c, q->spec))) return false;
   c.cut = zp_software_cut(q->arena, q->spec->model, q->software, run->pipeline * chunks);
@@ -113,6 +114,9 @@ static bool price(const question *q, int64_t microbatch, int chunks, zp_predicti
   double update = zp_software_update_s(program, &q->machine, &out->estimate, q->software);
   out->estimate.step_s += update;
   out->estimate.optimizer_s += update;
+  double offload = zp_software_offload_s(program, &q->machine, &out->estimate, q->software);
+  out->estimate.step_s += offload;
+  out->estimate.offload_s += offload;
   double messages = zp_software_message_s(q->arena, program, &q->machine, q->software);
   out->estimate.step_s += messages;
   out->estimate.pipeline_comm_s += messages;
@@ -139,8 +143,7 @@ static bool price_best(const question *q, zp_prediction *out, const char **why) 
   for (int64_t b = low; b <= high; b = run->microbatch ? b + 1 : 2 * b) {
     zp_prediction one = *out;
     zp_arena_mark mark = zp_arena_get_mark(q->arena);
-    if (run->batch % (run->data * b) == 0 && price(q, b, 1, &one, why) &&
-        (!found || better(&one, out))) {
+    if (run->batch % (run->data * b) == 0 && price(q, b, 1, &one, why) && (!found || better(&one, out))) {
       *out = one;
       found = true;
     }

@@ -26,9 +26,10 @@ enum { FIRST_FLASH_ATTENTION = 2 };
  * half-precision logits are gone. */
 enum { LOSS_MEGATRON = 6, LOSS_NANOTRON = 4 + 4, LOSS_PYTORCH = 3 * 4 - 2 };
 
-/* Bytes per updated parameter that exist in the update alone. Megatron: fp32 gradients (megatron/optimizer/optimizer.py).
- * DeepSpeed: a list of them, and the same flattened (deepspeed/runtime/fp16/fused_optimizer.py, step; opened). */
-enum { COPIES_MEGATRON = 4, COPIES_DEEPSPEED = 4 + 4 };
+/* Bytes per updated parameter that exist in the update alone. Megatron and DeepSpeed's ZeRO 1 and 2: fp32 gradients
+ * (megatron/optimizer/optimizer.py; deepspeed/runtime/zero/stage1.py, step; opened). DeepSpeed without ZeRO: a list of
+ * them, and the same flattened (deepspeed/runtime/fp16/fused_optimizer.py, step; opened). */
+enum { COPIES_SHARD = 4, COPIES_WHOLE = 4 + 4 };
 
 /* Eager PyTorch: Python, dispatcher, autograd and checkpointing around one kernel. Estimate: the smallest runs on odd
  * lines of vTrain's one-node table (hidden 1,024, micro-batch 1) take 3.2 to 3.7 ms a layer for about 60 kernels
@@ -43,8 +44,9 @@ static const zp_software profiles[] = {
      .replays_all = true,
      .overlaps_data = true,
      .host_call_s = EAGER_CALL_S,
-     .facts = "PyTorch FSDP with the first FlashAttention in Triton and overlapped gathers (llm-foundry README), loss fused "
-              "in half precision (llmfoundry/models/mpt/modeling_mpt.py: fused_crossentropy; opened)"},
+     .facts =
+         "PyTorch FSDP with the first FlashAttention in Triton and overlapped gathers (llm-foundry README), loss fused "
+         "in half precision (llmfoundry/models/mpt/modeling_mpt.py: fused_crossentropy; opened)"},
     {.name = "fsdp",
      .source_words = {"torchtitan"},
      .separate_rows = true,
@@ -136,6 +138,7 @@ static const zp_software profiles[] = {
      .gather_copies = true,
      .update_bytes = UPDATE_SEPARATE,
      .host_call_s = EAGER_CALL_S,
+     .offload_waits = true,
      .loss_bytes = LOSS_MEGATRON,
      .gathers_tensors = true,
      .splits_checkpoints = true,
@@ -151,7 +154,8 @@ static const zp_software profiles[] = {
      .accumulate_bytes = ACCUMULATE_HALF,
      .update_bytes = UPDATE_SEPARATE,
      .host_call_s = EAGER_CALL_S,
-     .update_copies = COPIES_DEEPSPEED,
+     .update_copies = COPIES_WHOLE,
+     .offload_waits = true,
      .loss_bytes = LOSS_MEGATRON,
      .facts = "Megatron-LM with DeepSpeed's optimizers (microsoft/DeepSpeedExamples Megatron-LM; opened)"},
     {.name = "deepspeed-3d",
@@ -163,7 +167,7 @@ static const zp_software profiles[] = {
      .accumulate_bytes = ACCUMULATE_HALF,
      .update_bytes = UPDATE_SEPARATE,
      .host_call_s = EAGER_CALL_S,
-     .update_copies = COPIES_DEEPSPEED,
+     .update_copies = COPIES_SHARD,
      .loss_bytes = LOSS_MEGATRON,
      .splits_checkpoints = true,
      .facts = "Megatron with DeepSpeed's pipeline and partitioned checkpoints (microsoft/DeepSpeedExamples Megatron-LM-"
@@ -178,7 +182,7 @@ static const zp_software profiles[] = {
      .accumulate_bytes = ACCUMULATE_HALF,
      .update_bytes = UPDATE_SEPARATE,
      .host_call_s = EAGER_CALL_S,
-     .update_copies = COPIES_DEEPSPEED,
+     .update_copies = COPIES_WHOLE,
      .loss_bytes = LOSS_MEGATRON,
      .facts = "PipelineModule's partition_method is \"parameters\" by default (deepspeed/runtime/pipe/module.py)"},
     {.name = "megatron-lm-interleaved",
@@ -191,7 +195,7 @@ static const zp_software profiles[] = {
      .accumulate_bytes = ACCUMULATE_HALF,
      .update_bytes = UPDATE_SEPARATE,
      .host_call_s = EAGER_CALL_S,
-     .update_copies = COPIES_MEGATRON,
+     .update_copies = COPIES_SHARD,
      .loss_bytes = LOSS_MEGATRON,
      .facts = "scatter-gather messages came with the interleaved schedule (arXiv 2104.04473, section 4.1)"},
     {.name = "megatron-lm-v3",
@@ -203,7 +207,7 @@ static const zp_software profiles[] = {
      .scatter_gather = true,
      .update_bytes = UPDATE_SEPARATE,
      .host_call_s = EAGER_CALL_S,
-     .update_copies = COPIES_MEGATRON,
+     .update_copies = COPIES_SHARD,
      .loss_bytes = LOSS_MEGATRON,
      .facts = "as before, weight gradients added in the matrix product (Megatron-LM v3.0 release notes)"},
     {.name = "megatron",
@@ -216,7 +220,7 @@ static const zp_software profiles[] = {
      .accumulate_bytes = ACCUMULATE_HALF,
      .update_bytes = UPDATE_SEPARATE,
      .host_call_s = EAGER_CALL_S,
-     .update_copies = COPIES_MEGATRON,
+     .update_copies = COPIES_SHARD,
      .loss_bytes = LOSS_MEGATRON,
      .facts =
          "before FlashAttention (arXiv 2205.14135): batched products, fused scale-mask-softmax and dropout through "
@@ -233,7 +237,8 @@ const zp_software *zp_software_of(const zp_measured *run) {
   enum { N = sizeof profiles / sizeof *profiles };
   for (int i = 0; i < N; i++)
     for (int w = 0; w < 4 && profiles[i].source_words[w]; w++)
-      if (run->source && strstr(run->source, profiles[i].source_words[w]) && (profiles[i].zero == 0 || run->zero >= profiles[i].zero))
+      if (run->source && strstr(run->source, profiles[i].source_words[w]) &&
+          (profiles[i].zero == 0 || run->zero >= profiles[i].zero))
         return &profiles[i];
   for (int i = 0; i < N; i++)
     if (!profiles[i].source_words[0] && run->year >= profiles[i].first_year && run->year <= profiles[i].last_year)

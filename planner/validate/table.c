@@ -73,6 +73,7 @@ static zp_json *terms_json(const zp_estimate *e) {
   zp_json_set_real(o, "pipeline_comm_s", e->pipeline_comm_s);
   zp_json_set_real(o, "data_comm_s", e->data_comm_s);
   zp_json_set_real(o, "optimizer_s", e->optimizer_s);
+  zp_json_set_real(o, "offload_s", e->offload_s);
   return o;
 }
 

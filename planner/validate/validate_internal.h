@@ -54,6 +54,7 @@ struct zp_software {
   int loss_bytes;          /* per logit at the peak, besides one half-precision buffer */
   int update_copies;       /* bytes per updated parameter that exist in the update alone */
   bool gradient_buckets;   /* a second, half-precision copy of all gradients over the data ranks */
+  bool offload_waits;      /* nothing runs beside copies to and from the host (offload.c) */
   bool gathers_tensors;    /* ZeRO 3 gathers tensor by tensor, DeepSpeed's limits */
   bool splits_checkpoints; /* saved inputs are split over the tensor ranks */
   bool host_checkpoints;   /* and copied to the host */
@@ -86,6 +87,11 @@ double zp_software_update_s(const zp_program *program, const zp_machine *machine
  * checkpointing of single operations. */
 int64_t zp_autograd_kept_bytes(zp_arena *arena, const zp_graph *local, int64_t microbatch, int compute_bytes,
                                bool by_operations);
+
+/* ---- offload.c ---- */
+/* How much longer the step takes with an optimizer on the host. */
+double zp_software_offload_s(const zp_program *program, const zp_machine *machine, const zp_estimate *e,
+                             const zp_software *software);
 
 /* ---- memory.c ---- */
 typedef struct zp_software_memory {
