@@ -185,7 +185,8 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
     p.assumed = join(arena, p.assumed, zp_format(arena, "micro-batch %lld", (long long)p.choice.microbatch));
   p.why_not = NULL;
   p.predicted = true;
-  p.fit_open = !run->layers || !run->hidden || (run->fits == 0 && !run->microbatch);
+  /* that no micro-batch fits is decided without knowing which it was */
+  p.fit_open = !run->layers || !run->hidden || (run->fits == 0 && !run->microbatch && p.fits);
   if (run->batch) compare(&p, &full); /* what a step does depends on its batch */
   return p;
 }

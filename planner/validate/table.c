@@ -39,12 +39,21 @@ static void assumptions(zp_buf *out, const zp_validation *v) {
     zp_buf_line(out, ""), zp_buf_line(out, "%d rows leave something open that was assumed: --json lists it", rows);
 }
 
+static void not_decided(zp_buf *out, const zp_validation *v) {
+  int open = 0;
+  for (int i = 0; i < v->families.len; i++) open += v->families.data[i].fit_open;
+  if (open == 0) return;
+  zp_buf_line(out, "");
+  zp_buf_line(out, "%d runs or claims say too little to decide whether they fit: no shape, or no micro-batch", open);
+}
+
 const char *zp_validation_text(zp_arena *arena, const zp_validation *v) {
   zp_buf out = zp_buf_new(arena);
   zp_buf_line(&out, "%-14s %4s %7s %7s %7s %6s %8s %9s", "family", "n", "mean %", "bias %", "max %", "tau", "memory %",
               "fit");
   for (int i = 0; i < v->families.len; i++) family_line(&out, arena, &v->families.data[i]);
   assumptions(&out, v);
+  not_decided(&out, v);
   not_predicted(&out, v);
   return out.data;
 }

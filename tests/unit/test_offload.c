@@ -84,6 +84,45 @@ Test(offload, zero_3_like_the_estimator) {
   cr_expect_eq(away.stage.memory.host - kept.stage.memory.host, 2 * n / 8);
 }
 
+/* DeepSpeed's published table for t5-3b (memory.rst): 2,851 million parameters, largest layer 32 million, 8 GPUs of one
+ * node, GiB. Its differences to our layout are its own: it holds fp32 gradients where we hold fp16 (ZeRO 3 and the
+ * host:
+ * + 2 bytes; ZeRO 2: whole fp16 gradients, and fp32 ones of the share), and it multiplies the host's bytes by 1.5. */
+typedef struct estimated {
+  int zero;
+  bool state_away, params_away;
+  double device_more, host_more; /* bytes a parameter that its program holds and ours does not, of one rank's share */
+  double device_gib, host_gib;
+} estimated;
+
+static void check_estimated(const estimated *e) {
+  const double parameters = 2851e6, largest = 32e6, gib = 1073741824.0, ranks = 8;
+  zp_choice c = data_parallel((int)ranks, e->zero);
+  if (e->state_away) c.home[ZP_STATE_OPTIMIZER] = c.home[ZP_STATE_GRADIENTS] = HOST;
+  if (e->params_away) c.home[ZP_STATE_PARAMS] = HOST;
+  case_of x = make(&TINY, c, (int)ranks);
+  const zp_memory *m = &x.stage.memory;
+  double n = (double)x.stage.flat_elements, bucket = (double)x.stage.bucket_elements;
+  double states = (double)(m->weights + m->gradients + m->optimizer) / n + e->device_more / ranks;
+  double ring = e->zero >= 3 ? (double)(x.stage.at_grad_ring - x.stage.at_param_ring) / bucket : 0;
+  double staged = e->state_away ? 2 * bucket / ranks * 4 : 0; /* buckets on the way, which the table leaves out */
+  double host = ranks * ((double)m->host - staged) / n + e->host_more;
+  cr_expect(fabs((states * parameters + ring * largest) / gib - e->device_gib) < 0.01, "device %g GiB, published %g",
+            (states * parameters + ring * largest) / gib, e->device_gib);
+  if (e->host_gib > 0)
+    cr_expect(fabs(1.5 * host * parameters / gib - e->host_gib) < 0.01, "host %g GiB, published %g",
+              1.5 * host * parameters / gib, e->host_gib);
+}
+
+Test(offload, published_table_of_the_estimator) {
+  static const estimated table[] = {
+      {1, false, false, 4, 0, 15.93, 0}, /* its ZeRO 2 holds what our ZeRO 1 does, and fp32 gradients of the share */
+      {2, true, false, 0, 18, 5.31, 127.45}, /* host: fp32 weights of all 8 ranks while they are made, 32 bytes */
+      {3, true, true, 0, 2, 0.12, 71.69},    {3, true, false, 0, 2, 0.78, 63.72}, {3, false, false, 2, 0, 6.09, 0},
+  };
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) check_estimated(&table[i]);
+}
+
 /* Shares are eighths, in whole 64 elements. */
 Test(offload, part_of_the_optimizer) {
   zp_choice c = data_parallel(2, 1);
