@@ -45,6 +45,7 @@ typedef struct asking {
   bool keeps_scores, by_operations;
 } asking;
 
+/* Segment 1 of a measured model are its layers (model.c). */
 static int64_t saved_bytes(const asking *a, const zp_stage *stage) {
   const zp_lowered *l = a->lowered;
   if (l->recompute != ZP_RECOMPUTE_NONE)
