@@ -52,7 +52,9 @@ static void by_parameters(zp_arena *arena, const zp_model *model, int64_t units,
 int64_t *zp_software_cut(zp_arena *arena, const zp_model *model, const zp_software *software, int stages) {
   int64_t *cut = ZP_NEW_ARRAY(arena, int64_t, stages + 1), units = 0;
   for (int s = 0; s < model->segments.len; s++) units += model->segments.data[s].count;
-  if (software->cuts_by_parameters)
+  if (software->cuts_units)
+    for (int k = 0; k < stages; k++) cut[k] = (units * k + stages - 1) / stages;
+  else if (software->cuts_by_parameters)
     by_parameters(arena, model, units, stages, cut);
   else
     by_layers(units - 2, stages, cut);

@@ -62,6 +62,16 @@ static int64_t saved_bytes(const asking *a, const zp_stage *stage) {
   return bytes * stage->slots;
 }
 
+/* A weight's gradient of one micro-batch is a tensor of its own before it is added to those of earlier ones. */
+static int64_t fresh_gradient_bytes(const asking *a, const zp_segment_program *segment) {
+  const zp_software *s = a->software;
+  bool added = s->accumulate_bytes > 0 && a->program->microbatches > 1 && a->program->choice.zero < 2;
+  int64_t largest = 0;
+  for (int i = 0; added && !s->half_gradients && i < segment->graph->params.len; i++)
+    largest = max64(largest, a->lowered->param_elements[segment->graph->params.data[i].param]);
+  return largest * a->lowered->grad_bytes;
+}
+
 /* Of the unit that needs most. The gradient of the scores lives when those of the MLP are gone. */
 static int64_t working_bytes(const asking *a, const zp_stage *stage) {
   int64_t most = 0;
@@ -70,7 +80,8 @@ static int64_t working_bytes(const asking *a, const zp_stage *stage) {
     int64_t bytes = max64(segment->forward.transient_bytes, segment->backward.transient_bytes);
     int64_t scores = a->software->score_matrix ? scores_of(a->lowered, segment) : 0;
     bytes = max64(bytes, scores * GRADIENT_SCORE_BYTES) + (a->keeps_scores ? 0 : scores * KEPT_SCORE_BYTES);
-    most = max64(most, bytes + logits_of(a->lowered, segment) * a->software->loss_bytes);
+    bytes += logits_of(a->lowered, segment) * a->software->loss_bytes;
+    most = max64(most, bytes + fresh_gradient_bytes(a, segment));
   }
   return most;
 }
@@ -90,22 +101,34 @@ static int64_t ring_excess(const asking *a, const zp_stage *stage) {
   return (ring - params) * l->param_bytes + (ring - grads) * l->grad_bytes;
 }
 
-/* In the update: no activations, but copies of the gradients that it is made from. */
-static int64_t update_bytes(const asking *a, const zp_stage *stage) {
-  const zp_memory *m = &stage->memory;
+/* Copies of the gradients that the update is made from. */
+static int64_t copy_bytes(const asking *a, const zp_stage *stage) {
   const zp_choice *c = &a->program->choice;
   int64_t copies = c->home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_DEVICE ? a->software->update_copies : 0;
-  return m->weights + m->gradients + m->optimizer + stage->shard_elements * (c->zero > 0 ? min64(copies, 4) : copies);
+  return stage->shard_elements * (c->zero > 0 ? min64(copies, 4) : copies);
 }
 
-/* Bytes in use at the peak. */
-static int64_t stage_bytes(const asking *a, const zp_stage *stage) {
+/* DeepSpeed's pipeline: deepspeed/runtime/pipe/schedule.py, num_pipe_buffers, and engine.py, pipe_buffers["outputs"].
+ */
+static int64_t carry_bytes(const zp_lowered *l) { return l->segments[1].carry_out_elements * l->compute_bytes; }
+
+/* At the peak of the micro-batches. */
+static int64_t batch_bytes(const asking *a, const zp_stage *stage) {
+  const zp_choice *c = &a->program->choice;
   int64_t transient = stage->at_transient < 0 ? 0 : stage->arena_bytes - stage->at_transient;
   int64_t bytes = stage->arena_bytes - transient + working_bytes(a, stage);
   bytes += saved_bytes(a, stage) - stage->memory.saved - ring_excess(a, stage);
-  if (a->software->gradient_buckets && a->program->choice.data > 1)
-    bytes += stage->flat_elements * a->lowered->compute_bytes;
-  return max64(bytes, update_bytes(a, stage));
+  bool second = a->software->half_gradients || (a->software->gradient_buckets && c->data > 1);
+  if (second) bytes += stage->flat_elements * a->lowered->compute_bytes;
+  if (c->data > 1) bytes += a->software->reduce_bucket * a->lowered->compute_bytes;
+  if (a->software->keeps_outputs && c->pipeline > 1) bytes += (stage->slots + 1) * carry_bytes(a->lowered);
+  return bytes;
+}
+
+/* In the update there are no activations. */
+static int64_t update_bytes(const asking *a, const zp_stage *stage) {
+  const zp_memory *m = &stage->memory;
+  return m->weights + m->gradients + m->optimizer + copy_bytes(a, stage);
 }
 
 /* Held though not in use: what went into a reduce-scatter on NCCL's stream is not reused before the device has passed
@@ -126,20 +149,30 @@ static int64_t waiting_bytes(const asking *a, const zp_stage *stage) {
   return bytes;
 }
 
+/* What the source's instrument shows of a stage's `used` bytes. Blocks of the micro-batches are too small for the
+ * copies of the update, so the caching allocator takes these besides. */
+static int64_t printed_bytes(const asking *a, const zp_stage *stage, int64_t used, int64_t outside) {
+  if (a->software->prints_allocator) return used + (a->software->holds_scattered ? waiting_bytes(a, stage) : 0);
+  if (a->software->prints_reserved) return batch_bytes(a, stage) + copy_bytes(a, stage) + outside;
+  return used + outside;
+}
+
 zp_software_memory zp_software_peak(const zp_program *program, const zp_machine *machine, const zp_software *software,
                                     const char *recompute) {
   const zp_choice *c = &program->choice;
   asking a = {.program = program, .software = software};
   a.keeps_scores = software->score_matrix && recompute && strcmp(recompute, "none") == 0;
   a.by_operations = software->selects_operations && recompute && strcmp(recompute, "selective") == 0;
-  int groups = (c->tensor > 1) + (c->pipeline > 1) + (c->data > 1);
+  int groups = (c->tensor > 1) + (c->pipeline > 1) + (c->data > 1), counted = software->context_bytes > 0 ? 0 : 1;
+  int64_t outside = software->context_bytes > 0 ? software->context_bytes : machine->context_bytes;
+  if (groups > counted) outside += (groups - counted) * COMMUNICATOR_BYTES;
   zp_software_memory m = {0};
   for (int s = 0; s < c->pipeline; s++) {
+    const zp_stage *stage = &program->stages[s];
     a.lowered = zp_program_lowered(program, s);
-    int64_t used = stage_bytes(&a, &program->stages[s]);
-    m.device = max64(m.device, used);
-    m.allocator = max64(m.allocator, used + waiting_bytes(&a, &program->stages[s]));
+    int64_t used = max64(batch_bytes(&a, stage), update_bytes(&a, stage));
+    m.device = max64(m.device, used + outside);
+    m.printed = max64(m.printed, printed_bytes(&a, stage, used, outside));
   }
-  m.device += machine->context_bytes + (groups > 1 ? (groups - 1) * COMMUNICATOR_BYTES : 0);
   return m;
 }

@@ -121,7 +121,7 @@ static bool price(const question *q, int64_t microbatch, int chunks, zp_predicti
   out->estimate.step_s += messages;
   out->estimate.pipeline_comm_s += messages;
   zp_software_memory memory = zp_software_peak(program, &q->machine, q->software, run->recompute);
-  out->peak_bytes = q->software->prints_allocator ? memory.allocator : memory.device;
+  out->peak_bytes = memory.printed;
   out->fits = fits(program, &q->machine, memory.device);
   out->estimate.stage_forward_s = out->estimate.stage_backward_s = NULL;
   return true;

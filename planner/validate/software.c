@@ -31,6 +31,13 @@ enum { LOSS_MEGATRON = 6, LOSS_NANOTRON = 4 + 4, LOSS_PYTORCH = 3 * 4 - 2 };
  * them, and the same flattened (deepspeed/runtime/fp16/fused_optimizer.py, step; opened). */
 enum { COPIES_SHARD = 4, COPIES_WHOLE = 4 + 4 };
 
+/* Elements that DeepSpeed collects before it reduces them, by default (deepspeed/runtime/zero/config.py). */
+enum { REDUCE_BUCKET_2022 = 500000000 };
+
+/* PyTorch's context and kernels on A100, without NCCL: 1,573 MiB by nvidia-smi (bigscience tr11 chronicles-prequel.md,
+ * "104B topology / memory usage"; opened). */
+#define CONTEXT_A100 (INT64_C(1573) << 20)
+
 /* Eager PyTorch: Python, dispatcher, autograd and checkpointing around one kernel. Estimate: the smallest runs on odd
  * lines of vTrain's one-node table (hidden 1,024, micro-batch 1) take 3.2 to 3.7 ms a layer for about 60 kernels
  * whatever their size. */
@@ -78,6 +85,7 @@ static const zp_software profiles[] = {
      .host_call_s = EAGER_CALL_S,
      .loss_bytes = LOSS_NANOTRON,
      .gradient_buckets = true,
+     .holds_scattered = true,
      .prints_allocator = true,
      .facts = "FlashAttention, fp32 gradients beside the half-precision buckets of DistributedDataParallel "
               "(src/nanotron/trainer.py, optim/gradient_accumulator.py; opened)"},
@@ -87,8 +95,30 @@ static const zp_software profiles[] = {
      .accumulate_bytes = ACCUMULATE_HALF,
      .facts = "static graph with fused kernels (arXiv 2110.15032); collectives on the compute stream, so nothing "
               "overlaps (LiBai, libai/models/utils/graph_base.py: enable_use_compute_stream)"},
+    {.name = "megatron-deepspeed-fp16",
+     .source_words = {"chronicles-prequel"},
+     .score_matrix = true,
+     .separate_rows = true,
+     .replays_all = true,
+     .blocking_messages = true,
+     .accumulate_bytes = ACCUMULATE_HALF,
+     .update_bytes = UPDATE_SEPARATE,
+     .host_call_s = EAGER_CALL_S,
+     .loss_bytes = LOSS_MEGATRON,
+     .update_copies = COPIES_SHARD,
+     .reduce_bucket = REDUCE_BUCKET_2022,
+     .context_bytes = CONTEXT_A100,
+     .keeps_outputs = true,
+     .prints_reserved = true,
+     .facts = "gradients in half precision until 27 February 2022, memory read from nvidia-smi (bigscience tr11 "
+              "chronicles-prequel.md, \"Rebalancing layers\" and the end of the tables; opened)"},
     {.name = "megatron-deepspeed-bf16",
      .source_words = {"tr11-176B"},
+     .cuts_units = true,
+     .half_gradients = true,
+     .context_bytes = CONTEXT_A100,
+     .keeps_outputs = true,
+     .prints_reserved = true,
      .score_matrix = true,
      .separate_rows = true,
      .float_gradients = true,
@@ -98,7 +128,9 @@ static const zp_software profiles[] = {
      .update_bytes = UPDATE_SEPARATE,
      .host_call_s = EAGER_CALL_S,
      .loss_bytes = LOSS_MEGATRON,
-     .facts = "DeepSpeed's BF16_Optimizer accumulates and reduces gradients in fp32 (bigscience tr11 chronicles)"},
+     .facts =
+         "DeepSpeed's BF16_Optimizer accumulates and reduces gradients in fp32; embedding and head count as layers in "
+         "the cut (bigscience tr11 chronicles-prequel.md, \"Rebalancing layers\"; opened)"},
     {.name = "deepspeed-zero3-2021",
      .source_words = {"PTD-P vs ZeRO-3"},
      .zero = 3,
@@ -168,6 +200,7 @@ static const zp_software profiles[] = {
      .update_bytes = UPDATE_SEPARATE,
      .host_call_s = EAGER_CALL_S,
      .update_copies = COPIES_SHARD,
+     .keeps_outputs = true,
      .loss_bytes = LOSS_MEGATRON,
      .splits_checkpoints = true,
      .facts = "Megatron with DeepSpeed's pipeline and partitioned checkpoints (microsoft/DeepSpeedExamples Megatron-LM-"
@@ -183,6 +216,7 @@ static const zp_software profiles[] = {
      .update_bytes = UPDATE_SEPARATE,
      .host_call_s = EAGER_CALL_S,
      .update_copies = COPIES_WHOLE,
+     .keeps_outputs = true,
      .loss_bytes = LOSS_MEGATRON,
      .facts = "PipelineModule's partition_method is \"parameters\" by default (deepspeed/runtime/pipe/module.py)"},
     {.name = "megatron-lm-interleaved",

@@ -43,6 +43,7 @@ struct zp_software {
   bool float_gradients;      /* gradients are kept and reduced in fp32 */
   bool replays_all;          /* recomputation runs the whole forward part again, needed or not */
   bool overlaps_data;        /* data-parallel communication runs beside the last backward and the next forward */
+  bool cuts_units;           /* embedding and head count as layers in the cut */
   bool cuts_by_parameters;   /* stages have equal parameters, not equal layers */
   bool gathers_wait;         /* ZeRO 3: nothing runs beside the gathers and scatters of parameters */
   bool gather_copies;        /* they collect their pieces in a list: one copy a rank */
@@ -55,11 +56,17 @@ struct zp_software {
   int update_copies;       /* bytes per updated parameter that exist in the update alone */
   bool gradient_buckets;   /* a second, half-precision copy of all gradients over the data ranks */
   bool offload_waits;      /* nothing runs beside copies to and from the host (offload.c) */
+  bool half_gradients;     /* of one micro-batch, whole, beside the fp32 gradients that sum them */
+  int64_t reduce_bucket;   /* elements of a half-precision buffer for gradients, 0: none */
+  int64_t context_bytes;   /* of a process without communicators; 0: the library's figure, which has one */
+  bool keeps_outputs;      /* what a stage has sent stays until its backward, in one buffer more than are in flight */
+  bool holds_scattered;    /* what went into a reduce-scatter is not reused within a forward pass (memory.c) */
   bool gathers_tensors;    /* ZeRO 3 gathers tensor by tensor, DeepSpeed's limits */
   bool splits_checkpoints; /* saved inputs are split over the tensor ranks */
   bool host_checkpoints;   /* and copied to the host */
   bool selects_operations; /* "selective" recomputation goes by operations (autograd.c) */
   bool prints_allocator;   /* printed memory is what the framework's allocator counts */
+  bool prints_reserved;    /* printed memory is what the driver shows: all the allocator ever took */
   const char *facts;       /* where this is documented */
 };
 const zp_software *zp_software_of(const zp_measured *run);
@@ -95,8 +102,8 @@ double zp_software_offload_s(const zp_program *program, const zp_machine *machin
 
 /* ---- memory.c ---- */
 typedef struct zp_software_memory {
-  int64_t device;    /* what the fullest device needs, context and communicators included */
-  int64_t allocator; /* what the framework's allocator reports: without these, with what waits to be reused */
+  int64_t device;  /* what the fullest device needs, context and communicators included */
+  int64_t printed; /* what the source's instrument shows for it */
 } zp_software_memory;
 /* `recompute`: the row's word; NULL: unpublished. */
 zp_software_memory zp_software_peak(const zp_program *program, const zp_machine *machine, const zp_software *software,
