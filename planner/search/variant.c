@@ -52,6 +52,7 @@ static unit_costs least_costs(zp_lowered *const *modes, int n, int segment) {
 static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *modes, int n) {
   const zp_lowered *l = v->lowered;
   int64_t unit = 0;
+  v->unit_s = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
   v->prefix_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->forward_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->input_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
@@ -62,7 +63,7 @@ static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *mode
     const zp_segment_program *segment = &l->segments[i];
     unit_costs cost = least_costs(modes, n, i);
     double seconds = cost.forward_s + cost.backward_s;
-    v->longest_s = fmax(v->longest_s, seconds);
+    v->longest_s = fmax(v->longest_s, v->unit_s[i] = seconds);
     v->backward_share = fmin(v->backward_share, cost.backward_share);
     if (segment->carry_out_elements > 0 && segment->carry_out_elements < v->carry_elements)
       v->carry_elements = segment->carry_out_elements;
@@ -79,61 +80,51 @@ static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *mode
     if (s->spec->model->params.data[p].segment < 0) v->elements += l->param_elements[p];
 }
 
-static int find_variant(const zp_searcher *s, const zp_choice *c, zp_stage_mode mode, bool mixed) {
+static int find_variant(const zp_searcher *s, const zp_choice *c, zp_mode_set modes) {
   for (int i = s->variants.len - 1; i >= 0; i--) { /* the latest are looked for most */
     const zp_variant *v = &s->variants.data[i];
-    if (v->tensor == c->tensor && v->sequence == c->sequence && v->microbatch == c->microbatch && v->mixed == mixed &&
-        (mixed || v->mode == mode))
+    if (v->tensor == c->tensor && v->sequence == c->sequence && v->microbatch == c->microbatch && v->modes == modes)
       return i;
   }
   return -1;
 }
 
-static int made(zp_searcher *s, const zp_variant *v) {
-  zp_push(s->arena, &s->variants, *v);
-  return v->lowered ? s->variants.len - 1 : -1;
+static void make_variant(zp_searcher *s, zp_variant *v) {
+  const zp_sharding *sharding = sharding_of(s, v->tensor, v->sequence);
+  if (!sharding) return;
+  v->lowered = zp_lower(s->arena, s->spec, sharding, v->microbatch, zp_stage_mode_recompute(v->mode),
+                        zp_stage_mode_split(v->mode), &s->reason);
+  if (!v->lowered) return;
+  /* The tensor group's links depend on the tensor degree alone: groups are numbered through all ranks. */
+  zp_price(v->lowered, &s->machine, v->tensor, s->machine.devices / v->tensor, 1);
+  measure_units(s, v, &v->lowered, 1);
 }
 
-static int variant_of_mode(zp_searcher *s, const zp_choice *c, zp_stage_mode mode) {
-  int known = find_variant(s, c, mode, false);
+/* Out of the variants of the single modes. */
+static void make_least(zp_searcher *s, const zp_choice *c, zp_variant *v) {
+  zp_lowered *of_mode[ZP_MOST_MODES];
+  int n = 0;
+  for (zp_stage_mode mode = 0; mode < ZP_STAGE_MODES; mode++) {
+    if (!(v->modes & zp_set_of_mode(mode))) continue;
+    int single = zp_search_variant(s, c, zp_set_of_mode(mode));
+    if (single < 0) return;
+    v->mode = mode;
+    v->lowered = of_mode[n++] = s->variants.data[single].lowered;
+  }
+  measure_units(s, v, of_mode, n);
+}
+
+int zp_search_variant(zp_searcher *s, const zp_choice *c, zp_mode_set modes) {
+  int known = find_variant(s, c, modes);
   if (known >= 0) return s->variants.data[known].lowered ? known : -1;
-  zp_variant v = {.tensor = c->tensor, .sequence = c->sequence, .microbatch = c->microbatch, .mode = mode};
-  const zp_sharding *sharding = sharding_of(s, c->tensor, c->sequence);
-  if (sharding)
-    v.lowered = zp_lower(s->arena, s->spec, sharding, c->microbatch, zp_stage_mode_recompute(mode),
-                         zp_stage_mode_split(mode), &s->reason);
-  if (v.lowered) {
-    /* The tensor group's links depend on the tensor degree alone: groups are numbered through all ranks. */
-    zp_price(v.lowered, &s->machine, c->tensor, s->machine.devices / c->tensor, 1);
-    measure_units(s, &v, &v.lowered, 1);
-  }
-  return made(s, &v);
-}
-
-int zp_search_variant(zp_searcher *s, const zp_choice *c) {
-  if (!c->stage_recompute) return variant_of_mode(s, c, zp_choice_mode(c, 0));
-  int known = find_variant(s, c, 0, true), n = 0;
-  if (known >= 0) return s->variants.data[known].lowered ? known : -1;
-  zp_variant v = {.tensor = c->tensor, .sequence = c->sequence, .microbatch = c->microbatch, .mixed = true};
-  zp_lowered **modes = ZP_NEW_ARRAY(s->arena, zp_lowered *, c->pipeline);
-  for (int stage = 0; stage < c->pipeline; stage++) {
-    int of_mode = variant_of_mode(s, c, zp_choice_mode(c, stage));
-    if (of_mode >= 0) modes[n++] = s->variants.data[of_mode].lowered;
-  }
-  if (n == c->pipeline) {
-    v.lowered = modes[0];
-    measure_units(s, &v, modes, n);
-  }
-  return made(s, &v);
-}
-
-static const zp_lowered *lowered_of_mode(const zp_searcher *s, const zp_choice *c, zp_stage_mode mode) {
-  return s->variants.data[find_variant(s, c, mode, false)].lowered;
-}
-
-const zp_lowered *zp_search_lowered(const zp_searcher *s, const zp_point *point, int stage) {
-  const zp_choice *c = &point->choice;
-  return c->stage_recompute ? lowered_of_mode(s, c, c->stage_recompute[stage]) : zp_variant_of(s, point)->lowered;
+  zp_variant v = {.tensor = c->tensor, .sequence = c->sequence, .microbatch = c->microbatch, .modes = modes};
+  while (zp_set_of_mode(v.mode) < modes) v.mode++;
+  if (zp_set_of_mode(v.mode) == modes)
+    make_variant(s, &v);
+  else
+    make_least(s, c, &v);
+  zp_push(s->arena, &s->variants, v);
+  return v.lowered ? s->variants.len - 1 : -1;
 }
 
 const zp_lowered **zp_search_stages(const zp_searcher *s, const zp_choice *c) {
@@ -141,7 +132,7 @@ const zp_lowered **zp_search_stages(const zp_searcher *s, const zp_choice *c) {
   const zp_lowered **stages = ZP_NEW_ARRAY(s->arena, const zp_lowered *, c->pipeline);
   for (int stage = 0; stage < c->pipeline; stage++) {
     zp_stage_mode mode = zp_choice_mode(c, stage);
-    if (!of_mode[mode]) of_mode[mode] = lowered_of_mode(s, c, mode);
+    if (!of_mode[mode]) of_mode[mode] = s->variants.data[find_variant(s, c, zp_set_of_mode(mode))].lowered;
     stages[stage] = of_mode[mode];
   }
   return stages;
