@@ -1,4 +1,5 @@
-/* Where the measured software cuts the model into stages: by layers, or by parameters. Units: embedding, layers, head.
+/* Where the measured software cuts the model into stages: by layers, by units, or by parameters. Units: embedding,
+ * layers, head.
  */
 #include "validate_internal.h"
 

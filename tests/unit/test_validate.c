@@ -308,6 +308,21 @@ Test(validate, heads_are_guessed_legally) {
   cr_expect(strstr(p.assumed, "heads 128"), "%s", p.assumed);
 }
 
+/* BigScience until 27 February 2022: 2 bytes of gradient a parameter, and 4 / 48 for the update's copies. After: 4, and
+ * 2 of the micro-batch at hand. Two stages are cut alike either way. */
+Test(validate, bigscience_changed_its_optimizer) {
+  static const char row_of[] =
+      "bs_x,bigscience %s,2022,70,14336,112,250000,2048,A100-SXM4-80GB,8,300,25,384,4,2,48,2,2016,full,1,,%s,";
+  zp_prediction before = predict(zp_format(arena, row_of, "tr11-176B-ml/chronicles-prequel.md", "fp16")),
+                after = predict(zp_format(arena, row_of, "tr11-176B-ml/README.md", "bf16"));
+  cr_assert(before.predicted && after.predicted);
+  cr_expect_str_eq(before.software, "megatron-deepspeed-fp16");
+  cr_expect_str_eq(after.software, "megatron-deepspeed-bf16");
+  double h = 14336, parameters = (35 * 12 * h * h + 250000 * h) / 4;
+  double more = (double)(after.peak_bytes - before.peak_bytes) / parameters;
+  cr_expect(more > 3.75 && more < 4, "%g bytes a parameter more", more); /* less a bucket and fresh gradients */
+}
+
 /* DeepSpeed without ZeRO holds 24 bytes a parameter in its update, Megatron 20, the planner's program 16: why PyTorch
  * ended at 1.3 to 1.4 billion parameters on 32 GB. */
 Test(validate, updates_hold_copies_of_the_gradients) {
