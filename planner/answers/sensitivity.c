@@ -48,15 +48,12 @@ static void turn(const knob *k, zp_cluster *cluster, double factor) {
 }
 
 static zp_reaction react(zp_arena *arena, const zp_plan *plan, const knob *k, double factor) {
-  zp_arena_mark mark = zp_arena_get_mark(arena);
   zp_spec *changed = zp_copy_spec(arena, plan->spec);
   turn(k, &changed->cluster, factor);
   zp_reaction r = {.factor = factor};
   zp_candidate best;
   r.feasible = zp_try(arena, changed, plan->machine.devices, &best);
-  zp_arena_rewind(arena, mark);
   if (!r.feasible) return r;
-  best.choice.cut = NULL; /* rewound */
   r.best = best;
   r.same_plan = zp_same_decisions(&best.choice, &plan->best.choice);
   return r;

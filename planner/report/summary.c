@@ -9,11 +9,11 @@ static void put_title(zp_buf *out, const zp_plan *plan) {
   const zp_machine *m = &plan->machine;
   zp_arena *arena = out->arena;
   int nodes = (m->devices + m->devices_per_node - 1) / m->devices_per_node;
-  zp_buf_line(out, "%s: %s parameters, %lld units  |  %d x %s, %s each (%d node%s)  |  batch %lld x %lld tokens",
+  zp_buf_line(out, "%s: %s parameters, %lld units  |  %d x %s, %s each (%d x %s)  |  batch %lld x %lld tokens",
               spec->model->name, zp_show_count(arena, (double)zp_model_parameters(spec->model)),
               (long long)plan->program->lowered->n_units, m->devices, spec->cluster.node.device.name,
-              zp_show_bytes(arena, m->memory_bytes), nodes, nodes == 1 ? "" : "s", (long long)spec->train.batch,
-              (long long)spec->model->sequence);
+              zp_show_bytes(arena, m->memory_bytes), nodes, m->node->name ? m->node->name : "node",
+              (long long)spec->train.batch, (long long)spec->model->sequence);
 }
 
 static void put_time(zp_buf *out, const zp_plan *plan) {
@@ -81,6 +81,23 @@ static void put_next_best(zp_buf *out, const zp_plan *plan) {
     zp_buf_printf(out, "%s%+.1f%% tensor %d pipeline %d data %d", i ? "  |  " : "",
                   100 * (c->estimate.step_s / plan->best.estimate.step_s - 1), c->choice.tensor, c->choice.pipeline,
                   c->choice.data);
+    if (c->choice.zero != plan->best.choice.zero) zp_buf_printf(out, " zero %d", c->choice.zero);
+    const char *recompute = zp_report_recompute(out->arena, &c->choice);
+    if (strcmp(recompute, zp_report_recompute(out->arena, &plan->best.choice)) != 0)
+      zp_buf_printf(out, " recompute %s", c->choice.stage_recompute ? "by stage" : recompute);
+  }
+  zp_buf_puts(out, "\n");
+}
+
+/* What the search looked at to know. */
+static void put_effort(zp_buf *out, const zp_certificate *c) {
+  zp_buf_printf(out, "  searched     %lld candidates, %lld of them priced with %lld simulations",
+                (long long)c->candidates, (long long)c->priced, (long long)c->simulated);
+  if (c->cut_nodes) {
+    zp_buf_printf(out, "; %lld partial cuts", (long long)c->cut_nodes);
+    for (int i = 0; i < ZP_CUT_RULE_COUNT; i++)
+      if (c->cut_pruned[i])
+        zp_buf_printf(out, ", %lld pruned by %s", (long long)c->cut_pruned[i], zp_cut_rule_key((zp_cut_pruning)i));
   }
   zp_buf_puts(out, "\n");
 }
@@ -102,6 +119,7 @@ static void put_certificate(zp_buf *out, const zp_plan *plan) {
   if (c->candidates == 0) return;
   put_next_best(out, plan);
   put_rejected(out, c);
+  put_effort(out, c);
   double gap = c->bound_s > 0 ? c->best_s / c->bound_s - 1 : 0;
   if (gap <= 0)
     zp_buf_line(out, "  proof        no plan of the %lld candidates is faster in this cost model",
@@ -109,7 +127,7 @@ static void put_certificate(zp_buf *out, const zp_plan *plan) {
   else
     zp_buf_line(
         out,
-        "  proof        no plan of the %lld candidates is more than %.1f%% faster in this cost model (lower bound %s)",
+        "  proof        no plan of the %lld candidates is more than %.2g%% faster in this cost model (lower bound %s)",
         (long long)c->candidates, 100 * (1 - c->bound_s / c->best_s), zp_show_seconds(out->arena, c->bound_s));
 }
 

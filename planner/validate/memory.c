@@ -1,10 +1,11 @@
 /* Memory of the measured software, stage by stage: that of the planner's program, with what the software keeps, gathers
  * and works in put in the place of the program's own:
  *
- *   saved     without recomputation what autograd keeps (autograd.c), and attention's scores before FlashAttention;
- * with checkpoints on the host, two units' worth gathered  ZeRO 3 by tensors instead of two whole units working   the
- * scores of the layer at hand, the loss in fp32 besides   bf16 gradients beside the fp32 ones that sum them, the
- * communicators that the context does not count */
+ *   saved      without recomputation what autograd keeps (autograd.c), and attention's scores before FlashAttention;
+ *              with checkpoints on the host, two units' worth
+ *   gathered   ZeRO 3 by tensors instead of two whole units
+ *   working    the scores of the layer at hand, the loss in fp32
+ *   besides    half-precision gradients beside the fp32 ones that sum them, communicators that the context lacks */
 #include "validate_internal.h"
 
 /* Per element of the score matrix: softmax and dropout results (2 each), the mask; a gradient while backward runs. */
@@ -62,14 +63,18 @@ static int64_t saved_bytes(const asking *a, const zp_stage *stage) {
   return bytes * stage->slots;
 }
 
-/* A weight's gradient of one micro-batch is a tensor of its own before it is added to those of earlier ones. */
+/* All gradients of one micro-batch stand beside those that sum them. */
+static bool has_second_gradients(const asking *a) {
+  return a->software->half_gradients || (a->software->gradient_buckets && a->program->choice.data > 1);
+}
+
+/* Without that, a weight's gradient of one micro-batch is a tensor of its own before it is added to earlier ones. */
 static int64_t fresh_gradient_bytes(const asking *a, const zp_segment_program *segment) {
-  const zp_software *s = a->software;
-  bool added = s->accumulate_bytes > 0 && a->program->microbatches > 1 && a->program->choice.zero < 2;
+  bool added = a->software->accumulate_bytes > 0 && a->program->microbatches > 1 && a->program->choice.zero < 2;
   int64_t largest = 0;
-  for (int i = 0; added && !s->half_gradients && i < segment->graph->params.len; i++)
+  for (int i = 0; added && !has_second_gradients(a) && i < segment->graph->params.len; i++)
     largest = max64(largest, a->lowered->param_elements[segment->graph->params.data[i].param]);
-  return largest * a->lowered->grad_bytes;
+  return largest * a->lowered->compute_bytes;
 }
 
 /* Of the unit that needs most. The gradient of the scores lives when those of the MLP are gone. */
@@ -118,8 +123,7 @@ static int64_t batch_bytes(const asking *a, const zp_stage *stage) {
   int64_t transient = stage->at_transient < 0 ? 0 : stage->arena_bytes - stage->at_transient;
   int64_t bytes = stage->arena_bytes - transient + working_bytes(a, stage);
   bytes += saved_bytes(a, stage) - stage->memory.saved - ring_excess(a, stage);
-  bool second = a->software->half_gradients || (a->software->gradient_buckets && c->data > 1);
-  if (second) bytes += stage->flat_elements * a->lowered->compute_bytes;
+  if (has_second_gradients(a)) bytes += stage->flat_elements * a->lowered->compute_bytes;
   if (c->data > 1) bytes += a->software->reduce_bucket * a->lowered->compute_bytes;
   if (a->software->keeps_outputs && c->pipeline > 1) bytes += (stage->slots + 1) * carry_bytes(a->lowered);
   return bytes;

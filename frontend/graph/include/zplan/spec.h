@@ -152,11 +152,13 @@ typedef struct zp_constraints {
                              * 0 on CPU clusters */
   zp_limit offload[ZP_STATE_COUNT]; /* values of zp_tier: where the offloaded share may go; unset: device only */
   zp_limit compress;        /* 0, 1: 1-bit compressed data-parallel communication; unset: 0 */
+  double search_gap;        /* the search may stop when no plan is faster by more than this share */
   double memory_fraction;   /* of device memory the arena + context may use; default 0.94, CPU 0.8 */
   zp_span span;
 } zp_constraints;
 
 /* ---- one run ---- */
+enum { ZP_MOST_RANKS = 20000 }; /* the largest plans that are made */
 typedef struct zp_source_text { const char *path, *text; size_t len; } zp_source_text;
 typedef struct zp_spec {
   zp_model *model;
