@@ -113,9 +113,12 @@ static int64_t copy_bytes(const asking *a, const zp_stage *stage) {
   return stage->shard_elements * (c->zero > 0 ? min64(copies, 4) : copies);
 }
 
-/* DeepSpeed's pipeline: deepspeed/runtime/pipe/schedule.py, num_pipe_buffers, and engine.py, pipe_buffers["outputs"].
- */
-static int64_t carry_bytes(const zp_lowered *l) { return l->segments[1].carry_out_elements * l->compute_bytes; }
+/* What a stage has sent, in one buffer more than are in flight; of pieces, one is whole again in backward. */
+static int64_t output_bytes(const asking *a, const zp_stage *stage) {
+  int64_t one = a->lowered->segments[1].carry_out_elements * a->lowered->compute_bytes;
+  if (!a->software->partitioned_outputs) return (stage->slots + 1) * one;
+  return (stage->slots + 1) * one / a->program->choice.tensor + one;
+}
 
 /* At the peak of the micro-batches. */
 static int64_t batch_bytes(const asking *a, const zp_stage *stage) {
@@ -125,7 +128,7 @@ static int64_t batch_bytes(const asking *a, const zp_stage *stage) {
   bytes += saved_bytes(a, stage) - stage->memory.saved - ring_excess(a, stage);
   if (has_second_gradients(a)) bytes += stage->flat_elements * a->lowered->compute_bytes;
   if (c->data > 1) bytes += a->software->reduce_bucket * a->lowered->compute_bytes;
-  if (a->software->keeps_outputs && c->pipeline > 1) bytes += (stage->slots + 1) * carry_bytes(a->lowered);
+  if (a->software->keeps_outputs && c->pipeline > 1) bytes += output_bytes(a, stage);
   return bytes;
 }
 

@@ -13,13 +13,15 @@ enum { REDUCE_BUCKET_2022 = 500000000 };
 
 /* Parameters gathered tensor by tensor, nothing beside it. */
 #define ZERO_3 .zero = 3, .gathers_wait = true, .gathers_tensors = true, .accumulate_bytes = ACCUMULATE_BUCKET
-/* The pipeline sends a piece a tensor rank (deepspeed/runtime/pipe/engine.py: pipe_partitioned) and keeps what it has
- * sent (schedule.py: num_pipe_buffers). */
-#define PIPELINE .scatter_gather = true, .keeps_outputs = true
+/* The pipeline sends a piece a tensor rank, keeps what it has sent until backward (deepspeed/runtime/pipe/schedule.py,
+ * num_pipe_buffers), as pieces, and gathers them again there (engine.py: is_pipe_partitioned, _exec_forward_pass,
+ * _exec_backward_pass; opened). Gradients went whole until 29 September 2021 (is_grad_partitioned; history opened). */
+#define PIPELINE .scatter_gather = true, .keeps_outputs = true, .partitioned_outputs = true
+#define PIPELINE_2020 PIPELINE, .whole_gradients = true
 /* Megatron-LM's first version, the base of DeepSpeedExamples/Megatron-LM: mpu/transformer.py, mpu/layers.py. */
 #define MEGATRON_V1                                                                                                    \
-  MEGATRON_BASE, .separate_scores = true, .separate_biases = true, .scatter_gather = true,                             \
-                 .accumulate_bytes = ACCUMULATE_HALF, .update_copies = COPIES_WHOLE
+  MEGATRON_BASE, .separate_scores = true, .separate_biases = true, .accumulate_bytes = ACCUMULATE_HALF,                \
+                 .update_copies = COPIES_WHOLE
 /* BigScience's instrument. */
 #define NVIDIA_SMI_A100 .context_bytes = CONTEXT_A100, .prints_reserved = true
 
@@ -80,13 +82,13 @@ static const zp_software profiles[] = {
     {.name = "deepspeed-pipeline",
      .source_words = {"pp-lowbw"},
      MEGATRON_V1,
-     .keeps_outputs = true,
+     PIPELINE_2020,
      .cuts_by_parameters = true,
      .facts = "PipelineModule's partition_method is \"parameters\" by default (deepspeed/runtime/pipe/module.py)"},
     {.name = "deepspeed-3d",
      .source_words = {"Extreme-scale"},
      MEGATRON,
-     PIPELINE,
+     PIPELINE_2020,
      .accumulate_bytes = ACCUMULATE_HALF,
      .update_copies = COPIES_SHARD,
      .splits_checkpoints = true,

@@ -61,11 +61,13 @@ struct zp_software {
   double host_call_s;      /* host time to issue one kernel, all Python and framework calls around it included */
 
   /* its stages and their messages (cut.c, messages.c) */
-  bool cuts_units;         /* embedding and head count as layers in the cut */
-  bool cuts_by_parameters; /* stages have equal parameters, not equal layers */
-  bool cuts_by_products;   /* stages have about equal matrix products, the head's included */
-  bool blocking_messages;  /* a stage waits for its messages between stages */
-  bool scatter_gather;     /* messages cross the network in one piece a tensor rank */
+  bool cuts_units;          /* embedding and head count as layers in the cut */
+  bool cuts_by_parameters;  /* stages have equal parameters, not equal layers */
+  bool cuts_by_products;    /* stages have about equal matrix products, the head's included */
+  bool blocking_messages;   /* a stage waits for its messages between stages */
+  bool scatter_gather;      /* messages cross the network in one piece a tensor rank */
+  bool whole_gradients;     /* but those of backward do not */
+  bool partitioned_outputs; /* of what a stage has sent, a rank keeps its piece and gathers the rest for backward */
 
   /* its collectives (reprice.c, data_parallel.c) and copies to the host (offload.c) */
   bool overlaps_tensor; /* sequence-sharded gathers and scatters run beside their products, piece by piece */

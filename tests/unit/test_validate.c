@@ -420,6 +420,22 @@ Test(validate, partitioned_messages_are_faster) {
   cr_expect_float_eq(step_of(LIKE("someone", 32, 8, 1, 1, 4)), step_of(LIKE("Megatron-DeepSpeed", 32, 8, 1, 1, 4)), 0);
 }
 
+/* Until September 2021 its pipeline cut activations only: gradients crossed whole from each of 8 ranks. */
+Test(validate, gradients_crossed_whole_in_2020) {
+  double cut = step_of(LIKE("Megatron-DeepSpeed", 32, 8, 4, 1, 4)),
+         whole = step_of(LIKE("Extreme-scale", 32, 8, 4, 1, 4));
+  cr_expect(whole > 1.02 * cut, "%g against %g", whole, cut);
+}
+
+/* It keeps what stages have sent until backward, one buffer more than are in flight, in pieces, and one whole. */
+Test(validate, sent_outputs_are_kept_in_pieces) {
+  zp_prediction megatron = predict(LIKE("someone", 32, 8, 4, 1, 4)),
+                deepspeed = predict(LIKE("Megatron-DeepSpeed", 32, 8, 4, 1, 4));
+  cr_assert(megatron.predicted && deepspeed.predicted);
+  double output = 2.0 * 4 * 1024 * 4096; /* half precision, micro-batch 4, sequence, width */
+  expect_near((double)(deepspeed.peak_bytes - megatron.peak_bytes), (4 + 1) * output / 8 + output, 1e-12, "outputs");
+}
+
 /* Two score matrices a rank do without the fused softmax that four have, although they hold half as much. */
 Test(validate, two_heads_a_rank_lose_the_fused_softmax) {
   double two = step_of(LIKE("someone", 16, 8, 1, 1, 1)), four = step_of(LIKE("someone", 32, 8, 1, 1, 1));
