@@ -20,6 +20,7 @@ zp_json *zp_choice_json(const zp_choice *c) {
     zp_json_set_bool(o, "recompute_shard", c->recompute_shard);
   }
   zp_json_set_bool(o, "sequence", c->sequence);
+  zp_json_set_string(o, "cut", c->fine ? "block" : "layer");
   zp_json_set_bool(o, "compress", c->compress);
   for (int s = 0; s < ZP_STATE_COUNT; s++) {
     if (c->home[s].tier == ZP_TIER_DEVICE || c->home[s].eighths == 0) continue;

@@ -56,7 +56,7 @@ zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machi
   const zp_stage *at = &program->stages[stage];
   zp_step_end end = zp_cost_step_end(zp_program_lowered(program, stage), machine, &program->choice, at->flat_elements,
                                      at->shard_elements);
-  end.reduce_s = zp_cost_exposed_reduce(machine, end.reduce_s, backward_s, at->n_units) +
+  end.reduce_s = zp_cost_exposed_reduce(machine, end.reduce_s, backward_s, at->n_calls) +
                  zp_cost_ties(program, machine, stage) + zp_cost_partial(program, machine, stage);
   return end;
 }

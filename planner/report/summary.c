@@ -11,7 +11,7 @@ static void put_title(zp_buf *out, const zp_plan *plan) {
   int nodes = (m->devices + m->devices_per_node - 1) / m->devices_per_node;
   zp_buf_line(out, "%s: %s parameters, %lld units  |  %d x %s, %s each (%d x %s)  |  batch %lld x %lld tokens",
               spec->model->name, zp_show_count(arena, (double)zp_model_parameters(spec->model)),
-              (long long)plan->program->lowered->n_units, m->devices, spec->cluster.node.device.name,
+              (long long)zp_words_units(plan), m->devices, spec->cluster.node.device.name,
               zp_show_bytes(arena, m->memory_bytes), nodes, m->node->name ? m->node->name : "node",
               (long long)spec->train.batch, (long long)spec->model->sequence);
 }

@@ -20,7 +20,7 @@ static double weight_gradients_s(const zp_procedure *backward) {
   return seconds;
 }
 
-/* Of one unit of a segment. */
+/* Of one iteration of a segment or piece. */
 typedef struct unit_costs {
   double forward_s, backward_s, input_s, backward_share;
   int64_t saved_bytes;
@@ -49,6 +49,85 @@ static unit_costs least_costs(zp_lowered *const *modes, int n, int segment) {
   return least;
 }
 
+/* ---- units ---- */
+
+/* Costs of the pieces of one segment: [first part][end]. */
+typedef struct range_costs {
+  int parts;
+  unit_costs of[ZP_MOST_PARTS][ZP_MOST_PARTS + 1];
+} range_costs;
+
+static double forward_of(const unit_costs *c) { return c->forward_s; }
+static double backward_of(const unit_costs *c) { return c->backward_s; }
+static double input_of(const unit_costs *c) { return c->input_s; }
+
+/* Gives every part a cost such that no piece costs less than its parts together: the part's own cost, scaled by the
+ * largest factor for which that holds. (Pieces may cost more than the layer, where kernels were fused across the cut,
+ * or less, where their inputs need not be rebuilt.) One part: its cost. */
+static void share_out(const range_costs *r, double (*cost)(const unit_costs *), double *part) {
+  double scale = 1;
+  for (int first = 0; first < r->parts; first++) {
+    double sum = 0;
+    for (int end = first + 1; end <= r->parts; end++) {
+      sum += cost(&r->of[end - 1][end]);
+      if (sum > 0) scale = fmin(scale, cost(&r->of[first][end]) / sum);
+    }
+  }
+  for (int i = 0; i < r->parts; i++) part[i] = scale * cost(&r->of[i][i + 1]);
+}
+
+/* Least bytes that a layer saves, over all ways to cut it. */
+static int64_t least_saved(const range_costs *r) {
+  int64_t least[ZP_MOST_PARTS + 1] = {0};
+  for (int end = 1; end <= r->parts; end++) {
+    least[end] = INT64_MAX;
+    for (int first = 0; first < end; first++) {
+      int64_t bytes = least[first] + r->of[first][end].saved_bytes;
+      if (bytes < least[end]) least[end] = bytes;
+    }
+  }
+  return least[r->parts];
+}
+
+static range_costs costs_of_ranges(zp_variant *v, zp_lowered *const *modes, int n, int segment) {
+  const zp_lowered *l = v->lowered;
+  range_costs r = {.parts = l->pieces->parts[segment]};
+  for (int first = 0; first < r.parts; first++)
+    for (int end = first + 1; end <= r.parts; end++) {
+      r.of[first][end] = least_costs(modes, n, zp_pieces_find(l->pieces, segment, first, end));
+      v->backward_share = fmin(v->backward_share, r.of[first][end].backward_share);
+    }
+  return r;
+}
+
+static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int segment, int64_t *unit) {
+  const zp_lowered *l = v->lowered;
+  const zp_segment_program *whole = &l->segments[segment];
+  double forward[ZP_MOST_PARTS], backward[ZP_MOST_PARTS], input[ZP_MOST_PARTS];
+  range_costs r = costs_of_ranges(v, modes, n, segment);
+  share_out(&r, forward_of, forward);
+  share_out(&r, backward_of, backward);
+  share_out(&r, input_of, input);
+  if (whole->carry_out_elements > 0 && whole->carry_out_elements < v->carry_elements)
+    v->carry_elements = whole->carry_out_elements;
+  v->elements += whole->elements * whole->segment->count;
+  v->saved_bytes += least_saved(&r) * whole->segment->count;
+  for (int64_t k = 0; k < whole->segment->count * r.parts; k++, ++*unit) {
+    int part = (int)(k % r.parts);
+    int64_t u = *unit;
+    v->prefix_s[u + 1] = v->prefix_s[u] + (forward[part] + backward[part]);
+    v->forward_s[u + 1] = v->forward_s[u] + forward[part];
+    v->input_s[u + 1] = v->input_s[u] + input[part];
+    v->elements_before[u + 1] =
+        v->elements_before[u] + l->segments[zp_pieces_find(l->pieces, segment, part, part + 1)].elements;
+    v->longest_s = fmax(v->longest_s, forward[part] + backward[part]);
+  }
+  for (int first = 0; first < r.parts; first++)
+    for (int end = first + 1; end <= r.parts; end++)
+      for (int part = first; part < end; part++)
+        v->unit_s[zp_pieces_find(l->pieces, segment, first, end)] += forward[part] + backward[part];
+}
+
 static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *modes, int n) {
   const zp_lowered *l = v->lowered;
   int64_t unit = 0;
@@ -59,23 +138,7 @@ static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *mode
   v->elements_before = ZP_NEW_ARRAY(s->arena, int64_t, l->n_units + 1);
   v->backward_share = 1;
   v->carry_elements = INT64_MAX;
-  for (int i = 0; i < l->n_segments; i++) {
-    const zp_segment_program *segment = &l->segments[i];
-    unit_costs cost = least_costs(modes, n, i);
-    double seconds = cost.forward_s + cost.backward_s;
-    v->longest_s = fmax(v->longest_s, v->unit_s[i] = seconds);
-    v->backward_share = fmin(v->backward_share, cost.backward_share);
-    if (segment->carry_out_elements > 0 && segment->carry_out_elements < v->carry_elements)
-      v->carry_elements = segment->carry_out_elements;
-    v->elements += segment->elements * segment->segment->count;
-    v->saved_bytes += cost.saved_bytes * segment->segment->count;
-    for (int64_t k = 0; k < segment->segment->count; k++, unit++) {
-      v->prefix_s[unit + 1] = v->prefix_s[unit] + seconds;
-      v->forward_s[unit + 1] = v->forward_s[unit] + cost.forward_s;
-      v->input_s[unit + 1] = v->input_s[unit] + cost.input_s;
-      v->elements_before[unit + 1] = v->elements_before[unit] + segment->elements;
-    }
-  }
+  for (int i = 0; i < l->pieces->n_whole; i++) measure_segment(v, modes, n, i, &unit);
   for (int p = 0; p < s->spec->model->params.len; p++)
     if (s->spec->model->params.data[p].segment < 0) v->elements += l->param_elements[p];
 }
@@ -83,17 +146,29 @@ static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *mode
 static int find_variant(const zp_searcher *s, const zp_choice *c, zp_mode_set modes) {
   for (int i = s->variants.len - 1; i >= 0; i--) { /* the latest are looked for most */
     const zp_variant *v = &s->variants.data[i];
-    if (v->tensor == c->tensor && v->sequence == c->sequence && v->microbatch == c->microbatch && v->modes == modes)
+    if (v->tensor == c->tensor && v->sequence == c->sequence && v->microbatch == c->microbatch && v->fine == c->fine &&
+        v->modes == modes)
       return i;
   }
   return -1;
 }
 
-static void make_variant(zp_searcher *s, zp_variant *v) {
-  const zp_sharding *sharding = sharding_of(s, v->tensor, v->sequence);
-  if (!sharding) return;
-  v->lowered = zp_lower(s->arena, s->spec, sharding, v->microbatch, zp_stage_mode_recompute(v->mode),
-                        zp_stage_mode_split(v->mode), &s->reason);
+/* Pieces are added to the procedures of the variant without them. */
+static zp_lowered *lower(zp_searcher *s, const zp_choice *c, zp_stage_mode mode) {
+  if (c->fine) {
+    zp_choice whole = *c;
+    whole.fine = false;
+    int known = zp_search_variant(s, &whole, zp_set_of_mode(mode));
+    return known >= 0 ? zp_lower_pieces(s->arena, s->variants.data[known].lowered, &s->cut_reason) : NULL;
+  }
+  const zp_sharding *sharding = sharding_of(s, c->tensor, c->sequence);
+  if (!sharding) return NULL;
+  return zp_lower(s->arena, s->spec, sharding, c->microbatch, zp_stage_mode_recompute(mode), zp_stage_mode_split(mode),
+                  &s->reason);
+}
+
+static void make_variant(zp_searcher *s, const zp_choice *c, zp_variant *v) {
+  v->lowered = lower(s, c, v->mode);
   if (!v->lowered) return;
   /* The tensor group's links depend on the tensor degree alone: groups are numbered through all ranks. */
   zp_price(v->lowered, &s->machine, v->tensor, s->machine.devices / v->tensor, 1);
@@ -117,10 +192,11 @@ static void make_least(zp_searcher *s, const zp_choice *c, zp_variant *v) {
 int zp_search_variant(zp_searcher *s, const zp_choice *c, zp_mode_set modes) {
   int known = find_variant(s, c, modes);
   if (known >= 0) return s->variants.data[known].lowered ? known : -1;
-  zp_variant v = {.tensor = c->tensor, .sequence = c->sequence, .microbatch = c->microbatch, .modes = modes};
+  zp_variant v = {
+      .tensor = c->tensor, .sequence = c->sequence, .microbatch = c->microbatch, .fine = c->fine, .modes = modes};
   while (zp_set_of_mode(v.mode) < modes) v.mode++;
   if (zp_set_of_mode(v.mode) == modes)
-    make_variant(s, &v);
+    make_variant(s, c, &v);
   else
     make_least(s, c, &v);
   zp_push(s->arena, &s->variants, v);

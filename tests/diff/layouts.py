@@ -4,10 +4,16 @@
     layouts.py [--quick] [--only TEXT] [--list] [--jobs N] [--verbose]
 
 All (tensor, pipeline, data) with a product of at most 8, each with ZeRO 0 and 1 (where data > 1) and recompute none, full,
+<<<<<<< HEAD
+full with saved tensors split over the tensor ranks (where tensor > 1) and selective, on two models of odd sizes: gpt.dz (tied
+embedding, dropout) and llama.dz (grouped queries); pipelines of 2 to 4 stages also with a mode of its own for every stage, and
+every pipeline once with cuts inside layers. 20 steps each. Every run has --check-memory: the arena's peak on every
+=======
 full with saved tensors split over the tensor ranks (where tensor > 1) and selective, on three models of odd sizes: gpt.dz (tied
 embedding, dropout), llama.dz (grouped queries) and moe.dz (experts; f64 only: where two scores are nearly equal, an f32
 rounding sends a token to another expert, and from there on nothing is comparable); pipelines of 2 to 4 stages also with a mode of
 its own for every stage. 20 steps each. Every run has --check-memory: the arena's peak on every
+>>>>>>> main
 rank and the bytes sent over every axis must be the plan's, or the trainer ends with an error.
 
 How errors are measured. Loss and gradient norm of a step: |got - want| / |want|. A parameter: max |got - want| / max |want|
@@ -48,13 +54,15 @@ QUANTITIES = ("loss", "gradient norm", "parameters")
 STAGE_MODES = ("full", "none", "full/tensor", "selective")
 
 # modes: of the stages, where they differ; recompute and shard are then those of nobody
-Case = collections.namedtuple("Case", "model precision t p d zero recompute shard micro batch modes")
+# cut: between layers, or inside them too
+Case = collections.namedtuple("Case", "model precision t p d zero recompute shard micro batch modes cut", defaults=("layer",))
 
 
 def name_of(case):
     recompute = ",".join(case.modes) or RECOMPUTE[case.recompute] + ("/tensor" if case.shard else "")
-    return "%s %s t%d p%d d%d zero%d recompute %s micro-batch %d batch %d" % (
-        case.model, case.precision, case.t, case.p, case.d, case.zero, recompute, case.micro, case.batch)
+    return "%s %s t%d p%d d%d zero%d recompute %s micro-batch %d batch %d%s" % (
+        case.model, case.precision, case.t, case.p, case.d, case.zero, recompute, case.micro, case.batch,
+        " cut inside layers" if case.cut == "block" else "")
 
 
 # ---- which runs ----
@@ -101,13 +109,28 @@ def mixed_variants(model, t, p, d):
 
 
 
+def cut_variants(model, t, p, d):
+    """One recomputation a layout, in turn, and modes of their own for the stages of a few."""
+    recompute = (t + 2 * p + d) % 3
+    modes = tuple(STAGE_MODES[stage % 2] for stage in range(p)) if p == 3 else ()
+    case = Case(model, "fp64", t, p, d, 1 if d > 1 else 0, recompute, int(t > 1 and recompute == 1), 1, batch_for(d), modes, "block")
+    yield case._replace(micro=micro_for(case))
+
+
 def all_cases(quick):
     cases = []
     for model, units in MODELS.items():
         for t, p, d in degrees():
+<<<<<<< HEAD
+            if p > 1:
+                cases += list(cut_variants(model, t, p, d))
+            if p <= units:
+                cases += list(variants(model, "fp64", t, p, d)) + list(variants(model, "fp32", t, p, d))
+=======
             if p <= units and t * p * d <= MOST_RANKS[model]:
                 for precision in PRECISIONS[model]:
                     cases += list(variants(model, precision, t, p, d))
+>>>>>>> main
                 if 2 <= p <= 4:
                     cases += list(mixed_variants(model, t, p, d))
     cases = [case for case in cases if case.t * case.p * case.d > 1 or case.recompute]
@@ -115,7 +138,7 @@ def all_cases(quick):
 
 
 def reference_of(case):
-    return case._replace(t=1, p=1, d=1, zero=0, recompute=0, shard=0, micro=1, modes=())
+    return case._replace(t=1, p=1, d=1, zero=0, recompute=0, shard=0, micro=1, modes=(), cut="layer")
 
 
 # ---- one run ----
@@ -125,6 +148,7 @@ Result = collections.namedtuple("Result", "error losses norms checkpoint seconds
 
 def pins(case):
     yield from ("tensor=%d" % case.t, "pipeline=%d" % case.p, "plan.data=%d" % case.d, "microbatch=%d" % case.micro)
+    yield 'cut="%s"' % case.cut
     yield from ("zero=%d" % case.zero, "batch=%d" % case.batch, 'precision="%s"' % case.precision)
     if case.modes:
         yield "stage_recompute=[%s]" % ", ".join('"%s"' % mode for mode in case.modes)

@@ -80,6 +80,11 @@ static zp_spec *random_spec(int *devices) {
   zp_spec *spec = build_spec(arena, &size, cluster, (1 << random_below(5)) * (1 + random_below(3)));
   if (random_below(2)) spec->train.precision = ZP_PREC_MIXED_FP16;
   constrain(&spec->plans.data[0]);
+  zp_limit *cut = &spec->plans.data[0].cut;
+  if (size.layers > 4) /* brute force has to end */
+    allow(cut, 0);
+  else if (size.style != STYLE_PARALLEL && size.V % 3 > 0) /* a third of the instances leave it to the search */
+    allow(cut, size.V % 3 - 1);
   return spec;
 }
 
@@ -143,13 +148,6 @@ static void try_cut(brute *b, zp_choice *choice) {
       for (int s = 0; s < P; s++) stages[s] = fitting[s][s == other ? k : 0];
       simulate(b, choice, stages);
     }
-}
-
-static double unit_s(const zp_lowered *l, int64_t unit) {
-  int segment;
-  int64_t iteration;
-  zp_unit(l, unit, &segment, &iteration);
-  return l->segments[segment].forward.cost_s + l->segments[segment].backward.cost_s;
 }
 
 /* Of all cuts in lexicographic order: those with the shortest longest chunk, the first and the last of them. */
@@ -287,6 +285,7 @@ static void find_modes(brute *b, const zp_choice *choice) {
     if (!zp_limit_allows(&c->recompute, order[i]) || !zp_limit_allows(&c->recompute_shard, shard)) continue;
     if (shard && (choice->tensor == 1 || choice->sequence)) continue;
     zp_lowered *l = zp_lower(arena, b->spec, sharding, choice->microbatch, order[i], shard, &reason);
+    if (l && choice->fine) l = zp_lower_pieces(arena, l, &reason);
     if (!l) continue;
     zp_price(l, &b->machine, choice->tensor, choice->pipeline, choice->data);
     int at = b->n_modes++;
@@ -310,6 +309,10 @@ static void try_degrees(brute *b, int tensor, int pipeline, int data) {
                           .sequence = sequence,
                           .cut = ZP_NEW_ARRAY(arena, int64_t, 64)};
       find_modes(b, &choice);
+      if (b->n_modes && zp_limit_allows(&c->cut, 0)) try_orders(b, choice);
+      if (!b->n_modes || !looks_inside_layers(b->mode[0], &c->cut, pipeline)) continue;
+      choice.fine = true;
+      find_modes(b, &choice);
       if (b->n_modes) try_orders(b, choice);
     }
 }
@@ -323,7 +326,7 @@ static double brute_force(const zp_spec *spec, int devices) {
   b.device_bytes = (int64_t)(share * (double)node->device.memory_bytes) - node->device.context_bytes;
   b.host_bytes = (int64_t)(share * (double)node->host_memory_bytes) / here;
   b.nvme_bytes = (int64_t)(share * (double)node->nvme_bytes) / here;
-  for (int i = 0; i < spec->model->segments.len; i++) units += (int)spec->model->segments.data[i].count;
+  for (int i = 0; i < spec->model->segments.len; i++) units += 2 * (int)spec->model->segments.data[i].count;
   for (int tensor = 1; tensor <= devices; tensor++)
     for (int pipeline = 1; pipeline <= units; pipeline++)
       for (int data = 1; data <= devices; data++)
@@ -382,7 +385,8 @@ static void random_degrees(zp_choice *c, int devices, int64_t units) {
 
 static bool random_point(trial *t, zp_point *point) {
   zp_choice c = {.zero = (int)random_below(4), .microbatch = 1 << random_below(2)};
-  random_degrees(&c, t->devices, t->s.n_units);
+  random_degrees(&c, t->devices, t->s.most_units);
+  c.fine = c.pipeline > 1 && random_below(2);
   if (t->spec->train.batch % (c.data * c.microbatch)) return false;
   c.schedule = (zp_schedule)random_below(ZP_SCHEDULE_COUNT);
   if (c.schedule == ZP_SCHEDULE_ZB_V) c.chunks = 2;
@@ -392,10 +396,10 @@ static bool random_point(trial *t, zp_point *point) {
   for (int i = 0; i < ZP_STATE_COUNT; i++)
     if (!c.compress && random_below(6) == 0)
       c.home[i] = (zp_home){random_below(2) ? ZP_TIER_HOST : ZP_TIER_NVME, 1 + (int)random_below(8)};
-  if (zp_model_chunks(&c) > t->s.n_units || zp_choice_refusal(&c, t->spec)) return false;
+  if (zp_choice_refusal(&c, t->spec)) return false;
   zp_mode_set modes = zp_set_of_mode((zp_stage_mode)random_below(3)), more = (zp_mode_set)random_below(8);
   if (c.tensor > 1 && !c.sequence && random_below(4) == 0) more |= zp_set_of_mode(ZP_RECOMPUTE_FULL | ZP_STAGE_SPLIT);
-  return zp_search_point(&t->s, &c, modes | more, point);
+  return zp_search_point(&t->s, &c, modes | more, point) && zp_model_chunks(&c) <= zp_point_units(&t->s, point);
 }
 
 static void random_cut(int64_t *cut, int chunks, int64_t units) {
@@ -411,7 +415,7 @@ static void check_bounds(trial *t, zp_point *point) {
   int chunks = zp_model_chunks(&point->choice);
   zp_choice c = point->choice;
   c.cut = ZP_NEW_ARRAY(scratch, int64_t, chunks + 1);
-  random_cut(c.cut, chunks, t->s.n_units);
+  random_cut(c.cut, chunks, zp_point_units(&t->s, point));
   if (c.chunks > 1) { /* bounds hold for the cuts of the space */
     zp_limits all = {INT64_MAX, INT64_MAX, INT64_MAX};
     cr_assert(zp_cut_chunks(&t->s, point, &all, (int)random_below(point->n_modes), random_below(2), c.cut));
@@ -538,7 +542,7 @@ Test(search_full, early_stages_recompute_first) {
   zp_spec *spec = build_spec(arena, &size, gpu_cluster(1), 32);
   zp_constraints *c = &spec->plans.data[0];
   pin(&c->tensor, 1), pin(&c->pipeline, 4), pin(&c->microbatch, 1), pin(&c->zero, 0);
-  pin(&c->schedule, ZP_SCHEDULE_1F1B);
+  pin(&c->schedule, ZP_SCHEDULE_1F1B), pin(&c->cut, 0); /* as many units are then as many bytes */
   zp_plan *plan = zp_search(arena, spec, 4, NULL);
   cr_assert(plan->feasible && !plan->best.choice.stage_recompute && plan->best.choice.recompute == ZP_RECOMPUTE_NONE);
   double before = plan->best.estimate.step_s;
