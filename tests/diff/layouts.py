@@ -4,16 +4,10 @@
     layouts.py [--quick] [--only TEXT] [--list] [--jobs N] [--verbose]
 
 All (tensor, pipeline, data) with a product of at most 8, each with ZeRO 0 and 1 (where data > 1) and recompute none, full,
-<<<<<<< HEAD
-full with saved tensors split over the tensor ranks (where tensor > 1) and selective, on two models of odd sizes: gpt.dz (tied
-embedding, dropout) and llama.dz (grouped queries); pipelines of 2 to 4 stages also with a mode of its own for every stage, and
-every pipeline once with cuts inside layers. 20 steps each. Every run has --check-memory: the arena's peak on every
-=======
 full with saved tensors split over the tensor ranks (where tensor > 1) and selective, on three models of odd sizes: gpt.dz (tied
 embedding, dropout), llama.dz (grouped queries) and moe.dz (experts; f64 only: where two scores are nearly equal, an f32
 rounding sends a token to another expert, and from there on nothing is comparable); pipelines of 2 to 4 stages also with a mode of
-its own for every stage. 20 steps each. Every run has --check-memory: the arena's peak on every
->>>>>>> main
+its own for every stage, and every pipeline once with cuts inside layers. 20 steps each. Every run has --check-memory: the arena's peak on every
 rank and the bytes sent over every axis must be the plan's, or the trainer ends with an error.
 
 How errors are measured. Loss and gradient norm of a step: |got - want| / |want|. A parameter: max |got - want| / max |want|
@@ -108,7 +102,6 @@ def mixed_variants(model, t, p, d):
         yield case._replace(micro=micro_for(case._replace(recompute=start)))
 
 
-
 def cut_variants(model, t, p, d):
     """One recomputation a layout, in turn, and modes of their own for the stages of a few."""
     recompute = (t + 2 * p + d) % 3
@@ -121,16 +114,11 @@ def all_cases(quick):
     cases = []
     for model, units in MODELS.items():
         for t, p, d in degrees():
-<<<<<<< HEAD
-            if p > 1:
+            if p > 1 and t * p * d <= MOST_RANKS[model]:
                 cases += list(cut_variants(model, t, p, d))
-            if p <= units:
-                cases += list(variants(model, "fp64", t, p, d)) + list(variants(model, "fp32", t, p, d))
-=======
             if p <= units and t * p * d <= MOST_RANKS[model]:
                 for precision in PRECISIONS[model]:
                     cases += list(variants(model, precision, t, p, d))
->>>>>>> main
                 if 2 <= p <= 4:
                     cases += list(mixed_variants(model, t, p, d))
     cases = [case for case in cases if case.t * case.p * case.d > 1 or case.recompute]
