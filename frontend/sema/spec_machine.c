@@ -120,6 +120,9 @@ static const zp_field host_fields[] = {
     {"memory", ZP_FIELD_BYTES, .offset = offsetof(zp_node_type, host_memory_bytes), .range = ZP_RANGE_POSITIVE},
     {"bandwidth", ZP_FIELD_RATE, .offset = offsetof(zp_node_type, host_bytes_per_s)},
     {"pcie", ZP_FIELD_RATE, .offset = offsetof(zp_node_type, pcie_bytes_per_s)},
+    {"pcie_devices_per_root", ZP_FIELD_INT, .offset = offsetof(zp_node_type, pcie_devices_per_root),
+     .range = ZP_RANGE_ONE_OR_MORE},
+    {"sockets", ZP_FIELD_INT, .offset = offsetof(zp_node_type, host_sockets), .range = ZP_RANGE_ONE_OR_MORE},
 };
 static const zp_schema host_schema = ZP_SCHEMA("host", host_fields, 0);
 

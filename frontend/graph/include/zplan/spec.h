@@ -32,7 +32,9 @@ typedef struct zp_node_type {
   zp_device device;
   zp_link link;      /* between devices of a node */
   int64_t host_memory_bytes;
-  double host_bytes_per_s, pcie_bytes_per_s;
+  double host_bytes_per_s, pcie_bytes_per_s; /* of all memory channels; of one PCIe link and direction */
+  int host_sockets;          /* the channels are divided over them; 0: one */
+  int pcie_devices_per_root; /* devices behind one link to the host; 0: one */
   int64_t nvme_bytes;
   double nvme_read_bytes_per_s, nvme_write_bytes_per_s;
   int nics;
