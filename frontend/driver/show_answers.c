@@ -21,7 +21,8 @@ const char *zp_show_choice(zp_arena *arena, const zp_choice *c) {
   for (int s = 0, n = 0; s < ZP_STATE_COUNT; s++)
     if (c->home[s].tier != ZP_TIER_DEVICE && c->home[s].eighths > 0) away[n++] = state_letters[s];
   const char *chunks = c->chunks > 1 ? zp_format(arena, "/%d", c->chunks) : "";
-  return zp_format(arena, "%d x %d x %d  zero %d  mb %lld  %s%s  %s%s%s%s", c->tensor, c->pipeline, c->data, c->zero,
+  return zp_format(arena, "%d x %d x %d%s  zero %d  mb %lld  %s%s  %s%s%s%s", c->tensor, c->pipeline, c->data,
+                   c->order == ZP_ORDER_TDP ? "" : "  tpd", c->zero,
                    (long long)c->microbatch, zp_schedule_name(c->schedule), chunks, recompute_words(c),
                    c->sequence ? "  seq" : "", *away ? "  away " : "", away);
 }
@@ -30,7 +31,7 @@ enum { PLAN_WIDTH = 44 };
 static const char plan_title[] = "tensor x pipeline x data";
 static const char legend[] =
     "mb: micro-batch; full: recompute units, /t: kept inputs split over tensor ranks; seq: sequence-sharded;\n"
-    "away: optimizer, gradients, params, activations (o g p a) off the device";
+    "tpd: ranks numbered tensor, pipeline, data; away: optimizer, gradients, params, activations (o g p a) off the device";
 
 static const char *miss_words(zp_arena *arena, const zp_miss *miss) {
   if (miss->have_bytes <= 0) return "no plan satisfies the constraints";
@@ -119,8 +120,9 @@ static void put_shortage(zp_buf *out, const zp_why_not *a) {
   } classes[] = {{"weights", m->weights}, {"gradients", m->gradients}, {"optimizer", m->optimizer}, {"saved", m->saved},
                  {"buffers", m->buffers}, {"context", m->context},     {"host", m->host},           {"nvme", m->nvme}};
   zp_buf_line(out, "nearest: %s", zp_show_choice(out->arena, &miss->choice));
-  zp_buf_line(out, "stage %d (ranks %d-%d) needs %s a rank and may use %s: %s too much", miss->stage, a->first_rank,
-              a->last_rank, zp_show_bytes(out->arena, miss->need_bytes), zp_show_bytes(out->arena, miss->have_bytes),
+  bool every = miss->choice.order == ZP_ORDER_TPD && miss->choice.data > 1;
+  zp_buf_line(out, "stage %d (ranks %d-%d%s) needs %s a rank and may use %s: %s too much", miss->stage, a->first_rank,
+              a->last_rank, every ? " of every replica" : "", zp_show_bytes(out->arena, miss->need_bytes), zp_show_bytes(out->arena, miss->have_bytes),
               zp_show_bytes(out->arena, a->short_bytes));
   zp_buf_puts(out, " ");
   for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)

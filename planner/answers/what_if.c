@@ -35,7 +35,7 @@ bool zp_same_decisions(const zp_choice *a, const zp_choice *b) {
   return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->zero == b->zero &&
          a->schedule == b->schedule && a->chunks == b->chunks && a->sequence == b->sequence &&
          a->compress == b->compress && a->microbatch == b->microbatch && a->recompute == b->recompute &&
-         a->recompute_shard == b->recompute_shard;
+         a->recompute_shard == b->recompute_shard && a->order == b->order;
 }
 
 zp_candidate zp_keep_candidate(zp_arena *arena, const zp_candidate *from) {

@@ -20,7 +20,7 @@ zp_pipeline_run zp_cost_pipeline(zp_arena *arena, const zp_program *program, con
   int v = zp_chunks(c), places = c->pipeline * v;
   zp_stage_time *time = ZP_NEW_ARRAY(arena, zp_stage_time, places);
   double *message = ZP_NEW_ARRAY(arena, double, places);
-  zp_group_link link = zp_machine_pipeline_link(machine, c->tensor, c->pipeline, c->data);
+  zp_group_link link = zp_machine_pipeline_link(machine, c->tensor, c->pipeline, c->data, c->order);
   for (int s = 0; s < c->pipeline; s++)
     for (int k = 0; k < v; k++) time[s * v + k] = zp_cost_chunk(program->lowered, machine, c, &program->stages[s], k);
   for (int k = 0; k + 1 < places; k++) {

@@ -41,6 +41,7 @@ const char *zp_plan_hash(zp_arena *arena, const zp_program *p) {
                      zp_chunks(c),
                      c->sequence,
                      c->compress,
+                     c->order,
                      p->lowered->compute_bytes,
                      p->spec->train.batch,
                      zp_model_parameters(p->spec->model)};
@@ -69,6 +70,7 @@ static void set_choice(zp_json *o, const zp_choice *c) {
   zp_json_set_bool(o, "recompute_shard", c->recompute_shard);
   zp_json_set_bool(o, "sequence", c->sequence);
   zp_json_set_bool(o, "compress", c->compress);
+  zp_json_set_string(o, "rank_order", zp_rank_order_name(c->order));
   zp_json *offload = zp_json_set(o, "offload", zp_json_object());
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
     if (c->home[i].eighths == 0) continue;
@@ -292,7 +294,6 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
     zp_json_set_string(o, "plan_hash", zp_plan_hash(arena, p));
     set_choice(o, &p->choice);
     zp_json_set_int(o, "microbatches", p->microbatches);
-    zp_json_set_string(o, "rank_order", "tensor-data-pipeline");
     zp_json *stages = zp_json_set(o, "stages", zp_json_array());
     for (int s = 0; s < p->choice.pipeline; s++) zp_json_append(stages, stage_json(p, &p->stages[s]));
     zp_json_set(o, "estimate", estimate_json(&plan->best.estimate));
@@ -361,9 +362,10 @@ static bool read_decisions(const zp_json *json, zp_choice *c) {
   c->sequence = zp_json_get_bool(json, "sequence", false);
   c->compress = zp_json_get_bool(json, "compress", false);
   c->schedule = zp_schedule_by_name(zp_json_get_string(json, "schedule", ""));
+  c->order = zp_rank_order_by_name(zp_json_get_string(json, "rank_order", ""));
   return read_degree(degrees, "tensor", &c->tensor) && read_degree(degrees, "pipeline", &c->pipeline) &&
          read_degree(degrees, "data", &c->data) && (int64_t)c->tensor * c->pipeline <= MAX_DEGREE / c->data &&
-         c->microbatch > 0 && c->microbatch <= MAX_SAMPLES && c->schedule != ZP_SCHEDULE_COUNT &&
+         c->microbatch > 0 && c->microbatch <= MAX_SAMPLES && c->schedule != ZP_SCHEDULE_COUNT && c->order != ZP_ORDER_COUNT &&
          read_homes(zp_json_get(json, "offload"), c);
 }
 
@@ -403,7 +405,7 @@ bool zp_plan_choice_from_json(zp_arena *arena, const zp_json *json, zp_choice *c
   *choice = (zp_choice){0};
   if (!read_decisions(json, choice)) {
     *error = "a decision is missing or not a value that a plan can have (degrees, zero, microbatch, schedule, chunks, "
-             "recompute, offload)";
+             "rank_order, recompute, offload)";
     return false;
   }
   const char *refusal = zp_schedule_refusal(choice);

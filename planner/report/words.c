@@ -17,6 +17,7 @@ const char *zp_words_choice(zp_arena *arena, const zp_choice *c) {
                 (long long)c->microbatch, zp_recompute_name(c->recompute),
                 c->recompute_shard ? ", kept inputs split over tensor" : "");
   if (c->sequence) zp_buf_puts(&out, "  norms split along the sequence");
+  if (c->order != ZP_ORDER_TDP) zp_buf_printf(&out, "  rank order %s", zp_rank_order_name(c->order));
   if (c->compress) zp_buf_puts(&out, "  1-bit data-parallel communication");
   put_homes(&out, c);
   return out.data;

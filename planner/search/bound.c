@@ -29,7 +29,7 @@ static double bound_1f1b(double m, double P, double W, double M) {
 static double message_s(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   const zp_variant *v = zp_variant_of(s, point);
-  zp_group_link link = zp_machine_pipeline_link(&s->machine, c->tensor, c->pipeline, c->data);
+  zp_group_link link = zp_machine_pipeline_link(&s->machine, c->tensor, c->pipeline, c->data, c->order);
   return zp_cost_message(&link, (double)v->carry_elements * v->lowered->compute_bytes);
 }
 
@@ -82,7 +82,7 @@ static double step_end(const zp_searcher *s, const zp_point *point) {
 }
 
 static bool same_degrees(const zp_choice *a, const zp_choice *b) {
-  return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data;
+  return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->order == b->order;
 }
 
 double zp_bound_step_end(const zp_searcher *s, const zp_point *point) {
@@ -101,7 +101,7 @@ static const zp_group_link *data_link(const zp_searcher *s, const zp_choice *c) 
   if (!memo->link_known || !same_degrees(&memo->link_choice, c)) {
     memo->link_known = true;
     memo->link_choice = *c;
-    memo->link = zp_machine_data_group(&s->machine, c->tensor, c->pipeline, c->data);
+    memo->link = zp_machine_data_group(&s->machine, c->tensor, c->pipeline, c->data, c->order);
   }
   return &memo->link;
 }

@@ -5,7 +5,7 @@
 
 /* Fewer tensor ranks first, then fewer stages, and so on. */
 int zp_choice_compare(const zp_choice *a, const zp_choice *b) {
-  int64_t difference[10 + 2 * ZP_STATE_COUNT] = {a->tensor - b->tensor,
+  int64_t difference[11 + 2 * ZP_STATE_COUNT] = {a->tensor - b->tensor,
                                                  a->pipeline - b->pipeline,
                                                  a->data - b->data,
                                                  a->zero - b->zero,
@@ -14,10 +14,11 @@ int zp_choice_compare(const zp_choice *a, const zp_choice *b) {
                                                  a->recompute_shard - b->recompute_shard,
                                                  (int64_t)a->schedule - (int64_t)b->schedule,
                                                  (int64_t)a->chunks * 2 + a->sequence - b->chunks * 2 - b->sequence,
-                                                 a->compress - b->compress};
+                                                 a->compress - b->compress,
+                                                 (int64_t)a->order - (int64_t)b->order};
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
-    difference[10 + 2 * i] = a->home[i].eighths - b->home[i].eighths;
-    difference[11 + 2 * i] = (int64_t)a->home[i].tier - (int64_t)b->home[i].tier;
+    difference[11 + 2 * i] = a->home[i].eighths - b->home[i].eighths;
+    difference[12 + 2 * i] = (int64_t)a->home[i].tier - (int64_t)b->home[i].tier;
   }
   for (size_t i = 0; i < sizeof difference / sizeof *difference; i++)
     if (difference[i]) return difference[i] < 0 ? -1 : 1;

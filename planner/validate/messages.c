@@ -7,7 +7,7 @@
 
 static double message_s(const zp_program *program, const zp_machine *machine, const zp_software *software, int64_t k) {
   const zp_choice *c = &program->choice;
-  zp_group_link link = zp_machine_pipeline_link(machine, c->tensor, c->pipeline, c->data);
+  zp_group_link link = zp_machine_pipeline_link(machine, c->tensor, c->pipeline, c->data, c->order);
   double bytes = (double)zp_cost_carry_elements(program->lowered, c, k) * program->lowered->compute_bytes;
   if (c->tensor == 1 || link.nodes == 1) return zp_cost_message(&link, bytes);
   zp_group_link tensor = zp_machine_tensor_group(machine, c->tensor, c->pipeline, c->data);

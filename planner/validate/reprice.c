@@ -222,7 +222,7 @@ static double segment_gathers_s(const zp_lowered *l, const zp_segment_program *s
 double zp_software_gathers_s(const zp_program *program, const zp_machine *machine, const zp_software *software) {
   const zp_choice *c = &program->choice;
   if (c->zero < 3 || c->data == 1 || !software->gathers_wait) return 0;
-  zp_group_link link = zp_machine_data_group(machine, c->tensor, c->pipeline, c->data);
+  zp_group_link link = zp_machine_data_group(machine, c->tensor, c->pipeline, c->data, c->order);
   double longest = 0;
   for (int s = 0; s < c->pipeline; s++) {
     const zp_stage *stage = &program->stages[s];

@@ -4,8 +4,8 @@
     layouts.py [--quick] [--only TEXT] [--list] [--jobs N] [--verbose]
 
 All (tensor, pipeline, data) with a product of at most 8, each with ZeRO 0 and 1 (where data > 1) and recompute none, full,
-full with saved tensors split over the tensor ranks (where tensor > 1) and selective, on two models of odd sizes: gpt.dz (tied
-embedding, dropout) and llama.dz (grouped queries). 20 steps each. Every run has --check-memory: the arena's peak on every
+full with saved tensors split over the tensor ranks (where tensor > 1) and selective, and once with ranks numbered
+tensor-pipeline-data, on two models of odd sizes: gpt.dz (tied embedding, dropout) and llama.dz (grouped queries). 20 steps each. Every run has --check-memory: the arena's peak on every
 rank and the bytes sent over every axis must be the plan's, or the trainer ends with an error.
 
 How errors are measured. Loss and gradient norm of a step: |got - want| / |want|. A parameter: max |got - want| / max |want|
@@ -41,13 +41,14 @@ MODELS = {"gpt": 7 + 2, "llama": 9 + 2}  # units that a pipeline can be cut betw
 RECOMPUTE = ("none", "full", "selective")
 QUANTITIES = ("loss", "gradient norm", "parameters")
 
-Case = collections.namedtuple("Case", "model precision t p d zero recompute shard micro batch")
+Case = collections.namedtuple("Case", "model precision t p d zero recompute shard micro batch order", defaults=("tdp",))
 
 
 def name_of(case):
     recompute = RECOMPUTE[case.recompute] + ("/tensor" if case.shard else "")
-    return "%s %s t%d p%d d%d zero%d recompute %s micro-batch %d batch %d" % (
-        case.model, case.precision, case.t, case.p, case.d, case.zero, recompute, case.micro, case.batch)
+    return "%s %s t%d p%d d%d zero%d recompute %s micro-batch %d batch %d%s" % (
+        case.model, case.precision, case.t, case.p, case.d, case.zero, recompute, case.micro, case.batch,
+        "" if case.order == "tdp" else " order " + case.order)
 
 
 # ---- which runs ----
@@ -84,6 +85,13 @@ def variants(model, precision, t, p, d):
             yield case._replace(micro=micro_for(case))
 
 
+def other_order(cases):
+    """Ranks numbered tensor, pipeline, data: who a rank's neighbours are changes, what they compute does not. One recomputation
+    a layout is enough; with one stage or one data rank the order is the same."""
+    return [case._replace(order="tpd") for case in cases
+            if case.precision == "fp64" and case.p > 1 and case.d > 1 and case.recompute == 1 and not case.shard]
+
+
 def all_cases(quick):
     cases = []
     for model, units in MODELS.items():
@@ -91,11 +99,12 @@ def all_cases(quick):
             if p <= units:
                 cases += list(variants(model, "fp64", t, p, d)) + list(variants(model, "fp32", t, p, d))
     cases = [case for case in cases if case.t * case.p * case.d > 1 or case.recompute]
+    cases += other_order(cases)
     return [case for i, case in enumerate(cases) if i % 17 == 3] if quick else cases
 
 
 def reference_of(case):
-    return case._replace(t=1, p=1, d=1, zero=0, recompute=0, shard=0, micro=1)
+    return case._replace(t=1, p=1, d=1, zero=0, recompute=0, shard=0, micro=1, order="tdp")
 
 
 # ---- one run ----
@@ -108,6 +117,7 @@ def pins(case):
     yield from ("zero=%d" % case.zero, 'recompute="%s"' % RECOMPUTE[case.recompute])
     yield from ('recompute_shard="%s"' % ("tensor" if case.shard else "none"), "batch=%d" % case.batch)
     yield 'precision="%s"' % case.precision
+    yield 'rank_order="%s"' % case.order
 
 
 def train(case, folder):
