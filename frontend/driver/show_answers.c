@@ -31,7 +31,7 @@ enum { PLAN_WIDTH = 44 };
 static const char plan_title[] = "tensor x pipeline x data";
 static const char legend[] =
     "mb: micro-batch; full: recompute units, /t: kept inputs split over tensor ranks; seq: sequence-sharded;\n"
-    "tpd: ranks numbered tensor, pipeline, data; away: optimizer, gradients, params, activations (o g p a) off the device";
+    "tpd: rank order tensor-pipeline-data; away: optimizer, gradients, params, activations (o g p a) off the device";
 
 static const char *miss_words(zp_arena *arena, const zp_miss *miss) {
   if (miss->have_bytes <= 0) return "no plan satisfies the constraints";
@@ -67,7 +67,8 @@ const char *zp_show_sizes(zp_arena *arena, const zp_spec *spec, const zp_sizes *
   zp_buf_printf(&out, "%7s  %-*s %9s %9s %9s %9s", "devices", PLAN_WIDTH, plan_title, "est step", "tokens/s",
                 "a device", "peak");
   if (spec->train.steps > 0) zp_buf_printf(&out, " %10s %9s", "run", "device-h");
-  if (spec->train.steps > 0 && spec->cluster.price_per_gpu_hour > 0) zp_buf_printf(&out, " %9s", "price");
+  if (spec->train.steps > 0 && zp_cluster_price(&spec->cluster, spec->cluster.ranks) > 0)
+    zp_buf_printf(&out, " %9s", "price");
   zp_buf_puts(&out, "\n");
   for (int i = 0; i < sizes->len; i++) put_size(&out, spec, &sizes->data[i]);
   zp_buf_line(&out, "%s", legend);
@@ -198,7 +199,7 @@ const char *zp_show_sensitivity(zp_arena *arena, const zp_plan *plan, const zp_s
 
 const char *zp_show_pareto(zp_arena *arena, const zp_spec *spec, const zp_pareto *front) {
   zp_buf out = zp_buf_new(arena);
-  bool priced = spec->cluster.price_per_gpu_hour > 0;
+  bool priced = zp_cluster_price(&spec->cluster, spec->cluster.ranks) > 0;
   zp_buf_line(&out,
               "plans that no other beats in all of step time, peak memory, devices and device hours; peaks 5%% apart");
   zp_buf_printf(&out, "%9s %9s %7s  %-*s %12s", "est step", "peak", "devices", PLAN_WIDTH, plan_title, "device-h/step");

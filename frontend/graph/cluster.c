@@ -96,6 +96,22 @@ void zp_cluster_mix(zp_arena *arena, zp_cluster *cluster) {
   for (int g = 0; g < cluster->groups.len; g++) cluster->nodes += cluster->groups.data[g].nodes;
 }
 
+void zp_cluster_change(zp_arena *arena, zp_cluster *cluster, zp_on_node *change, const void *user) {
+  if (cluster->groups.len == 0) {
+    change(&cluster->node, user);
+    return;
+  }
+  const zp_cluster before = *cluster;
+  cluster->groups.data = NULL;
+  cluster->groups.len = cluster->groups.cap = 0;
+  for (int g = 0; g < before.groups.len; g++) {
+    zp_node_group group = before.groups.data[g];
+    change(&group.type, user);
+    zp_push(arena, &cluster->groups, group);
+  }
+  zp_cluster_mix(arena, cluster);
+}
+
 int64_t zp_cluster_devices(const zp_cluster *cluster) {
   int64_t devices = 0;
   for (int g = 0; g < cluster->groups.len; g++)

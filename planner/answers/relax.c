@@ -40,6 +40,7 @@ static const limit_row limits[] = {LIMIT(tensor, ZP_RELAX_CONSTRAINT),         L
                                    LIMIT(data, ZP_RELAX_CONSTRAINT),           LIMIT(zero, ZP_RELAX_ZERO),
                                    LIMIT(microbatch, ZP_RELAX_MICROBATCH),     LIMIT(recompute, ZP_RELAX_RECOMPUTE),
                                    LIMIT(recompute_shard, ZP_RELAX_RECOMPUTE), LIMIT(schedule, ZP_RELAX_CONSTRAINT),
+                                   LIMIT(rank_order, ZP_RELAX_CONSTRAINT),
                                    LIMIT(chunks, ZP_RELAX_CONSTRAINT),         LIMIT(sequence, ZP_RELAX_CONSTRAINT)};
 enum { N_LIMITS = sizeof limits / sizeof *limits };
 
@@ -161,13 +162,24 @@ static void idle_devices(relaxer *r) {
 
 /* ---- memory ---- */
 
-typedef int64_t *memory_field(zp_spec *spec);
-static int64_t *device_memory(zp_spec *spec) { return &spec->cluster.node.device.memory_bytes; }
-static int64_t *host_memory(zp_spec *spec) { return &spec->cluster.node.host_memory_bytes; }
+typedef int64_t *memory_field(zp_node_type *node);
+static int64_t *device_memory(zp_node_type *node) { return &node->device.memory_bytes; }
+static int64_t *host_memory(zp_node_type *node) { return &node->host_memory_bytes; }
 
+typedef struct raising {
+  memory_field *field;
+  int64_t bytes;
+} raising;
+
+static void raise_memory(zp_node_type *node, const void *user) {
+  const raising *to = user;
+  if (*to->field(node) < to->bytes) *to->field(node) = to->bytes;
+}
+
+/* Nodes that have less get so much. */
 static zp_spec *with_memory(relaxer *r, memory_field *field, int64_t bytes) {
   zp_spec *changed = zp_copy_spec(r->arena, r->plan->spec);
-  *field(changed) = bytes;
+  zp_cluster_change(r->arena, &changed->cluster, raise_memory, &(raising){field, bytes});
   return changed;
 }
 

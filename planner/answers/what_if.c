@@ -17,6 +17,7 @@ zp_spec *zp_spec_with_devices(zp_arena *arena, const zp_spec *spec, int devices)
   zp_spec *copy = zp_copy_spec(arena, spec);
   zp_cluster *c = &copy->cluster;
   c->ranks = devices;
+  if (c->groups.len) return copy; /* the first so many of what is there */
   int nodes = c->nodes > 0 ? c->nodes : 1, per_node = c->node.devices > 0 ? c->node.devices : 1;
   if (c->node.device.is_cpu) {
     if (nodes > devices) nodes = devices;

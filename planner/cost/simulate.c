@@ -122,8 +122,7 @@ static double hardware_flop(const zp_program *program) {
 
 static void fill_rates(zp_estimate *e, const zp_program *program, const zp_machine *machine) {
   const zp_spec *spec = program->spec;
-  double devices = (double)program->choice.tensor * program->choice.pipeline * program->choice.data;
-  double peak = devices * machine->flop_per_s * e->step_s;
+  double peak = zp_machine_peak_flop_per_s(machine) * e->step_s;
   e->model_flop = zp_model_flop_per_sequence(spec->model) * (double)spec->train.batch;
   e->hardware_flop = hardware_flop(program);
   e->tokens_per_s = (double)spec->train.batch * (double)spec->model->sequence / e->step_s;

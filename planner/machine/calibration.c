@@ -123,7 +123,7 @@ static void apply_links(const zp_calibration *c, zp_spec *spec) {
 
 bool zp_calibration_apply(zp_arena *arena, const zp_calibration *c, const char *name, zp_spec *spec,
                           const char **error) {
-  if (!spec->cluster.node.device.is_cpu) {
+  if (!spec->cluster.node.device.is_cpu) { /* as in all clusters of several node types */
     *error = zp_format(arena, "cluster `%s` has `%s` devices; calibrations are of CPU nodes", spec->cluster.name,
                        spec->cluster.node.device.name);
     return false;

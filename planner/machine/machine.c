@@ -116,4 +116,15 @@ zp_node_place zp_machine_node_of(const zp_machine *m, int64_t rank) {
   return place;
 }
 
+double zp_machine_peak_flop_per_s(const zp_machine *m) {
+  if (m->cluster->groups.len == 0) return m->devices * m->flop_per_s;
+  double sum = 0;
+  for (int64_t rank = 0; rank < m->devices;) {
+    zp_node_place node = zp_machine_node_of(m, rank);
+    sum += (double)node.ranks * peak_flop_per_s(&node.type->device, m->precision);
+    rank = node.first + node.ranks;
+  }
+  return sum;
+}
+
 int64_t zp_machine_nodes(const zp_machine *m) { return zp_machine_node_of(m, m->devices - 1).index + 1; }

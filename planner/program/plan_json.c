@@ -282,6 +282,17 @@ static void set_model(zp_json *o, const zp_plan *plan) {
   zp_json_set_int(c, "devices", plan->machine.devices);
   zp_json_set_int(c, "devices_per_node", plan->machine.devices_per_node);
   zp_json_set_int(c, "device_memory_bytes", plan->machine.memory_bytes);
+  if (spec->cluster.groups.len == 0) return;
+  zp_json *groups = zp_json_set(c, "node_groups", zp_json_array());
+  for (int g = 0; g < spec->cluster.groups.len; g++) {
+    const zp_node_group *group = &spec->cluster.groups.data[g];
+    zp_json *j = zp_json_append(groups, zp_json_object());
+    zp_json_set_int(j, "nodes", group->nodes);
+    zp_json_set_string(j, "node", group->type.name);
+    zp_json_set_string(j, "device", group->type.device.name);
+    zp_json_set_int(j, "devices_per_node", group->type.devices);
+    zp_json_set_int(j, "device_memory_bytes", group->type.device.memory_bytes);
+  }
 }
 
 zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {

@@ -39,6 +39,25 @@ const char *zp_words_stage(zp_arena *arena, const zp_lowered *lowered, const zp_
 
 const char *zp_words_bytes(zp_arena *arena, int64_t bytes) { return bytes == 0 ? "-" : zp_show_bytes(arena, bytes); }
 
+const char *zp_words_devices(zp_arena *arena, const zp_plan *plan) {
+  const zp_machine *m = &plan->machine;
+  const zp_cluster *c = &plan->spec->cluster;
+  int64_t nodes = zp_machine_nodes(m);
+  zp_buf out = zp_buf_new(arena);
+  if (c->groups.len == 0)
+    zp_buf_printf(&out, "%d x %s, %s each", m->devices, c->node.device.name, zp_show_bytes(arena, m->memory_bytes));
+  int64_t left = m->devices;
+  for (int g = 0; g < c->groups.len && left > 0; g++) {
+    const zp_node_group *group = &c->groups.data[g];
+    int64_t all = (int64_t)group->nodes * group->type.devices, here = left < all ? left : all;
+    zp_buf_printf(&out, "%s%lld x %s, %s each", g ? " + " : "", (long long)here, group->type.device.name,
+                  zp_show_bytes(arena, group->type.device.memory_bytes));
+    left -= here;
+  }
+  zp_buf_printf(&out, " (%lld node%s)", (long long)nodes, nodes == 1 ? "" : "s");
+  return out.data;
+}
+
 int64_t zp_words_usable_bytes(const zp_plan *plan) {
   const zp_constraints *c = &plan->spec->plans.data[plan->spec->plan];
   return (int64_t)(c->memory_fraction * (double)plan->machine.memory_bytes);

@@ -48,6 +48,8 @@ typedef struct zp_node_place {
   int64_t first, ranks; /* those in use */
 } zp_node_place;
 zp_node_place zp_machine_node_of(const zp_machine *m, int64_t rank);
+/* Peak of all ranks in use together, in the compute precision. */
+double zp_machine_peak_flop_per_s(const zp_machine *m);
 /* Nodes that the ranks in use need. */
 int64_t zp_machine_nodes(const zp_machine *m);
 

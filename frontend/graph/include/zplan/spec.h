@@ -72,6 +72,9 @@ typedef struct zp_cluster {
 
 /* Fills in `slowest`, `node` and `nodes` from the groups, after any change of them. Requires: at least one group. */
 void zp_cluster_mix(zp_arena *arena, zp_cluster *cluster);
+/* Changes every node type of the cluster, whose groups are copied first. */
+typedef void zp_on_node(zp_node_type *node, const void *user);
+void zp_cluster_change(zp_arena *arena, zp_cluster *cluster, zp_on_node *change, const void *user);
 /* Devices of all nodes as written; mixed clusters only. */
 int64_t zp_cluster_devices(const zp_cluster *cluster);
 /* Mean dollars of a device hour over the first `devices`; 0 unknown. */
