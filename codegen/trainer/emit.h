@@ -9,7 +9,7 @@ typedef struct zp_emit {
   zp_buf out;
   const zp_plan *plan;
   const zp_program *program;
-  const zp_lowered *lowered;
+  const zp_lowered *lowered; /* what all stages share; steps and kept values come from zp_emit_variant */
   const zp_model *model;
   const zp_diags *diags;
   zp_kernel_set *kernels;
@@ -19,12 +19,16 @@ typedef struct zp_emit {
 const char *zp_emit_identifier(zp_arena *arena, const char *name);
 /* "gpt2.dz:14" with the folder left out, "" without a place. */
 const char *zp_emit_place(const zp_emit *e, zp_span span);
-/* SEGMENT name in the generated enum: "SEG_H". */
-const char *zp_emit_segment(const zp_emit *e, int segment);
+/* Procedures are printed once for every mode in which some stage runs a segment; segments outside repeats are the same
+ * in all modes. NULL: not printed for this mode. */
+const zp_segment_program *zp_emit_variant(const zp_emit *e, int segment, zp_stage_mode mode);
+/* Their name in the generated enum and of the functions: "SEG_H", "SEG_H_FULL"; "h_forward", "h_forward_full". */
+const char *zp_emit_segment(const zp_emit *e, int segment, zp_stage_mode mode);
+const char *zp_emit_function_name(const zp_emit *e, int segment, zp_stage_mode mode, bool backward);
 
 void zp_emit_header(zp_emit *e); /* the comment at the top */
 void zp_emit_tables(zp_emit *e); /* dimensions, parameters, stages */
-void zp_emit_procedure(zp_emit *e, int segment, bool backward);
+void zp_emit_procedure(zp_emit *e, int segment, zp_stage_mode mode, bool backward);
 void zp_emit_schedule(zp_emit *e); /* units of a stage, order of micro-batches */
 void zp_emit_program(zp_emit *e);  /* the zpr_program table and main */
 

@@ -25,8 +25,29 @@ const char *zp_emit_place(const zp_emit *e, zp_span span) {
   return slash ? slash + 1 : place;
 }
 
-const char *zp_emit_segment(const zp_emit *e, int segment) {
-  char *name = zp_format(e->arena, "SEG_%s", zp_emit_identifier(e->arena, e->model->segments.data[segment].name));
+const zp_segment_program *zp_emit_variant(const zp_emit *e, int segment, zp_stage_mode mode) {
+  for (int m = 0; m < mode && !e->model->segments.data[segment].is_repeat; m++)
+    if (zp_program_segment(e->program, segment, (zp_stage_mode)m)) return NULL; /* printed already */
+  return zp_program_segment(e->program, segment, mode);
+}
+
+/* Only where stages differ do names say what is recomputed. */
+static const char *mode_suffix(const zp_emit *e, int segment, zp_stage_mode mode) {
+  static const char *const suffix[ZP_STAGE_MODES] = {[ZP_RECOMPUTE_NONE] = "",
+                                                     [ZP_RECOMPUTE_SELECTIVE] = "_selective",
+                                                     [ZP_RECOMPUTE_FULL] = "_full",
+                                                     [ZP_RECOMPUTE_FULL | ZP_STAGE_SPLIT] = "_full_split"};
+  return e->program->choice.stage_recompute && e->model->segments.data[segment].is_repeat ? suffix[mode] : "";
+}
+
+const char *zp_emit_function_name(const zp_emit *e, int segment, zp_stage_mode mode, bool backward) {
+  return zp_format(e->arena, "%s_%s%s", zp_emit_identifier(e->arena, e->model->segments.data[segment].name),
+                   backward ? "backward" : "forward", mode_suffix(e, segment, mode));
+}
+
+const char *zp_emit_segment(const zp_emit *e, int segment, zp_stage_mode mode) {
+  char *name = zp_format(e->arena, "SEG_%s%s", zp_emit_identifier(e->arena, e->model->segments.data[segment].name),
+                         mode_suffix(e, segment, mode));
   for (char *p = name; *p; p++) *p = (char)toupper((unsigned char)*p);
   return name;
 }
@@ -51,10 +72,12 @@ zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_
                .diags = diags};
   e.kernels = zp_kernels_new(arena, e.lowered->compute_bytes);
   e.out = zp_buf_new(arena);
-  for (int s = 0; s < e.lowered->n_segments; s++) {
-    zp_emit_procedure(&e, s, false);
-    zp_emit_procedure(&e, s, true);
-  }
+  for (int s = 0; s < e.lowered->n_segments; s++)
+    for (zp_stage_mode mode = 0; mode < ZP_STAGE_MODES; mode++) {
+      if (!zp_emit_variant(&e, s, mode)) continue;
+      zp_emit_procedure(&e, s, mode, false);
+      zp_emit_procedure(&e, s, mode, true);
+    }
   zp_buf procedures = e.out;
   e.out = zp_buf_new(arena);
   zp_emit_header(&e);

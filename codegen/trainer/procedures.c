@@ -373,14 +373,16 @@ static void emit_step(frame *f, const zp_step *s) {
   }
 }
 
-void zp_emit_procedure(zp_emit *e, int segment, bool backward) {
-  const zp_segment_program *seg = &e->lowered->segments[segment];
+void zp_emit_procedure(zp_emit *e, int segment, zp_stage_mode mode, bool backward) {
+  const zp_segment_program *seg = zp_emit_variant(e, segment, mode);
   frame f = {
       .e = e, .seg = seg, .p = backward ? &seg->backward : &seg->forward, .model = e->model, .backward = backward};
   name_buffers(&f);
   bool *used = find_used(&f);
-  const char *id = zp_emit_identifier(e->arena, f.p->name);
-  zp_buf_line(&e->out, "/* Segment `%s`, %s; %s. Predicted %.0f ns a call. */", seg->segment->name,
+  const char *id = zp_emit_function_name(e, segment, mode, backward);
+  bool tells = e->program->choice.stage_recompute && seg->segment->is_repeat;
+  zp_buf_line(&e->out, "/* Segment `%s`%s%s, %s; %s. Predicted %.0f ns a call. */", seg->segment->name,
+              tells ? ", recompute " : "", tells ? zp_stage_mode_name(mode) : "",
               backward ? "backward: dy -> dx, gradients of its parameters" : "forward: x -> y",
               zp_emit_place(e, seg->segment->span), f.p->cost_s * 1e9);
   zp_buf_line(&e->out, "static void %s(zpr *c, const layout *s, const unit *u, int64_t mb) {", id);

@@ -5,12 +5,14 @@
 
 #define LL(x) ((long long)(x))
 
-static void emit_dispatch(zp_emit *e, const char *direction) {
+static void emit_dispatch(zp_emit *e, bool backward) {
   zp_buf *out = &e->out;
   zp_buf_line(out, "    switch (r->segment) {");
   for (int s = 0; s < e->lowered->n_segments; s++)
-    zp_buf_line(out, "    case %s: %s_%s(c, s, &u, mb); break;", zp_emit_segment(e, s),
-                zp_emit_identifier(e->arena, e->model->segments.data[s].name), direction);
+    for (zp_stage_mode mode = 0; mode < ZP_STAGE_MODES; mode++)
+      if (zp_emit_variant(e, s, mode))
+        zp_buf_line(out, "    case %s: %s(c, s, &u, mb); break;", zp_emit_segment(e, s, mode),
+                    zp_emit_function_name(e, s, mode, backward));
   zp_buf_line(out, "    }");
 }
 
@@ -60,7 +62,7 @@ static void emit_forward(zp_emit *e) {
     zp_buf_line(out, "      u.y = at(c->arena, s->send_up);");
     zp_buf_line(out, "    }");
   }
-  emit_dispatch(e, "forward");
+  emit_dispatch(e, false);
   zp_buf_line(out, "  }");
   if (pipe)
     zp_buf_line(out, "  if (s->out_elements > 0) zpr_send(c, true, at(c->arena, s->send_up), s->out_elements, mb);");
@@ -93,7 +95,7 @@ static void emit_backward(zp_emit *e) {
     zp_buf_line(out, "      u.dx = at(c->arena, s->send_down);");
     zp_buf_line(out, "    }");
   }
-  emit_dispatch(e, "backward");
+  emit_dispatch(e, true);
   zp_buf_line(out, "  }");
   if (pipe)
     zp_buf_line(out, "  if (s->in_elements > 0) zpr_send(c, false, at(c->arena, s->send_down), s->in_elements, mb);");

@@ -14,10 +14,9 @@ void zp_emit_header(zp_emit *e) {
   zp_buf_line(out, " *");
   zp_buf_line(out,
               " * plan %s: tensor %d x pipeline %d x data %d, ZeRO %d, micro-batch %lld x %lld, schedule 1f1b, "
-              "recompute %s%s, %s",
+              "recompute %s; %s",
               zp_plan_hash(e->arena, e->program), c->tensor, c->pipeline, c->data, c->zero,
-              LL(e->program->microbatches), LL(c->microbatch), zp_recompute_name(c->recompute),
-              c->recompute_shard ? " (kept inputs split over tensor ranks)" : "",
+              LL(e->program->microbatches), LL(c->microbatch), zp_report_recompute(e->arena, c),
               precision_name(e->plan->spec->train.precision));
   zp_buf_line(out, " * predicted step %.3f ms; %lld parameters; rank = %s * tensor + t", est->step_s * 1e3,
               LL(zp_model_parameters(e->model)),
@@ -142,7 +141,9 @@ static void emit_stages(zp_emit *e) {
 static void emit_layout_type(zp_emit *e, int max_runs) {
   zp_buf *out = &e->out;
   zp_buf_line(out, "enum segment {");
-  for (int s = 0; s < e->lowered->n_segments; s++) zp_buf_line(out, "  %s,", zp_emit_segment(e, s));
+  for (int s = 0; s < e->lowered->n_segments; s++)
+    for (zp_stage_mode mode = 0; mode < ZP_STAGE_MODES; mode++)
+      if (zp_emit_variant(e, s, mode)) zp_buf_line(out, "  %s,", zp_emit_segment(e, s, mode));
   zp_buf_line(out, "};");
   zp_buf_line(out, "/* Consecutive iterations of a segment: elements in the flat buffers, bytes in a slot. */");
   zp_buf_line(out, "typedef struct run {");
@@ -197,9 +198,10 @@ static void emit_layout(zp_emit *e, int s) {
   zp_buf_line(out, "     .runs = {");
   for (int r = 0; r < st->runs.len; r++) {
     const zp_run *run = &st->runs.data[r];
-    const zp_segment_program *seg = &e->lowered->segments[run->segment];
-    zp_buf_line(out, "         {%s, %lld, %lld, %lld, %lld, %lld, %lld, %s},", zp_emit_segment(e, run->segment),
-                LL(run->first), LL(run->count), LL(run->base), LL(seg->elements), LL(run->saved), LL(seg->saved_bytes),
+    const zp_segment_program *seg = &zp_program_lowered(e->program, s)->segments[run->segment];
+    zp_buf_line(out, "         {%s, %lld, %lld, %lld, %lld, %lld, %lld, %s},",
+                zp_emit_segment(e, run->segment, zp_choice_mode(&e->program->choice, s)), LL(run->first),
+                LL(run->count), LL(run->base), LL(seg->elements), LL(run->saved), LL(seg->saved_bytes),
                 seg->carry_kept_elements == seg->carry_in_elements ? "true" : "false");
   }
   zp_buf_line(out, "     }},");
@@ -208,9 +210,13 @@ static void emit_layout(zp_emit *e, int s) {
 static void emit_helpers(zp_emit *e) {
   zp_buf *out = &e->out;
   bool shards = false, uneven = false;
+  for (int s = 0; s < e->program->choice.pipeline; s++)
+    for (int i = 0; i < e->lowered->n_segments; i++) {
+      const zp_segment_program *seg = &zp_program_lowered(e->program, s)->segments[i];
+      shards |= seg->carry_kept_elements < seg->carry_in_elements;
+    }
   for (int s = 0; s < e->lowered->n_segments; s++) {
     const zp_segment_program *seg = &e->lowered->segments[s];
-    shards |= seg->carry_kept_elements < seg->carry_in_elements;
     for (int n = 0; n < seg->graph->nodes.len; n++) {
       const zp_node *node = &seg->graph->nodes.data[n];
       if (node->op != ZP_OP_ATTENTION) continue;

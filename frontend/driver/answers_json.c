@@ -15,8 +15,13 @@ zp_json *zp_choice_json(const zp_choice *c) {
   zp_json_set_int(o, "microbatch", c->microbatch);
   zp_json_set_string(o, "schedule", zp_schedule_name(c->schedule));
   zp_json_set_int(o, "chunks", c->chunks > 1 ? c->chunks : 1);
-  zp_json_set_string(o, "recompute", zp_recompute_name(c->recompute));
-  zp_json_set_bool(o, "recompute_shard", c->recompute_shard);
+  if (c->stage_recompute) {
+    zp_json *list = zp_json_set(o, "stage_recompute", zp_json_array());
+    for (int s = 0; s < c->pipeline; s++) zp_json_append_string(list, zp_stage_mode_name(c->stage_recompute[s]));
+  } else {
+    zp_json_set_string(o, "recompute", zp_recompute_name(c->recompute));
+    zp_json_set_bool(o, "recompute_shard", c->recompute_shard);
+  }
   zp_json_set_bool(o, "sequence", c->sequence);
   zp_json_set_string(o, "rank_order", zp_rank_order_name(c->order));
   for (int s = 0; s < ZP_STATE_COUNT; s++) {

@@ -49,7 +49,7 @@ static const zp_plan *search(bench *b, const zp_spec *spec) {
 static const zp_plan *choose(bench *b) {
   const zp_plan *best = search(b, b->spec);
   for (int64_t size = 1; best->feasible && size <= b->spec->train.batch && b->rows.len < b->wanted; size *= 2)
-    for (int full = 0; full <= 1; full++) {
+    for (int full = 0; full <= (b->spec->plans.data[b->spec->plan].stage_recompute.len == 0); full++) {
       zp_spec *changed = zp_copy_spec(b->run->arena, b->spec);
       pin(&zp_copied_constraints(changed)->microbatch, (double)size);
       if (full) pin(&zp_copied_constraints(changed)->recompute, ZP_RECOMPUTE_FULL);

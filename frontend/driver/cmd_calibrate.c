@@ -62,6 +62,16 @@ static bool measure_compute(zp_run_state *run, double seconds, const char *folde
   return false;
 }
 
+/* Where there is no GPU it says so, and the library's rates stay. */
+static void measure_gpu(zp_run_state *run, double seconds, zp_calibration *c) {
+  const char *binary = zp_format(run->arena, "%s/zplan-calibrate", zp_program_dir(run->arena));
+  const char *argv[] = {binary, "gpu", zp_format(run->arena, "%g", seconds), NULL};
+  int before = c->rows.len;
+  if (run_program(run->arena, argv, c)) return;
+  c->rows.len = before;
+  fprintf(stderr, "zplan: the GPU was not measured: %s failed\n", binary);
+}
+
 /* Without MPI only the links stay the library's. */
 static void measure_links(zp_run_state *run, double seconds, zp_calibration *c) {
   const char *binary = zp_format(run->arena, "%s/zplan-calibrate-mpi", zp_program_dir(run->arena));
@@ -118,7 +128,7 @@ static const char *today(zp_arena *arena) {
 static void print_rows(zp_run_state *run, const zp_calibration *c) {
   for (int i = 0; i < c->rows.len; i++) {
     const zp_measurement *row = &c->rows.data[i];
-    if (strncmp(row->name, "gemm_", 5) == 0 && strstr(row->name, "x")) continue;
+    if (strstr(row->name, "gemm_") && strchr(row->name, 'x')) continue;
     const char *value = strcmp(row->unit, "s") == 0 ? zp_show_seconds(run->arena, row->value)
                         : row->value < 1000
                             ? zp_format(run->arena, "%.3g %s", row->value, row->unit)
@@ -150,7 +160,9 @@ int zp_cmd_calibrate(zp_run_state *run) {
     return ZP_EXIT_ERROR;
   }
   measure_links(run, seconds / LINK_SHARE, &c);
+  measure_gpu(run, seconds / LINK_SHARE, &c);
   zp_calibration_fit(run->arena, &c);
+  zp_calibration_fit_gpu(run->arena, &c);
   zp_json *json = zp_calibration_json(&c);
   const char *text = zp_json_text(run->arena, json, true), *error = NULL;
   zp_json_free(json);

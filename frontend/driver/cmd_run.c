@@ -200,7 +200,7 @@ int zp_cmd_run(zp_run_state *run) {
   const zp_choice *c = &plan->best.choice;
   fprintf(stderr,
           "plan: tensor %d x pipeline %d x data %d, zero %d, micro-batch %lld, recompute %s; estimated step %s\n",
-          c->tensor, c->pipeline, c->data, c->zero, (long long)c->microbatch, zp_recompute_name(c->recompute),
+          c->tensor, c->pipeline, c->data, c->zero, (long long)c->microbatch, zp_report_recompute(run->arena, c),
           zp_show_seconds(run->arena, plan->best.estimate.step_s));
   zp_toolchain tools = zp_find_toolchain(run->arena);
   const char *error = NULL, *binary = zp_trainer_build(run->arena, plan, run->diags, &tools, zp_tree_dir(run), &error);

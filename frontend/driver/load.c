@@ -168,13 +168,12 @@ zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice
   const zp_sharding *sharding =
       zp_shard(arena, spec->model, &plan->machine, choice->tensor, 1, choice->sequence, error);
   if (!sharding) return NULL;
-  zp_lowered *lowered =
-      zp_lower(arena, spec, sharding, choice->microbatch, choice->recompute, choice->recompute_shard, error);
+  zp_lowered **lowered = zp_lower_stages(arena, spec, sharding, choice, error);
   if (!lowered) return NULL;
   int64_t units = choice->cut[choice->pipeline * (choice->chunks > 1 ? choice->chunks : 1)];
-  if (units != lowered->n_units) {
+  if (units != lowered[0]->n_units) {
     *error = zp_format(arena, "the stages hold %lld units, the model has %lld", (long long)units,
-                       (long long)lowered->n_units);
+                       (long long)lowered[0]->n_units);
     return NULL;
   }
   if (spec->train.batch % (choice->data * choice->microbatch) != 0) {
@@ -182,8 +181,7 @@ zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice
                        (long long)spec->train.batch, choice->data, (long long)choice->microbatch);
     return NULL;
   }
-  zp_price(lowered, &plan->machine, choice->tensor, choice->pipeline, choice->data);
-  plan->program = zp_program_make(arena, lowered, choice);
+  plan->program = zp_program_make(arena, zp_price_stages(lowered, &plan->machine, choice), choice);
   plan->best.choice = plan->program->choice;
   plan->best.estimate = zp_simulate(arena, plan->program, &plan->machine);
   plan->certificate.best_s = plan->best.estimate.step_s;

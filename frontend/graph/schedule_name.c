@@ -1,4 +1,4 @@
-/* Names of schedules and rank orders, each from its one list; of recomputation. */
+/* Names of schedules and rank orders, each from its one list, and of what stages recompute. */
 #include <zplan/spec.h>
 
 static const char *const names[ZP_SCHEDULE_COUNT] = {
@@ -31,4 +31,28 @@ zp_rank_order zp_rank_order_by_name(const char *name) {
 
 const char *zp_recompute_name(zp_recompute recompute) {
   return recompute == ZP_RECOMPUTE_FULL ? "full" : recompute == ZP_RECOMPUTE_SELECTIVE ? "selective" : "none";
+}
+
+static const struct {
+  zp_stage_mode mode;
+  const char *name;
+} modes[] = {{ZP_RECOMPUTE_NONE, "none"},
+             {ZP_RECOMPUTE_SELECTIVE, "selective"},
+             {ZP_RECOMPUTE_FULL, "full"},
+             {ZP_RECOMPUTE_FULL | ZP_STAGE_SPLIT, "full/tensor"}};
+enum { MODES = sizeof modes / sizeof *modes };
+
+const char *zp_stage_mode_name(zp_stage_mode mode) {
+  for (int i = 0; i < MODES; i++)
+    if (modes[i].mode == mode) return modes[i].name;
+  return "";
+}
+
+bool zp_stage_mode_by_name(const char *name, zp_stage_mode *mode) {
+  for (int i = 0; i < MODES; i++) {
+    if (strcmp(modes[i].name, name) != 0) continue;
+    *mode = modes[i].mode;
+    return true;
+  }
+  return false;
 }

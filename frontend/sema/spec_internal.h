@@ -163,4 +163,10 @@ void zp_parse_settings(zp_reader *reader, zp_settings *settings);
 /* The attributes of a block with the settings laid over them: a set key replaces all of the file's. */
 zp_attrs zp_override_attrs(zp_reader *reader, const zp_attrs *written, const zp_attrs *settings);
 
+/* ---- spec_stages.c: the modes of single stages in a plan block ---- */
+/* `stage_recompute = ["full", "none"]` into the zp_constraints at `base`. */
+void zp_read_stage_modes(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
+/* They must go together with the block's limits; `pipeline` becomes their number. Requires: the limits are read. */
+void zp_check_stage_modes(zp_reader *reader, zp_constraints *plan);
+
 #endif

@@ -299,6 +299,7 @@ static const zp_field plan_fields[] = {
     LIMIT("microbatch"),
     LIMIT("recompute"),
     LIMIT("recompute_shard"),
+    {"stage_recompute", ZP_FIELD_CUSTOM, .read = zp_read_stage_modes},
     LIMIT("schedule"),
     LIMIT("chunks"),
     LIMIT("sequence"),
@@ -388,5 +389,6 @@ void zp_read_plan(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, z
   zp_read_attrs(reader, env, &zp_plan_schema, &others, plan);
   for (size_t i = 0; i < sizeof limit_keys / sizeof *limit_keys; i++)
     read_limits(reader, env, &limit_keys[i], attrs, plan);
+  zp_check_stage_modes(reader, plan);
   set_defaults(reader, plan);
 }

@@ -49,9 +49,26 @@ static zp_limit *limit_of(zp_constraints *c, const limit_row *row) { return (zp_
 /* Set by the user, not a default of the language. */
 static bool is_written(const zp_limit *limit) { return limit->set && limit->span.file >= 0; }
 
+/* The pinned modes of stages, and the number of stages that they pin. */
+static void drop_modes(zp_constraints *c) {
+  if (c->stage_recompute.len == 0) return;
+  c->pipeline = (zp_limit){0};
+  c->stage_recompute.len = 0;
+}
+
+static int propose_free_modes(relaxer *r) {
+  zp_spec *changed = zp_copy_spec(r->arena, r->plan->spec);
+  zp_constraints *c = zp_copied_constraints(changed);
+  if (c->stage_recompute.len == 0) return 0;
+  drop_modes(c);
+  propose(r, changed, r->plan->machine.devices,
+          (zp_relaxation){.kind = ZP_RELAX_RECOMPUTE, .words = "without the constraint on `stage_recompute`"});
+  return 1;
+}
+
 /* Each limit that is set dropped alone; when that never suffices, all together. */
 static void drop_constraints(relaxer *r) {
-  int set = 0;
+  int set = propose_free_modes(r);
   for (int i = 0; i < N_LIMITS; i++) {
     zp_spec *changed = zp_copy_spec(r->arena, r->plan->spec);
     zp_limit *limit = limit_of(zp_copied_constraints(changed), &limits[i]);
@@ -63,6 +80,7 @@ static void drop_constraints(relaxer *r) {
   }
   if (r->found.len || set < 2) return;
   zp_spec *changed = zp_copy_spec(r->arena, r->plan->spec);
+  drop_modes(zp_copied_constraints(changed));
   for (int i = 0; i < N_LIMITS; i++) {
     zp_limit *limit = limit_of(zp_copied_constraints(changed), &limits[i]);
     if (is_written(limit)) *limit = (zp_limit){0};

@@ -33,20 +33,17 @@ zp_spec *zp_spec_with_devices(zp_arena *arena, const zp_spec *spec, int devices)
 bool zp_same_decisions(const zp_choice *a, const zp_choice *b) {
   for (int s = 0; s < ZP_STATE_COUNT; s++)
     if (a->home[s].tier != b->home[s].tier || a->home[s].eighths != b->home[s].eighths) return false;
+  for (int s = 0; s < a->pipeline && a->pipeline == b->pipeline; s++)
+    if (zp_choice_mode(a, s) != zp_choice_mode(b, s)) return false;
   return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->zero == b->zero &&
          a->schedule == b->schedule && a->chunks == b->chunks && a->sequence == b->sequence &&
-         a->compress == b->compress && a->microbatch == b->microbatch && a->recompute == b->recompute &&
-         a->recompute_shard == b->recompute_shard && a->order == b->order;
+         a->compress == b->compress && a->microbatch == b->microbatch && a->order == b->order;
 }
 
 zp_candidate zp_keep_candidate(zp_arena *arena, const zp_candidate *from) {
   zp_candidate kept = *from;
-  kept.choice.cut = NULL;
+  kept.choice = zp_choice_copy(arena, &from->choice);
   kept.estimate.stage_forward_s = kept.estimate.stage_backward_s = NULL;
-  if (!from->choice.cut) return kept;
-  size_t entries = (size_t)from->choice.pipeline * (size_t)(from->choice.chunks > 1 ? from->choice.chunks : 1) + 1;
-  kept.choice.cut = ZP_NEW_ARRAY(arena, int64_t, entries);
-  memcpy(kept.choice.cut, from->choice.cut, entries * sizeof *kept.choice.cut);
   return kept;
 }
 

@@ -72,3 +72,13 @@ void zp_price(zp_lowered *lowered, const zp_machine *machine, int tensor, int pi
     price_procedure(&p, &lowered->segments[i].backward);
   }
 }
+
+const zp_lowered *const *zp_price_stages(zp_lowered **stages, const zp_machine *machine, const zp_choice *choice) {
+  for (int s = 0; s < choice->pipeline; s++) {
+    bool known = false;
+    for (int earlier = 0; earlier < s && !known; earlier++) known = stages[earlier] == stages[s];
+    zp_machine at = zp_machine_of_stage(machine, choice, s);
+    if (!known) zp_price(stages[s], &at, choice->tensor, choice->pipeline, choice->data);
+  }
+  return (const zp_lowered *const *)stages;
+}

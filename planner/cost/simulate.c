@@ -15,18 +15,27 @@ int64_t zp_cost_carry_elements(const zp_lowered *lowered, const zp_choice *choic
   return lowered->segments[segment].carry_out_elements;
 }
 
+/* A message between chunks k and k + 1 of the model, over the slower of both stages' networks. */
+static double boundary_s(const zp_program *program, const zp_machine *machine, int k) {
+  const zp_choice *c = &program->choice;
+  int from = zp_chunk_stage(c, k, NULL), to = zp_chunk_stage(c, k + 1, NULL);
+  zp_machine both = zp_machine_of_stages(machine, c, from < to ? from : to, from < to ? to : from);
+  zp_group_link link = zp_machine_pipeline_link(&both, c->tensor, c->pipeline, c->data, c->order);
+  int64_t elements = zp_cost_carry_elements(program->lowered, c, k);
+  return zp_cost_message(&link, (double)elements * program->lowered->compute_bytes);
+}
+
 zp_pipeline_run zp_cost_pipeline(zp_arena *arena, const zp_program *program, const zp_machine *machine) {
   const zp_choice *c = &program->choice;
   int v = zp_chunks(c), places = c->pipeline * v;
   zp_stage_time *time = ZP_NEW_ARRAY(arena, zp_stage_time, places);
   double *message = ZP_NEW_ARRAY(arena, double, places);
-  zp_group_link link = zp_machine_pipeline_link(machine, c->tensor, c->pipeline, c->data, c->order);
-  for (int s = 0; s < c->pipeline; s++)
-    for (int k = 0; k < v; k++) time[s * v + k] = zp_cost_chunk(program->lowered, machine, c, &program->stages[s], k);
-  for (int k = 0; k + 1 < places; k++) {
-    int64_t elements = zp_cost_carry_elements(program->lowered, c, k);
-    message[k] = zp_cost_message(&link, (double)elements * program->lowered->compute_bytes);
+  for (int s = 0; s < c->pipeline; s++) {
+    zp_machine at = zp_machine_of_stage(machine, c, s);
+    for (int k = 0; k < v; k++)
+      time[s * v + k] = zp_cost_chunk(zp_program_lowered(program, s), &at, c, &program->stages[s], k);
   }
+  for (int k = 0; k + 1 < places; k++) message[k] = boundary_s(program, machine, k);
   return (zp_pipeline_run){.stages = c->pipeline,
                            .chunks = v,
                            .choice = c,
@@ -55,11 +64,12 @@ static step_ends end_of_step(const zp_program *program, const zp_machine *machin
   step_ends ends = {.ready_s = -1};
   for (int s = 0; s < run->stages; s++) {
     const zp_stage *stage = &program->stages[s];
-    zp_step_end end =
-        zp_cost_step_end(program->lowered, machine, &program->choice, stage->flat_elements, stage->shard_elements);
+    zp_machine at = zp_machine_of_stage(machine, &program->choice, s);
+    zp_step_end end = zp_cost_step_end(zp_program_lowered(program, s), &at, &program->choice, stage->flat_elements,
+                                       stage->shard_elements);
     double backward = stage_time(run, s).backward_s;
-    double reduce = zp_cost_exposed_reduce(machine, end.reduce_s, backward, stage->n_units) +
-                    zp_cost_ties(program, machine, s) + zp_cost_partial(program, machine, s);
+    double reduce = zp_cost_exposed_reduce(&at, end.reduce_s, backward, stage->n_units) +
+                    zp_cost_ties(program, machine, s) + zp_cost_partial(program, &at, s);
     if (run->end_s[s] + reduce > ends.ready_s) {
       ends.last = s;
       ends.reduce_s = reduce;
@@ -113,10 +123,12 @@ static double procedure_flop(const zp_procedure *procedure) {
 static double hardware_flop(const zp_program *program) {
   const zp_choice *c = &program->choice;
   double flop = 0;
-  for (int i = 0; i < program->lowered->n_segments; i++) {
-    const zp_segment_program *segment = &program->lowered->segments[i];
-    flop += (double)segment->segment->count * (procedure_flop(&segment->forward) + procedure_flop(&segment->backward));
-  }
+  for (int s = 0; s < c->pipeline; s++)
+    for (int r = 0; r < program->stages[s].runs.len; r++) {
+      const zp_run *run = &program->stages[s].runs.data[r];
+      const zp_segment_program *segment = &zp_program_lowered(program, s)->segments[run->segment];
+      flop += (double)run->count * (procedure_flop(&segment->forward) + procedure_flop(&segment->backward));
+    }
   return flop * (double)program->microbatches * c->tensor * c->data;
 }
 

@@ -83,8 +83,10 @@ static zp_node_set types_of_stages(const zp_machine *m, const zp_choice *c, int 
 }
 
 zp_machine zp_machine_of_stages(const zp_machine *m, const zp_choice *choice, int first, int last) {
-  if (m->cluster->groups.len == 0) return *m;
-  zp_node_set types = types_of_stages(m, choice, first, last);
+  return m->cluster->groups.len == 0 ? *m : zp_machine_of_types(m, types_of_stages(m, choice, first, last));
+}
+
+zp_machine zp_machine_of_types(const zp_machine *m, zp_node_set types) {
   zp_machine part = machine_of_types(m->cluster, types, m->precision, m->devices);
   part.collective_share = m->collective_share;
   return part;

@@ -46,6 +46,8 @@ const char *zp_plan_hash(zp_arena *arena, const zp_program *p) {
                      p->spec->train.batch,
                      zp_model_parameters(p->spec->model)};
   uint64_t hash = zp_hash(ZP_HASH_START, facts, sizeof facts);
+  for (int s = 0; s < c->pipeline && c->stage_recompute; s++)
+    hash = zp_hash(hash, &c->stage_recompute[s], sizeof c->stage_recompute[s]);
   hash = zp_hash(hash, c->cut, sizeof *c->cut * (size_t)(c->pipeline * zp_chunks(c) + 1));
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
     int64_t home[] = {c->home[i].tier, c->home[i].eighths};
@@ -57,6 +59,17 @@ const char *zp_plan_hash(zp_arena *arena, const zp_program *p) {
   return zp_format(arena, "%016llx", (unsigned long long)hash);
 }
 
+static const char PER_STAGE[] = "per stage";
+
+/* One mode of all stages, or "per stage" and a list. */
+static void set_recompute(zp_json *o, const zp_choice *c) {
+  zp_json_set_string(o, "recompute", c->stage_recompute ? PER_STAGE : zp_recompute_name(c->recompute));
+  zp_json_set_bool(o, "recompute_shard", !c->stage_recompute && c->recompute_shard);
+  if (!c->stage_recompute) return;
+  zp_json *list = zp_json_set(o, "stage_recompute", zp_json_array());
+  for (int s = 0; s < c->pipeline; s++) zp_json_append_string(list, zp_stage_mode_name(c->stage_recompute[s]));
+}
+
 static void set_choice(zp_json *o, const zp_choice *c) {
   zp_json *degrees = zp_json_set(o, "degrees", zp_json_object());
   zp_json_set_int(degrees, "tensor", c->tensor);
@@ -66,8 +79,7 @@ static void set_choice(zp_json *o, const zp_choice *c) {
   zp_json_set_int(o, "microbatch", c->microbatch);
   zp_json_set_string(o, "schedule", zp_schedule_name(c->schedule));
   zp_json_set_int(o, "chunks", zp_chunks(c));
-  zp_json_set_string(o, "recompute", zp_recompute_name(c->recompute));
-  zp_json_set_bool(o, "recompute_shard", c->recompute_shard);
+  set_recompute(o, c);
   zp_json_set_bool(o, "sequence", c->sequence);
   zp_json_set_bool(o, "compress", c->compress);
   zp_json_set_string(o, "rank_order", zp_rank_order_name(c->order));
@@ -117,6 +129,7 @@ static zp_json *stage_json(const zp_program *p, const zp_stage *s) {
   zp_json *o = zp_json_object();
   zp_json_set_int(o, "first_unit", s->first_unit);
   zp_json_set_int(o, "units", s->n_units);
+  zp_json_set_string(o, "recompute", zp_stage_mode_name(zp_choice_mode(&p->choice, s->index)));
   zp_json *chunks = zp_json_set(o, "chunks", zp_json_array());
   for (int k = 0; k < s->n_chunks; k++) {
     const zp_chunk *chunk = &s->chunks[k];
@@ -215,21 +228,29 @@ static zp_json *procedure_json(const zp_procedure *p) {
   return o;
 }
 
+static zp_json *segment_json(const zp_segment_program *x, zp_stage_mode mode) {
+  zp_json *j = zp_json_object();
+  zp_json_set_string(j, "name", x->segment->name);
+  zp_json_set_string(j, "recompute", zp_stage_mode_name(mode));
+  zp_json_set_int(j, "count", x->segment->count);
+  zp_json_set_int(j, "elements", x->elements);
+  zp_json_set_int(j, "saved_bytes", x->saved_bytes);
+  zp_json_set_int(j, "pending_bytes", x->pending_bytes);
+  zp_json_set_int(j, "carry_in_elements", x->carry_in_elements);
+  zp_json_set_int(j, "carry_kept_elements", x->carry_kept_elements);
+  zp_json_set(j, "forward", procedure_json(&x->forward));
+  zp_json_set(j, "backward", procedure_json(&x->backward));
+  return j;
+}
+
+/* Every segment once for every mode of a stage that runs it. */
 static zp_json *program_json(const zp_program *p) {
   zp_json *o = zp_json_object(), *segments = zp_json_set(o, "segments", zp_json_array());
-  for (int s = 0; s < p->lowered->n_segments; s++) {
-    const zp_segment_program *x = &p->lowered->segments[s];
-    zp_json *j = zp_json_append(segments, zp_json_object());
-    zp_json_set_string(j, "name", x->segment->name);
-    zp_json_set_int(j, "count", x->segment->count);
-    zp_json_set_int(j, "elements", x->elements);
-    zp_json_set_int(j, "saved_bytes", x->saved_bytes);
-    zp_json_set_int(j, "pending_bytes", x->pending_bytes);
-    zp_json_set_int(j, "carry_in_elements", x->carry_in_elements);
-    zp_json_set_int(j, "carry_kept_elements", x->carry_kept_elements);
-    zp_json_set(j, "forward", procedure_json(&x->forward));
-    zp_json_set(j, "backward", procedure_json(&x->backward));
-  }
+  for (int s = 0; s < p->lowered->n_segments; s++)
+    for (int mode = 0; mode < ZP_STAGE_MODES; mode++) {
+      const zp_segment_program *x = zp_program_segment(p, s, (zp_stage_mode)mode);
+      if (x) zp_json_append(segments, segment_json(x, (zp_stage_mode)mode));
+    }
   zp_json *params = zp_json_set(o, "parameters", zp_json_array());
   for (int i = 0; i < p->spec->model->params.len; i++) {
     const zp_param_split *split = &p->lowered->sharding->param[i];
@@ -338,10 +359,23 @@ static bool read_degree(const zp_json *degrees, const char *key, int *out) {
   return *out > 0;
 }
 
-static int recompute_by_name(const char *name) {
-  for (int i = ZP_RECOMPUTE_NONE; i <= ZP_RECOMPUTE_SELECTIVE; i++)
-    if (strcmp(zp_recompute_name((zp_recompute)i), name) == 0) return i;
-  return -1;
+/* Requires: the degrees. */
+static bool read_recompute(zp_arena *arena, const zp_json *json, zp_choice *c) {
+  const char *name = zp_json_get_string(json, "recompute", "");
+  const zp_json *list = zp_json_get(json, "stage_recompute");
+  zp_stage_mode mode;
+  if (strcmp(name, PER_STAGE) != 0) {
+    if (list || !zp_stage_mode_by_name(name, &mode) || zp_stage_mode_split(mode)) return false;
+    c->recompute = zp_stage_mode_recompute(mode);
+    c->recompute_shard = zp_json_get_bool(json, "recompute_shard", false);
+    return true;
+  }
+  if (zp_json_count(list) != c->pipeline) return false;
+  zp_stage_mode *modes = ZP_NEW_ARRAY(arena, zp_stage_mode, c->pipeline);
+  for (int s = 0; s < c->pipeline; s++)
+    if (!zp_stage_mode_by_name(zp_json_string(zp_json_at(list, s), ""), &modes[s])) return false;
+  zp_choice_set_modes(c, modes);
+  return true;
 }
 
 /* Classes that the file does not mention stay on the device. */
@@ -360,24 +394,21 @@ static bool read_homes(const zp_json *offload, zp_choice *c) {
 
 enum { MAX_CHUNKS = 1024 };
 
-static bool read_decisions(const zp_json *json, zp_choice *c) {
+static bool read_decisions(zp_arena *arena, const zp_json *json, zp_choice *c) {
   const zp_json *degrees = zp_json_get(json, "degrees");
-  int recompute = recompute_by_name(zp_json_get_string(json, "recompute", ""));
   int64_t zero = zp_json_get_int(json, "zero", -1), chunks = zp_json_get_int(json, "chunks", 1);
-  if (zero < 0 || zero > 3 || recompute < 0 || chunks < 1 || chunks > MAX_CHUNKS) return false;
+  if (zero < 0 || zero > 3 || chunks < 1 || chunks > MAX_CHUNKS) return false;
   c->zero = (int)zero;
   c->chunks = (int)chunks;
   c->microbatch = zp_json_get_int(json, "microbatch", 0);
-  c->recompute = (zp_recompute)recompute;
-  c->recompute_shard = zp_json_get_bool(json, "recompute_shard", false);
   c->sequence = zp_json_get_bool(json, "sequence", false);
   c->compress = zp_json_get_bool(json, "compress", false);
   c->schedule = zp_schedule_by_name(zp_json_get_string(json, "schedule", ""));
   c->order = zp_rank_order_by_name(zp_json_get_string(json, "rank_order", ""));
   return read_degree(degrees, "tensor", &c->tensor) && read_degree(degrees, "pipeline", &c->pipeline) &&
          read_degree(degrees, "data", &c->data) && (int64_t)c->tensor * c->pipeline <= MAX_DEGREE / c->data &&
-         c->microbatch > 0 && c->microbatch <= MAX_SAMPLES && c->schedule != ZP_SCHEDULE_COUNT && c->order != ZP_ORDER_COUNT &&
-         read_homes(zp_json_get(json, "offload"), c);
+         c->microbatch > 0 && c->microbatch <= MAX_SAMPLES && c->schedule != ZP_SCHEDULE_COUNT &&
+         c->order != ZP_ORDER_COUNT && read_recompute(arena, json, c) && read_homes(zp_json_get(json, "offload"), c);
 }
 
 /* Units of model chunk k, as its stage lists them; a file without chunks has one a stage. */
@@ -414,7 +445,7 @@ bool zp_plan_choice_from_json(zp_arena *arena, const zp_json *json, zp_choice *c
     return false;
   }
   *choice = (zp_choice){0};
-  if (!read_decisions(json, choice)) {
+  if (!read_decisions(arena, json, choice)) {
     *error = "a decision is missing or not a value that a plan can have (degrees, zero, microbatch, schedule, chunks, "
              "rank_order, recompute, offload)";
     return false;

@@ -1,8 +1,31 @@
-/* The whole program of a choice: stages, order tables, tied parameters; readable text. */
+/* Choices; the whole program of one: stages, order tables, tied parameters; readable text. */
 #include "lower_internal.h"
 #include "schedule.h"
 
+#include <assert.h>
 #include <zplan/buf.h>
+
+zp_choice zp_choice_copy(zp_arena *arena, const zp_choice *from) {
+  zp_choice copy = *from;
+  size_t cuts = (size_t)(from->pipeline * zp_chunks(from) + 1), stages = (size_t)from->pipeline;
+  if (from->cut) {
+    copy.cut = ZP_NEW_ARRAY(arena, int64_t, cuts);
+    memcpy(copy.cut, from->cut, sizeof *copy.cut * cuts);
+  }
+  if (from->stage_recompute) {
+    copy.stage_recompute = ZP_NEW_ARRAY(arena, zp_stage_mode, stages);
+    memcpy(copy.stage_recompute, from->stage_recompute, sizeof *copy.stage_recompute * stages);
+  }
+  return copy;
+}
+
+void zp_choice_set_modes(zp_choice *choice, zp_stage_mode *mode) {
+  choice->recompute = zp_stage_mode_recompute(mode[0]);
+  choice->recompute_shard = zp_stage_mode_split(mode[0]);
+  choice->stage_recompute = NULL;
+  for (int s = 1; s < choice->pipeline; s++)
+    if (mode[s] != mode[0]) choice->stage_recompute = mode;
+}
 
 static void find_tied(zp_program *p) {
   const zp_model *model = p->spec->model;
@@ -19,27 +42,46 @@ static void find_tied(zp_program *p) {
   }
 }
 
-zp_program *zp_program_make_stages(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice) {
+/* One spec, sharding and micro-batch, and of every stage the mode that the choice says. */
+static void check_stages(const zp_lowered *const *stage_lowered, const zp_choice *choice) {
+  for (int s = 0; s < choice->pipeline; s++) {
+    const zp_lowered *l = stage_lowered[s], *first = stage_lowered[0];
+    assert(l->spec == first->spec && l->sharding == first->sharding && l->microbatch == choice->microbatch);
+    assert(zp_stage_mode_of(l->recompute, l->recompute_shard) == zp_choice_mode(choice, s));
+    (void)l, (void)first;
+  }
+}
+
+zp_program *zp_program_make_stages(zp_arena *arena, const zp_lowered *const *stage_lowered, const zp_choice *choice) {
   zp_program *p = ZP_NEW(arena, zp_program);
+  check_stages(stage_lowered, choice);
   p->arena = arena;
-  p->spec = lowered->spec;
-  p->choice = *choice;
-  int64_t chunks = (int64_t)choice->pipeline * zp_chunks(choice);
-  p->choice.cut = ZP_NEW_ARRAY(arena, int64_t, chunks + 1);
-  memcpy(p->choice.cut, choice->cut, sizeof *choice->cut * (size_t)(chunks + 1));
-  p->lowered = lowered;
+  p->spec = stage_lowered[0]->spec;
+  p->choice = zp_choice_copy(arena, choice);
+  p->lowered = stage_lowered[0];
+  p->stage_lowered = ZP_NEW_ARRAY(arena, const zp_lowered *, choice->pipeline);
+  memcpy(p->stage_lowered, stage_lowered, sizeof *stage_lowered * (size_t)choice->pipeline);
   p->microbatches = zp_microbatches(p->spec, choice);
   p->stages = ZP_NEW_ARRAY(arena, zp_stage, choice->pipeline);
-  for (int s = 0; s < choice->pipeline; s++) zp_layout_stage(arena, lowered, choice, s, &p->stages[s]);
+  for (int s = 0; s < choice->pipeline; s++) zp_layout_stage(arena, stage_lowered[s], choice, s, &p->stages[s]);
   find_tied(p);
   return p;
 }
 
-zp_program *zp_program_make(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice) {
-  zp_program *p = zp_program_make_stages(arena, lowered, choice);
+zp_program *zp_program_make(zp_arena *arena, const zp_lowered *const *stage_lowered, const zp_choice *choice) {
+  zp_program *p = zp_program_make_stages(arena, stage_lowered, choice);
   p->actions = ZP_NEW_ARRAY(arena, int64_t, choice->pipeline);
   p->order = zp_orders(arena, choice, p->microbatches, p->actions);
   return p;
+}
+
+const zp_segment_program *zp_program_segment(const zp_program *p, int segment, zp_stage_mode mode) {
+  for (int s = 0; s < p->choice.pipeline; s++) {
+    if (zp_choice_mode(&p->choice, s) != mode) continue;
+    for (int r = 0; r < p->stages[s].runs.len; r++)
+      if (p->stages[s].runs.data[r].segment == segment) return &p->stage_lowered[s]->segments[segment];
+  }
+  return NULL;
 }
 
 const char *zp_procedure_text(zp_arena *arena, const zp_procedure *p) {

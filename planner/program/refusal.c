@@ -37,6 +37,12 @@ static const char *refuse_compress(const zp_choice *c, const zp_train *train) {
   return NULL;
 }
 
+static const char *refuse_modes(const zp_choice *c) {
+  for (int s = 0; s < c->pipeline; s++)
+    if (c->sequence && zp_stage_mode_split(zp_choice_mode(c, s))) return "sequence sharding splits kept inputs already";
+  return NULL;
+}
+
 const char *zp_choice_refusal(const zp_choice *choice, const zp_spec *spec) {
   const char *why = zp_schedule_refusal(choice);
   if (!why) why = refuse_homes(choice, &spec->cluster.node);
@@ -44,6 +50,5 @@ const char *zp_choice_refusal(const zp_choice *choice, const zp_spec *spec) {
   if (why) return why;
   if (choice->zero < 0 || choice->zero > 3) return "ZeRO stages are 0 to 3";
   if (choice->sequence && choice->tensor < 2) return "sequence sharding needs two or more tensor ranks";
-  if (choice->sequence && choice->recompute_shard) return "sequence sharding splits kept inputs already";
-  return NULL;
+  return refuse_modes(choice);
 }

@@ -22,7 +22,7 @@ static int64_t tensor_elements(const zp_lowered *l, const zp_procedure *p, int64
 }
 
 static int64_t tensor_bytes(const zp_program *p, const zp_stage *stage) {
-  const zp_lowered *l = p->lowered;
+  const zp_lowered *l = zp_program_lowered(p, stage->index);
   int64_t bytes = 0;
   for (int r = 0; r < stage->runs.len; r++) {
     const zp_segment_program *seg = &l->segments[stage->runs.data[r].segment];

@@ -32,16 +32,22 @@ int64_t zp_times(int64_t a, int64_t b) {
   return clamp(product);
 }
 
-static const zp_json *find_segment(const zp_verifier *v, const char *name) {
+const char *zp_claimed_mode(const zp_json *object) { return zp_json_get_string(object, "recompute", ""); }
+
+const zp_json *zp_claimed_program(const zp_verifier *v, int stage, const zp_json *layer) {
   const zp_json *segments = zp_json_get(v->program, "segments");
-  for (int i = 0; i < zp_json_count(segments); i++)
-    if (strcmp(zp_json_get_string(zp_json_at(segments, i), "name", ""), name) == 0) return zp_json_at(segments, i);
+  const char *name = zp_json_get_string(layer, "segment", ""),
+             *mode = zp_stage_mode_name(zp_choice_mode(&v->choice, stage));
+  for (int i = 0; i < zp_json_count(segments); i++) {
+    const zp_json *segment = zp_json_at(segments, i);
+    if (strcmp(zp_json_get_string(segment, "name", ""), name) == 0 && strcmp(zp_claimed_mode(segment), mode) == 0)
+      return segment;
+  }
   return NULL;
 }
 
-int zp_claimed_segment(const zp_verifier *v, const zp_json *layer, const zp_json **program) {
+int zp_claimed_segment(const zp_verifier *v, const zp_json *layer) {
   const char *name = zp_json_get_string(layer, "segment", "");
-  *program = find_segment(v, name);
   for (int i = 0; i < v->spec->model->segments.len; i++)
     if (strcmp(v->spec->model->segments.data[i].name, name) == 0) return i;
   return -1;
@@ -73,6 +79,9 @@ static int64_t check_layers(zp_verifier *v, int s, int chunk, int64_t next) {
       zp_find(v, "stage %d lists `%s` from %lld where unit %lld of the model is `%s` %lld", s,
               zp_json_get_string(layer, "segment", ""), (long long)from, (long long)(next + listed), segment->name,
               (long long)expected);
+    if (!zp_claimed_program(v, s, layer))
+      zp_find(v, "stage %d runs `%s` and recomputes \"%s\", but the file has no such procedures", s, segment->name,
+              zp_stage_mode_name(zp_choice_mode(&v->choice, s)));
     if (count < 1 || from + count > segment->count) {
       zp_find(v, "stage %d runs iterations of `%s` that do not exist", s, segment->name);
       return -1;
@@ -93,6 +102,9 @@ static void check_chunk_numbers(zp_verifier *v, int s) {
             (long long)units);
   if (zp_claim(stage, "first_unit") != zp_claim(zp_json_at(chunks, 0), "first_unit"))
     zp_find(v, "stage %d starts at unit %lld, its first chunk elsewhere", s, (long long)zp_claim(stage, "first_unit"));
+  const char *mode = zp_stage_mode_name(zp_choice_mode(&v->choice, s));
+  if (strcmp(zp_claimed_mode(stage), mode) != 0)
+    zp_find(v, "stage %d recomputes \"%s\", its table says \"%s\"", s, mode, zp_claimed_mode(stage));
   if (zp_json_count(zp_json_get(stage, "chunks")) != v->chunks)
     zp_find(v, "stage %d lists %d chunks, the schedule has %d", s, zp_json_count(zp_json_get(stage, "chunks")),
             v->chunks);

@@ -47,8 +47,8 @@ static int64_t carried(const zp_verifier *v, const zp_graph *g, const zp_ints *c
 
 /* Adds one run; slot: bytes of the chunk's slot so far. */
 static void add_needs(zp_verifier *v, int s, const zp_json *layer, needs *n, int64_t *slot, int64_t *pending) {
-  const zp_json *program;
-  const zp_segment *segment = &v->spec->model->segments.data[zp_claimed_segment(v, layer, &program)];
+  const zp_json *program = zp_claimed_program(v, s, layer);
+  const zp_segment *segment = &v->spec->model->segments.data[zp_claimed_segment(v, layer)];
   int64_t count = zp_claim(layer, "count"), saved = zp_claim(program, "saved_bytes");
   if (zp_claim(layer, "saved") != *slot)
     zp_find(v, "stage %d: slot areas of `%s` start at %lld", s, segment->name, LL(zp_claim(layer, "saved")));

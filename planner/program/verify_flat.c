@@ -29,9 +29,8 @@ static bool segment_uses(const zp_verifier *v, int segment, int param) {
 }
 
 static bool stage_uses(const zp_verifier *v, const zp_json *layers, int param) {
-  const zp_json *unused;
   for (int r = 0; r < zp_json_count(layers); r++)
-    if (segment_uses(v, zp_claimed_segment(v, zp_json_at(layers, r), &unused), param)) return true;
+    if (segment_uses(v, zp_claimed_segment(v, zp_json_at(layers, r)), param)) return true;
   return false;
 }
 
@@ -59,12 +58,12 @@ static bool uses_any_shared(const zp_verifier *v, int segment) {
 
 /* What the stage must hold, where the file says it lies. */
 static pieces find_pieces(zp_verifier *v, int s, const zp_json *stage) {
-  const zp_json *layers = zp_json_get(stage, "layers"), *unused;
+  const zp_json *layers = zp_json_get(stage, "layers");
   pieces p = {0};
   find_shared(v, s, stage, &p);
   for (int r = 0; r < zp_json_count(layers); r++) {
     const zp_json *layer = zp_json_at(layers, r);
-    int segment = zp_claimed_segment(v, layer, &unused);
+    int segment = zp_claimed_segment(v, layer);
     int64_t stride = zp_up(v->instance[segment], padding(v)), elements = zp_times(zp_claim(layer, "count"), stride);
     const char *name = v->spec->model->segments.data[segment].name;
     if (zp_claim(layer, "stride") != stride)

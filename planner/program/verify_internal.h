@@ -27,8 +27,12 @@ void zp_find(zp_verifier *v, const char *format, ...) __attribute__((format(prin
 /* A file may say anything: integers are clamped, and products saturate, so that no sum of a few of them overflows. */
 int64_t zp_claim(const zp_json *object, const char *key); /* missing: the lowest value */
 int64_t zp_times(int64_t a, int64_t b);
-/* Index of the segment in the model and its object in the file; -1 and NULL when there is none. */
-int zp_claimed_segment(const zp_verifier *v, const zp_json *layer, const zp_json **program);
+/* Index of the segment in the model, -1 when there is none; and its object in the file, for the mode of the stage that
+ * lists the layer. */
+int zp_claimed_segment(const zp_verifier *v, const zp_json *layer);
+const zp_json *zp_claimed_program(const zp_verifier *v, int stage, const zp_json *layer);
+/* What the file says about a stage or a segment's procedures: the name of a mode. */
+const char *zp_claimed_mode(const zp_json *object);
 
 void zp_verify_stage(zp_verifier *v, int stage); /* verify_arena.c; after the order */
 void zp_verify_nodes(zp_verifier *v);            /* after all stages: budgets of host memory and disks */

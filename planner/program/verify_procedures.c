@@ -240,7 +240,23 @@ static int64_t instance_elements(const zp_verifier *v, const zp_segment *s) {
   return sum;
 }
 
-static void check_sizes(zp_verifier *v, const zp_json *j, int index) {
+/* What the mode says about the procedures of a repeated segment: full recomputation keeps the input alone, without it
+ * backward runs no product and no attention of forward. Segments outside repeats are never recomputed. */
+static void check_mode(zp_verifier *v, const zp_json *j, const zp_segment *s, zp_stage_mode mode, int64_t kept_bytes) {
+  const zp_json *steps = zp_json_get(zp_json_get(j, "backward"), "steps");
+  bool full = zp_stage_mode_recompute(mode) == ZP_RECOMPUTE_FULL && s->is_repeat;
+  if (full && zp_claim(j, "saved_bytes") != zp_up(kept_bytes, 256))
+    zp_find(v, "segment `%s` is rebuilt from %lld bytes, the file keeps %lld", s->name, LL(zp_up(kept_bytes, 256)),
+            LL(zp_claim(j, "saved_bytes")));
+  for (int i = 0; i < zp_json_count(steps) && !full; i++) {
+    const char *op = zp_json_get_string(zp_json_at(steps, i), "op", "");
+    if (strcmp(op, zp_op_name(ZP_OP_MATMUL)) == 0 || strcmp(op, zp_op_name(ZP_OP_ATTENTION)) == 0)
+      zp_find(v, "segment `%s`: backward runs the %s of forward again, with recompute \"%s\"", s->name, op,
+              zp_stage_mode_name(mode));
+  }
+}
+
+static void check_sizes(zp_verifier *v, const zp_json *j, int index, zp_stage_mode mode) {
   const zp_segment *s = &v->spec->model->segments.data[index];
   const zp_choice *c = &v->choice;
   const zp_graph *g = s->graph;
@@ -248,7 +264,7 @@ static void check_sizes(zp_verifier *v, const zp_json *j, int index) {
           kept;
   if (c->sequence) in /= c->tensor;
   kept = in;
-  if (c->recompute == ZP_RECOMPUTE_FULL && c->recompute_shard && s->is_repeat) kept = (in + c->tensor - 1) / c->tensor;
+  if (zp_stage_mode_split(mode) && s->is_repeat) kept = (in + c->tensor - 1) / c->tensor;
   if (zp_claim(j, "count") != s->count)
     zp_find(v, "segment `%s` has %lld iterations, the file says %lld", s->name, LL(s->count), LL(zp_claim(j, "count")));
   if (zp_claim(j, "elements") != v->instance[index])
@@ -259,23 +275,45 @@ static void check_sizes(zp_verifier *v, const zp_json *j, int index) {
             LL(kept), LL(zp_claim(j, "carry_in_elements")), LL(zp_claim(j, "carry_kept_elements")));
   if (zp_claim(j, "saved_bytes") < zp_times(kept, v->compute_bytes))
     zp_find(v, "segment `%s` keeps its input in %lld bytes", s->name, LL(zp_claim(j, "saved_bytes")));
+  else
+    check_mode(v, j, s, mode, zp_times(kept, v->compute_bytes));
 }
 
+static void check_segment(zp_verifier *v, const zp_json *j, int index, zp_stage_mode mode) {
+  check_sizes(v, j, index, mode);
+  procedure forward = check_procedure(v, j, index, false), backward = check_procedure(v, j, index, true);
+  check_kept(&forward, &backward);
+}
+
+static int segment_by_name(const zp_model *model, const char *name) {
+  for (int i = 0; i < model->segments.len; i++)
+    if (strcmp(model->segments.data[i].name, name) == 0) return i;
+  return -1;
+}
+
+static bool some_stage_runs(const zp_verifier *v, const zp_json *entry) {
+  for (int s = 0; s < v->choice.pipeline; s++) {
+    const zp_json *layers = zp_json_get(zp_json_at(v->stages, s), "layers");
+    for (int r = 0; r < zp_json_count(layers); r++)
+      if (zp_claimed_program(v, s, zp_json_at(layers, r)) == entry) return true;
+  }
+  return false;
+}
+
+/* A segment has procedures for every mode of a stage that runs it, and no others. */
 void zp_verify_procedures(zp_verifier *v) {
   const zp_model *model = v->spec->model;
   const zp_json *segments = zp_json_get(v->program, "segments");
   v->instance = ZP_NEW_ARRAY(v->arena, int64_t, model->segments.len + 1);
-  if (zp_json_count(segments) != model->segments.len)
-    zp_find(v, "the file lists %d segments, the model has %d", zp_json_count(segments), model->segments.len);
-  for (int i = 0; i < model->segments.len; i++) {
+  for (int i = 0; i < model->segments.len; i++) v->instance[i] = instance_elements(v, &model->segments.data[i]);
+  for (int i = 0; i < zp_json_count(segments); i++) {
     const zp_json *j = zp_json_at(segments, i);
-    v->instance[i] = instance_elements(v, &model->segments.data[i]);
-    if (strcmp(zp_json_get_string(j, "name", ""), model->segments.data[i].name) != 0) {
-      zp_find(v, "segment %d is `%s` in the model", i, model->segments.data[i].name);
-      continue;
-    }
-    check_sizes(v, j, i);
-    procedure forward = check_procedure(v, j, i, false), backward = check_procedure(v, j, i, true);
-    check_kept(&forward, &backward);
+    zp_stage_mode mode;
+    int index = segment_by_name(model, zp_json_get_string(j, "name", ""));
+    if (index >= 0 && zp_stage_mode_by_name(zp_claimed_mode(j), &mode) && some_stage_runs(v, j))
+      check_segment(v, j, index, mode);
+    else
+      zp_find(v, "no stage runs the procedures of `%s` with recompute \"%s\"", zp_json_get_string(j, "name", ""),
+              zp_claimed_mode(j));
   }
 }

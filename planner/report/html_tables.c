@@ -14,15 +14,16 @@ static void head(zp_buf *out, const char *const *name, int n) {
 static void foot(zp_buf *out) { zp_buf_puts(out, "</tbody></table>\n"); }
 
 void zp_html_memory_table(zp_buf *out, const zp_plan *plan) {
-  static const char *const name[] = {"stage", "runs",    "weights",       "gradients", "optimizer",
-                                     "saved", "buffers", "context (est)", "total"};
+  static const char *const name[] = {"stage",     "runs",  "recompute", "weights",       "gradients",
+                                     "optimizer", "saved", "buffers",   "context (est)", "total"};
   zp_arena *arena = out->arena;
   zp_stage_groups groups = zp_group_stages(arena, plan->program, true);
-  head(out, name, 9);
+  head(out, name, 10);
   for (int g = 0; g < groups.len; g++) {
     zp_buf_puts(out, "<tr>");
     cell(out, zp_words_group(arena, groups.data[g]));
     cell(out, zp_words_group_runs(arena, plan, groups.data[g]));
+    cell(out, zp_stage_mode_name(zp_choice_mode(&plan->best.choice, groups.data[g].first)));
     for (int c = 0; c <= ZP_MEMORY_CLASSES; c++) cell(out, zp_words_group_bytes(arena, plan, groups.data[g], c));
     zp_buf_puts(out, "</tr>\n");
   }

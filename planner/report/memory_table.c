@@ -10,11 +10,14 @@ const char *zp_report_memory(zp_arena *arena, const zp_plan *plan) {
   zp_buf_printf(&out, "%-7s", "stage");
   for (int c = 0; c <= ZP_MEMORY_CLASSES; c++)
     zp_buf_printf(&out, " %*s", column_width(c), c < ZP_MEMORY_CLASSES ? zp_memory_class_name(c) : "total");
-  zp_buf_puts(&out, "  runs\n");
+  bool modes = plan->best.choice.stage_recompute != NULL;
+  zp_buf_line(&out, "%s  runs", modes ? "  recompute  " : "");
   for (int g = 0; g < groups.len; g++) {
     zp_buf_printf(&out, "%-7s", zp_words_group(arena, groups.data[g]));
     for (int c = 0; c <= ZP_MEMORY_CLASSES; c++)
       zp_buf_printf(&out, " %*s", column_width(c), zp_words_group_bytes(arena, plan, groups.data[g], c));
+    if (modes)
+      zp_buf_printf(&out, "  %-11s", zp_stage_mode_name(zp_choice_mode(&plan->best.choice, groups.data[g].first)));
     zp_buf_printf(&out, "  %s\n", zp_words_group_runs(arena, plan, groups.data[g]));
   }
   zp_buf_line(&out, "one rank; arenas are exact, the context is an estimate; %s may be used of %s",

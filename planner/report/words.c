@@ -9,13 +9,25 @@ static void put_homes(zp_buf *out, const zp_choice *c) {
     if (c->home[i].eighths) zp_buf_printf(out, "  %s %d/8 on %s", state[i], c->home[i].eighths, tier[c->home[i].tier]);
 }
 
+const char *zp_report_recompute(zp_arena *arena, const zp_choice *c) {
+  if (!c->stage_recompute)
+    return c->recompute_shard ? "full, kept inputs split over tensor" : zp_recompute_name(c->recompute);
+  zp_buf out = zp_buf_new(arena);
+  for (int first = 0, last; first < c->pipeline; first = last + 1) {
+    for (last = first; last + 1 < c->pipeline && c->stage_recompute[last + 1] == c->stage_recompute[first];) last++;
+    const char *stages = first > 0 ? "" : last == first ? "stage " : "stages ";
+    zp_buf_printf(&out, "%s%s on %s%s", first ? ", " : "", zp_stage_mode_name(c->stage_recompute[first]), stages,
+                  zp_words_group(arena, (zp_stage_group){first, last}));
+  }
+  return out.data;
+}
+
 const char *zp_words_choice(zp_arena *arena, const zp_choice *c) {
   zp_buf out = zp_buf_new(arena);
   zp_buf_printf(&out, "tensor %d  pipeline %d (%s", c->tensor, c->pipeline, zp_schedule_name(c->schedule));
   if (c->chunks > 1) zp_buf_printf(&out, ", %d chunks", c->chunks);
-  zp_buf_printf(&out, ")  data %d  zero %d  microbatch %lld  recompute %s%s", c->data, c->zero,
-                (long long)c->microbatch, zp_recompute_name(c->recompute),
-                c->recompute_shard ? ", kept inputs split over tensor" : "");
+  zp_buf_printf(&out, ")  data %d  zero %d  microbatch %lld  recompute %s", c->data, c->zero, (long long)c->microbatch,
+                zp_report_recompute(arena, c));
   if (c->sequence) zp_buf_puts(&out, "  norms split along the sequence");
   if (c->order != ZP_ORDER_TDP) zp_buf_printf(&out, "  rank order %s", zp_rank_order_name(c->order));
   if (c->compress) zp_buf_puts(&out, "  1-bit data-parallel communication");
@@ -94,7 +106,8 @@ zp_stage_groups zp_group_stages(zp_arena *arena, const zp_program *program, bool
   for (int s = 0; s < program->choice.pipeline; s++) {
     zp_stage_group *last = groups.len ? &groups.data[groups.len - 1] : NULL;
     zp_stage_group fresh = {s, s};
-    if (last && equal_memory(&program->stages[last->first], &program->stages[s], whatever_saved))
+    bool same_mode = last && zp_choice_mode(&program->choice, last->first) == zp_choice_mode(&program->choice, s);
+    if (same_mode && equal_memory(&program->stages[last->first], &program->stages[s], whatever_saved))
       last->last = s;
     else
       zp_push(arena, &groups, fresh);
@@ -189,7 +202,8 @@ static void explain_data(zp_buf *out, const zp_plan *plan) {
 /* The same cuts with everything kept: is recomputation needed? Laid out, not guessed. */
 static void explain_recompute(zp_buf *out, const zp_plan *plan) {
   zp_choice keep = plan->best.choice;
-  if (keep.recompute == ZP_RECOMPUTE_NONE) return;
+  if (!keep.stage_recompute && keep.recompute == ZP_RECOMPUTE_NONE) return;
+  keep.stage_recompute = NULL;
   keep.recompute = ZP_RECOMPUTE_NONE;
   keep.recompute_shard = false;
   const char *reason = NULL;

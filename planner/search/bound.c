@@ -26,8 +26,14 @@ static double bound_1f1b(double m, double P, double W, double M) {
   return (m - 1) * M + W - fmin((P - 1) * M / 2, P * M - W);
 }
 
+/* With several node types only the work of the stages is bounded: on every type at least that of the fastest, and on a
+ * stage that of its own. Links and the end of the step are left out, because which of them is fastest depends on the
+ * group. */
+static bool several_types(const zp_searcher *s) { return s->machine.cluster->groups.len > 0; }
+
 static double message_s(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
+  if (several_types(s)) return 0;
   const zp_variant *v = zp_variant_of(s, point);
   zp_group_link link = zp_machine_pipeline_link(&s->machine, c->tensor, c->pipeline, c->data, c->order);
   return zp_cost_message(&link, (double)v->carry_elements * v->lowered->compute_bytes);
@@ -87,6 +93,7 @@ static bool same_degrees(const zp_choice *a, const zp_choice *b) {
 
 double zp_bound_step_end(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
+  if (several_types(s)) return 0;
   if (c->pipeline == 1 || !all_on_device(c)) return step_end(s, point);
   zp_step_end_memo *memo = &s->memo->end[c->zero][c->compress];
   if (!memo->known || !same_degrees(&memo->choice, c) || memo->elements != zp_variant_of(s, point)->elements)
@@ -110,7 +117,7 @@ static const zp_group_link *data_link(const zp_searcher *s, const zp_choice *c) 
  * with state off the device. An action takes at least as long as its transfers on any one link. */
 static double transfers_s(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
-  if (c->zero < 2 && all_on_device(c)) return 0;
+  if ((c->zero < 2 && all_on_device(c)) || several_types(s)) return 0;
   const zp_variant *v = zp_variant_of(s, point);
   double mean = (double)v->elements / c->pipeline, data = 0;
   double params = mean * v->lowered->param_bytes, gradients = mean * v->lowered->grad_bytes;
@@ -134,7 +141,7 @@ double zp_bound(const zp_searcher *s, const zp_point *point) {
 
 typedef struct stage_at {
   const zp_searcher *s;
-  const zp_variant *v;
+  const zp_variant *v, *own; /* of all stages; of this one */
   const zp_choice *c;
   double m, message_s, later; /* later: stages after this one */
   int stage;
@@ -151,7 +158,9 @@ static double loops(const stage_at *a, double flight, double before, double from
  * with one stage, step_end has it. */
 static double own_reduce_s(const stage_at *a) {
   const zp_choice *c = a->c;
-  if (c->pipeline == 1 || c->data == 1 || c->zero > 1 || c->compress || a->s->machine.node->device.is_cpu) return 0;
+  if (c->pipeline == 1 || c->data == 1 || c->zero > 1 || c->compress || a->s->machine.node->device.is_cpu ||
+      several_types(a->s))
+    return 0;
   const zp_variant *v = a->v;
   double bytes = (double)(v->elements_before[a->end] - v->elements_before[a->first]) * v->lowered->grad_bytes;
   const zp_group_link *link = data_link(a->s, c);
@@ -161,11 +170,11 @@ static double own_reduce_s(const stage_at *a) {
 }
 
 static double bound_1f1b_stage(const stage_at *a, double total) {
-  const zp_variant *v = a->v;
+  const zp_variant *v = a->v, *own = a->own;
   double before = v->prefix_s[a->first] + 2 * a->stage * a->message_s,
-         work = v->prefix_s[a->end] - v->prefix_s[a->first];
+         work = own->prefix_s[a->end] - own->prefix_s[a->first];
   double after = total - v->prefix_s[a->end] + 2 * a->later * a->message_s;
-  double forward = v->forward_s[a->end] - v->forward_s[a->first], warmup = fmin(a->later, a->m - 1);
+  double forward = own->forward_s[a->end] - own->forward_s[a->first], warmup = fmin(a->later, a->m - 1);
   double first_wait = fmax(0, after - warmup * forward), last_wait = fmax(0, after - warmup * (work - forward));
   double wait = !a->waits ? 0 : a->m > a->c->pipeline ? first_wait + last_wait : fmax(first_wait, last_wait);
   double end = v->forward_s[a->first] + a->stage * a->message_s + a->m * work + wait + own_reduce_s(a);
@@ -173,26 +182,27 @@ static double bound_1f1b_stage(const stage_at *a, double total) {
 }
 
 static double bound_split_stage(const stage_at *a, double input_total) {
-  const zp_variant *v = a->v;
+  const zp_variant *v = a->v, *own = a->own;
   double depth = a->later + 1, message = a->message_s; /* forwards before the first backward */
   if (a->c->schedule == ZP_SCHEDULE_ZB_H2) depth = 2 * depth - 1;
-  double forward = v->forward_s[a->end] - v->forward_s[a->first], work = v->prefix_s[a->end] - v->prefix_s[a->first];
+  double forward = own->forward_s[a->end] - own->forward_s[a->first];
+  double work = own->prefix_s[a->end] - own->prefix_s[a->first];
   double after = input_total - v->input_s[a->end] + 2 * a->later * message;
   double wait = !a->waits ? 0 : fmax(0, after - (fmin(depth, a->m) - 1) * forward);
   double before = v->input_s[a->first] + 2 * a->stage * message;
-  double drain = before + a->m * (v->input_s[a->end] - v->input_s[a->first]);
-  double own = v->forward_s[a->first] + a->stage * message + a->m * work + wait + own_reduce_s(a);
-  return fmax(fmax(own, drain), loops(a, depth, before, input_total - v->input_s[a->first]));
+  double drain = before + a->m * (own->input_s[a->end] - own->input_s[a->first]);
+  double end = v->forward_s[a->first] + a->stage * message + a->m * work + wait + own_reduce_s(a);
+  return fmax(fmax(end, drain), loops(a, depth, before, input_total - v->input_s[a->first]));
 }
 
 double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, int stage, int64_t first, int64_t end,
                          bool waits) {
-  const zp_variant *v = zp_variant_of(s, point);
+  const zp_variant *v = zp_variant_of(s, point), *own = zp_stage_variant(s, point, stage);
   const zp_choice *c = &point->choice;
   double m = (double)zp_microbatches(s->spec, c), total = v->prefix_s[s->n_units];
-  stage_at a = {s, v, c, m, message_s(s, point), c->pipeline - 1 - stage, stage, first, end, waits};
+  stage_at a = {s, v, own, c, m, message_s(s, point), c->pipeline - 1 - stage, stage, first, end, waits};
   if (c->schedule == ZP_SCHEDULE_GPIPE) {
-    double all = total + (m - 1) * (v->prefix_s[end] - v->prefix_s[first]) + 2 * (c->pipeline - 1) * a.message_s;
+    double all = total + (m - 1) * (own->prefix_s[end] - own->prefix_s[first]) + 2 * (c->pipeline - 1) * a.message_s;
     double down = v->prefix_s[first] - v->forward_s[first] + stage * a.message_s; /* after the stage's own end */
     return fmax(all, all - down + own_reduce_s(&a));
   }
@@ -205,11 +215,12 @@ static double bound_of_chunks(const zp_searcher *s, const zp_point *point, const
   const zp_choice *c = &point->choice;
   double m = (double)zp_microbatches(s->spec, c), longest = 0;
   for (int stage = 0; stage < c->pipeline; stage++) {
+    const zp_variant *own = zp_stage_variant(s, point, stage);
     double work = 0, input = 0;
     for (int k = 0; k < zp_model_chunks(c); k++) {
       if (zp_chunk_stage(c, k, NULL) != stage) continue;
-      work += v->prefix_s[cut[k + 1]] - v->prefix_s[cut[k]];
-      input += v->input_s[cut[k + 1]] - v->input_s[cut[k]];
+      work += own->prefix_s[cut[k + 1]] - own->prefix_s[cut[k]];
+      input += own->input_s[cut[k + 1]] - own->input_s[cut[k]];
     }
     bool split = zp_schedule_splits(c->schedule);
     double before = split ? v->forward_s[cut[stage]] : v->prefix_s[cut[stage]];

@@ -54,7 +54,7 @@ static bool all_stages_fit(const zp_searcher *s, const zp_point *point, const zp
       if (zp_chunk_stage(c, k, &chunk) != stage) k = (int64_t)(turn + 1) * c->pipeline - 1 - own; /* folded back */
       part[turn] = (zp_units){cut[k], cut[k + 1] - cut[k]};
     }
-    if (!zp_stage_fits(zp_variant_of(s, point)->lowered, c, stage, part, limits)) return false;
+    if (!zp_part_fits(s, point, stage, part, limits)) return false;
   }
   return true;
 }

@@ -15,10 +15,11 @@ typedef struct cutter {
 } cutter;
 
 static bool fits(const cutter *c, int stage, int64_t first, int64_t count) {
-  if (c->v->prefix_s[first + count] - c->v->prefix_s[first] > c->rule->stage_s) return false;
+  const double *prefix_s = zp_stage_variant(c->s, c->point, stage)->prefix_s;
+  if (prefix_s[first + count] - prefix_s[first] > c->rule->stage_s) return false;
   if (c->bounded && zp_bound_of_stage(c->s, c->point, stage, first, first + count, c->waits) > c->rule->total_s)
     return false;
-  return zp_stage_fits(c->v->lowered, &c->point->choice, stage, &(zp_units){first, count}, &c->rule->limits);
+  return zp_part_fits(c->s, c->point, stage, &(zp_units){first, count}, &c->rule->limits);
 }
 
 /* The most units, at most `most`, that a stage can take from `first` on; with from_back, up to `first`. 0: none. The
@@ -62,9 +63,12 @@ bool zp_cut_within(const zp_searcher *s, const zp_point *point, const zp_cut_rul
   return done == s->n_units;
 }
 
-static double longest_stage(const zp_variant *v, const int64_t *cut, int stages) {
+static double longest_stage(const zp_searcher *s, const zp_point *point, const int64_t *cut) {
   double longest = 0;
-  for (int i = 0; i < stages; i++) longest = fmax(longest, v->prefix_s[cut[i + 1]] - v->prefix_s[cut[i]]);
+  for (int i = 0; i < point->choice.pipeline; i++) {
+    const double *prefix_s = zp_stage_variant(s, point, i)->prefix_s;
+    longest = fmax(longest, prefix_s[cut[i + 1]] - prefix_s[cut[i]]);
+  }
   return longest;
 }
 
@@ -76,16 +80,16 @@ double zp_cut_bottleneck(const zp_searcher *s, const zp_point *point) {
   double total = v->prefix_s[s->n_units];
   double low = fmax(total / stages, v->longest_s); /* nothing below is possible */
   rule.stage_s = low * (1 + 1e-12);
-  if (zp_cut_within(s, point, &rule, cut)) return longest_stage(v, cut, stages);
-  rule.stage_s = total;
+  if (zp_cut_within(s, point, &rule, cut)) return longest_stage(s, point, cut);
+  rule.stage_s = HUGE_VAL;
   bool found = zp_cut_within(s, point, &rule, cut);
   assert(found);
   (void)found;
-  double high = longest_stage(v, cut, stages);
+  double high = longest_stage(s, point, cut);
   while (high - low > 1e-9 * high) { /* invariant: possible at high, impossible at low */
     rule.stage_s = low + (high - low) / 2;
     if (zp_cut_within(s, point, &rule, cut))
-      high = fmin(longest_stage(v, cut, stages), rule.stage_s); /* rounding of prefix differences */
+      high = fmin(longest_stage(s, point, cut), rule.stage_s); /* rounding of prefix differences */
     else
       low = rule.stage_s;
   }
@@ -143,16 +147,14 @@ typedef struct all_cuts {
 } all_cuts;
 
 static void cut_from(all_cuts *a, int stage) {
-  const zp_choice *choice = &a->point->choice;
-  const zp_lowered *lowered = zp_variant_of(a->s, a->point)->lowered;
-  int later = choice->pipeline - 1 - stage;
+  int later = a->point->choice.pipeline - 1 - stage;
   if (later < 0) {
     a->on_cut(a->user, a->cut);
     return;
   }
   int64_t first = a->cut[stage], most = a->s->n_units - first - later;
   for (int64_t n = later == 0 ? most : 1; n <= most; n++) {
-    if (!zp_stage_fits(lowered, choice, stage, &(zp_units){first, n}, &a->limits)) return; /* more units: more bytes */
+    if (!zp_part_fits(a->s, a->point, stage, &(zp_units){first, n}, &a->limits)) return; /* more units: more bytes */
     a->cut[stage + 1] = first + n;
     cut_from(a, stage + 1);
   }

@@ -24,17 +24,20 @@ typedef struct pricing {
 
 static double cutoff(const pricing *p) { return zp_cutoff(p->ranking, &p->point->choice); }
 
-const zp_program *zp_search_program(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice) {
-  return choice->schedule == ZP_SCHEDULE_1F1B ? zp_program_make_stages(arena, lowered, choice)
-                                              : zp_program_make(arena, lowered, choice);
+const zp_program *zp_search_program(zp_arena *arena, const zp_searcher *s, const zp_choice *choice) {
+  zp_arena_mark mark = zp_arena_get_mark(s->arena);
+  const zp_lowered **stages = zp_search_stages(s, choice);
+  const zp_program *program = choice->schedule == ZP_SCHEDULE_1F1B ? zp_program_make_stages(arena, stages, choice)
+                                                                   : zp_program_make(arena, stages, choice);
+  if (arena != s->arena) zp_arena_rewind(s->arena, mark);
+  return program;
 }
 
 static double simulate_cut(pricing *p, int64_t *cut) {
   zp_arena_mark mark = zp_arena_get_mark(p->scratch);
   zp_candidate candidate = {.choice = p->point->choice};
   candidate.choice.cut = cut;
-  const zp_lowered *lowered = zp_variant_of(p->s, p->point)->lowered;
-  const zp_program *program = zp_search_program(p->scratch, lowered, &candidate.choice);
+  const zp_program *program = zp_search_program(p->scratch, p->s, &candidate.choice);
   candidate.estimate.step_s = zp_cost_step(p->scratch, program, &p->s->machine);
   zp_rank(p->s, p->ranking, &candidate);
   zp_arena_rewind(p->scratch, mark);

@@ -22,6 +22,8 @@ int zp_choice_compare(const zp_choice *a, const zp_choice *b) {
   }
   for (size_t i = 0; i < sizeof difference / sizeof *difference; i++)
     if (difference[i]) return difference[i] < 0 ? -1 : 1;
+  for (int s = 0; s < a->pipeline; s++)
+    if (zp_choice_mode(a, s) != zp_choice_mode(b, s)) return zp_choice_mode(a, s) < zp_choice_mode(b, s) ? -1 : 1;
   return 0;
 }
 
@@ -45,15 +47,6 @@ static void remove_at(zp_ranking *r, int i) {
   memmove(&r->best[i], &r->best[i + 1], sizeof *r->best * (size_t)(--r->len - i));
 }
 
-zp_choice zp_copy_choice(zp_arena *arena, const zp_choice *from) {
-  zp_choice choice = *from;
-  if (!from->cut) return choice;
-  size_t n = (size_t)zp_model_chunks(from) + 1;
-  choice.cut = ZP_NEW_ARRAY(arena, int64_t, n);
-  memcpy(choice.cut, from->cut, sizeof *choice.cut * n);
-  return choice;
-}
-
 void zp_rank(zp_searcher *s, zp_ranking *r, const zp_candidate *candidate) {
   int same = find_degrees(r, &candidate->choice);
   if (same >= 0) {
@@ -67,7 +60,7 @@ void zp_rank(zp_searcher *s, zp_ranking *r, const zp_candidate *candidate) {
   memmove(&r->best[at + 1], &r->best[at], sizeof *r->best * (size_t)(r->len - at));
   r->len++;
   r->best[at] = *candidate;
-  r->best[at].choice = zp_copy_choice(s->arena, &candidate->choice);
+  r->best[at].choice = zp_choice_copy(s->arena, &candidate->choice);
 }
 
 double zp_cutoff(const zp_ranking *r, const zp_choice *choice) {

@@ -13,22 +13,19 @@ static const double ALTERNATIVES_RANGE = 1.25;
 /* The winner is derived once more in the plan's own arena; the search's memory goes. */
 static void adopt(zp_plan *plan, const zp_choice *winner) {
   const char *reason = NULL;
-  zp_choice c = zp_copy_choice(plan->arena, winner);
+  zp_choice c = zp_choice_copy(plan->arena, winner);
   zp_sharding *sharding = zp_shard(plan->arena, plan->spec->model, &plan->machine, c.tensor, 1, c.sequence, &reason);
-  zp_lowered *lowered =
-      zp_lower(plan->arena, plan->spec, sharding, c.microbatch, c.recompute, c.recompute_shard, &reason);
-  zp_price(lowered, &plan->machine, c.tensor, c.pipeline, c.data);
+  zp_lowered **lowered = zp_lower_stages(plan->arena, plan->spec, sharding, &c, &reason);
   plan->feasible = true;
-  plan->program = zp_program_make(plan->arena, lowered, &c);
+  plan->program = zp_program_make(plan->arena, zp_price_stages(lowered, &plan->machine, &c), &c);
   plan->best = (zp_candidate){c, zp_simulate(plan->arena, plan->program, &plan->machine)};
 }
 
 /* An alternative with all of its estimate; its program goes again. */
 static zp_candidate explain(const zp_plan *plan, zp_searcher *s, const zp_choice *choice) {
-  zp_candidate c = {.choice = zp_copy_choice(plan->arena, choice)};
-  const zp_lowered *lowered = s->variants.data[zp_search_variant(s, choice)].lowered;
+  zp_candidate c = {.choice = zp_choice_copy(plan->arena, choice)};
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
-  c.estimate = zp_simulate(s->arena, zp_search_program(s->arena, lowered, choice), &plan->machine);
+  c.estimate = zp_simulate(s->arena, zp_search_program(s->arena, s, choice), &plan->machine);
   c.estimate.stage_forward_s = c.estimate.stage_backward_s = NULL;
   zp_arena_rewind(s->arena, mark);
   return c;
@@ -52,7 +49,7 @@ static void fill_plan(zp_plan *plan, zp_searcher *s, const zp_ranking *r) {
     if (s->certificate.rejected[ZP_REJECT_HOST] == 0) zp_note_misses(s); /* else the devices are not what is short */
     if (s->miss.need_bytes > s->miss.have_bytes) {
       plan->miss = s->miss;
-      plan->miss.choice = zp_copy_choice(plan->arena, &s->miss.choice);
+      plan->miss.choice = zp_choice_copy(plan->arena, &s->miss.choice);
     } else {
       plan->why_not = explain_empty(plan->arena, s, s->reason);
     }
@@ -67,10 +64,17 @@ static void fill_plan(zp_plan *plan, zp_searcher *s, const zp_ranking *r) {
   }
 }
 
-/* An equal share of what the node's ranks have together. */
-static int64_t rank_share(const zp_searcher *s, int64_t node_bytes) {
-  int here = s->machine.devices < s->machine.devices_per_node ? s->machine.devices : s->machine.devices_per_node;
-  return (int64_t)(s->constraints->memory_fraction * (double)node_bytes) / here;
+static void start_limits(zp_searcher *s, const zp_machine *machine) {
+  zp_limits limits = zp_machine_limits(s, machine);
+  s->limit_bytes = s->most_bytes = limits.device;
+  s->host_bytes = limits.host;
+  s->nvme_bytes = limits.nvme;
+  for (int g = 0; g < machine->cluster->groups.len; g++) {
+    if (!(machine->types >> g & 1)) continue;
+    zp_machine one = zp_machine_of_types(machine, 1u << g);
+    int64_t bytes = zp_machine_limits(s, &one).device;
+    if (bytes > s->most_bytes) s->most_bytes = bytes;
+  }
 }
 
 void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *machine, const zp_search_options *options) {
@@ -78,13 +82,13 @@ void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *mach
   s->constraints = &spec->plans.data[spec->plan];
   s->machine = *machine;
   s->generated_only = options && options->generated_only;
-  s->limit_bytes = (int64_t)(s->constraints->memory_fraction * (double)machine->memory_bytes) - machine->context_bytes;
-  s->host_bytes = rank_share(s, spec->cluster.node.host_memory_bytes);
-  s->nvme_bytes = rank_share(s, spec->cluster.node.nvme_bytes);
+  start_limits(s, machine);
   for (int i = 0; i < spec->model->segments.len; i++) s->n_units += spec->model->segments.data[i].count;
   s->sharding = ZP_NEW_ARRAY(s->arena, zp_sharding *, 2 * (machine->devices + 1));
   s->sharding_tried = ZP_NEW_ARRAY(s->arena, bool, 2 * (machine->devices + 1));
   s->memo = ZP_NEW(s->arena, zp_search_memo);
+  s->memo->stage_variant = ZP_NEW_ARRAY(s->arena, int, machine->devices);
+  s->memo->stage_limits = ZP_NEW_ARRAY(s->arena, zp_limits, machine->devices);
 }
 
 zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_search_options *options) {

@@ -7,14 +7,16 @@
 
 enum { ZP_MOST_CHUNKS = 8 }; /* of a stage */
 
-/* All points with the same procedures share one of these. Seconds of the first units, [units + 1] each: */
+/* All points with the same procedures share one of these. Where stages recompute differently, the least of their modes
+ * in everything: what is bounded with it is bounded for every stage. Seconds of the first units, [units + 1] each: */
 typedef struct zp_variant {
   int tensor;
   bool sequence;
   int64_t microbatch;
-  zp_recompute recompute;
-  bool recompute_shard;
-  zp_lowered *lowered;      /* priced; NULL when it cannot be lowered */
+  zp_node_set types; /* node types that it is priced on; 0: the least of several types or modes */
+  zp_stage_mode mode;
+  bool mixed;               /* of the modes that zp_constraints.stage_recompute pins */
+  zp_lowered *lowered;      /* priced, of one of the modes when mixed; NULL when it cannot be lowered */
   double *prefix_s;         /* forward and backward */
   double *forward_s;        /* forward alone */
   double *input_s;          /* forward and the part of backward that yields gradients of inputs */
@@ -32,6 +34,11 @@ typedef struct zp_point {
   double bound_s;   /* no plan of this point is faster */
 } zp_point;
 
+/* Bytes of one rank. */
+typedef struct zp_limits {
+  int64_t device, host, nvme;
+} zp_limits;
+
 /* What the bounds of neighbouring points share: groups of thousands of ranks are slow to look through. */
 typedef struct zp_step_end_memo {
   bool known;
@@ -44,6 +51,10 @@ typedef struct zp_search_memo {
   bool link_known;
   zp_choice link_choice;
   zp_group_link link; /* of the data ranks */
+  bool stages_known;
+  zp_choice stages_choice;
+  int *stage_variant;      /* [stages_choice.pipeline], clusters of several node types: made at the start */
+  zp_limits *stage_limits; /* [stages_choice.pipeline] */
 } zp_search_memo;
 
 typedef struct zp_searcher {
@@ -52,7 +63,8 @@ typedef struct zp_searcher {
   const zp_constraints *constraints;
   zp_machine machine;
   bool generated_only;
-  int64_t limit_bytes;            /* arena bytes that a rank may use */
+  int64_t limit_bytes;            /* arena bytes that a rank may use; several node types: on the smallest */
+  int64_t most_bytes;             /* the same on the largest */
   int64_t host_bytes, nvme_bytes; /* a rank's equal share of its node's */
   int64_t n_units;
   zp_sharding **sharding; /* [devices + 1][sequence]: made on demand */
@@ -82,6 +94,15 @@ void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *mach
 /* ---- variant.c ---- */
 /* Index of the variant, made on demand; -1 when the model cannot be split or lowered that way (s->reason). */
 int zp_search_variant(zp_searcher *s, const zp_choice *choice);
+/* What a stage of a point runs. */
+const zp_lowered *zp_search_lowered(const zp_searcher *s, const zp_point *point, int stage);
+/* What all stages of a choice run, from s->arena. Requires: the choice has a variant. */
+const zp_lowered **zp_search_stages(const zp_searcher *s, const zp_choice *choice);
+
+/* The variant with the prices of one stage's node types and mode; of all stages of a plain cluster the point's. */
+const zp_variant *zp_stage_variant(const zp_searcher *s, const zp_point *point, int stage);
+/* Limits of its ranks. */
+zp_limits zp_stage_limits(const zp_searcher *s, const zp_point *point, int stage);
 
 /* ---- space.c ---- */
 /* All points of the space: counts candidates and rejections, keeps those that may fit. */
@@ -90,10 +111,15 @@ void zp_search_enumerate(zp_searcher *s);
 /* ---- fit.c: memory ---- */
 /* Least bytes that the fullest stage of a point needs, however it is cut. O(1). */
 int64_t zp_memory_floor(const zp_searcher *s, const zp_point *point);
-typedef struct zp_limits {
-  int64_t device, host, nvme;
-} zp_limits;
+/* What the ranks of a machine may use. */
+zp_limits zp_machine_limits(const zp_searcher *s, const zp_machine *machine);
+/* Several node types: of a rank on the smallest of them. */
 zp_limits zp_search_limits(const zp_searcher *s);
+/* Limits of one stage: where its node types have more than the smallest, it may use so much more. */
+zp_limits zp_limits_of_stage(const zp_searcher *s, const zp_point *point, int stage, const zp_limits *smallest);
+/* zp_stage_fits within the limits of the stage. */
+bool zp_part_fits(const zp_searcher *s, const zp_point *point, int stage, const zp_units *part,
+                  const zp_limits *smallest);
 /* Does the stage with these parts stay within the limits? */
 bool zp_stage_fits(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
                    const zp_limits *limits);
@@ -153,11 +179,10 @@ int zp_choice_compare(const zp_choice *a, const zp_choice *b);
 void zp_rank(zp_searcher *s, zp_ranking *r, const zp_candidate *candidate);
 /* Plans of these degrees that are slower cannot enter the ranking. */
 double zp_cutoff(const zp_ranking *r, const zp_choice *choice);
-zp_choice zp_copy_choice(zp_arena *arena, const zp_choice *from);
 
 /* ---- price.c ---- */
 /* All that its price needs; without order tables where that takes none. */
-const zp_program *zp_search_program(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice);
+const zp_program *zp_search_program(zp_arena *arena, const zp_searcher *s, const zp_choice *choice);
 /* Cuts and simulates the points in the order of their bounds while they can still enter the ranking. */
 void zp_price_points(zp_searcher *s, zp_ranking *r);
 

@@ -32,7 +32,7 @@ static bool takes(zp_searcher *s, const zp_limit *limit, int value, bool plain) 
 
 static void add_point(zp_searcher *s, const zp_point *base, zp_choice choice) {
   zp_point point = {choice, base->variant, 0};
-  if (zp_memory_floor(s, &point) > s->limit_bytes) {
+  if (zp_memory_floor(s, &point) > s->most_bytes) {
     zp_push(s->arena, &s->below_floor, point);
     reject(s, ZP_REJECT_MEMORY);
     return;
@@ -121,8 +121,26 @@ static void try_variant(zp_searcher *s, zp_choice choice) {
     try_schedules(s, &base);
 }
 
+/* The modes that the plan block pins; split inputs need tensor ranks to split over. */
+static void try_pinned_modes(zp_searcher *s, zp_choice choice) {
+  const zp_constraints *c = s->constraints;
+  bool possible = choice.pipeline == c->stage_recompute.len;
+  for (int i = 0; i < c->stage_recompute.len; i++)
+    if (choice.tensor == 1 && zp_stage_mode_split(c->stage_recompute.data[i])) possible = false;
+  if (!possible) {
+    reject(s, ZP_REJECT_CONSTRAINT);
+    return;
+  }
+  zp_choice_set_modes(&choice, c->stage_recompute.data);
+  try_variant(s, choice);
+}
+
 static void try_recompute(zp_searcher *s, zp_choice choice) {
   const zp_constraints *c = s->constraints;
+  if (c->stage_recompute.len) {
+    try_pinned_modes(s, choice);
+    return;
+  }
   for (int recompute = ZP_RECOMPUTE_NONE; recompute <= ZP_RECOMPUTE_SELECTIVE; recompute++)
     for (int shard = 0; shard <= 1; shard++) {
       if (shard && (recompute != ZP_RECOMPUTE_FULL || choice.tensor == 1 || choice.sequence)) continue;

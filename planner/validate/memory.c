@@ -31,7 +31,7 @@ static double logits_of(const zp_lowered *l, const zp_segment_program *segment) 
 
 static double stage_extra(const zp_program *program, const zp_stage *stage, const zp_software *software,
                           bool keeps_scores) {
-  const zp_lowered *l = program->lowered;
+  const zp_lowered *l = zp_program_lowered(program, stage->index);
   double kept = 0, working = 0;
   for (int r = 0; r < stage->runs.len; r++) {
     const zp_segment_program *segment = &l->segments[stage->runs.data[r].segment];

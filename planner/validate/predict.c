@@ -97,12 +97,13 @@ static bool price(const question *q, int64_t microbatch, int chunks, zp_predicti
   set_homes(run, &c);
   if ((*why = zp_choice_refusal(&c, q->spec))) return false;
   c.cut = zp_software_cut(q->arena, q->spec->model, q->software, run->pipeline * chunks);
-  zp_lowered *lowered = zp_lower(q->arena, q->spec, q->sharding, microbatch, c.recompute, c.recompute_shard, why);
-  if (!lowered) return false;
+  zp_lowered **stages = zp_lower_stages(q->arena, q->spec, q->sharding, &c, why);
+  if (!stages) return false;
+  zp_lowered *lowered = stages[0]; /* published runs recompute the same on all stages */
   if (q->software->float_gradients) lowered->grad_bytes = 4;
   zp_price(lowered, &q->machine, c.tensor, c.pipeline, c.data);
   zp_software_price(lowered, &q->machine, q->software, is(run->recompute, "selective"));
-  zp_program *program = zp_program_make(q->arena, lowered, &c);
+  zp_program *program = zp_program_make(q->arena, (const zp_lowered *const *)stages, &c);
   out->choice = program->choice;
   out->estimate = zp_simulate(q->arena, program, &q->machine);
   double data = zp_software_data_s(program, &q->machine, &out->estimate, q->software) +

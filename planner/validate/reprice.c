@@ -189,8 +189,8 @@ double zp_software_data_s(const zp_program *program, const zp_machine *machine, 
   double longer = 0;
   for (int s = 0; s < program->choice.pipeline; s++) {
     const zp_stage *stage = &program->stages[s];
-    zp_step_end end =
-        zp_cost_step_end(program->lowered, machine, &program->choice, stage->flat_elements, stage->shard_elements);
+    zp_step_end end = zp_cost_step_end(zp_program_lowered(program, s), machine, &program->choice, stage->flat_elements,
+                                       stage->shard_elements);
     double exposed = zp_cost_exposed_reduce(machine, end.reduce_s, e->stage_backward_s[s], stage->n_units);
     double change = software->overlaps_data ? -fmin(end.gather_s, e->stage_forward_s[s]) : end.reduce_s - exposed;
     if (s == 0 || change > longer) longer = change;
@@ -231,7 +231,8 @@ double zp_software_gathers_s(const zp_program *program, const zp_machine *machin
       seconds += (double)stage->runs.data[r].count *
                  segment_gathers_s(program->lowered, &program->lowered->segments[stage->runs.data[r].segment], &link,
                                    software, (double)program->microbatches);
-    for (int k = 0; k < stage->n_chunks; k++) seconds -= zp_cost_chunk(program->lowered, machine, c, stage, k).data_s;
+    for (int k = 0; k < stage->n_chunks; k++)
+      seconds -= zp_cost_chunk(zp_program_lowered(program, s), machine, c, stage, k).data_s;
     longest = fmax(longest, seconds);
   }
   return longest * (double)program->microbatches;

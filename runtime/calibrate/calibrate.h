@@ -28,5 +28,7 @@ void measure_kernels(double budget_s);
 void measure_disk(const char *folder);
 /* ---- links.c: two ranks, under mpirun ---- */
 int measure_links(int argc, char **argv, double budget_s);
+/* ---- gpu.c: the first GPU, if there is one; exit status ---- */
+int measure_gpu(double budget_s);
 
 #endif

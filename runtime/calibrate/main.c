@@ -2,6 +2,7 @@
  * turns its rows into a file.
  *
  *   zplan-calibrate compute SECONDS FOLDER     all but messages; FOLDER: where the disk is measured
+ *   zplan-calibrate gpu SECONDS                the first GPU, if there is one
  *   mpirun -n 2 zplan-calibrate-mpi links SECONDS */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -93,6 +94,7 @@ int main(int argc, char **argv) {
     return fflush(stdout) != 0;
   }
   if (argc == 3 && strcmp(argv[1], "links") == 0 && budget_s > 0) return measure_links(argc, argv, budget_s);
-  fprintf(stderr, "usage: zplan-calibrate compute SECONDS FOLDER | links SECONDS (two ranks)\n");
+  if (argc == 3 && strcmp(argv[1], "gpu") == 0 && budget_s > 0) return measure_gpu(budget_s);
+  fprintf(stderr, "usage: zplan-calibrate compute SECONDS FOLDER | gpu SECONDS | links SECONDS (two ranks)\n");
   return 2;
 }

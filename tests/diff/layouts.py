@@ -5,7 +5,8 @@
 
 All (tensor, pipeline, data) with a product of at most 8, each with ZeRO 0 and 1 (where data > 1) and recompute none, full,
 full with saved tensors split over the tensor ranks (where tensor > 1) and selective, and once with ranks numbered
-tensor-pipeline-data, on two models of odd sizes: gpt.dz (tied embedding, dropout) and llama.dz (grouped queries). 20 steps each. Every run has --check-memory: the arena's peak on every
+tensor-pipeline-data, on two models of odd sizes: gpt.dz (tied embedding, dropout) and llama.dz (grouped queries); pipelines of
+2 to 4 stages also with a mode of its own for every stage. 20 steps each. Every run has --check-memory: the arena's peak on every
 rank and the bytes sent over every axis must be the plan's, or the trainer ends with an error.
 
 How errors are measured. Loss and gradient norm of a step: |got - want| / |want|. A parameter: max |got - want| / max |want|
@@ -41,11 +42,15 @@ MODELS = {"gpt": 7 + 2, "llama": 9 + 2}  # units that a pipeline can be cut betw
 RECOMPUTE = ("none", "full", "selective")
 QUANTITIES = ("loss", "gradient norm", "parameters")
 
-Case = collections.namedtuple("Case", "model precision t p d zero recompute shard micro batch order", defaults=("tdp",))
+STAGE_MODES = ("full", "none", "full/tensor", "selective")
+
+# modes: of the stages, where they differ; recompute and shard are then those of nobody
+Case = collections.namedtuple("Case", "model precision t p d zero recompute shard micro batch modes order",
+                              defaults=("tdp",))
 
 
 def name_of(case):
-    recompute = RECOMPUTE[case.recompute] + ("/tensor" if case.shard else "")
+    recompute = ",".join(case.modes) or RECOMPUTE[case.recompute] + ("/tensor" if case.shard else "")
     return "%s %s t%d p%d d%d zero%d recompute %s micro-batch %d batch %d%s" % (
         case.model, case.precision, case.t, case.p, case.d, case.zero, recompute, case.micro, case.batch,
         "" if case.order == "tdp" else " order " + case.order)
@@ -81,7 +86,7 @@ def recomputations(precision, t, zero):
 def variants(model, precision, t, p, d):
     for zero in (0, 1) if d > 1 else (0,):
         for recompute, shard in recomputations(precision, t, zero):
-            case = Case(model, precision, t, p, d, zero, recompute, shard, 1, batch_for(d))
+            case = Case(model, precision, t, p, d, zero, recompute, shard, 1, batch_for(d), ())
             yield case._replace(micro=micro_for(case))
 
 
@@ -89,7 +94,16 @@ def other_order(cases):
     """Ranks numbered tensor, pipeline, data: who a rank's neighbours are changes, what they compute does not. One recomputation
     a layout is enough; with one stage or one data rank the order is the same."""
     return [case._replace(order="tpd") for case in cases
-            if case.precision == "fp64" and case.p > 1 and case.d > 1 and case.recompute == 1 and not case.shard]
+            if case.precision == "fp64" and min(case.p, case.d) > 1 and case.recompute == 1 and not (case.shard or case.modes)]
+
+
+def mixed_variants(model, t, p, d):
+    """Stages with modes of their own: every mode stands first, last and beside every other in some layout."""
+    possible = [mode for mode in STAGE_MODES if t > 1 or mode != "full/tensor"]
+    for start in range(len(possible)):
+        modes = tuple(possible[(start + stage) % len(possible)] for stage in range(p))
+        case = Case(model, "fp64", t, p, d, 1 if d > 1 else 0, 0, 0, 1, batch_for(d), modes)
+        yield case._replace(micro=micro_for(case._replace(recompute=start)))
 
 
 def all_cases(quick):
@@ -98,13 +112,15 @@ def all_cases(quick):
         for t, p, d in degrees():
             if p <= units:
                 cases += list(variants(model, "fp64", t, p, d)) + list(variants(model, "fp32", t, p, d))
+                if 2 <= p <= 4:
+                    cases += list(mixed_variants(model, t, p, d))
     cases = [case for case in cases if case.t * case.p * case.d > 1 or case.recompute]
     cases += other_order(cases)
     return [case for i, case in enumerate(cases) if i % 17 == 3] if quick else cases
 
 
 def reference_of(case):
-    return case._replace(t=1, p=1, d=1, zero=0, recompute=0, shard=0, micro=1, order="tdp")
+    return case._replace(t=1, p=1, d=1, zero=0, recompute=0, shard=0, micro=1, modes=(), order="tdp")
 
 
 # ---- one run ----
@@ -114,9 +130,12 @@ Result = collections.namedtuple("Result", "error losses norms checkpoint seconds
 
 def pins(case):
     yield from ("tensor=%d" % case.t, "pipeline=%d" % case.p, "plan.data=%d" % case.d, "microbatch=%d" % case.micro)
-    yield from ("zero=%d" % case.zero, 'recompute="%s"' % RECOMPUTE[case.recompute])
-    yield from ('recompute_shard="%s"' % ("tensor" if case.shard else "none"), "batch=%d" % case.batch)
-    yield 'precision="%s"' % case.precision
+    yield from ("zero=%d" % case.zero, "batch=%d" % case.batch, 'precision="%s"' % case.precision)
+    if case.modes:
+        yield "stage_recompute=[%s]" % ", ".join('"%s"' % mode for mode in case.modes)
+    else:
+        yield 'recompute="%s"' % RECOMPUTE[case.recompute]
+        yield 'recompute_shard="%s"' % ("tensor" if case.shard else "none")
     yield 'rank_order="%s"' % case.order
 
 

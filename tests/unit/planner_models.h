@@ -205,6 +205,13 @@ static inline zp_spec *build_spec(zp_arena *arena, const model_size *size, zp_cl
   return spec;
 }
 
+/* The same procedures on all stages. */
+static inline const zp_lowered *const *on_all_stages(zp_arena *arena, const zp_lowered *lowered, int stages) {
+  const zp_lowered **all = ZP_NEW_ARRAY(arena, const zp_lowered *, stages);
+  for (int s = 0; s < stages; s++) all[s] = lowered;
+  return all;
+}
+
 static inline void pin(zp_limit *limit, double value) {
   limit->set = true;
   limit->low = limit->high = value;

@@ -38,6 +38,10 @@ typedef struct pm {
   double loss;
 } pm;
 
+static inline const zp_segment_program *pm_segments(const pm *m, int stage) {
+  return zp_program_lowered(m->program, stage)->segments;
+}
+
 static inline void pm_poison(char *at, int64_t bytes) { memset(at, 0xff, (size_t)bytes); } /* a NaN in every double */
 
 /* A reproducible value in [-1, 1) for logical element i of one instance of a parameter. */
@@ -79,7 +83,7 @@ static inline void pm_for_params(pm *m, int s, pm_on_param *on, void *arg) {
     on(m, s, stage->shared.data[i].param, 0, stage->shared.data[i].offset, arg);
   for (int r = 0; r < stage->runs.len; r++) {
     const zp_run *run = &stage->runs.data[r];
-    const zp_segment_program *seg = &m->l->segments[run->segment];
+    const zp_segment_program *seg = &pm_segments(m, s)[run->segment];
     for (int64_t k = 0; k < run->count; k++)
       for (int i = 0; i < seg->graph->params.len; i++)
         if (seg->param_offset[i] >= 0)
@@ -121,7 +125,7 @@ static inline pm *pm_new(zp_arena *memory, const zp_program *program) {
       pm_poison(r->arena, program->stages[s].arena_bytes);
       r->in = ZP_NEW_ARRAY(memory, zp_interpreter *, m->l->n_segments);
       for (int i = 0; i < m->l->n_segments; i++)
-        r->in[i] = zp_interpreter_new(memory, m->l->segments[i].graph, m->l->microbatch);
+        r->in[i] = zp_interpreter_new(memory, pm_segments(m, s)[i].graph, m->l->microbatch);
     }
     pm_for_params(m, s, pm_load_param, NULL);
     pm_load_inputs(m, s);
@@ -255,7 +259,7 @@ static inline void pm_ce_grad(pm *m, const pm_unit *u, const zp_step *step, int 
 
 static inline void pm_read(pm *m, const pm_unit *u, const zp_step *step, int t, int i) {
   const zp_buffer *b = &u->p->buffers.data[step->in.data[i]];
-  double *to = m->rank[u->stage->index][t].in[u->seg - m->l->segments]->value[step->node->in.data[i]];
+  double *to = m->rank[u->stage->index][t].in[u->seg - pm_segments(m, u->stage->index)]->value[step->node->in.data[i]];
   const void *from = pm_address(m, u, t, step->in.data[i]);
   int64_t shift = 0; /* ids count from the first row that the rank has of a divided table */
   if (step->op == ZP_OP_EMBEDDING) shift = pm_first(pm_tensor(u, step->node->in.data[1]), 0, t);
@@ -269,7 +273,8 @@ static inline void pm_read(pm *m, const pm_unit *u, const zp_step *step, int t, 
 
 static inline void pm_write(pm *m, const pm_unit *u, const zp_step *step, int t, int i) {
   const zp_buffer *b = &u->p->buffers.data[step->out.data[i]];
-  const double *from = m->rank[u->stage->index][t].in[u->seg - m->l->segments]->value[step->node->out.data[i]];
+  const double *from =
+      m->rank[u->stage->index][t].in[u->seg - pm_segments(m, u->stage->index)]->value[step->node->out.data[i]];
   double *to = pm_address(m, u, t, step->out.data[i]);
   for (int64_t r = 0; r < b->rows; r++)
     for (int64_t c = 0; c < b->cols; c++) to[r * b->ld + c] = *from++;
@@ -282,7 +287,7 @@ static inline double *pm_grad(const pm *m, const pm_unit *u, int t, int use) {
 }
 
 static inline void pm_interpret(pm *m, const pm_unit *u, const zp_step *step, int t) {
-  zp_interpreter *in = m->rank[u->stage->index][t].in[u->seg - m->l->segments];
+  zp_interpreter *in = m->rank[u->stage->index][t].in[u->seg - pm_segments(m, u->stage->index)];
   for (int i = 0; i < step->in.len; i++) pm_read(m, u, step, t, i);
   for (int i = 0; i < step->sums.len; i++) { /* sums of one step into the same parameter add up in the interpreter */
     const zp_param_sum *sum = &step->sums.data[i];
@@ -348,7 +353,7 @@ static inline pm_unit pm_unit_of(const pm *m, const zp_stage *stage, int64_t j, 
   int r = 0;
   while (j >= stage->runs.data[r].count) j -= stage->runs.data[r++].count;
   const zp_run *run = &stage->runs.data[r];
-  const zp_segment_program *seg = &m->l->segments[run->segment];
+  const zp_segment_program *seg = &pm_segments(m, stage->index)[run->segment];
   return (pm_unit){.stage = stage,
                    .seg = seg,
                    .base = run->base + j * seg->elements,

@@ -147,10 +147,69 @@ Test(calibration, gpu_clusters_and_missing_precisions_are_refused) {
   zp_calibration c = sample_calibration();
   const char *error = NULL;
   cr_expect(!zp_calibration_apply(arena, &c, "m.json", build_spec(arena, &TINY, gpu_cluster(1), 8), &error));
-  cr_expect(strstr(error, "CPU nodes"));
+  cr_expect(strstr(error, "no GPU was measured"));
   zp_spec *spec = build_spec(arena, &TINY, cpu_cluster(), 8);
   spec->train.precision = ZP_PREC_F64;
   cr_expect(!zp_calibration_apply(arena, &c, "m.json", spec, &error));
   cr_expect(strstr(error, "precision"));
+  cr_expect_null(spec->cluster.calibration);
+}
+
+/* ---- GPUs ---- */
+
+/* Products that fill whole waves of 80 multiprocessors with the largest tiles (256 x 128, 10 x 8 of them a wave): their
+ * time is the products plus the filling of the pipeline, whatever else the model knows. */
+static zp_calibration gpu_calibration(double rate) {
+  zp_calibration c = {.machine = "test machine", .date = "2026-01-01"};
+  add_row(&c, "gpu_cores", 80, "multiprocessors");
+  add_row(&c, "gpu_memory_bytes", 34.1e9, "B");
+  add_row(&c, "gpu_copy_bytes_per_s", 700e9, "B/s");
+  add_row(&c, "pcie_to_device_bytes_per_s", 12e9, "B/s");
+  add_row(&c, "pcie_to_host_bytes_per_s", 11e9, "B/s");
+  add_row(&c, "gpu_launch_s", 3e-6, "s");
+  for (int k = 1024; k <= 16384; k *= 4)
+    add_row(&c, zp_format(arena, "gpu_gemm_half_2560x1024x%d", k), rate * k / (k + 96), "FLOP/s");
+  zp_calibration_fit_gpu(arena, &c);
+  return c;
+}
+
+static zp_spec *gpu_spec(void) {
+  zp_spec *spec = build_spec(arena, &TINY, gpu_cluster(1), 8);
+  spec->train.precision = ZP_PREC_MIXED_FP16;
+  spec->cluster.node.device.cores = 80;
+  return spec;
+}
+
+Test(calibration, the_rate_of_the_best_tiles_is_found) {
+  zp_calibration c = gpu_calibration(90e12);
+  cr_expect(near(zp_calibration_value(&c, "gpu_half_flop_per_s", 0), 90e12, 1e-9));
+  cr_expect_eq(zp_calibration_value(&c, "gpu_f32_flop_per_s", 0), 0);
+}
+
+Test(calibration, a_gpu_cluster_takes_the_rates) {
+  zp_calibration c = gpu_calibration(90e12);
+  zp_spec *spec = gpu_spec();
+  const char *error = NULL;
+  cr_assert(zp_calibration_apply(arena, &c, "m.json", spec, &error), "%s", error);
+  const zp_node_type *node = &spec->cluster.node;
+  cr_expect(near(node->device.eff_matmul * 125e12, 90e12, 1e-9));
+  cr_expect(near(node->device.eff_memory * 900e9, 700e9, 1e-9));
+  cr_expect_eq(node->device.memory_bytes, INT64_C(34100000000));
+  cr_expect_eq(node->device.launch_s, 3e-6);
+  cr_expect_eq(node->pcie_bytes_per_s, 11e9, "the slower way");
+  cr_expect_str_eq(spec->cluster.calibration, "m.json");
+}
+
+Test(calibration, another_gpu_is_refused) {
+  zp_calibration c = gpu_calibration(90e12);
+  zp_spec *spec = gpu_spec();
+  const char *error = NULL;
+  spec->cluster.node.device.cores = 108;
+  cr_expect(!zp_calibration_apply(arena, &c, "m.json", spec, &error));
+  cr_expect(strstr(error, "another GPU"), "%s", error);
+  spec = gpu_spec();
+  spec->train.precision = ZP_PREC_F32;
+  cr_expect(!zp_calibration_apply(arena, &c, "m.json", spec, &error));
+  cr_expect(strstr(error, "precision"), "%s", error);
   cr_expect_null(spec->cluster.calibration);
 }

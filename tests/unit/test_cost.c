@@ -99,11 +99,11 @@ static priced price(model_size size, zp_cluster cluster, int64_t batch, zp_choic
   p.machine = zp_machine_make(&p.spec->cluster, p.spec->train.precision, choice.tensor * choice.pipeline * choice.data);
   zp_sharding *sharding = zp_shard(arena, p.spec->model, &p.machine, choice.tensor, 1, choice.sequence, &reason);
   cr_assert(sharding, "%s", reason);
-  p.lowered = zp_lower(arena, p.spec, sharding, choice.microbatch, choice.recompute, choice.recompute_shard, &reason);
-  cr_assert(p.lowered, "%s", reason);
-  zp_price(p.lowered, &p.machine, choice.tensor, choice.pipeline, choice.data);
+  zp_lowered **stages = zp_lower_stages(arena, p.spec, sharding, &choice, &reason);
+  cr_assert(stages, "%s", reason);
+  p.lowered = stages[0];
   choice.cut = (int64_t *)cut;
-  p.program = zp_program_make(arena, p.lowered, &choice);
+  p.program = zp_program_make(arena, zp_price_stages(stages, &p.machine, &choice), &choice);
   return p;
 }
 
@@ -221,4 +221,28 @@ Test(cost, recomputation_is_hardware_work_only) {
               b = zp_simulate(arena, rebuild.program, &rebuild.machine);
   expect_near(a.model_flop, b.model_flop, "model FLOPs");
   cr_expect(b.hardware_flop > a.hardware_flop && b.step_s > a.step_s);
+}
+
+/* A stage takes the time and makes the floating-point operations of its own mode, whatever its neighbours do. */
+Test(cost, stages_cost_what_their_modes_cost) {
+  static const zp_recompute mode[] = {ZP_RECOMPUTE_FULL, ZP_RECOMPUTE_SELECTIVE, ZP_RECOMPUTE_NONE};
+  const int64_t cut[] = {0, 2, 4, 6};
+  zp_choice choice = {.tensor = 2, .pipeline = 3, .data = 1, .microbatch = 1};
+  zp_stage_mode modes[3];
+  zp_estimate uniform[3];
+  for (int s = 0; s < 3; s++) {
+    choice.recompute = mode[s];
+    modes[s] = zp_stage_mode_of(mode[s], false);
+    priced p = price(TINY, cpu_cluster(), 8, choice, cut);
+    uniform[s] = zp_simulate(arena, p.program, &p.machine);
+  }
+  zp_choice_set_modes(&choice, modes);
+  priced mixed = price(TINY, cpu_cluster(), 8, choice, cut);
+  zp_estimate e = zp_simulate(arena, mixed.program, &mixed.machine);
+  for (int s = 0; s < 3; s++) {
+    expect_near(e.stage_forward_s[s], uniform[s].stage_forward_s[s], "forward");
+    expect_near(e.stage_backward_s[s], uniform[s].stage_backward_s[s], "backward");
+  }
+  cr_expect(e.hardware_flop < uniform[0].hardware_flop && e.hardware_flop > uniform[2].hardware_flop);
+  cr_expect(e.step_s <= uniform[0].step_s && e.step_s >= uniform[2].step_s);
 }

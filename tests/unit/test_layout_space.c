@@ -136,7 +136,7 @@ Test(layout, zb_v_holds_both_ends_on_stage_0) {
   zp_lowered *l = lower(spec, 1, false, 1, ZP_RECOMPUTE_NONE);
   int64_t cut[] = {0, 3, 5, 7, 10};
   zp_choice c = chunked(ZP_SCHEDULE_ZB_V, 2, 2, cut);
-  zp_program *p = zp_program_make(arena, l, &c);
+  zp_program *p = zp_program_make(arena, on_all_stages(arena, l, c.pipeline), &c);
   cr_expect_eq(p->stages[0].chunks[1].units.first, 7);
   cr_expect_eq(p->stages[0].chunks[1].slots, 1);
   cr_expect_eq(p->tied.len, 0);
@@ -234,5 +234,35 @@ Test(layout, stage_bytes_agree_with_the_layout) {
         for (int s = 0; s < 3; s++)
           cr_expect_eq(zp_stage_bytes(l, &c, s, cut[s], cut[s + 1] - cut[s]), lay_out(l, c, s).arena_bytes);
       }
+  }
+}
+
+/* ---- stages with modes of their own ---- */
+
+/* What stages recompute changes slots and working memory; parameters, state and messages stay where and what they are,
+ * so neighbours and checkpoints need not know. */
+Test(layout, modes_change_slots_only) {
+  zp_spec *spec = build_spec(arena, &TINY, gpu_cluster(1), 16);
+  int64_t cut[] = {0, 3, 7, 10};
+  zp_choice c = {.tensor = 2, .pipeline = 3, .data = 2, .zero = 1, .microbatch = 1, .cut = cut};
+  const zp_lowered *keep = lower(spec, 2, false, 1, ZP_RECOMPUTE_NONE);
+  for (int mode = ZP_RECOMPUTE_FULL; mode <= ZP_RECOMPUTE_SELECTIVE; mode++) {
+    const zp_lowered *rebuild = lower(spec, 2, false, 1, (zp_recompute)mode);
+    for (int s = 0; s < 3; s++) {
+      zp_stage plain = lay_out(keep, c, s), stage = lay_out(rebuild, c, s);
+      cr_expect_eq(stage.at_params, plain.at_params);
+      cr_expect_eq(stage.at_grads, plain.at_grads);
+      cr_expect_eq(stage.at_moment2, plain.at_moment2);
+      cr_expect_eq(stage.flat_elements, plain.flat_elements);
+      cr_expect_eq(stage.shard_elements, plain.shard_elements);
+      cr_assert_eq(stage.runs.len, plain.runs.len);
+      for (int r = 0; r < stage.runs.len; r++) {
+        cr_expect_eq(stage.runs.data[r].base, plain.runs.data[r].base);
+        cr_expect_eq(stage.runs.data[r].stride, plain.runs.data[r].stride);
+      }
+      cr_expect_eq(stage.slots, plain.slots);
+      cr_expect(stage.slot_stride < plain.slot_stride);
+      cr_expect_eq(stage.at_transient - stage.at_grad[0], plain.at_transient - plain.at_grad[0], "carries, messages");
+    }
   }
 }

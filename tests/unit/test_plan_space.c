@@ -48,10 +48,9 @@ static zp_plan *plan_of(const zp_spec *spec, zp_choice c) {
   cr_assert_null(refusal, "%s", refusal);
   zp_sharding *sharding = zp_shard(arena, spec->model, &plan->machine, c.tensor, 1, c.sequence, &reason);
   cr_assert(sharding, "%s", reason);
-  zp_lowered *lowered = zp_lower(arena, spec, sharding, c.microbatch, c.recompute, c.recompute_shard, &reason);
+  zp_lowered **lowered = zp_lower_stages(arena, spec, sharding, &c, &reason);
   cr_assert(lowered, "%s", reason);
-  zp_price(lowered, &plan->machine, c.tensor, c.pipeline, c.data);
-  plan->program = zp_program_make(arena, lowered, &c);
+  plan->program = zp_program_make(arena, zp_price_stages(lowered, &plan->machine, &c), &c);
   plan->best = (zp_candidate){plan->program->choice, zp_simulate(arena, plan->program, &plan->machine)};
   plan->feasible = true;
   return plan;
@@ -67,7 +66,8 @@ static void expect_terms(const zp_estimate *e) {
 static void expect_same_choice(const zp_choice *a, const zp_choice *b) {
   cr_expect(a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->zero == b->zero);
   cr_expect(a->schedule == b->schedule && a->sequence == b->sequence && a->compress == b->compress);
-  cr_expect(a->microbatch == b->microbatch && a->recompute == b->recompute && a->recompute_shard == b->recompute_shard);
+  cr_expect(a->microbatch == b->microbatch);
+  for (int s = 0; s < a->pipeline; s++) cr_expect_eq(zp_choice_mode(a, s), zp_choice_mode(b, s));
   int64_t parts = a->pipeline * (a->chunks > 1 ? a->chunks : 1);
   cr_assert_eq(parts, b->pipeline * (b->chunks > 1 ? b->chunks : 1));
   for (int64_t k = 0; k <= parts; k++) cr_expect_eq(a->cut[k], b->cut[k]);
@@ -120,6 +120,26 @@ Test(plan_space, recomputation_and_tensor_ranks) {
                                    .recompute = (zp_recompute)recompute,
                                    .sequence = sequence,
                                    .recompute_shard = shard});
+    }
+}
+
+Test(plan_space, modes_of_stages) {
+  static const zp_stage_mode modes[] = {ZP_RECOMPUTE_FULL | ZP_STAGE_SPLIT, ZP_RECOMPUTE_NONE, ZP_RECOMPUTE_SELECTIVE,
+                                        ZP_RECOMPUTE_FULL};
+  zp_spec *spec = roomy_spec();
+  for (int schedule = 0; schedule < ZP_SCHEDULE_COUNT; schedule++)
+    for (int turn = 0; turn < 4; turn++) {
+      zp_stage_mode mode[4];
+      for (int s = 0; s < 4; s++) mode[s] = modes[(s + turn) % 4];
+      zp_choice c = {.tensor = 2,
+                     .pipeline = 4,
+                     .data = 2,
+                     .zero = turn,
+                     .schedule = (zp_schedule)schedule,
+                     .chunks = chunks_of(schedule),
+                     .microbatch = 1};
+      zp_choice_set_modes(&c, mode);
+      round_trip(spec, c);
     }
 }
 

@@ -159,7 +159,7 @@ static zp_program *program_of(const zp_lowered *l, int pipeline, int data, int z
                  .recompute = l->recompute,
                  .recompute_shard = l->recompute_shard,
                  .cut = cut};
-  return zp_program_make(arena, l, &c);
+  return zp_program_make(arena, on_all_stages(arena, l, pipeline), &c);
 }
 
 Test(program_layout, tied_parameters_are_found) {

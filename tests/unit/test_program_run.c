@@ -20,6 +20,7 @@ typedef struct layout {
   zp_recompute recompute;
   bool shard;
   zp_schedule schedule;
+  zp_stage_mode *modes; /* of the stages; NULL: all as above */
 } layout;
 
 static zp_spec *f64_spec(const model_size *size) {
@@ -40,17 +41,18 @@ static zp_program *make_program(const zp_spec *spec, layout w) {
   zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, w.tensor * w.pipeline);
   zp_sharding *sharding = zp_shard(arena, spec->model, &machine, w.tensor, 1, false, &reason);
   cr_assert(sharding, "tensor %d: %s", w.tensor, reason);
-  zp_lowered *l = zp_lower(arena, spec, sharding, w.microbatch, w.recompute, w.shard, &reason);
-  cr_assert(l, "%s", reason);
   zp_choice choice = {.tensor = w.tensor,
                       .pipeline = w.pipeline,
                       .data = 1,
                       .microbatch = w.microbatch,
-                      .recompute = l->recompute,
+                      .recompute = w.recompute,
                       .recompute_shard = w.shard,
-                      .schedule = w.schedule,
-                      .cut = cuts(l->n_units, w.pipeline)};
-  return zp_program_make(arena, l, &choice);
+                      .schedule = w.schedule};
+  if (w.modes) zp_choice_set_modes(&choice, w.modes);
+  zp_lowered **l = zp_lower_stages(arena, spec, sharding, &choice, &reason);
+  cr_assert(l, "%s", reason);
+  choice.cut = cuts(l[0]->n_units, w.pipeline);
+  return zp_program_make(arena, (const zp_lowered *const *)l, &choice);
 }
 
 static void check_layout(const zp_spec *spec, const pm_reference *reference, layout w) {
@@ -74,8 +76,32 @@ static void check_model(const model_size *size) {
           for (int shard = 0; shard < (tensor > 1 && keep == ZP_RECOMPUTE_FULL ? 2 : 1); shard++)
             check_layout(spec, &reference,
                          (layout){tensor, pipeline, microbatch[b], (zp_recompute)keep, shard,
-                                  b == 0 && keep == ZP_RECOMPUTE_SELECTIVE ? ZP_SCHEDULE_GPIPE : ZP_SCHEDULE_1F1B});
+                                  b == 0 && keep == ZP_RECOMPUTE_SELECTIVE ? ZP_SCHEDULE_GPIPE : ZP_SCHEDULE_1F1B,
+                                  NULL});
 }
+
+/* All ways to give 1 to 3 stages modes of their own, and a few with 4, in 1F1B's and GPipe's order. */
+static void check_modes(const model_size *size) {
+  static const zp_stage_mode modes[] = {ZP_RECOMPUTE_NONE, ZP_RECOMPUTE_SELECTIVE, ZP_RECOMPUTE_FULL,
+                                        ZP_RECOMPUTE_FULL | ZP_STAGE_SPLIT};
+  zp_spec *spec = f64_spec(size);
+  pm_reference reference = pm_run_reference(arena, spec, BATCH);
+  for (int tensor = 1; tensor <= 2; tensor++)
+    for (int code = 0; code < 256; code += code < 64 ? 1 : 13) {
+      int pipeline = code < 4 ? 1 : code < 16 ? 2 : code < 64 ? 3 : 4;
+      zp_stage_mode mode[4];
+      for (int s = 0; s < pipeline; s++) mode[s] = modes[code >> 2 * s & 3];
+      check_layout(spec, &reference,
+                   (layout){.tensor = tensor,
+                            .pipeline = pipeline,
+                            .microbatch = 1 + code % 2,
+                            .schedule = code % 3 ? ZP_SCHEDULE_1F1B : ZP_SCHEDULE_GPIPE,
+                            .modes = mode});
+    }
+}
+
+Test(program_run, gpt_stages_with_modes) { check_modes(&GPT); }
+Test(program_run, llama_stages_with_modes) { check_modes(&LLAMA); }
 
 Test(program_run, gpt) { check_model(&GPT); }
 Test(program_run, llama) { check_model(&LLAMA); }
@@ -121,7 +147,7 @@ static void check_spec(const zp_spec *spec) {
   pm_reference reference = pm_run_reference(arena, spec, BATCH);
   for (int pipeline = 1; pipeline <= 3; pipeline++)
     for (int keep = ZP_RECOMPUTE_NONE; keep <= ZP_RECOMPUTE_SELECTIVE; keep++)
-      check_layout(spec, &reference, (layout){1, pipeline, 2, (zp_recompute)keep, false, ZP_SCHEDULE_1F1B});
+      check_layout(spec, &reference, (layout){1, pipeline, 2, (zp_recompute)keep, false, ZP_SCHEDULE_1F1B, NULL});
 }
 
 /* The loss reads the carried tensor itself, or the carried tensor plus a table: the gradient of the logits, made in

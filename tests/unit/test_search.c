@@ -22,7 +22,7 @@ typedef struct brute {
 
 static void try_cut(brute *b, const zp_lowered *lowered, zp_choice *choice) {
   zp_arena *scratch = zp_arena_new("brute");
-  zp_program *program = zp_program_make(scratch, lowered, choice);
+  zp_program *program = zp_program_make(scratch, on_all_stages(scratch, lowered, choice->pipeline), choice);
   bool fits = true;
   for (int s = 0; s < choice->pipeline; s++) fits = fits && program->stages[s].arena_bytes <= b->limit;
   if (fits) {

@@ -96,7 +96,7 @@ typedef struct brute {
 
 static void try_cut(brute *b, zp_choice *choice) {
   zp_arena *scratch = zp_arena_new("brute");
-  zp_program *program = zp_program_make(scratch, b->lowered, choice);
+  zp_program *program = zp_program_make(scratch, on_all_stages(scratch, b->lowered, choice->pipeline), choice);
   bool fits = true;
   for (int s = 0; s < choice->pipeline && fits; s++) {
     const zp_stage *stage = &program->stages[s];
@@ -344,7 +344,7 @@ static void check_bounds(trial *t, zp_point *point) {
     cr_assert(zp_cut_chunks(&t->s, point, &all, random_below(2), c.cut));
   }
   const zp_lowered *lowered = t->s.variants.data[point->variant].lowered;
-  const zp_program *program = zp_program_make(scratch, lowered, &c);
+  const zp_program *program = zp_program_make(scratch, on_all_stages(scratch, lowered, c.pipeline), &c);
   double step = zp_simulate(scratch, program, &t->s.machine).step_s;
   double whole = zp_bound(&t->s, point), of_cut = zp_bound_of_cut(&t->s, point, c.cut);
   cr_assert(whole <= step && of_cut <= step && whole <= of_cut,

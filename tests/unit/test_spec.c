@@ -242,6 +242,18 @@ Test(spec_train, errors) {
 /* ---- plan ---- */
 static const zp_constraints *only_plan(const fixture *f) { return &f->spec->plans.data[f->spec->plan]; }
 
+Test(spec_plan, modes_of_stages_pin_the_pipeline) {
+  fixture f =
+      good(MODEL CLUSTER TRAIN "plan { tensor <= 2  stage_recompute = [\"full/tensor\", \"selective\", \"none\"] }\n");
+  const zp_constraints *p = only_plan(&f);
+  cr_assert_eq(p->stage_recompute.len, 3);
+  cr_expect_eq(p->stage_recompute.data[0], ZP_RECOMPUTE_FULL | ZP_STAGE_SPLIT);
+  cr_expect_eq(p->stage_recompute.data[1], ZP_RECOMPUTE_SELECTIVE);
+  cr_expect_eq(p->stage_recompute.data[2], ZP_RECOMPUTE_NONE);
+  cr_expect(zp_limit_allows(&p->pipeline, 3) && !zp_limit_allows(&p->pipeline, 2));
+  unload(&f);
+}
+
 Test(spec_plan, limits_become_sets) {
   fixture f = good(MODEL CLUSTER TRAIN
                    "plan {\n  tensor <= 16\n  tensor > 1\n  pipeline = 3\n  microbatch in [1, 2, 4]\n  microbatch < 4\n"
@@ -350,6 +362,13 @@ Test(spec_plan, errors) {
       {"tensor in [1, 2] tensor in [4, 8]", 1, "Z0620"},
       {"tensor >= 3 tensor <= 5 tensor in [2, 8]", 1, "Z0620"},
       {"recompute = \"none\" recompute = \"layer\"", 1, "Z0620"},
+      {"stage_recompute = [\"full\", \"nne\"]", 1, "Z0308|did you mean `none`"},
+      {"stage_recompute = \"full\"", 1, "Z0622|one mode a stage"},
+      {"stage_recompute in [\"full\"]", 1, "Z0622|one mode a stage"},
+      {"stage_recompute = [\"full\", 1]", 1, "Z0304"},
+      {"pipeline = 3 stage_recompute = [\"full\", \"none\"]", 1, "Z0620|lists 2 stages"},
+      {"recompute = \"full\" stage_recompute = [\"full\", \"none\"]", 1, "Z0620|stage 1 is \"none\""},
+      {"recompute_shard = \"none\" stage_recompute = [\"full/tensor\"]", 1, "Z0620|stage 0 is \"full/tensor\""},
       {"tensor <= 0", 1, "Z0621|no value"},
       {"tensor = -2", 1, "Z0621|cannot be -2"},
       {"tensor = 8GB", 1, "Z0303"},

@@ -30,10 +30,9 @@ static zp_plan *plan_of(const zp_spec *spec, zp_choice c) {
   plan->machine = zp_machine_make(&spec->cluster, spec->train.precision, c.tensor * c.pipeline * c.data);
   zp_sharding *sharding = zp_shard(arena, spec->model, &plan->machine, c.tensor, 1, false, &reason);
   cr_assert(sharding, "%s", reason);
-  zp_lowered *l = zp_lower(arena, spec, sharding, c.microbatch, c.recompute, c.recompute_shard, &reason);
+  zp_lowered **l = zp_lower_stages(arena, spec, sharding, &c, &reason);
   cr_assert(l, "%s", reason);
-  zp_price(l, &plan->machine, c.tensor, c.pipeline, c.data);
-  plan->program = zp_program_make(arena, l, &c);
+  plan->program = zp_program_make(arena, zp_price_stages(l, &plan->machine, &c), &c);
   plan->best = (zp_candidate){plan->program->choice, zp_simulate(arena, plan->program, &plan->machine)};
   return plan;
 }
@@ -216,6 +215,70 @@ static zp_plan *plain_plan(void) {
   return plan_of(spec, choice_of(1, 2, 1, 0, 2, false, false, (int64_t[]){0, 4, 9}));
 }
 
+/* ---- stages with modes of their own ---- */
+
+enum { SPLIT = ZP_RECOMPUTE_FULL | ZP_STAGE_SPLIT };
+
+static zp_plan *mixed_plan(zp_stage_mode first) {
+  zp_stage_mode modes[] = {first, ZP_RECOMPUTE_SELECTIVE, ZP_RECOMPUTE_NONE};
+  zp_spec *spec = build_spec(arena, &GPT, cpu_cluster(), BATCH);
+  zp_choice c = choice_of(2, 3, 2, 1, 2, false, false, (int64_t[]){0, 4, 7, 9});
+  zp_choice_set_modes(&c, modes);
+  return plan_of(spec, c);
+}
+
+Test(verify, modes_of_stages_round_trip) {
+  zp_plan *plan = mixed_plan(SPLIT);
+  expect_sound(plan);
+  zp_json *json = zp_plan_to_json(arena, plan);
+  zp_choice c;
+  const char *error = NULL;
+  cr_assert(zp_plan_choice_from_json(arena, json, &c, &error), "%s", error);
+  for (int s = 0; s < 3; s++) cr_expect_eq(zp_choice_mode(&c, s), zp_choice_mode(&plan->best.choice, s));
+  cr_expect_str_neq(zp_plan_hash(arena, plan->program), zp_plan_hash(arena, rich_plan()->program));
+  zp_json_free(json);
+}
+
+Test(verify, tampered_modes_are_found) {
+  static const tampering table[] = {
+      {"recompute", TEXT, 0, "full", "not a value that a plan can have"},
+      {"stage_recompute", TEXT, 0, "full", "not a value that a plan can have"},
+      {"stages[1].recompute", TEXT, 0, "none", "stage 1 recomputes \"selective\", its table says \"none\""},
+      {"program.segments[1].recompute", TEXT, 0, "full", "runs `h` and recomputes \"none\", but the file has no such"},
+      {"program.segments[0].recompute", TEXT, 0, "none", "runs `begin` and recomputes \"full/tensor\", but the file"},
+      {"program.segments[3].saved_bytes", ADD, 256, NULL, "is rebuilt from"},
+  };
+  zp_plan *plan = mixed_plan(SPLIT);
+  expect_sound(plan);
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) expect_finding(plan, &table[i]);
+}
+
+/* A file that says everywhere that a stage works otherwise than its procedures do. */
+static void expect_lie(zp_stage_mode first, int stage, const char *segment, const char *mode, const char *expected) {
+  zp_json *json = zp_plan_to_json(arena, mixed_plan(first)), *list = zp_json_array();
+  for (int s = 0; s < 3; s++) {
+    const zp_json *at = zp_json_at(zp_json_get(json, "stages"), s);
+    zp_json_append_string(list, s == stage ? mode : zp_json_get_string(at, "recompute", ""));
+  }
+  zp_json_set(json, "stage_recompute", list);
+  tamper(json, &(tampering){zp_format(arena, "stages[%d].recompute", stage), TEXT, 0, mode, NULL});
+  tamper(json, &(tampering){zp_format(arena, "%s.recompute", segment), TEXT, 0, mode, NULL});
+  if (stage == 0) tamper(json, &(tampering){"program.segments[0].recompute", TEXT, 0, mode, NULL});
+  zp_strings findings = findings_of(build_spec(arena, &GPT, cpu_cluster(), BATCH), json);
+  bool found = false;
+  for (int i = 0; i < findings.len; i++) found |= strstr(findings.data[i], expected) != NULL;
+  cr_expect(found, "%s: %d findings, the first: %s", mode, findings.len, findings.len ? findings.data[0] : "");
+  zp_json_free(json);
+}
+
+Test(verify, procedures_do_what_the_mode_says) {
+  expect_lie(SPLIT, 0, "program.segments[3]", "full",
+             "receives 1920 elements and keeps 1920, the file says 1920 and 960");
+  expect_lie(SPLIT, 1, "program.segments[2]", "full", "is rebuilt from");
+  expect_lie(ZP_RECOMPUTE_FULL, 0, "program.segments[2]", "selective", "backward runs the matmul of forward again");
+  expect_lie(ZP_RECOMPUTE_FULL, 0, "program.segments[2]", "full/tensor", "keeps 960, the file says 1920 and 1920");
+}
+
 Test(verify, tampered_decisions_are_found) {
   static const tampering table[] = {
       {"format_version", TEXT, 0, "2.0", "format_version is \"2.0\""},
@@ -236,8 +299,9 @@ Test(verify, tampered_decisions_are_found) {
       {"schedule", TEXT, 0, "zb_v", "zb_v has exactly two chunks"},
       {"schedule", TEXT, 0, "2f2b", "not a value that a plan can have"},
       {"recompute", TEXT, 0, "some", "not a value that a plan can have"},
-      {"recompute", TEXT, 0, "none", "keeps 1920"},
-      {"recompute_shard", BOOL, 0, NULL, "keeps 1920"},
+      {"recompute", TEXT, 0, "none", "stage 0 recomputes \"none\", its table says \"full/tensor\""},
+      {"recompute_shard", BOOL, 0, NULL, "stage 2 recomputes \"full\", its table says \"full/tensor\""},
+      {"recompute", TEXT, 0, "per stage", "not a value that a plan can have"},
   };
   EXPECT_FINDINGS(rich_plan(), table);
 }
@@ -304,7 +368,7 @@ Test(verify, tampered_programs_are_found) {
       {"program.parameters[0].units", SET, 7, NULL, "elements on a rank"},
       {"program.parameters[0].units", SET, 1000, NULL, "does not fall into"},
       {"program.parameters", TEXT, 0, NULL, "the file lists 0 parameters"},
-      {"program.segments[1].name", TEXT, 0, "g", "segment 1 is `h` in the model"},
+      {"program.segments[1].name", TEXT, 0, "g", "runs `h` and recomputes \"full/tensor\", but the file has no such"},
       {"program.segments[1].count", ADD, 1, NULL, "has 7 iterations"},
       {"program.segments[1].elements", ADD, 64, NULL, "parameter elements"},
       {"program.segments[1].saved_bytes", SET, 0, NULL, "keeps its input in 0 bytes"},

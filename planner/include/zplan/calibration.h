@@ -1,4 +1,4 @@
-/* Measurements of one CPU machine (`zplan calibrate`), and what the cost model takes from them.
+/* Measurements of one machine, its cores and its first GPU (`zplan calibrate`), and what the cost model takes from them.
  *
  * A file is JSON: {"format": "zplan-calibration", "version": 1, "machine": TEXT, "date": TEXT,
  * "rows": [{"name", "value", "unit", "how"}]}. Rows that nobody knows are kept and ignored. */
@@ -38,10 +38,15 @@ zp_gemm_fit zp_fit_gemm(const zp_gemm_sample *samples, int n);
 /* Appends the fits of all groups of gemm_PRECISION_tN_MxNxK rows. */
 void zp_calibration_fit(zp_arena *arena, zp_calibration *calibration);
 
-/* Replaces the rates of a CPU cluster by the measured ones, for the spec's precision and number of ranks; a cluster
+/* The same for a GPU's products (gpu_gemm_PRECISION_MxNxK rows; half, f32): rate of the model's best tile. gpu_calibration.c */
+void zp_calibration_fit_gpu(zp_arena *arena, zp_calibration *calibration);
+
+/* Replaces the rates of a cluster by the measured ones, for the spec's precision and number of ranks; a CPU cluster
  * with another number of cores gets its share by core. `name` goes into the reports. false with *error (arena) for a
- * GPU cluster or a file without products of that precision. */
+ * cluster of GPUs that were not measured, or a file without products of that precision. */
 bool zp_calibration_apply(zp_arena *arena, const zp_calibration *calibration, const char *name, zp_spec *spec,
                           const char **error);
+/* The part of it for a cluster of GPUs; links between them stay the library's. */
+bool zp_calibration_apply_gpu(zp_arena *arena, const zp_calibration *calibration, zp_spec *spec, const char **error);
 
 #endif

@@ -40,6 +40,9 @@ zp_machine zp_machine_of_stage(const zp_machine *m, const zp_choice *choice, int
 /* The same for stages first .. last together: what lies between them. */
 zp_machine zp_machine_of_stages(const zp_machine *m, const zp_choice *choice, int first, int last);
 
+/* The same for ranks on a set of node groups; clusters of several node types only. */
+zp_machine zp_machine_of_types(const zp_machine *m, zp_node_set types);
+
 /* One node with the ranks on it. */
 typedef struct zp_node_place {
   const zp_node_type *type;

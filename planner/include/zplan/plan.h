@@ -76,6 +76,8 @@ zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_s
 zp_estimate zp_simulate(zp_arena *arena, const zp_program *program, const zp_machine *machine);
 /* Prices every step of lowered segments (cost_s), given the degrees. */
 void zp_price(zp_lowered *lowered, const zp_machine *machine, int tensor, int pipeline, int data);
+/* The same for what zp_lower_stages made; returns the array as zp_program_make wants it. */
+const zp_lowered *const *zp_price_stages(zp_lowered **stages, const zp_machine *machine, const zp_choice *choice);
 
 /* ---- plan files (plan_json.c) ---- */
 zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan);
@@ -91,6 +93,8 @@ void zp_verify(zp_arena *arena, const zp_spec *spec, const zp_json *json, zp_str
 /* ---- reports (report/) ---- */
 /* The first screen (notes/interface.md 7.4): degrees, time, throughput, memory, tokens and days, why, next best, rejected. */
 const char *zp_report_summary(zp_arena *arena, const zp_plan *plan);
+/* What is recomputed, in words: "full", "full on stages 0-5, selective on 6-9, none on 10-15". */
+const char *zp_report_recompute(zp_arena *arena, const zp_choice *choice);
 /* Per-stage memory table: weights, gradients, optimizer, saved activations, buffers, context. Equal stages in one row. */
 const char *zp_report_memory(zp_arena *arena, const zp_plan *plan);
 /* When nothing fits: what, on which stage, by how much, the nearest change that fits. */

@@ -28,9 +28,21 @@ struct zp_choice { /* typedef: machine.h */
   int64_t microbatch;
   zp_recompute recompute;
   bool recompute_shard;   /* kept unit inputs are split over the tensor ranks */
+  zp_stage_mode *stage_recompute; /* [pipeline]: what every stage recomputes, where they differ; `recompute` and
+                           * `recompute_shard` are then those of stage 0. NULL: all stages as these two say.
+                           * zp_choice_mode reads either. */
   int64_t *cut;           /* pipeline * chunks + 1 unit numbers: chunk k of the model runs units cut[k] .. cut[k+1]-1; with one
                            * chunk a stage, chunk k is stage k. zp_chunk_stage says which stage has chunk k. */
 };
+
+static inline zp_stage_mode zp_choice_mode(const zp_choice *choice, int stage) {
+  return choice->stage_recompute ? choice->stage_recompute[stage]
+                                 : zp_stage_mode_of(choice->recompute, choice->recompute_shard);
+}
+/* Sets the modes of all stages in their one normal form: stage_recompute only where they differ. Borrows `mode`. */
+void zp_choice_set_modes(zp_choice *choice, zp_stage_mode *mode);
+/* With its own cut and modes. Arena. */
+zp_choice zp_choice_copy(zp_arena *arena, const zp_choice *choice);
 
 /* Where a buffer lives. Offsets are relative to what the place says. */
 typedef enum zp_place {
@@ -178,7 +190,9 @@ typedef struct zp_program {
   zp_arena *arena;
   const zp_spec *spec;
   zp_choice choice;
-  const zp_lowered *lowered;
+  const zp_lowered *lowered; /* of stage 0: for what all stages share (spec, sharding, formats, sizes of parameters and
+                              * carries). Steps, kept values and their bytes are those of stage_lowered. */
+  const zp_lowered **stage_lowered; /* [pipeline]; stages with equal modes may have different ones */
   int64_t microbatches;    /* of one replica and step */
   zp_stage *stages;        /* [pipeline] */
   zp_action **order;       /* [pipeline][actions] */
@@ -192,6 +206,10 @@ zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sh
                      zp_recompute recompute, bool recompute_shard, const char **reason);
 /* Does the step belong to BW when backward is split: products for weights and sums over columns? */
 bool zp_step_is_weight_gradient(const zp_step *step);
+/* What every stage of a choice runs, one zp_lowered for every mode that occurs. [pipeline], arena; NULL with *reason. */
+zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding,
+                             const zp_choice *choice, const char **reason);
+/* The lowered of one stage is that of its mode, here and below. */
 /* Lays out the arena of one stage: exact bytes. Cheap: no allocation when `runs` has capacity. */
 void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice, int stage, zp_stage *out);
 /* Memory of a stage whose chunk k runs units part[k], for the search: the same arithmetic without the tables. Context left 0.
@@ -216,10 +234,15 @@ const char *zp_choice_refusal(const zp_choice *choice, const zp_spec *spec);
 const char *zp_state_name(zp_state state); /* "optimizer" */
 const char *zp_tier_name(zp_tier tier);    /* "host" */
 int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit, int64_t n_units);
-/* The whole program of a choice. */
-zp_program *zp_program_make(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice);
+/* The whole program of a choice. stage_lowered: [pipeline], of one spec, sharding and micro-batch; the array is copied. */
+zp_program *zp_program_make(zp_arena *arena, const zp_lowered *const *stage_lowered, const zp_choice *choice);
 /* The same without order tables: for what looks at the stages alone. */
-zp_program *zp_program_make_stages(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice);
+zp_program *zp_program_make_stages(zp_arena *arena, const zp_lowered *const *stage_lowered, const zp_choice *choice);
+/* A segment as stages of that mode run it; NULL when no stage does. */
+const zp_segment_program *zp_program_segment(const zp_program *program, int segment, zp_stage_mode mode);
+static inline const zp_lowered *zp_program_lowered(const zp_program *program, int stage) {
+  return program->stage_lowered[stage];
+}
 /* Which segment and iteration a unit is. */
 void zp_unit(const zp_lowered *lowered, int64_t unit, int *segment, int64_t *iteration);
 /* Micro-batches of one step and replica; in flight on a stage (1F1B: min(m, pipeline - stage)). */

@@ -129,6 +129,17 @@ typedef struct zp_limit {
 /* SELECTIVE rebuilds what is cheap for its bytes (row kernels: norms, activations); FULL rebuilds a unit from its input. */
 typedef enum zp_recompute { ZP_RECOMPUTE_NONE, ZP_RECOMPUTE_FULL, ZP_RECOMPUTE_SELECTIVE } zp_recompute;
 
+/* What one pipeline stage keeps from forward to backward: a zp_recompute, and with ZP_RECOMPUTE_FULL the bit
+ * ZP_STAGE_SPLIT when every tensor rank keeps its share of the unit inputs. Users write "none", "selective", "full" and
+ * "full/tensor". */
+typedef uint8_t zp_stage_mode;
+enum { ZP_STAGE_SPLIT = 4, ZP_STAGE_MODES = ZP_STAGE_SPLIT + ZP_RECOMPUTE_FULL + 1 }; /* every mode is below the second */
+static inline zp_stage_mode zp_stage_mode_of(zp_recompute recompute, bool split) {
+  return (zp_stage_mode)(recompute | (split && recompute == ZP_RECOMPUTE_FULL ? ZP_STAGE_SPLIT : 0));
+}
+static inline zp_recompute zp_stage_mode_recompute(zp_stage_mode mode) { return (zp_recompute)(mode & ~ZP_STAGE_SPLIT); }
+static inline bool zp_stage_mode_split(zp_stage_mode mode) { return (mode & ZP_STAGE_SPLIT) != 0; }
+
 /* Order of micro-batches on the stages; names as users write them. */
 #define ZP_SCHEDULES(X)                                                                                                \
   X(1F1B, "1f1b")                                                                                                      \
@@ -158,6 +169,9 @@ const char *zp_rank_order_name(zp_rank_order order);
 /* ZP_ORDER_COUNT when unknown. */
 zp_rank_order zp_rank_order_by_name(const char *name);
 const char *zp_recompute_name(zp_recompute recompute); /* "none", "full", "selective" */
+const char *zp_stage_mode_name(zp_stage_mode mode);
+/* False when no mode has that name. */
+bool zp_stage_mode_by_name(const char *name, zp_stage_mode *mode);
 const char *zp_schedule_name(zp_schedule schedule);
 /* ZP_SCHEDULE_COUNT when unknown. */
 zp_schedule zp_schedule_by_name(const char *name);
@@ -171,6 +185,8 @@ typedef struct zp_constraints {
   zp_limit tensor, pipeline, data, zero, microbatch;
   zp_limit recompute;       /* values of zp_recompute; names none, selective/attention, layer/full; "auto" = all */
   zp_limit recompute_shard; /* 0 none, 1 tensor */
+  ZP_VEC(zp_stage_mode) stage_recompute; /* pinned mode of every stage, `pipeline` then is their number; empty: free */
+  zp_span stage_recompute_span;
   zp_limit schedule;        /* values of zp_schedule */
   zp_limit chunks;          /* interleaving: model chunks a stage */
   zp_limit sequence;        /* 0, 1: norms and residuals split over the tensor ranks along the sequence; default: free,

@@ -1,0 +1,65 @@
+/* `stage_recompute` of the `plan` block: a list with the mode of every stage, in the order of the stages. It pins the
+ * number of stages with them. */
+#include "spec_internal.h"
+
+static bool read_mode(zp_reader *reader, const zp_env *env, const zp_expr *expr, zp_stage_mode *mode) {
+  static const char *const names[] = {"none", "selective", "full", "full/tensor"};
+  const char *text;
+  if (!zp_read_string(reader, env, expr, "stage_recompute", &text)) return false;
+  if (zp_stage_mode_by_name(text, mode)) return true;
+  zp_diag *d = zp_report(reader->diags, ZP_Z0308, expr->span, "a stage cannot recompute \"%s\"", text);
+  zp_diag_did_you_mean(d, text, names, sizeof names / sizeof *names);
+  zp_diag_note(d,
+               "possible here: \"none\", \"selective\", \"full\", and \"full/tensor\" with kept inputs split over the "
+               "tensor ranks");
+  return false;
+}
+
+void zp_read_stage_modes(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  zp_constraints *plan = base;
+  const zp_expr *list = attr->value;
+  if (attr->op != ZP_ATTR_SET || !list || list->kind != ZP_EXPR_LIST || list->args.len == 0) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0622, attr->span, "`stage_recompute` is a list with one mode a stage");
+    zp_diag_help(d, "write `stage_recompute = [\"full\", \"full\", \"none\"]` for three stages");
+    return;
+  }
+  plan->stage_recompute.len = 0;
+  plan->stage_recompute_span = attr->span;
+  for (int i = 0; i < list->args.len; i++) {
+    zp_stage_mode mode = ZP_RECOMPUTE_NONE;
+    read_mode(reader, env, list->args.data[i].value, &mode);
+    zp_push(reader->arena, &plan->stage_recompute, mode);
+  }
+}
+
+static void contradict(zp_reader *reader, const zp_constraints *plan, const zp_limit *limit, const char *text) {
+  zp_diag *d = zp_report(reader->diags, ZP_Z0620, plan->stage_recompute_span, "%s", text);
+  zp_diag_label(d, "contradicts the other limit");
+  zp_diag_also(d, limit->span, "the other limit");
+}
+
+void zp_check_stage_modes(zp_reader *reader, zp_constraints *plan) {
+  int stages = plan->stage_recompute.len;
+  if (stages == 0) return;
+  if (!zp_limit_allows(&plan->pipeline, stages)) {
+    contradict(reader, plan, &plan->pipeline,
+               zp_format(reader->arena, "`stage_recompute` lists %d stages, which `pipeline` does not allow", stages));
+    return;
+  }
+  for (int s = 0; s < stages; s++) {
+    zp_stage_mode mode = plan->stage_recompute.data[s];
+    bool full = zp_stage_mode_recompute(mode) == ZP_RECOMPUTE_FULL;
+    if (!zp_limit_allows(&plan->recompute, zp_stage_mode_recompute(mode)))
+      contradict(reader, plan, &plan->recompute,
+                 zp_format(reader->arena, "stage %d is \"%s\", which `recompute` does not allow", s,
+                           zp_stage_mode_name(mode)));
+    else if (full && !zp_limit_allows(&plan->recompute_shard, zp_stage_mode_split(mode)))
+      contradict(reader, plan, &plan->recompute_shard,
+                 zp_format(reader->arena, "stage %d is \"%s\", which `recompute_shard` does not allow", s,
+                           zp_stage_mode_name(mode)));
+    else
+      continue;
+    return;
+  }
+  plan->pipeline = (zp_limit){.set = true, .low = stages, .high = stages, .span = plan->stage_recompute_span};
+}
