@@ -73,7 +73,8 @@ static zpr_group make_tie_group(zpr *c, const zpr_tie *tie) {
   return g;
 }
 
-/* Coordinates, and the groups that share two of them. A wrong number of ranks has no coordinates: open.c refuses it next. */
+/* Coordinates, and the groups that share two of them. A wrong number of ranks has no coordinates: open.c refuses it
+ * next. */
 static void make_groups(zpr *c) {
   const zpr_program *program = c->program;
   zpr_comm *comm = c->state->comm;

@@ -19,8 +19,7 @@ void zp_emit_header(zp_emit *e) {
               LL(e->program->microbatches), LL(c->microbatch), zp_report_recompute(e->arena, c),
               precision_name(e->plan->spec->train.precision));
   zp_buf_line(out, " * predicted step %.3f ms; %lld parameters; rank = %s * tensor + t", est->step_s * 1e3,
-              LL(zp_model_parameters(e->model)),
-              c->order == ZP_ORDER_TPD ? "(d * pipeline + p)" : "(p * data + d)");
+              LL(zp_model_parameters(e->model)), c->order == ZP_ORDER_TPD ? "(d * pipeline + p)" : "(p * data + d)");
   zp_buf_line(out, " *");
   zp_buf_line(out, " * bytes a rank   %14s %14s %14s %14s %14s %14s", "weights", "gradients", "optimizer", "saved",
               "buffers", "arena");

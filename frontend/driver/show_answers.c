@@ -23,9 +23,9 @@ const char *zp_show_choice(zp_arena *arena, const zp_choice *c) {
     if (c->home[s].tier != ZP_TIER_DEVICE && c->home[s].eighths > 0) away[n++] = state_letters[s];
   const char *chunks = c->chunks > 1 ? zp_format(arena, "/%d", c->chunks) : "";
   return zp_format(arena, "%d x %d x %d%s  zero %d  mb %lld  %s%s  %s%s%s%s", c->tensor, c->pipeline, c->data,
-                   c->order == ZP_ORDER_TDP ? "" : "  tpd", c->zero,
-                   (long long)c->microbatch, zp_schedule_name(c->schedule), chunks, recompute_words(c),
-                   c->sequence ? "  seq" : "", *away ? "  away " : "", away);
+                   c->order == ZP_ORDER_TDP ? "" : "  tpd", c->zero, (long long)c->microbatch,
+                   zp_schedule_name(c->schedule), chunks, recompute_words(c), c->sequence ? "  seq" : "",
+                   *away ? "  away " : "", away);
 }
 
 enum { PLAN_WIDTH = 44 };
@@ -124,8 +124,8 @@ static void put_shortage(zp_buf *out, const zp_why_not *a) {
   zp_buf_line(out, "nearest: %s", zp_show_choice(out->arena, &miss->choice));
   bool every = miss->choice.order == ZP_ORDER_TPD && miss->choice.data > 1;
   zp_buf_line(out, "stage %d (ranks %d-%d%s) needs %s a rank and may use %s: %s too much", miss->stage, a->first_rank,
-              a->last_rank, every ? " of every replica" : "", zp_show_bytes(out->arena, miss->need_bytes), zp_show_bytes(out->arena, miss->have_bytes),
-              zp_show_bytes(out->arena, a->short_bytes));
+              a->last_rank, every ? " of every replica" : "", zp_show_bytes(out->arena, miss->need_bytes),
+              zp_show_bytes(out->arena, miss->have_bytes), zp_show_bytes(out->arena, a->short_bytes));
   zp_buf_puts(out, " ");
   for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
     if (classes[i].bytes) zp_buf_printf(out, "  %s %s", classes[i].name, zp_show_bytes(out->arena, classes[i].bytes));

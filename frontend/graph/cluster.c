@@ -1,7 +1,33 @@
 /* Clusters of several node types. What a group of ranks on several types can count on is the slowest of them: every
  * product of a rate and its efficiency, every memory per device and every share of a node is the smallest of the types.
  * Folding equal types changes nothing, to the last bit. */
+#include <string.h>
 #include <zplan/spec.h>
+
+static bool same_word(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
+
+static bool same_link(const zp_link *a, const zp_link *b) {
+  return same_word(a->kind, b->kind) && a->bytes_per_s == b->bytes_per_s && a->latency_s == b->latency_s;
+}
+
+static bool same_device(const zp_device *a, const zp_device *b) {
+  for (int i = 0; i < 3; i++)
+    if (a->gemm_half[i] != b->gemm_half[i]) return false;
+  return same_word(a->name, b->name) && a->is_cpu == b->is_cpu && a->memory_bytes == b->memory_bytes &&
+         a->context_bytes == b->context_bytes && a->memory_bytes_per_s == b->memory_bytes_per_s &&
+         a->flop_per_s_fp64 == b->flop_per_s_fp64 && a->flop_per_s_fp32 == b->flop_per_s_fp32 &&
+         a->flop_per_s_half == b->flop_per_s_half && a->has_bf16 == b->has_bf16 && a->eff_matmul == b->eff_matmul &&
+         a->eff_attention == b->eff_attention && a->eff_memory == b->eff_memory && a->launch_s == b->launch_s &&
+         a->cores == b->cores;
+}
+
+bool zp_node_type_equal(const zp_node_type *a, const zp_node_type *b) {
+  return same_word(a->name, b->name) && a->devices == b->devices && same_device(&a->device, &b->device) &&
+         same_link(&a->link, &b->link) && same_link(&a->nic, &b->nic) && a->nics == b->nics &&
+         a->host_memory_bytes == b->host_memory_bytes && a->host_bytes_per_s == b->host_bytes_per_s &&
+         a->pcie_bytes_per_s == b->pcie_bytes_per_s && a->nvme_bytes == b->nvme_bytes &&
+         a->nvme_read_bytes_per_s == b->nvme_read_bytes_per_s && a->nvme_write_bytes_per_s == b->nvme_write_bytes_per_s;
+}
 
 static double least(double a, double b) { return a < b ? a : b; }
 static double most(double a, double b) { return a > b ? a : b; }
@@ -13,7 +39,8 @@ static double slower(double rate_a, double share_a, double rate_b, double share_
   return share_a > 0 ? rate_b * share_b / share_a : rate_b;
 }
 
-/* The fastest precision that both have decides whose multiprocessors count: tiles of products run in waves over them. */
+/* The fastest precision that both have decides whose multiprocessors count: tiles of products run in waves over them.
+ */
 static bool computes_slower(const zp_device *b, const zp_device *a) {
   bool half = a->flop_per_s_half > 0 && b->flop_per_s_half > 0;
   return half ? b->flop_per_s_half * b->eff_matmul < a->flop_per_s_half * a->eff_matmul

@@ -179,9 +179,9 @@ static void set_mixed_size(zp_reader *reader, zp_cluster *cluster) {
 
 static void check_network(zp_reader *reader, zp_name name, const zp_cluster *cluster, const zp_node_type *node) {
   if (cluster->nodes > 1 && node->nics == 0) {
-    zp_diag *d = zp_report(reader->diags, ZP_Z0406, name.span,
-                           "node `%s` has no network card, so %d of them cannot be connected", node->name,
-                           cluster->nodes);
+    zp_diag *d =
+        zp_report(reader->diags, ZP_Z0406, name.span,
+                  "node `%s` has no network card, so %d of them cannot be connected", node->name, cluster->nodes);
     zp_diag_help(d, "add one: `node { base = ...  nic { count = 1  bandwidth = 12.5GB/s  latency = 5us } }`");
     if (reader->options->gpus && !cluster->groups.len)
       zp_diag_note(d, "--gpus %lld needs %d nodes of %d devices", (long long)reader->options->gpus, cluster->nodes,
@@ -189,9 +189,9 @@ static void check_network(zp_reader *reader, zp_name name, const zp_cluster *clu
   }
   if (cluster->nodes > 1 && cluster->host_staged && !node->device.is_cpu &&
       (node->host_bytes_per_s == 0 || node->pcie_bytes_per_s == 0)) {
-    zp_diag *d = zp_report(reader->diags, ZP_Z0408, name.span,
-                           "the fabric passes through host memory, but node `%s` does not say how fast that is",
-                           node->name);
+    zp_diag *d =
+        zp_report(reader->diags, ZP_Z0408, name.span,
+                  "the fabric passes through host memory, but node `%s` does not say how fast that is", node->name);
     zp_diag_help(d, "add `host { bandwidth = 150GB/s  pcie = 12GB/s }` to the node");
   }
 }
@@ -210,6 +210,19 @@ static void check_cluster(zp_reader *reader, zp_name name, const zp_cluster *clu
   }
 }
 
+/* Neighbours of one type and price are one group. */
+static void join_groups(zp_cluster *c) {
+  int n = 0;
+  for (int g = 0; g < c->groups.len; g++) {
+    zp_node_group *last = n ? &c->groups.data[n - 1] : NULL, *group = &c->groups.data[g];
+    if (last && last->price_per_gpu_hour == group->price_per_gpu_hour && zp_node_type_equal(&last->type, &group->type))
+      last->nodes += group->nodes;
+    else
+      c->groups.data[n++] = *group;
+  }
+  c->groups.len = n;
+}
+
 /* Node types and prices become groups; a list of one type is a plain cluster. */
 static void finish_groups(zp_reader *reader, cluster_reading *r, bool node_given) {
   zp_cluster *c = &r->cluster;
@@ -225,6 +238,7 @@ static void finish_groups(zp_reader *reader, cluster_reading *r, bool node_given
   c->price_per_gpu_hour = r->prices.data[0];
   for (int g = 0; g < c->groups.len && g < ZP_MOST_NODE_GROUPS; g++)
     c->groups.data[g].price_per_gpu_hour = r->prices.data[g < r->prices.len ? g : 0];
+  join_groups(c);
   if (c->groups.len != 1) return;
   c->node = c->groups.data[0].type;
   c->nodes = c->groups.data[0].nodes;
@@ -238,7 +252,7 @@ void zp_read_cluster(zp_reader *reader, const zp_env *env, const zp_attrs *attrs
   static const char *const needed[] = {"nodes", "node"};
   static const char *const examples[] = {"nodes = 4", "node = std.hw.dgx_a100"};
   bool listed = r.cluster.groups.len > 0;
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < 2 && zp_diags_errors(reader->diags) == before; i++) {
     if (zp_find_attr(attrs, needed[i]) || (i == 0 && (reader->options->nodes || reader->options->gpus))) continue;
     if (i == 1 && listed) continue;
     zp_diag *d = zp_report(reader->diags, ZP_Z0307, name.span, "cluster `%s` does not say `%s`", name.text, needed[i]);

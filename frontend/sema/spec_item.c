@@ -1,5 +1,5 @@
-/* References to `device`, `node`, `fabric` items: by name, by dotted name, or called with arguments (`workstation(memory =
- * 1TB)`). */
+/* References to `device`, `node`, `fabric` items: by name, by dotted name, or called with arguments
+ * (`workstation(memory = 1TB)`). */
 #include "spec_internal.h"
 #include <zplan/buf.h>
 

@@ -40,8 +40,8 @@ static const limit_row limits[] = {LIMIT(tensor, ZP_RELAX_CONSTRAINT),         L
                                    LIMIT(data, ZP_RELAX_CONSTRAINT),           LIMIT(zero, ZP_RELAX_ZERO),
                                    LIMIT(microbatch, ZP_RELAX_MICROBATCH),     LIMIT(recompute, ZP_RELAX_RECOMPUTE),
                                    LIMIT(recompute_shard, ZP_RELAX_RECOMPUTE), LIMIT(schedule, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(rank_order, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(chunks, ZP_RELAX_CONSTRAINT),         LIMIT(sequence, ZP_RELAX_CONSTRAINT)};
+                                   LIMIT(rank_order, ZP_RELAX_CONSTRAINT),     LIMIT(chunks, ZP_RELAX_CONSTRAINT),
+                                   LIMIT(sequence, ZP_RELAX_CONSTRAINT)};
 enum { N_LIMITS = sizeof limits / sizeof *limits };
 
 static zp_limit *limit_of(zp_constraints *c, const limit_row *row) { return (zp_limit *)(void *)((char *)c + row->at); }

@@ -121,6 +121,19 @@ static int span(const zp_machine *m, const layout *l) {
   return most;
 }
 
+/* Does a message between neighbours of a pipeline, both on the machine's types, leave its node? */
+static bool message_crosses(const zp_machine *m, const layout *l) {
+  if (l->n == 1) return false;
+  if (m->cluster->groups.len == 0) return span_of_equal_nodes(l, m->devices_per_node) > 1;
+  const layout pair = {2, l->stride, 1, 0, 1};
+  int64_t others =
+      (l->n - 1) * l->stride; /* ranks of all stages but the last: as many side by side as they lie apart */
+  for (int64_t b = 0; b < l->blocks; b++)
+    for (int64_t at = 0; at < others; at++)
+      if (span_of_group(m, &pair, b * l->step + at) > 1) return true;
+  return false;
+}
+
 /* ---- links ---- */
 
 /* The slowest link of a ring. On nodes of several types: the slowest of the types. */
@@ -164,7 +177,7 @@ zp_group_link zp_machine_data_group(const zp_machine *m, int tensor, int pipelin
  * between nodes makes the link the network's. */
 zp_group_link zp_machine_pipeline_link(const zp_machine *m, int tensor, int pipeline, int data, zp_rank_order order) {
   layout l = pipeline_layout(tensor, pipeline, data, order);
-  bool crosses = pipeline > 1 && span(m, &l) > 1;
+  bool crosses = message_crosses(m, &l);
   zp_group_link link = {.n = pipeline > 1 ? 2 : 1, .local = crosses ? 1 : 2, .nodes = crosses ? 2 : 1};
   int g = 0;
   for (const zp_node_type *node; (node = next_type(m, &g));) {

@@ -16,7 +16,8 @@ const char *zp_words_stage(zp_arena *arena, const zp_lowered *lowered, const zp_
 const char *zp_words_devices(zp_arena *arena, const zp_plan *plan);
 const char *zp_words_bytes(zp_arena *arena, int64_t bytes);
 /* Bytes that arena and context may use on a device. */
-int64_t zp_words_usable_bytes(const zp_plan *plan);
+/* Of a device of the stage, context included. */
+int64_t zp_words_usable_bytes(const zp_plan *plan, int stage);
 /* Why this plan, from the terms of its price. One or more sentences. */
 const char *zp_words_why(zp_arena *arena, const zp_plan *plan);
 

@@ -70,9 +70,10 @@ const char *zp_words_devices(zp_arena *arena, const zp_plan *plan) {
   return out.data;
 }
 
-int64_t zp_words_usable_bytes(const zp_plan *plan) {
+int64_t zp_words_usable_bytes(const zp_plan *plan, int stage) {
   const zp_constraints *c = &plan->spec->plans.data[plan->spec->plan];
-  return (int64_t)(c->memory_fraction * (double)plan->machine.memory_bytes);
+  zp_machine at = zp_machine_of_stage(&plan->machine, &plan->best.choice, stage);
+  return (int64_t)(c->memory_fraction * (double)at.memory_bytes);
 }
 
 /* ---- memory ---- */
@@ -210,16 +211,21 @@ static void explain_recompute(zp_buf *out, const zp_plan *plan) {
   const zp_lowered *lowered = zp_lower(out->arena, plan->spec, plan->program->lowered->sharding, keep.microbatch,
                                        ZP_RECOMPUTE_NONE, false, &reason);
   if (!lowered) return;
-  int64_t most = 0;
+  int64_t most_over = 0, most = 0;
+  int fullest = 0;
   for (int s = 0; s < keep.pipeline; s++) {
     zp_stage layout;
     zp_layout_stage(out->arena, lowered, &keep, s, &layout);
-    if (layout.arena_bytes > most) most = layout.arena_bytes;
+    int64_t bytes = layout.arena_bytes + plan->machine.context_bytes, over = bytes - zp_words_usable_bytes(plan, s);
+    if (over <= most_over) continue;
+    most_over = over;
+    most = bytes;
+    fullest = s;
   }
-  most += plan->machine.context_bytes;
-  if (most > zp_words_usable_bytes(plan))
-    zp_buf_printf(out, "without recomputation the fullest stage would need %s of %s. ", zp_show_bytes(out->arena, most),
-                  zp_show_bytes(out->arena, plan->machine.memory_bytes));
+  if (most > 0)
+    zp_buf_printf(
+        out, "without recomputation the fullest stage would need %s of %s. ", zp_show_bytes(out->arena, most),
+        zp_show_bytes(out->arena, zp_machine_of_stage(&plan->machine, &plan->best.choice, fullest).memory_bytes));
 }
 
 const char *zp_words_why(zp_arena *arena, const zp_plan *plan) {

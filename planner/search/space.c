@@ -1,11 +1,11 @@
-/* The space: tensor x pipeline x data = devices, rank order, ZeRO, micro-batch, schedule, chunks, sequence, recomputation, homes,
- * compression; inside the plan block's constraints.
+/* The space: tensor x pipeline x data = devices, rank order, ZeRO, micro-batch, schedule, chunks, sequence,
+ * recomputation, homes, compression; inside the plan block's constraints.
  *
  * Bounded so: without a constraint on it, micro-batches go up to 64 sequences; saved inputs are split over the tensor
  * ranks only with full recomputation; a GPU tensor group stays inside a node unless its size is pinned; ZeRO with one
  * data rank and any schedule with one stage is ZeRO 0 and 1F1B where these are allowed; interleaving has 2 to 8 chunks
- * a stage; the second rank order is looked at where it changes a link. On CPU clusters, what no trainer is generated for is looked at only where a constraint names it. A subtree
- * that is rejected as a whole counts as one candidate. */
+ * a stage; the second rank order is looked at where it changes a link. On CPU clusters, what no trainer is generated
+ * for is looked at only where a constraint names it. A subtree that is rejected as a whole counts as one candidate. */
 #include "schedule.h"
 #include "search_internal.h"
 

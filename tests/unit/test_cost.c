@@ -70,7 +70,8 @@ Test(cost, data_groups_share_the_nics) {
   expect_near(link.latency_s, 3e-6, "NIC and fabric");
   zp_group_link inside = zp_machine_data_group(&m, 4, 50, 4, ZP_ORDER_TDP);
   cr_expect_eq(inside.nodes, 1);
-  zp_group_link wide = zp_machine_data_group(&m, 1, 25, 32, ZP_ORDER_TDP); /* 16 of 32 ranks in a node: one ring out of it */
+  zp_group_link wide =
+      zp_machine_data_group(&m, 1, 25, 32, ZP_ORDER_TDP); /* 16 of 32 ranks in a node: one ring out of it */
   cr_expect_eq(wide.nodes, 2);
   expect_near(wide.bytes_per_s, 0.85 * 8 * 12.5e9, "one ring has all NICs");
 }

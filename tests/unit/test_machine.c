@@ -32,10 +32,10 @@ static grid make_grid(int tensor, int pipeline, int data, zp_rank_order order, c
   return g;
 }
 
-typedef enum axis { TENSOR, DATA, PIPELINE } axis;
+typedef enum axis { TENSOR, DATA } axis;
 
 static bool same_group(const rank_at *a, const rank_at *b, axis along) {
-  return (along == TENSOR || a->t == b->t) && (along == DATA || a->d == b->d) && (along == PIPELINE || a->p == b->p);
+  return (along == TENSOR || a->t == b->t) && (along == DATA || a->d == b->d) && a->p == b->p;
 }
 
 /* Most nodes of a group that stands on the given types alone. */
@@ -55,13 +55,24 @@ static int most_nodes(const grid *g, axis along, zp_node_set types) {
   return most;
 }
 
+/* Does a message between neighbouring stages, both on the given types, leave its node? */
+static bool message_leaves(const grid *g, zp_node_set types) {
+  for (int r = 0; r < g->ranks; r++)
+    for (int q = 0; q < g->ranks; q++) {
+      const rank_at *a = &g->at[r], *b = &g->at[q];
+      bool inside = types >> a->group & types >> b->group & 1;
+      if (inside && a->t == b->t && a->d == b->d && b->p == a->p + 1 && a->node != b->node) return true;
+    }
+  return false;
+}
+
 static void check_groups(const zp_machine *m, const grid *g, zp_node_set types, const char *what) {
   int t = g->tensor, p = g->pipeline, d = g->data;
-  cr_expect_eq(zp_machine_tensor_group(m, t, p, d).nodes, most_nodes(g, TENSOR, types), "%s: tensor %d x %d x %d order %d",
-               what, t, p, d, g->order);
+  cr_expect_eq(zp_machine_tensor_group(m, t, p, d).nodes, most_nodes(g, TENSOR, types),
+               "%s: tensor %d x %d x %d order %d", what, t, p, d, g->order);
   cr_expect_eq(zp_machine_data_group(m, t, p, d, g->order).nodes, most_nodes(g, DATA, types),
                "%s: data %d x %d x %d order %d", what, t, p, d, g->order);
-  cr_expect_eq(zp_machine_pipeline_link(m, t, p, d, g->order).nodes, most_nodes(g, PIPELINE, types) > 1 ? 2 : 1,
+  cr_expect_eq(zp_machine_pipeline_link(m, t, p, d, g->order).nodes, message_leaves(g, types) ? 2 : 1,
                "%s: pipeline %d x %d x %d order %d", what, t, p, d, g->order);
 }
 
@@ -132,7 +143,8 @@ static zp_cluster mixed_cluster(zp_arena *arena) {
 
 static void check_mixed(const int *degrees, zp_rank_order order, void *user) {
   const zp_cluster *c = user;
-  static const int width[] = {4, 4, 4, 6, 6, 6, 6, 3, 3, 3, 3, 3, 3, 3}, group[] = {0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2};
+  static const int width[] = {4, 4, 4, 6, 6, 6, 6, 3, 3, 3, 3, 3, 3, 3},
+                   group[] = {0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2};
   grid g = make_grid(degrees[0], degrees[1], degrees[2], order, width, group);
   zp_machine m = zp_machine_make(c, ZP_PREC_MIXED_FP16, g.ranks);
   zp_choice choice = {.tensor = degrees[0], .pipeline = degrees[1], .data = degrees[2], .order = order};
@@ -161,6 +173,11 @@ static void check_mixed(const int *degrees, zp_rank_order order, void *user) {
     cr_expect_eq(part.flop_per_s, flop);
     cr_expect_eq(part.node->nic.bytes_per_s, nic);
     check_groups(&part, &g, types, "stage");
+    if (s == 0) continue;
+    zp_node_set both = types | zp_machine_of_stage(&m, &choice, s - 1).types;
+    zp_machine pair = zp_machine_of_stages(&m, &choice, s - 1, s);
+    cr_expect_eq(pair.types, both);
+    check_groups(&pair, &g, both, "two stages");
   }
 }
 
@@ -251,7 +268,8 @@ Test(machine, oversubscription_spares_rails) {
   double full = data_link(&tree, 4, 16).bytes_per_s;
   cr_expect_float_eq(data_link(&thin, 4, 16).bytes_per_s, full / 4, 1);
   cr_expect_float_eq(data_link(&rail, 4, 16).bytes_per_s, full, 1, "members have the same places on every node");
-  cr_expect_float_eq(data_link(&rail, 3, 16).bytes_per_s, data_link(&thin, 3, 16).bytes_per_s, 1, "3 does not divide 16");
+  cr_expect_float_eq(data_link(&rail, 3, 16).bytes_per_s, data_link(&thin, 3, 16).bytes_per_s, 1,
+                     "3 does not divide 16");
   zp_machine m = zp_machine_make(&rail, ZP_PREC_F32, 64), n = zp_machine_make(&tree, ZP_PREC_F32, 64);
   cr_expect_float_eq(zp_machine_pipeline_link(&m, 16, 4, 1, ZP_ORDER_TDP).bytes_per_s,
                      zp_machine_pipeline_link(&n, 16, 4, 1, ZP_ORDER_TDP).bytes_per_s, 1, "a node to the next");

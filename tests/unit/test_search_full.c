@@ -42,6 +42,34 @@ static zp_cluster random_cluster(int *devices) {
   return c;
 }
 
+/* The nodes of a cluster become two or three types that differ in everything that is priced. */
+static void mix_nodes(zp_cluster *c) {
+  zp_node_type plain = c->node;
+  int left = c->nodes;
+  while (left > 0 && c->groups.len < 3) {
+    int nodes = c->groups.len == 2 ? left : 1 + (int)random_below(left);
+    zp_node_group group = {.nodes = nodes, .type = plain};
+    group.type.devices = c->groups.len ? 1 + (int)random_below(2 * plain.devices) : plain.devices;
+    group.type.device.flop_per_s_fp32 *= 0.3 + 0.1 * (double)random_below(15);
+    group.type.device.flop_per_s_half *= 0.3 + 0.1 * (double)random_below(15);
+    group.type.device.memory_bytes = plain.device.memory_bytes * (10 + random_below(20)) / 20;
+    group.type.device.memory_bytes_per_s *= 0.5 + 0.1 * (double)random_below(10);
+    group.type.link.bytes_per_s *= 0.5 + 0.5 * (double)random_below(4);
+    group.type.nic.bytes_per_s *= 0.5 + 0.5 * (double)random_below(4);
+    group.type.host_memory_bytes = plain.host_memory_bytes * (1 + random_below(4)) / 2;
+    zp_push(arena, &c->groups, group);
+    left -= nodes;
+  }
+}
+
+/* Mixed nodes whose devices are all in use or not. */
+static void mix_cluster(zp_cluster *c, int devices) {
+  c->nodes = 2 + (int)random_below(3);
+  mix_nodes(c);
+  while (zp_cluster_devices(c) < devices) c->groups.data[random_below(c->groups.len)].nodes++;
+  zp_cluster_mix(arena, c);
+}
+
 static void allow(zp_limit *limit, int64_t value) {
   limit->set = true;
   zp_push(arena, &limit->in, (double)value);
@@ -68,7 +96,7 @@ static void constrain(zp_constraints *c) {
   }
 }
 
-static zp_spec *random_spec(int *devices) {
+static zp_spec *random_spec_on(bool mixed, int *devices) {
   static const model_style styles[] = {STYLE_GPT, STYLE_GPT, STYLE_LLAMA, STYLE_PARALLEL};
   model_size size = {.style = styles[random_below(4)], .V = 40 + random_below(200), .S = 8 << random_below(2)};
   size.heads = size.kv_heads = 2 << random_below(2);
@@ -77,11 +105,14 @@ static zp_spec *random_spec(int *devices) {
   size.ff = size.d * 4;
   size.tied = random_below(2);
   zp_cluster cluster = random_cluster(devices);
+  if (mixed) mix_cluster(&cluster, *devices);
   zp_spec *spec = build_spec(arena, &size, cluster, (1 << random_below(5)) * (1 + random_below(3)));
   if (random_below(2)) spec->train.precision = ZP_PREC_MIXED_FP16;
   constrain(&spec->plans.data[0]);
   return spec;
 }
+
+static zp_spec *random_spec(int *devices) { return random_spec_on(false, devices); }
 
 /* ---- brute force: every choice and every cut ---- */
 
@@ -89,30 +120,43 @@ typedef struct brute {
   const zp_spec *spec;
   zp_machine machine;
   const zp_lowered *lowered;
-  int64_t device_bytes, host_bytes, nvme_bytes;
+  const zp_lowered *of_set[8]; /* priced on every set of node types; of a plain cluster set 1 */
   double best_s;
   bool fits; /* some cut of the choice at hand */
 } brute;
 
 static void try_cut(brute *b, zp_choice *choice) {
   zp_arena *scratch = zp_arena_new("brute");
-  zp_program *program = zp_program_make(scratch, on_all_stages(scratch, b->lowered, choice->pipeline), choice);
+  const zp_lowered **stages = ZP_NEW_ARRAY(scratch, const zp_lowered *, choice->pipeline);
+  for (int s = 0; s < choice->pipeline; s++) stages[s] = b->of_set[zp_machine_of_stage(&b->machine, choice, s).types];
+  zp_program *program = zp_program_make(scratch, stages, choice);
+  double share = b->spec->plans.data[0].memory_fraction;
   bool fits = true;
   for (int s = 0; s < choice->pipeline && fits; s++) {
     const zp_stage *stage = &program->stages[s];
-    fits = stage->arena_bytes <= b->device_bytes && stage->memory.host <= b->host_bytes &&
-           stage->memory.nvme <= b->nvme_bytes;
+    zp_machine at = zp_machine_of_stage(&b->machine, choice, s);
+    int here = at.devices < at.node->devices ? at.devices : at.node->devices;
+    fits = stage->arena_bytes <= (int64_t)(share * (double)at.memory_bytes) - at.context_bytes &&
+           stage->memory.host <= (int64_t)(share * (double)at.node->host_memory_bytes) / here &&
+           stage->memory.nvme <= (int64_t)(share * (double)at.node->nvme_bytes) / here;
   }
   if (fits) b->best_s = fmin(b->best_s, zp_simulate(scratch, program, &b->machine).step_s);
   b->fits = b->fits || fits;
   zp_arena_free(scratch);
 }
 
-static double unit_s(const zp_lowered *l, int64_t unit) {
+/* On the fastest type, each way. */
+static double unit_s(const brute *b, int64_t unit) {
   int segment;
   int64_t iteration;
-  zp_unit(l, unit, &segment, &iteration);
-  return l->segments[segment].forward.cost_s + l->segments[segment].backward.cost_s;
+  double forward = INFINITY, backward = INFINITY;
+  zp_unit(b->lowered, unit, &segment, &iteration);
+  for (int set = 1; set < 8; set *= 2) {
+    if (!b->of_set[set]) continue;
+    forward = fmin(forward, b->of_set[set]->segments[segment].forward.cost_s);
+    backward = fmin(backward, b->of_set[set]->segments[segment].backward.cost_s);
+  }
+  return forward + backward;
 }
 
 /* Of all cuts in lexicographic order: those with the shortest longest chunk, the first and the last of them. */
@@ -125,7 +169,7 @@ static void note_cut(const brute *b, const zp_choice *choice, int chunks, balanc
   double longest = 0;
   for (int k = 0; k < chunks; k++) {
     double seconds = 0;
-    for (int64_t u = choice->cut[k]; u < choice->cut[k + 1]; u++) seconds += unit_s(b->lowered, u);
+    for (int64_t u = choice->cut[k]; u < choice->cut[k + 1]; u++) seconds += unit_s(b, u);
     longest = fmax(longest, seconds);
   }
   size_t bytes = sizeof *choice->cut * (size_t)(chunks + 1);
@@ -218,17 +262,30 @@ static void try_orders(brute *b, zp_choice choice) {
         }
 }
 
+/* The same procedures priced for every set of the node types in use. */
+static bool lower_for_types(brute *b, const zp_choice *c, const zp_sharding *sharding) {
+  const char *reason = NULL;
+  memset(b->of_set, 0, sizeof b->of_set);
+  for (unsigned set = 1; set <= b->machine.types; set++) {
+    if (set & ~b->machine.types) continue;
+    zp_machine at = b->spec->cluster.groups.len ? zp_machine_of_types(&b->machine, set) : b->machine;
+    zp_lowered *lowered = zp_lower(arena, b->spec, sharding, c->microbatch, c->recompute, c->recompute_shard, &reason);
+    if (!lowered) return false;
+    zp_price(lowered, &at, c->tensor, c->pipeline, c->data);
+    b->of_set[set] = b->lowered = lowered;
+  }
+  return true;
+}
+
 static void try_variant(brute *b, zp_choice choice) {
   const char *reason = NULL;
   zp_sharding *sharding = zp_shard(arena, b->spec->model, &b->machine, choice.tensor, 1, choice.sequence, &reason);
-  if (!sharding) return;
-  zp_lowered *lowered =
-      zp_lower(arena, b->spec, sharding, choice.microbatch, choice.recompute, choice.recompute_shard, &reason);
-  if (!lowered) return;
-  zp_price(lowered, &b->machine, choice.tensor, choice.pipeline, choice.data);
-  b->lowered = lowered;
+  if (!sharding || !lower_for_types(b, &choice, sharding)) return;
   choice.cut = ZP_NEW_ARRAY(arena, int64_t, 64);
-  try_orders(b, choice);
+  for (int order = 0; order < ZP_ORDER_COUNT; order++) {
+    choice.order = (zp_rank_order)order;
+    try_orders(b, choice);
+  }
 }
 
 static void try_degrees(brute *b, int tensor, int pipeline, int data) {
@@ -256,12 +313,7 @@ static void try_degrees(brute *b, int tensor, int pipeline, int data) {
 static double brute_force(const zp_spec *spec, int devices) {
   brute b = {
       .spec = spec, .machine = zp_machine_make(&spec->cluster, spec->train.precision, devices), .best_s = INFINITY};
-  const zp_node_type *node = &spec->cluster.node;
-  double share = spec->plans.data[0].memory_fraction;
-  int here = devices < node->devices ? devices : node->devices, units = 0;
-  b.device_bytes = (int64_t)(share * (double)node->device.memory_bytes) - node->device.context_bytes;
-  b.host_bytes = (int64_t)(share * (double)node->host_memory_bytes) / here;
-  b.nvme_bytes = (int64_t)(share * (double)node->nvme_bytes) / here;
+  int units = 0;
   for (int i = 0; i < spec->model->segments.len; i++) units += (int)spec->model->segments.data[i].count;
   for (int tensor = 1; tensor <= devices; tensor++)
     for (int pipeline = 1; pipeline <= units; pipeline++)
@@ -270,13 +322,12 @@ static double brute_force(const zp_spec *spec, int devices) {
   return b.best_s;
 }
 
-Test(search_full, equals_brute_force) {
+static void expect_optima(bool mixed, int instances) {
   int feasible = 0;
-  state = 1;
-  for (int i = 0; i < INSTANCES; i++) {
+  for (int i = 0; i < instances; i++) {
     zp_arena_mark mark = zp_arena_get_mark(arena);
     int devices;
-    zp_spec *spec = random_spec(&devices);
+    zp_spec *spec = random_spec_on(mixed, &devices);
     double best = brute_force(spec, devices);
     const zp_plan *plan = zp_search(arena, spec, devices, NULL);
     cr_assert(plan->feasible == isfinite(best), "instance %d: search says %d, optimum %g", i, plan->feasible, best);
@@ -288,7 +339,17 @@ Test(search_full, equals_brute_force) {
     }
     zp_arena_rewind(arena, mark);
   }
-  cr_expect(feasible > INSTANCES / 4 && feasible < INSTANCES, "%d of %d", feasible, INSTANCES);
+  cr_expect(feasible > instances / 4 && feasible < instances, "%d of %d", feasible, instances);
+}
+
+Test(search_full, equals_brute_force) {
+  state = 1;
+  expect_optima(false, INSTANCES);
+}
+
+Test(search_full, equals_brute_force_on_mixed_nodes) {
+  state = 5;
+  expect_optima(true, INSTANCES / 4);
 }
 
 /* ---- bounds ---- */
@@ -309,6 +370,7 @@ static void random_degrees(zp_choice *c, int devices, int64_t units) {
 
 static bool random_point(trial *t, zp_point *point) {
   zp_choice c = {.zero = (int)random_below(4), .microbatch = 1 << random_below(2)};
+  c.order = (zp_rank_order)random_below(ZP_ORDER_COUNT);
   random_degrees(&c, t->devices, t->s.n_units);
   if (t->spec->train.batch % (c.data * c.microbatch)) return false;
   c.schedule = (zp_schedule)random_below(ZP_SCHEDULE_COUNT);
@@ -343,8 +405,7 @@ static void check_bounds(trial *t, zp_point *point) {
     zp_limits all = {INT64_MAX, INT64_MAX, INT64_MAX};
     cr_assert(zp_cut_chunks(&t->s, point, &all, random_below(2), c.cut));
   }
-  const zp_lowered *lowered = t->s.variants.data[point->variant].lowered;
-  const zp_program *program = zp_program_make(scratch, on_all_stages(scratch, lowered, c.pipeline), &c);
+  const zp_program *program = zp_program_make(scratch, zp_search_stages(&t->s, &c), &c);
   double step = zp_simulate(scratch, program, &t->s.machine).step_s;
   double whole = zp_bound(&t->s, point), of_cut = zp_bound_of_cut(&t->s, point, c.cut);
   cr_assert(whole <= step && of_cut <= step && whole <= of_cut,
@@ -358,13 +419,12 @@ static void check_bounds(trial *t, zp_point *point) {
   zp_arena_free(scratch);
 }
 
-Test(search_full, bounds_are_below_the_simulation) {
+static void expect_bounds(bool mixed, int plans) {
   int checked = 0;
-  state = 2;
-  while (checked < PARTIAL_PLANS) {
+  while (checked < plans) {
     trial t = {.s.arena = zp_arena_new("trial")};
     zp_arena_mark mark = zp_arena_get_mark(arena);
-    t.spec = random_spec(&t.devices);
+    t.spec = random_spec_on(mixed, &t.devices);
     zp_machine machine = zp_machine_make(&t.spec->cluster, t.spec->train.precision, t.devices);
     zp_search_start(&t.s, t.spec, &machine, NULL);
     for (int k = 0; k < 400; k++) {
@@ -376,6 +436,16 @@ Test(search_full, bounds_are_below_the_simulation) {
     zp_arena_free(t.s.arena);
     zp_arena_rewind(arena, mark);
   }
+}
+
+Test(search_full, bounds_are_below_the_simulation) {
+  state = 2;
+  expect_bounds(false, PARTIAL_PLANS);
+}
+
+Test(search_full, bounds_are_below_the_simulation_on_mixed_nodes) {
+  state = 6;
+  expect_bounds(true, PARTIAL_PLANS / 4);
 }
 
 /* ---- what is monotone ---- */

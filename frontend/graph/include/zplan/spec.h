@@ -70,6 +70,8 @@ typedef struct zp_cluster {
   zp_span span;
 } zp_cluster;
 
+/* Are nodes of both types alike in everything that is planned with? */
+bool zp_node_type_equal(const zp_node_type *a, const zp_node_type *b);
 /* Fills in `slowest`, `node` and `nodes` from the groups, after any change of them. Requires: at least one group. */
 void zp_cluster_mix(zp_arena *arena, zp_cluster *cluster);
 /* Changes every node type of the cluster, whose groups are copied first. */
