@@ -89,7 +89,9 @@ const char *zp_show_fewest(zp_arena *arena, const zp_spec *spec, const zp_fewest
     zp_buf_line(&out, "error[Z0603]: %s fits on no number of %s: the state of its parameters alone needs %d or more",
                 spec->model->name, things, fewest->lower_bound);
     zp_buf_line(&out, "  note: this cluster can have %d: %s", zp_most_devices(spec),
-                spec->cluster.node.nics ? "the most that zplan plans" : "its nodes have no network cards");
+                spec->cluster.groups.len  ? "those of its nodes"
+                : spec->cluster.node.nics ? "the most that zplan plans"
+                                          : "its nodes have no network cards");
     return out.data;
   }
   zp_buf_puts(&out, zp_show_sizes(arena, spec, &fewest->sizes));
