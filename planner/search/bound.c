@@ -16,7 +16,8 @@
  * inputs goes on down: T >= I before + m I. These: stage s starts micro-batch i + D (1F1B: i + w + 1) after i is back,
  * so from there on as for R. Several chunks: stage s waits for chunks 0 .. s - 1; interleaving ends with the same ones
  * backward: T >= A + m X of the last stage, and its A is at least W less the other chunks, which are at most W / (P v)
- * + L long where chunks are cut for the shortest longest one. */
+ * + L long where chunks are cut for the shortest longest one. Where stages choose what they recompute, W and L are the
+ * least of all modes, or what memory allows (least_work.c), and X, F and B of a known stage are its own. */
 #include <math.h>
 #include "cost.h"
 #include "schedule.h"
@@ -26,31 +27,43 @@ static double bound_1f1b(double m, double P, double W, double M) {
   return (m - 1) * M + W - fmin((P - 1) * M / 2, P * M - W);
 }
 
-/* With several node types only the work of the stages is bounded: on every type at least that of the fastest, and on a
- * stage that of its own. Links and the end of the step are left out, because which of them is fastest depends on the
- * group. */
-static bool several_types(const zp_searcher *s) { return s->machine.cluster->groups.len > 0; }
-
+/* With several node types only the work of the stages is bounded: links and the end of the step are left out, because
+ * which of them is fastest depends on the group. */
 static double message_s(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
-  if (several_types(s)) return 0;
+  if (zp_has_types(s)) return 0;
   const zp_variant *v = zp_variant_of(s, point);
   zp_group_link link = zp_machine_pipeline_link(&s->machine, c->tensor, c->pipeline, c->data, c->order);
   return zp_cost_message(&link, (double)v->carry_elements * v->lowered->compute_bytes);
 }
 
+/* What the first chunk of every stage but the last takes at least. Chunks are cut by the times of some mode; in a
+ * faster one they may take less, at most by the share that the unit with the greatest gain takes less. */
+static double first_chunks(const zp_searcher *s, const zp_point *point, double P, double K) {
+  const zp_variant *v = zp_variant_of(s, point);
+  double least = HUGE_VAL;
+  for (int i = 0; i < point->n_modes; i++) {
+    const zp_variant *cut = &s->variants.data[point->modes[i]];
+    double W = cut->prefix_s[s->n_units], share = 1;
+    for (int k = 0; k < v->lowered->n_segments && point->n_modes > 1; k++)
+      share = fmin(share, v->unit_s[k] / cut->unit_s[k]);
+    least = fmin(least, share * fmax(0, (P - 1) * W / K - (K - P + 1) * cut->longest_s));
+  }
+  return least;
+}
+
 static double pipeline_bound(const zp_searcher *s, const zp_point *point) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
-  double P = c->pipeline, m = (double)zp_microbatches(s->spec, c), W = v->prefix_s[s->n_units];
+  double P = c->pipeline, m = (double)zp_microbatches(s->spec, c), W = point->work_s;
   if (c->pipeline == 1) return m * W;
-  double M = fmax(W / P, v->longest_s), K = zp_model_chunks(c);
+  double M = fmax(W / P, point->longest_s), K = zp_model_chunks(c);
   double hops = 2 * (K - 1 - (c->schedule == ZP_SCHEDULE_ZB_V)); /* ZB-V turns on the last stage */
-  double messages = hops * message_s(s, point), trip = v->input_s[s->n_units] + messages;
+  double messages = hops * message_s(s, point), trip = v->input_s[s->n_units] + W - v->prefix_s[s->n_units] + messages;
   double bound = fmax(m * M, trip);
   switch (c->schedule) {
   case ZP_SCHEDULE_GPIPE: return fmax(bound, W + (m - 1) * M + messages);
-  case ZP_SCHEDULE_INTERLEAVED: return fmax(bound, m * M + (P - 1) * W / K - (K - P + 1) * v->longest_s);
+  case ZP_SCHEDULE_INTERLEAVED: return fmax(bound, m * M + first_chunks(s, point, P, K));
   case ZP_SCHEDULE_1F1B: break;
   default: return bound;
   }
@@ -70,15 +83,14 @@ static bool all_on_device(const zp_choice *c) {
 
 /* A stage with the mean of the parameters exists; the first stage holds the first unit. The generated CPU trainer
  * reduces after the last micro-batch; on GPUs what is left of the reduction is known for one stage only. What an update
- * on the host takes longer is left out: it does not simply grow with the parameters. */
-static double step_end(const zp_searcher *s, const zp_point *point) {
+ * on the host takes longer is left out: it does not simply grow with the parameters. backward: of all units. */
+static double step_end(const zp_searcher *s, const zp_point *point, double backward) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
   int64_t shards = c->zero >= 1 ? c->data : 1;
   int64_t mean = v->elements / c->pipeline;
   int64_t first = c->pipeline == 1 ? v->elements : v->lowered->segments[0].elements;
   double reduce = zp_cost_step_end(v->lowered, &s->machine, c, first, first / shards).reduce_s;
-  double backward = v->prefix_s[s->n_units] - v->forward_s[s->n_units];
   if (c->pipeline == 1)
     reduce = zp_cost_exposed_reduce(&s->machine, reduce, backward, s->n_units);
   else if (!s->machine.node->device.is_cpu)
@@ -93,11 +105,12 @@ static bool same_degrees(const zp_choice *a, const zp_choice *b) {
 
 double zp_bound_step_end(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
-  if (several_types(s)) return 0;
-  if (c->pipeline == 1 || !all_on_device(c)) return step_end(s, point);
+  if (zp_has_types(s)) return 0;
+  double backward = point->work_s - zp_variant_of(s, point)->forward_s[s->n_units];
+  if (c->pipeline == 1 || !all_on_device(c)) return step_end(s, point, backward);
   zp_step_end_memo *memo = &s->memo->end[c->zero][c->compress];
   if (!memo->known || !same_degrees(&memo->choice, c) || memo->elements != zp_variant_of(s, point)->elements)
-    *memo = (zp_step_end_memo){true, *c, zp_variant_of(s, point)->elements, step_end(s, point)};
+    *memo = (zp_step_end_memo){true, *c, zp_variant_of(s, point)->elements, step_end(s, point, backward)};
   return memo->seconds;
 }
 
@@ -117,7 +130,7 @@ static const zp_group_link *data_link(const zp_searcher *s, const zp_choice *c) 
  * with state off the device. An action takes at least as long as its transfers on any one link. */
 static double transfers_s(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
-  if ((c->zero < 2 && all_on_device(c)) || several_types(s)) return 0;
+  if ((c->zero < 2 && all_on_device(c)) || zp_has_types(s)) return 0;
   const zp_variant *v = zp_variant_of(s, point);
   double mean = (double)v->elements / c->pipeline, data = 0;
   double params = mean * v->lowered->param_bytes, gradients = mean * v->lowered->grad_bytes;
@@ -141,7 +154,8 @@ double zp_bound(const zp_searcher *s, const zp_point *point) {
 
 typedef struct stage_at {
   const zp_searcher *s;
-  const zp_variant *v, *own; /* of all stages; of this one */
+  const zp_point *point;
+  const zp_variant *v, *own; /* of the other stages, at least; of this one */
   const zp_choice *c;
   double m, message_s, later; /* later: stages after this one */
   int stage;
@@ -159,9 +173,9 @@ static double loops(const stage_at *a, double flight, double before, double from
 static double own_reduce_s(const stage_at *a) {
   const zp_choice *c = a->c;
   if (c->pipeline == 1 || c->data == 1 || c->zero > 1 || c->compress || a->s->machine.node->device.is_cpu ||
-      several_types(a->s))
+      zp_has_types(a->s))
     return 0;
-  const zp_variant *v = a->v;
+  const zp_variant *v = a->own;
   double bytes = (double)(v->elements_before[a->end] - v->elements_before[a->first]) * v->lowered->grad_bytes;
   const zp_group_link *link = data_link(a->s, c);
   double reduce = c->zero == 0 ? zp_cost_all_reduce(link, bytes) : zp_cost_ring_pass(link, bytes);
@@ -170,57 +184,63 @@ static double own_reduce_s(const stage_at *a) {
 }
 
 static double bound_1f1b_stage(const stage_at *a, double total) {
-  const zp_variant *v = a->v, *own = a->own;
-  double before = v->prefix_s[a->first] + 2 * a->stage * a->message_s,
-         work = own->prefix_s[a->end] - own->prefix_s[a->first];
-  double after = total - v->prefix_s[a->end] + 2 * a->later * a->message_s;
-  double forward = own->forward_s[a->end] - own->forward_s[a->first], warmup = fmin(a->later, a->m - 1);
+  const zp_variant *v = a->v;
+  double before = zp_least_before(a->s, a->point, a->stage, a->first) + 2 * a->stage * a->message_s,
+         work = a->own->prefix_s[a->end] - a->own->prefix_s[a->first];
+  double after = zp_least_after(a->s, a->point, a->stage, a->end) + 2 * a->later * a->message_s;
+  double forward = a->own->forward_s[a->end] - a->own->forward_s[a->first], warmup = fmin(a->later, a->m - 1);
   double first_wait = fmax(0, after - warmup * forward), last_wait = fmax(0, after - warmup * (work - forward));
   double wait = !a->waits ? 0 : a->m > a->c->pipeline ? first_wait + last_wait : fmax(first_wait, last_wait);
   double end = v->forward_s[a->first] + a->stage * a->message_s + a->m * work + wait + own_reduce_s(a);
-  return fmax(fmax(end, before + a->m * work + wait), loops(a, a->later + 1, before, total - v->prefix_s[a->first]));
+  return fmax(fmax(end, before + a->m * work + wait),
+              loops(a, a->later + 1, before, work + total - v->prefix_s[a->end]));
 }
 
-static double bound_split_stage(const stage_at *a, double input_total) {
+static double bound_split_stage(const stage_at *a, double total, double input_total) {
   const zp_variant *v = a->v, *own = a->own;
   double depth = a->later + 1, message = a->message_s; /* forwards before the first backward */
   if (a->c->schedule == ZP_SCHEDULE_ZB_H2) depth = 2 * depth - 1;
-  double forward = own->forward_s[a->end] - own->forward_s[a->first];
-  double work = own->prefix_s[a->end] - own->prefix_s[a->first];
-  double after = input_total - v->input_s[a->end] + 2 * a->later * message;
+  double forward = own->forward_s[a->end] - own->forward_s[a->first],
+         work = own->prefix_s[a->end] - own->prefix_s[a->first], input = own->input_s[a->end] - own->input_s[a->first];
+  double less = total - input_total - (v->prefix_s[a->end] - v->input_s[a->end]); /* weight gradients of those after */
+  double after = zp_least_after(a->s, a->point, a->stage, a->end) - less + 2 * a->later * message;
   double wait = !a->waits ? 0 : fmax(0, after - (fmin(depth, a->m) - 1) * forward);
-  double before = v->input_s[a->first] + 2 * a->stage * message;
-  double drain = before + a->m * (own->input_s[a->end] - own->input_s[a->first]);
+  double before = zp_least_before(a->s, a->point, a->stage, a->first) - (v->prefix_s[a->first] - v->input_s[a->first]) +
+                  2 * a->stage * message;
+  double drain = before + a->m * input;
   double end = v->forward_s[a->first] + a->stage * message + a->m * work + wait + own_reduce_s(a);
-  return fmax(fmax(end, drain), loops(a, depth, before, input_total - v->input_s[a->first]));
+  return fmax(fmax(end, drain), loops(a, depth, before, input + input_total - v->input_s[a->end]));
 }
 
-double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, int stage, int64_t first, int64_t end,
-                         bool waits) {
-  const zp_variant *v = zp_variant_of(s, point), *own = zp_stage_variant(s, point, stage);
+double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, const zp_variant *own, int stage, int64_t first,
+                         int64_t end, bool waits) {
+  const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
   double m = (double)zp_microbatches(s->spec, c), total = v->prefix_s[s->n_units];
-  stage_at a = {s, v, own, c, m, message_s(s, point), c->pipeline - 1 - stage, stage, first, end, waits};
+  stage_at a = {s, point, v, own, c, m, message_s(s, point), c->pipeline - 1 - stage, stage, first, end, waits};
   if (c->schedule == ZP_SCHEDULE_GPIPE) {
-    double all = total + (m - 1) * (own->prefix_s[end] - own->prefix_s[first]) + 2 * (c->pipeline - 1) * a.message_s;
-    double down = v->prefix_s[first] - v->forward_s[first] + stage * a.message_s; /* after the stage's own end */
+    double work = own->prefix_s[end] - own->prefix_s[first], before = zp_least_before(s, point, stage, first);
+    double all = before + m * work + zp_least_after(s, point, stage, end) + 2 * (c->pipeline - 1) * a.message_s;
+    double down = before - v->forward_s[first] + stage * a.message_s; /* after the stage's own end */
     return fmax(all, all - down + own_reduce_s(&a));
   }
   if (c->schedule == ZP_SCHEDULE_1F1B) return bound_1f1b_stage(&a, total);
-  return bound_split_stage(&a, v->input_s[s->n_units]);
+  return bound_split_stage(&a, total, v->input_s[s->n_units]);
 }
 
-static double bound_of_chunks(const zp_searcher *s, const zp_point *point, const int64_t *cut) {
+static double bound_of_chunks(const zp_searcher *s, const zp_point *point, const int64_t *cut,
+                              const zp_variant *const *own) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
   double m = (double)zp_microbatches(s->spec, c), longest = 0;
+  zp_units part[ZP_MOST_CHUNKS];
   for (int stage = 0; stage < c->pipeline; stage++) {
-    const zp_variant *own = zp_stage_variant(s, point, stage);
     double work = 0, input = 0;
-    for (int k = 0; k < zp_model_chunks(c); k++) {
-      if (zp_chunk_stage(c, k, NULL) != stage) continue;
-      work += own->prefix_s[cut[k + 1]] - own->prefix_s[cut[k]];
-      input += own->input_s[cut[k + 1]] - own->input_s[cut[k]];
+    zp_parts_of_stage(c, stage, cut, part);
+    for (int k = 0; k < zp_chunks(c); k++) {
+      int64_t first = part[k].first, end = first + part[k].count;
+      work += own[stage]->prefix_s[end] - own[stage]->prefix_s[first];
+      input += own[stage]->input_s[end] - own[stage]->input_s[first];
     }
     bool split = zp_schedule_splits(c->schedule);
     double before = split ? v->forward_s[cut[stage]] : v->prefix_s[cut[stage]];
@@ -230,12 +250,16 @@ static double bound_of_chunks(const zp_searcher *s, const zp_point *point, const
   return longest;
 }
 
-double zp_bound_of_cut(const zp_searcher *s, const zp_point *point, const int64_t *cut) {
+double zp_bound_of_cut(const zp_searcher *s, const zp_point *point, const int64_t *cut, const zp_variant *const *own) {
   double longest = 0;
   if (zp_model_chunks(&point->choice) > point->choice.pipeline)
-    longest = bound_of_chunks(s, point, cut);
+    longest = bound_of_chunks(s, point, cut, own);
   else
     for (int i = 0; i < point->choice.pipeline; i++)
-      longest = fmax(longest, zp_bound_of_stage(s, point, i, cut[i], cut[i + 1], true));
-  return fmax(zp_bound(s, point), below(longest + zp_bound_step_end(s, point)));
+      longest = fmax(longest, zp_bound_of_stage(s, point, own[i], i, cut[i], cut[i + 1], true));
+  /* one stage: a longer backward hides more of the reduction */
+  double end = point->choice.pipeline == 1
+                   ? step_end(s, point, own[0]->prefix_s[s->n_units] - own[0]->forward_s[s->n_units])
+                   : zp_bound_step_end(s, point);
+  return fmax(zp_bound(s, point), below(longest + end));
 }

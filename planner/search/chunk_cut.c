@@ -2,6 +2,7 @@
  * model, so cuts are not searched for but stated: the longest chunk as short as possible, and of these cuts the ones
  * with the longest first or the longest last chunks. */
 #include <math.h>
+#include "schedule.h"
 #include "search_internal.h"
 
 /* Fills chunks as far as they stay within chunk_s. */
@@ -44,23 +45,27 @@ static double shortest_longest(const zp_variant *v, int64_t units, int chunks, i
   return high;
 }
 
+void zp_parts_of_stage(const zp_choice *c, int stage, const int64_t *cut, zp_units *part) {
+  for (int turn = 0; turn < zp_chunks(c); turn++) {
+    int chunk;
+    int64_t k = (int64_t)turn * c->pipeline + stage;
+    if (zp_chunk_stage(c, k, &chunk) != stage) k = (int64_t)(turn + 1) * c->pipeline - 1 - stage; /* folded back */
+    part[turn] = (zp_units){cut[k], cut[k + 1] - cut[k]};
+  }
+}
+
 static bool all_stages_fit(const zp_searcher *s, const zp_point *point, const zp_limits *limits, const int64_t *cut) {
-  const zp_choice *c = &point->choice;
   zp_units part[ZP_MOST_CHUNKS];
-  for (int stage = 0; stage < c->pipeline; stage++) {
-    for (int turn = 0; turn < c->chunks; turn++) {
-      int own = stage, chunk;
-      int64_t k = (int64_t)turn * c->pipeline + own;
-      if (zp_chunk_stage(c, k, &chunk) != stage) k = (int64_t)(turn + 1) * c->pipeline - 1 - own; /* folded back */
-      part[turn] = (zp_units){cut[k], cut[k + 1] - cut[k]};
-    }
-    if (!zp_part_fits(s, point, stage, part, limits)) return false;
+  for (int stage = 0; stage < point->choice.pipeline; stage++) {
+    zp_parts_of_stage(&point->choice, stage, cut, part);
+    if (!zp_stage_variant(s, point, stage, part, limits)) return false;
   }
   return true;
 }
 
-bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits *limits, bool from_back, int64_t *cut) {
-  const zp_variant *v = zp_variant_of(s, point);
+bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits *limits, int by, bool from_back,
+                   int64_t *cut) {
+  const zp_variant *v = &s->variants.data[point->modes[by]];
   int chunks = zp_model_chunks(&point->choice);
   double longest = shortest_longest(v, s->n_units, chunks, cut) * (1 + 2e-9);
   return fill(v->prefix_s, s->n_units, chunks, longest, from_back, cut) && all_stages_fit(s, point, limits, cut);

@@ -1,7 +1,7 @@
 /* Cutting units into stages, one chunk a stage. When the longest stage or the bound of every stage must stay below a
  * limit, filling every stage as far as it goes (from the front or from the back) finds cuts if there are any: a part of
- * a feasible range is feasible on the same stage, in time and in bytes, so the furthest reach of every stage is never
- * worse. Bisection over the limit gives the exact optimum. */
+ * a feasible range is feasible on the same stage, in time and in bytes and with the same mode, so the furthest reach of
+ * every stage is never worse. Bisection over the limit gives the exact optimum. */
 #include <assert.h>
 #include <math.h>
 #include "search_internal.h"
@@ -14,12 +14,13 @@ typedef struct cutter {
   bool bounded, waits; /* the bounds of stages matter; with their waits */
 } cutter;
 
+/* With the fastest mode that fits: the others are longer. */
 static bool fits(const cutter *c, int stage, int64_t first, int64_t count) {
-  const double *prefix_s = zp_stage_variant(c->s, c->point, stage)->prefix_s;
-  if (prefix_s[first + count] - prefix_s[first] > c->rule->stage_s) return false;
-  if (c->bounded && zp_bound_of_stage(c->s, c->point, stage, first, first + count, c->waits) > c->rule->total_s)
-    return false;
-  return zp_part_fits(c->s, c->point, stage, &(zp_units){first, count}, &c->rule->limits);
+  if (c->v->prefix_s[first + count] - c->v->prefix_s[first] > c->rule->stage_s) return false;
+  const zp_variant *own = zp_stage_variant(c->s, c->point, stage, &(zp_units){first, count}, &c->rule->limits);
+  if (!own || own->prefix_s[first + count] - own->prefix_s[first] > c->rule->stage_s) return false;
+  return !c->bounded ||
+         zp_bound_of_stage(c->s, c->point, own, stage, first, first + count, c->waits) <= c->rule->total_s;
 }
 
 /* The most units, at most `most`, that a stage can take from `first` on; with from_back, up to `first`. 0: none. The
@@ -63,22 +64,24 @@ bool zp_cut_within(const zp_searcher *s, const zp_point *point, const zp_cut_rul
   return done == s->n_units;
 }
 
+/* Requires: the cut fits. */
 static double longest_stage(const zp_searcher *s, const zp_point *point, const int64_t *cut) {
+  int stages = point->choice.pipeline;
+  zp_arena_mark mark = zp_arena_get_mark(s->arena);
+  const zp_variant **own = ZP_NEW_ARRAY(s->arena, const zp_variant *, stages);
+  zp_limits limits = zp_search_limits(s);
   double longest = 0;
-  for (int i = 0; i < point->choice.pipeline; i++) {
-    const double *prefix_s = zp_stage_variant(s, point, i)->prefix_s;
-    longest = fmax(longest, prefix_s[cut[i + 1]] - prefix_s[cut[i]]);
-  }
+  zp_cut_variants(s, point, &limits, cut, own);
+  for (int i = 0; i < stages; i++) longest = fmax(longest, own[i]->prefix_s[cut[i + 1]] - own[i]->prefix_s[cut[i]]);
+  zp_arena_rewind(s->arena, mark);
   return longest;
 }
 
 double zp_cut_bottleneck(const zp_searcher *s, const zp_point *point) {
-  const zp_variant *v = zp_variant_of(s, point);
   int stages = point->choice.pipeline;
   int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, stages + 1);
   zp_cut_rule rule = {.total_s = HUGE_VAL, .limits = zp_search_limits(s)};
-  double total = v->prefix_s[s->n_units];
-  double low = fmax(total / stages, v->longest_s); /* nothing below is possible */
+  double low = fmax(point->work_s / stages, point->longest_s); /* nothing below is possible */
   rule.stage_s = low * (1 + 1e-12);
   if (zp_cut_within(s, point, &rule, cut)) return longest_stage(s, point, cut);
   rule.stage_s = HUGE_VAL;
@@ -147,14 +150,16 @@ typedef struct all_cuts {
 } all_cuts;
 
 static void cut_from(all_cuts *a, int stage) {
-  int later = a->point->choice.pipeline - 1 - stage;
+  const zp_choice *choice = &a->point->choice;
+  int later = choice->pipeline - 1 - stage;
   if (later < 0) {
     a->on_cut(a->user, a->cut);
     return;
   }
   int64_t first = a->cut[stage], most = a->s->n_units - first - later;
   for (int64_t n = later == 0 ? most : 1; n <= most; n++) {
-    if (!zp_part_fits(a->s, a->point, stage, &(zp_units){first, n}, &a->limits)) return; /* more units: more bytes */
+    if (!zp_stage_variant(a->s, a->point, stage, &(zp_units){first, n}, &a->limits))
+      return; /* more units: more bytes */
     a->cut[stage + 1] = first + n;
     cut_from(a, stage + 1);
   }

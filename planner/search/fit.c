@@ -7,6 +7,7 @@
  * Classes leave the device in a fixed order: optimizer state, gradients, parameters, saved activations, each only when
  * those before it that may leave have left, in eighths. The first step of this chain for which some cut fits is taken:
  * more off the device costs more time. */
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include "schedule.h"
@@ -28,18 +29,12 @@ static int64_t shifted(int64_t limit, int64_t smallest, int64_t own) {
   return limit == INT64_MAX ? limit : limit + (own - smallest);
 }
 
-zp_limits zp_limits_of_stage(const zp_searcher *s, const zp_point *point, int stage, const zp_limits *smallest) {
-  if (s->machine.cluster->groups.len == 0) return *smallest;
-  zp_limits own = zp_stage_limits(s, point, stage);
-  return (zp_limits){shifted(smallest->device, s->limit_bytes, own.device),
-                     shifted(smallest->host, s->host_bytes, own.host),
-                     shifted(smallest->nvme, s->nvme_bytes, own.nvme)};
-}
-
-bool zp_part_fits(const zp_searcher *s, const zp_point *point, int stage, const zp_units *part,
-                  const zp_limits *smallest) {
-  zp_limits limits = zp_limits_of_stage(s, point, stage, smallest);
-  return zp_stage_fits(zp_search_lowered(s, point, stage), &point->choice, stage, part, &limits);
+zp_limits zp_limits_of_stage(const zp_searcher *s, const zp_choice *choice, int stage, const zp_limits *smallest) {
+  if (!zp_has_types(s)) return *smallest;
+  const zp_limits *own = &zp_find_places(s, choice)->limits[stage];
+  return (zp_limits){shifted(smallest->device, s->limit_bytes, own->device),
+                     shifted(smallest->host, s->host_bytes, own->host),
+                     shifted(smallest->nvme, s->nvme_bytes, own->nvme)};
 }
 
 bool zp_stage_fits(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
@@ -75,9 +70,9 @@ static bool some_cut_fits(const zp_searcher *s, const zp_point *point, zp_limits
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
   int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, zp_model_chunks(&point->choice) + 1);
   zp_cut_rule rule = {.stage_s = HUGE_VAL, .total_s = HUGE_VAL, .limits = limits};
-  bool fits = zp_chunks(&point->choice) == 1
-                  ? zp_cut_within(s, point, &rule, cut)
-                  : zp_cut_chunks(s, point, &limits, false, cut) || zp_cut_chunks(s, point, &limits, true, cut);
+  bool chunked = zp_chunks(&point->choice) > 1, fits = !chunked && zp_cut_within(s, point, &rule, cut);
+  for (int i = 0; i < 2 * point->n_modes && chunked && !fits; i++)
+    fits = zp_cut_chunks(s, point, &limits, i / 2, i % 2, cut);
   zp_arena_rewind(s->arena, mark);
   return fits;
 }
@@ -153,16 +148,21 @@ static void note_miss(zp_searcher *s, const zp_point *point) {
     zp_cut_rule rule = {.stage_s = HUGE_VAL, .total_s = HUGE_VAL, .limits = {beat, INT64_MAX, INT64_MAX}};
     if (!zp_cut_within(s, point, &rule, cut)) return;
   }
-  s->miss_ratio = (double)(zp_cut_least_memory(s, point, cut) + context) / (double)have;
-  s->miss = (zp_miss){.choice = point->choice, .have_bytes = have};
-  s->miss.choice.cut = cut;
+  int64_t least = zp_cut_least_memory(s, point, cut);
+  s->miss_ratio = (double)(least + context) / (double)have;
+  s->miss = (zp_miss){.have_bytes = have};
+  const zp_variant **own = ZP_NEW_ARRAY(s->arena, const zp_variant *, point->choice.pipeline);
+  bool fits = zp_cut_variants(s, point, &(zp_limits){least, INT64_MAX, INT64_MAX}, cut, own);
+  assert(fits);
+  (void)fits;
+  s->miss.choice = zp_choice_of_cut(s, point, cut, own);
   for (int stage = 0; stage < point->choice.pipeline; stage++) {
     zp_stage layout;
-    zp_layout_stage(s->arena, zp_search_lowered(s, point, stage), &s->miss.choice, stage, &layout);
-    zp_limits smallest = zp_search_limits(s), limits = zp_limits_of_stage(s, point, stage, &smallest);
+    zp_layout_stage(s->arena, own[stage]->lowered, &s->miss.choice, stage, &layout);
+    zp_limits smallest = zp_search_limits(s), limits = zp_limits_of_stage(s, &point->choice, stage, &smallest);
     if (layout.arena_bytes - limits.device <= most_over) continue;
     most_over = layout.arena_bytes - limits.device;
-    if (limits.device > s->limit_bytes || s->miss.have_bytes != have) s->miss.have_bytes = limits.device + context;
+    s->miss.have_bytes = limits.device + context > 0 ? limits.device + context : 1;
     s->miss.stage = stage;
     s->miss.need_bytes = layout.arena_bytes + context;
     s->miss.memory = layout.memory;

@@ -1,7 +1,7 @@
 /* Pricing: points in the order of their bounds; a point that can still enter the ranking is given its homes, cut and
  * simulated. Where the ways to cut are few, all of them are looked at and the point is settled. Where they are many,
  * the cut with the least bound and the two extreme ones with the shortest longest stage are simulated, and the point
- * stays open down to its bound over all cuts. Several chunks a stage have two cuts (chunk_cut.c): settled. */
+ * stays open down to its bound over all cuts. Several chunks a stage have few cuts (chunk_cut.c): settled. */
 #include <math.h>
 #include <stdlib.h>
 #include "cost.h"
@@ -18,8 +18,9 @@ typedef struct pricing {
   zp_arena *scratch;
   zp_point *point;
   zp_ranking *ranking;
-  double least_s; /* of all cuts of the point: simulated, or bounded where that sufficed */
-  int simulated;  /* cuts of the point */
+  const zp_variant **own; /* [pipeline]: what the stages of the cut at hand run */
+  double least_s;         /* of all cuts of the point: simulated, or bounded where that sufficed */
+  int simulated;          /* cuts of the point */
 } pricing;
 
 static double cutoff(const pricing *p) { return zp_cutoff(p->ranking, &p->point->choice); }
@@ -33,10 +34,10 @@ const zp_program *zp_search_program(zp_arena *arena, const zp_searcher *s, const
   return program;
 }
 
+/* Requires: p->own is what the stages of this cut run. */
 static double simulate_cut(pricing *p, int64_t *cut) {
   zp_arena_mark mark = zp_arena_get_mark(p->scratch);
-  zp_candidate candidate = {.choice = p->point->choice};
-  candidate.choice.cut = cut;
+  zp_candidate candidate = {.choice = zp_choice_of_cut(p->s, p->point, cut, p->own)};
   const zp_program *program = zp_search_program(p->scratch, p->s, &candidate.choice);
   candidate.estimate.step_s = zp_cost_step(p->scratch, program, &p->s->machine);
   zp_rank(p->s, p->ranking, &candidate);
@@ -54,7 +55,9 @@ static bool is_worth_it(const pricing *p, double bound_s) {
 
 static void price_cut(void *user, int64_t *cut) {
   pricing *p = user;
-  double seconds = zp_bound_of_cut(p->s, p->point, cut);
+  zp_limits limits = zp_search_limits(p->s);
+  if (!zp_cut_variants(p->s, p->point, &limits, cut, p->own)) return;
+  double seconds = zp_bound_of_cut(p->s, p->point, cut, p->own);
   if (is_worth_it(p, seconds)) seconds = simulate_cut(p, cut);
   p->least_s = fmin(p->least_s, seconds);
 }
@@ -65,13 +68,15 @@ static bool same_cut(const int64_t *a, const int64_t *b, int chunks) {
 
 static void price_chunks(pricing *p) {
   zp_limits limits = zp_search_limits(p->s);
-  int chunks = zp_model_chunks(&p->point->choice);
-  int64_t *front = ZP_NEW_ARRAY(p->s->arena, int64_t, chunks + 1),
-          *back = ZP_NEW_ARRAY(p->s->arena, int64_t, chunks + 1);
-  bool first = zp_cut_chunks(p->s, p->point, &limits, false, front);
-  if (first) price_cut(p, front);
-  if (zp_cut_chunks(p->s, p->point, &limits, true, back) && !(first && same_cut(front, back, chunks)))
-    price_cut(p, back);
+  int chunks = zp_model_chunks(&p->point->choice), n = 0;
+  int64_t *cuts[2 * ZP_MOST_MODES];
+  for (int i = 0; i < 2 * p->point->n_modes; i++) {
+    bool known = false;
+    cuts[n] = ZP_NEW_ARRAY(p->s->arena, int64_t, chunks + 1);
+    if (!zp_cut_chunks(p->s, p->point, &limits, i / 2, i % 2, cuts[n])) continue;
+    for (int k = 0; k < n && !known; k++) known = same_cut(cuts[k], cuts[n], chunks);
+    if (!known) price_cut(p, cuts[n++]);
+  }
   p->point->bound_s = p->least_s;
 }
 
@@ -85,7 +90,8 @@ static bool price_least_bound(pricing *p) {
     p->point->bound_s = fmax(p->point->bound_s, limit);
     return false;
   }
-  double least = zp_cut_least_bound(s, p->point, zp_bound_of_cut(s, p->point, cut) - end, cut);
+  zp_cut_variants(s, p->point, &rule.limits, cut, p->own);
+  double least = zp_cut_least_bound(s, p->point, zp_bound_of_cut(s, p->point, cut, p->own) - end, cut);
   p->point->bound_s = fmax(p->point->bound_s, (least + end) * (1 - 1e-9));
   price_cut(p, cut);
   return p->point->bound_s < cutoff(p);
@@ -108,9 +114,13 @@ static zp_rejection price_point(pricing *p) {
   zp_searcher *s = p->s;
   zp_rejection why = ZP_REJECT_BOUND;
   if (p->point->bound_s >= cutoff(p)) return why;
+  zp_find_least_work(s, p->point, true);
+  p->point->bound_s = fmax(p->point->bound_s, zp_bound(s, p->point));
+  if (p->point->bound_s >= cutoff(p)) return why;
   if (!zp_find_home(s, p->point, &why)) return why;
   p->point->bound_s = fmax(p->point->bound_s, zp_bound(s, p->point));
   if (p->point->bound_s >= cutoff(p)) return ZP_REJECT_BOUND;
+  p->own = ZP_NEW_ARRAY(s->arena, const zp_variant *, p->point->choice.pipeline);
   p->least_s = HUGE_VAL;
   p->simulated = 0;
   if (zp_model_chunks(&p->point->choice) > p->point->choice.pipeline) {

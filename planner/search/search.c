@@ -87,8 +87,9 @@ void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *mach
   s->sharding = ZP_NEW_ARRAY(s->arena, zp_sharding *, 2 * (machine->devices + 1));
   s->sharding_tried = ZP_NEW_ARRAY(s->arena, bool, 2 * (machine->devices + 1));
   s->memo = ZP_NEW(s->arena, zp_search_memo);
-  s->memo->stage_variant = ZP_NEW_ARRAY(s->arena, int, machine->devices);
-  s->memo->stage_limits = ZP_NEW_ARRAY(s->arena, zp_limits, machine->devices);
+  s->memo->places.types = ZP_NEW_ARRAY(s->arena, zp_node_set, machine->devices);
+  s->memo->places.sets = ZP_NEW_ARRAY(s->arena, zp_node_set, machine->devices);
+  s->memo->places.limits = ZP_NEW_ARRAY(s->arena, zp_limits, machine->devices);
 }
 
 zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_search_options *options) {

@@ -7,17 +7,23 @@
 
 enum { ZP_MOST_CHUNKS = 8 }; /* of a stage */
 
-/* All points with the same procedures share one of these. Where stages recompute differently, the least of their modes
- * in everything: what is bounded with it is bounded for every stage. Seconds of the first units, [units + 1] each: */
+/* A set of modes that stages may have: bit zp_stage_mode. */
+typedef unsigned zp_mode_set;
+enum { ZP_MOST_MODES = 4 };
+static inline zp_mode_set zp_set_of_mode(zp_stage_mode mode) { return 1u << mode; }
+
+/* All points with the same procedures share one of these. One of several modes has the least of them in everything:
+ * what is bounded with it is bounded for every stage. Seconds of the first units, [units + 1] each: */
 typedef struct zp_variant {
   int tensor;
   bool sequence;
   int64_t microbatch;
-  zp_node_set types; /* node types that it is priced on; 0: the least of several types or modes */
-  zp_stage_mode mode;
-  bool mixed;               /* of the modes that zp_constraints.stage_recompute pins */
-  zp_lowered *lowered;      /* priced, of one of the modes when mixed; NULL when it cannot be lowered */
+  zp_mode_set modes;
+  zp_node_set types;        /* node types that it is priced on; 0: all, of several the least */
+  zp_stage_mode mode;       /* the one of `lowered` */
+  zp_lowered *lowered;      /* priced; of several modes, one of them; NULL when it cannot be lowered */
   double *prefix_s;         /* forward and backward */
+  double *unit_s;           /* the same of one unit, [segments] */
   double *forward_s;        /* forward alone */
   double *input_s;          /* forward and the part of backward that yields gradients of inputs */
   int64_t *elements_before; /* parameters, shared ones left out */
@@ -28,16 +34,40 @@ typedef struct zp_variant {
   int64_t saved_bytes;      /* of one micro-batch in all units */
 } zp_variant;
 
+/* What memory forces on stages that choose among modes (least_work.c). */
+typedef struct zp_least_work {
+  double unit_s[ZP_MOST_MODES];
+  double *rooms;         /* [pipeline + 1][modes] */
+  int64_t *units_before; /* [units + 1] */
+  bool before, after;    /* may be counted of the stages before, after a known one */
+} zp_least_work;
+
+/* Every stage of a point takes the fastest of its modes that fits (modes.c), or the one that is pinned. */
 typedef struct zp_point {
-  zp_choice choice; /* cut: NULL */
-  int variant;      /* index */
-  double bound_s;   /* no plan of this point is faster */
+  zp_choice
+      choice;  /* cut: NULL; recompute: only where one mode is possible; stage_recompute: only where it is pinned */
+  int variant; /* index, of all modes together */
+  int n_modes, modes[ZP_MOST_MODES]; /* indices of their variants, fastest first */
+  double work_s, longest_s;          /* of all units and of the longest stage, at least */
+  zp_least_work *least;              /* while the point is priced; NULL: its variant says all */
+  double bound_s;                    /* no plan of this point is faster */
 } zp_point;
 
 /* Bytes of one rank. */
 typedef struct zp_limits {
   int64_t device, host, nvme;
 } zp_limits;
+
+/* Clusters of several node types: where the stages of the choice at hand stand. Groups of many ranks are slow to look
+ * through. */
+typedef struct zp_places_memo {
+  bool known;
+  zp_choice choice;    /* tensor, pipeline, data and order count */
+  zp_node_set *types;  /* [pipeline]; room for all devices */
+  zp_limits *limits;   /* [pipeline] */
+  zp_node_set *sets;   /* the different ones among `types` */
+  int n_sets;
+} zp_places_memo;
 
 /* What the bounds of neighbouring points share: groups of thousands of ranks are slow to look through. */
 typedef struct zp_step_end_memo {
@@ -46,15 +76,19 @@ typedef struct zp_step_end_memo {
   int64_t elements;
   double seconds;
 } zp_step_end_memo;
+typedef struct zp_flight_memo { /* of the last pipeline that was asked for */
+  zp_schedule schedule;
+  int chunks, pipeline;
+  int64_t microbatches;
+  double *flight; /* [pipeline] */
+} zp_flight_memo;
 typedef struct zp_search_memo {
+  zp_places_memo places;
+  zp_flight_memo flight;
   zp_step_end_memo end[4][2]; /* [zero][compress] */
   bool link_known;
   zp_choice link_choice;
   zp_group_link link; /* of the data ranks */
-  bool stages_known;
-  zp_choice stages_choice;
-  int *stage_variant;      /* [stages_choice.pipeline], clusters of several node types: made at the start */
-  zp_limits *stage_limits; /* [stages_choice.pipeline] */
 } zp_search_memo;
 
 typedef struct zp_searcher {
@@ -79,6 +113,7 @@ typedef struct zp_searcher {
   const char *reason; /* why the last tensor degree could not be split or lowered, or no trainer is generated (arena) */
 } zp_searcher;
 
+
 /* Model chunks of all stages together. */
 static inline int zp_model_chunks(const zp_choice *choice) {
   return choice->pipeline * (choice->chunks > 1 ? choice->chunks : 1);
@@ -92,17 +127,44 @@ static inline const zp_variant *zp_variant_of(const zp_searcher *s, const zp_poi
 void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *machine, const zp_search_options *options);
 
 /* ---- variant.c ---- */
-/* Index of the variant, made on demand; -1 when the model cannot be split or lowered that way (s->reason). */
-int zp_search_variant(zp_searcher *s, const zp_choice *choice);
-/* What a stage of a point runs. */
-const zp_lowered *zp_search_lowered(const zp_searcher *s, const zp_point *point, int stage);
-/* What all stages of a choice run, from s->arena. Requires: the choice has a variant. */
+/* Index of the variant of these modes, made on demand; -1 when the model cannot be split or lowered that way
+ * (s->reason). Of the choice only tensor, sequence and microbatch count. */
+int zp_search_variant(zp_searcher *s, const zp_choice *choice, zp_mode_set modes);
+/* What all stages of a choice run, from s->arena. Requires: variants of their modes. */
 const zp_lowered **zp_search_stages(const zp_searcher *s, const zp_choice *choice);
 
-/* The variant with the prices of one stage's node types and mode; of all stages of a plain cluster the point's. */
-const zp_variant *zp_stage_variant(const zp_searcher *s, const zp_point *point, int stage);
-/* Limits of its ranks. */
-zp_limits zp_stage_limits(const zp_searcher *s, const zp_point *point, int stage);
+/* Have the nodes several types? Then what all stages share is bounded by the least of the types, and every stage has
+ * variants of its own. */
+static inline bool zp_has_types(const zp_searcher *s) { return s->machine.cluster->groups.len > 0; }
+/* Where the stages of a choice stand; clusters of several node types only. */
+const zp_places_memo *zp_find_places(const zp_searcher *s, const zp_choice *choice);
+/* The variant of one mode with the prices of a stage's node types; itself in a plain cluster. */
+const zp_variant *zp_on_stage(const zp_searcher *s, const zp_choice *choice, const zp_variant *of_mode, int stage);
+/* The same for a set of node types. */
+const zp_variant *zp_on_types(const zp_searcher *s, const zp_variant *of_mode, zp_node_set types);
+
+/* ---- modes.c ---- */
+/* The point of a choice whose stages may have these modes; false when none of them can be lowered. */
+bool zp_search_point(zp_searcher *s, const zp_choice *choice, zp_mode_set modes, zp_point *point);
+/* Is every mode of the point at most as long as the next one, forward and backward, in every unit? Then no plan of the
+ * same cut is faster than that with the fastest mode that fits on every stage. */
+bool zp_modes_are_ordered(const zp_searcher *s, const zp_point *point);
+/* What a stage with these parts runs; NULL when it does not stay within the limits. */
+const zp_variant *zp_stage_variant(const zp_searcher *s, const zp_point *point, int stage, const zp_units *part,
+                                   const zp_limits *limits);
+/* The same for all stages of a cut, [pipeline]. False when one does not fit. */
+bool zp_cut_variants(const zp_searcher *s, const zp_point *point, const zp_limits *limits, const int64_t *cut,
+                     const zp_variant **stage);
+/* The choice with that cut (borrowed) and the modes of these variants, from s->arena. */
+zp_choice zp_choice_of_cut(const zp_searcher *s, const zp_point *point, int64_t *cut, const zp_variant *const *stage);
+
+/* ---- least_work.c ---- */
+/* Fills in the point's work_s; once it is worth more time, longest_s and what the next two need, too. */
+void zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth);
+/* Seconds of the units before `first` on the stages before `stage`, of those from `end` on on the stages after it, at
+ * least. */
+double zp_least_before(const zp_searcher *s, const zp_point *point, int stage, int64_t first);
+double zp_least_after(const zp_searcher *s, const zp_point *point, int stage, int64_t end);
 
 /* ---- space.c ---- */
 /* All points of the space: counts candidates and rejections, keeps those that may fit. */
@@ -116,10 +178,7 @@ zp_limits zp_machine_limits(const zp_searcher *s, const zp_machine *machine);
 /* Several node types: of a rank on the smallest of them. */
 zp_limits zp_search_limits(const zp_searcher *s);
 /* Limits of one stage: where its node types have more than the smallest, it may use so much more. */
-zp_limits zp_limits_of_stage(const zp_searcher *s, const zp_point *point, int stage, const zp_limits *smallest);
-/* zp_stage_fits within the limits of the stage. */
-bool zp_part_fits(const zp_searcher *s, const zp_point *point, int stage, const zp_units *part,
-                  const zp_limits *smallest);
+zp_limits zp_limits_of_stage(const zp_searcher *s, const zp_choice *choice, int stage, const zp_limits *smallest);
 /* Does the stage with these parts stay within the limits? */
 bool zp_stage_fits(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
                    const zp_limits *limits);
@@ -150,19 +209,23 @@ typedef void zp_on_cut(void *user, int64_t *cut);
 bool zp_cut_all(zp_searcher *s, const zp_point *point, zp_on_cut *on_cut, void *user);
 
 /* ---- chunk_cut.c: several chunks a stage ---- */
-/* Of all cuts into model chunks with the shortest longest chunk, the one with the longest first chunks, or with the
- * longest last chunks. False when it does not fit into memory. cut: chunks + 1 numbers. */
-bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits *limits, bool from_back, int64_t *cut);
+/* Of all cuts into model chunks with the shortest longest chunk, by the times of the point's mode `by`, the one with
+ * the longest first chunks, or with the longest last chunks. False when it does not fit into memory. cut: chunks + 1
+ * numbers. */
+bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits *limits, int by, bool from_back,
+                   int64_t *cut);
+/* What stage `stage` of a cut has of every chunk: part[chunks]. */
+void zp_parts_of_stage(const zp_choice *choice, int stage, const int64_t *cut, zp_units *part);
 
 /* ---- bound.c ---- */
 /* A proven lower bound of the simulated step time over all cuts. O(1). */
 double zp_bound(const zp_searcher *s, const zp_point *point);
-/* The same for one way to cut. */
-double zp_bound_of_cut(const zp_searcher *s, const zp_point *point, const int64_t *cut);
-/* Seconds of all micro-batches, at least, when a stage (one chunk) runs units first .. end - 1. Without its waits the
- * bound grows with the units; with them only for many micro-batches. */
-double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, int stage, int64_t first, int64_t end,
-                         bool waits);
+/* The same for one way to cut; own: what the stages run. */
+double zp_bound_of_cut(const zp_searcher *s, const zp_point *point, const int64_t *cut, const zp_variant *const *own);
+/* Seconds of all micro-batches, at least, when a stage (one chunk) runs units first .. end - 1 of `own`. Without its
+ * waits the bound grows with the units; with them only for many micro-batches. */
+double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, const zp_variant *own, int stage, int64_t first,
+                         int64_t end, bool waits);
 /* Seconds between the micro-batches and the end of the step, at least. */
 double zp_bound_step_end(const zp_searcher *s, const zp_point *point);
 

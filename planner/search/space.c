@@ -6,6 +6,7 @@
  * data rank and any schedule with one stage is ZeRO 0 and 1F1B where these are allowed; interleaving has 2 to 8 chunks
  * a stage; the second rank order is looked at where it changes a link. On CPU clusters, what no trainer is generated
  * for is looked at only where a constraint names it. A subtree that is rejected as a whole counts as one candidate. */
+#include <assert.h>
 #include "schedule.h"
 #include "search_internal.h"
 
@@ -30,22 +31,57 @@ static bool takes(zp_searcher *s, const zp_limit *limit, int value, bool plain) 
 
 /* ---- the innermost decisions ---- */
 
-static void add_point(zp_searcher *s, const zp_point *base, zp_choice choice) {
-  zp_point point = {choice, base->variant, 0};
+/* A choice of degrees, micro-batch and sequence, and the modes that its stages may have. */
+typedef struct base {
+  zp_choice choice;
+  zp_mode_set modes;
+} base;
+
+static void add_point(zp_searcher *s, const zp_choice *choice, zp_mode_set modes) {
+  zp_point point;
+  bool lowered = zp_search_point(s, choice, modes, &point);
+  assert(lowered);
+  (void)lowered;
   if (zp_memory_floor(s, &point) > s->most_bytes) {
     zp_push(s->arena, &s->below_floor, point);
     reject(s, ZP_REJECT_MEMORY);
     return;
   }
+  zp_find_least_work(s, &point, false);
   point.bound_s = zp_bound(s, &point);
   s->certificate.candidates++;
   zp_push(s->arena, &s->points, point);
 }
 
+static bool any_tier(const zp_choice *c) {
+  for (int i = 0; i < ZP_STATE_COUNT; i++)
+    if (c->home[i].tier != ZP_TIER_DEVICE) return true;
+  return false;
+}
+
+/* Stages choose among all modes. Not with saved values off the device, where keeping more moves more. Where other state
+ * may leave, how much of it does is the least that fits: once for every number of modes, the fastest ones first, so
+ * that more may leave for less recomputation; several chunks a stage then have one mode. */
+static void add_points(zp_searcher *s, const base *b, const zp_choice *choice) {
+  zp_point all;
+  zp_search_point(s, choice, b->modes, &all);
+  bool leaves = any_tier(choice), ordered = zp_modes_are_ordered(s, &all);
+  if (choice->stage_recompute || (!leaves && ordered)) {
+    add_point(s, choice, b->modes);
+    return;
+  }
+  bool one = zp_chunks(choice) > 1 || choice->home[ZP_STATE_ACTIVATIONS].tier != ZP_TIER_DEVICE || !ordered;
+  zp_mode_set modes = 0;
+  for (int i = 0; i < all.n_modes; i++) {
+    modes = (one ? 0 : modes) | zp_set_of_mode(s->variants.data[all.modes[i]].mode);
+    add_point(s, choice, modes);
+  }
+}
+
 /* Every way to give the classes that may leave the device a tier; zp_find_home decides how much leaves. */
-static void try_tiers(zp_searcher *s, const zp_point *base, zp_choice choice, int state) {
+static void try_tiers(zp_searcher *s, const base *b, zp_choice choice, int state) {
   if (state == ZP_STATE_COUNT) {
-    add_point(s, base, choice);
+    add_points(s, b, &choice);
     return;
   }
   const zp_limit *limit = &s->constraints->offload[state];
@@ -54,13 +90,13 @@ static void try_tiers(zp_searcher *s, const zp_point *base, zp_choice choice, in
     if (!zp_limit_allows(limit, tier)) continue;
     any = true;
     choice.home[state].tier = (zp_tier)tier;
-    try_tiers(s, base, choice, state + 1);
+    try_tiers(s, b, choice, state + 1);
   }
   choice.home[state].tier = ZP_TIER_DEVICE;
-  if (!any) try_tiers(s, base, choice, state + 1);
+  if (!any) try_tiers(s, b, choice, state + 1);
 }
 
-static void try_choice(zp_searcher *s, const zp_point *base, zp_choice choice) {
+static void try_choice(zp_searcher *s, const base *b, zp_choice choice) {
   const char *why;
   if (zp_choice_refusal(&choice, s->spec)) {
     reject(s, ZP_REJECT_SCHEDULE);
@@ -68,11 +104,11 @@ static void try_choice(zp_searcher *s, const zp_point *base, zp_choice choice) {
     s->reason = why;
     reject(s, ZP_REJECT_GENERATED);
   } else {
-    try_tiers(s, base, choice, 0);
+    try_tiers(s, b, choice, 0);
   }
 }
 
-static void try_zero(zp_searcher *s, const zp_point *base, zp_choice choice) {
+static void try_zero(zp_searcher *s, const base *b, zp_choice choice) {
   const zp_constraints *c = s->constraints;
   bool one = choice.data == 1 && zp_limit_allows(&c->zero, 0); /* one rank: all stages are the same */
   for (int zero = 0; zero <= (one ? 0 : 3); zero++) {
@@ -82,12 +118,12 @@ static void try_zero(zp_searcher *s, const zp_point *base, zp_choice choice) {
       if (compress && (!c->compress.set || choice.data == 1 || zero > 0)) continue;
       if (!takes(s, &c->compress, compress, compress == 0)) continue;
       choice.compress = compress;
-      try_choice(s, base, choice);
+      try_choice(s, b, choice);
     }
   }
 }
 
-static void try_chunks(zp_searcher *s, const zp_point *base, zp_choice choice) {
+static void try_chunks(zp_searcher *s, const base *b, zp_choice choice) {
   int low = choice.schedule == ZP_SCHEDULE_INTERLEAVED || choice.schedule == ZP_SCHEDULE_ZB_V ? 2 : 1;
   int high = choice.schedule == ZP_SCHEDULE_INTERLEAVED ? ZP_MOST_CHUNKS : low;
   for (int chunks = low; chunks <= high; chunks++) {
@@ -95,48 +131,55 @@ static void try_chunks(zp_searcher *s, const zp_point *base, zp_choice choice) {
     if ((int64_t)choice.pipeline * chunks > s->n_units)
       reject(s, ZP_REJECT_UNITS);
     else if (zp_limit_allows(&s->constraints->chunks, chunks))
-      try_zero(s, base, choice);
+      try_zero(s, b, choice);
     else
       reject(s, ZP_REJECT_CONSTRAINT);
   }
 }
 
-static void try_schedules(zp_searcher *s, const zp_point *base) {
+static void try_schedules(zp_searcher *s, const base *b) {
   const zp_constraints *c = s->constraints;
-  bool one = base->choice.pipeline == 1 && zp_limit_allows(&c->schedule, ZP_SCHEDULE_1F1B);
+  bool one = b->choice.pipeline == 1 && zp_limit_allows(&c->schedule, ZP_SCHEDULE_1F1B);
   for (int schedule = 0; schedule < (one ? 1 : ZP_SCHEDULE_COUNT); schedule++) {
-    zp_choice choice = base->choice;
+    zp_choice choice = b->choice;
     choice.schedule = (zp_schedule)schedule;
-    if (takes(s, &c->schedule, schedule, schedule == ZP_SCHEDULE_1F1B)) try_chunks(s, base, choice);
+    if (takes(s, &c->schedule, schedule, schedule == ZP_SCHEDULE_1F1B)) try_chunks(s, b, choice);
   }
 }
 
 /* ---- procedures ---- */
 
-static void try_variant(zp_searcher *s, zp_choice choice) {
-  zp_point base = {.choice = choice, .variant = zp_search_variant(s, &choice)};
-  if (base.variant < 0)
+/* Only modes that can be lowered are left. */
+static void try_modes(zp_searcher *s, zp_choice choice, zp_mode_set modes) {
+  zp_point point;
+  if (!zp_search_point(s, &choice, modes, &point)) {
     reject(s, ZP_REJECT_SPLIT);
-  else
-    try_schedules(s, &base);
+    return;
+  }
+  base b = {choice, zp_variant_of(s, &point)->modes};
+  try_schedules(s, &b);
 }
 
 /* The modes that the plan block pins; split inputs need tensor ranks to split over. */
 static void try_pinned_modes(zp_searcher *s, zp_choice choice) {
   const zp_constraints *c = s->constraints;
   bool possible = choice.pipeline == c->stage_recompute.len;
-  for (int i = 0; i < c->stage_recompute.len; i++)
+  zp_mode_set modes = 0;
+  for (int i = 0; i < c->stage_recompute.len; i++) {
+    modes |= zp_set_of_mode(c->stage_recompute.data[i]);
     if (choice.tensor == 1 && zp_stage_mode_split(c->stage_recompute.data[i])) possible = false;
+  }
   if (!possible) {
     reject(s, ZP_REJECT_CONSTRAINT);
     return;
   }
   zp_choice_set_modes(&choice, c->stage_recompute.data);
-  try_variant(s, choice);
+  try_modes(s, choice, modes);
 }
 
 static void try_recompute(zp_searcher *s, zp_choice choice) {
   const zp_constraints *c = s->constraints;
+  zp_mode_set modes = 0;
   if (c->stage_recompute.len) {
     try_pinned_modes(s, choice);
     return;
@@ -144,13 +187,12 @@ static void try_recompute(zp_searcher *s, zp_choice choice) {
   for (int recompute = ZP_RECOMPUTE_NONE; recompute <= ZP_RECOMPUTE_SELECTIVE; recompute++)
     for (int shard = 0; shard <= 1; shard++) {
       if (shard && (recompute != ZP_RECOMPUTE_FULL || choice.tensor == 1 || choice.sequence)) continue;
-      choice.recompute = (zp_recompute)recompute;
-      choice.recompute_shard = shard;
       if (!zp_limit_allows(&c->recompute, recompute) || !zp_limit_allows(&c->recompute_shard, shard))
         reject(s, ZP_REJECT_CONSTRAINT);
       else
-        try_variant(s, choice);
+        modes |= zp_set_of_mode(zp_stage_mode_of((zp_recompute)recompute, shard));
     }
+  if (modes) try_modes(s, choice, modes);
 }
 
 static void try_sequence(zp_searcher *s, zp_choice choice) {

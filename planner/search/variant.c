@@ -1,12 +1,10 @@
 /* Variants: sharded, lowered and priced procedures, each made once. Sharding is by tensor degree and sequence alone
  * (its decisions are priced for micro-batch 1), lowering by these, micro-batch and recomputation. In a cluster of
- * several node types prices are those of the types that a stage stands on, and the point's own variant is the least of
- * all types. */
+ * several node types there are variants priced on every set of types that a stage stands on, and the variant that a
+ * point names is the least of all types. */
 #include <math.h>
 #include "cost.h"
 #include "search_internal.h"
-
-static bool has_types(const zp_searcher *s) { return s->machine.cluster->groups.len > 0; }
 
 static const zp_sharding *sharding_of(zp_searcher *s, int tensor, bool sequence) {
   int i = 2 * tensor + sequence;
@@ -56,6 +54,7 @@ static unit_costs least_costs(zp_lowered *const *modes, int n, int segment) {
 static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *modes, int n) {
   const zp_lowered *l = v->lowered;
   int64_t unit = 0;
+  v->unit_s = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
   v->prefix_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->forward_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->input_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
@@ -66,7 +65,7 @@ static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *mode
     const zp_segment_program *segment = &l->segments[i];
     unit_costs cost = least_costs(modes, n, i);
     double seconds = cost.forward_s + cost.backward_s;
-    v->longest_s = fmax(v->longest_s, seconds);
+    v->longest_s = fmax(v->longest_s, v->unit_s[i] = seconds);
     v->backward_share = fmin(v->backward_share, cost.backward_share);
     if (segment->carry_out_elements > 0 && segment->carry_out_elements < v->carry_elements)
       v->carry_elements = segment->carry_out_elements;
@@ -83,134 +82,134 @@ static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *mode
     if (s->spec->model->params.data[p].segment < 0) v->elements += l->param_elements[p];
 }
 
-static int find_variant(const zp_searcher *s, const zp_choice *c, zp_stage_mode mode, bool mixed, zp_node_set types) {
+static int find_variant(const zp_searcher *s, const zp_variant *wanted, zp_mode_set modes, zp_node_set types) {
   for (int i = s->variants.len - 1; i >= 0; i--) { /* the latest are looked for most */
     const zp_variant *v = &s->variants.data[i];
-    if (v->tensor == c->tensor && v->sequence == c->sequence && v->microbatch == c->microbatch && v->mixed == mixed &&
-        v->types == types && (mixed || v->mode == mode))
+    if (v->tensor == wanted->tensor && v->sequence == wanted->sequence && v->microbatch == wanted->microbatch &&
+        v->modes == modes && v->types == types)
       return i;
   }
   return -1;
 }
 
-static int made(zp_searcher *s, const zp_variant *v) {
-  zp_push(s->arena, &s->variants, *v);
-  return v->lowered ? s->variants.len - 1 : -1;
+/* ---- node types ---- */
+
+static bool same_places(const zp_choice *a, const zp_choice *b) {
+  return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->order == b->order;
 }
 
-/* One mode on one set of node types. */
-static int variant_of_mode(zp_searcher *s, const zp_choice *c, zp_stage_mode mode, zp_node_set types) {
-  int known = find_variant(s, c, mode, false, types);
-  if (known >= 0) return s->variants.data[known].lowered ? known : -1;
-  zp_variant v = {
-      .tensor = c->tensor, .sequence = c->sequence, .microbatch = c->microbatch, .mode = mode, .types = types};
-  const zp_sharding *sharding = sharding_of(s, c->tensor, c->sequence);
-  if (sharding)
-    v.lowered = zp_lower(s->arena, s->spec, sharding, c->microbatch, zp_stage_mode_recompute(mode),
-                         zp_stage_mode_split(mode), &s->reason);
-  if (v.lowered) {
-    /* The tensor group's links depend on the tensor degree alone: groups are numbered through all ranks. */
-    zp_machine machine = has_types(s) ? zp_machine_of_types(&s->machine, types) : s->machine;
-    zp_price(v.lowered, &machine, c->tensor, s->machine.devices / c->tensor, 1);
-    measure_units(s, &v, &v.lowered, 1);
-  }
-  return made(s, &v);
-}
-
-static zp_node_set types_of_stage(const zp_searcher *s, const zp_choice *c, int stage) {
-  return zp_machine_of_stage(&s->machine, c, stage).types;
-}
-
-/* Every stage's own variant, and of its mode those of every single node type in use: nothing is faster than the fastest
- * of these, so that their least bounds all. False when one cannot be made. */
-static bool make_members(zp_searcher *s, const zp_choice *c, zp_lowered **members, int *n) {
-  for (int stage = 0; stage < c->pipeline; stage++) {
-    zp_stage_mode mode = zp_choice_mode(c, stage);
-    if (variant_of_mode(s, c, mode, types_of_stage(s, c, stage)) < 0) return false;
-    bool again = false;
-    for (int k = 0; k < stage; k++) again |= zp_choice_mode(c, k) == mode;
-    for (int g = 0; !again && 1u << g <= s->machine.types; g++) {
-      if (!(s->machine.types >> g & 1)) continue;
-      int one = variant_of_mode(s, c, mode, 1u << g);
-      if (one < 0) return false;
-      members[(*n)++] = s->variants.data[one].lowered;
-    }
-  }
-  return true;
-}
-
-int zp_search_variant(zp_searcher *s, const zp_choice *c) {
-  if (!c->stage_recompute && !has_types(s)) return variant_of_mode(s, c, zp_choice_mode(c, 0), s->machine.types);
-  bool mixed = c->stage_recompute != NULL;
-  int n = 0;
-  zp_lowered **members = ZP_NEW_ARRAY(s->arena, zp_lowered *, ZP_STAGE_MODES * ZP_MOST_NODE_GROUPS);
-  bool possible = make_members(s, c, members, &n); /* of a known one, too: other degrees have other stages */
-  int known = find_variant(s, c, zp_choice_mode(c, 0), mixed, 0);
-  if (known >= 0) return possible ? known : -1;
-  zp_variant v = {.tensor = c->tensor,
-                  .sequence = c->sequence,
-                  .microbatch = c->microbatch,
-                  .mode = zp_choice_mode(c, 0),
-                  .mixed = mixed};
-  if (possible) {
-    v.lowered = members[0];
-    measure_units(s, &v, members, n);
-  }
-  return made(s, &v);
-}
-
-/* ---- stages ---- */
-
-static bool same_stages(const zp_choice *a, const zp_choice *b) {
-  return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->order == b->order &&
-         a->microbatch == b->microbatch && a->sequence == b->sequence && a->recompute == b->recompute &&
-         a->recompute_shard == b->recompute_shard && a->stage_recompute == b->stage_recompute;
-}
-
-/* Variants and limits of all stages of a choice, kept while the choice stays the same: groups of many ranks are slow to
- * look through. */
-static const zp_search_memo *stages_of(const zp_searcher *s, const zp_choice *c) {
-  zp_search_memo *memo = s->memo;
-  if (memo->stages_known && same_stages(&memo->stages_choice, c)) return memo;
-  memo->stages_known = true;
-  memo->stages_choice = *c;
+const zp_places_memo *zp_find_places(const zp_searcher *s, const zp_choice *c) {
+  zp_places_memo *memo = &s->memo->places;
+  if (memo->known && same_places(&memo->choice, c)) return memo;
+  memo->known = true;
+  memo->choice = *c;
+  memo->n_sets = 0;
   for (int stage = 0; stage < c->pipeline; stage++) {
     zp_machine machine = zp_machine_of_stage(&s->machine, c, stage);
-    memo->stage_variant[stage] = find_variant(s, c, zp_choice_mode(c, stage), false, machine.types);
-    memo->stage_limits[stage] = zp_machine_limits(s, &machine);
+    memo->types[stage] = machine.types;
+    memo->limits[stage] = zp_machine_limits(s, &machine);
+    bool seen = false;
+    for (int i = 0; i < memo->n_sets; i++) seen |= memo->sets[i] == machine.types;
+    if (!seen) memo->sets[memo->n_sets++] = machine.types;
   }
   return memo;
 }
 
-const zp_variant *zp_stage_variant(const zp_searcher *s, const zp_point *point, int stage) {
-  if (!has_types(s)) return zp_variant_of(s, point);
-  return &s->variants.data[stages_of(s, &point->choice)->stage_variant[stage]];
+const zp_variant *zp_on_types(const zp_searcher *s, const zp_variant *of_mode, zp_node_set types) {
+  if (types == of_mode->types) return of_mode;
+  return &s->variants.data[find_variant(s, of_mode, zp_set_of_mode(of_mode->mode), types)];
 }
 
-zp_limits zp_stage_limits(const zp_searcher *s, const zp_point *point, int stage) {
-  return stages_of(s, &point->choice)->stage_limits[stage];
+const zp_variant *zp_on_stage(const zp_searcher *s, const zp_choice *c, const zp_variant *of_mode, int stage) {
+  return zp_has_types(s) ? zp_on_types(s, of_mode, zp_find_places(s, c)->types[stage]) : of_mode;
 }
 
-static const zp_lowered *lowered_of_mode(const zp_searcher *s, const zp_choice *c, zp_stage_mode mode) {
-  return s->variants.data[find_variant(s, c, mode, false, s->machine.types)].lowered;
+/* ---- making ---- */
+
+/* Of one mode, priced on one set of node types. */
+static void make_variant(zp_searcher *s, zp_variant *v) {
+  const zp_sharding *sharding = sharding_of(s, v->tensor, v->sequence);
+  if (!sharding) return;
+  v->lowered = zp_lower(s->arena, s->spec, sharding, v->microbatch, zp_stage_mode_recompute(v->mode),
+                        zp_stage_mode_split(v->mode), &s->reason);
+  if (!v->lowered) return;
+  /* The tensor group's links depend on the tensor degree alone: groups are numbered through all ranks. */
+  zp_machine machine = zp_has_types(s) ? zp_machine_of_types(&s->machine, v->types) : s->machine;
+  zp_price(v->lowered, &machine, v->tensor, s->machine.devices / v->tensor, 1);
+  measure_units(s, v, &v->lowered, 1);
 }
 
-const zp_lowered *zp_search_lowered(const zp_searcher *s, const zp_point *point, int stage) {
-  const zp_choice *c = &point->choice;
-  if (has_types(s)) return zp_stage_variant(s, point, stage)->lowered;
-  return c->stage_recompute ? lowered_of_mode(s, c, c->stage_recompute[stage]) : zp_variant_of(s, point)->lowered;
+/* NULL when it cannot be lowered. */
+static zp_lowered *lowered_on(zp_searcher *s, const zp_variant *like, zp_stage_mode mode, zp_node_set types) {
+  zp_mode_set modes = zp_set_of_mode(mode);
+  int known = find_variant(s, like, modes, types);
+  if (known >= 0) return s->variants.data[known].lowered;
+  zp_variant v = {.tensor = like->tensor,
+                  .sequence = like->sequence,
+                  .microbatch = like->microbatch,
+                  .modes = modes,
+                  .types = types,
+                  .mode = mode};
+  make_variant(s, &v);
+  zp_push(s->arena, &s->variants, v);
+  return v.lowered;
+}
+
+/* Out of the variants of the single modes; of every single node type in use, because nothing is faster than the fastest
+ * of these. */
+static void make_least(zp_searcher *s, zp_variant *v) {
+  zp_lowered *members[ZP_MOST_MODES * ZP_MOST_NODE_GROUPS];
+  int n = 0;
+  for (zp_stage_mode mode = 0; mode < ZP_STAGE_MODES; mode++) {
+    if (!(v->modes & zp_set_of_mode(mode))) continue;
+    for (int g = 0; g == 0 || 1u << g <= s->machine.types; g++) {
+      if (zp_has_types(s) && !(s->machine.types >> g & 1)) continue;
+      zp_lowered *one = lowered_on(s, v, mode, zp_has_types(s) ? 1u << g : 0);
+      if (!one) {
+        v->lowered = NULL;
+        return;
+      }
+      v->mode = mode;
+      v->lowered = members[n++] = one;
+      if (!zp_has_types(s)) break;
+    }
+  }
+  measure_units(s, v, members, n);
+}
+
+/* The modes on the node types of the choice's stages: other degrees with the same variant stand elsewhere. */
+static bool make_places(zp_searcher *s, const zp_choice *c, const zp_variant *like) {
+  const zp_places_memo *places = zp_find_places(s, c);
+  for (zp_stage_mode mode = 0; mode < ZP_STAGE_MODES; mode++)
+    for (int i = 0; like->modes & zp_set_of_mode(mode) && i < places->n_sets; i++)
+      if (!lowered_on(s, like, mode, places->sets[i])) return false;
+  return true;
+}
+
+int zp_search_variant(zp_searcher *s, const zp_choice *c, zp_mode_set modes) {
+  zp_variant v = {.tensor = c->tensor, .sequence = c->sequence, .microbatch = c->microbatch, .modes = modes};
+  if (zp_has_types(s) && !make_places(s, c, &v)) return -1;
+  int known = find_variant(s, &v, modes, 0);
+  if (known >= 0) return s->variants.data[known].lowered ? known : -1;
+  while (zp_set_of_mode(v.mode) < modes) v.mode++;
+  if (zp_set_of_mode(v.mode) == modes && !zp_has_types(s))
+    make_variant(s, &v);
+  else
+    make_least(s, &v);
+  zp_push(s->arena, &s->variants, v);
+  return v.lowered ? s->variants.len - 1 : -1;
 }
 
 const zp_lowered **zp_search_stages(const zp_searcher *s, const zp_choice *c) {
-  const zp_lowered *of_mode[ZP_STAGE_MODES] = {NULL};
+  const zp_variant like = {.tensor = c->tensor, .sequence = c->sequence, .microbatch = c->microbatch};
+  const zp_places_memo *places = zp_has_types(s) ? zp_find_places(s, c) : NULL;
+  const zp_lowered *of_mode[ZP_STAGE_MODES] = {NULL}; /* on the types of the stage before */
   const zp_lowered **stages = ZP_NEW_ARRAY(s->arena, const zp_lowered *, c->pipeline);
   for (int stage = 0; stage < c->pipeline; stage++) {
     zp_stage_mode mode = zp_choice_mode(c, stage);
-    if (has_types(s)) {
-      stages[stage] = s->variants.data[stages_of(s, c)->stage_variant[stage]].lowered;
-      continue;
-    }
-    if (!of_mode[mode]) of_mode[mode] = lowered_of_mode(s, c, mode);
+    zp_node_set types = places ? places->types[stage] : 0;
+    if (places && stage > 0 && types != places->types[stage - 1]) memset(of_mode, 0, sizeof of_mode);
+    if (!of_mode[mode]) of_mode[mode] = s->variants.data[find_variant(s, &like, zp_set_of_mode(mode), types)].lowered;
     stages[stage] = of_mode[mode];
   }
   return stages;

@@ -20,40 +20,60 @@ typedef struct brute {
   int64_t misfits;   /* choices of which no cut fits */
 } brute;
 
-static void try_cut(brute *b, const zp_lowered *lowered, zp_choice *choice) {
+enum { MODES = 4, MOST_STAGES = 8 };
+
+static void simulate(brute *b, const zp_lowered *const *stages, zp_choice *choice) {
   zp_arena *scratch = zp_arena_new("brute");
-  zp_program *program = zp_program_make(scratch, on_all_stages(scratch, lowered, choice->pipeline), choice);
-  bool fits = true;
-  for (int s = 0; s < choice->pipeline; s++) fits = fits && program->stages[s].arena_bytes <= b->limit;
-  if (fits) {
-    b->best_s = fmin(b->best_s, zp_simulate(scratch, program, &b->machine).step_s);
-    b->simulated++;
-  }
+  zp_stage_mode modes[MOST_STAGES];
+  for (int s = 0; s < choice->pipeline; s++)
+    modes[s] = zp_stage_mode_of(stages[s]->recompute, stages[s]->recompute_shard);
+  zp_choice_set_modes(choice, modes);
+  b->best_s = fmin(b->best_s, zp_simulate(scratch, zp_program_make(scratch, stages, choice), &b->machine).step_s);
+  b->simulated++;
   zp_arena_free(scratch);
 }
 
-static void try_cuts(brute *b, const zp_lowered *lowered, zp_choice *choice, int stage) {
+/* Every way to give the stages modes that fit. */
+static void try_modes(brute *b, zp_lowered *const *of_mode, zp_choice *choice, const zp_lowered **stages, int stage) {
   if (stage == choice->pipeline) {
-    if (choice->cut[stage] == lowered->n_units) try_cut(b, lowered, choice);
+    simulate(b, stages, choice);
     return;
   }
-  for (int64_t end = choice->cut[stage] + 1; end <= lowered->n_units; end++) {
+  for (int mode = 0; mode < MODES; mode++) {
+    int64_t first = choice->cut[stage], n = choice->cut[stage + 1] - first;
+    if (!of_mode[mode] || zp_stage_bytes(of_mode[mode], choice, stage, first, n) > b->limit) continue;
+    stages[stage] = of_mode[mode];
+    try_modes(b, of_mode, choice, stages, stage + 1);
+  }
+}
+
+static void try_cuts(brute *b, zp_lowered *const *of_mode, zp_choice *choice, int stage) {
+  const zp_lowered *stages[MOST_STAGES];
+  if (stage == choice->pipeline) {
+    if (choice->cut[stage] == of_mode[0]->n_units) try_modes(b, of_mode, choice, stages, 0);
+    return;
+  }
+  for (int64_t end = choice->cut[stage] + 1; end <= of_mode[0]->n_units; end++) {
     choice->cut[stage + 1] = end;
-    try_cuts(b, lowered, choice, stage + 1);
+    try_cuts(b, of_mode, choice, stage + 1);
   }
 }
 
 static void try_choice(brute *b, zp_choice choice) {
+  static const zp_recompute modes[MODES] = {ZP_RECOMPUTE_NONE, ZP_RECOMPUTE_SELECTIVE, ZP_RECOMPUTE_FULL,
+                                            ZP_RECOMPUTE_FULL};
   const char *reason = NULL;
   zp_sharding *sharding = zp_shard(arena, b->spec->model, &b->machine, choice.tensor, 1, choice.sequence, &reason);
   if (!sharding) return;
-  zp_lowered *lowered =
-      zp_lower(arena, b->spec, sharding, choice.microbatch, choice.recompute, choice.recompute_shard, &reason);
-  cr_assert(lowered, "%s", reason);
-  zp_price(lowered, &b->machine, choice.tensor, choice.pipeline, choice.data);
+  zp_lowered *of_mode[MODES] = {NULL};
+  for (int i = 0; i < MODES - (choice.tensor == 1); i++) {
+    of_mode[i] = zp_lower(arena, b->spec, sharding, choice.microbatch, modes[i], i == 3, &reason);
+    cr_assert(of_mode[i], "%s", reason);
+    zp_price(of_mode[i], &b->machine, choice.tensor, choice.pipeline, choice.data);
+  }
   choice.cut = ZP_NEW_ARRAY(arena, int64_t, choice.pipeline + 1);
   int64_t before = b->simulated;
-  try_cuts(b, lowered, &choice, 0);
+  try_cuts(b, of_mode, &choice, 0);
   b->misfits += b->simulated == before;
 }
 
@@ -68,17 +88,9 @@ static brute brute_force(const zp_spec *spec, int devices) {
           if (tensor * pipeline * data != devices || spec->train.batch % (data * microbatch)) continue;
           if (!zp_limit_allows(&spec->plans.data[0].pipeline, pipeline)) continue;
           for (int zero = 0; zero <= (data > 1); zero++)
-            for (int mode = 0; mode < 4; mode++)
-              if (mode != 2 || tensor > 1)
-                try_choice(&b, (zp_choice){.tensor = tensor,
-                                           .pipeline = pipeline,
-                                           .data = data,
-                                           .zero = zero,
-                                           .microbatch = microbatch,
-                                           .recompute = mode == 3 ? ZP_RECOMPUTE_SELECTIVE
-                                                        : mode    ? ZP_RECOMPUTE_FULL
-                                                                  : ZP_RECOMPUTE_NONE,
-                                           .recompute_shard = mode == 2});
+            try_choice(
+                &b, (zp_choice){
+                        .tensor = tensor, .pipeline = pipeline, .data = data, .zero = zero, .microbatch = microbatch});
         }
   return b;
 }

@@ -82,10 +82,10 @@ static void allow_some(zp_limit *limit, int64_t n) {
 
 static void constrain(zp_constraints *c) {
   allow_some(&c->zero, 4);
-  allow_some(&c->recompute, 3);
+  if (random_below(4) == 0) allow_some(&c->recompute, 3); /* mostly all, so that stages have something to choose */
   allow_some(&c->schedule, ZP_SCHEDULE_COUNT);
   allow_some(&c->sequence, 2);
-  allow_some(&c->recompute_shard, 2);
+  if (random_below(4) == 0) allow_some(&c->recompute_shard, 2);
   for (int64_t b = 1; b <= 4; b *= 2)
     if (b == 1 || random_below(2)) allow(&c->microbatch, b);
   if (random_below(4) == 0) allow_some(&c->compress, 2);
@@ -114,47 +114,86 @@ static zp_spec *random_spec_on(bool mixed, int *devices) {
 
 static zp_spec *random_spec(int *devices) { return random_spec_on(false, devices); }
 
-/* ---- brute force: every choice and every cut ---- */
+/* ---- brute force: every choice, every cut, every way to give stages modes ---- */
+
+enum { MODES = 4, MOST_WAYS = 81 };
+
+/* One mode, priced on every set of the node types in use; a plain cluster has set 1. */
+typedef struct priced {
+  const zp_lowered *any, *on[8];
+} priced;
 
 typedef struct brute {
   const zp_spec *spec;
   zp_machine machine;
-  const zp_lowered *lowered;
-  const zp_lowered *of_set[8]; /* priced on every set of node types; of a plain cluster set 1 */
+  priced mode[MODES];        /* of the choice at hand, fastest first */
+  int n_modes, first, n_set; /* stages choose among mode[first .. first + n_set - 1] */
+  int cut_by;                /* several chunks a stage: cut by the times of this one */
   double best_s;
   bool fits; /* some cut of the choice at hand */
 } brute;
 
-static void try_cut(brute *b, zp_choice *choice) {
+static void simulate(brute *b, const zp_choice *choice, const zp_lowered *const *stages) {
   zp_arena *scratch = zp_arena_new("brute");
-  const zp_lowered **stages = ZP_NEW_ARRAY(scratch, const zp_lowered *, choice->pipeline);
-  for (int s = 0; s < choice->pipeline; s++) stages[s] = b->of_set[zp_machine_of_stage(&b->machine, choice, s).types];
-  zp_program *program = zp_program_make(scratch, stages, choice);
-  double share = b->spec->plans.data[0].memory_fraction;
-  bool fits = true;
-  for (int s = 0; s < choice->pipeline && fits; s++) {
-    const zp_stage *stage = &program->stages[s];
-    zp_machine at = zp_machine_of_stage(&b->machine, choice, s);
-    int here = at.devices < at.node->devices ? at.devices : at.node->devices;
-    fits = stage->arena_bytes <= (int64_t)(share * (double)at.memory_bytes) - at.context_bytes &&
-           stage->memory.host <= (int64_t)(share * (double)at.node->host_memory_bytes) / here &&
-           stage->memory.nvme <= (int64_t)(share * (double)at.node->nvme_bytes) / here;
-  }
-  if (fits) b->best_s = fmin(b->best_s, zp_simulate(scratch, program, &b->machine).step_s);
-  b->fits = b->fits || fits;
+  zp_choice c = *choice;
+  zp_stage_mode *modes = ZP_NEW_ARRAY(scratch, zp_stage_mode, c.pipeline);
+  for (int s = 0; s < c.pipeline; s++) modes[s] = zp_stage_mode_of(stages[s]->recompute, stages[s]->recompute_shard);
+  zp_choice_set_modes(&c, modes);
+  b->best_s = fmin(b->best_s, zp_simulate(scratch, zp_program_make(scratch, stages, &c), &b->machine).step_s);
   zp_arena_free(scratch);
 }
 
+/* What of the set fits on a stage: the number of modes. */
+static int find_fitting(const brute *b, const zp_choice *choice, int stage, const zp_lowered **fitting) {
+  zp_machine at = zp_machine_of_stage(&b->machine, choice, stage);
+  double share = b->spec->plans.data[0].memory_fraction;
+  int n = 0, here = at.devices < at.node->devices ? at.devices : at.node->devices;
+  for (int i = b->first; i < b->first + b->n_set; i++) {
+    zp_stage x;
+    zp_arena *scratch = zp_arena_new("brute");
+    zp_layout_stage(scratch, b->mode[i].any, choice, stage, &x);
+    if (x.arena_bytes <= (int64_t)(share * (double)at.memory_bytes) - at.context_bytes &&
+        x.memory.host <= (int64_t)(share * (double)at.node->host_memory_bytes) / here &&
+        x.memory.nvme <= (int64_t)(share * (double)at.node->nvme_bytes) / here)
+      fitting[n++] = b->mode[i].on[at.types];
+    zp_arena_free(scratch);
+  }
+  return n;
+}
+
+/* All ways to give the stages modes that fit, where they are few; else the fastest everywhere but on one stage. */
+static void try_cut(brute *b, zp_choice *choice) {
+  const zp_lowered *fitting[16][MODES], *stages[16];
+  int n[16], ways = 1, P = choice->pipeline;
+  for (int s = 0; s < P; s++) {
+    if ((n[s] = find_fitting(b, choice, s, fitting[s])) == 0) return;
+    if (ways <= MOST_WAYS) ways *= n[s];
+  }
+  b->fits = true;
+  if (ways <= MOST_WAYS) {
+    for (int way = 0; way < ways; way++) {
+      for (int s = 0, rest = way; s < P; rest /= n[s++]) stages[s] = fitting[s][rest % n[s]];
+      simulate(b, choice, stages);
+    }
+    return;
+  }
+  for (int other = 0; other < P; other++)
+    for (int k = other == 0 ? 0 : 1; k < n[other]; k++) {
+      for (int s = 0; s < P; s++) stages[s] = fitting[s][s == other ? k : 0];
+      simulate(b, choice, stages);
+    }
+}
+
 /* On the fastest type, each way. */
-static double unit_s(const brute *b, int64_t unit) {
+static double unit_s(const priced *mode, int64_t unit) {
   int segment;
   int64_t iteration;
   double forward = INFINITY, backward = INFINITY;
-  zp_unit(b->lowered, unit, &segment, &iteration);
+  zp_unit(mode->any, unit, &segment, &iteration);
   for (int set = 1; set < 8; set *= 2) {
-    if (!b->of_set[set]) continue;
-    forward = fmin(forward, b->of_set[set]->segments[segment].forward.cost_s);
-    backward = fmin(backward, b->of_set[set]->segments[segment].backward.cost_s);
+    if (!mode->on[set]) continue;
+    forward = fmin(forward, mode->on[set]->segments[segment].forward.cost_s);
+    backward = fmin(backward, mode->on[set]->segments[segment].backward.cost_s);
   }
   return forward + backward;
 }
@@ -169,7 +208,7 @@ static void note_cut(const brute *b, const zp_choice *choice, int chunks, balanc
   double longest = 0;
   for (int k = 0; k < chunks; k++) {
     double seconds = 0;
-    for (int64_t u = choice->cut[k]; u < choice->cut[k + 1]; u++) seconds += unit_s(b, u);
+    for (int64_t u = choice->cut[k]; u < choice->cut[k + 1]; u++) seconds += unit_s(&b->mode[b->cut_by], u);
     longest = fmax(longest, seconds);
   }
   size_t bytes = sizeof *choice->cut * (size_t)(chunks + 1);
@@ -182,14 +221,14 @@ static void note_cut(const brute *b, const zp_choice *choice, int chunks, balanc
 
 static void all_cuts(brute *b, zp_choice *choice, int chunks, int chunk, balanced *best) {
   if (chunk == chunks) {
-    if (choice->cut[chunk] != b->lowered->n_units) return;
+    if (choice->cut[chunk] != b->mode[0].any->n_units) return;
     if (best)
       note_cut(b, choice, chunks, best);
     else
       try_cut(b, choice);
     return;
   }
-  for (int64_t end = choice->cut[chunk] + 1; end <= b->lowered->n_units - (chunks - 1 - chunk); end++) {
+  for (int64_t end = choice->cut[chunk] + 1; end <= b->mode[0].any->n_units - (chunks - 1 - chunk); end++) {
     choice->cut[chunk + 1] = end;
     all_cuts(b, choice, chunks, chunk + 1, best);
   }
@@ -197,21 +236,23 @@ static void all_cuts(brute *b, zp_choice *choice, int chunks, int chunk, balance
 
 static void try_cuts(brute *b, zp_choice *choice) {
   int chunks = choice->pipeline * (choice->chunks > 1 ? choice->chunks : 1);
-  if (chunks > b->lowered->n_units) return;
+  if (chunks > b->mode[0].any->n_units) return;
   if (choice->chunks <= 1) {
     all_cuts(b, choice, chunks, 0, NULL);
     return;
   }
-  balanced best = {.longest_s = 1e300};
-  all_cuts(b, choice, chunks, 0, &best);
-  memcpy(choice->cut, best.least, sizeof *choice->cut * (size_t)(chunks + 1));
-  try_cut(b, choice);
-  memcpy(choice->cut, best.most, sizeof *choice->cut * (size_t)(chunks + 1));
-  try_cut(b, choice);
+  for (b->cut_by = b->first; b->cut_by < b->first + b->n_set; b->cut_by++) {
+    balanced best = {.longest_s = 1e300};
+    all_cuts(b, choice, chunks, 0, &best);
+    memcpy(choice->cut, best.least, sizeof *choice->cut * (size_t)(chunks + 1));
+    try_cut(b, choice);
+    memcpy(choice->cut, best.most, sizeof *choice->cut * (size_t)(chunks + 1));
+    try_cut(b, choice);
+  }
 }
 
 /* The first step of the offload chain that fits. */
-static void try_homes(brute *b, const zp_choice *choice, const zp_tier *tier) {
+static void try_chain(brute *b, const zp_choice *choice, const zp_tier *tier) {
   zp_choice c = *choice;
   int last = 0;
   for (int i = 0; i < ZP_STATE_COUNT; i++) last += tier[i] == ZP_TIER_DEVICE ? 0 : 8;
@@ -224,6 +265,18 @@ static void try_homes(brute *b, const zp_choice *choice, const zp_tier *tier) {
       c.home[i] = (zp_home){eighths ? tier[i] : ZP_TIER_DEVICE, eighths};
     }
     if (!zp_choice_refusal(&c, b->spec)) try_cuts(b, &c);
+  }
+}
+
+/* The sets of modes that the stages choose among. */
+static void try_homes(brute *b, const zp_choice *choice, const zp_tier *tier) {
+  bool leaves = false, chunked = choice->chunks > 1;
+  for (int i = 0; i < ZP_STATE_COUNT; i++) leaves |= tier[i] != ZP_TIER_DEVICE;
+  bool one = (chunked && leaves) || tier[ZP_STATE_ACTIVATIONS] != ZP_TIER_DEVICE;
+  for (int last = one || leaves ? 0 : b->n_modes - 1; last < b->n_modes; last++) {
+    b->first = one ? last : 0;
+    b->n_set = last + 1 - b->first;
+    try_chain(b, choice, tier);
   }
 }
 
@@ -262,29 +315,43 @@ static void try_orders(brute *b, zp_choice choice) {
         }
 }
 
-/* The same procedures priced for every set of the node types in use. */
-static bool lower_for_types(brute *b, const zp_choice *c, const zp_sharding *sharding) {
+static double work_of(const priced *mode) {
+  double seconds = 0;
+  for (int64_t u = 0; u < mode->any->n_units; u++) seconds += unit_s(mode, u);
+  return seconds;
+}
+
+static bool price_mode(const brute *b, const zp_choice *c, const zp_sharding *sharding, zp_recompute recompute,
+                       bool shard, priced *mode) {
   const char *reason = NULL;
-  memset(b->of_set, 0, sizeof b->of_set);
+  *mode = (priced){0};
   for (unsigned set = 1; set <= b->machine.types; set++) {
     if (set & ~b->machine.types) continue;
     zp_machine at = b->spec->cluster.groups.len ? zp_machine_of_types(&b->machine, set) : b->machine;
-    zp_lowered *lowered = zp_lower(arena, b->spec, sharding, c->microbatch, c->recompute, c->recompute_shard, &reason);
-    if (!lowered) return false;
-    zp_price(lowered, &at, c->tensor, c->pipeline, c->data);
-    b->of_set[set] = b->lowered = lowered;
+    zp_lowered *l = zp_lower(arena, b->spec, sharding, c->microbatch, recompute, shard, &reason);
+    if (!l) return false;
+    zp_price(l, &at, c->tensor, c->pipeline, c->data);
+    mode->any = mode->on[set] = l;
   }
   return true;
 }
 
-static void try_variant(brute *b, zp_choice choice) {
+/* All modes that the constraints allow, the fastest first; of equals, the one that keeps most. */
+static void find_modes(brute *b, const zp_choice *choice) {
+  static const zp_recompute order[] = {ZP_RECOMPUTE_NONE, ZP_RECOMPUTE_SELECTIVE, ZP_RECOMPUTE_FULL, ZP_RECOMPUTE_FULL};
+  const zp_constraints *c = &b->spec->plans.data[0];
   const char *reason = NULL;
-  zp_sharding *sharding = zp_shard(arena, b->spec->model, &b->machine, choice.tensor, 1, choice.sequence, &reason);
-  if (!sharding || !lower_for_types(b, &choice, sharding)) return;
-  choice.cut = ZP_NEW_ARRAY(arena, int64_t, 64);
-  for (int order = 0; order < ZP_ORDER_COUNT; order++) {
-    choice.order = (zp_rank_order)order;
-    try_orders(b, choice);
+  zp_sharding *sharding = zp_shard(arena, b->spec->model, &b->machine, choice->tensor, 1, choice->sequence, &reason);
+  b->n_modes = 0;
+  for (int i = 0; i < MODES && sharding; i++) {
+    bool shard = i == 3;
+    if (!zp_limit_allows(&c->recompute, order[i]) || !zp_limit_allows(&c->recompute_shard, shard)) continue;
+    if (shard && (choice->tensor == 1 || choice->sequence)) continue;
+    priced mode;
+    if (!price_mode(b, choice, sharding, order[i], shard, &mode)) continue;
+    int at = b->n_modes++;
+    for (; at > 0 && work_of(&mode) < work_of(&b->mode[at - 1]); at--) b->mode[at] = b->mode[at - 1];
+    b->mode[at] = mode;
   }
 }
 
@@ -292,22 +359,22 @@ static void try_degrees(brute *b, int tensor, int pipeline, int data) {
   const zp_constraints *c = &b->spec->plans.data[0];
   if (tensor > b->machine.devices_per_node) return;
   for (int64_t microbatch = 1; microbatch <= 4; microbatch++)
-    for (int sequence = 0; sequence <= (tensor > 1); sequence++)
-      for (int recompute = 0; recompute <= 2; recompute++)
-        for (int shard = 0; shard <= 1; shard++) {
-          if (b->spec->train.batch % (data * microbatch) || !zp_limit_allows(&c->microbatch, (double)microbatch) ||
-              !zp_limit_allows(&c->sequence, sequence) || !zp_limit_allows(&c->recompute, recompute) ||
-              !zp_limit_allows(&c->recompute_shard, shard))
-            continue;
-          if (shard && (recompute != ZP_RECOMPUTE_FULL || tensor == 1 || sequence)) continue;
-          try_variant(b, (zp_choice){.tensor = tensor,
-                                     .pipeline = pipeline,
-                                     .data = data,
-                                     .microbatch = microbatch,
-                                     .sequence = sequence,
-                                     .recompute = (zp_recompute)recompute,
-                                     .recompute_shard = shard});
-        }
+    for (int sequence = 0; sequence <= (tensor > 1); sequence++) {
+      if (b->spec->train.batch % (data * microbatch) || !zp_limit_allows(&c->microbatch, (double)microbatch) ||
+          !zp_limit_allows(&c->sequence, sequence))
+        continue;
+      zp_choice choice = {.tensor = tensor,
+                          .pipeline = pipeline,
+                          .data = data,
+                          .microbatch = microbatch,
+                          .sequence = sequence,
+                          .cut = ZP_NEW_ARRAY(arena, int64_t, 64)};
+      find_modes(b, &choice);
+      for (int order = 0; order < ZP_ORDER_COUNT && b->n_modes; order++) {
+        choice.order = (zp_rank_order)order;
+        try_orders(b, choice);
+      }
+    }
 }
 
 static double brute_force(const zp_spec *spec, int devices) {
@@ -322,12 +389,22 @@ static double brute_force(const zp_spec *spec, int devices) {
   return b.best_s;
 }
 
-static void expect_optima(bool mixed, int instances) {
-  int feasible = 0;
+/* Takes away some of the memory that the best plan uses. */
+static void squeeze(zp_spec *spec, int devices) {
+  const zp_plan *plan = zp_search(arena, spec, devices, NULL);
+  double share = 0.6 + 0.004 * (double)random_below(100);
+  if (plan->feasible)
+    spec->cluster.node.device.memory_bytes =
+        (int64_t)(share * (double)plan->best.estimate.peak_bytes / spec->plans.data[0].memory_fraction);
+}
+
+static void expect_optima(bool several_types, int instances) {
+  int feasible = 0, mixed = 0;
   for (int i = 0; i < instances; i++) {
     zp_arena_mark mark = zp_arena_get_mark(arena);
     int devices;
-    zp_spec *spec = random_spec_on(mixed, &devices);
+    zp_spec *spec = random_spec_on(several_types, &devices);
+    if (i % 2 && !several_types) squeeze(spec, devices);
     double best = brute_force(spec, devices);
     const zp_plan *plan = zp_search(arena, spec, devices, NULL);
     cr_assert(plan->feasible == isfinite(best), "instance %d: search says %d, optimum %g", i, plan->feasible, best);
@@ -336,10 +413,12 @@ static void expect_optima(bool mixed, int instances) {
       cr_assert(fabs(found / best - 1) < 1e-9, "instance %d: found %.9g, optimum %.9g", i, found, best);
       cr_assert(plan->certificate.bound_s == found, "instance %d: a gap in a settled space", i);
       feasible++;
+      mixed += plan->best.choice.stage_recompute != NULL;
     }
     zp_arena_rewind(arena, mark);
   }
   cr_expect(feasible > instances / 4 && feasible < instances, "%d of %d", feasible, instances);
+  cr_expect(mixed > instances / 100, "%d plans with stages that differ", mixed);
 }
 
 Test(search_full, equals_brute_force) {
@@ -376,15 +455,15 @@ static bool random_point(trial *t, zp_point *point) {
   c.schedule = (zp_schedule)random_below(ZP_SCHEDULE_COUNT);
   if (c.schedule == ZP_SCHEDULE_ZB_V) c.chunks = 2;
   if (c.schedule == ZP_SCHEDULE_INTERLEAVED) c.chunks = 2 + (int)random_below(3);
-  c.recompute = (zp_recompute)random_below(3);
   c.sequence = c.tensor > 1 && random_below(2);
   c.compress = c.data > 1 && c.zero == 0 && random_below(4) == 0;
   for (int i = 0; i < ZP_STATE_COUNT; i++)
     if (!c.compress && random_below(6) == 0)
       c.home[i] = (zp_home){random_below(2) ? ZP_TIER_HOST : ZP_TIER_NVME, 1 + (int)random_below(8)};
   if (zp_model_chunks(&c) > t->s.n_units || zp_choice_refusal(&c, t->spec)) return false;
-  *point = (zp_point){.choice = c, .variant = zp_search_variant(&t->s, &c)};
-  return point->variant >= 0;
+  zp_mode_set modes = zp_set_of_mode((zp_stage_mode)random_below(3)), more = (zp_mode_set)random_below(8);
+  if (c.tensor > 1 && !c.sequence && random_below(4) == 0) more |= zp_set_of_mode(ZP_RECOMPUTE_FULL | ZP_STAGE_SPLIT);
+  return zp_search_point(&t->s, &c, modes | more, point);
 }
 
 static void random_cut(int64_t *cut, int chunks, int64_t units) {
@@ -403,18 +482,24 @@ static void check_bounds(trial *t, zp_point *point) {
   random_cut(c.cut, chunks, t->s.n_units);
   if (c.chunks > 1) { /* bounds hold for the cuts of the space */
     zp_limits all = {INT64_MAX, INT64_MAX, INT64_MAX};
-    cr_assert(zp_cut_chunks(&t->s, point, &all, random_below(2), c.cut));
+    cr_assert(zp_cut_chunks(&t->s, point, &all, (int)random_below(point->n_modes), random_below(2), c.cut));
   }
+  const zp_variant **own = ZP_NEW_ARRAY(scratch, const zp_variant *, c.pipeline);
+  for (int i = 0; i < c.pipeline; i++)
+    own[i] = zp_on_stage(&t->s, &c, &t->s.variants.data[point->modes[random_below(point->n_modes)]], i);
+  c = zp_choice_of_cut(&t->s, point, c.cut, own);
   const zp_program *program = zp_program_make(scratch, zp_search_stages(&t->s, &c), &c);
+  int64_t most = 0;
+  for (int s = 0; s < c.pipeline; s++)
+    if (program->stages[s].arena_bytes > most) most = program->stages[s].arena_bytes;
+  t->s.limit_bytes = most; /* what memory forces is a bound of plans that fit */
+  zp_find_least_work(&t->s, point, true);
   double step = zp_simulate(scratch, program, &t->s.machine).step_s;
-  double whole = zp_bound(&t->s, point), of_cut = zp_bound_of_cut(&t->s, point, c.cut);
+  double whole = zp_bound(&t->s, point), of_cut = zp_bound_of_cut(&t->s, point, c.cut, own);
   cr_assert(whole <= step && of_cut <= step && whole <= of_cut,
             "%s, %d x %d x %d, zero %d, chunks %d, %lld micro-batches: bounds %.9g, %.9g of %.9g",
             zp_schedule_name(c.schedule), c.tensor, c.pipeline, c.data, c.zero, c.chunks,
             (long long)program->microbatches, whole, of_cut, step);
-  int64_t most = 0;
-  for (int s = 0; s < c.pipeline; s++)
-    if (program->stages[s].arena_bytes > most) most = program->stages[s].arena_bytes;
   cr_assert(zp_memory_floor(&t->s, point) <= most);
   zp_arena_free(scratch);
 }
@@ -483,7 +568,7 @@ Test(search_full, wider_constraints_are_never_worse) {
     double narrow = best_s(spec, devices);
     allow(&c->schedule, random_below(ZP_SCHEDULE_COUNT));
     allow(&c->zero, random_below(4));
-    allow(&c->recompute, random_below(3));
+    if (c->recompute.set) allow(&c->recompute, random_below(3));
     double wide = best_s(spec, devices);
     cr_assert(wide <= narrow * (1 + 1e-9), "instance %d: %g, wider %g", i, narrow, wide);
   }
@@ -522,6 +607,35 @@ Test(search_full, a_gap_is_kept) {
   const zp_plan *plan = zp_search(arena, spec, 16, &options);
   cr_expect(plan->best.estimate.step_s <= 1.05 * best);
   cr_expect(plan->certificate.bound_s <= best);
+}
+
+/* Early stages keep more micro-batches: as memory shrinks they recompute first, and never less than a later stage of
+ * as many layers. */
+Test(search_full, early_stages_recompute_first) {
+  model_size size = {STYLE_GPT, 64, 64, 128, 16, 4, 4, 512, false};
+  zp_spec *spec = build_spec(arena, &size, gpu_cluster(1), 32);
+  zp_constraints *c = &spec->plans.data[0];
+  pin(&c->tensor, 1), pin(&c->pipeline, 4), pin(&c->microbatch, 1), pin(&c->zero, 0);
+  pin(&c->schedule, ZP_SCHEDULE_1F1B);
+  zp_plan *plan = zp_search(arena, spec, 4, NULL);
+  cr_assert(plan->feasible && !plan->best.choice.stage_recompute && plan->best.choice.recompute == ZP_RECOMPUTE_NONE);
+  double before = plan->best.estimate.step_s;
+  int mixed = 0;
+  for (int64_t peak = plan->best.estimate.peak_bytes; plan->feasible; peak = plan->best.estimate.peak_bytes) {
+    spec->cluster.node.device.memory_bytes = (int64_t)((double)(peak - 1000) / c->memory_fraction);
+    plan = zp_search(arena, spec, 4, NULL);
+    if (!plan->feasible) break;
+    const zp_choice *choice = &plan->best.choice;
+    cr_expect(plan->best.estimate.step_s >= before);
+    before = plan->best.estimate.step_s;
+    mixed += choice->stage_recompute != NULL;
+    for (int s = 1; s < 4; s++) {
+      int64_t here = choice->cut[s + 1] - choice->cut[s], earlier = choice->cut[s] - choice->cut[s - 1];
+      bool keeps_all = zp_choice_mode(choice, s - 1) == ZP_RECOMPUTE_NONE;
+      cr_expect(!keeps_all || here > earlier || s == 3 || zp_choice_mode(choice, s) == ZP_RECOMPUTE_NONE);
+    }
+  }
+  cr_expect(mixed > 2, "%d mixed plans", mixed);
 }
 
 Test(search_full, offload_takes_the_least_share_that_fits) {

@@ -1,0 +1,188 @@
+/* The least work of a point whose stages choose what they recompute. Memory decides how many units a stage can keep:
+ * with b bytes of state a unit and w micro-batches in flight that keep a bytes each, at most floor(L / (b + w a)) of
+ * them. Relaxed so: only the repeated segment with the most work is looked at, other units take the time of their
+ * fastest mode and no memory; a stage may hold units of several modes.
+ *
+ * work:    of N units, at most the sum of the stages' room in a mode can be in that mode or a faster one
+ * longest: within M seconds a stage runs min(M / t, room) units in the best of its modes; together they must reach N */
+#include <math.h>
+#include "cost.h"
+#include "schedule.h"
+#include "search_internal.h"
+
+typedef struct filling {
+  const zp_searcher *s;
+  const zp_point *point;
+  int segment;
+  double units;                      /* N */
+  const double *flight;              /* [stage] */
+  double unit_s[ZP_MOST_MODES];      /* fastest first */
+  double state, kept[ZP_MOST_MODES]; /* bytes a unit; a micro-batch in flight */
+} filling;
+
+static bool may_leave(const zp_choice *c, zp_state state) { return c->home[state].tier != ZP_TIER_DEVICE; }
+
+/* Bytes of one unit's parameters, gradients and optimizer state on a rank; classes that may leave are left out. */
+static double state_bytes(const zp_choice *c, const zp_lowered *l, int segment) {
+  double shards = c->data, bytes = 0;
+  if (!may_leave(c, ZP_STATE_PARAMS)) bytes += l->param_bytes / (c->zero >= 3 ? shards : 1);
+  if (!may_leave(c, ZP_STATE_GRADIENTS)) bytes += l->grad_bytes / (c->zero >= 2 ? shards : 1);
+  if (!may_leave(c, ZP_STATE_OPTIMIZER)) bytes += l->state_bytes / (c->zero >= 1 ? shards : 1);
+  return bytes * (double)l->segments[segment].elements;
+}
+
+static int heaviest_repeat(const zp_variant *v) {
+  int heaviest = 0;
+  double most = -1;
+  for (int i = 0; i < v->lowered->n_segments; i++) {
+    double seconds = v->unit_s[i] * (double)v->lowered->segments[i].segment->count;
+    if (seconds > most) heaviest = i, most = seconds;
+  }
+  return heaviest;
+}
+
+/* Micro-batches for which a unit keeps its values, at least: those of the chunk with the fewest, or of a chunk's share
+ * in the stage's pool. */
+static double least_flight(const zp_choice *c, int stage, int64_t microbatches) {
+  double least = (double)zp_in_flight(c, stage, microbatches) / zp_chunks(c);
+  for (int k = 0; k < zp_chunks(c); k++) least = fmin(least, (double)zp_in_flight_chunk(c, stage, k, microbatches));
+  return least;
+}
+
+/* Of all stages. Interleaved tables are slow to count in, and neighbouring points ask for the same ones. */
+static const double *find_flights(const zp_searcher *s, const zp_choice *c) {
+  zp_flight_memo *memo = &s->memo->flight;
+  int64_t m = zp_microbatches(s->spec, c);
+  if (memo->flight && memo->schedule == c->schedule && memo->chunks == c->chunks && memo->pipeline == c->pipeline &&
+      memo->microbatches == m)
+    return memo->flight;
+  if (!memo->flight) memo->flight = ZP_NEW_ARRAY(s->arena, double, s->machine.devices);
+  memo->schedule = c->schedule, memo->chunks = c->chunks, memo->pipeline = c->pipeline, memo->microbatches = m;
+  for (int stage = 0; stage < c->pipeline; stage++) memo->flight[stage] = least_flight(c, stage, m);
+  return memo->flight;
+}
+
+static filling start(const zp_searcher *s, const zp_point *point) {
+  const zp_variant *fastest = &s->variants.data[point->modes[0]];
+  filling f = {.s = s, .point = point, .segment = heaviest_repeat(fastest)};
+  f.flight = find_flights(s, &point->choice);
+  f.units = (double)fastest->lowered->segments[f.segment].segment->count;
+  f.state = state_bytes(&point->choice, fastest->lowered, f.segment);
+  for (int i = 0; i < point->n_modes; i++) {
+    const zp_variant *v = &s->variants.data[point->modes[i]];
+    f.unit_s[i] = v->unit_s[f.segment];
+    f.kept[i] =
+        may_leave(&point->choice, ZP_STATE_ACTIVATIONS) ? 0 : (double)v->lowered->segments[f.segment].saved_bytes;
+  }
+  return f;
+}
+
+static double room(const filling *f, int stage, int mode) {
+  return floor((double)f->s->limit_bytes * (1 + 1e-12) / (f->state + f->flight[stage] * f->kept[mode]));
+}
+
+/* room[stage][mode]: units of the stages before it in that mode or a faster one, summed. */
+static double *sum_rooms(const filling *f) {
+  int stages = f->point->choice.pipeline, n = f->point->n_modes;
+  double *sums = ZP_NEW_ARRAY(f->s->arena, double, (stages + 1) * n);
+  for (int stage = 0; stage < stages; stage++) {
+    double most = 0;
+    for (int i = 0; i < n; i++) {
+      most = fmax(most, room(f, stage, i));
+      sums[(stage + 1) * n + i] = sums[stage * n + i] + most;
+    }
+  }
+  return sums;
+}
+
+/* How much longer than in the fastest mode `units` take on the stages first .. end - 1. */
+static double longer(const zp_least_work *w, int n_modes, int first, int end, double units) {
+  double placed = 0, seconds = 0;
+  for (int i = 0; i < n_modes && placed < units; i++) {
+    bool last = i == n_modes - 1; /* what does not fit at all is found elsewhere */
+    double room = w->rooms[end * n_modes + i] - w->rooms[first * n_modes + i];
+    double reached = last ? units : fmin(units, room);
+    seconds += fmax(0, reached - placed) * (w->unit_s[i] - w->unit_s[0]);
+    placed = fmax(placed, reached);
+  }
+  return seconds * (1 - 1e-12);
+}
+
+static double reached_within(const filling *f, double longest_s) {
+  double reached = 0;
+  for (int stage = 0; stage < f->point->choice.pipeline; stage++) {
+    double most = 0;
+    for (int i = 0; i < f->point->n_modes; i++)
+      most = fmax(most, fmin(floor(longest_s / f->unit_s[i] * (1 + 1e-12)), room(f, stage, i)));
+    reached += most;
+  }
+  return reached;
+}
+
+/* From below, to a thousandth. */
+static double least_longest(const filling *f) {
+  double low = f->unit_s[0] * (1 - 1e-9), high = f->units * f->unit_s[f->point->n_modes - 1];
+  while (high - low > 1e-3 * high) {
+    double middle = low + (high - low) / 2;
+    if (reached_within(f, middle) >= f->units)
+      high = middle;
+    else
+      low = middle;
+  }
+  return low;
+}
+
+static int64_t *count_units(const filling *f) {
+  int64_t *before = ZP_NEW_ARRAY(f->s->arena, int64_t, f->s->n_units + 1);
+  for (int64_t unit = 0; unit < f->s->n_units; unit++) {
+    int segment;
+    int64_t iteration;
+    zp_unit(zp_variant_of(f->s, f->point)->lowered, unit, &segment, &iteration);
+    before[unit + 1] = before[unit] + (segment == f->segment);
+  }
+  return before;
+}
+
+/* Moving a unit between a stage and those around it must move a bound in the direction in which m times the unit's own
+ * work moves it, or stages could not be filled greedily: the largest difference between modes has to be small beside
+ * the micro-batches. */
+static bool small_beside(const filling *f, double microbatches) {
+  return microbatches * f->unit_s[0] >= 2 * f->unit_s[f->point->n_modes - 1];
+}
+
+void zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth) {
+  if (point->n_modes == 1 || point->choice.stage_recompute || zp_has_types(s)) return; /* the variant says it */
+  filling f = start(s, point);
+  zp_arena_mark mark = zp_arena_get_mark(s->arena);
+  zp_least_work w = {.rooms = sum_rooms(&f)};
+  memcpy(w.unit_s, f.unit_s, sizeof w.unit_s);
+  double least = zp_variant_of(s, point)->prefix_s[s->n_units];
+  least += longer(&w, point->n_modes, 0, point->choice.pipeline, f.units);
+  point->work_s = fmax(point->work_s, least * (1 - 1e-12));
+  if (!worth) {
+    zp_arena_rewind(s->arena, mark);
+    return;
+  }
+  double m = (double)zp_microbatches(s->spec, &point->choice);
+  point->longest_s = fmax(point->longest_s, least_longest(&f));
+  w.units_before = count_units(&f);
+  w.before = small_beside(&f, m);
+  w.after = small_beside(&f, m - point->choice.pipeline);
+  point->least = ZP_NEW(s->arena, zp_least_work);
+  *point->least = w;
+}
+
+double zp_least_before(const zp_searcher *s, const zp_point *point, int stage, int64_t first) {
+  const zp_least_work *w = point->least;
+  double seconds = zp_variant_of(s, point)->prefix_s[first];
+  return w && w->before ? seconds + longer(w, point->n_modes, 0, stage, (double)w->units_before[first]) : seconds;
+}
+
+double zp_least_after(const zp_searcher *s, const zp_point *point, int stage, int64_t end) {
+  const zp_least_work *w = point->least;
+  const double *prefix = zp_variant_of(s, point)->prefix_s;
+  double seconds = prefix[s->n_units] - prefix[end];
+  if (!w || !w->after) return seconds;
+  double units = (double)(w->units_before[s->n_units] - w->units_before[end]);
+  return seconds + longer(w, point->n_modes, stage + 1, point->choice.pipeline, units);
+}

@@ -1,0 +1,105 @@
+/* What the stages of a point recompute. A stage takes the fastest mode that fits its memory: what the choice of modes
+ * decides is what a stage keeps and how long it takes, and no time of the simulation ever shrinks when some stage takes
+ * longer. So, where a faster mode is not longer in either direction, nothing else can be better. */
+#include "schedule.h"
+#include "search_internal.h"
+
+static double work_of(const zp_searcher *s, int variant) { return s->variants.data[variant].prefix_s[s->n_units]; }
+
+/* Fastest first; equally fast ones by what keeps more. */
+static void insert_mode(const zp_searcher *s, zp_point *point, int variant) {
+  int at = point->n_modes++;
+  for (; at > 0 && work_of(s, variant) < work_of(s, point->modes[at - 1]); at--)
+    point->modes[at] = point->modes[at - 1];
+  point->modes[at] = variant;
+}
+
+bool zp_search_point(zp_searcher *s, const zp_choice *choice, zp_mode_set modes, zp_point *point) {
+  static const zp_stage_mode keeps_less[] = {ZP_RECOMPUTE_NONE, ZP_RECOMPUTE_SELECTIVE, ZP_RECOMPUTE_FULL,
+                                             ZP_RECOMPUTE_FULL | ZP_STAGE_SPLIT};
+  *point = (zp_point){.choice = *choice};
+  zp_mode_set lowered = 0;
+  for (int i = 0; i < ZP_MOST_MODES; i++) {
+    zp_mode_set one = zp_set_of_mode(keeps_less[i]);
+    int variant = modes & one ? zp_search_variant(s, choice, one) : -1;
+    if (variant < 0) continue;
+    lowered |= one;
+    insert_mode(s, point, variant);
+  }
+  if (!lowered || (choice->stage_recompute && lowered != modes)) return false;
+  point->variant = zp_search_variant(s, choice, lowered);
+  const zp_variant *v = zp_variant_of(s, point);
+  point->work_s = v->prefix_s[s->n_units];
+  point->longest_s = v->longest_s;
+  if (choice->stage_recompute) return true;
+  v = &s->variants.data[point->modes[0]];
+  point->choice.recompute = zp_stage_mode_recompute(v->mode);
+  point->choice.recompute_shard = zp_stage_mode_split(v->mode);
+  return true;
+}
+
+static bool ordered_on(const zp_searcher *s, const zp_point *point, zp_node_set types) {
+  for (int i = 0; i + 1 < point->n_modes; i++) {
+    const zp_lowered *fast = zp_on_types(s, &s->variants.data[point->modes[i]], types)->lowered,
+                     *slow = zp_on_types(s, &s->variants.data[point->modes[i + 1]], types)->lowered;
+    for (int k = 0; k < fast->n_segments; k++)
+      if (fast->segments[k].forward.cost_s > slow->segments[k].forward.cost_s * (1 + 1e-12) ||
+          fast->segments[k].backward.cost_s > slow->segments[k].backward.cost_s * (1 + 1e-12))
+        return false;
+  }
+  return true;
+}
+
+bool zp_modes_are_ordered(const zp_searcher *s, const zp_point *point) {
+  if (!zp_has_types(s)) return ordered_on(s, point, 0);
+  const zp_places_memo *places = zp_find_places(s, &point->choice);
+  for (int i = 0; i < places->n_sets; i++)
+    if (!ordered_on(s, point, places->sets[i])) return false;
+  return true;
+}
+
+static const zp_variant *pinned_variant(const zp_searcher *s, const zp_point *point, int stage) {
+  int i = 0;
+  while (s->variants.data[point->modes[i]].mode != point->choice.stage_recompute[stage]) i++;
+  return zp_on_stage(s, &point->choice, &s->variants.data[point->modes[i]], stage);
+}
+
+const zp_variant *zp_stage_variant(const zp_searcher *s, const zp_point *point, int stage, const zp_units *part,
+                                   const zp_limits *limits) {
+  const zp_choice *c = &point->choice;
+  zp_limits own = zp_limits_of_stage(s, c, stage, limits);
+  if (c->stage_recompute) {
+    const zp_variant *v = pinned_variant(s, point, stage);
+    return zp_stage_fits(v->lowered, c, stage, part, &own) ? v : NULL;
+  }
+  for (int i = 0; i < point->n_modes; i++) {
+    const zp_variant *v = &s->variants.data[point->modes[i]];
+    if (zp_stage_fits(v->lowered, c, stage, part, &own)) return zp_on_stage(s, c, v, stage);
+  }
+  return NULL;
+}
+
+bool zp_cut_variants(const zp_searcher *s, const zp_point *point, const zp_limits *limits, const int64_t *cut,
+                     const zp_variant **stage) {
+  zp_units part[ZP_MOST_CHUNKS];
+  for (int i = 0; i < point->choice.pipeline; i++) {
+    zp_parts_of_stage(&point->choice, i, cut, part);
+    if (point->choice.stage_recompute)
+      stage[i] = pinned_variant(s, point, i);
+    else if (point->n_modes == 1)
+      stage[i] = zp_on_stage(s, &point->choice, zp_variant_of(s, point), i);
+    else
+      stage[i] = zp_stage_variant(s, point, i, part, limits);
+    if (!stage[i]) return false;
+  }
+  return true;
+}
+
+zp_choice zp_choice_of_cut(const zp_searcher *s, const zp_point *point, int64_t *cut, const zp_variant *const *stage) {
+  zp_choice choice = point->choice;
+  zp_stage_mode *modes = ZP_NEW_ARRAY(s->arena, zp_stage_mode, choice.pipeline);
+  for (int i = 0; i < choice.pipeline; i++) modes[i] = stage[i]->mode;
+  choice.cut = cut;
+  zp_choice_set_modes(&choice, modes);
+  return choice;
+}
