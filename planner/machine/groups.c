@@ -4,6 +4,7 @@
  * whether the network is used. Between nodes every group with members in a node sends one stream out of it, and the
  * streams share the node's cards. */
 #include <string.h>
+#include <zplan/hash.h>
 #include <zplan/machine.h>
 #include "../cost/constants.h"
 
@@ -110,8 +111,7 @@ static int span_of_group(const zp_machine *m, const layout *l, int64_t first) {
   return nodes;
 }
 
-static int span(const zp_machine *m, const layout *l) {
-  if (m->cluster->groups.len == 0) return span_of_equal_nodes(l, m->devices_per_node);
+static int span_of_mixed_nodes(const zp_machine *m, const layout *l) {
   int most = 1;
   for (int64_t b = 0; b < l->blocks; b++)
     for (int64_t t = 0; t < l->block; t++) {
@@ -121,10 +121,30 @@ static int span(const zp_machine *m, const layout *l) {
   return most;
 }
 
+/* Where the machine keeps the span of groups that lie so on its types; NULL when it keeps none. What was there is
+ * replaced. */
+static struct zp_group_span *slot_of(const zp_machine *m, const layout *l, bool messages, bool *known) {
+  if (!m->spans) return NULL;
+  const int64_t key[6] = {l->n, l->stride, l->block, l->step, l->blocks, 2 * (int64_t)m->types + messages};
+  uint64_t hash = zp_hash(ZP_HASH_START, key, sizeof key);
+  struct zp_group_span *slot = &m->spans->slots[hash % ZP_SPAN_SLOTS];
+  *known = memcmp(slot->key, key, sizeof key) == 0;
+  memcpy(slot->key, key, sizeof key);
+  return slot;
+}
+
+static int span(const zp_machine *m, const layout *l) {
+  if (m->cluster->groups.len == 0) return span_of_equal_nodes(l, m->devices_per_node);
+  bool known = false;
+  struct zp_group_span *slot = slot_of(m, l, false, &known);
+  if (known) return slot->nodes;
+  int nodes = span_of_mixed_nodes(m, l);
+  if (slot) slot->nodes = nodes;
+  return nodes;
+}
+
 /* Does a message between neighbours of a pipeline, both on the machine's types, leave its node? */
-static bool message_crosses(const zp_machine *m, const layout *l) {
-  if (l->n == 1) return false;
-  if (m->cluster->groups.len == 0) return span_of_equal_nodes(l, m->devices_per_node) > 1;
+static bool some_message_crosses(const zp_machine *m, const layout *l) {
   const layout pair = {2, l->stride, 1, 0, 1};
   int64_t others =
       (l->n - 1) * l->stride; /* ranks of all stages but the last: as many side by side as they lie apart */
@@ -132,6 +152,17 @@ static bool message_crosses(const zp_machine *m, const layout *l) {
     for (int64_t at = 0; at < others; at++)
       if (span_of_group(m, &pair, b * l->step + at) > 1) return true;
   return false;
+}
+
+static bool message_crosses(const zp_machine *m, const layout *l) {
+  if (l->n == 1) return false;
+  if (m->cluster->groups.len == 0) return span_of_equal_nodes(l, m->devices_per_node) > 1;
+  bool known = false;
+  struct zp_group_span *slot = slot_of(m, l, true, &known);
+  if (known) return slot->nodes > 1;
+  bool crosses = some_message_crosses(m, l);
+  if (slot) slot->nodes = crosses ? 2 : 1;
+  return crosses;
 }
 
 /* ---- links ---- */

@@ -89,6 +89,7 @@ zp_machine zp_machine_of_stages(const zp_machine *m, const zp_choice *choice, in
 zp_machine zp_machine_of_types(const zp_machine *m, zp_node_set types) {
   zp_machine part = machine_of_types(m->cluster, types, m->precision, m->devices);
   part.collective_share = m->collective_share;
+  part.spans = m->spans;
   return part;
 }
 

@@ -81,6 +81,7 @@ void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *mach
   s->spec = spec;
   s->constraints = &spec->plans.data[spec->plan];
   s->machine = *machine;
+  if (zp_has_types(s)) s->machine.spans = ZP_NEW(s->arena, zp_span_memo);
   s->generated_only = options && options->generated_only;
   start_limits(s, machine);
   for (int i = 0; i < spec->model->segments.len; i++) s->n_units += spec->model->segments.data[i].count;

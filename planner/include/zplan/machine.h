@@ -7,6 +7,16 @@
 
 typedef struct zp_choice zp_choice; /* program.h */
 
+/* How many nodes groups span, kept between questions: with several node types every rank is looked at. Zeroed by
+ * whoever owns it. */
+enum { ZP_SPAN_SLOTS = 256 };
+typedef struct zp_span_memo {
+  struct zp_group_span {
+    int64_t key[6]; /* layout of the groups; 0 ranks: empty */
+    int nodes;
+  } slots[ZP_SPAN_SLOTS];
+} zp_span_memo;
+
 /* What some ranks of a cluster can count on: all that are in use, or those of one stage (zp_machine_of_stage). */
 typedef struct zp_machine {
   const zp_cluster *cluster;
@@ -21,6 +31,7 @@ typedef struct zp_machine {
   double collective_share;   /* of the network's bandwidth that collectives over several nodes reach, 1 unless measured;
                               * messages reach all of it */
   int64_t memory_bytes, context_bytes; /* of one device; CPU ranks share their node's */
+  zp_span_memo *spans;                 /* borrowed; NULL: nothing is kept */
 } zp_machine;
 
 /* A communicating group: n ranks, of which `local` stand in one node; link: the slowest one on its ring, already
