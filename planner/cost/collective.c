@@ -1,17 +1,51 @@
 /* Collectives and messages over a link, after NCCL's own model (src/graph/tuning.cc).
  *
  * Ring (Patarasuk and Yuan, 2009), which is also what the CPU runtime runs: n - 1 rounds a pass, each moving 1/n of the
- * array over the slowest link and paying one hop; most hops stay inside nodes. Tree, for all-reduces that NCCL runs: up
- * and down a binary tree of nodes and a chain inside each, so that latency grows with the logarithm of the nodes. NCCL
- * takes the faster. Left out: low-latency protocols for small arrays, NVLink SHARP, contention between axes. */
+ * array over the slowest link and paying one hop; most hops stay inside nodes. Its rings leave a node once over each
+ * network card, so a group with several members in a node has all their cards. Tree, NCCL's hierarchical all-reduce:
+ * up and down a binary tree of nodes and a chain inside each, so that latency grows with the logarithm of the nodes.
+ *
+ * Protocols of GPU rings: Simple moves large pieces between fences; LL and, inside a node, LL128 send flags with the
+ * data, which makes a hop several times shorter and costs bandwidth. NCCL takes the fastest of all of these; so does
+ * this model. LL128 needs stores that arrive whole, which networks seldom promise; ZeRO-3 gathers on 128 to 1,024 A100
+ * ran at Simple's latency (docs/accuracy.md). Left out: NVLink SHARP, contention between groups. */
 #include <math.h>
 #include "constants.h"
 #include "cost.h"
 
+/* Hops against those of Simple, bandwidth of the whole ring. */
+typedef struct protocol {
+  double local_hop, network_hop, bytes_per_s;
+} protocol;
+
+static protocol protocol_ll(const zp_group_link *link) {
+  enum zp_cost_constant most = link->nodes > 1 ? ZP_COST_LL_NETWORK_BYTES_PER_S : ZP_COST_LL_BYTES_PER_S;
+  return (protocol){zp_cost_constant(ZP_COST_LL_HOP), zp_cost_constant(ZP_COST_LL_NETWORK_HOP),
+                    fmin(zp_cost_constant(most), link->bytes_per_s * zp_cost_constant(ZP_COST_LL_SHARE))};
+}
+
+static protocol protocol_ll128(const zp_group_link *link) {
+  return (protocol){zp_cost_constant(ZP_COST_LL128_HOP), 1, link->bytes_per_s * zp_cost_constant(ZP_COST_LL128_SHARE)};
+}
+
+/* `passes` ring passes of an array in one call. */
+static double ring_s(const zp_group_link *link, const protocol *p, double bytes, double passes) {
+  double rounds = link->n - 1, crossing = link->nodes - 1;
+  double hops =
+      (rounds - crossing) * link->local_latency_s * p->local_hop + crossing * link->network_latency_s * p->network_hop;
+  return zp_cost_constant(ZP_COST_COLLECTIVE_BASE_S) + passes * (hops + rounds * bytes / link->n / p->bytes_per_s);
+}
+
+static double fastest_ring_s(const zp_group_link *link, double bytes, double passes) {
+  protocol simple = {1, 1, link->bytes_per_s}, ll = protocol_ll(link), ll128 = protocol_ll128(link);
+  double best = ring_s(link, &simple, bytes, passes);
+  if (!link->trees) return best;
+  best = fmin(best, ring_s(link, &ll, bytes, passes));
+  return link->nodes > 1 ? best : fmin(best, ring_s(link, &ll128, bytes, passes));
+}
+
 double zp_cost_ring_pass(const zp_group_link *link, double bytes) {
-  if (link->n < 2) return 0;
-  double rounds = link->n - 1;
-  return zp_cost_constant(ZP_COST_COLLECTIVE_BASE_S) + rounds * (link->latency_s + bytes / link->n / link->bytes_per_s);
+  return link->n < 2 ? 0 : fastest_ring_s(link, bytes, 1);
 }
 
 /* Every byte goes up and down. */
@@ -24,7 +58,7 @@ static double tree_s(const zp_group_link *link, double bytes) {
 /* A reduce-scatter pass, then an all-gather pass, in one call. */
 double zp_cost_all_reduce(const zp_group_link *link, double bytes) {
   if (link->n < 2) return 0;
-  double ring = 2 * zp_cost_ring_pass(link, bytes) - zp_cost_constant(ZP_COST_COLLECTIVE_BASE_S);
+  double ring = fastest_ring_s(link, bytes, 2);
   return link->trees && link->nodes > 1 ? fmin(ring, tree_s(link, bytes)) : ring;
 }
 

@@ -18,6 +18,13 @@
     "products with inner length 64 and above 0.016 and less")                                                          \
   X(COLLECTIVE_BASE_S, 2e-6, "s", "call overhead of one collective; estimate, to be calibrated")                       \
   X(TREE_SHARE, 0.92, "share", "bandwidth of tree all-reduces against rings; NCCL src/graph/tuning.cc")                \
+  X(LL128_HOP, 0.56, "share", "of an NVLink hop of protocol Simple: 1.9 of 3.4 us; NCCL src/graph/tuning.cc")          \
+  X(LL128_SHARE, 0.94, "share", "of Simple's bandwidth: 120 of 128 bytes are data; as above")                          \
+  X(LL_HOP, 0.18, "share", "of an NVLink hop of protocol Simple: 0.6 of 3.4 us; as above")                             \
+  X(LL_NETWORK_HOP, 0.19, "share", "of a network hop of protocol Simple: 2.7 of 14 us; as above")                      \
+  X(LL_SHARE, 0.5, "share", "of Simple's bandwidth: 4 of 8 bytes are data; as above")                                  \
+  X(LL_BYTES_PER_S, 39e9, "bytes / s", "most that LL reaches in a node, V100 (A100: 88e9); as above, llMaxBws")        \
+  X(LL_NETWORK_BYTES_PER_S, 20e9, "bytes / s", "the same over more than two nodes; as above")                          \
   X(LINK_PAYLOAD, 0.8, "share",                                                                                        \
     "of a GPU link's line rate that collectives carry: protocol overhead of about 20 %; NCCL maintainers, NVIDIA/"     \
     "nccl-tests issue 212, and NCCL src/graph/topo.h (20 of 25 GB/s a link)")                                          \

@@ -1,5 +1,5 @@
-/* Where the measured software cuts the model into stages: by layers, or by parameters. Units: embedding, layers, head.
- */
+/* Where the measured software cuts the model into stages: by layers, by parameters or by products. Units: embedding,
+ * layers, head. */
 #include "validate_internal.h"
 
 /* Equal numbers of layers, embedding and head with the first and last, as Megatron cuts. Where layers do not divide,
@@ -49,11 +49,26 @@ static void by_parameters(zp_arena *arena, const zp_model *model, int64_t units,
   fill(weight, units, stages, high, cut);
 }
 
+/* Unit after unit to a stage until the products so far exceed its share of all, as nanotron assigns blocks
+ * (src/nanotron/models/base.py: thresholds); the embedding has no products. Every stage keeps a unit. */
+static void by_products(const zp_model *model, int64_t units, int stages, int64_t *cut) {
+  double all = 0, sum = 0;
+  for (int64_t u = 1; u < units; u++) all += (double)weight_of(model, u);
+  int k = 1;
+  for (int64_t u = 0; u < units && k < stages; u++) {
+    sum += u > 0 ? (double)weight_of(model, u) : 0;
+    bool must = units - (u + 1) == stages - k; /* as many units left as stages */
+    if (sum > all * k / stages || must) cut[k++] = u + 1;
+  }
+}
+
 int64_t *zp_software_cut(zp_arena *arena, const zp_model *model, const zp_software *software, int stages) {
   int64_t *cut = ZP_NEW_ARRAY(arena, int64_t, stages + 1), units = 0;
   for (int s = 0; s < model->segments.len; s++) units += model->segments.data[s].count;
   if (software->cuts_by_parameters)
     by_parameters(arena, model, units, stages, cut);
+  else if (software->cuts_by_products)
+    by_products(model, units, stages, cut);
   else
     by_layers(units - 2, stages, cut);
   cut[stages] = units;

@@ -1,45 +1,92 @@
 /* GPUs as tables of measured runs print them: the device of the library (frontend/library/hw.dz) they are, and the node
  * around it, which tables do not describe. */
+#include <ctype.h>
+#include <stdlib.h>
 #include "validate_internal.h"
 
-const char *zp_gpu_device(const char *printed) {
-  static const struct {
-    const char *printed, *device;
-  } names[] = {
-      {"V100-SXM2-16GB", "v100_sxm2_16"},
-      {"V100-SXM2-32GB", "v100_sxm2_32"},
-      {"V100-SXM3-32GB", "v100_sxm3_32"},
-      {"V100-32GB", "v100_sxm2_32"},
-      {"V100-16GB (PCIe)", "v100_pcie_16"},
-      {"V100-32GB (PCIe)", "v100_pcie_32"},
-      {"A100-SXM4-40GB", "a100_40"},
-      {"A100-SXM4-80GB", "a100_80"},
-      {"A100-40GB", "a100_40"},
-      {"A100-80GB", "a100_80"},
-      {"H100-SXM5-80GB", "h100_sxm"},
-      {"H100-PCIe-80GB", "h100_pcie"},
-      {"H100-SXM5-96GB (HBM2e, 500 W)", "h100_sxm_96"},
-      {"H200-SXM-141GB", "h200"},
-      {"B200-SXM-180GB", "b200"},
-      {"RTX3090-24GB", "rtx3090"},
-      {"RTX4090-24GB", "rtx4090"},
-  };
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (strcmp(names[i].printed, printed) == 0) return names[i].device;
-  return NULL;
+/* Generation, form and memory as they appear in a name. The empty form is the usual one of a generation: it fits names
+ * that have none of the others. */
+typedef struct gpu_kind {
+  const char *generation, *form;
+  double memory_gb;
+  const char *device;
+} gpu_kind;
+
+static const gpu_kind kinds[] = {
+    {"v100", "pcie", 16, "v100_pcie_16"},
+    {"v100", "pcie", 32, "v100_pcie_32"},
+    {"v100", "sxm3", 32, "v100_sxm3_32"},
+    {"v100", "", 16, "v100_sxm2_16"},
+    {"v100", "", 32, "v100_sxm2_32"},
+    {"a100", "", 40, "a100_40"},
+    {"a100", "", 80, "a100_80"},
+    {"h100", "pcie", 80, "h100_pcie"},
+    {"h100", "", 80, "h100_sxm"},
+    {"h100", "", 96, "h100_sxm_96"},
+    {"h200", "", 141, "h200"},
+    {"b200", "", 180, "b200"},
+    {"3090", "", 24, "rtx3090"},
+    {"4090", "", 24, "rtx4090"},
+};
+
+/* "A100-SXM4-80GB", "NVIDIA A100 80G" -> "a100sxm480gb", "nvidiaa10080g": small letters and digits. */
+static void squeeze(const char *printed, char *out, size_t size) {
+  size_t n = 0;
+  for (; *printed && n + 1 < size; printed++)
+    if (isalnum((unsigned char)*printed)) out[n++] = (char)tolower((unsigned char)*printed);
+  out[n] = '\0';
+}
+
+/* The number before "GB", "GiB" or "G" in a name; 0: none. */
+static double printed_gb(const char *printed) {
+  for (const char *at = printed; *at; at++) {
+    if (!isdigit((unsigned char)*at) || (at > printed && isalnum((unsigned char)at[-1]))) continue;
+    char *end;
+    double gb = strtod(at, &end);
+    while (*end == ' ') end++;
+    if (*end == 'G' || *end == 'g') return gb;
+    at = end - 1;
+  }
+  return 0;
+}
+
+static bool fits_name(const gpu_kind *kind, const char *name, bool formed) {
+  return strstr(name, kind->generation) && strstr(name, kind->form) && (kind->form[0] != '\0') == formed;
+}
+
+/* The kind of that name and memory, of those with a form in their name or of the others. Without a memory: the only
+ * one. */
+static const gpu_kind *find_kind(const char *name, double gb, bool formed) {
+  const gpu_kind *found = NULL;
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    if (!fits_name(&kinds[i], name, formed) || (gb > 0 && gb != kinds[i].memory_gb)) continue;
+    if (found) return NULL; /* made with several memories, and the table does not say which */
+    found = &kinds[i];
+  }
+  return found;
+}
+
+const char *zp_gpu_device(const char *printed, double memory_gb) {
+  char name[64];
+  squeeze(printed, name, sizeof name);
+  double gb = printed_gb(printed) > 0 ? printed_gb(printed) : memory_gb;
+  bool formed = false;
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) formed |= fits_name(&kinds[i], name, true);
+  const gpu_kind *kind = find_kind(name, gb, formed);
+  return kind ? kind->device : NULL;
 }
 
 /* Memory and links of the nodes that the library has for a generation: DGX-2, DGX A100, DGX H100. */
-void zp_gpu_host(const char *printed, zp_node_type *node) {
+void zp_gpu_host(const char *device, zp_node_type *node) {
   static const struct {
     const char *prefix;
     int64_t memory_bytes;
     double bytes_per_s, pcie_bytes_per_s;
-  } hosts[] = {{"V100", INT64_C(1500000000000), 255e9, 12e9},
-               {"A100", INT64_C(2000000000000), 409e9, 24e9},
-               {"H", INT64_C(2000000000000), 614e9, 50e9}};
+  } hosts[] = {{"v100", INT64_C(1500000000000), 255e9, 12e9},
+               {"a100", INT64_C(2000000000000), 409e9, 24e9},
+               {"h", INT64_C(2000000000000), 614e9, 50e9}};
   for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
-    if (strncmp(printed, hosts[i].prefix, strlen(hosts[i].prefix)) != 0) continue;
+    if (strncmp(device, hosts[i].prefix, strlen(hosts[i].prefix)) != 0) continue;
     node->host_memory_bytes = hosts[i].memory_bytes;
     node->host_bytes_per_s = hosts[i].bytes_per_s;
     node->pcie_bytes_per_s = hosts[i].pcie_bytes_per_s;

@@ -20,12 +20,13 @@ static int64_t guess_heads(const zp_measured_table *table, const zp_measured *ru
     const zp_measured *other = &table->runs.data[i];
     if (other->heads && other->hidden == run->hidden && other->layers == run->layers) return other->heads;
   }
-  int64_t best = 1, tensor = run->tensor > 0 ? run->tensor : 1;
+  int64_t best = 0, tensor = run->tensor > 0 ? run->tensor : 1;
   for (int64_t heads = tensor; heads <= run->hidden; heads += tensor) {
     if (run->hidden % heads) continue;
-    if (llabs(heads * USUAL_HEAD_SIZE - run->hidden) < llabs(best * USUAL_HEAD_SIZE - run->hidden)) best = heads;
+    int64_t off = llabs(heads * USUAL_HEAD_SIZE - run->hidden);
+    if (!best || off < llabs(best * USUAL_HEAD_SIZE - run->hidden)) best = heads;
   }
-  return best;
+  return best ? best : 1;
 }
 
 static void assume(zp_buf *words, const char *what, int64_t value) {

@@ -5,19 +5,39 @@
 #include "../cost/cost.h"
 #include "validate_internal.h"
 
-static zp_precision precision_of(const zp_measured *run) {
-  return run->precision && strcmp(run->precision, "fp16") == 0 ? ZP_PREC_MIXED_FP16 : ZP_PREC_MIXED_BF16;
+static bool is(const char *text, const char *word) { return text && strcmp(text, word) == 0; }
+
+/* False when the planner has no such precision. An empty cell is bf16's rate, which is fp16's too. */
+static bool precision_of(const zp_measured *run, zp_precision *precision) {
+  static const struct {
+    const char *printed;
+    zp_precision precision;
+  } names[] = {
+      {"bf16", ZP_PREC_MIXED_BF16},    {"bfloat16", ZP_PREC_MIXED_BF16}, {"fp16", ZP_PREC_MIXED_FP16},
+      {"float16", ZP_PREC_MIXED_FP16}, {"half", ZP_PREC_MIXED_FP16},     {"fp32", ZP_PREC_F32},
+      {"float32", ZP_PREC_F32},
+  };
+  *precision = ZP_PREC_MIXED_BF16;
+  for (size_t i = 0; run->precision && i < sizeof names / sizeof *names; i++)
+    if (strcmp(names[i].printed, run->precision) == 0) return *precision = names[i].precision, true;
+  return !run->precision;
 }
 
-static bool is(const char *text, const char *word) { return text && strcmp(text, word) == 0; }
+/* Most micro-batches times stages that are simulated for one row. */
+enum { MOST_ACTIONS = 20000000 };
 
 /* Why the row is not a question for the planner; NULL when it is. */
 static const char *refuse(zp_arena *arena, const zp_measured *run) {
-  if (!zp_gpu_device(run->gpu)) return zp_format(arena, "unknown GPU `%s`", run->gpu);
+  zp_precision precision;
+  if (!zp_gpu_device(run->gpu, run->gpu_memory_gb))
+    return zp_format(arena, "unknown GPU `%s`, or its memory is not printed", run->gpu);
   if (!run->layers || !run->hidden || !run->seq) return "the model's shape is not published";
   if (!run->tensor || !run->pipeline || !run->data || !run->batch) return "the plan is not published";
   if (run->context > 1) return "context parallelism is outside the planner's space";
-  if (is(run->precision, "fp8")) return "fp8 is outside the planner's space";
+  if (!precision_of(run, &precision)) return zp_format(arena, "%s is outside the planner's space", run->precision);
+  double microbatch = run->microbatch > 0 ? (double)run->microbatch : 1;
+  if ((double)run->batch / run->data / microbatch * run->pipeline > MOST_ACTIONS)
+    return "more micro-batches than are simulated";
   return NULL;
 }
 
@@ -27,10 +47,11 @@ static zp_cluster cluster_of(const zp_measured *run, const zp_device *device) {
       .name = run->id, .nodes = (run->gpus + per_node - 1) / per_node, .oversubscription = 1, .ranks = run->gpus};
   c.node.device = *device;
   c.node.devices = per_node;
-  bool mesh = strncmp(zp_gpu_device(run->gpu), "v100_sxm2", 9) == 0 && per_node == 8; /* no switches before SXM3 */
+  const char *name = zp_gpu_device(run->gpu, run->gpu_memory_gb);
+  bool mesh = strncmp(name, "v100_sxm2", 9) == 0 && per_node == 8; /* no switches before SXM3 */
   c.node.link =
       (zp_link){mesh ? "nvlink" : "nvswitch", run->intra_bytes_per_s, zp_cost_constant(ZP_COST_LINK_LATENCY_S)};
-  zp_gpu_host(run->gpu, &c.node);
+  zp_gpu_host(name, &c.node);
   c.node.nics = per_node;
   c.node.nic = (zp_link){"network", run->inter_bytes_per_s > 0 ? run->inter_bytes_per_s : 25e9,
                          zp_cost_constant(ZP_COST_NETWORK_LATENCY_S)};
@@ -41,14 +62,9 @@ static zp_spec *spec_of(zp_arena *arena, const zp_measured *run, const zp_device
   zp_spec *spec = ZP_NEW(arena, zp_spec);
   spec->model = zp_run_model(arena, run);
   spec->cluster = cluster_of(run, device);
-  spec->train = (zp_train){.batch = run->batch,
-                           .steps = 1,
-                           .precision = precision_of(run),
-                           .optimizer = ZP_OPT_ADAM,
-                           .beta1 = 0.9,
-                           .beta2 = 0.95,
-                           .eps = 1e-8,
-                           .clip = 1};
+  spec->train = (zp_train){
+      .batch = run->batch, .steps = 1, .optimizer = ZP_OPT_ADAM, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1};
+  (void)precision_of(run, &spec->train.precision); /* refused before */
   zp_constraints plan = {.memory_fraction = 1, .span = ZP_NO_SPAN};
   zp_push(arena, &spec->plans, plan);
   spec->path = run->id;
@@ -159,11 +175,14 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
   zp_prediction p = {.run = run};
   zp_measured full = zp_run_complete(arena, table, run, &p.assumed);
   if ((p.why_not = refuse(arena, &full))) return p;
-  const zp_device *device = lookup(user, zp_gpu_device(run->gpu));
-  if (!device) return p.why_not = zp_format(arena, "the library has no device `%s`", zp_gpu_device(run->gpu)), p;
+  const char *name = zp_gpu_device(run->gpu, run->gpu_memory_gb);
+  const zp_device *device = lookup(user, name);
+  if (!device) return p.why_not = zp_format(arena, "the library has no device `%s`", name), p;
   question q = {.arena = arena, .run = &full, .spec = spec_of(arena, &full, device), .software = zp_software_of(run)};
   if (!q.spec->model) return p.why_not = "the model's shape is not sound", p;
   p.software = q.software->name;
+  if (!q.software->source_words[0])
+    p.assumed = join(arena, p.assumed, zp_format(arena, "software `%s`, by the year", p.software));
   q.machine = zp_machine_make(&q.spec->cluster, q.spec->train.precision, run->gpus);
   if (full.collective_bytes_per_s > 0 && full.inter_bytes_per_s > 0)
     q.machine.collective_share =

@@ -11,19 +11,32 @@
 #include "validate_internal.h"
 
 enum { SOFTMAX_PASSES = 2, DROPOUT_PASSES = 2, SOFTMAX_GRAD_PASSES = 3, DROPOUT_GRAD_PASSES = 2, MASK_BYTES = 1 };
-enum { COPY_PASSES = 2, ATTENTION_KERNELS = 5, ATTENTION_GRAD_KERNELS = 7 };
+enum { COPY_PASSES = 2, ATTENTION_KERNELS = 5, ATTENTION_GRAD_KERNELS = 8 };
+/* Gradients of queries, keys and values are joined for the one product that made them (autograd of a split). */
+enum { JOIN_PASSES = 2 * 3 };
+/* Before fused kernels (Megatron-LM v1, mpu/transformer.py): a division, a product with the mask and a difference, each
+ * reading and writing all scores, of which the derivative has the first two; queries, keys and values are copied to
+ * [heads, rows] for the batched products, and their gradients back. */
+enum { SCALE_MASK_PASSES = 6, SCALE_MASK_GRAD_PASSES = 4, SCALE_MASK_KERNELS = 3, HEAD_COPY_PASSES = 3 * 2 };
+enum { HEAD_COPIES = 3 };
+/* Where Megatron's fused softmax does not apply (fused_softmax.py: forward_torch_softmax): to fp32 (3 passes of two
+ * bytes), scale, mask and softmax in fp32 (4 each), back (3), for the 2 of one kernel; the derivatives of all. */
+enum { FLOAT_SOFTMAX_PASSES = 3 + 4 + 4 + 4 + 3 - 2, FLOAT_SOFTMAX_GRAD_PASSES = 3 + 6 + 4 + 4 + 3 - 3 };
+enum { FLOAT_SOFTMAX_KERNELS = 5 - 1 };
 
 typedef struct pricer {
   const zp_lowered *lowered;
   const zp_machine *machine;
   const zp_software *software;
-  bool recompute_scores;
+  double tensor;         /* ranks */
+  bool selective;        /* recomputation */
   const zp_graph *graph; /* of the segment at hand */
   double kernels;        /* of the procedure at hand */
 } pricer;
 
 static double moved_s(const pricer *p, double elements, double passes, double mask_bytes) {
-  return zp_cost_memory_bound(p->machine, elements * (passes * p->lowered->compute_bytes + mask_bytes), 0);
+  double bytes = elements * (passes * p->lowered->compute_bytes + mask_bytes);
+  return bytes > 0 ? zp_cost_memory_bound(p->machine, bytes, 0) : 0;
 }
 
 /* ---- attention ---- */
@@ -50,14 +63,28 @@ static double value_product(const pricer *p, const attention_size *a) {
   return zp_cost_batched_matmul(p->machine, a->batch, a->s, a->head, a->s, p->lowered->compute_bytes);
 }
 
+/* Megatron's scale-mask-softmax in one kernel works on four matrices at once, of rows up to 2,048
+ * (megatron/model/fused_softmax.py: is_kernel_available). */
+static bool fuses_softmax(const pricer *p, const attention_size *a) {
+  enum { MATRICES = 4, LONGEST_ROW = 2048 };
+  if (!p->software->fused_softmax) return true;
+  return fmod(a->batch, MATRICES) == 0 && a->s <= LONGEST_ROW;
+}
+
 static double attention_s(const pricer *p, const attention_size *a) {
-  return score_product(p, a) + moved_s(p, a->scores, SOFTMAX_PASSES, 0) +
-         moved_s(p, a->scores, DROPOUT_PASSES, MASK_BYTES) + value_product(p, a) + moved_s(p, a->rows, COPY_PASSES, 0);
+  double scores = SOFTMAX_PASSES, rows = COPY_PASSES;
+  if (!fuses_softmax(p, a)) scores += FLOAT_SOFTMAX_PASSES;
+  if (p->software->separate_scores) scores += SCALE_MASK_PASSES, rows += HEAD_COPY_PASSES;
+  return score_product(p, a) + moved_s(p, a->scores, scores, 0) + moved_s(p, a->scores, DROPOUT_PASSES, MASK_BYTES) +
+         value_product(p, a) + moved_s(p, a->rows, rows, 0);
 }
 
 static double attention_grad_s(const pricer *p, const attention_size *a) {
-  return score_product(p, a) + 3 * value_product(p, a) + moved_s(p, a->scores, SOFTMAX_GRAD_PASSES, 0) +
-         moved_s(p, a->scores, DROPOUT_GRAD_PASSES, MASK_BYTES) + moved_s(p, a->rows, COPY_PASSES, 0);
+  double scores = SOFTMAX_GRAD_PASSES, rows = COPY_PASSES + JOIN_PASSES;
+  if (!fuses_softmax(p, a)) scores += FLOAT_SOFTMAX_GRAD_PASSES;
+  if (p->software->separate_scores) scores += SCALE_MASK_GRAD_PASSES, rows += HEAD_COPY_PASSES;
+  return score_product(p, a) + 3 * value_product(p, a) + moved_s(p, a->scores, scores, 0) +
+         moved_s(p, a->scores, DROPOUT_GRAD_PASSES, MASK_BYTES) + moved_s(p, a->rows, rows, 0);
 }
 
 static void price_attention(pricer *p, zp_step *step) {
@@ -65,9 +92,12 @@ static void price_attention(pricer *p, zp_step *step) {
   bool grad = step->op == ZP_OP_ATTENTION_GRAD;
   step->cost_s = grad ? attention_grad_s(p, &size) : attention_s(p, &size);
   p->kernels += grad ? ATTENTION_GRAD_KERNELS - 1 : ATTENTION_KERNELS - 1;
-  if (!grad || !p->recompute_scores) return;
+  double extra = p->software->separate_scores ? SCALE_MASK_KERNELS + HEAD_COPIES : 0;
+  if (!fuses_softmax(p, &size)) extra += FLOAT_SOFTMAX_KERNELS;
+  p->kernels += extra;
+  if (!grad || !p->selective) return;
   step->cost_s += attention_s(p, &size);
-  p->kernels += ATTENTION_KERNELS;
+  p->kernels += ATTENTION_KERNELS + extra;
 }
 
 /* ---- row kernels ---- */
@@ -96,7 +126,8 @@ static group group_of(const zp_fused *fused) {
  * residual's dropout writes a mask. Backward: the parameter gradients of a norm are a kernel of their own (two reads),
  * the sum of the residual's gradients too (two reads, one write, of which the group has one); dropout reads, writes and
  * reads its mask; a bias gradient reads its rows again. Source: apex layer_norm_cuda_kernel.cu and Megatron-LM
- * fused_bias_gelu.py, transformer.py (bias_dropout_add), 2021. */
+ * fused_bias_gelu.py, transformer.py (bias_dropout_add), 2021. Before those (separate_biases), every bias and every
+ * dropout reads and writes its rows once more. */
 static double separate_rows_s(pricer *p, const zp_step *step) {
   const zp_node *node = step->node;
   group g = group_of(node->fused);
@@ -104,13 +135,13 @@ static double separate_rows_s(pricer *p, const zp_step *step) {
   bool grad = step->op == ZP_OP_FUSED_GRAD, alone = node->fused->ops.len == 1;
   double passes = grad ? 2 * g.norms + 2 * g.norms + 2 * g.residuals + g.biases : alone ? 0 : g.norms;
   p->kernels += grad ? 2 * g.norms + g.residuals + g.biases : alone ? 0 : g.norms;
+  if (p->software->separate_biases && !alone) {
+    int kernels = g.residuals + (grad ? 0 : g.biases); /* dropouts both ways, bias sums forward */
+    passes += 2 * kernels;
+    p->kernels += kernels;
+  }
   return passes > 0 ? moved_s(p, elements, passes, g.residuals * MASK_BYTES) : 0;
 }
-
-/* DeepSpeed's stage3_param_persistence_threshold: smaller parameters stay on every rank. */
-enum { RESIDENT_ELEMENTS = 100000 };
-/* Host time of one copy from C++; estimate. */
-#define COPY_CALL_S 10e-6
 
 /* ---- all steps ---- */
 
@@ -124,6 +155,11 @@ static double separate_loss_s(pricer *p, const zp_step *step) {
       (double)zp_shape_elements(&p->graph->tensors.data[step->node->in.data[0]].shape, p->lowered->microbatch);
   p->kernels += LOSS_KERNELS;
   return zp_cost_memory_bound(p->machine, logits * LOSS_BYTES_PER_LOGIT, 0);
+}
+
+static bool only_moves(const zp_step *step) {
+  zp_op_class class = zp_op_get_class(step->op);
+  return class != ZP_CLASS_MATMUL && class != ZP_CLASS_ATTENTION && class != ZP_CLASS_COMM;
 }
 
 static void price_step(pricer *p, zp_step *step) {
@@ -153,10 +189,44 @@ static double steps_s(const zp_procedure *procedure, int count) {
   return seconds;
 }
 
-static void price_steps(pricer *p, zp_procedure *procedure) {
+/* ---- sequence-sharded gathers and scatters beside products ---- */
+
+static bool is_product(const zp_step *step) {
+  return step->kind == ZP_STEP_NODE && zp_op_get_class(step->op) == ZP_CLASS_MATMUL;
+}
+
+/* A gather brings the product's operand piece by piece, a scatter takes its result away: all pieces but one, of as many
+ * as there are ranks, move while the product works on another. */
+static void overlap_tensor(const pricer *p, zp_procedure *procedure, bool forward) {
+  zp_step *steps = procedure->steps.data;
+  for (int i = 0; i < procedure->steps.len; i++) {
+    bool gathers = steps[i].kind == ZP_STEP_NODE && steps[i].op == ZP_OP_ALL_GATHER_SEQ;
+    bool scatters = steps[i].kind == ZP_STEP_NODE && steps[i].op == ZP_OP_REDUCE_SCATTER_SEQ;
+    int step = gathers ? 1 : -1, at = i + step;
+    if (!gathers && !scatters) continue;
+    if (scatters && forward && p->software->scatters_wait) continue;
+    while (at >= 0 && at < procedure->steps.len && !is_product(&steps[at])) at += step;
+    if (at < 0 || at >= procedure->steps.len) continue;
+    steps[i].cost_s -= fmin(steps[i].cost_s * (1 - 1 / p->tensor), steps[at].cost_s);
+  }
+}
+
+static void price_steps(pricer *p, zp_procedure *procedure, bool forward) {
   p->kernels = 0;
   for (int i = 0; i < procedure->steps.len; i++) price_step(p, &procedure->steps.data[i]);
+  if (p->software->overlaps_tensor) overlap_tensor(p, procedure, forward);
   procedure->cost_s = steps_s(procedure, procedure->steps.len);
+}
+
+/* What selective checkpointing by operator runs again: some of the products, and whatever only moves memory. */
+static double replayed_s(const pricer *p, const zp_procedure *forward) {
+  double seconds = 0;
+  for (int i = 0; i < forward->steps.len; i++) {
+    const zp_step *step = &forward->steps.data[i];
+    if (is_product(step)) seconds += step->cost_s * p->software->replayed_products;
+    if (step->kind == ZP_STEP_NODE && only_moves(step)) seconds += step->cost_s;
+  }
+  return seconds;
 }
 
 /* A procedure takes as long as its kernels, or as the host needs to issue them. Checkpointing in autograd replays the
@@ -164,100 +234,27 @@ static void price_steps(pricer *p, zp_procedure *procedure) {
 static void price_segment(pricer *p, zp_segment_program *segment) {
   zp_procedure *forward = &segment->forward, *backward = &segment->backward;
   p->graph = segment->graph;
-  price_steps(p, forward);
+  price_steps(p, forward, true);
   double forward_kernels = p->kernels, forward_s = forward->cost_s;
-  price_steps(p, backward);
+  price_steps(p, backward, false);
   if (p->software->replays_all && backward->n_recompute > 0) {
     backward->cost_s += forward_s - steps_s(backward, backward->n_recompute);
     p->kernels += fmax(0, forward_kernels - backward->n_recompute);
+  }
+  if (p->selective && p->software->replayed_products > 0) {
+    backward->cost_s += replayed_s(p, forward);
+    p->kernels += forward_kernels;
   }
   backward->cost_s += accumulate_s(p, segment->graph);
   forward->cost_s = fmax(forward_s, forward_kernels * p->software->host_call_s);
   backward->cost_s = fmax(backward->cost_s, p->kernels * p->software->host_call_s);
 }
 
-void zp_software_price(zp_lowered *lowered, const zp_machine *machine, const zp_software *software,
-                       bool recompute_scores) {
-  pricer p = {lowered, machine, software, recompute_scores, NULL, 0};
+void zp_software_price(zp_lowered *lowered, const zp_machine *machine, const zp_software *software, bool selective) {
+  pricer p = {.lowered = lowered,
+              .machine = machine,
+              .software = software,
+              .tensor = lowered->sharding->tensor,
+              .selective = selective};
   for (int i = 0; i < lowered->n_segments; i++) price_segment(&p, &lowered->segments[i]);
-}
-
-/* The planner's GPU trainer reduces gradients beside the last backward. Software that does not waits for all of it;
- * software that overlaps both ways also gathers ZeRO's weights beside the first forward of the next step. */
-double zp_software_data_s(const zp_program *program, const zp_machine *machine, const zp_estimate *e,
-                          const zp_software *software) {
-  double longer = 0;
-  for (int s = 0; s < program->choice.pipeline; s++) {
-    const zp_stage *stage = &program->stages[s];
-    zp_step_end end = zp_cost_step_end(zp_program_lowered(program, s), machine, &program->choice, stage->flat_elements,
-                                       stage->shard_elements);
-    double exposed = zp_cost_exposed_reduce(machine, end.reduce_s, e->stage_backward_s[s], stage->n_units);
-    double change = software->overlaps_data ? -fmin(end.gather_s, e->stage_forward_s[s]) : end.reduce_s - exposed;
-    if (s == 0 || change > longer) longer = change;
-  }
-  return longer;
-}
-
-/* One gather or scatter of a parameter: the pass, and one copy a rank where the software collects pieces in a list. */
-static double piece_s(const zp_group_link *link, const zp_software *software, double bytes) {
-  return zp_cost_ring_pass(link, bytes) + (software->gather_copies ? link->n * COPY_CALL_S : 0);
-}
-
-/* ZeRO 3 tensor by tensor, nothing beside it: two gathers and a scatter of every parameter that is not kept resident;
- * those are gathered once a step. */
-static double segment_gathers_s(const zp_lowered *l, const zp_segment_program *segment, const zp_group_link *link,
-                                const zp_software *software, double microbatches) {
-  double seconds = 0;
-  for (int i = 0; i < segment->graph->params.len; i++) {
-    double elements = (double)l->param_elements[segment->graph->params.data[i].param];
-    if (elements < RESIDENT_ELEMENTS)
-      seconds += piece_s(link, software, elements * l->param_bytes) / microbatches;
-    else
-      seconds +=
-          2 * piece_s(link, software, elements * l->param_bytes) + piece_s(link, software, elements * l->grad_bytes);
-  }
-  return seconds;
-}
-
-double zp_software_gathers_s(const zp_program *program, const zp_machine *machine, const zp_software *software) {
-  const zp_choice *c = &program->choice;
-  if (c->zero < 3 || c->data == 1 || !software->gathers_wait) return 0;
-  zp_group_link link = zp_machine_data_group(machine, c->tensor, c->pipeline, c->data, c->order);
-  double longest = 0;
-  for (int s = 0; s < c->pipeline; s++) {
-    const zp_stage *stage = &program->stages[s];
-    double seconds = 0;
-    for (int r = 0; r < stage->runs.len; r++)
-      seconds += (double)stage->runs.data[r].count *
-                 segment_gathers_s(program->lowered, &program->lowered->segments[stage->runs.data[r].segment], &link,
-                                   software, (double)program->microbatches);
-    for (int k = 0; k < stage->n_chunks; k++)
-      seconds -= zp_cost_chunk(zp_program_lowered(program, s), machine, c, stage, k).data_s;
-    longest = fmax(longest, seconds);
-  }
-  return longest * (double)program->microbatches;
-}
-
-/* Host time of a stage's update: every parameter's gradient is converted and its references handled by itself, whatever
- * its size (megatron/optimizer/optimizer.py); the rest runs over lists of tensors. */
-enum { UPDATE_CALLS = 3 };
-
-static double update_calls_s(const zp_program *program, const zp_stage *stage) {
-  double tensors = 0;
-  for (int r = 0; r < stage->runs.len; r++)
-    tensors +=
-        (double)stage->runs.data[r].count * program->lowered->segments[stage->runs.data[r].segment].graph->params.len;
-  return tensors * UPDATE_CALLS * COPY_CALL_S;
-}
-
-double zp_software_update_s(const zp_program *program, const zp_machine *machine, const zp_estimate *e,
-                            const zp_software *software) {
-  double longest = 0;
-  if (software->update_bytes <= 0) return 0;
-  for (int s = 0; s < program->choice.pipeline; s++) {
-    const zp_stage *stage = &program->stages[s];
-    double device = zp_cost_memory_bound(machine, (double)stage->shard_elements * software->update_bytes, 0);
-    longest = fmax(longest, fmax(device, update_calls_s(program, stage) - e->optimizer_s));
-  }
-  return longest;
 }

@@ -32,6 +32,7 @@ static const column published[] = {
     {"seq", CELL_COUNT, AT(seq), 0, false, false, false},
     {"params_b", CELL_REAL, AT(parameters), 1e9, false, false, false},
     {"gpu", CELL_TEXT, AT(gpu), 0, false, true, false},
+    {"gpu_mem_gb", CELL_REAL, AT(gpu_memory_gb), 1, false, false, false},
     {"gpus_per_node", CELL_INT, AT(gpus_per_node), 0, false, false, false},
     {"intra_bw_GBps", CELL_REAL, AT(intra_bytes_per_s), 1e9, false, false, false},
     {"inter_bw_GBps_per_gpu", CELL_REAL, AT(inter_bytes_per_s), 1e9, false, false, false},
@@ -79,6 +80,14 @@ typedef struct reader {
   bool vtrain;
 } reader;
 
+/* Titles are the same whatever their case and the blanks around them. */
+static bool same_title(const char *cell, const char *title) {
+  while (isspace((unsigned char)*cell)) cell++;
+  for (; *title && tolower((unsigned char)*cell) == tolower((unsigned char)*title); title++) cell++;
+  while (isspace((unsigned char)*cell)) cell++;
+  return *title == '\0' && *cell == '\0';
+}
+
 /* Tables may lack optional columns and have further ones. False when a required one is missing. */
 static bool match_header(reader *r, const column *columns, int n, const zp_strings *header) {
   r->columns = columns;
@@ -89,7 +98,7 @@ static bool match_header(reader *r, const column *columns, int n, const zp_strin
   for (int c = 0; c < n; c++) {
     r->field_of[c] = -1;
     for (int i = 0; i < header->len; i++)
-      if (strcmp(header->data[i], columns[c].title) == 0) r->field_of[c] = i;
+      if (same_title(header->data[i], columns[c].title)) r->field_of[c] = i;
     all &= r->field_of[c] >= 0 || !columns[c].required;
   }
   return all;
@@ -202,7 +211,37 @@ static void fill_vtrain(const reader *r, zp_measured *run) {
   run->fits = -1;
 }
 
+/* Words that a cell may hold; the empty cell is always sound. */
+static const char *check_word(zp_arena *arena, const char *title, const char *cell, const char *const words[4]) {
+  for (int i = 0; cell && i < 4 && words[i]; i++)
+    if (strcmp(cell, words[i]) == 0) return NULL;
+  return cell ? zp_format(arena, "%s is `%s`, none of its words", title, cell) : NULL;
+}
+
+/* Beyond these nobody trains, and products of them leave 64 bits. */
+static const char *check_sizes(zp_arena *arena, const zp_measured *run) {
+  const struct {
+    const char *title;
+    int64_t value, most;
+  } sizes[] = {{"layers", run->layers, 100000},         {"hidden", run->hidden, 1000000},
+               {"heads", run->heads, 1000000},          {"ffn", run->ffn, 10000000},
+               {"vocab", run->vocab, 10000000},         {"seq", run->seq, 10000000},
+               {"micro_batch", run->microbatch, 10000}, {"global_batch", run->batch, 100000000},
+               {"n_gpus", run->gpus, 1000000},          {"zero_stage", run->zero, 3}};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    if (sizes[i].value > sizes[i].most)
+      return zp_format(arena, "%s is %lld, above %lld", sizes[i].title, (long long)sizes[i].value,
+                       (long long)sizes[i].most);
+  return NULL;
+}
+
 static const char *check_run(zp_arena *arena, const zp_measured *run) {
+  static const char *const recompute[4] = {"full", "selective", "none"}, *const offload[4] = {"none", "opt_cpu",
+                                                                                              "opt_param_cpu", "nvme"};
+  const char *wrong = check_sizes(arena, run);
+  if (!wrong) wrong = check_word(arena, "recompute", run->recompute, recompute);
+  if (!wrong) wrong = check_word(arena, "offload", run->offload, offload);
+  if (wrong) return wrong;
   int context = run->context > 0 ? run->context : 1;
   if (run->tensor && run->pipeline && run->data &&
       (int64_t)run->tensor * run->pipeline * run->data * context != run->gpus)

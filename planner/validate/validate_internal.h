@@ -14,11 +14,12 @@ typedef struct zp_csv {
 bool zp_csv_next(zp_arena *arena, zp_csv *csv, zp_strings *fields, int *line);
 
 /* ---- gpus.c ---- */
-/* hw.dz name of a GPU as tables print it; NULL when unknown. */
-const char *zp_gpu_device(const char *printed);
+/* hw.dz name of a GPU as tables print it; memory_gb: what another column says, 0 for nothing. NULL when unknown, or
+ * made with several memories and neither says which. */
+const char *zp_gpu_device(const char *printed, double memory_gb);
 
-/* Host memory, PCIe and disks of a node with such GPUs. */
-void zp_gpu_host(const char *printed, zp_node_type *node);
+/* Host memory, PCIe and disks of a node with such devices. */
+void zp_gpu_host(const char *device, zp_node_type *node);
 
 /* ---- model.c ---- */
 /* Fills in what the row leaves open (heads, ffn, vocabulary) and says so in *assumed. */
@@ -29,20 +30,30 @@ zp_model *zp_run_model(zp_arena *arena, const zp_measured *run);
 double zp_run_flop(const zp_measured *run, bool hardware);
 
 /* ---- software.c ---- */
+enum { ZP_SOURCE_WORDS = 5 };
 struct zp_software {
   const char *name;
-  const char *source_words[4]; /* any of these in the row's source selects the profile; none: by year */
+  const char *source_words[ZP_SOURCE_WORDS]; /* any of these in the row's source selects the profile; none: by year */
   int first_year, last_year;
-  int zero;                  /* only for runs of at least this ZeRO stage */
+  int zero, most_zero;       /* only for runs of at least, and of at most, these ZeRO stages; 0: of any */
+  int most_tensor;           /* only for runs of at most so many tensor ranks; 0: of any */
   bool score_matrix;         /* attention scores go through device memory (before FlashAttention) */
+  bool fused_softmax;        /* scale, mask and softmax are one kernel, where its conditions hold */
+  bool separate_scores;      /* they never are; queries, keys and values are copied */
   double attention_slowdown; /* of its fused attention against the library's rates; 0: none */
   bool separate_rows;        /* norms, dropout, sums and the loss are kernels of their own */
+  bool separate_biases;      /* biases and dropouts too */
   bool float_gradients;      /* gradients are kept and reduced in fp32 */
   bool replays_all;          /* recomputation runs the whole forward part again, needed or not */
+  double replayed_products;  /* share of products that "selective" recomputation runs again, all rows besides */
+  bool overlaps_tensor;      /* sequence-sharded gathers and scatters run beside their products, piece by piece */
+  bool scatters_wait;        /* but not the scatters of forward */
   bool overlaps_data;        /* data-parallel communication runs beside the last backward and the next forward */
+  double bucket_bytes;       /* gradients are reduced in pieces of this size; 0: in one */
   bool cuts_by_parameters;   /* stages have equal parameters, not equal layers */
-  bool gathers_wait;         /* ZeRO 3: nothing runs beside the gathers and scatters of parameters */
-  bool gather_copies;        /* they collect their pieces in a list: one copy a rank */
+  bool cuts_by_products;     /* stages have about equal matrix products, the head's included */
+  bool gathers_wait;         /* ZeRO 2 and 3: nothing runs beside gathers and scatters */
+  bool lists_ranks;          /* collectives take lists with one piece a rank */
   bool blocking_messages;    /* a stage waits for its messages between stages */
   bool scatter_gather;       /* messages cross the network in one piece a tensor rank */
   double accumulate_bytes; /* moved per parameter and micro-batch to add a weight's gradient; 0: the product adds it */
@@ -58,13 +69,13 @@ int64_t *zp_software_cut(zp_arena *arena, const zp_model *model, const zp_softwa
 
 /* ---- reprice.c ---- */
 /* Prices the steps again whose kernels differ from the generated trainer's. */
-void zp_software_price(zp_lowered *lowered, const zp_machine *machine, const zp_software *software,
-                       bool recompute_scores);
+void zp_software_price(zp_lowered *lowered, const zp_machine *machine, const zp_software *software, bool selective);
 
+/* ---- data_parallel.c ---- */
 /* How much longer, or shorter, data-parallel communication delays the step; e: with the stages' times. */
 double zp_software_data_s(const zp_program *program, const zp_machine *machine, const zp_estimate *e,
                           const zp_software *software);
-/* The same for ZeRO 3's gathers. */
+/* The same for the gathers and scatters of ZeRO 2 and 3. */
 double zp_software_gathers_s(const zp_program *program, const zp_machine *machine, const zp_software *software);
 /* How much longer the update of the fullest stage takes. */
 double zp_software_update_s(const zp_program *program, const zp_machine *machine, const zp_estimate *e,

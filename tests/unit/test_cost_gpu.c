@@ -35,7 +35,8 @@ Test(cost_gpu, unaligned_rows_do_without_tensor_cores) {
   zp_cluster c = cluster_of(1);
   zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_FP16, 16);
   double aligned = zp_cost_batched_matmul(&m, 64, 2048, 2048, 112, 2);
-  expect_near(zp_cost_batched_matmul(&m, 64, 2048, 2048, 108, 2) / aligned, 10.0 * (108 + 96) / (112 + 96), "108 columns");
+  expect_near(zp_cost_batched_matmul(&m, 64, 2048, 2048, 108, 2) / aligned, 10.0 * (108 + 96) / (112 + 96),
+              "108 columns");
   cr_expect_eq(zp_cost_batched_matmul(&m, 0, 2048, 2048, 112, 2), 0);
 }
 
@@ -87,6 +88,35 @@ Test(cost_gpu, small_sums_take_the_tree) {
   expect_near(zp_cost_all_reduce(&link, 1e10), ring, "ring");
   link.trees = false; /* the CPU runtime has rings only */
   expect_near(zp_cost_all_reduce(&link, 1000), 2 * zp_cost_ring_pass(&link, 1000) - base, "ring of the runtime");
+}
+
+/* In a node the fastest of three protocols, here by their formulas; small arrays gain, large ones run as before. */
+Test(cost_gpu, small_arrays_take_low_latency_protocols) {
+  zp_cluster c = cluster_of(1);
+  zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_FP16, 16);
+  zp_group_link link = zp_machine_tensor_group(&m, 16, 1, 1);
+  double base = zp_cost_constant(ZP_COST_COLLECTIVE_BASE_S), hop = link.local_latency_s, rate = link.bytes_per_s;
+  for (double bytes = 256; bytes < 1e9; bytes *= 3) {
+    double moved = 15.0 / 16 * bytes, simple = 15 * hop + moved / rate, ll128 = 15 * 0.56 * hop + moved / (0.94 * rate);
+    double ll = 15 * 0.18 * hop + moved / fmin(39e9, rate / 2);
+    expect_near(zp_cost_ring_pass(&link, bytes), base + fmin(simple, fmin(ll, ll128)), "ring");
+  }
+  double small = zp_cost_ring_pass(&link, 256), large = zp_cost_ring_pass(&link, 1e9);
+  link.trees = false;
+  cr_expect(small < 0.5 * zp_cost_ring_pass(&link, 256));
+  expect_near(large, zp_cost_ring_pass(&link, 1e9), "large");
+}
+
+/* Bounds of the search add arrays up: one call never costs more than two for the parts. */
+Test(cost_gpu, one_collective_costs_no_more_than_its_parts) {
+  zp_cluster c = cluster_of(8);
+  zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_FP16, 128);
+  zp_group_link link = zp_machine_data_group(&m, 1, 1, 128, ZP_ORDER_TDP);
+  for (double a = 100; a < 1e9; a *= 7)
+    for (double b = 100; b < 1e9; b *= 7) {
+      cr_expect(zp_cost_ring_pass(&link, a + b) <= zp_cost_ring_pass(&link, a) + zp_cost_ring_pass(&link, b));
+      cr_expect(zp_cost_all_reduce(&link, a + b) <= zp_cost_all_reduce(&link, a) + zp_cost_all_reduce(&link, b));
+    }
 }
 
 Test(cost_gpu, a_mesh_gives_small_groups_fewer_links) {

@@ -4,6 +4,8 @@
 #include <zplan/buf.h>
 #include <zplan/validate.h>
 
+#include "../../planner/validate/validate_internal.h"
+
 static zp_arena *arena;
 static void setup(void) { arena = zp_arena_new("test"); }
 static void teardown(void) { zp_arena_free(arena); }
@@ -71,6 +73,22 @@ Test(validate, malformed_rows_are_named_by_line) {
   expect_malformed("f_x,s,2021\n", "3 fields where the header has 17");
   expect_malformed(",s,2021,GPT,4,1024,512,G,8,8,2,2,2,1,16,0.5,\n", "id is empty");
   expect_malformed("f_x,s,2021,GPT,4,1024,512,G,8,,2,2,2,1,16,0.5,\n", "n_gpus is empty");
+}
+
+/* Words and sizes that no run has. */
+Test(validate, absurd_cells_are_named_by_line) {
+#define MORE "id,gpu,n_gpus,layers,zero_stage,recompute,offload,Micro_Batch \n"
+  static const char *const rows[][2] = {
+      {"f_a,A100,8,200000,,,,", "layers is 200000, above 100000"}, {"f_a,A100,8,4,4,,,", "zero_stage is 4, above 3"},
+      {"f_a,A100,8,4,,maybe,,", "recompute is `maybe`"},           {"f_a,A100,8,4,,,tape,", "offload is `tape`"},
+      {"f_a,A100,8,4,,,,20000", "micro_batch is 20000"},           {"f_a,A100,2000000,4,,,,", "n_gpus is 2000000"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    zp_measured_table *t = read_table(zp_format(arena, MORE "%s\n", rows[i][0]));
+    cr_assert_eq(t->malformed.len, 1, "%s", rows[i][0]);
+    cr_expect(strstr(t->malformed.data[0], "line 2: ") && strstr(t->malformed.data[0], rows[i][1]), "%s",
+              t->malformed.data[0]);
+  }
 }
 
 Test(validate, unknown_headers_are_refused) {
@@ -230,6 +248,97 @@ Test(validate, unaligned_heads_are_slow) {
   cr_assert(even.predicted && odd.predicted);
   cr_expect(odd.estimate.step_s > 1.25 * even.estimate.step_s, "%g against %g", odd.estimate.step_s,
             even.estimate.step_s);
+}
+
+/* ---- GPUs ---- */
+
+Test(validate, gpus_in_other_spellings) {
+  static const struct {
+    const char *printed;
+    double memory_gb;
+    const char *device;
+  } names[] = {
+      {"A100-SXM4-80GB", 0, "a100_80"},
+      {"NVIDIA A100 40G", 0, "a100_40"},
+      {"a100", 80, "a100_80"},
+      {"Tesla V100-SXM2", 16, "v100_sxm2_16"},
+      {"V100-32GB (PCIe)", 0, "v100_pcie_32"},
+      {"H100 PCIe", 0, "h100_pcie"},
+      {"H100-SXM5-96GB (HBM2e, 500 W)", 80, "h100_sxm_96"},
+      {"H200", 0, "h200"},
+      {"RTX 3090", 0, "rtx3090"},
+      {"A100", 0, NULL},
+      {"A100-SXM4", 64, NULL},
+      {"TPUv4-32GB", 0, NULL},
+      {"", 80, NULL},
+  };
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *got = zp_gpu_device(names[i].printed, names[i].memory_gb), *want = names[i].device;
+    cr_expect(got == want || (got && want && strcmp(got, want) == 0), "%s: %s, expected %s", names[i].printed,
+              got ? got : "unknown", want ? want : "unknown");
+  }
+}
+
+/* ---- software ---- */
+
+#define LIKE(source, heads, tensor, pipeline, data, microbatch)                                                        \
+  zp_format(arena, "x_a,%s,2021,24,4096,%d,51200,1024,A100-SXM4-80GB,8,300,3,%d,%d,%d,%d,%d,%d,full,0,1,fp16,",        \
+            source, heads, (tensor) * (pipeline) * (data), tensor, pipeline, data, microbatch,                         \
+            16 * (data) * (microbatch))
+
+static double step_of(const char *line) {
+  zp_prediction p = predict(line);
+  cr_assert(p.predicted, "%s: %s", line, p.why_not);
+  return p.estimate.step_s;
+}
+
+/* DeepSpeed's pipeline sends one piece a tensor rank; Megatron-LM of the time the whole message from each. */
+Test(validate, partitioned_messages_are_faster) {
+  double whole = step_of(LIKE("someone", 32, 8, 4, 1, 4)), pieces = step_of(LIKE("Megatron-DeepSpeed", 32, 8, 4, 1, 4));
+  cr_expect(pieces < 0.97 * whole, "%g against %g", pieces, whole);
+  cr_expect_float_eq(step_of(LIKE("someone", 32, 8, 1, 1, 4)), step_of(LIKE("Megatron-DeepSpeed", 32, 8, 1, 1, 4)), 0);
+}
+
+/* Two score matrices a rank do without the fused softmax that four have, although they hold half as much. */
+Test(validate, two_heads_a_rank_lose_the_fused_softmax) {
+  double two = step_of(LIKE("someone", 16, 8, 1, 1, 1)), four = step_of(LIKE("someone", 32, 8, 1, 1, 1));
+  cr_expect(two > 1.05 * four, "%g against %g", two, four);
+}
+
+/* OneFlow's data-parallel sums hide behind backward only without tensor parallelism. */
+Test(validate, oneflow_overlaps_without_tensor_ranks) {
+  zp_prediction alone = predict(LIKE("OneFlow", 32, 1, 1, 16, 8)), beside = predict(LIKE("OneFlow", 32, 2, 1, 16, 8));
+  cr_assert(alone.predicted && beside.predicted);
+  cr_expect_str_eq(alone.software, "oneflow");
+  cr_expect_str_eq(beside.software, "oneflow-tensor");
+  cr_expect(alone.estimate.data_comm_s < 0.5 * beside.estimate.data_comm_s, "%g against %g", alone.estimate.data_comm_s,
+            beside.estimate.data_comm_s);
+}
+
+/* Sources that are not known get a profile by year, and the row says so. */
+Test(validate, unknown_software_is_stated) {
+  cr_expect(strstr(predict(LIKE("someone", 32, 8, 1, 1, 4)).assumed, "software `megatron`, by the year"));
+  const char *assumed = predict(LIKE("arXiv 2205.05198", 32, 8, 1, 1, 4)).assumed;
+  cr_expect(!assumed || !strstr(assumed, "software"), "%s", assumed);
+}
+
+/* nanotron: 16 layers of 67.1 million weights and a head of 268.4; half of all products end with layer 10. */
+Test(validate, nanotron_cuts_by_products) {
+  zp_measured run = {.source = "nanotron",
+                     .layers = 16,
+                     .hidden = 2048,
+                     .heads = 32,
+                     .kv_heads = 32,
+                     .ffn = 8192,
+                     .vocab = 131072,
+                     .seq = 64,
+                     .gated = true,
+                     .rotary = true};
+  const zp_model *model = zp_run_model(arena, &run);
+  int64_t *cut = zp_software_cut(arena, model, zp_software_of(&run), 2);
+  cr_expect(cut[0] == 0 && cut[1] == 11 && cut[2] == 18, "%lld %lld", (long long)cut[1], (long long)cut[2]);
+  cut = zp_software_cut(arena, model, zp_software_of(&run), 18); /* a unit each */
+  for (int k = 0; k <= 18; k++) cr_expect_eq(cut[k], k);
 }
 
 Test(validate, text_and_json_hold_every_family) {

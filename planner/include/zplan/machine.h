@@ -41,7 +41,7 @@ typedef struct zp_group_link {
   double bytes_per_s;
   double latency_s;                          /* mean hop of the ring */
   double local_latency_s, network_latency_s; /* a hop in a node and between nodes */
-  bool trees;                                /* all-reduces may also run over a tree of nodes (NCCL) */
+  bool trees;                                /* runs NCCL: trees of nodes for all-reduces, low-latency protocols */
 } zp_group_link;
 
 zp_machine zp_machine_make(const zp_cluster *cluster, zp_precision precision, int devices);

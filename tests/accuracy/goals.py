@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Accuracy of predicted times on the published runs in tests/data, and tables that nobody should have written.
+
+usage: goals.py [TABLES]
+
+The limits are the project's goals, not what the model happens to reach. TABLES (default 60): how many damaged tables are
+read; each has some rows of the real one with cells, ends of lines, quotes and lengths changed (seeded).
+"""
+import csv
+import io
+import json
+import os
+import random
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "support"))
+import harness  # noqa: E402
+
+RUNS = os.path.join(harness.ROOT, "tests", "data", "published_runs.csv")
+# rows by the beginning of their names, most mean error in percent, least Kendall tau
+GOALS = (
+    (("korth_22B", "korth_175B", "korth_530B_full", "korth_530B_seqsel", "korth_1T"), 3, None),
+    (("bs_",), 12, 0.75),
+    (("oneflow_",), 15, 0.9),
+    (("azure_",), 15, None),
+    (("sc21_t2_zero3",), 15, None),
+)
+CELLS = ("", "0", "-1", "1e300", "999999999", "NaN", "inf", "3.5", "x", '"', "full", "7", "A100", "H100 PCIe", "a,b", "2147483648")
+
+
+def validate(table):
+    return harness.zplan("validate", "--json", table, timeout=60)
+
+
+def tau(rows):
+    agree = pairs_x = pairs_y = 0
+    for i, a in enumerate(rows):
+        for b in rows[:i]:
+            x = (a["measured_s"] > b["measured_s"]) - (a["measured_s"] < b["measured_s"])
+            y = (a["predicted_s"] > b["predicted_s"]) - (a["predicted_s"] < b["predicted_s"])
+            agree, pairs_x, pairs_y = agree + x * y, pairs_x + (x != 0), pairs_y + (y != 0)
+    return agree / (pairs_x * pairs_y) ** 0.5
+
+
+def check_goals(tally, rows):
+    for names, most, least_tau in GOALS:
+        chosen = [r for r in rows if r["id"].startswith(names)]
+        mean = sum(abs(r["error_pct"]) for r in chosen) / len(chosen)
+        tally.check("%s mean" % names[0], mean <= most, "%.1f %%, goal %g" % (mean, most))
+        if least_tau:
+            tally.check("%s tau" % names[0], tau(chosen) >= least_tau, "%.3f, goal %g" % (tau(chosen), least_tau))
+
+
+def check_winners(tally, rows):
+    """On the slow network: at every batch size the plan that was fastest is predicted to be."""
+    batches = {}
+    for row in rows:
+        if row["id"].startswith("ds_lowbw_"):
+            batches.setdefault(row["id"].rsplit("_b", 1)[1], []).append(row)
+    for batch, plans in sorted(batches.items()):
+        winner, ours = (min(plans, key=lambda r: r[key])["id"] for key in ("measured_s", "predicted_s"))
+        tally.check("winner at batch %s" % batch, winner == ours, "%s was fastest, predicted %s" % (winner, ours))
+
+
+def damaged(rng, lines):
+    header, rows = lines[0], []
+    for line in rng.sample(lines[1:], 12):
+        cells = next(csv.reader([line]))
+        for _ in range(rng.randint(1, 4)):
+            cells[rng.randrange(1, len(cells))] = rng.choice(CELLS)
+        if rng.random() < 0.1:
+            cells = cells[: rng.randrange(len(cells))]
+        text = io.StringIO()
+        csv.writer(text, quoting=rng.choice((csv.QUOTE_MINIMAL, csv.QUOTE_ALL))).writerow(cells)
+        text = text.getvalue().strip("\r\n")
+        rows.append(text[: rng.randrange(len(text) + 1)] if rng.random() < 0.1 else text)
+    if rng.random() < 0.2:
+        titles = header.split(",")
+        at = rng.randrange(len(titles))
+        titles[at] = rng.choice(("", titles[at].upper(), " %s " % titles[at], "extra"))
+        header = ",".join(titles)
+    return rng.choice(("", "\ufeff")) + rng.choice(("\n", "\r\n")).join([header] + rows)
+
+
+def check_damaged(tally, tables):
+    rng = random.Random(7)
+    with open(RUNS, encoding="utf-8", newline="") as file:
+        lines = file.read().splitlines()
+    with harness.Scratch() as folder:
+        table = os.path.join(folder, "table.csv")
+        for i in range(tables):
+            with open(table, "w", encoding="utf-8", newline="") as file:
+                file.write(damaged(rng, lines))
+            done = validate(table)
+            sound = done.status in (0, 1) and "Sanitizer" not in done.err
+            tally.check("damaged table %d" % i, sound, "exit %s: %s" % (done.status, done.tail()))
+
+
+def main():
+    harness.require_zplan()
+    tally = harness.Tally()
+    done = validate(RUNS)
+    rows = [r for r in json.loads(done.out)["rows"] if r.get("measured_s") and "predicted_s" in r]
+    check_goals(tally, rows)
+    check_winners(tally, rows)
+    check_damaged(tally, int(sys.argv[1]) if len(sys.argv) > 1 else 60)
+    return tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
