@@ -28,6 +28,8 @@ typedef struct zp_options {
   int gpus_low, gpus_high; /* --gpus LOW..HIGH; 0: not given */
   bool sensitivity, pareto;
   const char *calibration; /* file; NULL: $ZPLAN_CALIBRATION, or none */
+  const char *gap_text;    /* --gap as given; NULL: the plan block's */
+  double gap;              /* the same as a share */
   int64_t seconds;         /* calibrate -t; 0: the default */
   zp_strings trainer_args; /* after -- */
 } zp_options;

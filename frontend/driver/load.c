@@ -18,6 +18,7 @@ static void keep_options(zp_run_state *run, zp_spec *spec) {
   } text[] = {{"--cluster", l->cluster},
               {"--model", l->model},
               {"--plan", l->plan},
+              {"--gap", run->options.gap_text},
               {"--calibration", spec->cluster.calibration}};
   for (size_t i = 0; i < sizeof text / sizeof *text; i++)
     if (text[i].value) {
@@ -52,6 +53,10 @@ static void cap_memory(zp_run_state *run, zp_spec *spec) {
   int64_t bytes = run->options.device_memory * ranks;
   zp_cluster_change(run->arena, &spec->cluster, set_memory, &bytes);
   for (int i = 0; i < spec->plans.len; i++) spec->plans.data[i].memory_fraction = 1.0;
+}
+
+static void set_gap(const zp_run_state *run, zp_spec *spec) {
+  if (run->options.gap_text) spec->plans.data[spec->plan].search_gap = run->options.gap;
 }
 
 /* Measured rates instead of the library's. $ZPLAN_CALIBRATION is for CPU clusters in general, so it does not disturb a
@@ -91,6 +96,7 @@ static bool recall_options(zp_run_state *run, const zp_json *json) {
   if (!l->model) l->model = kept.load.model;
   if (!l->plan) l->plan = kept.load.plan;
   if (!run->options.device_memory) run->options.device_memory = kept.device_memory;
+  if (!run->options.gap_text) run->options.gap_text = kept.gap_text, run->options.gap = kept.gap;
   if (!run->options.calibration) run->options.calibration = kept.calibration;
   zp_strings set = kept.set;
   for (int i = 0; i < own.set.len; i++) zp_push(run->arena, &set, own.set.data[i]);
@@ -147,6 +153,7 @@ zp_spec *zp_load_input(zp_run_state *run, zp_json **json) {
     return NULL;
   }
   cap_memory(run, spec);
+  set_gap(run, spec);
   keep_options(run, spec);
   return spec;
 }

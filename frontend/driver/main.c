@@ -51,6 +51,7 @@ static void print_help(FILE *out) {
       "  --set KEY=VALUE        override a plan constraint or a train setting (tensor<=8, steps=50, model.layers=3)\n"
       "  --device-memory SIZE   budget of one device, e.g. 4GiB\n"
       "  --calibration FILE     measurements of `zplan calibrate` for CPU clusters (also $ZPLAN_CALIBRATION)\n"
+      "  --gap SHARE            stop searching when no plan is faster by more than this (1%%, 0.01; default 0)\n"
       "  --sensitivity          plan only: the best plan on a machine with one rate changed\n"
       "  --pareto               plan only: step time against memory, devices and price\n"
       "  --color auto|always|never, --message-format human|json\n"

@@ -36,6 +36,7 @@ typedef enum option_id {
   O_PARETO,
   O_CALIBRATION,
   O_SECONDS,
+  O_GAP,
 } option_id;
 
 static const struct option_row {
@@ -74,6 +75,7 @@ static const struct option_row {
     {"--pareto", O_PARETO, false, "plan"},
     {"--calibration", O_CALIBRATION, true, "plan build run explain bench"},
     {"-t", O_SECONDS, true, "calibrate"},
+    {"--gap", O_GAP, true, "plan build run explain bench"},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
@@ -150,6 +152,20 @@ static bool parse_size(const char *option, const char *text, int64_t *out) {
   return false;
 }
 
+/* 1%, or 0.01. */
+static bool parse_share(const char *option, const char *text, double *out) {
+  char *end;
+  double number = strtod(text, &end);
+  bool percent = end != text && strcmp(end, "%") == 0;
+  if (percent) number /= 100;
+  if (end != text && (percent || !*end) && number >= 0 && number < 1) {
+    *out = number;
+    return true;
+  }
+  zp_usage_error("%s wants a share from 0 to below 100%%, such as 1%% or 0.01, not `%s`", option, text);
+  return false;
+}
+
 static bool apply(zp_run_state *run, const struct option_row *row, const char *v) {
   zp_options *o = &run->options;
   int64_t n = 0;
@@ -202,6 +218,7 @@ static bool apply(zp_run_state *run, const struct option_row *row, const char *v
   case O_SENSITIVITY: return o->sensitivity = true;
   case O_PARETO: return o->pareto = true;
   case O_CALIBRATION: o->calibration = v; return true;
+  case O_GAP: o->gap_text = v; return parse_share(row->name, v, &o->gap);
   case O_SECONDS: return parse_count(row->name, v, 1, &o->seconds);
   }
   return false;

@@ -93,6 +93,11 @@ typedef struct zp_pipeline_run {
   const zp_stage_time *time; /* [stages * chunks], chunks of a stage side by side */
   const double *message_s;   /* [stages * chunks]: between chunk k and k + 1 of the model, either way */
   double *end_s;             /* out, [stages]: end of the last action */
+  /* 0: all stages. Otherwise only the first `known` are simulated, one chunk each, and nothing is looked at of the others:
+   * the last of them has the gradient back rest_s after its activation arrived behind it. When no rest answers sooner,
+   * the known stages end no sooner, either. */
+  int known;
+  double rest_s;
 } zp_pipeline_run;
 /* on_event may be NULL. Scratch memory comes from the arena and is given back. */
 void zp_pipeline_simulate(zp_arena *arena, const zp_pipeline_run *run, zp_on_event *on_event, void *user);
@@ -102,8 +107,13 @@ void zp_pipeline_simulate(zp_arena *arena, const zp_pipeline_run *run, zp_on_eve
 void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run);
 
 /* ---- simulate.c ---- */
+/* What follows the micro-batches on one stage of a program: reduce_s is what of all its reductions (data ranks, ties,
+ * partial gradients) is left after the last backward, which takes backward_s. Looks at no other stage. */
+zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double backward_s);
 /* Fills a pipeline run for a priced program, outputs included. Arena. */
 zp_pipeline_run zp_cost_pipeline(zp_arena *arena, const zp_program *program, const zp_machine *machine);
+/* Simulates the run with whichever of the two simulations is the faster one. */
+void zp_cost_microbatches(zp_arena *arena, const zp_pipeline_run *run);
 /* step_s of zp_simulate without its explanation, which takes a second run of the pipeline. Scratch memory is not given
  * back. Of 1F1B programs neither looks at the order tables. */
 double zp_cost_step(zp_arena *arena, const zp_program *program, const zp_machine *machine);

@@ -31,12 +31,14 @@ static inline double run_backward(turn_stage *stage, double gradient_s) {
   return stage->down_free_s;
 }
 
-static turn_stage *make_stages(zp_arena *arena, const zp_pipeline_run *run) {
-  turn_stage *stages = ZP_NEW_ARRAY(arena, turn_stage, run->stages + 1); /* the last one takes what nobody needs */
-  for (int s = 0; s < run->stages; s++) {
+/* Of the first `known` stages; the one behind takes what they send. */
+static turn_stage *make_stages(zp_arena *arena, const zp_pipeline_run *run, int known) {
+  turn_stage *stages = ZP_NEW_ARRAY(arena, turn_stage, known + 1);
+  for (int s = 0; s < known; s++) {
     stages[s].forward_s = run->time[s].forward_s;
     stages[s].backward_s = run->time[s].backward_s;
-    if (s > 0) stages[s - 1].up_s = stages[s].down_s = run->message_s[s - 1];
+    if (s > 0) stages[s].down_s = run->message_s[s - 1];
+    if (s + 1 < run->stages) stages[s].up_s = run->message_s[s];
   }
   return stages;
 }
@@ -44,16 +46,23 @@ static turn_stage *make_stages(zp_arena *arena, const zp_pipeline_run *run) {
 void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run) {
   assert(run->chunks == 1 && run->buffers == 1);
   zp_arena_mark mark = zp_arena_get_mark(arena);
-  turn_stage *stages = make_stages(arena, run);
+  int known = run->known ? run->known : run->stages;
+  turn_stage *stages = make_stages(arena, run, known);
   int64_t m = run->microbatches;
+  double *sent_s = known < run->stages ? ZP_NEW_ARRAY(arena, double, m) : NULL; /* arrivals behind the known stages */
   for (int64_t turn = 1 - run->stages; turn < m; turn++) {
     double gradient_s = 0;
-    for (int s = run->stages - 1; s >= 0; s--) {
+    for (int s = known - 1; s >= 0; s--) {
       int64_t forward = turn + run->stages - 1 - s;
-      if (forward >= 0 && forward < m) run_forward(&stages[s]);
-      if (turn >= 0) gradient_s = run_backward(&stages[s], gradient_s);
+      if (forward >= 0 && forward < m) {
+        run_forward(&stages[s]);
+        if (sent_s && s == known - 1) sent_s[forward] = stages[known].input_s;
+      }
+      if (turn < 0) continue;
+      if (sent_s && s == known - 1) gradient_s = sent_s[turn] + run->rest_s;
+      gradient_s = run_backward(&stages[s], gradient_s);
     }
   }
-  for (int s = 0; s < run->stages; s++) run->end_s[s] = stages[s].free_s;
+  for (int s = 0; s < known; s++) run->end_s[s] = stages[s].free_s;
   zp_arena_rewind(arena, mark);
 }

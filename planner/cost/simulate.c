@@ -60,16 +60,21 @@ typedef struct step_ends {
   double ready_s, reduce_s, optimizer_s, offload_s, gather_s;
 } step_ends;
 
+zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double backward_s) {
+  const zp_stage *at = &program->stages[stage];
+  zp_machine own = zp_machine_of_stage(machine, &program->choice, stage);
+  zp_step_end end = zp_cost_step_end(zp_program_lowered(program, stage), &own, &program->choice, at->flat_elements,
+                                     at->shard_elements);
+  end.reduce_s = zp_cost_exposed_reduce(&own, end.reduce_s, backward_s, at->n_units) +
+                 zp_cost_ties(program, machine, stage) + zp_cost_partial(program, &own, stage);
+  return end;
+}
+
 static step_ends end_of_step(const zp_program *program, const zp_machine *machine, const zp_pipeline_run *run) {
   step_ends ends = {.ready_s = -1};
   for (int s = 0; s < run->stages; s++) {
-    const zp_stage *stage = &program->stages[s];
-    zp_machine at = zp_machine_of_stage(machine, &program->choice, s);
-    zp_step_end end = zp_cost_step_end(zp_program_lowered(program, s), &at, &program->choice, stage->flat_elements,
-                                       stage->shard_elements);
-    double backward = stage_time(run, s).backward_s;
-    double reduce = zp_cost_exposed_reduce(&at, end.reduce_s, backward, stage->n_units) +
-                    zp_cost_ties(program, machine, s) + zp_cost_partial(program, &at, s);
+    zp_step_end end = zp_cost_stage_end(program, machine, s, stage_time(run, s).backward_s);
+    double reduce = end.reduce_s;
     if (run->end_s[s] + reduce > ends.ready_s) {
       ends.last = s;
       ends.reduce_s = reduce;
@@ -84,7 +89,7 @@ static step_ends end_of_step(const zp_program *program, const zp_machine *machin
   return ends;
 }
 
-static void run_microbatches(zp_arena *arena, const zp_pipeline_run *run) {
+void zp_cost_microbatches(zp_arena *arena, const zp_pipeline_run *run) {
   if (run->choice->schedule == ZP_SCHEDULE_1F1B)
     zp_pipeline_1f1b(arena, run);
   else
@@ -97,7 +102,7 @@ static double exposed_messages(zp_arena *arena, const zp_pipeline_run *run, int 
   zp_pipeline_run free_run = *run;
   free_run.message_s = ZP_NEW_ARRAY(arena, double, run->stages * run->chunks);
   free_run.end_s = ZP_NEW_ARRAY(arena, double, run->stages);
-  run_microbatches(arena, &free_run);
+  zp_cost_microbatches(arena, &free_run);
   return run->end_s[stage] - free_run.end_s[stage];
 }
 
@@ -166,7 +171,7 @@ static double step_seconds(const step_ends *ends) {
 
 double zp_cost_step(zp_arena *arena, const zp_program *program, const zp_machine *machine) {
   zp_pipeline_run run = zp_cost_pipeline(arena, program, machine);
-  run_microbatches(arena, &run);
+  zp_cost_microbatches(arena, &run);
   step_ends ends = end_of_step(program, machine, &run);
   return step_seconds(&ends);
 }
@@ -174,7 +179,7 @@ double zp_cost_step(zp_arena *arena, const zp_program *program, const zp_machine
 zp_estimate zp_simulate(zp_arena *arena, const zp_program *program, const zp_machine *machine) {
   zp_estimate e = {0};
   zp_pipeline_run run = zp_cost_pipeline(arena, program, machine);
-  run_microbatches(arena, &run);
+  zp_cost_microbatches(arena, &run);
   step_ends ends = end_of_step(program, machine, &run);
   double m = (double)program->microbatches;
   zp_stage_time busiest = busiest_stage(&run);

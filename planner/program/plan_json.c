@@ -19,6 +19,15 @@ const char *zp_rejection_key(zp_rejection r) {
   return key[r];
 }
 
+const char *zp_cut_rule_key(zp_cut_pruning rule) {
+  static const char *const key[] = {
+#define ROW(name, k) k,
+      ZP_CUT_RULES(ROW)
+#undef ROW
+  };
+  return key[rule];
+}
+
 const char *zp_rejection_text(zp_rejection r) {
   static const char *const text[] = {
 #define ROW(name, k, t) t,
@@ -272,6 +281,12 @@ static void set_certificate(zp_json *o, const zp_plan *plan) {
   zp_json_set_real(j, "gap", c->bound_s > 0 ? c->best_s / c->bound_s - 1 : 0);
   zp_json_set_int(j, "candidates", c->candidates);
   zp_json_set_int(j, "priced", c->priced);
+  zp_json_set_int(j, "simulated", c->simulated);
+  zp_json_set_int(j, "cut_nodes", c->cut_nodes);
+  zp_json *pruned = zp_json_set(j, "cut_pruned", zp_json_object());
+  for (int i = 0; i < ZP_CUT_RULE_COUNT; i++)
+    zp_json_set_int(pruned, zp_cut_rule_key((zp_cut_pruning)i), c->cut_pruned[i]);
+  zp_json_set_real(j, "tolerance", ZP_GAP_TOLERANCE);
   zp_json *r = zp_json_set(o, "rejected", zp_json_object());
   for (int i = 0; i < ZP_REJECT_COUNT; i++) zp_json_set_int(r, zp_rejection_key((zp_rejection)i), c->rejected[i]);
 }

@@ -83,6 +83,19 @@ static void put_next_best(zp_buf *out, const zp_plan *plan) {
   zp_buf_puts(out, "\n");
 }
 
+/* What the search looked at to know. */
+static void put_effort(zp_buf *out, const zp_certificate *c) {
+  zp_buf_printf(out, "  searched     %lld candidates, %lld of them priced with %lld simulations",
+                (long long)c->candidates, (long long)c->priced, (long long)c->simulated);
+  if (c->cut_nodes) {
+    zp_buf_printf(out, "; %lld partial cuts", (long long)c->cut_nodes);
+    for (int i = 0; i < ZP_CUT_RULE_COUNT; i++)
+      if (c->cut_pruned[i])
+        zp_buf_printf(out, ", %lld pruned by %s", (long long)c->cut_pruned[i], zp_cut_rule_key((zp_cut_pruning)i));
+  }
+  zp_buf_puts(out, "\n");
+}
+
 static void put_rejected(zp_buf *out, const zp_certificate *c) {
   const char *separator = "";
   zp_buf_puts(out, "  rejected     ");
@@ -100,6 +113,7 @@ static void put_certificate(zp_buf *out, const zp_plan *plan) {
   if (c->candidates == 0) return;
   put_next_best(out, plan);
   put_rejected(out, c);
+  put_effort(out, c);
   double gap = c->bound_s > 0 ? c->best_s / c->bound_s - 1 : 0;
   if (gap <= 0)
     zp_buf_line(out, "  proof        no plan of the %lld candidates is faster in this cost model",
@@ -107,7 +121,7 @@ static void put_certificate(zp_buf *out, const zp_plan *plan) {
   else
     zp_buf_line(
         out,
-        "  proof        no plan of the %lld candidates is more than %.1f%% faster in this cost model (lower bound %s)",
+        "  proof        no plan of the %lld candidates is more than %.2g%% faster in this cost model (lower bound %s)",
         (long long)c->candidates, 100 * (1 - c->bound_s / c->best_s), zp_show_seconds(out->arena, c->bound_s));
 }
 

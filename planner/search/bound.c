@@ -29,7 +29,7 @@ static double bound_1f1b(double m, double P, double W, double M) {
 
 /* With several node types only the work of the stages is bounded: links and the end of the step are left out, because
  * which of them is fastest depends on the group. */
-static double message_s(const zp_searcher *s, const zp_point *point) {
+double zp_least_message(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   if (zp_has_types(s)) return 0;
   const zp_variant *v = zp_variant_of(s, point);
@@ -59,7 +59,8 @@ static double pipeline_bound(const zp_searcher *s, const zp_point *point) {
   if (c->pipeline == 1) return m * W;
   double M = fmax(W / P, point->longest_s), K = zp_model_chunks(c);
   double hops = 2 * (K - 1 - (c->schedule == ZP_SCHEDULE_ZB_V)); /* ZB-V turns on the last stage */
-  double messages = hops * message_s(s, point), trip = v->input_s[s->n_units] + W - v->prefix_s[s->n_units] + messages;
+  double messages = hops * zp_least_message(s, point),
+         trip = v->input_s[s->n_units] + W - v->prefix_s[s->n_units] + messages;
   double bound = fmax(m * M, trip);
   switch (c->schedule) {
   case ZP_SCHEDULE_GPIPE: return fmax(bound, W + (m - 1) * M + messages);
@@ -217,7 +218,7 @@ double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, const zp_v
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
   double m = (double)zp_microbatches(s->spec, c), total = v->prefix_s[s->n_units];
-  stage_at a = {s, point, v, own, c, m, message_s(s, point), c->pipeline - 1 - stage, stage, first, end, waits};
+  stage_at a = {s, point, v, own, c, m, zp_least_message(s, point), c->pipeline - 1 - stage, stage, first, end, waits};
   if (c->schedule == ZP_SCHEDULE_GPIPE) {
     double work = own->prefix_s[end] - own->prefix_s[first], before = zp_least_before(s, point, stage, first);
     double all = before + m * work + zp_least_after(s, point, stage, end) + 2 * (c->pipeline - 1) * a.message_s;

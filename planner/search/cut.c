@@ -40,13 +40,13 @@ static int64_t reach(const cutter *c, int stage, int64_t first, int64_t most, in
   return low;
 }
 
-/* For many micro-batches the waits of a stage shrink more slowly than its work grows. */
-static bool many_microbatches(const zp_searcher *s, const zp_choice *c) {
+bool zp_many_microbatches(const zp_searcher *s, const zp_choice *c) {
   return zp_microbatches(s->spec, c) > 2 * (int64_t)c->pipeline;
 }
 
 bool zp_cut_within(const zp_searcher *s, const zp_point *point, const zp_cut_rule *rule, int64_t *cut) {
-  cutter c = {s, point, zp_variant_of(s, point), rule, isfinite(rule->total_s), many_microbatches(s, &point->choice)};
+  cutter c = {
+      s, point, zp_variant_of(s, point), rule, isfinite(rule->total_s), zp_many_microbatches(s, &point->choice)};
   int stages = point->choice.pipeline;
   cut[0] = 0, cut[stages] = s->n_units;
   int64_t done = 0, n = s->n_units / stages; /* units placed, from the side that is filled first */

@@ -186,3 +186,9 @@ double zp_least_after(const zp_searcher *s, const zp_point *point, int stage, in
   double units = (double)(w->units_before[s->n_units] - w->units_before[end]);
   return seconds + longer(w, point->n_modes, stage + 1, point->choice.pipeline, units);
 }
+
+double zp_least_more(const zp_point *point, int from, int to, int64_t first, int64_t end) {
+  const zp_least_work *w = point->least;
+  if (!w || from >= to) return 0;
+  return longer(w, point->n_modes, from, to, (double)(w->units_before[end] - w->units_before[first])) * (1 - 1e-12);
+}

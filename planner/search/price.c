@@ -1,10 +1,12 @@
 /* Pricing: points in the order of their bounds; a point that can still enter the ranking is given its homes, cut and
  * simulated. Where the ways to cut are few, all of them are looked at and the point is settled. Where they are many,
  * the cut with the least bound and the two extreme ones with the shortest longest stage are simulated, and the point
- * stays open down to its bound over all cuts. Several chunks a stage have few cuts (chunk_cut.c): settled. */
+ * stays open down to its bound over all cuts. Points that are open below the best plan of all go to branch.c. Several
+ * chunks a stage have few cuts (chunk_cut.c): settled. */
 #include <math.h>
 #include <stdlib.h>
 #include "cost.h"
+#include "schedule.h"
 #include "search_internal.h"
 
 static int by_bound(const void *a, const void *b) {
@@ -43,6 +45,7 @@ static double simulate_cut(pricing *p, int64_t *cut) {
   zp_rank(p->s, p->ranking, &candidate);
   zp_arena_rewind(p->scratch, mark);
   p->simulated++;
+  p->s->certificate.simulated++;
   return candidate.estimate.step_s;
 }
 
@@ -134,9 +137,55 @@ static zp_rejection price_point(pricing *p) {
   return ZP_REJECT_COUNT;
 }
 
+/* ---- branch and bound over the cuts of what is left open ---- */
+
+/* Plans that are not faster need not be found: they would be no better alternatives, or nobody asked for the best. */
+static double branch_limit(void *user) {
+  const pricing *p = user;
+  const zp_ranking *r = p->ranking;
+  return fmin(cutoff(p), r->best[0].estimate.step_s / r->closer);
+}
+
+static double branch_cut(void *user, int64_t *cut) {
+  pricing *p = user;
+  zp_limits limits = zp_search_limits(p->s);
+  if (!zp_cut_variants(p->s, p->point, &limits, cut, p->own)) return HUGE_VAL;
+  return simulate_cut(p, cut);
+}
+
+/* The point when all stages have one of its modes: bounds are close there, so good cuts are found soon, and with the
+ * fastest modes that fit they are no slower. */
+static zp_point with_mode(const pricing *p, int mode) {
+  zp_point single = *p->point;
+  const zp_variant *v = &p->s->variants.data[single.modes[mode]];
+  single.variant = single.modes[0] = single.modes[mode];
+  single.n_modes = 1;
+  single.least = NULL;
+  single.work_s = v->prefix_s[p->s->n_units];
+  single.longest_s = v->longest_s;
+  single.choice.recompute = zp_stage_mode_recompute(v->mode);
+  single.choice.recompute_shard = zp_stage_mode_split(v->mode);
+  return single;
+}
+
+/* Branch and bound takes equal ranges of a repeat for one stage, which they are not on different node types: these
+ * points stay open down to their bounds. */
+static void settle_point(pricing *p) {
+  const zp_choice *c = &p->point->choice;
+  if (zp_has_types(p->s) || zp_chunks(c) > 1 || p->point->bound_s >= branch_limit(p)) return;
+  p->own = ZP_NEW_ARRAY(p->s->arena, const zp_variant *, c->pipeline);
+  const zp_branching task = {branch_limit, branch_cut, p};
+  for (int i = 0; i < p->point->n_modes && p->point->n_modes > 1 && !c->stage_recompute; i++) {
+    zp_point single = with_mode(p, i);
+    zp_rejection why;
+    if (zp_find_home(p->s, &single, &why)) zp_branch(p->s, &single, &task);
+  }
+  p->point->bound_s = zp_branch(p->s, p->point, &task);
+}
+
 void zp_price_points(zp_searcher *s, zp_ranking *r) {
   pricing p = {.s = s, .scratch = zp_arena_new("simulate"), .ranking = r};
-  double bound = HUGE_VAL;
+  ZP_VEC(zp_point *) finalists = {0}; /* priced or bounded */
   if (s->points.len) qsort(s->points.data, (size_t)s->points.len, sizeof *s->points.data, by_bound);
   for (int i = 0; i < s->points.len; i++) {
     p.point = &s->points.data[i];
@@ -145,7 +194,13 @@ void zp_price_points(zp_searcher *s, zp_ranking *r) {
       s->certificate.priced++;
     else
       s->certificate.rejected[why]++;
-    if (why == ZP_REJECT_COUNT || why == ZP_REJECT_BOUND) bound = fmin(bound, p.point->bound_s);
+    if (why == ZP_REJECT_COUNT || why == ZP_REJECT_BOUND) zp_push(s->arena, &finalists, p.point);
+  }
+  double bound = HUGE_VAL;
+  for (int i = 0; i < finalists.len && r->len; i++) {
+    p.point = finalists.data[i];
+    settle_point(&p);
+    bound = fmin(bound, p.point->bound_s);
   }
   s->certificate.bound_s = r->len ? bound : 0;
   zp_arena_free(p.scratch);

@@ -6,6 +6,8 @@
 #include "search_internal.h"
 
 enum { DEFAULT_TOP = 3 };
+/* Simulated actions that branch and bound over cuts may take, about half a second. */
+static const int64_t MOST_WORK = 60000000;
 /* Unless a number of alternatives is asked for, those slower than the best plan by this factor are not looked for, and
  * one good cut of an alternative is enough. */
 static const double ALTERNATIVES_RANGE = 1.25;
@@ -45,6 +47,8 @@ static const char *explain_empty(zp_arena *arena, const zp_searcher *s, const ch
 
 static void fill_plan(zp_plan *plan, zp_searcher *s, const zp_ranking *r) {
   plan->certificate = s->certificate;
+  plan->certificate.cut_nodes = s->effort.nodes;
+  memcpy(plan->certificate.cut_pruned, s->effort.pruned, sizeof s->effort.pruned);
   if (r->len == 0) {
     if (s->certificate.rejected[ZP_REJECT_HOST] == 0) zp_note_misses(s); /* else the devices are not what is short */
     if (s->miss.need_bytes > s->miss.have_bytes) {
@@ -57,8 +61,11 @@ static void fill_plan(zp_plan *plan, zp_searcher *s, const zp_ranking *r) {
   }
   adopt(plan, &r->best[0].choice);
   plan->certificate.best_s = plan->best.estimate.step_s;
-  if (plan->certificate.bound_s > plan->certificate.best_s * (1 - 2e-9))
+  double wanted = plan->certificate.best_s / r->closer; /* a bound this close to it is rounded to it */
+  if (plan->certificate.bound_s > plan->certificate.best_s * (1 - ZP_GAP_TOLERANCE))
     plan->certificate.bound_s = plan->certificate.best_s;
+  else if (plan->certificate.bound_s > wanted * (1 - ZP_GAP_TOLERANCE))
+    plan->certificate.bound_s = fmax(plan->certificate.bound_s, wanted);
   for (int i = 1; i < r->len; i++) {
     zp_push(plan->arena, &plan->alternatives, explain(plan, s, &r->best[i].choice));
   }
@@ -87,6 +94,7 @@ void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *mach
   for (int i = 0; i < spec->model->segments.len; i++) s->n_units += spec->model->segments.data[i].count;
   s->sharding = ZP_NEW_ARRAY(s->arena, zp_sharding *, 2 * (machine->devices + 1));
   s->sharding_tried = ZP_NEW_ARRAY(s->arena, bool, 2 * (machine->devices + 1));
+  s->effort.work_left = MOST_WORK;
   s->memo = ZP_NEW(s->arena, zp_search_memo);
   s->memo->places.types = ZP_NEW_ARRAY(s->arena, zp_node_set, machine->devices);
   s->memo->places.sets = ZP_NEW_ARRAY(s->arena, zp_node_set, machine->devices);
@@ -105,7 +113,7 @@ zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_s
   zp_ranking r = {.cap = 1 + (many ? options->top : DEFAULT_TOP),
                   .range = many ? HUGE_VAL : ALTERNATIVES_RANGE,
                   .exact = many,
-                  .closer = 1 + (options ? options->gap : 0)};
+                  .closer = 1 + (options && options->gap > 0 ? options->gap : s.constraints->search_gap)};
   r.best = ZP_NEW_ARRAY(s.arena, zp_candidate, r.cap + 1);
   zp_price_points(&s, &r);
   fill_plan(plan, &s, &r);

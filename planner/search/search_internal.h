@@ -4,6 +4,7 @@
 #define ZPLAN_SEARCH_INTERNAL_H
 
 #include <zplan/plan.h>
+#include "../cost/cost.h"
 
 enum { ZP_MOST_CHUNKS = 8 }; /* of a stage */
 
@@ -91,6 +92,12 @@ typedef struct zp_search_memo {
   zp_group_link link; /* of the data ranks */
 } zp_search_memo;
 
+/* What branch and bound over cuts took, and may still take. */
+typedef struct zp_effort {
+  int64_t nodes, pruned[ZP_CUT_RULE_COUNT];
+  int64_t work_left; /* in simulated actions */
+} zp_effort;
+
 typedef struct zp_searcher {
   zp_arena *arena; /* of the search, given back at its end */
   const zp_spec *spec;
@@ -108,6 +115,7 @@ typedef struct zp_searcher {
   ZP_VEC(zp_point) below_floor; /* those that do not, by their memory floor */
   zp_search_memo *memo;
   zp_certificate certificate;
+  zp_effort effort;
   zp_miss miss;
   double miss_ratio;  /* need / have of the nearest miss */
   const char *reason; /* why the last tensor degree could not be split or lowered, or no trainer is generated (arena) */
@@ -165,6 +173,9 @@ void zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth);
  * least. */
 double zp_least_before(const zp_searcher *s, const zp_point *point, int stage, int64_t first);
 double zp_least_after(const zp_searcher *s, const zp_point *point, int stage, int64_t end);
+/* How much longer than in their fastest mode the units first .. end - 1 take on the stages from .. to - 1, at least.
+ * Grows with the units. */
+double zp_least_more(const zp_point *point, int from, int to, int64_t first, int64_t end);
 
 /* ---- space.c ---- */
 /* All points of the space: counts candidates and rejections, keeps those that may fit. */
@@ -189,6 +200,9 @@ bool zp_find_home(const zp_searcher *s, zp_point *point, zp_rejection *why);
 void zp_note_misses(zp_searcher *s);
 
 /* ---- cut.c: one chunk a stage ---- */
+/* For many micro-batches the waits of a stage shrink more slowly than its work grows: zp_bound_of_stage with its waits
+ * grows with the units. */
+bool zp_many_microbatches(const zp_searcher *s, const zp_choice *c);
 /* Cuts whose every stage is possible: at most stage_s long, zp_bound_of_stage at most total_s, within the limits.
  * Stages are filled from the front, or from the back. False when there are none. cut: pipeline + 1 numbers. */
 typedef struct zp_cut_rule {
@@ -218,6 +232,8 @@ bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits 
 void zp_parts_of_stage(const zp_choice *choice, int stage, const int64_t *cut, zp_units *part);
 
 /* ---- bound.c ---- */
+/* Seconds of a message between neighbouring stages, at least. */
+double zp_least_message(const zp_searcher *s, const zp_point *point);
 /* A proven lower bound of the simulated step time over all cuts. O(1). */
 double zp_bound(const zp_searcher *s, const zp_point *point);
 /* The same for one way to cut; own: what the stages run. */
@@ -229,12 +245,69 @@ double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, const zp_v
 /* Seconds between the micro-batches and the end of the step, at least. */
 double zp_bound_step_end(const zp_searcher *s, const zp_point *point);
 
+/* Of a message between neighbouring stages, at least. */
+double zp_least_message(const zp_searcher *s, const zp_point *point);
+
+/* ---- stage_cost.c: one chunk a stage ---- */
+typedef struct zp_stage_cost {
+  zp_stage_time time; /* of one micro-batch */
+  double reduce_s;    /* after the last backward, ties left out */
+  double update_s;    /* on the device, and the gather: grows with the units */
+  double offload_s;   /* how much longer the update on the host takes */
+} zp_stage_cost;
+typedef struct zp_stage_costs zp_stage_costs;
+/* Of one point; arena. */
+zp_stage_costs *zp_stage_costs_new(zp_arena *arena, const zp_searcher *s, const zp_point *point);
+/* Of a stage that runs these procedures for units first .. end - 1. */
+zp_stage_cost zp_stage_cost_of(zp_stage_costs *costs, const zp_lowered *lowered, int stage, int64_t first, int64_t end);
+/* Seconds of the first units of a variant with one mode, [units + 1] each, at least, however they are cut: forward and
+ * backward, and without gradients of weights. With transfers that stay exposed in the middle of a stage. */
+typedef struct zp_least {
+  double *work_s, *input_s;
+  double work_extra_s, input_extra_s; /* of stages that are neither the first nor the last one, beside their units */
+} zp_least;
+zp_least zp_least_times(zp_arena *arena, zp_stage_costs *costs, const zp_variant *v);
+/* Seconds that ties take on the first and on the last stage, at least. Scratch memory from the arena. */
+double zp_least_ties(zp_arena *arena, const zp_searcher *s, const zp_point *point);
+
+/* ---- window.c: several stages together ---- */
+typedef struct zp_windows {
+  int stages;
+  int64_t microbatches;
+  const double *prefix_s; /* of the units */
+  double total_s;         /* of all units */
+  double message_s;       /* at least */
+  double extra_s;         /* of a stage that is neither the first nor the last one, beside its units */
+} zp_windows;
+/* Seconds in which the stages fixed .. stages - 1 with the units from `end` on pass a micro-batch up and back, at
+ * least.
+ */
+double zp_window_rest(const zp_windows *w, int fixed, int64_t end);
+/* How much time the units up to the end of a stage may take when its start and those of the stages before it are known
+ * and the micro-batches have to be over by the deadline. */
+double zp_window_reach(const zp_windows *w, int stage, const int64_t *cut, double deadline_s);
+/* The same with what memory forces on stages that choose among modes: may the stage end there? */
+bool zp_window_allows(const zp_windows *w, const zp_point *point, int stage, const int64_t *cut, int64_t end,
+                      double deadline_s);
+
+/* ---- branch.c ---- */
+typedef struct zp_branching {
+  double (*limit_s)(void *user);              /* plans that are not faster are not looked for */
+  double (*on_cut)(void *user, int64_t *cut); /* exact step time; ranks the plan */
+  void *user;
+} zp_branching;
+/* Looks for better cuts of a point with one chunk a stage. Returns the new lower bound of its step time. */
+double zp_branch(zp_searcher *s, const zp_point *point, const zp_branching *task);
+/* Would the rules drop the cut while looking for plans below target_s? Then how many of its first stages they need to
+ * know; -1: it is looked at. What the tests prove the rules with. */
+int zp_branch_refusal(zp_searcher *s, const zp_point *point, const int64_t *cut, double target_s);
+
 /* ---- ranking.c: the best plans, one per triple of degrees, ascending; of estimates only step_s is known ---- */
 typedef struct zp_ranking {
   zp_candidate *best;
   int len, cap;
   double range;  /* plans slower than the best one by this factor are not looked for */
-  bool exact;    /* alternatives are the best of their degrees, too, not only good ones */
+  bool exact;    /* alternatives are the best of their degrees among the cuts of price.c, not only good ones */
   double closer; /* 1 + gap: nor are plans that are not faster by this factor */
 } zp_ranking;
 /* Fixed order of points that are equally fast. */

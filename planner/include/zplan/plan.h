@@ -46,10 +46,27 @@ const char *zp_rejection_text(zp_rejection r);
 /* The nearest miss by memory, for the report and the infeasible answer. */
 typedef struct zp_miss { zp_choice choice; int stage; int64_t need_bytes, have_bytes; zp_memory memory; } zp_miss;
 
+/* Why branch and bound over the cuts of a finalist left out a subtree; one list as above. window: the other units cannot be
+ * cut so that stages fit and no neighbours take too long together. prefix: simulated alone, the first stages take too long. */
+#define ZP_CUT_RULES(X) X(WINDOW, "window") X(PREFIX, "prefix")
+typedef enum zp_cut_pruning {
+#define ZP_CUT_RULE_ROW(name, key) ZP_CUT_##name,
+  ZP_CUT_RULES(ZP_CUT_RULE_ROW)
+#undef ZP_CUT_RULE_ROW
+  ZP_CUT_RULE_COUNT
+} zp_cut_pruning;
+const char *zp_cut_rule_key(zp_cut_pruning rule);
+
+/* A bound that is this close to the best plan, as a share, counts as equal: sums of up to a million rounded terms. */
+#define ZP_GAP_TOLERANCE 2e-9
+
 typedef struct zp_certificate {
   double best_s, bound_s;        /* gap = best / bound - 1; 0: proven optimal in the stated space */
   int64_t candidates, priced;    /* points of the space; finalists that were simulated */
   int64_t rejected[ZP_REJECT_COUNT];
+  int64_t simulated;             /* cuts of finalists */
+  int64_t cut_nodes;             /* first stages of cuts that branch and bound looked at */
+  int64_t cut_pruned[ZP_CUT_RULE_COUNT];
 } zp_certificate;
 
 typedef struct zp_plan {
@@ -67,7 +84,7 @@ typedef struct zp_plan {
 
 typedef struct zp_search_options {
   int top;             /* alternatives; 0: up to three, not slower than the best plan by a quarter */
-  double gap;          /* plans that are not faster by more than this share are not looked for; 0: all are */
+  double gap;          /* plans that are not faster by more than this share are not looked for; 0: as the plan block says */
   bool generated_only; /* only choices that zp_choice_is_generated accepts: for `build` and `run` */
 } zp_search_options;
 /* Searches. Never NULL; plan->feasible says whether something fits. */

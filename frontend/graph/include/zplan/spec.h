@@ -196,6 +196,7 @@ typedef struct zp_constraints {
   zp_limit offload[ZP_STATE_COUNT]; /* values of zp_tier: where the offloaded share may go; unset: device only */
   zp_limit compress;        /* 0, 1: 1-bit compressed data-parallel communication; unset: 0 */
   zp_limit rank_order;      /* values of zp_rank_order */
+  double search_gap;        /* the search may stop when no plan is faster by more than this share */
   double memory_fraction;   /* of device memory the arena + context may use; default 0.94, CPU 0.8 */
   zp_span span;
 } zp_constraints;

@@ -1,0 +1,348 @@
+/* Branch and bound over the cuts of one point with one chunk a stage.
+ *
+ * A node fixes the units of the first stages. Its children differ in the end of the next stage, furthest first. It is
+ * pruned when
+ *   the rest cannot be cut so that every stage fits into memory and every stage (bound.c) and, for 1F1B, every window
+ * of neighbours (window.c) meets the deadline, or the fixed stages alone, with a rest that answers as fast as any can,
+ * miss it in the event simulation. Both are admissible; the second one is exact for whole cuts. It is asked for whole
+ * cuts and for ends that are not the furthest; a whole cut that misses is blamed on its fewest first stages that miss,
+ * and the search goes back there. Equal ranges of a repeat are one and the same stage (stage_cost.c). A stage that ends
+ * too near leaves more to the others: when the rest cannot be cut, nearer ends are not looked at.
+ *
+ * The search is for any cut below a target between the proven bound and the best plan. Finding one lowers the best
+ * plan, finding none raises the bound; they meet. Work is counted in simulated actions and limited, so that the search
+ * stops at the same place on every machine. */
+#include <math.h>
+#include "cost.h"
+#include "schedule.h"
+#include "search_internal.h"
+
+typedef struct tree {
+  zp_searcher *s;
+  const zp_point *point;
+  const zp_branching *task;
+  zp_effort *effort;
+  int64_t stop_at;  /* of effort->work_left */
+  zp_choice choice; /* cut: the stages fixed so far */
+  const zp_variant *v;
+  zp_windows windows;
+  zp_windows way; /* the same, of what is on the way to the gradients of inputs */
+  zp_limits limits;
+  zp_stage_costs *costs;
+  zp_group_link link;  /* between stages */
+  zp_arena *scratch;   /* of simulations */
+  bool many;           /* micro-batches: the waits of stages count (zp_bound_of_stage) */
+  double ties_s;       /* of the first and the last stage */
+  double target_s;     /* cuts that take as long or longer are not looked for */
+  double *update_s;    /* [fixed]: longest update of the fixed stages, and at least that of any cut */
+  zp_stage_cost *cost; /* [stage], fixed ones */
+  int miss;            /* see visit */
+  int64_t *reach;      /* ends of the stages when every one goes as far as it can */
+  zp_pipeline_run run; /* of the fixed stages */
+  zp_stage_time *time; /* run.time */
+  double *message_s;   /* run.message_s */
+} tree;
+
+/* Bounds this close to the best plan count as equal to it: rounding of sums of up to a million actions stays below. */
+static const double CLOSED = 1e-9;
+
+typedef enum outcome { NONE, FOUND, SPENT } outcome;
+
+/* When the last reduction has to be over. */
+static double deadline(const tree *t, int fixed) { return t->target_s - t->update_s[fixed]; }
+
+/* ---- completions ---- */
+
+/* What a stage must keep to, beside its memory: windows with the ends of the stages before it, and seconds of its
+ * update.
+ */
+typedef struct stage_limit {
+  const int64_t *cut;
+  double work_s;    /* of all units up to its end */
+  double windows_s; /* deadline of windows; HUGE_VAL: none are looked at */
+  double bound_s;   /* of bound.c's bound of the stage */
+  double update_s;
+} stage_limit;
+
+static bool stage_may_end(tree *t, int stage, int64_t first, int64_t end, const stage_limit *limit) {
+  if (t->windows.prefix_s[end] > limit->work_s) return false;
+  const zp_variant *own = zp_stage_variant(t->s, t->point, stage, &(zp_units){first, end - first}, &t->limits);
+  if (!own) return false;
+  if (isfinite(limit->update_s) &&
+      zp_stage_cost_of(t->costs, t->v->lowered, stage, first, end).update_s > limit->update_s)
+    return false;
+  if (isfinite(limit->windows_s) && t->point->least &&
+      !zp_window_allows(&t->windows, t->point, stage, limit->cut, end, limit->windows_s))
+    return false;
+  return !isfinite(limit->bound_s) ||
+         zp_bound_of_stage(t->s, t->point, own, stage, first, end, t->many) * (1 - CLOSED) <= limit->bound_s;
+}
+
+/* The furthest end of a stage; where it starts when there is none. */
+static int64_t furthest_end(tree *t, int stage, int64_t first, const stage_limit *limit) {
+  int64_t low = first, high = t->s->n_units - (t->choice.pipeline - 1 - stage);
+  while (low < high) {
+    int64_t end = low + (high - low + 1) / 2;
+    if (stage_may_end(t, stage, first, end, limit))
+      low = end;
+    else
+      high = end - 1;
+  }
+  return low;
+}
+
+/* When the micro-batches have to be over on the first stage, where the chains of the windows end. */
+static double deadline_of_windows(const tree *t, int fixed) {
+  return deadline(t, fixed) - t->ties_s - (fixed > 0 ? t->cost[0].reduce_s : 0);
+}
+
+/* Can the stages behind the fixed ones be filled, when the updates and reductions of the first `counted` stages count?
+ * t->reach: their ends when each goes as far as it can. */
+static bool can_complete(tree *t, int fixed, int counted) {
+  bool windows = t->choice.schedule == ZP_SCHEDULE_1F1B;
+  double windows_s = deadline_of_windows(t, counted);
+  int64_t windows_seen = (int64_t)t->choice.pipeline * t->choice.pipeline / 2;
+  t->effort->work_left -= t->point->least ? 8 * windows_seen : windows_seen / 2; /* what takes about as long */
+  memcpy(t->reach, t->choice.cut, sizeof *t->reach * (size_t)(fixed + 1));
+  for (int k = fixed; k < t->choice.pipeline; k++) {
+    stage_limit limit = {t->reach, HUGE_VAL, HUGE_VAL, deadline(t, counted), HUGE_VAL};
+    if (windows) limit.work_s = zp_window_reach(&t->windows, k, t->reach, limit.windows_s = windows_s);
+    t->reach[k + 1] = furthest_end(t, k, t->reach[k], &limit);
+    if (t->reach[k + 1] == t->reach[k]) return false;
+  }
+  return t->reach[t->choice.pipeline] == t->s->n_units;
+}
+
+/* A cut whose longest update is at most this long, anyhow? */
+static bool can_update_within(tree *t, double update_s) {
+  stage_limit limit = {NULL, HUGE_VAL, HUGE_VAL, HUGE_VAL, update_s};
+  int64_t at = 0;
+  for (int k = 0; k < t->choice.pipeline; k++) {
+    int64_t end = furthest_end(t, k, at, &limit);
+    if (end == at) return false;
+    at = end;
+  }
+  return at == t->s->n_units;
+}
+
+/* The shortest possible longest update, or a little less. */
+static double least_update(tree *t) {
+  double low = 0, high = zp_stage_cost_of(t->costs, t->v->lowered, 0, 0, t->s->n_units).update_s;
+  while (high - low > 1e-7 * high) {
+    double middle = low + (high - low) / 2;
+    if (can_update_within(t, middle))
+      high = middle;
+    else
+      low = middle;
+  }
+  return low;
+}
+
+/* ---- the fixed stages ---- */
+
+/* Requires: the stage fits. */
+static void fix_stage(tree *t, int stage, int64_t end) {
+  zp_units part = {t->choice.cut[stage], end - t->choice.cut[stage]};
+  const zp_variant *own = zp_stage_variant(t->s, t->point, stage, &part, &t->limits);
+  zp_stage_cost cost = zp_stage_cost_of(t->costs, own->lowered, stage, part.first, end);
+  t->choice.cut[stage + 1] = end;
+  t->cost[stage] = cost;
+  t->update_s[stage + 1] = fmax(t->update_s[stage], cost.update_s + cost.offload_s);
+  t->time[stage] = cost.time;
+  if (stage + 1 == t->choice.pipeline) return;
+  double elements = (double)zp_cost_carry_elements(t->v->lowered, &t->choice, stage);
+  t->message_s[stage] = zp_cost_message(&t->link, elements * t->v->lowered->compute_bytes);
+}
+
+/* What the stages behind the fixed ones take at least to answer an activation with its gradient, and the message back.
+ */
+static double rest_of(const tree *t, int fixed) {
+  int64_t units = t->s->n_units, done = t->choice.cut[fixed];
+  return zp_window_rest(&t->way, fixed, done) + zp_least_more(t->point, fixed, t->choice.pipeline, done, units) +
+         t->message_s[fixed - 1];
+}
+
+/* End of the last reduction among the fixed stages, at least; exact when all are fixed, but for ties in the middle. */
+static double simulate_fixed(tree *t, int fixed) {
+  int stages = t->choice.pipeline;
+  double end = 0;
+  t->effort->work_left -= fixed * t->windows.microbatches * (t->choice.schedule == ZP_SCHEDULE_1F1B ? 1 : 4);
+  t->run.known = fixed;
+  t->run.rest_s = fixed < stages ? rest_of(t, fixed) : 0;
+  zp_cost_microbatches(t->scratch, &t->run);
+  for (int s = 0; s < fixed; s++)
+    end = fmax(end, t->run.end_s[s] + t->cost[s].reduce_s + (s == 0 || s == stages - 1 ? t->ties_s : 0));
+  return end;
+}
+
+/* Do the fixed stages alone miss the deadline? More stages only ever take longer. */
+static bool prefix_misses(tree *t, int fixed) { return simulate_fixed(t, fixed) * (1 - 1e-12) >= deadline(t, fixed); }
+
+/* The fewest of the first stages that miss the deadline already. Requires: all `fixed` stages together do. */
+static int first_miss(tree *t, int fixed) {
+  int low = 0, high = fixed; /* invariant: high stages miss, low do not */
+  while (high - low > 1) {
+    int middle = low + (high - low) / 2;
+    if (prefix_misses(t, middle))
+      high = middle;
+    else
+      low = middle;
+  }
+  t->effort->pruned[ZP_CUT_PREFIX]++;
+  return high;
+}
+
+static bool rest_misses(tree *t, int fixed) {
+  if (can_complete(t, fixed, fixed)) return false;
+  t->effort->pruned[ZP_CUT_WINDOW]++;
+  return true;
+}
+
+/* ---- the search ---- */
+
+/* NONE leaves the number of first stages that are to blame in t->miss: no cut that starts like them is below the
+ * target. Requires: the rest can be cut, t->reach says how far. */
+static outcome visit(tree *t, int fixed, bool check);
+
+static outcome visit_leaf(tree *t) {
+  int stages = t->choice.pipeline;
+  if (prefix_misses(t, stages)) {
+    t->miss = first_miss(t, stages);
+    return NONE;
+  }
+  t->miss = stages; /* ties between other stages */
+  return t->task->on_cut(t->task->user, t->choice.cut) < t->target_s ? FOUND : NONE;
+}
+
+/* The next stage ends at `end`, the furthest one or nearer. */
+static outcome visit_child(tree *t, int fixed, int64_t end, bool far) {
+  double before_s = deadline_of_windows(t, fixed);
+  fix_stage(t, fixed, end);
+  if (far && deadline_of_windows(t, fixed + 1) == before_s)
+    return visit(t, fixed + 1, false); /* t->reach still holds */
+  if (!rest_misses(t, fixed + 1)) return visit(t, fixed + 1, !far);
+  /* Nor with a nearer end, whatever its own update and reduction? */
+  t->miss = can_complete(t, fixed + 1, fixed) ? fixed + 1 : fixed;
+  return NONE;
+}
+
+static outcome visit(tree *t, int fixed, bool check) {
+  int stages = t->choice.pipeline;
+  t->effort->nodes++;
+  t->effort->work_left -= stages;
+  if (t->effort->work_left < t->stop_at) return SPENT;
+  if (fixed == stages) return visit_leaf(t);
+  if (check && prefix_misses(t, fixed)) {
+    t->miss = first_miss(t, fixed);
+    return NONE;
+  }
+  int64_t far = t->reach[fixed + 1], near = fixed + 1 == stages ? t->s->n_units : t->choice.cut[fixed] + 1;
+  for (int64_t end = far; end >= near; end--) {
+    outcome found = visit_child(t, fixed, end, end == far);
+    if (found != NONE || t->miss <= fixed) return found;
+  }
+  t->miss = fixed;
+  return NONE;
+}
+
+static outcome search_below(tree *t, double target_s) {
+  t->target_s = target_s;
+  return rest_misses(t, 0) ? NONE : visit(t, 0, false);
+}
+
+/* What is known of the stages whatever the cut. */
+static void set_windows(tree *t) {
+  const zp_choice *c = &t->choice;
+  const zp_variant *v = t->v;
+  zp_least least = {.work_s = v->prefix_s, .input_s = v->input_s};
+  if (t->point->n_modes == 1) least = zp_least_times(t->scratch, t->costs, v);
+  t->windows = (zp_windows){.stages = c->pipeline,
+                            .microbatches = zp_microbatches(t->s->spec, c),
+                            .prefix_s = least.work_s,
+                            .total_s = least.work_s[t->s->n_units],
+                            .message_s = zp_least_message(t->s, t->point),
+                            .extra_s = least.work_extra_s};
+  t->way = t->windows;
+  if (!zp_schedule_splits(c->schedule)) return;
+  t->way.prefix_s = least.input_s;
+  t->way.total_s = least.input_s[t->s->n_units];
+  t->way.extra_s = least.input_extra_s;
+}
+
+static void set_run(tree *t) {
+  zp_arena *a = t->scratch;
+  int stages = t->choice.pipeline;
+  t->time = ZP_NEW_ARRAY(a, zp_stage_time, stages);
+  t->message_s = ZP_NEW_ARRAY(a, double, stages);
+  t->run = (zp_pipeline_run){.stages = stages,
+                             .chunks = 1,
+                             .choice = &t->choice,
+                             .microbatches = t->windows.microbatches,
+                             .buffers = zp_message_buffers(&t->choice, t->windows.microbatches),
+                             .time = t->time,
+                             .message_s = t->message_s,
+                             .end_s = ZP_NEW_ARRAY(a, double, stages)};
+  if (t->choice.schedule == ZP_SCHEDULE_1F1B) return;
+  int64_t *actions = ZP_NEW_ARRAY(a, int64_t, stages);
+  t->run.order = zp_orders(a, &t->choice, t->run.microbatches, actions);
+  t->run.actions = actions;
+}
+
+static void plant(tree *t, zp_searcher *s, const zp_point *point, const zp_branching *task) {
+  zp_arena *a = t->scratch;
+  const zp_choice *c = &point->choice;
+  t->s = s;
+  t->point = point;
+  t->task = task;
+  t->effort = &s->effort;
+  t->choice = *c;
+  t->v = zp_variant_of(s, point);
+  t->limits = zp_search_limits(s);
+  t->costs = zp_stage_costs_new(a, s, point);
+  t->link = zp_machine_pipeline_link(&s->machine, c->tensor, c->pipeline, c->data, c->order);
+  t->many = zp_many_microbatches(s, c);
+  t->ties_s = zp_least_ties(a, s, point);
+  t->choice.cut = ZP_NEW_ARRAY(a, int64_t, c->pipeline + 1);
+  t->reach = ZP_NEW_ARRAY(a, int64_t, c->pipeline + 1);
+  t->update_s = ZP_NEW_ARRAY(a, double, c->pipeline + 1);
+  t->cost = ZP_NEW_ARRAY(a, zp_stage_cost, c->pipeline);
+  set_windows(t);
+  set_run(t);
+  t->update_s[0] = least_update(t);
+}
+
+/* The first targets are near the bound, where little is left to search and a cut that is found is good. Targets that
+ * the root rules out cost next to nothing; after one that took a search the best plan is near, and the target is the
+ * best plan itself. */
+double zp_branch(zp_searcher *s, const zp_point *point, const zp_branching *task) {
+  tree t = {.scratch = zp_arena_new("branch")};
+  plant(&t, s, point, task);
+  t.stop_at = s->effort.work_left - s->effort.work_left / 4; /* other points want their share */
+  double low = point->bound_s, high, share = 0.25;
+  while (high = task->limit_s(task->user), low < high * (1 - CLOSED)) {
+    double target = fmin(low + share * (high - low), high * (1 - CLOSED));
+    int64_t nodes = s->effort.nodes;
+    outcome found = search_below(&t, target);
+    if (found == SPENT) break;
+    if (found == NONE) low = target;
+    bool searched = s->effort.nodes > nodes;
+    share = found == FOUND ? 0.25 : searched ? 1 : fmin(1, 2 * share);
+  }
+  zp_arena_free(t.scratch);
+  return low;
+}
+
+int zp_branch_refusal(zp_searcher *s, const zp_point *point, const int64_t *cut, double target_s) {
+  tree t = {.scratch = zp_arena_new("branch"), .target_s = target_s};
+  int stages = point->choice.pipeline, refused = -1;
+  plant(&t, s, point, NULL);
+  for (int fixed = 0; fixed <= stages && refused < 0; fixed++) {
+    int counted = fixed > 0 ? fixed - 1 : 0;
+    if (fixed > 0) fix_stage(&t, fixed - 1, cut[fixed]);
+    bool dropped = !can_complete(&t, fixed, counted) || !can_complete(&t, fixed, fixed) ||
+                   (fixed < stages && t.reach[fixed + 1] < cut[fixed + 1]);
+    if (dropped || (fixed > 0 && prefix_misses(&t, fixed))) refused = fixed;
+  }
+  zp_arena_free(t.scratch);
+  return refused;
+}

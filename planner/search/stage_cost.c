@@ -1,0 +1,164 @@
+/* What one stage of known units costs: the one place where the branch and bound learns it. Exactly what the simulation
+ * uses, but for ties, which depend on other stages. Ranges inside one repeat differ in their length alone, so equal
+ * ranges are priced once. */
+#include <math.h>
+#include "cost.h"
+#include "search_internal.h"
+
+typedef struct slot {
+  const zp_lowered *lowered; /* what the stage runs; NULL: empty */
+  int64_t first, end;
+  zp_stage_cost cost;
+} slot;
+
+struct zp_stage_costs {
+  zp_arena *arena;
+  const zp_searcher *s;
+  zp_program program;               /* of which one stage at a time is laid out */
+  const zp_lowered **stage_lowered; /* of the program */
+  slot *slots;
+  int64_t n_slots, used; /* a power of two */
+};
+
+zp_stage_costs *zp_stage_costs_new(zp_arena *arena, const zp_searcher *s, const zp_point *point) {
+  zp_stage_costs *costs = ZP_NEW(arena, zp_stage_costs);
+  int stages = point->choice.pipeline;
+  const zp_lowered **lowered = ZP_NEW_ARRAY(arena, const zp_lowered *, stages);
+  for (int i = 0; i < stages; i++) lowered[i] = zp_variant_of(s, point)->lowered;
+  costs->stage_lowered = lowered;
+  costs->arena = arena;
+  costs->s = s;
+  costs->program = (zp_program){
+      .arena = arena, .spec = s->spec, .choice = point->choice, .lowered = lowered[0], .stage_lowered = lowered};
+  costs->program.choice.cut = ZP_NEW_ARRAY(arena, int64_t, stages + 1);
+  costs->program.stages = ZP_NEW_ARRAY(arena, zp_stage, stages);
+  costs->n_slots = 64;
+  costs->slots = ZP_NEW_ARRAY(arena, slot, costs->n_slots);
+  return costs;
+}
+
+/* The first range that has the same procedures in the same order. */
+static int64_t canonical_first(const zp_lowered *lowered, int64_t first, int64_t end) {
+  int64_t start = 0;
+  for (int i = 0; i < lowered->n_segments; i++) {
+    int64_t n = lowered->segments[i].segment->count;
+    if (first >= start && end <= start + n) return start;
+    start += n;
+  }
+  return first;
+}
+
+static slot *find(const zp_stage_costs *costs, const zp_lowered *lowered, int64_t first, int64_t end) {
+  uint64_t hash = ((uint64_t)first * UINT64_C(0x9e3779b97f4a7c15)) ^ ((uint64_t)end * UINT64_C(0xc2b2ae3d27d4eb4f));
+  int64_t i = (int64_t)(hash >> 32) & (costs->n_slots - 1);
+  for (;; i = (i + 1) & (costs->n_slots - 1)) {
+    slot *at = &costs->slots[i];
+    if (!at->lowered || (at->lowered == lowered && at->first == first && at->end == end)) return at;
+  }
+}
+
+static void grow(zp_stage_costs *costs) {
+  slot *old = costs->slots;
+  int64_t n = costs->n_slots;
+  costs->n_slots = 2 * n;
+  costs->slots = ZP_NEW_ARRAY(costs->arena, slot, costs->n_slots);
+  for (int64_t i = 0; i < n; i++)
+    if (old[i].lowered) *find(costs, old[i].lowered, old[i].first, old[i].end) = old[i];
+}
+
+static zp_stage_cost price(zp_stage_costs *costs, const zp_lowered *lowered, int stage, int64_t first, int64_t end) {
+  zp_program *p = &costs->program;
+  costs->stage_lowered[stage] = lowered;
+  const zp_machine *machine = &costs->s->machine;
+  p->choice.cut[stage] = first, p->choice.cut[stage + 1] = end;
+  zp_arena_mark mark = zp_arena_get_mark(costs->arena);
+  zp_layout_stage(costs->arena, lowered, &p->choice, stage, &p->stages[stage]);
+  zp_stage_time time = zp_cost_chunk(lowered, machine, &p->choice, &p->stages[stage], 0);
+  zp_step_end after = zp_cost_stage_end(p, machine, stage, time.backward_s);
+  zp_arena_rewind(costs->arena, mark);
+  return (zp_stage_cost){.time = time,
+                         .reduce_s = after.reduce_s,
+                         .update_s = after.optimizer_s + after.gather_s,
+                         .offload_s = after.offload_s};
+}
+
+zp_stage_cost zp_stage_cost_of(zp_stage_costs *costs, const zp_lowered *lowered, int stage, int64_t first,
+                               int64_t end) {
+  int64_t start = canonical_first(lowered, first, end), stop = start + end - first;
+  slot *at = find(costs, lowered, start, stop);
+  if (at->lowered) return at->cost;
+  if (2 * ++costs->used > costs->n_slots) {
+    grow(costs);
+    at = find(costs, lowered, start, stop);
+  }
+  *at = (slot){lowered, start, stop, price(costs, lowered, stage, first, end)};
+  return at->cost;
+}
+
+static double work_of(const zp_stage_time *time) { return time->forward_s + time->backward_s; }
+static double input_of(const zp_stage_time *time) { return time->forward_s + time->backward_s - time->weights_s; }
+
+enum { ENOUGH = 5 }; /* units of a segment, for one in the middle of a stage */
+
+/* What one more unit in the middle of a run adds: its computing or its transfers, whichever take longer. */
+static double one_more(zp_stage_costs *costs, const zp_lowered *l, int64_t first,
+                       double (*part)(const zp_stage_time *)) {
+  zp_stage_time four = zp_stage_cost_of(costs, l, 0, first, first + 4).time,
+                three = zp_stage_cost_of(costs, l, 0, first, first + 3).time;
+  return (part(&four) - part(&three)) * (1 - 1e-12);
+}
+
+/* What a stage takes beside its units, at least. */
+static double beside(zp_stage_costs *costs, const zp_lowered *l, int64_t first, double unit_s,
+                     double (*part)(const zp_stage_time *)) {
+  zp_stage_time one = zp_stage_cost_of(costs, l, 0, first, first + 1).time,
+                two = zp_stage_cost_of(costs, l, 0, first, first + 2).time;
+  return fmax(0, fmin(part(&one) - unit_s, part(&two) - 2 * unit_s)) * (1 - 1e-9);
+}
+
+static void add_units(double *sum_s, const double *prefix_s, int64_t start, int64_t n, double inside_s) {
+  for (int64_t u = start; u < start + n; u++) {
+    bool inside = u > start && u < start + n - 1;
+    sum_s[u + 1] = sum_s[u] + fmax(prefix_s[u + 1] - prefix_s[u], inside ? inside_s : 0);
+  }
+}
+
+/* A stage of n units of one kind takes in + out + sum of max(c, in of the next, out of the one before), at the ends
+ * without one of the two, where c is computing and in and out are transfers: at least n max(c, in + out), and what it
+ * takes beside that is the same for two units and more. Next to units of another kind a unit counts with c alone: its
+ * transfers may hide behind the other one. When only the first and the last unit are of another kind, the inner stages
+ * have units of one kind. */
+zp_least zp_least_times(zp_arena *arena, zp_stage_costs *costs, const zp_variant *v) {
+  const zp_lowered *l = v->lowered;
+  zp_least least = {.work_s = ZP_NEW_ARRAY(arena, double, l->n_units + 1),
+                    .input_s = ZP_NEW_ARRAY(arena, double, l->n_units + 1)};
+  int64_t start = 0;
+  for (int i = 0; i < l->n_segments; i++) {
+    int64_t n = l->segments[i].segment->count;
+    double work = n < ENOUGH ? 0 : one_more(costs, l, start, work_of);
+    double input = n < ENOUGH ? 0 : one_more(costs, l, start, input_of);
+    add_units(least.work_s, v->prefix_s, start, n, work);
+    add_units(least.input_s, v->input_s, start, n, input);
+    if (n >= ENOUGH && l->n_segments == 3 && i == 1 && n == l->n_units - 2) {
+      least.work_extra_s = beside(costs, l, start, work, work_of);
+      least.input_extra_s = beside(costs, l, start, input, input_of);
+    }
+    start += n;
+  }
+  return least;
+}
+
+/* The first stage has the first unit and the last stage the last one, whatever the cut. */
+double zp_least_ties(zp_arena *arena, const zp_searcher *s, const zp_point *point) {
+  const zp_lowered *l = zp_variant_of(s, point)->lowered;
+  zp_program p = {.arena = arena, .spec = s->spec, .choice = point->choice, .lowered = l};
+  if (p.choice.pipeline == 1) return 0;
+  for (int i = 0; i < l->shared.len; i++) {
+    if (!l->segments[0].uses_shared[i] || !l->segments[l->n_segments - 1].uses_shared[i]) continue;
+    zp_tied tie = {.param = l->shared.data[i], .elements = l->param_elements[l->shared.data[i]]};
+    zp_push(arena, &tie.stages, 0);
+    zp_push(arena, &tie.stages, p.choice.pipeline - 1);
+    zp_push(arena, &p.tied, tie);
+  }
+  return zp_cost_ties(&p, &s->machine, 0);
+}

@@ -1,0 +1,210 @@
+/* Branch and bound over cuts: its rules against the simulation, its answers against all cuts, the gap of models of real
+ * size. Random instances from a fixed seed. */
+#include <math.h>
+#include "../../planner/search/search_internal.h"
+#include "planner_models.h"
+
+#ifdef __SANITIZE_ADDRESS__
+enum { PLANS = 300, INSTANCES = 60 };
+#else
+enum { PLANS = 12000, INSTANCES = 1000 };
+#endif
+
+static zp_arena *arena;
+static void setup(void) { arena = zp_arena_new("test"); }
+static void teardown(void) { zp_arena_free(arena); }
+TestSuite(search_cuts, .init = setup, .fini = teardown, .timeout = 120);
+
+static uint64_t state;
+static int64_t random_below(int64_t n) {
+  state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+  return (int64_t)((state >> 33) % (uint64_t)n);
+}
+
+/* ---- random pipelines: links from much faster to much slower than the stages, few and many micro-batches ---- */
+
+typedef struct trial {
+  zp_searcher s;
+  zp_point point;
+} trial;
+
+static zp_cluster random_cluster(int devices) {
+  zp_cluster c = gpu_cluster(1);
+  c.node.devices = random_below(2) ? devices : 1;
+  c.nodes = devices / c.node.devices;
+  c.node.device.context_bytes = 1000;
+  c.node.device.flop_per_s_fp32 = 1e9 * (double)(1 + random_below(200));
+  c.node.link.bytes_per_s = c.node.nic.bytes_per_s = 1e7 * exp(0.01 * (double)random_below(700));
+  c.node.nic.latency_s = 1e-6 * (double)random_below(100);
+  c.node.device.is_cpu = random_below(6) == 0;
+  c.node.device.cores = 4;
+  return c;
+}
+
+/* A point with one chunk a stage; false when the decisions do not go together. */
+static bool random_trial(trial *t, int stages, int64_t layers) {
+  static const model_style styles[] = {STYLE_GPT, STYLE_LLAMA, STYLE_PARALLEL};
+  static const zp_schedule schedules[] = {ZP_SCHEDULE_1F1B, ZP_SCHEDULE_1F1B, ZP_SCHEDULE_GPIPE, ZP_SCHEDULE_ZB_H1,
+                                          ZP_SCHEDULE_ZB_H2};
+  int data = 1 + (int)random_below(3), devices = stages * data;
+  model_size size = {.style = styles[random_below(3)],
+                     .V = 40 + random_below(2000),
+                     .S = 8,
+                     .d = 16,
+                     .layers = layers,
+                     .heads = 2,
+                     .kv_heads = 2,
+                     .ff = 64,
+                     .tied = random_below(2)};
+  zp_choice c = {.tensor = 1,
+                 .pipeline = stages,
+                 .data = data,
+                 .microbatch = 1,
+                 .schedule = schedules[random_below(5)],
+                 .zero = data > 1 ? (int)random_below(4) : 0,
+                 .recompute = (zp_recompute)random_below(3)};
+  zp_cluster cluster = random_cluster(devices);
+  zp_spec *spec = build_spec(t->s.arena, &size, cluster, data * (1 + random_below(random_below(2) ? 8 : 60)));
+  zp_machine *machine = ZP_NEW(t->s.arena, zp_machine);
+  *machine = zp_machine_make(&spec->cluster, spec->train.precision, devices);
+  zp_search_start(&t->s, spec, machine, NULL);
+  zp_mode_set modes = random_below(2) ? zp_set_of_mode(zp_stage_mode_of(c.recompute, false))
+                                      : zp_set_of_mode(ZP_RECOMPUTE_NONE) | zp_set_of_mode(ZP_RECOMPUTE_SELECTIVE) |
+                                            zp_set_of_mode(ZP_RECOMPUTE_FULL);
+  if (zp_choice_refusal(&c, spec) || !zp_search_point(&t->s, &c, modes, &t->point)) return false;
+  if (random_below(2)) t->s.limit_bytes = zp_memory_floor(&t->s, &t->point) * (10 + random_below(20)) / 10;
+  zp_find_least_work(&t->s, &t->point, true);
+  return zp_modes_are_ordered(&t->s, &t->point);
+}
+
+static void random_cut(int64_t *cut, int stages, int64_t units) {
+  cut[0] = 0, cut[stages] = units;
+  for (int k = 1; k < stages; k++) {
+    int64_t most = units - (stages - k) - cut[k - 1], mean = 2 * (units - cut[k - 1]) / (stages - k + 1);
+    cut[k] = cut[k - 1] + 1 + random_below(mean < most ? mean : most);
+  }
+}
+
+/* HUGE_VAL: does not fit. */
+static double step_of(trial *t, int64_t *cut) {
+  const zp_variant *own[32];
+  zp_limits limits = zp_search_limits(&t->s);
+  for (int i = 0; i < t->point.choice.pipeline; i++) {
+    own[i] = zp_stage_variant(&t->s, &t->point, i, &(zp_units){cut[i], cut[i + 1] - cut[i]}, &limits);
+    if (!own[i]) return HUGE_VAL;
+  }
+  zp_arena *scratch = zp_arena_new("step");
+  zp_choice c = zp_choice_of_cut(&t->s, &t->point, cut, own);
+  double step = zp_cost_step(scratch, zp_search_program(scratch, &t->s, &c), &t->s.machine);
+  zp_arena_free(scratch);
+  return step;
+}
+
+/* ---- no rule drops a cut that is below the target ---- */
+
+Test(search_cuts, rules_never_drop_a_better_cut) {
+  int64_t partial = 0;
+  int refused = 0, plans = 0;
+  state = 1;
+  while (plans < PLANS) {
+    int stages = 2 + (int)random_below(15);
+    int64_t layers = stages + random_below(3 * stages), cut[32];
+    trial t = {.s.arena = zp_arena_new("trial")};
+    for (bool made = random_trial(&t, stages, layers); made && random_below(8);) {
+      random_cut(cut, stages, t.s.n_units);
+      double step = step_of(&t, cut);
+      if (!isfinite(step)) continue;
+      plans++;
+      int by = zp_branch_refusal(&t.s, &t.point, cut, step * (1 + 1e-9));
+      cr_assert(by < 0, "plan %d: %s of %d stages, zero %d: %.12g s is dropped after %d stages", plans,
+                zp_schedule_name(t.point.choice.schedule), stages, t.point.choice.zero, step, by);
+      by = zp_branch_refusal(&t.s, &t.point, cut, step * (1 - 1e-6));
+      cr_assert(by >= 0 || t.s.spec->model == NULL, "plan %d: a cut that is too slow is kept", plans);
+      refused += by < stages;
+      partial += stages;
+    }
+    zp_arena_free(t.s.arena);
+  }
+  cr_expect(partial >= 8 * (int64_t)PLANS, "%lld partial plans", (long long)partial);
+  cr_expect(refused > PLANS / 2, "only %d of %d slow cuts are dropped before they are whole", refused, plans);
+}
+
+/* ---- equal to all cuts ---- */
+
+typedef struct best_cut {
+  trial *t;
+  double best_s;
+} best_cut;
+
+static void see_cut(void *user, int64_t *cut) {
+  best_cut *b = user;
+  b->best_s = fmin(b->best_s, step_of(b->t, cut));
+}
+static double limit_of(void *user) { return ((best_cut *)user)->best_s; }
+static double price_of(void *user, int64_t *cut) {
+  best_cut *b = user;
+  double step = step_of(b->t, cut);
+  b->best_s = fmin(b->best_s, step);
+  return step;
+}
+
+Test(search_cuts, equal_to_all_cuts) {
+  int improved = 0;
+  state = 2;
+  for (int i = 0; i < INSTANCES;) {
+    int stages = 2 + (int)random_below(5);
+    int64_t layers = stages + random_below(7), cut[16];
+    trial t = {.s.arena = zp_arena_new("trial")};
+    if (random_trial(&t, stages, layers)) {
+      best_cut all = {&t, HUGE_VAL}, found = {&t, HUGE_VAL};
+      cr_assert(zp_cut_all(&t.s, &t.point, see_cut, &all));
+      random_cut(cut, stages, t.s.n_units);
+      if (isfinite(all.best_s)) found.best_s = fmin(fmax(step_of(&t, cut), all.best_s * 1.5), all.best_s * 3);
+      double first = found.best_s;
+      t.point.bound_s = zp_bound(&t.s, &t.point);
+      double bound = isfinite(first) ? zp_branch(&t.s, &t.point, &(zp_branching){limit_of, price_of, &found}) : 0;
+      if (isfinite(first)) {
+        cr_assert(fabs(found.best_s / all.best_s - 1) < 1e-9, "instance %d: found %.12g, optimum %.12g", i,
+                  found.best_s, all.best_s);
+        cr_assert(bound <= all.best_s && bound >= all.best_s * (1 - ZP_GAP_TOLERANCE),
+                  "instance %d: bound %.12g of %.12g", i, bound, all.best_s);
+        improved += found.best_s < first;
+      }
+      i++;
+    }
+    zp_arena_free(t.s.arena);
+  }
+  cr_expect(improved > INSTANCES / 2, "%d instances had a cut to find", improved);
+}
+
+/* ---- models of real size ---- */
+
+static zp_spec *trillion(void) {
+  model_size size = {STYLE_GPT, 51200, 2048, 17408, 298, 128, 128, 4 * 17408, true};
+  zp_spec *spec = build_spec(arena, &size, gpu_cluster(64), 2048);
+  spec->train.precision = ZP_PREC_MIXED_FP16;
+  pin(&spec->plans.data[0].schedule, ZP_SCHEDULE_1F1B);
+  pin(&spec->plans.data[0].sequence, 0);
+  pin(&spec->plans.data[0].recompute, ZP_RECOMPUTE_FULL);
+  pin(&spec->plans.data[0].recompute_shard, 1);
+  return spec;
+}
+
+Test(search_cuts, a_trillion_parameters_without_a_gap) {
+  const zp_plan *plan = zp_search(arena, trillion(), 1024, NULL);
+  cr_assert(plan->feasible);
+  cr_expect_eq(plan->certificate.bound_s, plan->certificate.best_s);
+  cr_expect(plan->certificate.cut_nodes > 0 && plan->certificate.cut_pruned[ZP_CUT_WINDOW] > 0);
+}
+
+/* Stops early, and says how far off it may be. */
+Test(search_cuts, the_gap_of_the_plan_block) {
+  zp_spec *spec = trillion();
+  const zp_plan *exact = zp_search(arena, spec, 1024, NULL);
+  spec->plans.data[0].search_gap = 0.05;
+  const zp_plan *plan = zp_search(arena, spec, 1024, NULL);
+  const zp_certificate *c = &plan->certificate;
+  cr_expect(c->best_s <= 1.05 * c->bound_s * (1 + 1e-15), "gap %g", c->best_s / c->bound_s - 1);
+  cr_expect(c->bound_s <= exact->certificate.best_s);
+  cr_expect(c->cut_nodes < exact->certificate.cut_nodes, "nothing was left out");
+}
