@@ -86,6 +86,7 @@ part 'unit release' unit release
 part 'messages' tests/golden/run_errors.sh
 part 'examples' python3 tests/diff/examples.py
 part 'plan files' python3 tests/verify/tamper.py
+part 'command' python3 tests/verify/command.py
 part 'accuracy' python3 tests/accuracy/goals.py
 part 'pytorch' python3 tests/torch/compare.py
 part 'faults' python3 tests/fault/faults.py

@@ -3,9 +3,6 @@
 
 #include <stdio.h>
 
-static const char *const state_names[ZP_STATE_COUNT] = {"optimizer", "gradients", "params", "activations"};
-static const char *const tier_names[] = {"device", "host", "nvme"};
-
 zp_json *zp_choice_json(const zp_choice *c) {
   zp_json *o = zp_json_object();
   zp_json_set_int(o, "tensor", c->tensor);
@@ -23,11 +20,12 @@ zp_json *zp_choice_json(const zp_choice *c) {
     zp_json_set_bool(o, "recompute_shard", c->recompute_shard);
   }
   zp_json_set_bool(o, "sequence", c->sequence);
+  zp_json_set_bool(o, "compress", c->compress);
   zp_json_set_string(o, "rank_order", zp_rank_order_name(c->order));
   for (int s = 0; s < ZP_STATE_COUNT; s++) {
     if (c->home[s].tier == ZP_TIER_DEVICE || c->home[s].eighths == 0) continue;
-    zp_json *home = zp_json_set(o, state_names[s], zp_json_object());
-    zp_json_set_string(home, "tier", tier_names[c->home[s].tier]);
+    zp_json *home = zp_json_set(o, zp_state_name((zp_state)s), zp_json_object());
+    zp_json_set_string(home, "tier", zp_tier_name(c->home[s].tier));
     zp_json_set_real(home, "share", c->home[s].eighths / 8.0);
   }
   return o;
@@ -46,12 +44,21 @@ static void set_miss(zp_json *o, const zp_miss *miss) {
   zp_json_set_int(o, "have_bytes", miss->have_bytes);
 }
 
+zp_json *zp_miss_json(const zp_miss *miss) {
+  zp_json *o = zp_json_object();
+  zp_json_set_int(o, "stage", miss->stage);
+  set_miss(o, miss);
+  zp_json_set(o, "plan", zp_choice_json(&miss->choice));
+  return o;
+}
+
 static void set_positive(zp_json *o, const char *key, double value) {
   if (value > 0) zp_json_set_real(o, key, value);
 }
 
 zp_json *zp_sizes_json(const zp_sizes *sizes) {
   zp_json *list = zp_json_array();
+  const zp_size *base = zp_first_fit(sizes);
   for (int i = 0; i < sizes->len; i++) {
     const zp_size *size = &sizes->data[i];
     zp_json *o = zp_json_append(list, zp_json_object());
@@ -62,6 +69,8 @@ zp_json *zp_sizes_json(const zp_sizes *sizes) {
       continue;
     }
     set_candidate(o, &size->best);
+    zp_json_set_real(o, "mfu", size->best.estimate.mfu);
+    zp_json_set_real(o, "scaling", zp_scaling(base, size));
     set_positive(o, "run_device_hours", size->run_device_hours);
     set_positive(o, "run_dollars", size->run_dollars);
   }
@@ -77,7 +86,7 @@ zp_json *zp_fewest_json(const zp_fewest *fewest) {
   return o;
 }
 
-static zp_json *relaxations_json(const zp_relaxations *all) {
+zp_json *zp_relaxations_json(const zp_relaxations *all) {
   zp_json *list = zp_json_array();
   for (int i = 0; i < all->len; i++) {
     const zp_relaxation *r = &all->data[i];
@@ -108,6 +117,8 @@ zp_json *zp_why_not_json(const zp_why_not *a) {
     return o;
   }
   zp_json_set_string(asked, "why", a->asked->why_not);
+  zp_json *refusals = zp_json_set(asked, "refusals", zp_json_array());
+  for (int i = 0; i < a->refusals.len; i++) zp_json_append_string(refusals, a->refusals.data[i]);
   set_miss(asked, &a->asked->miss);
   if (a->short_bytes) {
     zp_json_set_int(asked, "stage", a->asked->miss.stage);
@@ -115,7 +126,7 @@ zp_json *zp_why_not_json(const zp_why_not *a) {
     zp_json_set_int(asked, "last_rank", a->last_rank);
     zp_json_set_int(asked, "short_bytes", a->short_bytes);
   }
-  zp_json_set(o, "nearest", relaxations_json(&a->nearest));
+  zp_json_set(o, "nearest", zp_relaxations_json(&a->nearest));
   return o;
 }
 

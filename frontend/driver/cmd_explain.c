@@ -19,27 +19,10 @@ static bool is_code(const char *word) {
   return true;
 }
 
-/* 'tensor=8, zero in {1, 2}' as settings of its own: cut at commas outside of brackets. */
-static bool add_wishes(zp_run_state *run, const char *wish) {
-  int depth = 0, before = run->options.set.len;
-  const char *begin = wish;
-  for (const char *p = wish;; p++) {
-    depth += (*p == '{' || *p == '[' || *p == '(') - (*p == '}' || *p == ']' || *p == ')');
-    if (*p && (*p != ',' || depth > 0)) continue;
-    while (*begin == ' ') begin++;
-    if (p > begin) zp_push(run->arena, &run->options.set, zp_strndup(run->arena, begin, (size_t)(p - begin)));
-    begin = p + 1;
-    if (!*p) break;
-  }
-  run->options.load.set = run->options.set.data;
-  run->options.load.n_set = run->options.set.len;
-  return run->options.set.len > before;
-}
-
 /* The same search with the asked-for constraints on top. */
 static int why_not(zp_run_state *run, const zp_plan *best) {
   const char *wish = run->options.why_not;
-  if (!add_wishes(run, wish)) return zp_usage_error("--why-not wants constraints such as 'tensor=8, zero=1'");
+  if (!zp_add_wishes(run, wish)) return zp_usage_error("--why-not wants constraints such as 'tensor=8, zero=1'");
   zp_json *json;
   zp_spec *spec = zp_load_input(run, &json);
   if (!spec) return ZP_EXIT_ERROR;

@@ -27,8 +27,12 @@ static int dump(zp_run_state *run, const zp_plan *plan) {
   return ZP_EXIT_OK;
 }
 
-static int write_plan(zp_run_state *run, const zp_plan *plan) {
+static int write_plan(zp_run_state *run, const zp_plan *plan, const zp_relaxations *nearest) {
   zp_json *json = zp_plan_to_json(run->arena, plan);
+  if (nearest) {
+    if (plan->miss.have_bytes > 0) zp_json_set(json, "miss", zp_miss_json(&plan->miss));
+    zp_json_set(json, "nearest", zp_relaxations_json(nearest));
+  }
   const char *text = zp_json_text(run->arena, json, true), *error = NULL;
   zp_json_free(json);
   if (run->options.json) printf("%s\n", text);
@@ -57,16 +61,35 @@ static int print_answer(zp_run_state *run, const char *text, zp_json *json, bool
   return feasible ? ZP_EXIT_OK : ZP_EXIT_INFEASIBLE;
 }
 
+/* Row by row as they are found, so that an interrupted sweep leaves what it has. */
+static int print_sweep(zp_run_state *run, const zp_spec *spec) {
+  const zp_options *o = &run->options;
+  zp_ints counts = zp_sweep_counts(run->arena, spec, o->gpus_low, o->gpus_high);
+  zp_sizes sizes = {0};
+  if (!o->json) fputs(zp_show_sizes_title(run->arena, spec), stdout);
+  for (int i = 0; i < counts.len; i++) {
+    zp_size size = zp_plan_size(run->arena, spec, counts.data[i]);
+    zp_push(run->arena, &sizes, size);
+    if (o->json) continue;
+    fputs(zp_show_size(run->arena, spec, &size, zp_first_fit(&sizes)), stdout);
+    if (fflush(stdout) != 0) return ZP_EXIT_ERROR;
+  }
+  if (o->json)
+    zp_print_json(run->arena, zp_sizes_json(&sizes));
+  else
+    fputs(zp_show_sizes_legend(run->arena), stdout);
+  if (zp_first_fit(&sizes)) return ZP_EXIT_OK;
+  fprintf(stderr, "error[Z0603]: %s fits on none of these numbers of devices\n", spec->model->name);
+  return ZP_EXIT_INFEASIBLE;
+}
+
 static int print_sizes(zp_run_state *run, const zp_spec *spec) {
   const zp_options *o = &run->options;
   if (o->gpus_auto) {
     zp_fewest fewest = zp_find_fewest(run->arena, spec);
     return print_answer(run, zp_show_fewest(run->arena, spec, &fewest), zp_fewest_json(&fewest), fewest.found);
   }
-  zp_sizes sizes = zp_sweep(run->arena, spec, o->gpus_low, o->gpus_high);
-  bool any = false;
-  for (int i = 0; i < sizes.len; i++) any |= sizes.data[i].feasible;
-  return print_answer(run, zp_show_sizes(run->arena, spec, &sizes), zp_sizes_json(&sizes), any);
+  return print_sweep(run, spec);
 }
 
 static int print_pareto(zp_run_state *run, const zp_spec *spec) {
@@ -146,10 +169,13 @@ int zp_cmd_plan(zp_run_state *run) {
     fputs(zp_report_summary(run->arena, plan), stdout);
     fputs("\n", stdout);
     fputs(zp_report_memory(run->arena, plan), stdout);
-  } else if (!plan->feasible) {
-    fputs(zp_report_infeasible(run->arena, plan), stderr);
+  }
+  zp_relaxations nearest = {0};
+  if (!plan->feasible) {
+    nearest = zp_find_relaxations(run->arena, plan);
+    fputs(zp_report_no_plan(run->arena, plan, &nearest), stderr);
   }
   if (o->sensitivity) return plan->feasible ? print_sensitivity(run, plan) : ZP_EXIT_INFEASIBLE;
-  int status = write_plan(run, plan);
+  int status = write_plan(run, plan, plan->feasible ? NULL : &nearest);
   return status == ZP_EXIT_OK && !plan->feasible ? ZP_EXIT_INFEASIBLE : status;
 }

@@ -1,8 +1,8 @@
 /* Private to the zplan command: options, what all subcommands share, and one function per subcommand.
  *
- * Exit status: 0 done, 1 error in the input or the work, 2 usage, 3 no feasible plan, 4 `fmt --check` found a
- * difference, 5 the trainer failed, 70 our bug, 130/143 signals. Data goes to stdout, progress and diagnostics to
- * stderr. */
+ * Exit status: 0 done, 1 error in the input or the work, 2 usage, 3 no feasible plan, 4 `fmt --check` or `diff`
+ * found a difference, 5 the trainer failed, 70 our bug, 130/143 signals. Data goes to stdout, progress and diagnostics
+ * to stderr. */
 #ifndef ZPLAN_DRIVER_H
 #define ZPLAN_DRIVER_H
 
@@ -45,6 +45,13 @@ typedef struct zp_run_state {
 /* ---- options.c ---- */
 /* Parses argv after the verb. false after printing what is wrong (exit status 2). */
 bool zp_parse_options(zp_run_state *run, int argc, char **argv);
+/* Options for help and completion. */
+typedef struct zp_option {
+  const char *name, *value, *help; /* value: what follows it, NULL for nothing */
+} zp_option;
+int zp_option_count(void);
+zp_option zp_option_at(int index);
+bool zp_verb_takes(const char *verb, int index);
 /* Prints the diagnostics gathered so far to stderr in the chosen form; true when there was no error. */
 bool zp_flush_diags(zp_run_state *run);
 /* "zplan: ..." on stderr; returns ZP_EXIT_USAGE. */
@@ -55,6 +62,24 @@ const char *zp_library_dir(zp_arena *arena);
 zp_toolchain zp_find_toolchain(zp_arena *arena);
 /* cmd_calibrate.c. Says so on stderr when other work keeps the processors busy: what is measured now is too slow. */
 void zp_warn_busy(void);
+
+/* ---- verbs.c ---- */
+typedef struct zp_verb {
+  const char *name;
+  int (*run)(zp_run_state *run);
+  const char *arguments, *does;
+} zp_verb;
+int zp_verb_count(void);
+const zp_verb *zp_verb_at(int index);
+/* NULL when there is none of that name. */
+const zp_verb *zp_find_verb(const char *name);
+
+/* ---- settings.c ---- */
+/* options.set becomes `earlier` without what `later` has too, then `later`. */
+void zp_lay_settings_over(zp_run_state *run, const zp_strings *earlier, const zp_strings *later);
+/* "tensor=8, zero in [1, 2]", cut at commas outside of brackets, laid over options.set as wishes. false: there are
+ * none. */
+bool zp_add_wishes(zp_run_state *run, const char *text);
 
 /* ---- load.c ---- */
 /* The spec of options.files[0], a .dz file or the sources inside a plan file. *json: the parsed plan file or NULL
@@ -74,7 +99,10 @@ bool zp_can_generate(zp_run_state *run, const zp_spec *spec);
 /* ---- show_answers.c, answers_json.c: results of <zplan/answers.h> as text and as JSON (owned by the caller) ---- */
 /* "16 x 50 x 1  zero 0  mb 1  1f1b  full": one cell of a table. Arena. */
 const char *zp_show_choice(zp_arena *arena, const zp_choice *choice);
-const char *zp_show_sizes(zp_arena *arena, const zp_spec *spec, const zp_sizes *sizes);
+/* Title, one row, what follows the rows. base: the first size that fits. */
+const char *zp_show_sizes_title(zp_arena *arena, const zp_spec *spec);
+const char *zp_show_size(zp_arena *arena, const zp_spec *spec, const zp_size *size, const zp_size *base);
+const char *zp_show_sizes_legend(zp_arena *arena);
 const char *zp_show_fewest(zp_arena *arena, const zp_spec *spec, const zp_fewest *fewest);
 const char *zp_show_why_not(zp_arena *arena, const char *wish, const zp_why_not *answer);
 const char *zp_show_sensitivity(zp_arena *arena, const zp_plan *plan, const zp_sensitivities *all);
@@ -84,6 +112,9 @@ zp_json *zp_sizes_json(const zp_sizes *sizes);
 zp_json *zp_fewest_json(const zp_fewest *fewest);
 zp_json *zp_why_not_json(const zp_why_not *answer);
 zp_json *zp_sensitivity_json(const zp_plan *plan, const zp_sensitivities *all);
+/* Of a plan that memory is short for. */
+zp_json *zp_miss_json(const zp_miss *miss);
+zp_json *zp_relaxations_json(const zp_relaxations *all);
 zp_json *zp_pareto_json(const zp_pareto *front);
 /* Prints and frees. */
 void zp_print_json(zp_arena *arena, zp_json *json);
@@ -106,6 +137,8 @@ int zp_cmd_fmt(zp_run_state *run);
 int zp_cmd_doctor(zp_run_state *run);
 int zp_cmd_calibrate(zp_run_state *run);
 int zp_cmd_bench(zp_run_state *run);
+int zp_cmd_diff(zp_run_state *run);
+int zp_cmd_completion(zp_run_state *run);
 
 /* Default folder of a generated tree: "gpt2.zplan" beside where the command runs. Arena. */
 const char *zp_tree_dir(zp_run_state *run);

@@ -98,11 +98,7 @@ static bool recall_options(zp_run_state *run, const zp_json *json) {
   if (!run->options.device_memory) run->options.device_memory = kept.device_memory;
   if (!run->options.gap_text) run->options.gap_text = kept.gap_text, run->options.gap = kept.gap;
   if (!run->options.calibration) run->options.calibration = kept.calibration;
-  zp_strings set = kept.set;
-  for (int i = 0; i < own.set.len; i++) zp_push(run->arena, &set, own.set.data[i]);
-  run->options.set = set;
-  l->set = set.data;
-  l->n_set = set.len;
+  zp_lay_settings_over(run, &kept.set, &own.set);
   return ok;
 }
 
@@ -136,6 +132,17 @@ static zp_spec *load_plan_file(zp_run_state *run, const char *path, zp_json **js
   return zp_load(run->arena, run->diags, main_path, sources, n, &run->options.load);
 }
 
+/* A file may describe a larger machine of which --gpus takes a part. */
+static bool check_size(zp_run_state *run, const zp_spec *spec) {
+  const zp_options *o = &run->options;
+  bool uses_all = strcmp(run->command, "check") != 0 && !o->gpus_auto && !o->gpus_high;
+  if (!uses_all || spec->cluster.ranks <= ZP_MOST_RANKS) return true;
+  zp_diag *d = zp_report(run->diags, ZP_Z0405, spec->cluster.span, "%lld devices are more than can be planned",
+                         (long long)spec->cluster.ranks);
+  zp_diag_help(d, "plans are made for 1 to %d devices: give --gpus", ZP_MOST_RANKS);
+  return zp_flush_diags(run);
+}
+
 zp_spec *zp_load_input(zp_run_state *run, zp_json **json) {
   *json = NULL;
   if (run->options.files.len != 1) {
@@ -146,7 +153,7 @@ zp_spec *zp_load_input(zp_run_state *run, zp_json **json) {
   zp_spec *spec = has_suffix(path, ".json") ? load_plan_file(run, path, json)
                                             : zp_load(run->arena, run->diags, path, NULL, 0, &run->options.load);
   if (!zp_flush_diags(run)) spec = NULL;
-  if (spec && !calibrate(run, spec, *json)) spec = NULL;
+  if (spec && (!calibrate(run, spec, *json) || !check_size(run, spec))) spec = NULL;
   if (!spec) {
     if (*json) zp_json_free(*json);
     *json = NULL;

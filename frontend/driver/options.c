@@ -39,43 +39,51 @@ typedef enum option_id {
   O_GAP,
 } option_id;
 
-static const struct option_row {
+typedef struct option_row {
   const char *name;
   option_id id;
-  bool value;
+  const char *value; /* what follows it, as help shows it; NULL: nothing */
   const char *verbs; /* that take it; "*" all */
-} rows[] = {
-    {"--gpus", O_GPUS, true, "plan build run explain bench"},
-    {"--ranks", O_GPUS, true, "plan build run explain bench"},
-    {"--nodes", O_NODES, true, "plan build run explain bench"},
-    {"--cluster", O_CLUSTER, true, "plan build run check explain bench"},
-    {"--model", O_MODEL, true, "plan build run check explain bench"},
-    {"--plan", O_PLAN, true, "plan build run check explain bench"},
-    {"--set", O_SET, true, "plan build run check explain bench"},
-    {"-o", O_OUTPUT, true, "plan build run data calibrate bench"},
-    {"--top", O_TOP, true, "plan bench"},
-    {"--json", O_JSON, false, "plan check validate explain bench"},
-    {"--target", O_TARGET, true, "build run"},
-    {"--arch", O_ARCH, true, "build run"},
-    {"--hostfile", O_HOSTFILE, true, "run"},
-    {"--resume", O_RESUME, false, "run"},
-    {"--steps", O_STEPS, true, "run bench"},
-    {"--log", O_LOG, true, "run report"},
-    {"--device-memory", O_MEMORY, true, "plan build run explain bench"},
-    {"--html", O_HTML, true, "report"},
-    {"--trace", O_TRACE, true, "report"},
-    {"--why-not", O_WHY_NOT, true, "explain"},
-    {"--check", O_CHECK, false, "fmt"},
-    {"--check-memory", O_CHECK_MEMORY, false, "run"},
-    {"--color", O_COLOR, true, "*"},
-    {"--message-format", O_FORMAT, true, "*"},
-    {"--threads", O_THREADS, true, "run bench"},
-    {"--dump-after", O_DUMP, true, "plan check"},
-    {"--sensitivity", O_SENSITIVITY, false, "plan"},
-    {"--pareto", O_PARETO, false, "plan"},
-    {"--calibration", O_CALIBRATION, true, "plan build run explain bench"},
-    {"-t", O_SECONDS, true, "calibrate"},
-    {"--gap", O_GAP, true, "plan build run explain bench"},
+  const char *help;
+} option_row;
+
+static const option_row rows[] = {
+    {"--gpus", O_GPUS, "N|auto|LOW..HIGH", "plan build run explain bench",
+     "devices to use (default: the cluster block; build, run: 1 rank); auto: the fewest that fit; a range: a table"},
+    {"--ranks", O_GPUS, "N", "plan build run explain bench", "the same as --gpus"},
+    {"--nodes", O_NODES, "N", "plan build run explain bench", "nodes of the cluster"},
+    {"--cluster", O_CLUSTER, "NAME", "plan build run check explain bench", "which cluster block of the file"},
+    {"--model", O_MODEL, "NAME", "plan build run check explain bench", "which model of the file"},
+    {"--plan", O_PLAN, "NAME", "plan build run check explain bench", "which plan block of the file"},
+    {"--set", O_SET, "KEY=VALUE", "plan build run check explain bench",
+     "instead of the file's plan limit or train setting: 'tensor<=8', steps=50, model.layers=3; several add up"},
+    {"-o", O_OUTPUT, "FILE", "plan build run data calibrate bench",
+     "where the result goes (build, run, bench: a folder)"},
+    {"--top", O_TOP, "K", "plan bench", "alternatives beside the best plan"},
+    {"--json", O_JSON, NULL, "plan check validate explain bench diff", "one JSON document on standard output"},
+    {"--target", O_TARGET, "cpu|cuda", "build run", "what the trainer runs on (cuda is not built in this version)"},
+    {"--arch", O_ARCH, "ARCH", "build run", "of --target cuda"},
+    {"--hostfile", O_HOSTFILE, "FILE", "run", "given to mpirun"},
+    {"--resume", O_RESUME, NULL, "run", "go on from the last checkpoint"},
+    {"--steps", O_STEPS, "N", "run bench", "steps to run instead of the file's"},
+    {"--log", O_LOG, "FILE", "run report", "JSON lines of a run: written by run, read by report"},
+    {"--device-memory", O_MEMORY, "SIZE", "plan build run explain bench", "budget of one device, e.g. 4GiB"},
+    {"--html", O_HTML, "FILE", "report", "the report as one HTML file"},
+    {"--trace", O_TRACE, "FILE", "report", "the simulated step as a Chrome trace"},
+    {"--why-not", O_WHY_NOT, "'KEY=VALUE, ...'", "explain", "what another plan would cost, or why it does not fit"},
+    {"--check", O_CHECK, NULL, "fmt", "change nothing, exit 4 when a file is not in canonical layout"},
+    {"--check-memory", O_CHECK_MEMORY, NULL, "run", "fail when memory or traffic is not what the plan says"},
+    {"--color", O_COLOR, "auto|always|never", "*", "of diagnostics; auto obeys NO_COLOR"},
+    {"--message-format", O_FORMAT, "human|json", "*", "of diagnostics"},
+    {"--threads", O_THREADS, "N", "run bench", "threads of a rank"},
+    {"--dump-after", O_DUMP, "graph|shard|differentiate|lower", "plan check", "an intermediate form"},
+    {"--sensitivity", O_SENSITIVITY, NULL, "plan", "the best plan on a machine with one rate changed"},
+    {"--pareto", O_PARETO, NULL, "plan", "step time against memory, devices and price"},
+    {"--calibration", O_CALIBRATION, "FILE", "plan build run explain bench",
+     "measurements of `zplan calibrate`; for CPU clusters also $ZPLAN_CALIBRATION"},
+    {"--gap", O_GAP, "SHARE", "plan build run explain bench",
+     "stop searching when no plan is faster by more than this: 1%, 0.01 (default 0)"},
+    {"-t", O_SECONDS, "SECONDS", "calibrate", "time to measure"},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
@@ -89,7 +97,7 @@ int zp_usage_error(const char *format, ...) {
   return ZP_EXIT_USAGE;
 }
 
-static bool takes(const struct option_row *row, const char *verb) {
+static bool takes(const option_row *row, const char *verb) {
   if (strcmp(row->verbs, "*") == 0) return true;
   size_t n = strlen(verb);
   for (const char *p = row->verbs; (p = strstr(p, verb)) != NULL; p += n)
@@ -109,8 +117,6 @@ static bool parse_count(const char *option, const char *text, int64_t low, int64
   return true;
 }
 
-enum { MOST_DEVICES = 20000 };
-
 /* N, auto, or LOW..HIGH. The last two ask about several counts: only `plan` answers them. */
 static bool parse_devices(zp_run_state *run, const char *option, const char *text) {
   zp_options *o = &run->options;
@@ -126,8 +132,8 @@ static bool parse_devices(zp_run_state *run, const char *option, const char *tex
   int64_t low, high;
   if (!parse_count(option, zp_strndup(run->arena, text, (size_t)(dots - text)), 1, &low)) return false;
   if (!parse_count(option, dots + 2, 1, &high)) return false;
-  if (high <= low || high > MOST_DEVICES)
-    return zp_usage_error("%s %s: the range must ascend and end at %d or below", option, text, MOST_DEVICES), false;
+  if (high <= low || high > ZP_MOST_RANKS)
+    return zp_usage_error("%s %s: the range must ascend and end at %d or below", option, text, ZP_MOST_RANKS), false;
   o->gpus_low = (int)low;
   o->gpus_high = (int)high;
   return true;
@@ -152,21 +158,7 @@ static bool parse_size(const char *option, const char *text, int64_t *out) {
   return false;
 }
 
-/* 1%, or 0.01. */
-static bool parse_share(const char *option, const char *text, double *out) {
-  char *end;
-  double number = strtod(text, &end);
-  bool percent = end != text && strcmp(end, "%") == 0;
-  if (percent) number /= 100;
-  if (end != text && (percent || !*end) && number >= 0 && number < 1) {
-    *out = number;
-    return true;
-  }
-  zp_usage_error("%s wants a share from 0 to below 100%%, such as 1%% or 0.01, not `%s`", option, text);
-  return false;
-}
-
-static bool apply(zp_run_state *run, const struct option_row *row, const char *v) {
+static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   zp_options *o = &run->options;
   int64_t n = 0;
   switch (row->id) {
@@ -224,7 +216,7 @@ static bool apply(zp_run_state *run, const struct option_row *row, const char *v
   return false;
 }
 
-static const struct option_row *find_row(const char *name, size_t len) {
+static const option_row *find_row(const char *name, size_t len) {
   for (int i = 0; i < N_ROWS; i++)
     if (strlen(rows[i].name) == len && strncmp(rows[i].name, name, len) == 0) return &rows[i];
   return NULL;
@@ -257,7 +249,7 @@ bool zp_parse_options(zp_run_state *run, int argc, char **argv) {
       continue;
     }
     const char *equals = strncmp(word, "--", 2) == 0 ? strchr(word, '=') : NULL;
-    const struct option_row *row = find_row(word, equals ? (size_t)(equals - word) : strlen(word));
+    const option_row *row = find_row(word, equals ? (size_t)(equals - word) : strlen(word));
     if (!row) return unknown_option(word);
     if (!takes(row, run->command)) return zp_usage_error("`zplan %s` does not take %s", run->command, row->name), false;
     if (!row->value && equals) return zp_usage_error("%s takes no value", row->name), false;
@@ -269,6 +261,12 @@ bool zp_parse_options(zp_run_state *run, int argc, char **argv) {
   o->load.library_dir = zp_library_dir(run->arena);
   return true;
 }
+
+int zp_option_count(void) { return N_ROWS; }
+
+zp_option zp_option_at(int index) { return (zp_option){rows[index].name, rows[index].value, rows[index].help}; }
+
+bool zp_verb_takes(const char *verb, int index) { return takes(&rows[index], verb); }
 
 bool zp_flush_diags(zp_run_state *run) {
   bool color = run->options.color == 1;

@@ -46,33 +46,48 @@ static const char *number(zp_arena *arena, double value) {
   return value < 1000 ? zp_format(arena, "%.3g", value) : zp_show_count(arena, value);
 }
 
-static void put_size(zp_buf *out, const zp_spec *spec, const zp_size *size) {
-  zp_arena *arena = out->arena;
-  zp_buf_printf(out, "%7d  ", size->devices);
-  if (!size->feasible) {
-    zp_buf_line(out, "%s", miss_words(arena, &size->miss));
-    return;
-  }
-  const zp_estimate *e = &size->best.estimate;
-  zp_buf_printf(out, "%-*s %9s %9s %9s %9s", PLAN_WIDTH, zp_show_choice(arena, &size->best.choice),
-                zp_show_seconds(arena, e->step_s), zp_show_count(arena, e->tokens_per_s),
-                number(arena, e->tokens_per_s / size->devices), zp_show_bytes(arena, e->peak_bytes));
-  if (spec->train.steps > 0) zp_buf_printf(out, " %10s", zp_show_seconds(arena, (double)spec->train.steps * e->step_s));
-  if (spec->train.steps > 0) zp_buf_printf(out, " %9s", number(arena, size->run_device_hours));
-  if (size->run_dollars > 0) zp_buf_printf(out, " %9s", zp_format(arena, "$%s", number(arena, size->run_dollars)));
-  zp_buf_puts(out, "\n");
-}
-
-const char *zp_show_sizes(zp_arena *arena, const zp_spec *spec, const zp_sizes *sizes) {
+const char *zp_show_sizes_title(zp_arena *arena, const zp_spec *spec) {
   zp_buf out = zp_buf_new(arena);
-  zp_buf_printf(&out, "%7s  %-*s %9s %9s %9s %9s", "devices", PLAN_WIDTH, plan_title, "est step", "tokens/s",
-                "a device", "peak");
+  zp_buf_printf(&out, "%7s  %-*s %9s %9s %9s %7s %6s %9s", "devices", PLAN_WIDTH, plan_title, "est step", "tokens/s",
+                "a device", "scaling", "MFU", "peak");
   if (spec->train.steps > 0) zp_buf_printf(&out, " %10s %9s", "run", "device-h");
   if (spec->train.steps > 0 && zp_cluster_price(&spec->cluster, spec->cluster.ranks) > 0)
     zp_buf_printf(&out, " %9s", "price");
   zp_buf_puts(&out, "\n");
-  for (int i = 0; i < sizes->len; i++) put_size(&out, spec, &sizes->data[i]);
-  zp_buf_line(&out, "%s", legend);
+  return out.data;
+}
+
+const char *zp_show_size(zp_arena *arena, const zp_spec *spec, const zp_size *size, const zp_size *base) {
+  zp_buf out = zp_buf_new(arena);
+  zp_buf_printf(&out, "%7d  ", size->devices);
+  if (!size->feasible) {
+    zp_buf_line(&out, "%s", miss_words(arena, &size->miss));
+    return out.data;
+  }
+  const zp_estimate *e = &size->best.estimate;
+  zp_buf_printf(&out, "%-*s %9s %9s %9s %6.0f%% %5.1f%% %9s", PLAN_WIDTH, zp_show_choice(arena, &size->best.choice),
+                zp_show_seconds(arena, e->step_s), zp_show_count(arena, e->tokens_per_s),
+                number(arena, e->tokens_per_s / size->devices), 100 * zp_scaling(base, size), 100 * e->mfu,
+                zp_show_bytes(arena, e->peak_bytes));
+  if (spec->train.steps > 0)
+    zp_buf_printf(&out, " %10s %9s", zp_show_seconds(arena, (double)spec->train.steps * e->step_s),
+                  number(arena, size->run_device_hours));
+  if (size->run_dollars > 0) zp_buf_printf(&out, " %9s", zp_format(arena, "$%s", number(arena, size->run_dollars)));
+  zp_buf_puts(&out, "\n");
+  return out.data;
+}
+
+static const char sizes_legend[] =
+    "scaling: tokens/s a device, the smallest that fits being 100%; MFU: model FLOPs used";
+
+const char *zp_show_sizes_legend(zp_arena *arena) { return zp_format(arena, "%s\n%s\n", sizes_legend, legend); }
+
+static const char *show_sizes(zp_arena *arena, const zp_spec *spec, const zp_sizes *sizes) {
+  zp_buf out = zp_buf_new(arena);
+  zp_buf_puts(&out, zp_show_sizes_title(arena, spec));
+  const zp_size *base = zp_first_fit(sizes);
+  for (int i = 0; i < sizes->len; i++) zp_buf_puts(&out, zp_show_size(arena, spec, &sizes->data[i], base));
+  zp_buf_puts(&out, zp_show_sizes_legend(arena));
   return out.data;
 }
 
@@ -80,8 +95,10 @@ const char *zp_show_fewest(zp_arena *arena, const zp_spec *spec, const zp_fewest
   zp_buf out = zp_buf_new(arena);
   const char *things = spec->cluster.node.device.is_cpu ? "ranks" : "devices";
   if (fewest->found) {
-    zp_buf_line(&out, "%s: fits on %d %s; below %d not even the state of the parameters fits; %d sizes planned",
-                spec->model->name, fewest->sizes.data[0].devices, things, fewest->lower_bound, fewest->searched);
+    int found = fewest->sizes.data[0].devices, bound = fewest->lower_bound;
+    zp_buf_printf(&out, "%s: fits on %d %.*s", spec->model->name, found, (int)strlen(things) - (found == 1), things);
+    if (bound > 1) zp_buf_printf(&out, "; below %d not even the state of the parameters fits", bound);
+    zp_buf_line(&out, "; %d sizes planned", fewest->searched);
   } else if (fewest->searched) {
     zp_buf_line(&out, "error[Z0603]: %s fits on no number of %s that was planned (%d sizes from %d)", spec->model->name,
                 things, fewest->searched, fewest->lower_bound);
@@ -94,22 +111,27 @@ const char *zp_show_fewest(zp_arena *arena, const zp_spec *spec, const zp_fewest
                                           : "its nodes have no network cards");
     return out.data;
   }
-  zp_buf_puts(&out, zp_show_sizes(arena, spec, &fewest->sizes));
+  zp_buf_puts(&out, show_sizes(arena, spec, &fewest->sizes));
   return out.data;
 }
 
 /* ---- why not ---- */
 
+/* Sums of floating-point terms differ in their last digits: less than `noise` is 0. */
+static const char *term_words(zp_arena *arena, double seconds, double noise, bool sign) {
+  if (fabs(seconds) <= noise) return "0";
+  return zp_format(arena, "%s%s", seconds < 0 ? "-" : sign ? "+" : "", zp_show_seconds(arena, fabs(seconds)));
+}
+
 static void put_terms(zp_buf *out, const zp_why_not *a) {
+  double noise = 1e-9 * a->best->best.estimate.step_s;
   zp_buf_line(out, "  %-24s %12s %12s %12s", "", "best", "asked", "difference");
   for (int i = 0; i < a->terms.len; i++) {
     const zp_term *t = &a->terms.data[i];
     double difference = t->asked_s - t->best_s;
-    zp_buf_line(out, "  %-24s %12s %12s %12s", t->name, zp_show_seconds(out->arena, t->best_s),
-                zp_show_seconds(out->arena, t->asked_s),
-                difference == 0 ? "0"
-                                : zp_format(out->arena, "%c%s", difference < 0 ? '-' : '+',
-                                            zp_show_seconds(out->arena, fabs(difference))));
+    if (fabs(t->best_s) <= noise && fabs(t->asked_s) <= noise) continue;
+    zp_buf_line(out, "  %-24s %12s %12s %12s", t->name, term_words(out->arena, t->best_s, noise, false),
+                term_words(out->arena, t->asked_s, noise, false), term_words(out->arena, difference, noise, true));
   }
   zp_buf_line(out, "  %-24s %12s %12s", "peak memory", zp_show_bytes(out->arena, a->best->best.estimate.peak_bytes),
               zp_show_bytes(out->arena, a->asked->best.estimate.peak_bytes));
@@ -134,20 +156,39 @@ static void put_shortage(zp_buf *out, const zp_why_not *a) {
   zp_buf_puts(out, "\n");
 }
 
+/* Faster than the best can only be what the plan block and its defaults leave out. */
+static void put_comparison(zp_buf *out, const char *wish, const zp_why_not *a) {
+  const zp_candidate *best = &a->best->best, *asked = &a->asked->best;
+  double change = asked->estimate.step_s / best->estimate.step_s - 1;
+  if (zp_same_decisions(&best->choice, &asked->choice) && fabs(change) <= 1e-9) {
+    zp_buf_line(out, "asked: the best plan satisfies it");
+    return;
+  }
+  zp_buf_line(out, "asked: %s: %+.1f%% step time (estimates)", zp_show_choice(out->arena, &asked->choice),
+              100 * (fabs(change) < 5e-4 ? 0 : change));
+  put_terms(out, a);
+  if (change < -1e-9)
+    zp_buf_line(out, "note: the limits in force leave this out of the search; --set '%s' puts it in", wish);
+}
+
+static void put_refusals(zp_buf *out, const zp_why_not *a) {
+  for (int i = 0; i < a->refusals.len; i++) zp_buf_line(out, "  %s", a->refusals.data[i]);
+  if (a->refusals.len == 0 && a->asked->why_not) zp_buf_line(out, "  %s", a->asked->why_not);
+}
+
 const char *zp_show_why_not(zp_arena *arena, const char *wish, const zp_why_not *a) {
   zp_buf out = zp_buf_new(arena);
   zp_buf_line(&out, "best:  %s", zp_show_choice(arena, &a->best->best.choice));
   if (a->asked->feasible) {
-    zp_buf_line(&out, "asked: %s: %+.1f%% step time (estimates)", zp_show_choice(arena, &a->asked->best.choice),
-                100 * (a->asked->best.estimate.step_s / a->best->best.estimate.step_s - 1));
-    put_terms(&out, a);
+    put_comparison(&out, wish, a);
+    zp_buf_line(&out, "%s", legend);
     return out.data;
   }
   zp_buf_line(&out, "asked: nothing %s with %s", a->short_bytes ? "fits" : "is legal", wish);
   if (a->short_bytes)
     put_shortage(&out, a);
-  else if (a->asked->why_not)
-    zp_buf_line(&out, "  %s", a->asked->why_not);
+  else
+    put_refusals(&out, a);
   for (int i = 0; i < a->nearest.len; i++)
     zp_buf_line(&out, "  help: %s", zp_report_relaxation(arena, &a->nearest.data[i]));
   return out.data;

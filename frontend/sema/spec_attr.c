@@ -1,4 +1,5 @@
 /* Attribute blocks and calls, read by table (spec_internal.h, zp_field). */
+#include <math.h>
 #include "spec_internal.h"
 #include <zplan/buf.h>
 
@@ -34,23 +35,36 @@ void zp_report_unknown_attr(zp_reader *reader, const zp_schema *const *schemas, 
   zp_diag_note(d, "possible here: %s", list.data);
 }
 
+/* Values beyond `low` and `high` are slips of a unit or of an exponent: no part of a machine has them. 20,000 nodes of
+ * the largest size still sum to less than 2^63 bytes. 0 is the range's business. */
 static const struct {
   zp_dimension dimension;
   zp_range range; /* unless the field has its own */
+  double low, high;
+  const char *limits;
 } number_kinds[] = {
-    [ZP_FIELD_BYTES] = {ZP_DIM_BYTES, ZP_RANGE_NOT_NEGATIVE},
-    [ZP_FIELD_RATE] = {ZP_DIM_BYTES_PER_S, ZP_RANGE_RATE},
-    [ZP_FIELD_SECONDS] = {ZP_DIM_SECONDS, ZP_RANGE_NOT_NEGATIVE},
-    [ZP_FIELD_FLOPS] = {ZP_DIM_FLOP_PER_S, ZP_RANGE_FLOPS},
-    [ZP_FIELD_SHARE] = {ZP_DIM_PERCENT, ZP_RANGE_FRACTION},
-    [ZP_FIELD_REAL] = {ZP_DIM_NONE, ZP_RANGE_ANY},
+    [ZP_FIELD_BYTES] = {ZP_DIM_BYTES, ZP_RANGE_NOT_NEGATIVE, 0, 4e14, "at most 400 TB"},
+    [ZP_FIELD_RATE] = {ZP_DIM_BYTES_PER_S, ZP_RANGE_POSITIVE, 1e3, 1e15, "1 KB/s to 1 PB/s"},
+    [ZP_FIELD_SECONDS] = {ZP_DIM_SECONDS, ZP_RANGE_NOT_NEGATIVE, 0, 1e6, "at most 1,000,000 s"},
+    [ZP_FIELD_FLOPS] = {ZP_DIM_FLOP_PER_S, ZP_RANGE_POSITIVE, 1e6, 1e18, "1 MFLOPS to 1 EFLOPS"},
+    [ZP_FIELD_SHARE] = {ZP_DIM_PERCENT, ZP_RANGE_FRACTION, 0, 1, ""},
+    [ZP_FIELD_REAL] = {ZP_DIM_NONE, ZP_RANGE_ANY, -HUGE_VAL, HUGE_VAL, ""},
 };
+
+static bool is_plausible(zp_reader *reader, const zp_field *field, const zp_expr *expr, double number) {
+  double low = number_kinds[field->kind].low, high = number_kinds[field->kind].high;
+  if (number <= high && (number >= low || number == 0)) return true;
+  zp_diag *d = zp_report(reader->diags, ZP_Z0306, expr->span, "`%s` is %s what any machine has", field->key,
+                         number > high ? "above" : "below");
+  zp_diag_note(d, "accepted: %s; check the unit and the exponent", number_kinds[field->kind].limits);
+  return false;
+}
 
 static void store_number(zp_reader *reader, const zp_env *env, const zp_field *field, const zp_expr *expr, void *base) {
   zp_range range = field->range ? field->range : number_kinds[field->kind].range;
   double number;
   bool ok = zp_read_number(reader, env, expr, field->key, number_kinds[field->kind].dimension, range, &number);
-  if (!ok || field->offset == ZP_CHECK_ONLY) return;
+  if (!ok || !is_plausible(reader, field, expr, number) || field->offset == ZP_CHECK_ONLY) return;
   char *target = (char *)base + field->offset;
   if (field->kind == ZP_FIELD_BYTES)
     *(int64_t *)target = (int64_t)number;

@@ -59,10 +59,7 @@ typedef enum zp_range {
   ZP_RANGE_BELOW_ONE,    /* 0 <= x < 1 */
   ZP_RANGE_FRACTION,     /* 0 < x <= 1 */
   ZP_RANGE_ONE_OR_MORE,  /* >= 1 */
-  /* What no machine has is a slip of the unit: three orders of magnitude around what is or was built. */
-  ZP_RANGE_RATE,    /* bytes/s */
-  ZP_RANGE_FLOPS,   /* FLOP/s of one device */
-  ZP_RANGE_LATENCY, /* seconds */
+  ZP_RANGE_LATENCY,      /* 0 <= x <= 1 second: more is a slip of the unit */
 } zp_range;
 
 typedef struct zp_word {

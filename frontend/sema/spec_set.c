@@ -1,5 +1,6 @@
 /* --set KEY=VALUE: parsed as attributes, sorted to the block they belong to, and laid over what the file says. After
  * that nothing needs to know that a value came from the command line, except for quotes and paths. */
+#include <ctype.h>
 #include "spec_internal.h"
 
 static bool has_prefix(const char *key, const char *prefix) {
@@ -19,6 +20,17 @@ static bool is_train_value(const zp_attr *attr) {
          (value && (value->kind == ZP_EXPR_CALL || (value->kind == ZP_EXPR_NAME && zp_is_schedule_name(value->text))));
 }
 
+/* --why-not asks for another plan of the same training; `batch` or `model.layers` would be another training. */
+static void refuse_wish(zp_reader *reader, const zp_attr *attr) {
+  zp_diag *d = zp_report(reader->diags, ZP_Z0626, attr->key.span, "`%s` is no decision of a plan", attr->key.text);
+  zp_diag_note(d, "--why-not compares two plans of the same training on the same machine");
+  zp_diag_help(d, "`zplan FILE --set '%s'` plans the changed one", zp_source_of(reader, attr->span));
+}
+
+static bool is_wish(const zp_reader *reader, const zp_attr *attr) {
+  return attr->span.file >= reader->settings_end - reader->options->n_wishes;
+}
+
 static void sort_setting(zp_reader *reader, zp_attr *attr, zp_settings *settings) {
   const struct {
     const char *prefix;
@@ -27,12 +39,23 @@ static void sort_setting(zp_reader *reader, zp_attr *attr, zp_settings *settings
   for (int i = 0; i < 3; i++) {
     if (!has_prefix(attr->key.text, prefixes[i].prefix)) continue;
     attr->key.text += strlen(prefixes[i].prefix) + 1;
-    zp_push(reader->arena, prefixes[i].list, attr);
+    if (is_wish(reader, attr) && prefixes[i].list != &settings->plan)
+      refuse_wish(reader, attr);
+    else
+      zp_push(reader->arena, prefixes[i].list, attr);
     return;
   }
   const char *head = head_of(reader->arena, attr->key.text);
   bool in_plan = zp_find_field(&zp_plan_schema, head), in_train = zp_find_field(&zp_train_schema, head);
-  if (in_plan && in_train) {
+  if (is_wish(reader, attr)) {
+    const zp_schema *plan_keys = &zp_plan_schema;
+    if (in_plan)
+      zp_push(reader->arena, &settings->plan, attr);
+    else if (in_train)
+      refuse_wish(reader, attr);
+    else
+      zp_report_unknown_attr(reader, &plan_keys, 1, attr, "`--why-not`");
+  } else if (in_plan && in_train) {
     zp_push(reader->arena, is_train_value(attr) ? &settings->train : &settings->plan, attr);
   } else if (in_plan || in_train) {
     zp_push(reader->arena, in_plan ? &settings->plan : &settings->train, attr);
@@ -42,12 +65,25 @@ static void sort_setting(zp_reader *reader, zp_attr *attr, zp_settings *settings
   }
 }
 
+static bool is_word_char(char c) { return isalnum((unsigned char)c) || c == '_' || c == '"'; }
+
+/* Quotes may be left out on the command line, but 1f1b without them would be the number 1 with the unit f1b. */
+static const char *quote_1f1b(zp_arena *arena, const char *text) {
+  static const char word[] = "1f1b";
+  enum { LEN = sizeof word - 1 };
+  for (const char *p = text; (p = strstr(p, word)) != NULL; p += LEN)
+    if ((p == text || !is_word_char(p[-1])) && !is_word_char(p[LEN]))
+      return zp_format(arena, "%.*s\"%s\"%s", (int)(p - text), text, word, quote_1f1b(arena, p + LEN));
+  return text;
+}
+
 void zp_parse_settings(zp_reader *reader, zp_settings *settings) {
   const zp_load_options *options = reader->options;
   reader->settings_begin = zp_diags_source_count(reader->diags);
   for (int i = 0; i < options->n_set; i++) {
-    const char *text = zp_strdup(reader->arena, options->set[i]);
-    zp_diags_add_source(reader->diags, "--set", text, strlen(text));
+    const char *text = zp_strdup(reader->arena, quote_1f1b(reader->arena, options->set[i]));
+    bool wish = i >= options->n_set - options->n_wishes;
+    zp_diags_add_source(reader->diags, wish ? "--why-not" : "--set", text, strlen(text));
   }
   reader->settings_end = zp_diags_source_count(reader->diags);
   for (int source = reader->settings_begin; source < reader->settings_end; source++) {
@@ -127,13 +163,20 @@ static void override_nested(zp_reader *reader, zp_attrs *attrs, const zp_attr *s
   zp_push(reader->arena, attrs, changed);
 }
 
-/* Two settings of one key: both stay when they are limits (tensor>=2, tensor<=8); of two values the later one wins. */
-static bool is_superseded(const zp_attrs *settings, int at) {
-  for (int i = at + 1; i < settings->len; i++)
-    if (settings->data[i]->op == ZP_ATTR_SET && replaces(settings->data[i], settings->data[at])) return true;
-  return false;
+/* Reports a nested value that is set twice: the place that it goes to holds one. */
+static bool is_first(zp_reader *reader, const zp_attrs *settings, int at) {
+  for (int i = 0; i < at; i++) {
+    if (!same_key(settings->data[i], settings->data[at])) continue;
+    zp_diag *d = zp_report(reader->diags, ZP_Z0310, settings->data[at]->key.span, "`%s` is given twice",
+                           settings->data[at]->key.text);
+    zp_diag_also(d, settings->data[i]->key.span, "first here");
+    return false;
+  }
+  return true;
 }
 
+/* Settings of one key take the place of what is written together, and add up among themselves: limits intersect, and
+ * two values contradict each other, which is reported where they are read. */
 zp_attrs zp_override_attrs(zp_reader *reader, const zp_attrs *written, const zp_attrs *settings) {
   zp_attrs result = {0};
   for (int i = 0; i < written->len; i++) {
@@ -142,9 +185,9 @@ zp_attrs zp_override_attrs(zp_reader *reader, const zp_attrs *written, const zp_
     if (keep) zp_push(reader->arena, &result, written->data[i]);
   }
   for (int k = 0; k < settings->len; k++)
-    if (!strchr(settings->data[k]->key.text, '.') && !is_superseded(settings, k))
-      zp_push(reader->arena, &result, settings->data[k]);
+    if (!strchr(settings->data[k]->key.text, '.')) zp_push(reader->arena, &result, settings->data[k]);
   for (int k = 0; k < settings->len; k++)
-    if (strchr(settings->data[k]->key.text, '.')) override_nested(reader, &result, settings->data[k]);
+    if (strchr(settings->data[k]->key.text, '.') && is_first(reader, settings, k))
+      override_nested(reader, &result, settings->data[k]);
   return result;
 }

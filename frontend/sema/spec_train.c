@@ -167,10 +167,15 @@ void zp_read_train(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, 
   if (zp_diags_errors(reader->diags) == before) check_blocks(reader, attrs, train);
 }
 
+/* Sequences of a step. Published runs stay below 1e5; far above 1e8 micro-batches could not be simulated one by one. */
+enum { MOST_BATCH = 100000000 };
+
 bool zp_spec_finish(zp_diags *diags, zp_spec *spec) {
   zp_train *train = &spec->train;
   int before = zp_diags_errors(diags);
   if (train->batch == 0) return true; /* a file without a train block */
+  if (train->batch > MOST_BATCH)
+    zp_report(diags, ZP_Z0306, train->batch_span, "`batch` must be at most %d sequences", MOST_BATCH);
   if (train->tokens > 0)
     train->steps = (int64_t)ceil((double)train->tokens / ((double)train->batch * (double)spec->model->sequence));
   if (train->warmup + train->decay_steps > train->steps) {

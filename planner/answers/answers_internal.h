@@ -10,6 +10,10 @@ bool zp_try(zp_arena *arena, const zp_spec *spec, int devices, zp_candidate *bes
 /* A copy that outlives the search: its own cuts, no times by stage. */
 zp_candidate zp_keep_candidate(zp_arena *arena, const zp_candidate *from);
 
+/* ---- together.c ---- */
+/* Why no combination of the decisions that the limits allow goes together; none: some does. */
+zp_strings zp_explain_conflicts(zp_arena *arena, const zp_plan *plan);
+
 /* ---- sizes.c ---- */
 /* Devices that counts go by: those of a node; CPU ranks share their nodes, so any count will do. */
 int zp_count_unit(const zp_spec *spec);

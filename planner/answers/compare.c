@@ -12,20 +12,21 @@ static const struct {
              {"tensor communication", offsetof(zp_estimate, tensor_comm_s)},
              {"pipeline communication", offsetof(zp_estimate, pipeline_comm_s)},
              {"data communication", offsetof(zp_estimate, data_comm_s)},
-             {"optimizer", offsetof(zp_estimate, optimizer_s)}};
+             {"optimizer", offsetof(zp_estimate, optimizer_s)},
+             {"offload", offsetof(zp_estimate, offload_s)}};
 
 static double term_of(const zp_estimate *e, size_t at) { return *(const double *)(const void *)((const char *)e + at); }
 
 static void add_terms(zp_arena *arena, zp_why_not *out) {
   const zp_estimate *best = &out->best->best.estimate, *asked = &out->asked->best.estimate;
-  zp_term rest = {"other", best->step_s, asked->step_s}, step = {"step", best->step_s, asked->step_s};
+  zp_term rest = {"overlap", best->step_s, asked->step_s}, step = {"step", best->step_s, asked->step_s};
   for (size_t i = 0; i < sizeof terms / sizeof *terms; i++) {
     zp_term term = {terms[i].name, term_of(best, terms[i].at), term_of(asked, terms[i].at)};
     rest.best_s -= term.best_s;
     rest.asked_s -= term.asked_s;
     zp_push(arena, &out->terms, term);
   }
-  /* Overlap makes the parts longer than the whole, further terms make them shorter. */
+  /* The bubble is what the others leave; where they explain more than the step, the rest is overlap. */
   if (fabs(rest.best_s) > 1e-6 * step.best_s || fabs(rest.asked_s) > 1e-6 * step.asked_s)
     zp_push(arena, &out->terms, rest);
   zp_push(arena, &out->terms, step);
@@ -46,7 +47,10 @@ zp_why_not zp_compare(zp_arena *arena, const zp_plan *best, const zp_plan *asked
     add_terms(arena, &out);
     return out;
   }
-  if (asked->miss.have_bytes > 0) add_ranks(&out);
+  if (asked->miss.have_bytes > 0)
+    add_ranks(&out);
+  else
+    out.refusals = zp_explain_refusals(arena, asked);
   out.nearest = zp_find_relaxations(arena, asked);
   return out;
 }

@@ -36,12 +36,16 @@ typedef struct limit_row {
 } limit_row;
 #define LIMIT(name, kind)                                                                                              \
   { #name, offsetof(zp_constraints, name), kind }
+#define AWAY(state, name)                                                                                              \
+  { name, offsetof(zp_constraints, offload[ZP_STATE_##state]), ZP_RELAX_CONSTRAINT }
 static const limit_row limits[] = {LIMIT(tensor, ZP_RELAX_CONSTRAINT),         LIMIT(pipeline, ZP_RELAX_CONSTRAINT),
                                    LIMIT(data, ZP_RELAX_CONSTRAINT),           LIMIT(zero, ZP_RELAX_ZERO),
                                    LIMIT(microbatch, ZP_RELAX_MICROBATCH),     LIMIT(recompute, ZP_RELAX_RECOMPUTE),
                                    LIMIT(recompute_shard, ZP_RELAX_RECOMPUTE), LIMIT(schedule, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(rank_order, ZP_RELAX_CONSTRAINT),     LIMIT(chunks, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(sequence, ZP_RELAX_CONSTRAINT)};
+                                   LIMIT(chunks, ZP_RELAX_CONSTRAINT),         LIMIT(sequence, ZP_RELAX_CONSTRAINT),
+                                   LIMIT(compress, ZP_RELAX_CONSTRAINT),       AWAY(OPTIMIZER, "offload[optimizer]"),
+                                   AWAY(GRADIENTS, "offload[gradients]"),      AWAY(PARAMS, "offload[params]"),
+                                   AWAY(ACTIVATIONS, "offload[activations]"),  LIMIT(rank_order, ZP_RELAX_CONSTRAINT)};
 enum { N_LIMITS = sizeof limits / sizeof *limits };
 
 static zp_limit *limit_of(zp_constraints *c, const limit_row *row) { return (zp_limit *)(void *)((char *)c + row->at); }
@@ -167,15 +171,29 @@ static void add_devices(relaxer *r) {
   zp_push(r->arena, &r->found, relaxation);
 }
 
-/* Counts with few divisors leave few ways to divide: some ranks idle may do. */
+static bool propose_idle(relaxer *r, int count) {
+  int idle = r->plan->machine.devices - count;
+  zp_relaxation relaxation = {.kind = ZP_RELAX_IDLE, .amount = count};
+  relaxation.words = zp_format(r->arena, "on %d of them, %d idle,", count, idle);
+  relaxation.option = zp_format(r->arena, "--gpus %d", count);
+  return propose(r, zp_spec_with_devices(r->arena, r->plan->spec, count), count, relaxation);
+}
+
+/* Counts with few divisors leave few ways to divide: some ranks idle may do. The fewest idle that a plan is found with
+ * may make a slow one, so the fastest on whole nodes below is named too when it is faster. */
 static void idle_devices(relaxer *r) {
-  int devices = r->plan->machine.devices;
-  for (int idle = 1; idle <= MOST_IDLE && idle < devices; idle++) {
-    zp_relaxation relaxation = {.kind = ZP_RELAX_IDLE, .amount = devices - idle};
-    relaxation.words = zp_format(r->arena, "on %d of them, %d idle,", devices - idle, idle);
-    relaxation.option = zp_format(r->arena, "--gpus %d", devices - idle);
-    if (propose(r, zp_spec_with_devices(r->arena, r->plan->spec, devices - idle), devices - idle, relaxation)) return;
+  int devices = r->plan->machine.devices, unit = zp_count_unit(r->plan->spec), before = r->found.len;
+  bool found = false;
+  for (int idle = 1; idle <= MOST_IDLE && idle < devices && !found; idle++) found = propose_idle(r, devices - idle);
+  for (int i = 0, count = devices / unit * unit; i < MOST_IDLE && count > 0; i++, count -= unit) {
+    if (count >= devices || (found && r->found.data[before].amount == count) || !propose_idle(r, count)) continue;
+    zp_relaxation *last = &r->found.data[r->found.len - 1], *fastest = last - 1;
+    if (r->found.len - before <= (found ? 1 : 0) + 1) continue; /* the first of its kind */
+    if (last->estimate.step_s < fastest->estimate.step_s) *fastest = *last;
+    r->found.len--;
   }
+  if (!found || r->found.len - before < 2) return;
+  if (r->found.data[before + 1].estimate.step_s >= r->found.data[before].estimate.step_s) r->found.len--;
 }
 
 /* ---- memory ---- */

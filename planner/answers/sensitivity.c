@@ -54,15 +54,12 @@ static void turn(zp_node_type *node, const void *user) {
 }
 
 static zp_reaction react(zp_arena *arena, const zp_plan *plan, const knob *k, double factor) {
-  zp_arena_mark mark = zp_arena_get_mark(arena);
   zp_spec *changed = zp_copy_spec(arena, plan->spec);
   zp_cluster_change(arena, &changed->cluster, turn, &(turning){k, factor});
   zp_reaction r = {.factor = factor};
   zp_candidate best;
   r.feasible = zp_try(arena, changed, plan->machine.devices, &best);
-  zp_arena_rewind(arena, mark);
   if (!r.feasible) return r;
-  best.choice.cut = NULL; /* rewound */
   r.best = best;
   r.same_plan = zp_same_decisions(&best.choice, &plan->best.choice);
   return r;

@@ -5,7 +5,7 @@
 #include <math.h>
 #include "answers_internal.h"
 
-enum { MOST_DEVICES = 20000, NEXT_SIZES = 3, FINE_NODES = 16, COARSE_PART = 8 };
+enum { NEXT_SIZES = 3, FINE_NODES = 16, COARSE_PART = 8 };
 
 int zp_count_unit(const zp_spec *spec) {
   const zp_node_type *node = &spec->cluster.node;
@@ -15,9 +15,9 @@ int zp_count_unit(const zp_spec *spec) {
 int zp_most_devices(const zp_spec *spec) {
   const zp_node_type *node = &spec->cluster.node;
   int64_t written = zp_cluster_devices(&spec->cluster);
-  if (spec->cluster.groups.len) return written < MOST_DEVICES ? (int)written : MOST_DEVICES;
+  if (spec->cluster.groups.len) return written < ZP_MOST_RANKS ? (int)written : ZP_MOST_RANKS;
   bool connected = node->nics > 0 && node->nic.bytes_per_s > 0;
-  return connected || node->device.is_cpu ? MOST_DEVICES : zp_count_unit(spec);
+  return connected || node->device.is_cpu ? ZP_MOST_RANKS : zp_count_unit(spec);
 }
 
 /* ---- counts ---- */
@@ -54,7 +54,7 @@ static void fill_cost(zp_size *size, const zp_spec *spec) {
   size->run_dollars = size->run_device_hours * zp_cluster_price(&spec->cluster, size->devices);
 }
 
-static zp_size plan_size(zp_arena *arena, const zp_spec *spec, int devices) {
+zp_size zp_plan_size(zp_arena *arena, const zp_spec *spec, int devices) {
   zp_arena *scratch = zp_arena_new("size");
   const zp_spec *changed = zp_spec_with_devices(scratch, spec, devices);
   const zp_plan *plan = zp_search(scratch, changed, devices, &(zp_search_options){.top = 1});
@@ -64,17 +64,27 @@ static zp_size plan_size(zp_arena *arena, const zp_spec *spec, int devices) {
     fill_cost(&size, spec);
   } else {
     size.miss = plan->miss;
-    size.miss.choice.cut = NULL;
+    size.miss.choice = zp_choice_copy(arena, &plan->miss.choice);
   }
   zp_arena_free(scratch);
   return size;
+}
+
+const zp_size *zp_first_fit(const zp_sizes *sizes) {
+  for (int i = 0; i < sizes->len; i++)
+    if (sizes->data[i].feasible) return &sizes->data[i];
+  return NULL;
+}
+
+double zp_scaling(const zp_size *base, const zp_size *size) {
+  return size->best.estimate.tokens_per_s / size->devices / (base->best.estimate.tokens_per_s / base->devices);
 }
 
 zp_sizes zp_sweep(zp_arena *arena, const zp_spec *spec, int low, int high) {
   zp_ints counts = zp_sweep_counts(arena, spec, low, high);
   zp_sizes sizes = {0};
   for (int i = 0; i < counts.len; i++) {
-    zp_size size = plan_size(arena, spec, counts.data[i]);
+    zp_size size = zp_plan_size(arena, spec, counts.data[i]);
     zp_push(arena, &sizes, size);
   }
   return sizes;
@@ -110,9 +120,9 @@ static int bound_by_state(zp_arena *arena, const zp_spec *spec) {
       memory = spec->cluster.groups.data[g].type.device.memory_bytes;
   double usable = fraction * (double)memory - (double)device->context_bytes;
   if (device->is_cpu) return 1; /* more ranks of a node have no more memory together */
-  if (usable <= 0) return MOST_DEVICES + 1;
+  if (usable <= 0) return ZP_MOST_RANKS + 1;
   double count = ceil((double)zp_least_state_bytes(arena, spec) / usable);
-  return count > MOST_DEVICES ? MOST_DEVICES + 1 : count < 1 ? 1 : (int)count;
+  return count > ZP_MOST_RANKS ? ZP_MOST_RANKS + 1 : count < 1 ? 1 : (int)count;
 }
 
 /* The next count of the upward pass: divisors of a node, then whole nodes, above FINE_NODES by at most 1/COARSE_PART.
@@ -127,7 +137,7 @@ static int next_count(int devices, int unit) {
 }
 
 static bool try_count(zp_arena *arena, const zp_spec *spec, int devices, zp_fewest *out) {
-  zp_size size = plan_size(arena, spec, devices);
+  zp_size size = zp_plan_size(arena, spec, devices);
   out->searched++;
   if (!size.feasible && out->found) return false;
   if (!out->found) out->sizes.len = 0; /* of misses the last one is kept */
@@ -140,7 +150,7 @@ static bool try_count(zp_arena *arena, const zp_spec *spec, int devices, zp_fewe
 static void refine(zp_arena *arena, const zp_spec *spec, int above, zp_fewest *out) {
   int unit = zp_count_unit(spec), found = out->sizes.data[0].devices;
   for (int devices = (above / unit + 1) * unit; above >= unit && devices < found; devices += unit) {
-    zp_size size = plan_size(arena, spec, devices);
+    zp_size size = zp_plan_size(arena, spec, devices);
     out->searched++;
     if (!size.feasible) continue;
     out->sizes.data[0] = size;

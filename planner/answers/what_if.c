@@ -30,13 +30,15 @@ zp_spec *zp_spec_with_devices(zp_arena *arena, const zp_spec *spec, int devices)
   return copy;
 }
 
+static int chunks_of(const zp_choice *c) { return c->chunks > 1 ? c->chunks : 1; } /* 0 means 1 */
+
 bool zp_same_decisions(const zp_choice *a, const zp_choice *b) {
   for (int s = 0; s < ZP_STATE_COUNT; s++)
     if (a->home[s].tier != b->home[s].tier || a->home[s].eighths != b->home[s].eighths) return false;
   for (int s = 0; s < a->pipeline && a->pipeline == b->pipeline; s++)
     if (zp_choice_mode(a, s) != zp_choice_mode(b, s)) return false;
   return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->zero == b->zero &&
-         a->schedule == b->schedule && a->chunks == b->chunks && a->sequence == b->sequence &&
+         a->schedule == b->schedule && chunks_of(a) == chunks_of(b) && a->sequence == b->sequence &&
          a->compress == b->compress && a->microbatch == b->microbatch && a->order == b->order;
 }
 

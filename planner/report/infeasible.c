@@ -20,27 +20,34 @@ static void put_miss(zp_buf *out, const zp_plan *plan) {
   zp_buf_printf(out, "\n  nearest miss: %s\n", zp_words_choice(arena, &miss->choice));
 }
 
-static void put_relaxations(zp_buf *out, const zp_plan *plan) {
-  zp_relaxations all = zp_find_relaxations(out->arena, plan);
-  for (int i = 0; i < all.len; i++) zp_buf_line(out, "  help: %s", zp_report_relaxation(out->arena, &all.data[i]));
-}
-
 const char *zp_report_relaxation(zp_arena *arena, const zp_relaxation *r) {
   return zp_format(arena, "%s it fits: %s; step est %s, peak %s%s%s%s", r->words, zp_words_choice(arena, &r->choice),
                    zp_show_seconds(arena, r->estimate.step_s), zp_show_bytes(arena, r->estimate.peak_bytes),
                    r->option ? "   (" : "", r->option ? r->option : "", r->option ? ")" : "");
 }
 
+static void put_refusals(zp_buf *out, const zp_plan *plan) {
+  zp_strings lines = zp_explain_refusals(out->arena, plan);
+  for (int i = 0; i < lines.len; i++) zp_buf_line(out, "  %s", lines.data[i]);
+  if (lines.len == 0 && plan->why_not) zp_buf_line(out, "  %s", plan->why_not);
+}
+
 const char *zp_report_infeasible(zp_arena *arena, const zp_plan *plan) {
+  zp_relaxations nearest = zp_find_relaxations(arena, plan);
+  return zp_report_no_plan(arena, plan, &nearest);
+}
+
+const char *zp_report_no_plan(zp_arena *arena, const zp_plan *plan, const zp_relaxations *nearest) {
   zp_buf out = zp_buf_new(arena);
   bool tried = plan->miss.have_bytes > 0;
   zp_buf_line(&out, "error[%s]: no plan for %d %s %s", tried ? "Z0603" : "Z0601", plan->machine.devices,
               rank_word(plan, plan->machine.devices), tried ? "fits into memory" : "satisfies the constraints");
   if (tried)
     put_miss(&out, plan);
-  else if (plan->why_not)
-    zp_buf_line(&out, "  %s", plan->why_not);
-  put_relaxations(&out, plan);
+  else
+    put_refusals(&out, plan);
+  for (int i = 0; i < nearest->len; i++)
+    zp_buf_line(&out, "  help: %s", zp_report_relaxation(arena, &nearest->data[i]));
   for (int i = 0; i < ZP_REJECT_COUNT; i++)
     if (plan->certificate.rejected[i])
       zp_buf_line(&out, "  note: %lld of %lld candidates rejected: %s", (long long)plan->certificate.rejected[i],

@@ -79,6 +79,10 @@ static void put_next_best(zp_buf *out, const zp_plan *plan) {
     zp_buf_printf(out, "%s%+.1f%% tensor %d pipeline %d data %d", i ? "  |  " : "",
                   100 * (c->estimate.step_s / plan->best.estimate.step_s - 1), c->choice.tensor, c->choice.pipeline,
                   c->choice.data);
+    if (c->choice.zero != plan->best.choice.zero) zp_buf_printf(out, " zero %d", c->choice.zero);
+    const char *recompute = zp_report_recompute(out->arena, &c->choice);
+    if (strcmp(recompute, zp_report_recompute(out->arena, &plan->best.choice)) != 0)
+      zp_buf_printf(out, " recompute %s", c->choice.stage_recompute ? "by stage" : recompute);
   }
   zp_buf_puts(out, "\n");
 }

@@ -54,20 +54,21 @@ const char *zp_words_bytes(zp_arena *arena, int64_t bytes) { return bytes == 0 ?
 const char *zp_words_devices(zp_arena *arena, const zp_plan *plan) {
   const zp_machine *m = &plan->machine;
   const zp_cluster *c = &plan->spec->cluster;
-  int64_t nodes = zp_machine_nodes(m);
-  zp_buf out = zp_buf_new(arena);
-  if (c->groups.len == 0)
-    zp_buf_printf(&out, "%d x %s, %s each", m->devices, c->node.device.name, zp_show_bytes(arena, m->memory_bytes));
+  zp_buf devices = zp_buf_new(arena), nodes = zp_buf_new(arena);
   int64_t left = m->devices;
   for (int g = 0; g < c->groups.len && left > 0; g++) {
-    const zp_node_group *group = &c->groups.data[g];
-    int64_t all = (int64_t)group->nodes * group->type.devices, here = left < all ? left : all;
-    zp_buf_printf(&out, "%s%lld x %s, %s each", g ? " + " : "", (long long)here, group->type.device.name,
-                  zp_show_bytes(arena, group->type.device.memory_bytes));
+    const zp_node_type *type = &c->groups.data[g].type;
+    int64_t all = (int64_t)c->groups.data[g].nodes * type->devices, here = left < all ? left : all;
+    const char *plus = g ? " + " : "";
+    zp_buf_printf(&devices, "%s%lld x %s, %s each", plus, (long long)here, type->device.name,
+                  zp_show_bytes(arena, type->device.memory_bytes));
+    zp_buf_printf(&nodes, "%s%lld x %s", plus, (long long)((here + type->devices - 1) / type->devices), type->name);
     left -= here;
   }
-  zp_buf_printf(&out, " (%lld node%s)", (long long)nodes, nodes == 1 ? "" : "s");
-  return out.data;
+  if (c->groups.len) return zp_format(arena, "%s (%s)", devices.data, nodes.data);
+  return zp_format(arena, "%d x %s, %s each (%lld x %s)", m->devices, c->node.device.name,
+                   zp_show_bytes(arena, m->memory_bytes), (long long)zp_machine_nodes(m),
+                   m->node->name ? m->node->name : "node");
 }
 
 int64_t zp_words_usable_bytes(const zp_plan *plan, int stage) {

@@ -13,7 +13,7 @@
 #include "schedule.h"
 #include "search_internal.h"
 
-enum { EIGHTHS = 8 };
+enum { EIGHTHS = 8, CHUNKED_MISSES = 32 };
 
 zp_limits zp_machine_limits(const zp_searcher *s, const zp_machine *machine) {
   double fraction = s->constraints->memory_fraction;
@@ -139,8 +139,29 @@ bool zp_find_home(const zp_searcher *s, zp_point *point, zp_rejection *why) {
 
 /* ---- nothing fits ---- */
 
+/* What the fullest stage of a cut needs when stage i runs own[i]. */
+static zp_miss miss_of_cut(const zp_searcher *s, const zp_point *point, int64_t *cut, const zp_variant *const *own,
+                           int64_t have) {
+  zp_miss miss = {.choice = zp_choice_of_cut(s, point, cut, own), .have_bytes = have};
+  int64_t context = s->machine.context_bytes, most_over = INT64_MIN;
+  zp_limits smallest = zp_search_limits(s);
+  for (int stage = 0; stage < point->choice.pipeline; stage++) {
+    zp_stage layout;
+    zp_layout_stage(s->arena, own[stage]->lowered, &miss.choice, stage, &layout);
+    zp_limits limits = zp_limits_of_stage(s, &point->choice, stage, &smallest);
+    if (layout.arena_bytes - limits.device <= most_over) continue;
+    most_over = layout.arena_bytes - limits.device;
+    if (zp_has_types(s)) miss.have_bytes = limits.device + context > 0 ? limits.device + context : 1;
+    miss.stage = stage;
+    miss.need_bytes = layout.arena_bytes + context;
+    miss.memory = layout.memory;
+    miss.memory.context = context;
+  }
+  return miss;
+}
+
 static void note_miss(zp_searcher *s, const zp_point *point) {
-  int64_t context = s->machine.context_bytes, have = s->limit_bytes + context, most_over = INT64_MIN;
+  int64_t context = s->machine.context_bytes, have = s->limit_bytes + context;
   int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, point->choice.pipeline + 1);
   if (have <= 0) have = 1;
   if (s->miss_ratio > 0) { /* not nearer than the nearest so far? one pass instead of a bisection */
@@ -150,23 +171,28 @@ static void note_miss(zp_searcher *s, const zp_point *point) {
   }
   int64_t least = zp_cut_least_memory(s, point, cut);
   s->miss_ratio = (double)(least + context) / (double)have;
-  s->miss = (zp_miss){.have_bytes = have};
   const zp_variant **own = ZP_NEW_ARRAY(s->arena, const zp_variant *, point->choice.pipeline);
   bool fits = zp_cut_variants(s, point, &(zp_limits){least, INT64_MAX, INT64_MAX}, cut, own);
   assert(fits);
   (void)fits;
-  s->miss.choice = zp_choice_of_cut(s, point, cut, own);
-  for (int stage = 0; stage < point->choice.pipeline; stage++) {
-    zp_stage layout;
-    zp_layout_stage(s->arena, own[stage]->lowered, &s->miss.choice, stage, &layout);
-    zp_limits smallest = zp_search_limits(s), limits = zp_limits_of_stage(s, &point->choice, stage, &smallest);
-    if (layout.arena_bytes - limits.device <= most_over) continue;
-    most_over = layout.arena_bytes - limits.device;
-    s->miss.have_bytes = limits.device + context > 0 ? limits.device + context : 1;
-    s->miss.stage = stage;
-    s->miss.need_bytes = layout.arena_bytes + context;
-    s->miss.memory = layout.memory;
-    s->miss.memory.context = context;
+  s->miss = miss_of_cut(s, point, cut, own, have);
+}
+
+/* Several chunks a stage, asked for by a constraint: of the cuts by every mode, all stages in it, the one that needs
+ * least. */
+static void note_chunks_miss(zp_searcher *s, const zp_point *point) {
+  static const zp_limits none = {INT64_MAX, INT64_MAX, INT64_MAX};
+  int64_t have = s->limit_bytes + s->machine.context_bytes;
+  const zp_variant **own = ZP_NEW_ARRAY(s->arena, const zp_variant *, point->choice.pipeline);
+  for (int i = 0; i < 2 * point->n_modes; i++) {
+    int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, zp_model_chunks(&point->choice) + 1);
+    if (!zp_cut_chunks(s, point, &none, i / 2, i % 2, cut)) continue;
+    for (int k = 0; k < point->choice.pipeline; k++) own[k] = &s->variants.data[point->modes[i / 2]];
+    zp_miss miss = miss_of_cut(s, point, cut, own, have > 0 ? have : 1);
+    double ratio = (double)miss.need_bytes / (double)miss.have_bytes;
+    if (s->miss_ratio > 0 && ratio >= s->miss_ratio) continue;
+    s->miss = miss;
+    s->miss_ratio = ratio;
   }
 }
 
@@ -181,19 +207,31 @@ static int by_floor(const void *a, const void *b) {
   return x->point - y->point;
 }
 
-/* Points with one chunk a stage, the lowest floors first, until no floor is below the nearest miss. */
+/* Floors of the points with low to high chunks a stage; how many. */
+static int floors_of(const zp_searcher *s, int low, int high, floor_of *floors) {
+  int n = 0;
+  for (int i = 0; i < s->points.len; i++) {
+    int chunks = zp_chunks(&s->points.data[i].choice);
+    if (chunks >= low && chunks <= high) floors[n++] = (floor_of){zp_memory_floor(s, &s->points.data[i]), i};
+  }
+  return n;
+}
+
+/* Points with one chunk a stage (or, where there are none, some with several), the lowest floors first, until no floor
+ * is below the nearest miss. */
 void zp_note_misses(zp_searcher *s) {
   for (int i = 0; i < s->below_floor.len; i++) zp_push(s->arena, &s->points, s->below_floor.data[i]);
   floor_of *floors = ZP_NEW_ARRAY(s->arena, floor_of, s->points.len + 1);
-  int n = 0;
-  for (int i = 0; i < s->points.len; i++)
-    if (zp_chunks(&s->points.data[i].choice) == 1) floors[n++] = (floor_of){zp_memory_floor(s, &s->points.data[i]), i};
+  int n = floors_of(s, 1, 1, floors);
+  bool chunked = n == 0;
+  if (chunked) n = floors_of(s, 2, ZP_MOST_CHUNKS, floors);
   if (n) qsort(floors, (size_t)n, sizeof *floors, by_floor);
+  if (chunked && n > CHUNKED_MISSES) n = CHUNKED_MISSES;
   for (int i = 0; i < n; i++) {
     const zp_point *point = &s->points.data[floors[i].point];
     double need = (double)(floors[i].bytes + s->machine.context_bytes);
     if (s->miss_ratio > 0 && need >= s->miss_ratio * (double)s->miss.have_bytes) return;
     zp_point p = at_step(point, chain_length(&point->choice));
-    if (!zp_choice_refusal(&p.choice, s->spec)) note_miss(s, &p);
+    if (!zp_choice_refusal(&p.choice, s->spec)) (chunked ? note_chunks_miss : note_miss)(s, &p);
   }
 }

@@ -292,5 +292,6 @@ zp_measured_table *zp_measured_read(zp_arena *arena, const char *text, size_t le
     else
       zp_push(arena, &r.table->runs, run);
   }
+  if (r.table->runs.len + r.table->malformed.len == 0) return *error = "the table has a header and no rows", NULL;
   return r.table;
 }

@@ -5,8 +5,8 @@
 #   run_errors.sh [--update]      --update rewrites the .txt files: read the difference before committing it
 #   ZPLAN=path                    another binary than build/release/zplan
 #
-# The first line of a case says how zplan is called: `# args: check` (zplan check FILE) or `# args: plan --gpus 8`
-# (zplan FILE --gpus 8). Arguments are split at spaces.
+# The first line of a case says how zplan is called: `# args: check` (zplan check FILE), `# args: plan --gpus 8`
+# (zplan FILE --gpus 8) or `# args: explain ...` (zplan explain FILE ...). Arguments are split at spaces.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 zplan=${ZPLAN:-$here/../../build/release/zplan}
@@ -31,8 +31,9 @@ for file in *.dz; do
   case $args in
   check*) command="check $file ${args#check}" ;;
   plan*) command="$file ${args#plan}" ;;
+  explain*) command="explain $file ${args#explain}" ;;
   *)
-    echo "$file: the first line must be \`# args: check\` or \`# args: plan ...\`" >&2
+    echo "$file: the first line must be \`# args: check\`, \`plan ...\` or \`explain ...\`" >&2
     exit 2
     ;;
   esac

@@ -176,6 +176,160 @@ Test(answers, feasible_plans_need_no_relaxation) {
   cr_expect_eq(zp_find_relaxations(arena, search(gpu_spec(1, 1000), 4)).len, 0);
 }
 
+/* Random models and machines on which nothing fits; every promise is planned again, one step less must not do. */
+static zp_spec *random_misfit(unsigned *seed) {
+  model_size size = TINY;
+  size.layers = 2 + (int)(rand_r(seed) % 5);
+  zp_cluster c = gpu_cluster(1 + (int)(rand_r(seed) % 3));
+  c.node.devices = 1 << rand_r(seed) % 3;
+  c.node.device.memory_bytes = 300000 + (int64_t)(rand_r(seed) % 700000);
+  c.node.device.context_bytes = 1000;
+  zp_spec *spec = build_spec(arena, &size, c, 8 << rand_r(seed) % 3);
+  if (rand_r(seed) % 2) pin(&spec->plans.data[0].zero, (double)(rand_r(seed) % 2));
+  if (rand_r(seed) % 3 == 0) pin(&spec->plans.data[0].recompute, ZP_RECOMPUTE_NONE);
+  return spec;
+}
+
+static void check_relaxation(const zp_spec *spec, int devices, const zp_relaxation *r) {
+  zp_spec *changed = zp_copy_spec(arena, spec);
+  if (r->kind == ZP_RELAX_DEVICE_MEMORY) {
+    changed->cluster.node.device.memory_bytes = r->amount;
+    zp_plan *plan = search(changed, devices);
+    cr_assert(plan->feasible, "%s", r->words);
+    cr_expect_eq(plan->best.estimate.step_s, r->estimate.step_s);
+    changed->cluster.node.device.memory_bytes = r->amount - r->amount / 50;
+    cr_expect(!search(changed, devices)->feasible, "%s: 2%% less fits too", r->words);
+  } else if (r->kind == ZP_RELAX_DEVICES) {
+    int more = (int)r->amount, unit = spec->cluster.node.devices;
+    cr_expect(search(zp_spec_with_devices(arena, spec, more), more)->feasible, "%s", r->words);
+    for (int n = devices + 1; n < more; n++) {
+      if (n < unit ? unit % n : n % unit) continue;
+      cr_expect(!search(zp_spec_with_devices(arena, spec, n), n)->feasible, "%d fit, %d were offered", n, more);
+    }
+  } else if (r->kind == ZP_RELAX_BATCH) {
+    changed->train.batch = r->amount;
+    cr_expect(search(changed, devices)->feasible, "%s", r->words);
+  }
+}
+
+Test(answers, relaxations_fit_and_are_the_smallest) {
+  unsigned seed = 5;
+  int kinds[ZP_RELAX_HOST_MEMORY + 1] = {0};
+  for (int i = 0; i < 40; i++) {
+    zp_spec *spec = random_misfit(&seed);
+    int devices = spec->cluster.nodes * spec->cluster.node.devices;
+    zp_plan *plan = search(spec, devices);
+    if (plan->feasible) continue;
+    zp_relaxations all = zp_find_relaxations(arena, plan);
+    for (int k = 0; k < all.len; k++) {
+      kinds[all.data[k].kind]++;
+      check_relaxation(spec, devices, &all.data[k]);
+    }
+  }
+  cr_expect(kinds[ZP_RELAX_DEVICE_MEMORY] >= 10 && kinds[ZP_RELAX_DEVICES] >= 10, "%d and %d were checked",
+            kinds[ZP_RELAX_DEVICE_MEMORY], kinds[ZP_RELAX_DEVICES]);
+}
+
+/* The space only grows with the memory, so the best plan never gets slower. */
+Test(answers, more_memory_is_never_worse) {
+  unsigned seed = 11;
+  for (int i = 0; i < 20; i++) {
+    zp_spec *spec = random_misfit(&seed);
+    int devices = spec->cluster.nodes * spec->cluster.node.devices;
+    double before = INFINITY;
+    for (int doubling = 0; doubling < 5; doubling++, spec->cluster.node.device.memory_bytes *= 2) {
+      zp_plan *plan = search(spec, devices);
+      cr_expect(plan->feasible || before == INFINITY, "more memory no longer fits");
+      if (!plan->feasible) continue;
+      cr_expect_leq(plan->best.estimate.step_s, before * (1 + 1e-9));
+      before = plan->best.estimate.step_s;
+    }
+  }
+}
+
+/* ---- nothing is legal ---- */
+
+static void expect_refusal(const zp_spec *spec, int devices, const char *words) {
+  zp_plan *plan = search(spec, devices);
+  cr_assert(!plan->feasible && plan->miss.have_bytes == 0, "%s: something is legal", words);
+  zp_strings lines = zp_explain_refusals(arena, plan);
+  cr_assert_gt(lines.len, 0, "%s: nothing was said", words);
+  for (int i = 0; i < lines.len; i++)
+    if (strstr(lines.data[i], words)) return;
+  cr_expect(false, "\"%s\" is not in \"%s\"", words, lines.data[lines.len - 1]);
+}
+
+Test(answers, numbers_that_do_not_divide_are_named) {
+  zp_spec *spec = gpu_spec(1, 1000);
+  zp_constraints *c = &spec->plans.data[0];
+  pin(&c->tensor, 3);
+  expect_refusal(spec, 4, "tensor 3 does not divide 4 devices; 2 and 4 do");
+  pin(&c->tensor, 2);
+  pin(&c->data, 1);
+  pin(&c->pipeline, 1);
+  expect_refusal(spec, 4, "tensor 2 x pipeline 1 x data 1 are 2 devices, which is not 4");
+  c->tensor = c->data = (zp_limit){0};
+  pin(&c->microbatch, 3);
+  expect_refusal(spec, 4, "no allowed micro-batch divides the sequences of a data rank");
+}
+
+Test(answers, every_way_to_divide_a_prime_is_counted) {
+  zp_spec *spec = gpu_spec(4, 1000);
+  expect_refusal(spec, 13, "none of the 3 ways to divide 13 devices");
+  expect_refusal(spec, 13, "data ranks that do not divide the batch of 16, for example 1 x 1 x 13");
+  expect_refusal(spec, 13, "more stages than the 6 units of the model, for example 1 x 13 x 1");
+}
+
+Test(answers, decisions_that_do_not_go_together_are_named) {
+  zp_spec *spec = gpu_spec(1, 1000);
+  zp_constraints *c = &spec->plans.data[0];
+  pin(&c->zero, 3);
+  pin(&c->compress, 1);
+  expect_refusal(spec, 4, "compress does not go with ZeRO 1 to 3");
+  c->zero = c->compress = (zp_limit){0};
+  pin(&c->sequence, 1);
+  pin(&c->tensor, 1);
+  expect_refusal(spec, 4, "sequence sharding needs two or more tensor ranks");
+  c->sequence = c->tensor = (zp_limit){0};
+  pin(&c->chunks, 3);
+  pin(&c->schedule, ZP_SCHEDULE_1F1B);
+  pin(&c->pipeline, 2);
+  expect_refusal(spec, 4, "only interleaved and zb_v have more than one chunk a stage");
+}
+
+Test(answers, several_chunks_that_do_not_fit_name_their_bytes) {
+  zp_spec *spec = gpu_spec(1, 1);
+  spec->cluster.node.device.memory_bytes = 300000;
+  pin(&spec->plans.data[0].schedule, ZP_SCHEDULE_ZB_V);
+  pin(&spec->plans.data[0].pipeline, 2);
+  zp_plan *plan = search(spec, 4);
+  cr_assert(!plan->feasible);
+  cr_expect_eq(plan->miss.choice.schedule, ZP_SCHEDULE_ZB_V);
+  cr_expect_gt(plan->miss.need_bytes, plan->miss.have_bytes);
+  cr_expect_gt(plan->miss.have_bytes, 0);
+}
+
+/* ---- two plans ---- */
+
+Test(answers, a_plan_is_the_same_as_itself_and_no_other) {
+  zp_spec *spec = gpu_spec(2, 1000), *other = zp_copy_spec(arena, spec);
+  zp_plan *a = search(spec, 8);
+  cr_expect(zp_diff_plans(arena, a, a).same);
+  int zero = a->best.choice.zero, tensor = a->best.choice.tensor == 4 ? 2 : 4;
+  pin(&zp_copied_constraints(other)->tensor, tensor);
+  zp_plan_diff diff = zp_diff_plans(arena, a, search(other, 8));
+  cr_expect(!diff.same);
+  bool found = false;
+  for (int i = 0; i < diff.decisions.len; i++) {
+    const zp_decision_pair *d = &diff.decisions.data[i];
+    cr_expect_eq(d->same, strcmp(d->a, d->b) == 0);
+    if (strcmp(d->name, "tensor") == 0) found = !d->same && atoi(d->b) == tensor;
+    if (strcmp(d->name, "zero") == 0) cr_expect_eq(atoi(d->a), zero);
+  }
+  cr_expect(found, "tensor must differ");
+  cr_expect_eq(diff.prices.terms.data[diff.prices.terms.len - 1].best_s, a->best.estimate.step_s);
+}
+
 /* ---- sensitivity ---- */
 
 Test(answers, faster_parts_never_make_it_slower) {

@@ -419,7 +419,6 @@ Test(spec_set, command_line_wins) {
                                     "offload[optimizer]=cpu",
                                     "sequence=true",
                                     "steps=50",
-                                    "train.batch=16",
                                     "precision=fp64",
                                     "model.layers=3",
                                     "optimizer.lr=0.5",
@@ -429,7 +428,7 @@ Test(spec_set, command_line_wins) {
                                     "log.jsonl=\"l.jsonl\"",
                                     "schedule=cosine(warmup = 5)",
                                     "schedule=\"1f1b\"",
-                                    "batch=32",
+                                    "train.batch=32",
                                     "cluster.price=3",
                                     "memory<=50%"};
   fixture f = good_set(text, set, sizeof set / sizeof *set);
@@ -442,7 +441,7 @@ Test(spec_set, command_line_wins) {
   cr_expect_eq(allowed(&p->sequence), BIT(1));
   cr_expect_float_eq(p->memory_fraction, 0.5, 1e-12);
   cr_expect(t->steps == 50 && t->tokens == 0, "steps takes the place of tokens");
-  cr_expect_eq(t->batch, 32, "the last one of a key wins");
+  cr_expect_eq(t->batch, 32);
   cr_expect_eq(t->precision, ZP_PREC_F64);
   cr_expect_float_eq(t->lr, 0.5, 0);
   cr_expect(t->schedule == ZP_LR_COSINE && t->warmup == 5);
@@ -491,6 +490,53 @@ Test(spec_set, errors) {
   }
 }
 
+/* Two settings of one command line are two lines of one block: nothing is dropped without a word. */
+Test(spec_set, settings_contradict_each_other) {
+  static const struct {
+    const char *set[2], *words;
+  } cases[] = {
+      {{"tensor=8", "tensor=4"}, "Z0620|--set:1:1|tensor=8|tensor=4"},
+      {{"tensor=8", "plan.tensor<=4"}, "Z0620"},
+      {{"schedule=1f1b", "schedule=gpipe"}, "Z0620"},
+      {{"batch=4", "train.batch=8"}, "Z0310|`batch` is given twice"},
+      {{"model.layers=3", "model.layers=4"}, "Z0310|`model.layers` is given twice"},
+      {{"steps=4", "tokens=1e6"}, "Z0503"},
+      {{"memory<=50%", "memory<=60%"}, "Z0310"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    fixture f = load_with(MODEL CLUSTER TRAIN, (zp_load_options){.set = cases[i].set, .n_set = 2});
+    check_failure(cases[i].set[1], &f, 1, cases[i].words);
+    unload(&f);
+  }
+}
+
+Test(spec_set, words_need_no_quotes) {
+  static const char *const set[] = {"schedule in [1f1b, zb_h1]"};
+  fixture f = good_set(MODEL CLUSTER TRAIN, set, 1);
+  cr_expect_eq(allowed(&only_plan(&f)->schedule), BIT(ZP_SCHEDULE_1F1B) | BIT(ZP_SCHEDULE_ZB_H1));
+  unload(&f);
+}
+
+Test(spec_set, wishes_are_decisions_of_a_plan) {
+  static const struct {
+    const char *set, *words;
+  } cases[] = {
+      {"batch=4", "Z0626|`batch` is no decision|--why-not:1:1|--set 'batch=4'"},
+      {"train.steps=4", "Z0626"},
+      {"model.layers=4", "Z0626|`model.layers`"},
+      {"cluster.nodes=4", "Z0626"},
+      {"precision=fp64", "Z0626"},
+      {"tensr=4", "Z0301|--why-not|did you mean `tensor`"},
+      {"tensor=0", "Z0621|--why-not"},
+      {"schedule=cosine()", "Z0308"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    fixture f = load_with(MODEL CLUSTER TRAIN, (zp_load_options){.set = &cases[i].set, .n_set = 1, .n_wishes = 1});
+    check_failure(cases[i].set, &f, 1, cases[i].words);
+    unload(&f);
+  }
+}
+
 /* ---- machines, wrong ---- */
 Test(spec_machine, errors) {
   static const struct {
@@ -516,6 +562,14 @@ Test(spec_machine, errors) {
        "leaves nothing"},
       {"cluster c { nodes = 1 node = dgx2 fabric { topology = \"torus\" } }", 1, "Z0308|fat_tree"},
       {"cluster c { nodes = 1 node = dgx2 fabric { oversubscription = 0.5 } }", 1, "Z0306|1 or more"},
+      {"device d { base = a100_80 memory = 1e30GB } cluster c { nodes = 1 node { devices = 1 * d } }", 1,
+       "Z0306|`memory` is above|at most 400 TB"},
+      {"device d { base = a100_80 memory_bandwidth = 1e-9GB/s } cluster c { nodes = 1 node { devices = 1 * d } }", 1,
+       "Z0306|`memory_bandwidth` is below|1 KB/s to 1 PB/s"},
+      {"device d { base = a100_80 half = 1e30TFLOPS } cluster c { nodes = 1 node { devices = 1 * d } }", 1,
+       "Z0306|`half` is above"},
+      {"cluster c { nodes = 1 node { base = dgx2 nic { count = 1 bandwidth = 1e-30GB/s } } }", 1,
+       "Z0306|`bandwidth` is below"},
       {"node n(k) { devices = k * a100_80 } cluster c { nodes = 1 node = n }", 1, "Z0404|`n` needs `k`"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -91,6 +91,13 @@ Test(validate, absurd_cells_are_named_by_line) {
   }
 }
 
+Test(validate, a_table_without_rows_is_refused) {
+  const char *error = NULL;
+  cr_expect_null(zp_measured_read(arena, HEADER, strlen(HEADER), "t", &error));
+  cr_assert_not_null(error);
+  cr_expect(strstr(error, "no rows"), "%s", error);
+}
+
 Test(validate, unknown_headers_are_refused) {
   const char *error = NULL;
   cr_expect_null(zp_measured_read(arena, "a,b\n1,2\n", 8, "x", &error));

@@ -35,6 +35,10 @@ int zp_most_devices(const zp_spec *spec);
  * above whole nodes, m * 2^e of them with m < 8, 4 or 2, the finest that stays within the limit. Ascending. */
 enum { ZP_SWEEP_SIZES = 24 };
 zp_ints zp_sweep_counts(zp_arena *arena, const zp_spec *spec, int low, int high);
+zp_size zp_plan_size(zp_arena *arena, const zp_spec *spec, int devices);
+/* The first that fits, NULL when none does; tokens a second and device against another size's, both feasible. */
+const zp_size *zp_first_fit(const zp_sizes *sizes);
+double zp_scaling(const zp_size *base, const zp_size *size);
 zp_sizes zp_sweep(zp_arena *arena, const zp_spec *spec, int low, int high);
 
 /* Bytes of parameters, gradients and optimizer state that the devices together must hold, however they are divided;
@@ -79,9 +83,16 @@ typedef ZP_VEC(zp_relaxation) zp_relaxations;
 /* For a plan that is not feasible. Ascending kinds; each was planned and fits. */
 zp_relaxations zp_find_relaxations(zp_arena *arena, const zp_plan *plan);
 
+/* Why nothing is legal (refused.c): no way to divide the devices, or no combination of the other decisions. One line,
+ * or one for every rule that is broken; none when the search must say. */
+zp_strings zp_explain_refusals(zp_arena *arena, const zp_plan *plan);
+
 /* "with 40.2 GB of memory per device it fits: tensor 8 ...; step est 3.1 s, peak 38.0 GB": one line, as reports say it.
  */
 const char *zp_report_relaxation(zp_arena *arena, const zp_relaxation *relaxation);
+
+/* zp_report_infeasible (zplan/plan.h) with relaxations that are known already. */
+const char *zp_report_no_plan(zp_arena *arena, const zp_plan *plan, const zp_relaxations *nearest);
 
 /* ---- why not (compare.c) ---- */
 
@@ -95,10 +106,25 @@ typedef struct zp_why_not {
   ZP_VEC(zp_term) terms;     /* both feasible: they sum to the last one, the step */
   int first_rank, last_rank; /* infeasible by memory: ranks of the stage that is short (order TPD: of the first replica) */
   int64_t short_bytes;       /* by how much */
+  zp_strings refusals;       /* infeasible otherwise: zp_explain_refusals */
   zp_relaxations nearest;    /* infeasible: changes of the asked plan that fit */
 } zp_why_not;
 /* `asked`: a search of the same input under more constraints. */
 zp_why_not zp_compare(zp_arena *arena, const zp_plan *best, const zp_plan *asked);
+
+/* ---- two plans (diff.c) ---- */
+
+typedef struct zp_decision_pair {
+  const char *name, *a, *b; /* as the plan block writes it */
+  bool same;
+} zp_decision_pair;
+typedef struct zp_plan_diff {
+  bool same;                          /* all rows are */
+  ZP_VEC(zp_decision_pair) decisions; /* what was asked, then what was decided */
+  zp_why_not prices;                  /* a as best, b as asked: the terms of both */
+} zp_plan_diff;
+/* Both feasible. */
+zp_plan_diff zp_diff_plans(zp_arena *arena, const zp_plan *a, const zp_plan *b);
 
 /* ---- sensitivity (sensitivity.c) ---- */
 

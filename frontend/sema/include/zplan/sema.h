@@ -11,8 +11,9 @@ typedef struct zp_load_options {
   const char *plan;         /* --plan NAME */
   int64_t gpus, nodes;      /* --gpus, --nodes: override the cluster's size; 0 = as written. gpus not a multiple of a node's
                              * devices: the last node is partly used */
-  const char *const *set;   /* --set strings */
+  const char *const *set;   /* --set strings; two of one key add up, as two attributes of one block do */
   int n_set;
+  int n_wishes;             /* the last so many of them are wishes of --why-not: decisions of a plan, nothing else */
   const char *library_dir;  /* where std.nn, std.hw live (nn.dz, hw.dz) */
   bool model_only;          /* `check` of a file without cluster/train/plan is fine */
 } zp_load_options;

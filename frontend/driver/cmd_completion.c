@@ -1,0 +1,144 @@
+/* Shell completion, made from the tables of verbs and options: nothing to keep in step by hand. */
+#include <ctype.h>
+#include <stdio.h>
+#include <zplan/buf.h>
+#include "driver.h"
+
+static bool is_word_list(const char *value) {
+  if (!strchr(value, '|')) return false;
+  for (const char *p = value; *p; p++)
+    if (!islower((unsigned char)*p) && *p != '|') return false;
+  return true;
+}
+
+/* "auto|always|never" as "auto always never"; NULL: no such list. */
+static const char *words_of(zp_arena *arena, const char *value) {
+  if (!value || !is_word_list(value)) return NULL;
+  char *words = zp_strdup(arena, value);
+  for (char *p = words; *p; p++)
+    if (*p == '|') *p = ' ';
+  return words;
+}
+
+static bool is_file(const char *value) { return value && strcmp(value, "FILE") == 0; }
+
+static void put_verb_names(zp_buf *out) {
+  for (int i = 0; i < zp_verb_count(); i++) zp_buf_printf(out, "%s%s", i ? " " : "", zp_verb_at(i)->name);
+}
+
+static void put_options_of(zp_buf *out, const char *verb) {
+  const char *separator = "";
+  for (int i = 0; i < zp_option_count(); i++) {
+    if (!zp_verb_takes(verb, i)) continue;
+    zp_buf_printf(out, "%s%s", separator, zp_option_at(i).name);
+    separator = " ";
+  }
+}
+
+/* ---- bash, and zsh through its emulation ---- */
+
+static void put_bash_values(zp_buf *out) {
+  zp_buf_puts(out, "  case $prev in\n");
+  for (int i = 0; i < zp_option_count(); i++) {
+    zp_option option = zp_option_at(i);
+    const char *words = words_of(out->arena, option.value);
+    if (words)
+      zp_buf_line(out, "    %s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")); return ;;", option.name, words);
+    else if (is_file(option.value))
+      zp_buf_line(out, "    %s) COMPREPLY=($(compgen -f -- \"$cur\")); return ;;", option.name);
+    else if (option.value)
+      zp_buf_line(out, "    %s) return ;;", option.name);
+  }
+  zp_buf_puts(out, "  esac\n");
+}
+
+static void put_bash(zp_buf *out) {
+  zp_buf_puts(out,
+              "_zplan() {\n"
+              "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]} options\n"
+              "  COMPREPLY=()\n");
+  put_bash_values(out);
+  zp_buf_puts(out, "  if [ \"$COMP_CWORD\" = 1 ]; then\n    COMPREPLY=($(compgen -W '");
+  put_verb_names(out);
+  zp_buf_puts(out, " --help --version' -- \"$cur\") $(compgen -f -X '!*.dz' -- \"$cur\"))\n    return\n  fi\n"
+                   "  case $verb in\n");
+  for (int i = 0; i < zp_verb_count(); i++) {
+    const char *verb = zp_verb_at(i)->name;
+    zp_buf_printf(out, "    %s) options='", verb);
+    put_options_of(out, verb);
+    zp_buf_puts(out, "' ;;\n");
+  }
+  zp_buf_puts(out, "    *) options='");
+  put_options_of(out, "plan");
+  zp_buf_puts(out, "' ;;\n  esac\n"
+                   "  case $cur in\n"
+                   "    -*) COMPREPLY=($(compgen -W \"$options --help\" -- \"$cur\")) ;;\n"
+                   "    *) COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n"
+                   "  esac\n}\n"
+                   "complete -F _zplan zplan\n");
+}
+
+static void put_zsh(zp_buf *out) {
+  zp_buf_puts(out,
+              "#compdef zplan\nautoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n");
+  put_bash(out);
+}
+
+/* ---- fish ---- */
+
+/* Inside single quotes. */
+static const char *fish_quoted(zp_arena *arena, const char *text) {
+  zp_buf out = zp_buf_new(arena);
+  for (const char *p = text; *p; p++) zp_buf_printf(&out, "%s%c", *p == '\'' || *p == '\\' ? "\\" : "", *p);
+  return out.data ? out.data : "";
+}
+
+/* Verbs that take the option, as fish asks for them; plan is also what is meant when there is no verb. */
+static const char *fish_condition(zp_arena *arena, int index) {
+  zp_buf with = zp_buf_new(arena), others = zp_buf_new(arena);
+  for (int i = 0; i < zp_verb_count(); i++) {
+    const char *verb = zp_verb_at(i)->name;
+    zp_buf_printf(zp_verb_takes(verb, index) ? &with : &others, " %s", verb);
+  }
+  if (!others.len) return "";
+  if (zp_verb_takes("plan", index)) return zp_format(arena, " -n 'not __fish_seen_subcommand_from%s'", others.data);
+  return zp_format(arena, " -n '__fish_seen_subcommand_from%s'", with.data);
+}
+
+static void put_fish(zp_buf *out) {
+  zp_arena *arena = out->arena;
+  for (int i = 0; i < zp_verb_count(); i++)
+    zp_buf_line(out, "complete -c zplan -n __fish_use_subcommand -a %s -d '%s'", zp_verb_at(i)->name,
+                fish_quoted(arena, zp_verb_at(i)->does));
+  for (int i = 0; i < zp_option_count(); i++) {
+    zp_option option = zp_option_at(i);
+    bool is_long = strncmp(option.name, "--", 2) == 0;
+    const char *words = words_of(arena, option.value);
+    zp_buf_printf(out, "complete -c zplan%s -%c %s", fish_condition(arena, i), is_long ? 'l' : 's',
+                  option.name + (is_long ? 2 : 1));
+    if (words)
+      zp_buf_printf(out, " -x -a '%s'", words);
+    else if (option.value)
+      zp_buf_puts(out, is_file(option.value) ? " -r" : " -x");
+    zp_buf_line(out, " -d '%s'", fish_quoted(arena, option.help));
+  }
+}
+
+/* ---- all ---- */
+
+static const struct {
+  const char *name;
+  void (*put)(zp_buf *out);
+} shells[] = {{"bash", put_bash}, {"zsh", put_zsh}, {"fish", put_fish}};
+
+int zp_cmd_completion(zp_run_state *run) {
+  const zp_strings *words = &run->options.files;
+  zp_buf out = zp_buf_new(run->arena);
+  for (size_t i = 0; words->len == 1 && i < sizeof shells / sizeof *shells; i++) {
+    if (strcmp(shells[i].name, words->data[0]) != 0) continue;
+    shells[i].put(&out);
+    fputs(out.data, stdout);
+    return ZP_EXIT_OK;
+  }
+  return zp_usage_error("`zplan completion` wants the name of a shell: bash, zsh or fish");
+}

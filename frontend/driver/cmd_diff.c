@@ -1,0 +1,88 @@
+/* zplan diff A B: two plans side by side. Exit status 4 when they differ. */
+#include "driver.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <zplan/buf.h>
+
+/* The plan of one of the two files; every file brings its own recorded options. */
+static zp_plan *obtain(zp_run_state *run, const char *path) {
+  zp_options own = run->options;
+  run->options.files = (zp_strings){0};
+  zp_push(run->arena, &run->options.files, path);
+  run->diags = zp_diags_new(run->arena);
+  zp_plan *plan = zp_obtain_plan(run, 0);
+  run->options = own;
+  if (!plan || plan->feasible) return plan;
+  fprintf(stderr, "%s", zp_report_infeasible(run->arena, plan));
+  return NULL;
+}
+
+static void put_decisions(zp_buf *out, const zp_plan_diff *diff) {
+  for (int i = 0; i < diff->decisions.len; i++) {
+    const zp_decision_pair *d = &diff->decisions.data[i];
+    zp_buf_line(out, "%c %-22s %-24s %s", d->same ? ' ' : '*', d->name, d->a, d->b);
+  }
+}
+
+static void put_prices(zp_buf *out, const zp_plan_diff *diff) {
+  zp_arena *arena = out->arena;
+  const zp_estimate *a = &diff->prices.best->best.estimate, *b = &diff->prices.asked->best.estimate;
+  for (int i = 0; i < diff->prices.terms.len; i++) {
+    const zp_term *t = &diff->prices.terms.data[i];
+    double change = t->asked_s - t->best_s;
+    const char *mine = zp_show_seconds(arena, t->best_s), *theirs = zp_show_seconds(arena, t->asked_s);
+    if (fabs(change) <= 1e-9 * a->step_s)
+      zp_buf_line(out, "  %-22s %-24s %s", t->name, mine, theirs);
+    else
+      zp_buf_line(out, "* %-22s %-24s %-24s %c%s", t->name, mine, theirs, change < 0 ? '-' : '+',
+                  zp_show_seconds(arena, fabs(change)));
+  }
+  zp_buf_line(out, "%c %-22s %-24s %s", a->peak_bytes == b->peak_bytes ? ' ' : '*', "peak memory",
+              zp_show_bytes(arena, a->peak_bytes), zp_show_bytes(arena, b->peak_bytes));
+}
+
+static zp_json *diff_json(const zp_plan_diff *diff, const zp_strings *files) {
+  zp_json *o = zp_json_object();
+  zp_json_set_bool(o, "same", diff->same);
+  zp_json *list = zp_json_set(o, "files", zp_json_array());
+  for (int i = 0; i < 2; i++) zp_json_append_string(list, files->data[i]);
+  zp_json *decisions = zp_json_set(o, "decisions", zp_json_array());
+  for (int i = 0; i < diff->decisions.len; i++) {
+    const zp_decision_pair *d = &diff->decisions.data[i];
+    zp_json *row = zp_json_append(decisions, zp_json_object());
+    zp_json_set_string(row, "name", d->name);
+    zp_json_set_string(row, "a", d->a);
+    zp_json_set_string(row, "b", d->b);
+    zp_json_set_bool(row, "same", d->same);
+  }
+  zp_json *terms = zp_json_set(o, "terms", zp_json_array());
+  for (int i = 0; i < diff->prices.terms.len; i++) {
+    zp_json *row = zp_json_append(terms, zp_json_object());
+    zp_json_set_string(row, "name", diff->prices.terms.data[i].name);
+    zp_json_set_real(row, "a_s", diff->prices.terms.data[i].best_s);
+    zp_json_set_real(row, "b_s", diff->prices.terms.data[i].asked_s);
+  }
+  zp_json_set_int(o, "a_peak_bytes", diff->prices.best->best.estimate.peak_bytes);
+  zp_json_set_int(o, "b_peak_bytes", diff->prices.asked->best.estimate.peak_bytes);
+  return o;
+}
+
+int zp_cmd_diff(zp_run_state *run) {
+  zp_strings files = run->options.files;
+  if (files.len != 2) return zp_usage_error("`zplan diff` wants two plans, %d were given", files.len);
+  const zp_plan *a = obtain(run, files.data[0]), *b = a ? obtain(run, files.data[1]) : NULL;
+  if (!b) return ZP_EXIT_ERROR;
+  zp_plan_diff diff = zp_diff_plans(run->arena, a, b);
+  if (run->options.json) {
+    zp_print_json(run->arena, diff_json(&diff, &files));
+  } else {
+    zp_buf out = zp_buf_new(run->arena);
+    zp_buf_line(&out, "  %-22s %-24s %s", "", files.data[0], files.data[1]);
+    put_decisions(&out, &diff);
+    put_prices(&out, &diff);
+    zp_buf_line(&out, diff.same ? "the same decisions" : "* differs");
+    fputs(out.data, stdout);
+  }
+  return diff.same ? ZP_EXIT_OK : ZP_EXIT_DIFFERENT;
+}

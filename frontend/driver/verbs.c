@@ -1,0 +1,37 @@
+/* The subcommands, one table for dispatch, help and completion. */
+#include "driver.h"
+
+static const zp_verb verbs[] = {
+    {"plan", zp_cmd_plan, "FILE.dz [--gpus N|auto|LOW..HIGH] [-o PLAN.json]",
+     "search the best plan (the default verb)"},
+    {"check", zp_cmd_check, "FILE.dz [--json]", "shapes, parameter count, lints"},
+    {"build", zp_cmd_build, "FILE.dz|PLAN.json [--ranks N] [-o DIR]",
+     "generate and compile the trainer, print its path"},
+    {"run", zp_cmd_run, "FILE.dz|PLAN.json [--ranks N] [--steps N] [--resume] [--log F.jsonl]",
+     "build if stale, then train"},
+    {"report", zp_cmd_report, "PLAN.json [--log F.jsonl] [--html F] [--trace F]",
+     "tables, HTML and Chrome trace of a plan"},
+    {"explain", zp_cmd_explain, "CODE | FILE.dz|PLAN.json [--why-not 'tensor=8, zero=1']",
+     "an error code, or why a plan is best"},
+    {"diff", zp_cmd_diff, "PLAN.json PLAN.json [--json]", "two plans side by side: decisions and terms of the price"},
+    {"verify", zp_cmd_verify, "PLAN.json", "prove a plan file, independently of the search"},
+    {"validate", zp_cmd_validate, "RUNS.csv... [--json]", "predict a table of measured runs, print the errors"},
+    {"calibrate", zp_cmd_calibrate, "[-o FILE.json] [-t SECONDS]", "measure this machine for --calibration"},
+    {"bench", zp_cmd_bench, "FILE.dz [--ranks N] [--top K] [--steps S] [--json]",
+     "run the best plans, predicted beside measured"},
+    {"data", zp_cmd_data, "FILES... -o TOKENS.bin", "text files to byte tokens"},
+    {"fmt", zp_cmd_fmt, "FILE.dz... [--check]", "canonical layout"},
+    {"doctor", zp_cmd_doctor, "", "what was found on this machine"},
+    {"completion", zp_cmd_completion, "bash|zsh|fish", "completion for a shell, on standard output"},
+};
+enum { N_VERBS = sizeof verbs / sizeof *verbs };
+
+int zp_verb_count(void) { return N_VERBS; }
+
+const zp_verb *zp_verb_at(int index) { return &verbs[index]; }
+
+const zp_verb *zp_find_verb(const char *name) {
+  for (int i = 0; i < N_VERBS; i++)
+    if (strcmp(verbs[i].name, name) == 0) return &verbs[i];
+  return NULL;
+}

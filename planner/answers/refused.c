@@ -1,0 +1,147 @@
+/* Why nothing is legal, by arithmetic that a reader can redo: which limits, which numbers do not divide, with an
+ * example. Counts every way to divide the devices once, under the first rule that it breaks. Decisions that do not go
+ * together are together.c's; what only the search can refuse, splits of a model, stands in the certificate. */
+#include "answers_internal.h"
+#include <zplan/buf.h>
+
+typedef enum rule {
+  RULE_TENSOR,
+  RULE_PIPELINE,
+  RULE_DATA,
+  RULE_NODE,
+  RULE_UNITS,
+  RULE_BATCH,
+  RULE_MICROBATCH,
+  N_RULES
+} rule;
+
+typedef struct division {
+  int tensor, pipeline, data;
+} division;
+
+typedef struct refusals {
+  zp_arena *arena;
+  const zp_plan *plan;
+  const zp_constraints *limits;
+  int64_t units;
+  int ways, broken[N_RULES];
+  division example[N_RULES];
+} refusals;
+
+static const char *const keys[] = {"tensor", "pipeline", "data"};
+
+static const zp_limit *degree_limit(const refusals *r, rule k) {
+  const zp_limit *limits[] = {&r->limits->tensor, &r->limits->pipeline, &r->limits->data};
+  return limits[k];
+}
+
+/* The only value that the limit allows; 0: there are several. */
+static int pin_of(const zp_limit *limit) {
+  if (!limit->set) return 0;
+  if (limit->in.len == 1) return (int)limit->in.data[0];
+  return limit->in.len == 0 && limit->low == limit->high ? (int)limit->low : 0;
+}
+
+/* Some micro-batch that the limit allows divides the sequences of a data rank. */
+static bool some_microbatch(const refusals *r, int64_t sequences) {
+  const zp_limit *limit = &r->limits->microbatch;
+  for (int64_t m = 1; m * m <= sequences; m++)
+    if (sequences % m == 0 && (zp_limit_allows(limit, (double)m) || zp_limit_allows(limit, (double)(sequences / m))))
+      return true;
+  return false;
+}
+
+static rule first_broken(const refusals *r, division w) {
+  const zp_spec *spec = r->plan->spec;
+  const zp_node_type *node = r->plan->machine.node;
+  if (!zp_limit_allows(&r->limits->tensor, w.tensor)) return RULE_TENSOR;
+  if (!zp_limit_allows(&r->limits->pipeline, w.pipeline)) return RULE_PIPELINE;
+  if (!zp_limit_allows(&r->limits->data, w.data)) return RULE_DATA;
+  if (!node->device.is_cpu && !r->limits->tensor.set && w.tensor > node->devices) return RULE_NODE;
+  if (w.pipeline > r->units) return RULE_UNITS;
+  if (spec->train.batch % w.data != 0) return RULE_BATCH;
+  return some_microbatch(r, spec->train.batch / w.data) ? N_RULES : RULE_MICROBATCH;
+}
+
+/* False when some way breaks no rule here. */
+static bool count_ways(refusals *r) {
+  int n = r->plan->machine.devices;
+  for (int tensor = 1; tensor <= n; tensor++)
+    for (int pipeline = 1; n % tensor == 0 && pipeline <= n / tensor; pipeline++) {
+      if (n / tensor % pipeline != 0) continue;
+      division w = {tensor, pipeline, n / tensor / pipeline};
+      rule k = first_broken(r, w);
+      if (k == N_RULES) return false;
+      r->ways++;
+      if (r->broken[k]++ == 0) r->example[k] = w;
+    }
+  return true;
+}
+
+/* ---- words ---- */
+
+static const char *neighbours(zp_arena *arena, int value, int devices) {
+  int below = value, above = value;
+  while (below > 1 && devices % --below != 0) {
+  }
+  while (above < devices && devices % ++above != 0) {
+  }
+  return value > devices ? zp_format(arena, "%d does", devices) : zp_format(arena, "%d and %d do", below, above);
+}
+
+/* The pinned degrees alone settle it: their product is not the number of devices, or does not divide it. */
+static const char *pinned_product(const refusals *r) {
+  zp_buf product = zp_buf_new(r->arena);
+  int64_t all = 1;
+  int pins = 0, last = 0, n = r->plan->machine.devices;
+  for (int k = RULE_TENSOR; k <= RULE_DATA; k++) {
+    int pin = pin_of(degree_limit(r, (rule)k));
+    if (!pin) continue;
+    zp_buf_printf(&product, "%s%s %d", pins ? " x " : "", keys[k], pin);
+    all *= pin;
+    last = pin;
+    pins++;
+  }
+  if (pins == 0 || (pins == 3 ? all == n : n % all == 0)) return NULL;
+  if (pins == 1)
+    return zp_format(r->arena, "%s does not divide %d devices; %s", product.data, n, neighbours(r->arena, last, n));
+  return zp_format(r->arena, "%s are %lld devices, which %s %d", product.data, (long long)all,
+                   pins == 3 ? "is not" : "does not divide", n);
+}
+
+static const char *rule_words(const refusals *r, rule k) {
+  const zp_spec *spec = r->plan->spec;
+  switch (k) {
+  case RULE_TENSOR:
+  case RULE_PIPELINE:
+  case RULE_DATA: return zp_format(r->arena, "outside the limits on `%s`", keys[k]);
+  case RULE_NODE: return zp_format(r->arena, "a tensor group larger than a node of %d", r->plan->machine.node->devices);
+  case RULE_UNITS: return zp_format(r->arena, "more stages than the %lld units of the model", (long long)r->units);
+  case RULE_BATCH:
+    return zp_format(r->arena, "data ranks that do not divide the batch of %lld", (long long)spec->train.batch);
+  case RULE_MICROBATCH: return "no allowed micro-batch divides the sequences of a data rank";
+  case N_RULES: break;
+  }
+  return "";
+}
+
+zp_strings zp_explain_refusals(zp_arena *arena, const zp_plan *plan) {
+  refusals r = {.arena = arena, .plan = plan, .limits = &plan->spec->plans.data[plan->spec->plan]};
+  zp_strings lines = {0};
+  for (int i = 0; i < plan->spec->model->segments.len; i++) r.units += plan->spec->model->segments.data[i].count;
+  if (!count_ways(&r)) return zp_explain_conflicts(arena, plan);
+  const char *product = pinned_product(&r);
+  if (product) {
+    zp_push(arena, &lines, product);
+    return lines;
+  }
+  zp_push(arena, &lines,
+          zp_format(arena, "none of the %d ways to divide %d devices into tensor x pipeline x data is legal:", r.ways,
+                    plan->machine.devices));
+  for (int k = 0; k < N_RULES; k++)
+    if (r.broken[k])
+      zp_push(arena, &lines,
+              zp_format(arena, "  %d: %s, for example %d x %d x %d", r.broken[k], rule_words(&r, (rule)k),
+                        r.example[k].tensor, r.example[k].pipeline, r.example[k].data));
+  return lines;
+}

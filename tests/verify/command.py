@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""The command as scripts meet it: exit statuses, JSON, output that cannot be written, interruption, completion.
+
+usage: command.py [ZPLAN]
+"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ZPLAN = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("ZPLAN", ROOT + "/build/release/zplan"))
+GPT2, GPT1T = ROOT + "/examples/gpt2.dz", ROOT + "/examples/gpt1t.dz"
+failures = []
+
+
+def expect(name, condition, detail=""):
+    if not condition:
+        failures.append(name)
+        print("FAILED %s %s" % (name, detail))
+    return condition
+
+
+def zplan(*args, **options):
+    return subprocess.run([ZPLAN, *args], capture_output=True, text=True, timeout=300, **options)
+
+
+def check(name, args, status, words=""):
+    """Runs and compares the exit status; `words` must be in what it printed."""
+    run = zplan(*args)
+    expect(name, run.returncode == status, "exit %d instead of %d: %s" % (run.returncode, status, run.stderr[:200]))
+    expect(name, words in run.stdout + run.stderr, "no %r in %r" % (words, (run.stdout + run.stderr)[:300]))
+    return run
+
+
+def parse(name, args, status=0):
+    run = zplan(*args, "--json")
+    expect(name, run.returncode == status, "exit %d: %s" % (run.returncode, run.stderr[:200]))
+    try:
+        return json.loads(run.stdout)
+    except ValueError as error:
+        expect(name, False, str(error))
+        return None
+
+
+def statuses(folder):
+    """Exit statuses of the table in README.md."""
+    plan, other, empty = folder + "/a.json", folder + "/b.json", folder + "/empty.json"
+    check("plan", [GPT2, "-o", plan], 0, "plan written to")
+    check("plan", [GPT2, "--set", "tensor=4", "-o", other], 0)
+    open(empty, "w").close()
+    with open(plan) as file, open(folder + "/later.json", "w") as later:
+        later.write(file.read().replace('"format_version": "1.0"', '"format_version": "2.0"'))
+    check("no file", ["nosuch.dz"], 1, "Z0210")
+    check("folder", [folder + "/.dz"], 1)
+    check("empty plan", ["explain", empty], 1, "Z0640")
+    check("later plan", ["explain", folder + "/later.json"], 1, "this program reads 1.x")
+    check("no such folder", [GPT2, "-o", folder + "/none/x.json"], 1, "Z0641")
+    check("unknown verb", ["explian", GPT2], 2, "did you mean `explain`")
+    check("unknown option", [GPT2, "--gpu", "4"], 2, "did you mean `--gpus`")
+    check("option of another verb", ["check", GPT2, "--gpus", "4"], 2, "does not take --gpus")
+    check("nothing legal", [GPT2, "--set", "tensor=3"], 3, "tensor 3 does not divide 8 devices")
+    check("no decision", ["explain", plan, "--why-not", "batch=8"], 1, "Z0626")
+    check("recorded settings give way", ["explain", other, "--why-not", "tensor=2"], 0, "asked: 2 x")
+    check("contradiction", ["explain", plan, "--why-not", "tensor=2, tensor=4"], 1, "Z0620")
+    check("best plan already", ["explain", plan, "--why-not", "tensor=2"], 0, "the best plan satisfies it")
+    check("same plans", ["diff", plan, plan], 0, "the same decisions")
+    check("other plans", ["diff", plan, other], 4, "* tensor")
+    check("one plan", ["diff", plan], 2)
+
+
+def numbers(value):
+    """Every number of a JSON document stands as a number."""
+    if isinstance(value, dict):
+        return all(numbers(item) for item in value.values())
+    if isinstance(value, list):
+        return all(numbers(item) for item in value)
+    return not (isinstance(value, str) and value.replace(".", "", 1).isdigit() and value not in ("1.0",))
+
+
+def documents(folder):
+    """One JSON document each, with the keys that scripts use, the same every time."""
+    best = parse("plan json", [GPT1T, "--gpus", "800"])
+    expect("plan json keys", best and {"degrees", "zero", "stages", "estimate", "certificate"} <= set(best))
+    none = parse("misfit json", [GPT1T, "--gpus", "400"], 3)
+    expect("misfit json keys", none and not none["feasible"] and none["nearest"], none and list(none))
+    for change in none["nearest"]:
+        expect("nearest", change["step_s"] > 0 and change["peak_bytes"] > 0 and change["change"], change)
+    expect("miss", none["miss"]["need_bytes"] > none["miss"]["have_bytes"] > 0)
+    sweep = parse("sweep json", [GPT1T, "--gpus", "512..1024"])
+    fits = [size for size in sweep if size["feasible"]]
+    expect("sweep json", fits and fits[0]["scaling"] == 1 and all(0 < s["mfu"] < 1 for s in fits))
+    expect("sweep misses", all(s["need_bytes"] > s["have_bytes"] for s in sweep if not s["feasible"]))
+    auto = parse("auto json", [GPT1T, "--gpus", "auto"])
+    expect("auto json", auto["found"] and auto["lower_bound"] <= auto["sizes"][0]["devices"])
+    plan = folder + "/big.json"
+    zplan(GPT1T, "--gpus", "800", "-o", plan)
+    for wish in ("tensor=16", "zero=3", "schedule=1f1b", "sequence=false", "microbatch=2", "offload[optimizer]=cpu"):
+        answer = parse("why not " + wish, ["explain", plan, "--why-not", wish])
+        terms = answer["terms"]
+        for side in ("best_s", "asked_s"):
+            parts, step = sum(t[side] for t in terms[:-1]), terms[-1][side]
+            expect("terms of " + wish, abs(parts - step) <= 1e-6 * step, "%g is not %g" % (parts, step))
+    short = parse("why not, misfit", ["explain", plan, "--why-not", "recompute=none"], 3)["asked"]
+    refused = parse("why not, illegal", ["explain", plan, "--why-not", "pipeline=7"], 3)["asked"]
+    expect("refusals", refused["refusals"] == ["pipeline 7 does not divide 800 devices; 5 and 8 do"], refused)
+    expect("short bytes", short["short_bytes"] == short["need_bytes"] - short["have_bytes"] > 0)
+    expect("ranks", 0 <= short["first_rank"] <= short["last_rank"] < 800)
+    expect("numbers", all(numbers(d) for d in (auto, sweep)))
+    expect("stable", zplan(GPT1T, "--gpus", "800", "--json").stdout == zplan(GPT1T, "--gpus", "800", "--json").stdout)
+
+
+def full_disk(folder):
+    for args in ([GPT2], [GPT2, "--json"], ["--help"], ["--version"], ["plan", "--help"], ["check", GPT2, "--json"],
+                 [GPT1T, "--gpus", "768..1024"], ["completion", "bash"]):
+        with open("/dev/full", "w") as full:
+            run = subprocess.run([ZPLAN, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=300)
+        expect("full disk: " + " ".join(args), run.returncode == 1 and "cannot write" in run.stderr, run.returncode)
+    check("full disk: -o", [GPT2, "-o", "/dev/full"], 1, "Z0641")
+
+
+def interrupted(folder):
+    """What a sweep has found is on the pipe when it is interrupted, and no file is left behind."""
+    before = set(os.listdir(folder))
+    sweep = subprocess.Popen([ZPLAN, GPT1T, "--gpus", "512..20000"], cwd=folder, stdout=subprocess.PIPE, text=True)
+    lines = [sweep.stdout.readline() for _ in range(2)]
+    sweep.send_signal(signal.SIGINT)
+    lines += sweep.communicate(timeout=60)[0].splitlines()
+    expect("interrupted", sweep.returncode == -signal.SIGINT, sweep.returncode)
+    expect("interrupted rows", lines[0].startswith("devices") and "512" in lines[1], lines[:2])
+    expect("interrupted files", set(os.listdir(folder)) == before)
+
+
+def completions(folder):
+    script = folder + "/zplan.bash"
+    with open(script, "w") as file:
+        file.write(zplan("completion", "bash").stdout)
+    for words, want in ((("zplan", "expl"), "explain"), (("zplan", "explain", "--wh"), "--why-not"),
+                        (("zplan", "x.dz", "--color", "ne"), "never"), (("zplan", "x.dz", "--par"), "--pareto")):
+        line = "source %s; COMP_WORDS=(%s); COMP_CWORD=%d; _zplan; echo \"${COMPREPLY[@]}\"" % (
+            script, " ".join(words), len(words) - 1)
+        got = subprocess.run(["bash", "-c", line], capture_output=True, text=True, cwd=folder).stdout.split()
+        expect("completion of " + " ".join(words), got == [want], got)
+    for verb in ("plan", "explain", "diff", "validate"):
+        helped = zplan(verb, "--help").stdout
+        expect("help of " + verb, helped.startswith("zplan " + verb) and "--color" in helped)
+    fish = zplan("completion", "fish").stdout
+    expect("fish", "-l why-not" in fish and "-a completion" in fish)
+    check("unknown shell", ["completion", "csh"], 2, "bash, zsh or fish")
+
+
+def main():
+    os.environ.pop("ZPLAN_CALIBRATION", None)
+    with tempfile.TemporaryDirectory() as folder:
+        for part in (statuses, documents, full_disk, interrupted, completions):
+            start = time.time()
+            part(folder)
+            print("%-12s %5.1f s" % (part.__name__, time.time() - start))
+    print("%d failed" % len(failures))
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
