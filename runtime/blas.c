@@ -73,3 +73,59 @@ void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t 
   else
     zpr_parallel(c, n, STRIP, column_strip, &p);
 }
+
+/* ---- experts ---- */
+
+/* Products of one shape: number i reads a and b at i times their strides. */
+typedef struct product_list {
+  product first;
+  int64_t experts, samples;       /* a task is one product of the list, or one expert's sum over the samples */
+  int64_t a_step, b_step, y_step; /* bytes from expert to expert; b_step of a weight, the same for all samples */
+  bool sums;
+} product_list;
+
+static void some_products(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const product_list *list = arg;
+  for (int64_t i = begin; i < end; i++) {
+    product p = list->first;
+    int64_t expert = i % list->experts;
+    p.a += i * list->a_step;
+    p.b += (list->sums ? i : expert) * list->b_step;
+    p.y += i * list->y_step;
+    for (int64_t s = 0; s < (list->sums ? list->samples : 1); s++) {
+      gemm[p.dtype](&p);
+      p.a += list->experts * list->a_step;
+      p.b += list->experts * list->b_step;
+      p.accumulate = true;
+    }
+  }
+}
+
+void zpr_batched_gemm(zpr *c, bool trans, int64_t samples, int64_t experts, int64_t slots, int64_t n, int64_t k,
+                      const void *x, int64_t x_ld, const void *w, void *y, int64_t y_ld) {
+  int64_t size = zpk_bytes(c->program->dtype);
+  product_list list = {
+      .first = {false, trans, false, slots, n, k, x_ld, trans ? k : n, y_ld, x, w, y, c->program->dtype},
+      .experts = experts,
+      .samples = samples,
+      .a_step = slots * x_ld * size,
+      .b_step = k * n * size,
+      .y_step = slots * y_ld * size};
+  zpr_comm_progress(c);
+  zpr_parallel(c, samples * experts, 1, some_products, &list);
+}
+
+void zpr_batched_wgrad(zpr *c, int64_t samples, int64_t experts, int64_t slots, int64_t m, int64_t n, const void *a,
+                       int64_t lda, const void *b, int64_t ldb, bool accumulate, void *dw) {
+  int64_t size = zpk_bytes(c->program->dtype);
+  product_list list = {.first = {true, false, accumulate, m, n, slots, lda, ldb, n, a, b, dw, c->program->dtype},
+                       .experts = experts,
+                       .samples = samples,
+                       .a_step = slots * lda * size,
+                       .b_step = slots * ldb * size,
+                       .y_step = m * n * size,
+                       .sums = true};
+  zpr_comm_progress(c);
+  zpr_parallel(c, experts, 1, some_products, &list);
+}

@@ -107,6 +107,11 @@ static void declare_buffer(frame *f, int b) {
                   LL(x->offset + x->cols), base);
     return;
   }
+  if (x->element == ZP_ELEM_I32 && x->place != ZP_AT_INPUT) { /* slots of tokens */
+    zp_buf_line(out, "int32_t *%s = (int32_t *)(void *)(%s + %lld); /* [%lld, %lld] */", name,
+                x->place == ZP_AT_SAVED ? "saved" : "t", LL(x->offset), LL(x->rows), LL(x->cols));
+    return;
+  }
   switch (x->place) {
   case ZP_AT_PARAM: zp_buf_line(out, "const real *%s = w + %lld;", name, LL(x->offset)); break;
   case ZP_AT_SHARED: zp_buf_line(out, "const real *%s = params(c) + s->%s;", name, shared_field(f, x->index)); break;
@@ -168,6 +173,75 @@ static void emit_wgrad(frame *f, const zp_step *s) {
               accumulate_of(&s->sums.data[0]), grad_of(f, s->sums.data[0].use), LL(bb->cols));
 }
 
+/* One product an expert; rows of a buffer are the slots of all experts and samples. */
+static void emit_grouped(frame *f, const zp_step *s) {
+  const zp_shape *rows = &tensor_of(f, s->in.data[0])->shape;
+  int64_t experts = rows->dim[1], slots = rows->dim[2];
+  bool trans = s->node->attr.trans;
+  zp_buf *out = &f->e->out;
+  if (s->op == ZP_OP_BATCHED_MATMUL_WGRAD) { /* w is [n, k]: dy' x; [k, n]: x' dy */
+    int a = s->in.data[trans ? 0 : 1], b = s->in.data[trans ? 1 : 0];
+    zp_buf_line(out, "zpr_batched_wgrad(c, MICROBATCH, %lld, %lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s);",
+                LL(experts), LL(slots), LL(buf_at(f, a)->cols), LL(buf_at(f, b)->cols), name_of(f, a),
+                LL(buf_at(f, a)->ld), name_of(f, b), LL(buf_at(f, b)->ld), accumulate_of(&s->sums.data[0]),
+                grad_of(f, s->sums.data[0].use));
+    return;
+  }
+  const zp_buffer *x = buf_at(f, s->in.data[0]), *y = buf_at(f, s->out.data[0]);
+  bool other = (s->op == ZP_OP_BATCHED_MATMUL) == trans; /* dx = dy w' */
+  zp_buf_line(out, "zpr_batched_gemm(c, %s, MICROBATCH, %lld, %lld, %lld, %lld, %s, %lld, %s, %s, %lld);",
+              other ? "true" : "false", LL(experts), LL(slots), LL(y->cols), LL(x->cols), name_of(f, s->in.data[0]),
+              LL(x->ld), name_of(f, s->in.data[1]), name_of(f, s->out.data[0]), LL(y->ld));
+}
+
+/* Calls of routing steps. Operands count through a step's inputs and outputs; `slots` is the one that lies in slots,
+ * none for gates, which see all experts. Dispatch backward is a combination without weights. */
+enum { NOTHING = -1 };
+typedef struct route {
+  zp_op op;
+  const char *function;
+  int slots, n_args, args[6];
+} route;
+static const route routes[] = {
+    {ZP_OP_TOP_K_GATE, "zpr_top_k_gate", NOTHING, 3, {0, 1, 2}},
+    {ZP_OP_TOP_K_GATE_GRAD, "zpr_top_k_gate_grad", NOTHING, 4, {0, 1, 2, 3}},
+    {ZP_OP_DISPATCH, "zpr_dispatch", 2, 3, {0, 1, 2}},
+    {ZP_OP_DISPATCH_GRAD, "zpr_combine", 1, 4, {1, NOTHING, 0, 2}},
+    {ZP_OP_COMBINE, "zpr_combine", 0, 4, {0, 1, 2, 3}},
+    {ZP_OP_COMBINE_GRAD, "zpr_combine_grad", 0, 6, {0, 1, 2, 3, 4, 5}},
+};
+
+static int operand_of(const zp_step *s, int i) { return i < s->in.len ? s->in.data[i] : s->out.data[i - s->in.len]; }
+
+/* Where this rank's slots begin, and how many it has: its experts', padding included. */
+static void emit_slots(frame *f, int b) {
+  const zp_tensor *t = tensor_of(f, b);
+  int64_t n_slots = t->shape.dim[1] * t->shape.dim[2];
+  const char *first = t->split_dim == 1 ? zp_format(f->e->arena, "c->t * %lld", LL(n_slots)) : "0";
+  zp_buf_line(&f->e->out, "    .d = %lld, .first_slot = %s, .n_slots = %lld,", LL(t->shape.dim[3]), first, LL(n_slots));
+}
+
+static void emit_route(frame *f, const zp_step *s) {
+  zp_buf *out = &f->e->out;
+  const zp_op_attr *attr = &s->node->attr;
+  const route *r = routes;
+  while (r->op != s->op) r++;
+  zp_buf_line(out, "%s(c, &(zpk_routing){", r->function);
+  zp_buf_line(out, "    .dtype = DTYPE, .B = MICROBATCH, .S = SEQUENCE, .k = %lld,", LL(attr->top_k));
+  if (r->slots == NOTHING) {
+    assert(attr->top_k <= ZPK_MAX_TOP_K && attr->experts <= ZPK_MAX_EXPERTS);
+    zp_buf_line(out, "    .experts = %lld, .slots = %lld, .normalize = %s, .balance = %.17g,", LL(attr->experts),
+                LL(attr->slots), attr->normalize ? "true" : "false", attr->balance);
+  } else {
+    emit_slots(f, operand_of(s, r->slots));
+  }
+  const char *list = "";
+  for (int i = 0; i < r->n_args; i++)
+    list =
+        zp_format(f->e->arena, "%s, %s", list, r->args[i] == NOTHING ? "NULL" : name_of(f, operand_of(s, r->args[i])));
+  zp_buf_line(out, "}%s);", list);
+}
+
 static void emit_list(zp_buf *out, const char *field, const char *type, const zp_strings *items) {
   if (items->len == 0) return;
   zp_buf_printf(out, " .%s = (%s[]){", field, type);
@@ -194,11 +268,13 @@ static void emit_stream(frame *f, const zp_step *s) {
   for (int i = 0; i < s->in.len && !rows; i++)
     if (buf_at(f, s->in.data[i])->rows > 1) rows = tensor_of(f, s->in.data[i]);
   int64_t local = zp_shape_cols(&rows->shape);
-  bool split = s->node->fused->split;
+  bool split = s->node->fused->split, split_rows = s->node->fused->split_rows;
   zp_buf_printf(&f->e->out, "      .instance = %s, .first_sample = c->first_sample + mb * MICROBATCH,",
                 f->seg->segment->is_repeat ? "layer" : "0");
   f->uses_layer |= f->seg->segment->is_repeat;
   if (split) zp_buf_printf(&f->e->out, " .first_column = c->t * %lld,", LL(local));
+  if (split_rows) /* whole rows of a share: experts */
+    zp_buf_printf(&f->e->out, " .first_column = c->t * %lld,", LL(s->node->fused->rows_per_sample * local));
   zp_buf_printf(&f->e->out, " .logical_columns = %lld,\n", LL(split ? rows->full_dim : local));
 }
 
@@ -363,6 +439,8 @@ static void emit_step(frame *f, const zp_step *s) {
   }
   switch (zp_op_get_class(s->op)) {
   case ZP_CLASS_MATMUL: s->op == ZP_OP_MATMUL_WGRAD ? emit_wgrad(f, s) : emit_matmul(f, s); break;
+  case ZP_CLASS_GROUPED: emit_grouped(f, s); break;
+  case ZP_CLASS_ROUTING: emit_route(f, s); break;
   case ZP_CLASS_FUSED: emit_rows(f, s); break;
   case ZP_CLASS_ATTENTION: emit_attention(f, s); break;
   case ZP_CLASS_LOOKUP: emit_lookup(f, s); break;

@@ -43,6 +43,7 @@ static void print_json(zp_run_state *run, const zp_spec *spec) {
   zp_json *o = zp_json_object();
   zp_json_set_string(o, "model", model->name);
   zp_json_set_int(o, "parameters", zp_model_parameters(model));
+  zp_json_set_int(o, "active_parameters", zp_model_active_parameters(model));
   zp_json_set_int(o, "sequence", model->sequence);
   zp_json_set_int(o, "vocabulary", model->vocabulary);
   zp_json_set_real(o, "flop_per_sequence", zp_model_flop_per_sequence(model));
@@ -91,6 +92,13 @@ static void print_cluster(const zp_cluster *cluster) {
     print_nodes(cluster->groups.data[g].nodes, &cluster->groups.data[g].type);
 }
 
+/* ", of which a token uses 12,879,925,248": with experts. */
+static const char *active_text(zp_arena *arena, const zp_model *model) {
+  int64_t active = zp_model_active_parameters(model);
+  return active == zp_model_parameters(model) ? ""
+                                              : zp_format(arena, ", of which a token uses %s", grouped(arena, active));
+}
+
 int zp_cmd_check(zp_run_state *run) {
   zp_json *json;
   run->options.load.model_only = true;
@@ -103,9 +111,9 @@ int zp_cmd_check(zp_run_state *run) {
   if (run->options.json) {
     print_json(run, spec);
   } else {
-    printf("%s: %s parameters (%s), %lld layers, sequence %lld, vocabulary %lld, %s FLOP a sequence\n", m->name,
+    printf("%s: %s parameters (%s)%s, %lld layers, sequence %lld, vocabulary %lld, %s FLOP a sequence\n", m->name,
            grouped(run->arena, zp_model_parameters(m)), zp_show_count(run->arena, (double)zp_model_parameters(m)),
-           (long long)layers_of(m), (long long)m->sequence, (long long)m->vocabulary,
+           active_text(run->arena, m), (long long)layers_of(m), (long long)m->sequence, (long long)m->vocabulary,
            zp_show_count(run->arena, zp_model_flop_per_sequence(m)));
     print_cluster(&spec->cluster);
   }

@@ -158,6 +158,20 @@ static bool parse_size(const char *option, const char *text, int64_t *out) {
   return false;
 }
 
+/* 1%, or 0.01. */
+static bool parse_share(const char *option, const char *text, double *out) {
+  char *end;
+  double number = strtod(text, &end);
+  bool percent = end != text && strcmp(end, "%") == 0;
+  if (percent) number /= 100;
+  if (end != text && (percent || !*end) && number >= 0 && number < 1) {
+    *out = number;
+    return true;
+  }
+  zp_usage_error("%s wants a share from 0 to below 100%%, such as 1%% or 0.01, not `%s`", option, text);
+  return false;
+}
+
 static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   zp_options *o = &run->options;
   int64_t n = 0;

@@ -17,6 +17,28 @@ static double matmul_flop(const zp_graph *graph, const zp_node *node, int64_t mi
   return 2 * rows * elements(graph, node->in.data[1], microbatch);
 }
 
+/* x[B, experts, slots, k] w[experts, k, n] and its two derivatives: 2 rows k n each, rows of all experts' slots. */
+static double grouped_flop(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
+  int64_t other = node->op == ZP_OP_BATCHED_MATMUL_WGRAD ? zp_shape_cols(&tensor_of(graph, node->in.data[1])->shape)
+                                                         : zp_shape_cols(&tensor_of(graph, node->out.data[0])->shape);
+  return 2 * elements(graph, node->in.data[0], microbatch) * (double)other;
+}
+
+/* A score costs the gate an exponential (10, as in the op table) and its comparisons. */
+enum { GATE_FLOP_PER_SCORE = 12 };
+
+/* Combining is a multiply-add for every element of a token and every expert that it chose; dispatching only copies. */
+static double routing_flop(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
+  switch (node->op) {
+  case ZP_OP_TOP_K_GATE:
+  case ZP_OP_TOP_K_GATE_GRAD: return GATE_FLOP_PER_SCORE * elements(graph, node->in.data[0], microbatch);
+  case ZP_OP_COMBINE:
+  case ZP_OP_DISPATCH_GRAD: return 2 * (double)node->attr.top_k * elements(graph, node->out.data[0], microbatch);
+  case ZP_OP_COMBINE_GRAD: return 4 * (double)node->attr.top_k * elements(graph, node->in.data[3], microbatch);
+  default: return 0;
+  }
+}
+
 /* Forward: scores q k^T and p v, 2 B S^2 heads head_size each, half of it when causal. Backward: dv, dp, dq, dk and the
  * scores once more, because they are never stored: 2.5 times the forward work. */
 static double attention_flop(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
@@ -43,6 +65,8 @@ double zp_node_flop(const zp_graph *graph, const zp_node *node, int64_t microbat
   case ZP_CLASS_ROW: return zp_op_row_flop(node->op) * elements(graph, node->in.data[0], microbatch);
   case ZP_CLASS_MATMUL: return matmul_flop(graph, node, microbatch);
   case ZP_CLASS_ATTENTION: return attention_flop(graph, node, microbatch);
+  case ZP_CLASS_GROUPED: return grouped_flop(graph, node, microbatch);
+  case ZP_CLASS_ROUTING: return routing_flop(graph, node, microbatch);
   case ZP_CLASS_FUSED: return fused_flop(graph, node, microbatch);
   case ZP_CLASS_LOSS: return LOSS_FLOP_PER_LOGIT * elements(graph, node->in.data[0], microbatch);
   case ZP_CLASS_LOOKUP: /* lookups only move bytes; their gradients add once per element */

@@ -55,6 +55,51 @@ static void diff_matmul(diff_pass *pass, const zp_node *node) {
   zp_graph_add_node(pass->graph, wgrad);
 }
 
+static void diff_batched_matmul(diff_pass *pass, const zp_node *node) {
+  int x = node->in.data[0], w = node->in.data[1], dy = zp_diff_total(pass, node->out.data[0]);
+  if (pass->needs[x]) {
+    zp_node dgrad = zp_diff_node(node, ZP_OP_BATCHED_MATMUL_DGRAD);
+    add_in(pass, &dgrad, dy);
+    add_in(pass, &dgrad, w);
+    add_gradient_of(pass, &dgrad, x);
+    zp_graph_add_node(pass->graph, dgrad);
+  }
+  zp_node wgrad = zp_diff_node(node, ZP_OP_BATCHED_MATMUL_WGRAD);
+  add_in(pass, &wgrad, dy);
+  add_in(pass, &wgrad, x);
+  add_param_grad(pass, &wgrad, w);
+  zp_graph_add_node(pass->graph, wgrad);
+}
+
+/* The slots are numbers without a gradient: which expert a token takes is a constant to the derivative. */
+static void diff_gate(diff_pass *pass, const zp_node *node) {
+  zp_node grad = zp_diff_node(node, ZP_OP_TOP_K_GATE_GRAD);
+  int d_weight = zp_diff_total(pass, node->out.data[0]);
+  add_in(pass, &grad, kept_value(pass, node->in.data[0]));
+  add_in(pass, &grad, node->out.data[1]);
+  add_in(pass, &grad, d_weight);
+  add_gradient_of(pass, &grad, node->in.data[0]);
+  zp_graph_add_node(pass->graph, grad);
+}
+
+static void diff_dispatch(diff_pass *pass, const zp_node *node) {
+  zp_node grad = zp_diff_node(node, ZP_OP_DISPATCH_GRAD);
+  int dy = zp_diff_total(pass, node->out.data[0]);
+  add_in(pass, &grad, node->in.data[1]);
+  add_in(pass, &grad, dy);
+  add_gradient_of(pass, &grad, node->in.data[0]);
+  zp_graph_add_node(pass->graph, grad);
+}
+
+static void diff_combine(diff_pass *pass, const zp_node *node) {
+  zp_node grad = zp_diff_node(node, ZP_OP_COMBINE_GRAD);
+  int d_out = zp_diff_total(pass, node->out.data[0]);
+  for (int i = 0; i < 3; i++) add_in(pass, &grad, node->in.data[i]);
+  add_in(pass, &grad, d_out);
+  for (int i = 0; i < 2; i++) add_gradient_of(pass, &grad, node->in.data[i]);
+  zp_graph_add_node(pass->graph, grad);
+}
+
 static void diff_embedding(diff_pass *pass, const zp_node *node) {
   zp_node grad = zp_diff_node(node, ZP_OP_EMBEDDING_GRAD);
   add_in(pass, &grad, zp_diff_total(pass, node->out.data[0]));
@@ -145,6 +190,10 @@ static void diff_node(diff_pass *pass, int index) {
   case ZP_OP_MATMUL: diff_matmul(pass, &node); break;
   case ZP_OP_EMBEDDING: diff_embedding(pass, &node); break;
   case ZP_OP_ATTENTION: diff_attention(pass, &node); break;
+  case ZP_OP_TOP_K_GATE: diff_gate(pass, &node); break;
+  case ZP_OP_DISPATCH: diff_dispatch(pass, &node); break;
+  case ZP_OP_BATCHED_MATMUL: diff_batched_matmul(pass, &node); break;
+  case ZP_OP_COMBINE: diff_combine(pass, &node); break;
   case ZP_OP_SPLIT: diff_split(pass, index); break;
   case ZP_OP_ALL_REDUCE: diff_all_reduce(pass, &node); break;
   case ZP_OP_ENTER: diff_enter(pass, &node); break;

@@ -69,6 +69,7 @@ static void make_view(const zp_graph *graph, zp_tensor *view, int of, int part) 
 static const char *output_name(zp_graph *graph, const zp_rule *rule, const char *name, int i) {
   if (rule->op == ZP_OP_SPLIT) return zp_format(graph->arena, "%s.%d", name, i);
   if (rule->op == ZP_OP_ATTENTION && i == 1) return zp_format(graph->arena, "%s.lse", name);
+  if (rule->op == ZP_OP_TOP_K_GATE && i == 1) return zp_format(graph->arena, "%s.slot", name);
   return zp_strdup(graph->arena, name);
 }
 

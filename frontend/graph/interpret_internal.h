@@ -25,6 +25,9 @@ void zp_interpret_fused_grad(zp_interpreter *in, const zp_node *node);
 /* ---- interpret_ops.c: everything else ---- */
 void zp_interpret_op(zp_interpreter *in, const zp_node *node);
 
+/* ---- interpret_experts.c: routing and the products of experts ---- */
+void zp_interpret_experts(zp_interpreter *in, const zp_node *node);
+
 static inline const zp_shape *zp_in_shape(const zp_interpreter *in, int tensor) {
   return &in->graph->tensors.data[tensor].shape;
 }

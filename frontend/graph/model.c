@@ -52,8 +52,40 @@ int64_t zp_model_parameters(const zp_model *model) {
   return total;
 }
 
+/* The dispatch that filled the slots of a tensor; NULL when another segment did. */
+static const zp_node *dispatch_of(const zp_graph *graph, int tensor) {
+  for (int at = graph->tensors.data[tensor].producer; at >= 0;) {
+    const zp_node *node = &graph->nodes.data[at];
+    if (node->op == ZP_OP_DISPATCH) return node;
+    at = graph->tensors.data[node->in.data[0]].producer;
+  }
+  return NULL;
+}
+
+int64_t zp_model_active_parameters(const zp_model *model) {
+  int64_t idle = 0;
+  bool *seen = ZP_NEW_ARRAY(model->arena, bool, model->params.len + 1);
+  for (int s = 0; s < model->segments.len; s++) {
+    const zp_graph *graph = model->segments.data[s].graph;
+    for (int n = 0; n < graph->nodes.len; n++) {
+      const zp_node *node = &graph->nodes.data[n];
+      if (node->op != ZP_OP_BATCHED_MATMUL) continue;
+      int id = graph->tensors.data[node->in.data[1]].index;
+      if (seen[id]) continue;
+      seen[id] = true;
+      const zp_param *param = &model->params.data[id];
+      const zp_node *dispatch = dispatch_of(graph, node->in.data[0]);
+      if (!dispatch) continue;
+      int64_t copies = param->segment < 0 ? 1 : model->segments.data[param->segment].count;
+      idle += copies * zp_shape_elements(&param->shape, 1) / dispatch->attr.experts *
+              (dispatch->attr.experts - dispatch->attr.top_k);
+    }
+  }
+  return zp_model_parameters(model) - idle;
+}
+
 /* Convention of the field (Narayanan et al. 2021, appendix): matrix products and attention scores only, and twice the
- * forward work for the backward pass. */
+ * forward work for the backward pass. Experts count by their slots: what a capacity above 1 adds is work as well. */
 double zp_model_flop_per_sequence(const zp_model *model) {
   double forward = 0;
   for (int s = 0; s < model->segments.len; s++) {
@@ -61,7 +93,8 @@ double zp_model_flop_per_sequence(const zp_model *model) {
     double once = 0;
     for (int i = 0; i < segment->graph->nodes.len; i++) {
       const zp_node *node = &segment->graph->nodes.data[i];
-      if (node->op == ZP_OP_MATMUL || node->op == ZP_OP_ATTENTION) once += zp_node_flop(segment->graph, node, 1);
+      if (node->op == ZP_OP_MATMUL || node->op == ZP_OP_BATCHED_MATMUL || node->op == ZP_OP_ATTENTION)
+        once += zp_node_flop(segment->graph, node, 1);
     }
     forward += once * (double)segment->count;
   }

@@ -58,6 +58,7 @@ int zp_op_arity(zp_op op) {
   if (zp_op_is_row(op)) return rows[op].arity;
   switch (op) {
   case ZP_OP_SPLIT:
+  case ZP_OP_TOP_K_GATE:
   case ZP_OP_ALL_REDUCE:
   case ZP_OP_ENTER:
   case ZP_OP_ALL_GATHER_SEQ:
@@ -65,9 +66,12 @@ int zp_op_arity(zp_op op) {
   case ZP_OP_GATHER_STATS: return 1;
   case ZP_OP_EMBEDDING:
   case ZP_OP_MATMUL:
+  case ZP_OP_BATCHED_MATMUL:
+  case ZP_OP_DISPATCH:
   case ZP_OP_CROSS_ENTROPY:
   case ZP_OP_CE_STATS:
   case ZP_OP_CE_LOSS: return 2;
+  case ZP_OP_COMBINE:
   case ZP_OP_ATTENTION: return 3;
   default: return -1;
   }

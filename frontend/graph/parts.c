@@ -90,6 +90,15 @@ static void visit(parts_pass *pass, const zp_node *node) {
     break;
   case ZP_OP_SPLIT: tie_split(pass, node); break;
   case ZP_OP_ATTENTION: tie_attention(pass, node); break;
+  case ZP_OP_TOP_K_GATE: tie_trailing(pass, x, y, 1); break;
+  case ZP_OP_DISPATCH: tie(pass, x, 2, y, 3); break;
+  case ZP_OP_COMBINE: tie(pass, x, 3, y, 2); break;
+  case ZP_OP_BATCHED_MATMUL:
+    tie(pass, node->in.data[1], 0, x, 1);
+    tie(pass, node->in.data[1], node->attr.trans ? 2 : 1, x, 3);
+    tie(pass, node->in.data[1], node->attr.trans ? 1 : 2, y, 3);
+    tie_trailing(pass, x, y, 1);
+    break;
   case ZP_OP_CROSS_ENTROPY: tie(pass, x, 1, node->in.data[1], 1); break;
   default:
     assert(zp_op_is_row(node->op)); /* a logical graph */

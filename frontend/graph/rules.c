@@ -234,6 +234,126 @@ static void attention(zp_rule *rule) {
   answer(rule, ZP_ELEM_STAT, with_last(shape_of(rule, 0), attr->heads));
 }
 
+/* ---- experts ---- */
+
+/* Most slots of a sample: they are numbered in 32 bits. */
+#define MAX_SLOTS ((double)INT32_MAX)
+
+/* Slots of one expert: its share of the choices times the capacity, and never more than there are tokens, because a
+ * token chooses an expert once. The small factor keeps a product such as 1.1 * 80 / 8 from being rounded up twice. */
+static int64_t slots_of(const zp_op_attr *attr, int64_t positions) {
+  double share = attr->capacity * (double)positions * (double)attr->top_k / (double)attr->experts;
+  return (int64_t)fmin(ceil(share * (1 - 1e-12)), (double)positions);
+}
+
+static void top_k_gate(zp_rule *rule) {
+  zp_op_attr *attr = &rule->attr;
+  if (!want_activation(rule, 0) || !want_rank(rule, 0, 3) || !want_positive(rule, "capacity", attr->capacity)) return;
+  attr->experts = zp_shape_cols(shape_of(rule, 0));
+  if (attr->top_k < 1 || attr->top_k > attr->experts) {
+    fail(rule, ZP_Z0208, "`k` of `top_k_gate` is %lld, but `%s` %s has scores of %lld experts", (long long)attr->top_k,
+         operand(rule, 0)->name, text_of(rule, 0), (long long)attr->experts);
+    return;
+  }
+  if (attr->top_k > ZP_MAX_TOP_K || attr->experts > ZP_MAX_EXPERTS) {
+    fail(rule, ZP_Z0208, "a gate chooses at most %d of at most %d experts, not %lld of %lld", ZP_MAX_TOP_K,
+         ZP_MAX_EXPERTS, (long long)attr->top_k, (long long)attr->experts);
+    return;
+  }
+  if (attr->top_k == 1 && attr->normalize) {
+    help(fail(rule, ZP_Z0208, "with k = 1 a normalized weight is always 1, and the router would not learn"),
+         "write `normalize = false`: the weight is then the probability among all experts");
+    return;
+  }
+  if (!(attr->balance >= 0 && isfinite(attr->balance))) {
+    fail(rule, ZP_Z0208, "`balance` of `top_k_gate` must not be negative, and is %g", attr->balance);
+    return;
+  }
+  attr->slots = slots_of(attr, shape_of(rule, 0)->dim[1]);
+  if ((double)attr->slots * (double)attr->experts > MAX_SLOTS) {
+    fail(rule, ZP_Z0208, "%lld experts of %lld slots are more than 32 bits number", (long long)attr->experts,
+         (long long)attr->slots);
+    return;
+  }
+  zp_shape choices = with_last(shape_of(rule, 0), attr->top_k);
+  answer(rule, ZP_ELEM_FLOAT, choices);
+  answer(rule, ZP_ELEM_I32, choices);
+}
+
+/* Takes experts and slots over from the gate that made operand i; the passes have them in the attributes already. */
+static bool want_slots(zp_rule *rule, int i) {
+  const zp_tensor *slot = operand(rule, i);
+  if (!want_element(rule, i, ZP_ELEM_I32)) return false;
+  if (rule->attr.slots) return true;
+  const zp_node *gate = slot->producer >= 0 ? &rule->graph->nodes.data[slot->producer] : NULL;
+  if (!gate || gate->op != ZP_OP_TOP_K_GATE) {
+    help(fail(rule, ZP_Z0207, "operand %d of `%s` must be the slots of a `top_k_gate`, but `%s` is not", i + 1,
+              zp_op_name(rule->op), slot->name),
+         "write `weight, slot = top_k_gate(scores, k = 2)`");
+    return false;
+  }
+  rule->attr.experts = gate->attr.experts;
+  rule->attr.slots = gate->attr.slots;
+  rule->attr.top_k = gate->attr.top_k;
+  return true;
+}
+
+static bool want_positions(zp_rule *rule, int i, int j) {
+  if (shape_of(rule, i)->dim[1] == shape_of(rule, j)->dim[1]) return true;
+  fail(rule, ZP_Z0204, "`%s` needs the tokens that the gate saw, but `%s` is %s and `%s` is %s", zp_op_name(rule->op),
+       operand(rule, i)->name, text_of(rule, i), operand(rule, j)->name, text_of(rule, j));
+  return false;
+}
+
+static void dispatch(zp_rule *rule) {
+  if (!want_activation(rule, 0) || !want_rank(rule, 0, 3) || !want_slots(rule, 1) || !want_positions(rule, 0, 1))
+    return;
+  const zp_shape *x = shape_of(rule, 0);
+  answer(rule, ZP_ELEM_FLOAT, (zp_shape){4, {x->dim[0], rule->attr.experts, rule->attr.slots, x->dim[2]}});
+}
+
+static void batched_matmul(zp_rule *rule) {
+  if (!want_activation(rule, 0) || !want_element(rule, 1, ZP_ELEM_FLOAT) || !want_param(rule, 1) ||
+      !want_rank(rule, 0, 4) || !want_rank(rule, 1, 3))
+    return;
+  const zp_shape *x = shape_of(rule, 0), *w = shape_of(rule, 1);
+  int64_t k = w->dim[rule->attr.trans ? 2 : 1], n = w->dim[rule->attr.trans ? 1 : 2];
+  if (w->dim[0] != x->dim[1] || x->dim[3] != k) {
+    fail(rule, ZP_Z0204,
+         "cannot multiply `%s` %s by %s`%s` %s, one product an expert: %lld experts and %lld columns meet"
+         " %lld experts and %lld rows",
+         operand(rule, 0)->name, text_of(rule, 0), rule->attr.trans ? "the transposes of " : "", operand(rule, 1)->name,
+         text_of(rule, 1), (long long)x->dim[1], (long long)x->dim[3], (long long)w->dim[0], (long long)k);
+    return;
+  }
+  answer(rule, ZP_ELEM_FLOAT, with_last(x, n));
+}
+
+static void combine(zp_rule *rule) {
+  if (!want_activation(rule, 0) || !want_rank(rule, 0, 4) || !want_activation(rule, 1) || !want_slots(rule, 2)) return;
+  const zp_shape *y = shape_of(rule, 0), *weight = shape_of(rule, 1);
+  if (y->dim[1] != rule->attr.experts || y->dim[2] != rule->attr.slots) {
+    fail(rule, ZP_Z0204, "the gate has %lld experts of %lld slots, but `%s` is %s", (long long)rule->attr.experts,
+         (long long)rule->attr.slots, operand(rule, 0)->name, text_of(rule, 0));
+    return;
+  }
+  if (!want_same_shape(rule, 1, 2)) return;
+  answer(rule, ZP_ELEM_FLOAT, (zp_shape){3, {y->dim[0], weight->dim[1], y->dim[3]}});
+}
+
+/* Empty slots hold zeros, whose derivative these functions do not have. */
+static bool want_defined_at_zero(zp_rule *rule) {
+  int i = rule->op == ZP_OP_DIV ? 1 : 0;
+  if (shape_of(rule, i)->rank < 4 || operand(rule, i)->role == ZP_ROLE_PARAM) return true;
+  fail(rule, ZP_Z0207, "`%s` of `%s` %s: slots that no token took may hold zeros, where `%s` has no derivative",
+       zp_op_name(rule->op), operand(rule, i)->name, text_of(rule, i), zp_op_name(rule->op));
+  return false;
+}
+
+static void unary(zp_rule *rule) {
+  if (want_activation(rule, 0) && want_defined_at_zero(rule)) answer(rule, ZP_ELEM_FLOAT, *shape_of(rule, 0));
+}
+
 static void cross_entropy(zp_rule *rule) {
   if (!want_activation(rule, 0) || !want_labels(rule, 1, 0)) return;
   if (rule->op == ZP_OP_CE_STATS)
@@ -294,14 +414,23 @@ bool zp_rule_apply(zp_rule *rule) {
   case ZP_OP_MATMUL: matmul(rule); break;
   case ZP_OP_ADD:
   case ZP_OP_SUB:
-  case ZP_OP_MUL:
-  case ZP_OP_DIV: binary(rule); break;
+  case ZP_OP_MUL: binary(rule); break;
+  case ZP_OP_DIV:
+    if (want_defined_at_zero(rule)) binary(rule);
+    break;
+  case ZP_OP_LOG:
+  case ZP_OP_SQRT:
+  case ZP_OP_RSQRT: unary(rule); break;
   case ZP_OP_LAYER_NORM:
   case ZP_OP_RMS_NORM: norm(rule); break;
   case ZP_OP_DROPOUT: dropout(rule); break;
   case ZP_OP_ROPE: rope(rule); break;
   case ZP_OP_SPLIT: split(rule); break;
   case ZP_OP_ATTENTION: attention(rule); break;
+  case ZP_OP_TOP_K_GATE: top_k_gate(rule); break;
+  case ZP_OP_DISPATCH: dispatch(rule); break;
+  case ZP_OP_BATCHED_MATMUL: batched_matmul(rule); break;
+  case ZP_OP_COMBINE: combine(rule); break;
   case ZP_OP_CROSS_ENTROPY:
   case ZP_OP_CE_STATS: cross_entropy(rule); break;
   case ZP_OP_ALL_GATHER_SEQ:

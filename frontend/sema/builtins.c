@@ -128,6 +128,28 @@ static bool apply_attention(zp_elab *e, const builtin *op, const zp_expr *call, 
   return false;
 }
 
+/* Capacity 1.25 and no balancing loss unless given; Mixtral's weights (normalized over the chosen experts). */
+static bool apply_gate(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
+  zp_op_attr attr = {0};
+  bool ok = zp_elab_require(e, call, op->name, "k", &slots[1]) && zp_slot_count(e, &slots[1], "k", 1, &attr.top_k) &&
+            zp_slot_number(e, &slots[2], "capacity", 1.25, &attr.capacity) &&
+            zp_slot_bool(e, &slots[3], "normalize", true, &attr.normalize) &&
+            zp_slot_number(e, &slots[4], "balance", 0, &attr.balance);
+  zp_value weight;
+  zp_whole statement = e->whole;
+  e->whole = (zp_whole){0}; /* a statement that takes weights and slots names neither of them the gate */
+  ok = ok && apply_with(e, op, call, slots, attr, &weight);
+  e->whole = statement;
+  if (!ok) return false;
+  *value = (zp_value){.kind = ZP_VAL_LIST, .span = call->span};
+  zp_push(e->arena, &value->list, weight);
+  zp_handle slot = e->handles.data[weight.tensor];
+  slot.index++;
+  zp_value second = zp_elab_tensor(e, slot, call->span);
+  zp_push(e->arena, &value->list, second);
+  return true;
+}
+
 static bool apply_matmul(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value) {
   bool trans = slots[1].value.kind == ZP_VAL_TENSOR && e->handles.data[slots[1].value.tensor].transposed;
   return apply_with(e, op, call, slots, (zp_op_attr){.trans = trans}, value);
@@ -137,9 +159,9 @@ static bool apply_transpose(zp_elab *e, const builtin *op, const zp_expr *call, 
   zp_value operand;
   if (!tensors(e, op, slots, &operand)) return false;
   if (call != e->transposable) {
-    zp_diag *d =
-        zp_report(e->diags, ZP_Z0229, call->span, "`transpose` is built as the second operand of `matmul` only");
-    zp_diag_help(d, "write `matmul(x, transpose(w))`");
+    zp_diag *d = zp_report(e->diags, ZP_Z0229, call->span,
+                           "`transpose` is built as the second operand of `matmul` or `batched_matmul` only");
+    zp_diag_help(d, "write `matmul(x, transpose(w))`, or `batched_matmul(x, transpose(w))`");
     return false;
   }
   zp_handle handle = e->handles.data[operand.tensor];
@@ -172,6 +194,10 @@ static const builtin builtins[] = {
      {"q", "k", "v", "heads", "kv_heads", "causal", "scale", "!bias"},
      apply_attention,
      ZP_OP_ATTENTION},
+    {"top_k_gate", 1, {"scores", "k", "capacity", "normalize", "balance"}, apply_gate, ZP_OP_TOP_K_GATE},
+    {"dispatch", 2, {"x", "slot"}, apply_plain, ZP_OP_DISPATCH},
+    {"batched_matmul", 2, {"x", "w"}, apply_matmul, ZP_OP_BATCHED_MATMUL},
+    {"combine", 3, {"y", "weight", "slot"}, apply_plain, ZP_OP_COMBINE},
     {"cross_entropy",
      2,
      {"logits", "labels", "!ignore_index", "!label_smoothing", "!z_loss"},
@@ -182,9 +208,8 @@ enum { N_BUILTINS = sizeof builtins / sizeof *builtins };
 
 /* The rest of the language's standard operations. */
 static const char *const not_built[] = {
-    "batched_matmul", "einsum",   "relative_bias", "alibi", "cast", "concat", "reshape",
-    "slice",          "gather",   "mse",           "sum",   "mean", "max",    "logsumexp",
-    "top_k_gate",     "dispatch", "combine",
+    "einsum", "relative_bias", "alibi", "cast", "concat", "reshape",   "slice",
+    "gather", "mse",           "sum",   "mean", "max",    "logsumexp",
 };
 
 static const builtin *find_builtin(const char *name) {

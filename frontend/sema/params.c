@@ -121,11 +121,11 @@ static bool read_shape(zp_elab *e, const zp_stmt *stmt, zp_shape *shape) {
     return false;
   }
   if (!zp_elab_shape(e, type, shape)) return false;
-  if (shape->dim[0] == ZP_DIM_B || shape->rank > 2) {
+  if (shape->dim[0] == ZP_DIM_B || shape->rank > 3) {
     zp_diag *d = zp_report(e->diags, ZP_Z0228, type->span, "a parameter cannot have the shape %s",
                            zp_shape_text(e->arena, shape));
-    if (shape->rank > 2)
-      zp_diag_note(d, "operations on parameters with more than two sizes are not built yet");
+    if (shape->rank > 3)
+      zp_diag_note(d, "matrices of experts, [experts, rows, columns], are the largest that operations take");
     else
       zp_diag_note(d, "`B` is the micro-batch size; parameters do not grow with it");
     return false;

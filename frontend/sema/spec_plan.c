@@ -311,7 +311,7 @@ static const zp_field plan_fields[] = {
     {"objective", ZP_FIELD_CUSTOM, .read = read_objective},
     {"search", ZP_FIELD_BLOCK, .block = &search_schema},
     {"context", ZP_FIELD_REFUSED, .note = "this version splits by tensor, pipeline and data only"},
-    {"expert", ZP_FIELD_REFUSED, .note = "this version splits by tensor, pipeline and data only"},
+    {"expert", ZP_FIELD_REFUSED, .note = "experts are split over the tensor ranks: set `tensor`"},
     {"stage", ZP_FIELD_REFUSED,
      .note = "the planner cuts the stages, also unevenly; pin their number with `pipeline = ...`"},
     {"cut", ZP_FIELD_REFUSED,

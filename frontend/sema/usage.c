@@ -47,7 +47,8 @@ static void check_segment(zp_elab *e, int index, bool *param_used, bool *input_u
   const zp_graph *graph = segment->graph;
   marks m = mark_live(e, graph);
   for (int n = 0; n < graph->nodes.len; n++)
-    if (!m.nodes[n] || graph->nodes.data[n].op == ZP_OP_SPLIT) check_node(e, graph, &graph->nodes.data[n], &m);
+    if (!m.nodes[n] || graph->nodes.data[n].op == ZP_OP_SPLIT || graph->nodes.data[n].op == ZP_OP_TOP_K_GATE)
+      check_node(e, graph, &graph->nodes.data[n], &m);
   for (int i = 0; i < graph->carry_in.len; i++) {
     if (m.tensors[graph->carry_in.data[i]]) continue;
     zp_diag *d =

@@ -30,6 +30,20 @@ static double matmul_s(const pricer *p, const zp_node *node) {
   return zp_cost_matmul(p->machine, rows, b, a, p->lowered->compute_bytes);
 }
 
+/* The same for every expert. Forward and dx: one product for the slots of each sample and expert; dw: one an expert,
+ * over the slots of all samples. Empty slots are multiplied like full ones. */
+static double grouped_s(const pricer *p, const zp_node *node) {
+  const zp_shape *first = in_shape(p, node, 0);
+  double samples = (double)p->lowered->microbatch, experts = (double)first->dim[1], slots = (double)first->dim[2];
+  double a = (double)first->dim[3], b;
+  if (node->op == ZP_OP_BATCHED_MATMUL_WGRAD) {
+    b = (double)zp_shape_cols(in_shape(p, node, 1));
+    return zp_cost_batched_matmul(p->machine, experts, a, b, samples * slots, p->lowered->compute_bytes);
+  }
+  b = (double)zp_shape_elements(in_shape(p, node, 1), 1) / (experts * a);
+  return zp_cost_batched_matmul(p->machine, samples * experts, slots, b, a, p->lowered->compute_bytes);
+}
+
 static double comm_s(const pricer *p, const zp_step *step) {
   double elements = (double)step->comm_elements, compute = p->lowered->compute_bytes, ranks = p->tensor_link.n;
   if (step->kind == ZP_STEP_GATHER_SHARD) return zp_cost_ring_pass(&p->tensor_link, elements * ranks * compute);
@@ -49,6 +63,7 @@ static double step_s(const pricer *p, const zp_step *step) {
   switch (zp_op_get_class(step->op)) {
   case ZP_CLASS_VIEW: return 0;
   case ZP_CLASS_MATMUL: return matmul_s(p, step->node);
+  case ZP_CLASS_GROUPED: return grouped_s(p, step->node);
   case ZP_CLASS_ATTENTION: return zp_cost_attention(p->machine, step->flop, step->bytes);
   default: return zp_cost_memory_bound(p->machine, step->bytes, step->flop);
   }

@@ -119,7 +119,8 @@ static double procedure_flop(const zp_procedure *procedure) {
   double flop = 0;
   for (int i = 0; i < procedure->steps.len; i++) {
     zp_op_class class = zp_op_get_class(procedure->steps.data[i].op);
-    if (class == ZP_CLASS_MATMUL || class == ZP_CLASS_ATTENTION) flop += procedure->steps.data[i].flop;
+    if (class == ZP_CLASS_MATMUL || class == ZP_CLASS_GROUPED || class == ZP_CLASS_ATTENTION)
+      flop += procedure->steps.data[i].flop;
   }
   return flop;
 }

@@ -212,8 +212,8 @@ static void lower_backward(zp_lowering *l, zp_procedure *p) {
 
 bool zp_step_is_weight_gradient(const zp_step *step) {
   if (step->kind != ZP_STEP_NODE) return false;
-  return step->op == ZP_OP_MATMUL_WGRAD || step->op == ZP_OP_EMBEDDING_GRAD || step->op == ZP_OP_POSITION_GRAD ||
-         (step->op == ZP_OP_FUSED_GRAD && step->out.len == 0);
+  return step->op == ZP_OP_MATMUL_WGRAD || step->op == ZP_OP_BATCHED_MATMUL_WGRAD || step->op == ZP_OP_EMBEDDING_GRAD ||
+         step->op == ZP_OP_POSITION_GRAD || (step->op == ZP_OP_FUSED_GRAD && step->out.len == 0);
 }
 
 /* What a split backward keeps for its weight gradients: what they read that lives neither in the slot nor in the
@@ -236,11 +236,11 @@ static int64_t pending_bytes(const zp_procedure *p) {
   return bytes;
 }
 
-/* Kernels that take no leading dimension: losses, collectives, lookups, copies. */
+/* Kernels that take no leading dimension: losses, collectives, lookups, routing, copies. */
 static bool wants_whole_rows(const zp_step *step) {
   if (step->kind != ZP_STEP_NODE) return true;
   zp_op_class class = zp_op_get_class(step->op);
-  return class == ZP_CLASS_LOSS || class == ZP_CLASS_COMM ||
+  return class == ZP_CLASS_LOSS || class == ZP_CLASS_COMM || class == ZP_CLASS_ROUTING ||
          (class == ZP_CLASS_LOOKUP && step->op != ZP_OP_POSITION_GRAD);
 }
 

@@ -181,6 +181,25 @@ static void explain_tensor(zp_buf *out, const zp_plan *plan) {
                 percent(plan->best.estimate.tensor_comm_s, plan->best.estimate.step_s));
 }
 
+/* Whole experts on every rank, or all of them cut: the sharder's choice, read off the first matrix of experts. */
+static void explain_experts(zp_buf *out, const zp_plan *plan) {
+  const zp_lowered *lowered = plan->program->lowered;
+  if (plan->best.choice.tensor == 1) return;
+  for (int s = 0; s < lowered->n_segments; s++) {
+    const zp_graph *graph = lowered->segments[s].graph;
+    for (int n = 0; n < graph->n_forward; n++) {
+      if (graph->nodes.data[n].op != ZP_OP_BATCHED_MATMUL) continue;
+      const zp_tensor *w = &graph->tensors.data[graph->nodes.data[n].in.data[1]];
+      if (w->split_dim == 0)
+        zp_buf_printf(out, "a tensor rank has %lld of %lld experts. ", (long long)w->shape.dim[0],
+                      (long long)w->full_dim);
+      else if (w->split_dim > 0)
+        zp_buf_printf(out, "every tensor rank has a part of all %lld experts. ", (long long)w->shape.dim[0]);
+      return;
+    }
+  }
+}
+
 static void explain_pipeline(zp_buf *out, const zp_plan *plan) {
   const zp_choice *c = &plan->best.choice;
   if (c->pipeline == 1) return;
@@ -232,6 +251,7 @@ static void explain_recompute(zp_buf *out, const zp_plan *plan) {
 const char *zp_words_why(zp_arena *arena, const zp_plan *plan) {
   zp_buf out = zp_buf_new(arena);
   explain_tensor(&out, plan);
+  explain_experts(&out, plan);
   explain_pipeline(&out, plan);
   explain_data(&out, plan);
   explain_recompute(&out, plan);

@@ -80,6 +80,7 @@ static int replicated(localizer *l, const zp_node *near, int id) {
 }
 
 static int entered(localizer *l, const zp_node *near, int id) {
+  if (l->state[id] == ZP_FORM_ENTERED) return l->local[id];
   if (l->entered[id] < 0) l->entered[id] = add_collective(l, ZP_OP_ENTER, near, replicated(l, near, id), "enter");
   return l->entered[id];
 }
@@ -123,11 +124,8 @@ static zp_parts head_parts(const localizer *l, int lse) {
 
 static int add_result(localizer *l, int id, zp_form state) {
   zp_tensor t = copy_tensor(l, id);
-  if (state == ZP_FORM_S) {
-    int last = t.shape.rank - 1;
-    if (t.element == ZP_ELEM_STAT) t.parts[last] = head_parts(l, id);
-    mark_split(&t, last, l->tensor);
-  }
+  if (state == ZP_FORM_S && t.element == ZP_ELEM_STAT) t.parts[t.shape.rank - 1] = head_parts(l, id);
+  if (state == ZP_FORM_S || state == ZP_FORM_EXPERTS) mark_split(&t, zp_form_dim(&t, state), l->tensor);
   if (state == ZP_FORM_SEQ) mark_sequence(&t, l->tensor);
   t.partial = state == ZP_FORM_P;
   l->state[id] = state;
@@ -165,6 +163,10 @@ static void add_plain(localizer *l, const zp_node *logical, const zp_pattern *pa
     node.attr.heads = local_heads(node.attr.heads, x, l->tensor);
     if (node.attr.kv_heads) node.attr.kv_heads = local_heads(node.attr.kv_heads, x, l->tensor);
   }
+  if (node.op == ZP_OP_DISPATCH) node.attr.experts = l->to->tensors.data[node.out.data[0]].shape.dim[1];
+  if (node.op == ZP_OP_COMBINE) node.attr.experts = x->shape.dim[1];
+  /* Every rank adds its part of the scores' gradient: each a part of the balancing loss's as well. */
+  if (node.op == ZP_OP_TOP_K_GATE && pattern->out == ZP_FORM_ENTERED) node.attr.balance /= l->tensor;
   zp_graph_add_node(l->to, node);
   if (node.op == ZP_OP_SPLIT) place_views(l, &node, in[0]);
 }

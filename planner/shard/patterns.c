@@ -8,7 +8,12 @@
  * it for a divided matmul (G) has a partial gradient. A parameter beside Q rows is either one row for all of them (H:
  * replicated, its gradient a part) or has a row per position and falls apart with them (ROWS). There is no row for
  * embedding -> Q: it would want the whole table on every rank, and a table can always be divided. None for attention
- * and cross-entropy: their rows read the whole sequence, or all ranks' columns. */
+ * and cross-entropy: their rows read the whole sequence, or all ranks' columns.
+ *
+ * X split along the experts. Every rank has all tokens of a sample, so it fills its own experts' slots without a
+ * message, and what it combines is a partial sum. The gate reads all scores of a sample: gathered from Q they have a
+ * partial gradient, and so have the weights made of them (ENTERED). The same form lets a token's columns be entered
+ * before dispatch, [B, S, d], rather than after, where every token stands in the slots of several experts. */
 #include "shard_internal.h"
 
 #define N_ ZP_NEED_ANY
@@ -19,6 +24,7 @@
 #define Q_ ZP_NEED_SEQ
 #define G_ ZP_NEED_GATHER
 #define H_ ZP_NEED_SHARED
+#define X_ ZP_NEED_EXPERTS
 typedef struct row {
   zp_op op;
   zp_pattern pattern;
@@ -33,18 +39,21 @@ static const row table[] = {
     {ZP_OP_MATMUL, {{Q_, H_}, ZP_FORM_SEQ}},
     {ZP_OP_MATMUL, {{R_, R_}, ZP_FORM_R}},
     {ZP_OP_ADD, {{S_, S_}, ZP_FORM_S}},
+    {ZP_OP_ADD, {{X_, X_}, ZP_FORM_EXPERTS}},
     {ZP_OP_ADD, {{P_, P_}, ZP_FORM_P}},
     {ZP_OP_ADD, {{Q_, Q_}, ZP_FORM_SEQ}},
     {ZP_OP_ADD, {{Q_, H_}, ZP_FORM_SEQ}},
     {ZP_OP_ADD, {{Q_, ZP_NEED_ROWS}, ZP_FORM_SEQ}},
     {ZP_OP_ADD, {{R_, R_}, ZP_FORM_R}},
     {ZP_OP_SUB, {{S_, S_}, ZP_FORM_S}},
+    {ZP_OP_SUB, {{X_, X_}, ZP_FORM_EXPERTS}},
     {ZP_OP_SUB, {{P_, P_}, ZP_FORM_P}},
     {ZP_OP_SUB, {{Q_, Q_}, ZP_FORM_SEQ}},
     {ZP_OP_SUB, {{Q_, H_}, ZP_FORM_SEQ}},
     {ZP_OP_SUB, {{Q_, ZP_NEED_ROWS}, ZP_FORM_SEQ}},
     {ZP_OP_SUB, {{R_, R_}, ZP_FORM_R}},
     {ZP_OP_MUL, {{S_, S_}, ZP_FORM_S}},
+    {ZP_OP_MUL, {{X_, X_}, ZP_FORM_EXPERTS}},
     {ZP_OP_MUL, {{Q_, Q_}, ZP_FORM_SEQ}},
     {ZP_OP_MUL, {{Q_, H_}, ZP_FORM_SEQ}},
     {ZP_OP_MUL, {{Q_, ZP_NEED_ROWS}, ZP_FORM_SEQ}},
@@ -55,13 +64,16 @@ static const row table[] = {
     {ZP_OP_DIV, {{Q_, ZP_NEED_ROWS}, ZP_FORM_SEQ}},
     {ZP_OP_DIV, {{R_, R_}, ZP_FORM_R}},
     {ZP_OP_MUL_CONST, {{S_}, ZP_FORM_S}},
+    {ZP_OP_MUL_CONST, {{X_}, ZP_FORM_EXPERTS}},
     {ZP_OP_MUL_CONST, {{P_}, ZP_FORM_P}},
     {ZP_OP_MUL_CONST, {{Q_}, ZP_FORM_SEQ}},
     {ZP_OP_MUL_CONST, {{R_}, ZP_FORM_R}},
     {ZP_OP_ADD_CONST, {{S_}, ZP_FORM_S}},
+    {ZP_OP_ADD_CONST, {{X_}, ZP_FORM_EXPERTS}},
     {ZP_OP_ADD_CONST, {{Q_}, ZP_FORM_SEQ}},
     {ZP_OP_ADD_CONST, {{R_}, ZP_FORM_R}},
     {ZP_OP_EXP, {{S_}, ZP_FORM_S}},
+    {ZP_OP_EXP, {{X_}, ZP_FORM_EXPERTS}},
     {ZP_OP_EXP, {{Q_}, ZP_FORM_SEQ}},
     {ZP_OP_EXP, {{R_}, ZP_FORM_R}},
     {ZP_OP_LOG, {{S_}, ZP_FORM_S}},
@@ -74,18 +86,23 @@ static const row table[] = {
     {ZP_OP_RSQRT, {{Q_}, ZP_FORM_SEQ}},
     {ZP_OP_RSQRT, {{R_}, ZP_FORM_R}},
     {ZP_OP_TANH, {{S_}, ZP_FORM_S}},
+    {ZP_OP_TANH, {{X_}, ZP_FORM_EXPERTS}},
     {ZP_OP_TANH, {{Q_}, ZP_FORM_SEQ}},
     {ZP_OP_TANH, {{R_}, ZP_FORM_R}},
     {ZP_OP_SIGMOID, {{S_}, ZP_FORM_S}},
+    {ZP_OP_SIGMOID, {{X_}, ZP_FORM_EXPERTS}},
     {ZP_OP_SIGMOID, {{Q_}, ZP_FORM_SEQ}},
     {ZP_OP_SIGMOID, {{R_}, ZP_FORM_R}},
     {ZP_OP_RELU, {{S_}, ZP_FORM_S}},
+    {ZP_OP_RELU, {{X_}, ZP_FORM_EXPERTS}},
     {ZP_OP_RELU, {{Q_}, ZP_FORM_SEQ}},
     {ZP_OP_RELU, {{R_}, ZP_FORM_R}},
     {ZP_OP_SILU, {{S_}, ZP_FORM_S}},
+    {ZP_OP_SILU, {{X_}, ZP_FORM_EXPERTS}},
     {ZP_OP_SILU, {{Q_}, ZP_FORM_SEQ}},
     {ZP_OP_SILU, {{R_}, ZP_FORM_R}},
     {ZP_OP_GELU, {{S_}, ZP_FORM_S}},
+    {ZP_OP_GELU, {{X_}, ZP_FORM_EXPERTS}},
     {ZP_OP_GELU, {{Q_}, ZP_FORM_SEQ}},
     {ZP_OP_GELU, {{R_}, ZP_FORM_R}},
     {ZP_OP_LAYER_NORM, {{Q_, H_, H_}, ZP_FORM_SEQ}},
@@ -95,14 +112,30 @@ static const row table[] = {
     {ZP_OP_SOFTMAX, {{Q_}, ZP_FORM_SEQ}},
     {ZP_OP_SOFTMAX, {{R_}, ZP_FORM_R}},
     {ZP_OP_DROPOUT, {{S_}, ZP_FORM_S}},
+    {ZP_OP_DROPOUT, {{X_}, ZP_FORM_EXPERTS}},
     {ZP_OP_DROPOUT, {{Q_}, ZP_FORM_SEQ}},
     {ZP_OP_DROPOUT, {{R_}, ZP_FORM_R}},
     {ZP_OP_ROPE, {{S_}, ZP_FORM_S}},
     {ZP_OP_ROPE, {{Q_}, ZP_FORM_SEQ}},
     {ZP_OP_ROPE, {{R_}, ZP_FORM_R}},
     {ZP_OP_SPLIT, {{S_}, ZP_FORM_S}},
+    {ZP_OP_SPLIT, {{X_}, ZP_FORM_EXPERTS}},
     {ZP_OP_SPLIT, {{Q_}, ZP_FORM_SEQ}},
     {ZP_OP_SPLIT, {{R_}, ZP_FORM_R}},
+    {ZP_OP_TOP_K_GATE, {{G_}, ZP_FORM_ENTERED}},
+    {ZP_OP_TOP_K_GATE, {{R_}, ZP_FORM_R}},
+    {ZP_OP_DISPATCH, {{E_, N_}, ZP_FORM_EXPERTS}},
+    {ZP_OP_DISPATCH, {{G_, N_}, ZP_FORM_EXPERTS}},
+    {ZP_OP_DISPATCH, {{E_, N_}, ZP_FORM_ENTERED}},
+    {ZP_OP_DISPATCH, {{G_, N_}, ZP_FORM_ENTERED}},
+    {ZP_OP_DISPATCH, {{R_, N_}, ZP_FORM_R}},
+    {ZP_OP_BATCHED_MATMUL, {{X_, ZP_NEED_W_EXPERTS}, ZP_FORM_EXPERTS}},
+    {ZP_OP_BATCHED_MATMUL, {{E_, ZP_NEED_W_OUT}, ZP_FORM_S}},
+    {ZP_OP_BATCHED_MATMUL, {{S_, ZP_NEED_W_IN}, ZP_FORM_P}},
+    {ZP_OP_BATCHED_MATMUL, {{R_, R_}, ZP_FORM_R}},
+    {ZP_OP_COMBINE, {{X_, E_, N_}, ZP_FORM_P}},
+    {ZP_OP_COMBINE, {{P_, E_, N_}, ZP_FORM_P}},
+    {ZP_OP_COMBINE, {{R_, R_, N_}, ZP_FORM_R}},
     {ZP_OP_ATTENTION, {{S_, S_, S_}, ZP_FORM_S}},
     {ZP_OP_ATTENTION, {{R_, R_, R_}, ZP_FORM_R}},
     {ZP_OP_CROSS_ENTROPY, {{S_, N_}, ZP_FORM_NONE}},
@@ -113,14 +146,22 @@ static const zp_tensor *tensor_of(const zp_graph *graph, int id) { return &graph
 static int last_dim(const zp_tensor *t) { return t->shape.rank - 1; }
 
 int zp_need_dim(const zp_graph *graph, const zp_node *node, int operand, zp_need need) {
+  int last = last_dim(tensor_of(graph, node->in.data[operand])); /* matrices of experts have one dimension in front */
   switch (need) {
-  case ZP_NEED_S: return last_dim(tensor_of(graph, node->in.data[operand]));
-  case ZP_NEED_W_OUT: return node->attr.trans ? 0 : 1;
-  case ZP_NEED_W_IN: return node->attr.trans ? 1 : 0;
-  case ZP_NEED_ROWS: return 0;
-  case ZP_NEED_SEQ: return 1;
+  case ZP_NEED_S: return last;
+  case ZP_NEED_W_OUT: return node->attr.trans ? last - 1 : last;
+  case ZP_NEED_W_IN: return node->attr.trans ? last : last - 1;
+  case ZP_NEED_ROWS:
+  case ZP_NEED_W_EXPERTS: return 0;
+  case ZP_NEED_SEQ:
+  case ZP_NEED_EXPERTS: return 1;
   default: return -1;
   }
+}
+
+int zp_form_dim(const zp_tensor *t, zp_form form) {
+  if (form == ZP_FORM_S) return last_dim(t);
+  return form == ZP_FORM_SEQ || form == ZP_FORM_EXPERTS ? 1 : -1;
 }
 
 int64_t zp_local_size(int64_t size, zp_parts parts, int tensor) {
@@ -164,9 +205,10 @@ static bool agrees(const zp_graph *graph, const zp_node *node, const zp_pattern 
   const zp_tensor *out = node->out.len ? tensor_of(graph, node->out.data[0]) : NULL;
   zp_parts common = {0};
   if (pattern->out == ZP_FORM_SEQ) return true; /* equal shares of the positions, see falls_along_sequence */
-  if (pattern->out == ZP_FORM_S) {
-    common = out->parts[last_dim(out)];
-    if (node->op == ZP_OP_SPLIT) common.outer *= node->attr.parts;
+  if (pattern->out == ZP_FORM_S || pattern->out == ZP_FORM_EXPERTS) {
+    if (pattern->out == ZP_FORM_EXPERTS && out->shape.rank != 4) return false;
+    common = out->parts[zp_form_dim(out, pattern->out)];
+    if (node->op == ZP_OP_SPLIT && pattern->out == ZP_FORM_S) common.outer *= node->attr.parts;
   }
   for (int i = 0; i < node->in.len; i++) {
     int dim = zp_need_dim(graph, node, i, pattern->in[i]);
@@ -198,11 +240,13 @@ static bool falls_along_sequence(const zp_graph *graph, const zp_node *node, con
 }
 
 static bool is_param_need(zp_need need) {
-  return need == ZP_NEED_W_IN || need == ZP_NEED_W_OUT || need == ZP_NEED_ROWS || need == ZP_NEED_SHARED;
+  return need == ZP_NEED_W_IN || need == ZP_NEED_W_OUT || need == ZP_NEED_ROWS || need == ZP_NEED_SHARED ||
+         need == ZP_NEED_W_EXPERTS;
 }
 
 static bool is_activation_need(zp_need need) {
-  return need == ZP_NEED_P || need == ZP_NEED_ENTER || need == ZP_NEED_SEQ || need == ZP_NEED_GATHER;
+  return need == ZP_NEED_P || need == ZP_NEED_ENTER || need == ZP_NEED_SEQ || need == ZP_NEED_GATHER ||
+         need == ZP_NEED_EXPERTS;
 }
 
 /* A parameter is split or replicated, never a partial sum, and a computed tensor is no matrix of a split matmul. */
@@ -219,7 +263,8 @@ int zp_shard_patterns(const zp_shard_problem *problem, const zp_node *node, zp_p
   for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
     const zp_pattern *pattern = &table[i].pattern;
     if (table[i].op != node->op) continue;
-    bool divided = pattern->out == ZP_FORM_S || pattern->out == ZP_FORM_P || pattern->in[0] == ZP_NEED_S;
+    bool divided = pattern->out == ZP_FORM_S || pattern->out == ZP_FORM_P || pattern->in[0] == ZP_NEED_S ||
+                   pattern->out == ZP_FORM_EXPERTS || pattern->out == ZP_FORM_ENTERED;
     bool sequence = pattern->out == ZP_FORM_SEQ || pattern->in[0] == ZP_NEED_GATHER;
     if ((divided && problem->tensor == 1) || (sequence && !problem->sequence)) continue;
     if (operands_allow(problem->graph, node, pattern) && agrees(problem->graph, node, pattern, problem->tensor) &&

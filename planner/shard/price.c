@@ -10,6 +10,10 @@ enum { FORWARD_AND_BACKWARD = 3 };
 static double work_share(const zp_shard_problem *problem, const zp_node *node, const zp_pattern *pattern) {
   const zp_graph *graph = problem->graph;
   if (pattern->out == ZP_FORM_SEQ) return 1.0 / problem->tensor;
+  if (pattern->out == ZP_FORM_EXPERTS) {
+    const zp_tensor *t = &graph->tensors.data[node->out.data[0]];
+    return (double)zp_local_size(t->shape.dim[1], t->parts[1], problem->tensor) / (double)t->shape.dim[1];
+  }
   for (int i = 0; i < node->in.len; i++) {
     int dim = zp_need_dim(graph, node, i, pattern->in[i]);
     if (dim < 0 || pattern->in[i] == ZP_NEED_ROWS) continue; /* every rank writes whole rows of a split table */
@@ -25,7 +29,7 @@ double zp_shard_node_seconds(const zp_shard_problem *problem, const zp_node *nod
   double flop = share * zp_node_flop(problem->graph, node, problem->microbatch);
   double bytes = share * zp_node_bytes(problem->graph, node, problem->microbatch, machine->compute_bytes);
   if (node->op == ZP_OP_SPLIT) return 0;
-  if (node->op == ZP_OP_MATMUL)
+  if (node->op == ZP_OP_MATMUL || node->op == ZP_OP_BATCHED_MATMUL)
     return FORWARD_AND_BACKWARD * zp_cost_roofline(machine, flop, machine->node->device.eff_matmul, bytes);
   if (node->op == ZP_OP_ATTENTION) return FORWARD_AND_BACKWARD * zp_cost_attention(machine, flop, bytes);
   return FORWARD_AND_BACKWARD * zp_cost_memory_bound(machine, bytes, flop);

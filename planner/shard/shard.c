@@ -2,7 +2,7 @@
  * embeddings) couple them: their splits are enumerated, and for each combination the segments are solved alone. */
 #include "shard_internal.h"
 
-/* 3 states each, or 4: at most 729 combinations, or 4,096. More tied parameters than that are refused. */
+/* 4 states each, or 5: at most 4,096 combinations, or 15,625. More tied parameters than that are refused. */
 enum { MAX_TIED = 6 };
 
 typedef struct sharder {
@@ -59,7 +59,7 @@ static bool solve_all(sharder *s, zp_shard_answer *answers, zp_shard_cost *total
 /* Next combination of forms of the tied parameters. Tensor degree 1 has the one combination of replicated parameters.
  */
 static bool next_combination(sharder *s) {
-  int last = s->problem.sequence ? ZP_PARAM_SHARED : s->problem.tensor > 1 ? ZP_PARAM_SPLIT_1 : ZP_PARAM_REPLICATED;
+  int last = s->problem.sequence ? ZP_PARAM_SHARED : s->problem.tensor > 1 ? ZP_PARAM_SPLIT_2 : ZP_PARAM_REPLICATED;
   for (int i = 0; i < s->n_tied; i++) {
     int *state = &s->fixed[s->tied[i]];
     if (*state < last) {

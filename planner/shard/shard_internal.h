@@ -4,25 +4,35 @@
 
 #include <zplan/shard.h>
 
-enum { ZP_SHARD_OPERANDS = 3, ZP_SHARD_PATTERNS = 6 };
+enum { ZP_SHARD_OPERANDS = 3, ZP_SHARD_PATTERNS = 8 };
 
 /* What a pattern wants of an operand. */
 typedef enum zp_need {
-  ZP_NEED_ANY,    /* ids and labels: every rank has them */
-  ZP_NEED_R,      /* replicated; its gradient comes out complete on every rank */
-  ZP_NEED_ENTER,  /* replicated, but every rank contributes a part of the gradient */
-  ZP_NEED_S,      /* split on the last dimension */
-  ZP_NEED_P,      /* partial sum */
-  ZP_NEED_SEQ,    /* split along the sequence */
-  ZP_NEED_GATHER, /* gathered from that, and every rank contributes a part of the gradient */
-  ZP_NEED_W_OUT,  /* parameter of a matmul, split on its output dimension */
-  ZP_NEED_W_IN,   /* the same on its inner dimension */
-  ZP_NEED_ROWS,   /* parameter, split on dimension 0 */
-  ZP_NEED_SHARED, /* parameter, replicated, but every rank has only its rows' part of the gradient */
+  ZP_NEED_ANY,       /* ids and labels: every rank has them */
+  ZP_NEED_R,         /* replicated; its gradient comes out complete on every rank */
+  ZP_NEED_ENTER,     /* replicated, but every rank contributes a part of the gradient */
+  ZP_NEED_S,         /* split on the last dimension */
+  ZP_NEED_P,         /* partial sum */
+  ZP_NEED_SEQ,       /* split along the sequence */
+  ZP_NEED_GATHER,    /* gathered from that, and every rank contributes a part of the gradient */
+  ZP_NEED_W_OUT,     /* parameter of a matmul, split on its output dimension */
+  ZP_NEED_W_IN,      /* the same on its inner dimension */
+  ZP_NEED_ROWS,      /* parameter, split on dimension 0 */
+  ZP_NEED_EXPERTS,   /* split along the experts, [B, experts, slots, columns] */
+  ZP_NEED_W_EXPERTS, /* parameter of a batched matmul, split on its experts */
+  ZP_NEED_SHARED,    /* parameter, replicated, but every rank has only its rows' part of the gradient */
 } zp_need;
 
 /* How a tensor comes out of its producer. */
-typedef enum zp_form { ZP_FORM_NONE, ZP_FORM_R, ZP_FORM_S, ZP_FORM_P, ZP_FORM_SEQ } zp_form;
+typedef enum zp_form {
+  ZP_FORM_NONE,
+  ZP_FORM_R,
+  ZP_FORM_S,
+  ZP_FORM_P,
+  ZP_FORM_SEQ,
+  ZP_FORM_EXPERTS, /* split along the experts */
+  ZP_FORM_ENTERED, /* replicated, but its gradient is a part on every rank: made of something that was entered */
+} zp_form;
 
 typedef struct zp_pattern {
   zp_need in[ZP_SHARD_OPERANDS];
@@ -52,6 +62,7 @@ typedef enum zp_param_form {
   ZP_PARAM_REPLICATED,
   ZP_PARAM_SPLIT_0, /* on dimension 0 */
   ZP_PARAM_SPLIT_1,
+  ZP_PARAM_SPLIT_2,
   ZP_PARAM_SHARED, /* replicated, gradients partial */
 } zp_param_form;
 
@@ -70,6 +81,8 @@ int zp_shard_patterns(const zp_shard_problem *problem, const zp_node *node, zp_p
 bool zp_divides_sequence(const zp_tensor *t, int tensor);
 /* The dimension of an operand that a need splits; -1: none. */
 int zp_need_dim(const zp_graph *graph, const zp_node *node, int operand, zp_need need);
+/* The dimension of a result that a form splits; -1: none. */
+int zp_form_dim(const zp_tensor *t, zp_form form);
 /* Size of a dimension on one rank, padding included. */
 int64_t zp_local_size(int64_t size, zp_parts parts, int tensor);
 

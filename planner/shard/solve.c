@@ -18,7 +18,9 @@ enum live {
   REDUCED_ENTERED,
   SEQUENCE, /* made so, or scattered from a partial sum */
   SEQUENCE_GATHERED,
-  PARAM = 16, /* + a zp_param_form */
+  EXPERTS,
+  ENTERED,    /* replicated with a partial gradient: may not be used where the gradient would be complete */
+  PARAM = 32, /* + a zp_param_form */
 };
 
 /* More states than this at one node: no transformer comes near it; the model is refused rather than solved badly. */
@@ -100,7 +102,7 @@ static void pay(zp_shard_cost *cost, double seconds) {
 
 static zp_param_form param_form(zp_need need, int dim) {
   if (need == ZP_NEED_SHARED) return ZP_PARAM_SHARED;
-  return dim < 0 ? ZP_PARAM_REPLICATED : dim == 0 ? ZP_PARAM_SPLIT_0 : ZP_PARAM_SPLIT_1;
+  return dim < 0 ? ZP_PARAM_REPLICATED : (zp_param_form)(ZP_PARAM_SPLIT_0 + dim);
 }
 
 /* The all-reduce of a shared parameter's gradient is left out: one a step, not one a micro-batch, and of vectors. */
@@ -127,6 +129,7 @@ static bool use_replicated(solver *s, int tensor, bool enter, unsigned char *liv
   case REPLICATED_ENTERED:
   case REDUCED:
   case REDUCED_ENTERED: break;
+  case ENTERED: return enter;
   default: return false;
   }
   if (!enter || *live == REPLICATED_ENTERED || *live == REDUCED_ENTERED) return true;
@@ -157,6 +160,7 @@ static bool use_operand(solver *s, const zp_node *node, int i, zp_need need, uns
   if (s->graph->tensors.data[tensor].role == ZP_ROLE_PARAM) return use_param(s, node, i, need, live, cost);
   switch (need) {
   case ZP_NEED_S: return *live == SPLIT;
+  case ZP_NEED_EXPERTS: return *live == EXPERTS;
   case ZP_NEED_R:
   case ZP_NEED_ENTER: return use_replicated(s, tensor, need == ZP_NEED_ENTER, live, cost);
   case ZP_NEED_SEQ:
@@ -170,7 +174,10 @@ static bool use_operand(solver *s, const zp_node *node, int i, zp_need need, uns
 }
 
 static enum live made_form(zp_form form) {
-  return form == ZP_FORM_S ? SPLIT : form == ZP_FORM_P ? PARTIAL : form == ZP_FORM_SEQ ? SEQUENCE : REPLICATED;
+  static const enum live made[] = {
+      [ZP_FORM_NONE] = REPLICATED, [ZP_FORM_R] = REPLICATED,    [ZP_FORM_S] = SPLIT,        [ZP_FORM_P] = PARTIAL,
+      [ZP_FORM_SEQ] = SEQUENCE,    [ZP_FORM_EXPERTS] = EXPERTS, [ZP_FORM_ENTERED] = ENTERED};
+  return made[form];
 }
 
 static void step(solver *s, const layer *from, int parent, int n, const zp_pattern *pattern, layer *to) {

@@ -28,6 +28,8 @@ LAYOUTS = {
 }
 # Every kind of change: splitting, joining, moving between axes, ZeRO on and off.
 CHAINS = [("one", "t2"), ("t2", "p2"), ("p2", "d2z1"), ("d2z1", "t2p2"), ("t2p2", "one"), ("t3", "t2d2z1"), ("t2d2z1", "p3")]
+# Experts: whole ones with padding, cut ones, all of them on one rank.
+EXPERT_CHAINS = [("t3", "t2p2"), ("t2p2", "one"), ("one", "t3")]
 
 
 def train(folder, layout, checkpoints, steps, model="gpt", precision="fp32", threads=1, resume=False):
@@ -73,11 +75,11 @@ def same_layout(tally, folder, layout, model):
     tally.check(name + ": checkpoint to the last byte", same_checkpoint(folder, whole, half, STEPS))
 
 
-def other_layout(tally, folder, reference, losses, before, after):
-    name = "resume %s checkpoint on %s" % (before, after)
-    checkpoints = "chain-%s-%s" % (before, after)
-    first, _ = train(folder, before, checkpoints, HALF, precision="fp64")
-    second, rest = train(folder, after, checkpoints, STEPS, precision="fp64", resume=True)
+def other_layout(tally, folder, model, reference, losses, before, after):
+    name = "resume %s checkpoint of %s on %s" % (model, before, after)
+    checkpoints = "chain-%s-%s-%s" % (model, before, after)
+    first, _ = train(folder, before, checkpoints, HALF, model, precision="fp64")
+    second, rest = train(folder, after, checkpoints, STEPS, model, precision="fp64", resume=True)
     if not (check_run(tally, name, first) and check_run(tally, name, second)):
         return
     error, tensor = harness.model_error(file_of(folder, checkpoints, STEPS, FILES[0]), file_of(folder, reference, STEPS, FILES[0]))
@@ -86,18 +88,20 @@ def other_layout(tally, folder, reference, losses, before, after):
     tally.check(name + ": losses", error <= 1e-10 and len(rest) == STEPS - HALF, "%.2e" % error)
 
 
-def chains(tally, folder):
-    outcome, losses = train(folder, "one", "reference", STEPS, precision="fp64")
-    if check_run(tally, "reference of the chains", outcome):
-        for before, after in CHAINS:
-            other_layout(tally, folder, "reference", losses, before, after)
+def chains(tally, folder, model, pairs):
+    reference = "reference-" + model
+    outcome, losses = train(folder, "one", reference, STEPS, model, precision="fp64")
+    if check_run(tally, "reference of the chains of %s" % model, outcome):
+        for before, after in pairs:
+            other_layout(tally, folder, model, reference, losses, before, after)
 
 
 def threads_and_repeats(tally, folder):
-    for name, layout, threads in (("one rank, 2 threads", "one", 2), ("2 x 2 ranks again", "t2p2", 1)):
-        outcome, losses = train(folder, layout, "again-" + layout, STEPS, threads=threads)
+    for model, layout, threads in (("gpt", "one", 2), ("gpt", "t2p2", 1), ("moe", "t3", 2)):
+        name, again = "%s on %s again, threads %d" % (model, layout, threads), "again-%s-%s" % (model, layout)
+        outcome, _ = train(folder, layout, again, STEPS, model, threads=threads)
         if check_run(tally, name, outcome):
-            tally.check(name + ": the same bytes", same_checkpoint(folder, "whole-gpt-" + layout, "again-" + layout, STEPS))
+            tally.check(name + ": the same bytes", same_checkpoint(folder, "whole-%s-%s" % (model, layout), again, STEPS))
 
 
 def initial_weights(tally, folder):
@@ -111,9 +115,10 @@ def main():
     harness.require_zplan()
     tally = harness.Tally()
     with harness.Scratch() as folder:
-        for model, layout in (("gpt", "one"), ("gpt", "t2p2"), ("llama", "t2d2z1")):
+        for model, layout in (("gpt", "one"), ("gpt", "t2p2"), ("llama", "t2d2z1"), ("moe", "t3")):
             same_layout(tally, folder, layout, model)
-        chains(tally, folder)
+        chains(tally, folder, "gpt", CHAINS)
+        chains(tally, folder, "moe", EXPERT_CHAINS)
         threads_and_repeats(tally, folder)
         initial_weights(tally, folder)
         return tally.finish()

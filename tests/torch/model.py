@@ -1,4 +1,4 @@
-"""GPT-2 and LLaMA in PyTorch, written for comparison: parameters are a dictionary with the names of zplan's checkpoints, the
+"""GPT-2, LLaMA and a mixture of experts in PyTorch, written for comparison: parameters are a dictionary with the names of zplan's checkpoints, the
 forward pass is a function of it. Attention is spelled out, scores and all."""
 import math
 
@@ -66,7 +66,7 @@ def rotate(x, theta):
     return torch.cat((low * cos - high * sin, high * cos + low * sin), -1)
 
 
-def llama_layer(w, at, x, heads, kv_heads, theta):
+def llama_attention(w, at, x, heads, kv_heads, theta):
     def linear(name, y):
         return F.linear(y, w[at + name + ".weight"])
 
@@ -76,7 +76,14 @@ def llama_layer(w, at, x, heads, kv_heads, theta):
     v = to_heads(linear("self_attn.v_proj", y), kv_heads)
     repeat = heads // kv_heads  # query head h reads key/value head h / repeat
     y = causal_attention(q, k.repeat_interleave(repeat, 1), v.repeat_interleave(repeat, 1))
-    x = x + linear("self_attn.o_proj", from_heads(y))
+    return x + linear("self_attn.o_proj", from_heads(y))
+
+
+def llama_layer(w, at, x, heads, kv_heads, theta):
+    def linear(name, y):
+        return F.linear(y, w[at + name + ".weight"])
+
+    x = llama_attention(w, at, x, heads, kv_heads, theta)
     y = rms_norm(x, w[at + "post_attention_layernorm.weight"])
     return x + linear("mlp.down_proj", F.silu(linear("mlp.gate_proj", y)) * linear("mlp.up_proj", y))
 
@@ -86,6 +93,46 @@ def llama(w, tokens, layers, heads, kv_heads, theta=10000.0):
     for layer in range(layers):
         x = llama_layer(w, "layers.%d." % layer, x, heads, kv_heads, theta)
     return F.linear(rms_norm(x, w["norm.weight"]), w["lm_head"])
+
+
+# ---- experts ----
+
+def route(scores, top_k, capacity):
+    """Every sample by itself: weights [B, S, k], experts [B, S, k], and which choices find a slot, counted in the order of the
+    positions and, within one, of the choices."""
+    batch, length, experts = scores.shape
+    top, expert = scores.topk(top_k, -1)
+    chosen = F.one_hot(expert.reshape(batch, length * top_k), experts)
+    place = (chosen.cumsum(1) * chosen).sum(-1).reshape(batch, length, top_k)
+    return top.softmax(-1), expert, place <= math.ceil(capacity * length * top_k / experts)
+
+
+def balancing_loss(scores, expert):
+    """Mean over the samples of E * sum of (share of choices) * (mean probability), arXiv 2101.03961, equation 4."""
+    experts = scores.shape[-1]
+    share = F.one_hot(expert, experts).to(scores).mean((1, 2))
+    return experts * (share * scores.softmax(-1).mean(1)).sum(-1).mean()
+
+
+def experts_layer(w, at, x, heads, kv_heads, theta, top_k, capacity):
+    """Every expert computes every token; the weights of those that a token did not choose, or was dropped from, are zero."""
+    x = llama_attention(w, at, x, heads, kv_heads, theta)
+    y = rms_norm(x, w[at + "post_attention_layernorm.weight"])
+    at += "block_sparse_moe."
+    scores = F.linear(y, w[at + "gate.weight"])
+    weight, expert, kept = route(scores, top_k, capacity)
+    share = (F.one_hot(expert, scores.shape[-1]) * (weight * kept).unsqueeze(-1)).sum(2)
+    hidden = F.silu(torch.einsum("bsd,efd->bsef", y, w[at + "w1"])) * torch.einsum("bsd,efd->bsef", y, w[at + "w3"])
+    return x + torch.einsum("bsef,edf,bse->bsd", hidden, w[at + "w2"], share), balancing_loss(scores, expert)
+
+
+def moe(w, tokens, layers, heads, kv_heads, top_k, capacity, balance, theta=10000.0):
+    """Logits, and the balancing losses of all layers."""
+    x, extra = F.embedding(tokens, w["embed_tokens"]), 0.0
+    for layer in range(layers):
+        x, loss = experts_layer(w, "layers.%d." % layer, x, heads, kv_heads, theta, top_k, capacity)
+        extra = extra + balance * loss
+    return F.linear(rms_norm(x, w["norm.weight"]), w["lm_head"]), extra
 
 
 # ---- optimizer ----

@@ -3,8 +3,8 @@
 
     reference.py NAME MODEL.safetensors [OUT.json]
 
-NAME is gpt2 or llama. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
-each update, norms those before clipping. compare.py --update makes the committed expected_*.json with it.
+NAME is gpt2, llama or moe. Prints (or writes) {"torch", "date", "model", "dtype", "losses", "grad_norms"}; losses are those before
+each update, without balancing losses, which the gradients contain; norms those before clipping. compare.py --update makes the committed expected_*.json with it.
 """
 import datetime
 import json
@@ -21,10 +21,10 @@ sys.path.insert(0, os.path.join(os.path.dirname(settings.HERE), "support"))
 import harness  # noqa: E402
 
 
-def load_weights(path):
+def load_weights(path, dtype):
     weights = {}
     for name, (shape, values) in harness.read_safetensors(path).items():
-        weights[name] = torch.tensor(values.tolist(), dtype=torch.float32).reshape(shape).requires_grad_()
+        weights[name] = torch.tensor(values.tolist(), dtype=dtype).reshape(shape).requires_grad_()
     return weights
 
 
@@ -47,16 +47,17 @@ def learning_rate(step):
 
 
 def train(name, weights):
-    forward = {"gpt2": model.gpt2, "llama": model.llama}[name]
+    forward = {"gpt2": model.gpt2, "llama": model.llama, "moe": model.moe}[name]
     optimizer = model.adamw(weights, settings.LR, settings.BETAS, settings.EPS, settings.WEIGHT_DECAY)
     losses, norms = [], []
     for step, (tokens, labels) in enumerate(batches()):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step)
         optimizer.zero_grad()
-        logits = forward(weights, tokens, **settings.ARCHITECTURES[name])
+        output = forward(weights, tokens, **settings.ARCHITECTURES[name])
+        logits, extra = output if isinstance(output, tuple) else (output, 0.0)
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
-        loss.backward()
+        (loss + extra).backward()
         norms.append(float(torch.nn.utils.clip_grad_norm_(weights.values(), settings.CLIP)))
         optimizer.step()
         losses.append(float(loss))
@@ -67,8 +68,9 @@ def main():
     if len(sys.argv) not in (3, 4) or sys.argv[1] not in settings.ARCHITECTURES:
         sys.exit(__doc__)
     torch.set_num_threads(2)
-    losses, norms = train(sys.argv[1], load_weights(sys.argv[2]))
-    result = {"torch": torch.__version__, "date": datetime.date.today().isoformat(), "model": sys.argv[1], "dtype": "float32",
+    dtype = settings.DTYPES[sys.argv[1]]
+    losses, norms = train(sys.argv[1], load_weights(sys.argv[2], getattr(torch, dtype)))
+    result = {"torch": torch.__version__, "date": datetime.date.today().isoformat(), "model": sys.argv[1], "dtype": dtype,
               "losses": losses, "grad_norms": norms}
     text = json.dumps(result, indent=1) + "\n"
     if len(sys.argv) == 4:

@@ -1,4 +1,4 @@
-"""The two comparisons: what gpt2.dz and llama.dz beside this say, once more for PyTorch. Change both together."""
+"""The comparisons: what gpt2.dz, llama.dz and moe.dz beside this say, once more for PyTorch. Change both together."""
 import os
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -9,7 +9,10 @@ BETAS, EPS, WEIGHT_DECAY, CLIP = (0.9, 0.95), 1e-8, 0.1, 1.0
 ARCHITECTURES = {
     "gpt2": {"layers": 3, "heads": 4},
     "llama": {"layers": 3, "heads": 6, "kv_heads": 2},
+    "moe": {"layers": 2, "heads": 6, "kv_heads": 2, "top_k": 2, "capacity": 0.9, "balance": 0.1},
 }
+# Experts in f64: where two scores are nearly equal, an f32 rounding sends a token to another expert.
+DTYPES = {"gpt2": "float32", "llama": "float32", "moe": "float64"}
 
 
 def expected_file(name):

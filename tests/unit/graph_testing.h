@@ -152,9 +152,9 @@ static inline void fill_outside(zp_interpreter *in, int64_t vocabulary, double c
 
 /* What the gradients are of: the loss plus the carried tensors times the incoming gradients. */
 static inline double objective(zp_interpreter *in) {
-  in->loss = 0;
+  in->loss = in->balance = 0;
   zp_interpret(in, 0, in->graph->nodes.len);
-  double sum = in->loss;
+  double sum = in->loss + in->balance;
   for (int i = 0; i < in->graph->carry_out.len; i++) {
     int t = in->graph->carry_out.data[i];
     int64_t n = zp_shape_elements(&in->graph->tensors.data[t].shape, TEST_BATCH);

@@ -1,15 +1,15 @@
 /* Small models for the planner's unit tests, built op by op: a GPT-2 style decoder, without and with dropout, a LLaMA
- * style one, and one with attention and MLP side by side; and two clusters. */
+ * style one, one with attention and MLP side by side, and one with experts; and two clusters. */
 #ifndef PLANNER_MODELS_H
 #define PLANNER_MODELS_H
 
 #include <criterion/criterion.h>
 #include <zplan/plan.h>
 
-typedef enum model_style { STYLE_GPT, STYLE_LLAMA, STYLE_PARALLEL, STYLE_DROPOUT } model_style;
+typedef enum model_style { STYLE_GPT, STYLE_LLAMA, STYLE_PARALLEL, STYLE_DROPOUT, STYLE_EXPERTS } model_style;
 typedef struct model_size {
   model_style style;
-  int64_t V, S, d, layers, heads, kv_heads, ff;
+  int64_t V, S, d, layers, heads, kv_heads, ff; /* kv_heads of STYLE_EXPERTS: its experts */
   bool tied;
 } model_size;
 
@@ -114,6 +114,26 @@ static inline int llama_layer(builder *b, const model_size *m, int x) {
   return add2(b, x, product(b, up, m->ff, m->d, "w2"));
 }
 
+static inline int expert_product(builder *b, int x, zp_shape shape, bool trans, const char *name) {
+  return apply(b, ZP_OP_BATCHED_MATMUL, x, weight(b, name, shape), -1, (zp_op_attr){.trans = trans}, name);
+}
+
+/* Mixtral's, with a balancing loss, too few slots for all tokens, and dropout between the experts' products. */
+static inline int expert_layer(builder *b, const model_size *m, int x) {
+  int64_t E = m->kv_heads, d = m->d, ff = m->ff;
+  x = add2(b, x, gpt_attention(b, m, layer_norm(b, x, d), true));
+  int h = rms_norm(b, x, d);
+  zp_op_attr gate = {.top_k = 2, .capacity = 0.9, .normalize = true, .balance = 0.3};
+  int w = apply(b, ZP_OP_TOP_K_GATE, product(b, h, d, E, "router"), -1, -1, gate, "gate");
+  int slots = apply(b, ZP_OP_DISPATCH, h, w + 1, -1, (zp_op_attr){0}, "dispatch");
+  int a = expert_product(b, slots, shape_of_rank(3, E, ff, d), true, "experts.w1");
+  a = apply(b, ZP_OP_SILU, a, -1, -1, (zp_op_attr){0}, "silu");
+  int c = expert_product(b, slots, shape_of_rank(3, E, d, ff), false, "experts.w3");
+  a = dropout(b, apply(b, ZP_OP_MUL, a, c, -1, (zp_op_attr){0}, "hidden"));
+  int y = expert_product(b, a, shape_of_rank(3, E, ff, d), false, "experts.w2");
+  return add2(b, x, apply(b, ZP_OP_COMBINE, y, w, w + 1, (zp_op_attr){0}, "combine"));
+}
+
 static inline zp_graph *open_segment(builder *b, const model_size *m, const char *name, int64_t count, bool carries) {
   zp_shape carry = shape_of_rank(3, ZP_DIM_B, m->S, m->d);
   const char *carry_name = "x";
@@ -139,6 +159,7 @@ static inline zp_model *build_model(zp_arena *arena, const model_size *m) {
   x = m->style == STYLE_GPT       ? gpt_layer(&b, m, x)
       : m->style == STYLE_LLAMA   ? llama_layer(&b, m, x)
       : m->style == STYLE_DROPOUT ? dropout_layer(&b, m, x)
+      : m->style == STYLE_EXPERTS ? expert_layer(&b, m, x)
                                   : parallel_layer(&b, m, x);
   zp_push(arena, &b.graph->carry_out, x);
 

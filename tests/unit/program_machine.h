@@ -1,6 +1,6 @@
 /* Executes lowered procedures in f64 over byte arenas, with the offsets, aliases, slots and order tables that the plan
  * says: all stages and tensor ranks of one replica in one process. Arithmetic comes from the graph interpreter, one
- * step at a time; collectives, lookups and losses of divided tensors are written out here. Memory is poisoned with NaN
+ * step at a time; collectives and losses of divided tensors are written out here. Memory is poisoned with NaN
  * before it is first written and wherever a live range ends, so a wrong offset or a too short live range reaches the
  * gradients.
  *
@@ -124,8 +124,10 @@ static inline pm *pm_new(zp_arena *memory, const zp_program *program) {
       r->arena = ZP_NEW_ARRAY(memory, char, program->stages[s].arena_bytes);
       pm_poison(r->arena, program->stages[s].arena_bytes);
       r->in = ZP_NEW_ARRAY(memory, zp_interpreter *, m->l->n_segments);
-      for (int i = 0; i < m->l->n_segments; i++)
+      for (int i = 0; i < m->l->n_segments; i++) {
         r->in[i] = zp_interpreter_new(memory, pm_segments(m, s)[i].graph, m->l->microbatch);
+        r->in[i]->rank = t; /* what its shares of tables, experts and dropout counters start from */
+      }
     }
     pm_for_params(m, s, pm_load_param, NULL);
     pm_load_inputs(m, s);
@@ -261,13 +263,9 @@ static inline void pm_read(pm *m, const pm_unit *u, const zp_step *step, int t, 
   const zp_buffer *b = &u->p->buffers.data[step->in.data[i]];
   double *to = m->rank[u->stage->index][t].in[u->seg - pm_segments(m, u->stage->index)]->value[step->node->in.data[i]];
   const void *from = pm_address(m, u, t, step->in.data[i]);
-  int64_t shift = 0; /* ids count from the first row that the rank has of a divided table */
-  if (step->op == ZP_OP_EMBEDDING) shift = pm_first(pm_tensor(u, step->node->in.data[1]), 0, t);
-  if (step->op == ZP_OP_EMBEDDING_GRAD)
-    shift = pm_first(pm_tensor(u, u->seg->graph->params.data[step->sums.data[0].use].tensor), 0, t);
   for (int64_t r = 0; r < b->rows; r++)
     for (int64_t c = 0; c < b->cols; c++)
-      *to++ = b->element == ZP_ELEM_I32 ? (double)(((const int32_t *)from)[r * b->ld + c] - shift)
+      *to++ = b->element == ZP_ELEM_I32 ? (double)((const int32_t *)from)[r * b->ld + c]
                                         : ((const double *)from)[r * b->ld + c];
 }
 
@@ -275,9 +273,13 @@ static inline void pm_write(pm *m, const pm_unit *u, const zp_step *step, int t,
   const zp_buffer *b = &u->p->buffers.data[step->out.data[i]];
   const double *from =
       m->rank[u->stage->index][t].in[u->seg - pm_segments(m, u->stage->index)]->value[step->node->out.data[i]];
-  double *to = pm_address(m, u, t, step->out.data[i]);
+  void *to = pm_address(m, u, t, step->out.data[i]);
   for (int64_t r = 0; r < b->rows; r++)
-    for (int64_t c = 0; c < b->cols; c++) to[r * b->ld + c] = *from++;
+    for (int64_t c = 0; c < b->cols; c++, from++)
+      if (b->element == ZP_ELEM_I32)
+        ((int32_t *)to)[r * b->ld + c] = (int32_t)*from;
+      else
+        ((double *)to)[r * b->ld + c] = *from;
 }
 
 static inline double *pm_grad(const pm *m, const pm_unit *u, int t, int use) {
@@ -288,6 +290,8 @@ static inline double *pm_grad(const pm *m, const pm_unit *u, int t, int use) {
 
 static inline void pm_interpret(pm *m, const pm_unit *u, const zp_step *step, int t) {
   zp_interpreter *in = m->rank[u->stage->index][t].in[u->seg - pm_segments(m, u->stage->index)];
+  in->instance = (uint64_t)u->iteration;
+  in->first_sample = (uint64_t)(u->mb * m->l->microbatch);
   for (int i = 0; i < step->in.len; i++) pm_read(m, u, step, t, i);
   for (int i = 0; i < step->sums.len; i++) { /* sums of one step into the same parameter add up in the interpreter */
     const zp_param_sum *sum = &step->sums.data[i];

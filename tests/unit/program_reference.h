@@ -45,6 +45,7 @@ static inline pm_reference pm_run_reference(zp_arena *memory, const zp_spec *spe
       zp_interpreter *in = zp_interpreter_new(memory, graph, batch),
                      *below = units.len ? units.data[units.len - 1] : NULL;
       in->loss_scale = 1.0 / (double)(spec->train.batch * model->sequence);
+      in->instance = (uint64_t)k;
       pm_fill_outside(in, model, k, batch);
       for (int i = 0; i < graph->params.len; i++) { /* shared parameters: all units add to one gradient */
         int param = graph->params.data[i].param;

@@ -135,6 +135,22 @@ Test(cost, cpu_matmul_saturates) {
   expect_near(step->cost_s, 1e-6 + 2.0 * 32 * 192 * 64 / (100e9 * 0.8 * shape), "matmul");
 }
 
+/* Two samples, four experts of ceil(0.9 x 32 x 2 / 4) = 15 slots. So few rows to a matrix of 64 x 128 are bound by
+ * memory: bytes / (10 GB/s x 0.8) and the call. The gradient of the weights is one product an expert, 64 x 128 over the
+ * 30 slots of both samples, and bound by its work. */
+Test(cost, experts_are_products_of_their_slots) {
+  const int64_t cut[] = {0, 4};
+  model_size size = {STYLE_EXPERTS, 1000, 32, 64, 2, 4, 4, 128, false};
+  priced p = price(size, cpu_cluster(), 2, (zp_choice){.tensor = 1, .pipeline = 1, .data = 1, .microbatch = 2}, cut);
+  const zp_step *step = find_step(&p.lowered->segments[1].forward, ZP_OP_BATCHED_MATMUL);
+  expect_near(step->flop, 2.0 * 2 * 4 * 15 * 64 * 128, "FLOP of one product");
+  expect_near(step->cost_s, 1e-6 + 2 * 4 * (15 * 64 + 64 * 128 + 15 * 128) * 4.0 / 8e9, "product of experts");
+  step = find_step(&p.lowered->segments[1].backward, ZP_OP_BATCHED_MATMUL_WGRAD);
+  expect_near(step->flop, 2.0 * 2 * 4 * 15 * 64 * 128, "FLOP of the weights' gradient");
+  double shape = 64.0 / 68 * 128 / 136 * 30 / 46;
+  expect_near(step->cost_s, 1e-6 + 4 * 2.0 * 64 * 128 * 30 / (100e9 * 0.8 * shape), "gradient of the weights");
+}
+
 /* The three products of a linear layer cost about the same; wgrad sums over rows instead of columns. */
 Test(cost, gradient_products_have_the_same_work) {
   const int64_t cut[] = {0, 6};

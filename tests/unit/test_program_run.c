@@ -12,6 +12,7 @@ TestSuite(program_run, .init = setup, .fini = teardown);
 static const model_size GPT = {STYLE_GPT, 11, 5, 12, 3, 3, 3, 10, true};
 static const model_size LLAMA = {STYLE_LLAMA, 13, 4, 24, 3, 6, 3, 14, false};
 static const model_size PARALLEL = {STYLE_PARALLEL, 11, 4, 12, 3, 3, 3, 9, true};
+static const model_size EXPERTS = {STYLE_EXPERTS, 11, 5, 12, 3, 3, 4, 9, false};
 enum { BATCH = 4 };
 
 typedef struct layout {
@@ -106,6 +107,7 @@ Test(program_run, llama_stages_with_modes) { check_modes(&LLAMA); }
 Test(program_run, gpt) { check_model(&GPT); }
 Test(program_run, llama) { check_model(&LLAMA); }
 Test(program_run, parallel) { check_model(&PARALLEL); }
+Test(program_run, experts) { check_model(&EXPERTS); }
 
 /* ---- models that tempt lowering to share storage wrongly ---- */
 

@@ -35,6 +35,19 @@ Test(report, summary_has_the_key_facts) {
   cr_expect_null(strstr(text, "nan"));
 }
 
+/* Two ranks divide four experts; of three they cut each. */
+Test(report, summary_says_how_experts_are_split) {
+  for (int experts = 3; experts <= 4; experts++) {
+    model_size size = {STYLE_EXPERTS, 250, 32, 64, 4, 4, experts, 96, false};
+    zp_spec *spec = build_spec(arena, &size, cpu_cluster(), 8);
+    pin(&spec->plans.data[0].tensor, 2);
+    zp_plan *plan = zp_search(arena, spec, 2, NULL);
+    cr_assert(plan->feasible);
+    EXPECT_WORDS(zp_report_summary(arena, plan),
+                 experts == 4 ? "a tensor rank has 2 of 4 experts" : "a part of all 3 experts");
+  }
+}
+
 /* A plan from a file was not searched for: nothing is claimed about others. */
 Test(report, a_loaded_plan_claims_no_proof) {
   zp_plan *plan = plan_on_four();

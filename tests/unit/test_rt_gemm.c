@@ -1,4 +1,4 @@
-/* Matrix products on views, both dtypes, all transpositions, one and several threads. */
+/* Matrix products on views, both dtypes, all transpositions, one and several threads; one product an expert. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -40,6 +40,42 @@ static void check(zpr *c, int64_t m, int64_t n, int64_t k, bool ta, bool tb, boo
   free(a), free(b), free(y), free(before);
 }
 
+/* Five experts, three samples, rows of wider matrices. */
+static void check_experts(zpr *c, bool trans) {
+  enum { B = 3, E = 5, C = 4, N = 7, K = 6, LDX = K + 2, LDY = N + 3 };
+  zpk_dtype d = c->program->dtype;
+  void *x = matrix(d, B * E * C * LDX, 1), *w = matrix(d, E * N * K, 2), *y = matrix(d, B * E * C * LDY, 3);
+  void *before = matrix(d, B * E * C * LDY, 3);
+  zpr_batched_gemm(c, trans, B, E, C, N, K, x, LDX, w, y, LDY);
+  double bound = d == ZPK_F64 ? 1e-12 : 1e-4;
+  for (int64_t r = 0; r < B * E * C; r++)
+    for (int64_t j = 0; j < LDY; j++) {
+      int64_t at = r / C % E * N * K;
+      double want = j < N ? 0 : get(d, before, r * LDY + j);
+      for (int64_t e = 0; j < N && e < K; e++)
+        want += get(d, x, r * LDX + e) * get(d, w, at + (trans ? j * K + e : e * N + j));
+      cr_assert_float_eq(get(d, y, r * LDY + j), want, bound, "row %d, column %d", (int)r, (int)j);
+    }
+  free(x), free(w), free(y), free(before);
+}
+
+static void check_expert_sums(zpr *c, bool accumulate) {
+  enum { B = 3, E = 5, C = 4, M = 7, N = 6, LDA = M + 2, LDB = N + 1 };
+  zpk_dtype d = c->program->dtype;
+  void *a = matrix(d, B * E * C * LDA, 1), *b = matrix(d, B * E * C * LDB, 2), *dw = matrix(d, E * M * N, 3);
+  void *before = matrix(d, E * M * N, 3);
+  zpr_batched_wgrad(c, B, E, C, M, N, a, LDA, b, LDB, accumulate, dw);
+  double bound = d == ZPK_F64 ? 1e-12 : 1e-4;
+  for (int64_t i = 0; i < E * M * N; i++) {
+    int64_t expert = i / (M * N), row = i / N % M, column = i % N;
+    double want = accumulate ? get(d, before, i) : 0;
+    for (int64_t r = 0; r < B * E * C; r++)
+      if (r / C % E == expert) want += get(d, a, r * LDA + row) * get(d, b, r * LDB + column);
+    cr_assert_float_eq(get(d, dw, i), want, bound, "element %d", (int)i);
+  }
+  free(a), free(b), free(dw), free(before);
+}
+
 static void check_all(zpk_dtype dtype, int threads) {
   static const int64_t sizes[][3] = {{1, 1, 1}, {3, 5, 2}, {64, 70, 80}, {130, 67, 33}, {0, 4, 4}, {5, 5, 0}};
   zpr_program program = {.dtype = dtype, .tensor = 1, .pipeline = 1, .data = 1};
@@ -54,6 +90,10 @@ static void check_all(zpk_dtype dtype, int threads) {
   for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
     for (int flags = 0; flags < 8; flags++)
       check(&c, sizes[s][0], sizes[s][1], sizes[s][2], flags & 1, flags & 2, flags & 4);
+  for (int flag = 0; flag < 2; flag++) {
+    check_experts(&c, flag);
+    check_expert_sums(&c, flag);
+  }
   zpr_close(&c);
 }
 

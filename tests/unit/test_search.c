@@ -125,6 +125,12 @@ Test(search, equals_brute_force_with_uneven_layers) {
   expect_optimum(size, cpu_cluster(), 4, 6);
 }
 
+/* Experts that two and four ranks divide, and three do not. */
+Test(search, equals_brute_force_with_experts) {
+  model_size size = {STYLE_EXPERTS, 250, 32, 64, 3, 4, 4, 96, false};
+  for (int devices = 2; devices <= 4; devices++) expect_optimum(size, cpu_cluster(), devices, 4);
+}
+
 /* Memory decides: at every limit the same answer, down to none at all. */
 Test(search, equals_brute_force_under_memory_pressure) {
   for (int64_t mega = 1; mega <= 16; mega *= 2) {

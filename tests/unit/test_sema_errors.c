@@ -143,7 +143,7 @@ Test(sema_errors, parameters) {
       {"deviation", HEAD "  param w: [d, d] ~ normal(std = 0 - 1)\n" TAIL, "Z0228|cannot be negative"},
       {"argument", HEAD "  param w: [d, d] ~ zeros(1)\n" TAIL, "Z0214|too many arguments for `zeros`"},
       {"B", HEAD "  param w: [B, d]\n" TAIL, "Z0228|[B, 16]|micro-batch"},
-      {"rank", HEAD "  param w: [n, d, d]\n" TAIL, "Z0228|[3, 16, 16]|not built yet"},
+      {"rank", HEAD "  param w: [n, 2, d, d]\n" TAIL, "Z0228|[3, 2, 16, 16]|matrices of experts"},
       {"no shape", HEAD "  param w: []\n" TAIL, "Z0228|`w` needs a shape"},
       {"element", HEAD "  param w: i32[d]\n" TAIL, "Z0228|cannot hold `i32`"});
 }

@@ -57,6 +57,36 @@ Test(sema_model, gpt2) {
   unload(&f);
 }
 
+/* The published configuration gives the published counts: 46.7 billion, 12.9 of them active (arXiv 2401.04088, table
+ * 1). */
+Test(sema_model, mixtral) {
+  fixture f = load_example("mixtral_8x7b");
+  const zp_model *model = f.spec->model;
+  cr_expect_eq(zp_model_parameters(model), INT64_C(46702792704));
+  cr_expect_eq(zp_model_active_parameters(model), INT64_C(12879925248));
+  check_segments(&f, "begin 1, layers 32, end 1");
+  check_sound(&f);
+  check_names(&f, "embed_tokens\nlm_head\nlayers.{}.input_layernorm.weight\nlayers.{}.self_attn.q_proj.weight\n"
+                  "layers.{}.self_attn.k_proj.weight\nlayers.{}.self_attn.v_proj.weight\n"
+                  "layers.{}.self_attn.o_proj.weight\nlayers.{}.post_attention_layernorm.weight\n"
+                  "layers.{}.block_sparse_moe.w1\nlayers.{}.block_sparse_moe.w2\nlayers.{}.block_sparse_moe.w3\n"
+                  "layers.{}.block_sparse_moe.gate.weight\nnorm.weight\n");
+  const zp_graph *layer = model->segments.data[1].graph;
+  for (int n = 0; n < layer->nodes.len; n++) {
+    const zp_op_attr *attr = &layer->nodes.data[n].attr;
+    if (layer->nodes.data[n].op != ZP_OP_TOP_K_GATE) continue;
+    cr_expect(attr->top_k == 2 && attr->experts == 8 && attr->slots == 1280 && attr->normalize &&
+              attr->balance == 0.02);
+  }
+  unload(&f);
+}
+
+Test(sema_model, dense_models_use_all_parameters) {
+  fixture f = load_example("gpt2");
+  cr_expect_eq(zp_model_active_parameters(f.spec->model), zp_model_parameters(f.spec->model));
+  unload(&f);
+}
+
 Test(sema_model, gpt2_start_values) {
   fixture f = load_example("gpt2");
   const zp_param *params = f.spec->model->params.data;

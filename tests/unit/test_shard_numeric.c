@@ -239,6 +239,42 @@ Test(shard_numeric, attention_and_mlp_side_by_side) {
   check_model((model_size){STYLE_PARALLEL, 31, 12, 40, 2, 5, 5, 50, true});
 }
 
+/* Experts that the ranks divide go to them whole; where padding would be more work, every expert is cut along its
+ * hidden columns instead: both ways, and both together with the sequence. */
+static void check_experts(int64_t experts, int64_t ff, int tensor, bool whole) {
+  model_size size = {STYLE_EXPERTS, 29, 12, 40, 2, 5, experts, ff, false};
+  zp_cluster cluster = cpu_cluster();
+  zp_model *model = build_model(arena, &size);
+  for (int sequence = 0; sequence <= 1; sequence++) {
+    zp_machine machine = zp_machine_make(&cluster, ZP_PREC_F64, tensor);
+    const char *reason = "none given";
+    zp_sharding *sharding = zp_shard(arena, model, &machine, tensor, 1, sequence, &reason);
+    cr_assert(sharding, "tensor %d, sequence %d: %s", tensor, sequence, reason);
+    for (int p = 0; p < model->params.len; p++) {
+      if (strcmp(model->params.data[p].name, "experts.w1") != 0) continue;
+      int want = whole ? 0 : 1; /* [experts, ff, d] */
+      cr_expect_eq(sharding->param[p].split_dim, want, "%d experts on %d ranks: dimension %d", (int)experts, tensor,
+                   sharding->param[p].split_dim);
+    }
+    for (int i = 0; i < model->segments.len; i++) check_segment(model, sharding, i);
+  }
+}
+
+Test(shard_numeric, whole_experts) {
+  check_experts(4, 50, 2, true);
+  check_experts(4, 50, 4, true);
+  check_experts(6, 50, 3, true);
+}
+Test(shard_numeric, cut_experts) {
+  check_experts(4, 50, 3, false);
+  check_experts(2, 50, 4, false);
+}
+/* Nothing else can be divided: the last rank has padding, or nothing but padding. */
+Test(shard_numeric, padded_experts) {
+  for (int tensor = 2; tensor <= MAX_RANKS; tensor++) check_experts(5, 1, tensor, true);
+}
+Test(shard_numeric, experts) { check_model((model_size){STYLE_EXPERTS, 29, 12, 40, 2, 5, 5, 50, true}); }
+
 /* The oracle itself must notice: a rank with another share of the positions draws other dropout numbers. */
 Test(shard_numeric, dropout_counts_from_the_ranks_share) {
   model_size size = {STYLE_DROPOUT, 29, 12, 40, 2, 5, 5, 50, false};

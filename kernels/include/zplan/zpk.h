@@ -71,6 +71,32 @@ int64_t zpk_attention_workspace(zpk_dtype dtype, int64_t S, int64_t hd, bool bac
 void zpk_attention(const zpk_attention_args *args, int64_t begin, int64_t end, int worker);
 void zpk_attention_grad(const zpk_attention_args *args, int64_t begin, int64_t end, int worker);
 
+/* ---- mixture of experts: every sample routes its own tokens to the slots of experts ---- */
+#define ZPK_MAX_EXPERTS 1024
+#define ZPK_MAX_TOP_K 16
+typedef struct zpk_routing {
+  zpk_dtype dtype;
+  int64_t B, S, k;             /* k: choices of a token */
+  int64_t experts, slots;      /* gates: of all ranks; slots of one expert for one sample */
+  bool normalize;              /* gates: weights sum to 1 over the chosen experts, else they are probabilities among all */
+  double balance;              /* gates: weight of the balancing loss, only in the gradient */
+  int64_t d;                   /* the others: columns of a token */
+  int64_t first_slot, n_slots; /* the others: this rank's share of a sample's experts * slots, padding experts included */
+} zpk_routing;
+/* Scores [R, experts] -> weights and slots [R, k]: expert * slots + place, positions in order, or -1 - expert when it has no
+ * place left. Equal scores go to the lower expert. Tasks: samples. */
+void zpk_top_k_gate(const zpk_routing *r, const void *score, void *weight, int32_t *slot, int64_t begin, int64_t end);
+void zpk_top_k_gate_grad(const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight, double loss_scale,
+                         void *d_score, int64_t begin, int64_t end);
+/* Rows of x [R, d] to the rank's slots [B, n_slots, d], which the caller has zeroed. Tasks: tokens. */
+void zpk_dispatch(const zpk_routing *r, const void *x, const int32_t *slot, void *out, int64_t begin, int64_t end);
+/* out[token] = sum of weight * y[slot] over its choices that are here; weight NULL: 1, which is dispatch backward. */
+void zpk_combine(const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, void *out, int64_t begin,
+                 int64_t end);
+/* dy, which the caller has zeroed, and d_weight; of choices that are not here the latter is zero. */
+void zpk_combine_grad(const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, const void *d_out, void *dy,
+                      void *d_weight, int64_t begin, int64_t end);
+
 /* ---- cross-entropy over a vocabulary that may be split over tensor ranks ---- */
 /* stat[r] = {max, sum exp(x - max), logit of the label or -inf when the label is not here}; columns first_col + j >= vocabulary
  * are padding and do not count. Labels outside [0, vocabulary) mean: ignore this row. */

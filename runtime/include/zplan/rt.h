@@ -133,6 +133,14 @@ const int32_t *zpr_input(zpr *c, int input, int64_t mb);
 void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *b,
               int64_t ldb, bool accumulate, void *y, int64_t ldy);
 
+/* One product for every expert of every sample: y[samples, experts, slots, n] = x[.., k] w[expert], which is [k, n], or
+ * [n, k] with trans. */
+void zpr_batched_gemm(zpr *c, bool trans, int64_t samples, int64_t experts, int64_t slots, int64_t n, int64_t k, const void *x,
+                      int64_t x_ld, const void *w, void *y, int64_t y_ld);
+/* dw[expert] (+)= the sum over samples of a' b: a is [samples, experts, slots, m], b [.., n], dw[expert] is [m, n]. */
+void zpr_batched_wgrad(zpr *c, int64_t samples, int64_t experts, int64_t slots, int64_t m, int64_t n, const void *a, int64_t lda,
+                       const void *b, int64_t ldb, bool accumulate, void *dw);
+
 /* One generated row kernel over `rows` rows, spread over the threads of this rank. */
 typedef struct zpr_rows_call {
   zpk_row_kernel *kernel;
@@ -161,6 +169,13 @@ void zpr_attention_grad(zpr *c, const zpk_attention_args *args);
 void zpr_ce_stats(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels, int64_t rows, void *stat);
 void zpr_ce_loss(zpr *c, const void *stat, int ranks, int64_t rows, int64_t vocabulary, const int32_t *labels, void *lse); /* adds to c->loss */
 void zpr_ce_grad(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels, const void *lse, int64_t rows, void *dlogits);
+/* Mixture of experts; r->B samples. */
+void zpr_top_k_gate(zpr *c, const zpk_routing *r, const void *score, void *weight, int32_t *slot);
+void zpr_top_k_gate_grad(zpr *c, const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight, void *d_score);
+void zpr_dispatch(zpr *c, const zpk_routing *r, const void *x, const int32_t *slot, void *out);
+void zpr_combine(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, void *out);
+void zpr_combine_grad(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, const void *d_out, void *dy,
+                      void *d_weight);
 void zpr_copy(zpr *c, void *dst, const void *src, int64_t bytes);
 void zpr_zero(zpr *c, void *dst, int64_t bytes);
 

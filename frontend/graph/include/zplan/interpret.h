@@ -15,6 +15,7 @@ typedef struct zp_interpreter {
   double **param_grad; /* per graph.params entry; zeroed by the caller, accumulated into */
   double loss_scale;   /* 1 / tokens in the whole batch */
   double loss;         /* out: the sum of token losses times loss_scale */
+  double balance;      /* out: the balancing losses of gates, on the same scale; gradients are those of loss + balance */
   uint64_t seed, step, first_sample, instance; /* of dropout's Philox counters */
 } zp_interpreter;
 

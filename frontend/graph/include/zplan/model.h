@@ -14,6 +14,8 @@
 #include <zplan/vec.h>
 
 #define ZP_MAX_RANK 4
+#define ZP_MAX_EXPERTS 1024
+#define ZP_MAX_TOP_K 16 /* experts that one token may choose */
 #define ZP_DIM_B (-1) /* the micro-batch size; only as dim[0] */
 
 typedef struct zp_shape {
@@ -66,7 +68,10 @@ typedef struct zp_tensor {
 
 /* The op table: enum name, printed name, class. Classes: ROW ops are computed row by row by generated kernels and may be
  * fused; the others have kernels of their own. */
-typedef enum zp_op_class { ZP_CLASS_ROW, ZP_CLASS_MATMUL, ZP_CLASS_ATTENTION, ZP_CLASS_LOOKUP, ZP_CLASS_LOSS, ZP_CLASS_VIEW, ZP_CLASS_COMM, ZP_CLASS_FUSED } zp_op_class;
+typedef enum zp_op_class { ZP_CLASS_ROW, ZP_CLASS_MATMUL, ZP_CLASS_ATTENTION, ZP_CLASS_LOOKUP, ZP_CLASS_LOSS, ZP_CLASS_VIEW, ZP_CLASS_COMM, ZP_CLASS_FUSED,
+  ZP_CLASS_GROUPED, /* one matrix product an expert */
+  ZP_CLASS_ROUTING, /* tokens to the slots of experts and back */
+} zp_op_class;
 
 #define ZP_OPS(X)                                                                                                      \
   /* Forward, written by users. in -> out. Rows are all leading dims together, columns the last dim. */                \
@@ -94,6 +99,14 @@ typedef enum zp_op_class { ZP_CLASS_ROW, ZP_CLASS_MATMUL, ZP_CLASS_ATTENTION, ZP
   X(ROPE, "rope", ROW)                      /* x[B,S,h*hd] -> same; attr.heads, attr.theta, attr.interleaved */        \
   X(SPLIT, "split", VIEW)                   /* x -> attr.parts equal views of the last dim */                          \
   X(ATTENTION, "attention", ATTENTION)      /* q,k,v -> o, lse stat[B,S,heads]; attr.heads kv_heads causal scale */    \
+  /* Experts: E of them, C slots each in every sample. Every sample routes its own tokens (GShard's groups, arXiv        */ \
+  /* 2006.16668), position by position, each token's choices by falling score; equal scores go to the lower expert. A    */ \
+  /* choice whose expert has no slot left is dropped. So a sample's result depends on no other sample and on no plan.    */ \
+  X(TOP_K_GATE, "top_k_gate", ROUTING)      /* scores[B,S,E] -> weight[B,S,k], slot i32[B,S,k]: e * C + place, or -1-e */ \
+                                            /* when dropped; attr.top_k capacity normalize balance                     */ \
+  X(DISPATCH, "dispatch", ROUTING)          /* x[B,S,d], slot -> [B,E,C,d]; empty slots are zero; attr.experts slots   */ \
+  X(BATCHED_MATMUL, "batched_matmul", GROUPED) /* x[B,E,C,k], w[E,k,n] -> [B,E,C,n]; attr.trans: w is [E,n,k]          */ \
+  X(COMBINE, "combine", ROUTING)            /* y[B,E,C,d], weight, slot -> [B,S,d]: the weighted sum of its experts    */ \
   X(CROSS_ENTROPY, "cross_entropy", LOSS)   /* logits[B,S,V], labels i32[B,S] -> loss scalar (mean over all tokens) */ \
   /* Local graphs: collectives over the tensor axis. */                                                                \
   X(ALL_REDUCE, "all_reduce", COMM)         /* partial -> replicated, in place; backward: identity */                  \
@@ -114,6 +127,11 @@ typedef enum zp_op_class { ZP_CLASS_ROW, ZP_CLASS_MATMUL, ZP_CLASS_ATTENTION, ZP
   X(EMBEDDING_GRAD, "embedding_grad", LOOKUP) /* dy, ids -> gradient of parameter (adds; zeroed at step start) */      \
   X(POSITION_GRAD, "position_grad", LOOKUP) /* dy[B,S,n] -> gradient of parameter [S,n]: sum over B (accumulates) */   \
   X(ATTENTION_GRAD, "attention_grad", ATTENTION) /* q,k,v,o,lse,do -> dq,dk,dv */                                      \
+  X(BATCHED_MATMUL_DGRAD, "batched_matmul_dgrad", GROUPED) /* dy, w -> dx */                                           \
+  X(BATCHED_MATMUL_WGRAD, "batched_matmul_wgrad", GROUPED) /* dy, x -> gradient of parameter (accumulates) */          \
+  X(TOP_K_GATE_GRAD, "top_k_gate_grad", ROUTING) /* scores, slot, d weight -> d scores, the balancing loss's included */ \
+  X(DISPATCH_GRAD, "dispatch_grad", ROUTING) /* slot, dy[B,E,C,d] -> dx[B,S,d] */                                      \
+  X(COMBINE_GRAD, "combine_grad", ROUTING)  /* y, weight, slot, d_out[B,S,d] -> dy, d weight */                        \
   X(CE_GRAD, "ce_grad", LOSS)               /* logits, labels, lse -> dlogits = (softmax - onehot) / tokens in batch */\
   X(GRAD_ALL_REDUCE, "grad_all_reduce", COMM) /* backward of ENTER: partial -> replicated, in place */
 
@@ -128,7 +146,11 @@ typedef struct zp_op_attr {
   double value, eps, rate, scale, theta;
   int64_t heads, kv_heads, head_size, parts; /* heads: local number in local graphs; head_size: columns per head */
   int64_t stream;
-  bool trans, tanh_form, causal, interleaved;
+  /* Experts. capacity: slots of an expert as a multiple of its even share S * top_k / experts. balance: weight of the
+   * balancing loss. experts: local number in local graphs; slots: of one expert for one sample. */
+  double capacity, balance;
+  int64_t top_k, experts, slots;
+  bool trans, tanh_form, causal, interleaved, normalize;
 } zp_op_attr;
 
 /* Inside a FUSED node: a small straight-line program over row values. Values 0..n_in-1 are the node's inputs (in order),
@@ -266,7 +288,8 @@ zp_segment *zp_model_add_segment(zp_model *model, const char *name, int64_t coun
 int zp_graph_param(zp_graph *graph, const zp_model *model, int param);  /* the tensor of a parameter (made once) */
 int zp_graph_input(zp_graph *graph, const zp_model *model, int input);
 /* Applies an op. Shape errors are reported to diags (Z0204 and the like, naming the shapes) and -1 is returned;
- * otherwise the index of the first output tensor (SPLIT: parts consecutive tensors; ATTENTION: o, then lse). */
+ * otherwise the index of the first output tensor (SPLIT: parts consecutive tensors; ATTENTION: o, then lse;
+ * TOP_K_GATE: weight, then slot). */
 int zp_graph_apply(zp_graph *graph, zp_diags *diags, zp_op op, const int *in, int n_in, zp_op_attr attr,
                    const char *name, zp_span span);
 int zp_graph_add_tensor(zp_graph *graph, zp_tensor tensor);
@@ -280,7 +303,10 @@ bool zp_shape_equal(const zp_shape *a, const zp_shape *b);
 const char *zp_shape_text(zp_arena *arena, const zp_shape *shape); /* "[B, 1024, 768]" */
 /* Parameters, tied ones once, all iterations counted. */
 int64_t zp_model_parameters(const zp_model *model);
-/* Model FLOPs of one sequence, forward + backward without recomputation (attention counted causally where causal). */
+/* Of these, what one token meets: of matrices of experts, its top_k. */
+int64_t zp_model_active_parameters(const zp_model *model);
+/* Model FLOPs of one sequence, forward + backward without recomputation (attention counted causally where causal, all
+ * slots of all experts, filled or not). */
 double zp_model_flop_per_sequence(const zp_model *model);
 /* "h.3.mlp.c_fc.weight" for iteration 3. Arena. */
 const char *zp_param_instance_name(zp_arena *arena, const zp_param *param, int64_t iteration);

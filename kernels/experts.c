@@ -1,0 +1,105 @@
+/* Mixture of experts: which experts a token takes, its way to their slots and back. The experts' products are the
+ * runtime's. What a gate decides is a function of one sample's scores alone. */
+#include "clones.h"
+#include <math.h>
+#include <string.h>
+#include <zplan/zpk.h>
+
+/* The k highest scores in falling order; of equal ones the lower expert. */
+static void choose(const double *score, int64_t experts, int64_t k, int32_t *choice) {
+  for (int64_t j = 0; j < k; j++) {
+    int32_t best = -1;
+    for (int32_t e = 0; e < experts; e++) {
+      bool taken = false;
+      for (int64_t i = 0; i < j; i++) taken |= choice[i] == e;
+      if (!taken && (best < 0 || score[e] > score[best])) best = e;
+    }
+    choice[j] = best;
+  }
+}
+
+/* Numerators of the softmax over n scores, and their sum. */
+static double exponentials(const double *score, int64_t n, double *out) {
+  double max = score[0], sum = 0;
+  for (int64_t i = 1; i < n; i++) max = fmax(max, score[i]);
+  for (int64_t i = 0; i < n; i++) sum += out[i] = exp(score[i] - max);
+  return sum;
+}
+
+static void weigh(const zpk_routing *r, const double *score, const int32_t *choice, double *weight) {
+  double chosen[ZPK_MAX_TOP_K], all[ZPK_MAX_EXPERTS];
+  for (int64_t j = 0; j < r->k; j++) chosen[j] = score[choice[j]];
+  double sum = r->normalize ? exponentials(chosen, r->k, weight) : exponentials(score, r->experts, all);
+  for (int64_t j = 0; j < r->k; j++) weight[j] = (r->normalize ? weight[j] : all[choice[j]]) / sum;
+}
+
+static int32_t expert_of(const zpk_routing *r, int32_t slot) { return slot < 0 ? -1 - slot : slot / (int32_t)r->slots; }
+
+/* Share of a sample's choices that went to every expert, dropped ones included. */
+static void find_shares(const zpk_routing *r, const int32_t *slot, double *share) {
+  int64_t n = r->S * r->k;
+  for (int64_t e = 0; e < r->experts; e++) share[e] = 0;
+  for (int64_t i = 0; i < n; i++) share[expert_of(r, slot[i])]++;
+  for (int64_t e = 0; e < r->experts; e++) share[e] /= (double)n;
+}
+
+/* Softmax backward over the chosen or over all experts, and the gradient of the balancing loss
+ * balance * E * sum of share * mean probability (arXiv 2101.03961, equation 4), whose shares are constants. */
+static void gate_grad(const zpk_routing *r, const double *score, const int32_t *slot, const double *d_weight,
+                      const double *share, double loss_scale, double *d_score) {
+  double p[ZPK_MAX_EXPERTS], weight[ZPK_MAX_TOP_K], mean = 0, mean_share = 0;
+  int32_t choice[ZPK_MAX_TOP_K] = {0};
+  double sum = exponentials(score, r->experts, p);
+  for (int64_t j = 0; j < r->k; j++) choice[j] = expert_of(r, slot[j]);
+  weigh(r, score, choice, weight);
+  for (int64_t j = 0; j < r->k; j++) mean += weight[j] * d_weight[j];
+  for (int64_t e = 0; e < r->experts; e++) mean_share += share[e] * p[e] / sum;
+  for (int64_t e = 0; e < r->experts; e++) {
+    d_score[e] = r->balance * (double)r->experts * loss_scale * p[e] / sum * (share[e] - mean_share);
+    if (!r->normalize) d_score[e] -= p[e] / sum * mean;
+  }
+  for (int64_t j = 0; j < r->k; j++) d_score[choice[j]] += weight[j] * (d_weight[j] - (r->normalize ? mean : 0));
+}
+
+#include "real_f32.h"
+#include "experts_template.h"
+#include "real_f64.h"
+#include "experts_template.h"
+
+void zpk_top_k_gate(const zpk_routing *r, const void *score, void *weight, int32_t *slot, int64_t begin, int64_t end) {
+  if (r->dtype == ZPK_F64)
+    top_k_gate_f64(r, score, weight, slot, begin, end);
+  else
+    top_k_gate_f32(r, score, weight, slot, begin, end);
+}
+
+void zpk_top_k_gate_grad(const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight,
+                         double loss_scale, void *d_score, int64_t begin, int64_t end) {
+  if (r->dtype == ZPK_F64)
+    top_k_gate_grad_f64(r, score, slot, d_weight, loss_scale, d_score, begin, end);
+  else
+    top_k_gate_grad_f32(r, score, slot, d_weight, loss_scale, d_score, begin, end);
+}
+
+void zpk_dispatch(const zpk_routing *r, const void *x, const int32_t *slot, void *out, int64_t begin, int64_t end) {
+  if (r->dtype == ZPK_F64)
+    dispatch_f64(r, x, slot, out, begin, end);
+  else
+    dispatch_f32(r, x, slot, out, begin, end);
+}
+
+void zpk_combine(const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, void *out, int64_t begin,
+                 int64_t end) {
+  if (r->dtype == ZPK_F64)
+    combine_f64(r, y, weight, slot, out, begin, end);
+  else
+    combine_f32(r, y, weight, slot, out, begin, end);
+}
+
+void zpk_combine_grad(const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, const void *d_out,
+                      void *dy, void *d_weight, int64_t begin, int64_t end) {
+  if (r->dtype == ZPK_F64)
+    combine_grad_f64(r, y, weight, slot, d_out, dy, d_weight, begin, end);
+  else
+    combine_grad_f32(r, y, weight, slot, d_out, dy, d_weight, begin, end);
+}

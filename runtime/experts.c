@@ -1,0 +1,76 @@
+/* Mixture of experts, spread over the threads of a rank: a gate by samples, dispatch and combine by tokens. Every task
+ * writes places of its own, so the number of threads changes nothing. The experts' products are in blas.c. */
+#include "state.h"
+
+enum { TOKEN_GRAIN = 16 };
+
+typedef struct expert_task {
+  const zpk_routing *r;
+  const void *score, *x, *weight, *d_out;
+  const int32_t *slot;
+  void *out, *d_weight;
+  int32_t *slot_out;
+  double loss_scale;
+} expert_task;
+
+static void gate(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const expert_task *a = arg;
+  zpk_top_k_gate(a->r, a->score, a->out, a->slot_out, begin, end);
+}
+
+void zpr_top_k_gate(zpr *c, const zpk_routing *r, const void *score, void *weight, int32_t *slot) {
+  expert_task a = {.r = r, .score = score, .out = weight, .slot_out = slot};
+  zpr_parallel(c, r->B, 1, gate, &a);
+}
+
+static void gate_grad(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const expert_task *a = arg;
+  zpk_top_k_gate_grad(a->r, a->score, a->slot, a->weight, a->loss_scale, a->out, begin, end);
+}
+
+void zpr_top_k_gate_grad(zpr *c, const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight,
+                         void *d_score) {
+  expert_task a = {
+      .r = r, .score = score, .slot = slot, .weight = d_weight, .loss_scale = c->loss_scale, .out = d_score};
+  zpr_parallel(c, r->B, 1, gate_grad, &a);
+}
+
+static int64_t slot_bytes(const zpk_routing *r) { return r->B * r->n_slots * r->d * zpk_bytes(r->dtype); }
+
+static void dispatch(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const expert_task *a = arg;
+  zpk_dispatch(a->r, a->x, a->slot, a->out, begin, end);
+}
+
+void zpr_dispatch(zpr *c, const zpk_routing *r, const void *x, const int32_t *slot, void *out) {
+  expert_task a = {.r = r, .x = x, .slot = slot, .out = out};
+  zpr_zero(c, out, slot_bytes(r));
+  zpr_parallel(c, r->B * r->S, TOKEN_GRAIN, dispatch, &a);
+}
+
+static void combine(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const expert_task *a = arg;
+  zpk_combine(a->r, a->x, a->weight, a->slot, a->out, begin, end);
+}
+
+void zpr_combine(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, void *out) {
+  expert_task a = {.r = r, .x = y, .weight = weight, .slot = slot, .out = out};
+  zpr_parallel(c, r->B * r->S, TOKEN_GRAIN, combine, &a);
+}
+
+static void combine_grad(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const expert_task *a = arg;
+  zpk_combine_grad(a->r, a->x, a->weight, a->slot, a->d_out, a->out, a->d_weight, begin, end);
+}
+
+void zpr_combine_grad(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot,
+                      const void *d_out, void *dy, void *d_weight) {
+  expert_task a = {.r = r, .x = y, .weight = weight, .slot = slot, .d_out = d_out, .out = dy, .d_weight = d_weight};
+  zpr_zero(c, dy, slot_bytes(r));
+  zpr_parallel(c, r->B * r->S, TOKEN_GRAIN, combine_grad, &a);
+}
