@@ -20,6 +20,7 @@ zp_json *zp_choice_json(const zp_choice *c) {
     zp_json_set_bool(o, "recompute_shard", c->recompute_shard);
   }
   zp_json_set_bool(o, "sequence", c->sequence);
+  zp_json_set_string(o, "cut", c->fine ? "block" : "layer");
   zp_json_set_bool(o, "compress", c->compress);
   zp_json_set_string(o, "rank_order", zp_rank_order_name(c->order));
   for (int s = 0; s < ZP_STATE_COUNT; s++) {

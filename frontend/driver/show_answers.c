@@ -22,17 +22,18 @@ const char *zp_show_choice(zp_arena *arena, const zp_choice *c) {
   for (int s = 0, n = 0; s < ZP_STATE_COUNT; s++)
     if (c->home[s].tier != ZP_TIER_DEVICE && c->home[s].eighths > 0) away[n++] = state_letters[s];
   const char *chunks = c->chunks > 1 ? zp_format(arena, "/%d", c->chunks) : "";
-  return zp_format(arena, "%d x %d x %d%s  zero %d  mb %lld  %s%s  %s%s%s%s", c->tensor, c->pipeline, c->data,
+  return zp_format(arena, "%d x %d x %d%s  zero %d  mb %lld  %s%s  %s%s%s%s%s", c->tensor, c->pipeline, c->data,
                    c->order == ZP_ORDER_TDP ? "" : "  tpd", c->zero, (long long)c->microbatch,
                    zp_schedule_name(c->schedule), chunks, recompute_words(c), c->sequence ? "  seq" : "",
-                   *away ? "  away " : "", away);
+                   c->fine ? "  in" : "", *away ? "  away " : "", away);
 }
 
 enum { PLAN_WIDTH = 44 };
 static const char plan_title[] = "tensor x pipeline x data";
 static const char legend[] =
     "mb: micro-batch; full: recompute units, /t: kept inputs split over tensor ranks; seq: sequence-sharded;\n"
-    "tpd: rank order tensor-pipeline-data; away: optimizer, gradients, params, activations (o g p a) off the device";
+    "tpd: rank order tensor-pipeline-data; in: cuts inside layers;\n"
+    "away: optimizer, gradients, params, activations (o g p a) off the device";
 
 static const char *miss_words(zp_arena *arena, const zp_miss *miss) {
   if (miss->have_bytes <= 0) return "no plan satisfies the constraints";

@@ -44,6 +44,7 @@ static const plan_word order_words[] = {
         WORD("tp-dp-pp", ZP_ORDER_TDP),
     WORD("tp-pp-dp", ZP_ORDER_TPD),
     {NULL, 0, 0}};
+static const plan_word cut_words[] = {WORD("layer", 0), WORD("block", 1), {"auto", 0, 1}, {NULL, 0, 0}};
 static const plan_word offload_words[] = {
     WORD("none", ZP_TIER_DEVICE), WORD("cpu", ZP_TIER_HOST), WORD("nvme", ZP_TIER_NVME), {NULL, 0, 0}};
 
@@ -66,6 +67,7 @@ static const limit_key limit_keys[] = {
     {.key = "recompute_shard", .offset = offsetof(zp_constraints, recompute_shard), .words = shard_words},
     WORDS(schedule),
     {.key = "rank_order", .offset = offsetof(zp_constraints, rank_order), .words = order_words},
+    WORDS(cut),
     FLAG(sequence),
     FLAG(compress),
     OFFLOAD(ZP_STATE_PARAMS, "params"),
@@ -302,6 +304,7 @@ static const zp_field plan_fields[] = {
     LIMIT("recompute_shard"),
     {"stage_recompute", ZP_FIELD_CUSTOM, .read = zp_read_stage_modes},
     LIMIT("schedule"),
+    LIMIT("cut"),
     LIMIT("chunks"),
     LIMIT("sequence"),
     LIMIT("compress"),
@@ -313,8 +316,6 @@ static const zp_field plan_fields[] = {
     {"context", ZP_FIELD_REFUSED, .note = "this version splits by tensor, pipeline and data only"},
     {"expert", ZP_FIELD_REFUSED, .note = "experts are split over the tensor ranks: set `tensor`"},
     {"stage", ZP_FIELD_REFUSED,
-     .note = "the planner cuts the stages, also unevenly; pin their number with `pipeline = ...`"},
-    {"cut", ZP_FIELD_REFUSED,
      .note = "the planner cuts the stages, also unevenly; pin their number with `pipeline = ...`"},
     TENSOR_WORD("tp"),
     TENSOR_WORD("mp_size"),

@@ -38,14 +38,23 @@ typedef struct limit_row {
   { #name, offsetof(zp_constraints, name), kind }
 #define AWAY(state, name)                                                                                              \
   { name, offsetof(zp_constraints, offload[ZP_STATE_##state]), ZP_RELAX_CONSTRAINT }
-static const limit_row limits[] = {LIMIT(tensor, ZP_RELAX_CONSTRAINT),         LIMIT(pipeline, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(data, ZP_RELAX_CONSTRAINT),           LIMIT(zero, ZP_RELAX_ZERO),
-                                   LIMIT(microbatch, ZP_RELAX_MICROBATCH),     LIMIT(recompute, ZP_RELAX_RECOMPUTE),
-                                   LIMIT(recompute_shard, ZP_RELAX_RECOMPUTE), LIMIT(schedule, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(chunks, ZP_RELAX_CONSTRAINT),         LIMIT(sequence, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(compress, ZP_RELAX_CONSTRAINT),       AWAY(OPTIMIZER, "offload[optimizer]"),
-                                   AWAY(GRADIENTS, "offload[gradients]"),      AWAY(PARAMS, "offload[params]"),
-                                   AWAY(ACTIVATIONS, "offload[activations]"),  LIMIT(rank_order, ZP_RELAX_CONSTRAINT)};
+static const limit_row limits[] = {LIMIT(tensor, ZP_RELAX_CONSTRAINT),
+                                   LIMIT(pipeline, ZP_RELAX_CONSTRAINT),
+                                   LIMIT(data, ZP_RELAX_CONSTRAINT),
+                                   LIMIT(zero, ZP_RELAX_ZERO),
+                                   LIMIT(microbatch, ZP_RELAX_MICROBATCH),
+                                   LIMIT(recompute, ZP_RELAX_RECOMPUTE),
+                                   LIMIT(recompute_shard, ZP_RELAX_RECOMPUTE),
+                                   LIMIT(schedule, ZP_RELAX_CONSTRAINT),
+                                   LIMIT(chunks, ZP_RELAX_CONSTRAINT),
+                                   LIMIT(sequence, ZP_RELAX_CONSTRAINT),
+                                   LIMIT(compress, ZP_RELAX_CONSTRAINT),
+                                   LIMIT(rank_order, ZP_RELAX_CONSTRAINT),
+                                   LIMIT(cut, ZP_RELAX_CONSTRAINT),
+                                   AWAY(OPTIMIZER, "offload[optimizer]"),
+                                   AWAY(GRADIENTS, "offload[gradients]"),
+                                   AWAY(PARAMS, "offload[params]"),
+                                   AWAY(ACTIVATIONS, "offload[activations]")};
 enum { N_LIMITS = sizeof limits / sizeof *limits };
 
 static zp_limit *limit_of(zp_constraints *c, const limit_row *row) { return (zp_limit *)(void *)((char *)c + row->at); }

@@ -51,6 +51,7 @@ const char *zp_plan_hash(zp_arena *arena, const zp_program *p) {
                      c->sequence,
                      c->compress,
                      c->order,
+                     c->fine,
                      p->lowered->compute_bytes,
                      p->spec->train.batch,
                      zp_model_parameters(p->spec->model)};
@@ -92,6 +93,7 @@ static void set_choice(zp_json *o, const zp_choice *c) {
   zp_json_set_bool(o, "sequence", c->sequence);
   zp_json_set_bool(o, "compress", c->compress);
   zp_json_set_string(o, "rank_order", zp_rank_order_name(c->order));
+  zp_json_set_string(o, "cut", c->fine ? "block" : "layer");
   zp_json *offload = zp_json_set(o, "offload", zp_json_object());
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
     if (c->home[i].eighths == 0) continue;
@@ -418,6 +420,9 @@ static bool read_decisions(zp_arena *arena, const zp_json *json, zp_choice *c) {
   c->microbatch = zp_json_get_int(json, "microbatch", 0);
   c->sequence = zp_json_get_bool(json, "sequence", false);
   c->compress = zp_json_get_bool(json, "compress", false);
+  const char *cut = zp_json_get_string(json, "cut", "layer");
+  c->fine = strcmp(cut, "block") == 0;
+  if (!c->fine && strcmp(cut, "layer") != 0) return false;
   c->schedule = zp_schedule_by_name(zp_json_get_string(json, "schedule", ""));
   c->order = zp_rank_order_by_name(zp_json_get_string(json, "rank_order", ""));
   return read_degree(degrees, "tensor", &c->tensor) && read_degree(degrees, "pipeline", &c->pipeline) &&
@@ -462,7 +467,7 @@ bool zp_plan_choice_from_json(zp_arena *arena, const zp_json *json, zp_choice *c
   *choice = (zp_choice){0};
   if (!read_decisions(arena, json, choice)) {
     *error = "a decision is missing or not a value that a plan can have (degrees, zero, microbatch, schedule, chunks, "
-             "rank_order, recompute, offload)";
+             "rank_order, recompute, cut, offload)";
     return false;
   }
   const char *refusal = zp_schedule_refusal(choice);

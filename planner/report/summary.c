@@ -9,7 +9,7 @@ static void put_title(zp_buf *out, const zp_plan *plan) {
   zp_arena *arena = out->arena;
   zp_buf_line(out, "%s: %s parameters, %lld units  |  %s  |  batch %lld x %lld tokens", spec->model->name,
               zp_show_count(arena, (double)zp_model_parameters(spec->model)),
-              (long long)plan->program->lowered->n_units, zp_words_devices(arena, plan), (long long)spec->train.batch,
+              (long long)zp_words_units(plan), zp_words_devices(arena, plan), (long long)spec->train.batch,
               (long long)spec->model->sequence);
 }
 

@@ -25,6 +25,7 @@ typedef struct tree {
   int64_t stop_at;  /* of effort->work_left */
   zp_choice choice; /* cut: the stages fixed so far */
   const zp_variant *v;
+  int64_t units;
   zp_windows windows;
   zp_windows way; /* the same, of what is on the way to the gradients of inputs */
   zp_limits limits;
@@ -80,7 +81,7 @@ static bool stage_may_end(tree *t, int stage, int64_t first, int64_t end, const 
 
 /* The furthest end of a stage; where it starts when there is none. */
 static int64_t furthest_end(tree *t, int stage, int64_t first, const stage_limit *limit) {
-  int64_t low = first, high = t->s->n_units - (t->choice.pipeline - 1 - stage);
+  int64_t low = first, high = t->units - (t->choice.pipeline - 1 - stage);
   while (low < high) {
     int64_t end = low + (high - low + 1) / 2;
     if (stage_may_end(t, stage, first, end, limit))
@@ -110,7 +111,7 @@ static bool can_complete(tree *t, int fixed, int counted) {
     t->reach[k + 1] = furthest_end(t, k, t->reach[k], &limit);
     if (t->reach[k + 1] == t->reach[k]) return false;
   }
-  return t->reach[t->choice.pipeline] == t->s->n_units;
+  return t->reach[t->choice.pipeline] == t->units;
 }
 
 /* A cut whose longest update is at most this long, anyhow? */
@@ -122,12 +123,12 @@ static bool can_update_within(tree *t, double update_s) {
     if (end == at) return false;
     at = end;
   }
-  return at == t->s->n_units;
+  return at == t->units;
 }
 
 /* The shortest possible longest update, or a little less. */
 static double least_update(tree *t) {
-  double low = 0, high = zp_stage_cost_of(t->costs, t->v->lowered, 0, 0, t->s->n_units).update_s;
+  double low = 0, high = zp_stage_cost_of(t->costs, t->v->lowered, 0, 0, t->units).update_s;
   while (high - low > 1e-7 * high) {
     double middle = low + (high - low) / 2;
     if (can_update_within(t, middle))
@@ -157,7 +158,7 @@ static void fix_stage(tree *t, int stage, int64_t end) {
 /* What the stages behind the fixed ones take at least to answer an activation with its gradient, and the message back.
  */
 static double rest_of(const tree *t, int fixed) {
-  int64_t units = t->s->n_units, done = t->choice.cut[fixed];
+  int64_t units = t->units, done = t->choice.cut[fixed];
   return zp_window_rest(&t->way, fixed, done) + zp_least_more(t->point, fixed, t->choice.pipeline, done, units) +
          t->message_s[fixed - 1];
 }
@@ -236,7 +237,7 @@ static outcome visit(tree *t, int fixed, bool check) {
     t->miss = first_miss(t, fixed);
     return NONE;
   }
-  int64_t far = t->reach[fixed + 1], near = fixed + 1 == stages ? t->s->n_units : t->choice.cut[fixed] + 1;
+  int64_t far = t->reach[fixed + 1], near = fixed + 1 == stages ? t->units : t->choice.cut[fixed] + 1;
   for (int64_t end = far; end >= near; end--) {
     outcome found = visit_child(t, fixed, end, end == far);
     if (found != NONE || t->miss <= fixed) return found;
@@ -255,17 +256,17 @@ static void set_windows(tree *t) {
   const zp_choice *c = &t->choice;
   const zp_variant *v = t->v;
   zp_least least = {.work_s = v->prefix_s, .input_s = v->input_s};
-  if (t->point->n_modes == 1) least = zp_least_times(t->scratch, t->costs, v);
+  if (t->point->n_modes == 1 && !c->fine) least = zp_least_times(t->scratch, t->costs, v);
   t->windows = (zp_windows){.stages = c->pipeline,
                             .microbatches = zp_microbatches(t->s->spec, c),
                             .prefix_s = least.work_s,
-                            .total_s = least.work_s[t->s->n_units],
+                            .total_s = least.work_s[t->units],
                             .message_s = zp_least_message(t->s, t->point),
                             .extra_s = least.work_extra_s};
   t->way = t->windows;
   if (!zp_schedule_splits(c->schedule)) return;
   t->way.prefix_s = least.input_s;
-  t->way.total_s = least.input_s[t->s->n_units];
+  t->way.total_s = least.input_s[t->units];
   t->way.extra_s = least.input_extra_s;
 }
 
@@ -297,6 +298,7 @@ static void plant(tree *t, zp_searcher *s, const zp_point *point, const zp_branc
   t->effort = &s->effort;
   t->choice = *c;
   t->v = zp_variant_of(s, point);
+  t->units = zp_point_units(s, point);
   t->limits = zp_search_limits(s);
   t->costs = zp_stage_costs_new(a, s, point);
   t->link = zp_machine_pipeline_link(&s->machine, c->tensor, c->pipeline, c->data, c->order);

@@ -4,7 +4,10 @@
 #include "schedule.h"
 #include "search_internal.h"
 
-static double work_of(const zp_searcher *s, int variant) { return s->variants.data[variant].prefix_s[s->n_units]; }
+static double work_of(const zp_searcher *s, int variant) {
+  const zp_variant *v = &s->variants.data[variant];
+  return v->prefix_s[v->lowered->n_units];
+}
 
 /* Fastest first; equally fast ones by what keeps more. */
 static void insert_mode(const zp_searcher *s, zp_point *point, int variant) {
@@ -29,7 +32,7 @@ bool zp_search_point(zp_searcher *s, const zp_choice *choice, zp_mode_set modes,
   if (!lowered || (choice->stage_recompute && lowered != modes)) return false;
   point->variant = zp_search_variant(s, choice, lowered);
   const zp_variant *v = zp_variant_of(s, point);
-  point->work_s = v->prefix_s[s->n_units];
+  point->work_s = v->prefix_s[v->lowered->n_units];
   point->longest_s = v->longest_s;
   if (choice->stage_recompute) return true;
   v = &s->variants.data[point->modes[0]];

@@ -161,7 +161,7 @@ static zp_point with_mode(const pricing *p, int mode) {
   single.variant = single.modes[0] = single.modes[mode];
   single.n_modes = 1;
   single.least = NULL;
-  single.work_s = v->prefix_s[p->s->n_units];
+  single.work_s = v->prefix_s[v->lowered->n_units];
   single.longest_s = v->longest_s;
   single.choice.recompute = zp_stage_mode_recompute(v->mode);
   single.choice.recompute_shard = zp_stage_mode_split(v->mode);

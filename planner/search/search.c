@@ -34,10 +34,13 @@ static zp_candidate explain(const zp_plan *plan, zp_searcher *s, const zp_choice
 }
 
 static const char *explain_empty(zp_arena *arena, const zp_searcher *s, const char *reason) {
-  static const zp_rejection order[] = {ZP_REJECT_GENERATED, ZP_REJECT_HOST,  ZP_REJECT_SPLIT, ZP_REJECT_SCHEDULE,
-                                       ZP_REJECT_UNITS,     ZP_REJECT_BATCH, ZP_REJECT_NODE,  ZP_REJECT_CONSTRAINT};
+  static const zp_rejection order[] = {ZP_REJECT_CUT,   ZP_REJECT_GENERATED, ZP_REJECT_HOST,
+                                       ZP_REJECT_SPLIT, ZP_REJECT_SCHEDULE,  ZP_REJECT_UNITS,
+                                       ZP_REJECT_BATCH, ZP_REJECT_NODE,      ZP_REJECT_CONSTRAINT};
   const int64_t *rejected = s->certificate.rejected;
-  if ((rejected[ZP_REJECT_SPLIT] || rejected[ZP_REJECT_GENERATED]) && reason) return zp_strdup(arena, reason);
+  if (rejected[ZP_REJECT_CUT]) reason = s->cut_reason;
+  if ((rejected[ZP_REJECT_SPLIT] || rejected[ZP_REJECT_GENERATED] || rejected[ZP_REJECT_CUT]) && reason)
+    return zp_strdup(arena, reason);
   for (size_t i = 0; i < sizeof order / sizeof *order; i++)
     if (rejected[order[i]])
       return zp_format(arena, "none of the %lld candidates is legal; one reason: %s",
@@ -92,6 +95,8 @@ void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *mach
   s->generated_only = options && options->generated_only;
   start_limits(s, machine);
   for (int i = 0; i < spec->model->segments.len; i++) s->n_units += spec->model->segments.data[i].count;
+  if (zp_limit_allows(&s->constraints->cut, 1)) s->pieces = zp_pieces_divided(s->arena, spec->model);
+  s->most_units = s->pieces ? s->pieces->n_units : s->n_units;
   s->sharding = ZP_NEW_ARRAY(s->arena, zp_sharding *, 2 * (machine->devices + 1));
   s->sharding_tried = ZP_NEW_ARRAY(s->arena, bool, 2 * (machine->devices + 1));
   s->effort.work_left = MOST_WORK;

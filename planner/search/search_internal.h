@@ -22,9 +22,10 @@ typedef struct zp_variant {
   zp_mode_set modes;
   zp_node_set types;        /* node types that it is priced on; 0: all, of several the least */
   zp_stage_mode mode;       /* the one of `lowered` */
+  bool fine;                /* units are parts of layers: with pieces */
   zp_lowered *lowered;      /* priced; of several modes, one of them; NULL when it cannot be lowered */
   double *prefix_s;         /* forward and backward */
-  double *unit_s;           /* the same of one unit, [segments] */
+  double *unit_s;           /* the same of one iteration of a segment or piece, [segments] */
   double *forward_s;        /* forward alone */
   double *input_s;          /* forward and the part of backward that yields gradients of inputs */
   int64_t *elements_before; /* parameters, shared ones left out */
@@ -107,8 +108,10 @@ typedef struct zp_searcher {
   int64_t limit_bytes;            /* arena bytes that a rank may use; several node types: on the smallest */
   int64_t most_bytes;             /* the same on the largest */
   int64_t host_bytes, nvme_bytes; /* a rank's equal share of its node's */
-  int64_t n_units;
-  zp_sharding **sharding; /* [devices + 1][sequence]: made on demand */
+  int64_t n_units;                /* cut between layers; of a point: zp_point_units */
+  const zp_pieces *pieces;        /* where cuts inside layers are allowed and possible; NULL: nowhere */
+  int64_t most_units;             /* of any point: cut inside layers, too, where that is allowed */
+  zp_sharding **sharding;         /* [devices + 1][sequence]: made on demand */
   bool *sharding_tried;
   ZP_VEC(zp_variant) variants;
   ZP_VEC(zp_point) points;      /* those that may fit into memory */
@@ -117,7 +120,8 @@ typedef struct zp_searcher {
   zp_certificate certificate;
   zp_effort effort;
   zp_miss miss;
-  double miss_ratio;  /* need / have of the nearest miss */
+  double miss_ratio;      /* need / have of the nearest miss */
+  const char *cut_reason; /* why layers could not be cut (arena) */
   const char *reason; /* why the last tensor degree could not be split or lowered, or no trainer is generated (arena) */
 } zp_searcher;
 
@@ -128,6 +132,10 @@ static inline int zp_model_chunks(const zp_choice *choice) {
 }
 static inline const zp_variant *zp_variant_of(const zp_searcher *s, const zp_point *point) {
   return &s->variants.data[point->variant];
+}
+
+static inline int64_t zp_point_units(const zp_searcher *s, const zp_point *point) {
+  return zp_variant_of(s, point)->lowered->n_units;
 }
 
 /* ---- search.c ---- */
@@ -223,6 +231,9 @@ typedef void zp_on_cut(void *user, int64_t *cut);
 bool zp_cut_all(zp_searcher *s, const zp_point *point, zp_on_cut *on_cut, void *user);
 
 /* ---- chunk_cut.c: several chunks a stage ---- */
+/* Is there a way to cut into `pipeline` stages of at most stage_s in the point's fastest mode, whatever their memory?
+ */
+bool zp_cut_is_possible(const zp_searcher *s, const zp_point *point, double stage_s);
 /* Of all cuts into model chunks with the shortest longest chunk, by the times of the point's mode `by`, the one with
  * the longest first chunks, or with the longest last chunks. False when it does not fit into memory. cut: chunks + 1
  * numbers. */

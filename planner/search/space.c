@@ -128,7 +128,7 @@ static void try_chunks(zp_searcher *s, const base *b, zp_choice choice) {
   int high = choice.schedule == ZP_SCHEDULE_INTERLEAVED ? ZP_MOST_CHUNKS : low;
   for (int chunks = low; chunks <= high; chunks++) {
     choice.chunks = chunks == 1 ? 0 : chunks;
-    if ((int64_t)choice.pipeline * chunks > s->n_units)
+    if ((int64_t)choice.pipeline * chunks > (choice.fine ? s->most_units : s->n_units))
       reject(s, ZP_REJECT_UNITS);
     else if (zp_limit_allows(&s->constraints->chunks, chunks))
       try_zero(s, b, choice);
@@ -149,15 +149,37 @@ static void try_schedules(zp_searcher *s, const base *b) {
 
 /* ---- procedures ---- */
 
+/* A stage is this much longer than the mean wherever layers are left whole: then cuts inside them are looked at. In the
+ * fastest of the modes, whatever the memory. */
+static const double UNBALANCED = 1.01;
+
+static bool is_unbalanced(const zp_searcher *s, const zp_point *point) {
+  int stages = point->choice.pipeline;
+  int64_t units = zp_point_units(s, point);
+  double mean_s = s->variants.data[point->modes[0]].prefix_s[units] / stages;
+  return stages > units || !zp_cut_is_possible(s, point, UNBALANCED * mean_s);
+}
+
 /* Only modes that can be lowered are left. */
 static void try_modes(zp_searcher *s, zp_choice choice, zp_mode_set modes) {
+  const zp_limit *cut = &s->constraints->cut;
+  bool layers = zp_limit_allows(cut, 0);
   zp_point point;
   if (!zp_search_point(s, &choice, modes, &point)) {
     reject(s, ZP_REJECT_SPLIT);
     return;
   }
   base b = {choice, zp_variant_of(s, &point)->modes};
-  try_schedules(s, &b);
+  if (layers) try_schedules(s, &b);
+  if (choice.pipeline == 1 || !zp_limit_allows(cut, 1)) return;
+  if (layers && (zp_has_types(s) || !is_unbalanced(s, &point))) return; /* on several node types there is no mean */
+  b.choice.fine = true;
+  if (zp_search_point(s, &b.choice, b.modes, &point)) {
+    b.modes = zp_variant_of(s, &point)->modes;
+    try_schedules(s, &b);
+  } else if (!layers) {
+    reject(s, ZP_REJECT_CUT);
+  }
 }
 
 /* The modes that the plan block pins; split inputs need tensor ranks to split over. */
@@ -252,7 +274,7 @@ static void try_degrees(zp_searcher *s, int tensor, int pipeline, int data) {
     reject(s, ZP_REJECT_CONSTRAINT);
   else if (s->spec->train.batch % data)
     reject(s, ZP_REJECT_BATCH);
-  else if (pipeline > s->n_units)
+  else if (pipeline > s->most_units)
     reject(s, ZP_REJECT_UNITS);
   else if (!is_cpu && tensor > s->machine.devices_per_node && !pinned(&c->tensor))
     reject(s, ZP_REJECT_NODE);

@@ -109,6 +109,15 @@ static zp_spec *random_spec_on(bool mixed, int *devices) {
   zp_spec *spec = build_spec(arena, &size, cluster, (1 << random_below(5)) * (1 + random_below(3)));
   if (random_below(2)) spec->train.precision = ZP_PREC_MIXED_FP16;
   constrain(&spec->plans.data[0]);
+  zp_limit *cut = &spec->plans.data[0].cut;
+  if (size.layers > 4) /* brute force has to end */
+    allow(cut, 0);
+  else if (size.style != STYLE_PARALLEL && size.V % 3 > 0) /* a third of the instances leave it to the search */
+    allow(cut, size.V % 3 - 1);
+  if (mixed) { /* without a word about it, layers stay whole */
+    *cut = (zp_limit){0};
+    allow(cut, 0);
+  }
   return spec;
 }
 
@@ -184,9 +193,9 @@ static void try_cut(brute *b, zp_choice *choice) {
     }
 }
 
-/* On the fastest type, each way. */
-static double unit_s(const priced *mode, int64_t unit) {
-  int segment;
+/* Whole layers on several node types: on the fastest type, each way. */
+static double least_unit_s(const priced *mode, int64_t unit) {
+  int segment, n = 0;
   int64_t iteration;
   double forward = INFINITY, backward = INFINITY;
   zp_unit(mode->any, unit, &segment, &iteration);
@@ -194,8 +203,9 @@ static double unit_s(const priced *mode, int64_t unit) {
     if (!mode->on[set]) continue;
     forward = fmin(forward, mode->on[set]->segments[segment].forward.cost_s);
     backward = fmin(backward, mode->on[set]->segments[segment].backward.cost_s);
+    n++;
   }
-  return forward + backward;
+  return n == 1 ? unit_s(mode->any, unit) : forward + backward;
 }
 
 /* Of all cuts in lexicographic order: those with the shortest longest chunk, the first and the last of them. */
@@ -208,7 +218,7 @@ static void note_cut(const brute *b, const zp_choice *choice, int chunks, balanc
   double longest = 0;
   for (int k = 0; k < chunks; k++) {
     double seconds = 0;
-    for (int64_t u = choice->cut[k]; u < choice->cut[k + 1]; u++) seconds += unit_s(&b->mode[b->cut_by], u);
+    for (int64_t u = choice->cut[k]; u < choice->cut[k + 1]; u++) seconds += least_unit_s(&b->mode[b->cut_by], u);
     longest = fmax(longest, seconds);
   }
   size_t bytes = sizeof *choice->cut * (size_t)(chunks + 1);
@@ -317,7 +327,7 @@ static void try_orders(brute *b, zp_choice choice) {
 
 static double work_of(const priced *mode) {
   double seconds = 0;
-  for (int64_t u = 0; u < mode->any->n_units; u++) seconds += unit_s(mode, u);
+  for (int64_t u = 0; u < mode->any->n_units; u++) seconds += least_unit_s(mode, u);
   return seconds;
 }
 
@@ -329,6 +339,7 @@ static bool price_mode(const brute *b, const zp_choice *c, const zp_sharding *sh
     if (set & ~b->machine.types) continue;
     zp_machine at = b->spec->cluster.groups.len ? zp_machine_of_types(&b->machine, set) : b->machine;
     zp_lowered *l = zp_lower(arena, b->spec, sharding, c->microbatch, recompute, shard, &reason);
+    if (l && c->fine) l = zp_lower_pieces(arena, l, &reason);
     if (!l) return false;
     zp_price(l, &at, c->tensor, c->pipeline, c->data);
     mode->any = mode->on[set] = l;
@@ -372,7 +383,14 @@ static void try_degrees(brute *b, int tensor, int pipeline, int data) {
       find_modes(b, &choice);
       for (int order = 0; order < ZP_ORDER_COUNT && b->n_modes; order++) {
         choice.order = (zp_rank_order)order;
-        try_orders(b, choice);
+        choice.fine = false;
+        find_modes(b, &choice);
+        if (zp_limit_allows(&c->cut, 0)) try_orders(b, choice);
+        if (!looks_inside_layers(b->mode[0].any, &c->cut, pipeline)) continue;
+        choice.fine = true;
+        find_modes(b, &choice);
+        if (b->n_modes) try_orders(b, choice);
+        b->n_modes = 1; /* those of whole layers are there */
       }
     }
 }
@@ -381,7 +399,7 @@ static double brute_force(const zp_spec *spec, int devices) {
   brute b = {
       .spec = spec, .machine = zp_machine_make(&spec->cluster, spec->train.precision, devices), .best_s = INFINITY};
   int units = 0;
-  for (int i = 0; i < spec->model->segments.len; i++) units += (int)spec->model->segments.data[i].count;
+  for (int i = 0; i < spec->model->segments.len; i++) units += 2 * (int)spec->model->segments.data[i].count;
   for (int tensor = 1; tensor <= devices; tensor++)
     for (int pipeline = 1; pipeline <= units; pipeline++)
       for (int data = 1; data <= devices; data++)
@@ -459,7 +477,8 @@ static void random_degrees(zp_choice *c, int devices, int64_t units) {
 static bool random_point(trial *t, zp_point *point) {
   zp_choice c = {.zero = (int)random_below(4), .microbatch = 1 << random_below(2)};
   c.order = (zp_rank_order)random_below(ZP_ORDER_COUNT);
-  random_degrees(&c, t->devices, t->s.n_units);
+  random_degrees(&c, t->devices, t->s.most_units);
+  c.fine = c.pipeline > 1 && random_below(2);
   if (t->spec->train.batch % (c.data * c.microbatch)) return false;
   c.schedule = (zp_schedule)random_below(ZP_SCHEDULE_COUNT);
   if (c.schedule == ZP_SCHEDULE_ZB_V) c.chunks = 2;
@@ -469,10 +488,10 @@ static bool random_point(trial *t, zp_point *point) {
   for (int i = 0; i < ZP_STATE_COUNT; i++)
     if (!c.compress && random_below(6) == 0)
       c.home[i] = (zp_home){random_below(2) ? ZP_TIER_HOST : ZP_TIER_NVME, 1 + (int)random_below(8)};
-  if (zp_model_chunks(&c) > t->s.n_units || zp_choice_refusal(&c, t->spec)) return false;
+  if (zp_choice_refusal(&c, t->spec)) return false;
   zp_mode_set modes = zp_set_of_mode((zp_stage_mode)random_below(3)), more = (zp_mode_set)random_below(8);
   if (c.tensor > 1 && !c.sequence && random_below(4) == 0) more |= zp_set_of_mode(ZP_RECOMPUTE_FULL | ZP_STAGE_SPLIT);
-  return zp_search_point(&t->s, &c, modes | more, point);
+  return zp_search_point(&t->s, &c, modes | more, point) && zp_model_chunks(&c) <= zp_point_units(&t->s, point);
 }
 
 static void random_cut(int64_t *cut, int chunks, int64_t units) {
@@ -488,7 +507,7 @@ static void check_bounds(trial *t, zp_point *point) {
   int chunks = zp_model_chunks(&point->choice);
   zp_choice c = point->choice;
   c.cut = ZP_NEW_ARRAY(scratch, int64_t, chunks + 1);
-  random_cut(c.cut, chunks, t->s.n_units);
+  random_cut(c.cut, chunks, zp_point_units(&t->s, point));
   if (c.chunks > 1) { /* bounds hold for the cuts of the space */
     zp_limits all = {INT64_MAX, INT64_MAX, INT64_MAX};
     cr_assert(zp_cut_chunks(&t->s, point, &all, (int)random_below(point->n_modes), random_below(2), c.cut));
@@ -625,7 +644,7 @@ Test(search_full, early_stages_recompute_first) {
   zp_spec *spec = build_spec(arena, &size, gpu_cluster(1), 32);
   zp_constraints *c = &spec->plans.data[0];
   pin(&c->tensor, 1), pin(&c->pipeline, 4), pin(&c->microbatch, 1), pin(&c->zero, 0);
-  pin(&c->schedule, ZP_SCHEDULE_1F1B);
+  pin(&c->schedule, ZP_SCHEDULE_1F1B), pin(&c->cut, 0); /* as many units are then as many bytes */
   zp_plan *plan = zp_search(arena, spec, 4, NULL);
   cr_assert(plan->feasible && !plan->best.choice.stage_recompute && plan->best.choice.recompute == ZP_RECOMPUTE_NONE);
   double before = plan->best.estimate.step_s;

@@ -194,6 +194,7 @@ typedef struct zp_constraints {
   zp_limit sequence;        /* 0, 1: norms and residuals split over the tensor ranks along the sequence; default: free,
                              * 0 on CPU clusters */
   zp_limit offload[ZP_STATE_COUNT]; /* values of zp_tier: where the offloaded share may go; unset: device only */
+  zp_limit cut;             /* 0 between layers, 1 also inside them (pieces.h); unset: both */
   zp_limit compress;        /* 0, 1: 1-bit compressed data-parallel communication; unset: 0 */
   zp_limit rank_order;      /* values of zp_rank_order */
   double search_gap;        /* the search may stop when no plan is faster by more than this share */
