@@ -269,7 +269,8 @@ static void check_experts(int64_t experts, int64_t ff, int tensor, bool whole) {
       cr_expect_eq(sharding->param[p].split_dim, want, "%d experts on %d ranks: dimension %d", (int)experts, tensor,
                    sharding->param[p].split_dim);
     }
-    for (int i = 0; i < model->segments.len; i++) check_segment(model, sharding, i);
+    for (int i = 0; i < model->segments.len; i++)
+      check_segment(model, sharding, model->segments.data[i].graph, sharding->local[i]);
   }
 }
 
