@@ -6,7 +6,10 @@
 
 /* ---- places ---- */
 
-static bool is_heavy(const zp_node *node) { return node->op == ZP_OP_MATMUL || node->op == ZP_OP_ATTENTION; }
+static bool is_heavy(const zp_node *node) {
+  zp_op_class class = zp_op_get_class(node->op);
+  return class == ZP_CLASS_MATMUL || class == ZP_CLASS_ATTENTION || class == ZP_CLASS_GROUPED;
+}
 
 static double heavy_flop(const zp_graph *graph, int first, int end) {
   double flop = 0;

@@ -12,6 +12,7 @@ static const model_size GPT = {STYLE_GPT, 11, 5, 12, 3, 3, 3, 10, true};
 static const model_size LLAMA = {STYLE_LLAMA, 13, 4, 24, 3, 6, 3, 14, false};
 static const model_size PARALLEL = {STYLE_PARALLEL, 11, 4, 12, 3, 3, 3, 9, true};
 static const model_size DROPOUT = {STYLE_DROPOUT, 11, 5, 12, 3, 3, 3, 10, true};
+static const model_size EXPERTS = {STYLE_EXPERTS, 11, 5, 12, 3, 3, 4, 10, false}; /* 4 experts */
 enum { BEGIN, LAYER, END };
 
 static zp_pieces *divide(const model_size *size) { return zp_pieces_divided(arena, build_model(arena, size)); }
@@ -147,7 +148,8 @@ static double matmul_flop(const zp_graph *g) {
   double flop = 0;
   for (int n = 0; n < g->nodes.len; n++) {
     zp_op_class class = zp_op_get_class(g->nodes.data[n].op);
-    if (class == ZP_CLASS_MATMUL || class == ZP_CLASS_ATTENTION) flop += zp_node_flop(g, &g->nodes.data[n], 1);
+    if (class == ZP_CLASS_MATMUL || class == ZP_CLASS_ATTENTION || class == ZP_CLASS_GROUPED)
+      flop += zp_node_flop(g, &g->nodes.data[n], 1);
   }
   return flop;
 }
@@ -160,8 +162,8 @@ static int64_t parameters(const zp_model *model, const zp_graph *g) {
 }
 
 Test(pieces, parts_add_up_to_the_layer) {
-  static const model_size *const sizes[] = {&GPT, &LLAMA, &DROPOUT};
-  for (int i = 0; i < 3; i++) {
+  static const model_size *const sizes[] = {&GPT, &LLAMA, &DROPOUT, &EXPERTS};
+  for (int i = 0; i < 4; i++) {
     zp_model *model = build_model(arena, sizes[i]);
     zp_pieces *p = zp_pieces_divided(arena, model);
     const zp_graph *layer = model->segments.data[LAYER].graph;
@@ -242,4 +244,5 @@ Test(pieces, parts_compute_the_layer) {
   check_numbers(&GPT);
   check_numbers(&LLAMA);
   check_numbers(&DROPOUT);
+  check_numbers(&EXPERTS);
 }

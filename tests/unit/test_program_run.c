@@ -99,6 +99,7 @@ static void check_fine(const model_size *size) {
 
 Test(program_run, gpt_cut_inside_layers) { check_fine(&GPT); }
 Test(program_run, llama_cut_inside_layers) { check_fine(&LLAMA); }
+Test(program_run, experts_cut_inside_layers) { check_fine(&EXPERTS); }
 
 /* All ways to give 1 to 3 stages modes of their own, and a few with 4, in 1F1B's and GPipe's order. */
 static void check_modes(const model_size *size) {

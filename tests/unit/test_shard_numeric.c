@@ -271,6 +271,7 @@ static void check_experts(int64_t experts, int64_t ff, int tensor, bool whole) {
     }
     for (int i = 0; i < model->segments.len; i++)
       check_segment(model, sharding, model->segments.data[i].graph, sharding->local[i]);
+    check_pieces(model, sharding);
   }
 }
 
