@@ -18,8 +18,8 @@ void zp_emit_header(zp_emit *e) {
               zp_plan_hash(e->arena, e->program), c->tensor, c->pipeline, c->data, c->zero,
               LL(e->program->microbatches), LL(c->microbatch), zp_report_recompute(e->arena, c),
               c->fine ? ", cuts inside layers" : "", precision_name(e->plan->spec->train.precision));
-  zp_buf_line(out, " * predicted step %.3f ms; %lld parameters; rank = (p * data + d) * tensor + t", est->step_s * 1e3,
-              LL(zp_model_parameters(e->model)));
+  zp_buf_line(out, " * predicted step %.3f ms; %lld parameters; rank = %s * tensor + t", est->step_s * 1e3,
+              LL(zp_model_parameters(e->model)), c->order == ZP_ORDER_TPD ? "(d * pipeline + p)" : "(p * data + d)");
   zp_buf_line(out, " *");
   zp_buf_line(out, " * bytes a rank   %14s %14s %14s %14s %14s %14s", "weights", "gradients", "optimizer", "saved",
               "buffers", "arena");

@@ -144,8 +144,12 @@ static int plan_tables(zp_run_state *run) {
   }
   int most = zp_most_devices(spec);
   if (run->options.gpus_high > most) {
-    zp_report(run->diags, ZP_Z0405, spec->cluster.span, "nodes of `%s` have no network cards: %d devices are the most",
-              spec->cluster.node.name, most);
+    if (spec->cluster.groups.len > 0)
+      zp_report(run->diags, ZP_Z0405, spec->cluster.span, "the nodes of `%s` have %d devices", spec->cluster.name,
+                most);
+    else
+      zp_report(run->diags, ZP_Z0405, spec->cluster.span,
+                "nodes of `%s` have no network cards: %d devices are the most", spec->cluster.node.name, most);
     zp_flush_diags(run);
     return ZP_EXIT_ERROR;
   }

@@ -45,12 +45,14 @@ static void keep_options(zp_run_state *run, zp_spec *spec) {
   }
 }
 
+static void set_memory(zp_node_type *node, const void *user) { node->device.memory_bytes = *(const int64_t *)user; }
+
 /* --device-memory is what one rank may use; the memory of a CPU node is shared by its ranks. */
 static void cap_memory(zp_run_state *run, zp_spec *spec) {
   if (!run->options.device_memory) return;
-  zp_device *d = &spec->cluster.node.device;
-  int64_t ranks = zp_rank_count(run, spec, strcmp(run->command, "plan") == 0 ? 0 : 1);
-  d->memory_bytes = run->options.device_memory * (d->is_cpu ? ranks : 1);
+  int64_t ranks = spec->cluster.node.device.is_cpu ? zp_rank_count(run, spec, strcmp(run->command, "plan") != 0) : 1;
+  int64_t bytes = run->options.device_memory * ranks;
+  zp_cluster_change(run->arena, &spec->cluster, set_memory, &bytes);
   for (int i = 0; i < spec->plans.len; i++) spec->plans.data[i].memory_fraction = 1.0;
 }
 

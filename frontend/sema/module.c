@@ -70,9 +70,9 @@ static zp_module *use_module(loader *l, const zp_module *user, const zp_item *it
 
 static const char *item_kind_name(zp_item_kind kind) {
   static const char *const names[] = {
-      [ZP_ITEM_USE] = "use",         [ZP_ITEM_LET] = "let",       [ZP_ITEM_BLOCK] = "block",
-      [ZP_ITEM_MODEL] = "model",     [ZP_ITEM_DEVICE] = "device", [ZP_ITEM_NODE] = "node",
-      [ZP_ITEM_CLUSTER] = "cluster", [ZP_ITEM_TRAIN] = "train",   [ZP_ITEM_PLAN] = "plan",
+      [ZP_ITEM_USE] = "use",       [ZP_ITEM_LET] = "let",   [ZP_ITEM_BLOCK] = "block",     [ZP_ITEM_MODEL] = "model",
+      [ZP_ITEM_DEVICE] = "device", [ZP_ITEM_NODE] = "node", [ZP_ITEM_CLUSTER] = "cluster", [ZP_ITEM_FABRIC] = "fabric",
+      [ZP_ITEM_TRAIN] = "train",   [ZP_ITEM_PLAN] = "plan",
   };
   return names[kind];
 }

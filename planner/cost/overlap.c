@@ -158,7 +158,7 @@ zp_exposed zp_cost_exposed(const zp_lowered *lowered, const zp_machine *machine,
   sequence q = {.mover = &m, .act = act};
   if (!moves_anything(choice)) return q.exposed;
   m.rates = zp_cost_host_rates(machine);
-  m.data = zp_machine_data_group(machine, choice->tensor, choice->pipeline, choice->data);
+  m.data = zp_machine_data_group(machine, choice->tensor, choice->pipeline, choice->data, choice->order);
   for (int i = 0; i < stage->shared.len; i++)
     m.shared_elements += (double)lowered->param_elements[stage->shared.data[i].param];
   int n = stage->runs.len;

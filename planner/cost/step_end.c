@@ -70,7 +70,7 @@ static void price_update(zp_step_end *end, const zp_lowered *lowered, const zp_m
 
 zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                              int64_t flat_elements, int64_t shard_elements) {
-  zp_group_link link = zp_machine_data_group(machine, choice->tensor, choice->pipeline, choice->data);
+  zp_group_link link = zp_machine_data_group(machine, choice->tensor, choice->pipeline, choice->data, choice->order);
   double gradients = (double)flat_elements * lowered->grad_bytes,
          weights = (double)flat_elements * lowered->param_bytes;
   zp_step_end end = {0};
@@ -104,7 +104,7 @@ double zp_cost_ties(const zp_program *program, const zp_machine *machine, int st
   double seconds = 0;
   for (int i = 0; i < program->tied.len; i++) {
     const zp_tied *tie = &program->tied.data[i];
-    zp_group_link link = zp_machine_pipeline_link(machine, c->tensor, c->pipeline, c->data);
+    zp_group_link link = zp_machine_pipeline_link(machine, c->tensor, c->pipeline, c->data, c->order);
     link.n = tie->stages.len;
     for (int k = 0; k < tie->stages.len; k++)
       if (tie->stages.data[k] == stage)

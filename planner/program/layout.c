@@ -146,14 +146,13 @@ void zp_stage_host_bytes(const zp_lowered *lowered, const zp_choice *choice, int
   *nvme = memory.nvme;
 }
 
-/* Ranks fill nodes in order, stage after stage, so a node holds ranks of a range of stages. */
 int64_t zp_most_of_a_node(const zp_choice *choice, int devices_per_node, const int64_t *stage_bytes) {
-  int64_t width = (int64_t)choice->tensor * choice->data, ranks = width * choice->pipeline, most = 0;
+  int64_t ranks = (int64_t)choice->tensor * choice->data * choice->pipeline, block = zp_stage_block(choice), most = 0;
   for (int64_t first = 0; first < ranks; first += devices_per_node) {
-    int64_t end = first + devices_per_node < ranks ? first + devices_per_node : ranks, sum = 0;
-    for (int64_t s = first / width; s * width < end; s++) {
-      int64_t from = max64(first, s * width), to = end < (s + 1) * width ? end : (s + 1) * width;
-      sum += (to - from) * stage_bytes[s];
+    int64_t end = first + devices_per_node < ranks ? first + devices_per_node : ranks, sum = 0, to;
+    for (int64_t from = first; from < end; from = to) {
+      to = (from / block + 1) * block < end ? (from / block + 1) * block : end;
+      sum += (to - from) * stage_bytes[zp_stage_of_rank(choice, from)];
     }
     most = max64(most, sum);
   }

@@ -400,19 +400,23 @@ zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *whole, const char
   return *reason ? NULL : l;
 }
 
+/* Stages with equal modes on equal node types share one, because prices are written into it. */
 zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, const zp_choice *choice,
                              const char **reason) {
-  zp_lowered *of_mode[ZP_STAGE_MODES] = {NULL};
+  zp_machine machine =
+      zp_machine_make(&spec->cluster, spec->train.precision, choice->tensor * choice->pipeline * choice->data);
   zp_lowered **stages = ZP_NEW_ARRAY(arena, zp_lowered *, choice->pipeline);
+  zp_node_set *types = ZP_NEW_ARRAY(arena, zp_node_set, choice->pipeline);
   for (int s = 0; s < choice->pipeline; s++) {
     zp_stage_mode mode = zp_choice_mode(choice, s);
-    if (!of_mode[mode]) {
-      zp_lowered *l = zp_lower(arena, spec, sharding, choice->microbatch, zp_stage_mode_recompute(mode),
-                               zp_stage_mode_split(mode), reason);
-      of_mode[mode] = l && choice->fine ? zp_lower_pieces(arena, l, reason) : l;
-    }
-    if (!of_mode[mode]) return NULL;
-    stages[s] = of_mode[mode];
+    types[s] = zp_machine_of_stage(&machine, choice, s).types;
+    for (int k = 0; k < s && !stages[s]; k++)
+      if (zp_choice_mode(choice, k) == mode && types[k] == types[s]) stages[s] = stages[k];
+    if (stages[s]) continue;
+    zp_lowered *l = zp_lower(arena, spec, sharding, choice->microbatch, zp_stage_mode_recompute(mode),
+                             zp_stage_mode_split(mode), reason);
+    stages[s] = l && choice->fine ? zp_lower_pieces(arena, l, reason) : l;
+    if (!stages[s]) return NULL;
   }
   return stages;
 }

@@ -159,13 +159,14 @@ static void check_budget(zp_verifier *v, int s, const zp_json *memory, int64_t a
                 zp_claim(memory, "saved") + zp_claim(memory, "buffers");
   if (sum != arena)
     zp_find(v, "stage %d: the memory breakdown sums to %lld, the arena is %lld bytes", s, LL(sum), LL(arena));
-  if (zp_claim(memory, "context") != v->machine.context_bytes)
-    zp_find(v, "stage %d: the device's context takes %lld bytes, the file says %lld", s, LL(v->machine.context_bytes),
+  zp_machine machine = zp_machine_of_stage(&v->machine, &v->choice, s);
+  if (zp_claim(memory, "context") != machine.context_bytes)
+    zp_find(v, "stage %d: the device's context takes %lld bytes, the file says %lld", s, LL(machine.context_bytes),
             LL(zp_claim(memory, "context")));
-  double limit = v->spec->plans.data[v->spec->plan].memory_fraction * (double)v->machine.memory_bytes;
-  if ((double)(arena + v->machine.context_bytes) > limit)
-    zp_find(v, "stage %d needs %lld bytes (context included), %.0f may be used", s,
-            LL(arena + v->machine.context_bytes), limit);
+  double limit = v->spec->plans.data[v->spec->plan].memory_fraction * (double)machine.memory_bytes;
+  if ((double)(arena + machine.context_bytes) > limit)
+    zp_find(v, "stage %d needs %lld bytes (context included), %.0f may be used", s, LL(arena + machine.context_bytes),
+            limit);
 }
 
 /* A class is what its regions hold; alignment between regions may add less than 256 bytes to each. */
@@ -223,22 +224,20 @@ void zp_verify_stage(zp_verifier *v, int s) {
 
 /* Ranks fill nodes in order; a node's ranks share its host memory and its disks. */
 void zp_verify_nodes(zp_verifier *v) {
-  const zp_node_type *node = &v->spec->cluster.node;
-  const struct {
-    const char *what;
-    const int64_t *stage_bytes;
-    int64_t budget;
-  } tier[] = {{"host memory", v->host, node->host_memory_bytes}, {"NVMe space", v->nvme, node->nvme_bytes}};
-  int64_t ranks = (int64_t)v->choice.tensor * v->choice.data * v->choice.pipeline,
-          per_node = v->machine.devices_per_node;
-  for (int i = 0; i < 2; i++) {
-    int64_t most = 0, sum = 0;
-    for (int64_t r = 0; r < ranks; r++) {
-      if (r % per_node == 0) sum = 0;
-      sum += tier[i].stage_bytes[r / ((int64_t)v->choice.tensor * v->choice.data)];
-      most = max64(most, sum);
+  int64_t ranks = (int64_t)v->choice.tensor * v->choice.data * v->choice.pipeline;
+  zp_node_place node;
+  for (int64_t first = 0; first < ranks; first = node.first + node.ranks) {
+    node = zp_machine_node_of(&v->machine, first);
+    int64_t host = 0, nvme = 0;
+    for (int64_t r = first; r < node.first + node.ranks; r++) {
+      host += v->host[zp_stage_of_rank(&v->choice, r)];
+      nvme += v->nvme[zp_stage_of_rank(&v->choice, r)];
     }
-    if (most > tier[i].budget)
-      zp_find(v, "a node needs %lld bytes of %s, it has %lld", LL(most), tier[i].what, LL(tier[i].budget));
+    bool short_of_host = host > node.type->host_memory_bytes;
+    if (!short_of_host && nvme <= node.type->nvme_bytes) continue;
+    zp_find(v, "node %lld needs %lld bytes of %s, it has %lld", LL(node.index), LL(short_of_host ? host : nvme),
+            short_of_host ? "host memory" : "NVMe space",
+            LL(short_of_host ? node.type->host_memory_bytes : node.type->nvme_bytes));
+    return;
   }
 }

@@ -30,6 +30,7 @@ const char *zp_words_choice(zp_arena *arena, const zp_choice *c) {
                 zp_report_recompute(arena, c));
   if (c->fine) zp_buf_puts(&out, "  cuts inside layers");
   if (c->sequence) zp_buf_puts(&out, "  norms split along the sequence");
+  if (c->order != ZP_ORDER_TDP) zp_buf_printf(&out, "  rank order %s", zp_rank_order_name(c->order));
   if (c->compress) zp_buf_puts(&out, "  1-bit data-parallel communication");
   put_homes(&out, c);
   return out.data;
@@ -54,9 +55,30 @@ const char *zp_words_stage(zp_arena *arena, const zp_lowered *lowered, const zp_
 
 const char *zp_words_bytes(zp_arena *arena, int64_t bytes) { return bytes == 0 ? "-" : zp_show_bytes(arena, bytes); }
 
-int64_t zp_words_usable_bytes(const zp_plan *plan) {
+const char *zp_words_devices(zp_arena *arena, const zp_plan *plan) {
+  const zp_machine *m = &plan->machine;
+  const zp_cluster *c = &plan->spec->cluster;
+  zp_buf devices = zp_buf_new(arena), nodes = zp_buf_new(arena);
+  int64_t left = m->devices;
+  for (int g = 0; g < c->groups.len && left > 0; g++) {
+    const zp_node_type *type = &c->groups.data[g].type;
+    int64_t all = (int64_t)c->groups.data[g].nodes * type->devices, here = left < all ? left : all;
+    const char *plus = g ? " + " : "";
+    zp_buf_printf(&devices, "%s%lld x %s, %s each", plus, (long long)here, type->device.name,
+                  zp_show_bytes(arena, type->device.memory_bytes));
+    zp_buf_printf(&nodes, "%s%lld x %s", plus, (long long)((here + type->devices - 1) / type->devices), type->name);
+    left -= here;
+  }
+  if (c->groups.len) return zp_format(arena, "%s (%s)", devices.data, nodes.data);
+  return zp_format(arena, "%d x %s, %s each (%lld x %s)", m->devices, c->node.device.name,
+                   zp_show_bytes(arena, m->memory_bytes), (long long)zp_machine_nodes(m),
+                   m->node->name ? m->node->name : "node");
+}
+
+int64_t zp_words_usable_bytes(const zp_plan *plan, int stage) {
   const zp_constraints *c = &plan->spec->plans.data[plan->spec->plan];
-  return (int64_t)(c->memory_fraction * (double)plan->machine.memory_bytes);
+  zp_machine at = zp_machine_of_stage(&plan->machine, &plan->best.choice, stage);
+  return (int64_t)(c->memory_fraction * (double)at.memory_bytes);
 }
 
 /* ---- memory ---- */
@@ -219,16 +241,21 @@ static void explain_recompute(zp_buf *out, const zp_plan *plan) {
   const char *reason = NULL;
   zp_lowered **lowered = zp_lower_stages(out->arena, plan->spec, plan->program->lowered->sharding, &keep, &reason);
   if (!lowered) return;
-  int64_t most = 0;
+  int64_t most_over = 0, most = 0;
+  int fullest = 0;
   for (int s = 0; s < keep.pipeline; s++) {
     zp_stage layout;
     zp_layout_stage(out->arena, lowered[s], &keep, s, &layout);
-    if (layout.arena_bytes > most) most = layout.arena_bytes;
+    int64_t bytes = layout.arena_bytes + plan->machine.context_bytes, over = bytes - zp_words_usable_bytes(plan, s);
+    if (over <= most_over) continue;
+    most_over = over;
+    most = bytes;
+    fullest = s;
   }
-  most += plan->machine.context_bytes;
-  if (most > zp_words_usable_bytes(plan))
-    zp_buf_printf(out, "without recomputation the fullest stage would need %s of %s. ", zp_show_bytes(out->arena, most),
-                  zp_show_bytes(out->arena, plan->machine.memory_bytes));
+  if (most > 0)
+    zp_buf_printf(
+        out, "without recomputation the fullest stage would need %s of %s. ", zp_show_bytes(out->arena, most),
+        zp_show_bytes(out->arena, zp_machine_of_stage(&plan->machine, &plan->best.choice, fullest).memory_bytes));
 }
 
 const char *zp_words_why(zp_arena *arena, const zp_plan *plan) {

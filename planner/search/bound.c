@@ -27,10 +27,13 @@ static double bound_1f1b(double m, double P, double W, double M) {
   return (m - 1) * M + W - fmin((P - 1) * M / 2, P * M - W);
 }
 
+/* With several node types only the work of the stages is bounded: links and the end of the step are left out, because
+ * which of them is fastest depends on the group. */
 double zp_least_message(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
+  if (zp_has_types(s)) return 0;
   const zp_variant *v = zp_variant_of(s, point);
-  zp_group_link link = zp_machine_pipeline_link(&s->machine, c->tensor, c->pipeline, c->data);
+  zp_group_link link = zp_machine_pipeline_link(&s->machine, c->tensor, c->pipeline, c->data, c->order);
   return zp_cost_message(&link, (double)v->carry_elements * v->lowered->compute_bytes);
 }
 
@@ -98,11 +101,12 @@ static double step_end(const zp_searcher *s, const zp_point *point, double backw
 }
 
 static bool same_degrees(const zp_choice *a, const zp_choice *b) {
-  return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data;
+  return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->order == b->order;
 }
 
 double zp_bound_step_end(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
+  if (zp_has_types(s)) return 0;
   double backward = point->work_s - zp_variant_of(s, point)->forward_s[zp_point_units(s, point)];
   if (c->pipeline == 1 || !all_on_device(c)) return step_end(s, point, backward);
   zp_step_end_memo *memo = &s->memo->end[c->zero][c->compress];
@@ -118,7 +122,7 @@ static const zp_group_link *data_link(const zp_searcher *s, const zp_choice *c) 
   if (!memo->link_known || !same_degrees(&memo->link_choice, c)) {
     memo->link_known = true;
     memo->link_choice = *c;
-    memo->link = zp_machine_data_group(&s->machine, c->tensor, c->pipeline, c->data);
+    memo->link = zp_machine_data_group(&s->machine, c->tensor, c->pipeline, c->data, c->order);
   }
   return &memo->link;
 }
@@ -127,7 +131,7 @@ static const zp_group_link *data_link(const zp_searcher *s, const zp_choice *c) 
  * with state off the device. An action takes at least as long as its transfers on any one link. */
 static double transfers_s(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
-  if (c->zero < 2 && all_on_device(c)) return 0;
+  if ((c->zero < 2 && all_on_device(c)) || zp_has_types(s)) return 0;
   const zp_variant *v = zp_variant_of(s, point);
   double mean = (double)v->elements / c->pipeline, data = 0;
   double params = mean * v->lowered->param_bytes, gradients = mean * v->lowered->grad_bytes;
@@ -169,7 +173,9 @@ static double loops(const stage_at *a, double flight, double before, double from
  * with one stage, step_end has it. */
 static double own_reduce_s(const stage_at *a) {
   const zp_choice *c = a->c;
-  if (c->pipeline == 1 || c->data == 1 || c->zero > 1 || c->compress || a->s->machine.node->device.is_cpu) return 0;
+  if (c->pipeline == 1 || c->data == 1 || c->zero > 1 || c->compress || a->s->machine.node->device.is_cpu ||
+      zp_has_types(a->s))
+    return 0;
   const zp_variant *v = a->own;
   double bytes = (double)(v->elements_before[a->end] - v->elements_before[a->first]) * v->lowered->grad_bytes;
   const zp_group_link *link = data_link(a->s, c);

@@ -301,7 +301,7 @@ static void plant(tree *t, zp_searcher *s, const zp_point *point, const zp_branc
   t->units = zp_point_units(s, point);
   t->limits = zp_search_limits(s);
   t->costs = zp_stage_costs_new(a, s, point);
-  t->link = zp_machine_pipeline_link(&s->machine, c->tensor, c->pipeline, c->data);
+  t->link = zp_machine_pipeline_link(&s->machine, c->tensor, c->pipeline, c->data, c->order);
   t->many = zp_many_microbatches(s, c);
   t->ties_s = zp_least_ties(a, s, point);
   t->choice.cut = ZP_NEW_ARRAY(a, int64_t, c->pipeline + 1);

@@ -151,8 +151,8 @@ static bool small_beside(const filling *f, double microbatches) {
 }
 
 void zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth) {
-  if (point->n_modes == 1 || point->choice.stage_recompute) return; /* the variant says it */
-  if (point->choice.fine) return;                                   /* rooms are counted in whole layers */
+  if (point->n_modes == 1 || point->choice.stage_recompute || zp_has_types(s)) return; /* the variant says it */
+  if (point->choice.fine) return; /* rooms are counted in whole layers */
   filling f = start(s, point);
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
   zp_least_work w = {.rooms = sum_rooms(&f)};

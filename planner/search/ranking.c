@@ -15,7 +15,7 @@ int zp_choice_compare(const zp_choice *a, const zp_choice *b) {
                                                  (int64_t)a->schedule - (int64_t)b->schedule,
                                                  (int64_t)a->chunks * 2 + a->sequence - b->chunks * 2 - b->sequence,
                                                  a->compress - b->compress,
-                                                 a->fine - b->fine};
+                                                 ((int64_t)a->order - (int64_t)b->order) * 2 + a->fine - b->fine};
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
     difference[11 + 2 * i] = a->home[i].eighths - b->home[i].eighths;
     difference[12 + 2 * i] = (int64_t)a->home[i].tier - (int64_t)b->home[i].tier;

@@ -1,5 +1,7 @@
 /* Variants: sharded, lowered and priced procedures, each made once. Sharding is by tensor degree and sequence alone
- * (its decisions are priced for micro-batch 1), lowering by these, micro-batch and recomputation. */
+ * (its decisions are priced for micro-batch 1), lowering by these, micro-batch and recomputation. In a cluster of
+ * several node types there are variants priced on every set of types that a stage stands on, and the variant that a
+ * point names is the least of all types. */
 #include <math.h>
 #include "cost.h"
 #include "search_internal.h"
@@ -143,72 +145,149 @@ static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *mode
     if (s->spec->model->params.data[p].segment < 0) v->elements += l->param_elements[p];
 }
 
-static int find_variant(const zp_searcher *s, const zp_choice *c, zp_mode_set modes) {
+static int find_variant(const zp_searcher *s, const zp_variant *wanted, zp_mode_set modes, zp_node_set types) {
   for (int i = s->variants.len - 1; i >= 0; i--) { /* the latest are looked for most */
     const zp_variant *v = &s->variants.data[i];
-    if (v->tensor == c->tensor && v->sequence == c->sequence && v->microbatch == c->microbatch && v->fine == c->fine &&
-        v->modes == modes)
+    if (v->tensor == wanted->tensor && v->sequence == wanted->sequence && v->microbatch == wanted->microbatch &&
+        v->fine == wanted->fine && v->modes == modes && v->types == types)
       return i;
   }
   return -1;
 }
 
-/* Pieces are added to the procedures of the variant without them. */
-static zp_lowered *lower(zp_searcher *s, const zp_choice *c, zp_stage_mode mode) {
-  if (c->fine) {
-    zp_choice whole = *c;
-    whole.fine = false;
-    int known = zp_search_variant(s, &whole, zp_set_of_mode(mode));
-    return known >= 0 ? zp_lower_pieces(s->arena, s->variants.data[known].lowered, &s->cut_reason) : NULL;
-  }
-  const zp_sharding *sharding = sharding_of(s, c->tensor, c->sequence);
-  if (!sharding) return NULL;
-  return zp_lower(s->arena, s->spec, sharding, c->microbatch, zp_stage_mode_recompute(mode), zp_stage_mode_split(mode),
-                  &s->reason);
+/* ---- node types ---- */
+
+static bool same_places(const zp_choice *a, const zp_choice *b) {
+  return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->order == b->order;
 }
 
-static void make_variant(zp_searcher *s, const zp_choice *c, zp_variant *v) {
-  v->lowered = lower(s, c, v->mode);
+const zp_places_memo *zp_find_places(const zp_searcher *s, const zp_choice *c) {
+  zp_places_memo *memo = &s->memo->places;
+  if (memo->known && same_places(&memo->choice, c)) return memo;
+  memo->known = true;
+  memo->choice = *c;
+  memo->n_sets = 0;
+  for (int stage = 0; stage < c->pipeline; stage++) {
+    zp_machine machine = zp_machine_of_stage(&s->machine, c, stage);
+    memo->types[stage] = machine.types;
+    memo->limits[stage] = zp_machine_limits(s, &machine);
+    bool seen = false;
+    for (int i = 0; i < memo->n_sets; i++) seen |= memo->sets[i] == machine.types;
+    if (!seen) memo->sets[memo->n_sets++] = machine.types;
+  }
+  return memo;
+}
+
+const zp_variant *zp_on_types(const zp_searcher *s, const zp_variant *of_mode, zp_node_set types) {
+  if (types == of_mode->types) return of_mode;
+  return &s->variants.data[find_variant(s, of_mode, zp_set_of_mode(of_mode->mode), types)];
+}
+
+const zp_variant *zp_on_stage(const zp_searcher *s, const zp_choice *c, const zp_variant *of_mode, int stage) {
+  return zp_has_types(s) ? zp_on_types(s, of_mode, zp_find_places(s, c)->types[stage]) : of_mode;
+}
+
+/* ---- making ---- */
+
+static zp_lowered *lowered_on(zp_searcher *s, const zp_variant *like, zp_stage_mode mode, zp_node_set types);
+
+/* Pieces are added to the procedures of the variant without them. */
+static zp_lowered *lower(zp_searcher *s, const zp_variant *v) {
+  if (v->fine) {
+    zp_variant whole = *v;
+    whole.fine = false;
+    const zp_lowered *known = lowered_on(s, &whole, v->mode, v->types);
+    return known ? zp_lower_pieces(s->arena, known, &s->cut_reason) : NULL;
+  }
+  const zp_sharding *sharding = sharding_of(s, v->tensor, v->sequence);
+  if (!sharding) return NULL;
+  return zp_lower(s->arena, s->spec, sharding, v->microbatch, zp_stage_mode_recompute(v->mode),
+                  zp_stage_mode_split(v->mode), &s->reason);
+}
+
+/* Of one mode, priced on one set of node types. */
+static void make_variant(zp_searcher *s, zp_variant *v) {
+  v->lowered = lower(s, v);
   if (!v->lowered) return;
   /* The tensor group's links depend on the tensor degree alone: groups are numbered through all ranks. */
-  zp_price(v->lowered, &s->machine, v->tensor, s->machine.devices / v->tensor, 1);
+  zp_machine machine = zp_has_types(s) ? zp_machine_of_types(&s->machine, v->types) : s->machine;
+  zp_price(v->lowered, &machine, v->tensor, s->machine.devices / v->tensor, 1);
   measure_units(s, v, &v->lowered, 1);
 }
 
-/* Out of the variants of the single modes. */
-static void make_least(zp_searcher *s, const zp_choice *c, zp_variant *v) {
-  zp_lowered *of_mode[ZP_MOST_MODES];
+/* NULL when it cannot be lowered. */
+static zp_lowered *lowered_on(zp_searcher *s, const zp_variant *like, zp_stage_mode mode, zp_node_set types) {
+  zp_mode_set modes = zp_set_of_mode(mode);
+  int known = find_variant(s, like, modes, types);
+  if (known >= 0) return s->variants.data[known].lowered;
+  zp_variant v = {.tensor = like->tensor,
+                  .sequence = like->sequence,
+                  .microbatch = like->microbatch,
+                  .fine = like->fine,
+                  .modes = modes,
+                  .types = types,
+                  .mode = mode};
+  make_variant(s, &v);
+  zp_push(s->arena, &s->variants, v);
+  return v.lowered;
+}
+
+/* Out of the variants of the single modes; of every single node type in use, because nothing is faster than the fastest
+ * of these. */
+static void make_least(zp_searcher *s, zp_variant *v) {
+  zp_lowered *members[ZP_MOST_MODES * ZP_MOST_NODE_GROUPS];
   int n = 0;
   for (zp_stage_mode mode = 0; mode < ZP_STAGE_MODES; mode++) {
     if (!(v->modes & zp_set_of_mode(mode))) continue;
-    int single = zp_search_variant(s, c, zp_set_of_mode(mode));
-    if (single < 0) return;
-    v->mode = mode;
-    v->lowered = of_mode[n++] = s->variants.data[single].lowered;
+    for (int g = 0; g == 0 || 1u << g <= s->machine.types; g++) {
+      if (zp_has_types(s) && !(s->machine.types >> g & 1)) continue;
+      zp_lowered *one = lowered_on(s, v, mode, zp_has_types(s) ? 1u << g : 0);
+      if (!one) {
+        v->lowered = NULL;
+        return;
+      }
+      v->mode = mode;
+      v->lowered = members[n++] = one;
+      if (!zp_has_types(s)) break;
+    }
   }
-  measure_units(s, v, of_mode, n);
+  measure_units(s, v, members, n);
+}
+
+/* The modes on the node types of the choice's stages: other degrees with the same variant stand elsewhere. */
+static bool make_places(zp_searcher *s, const zp_choice *c, const zp_variant *like) {
+  const zp_places_memo *places = zp_find_places(s, c);
+  for (zp_stage_mode mode = 0; mode < ZP_STAGE_MODES; mode++)
+    for (int i = 0; like->modes & zp_set_of_mode(mode) && i < places->n_sets; i++)
+      if (!lowered_on(s, like, mode, places->sets[i])) return false;
+  return true;
 }
 
 int zp_search_variant(zp_searcher *s, const zp_choice *c, zp_mode_set modes) {
-  int known = find_variant(s, c, modes);
-  if (known >= 0) return s->variants.data[known].lowered ? known : -1;
   zp_variant v = {
       .tensor = c->tensor, .sequence = c->sequence, .microbatch = c->microbatch, .fine = c->fine, .modes = modes};
+  if (zp_has_types(s) && !make_places(s, c, &v)) return -1;
+  int known = find_variant(s, &v, modes, 0);
+  if (known >= 0) return s->variants.data[known].lowered ? known : -1;
   while (zp_set_of_mode(v.mode) < modes) v.mode++;
-  if (zp_set_of_mode(v.mode) == modes)
-    make_variant(s, c, &v);
+  if (zp_set_of_mode(v.mode) == modes && !zp_has_types(s))
+    make_variant(s, &v);
   else
-    make_least(s, c, &v);
+    make_least(s, &v);
   zp_push(s->arena, &s->variants, v);
   return v.lowered ? s->variants.len - 1 : -1;
 }
 
 const zp_lowered **zp_search_stages(const zp_searcher *s, const zp_choice *c) {
-  const zp_lowered *of_mode[ZP_STAGE_MODES] = {NULL};
+  const zp_variant like = {.tensor = c->tensor, .sequence = c->sequence, .microbatch = c->microbatch, .fine = c->fine};
+  const zp_places_memo *places = zp_has_types(s) ? zp_find_places(s, c) : NULL;
+  const zp_lowered *of_mode[ZP_STAGE_MODES] = {NULL}; /* on the types of the stage before */
   const zp_lowered **stages = ZP_NEW_ARRAY(s->arena, const zp_lowered *, c->pipeline);
   for (int stage = 0; stage < c->pipeline; stage++) {
     zp_stage_mode mode = zp_choice_mode(c, stage);
-    if (!of_mode[mode]) of_mode[mode] = s->variants.data[find_variant(s, c, zp_set_of_mode(mode))].lowered;
+    zp_node_set types = places ? places->types[stage] : 0;
+    if (places && stage > 0 && types != places->types[stage - 1]) memset(of_mode, 0, sizeof of_mode);
+    if (!of_mode[mode]) of_mode[mode] = s->variants.data[find_variant(s, &like, zp_set_of_mode(mode), types)].lowered;
     stages[stage] = of_mode[mode];
   }
   return stages;

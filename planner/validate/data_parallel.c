@@ -43,7 +43,7 @@ static double stage_data_s(const zp_program *program, const zp_machine *machine,
   const zp_lowered *l = zp_program_lowered(program, s);
   const zp_choice *c = &program->choice;
   const zp_stage *stage = &program->stages[s];
-  zp_group_link link = zp_machine_data_group(machine, c->tensor, c->pipeline, c->data);
+  zp_group_link link = zp_machine_data_group(machine, c->tensor, c->pipeline, c->data, c->order);
   zp_step_end end = zp_cost_step_end(l, machine, c, stage->flat_elements, stage->shard_elements);
   double ours = zp_cost_exposed_reduce(machine, end.reduce_s, e->stage_backward_s[s], stage->n_calls) + end.gather_s;
   double lists = c->zero == 1 ? count_tensors(l, stage) * list_s(software, c->data) : 0;
@@ -93,7 +93,7 @@ static double unit_moves_s(const zp_program *program, const zp_segment_program *
 double zp_software_gathers_s(const zp_program *program, const zp_machine *machine, const zp_software *software) {
   const zp_choice *c = &program->choice;
   if (c->zero < 2 || c->data == 1 || !software->gathers_wait) return 0;
-  zp_group_link link = zp_machine_data_group(machine, c->tensor, c->pipeline, c->data);
+  zp_group_link link = zp_machine_data_group(machine, c->tensor, c->pipeline, c->data, c->order);
   double longest = 0;
   for (int s = 0; s < c->pipeline; s++) {
     const zp_stage *stage = &program->stages[s];

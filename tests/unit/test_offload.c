@@ -232,7 +232,7 @@ Test(offload, activations_leave_beside_computing) {
 /* ZeRO 3 gathers unit i + 1 while unit i computes. */
 Test(offload, gathers_are_prefetched) {
   case_of x = make(&TINY, data_parallel(16, 3), 16);
-  zp_group_link link = zp_machine_data_group(&x.machine, 1, 1, 16);
+  zp_group_link link = zp_machine_data_group(&x.machine, 1, 1, 16, ZP_ORDER_TDP);
   double shared = 0, gather[3], compute[3];
   for (int i = 0; i < x.stage.shared.len; i++)
     shared += (double)x.lowered->param_elements[x.stage.shared.data[i].param];
@@ -268,7 +268,7 @@ Test(offload, compressed_reduction) {
   zp_choice c = data_parallel(16, 0);
   c.compress = true;
   case_of x = make(&TINY, c, 16);
-  zp_group_link link = zp_machine_data_group(&x.machine, 1, 1, 16);
+  zp_group_link link = zp_machine_data_group(&x.machine, 1, 1, 16, ZP_ORDER_TDP);
   zp_step_end end = zp_cost_step_end(x.lowered, &x.machine, &c, x.stage.flat_elements, x.stage.shard_elements);
   expect_near(end.reduce_s, 2 * zp_cost_ring_pass(&link, (double)x.stage.flat_elements / 8 + 64), "two phases");
   cr_expect_eq(end.gather_s, 0);

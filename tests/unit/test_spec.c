@@ -401,7 +401,7 @@ Test(spec_plan, errors) {
       {"tp = 4", 1, "here it is called `tensor`"},
       {"mp_size = 4", 1, "here it is called `tensor`"},
       {"gradient_accumulation_steps = 4", 1, "derived: batch / (data x microbatch)"},
-      {"rank_order = \"x\"", 1, "Z0623"},
+      {"rank_order = \"x\"", 1, "Z0308|\"tpd\""},
       {"tensr = 4", 1, "did you mean `tensor`"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

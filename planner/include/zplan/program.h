@@ -18,7 +18,7 @@ typedef struct zp_home {
 } zp_home;
 
 /* What the search chooses. All zero but the degrees and the micro-batch is a sound choice: 1F1B, nothing offloaded. */
-typedef struct zp_choice {
+struct zp_choice { /* typedef: machine.h */
   int tensor, pipeline, data;
   int zero;               /* 0 .. 3 */
   zp_schedule schedule;
@@ -27,6 +27,7 @@ typedef struct zp_choice {
   bool fine;              /* cuts may lie inside layers: units are parts of a repeat's body (pieces.h) */
   bool compress;          /* 1-bit Adam: momentum compressed over the data ranks (arXiv 2102.02888) */
   zp_home home[ZP_STATE_COUNT];
+  zp_rank_order order;    /* of the ranks over the nodes */
   int64_t microbatch;
   zp_recompute recompute;
   bool recompute_shard;   /* kept unit inputs are split over the tensor ranks */
@@ -35,7 +36,7 @@ typedef struct zp_choice {
                            * zp_choice_mode reads either. */
   int64_t *cut;           /* pipeline * chunks + 1 unit numbers: chunk k of the model runs units cut[k] .. cut[k+1]-1; with one
                            * chunk a stage, chunk k is stage k. zp_chunk_stage says which stage has chunk k. */
-} zp_choice;
+};
 
 static inline zp_stage_mode zp_choice_mode(const zp_choice *choice, int stage) {
   return choice->stage_recompute ? choice->stage_recompute[stage]
@@ -226,6 +227,14 @@ int64_t zp_memory_on_device(const zp_memory *memory); /* without the context */
 /* One chunk a stage: bytes of the arena; bytes of the rank on its node's host and disks. */
 void zp_stage_host_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit, int64_t n_units,
                          int64_t *host, int64_t *nvme);
+/* Stage of a rank. */
+static inline int zp_stage_of_rank(const zp_choice *c, int64_t rank) {
+  return (int)(c->order == ZP_ORDER_TPD ? rank / c->tensor % c->pipeline : rank / ((int64_t)c->tensor * c->data));
+}
+/* Ranks with consecutive numbers stand on one stage in blocks of so many. */
+static inline int64_t zp_stage_block(const zp_choice *c) {
+  return c->order == ZP_ORDER_TPD ? c->tensor : (int64_t)c->tensor * c->data;
+}
 /* The most that the ranks of one node need together, given what a rank of every stage needs. */
 int64_t zp_most_of_a_node(const zp_choice *choice, int devices_per_node, const int64_t *stage_bytes);
 /* Why the parts of a choice do not go together, whatever the model ("ZeRO 2 does not go with compress"); NULL when they do. */
