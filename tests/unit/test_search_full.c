@@ -5,9 +5,9 @@
 #include "planner_models.h"
 
 #ifdef __SANITIZE_ADDRESS__
-enum { INSTANCES = 60, PARTIAL_PLANS = 4000 };
+enum { INSTANCES = 60, MIXED_INSTANCES = 120, PARTIAL_PLANS = 4000 };
 #else
-enum { INSTANCES = 1000, PARTIAL_PLANS = 100000 };
+enum { INSTANCES = 1000, MIXED_INSTANCES = 250, PARTIAL_PLANS = 100000 };
 #endif
 
 static zp_arena *arena;
@@ -455,7 +455,7 @@ Test(search_full, equals_brute_force) {
 
 Test(search_full, equals_brute_force_on_mixed_nodes) {
   state = 5;
-  expect_optima(true, INSTANCES / 4);
+  expect_optima(true, MIXED_INSTANCES);
 }
 
 /* ---- bounds ---- */
