@@ -52,19 +52,29 @@ static zpr_group make_group(zpr *c, int first, int stride, int n) {
   return g;
 }
 
+/* From a rank to the next one of its pipeline and of its data group. */
+static int pipeline_stride(const zpr_program *p) { return p->tensor * (p->pipeline_before_data ? 1 : p->data); }
+
+static int data_stride(const zpr_program *p) { return p->tensor * (p->pipeline_before_data ? p->pipeline : 1); }
+
+static int rank_of(const zpr_program *program, int t, int p, int d) {
+  return t + p * pipeline_stride(program) + d * data_stride(program);
+}
+
 static zpr_group make_tie_group(zpr *c, const zpr_tie *tie) {
   const zpr_program *program = c->program;
   int *rank = zpr_alloc(c, (size_t)tie->n_stages, sizeof *rank);
   zpr_group g = {.n = tie->n_stages, .me = -1, .rank = rank};
   for (int i = 0; i < tie->n_stages; i++) {
-    rank[i] = (tie->stages[i] * program->data + c->d) * program->tensor + c->t;
+    rank[i] = rank_of(program, c->t, tie->stages[i], c->d);
     if (rank[i] == c->rank) g.me = i;
   }
   if (g.me < 0) g.n = 1, g.me = 0, rank[0] = c->rank; /* not a holder */
   return g;
 }
 
-/* rank = (p * data + d) * tensor + t. A wrong number of ranks has no coordinates: open.c refuses it next. */
+/* Coordinates, and the groups that share two of them. A wrong number of ranks has no coordinates: open.c refuses it
+ * next. */
 static void make_groups(zpr *c) {
   const zpr_program *program = c->program;
   zpr_comm *comm = c->state->comm;
@@ -72,11 +82,11 @@ static void make_groups(zpr *c) {
   comm->axis[ZPR_CONTROL] = make_group(c, 0, 1, c->ranks);
   if (c->ranks != T * D * P) return;
   c->t = c->rank % T;
-  c->d = c->rank / T % D;
-  c->p = c->rank / (T * D);
+  c->d = c->rank / data_stride(program) % D;
+  c->p = c->rank / pipeline_stride(program) % P;
   comm->axis[ZPR_TENSOR] = make_group(c, c->rank - c->t, 1, T);
-  comm->axis[ZPR_DATA] = make_group(c, c->rank - c->d * T, T, D);
-  comm->axis[ZPR_PIPELINE] = make_group(c, c->d * T + c->t, T * D, P);
+  comm->axis[ZPR_DATA] = make_group(c, rank_of(program, c->t, c->p, 0), data_stride(program), D);
+  comm->axis[ZPR_PIPELINE] = make_group(c, rank_of(program, c->t, 0, c->d), pipeline_stride(program), P);
   comm->tie = zpr_alloc(c, (size_t)program->n_ties, sizeof *comm->tie);
   for (int i = 0; i < program->n_ties; i++) comm->tie[i] = make_tie_group(c, &program->ties[i]);
 }
@@ -316,9 +326,8 @@ int zpr_ranks_on_host(zpr *c) {
 /* ---- pipeline neighbours ---- */
 
 static int neighbour(const zpr *c, bool up) {
-  int stride = c->program->tensor * c->program->data;
   assert(up ? c->p + 1 < c->program->pipeline : c->p > 0);
-  return c->rank + (up ? stride : -stride);
+  return c->rank + (up ? 1 : -1) * pipeline_stride(c->program);
 }
 
 static int pipeline_tag(int64_t mb) { return FIRST_PIPELINE_TAG + (int)(mb % PIPELINE_TAGS); }

@@ -26,7 +26,7 @@ const char *zp_emit_place(const zp_emit *e, zp_span span) {
 }
 
 const zp_segment_program *zp_emit_variant(const zp_emit *e, int segment, zp_stage_mode mode) {
-  for (int m = 0; m < mode && !e->model->segments.data[segment].is_repeat; m++)
+  for (int m = 0; m < mode && !e->lowered->segments[segment].segment->is_repeat; m++)
     if (zp_program_segment(e->program, segment, (zp_stage_mode)m)) return NULL; /* printed already */
   return zp_program_segment(e->program, segment, mode);
 }
@@ -37,16 +37,16 @@ static const char *mode_suffix(const zp_emit *e, int segment, zp_stage_mode mode
                                                      [ZP_RECOMPUTE_SELECTIVE] = "_selective",
                                                      [ZP_RECOMPUTE_FULL] = "_full",
                                                      [ZP_RECOMPUTE_FULL | ZP_STAGE_SPLIT] = "_full_split"};
-  return e->program->choice.stage_recompute && e->model->segments.data[segment].is_repeat ? suffix[mode] : "";
+  return e->program->choice.stage_recompute && e->lowered->segments[segment].segment->is_repeat ? suffix[mode] : "";
 }
 
 const char *zp_emit_function_name(const zp_emit *e, int segment, zp_stage_mode mode, bool backward) {
-  return zp_format(e->arena, "%s_%s%s", zp_emit_identifier(e->arena, e->model->segments.data[segment].name),
+  return zp_format(e->arena, "%s_%s%s", zp_emit_identifier(e->arena, e->lowered->segments[segment].segment->name),
                    backward ? "backward" : "forward", mode_suffix(e, segment, mode));
 }
 
 const char *zp_emit_segment(const zp_emit *e, int segment, zp_stage_mode mode) {
-  char *name = zp_format(e->arena, "SEG_%s%s", zp_emit_identifier(e->arena, e->model->segments.data[segment].name),
+  char *name = zp_format(e->arena, "SEG_%s%s", zp_emit_identifier(e->arena, e->lowered->segments[segment].segment->name),
                          mode_suffix(e, segment, mode));
   for (char *p = name; *p; p++) *p = (char)toupper((unsigned char)*p);
   return name;

@@ -176,7 +176,8 @@ void zp_emit_program(zp_emit *e) {
   zp_buf_line(out, "static const zpr_program program = {");
   zp_buf_line(out, "    .name = %s, .plan_hash = \"%s\", .dtype = DTYPE,", quoted(e, e->model->name),
               zp_plan_hash(e->arena, e->program));
-  zp_buf_line(out, "    .tensor = TENSOR, .pipeline = PIPELINE, .data = DATA, .zero = %d,", c->zero);
+  zp_buf_line(out, "    .tensor = TENSOR, .pipeline = PIPELINE, .data = DATA, .zero = %d, .pipeline_before_data = %s,",
+              c->zero, c->order == ZP_ORDER_TPD ? "true" : "false");
   zp_buf_line(out, "    .batch = %lld, .microbatch = MICROBATCH, .microbatches = MICROBATCHES,", LL(t->batch));
   zp_buf_line(out, "    .sequence = SEQUENCE, .vocabulary = VOCABULARY, .n_inputs = %d,", e->model->inputs.len);
   zp_buf_line(out, "    .stages = stages, .n_ties = %d, .ties = %s,", e->program->tied.len,

@@ -14,12 +14,12 @@ void zp_emit_header(zp_emit *e) {
   zp_buf_line(out, " *");
   zp_buf_line(out,
               " * plan %s: tensor %d x pipeline %d x data %d, ZeRO %d, micro-batch %lld x %lld, schedule 1f1b, "
-              "recompute %s; %s",
+              "recompute %s%s; %s",
               zp_plan_hash(e->arena, e->program), c->tensor, c->pipeline, c->data, c->zero,
               LL(e->program->microbatches), LL(c->microbatch), zp_report_recompute(e->arena, c),
-              precision_name(e->plan->spec->train.precision));
-  zp_buf_line(out, " * predicted step %.3f ms; %lld parameters; rank = (p * data + d) * tensor + t", est->step_s * 1e3,
-              LL(zp_model_parameters(e->model)));
+              c->fine ? ", cuts inside layers" : "", precision_name(e->plan->spec->train.precision));
+  zp_buf_line(out, " * predicted step %.3f ms; %lld parameters; rank = %s * tensor + t", est->step_s * 1e3,
+              LL(zp_model_parameters(e->model)), c->order == ZP_ORDER_TPD ? "(d * pipeline + p)" : "(p * data + d)");
   zp_buf_line(out, " *");
   zp_buf_line(out, " * bytes a rank   %14s %14s %14s %14s %14s %14s", "weights", "gradients", "optimizer", "saved",
               "buffers", "arena");
@@ -162,7 +162,7 @@ static void emit_layout_type(zp_emit *e, int max_runs) {
   zp_buf_line(out, "  int n_runs;");
   zp_buf_line(out, "  run runs[%d];", max_runs);
   zp_buf_line(out, "} layout;");
-  zp_buf_line(out, "/* One unit (iteration of a segment) at work: arguments of the procedures. */");
+  zp_buf_line(out, "/* One unit (iteration of a segment or of a part of it) at work: arguments of the procedures. */");
   zp_buf_line(out, "typedef struct unit {");
   zp_buf_line(out, "  int64_t layer, base;");
   zp_buf_line(out, "  char *saved;");
@@ -193,7 +193,7 @@ static void emit_layout(zp_emit *e, int s) {
     if (e->model->params.data[p].segment < 0)
       zp_buf_printf(out, " .%s = %lld,", zp_emit_identifier(e->arena, e->model->params.data[p].name),
                     LL(zp_stage_shared(st, p)));
-  zp_buf_printf(out, " .n_units = %lld, .n_runs = %d,\n", LL(st->n_units), st->runs.len);
+  zp_buf_printf(out, " .n_units = %lld, .n_runs = %d,\n", LL(st->n_calls), st->runs.len);
   zp_buf_line(out, "     .runs = {");
   for (int r = 0; r < st->runs.len; r++) {
     const zp_run *run = &st->runs.data[r];

@@ -20,7 +20,9 @@ zp_json *zp_choice_json(const zp_choice *c) {
     zp_json_set_bool(o, "recompute_shard", c->recompute_shard);
   }
   zp_json_set_bool(o, "sequence", c->sequence);
+  zp_json_set_string(o, "cut", c->fine ? "block" : "layer");
   zp_json_set_bool(o, "compress", c->compress);
+  zp_json_set_string(o, "rank_order", zp_rank_order_name(c->order));
   for (int s = 0; s < ZP_STATE_COUNT; s++) {
     if (c->home[s].tier == ZP_TIER_DEVICE || c->home[s].eighths == 0) continue;
     zp_json *home = zp_json_set(o, zp_state_name((zp_state)s), zp_json_object());

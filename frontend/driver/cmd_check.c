@@ -20,6 +20,24 @@ static void lint(zp_run_state *run, const zp_spec *spec) {
   }
 }
 
+static void add_nodes(zp_json *list, int nodes, const zp_node_type *node) {
+  zp_json *j = zp_json_append(list, zp_json_object());
+  zp_json_set_int(j, "nodes", nodes);
+  zp_json_set_string(j, "node", node->name);
+  zp_json_set_int(j, "devices_per_node", node->devices);
+  zp_json_set_string(j, "device", node->device.name);
+}
+
+static zp_json *cluster_json(const zp_cluster *cluster) {
+  zp_json *o = zp_json_object(), *groups = zp_json_set(o, "node_groups", zp_json_array());
+  zp_json_set_string(o, "name", cluster->name);
+  zp_json_set_int(o, "devices", cluster->ranks);
+  if (cluster->groups.len == 0) add_nodes(groups, cluster->nodes, &cluster->node);
+  for (int g = 0; g < cluster->groups.len; g++)
+    add_nodes(groups, cluster->groups.data[g].nodes, &cluster->groups.data[g].type);
+  return o;
+}
+
 static void print_json(zp_run_state *run, const zp_spec *spec) {
   const zp_model *model = spec->model;
   zp_json *o = zp_json_object();
@@ -44,6 +62,7 @@ static void print_json(zp_run_state *run, const zp_spec *spec) {
     for (int i = 0; i < model->params.data[p].shape.rank; i++)
       zp_json_append_int(shape, model->params.data[p].shape.dim[i]);
   }
+  if (spec->cluster.name) zp_json_set(o, "cluster", cluster_json(&spec->cluster));
   printf("%s\n", zp_json_text(run->arena, o, true));
   zp_json_free(o);
 }
@@ -57,6 +76,20 @@ static const char *grouped(zp_arena *arena, int64_t value) {
     zp_buf_put(&out, digits + i, 1);
   }
   return out.data;
+}
+
+static void print_nodes(int nodes, const zp_node_type *node) {
+  printf("  %d x %s: %d x %s\n", nodes, node->name, node->devices, node->device.name);
+}
+
+/* Node types in the order in which ranks fill them. */
+static void print_cluster(const zp_cluster *cluster) {
+  if (!cluster->name) return;
+  printf("cluster %s: %d node%s, %lld devices\n", cluster->name, cluster->nodes, cluster->nodes == 1 ? "" : "s",
+         (long long)cluster->ranks);
+  if (cluster->groups.len == 0) print_nodes(cluster->nodes, &cluster->node);
+  for (int g = 0; g < cluster->groups.len; g++)
+    print_nodes(cluster->groups.data[g].nodes, &cluster->groups.data[g].type);
 }
 
 /* ", of which a token uses 12,879,925,248": with experts. */
@@ -75,12 +108,14 @@ int zp_cmd_check(zp_run_state *run) {
   lint(run, spec);
   zp_flush_diags(run);
   const zp_model *m = spec->model;
-  if (run->options.json)
+  if (run->options.json) {
     print_json(run, spec);
-  else
+  } else {
     printf("%s: %s parameters (%s)%s, %lld layers, sequence %lld, vocabulary %lld, %s FLOP a sequence\n", m->name,
            grouped(run->arena, zp_model_parameters(m)), zp_show_count(run->arena, (double)zp_model_parameters(m)),
            active_text(run->arena, m), (long long)layers_of(m), (long long)m->sequence, (long long)m->vocabulary,
            zp_show_count(run->arena, zp_model_flop_per_sequence(m)));
+    print_cluster(&spec->cluster);
+  }
   return ZP_EXIT_OK;
 }

@@ -4,17 +4,22 @@
 
 #include <stdio.h>
 
+static const zp_graph *local_piece(const zp_lowered *l, int piece) {
+  const zp_graph *whole = l->sharding->local[l->pieces->piece[piece].whole];
+  return zp_piece_localize(whole, l->pieces, piece, l->sharding->sequence);
+}
+
 /* --dump-after=PASS: the intermediate forms, for people who work on the compiler. */
 static int dump(zp_run_state *run, const zp_plan *plan) {
   const char *pass = run->options.dump;
   const zp_lowered *l = plan->program->lowered;
   for (int s = 0; s < l->n_segments; s++) {
-    const zp_segment *segment = &plan->spec->model->segments.data[s];
+    const zp_segment *segment = l->segments[s].segment; /* or a piece of one, where a stage begins inside a layer */
     printf("segment %s x %lld\n", segment->name, (long long)segment->count);
     if (strcmp(pass, "graph") == 0)
       fputs(zp_graph_text(run->arena, segment->graph), stdout);
     else if (strcmp(pass, "shard") == 0)
-      fputs(zp_graph_text(run->arena, l->sharding->local[s]), stdout);
+      fputs(zp_graph_text(run->arena, s < l->pieces->n_whole ? l->sharding->local[s] : local_piece(l, s)), stdout);
     else if (strcmp(pass, "differentiate") == 0)
       fputs(zp_graph_text(run->arena, l->segments[s].graph), stdout);
     else if (strcmp(pass, "lower") == 0) {
@@ -139,8 +144,12 @@ static int plan_tables(zp_run_state *run) {
   }
   int most = zp_most_devices(spec);
   if (run->options.gpus_high > most) {
-    zp_report(run->diags, ZP_Z0405, spec->cluster.span, "nodes of `%s` have no network cards: %d devices are the most",
-              spec->cluster.node.name, most);
+    if (spec->cluster.groups.len > 0)
+      zp_report(run->diags, ZP_Z0405, spec->cluster.span, "the nodes of `%s` have %d devices", spec->cluster.name,
+                most);
+    else
+      zp_report(run->diags, ZP_Z0405, spec->cluster.span,
+                "nodes of `%s` have no network cards: %d devices are the most", spec->cluster.node.name, most);
     zp_flush_diags(run);
     return ZP_EXIT_ERROR;
   }

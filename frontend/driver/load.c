@@ -1,6 +1,7 @@
 /* Inputs of all subcommands: a .dz file, or the sources and decisions inside a plan file. */
 #include "driver.h"
 #include <zplan/calibration.h>
+#include <zplan/path.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,12 +45,14 @@ static void keep_options(zp_run_state *run, zp_spec *spec) {
   }
 }
 
+static void set_memory(zp_node_type *node, const void *user) { node->device.memory_bytes = *(const int64_t *)user; }
+
 /* --device-memory is what one rank may use; the memory of a CPU node is shared by its ranks. */
 static void cap_memory(zp_run_state *run, zp_spec *spec) {
   if (!run->options.device_memory) return;
-  zp_device *d = &spec->cluster.node.device;
-  int64_t ranks = zp_rank_count(run, spec, strcmp(run->command, "plan") == 0 ? 0 : 1);
-  d->memory_bytes = run->options.device_memory * (d->is_cpu ? ranks : 1);
+  int64_t ranks = spec->cluster.node.device.is_cpu ? zp_rank_count(run, spec, strcmp(run->command, "plan") != 0) : 1;
+  int64_t bytes = run->options.device_memory * ranks;
+  zp_cluster_change(run->arena, &spec->cluster, set_memory, &bytes);
   for (int i = 0; i < spec->plans.len; i++) spec->plans.data[i].memory_fraction = 1.0;
 }
 
@@ -117,17 +120,12 @@ static zp_spec *load_plan_file(zp_run_state *run, const char *path, zp_json **js
   }
   zp_source_text *sources = ZP_NEW_ARRAY(run->arena, zp_source_text, n);
   for (int i = 0; i < n; i++) {
-    sources[i].path = zp_strdup(run->arena, zp_json_get_string(zp_json_at(list, i), "path", ""));
+    sources[i].path = zp_path_beside(run->arena, path, zp_json_get_string(zp_json_at(list, i), "path", ""));
     sources[i].text = zp_strdup(run->arena, zp_json_get_string(zp_json_at(list, i), "text", ""));
     sources[i].len = strlen(sources[i].text);
   }
   if (!recall_options(run, *json)) return NULL;
-  const char *slash = strrchr(path, '/');
-  const char *main_path =
-      slash ? zp_format(run->arena, "%.*s/%s", (int)(slash - path), path, sources[0].path) : sources[0].path;
-  for (int i = 0; i < n && slash; i++)
-    sources[i].path = zp_format(run->arena, "%.*s/%s", (int)(slash - path), path, sources[i].path);
-  return zp_load(run->arena, run->diags, main_path, sources, n, &run->options.load);
+  return zp_load(run->arena, run->diags, sources[0].path, sources, n, &run->options.load);
 }
 
 /* A file may describe a larger machine of which --gpus takes a part. */

@@ -22,15 +22,17 @@ const char *zp_show_choice(zp_arena *arena, const zp_choice *c) {
   for (int s = 0, n = 0; s < ZP_STATE_COUNT; s++)
     if (c->home[s].tier != ZP_TIER_DEVICE && c->home[s].eighths > 0) away[n++] = state_letters[s];
   const char *chunks = c->chunks > 1 ? zp_format(arena, "/%d", c->chunks) : "";
-  return zp_format(arena, "%d x %d x %d  zero %d  mb %lld  %s%s  %s%s%s%s", c->tensor, c->pipeline, c->data, c->zero,
-                   (long long)c->microbatch, zp_schedule_name(c->schedule), chunks, recompute_words(c),
-                   c->sequence ? "  seq" : "", *away ? "  away " : "", away);
+  return zp_format(arena, "%d x %d x %d%s  zero %d  mb %lld  %s%s  %s%s%s%s%s", c->tensor, c->pipeline, c->data,
+                   c->order == ZP_ORDER_TDP ? "" : "  tpd", c->zero, (long long)c->microbatch,
+                   zp_schedule_name(c->schedule), chunks, recompute_words(c), c->sequence ? "  seq" : "",
+                   c->fine ? "  in" : "", *away ? "  away " : "", away);
 }
 
 enum { PLAN_WIDTH = 44 };
 static const char plan_title[] = "tensor x pipeline x data";
 static const char legend[] =
     "mb: micro-batch; full: recompute units, /t: kept inputs split over tensor ranks; seq: sequence-sharded;\n"
+    "tpd: rank order tensor-pipeline-data; in: cuts inside layers;\n"
     "away: optimizer, gradients, params, activations (o g p a) off the device";
 
 static const char *miss_words(zp_arena *arena, const zp_miss *miss) {
@@ -50,7 +52,8 @@ const char *zp_show_sizes_title(zp_arena *arena, const zp_spec *spec) {
   zp_buf_printf(&out, "%7s  %-*s %9s %9s %9s %7s %6s %9s", "devices", PLAN_WIDTH, plan_title, "est step", "tokens/s",
                 "a device", "scaling", "MFU", "peak");
   if (spec->train.steps > 0) zp_buf_printf(&out, " %10s %9s", "run", "device-h");
-  if (spec->train.steps > 0 && spec->cluster.price_per_gpu_hour > 0) zp_buf_printf(&out, " %9s", "price");
+  if (spec->train.steps > 0 && zp_cluster_price(&spec->cluster, spec->cluster.ranks) > 0)
+    zp_buf_printf(&out, " %9s", "price");
   zp_buf_puts(&out, "\n");
   return out.data;
 }
@@ -104,7 +107,9 @@ const char *zp_show_fewest(zp_arena *arena, const zp_spec *spec, const zp_fewest
     zp_buf_line(&out, "error[Z0603]: %s fits on no number of %s: the state of its parameters alone needs %d or more",
                 spec->model->name, things, fewest->lower_bound);
     zp_buf_line(&out, "  note: this cluster can have %d: %s", zp_most_devices(spec),
-                spec->cluster.node.nics ? "the most that zplan plans" : "its nodes have no network cards");
+                spec->cluster.groups.len  ? "those of its nodes"
+                : spec->cluster.node.nics ? "the most that zplan plans"
+                                          : "its nodes have no network cards");
     return out.data;
   }
   zp_buf_puts(&out, show_sizes(arena, spec, &fewest->sizes));
@@ -142,9 +147,10 @@ static void put_shortage(zp_buf *out, const zp_why_not *a) {
   } classes[] = {{"weights", m->weights}, {"gradients", m->gradients}, {"optimizer", m->optimizer}, {"saved", m->saved},
                  {"buffers", m->buffers}, {"context", m->context},     {"host", m->host},           {"nvme", m->nvme}};
   zp_buf_line(out, "nearest: %s", zp_show_choice(out->arena, &miss->choice));
-  zp_buf_line(out, "stage %d (ranks %d-%d) needs %s a rank and may use %s: %s too much", miss->stage, a->first_rank,
-              a->last_rank, zp_show_bytes(out->arena, miss->need_bytes), zp_show_bytes(out->arena, miss->have_bytes),
-              zp_show_bytes(out->arena, a->short_bytes));
+  bool every = miss->choice.order == ZP_ORDER_TPD && miss->choice.data > 1;
+  zp_buf_line(out, "stage %d (ranks %d-%d%s) needs %s a rank and may use %s: %s too much", miss->stage, a->first_rank,
+              a->last_rank, every ? " of every replica" : "", zp_show_bytes(out->arena, miss->need_bytes),
+              zp_show_bytes(out->arena, miss->have_bytes), zp_show_bytes(out->arena, a->short_bytes));
   zp_buf_puts(out, " ");
   for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
     if (classes[i].bytes) zp_buf_printf(out, "  %s %s", classes[i].name, zp_show_bytes(out->arena, classes[i].bytes));
@@ -238,7 +244,7 @@ const char *zp_show_sensitivity(zp_arena *arena, const zp_plan *plan, const zp_s
 
 const char *zp_show_pareto(zp_arena *arena, const zp_spec *spec, const zp_pareto *front) {
   zp_buf out = zp_buf_new(arena);
-  bool priced = spec->cluster.price_per_gpu_hour > 0;
+  bool priced = zp_cluster_price(&spec->cluster, spec->cluster.ranks) > 0;
   zp_buf_line(&out,
               "plans that no other beats in all of step time, peak memory, devices and device hours; peaks 5%% apart");
   zp_buf_printf(&out, "%9s %9s %7s  %-*s %12s", "est step", "peak", "devices", PLAN_WIDTH, plan_title, "device-h/step");

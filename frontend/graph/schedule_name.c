@@ -1,4 +1,4 @@
-/* Names of schedules, from their one list, and of what stages recompute. */
+/* Names of schedules and rank orders, each from its one list, and of what stages recompute. */
 #include <zplan/spec.h>
 
 static const char *const names[ZP_SCHEDULE_COUNT] = {
@@ -13,6 +13,20 @@ zp_schedule zp_schedule_by_name(const char *name) {
   for (int i = 0; i < ZP_SCHEDULE_COUNT; i++)
     if (strcmp(names[i], name) == 0) return (zp_schedule)i;
   return ZP_SCHEDULE_COUNT;
+}
+
+static const char *const order_names[ZP_ORDER_COUNT] = {
+#define ZP_RANK_ORDER_ROW(name, text) text,
+    ZP_RANK_ORDERS(ZP_RANK_ORDER_ROW)
+#undef ZP_RANK_ORDER_ROW
+};
+
+const char *zp_rank_order_name(zp_rank_order order) { return order_names[order]; }
+
+zp_rank_order zp_rank_order_by_name(const char *name) {
+  for (int i = 0; i < ZP_ORDER_COUNT; i++)
+    if (strcmp(order_names[i], name) == 0) return (zp_rank_order)i;
+  return ZP_ORDER_COUNT;
 }
 
 const char *zp_recompute_name(zp_recompute recompute) {

@@ -1,5 +1,6 @@
 /* Loads a file and the files it uses, and finds items by name across them. */
 #include <zplan/buf.h>
+#include <zplan/path.h>
 #include "eval.h"
 
 /* Modules already read, by path: a file used twice is read once. */
@@ -19,31 +20,6 @@ static zp_module *load(loader *l, const char *path, const char *shown, bool is_l
 static const char *stem(zp_arena *arena, const char *path) {
   const char *slash = strrchr(path, '/'), *begin = slash ? slash + 1 : path, *dot = strrchr(begin, '.');
   return dot && dot > begin ? zp_strndup(arena, begin, (size_t)(dot - begin)) : begin;
-}
-
-/* Without "." and "x/..", so that one file has one path and circles are seen. (Purely by text: "x/.." is wrong when x
- * is a symbolic link, which is rarer than a circle.) */
-static const char *tidy(zp_arena *arena, const char *path) {
-  zp_strings parts = {0};
-  for (const char *p = path; *p;) {
-    size_t n = strcspn(p, "/");
-    bool up = n == 2 && strncmp(p, "..", 2) == 0;
-    if (up && parts.len && strcmp(parts.data[parts.len - 1], "..") != 0)
-      parts.len--;
-    else if (n && !(n == 1 && *p == '.'))
-      zp_push(arena, &parts, zp_strndup(arena, p, n));
-    p += n + (p[n] == '/');
-  }
-  const char *text = *path == '/' ? "/" : "";
-  for (int i = 0; i < parts.len; i++) text = zp_format(arena, "%s%s%s", text, i ? "/" : "", parts.data[i]);
-  return text;
-}
-
-/* `name` as the using file means it: relative to the folder of that file. */
-static const char *beside(zp_arena *arena, const char *file, const char *name) {
-  const char *slash = strrchr(file, '/');
-  if (name[0] == '/' || !slash) return tidy(arena, name);
-  return tidy(arena, zp_format(arena, "%.*s/%s", (int)(slash - file), file, name));
 }
 
 /* Text of a file: from the given sources when there are some (library files always come from the library). */
@@ -82,7 +58,7 @@ static zp_module *use_module(loader *l, const zp_module *user, const zp_item *it
     return NULL;
   }
   const char *path = is_library ? zp_format(l->arena, "%s/%s.dz", l->options->library_dir, name + 4)
-                                : beside(l->arena, user->path, name);
+                                : zp_path_beside(l->arena, user->path, name);
   const char *shown = is_library ? zp_format(l->arena, "std/%s.dz", name + 4) : path;
   zp_module *found = load(l, path, shown, is_library, item->name.span);
   if (!found) return NULL;
@@ -94,9 +70,9 @@ static zp_module *use_module(loader *l, const zp_module *user, const zp_item *it
 
 static const char *item_kind_name(zp_item_kind kind) {
   static const char *const names[] = {
-      [ZP_ITEM_USE] = "use",         [ZP_ITEM_LET] = "let",       [ZP_ITEM_BLOCK] = "block",
-      [ZP_ITEM_MODEL] = "model",     [ZP_ITEM_DEVICE] = "device", [ZP_ITEM_NODE] = "node",
-      [ZP_ITEM_CLUSTER] = "cluster", [ZP_ITEM_TRAIN] = "train",   [ZP_ITEM_PLAN] = "plan",
+      [ZP_ITEM_USE] = "use",       [ZP_ITEM_LET] = "let",   [ZP_ITEM_BLOCK] = "block",     [ZP_ITEM_MODEL] = "model",
+      [ZP_ITEM_DEVICE] = "device", [ZP_ITEM_NODE] = "node", [ZP_ITEM_CLUSTER] = "cluster", [ZP_ITEM_FABRIC] = "fabric",
+      [ZP_ITEM_TRAIN] = "train",   [ZP_ITEM_PLAN] = "plan",
   };
   return names[kind];
 }
@@ -186,7 +162,7 @@ zp_module *zp_module_load(zp_arena *arena, zp_diags *diags, zp_spec *spec, const
                           const zp_source_text *sources, int n_sources, const zp_load_options *options) {
   loader l = {
       .arena = arena, .diags = diags, .spec = spec, .sources = sources, .n_sources = n_sources, .options = options};
-  zp_module *module = load(&l, tidy(arena, path), path, false, ZP_NO_SPAN);
+  zp_module *module = load(&l, zp_path_tidy(arena, path), path, false, ZP_NO_SPAN);
   if (module) module->alias = stem(arena, path);
   return module;
 }

@@ -1,30 +1,128 @@
-/* The `cluster` block and its size: as written, or as --gpus and --nodes say. */
+/* The `cluster` block: its nodes, fabric and prices, and its size: as written, or as --gpus and --nodes say. */
 #include "spec_internal.h"
+#include <zplan/buf.h>
+
+/* What is read; the cluster stands first, so that tables of fields fit both. */
+typedef struct cluster_reading {
+  zp_cluster cluster;
+  ZP_VEC(double) prices; /* one for each node type */
+  zp_span prices_span;
+} cluster_reading;
 
 static void read_node_attr(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
   zp_cluster *cluster = base;
   zp_read_node(reader, env, attr, &cluster->node);
 }
 
-/* One switch level without a choice of topology is what the cost model knows; the word is checked so that a file for a
- * torus is not planned as a fat tree. */
-static const zp_word topologies[] = {{"fat_tree", 0}, {NULL, 0}};
+/* ---- several node types ---- */
+
+/* 4 * std.hw.dgx_a100, or one of them without a number. */
+static void read_group(zp_reader *reader, const zp_env *env, const zp_expr *expr, zp_cluster *cluster) {
+  bool counted = expr->kind == ZP_EXPR_BINARY && expr->op == ZP_OPR_MUL;
+  int64_t nodes = 1;
+  if (counted && !zp_read_whole(reader, env, expr->left, "nodes", ZP_RANGE_ONE_OR_MORE, &nodes)) return;
+  if (nodes > 1 << 20) {
+    zp_report(reader->diags, ZP_Z0306, expr->span, "`nodes` must be at most %d", 1 << 20);
+    return;
+  }
+  zp_node_group group = {.nodes = (int)nodes};
+  const zp_expr *node = counted ? expr->right : expr;
+  zp_read_named_node(reader, env, node, (zp_name){"nodes", node->span}, &group.type);
+  zp_push(reader->arena, &cluster->groups, group);
+}
+
+static void read_nodes(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  zp_cluster *cluster = base;
+  if (attr->op != ZP_ATTR_SET || attr->index.text) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0305, attr->span, "`nodes` is set with `=`");
+    zp_diag_help(d, "for example `nodes = 4` or `nodes = [4 * std.hw.dgx_a100, 2 * std.hw.dgx1v]`");
+    return;
+  }
+  if (attr->value->kind == ZP_EXPR_LIST) {
+    for (int i = 0; i < attr->value->args.len; i++) read_group(reader, env, attr->value->args.data[i].value, cluster);
+    if (attr->value->args.len == 0 || attr->value->args.len > ZP_MOST_NODE_GROUPS)
+      zp_report(reader->diags, ZP_Z0407, attr->value->span, "a cluster has 1 to %d node types, not %d",
+                ZP_MOST_NODE_GROUPS, attr->value->args.len);
+    return;
+  }
+  int64_t nodes;
+  if (!zp_read_whole(reader, env, attr->value, "nodes", ZP_RANGE_ONE_OR_MORE, &nodes)) return;
+  if (nodes > 1 << 20)
+    zp_report(reader->diags, ZP_Z0306, attr->value->span, "`nodes` must be at most %d", 1 << 20);
+  else
+    cluster->nodes = (int)nodes;
+}
+
+/* One number for all devices, or a list with one for each node type. */
+static void read_price(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  cluster_reading *r = base;
+  zp_exprs values = {0};
+  if (attr->op != ZP_ATTR_SET || attr->index.text) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0305, attr->span, "`price` is set with `=`");
+    zp_diag_help(d, "dollars of a device hour: `price = 2.5`");
+    return;
+  }
+  bool list = attr->value->kind == ZP_EXPR_LIST;
+  for (int i = 0; list && i < attr->value->args.len; i++)
+    zp_push(reader->arena, &values, attr->value->args.data[i].value);
+  if (!list) zp_push(reader->arena, &values, attr->value);
+  for (int i = 0; i < values.len; i++) {
+    double price;
+    if (!zp_read_number(reader, env, values.data[i], "price", ZP_DIM_NONE, ZP_RANGE_NOT_NEGATIVE, &price)) return;
+    zp_push(reader->arena, &r->prices, price);
+  }
+  r->prices_span = attr->value->span;
+}
+
+/* ---- fabrics ---- */
+
+static void read_fabric_base(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
+
+static const zp_word topologies[] = {{"fat_tree", ZP_FAT_TREE}, {"rail", ZP_RAIL}, {NULL, 0}};
 
 static const zp_field fabric_fields[] = {
-    {"topology", ZP_FIELD_WORD, .offset = ZP_CHECK_ONLY, .words = topologies},
-    {"latency", ZP_FIELD_SECONDS, .offset = offsetof(zp_cluster, fabric_latency_s)},
+    {"base", ZP_FIELD_CUSTOM, .read = read_fabric_base},
+    {"topology", ZP_FIELD_WORD, .offset = offsetof(zp_cluster, topology), .words = topologies},
+    {"latency", ZP_FIELD_SECONDS, .offset = offsetof(zp_cluster, fabric_latency_s), .range = ZP_RANGE_LATENCY},
     {"oversubscription", ZP_FIELD_REAL, .offset = offsetof(zp_cluster, oversubscription),
      .range = ZP_RANGE_ONE_OR_MORE},
+    {"collectives", ZP_FIELD_SHARE, .offset = offsetof(zp_cluster, collective_share)},
+    {"staged", ZP_FIELD_BOOL, .offset = offsetof(zp_cluster, host_staged)},
     {"bandwidth", ZP_FIELD_FOREIGN,
-     .note = "the bandwidth between nodes is that of their cards: `nic { count = 8  bandwidth = 25GB/s }` in the node"},
+     .note = "the bandwidth between nodes is that of their cards: `nic { count = 8  bandwidth = 25GB/s }` in the node; "
+             "what collectives reach of it is `collectives = 80%`"},
 };
 static const zp_schema fabric_schema = ZP_SCHEMA("fabric", fabric_fields, 0);
 
+/* The attributes of a fabric item into a cluster. */
+static void read_fabric_item(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_cluster *cluster) {
+  if (attr->op != ZP_ATTR_SET || attr->index.text) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0305, attr->span, "`%s` is set with `=`", attr->key.text);
+    zp_diag_help(d, "for example `%s = std.hw.rail(oversubscription = 2)`", attr->key.text);
+    return;
+  }
+  const zp_env *inner = zp_enter_item(reader, env, attr->value, ZP_ITEM_FABRIC);
+  if (inner) zp_read_attrs(reader, inner, &fabric_schema, &inner->item->attrs, cluster);
+}
+
+static void read_fabric_base(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  read_fabric_item(reader, env, attr, base);
+}
+
+static void read_fabric(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  if (attr->op == ZP_ATTR_BLOCK)
+    zp_read_attrs(reader, env, &fabric_schema, &attr->body, base);
+  else
+    read_fabric_item(reader, env, attr, base);
+}
+
+/* ---- the block ---- */
+
 static const zp_field cluster_fields[] = {
-    {"nodes", ZP_FIELD_INT, .offset = offsetof(zp_cluster, nodes), .range = ZP_RANGE_ONE_OR_MORE},
+    {"nodes", ZP_FIELD_CUSTOM, .read = read_nodes},
     {"node", ZP_FIELD_CUSTOM, .read = read_node_attr},
-    {"fabric", ZP_FIELD_BLOCK, .block = &fabric_schema},
-    {"price", ZP_FIELD_REAL, .offset = offsetof(zp_cluster, price_per_gpu_hour), .range = ZP_RANGE_NOT_NEGATIVE},
+    {"fabric", ZP_FIELD_CUSTOM, .read = read_fabric},
+    {"price", ZP_FIELD_CUSTOM, .read = read_price},
     {"gpus", ZP_FIELD_FOREIGN,
      .note = "write `nodes = ...`; a node says how many devices it has, and `--gpus N` uses a part"},
 };
@@ -63,31 +161,112 @@ static void set_size(zp_reader *reader, zp_cluster *cluster) {
   }
 }
 
-static void check_cluster(zp_reader *reader, zp_name name, const zp_cluster *cluster) {
-  if (cluster->nodes > 1 && cluster->node.nics == 0) {
-    zp_diag *d = zp_report(reader->diags, ZP_Z0406, name.span,
-                           "node `%s` has no network card, so %d of them cannot be connected", cluster->node.name,
-                           cluster->nodes);
-    zp_diag_help(d, "add one: `node { base = ...  nic { count = 1  bandwidth = 12.5GB/s  latency = 5us } }`");
-    if (reader->options->gpus)
-      zp_diag_note(d, "--gpus %lld needs %d nodes of %d devices", (long long)reader->options->gpus, cluster->nodes,
-                   cluster->node.devices);
+/* Several node types: the file says how many there are of each, --gpus takes the first of them. */
+static void set_mixed_size(zp_reader *reader, zp_cluster *cluster) {
+  int64_t gpus = reader->options->gpus, there = zp_cluster_devices(cluster);
+  cluster->ranks = gpus ? gpus : there;
+  if (reader->options->nodes) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0407, cluster->span,
+                           "--nodes does not go with `%s`, whose nodes are of several types", cluster->name);
+    zp_diag_help(d, "use --gpus N: the first N of %lld devices", (long long)there);
+  } else if (gpus > there) {
+    zp_report(reader->diags, ZP_Z0405, cluster->span, "the nodes of `%s` have %lld devices, --gpus asks for %lld",
+              cluster->name, (long long)there, (long long)gpus);
   }
+}
+
+/* ---- checks ---- */
+
+static void check_network(zp_reader *reader, zp_name name, const zp_cluster *cluster, const zp_node_type *node) {
+  if (cluster->nodes > 1 && node->nics == 0) {
+    zp_diag *d =
+        zp_report(reader->diags, ZP_Z0406, name.span,
+                  "node `%s` has no network card, so %d of them cannot be connected", node->name, cluster->nodes);
+    zp_diag_help(d, "add one: `node { base = ...  nic { count = 1  bandwidth = 12.5GB/s  latency = 5us } }`");
+    if (reader->options->gpus && !cluster->groups.len)
+      zp_diag_note(d, "--gpus %lld needs %d nodes of %d devices", (long long)reader->options->gpus, cluster->nodes,
+                   node->devices);
+  }
+  if (cluster->nodes > 1 && cluster->host_staged && !node->device.is_cpu &&
+      (node->host_bytes_per_s == 0 || node->pcie_bytes_per_s == 0)) {
+    zp_diag *d =
+        zp_report(reader->diags, ZP_Z0408, name.span,
+                  "the fabric passes through host memory, but node `%s` does not say how fast that is", node->name);
+    zp_diag_help(d, "add `host { bandwidth = 150GB/s  pcie = 12GB/s }` to the node");
+  }
+}
+
+static void check_cluster(zp_reader *reader, zp_name name, const zp_cluster *cluster) {
+  if (cluster->groups.len == 0) check_network(reader, name, cluster, &cluster->node);
+  for (int g = 0; g < cluster->groups.len; g++) {
+    const zp_node_type *type = &cluster->groups.data[g].type;
+    if (!type->device.is_cpu) {
+      check_network(reader, name, cluster, type);
+      continue;
+    }
+    zp_diag *d = zp_report(reader->diags, ZP_Z0407, name.span, "node `%s` has CPU ranks; several node types need GPUs",
+                           type->name);
+    zp_diag_help(d, "make a cluster of its own for the CPU nodes: `nodes = 4  node = std.hw.cpu_generic`");
+  }
+}
+
+/* Neighbours of one type and price are one group. */
+static void join_groups(zp_cluster *c) {
+  int n = 0;
+  for (int g = 0; g < c->groups.len; g++) {
+    zp_node_group *last = n ? &c->groups.data[n - 1] : NULL, *group = &c->groups.data[g];
+    if (last && last->price_per_gpu_hour == group->price_per_gpu_hour && zp_node_type_equal(&last->type, &group->type))
+      last->nodes += group->nodes;
+    else
+      c->groups.data[n++] = *group;
+  }
+  c->groups.len = n;
+}
+
+/* Node types and prices become groups; a list of one type is a plain cluster. */
+static void finish_groups(zp_reader *reader, cluster_reading *r, bool node_given) {
+  zp_cluster *c = &r->cluster;
+  int types = c->groups.len ? c->groups.len : 1;
+  if (c->groups.len && node_given) {
+    zp_diag *d = zp_report(reader->diags, ZP_Z0407, c->span, "cluster `%s` names its nodes twice", c->name);
+    zp_diag_help(d, "with `nodes = [...]` leave `node` out");
+  }
+  if (r->prices.len > 1 && r->prices.len != types)
+    zp_report(reader->diags, ZP_Z0407, r->prices_span, "%d prices for %d node type%s", r->prices.len, types,
+              types == 1 ? "" : "s");
+  if (r->prices.len == 0) zp_push(reader->arena, &r->prices, 0);
+  c->price_per_gpu_hour = r->prices.data[0];
+  for (int g = 0; g < c->groups.len && g < ZP_MOST_NODE_GROUPS; g++)
+    c->groups.data[g].price_per_gpu_hour = r->prices.data[g < r->prices.len ? g : 0];
+  join_groups(c);
+  if (c->groups.len != 1) return;
+  c->node = c->groups.data[0].type;
+  c->nodes = c->groups.data[0].nodes;
+  c->groups.len = 0;
 }
 
 void zp_read_cluster(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, zp_name name, zp_cluster *cluster) {
   int before = zp_diags_errors(reader->diags);
-  *cluster = (zp_cluster){.name = name.text, .span = name.span, .oversubscription = 1.0};
-  zp_read_attrs(reader, env, &zp_cluster_schema, attrs, cluster);
+  cluster_reading r = {.cluster = {.name = name.text, .span = name.span, .oversubscription = 1.0}};
+  zp_read_attrs(reader, env, &zp_cluster_schema, attrs, &r);
   static const char *const needed[] = {"nodes", "node"};
   static const char *const examples[] = {"nodes = 4", "node = std.hw.dgx_a100"};
-  for (int i = 0; i < 2; i++) {
+  bool listed = r.cluster.groups.len > 0;
+  for (int i = 0; i < 2 && zp_diags_errors(reader->diags) == before; i++) {
     if (zp_find_attr(attrs, needed[i]) || (i == 0 && (reader->options->nodes || reader->options->gpus))) continue;
+    if (i == 1 && listed) continue;
     zp_diag *d = zp_report(reader->diags, ZP_Z0307, name.span, "cluster `%s` does not say `%s`", name.text, needed[i]);
     zp_diag_help(d, "for example `%s`", examples[i]);
   }
+  finish_groups(reader, &r, zp_find_attr(attrs, "node") != NULL);
+  *cluster = r.cluster;
   if (zp_diags_errors(reader->diags) != before) return;
   if (cluster->nodes == 0) cluster->nodes = 1;
-  set_size(reader, cluster);
+  if (cluster->groups.len) {
+    zp_cluster_mix(reader->arena, cluster);
+    set_mixed_size(reader, cluster);
+  } else {
+    set_size(reader, cluster);
+  }
   if (zp_diags_errors(reader->diags) == before) check_cluster(reader, name, cluster);
 }

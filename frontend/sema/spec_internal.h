@@ -59,6 +59,7 @@ typedef enum zp_range {
   ZP_RANGE_BELOW_ONE,    /* 0 <= x < 1 */
   ZP_RANGE_FRACTION,     /* 0 < x <= 1 */
   ZP_RANGE_ONE_OR_MORE,  /* >= 1 */
+  ZP_RANGE_LATENCY,      /* 0 <= x <= 1 second: more is a slip of the unit */
 } zp_range;
 
 typedef struct zp_word {
@@ -123,7 +124,7 @@ const zp_function *zp_read_call(zp_reader *reader, const zp_env *env, const zp_e
 void zp_report_unknown_attr(zp_reader *reader, const zp_schema *const *schemas, int n_schemas, const zp_attr *attr,
                             const char *where);
 
-/* ---- spec_machine.c, spec_item.c: devices, nodes ---- */
+/* ---- spec_machine.c, spec_item.c: devices, nodes, references to them and to fabrics ---- */
 /* An environment for the body of a library or user item: its module's names, its formals bound to the call's arguments.
  * NULL after reporting. `expr` is a name or a call of it. */
 const zp_env *zp_enter_item(zp_reader *reader, const zp_env *env, const zp_expr *expr, zp_item_kind kind);
@@ -135,6 +136,8 @@ const zp_env *zp_resolve_devices(zp_reader *reader, const zp_env *env, const zp_
                                  const zp_expr **device);
 /* Reads a node given by name or call, or (attr with a block) written in place. */
 void zp_read_node(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_node_type *node);
+/* A node given by name or call; errors without a better place are reported at `key`. */
+void zp_read_named_node(zp_reader *reader, const zp_env *env, const zp_expr *expr, zp_name key, zp_node_type *node);
 
 /* ---- spec_cluster.c, spec_train.c, spec_plan.c ---- */
 void zp_read_cluster(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, zp_name name, zp_cluster *cluster);

@@ -1,9 +1,15 @@
-/* References to `device`, `node` items: by name, by dotted name, or called with arguments (`workstation(memory =
- * 1TB)`). */
+/* References to `device`, `node`, `fabric` items: by name, by dotted name, or called with arguments
+ * (`workstation(memory = 1TB)`). */
 #include "spec_internal.h"
 #include <zplan/buf.h>
 
-static const char *item_word(zp_item_kind kind) { return kind == ZP_ITEM_DEVICE ? "device" : "node"; }
+static const char *item_word(zp_item_kind kind) {
+  return kind == ZP_ITEM_DEVICE ? "device" : kind == ZP_ITEM_FABRIC ? "fabric" : "node";
+}
+
+static const char *item_example(zp_item_kind kind) {
+  return kind == ZP_ITEM_DEVICE ? "std.hw.a100_80" : kind == ZP_ITEM_FABRIC ? "std.hw.rail" : "std.hw.dgx_a100";
+}
 
 static const zp_expr *called_name(const zp_expr *expr) { return expr->kind == ZP_EXPR_CALL ? expr->left : expr; }
 
@@ -129,7 +135,7 @@ const zp_env *zp_enter_item(zp_reader *reader, const zp_env *env, const zp_expr 
   const char *name = zp_dotted_name(reader->arena, called_name(expr));
   if (!name) {
     zp_diag *d = zp_report(reader->diags, ZP_Z0304, expr->span, "the name of a %s is expected here", item_word(kind));
-    zp_diag_help(d, kind == ZP_ITEM_NODE ? "for example `std.hw.dgx_a100`" : "for example `std.hw.a100_80`");
+    zp_diag_help(d, "for example `%s`", item_example(kind));
     return NULL;
   }
   zp_module *where = NULL;

@@ -25,7 +25,7 @@ static const zp_field device_fields[] = {
     {"bf16", ZP_FIELD_BOOL, .offset = offsetof(zp_device, has_bf16)},
     {"context", ZP_FIELD_BYTES, .offset = offsetof(zp_device, context_bytes)},
     {"efficiency", ZP_FIELD_BLOCK, .block = &efficiency_schema},
-    {"launch", ZP_FIELD_SECONDS, .offset = offsetof(zp_device, launch_s)},
+    {"launch", ZP_FIELD_SECONDS, .offset = offsetof(zp_device, launch_s), .range = ZP_RANGE_LATENCY},
     {"cpu", ZP_FIELD_BOOL, .offset = offsetof(zp_device, is_cpu)},
     {"cores", ZP_FIELD_INT, .offset = offsetof(zp_device, cores), .range = ZP_RANGE_ONE_OR_MORE},
     {"fp16", ZP_FIELD_FOREIGN, .note = "write `half = 125TFLOPS`: fp16 and bf16 run at the same rate"},
@@ -110,7 +110,7 @@ static void read_nic_kind(zp_reader *reader, const zp_env *env, const zp_attr *a
 static const zp_field link_fields[] = {
     {"kind", ZP_FIELD_CUSTOM, .read = read_link_kind},
     {"bandwidth", ZP_FIELD_RATE, .offset = offsetof(zp_node_type, link.bytes_per_s)},
-    {"latency", ZP_FIELD_SECONDS, .offset = offsetof(zp_node_type, link.latency_s)},
+    {"latency", ZP_FIELD_SECONDS, .offset = offsetof(zp_node_type, link.latency_s), .range = ZP_RANGE_LATENCY},
 };
 static const zp_schema link_schema = ZP_SCHEMA("link", link_fields, 0);
 
@@ -120,6 +120,9 @@ static const zp_field host_fields[] = {
     {"memory", ZP_FIELD_BYTES, .offset = offsetof(zp_node_type, host_memory_bytes), .range = ZP_RANGE_POSITIVE},
     {"bandwidth", ZP_FIELD_RATE, .offset = offsetof(zp_node_type, host_bytes_per_s)},
     {"pcie", ZP_FIELD_RATE, .offset = offsetof(zp_node_type, pcie_bytes_per_s)},
+    {"pcie_devices_per_root", ZP_FIELD_INT, .offset = offsetof(zp_node_type, pcie_devices_per_root),
+     .range = ZP_RANGE_ONE_OR_MORE},
+    {"sockets", ZP_FIELD_INT, .offset = offsetof(zp_node_type, host_sockets), .range = ZP_RANGE_ONE_OR_MORE},
 };
 static const zp_schema host_schema = ZP_SCHEMA("host", host_fields, 0);
 
@@ -135,7 +138,7 @@ static const zp_field nic_fields[] = {
     {"kind", ZP_FIELD_CUSTOM, .read = read_nic_kind},
     {"count", ZP_FIELD_INT, .offset = offsetof(zp_node_type, nics), .range = ZP_RANGE_ONE_OR_MORE},
     {"bandwidth", ZP_FIELD_RATE, .offset = offsetof(zp_node_type, nic.bytes_per_s)},
-    {"latency", ZP_FIELD_SECONDS, .offset = offsetof(zp_node_type, nic.latency_s)},
+    {"latency", ZP_FIELD_SECONDS, .offset = offsetof(zp_node_type, nic.latency_s), .range = ZP_RANGE_LATENCY},
 };
 static const zp_schema nic_schema = ZP_SCHEMA("nic", nic_fields, 0);
 
@@ -199,18 +202,27 @@ static void check_node(zp_reader *reader, zp_name name, const zp_node_type *node
                    "of one card, for example `nic { count = 8  bandwidth = 25GB/s }`");
 }
 
-void zp_read_node(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_node_type *node) {
-  int before = zp_diags_errors(reader->diags);
-  zp_name name = {"node", attr->key.span};
-  if (attr->op == ZP_ATTR_BLOCK) {
-    zp_read_attrs(reader, env, &node_schema, &attr->body, node);
-    node->name = node->name ? node->name : "node";
-  } else if (!is_plain_value(reader, attr, "node = std.hw.dgx_a100") ||
-             !read_node_item(reader, env, attr->value, node, &name)) {
-    return;
-  }
+static void complete_node(zp_reader *reader, zp_name name, zp_node_type *node) {
   if (node->nic.bytes_per_s > 0 && node->nics == 0) node->nics = 1;
   if (node->link.bytes_per_s > 0 && !node->link.kind) node->link.kind = node->device.is_cpu ? "shared_memory" : "pcie";
   if (node->nics > 0 && !node->nic.kind) node->nic.kind = "infiniband";
-  if (zp_diags_errors(reader->diags) == before) check_node(reader, name, node);
+  check_node(reader, name, node);
+}
+
+void zp_read_named_node(zp_reader *reader, const zp_env *env, const zp_expr *expr, zp_name key, zp_node_type *node) {
+  zp_name name = key;
+  if (read_node_item(reader, env, expr, node, &name)) complete_node(reader, name, node);
+}
+
+void zp_read_node(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_node_type *node) {
+  int before = zp_diags_errors(reader->diags);
+  zp_name name = {"node", attr->key.span};
+  if (attr->op != ZP_ATTR_BLOCK) {
+    if (is_plain_value(reader, attr, "node = std.hw.dgx_a100"))
+      zp_read_named_node(reader, env, attr->value, name, node);
+    return;
+  }
+  zp_read_attrs(reader, env, &node_schema, &attr->body, node);
+  node->name = node->name ? node->name : "node";
+  if (zp_diags_errors(reader->diags) == before) complete_node(reader, name, node);
 }

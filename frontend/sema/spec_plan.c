@@ -36,6 +36,15 @@ static const plan_word schedule_words[] = {
 #undef SCHEDULE_WORD
         {"zero_bubble", ZP_SCHEDULE_ZB_H1, ZP_SCHEDULE_ZB_V},
     {NULL, 0, 0}};
+/* Megatron-LM's names, without the axes that zplan does not have, mean the same. */
+static const plan_word order_words[] = {
+#define ORDER_WORD(name, text) WORD(text, ZP_ORDER_##name),
+    ZP_RANK_ORDERS(ORDER_WORD)
+#undef ORDER_WORD
+        WORD("tp-dp-pp", ZP_ORDER_TDP),
+    WORD("tp-pp-dp", ZP_ORDER_TPD),
+    {NULL, 0, 0}};
+static const plan_word cut_words[] = {WORD("layer", 0), WORD("block", 1), {"auto", 0, 1}, {NULL, 0, 0}};
 static const plan_word offload_words[] = {
     WORD("none", ZP_TIER_DEVICE), WORD("cpu", ZP_TIER_HOST), WORD("nvme", ZP_TIER_NVME), {NULL, 0, 0}};
 
@@ -57,6 +66,8 @@ static const limit_key limit_keys[] = {
     WORDS(recompute),
     {.key = "recompute_shard", .offset = offsetof(zp_constraints, recompute_shard), .words = shard_words},
     WORDS(schedule),
+    {.key = "rank_order", .offset = offsetof(zp_constraints, rank_order), .words = order_words},
+    WORDS(cut),
     FLAG(sequence),
     FLAG(compress),
     OFFLOAD(ZP_STATE_PARAMS, "params"),
@@ -266,12 +277,6 @@ static void read_objective(zp_reader *reader, const zp_env *env, const zp_attr *
   zp_diag_help(d, "write `objective = minimize(step_time)`, or leave it out");
 }
 
-static void read_rank_order(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
-  (void)env, (void)base;
-  zp_diag *d = zp_report(reader->diags, ZP_Z0623, attr->key.span, "`rank_order` is not built yet");
-  zp_diag_help(d, "this version plans with tensor ranks next to each other, then data, then pipeline");
-}
-
 /* The search ends by itself, so its budget is never exhausted: checked, not kept. */
 static const zp_field search_fields[] = {
     {"gap", ZP_FIELD_SHARE, .offset = offsetof(zp_constraints, search_gap), .range = ZP_RANGE_BELOW_ONE},
@@ -299,19 +304,18 @@ static const zp_field plan_fields[] = {
     LIMIT("recompute_shard"),
     {"stage_recompute", ZP_FIELD_CUSTOM, .read = zp_read_stage_modes},
     LIMIT("schedule"),
+    LIMIT("cut"),
     LIMIT("chunks"),
     LIMIT("sequence"),
     LIMIT("compress"),
     LIMIT("offload"),
+    LIMIT("rank_order"),
     {"memory", ZP_FIELD_CUSTOM, .read = read_memory},
     {"objective", ZP_FIELD_CUSTOM, .read = read_objective},
     {"search", ZP_FIELD_BLOCK, .block = &search_schema},
-    {"rank_order", ZP_FIELD_CUSTOM, .read = read_rank_order},
     {"context", ZP_FIELD_REFUSED, .note = "this version splits by tensor, pipeline and data only"},
     {"expert", ZP_FIELD_REFUSED, .note = "experts are split over the tensor ranks: set `tensor`"},
     {"stage", ZP_FIELD_REFUSED,
-     .note = "the planner cuts the stages, also unevenly; pin their number with `pipeline = ...`"},
-    {"cut", ZP_FIELD_REFUSED,
      .note = "the planner cuts the stages, also unevenly; pin their number with `pipeline = ...`"},
     TENSOR_WORD("tp"),
     TENSOR_WORD("mp_size"),

@@ -34,6 +34,7 @@ static bool in_range(double number, zp_range range) {
   case ZP_RANGE_BELOW_ONE: return number >= 0 && number < 1;
   case ZP_RANGE_FRACTION: return number > 0 && number <= 1;
   case ZP_RANGE_ONE_OR_MORE: return number >= 1;
+  case ZP_RANGE_LATENCY: return number >= 0 && number <= 1;
   }
   return false;
 }
@@ -46,6 +47,7 @@ static const char *range_text(zp_range range) {
   case ZP_RANGE_BELOW_ONE: return "at least 0 and below 1";
   case ZP_RANGE_FRACTION: return "above 0 and at most 1 (100%)";
   case ZP_RANGE_ONE_OR_MORE: return "1 or more";
+  case ZP_RANGE_LATENCY: return "0 or more and at most 1s";
   }
   return "";
 }

@@ -69,7 +69,7 @@ static int yylex(YYSTYPE *value, YYLTYPE *span, zp_feed *feed) { return zp_feed_
 %token ID "name" RESERVED "reserved word"
 %token USE "use" AS "as" LET "let" BLOCK "block" MODEL "model" INPUT "input" PARAM "param" OUTPUT "output"
 %token REPEAT "repeat" IN "in" RETURN "return" IF "if" ELSE "else" ASSERT "assert" AND "and" OR "or" NOT "not"
-%token TRUE "true" FALSE "false" DEVICE "device" NODE "node" CLUSTER "cluster" TRAIN "train" PLAN "plan"
+%token TRUE "true" FALSE "false" DEVICE "device" NODE "node" CLUSTER "cluster" FABRIC "fabric" TRAIN "train" PLAN "plan"
 %token LPAREN "(" RPAREN ")" LBRACKET "[" RBRACKET "]" LBRACE "{" RBRACE "}"
 %token DOT "." RANGE ".." COMMA "," COLON ":" ARROW "->" ASSIGN "="
 %token EQ "==" NE "!=" LT "<" LE "<=" GT ">" GE ">=" PLUS "+" MINUS "-" STAR "*" SLASH "/" PERCENT "%"
@@ -128,6 +128,7 @@ item: USE path optional_alias                 { $$ = zp_item_use(feed, $2, $3, f
 hardware_kind: DEVICE                         { $$ = ZP_ITEM_DEVICE; }
              | NODE                           { $$ = ZP_ITEM_NODE; }
              | CLUSTER                        { $$ = ZP_ITEM_CLUSTER; }
+             | FABRIC                         { $$ = ZP_ITEM_FABRIC; }
              ;
 run_kind: TRAIN                               { $$ = ZP_ITEM_TRAIN; }
         | PLAN                                { $$ = ZP_ITEM_PLAN; }
@@ -308,6 +309,7 @@ word: ID       { $$ = NAME(@1); }
     | DEVICE   { $$ = NAME(@1); }
     | NODE     { $$ = NAME(@1); }
     | CLUSTER  { $$ = NAME(@1); }
+    | FABRIC   { $$ = NAME(@1); }
     | TRAIN    { $$ = NAME(@1); }
     | PLAN     { $$ = NAME(@1); }
     | RESERVED { $$ = NAME(@1); }

@@ -69,7 +69,7 @@ static void summarize(zp_expected *e, zp_strings *said, zp_arena *arena) {
   } else if (has(e, USE) && has(e, MODEL)) {
     drop_words(e);
     drop(e, DOT, DOT);
-    zp_push(arena, said, "a declaration (use, let, block, model, device, node, cluster, train, plan)");
+    zp_push(arena, said, "a declaration (use, let, block, model, device, node, cluster, fabric, train, plan)");
   }
   if (has(e, ASSIGN) && has(e, LE) && has(e, GE)) {
     drop_key_operators(e);

@@ -32,12 +32,12 @@ static void add_terms(zp_arena *arena, zp_why_not *out) {
   zp_push(arena, &out->terms, step);
 }
 
-/* rank = (stage * data + d) * tensor + t */
+/* With data ranks outermost those of the first replica. */
 static void add_ranks(zp_why_not *out) {
   const zp_miss *miss = &out->asked->miss;
-  int in_stage = miss->choice.data * miss->choice.tensor;
-  out->first_rank = miss->stage * in_stage;
-  out->last_rank = out->first_rank + in_stage - 1;
+  int block = (int)zp_stage_block(&miss->choice);
+  out->first_rank = miss->stage * block;
+  out->last_rank = out->first_rank + block - 1;
   out->short_bytes = miss->need_bytes - miss->have_bytes;
 }
 

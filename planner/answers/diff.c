@@ -62,6 +62,7 @@ zp_plan_diff zp_diff_plans(zp_arena *arena, const zp_plan *a, const zp_plan *b) 
   for (int s = 0; s < ZP_STATE_COUNT; s++)
     add(arena, &diff, zp_format(arena, "offload[%s]", zp_state_name((zp_state)s)), home_words(arena, x->home[s]),
         home_words(arena, y->home[s]));
+  add(arena, &diff, "cut", x->fine ? "block" : "layer", y->fine ? "block" : "layer");
   add(arena, &diff, "units", cut_words(arena, x), cut_words(arena, y));
   diff.prices = zp_compare(arena, a, b);
   return diff;

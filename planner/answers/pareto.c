@@ -16,7 +16,7 @@ static bool no_worse(const zp_pareto_point *a, const zp_pareto_point *b) {
 static zp_pareto_point make_point(const zp_spec *spec, int devices, const zp_candidate *candidate) {
   zp_pareto_point p = {.devices = devices, .candidate = *candidate};
   p.step_device_hours = candidate->estimate.step_s / 3600 * devices;
-  p.step_dollars = p.step_device_hours * spec->cluster.price_per_gpu_hour;
+  p.step_dollars = p.step_device_hours * zp_cluster_price(&spec->cluster, p.devices);
   return p;
 }
 

@@ -128,7 +128,8 @@ static const char *rule_words(const refusals *r, rule k) {
 zp_strings zp_explain_refusals(zp_arena *arena, const zp_plan *plan) {
   refusals r = {.arena = arena, .plan = plan, .limits = &plan->spec->plans.data[plan->spec->plan]};
   zp_strings lines = {0};
-  for (int i = 0; i < plan->spec->model->segments.len; i++) r.units += plan->spec->model->segments.data[i].count;
+  const zp_pieces *pieces = zp_limit_allows(&r.limits->cut, 1) ? zp_pieces_divided(arena, plan->spec->model) : NULL;
+  r.units = (pieces ? pieces : zp_pieces_whole(arena, plan->spec->model))->n_units;
   if (!count_ways(&r)) return zp_explain_conflicts(arena, plan);
   const char *product = pinned_product(&r);
   if (product) {

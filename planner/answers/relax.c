@@ -38,13 +38,22 @@ typedef struct limit_row {
   { #name, offsetof(zp_constraints, name), kind }
 #define AWAY(state, name)                                                                                              \
   { name, offsetof(zp_constraints, offload[ZP_STATE_##state]), ZP_RELAX_CONSTRAINT }
-static const limit_row limits[] = {LIMIT(tensor, ZP_RELAX_CONSTRAINT),         LIMIT(pipeline, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(data, ZP_RELAX_CONSTRAINT),           LIMIT(zero, ZP_RELAX_ZERO),
-                                   LIMIT(microbatch, ZP_RELAX_MICROBATCH),     LIMIT(recompute, ZP_RELAX_RECOMPUTE),
-                                   LIMIT(recompute_shard, ZP_RELAX_RECOMPUTE), LIMIT(schedule, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(chunks, ZP_RELAX_CONSTRAINT),         LIMIT(sequence, ZP_RELAX_CONSTRAINT),
-                                   LIMIT(compress, ZP_RELAX_CONSTRAINT),       AWAY(OPTIMIZER, "offload[optimizer]"),
-                                   AWAY(GRADIENTS, "offload[gradients]"),      AWAY(PARAMS, "offload[params]"),
+static const limit_row limits[] = {LIMIT(tensor, ZP_RELAX_CONSTRAINT),
+                                   LIMIT(pipeline, ZP_RELAX_CONSTRAINT),
+                                   LIMIT(data, ZP_RELAX_CONSTRAINT),
+                                   LIMIT(zero, ZP_RELAX_ZERO),
+                                   LIMIT(microbatch, ZP_RELAX_MICROBATCH),
+                                   LIMIT(recompute, ZP_RELAX_RECOMPUTE),
+                                   LIMIT(recompute_shard, ZP_RELAX_RECOMPUTE),
+                                   LIMIT(schedule, ZP_RELAX_CONSTRAINT),
+                                   LIMIT(chunks, ZP_RELAX_CONSTRAINT),
+                                   LIMIT(sequence, ZP_RELAX_CONSTRAINT),
+                                   LIMIT(compress, ZP_RELAX_CONSTRAINT),
+                                   LIMIT(rank_order, ZP_RELAX_CONSTRAINT),
+                                   LIMIT(cut, ZP_RELAX_CONSTRAINT),
+                                   AWAY(OPTIMIZER, "offload[optimizer]"),
+                                   AWAY(GRADIENTS, "offload[gradients]"),
+                                   AWAY(PARAMS, "offload[params]"),
                                    AWAY(ACTIVATIONS, "offload[activations]")};
 enum { N_LIMITS = sizeof limits / sizeof *limits };
 
@@ -198,13 +207,24 @@ static void idle_devices(relaxer *r) {
 
 /* ---- memory ---- */
 
-typedef int64_t *memory_field(zp_spec *spec);
-static int64_t *device_memory(zp_spec *spec) { return &spec->cluster.node.device.memory_bytes; }
-static int64_t *host_memory(zp_spec *spec) { return &spec->cluster.node.host_memory_bytes; }
+typedef int64_t *memory_field(zp_node_type *node);
+static int64_t *device_memory(zp_node_type *node) { return &node->device.memory_bytes; }
+static int64_t *host_memory(zp_node_type *node) { return &node->host_memory_bytes; }
 
+typedef struct raising {
+  memory_field *field;
+  int64_t bytes;
+} raising;
+
+static void raise_memory(zp_node_type *node, const void *user) {
+  const raising *to = user;
+  if (*to->field(node) < to->bytes) *to->field(node) = to->bytes;
+}
+
+/* Nodes that have less get so much. */
 static zp_spec *with_memory(relaxer *r, memory_field *field, int64_t bytes) {
   zp_spec *changed = zp_copy_spec(r->arena, r->plan->spec);
-  *field(changed) = bytes;
+  zp_cluster_change(r->arena, &changed->cluster, raise_memory, &(raising){field, bytes});
   return changed;
 }
 

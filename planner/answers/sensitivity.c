@@ -12,44 +12,50 @@ static const double precision = 1.05; /* width of the last interval, as a ratio 
 enum { KNOB_FIELDS = 4 };
 typedef struct knob {
   const char *name, *unit;
-  size_t rate[KNOB_FIELDS]; /* offsets in zp_cluster of doubles; 0 ends the list */
+  size_t rate[KNOB_FIELDS]; /* offsets in zp_node_type of doubles; 0 ends the list */
   bool is_memory;           /* device memory is a whole number of bytes */
   bool network;             /* matters between nodes only */
 } knob;
 
-#define AT(field) offsetof(zp_cluster, field)
+#define AT(field) offsetof(zp_node_type, field)
 static const knob knobs[] = {
     {"device memory", "B", {0}, true, false},
-    {"memory bandwidth", "B/s", {AT(node.device.memory_bytes_per_s)}, false, false},
+    {"memory bandwidth", "B/s", {AT(device.memory_bytes_per_s)}, false, false},
     {"FLOPs",
      "FLOP/s",
-     {AT(node.device.flop_per_s_half), AT(node.device.flop_per_s_fp32), AT(node.device.flop_per_s_fp64)},
+     {AT(device.flop_per_s_half), AT(device.flop_per_s_fp32), AT(device.flop_per_s_fp64)},
      false,
      false},
-    {"link in a node", "B/s", {AT(node.link.bytes_per_s)}, false, false},
-    {"network card", "B/s", {AT(node.nic.bytes_per_s)}, false, true},
-    {"PCIe and host", "B/s", {AT(node.pcie_bytes_per_s), AT(node.host_bytes_per_s)}, false, false},
+    {"link in a node", "B/s", {AT(link.bytes_per_s)}, false, false},
+    {"network card", "B/s", {AT(nic.bytes_per_s)}, false, true},
+    {"PCIe and host", "B/s", {AT(pcie_bytes_per_s), AT(host_bytes_per_s)}, false, false},
 };
 enum { N_KNOBS = sizeof knobs / sizeof *knobs };
 
-static double *rate_at(zp_cluster *cluster, size_t offset) { return (double *)(void *)((char *)cluster + offset); }
+static double *rate_at(zp_node_type *node, size_t offset) { return (double *)(void *)((char *)node + offset); }
 
 static double value_of(const knob *k, const zp_spec *spec) {
-  zp_cluster cluster = spec->cluster;
-  if (k->is_memory) return (double)cluster.node.device.memory_bytes;
+  zp_node_type node = spec->cluster.node; /* several types: the slowest is shown, all are turned */
+  if (k->is_memory) return (double)node.device.memory_bytes;
   for (int i = 0; i < KNOB_FIELDS && k->rate[i]; i++)
-    if (*rate_at(&cluster, k->rate[i]) > 0) return *rate_at(&cluster, k->rate[i]);
+    if (*rate_at(&node, k->rate[i]) > 0) return *rate_at(&node, k->rate[i]);
   return 0;
 }
 
-static void turn(const knob *k, zp_cluster *cluster, double factor) {
-  if (k->is_memory) cluster->node.device.memory_bytes = (int64_t)(factor * (double)cluster->node.device.memory_bytes);
-  for (int i = 0; i < KNOB_FIELDS && k->rate[i]; i++) *rate_at(cluster, k->rate[i]) *= factor;
+typedef struct turning {
+  const knob *knob;
+  double factor;
+} turning;
+
+static void turn(zp_node_type *node, const void *user) {
+  const turning *t = user;
+  if (t->knob->is_memory) node->device.memory_bytes = (int64_t)(t->factor * (double)node->device.memory_bytes);
+  for (int i = 0; i < KNOB_FIELDS && t->knob->rate[i]; i++) *rate_at(node, t->knob->rate[i]) *= t->factor;
 }
 
 static zp_reaction react(zp_arena *arena, const zp_plan *plan, const knob *k, double factor) {
   zp_spec *changed = zp_copy_spec(arena, plan->spec);
-  turn(k, &changed->cluster, factor);
+  zp_cluster_change(arena, &changed->cluster, turn, &(turning){k, factor});
   zp_reaction r = {.factor = factor};
   zp_candidate best;
   r.feasible = zp_try(arena, changed, plan->machine.devices, &best);
@@ -86,7 +92,7 @@ zp_sensitivities zp_find_sensitivity(zp_arena *arena, const zp_plan *plan) {
   zp_sensitivities all = {0};
   for (int i = 0; i < N_KNOBS; i++) {
     if (value_of(&knobs[i], plan->spec) <= 0) continue;
-    if (knobs[i].network && plan->machine.devices <= plan->machine.devices_per_node) continue;
+    if (knobs[i].network && zp_machine_nodes(&plan->machine) == 1) continue;
     zp_sensitivity s = examine(arena, plan, &knobs[i]);
     zp_push(arena, &all, s);
   }

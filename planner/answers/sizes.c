@@ -14,6 +14,8 @@ int zp_count_unit(const zp_spec *spec) {
 
 int zp_most_devices(const zp_spec *spec) {
   const zp_node_type *node = &spec->cluster.node;
+  int64_t written = zp_cluster_devices(&spec->cluster);
+  if (spec->cluster.groups.len) return written < ZP_MOST_RANKS ? (int)written : ZP_MOST_RANKS;
   bool connected = node->nics > 0 && node->nic.bytes_per_s > 0;
   return connected || node->device.is_cpu ? ZP_MOST_RANKS : zp_count_unit(spec);
 }
@@ -49,7 +51,7 @@ zp_ints zp_sweep_counts(zp_arena *arena, const zp_spec *spec, int low, int high)
 
 static void fill_cost(zp_size *size, const zp_spec *spec) {
   size->run_device_hours = (double)spec->train.steps * size->best.estimate.step_s / 3600 * size->devices;
-  size->run_dollars = size->run_device_hours * spec->cluster.price_per_gpu_hour;
+  size->run_dollars = size->run_device_hours * zp_cluster_price(&spec->cluster, size->devices);
 }
 
 zp_size zp_plan_size(zp_arena *arena, const zp_spec *spec, int devices) {
@@ -112,7 +114,11 @@ int64_t zp_least_state_bytes(zp_arena *arena, const zp_spec *spec) {
 static int bound_by_state(zp_arena *arena, const zp_spec *spec) {
   const zp_device *device = &spec->cluster.node.device;
   double fraction = spec->plans.data[spec->plan].memory_fraction;
-  double usable = fraction * (double)device->memory_bytes - (double)device->context_bytes;
+  int64_t memory = device->memory_bytes; /* the largest of several types: nothing fits below */
+  for (int g = 0; g < spec->cluster.groups.len; g++)
+    if (spec->cluster.groups.data[g].type.device.memory_bytes > memory)
+      memory = spec->cluster.groups.data[g].type.device.memory_bytes;
+  double usable = fraction * (double)memory - (double)device->context_bytes;
   if (device->is_cpu) return 1; /* more ranks of a node have no more memory together */
   if (usable <= 0) return ZP_MOST_RANKS + 1;
   double count = ceil((double)zp_least_state_bytes(arena, spec) / usable);

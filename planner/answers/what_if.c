@@ -17,6 +17,7 @@ zp_spec *zp_spec_with_devices(zp_arena *arena, const zp_spec *spec, int devices)
   zp_spec *copy = zp_copy_spec(arena, spec);
   zp_cluster *c = &copy->cluster;
   c->ranks = devices;
+  if (c->groups.len) return copy; /* the first so many of what is there */
   int nodes = c->nodes > 0 ? c->nodes : 1, per_node = c->node.devices > 0 ? c->node.devices : 1;
   if (c->node.device.is_cpu) {
     if (nodes > devices) nodes = devices;
@@ -38,7 +39,7 @@ bool zp_same_decisions(const zp_choice *a, const zp_choice *b) {
     if (zp_choice_mode(a, s) != zp_choice_mode(b, s)) return false;
   return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->zero == b->zero &&
          a->schedule == b->schedule && chunks_of(a) == chunks_of(b) && a->sequence == b->sequence &&
-         a->compress == b->compress && a->microbatch == b->microbatch;
+         a->compress == b->compress && a->fine == b->fine && a->microbatch == b->microbatch && a->order == b->order;
 }
 
 zp_candidate zp_keep_candidate(zp_arena *arena, const zp_candidate *from) {

@@ -16,6 +16,9 @@
   X(SELECTIVE_BYTES_PER_FLOP, 0.02, "bytes / FLOP",                                                                    \
     "selective recomputation: row kernels give back 0.03 and more in half precision (up to 60 FLOP an element), "      \
     "products with inner length 64 and above 0.016 and less")                                                          \
+  X(HOST_STREAM, 0.8, "share",                                                                                         \
+    "of the host's memory channels that long streams reach: STREAM triad on two-socket servers of 2017 to 2023, about "  \
+    "200 of 256 GB/s on Xeon 8168; from memory")                                                                       \
   X(COLLECTIVE_BASE_S, 2e-6, "s", "call overhead of one collective; estimate, to be calibrated")                       \
   X(TREE_SHARE, 0.92, "share", "bandwidth of tree all-reduces against rings; NCCL src/graph/tuning.cc")                \
   X(LL128_HOP, 0.56, "share", "of an NVLink hop of protocol Simple: 1.9 of 3.4 us; NCCL src/graph/tuning.cc")          \

@@ -68,7 +68,7 @@ zp_exposed zp_cost_exposed(const zp_lowered *lowered, const zp_machine *machine,
                            const zp_stage *stage, int chunk, zp_act act);
 /* Share of a state class that lives off the device. */
 double zp_cost_away(const zp_choice *choice, zp_state state);
-/* What one rank has of its node's rates; PCIe is its own. */
+/* What one rank has of its node's rates. */
 typedef struct zp_host_rates {
   double pcie_bytes_per_s, host_bytes_per_s, read_bytes_per_s, write_bytes_per_s;
 } zp_host_rates;

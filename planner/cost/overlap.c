@@ -7,6 +7,7 @@
  * action needs and what the last one made overlap with nothing. Left out: prefetch from one action into the next,
  * contention between links, slower kernels while something is copied. */
 #include <math.h>
+#include "constants.h"
 #include "cost.h"
 
 /* Seconds on each link for one unit. */
@@ -23,11 +24,15 @@ double zp_cost_away(const zp_choice *choice, zp_state state) {
   return home->tier == ZP_TIER_DEVICE ? 0 : home->eighths / 8.0;
 }
 
+/* Ranks share the memory channels; the pages of one rank lie on one socket, so it never has more than a socket's. Ranks
+ * fill a node in the order of its devices, so neighbours share a PCIe root from the second rank on. */
 zp_host_rates zp_cost_host_rates(const zp_machine *machine) {
   const zp_node_type *node = machine->node;
   double ranks = machine->devices < machine->devices_per_node ? machine->devices : machine->devices_per_node;
-  return (zp_host_rates){.pcie_bytes_per_s = node->pcie_bytes_per_s,
-                         .host_bytes_per_s = node->host_bytes_per_s / ranks,
+  double root = fmin(fmax(node->pcie_devices_per_root, 1), ranks), sockets = fmax(node->host_sockets, 1);
+  return (zp_host_rates){.pcie_bytes_per_s = node->pcie_bytes_per_s / root,
+                         .host_bytes_per_s =
+                             node->host_bytes_per_s * zp_cost_constant(ZP_COST_HOST_STREAM) / fmax(ranks, sockets),
                          .read_bytes_per_s = node->nvme_read_bytes_per_s / ranks,
                          .write_bytes_per_s = node->nvme_write_bytes_per_s / ranks};
 }
@@ -153,7 +158,7 @@ zp_exposed zp_cost_exposed(const zp_lowered *lowered, const zp_machine *machine,
   sequence q = {.mover = &m, .act = act};
   if (!moves_anything(choice)) return q.exposed;
   m.rates = zp_cost_host_rates(machine);
-  m.data = zp_machine_data_group(machine, choice->tensor, choice->pipeline, choice->data);
+  m.data = zp_machine_data_group(machine, choice->tensor, choice->pipeline, choice->data, choice->order);
   for (int i = 0; i < stage->shared.len; i++)
     m.shared_elements += (double)lowered->param_elements[stage->shared.data[i].param];
   int n = stage->runs.len;

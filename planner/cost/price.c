@@ -92,7 +92,8 @@ const zp_lowered *const *zp_price_stages(zp_lowered **stages, const zp_machine *
   for (int s = 0; s < choice->pipeline; s++) {
     bool known = false;
     for (int earlier = 0; earlier < s && !known; earlier++) known = stages[earlier] == stages[s];
-    if (!known) zp_price(stages[s], machine, choice->tensor, choice->pipeline, choice->data);
+    zp_machine at = zp_machine_of_stage(machine, choice, s);
+    if (!known) zp_price(stages[s], &at, choice->tensor, choice->pipeline, choice->data);
   }
   return (const zp_lowered *const *)stages;
 }

@@ -15,19 +15,27 @@ int64_t zp_cost_carry_elements(const zp_lowered *lowered, const zp_choice *choic
   return lowered->segments[segment].carry_out_elements;
 }
 
+/* A message between chunks k and k + 1 of the model, over the slower of both stages' networks. */
+static double boundary_s(const zp_program *program, const zp_machine *machine, int k) {
+  const zp_choice *c = &program->choice;
+  int from = zp_chunk_stage(c, k, NULL), to = zp_chunk_stage(c, k + 1, NULL);
+  zp_machine both = zp_machine_of_stages(machine, c, from < to ? from : to, from < to ? to : from);
+  zp_group_link link = zp_machine_pipeline_link(&both, c->tensor, c->pipeline, c->data, c->order);
+  int64_t elements = zp_cost_carry_elements(program->lowered, c, k);
+  return zp_cost_message(&link, (double)elements * program->lowered->compute_bytes);
+}
+
 zp_pipeline_run zp_cost_pipeline(zp_arena *arena, const zp_program *program, const zp_machine *machine) {
   const zp_choice *c = &program->choice;
   int v = zp_chunks(c), places = c->pipeline * v;
   zp_stage_time *time = ZP_NEW_ARRAY(arena, zp_stage_time, places);
   double *message = ZP_NEW_ARRAY(arena, double, places);
-  zp_group_link link = zp_machine_pipeline_link(machine, c->tensor, c->pipeline, c->data);
-  for (int s = 0; s < c->pipeline; s++)
+  for (int s = 0; s < c->pipeline; s++) {
+    zp_machine at = zp_machine_of_stage(machine, c, s);
     for (int k = 0; k < v; k++)
-      time[s * v + k] = zp_cost_chunk(zp_program_lowered(program, s), machine, c, &program->stages[s], k);
-  for (int k = 0; k + 1 < places; k++) {
-    int64_t elements = zp_cost_carry_elements(program->lowered, c, k);
-    message[k] = zp_cost_message(&link, (double)elements * program->lowered->compute_bytes);
+      time[s * v + k] = zp_cost_chunk(zp_program_lowered(program, s), &at, c, &program->stages[s], k);
   }
+  for (int k = 0; k + 1 < places; k++) message[k] = boundary_s(program, machine, k);
   return (zp_pipeline_run){.stages = c->pipeline,
                            .chunks = v,
                            .choice = c,
@@ -54,10 +62,11 @@ typedef struct step_ends {
 
 zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double backward_s) {
   const zp_stage *at = &program->stages[stage];
-  zp_step_end end = zp_cost_step_end(zp_program_lowered(program, stage), machine, &program->choice, at->flat_elements,
+  zp_machine own = zp_machine_of_stage(machine, &program->choice, stage);
+  zp_step_end end = zp_cost_step_end(zp_program_lowered(program, stage), &own, &program->choice, at->flat_elements,
                                      at->shard_elements);
-  end.reduce_s = zp_cost_exposed_reduce(machine, end.reduce_s, backward_s, at->n_units) +
-                 zp_cost_ties(program, machine, stage) + zp_cost_partial(program, machine, stage);
+  end.reduce_s = zp_cost_exposed_reduce(&own, end.reduce_s, backward_s, at->n_calls) +
+                 zp_cost_ties(program, machine, stage) + zp_cost_partial(program, &own, stage);
   return end;
 }
 
@@ -131,8 +140,7 @@ static double hardware_flop(const zp_program *program) {
 
 static void fill_rates(zp_estimate *e, const zp_program *program, const zp_machine *machine) {
   const zp_spec *spec = program->spec;
-  double devices = (double)program->choice.tensor * program->choice.pipeline * program->choice.data;
-  double peak = devices * machine->flop_per_s * e->step_s;
+  double peak = zp_machine_peak_flop_per_s(machine) * e->step_s;
   e->model_flop = zp_model_flop_per_sequence(spec->model) * (double)spec->train.batch;
   e->hardware_flop = hardware_flop(program);
   e->tokens_per_s = (double)spec->train.batch * (double)spec->model->sequence / e->step_s;

@@ -9,7 +9,9 @@
  *
  * Update on the host (arXiv 2101.06840): gradients down, Adam at the host's memory bandwidth, weights up, and for state
  * on disks a read and a write, bucket after bucket at once; the slowest of these, plus one bucket through all of them.
- * The device updates its own share meanwhile. Left out: the scalar all-reduce of the norm and the loss. */
+ * Copying weights up reads them from host memory once more. Gradients that lie on the host are read for the norm before
+ * any of this, because clipping needs the norm first. The device updates its own share meanwhile. Left out: the scalar
+ * all-reduce of the norm and the loss. */
 #include <math.h>
 #include "cost.h"
 
@@ -35,7 +37,7 @@ static double host_update_s(const zp_lowered *l, const zp_machine *machine, cons
          weights = elements * l->param_bytes * (1 - zp_cost_away(c, ZP_STATE_PARAMS));
   const double part[] = {zp_cost_moving(gradients, rates.pcie_bytes_per_s),
                          zp_cost_moving(weights, rates.pcie_bytes_per_s),
-                         zp_cost_moving(elements * update_bytes_per_element(l), rates.host_bytes_per_s),
+                         zp_cost_moving(elements * update_bytes_per_element(l) + weights, rates.host_bytes_per_s),
                          disk ? zp_cost_moving(state, rates.read_bytes_per_s) : 0,
                          disk ? zp_cost_moving(state, rates.write_bytes_per_s) : 0};
   double longest = 0, sum = 0;
@@ -56,16 +58,19 @@ static double count_buckets(const zp_lowered *l, int64_t flat_elements) {
 static void price_update(zp_step_end *end, const zp_lowered *lowered, const zp_machine *machine,
                          const zp_choice *choice, int64_t flat_elements, int64_t shard_elements) {
   double away = (double)shard_elements * zp_cost_away(choice, ZP_STATE_OPTIMIZER), here = (double)shard_elements - away;
-  double norm_bytes = (double)shard_elements * lowered->grad_bytes;
-  end->optimizer_s = zp_cost_memory_bound(machine, norm_bytes + here * update_bytes_per_element(lowered), 0);
+  double norm_bytes = (double)shard_elements * lowered->grad_bytes,
+         norm_away = norm_bytes * zp_cost_away(choice, ZP_STATE_GRADIENTS);
+  end->optimizer_s =
+      zp_cost_memory_bound(machine, norm_bytes - norm_away + here * update_bytes_per_element(lowered), 0);
   if (choice->compress) end->optimizer_s += packing_s(machine, (double)flat_elements, choice->data);
-  double host = host_update_s(lowered, machine, choice, away, count_buckets(lowered, flat_elements));
+  double host = zp_cost_moving(norm_away, zp_cost_host_rates(machine).host_bytes_per_s) +
+                host_update_s(lowered, machine, choice, away, count_buckets(lowered, flat_elements));
   end->offload_s = fmax(0, host - end->optimizer_s);
 }
 
 zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                              int64_t flat_elements, int64_t shard_elements) {
-  zp_group_link link = zp_machine_data_group(machine, choice->tensor, choice->pipeline, choice->data);
+  zp_group_link link = zp_machine_data_group(machine, choice->tensor, choice->pipeline, choice->data, choice->order);
   double gradients = (double)flat_elements * lowered->grad_bytes,
          weights = (double)flat_elements * lowered->param_bytes;
   zp_step_end end = {0};
@@ -99,7 +104,7 @@ double zp_cost_ties(const zp_program *program, const zp_machine *machine, int st
   double seconds = 0;
   for (int i = 0; i < program->tied.len; i++) {
     const zp_tied *tie = &program->tied.data[i];
-    zp_group_link link = zp_machine_pipeline_link(machine, c->tensor, c->pipeline, c->data);
+    zp_group_link link = zp_machine_pipeline_link(machine, c->tensor, c->pipeline, c->data, c->order);
     link.n = tie->stages.len;
     for (int k = 0; k < tie->stages.len; k++)
       if (tie->stages.data[k] == stage)

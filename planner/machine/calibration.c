@@ -123,6 +123,10 @@ static void apply_links(const zp_calibration *c, zp_spec *spec) {
 
 bool zp_calibration_apply(zp_arena *arena, const zp_calibration *c, const char *name, zp_spec *spec,
                           const char **error) {
+  if (spec->cluster.groups.len > 0) {
+    *error = zp_format(arena, "cluster `%s` has several node types; a calibration is of one", spec->cluster.name);
+    return false;
+  }
   if (!spec->cluster.node.device.is_cpu) {
     if (!zp_calibration_apply_gpu(arena, c, spec, error)) return false;
     spec->cluster.calibration = zp_strdup(arena, name);

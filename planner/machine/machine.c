@@ -1,12 +1,10 @@
-/* Effective machine of one run: rates of one rank and the links of its groups.
+/* Effective machine of one run: rates of one rank, and where ranks stand. Links are in groups.c.
  *
- * Ranks are placed tensor fastest, then data, then pipeline, and fill nodes in order. A GPU rank owns its device. CPU
- * ranks share their node: a rank has a whole number of the node's cores (a fraction when ranks outnumber cores) and an
- * equal share of its memory and memory bandwidth; the rates of a CPU device in a .dz file are those of the whole node.
+ * A GPU rank owns its device. CPU ranks share their node: a rank has a whole number of the node's cores (a fraction
+ * when ranks outnumber cores) and an equal share of its memory and memory bandwidth; the rates of a CPU device in a .dz
+ * file are those of the whole node. Clusters of several node types have GPUs only.
  */
-#include <string.h>
-#include <zplan/machine.h>
-#include "../cost/constants.h"
+#include <zplan/program.h>
 
 static int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
@@ -30,105 +28,106 @@ static double core_share(int cores, int ranks) {
   return (double)(cores / ranks) / cores;
 }
 
-zp_machine zp_machine_make(const zp_cluster *cluster, zp_precision precision, int devices) {
-  const zp_device *device = &cluster->node.device;
-  int nodes = cluster->nodes > 0 ? cluster->nodes : 1;
-  zp_machine m = {.cluster = cluster,
-                  .node = &cluster->node,
-                  .devices = devices,
-                  .devices_per_node = cluster->node.devices,
-                  .compute_bytes = compute_bytes(precision),
-                  .flop_per_s = peak_flop_per_s(device, precision),
-                  .memory_bytes_per_s = device->memory_bytes_per_s,
-                  .collective_share = 1,
-                  .memory_bytes = device->memory_bytes,
-                  .context_bytes = device->context_bytes};
-  if (device->is_cpu) {
-    int ranks = ceil_div(devices, nodes);
-    m.devices_per_node = ranks;
-    m.flop_per_s *= device->cores > 0 ? core_share(device->cores, ranks) : 1.0 / ranks;
-    m.memory_bytes_per_s /= ranks;
-    m.memory_bytes /= ranks;
+/* What ranks on these groups of the cluster have at least. */
+static zp_machine machine_of_types(const zp_cluster *cluster, zp_node_set types, zp_precision precision, int devices) {
+  const zp_node_type *node = cluster->groups.len ? &cluster->slowest[types] : &cluster->node;
+  return (zp_machine){.cluster = cluster,
+                      .node = node,
+                      .types = types,
+                      .precision = precision,
+                      .devices = devices,
+                      .devices_per_node = node->devices > 0 ? node->devices : 1,
+                      .compute_bytes = compute_bytes(precision),
+                      .flop_per_s = peak_flop_per_s(&node->device, precision),
+                      .memory_bytes_per_s = node->device.memory_bytes_per_s,
+                      .collective_share = cluster->collective_share > 0 ? cluster->collective_share : 1,
+                      .memory_bytes = node->device.memory_bytes,
+                      .context_bytes = cluster->node.device.context_bytes}; /* the largest: layouts know no machine */
+}
+
+/* Groups of the cluster that the ranks first .. end - 1 stand on. */
+static zp_node_set types_of_ranks(const zp_cluster *cluster, int64_t first, int64_t end) {
+  zp_node_set types = 0;
+  int64_t at = 0;
+  for (int g = 0; g < cluster->groups.len; g++) {
+    int64_t next = at + (int64_t)cluster->groups.data[g].nodes * cluster->groups.data[g].type.devices;
+    if (first < next && end > at) types |= 1u << g;
+    at = next;
   }
-  if (m.devices_per_node < 1) m.devices_per_node = 1;
+  return types;
+}
+
+static void share_cpu_node(zp_machine *m) {
+  const zp_device *device = &m->node->device;
+  int nodes = m->cluster->nodes > 0 ? m->cluster->nodes : 1, ranks = ceil_div(m->devices, nodes);
+  m->devices_per_node = ranks > 0 ? ranks : 1;
+  m->flop_per_s *= device->cores > 0 ? core_share(device->cores, ranks) : 1.0 / ranks;
+  m->memory_bytes_per_s /= ranks;
+  m->memory_bytes /= ranks;
+}
+
+zp_machine zp_machine_make(const zp_cluster *cluster, zp_precision precision, int devices) {
+  zp_node_set types = cluster->groups.len ? types_of_ranks(cluster, 0, devices) : 1;
+  zp_machine m = machine_of_types(cluster, types, precision, devices);
+  if (m.node->device.is_cpu) share_cpu_node(&m);
   return m;
 }
 
-/* ---- groups ---- */
+/* ---- stages ---- */
 
-/* A copy through shared memory is written once and read once by each side, so it costs four times its bytes. */
-enum { SHARED_MEMORY_TRAFFIC = 4 };
-
-static double in_node_bytes_per_s(const zp_machine *m) {
-  double link = m->node->link.bytes_per_s;
-  if (!m->node->device.is_cpu) return link * zp_cost_constant(ZP_COST_LINK_PAYLOAD);
-  if (m->cluster->calibration) return link;
-  double copy = m->memory_bytes_per_s / SHARED_MEMORY_TRAFFIC;
-  return link > 0 && link < copy ? link : copy;
+static zp_node_set types_of_stages(const zp_machine *m, const zp_choice *c, int first, int last) {
+  int64_t block = zp_stage_block(c), begin = first * block, end = (last + 1) * block, replica = block * c->pipeline;
+  zp_node_set types = 0;
+  for (; begin < m->devices; begin += replica, end += replica) types |= types_of_ranks(m->cluster, begin, end);
+  return types;
 }
 
-/* NVLinks that a ring over `local` neighbouring devices of a DGX-1V finds in its cube mesh, of six a device: one to the
- * next device, two to four inside a half of the node, all over the whole node (DGX-1 with Tesla V100, system
- * architecture white paper, figure 4). Switches give every group all links. */
-static double mesh_share(const zp_machine *m, int local) {
-  const char *kind = m->node->link.kind;
-  if (!kind || strcmp(kind, "nvlink") != 0 || local >= 8) return 1;
-  return local <= 2 ? 1.0 / 6 : 4.0 / 6;
+zp_machine zp_machine_of_stages(const zp_machine *m, const zp_choice *choice, int first, int last) {
+  return m->cluster->groups.len == 0 ? *m : zp_machine_of_types(m, types_of_stages(m, choice, first, last));
 }
 
-/* What one of `streams` simultaneous streams out of a node gets of its NICs. */
-static double network_bytes_per_s(const zp_machine *m, int streams) {
+zp_machine zp_machine_of_types(const zp_machine *m, zp_node_set types) {
+  zp_machine part = machine_of_types(m->cluster, types, m->precision, m->devices);
+  part.collective_share = m->collective_share;
+  part.spans = m->spans;
+  return part;
+}
+
+zp_machine zp_machine_of_stage(const zp_machine *m, const zp_choice *choice, int stage) {
+  return zp_machine_of_stages(m, choice, stage, stage);
+}
+
+/* ---- nodes ---- */
+
+zp_node_place zp_machine_node_of(const zp_machine *m, int64_t rank) {
   const zp_cluster *c = m->cluster;
-  double oversubscription = c->oversubscription > 1 ? c->oversubscription : 1;
-  int nics = c->node.nics > 0 ? c->node.nics : 1;
-  double payload = c->node.device.is_cpu ? 1 : zp_cost_constant(ZP_COST_NETWORK_PAYLOAD);
-  return payload * nics * c->node.nic.bytes_per_s / (streams > 1 ? streams : 1) / oversubscription;
-}
-
-/* The slowest link of a ring over n ranks that lie `stride` apart, for the group with the most nodes. */
-static zp_group_link make_link(const zp_machine *m, int n, int stride, int first_step, int groups) {
-  const zp_cluster *c = m->cluster;
-  zp_group_link link = {.n = n, .nodes = 1};
-  int per_node = m->devices_per_node;
-  for (int g = 0; g < groups; g++) {
-    int first = g * first_step, last = first + (n - 1) * stride;
-    int nodes = last / per_node - first / per_node + 1;
-    if (nodes > n) nodes = n; /* members further apart than a node */
-    if (nodes > link.nodes) link.nodes = nodes;
+  zp_node_place place = {.type = m->node};
+  int64_t width = m->devices_per_node, before = 0; /* ranks of earlier groups */
+  for (int g = 0; g < c->groups.len; g++) {
+    const zp_node_group *group = &c->groups.data[g];
+    place.type = &group->type;
+    place.group = g;
+    width = group->type.devices;
+    if (rank < before + group->nodes * width) break;
+    before += group->nodes * width;
+    place.index += group->nodes;
   }
-  link.local = ceil_div(n, link.nodes);
-  link.bytes_per_s = in_node_bytes_per_s(m) * mesh_share(m, link.local);
-  link.latency_s = link.local_latency_s = c->node.link.latency_s;
-  link.network_latency_s = c->node.nic.latency_s + c->fabric_latency_s;
-  link.trees = !c->node.device.is_cpu;
-  if (link.nodes == 1) return link;
-  /* Every group with members in a node sends one stream out of it. */
-  int ranks_here = per_node < m->devices ? per_node : m->devices;
-  double network = network_bytes_per_s(m, ceil_div(ranks_here, link.local)) * m->collective_share;
-  if (link.local == 1 || network < link.bytes_per_s) link.bytes_per_s = network;
-  /* Of the n - 1 hops of a pass, nodes - 1 cross the network. */
-  double crossing = (double)(link.nodes - 1) / (n - 1);
-  link.latency_s = crossing * link.network_latency_s + (1 - crossing) * link.local_latency_s;
-  return link;
+  int64_t node = (rank - before) / width;
+  place.index += node;
+  place.first = before + node * width;
+  place.ranks = place.first + width <= m->devices ? width : m->devices - place.first;
+  return place;
 }
 
-zp_group_link zp_machine_tensor_group(const zp_machine *m, int tensor, int pipeline, int data) {
-  return make_link(m, tensor, 1, tensor, pipeline * data);
+double zp_machine_peak_flop_per_s(const zp_machine *m) {
+  if (m->cluster->groups.len == 0) return m->devices * m->flop_per_s;
+  double sum = 0;
+  for (int64_t rank = 0; rank < m->devices;) {
+    zp_node_place node = zp_machine_node_of(m, rank);
+    sum += (double)node.ranks * peak_flop_per_s(&node.type->device, m->precision);
+    rank = node.first + node.ranks;
+  }
+  return sum;
 }
 
-zp_group_link zp_machine_data_group(const zp_machine *m, int tensor, int pipeline, int data) {
-  return make_link(m, data, tensor, tensor * data, pipeline);
-}
-
-zp_group_link zp_machine_pipeline_link(const zp_machine *m, int tensor, int pipeline, int data) {
-  int stride = tensor * data;
-  zp_group_link link = {.n = pipeline > 1 ? 2 : 1, .local = 2, .nodes = 1};
-  link.bytes_per_s = in_node_bytes_per_s(m);
-  link.latency_s = m->node->link.latency_s;
-  if (pipeline == 1 || pipeline * stride <= m->devices_per_node) return link;
-  /* The boundary between two nodes: up to `stride` ranks of a node talk to the next stage at once. */
-  link.local = 1, link.nodes = 2;
-  link.bytes_per_s = network_bytes_per_s(m, stride < m->devices_per_node ? stride : m->devices_per_node);
-  link.latency_s = m->node->nic.latency_s + m->cluster->fabric_latency_s;
-  return link;
-}
+int64_t zp_machine_nodes(const zp_machine *m) { return zp_machine_node_of(m, m->devices - 1).index + 1; }

@@ -8,11 +8,7 @@
 #include <assert.h>
 
 void zp_unit(const zp_lowered *lowered, int64_t unit, int *segment, int64_t *iteration) {
-  int s = 0;
-  while (unit >= lowered->segments[s].segment->count) unit -= lowered->segments[s++].segment->count;
-  assert(s < lowered->n_segments);
-  *segment = s;
-  *iteration = unit;
+  zp_pieces_unit(lowered->pieces, unit, segment, iteration);
 }
 
 int64_t zp_microbatches(const zp_spec *spec, const zp_choice *choice) {
@@ -37,29 +33,28 @@ static int64_t unit_elements(const zp_lowered *l, const zp_choice *c, int segmen
   return zp_round_up(l->segments[segment].elements, unit_padding(c));
 }
 
-/* Calls fn for the part of every segment that lies in the range of units. */
-typedef void part_fn(void *arg, int segment, int64_t first, int64_t count);
-static void for_parts(const zp_lowered *l, zp_units units, part_fn *fn, void *arg) {
-  int64_t start = 0, first = units.first, end = units.first + units.count;
-  for (int s = 0; s < l->n_segments; s++) {
-    int64_t n = l->segments[s].segment->count;
-    int64_t a = max64(first, start), b = end < start + n ? end : start + n;
-    if (a < b) fn(arg, s, a - start, b - a);
-    start += n;
-  }
+static void for_pieces(const zp_lowered *l, zp_units units, zp_on_piece *fn, void *arg) {
+  zp_pieces_walk(l->pieces, units.first, units.first + units.count, fn, arg);
 }
 
 /* ---- shared parameters ---- */
 
+typedef struct looking_for {
+  const zp_lowered *l;
+  int shared;
+  bool found;
+} looking_for;
+
+static void find_use(void *arg, int segment, int64_t first, int64_t count) {
+  looking_for *x = arg;
+  (void)first, (void)count;
+  x->found |= x->l->segments[segment].uses_shared[x->shared];
+}
+
 static bool any_part_uses(const zp_lowered *l, const zp_units *part, int n_parts, int shared) {
-  int64_t start = 0;
-  for (int s = 0; s < l->n_segments; s++) {
-    int64_t n = l->segments[s].segment->count;
-    for (int k = 0; k < n_parts && l->segments[s].uses_shared[shared]; k++)
-      if (part[k].first < start + n && part[k].first + part[k].count > start) return true;
-    start += n;
-  }
-  return false;
+  looking_for x = {l, shared, false};
+  for (int k = 0; k < n_parts && !x.found; k++) for_pieces(l, part[k], find_use, &x);
+  return x.found;
 }
 
 /* Elements of the shared parameters that the parts use, each once a stage; out may be NULL. */
@@ -81,7 +76,7 @@ typedef struct adding {
   const zp_lowered *l;
   const zp_choice *c;
   zp_totals *t;
-  int64_t slot_bytes, pending_bytes; /* of the chunk at hand */
+  int64_t slot_bytes, pending_bytes, calls; /* of the chunk at hand */
 } adding;
 
 static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
@@ -100,6 +95,7 @@ static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
   t->unit_saved_bytes = max64(t->unit_saved_bytes, s->saved_bytes);
   a->slot_bytes += s->saved_bytes * count;
   a->pending_bytes += s->pending_bytes * count;
+  a->calls += count;
 }
 
 static zp_totals find_totals(const zp_lowered *l, const zp_choice *c, int stage, const zp_units *part,
@@ -108,14 +104,15 @@ static zp_totals find_totals(const zp_lowered *l, const zp_choice *c, int stage,
   zp_totals t = {.shared_elements = shared_elements(l, c, part, NULL, NULL)};
   t.elements = t.shared_elements;
   for (int k = 0; k < zp_chunks(c); k++) {
-    adding a = {l, c, &t, 0, 0};
-    for_parts(l, part[k], add_totals, &a);
+    adding a = {l, c, &t, 0, 0, 0};
+    for_pieces(l, part[k], add_totals, &a);
     zp_chunk chunk = {part[k], zp_in_flight_chunk(c, stage, k, m), a.slot_bytes, zp_pending_chunk(c, stage, k, m),
                       a.pending_bytes};
     t.slot_bytes += chunk.slots * chunk.slot_stride;
     t.largest_slot = max64(t.largest_slot, chunk.slot_stride);
     t.pending_bytes += chunk.pending * zp_round_up(chunk.pending_stride, ZP_ALIGN_BYTES);
-    t.most_units = max64(t.most_units, part[k].count);
+    t.most_calls = max64(t.most_calls, a.calls);
+    t.calls += a.calls;
     t.units += part[k].count;
     if (chunks) chunks[k] = chunk;
   }
@@ -149,14 +146,13 @@ void zp_stage_host_bytes(const zp_lowered *lowered, const zp_choice *choice, int
   *nvme = memory.nvme;
 }
 
-/* Ranks fill nodes in order, stage after stage, so a node holds ranks of a range of stages. */
 int64_t zp_most_of_a_node(const zp_choice *choice, int devices_per_node, const int64_t *stage_bytes) {
-  int64_t width = (int64_t)choice->tensor * choice->data, ranks = width * choice->pipeline, most = 0;
+  int64_t ranks = (int64_t)choice->tensor * choice->data * choice->pipeline, block = zp_stage_block(choice), most = 0;
   for (int64_t first = 0; first < ranks; first += devices_per_node) {
-    int64_t end = first + devices_per_node < ranks ? first + devices_per_node : ranks, sum = 0;
-    for (int64_t s = first / width; s * width < end; s++) {
-      int64_t from = max64(first, s * width), to = end < (s + 1) * width ? end : (s + 1) * width;
-      sum += (to - from) * stage_bytes[s];
+    int64_t end = first + devices_per_node < ranks ? first + devices_per_node : ranks, sum = 0, to;
+    for (int64_t from = first; from < end; from = to) {
+      to = (from / block + 1) * block < end ? (from / block + 1) * block : end;
+      sum += (to - from) * stage_bytes[zp_stage_of_rank(choice, from)];
     }
     most = max64(most, sum);
   }
@@ -207,7 +203,7 @@ void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice
   for (int k = 0; k < n; k++) {
     runs.chunk = k;
     runs.saved = 0;
-    for_parts(lowered, part[k], add_run, &runs);
+    for_pieces(lowered, part[k], add_run, &runs);
   }
   zp_place_regions(lowered, choice, &t, out);
 }

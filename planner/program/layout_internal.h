@@ -17,7 +17,8 @@ typedef struct zp_totals {
   int64_t transient_bytes;
   bool any_shard;            /* some unit keeps shards: the forward ping-pong exists */
   int64_t carry_elements;    /* largest tensor that flows between units */
-  int64_t units, most_units; /* of all chunks; of the largest */
+  int64_t units;
+  int64_t calls, most_calls; /* of procedures, for one micro-batch: of all chunks; of the one with most */
 } zp_totals;
 
 /* regions.c: sizes and places of all regions; fills in everything of the stage but runs, shared and chunks. */

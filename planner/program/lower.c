@@ -261,11 +261,12 @@ static int64_t carry_elements(const zp_graph *g, const zp_ints *carry, int64_t m
   return carry->len ? zp_shape_elements(&g->tensors.data[carry->data[0]].shape, microbatch) : 0;
 }
 
-static void lower_segment(zp_arena *arena, zp_lowered *lowered, int index, const char **reason) {
-  const zp_segment *segment = &lowered->spec->model->segments.data[index];
+/* Segment or piece `index`; local: its graph on one tensor rank. */
+static void lower_segment(zp_arena *arena, zp_lowered *lowered, int index, const zp_graph *local, const char **reason) {
+  const zp_segment *segment = &lowered->pieces->piece[index].segment;
   zp_segment_program *out = &lowered->segments[index];
   zp_lowering l = {.arena = arena, .lowered = lowered, .out = out};
-  l.graph = out->graph = zp_differentiate(zp_fuse(lowered->sharding->local[index]));
+  l.graph = out->graph = zp_differentiate(zp_fuse(local));
   l.recompute = lowered->recompute == ZP_RECOMPUTE_FULL && segment->is_repeat;
   l.shard = l.recompute && lowered->recompute_shard && lowered->sharding->tensor > 1 && !lowered->sharding->sequence &&
             l.graph->carry_in.len > 0;
@@ -360,7 +361,9 @@ zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sh
   l->recompute = recompute;
   l->recompute_shard = recompute_shard;
   set_formats(l, &spec->train);
-  l->n_segments = model->segments.len;
+  l->pieces = zp_pieces_whole(arena, model);
+  l->n_segments = l->pieces->n;
+  l->n_units = l->pieces->n_units;
   l->segments = ZP_NEW_ARRAY(arena, zp_segment_program, model->segments.len);
   l->param_elements = ZP_NEW_ARRAY(arena, int64_t, model->params.len + 1);
   l->zero_first = ZP_NEW_ARRAY(arena, bool, model->params.len + 1);
@@ -369,25 +372,51 @@ zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sh
     if (model->params.data[p].segment < 0) zp_push(arena, &l->shared, p);
   set_zero_first(arena, l, model);
   *reason = NULL;
-  for (int s = 0; s < model->segments.len; s++) {
-    lower_segment(arena, l, s, reason);
-    l->n_units += model->segments.data[s].count;
-  }
+  for (int s = 0; s < l->n_segments; s++) lower_segment(arena, l, s, sharding->local[s], reason);
   zero_unreached(arena, l, model);
   return *reason ? NULL : l;
 }
 
+zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *whole, const char **reason) {
+  zp_lowered *l = ZP_NEW(arena, zp_lowered);
+  *l = *whole;
+  *reason = "no layer of the model can be cut: nowhere inside one does a single tensor carry all that follows";
+  l->pieces = zp_pieces_divided(arena, whole->spec->model);
+  if (!l->pieces) return NULL;
+  *reason = NULL;
+  l->n_segments = l->pieces->n;
+  l->n_units = l->pieces->n_units;
+  l->segments = ZP_NEW_ARRAY(arena, zp_segment_program, l->n_segments);
+  memcpy(l->segments, whole->segments, sizeof *l->segments * (size_t)whole->n_segments);
+  for (int i = l->pieces->n_whole; i < l->n_segments && !*reason; i++) {
+    const zp_graph *local = whole->sharding->local[l->pieces->piece[i].whole];
+    zp_graph *piece = zp_piece_localize(local, l->pieces, i, whole->sharding->sequence);
+    if (piece)
+      lower_segment(arena, l, i, piece, reason);
+    else
+      *reason = zp_format(arena, "what flows on after a part of `%s` is divided over the tensor ranks",
+                          l->pieces->piece[l->pieces->piece[i].whole].segment.name);
+  }
+  return *reason ? NULL : l;
+}
+
+/* Stages with equal modes on equal node types share one, because prices are written into it. */
 zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, const zp_choice *choice,
                              const char **reason) {
-  zp_lowered *of_mode[ZP_STAGE_MODES] = {NULL};
+  zp_machine machine =
+      zp_machine_make(&spec->cluster, spec->train.precision, choice->tensor * choice->pipeline * choice->data);
   zp_lowered **stages = ZP_NEW_ARRAY(arena, zp_lowered *, choice->pipeline);
+  zp_node_set *types = ZP_NEW_ARRAY(arena, zp_node_set, choice->pipeline);
   for (int s = 0; s < choice->pipeline; s++) {
     zp_stage_mode mode = zp_choice_mode(choice, s);
-    if (!of_mode[mode])
-      of_mode[mode] = zp_lower(arena, spec, sharding, choice->microbatch, zp_stage_mode_recompute(mode),
-                               zp_stage_mode_split(mode), reason);
-    if (!of_mode[mode]) return NULL;
-    stages[s] = of_mode[mode];
+    types[s] = zp_machine_of_stage(&machine, choice, s).types;
+    for (int k = 0; k < s && !stages[s]; k++)
+      if (zp_choice_mode(choice, k) == mode && types[k] == types[s]) stages[s] = stages[k];
+    if (stages[s]) continue;
+    zp_lowered *l = zp_lower(arena, spec, sharding, choice->microbatch, zp_stage_mode_recompute(mode),
+                             zp_stage_mode_split(mode), reason);
+    stages[s] = l && choice->fine ? zp_lower_pieces(arena, l, reason) : l;
+    if (!stages[s]) return NULL;
   }
   return stages;
 }

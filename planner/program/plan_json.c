@@ -2,6 +2,7 @@
  * and zp_verify compares it with what the file claims. A plan carries the text of its .dz files, so that it can be
  * built and verified anywhere. */
 #include <zplan/hash.h>
+#include <zplan/path.h>
 #include <zplan/plan.h>
 #include "schedule.h"
 
@@ -50,6 +51,8 @@ const char *zp_plan_hash(zp_arena *arena, const zp_program *p) {
                      zp_chunks(c),
                      c->sequence,
                      c->compress,
+                     c->order,
+                     c->fine,
                      p->lowered->compute_bytes,
                      p->spec->train.batch,
                      zp_model_parameters(p->spec->model)};
@@ -90,6 +93,8 @@ static void set_choice(zp_json *o, const zp_choice *c) {
   set_recompute(o, c);
   zp_json_set_bool(o, "sequence", c->sequence);
   zp_json_set_bool(o, "compress", c->compress);
+  zp_json_set_string(o, "rank_order", zp_rank_order_name(c->order));
+  zp_json_set_string(o, "cut", c->fine ? "block" : "layer");
   zp_json *offload = zp_json_set(o, "offload", zp_json_object());
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
     if (c->home[i].eighths == 0) continue;
@@ -296,8 +301,7 @@ static void set_inputs(zp_json *o, const zp_plan *plan) {
   zp_json *sources = zp_json_set(o, "sources", zp_json_array());
   for (int i = 0; i < spec->sources.len; i++) {
     zp_json *s = zp_json_append(sources, zp_json_object());
-    const char *slash = strrchr(spec->sources.data[i].path, '/');
-    zp_json_set_string(s, "path", slash ? slash + 1 : spec->sources.data[i].path);
+    zp_json_set_string(s, "path", zp_path_from(plan->arena, spec->sources.data[0].path, spec->sources.data[i].path));
     zp_json_set_string(s, "text", spec->sources.data[i].text);
   }
 }
@@ -316,6 +320,17 @@ static void set_model(zp_json *o, const zp_plan *plan) {
   zp_json_set_int(c, "devices", plan->machine.devices);
   zp_json_set_int(c, "devices_per_node", plan->machine.devices_per_node);
   zp_json_set_int(c, "device_memory_bytes", plan->machine.memory_bytes);
+  if (spec->cluster.groups.len == 0) return;
+  zp_json *groups = zp_json_set(c, "node_groups", zp_json_array());
+  for (int g = 0; g < spec->cluster.groups.len; g++) {
+    const zp_node_group *group = &spec->cluster.groups.data[g];
+    zp_json *j = zp_json_append(groups, zp_json_object());
+    zp_json_set_int(j, "nodes", group->nodes);
+    zp_json_set_string(j, "node", group->type.name);
+    zp_json_set_string(j, "device", group->type.device.name);
+    zp_json_set_int(j, "devices_per_node", group->type.devices);
+    zp_json_set_int(j, "device_memory_bytes", group->type.device.memory_bytes);
+  }
 }
 
 zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
@@ -328,7 +343,6 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
     zp_json_set_string(o, "plan_hash", zp_plan_hash(arena, p));
     set_choice(o, &p->choice);
     zp_json_set_int(o, "microbatches", p->microbatches);
-    zp_json_set_string(o, "rank_order", "tensor-data-pipeline");
     zp_json *stages = zp_json_set(o, "stages", zp_json_array());
     for (int s = 0; s < p->choice.pipeline; s++) zp_json_append(stages, stage_json(p, &p->stages[s]));
     zp_json_set(o, "estimate", estimate_json(&plan->best.estimate));
@@ -406,11 +420,15 @@ static bool read_decisions(zp_arena *arena, const zp_json *json, zp_choice *c) {
   c->microbatch = zp_json_get_int(json, "microbatch", 0);
   c->sequence = zp_json_get_bool(json, "sequence", false);
   c->compress = zp_json_get_bool(json, "compress", false);
+  const char *cut = zp_json_get_string(json, "cut", "layer");
+  c->fine = strcmp(cut, "block") == 0;
+  if (!c->fine && strcmp(cut, "layer") != 0) return false;
   c->schedule = zp_schedule_by_name(zp_json_get_string(json, "schedule", ""));
+  c->order = zp_rank_order_by_name(zp_json_get_string(json, "rank_order", ""));
   return read_degree(degrees, "tensor", &c->tensor) && read_degree(degrees, "pipeline", &c->pipeline) &&
          read_degree(degrees, "data", &c->data) && (int64_t)c->tensor * c->pipeline <= MAX_DEGREE / c->data &&
          c->microbatch > 0 && c->microbatch <= MAX_SAMPLES && c->schedule != ZP_SCHEDULE_COUNT &&
-         read_recompute(arena, json, c) && read_homes(zp_json_get(json, "offload"), c);
+         c->order != ZP_ORDER_COUNT && read_recompute(arena, json, c) && read_homes(zp_json_get(json, "offload"), c);
 }
 
 /* Units of model chunk k, as its stage lists them; a file without chunks has one a stage. */
@@ -449,7 +467,7 @@ bool zp_plan_choice_from_json(zp_arena *arena, const zp_json *json, zp_choice *c
   *choice = (zp_choice){0};
   if (!read_decisions(arena, json, choice)) {
     *error = "a decision is missing or not a value that a plan can have (degrees, zero, microbatch, schedule, chunks, "
-             "recompute, offload)";
+             "rank_order, recompute, cut, offload)";
     return false;
   }
   const char *refusal = zp_schedule_refusal(choice);

@@ -100,7 +100,7 @@ static void place_buffers(placing *p, int64_t microbatches) {
   const zp_lowered *l = p->l;
   const zp_choice *c = p->c;
   zp_stage *s = p->s;
-  int64_t carry = p->t->carry_elements * l->compute_bytes, n = p->t->most_units;
+  int64_t carry = p->t->carry_elements * l->compute_bytes, n = p->t->most_calls;
   int64_t up = zp_chunks(c) - (s->index == zp_chunk_stage(c, (int64_t)c->pipeline * zp_chunks(c) - 1, NULL));
   int64_t down = zp_chunks(c) - (s->index == 0); /* chunks that have a chunk of the model above, below */
   int64_t messages = zp_message_buffers(c, microbatches);
@@ -141,6 +141,7 @@ void zp_place_regions(const zp_lowered *l, const zp_choice *choice, const zp_tot
   placing p = {.l = l, .c = choice, .t = t, .s = s};
   int64_t m = zp_microbatches(spec, choice);
   s->n_units = t->units;
+  s->n_calls = t->calls;
   s->memory = (zp_memory){.context = spec->cluster.node.device.context_bytes};
   size_flat_buffers(&p);
   place_flat_buffers(&p);

@@ -46,47 +46,56 @@ const zp_json *zp_claimed_program(const zp_verifier *v, int stage, const zp_json
   return NULL;
 }
 
-int zp_claimed_segment(const zp_verifier *v, const zp_json *layer) {
+int zp_claimed_piece(const zp_verifier *v, const zp_json *layer) {
   const char *name = zp_json_get_string(layer, "segment", "");
-  for (int i = 0; i < v->spec->model->segments.len; i++)
-    if (strcmp(v->spec->model->segments.data[i].name, name) == 0) return i;
+  for (int i = 0; i < v->pieces->n; i++)
+    if (strcmp(v->pieces->piece[i].segment.name, name) == 0) return i;
   return -1;
 }
 
 /* ---- units ---- */
 
-static const zp_segment *segment_of_unit(const zp_verifier *v, int64_t unit, int64_t *first) {
-  *first = 0;
-  for (int s = 0; s < v->spec->model->segments.len; s++) {
-    const zp_segment *segment = &v->spec->model->segments.data[s];
-    if (unit < *first + segment->count) return segment;
-    *first += segment->count;
+static int64_t units_of(const zp_verifier *v, int segment) {
+  return v->pieces->parts[segment] * v->spec->model->segments.data[segment].count;
+}
+
+/* Units that a layer runs, which should begin with unit `next`; -1 when it makes no sense. */
+static int64_t check_layer(zp_verifier *v, int s, const zp_json *layer, int64_t next) {
+  int64_t from = zp_claim(layer, "first"), count = zp_claim(layer, "count"), first = 0, iteration;
+  const char *name = zp_json_get_string(layer, "segment", "");
+  int index = zp_claimed_piece(v, layer), expected;
+  bool whole = index < v->pieces->n_whole;
+  if (index < 0) {
+    zp_find(v, "stage %d lists `%s`, which the model does not have", s, name);
+    return -1;
   }
-  return NULL;
+  const zp_piece *piece = &v->pieces->piece[index];
+  for (int k = 0; k < piece->whole; k++) first += units_of(v, k);
+  first += from * v->pieces->parts[piece->whole] + piece->first;
+  zp_pieces_unit(v->pieces, next, &expected, &iteration);
+  if (first != next)
+    zp_find(v, "stage %d lists `%s` from %lld where unit %lld of the model is `%s` %lld", s, name, (long long)from,
+            (long long)next, v->pieces->piece[expected].segment.name, (long long)iteration);
+  if (!zp_claimed_program(v, s, layer))
+    zp_find(v, "stage %d runs `%s` and recomputes \"%s\", but the file has no such procedures", s, name,
+            zp_stage_mode_name(zp_choice_mode(&v->choice, s)));
+  if (from < 0 || count < 1 || from + count > piece->segment.count || (!whole && count > 1)) {
+    zp_find(v, "stage %d runs iterations of `%s` that do not exist", s, name);
+    return -1;
+  }
+  return whole ? count * v->pieces->parts[index] : piece->end - piece->first;
 }
 
 /* Lists the units of one chunk; -1 when they make no sense. */
 static int64_t check_layers(zp_verifier *v, int s, int chunk, int64_t next) {
   const zp_json *layers = zp_json_get(zp_json_at(v->stages, s), "layers");
-  int64_t listed = 0, first;
+  int64_t listed = 0;
   for (int r = 0; r < zp_json_count(layers); r++) {
     const zp_json *layer = zp_json_at(layers, r);
     if (zp_claim(layer, "chunk") != chunk) continue;
-    const zp_segment *segment = segment_of_unit(v, next + listed, &first);
-    if (!segment) return -1;
-    int64_t from = zp_claim(layer, "first"), count = zp_claim(layer, "count"), expected = next + listed - first;
-    if (strcmp(zp_json_get_string(layer, "segment", ""), segment->name) != 0 || from != expected)
-      zp_find(v, "stage %d lists `%s` from %lld where unit %lld of the model is `%s` %lld", s,
-              zp_json_get_string(layer, "segment", ""), (long long)from, (long long)(next + listed), segment->name,
-              (long long)expected);
-    if (!zp_claimed_program(v, s, layer))
-      zp_find(v, "stage %d runs `%s` and recomputes \"%s\", but the file has no such procedures", s, segment->name,
-              zp_stage_mode_name(zp_choice_mode(&v->choice, s)));
-    if (count < 1 || from + count > segment->count) {
-      zp_find(v, "stage %d runs iterations of `%s` that do not exist", s, segment->name);
-      return -1;
-    }
-    listed += count;
+    int64_t units = next + listed < v->pieces->n_units ? check_layer(v, s, layer, next + listed) : -1;
+    if (units < 0) return -1;
+    listed += units;
   }
   return listed;
 }
@@ -115,8 +124,7 @@ static void check_chunk_numbers(zp_verifier *v, int s) {
 }
 
 static void check_units(zp_verifier *v) {
-  int64_t total = 0, next = 0;
-  for (int s = 0; s < v->spec->model->segments.len; s++) total += v->spec->model->segments.data[s].count;
+  int64_t total = v->pieces->n_units, next = 0;
   for (int s = 0; s < v->choice.pipeline; s++) check_chunk_numbers(v, s);
   for (int64_t k = 0; k < (int64_t)v->choice.pipeline * v->chunks; k++) {
     int chunk, s = zp_chunk_stage(&v->choice, k, &chunk);
@@ -202,6 +210,11 @@ static bool read_header(zp_verifier *v, const zp_json *json) {
   const char *refusal = zp_choice_refusal(c, v->spec);
   if (refusal) {
     zp_find(v, "%s", refusal);
+    return false;
+  }
+  v->pieces = c->fine ? zp_pieces_divided(v->arena, v->spec->model) : zp_pieces_whole(v->arena, v->spec->model);
+  if (!v->pieces) {
+    zp_find(v, "the plan cuts inside layers, and no layer of the model can be cut");
     return false;
   }
   v->chunks = c->chunks > 1 ? c->chunks : 1;

@@ -33,8 +33,8 @@ static void check_regions(zp_verifier *v, int s, const region *r, int n, int64_t
 
 typedef struct needs {
   int64_t slots, largest_slot, pending, transient, unit_saved; /* bytes */
-  int64_t carry, most_units;                                   /* elements, units of the largest chunk */
-  bool shards; /* some unit keeps its input as shards: the forward ping-pong exists */
+  int64_t carry, most_calls; /* elements; calls of procedures in the chunk with most of them */
+  bool shards;               /* some unit keeps its input as shards: the forward ping-pong exists */
 } needs;
 
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -48,7 +48,7 @@ static int64_t carried(const zp_verifier *v, const zp_graph *g, const zp_ints *c
 /* Adds one run; slot: bytes of the chunk's slot so far. */
 static void add_needs(zp_verifier *v, int s, const zp_json *layer, needs *n, int64_t *slot, int64_t *pending) {
   const zp_json *program = zp_claimed_program(v, s, layer);
-  const zp_segment *segment = &v->spec->model->segments.data[zp_claimed_segment(v, layer)];
+  const zp_segment *segment = &v->pieces->piece[zp_claimed_piece(v, layer)].segment;
   int64_t count = zp_claim(layer, "count"), saved = zp_claim(program, "saved_bytes");
   if (zp_claim(layer, "saved") != *slot)
     zp_find(v, "stage %d: slot areas of `%s` start at %lld", s, segment->name, LL(zp_claim(layer, "saved")));
@@ -84,14 +84,18 @@ static needs find_needs(zp_verifier *v, int s, const zp_json *stage) {
   needs n = {0};
   for (int k = 0; k < v->chunks; k++) {
     const zp_json *chunk = zp_json_at(chunks, k);
-    int64_t slot = 0, pending = 0;
-    for (int r = 0; r < zp_json_count(layers); r++)
-      if (zp_claim(zp_json_at(layers, r), "chunk") == k) add_needs(v, s, zp_json_at(layers, r), &n, &slot, &pending);
+    int64_t slot = 0, pending = 0, calls = 0;
+    for (int r = 0; r < zp_json_count(layers); r++) {
+      const zp_json *layer = zp_json_at(layers, r);
+      if (zp_claim(layer, "chunk") != k) continue;
+      add_needs(v, s, layer, &n, &slot, &pending);
+      calls += zp_claim(layer, "count");
+    }
     check_chunk(v, s, k, chunk, slot, pending);
     n.slots += zp_times(zp_claim(chunk, "slots"), slot);
     n.largest_slot = max64(n.largest_slot, slot);
     n.pending += zp_times(zp_claim(chunk, "pending"), zp_up(pending, 256));
-    n.most_units = max64(n.most_units, zp_claim(chunk, "units"));
+    n.most_calls = max64(n.most_calls, calls);
   }
   return n;
 }
@@ -155,13 +159,14 @@ static void check_budget(zp_verifier *v, int s, const zp_json *memory, int64_t a
                 zp_claim(memory, "saved") + zp_claim(memory, "buffers");
   if (sum != arena)
     zp_find(v, "stage %d: the memory breakdown sums to %lld, the arena is %lld bytes", s, LL(sum), LL(arena));
-  if (zp_claim(memory, "context") != v->machine.context_bytes)
-    zp_find(v, "stage %d: the device's context takes %lld bytes, the file says %lld", s, LL(v->machine.context_bytes),
+  zp_machine machine = zp_machine_of_stage(&v->machine, &v->choice, s);
+  if (zp_claim(memory, "context") != machine.context_bytes)
+    zp_find(v, "stage %d: the device's context takes %lld bytes, the file says %lld", s, LL(machine.context_bytes),
             LL(zp_claim(memory, "context")));
-  double limit = v->spec->plans.data[v->spec->plan].memory_fraction * (double)v->machine.memory_bytes;
-  if ((double)(arena + v->machine.context_bytes) > limit)
-    zp_find(v, "stage %d needs %lld bytes (context included), %.0f may be used", s,
-            LL(arena + v->machine.context_bytes), limit);
+  double limit = v->spec->plans.data[v->spec->plan].memory_fraction * (double)machine.memory_bytes;
+  if ((double)(arena + machine.context_bytes) > limit)
+    zp_find(v, "stage %d needs %lld bytes (context included), %.0f may be used", s, LL(arena + machine.context_bytes),
+            limit);
 }
 
 /* A class is what its regions hold; alignment between regions may add less than 256 bytes to each. */
@@ -203,8 +208,8 @@ void zp_verify_stage(zp_verifier *v, int s) {
       {"carry 0", zp_claim(a, "at_carry0"), n.shards ? carry : 0},
       {"carry 1", zp_claim(a, "at_carry1"), n.shards ? carry : 0},
       {"message up", zp_claim(a, "at_send_up"), up * messages * carry},
-      {"gradient 0", zp_claim(a, "at_grad0"), up || n.most_units >= 3 ? carry : 0},
-      {"gradient 1", zp_claim(a, "at_grad1"), n.most_units >= 2 ? carry : 0},
+      {"gradient 0", zp_claim(a, "at_grad0"), up || n.most_calls >= 3 ? carry : 0},
+      {"gradient 1", zp_claim(a, "at_grad1"), n.most_calls >= 2 ? carry : 0},
       {"message down", zp_claim(a, "at_send_down"), down * messages * carry},
       {"transient", zp_claim(a, "at_transient"), n.transient}};
   check_regions(v, s, regions, (int)(sizeof regions / sizeof *regions), zp_claim(a, "bytes"));
@@ -219,22 +224,20 @@ void zp_verify_stage(zp_verifier *v, int s) {
 
 /* Ranks fill nodes in order; a node's ranks share its host memory and its disks. */
 void zp_verify_nodes(zp_verifier *v) {
-  const zp_node_type *node = &v->spec->cluster.node;
-  const struct {
-    const char *what;
-    const int64_t *stage_bytes;
-    int64_t budget;
-  } tier[] = {{"host memory", v->host, node->host_memory_bytes}, {"NVMe space", v->nvme, node->nvme_bytes}};
-  int64_t ranks = (int64_t)v->choice.tensor * v->choice.data * v->choice.pipeline,
-          per_node = v->machine.devices_per_node;
-  for (int i = 0; i < 2; i++) {
-    int64_t most = 0, sum = 0;
-    for (int64_t r = 0; r < ranks; r++) {
-      if (r % per_node == 0) sum = 0;
-      sum += tier[i].stage_bytes[r / ((int64_t)v->choice.tensor * v->choice.data)];
-      most = max64(most, sum);
+  int64_t ranks = (int64_t)v->choice.tensor * v->choice.data * v->choice.pipeline;
+  zp_node_place node;
+  for (int64_t first = 0; first < ranks; first = node.first + node.ranks) {
+    node = zp_machine_node_of(&v->machine, first);
+    int64_t host = 0, nvme = 0;
+    for (int64_t r = first; r < node.first + node.ranks; r++) {
+      host += v->host[zp_stage_of_rank(&v->choice, r)];
+      nvme += v->nvme[zp_stage_of_rank(&v->choice, r)];
     }
-    if (most > tier[i].budget)
-      zp_find(v, "a node needs %lld bytes of %s, it has %lld", LL(most), tier[i].what, LL(tier[i].budget));
+    bool short_of_host = host > node.type->host_memory_bytes;
+    if (!short_of_host && nvme <= node.type->nvme_bytes) continue;
+    zp_find(v, "node %lld needs %lld bytes of %s, it has %lld", LL(node.index), LL(short_of_host ? host : nvme),
+            short_of_host ? "host memory" : "NVMe space",
+            LL(short_of_host ? node.type->host_memory_bytes : node.type->nvme_bytes));
+    return;
   }
 }

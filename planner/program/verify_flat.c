@@ -21,8 +21,8 @@ static void add_piece(zp_verifier *v, pieces *p, const char *name, int64_t at, i
   zp_push(v->arena, &p->list, ((piece){name, at, elements}));
 }
 
-static bool segment_uses(const zp_verifier *v, int segment, int param) {
-  const zp_graph *g = v->spec->model->segments.data[segment].graph;
+static bool piece_uses(const zp_verifier *v, int index, int param) {
+  const zp_graph *g = v->pieces->piece[index].segment.graph;
   for (int u = 0; u < g->params.len; u++)
     if (g->params.data[u].param == param) return true;
   return false;
@@ -30,7 +30,7 @@ static bool segment_uses(const zp_verifier *v, int segment, int param) {
 
 static bool stage_uses(const zp_verifier *v, const zp_json *layers, int param) {
   for (int r = 0; r < zp_json_count(layers); r++)
-    if (segment_uses(v, zp_claimed_segment(v, zp_json_at(layers, r)), param)) return true;
+    if (piece_uses(v, zp_claimed_piece(v, zp_json_at(layers, r)), param)) return true;
   return false;
 }
 
@@ -50,9 +50,9 @@ static void find_shared(zp_verifier *v, int s, const zp_json *stage, pieces *p) 
   p->sum = p->shared;
 }
 
-static bool uses_any_shared(const zp_verifier *v, int segment) {
+static bool uses_any_shared(const zp_verifier *v, int index) {
   for (int i = 0; i < v->spec->model->params.len; i++)
-    if (v->spec->model->params.data[i].segment < 0 && segment_uses(v, segment, i)) return true;
+    if (v->spec->model->params.data[i].segment < 0 && piece_uses(v, index, i)) return true;
   return false;
 }
 
@@ -63,15 +63,15 @@ static pieces find_pieces(zp_verifier *v, int s, const zp_json *stage) {
   find_shared(v, s, stage, &p);
   for (int r = 0; r < zp_json_count(layers); r++) {
     const zp_json *layer = zp_json_at(layers, r);
-    int segment = zp_claimed_segment(v, layer);
-    int64_t stride = zp_up(v->instance[segment], padding(v)), elements = zp_times(zp_claim(layer, "count"), stride);
-    const char *name = v->spec->model->segments.data[segment].name;
+    int index = zp_claimed_piece(v, layer);
+    int64_t stride = zp_up(v->instance[index], padding(v)), elements = zp_times(zp_claim(layer, "count"), stride);
+    const char *name = v->pieces->piece[index].segment.name;
     if (zp_claim(layer, "stride") != stride)
       zp_find(v, "stage %d: instances of `%s` stand %lld elements apart, the file says %lld", s, name, LL(stride),
               LL(zp_claim(layer, "stride")));
     add_piece(v, &p, name, zp_claim(layer, "base"), elements);
     p.sum += elements;
-    int64_t need = stride + (uses_any_shared(v, segment) ? p.shared : 0);
+    int64_t need = stride + (uses_any_shared(v, index) ? p.shared : 0);
     if (need > p.bucket) p.bucket = need;
   }
   return p;

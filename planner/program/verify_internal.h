@@ -13,8 +13,9 @@ typedef struct zp_verifier {
   int compute_bytes, stat_bytes;
   zp_machine machine;
   const zp_json *stages, *program;
+  const zp_pieces *pieces;      /* of the model: what a stage may run */
   int64_t *elements;            /* local elements per model parameter */
-  int64_t *instance;            /* per segment: flat elements of one instance */
+  int64_t *instance;            /* per piece: flat elements of one instance */
   int chunks;                   /* of a stage */
   int64_t *in_flight, *pending; /* [stage * chunks + chunk]: most at once, from playing the order tables */
   int64_t *pool;                /* [stage]: most in flight of all chunks together */
@@ -27,9 +28,9 @@ void zp_find(zp_verifier *v, const char *format, ...) __attribute__((format(prin
 /* A file may say anything: integers are clamped, and products saturate, so that no sum of a few of them overflows. */
 int64_t zp_claim(const zp_json *object, const char *key); /* missing: the lowest value */
 int64_t zp_times(int64_t a, int64_t b);
-/* Index of the segment in the model, -1 when there is none; and its object in the file, for the mode of the stage that
- * lists the layer. */
-int zp_claimed_segment(const zp_verifier *v, const zp_json *layer);
+/* Index of the piece that a layer names, -1 when there is none; and its object in the file, for the mode of the stage
+ * that lists the layer. */
+int zp_claimed_piece(const zp_verifier *v, const zp_json *layer);
 const zp_json *zp_claimed_program(const zp_verifier *v, int stage, const zp_json *layer);
 /* What the file says about a stage or a segment's procedures: the name of a mode. */
 const char *zp_claimed_mode(const zp_json *object);

@@ -210,7 +210,7 @@ static void check_kept(const procedure *forward, const procedure *backward) {
 }
 
 static procedure check_procedure(zp_verifier *v, const zp_json *segment, int index, bool backward) {
-  const zp_segment *s = &v->spec->model->segments.data[index];
+  const zp_segment *s = &v->pieces->piece[index].segment;
   const zp_json *json = zp_json_get(segment, backward ? "backward" : "forward");
   procedure p = {.v = v, .segment = segment, .backward = backward, .elements = v->instance[index]};
   p.name = zp_format(v->arena, "%s %s", s->name, backward ? "backward" : "forward");
@@ -257,7 +257,7 @@ static void check_mode(zp_verifier *v, const zp_json *j, const zp_segment *s, zp
 }
 
 static void check_sizes(zp_verifier *v, const zp_json *j, int index, zp_stage_mode mode) {
-  const zp_segment *s = &v->spec->model->segments.data[index];
+  const zp_segment *s = &v->pieces->piece[index].segment;
   const zp_choice *c = &v->choice;
   const zp_graph *g = s->graph;
   int64_t in = g->carry_in.len ? zp_shape_elements(&g->tensors.data[g->carry_in.data[0]].shape, c->microbatch) : 0,
@@ -285,9 +285,9 @@ static void check_segment(zp_verifier *v, const zp_json *j, int index, zp_stage_
   check_kept(&forward, &backward);
 }
 
-static int segment_by_name(const zp_model *model, const char *name) {
-  for (int i = 0; i < model->segments.len; i++)
-    if (strcmp(model->segments.data[i].name, name) == 0) return i;
+static int piece_by_name(const zp_pieces *pieces, const char *name) {
+  for (int i = 0; i < pieces->n; i++)
+    if (strcmp(pieces->piece[i].segment.name, name) == 0) return i;
   return -1;
 }
 
@@ -302,14 +302,14 @@ static bool some_stage_runs(const zp_verifier *v, const zp_json *entry) {
 
 /* A segment has procedures for every mode of a stage that runs it, and no others. */
 void zp_verify_procedures(zp_verifier *v) {
-  const zp_model *model = v->spec->model;
+  const zp_pieces *p = v->pieces;
   const zp_json *segments = zp_json_get(v->program, "segments");
-  v->instance = ZP_NEW_ARRAY(v->arena, int64_t, model->segments.len + 1);
-  for (int i = 0; i < model->segments.len; i++) v->instance[i] = instance_elements(v, &model->segments.data[i]);
+  v->instance = ZP_NEW_ARRAY(v->arena, int64_t, p->n + 1);
+  for (int i = 0; i < p->n; i++) v->instance[i] = instance_elements(v, &p->piece[i].segment);
   for (int i = 0; i < zp_json_count(segments); i++) {
     const zp_json *j = zp_json_at(segments, i);
     zp_stage_mode mode;
-    int index = segment_by_name(model, zp_json_get_string(j, "name", ""));
+    int index = piece_by_name(p, zp_json_get_string(j, "name", ""));
     if (index >= 0 && zp_stage_mode_by_name(zp_claimed_mode(j), &mode) && some_stage_runs(v, j))
       check_segment(v, j, index, mode);
     else

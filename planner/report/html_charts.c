@@ -59,7 +59,8 @@ void zp_html_memory_bars(zp_buf *out, const zp_plan *plan) {
   const char *names[ZP_MEMORY_CLASSES];
   for (int c = 0; c < ZP_MEMORY_CLASSES; c++) names[c] = zp_memory_class_name(c);
   put_legend(out, names, ZP_MEMORY_CLASSES);
-  int64_t usable = zp_words_usable_bytes(plan), largest = plan->best.estimate.peak_bytes;
+  int64_t usable = zp_words_usable_bytes(plan, plan->best.estimate.peak_stage),
+          largest = plan->best.estimate.peak_bytes;
   /* The capacity belongs in the picture, unless the model is so small that nothing else would be seen. */
   bool show_capacity = usable < 50 * largest;
   double bytes_per_unit = (double)(show_capacity && usable > largest ? usable : largest) / PLOT;

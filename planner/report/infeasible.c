@@ -12,7 +12,7 @@ static void put_miss(zp_buf *out, const zp_plan *plan) {
   zp_arena *arena = out->arena;
   zp_buf_line(out, "does not fit: stage %d needs %s, %s may be used of %s", miss->stage,
               zp_show_bytes(arena, miss->need_bytes), zp_show_bytes(arena, miss->have_bytes),
-              zp_show_bytes(arena, plan->machine.memory_bytes));
+              zp_show_bytes(arena, zp_machine_of_stage(&plan->machine, &miss->choice, miss->stage).memory_bytes));
   zp_buf_puts(out, "  ");
   for (int c = 0; c < ZP_MEMORY_CLASSES; c++)
     zp_buf_printf(out, "%s%s %s", c ? "   " : "", zp_memory_class_name(c),

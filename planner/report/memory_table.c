@@ -4,6 +4,26 @@
 /* Wide enough for a range of sizes. */
 static int column_width(int class) { return class == 3 || class == ZP_MEMORY_CLASSES ? 17 : 9; }
 
+/* Several node types: consecutive stages on the same ones. */
+static void put_machines(zp_buf *out, const zp_plan *plan) {
+  const zp_choice *c = &plan->best.choice;
+  const zp_cluster *cluster = &plan->spec->cluster;
+  for (int first = 0, next; first < c->pipeline; first = next) {
+    zp_machine at = zp_machine_of_stage(&plan->machine, c, first);
+    for (next = first + 1; next < c->pipeline && zp_machine_of_stage(&plan->machine, c, next).types == at.types;)
+      next++;
+    zp_buf_printf(out, "%-7s on", zp_words_group(out->arena, (zp_stage_group){first, next - 1}));
+    const char *separator = " ";
+    for (int g = 0; g < cluster->groups.len; g++) {
+      if (!(at.types >> g & 1)) continue;
+      zp_buf_printf(out, "%s%s", separator, cluster->groups.data[g].type.name);
+      separator = " and ";
+    }
+    zp_buf_line(out, ": %s may be used of %s", zp_show_bytes(out->arena, zp_words_usable_bytes(plan, first)),
+                zp_show_bytes(out->arena, at.memory_bytes));
+  }
+}
+
 const char *zp_report_memory(zp_arena *arena, const zp_plan *plan) {
   zp_buf out = zp_buf_new(arena);
   zp_stage_groups groups = zp_group_stages(arena, plan->program, true);
@@ -20,7 +40,12 @@ const char *zp_report_memory(zp_arena *arena, const zp_plan *plan) {
       zp_buf_printf(&out, "  %-11s", zp_stage_mode_name(zp_choice_mode(&plan->best.choice, groups.data[g].first)));
     zp_buf_printf(&out, "  %s\n", zp_words_group_runs(arena, plan, groups.data[g]));
   }
+  if (plan->spec->cluster.groups.len > 0) {
+    zp_buf_line(&out, "one rank; arenas are exact, the context is an estimate");
+    put_machines(&out, plan);
+    return out.data;
+  }
   zp_buf_line(&out, "one rank; arenas are exact, the context is an estimate; %s may be used of %s",
-              zp_show_bytes(arena, zp_words_usable_bytes(plan)), zp_show_bytes(arena, plan->machine.memory_bytes));
+              zp_show_bytes(arena, zp_words_usable_bytes(plan, 0)), zp_show_bytes(arena, plan->machine.memory_bytes));
   return out.data;
 }

@@ -12,9 +12,14 @@ const char *zp_words_choice(zp_arena *arena, const zp_choice *choice);
 /* "begin, h.0-h.4": what a stage runs. */
 const char *zp_words_stage(zp_arena *arena, const zp_lowered *lowered, const zp_stage *stage);
 /* "32.3 GB" of `bytes`, or "-" for none. */
+/* Devices of the plan: "16 x a100_80, 80.0 GB each (2 x dgx_a100)", every type of them. */
+const char *zp_words_devices(zp_arena *arena, const zp_plan *plan);
 const char *zp_words_bytes(zp_arena *arena, int64_t bytes);
 /* Bytes that arena and context may use on a device. */
-int64_t zp_words_usable_bytes(const zp_plan *plan);
+/* Of a device of the stage, context included. */
+int64_t zp_words_usable_bytes(const zp_plan *plan, int stage);
+/* Of the model: layers, and what stands before, between and after them, whole. */
+int64_t zp_words_units(const zp_plan *plan);
 /* Why this plan, from the terms of its price. One or more sentences. */
 const char *zp_words_why(zp_arena *arena, const zp_plan *plan);
 

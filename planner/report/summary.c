@@ -6,14 +6,11 @@ static double percent(double part, double whole) { return whole > 0 ? 100 * part
 
 static void put_title(zp_buf *out, const zp_plan *plan) {
   const zp_spec *spec = plan->spec;
-  const zp_machine *m = &plan->machine;
   zp_arena *arena = out->arena;
-  int nodes = (m->devices + m->devices_per_node - 1) / m->devices_per_node;
-  zp_buf_line(out, "%s: %s parameters, %lld units  |  %d x %s, %s each (%d x %s)  |  batch %lld x %lld tokens",
-              spec->model->name, zp_show_count(arena, (double)zp_model_parameters(spec->model)),
-              (long long)plan->program->lowered->n_units, m->devices, spec->cluster.node.device.name,
-              zp_show_bytes(arena, m->memory_bytes), nodes, m->node->name ? m->node->name : "node",
-              (long long)spec->train.batch, (long long)spec->model->sequence);
+  zp_buf_line(out, "%s: %s parameters, %lld units  |  %s  |  batch %lld x %lld tokens", spec->model->name,
+              zp_show_count(arena, (double)zp_model_parameters(spec->model)),
+              (long long)zp_words_units(plan), zp_words_devices(arena, plan), (long long)spec->train.batch,
+              (long long)spec->model->sequence);
 }
 
 static void put_time(zp_buf *out, const zp_plan *plan) {
@@ -41,13 +38,14 @@ static void put_memory(zp_buf *out, const zp_plan *plan) {
   const zp_estimate *e = &plan->best.estimate;
   zp_arena *arena = out->arena;
   zp_memory m = zp_stage_memory(plan, e->peak_stage);
+  int64_t there = zp_machine_of_stage(&plan->machine, &plan->best.choice, e->peak_stage).memory_bytes;
   zp_buf_line(
       out,
       "  memory       peak %s of %s on stage %d   (states %s  saved %s  buffers %s  context est %s)   margin %.0f%%",
-      zp_show_bytes(arena, e->peak_bytes), zp_show_bytes(arena, plan->machine.memory_bytes), e->peak_stage,
+      zp_show_bytes(arena, e->peak_bytes), zp_show_bytes(arena, there), e->peak_stage,
       zp_words_bytes(arena, m.weights + m.gradients + m.optimizer), zp_words_bytes(arena, m.saved),
       zp_words_bytes(arena, m.buffers), zp_words_bytes(arena, m.context),
-      100 - percent((double)e->peak_bytes, (double)plan->machine.memory_bytes));
+      100 - percent((double)e->peak_bytes, (double)there));
   if (m.host > 0)
     zp_buf_line(out, "  host         %s of every rank's state on stage %d", zp_show_bytes(arena, m.host),
                 e->peak_stage);
@@ -66,7 +64,7 @@ static void put_duration(zp_buf *out, const zp_plan *plan) {
                 (long long)spec->train.steps);
   if (!spec->cluster.node.device.is_cpu)
     zp_buf_printf(out, "   %s GPU-days", zp_show_count(arena, seconds / 86400 * plan->machine.devices));
-  double price = spec->cluster.price_per_gpu_hour;
+  double price = zp_cluster_price(&spec->cluster, plan->machine.devices);
   if (price > 0)
     zp_buf_printf(out, "   $%s at $%.2f per GPU-hour",
                   zp_show_count(arena, seconds / 3600 * plan->machine.devices * price), price);

@@ -28,7 +28,9 @@ const char *zp_words_choice(zp_arena *arena, const zp_choice *c) {
   if (c->chunks > 1) zp_buf_printf(&out, ", %d chunks", c->chunks);
   zp_buf_printf(&out, ")  data %d  zero %d  microbatch %lld  recompute %s", c->data, c->zero, (long long)c->microbatch,
                 zp_report_recompute(arena, c));
+  if (c->fine) zp_buf_puts(&out, "  cuts inside layers");
   if (c->sequence) zp_buf_puts(&out, "  norms split along the sequence");
+  if (c->order != ZP_ORDER_TDP) zp_buf_printf(&out, "  rank order %s", zp_rank_order_name(c->order));
   if (c->compress) zp_buf_puts(&out, "  1-bit data-parallel communication");
   put_homes(&out, c);
   return out.data;
@@ -38,11 +40,14 @@ const char *zp_words_stage(zp_arena *arena, const zp_lowered *lowered, const zp_
   zp_buf out = zp_buf_new(arena);
   for (int r = 0; r < stage->runs.len; r++) {
     const zp_run *run = &stage->runs.data[r];
-    const zp_segment *segment = lowered->segments[run->segment].segment;
+    int whole = lowered->pieces->piece[run->segment].whole;
+    const zp_segment *segment = lowered->segments[whole].segment;
     if (r) zp_buf_puts(&out, ", ");
     zp_buf_puts(&out, segment->name);
     if (!segment->is_repeat) continue;
     zp_buf_printf(&out, ".%lld", (long long)run->first);
+    if (run->segment != whole) /* "h.6.attn" for piece `h.attn` of layer 6 */
+      zp_buf_puts(&out, lowered->segments[run->segment].segment->name + strlen(segment->name));
     if (run->count > 1) zp_buf_printf(&out, "-%s.%lld", segment->name, (long long)(run->first + run->count - 1));
   }
   return out.data ? out.data : "";
@@ -50,9 +55,30 @@ const char *zp_words_stage(zp_arena *arena, const zp_lowered *lowered, const zp_
 
 const char *zp_words_bytes(zp_arena *arena, int64_t bytes) { return bytes == 0 ? "-" : zp_show_bytes(arena, bytes); }
 
-int64_t zp_words_usable_bytes(const zp_plan *plan) {
+const char *zp_words_devices(zp_arena *arena, const zp_plan *plan) {
+  const zp_machine *m = &plan->machine;
+  const zp_cluster *c = &plan->spec->cluster;
+  zp_buf devices = zp_buf_new(arena), nodes = zp_buf_new(arena);
+  int64_t left = m->devices;
+  for (int g = 0; g < c->groups.len && left > 0; g++) {
+    const zp_node_type *type = &c->groups.data[g].type;
+    int64_t all = (int64_t)c->groups.data[g].nodes * type->devices, here = left < all ? left : all;
+    const char *plus = g ? " + " : "";
+    zp_buf_printf(&devices, "%s%lld x %s, %s each", plus, (long long)here, type->device.name,
+                  zp_show_bytes(arena, type->device.memory_bytes));
+    zp_buf_printf(&nodes, "%s%lld x %s", plus, (long long)((here + type->devices - 1) / type->devices), type->name);
+    left -= here;
+  }
+  if (c->groups.len) return zp_format(arena, "%s (%s)", devices.data, nodes.data);
+  return zp_format(arena, "%d x %s, %s each (%lld x %s)", m->devices, c->node.device.name,
+                   zp_show_bytes(arena, m->memory_bytes), (long long)zp_machine_nodes(m),
+                   m->node->name ? m->node->name : "node");
+}
+
+int64_t zp_words_usable_bytes(const zp_plan *plan, int stage) {
   const zp_constraints *c = &plan->spec->plans.data[plan->spec->plan];
-  return (int64_t)(c->memory_fraction * (double)plan->machine.memory_bytes);
+  zp_machine at = zp_machine_of_stage(&plan->machine, &plan->best.choice, stage);
+  return (int64_t)(c->memory_fraction * (double)at.memory_bytes);
 }
 
 /* ---- memory ---- */
@@ -148,6 +174,12 @@ const char *zp_words_wrap(zp_arena *arena, const char *text, int indent) {
 
 /* ---- why ---- */
 
+int64_t zp_words_units(const zp_plan *plan) {
+  int64_t units = 0;
+  for (int s = 0; s < plan->spec->model->segments.len; s++) units += plan->spec->model->segments.data[s].count;
+  return units;
+}
+
 static double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
 static void explain_tensor(zp_buf *out, const zp_plan *plan) {
@@ -181,9 +213,10 @@ static void explain_experts(zp_buf *out, const zp_plan *plan) {
 static void explain_pipeline(zp_buf *out, const zp_plan *plan) {
   const zp_choice *c = &plan->best.choice;
   if (c->pipeline == 1) return;
-  zp_buf_printf(out, "pipeline %d puts %.3g of %lld units on a stage; %lld micro-batches keep the bubble at %.1f%%. ",
-                c->pipeline, (double)plan->program->lowered->n_units / c->pipeline,
-                (long long)plan->program->lowered->n_units, (long long)plan->program->microbatches,
+  int64_t units = zp_words_units(plan);
+  zp_buf_printf(out, "pipeline %d puts %.3g of %lld units on a stage%s; %lld micro-batches keep the bubble at %.1f%%. ",
+                c->pipeline, (double)units / c->pipeline, (long long)units,
+                c->fine ? ", evened out by cuts inside layers" : "", (long long)plan->program->microbatches,
                 percent(plan->best.estimate.bubble_s, plan->best.estimate.step_s));
 }
 
@@ -206,19 +239,23 @@ static void explain_recompute(zp_buf *out, const zp_plan *plan) {
   keep.recompute = ZP_RECOMPUTE_NONE;
   keep.recompute_shard = false;
   const char *reason = NULL;
-  const zp_lowered *lowered = zp_lower(out->arena, plan->spec, plan->program->lowered->sharding, keep.microbatch,
-                                       ZP_RECOMPUTE_NONE, false, &reason);
+  zp_lowered **lowered = zp_lower_stages(out->arena, plan->spec, plan->program->lowered->sharding, &keep, &reason);
   if (!lowered) return;
-  int64_t most = 0;
+  int64_t most_over = 0, most = 0;
+  int fullest = 0;
   for (int s = 0; s < keep.pipeline; s++) {
     zp_stage layout;
-    zp_layout_stage(out->arena, lowered, &keep, s, &layout);
-    if (layout.arena_bytes > most) most = layout.arena_bytes;
+    zp_layout_stage(out->arena, lowered[s], &keep, s, &layout);
+    int64_t bytes = layout.arena_bytes + plan->machine.context_bytes, over = bytes - zp_words_usable_bytes(plan, s);
+    if (over <= most_over) continue;
+    most_over = over;
+    most = bytes;
+    fullest = s;
   }
-  most += plan->machine.context_bytes;
-  if (most > zp_words_usable_bytes(plan))
-    zp_buf_printf(out, "without recomputation the fullest stage would need %s of %s. ", zp_show_bytes(out->arena, most),
-                  zp_show_bytes(out->arena, plan->machine.memory_bytes));
+  if (most > 0)
+    zp_buf_printf(
+        out, "without recomputation the fullest stage would need %s of %s. ", zp_show_bytes(out->arena, most),
+        zp_show_bytes(out->arena, zp_machine_of_stage(&plan->machine, &plan->best.choice, fullest).memory_bytes));
 }
 
 const char *zp_words_why(zp_arena *arena, const zp_plan *plan) {

@@ -27,10 +27,13 @@ static double bound_1f1b(double m, double P, double W, double M) {
   return (m - 1) * M + W - fmin((P - 1) * M / 2, P * M - W);
 }
 
+/* With several node types only the work of the stages is bounded: links and the end of the step are left out, because
+ * which of them is fastest depends on the group. */
 double zp_least_message(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
+  if (zp_has_types(s)) return 0;
   const zp_variant *v = zp_variant_of(s, point);
-  zp_group_link link = zp_machine_pipeline_link(&s->machine, c->tensor, c->pipeline, c->data);
+  zp_group_link link = zp_machine_pipeline_link(&s->machine, c->tensor, c->pipeline, c->data, c->order);
   return zp_cost_message(&link, (double)v->carry_elements * v->lowered->compute_bytes);
 }
 
@@ -41,7 +44,7 @@ static double first_chunks(const zp_searcher *s, const zp_point *point, double P
   double least = HUGE_VAL;
   for (int i = 0; i < point->n_modes; i++) {
     const zp_variant *cut = &s->variants.data[point->modes[i]];
-    double W = cut->prefix_s[s->n_units], share = 1;
+    double W = cut->prefix_s[zp_point_units(s, point)], share = 1;
     for (int k = 0; k < v->lowered->n_segments && point->n_modes > 1; k++)
       share = fmin(share, v->unit_s[k] / cut->unit_s[k]);
     least = fmin(least, share * fmax(0, (P - 1) * W / K - (K - P + 1) * cut->longest_s));
@@ -57,7 +60,7 @@ static double pipeline_bound(const zp_searcher *s, const zp_point *point) {
   double M = fmax(W / P, point->longest_s), K = zp_model_chunks(c);
   double hops = 2 * (K - 1 - (c->schedule == ZP_SCHEDULE_ZB_V)); /* ZB-V turns on the last stage */
   double messages = hops * zp_least_message(s, point),
-         trip = v->input_s[s->n_units] + W - v->prefix_s[s->n_units] + messages;
+         trip = v->input_s[zp_point_units(s, point)] + W - v->prefix_s[zp_point_units(s, point)] + messages;
   double bound = fmax(m * M, trip);
   switch (c->schedule) {
   case ZP_SCHEDULE_GPIPE: return fmax(bound, W + (m - 1) * M + messages);
@@ -87,10 +90,10 @@ static double step_end(const zp_searcher *s, const zp_point *point, double backw
   const zp_choice *c = &point->choice;
   int64_t shards = c->zero >= 1 ? c->data : 1;
   int64_t mean = v->elements / c->pipeline;
-  int64_t first = c->pipeline == 1 ? v->elements : v->lowered->segments[0].elements;
+  int64_t first = c->pipeline == 1 ? v->elements : v->elements_before[1];
   double reduce = zp_cost_step_end(v->lowered, &s->machine, c, first, first / shards).reduce_s;
   if (c->pipeline == 1)
-    reduce = zp_cost_exposed_reduce(&s->machine, reduce, backward, s->n_units);
+    reduce = zp_cost_exposed_reduce(&s->machine, reduce, backward, zp_point_units(s, point));
   else if (!s->machine.node->device.is_cpu)
     reduce = 0;
   zp_step_end end = zp_cost_step_end(v->lowered, &s->machine, c, mean, mean / shards);
@@ -98,12 +101,13 @@ static double step_end(const zp_searcher *s, const zp_point *point, double backw
 }
 
 static bool same_degrees(const zp_choice *a, const zp_choice *b) {
-  return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data;
+  return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->order == b->order;
 }
 
 double zp_bound_step_end(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
-  double backward = point->work_s - zp_variant_of(s, point)->forward_s[s->n_units];
+  if (zp_has_types(s)) return 0;
+  double backward = point->work_s - zp_variant_of(s, point)->forward_s[zp_point_units(s, point)];
   if (c->pipeline == 1 || !all_on_device(c)) return step_end(s, point, backward);
   zp_step_end_memo *memo = &s->memo->end[c->zero][c->compress];
   if (!memo->known || !same_degrees(&memo->choice, c) || memo->elements != zp_variant_of(s, point)->elements)
@@ -118,7 +122,7 @@ static const zp_group_link *data_link(const zp_searcher *s, const zp_choice *c) 
   if (!memo->link_known || !same_degrees(&memo->link_choice, c)) {
     memo->link_known = true;
     memo->link_choice = *c;
-    memo->link = zp_machine_data_group(&s->machine, c->tensor, c->pipeline, c->data);
+    memo->link = zp_machine_data_group(&s->machine, c->tensor, c->pipeline, c->data, c->order);
   }
   return &memo->link;
 }
@@ -127,7 +131,7 @@ static const zp_group_link *data_link(const zp_searcher *s, const zp_choice *c) 
  * with state off the device. An action takes at least as long as its transfers on any one link. */
 static double transfers_s(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
-  if (c->zero < 2 && all_on_device(c)) return 0;
+  if ((c->zero < 2 && all_on_device(c)) || zp_has_types(s)) return 0;
   const zp_variant *v = zp_variant_of(s, point);
   double mean = (double)v->elements / c->pipeline, data = 0;
   double params = mean * v->lowered->param_bytes, gradients = mean * v->lowered->grad_bytes;
@@ -169,7 +173,9 @@ static double loops(const stage_at *a, double flight, double before, double from
  * with one stage, step_end has it. */
 static double own_reduce_s(const stage_at *a) {
   const zp_choice *c = a->c;
-  if (c->pipeline == 1 || c->data == 1 || c->zero > 1 || c->compress || a->s->machine.node->device.is_cpu) return 0;
+  if (c->pipeline == 1 || c->data == 1 || c->zero > 1 || c->compress || a->s->machine.node->device.is_cpu ||
+      zp_has_types(a->s))
+    return 0;
   const zp_variant *v = a->own;
   double bytes = (double)(v->elements_before[a->end] - v->elements_before[a->first]) * v->lowered->grad_bytes;
   const zp_group_link *link = data_link(a->s, c);
@@ -211,7 +217,7 @@ double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, const zp_v
                          int64_t end, bool waits) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
-  double m = (double)zp_microbatches(s->spec, c), total = v->prefix_s[s->n_units];
+  double m = (double)zp_microbatches(s->spec, c), total = v->prefix_s[zp_point_units(s, point)];
   stage_at a = {s, point, v, own, c, m, zp_least_message(s, point), c->pipeline - 1 - stage, stage, first, end, waits};
   if (c->schedule == ZP_SCHEDULE_GPIPE) {
     double work = own->prefix_s[end] - own->prefix_s[first], before = zp_least_before(s, point, stage, first);
@@ -220,7 +226,7 @@ double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, const zp_v
     return fmax(all, all - down + own_reduce_s(&a));
   }
   if (c->schedule == ZP_SCHEDULE_1F1B) return bound_1f1b_stage(&a, total);
-  return bound_split_stage(&a, total, v->input_s[s->n_units]);
+  return bound_split_stage(&a, total, v->input_s[zp_point_units(s, point)]);
 }
 
 static double bound_of_chunks(const zp_searcher *s, const zp_point *point, const int64_t *cut,
@@ -253,8 +259,9 @@ double zp_bound_of_cut(const zp_searcher *s, const zp_point *point, const int64_
     for (int i = 0; i < point->choice.pipeline; i++)
       longest = fmax(longest, zp_bound_of_stage(s, point, own[i], i, cut[i], cut[i + 1], true));
   /* one stage: a longer backward hides more of the reduction */
-  double end = point->choice.pipeline == 1
-                   ? step_end(s, point, own[0]->prefix_s[s->n_units] - own[0]->forward_s[s->n_units])
-                   : zp_bound_step_end(s, point);
+  double end =
+      point->choice.pipeline == 1
+          ? step_end(s, point, own[0]->prefix_s[zp_point_units(s, point)] - own[0]->forward_s[zp_point_units(s, point)])
+          : zp_bound_step_end(s, point);
   return fmax(zp_bound(s, point), below(longest + end));
 }

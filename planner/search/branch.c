@@ -25,6 +25,7 @@ typedef struct tree {
   int64_t stop_at;  /* of effort->work_left */
   zp_choice choice; /* cut: the stages fixed so far */
   const zp_variant *v;
+  int64_t units;
   zp_windows windows;
   zp_windows way;     /* the same, of what is on the way to the gradients of inputs */
   zp_mode_work *work; /* where stages choose among modes; else NULL */
@@ -89,7 +90,7 @@ static bool stage_may_end(tree *t, int stage, int64_t first, int64_t end, const 
 /* The furthest end of a stage; where it starts when there is none. Windows of stages that choose among modes count the
  * work behind the end with its modes, which shrinks in steps as the end moves on: they are asked one by one. */
 static int64_t furthest_end(tree *t, int stage, int64_t first, const stage_limit *limit) {
-  int64_t low = first, high = t->s->n_units - (t->choice.pipeline - 1 - stage);
+  int64_t low = first, high = t->units - (t->choice.pipeline - 1 - stage);
   if (limit->known) {
     int64_t reach = zp_mode_work_reach(t->work, stage, first);
     high = reach < high ? reach : high;
@@ -129,7 +130,7 @@ static bool can_complete(tree *t, int fixed, int counted) {
     t->reach[k + 1] = furthest_end(t, k, t->reach[k], &limit);
     if (t->reach[k + 1] == t->reach[k]) return false;
   }
-  return t->reach[t->choice.pipeline] == t->s->n_units;
+  return t->reach[t->choice.pipeline] == t->units;
 }
 
 /* A cut whose longest update is at most this long, anyhow? */
@@ -141,12 +142,12 @@ static bool can_update_within(tree *t, double update_s) {
     if (end == at) return false;
     at = end;
   }
-  return at == t->s->n_units;
+  return at == t->units;
 }
 
 /* The shortest possible longest update, or a little less. */
 static double least_update(tree *t) {
-  double low = 0, high = zp_stage_cost_of(t->costs, t->v->lowered, 0, 0, t->s->n_units).update_s;
+  double low = 0, high = zp_stage_cost_of(t->costs, t->v->lowered, 0, 0, t->units).update_s;
   while (high - low > 1e-7 * high) {
     double middle = low + (high - low) / 2;
     if (can_update_within(t, middle))
@@ -180,9 +181,9 @@ static void set_rest(tree *t, int fixed) {
   int stages = t->choice.pipeline;
   int64_t done = t->choice.cut[fixed];
   double message = t->message_s[fixed - 1];
-  double rest = t->work ? zp_mode_work_of(t->work, fixed, stages, done, t->s->n_units) +
-                              2 * (stages - 1 - fixed) * t->way.message_s
-                        : zp_window_rest(&t->way, fixed, done);
+  double rest =
+      t->work ? zp_mode_work_of(t->work, fixed, stages, done, t->units) + 2 * (stages - 1 - fixed) * t->way.message_s
+              : zp_window_rest(&t->way, fixed, done);
   t->run.rest_s = t->run.first_rest_s = t->run.last_rest_s = rest + message;
   if (!t->work || !t->windows.one_f_one_b) return;
   t->run.first_rest_s = fmax(rest, zp_mode_work_answer(t->work, &t->windows, ZP_FIRST_TURN, fixed, done)) + message;
@@ -263,7 +264,7 @@ static outcome visit(tree *t, int fixed, bool check) {
     t->miss = first_miss(t, fixed);
     return NONE;
   }
-  int64_t far = t->reach[fixed + 1], near = fixed + 1 == stages ? t->s->n_units : t->choice.cut[fixed] + 1;
+  int64_t far = t->reach[fixed + 1], near = fixed + 1 == stages ? t->units : t->choice.cut[fixed] + 1;
   for (int64_t end = far; end >= near; end--) {
     outcome found = visit_child(t, fixed, end, end == far);
     if (found != NONE || t->miss <= fixed) return found;
@@ -345,19 +346,19 @@ static void set_windows(tree *t) {
   const zp_choice *c = &t->choice;
   const zp_variant *v = t->v;
   zp_least least = {.work_s = v->prefix_s, .input_s = v->input_s};
-  if (t->point->n_modes == 1) least = zp_least_times(t->scratch, t->costs, v);
+  if (t->point->n_modes == 1 && !c->fine) least = zp_least_times(t->scratch, t->costs, v);
   t->windows = (zp_windows){.stages = c->pipeline,
-                            .units = t->s->n_units,
+                            .units = t->units,
                             .microbatches = zp_microbatches(t->s->spec, c),
                             .prefix_s = least.work_s,
-                            .total_s = least.work_s[t->s->n_units],
+                            .total_s = least.work_s[t->units],
                             .message_s = zp_least_message(t->s, t->point),
                             .extra_s = least.work_extra_s,
                             .one_f_one_b = c->schedule == ZP_SCHEDULE_1F1B};
   t->way = t->windows;
   if (!zp_schedule_splits(c->schedule)) return;
   t->way.prefix_s = least.input_s;
-  t->way.total_s = least.input_s[t->s->n_units];
+  t->way.total_s = least.input_s[t->units];
   t->way.extra_s = least.input_extra_s;
 }
 
@@ -389,9 +390,10 @@ static void plant(tree *t, zp_searcher *s, const zp_point *point, const zp_branc
   t->effort = &s->effort;
   t->choice = *c;
   t->v = zp_variant_of(s, point);
+  t->units = zp_point_units(s, point);
   t->limits = zp_search_limits(s);
   t->costs = zp_stage_costs_new(a, s, point);
-  t->link = zp_machine_pipeline_link(&s->machine, c->tensor, c->pipeline, c->data);
+  t->link = zp_machine_pipeline_link(&s->machine, c->tensor, c->pipeline, c->data, c->order);
   t->many = zp_many_microbatches(s, c);
   t->ties_s = zp_least_ties(a, s, point);
   t->choice.cut = ZP_NEW_ARRAY(a, int64_t, c->pipeline + 1);
@@ -401,7 +403,7 @@ static void plant(tree *t, zp_searcher *s, const zp_point *point, const zp_branc
   t->cost = ZP_NEW_ARRAY(a, zp_stage_cost, c->pipeline);
   t->known_s = ZP_NEW_ARRAY(a, double, c->pipeline + 1);
   set_windows(t);
-  if (point->n_modes > 1) t->work = zp_mode_work_new(a, s, point, t->costs);
+  if (point->n_modes > 1 && !c->fine) t->work = zp_mode_work_new(a, s, point, t->costs);
   set_run(t);
   t->update_s[0] = least_update(t);
 }

@@ -45,6 +45,15 @@ static double shortest_longest(const zp_variant *v, int64_t units, int chunks, i
   return high;
 }
 
+bool zp_cut_is_possible(const zp_searcher *s, const zp_point *point, double stage_s) {
+  zp_arena_mark mark = zp_arena_get_mark(s->arena);
+  int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, point->choice.pipeline + 1);
+  const double *prefix_s = s->variants.data[point->modes[0]].prefix_s;
+  bool possible = fill(prefix_s, zp_point_units(s, point), point->choice.pipeline, stage_s, false, cut);
+  zp_arena_rewind(s->arena, mark);
+  return possible;
+}
+
 void zp_parts_of_stage(const zp_choice *c, int stage, const int64_t *cut, zp_units *part) {
   for (int turn = 0; turn < zp_chunks(c); turn++) {
     int chunk;
@@ -67,6 +76,7 @@ bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits 
                    int64_t *cut) {
   const zp_variant *v = &s->variants.data[point->modes[by]];
   int chunks = zp_model_chunks(&point->choice);
-  double longest = shortest_longest(v, s->n_units, chunks, cut) * (1 + 2e-9);
-  return fill(v->prefix_s, s->n_units, chunks, longest, from_back, cut) && all_stages_fit(s, point, limits, cut);
+  double longest = shortest_longest(v, zp_point_units(s, point), chunks, cut) * (1 + 2e-9);
+  return fill(v->prefix_s, zp_point_units(s, point), chunks, longest, from_back, cut) &&
+         all_stages_fit(s, point, limits, cut);
 }

@@ -48,20 +48,20 @@ bool zp_cut_within(const zp_searcher *s, const zp_point *point, const zp_cut_rul
   cutter c = {
       s, point, zp_variant_of(s, point), rule, isfinite(rule->total_s), zp_many_microbatches(s, &point->choice)};
   int stages = point->choice.pipeline;
-  cut[0] = 0, cut[stages] = s->n_units;
-  int64_t done = 0, n = s->n_units / stages; /* units placed, from the side that is filled first */
+  cut[0] = 0, cut[stages] = zp_point_units(s, point);
+  int64_t done = 0, n = zp_point_units(s, point) / stages; /* units placed, from the side that is filled first */
   for (int i = 0; i < stages; i++) {
     int stage = rule->from_back ? stages - 1 - i : i;
-    int64_t most = s->n_units - done - (stages - 1 - i); /* every later stage needs a unit */
-    n = reach(&c, stage, rule->from_back ? s->n_units - done : done, most, n);
+    int64_t most = zp_point_units(s, point) - done - (stages - 1 - i); /* every later stage needs a unit */
+    n = reach(&c, stage, rule->from_back ? zp_point_units(s, point) - done : done, most, n);
     if (n == 0) return false;
     done += n;
     if (rule->from_back)
-      cut[stage] = s->n_units - done;
+      cut[stage] = zp_point_units(s, point) - done;
     else
       cut[stage + 1] = done;
   }
-  return done == s->n_units;
+  return done == zp_point_units(s, point);
 }
 
 /* Requires: the cut fits. */
@@ -156,7 +156,7 @@ static void cut_from(all_cuts *a, int stage) {
     a->on_cut(a->user, a->cut);
     return;
   }
-  int64_t first = a->cut[stage], most = a->s->n_units - first - later;
+  int64_t first = a->cut[stage], most = zp_point_units(a->s, a->point) - first - later;
   for (int64_t n = later == 0 ? most : 1; n <= most; n++) {
     if (!zp_stage_variant(a->s, a->point, stage, &(zp_units){first, n}, &a->limits))
       return; /* more units: more bytes */
@@ -176,7 +176,7 @@ static bool few_cuts(int64_t units, int64_t stages) {
 }
 
 bool zp_cut_all(zp_searcher *s, const zp_point *point, zp_on_cut *on_cut, void *user) {
-  if (!few_cuts(s->n_units, point->choice.pipeline)) return false;
+  if (!few_cuts(zp_point_units(s, point), point->choice.pipeline)) return false;
   all_cuts a = {s,      point, zp_search_limits(s), ZP_NEW_ARRAY(s->arena, int64_t, point->choice.pipeline + 1),
                 on_cut, user};
   cut_from(&a, 0);

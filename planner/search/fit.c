@@ -1,7 +1,8 @@
 /* Memory: does a point fit, and with how much of its state off the device?
  *
  * Limits are per rank: what the plan block allows of the device, less the context, and an equal share of its node's
- * host memory and disks among the ranks on the node.
+ * host memory and disks among the ranks on the node. Where node types are mixed, limits are handed around for the
+ * smallest type, and a stage on larger ones may use so much more.
  *
  * Classes leave the device in a fixed order: optimizer state, gradients, parameters, saved activations, each only when
  * those before it that may leave have left, in eighths. The first step of this chain for which some cut fits is taken:
@@ -14,7 +15,27 @@
 
 enum { EIGHTHS = 8, CHUNKED_MISSES = 32 };
 
+zp_limits zp_machine_limits(const zp_searcher *s, const zp_machine *machine) {
+  double fraction = s->constraints->memory_fraction;
+  int here = machine->devices < machine->devices_per_node ? machine->devices : machine->devices_per_node;
+  return (zp_limits){(int64_t)(fraction * (double)machine->memory_bytes) - machine->context_bytes,
+                     (int64_t)(fraction * (double)machine->node->host_memory_bytes) / here,
+                     (int64_t)(fraction * (double)machine->node->nvme_bytes) / here};
+}
+
 zp_limits zp_search_limits(const zp_searcher *s) { return (zp_limits){s->limit_bytes, s->host_bytes, s->nvme_bytes}; }
+
+static int64_t shifted(int64_t limit, int64_t smallest, int64_t own) {
+  return limit == INT64_MAX ? limit : limit + (own - smallest);
+}
+
+zp_limits zp_limits_of_stage(const zp_searcher *s, const zp_choice *choice, int stage, const zp_limits *smallest) {
+  if (!zp_has_types(s)) return *smallest;
+  const zp_limits *own = &zp_find_places(s, choice)->limits[stage];
+  return (zp_limits){shifted(smallest->device, s->limit_bytes, own->device),
+                     shifted(smallest->host, s->host_bytes, own->host),
+                     shifted(smallest->nvme, s->nvme_bytes, own->nvme)};
+}
 
 bool zp_stage_fits(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
                    const zp_limits *limits) {
@@ -122,11 +143,15 @@ bool zp_find_home(const zp_searcher *s, zp_point *point, zp_rejection *why) {
 static zp_miss miss_of_cut(const zp_searcher *s, const zp_point *point, int64_t *cut, const zp_variant *const *own,
                            int64_t have) {
   zp_miss miss = {.choice = zp_choice_of_cut(s, point, cut, own), .have_bytes = have};
-  int64_t context = s->machine.context_bytes;
+  int64_t context = s->machine.context_bytes, most_over = INT64_MIN;
+  zp_limits smallest = zp_search_limits(s);
   for (int stage = 0; stage < point->choice.pipeline; stage++) {
     zp_stage layout;
     zp_layout_stage(s->arena, own[stage]->lowered, &miss.choice, stage, &layout);
-    if (layout.arena_bytes + context <= miss.need_bytes) continue;
+    zp_limits limits = zp_limits_of_stage(s, &point->choice, stage, &smallest);
+    if (layout.arena_bytes - limits.device <= most_over) continue;
+    most_over = layout.arena_bytes - limits.device;
+    if (zp_has_types(s)) miss.have_bytes = limits.device + context > 0 ? limits.device + context : 1;
     miss.stage = stage;
     miss.need_bytes = layout.arena_bytes + context;
     miss.memory = layout.memory;

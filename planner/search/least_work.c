@@ -1,7 +1,7 @@
 /* The least work of a point whose stages choose what they recompute. Memory decides how many units a stage can keep:
  * with b bytes of state a unit and w micro-batches in flight that keep a bytes each, at most floor(L / (b + w a)) of
  * them. Relaxed so: only the repeated segment with the most work is looked at, other units take the time of their
- * fastest mode and no memory; a stage may hold units of several modes.
+ * fastest mode and no memory; a stage may hold units of several modes. Where layers may be cut, nothing is counted.
  *
  * work:    of N units, at most the sum of the stages' room in a mode can be in that mode or a faster one
  * longest: within M seconds a stage runs min(M / t, room) units in the best of its modes; together they must reach N */
@@ -133,8 +133,8 @@ static double least_longest(const filling *f) {
 }
 
 static int64_t *count_units(const filling *f) {
-  int64_t *before = ZP_NEW_ARRAY(f->s->arena, int64_t, f->s->n_units + 1);
-  for (int64_t unit = 0; unit < f->s->n_units; unit++) {
+  int64_t *before = ZP_NEW_ARRAY(f->s->arena, int64_t, zp_point_units(f->s, f->point) + 1);
+  for (int64_t unit = 0; unit < zp_point_units(f->s, f->point); unit++) {
     int segment;
     int64_t iteration;
     zp_unit(zp_variant_of(f->s, f->point)->lowered, unit, &segment, &iteration);
@@ -151,12 +151,13 @@ static bool small_beside(const filling *f, double microbatches) {
 }
 
 void zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth) {
-  if (point->n_modes == 1 || point->choice.stage_recompute) return; /* the variant says it */
+  if (point->n_modes == 1 || point->choice.stage_recompute || zp_has_types(s)) return; /* the variant says it */
+  if (point->choice.fine) return; /* rooms are counted in whole layers */
   filling f = start(s, point);
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
   zp_least_work w = {.rooms = sum_rooms(&f)};
   memcpy(w.unit_s, f.unit_s, sizeof w.unit_s);
-  double least = zp_variant_of(s, point)->prefix_s[s->n_units];
+  double least = zp_variant_of(s, point)->prefix_s[zp_point_units(s, point)];
   least += longer(&w, point->n_modes, 0, point->choice.pipeline, f.units);
   point->work_s = fmax(point->work_s, least * (1 - 1e-12));
   if (!worth) {
@@ -181,8 +182,8 @@ double zp_least_before(const zp_searcher *s, const zp_point *point, int stage, i
 double zp_least_after(const zp_searcher *s, const zp_point *point, int stage, int64_t end) {
   const zp_least_work *w = point->least;
   const double *prefix = zp_variant_of(s, point)->prefix_s;
-  double seconds = prefix[s->n_units] - prefix[end];
+  double seconds = prefix[zp_point_units(s, point)] - prefix[end];
   if (!w || !w->after) return seconds;
-  double units = (double)(w->units_before[s->n_units] - w->units_before[end]);
+  double units = (double)(w->units_before[zp_point_units(s, point)] - w->units_before[end]);
   return seconds + longer(w, point->n_modes, stage + 1, point->choice.pipeline, units);
 }

@@ -263,7 +263,7 @@ zp_mode_work *zp_mode_work_new(zp_arena *arena, const zp_searcher *s, const zp_p
   const zp_lowered *l = v->lowered;
   int stages = point->choice.pipeline, segment = 0;
   zp_mode_work *w = ZP_NEW(arena, zp_mode_work);
-  *w = (zp_mode_work){.arena = arena, .stages = stages, .n_units = s->n_units};
+  *w = (zp_mode_work){.arena = arena, .stages = stages, .n_units = zp_point_units(s, point)};
   w->prefix_s = zp_schedule_splits(point->choice.schedule) ? v->input_s : v->prefix_s;
   double most = -1;
   int64_t start = 0;

@@ -4,7 +4,10 @@
 #include "schedule.h"
 #include "search_internal.h"
 
-static double work_of(const zp_searcher *s, int variant) { return s->variants.data[variant].prefix_s[s->n_units]; }
+static double work_of(const zp_searcher *s, int variant) {
+  const zp_variant *v = &s->variants.data[variant];
+  return v->prefix_s[v->lowered->n_units];
+}
 
 /* Fastest first; equally fast ones by what keeps more. */
 static void insert_mode(const zp_searcher *s, zp_point *point, int variant) {
@@ -29,7 +32,7 @@ bool zp_search_point(zp_searcher *s, const zp_choice *choice, zp_mode_set modes,
   if (!lowered || (choice->stage_recompute && lowered != modes)) return false;
   point->variant = zp_search_variant(s, choice, lowered);
   const zp_variant *v = zp_variant_of(s, point);
-  point->work_s = v->prefix_s[s->n_units];
+  point->work_s = v->prefix_s[v->lowered->n_units];
   point->longest_s = v->longest_s;
   if (choice->stage_recompute) return true;
   v = &s->variants.data[point->modes[0]];
@@ -38,10 +41,10 @@ bool zp_search_point(zp_searcher *s, const zp_choice *choice, zp_mode_set modes,
   return true;
 }
 
-bool zp_modes_are_ordered(const zp_searcher *s, const zp_point *point) {
+static bool ordered_on(const zp_searcher *s, const zp_point *point, zp_node_set types) {
   for (int i = 0; i + 1 < point->n_modes; i++) {
-    const zp_lowered *fast = s->variants.data[point->modes[i]].lowered,
-                     *slow = s->variants.data[point->modes[i + 1]].lowered;
+    const zp_lowered *fast = zp_on_types(s, &s->variants.data[point->modes[i]], types)->lowered,
+                     *slow = zp_on_types(s, &s->variants.data[point->modes[i + 1]], types)->lowered;
     for (int k = 0; k < fast->n_segments; k++)
       if (fast->segments[k].forward.cost_s > slow->segments[k].forward.cost_s * (1 + 1e-12) ||
           fast->segments[k].backward.cost_s > slow->segments[k].backward.cost_s * (1 + 1e-12))
@@ -50,22 +53,31 @@ bool zp_modes_are_ordered(const zp_searcher *s, const zp_point *point) {
   return true;
 }
 
+bool zp_modes_are_ordered(const zp_searcher *s, const zp_point *point) {
+  if (!zp_has_types(s)) return ordered_on(s, point, 0);
+  const zp_places_memo *places = zp_find_places(s, &point->choice);
+  for (int i = 0; i < places->n_sets; i++)
+    if (!ordered_on(s, point, places->sets[i])) return false;
+  return true;
+}
+
 static const zp_variant *pinned_variant(const zp_searcher *s, const zp_point *point, int stage) {
   int i = 0;
   while (s->variants.data[point->modes[i]].mode != point->choice.stage_recompute[stage]) i++;
-  return &s->variants.data[point->modes[i]];
+  return zp_on_stage(s, &point->choice, &s->variants.data[point->modes[i]], stage);
 }
 
 const zp_variant *zp_stage_variant(const zp_searcher *s, const zp_point *point, int stage, const zp_units *part,
                                    const zp_limits *limits) {
   const zp_choice *c = &point->choice;
+  zp_limits own = zp_limits_of_stage(s, c, stage, limits);
   if (c->stage_recompute) {
     const zp_variant *v = pinned_variant(s, point, stage);
-    return zp_stage_fits(v->lowered, c, stage, part, limits) ? v : NULL;
+    return zp_stage_fits(v->lowered, c, stage, part, &own) ? v : NULL;
   }
   for (int i = 0; i < point->n_modes; i++) {
     const zp_variant *v = &s->variants.data[point->modes[i]];
-    if (zp_stage_fits(v->lowered, c, stage, part, limits)) return v;
+    if (zp_stage_fits(v->lowered, c, stage, part, &own)) return zp_on_stage(s, c, v, stage);
   }
   return NULL;
 }
@@ -78,7 +90,7 @@ bool zp_cut_variants(const zp_searcher *s, const zp_point *point, const zp_limit
     if (point->choice.stage_recompute)
       stage[i] = pinned_variant(s, point, i);
     else if (point->n_modes == 1)
-      stage[i] = zp_variant_of(s, point);
+      stage[i] = zp_on_stage(s, &point->choice, zp_variant_of(s, point), i);
     else
       stage[i] = zp_stage_variant(s, point, i, part, limits);
     if (!stage[i]) return false;

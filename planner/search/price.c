@@ -161,16 +161,18 @@ static zp_point with_mode(const pricing *p, int mode) {
   single.variant = single.modes[0] = single.modes[mode];
   single.n_modes = 1;
   single.least = NULL;
-  single.work_s = v->prefix_s[p->s->n_units];
+  single.work_s = v->prefix_s[v->lowered->n_units];
   single.longest_s = v->longest_s;
   single.choice.recompute = zp_stage_mode_recompute(v->mode);
   single.choice.recompute_shard = zp_stage_mode_split(v->mode);
   return single;
 }
 
+/* Branch and bound takes equal ranges of a repeat for one stage, which they are not on different node types: these
+ * points stay open down to their bounds. */
 static void settle_point(pricing *p) {
   const zp_choice *c = &p->point->choice;
-  if (zp_chunks(c) > 1 || p->point->bound_s >= branch_limit(p)) return;
+  if (zp_has_types(p->s) || zp_chunks(c) > 1 || p->point->bound_s >= branch_limit(p)) return;
   p->own = ZP_NEW_ARRAY(p->s->arena, const zp_variant *, c->pipeline);
   const zp_branching task = {branch_limit, branch_cut, p};
   for (int i = 0; i < p->point->n_modes && p->point->n_modes > 1 && !c->stage_recompute; i++) {

@@ -5,7 +5,7 @@
 
 /* Fewer tensor ranks first, then fewer stages, and so on. */
 int zp_choice_compare(const zp_choice *a, const zp_choice *b) {
-  int64_t difference[10 + 2 * ZP_STATE_COUNT] = {a->tensor - b->tensor,
+  int64_t difference[11 + 2 * ZP_STATE_COUNT] = {a->tensor - b->tensor,
                                                  a->pipeline - b->pipeline,
                                                  a->data - b->data,
                                                  a->zero - b->zero,
@@ -14,10 +14,11 @@ int zp_choice_compare(const zp_choice *a, const zp_choice *b) {
                                                  a->recompute_shard - b->recompute_shard,
                                                  (int64_t)a->schedule - (int64_t)b->schedule,
                                                  (int64_t)a->chunks * 2 + a->sequence - b->chunks * 2 - b->sequence,
-                                                 a->compress - b->compress};
+                                                 a->compress - b->compress,
+                                                 ((int64_t)a->order - (int64_t)b->order) * 2 + a->fine - b->fine};
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
-    difference[10 + 2 * i] = a->home[i].eighths - b->home[i].eighths;
-    difference[11 + 2 * i] = (int64_t)a->home[i].tier - (int64_t)b->home[i].tier;
+    difference[11 + 2 * i] = a->home[i].eighths - b->home[i].eighths;
+    difference[12 + 2 * i] = (int64_t)a->home[i].tier - (int64_t)b->home[i].tier;
   }
   for (size_t i = 0; i < sizeof difference / sizeof *difference; i++)
     if (difference[i]) return difference[i] < 0 ? -1 : 1;
@@ -46,6 +47,16 @@ static void remove_at(zp_ranking *r, int i) {
   memmove(&r->best[i], &r->best[i + 1], sizeof *r->best * (size_t)(--r->len - i));
 }
 
+/* A plan that might cut inside layers and does not is the plan without that freedom: same procedures, same price. */
+static void leave_layers_whole(const zp_searcher *s, zp_choice *c) {
+  int chunks = zp_model_chunks(c);
+  if (!c->fine || !zp_limit_allows(&s->constraints->cut, 0)) return;
+  for (int k = 0; k <= chunks; k++)
+    if (zp_pieces_whole_unit(s->pieces, c->cut[k]) < 0) return;
+  for (int k = 0; k <= chunks; k++) c->cut[k] = zp_pieces_whole_unit(s->pieces, c->cut[k]);
+  c->fine = false;
+}
+
 void zp_rank(zp_searcher *s, zp_ranking *r, const zp_candidate *candidate) {
   int same = find_degrees(r, &candidate->choice);
   if (same >= 0) {
@@ -60,6 +71,7 @@ void zp_rank(zp_searcher *s, zp_ranking *r, const zp_candidate *candidate) {
   r->len++;
   r->best[at] = *candidate;
   r->best[at].choice = zp_choice_copy(s->arena, &candidate->choice);
+  leave_layers_whole(s, &r->best[at].choice);
 }
 
 double zp_cutoff(const zp_ranking *r, const zp_choice *choice) {

@@ -34,10 +34,13 @@ static zp_candidate explain(const zp_plan *plan, zp_searcher *s, const zp_choice
 }
 
 static const char *explain_empty(zp_arena *arena, const zp_searcher *s, const char *reason) {
-  static const zp_rejection order[] = {ZP_REJECT_GENERATED, ZP_REJECT_HOST,  ZP_REJECT_SPLIT, ZP_REJECT_SCHEDULE,
-                                       ZP_REJECT_UNITS,     ZP_REJECT_BATCH, ZP_REJECT_NODE,  ZP_REJECT_CONSTRAINT};
+  static const zp_rejection order[] = {ZP_REJECT_CUT,   ZP_REJECT_GENERATED, ZP_REJECT_HOST,
+                                       ZP_REJECT_SPLIT, ZP_REJECT_SCHEDULE,  ZP_REJECT_UNITS,
+                                       ZP_REJECT_BATCH, ZP_REJECT_NODE,      ZP_REJECT_CONSTRAINT};
   const int64_t *rejected = s->certificate.rejected;
-  if ((rejected[ZP_REJECT_SPLIT] || rejected[ZP_REJECT_GENERATED]) && reason) return zp_strdup(arena, reason);
+  if (rejected[ZP_REJECT_CUT]) reason = s->cut_reason;
+  if ((rejected[ZP_REJECT_SPLIT] || rejected[ZP_REJECT_GENERATED] || rejected[ZP_REJECT_CUT]) && reason)
+    return zp_strdup(arena, reason);
   for (size_t i = 0; i < sizeof order / sizeof *order; i++)
     if (rejected[order[i]])
       return zp_format(arena, "none of the %lld candidates is legal; one reason: %s",
@@ -71,25 +74,36 @@ static void fill_plan(zp_plan *plan, zp_searcher *s, const zp_ranking *r) {
   }
 }
 
-/* An equal share of what the node's ranks have together. */
-static int64_t rank_share(const zp_searcher *s, int64_t node_bytes) {
-  int here = s->machine.devices < s->machine.devices_per_node ? s->machine.devices : s->machine.devices_per_node;
-  return (int64_t)(s->constraints->memory_fraction * (double)node_bytes) / here;
+static void start_limits(zp_searcher *s, const zp_machine *machine) {
+  zp_limits limits = zp_machine_limits(s, machine);
+  s->limit_bytes = s->most_bytes = limits.device;
+  s->host_bytes = limits.host;
+  s->nvme_bytes = limits.nvme;
+  for (int g = 0; g < machine->cluster->groups.len; g++) {
+    if (!(machine->types >> g & 1)) continue;
+    zp_machine one = zp_machine_of_types(machine, 1u << g);
+    int64_t bytes = zp_machine_limits(s, &one).device;
+    if (bytes > s->most_bytes) s->most_bytes = bytes;
+  }
 }
 
 void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *machine, const zp_search_options *options) {
   s->spec = spec;
   s->constraints = &spec->plans.data[spec->plan];
   s->machine = *machine;
+  if (zp_has_types(s)) s->machine.spans = ZP_NEW(s->arena, zp_span_memo);
   s->generated_only = options && options->generated_only;
-  s->limit_bytes = (int64_t)(s->constraints->memory_fraction * (double)machine->memory_bytes) - machine->context_bytes;
-  s->host_bytes = rank_share(s, spec->cluster.node.host_memory_bytes);
-  s->nvme_bytes = rank_share(s, spec->cluster.node.nvme_bytes);
+  start_limits(s, machine);
   for (int i = 0; i < spec->model->segments.len; i++) s->n_units += spec->model->segments.data[i].count;
+  if (zp_limit_allows(&s->constraints->cut, 1)) s->pieces = zp_pieces_divided(s->arena, spec->model);
+  s->most_units = s->pieces ? s->pieces->n_units : s->n_units;
   s->sharding = ZP_NEW_ARRAY(s->arena, zp_sharding *, 2 * (machine->devices + 1));
   s->sharding_tried = ZP_NEW_ARRAY(s->arena, bool, 2 * (machine->devices + 1));
   s->effort.work_left = MOST_WORK;
   s->memo = ZP_NEW(s->arena, zp_search_memo);
+  s->memo->places.types = ZP_NEW_ARRAY(s->arena, zp_node_set, machine->devices);
+  s->memo->places.sets = ZP_NEW_ARRAY(s->arena, zp_node_set, machine->devices);
+  s->memo->places.limits = ZP_NEW_ARRAY(s->arena, zp_limits, machine->devices);
 }
 
 zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_search_options *options) {

@@ -20,10 +20,12 @@ typedef struct zp_variant {
   bool sequence;
   int64_t microbatch;
   zp_mode_set modes;
+  zp_node_set types;        /* node types that it is priced on; 0: all, of several the least */
   zp_stage_mode mode;       /* the one of `lowered` */
+  bool fine;                /* units are parts of layers: with pieces */
   zp_lowered *lowered;      /* priced; of several modes, one of them; NULL when it cannot be lowered */
   double *prefix_s;         /* forward and backward */
-  double *unit_s;           /* the same of one unit, [segments] */
+  double *unit_s;           /* the same of one iteration of a segment or piece, [segments] */
   double *forward_s;        /* forward alone */
   double *input_s;          /* forward and the part of backward that yields gradients of inputs */
   int64_t *elements_before; /* parameters, shared ones left out */
@@ -53,6 +55,22 @@ typedef struct zp_point {
   double bound_s;                    /* no plan of this point is faster */
 } zp_point;
 
+/* Bytes of one rank. */
+typedef struct zp_limits {
+  int64_t device, host, nvme;
+} zp_limits;
+
+/* Clusters of several node types: where the stages of the choice at hand stand. Groups of many ranks are slow to look
+ * through. */
+typedef struct zp_places_memo {
+  bool known;
+  zp_choice choice;    /* tensor, pipeline, data and order count */
+  zp_node_set *types;  /* [pipeline]; room for all devices */
+  zp_limits *limits;   /* [pipeline] */
+  zp_node_set *sets;   /* the different ones among `types` */
+  int n_sets;
+} zp_places_memo;
+
 /* What the bounds of neighbouring points share: groups of thousands of ranks are slow to look through. */
 typedef struct zp_step_end_memo {
   bool known;
@@ -67,6 +85,7 @@ typedef struct zp_flight_memo { /* of the last pipeline that was asked for */
   double *flight; /* [pipeline] */
 } zp_flight_memo;
 typedef struct zp_search_memo {
+  zp_places_memo places;
   zp_flight_memo flight;
   zp_step_end_memo end[4][2]; /* [zero][compress] */
   bool link_known;
@@ -86,10 +105,13 @@ typedef struct zp_searcher {
   const zp_constraints *constraints;
   zp_machine machine;
   bool generated_only;
-  int64_t limit_bytes;            /* arena bytes that a rank may use */
+  int64_t limit_bytes;            /* arena bytes that a rank may use; several node types: on the smallest */
+  int64_t most_bytes;             /* the same on the largest */
   int64_t host_bytes, nvme_bytes; /* a rank's equal share of its node's */
-  int64_t n_units;
-  zp_sharding **sharding; /* [devices + 1][sequence]: made on demand */
+  int64_t n_units;                /* cut between layers; of a point: zp_point_units */
+  const zp_pieces *pieces;        /* where cuts inside layers are allowed and possible; NULL: nowhere */
+  int64_t most_units;             /* of any point: cut inside layers, too, where that is allowed */
+  zp_sharding **sharding;         /* [devices + 1][sequence]: made on demand */
   bool *sharding_tried;
   ZP_VEC(zp_variant) variants;
   ZP_VEC(zp_point) points;      /* those that may fit into memory */
@@ -98,13 +120,11 @@ typedef struct zp_searcher {
   zp_certificate certificate;
   zp_effort effort;
   zp_miss miss;
-  double miss_ratio;  /* need / have of the nearest miss */
+  double miss_ratio;      /* need / have of the nearest miss */
+  const char *cut_reason; /* why layers could not be cut (arena) */
   const char *reason; /* why the last tensor degree could not be split or lowered, or no trainer is generated (arena) */
 } zp_searcher;
 
-typedef struct zp_limits {
-  int64_t device, host, nvme;
-} zp_limits;
 
 /* Model chunks of all stages together. */
 static inline int zp_model_chunks(const zp_choice *choice) {
@@ -112,6 +132,10 @@ static inline int zp_model_chunks(const zp_choice *choice) {
 }
 static inline const zp_variant *zp_variant_of(const zp_searcher *s, const zp_point *point) {
   return &s->variants.data[point->variant];
+}
+
+static inline int64_t zp_point_units(const zp_searcher *s, const zp_point *point) {
+  return zp_variant_of(s, point)->lowered->n_units;
 }
 
 /* ---- search.c ---- */
@@ -124,6 +148,16 @@ void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *mach
 int zp_search_variant(zp_searcher *s, const zp_choice *choice, zp_mode_set modes);
 /* What all stages of a choice run, from s->arena. Requires: variants of their modes. */
 const zp_lowered **zp_search_stages(const zp_searcher *s, const zp_choice *choice);
+
+/* Have the nodes several types? Then what all stages share is bounded by the least of the types, and every stage has
+ * variants of its own. */
+static inline bool zp_has_types(const zp_searcher *s) { return s->machine.cluster->groups.len > 0; }
+/* Where the stages of a choice stand; clusters of several node types only. */
+const zp_places_memo *zp_find_places(const zp_searcher *s, const zp_choice *choice);
+/* The variant of one mode with the prices of a stage's node types; itself in a plain cluster. */
+const zp_variant *zp_on_stage(const zp_searcher *s, const zp_choice *choice, const zp_variant *of_mode, int stage);
+/* The same for a set of node types. */
+const zp_variant *zp_on_types(const zp_searcher *s, const zp_variant *of_mode, zp_node_set types);
 
 /* ---- modes.c ---- */
 /* The point of a choice whose stages may have these modes; false when none of them can be lowered. */
@@ -155,7 +189,12 @@ void zp_search_enumerate(zp_searcher *s);
 /* ---- fit.c: memory ---- */
 /* Least bytes that the fullest stage of a point needs, however it is cut. O(1). */
 int64_t zp_memory_floor(const zp_searcher *s, const zp_point *point);
+/* What the ranks of a machine may use. */
+zp_limits zp_machine_limits(const zp_searcher *s, const zp_machine *machine);
+/* Several node types: of a rank on the smallest of them. */
 zp_limits zp_search_limits(const zp_searcher *s);
+/* Limits of one stage: where its node types have more than the smallest, it may use so much more. */
+zp_limits zp_limits_of_stage(const zp_searcher *s, const zp_choice *choice, int stage, const zp_limits *smallest);
 /* Does the stage with these parts stay within the limits? */
 bool zp_stage_fits(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
                    const zp_limits *limits);
@@ -189,6 +228,9 @@ typedef void zp_on_cut(void *user, int64_t *cut);
 bool zp_cut_all(zp_searcher *s, const zp_point *point, zp_on_cut *on_cut, void *user);
 
 /* ---- chunk_cut.c: several chunks a stage ---- */
+/* Is there a way to cut into `pipeline` stages of at most stage_s in the point's fastest mode, whatever their memory?
+ */
+bool zp_cut_is_possible(const zp_searcher *s, const zp_point *point, double stage_s);
 /* Of all cuts into model chunks with the shortest longest chunk, by the times of the point's mode `by`, the one with
  * the longest first chunks, or with the longest last chunks. False when it does not fit into memory. cut: chunks + 1
  * numbers. */

@@ -1,11 +1,11 @@
-/* The space: tensor x pipeline x data = devices, ZeRO, micro-batch, schedule, chunks, sequence, recomputation, homes,
- * compression; inside the plan block's constraints.
+/* The space: tensor x pipeline x data = devices, rank order, ZeRO, micro-batch, schedule, chunks, sequence,
+ * recomputation, homes, compression; inside the plan block's constraints.
  *
  * Bounded so: without a constraint on it, micro-batches go up to 64 sequences; saved inputs are split over the tensor
  * ranks only with full recomputation; a GPU tensor group stays inside a node unless its size is pinned; ZeRO with one
  * data rank and any schedule with one stage is ZeRO 0 and 1F1B where these are allowed; interleaving has 2 to 8 chunks
- * a stage. On CPU clusters, what no trainer is generated for is looked at only where a constraint names it. A subtree
- * that is rejected as a whole counts as one candidate. */
+ * a stage; the second rank order is looked at where it changes a link. On CPU clusters, what no trainer is generated
+ * for is looked at only where a constraint names it. A subtree that is rejected as a whole counts as one candidate. */
 #include <assert.h>
 #include "schedule.h"
 #include "search_internal.h"
@@ -42,7 +42,7 @@ static void add_point(zp_searcher *s, const zp_choice *choice, zp_mode_set modes
   bool lowered = zp_search_point(s, choice, modes, &point);
   assert(lowered);
   (void)lowered;
-  if (zp_memory_floor(s, &point) > s->limit_bytes) {
+  if (zp_memory_floor(s, &point) > s->most_bytes) {
     zp_push(s->arena, &s->below_floor, point);
     reject(s, ZP_REJECT_MEMORY);
     return;
@@ -128,7 +128,7 @@ static void try_chunks(zp_searcher *s, const base *b, zp_choice choice) {
   int high = choice.schedule == ZP_SCHEDULE_INTERLEAVED ? ZP_MOST_CHUNKS : low;
   for (int chunks = low; chunks <= high; chunks++) {
     choice.chunks = chunks == 1 ? 0 : chunks;
-    if ((int64_t)choice.pipeline * chunks > s->n_units)
+    if ((int64_t)choice.pipeline * chunks > (choice.fine ? s->most_units : s->n_units))
       reject(s, ZP_REJECT_UNITS);
     else if (zp_limit_allows(&s->constraints->chunks, chunks))
       try_zero(s, b, choice);
@@ -149,15 +149,37 @@ static void try_schedules(zp_searcher *s, const base *b) {
 
 /* ---- procedures ---- */
 
+/* A stage is this much longer than the mean wherever layers are left whole: then cuts inside them are looked at. In the
+ * fastest of the modes, whatever the memory. */
+static const double UNBALANCED = 1.01;
+
+static bool is_unbalanced(const zp_searcher *s, const zp_point *point) {
+  int stages = point->choice.pipeline;
+  int64_t units = zp_point_units(s, point);
+  double mean_s = s->variants.data[point->modes[0]].prefix_s[units] / stages;
+  return stages > units || !zp_cut_is_possible(s, point, UNBALANCED * mean_s);
+}
+
 /* Only modes that can be lowered are left. */
 static void try_modes(zp_searcher *s, zp_choice choice, zp_mode_set modes) {
+  const zp_limit *cut = &s->constraints->cut;
+  bool layers = zp_limit_allows(cut, 0);
   zp_point point;
   if (!zp_search_point(s, &choice, modes, &point)) {
     reject(s, ZP_REJECT_SPLIT);
     return;
   }
   base b = {choice, zp_variant_of(s, &point)->modes};
-  try_schedules(s, &b);
+  if (layers) try_schedules(s, &b);
+  if (choice.pipeline == 1 || !zp_limit_allows(cut, 1)) return;
+  if (layers && (zp_has_types(s) || !is_unbalanced(s, &point))) return; /* on several node types there is no mean */
+  b.choice.fine = true;
+  if (zp_search_point(s, &b.choice, b.modes, &point)) {
+    b.modes = zp_variant_of(s, &point)->modes;
+    try_schedules(s, &b);
+  } else if (!layers) {
+    reject(s, ZP_REJECT_CUT);
+  }
 }
 
 /* The modes that the plan block pins; split inputs need tensor ranks to split over. */
@@ -216,6 +238,34 @@ static void try_microbatches(zp_searcher *s, zp_choice choice) {
   if (!any) reject(s, ZP_REJECT_BATCH);
 }
 
+static bool same_link(const zp_group_link *a, const zp_group_link *b) {
+  return a->nodes == b->nodes && a->bytes_per_s == b->bytes_per_s && a->latency_s == b->latency_s;
+}
+
+/* Does it matter whether data or pipeline groups are next to each other? With several node types always: it decides
+ * which stage stands on which. */
+static bool order_matters(const zp_searcher *s, const zp_choice *c) {
+  if (c->pipeline == 1 || c->data == 1) return false;
+  if (s->machine.cluster->groups.len > 0) return true;
+  const zp_machine *m = &s->machine;
+  int t = c->tensor, p = c->pipeline, d = c->data;
+  zp_group_link data[] = {zp_machine_data_group(m, t, p, d, ZP_ORDER_TDP),
+                          zp_machine_data_group(m, t, p, d, ZP_ORDER_TPD)},
+                stages[] = {zp_machine_pipeline_link(m, t, p, d, ZP_ORDER_TDP),
+                            zp_machine_pipeline_link(m, t, p, d, ZP_ORDER_TPD)};
+  return !same_link(&data[0], &data[1]) || !same_link(&stages[0], &stages[1]);
+}
+
+static void try_orders(zp_searcher *s, zp_choice choice) {
+  const zp_limit *limit = &s->constraints->rank_order;
+  bool one = !order_matters(s, &choice) && zp_limit_allows(limit, ZP_ORDER_TDP);
+  for (int order = 0; order < (one ? 1 : ZP_ORDER_COUNT); order++) {
+    if (!takes(s, limit, order, true)) continue;
+    choice.order = (zp_rank_order)order;
+    try_microbatches(s, choice);
+  }
+}
+
 static void try_degrees(zp_searcher *s, int tensor, int pipeline, int data) {
   const zp_constraints *c = s->constraints;
   bool is_cpu = s->spec->cluster.node.device.is_cpu;
@@ -224,12 +274,12 @@ static void try_degrees(zp_searcher *s, int tensor, int pipeline, int data) {
     reject(s, ZP_REJECT_CONSTRAINT);
   else if (s->spec->train.batch % data)
     reject(s, ZP_REJECT_BATCH);
-  else if (pipeline > s->n_units)
+  else if (pipeline > s->most_units)
     reject(s, ZP_REJECT_UNITS);
   else if (!is_cpu && tensor > s->machine.devices_per_node && !pinned(&c->tensor))
     reject(s, ZP_REJECT_NODE);
   else
-    try_microbatches(s, (zp_choice){.tensor = tensor, .pipeline = pipeline, .data = data});
+    try_orders(s, (zp_choice){.tensor = tensor, .pipeline = pipeline, .data = data});
 }
 
 void zp_search_enumerate(zp_searcher *s) {

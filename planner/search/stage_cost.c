@@ -40,9 +40,9 @@ zp_stage_costs *zp_stage_costs_new(zp_arena *arena, const zp_searcher *s, const 
 /* The first range that has the same procedures in the same order. */
 static int64_t canonical_first(const zp_lowered *lowered, int64_t first, int64_t end) {
   int64_t start = 0;
-  for (int i = 0; i < lowered->n_segments; i++) {
-    int64_t n = lowered->segments[i].segment->count;
-    if (first >= start && end <= start + n) return start;
+  for (int i = 0; i < lowered->pieces->n_whole; i++) {
+    int64_t parts = lowered->pieces->parts[i], n = parts * lowered->segments[i].segment->count;
+    if (first >= start && end <= start + n) return start + (first - start) % parts;
     start += n;
   }
   return first;
@@ -127,7 +127,7 @@ static void add_units(double *sum_s, const double *prefix_s, int64_t start, int6
  * without one of the two, where c is computing and in and out are transfers: at least n max(c, in + out), and what it
  * takes beside that is the same for two units and more. Next to units of another kind a unit counts with c alone: its
  * transfers may hide behind the other one. When only the first and the last unit are of another kind, the inner stages
- * have units of one kind. */
+ * have units of one kind. Requires: units are whole layers. */
 zp_least zp_least_times(zp_arena *arena, zp_stage_costs *costs, const zp_variant *v) {
   const zp_lowered *l = v->lowered;
   zp_least least = {.work_s = ZP_NEW_ARRAY(arena, double, l->n_units + 1),
@@ -153,8 +153,12 @@ double zp_least_ties(zp_arena *arena, const zp_searcher *s, const zp_point *poin
   const zp_lowered *l = zp_variant_of(s, point)->lowered;
   zp_program p = {.arena = arena, .spec = s->spec, .choice = point->choice, .lowered = l};
   if (p.choice.pipeline == 1) return 0;
+  int first, last;
+  int64_t iteration;
+  zp_unit(l, 0, &first, &iteration);
+  zp_unit(l, l->n_units - 1, &last, &iteration);
   for (int i = 0; i < l->shared.len; i++) {
-    if (!l->segments[0].uses_shared[i] || !l->segments[l->n_segments - 1].uses_shared[i]) continue;
+    if (!l->segments[first].uses_shared[i] || !l->segments[last].uses_shared[i]) continue;
     zp_tied tie = {.param = l->shared.data[i], .elements = l->param_elements[l->shared.data[i]]};
     zp_push(arena, &tie.stages, 0);
     zp_push(arena, &tie.stages, p.choice.pipeline - 1);

@@ -1,5 +1,7 @@
 /* Variants: sharded, lowered and priced procedures, each made once. Sharding is by tensor degree and sequence alone
- * (its decisions are priced for micro-batch 1), lowering by these, micro-batch and recomputation. */
+ * (its decisions are priced for micro-batch 1), lowering by these, micro-batch and recomputation. In a cluster of
+ * several node types there are variants priced on every set of types that a stage stands on, and the variant that a
+ * point names is the least of all types. */
 #include <math.h>
 #include "cost.h"
 #include "search_internal.h"
@@ -20,7 +22,7 @@ static double weight_gradients_s(const zp_procedure *backward) {
   return seconds;
 }
 
-/* Of one unit of a segment. */
+/* Of one iteration of a segment or piece. */
 typedef struct unit_costs {
   double forward_s, backward_s, input_s, backward_share;
   int64_t saved_bytes;
@@ -49,6 +51,85 @@ static unit_costs least_costs(zp_lowered *const *modes, int n, int segment) {
   return least;
 }
 
+/* ---- units ---- */
+
+/* Costs of the pieces of one segment: [first part][end]. */
+typedef struct range_costs {
+  int parts;
+  unit_costs of[ZP_MOST_PARTS][ZP_MOST_PARTS + 1];
+} range_costs;
+
+static double forward_of(const unit_costs *c) { return c->forward_s; }
+static double backward_of(const unit_costs *c) { return c->backward_s; }
+static double input_of(const unit_costs *c) { return c->input_s; }
+
+/* Gives every part a cost such that no piece costs less than its parts together: the part's own cost, scaled by the
+ * largest factor for which that holds. (Pieces may cost more than the layer, where kernels were fused across the cut,
+ * or less, where their inputs need not be rebuilt.) One part: its cost. */
+static void share_out(const range_costs *r, double (*cost)(const unit_costs *), double *part) {
+  double scale = 1;
+  for (int first = 0; first < r->parts; first++) {
+    double sum = 0;
+    for (int end = first + 1; end <= r->parts; end++) {
+      sum += cost(&r->of[end - 1][end]);
+      if (sum > 0) scale = fmin(scale, cost(&r->of[first][end]) / sum);
+    }
+  }
+  for (int i = 0; i < r->parts; i++) part[i] = scale * cost(&r->of[i][i + 1]);
+}
+
+/* Least bytes that a layer saves, over all ways to cut it. */
+static int64_t least_saved(const range_costs *r) {
+  int64_t least[ZP_MOST_PARTS + 1] = {0};
+  for (int end = 1; end <= r->parts; end++) {
+    least[end] = INT64_MAX;
+    for (int first = 0; first < end; first++) {
+      int64_t bytes = least[first] + r->of[first][end].saved_bytes;
+      if (bytes < least[end]) least[end] = bytes;
+    }
+  }
+  return least[r->parts];
+}
+
+static range_costs costs_of_ranges(zp_variant *v, zp_lowered *const *modes, int n, int segment) {
+  const zp_lowered *l = v->lowered;
+  range_costs r = {.parts = l->pieces->parts[segment]};
+  for (int first = 0; first < r.parts; first++)
+    for (int end = first + 1; end <= r.parts; end++) {
+      r.of[first][end] = least_costs(modes, n, zp_pieces_find(l->pieces, segment, first, end));
+      v->backward_share = fmin(v->backward_share, r.of[first][end].backward_share);
+    }
+  return r;
+}
+
+static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int segment, int64_t *unit) {
+  const zp_lowered *l = v->lowered;
+  const zp_segment_program *whole = &l->segments[segment];
+  double forward[ZP_MOST_PARTS], backward[ZP_MOST_PARTS], input[ZP_MOST_PARTS];
+  range_costs r = costs_of_ranges(v, modes, n, segment);
+  share_out(&r, forward_of, forward);
+  share_out(&r, backward_of, backward);
+  share_out(&r, input_of, input);
+  if (whole->carry_out_elements > 0 && whole->carry_out_elements < v->carry_elements)
+    v->carry_elements = whole->carry_out_elements;
+  v->elements += whole->elements * whole->segment->count;
+  v->saved_bytes += least_saved(&r) * whole->segment->count;
+  for (int64_t k = 0; k < whole->segment->count * r.parts; k++, ++*unit) {
+    int part = (int)(k % r.parts);
+    int64_t u = *unit;
+    v->prefix_s[u + 1] = v->prefix_s[u] + (forward[part] + backward[part]);
+    v->forward_s[u + 1] = v->forward_s[u] + forward[part];
+    v->input_s[u + 1] = v->input_s[u] + input[part];
+    v->elements_before[u + 1] =
+        v->elements_before[u] + l->segments[zp_pieces_find(l->pieces, segment, part, part + 1)].elements;
+    v->longest_s = fmax(v->longest_s, forward[part] + backward[part]);
+  }
+  for (int first = 0; first < r.parts; first++)
+    for (int end = first + 1; end <= r.parts; end++)
+      for (int part = first; part < end; part++)
+        v->unit_s[zp_pieces_find(l->pieces, segment, first, end)] += forward[part] + backward[part];
+}
+
 static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *modes, int n) {
   const zp_lowered *l = v->lowered;
   int64_t unit = 0;
@@ -59,80 +140,154 @@ static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *mode
   v->elements_before = ZP_NEW_ARRAY(s->arena, int64_t, l->n_units + 1);
   v->backward_share = 1;
   v->carry_elements = INT64_MAX;
-  for (int i = 0; i < l->n_segments; i++) {
-    const zp_segment_program *segment = &l->segments[i];
-    unit_costs cost = least_costs(modes, n, i);
-    double seconds = cost.forward_s + cost.backward_s;
-    v->longest_s = fmax(v->longest_s, v->unit_s[i] = seconds);
-    v->backward_share = fmin(v->backward_share, cost.backward_share);
-    if (segment->carry_out_elements > 0 && segment->carry_out_elements < v->carry_elements)
-      v->carry_elements = segment->carry_out_elements;
-    v->elements += segment->elements * segment->segment->count;
-    v->saved_bytes += cost.saved_bytes * segment->segment->count;
-    for (int64_t k = 0; k < segment->segment->count; k++, unit++) {
-      v->prefix_s[unit + 1] = v->prefix_s[unit] + seconds;
-      v->forward_s[unit + 1] = v->forward_s[unit] + cost.forward_s;
-      v->input_s[unit + 1] = v->input_s[unit] + cost.input_s;
-      v->elements_before[unit + 1] = v->elements_before[unit] + segment->elements;
-    }
-  }
+  for (int i = 0; i < l->pieces->n_whole; i++) measure_segment(v, modes, n, i, &unit);
   for (int p = 0; p < s->spec->model->params.len; p++)
     if (s->spec->model->params.data[p].segment < 0) v->elements += l->param_elements[p];
 }
 
-static int find_variant(const zp_searcher *s, const zp_choice *c, zp_mode_set modes) {
+static int find_variant(const zp_searcher *s, const zp_variant *wanted, zp_mode_set modes, zp_node_set types) {
   for (int i = s->variants.len - 1; i >= 0; i--) { /* the latest are looked for most */
     const zp_variant *v = &s->variants.data[i];
-    if (v->tensor == c->tensor && v->sequence == c->sequence && v->microbatch == c->microbatch && v->modes == modes)
+    if (v->tensor == wanted->tensor && v->sequence == wanted->sequence && v->microbatch == wanted->microbatch &&
+        v->fine == wanted->fine && v->modes == modes && v->types == types)
       return i;
   }
   return -1;
 }
 
-static void make_variant(zp_searcher *s, zp_variant *v) {
+/* ---- node types ---- */
+
+static bool same_places(const zp_choice *a, const zp_choice *b) {
+  return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->order == b->order;
+}
+
+const zp_places_memo *zp_find_places(const zp_searcher *s, const zp_choice *c) {
+  zp_places_memo *memo = &s->memo->places;
+  if (memo->known && same_places(&memo->choice, c)) return memo;
+  memo->known = true;
+  memo->choice = *c;
+  memo->n_sets = 0;
+  for (int stage = 0; stage < c->pipeline; stage++) {
+    zp_machine machine = zp_machine_of_stage(&s->machine, c, stage);
+    memo->types[stage] = machine.types;
+    memo->limits[stage] = zp_machine_limits(s, &machine);
+    bool seen = false;
+    for (int i = 0; i < memo->n_sets; i++) seen |= memo->sets[i] == machine.types;
+    if (!seen) memo->sets[memo->n_sets++] = machine.types;
+  }
+  return memo;
+}
+
+const zp_variant *zp_on_types(const zp_searcher *s, const zp_variant *of_mode, zp_node_set types) {
+  if (types == of_mode->types) return of_mode;
+  return &s->variants.data[find_variant(s, of_mode, zp_set_of_mode(of_mode->mode), types)];
+}
+
+const zp_variant *zp_on_stage(const zp_searcher *s, const zp_choice *c, const zp_variant *of_mode, int stage) {
+  return zp_has_types(s) ? zp_on_types(s, of_mode, zp_find_places(s, c)->types[stage]) : of_mode;
+}
+
+/* ---- making ---- */
+
+static zp_lowered *lowered_on(zp_searcher *s, const zp_variant *like, zp_stage_mode mode, zp_node_set types);
+
+/* Pieces are added to the procedures of the variant without them. */
+static zp_lowered *lower(zp_searcher *s, const zp_variant *v) {
+  if (v->fine) {
+    zp_variant whole = *v;
+    whole.fine = false;
+    const zp_lowered *known = lowered_on(s, &whole, v->mode, v->types);
+    return known ? zp_lower_pieces(s->arena, known, &s->cut_reason) : NULL;
+  }
   const zp_sharding *sharding = sharding_of(s, v->tensor, v->sequence);
-  if (!sharding) return;
-  v->lowered = zp_lower(s->arena, s->spec, sharding, v->microbatch, zp_stage_mode_recompute(v->mode),
-                        zp_stage_mode_split(v->mode), &s->reason);
+  if (!sharding) return NULL;
+  return zp_lower(s->arena, s->spec, sharding, v->microbatch, zp_stage_mode_recompute(v->mode),
+                  zp_stage_mode_split(v->mode), &s->reason);
+}
+
+/* Of one mode, priced on one set of node types. */
+static void make_variant(zp_searcher *s, zp_variant *v) {
+  v->lowered = lower(s, v);
   if (!v->lowered) return;
   /* The tensor group's links depend on the tensor degree alone: groups are numbered through all ranks. */
-  zp_price(v->lowered, &s->machine, v->tensor, s->machine.devices / v->tensor, 1);
+  zp_machine machine = zp_has_types(s) ? zp_machine_of_types(&s->machine, v->types) : s->machine;
+  zp_price(v->lowered, &machine, v->tensor, s->machine.devices / v->tensor, 1);
   measure_units(s, v, &v->lowered, 1);
 }
 
-/* Out of the variants of the single modes. */
-static void make_least(zp_searcher *s, const zp_choice *c, zp_variant *v) {
-  zp_lowered *of_mode[ZP_MOST_MODES];
+/* NULL when it cannot be lowered. */
+static zp_lowered *lowered_on(zp_searcher *s, const zp_variant *like, zp_stage_mode mode, zp_node_set types) {
+  zp_mode_set modes = zp_set_of_mode(mode);
+  int known = find_variant(s, like, modes, types);
+  if (known >= 0) return s->variants.data[known].lowered;
+  zp_variant v = {.tensor = like->tensor,
+                  .sequence = like->sequence,
+                  .microbatch = like->microbatch,
+                  .fine = like->fine,
+                  .modes = modes,
+                  .types = types,
+                  .mode = mode};
+  make_variant(s, &v);
+  zp_push(s->arena, &s->variants, v);
+  return v.lowered;
+}
+
+/* Out of the variants of the single modes; of every single node type in use, because nothing is faster than the fastest
+ * of these. */
+static void make_least(zp_searcher *s, zp_variant *v) {
+  zp_lowered *members[ZP_MOST_MODES * ZP_MOST_NODE_GROUPS];
   int n = 0;
   for (zp_stage_mode mode = 0; mode < ZP_STAGE_MODES; mode++) {
     if (!(v->modes & zp_set_of_mode(mode))) continue;
-    int single = zp_search_variant(s, c, zp_set_of_mode(mode));
-    if (single < 0) return;
-    v->mode = mode;
-    v->lowered = of_mode[n++] = s->variants.data[single].lowered;
+    for (int g = 0; g == 0 || 1u << g <= s->machine.types; g++) {
+      if (zp_has_types(s) && !(s->machine.types >> g & 1)) continue;
+      zp_lowered *one = lowered_on(s, v, mode, zp_has_types(s) ? 1u << g : 0);
+      if (!one) {
+        v->lowered = NULL;
+        return;
+      }
+      v->mode = mode;
+      v->lowered = members[n++] = one;
+      if (!zp_has_types(s)) break;
+    }
   }
-  measure_units(s, v, of_mode, n);
+  measure_units(s, v, members, n);
+}
+
+/* The modes on the node types of the choice's stages: other degrees with the same variant stand elsewhere. */
+static bool make_places(zp_searcher *s, const zp_choice *c, const zp_variant *like) {
+  const zp_places_memo *places = zp_find_places(s, c);
+  for (zp_stage_mode mode = 0; mode < ZP_STAGE_MODES; mode++)
+    for (int i = 0; like->modes & zp_set_of_mode(mode) && i < places->n_sets; i++)
+      if (!lowered_on(s, like, mode, places->sets[i])) return false;
+  return true;
 }
 
 int zp_search_variant(zp_searcher *s, const zp_choice *c, zp_mode_set modes) {
-  int known = find_variant(s, c, modes);
+  zp_variant v = {
+      .tensor = c->tensor, .sequence = c->sequence, .microbatch = c->microbatch, .fine = c->fine, .modes = modes};
+  if (zp_has_types(s) && !make_places(s, c, &v)) return -1;
+  int known = find_variant(s, &v, modes, 0);
   if (known >= 0) return s->variants.data[known].lowered ? known : -1;
-  zp_variant v = {.tensor = c->tensor, .sequence = c->sequence, .microbatch = c->microbatch, .modes = modes};
   while (zp_set_of_mode(v.mode) < modes) v.mode++;
-  if (zp_set_of_mode(v.mode) == modes)
+  if (zp_set_of_mode(v.mode) == modes && !zp_has_types(s))
     make_variant(s, &v);
   else
-    make_least(s, c, &v);
+    make_least(s, &v);
   zp_push(s->arena, &s->variants, v);
   return v.lowered ? s->variants.len - 1 : -1;
 }
 
 const zp_lowered **zp_search_stages(const zp_searcher *s, const zp_choice *c) {
-  const zp_lowered *of_mode[ZP_STAGE_MODES] = {NULL};
+  const zp_variant like = {.tensor = c->tensor, .sequence = c->sequence, .microbatch = c->microbatch, .fine = c->fine};
+  const zp_places_memo *places = zp_has_types(s) ? zp_find_places(s, c) : NULL;
+  const zp_lowered *of_mode[ZP_STAGE_MODES] = {NULL}; /* on the types of the stage before */
   const zp_lowered **stages = ZP_NEW_ARRAY(s->arena, const zp_lowered *, c->pipeline);
   for (int stage = 0; stage < c->pipeline; stage++) {
     zp_stage_mode mode = zp_choice_mode(c, stage);
-    if (!of_mode[mode]) of_mode[mode] = s->variants.data[find_variant(s, c, zp_set_of_mode(mode))].lowered;
+    zp_node_set types = places ? places->types[stage] : 0;
+    if (places && stage > 0 && types != places->types[stage - 1]) memset(of_mode, 0, sizeof of_mode);
+    if (!of_mode[mode]) of_mode[mode] = s->variants.data[find_variant(s, &like, zp_set_of_mode(mode), types)].lowered;
     stages[stage] = of_mode[mode];
   }
   return stages;

@@ -1,5 +1,5 @@
-/* Where the measured software cuts the model into stages: by layers, by parameters or by products. Units: embedding,
- * layers, head. */
+/* Where the measured software cuts the model into stages: by layers, by units, by parameters or by products. Units:
+ * embedding, layers, head. */
 #include "validate_internal.h"
 
 /* Equal numbers of layers, embedding and head with the first and last, as Megatron cuts. Where layers do not divide,
@@ -65,7 +65,9 @@ static void by_products(const zp_model *model, int64_t units, int stages, int64_
 int64_t *zp_software_cut(zp_arena *arena, const zp_model *model, const zp_software *software, int stages) {
   int64_t *cut = ZP_NEW_ARRAY(arena, int64_t, stages + 1), units = 0;
   for (int s = 0; s < model->segments.len; s++) units += model->segments.data[s].count;
-  if (software->cuts_by_parameters)
+  if (software->cuts_units)
+    for (int k = 0; k < stages; k++) cut[k] = (units * k + stages - 1) / stages;
+  else if (software->cuts_by_parameters)
     by_parameters(arena, model, units, stages, cut);
   else if (software->cuts_by_products)
     by_products(model, units, stages, cut);

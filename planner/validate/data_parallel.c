@@ -43,14 +43,14 @@ static double stage_data_s(const zp_program *program, const zp_machine *machine,
   const zp_lowered *l = zp_program_lowered(program, s);
   const zp_choice *c = &program->choice;
   const zp_stage *stage = &program->stages[s];
-  zp_group_link link = zp_machine_data_group(machine, c->tensor, c->pipeline, c->data);
+  zp_group_link link = zp_machine_data_group(machine, c->tensor, c->pipeline, c->data, c->order);
   zp_step_end end = zp_cost_step_end(l, machine, c, stage->flat_elements, stage->shard_elements);
-  double ours = zp_cost_exposed_reduce(machine, end.reduce_s, e->stage_backward_s[s], stage->n_units) + end.gather_s;
+  double ours = zp_cost_exposed_reduce(machine, end.reduce_s, e->stage_backward_s[s], stage->n_calls) + end.gather_s;
   double lists = c->zero == 1 ? count_tensors(l, stage) * list_s(software, c->data) : 0;
   double reduce = end.reduce_s, gather = end.gather_s + lists;
   if (end.reduce_s > 0) reduce += buckets_s(&link, software, (double)stage->flat_elements * l->grad_bytes);
   if (!software->overlaps_data) return reduce + gather - ours;
-  double reduced = zp_cost_exposed_reduce(machine, reduce, e->stage_backward_s[s], stage->n_units);
+  double reduced = zp_cost_exposed_reduce(machine, reduce, e->stage_backward_s[s], stage->n_calls);
   return reduced + lists + fmax(0, end.gather_s - e->stage_forward_s[s]) - ours;
 }
 
@@ -93,7 +93,7 @@ static double unit_moves_s(const zp_program *program, const zp_segment_program *
 double zp_software_gathers_s(const zp_program *program, const zp_machine *machine, const zp_software *software) {
   const zp_choice *c = &program->choice;
   if (c->zero < 2 || c->data == 1 || !software->gathers_wait) return 0;
-  zp_group_link link = zp_machine_data_group(machine, c->tensor, c->pipeline, c->data);
+  zp_group_link link = zp_machine_data_group(machine, c->tensor, c->pipeline, c->data, c->order);
   double longest = 0;
   for (int s = 0; s < c->pipeline; s++) {
     const zp_stage *stage = &program->stages[s];
@@ -120,7 +120,8 @@ double zp_software_update_s(const zp_program *program, const zp_machine *machine
   if (software->update_bytes <= 0) return 0;
   for (int s = 0; s < program->choice.pipeline; s++) {
     const zp_stage *stage = &program->stages[s];
-    double device = zp_cost_memory_bound(machine, (double)stage->shard_elements * software->update_bytes, 0);
+    double here = (double)stage->shard_elements * (1 - zp_cost_away(&program->choice, ZP_STATE_OPTIMIZER));
+    double device = here > 0 ? zp_cost_memory_bound(machine, here * software->update_bytes, 0) : 0;
     double calls = count_tensors(program->lowered, stage) * UPDATE_CALLS * COPY_CALL_S;
     longest = fmax(longest, fmax(device, calls - e->optimizer_s));
   }

@@ -5,28 +5,23 @@
 #include "validate_internal.h"
 
 /* Generation, form and memory as they appear in a name. The empty form is the usual one of a generation: it fits names
- * that have none of the others. */
+ * that have none of the others. MiB: what nvidia-smi reports as the board's total, from memory. The library plans with
+ * the data sheet's figure in decimal GB, which is less; a run that was measured had all of it. */
 typedef struct gpu_kind {
   const char *generation, *form;
   double memory_gb;
   const char *device;
+  int64_t mib;
 } gpu_kind;
 
 static const gpu_kind kinds[] = {
-    {"v100", "pcie", 16, "v100_pcie_16"},
-    {"v100", "pcie", 32, "v100_pcie_32"},
-    {"v100", "sxm3", 32, "v100_sxm3_32"},
-    {"v100", "", 16, "v100_sxm2_16"},
-    {"v100", "", 32, "v100_sxm2_32"},
-    {"a100", "", 40, "a100_40"},
-    {"a100", "", 80, "a100_80"},
-    {"h100", "pcie", 80, "h100_pcie"},
-    {"h100", "", 80, "h100_sxm"},
-    {"h100", "", 96, "h100_sxm_96"},
-    {"h200", "", 141, "h200"},
-    {"b200", "", 180, "b200"},
-    {"3090", "", 24, "rtx3090"},
-    {"4090", "", 24, "rtx4090"},
+    {"v100", "pcie", 16, "v100_pcie_16", 16160}, {"v100", "pcie", 32, "v100_pcie_32", 32510},
+    {"v100", "sxm3", 32, "v100_sxm3_32", 32510}, {"v100", "", 16, "v100_sxm2_16", 16160},
+    {"v100", "", 32, "v100_sxm2_32", 32510},     {"a100", "", 40, "a100_40", 40536},
+    {"a100", "", 80, "a100_80", 81251},          {"h100", "pcie", 80, "h100_pcie", 81559},
+    {"h100", "", 80, "h100_sxm", 81559},         {"h100", "", 96, "h100_sxm_96", 97320},
+    {"h200", "", 141, "h200", 143771},           {"b200", "", 180, "b200", 183359},
+    {"3090", "", 24, "rtx3090", 24576},          {"4090", "", 24, "rtx4090", 24564},
 };
 
 /* "A100-SXM4-80GB", "NVIDIA A100 80G" -> "a100sxm480gb", "nvidiaa10080g": small letters and digits. */
@@ -76,20 +71,29 @@ const char *zp_gpu_device(const char *printed, double memory_gb) {
   return kind ? kind->device : NULL;
 }
 
+int64_t zp_gpu_board_bytes(const char *device) {
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    if (strcmp(kinds[i].device, device) == 0) return kinds[i].mib << 20;
+  return 0;
+}
+
 /* Memory and links of the nodes that the library has for a generation: DGX-2, DGX A100, DGX H100. */
 void zp_gpu_host(const char *device, zp_node_type *node) {
   static const struct {
     const char *prefix;
     int64_t memory_bytes;
     double bytes_per_s, pcie_bytes_per_s;
-  } hosts[] = {{"v100", INT64_C(1500000000000), 255e9, 12e9},
-               {"a100", INT64_C(2000000000000), 409e9, 24e9},
-               {"h", INT64_C(2000000000000), 614e9, 50e9}};
+    int pcie_devices;
+  } hosts[] = {{"v100", INT64_C(1500000000000), 255e9, 12e9, 2},
+               {"a100", INT64_C(2000000000000), 409e9, 24e9, 2},
+               {"h", INT64_C(2000000000000), 614e9, 50e9, 1}};
   for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
     if (strncmp(device, hosts[i].prefix, strlen(hosts[i].prefix)) != 0) continue;
     node->host_memory_bytes = hosts[i].memory_bytes;
     node->host_bytes_per_s = hosts[i].bytes_per_s;
     node->pcie_bytes_per_s = hosts[i].pcie_bytes_per_s;
+    node->pcie_devices_per_root = hosts[i].pcie_devices;
+    node->host_sockets = 2;
   }
   node->nvme_bytes = INT64_C(30000000000000);
   node->nvme_read_bytes_per_s = 25e9;

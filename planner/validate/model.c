@@ -61,7 +61,7 @@ zp_measured zp_run_complete(zp_arena *arena, const zp_measured_table *table, con
   zp_buf words = zp_buf_new(arena);
   guess_shape(&words, &full);
   guess_plan(&words, &full);
-  if (!full.heads && full.hidden) assume(&words, "heads", full.heads = guess_heads(table, run));
+  if (!full.heads && full.hidden) assume(&words, "heads", full.heads = guess_heads(table, &full));
   if (!full.ffn) assume(&words, "ffn", full.ffn = 4 * full.hidden);
   if (!full.vocab) assume(&words, "vocabulary", full.vocab = DEFAULT_VOCABULARY);
   int64_t multiple = VOCABULARY_MULTIPLE * (full.tensor > 0 ? full.tensor : 1);

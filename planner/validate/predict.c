@@ -109,7 +109,8 @@ static bool price(const question *q, int64_t microbatch, int chunks, zp_predicti
   c.sequence = q->sharding->sequence;
   c.recompute = is(run->recompute, "full") ? ZP_RECOMPUTE_FULL : ZP_RECOMPUTE_NONE;
   if (run->layers < (int64_t)run->pipeline * chunks) return *why = "fewer layers than stages", false;
-  c.recompute_shard = run->partitions && c.tensor > 1 && c.recompute == ZP_RECOMPUTE_FULL;
+  c.recompute_shard =
+      (run->partitions || q->software->splits_checkpoints) && c.tensor > 1 && c.recompute == ZP_RECOMPUTE_FULL;
   set_homes(run, &c);
   if ((*why = zp_choice_refusal(&c, q->spec))) return false;
   c.cut = zp_software_cut(q->arena, q->spec->model, q->software, run->pipeline * chunks);
@@ -129,17 +130,27 @@ static bool price(const question *q, int64_t microbatch, int chunks, zp_predicti
   double update = zp_software_update_s(program, &q->machine, &out->estimate, q->software);
   out->estimate.step_s += update;
   out->estimate.optimizer_s += update;
+  double offload = zp_software_offload_s(program, &q->machine, &out->estimate, q->software);
+  out->estimate.step_s += offload;
+  out->estimate.offload_s += offload;
   double messages = zp_software_message_s(q->arena, program, &q->machine, q->software);
   out->estimate.step_s += messages;
   out->estimate.pipeline_comm_s += messages;
-  out->peak_bytes = zp_software_peak_bytes(program, &q->machine, q->software, is(run->recompute, "none"));
-  out->fits = fits(program, &q->machine, out->peak_bytes);
+  zp_software_memory memory = zp_software_peak(program, &q->machine, q->software, run->recompute);
+  out->peak_bytes = memory.printed;
+  out->fits = fits(program, &q->machine, memory.device);
   out->estimate.stage_forward_s = out->estimate.stage_backward_s = NULL;
   return true;
 }
 
 /* Every micro-batch that divides the replica's batch, up to this, where the row has none. */
 enum { MOST_MICROBATCH = 16 };
+
+/* The people who ran it took the fastest that fitted. */
+static bool better(const zp_prediction *a, const zp_prediction *b) {
+  if (a->fits != b->fits) return a->fits;
+  return a->fits ? a->estimate.step_s < b->estimate.step_s : a->peak_bytes < b->peak_bytes;
+}
 
 static bool price_best(const question *q, zp_prediction *out, const char **why) {
   const zp_measured *run = q->run;
@@ -148,8 +159,7 @@ static bool price_best(const question *q, zp_prediction *out, const char **why) 
   for (int64_t b = low; b <= high; b = run->microbatch ? b + 1 : 2 * b) {
     zp_prediction one = *out;
     zp_arena_mark mark = zp_arena_get_mark(q->arena);
-    if (run->batch % (run->data * b) == 0 && price(q, b, 1, &one, why) &&
-        (!found || one.estimate.step_s < out->estimate.step_s)) {
+    if (run->batch % (run->data * b) == 0 && price(q, b, 1, &one, why) && (!found || better(&one, out))) {
       *out = one;
       found = true;
     }
@@ -184,6 +194,7 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
   if (!q.software->source_words[0])
     p.assumed = join(arena, p.assumed, zp_format(arena, "software `%s`, by the year", p.software));
   q.machine = zp_machine_make(&q.spec->cluster, q.spec->train.precision, run->gpus);
+  if (zp_gpu_board_bytes(name) > 0) q.machine.memory_bytes = zp_gpu_board_bytes(name);
   if (full.collective_bytes_per_s > 0 && full.inter_bytes_per_s > 0)
     q.machine.collective_share =
         full.collective_bytes_per_s / (full.inter_bytes_per_s * zp_cost_constant(ZP_COST_NETWORK_PAYLOAD));
@@ -193,6 +204,8 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
     p.assumed = join(arena, p.assumed, zp_format(arena, "micro-batch %lld", (long long)p.choice.microbatch));
   p.why_not = NULL;
   p.predicted = true;
-  compare(&p, &full);
+  /* that no micro-batch fits is decided without knowing which it was */
+  p.fit_open = !run->layers || !run->hidden || (run->fits == 0 && !run->microbatch && p.fits);
+  if (run->batch) compare(&p, &full); /* what a step does depends on its batch */
   return p;
 }

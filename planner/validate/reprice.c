@@ -218,12 +218,13 @@ static void price_steps(pricer *p, zp_procedure *procedure, bool forward) {
   procedure->cost_s = steps_s(procedure, procedure->steps.len);
 }
 
-/* What selective checkpointing by operator runs again: some of the products, and whatever only moves memory. */
-static double replayed_s(const pricer *p, const zp_procedure *forward) {
+/* What selective checkpointing by operator runs again: every second product (autograd.c), and whatever only moves
+ * memory. */
+static double replayed_s(const zp_procedure *forward) {
   double seconds = 0;
   for (int i = 0; i < forward->steps.len; i++) {
     const zp_step *step = &forward->steps.data[i];
-    if (is_product(step)) seconds += step->cost_s * p->software->replayed_products;
+    if (is_product(step)) seconds += step->cost_s / 2;
     if (step->kind == ZP_STEP_NODE && only_moves(step)) seconds += step->cost_s;
   }
   return seconds;
@@ -241,8 +242,8 @@ static void price_segment(pricer *p, zp_segment_program *segment) {
     backward->cost_s += forward_s - steps_s(backward, backward->n_recompute);
     p->kernels += fmax(0, forward_kernels - backward->n_recompute);
   }
-  if (p->selective && p->software->replayed_products > 0) {
-    backward->cost_s += replayed_s(p, forward);
+  if (p->selective && p->software->selects_operations) {
+    backward->cost_s += replayed_s(forward);
     p->kernels += forward_kernels;
   }
   backward->cost_s += accumulate_s(p, segment->graph);

@@ -183,6 +183,9 @@ static void read_notes(zp_measured *run) {
   if (!run->collective_bytes_per_s) run->collective_bytes_per_s = measured_all_reduce(run);
   run->context = (int)number_after(notes, "cp=");
   run->kv_heads = kv_heads_of(notes);
+  /* nanotron divides by 2^30 and writes GB (src/nanotron/helpers.py) */
+  if (contains(notes, "memory in GiB") || contains(run->source, "nanotron")) run->memory_bytes *= 1073741824.0 / 1e9;
+  run->memory_reserved = contains(notes, "reserved");
   run->fits = contains(notes, "fit=0") ? 0 : contains(notes, "fit=1") ? 1 : -1;
   /* ZeRO-100B is stage 2 with activation partitioning, arXiv 1910.02054 section 6 */
   run->partitions =

@@ -31,13 +31,17 @@ static void add_time(zp_family_score *f, series *s, const zp_prediction *p) {
 }
 
 static void add_memory(zp_family_score *f, const zp_prediction *p) {
-  if (p->run->memory_bytes > 0) {
+  if (p->run->memory_bytes > 0 && !p->run->memory_reserved) {
     f->memory_mean_abs_error_pct += 100 * fabs((double)p->peak_bytes / p->run->memory_bytes - 1);
     f->memory_n++;
   }
   /* A run that was measured has fitted; an explicit claim says so, or that it did not. */
   int fits = p->run->fits >= 0 ? p->run->fits : p->measured_s > 0 ? 1 : -1;
   if (fits < 0) return;
+  if (p->fit_open) {
+    f->fit_open++;
+    return;
+  }
   f->fit_total++;
   f->fit_agree += p->fits == (fits == 1);
 }

@@ -39,12 +39,21 @@ static void assumptions(zp_buf *out, const zp_validation *v) {
     zp_buf_line(out, ""), zp_buf_line(out, "%d rows leave something open that was assumed: --json lists it", rows);
 }
 
+static void not_decided(zp_buf *out, const zp_validation *v) {
+  int open = 0;
+  for (int i = 0; i < v->families.len; i++) open += v->families.data[i].fit_open;
+  if (open == 0) return;
+  zp_buf_line(out, "");
+  zp_buf_line(out, "%d runs or claims say too little to decide whether they fit: no shape, or no micro-batch", open);
+}
+
 const char *zp_validation_text(zp_arena *arena, const zp_validation *v) {
   zp_buf out = zp_buf_new(arena);
   zp_buf_line(&out, "%-14s %4s %7s %7s %7s %6s %8s %9s", "family", "n", "mean %", "bias %", "max %", "tau", "memory %",
               "fit");
   for (int i = 0; i < v->families.len; i++) family_line(&out, arena, &v->families.data[i]);
   assumptions(&out, v);
+  not_decided(&out, v);
   not_predicted(&out, v);
   return out.data;
 }
@@ -61,6 +70,7 @@ static zp_json *family_json(const zp_family_score *f) {
   zp_json_set_int(o, "memory_n", f->memory_n);
   zp_json_set_int(o, "fit_agree", f->fit_agree);
   zp_json_set_int(o, "fit_total", f->fit_total);
+  zp_json_set_int(o, "fit_open", f->fit_open);
   return o;
 }
 
@@ -72,6 +82,7 @@ static zp_json *terms_json(const zp_estimate *e) {
   zp_json_set_real(o, "pipeline_comm_s", e->pipeline_comm_s);
   zp_json_set_real(o, "data_comm_s", e->data_comm_s);
   zp_json_set_real(o, "optimizer_s", e->optimizer_s);
+  zp_json_set_real(o, "offload_s", e->offload_s);
   return o;
 }
 
@@ -98,6 +109,7 @@ static zp_json *row_json(const zp_prediction *p) {
   set_measured(o, "measured_memory_bytes", p->run->memory_bytes);
   zp_json_set_int(o, "predicted_memory_bytes", p->peak_bytes);
   zp_json_set_bool(o, "fits", p->fits);
+  zp_json_set_bool(o, "fit_open", p->fit_open);
   return o;
 }
 

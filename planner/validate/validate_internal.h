@@ -18,6 +18,9 @@ bool zp_csv_next(zp_arena *arena, zp_csv *csv, zp_strings *fields, int *line);
  * made with several memories and neither says which. */
 const char *zp_gpu_device(const char *printed, double memory_gb);
 
+/* Bytes of device memory that the driver of such devices reports; 0 when unknown. */
+int64_t zp_gpu_board_bytes(const char *device);
+
 /* Host memory, PCIe and disks of a node with such devices. */
 void zp_gpu_host(const char *device, zp_node_type *node);
 
@@ -31,12 +34,19 @@ double zp_run_flop(const zp_measured *run, bool hardware);
 
 /* ---- software.c ---- */
 enum { ZP_SOURCE_WORDS = 5 };
+/* How a measured program differs from the one that the planner lowers and the generator prints. All zero: not at all.
+ */
 struct zp_software {
   const char *name;
+  const char *facts; /* where the differences are documented */
+
+  /* which rows it stands for */
   const char *source_words[ZP_SOURCE_WORDS]; /* any of these in the row's source selects the profile; none: by year */
   int first_year, last_year;
-  int zero, most_zero;       /* only for runs of at least, and of at most, these ZeRO stages; 0: of any */
-  int most_tensor;           /* only for runs of at most so many tensor ranks; 0: of any */
+  int zero, most_zero; /* only for runs of at least, and of at most, these ZeRO stages; 0: of any */
+  int most_tensor;     /* only for runs of at most so many tensor ranks; 0: of any */
+
+  /* its kernels (reprice.c) */
   bool score_matrix;         /* attention scores go through device memory (before FlashAttention) */
   bool fused_softmax;        /* scale, mask and softmax are one kernel, where its conditions hold */
   bool separate_scores;      /* they never are; queries, keys and values are copied */
@@ -45,21 +55,43 @@ struct zp_software {
   bool separate_biases;      /* biases and dropouts too */
   bool float_gradients;      /* gradients are kept and reduced in fp32 */
   bool replays_all;          /* recomputation runs the whole forward part again, needed or not */
-  double replayed_products;  /* share of products that "selective" recomputation runs again, all rows besides */
-  bool overlaps_tensor;      /* sequence-sharded gathers and scatters run beside their products, piece by piece */
-  bool scatters_wait;        /* but not the scatters of forward */
-  bool overlaps_data;        /* data-parallel communication runs beside the last backward and the next forward */
-  double bucket_bytes;       /* gradients are reduced in pieces of this size; 0: in one */
-  bool cuts_by_parameters;   /* stages have equal parameters, not equal layers */
-  bool cuts_by_products;     /* stages have about equal matrix products, the head's included */
-  bool gathers_wait;         /* ZeRO 2 and 3: nothing runs beside gathers and scatters */
-  bool lists_ranks;          /* collectives take lists with one piece a rank */
-  bool blocking_messages;    /* a stage waits for its messages between stages */
-  bool scatter_gather;       /* messages cross the network in one piece a tensor rank */
+  bool selects_operations;   /* "selective" recomputation keeps attention and every second product, replays the rest */
   double accumulate_bytes; /* moved per parameter and micro-batch to add a weight's gradient; 0: the product adds it */
   double update_bytes;     /* moved per updated parameter besides what the generated trainer's update moves */
   double host_call_s;      /* host time to issue one kernel, all Python and framework calls around it included */
-  const char *facts;       /* where this is documented */
+
+  /* its stages and their messages (cut.c, messages.c) */
+  bool cuts_units;          /* embedding and head count as layers in the cut */
+  bool cuts_by_parameters;  /* stages have equal parameters, not equal layers */
+  bool cuts_by_products;    /* stages have about equal matrix products, the head's included */
+  bool blocking_messages;   /* a stage waits for its messages between stages */
+  bool scatter_gather;      /* messages cross the network in one piece a tensor rank */
+  bool whole_gradients;     /* but those of backward do not */
+  bool partitioned_outputs; /* of what a stage has sent, a rank keeps its piece and gathers the rest for backward */
+
+  /* its collectives (reprice.c, data_parallel.c) and copies to the host (offload.c) */
+  bool overlaps_tensor; /* sequence-sharded gathers and scatters run beside their products, piece by piece */
+  bool scatters_wait;   /* but not the scatters of forward */
+  bool overlaps_data;   /* data-parallel communication runs beside the last backward and the next forward */
+  double bucket_bytes;  /* gradients are reduced in pieces of this size; 0: in one */
+  bool gathers_wait;    /* ZeRO 2 and 3: nothing runs beside gathers and scatters */
+  bool lists_ranks;     /* collectives take lists with one piece a rank */
+  bool offload_waits;   /* nothing runs beside copies to and from the host */
+
+  /* its memory (memory.c) */
+  int loss_bytes;          /* per logit at the peak, besides one half-precision buffer */
+  int update_copies;       /* bytes per updated parameter that exist in the update alone */
+  bool gradient_buckets;   /* a second, half-precision copy of all gradients over the data ranks */
+  bool half_gradients;     /* of one micro-batch, whole, beside the fp32 gradients that sum them */
+  int64_t reduce_bucket;   /* elements of a half-precision buffer for gradients, 0: none */
+  int64_t context_bytes;   /* of a process without communicators; 0: the library's figure, which has one */
+  bool keeps_outputs;      /* what a stage has sent stays until its backward, in one buffer more than are in flight */
+  bool holds_scattered;    /* what went into a reduce-scatter is not reused within a forward pass */
+  bool gathers_tensors;    /* ZeRO 3 gathers tensor by tensor, DeepSpeed's limits */
+  bool splits_checkpoints; /* saved inputs are split over the tensor ranks */
+  bool host_checkpoints;   /* and copied to the host */
+  bool prints_allocator;   /* printed memory is what the framework's allocator counts */
+  bool prints_reserved;    /* printed memory is what the driver shows: all the allocator ever took */
 };
 const zp_software *zp_software_of(const zp_measured *run);
 
@@ -81,11 +113,25 @@ double zp_software_gathers_s(const zp_program *program, const zp_machine *machin
 double zp_software_update_s(const zp_program *program, const zp_machine *machine, const zp_estimate *e,
                             const zp_software *software);
 
+/* ---- autograd.c ---- */
+/* Bytes that one unit keeps from forward to backward in an eager framework; by_operations: with torchtitan's
+ * checkpointing of single operations. */
+int64_t zp_autograd_kept_bytes(zp_arena *arena, const zp_graph *local, int64_t microbatch, int compute_bytes,
+                               bool by_operations);
+
+/* ---- offload.c ---- */
+/* How much longer the step takes with an optimizer on the host. */
+double zp_software_offload_s(const zp_program *program, const zp_machine *machine, const zp_estimate *e,
+                             const zp_software *software);
+
 /* ---- memory.c ---- */
-/* Bytes of the fullest device in the measured software: the program's, and what its kernels and libraries keep besides.
- */
-int64_t zp_software_peak_bytes(const zp_program *program, const zp_machine *machine, const zp_software *software,
-                               bool keeps_scores);
+typedef struct zp_software_memory {
+  int64_t device;  /* what the fullest device needs, context and communicators included */
+  int64_t printed; /* what the source's instrument shows for it */
+} zp_software_memory;
+/* `recompute`: the row's word; NULL: unpublished. */
+zp_software_memory zp_software_peak(const zp_program *program, const zp_machine *machine, const zp_software *software,
+                                    const char *recompute);
 
 /* ---- messages.c ---- */
 /* How much longer the step takes than with the generated trainer's messages. */

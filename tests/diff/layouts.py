@@ -4,11 +4,12 @@
     layouts.py [--quick] [--only TEXT] [--list] [--jobs N] [--verbose]
 
 All (tensor, pipeline, data) with a product of at most 8, each with ZeRO 0 and 1 (where data > 1) and recompute none, full,
-full with saved tensors split over the tensor ranks (where tensor > 1) and selective, on three models of odd sizes: gpt.dz (tied
-embedding, dropout), llama.dz (grouped queries) and moe.dz (experts; f64 only: where two scores are nearly equal, an f32
-rounding sends a token to another expert, and from there on nothing is comparable); pipelines of 2 to 4 stages also with a mode of
-its own for every stage. 20 steps each. Every run has --check-memory: the arena's peak on every
-rank and the bytes sent over every axis must be the plan's, or the trainer ends with an error.
+full with saved tensors split over the tensor ranks (where tensor > 1) and selective, and once with ranks numbered tensor,
+pipeline, data, on three models of odd sizes: gpt.dz (tied embedding, dropout), llama.dz (grouped queries) and moe.dz (experts;
+f64 only: where two scores are nearly equal, an f32 rounding sends a token to another expert, and from there on nothing is
+comparable); pipelines of 2 to 4 stages also with a mode of its own for every stage, and every pipeline
+once with cuts inside layers. 20 steps each. Every run has --check-memory: the arena's peak on every rank and the bytes sent
+over every axis must be the plan's, or the trainer ends with an error.
 
 How errors are measured. Loss and gradient norm of a step: |got - want| / |want|. A parameter: max |got - want| / max |want|
 over the tensor. `want` is the run on one rank, same batch, same precision.
@@ -48,13 +49,16 @@ QUANTITIES = ("loss", "gradient norm", "parameters")
 STAGE_MODES = ("full", "none", "full/tensor", "selective")
 
 # modes: of the stages, where they differ; recompute and shard are then those of nobody
-Case = collections.namedtuple("Case", "model precision t p d zero recompute shard micro batch modes")
+# cut: between layers, or inside them too. order: of the ranks
+Case = collections.namedtuple("Case", "model precision t p d zero recompute shard micro batch modes cut order",
+                              defaults=("layer", "tdp"))
 
 
 def name_of(case):
     recompute = ",".join(case.modes) or RECOMPUTE[case.recompute] + ("/tensor" if case.shard else "")
-    return "%s %s t%d p%d d%d zero%d recompute %s micro-batch %d batch %d" % (
-        case.model, case.precision, case.t, case.p, case.d, case.zero, recompute, case.micro, case.batch)
+    return "%s %s t%d p%d d%d zero%d recompute %s micro-batch %d batch %d%s" % (
+        case.model, case.precision, case.t, case.p, case.d, case.zero, recompute, case.micro, case.batch,
+        (" cut inside layers" if case.cut == "block" else "") + ("" if case.order == "tdp" else " order " + case.order))
 
 
 # ---- which runs ----
@@ -91,6 +95,14 @@ def variants(model, precision, t, p, d):
             yield case._replace(micro=micro_for(case))
 
 
+def other_order(cases):
+    """Ranks numbered tensor, pipeline, data: who a rank's neighbours are changes, what they compute does not. One recomputation
+    a layout is enough; with one stage or one data rank the order is the same."""
+    return [case._replace(order="tpd") for case in cases
+            if case.precision == "fp64" and case.cut == "layer" and min(case.p, case.d) > 1 and case.recompute == 1
+            and not (case.shard or case.modes)]
+
+
 def mixed_variants(model, t, p, d):
     """Stages with modes of their own: every mode stands first, last and beside every other in some layout."""
     possible = [mode for mode in STAGE_MODES if t > 1 or mode != "full/tensor"]
@@ -100,22 +112,32 @@ def mixed_variants(model, t, p, d):
         yield case._replace(micro=micro_for(case._replace(recompute=start)))
 
 
+def cut_variants(model, t, p, d):
+    """One recomputation a layout, in turn, and modes of their own for the stages of a few."""
+    recompute = (t + 2 * p + d) % 3
+    modes = tuple(STAGE_MODES[stage % 2] for stage in range(p)) if p == 3 else ()
+    case = Case(model, "fp64", t, p, d, 1 if d > 1 else 0, recompute, int(t > 1 and recompute == 1), 1, batch_for(d), modes, "block")
+    yield case._replace(micro=micro_for(case))
+
 
 def all_cases(quick):
     cases = []
     for model, units in MODELS.items():
         for t, p, d in degrees():
+            if p > 1 and t * p * d <= MOST_RANKS[model]:
+                cases += list(cut_variants(model, t, p, d))
             if p <= units and t * p * d <= MOST_RANKS[model]:
                 for precision in PRECISIONS[model]:
                     cases += list(variants(model, precision, t, p, d))
                 if 2 <= p <= 4:
                     cases += list(mixed_variants(model, t, p, d))
     cases = [case for case in cases if case.t * case.p * case.d > 1 or case.recompute]
+    cases += other_order(cases)
     return [case for i, case in enumerate(cases) if i % 17 == 3] if quick else cases
 
 
 def reference_of(case):
-    return case._replace(t=1, p=1, d=1, zero=0, recompute=0, shard=0, micro=1, modes=())
+    return case._replace(t=1, p=1, d=1, zero=0, recompute=0, shard=0, micro=1, modes=(), cut="layer", order="tdp")
 
 
 # ---- one run ----
@@ -125,12 +147,14 @@ Result = collections.namedtuple("Result", "error losses norms checkpoint seconds
 
 def pins(case):
     yield from ("tensor=%d" % case.t, "pipeline=%d" % case.p, "plan.data=%d" % case.d, "microbatch=%d" % case.micro)
+    yield 'cut="%s"' % case.cut
     yield from ("zero=%d" % case.zero, "batch=%d" % case.batch, 'precision="%s"' % case.precision)
     if case.modes:
         yield "stage_recompute=[%s]" % ", ".join('"%s"' % mode for mode in case.modes)
     else:
         yield 'recompute="%s"' % RECOMPUTE[case.recompute]
         yield 'recompute_shard="%s"' % ("tensor" if case.shard else "none")
+    yield 'rank_order="%s"' % case.order
 
 
 def train(case, folder):

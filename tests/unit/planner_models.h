@@ -4,6 +4,7 @@
 #define PLANNER_MODELS_H
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <zplan/plan.h>
 
 typedef enum model_style { STYLE_GPT, STYLE_LLAMA, STYLE_PARALLEL, STYLE_DROPOUT, STYLE_EXPERTS } model_style;
@@ -231,6 +232,45 @@ static inline const zp_lowered *const *on_all_stages(zp_arena *arena, const zp_l
   const zp_lowered **all = ZP_NEW_ARRAY(arena, const zp_lowered *, stages);
   for (int s = 0; s < stages; s++) all[s] = lowered;
   return all;
+}
+
+/* Of one or two parts, which together are never more than the layer. */
+static inline double share_of_layer(double part, double other, double layer) {
+  return part + other > layer ? layer * part / (part + other) : part;
+}
+
+static inline double unit_s(const zp_lowered *l, int64_t unit) {
+  int segment;
+  int64_t iteration;
+  zp_unit(l, unit, &segment, &iteration);
+  const zp_piece *piece = &l->pieces->piece[segment];
+  const zp_segment_program *own = &l->segments[segment], *layer = &l->segments[piece->whole];
+  if (own == layer) return own->forward.cost_s + own->backward.cost_s;
+  int parts = l->pieces->parts[piece->whole], part = 1 - piece->first;
+  cr_assert_eq(parts, 2);
+  const zp_segment_program *other = &l->segments[zp_pieces_find(l->pieces, piece->whole, part, part + 1)];
+  return share_of_layer(own->forward.cost_s, other->forward.cost_s, layer->forward.cost_s) +
+         share_of_layer(own->backward.cost_s, other->backward.cost_s, layer->backward.cost_s);
+}
+
+/* Of all ways to cut the first `units` units into stages, the shortest longest stage. */
+static inline double evenest_cut(const zp_lowered *l, int64_t units, int stages) {
+  if (stages == 0) return units == 0 ? 0 : INFINITY;
+  double least = INFINITY, last = 0;
+  for (int64_t first = units - 1; first >= stages - 1; first--) {
+    last += unit_s(l, first);
+    double before = evenest_cut(l, first, stages - 1), longest = before > last ? before : last;
+    if (longest < least) least = longest;
+  }
+  return least;
+}
+
+/* Cuts inside layers are in the space of the search where no cut between them has stages within 1 % of the mean. */
+static inline bool looks_inside_layers(const zp_lowered *whole, const zp_limit *cut, int stages) {
+  if (stages == 1 || !zp_limit_allows(cut, 1)) return false;
+  double sum = 0;
+  for (int64_t u = 0; u < whole->n_units; u++) sum += unit_s(whole, u);
+  return !zp_limit_allows(cut, 0) || evenest_cut(whole, whole->n_units, stages) > 1.01 * sum / stages;
 }
 
 static inline void pin(zp_limit *limit, double value) {

@@ -393,11 +393,11 @@ static inline void pm_forward(pm *m, int s, int64_t mb) {
                first.seg->carry_in_elements);
     m->up_full[s - 1] = false;
   }
-  for (int64_t j = 0; j < stage->n_units; j++) {
+  for (int64_t j = 0; j < stage->n_calls; j++) {
     pm_unit u = pm_unit_of(m, stage, j, mb);
     u.p = &u.seg->forward;
     u.x = pm_input_of(m, stage, j, mb);
-    u.y = j + 1 < stage->n_units ? pm_input_of(m, stage, j + 1, mb) : stage->at_send_up;
+    u.y = j + 1 < stage->n_calls ? pm_input_of(m, stage, j + 1, mb) : stage->at_send_up;
     pm_run(m, &u);
     if (!pm_keeps_input(&u)) pm_poison_all(m, s, u.x, u.seg->carry_in_elements * 8);
   }
@@ -406,7 +406,7 @@ static inline void pm_forward(pm *m, int s, int64_t mb) {
 
 static inline void pm_backward(pm *m, int s, int64_t mb) {
   const zp_stage *stage = &m->program->stages[s];
-  int64_t n = stage->n_units;
+  int64_t n = stage->n_calls;
   pm_unit last = pm_unit_of(m, stage, n - 1, mb);
   if (s + 1 < m->program->choice.pipeline) {
     pm_receive(m, s + 1, m->program->stages[s + 1].at_send_down, s, stage->at_grad[zp_stage_grad_index(n, n - 1)],

@@ -277,6 +277,9 @@ Test(answers, every_way_to_divide_a_prime_is_counted) {
   zp_spec *spec = gpu_spec(4, 1000);
   expect_refusal(spec, 13, "none of the 3 ways to divide 13 devices");
   expect_refusal(spec, 13, "data ranks that do not divide the batch of 16, for example 1 x 1 x 13");
+  expect_refusal(spec, 13,
+                 "more stages than the 10 units of the model, for example 1 x 13 x 1"); /* 4 layers in 2 parts */
+  pin(&spec->plans.data[0].cut, 0);
   expect_refusal(spec, 13, "more stages than the 6 units of the model, for example 1 x 13 x 1");
 }
 

@@ -63,14 +63,15 @@ Test(cost, tensor_group_of_five_straddles_nodes) {
 Test(cost, data_groups_share_the_nics) {
   zp_cluster c = gpu_cluster(50);
   zp_machine m = zp_machine_make(&c, ZP_PREC_F32, 800);
-  zp_group_link link = zp_machine_data_group(&m, 16, 25, 2);
+  zp_group_link link = zp_machine_data_group(&m, 16, 25, 2, ZP_ORDER_TDP);
   cr_expect_eq(link.nodes, 2);
   cr_expect_eq(link.local, 1);
   expect_near(link.bytes_per_s, 0.85 * 8 * 12.5e9 / 16, "share of the NICs, less the protocol");
   expect_near(link.latency_s, 3e-6, "NIC and fabric");
-  zp_group_link inside = zp_machine_data_group(&m, 4, 50, 4);
+  zp_group_link inside = zp_machine_data_group(&m, 4, 50, 4, ZP_ORDER_TDP);
   cr_expect_eq(inside.nodes, 1);
-  zp_group_link wide = zp_machine_data_group(&m, 1, 25, 32); /* 16 of 32 ranks in a node: one ring out of it */
+  zp_group_link wide =
+      zp_machine_data_group(&m, 1, 25, 32, ZP_ORDER_TDP); /* 16 of 32 ranks in a node: one ring out of it */
   cr_expect_eq(wide.nodes, 2);
   expect_near(wide.bytes_per_s, 0.85 * 8 * 12.5e9, "one ring has all NICs");
 }
@@ -78,10 +79,10 @@ Test(cost, data_groups_share_the_nics) {
 Test(cost, pipeline_link_crosses_nodes_unless_all_fit) {
   zp_cluster c = gpu_cluster(2);
   zp_machine m = zp_machine_make(&c, ZP_PREC_F32, 32);
-  cr_expect_eq(zp_machine_pipeline_link(&m, 4, 8, 1).nodes, 2);
+  cr_expect_eq(zp_machine_pipeline_link(&m, 4, 8, 1, ZP_ORDER_TDP).nodes, 2);
   zp_machine one = zp_machine_make(&c, ZP_PREC_F32, 16);
-  cr_expect_eq(zp_machine_pipeline_link(&one, 4, 4, 1).nodes, 1);
-  cr_expect_eq(zp_machine_pipeline_link(&one, 16, 1, 1).n, 1);
+  cr_expect_eq(zp_machine_pipeline_link(&one, 4, 4, 1, ZP_ORDER_TDP).nodes, 1);
+  cr_expect_eq(zp_machine_pipeline_link(&one, 16, 1, 1, ZP_ORDER_TDP).n, 1);
 }
 
 /* ---- whole programs ---- */

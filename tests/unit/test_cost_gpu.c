@@ -71,7 +71,7 @@ Test(cost_gpu, products_are_monotone) {
 Test(cost_gpu, ring_hops_mostly_stay_inside) {
   zp_cluster c = cluster_of(4);
   zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_FP16, 64);
-  zp_group_link link = zp_machine_data_group(&m, 1, 1, 64);
+  zp_group_link link = zp_machine_data_group(&m, 1, 1, 64, ZP_ORDER_TDP);
   expect_near(63 * link.latency_s, 60 * 1e-6 + 3 * (2e-6 + 1e-6), "a pass");
   double base = zp_cost_constant(ZP_COST_COLLECTIVE_BASE_S);
   expect_near(zp_cost_ring_pass(&link, 64e6), base + 63 * (link.latency_s + 1e6 / link.bytes_per_s), "gather");
@@ -81,7 +81,7 @@ Test(cost_gpu, ring_hops_mostly_stay_inside) {
 Test(cost_gpu, small_sums_take_the_tree) {
   zp_cluster c = cluster_of(64);
   zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_FP16, 1024);
-  zp_group_link link = zp_machine_data_group(&m, 1, 1, 1024);
+  zp_group_link link = zp_machine_data_group(&m, 1, 1, 1024, ZP_ORDER_TDP);
   double base = zp_cost_constant(ZP_COST_COLLECTIVE_BASE_S), hops = 15 * 1e-6 + 6 * 3e-6;
   expect_near(zp_cost_all_reduce(&link, 1000), base + 2 * hops + 2000 / (0.92 * link.bytes_per_s), "tree");
   double ring = 2 * zp_cost_ring_pass(&link, 1e10) - base;
@@ -111,7 +111,7 @@ Test(cost_gpu, small_arrays_take_low_latency_protocols) {
 Test(cost_gpu, one_collective_costs_no_more_than_its_parts) {
   zp_cluster c = cluster_of(8);
   zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_FP16, 128);
-  zp_group_link link = zp_machine_data_group(&m, 1, 1, 128);
+  zp_group_link link = zp_machine_data_group(&m, 1, 1, 128, ZP_ORDER_TDP);
   for (double a = 100; a < 1e9; a *= 7)
     for (double b = 100; b < 1e9; b *= 7) {
       cr_expect(zp_cost_ring_pass(&link, a + b) <= zp_cost_ring_pass(&link, a) + zp_cost_ring_pass(&link, b));
@@ -133,9 +133,9 @@ Test(cost_gpu, a_mesh_gives_small_groups_fewer_links) {
 Test(cost_gpu, measured_collectives) {
   zp_cluster c = cluster_of(4);
   zp_machine m = zp_machine_make(&c, ZP_PREC_MIXED_FP16, 64);
-  double before = zp_machine_data_group(&m, 16, 1, 4).bytes_per_s;
-  double message = zp_machine_pipeline_link(&m, 16, 4, 1).bytes_per_s;
+  double before = zp_machine_data_group(&m, 16, 1, 4, ZP_ORDER_TDP).bytes_per_s;
+  double message = zp_machine_pipeline_link(&m, 16, 4, 1, ZP_ORDER_TDP).bytes_per_s;
   m.collective_share = 0.25;
-  expect_near(zp_machine_data_group(&m, 16, 1, 4).bytes_per_s, before / 4, "collective");
-  expect_near(zp_machine_pipeline_link(&m, 16, 4, 1).bytes_per_s, message, "message");
+  expect_near(zp_machine_data_group(&m, 16, 1, 4, ZP_ORDER_TDP).bytes_per_s, before / 4, "collective");
+  expect_near(zp_machine_pipeline_link(&m, 16, 4, 1, ZP_ORDER_TDP).bytes_per_s, message, "message");
 }

@@ -1,6 +1,7 @@
 /* State off the device: bytes on host and disks, and what moving them costs. Expected numbers by hand. */
 #include <math.h>
 #include "planner_models.h"
+#include "../../planner/cost/constants.h"
 #include "../../planner/cost/cost.h"
 
 static zp_arena *arena;
@@ -83,6 +84,45 @@ Test(offload, zero_3_like_the_estimator) {
   cr_expect_eq(away.stage.memory.host - kept.stage.memory.host, 2 * n / 8);
 }
 
+/* DeepSpeed's published table for t5-3b (memory.rst): 2,851 million parameters, largest layer 32 million, 8 GPUs of one
+ * node, GiB. Its differences to our layout are its own: it holds fp32 gradients where we hold fp16 (ZeRO 3 and the
+ * host:
+ * + 2 bytes; ZeRO 2: whole fp16 gradients, and fp32 ones of the share), and it multiplies the host's bytes by 1.5. */
+typedef struct estimated {
+  int zero;
+  bool state_away, params_away;
+  double device_more, host_more; /* bytes a parameter that its program holds and ours does not, of one rank's share */
+  double device_gib, host_gib;
+} estimated;
+
+static void check_estimated(const estimated *e) {
+  const double parameters = 2851e6, largest = 32e6, gib = 1073741824.0, ranks = 8;
+  zp_choice c = data_parallel((int)ranks, e->zero);
+  if (e->state_away) c.home[ZP_STATE_OPTIMIZER] = c.home[ZP_STATE_GRADIENTS] = HOST;
+  if (e->params_away) c.home[ZP_STATE_PARAMS] = HOST;
+  case_of x = make(&TINY, c, (int)ranks);
+  const zp_memory *m = &x.stage.memory;
+  double n = (double)x.stage.flat_elements, bucket = (double)x.stage.bucket_elements;
+  double states = (double)(m->weights + m->gradients + m->optimizer) / n + e->device_more / ranks;
+  double ring = e->zero >= 3 ? (double)(x.stage.at_grad_ring - x.stage.at_param_ring) / bucket : 0;
+  double staged = e->state_away ? 2 * bucket / ranks * 4 : 0; /* buckets on the way, which the table leaves out */
+  double host = ranks * ((double)m->host - staged) / n + e->host_more;
+  cr_expect(fabs((states * parameters + ring * largest) / gib - e->device_gib) < 0.01, "device %g GiB, published %g",
+            (states * parameters + ring * largest) / gib, e->device_gib);
+  if (e->host_gib > 0)
+    cr_expect(fabs(1.5 * host * parameters / gib - e->host_gib) < 0.01, "host %g GiB, published %g",
+              1.5 * host * parameters / gib, e->host_gib);
+}
+
+Test(offload, published_table_of_the_estimator) {
+  static const estimated table[] = {
+      {1, false, false, 4, 0, 15.93, 0}, /* its ZeRO 2 holds what our ZeRO 1 does, and fp32 gradients of the share */
+      {2, true, false, 0, 18, 5.31, 127.45}, /* host: fp32 weights of all 8 ranks while they are made, 32 bytes */
+      {3, true, true, 0, 2, 0.12, 71.69},    {3, true, false, 0, 2, 0.78, 63.72}, {3, false, false, 2, 0, 6.09, 0},
+  };
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) check_estimated(&table[i]);
+}
+
 /* Shares are eighths, in whole 64 elements. */
 Test(offload, part_of_the_optimizer) {
   zp_choice c = data_parallel(2, 1);
@@ -122,13 +162,15 @@ static void expect_near(double got, double want, const char *what) {
   cr_expect(fabs(got - want) <= 1e-6 * fabs(want) + 1e-15, "%s: %.9g, expected %.9g", what, got, want);
 }
 
-/* Gradients down and weights up at 10 GB/s, 28 bytes an element at 10 GB/s of host memory: the update dominates; the
- * rest passes once for one of the buckets. */
+static double stream_share(void) { return zp_cost_constant(ZP_COST_HOST_STREAM); }
+
+/* Gradients down and weights up at 10 GB/s; 28 bytes an element, and 2 to copy weights up, at what streams reach of 10
+ * GB/s of host memory: the update dominates; the rest passes once for one of the buckets. */
 Test(offload, update_on_the_host) {
   zp_choice c = data_parallel(16, 1);
   c.home[ZP_STATE_OPTIMIZER] = HOST;
   case_of x = make(&TINY, c, 16);
-  double n = (double)x.stage.shard_elements, update = 28 * n / 10e9, copy = 2 * n / 10e9;
+  double n = (double)x.stage.shard_elements, update = 30 * n / (10e9 * stream_share()), copy = 2 * n / 10e9;
   double buckets = floor((double)x.stage.flat_elements / (double)x.lowered->segments[1].elements);
   zp_step_end end = zp_cost_step_end(x.lowered, &x.machine, &x.choice, x.stage.flat_elements, x.stage.shard_elements);
   double norm = zp_cost_memory_bound(&x.machine, 2 * n, 0);
@@ -138,6 +180,36 @@ Test(offload, update_on_the_host) {
   end = zp_cost_step_end(x.lowered, &x.machine, &c, x.stage.flat_elements, x.stage.shard_elements);
   double write = 12 * n / 1e9, read = 12 * n / 2e9;
   expect_near(end.offload_s, fmax(0, write + (2 * copy + update + read) / buckets - norm), "disks");
+}
+
+/* Gradients that are on the host already do not cross again, but the norm reads them there before the update begins. */
+Test(offload, norm_on_the_host) {
+  zp_choice c = data_parallel(16, 2);
+  c.home[ZP_STATE_OPTIMIZER] = c.home[ZP_STATE_GRADIENTS] = HOST;
+  case_of x = make(&TINY, c, 16);
+  double n = (double)x.stage.shard_elements, host = 10e9 * stream_share();
+  double buckets = floor((double)x.stage.flat_elements / (double)x.lowered->segments[1].elements);
+  zp_step_end end = zp_cost_step_end(x.lowered, &x.machine, &x.choice, x.stage.flat_elements, x.stage.shard_elements);
+  double nothing = zp_cost_memory_bound(&x.machine, 0, 0);
+  expect_near(end.optimizer_s, nothing, "the device only waits");
+  expect_near(end.offload_s, 2 * n / host + 30 * n / host + 2 * n / 10e9 / buckets - nothing, "norm and update");
+}
+
+/* Two devices behind one PCIe root, two sockets: one rank alone has its whole link and one socket's memory channels. */
+Test(offload, ranks_share_roots_and_sockets) {
+  zp_cluster cluster = roomy();
+  cluster.node.pcie_devices_per_root = 2;
+  cluster.node.host_sockets = 2;
+  static const struct {
+    int ranks;
+    double pcie, host;
+  } cases[] = {{1, 10e9, 80e9}, {2, 5e9, 80e9}, {4, 5e9, 40e9}, {16, 5e9, 10e9}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    zp_machine machine = zp_machine_make(&cluster, ZP_PREC_MIXED_FP16, cases[i].ranks);
+    zp_host_rates rates = zp_cost_host_rates(&machine);
+    expect_near(rates.pcie_bytes_per_s, cases[i].pcie, "PCIe");
+    expect_near(rates.host_bytes_per_s, cases[i].host * stream_share(), "host memory");
+  }
 }
 
 /* Saved values leave over PCIe beside computing: the last unit's alone, and what is longer than computing. */
@@ -160,7 +232,7 @@ Test(offload, activations_leave_beside_computing) {
 /* ZeRO 3 gathers unit i + 1 while unit i computes. */
 Test(offload, gathers_are_prefetched) {
   case_of x = make(&TINY, data_parallel(16, 3), 16);
-  zp_group_link link = zp_machine_data_group(&x.machine, 1, 1, 16);
+  zp_group_link link = zp_machine_data_group(&x.machine, 1, 1, 16, ZP_ORDER_TDP);
   double shared = 0, gather[3], compute[3];
   for (int i = 0; i < x.stage.shared.len; i++)
     shared += (double)x.lowered->param_elements[x.stage.shared.data[i].param];
@@ -196,7 +268,7 @@ Test(offload, compressed_reduction) {
   zp_choice c = data_parallel(16, 0);
   c.compress = true;
   case_of x = make(&TINY, c, 16);
-  zp_group_link link = zp_machine_data_group(&x.machine, 1, 1, 16);
+  zp_group_link link = zp_machine_data_group(&x.machine, 1, 1, 16, ZP_ORDER_TDP);
   zp_step_end end = zp_cost_step_end(x.lowered, &x.machine, &c, x.stage.flat_elements, x.stage.shard_elements);
   expect_near(end.reduce_s, 2 * zp_cost_ring_pass(&link, (double)x.stage.flat_elements / 8 + 64), "two phases");
   cr_expect_eq(end.gather_s, 0);

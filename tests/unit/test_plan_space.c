@@ -30,10 +30,10 @@ static zp_spec *roomy_spec(void) {
   return spec;
 }
 
-/* Cuts of 16 units into equal parts. */
+/* Cuts of 16 units, or of 30 parts of units, into equal shares. */
 static int64_t *even_cut(const zp_choice *c) {
   int64_t parts = c->pipeline * (c->chunks > 1 ? c->chunks : 1), *cut = ZP_NEW_ARRAY(arena, int64_t, parts + 1);
-  for (int64_t k = 0; k <= parts; k++) cut[k] = 16 * k / parts;
+  for (int64_t k = 0; k <= parts; k++) cut[k] = (c->fine ? 30 : 16) * k / parts;
   return cut;
 }
 
@@ -66,7 +66,7 @@ static void expect_terms(const zp_estimate *e) {
 static void expect_same_choice(const zp_choice *a, const zp_choice *b) {
   cr_expect(a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->zero == b->zero);
   cr_expect(a->schedule == b->schedule && a->sequence == b->sequence && a->compress == b->compress);
-  cr_expect(a->microbatch == b->microbatch);
+  cr_expect(a->microbatch == b->microbatch && a->fine == b->fine);
   for (int s = 0; s < a->pipeline; s++) cr_expect_eq(zp_choice_mode(a, s), zp_choice_mode(b, s));
   int64_t parts = a->pipeline * (a->chunks > 1 ? a->chunks : 1);
   cr_assert_eq(parts, b->pipeline * (b->chunks > 1 ? b->chunks : 1));
@@ -141,6 +141,27 @@ Test(plan_space, modes_of_stages) {
       zp_choice_set_modes(&c, mode);
       round_trip(spec, c);
     }
+}
+
+/* 30 parts on 7 stages, or on 4 of two chunks: some stage begins inside a layer. */
+Test(plan_space, cuts_inside_layers) {
+  zp_spec *spec = roomy_spec();
+  for (int schedule = 0; schedule < ZP_SCHEDULE_COUNT; schedule++)
+    for (int zero = 0; zero <= 3; zero++)
+      for (int recompute = 0; recompute <= 2; recompute++) {
+        zp_choice c = {.tensor = 2,
+                       .pipeline = chunks_of(schedule) == 2 ? 4 : 7,
+                       .data = 2,
+                       .zero = zero,
+                       .schedule = (zp_schedule)schedule,
+                       .chunks = chunks_of(schedule),
+                       .sequence = recompute == 1,
+                       .fine = true,
+                       .microbatch = 2,
+                       .recompute = (zp_recompute)recompute};
+        c.home[ZP_STATE_OPTIMIZER] = zero == 1 ? (zp_home){ZP_TIER_HOST, 5} : (zp_home){ZP_TIER_DEVICE, 0};
+        round_trip(spec, c);
+      }
 }
 
 Test(plan_space, homes) {

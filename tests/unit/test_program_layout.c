@@ -63,6 +63,46 @@ static void check_layouts(const zp_lowered *l) {
 }
 Test(program_layout, stage_bytes_are_those_of_the_layout) { for_variants(check_layouts); }
 
+static zp_lowered *with_pieces(const zp_lowered *l) {
+  const char *reason = NULL;
+  zp_lowered *fine = zp_lower_pieces(arena, l, &reason);
+  cr_assert(fine, "%s", reason);
+  return fine;
+}
+
+static void check_fine_layouts(const zp_lowered *l) { check_layouts(with_pieces(l)); }
+Test(program_layout, stages_that_begin_inside_layers) { for_variants(check_fine_layouts); }
+
+/* What the cutting of the search relies on: of two ranges of units, one inside the other, the inner one needs no more
+ * bytes on the same stage. */
+static void check_monotone(const zp_lowered *whole) {
+  const zp_lowered *l = with_pieces(whole);
+  zp_choice c = {.tensor = l->sharding->tensor,
+                 .pipeline = 3,
+                 .data = 2,
+                 .microbatch = l->microbatch,
+                 .fine = true,
+                 .recompute = l->recompute,
+                 .recompute_shard = l->recompute_shard};
+  for (c.zero = 0; c.zero <= 3; c.zero++)
+    for (int64_t first = 0; first < l->n_units; first++) {
+      for (int64_t n = 1; first + n < l->n_units; n++)
+        cr_assert_leq(zp_stage_bytes(l, &c, 1, first, n), zp_stage_bytes(l, &c, 1, first, n + 1));
+      for (int64_t n = 1; n <= first; n++)
+        cr_assert_leq(zp_stage_bytes(l, &c, 1, first - n + 1, n), zp_stage_bytes(l, &c, 1, first - n, n + 1));
+    }
+}
+Test(program_layout, more_units_need_more_memory) { for_variants(check_monotone); }
+
+/* Cut between layers, a plan has the same bytes and procedures whether it may cut inside them or not. */
+Test(program_layout, cuts_between_layers_are_the_same) {
+  zp_lowered *l = lower_size(GPT, 2, 1, true, false), *fine = with_pieces(l);
+  zp_choice c = {.tensor = 2, .pipeline = 1, .data = 1, .microbatch = 1, .recompute = ZP_RECOMPUTE_FULL};
+  for (int64_t first = 0; first < 7; first++)
+    for (int64_t n = 1; first + n <= 7; n++)
+      cr_assert_eq(zp_stage_bytes(l, &c, 0, 1 + first, n), zp_stage_bytes(fine, &c, 0, 1 + 2 * first, 2 * n));
+}
+
 typedef struct region {
   int64_t at, bytes;
 } region;

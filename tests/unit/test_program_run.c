@@ -22,6 +22,7 @@ typedef struct layout {
   bool shard;
   zp_schedule schedule;
   zp_stage_mode *modes; /* of the stages; NULL: all as above */
+  bool fine;
 } layout;
 
 static zp_spec *f64_spec(const model_size *size) {
@@ -46,6 +47,7 @@ static zp_program *make_program(const zp_spec *spec, layout w) {
                       .pipeline = w.pipeline,
                       .data = 1,
                       .microbatch = w.microbatch,
+                      .fine = w.fine,
                       .recompute = w.recompute,
                       .recompute_shard = w.shard,
                       .schedule = w.schedule};
@@ -77,9 +79,27 @@ static void check_model(const model_size *size) {
           for (int shard = 0; shard < (tensor > 1 && keep == ZP_RECOMPUTE_FULL ? 2 : 1); shard++)
             check_layout(spec, &reference,
                          (layout){tensor, pipeline, microbatch[b], (zp_recompute)keep, shard,
-                                  b == 0 && keep == ZP_RECOMPUTE_SELECTIVE ? ZP_SCHEDULE_GPIPE : ZP_SCHEDULE_1F1B,
-                                  NULL});
+                                  b == 0 && keep == ZP_RECOMPUTE_SELECTIVE ? ZP_SCHEDULE_GPIPE : ZP_SCHEDULE_1F1B, NULL,
+                                  false});
 }
+
+/* Every stage begins or ends inside a layer somewhere: 2 parts a layer, and as many stages as there are units at most.
+ */
+static void check_fine(const model_size *size) {
+  zp_spec *spec = f64_spec(size);
+  pm_reference reference = pm_run_reference(arena, spec, BATCH);
+  for (int tensor = 1; tensor <= 3; tensor++)
+    for (int pipeline = 1; pipeline <= 2 + 2 * size->layers; pipeline++)
+      for (int keep = ZP_RECOMPUTE_NONE; keep <= ZP_RECOMPUTE_SELECTIVE; keep++)
+        for (int shard = 0; shard < (tensor > 1 && keep == ZP_RECOMPUTE_FULL ? 2 : 1); shard++)
+          check_layout(spec, &reference,
+                       (layout){tensor, pipeline, 1 + pipeline % 2, (zp_recompute)keep, shard,
+                                keep == ZP_RECOMPUTE_SELECTIVE ? ZP_SCHEDULE_GPIPE : ZP_SCHEDULE_1F1B, NULL, true});
+}
+
+Test(program_run, gpt_cut_inside_layers) { check_fine(&GPT); }
+Test(program_run, llama_cut_inside_layers) { check_fine(&LLAMA); }
+Test(program_run, experts_cut_inside_layers) { check_fine(&EXPERTS); }
 
 /* All ways to give 1 to 3 stages modes of their own, and a few with 4, in 1F1B's and GPipe's order. */
 static void check_modes(const model_size *size) {
@@ -97,7 +117,8 @@ static void check_modes(const model_size *size) {
                             .pipeline = pipeline,
                             .microbatch = 1 + code % 2,
                             .schedule = code % 3 ? ZP_SCHEDULE_1F1B : ZP_SCHEDULE_GPIPE,
-                            .modes = mode});
+                            .modes = mode,
+                            .fine = code % 5 == 4});
     }
 }
 
@@ -149,7 +170,8 @@ static void check_spec(const zp_spec *spec) {
   pm_reference reference = pm_run_reference(arena, spec, BATCH);
   for (int pipeline = 1; pipeline <= 3; pipeline++)
     for (int keep = ZP_RECOMPUTE_NONE; keep <= ZP_RECOMPUTE_SELECTIVE; keep++)
-      check_layout(spec, &reference, (layout){1, pipeline, 2, (zp_recompute)keep, false, ZP_SCHEDULE_1F1B, NULL});
+      check_layout(spec, &reference,
+                   (layout){1, pipeline, 2, (zp_recompute)keep, false, ZP_SCHEDULE_1F1B, NULL, false});
 }
 
 /* The loss reads the carried tensor itself, or the carried tensor plus a table: the gradient of the logits, made in

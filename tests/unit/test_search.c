@@ -75,6 +75,16 @@ static void try_choice(brute *b, zp_choice choice) {
   int64_t before = b->simulated;
   try_cuts(b, of_mode, &choice, 0);
   b->misfits += b->simulated == before;
+  if (!looks_inside_layers(of_mode[0], &b->spec->plans.data[0].cut, choice.pipeline)) return;
+  for (int i = 0; i < MODES && of_mode[i]; i++) {
+    of_mode[i] = zp_lower_pieces(arena, of_mode[i], &reason);
+    cr_assert(of_mode[i], "%s", reason);
+    zp_price(of_mode[i], &b->machine, choice.tensor, choice.pipeline, choice.data);
+  }
+  choice.fine = true;
+  before = b->simulated;
+  try_cuts(b, of_mode, &choice, 0);
+  b->misfits += b->simulated == before;
 }
 
 static brute brute_force(const zp_spec *spec, int devices) {
@@ -232,7 +242,9 @@ Test(search, pinned_degrees_are_kept) {
 }
 
 Test(search, prime_device_counts) {
-  zp_plan *plan = zp_search(arena, build_spec(arena, &TINY, cpu_cluster(), 7), 7, NULL);
+  zp_spec *spec = build_spec(arena, &TINY, cpu_cluster(), 7);
+  pin(&spec->plans.data[0].cut, 0);
+  zp_plan *plan = zp_search(arena, spec, 7, NULL);
   cr_assert(plan->feasible); /* 7 data ranks, or 7 tensor ranks with padding; 7 stages are more than 6 units */
   cr_expect_neq(plan->best.choice.pipeline, 7);
   cr_expect(plan->certificate.rejected[ZP_REJECT_UNITS] == 1);
@@ -248,6 +260,77 @@ Test(search, tensor_groups_stay_in_gpu_nodes_unless_pinned) {
   plan = zp_search(arena, spec, 4, NULL);
   cr_assert(plan->feasible);
   cr_expect_eq(plan->best.choice.tensor, 4);
+}
+
+/* ---- cuts inside layers ---- */
+
+/* Two stages for three layers whose attention and MLP have equal products; a head of `vocabulary` rows is worth
+ * vocabulary / (8 d) layers. The cut, in units of the plan. */
+static const zp_choice *two_stages(int64_t vocabulary, int cut) {
+  model_size size = {STYLE_GPT, vocabulary, 16, 256, 3, 4, 4, 512, false};
+  zp_spec *spec = build_spec(arena, &size, cpu_cluster(), 16);
+  pin(&spec->plans.data[0].pipeline, 2);
+  if (cut >= 0) pin(&spec->plans.data[0].cut, cut);
+  zp_plan *plan = zp_search(arena, spec, 2, NULL);
+  cr_assert(plan->feasible);
+  return &plan->best.choice;
+}
+
+Test(search, three_layers_on_two_stages) {
+  const zp_choice *c = two_stages(8, -1);
+  cr_expect(c->fine && c->cut[1] == 1 + 3, "a free head: 1.5 and 1.5 layers");
+  c = two_stages(16 * 256, -1);
+  cr_expect(c->fine && c->cut[1] == 1 + 5, "a head of 2 layers: 2.5 layers, and 0.5 with the head");
+  c = two_stages(8 * 256, -1);
+  cr_expect(!c->fine && c->cut[1] == 1 + 2, "a head of 1 layer: 2 layers, and 1 with the head");
+  c = two_stages(8, 0);
+  cr_expect(!c->fine && c->cut[1] == 1 + 2, "layers left whole");
+}
+
+/* Where no cut between layers is any worse, the plan says that it has none inside. */
+Test(search, cuts_between_layers_are_called_so) {
+  zp_spec *spec = build_spec(arena, &TINY, cpu_cluster(), 8);
+  const int stages[] = {1, 2, 3, 4};
+  for (int i = 0; i < 4; i++) {
+    pin(&spec->plans.data[0].pipeline, stages[i]);
+    zp_plan *plan = zp_search(arena, spec, stages[i], NULL);
+    bool inside = false;
+    for (int s = 0; s < stages[i]; s++)
+      for (int r = 0; r < plan->program->stages[s].runs.len; r++)
+        inside |= plan->program->stages[s].runs.data[r].segment >= plan->program->lowered->pieces->n_whole;
+    cr_expect_eq(plan->best.choice.fine, inside);
+  }
+}
+
+/* More places to cut never make the best plan slower. */
+Test(search, cuts_inside_layers_are_never_worse) {
+  for (int layers = 1; layers <= 6; layers++) {
+    model_size size = TINY;
+    size.layers = layers, size.V = 150 * layers;
+    zp_spec *spec = build_spec(arena, &size, cpu_cluster(), 12);
+    pin(&spec->plans.data[0].pipeline, 3);
+    double step[2];
+    for (int cut = 0; cut < 2; cut++) {
+      if (cut == 0) pin(&spec->plans.data[0].cut, 0);
+      if (cut == 1) spec->plans.data[0].cut = (zp_limit){0};
+      zp_plan *plan = zp_search(arena, spec, 3, NULL);
+      cr_assert(plan->feasible);
+      step[cut] = plan->best.estimate.step_s;
+    }
+    cr_expect_leq(step[1], step[0]);
+  }
+}
+
+/* A pinned cut inside layers that the model cannot have is an answer, not another plan. */
+Test(search, models_without_a_place_are_refused) {
+  model_size size = TINY;
+  size.style = STYLE_PARALLEL;
+  zp_spec *spec = build_spec(arena, &size, cpu_cluster(), 8);
+  pin(&spec->plans.data[0].pipeline, 2);
+  pin(&spec->plans.data[0].cut, 1);
+  zp_plan *plan = zp_search(arena, spec, 2, NULL);
+  cr_assert_not(plan->feasible);
+  cr_expect(strstr(plan->why_not, "no layer of the model can be cut"), "%s", plan->why_not);
 }
 
 /* ---- nothing fits ---- */

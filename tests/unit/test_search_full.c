@@ -5,9 +5,9 @@
 #include "planner_models.h"
 
 #ifdef __SANITIZE_ADDRESS__
-enum { INSTANCES = 60, PARTIAL_PLANS = 4000 };
+enum { INSTANCES = 60, MIXED_INSTANCES = 120, PARTIAL_PLANS = 4000 };
 #else
-enum { INSTANCES = 1000, PARTIAL_PLANS = 100000 };
+enum { INSTANCES = 1000, MIXED_INSTANCES = 250, PARTIAL_PLANS = 100000 };
 #endif
 
 static zp_arena *arena;
@@ -42,6 +42,34 @@ static zp_cluster random_cluster(int *devices) {
   return c;
 }
 
+/* The nodes of a cluster become two or three types that differ in everything that is priced. */
+static void mix_nodes(zp_cluster *c) {
+  zp_node_type plain = c->node;
+  int left = c->nodes;
+  while (left > 0 && c->groups.len < 3) {
+    int nodes = c->groups.len == 2 ? left : 1 + (int)random_below(left);
+    zp_node_group group = {.nodes = nodes, .type = plain};
+    group.type.devices = c->groups.len ? 1 + (int)random_below(2 * plain.devices) : plain.devices;
+    group.type.device.flop_per_s_fp32 *= 0.3 + 0.1 * (double)random_below(15);
+    group.type.device.flop_per_s_half *= 0.3 + 0.1 * (double)random_below(15);
+    group.type.device.memory_bytes = plain.device.memory_bytes * (20 + random_below(60)) / 20;
+    group.type.device.memory_bytes_per_s *= 0.5 + 0.1 * (double)random_below(10);
+    group.type.link.bytes_per_s *= 0.5 + 0.5 * (double)random_below(4);
+    group.type.nic.bytes_per_s *= 0.5 + 0.5 * (double)random_below(4);
+    group.type.host_memory_bytes = plain.host_memory_bytes * (1 + random_below(4)) / 2;
+    zp_push(arena, &c->groups, group);
+    left -= nodes;
+  }
+}
+
+/* Mixed nodes whose devices are all in use or not. */
+static void mix_cluster(zp_cluster *c, int devices) {
+  c->nodes = 2 + (int)random_below(3);
+  mix_nodes(c);
+  while (zp_cluster_devices(c) < devices) c->groups.data[random_below(c->groups.len)].nodes++;
+  zp_cluster_mix(arena, c);
+}
+
 static void allow(zp_limit *limit, int64_t value) {
   limit->set = true;
   zp_push(arena, &limit->in, (double)value);
@@ -68,7 +96,7 @@ static void constrain(zp_constraints *c) {
   }
 }
 
-static zp_spec *random_spec(int *devices) {
+static zp_spec *random_spec_on(bool mixed, int *devices) {
   static const model_style styles[] = {STYLE_GPT, STYLE_GPT, STYLE_LLAMA, STYLE_PARALLEL};
   model_size size = {.style = styles[random_below(4)], .V = 40 + random_below(200), .S = 8 << random_below(2)};
   size.heads = size.kv_heads = 2 << random_below(2);
@@ -77,23 +105,39 @@ static zp_spec *random_spec(int *devices) {
   size.ff = size.d * 4;
   size.tied = random_below(2);
   zp_cluster cluster = random_cluster(devices);
+  if (mixed) mix_cluster(&cluster, *devices);
   zp_spec *spec = build_spec(arena, &size, cluster, (1 << random_below(5)) * (1 + random_below(3)));
   if (random_below(2)) spec->train.precision = ZP_PREC_MIXED_FP16;
   constrain(&spec->plans.data[0]);
+  zp_limit *cut = &spec->plans.data[0].cut;
+  if (size.layers > 4) /* brute force has to end */
+    allow(cut, 0);
+  else if (size.style != STYLE_PARALLEL && size.V % 3 > 0) /* a third of the instances leave it to the search */
+    allow(cut, size.V % 3 - 1);
+  if (mixed) { /* without a word about it, layers stay whole */
+    *cut = (zp_limit){0};
+    allow(cut, 0);
+  }
   return spec;
 }
+
+static zp_spec *random_spec(int *devices) { return random_spec_on(false, devices); }
 
 /* ---- brute force: every choice, every cut, every way to give stages modes ---- */
 
 enum { MODES = 4, MOST_WAYS = 81 };
 
+/* One mode, priced on every set of the node types in use; a plain cluster has set 1. */
+typedef struct priced {
+  const zp_lowered *any, *on[8];
+} priced;
+
 typedef struct brute {
   const zp_spec *spec;
   zp_machine machine;
-  const zp_lowered *mode[MODES]; /* of the choice at hand, fastest first */
-  int n_modes, first, n_set;     /* stages choose among mode[first .. first + n_set - 1] */
-  int cut_by;                    /* several chunks a stage: cut by the times of this one */
-  int64_t device_bytes, host_bytes, nvme_bytes;
+  priced mode[MODES];        /* of the choice at hand, fastest first */
+  int n_modes, first, n_set; /* stages choose among mode[first .. first + n_set - 1] */
+  int cut_by;                /* several chunks a stage: cut by the times of this one */
   double best_s;
   bool fits; /* some cut of the choice at hand */
 } brute;
@@ -110,13 +154,17 @@ static void simulate(brute *b, const zp_choice *choice, const zp_lowered *const 
 
 /* What of the set fits on a stage: the number of modes. */
 static int find_fitting(const brute *b, const zp_choice *choice, int stage, const zp_lowered **fitting) {
-  int n = 0;
+  zp_machine at = zp_machine_of_stage(&b->machine, choice, stage);
+  double share = b->spec->plans.data[0].memory_fraction;
+  int n = 0, here = at.devices < at.node->devices ? at.devices : at.node->devices;
   for (int i = b->first; i < b->first + b->n_set; i++) {
     zp_stage x;
     zp_arena *scratch = zp_arena_new("brute");
-    zp_layout_stage(scratch, b->mode[i], choice, stage, &x);
-    if (x.arena_bytes <= b->device_bytes && x.memory.host <= b->host_bytes && x.memory.nvme <= b->nvme_bytes)
-      fitting[n++] = b->mode[i];
+    zp_layout_stage(scratch, b->mode[i].any, choice, stage, &x);
+    if (x.arena_bytes <= (int64_t)(share * (double)at.memory_bytes) - at.context_bytes &&
+        x.memory.host <= (int64_t)(share * (double)at.node->host_memory_bytes) / here &&
+        x.memory.nvme <= (int64_t)(share * (double)at.node->nvme_bytes) / here)
+      fitting[n++] = b->mode[i].on[at.types];
     zp_arena_free(scratch);
   }
   return n;
@@ -145,11 +193,19 @@ static void try_cut(brute *b, zp_choice *choice) {
     }
 }
 
-static double unit_s(const zp_lowered *l, int64_t unit) {
-  int segment;
+/* Whole layers on several node types: on the fastest type, each way. */
+static double least_unit_s(const priced *mode, int64_t unit) {
+  int segment, n = 0;
   int64_t iteration;
-  zp_unit(l, unit, &segment, &iteration);
-  return l->segments[segment].forward.cost_s + l->segments[segment].backward.cost_s;
+  double forward = INFINITY, backward = INFINITY;
+  zp_unit(mode->any, unit, &segment, &iteration);
+  for (int set = 1; set < 8; set *= 2) {
+    if (!mode->on[set]) continue;
+    forward = fmin(forward, mode->on[set]->segments[segment].forward.cost_s);
+    backward = fmin(backward, mode->on[set]->segments[segment].backward.cost_s);
+    n++;
+  }
+  return n == 1 ? unit_s(mode->any, unit) : forward + backward;
 }
 
 /* Of all cuts in lexicographic order: those with the shortest longest chunk, the first and the last of them. */
@@ -162,7 +218,7 @@ static void note_cut(const brute *b, const zp_choice *choice, int chunks, balanc
   double longest = 0;
   for (int k = 0; k < chunks; k++) {
     double seconds = 0;
-    for (int64_t u = choice->cut[k]; u < choice->cut[k + 1]; u++) seconds += unit_s(b->mode[b->cut_by], u);
+    for (int64_t u = choice->cut[k]; u < choice->cut[k + 1]; u++) seconds += least_unit_s(&b->mode[b->cut_by], u);
     longest = fmax(longest, seconds);
   }
   size_t bytes = sizeof *choice->cut * (size_t)(chunks + 1);
@@ -175,14 +231,14 @@ static void note_cut(const brute *b, const zp_choice *choice, int chunks, balanc
 
 static void all_cuts(brute *b, zp_choice *choice, int chunks, int chunk, balanced *best) {
   if (chunk == chunks) {
-    if (choice->cut[chunk] != b->mode[0]->n_units) return;
+    if (choice->cut[chunk] != b->mode[0].any->n_units) return;
     if (best)
       note_cut(b, choice, chunks, best);
     else
       try_cut(b, choice);
     return;
   }
-  for (int64_t end = choice->cut[chunk] + 1; end <= b->mode[0]->n_units - (chunks - 1 - chunk); end++) {
+  for (int64_t end = choice->cut[chunk] + 1; end <= b->mode[0].any->n_units - (chunks - 1 - chunk); end++) {
     choice->cut[chunk + 1] = end;
     all_cuts(b, choice, chunks, chunk + 1, best);
   }
@@ -190,7 +246,7 @@ static void all_cuts(brute *b, zp_choice *choice, int chunks, int chunk, balance
 
 static void try_cuts(brute *b, zp_choice *choice) {
   int chunks = choice->pipeline * (choice->chunks > 1 ? choice->chunks : 1);
-  if (chunks > b->mode[0]->n_units) return;
+  if (chunks > b->mode[0].any->n_units) return;
   if (choice->chunks <= 1) {
     all_cuts(b, choice, chunks, 0, NULL);
     return;
@@ -269,10 +325,26 @@ static void try_orders(brute *b, zp_choice choice) {
         }
 }
 
-static double work_of(const zp_lowered *l) {
+static double work_of(const priced *mode) {
   double seconds = 0;
-  for (int64_t u = 0; u < l->n_units; u++) seconds += unit_s(l, u);
+  for (int64_t u = 0; u < mode->any->n_units; u++) seconds += least_unit_s(mode, u);
   return seconds;
+}
+
+static bool price_mode(const brute *b, const zp_choice *c, const zp_sharding *sharding, zp_recompute recompute,
+                       bool shard, priced *mode) {
+  const char *reason = NULL;
+  *mode = (priced){0};
+  for (unsigned set = 1; set <= b->machine.types; set++) {
+    if (set & ~b->machine.types) continue;
+    zp_machine at = b->spec->cluster.groups.len ? zp_machine_of_types(&b->machine, set) : b->machine;
+    zp_lowered *l = zp_lower(arena, b->spec, sharding, c->microbatch, recompute, shard, &reason);
+    if (l && c->fine) l = zp_lower_pieces(arena, l, &reason);
+    if (!l) return false;
+    zp_price(l, &at, c->tensor, c->pipeline, c->data);
+    mode->any = mode->on[set] = l;
+  }
+  return true;
 }
 
 /* All modes that the constraints allow, the fastest first; of equals, the one that keeps most. */
@@ -286,12 +358,11 @@ static void find_modes(brute *b, const zp_choice *choice) {
     bool shard = i == 3;
     if (!zp_limit_allows(&c->recompute, order[i]) || !zp_limit_allows(&c->recompute_shard, shard)) continue;
     if (shard && (choice->tensor == 1 || choice->sequence)) continue;
-    zp_lowered *l = zp_lower(arena, b->spec, sharding, choice->microbatch, order[i], shard, &reason);
-    if (!l) continue;
-    zp_price(l, &b->machine, choice->tensor, choice->pipeline, choice->data);
+    priced mode;
+    if (!price_mode(b, choice, sharding, order[i], shard, &mode)) continue;
     int at = b->n_modes++;
-    for (; at > 0 && work_of(l) < work_of(b->mode[at - 1]); at--) b->mode[at] = b->mode[at - 1];
-    b->mode[at] = l;
+    for (; at > 0 && work_of(&mode) < work_of(&b->mode[at - 1]); at--) b->mode[at] = b->mode[at - 1];
+    b->mode[at] = mode;
   }
 }
 
@@ -310,20 +381,25 @@ static void try_degrees(brute *b, int tensor, int pipeline, int data) {
                           .sequence = sequence,
                           .cut = ZP_NEW_ARRAY(arena, int64_t, 64)};
       find_modes(b, &choice);
-      if (b->n_modes) try_orders(b, choice);
+      for (int order = 0; order < ZP_ORDER_COUNT && b->n_modes; order++) {
+        choice.order = (zp_rank_order)order;
+        choice.fine = false;
+        find_modes(b, &choice);
+        if (zp_limit_allows(&c->cut, 0)) try_orders(b, choice);
+        if (!looks_inside_layers(b->mode[0].any, &c->cut, pipeline)) continue;
+        choice.fine = true;
+        find_modes(b, &choice);
+        if (b->n_modes) try_orders(b, choice);
+        b->n_modes = 1; /* those of whole layers are there */
+      }
     }
 }
 
 static double brute_force(const zp_spec *spec, int devices) {
   brute b = {
       .spec = spec, .machine = zp_machine_make(&spec->cluster, spec->train.precision, devices), .best_s = INFINITY};
-  const zp_node_type *node = &spec->cluster.node;
-  double share = spec->plans.data[0].memory_fraction;
-  int here = devices < node->devices ? devices : node->devices, units = 0;
-  b.device_bytes = (int64_t)(share * (double)node->device.memory_bytes) - node->device.context_bytes;
-  b.host_bytes = (int64_t)(share * (double)node->host_memory_bytes) / here;
-  b.nvme_bytes = (int64_t)(share * (double)node->nvme_bytes) / here;
-  for (int i = 0; i < spec->model->segments.len; i++) units += (int)spec->model->segments.data[i].count;
+  int units = 0;
+  for (int i = 0; i < spec->model->segments.len; i++) units += 2 * (int)spec->model->segments.data[i].count;
   for (int tensor = 1; tensor <= devices; tensor++)
     for (int pipeline = 1; pipeline <= units; pipeline++)
       for (int data = 1; data <= devices; data++)
@@ -331,22 +407,30 @@ static double brute_force(const zp_spec *spec, int devices) {
   return b.best_s;
 }
 
+static void scale_memory(zp_node_type *node, const void *user) {
+  node->device.memory_bytes = (int64_t)(*(const double *)user * (double)node->device.memory_bytes);
+}
+
 /* Takes away some of the memory that the best plan uses. */
 static void squeeze(zp_spec *spec, int devices) {
   const zp_plan *plan = zp_search(arena, spec, devices, NULL);
   double share = 0.6 + 0.004 * (double)random_below(100);
-  if (plan->feasible)
-    spec->cluster.node.device.memory_bytes =
-        (int64_t)(share * (double)plan->best.estimate.peak_bytes / spec->plans.data[0].memory_fraction);
+  if (!plan->feasible) return;
+  double used = 0; /* on the fullest stage, of its device */
+  for (int s = 0; s < plan->best.choice.pipeline; s++) {
+    zp_machine at = zp_machine_of_stage(&plan->machine, &plan->best.choice, s);
+    used = fmax(used, (double)(plan->program->stages[s].arena_bytes + at.context_bytes) / (double)at.memory_bytes);
+  }
+  share *= used / spec->plans.data[0].memory_fraction;
+  zp_cluster_change(arena, &spec->cluster, scale_memory, &share);
 }
 
-Test(search_full, equals_brute_force) {
+static void expect_optima(bool several_types, int instances) {
   int feasible = 0, mixed = 0;
-  state = 1;
-  for (int i = 0; i < INSTANCES; i++) {
+  for (int i = 0; i < instances; i++) {
     zp_arena_mark mark = zp_arena_get_mark(arena);
     int devices;
-    zp_spec *spec = random_spec(&devices);
+    zp_spec *spec = random_spec_on(several_types, &devices);
     if (i % 2) squeeze(spec, devices);
     double best = brute_force(spec, devices);
     const zp_plan *plan = zp_search(arena, spec, devices, NULL);
@@ -360,8 +444,18 @@ Test(search_full, equals_brute_force) {
     }
     zp_arena_rewind(arena, mark);
   }
-  cr_expect(feasible > INSTANCES / 4 && feasible < INSTANCES, "%d of %d", feasible, INSTANCES);
-  cr_expect(mixed > INSTANCES / 100, "%d plans with stages that differ", mixed);
+  cr_expect(feasible > instances / 4 && feasible < instances, "%d of %d", feasible, instances);
+  cr_expect(mixed > instances / 100, "%d plans with stages that differ", mixed);
+}
+
+Test(search_full, equals_brute_force) {
+  state = 1;
+  expect_optima(false, INSTANCES);
+}
+
+Test(search_full, equals_brute_force_on_mixed_nodes) {
+  state = 5;
+  expect_optima(true, MIXED_INSTANCES);
 }
 
 /* ---- bounds ---- */
@@ -382,7 +476,9 @@ static void random_degrees(zp_choice *c, int devices, int64_t units) {
 
 static bool random_point(trial *t, zp_point *point) {
   zp_choice c = {.zero = (int)random_below(4), .microbatch = 1 << random_below(2)};
-  random_degrees(&c, t->devices, t->s.n_units);
+  c.order = (zp_rank_order)random_below(ZP_ORDER_COUNT);
+  random_degrees(&c, t->devices, t->s.most_units);
+  c.fine = c.pipeline > 1 && random_below(2);
   if (t->spec->train.batch % (c.data * c.microbatch)) return false;
   c.schedule = (zp_schedule)random_below(ZP_SCHEDULE_COUNT);
   if (c.schedule == ZP_SCHEDULE_ZB_V) c.chunks = 2;
@@ -392,10 +488,10 @@ static bool random_point(trial *t, zp_point *point) {
   for (int i = 0; i < ZP_STATE_COUNT; i++)
     if (!c.compress && random_below(6) == 0)
       c.home[i] = (zp_home){random_below(2) ? ZP_TIER_HOST : ZP_TIER_NVME, 1 + (int)random_below(8)};
-  if (zp_model_chunks(&c) > t->s.n_units || zp_choice_refusal(&c, t->spec)) return false;
+  if (zp_choice_refusal(&c, t->spec)) return false;
   zp_mode_set modes = zp_set_of_mode((zp_stage_mode)random_below(3)), more = (zp_mode_set)random_below(8);
   if (c.tensor > 1 && !c.sequence && random_below(4) == 0) more |= zp_set_of_mode(ZP_RECOMPUTE_FULL | ZP_STAGE_SPLIT);
-  return zp_search_point(&t->s, &c, modes | more, point);
+  return zp_search_point(&t->s, &c, modes | more, point) && zp_model_chunks(&c) <= zp_point_units(&t->s, point);
 }
 
 static void random_cut(int64_t *cut, int chunks, int64_t units) {
@@ -411,13 +507,14 @@ static void check_bounds(trial *t, zp_point *point) {
   int chunks = zp_model_chunks(&point->choice);
   zp_choice c = point->choice;
   c.cut = ZP_NEW_ARRAY(scratch, int64_t, chunks + 1);
-  random_cut(c.cut, chunks, t->s.n_units);
+  random_cut(c.cut, chunks, zp_point_units(&t->s, point));
   if (c.chunks > 1) { /* bounds hold for the cuts of the space */
     zp_limits all = {INT64_MAX, INT64_MAX, INT64_MAX};
     cr_assert(zp_cut_chunks(&t->s, point, &all, (int)random_below(point->n_modes), random_below(2), c.cut));
   }
   const zp_variant **own = ZP_NEW_ARRAY(scratch, const zp_variant *, c.pipeline);
-  for (int i = 0; i < c.pipeline; i++) own[i] = &t->s.variants.data[point->modes[random_below(point->n_modes)]];
+  for (int i = 0; i < c.pipeline; i++)
+    own[i] = zp_on_stage(&t->s, &c, &t->s.variants.data[point->modes[random_below(point->n_modes)]], i);
   c = zp_choice_of_cut(&t->s, point, c.cut, own);
   const zp_program *program = zp_program_make(scratch, zp_search_stages(&t->s, &c), &c);
   int64_t most = 0;
@@ -435,13 +532,12 @@ static void check_bounds(trial *t, zp_point *point) {
   zp_arena_free(scratch);
 }
 
-Test(search_full, bounds_are_below_the_simulation) {
+static void expect_bounds(bool mixed, int plans) {
   int checked = 0;
-  state = 2;
-  while (checked < PARTIAL_PLANS) {
+  while (checked < plans) {
     trial t = {.s.arena = zp_arena_new("trial")};
     zp_arena_mark mark = zp_arena_get_mark(arena);
-    t.spec = random_spec(&t.devices);
+    t.spec = random_spec_on(mixed, &t.devices);
     zp_machine machine = zp_machine_make(&t.spec->cluster, t.spec->train.precision, t.devices);
     zp_search_start(&t.s, t.spec, &machine, NULL);
     for (int k = 0; k < 400; k++) {
@@ -453,6 +549,16 @@ Test(search_full, bounds_are_below_the_simulation) {
     zp_arena_free(t.s.arena);
     zp_arena_rewind(arena, mark);
   }
+}
+
+Test(search_full, bounds_are_below_the_simulation) {
+  state = 2;
+  expect_bounds(false, PARTIAL_PLANS);
+}
+
+Test(search_full, bounds_are_below_the_simulation_on_mixed_nodes) {
+  state = 6;
+  expect_bounds(true, PARTIAL_PLANS / 4);
 }
 
 /* ---- what is monotone ---- */
@@ -538,7 +644,7 @@ Test(search_full, early_stages_recompute_first) {
   zp_spec *spec = build_spec(arena, &size, gpu_cluster(1), 32);
   zp_constraints *c = &spec->plans.data[0];
   pin(&c->tensor, 1), pin(&c->pipeline, 4), pin(&c->microbatch, 1), pin(&c->zero, 0);
-  pin(&c->schedule, ZP_SCHEDULE_1F1B);
+  pin(&c->schedule, ZP_SCHEDULE_1F1B), pin(&c->cut, 0); /* as many units are then as many bytes */
   zp_plan *plan = zp_search(arena, spec, 4, NULL);
   cr_assert(plan->feasible && !plan->best.choice.stage_recompute && plan->best.choice.recompute == ZP_RECOMPUTE_NONE);
   double before = plan->best.estimate.step_s;

@@ -194,14 +194,15 @@ static void compare_param(const group *g, const zp_interpreter *whole, const zp_
   }
 }
 
-static void check_segment(const zp_model *model, const zp_sharding *sharding, int segment) {
-  zp_graph *reference = zp_differentiate(zp_fuse(zp_graph_localize_trivial(model->segments.data[segment].graph)));
+static void check_segment(const zp_model *model, const zp_sharding *sharding, const zp_graph *logical,
+                          const zp_graph *local) {
+  zp_graph *reference = zp_differentiate(zp_fuse(zp_graph_localize_trivial(logical)));
   zp_interpreter *whole = zp_interpreter_new(arena, reference, BATCH);
   fill_whole(whole, model->vocabulary);
   set_counters(whole, 0);
   zp_interpret(whole, 0, reference->nodes.len);
 
-  group g = {.graph = zp_differentiate(zp_fuse(sharding->local[segment])), .ranks = sharding->tensor};
+  group g = {.graph = zp_differentiate(zp_fuse(local)), .ranks = sharding->tensor};
   const char *wrong = zp_graph_check(arena, g.graph);
   cr_assert_null(wrong, "%s", wrong);
   for (int r = 0; r < g.ranks; r++) {
@@ -217,6 +218,16 @@ static void check_segment(const zp_model *model, const zp_sharding *sharding, in
   for (int i = 0; i < reference->params.len; i++) compare_param(&g, whole, sharding, i);
 }
 
+/* Parts of layers, cut out of the layer's sharded graph. */
+static void check_pieces(const zp_model *model, const zp_sharding *sharding) {
+  const zp_pieces *pieces = zp_pieces_divided(arena, model);
+  for (int i = pieces ? pieces->n_whole : 0; pieces && i < pieces->n; i++) {
+    const zp_graph *local = zp_piece_localize(sharding->local[pieces->piece[i].whole], pieces, i, sharding->sequence);
+    cr_assert(local, "%s", pieces->piece[i].segment.name);
+    check_segment(model, sharding, pieces->piece[i].segment.graph, local);
+  }
+}
+
 /* Every segment, on 2, 3 and 4 ranks, without and with sequence sharding. */
 static void check_model(model_size size) {
   zp_cluster cluster = cpu_cluster();
@@ -227,7 +238,9 @@ static void check_model(model_size size) {
       const char *reason = "none given";
       zp_sharding *sharding = zp_shard(arena, model, &machine, tensor, 1, sequence, &reason);
       cr_assert(sharding, "tensor %d, sequence %d: %s", tensor, sequence, reason);
-      for (int i = 0; i < model->segments.len; i++) check_segment(model, sharding, i);
+      for (int i = 0; i < model->segments.len; i++)
+        check_segment(model, sharding, model->segments.data[i].graph, sharding->local[i]);
+      check_pieces(model, sharding);
     }
 }
 
@@ -256,7 +269,9 @@ static void check_experts(int64_t experts, int64_t ff, int tensor, bool whole) {
       cr_expect_eq(sharding->param[p].split_dim, want, "%d experts on %d ranks: dimension %d", (int)experts, tensor,
                    sharding->param[p].split_dim);
     }
-    for (int i = 0; i < model->segments.len; i++) check_segment(model, sharding, i);
+    for (int i = 0; i < model->segments.len; i++)
+      check_segment(model, sharding, model->segments.data[i].graph, sharding->local[i]);
+    check_pieces(model, sharding);
   }
 }
 

@@ -304,6 +304,9 @@ Test(spec_plan, words_and_flags) {
        BIT(ZP_RECOMPUTE_NONE) | BIT(ZP_RECOMPUTE_SELECTIVE)},
       {"recompute = \"auto\"", LIMIT_OF(recompute),
        BIT(ZP_RECOMPUTE_NONE) | BIT(ZP_RECOMPUTE_SELECTIVE) | BIT(ZP_RECOMPUTE_FULL)},
+      {"cut = \"layer\"", LIMIT_OF(cut), BIT(0)},
+      {"cut = \"block\"", LIMIT_OF(cut), BIT(1)},
+      {"cut = \"auto\"", LIMIT_OF(cut), BIT(0) | BIT(1)},
       {"sequence = true", LIMIT_OF(sequence), BIT(1)},
       {"sequence in [true, false]", LIMIT_OF(sequence), BIT(0) | BIT(1)},
       {"compress = true", LIMIT_OF(compress), BIT(1)},
@@ -379,6 +382,7 @@ Test(spec_plan, errors) {
       {"zero in [0, 1, 5]", 1, "Z0621|cannot be 5"},
       {"chunks = 0", 1, "Z0621|1 or more"},
       {"schedule = \"zero_buble\"", 1, "Z0308|did you mean `zero_bubble`"},
+      {"cut = \"blok\"", 1, "Z0308|did you mean `block`"},
       {"schedule >= \"gpipe\"", 1, "Z0622|schedule = \"1f1b\""},
       {"schedule = \"gpipe\" schedule = \"zero_bubble\"", 1, "Z0620"},
       {"recompute = \"atention\"", 1, "Z0308|did you mean `attention`"},
@@ -397,7 +401,7 @@ Test(spec_plan, errors) {
       {"tp = 4", 1, "here it is called `tensor`"},
       {"mp_size = 4", 1, "here it is called `tensor`"},
       {"gradient_accumulation_steps = 4", 1, "derived: batch / (data x microbatch)"},
-      {"rank_order = \"x\"", 1, "Z0623"},
+      {"rank_order = \"x\"", 1, "Z0308|\"tpd\""},
       {"tensr = 4", 1, "did you mean `tensor`"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

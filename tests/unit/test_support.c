@@ -4,6 +4,7 @@
 #include <zplan/buf.h>
 #include <zplan/diag.h>
 #include <zplan/hash.h>
+#include <zplan/path.h>
 #include <zplan/json.h>
 #include <zplan/vec.h>
 
@@ -406,4 +407,34 @@ Test(diag, every_code_has_a_name_a_title_and_a_page) {
     cr_assert(zp_code_title((zp_diag_code)i)[0] && zp_code_page((zp_diag_code)i)[0], "%s", name);
   }
   cr_assert_eq(zp_code_by_name("Z9999"), ZP_DIAG_CODE_COUNT);
+}
+
+/* ---- paths ---- */
+
+Test(path, one_file_has_one_path) {
+  zp_arena *paths = zp_arena_new("test");
+  cr_expect_str_eq(zp_path_tidy(paths, "a/./b/../c//d.dz"), "a/c/d.dz");
+  cr_expect_str_eq(zp_path_tidy(paths, "/a/../../b"), "/../b");
+  cr_expect_str_eq(zp_path_tidy(paths, "../../a"), "../../a");
+  zp_arena_free(paths);
+}
+
+/* What a file calls another leads back to it, wherever the two stand. */
+Test(path, names_lead_back) {
+  static const char *const pairs[][3] = {
+      {"examples/capacity/card.dz", "examples/gpt2.dz", "../gpt2.dz"},
+      {"card.dz", "gpt2.dz", "gpt2.dz"},
+      {"card.dz", "../gpt2.dz", "../gpt2.dz"},
+      {"/a/b/card.dz", "/a/c/d.dz", "../c/d.dz"},
+      {"/a/card.dz", "/a/card.dz", "card.dz"},
+      {"a/card.dz", "/b/gpt2.dz", "/b/gpt2.dz"},
+      {"abc/card.dz", "abd/card.dz", "../abd/card.dz"},
+  };
+  zp_arena *paths = zp_arena_new("test");
+  for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+    const char *name = zp_path_from(paths, pairs[i][0], pairs[i][1]);
+    cr_expect_str_eq(name, pairs[i][2]);
+    cr_expect_str_eq(zp_path_beside(paths, pairs[i][0], name), pairs[i][1]);
+  }
+  zp_arena_free(paths);
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <zplan/buf.h>
 #include <zplan/validate.h>
+#include "../../planner/validate/validate_internal.h"
 
 #include "../../planner/validate/validate_internal.h"
 
@@ -184,6 +185,56 @@ Test(validate, activation_figures) {
   }
 }
 
+/* ---- what autograd keeps ---- */
+
+static int64_t kept_by_layer(const zp_measured *run, int tensor, bool sequence, bool by_operations) {
+  const char *why = NULL;
+  zp_cluster cluster = {.name = "x", .nodes = 1, .oversubscription = 1, .ranks = tensor};
+  cluster.node.device = (zp_device){.name = "x",
+                                    .memory_bytes_per_s = 1e12,
+                                    .flop_per_s_half = 1e14,
+                                    .eff_matmul = 1,
+                                    .eff_attention = 1,
+                                    .eff_memory = 1,
+                                    .cores = 100};
+  cluster.node.devices = tensor;
+  cluster.node.link = (zp_link){"nvswitch", 3e11, 1e-6};
+  zp_machine machine = zp_machine_make(&cluster, ZP_PREC_MIXED_BF16, tensor);
+  zp_sharding *sharding = zp_shard(arena, zp_run_model(arena, run), &machine, tensor, 1, sequence, &why);
+  cr_assert(sharding, "%s", why);
+  return zp_autograd_kept_bytes(arena, sharding->local[1], run->microbatch, 2, by_operations);
+}
+
+/* arXiv 2205.05198, equations 1, 2 and 4, less dropout's masks (2 s b h) and what FlashAttention does not keep (5 a s^2
+ * b), and its log-sum-exp of 4 a s b: 32 s b h, s b h (8 + 24 / t), 32 s b h / t. The first counts the output of
+ * dropout after the softmax with the scores. */
+Test(validate, autograd_keeps_what_korthikanti_counts) {
+  zp_measured run = {
+      .layers = 2, .hidden = 256, .heads = 8, .kv_heads = 8, .ffn = 1024, .vocab = 512, .seq = 64, .microbatch = 3};
+  double sbh = 64 * 3 * 256, lse = 4 * 8 * 64 * 3;
+  expect_near((double)kept_by_layer(&run, 1, false, false), 32 * sbh + lse, 1e-12, "one rank");
+  expect_near((double)kept_by_layer(&run, 4, false, false), (8 + 24.0 / 4) * sbh + lse / 4, 1e-12, "tensor 4");
+  expect_near((double)kept_by_layer(&run, 4, true, false), 32.0 / 4 * sbh + lse / 4, 1e-12, "sequence split");
+}
+
+/* torchtitan's list for a Llama layer: its input, wq, wv, w1, w2 and attention, of h, h, kv, f, h and h columns. */
+Test(validate, operations_on_the_list_are_kept) {
+  zp_measured run = {.layers = 2,
+                     .hidden = 256,
+                     .heads = 8,
+                     .kv_heads = 2,
+                     .ffn = 896,
+                     .vocab = 512,
+                     .seq = 64,
+                     .microbatch = 2,
+                     .gated = true,
+                     .rotary = true};
+  double tokens = 64 * 2, columns = 4 * 256 + 64 + 896;
+  expect_near((double)kept_by_layer(&run, 1, false, true), tokens * (2 * columns + 4 * 8), 1e-12, "selective");
+  double all = 8 * 256 - 2 * (256 - 64) + 4 * 896;
+  expect_near((double)kept_by_layer(&run, 1, false, false), tokens * (2 * all + 4 * 8), 1e-12, "everything");
+}
+
 /* ---- predictions ---- */
 
 static const zp_device a100 = {.name = "a100_80",
@@ -247,6 +298,69 @@ Test(validate, says_what_it_assumed) {
             "%s", p.assumed);
 }
 
+/* Boards hold more than the sheet's decimal figure, PyTorch's printed GiB are GiB, and what an allocator reserved is no
+ * peak. */
+Test(validate, memory_is_read_as_it_was_measured) {
+  cr_expect_eq(zp_gpu_board_bytes("v100_sxm3_32"), INT64_C(32510) << 20);
+  cr_expect_eq(zp_gpu_board_bytes("tpu_v9"), 0);
+  zp_measured_table *t = read_table("id,source,gpu,n_gpus,measured_mem_gb,notes\n"
+                                    "a,x,G,1,10,memory in GiB\nb,x,G,1,10,plain\nc,x,G,1,10,nvidia-smi reserved\n");
+  cr_assert_eq(t->runs.len, 3);
+  expect_near(t->runs.data[0].memory_bytes, 10 * 1073741824.0, 1e-12, "GiB");
+  expect_near(t->runs.data[1].memory_bytes, 10e9, 1e-12, "GB");
+  cr_expect(!t->runs.data[1].memory_reserved && t->runs.data[2].memory_reserved);
+}
+
+/* Without a published micro-batch a run is taken to have used one that fitted, and a failure decides nothing. */
+Test(validate, fits_are_decided_only_where_published) {
+  static const char row_of[] = "f_a,s,2021,36,8192,64,,2048,A100-SXM4-80GB,8,300,25,8,8,1,1,%s,16,full,0,,fp16,fit=0";
+  zp_prediction open = predict(zp_format(arena, row_of, "")), decided = predict(zp_format(arena, row_of, "16"));
+  cr_assert(open.predicted && decided.predicted);
+  cr_expect(open.fits && open.fit_open && open.choice.microbatch < 16, "micro-batch %d", (int)open.choice.microbatch);
+  cr_expect(!decided.fits && !decided.fit_open, "%g GB", (double)decided.peak_bytes / 1e9);
+  zp_validation v = {0};
+  zp_push(arena, &v.rows, open);
+  zp_push(arena, &v.rows, decided);
+  zp_validation_score(arena, &v);
+  const zp_family_score *f = &v.families.data[0];
+  cr_expect(f->fit_total == 1 && f->fit_agree == 1 && f->fit_open == 1);
+}
+
+/* More tensor ranks than the usual number of heads: every rank still gets one. */
+Test(validate, heads_are_guessed_legally) {
+  zp_prediction p = predict("f_a,s,2021,4,8192,,,512,A100-SXM4-80GB,8,300,25,128,128,1,1,1,8,full,0,1,fp16,");
+  cr_assert(p.predicted, "%s", p.why_not);
+  cr_expect(strstr(p.assumed, "heads 128"), "%s", p.assumed);
+}
+
+/* BigScience until 27 February 2022: 2 bytes of gradient a parameter, and 4 / 48 for the update's copies. After: 4, and
+ * 2 of the micro-batch at hand. Two stages are cut alike either way. */
+Test(validate, bigscience_changed_its_optimizer) {
+  static const char row_of[] =
+      "bs_x,bigscience %s,2022,70,14336,112,250000,2048,A100-SXM4-80GB,8,300,25,384,4,2,48,2,2016,full,1,,%s,";
+  zp_prediction before = predict(zp_format(arena, row_of, "tr11-176B-ml/chronicles-prequel.md", "fp16")),
+                after = predict(zp_format(arena, row_of, "tr11-176B-ml/README.md", "bf16"));
+  cr_assert(before.predicted && after.predicted);
+  cr_expect_str_eq(before.software, "megatron-deepspeed-fp16");
+  cr_expect_str_eq(after.software, "megatron-deepspeed-bf16");
+  double h = 14336, parameters = (35 * 12 * h * h + 250000 * h) / 4;
+  double more = (double)(after.peak_bytes - before.peak_bytes) / parameters;
+  cr_expect(more > 3.75 && more < 4, "%g bytes a parameter more", more); /* less a bucket and fresh gradients */
+}
+
+/* DeepSpeed without ZeRO holds 24 bytes a parameter in its update, Megatron 20, the planner's program 16: why PyTorch
+ * ended at 1.3 to 1.4 billion parameters on 32 GB. */
+Test(validate, updates_hold_copies_of_the_gradients) {
+  static const char row_of[] = "f_a,%s,2020,48,1600,16,51200,512,A100-SXM4-80GB,8,300,25,1,1,1,1,1,8,full,0,1,fp16,";
+  double h = 1600, parameters = 48 * 12 * h * h + 51200 * h; /* and biases, norms, positions: 0.1 % */
+  double context = (double)a100.context_bytes;
+  zp_prediction deepspeed = predict(zp_format(arena, row_of, "microsoft/DeepSpeed docs")),
+                megatron = predict(zp_format(arena, row_of, "s"));
+  cr_assert(deepspeed.predicted && megatron.predicted);
+  expect_near((double)deepspeed.peak_bytes - context, 24 * parameters, 2e-3, "DeepSpeed");
+  expect_near((double)megatron.peak_bytes - context, 20 * parameters, 2e-3, "Megatron");
+}
+
 /* Head sizes that are no multiple of eight do without tensor cores: BigScience's 128 heads of 108. */
 Test(validate, unaligned_heads_are_slow) {
   static const char row_of[] =
@@ -304,6 +418,22 @@ Test(validate, partitioned_messages_are_faster) {
   double whole = step_of(LIKE("someone", 32, 8, 4, 1, 4)), pieces = step_of(LIKE("Megatron-DeepSpeed", 32, 8, 4, 1, 4));
   cr_expect(pieces < 0.97 * whole, "%g against %g", pieces, whole);
   cr_expect_float_eq(step_of(LIKE("someone", 32, 8, 1, 1, 4)), step_of(LIKE("Megatron-DeepSpeed", 32, 8, 1, 1, 4)), 0);
+}
+
+/* Until September 2021 its pipeline cut activations only: gradients crossed whole from each of 8 ranks. */
+Test(validate, gradients_crossed_whole_in_2020) {
+  double cut = step_of(LIKE("Megatron-DeepSpeed", 32, 8, 4, 1, 4)),
+         whole = step_of(LIKE("Extreme-scale", 32, 8, 4, 1, 4));
+  cr_expect(whole > 1.02 * cut, "%g against %g", whole, cut);
+}
+
+/* It keeps what stages have sent until backward, one buffer more than are in flight, in pieces, and one whole. */
+Test(validate, sent_outputs_are_kept_in_pieces) {
+  zp_prediction megatron = predict(LIKE("someone", 32, 8, 4, 1, 4)),
+                deepspeed = predict(LIKE("Megatron-DeepSpeed", 32, 8, 4, 1, 4));
+  cr_assert(megatron.predicted && deepspeed.predicted);
+  double output = 2.0 * 4 * 1024 * 4096; /* half precision, micro-batch 4, sequence, width */
+  expect_near((double)(deepspeed.peak_bytes - megatron.peak_bytes), (4 + 1) * output / 8 + output, 1e-12, "outputs");
 }
 
 /* Two score matrices a rank do without the fused softmax that four have, although they hold half as much. */

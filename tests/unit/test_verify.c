@@ -23,6 +23,12 @@ static zp_choice choice_of(int tensor, int pipeline, int data, int zero, int64_t
                      .cut = cut};
 }
 
+static zp_choice fine_choice(int64_t *cut) {
+  zp_choice c = choice_of(1, 2, 2, 0, 2, false, false, cut);
+  c.fine = true;
+  return c;
+}
+
 static zp_plan *plan_of(const zp_spec *spec, zp_choice c) {
   const char *reason = "none given";
   zp_plan *plan = ZP_NEW(arena, zp_plan);
@@ -123,9 +129,11 @@ Test(verify, hash_follows_the_decisions) {
                                choice_of(1, 2, 2, 1, 2, false, false, (int64_t[]){0, 4, 9}),
                                choice_of(1, 2, 2, 0, 1, false, false, (int64_t[]){0, 4, 9}),
                                choice_of(1, 2, 2, 0, 2, true, false, (int64_t[]){0, 4, 9}),
-                               choice_of(2, 2, 1, 0, 2, false, false, (int64_t[]){0, 4, 9})};
-  const char *hash[6];
-  for (int i = 0; i < 6; i++) {
+                               choice_of(2, 2, 1, 0, 2, false, false, (int64_t[]){0, 4, 9}),
+                               fine_choice((int64_t[]){0, 4, 16}),
+                               fine_choice((int64_t[]){0, 5, 16})};
+  const char *hash[8];
+  for (int i = 0; i < 8; i++) {
     hash[i] = zp_plan_hash(arena, plan_of(spec, choices[i])->program);
     cr_expect_eq(strlen(hash[i]), 16);
     cr_expect_str_eq(hash[i], zp_plan_hash(arena, plan_of(spec, choices[i])->program));
@@ -277,6 +285,46 @@ Test(verify, procedures_do_what_the_mode_says) {
   expect_lie(SPLIT, 1, "program.segments[2]", "full", "is rebuilt from");
   expect_lie(ZP_RECOMPUTE_FULL, 0, "program.segments[2]", "selective", "backward runs the matmul of forward again");
   expect_lie(ZP_RECOMPUTE_FULL, 0, "program.segments[2]", "full/tensor", "keeps 960, the file says 1920 and 1920");
+}
+
+/* ---- cuts inside layers ---- */
+
+/* begin, h.0, h.1.attn | h.1.mlp, h.2, h.3, h.4.attn | h.4.mlp, h.5, h.6, end */
+static zp_plan *fine_plan(void) {
+  zp_spec *spec = build_spec(arena, &GPT, cpu_cluster(), BATCH);
+  zp_choice c = choice_of(2, 3, 2, 1, 2, true, true, (int64_t[]){0, 4, 10, 16});
+  c.fine = true;
+  return plan_of(spec, c);
+}
+
+Test(verify, tampered_cuts_inside_layers_are_found) {
+  static const tampering table[] = {
+      {"cut", TEXT, 0, "layer", "lists `h.attn`, which the model does not have"},
+      {"cut", TEXT, 0, "halves", "not a value that a plan can have"},
+      {"stages[1].layers[0].segment", TEXT, 0, "h.attn",
+       "lists `h.attn` from 1 where unit 4 of the model is `h.mlp` 1"},
+      {"stages[1].layers[0].segment", TEXT, 0, "h", "lists `h` from 1 where unit 4 of the model is `h.mlp` 1"},
+      {"stages[1].layers[0].first", ADD, 1, NULL, "lists `h.mlp` from 2 where unit 4"},
+      {"stages[1].layers[0].count", SET, 2, NULL, "iterations of `h.mlp` that do not exist"},
+      {"stages[1].layers[1].count", SET, 1, NULL, "lists `h.attn` from 4 where unit 7 of the model is `h.attn` 3"},
+      {"stages[1].layers[2].segment", TEXT, 0, "h", "stage 1 claims 6 units and lists 7"},
+      {"stages[1].layers[2].base", ADD, 64, NULL, "stand at element"},
+      {"stages[1].layers[1].saved", ADD, 256, NULL, "slot areas of `h`"},
+      {"stages[1].units", ADD, 1, NULL, "claims 7 units and its chunks have 6"},
+      {"program.segments[3].name", TEXT, 0, "h", "stage 0 runs `h.attn` and recomputes"},
+      {"program.segments[3].elements", ADD, 64, NULL, "segment `h.attn` has"},
+      {"program.segments[4].carry_in_elements", ADD, 1, NULL, "segment `h.mlp` receives"},
+      {"program.segments[4].saved_bytes", ADD, 256, NULL, "segment `h.mlp` is rebuilt from"},
+  };
+  EXPECT_FINDINGS(fine_plan(), table);
+}
+
+Test(verify, models_without_a_place_have_no_such_plans) {
+  model_size side_by_side = GPT;
+  side_by_side.style = STYLE_PARALLEL;
+  zp_spec *spec = build_spec(arena, &side_by_side, cpu_cluster(), BATCH);
+  zp_plan *plan = plan_of(spec, choice_of(1, 2, 1, 0, 2, false, false, (int64_t[]){0, 4, 9}));
+  expect_finding(plan, &(tampering){"cut", TEXT, 0, "block", "no layer of the model can be cut"});
 }
 
 Test(verify, tampered_decisions_are_found) {

@@ -14,11 +14,13 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ZPLAN = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("ZPLAN", ROOT + "/build/release/zplan"))
 GPT2, GPT1T = ROOT + "/examples/gpt2.dz", ROOT + "/examples/gpt1t.dz"
-failures = []
+failures, passed = [], [0]
 
 
 def expect(name, condition, detail=""):
-    if not condition:
+    if condition:
+        passed[0] += 1
+    else:
         failures.append(name)
         print("FAILED %s %s" % (name, detail))
     return condition
@@ -54,6 +56,9 @@ def statuses(folder):
     open(empty, "w").close()
     with open(plan) as file, open(folder + "/later.json", "w") as later:
         later.write(file.read().replace('"format_version": "1.0"', '"format_version": "2.0"'))
+    card = folder + "/card.json"  # of a file that uses another from the folder above
+    check("card", [ROOT + "/examples/capacity/zero1_6b.dz", "-o", card], 0)
+    check("card", ["verify", card], 0, "sound")
     check("no file", ["nosuch.dz"], 1, "Z0210")
     check("folder", [folder + "/.dz"], 1)
     check("empty plan", ["explain", empty], 1, "Z0640")
@@ -125,7 +130,8 @@ def full_disk(folder):
 def interrupted(folder):
     """What a sweep has found is on the pipe when it is interrupted, and no file is left behind."""
     before = set(os.listdir(folder))
-    sweep = subprocess.Popen([ZPLAN, GPT1T, "--gpus", "512..20000"], cwd=folder, stdout=subprocess.PIPE, text=True)
+    sweep = subprocess.Popen([ZPLAN, GPT1T, "--gpus", "512..20000"], cwd=folder, stdout=subprocess.PIPE, text=True,
+                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # jobs in the background ignore it
     lines = [sweep.stdout.readline() for _ in range(2)]
     sweep.send_signal(signal.SIGINT)
     lines += sweep.communicate(timeout=60)[0].splitlines()
@@ -159,7 +165,7 @@ def main():
             start = time.time()
             part(folder)
             print("%-12s %5.1f s" % (part.__name__, time.time() - start))
-    print("%d failed" % len(failures))
+    print("%d passed, %d failed" % (passed[0], len(failures)))
     return 1 if failures else 0
 
 

@@ -15,11 +15,12 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-FREE = ("certificate", "rejected", "alternatives", "options", "sources", "format_version", "rank_order")
+FREE = ("certificate", "rejected", "alternatives", "options", "sources", "format_version")
 PLANS = (
     ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "tensor=2", "--set", "pipeline=2"),
     ("examples/llama_tiny.dz", "--ranks", "6", "--set", "plan.data=2", "--set", "tensor=3", "--set", "zero=1", "--set", "recompute=full"),
     ("examples/gpt_tiny.dz", "--ranks", "6", "--set", "tensor=2", "--set", 'stage_recompute=["full/tensor", "selective", "none"]'),
+    ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "pipeline=4", "--set", 'cut="block"'),
     ("examples/gpt1t.dz", "--gpus", "800"),
 )
 

@@ -104,7 +104,7 @@ typedef struct zp_term {
 typedef struct zp_why_not {
   const zp_plan *best, *asked;
   ZP_VEC(zp_term) terms;     /* both feasible: they sum to the last one, the step */
-  int first_rank, last_rank; /* infeasible by memory: ranks of the stage that is short */
+  int first_rank, last_rank; /* infeasible by memory: ranks of the stage that is short (order TPD: of the first replica) */
   int64_t short_bytes;       /* by how much */
   zp_strings refusals;       /* infeasible otherwise: zp_explain_refusals */
   zp_relaxations nearest;    /* infeasible: changes of the asked plan that fit */

@@ -1,14 +1,29 @@
 /* The machine as the cost model sees it: one cluster, one precision, and the groups that a choice of degrees makes.
- * Ranks are placed tensor fastest, then data, then pipeline, filling nodes in order. */
+ * Nodes are filled with ranks in order; zp_rank_order says how ranks are numbered. */
 #ifndef ZPLAN_MACHINE_H
 #define ZPLAN_MACHINE_H
 
 #include <zplan/spec.h>
 
+typedef struct zp_choice zp_choice; /* program.h */
+
+/* How many nodes groups span, kept between questions: with several node types every rank is looked at. Zeroed by
+ * whoever owns it. */
+enum { ZP_SPAN_SLOTS = 256 };
+typedef struct zp_span_memo {
+  struct zp_group_span {
+    int64_t key[6]; /* layout of the groups; 0 ranks: empty */
+    int nodes;
+  } slots[ZP_SPAN_SLOTS];
+} zp_span_memo;
+
+/* What some ranks of a cluster can count on: all that are in use, or those of one stage (zp_machine_of_stage). */
 typedef struct zp_machine {
   const zp_cluster *cluster;
-  const zp_node_type *node; /* that its ranks stand on */
-  int devices; /* ranks that the plan uses */
+  const zp_node_type *node; /* that its ranks stand on; several types: the slowest of them */
+  zp_node_set types;        /* the node groups of the cluster that the ranks stand on; one type: 1 */
+  zp_precision precision;
+  int devices; /* ranks that the plan uses, on whatever machine */
   int devices_per_node;
   int compute_bytes;         /* of an activation element: 4, 8 or 2 */
   double flop_per_s;         /* dense peak of one device in the compute precision */
@@ -16,6 +31,7 @@ typedef struct zp_machine {
   double collective_share;   /* of the network's bandwidth that collectives over several nodes reach, 1 unless measured;
                               * messages reach all of it */
   int64_t memory_bytes, context_bytes; /* of one device; CPU ranks share their node's */
+  zp_span_memo *spans;                 /* borrowed; NULL: nothing is kept */
 } zp_machine;
 
 /* A communicating group: n ranks, of which `local` stand in one node; link: the slowest one on its ring, already
@@ -29,9 +45,32 @@ typedef struct zp_group_link {
 } zp_group_link;
 
 zp_machine zp_machine_make(const zp_cluster *cluster, zp_precision precision, int devices);
-/* Groups for degrees (tensor, pipeline, data). */
+/* The machine of one stage's ranks: the slowest device and the smallest memory of the node types they stand on. The
+ * machine itself when all nodes are of one type. */
+zp_machine zp_machine_of_stage(const zp_machine *m, const zp_choice *choice, int stage);
+/* The same for stages first .. last together: what lies between them. */
+zp_machine zp_machine_of_stages(const zp_machine *m, const zp_choice *choice, int first, int last);
+
+/* The same for ranks on a set of node groups; clusters of several node types only. */
+zp_machine zp_machine_of_types(const zp_machine *m, zp_node_set types);
+
+/* One node with the ranks on it. */
+typedef struct zp_node_place {
+  const zp_node_type *type;
+  int group;            /* of the cluster; 0 when it has one type */
+  int64_t index;        /* along the cluster */
+  int64_t first, ranks; /* those in use */
+} zp_node_place;
+zp_node_place zp_machine_node_of(const zp_machine *m, int64_t rank);
+/* Peak of all ranks in use together, in the compute precision. */
+double zp_machine_peak_flop_per_s(const zp_machine *m);
+/* Nodes that the ranks in use need. */
+int64_t zp_machine_nodes(const zp_machine *m);
+
+/* Groups for degrees (tensor, pipeline, data). In a cluster of several node types: the slowest group among those that
+ * stand on the machine's types alone. Tensor groups are the same in every order. */
 zp_group_link zp_machine_tensor_group(const zp_machine *m, int tensor, int pipeline, int data);
-zp_group_link zp_machine_data_group(const zp_machine *m, int tensor, int pipeline, int data);
-zp_group_link zp_machine_pipeline_link(const zp_machine *m, int tensor, int pipeline, int data);
+zp_group_link zp_machine_data_group(const zp_machine *m, int tensor, int pipeline, int data, zp_rank_order order);
+zp_group_link zp_machine_pipeline_link(const zp_machine *m, int tensor, int pipeline, int data, zp_rank_order order);
 
 #endif

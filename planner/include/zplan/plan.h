@@ -33,7 +33,8 @@ typedef struct zp_candidate {
   X(BOUND, "bound", "cannot beat the best plan (lower bound)")                                                         \
   X(HOST, "host", "does not fit the host memory or the disks")                                                         \
   X(SCHEDULE, "schedule", "decisions that do not go together")                                                         \
-  X(GENERATED, "generated", "planned, but no trainer is generated for it")
+  X(GENERATED, "generated", "planned, but no trainer is generated for it")                                             \
+  X(CUT, "cut", "no cut inside a layer where the plan block wants one")
 typedef enum zp_rejection {
 #define ZP_REJECTION_ROW(name, key, text) ZP_REJECT_##name,
   ZP_REJECTIONS(ZP_REJECTION_ROW)

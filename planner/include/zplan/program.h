@@ -1,11 +1,13 @@
 /* The plan as a program: for every pipeline stage procedures of steps over buffers at fixed offsets of one arena, and an
  * order table. Simulate prices it, verify proves it, report draws it, codegen prints it.
  *
- * Units: the pipeline's indivisible pieces, numbered along the model: one per segment iteration. A stage is a range of
- * units. Procedures are per segment, not per unit or stage: program size does not grow with depth. */
+ * Units: the pipeline's indivisible parts, numbered along the model: one per segment iteration, or one per part of the
+ * iteration in plans that cut inside layers (pieces.h). A stage is a range of units. Procedures are per segment, and per
+ * piece of a segment where a stage runs one, not per unit or stage: program size does not grow with depth. */
 #ifndef ZPLAN_PROGRAM_H
 #define ZPLAN_PROGRAM_H
 
+#include <zplan/pieces.h>
 #include <zplan/shard.h>
 #include <zplan/spec.h>
 
@@ -16,14 +18,16 @@ typedef struct zp_home {
 } zp_home;
 
 /* What the search chooses. All zero but the degrees and the micro-batch is a sound choice: 1F1B, nothing offloaded. */
-typedef struct zp_choice {
+struct zp_choice { /* typedef: machine.h */
   int tensor, pipeline, data;
   int zero;               /* 0 .. 3 */
   zp_schedule schedule;
   int chunks;             /* model chunks a stage (0 means 1): > 1 for INTERLEAVED, 2 for ZB_V */
   bool sequence;          /* see zp_constraints.sequence */
+  bool fine;              /* cuts may lie inside layers: units are parts of a repeat's body (pieces.h) */
   bool compress;          /* 1-bit Adam: momentum compressed over the data ranks (arXiv 2102.02888) */
   zp_home home[ZP_STATE_COUNT];
+  zp_rank_order order;    /* of the ranks over the nodes */
   int64_t microbatch;
   zp_recompute recompute;
   bool recompute_shard;   /* kept unit inputs are split over the tensor ranks */
@@ -32,7 +36,7 @@ typedef struct zp_choice {
                            * zp_choice_mode reads either. */
   int64_t *cut;           /* pipeline * chunks + 1 unit numbers: chunk k of the model runs units cut[k] .. cut[k+1]-1; with one
                            * chunk a stage, chunk k is stage k. zp_chunk_stage says which stage has chunk k. */
-} zp_choice;
+};
 
 static inline zp_stage_mode zp_choice_mode(const zp_choice *choice, int stage) {
   return choice->stage_recompute ? choice->stage_recompute[stage]
@@ -97,7 +101,7 @@ typedef struct zp_procedure {
 } zp_procedure;
 
 typedef struct zp_segment_program {
-  const zp_segment *segment;
+  const zp_segment *segment; /* of the model, or a piece of one */
   const zp_graph *graph;   /* local, fused, differentiated */
   zp_procedure forward, backward;
   int64_t *param_offset;   /* elements from the instance's start, per graph->params entry; -1: shared, see zp_stage.shared */
@@ -118,7 +122,8 @@ typedef struct zp_lowered {
   zp_recompute recompute;
   bool recompute_shard;
   int compute_bytes, stat_bytes, param_bytes, grad_bytes, state_bytes; /* state: master copy and moments, per element */
-  int n_segments;
+  const zp_pieces *pieces;
+  int n_segments;          /* procedures: the model's segments, then their pieces (pieces.h has the same indices) */
   zp_segment_program *segments;
   int64_t n_units;
   int64_t *param_elements; /* per model parameter: local, padding included, one instance */
@@ -126,7 +131,7 @@ typedef struct zp_lowered {
   bool *zero_first;        /* per model parameter: its gradient is only ever added to, so it is zeroed at step start */
 } zp_lowered;
 
-typedef struct zp_run { /* consecutive units of one segment on a stage */
+typedef struct zp_run { /* consecutive iterations of one segment, or one of a piece, on a stage */
   int segment;
   int64_t first, count;    /* iterations of the segment */
   int chunk;               /* of the stage: 0 .. chunks-1 */
@@ -155,6 +160,7 @@ typedef struct zp_chunk {
 typedef struct zp_stage {
   int index;
   int64_t first_unit, n_units;     /* of the first chunk; of all chunks together */
+  int64_t n_calls;                 /* of procedures, for one micro-batch: units, but a whole layer is one call */
   int n_chunks;
   zp_chunk *chunks;
   ZP_VEC(zp_run) runs;
@@ -205,6 +211,9 @@ zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sh
                      zp_recompute recompute, bool recompute_shard, const char **reason);
 /* Does the step belong to BW when backward is split: products for weights and sums over columns? */
 bool zp_step_is_weight_gradient(const zp_step *step);
+/* The same with the pieces of layers, for plans that cut inside them. Shares the segments' procedures with `lowered`; the
+ * pieces' are not priced. NULL with *reason (arena) when no layer of the model can be cut, or not with this sharding. */
+zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *lowered, const char **reason);
 /* What every stage of a choice runs, one zp_lowered for every mode that occurs. [pipeline], arena; NULL with *reason. */
 zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding,
                              const zp_choice *choice, const char **reason);
@@ -218,6 +227,14 @@ int64_t zp_memory_on_device(const zp_memory *memory); /* without the context */
 /* One chunk a stage: bytes of the arena; bytes of the rank on its node's host and disks. */
 void zp_stage_host_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit, int64_t n_units,
                          int64_t *host, int64_t *nvme);
+/* Stage of a rank. */
+static inline int zp_stage_of_rank(const zp_choice *c, int64_t rank) {
+  return (int)(c->order == ZP_ORDER_TPD ? rank / c->tensor % c->pipeline : rank / ((int64_t)c->tensor * c->data));
+}
+/* Ranks with consecutive numbers stand on one stage in blocks of so many. */
+static inline int64_t zp_stage_block(const zp_choice *c) {
+  return c->order == ZP_ORDER_TPD ? c->tensor : (int64_t)c->tensor * c->data;
+}
 /* The most that the ranks of one node need together, given what a rank of every stage needs. */
 int64_t zp_most_of_a_node(const zp_choice *choice, int devices_per_node, const int64_t *stage_bytes);
 /* Why the parts of a choice do not go together, whatever the model ("ZeRO 2 does not go with compress"); NULL when they do. */
@@ -234,7 +251,7 @@ const zp_segment_program *zp_program_segment(const zp_program *program, int segm
 static inline const zp_lowered *zp_program_lowered(const zp_program *program, int stage) {
   return program->stage_lowered[stage];
 }
-/* Which segment and iteration a unit is. */
+/* Which segment (or piece, of one part) and iteration a unit is. */
 void zp_unit(const zp_lowered *lowered, int64_t unit, int *segment, int64_t *iteration);
 /* Micro-batches of one step and replica; in flight on a stage (1F1B: min(m, pipeline - stage)). */
 int64_t zp_microbatches(const zp_spec *spec, const zp_choice *choice);

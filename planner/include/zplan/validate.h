@@ -29,6 +29,7 @@ typedef struct zp_measured {
   const char *recompute;     /* "full", "selective", "none" */
   bool sequence, partitions; /* saved inputs are split over the tensor ranks (activation partitioning) */
   double tflops, step_s, memory_bytes;
+  bool memory_reserved; /* what the allocator held, whatever was in use: an upper bound, not a peak */
   bool tflops_hardware; /* the printed TFLOP/s counts recomputation */
   int fits;             /* 1, 0; -1: nothing is claimed */
 } zp_measured;
@@ -53,10 +54,11 @@ typedef struct zp_prediction {
   const char *software; /* name of the profile */
   zp_choice choice;
   zp_estimate estimate;
-  double measured_s; /* 0: the row has no speed */
-  double error;      /* predicted / measured - 1; 0 without a speed */
-  int64_t peak_bytes;
+  double measured_s;  /* 0: the row has no speed */
+  double error;       /* predicted / measured - 1; 0 without a speed */
+  int64_t peak_bytes; /* in the row's counting: of the device, or of the framework's allocator */
   bool fits;
+  bool fit_open; /* not decidable from what is published: no shape; or said not to fit, and another micro-batch would */
 } zp_prediction;
 zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, const zp_measured *run,
                              zp_device_lookup *lookup, void *user);
@@ -67,7 +69,8 @@ typedef struct zp_family_score {
   const char *name;
   int n, memory_n;
   double mean_abs_error_pct, bias_pct, max_error_pct, kendall_tau, memory_mean_abs_error_pct;
-  int fit_agree, fit_total;
+  int fit_agree, fit_total; /* runs and claims whose fit is decidable */
+  int fit_open;             /* those whose fit is not */
 } zp_family_score;
 typedef struct zp_validation {
   ZP_VEC(zp_prediction) rows;

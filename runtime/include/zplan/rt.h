@@ -75,6 +75,7 @@ typedef struct zpr_program {
   const char *name, *plan_hash;
   zpk_dtype dtype;
   int tensor, pipeline, data, zero;
+  bool pipeline_before_data; /* ranks are numbered tensor, pipeline, data, fastest first; otherwise tensor, data, pipeline */
   int64_t batch, microbatch, microbatches; /* microbatches a replica: batch / (data * microbatch) */
   int64_t sequence, vocabulary;
   int n_inputs;                            /* 1: tokens; 2: tokens, labels */

@@ -32,24 +32,57 @@ typedef struct zp_node_type {
   zp_device device;
   zp_link link;      /* between devices of a node */
   int64_t host_memory_bytes;
-  double host_bytes_per_s, pcie_bytes_per_s;
+  double host_bytes_per_s, pcie_bytes_per_s; /* of all memory channels; of one PCIe link and direction */
+  int host_sockets;          /* the channels are divided over them; 0: one */
+  int pcie_devices_per_root; /* devices behind one link to the host; 0: one */
   int64_t nvme_bytes;
   double nvme_read_bytes_per_s, nvme_write_bytes_per_s;
   int nics;
   zp_link nic;       /* one NIC */
 } zp_node_type;
 
+/* Nodes of one type side by side, in a cluster of several. */
+typedef struct zp_node_group {
+  int nodes;
+  zp_node_type type;
+  double price_per_gpu_hour; /* dollars, 0 unknown */
+} zp_node_group;
+enum { ZP_MOST_NODE_GROUPS = 6 };
+typedef unsigned zp_node_set; /* bit g: group g */
+
+/* What lies between the nodes. Rails: devices with the same index in their nodes share a leaf switch, so that only other
+ * traffic meets the oversubscription. */
+typedef enum zp_topology { ZP_FAT_TREE, ZP_RAIL } zp_topology;
+
 typedef struct zp_cluster {
   const char *name;
   int nodes;
   int64_t ranks; /* devices in use: --gpus, else nodes * node.devices. They fill the nodes in order; the last one may be
                   * partly used. node.devices * nodes >= ranks always (more CPU ranks than cores: node.devices grows) */
-  zp_node_type node;
+  zp_node_type node; /* of all nodes; several types: the slowest of them, made by zp_cluster_mix */
+  /* Empty unless types are mixed. Ranks fill the groups in this order, which is also their order along the pipeline. */
+  ZP_VEC(zp_node_group) groups;
+  zp_node_type *slowest; /* [1 << groups.len]: what every device of a set of groups has at least; from 1 on */
+  zp_topology topology;
   double fabric_latency_s, oversubscription; /* oversubscription 1.0: full bisection */
+  double collective_share; /* of the network's bandwidth that collectives over several nodes reach; 0: not measured, 1 */
+  bool host_staged;        /* no GPU-direct: what crosses the network passes through host memory and PCIe */
   double price_per_gpu_hour; /* dollars, 0 unknown */
   const char *calibration; /* file whose measurements replaced rates; NULL: as written */
   zp_span span;
 } zp_cluster;
+
+/* Are nodes of both types alike in everything that is planned with? */
+bool zp_node_type_equal(const zp_node_type *a, const zp_node_type *b);
+/* Fills in `slowest`, `node` and `nodes` from the groups, after any change of them. Requires: at least one group. */
+void zp_cluster_mix(zp_arena *arena, zp_cluster *cluster);
+/* Changes every node type of the cluster, whose groups are copied first. */
+typedef void zp_on_node(zp_node_type *node, const void *user);
+void zp_cluster_change(zp_arena *arena, zp_cluster *cluster, zp_on_node *change, const void *user);
+/* Devices of all nodes as written; mixed clusters only. */
+int64_t zp_cluster_devices(const zp_cluster *cluster);
+/* Mean dollars of a device hour over the first `devices`; 0 unknown. */
+double zp_cluster_price(const zp_cluster *cluster, int64_t devices);
 
 /* ---- training ---- */
 typedef enum zp_precision { ZP_PREC_F32, ZP_PREC_F64, ZP_PREC_MIXED_FP16, ZP_PREC_MIXED_BF16 } zp_precision;
@@ -125,6 +158,20 @@ typedef enum zp_schedule {
 #undef ZP_SCHEDULE_ROW
   ZP_SCHEDULE_COUNT
 } zp_schedule;
+/* How ranks are numbered, and with that which of them share a node: the axis that varies fastest first. Nodes are filled
+ * in order. Megatron-LM calls them tp-cp-ep-dp-pp (its default) and tp-cp-ep-pp-dp (--use-tp-pp-dp-mapping). */
+#define ZP_RANK_ORDERS(X)                                                                                              \
+  X(TDP, "tdp") /* tensor, data, pipeline: rank = (p * data + d) * tensor + t */                                       \
+  X(TPD, "tpd") /* tensor, pipeline, data: rank = (d * pipeline + p) * tensor + t */
+typedef enum zp_rank_order {
+#define ZP_RANK_ORDER_ROW(name, text) ZP_ORDER_##name,
+  ZP_RANK_ORDERS(ZP_RANK_ORDER_ROW)
+#undef ZP_RANK_ORDER_ROW
+  ZP_ORDER_COUNT
+} zp_rank_order;
+const char *zp_rank_order_name(zp_rank_order order);
+/* ZP_ORDER_COUNT when unknown. */
+zp_rank_order zp_rank_order_by_name(const char *name);
 const char *zp_recompute_name(zp_recompute recompute); /* "none", "full", "selective" */
 const char *zp_stage_mode_name(zp_stage_mode mode);
 /* False when no mode has that name. */
@@ -149,7 +196,9 @@ typedef struct zp_constraints {
   zp_limit sequence;        /* 0, 1: norms and residuals split over the tensor ranks along the sequence; default: free,
                              * 0 on CPU clusters */
   zp_limit offload[ZP_STATE_COUNT]; /* values of zp_tier: where the offloaded share may go; unset: device only */
+  zp_limit cut;             /* 0 between layers, 1 also inside them (pieces.h); unset: both */
   zp_limit compress;        /* 0, 1: 1-bit compressed data-parallel communication; unset: 0 */
+  zp_limit rank_order;      /* values of zp_rank_order */
   double search_gap;        /* the search may stop when no plan is faster by more than this share */
   double memory_fraction;   /* of device memory the arena + context may use; default 0.94, CPU 0.8 */
   zp_span span;

@@ -117,7 +117,7 @@ typedef enum zp_item_kind {
   ZP_ITEM_LET,   /* let name = expr */
   ZP_ITEM_BLOCK, /* block name(formals) -> returns { body } */
   ZP_ITEM_MODEL, /* model name(formals) { body } */
-  ZP_ITEM_DEVICE, ZP_ITEM_NODE, ZP_ITEM_CLUSTER, ZP_ITEM_TRAIN, ZP_ITEM_PLAN, /* kind [name] [(formals)] { attrs } */
+  ZP_ITEM_DEVICE, ZP_ITEM_NODE, ZP_ITEM_CLUSTER, ZP_ITEM_FABRIC, ZP_ITEM_TRAIN, ZP_ITEM_PLAN, /* kind [name] [(formals)] { attrs } */
 } zp_item_kind;
 
 typedef struct zp_item {

@@ -1,0 +1,65 @@
+/* Programs with layers and communication of their own: PyTorch's FSDP, nanotron, OneFlow. */
+#include "software_profiles.h"
+
+/* FlashAttention-2 is about twice as fast as the first version (arXiv 2307.08691, abstract). */
+enum { FIRST_FLASH_ATTENTION = 2 };
+
+/* First bucket size of torch.nn.parallel.DistributedDataParallel (bucket_cap_mb = 25). */
+#define DDP_BUCKET_BYTES (25.0 * 1024 * 1024)
+
+#define ONEFLOW .score_matrix = true, .separate_rows = true, .accumulate_bytes = ACCUMULATE_HALF
+
+static const zp_software profiles[] = {
+    {.name = "fsdp-2023",
+     .source_words = {"mosaicml"},
+     EAGER,
+     .attention_slowdown = FIRST_FLASH_ATTENTION,
+     .overlaps_data = true,
+     .facts =
+         "PyTorch FSDP with the first FlashAttention in Triton and overlapped gathers (llm-foundry README), loss fused "
+         "in half precision (llmfoundry/models/mpt/modeling_mpt.py: fused_crossentropy; opened)"},
+    {.name = "fsdp",
+     .source_words = {"torchtitan"},
+     EAGER,
+     .selects_operations = true,
+     .overlaps_data = true,
+     .loss_bytes = LOSS_PYTORCH,
+     .prints_allocator = true,
+     .facts =
+         "PyTorch FSDP2 with FlashAttention-2 and overlapped gathers (torchtitan docs); selective checkpointing by "
+         "operator keeps attention and every second product (parallelize_llama.py)"},
+    {.name = "nanotron",
+     .source_words = {"nanotron"},
+     EAGER,
+     .float_gradients = true,
+     .overlaps_tensor = true,
+     .scatters_wait = true,
+     .overlaps_data = true,
+     .bucket_bytes = DDP_BUCKET_BYTES,
+     .cuts_by_products = true,
+     .lists_ranks = true,
+     .accumulate_bytes = ACCUMULATE_FLOAT,
+     .blocking_messages = true,
+     .loss_bytes = LOSS_NANOTRON,
+     .gradient_buckets = true,
+     .holds_scattered = true,
+     .prints_allocator = true,
+     .facts = "FlashAttention-2; fp32 gradients beside the half-precision buckets of DistributedDataParallel "
+              "(src/nanotron/trainer.py, optim/gradient_accumulator.py; opened); asynchronous tensor parallelism "
+              "(scripts/scaling_benchmarks.py; src/nanotron/parallel/tensor_parallel/functional.py), ZeRO 1 with lists "
+              "of one slice a rank (src/nanotron/optim/zero.py)"},
+    {.name = "oneflow",
+     .source_words = {"OneFlow"},
+     .most_tensor = 1,
+     ONEFLOW,
+     .overlaps_data = true,
+     .facts = "static graph (arXiv 2110.15032), issued without Python; without tensor parallelism, collectives have a "
+              "stream of their own"},
+    {.name = "oneflow-tensor",
+     .source_words = {"OneFlow"},
+     ONEFLOW,
+     .facts = "the same; with tensor parallelism its GPT puts collectives on the compute stream, so nothing overlaps "
+              "(OneFlow-Benchmark, LanguageModeling/GPT: nccl_use_compute_stream)"},
+};
+
+const zp_profiles zp_profiles_frameworks = ZP_PROFILES(profiles);

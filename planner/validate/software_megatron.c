@@ -1,0 +1,49 @@
+/* Megatron-LM itself, by version. */
+#include "software_profiles.h"
+
+/* First bucket size of distributed_data_parallel.py, 40,000,000 elements, in bytes of fp32 gradients. */
+#define MCORE_BUCKET_BYTES (4 * 40e6)
+
+static const zp_software profiles[] = {
+    {.name = "megatron-core",
+     .source_words = {"model_table.png"},
+     EAGER,
+     .float_gradients = true,
+     .overlaps_tensor = true,
+     .overlaps_data = true,
+     .bucket_bytes = MCORE_BUCKET_BYTES,
+     .blocking_messages = true,
+     .loss_bytes = LOSS_MEGATRON,
+     .facts = "FlashAttention or cuDNN attention, fp32 gradient accumulation, --overlap-grad-reduce, "
+              "--overlap-param-gather, --tp-comm-overlap (Megatron-Core r0.8 README)"},
+    {.name = "megatron-lm-interleaved",
+     .source_words = {"cases_april2021", "2104.04473"},
+     MEGATRON,
+     .scatter_gather = true,
+     .accumulate_bytes = ACCUMULATE_HALF,
+     .update_copies = COPIES_SHARD,
+     .facts = "scatter-gather messages came with the interleaved schedule (arXiv 2104.04473, section 4.1)"},
+    {.name = "megatron-lm-v3",
+     .source_words = {"2205.05198"},
+     MEGATRON,
+     .scatter_gather = true,
+     .update_copies = COPIES_SHARD,
+     .facts = "as before, weight gradients added in the matrix product (Megatron-LM v3.0 release notes)"},
+    {.name = "megatron",
+     .first_year = 0,
+     .last_year = 2022,
+     MEGATRON,
+     .accumulate_bytes = ACCUMULATE_HALF,
+     .update_copies = COPIES_SHARD,
+     .facts =
+         "before FlashAttention (arXiv 2205.14135): batched products, fused scale-mask-softmax and dropout through "
+         "device memory (Megatron-LM v2, megatron/model/transformer.py)"},
+    {.name = "flash-attention",
+     .first_year = 2023,
+     .last_year = 9999,
+     .separate_rows = true,
+     .blocking_messages = true,
+     .facts = "sources after FlashAttention"},
+};
+
+const zp_profiles zp_profiles_megatron = ZP_PROFILES(profiles);
