@@ -331,13 +331,14 @@ static double improve_cut(tree *t, int64_t most_work) {
   return best;
 }
 
-/* Simulates a good cut near the furthest ends of the target. */
+/* Simulates a good cut near the furthest ends of the target, where trying all moves once is little of the work. */
 static void start_from_reach(tree *t, double target_s) {
+  int64_t stages = t->choice.pipeline, share = (t->effort->work_left - t->stop_at) / 4;
+  if (stages * stages * stages * t->windows.microbatches > share) return;
   t->target_s = target_s;
-  int64_t least = (t->effort->work_left - t->stop_at) / 8;
   if (!aim(t) || !can_complete(t, 0, 0)) return;
-  memcpy(t->choice.cut, t->reach, sizeof *t->reach * (size_t)(t->choice.pipeline + 1));
-  double best = improve_cut(t, least);
+  memcpy(t->choice.cut, t->reach, sizeof *t->reach * (size_t)(stages + 1));
+  double best = improve_cut(t, share);
   if (best < t->task->limit_s(t->task->user)) t->task->on_cut(t->task->user, t->choice.cut);
 }
 
