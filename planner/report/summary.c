@@ -127,6 +127,9 @@ static void put_certificate(zp_buf *out, const zp_plan *plan) {
         out,
         "  proof        no plan of the %lld candidates is more than %.2g%% faster in this cost model (lower bound %s)",
         (long long)c->candidates, 100 * (1 - c->bound_s / c->best_s), zp_show_seconds(out->arena, c->bound_s));
+  if (c->stated_cuts)
+    zp_buf_line(out, "               %lld of them with several chunks a stage, cut only for the shortest longest chunk",
+                (long long)c->stated_cuts);
 }
 
 const char *zp_report_summary(zp_arena *arena, const zp_plan *plan) {

@@ -1,7 +1,7 @@
 /* The least work of neighbouring stages when every stage has one mode. A stage that holds one unit too many for a fast
  * mode runs all its units in a slower one, which bounds that mix modes inside a stage (least_work.c) do not see.
  *
- * Counted are the units of one segment, the repeat with the most work; other units take the time of their fastest mode
+ * Counted are the units of one segment, the longest repeat; other units take the time of their fastest mode
  * and no memory, but for those that the first and the last stage hold anyway. With x(n) seconds of a stage with n units
  * in the fastest mode that fits,
  *   least of stages a .. b with N units = min over n of (x_b(n) + least of a .. b - 1 with N - n),
@@ -258,41 +258,48 @@ static void add_runs(zp_mode_work *w) {
   }
 }
 
-zp_mode_work *zp_mode_work_new(zp_arena *arena, const zp_searcher *s, const zp_point *point, zp_stage_costs *costs) {
-  const zp_variant *v = zp_variant_of(s, point);
+/* The longest repeat; of equally long ones the one with the most work. */
+static void choose_counted(zp_mode_work *w, const zp_variant *v) {
   const zp_lowered *l = v->lowered;
-  int stages = point->choice.pipeline, segment = 0;
-  zp_mode_work *w = ZP_NEW(arena, zp_mode_work);
-  *w = (zp_mode_work){.arena = arena, .stages = stages, .n_units = zp_point_units(s, point)};
-  w->prefix_s = zp_schedule_splits(point->choice.schedule) ? v->input_s : v->prefix_s;
-  double most = -1;
-  int64_t start = 0;
-  for (int i = 0; i < l->n_segments; start += l->segments[i++].segment->count) {
-    double seconds = v->unit_s[i] * (double)l->segments[i].segment->count;
-    if (seconds > most) most = seconds, segment = i, w->first = start;
+  int64_t start = 0, most = 0;
+  double most_s = 0;
+  for (int i = 0; start < w->n_units; i++) { /* segments of pieces of layers follow */
+    int64_t n = l->segments[i].segment->count;
+    if (n > most || (n == most && v->unit_s[i] > most_s)) {
+      most = n, most_s = v->unit_s[i];
+      w->first = start, w->end = start + n;
+    }
+    start += n;
   }
-  w->end = w->first + l->segments[segment].segment->count;
   w->unit_s = w->prefix_s[w->first + 1] - w->prefix_s[w->first];
   w->alone = w->first <= 1 && w->end >= w->n_units - 1;
-  int64_t counted = w->end - w->first;
+}
+
+static void make_rows(zp_mode_work *w) {
+  zp_arena *arena = w->arena;
+  int64_t stages = w->stages, counted = w->end - w->first;
   w->own = ZP_NEW_ARRAY(arena, row, stages);
   w->variant = ZP_NEW_ARRAY(arena, const zp_variant **, stages);
   w->most = ZP_NEW_ARRAY(arena, int64_t, stages);
   w->low = ZP_NEW_ARRAY(arena, int64_t, stages + 1);
   w->high = ZP_NEW_ARRAY(arena, int64_t, stages + 1);
-  w->before = ZP_NEW_ARRAY(arena, row, stages + 1);
-  w->after = ZP_NEW_ARRAY(arena, row, stages + 1);
   w->runs = ZP_NEW_ARRAY(arena, row, stages * stages);
-  for (int way = 0; way < 2; way++) {
-    w->way_s[way] = ZP_NEW_ARRAY(arena, double *, stages);
-    w->turn[way] = ZP_NEW_ARRAY(arena, row, stages + 1);
-    for (int stage = 0; stage <= stages; stage++) w->turn[way][stage].work_s = ZP_NEW_ARRAY(arena, double, counted + 1);
+  for (int way = 0; way < 2; way++) w->way_s[way] = ZP_NEW_ARRAY(arena, double *, stages);
+  row **sums[] = {&w->before, &w->after, &w->turn[0], &w->turn[1]};
+  for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
+    *sums[i] = ZP_NEW_ARRAY(arena, row, stages + 1);
+    for (int64_t k = 0; k <= stages; k++) (*sums[i])[k].work_s = ZP_NEW_ARRAY(arena, double, counted + 1);
   }
-  for (int stage = 0; stage <= stages; stage++) {
-    w->before[stage].work_s = ZP_NEW_ARRAY(arena, double, counted + 1);
-    w->after[stage].work_s = ZP_NEW_ARRAY(arena, double, counted + 1);
-  }
-  for (int stage = 0; stage < stages; stage++) measure_stage(w, s, point, costs, stage);
+}
+
+zp_mode_work *zp_mode_work_new(zp_arena *arena, const zp_searcher *s, const zp_point *point, zp_stage_costs *costs) {
+  const zp_variant *v = zp_variant_of(s, point);
+  zp_mode_work *w = ZP_NEW(arena, zp_mode_work);
+  *w = (zp_mode_work){.arena = arena, .stages = point->choice.pipeline, .n_units = zp_point_units(s, point)};
+  w->prefix_s = zp_schedule_splits(point->choice.schedule) ? v->input_s : v->prefix_s;
+  choose_counted(w, v);
+  make_rows(w);
+  for (int stage = 0; stage < w->stages; stage++) measure_stage(w, s, point, costs, stage);
   return w;
 }
 

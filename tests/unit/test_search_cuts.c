@@ -7,7 +7,7 @@
 #ifdef __SANITIZE_ADDRESS__
 enum { PLANS = 300, INSTANCES = 60 };
 #else
-enum { PLANS = 12000, INSTANCES = 1000 };
+enum { PLANS = 13000, INSTANCES = 1000 };
 #endif
 
 static zp_arena *arena;
@@ -130,6 +130,51 @@ Test(search_cuts, rules_never_drop_a_better_cut) {
   }
   cr_expect(partial >= 8 * (int64_t)PLANS, "%lld partial plans", (long long)partial);
   cr_expect(refused > PLANS / 2, "only %d of %d slow cuts are dropped before they are whole", refused, plans);
+}
+
+/* ---- the least work of stages with one mode each is that of the best cut ---- */
+
+typedef struct work_trial {
+  trial *t;
+  zp_stage_costs *costs;
+  double least_s;
+} work_trial;
+
+static void see_work(void *user, int64_t *cut) {
+  work_trial *w = user;
+  trial *t = w->t;
+  zp_limits limits = zp_search_limits(&t->s);
+  double work = 0;
+  for (int i = 0; i < t->point.choice.pipeline; i++) {
+    const zp_variant *own = zp_stage_variant(&t->s, &t->point, i, &(zp_units){cut[i], cut[i + 1] - cut[i]}, &limits);
+    if (!own) return;
+    zp_stage_time time = zp_stage_cost_of(w->costs, own->lowered, i, cut[i], cut[i + 1]).time;
+    work += time.forward_s + time.backward_s;
+  }
+  w->least_s = fmin(w->least_s, work);
+}
+
+Test(search_cuts, least_work_of_stages_with_modes) {
+  int forced = 0;
+  state = 3;
+  for (int i = 0; i < INSTANCES;) {
+    int stages = 2 + (int)random_below(5);
+    trial t = {.s.arena = zp_arena_new("trial")};
+    bool made = random_trial(&t, stages, stages + random_below(7)) && t.point.n_modes > 1 && !t.point.choice.fine &&
+                t.point.choice.schedule == ZP_SCHEDULE_1F1B;
+    work_trial all = {&t, made ? zp_stage_costs_new(t.s.arena, &t.s, &t.point) : NULL, HUGE_VAL};
+    if (made && zp_cut_all(&t.s, &t.point, see_work, &all) && isfinite(all.least_s)) {
+      zp_mode_work *work = zp_mode_work_new(t.s.arena, &t.s, &t.point, all.costs);
+      zp_windows windows = {.stages = stages, .units = t.s.n_units, .microbatches = 1, .one_f_one_b = true};
+      cr_assert(zp_mode_work_meet(work, &windows, HUGE_VAL));
+      double least = zp_mode_work_of(work, 0, stages, 0, t.s.n_units);
+      cr_assert(fabs(least / all.least_s - 1) < 1e-9, "instance %d: %.12g of %.12g", i, least, all.least_s);
+      forced += least > zp_variant_of(&t.s, &t.point)->prefix_s[t.s.n_units] * (1 + 1e-6);
+      i++;
+    }
+    zp_arena_free(t.s.arena);
+  }
+  cr_expect(forced > INSTANCES / 10, "memory forced slower modes in %d instances only", forced);
 }
 
 /* ---- equal to all cuts ---- */

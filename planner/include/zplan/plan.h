@@ -68,6 +68,7 @@ typedef struct zp_certificate {
   int64_t simulated;             /* cuts of finalists */
   int64_t cut_nodes;             /* first stages of cuts that branch and bound looked at */
   int64_t cut_pruned[ZP_CUT_RULE_COUNT];
+  int64_t stated_cuts;           /* points with several chunks a stage: not with every cut, but with stated ones */
 } zp_certificate;
 
 typedef struct zp_plan {
