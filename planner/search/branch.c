@@ -409,7 +409,8 @@ static void plant(tree *t, zp_searcher *s, const zp_point *point, const zp_branc
   t->update_s[0] = least_update(t);
 }
 
-/* Gaps below this are closed in one search. */
+/* Gaps below this are closed in one search. Without windows that know the modes few targets are refuted at once: the
+ * third one is the best plan. */
 static const double NEAR = 1e-4;
 
 /* The first targets are near the bound, where little is left to search and a cut that is found is good. Targets that
@@ -428,7 +429,8 @@ double zp_branch(zp_searcher *s, const zp_point *point, const zp_branching *task
     if (found == SPENT) break;
     if (found == NONE) low = target;
     bool searched = s->effort.nodes > nodes;
-    share = found == FOUND ? 0.25 : searched || high - low < NEAR * high ? 1 : 0.5;
+    bool near = t.work ? high - low < NEAR * high : share >= 0.5;
+    share = found == FOUND ? 0.25 : searched || near ? 1 : 0.5;
   }
   zp_arena_free(t.scratch);
   return low;
