@@ -97,7 +97,7 @@ void zp_price(zp_lowered *lowered, const zp_machine *machine, int tensor, int pi
 /* The same for what zp_lower_stages made; returns the array as zp_program_make wants it. */
 const zp_lowered *const *zp_price_stages(zp_lowered **stages, const zp_machine *machine, const zp_choice *choice);
 
-/* ---- plan files (plan_json.c) ---- */
+/* ---- plan files (plan_write.c, plan_read.c) ---- */
 zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan);
 /* Only the choice; everything else is derived again. false with *error (arena) for a malformed file. */
 bool zp_plan_choice_from_json(zp_arena *arena, const zp_json *json, zp_choice *choice, const char **error);
