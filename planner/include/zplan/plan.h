@@ -22,7 +22,7 @@ typedef struct zp_candidate {
   zp_estimate estimate;
 } zp_candidate;
 
-/* Reasons for which degrees were rejected, one list for enum, name and text. */
+/* Why points of the space, or all with the same degrees, were rejected: one list for enum, name and text. */
 #define ZP_REJECTIONS(X)                                                                                               \
   X(CONSTRAINT, "constraint", "outside the plan block's constraints")                                                  \
   X(BATCH, "batch", "batch does not divide over data ranks and micro-batch")                                           \
@@ -101,15 +101,15 @@ const zp_lowered *const *zp_price_stages(zp_lowered **stages, const zp_machine *
 zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan);
 /* Only the choice; everything else is derived again. false with *error (arena) for a malformed file. */
 bool zp_plan_choice_from_json(zp_arena *arena, const zp_json *json, zp_choice *choice, const char **error);
-/* Identity of the decisions: hash of degrees, cuts, layout. 16 hex digits. */
+/* Identity of a plan: hash of its decisions, and of the sizes that follow from them. 16 hex digits. */
 const char *zp_plan_hash(zp_arena *arena, const zp_program *program);
 
 /* ---- proof (verify.c): independent of lowering and search. Findings are one line each; none = sound. ---- */
-/* `json` is the plan file, `spec` what its sources say. */
+/* `json` is the plan file, `spec` what its sources say. That the steps are those of the model is not proven here. */
 void zp_verify(zp_arena *arena, const zp_spec *spec, const zp_json *json, zp_strings *findings);
 
 /* ---- reports (report/) ---- */
-/* The first screen (notes/interface.md 7.4): degrees, time, throughput, memory, tokens and days, why, next best, rejected. */
+/* The first screen: degrees, time, throughput, memory, tokens and days, why, next best, rejected. */
 const char *zp_report_summary(zp_arena *arena, const zp_plan *plan);
 /* What is recomputed, in words: "full", "full on stages 0-5, selective on 6-9, none on 10-15". */
 const char *zp_report_recompute(zp_arena *arena, const zp_choice *choice);
