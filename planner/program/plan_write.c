@@ -42,6 +42,12 @@ static void set_choice(zp_json *o, const zp_choice *c) {
   }
 }
 
+void zp_estimate_set_terms(zp_json *object, const zp_estimate *estimate) {
+#define SET(field, name) zp_json_set_real(object, #field, estimate->field);
+  ZP_STEP_TERMS(SET)
+#undef SET
+}
+
 static zp_json *estimate_json(const zp_estimate *e) {
   zp_json *o = zp_json_object();
   zp_json_set_real(o, "step_s", e->step_s);
@@ -50,13 +56,7 @@ static zp_json *estimate_json(const zp_estimate *e) {
   zp_json_set_real(o, "hfu", e->hfu);
   zp_json_set_int(o, "peak_bytes", e->peak_bytes);
   zp_json_set_int(o, "peak_stage", e->peak_stage);
-  zp_json_set_real(o, "compute_s", e->compute_s);
-  zp_json_set_real(o, "bubble_s", e->bubble_s);
-  zp_json_set_real(o, "tensor_comm_s", e->tensor_comm_s);
-  zp_json_set_real(o, "pipeline_comm_s", e->pipeline_comm_s);
-  zp_json_set_real(o, "data_comm_s", e->data_comm_s);
-  zp_json_set_real(o, "optimizer_s", e->optimizer_s);
-  zp_json_set_real(o, "offload_s", e->offload_s);
+  zp_estimate_set_terms(o, e);
   zp_json_set_real(o, "model_flop", e->model_flop);
   zp_json_set_real(o, "hardware_flop", e->hardware_flop);
   return o;
@@ -75,11 +75,7 @@ static zp_json *memory_json(const zp_memory *m) {
   return o;
 }
 
-static zp_json *stage_json(const zp_program *p, const zp_stage *s) {
-  zp_json *o = zp_json_object();
-  zp_json_set_int(o, "first_unit", s->first_unit);
-  zp_json_set_int(o, "units", s->n_units);
-  zp_json_set_string(o, "recompute", zp_stage_mode_name(zp_choice_mode(&p->choice, s->index)));
+static void set_chunks(zp_json *o, const zp_stage *s) {
   zp_json *chunks = zp_json_set(o, "chunks", zp_json_array());
   for (int k = 0; k < s->n_chunks; k++) {
     const zp_chunk *chunk = &s->chunks[k];
@@ -91,6 +87,9 @@ static zp_json *stage_json(const zp_program *p, const zp_stage *s) {
     zp_json_set_int(j, "pending", chunk->pending);
     zp_json_set_int(j, "pending_stride", chunk->pending_stride);
   }
+}
+
+static void set_layers(zp_json *o, const zp_program *p, const zp_stage *s) {
   zp_json *layers = zp_json_set(o, "layers", zp_json_array());
   for (int r = 0; r < s->runs.len; r++) {
     const zp_run *run = &s->runs.data[r];
@@ -103,10 +102,10 @@ static zp_json *stage_json(const zp_program *p, const zp_stage *s) {
     zp_json_set_int(j, "stride", run->stride);
     zp_json_set_int(j, "saved", run->saved);
   }
-  zp_json *shared = zp_json_set(o, "shared", zp_json_object());
-  for (int i = 0; i < s->shared.len; i++)
-    zp_json_set_int(shared, p->spec->model->params.data[s->shared.data[i].param].name, s->shared.data[i].offset);
-  zp_json_set(o, "memory", memory_json(&s->memory));
+}
+
+/* Where the regions of the arena stand, and what their sizes follow from. */
+static void set_arena(zp_json *o, const zp_stage *s) {
   zp_json *a = zp_json_set(o, "arena", zp_json_object());
   zp_json_set_bool(a, "pooled", s->pooled);
   const struct {
@@ -139,6 +138,20 @@ static zp_json *stage_json(const zp_program *p, const zp_stage *s) {
                {"at_send_down", s->at_send_down},
                {"at_transient", s->at_transient}};
   for (size_t i = 0; i < sizeof field / sizeof *field; i++) zp_json_set_int(a, field[i].key, field[i].value);
+}
+
+static zp_json *stage_json(const zp_program *p, const zp_stage *s) {
+  zp_json *o = zp_json_object();
+  zp_json_set_int(o, "first_unit", s->first_unit);
+  zp_json_set_int(o, "units", s->n_units);
+  zp_json_set_string(o, "recompute", zp_stage_mode_name(zp_choice_mode(&p->choice, s->index)));
+  set_chunks(o, s);
+  set_layers(o, p, s);
+  zp_json *shared = zp_json_set(o, "shared", zp_json_object());
+  for (int i = 0; i < s->shared.len; i++)
+    zp_json_set_int(shared, p->spec->model->params.data[s->shared.data[i].param].name, s->shared.data[i].offset);
+  zp_json_set(o, "memory", memory_json(&s->memory));
+  set_arena(o, s);
   return o;
 }
 
