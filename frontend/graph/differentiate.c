@@ -38,35 +38,19 @@ static int kept_value(diff_pass *pass, int t) {
 }
 
 /* The gradient of x first: the collective that may follow it can then run beside the weight's gradient. */
-static void diff_matmul(diff_pass *pass, const zp_node *node) {
+static void diff_product(diff_pass *pass, const zp_node *node, zp_op dgrad_op, zp_op wgrad_op) {
   int x = node->in.data[0], w = node->in.data[1], dy = zp_diff_total(pass, node->out.data[0]);
   int kept = kept_value(pass, x);
   if (pass->needs[x]) {
-    zp_node dgrad = zp_diff_node(node, ZP_OP_MATMUL_DGRAD);
+    zp_node dgrad = zp_diff_node(node, dgrad_op);
     add_in(pass, &dgrad, dy);
     add_in(pass, &dgrad, w);
     add_gradient_of(pass, &dgrad, x);
     zp_graph_add_node(pass->graph, dgrad);
   }
-  zp_node wgrad = zp_diff_node(node, ZP_OP_MATMUL_WGRAD);
+  zp_node wgrad = zp_diff_node(node, wgrad_op);
   add_in(pass, &wgrad, dy);
   add_in(pass, &wgrad, kept);
-  add_param_grad(pass, &wgrad, w);
-  zp_graph_add_node(pass->graph, wgrad);
-}
-
-static void diff_batched_matmul(diff_pass *pass, const zp_node *node) {
-  int x = node->in.data[0], w = node->in.data[1], dy = zp_diff_total(pass, node->out.data[0]);
-  if (pass->needs[x]) {
-    zp_node dgrad = zp_diff_node(node, ZP_OP_BATCHED_MATMUL_DGRAD);
-    add_in(pass, &dgrad, dy);
-    add_in(pass, &dgrad, w);
-    add_gradient_of(pass, &dgrad, x);
-    zp_graph_add_node(pass->graph, dgrad);
-  }
-  zp_node wgrad = zp_diff_node(node, ZP_OP_BATCHED_MATMUL_WGRAD);
-  add_in(pass, &wgrad, dy);
-  add_in(pass, &wgrad, x);
   add_param_grad(pass, &wgrad, w);
   zp_graph_add_node(pass->graph, wgrad);
 }
@@ -187,12 +171,12 @@ static void diff_loss(diff_pass *pass, const zp_node *node) {
 static void diff_node(diff_pass *pass, int index) {
   const zp_node node = pass->graph->nodes.data[index];
   switch (node.op) {
-  case ZP_OP_MATMUL: diff_matmul(pass, &node); break;
+  case ZP_OP_MATMUL: diff_product(pass, &node, ZP_OP_MATMUL_DGRAD, ZP_OP_MATMUL_WGRAD); break;
   case ZP_OP_EMBEDDING: diff_embedding(pass, &node); break;
   case ZP_OP_ATTENTION: diff_attention(pass, &node); break;
   case ZP_OP_TOP_K_GATE: diff_gate(pass, &node); break;
   case ZP_OP_DISPATCH: diff_dispatch(pass, &node); break;
-  case ZP_OP_BATCHED_MATMUL: diff_batched_matmul(pass, &node); break;
+  case ZP_OP_BATCHED_MATMUL: diff_product(pass, &node, ZP_OP_BATCHED_MATMUL_DGRAD, ZP_OP_BATCHED_MATMUL_WGRAD); break;
   case ZP_OP_COMBINE: diff_combine(pass, &node); break;
   case ZP_OP_SPLIT: diff_split(pass, index); break;
   case ZP_OP_ALL_REDUCE: diff_all_reduce(pass, &node); break;

@@ -160,6 +160,12 @@ void zp_parse_settings(zp_reader *reader, zp_settings *settings);
 /* The attributes of a block with the settings laid over them: a set key replaces all of the file's. */
 zp_attrs zp_override_attrs(zp_reader *reader, const zp_attrs *written, const zp_attrs *settings);
 
+/* ---- spec_limits.c: the keys of a plan block that limit the search ---- */
+/* Checks the `[...]` of such keys; the attributes that are none. */
+zp_attrs zp_check_limit_keys(zp_reader *reader, const zp_attrs *attrs);
+/* Reads them all, in the order of their table. */
+void zp_read_limits(zp_reader *reader, const zp_env *env, const zp_attrs *attrs, zp_constraints *plan);
+
 /* ---- spec_stages.c: the modes of single stages in a plan block ---- */
 /* `stage_recompute = ["full", "none"]` into the zp_constraints at `base`. */
 void zp_read_stage_modes(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);

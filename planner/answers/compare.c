@@ -3,28 +3,18 @@
 #include <math.h>
 #include "answers_internal.h"
 
-/* The terms of an estimate that sum to its step time. */
-static const struct {
-  const char *name;
-  size_t at;
-} terms[] = {{"compute", offsetof(zp_estimate, compute_s)},
-             {"pipeline bubble", offsetof(zp_estimate, bubble_s)},
-             {"tensor communication", offsetof(zp_estimate, tensor_comm_s)},
-             {"pipeline communication", offsetof(zp_estimate, pipeline_comm_s)},
-             {"data communication", offsetof(zp_estimate, data_comm_s)},
-             {"optimizer", offsetof(zp_estimate, optimizer_s)},
-             {"offload", offsetof(zp_estimate, offload_s)}};
-
-static double term_of(const zp_estimate *e, size_t at) { return *(const double *)(const void *)((const char *)e + at); }
-
 static void add_terms(zp_arena *arena, zp_why_not *out) {
   const zp_estimate *best = &out->best->best.estimate, *asked = &out->asked->best.estimate;
+  const zp_term terms[] = {
+#define TERM(field, name) {name, best->field, asked->field},
+      ZP_STEP_TERMS(TERM)
+#undef TERM
+  };
   zp_term rest = {"overlap", best->step_s, asked->step_s}, step = {"step", best->step_s, asked->step_s};
   for (size_t i = 0; i < sizeof terms / sizeof *terms; i++) {
-    zp_term term = {terms[i].name, term_of(best, terms[i].at), term_of(asked, terms[i].at)};
-    rest.best_s -= term.best_s;
-    rest.asked_s -= term.asked_s;
-    zp_push(arena, &out->terms, term);
+    rest.best_s -= terms[i].best_s;
+    rest.asked_s -= terms[i].asked_s;
+    zp_push(arena, &out->terms, terms[i]);
   }
   /* The bubble is what the others leave; where they explain more than the step, the rest is overlap. */
   if (fabs(rest.best_s) > 1e-6 * step.best_s || fabs(rest.asked_s) > 1e-6 * step.asked_s)

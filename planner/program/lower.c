@@ -1,7 +1,7 @@
 /* Lowering: sharded segments -> procedures of steps over buffers.
  *
- * Owns: what is kept from forward to backward, in-place storage, the steps around a procedure (kept shards, copies).
- * memory.c places transients, layout.c places everything on a stage.
+ * Owns: what a procedure consists of, and the steps around it (kept shards, copies). storage.c owns what is kept from
+ * forward to backward, memory.c places transients, layout.c places everything on a stage.
  *
  * Without recomputation every forward value that backward reads stays in the unit's slot. With full recomputation a
  * repeated segment keeps its input only; backward begins with the forward nodes that its own nodes need (dead ones,
@@ -10,70 +10,6 @@
 #include "lower_internal.h"
 
 #include <assert.h>
-
-int zp_lower_root(const zp_lowering *l, int tensor) {
-  while (l->alias[tensor] >= 0) tensor = l->alias[tensor];
-  return tensor;
-}
-
-/* Is the storage of `root`, as it was before in-place node `node`, read after that node? */
-static bool read_after(const zp_lowering *l, int root, int node) {
-  for (int n = node + 1; n < l->graph->nodes.len; n++)
-    for (int i = 0; i < l->graph->nodes.data[n].in.len; i++)
-      if (zp_lower_root(l, l->graph->nodes.data[n].in.data[i]) == root) return true;
-  return false;
-}
-
-static bool works_in_place(zp_op op) {
-  return op == ZP_OP_ALL_REDUCE || op == ZP_OP_ENTER || op == ZP_OP_GRAD_ALL_REDUCE || op == ZP_OP_CE_GRAD;
-}
-
-/* Views share their base's storage; collectives over the tensor axis and the gradient of the logits work in place,
- * where nothing reads the old value later. ENTER changes nothing, so its readers do not matter. */
-static void find_aliases(zp_lowering *l) {
-  const zp_graph *g = l->graph;
-  l->alias = ZP_NEW_ARRAY(l->arena, int, g->tensors.len + 1);
-  for (int t = 0; t < g->tensors.len; t++) l->alias[t] = g->tensors.data[t].base;
-  for (int n = 0; n < g->nodes.len; n++) {
-    const zp_node *node = &g->nodes.data[n];
-    if (!works_in_place(node->op)) continue;
-    int in = node->in.data[0], out = node->out.data[0];
-    bool busy = l->alias[out] >= 0 || (node->op != ZP_OP_ENTER && read_after(l, zp_lower_root(l, in), n));
-    if (!busy)
-      l->alias[out] = in;
-    else if (node->op != ZP_OP_CE_GRAD) /* which can also write somewhere else */
-      l->reason =
-          zp_format(l->arena, "the partial sum `%s` is read again after it was reduced", g->tensors.data[in].name);
-  }
-}
-
-static void find_saved(zp_lowering *l) {
-  const zp_graph *g = l->graph;
-  l->saved = ZP_NEW_ARRAY(l->arena, bool, g->tensors.len + 1);
-  l->saved_offset = ZP_NEW_ARRAY(l->arena, int64_t, g->tensors.len + 1);
-  for (int n = g->n_forward; n < g->nodes.len; n++)
-    for (int i = 0; i < g->nodes.data[n].in.len; i++) {
-      int root = zp_lower_root(l, g->nodes.data[n].in.data[i]);
-      const zp_tensor *t = &g->tensors.data[root];
-      if (t->role == ZP_ROLE_VALUE && t->producer >= 0 && t->producer < g->n_forward) l->saved[root] = true;
-    }
-}
-
-int64_t zp_lower_tensor_bytes(const zp_lowering *l, int tensor) {
-  const zp_tensor *t = &l->graph->tensors.data[tensor];
-  return zp_shape_elements(&t->shape, l->lowered->microbatch) * zp_element_bytes(l->lowered, t->element);
-}
-
-/* The kept input stands first in the unit's slot area, then the saved values in tensor order. */
-static void place_saved(zp_lowering *l) {
-  int64_t offset = zp_round_up(l->out->carry_kept_elements * l->lowered->compute_bytes, ZP_ALIGN_BYTES);
-  for (int t = 0; t < l->graph->tensors.len && !l->recompute; t++) {
-    if (!l->saved[t]) continue;
-    l->saved_offset[t] = offset;
-    offset = zp_round_up(offset + zp_lower_tensor_bytes(l, t), ZP_ALIGN_BYTES);
-  }
-  l->out->saved_bytes = offset;
-}
 
 /* Forward nodes that the backward part needs, transitively. */
 static bool *find_needed(const zp_lowering *l) {
@@ -286,10 +222,10 @@ static void lower_segment(zp_arena *arena, zp_lowered *lowered, int index, const
   out->carry_in_elements = carry_elements(out->graph, &out->graph->carry_in, lowered->microbatch);
   out->carry_out_elements = carry_elements(out->graph, &out->graph->carry_out, lowered->microbatch);
   out->carry_kept_elements = l.shard ? (out->carry_in_elements + t - 1) / t : out->carry_in_elements;
-  find_aliases(&l);
-  find_saved(&l);
+  zp_lower_find_aliases(&l);
+  zp_lower_find_saved(&l);
   zp_lower_select(&l);
-  place_saved(&l);
+  zp_lower_place_saved(&l);
   out->forward.name = zp_format(arena, "%s_forward", segment->name);
   out->backward.name = zp_format(arena, "%s_backward", segment->name);
   if (l.graph->carry_in.len > 1 || l.graph->carry_out.len > 1)

@@ -27,6 +27,12 @@ typedef struct zp_lowering {
   const char *reason; /* why the segment cannot be lowered */
 } zp_lowering;
 
+/* Views share their base's storage, and some nodes work in place. Sets `alias`, or `reason`. */
+void zp_lower_find_aliases(zp_lowering *l);
+/* Sets `saved`: all forward values that backward reads. Requires: aliases. */
+void zp_lower_find_saved(zp_lowering *l);
+/* The kept input stands first in the unit's slot, then the saved values in tensor order. Requires: zp_lower_select. */
+void zp_lower_place_saved(zp_lowering *l);
 /* The tensor that owns the storage of `tensor`. */
 int zp_lower_root(const zp_lowering *l, int tensor);
 int64_t zp_lower_tensor_bytes(const zp_lowering *l, int tensor);

@@ -1,13 +1,15 @@
 /* The HTML report: one file, no scripts, no fonts, nothing fetched; light and dark by media query. */
 #include "report_internal.h"
 
+enum { COLOURS = 7 }; /* --c0 and so on: one for every term of a step */
+
 static const char style[] =
     ":root{--bg:#fff;--fg:#1c2024;--dim:#667;--line:#d8dde3;--c0:#3b7dd8;--c1:#9aa5b1;--c2:#e08a3c;--c3:#5aa469;--c4:#"
-    "b46ac8;--c5:#c9b458}\n"
+    "b46ac8;--c5:#c9b458;--c6:#5f7388}\n"
     "@media "
     "(prefers-color-scheme:dark){:root{--bg:#15181c;--fg:#e4e7ea;--dim:#9aa3ad;--line:#333a42;--c0:#5b9bf0;--c1:#"
     "6b7683;--c2:#eb9d57;"
-    "--c3:#6fbf80;--c4:#c588d6;--c5:#d8c568}}\n"
+    "--c3:#6fbf80;--c4:#c588d6;--c5:#d8c568;--c6:#8aa0b8}}\n"
     "body{background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif;max-width:960px;margin:2em "
     "auto;padding:0 1em}\n"
     "h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}pre{overflow-x:auto;font-size:12px;line-height:1.4}\n"
@@ -23,7 +25,7 @@ static const char style[] =
 static void put_style(zp_buf *out) {
   zp_buf_puts(out, "<style>\n");
   zp_buf_puts(out, style);
-  for (int i = 0; i < 6; i++) zp_buf_printf(out, ".c%d{fill:var(--c%d)}.b%d{background:var(--c%d)}", i, i, i, i);
+  for (int i = 0; i < COLOURS; i++) zp_buf_printf(out, ".c%d{fill:var(--c%d)}.b%d{background:var(--c%d)}", i, i, i, i);
   zp_buf_puts(out, "\n</style>\n");
 }
 

@@ -80,15 +80,18 @@ void zp_html_memory_bars(zp_buf *out, const zp_plan *plan) {
 /* ---- time ---- */
 
 void zp_html_time_split(zp_buf *out, const zp_plan *plan) {
-  static const char *const name[] = {
-      "compute", "bubble", "tensor communication", "pipeline communication", "data communication", "optimizer"};
   const zp_estimate *e = &plan->best.estimate;
-  const double term[] = {e->compute_s,       e->bubble_s,    e->tensor_comm_s,
-                         e->pipeline_comm_s, e->data_comm_s, e->optimizer_s};
-  put_legend(out, name, 6);
+#define ZP_TERM_NAME(field, name) name,
+#define ZP_TERM_VALUE(field, name) e->field,
+  static const char *const name[] = {ZP_STEP_TERMS(ZP_TERM_NAME)};
+  const double term[] = {ZP_STEP_TERMS(ZP_TERM_VALUE)};
+#undef ZP_TERM_NAME
+#undef ZP_TERM_VALUE
+  enum { TERMS = sizeof term / sizeof *term };
+  put_legend(out, name, TERMS);
   open_svg(out, 26, "terms of the step time");
   double x = 0;
-  for (int i = 0; i < 6; i++) {
+  for (int i = 0; i < TERMS; i++) {
     double width = e->step_s > 0 ? term[i] / e->step_s * WIDTH : 0;
     if (width <= 0) continue;
     put_rect(out, i, x, 2, width, 20,

@@ -74,18 +74,6 @@ static zp_json *family_json(const zp_family_score *f) {
   return o;
 }
 
-static zp_json *terms_json(const zp_estimate *e) {
-  zp_json *o = zp_json_object();
-  zp_json_set_real(o, "compute_s", e->compute_s);
-  zp_json_set_real(o, "bubble_s", e->bubble_s);
-  zp_json_set_real(o, "tensor_comm_s", e->tensor_comm_s);
-  zp_json_set_real(o, "pipeline_comm_s", e->pipeline_comm_s);
-  zp_json_set_real(o, "data_comm_s", e->data_comm_s);
-  zp_json_set_real(o, "optimizer_s", e->optimizer_s);
-  zp_json_set_real(o, "offload_s", e->offload_s);
-  return o;
-}
-
 static void set_measured(zp_json *o, const char *key, double value) {
   zp_json_set_real(o, key, value > 0 ? value : NAN);
 }
@@ -105,7 +93,7 @@ static zp_json *row_json(const zp_prediction *p) {
   set_measured(o, "measured_s", p->measured_s);
   zp_json_set_real(o, "predicted_s", p->estimate.step_s);
   zp_json_set_real(o, "error_pct", p->measured_s > 0 ? 100 * p->error : NAN);
-  zp_json_set(o, "terms", terms_json(&p->estimate));
+  zp_estimate_set_terms(zp_json_set(o, "terms", zp_json_object()), &p->estimate);
   set_measured(o, "measured_memory_bytes", p->run->memory_bytes);
   zp_json_set_int(o, "predicted_memory_bytes", p->peak_bytes);
   zp_json_set_bool(o, "fits", p->fits);

@@ -5,11 +5,23 @@
 #include <zplan/json.h>
 #include <zplan/program.h>
 
+/* What a step's seconds go to, one list for fields, keys in files and names. Offload: waiting for host memory, PCIe and
+ * disks; the update on the host, where it is longer. */
+#define ZP_STEP_TERMS(X)                                                                                               \
+  X(compute_s, "compute")                                                                                              \
+  X(bubble_s, "pipeline bubble")                                                                                       \
+  X(tensor_comm_s, "tensor communication")                                                                             \
+  X(pipeline_comm_s, "pipeline communication")                                                                         \
+  X(data_comm_s, "data communication")                                                                                 \
+  X(optimizer_s, "optimizer")                                                                                          \
+  X(offload_s, "offload")
+
 /* Of one optimizer step; seconds on the critical path. The terms sum to step_s. */
 typedef struct zp_estimate {
   double step_s;
-  double compute_s, bubble_s, tensor_comm_s, pipeline_comm_s, data_comm_s, optimizer_s;
-  double offload_s;                   /* waiting for host memory, PCIe and disks; the update on the host, where it is longer */
+#define ZP_STEP_TERM_FIELD(field, name) double field;
+  ZP_STEP_TERMS(ZP_STEP_TERM_FIELD)
+#undef ZP_STEP_TERM_FIELD
   double tokens_per_s, mfu, hfu;      /* model FLOPs (without recomputation) and hardware FLOPs over peak */
   double model_flop, hardware_flop;   /* of one step, all ranks */
   int64_t peak_bytes;                 /* arena + context of the fullest stage */
@@ -22,7 +34,7 @@ typedef struct zp_candidate {
   zp_estimate estimate;
 } zp_candidate;
 
-/* Reasons for which degrees were rejected, one list for enum, name and text. */
+/* Why points of the space, or all with the same degrees, were rejected: one list for enum, name and text. */
 #define ZP_REJECTIONS(X)                                                                                               \
   X(CONSTRAINT, "constraint", "outside the plan block's constraints")                                                  \
   X(BATCH, "batch", "batch does not divide over data ranks and micro-batch")                                           \
@@ -98,19 +110,21 @@ void zp_price(zp_lowered *lowered, const zp_machine *machine, int tensor, int pi
 /* The same for what zp_lower_stages made; returns the array as zp_program_make wants it. */
 const zp_lowered *const *zp_price_stages(zp_lowered **stages, const zp_machine *machine, const zp_choice *choice);
 
-/* ---- plan files (plan_json.c) ---- */
+/* ---- plan files (plan_write.c, plan_read.c) ---- */
 zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan);
+/* The terms of a step under the names of their fields. */
+void zp_estimate_set_terms(zp_json *object, const zp_estimate *estimate);
 /* Only the choice; everything else is derived again. false with *error (arena) for a malformed file. */
 bool zp_plan_choice_from_json(zp_arena *arena, const zp_json *json, zp_choice *choice, const char **error);
-/* Identity of the decisions: hash of degrees, cuts, layout. 16 hex digits. */
+/* Identity of a plan: hash of its decisions, and of the sizes that follow from them. 16 hex digits. */
 const char *zp_plan_hash(zp_arena *arena, const zp_program *program);
 
 /* ---- proof (verify.c): independent of lowering and search. Findings are one line each; none = sound. ---- */
-/* `json` is the plan file, `spec` what its sources say. */
+/* `json` is the plan file, `spec` what its sources say. That the steps are those of the model is not proven here. */
 void zp_verify(zp_arena *arena, const zp_spec *spec, const zp_json *json, zp_strings *findings);
 
 /* ---- reports (report/) ---- */
-/* The first screen (notes/interface.md 7.4): degrees, time, throughput, memory, tokens and days, why, next best, rejected. */
+/* The first screen: degrees, time, throughput, memory, tokens and days, why, next best, rejected. */
 const char *zp_report_summary(zp_arena *arena, const zp_plan *plan);
 /* What is recomputed, in words: "full", "full on stages 0-5, selective on 6-9, none on 10-15". */
 const char *zp_report_recompute(zp_arena *arena, const zp_choice *choice);

@@ -17,7 +17,8 @@ typedef struct zp_home {
   int eighths; /* 0 .. 8 */
 } zp_home;
 
-/* What the search chooses. All zero but the degrees and the micro-batch is a sound choice: 1F1B, nothing offloaded. */
+/* What the search chooses. All zero but the degrees, the micro-batch and the cut is a sound choice: 1F1B, nothing
+ * recomputed or offloaded. */
 struct zp_choice { /* typedef: machine.h */
   int tensor, pipeline, data;
   int zero;               /* 0 .. 3 */
@@ -81,7 +82,7 @@ typedef struct zp_param_sum { /* a step's contribution to a parameter's gradient
 
 typedef struct zp_step {
   zp_op op;
-  const zp_node *node;     /* NULL for steps made by lowering (GATHER_SAVED, KEEP, COPY) */
+  const zp_node *node;     /* NULL for steps made by lowering: all kinds but NODE */
   enum { ZP_STEP_NODE, ZP_STEP_KEEP_SHARD, ZP_STEP_GATHER_SHARD, ZP_STEP_COPY } kind;
   zp_ints in, out;         /* buffer indices of the procedure, in the order of the node's in/out */
   ZP_VEC(zp_param_sum) sums;
@@ -114,7 +115,7 @@ typedef struct zp_segment_program {
   bool *uses_shared;       /* per entry of zp_lowered.shared */
 } zp_segment_program;
 
-/* All segments for one (tensor, micro-batch, recompute, precision). */
+/* All segments for one (tensor, sequence, micro-batch, recompute, precision); once priced, for one set of node types. */
 typedef struct zp_lowered {
   const zp_spec *spec;
   const zp_sharding *sharding;
@@ -209,22 +210,26 @@ typedef struct zp_program {
 /* NULL with *reason (arena) when the model needs what lowering does not build. Does not price. */
 zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, int64_t microbatch,
                      zp_recompute recompute, bool recompute_shard, const char **reason);
-/* Does the step belong to BW when backward is split: products for weights and sums over columns? */
-bool zp_step_is_weight_gradient(const zp_step *step);
 /* The same with the pieces of layers, for plans that cut inside them. Shares the segments' procedures with `lowered`; the
  * pieces' are not priced. NULL with *reason (arena) when no layer of the model can be cut, or not with this sharding. */
 zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *lowered, const char **reason);
-/* What every stage of a choice runs, one zp_lowered for every mode that occurs. [pipeline], arena; NULL with *reason. */
+/* What every stage of a choice runs: one zp_lowered for every mode and set of node types that occurs. [pipeline], arena;
+ * NULL with *reason. Whatever takes a zp_lowered and a stage, here and below, wants the one of that stage. */
 zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding,
                              const zp_choice *choice, const char **reason);
-/* The lowered of one stage is that of its mode, here and below. */
-/* Lays out the arena of one stage: exact bytes. Cheap: no allocation when `runs` has capacity. */
+/* Does the step belong to BW when backward is split: products for weights and sums over columns? */
+bool zp_step_is_weight_gradient(const zp_step *step);
+
+/* ---- layout ---- */
+/* Lays out the arena of one stage of the choice's cut: exact bytes, with tables (arena). */
 void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice, int stage, zp_stage *out);
 /* Memory of a stage whose chunk k runs units part[k], for the search: the same arithmetic without the tables. Context left 0.
  * O(chunks * segments), no allocation. */
 zp_memory zp_stage_footprint(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part);
 int64_t zp_memory_on_device(const zp_memory *memory); /* without the context */
-/* One chunk a stage: bytes of the arena; bytes of the rank on its node's host and disks. */
+/* For one chunk a stage: bytes of the arena; bytes of the rank on its node's host and disks. */
+int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit,
+                       int64_t n_units);
 void zp_stage_host_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit, int64_t n_units,
                          int64_t *host, int64_t *nvme);
 /* Stage of a rank. */
@@ -241,7 +246,8 @@ int64_t zp_most_of_a_node(const zp_choice *choice, int devices_per_node, const i
 const char *zp_choice_refusal(const zp_choice *choice, const zp_spec *spec);
 const char *zp_state_name(zp_state state); /* "optimizer" */
 const char *zp_tier_name(zp_tier tier);    /* "host" */
-int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit, int64_t n_units);
+
+/* ---- the whole program ---- */
 /* The whole program of a choice. stage_lowered: [pipeline], of one spec, sharding and micro-batch; the array is copied. */
 zp_program *zp_program_make(zp_arena *arena, const zp_lowered *const *stage_lowered, const zp_choice *choice);
 /* The same without order tables: for what looks at the stages alone. */
@@ -253,7 +259,8 @@ static inline const zp_lowered *zp_program_lowered(const zp_program *program, in
 }
 /* Which segment (or piece, of one part) and iteration a unit is. */
 void zp_unit(const zp_lowered *lowered, int64_t unit, int *segment, int64_t *iteration);
-/* Micro-batches of one step and replica; in flight on a stage (1F1B: min(m, pipeline - stage)). */
+/* Micro-batches of one step and replica; the most in flight on a stage, all chunks together (1F1B: min(m, pipeline -
+ * stage)). */
 int64_t zp_microbatches(const zp_spec *spec, const zp_choice *choice);
 int64_t zp_in_flight(const zp_choice *choice, int stage, int64_t microbatches);
 /* 1F1B order of a stage (one forward, one backward after min(pipeline - 1 - stage, m) warm-up forwards). out: 2 * m entries. */

@@ -1,7 +1,7 @@
 /* Tensor parallelism is derived: for every tensor of every segment a state (replicated, split on its last dimension in
- * natural units, split along the sequence, partial sum) is chosen by exact search over the op table's legal patterns;
- * nothing knows what a transformer is. The result is local graphs: shapes of one tensor rank, with the collectives as
- * nodes. */
+ * natural units, split along the sequence or the experts, partial sum) is chosen by exact search over the op table's
+ * legal patterns; nothing knows what a transformer is. The result is local graphs: shapes of one tensor rank, with the
+ * collectives as nodes. */
 #ifndef ZPLAN_SHARD_H
 #define ZPLAN_SHARD_H
 
@@ -26,11 +26,11 @@ typedef struct zp_sharding {
   int64_t states_visited;/* for the certificate */
 } zp_sharding;
 
-/* Exact for the stated space: states R, S(last), P; conversions all-reduce forward and its transpose backward. With
- * `sequence` (sequence parallelism, arXiv 2205.05198) also S(seq), the rank's share of every sample's positions, with
- * all-gather and reduce-scatter; carried tensors are then S(seq), else R. For tensor degree 1 the local graphs equal
- * the logical ones. NULL when no assignment of states exists, with *reason (arena): `sequence` needs two or more tensor
- * ranks and a sequence that they divide. */
+/* Exact for the stated space: states R, S(last), S(experts), P; conversions all-reduce forward and its transpose
+ * backward. With `sequence` (sequence parallelism, arXiv 2205.05198) also S(seq), the rank's share of every sample's
+ * positions, with all-gather and reduce-scatter; carried tensors are then S(seq), else R. For tensor degree 1 the local
+ * graphs equal the logical ones. NULL when no assignment of states exists, with *reason (arena): `sequence` needs two
+ * or more tensor ranks and a sequence that they divide. */
 zp_sharding *zp_shard(zp_arena *arena, const zp_model *model, const zp_machine *machine, int tensor, int64_t microbatch,
                       bool sequence, const char **reason);
 

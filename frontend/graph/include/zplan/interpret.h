@@ -1,7 +1,6 @@
 /* The oracle: executes a (logical, local, fused or differentiated) graph in f64 with plain loops. Collectives are copies,
  * as at tensor degree 1; the local graph of a rank among several runs node by node, with the collectives made by the
- * caller. Written for obviousness, not speed; shares no code with generated kernels. Used by tests and `zplan check --numeric`.
- */
+ * caller. Written for obviousness, not speed; shares no code with generated kernels. Used by tests only. */
 #ifndef ZPLAN_INTERPRET_H
 #define ZPLAN_INTERPRET_H
 

@@ -1,9 +1,8 @@
-/* Plan files: written whole, read back as a choice. Everything that is not a decision is derived again by the reader,
- * and zp_verify compares it with what the file claims. A plan carries the text of its .dz files, so that it can be
- * built and verified anywhere. */
-#include <zplan/hash.h>
+/* Plan files, written whole. A plan carries the text of its .dz files, so that it can be built and verified anywhere.
+ */
 #include <zplan/path.h>
 #include <zplan/plan.h>
+#include "plan_file.h"
 #include "schedule.h"
 
 static const char *const place_name[] = {"param",    "shared",    "saved",   "transient", "input",
@@ -11,70 +10,9 @@ static const char *const place_name[] = {"param",    "shared",    "saved",   "tr
 static const char *const element_name[] = {[ZP_ELEM_FLOAT] = "float", [ZP_ELEM_I32] = "i32", [ZP_ELEM_STAT] = "stat"};
 static const char *const made_name[] = {"", "keep_shard", "gather_shard", "copy"};
 
-const char *zp_rejection_key(zp_rejection r) {
-  static const char *const key[] = {
-#define ROW(name, k, text) k,
-      ZP_REJECTIONS(ROW)
-#undef ROW
-  };
-  return key[r];
-}
-
-const char *zp_cut_rule_key(zp_cut_pruning rule) {
-  static const char *const key[] = {
-#define ROW(name, k) k,
-      ZP_CUT_RULES(ROW)
-#undef ROW
-  };
-  return key[rule];
-}
-
-const char *zp_rejection_text(zp_rejection r) {
-  static const char *const text[] = {
-#define ROW(name, k, t) t,
-      ZP_REJECTIONS(ROW)
-#undef ROW
-  };
-  return text[r];
-}
-
-const char *zp_plan_hash(zp_arena *arena, const zp_program *p) {
-  const zp_choice *c = &p->choice;
-  int64_t facts[] = {c->tensor,
-                     c->pipeline,
-                     c->data,
-                     c->zero,
-                     c->microbatch,
-                     c->recompute,
-                     c->recompute_shard,
-                     c->schedule,
-                     zp_chunks(c),
-                     c->sequence,
-                     c->compress,
-                     c->order,
-                     c->fine,
-                     p->lowered->compute_bytes,
-                     p->spec->train.batch,
-                     zp_model_parameters(p->spec->model)};
-  uint64_t hash = zp_hash(ZP_HASH_START, facts, sizeof facts);
-  for (int s = 0; s < c->pipeline && c->stage_recompute; s++)
-    hash = zp_hash(hash, &c->stage_recompute[s], sizeof c->stage_recompute[s]);
-  hash = zp_hash(hash, c->cut, sizeof *c->cut * (size_t)(c->pipeline * zp_chunks(c) + 1));
-  for (int i = 0; i < ZP_STATE_COUNT; i++) {
-    int64_t home[] = {c->home[i].tier, c->home[i].eighths};
-    hash = zp_hash(hash, home, sizeof home);
-  }
-  for (int s = 0; s < c->pipeline; s++) hash = zp_hash(hash, &p->stages[s].arena_bytes, sizeof(int64_t));
-  for (int i = 0; i < p->spec->model->params.len; i++)
-    hash = zp_hash(hash, p->spec->model->params.data[i].name, strlen(p->spec->model->params.data[i].name));
-  return zp_format(arena, "%016llx", (unsigned long long)hash);
-}
-
-static const char PER_STAGE[] = "per stage";
-
 /* One mode of all stages, or "per stage" and a list. */
 static void set_recompute(zp_json *o, const zp_choice *c) {
-  zp_json_set_string(o, "recompute", c->stage_recompute ? PER_STAGE : zp_recompute_name(c->recompute));
+  zp_json_set_string(o, "recompute", c->stage_recompute ? ZP_PLAN_PER_STAGE : zp_recompute_name(c->recompute));
   zp_json_set_bool(o, "recompute_shard", !c->stage_recompute && c->recompute_shard);
   if (!c->stage_recompute) return;
   zp_json *list = zp_json_set(o, "stage_recompute", zp_json_array());
@@ -104,6 +42,12 @@ static void set_choice(zp_json *o, const zp_choice *c) {
   }
 }
 
+void zp_estimate_set_terms(zp_json *object, const zp_estimate *estimate) {
+#define SET(field, name) zp_json_set_real(object, #field, estimate->field);
+  ZP_STEP_TERMS(SET)
+#undef SET
+}
+
 static zp_json *estimate_json(const zp_estimate *e) {
   zp_json *o = zp_json_object();
   zp_json_set_real(o, "step_s", e->step_s);
@@ -112,13 +56,7 @@ static zp_json *estimate_json(const zp_estimate *e) {
   zp_json_set_real(o, "hfu", e->hfu);
   zp_json_set_int(o, "peak_bytes", e->peak_bytes);
   zp_json_set_int(o, "peak_stage", e->peak_stage);
-  zp_json_set_real(o, "compute_s", e->compute_s);
-  zp_json_set_real(o, "bubble_s", e->bubble_s);
-  zp_json_set_real(o, "tensor_comm_s", e->tensor_comm_s);
-  zp_json_set_real(o, "pipeline_comm_s", e->pipeline_comm_s);
-  zp_json_set_real(o, "data_comm_s", e->data_comm_s);
-  zp_json_set_real(o, "optimizer_s", e->optimizer_s);
-  zp_json_set_real(o, "offload_s", e->offload_s);
+  zp_estimate_set_terms(o, e);
   zp_json_set_real(o, "model_flop", e->model_flop);
   zp_json_set_real(o, "hardware_flop", e->hardware_flop);
   return o;
@@ -137,11 +75,7 @@ static zp_json *memory_json(const zp_memory *m) {
   return o;
 }
 
-static zp_json *stage_json(const zp_program *p, const zp_stage *s) {
-  zp_json *o = zp_json_object();
-  zp_json_set_int(o, "first_unit", s->first_unit);
-  zp_json_set_int(o, "units", s->n_units);
-  zp_json_set_string(o, "recompute", zp_stage_mode_name(zp_choice_mode(&p->choice, s->index)));
+static void set_chunks(zp_json *o, const zp_stage *s) {
   zp_json *chunks = zp_json_set(o, "chunks", zp_json_array());
   for (int k = 0; k < s->n_chunks; k++) {
     const zp_chunk *chunk = &s->chunks[k];
@@ -153,6 +87,9 @@ static zp_json *stage_json(const zp_program *p, const zp_stage *s) {
     zp_json_set_int(j, "pending", chunk->pending);
     zp_json_set_int(j, "pending_stride", chunk->pending_stride);
   }
+}
+
+static void set_layers(zp_json *o, const zp_program *p, const zp_stage *s) {
   zp_json *layers = zp_json_set(o, "layers", zp_json_array());
   for (int r = 0; r < s->runs.len; r++) {
     const zp_run *run = &s->runs.data[r];
@@ -165,10 +102,10 @@ static zp_json *stage_json(const zp_program *p, const zp_stage *s) {
     zp_json_set_int(j, "stride", run->stride);
     zp_json_set_int(j, "saved", run->saved);
   }
-  zp_json *shared = zp_json_set(o, "shared", zp_json_object());
-  for (int i = 0; i < s->shared.len; i++)
-    zp_json_set_int(shared, p->spec->model->params.data[s->shared.data[i].param].name, s->shared.data[i].offset);
-  zp_json_set(o, "memory", memory_json(&s->memory));
+}
+
+/* Where the regions of the arena stand, and what their sizes follow from. */
+static void set_arena(zp_json *o, const zp_stage *s) {
   zp_json *a = zp_json_set(o, "arena", zp_json_object());
   zp_json_set_bool(a, "pooled", s->pooled);
   const struct {
@@ -201,6 +138,20 @@ static zp_json *stage_json(const zp_program *p, const zp_stage *s) {
                {"at_send_down", s->at_send_down},
                {"at_transient", s->at_transient}};
   for (size_t i = 0; i < sizeof field / sizeof *field; i++) zp_json_set_int(a, field[i].key, field[i].value);
+}
+
+static zp_json *stage_json(const zp_program *p, const zp_stage *s) {
+  zp_json *o = zp_json_object();
+  zp_json_set_int(o, "first_unit", s->first_unit);
+  zp_json_set_int(o, "units", s->n_units);
+  zp_json_set_string(o, "recompute", zp_stage_mode_name(zp_choice_mode(&p->choice, s->index)));
+  set_chunks(o, s);
+  set_layers(o, p, s);
+  zp_json *shared = zp_json_set(o, "shared", zp_json_object());
+  for (int i = 0; i < s->shared.len; i++)
+    zp_json_set_int(shared, p->spec->model->params.data[s->shared.data[i].param].name, s->shared.data[i].offset);
+  zp_json_set(o, "memory", memory_json(&s->memory));
+  set_arena(o, s);
   return o;
 }
 
@@ -369,115 +320,4 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
   if (plan->feasible) zp_json_set(o, "program", program_json(plan->program));
   set_inputs(o, plan);
   return o;
-}
-
-/* Larger values are no plan, and would overflow the arithmetic of whoever reads them. */
-enum { MAX_DEGREE = 1 << 20, MAX_SAMPLES = 1 << 30 };
-
-static bool read_degree(const zp_json *degrees, const char *key, int *out) {
-  int64_t value = zp_json_get_int(degrees, key, 0);
-  *out = (int)(value < 0 || value > MAX_DEGREE ? 0 : value);
-  return *out > 0;
-}
-
-/* Requires: the degrees. */
-static bool read_recompute(zp_arena *arena, const zp_json *json, zp_choice *c) {
-  const char *name = zp_json_get_string(json, "recompute", "");
-  const zp_json *list = zp_json_get(json, "stage_recompute");
-  zp_stage_mode mode;
-  if (strcmp(name, PER_STAGE) != 0) {
-    if (list || !zp_stage_mode_by_name(name, &mode) || zp_stage_mode_split(mode)) return false;
-    c->recompute = zp_stage_mode_recompute(mode);
-    c->recompute_shard = zp_json_get_bool(json, "recompute_shard", false);
-    return true;
-  }
-  if (zp_json_count(list) != c->pipeline) return false;
-  zp_stage_mode *modes = ZP_NEW_ARRAY(arena, zp_stage_mode, c->pipeline);
-  for (int s = 0; s < c->pipeline; s++)
-    if (!zp_stage_mode_by_name(zp_json_string(zp_json_at(list, s), ""), &modes[s])) return false;
-  zp_choice_set_modes(c, modes);
-  return true;
-}
-
-/* Classes that the file does not mention stay on the device. */
-static bool read_homes(const zp_json *offload, zp_choice *c) {
-  for (int i = 0; i < ZP_STATE_COUNT; i++) {
-    const zp_json *home = zp_json_get(offload, zp_state_name((zp_state)i));
-    if (!home) continue;
-    const char *tier = zp_json_get_string(home, "tier", "");
-    int64_t eighths = zp_json_get_int(home, "eighths", -1);
-    bool host = strcmp(tier, "host") == 0;
-    if ((!host && strcmp(tier, "nvme") != 0) || eighths < 1 || eighths > 8) return false;
-    c->home[i] = (zp_home){host ? ZP_TIER_HOST : ZP_TIER_NVME, (int)eighths};
-  }
-  return true;
-}
-
-enum { MAX_CHUNKS = 1024 };
-
-static bool read_decisions(zp_arena *arena, const zp_json *json, zp_choice *c) {
-  const zp_json *degrees = zp_json_get(json, "degrees");
-  int64_t zero = zp_json_get_int(json, "zero", -1), chunks = zp_json_get_int(json, "chunks", 1);
-  if (zero < 0 || zero > 3 || chunks < 1 || chunks > MAX_CHUNKS) return false;
-  c->zero = (int)zero;
-  c->chunks = (int)chunks;
-  c->microbatch = zp_json_get_int(json, "microbatch", 0);
-  c->sequence = zp_json_get_bool(json, "sequence", false);
-  c->compress = zp_json_get_bool(json, "compress", false);
-  const char *cut = zp_json_get_string(json, "cut", "layer");
-  c->fine = strcmp(cut, "block") == 0;
-  if (!c->fine && strcmp(cut, "layer") != 0) return false;
-  c->schedule = zp_schedule_by_name(zp_json_get_string(json, "schedule", ""));
-  c->order = zp_rank_order_by_name(zp_json_get_string(json, "rank_order", ""));
-  return read_degree(degrees, "tensor", &c->tensor) && read_degree(degrees, "pipeline", &c->pipeline) &&
-         read_degree(degrees, "data", &c->data) && (int64_t)c->tensor * c->pipeline <= MAX_DEGREE / c->data &&
-         c->microbatch > 0 && c->microbatch <= MAX_SAMPLES && c->schedule != ZP_SCHEDULE_COUNT &&
-         c->order != ZP_ORDER_COUNT && read_recompute(arena, json, c) && read_homes(zp_json_get(json, "offload"), c);
-}
-
-/* Units of model chunk k, as its stage lists them; a file without chunks has one a stage. */
-static int64_t claimed_units(const zp_json *stages, const zp_choice *c, int64_t k, int *stage) {
-  int chunk;
-  *stage = zp_chunk_stage(c, k, &chunk);
-  const zp_json *s = zp_json_at(stages, *stage), *chunks = zp_json_get(s, "chunks");
-  return zp_json_get_int(chunks ? zp_json_at(chunks, chunk) : s, "units", 0);
-}
-
-static bool read_cuts(zp_arena *arena, const zp_json *stages, zp_choice *c, const char **error) {
-  if (zp_json_count(stages) != c->pipeline) {
-    *error = zp_format(arena, "pipeline is %d but %d stages are listed", c->pipeline, zp_json_count(stages));
-    return false;
-  }
-  int64_t places = (int64_t)c->pipeline * zp_chunks(c);
-  c->cut = ZP_NEW_ARRAY(arena, int64_t, places + 1);
-  for (int64_t k = 0; k < places; k++) {
-    int stage;
-    int64_t units = claimed_units(stages, c, k, &stage);
-    if (units < 1 || units > INT32_MAX) {
-      *error = zp_format(arena, "stage %d has %lld units", stage, (long long)units);
-      return false;
-    }
-    c->cut[k + 1] = c->cut[k] + units;
-  }
-  return true;
-}
-
-bool zp_plan_choice_from_json(zp_arena *arena, const zp_json *json, zp_choice *choice, const char **error) {
-  const char *version = zp_json_get_string(json, "format_version", "");
-  if (strncmp(version, "1.", 2) != 0) {
-    *error = zp_format(arena, "format_version is \"%s\", this program reads 1.x", version);
-    return false;
-  }
-  *choice = (zp_choice){0};
-  if (!read_decisions(arena, json, choice)) {
-    *error = "a decision is missing or not a value that a plan can have (degrees, zero, microbatch, schedule, chunks, "
-             "rank_order, recompute, cut, offload)";
-    return false;
-  }
-  const char *refusal = zp_schedule_refusal(choice);
-  if (refusal) {
-    *error = refusal;
-    return false;
-  }
-  return read_cuts(arena, zp_json_get(json, "stages"), choice, error);
 }

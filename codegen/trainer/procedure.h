@@ -1,0 +1,37 @@
+/* Private to the printing of procedures: what the step printers know about the function that they print into. */
+#ifndef ZPLAN_TRAINER_PROCEDURE_H
+#define ZPLAN_TRAINER_PROCEDURE_H
+
+#include "emit.h"
+
+/* For %lld: the printed numbers are int64_t. */
+#define ZP_LL(x) ((long long)(x))
+
+typedef struct zp_frame {
+  zp_emit *e;
+  const zp_segment_program *seg;
+  const zp_procedure *p;
+  const zp_model *model;
+  const char **name; /* C identifier per buffer, NULL when no step names it */
+  bool uses_t, uses_saved, uses_w, uses_g, uses_x, uses_y, uses_dy, uses_dx, uses_layer;
+} zp_frame;
+
+const char *zp_frame_name(const zp_frame *f, int buffer);
+const zp_buffer *zp_frame_buffer(const zp_frame *f, int buffer);
+const zp_tensor *zp_frame_tensor(const zp_frame *f, int buffer);
+/* Address of a parameter's gradient, as C text. Arena. */
+const char *zp_frame_gradient(const zp_frame *f, int use);
+/* Whether a sum is added to what stands there, as C text. */
+const char *zp_frame_accumulate(const zp_param_sum *sum);
+/* First logical row or column of this rank's share, as C text: "c->t * 25152" or "0". Arena. */
+const char *zp_frame_first(const zp_frame *f, const zp_tensor *t, int dim);
+
+/* steps.c: the comment and the call of one step. */
+void zp_emit_step(zp_frame *f, const zp_step *s);
+/* step_rows.c: the call of a row program. */
+void zp_emit_rows(zp_frame *f, const zp_step *s);
+/* step_experts.c: products of experts, and what routes tokens to them. */
+void zp_emit_grouped(zp_frame *f, const zp_step *s);
+void zp_emit_route(zp_frame *f, const zp_step *s);
+
+#endif

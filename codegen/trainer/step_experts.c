@@ -1,0 +1,77 @@
+/* Steps of experts: one product an expert, and the kernels that route tokens to slots and back. */
+#include "procedure.h"
+
+#include <assert.h>
+#include <zplan/rt.h>
+
+/* One product an expert; rows of a buffer are the slots of all experts and samples. */
+void zp_emit_grouped(zp_frame *f, const zp_step *s) {
+  const zp_shape *rows = &zp_frame_tensor(f, s->in.data[0])->shape;
+  int64_t experts = rows->dim[1], slots = rows->dim[2];
+  bool trans = s->node->attr.trans;
+  zp_buf *out = &f->e->out;
+  if (s->op == ZP_OP_BATCHED_MATMUL_WGRAD) { /* w is [n, k]: dy' x; [k, n]: x' dy */
+    int a = s->in.data[trans ? 0 : 1], b = s->in.data[trans ? 1 : 0];
+    zp_buf_line(out, "zpr_batched_wgrad(c, MICROBATCH, %lld, %lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s);",
+                ZP_LL(experts), ZP_LL(slots), ZP_LL(zp_frame_buffer(f, a)->cols), ZP_LL(zp_frame_buffer(f, b)->cols),
+                zp_frame_name(f, a), ZP_LL(zp_frame_buffer(f, a)->ld), zp_frame_name(f, b),
+                ZP_LL(zp_frame_buffer(f, b)->ld), zp_frame_accumulate(&s->sums.data[0]),
+                zp_frame_gradient(f, s->sums.data[0].use));
+    return;
+  }
+  const zp_buffer *x = zp_frame_buffer(f, s->in.data[0]), *y = zp_frame_buffer(f, s->out.data[0]);
+  bool other = (s->op == ZP_OP_BATCHED_MATMUL) == trans; /* dx = dy w' */
+  zp_buf_line(out, "zpr_batched_gemm(c, %s, MICROBATCH, %lld, %lld, %lld, %lld, %s, %lld, %s, %s, %lld);",
+              other ? "true" : "false", ZP_LL(experts), ZP_LL(slots), ZP_LL(y->cols), ZP_LL(x->cols),
+              zp_frame_name(f, s->in.data[0]), ZP_LL(x->ld), zp_frame_name(f, s->in.data[1]),
+              zp_frame_name(f, s->out.data[0]), ZP_LL(y->ld));
+}
+
+/* Calls of routing steps. Operands count through a step's inputs and outputs; `slots` is the one that lies in slots,
+ * none for gates, which see all experts. Dispatch backward is a combination without weights. */
+enum { NOTHING = -1 };
+typedef struct route {
+  zp_op op;
+  const char *function;
+  int slots, n_args, args[6];
+} route;
+static const route routes[] = {
+    {ZP_OP_TOP_K_GATE, "zpr_top_k_gate", NOTHING, 3, {0, 1, 2}},
+    {ZP_OP_TOP_K_GATE_GRAD, "zpr_top_k_gate_grad", NOTHING, 4, {0, 1, 2, 3}},
+    {ZP_OP_DISPATCH, "zpr_dispatch", 2, 3, {0, 1, 2}},
+    {ZP_OP_DISPATCH_GRAD, "zpr_combine", 1, 4, {1, NOTHING, 0, 2}},
+    {ZP_OP_COMBINE, "zpr_combine", 0, 4, {0, 1, 2, 3}},
+    {ZP_OP_COMBINE_GRAD, "zpr_combine_grad", 0, 6, {0, 1, 2, 3, 4, 5}},
+};
+
+static int operand_of(const zp_step *s, int i) { return i < s->in.len ? s->in.data[i] : s->out.data[i - s->in.len]; }
+
+/* Where this rank's slots begin, and how many it has: its experts', padding included. */
+static void emit_slots(zp_frame *f, int b) {
+  const zp_tensor *t = zp_frame_tensor(f, b);
+  int64_t n_slots = t->shape.dim[1] * t->shape.dim[2];
+  const char *first = t->split_dim == 1 ? zp_format(f->e->arena, "c->t * %lld", ZP_LL(n_slots)) : "0";
+  zp_buf_line(&f->e->out, "    .d = %lld, .first_slot = %s, .n_slots = %lld,", ZP_LL(t->shape.dim[3]), first,
+              ZP_LL(n_slots));
+}
+
+void zp_emit_route(zp_frame *f, const zp_step *s) {
+  zp_buf *out = &f->e->out;
+  const zp_op_attr *attr = &s->node->attr;
+  const route *r = routes;
+  while (r->op != s->op) r++;
+  zp_buf_line(out, "%s(c, &(zpk_routing){", r->function);
+  zp_buf_line(out, "    .dtype = DTYPE, .B = MICROBATCH, .S = SEQUENCE, .k = %lld,", ZP_LL(attr->top_k));
+  if (r->slots == NOTHING) {
+    assert(attr->top_k <= ZPK_MAX_TOP_K && attr->experts <= ZPK_MAX_EXPERTS);
+    zp_buf_line(out, "    .experts = %lld, .slots = %lld, .normalize = %s, .balance = %.17g,", ZP_LL(attr->experts),
+                ZP_LL(attr->slots), attr->normalize ? "true" : "false", attr->balance);
+  } else {
+    emit_slots(f, operand_of(s, r->slots));
+  }
+  const char *list = "";
+  for (int i = 0; i < r->n_args; i++)
+    list = zp_format(f->e->arena, "%s, %s", list,
+                     r->args[i] == NOTHING ? "NULL" : zp_frame_name(f, operand_of(s, r->args[i])));
+  zp_buf_line(out, "}%s);", list);
+}

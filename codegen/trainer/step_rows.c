@@ -1,0 +1,86 @@
+/* Steps of row programs: the kernel of a group, its operands, its column sums and its random stream. */
+#include "procedure.h"
+
+static void emit_list(zp_buf *out, const char *field, const char *type, const zp_strings *items) {
+  if (items->len == 0) return;
+  zp_buf_printf(out, " .%s = (%s[]){", field, type);
+  for (int i = 0; i < items->len; i++) zp_buf_printf(out, "%s%s", i ? ", " : "", items->data[i]);
+  zp_buf_puts(out, "},");
+}
+
+static void emit_list_line(zp_emit *e, const char *field, const char *type, const zp_strings *items, const char *field2,
+                           const zp_strings *items2) {
+  if (items->len == 0) return;
+  zp_buf_puts(&e->out, "     ");
+  emit_list(&e->out, field, type, items);
+  emit_list(&e->out, field2, "const int64_t", items2);
+  zp_buf_puts(&e->out, "\n");
+}
+
+/* Columns of the group's random stream: only dropout reads them. */
+static void emit_stream(zp_frame *f, const zp_step *s) {
+  bool dropout = false;
+  for (int i = 0; i < s->node->fused->ops.len; i++) dropout |= s->node->fused->ops.data[i].op == ZP_OP_DROPOUT;
+  if (!dropout) return;
+  const zp_tensor *rows = NULL;
+  for (int i = 0; i < s->out.len && !rows; i++) rows = zp_frame_tensor(f, s->out.data[i]);
+  for (int i = 0; i < s->in.len && !rows; i++)
+    if (zp_frame_buffer(f, s->in.data[i])->rows > 1) rows = zp_frame_tensor(f, s->in.data[i]);
+  int64_t local = zp_shape_cols(&rows->shape);
+  bool split = s->node->fused->split, split_rows = s->node->fused->split_rows;
+  zp_buf_printf(&f->e->out, "      .instance = %s, .first_sample = c->first_sample + mb * MICROBATCH,",
+                f->seg->segment->is_repeat ? "layer" : "0");
+  f->uses_layer |= f->seg->segment->is_repeat;
+  if (split) zp_buf_printf(&f->e->out, " .first_column = c->t * %lld,", ZP_LL(local));
+  if (split_rows) /* whole rows of a share: experts */
+    zp_buf_printf(&f->e->out, " .first_column = c->t * %lld,", ZP_LL(s->node->fused->rows_per_sample * local));
+  zp_buf_printf(&f->e->out, " .logical_columns = %lld,\n", ZP_LL(split ? rows->full_dim : local));
+}
+
+static int64_t step_rows(const zp_frame *f, const zp_step *s) {
+  int64_t rows = 1;
+  if (s->op == ZP_OP_FUSED) return zp_frame_buffer(f, s->out.data[0])->rows;
+  for (int i = 0; i < s->in.len; i++) {
+    zp_grad_arg arg = s->node->grad_in.data[i];
+    bool is_rows = arg.use != ZP_USE_SAVED || arg.value >= s->node->fused->n_in ||
+                   s->node->fused->operand[arg.value] == ZP_OPERAND_ROWS;
+    if (is_rows) rows = zp_frame_buffer(f, s->in.data[i])->rows;
+  }
+  return rows;
+}
+
+void zp_emit_rows(zp_frame *f, const zp_step *s) {
+  zp_emit *e = f->e;
+  const char *hint =
+      zp_format(e->arena, "%s_%s%s", f->seg->segment->name, s->node->name, s->op == ZP_OP_FUSED_GRAD ? "_grad" : "");
+  const char *kernel = zp_kernels_add(e->kernels, f->seg->graph, s->node, zp_emit_identifier(e->arena, hint));
+  zp_strings in = {0}, in_ld = {0}, out = {0}, out_ld = {0}, sum = {0}, cols = {0}, acc = {0};
+  for (int i = 0; i < s->in.len; i++) {
+    zp_push(e->arena, &in, zp_frame_name(f, s->in.data[i]));
+    zp_push(e->arena, &in_ld, zp_format(e->arena, "%lld", ZP_LL(zp_frame_buffer(f, s->in.data[i])->ld)));
+  }
+  for (int i = 0; i < s->out.len; i++) {
+    zp_push(e->arena, &out, zp_frame_name(f, s->out.data[i]));
+    zp_push(e->arena, &out_ld, zp_format(e->arena, "%lld", ZP_LL(zp_frame_buffer(f, s->out.data[i])->ld)));
+  }
+  for (int i = 0; i < s->sums.len; i++) {
+    int param = f->seg->graph->params.data[s->sums.data[i].use].param;
+    zp_push(e->arena, &sum, zp_frame_gradient(f, s->sums.data[i].use));
+    zp_push(e->arena, &cols, zp_format(e->arena, "%lld", ZP_LL(e->lowered->param_elements[param])));
+    zp_push(e->arena, &acc, zp_frame_accumulate(&s->sums.data[i]));
+  }
+  zp_buf_line(&e->out, "zpr_rows(c, &(zpr_rows_call){");
+  zp_buf_line(&e->out, "    .kernel = %s, .rows = %lld,", kernel, ZP_LL(step_rows(f, s)));
+  emit_list_line(e, "in", "const void *const", &in, "in_ld", &in_ld);
+  emit_list_line(e, "out", "void *const", &out, "out_ld", &out_ld);
+  if (sum.len) {
+    zp_buf_printf(&e->out, "      .n_sums = %d,", sum.len);
+    emit_list(&e->out, "sum", "void *const", &sum);
+    emit_list(&e->out, "sum_cols", "const int64_t", &cols);
+    zp_buf_puts(&e->out, "\n     ");
+    emit_list(&e->out, "accumulate", "const bool", &acc);
+    zp_buf_printf(&e->out, " .workspace = %s,\n", zp_frame_name(f, s->workspace));
+  }
+  emit_stream(f, s);
+  zp_buf_line(&e->out, "});");
+}

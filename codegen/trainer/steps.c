@@ -1,0 +1,156 @@
+/* Prints steps: a comment with place and price, and one call of the runtime for each kind of step. Row programs and
+ * experts have files of their own. */
+#include "procedure.h"
+
+#include <assert.h>
+#include <zplan/rt.h>
+
+static void emit_matmul(zp_frame *f, const zp_step *s) {
+  const zp_buffer *x = zp_frame_buffer(f, s->in.data[0]), *w = zp_frame_buffer(f, s->in.data[1]),
+                  *y = zp_frame_buffer(f, s->out.data[0]);
+  const char *xn = zp_frame_name(f, s->in.data[0]), *wn = zp_frame_name(f, s->in.data[1]),
+             *yn = zp_frame_name(f, s->out.data[0]);
+  bool trans = s->node->attr.trans;
+  if (s->op == ZP_OP_MATMUL)
+    zp_buf_line(&f->e->out, "zpr_gemm(c, false, %s, %lld, %lld, %lld, %s, %lld, %s, %lld, false, %s, %lld);",
+                trans ? "true" : "false", ZP_LL(x->rows), ZP_LL(y->cols), ZP_LL(x->cols), xn, ZP_LL(x->ld), wn,
+                ZP_LL(w->ld), yn, ZP_LL(y->ld));
+  else /* dx = dy w: x here is dy */
+    zp_buf_line(&f->e->out, "zpr_gemm(c, false, %s, %lld, %lld, %lld, %s, %lld, %s, %lld, false, %s, %lld);",
+                trans ? "false" : "true", ZP_LL(x->rows), ZP_LL(y->cols), ZP_LL(x->cols), xn, ZP_LL(x->ld), wn,
+                ZP_LL(w->ld), yn, ZP_LL(y->ld));
+}
+
+static void emit_wgrad(zp_frame *f, const zp_step *s) {
+  int d = s->in.data[0], x = s->in.data[1];
+  const zp_buffer *dy = zp_frame_buffer(f, d), *xb = zp_frame_buffer(f, x);
+  int a = s->node->attr.trans ? d : x, b = s->node->attr.trans ? x : d; /* w is [n, k]: dy' x; [k, n]: x' dy */
+  const zp_buffer *ab = zp_frame_buffer(f, a), *bb = zp_frame_buffer(f, b);
+  assert(dy->rows == xb->rows);
+  zp_buf_line(&f->e->out, "zpr_gemm(c, true, false, %lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s, %lld);",
+              ZP_LL(ab->cols), ZP_LL(bb->cols), ZP_LL(ab->rows), zp_frame_name(f, a), ZP_LL(ab->ld),
+              zp_frame_name(f, b), ZP_LL(bb->ld), zp_frame_accumulate(&s->sums.data[0]),
+              zp_frame_gradient(f, s->sums.data[0].use), ZP_LL(bb->cols));
+}
+
+static void emit_attention(zp_frame *f, const zp_step *s) {
+  const zp_node *n = s->node;
+  bool grad = s->op == ZP_OP_ATTENTION_GRAD;
+  zpk_dtype dtype = f->e->lowered->compute_bytes == 8 ? ZPK_F64 : ZPK_F32;
+  assert(zp_frame_buffer(f, s->workspace)->bytes ==
+         ZPR_MAX_WORKERS * zpk_attention_workspace(dtype, f->model->sequence, n->attr.head_size, grad));
+  zp_buf *out = &f->e->out;
+  const int *in = s->in.data, *o = s->out.data;
+  const zp_tensor *k = zp_frame_tensor(f, in[1]);
+  int64_t G = n->attr.kv_heads,
+          total = (k->split_dim >= 0 ? k->full_dim : zp_shape_cols(&k->shape)) / n->attr.head_size;
+  zp_buf_line(out, "zpr_attention%s(c, &(zpk_attention_args){", grad ? "_grad" : "");
+  zp_buf_line(out, "    .dtype = DTYPE, .B = MICROBATCH, .S = SEQUENCE, .H = %lld, .G = %lld, .hd = %lld,",
+              ZP_LL(n->attr.heads), ZP_LL(G), ZP_LL(n->attr.head_size));
+  if (k->split_dim >= 0 && total != G * f->e->program->choice.tensor)
+    zp_buf_line(out, "    .kv_heads_valid = valid_units(c, %lld, %lld), .scale = %.17g, .causal = %s,", ZP_LL(total),
+                ZP_LL(G), n->attr.scale, n->attr.causal ? "true" : "false");
+  else
+    zp_buf_line(out, "    .kv_heads_valid = %lld, .scale = %.17g, .causal = %s,", ZP_LL(G), n->attr.scale,
+                n->attr.causal ? "true" : "false");
+  zp_buf_line(out, "    .q = %s, .q_ld = %lld, .k = %s, .k_ld = %lld, .v = %s, .v_ld = %lld,", zp_frame_name(f, in[0]),
+              ZP_LL(zp_frame_buffer(f, in[0])->ld), zp_frame_name(f, in[1]), ZP_LL(zp_frame_buffer(f, in[1])->ld),
+              zp_frame_name(f, in[2]), ZP_LL(zp_frame_buffer(f, in[2])->ld));
+  int ob = grad ? in[3] : o[0], lse = grad ? in[4] : o[1];
+  zp_buf_line(out, "    .o = %s, .o_ld = %lld, .lse = %s,", zp_frame_name(f, ob), ZP_LL(zp_frame_buffer(f, ob)->ld),
+              zp_frame_name(f, lse));
+  if (grad) {
+    zp_buf_line(out, "    .d_o = %s, .d_o_ld = %lld,", zp_frame_name(f, in[5]), ZP_LL(zp_frame_buffer(f, in[5])->ld));
+    zp_buf_line(out, "    .dq = %s, .dq_ld = %lld, .dk = %s, .dk_ld = %lld, .dv = %s, .dv_ld = %lld,",
+                zp_frame_name(f, o[0]), ZP_LL(zp_frame_buffer(f, o[0])->ld), zp_frame_name(f, o[1]),
+                ZP_LL(zp_frame_buffer(f, o[1])->ld), zp_frame_name(f, o[2]), ZP_LL(zp_frame_buffer(f, o[2])->ld));
+  }
+  zp_buf_line(out, "    .workspace = %s,", zp_frame_name(f, s->workspace));
+  zp_buf_line(out, "});");
+}
+
+static void emit_lookup(zp_frame *f, const zp_step *s) {
+  zp_buf *out = &f->e->out;
+  if (s->op == ZP_OP_EMBEDDING) {
+    const zp_buffer *table = zp_frame_buffer(f, s->in.data[1]), *y = zp_frame_buffer(f, s->out.data[0]);
+    zp_buf_line(out, "zpr_embedding(c, %s, %s, %s, %lld, %lld, %lld, %s);", zp_frame_name(f, s->in.data[0]),
+                zp_frame_name(f, s->in.data[1]), zp_frame_first(f, zp_frame_tensor(f, s->in.data[1]), 0),
+                ZP_LL(table->rows), ZP_LL(y->rows), ZP_LL(y->cols), zp_frame_name(f, s->out.data[0]));
+    return;
+  }
+  const zp_buffer *dy = zp_frame_buffer(f, s->in.data[0]);
+  int use = s->sums.data[0].use;
+  const zp_tensor *param = &f->seg->graph->tensors.data[f->seg->graph->params.data[use].tensor];
+  if (s->op == ZP_OP_EMBEDDING_GRAD)
+    zp_buf_line(out, "zpr_embedding_grad(c, %s, %s, %s, %lld, %lld, %lld, %s);", zp_frame_name(f, s->in.data[1]),
+                zp_frame_name(f, s->in.data[0]), zp_frame_first(f, param, 0), ZP_LL(param->shape.dim[0]),
+                ZP_LL(dy->rows), ZP_LL(dy->cols), zp_frame_gradient(f, use));
+  else
+    zp_buf_line(out, "zpr_position_grad(c, %s, %lld, MICROBATCH, SEQUENCE, %lld, %s, %s);",
+                zp_frame_name(f, s->in.data[0]), ZP_LL(dy->ld), ZP_LL(dy->cols), zp_frame_accumulate(&s->sums.data[0]),
+                zp_frame_gradient(f, use));
+}
+
+static void emit_loss(zp_frame *f, const zp_step *s) {
+  zp_buf *out = &f->e->out;
+  const char *in0 = zp_frame_name(f, s->in.data[0]), *in1 = zp_frame_name(f, s->in.data[1]),
+             *o = zp_frame_name(f, s->out.data[0]);
+  const zp_tensor *x = zp_frame_tensor(f, s->in.data[0]);
+  const zp_buffer *b = zp_frame_buffer(f, s->in.data[0]);
+  if (s->op == ZP_OP_CE_STATS)
+    zp_buf_line(out, "zpr_ce_stats(c, %s, %lld, %s, VOCABULARY, %s, %lld, %s);", in0, ZP_LL(b->cols),
+                zp_frame_first(f, x, x->shape.rank - 1), in1, ZP_LL(b->rows), o);
+  else if (s->op == ZP_OP_CE_LOSS) {
+    int64_t rows = f->e->lowered->microbatch * f->model->sequence;
+    zp_buf_line(out, "zpr_ce_loss(c, %s, %lld, %lld, VOCABULARY, %s, %s);", in0, ZP_LL(b->rows * b->cols / (3 * rows)),
+                ZP_LL(rows), in1, o);
+  } else
+    zp_buf_line(out, "zpr_ce_grad(c, %s, %lld, %s, VOCABULARY, %s, %s, %lld, %s);", in0, ZP_LL(b->cols),
+                zp_frame_first(f, x, x->shape.rank - 1), in1, zp_frame_name(f, s->in.data[2]), ZP_LL(b->rows), o);
+}
+
+static void emit_comm(zp_frame *f, const zp_step *s) {
+  if (s->op == ZP_OP_GATHER_STATS)
+    zp_buf_line(&f->e->out, "zpr_all_gather(c, ZPR_TENSOR, %s, %lld, %s);", zp_frame_name(f, s->in.data[0]),
+                ZP_LL(s->comm_elements), zp_frame_name(f, s->out.data[0]));
+  else
+    zp_buf_line(&f->e->out, "zpr_all_reduce(c, ZPR_TENSOR, %s, %lld);", zp_frame_name(f, s->out.data[0]),
+                ZP_LL(s->comm_elements));
+}
+
+static void emit_made_step(zp_frame *f, const zp_step *s) {
+  const char *in = zp_frame_name(f, s->in.data[0]), *out = zp_frame_name(f, s->out.data[0]);
+  if (s->kind == ZP_STEP_KEEP_SHARD)
+    zp_buf_line(&f->e->out, "keep_shard(c, %s, %s, %lld, %lld);", out, in, ZP_LL(f->seg->carry_in_elements),
+                ZP_LL(f->seg->carry_kept_elements));
+  else if (s->kind == ZP_STEP_GATHER_SHARD)
+    zp_buf_line(&f->e->out, "zpr_all_gather(c, ZPR_TENSOR, %s, %lld, %s);", in, ZP_LL(s->comm_elements), out);
+  else
+    zp_buf_line(&f->e->out, "zpr_copy(c, %s, %s, %lld * (int64_t)sizeof(real));", out, in,
+                ZP_LL(zp_frame_buffer(f, s->out.data[0])->rows * zp_frame_buffer(f, s->out.data[0])->cols));
+}
+
+void zp_emit_step(zp_frame *f, const zp_step *s) {
+  static const char *const made[] = {"", "keep this rank's shard of x", "gather the kept shards of x", "copy"};
+  zp_emit *e = f->e;
+  const char *place = s->node ? zp_emit_place(e, s->node->span) : "";
+  zp_buf_line(&e->out, "/* %s%s%s: %.0f ns, %lld bytes%s%s */", s->node ? zp_op_name(s->op) : made[s->kind],
+              s->node ? " " : "", s->node ? s->node->name : "", s->cost_s * 1e9, ZP_LL(s->bytes), *place ? "; " : "",
+              place);
+  if (s->kind != ZP_STEP_NODE) {
+    emit_made_step(f, s);
+    return;
+  }
+  switch (zp_op_get_class(s->op)) {
+  case ZP_CLASS_MATMUL: s->op == ZP_OP_MATMUL_WGRAD ? emit_wgrad(f, s) : emit_matmul(f, s); break;
+  case ZP_CLASS_GROUPED: zp_emit_grouped(f, s); break;
+  case ZP_CLASS_ROUTING: zp_emit_route(f, s); break;
+  case ZP_CLASS_FUSED: zp_emit_rows(f, s); break;
+  case ZP_CLASS_ATTENTION: emit_attention(f, s); break;
+  case ZP_CLASS_LOOKUP: emit_lookup(f, s); break;
+  case ZP_CLASS_LOSS: emit_loss(f, s); break;
+  case ZP_CLASS_COMM: emit_comm(f, s); break;
+  case ZP_CLASS_ROW:
+  case ZP_CLASS_VIEW: assert(!"fused or storage only"); break;
+  }
+}

@@ -1,0 +1,29 @@
+/* Keys and texts of what the search rejects and why, each from its one list. */
+#include <zplan/plan.h>
+
+const char *zp_rejection_key(zp_rejection r) {
+  static const char *const key[] = {
+#define ROW(name, k, text) k,
+      ZP_REJECTIONS(ROW)
+#undef ROW
+  };
+  return key[r];
+}
+
+const char *zp_cut_rule_key(zp_cut_pruning rule) {
+  static const char *const key[] = {
+#define ROW(name, k) k,
+      ZP_CUT_RULES(ROW)
+#undef ROW
+  };
+  return key[rule];
+}
+
+const char *zp_rejection_text(zp_rejection r) {
+  static const char *const text[] = {
+#define ROW(name, k, t) t,
+      ZP_REJECTIONS(ROW)
+#undef ROW
+  };
+  return text[r];
+}
