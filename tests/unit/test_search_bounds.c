@@ -1,0 +1,243 @@
+/* Bounds of the search against the simulation, what is monotone, and its options. Small random instances. */
+#include "search_instances.h"
+
+#ifdef __SANITIZE_ADDRESS__
+enum { INSTANCES = 60, PARTIAL_PLANS = 4000 };
+#else
+enum { INSTANCES = 1000, PARTIAL_PLANS = 100000 };
+#endif
+
+TestSuite(search_bounds, .init = setup, .fini = teardown, .timeout = 120);
+
+/* ---- bounds ---- */
+
+typedef struct trial {
+  zp_searcher s;
+  zp_spec *spec;
+  int devices;
+} trial;
+
+static void random_degrees(zp_choice *c, int devices, int64_t units) {
+  do c->tensor = 1 + (int)random_below(devices);
+  while (devices % c->tensor);
+  do c->pipeline = 1 + (int)random_below(devices / c->tensor);
+  while (devices / c->tensor % c->pipeline || c->pipeline > units);
+  c->data = devices / c->tensor / c->pipeline;
+}
+
+static bool random_point(trial *t, zp_point *point) {
+  zp_choice c = {.zero = (int)random_below(4), .microbatch = 1 << random_below(2)};
+  c.order = (zp_rank_order)random_below(ZP_ORDER_COUNT);
+  random_degrees(&c, t->devices, t->s.most_units);
+  c.fine = c.pipeline > 1 && random_below(2);
+  if (t->spec->train.batch % (c.data * c.microbatch)) return false;
+  c.schedule = (zp_schedule)random_below(ZP_SCHEDULE_COUNT);
+  if (c.schedule == ZP_SCHEDULE_ZB_V) c.chunks = 2;
+  if (c.schedule == ZP_SCHEDULE_INTERLEAVED) c.chunks = 2 + (int)random_below(3);
+  c.sequence = c.tensor > 1 && random_below(2);
+  c.compress = c.data > 1 && c.zero == 0 && random_below(4) == 0;
+  for (int i = 0; i < ZP_STATE_COUNT; i++)
+    if (!c.compress && random_below(6) == 0)
+      c.home[i] = (zp_home){random_below(2) ? ZP_TIER_HOST : ZP_TIER_NVME, 1 + (int)random_below(8)};
+  if (zp_choice_refusal(&c, t->spec)) return false;
+  zp_mode_set modes = zp_set_of_mode((zp_stage_mode)random_below(3)), more = (zp_mode_set)random_below(8);
+  if (c.tensor > 1 && !c.sequence && random_below(4) == 0) more |= zp_set_of_mode(ZP_RECOMPUTE_FULL | ZP_STAGE_SPLIT);
+  return zp_search_point(&t->s, &c, modes | more, point) && zp_model_chunks(&c) <= zp_point_units(&t->s, point);
+}
+
+static void random_cut(int64_t *cut, int chunks, int64_t units) {
+  cut[0] = 0, cut[chunks] = units;
+  for (int k = 1; k < chunks; k++) {
+    int64_t most = units - (chunks - k) - cut[k - 1], mean = 2 * (units - cut[k - 1]) / (chunks - k + 1);
+    cut[k] = cut[k - 1] + 1 + random_below(mean < most ? mean : most);
+  }
+}
+
+static void check_bounds(trial *t, zp_point *point) {
+  zp_arena *scratch = zp_arena_new("bounds");
+  int chunks = zp_model_chunks(&point->choice);
+  zp_choice c = point->choice;
+  c.cut = ZP_NEW_ARRAY(scratch, int64_t, chunks + 1);
+  random_cut(c.cut, chunks, zp_point_units(&t->s, point));
+  if (c.chunks > 1) { /* bounds hold for the cuts of the space */
+    zp_limits all = {INT64_MAX, INT64_MAX, INT64_MAX};
+    cr_assert(zp_cut_chunks(&t->s, point, &all, (int)random_below(point->n_modes), random_below(2), c.cut));
+  }
+  const zp_variant **own = ZP_NEW_ARRAY(scratch, const zp_variant *, c.pipeline);
+  for (int i = 0; i < c.pipeline; i++)
+    own[i] = zp_on_stage(&t->s, &c, &t->s.variants.data[point->modes[random_below(point->n_modes)]], i);
+  c = zp_choice_of_cut(&t->s, point, c.cut, own);
+  const zp_program *program = zp_program_make(scratch, zp_search_stages(&t->s, &c), &c);
+  int64_t most = 0;
+  for (int s = 0; s < c.pipeline; s++)
+    if (program->stages[s].arena_bytes > most) most = program->stages[s].arena_bytes;
+  t->s.limit_bytes = most; /* what memory forces is a bound of plans that fit */
+  zp_find_least_work(&t->s, point, true);
+  double step = zp_simulate(scratch, program, &t->s.machine).step_s;
+  double whole = zp_bound(&t->s, point), of_cut = zp_bound_of_cut(&t->s, point, c.cut, own);
+  cr_assert(whole <= step && of_cut <= step && whole <= of_cut,
+            "%s, %d x %d x %d, zero %d, chunks %d, %lld micro-batches: bounds %.9g, %.9g of %.9g",
+            zp_schedule_name(c.schedule), c.tensor, c.pipeline, c.data, c.zero, c.chunks,
+            (long long)program->microbatches, whole, of_cut, step);
+  cr_assert(zp_memory_floor(&t->s, point) <= most);
+  zp_arena_free(scratch);
+}
+
+static void expect_bounds(bool mixed, int plans) {
+  int checked = 0;
+  while (checked < plans) {
+    trial t = {.s.arena = zp_arena_new("trial")};
+    zp_arena_mark mark = zp_arena_get_mark(arena);
+    t.spec = random_spec_on(mixed, &t.devices);
+    zp_machine machine = zp_machine_make(&t.spec->cluster, t.spec->train.precision, t.devices);
+    zp_search_start(&t.s, t.spec, &machine, NULL);
+    for (int k = 0; k < 400; k++) {
+      zp_point point;
+      if (!random_point(&t, &point)) continue;
+      check_bounds(&t, &point);
+      checked++;
+    }
+    zp_arena_free(t.s.arena);
+    zp_arena_rewind(arena, mark);
+  }
+}
+
+Test(search_bounds, bounds_are_below_the_simulation) {
+  state = 2;
+  expect_bounds(false, PARTIAL_PLANS);
+}
+
+Test(search_bounds, bounds_are_below_the_simulation_on_mixed_nodes) {
+  state = 6;
+  expect_bounds(true, PARTIAL_PLANS / 4);
+}
+
+/* ---- what is monotone ---- */
+
+static double best_s(zp_spec *spec, int devices) {
+  const zp_plan *plan = zp_search(arena, spec, devices, NULL);
+  return plan->feasible ? plan->best.estimate.step_s : INFINITY;
+}
+
+/* Without offload, more memory on the device only adds plans to the space. */
+Test(search_bounds, more_device_memory_is_never_worse) {
+  state = 3;
+  for (int i = 0; i < INSTANCES / 10; i++) {
+    int devices;
+    zp_spec *spec = random_spec(&devices);
+    for (int k = 0; k < ZP_STATE_COUNT; k++) spec->plans.data[0].offload[k] = (zp_limit){0};
+    double before = INFINITY;
+    for (int k = 0; k < 4; k++) {
+      double now = best_s(spec, devices);
+      cr_assert(now <= before * (1 + 1e-9), "instance %d: %g after %g", i, now, before);
+      before = now;
+      spec->cluster.node.device.memory_bytes *= 2;
+    }
+  }
+}
+
+/* Faster devices and wider constraints never hurt, either. */
+Test(search_bounds, wider_constraints_are_never_worse) {
+  state = 4;
+  for (int i = 0; i < INSTANCES / 10; i++) {
+    int devices;
+    zp_spec *spec = random_spec(&devices);
+    zp_constraints *c = &spec->plans.data[0];
+    for (int k = 0; k < ZP_STATE_COUNT; k++) c->offload[k] = (zp_limit){0};
+    double narrow = best_s(spec, devices);
+    allow(&c->schedule, random_below(ZP_SCHEDULE_COUNT));
+    allow(&c->zero, random_below(4));
+    if (c->recompute.set) allow(&c->recompute, random_below(3));
+    double wide = best_s(spec, devices);
+    cr_assert(wide <= narrow * (1 + 1e-9), "instance %d: %g, wider %g", i, narrow, wide);
+  }
+}
+
+/* ---- options ---- */
+
+Test(search_bounds, generated_only_says_what_is_not_generated) {
+  model_size size = {STYLE_GPT, 250, 32, 64, 4, 4, 4, 256, true};
+  zp_spec *spec = build_spec(arena, &size, cpu_cluster(), 8);
+  pin(&spec->plans.data[0].schedule, ZP_SCHEDULE_ZB_H1);
+  pin(&spec->plans.data[0].pipeline, 2);
+  zp_search_options options = {.generated_only = true};
+  zp_plan *plan = zp_search(arena, spec, 4, &options);
+  cr_expect(!plan->feasible);
+  cr_assert_not_null(plan->why_not);
+  cr_expect(strstr(plan->why_not, "planned, not generated"), "%s", plan->why_not);
+  plan = zp_search(arena, spec, 4, NULL);
+  cr_assert(plan->feasible);
+  cr_expect_eq(plan->best.choice.schedule, ZP_SCHEDULE_ZB_H1);
+}
+
+Test(search_bounds, cpu_clusters_plan_what_is_generated) {
+  model_size size = {STYLE_GPT, 250, 32, 64, 4, 4, 4, 256, true};
+  zp_plan *plan = zp_search(arena, build_spec(arena, &size, cpu_cluster(), 8), 4, NULL);
+  cr_assert(plan->feasible);
+  const char *why;
+  cr_expect(zp_choice_is_generated(&plan->best.choice, &why), "%s", why);
+}
+
+Test(search_bounds, a_gap_is_kept) {
+  model_size size = {STYLE_GPT, 512, 64, 128, 20, 4, 4, 512, true};
+  zp_spec *spec = build_spec(arena, &size, gpu_cluster(1), 64);
+  double best = zp_search(arena, spec, 16, NULL)->best.estimate.step_s;
+  zp_search_options options = {.gap = 0.05};
+  const zp_plan *plan = zp_search(arena, spec, 16, &options);
+  cr_expect(plan->best.estimate.step_s <= 1.05 * best);
+  cr_expect(plan->certificate.bound_s <= best);
+}
+
+/* Early stages keep more micro-batches: as memory shrinks they recompute first, and never less than a later stage of
+ * as many layers. */
+Test(search_bounds, early_stages_recompute_first) {
+  model_size size = {STYLE_GPT, 64, 64, 128, 16, 4, 4, 512, false};
+  zp_spec *spec = build_spec(arena, &size, gpu_cluster(1), 32);
+  zp_constraints *c = &spec->plans.data[0];
+  pin(&c->tensor, 1), pin(&c->pipeline, 4), pin(&c->microbatch, 1), pin(&c->zero, 0);
+  pin(&c->schedule, ZP_SCHEDULE_1F1B), pin(&c->cut, 0); /* as many units are then as many bytes */
+  zp_plan *plan = zp_search(arena, spec, 4, NULL);
+  cr_assert(plan->feasible && !plan->best.choice.stage_recompute && plan->best.choice.recompute == ZP_RECOMPUTE_NONE);
+  double before = plan->best.estimate.step_s;
+  int mixed = 0;
+  for (int64_t peak = plan->best.estimate.peak_bytes; plan->feasible; peak = plan->best.estimate.peak_bytes) {
+    spec->cluster.node.device.memory_bytes = (int64_t)((double)(peak - 1000) / c->memory_fraction);
+    plan = zp_search(arena, spec, 4, NULL);
+    if (!plan->feasible) break;
+    const zp_choice *choice = &plan->best.choice;
+    cr_expect(plan->best.estimate.step_s >= before);
+    before = plan->best.estimate.step_s;
+    mixed += choice->stage_recompute != NULL;
+    for (int s = 1; s < 4; s++) {
+      int64_t here = choice->cut[s + 1] - choice->cut[s], earlier = choice->cut[s] - choice->cut[s - 1];
+      bool keeps_all = zp_choice_mode(choice, s - 1) == ZP_RECOMPUTE_NONE;
+      cr_expect(!keeps_all || here > earlier || s == 3 || zp_choice_mode(choice, s) == ZP_RECOMPUTE_NONE);
+    }
+  }
+  cr_expect(mixed > 2, "%d mixed plans", mixed);
+}
+
+Test(search_bounds, offload_takes_the_least_share_that_fits) {
+  model_size size = {STYLE_GPT, 250, 32, 64, 4, 4, 4, 256, true};
+  zp_cluster c = gpu_cluster(1);
+  c.node.device.context_bytes = 1000;
+  c.node.host_memory_bytes = INT64_C(1) << 32;
+  c.node.host_bytes_per_s = 100e9, c.node.pcie_bytes_per_s = 10e9;
+  zp_spec *spec = build_spec(arena, &size, c, 8);
+  allow(&spec->plans.data[0].offload[ZP_STATE_OPTIMIZER], ZP_TIER_HOST);
+  pin(&spec->plans.data[0].recompute, ZP_RECOMPUTE_FULL);
+  pin(&spec->plans.data[0].microbatch, 1);
+  zp_plan *plan = zp_search(arena, spec, 1, NULL);
+  cr_assert(plan->feasible);
+  cr_expect_eq(plan->best.choice.home[ZP_STATE_OPTIMIZER].eighths, 0, "everything fits on the device");
+  int64_t state_bytes = plan->program->stages[0].memory.optimizer;
+  spec->cluster.node.device.memory_bytes =
+      (int64_t)((double)(plan->best.estimate.peak_bytes - state_bytes / 3) / spec->plans.data[0].memory_fraction) + 1;
+  plan = zp_search(arena, spec, 1, NULL);
+  cr_assert(plan->feasible);
+  cr_expect_eq(plan->best.choice.home[ZP_STATE_OPTIMIZER].eighths, 3, "a third has to leave: three eighths do");
+  cr_expect_eq(plan->best.choice.home[ZP_STATE_OPTIMIZER].tier, ZP_TIER_HOST);
+  spec->cluster.node.host_memory_bytes = 1000;
+  plan = zp_search(arena, spec, 1, NULL);
+  cr_expect(!plan->feasible && plan->certificate.rejected[ZP_REJECT_HOST] == 1, "the host has no room");
+}
