@@ -139,7 +139,7 @@ zp_least zp_least_times(zp_arena *arena, zp_stage_costs *costs, const zp_variant
     double input = n < ENOUGH ? 0 : one_more(costs, l, start, input_of);
     add_units(least.work_s, v->prefix_s, start, n, work);
     add_units(least.input_s, v->input_s, start, n, input);
-    if (n >= ENOUGH && l->n_segments == 3 && i == 1 && n == l->n_units - 2) {
+    if (n >= ENOUGH && l->spec->model->segments.len == 3 && i == 1 && n == l->n_units - 2) {
       least.work_extra_s = beside(costs, l, start, work, work_of);
       least.input_extra_s = beside(costs, l, start, input, input_of);
     }
