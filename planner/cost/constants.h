@@ -44,7 +44,7 @@
     "net.cc; opened")                                                                                                  \
   X(COMMUNICATOR_BYTES, 1 << 28, "bytes",                                                                              \
     "of a communicator with several ranks in a node, besides connections: what the figures of NVIDIA/nccl issue 964 "  \
-    "leave (planner/cost/communicator.c)")                                                                             \
+    "leave (planner/machine/communicators.c)")                                                                             \
   X(RING_BYTES_PER_S, 25e9, "bytes / s", "line rate of one NVLink, which is what a ring takes; as in hw.dz")           \
   X(MOST_RINGS, 12, "rings", "in a node; each is doubled (NCCL src/graph/connect.cc; opened): 24 channels; estimate")
 

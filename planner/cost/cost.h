@@ -12,10 +12,6 @@ double zp_cost_ring_pass(const zp_group_link *link, double bytes);
 /* Time of one message. */
 double zp_cost_message(const zp_group_link *link, double bytes);
 
-/* ---- communicator.c ---- */
-/* Device memory of a communicator of so many ranks on so many nodes, on one of them; 0 on CPUs. */
-int64_t zp_cost_communicator_bytes(const zp_node_type *node, int ranks, int nodes);
-
 /* ---- operation.c ---- */
 /* Matrix product [m, k] x [k, n]. */
 double zp_cost_matmul(const zp_machine *machine, double m, double n, double k, int float_bytes);

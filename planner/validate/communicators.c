@@ -1,11 +1,10 @@
 /* Communicators that a measured program makes, and what they take of a device: a group's ranks on their nodes, as the
  * planner's ranks stand (tensor ranks side by side, then data, then stages). What two neighbouring stages send each
  * other is a communicator of two ranks: torch.distributed makes one for every pair (PyTorch ProcessGroupNCCL.cpp). */
-#include "../cost/cost.h"
 #include "validate_internal.h"
 
 static int64_t group_bytes(const zp_machine *machine, int ranks, int nodes) {
-  return zp_cost_communicator_bytes(machine->node, ranks, nodes);
+  return zp_communicator_bytes(machine->node, ranks, nodes);
 }
 
 static int64_t link_bytes(const zp_machine *machine, const zp_group_link *link) {
@@ -19,7 +18,7 @@ static int nodes_of(const zp_machine *machine, int ranks) {
 /* Neighbours of a stage, each a pair. */
 static int pairs_of(const zp_choice *c, int stage) { return (stage > 0) + (stage < c->pipeline - 1); }
 
-int64_t zp_software_communicators(const zp_choice *c, const zp_machine *machine, const zp_communicators *made,
+int64_t zp_software_communicators(const zp_choice *c, const zp_machine *machine, const zp_software_groups *made,
                                   int stage) {
   zp_group_link tensor = zp_machine_tensor_group(machine, c->tensor, c->pipeline, c->data);
   zp_group_link data = zp_machine_data_group(machine, c->tensor, c->pipeline, c->data, c->order);

@@ -37,14 +37,14 @@ int64_t zp_gpu_context_bytes(const char *device);
 
 /* ---- communicators.c ---- */
 /* How many NCCL communicators of a kind one process makes. */
-typedef struct zp_communicators {
+typedef struct zp_software_groups {
   signed char world, tensor, data, pipeline; /* over all ranks; over groups of the plan */
   signed char model;                         /* tensor ranks of all stages */
   signed char ties;                          /* first and last stage, which share the embedding */
   signed char pairs;                         /* a stage and its neighbour */
-} zp_communicators;
+} zp_software_groups;
 /* Bytes of a device of the stage. */
-int64_t zp_software_communicators(const zp_choice *choice, const zp_machine *machine, const zp_communicators *made,
+int64_t zp_software_communicators(const zp_choice *choice, const zp_machine *machine, const zp_software_groups *made,
                                   int stage);
 
 /* ---- reserved.c ---- */
@@ -110,7 +110,7 @@ struct zp_software {
 
   /* its memory (memory.c) */
   bool autograd; /* its backward holds what PyTorch's does, not what the planner's program does */
-  zp_communicators communicators;
+  zp_software_groups communicators;
   bool dropout;            /* masks of a byte are kept: after the embedding, attention and the MLP */
   bool embedding_norm;     /* the embedding's output is normalised: its input is kept */
   bool joint_queries;      /* queries are a view of a block with keys and values, which stay with them */

@@ -265,6 +265,7 @@ Test(validate, operations_on_the_list_are_kept) {
 static const zp_device a100 = {.name = "a100_80",
                                .memory_bytes = INT64_C(80000000000),
                                .context_bytes = INT64_C(1200000000),
+                               .has_nccl = true,
                                .memory_bytes_per_s = 2039e9,
                                .flop_per_s_fp64 = 9.7e12,
                                .flop_per_s_fp32 = 19.5e12,
