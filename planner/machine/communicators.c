@@ -56,6 +56,7 @@ zp_communicators zp_communicators_of(const zp_cluster *cluster, const zp_choice 
       [ZP_COMMUNICATOR_TIES] = {p > 2 && ties > 0 ? 2 : 1, (int64_t)t * (inner ? 1 : d) * (p - 1)},
   };
   zp_communicators all = {0};
+  if (!cluster->node.device.has_nccl) return all;
   int width = cluster->node.devices > 0 ? cluster->node.devices : 1;
   for (int g = 0; g < ZP_COMMUNICATOR_COUNT; g++) {
     if (g != ZP_COMMUNICATOR_ALL && groups[g].ranks == all_ranks) continue;
