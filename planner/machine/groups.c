@@ -180,6 +180,8 @@ static zp_group_link ring_link(const zp_machine *m, const layout *l) {
       bool on_rail = here % l->stride == 0 || l->stride % here == 0;
       double network = network_bytes_per_s(m, node, ceil_div(here, link.local), on_rail) * m->collective_share;
       if (link.local == 1 || network < rate) rate = network;
+      double cards = (double)node->nics / ceil_div(here, link.local);
+      if (link.cards == 0 || cards > link.cards) link.cards = cards;
     }
     if (link.bytes_per_s == 0 || rate < link.bytes_per_s) link.bytes_per_s = rate;
     double network_latency = node->nic.latency_s + m->cluster->fabric_latency_s;
