@@ -29,8 +29,8 @@
   X(LL_BYTES_PER_S, 39e9, "bytes / s", "most that LL reaches in a node, V100 (A100: 88e9); as above, llMaxBws")        \
   X(LL_NETWORK_BYTES_PER_S, 20e9, "bytes / s", "the same over more than two nodes; as above")                          \
   X(LINK_BLOCK_BYTES_PER_S, 12.5e9, "bytes / s",                                                                       \
-    "of a GPU link's line rate that one thread block of a collective serves: 24 blocks on A100's 12 links of 25 GB/s; "  \
-    "NVIDIA/nccl issue 1225")                                                                                          \
+    "of a GPU link's line rate that one thread block of a collective serves: 24 blocks on A100's 12 links; NVIDIA/"    \
+    "nccl issue 1225")                                                                                                 \
   X(LINK_BLOCKS, 24, "thread blocks",                                                                                  \
     "most of a collective inside a node: 24 on H100 too; NVIDIA developer forum, topic 337991")                        \
   X(CARD_BLOCKS, 2, "thread blocks", "of a collective for each network card: 16 with 8 cards; NVIDIA/nccl issue 689")  \

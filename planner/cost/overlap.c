@@ -47,7 +47,7 @@ typedef struct mover {
   const zp_choice *choice;
   zp_host_rates rates;
   zp_group_link data;
-  double taken; /* share of the multiprocessors that collectives over the data ranks have to themselves */
+  double taken;           /* share of the multiprocessors that collectives over the data ranks have to themselves */
   double shared_elements; /* of the stage */
   int64_t microbatches;
 } mover;

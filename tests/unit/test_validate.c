@@ -5,8 +5,6 @@
 #include <zplan/validate.h>
 #include "../../planner/validate/validate_internal.h"
 
-#include "../../planner/validate/validate_internal.h"
-
 static zp_arena *arena;
 static void setup(void) { arena = zp_arena_new("test"); }
 static void teardown(void) { zp_arena_free(arena); }
