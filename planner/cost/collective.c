@@ -70,9 +70,5 @@ double zp_cost_message(const zp_group_link *link, double bytes) {
 }
 
 double zp_cost_taken(const zp_machine *machine, const zp_group_link *link) {
-  if (link->n < 2 || !link->trees) return 0;
-  double line = link->bytes_per_s / zp_cost_constant(ZP_COST_LINK_PAYLOAD),
-         inside = fmin(zp_cost_constant(ZP_COST_LINK_BLOCKS), line / zp_cost_constant(ZP_COST_LINK_BLOCK_BYTES_PER_S)),
-         outside = zp_cost_constant(ZP_COST_CARD_BLOCKS) * link->cards;
-  return fmin(1, fmax(1, link->nodes > 1 ? outside : inside) / zp_cost_units(machine));
+  return link->n < 2 ? 0 : fmin(1, link->blocks / zp_cost_units(machine));
 }
