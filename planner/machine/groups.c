@@ -235,8 +235,8 @@ zp_group_link zp_machine_pipeline_link(const zp_machine *m, int tensor, int pipe
   for (const zp_node_type *node; (node = next_type(m, &g));) {
     int here = ranks_of_node(m, node), streams = l.stride < here ? (int)l.stride : here;
     double payload = node->device.is_cpu ? 1 : zp_cost_constant(ZP_COST_LINK_PAYLOAD);
-    double rate = crosses ? network_bytes_per_s(m, node, streams, l.stride % here == 0)
-                          : in_node_bytes_per_s(m, node) * payload;
+    double rate =
+        crosses ? network_bytes_per_s(m, node, streams, l.stride % here == 0) : in_node_bytes_per_s(m, node) * payload;
     double latency = crosses ? node->nic.latency_s + m->cluster->fabric_latency_s : node->link.latency_s;
     if (link.bytes_per_s == 0 || rate < link.bytes_per_s) link.bytes_per_s = rate;
     if (latency > link.latency_s) link.latency_s = latency;

@@ -287,8 +287,8 @@ Test(offload, collectives_keep_multiprocessors) {
   static const struct {
     int tensor, data;
     double link, blocks;
-  } cases[] = {{1, 8, 300e9, 24}, {1, 8, 450e9, 24}, {1, 8, 150e9, 12}, {1, 32, 300e9, 16}, {4, 8, 300e9, 4},
-               {8, 4, 300e9, 2},  {8, 1, 300e9, 0},  {1, 8, 12e9, 1}};
+  } cases[] = {{1, 8, 300e9, 24}, {1, 8, 450e9, 24}, {1, 8, 150e9, 12}, {1, 32, 300e9, 16},
+               {4, 8, 300e9, 4},  {8, 4, 300e9, 2},  {8, 1, 300e9, 0},  {1, 8, 12e9, 1}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     a100.node.link.bytes_per_s = cases[i].link;
     zp_machine m = zp_machine_make(&a100, ZP_PREC_MIXED_BF16, cases[i].tensor * cases[i].data);
