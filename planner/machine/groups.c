@@ -34,7 +34,7 @@ static double mesh_links(int local) { return local >= 8 ? 1 : local <= 2 ? 1.0 /
 /* What collectives of `local` devices reach of a GPU's line rate. Through switches every byte also costs its copy in
  * both devices' memory, which does not hide behind the link: 1 / (1 + c n / (2 (n - 1))) of the rate for an all-reduce
  * that sends 2 (n - 1) / n of its bytes. */
-static double collective_share(const zp_node_type *node, int local) {
+static double link_share(const zp_node_type *node, int local) {
   const char *kind = node->link.kind ? node->link.kind : "";
   if (strcmp(kind, "nvlink") == 0) return mesh_links(local) * zp_cost_constant(ZP_COST_MESH_PAYLOAD);
   if (strcmp(kind, "nvswitch") != 0 || local < 2) return zp_cost_constant(ZP_COST_LINK_PAYLOAD);
@@ -43,7 +43,7 @@ static double collective_share(const zp_node_type *node, int local) {
 
 static double collective_bytes_per_s(const zp_machine *m, const zp_node_type *node, int local) {
   double rate = in_node_bytes_per_s(m, node);
-  return node->device.is_cpu ? rate : rate * collective_share(node, local);
+  return node->device.is_cpu ? rate : rate * link_share(node, local);
 }
 
 /* Thread blocks of a collective, inside a node or over `cards` of it (planner/cost/collective.c: zp_cost_taken). */
