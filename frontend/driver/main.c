@@ -14,8 +14,9 @@ static void print_help(FILE *out) {
   }
   fprintf(out, "\n`zplan VERB --help` lists the options of a verb; `zplan FILE.dz ...` is `zplan plan FILE.dz ...`.\n"
                "`zplan --version`; `zplan explain CODE` says more about an error.\n"
-               "\nExit status: 0 done, 1 error, 2 usage, 3 no feasible plan, 4 fmt or diff found a difference,\n"
-               "5 the trainer failed, 130 interrupted\n");
+               "\nExit status: 0 done, 1 error in the input or the work, 2 usage, 3 no feasible plan,\n"
+               "4 fmt or diff found a difference; of the trainer: 5 failed, 7 loss not finite, 8 out of memory,\n"
+               "127 it or mpirun cannot be started, 128 + N a rank died of signal N; 130, 143 interrupted\n");
 }
 
 static void print_verb_help(const zp_verb *verb) {
