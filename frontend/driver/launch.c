@@ -15,13 +15,24 @@
 
 static volatile sig_atomic_t child, child_is_mpirun, interrupted; /* interrupted: by which signal */
 
-/* A trainer that is interrupted ends its step and publishes a checkpoint. mpirun would kill its ranks instead; the one
- * signal that it hands on to them is SIGUSR1, which means the same. Asked a second time, it is over at once. */
+/* A trainer that is interrupted ends its step and publishes a checkpoint; a closed terminal (SIGHUP) is the same to it
+ * as SIGTERM. mpirun would kill its ranks instead; the one signal that it hands on to them is SIGUSR1, which means the
+ * same. Asked a second time, it is over at once. */
 static void forward_signal(int signal_number) {
   bool again = interrupted != 0;
   interrupted = signal_number;
   if (child <= 0) return; /* it is told when it has started */
-  kill((pid_t)child, !child_is_mpirun ? signal_number : again ? SIGTERM : SIGUSR1);
+  int theirs = signal_number == SIGHUP ? SIGTERM : signal_number;
+  kill((pid_t)child, !child_is_mpirun ? theirs : again ? SIGTERM : SIGUSR1);
+}
+
+/* What the trainer says after a signal counts, so reading goes on. `nohup` stays in force. */
+static void forward_signals(void) {
+  static const int handled[] = {SIGINT, SIGTERM, SIGHUP};
+  struct sigaction forward = {.sa_handler = forward_signal, .sa_flags = SA_RESTART}, before;
+  for (size_t i = 0; i < sizeof handled / sizeof *handled; i++)
+    if (sigaction(handled[i], NULL, &before) == 0 && (handled[i] != SIGHUP || before.sa_handler != SIG_IGN))
+      sigaction(handled[i], &forward, NULL);
 }
 
 static void push(zp_run_state *run, zp_strings *argv, const char *word) { zp_push(run->arena, argv, word); }
@@ -204,9 +215,7 @@ int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool qui
   long long kills_before = oom_kills();
   pass_screen_width();
   fflush(NULL);
-  struct sigaction forward = {.sa_handler = forward_signal, .sa_flags = SA_RESTART}; /* what the trainer says next counts */
-  sigaction(SIGINT, &forward, NULL);
-  sigaction(SIGTERM, &forward, NULL);
+  forward_signals();
   pid_t pid = fork();
   if (pid == 0) {
     if (ranks > 1) dup2(fds[1], STDERR_FILENO);
@@ -222,7 +231,7 @@ int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool qui
   if (pid < 0) return zp_usage_error("cannot start a process: %s", strerror(errno)), ZP_EXIT_ERROR;
   child_is_mpirun = ranks > 1;
   child = (sig_atomic_t)pid;
-  if (interrupted) kill(pid, interrupted); /* before it could be told */
+  if (interrupted) kill(pid, SIGTERM); /* before it could be told */
   filter f = {.dead_rank = -1};
   if (ranks > 1)
     read_errors(&f, fds[0]);

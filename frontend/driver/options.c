@@ -83,7 +83,7 @@ static const option_row rows[] = {
      "measurements of `zplan calibrate`; for CPU clusters also $ZPLAN_CALIBRATION"},
     {"--gap", O_GAP, "SHARE", "plan build run explain bench",
      "stop searching when no plan is faster by more than this: 1%, 0.01 (default 0)"},
-    {"-t", O_SECONDS, "SECONDS", "calibrate", "time to measure"},
+    {"-t", O_SECONDS, "SECONDS", "calibrate", "time to measure: 10 to 600 (default 30)"},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 

@@ -351,6 +351,10 @@ def interrupt_four(b):
     interrupted(b, 4, signal.SIGINT)
 
 
+def hang_up_four(b):
+    interrupted(b, 4, signal.SIGHUP)
+
+
 def terminate_four(b):
     interrupted(b, 4, signal.SIGTERM)
 
@@ -390,6 +394,36 @@ def out_of_memory(b):
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
     b.expect(outcome, MEMORY, "error[Z0822]", "bytes")
+
+
+def calibrate_unwritable(b):
+    """Told before the measurement, not after it."""
+    for path in (os.path.join(MODEL, "c.json"), b.path()):
+        outcome = harness.zplan("calibrate", "-o", path)
+        b.expect(outcome, ERROR, "error[Z0641]")
+        b.check("at once", "measuring" not in outcome.err, outcome.err)
+    b.check("usage", harness.zplan("calibrate", "-t", "1", "-o", b.path("c.json")).status == USAGE)
+    b.check("nothing is left", os.listdir(b.path()) == [], "%s" % os.listdir(b.path()))
+
+
+def calibrate_interrupted(b):
+    """The old file stays, nothing is left behind, and nobody goes on measuring."""
+    with open(b.path("c.json"), "w", encoding="ascii") as file:
+        file.write("old")
+    process = subprocess.Popen([harness.ZPLAN, "calibrate", "-t", "20", "-o", b.path("c.json")], stdout=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process.stderr.readline()  # measuring ...
+    time.sleep(1)
+    process.send_signal(signal.SIGTERM)
+    process.wait(timeout=STOP_SECONDS)
+    limit = time.monotonic() + STOP_SECONDS
+    while harness.in_session(process.pid) and time.monotonic() < limit:
+        time.sleep(0.1)
+    b.check("nobody is left", not harness.in_session(process.pid))
+    b.check("ended by the signal", process.returncode == -signal.SIGTERM, "%s" % process.returncode)
+    with open(b.path("c.json"), encoding="ascii") as file:
+        b.check("the old file is whole", file.read() == "old")
+    b.check("and alone", os.listdir(b.path()) == ["c.json"], "%s" % os.listdir(b.path()))
 
 
 def no_compiler(b):
@@ -436,8 +470,9 @@ def too_little_memory(b):
 
 TESTS = [data_missing, data_truncated, data_foreign, data_too_short, data_beyond_vocabulary, data_command, checkpoint_unwritable,
          checkpoint_full_disk, checkpoint_file_limit, checkpoint_corrupt, checkpoint_foreign, wrong_rank_count, rank_killed,
-         first_rank_killed, rank_stopped_and_killed, rank_crashes, interrupt_one, interrupt_four, terminate_four,
-         interrupted_on_full_folder, wrong_trainer_option, out_of_memory, log_unwritable, log_full, no_compiler, no_mpirun, tree_unwritable, plan_file_damaged, too_little_memory, not_finite]
+         first_rank_killed, rank_stopped_and_killed, rank_crashes, interrupt_one, interrupt_four, terminate_four, hang_up_four,
+         interrupted_on_full_folder, wrong_trainer_option, out_of_memory, calibrate_unwritable,
+         calibrate_interrupted, log_unwritable, log_full, no_compiler, no_mpirun, tree_unwritable, plan_file_damaged, too_little_memory, not_finite]
 
 
 def main():
