@@ -1,7 +1,6 @@
 /* Command-line options, one table for all subcommands, and where the command finds its own files. */
 #include "driver.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -105,38 +104,49 @@ static bool takes(const option_row *row, const char *verb) {
   return false;
 }
 
-static bool parse_count(const char *option, const char *text, int64_t low, int64_t *out) {
+/* A number that is too large for 64 bits is the largest one to strtoll, and above `high` too. */
+static bool parse_within(const char *option, const char *text, int64_t low, int64_t high, int64_t *out) {
   char *end;
-  errno = 0;
   long long value = strtoll(text, &end, 10);
-  if (errno || end == text || *end || value < low || value > INT32_MAX) {
-    zp_usage_error("%s wants a whole number of at least %lld, not `%s`", option, (long long)low, text);
-    return false;
-  }
+  if (end == text || *end || value < low)
+    return zp_usage_error("%s wants a whole number of at least %lld, not `%s`", option, (long long)low, text), false;
+  if (value > high) return zp_usage_error("%s wants at most %lld, not `%s`", option, (long long)high, text), false;
   *out = value;
+  return true;
+}
+
+static bool parse_count(const char *option, const char *text, int64_t low, int64_t *out) {
+  return parse_within(option, text, low, INT32_MAX, out);
+}
+
+/* "8..64" */
+static bool parse_range(const char *option, const char *text, int *low, int *high) {
+  char *end, *begin = strstr(text, "..") + 2;
+  long long first = strtoll(text, &end, 10);
+  bool sound = end != text && end == begin - 2;
+  long long last = strtoll(begin, &end, 10);
+  if (!sound || end == begin || *end)
+    return zp_usage_error("%s %s: a range is LOW..HIGH, for example 8..64", option, text), false;
+  if (first < 1) return zp_usage_error("%s %s: the range must begin at 1 or above", option, text), false;
+  if (last <= first || last > ZP_MOST_RANKS)
+    return zp_usage_error("%s %s: the range must ascend and end at %d or below", option, text, ZP_MOST_RANKS), false;
+  *low = (int)first;
+  *high = (int)last;
   return true;
 }
 
 /* N, auto, or LOW..HIGH. The last two ask about several counts: only `plan` answers them. */
 static bool parse_devices(zp_run_state *run, const char *option, const char *text) {
   zp_options *o = &run->options;
-  const char *dots = strstr(text, "..");
+  bool range = strstr(text, "..") != NULL;
   o->ranks_given = true;
   o->gpus_auto = strcmp(text, "auto") == 0;
   o->gpus_low = o->gpus_high = 0;
   o->load.gpus = 0;
-  if (!o->gpus_auto && !dots) return parse_count(option, text, 1, &o->load.gpus);
+  if (!o->gpus_auto && !range) return parse_within(option, text, 1, ZP_MOST_RANKS, &o->load.gpus);
   if (strcmp(run->command, "plan") != 0)
     return zp_usage_error("%s %s: `zplan %s` wants one number", option, text, run->command), false;
-  if (o->gpus_auto) return true;
-  int64_t low, high;
-  if (!parse_count(option, zp_strndup(run->arena, text, (size_t)(dots - text)), 1, &low)) return false;
-  if (!parse_count(option, dots + 2, 1, &high)) return false;
-  if (high <= low || high > ZP_MOST_RANKS)
-    return zp_usage_error("%s %s: the range must ascend and end at %d or below", option, text, ZP_MOST_RANKS), false;
-  o->gpus_low = (int)low;
-  o->gpus_high = (int)high;
-  return true;
+  return o->gpus_auto || parse_range(option, text, &o->gpus_low, &o->gpus_high);
 }
 
 /* 4GiB, 512MB, 1000 (bytes need a unit: a bare number is refused as in the language). */
