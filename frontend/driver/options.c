@@ -246,14 +246,31 @@ static const option_row *find_row(const char *name, size_t len) {
   return NULL;
 }
 
-static bool unknown_option(const char *word) {
-  const char *names[N_ROWS];
-  for (int i = 0; i < N_ROWS; i++) names[i] = rows[i].name;
-  const char *near = zp_closest(word, names, N_ROWS);
-  if (near)
+/* "--micro-batch-size=4" -> "micro_batch_size": how such a word would be written in a file. */
+static const char *as_key(zp_arena *arena, const char *word) {
+  word += strspn(word, "-");
+  char *key = zp_strndup(arena, word, strcspn(word, "="));
+  for (char *c = key; *c; c++)
+    if (*c == '-') *c = '_';
+  return key;
+}
+
+/* A decision of the plan, perhaps in another tool's words; else a slip of a letter in an option of this verb. */
+static bool unknown_option(zp_run_state *run, const char *word) {
+  const char *names[N_ROWS], *note, *key = as_key(run->arena, word);
+  int n = 0;
+  for (int i = 0; i < N_ROWS; i++)
+    if (takes(&rows[i], run->command)) names[n++] = rows[i].name;
+  const char *near = zp_closest(word, names, n);
+  bool settable = takes(find_row("--set", 5), run->command) && zp_is_setting_key(key, &note);
+  if (settable && note)
+    zp_usage_error("unknown option `%s`: %s; settings are given as --set KEY=VALUE", word, note);
+  else if (settable)
+    zp_usage_error("unknown option `%s`: it is a setting, write --set %s=VALUE", word, key);
+  else if (near)
     zp_usage_error("unknown option `%s`; did you mean `%s`?", word, near);
   else
-    zp_usage_error("unknown option `%s`; see zplan --help", word);
+    zp_usage_error("unknown option `%s`; see zplan %s --help", word, run->command);
   return false;
 }
 
@@ -274,7 +291,7 @@ bool zp_parse_options(zp_run_state *run, int argc, char **argv) {
     }
     const char *equals = strncmp(word, "--", 2) == 0 ? strchr(word, '=') : NULL;
     const option_row *row = find_row(word, equals ? (size_t)(equals - word) : strlen(word));
-    if (!row) return unknown_option(word);
+    if (!row) return unknown_option(run, word);
     if (!takes(row, run->command)) return zp_usage_error("`zplan %s` does not take %s", run->command, row->name), false;
     if (!row->value && equals) return zp_usage_error("%s takes no value", row->name), false;
     if (row->value && !equals && i + 1 >= argc) return zp_usage_error("%s wants a value", row->name), false;
