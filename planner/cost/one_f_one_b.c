@@ -16,17 +16,15 @@ typedef struct turn_stage {
   double input_s;                /* arrival of the next forward's input */
 } turn_stage;
 
-static inline double later(double a, double b) { return a > b ? a : b; }
-
 static inline void run_forward(turn_stage *stage) {
-  stage->free_s = later(later(stage->free_s, stage->up_free_s), stage->input_s) + stage->forward_s;
+  stage->free_s = zp_later(zp_later(stage->free_s, stage->up_free_s), stage->input_s) + stage->forward_s;
   stage->up_free_s = stage->free_s + stage->up_s;
   stage[1].input_s = stage->up_free_s;
 }
 
 /* Takes the gradient's arrival from the next stage, returns its arrival at the one before. */
 static inline double run_backward(turn_stage *stage, double gradient_s) {
-  stage->free_s = later(later(stage->free_s, stage->down_free_s), gradient_s) + stage->backward_s;
+  stage->free_s = zp_later(zp_later(stage->free_s, stage->down_free_s), gradient_s) + stage->backward_s;
   stage->down_free_s = stage->free_s + stage->down_s;
   return stage->down_free_s;
 }
@@ -44,8 +42,8 @@ static turn_stage *make_stages(zp_arena *arena, const zp_pipeline_run *run, int 
 }
 
 static inline double rest_of(const zp_pipeline_run *run, int64_t microbatch) {
-  if (microbatch == 0) return later(run->rest_s, run->first_rest_s);
-  return microbatch == run->microbatches - 1 ? later(run->rest_s, run->last_rest_s) : run->rest_s;
+  if (microbatch == 0) return zp_later(run->rest_s, run->first_rest_s);
+  return microbatch == run->microbatches - 1 ? zp_later(run->rest_s, run->last_rest_s) : run->rest_s;
 }
 
 void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run) {

@@ -278,7 +278,7 @@ zp_least zp_least_times(zp_arena *arena, zp_stage_costs *costs, const zp_variant
 /* Seconds that ties take on the first and on the last stage, at least. Scratch memory from the arena. */
 double zp_least_ties(zp_arena *arena, const zp_searcher *s, const zp_point *point);
 
-/* ---- mode_work.c: stages that choose among modes ---- */
+/* ---- mode_table.c, mode_work.c: stages that choose among modes ---- */
 typedef struct zp_windows zp_windows;
 typedef struct zp_mode_work zp_mode_work;
 zp_mode_work *zp_mode_work_new(zp_arena *arena, const zp_searcher *s, const zp_point *point, zp_stage_costs *costs);
