@@ -52,6 +52,7 @@ typedef struct zp_point {
   int n_modes, modes[ZP_MOST_MODES]; /* indices of their variants, fastest first */
   double work_s, longest_s;          /* of all units and of the longest stage, at least */
   zp_least_work *least;              /* while the point is priced; NULL: its variant says all */
+  int64_t fits;                      /* number of what is remembered of it (fit_table.c); 0: nothing */
   double bound_s;                    /* no plan of this point is faster */
 } zp_point;
 
@@ -84,9 +85,20 @@ typedef struct zp_flight_memo { /* of the last pipeline that was asked for */
   int64_t microbatches;
   double *flight; /* [pipeline] */
 } zp_flight_memo;
+/* Of the last point that zp_remember_fits was called for. */
+typedef struct zp_known_fit {
+  int64_t fits, fails; /* units: the most that are known to fit, the fewest that are known not to */
+} zp_known_fit;
+typedef struct zp_fits_memo {
+  int64_t point; /* its number */
+  int orders;    /* of ranges (fit_table.c) */
+  int64_t cap;
+  zp_known_fit *known; /* [pipeline][modes][orders] */
+} zp_fits_memo;
 typedef struct zp_search_memo {
   zp_places_memo places;
   zp_flight_memo flight;
+  zp_fits_memo fits;
   zp_step_end_memo end[4][2]; /* [zero][compress] */
   bool link_known;
   zp_choice link_choice;
@@ -199,10 +211,18 @@ zp_limits zp_limits_of_stage(const zp_searcher *s, const zp_choice *choice, int 
 bool zp_stage_fits(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
                    const zp_limits *limits);
 /* Finds the homes of the point: the first step of the offload chain with a cut that fits. False: none; *why says
- * whether the device or the host was short. */
+ * whether the device or the host was short. What fits is remembered from then on (fit_table.c). */
 bool zp_find_home(const zp_searcher *s, zp_point *point, zp_rejection *why);
 /* Notes the point that needs the least beyond what there is. Requires: no point fits. */
 void zp_note_misses(zp_searcher *s);
+
+/* ---- fit_table.c ---- */
+/* From now on, until another point comes, what fits on the stages of this one within the limits of the search is
+ * remembered. Homes must not change. Several chunks a stage: nothing is. */
+void zp_remember_fits(const zp_searcher *s, zp_point *point);
+/* Does the stage with these parts, in a mode of the point, stay within the limits? */
+bool zp_mode_fits(const zp_searcher *s, const zp_point *point, int mode, int stage, const zp_units *part,
+                  const zp_limits *limits);
 
 /* ---- cut.c: one chunk a stage ---- */
 /* For many micro-batches the waits of a stage shrink more slowly than its work grows: zp_bound_of_stage with its waits
