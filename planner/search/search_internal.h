@@ -29,6 +29,7 @@ typedef struct zp_variant {
   double *forward_s;        /* forward alone */
   double *input_s;          /* forward and the part of backward that yields gradients of inputs */
   int64_t *elements_before; /* parameters, shared ones left out */
+  double *longest_chunk_s;  /* [chunks]: the shortest possible longest of so many; 0: not known yet (chunk_cut.c) */
   double longest_s;         /* of one unit */
   double backward_share;    /* smallest share of backward in a unit's time */
   int64_t carry_elements;   /* smallest carry between two units */
