@@ -46,6 +46,12 @@ static inline double rest_of(const zp_pipeline_run *run, int64_t microbatch) {
   return microbatch == run->microbatches - 1 ? zp_later(run->rest_s, run->last_rest_s) : run->rest_s;
 }
 
+/* The first stage that has a forward left in a turn; the one behind the last when none has. */
+static int first_with_forward(int64_t forward, int64_t m, int known) {
+  int64_t first = forward + known - m;
+  return first < 0 ? 0 : first < known ? (int)first : known;
+}
+
 void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run) {
   assert(run->chunks == 1 && run->buffers == 1);
   zp_arena_mark mark = zp_arena_get_mark(arena);
@@ -54,17 +60,28 @@ void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run) {
   int64_t m = run->microbatches;
   double *sent_s = known < run->stages ? ZP_NEW_ARRAY(arena, double, m) : NULL; /* arrivals behind the known stages */
   for (int64_t turn = 1 - run->stages; turn < m; turn++) {
+    int64_t forward = turn + run->stages - known; /* of the last stage; one more on every stage before it */
+    int first = first_with_forward(forward, m, known);
+    if (turn < 0) {
+      for (int s = known - 1 + (forward < 0 ? (int)forward : 0); s >= first; s--) run_forward(&stages[s]);
+      if (sent_s && forward >= 0 && first < known) sent_s[forward] = stages[known].input_s;
+      continue;
+    }
     double gradient_s = 0;
-    for (int s = known - 1; s >= 0; s--) {
-      int64_t forward = turn + run->stages - 1 - s;
-      if (forward >= 0 && forward < m) {
-        run_forward(&stages[s]);
-        if (sent_s && s == known - 1) sent_s[forward] = stages[known].input_s;
+    int end = known;
+    if (sent_s) {
+      end--;
+      if (first <= end) {
+        run_forward(&stages[end]);
+        sent_s[forward] = stages[known].input_s;
       }
-      if (turn < 0) continue;
-      if (sent_s && s == known - 1) gradient_s = sent_s[turn] + rest_of(run, turn);
+      gradient_s = run_backward(&stages[end], sent_s[turn] + rest_of(run, turn));
+    }
+    for (int s = end - 1; s >= first; s--) {
+      run_forward(&stages[s]);
       gradient_s = run_backward(&stages[s], gradient_s);
     }
+    for (int s = (first < end ? first : end) - 1; s >= 0; s--) gradient_s = run_backward(&stages[s], gradient_s);
   }
   for (int s = 0; s < known; s++) run->end_s[s] = stages[s].free_s;
   zp_arena_rewind(arena, mark);

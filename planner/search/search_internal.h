@@ -66,10 +66,10 @@ typedef struct zp_limits {
  * through. */
 typedef struct zp_places_memo {
   bool known;
-  zp_choice choice;    /* tensor, pipeline, data and order count */
-  zp_node_set *types;  /* [pipeline]; room for all devices */
-  zp_limits *limits;   /* [pipeline] */
-  zp_node_set *sets;   /* the different ones among `types` */
+  zp_choice choice;   /* tensor, pipeline, data and order count */
+  zp_node_set *types; /* [pipeline]; room for all devices */
+  zp_limits *limits;  /* [pipeline] */
+  zp_node_set *sets;  /* the different ones among `types` */
   int n_sets;
 } zp_places_memo;
 
@@ -80,6 +80,11 @@ typedef struct zp_step_end_memo {
   int64_t elements;
   double seconds;
 } zp_step_end_memo;
+typedef struct zp_link_memo {
+  bool known;
+  zp_choice choice;
+  zp_group_link link;
+} zp_link_memo;
 typedef struct zp_flight_memo { /* of the last pipeline that was asked for */
   zp_schedule schedule;
   int chunks, pipeline;
@@ -101,9 +106,7 @@ typedef struct zp_search_memo {
   zp_flight_memo flight;
   zp_fits_memo fits;
   zp_step_end_memo end[4][2]; /* [zero][compress] */
-  bool link_known;
-  zp_choice link_choice;
-  zp_group_link link; /* of the data ranks */
+  zp_link_memo data, stages;  /* of the data ranks, between stages */
 } zp_search_memo;
 
 /* What branch and bound over cuts took, and may still take. */
@@ -137,7 +140,6 @@ typedef struct zp_searcher {
   const char *cut_reason; /* why layers could not be cut (arena) */
   const char *reason; /* why the last tensor degree could not be split or lowered, or no trainer is generated (arena) */
 } zp_searcher;
-
 
 /* Model chunks of all stages together. */
 static inline int zp_model_chunks(const zp_choice *choice) {
