@@ -59,7 +59,10 @@ bool zp_mode_fits(const zp_searcher *s, const zp_point *point, int mode, int sta
   if (known && part->count <= known->fits) return true;
   if (known && part->count >= known->fails) return false;
   zp_limits own = zp_limits_of_stage(s, &point->choice, stage, limits);
-  bool fits = zp_stage_fits(s->variants.data[point->modes[mode]].lowered, &point->choice, stage, part, &own);
+  const zp_lowered *lowered = s->variants.data[point->modes[mode]].lowered;
+  int chunks = zp_chunks(&point->choice);
+  const int64_t *flight = chunks > 1 ? zp_find_flights(s, &point->choice)->chunk + stage * chunks : NULL;
+  bool fits = zp_stage_fits(lowered, &point->choice, stage, part, flight, &own);
   if (known && fits) known->fits = part->count;
   if (known && !fits) known->fails = part->count;
   return fits;

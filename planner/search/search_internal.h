@@ -85,11 +85,13 @@ typedef struct zp_link_memo {
   zp_choice choice;
   zp_group_link link;
 } zp_link_memo;
-typedef struct zp_flight_memo { /* of the last pipeline that was asked for */
+typedef struct zp_flight_memo { /* of the last pipeline that was asked for; room for all units */
+  bool known;
   zp_schedule schedule;
   int chunks, pipeline;
   int64_t microbatches;
-  double *flight; /* [pipeline] */
+  double *flight; /* [pipeline]: see least_work.c */
+  int64_t *chunk; /* [pipeline][chunks]: zp_in_flight_chunk */
 } zp_flight_memo;
 /* Of the last point that zp_remember_fits was called for. */
 typedef struct zp_known_fit {
@@ -197,6 +199,9 @@ void zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth);
 double zp_least_before(const zp_searcher *s, const zp_point *point, int stage, int64_t first);
 double zp_least_after(const zp_searcher *s, const zp_point *point, int stage, int64_t end);
 
+/* What the chunks of the stages have in flight. */
+const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *choice);
+
 /* ---- space.c ---- */
 /* All points of the space: counts candidates and rejections, keeps those that may fit. */
 void zp_search_enumerate(zp_searcher *s);
@@ -210,9 +215,9 @@ zp_limits zp_machine_limits(const zp_searcher *s, const zp_machine *machine);
 zp_limits zp_search_limits(const zp_searcher *s);
 /* Limits of one stage: where its node types have more than the smallest, it may use so much more. */
 zp_limits zp_limits_of_stage(const zp_searcher *s, const zp_choice *choice, int stage, const zp_limits *smallest);
-/* Does the stage with these parts stay within the limits? */
+/* Does the stage with these parts stay within the limits? flight: of its chunks; NULL: not known yet. */
 bool zp_stage_fits(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
-                   const zp_limits *limits);
+                   const int64_t *flight, const zp_limits *limits);
 /* Finds the homes of the point: the first step of the offload chain with a cut that fits. False: none; *why says
  * whether the device or the host was short. What fits is remembered from then on (fit_table.c). */
 bool zp_find_home(const zp_searcher *s, zp_point *point, zp_rejection *why);
