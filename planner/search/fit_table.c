@@ -63,6 +63,7 @@ bool zp_mode_fits(const zp_searcher *s, const zp_point *point, int mode, int sta
   int chunks = zp_chunks(&point->choice);
   const int64_t *flight = chunks > 1 ? zp_find_flights(s, &point->choice)->chunk + stage * chunks : NULL;
   bool fits = zp_stage_fits(lowered, &point->choice, stage, part, flight, &own);
+  s->memo->fits.laid_out++;
   if (known && fits) known->fits = part->count;
   if (known && !fits) known->fails = part->count;
   return fits;

@@ -102,6 +102,7 @@ typedef struct zp_fits_memo {
   int orders;    /* of ranges (fit_table.c) */
   int64_t cap;
   zp_known_fit *known; /* [pipeline][modes][orders] */
+  int64_t laid_out;    /* stages, for answers that were not known */
 } zp_fits_memo;
 typedef struct zp_search_memo {
   zp_places_memo places;
