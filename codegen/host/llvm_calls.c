@@ -1,8 +1,11 @@
 /* Opens LLVM. It stays open to the end of the process. */
 #include <dlfcn.h>
+#include <zplan/rowkernel.h>
 #include "llvm_calls.h"
 
 zp_llvm_calls zp_llvm;
+
+const char *zp_kernels_library(void) { return ZPLAN_LLVM_LIBRARY; }
 
 static const char *const names[] = {
 #define LLVM_CALL(name) #name,
@@ -28,11 +31,11 @@ static const char *const native_parts[] = {NAME_OF(LLVM_NATIVE_TARGETINFO), NAME
                                            NAME_OF(LLVM_NATIVE_TARGETMC), NAME_OF(LLVM_NATIVE_ASMPRINTER)};
 
 static const char *open_library(zp_arena *arena) {
-  void *library = dlopen(ZPLAN_LLVM_LIBRARY, RTLD_LAZY | RTLD_LOCAL);
+  void *library = dlopen(zp_kernels_library(), RTLD_LAZY | RTLD_LOCAL);
   if (!library) return zp_format(arena, "could not load LLVM: %s", dlerror());
   for (int i = 0; i < N_CALLS; i++)
     if (!find_call(library, names[i], (char *)&zp_llvm + (size_t)i * sizeof(function *)))
-      return zp_format(arena, "%s has no function %s", ZPLAN_LLVM_LIBRARY, names[i]);
+      return zp_format(arena, "%s has no function %s", zp_kernels_library(), names[i]);
   for (size_t i = 0; i < sizeof native_parts / sizeof *native_parts; i++) {
     function *initialize;
     if (!find_call(library, native_parts[i], &initialize)) return "LLVM has no code generator for this machine";
