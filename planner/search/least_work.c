@@ -60,7 +60,7 @@ const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *c) 
   memo->known = true;
   memo->schedule = c->schedule, memo->chunks = c->chunks, memo->pipeline = c->pipeline, memo->microbatches = m;
   int chunks = zp_chunks(c);
-  assert(zp_model_chunks(c) <= s->most_units);
+  assert(zp_model_chunks(c) <= s->n_units * ZP_MOST_PARTS);
   for (int stage = 0; stage < c->pipeline; stage++) {
     int64_t *chunk = &memo->chunk[stage * chunks];
     for (int k = 0; k < chunks; k++) chunk[k] = zp_in_flight_chunk(c, stage, k, m);

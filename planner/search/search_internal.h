@@ -85,7 +85,8 @@ typedef struct zp_link_memo {
   zp_choice choice;
   zp_group_link link;
 } zp_link_memo;
-typedef struct zp_flight_memo { /* of the last pipeline that was asked for; room for all units */
+typedef struct zp_flight_memo { /* of the last pipeline that was asked for; room for as many chunks as there may be
+                                   parts of layers */
   bool known;
   zp_schedule schedule;
   int chunks, pipeline;
