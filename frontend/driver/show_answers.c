@@ -144,8 +144,10 @@ static void put_shortage(zp_buf *out, const zp_why_not *a) {
   const struct {
     const char *name;
     int64_t bytes;
-  } classes[] = {{"weights", m->weights}, {"gradients", m->gradients}, {"optimizer", m->optimizer}, {"saved", m->saved},
-                 {"buffers", m->buffers}, {"context", m->context},     {"host", m->host},           {"nvme", m->nvme}};
+  } classes[] = {
+      {"weights", m->weights}, {"gradients", m->gradients}, {"optimizer", m->optimizer},         {"saved", m->saved},
+      {"buffers", m->buffers}, {"context", m->context},     {"communicators", m->communicators}, {"host", m->host},
+      {"nvme", m->nvme}};
   zp_buf_line(out, "nearest: %s", zp_show_choice(out->arena, &miss->choice));
   bool every = miss->choice.order == ZP_ORDER_TPD && miss->choice.data > 1;
   zp_buf_line(out, "stage %d (ranks %d-%d%s) needs %s a rank and may use %s: %s too much", miss->stage, a->first_rank,

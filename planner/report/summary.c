@@ -8,9 +8,8 @@ static void put_title(zp_buf *out, const zp_plan *plan) {
   const zp_spec *spec = plan->spec;
   zp_arena *arena = out->arena;
   zp_buf_line(out, "%s: %s parameters, %lld units  |  %s  |  batch %lld x %lld tokens", spec->model->name,
-              zp_show_count(arena, (double)zp_model_parameters(spec->model)),
-              (long long)zp_words_units(plan), zp_words_devices(arena, plan), (long long)spec->train.batch,
-              (long long)spec->model->sequence);
+              zp_show_count(arena, (double)zp_model_parameters(spec->model)), (long long)zp_words_units(plan),
+              zp_words_devices(arena, plan), (long long)spec->train.batch, (long long)spec->model->sequence);
 }
 
 static void put_time(zp_buf *out, const zp_plan *plan) {
@@ -41,11 +40,14 @@ static void put_memory(zp_buf *out, const zp_plan *plan) {
   int64_t there = zp_machine_of_stage(&plan->machine, &plan->best.choice, e->peak_stage).memory_bytes;
   zp_buf_line(
       out,
-      "  memory       peak %s of %s on stage %d   (states %s  saved %s  buffers %s  context est %s)   margin %.0f%%",
+      "  memory       peak %s of %s on stage %d   (states %s  saved %s  buffers %s  context est %s%s)   margin %.0f%%",
       zp_show_bytes(arena, e->peak_bytes), zp_show_bytes(arena, there), e->peak_stage,
       zp_words_bytes(arena, m.weights + m.gradients + m.optimizer), zp_words_bytes(arena, m.saved),
       zp_words_bytes(arena, m.buffers), zp_words_bytes(arena, m.context),
+      m.communicators ? zp_format(arena, "  NCCL est %s", zp_show_bytes(arena, m.communicators)) : "",
       100 - percent((double)e->peak_bytes, (double)there));
+  if (m.communicators > 0)
+    zp_buf_line(out, "  outside      %s", zp_words_wrap(arena, zp_words_outside(arena, plan), 15));
   if (m.host > 0)
     zp_buf_line(out, "  host         %s of every rank's state on stage %d", zp_show_bytes(arena, m.host),
                 e->peak_stage);
@@ -144,7 +146,8 @@ const char *zp_report_summary(zp_arena *arena, const zp_plan *plan) {
   zp_buf_line(&out, "  why          %s", zp_words_wrap(arena, zp_words_why(arena, plan), 15));
   put_certificate(&out, plan);
   const char *calibration = plan->spec->cluster.calibration;
-  zp_buf_line(&out, "  confidence   memory is exact but for the context; times are estimates from %s",
+  zp_buf_line(&out, "  confidence   memory is exact but for the context%s; times are estimates from %s",
+              zp_memory_classes(plan) == ZP_MEMORY_CLASSES ? " and NCCL" : "",
               calibration ? zp_format(arena, "the measurements in %s", calibration) : "uncalibrated library numbers");
   return out.data;
 }
