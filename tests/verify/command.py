@@ -66,6 +66,8 @@ def statuses(folder):
     check("no such folder", [GPT2, "-o", folder + "/none/x.json"], 1, "Z0641")
     check("unknown verb", ["explian", GPT2], 2, "did you mean `explain`")
     check("unknown option", [GPT2, "--gpu", "4"], 2, "did you mean `--gpus`")
+    check("a keyword without quotes", [GPT2, "--gpus", "2", "--set", "cut=block"], 0, "best plan")
+    check("the same price", ["explain", plan, "--why-not", "rank_order=tpd"], 0, "the same step time (estimates)")
     check("option of a plan", [GPT2, "--tensor", "4"], 2, "write --set tensor=VALUE")
     check("option of another tool", [GPT2, "--tensor-model-parallel-size=4"], 2, "here it is called `tensor`")
     check("no file", ["build"], 2, "zplan build FILE.dz|PLAN.json")
