@@ -105,7 +105,7 @@ static bool is_mpi_chatter(const char *line) {
   const char *end = line[0] == '[' ? strchr(line, ']') : NULL;
   const char *colon = end ? memchr(line, ':', (size_t)(end - line)) : NULL;
   return (colon && isdigit((unsigned char)colon[1])) || strstr(line, "PMIX ERROR") ||
-         strstr(line, "MPI_ABORT was invoked") || strncmp(line, "[hwloc/", 7) == 0;
+         strstr(line, "MPI_ABORT was invoked") || strstr(line, ": Forwarding signal ") || strncmp(line, "[hwloc/", 7) == 0;
 }
 
 static void filter_line(filter *f, const char *line) {

@@ -72,6 +72,20 @@ bool zp_is_setting_key(const char *word, const char **note) {
   return field != NULL;
 }
 
+bool zp_is_plan_setting(const char *setting) {
+  setting += strspn(setting, " ");
+  bool named = strncmp(setting, "plan.", 5) == 0;
+  if (named) setting += 5;
+  char key[64];
+  size_t n = strcspn(setting, " =<>!.[{");
+  if (n >= sizeof key || strncmp(setting, "train.", 6) == 0 || strncmp(setting, "cluster.", 8) == 0) return false;
+  memcpy(key, setting, n);
+  key[n] = '\0';
+  bool in_plan = zp_find_field(&zp_plan_schema, key), in_train = zp_find_field(&zp_train_schema, key);
+  bool like_train = strchr(setting, '(') || setting[n] == '.'; /* data = text("..."), as is_train_value */
+  return in_plan && (named || !in_train || !like_train);
+}
+
 static bool is_word_char(char c) { return isalnum((unsigned char)c) || c == '_' || c == '"'; }
 
 static const char *quote(zp_arena *arena, const char *text, const char *word) {
