@@ -45,8 +45,9 @@ const char *zp_report_measured(zp_arena *arena, const zp_plan *plan, const char 
   for (int i = 0; i < steps.len; i++)
     if (steps.data[i].peak_bytes > measured) measured = steps.data[i].peak_bytes;
   zp_buf out = zp_buf_new(arena);
-  zp_buf_line(&out, "  measured     step %s, median of %d, est %s: measured / predicted %.2f", zp_show_seconds(arena, measured_s),
-              steps.len, zp_show_seconds(arena, predicted_s), measured_s / predicted_s);
+  zp_buf_line(&out, "  measured     step %s, median of %d, est %s: measured / predicted %.2f",
+              zp_show_seconds(arena, measured_s), steps.len, zp_show_seconds(arena, predicted_s),
+              measured_s / predicted_s);
   if (measured)
     zp_buf_line(&out, "               arena of the fullest rank %lld B, plan %lld B", (long long)measured,
                 (long long)predicted);
