@@ -64,8 +64,11 @@ static void put_duration(zp_buf *out, const zp_plan *plan) {
   double tokens = (double)spec->train.steps * (double)spec->train.batch * (double)spec->model->sequence;
   zp_buf_printf(out, "  %s tokens  est %s in %lld steps", zp_show_count(arena, tokens), zp_show_seconds(arena, seconds),
                 (long long)spec->train.steps);
-  if (!spec->cluster.node.device.is_cpu)
-    zp_buf_printf(out, "   %s GPU-days", zp_show_count(arena, seconds / 86400 * plan->machine.devices));
+  double device_s = seconds * plan->machine.devices;
+  if (!spec->cluster.node.device.is_cpu && device_s >= 86400)
+    zp_buf_printf(out, "   %s GPU-days", zp_show_count(arena, device_s / 86400));
+  else if (!spec->cluster.node.device.is_cpu)
+    zp_buf_printf(out, "   %.3g GPU-hours", device_s / 3600);
   double price = zp_cluster_price(&spec->cluster, plan->machine.devices);
   if (price > 0)
     zp_buf_printf(out, "   $%s at $%.2f per GPU-hour",
@@ -91,8 +94,9 @@ static void put_next_best(zp_buf *out, const zp_plan *plan) {
 
 /* What the search looked at to know. */
 static void put_effort(zp_buf *out, const zp_certificate *c) {
-  zp_buf_printf(out, "  searched     %lld candidates, %lld of them priced with %lld simulations",
-                (long long)c->candidates, (long long)c->priced, (long long)c->simulated);
+  zp_buf_printf(out, "  searched     %lld candidate%s, %lld of them priced with %lld simulation%s",
+                (long long)c->candidates, c->candidates == 1 ? "" : "s", (long long)c->priced,
+                (long long)c->simulated, c->simulated == 1 ? "" : "s");
   if (c->cut_nodes) {
     zp_buf_printf(out, "; %lld partial cuts", (long long)c->cut_nodes);
     for (int i = 0; i < ZP_CUT_RULE_COUNT; i++)

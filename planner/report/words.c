@@ -1,4 +1,5 @@
 /* Words and groupings that several reports share. */
+#include <math.h>
 #include <zplan/buf.h>
 #include "report_internal.h"
 
@@ -280,8 +281,9 @@ static void explain_pipeline(zp_buf *out, const zp_plan *plan) {
   const zp_choice *c = &plan->best.choice;
   if (c->pipeline == 1) return;
   int64_t units = zp_words_units(plan);
-  zp_buf_printf(out, "pipeline %d puts %.3g of %lld units on a stage%s; %lld micro-batches keep the bubble at %.1f%%. ",
-                c->pipeline, (double)units / c->pipeline, (long long)units,
+  double each = (double)units / c->pipeline;
+  zp_buf_printf(out, "pipeline %d puts %.*f of %lld units on a stage%s; %lld micro-batches keep the bubble at %.1f%%. ",
+                c->pipeline, each >= 100 || each == floor(each) ? 0 : 1, each, (long long)units,
                 c->fine ? ", evened out by cuts inside layers" : "", (long long)plan->program->microbatches,
                 percent(plan->best.estimate.bubble_s, plan->best.estimate.step_s));
 }

@@ -112,8 +112,8 @@ static void note_ignored(reader *r, const zp_strings *header, int line) {
     if (known) continue;
     const char *near = zp_closest(header->data[i], titles.data, titles.len);
     zp_push(r->arena, &r->table->ignored,
-            zp_format(r->arena, "line %d: column %d, `%s`, is unknown and not used%s%s%s", line, i + 1,
-                      header->data[i], near ? "; did you mean `" : "", near ? near : "", near ? "`?" : ""));
+            zp_format(r->arena, "line %d: column %d, `%s`, is unknown and not used%s%s%s", line, i + 1, header->data[i],
+                      near ? "; did you mean `" : "", near ? near : "", near ? "`?" : ""));
   }
 }
 
@@ -265,7 +265,7 @@ static const char *check_word(zp_arena *arena, const char *title, const char *ce
 static const char *check_words(zp_arena *arena, const zp_measured *run) {
   static const char *const recompute[] = {"full", "selective", "none", NULL};
   static const char *const offload[] = {"none", "opt_cpu", "opt_param_cpu", "nvme", NULL};
-  static const char *const precision[] = {"bf16",    "bfloat16", "fp16", "float16", "half",
+  static const char *const precision[] = {"bf16", "bfloat16", "fp16", "float16", "half",
                                           "fp32", "float32",  "fp8",  NULL}; /* fp8 is known and not predicted */
   const char *wrong = check_word(arena, "recompute", run->recompute, recompute);
   if (!wrong) wrong = check_word(arena, "offload", run->offload, offload);
