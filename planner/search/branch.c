@@ -14,8 +14,8 @@
  * stops at the same place on every machine. */
 #include <math.h>
 #include "cost.h"
+#include "labels.h"
 #include "schedule.h"
-#include "search_internal.h"
 
 typedef struct tree {
   zp_searcher *s;
@@ -29,6 +29,9 @@ typedef struct tree {
   zp_windows windows;
   zp_windows way;     /* the same, of what is on the way to the gradients of inputs */
   zp_mode_work *work; /* where stages choose among modes; else NULL */
+  zp_stage_graph *graph;   /* of 1F1B; else NULL */
+  zp_label_search *labels; /* over the graph */
+  double **prefix;         /* [fixed]: label of the fixed stages */
   double *known_s;    /* [fixed]: seconds of the fixed stages, a micro-batch */
   zp_limits limits;
   zp_stage_costs *costs;
@@ -181,6 +184,13 @@ static void set_rest(tree *t, int fixed) {
   int stages = t->choice.pipeline;
   int64_t done = t->choice.cut[fixed];
   double message = t->message_s[fixed - 1];
+  if (t->graph) {
+    const zp_stage_node *node = &t->graph->nodes[fixed][done];
+    t->run.rest_s = node->after_s + message;
+    t->run.first_rest_s = node->answer_s[ZP_FIRST_TURN] + message;
+    t->run.last_rest_s = node->answer_s[ZP_LAST_TURN] + message;
+    return;
+  }
   double rest =
       t->work ? zp_mode_work_of(t->work, fixed, stages, done, t->units) + 2 * (stages - 1 - fixed) * t->way.message_s
               : zp_window_rest(&t->way, fixed, done);
@@ -254,16 +264,36 @@ static outcome visit_child(tree *t, int fixed, int64_t end, bool far) {
   return NONE;
 }
 
+/* The same over the graph: its arcs are what the next stage may run. */
+static outcome visit_arcs(tree *t, int fixed) {
+  const zp_stage_node *node = &t->graph->nodes[fixed][t->choice.cut[fixed]];
+  for (int i = node->n; i-- > 0;) {
+    const zp_stage_arc *arc = &node->arcs[i];
+    zp_prefix_extend(zp_label_search_labels(t->labels), t->prefix[fixed], fixed, &t->graph->cost.data[arc->cost],
+                     t->prefix[fixed + 1]);
+    if (!zp_label_search_may_follow(t->labels, t->prefix[fixed + 1], fixed + 1, arc->end)) {
+      t->effort->pruned[ZP_CUT_WINDOW]++;
+      continue;
+    }
+    fix_stage(t, fixed, arc->end);
+    outcome found = visit(t, fixed + 1, true);
+    if (found != NONE || t->miss <= fixed) return found;
+  }
+  t->miss = fixed;
+  return NONE;
+}
+
 static outcome visit(tree *t, int fixed, bool check) {
   int stages = t->choice.pipeline;
   t->effort->nodes++;
   t->effort->work_left -= stages;
   if (t->effort->work_left < t->stop_at) return SPENT;
   if (fixed == stages) return visit_leaf(t);
-  if (check && prefix_misses(t, fixed)) {
+  if (check && fixed > 0 && prefix_misses(t, fixed)) {
     t->miss = first_miss(t, fixed);
     return NONE;
   }
+  if (t->graph) return visit_arcs(t, fixed);
   int64_t far = t->reach[fixed + 1], near = fixed + 1 == stages ? t->units : t->choice.cut[fixed] + 1;
   for (int64_t end = far; end >= near; end--) {
     outcome found = visit_child(t, fixed, end, end == far);
@@ -404,23 +434,117 @@ static void plant(tree *t, zp_searcher *s, const zp_point *point, const zp_branc
   t->cost = ZP_NEW_ARRAY(a, zp_stage_cost, c->pipeline);
   t->known_s = ZP_NEW_ARRAY(a, double, c->pipeline + 1);
   set_windows(t);
-  if (point->n_modes > 1 && !c->fine) t->work = zp_mode_work_new(a, s, point, t->costs);
+  if (point->n_modes > 1 && !c->fine && !t->windows.one_f_one_b) t->work = zp_mode_work_new(a, s, point, t->costs);
   set_run(t);
   t->update_s[0] = least_update(t);
 }
 
-/* Gaps below this are closed in one search. Without windows that know the modes few targets are refuted at once: the
- * third one is the best plan. */
+/* ---- 1F1B: labels ---- */
+
+/* The graph of all plans below the target. False: there are none. */
+static bool plant_graph(tree *t, double target_s) {
+  int stages = t->choice.pipeline;
+  const zp_pipe pipe = {.stages = stages,
+                        .units = t->units,
+                        .microbatches = t->windows.microbatches,
+                        .message_s = t->windows.message_s,
+                        .ties_s = t->ties_s,
+                        .update_s = t->update_s[0]};
+  t->graph = zp_stage_graph_new(t->scratch, t->s, t->point, t->costs, &pipe, target_s);
+  t->prefix = ZP_NEW_ARRAY(t->scratch, double *, stages + 1);
+  for (int k = 0; k <= stages; k++) t->prefix[k] = ZP_NEW_ARRAY(t->scratch, double, zp_prefix_length(k));
+  return zp_stage_graph_narrow(t->graph, target_s);
+}
+
+/* Looking at a number of a label takes about this share of simulating an action. */
+static const int64_t NUMBERS_PER_ACTION = 8;
+
+static zp_label_round look_at_labels(tree *t, int width) {
+  int64_t before = zp_label_search_work(t->labels);
+  zp_label_round round = zp_label_search_round(t->labels, width, t->target_s, t->reach);
+  t->effort->work_left -= (zp_label_search_work(t->labels) - before) / NUMBERS_PER_ACTION;
+  t->effort->nodes++;
+  if (!round.open) t->effort->pruned[ZP_CUT_WINDOW]++;
+  return round;
+}
+
+/* Simulates t->reach. */
+static outcome try_cut(tree *t) {
+  memcpy(t->choice.cut, t->reach, sizeof *t->reach * (size_t)(t->choice.pipeline + 1));
+  if (time_of_cut(t) >= t->target_s) return NONE;
+  return t->task->on_cut(t->task->user, t->choice.cut) < t->target_s ? FOUND : NONE;
+}
+
+enum { WIDER = 4 };
+/* Gaps below this are closed in one search. */
 static const double NEAR = 1e-4;
 
+/* Rounds take stages away until none are left or a plan is found; what labels without merging leave is searched. */
+static outcome rounds_below(tree *t, double *low) {
+  for (int width = 1; t->effort->work_left > t->stop_at;) {
+    int64_t arcs = zp_stage_graph_arcs(t->graph);
+    zp_label_round round = look_at_labels(t, width);
+    if (!round.open) return NONE;
+    *low = fmax(*low, round.bound_s);
+    if (try_cut(t) == FOUND) return FOUND;
+    if (round.exact) {
+      zp_stage_graph_narrow(t->graph, t->target_s);
+      zp_prefix_start(zp_label_search_labels(t->labels), t->prefix[0]);
+      return visit(t, 0, false);
+    }
+    if (10 * zp_stage_graph_arcs(t->graph) > 9 * arcs) width *= WIDER;
+  }
+  return SPENT;
+}
+
+static outcome labels_below(tree *t, double target_s, double *low) {
+  t->target_s = target_s;
+  if (!zp_stage_graph_narrow(t->graph, target_s)) return NONE;
+  t->labels = zp_label_search_new(t->graph);
+  outcome found = rounds_below(t, low);
+  zp_label_search_free(t->labels);
+  return found;
+}
+
+/* Targets between the bound and the best plan: far below the best one little is left of the graph, and either outcome
+ * brings the two closer. A plan that is found lowers all targets to come, so the graph stays as it is; where there is
+ * none, it is as it was before. */
+static double branch_labels(tree *t, double low) {
+  double high = t->task->limit_s(t->task->user), share = 0.5;
+  if (low >= high * (1 - CLOSED)) return low;
+  if (!plant_graph(t, high * (1 - CLOSED))) return high * (1 - CLOSED);
+  zp_stage_graph *all = zp_stage_graph_copy(t->scratch, t->graph, NULL);
+  while (high = t->task->limit_s(t->task->user), low < high * (1 - CLOSED)) {
+    double target = fmin(low + share * (high - low), high * (1 - CLOSED));
+    outcome found = labels_below(t, target, &low);
+    if (found == SPENT) break;
+    if (found == NONE) low = target;
+    if (found == FOUND)
+      zp_stage_graph_copy(t->scratch, t->graph, all);
+    else
+      zp_stage_graph_copy(t->scratch, all, t->graph);
+    share = high - low < NEAR * high ? 1 : found == FOUND ? 0.25 : fmin(2 * share, 1);
+  }
+  return low;
+}
+
+/* ---- one point ---- */
+
+/* Without windows that know the modes few targets are refuted at once: the
+ * third one is the best plan. */
 /* The first targets are near the bound, where little is left to search and a cut that is found is good. Targets that
  * the root rules out cost next to nothing; after one that took a search the best plan is near, and the target is the
  * best plan itself. */
 double zp_branch(zp_searcher *s, const zp_point *point, const zp_branching *task) {
   tree t = {.scratch = zp_arena_new("branch")};
   plant(&t, s, point, task);
-  t.stop_at = s->effort.work_left - s->effort.work_left / 4; /* other points want their share */
+  t.stop_at = s->effort.work_left - s->effort.work_left / (t.windows.one_f_one_b ? 2 : 4); /* other points want their share */
   double low = point->bound_s, high, share = 0.25;
+  if (t.windows.one_f_one_b) {
+    low = branch_labels(&t, low);
+    zp_arena_free(t.scratch);
+    return low;
+  }
   if (t.work) start_from_reach(&t, task->limit_s(task->user));
   while (high = task->limit_s(task->user), low < high * (1 - CLOSED)) {
     double target = fmin(low + share * (high - low), high * (1 - CLOSED));
@@ -436,10 +560,38 @@ double zp_branch(zp_searcher *s, const zp_point *point, const zp_branching *task
   return low;
 }
 
+/* The same for labels, after a round that merges. */
+static int refusal_of_labels(tree *t, const int64_t *cut) {
+  int stages = t->choice.pipeline, refused = -1;
+  if (!plant_graph(t, t->target_s)) return 0;
+  t->labels = zp_label_search_new(t->graph);
+  zp_prefix_start(zp_label_search_labels(t->labels), t->prefix[0]);
+  if (!look_at_labels(t, 2).open) refused = 0;
+  for (int k = 0; k < stages && refused < 0; k++) {
+    const zp_stage_arc *arc = zp_stage_graph_find(t->graph, k, cut[k], cut[k + 1]);
+    if (arc)
+      zp_prefix_extend(zp_label_search_labels(t->labels), t->prefix[k], k, &t->graph->cost.data[arc->cost],
+                       t->prefix[k + 1]);
+    if (!arc || !zp_label_search_may_follow(t->labels, t->prefix[k + 1], k + 1, cut[k + 1])) {
+      refused = k + 1;
+    } else {
+      fix_stage(t, k, cut[k + 1]);
+      if (prefix_misses(t, k + 1)) refused = k + 1;
+    }
+  }
+  zp_label_search_free(t->labels);
+  return refused;
+}
+
 int zp_branch_refusal(zp_searcher *s, const zp_point *point, const int64_t *cut, double target_s) {
   tree t = {.scratch = zp_arena_new("branch"), .target_s = target_s};
   int stages = point->choice.pipeline, refused = -1;
   plant(&t, s, point, NULL);
+  if (t.windows.one_f_one_b) {
+    refused = refusal_of_labels(&t, cut);
+    zp_arena_free(t.scratch);
+    return refused;
+  }
   if (!aim(&t)) refused = 0;
   for (int fixed = 0; fixed <= stages && refused < 0; fixed++) {
     int counted = fixed > 0 ? fixed - 1 : 0;

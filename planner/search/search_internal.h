@@ -268,6 +268,8 @@ typedef struct zp_stage_costs zp_stage_costs;
 zp_stage_costs *zp_stage_costs_new(zp_arena *arena, const zp_searcher *s, const zp_point *point);
 /* Of a stage that runs these procedures for units first .. end - 1. */
 zp_stage_cost zp_stage_cost_of(zp_stage_costs *costs, const zp_lowered *lowered, int stage, int64_t first, int64_t end);
+/* The first unit of the first range that has the same procedures in the same order. */
+int64_t zp_stage_canonical(const zp_lowered *lowered, int64_t first, int64_t end);
 /* Seconds of the first units of a variant with one mode, [units + 1] each, at least, however they are cut: forward and
  * backward, and without gradients of weights. With transfers that stay exposed in the middle of a stage. */
 typedef struct zp_least {
