@@ -1,8 +1,13 @@
 /* Lower bounds of 1F1B steps from what is known of the first stages, of the last stages, or of both.
  *
- * The step is the longest chain of actions that wait for each other; every chain is a bound. These are looked at:
- * F of the first micro-batch climbs to stage b, turns into B there, goes round windows of stages a .. b (window.c) until
- * the last F of b, turns again, and comes down to the first stage. Legend: X = F + B of a stage and micro-batch, S_b
+ * The step is the longest chain of actions that wait for each other; every chain is a bound. Stage s runs B of
+ * micro-batch i right before F of micro-batch i + w_s + 1. Follow one chain: F of the first micro-batch climbs to stage
+ * b and turns into B there. From there it goes round a window of l stages up to b: B down to its first stage, the next F
+ * of that one, F up to b, the next B of b. One round passes every action of the window once, sends 2 (l - 1) messages and
+ * moves on by l micro-batches; rounds go on until the last F of b, N_b micro-batches later; what is left of them is spent
+ * in one stage of the window, or in one round of fewer stages. The last F of b turns again, and its B comes down to the
+ * first stage. For l = 1 this is the bound of one stage; longer windows see that neighbours must talk: two equally long
+ * stages side by side run at X + c, not at X. Legend: c a message, X = F + B of a stage and micro-batch, S_b
  * sum of X up to stage b, with the messages between and the reduction of the first stage; V_l of the last l stages up to
  * b, with the messages between; w and N as in labels.h. A turn at b is w_b F_b (first turn) or w_b B_b (last turn), or
  * goes on to some stage behind b: H, the answer of the stages behind it, H of s = X_s + max(w_s F_s or w_s B_s, 2 c + H

@@ -4,6 +4,9 @@
 
 #include "search_internal.h"
 
+/* Between the forward and the backward of the first micro-batch on a stage, or of the last one. */
+typedef enum zp_turn { ZP_FIRST_TURN, ZP_LAST_TURN } zp_turn;
+
 /* What all of this needs of a pipeline. */
 typedef struct zp_pipe {
   int stages;

@@ -22,7 +22,7 @@ typedef struct maker {
   int **known;       /* [first unit][units]: cost index + 1 of this stage, < 0: does not fit, 0: not asked for yet */
 } maker;
 
-/* The windows of one stage (window.c) with the least times of all units: grows with the stage. */
+/* The same with the least times of all other units: grows with the stage. */
 static bool may_take(const maker *k, int stage, int64_t first, int64_t end, double work_s) {
   const zp_pipe *pipe = &k->graph->pipe;
   const double *prefix = k->v->prefix_s;

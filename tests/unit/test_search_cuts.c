@@ -165,8 +165,7 @@ Test(search_cuts, least_work_of_stages_with_modes) {
     work_trial all = {&t, made ? zp_stage_costs_new(t.s.arena, &t.s, &t.point) : NULL, HUGE_VAL};
     if (made && zp_cut_all(&t.s, &t.point, see_work, &all) && isfinite(all.least_s)) {
       zp_mode_work *work = zp_mode_work_new(t.s.arena, &t.s, &t.point, all.costs);
-      zp_windows windows = {.stages = stages, .units = t.s.n_units, .microbatches = 1, .one_f_one_b = true};
-      cr_assert(zp_mode_work_meet(work, &windows, HUGE_VAL));
+      cr_assert(zp_mode_work_meet(work, &(zp_mode_work_aim){1, 0, HUGE_VAL}));
       double least = zp_mode_work_of(work, 0, stages, 0, t.s.n_units);
       cr_assert(fabs(least / all.least_s - 1) < 1e-9, "instance %d: %.12g of %.12g", i, least, all.least_s);
       forced += least > zp_variant_of(&t.s, &t.point)->prefix_s[t.s.n_units] * (1 + 1e-6);
