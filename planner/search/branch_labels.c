@@ -117,14 +117,16 @@ double zp_branch_labels(zp_tree *t, double bound_s) {
   zp_stage_graph *all = zp_stage_graph_copy(t->scratch, t->graph, NULL);
   while (high = t->task->limit_s(t->task->user), low < high * (1 - ZP_TREE_CLOSED)) {
     double target = fmin(low + share * (high - low), high * (1 - ZP_TREE_CLOSED));
+    int64_t nodes = t->effort->nodes;
     zp_outcome found = labels_below(t, target, &low);
     if (found == ZP_SPENT) break;
+    bool easy = found == ZP_FOUND_NONE && t->effort->nodes <= nodes + 1; /* one round */
     if (found == ZP_FOUND_NONE) low = target;
     if (found == ZP_FOUND)
       zp_stage_graph_copy(t->scratch, t->graph, all);
     else
       zp_stage_graph_copy(t->scratch, all, t->graph);
-    share = high - low < NEAR * high ? 1 : found == ZP_FOUND ? 0.25 : fmin(2 * share, 1);
+    share = high - low < NEAR * high ? 1 : easy ? fmin(2 * share, 1) : 0.25;
   }
   return low;
 }
