@@ -62,7 +62,6 @@ zp_labels *zp_labels_new(zp_arena *arena, const zp_pipe *pipe) {
   return k;
 }
 
-static inline double larger(double a, double b) { return a > b ? a : b; }
 static int64_t longest_window(const zp_labels *k, int b, int64_t stages) {
   int64_t between = zp_pipe_between(&k->pipe, b);
   return stages < between ? stages : between;
@@ -82,9 +81,9 @@ static double rounds_s(const zp_labels *k, int b, const double *runs) {
   int64_t between = zp_pipe_between(&k->pipe, b), longest = longest_window(k, b, b + 1);
   double most = 0;
   for (int64_t l = 1; l <= longest; l++) {
-    most = larger(most, rounds[l].rounds * runs[l - 1] - rounds[l].less);
+    most = zp_later(most, rounds[l].rounds * runs[l - 1] - rounds[l].less);
     int64_t left = between % l;
-    if (left > 0) most = larger(most, (double)(between / l) * runs[l - 1] + runs[left - 1]);
+    if (left > 0) most = zp_later(most, (double)(between / l) * runs[l - 1] + runs[left - 1]);
   }
   return most;
 }
@@ -92,10 +91,10 @@ static double rounds_s(const zp_labels *k, int b, const double *runs) {
 /* done[first][last]: of the turns. The stage is passed once more for every turn that is still to come. */
 static void extend_done(const double *done, double passing, const double turn[2], double *longer) {
   longer[0] = done[0] + 2 * passing;
-  longer[1] = larger(done[1] + passing, longer[0] + turn[ZP_FIRST_TURN]);
-  longer[2] = larger(done[2] + passing, longer[0] + turn[ZP_LAST_TURN]);
-  longer[3] = larger(done[3], larger(done[1] + passing + turn[ZP_LAST_TURN], done[2] + passing + turn[ZP_FIRST_TURN]));
-  longer[3] = larger(longer[3], longer[0] + turn[ZP_FIRST_TURN] + turn[ZP_LAST_TURN]);
+  longer[1] = zp_later(done[1] + passing, longer[0] + turn[ZP_FIRST_TURN]);
+  longer[2] = zp_later(done[2] + passing, longer[0] + turn[ZP_LAST_TURN]);
+  longer[3] = zp_later(done[3], zp_later(done[1] + passing + turn[ZP_LAST_TURN], done[2] + passing + turn[ZP_FIRST_TURN]));
+  longer[3] = zp_later(longer[3], longer[0] + turn[ZP_FIRST_TURN] + turn[ZP_LAST_TURN]);
 }
 
 void zp_prefix_extend(zp_labels *k, const double *prefix, int stage, const zp_range_cost *cost, double *longer) {
@@ -104,25 +103,25 @@ void zp_prefix_extend(zp_labels *k, const double *prefix, int stage, const zp_ra
   const double turn[2] = {w * cost->forward_s, w * cost->backward_s};
   double *done = longer + ZP_PREFIX_DONE;
   longer[ZP_PREFIX_WORK] = prefix[ZP_PREFIX_WORK] + passing + (stage == 0 ? cost->reduce_s + k->pipe.ties_s : 0);
-  longer[ZP_PREFIX_UPDATE] = larger(prefix[ZP_PREFIX_UPDATE], cost->update_s);
+  longer[ZP_PREFIX_UPDATE] = zp_later(prefix[ZP_PREFIX_UPDATE], cost->update_s);
   runs[0] = own;
   k->work += 3 * stage;
   for (int l = 1; l <= stage; l++) runs[l] = prefix[ZP_PREFIX_RUNS + l - 1] + passing;
   extend_done(prefix + ZP_PREFIX_DONE, passing, turn, done);
   if (zp_pipe_between(&k->pipe, stage) < 1) {
-    done[3] = larger(done[3], longer[ZP_PREFIX_WORK] + larger(turn[0], turn[1]));
+    done[3] = zp_later(done[3], longer[ZP_PREFIX_WORK] + zp_later(turn[0], turn[1]));
     return;
   }
   double round = longer[ZP_PREFIX_WORK] + rounds_s(k, stage, runs);
-  done[0] = larger(done[0], round);
-  done[1] = larger(done[1], round + turn[ZP_FIRST_TURN]);
-  done[2] = larger(done[2], round + turn[ZP_LAST_TURN]);
-  done[3] = larger(done[3], round + turn[ZP_FIRST_TURN] + turn[ZP_LAST_TURN]);
+  done[0] = zp_later(done[0], round);
+  done[1] = zp_later(done[1], round + turn[ZP_FIRST_TURN]);
+  done[2] = zp_later(done[2], round + turn[ZP_LAST_TURN]);
+  done[3] = zp_later(done[3], round + turn[ZP_FIRST_TURN] + turn[ZP_LAST_TURN]);
 }
 
 double zp_prefix_bound(const double *prefix) {
   double end = prefix[ZP_PREFIX_WORK];
-  for (int i = 0; i < 4; i++) end = larger(end, prefix[ZP_PREFIX_DONE + i]);
+  for (int i = 0; i < 4; i++) end = zp_later(end, prefix[ZP_PREFIX_DONE + i]);
   return (end + prefix[ZP_PREFIX_UPDATE]) * (1 - 1e-11);
 }
 
@@ -133,12 +132,12 @@ void zp_suffix_extend(zp_labels *k, const double *suffix, int stage, const zp_ra
   bool last = count == 1;
   double own = cost->forward_s + cost->backward_s, passing = own + k->messages_s, w = zp_pipe_warmup(&k->pipe, stage);
   double turn[2] = {w * cost->forward_s, w * cost->backward_s}, *runs = longer + ZP_SUFFIX_RUNS, *peaks = runs + count;
-  for (int way = 0; way < 2 && !last; way++) turn[way] = larger(turn[way], suffix[ZP_SUFFIX_TURN + way] + k->messages_s);
-  longer[ZP_SUFFIX_UPDATE] = last ? cost->update_s : larger(suffix[ZP_SUFFIX_UPDATE], cost->update_s);
+  for (int way = 0; way < 2 && !last; way++) turn[way] = zp_later(turn[way], suffix[ZP_SUFFIX_TURN + way] + k->messages_s);
+  longer[ZP_SUFFIX_UPDATE] = last ? cost->update_s : zp_later(suffix[ZP_SUFFIX_UPDATE], cost->update_s);
   for (int way = 0; way < 2; way++) longer[ZP_SUFFIX_TURN + way] = own + turn[way];
   runs[0] = own;
   k->work += 4 * count;
-  peaks[0] = own + (zp_pipe_between(&k->pipe, stage) < 1 ? larger(turn[0], turn[1]) : turn[0] + turn[1]);
+  peaks[0] = own + (zp_pipe_between(&k->pipe, stage) < 1 ? zp_later(turn[0], turn[1]) : turn[0] + turn[1]);
   for (int j = 1; j < count; j++) {
     runs[j] = suffix[ZP_SUFFIX_RUNS + j - 1] + passing;
     peaks[j] = suffix[ZP_SUFFIX_RUNS + count - 1 + j - 1] + passing;
@@ -146,7 +145,7 @@ void zp_suffix_extend(zp_labels *k, const double *suffix, int stage, const zp_ra
   double done = last ? 0 : suffix[ZP_SUFFIX_DONE] + passing;
   for (int j = 0; j < count; j++) {
     const round_of *round = &rounds_at(k, stage + j)[j + 1];
-    done = larger(done, peaks[j] + round->rounds * runs[j] - round->less);
+    done = zp_later(done, peaks[j] + round->rounds * runs[j] - round->less);
   }
   longer[ZP_SUFFIX_DONE] = done;
 }
@@ -177,14 +176,14 @@ static bool windows_are_below(zp_labels *k, const double *prefix, const double *
 bool zp_labels_join(zp_labels *k, const double *prefix, const double *suffix, int stage, double target_s) {
   if (stage == k->pipe.stages) return zp_prefix_bound(prefix) < target_s;
   k->work += 8;
-  double deadline = target_s * (1 + 1e-11) - larger(prefix[ZP_PREFIX_UPDATE], suffix[ZP_SUFFIX_UPDATE]);
+  double deadline = target_s * (1 + 1e-11) - zp_later(prefix[ZP_PREFIX_UPDATE], suffix[ZP_SUFFIX_UPDATE]);
   double message = stage > 0 ? k->messages_s : 0;
   double first = suffix[ZP_SUFFIX_TURN + ZP_FIRST_TURN] + message, last = suffix[ZP_SUFFIX_TURN + ZP_LAST_TURN] + message;
   const double *done = prefix + ZP_PREFIX_DONE;
-  double longest = larger(larger(done[0] + first + last, done[1] + last), larger(done[2] + first, done[3]));
-  longest = larger(longest, prefix[ZP_PREFIX_WORK] + larger(first, last));
+  double longest = zp_later(zp_later(done[0] + first + last, done[1] + last), zp_later(done[2] + first, done[3]));
+  longest = zp_later(longest, prefix[ZP_PREFIX_WORK] + zp_later(first, last));
   double before = prefix[ZP_PREFIX_WORK] + message;
-  longest = larger(longest, before + suffix[ZP_SUFFIX_DONE]);
+  longest = zp_later(longest, before + suffix[ZP_SUFFIX_DONE]);
   return longest < deadline && windows_are_below(k, prefix, suffix, stage, before, deadline);
 }
 

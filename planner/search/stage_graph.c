@@ -132,7 +132,7 @@ static void turns_of(const zp_stage_graph *g, int stage, const zp_stage_arc *arc
   double w = zp_pipe_warmup(&g->pipe, stage);
   for (int way = 0; way < 2; way++) {
     double behind = is_last(g, stage) ? 0 : next->answer_s[way] + 2 * g->pipe.message_s;
-    turn_s[way] = fmax(behind, w * (way == ZP_FIRST_TURN ? own->forward_s : own->backward_s));
+    turn_s[way] = zp_later(behind, w * (way == ZP_FIRST_TURN ? own->forward_s : own->backward_s));
   }
 }
 
@@ -146,8 +146,8 @@ static void find_answers(zp_stage_graph *g) {
         double turn_s[2], work = own->forward_s + own->backward_s;
         double behind = is_last(g, stage) ? 0 : node_after(g, stage, &node->arcs[i])->after_s + 2 * g->pipe.message_s;
         turns_of(g, stage, &node->arcs[i], turn_s);
-        node->after_s = fmin(node->after_s, work + behind);
-        for (int way = 0; way < 2; way++) node->answer_s[way] = fmin(node->answer_s[way], work + turn_s[way]);
+        node->after_s = zp_sooner(node->after_s, work + behind);
+        for (int way = 0; way < 2; way++) node->answer_s[way] = zp_sooner(node->answer_s[way], work + turn_s[way]);
       }
     }
 }
@@ -158,8 +158,8 @@ static bool may_be_below(const zp_stage_graph *g, int stage, const zp_stage_node
   double turn_s[2], work = own->forward_s + own->backward_s, between = (double)zp_pipe_between(&g->pipe, stage);
   turns_of(g, stage, arc, turn_s);
   double end = node->before_s + work + (stage == 0 ? own->reduce_s + g->pipe.ties_s : 0);
-  end += between >= 1 ? turn_s[0] + turn_s[1] + between * work : fmax(turn_s[0], turn_s[1]);
-  return (end + fmax(own->update_s, g->pipe.update_s)) * (1 - 1e-11) < target_s;
+  end += between >= 1 ? turn_s[0] + turn_s[1] + between * work : zp_later(turn_s[0], turn_s[1]);
+  return (end + zp_later(own->update_s, g->pipe.update_s)) * (1 - 1e-11) < target_s;
 }
 
 /* From the front, so that what is taken away counts for what follows. True: something was. */
@@ -177,7 +177,7 @@ static bool take_away(zp_stage_graph *g, double target_s) {
         if (!may_be_below(g, stage, node, arc, target_s)) continue;
         const zp_range_cost *own = &g->cost.data[arc->cost];
         zp_stage_node *next = node_after(g, stage, arc);
-        next->before_s = fmin(next->before_s, node->before_s + own->forward_s + own->backward_s +
+        next->before_s = zp_sooner(next->before_s, node->before_s + own->forward_s + own->backward_s +
                                                   (is_last(g, stage) ? 0 : 2 * g->pipe.message_s) +
                                                   (stage == 0 ? own->reduce_s + g->pipe.ties_s : 0));
         node->arcs[n++] = *arc;
