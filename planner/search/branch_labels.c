@@ -80,8 +80,9 @@ enum { WIDER = 4 };
 /* Gaps below this are closed in one search. */
 static const double NEAR = 1e-4;
 
-/* Rounds take stages away until none are left or a plan is found; what labels without merging leave is searched. */
-static zp_outcome rounds_below(zp_tree *t, double *low) {
+/* Rounds take stages away until none are left or a plan is found; what labels without merging leave is searched. *far:
+ * none of that yet, and the bound is far below the target. */
+static zp_outcome rounds_below(zp_tree *t, double *low, bool *far) {
   for (int width = 1; t->effort->work_left > t->stop_at;) {
     int64_t arcs = zp_stage_graph_arcs(t->graph);
     zp_label_round round = look_at_labels(t, width);
@@ -93,40 +94,52 @@ static zp_outcome rounds_below(zp_tree *t, double *low) {
       zp_prefix_start(zp_label_search_labels(t->labels), t->prefix[0]);
       return visit(t, 0);
     }
-    if (10 * zp_stage_graph_arcs(t->graph) > 9 * arcs) width *= WIDER;
+    if (10 * zp_stage_graph_arcs(t->graph) <= 9 * arcs) continue;
+    *far = width >= WIDER && t->target_s - *low > NEAR * t->target_s;
+    if (*far) return ZP_FOUND_NONE;
+    width *= WIDER;
   }
   return ZP_SPENT;
 }
 
-static zp_outcome labels_below(zp_tree *t, double target_s, double *low) {
+static zp_outcome labels_below(zp_tree *t, double target_s, double *low, bool *far) {
   t->target_s = target_s;
+  *far = false;
   if (!zp_stage_graph_narrow(t->graph, target_s)) return ZP_FOUND_NONE;
   t->labels = zp_label_search_new(t->graph);
-  zp_outcome found = rounds_below(t, low);
+  zp_outcome found = rounds_below(t, low, far);
   zp_label_search_free(t->labels);
   return found;
 }
 
-/* Targets between the bound and the best plan: far below the best one little is left of the graph, and either outcome
- * brings the two closer. A plan that is found lowers all targets to come, so the graph stays as it is; where there is
- * none, it is as it was before. */
+static double highest_target(const zp_tree *t) { return t->task->limit_s(t->task->user) * (1 - ZP_TREE_CLOSED); }
+
+/* Targets between the bound and the ceiling, below which all plans are in the graph: far below the best plan little is
+ * left of it, and either outcome brings the two closer. A plan that is found lowers the ceiling, so the graph stays as it
+ * is; where there is none, it is as it was before. Wide rounds are for targets near the bound: a target that would need
+ * them is the next ceiling, and when nothing is below that, the graph is made anew. */
 double zp_branch_labels(zp_tree *t, double bound_s) {
-  double low = bound_s, high = t->task->limit_s(t->task->user), share = 0.5;
-  if (low >= high * (1 - ZP_TREE_CLOSED)) return low;
-  if (!plant_graph(t, high * (1 - ZP_TREE_CLOSED))) return high * (1 - ZP_TREE_CLOSED);
-  zp_stage_graph *all = zp_stage_graph_copy(t->scratch, t->graph, NULL);
-  while (high = t->task->limit_s(t->task->user), low < high * (1 - ZP_TREE_CLOSED)) {
-    double target = fmin(low + share * (high - low), high * (1 - ZP_TREE_CLOSED));
+  double low = bound_s, ceiling = 0, share = 0.5;
+  zp_stage_graph *all = NULL;
+  while (low < highest_target(t)) {
+    if (low >= ceiling) {
+      ceiling = highest_target(t);
+      if (!plant_graph(t, ceiling)) return ceiling;
+      all = zp_stage_graph_copy(t->scratch, t->graph, NULL);
+    }
+    double target = low + share * (ceiling - low);
     int64_t nodes = t->effort->nodes;
-    zp_outcome found = labels_below(t, target, &low);
+    bool far;
+    zp_outcome found = labels_below(t, target, &low, &far);
     if (found == ZP_SPENT) break;
-    bool easy = found == ZP_FOUND_NONE && t->effort->nodes <= nodes + 1; /* one round */
-    if (found == ZP_FOUND_NONE) low = target;
-    if (found == ZP_FOUND)
-      zp_stage_graph_copy(t->scratch, t->graph, all);
-    else
+    bool none = found == ZP_FOUND_NONE && !far, easy = none && t->effort->nodes <= nodes + 1; /* one round */
+    if (none) low = target;
+    if (none)
       zp_stage_graph_copy(t->scratch, all, t->graph);
-    share = high - low < NEAR * high ? 1 : easy ? fmin(2 * share, 1) : 0.25;
+    else
+      zp_stage_graph_copy(t->scratch, t->graph, all);
+    if (!none) ceiling = far ? target : highest_target(t);
+    share = ceiling - low < NEAR * ceiling ? 1 : easy ? fmin(2 * share, 1) : 0.25;
   }
   return low;
 }
