@@ -66,8 +66,7 @@ static zp_outcome visit(zp_tree *t, int fixed, bool check);
 static zp_outcome visit_child(zp_tree *t, int fixed, int64_t end, bool far) {
   double before_s = zp_tree_deadline(t, fixed);
   zp_tree_fix(t, fixed, end);
-  if (far && zp_tree_deadline(t, fixed + 1) == before_s)
-    return visit(t, fixed + 1, false); /* t->reach still holds */
+  if (far && zp_tree_deadline(t, fixed + 1) == before_s) return visit(t, fixed + 1, false); /* t->reach still holds */
   if (!rest_misses(t, fixed + 1)) return visit(t, fixed + 1, !far);
   /* Nor with a nearer end, whatever its own update? */
   t->miss = can_complete(t, fixed + 1, fixed) ? fixed + 1 : fixed;
@@ -155,7 +154,8 @@ static const double NEAR = 1e-4;
 double zp_branch(zp_searcher *s, const zp_point *point, const zp_branching *task) {
   zp_tree t = {.scratch = zp_arena_new("branch")};
   zp_tree_plant(&t, s, point, task);
-  t.stop_at = s->effort.work_left - s->effort.work_left / (zp_tree_has_labels(&t) ? 2 : 4); /* others want their share */
+  t.stop_at =
+      s->effort.work_left - s->effort.work_left / (zp_tree_has_labels(&t) ? 2 : 4); /* others want their share */
   double low = point->bound_s, high, share = 0.25;
   if (zp_tree_has_labels(&t)) low = zp_branch_labels(&t, low);
   if (t.work) start_from_reach(&t, task->limit_s(task->user));

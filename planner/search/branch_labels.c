@@ -115,9 +115,9 @@ static zp_outcome labels_below(zp_tree *t, double target_s, double *low, bool *f
 static double highest_target(const zp_tree *t) { return t->task->limit_s(t->task->user) * (1 - ZP_TREE_CLOSED); }
 
 /* Targets between the bound and the ceiling, below which all plans are in the graph: far below the best plan little is
- * left of it, and either outcome brings the two closer. A plan that is found lowers the ceiling, so the graph stays as it
- * is; where there is none, it is as it was before. Wide rounds are for targets near the bound: a target that would need
- * them is the next ceiling, and when nothing is below that, the graph is made anew. */
+ * left of it, and either outcome brings the two closer. A plan that is found lowers the ceiling, so the graph stays as
+ * it is; where there is none, it is as it was before. Wide rounds are for targets near the bound: a target that would
+ * need them is the next ceiling, and when nothing is below that, the graph is made anew. */
 double zp_branch_labels(zp_tree *t, double bound_s) {
   double low = bound_s, ceiling = 0, share = 0.5;
   zp_stage_graph *all = NULL;

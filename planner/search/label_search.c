@@ -42,7 +42,7 @@ struct zp_label_search {
   zp_arena *arena;        /* of the search itself */
   zp_arena *front, *back; /* of the prefixes, of the suffixes of the last round */
   zp_arena_mark no_front, no_back;
-  node_labels **nodes;    /* [stages + 1][units + 1] */
+  node_labels **nodes; /* [stages + 1][units + 1] */
   ZP_VEC(record) records;
   double target_s;
   bool merged;
@@ -116,7 +116,8 @@ static bool add_suffixes(zp_label_search *k, int stage, const node_labels *node,
   int64_t length = zp_suffix_length(k->graph->pipe.stages - stage - 1);
   for (int i = 0; i < (last ? 1 : next->n); i++) {
     double *suffix = next_label(found);
-    zp_suffix_extend(k->labels, last ? NULL : next->suffixes + i * length, stage, &k->graph->cost.data[arc->cost], suffix);
+    zp_suffix_extend(k->labels, last ? NULL : next->suffixes + i * length, stage, &k->graph->cost.data[arc->cost],
+                     suffix);
     if (!joins(k, node->least_prefix, suffix, stage)) continue;
     keep_label(found, suffix[ZP_SUFFIX_DONE], 0, 0);
     any = true;

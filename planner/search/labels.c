@@ -2,18 +2,18 @@
  *
  * The step is the longest chain of actions that wait for each other; every chain is a bound. Stage s runs B of
  * micro-batch i right before F of micro-batch i + w_s + 1. Follow one chain: F of the first micro-batch climbs to stage
- * b and turns into B there. From there it goes round a window of l stages up to b: B down to its first stage, the next F
- * of that one, F up to b, the next B of b. One round passes every action of the window once, sends 2 (l - 1) messages and
- * moves on by l micro-batches; rounds go on until the last F of b, N_b micro-batches later; what is left of them is spent
- * in one stage of the window, or in one round of fewer stages. The last F of b turns again, and its B comes down to the
- * first stage. For l = 1 this is the bound of one stage; longer windows see that neighbours must talk: two equally long
- * stages side by side run at X + c, not at X. Legend: c a message, X = F + B of a stage and micro-batch, S_b
- * sum of X up to stage b, with the messages between and the reduction of the first stage; V_l of the last l stages up to
- * b, with the messages between; w and N as in labels.h. A turn at b is w_b F_b (first turn) or w_b B_b (last turn), or
- * goes on to some stage behind b: H, the answer of the stages behind it, H of s = X_s + max(w_s F_s or w_s B_s, 2 c + H
- * of s + 1). Going round:
- *   K_b = max over l <= N_b of q V_l + max(r V_l / l less messages, V_r), q = floor(N_b / l), r = N_b mod l
- *   T >= S_b + turn_b(first) + turn_b(last) + K_b, N_b >= 1;  T >= S_b + turn_b(either) for every b.
+ * b and turns into B there. From there it goes round a window of l stages up to b: B down to its first stage, the next
+ * F of that one, F up to b, the next B of b. One round passes every action of the window once, sends 2 (l - 1) messages
+ * and moves on by l micro-batches; rounds go on until the last F of b, N_b micro-batches later; what is left of them is
+ * spent in one stage of the window, or in one round of fewer stages. The last F of b turns again, and its B comes down
+ * to the first stage. For l = 1 this is the bound of one stage; longer windows see that neighbours must talk: two
+ * equally long stages side by side run at X + c, not at X. Legend: c a message, X = F + B of a stage and micro-batch,
+ * S_b sum of X up to stage b, with the messages between and the reduction of the first stage; V_l of the last l stages
+ * up to b, with the messages between; w and N as in labels.h. A turn at b is w_b F_b (first turn) or w_b B_b (last
+ * turn), or goes on to some stage behind b: H, the answer of the stages behind it, H of s = X_s + max(w_s F_s or w_s
+ * B_s, 2 c + H of s + 1). Going round: K_b = max over l <= N_b of q V_l + max(r V_l / l less messages, V_r), q =
+ * floor(N_b / l), r = N_b mod l T >= S_b + turn_b(first) + turn_b(last) + K_b, N_b >= 1;  T >= S_b + turn_b(either) for
+ * every b.
  *
  * A prefix, stages 0 .. s, holds all that these chains need of it, as numbers that only make T longer as they grow:
  *   work   S_s
@@ -93,7 +93,8 @@ static void extend_done(const double *done, double passing, const double turn[2]
   longer[0] = done[0] + 2 * passing;
   longer[1] = zp_later(done[1] + passing, longer[0] + turn[ZP_FIRST_TURN]);
   longer[2] = zp_later(done[2] + passing, longer[0] + turn[ZP_LAST_TURN]);
-  longer[3] = zp_later(done[3], zp_later(done[1] + passing + turn[ZP_LAST_TURN], done[2] + passing + turn[ZP_FIRST_TURN]));
+  longer[3] =
+      zp_later(done[3], zp_later(done[1] + passing + turn[ZP_LAST_TURN], done[2] + passing + turn[ZP_FIRST_TURN]));
   longer[3] = zp_later(longer[3], longer[0] + turn[ZP_FIRST_TURN] + turn[ZP_LAST_TURN]);
 }
 
@@ -132,7 +133,8 @@ void zp_suffix_extend(zp_labels *k, const double *suffix, int stage, const zp_ra
   bool last = count == 1;
   double own = cost->forward_s + cost->backward_s, passing = own + k->messages_s, w = zp_pipe_warmup(&k->pipe, stage);
   double turn[2] = {w * cost->forward_s, w * cost->backward_s}, *runs = longer + ZP_SUFFIX_RUNS, *peaks = runs + count;
-  for (int way = 0; way < 2 && !last; way++) turn[way] = zp_later(turn[way], suffix[ZP_SUFFIX_TURN + way] + k->messages_s);
+  for (int way = 0; way < 2 && !last; way++)
+    turn[way] = zp_later(turn[way], suffix[ZP_SUFFIX_TURN + way] + k->messages_s);
   longer[ZP_SUFFIX_UPDATE] = last ? cost->update_s : zp_later(suffix[ZP_SUFFIX_UPDATE], cost->update_s);
   for (int way = 0; way < 2; way++) longer[ZP_SUFFIX_TURN + way] = own + turn[way];
   runs[0] = own;
@@ -153,8 +155,8 @@ void zp_suffix_extend(zp_labels *k, const double *suffix, int stage, const zp_ra
 /* ---- both ---- */
 
 /* Windows from the prefix into the suffix. */
-static bool windows_are_below(zp_labels *k, const double *prefix, const double *suffix, int stage,
-                              double before, double deadline_s) {
+static bool windows_are_below(zp_labels *k, const double *prefix, const double *suffix, int stage, double before,
+                              double deadline_s) {
   int count = k->pipe.stages - stage;
   const double *own = prefix + ZP_PREFIX_RUNS, *runs = suffix + ZP_SUFFIX_RUNS, *peaks = runs + count;
   for (int j = 0; j < count; j++) {
@@ -178,7 +180,8 @@ bool zp_labels_join(zp_labels *k, const double *prefix, const double *suffix, in
   k->work += 8;
   double deadline = target_s * (1 + 1e-11) - zp_later(prefix[ZP_PREFIX_UPDATE], suffix[ZP_SUFFIX_UPDATE]);
   double message = stage > 0 ? k->messages_s : 0;
-  double first = suffix[ZP_SUFFIX_TURN + ZP_FIRST_TURN] + message, last = suffix[ZP_SUFFIX_TURN + ZP_LAST_TURN] + message;
+  double first = suffix[ZP_SUFFIX_TURN + ZP_FIRST_TURN] + message,
+         last = suffix[ZP_SUFFIX_TURN + ZP_LAST_TURN] + message;
   const double *done = prefix + ZP_PREFIX_DONE;
   double longest = zp_later(zp_later(done[0] + first + last, done[1] + last), zp_later(done[2] + first, done[3]));
   longest = zp_later(longest, prefix[ZP_PREFIX_WORK] + zp_later(first, last));

@@ -16,7 +16,8 @@ typedef struct zp_pipe {
   double update_s;  /* of the longest update of any cut, at least */
 } zp_pipe;
 
-/* Forwards that a stage runs one after the other before its first backward, less one; backwards after its last forward. */
+/* Forwards that a stage runs one after the other before its first backward, less one; backwards after its last forward.
+ */
 static inline double zp_pipe_warmup(const zp_pipe *pipe, int stage) {
   int64_t later = pipe->stages - 1 - stage, most = pipe->microbatches - 1;
   return (double)(later < most ? later : most);
@@ -39,8 +40,8 @@ typedef struct zp_stage_node {
   double before_s;    /* seconds of one micro-batch on the stages before it, the messages between them and the first
                          stage's reduction, at least */
   double after_s;     /* of one micro-batch on the stages from it on, and the messages between them, at least */
-  double answer_s[2]; /* zp_turn: of the stages from it on, from the arrival of a micro-batch to the end of its backward,
-                         at least: the first, the last micro-batch */
+  double answer_s[2]; /* zp_turn: of the stages from it on, from the arrival of a micro-batch to the end of its
+                         backward, at least: the first, the last micro-batch */
 } zp_stage_node;
 typedef struct zp_range_cost {
   double forward_s, backward_s, reduce_s, update_s;
@@ -74,8 +75,7 @@ void zp_prefix_start(const zp_labels *labels, double *prefix);
 /* Of the stages before `stage` and that one. */
 void zp_prefix_extend(zp_labels *labels, const double *prefix, int stage, const zp_range_cost *cost, double *longer);
 /* Of `stage` and those after it; suffix: of the latter, not looked at when there are none. */
-void zp_suffix_extend(zp_labels *labels, const double *suffix, int stage, const zp_range_cost *cost,
-                      double *longer);
+void zp_suffix_extend(zp_labels *labels, const double *suffix, int stage, const zp_range_cost *cost, double *longer);
 /* May a plan be below the target whose stages before `stage` are these and whose stages from it on are those? */
 bool zp_labels_join(zp_labels *labels, const double *prefix, const double *suffix, int stage, double target_s);
 /* Of all stages: the bound of their step. */

@@ -48,7 +48,8 @@ static void measure_stage(zp_mode_work *w, const zp_searcher *s, const zp_point 
                 zp_others_s(w, part.first, part.first + part.count);
   }
   w->own[stage] = (zp_row){0, n - 1, work_s};
-  if (w->alone && n > 1 && zp_mode_least_part(w, stage, 0).count == 0) work_s[0] = work_s[1]; /* every stage has units */
+  if (w->alone && n > 1 && zp_mode_least_part(w, stage, 0).count == 0)
+    work_s[0] = work_s[1]; /* every stage has units */
   make_least(work_s, n - 1);
 }
 

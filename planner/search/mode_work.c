@@ -1,11 +1,10 @@
 /* The least work of neighbouring stages when every stage has one mode, for schedules other than 1F1B (labels.c has what
- * 1F1B needs). A stage that holds one unit too many for a fast mode runs all its units in a slower one, which bounds that
- * mix modes inside a stage (least_work.c) do not see. With x(n) seconds of a stage with n counted units in the fastest
- * mode that fits (mode_table.c),
- *   least of the stages up to b with N units = min over n of (x_b(n) + least of those up to b - 1 with N - n),
- * by dynamic programming, from the front and from the back. Stages that miss the deadline at hand on their own are left
- * out of x: a long stage early or late in the pipeline would need less work, but runs it for nearly every micro-batch.
- * The result grows with N as x does.
+ * 1F1B needs). A stage that holds one unit too many for a fast mode runs all its units in a slower one, which bounds
+ * that mix modes inside a stage (least_work.c) do not see. With x(n) seconds of a stage with n counted units in the
+ * fastest mode that fits (mode_table.c), least of the stages up to b with N units = min over n of (x_b(n) + least of
+ * those up to b - 1 with N - n), by dynamic programming, from the front and from the back. Stages that miss the
+ * deadline at hand on their own are left out of x: a long stage early or late in the pipeline would need less work, but
+ * runs it for nearly every micro-batch. The result grows with N as x does.
  *
  * Bands: no cut that meets the deadline has fewer than low or more than high counted units before a stage, so sums of
  * stages are only made for numbers between such places: HUGE_VAL elsewhere. */

@@ -109,7 +109,8 @@ zp_stage_graph *zp_stage_graph_new(zp_arena *arena, const zp_searcher *s, const 
              .deadline_s = target_s - pipe->update_s,
              .known = ZP_NEW_ARRAY(arena, int *, pipe->units)};
   find_lows(&k);
-  for (int stage = 0; stage <= pipe->stages; stage++) g->nodes[stage] = ZP_NEW_ARRAY(arena, zp_stage_node, pipe->units + 1);
+  for (int stage = 0; stage <= pipe->stages; stage++)
+    g->nodes[stage] = ZP_NEW_ARRAY(arena, zp_stage_node, pipe->units + 1);
   for (int stage = 0; stage < pipe->stages; stage++) {
     for (int64_t first = g->low[stage]; first <= g->high[stage]; first++) add_arcs(&k, stage, first);
     forget_costs(&k);
@@ -178,8 +179,8 @@ static bool take_away(zp_stage_graph *g, double target_s) {
         const zp_range_cost *own = &g->cost.data[arc->cost];
         zp_stage_node *next = node_after(g, stage, arc);
         next->before_s = zp_sooner(next->before_s, node->before_s + own->forward_s + own->backward_s +
-                                                  (is_last(g, stage) ? 0 : 2 * g->pipe.message_s) +
-                                                  (stage == 0 ? own->reduce_s + g->pipe.ties_s : 0));
+                                                       (is_last(g, stage) ? 0 : 2 * g->pipe.message_s) +
+                                                       (stage == 0 ? own->reduce_s + g->pipe.ties_s : 0));
         node->arcs[n++] = *arc;
       }
       changed |= n < node->n;

@@ -60,7 +60,9 @@ static double simulate_fixed(zp_tree *t, int fixed) {
   return end;
 }
 
-bool zp_tree_misses(zp_tree *t, int fixed) { return simulate_fixed(t, fixed) * (1 - 1e-12) >= zp_tree_deadline(t, fixed); }
+bool zp_tree_misses(zp_tree *t, int fixed) {
+  return simulate_fixed(t, fixed) * (1 - 1e-12) >= zp_tree_deadline(t, fixed);
+}
 
 int zp_tree_first_miss(zp_tree *t, int fixed) {
   int low = 0, high = fixed; /* invariant: high stages miss, low do not */
@@ -137,7 +139,8 @@ static double least_update(const zp_tree *t) {
 static void set_least(zp_tree *t) {
   const zp_choice *c = &t->choice;
   t->least = (zp_least){.work_s = t->v->prefix_s, .input_s = t->v->input_s};
-  if (t->point->n_modes == 1 && !c->fine && !zp_tree_has_labels(t)) t->least = zp_least_times(t->scratch, t->costs, t->v);
+  if (t->point->n_modes == 1 && !c->fine && !zp_tree_has_labels(t))
+    t->least = zp_least_times(t->scratch, t->costs, t->v);
   t->microbatches = zp_microbatches(t->s->spec, c);
   t->message_s = zp_least_message(t->s, t->point);
 }

@@ -22,19 +22,19 @@ typedef struct zp_tree {
   double **prefix;         /* [fixed]: label of the fixed stages */
   zp_limits limits;
   zp_stage_costs *costs;
-  zp_group_link link;   /* between stages */
-  zp_arena *scratch;    /* of simulations */
-  bool many;            /* micro-batches: the waits of stages count (zp_bound_of_stage) */
-  double ties_s;        /* of the first and the last stage */
-  double target_s;      /* cuts that take as long or longer are not looked for */
-  double *update_s;     /* [fixed]: longest update of the fixed stages, and at least that of any cut */
-  zp_stage_cost *cost;  /* [stage], fixed ones */
-  int miss;             /* how many first stages are to blame for what was not found: no cut that starts like them is
-                           below the target */
-  int64_t *reach;       /* ends of the stages of the cut at hand */
-  zp_pipeline_run run;  /* of the fixed stages */
-  zp_stage_time *time;  /* run.time */
-  double *messages_s;   /* run.message_s */
+  zp_group_link link;  /* between stages */
+  zp_arena *scratch;   /* of simulations */
+  bool many;           /* micro-batches: the waits of stages count (zp_bound_of_stage) */
+  double ties_s;       /* of the first and the last stage */
+  double target_s;     /* cuts that take as long or longer are not looked for */
+  double *update_s;    /* [fixed]: longest update of the fixed stages, and at least that of any cut */
+  zp_stage_cost *cost; /* [stage], fixed ones */
+  int miss;            /* how many first stages are to blame for what was not found: no cut that starts like them is
+                          below the target */
+  int64_t *reach;      /* ends of the stages of the cut at hand */
+  zp_pipeline_run run; /* of the fixed stages */
+  zp_stage_time *time; /* run.time */
+  double *messages_s;  /* run.message_s */
 } zp_tree;
 
 /* Bounds this close to the best plan count as equal to it: rounding of sums of up to a million actions stays below. */

@@ -179,8 +179,8 @@ static void price_stages(trial *t, zp_stage_costs *costs, labelled_cut *c) {
     zp_units part = {c->cut[i], c->cut[i + 1] - c->cut[i]};
     const zp_variant *own = zp_stage_variant(&t->s, &t->point, i, &part, &limits);
     zp_stage_cost cost = zp_stage_cost_of(costs, own->lowered, i, c->cut[i], c->cut[i + 1]);
-    c->cost[i] = (zp_range_cost){cost.time.forward_s, cost.time.backward_s, cost.reduce_s,
-                                 cost.update_s + cost.offload_s};
+    c->cost[i] =
+        (zp_range_cost){cost.time.forward_s, cost.time.backward_s, cost.reduce_s, cost.update_s + cost.offload_s};
   }
 }
 
@@ -213,8 +213,8 @@ Test(search_cuts, labels_are_below_the_simulation) {
   while (plans < PLANS) {
     int stages = 2 + (int)random_below(15);
     trial t = {.s.arena = zp_arena_new("trial")};
-    bool made = random_trial(&t, stages, stages + random_below(3 * stages)) &&
-                t.point.choice.schedule == ZP_SCHEDULE_1F1B;
+    bool made =
+        random_trial(&t, stages, stages + random_below(3 * stages)) && t.point.choice.schedule == ZP_SCHEDULE_1F1B;
     if (made) {
       const zp_pipe pipe = {stages,
                             zp_point_units(&t.s, &t.point),
@@ -285,7 +285,8 @@ Test(search_cuts, least_work_of_stages_with_modes) {
       forced += least > zp_variant_of(&t.s, &t.point)->prefix_s[t.s.n_units] * (1 + 1e-6);
       all_numbers += stages * (zp_counted(work) + 1);
       /* One micro-batch takes no longer: the same answer from bands that nothing slower fits into. */
-      cr_assert(zp_mode_work_meet(work, &(zp_mode_work_aim){1, 0, all.least_s * (1 + 1e-9)}), "instance %d: the best cut is dropped", i);
+      cr_assert(zp_mode_work_meet(work, &(zp_mode_work_aim){1, 0, all.least_s * (1 + 1e-9)}),
+                "instance %d: the best cut is dropped", i);
       cr_assert_eq(zp_mode_work_of(work, 0, stages, 0, t.s.n_units), least);
       few_numbers += numbers_before_stages(work);
       i++;
