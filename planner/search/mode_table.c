@@ -35,9 +35,7 @@ static void measure_stage(zp_mode_work *w, const zp_searcher *s, const zp_point 
   zp_limits limits = zp_search_limits(s);
   int64_t counted = zp_counted(w), n = 0;
   bool split = zp_schedule_splits(point->choice.schedule);
-  double *work_s = ZP_NEW_ARRAY(w->arena, double, counted + 1),
-         *forward_s = w->way_s[0][stage] = ZP_NEW_ARRAY(w->arena, double, counted + 1),
-         *backward_s = w->way_s[1][stage] = ZP_NEW_ARRAY(w->arena, double, counted + 1);
+  double *work_s = ZP_NEW_ARRAY(w->arena, double, counted + 1);
   const zp_variant **variant = w->variant[stage] = ZP_NEW_ARRAY(w->arena, const zp_variant *, counted + 1);
   for (; n <= counted; n++) {
     zp_units part = zp_mode_least_part(w, stage, n);
@@ -46,20 +44,13 @@ static void measure_stage(zp_mode_work *w, const zp_searcher *s, const zp_point 
     variant[n] = zp_stage_variant(s, point, stage, &part, &limits);
     if (!variant[n]) break;
     zp_stage_time time = part_time(w, costs, variant[n], stage, part);
-    forward_s[n] = time.forward_s;
-    backward_s[n] = time.backward_s;
     work_s[n] = time.forward_s + time.backward_s - (split ? time.weights_s : 0) -
                 zp_others_s(w, part.first, part.first + part.count);
   }
   w->own[stage] = (zp_row){0, n - 1, work_s};
-  if (w->alone && n > 1 && zp_mode_least_part(w, stage, 0).count == 0) { /* every stage has units */
-    work_s[0] = work_s[1];
-    forward_s[0] = forward_s[1];
-    backward_s[0] = backward_s[1];
-  }
+  if (w->alone && n > 1 && zp_mode_least_part(w, stage, 0).count == 0)
+    work_s[0] = work_s[1]; /* every stage has units */
   make_least(work_s, n - 1);
-  make_least(forward_s, n - 1);
-  make_least(backward_s, n - 1);
 }
 
 /* The longest repeat; of equally long ones the one with the most work. */
@@ -94,9 +85,7 @@ static void make_rows(zp_mode_work *w) {
   w->most = ZP_NEW_ARRAY(arena, int64_t, stages);
   w->low = ZP_NEW_ARRAY(arena, int64_t, stages + 1);
   w->high = ZP_NEW_ARRAY(arena, int64_t, stages + 1);
-  w->runs = ZP_NEW_ARRAY(arena, zp_row, stages * stages);
-  for (int way = 0; way < 2; way++) w->way_s[way] = ZP_NEW_ARRAY(arena, double *, stages);
-  zp_row **sums[] = {&w->before, &w->after, &w->turn[0], &w->turn[1], &w->climb[0], &w->climb[1]};
+  zp_row **sums[] = {&w->before, &w->after};
   for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
     *sums[i] = ZP_NEW_ARRAY(arena, zp_row, stages + 1);
     for (int64_t k = 0; k <= stages; k++) (*sums[i])[k].work_s = ZP_NEW_ARRAY(arena, double, zp_counted(w) + 1);

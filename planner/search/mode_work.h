@@ -24,16 +24,9 @@ struct zp_mode_work {
   bool alone;                  /* inner stages have counted units alone */
   zp_row *own;                 /* [stage]: x, as far as memory allows */
   const zp_variant ***variant; /* [stage][units]: what it runs then */
-  double **way_s[2];           /* [stage][units]: forward, backward; of the least part */
   int64_t *most;               /* [stage]: as far as the deadline allows, too */
   int64_t *low, *high;         /* [stages + 1]: counted units before a stage */
   zp_row *before, *after;      /* [stages + 1]: of all stages before one; of one and all after it */
-  zp_row *turn[2];             /* [stages + 1]: H of the first, of the last micro-batch */
-  zp_row *climb[2];            /* [stages + 1]: what a stage before that one waits for: H, or `after` and messages */
-  int longest;                 /* run */
-  zp_row *runs;                /* [stage * stages + length - 1]: of the stages that end with this one */
-  double *numbers;             /* of `runs` */
-  int64_t n_numbers;
 };
 
 static inline int64_t zp_smaller(int64_t a, int64_t b) { return a < b ? a : b; }

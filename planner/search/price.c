@@ -175,7 +175,8 @@ static void settle_point(pricing *p) {
   if (zp_has_types(p->s) || zp_chunks(c) > 1 || p->point->bound_s >= branch_limit(p)) return;
   p->own = ZP_NEW_ARRAY(p->s->arena, const zp_variant *, c->pipeline);
   const zp_branching task = {branch_limit, branch_cut, p};
-  for (int i = 0; i < p->point->n_modes && p->point->n_modes > 1 && !c->stage_recompute; i++) {
+  bool start = p->point->n_modes > 1 && !c->stage_recompute && c->schedule != ZP_SCHEDULE_1F1B; /* labels need none */
+  for (int i = 0; i < p->point->n_modes && start; i++) {
     zp_point single = with_mode(p, i);
     zp_rejection why;
     if (zp_find_home(p->s, &single, &why)) zp_branch(p->s, &single, &task);

@@ -298,6 +298,8 @@ typedef struct zp_stage_costs zp_stage_costs;
 zp_stage_costs *zp_stage_costs_new(zp_arena *arena, const zp_searcher *s, const zp_point *point);
 /* Of a stage that runs these procedures for units first .. end - 1. */
 zp_stage_cost zp_stage_cost_of(zp_stage_costs *costs, const zp_lowered *lowered, int stage, int64_t first, int64_t end);
+/* The first unit of the first range that has the same procedures in the same order. */
+int64_t zp_stage_canonical(const zp_lowered *lowered, int64_t first, int64_t end);
 /* Seconds of the first units of a variant with one mode, [units + 1] each, at least, however they are cut: forward and
  * backward, and without gradients of weights. With transfers that stay exposed in the middle of a stage. */
 typedef struct zp_least {
@@ -308,62 +310,24 @@ zp_least zp_least_times(zp_arena *arena, zp_stage_costs *costs, const zp_variant
 /* Seconds that ties take on the first and on the last stage, at least. Scratch memory from the arena. */
 double zp_least_ties(zp_arena *arena, const zp_searcher *s, const zp_point *point);
 
-/* ---- mode_table.c, mode_work.c: stages that choose among modes ---- */
-typedef struct zp_windows zp_windows;
+/* ---- mode_table.c, mode_work.c: stages that choose among modes; schedules other than 1F1B ---- */
 typedef struct zp_mode_work zp_mode_work;
 zp_mode_work *zp_mode_work_new(zp_arena *arena, const zp_searcher *s, const zp_point *point, zp_stage_costs *costs);
+typedef struct zp_mode_work_aim {
+  int64_t microbatches;
+  double message_s;  /* between stages, at least */
+  double deadline_s; /* of the micro-batches */
+} zp_mode_work_aim;
 /* From now on only what can meet the deadline. False: nothing can. */
-bool zp_mode_work_meet(zp_mode_work *w, const zp_windows *windows, double deadline_s);
-/* The same when every stage starts between low and high, [stages + 1]. */
-bool zp_mode_work_narrow(zp_mode_work *w, const zp_windows *windows, double deadline_s, const int64_t *low,
-                         const int64_t *high);
-/* Seconds of the units first .. end - 1 on the stages from .. to - 1, at least; HUGE_VAL: they do not fit. With a split
- * backward, of what is on the way to the gradients of inputs. Grows with the units. */
+bool zp_mode_work_meet(zp_mode_work *w, const zp_mode_work_aim *aim);
+/* Seconds of the units first .. end - 1 on the stages from .. to - 1, all before a stage or all from it on, at least;
+ * HUGE_VAL: they do not fit. With a split backward, of what is on the way to the gradients of inputs. Grows with the
+ * units. */
 double zp_mode_work_of(const zp_mode_work *w, int from, int to, int64_t first, int64_t end);
-/* Of 1F1B: seconds between the first forward of a stage that runs units first .. end - 1 and its first backward, or
- * between its last forward and its last backward, at least. */
-typedef enum zp_turn { ZP_FIRST_TURN, ZP_LAST_TURN } zp_turn;
-double zp_mode_work_turn(const zp_mode_work *w, const zp_windows *windows, zp_turn turn, int stage, int64_t first,
-                         int64_t end);
-/* The same between the arrival of the first (last) micro-batch at a stage whose units start there, and the end of its
- * backward. */
-double zp_mode_work_answer(const zp_mode_work *w, const zp_windows *windows, zp_turn turn, int stage, int64_t first);
-/* A stage that ends there starts there at the earliest; one that starts there ends there at the latest. */
-int64_t zp_mode_work_least_start(const zp_mode_work *w, int stage, int64_t end);
+/* A stage that starts there ends there at the latest. */
 int64_t zp_mode_work_reach(const zp_mode_work *w, int stage, int64_t first);
 /* zp_stage_variant, where the tables know it. */
 const zp_variant *zp_mode_work_variant(const zp_mode_work *w, int stage, int64_t first, int64_t end, bool *known);
-
-/* ---- window.c: several stages together ---- */
-struct zp_windows {
-  int stages;
-  int64_t units, microbatches;
-  const double *prefix_s; /* of the units */
-  double total_s;         /* of all units */
-  double message_s;       /* at least */
-  double extra_s;         /* of a stage that is neither the first nor the last one, beside its units */
-  bool one_f_one_b;       /* else only what holds for every schedule */
-};
-/* Seconds in which the stages fixed .. stages - 1 with the units from `end` on pass a micro-batch up and back, at
- * least.
- */
-double zp_window_rest(const zp_windows *w, int fixed, int64_t end);
-/* How much time the units up to the end of a stage may take when its start and those of the stages before it are known
- * and the micro-batches have to be over by the deadline. */
-double zp_window_reach(const zp_windows *w, int stage, const int64_t *cut, double deadline_s);
-/* What is known of the first stages: their number and [stages + 1] seconds of those before each. */
-typedef struct zp_known_stages {
-  int stages;
-  const double *sum_s;
-} zp_known_stages;
-/* The same where stages choose among modes: may the stage end there? */
-bool zp_window_allows(const zp_windows *w, const zp_mode_work *work, const zp_known_stages *known, int stage,
-                      const int64_t *cut, int64_t end, double deadline_s);
-
-/* Of stages that choose among modes: the nearest starts, whatever the cut, [stages + 1], where `high` are the furthest.
- * False: there are none. */
-bool zp_window_lows(const zp_windows *w, const zp_mode_work *work, const int64_t *high, double deadline_s,
-                    int64_t *low);
 
 /* ---- branch.c ---- */
 typedef struct zp_branching {

@@ -37,8 +37,7 @@ zp_stage_costs *zp_stage_costs_new(zp_arena *arena, const zp_searcher *s, const 
   return costs;
 }
 
-/* The first range that has the same procedures in the same order. */
-static int64_t canonical_first(const zp_lowered *lowered, int64_t first, int64_t end) {
+int64_t zp_stage_canonical(const zp_lowered *lowered, int64_t first, int64_t end) {
   int64_t start = 0;
   for (int i = 0; i < lowered->pieces->n_whole; i++) {
     int64_t parts = lowered->pieces->parts[i], n = parts * lowered->segments[i].segment->count;
@@ -84,7 +83,7 @@ static zp_stage_cost price(zp_stage_costs *costs, const zp_lowered *lowered, int
 
 zp_stage_cost zp_stage_cost_of(zp_stage_costs *costs, const zp_lowered *lowered, int stage, int64_t first,
                                int64_t end) {
-  int64_t start = canonical_first(lowered, first, end), stop = start + end - first;
+  int64_t start = zp_stage_canonical(lowered, first, end), stop = start + end - first;
   slot *at = find(costs, lowered, start, stop);
   if (at->lowered) return at->cost;
   if (2 * ++costs->used > costs->n_slots) {

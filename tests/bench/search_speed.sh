@@ -1,8 +1,8 @@
 #!/bin/sh
 # Time, memory and gap of the search for two models of one trillion parameters.
 #   tests/bench/search_speed.sh [path of zplan]
-# uniform: 1F1B, ZeRO 0 and 1, norms and layers whole. inside: the same with cuts inside layers, where the bounds of full
-# recomputation leave a gap. full: everything but state off the device.
+# uniform: 1F1B, ZeRO 0 and 1, norms and layers whole. inside: the same with cuts inside layers. full: everything but
+# state off the device.
 # Limits: uniform 0.1 s; full 2 s at 800 and 1,024 GPUs, 5 s at 4,096 and 16,384; 256 MB.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,6 +1,7 @@
 /* Branch and bound over cuts: its rules against the simulation, its answers against all cuts, the gap of models of real
  * size. Random instances from a fixed seed. */
 #include <math.h>
+#include "../../planner/search/labels.h"
 #include "../../planner/search/mode_work.h"
 #include "planner_models.h"
 
@@ -163,6 +164,81 @@ Test(search_cuts, remembered_fits_are_those_of_layouts) {
   cr_expect(2 * laid_out < asked, "%lld of %lld stages were laid out", (long long)laid_out, (long long)asked);
 }
 
+/* ---- labels of first and last stages bound every plan that they belong to ---- */
+
+typedef struct labelled_cut {
+  int64_t cut[32];
+  double step_s;
+  zp_range_cost cost[32];
+  double prefix[33][64], suffix[33][96];
+} labelled_cut;
+
+static void price_stages(trial *t, zp_stage_costs *costs, labelled_cut *c) {
+  zp_limits limits = zp_search_limits(&t->s);
+  for (int i = 0; i < t->point.choice.pipeline; i++) {
+    zp_units part = {c->cut[i], c->cut[i + 1] - c->cut[i]};
+    const zp_variant *own = zp_stage_variant(&t->s, &t->point, i, &part, &limits);
+    zp_stage_cost cost = zp_stage_cost_of(costs, own->lowered, i, c->cut[i], c->cut[i + 1]);
+    c->cost[i] =
+        (zp_range_cost){cost.time.forward_s, cost.time.backward_s, cost.reduce_s, cost.update_s + cost.offload_s};
+  }
+}
+
+static bool random_labelled_cut(trial *t, zp_stage_costs *costs, zp_labels *labels, labelled_cut *c) {
+  int stages = t->point.choice.pipeline;
+  random_cut(c->cut, stages, zp_point_units(&t->s, &t->point));
+  c->step_s = step_of(t, c->cut);
+  if (!isfinite(c->step_s)) return false;
+  price_stages(t, costs, c);
+  zp_prefix_start(labels, c->prefix[0]);
+  for (int i = 0; i < stages; i++) zp_prefix_extend(labels, c->prefix[i], i, &c->cost[i], c->prefix[i + 1]);
+  for (int i = stages; i-- > 0;) zp_suffix_extend(labels, c->suffix[i + 1], i, &c->cost[i], c->suffix[i]);
+  return true;
+}
+
+/* Alone, and merged with labels of another cut. */
+static void check_labels(zp_labels *labels, labelled_cut *c, const labelled_cut *other, int stages) {
+  double target = c->step_s * (1 + 1e-9);
+  for (int k = 0; k <= stages; k++) {
+    cr_assert(zp_labels_join(labels, c->prefix[k], c->suffix[k], k, target), "%d of %d stages", k, stages);
+    zp_label_merge(c->prefix[k], other->prefix[k], zp_prefix_length(k));
+    zp_label_merge(c->suffix[k], other->suffix[k], k < stages ? zp_suffix_length(stages - k) : 0);
+    cr_assert(zp_labels_join(labels, c->prefix[k], c->suffix[k], k, target), "merged, %d of %d", k, stages);
+  }
+}
+
+Test(search_cuts, labels_are_below_the_simulation) {
+  int plans = 0, close = 0;
+  state = 6;
+  while (plans < PLANS) {
+    int stages = 2 + (int)random_below(15);
+    trial t = {.s.arena = zp_arena_new("trial")};
+    bool made =
+        random_trial(&t, stages, stages + random_below(3 * stages)) && t.point.choice.schedule == ZP_SCHEDULE_1F1B;
+    if (made) {
+      const zp_pipe pipe = {stages,
+                            zp_point_units(&t.s, &t.point),
+                            zp_microbatches(t.s.spec, &t.point.choice),
+                            zp_least_message(&t.s, &t.point),
+                            zp_least_ties(t.s.arena, &t.s, &t.point),
+                            0};
+      zp_labels *labels = zp_labels_new(t.s.arena, &pipe);
+      zp_stage_costs *costs = zp_stage_costs_new(t.s.arena, &t.s, &t.point);
+      static labelled_cut c, other;
+      bool fits = random_labelled_cut(&t, costs, labels, &other);
+      for (int i = 0; i < 8 && fits && random_labelled_cut(&t, costs, labels, &c); i++) {
+        double bound = zp_prefix_bound(c.prefix[stages]);
+        cr_assert(bound <= c.step_s, "plan %d: %.12g of %.12g", plans, bound, c.step_s);
+        close += bound > c.step_s * (1 - 1e-3);
+        check_labels(labels, &c, &other, stages);
+        plans++;
+      }
+    }
+    zp_arena_free(t.s.arena);
+  }
+  cr_expect(close > PLANS / 2, "only %d of %d whole cuts are bounded within a thousandth", close, plans);
+}
+
 /* ---- the least work of stages with one mode each is that of the best cut ---- */
 
 typedef struct work_trial {
@@ -203,14 +279,14 @@ Test(search_cuts, least_work_of_stages_with_modes) {
     work_trial all = {&t, made ? zp_stage_costs_new(t.s.arena, &t.s, &t.point) : NULL, HUGE_VAL};
     if (made && zp_cut_all(&t.s, &t.point, see_work, &all) && isfinite(all.least_s)) {
       zp_mode_work *work = zp_mode_work_new(t.s.arena, &t.s, &t.point, all.costs);
-      zp_windows windows = {.stages = stages, .units = t.s.n_units, .microbatches = 1, .one_f_one_b = true};
-      cr_assert(zp_mode_work_meet(work, &windows, HUGE_VAL));
+      cr_assert(zp_mode_work_meet(work, &(zp_mode_work_aim){1, 0, HUGE_VAL}));
       double least = zp_mode_work_of(work, 0, stages, 0, t.s.n_units);
       cr_assert(fabs(least / all.least_s - 1) < 1e-9, "instance %d: %.12g of %.12g", i, least, all.least_s);
       forced += least > zp_variant_of(&t.s, &t.point)->prefix_s[t.s.n_units] * (1 + 1e-6);
       all_numbers += stages * (zp_counted(work) + 1);
       /* One micro-batch takes no longer: the same answer from bands that nothing slower fits into. */
-      cr_assert(zp_mode_work_meet(work, &windows, all.least_s * (1 + 1e-9)), "instance %d: the best cut is dropped", i);
+      cr_assert(zp_mode_work_meet(work, &(zp_mode_work_aim){1, 0, all.least_s * (1 + 1e-9)}),
+                "instance %d: the best cut is dropped", i);
       cr_assert_eq(zp_mode_work_of(work, 0, stages, 0, t.s.n_units), least);
       few_numbers += numbers_before_stages(work);
       i++;
@@ -280,7 +356,7 @@ static zp_spec *trillion(void) {
   pin(&spec->plans.data[0].sequence, 0);
   pin(&spec->plans.data[0].recompute, ZP_RECOMPUTE_FULL);
   pin(&spec->plans.data[0].recompute_shard, 1);
-  pin(&spec->plans.data[0].cut, 0); /* bounds of cuts inside layers are not that close with full recomputation */
+  pin(&spec->plans.data[0].cut, 0);
   return spec;
 }
 
@@ -289,6 +365,17 @@ Test(search_cuts, a_trillion_parameters_without_a_gap) {
   cr_assert(plan->feasible);
   cr_expect_eq(plan->certificate.bound_s, plan->certificate.best_s);
   cr_expect(plan->certificate.cut_nodes > 0 && plan->certificate.cut_pruned[ZP_CUT_WINDOW] > 0);
+}
+
+/* Every stage chooses what it recomputes, and where in a layer it ends. */
+Test(search_cuts, a_trillion_parameters_in_parts_without_a_gap) {
+  zp_spec *spec = trillion();
+  zp_constraints *c = &spec->plans.data[0];
+  c->recompute = c->recompute_shard = c->cut = (zp_limit){0};
+  pin(&c->cut, 1);
+  const zp_plan *plan = zp_search(arena, spec, 1024, NULL);
+  cr_assert(plan->feasible);
+  cr_expect_eq(plan->certificate.bound_s, plan->certificate.best_s);
 }
 
 /* Stops early, and says how far off it may be. */

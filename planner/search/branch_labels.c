@@ -1,0 +1,168 @@
+/* 1F1B: the best cut of a point by labels (label_search.c). The graph of the stages that a plan below the target may
+ * have gets smaller from round to round; every round also offers a cut, which is simulated. What labels without merging
+ * leave is searched, arc by arc, with the simulation of the fixed stages. Numbers of labels are counted as parts of
+ * simulated actions. */
+#include <math.h>
+#include "tree.h"
+
+/* The graph of all plans below the target. False: there are none. */
+static bool plant_graph(zp_tree *t, double target_s) {
+  int stages = t->choice.pipeline;
+  const zp_pipe pipe = {.stages = stages,
+                        .units = t->units,
+                        .microbatches = t->microbatches,
+                        .message_s = t->message_s,
+                        .ties_s = t->ties_s,
+                        .update_s = t->update_s[0]};
+  t->graph = zp_stage_graph_new(t->scratch, t->s, t->point, t->costs, &pipe, target_s);
+  t->prefix = ZP_NEW_ARRAY(t->scratch, double *, stages + 1);
+  for (int k = 0; k <= stages; k++) t->prefix[k] = ZP_NEW_ARRAY(t->scratch, double, zp_prefix_length(k));
+  return zp_stage_graph_narrow(t->graph, target_s);
+}
+
+/* Looking at a number of a label takes about this share of simulating an action. */
+static const int64_t NUMBERS_PER_ACTION = 8;
+
+static zp_label_round look_at_labels(zp_tree *t, int width) {
+  int64_t before = zp_label_search_work(t->labels);
+  zp_label_round round = zp_label_search_round(t->labels, width, t->target_s, t->reach);
+  t->effort->work_left -= (zp_label_search_work(t->labels) - before) / NUMBERS_PER_ACTION;
+  t->effort->nodes++;
+  if (!round.open) t->effort->pruned[ZP_CUT_WINDOW]++;
+  return round;
+}
+
+/* ---- what exact labels leave ---- */
+
+static zp_outcome visit(zp_tree *t, int fixed);
+
+static zp_outcome visit_arcs(zp_tree *t, int fixed) {
+  const zp_stage_node *node = &t->graph->nodes[fixed][t->choice.cut[fixed]];
+  for (int i = node->n; i-- > 0;) {
+    const zp_stage_arc *arc = &node->arcs[i];
+    zp_prefix_extend(zp_label_search_labels(t->labels), t->prefix[fixed], fixed, &t->graph->cost.data[arc->cost],
+                     t->prefix[fixed + 1]);
+    if (!zp_label_search_may_follow(t->labels, t->prefix[fixed + 1], fixed + 1, arc->end)) {
+      t->effort->pruned[ZP_CUT_WINDOW]++;
+      continue;
+    }
+    zp_tree_fix(t, fixed, arc->end);
+    zp_outcome found = visit(t, fixed + 1);
+    if (found != ZP_FOUND_NONE || t->miss <= fixed) return found;
+  }
+  t->miss = fixed;
+  return ZP_FOUND_NONE;
+}
+
+static zp_outcome visit(zp_tree *t, int fixed) {
+  int stages = t->choice.pipeline;
+  t->effort->nodes++;
+  t->effort->work_left -= 2 * stages; /* what its label takes */
+  if (t->effort->work_left < t->stop_at) return ZP_SPENT;
+  if (fixed == stages) return zp_tree_visit_leaf(t);
+  if (fixed > 0 && zp_tree_misses(t, fixed)) {
+    t->miss = zp_tree_first_miss(t, fixed);
+    return ZP_FOUND_NONE;
+  }
+  return visit_arcs(t, fixed);
+}
+
+/* ---- rounds ---- */
+
+/* Simulates t->reach. */
+static zp_outcome try_cut(zp_tree *t) {
+  memcpy(t->choice.cut, t->reach, sizeof *t->reach * (size_t)(t->choice.pipeline + 1));
+  if (zp_tree_time_of_cut(t) >= t->target_s) return ZP_FOUND_NONE;
+  return t->task->on_cut(t->task->user, t->choice.cut) < t->target_s ? ZP_FOUND : ZP_FOUND_NONE;
+}
+
+enum { WIDER = 4 };
+/* Gaps below this are closed in one search. */
+static const double NEAR = 1e-4;
+
+/* Rounds take stages away until none are left or a plan is found; what labels without merging leave is searched. *far:
+ * none of that yet, and the bound is far below the target. */
+static zp_outcome rounds_below(zp_tree *t, double *low, bool *far) {
+  for (int width = 1; t->effort->work_left > t->stop_at;) {
+    int64_t arcs = zp_stage_graph_arcs(t->graph);
+    zp_label_round round = look_at_labels(t, width);
+    if (!round.open) return ZP_FOUND_NONE;
+    *low = fmax(*low, round.bound_s);
+    if (try_cut(t) == ZP_FOUND) return ZP_FOUND;
+    if (round.exact) {
+      zp_stage_graph_narrow(t->graph, t->target_s);
+      zp_prefix_start(zp_label_search_labels(t->labels), t->prefix[0]);
+      return visit(t, 0);
+    }
+    if (10 * zp_stage_graph_arcs(t->graph) <= 9 * arcs) continue;
+    *far = width >= WIDER && t->target_s - *low > NEAR * t->target_s;
+    if (*far) return ZP_FOUND_NONE;
+    width *= WIDER;
+  }
+  return ZP_SPENT;
+}
+
+static zp_outcome labels_below(zp_tree *t, double target_s, double *low, bool *far) {
+  t->target_s = target_s;
+  *far = false;
+  if (!zp_stage_graph_narrow(t->graph, target_s)) return ZP_FOUND_NONE;
+  t->labels = zp_label_search_new(t->graph);
+  zp_outcome found = rounds_below(t, low, far);
+  zp_label_search_free(t->labels);
+  return found;
+}
+
+static double highest_target(const zp_tree *t) { return t->task->limit_s(t->task->user) * (1 - ZP_TREE_CLOSED); }
+
+/* Targets between the bound and the ceiling, below which all plans are in the graph: far below the best plan little is
+ * left of it, and either outcome brings the two closer. A plan that is found lowers the ceiling, so the graph stays as
+ * it is; where there is none, it is as it was before. Wide rounds are for targets near the bound: a target that would
+ * need them is the next ceiling, and when nothing is below that, the graph is made anew. */
+double zp_branch_labels(zp_tree *t, double bound_s) {
+  double low = bound_s, ceiling = 0, share = 0.5;
+  zp_stage_graph *all = NULL;
+  while (low < highest_target(t)) {
+    if (low >= ceiling) {
+      ceiling = highest_target(t);
+      if (!plant_graph(t, ceiling)) return ceiling;
+      all = zp_stage_graph_copy(t->scratch, t->graph, NULL);
+    }
+    double target = low + share * (ceiling - low);
+    int64_t nodes = t->effort->nodes;
+    bool far;
+    zp_outcome found = labels_below(t, target, &low, &far);
+    if (found == ZP_SPENT) break;
+    bool none = found == ZP_FOUND_NONE && !far, easy = none && t->effort->nodes <= nodes + 1; /* one round */
+    if (none) low = target;
+    if (none)
+      zp_stage_graph_copy(t->scratch, all, t->graph);
+    else
+      zp_stage_graph_copy(t->scratch, t->graph, all);
+    if (!none) ceiling = far ? target : highest_target(t);
+    share = ceiling - low < NEAR * ceiling ? 1 : easy ? fmin(2 * share, 1) : 0.25;
+  }
+  return low;
+}
+
+/* The same for labels, after a round that merges. */
+int zp_branch_labels_refusal(zp_tree *t, const int64_t *cut) {
+  int stages = t->choice.pipeline, refused = -1;
+  if (!plant_graph(t, t->target_s)) return 0;
+  t->labels = zp_label_search_new(t->graph);
+  zp_prefix_start(zp_label_search_labels(t->labels), t->prefix[0]);
+  if (!look_at_labels(t, 2).open) refused = 0;
+  for (int k = 0; k < stages && refused < 0; k++) {
+    const zp_stage_arc *arc = zp_stage_graph_find(t->graph, k, cut[k], cut[k + 1]);
+    if (arc)
+      zp_prefix_extend(zp_label_search_labels(t->labels), t->prefix[k], k, &t->graph->cost.data[arc->cost],
+                       t->prefix[k + 1]);
+    if (!arc || !zp_label_search_may_follow(t->labels, t->prefix[k + 1], k + 1, cut[k + 1])) {
+      refused = k + 1;
+    } else {
+      zp_tree_fix(t, k, cut[k + 1]);
+      if (zp_tree_misses(t, k + 1)) refused = k + 1;
+    }
+  }
+  zp_label_search_free(t->labels);
+  return refused;
+}

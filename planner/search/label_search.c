@@ -1,0 +1,294 @@
+/* Rounds over the graph of stages (stage_graph.c) with labels (labels.c): from the back every node gets labels of the
+ * stages behind it, from the front labels of the stages before it, and an arc stays only when some label before it and
+ * some label behind it may belong to one plan below the target. Of more than `width` labels of a node the rest are
+ * merged into one, which bounds all of them. What one round takes away makes the bounds of the next one tighter.
+ *
+ * What is left at the last node bounds every plan below the target. Without merging it is the least bound of all
+ * cuts. */
+#include <math.h>
+#include <stdlib.h>
+#include "labels.h"
+
+/* Labels of equal length; those of one node are neighbours once they are chosen. */
+typedef struct entry {
+  double key; /* small ones first */
+  int64_t node;
+  int label;  /* number of its label in the pile */
+  int record; /* of the cut up to here */
+} entry;
+typedef struct pile {
+  zp_arena *arena;
+  int64_t length;
+  double *numbers; /* [capacity][length] */
+  entry *entries;
+  int n, capacity;
+} pile;
+
+/* Of a chosen prefix: where its last stage ends and what is before it. */
+typedef struct record {
+  int before;
+  int64_t end;
+} record;
+
+typedef struct node_labels {
+  int n;
+  double *suffixes;
+  double *least_prefix; /* NULL: no plan comes here */
+} node_labels;
+
+struct zp_label_search {
+  zp_stage_graph *graph;
+  zp_labels *labels;
+  zp_arena *arena;        /* of the search itself */
+  zp_arena *front, *back; /* of the prefixes, of the suffixes of the last round */
+  zp_arena_mark no_front, no_back;
+  node_labels **nodes; /* [stages + 1][units + 1] */
+  ZP_VEC(record) records;
+  double target_s;
+  bool merged;
+  int64_t work;
+};
+
+enum { MOST_SUFFIXES = 16 }; /* of a node: each is held against every prefix */
+
+/* ---- piles ---- */
+
+static pile make_pile(zp_arena *arena, int64_t length) { return (pile){.arena = arena, .length = length}; }
+static double *label_of(const pile *p, int label) { return p->numbers + label * p->length; }
+
+/* Room for one more label: its numbers. */
+static double *next_label(pile *p) {
+  if (p->n == p->capacity) {
+    int capacity = p->capacity ? 2 * p->capacity : 64;
+    double *numbers = ZP_NEW_ARRAY(p->arena, double, capacity * p->length);
+    entry *entries = ZP_NEW_ARRAY(p->arena, entry, capacity);
+    if (p->n) memcpy(numbers, p->numbers, sizeof *numbers * (size_t)(p->n * p->length));
+    if (p->n) memcpy(entries, p->entries, sizeof *entries * (size_t)p->n);
+    p->numbers = numbers, p->entries = entries, p->capacity = capacity;
+  }
+  return label_of(p, p->n);
+}
+
+static void keep_label(pile *p, double key, int64_t node, int before) {
+  p->entries[p->n] = (entry){key, node, p->n, before};
+  p->n++;
+}
+
+static int by_node_and_key(const void *a, const void *b) {
+  const entry *x = a, *y = b;
+  if (x->node != y->node) return x->node < y->node ? -1 : 1;
+  if (x->key != y->key) return x->key < y->key ? -1 : 1;
+  return x->label - y->label;
+}
+
+/* Leaves at most `width` labels a node, none of which another one makes needless. */
+static void choose_labels(zp_label_search *k, pile *p, int width) {
+  if (p->n) qsort(p->entries, (size_t)p->n, sizeof *p->entries, by_node_and_key);
+  int n = 0, first = 0; /* chosen; the first of the node at hand */
+  for (int i = 0; i < p->n; i++) {
+    entry e = p->entries[i];
+    bool needless = false;
+    if (n == first || p->entries[first].node != e.node) first = n;
+    for (int j = first; j < n && !needless; j++, k->work += 2)
+      needless = zp_label_below(label_of(p, p->entries[j].label), label_of(p, e.label), p->length);
+    if (needless) continue;
+    if (n - first < width) {
+      p->entries[n++] = e;
+    } else {
+      zp_label_merge(label_of(p, p->entries[n - 1].label), label_of(p, e.label), p->length);
+      k->merged = true;
+      k->work += p->length;
+    }
+  }
+  p->n = n;
+}
+
+/* ---- from the back ---- */
+
+static bool joins(const zp_label_search *k, const double *prefix, const double *suffix, int stage) {
+  return zp_labels_join(k->labels, prefix, suffix, stage, k->target_s);
+}
+
+/* The stage with every suffix that may follow it. */
+static bool add_suffixes(zp_label_search *k, int stage, const node_labels *node, const zp_stage_arc *arc, pile *found) {
+  const node_labels *next = &k->nodes[stage + 1][arc->end];
+  bool last = stage == k->graph->pipe.stages - 1, any = false;
+  int64_t length = zp_suffix_length(k->graph->pipe.stages - stage - 1);
+  for (int i = 0; i < (last ? 1 : next->n); i++) {
+    double *suffix = next_label(found);
+    zp_suffix_extend(k->labels, last ? NULL : next->suffixes + i * length, stage, &k->graph->cost.data[arc->cost],
+                     suffix);
+    if (!joins(k, node->least_prefix, suffix, stage)) continue;
+    keep_label(found, suffix[ZP_SUFFIX_DONE], 0, 0);
+    any = true;
+  }
+  return any;
+}
+
+static void find_suffixes_of(zp_label_search *k, int stage, int64_t first, int width, pile *found) {
+  zp_stage_node *arcs = &k->graph->nodes[stage][first];
+  node_labels *node = &k->nodes[stage][first];
+  int n = 0;
+  found->n = node->n = 0;
+  for (int i = 0; i < arcs->n && node->least_prefix; i++)
+    if (add_suffixes(k, stage, node, &arcs->arcs[i], found)) arcs->arcs[n++] = arcs->arcs[i];
+  arcs->n = n;
+  choose_labels(k, found, width);
+  node->suffixes = ZP_NEW_ARRAY(k->back, double, found->n * found->length);
+  for (; node->n < found->n; node->n++)
+    memcpy(node->suffixes + node->n * found->length, label_of(found, found->entries[node->n].label),
+           sizeof *node->suffixes * (size_t)found->length);
+}
+
+static void find_suffixes(zp_label_search *k, int width) {
+  zp_arena_rewind(k->back, k->no_back);
+  for (int stage = k->graph->pipe.stages - 1; stage >= 0; stage--) {
+    pile found = make_pile(k->back, zp_suffix_length(k->graph->pipe.stages - stage));
+    for (int64_t first = k->graph->low[stage]; first <= k->graph->high[stage]; first++)
+      find_suffixes_of(k, stage, first, width, &found);
+  }
+}
+
+/* ---- from the front ---- */
+
+bool zp_label_search_may_follow(zp_label_search *k, const double *prefix, int stage, int64_t first) {
+  const node_labels *node = &k->nodes[stage][first];
+  int stages = k->graph->pipe.stages;
+  if (stage == stages) return joins(k, prefix, NULL, stage);
+  for (int i = 0; i < node->n; i++)
+    if (joins(k, prefix, node->suffixes + i * zp_suffix_length(stages - stage), stage)) return true;
+  return false;
+}
+
+static void extend_prefixes(zp_label_search *k, const pile *known, int stage, pile *found) {
+  for (int i = 0; i < known->n; i++) {
+    const entry *e = &known->entries[i];
+    zp_stage_node *node = &k->graph->nodes[stage][e->node];
+    for (int j = 0; j < node->n; j++) {
+      zp_stage_arc *arc = &node->arcs[j];
+      double *prefix = next_label(found);
+      zp_prefix_extend(k->labels, label_of(known, e->label), stage, &k->graph->cost.data[arc->cost], prefix);
+      if (!zp_label_search_may_follow(k, prefix, stage + 1, arc->end)) continue;
+      arc->seen = true;
+      keep_label(found, prefix[ZP_PREFIX_WORK] + prefix[ZP_PREFIX_DONE], arc->end, e->record);
+    }
+  }
+}
+
+static void keep_seen(zp_label_search *k, int stage) {
+  for (int64_t first = k->graph->low[stage]; first <= k->graph->high[stage]; first++) {
+    zp_stage_node *node = &k->graph->nodes[stage][first];
+    int n = 0;
+    for (int i = 0; i < node->n; i++) {
+      if (!node->arcs[i].seen) continue;
+      node->arcs[i].seen = false;
+      node->arcs[n++] = node->arcs[i];
+    }
+    node->n = n;
+  }
+}
+
+static void note_least(zp_label_search *k, int stage, const pile *p) {
+  for (int64_t first = k->graph->low[stage]; first <= k->graph->high[stage]; first++)
+    k->nodes[stage][first].least_prefix = NULL;
+  for (int i = 0; i < p->n; i++) {
+    node_labels *node = &k->nodes[stage][p->entries[i].node];
+    const double *prefix = label_of(p, p->entries[i].label);
+    if (node->least_prefix) {
+      zp_label_merge(node->least_prefix, prefix, p->length);
+    } else {
+      node->least_prefix = ZP_NEW_ARRAY(k->front, double, p->length);
+      memcpy(node->least_prefix, prefix, sizeof *prefix * (size_t)p->length);
+    }
+  }
+}
+
+static void note_records(zp_label_search *k, const pile *p) {
+  for (int i = 0; i < p->n; i++) {
+    zp_push(k->front, &k->records, ((record){p->entries[i].record, p->entries[i].node}));
+    p->entries[i].record = k->records.len - 1;
+  }
+}
+
+/* What is left at the end; n = 0: nothing. */
+static pile find_prefixes(zp_label_search *k, int width) {
+  zp_arena_rewind(k->front, k->no_front);
+  memset(&k->records, 0, sizeof k->records);
+  pile known = make_pile(k->front, zp_prefix_length(0));
+  zp_prefix_start(k->labels, next_label(&known));
+  keep_label(&known, 0, 0, -1);
+  for (int stage = 0; stage < k->graph->pipe.stages; stage++) {
+    note_least(k, stage, &known);
+    pile found = make_pile(k->front, zp_prefix_length(stage + 1));
+    extend_prefixes(k, &known, stage, &found);
+    keep_seen(k, stage);
+    choose_labels(k, &found, width);
+    note_records(k, &found);
+    known = found;
+  }
+  return known;
+}
+
+/* ---- rounds ---- */
+
+/* All that is known before the first round. */
+static void start_prefixes(zp_label_search *k) {
+  const zp_stage_graph *g = k->graph;
+  for (int stage = 0; stage < g->pipe.stages; stage++)
+    for (int64_t first = g->low[stage]; first <= g->high[stage]; first++) {
+      double before = g->nodes[stage][first].before_s;
+      if (!isfinite(before)) continue;
+      double *prefix = ZP_NEW_ARRAY(k->front, double, zp_prefix_length(stage));
+      zp_prefix_start(k->labels, prefix);
+      if (stage > 0) prefix[ZP_PREFIX_WORK] = before - 2 * g->pipe.message_s;
+      k->nodes[stage][first].least_prefix = prefix;
+    }
+}
+
+zp_label_search *zp_label_search_new(zp_stage_graph *graph) {
+  zp_arena *arena = zp_arena_new("labels");
+  zp_label_search *k = ZP_NEW(arena, zp_label_search);
+  int stages = graph->pipe.stages;
+  k->arena = arena;
+  k->graph = graph;
+  k->labels = zp_labels_new(arena, &graph->pipe);
+  k->front = zp_arena_new("prefixes");
+  k->back = zp_arena_new("suffixes");
+  k->no_front = zp_arena_get_mark(k->front);
+  k->no_back = zp_arena_get_mark(k->back);
+  k->nodes = ZP_NEW_ARRAY(arena, node_labels *, stages + 1);
+  for (int stage = 0; stage <= stages; stage++)
+    k->nodes[stage] = ZP_NEW_ARRAY(arena, node_labels, graph->pipe.units + 1);
+  start_prefixes(k);
+  return k;
+}
+
+void zp_label_search_free(zp_label_search *k) {
+  zp_arena_free(k->front);
+  zp_arena_free(k->back);
+  zp_arena_free(k->arena);
+}
+
+static const entry *least_bound(const pile *p) {
+  const entry *least = &p->entries[0];
+  for (int i = 1; i < p->n; i++)
+    if (zp_prefix_bound(label_of(p, p->entries[i].label)) < zp_prefix_bound(label_of(p, least->label)))
+      least = &p->entries[i];
+  return least;
+}
+
+zp_label_round zp_label_search_round(zp_label_search *k, int width, double target_s, int64_t *cut) {
+  k->target_s = target_s;
+  find_suffixes(k, width < MOST_SUFFIXES ? width : MOST_SUFFIXES);
+  k->merged = false; /* merged suffixes only keep prefixes that need not be there */
+  pile left = find_prefixes(k, width);
+  if (left.n == 0) return (zp_label_round){.open = false};
+  const entry *least = least_bound(&left);
+  int stage = k->graph->pipe.stages;
+  for (int at = least->record; at >= 0; at = k->records.data[at].before) cut[stage--] = k->records.data[at].end;
+  cut[0] = 0;
+  return (zp_label_round){true, !k->merged, zp_prefix_bound(label_of(&left, least->label))};
+}
+
+zp_labels *zp_label_search_labels(const zp_label_search *k) { return k->labels; }
+int64_t zp_label_search_work(const zp_label_search *k) { return k->work + zp_labels_work(k->labels); }
