@@ -217,9 +217,14 @@ static int floors_of(const zp_searcher *s, int low, int high, floor_of *floors) 
   return n;
 }
 
+static bool is_nearer(const zp_searcher *s, int64_t floor_bytes) {
+  double need = (double)(floor_bytes + s->machine.context_bytes);
+  return s->miss_ratio == 0 || need < s->miss_ratio * (double)s->miss.have_bytes;
+}
+
 /* Points with one chunk a stage (or, where there are none, some with several), the lowest floors first, until no floor
  * is below the nearest miss. */
-void zp_note_misses(zp_searcher *s) {
+static void note_points(zp_searcher *s) {
   for (int i = 0; i < s->below_floor.len; i++) zp_push(s->arena, &s->points, s->below_floor.data[i]);
   floor_of *floors = ZP_NEW_ARRAY(s->arena, floor_of, s->points.len + 1);
   int n = floors_of(s, 1, 1, floors);
@@ -229,9 +234,29 @@ void zp_note_misses(zp_searcher *s) {
   if (chunked && n > CHUNKED_MISSES) n = CHUNKED_MISSES;
   for (int i = 0; i < n; i++) {
     const zp_point *point = &s->points.data[floors[i].point];
-    double need = (double)(floors[i].bytes + s->machine.context_bytes);
-    if (s->miss_ratio > 0 && need >= s->miss_ratio * (double)s->miss.have_bytes) return;
+    if (!is_nearer(s, floors[i].bytes)) break;
+    zp_search_use(s, zp_choice_ranks(&point->choice));
     zp_point p = at_step(point, chain_length(&point->choice));
     if (!zp_choice_refusal(&p.choice, s->spec)) (chunked ? note_chunks_miss : note_miss)(s, &p);
+  }
+  s->points.len = s->below_floor.len = 0;
+}
+
+static int by_degrees_floor(const void *a, const void *b) {
+  const zp_degrees *x = a, *y = b;
+  if (x->floor_bytes != y->floor_bytes) return x->floor_bytes < y->floor_bytes ? -1 : 1;
+  if (x->tensor != y->tensor) return x->tensor - y->tensor;
+  return x->pipeline != y->pipeline ? x->pipeline - y->pipeline : x->data - y->data;
+}
+
+/* First what was looked into; then degrees that were too small as a whole, in the same order. */
+void zp_note_misses(zp_searcher *s) {
+  zp_degrees_list *rest = &s->too_small;
+  note_points(s);
+  if (rest->len) qsort(rest->data, (size_t)rest->len, sizeof *rest->data, by_degrees_floor);
+  for (int i = 0; i < rest->len && is_nearer(s, rest->data[i].floor_bytes); i++) {
+    s->cutoff_s = HUGE_VAL;
+    zp_search_expand(s, &rest->data[i]);
+    note_points(s);
   }
 }

@@ -56,7 +56,7 @@ static const double *find_flights(const zp_searcher *s, const zp_choice *c) {
   if (memo->flight && memo->schedule == c->schedule && memo->chunks == c->chunks && memo->pipeline == c->pipeline &&
       memo->microbatches == m)
     return memo->flight;
-  if (!memo->flight) memo->flight = ZP_NEW_ARRAY(s->arena, double, s->machine.devices);
+  if (!memo->flight) memo->flight = ZP_NEW_ARRAY(s->arena, double, s->devices);
   memo->schedule = c->schedule, memo->chunks = c->chunks, memo->pipeline = c->pipeline, memo->microbatches = m;
   for (int stage = 0; stage < c->pipeline; stage++) memo->flight[stage] = least_flight(c, stage, m);
   return memo->flight;

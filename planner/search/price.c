@@ -1,19 +1,12 @@
-/* Pricing: points in the order of their bounds; a point that can still enter the ranking is given its homes, cut and
+/* Pricing: points in the order of their bounds (frontier.c); a point that can still enter the ranking is given its homes, cut and
  * simulated. Where the ways to cut are few, all of them are looked at and the point is settled. Where they are many,
  * the cut with the least bound and the two extreme ones with the shortest longest stage are simulated, and the point
  * stays open down to its bound over all cuts. Points that are open below the best plan of all go to branch.c. Several
  * chunks a stage have few cuts (chunk_cut.c): settled. */
 #include <math.h>
-#include <stdlib.h>
 #include "cost.h"
 #include "schedule.h"
 #include "search_internal.h"
-
-static int by_bound(const void *a, const void *b) {
-  const zp_point *x = a, *y = b;
-  if (x->bound_s != y->bound_s) return x->bound_s < y->bound_s ? -1 : 1;
-  return zp_choice_compare(&x->choice, &y->choice);
-}
 
 typedef struct pricing {
   zp_searcher *s;
@@ -183,22 +176,27 @@ static void settle_point(pricing *p) {
   p->point->bound_s = zp_branch(p->s, p->point, &task);
 }
 
+static void look_at(pricing *p, int point) {
+  p->point = &p->s->points.data[point];
+  zp_search_use(p->s, zp_choice_ranks(&p->point->choice));
+}
+
 void zp_price_points(zp_searcher *s, zp_ranking *r) {
   pricing p = {.s = s, .scratch = zp_arena_new("simulate"), .ranking = r};
-  ZP_VEC(zp_point *) finalists = {0}; /* priced or bounded */
-  if (s->points.len) qsort(s->points.data, (size_t)s->points.len, sizeof *s->points.data, by_bound);
-  for (int i = 0; i < s->points.len; i++) {
-    p.point = &s->points.data[i];
+  zp_frontier frontier = {.s = s};
+  zp_ints finalists = {0}; /* priced or bounded */
+  for (int i; (i = zp_frontier_next(&frontier, r)) >= 0;) {
+    look_at(&p, i);
     zp_rejection why = price_point(&p);
     if (why == ZP_REJECT_COUNT)
       s->certificate.priced++;
     else
       s->certificate.rejected[why]++;
-    if (why == ZP_REJECT_COUNT || why == ZP_REJECT_BOUND) zp_push(s->arena, &finalists, p.point);
+    if (why == ZP_REJECT_COUNT || why == ZP_REJECT_BOUND) zp_push(s->arena, &finalists, i);
   }
-  double bound = HUGE_VAL;
+  double bound = s->left_out_s;
   for (int i = 0; i < finalists.len && r->len; i++) {
-    p.point = finalists.data[i];
+    look_at(&p, finalists.data[i]);
     settle_point(&p);
     bound = fmin(bound, p.point->bound_s);
   }

@@ -17,6 +17,7 @@ static inline zp_mode_set zp_set_of_mode(zp_stage_mode mode) { return 1u << mode
  * what is bounded with it is bounded for every stage. Seconds of the first units, [units + 1] each: */
 typedef struct zp_variant {
   int tensor;
+  int groups; /* index of the tensor groups that it is priced on */
   bool sequence;
   int64_t microbatch;
   zp_mode_set modes;
@@ -55,6 +56,28 @@ typedef struct zp_point {
   double bound_s;                    /* no plan of this point is faster */
 } zp_point;
 
+/* Tensor groups of one size, and the ranks that they consist of. Plans that use different numbers of ranks have the same
+ * procedures and prices where these are equal. */
+typedef struct zp_tensor_groups {
+  int tensor;
+  int64_t count; /* of groups; only where it decides which node types they stand on, else 0 */
+  zp_machine machine;
+  zp_group_link link;
+  zp_sharding *sharding[2]; /* [sequence]: made on demand */
+  bool tried[2];
+  bool measured;            /* the next two are known */
+  zp_ints least;            /* variants of all modes together, of every micro-batch and sequence */
+  zp_rejection why_none;
+} zp_tensor_groups;
+
+/* Tensor x pipeline x data of a subspace that has not been looked into. */
+typedef struct zp_degrees {
+  int tensor, pipeline, data;
+  double bound_s;      /* no plan of these degrees is faster */
+  int64_t floor_bytes; /* nor needs less on its fullest stage */
+} zp_degrees;
+typedef ZP_VEC(zp_degrees) zp_degrees_list;
+
 /* Bytes of one rank. */
 typedef struct zp_limits {
   int64_t device, host, nvme;
@@ -88,6 +111,7 @@ typedef struct zp_search_memo {
   zp_places_memo places;
   zp_flight_memo flight;
   zp_step_end_memo end[4][2]; /* [zero][compress] */
+  int groups, groups_tensor, groups_ranks; /* the tensor groups that were asked for last */
   bool link_known;
   zp_choice link_choice;
   zp_group_link link; /* of the data ranks */
@@ -103,7 +127,8 @@ typedef struct zp_searcher {
   zp_arena *arena; /* of the search, given back at its end */
   const zp_spec *spec;
   const zp_constraints *constraints;
-  zp_machine machine;
+  int devices;        /* given: plans use at most so many */
+  zp_machine machine; /* of the ranks that the plan at hand uses (zp_search_use), like the limits below */
   bool generated_only;
   int64_t limit_bytes;            /* arena bytes that a rank may use; several node types: on the smallest */
   int64_t most_bytes;             /* the same on the largest */
@@ -111,11 +136,14 @@ typedef struct zp_searcher {
   int64_t n_units;                /* cut between layers; of a point: zp_point_units */
   const zp_pieces *pieces;        /* where cuts inside layers are allowed and possible; NULL: nowhere */
   int64_t most_units;             /* of any point: cut inside layers, too, where that is allowed */
-  zp_sharding **sharding;         /* [devices + 1][sequence]: made on demand */
-  bool *sharding_tried;
+  ZP_VEC(zp_tensor_groups) groups;
   ZP_VEC(zp_variant) variants;
+  zp_degrees_list degrees;      /* subspaces: none is looked into that cannot beat the plans that are known by then */
+  zp_degrees_list too_small;    /* those that do not fit, by their memory floor */
   ZP_VEC(zp_point) points;      /* those that may fit into memory */
   ZP_VEC(zp_point) below_floor; /* those that do not, by their memory floor */
+  double cutoff_s;              /* points of the subspace at hand that are not faster are left out */
+  double left_out_s;            /* the least bound of what was left out so */
   zp_search_memo *memo;
   zp_certificate certificate;
   zp_effort effort;
@@ -141,6 +169,22 @@ static inline int64_t zp_point_units(const zp_searcher *s, const zp_point *point
 /* ---- search.c ---- */
 /* Fills in what follows from the input; s->arena is there, the rest is zero. options may be NULL. */
 void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *machine, const zp_search_options *options);
+
+/* ---- ranks.c ---- */
+/* From now on plans that use so many ranks are at hand. */
+void zp_search_use(zp_searcher *s, int ranks);
+/* What ranks of the machine at hand may use. */
+void zp_use_limits(zp_searcher *s);
+/* Index of the tensor groups of that size among the ranks at hand; -1 when they are not known yet. */
+int zp_find_groups(const zp_searcher *s, int tensor);
+/* The same; makes them. */
+int zp_use_groups(zp_searcher *s, int tensor);
+
+/* ---- degrees.c ---- */
+/* All degrees that the constraints allow, with their bounds, the lowest first. Counts the rest. */
+void zp_search_degrees(zp_searcher *s);
+/* No plan of this point's degrees, micro-batch and variant is faster, whatever its schedule: its work alone. O(1). */
+double zp_bound_work(const zp_searcher *s, const zp_point *point);
 
 /* ---- variant.c ---- */
 /* Index of the variant of these modes, made on demand; -1 when the model cannot be split or lowered that way
@@ -183,8 +227,19 @@ double zp_least_before(const zp_searcher *s, const zp_point *point, int stage, i
 double zp_least_after(const zp_searcher *s, const zp_point *point, int stage, int64_t end);
 
 /* ---- space.c ---- */
-/* All points of the space: counts candidates and rejections, keeps those that may fit. */
-void zp_search_enumerate(zp_searcher *s);
+enum { ZP_MOST_FREE_MICROBATCH = 64 }; /* without a constraint on it */
+/* Only this value is allowed. */
+bool zp_limit_is_pin(const zp_limit *limit);
+void zp_search_reject(zp_searcher *s, zp_rejection why);
+/* Is a trainer generated for such values, or may they be looked at without? Their constraint is not asked. */
+bool zp_search_considers(const zp_searcher *s, const zp_limit *limit, bool plain);
+/* Modes that the plan block allows; *excluded: how many others there would be. */
+zp_mode_set zp_allowed_modes(const zp_searcher *s, int tensor, bool sequence, int *excluded);
+/* The choice with all that lowers its memory and is in the space: no choice of its schedule needs less. */
+zp_choice zp_smallest(const zp_searcher *s, const zp_choice *choice);
+/* All points of some degrees: counts candidates and rejections, keeps those that may fit and may be faster than
+ * s->cutoff_s. */
+void zp_search_expand(zp_searcher *s, const zp_degrees *degrees);
 
 /* ---- fit.c: memory ---- */
 /* Least bytes that the fullest stage of a point needs, however it is cut. O(1). */
@@ -244,6 +299,8 @@ void zp_parts_of_stage(const zp_choice *choice, int stage, const int64_t *cut, z
 double zp_least_message(const zp_searcher *s, const zp_point *point);
 /* A proven lower bound of the simulated step time over all cuts. O(1). */
 double zp_bound(const zp_searcher *s, const zp_point *point);
+/* Of its micro-batches alone. */
+double zp_bound_microbatches(const zp_searcher *s, const zp_point *point);
 /* The same for one way to cut; own: what the stages run. */
 double zp_bound_of_cut(const zp_searcher *s, const zp_point *point, const int64_t *cut, const zp_variant *const *own);
 /* Seconds of all micro-batches, at least, when a stage (one chunk) runs units first .. end - 1 of `own`. Without its
@@ -360,6 +417,16 @@ int zp_choice_compare(const zp_choice *a, const zp_choice *b);
 void zp_rank(zp_searcher *s, zp_ranking *r, const zp_candidate *candidate);
 /* Plans of these degrees that are slower cannot enter the ranking. */
 double zp_cutoff(const zp_ranking *r, const zp_choice *choice);
+
+/* ---- frontier.c ---- */
+/* What is still to be looked at: degrees, and the points of those that were looked into, in the order of their bounds. */
+typedef struct zp_frontier {
+  zp_searcher *s;
+  int next;    /* degrees */
+  zp_ints heap; /* of points */
+} zp_frontier;
+/* Index of the next point to be priced; -1: none is left. */
+int zp_frontier_next(zp_frontier *f, const zp_ranking *r);
 
 /* ---- price.c ---- */
 /* All that its price needs; without order tables where that takes none. */

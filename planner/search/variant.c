@@ -1,4 +1,4 @@
-/* Variants: sharded, lowered and priced procedures, each made once. Sharding is by tensor degree and sequence alone
+/* Variants: sharded, lowered and priced procedures, each made once. Sharding is by tensor groups and sequence alone
  * (its decisions are priced for micro-batch 1), lowering by these, micro-batch and recomputation. In a cluster of
  * several node types there are variants priced on every set of types that a stage stands on, and the variant that a
  * point names is the least of all types. */
@@ -6,13 +6,14 @@
 #include "cost.h"
 #include "search_internal.h"
 
-static const zp_sharding *sharding_of(zp_searcher *s, int tensor, bool sequence) {
-  int i = 2 * tensor + sequence;
-  if (!s->sharding_tried[i]) {
-    s->sharding_tried[i] = true;
-    s->sharding[i] = zp_shard(s->arena, s->spec->model, &s->machine, tensor, 1, sequence, &s->reason);
+static const zp_sharding *sharding_of(zp_searcher *s, const zp_variant *v) {
+  zp_tensor_groups *groups = &s->groups.data[v->groups];
+  if (!groups->tried[v->sequence]) {
+    groups->tried[v->sequence] = true;
+    groups->sharding[v->sequence] =
+        zp_shard(s->arena, s->spec->model, &s->machine, v->tensor, 1, v->sequence, &s->reason);
   }
-  return s->sharding[i];
+  return groups->sharding[v->sequence];
 }
 
 static double weight_gradients_s(const zp_procedure *backward) {
@@ -148,7 +149,7 @@ static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *mode
 static int find_variant(const zp_searcher *s, const zp_variant *wanted, zp_mode_set modes, zp_node_set types) {
   for (int i = s->variants.len - 1; i >= 0; i--) { /* the latest are looked for most */
     const zp_variant *v = &s->variants.data[i];
-    if (v->tensor == wanted->tensor && v->sequence == wanted->sequence && v->microbatch == wanted->microbatch &&
+    if (v->groups == wanted->groups && v->sequence == wanted->sequence && v->microbatch == wanted->microbatch &&
         v->fine == wanted->fine && v->modes == modes && v->types == types)
       return i;
   }
@@ -199,7 +200,7 @@ static zp_lowered *lower(zp_searcher *s, const zp_variant *v) {
     const zp_lowered *known = lowered_on(s, &whole, v->mode, v->types);
     return known ? zp_lower_pieces(s->arena, known, &s->cut_reason) : NULL;
   }
-  const zp_sharding *sharding = sharding_of(s, v->tensor, v->sequence);
+  const zp_sharding *sharding = sharding_of(s, v);
   if (!sharding) return NULL;
   return zp_lower(s->arena, s->spec, sharding, v->microbatch, zp_stage_mode_recompute(v->mode),
                   zp_stage_mode_split(v->mode), &s->reason);
@@ -221,6 +222,7 @@ static zp_lowered *lowered_on(zp_searcher *s, const zp_variant *like, zp_stage_m
   int known = find_variant(s, like, modes, types);
   if (known >= 0) return s->variants.data[known].lowered;
   zp_variant v = {.tensor = like->tensor,
+                  .groups = like->groups,
                   .sequence = like->sequence,
                   .microbatch = like->microbatch,
                   .fine = like->fine,
@@ -264,8 +266,12 @@ static bool make_places(zp_searcher *s, const zp_choice *c, const zp_variant *li
 }
 
 int zp_search_variant(zp_searcher *s, const zp_choice *c, zp_mode_set modes) {
-  zp_variant v = {
-      .tensor = c->tensor, .sequence = c->sequence, .microbatch = c->microbatch, .fine = c->fine, .modes = modes};
+  zp_variant v = {.tensor = c->tensor,
+                  .groups = zp_use_groups(s, c->tensor),
+                  .sequence = c->sequence,
+                  .microbatch = c->microbatch,
+                  .fine = c->fine,
+                  .modes = modes};
   if (zp_has_types(s) && !make_places(s, c, &v)) return -1;
   int known = find_variant(s, &v, modes, 0);
   if (known >= 0) return s->variants.data[known].lowered ? known : -1;
@@ -279,7 +285,11 @@ int zp_search_variant(zp_searcher *s, const zp_choice *c, zp_mode_set modes) {
 }
 
 const zp_lowered **zp_search_stages(const zp_searcher *s, const zp_choice *c) {
-  const zp_variant like = {.tensor = c->tensor, .sequence = c->sequence, .microbatch = c->microbatch, .fine = c->fine};
+  const zp_variant like = {.tensor = c->tensor,
+                           .groups = zp_find_groups(s, c->tensor),
+                           .sequence = c->sequence,
+                           .microbatch = c->microbatch,
+                           .fine = c->fine};
   const zp_places_memo *places = zp_has_types(s) ? zp_find_places(s, c) : NULL;
   const zp_lowered *of_mode[ZP_STAGE_MODES] = {NULL}; /* on the types of the stage before */
   const zp_lowered **stages = ZP_NEW_ARRAY(s->arena, const zp_lowered *, c->pipeline);

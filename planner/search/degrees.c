@@ -1,0 +1,148 @@
+/* Degrees: tensor x pipeline x data <= devices, within the constraints. There are many of them, so each has a bound in
+ * O(1) before anything of it is looked into: of the procedures that its tensor groups can run, in all micro-batches
+ * that divide its sequences, the least work over its stages. Degrees that no memory could hold are set apart.
+ *
+ * Counted as one candidate, because rejected as a whole: a tensor degree, the stages that are more than there are units,
+ * the data degrees of a tensor and pipeline degree that do not divide the batch. */
+#include <math.h>
+#include <stdlib.h>
+#include "schedule.h"
+#include "search_internal.h"
+
+/* ---- what tensor groups can run ---- */
+
+static void measure(zp_searcher *s, int index, int tensor, int64_t microbatch, bool sequence, bool fine) {
+  zp_point point;
+  zp_choice choice = {
+      .tensor = tensor, .pipeline = 1, .data = 1, .microbatch = microbatch, .sequence = sequence, .fine = fine};
+  int excluded;
+  zp_mode_set modes = zp_allowed_modes(s, tensor, sequence, &excluded);
+  for (int i = 0; i < s->constraints->stage_recompute.len; i++) {
+    if (i == 0) modes = 0;
+    modes |= zp_set_of_mode(s->constraints->stage_recompute.data[i]);
+  }
+  if (modes && zp_search_point(s, &choice, modes, &point))
+    zp_push(s->arena, &s->groups.data[index].least, point.variant);
+  else if (modes)
+    s->groups.data[index].why_none = fine ? ZP_REJECT_CUT : ZP_REJECT_SPLIT;
+}
+
+/* The variants of a tensor degree among the ranks at hand. */
+static const zp_tensor_groups *measured_groups(zp_searcher *s, int tensor) {
+  int index = zp_use_groups(s, tensor);
+  if (s->groups.data[index].measured) return &s->groups.data[index];
+  s->groups.data[index].measured = true;
+  s->groups.data[index].why_none = ZP_REJECT_CONSTRAINT;
+  const zp_constraints *c = s->constraints;
+  int64_t batch = s->spec->train.batch;
+  for (int64_t b = 1; b <= batch && (c->microbatch.set || b <= ZP_MOST_FREE_MICROBATCH); b++) {
+    if (batch % b || !zp_limit_allows(&c->microbatch, (double)b)) continue;
+    for (int sequence = 0; sequence <= (tensor > 1); sequence++) {
+      if (!zp_search_considers(s, &c->sequence, !sequence) || !zp_limit_allows(&c->sequence, sequence)) continue;
+      if (zp_limit_allows(&c->cut, 0)) measure(s, index, tensor, b, sequence, false);
+      if (s->pieces) measure(s, index, tensor, b, sequence, true);
+    }
+  }
+  return &s->groups.data[index];
+}
+
+/* ---- bounds ---- */
+
+/* Some stage has at least its share of every segment's layers, when these stay whole. */
+static double longest_share(const zp_variant *v, int stages) {
+  double longest = v->longest_s;
+  for (int i = 0; i < v->lowered->pieces->n_whole && !v->fine; i++) {
+    int64_t count = v->lowered->segments[i].segment->count;
+    longest = fmax(longest, (double)((count + stages - 1) / stages) * v->unit_s[i]);
+  }
+  return longest;
+}
+
+double zp_bound_work(const zp_searcher *s, const zp_point *point) {
+  const zp_variant *v = zp_variant_of(s, point);
+  const zp_choice *c = &point->choice;
+  double longest = fmax(point->work_s / c->pipeline, longest_share(v, c->pipeline));
+  double all = (double)zp_microbatches(s->spec, c) * longest;
+  return fmax(all, v->input_s[v->lowered->n_units]) * (1 - 1e-9);
+}
+
+static void add_degrees(zp_searcher *s, zp_degrees d) {
+  zp_search_use(s, d.tensor * d.pipeline * d.data);
+  const zp_tensor_groups *groups = measured_groups(s, d.tensor);
+  int64_t samples = s->spec->train.batch / d.data, smallest = INT64_MAX;
+  zp_rejection why = groups->least.len ? ZP_REJECT_BATCH : groups->why_none;
+  zp_choice choice = zp_smallest(s, &(zp_choice){.tensor = d.tensor, .pipeline = d.pipeline, .data = d.data});
+  d.bound_s = HUGE_VAL;
+  for (int i = 0; i < groups->least.len; i++) {
+    zp_point point = {.choice = choice, .variant = groups->least.data[i]};
+    const zp_variant *v = zp_variant_of(s, &point);
+    int64_t units = v->lowered->n_units;
+    if (samples % v->microbatch || (v->fine && d.pipeline == 1 && zp_limit_allows(&s->constraints->cut, 0))) continue;
+    if (why == ZP_REJECT_BATCH) why = ZP_REJECT_UNITS;
+    if (d.pipeline > units) continue;
+    why = ZP_REJECT_COUNT;
+    point.choice.microbatch = v->microbatch;
+    point.work_s = v->prefix_s[units];
+    int64_t bytes = zp_memory_floor(s, &point);
+    if (bytes < smallest) smallest = bytes;
+    if (bytes <= s->most_bytes) d.bound_s = fmin(d.bound_s, zp_bound_work(s, &point));
+  }
+  d.floor_bytes = smallest;
+  if (why != ZP_REJECT_COUNT) {
+    zp_search_reject(s, why);
+  } else if (isfinite(d.bound_s)) {
+    zp_push(s->arena, &s->degrees, d);
+  } else {
+    zp_search_reject(s, ZP_REJECT_MEMORY);
+    zp_push(s->arena, &s->too_small, d);
+  }
+}
+
+static int by_bound(const void *a, const void *b) {
+  const zp_degrees *x = a, *y = b;
+  if (x->bound_s != y->bound_s) return x->bound_s < y->bound_s ? -1 : 1;
+  if (x->tensor != y->tensor) return x->tensor - y->tensor;
+  return x->pipeline != y->pipeline ? x->pipeline - y->pipeline : x->data - y->data;
+}
+
+/* ---- all ---- */
+
+static void try_data(zp_searcher *s, int tensor, int pipeline) {
+  const zp_constraints *c = s->constraints;
+  int most = s->devices / tensor / pipeline, dividing = 0;
+  for (int data = 1; data <= most && data <= s->spec->train.batch; data++) {
+    if (s->spec->train.batch % data) continue;
+    dividing++;
+    if (zp_limit_allows(&c->data, data) && zp_limit_allows(&c->idle, s->devices - tensor * pipeline * data))
+      add_degrees(s, (zp_degrees){.tensor = tensor, .pipeline = pipeline, .data = data});
+    else
+      zp_search_reject(s, ZP_REJECT_CONSTRAINT);
+  }
+  if (dividing < most) zp_search_reject(s, ZP_REJECT_BATCH);
+}
+
+static void try_pipelines(zp_searcher *s, int tensor) {
+  int64_t most = s->devices / tensor;
+  for (int pipeline = 1; pipeline <= most && pipeline <= s->most_units; pipeline++) {
+    if (zp_limit_allows(&s->constraints->pipeline, pipeline))
+      try_data(s, tensor, pipeline);
+    else
+      zp_search_reject(s, ZP_REJECT_CONSTRAINT);
+  }
+  if (most > s->most_units) zp_search_reject(s, ZP_REJECT_UNITS);
+}
+
+void zp_search_degrees(zp_searcher *s) {
+  const zp_limit *limit = &s->constraints->tensor;
+  bool one_node = !s->spec->cluster.node.device.is_cpu && !zp_limit_is_pin(limit);
+  int widest = s->machine.devices_per_node;
+  for (int tensor = 1; tensor <= s->devices; tensor++) {
+    if (!zp_limit_allows(limit, tensor))
+      zp_search_reject(s, ZP_REJECT_CONSTRAINT);
+    else if (one_node && tensor > widest)
+      zp_search_reject(s, ZP_REJECT_NODE);
+    else
+      try_pipelines(s, tensor);
+  }
+  if (s->degrees.len) qsort(s->degrees.data, (size_t)s->degrees.len, sizeof *s->degrees.data, by_bound);
+}
