@@ -32,6 +32,7 @@ static double longest_chunk(const double *prefix_s, int chunks, const int64_t *c
 
 /* The shortest possible longest chunk, exactly: every success jumps to a value that occurs. */
 static double shortest_longest(const zp_variant *v, int64_t units, int chunks, int64_t *cut) {
+  if (v->longest_chunk_s[chunks] > 0) return v->longest_chunk_s[chunks];
   double total = v->prefix_s[units], low = fmax(total / chunks, v->longest_s) * (1 - 1e-9);
   fill(v->prefix_s, units, chunks, total, false, cut);
   double high = longest_chunk(v->prefix_s, chunks, cut);
@@ -42,6 +43,7 @@ static double shortest_longest(const zp_variant *v, int64_t units, int chunks, i
     else
       low = middle;
   }
+  v->longest_chunk_s[chunks] = high;
   return high;
 }
 
@@ -72,11 +74,14 @@ static bool all_stages_fit(const zp_searcher *s, const zp_point *point, const zp
   return true;
 }
 
-bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits *limits, int by, bool from_back,
-                   int64_t *cut) {
+bool zp_state_cut(const zp_searcher *s, const zp_point *point, int by, bool from_back, int64_t *cut) {
   const zp_variant *v = &s->variants.data[point->modes[by]];
   int chunks = zp_model_chunks(&point->choice);
   double longest = shortest_longest(v, zp_point_units(s, point), chunks, cut) * (1 + 2e-9);
-  return fill(v->prefix_s, zp_point_units(s, point), chunks, longest, from_back, cut) &&
-         all_stages_fit(s, point, limits, cut);
+  return fill(v->prefix_s, zp_point_units(s, point), chunks, longest, from_back, cut);
+}
+
+bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits *limits, int by, bool from_back,
+                   int64_t *cut) {
+  return zp_state_cut(s, point, by, from_back, cut) && all_stages_fit(s, point, limits, cut);
 }

@@ -66,6 +66,12 @@ double zp_bound_work(const zp_searcher *s, const zp_point *point) {
   return fmax(all, v->input_s[v->lowered->n_units]) * (1 - 1e-9);
 }
 
+/* About what the first stage of 1F1B needs, with as many micro-batches in flight as there are stages. */
+static int64_t first_stage_bytes(const zp_searcher *s, const zp_point *point, int64_t floor_bytes) {
+  int64_t stages = point->choice.pipeline, m = zp_microbatches(s->spec, &point->choice);
+  return floor_bytes + ((m < stages ? m : stages) - 1) * zp_variant_of(s, point)->saved_bytes / stages;
+}
+
 static void add_degrees(zp_searcher *s, zp_degrees d) {
   zp_search_use(s, d.tensor * d.pipeline * d.data);
   const zp_tensor_groups *groups = measured_groups(s, d.tensor);
@@ -85,7 +91,9 @@ static void add_degrees(zp_searcher *s, zp_degrees d) {
     point.work_s = v->prefix_s[units];
     int64_t bytes = zp_memory_floor(s, &point);
     if (bytes < smallest) smallest = bytes;
-    if (bytes <= s->most_bytes) d.bound_s = fmin(d.bound_s, zp_bound_work(s, &point));
+    if (bytes > s->most_bytes) continue;
+    d.bound_s = fmin(d.bound_s, zp_bound_work(s, &point));
+    d.may_fit |= first_stage_bytes(s, &point, bytes) <= s->most_bytes;
   }
   d.floor_bytes = smallest;
   if (why != ZP_REJECT_COUNT) {

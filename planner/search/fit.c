@@ -225,7 +225,6 @@ static bool is_nearer(const zp_searcher *s, int64_t floor_bytes) {
 /* Points with one chunk a stage (or, where there are none, some with several), the lowest floors first, until no floor
  * is below the nearest miss. */
 static void note_points(zp_searcher *s) {
-  for (int i = 0; i < s->below_floor.len; i++) zp_push(s->arena, &s->points, s->below_floor.data[i]);
   floor_of *floors = ZP_NEW_ARRAY(s->arena, floor_of, s->points.len + 1);
   int n = floors_of(s, 1, 1, floors);
   bool chunked = n == 0;
@@ -239,7 +238,7 @@ static void note_points(zp_searcher *s) {
     zp_point p = at_step(point, chain_length(&point->choice));
     if (!zp_choice_refusal(&p.choice, s->spec)) (chunked ? note_chunks_miss : note_miss)(s, &p);
   }
-  s->points.len = s->below_floor.len = 0;
+  s->points.len = 0;
 }
 
 static int by_degrees_floor(const void *a, const void *b) {
@@ -249,14 +248,16 @@ static int by_degrees_floor(const void *a, const void *b) {
   return x->pipeline != y->pipeline ? x->pipeline - y->pipeline : x->data - y->data;
 }
 
-/* First what was looked into; then degrees that were too small as a whole, in the same order. */
+/* Degrees in the order of their floors are looked into once more. */
 void zp_note_misses(zp_searcher *s) {
-  zp_degrees_list *rest = &s->too_small;
-  note_points(s);
-  if (rest->len) qsort(rest->data, (size_t)rest->len, sizeof *rest->data, by_degrees_floor);
-  for (int i = 0; i < rest->len && is_nearer(s, rest->data[i].floor_bytes); i++) {
-    s->cutoff_s = HUGE_VAL;
-    zp_search_expand(s, &rest->data[i]);
+  zp_degrees_list *all = &s->degrees;
+  for (int i = 0; i < s->too_small.len; i++) zp_push(s->arena, all, s->too_small.data[i]);
+  if (all->len) qsort(all->data, (size_t)all->len, sizeof *all->data, by_degrees_floor);
+  s->keeps_all = true;
+  s->cutoff_s = HUGE_VAL;
+  s->points.len = 0;
+  for (int i = 0; i < all->len && is_nearer(s, all->data[i].floor_bytes); i++) {
+    zp_search_expand(s, &all->data[i]);
     note_points(s);
   }
 }

@@ -1,6 +1,6 @@
-/* The order in which the space is looked at: best bounds first, degrees as a whole until their turn comes. While the
- * ranking still has room, the best point of degrees is priced as soon as they are looked into: plans that are known
- * early leave most degrees out. */
+/* The order in which the space is looked at: best bounds first, degrees as a whole until their turn comes. Before that a
+ * plan of some degrees that look as if they fit is found for every place of the ranking: plans that are known early leave
+ * most degrees out. */
 #include <math.h>
 #include "search_internal.h"
 
@@ -35,32 +35,43 @@ static int pop(zp_frontier *f) {
   return first;
 }
 
-/* Puts the points of the degrees on the heap; the best of them is returned instead while plans are still wanted. */
-static int look_into(zp_frontier *f, const zp_degrees *d, const zp_ranking *r) {
+/* Puts the points of the degrees on the heap. */
+static void look_into(zp_frontier *f, zp_degrees *d, const zp_ranking *r) {
   zp_searcher *s = f->s;
+  int first = s->points.len;
+  if (d->seen) return;
+  d->seen = true;
+  f->known = r->len;
   s->cutoff_s = zp_cutoff(r, &(zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data});
   if (d->bound_s >= s->cutoff_s) {
     s->left_out_s = fmin(s->left_out_s, d->bound_s);
     zp_search_reject(s, ZP_REJECT_WORK);
-    return -1;
+    return;
   }
-  int first = s->points.len, best = -1;
   zp_search_expand(s, d);
-  for (int i = first; i < s->points.len && r->len < r->cap; i++)
-    if (best < 0 || is_before(s, i, best)) best = i;
-  for (int i = first; i < s->points.len; i++)
-    if (i != best) push(f, i);
-  return best;
+  for (int i = first; i < s->points.len; i++) push(f, i);
+}
+
+/* Degrees that may fit are looked into one by one, each until it has given a plan, while the ranking has room. */
+static int next_of_first(zp_frontier *f, const zp_ranking *r) {
+  while (r->len < r->cap) {
+    int point = r->len > f->known ? -1 : pop(f);
+    if (point >= 0) return point;
+    while (f->first < f->s->degrees.len && !f->s->degrees.data[f->first].may_fit) f->first++;
+    if (f->first == f->s->degrees.len) return -1;
+    look_into(f, &f->s->degrees.data[f->first++], r);
+  }
+  return -1;
 }
 
 int zp_frontier_next(zp_frontier *f, const zp_ranking *r) {
   zp_searcher *s = f->s;
-  while (f->next < s->degrees.len) {
-    const zp_degrees *d = &s->degrees.data[f->next];
+  int point = next_of_first(f, r);
+  if (point >= 0) return point;
+  for (; f->next < s->degrees.len; f->next++) {
+    zp_degrees *d = &s->degrees.data[f->next];
     if (f->heap.len && s->points.data[f->heap.data[0]].bound_s < d->bound_s) break;
-    f->next++;
-    int point = look_into(f, d, r);
-    if (point >= 0) return point;
+    look_into(f, d, r);
   }
   return pop(f);
 }

@@ -62,6 +62,21 @@ static bool same_cut(const int64_t *a, const int64_t *b, int chunks) {
   return memcmp(a, b, sizeof *a * (size_t)(chunks + 1)) == 0;
 }
 
+/* The least bound of the stated cuts, whatever their memory. */
+static double bound_stated_cuts(const pricing *p) {
+  const zp_searcher *s = p->s;
+  const zp_choice *c = &p->point->choice;
+  zp_arena_mark mark = zp_arena_get_mark(s->arena);
+  int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, zp_model_chunks(c) + 1);
+  const zp_variant **least = ZP_NEW_ARRAY(s->arena, const zp_variant *, c->pipeline);
+  for (int k = 0; k < c->pipeline; k++) least[k] = zp_variant_of(s, p->point);
+  double bound = HUGE_VAL;
+  for (int i = 0; i < 2 * p->point->n_modes; i++)
+    if (zp_state_cut(s, p->point, i / 2, i % 2, cut)) bound = fmin(bound, zp_bound_of_cut(s, p->point, cut, least));
+  zp_arena_rewind(s->arena, mark);
+  return bound;
+}
+
 static void price_chunks(pricing *p) {
   zp_limits limits = zp_search_limits(p->s);
   int chunks = zp_model_chunks(&p->point->choice), n = 0;
@@ -112,6 +127,7 @@ static zp_rejection price_point(pricing *p) {
   if (p->point->bound_s >= cutoff(p)) return why;
   zp_find_least_work(s, p->point, true);
   p->point->bound_s = fmax(p->point->bound_s, zp_bound(s, p->point));
+  if (zp_chunks(&p->point->choice) > 1) p->point->bound_s = fmax(p->point->bound_s, bound_stated_cuts(p));
   if (p->point->bound_s >= cutoff(p)) return why;
   if (!zp_find_home(s, p->point, &why)) return why;
   p->point->bound_s = fmax(p->point->bound_s, zp_bound(s, p->point));

@@ -27,10 +27,13 @@ typedef struct zp_variant {
   zp_lowered *lowered;      /* priced; of several modes, one of them; NULL when it cannot be lowered */
   double *prefix_s;         /* forward and backward */
   double *unit_s;           /* the same of one iteration of a segment or piece, [segments] */
+  double *kept_bytes, *part_elements; /* saved for one micro-batch; parameters: of parts, [segments]. No piece has less
+                                       * than its parts together */
   double *forward_s;        /* forward alone */
   double *input_s;          /* forward and the part of backward that yields gradients of inputs */
   int64_t *elements_before; /* parameters, shared ones left out */
   double longest_s;         /* of one unit */
+  double *longest_chunk_s;  /* shortest possible longest of so many chunks, [units + 1]; 0: not known yet */
   double backward_share;    /* smallest share of backward in a unit's time */
   int64_t carry_elements;   /* smallest carry between two units */
   int64_t elements;         /* parameters of the whole model on one tensor rank, shared ones once */
@@ -75,6 +78,8 @@ typedef struct zp_degrees {
   int tensor, pipeline, data;
   double bound_s;      /* no plan of these degrees is faster */
   int64_t floor_bytes; /* nor needs less on its fullest stage */
+  bool may_fit;        /* as far as a guess knows */
+  bool seen;           /* looked into, or left out */
 } zp_degrees;
 typedef ZP_VEC(zp_degrees) zp_degrees_list;
 
@@ -101,15 +106,16 @@ typedef struct zp_step_end_memo {
   int64_t elements;
   double seconds;
 } zp_step_end_memo;
-typedef struct zp_flight_memo { /* of the last pipeline that was asked for */
+enum { ZP_FLIGHT_SLOTS = 1024 };
+typedef struct zp_flight_memo { /* of one pipeline that was asked for */
   zp_schedule schedule;
-  int chunks, pipeline;
+  int chunks, pipeline, room;
   int64_t microbatches;
-  double *flight; /* [pipeline] */
+  double *flight; /* [room] */
 } zp_flight_memo;
 typedef struct zp_search_memo {
   zp_places_memo places;
-  zp_flight_memo flight;
+  zp_flight_memo flight[ZP_FLIGHT_SLOTS];
   zp_step_end_memo end[4][2]; /* [zero][compress] */
   int groups, groups_tensor, groups_ranks; /* the tensor groups that were asked for last */
   bool link_known;
@@ -138,10 +144,11 @@ typedef struct zp_searcher {
   int64_t most_units;             /* of any point: cut inside layers, too, where that is allowed */
   ZP_VEC(zp_tensor_groups) groups;
   ZP_VEC(zp_variant) variants;
+  zp_ints variant_index; /* hash table: 1 + their places; 0: free */
   zp_degrees_list degrees;      /* subspaces: none is looked into that cannot beat the plans that are known by then */
   zp_degrees_list too_small;    /* those that do not fit, by their memory floor */
   ZP_VEC(zp_point) points;      /* those that may fit into memory */
-  ZP_VEC(zp_point) below_floor; /* those that do not, by their memory floor */
+  bool keeps_all;               /* and those that do not: nothing fits, and the nearest miss is looked for */
   double cutoff_s;              /* points of the subspace at hand that are not faster are left out */
   double left_out_s;            /* the least bound of what was left out so */
   zp_search_memo *memo;
@@ -219,12 +226,18 @@ bool zp_cut_variants(const zp_searcher *s, const zp_point *point, const zp_limit
 zp_choice zp_choice_of_cut(const zp_searcher *s, const zp_point *point, int64_t *cut, const zp_variant *const *stage);
 
 /* ---- least_work.c ---- */
-/* Fills in the point's work_s; once it is worth more time, longest_s and what the next two need, too. */
-void zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth);
+/* Fills in the point's work_s; once it is worth more time, longest_s and what the next two need, too. False: the
+ * stages together have no room for the layers. */
+bool zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth);
 /* Seconds of the units before `first` on the stages before `stage`, of those from `end` on on the stages after it, at
  * least. */
 double zp_least_before(const zp_searcher *s, const zp_point *point, int stage, int64_t first);
 double zp_least_after(const zp_searcher *s, const zp_point *point, int stage, int64_t end);
+
+/* ---- least_parts.c ---- */
+/* The work_s of a point whose cuts may lie inside layers; false as above. state_bytes: of a parameter; flight: of every
+ * stage; keeps: what micro-batches save stays on the device. */
+bool zp_find_least_parts(const zp_searcher *s, zp_point *point, double state_bytes, bool keeps, const double *flight);
 
 /* ---- space.c ---- */
 enum { ZP_MOST_FREE_MICROBATCH = 64 }; /* without a constraint on it */
@@ -287,8 +300,9 @@ bool zp_cut_all(zp_searcher *s, const zp_point *point, zp_on_cut *on_cut, void *
  */
 bool zp_cut_is_possible(const zp_searcher *s, const zp_point *point, double stage_s);
 /* Of all cuts into model chunks with the shortest longest chunk, by the times of the point's mode `by`, the one with
- * the longest first chunks, or with the longest last chunks. False when it does not fit into memory. cut: chunks + 1
- * numbers. */
+ * the longest first chunks, or with the longest last chunks. cut: chunks + 1 numbers. */
+bool zp_state_cut(const zp_searcher *s, const zp_point *point, int by, bool from_back, int64_t *cut);
+/* The same; false when it does not fit into memory. */
 bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits *limits, int by, bool from_back,
                    int64_t *cut);
 /* What stage `stage` of a cut has of every chunk: part[chunks]. */
@@ -422,8 +436,9 @@ double zp_cutoff(const zp_ranking *r, const zp_choice *choice);
 /* What is still to be looked at: degrees, and the points of those that were looked into, in the order of their bounds. */
 typedef struct zp_frontier {
   zp_searcher *s;
-  int next;    /* degrees */
-  zp_ints heap; /* of points */
+  int first, next; /* degrees: for the first plans; in order */
+  int known;       /* plans when degrees were looked into last */
+  zp_ints heap;    /* of points */
 } zp_frontier;
 /* Index of the next point to be priced; -1: none is left. */
 int zp_frontier_next(zp_frontier *f, const zp_ranking *r);

@@ -54,13 +54,12 @@ static void add_point(zp_searcher *s, const zp_choice *choice, zp_mode_set modes
   bool lowered = zp_search_point(s, choice, modes, &point);
   assert(lowered);
   (void)lowered;
-  if (zp_memory_floor(s, &point) > s->most_bytes) {
-    zp_push(s->arena, &s->below_floor, point);
+  if (zp_memory_floor(s, &point) > s->most_bytes || !zp_find_least_work(s, &point, false)) {
     zp_search_reject(s, ZP_REJECT_MEMORY);
+    if (s->keeps_all) zp_push(s->arena, &s->points, point);
     return;
   }
   s->certificate.stated_cuts += zp_chunks(choice) > 1;
-  zp_find_least_work(s, &point, false);
   point.bound_s = zp_bound(s, &point);
   if (is_beaten(s, point.bound_s)) return;
   s->certificate.candidates++;
@@ -150,13 +149,15 @@ zp_choice zp_smallest(const zp_searcher *s, const zp_choice *choice) {
   return c;
 }
 
-/* Whatever the ZeRO stage and the homes: the work that memory forces on the stages takes too long. */
-static bool works_too_long(zp_searcher *s, const base *b, const zp_choice *choice) {
+/* Whatever the ZeRO stage and the homes: the layers have no room, or the work that memory forces on the stages takes
+ * too long. Only once a plan is known: until then everything may be the nearest miss. */
+static bool is_hopeless(zp_searcher *s, const base *b, const zp_choice *choice) {
   zp_choice smallest = zp_smallest(s, choice);
   zp_point point;
   if (!isfinite(s->cutoff_s) || !zp_search_point(s, &smallest, b->modes, &point)) return false;
-  zp_find_least_work(s, &point, false);
-  return is_beaten(s, zp_bound_microbatches(s, &point));
+  if (zp_find_least_work(s, &point, false)) return is_beaten(s, zp_bound_microbatches(s, &point));
+  zp_search_reject(s, ZP_REJECT_MEMORY);
+  return true;
 }
 
 static void try_chunks(zp_searcher *s, const base *b, zp_choice choice) {
@@ -168,7 +169,7 @@ static void try_chunks(zp_searcher *s, const base *b, zp_choice choice) {
       zp_search_reject(s, ZP_REJECT_UNITS);
     else if (!zp_limit_allows(&s->constraints->chunks, chunks))
       zp_search_reject(s, ZP_REJECT_CONSTRAINT);
-    else if (!works_too_long(s, b, &choice))
+    else if (!is_hopeless(s, b, &choice))
       try_zero(s, b, choice);
   }
 }
@@ -196,6 +197,18 @@ static bool is_unbalanced(const zp_searcher *s, const zp_point *point) {
   return stages > units || !zp_cut_is_possible(s, point, UNBALANCED * mean_s);
 }
 
+/* The subspaces of a choice of degrees, micro-batch and sequence, whose modes are lowered: unless none of them can be
+ * the answer. */
+static void try_base(zp_searcher *s, const base *b, const zp_point *point) {
+  zp_point smallest = *point;
+  smallest.choice = zp_smallest(s, &point->choice);
+  if (is_beaten(s, zp_bound_work(s, point))) return;
+  if (isfinite(s->cutoff_s) && zp_memory_floor(s, &smallest) > s->most_bytes)
+    zp_search_reject(s, ZP_REJECT_MEMORY);
+  else
+    try_schedules(s, b);
+}
+
 /* Only modes that can be lowered are left. */
 static void try_modes(zp_searcher *s, zp_choice choice, zp_mode_set modes) {
   const zp_limit *cut = &s->constraints->cut;
@@ -206,13 +219,13 @@ static void try_modes(zp_searcher *s, zp_choice choice, zp_mode_set modes) {
     return;
   }
   base b = {choice, zp_variant_of(s, &point)->modes};
-  if (layers && !is_beaten(s, zp_bound_work(s, &point))) try_schedules(s, &b);
+  if (layers) try_base(s, &b, &point);
   if (choice.pipeline == 1 || !zp_limit_allows(cut, 1)) return;
   if (layers && (zp_has_types(s) || !is_unbalanced(s, &point))) return; /* on several node types there is no mean */
   b.choice.fine = true;
   if (zp_search_point(s, &b.choice, b.modes, &point)) {
     b.modes = zp_variant_of(s, &point)->modes;
-    if (!is_beaten(s, zp_bound_work(s, &point))) try_schedules(s, &b);
+    try_base(s, &b, &point);
   } else if (!layers) {
     zp_search_reject(s, ZP_REJECT_CUT);
   }

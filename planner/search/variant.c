@@ -26,7 +26,7 @@ static double weight_gradients_s(const zp_procedure *backward) {
 /* Of one iteration of a segment or piece. */
 typedef struct unit_costs {
   double forward_s, backward_s, input_s, backward_share;
-  int64_t saved_bytes;
+  int64_t saved_bytes, elements;
 } unit_costs;
 
 static unit_costs costs_of(const zp_segment_program *segment) {
@@ -35,7 +35,8 @@ static unit_costs costs_of(const zp_segment_program *segment) {
                       .backward_s = segment->backward.cost_s,
                       .input_s = seconds - weight_gradients_s(&segment->backward),
                       .backward_share = seconds > 0 ? segment->backward.cost_s / seconds : 1,
-                      .saved_bytes = segment->saved_bytes};
+                      .saved_bytes = segment->saved_bytes,
+                      .elements = segment->elements};
 }
 
 /* The least in everything of several modes. */
@@ -63,6 +64,8 @@ typedef struct range_costs {
 static double forward_of(const unit_costs *c) { return c->forward_s; }
 static double backward_of(const unit_costs *c) { return c->backward_s; }
 static double input_of(const unit_costs *c) { return c->input_s; }
+static double saved_of(const unit_costs *c) { return (double)c->saved_bytes; }
+static double elements_of(const unit_costs *c) { return (double)c->elements; }
 
 /* Gives every part a cost such that no piece costs less than its parts together: the part's own cost, scaled by the
  * largest factor for which that holds. (Pieces may cost more than the layer, where kernels were fused across the cut,
@@ -106,11 +109,14 @@ static range_costs costs_of_ranges(zp_variant *v, zp_lowered *const *modes, int 
 static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int segment, int64_t *unit) {
   const zp_lowered *l = v->lowered;
   const zp_segment_program *whole = &l->segments[segment];
-  double forward[ZP_MOST_PARTS], backward[ZP_MOST_PARTS], input[ZP_MOST_PARTS];
+  double forward[ZP_MOST_PARTS], backward[ZP_MOST_PARTS], input[ZP_MOST_PARTS], saved[ZP_MOST_PARTS],
+      elements[ZP_MOST_PARTS];
   range_costs r = costs_of_ranges(v, modes, n, segment);
   share_out(&r, forward_of, forward);
   share_out(&r, backward_of, backward);
   share_out(&r, input_of, input);
+  share_out(&r, saved_of, saved);
+  share_out(&r, elements_of, elements);
   if (whole->carry_out_elements > 0 && whole->carry_out_elements < v->carry_elements)
     v->carry_elements = whole->carry_out_elements;
   v->elements += whole->elements * whole->segment->count;
@@ -125,6 +131,11 @@ static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int 
         v->elements_before[u] + l->segments[zp_pieces_find(l->pieces, segment, part, part + 1)].elements;
     v->longest_s = fmax(v->longest_s, forward[part] + backward[part]);
   }
+  for (int part = 0; part < r.parts; part++) {
+    int piece = zp_pieces_find(l->pieces, segment, part, part + 1);
+    v->kept_bytes[piece] = saved[part];
+    v->part_elements[piece] = elements[part];
+  }
   for (int first = 0; first < r.parts; first++)
     for (int end = first + 1; end <= r.parts; end++)
       for (int part = first; part < end; part++)
@@ -135,10 +146,13 @@ static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *mode
   const zp_lowered *l = v->lowered;
   int64_t unit = 0;
   v->unit_s = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
+  v->kept_bytes = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
+  v->part_elements = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
   v->prefix_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->forward_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->input_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->elements_before = ZP_NEW_ARRAY(s->arena, int64_t, l->n_units + 1);
+  v->longest_chunk_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->backward_share = 1;
   v->carry_elements = INT64_MAX;
   for (int i = 0; i < l->pieces->n_whole; i++) measure_segment(v, modes, n, i, &unit);
@@ -146,14 +160,39 @@ static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *mode
     if (s->spec->model->params.data[p].segment < 0) v->elements += l->param_elements[p];
 }
 
+/* ---- finding ---- */
+
+static bool same_variant(const zp_variant *a, const zp_variant *b) {
+  return a->groups == b->groups && a->sequence == b->sequence && a->microbatch == b->microbatch && a->fine == b->fine &&
+         a->modes == b->modes && a->types == b->types;
+}
+
+/* Where the index has a variant, or has room for it. */
+static int *slot_of(const zp_searcher *s, const zp_variant *v) {
+  uint64_t key = (uint64_t)v->microbatch * 8191 + (uint64_t)v->groups;
+  key = ((key * 127 + v->modes) * 131 + v->types) * 4 + 2 * v->sequence + v->fine;
+  size_t mask = (size_t)s->variant_index.len - 1, at = (size_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) & mask;
+  while (s->variant_index.data[at] && !same_variant(&s->variants.data[s->variant_index.data[at] - 1], v))
+    at = (at + 1) & mask;
+  return &s->variant_index.data[at];
+}
+
 static int find_variant(const zp_searcher *s, const zp_variant *wanted, zp_mode_set modes, zp_node_set types) {
-  for (int i = s->variants.len - 1; i >= 0; i--) { /* the latest are looked for most */
-    const zp_variant *v = &s->variants.data[i];
-    if (v->groups == wanted->groups && v->sequence == wanted->sequence && v->microbatch == wanted->microbatch &&
-        v->fine == wanted->fine && v->modes == modes && v->types == types)
-      return i;
+  zp_variant key = *wanted;
+  key.modes = modes;
+  key.types = types;
+  return s->variant_index.len ? *slot_of(s, &key) - 1 : -1;
+}
+
+static void add_variant(zp_searcher *s, const zp_variant *v) {
+  zp_push(s->arena, &s->variants, *v);
+  if (2 * s->variants.len > s->variant_index.len) { /* at most half full */
+    int slots = s->variant_index.len ? 2 * s->variant_index.len : 256;
+    s->variant_index.data = ZP_NEW_ARRAY(s->arena, int, slots);
+    s->variant_index.len = s->variant_index.cap = slots;
+    for (int i = 0; i + 1 < s->variants.len; i++) *slot_of(s, &s->variants.data[i]) = i + 1;
   }
-  return -1;
+  *slot_of(s, v) = s->variants.len;
 }
 
 /* ---- node types ---- */
@@ -230,7 +269,7 @@ static zp_lowered *lowered_on(zp_searcher *s, const zp_variant *like, zp_stage_m
                   .types = types,
                   .mode = mode};
   make_variant(s, &v);
-  zp_push(s->arena, &s->variants, v);
+  add_variant(s, &v);
   return v.lowered;
 }
 
@@ -280,7 +319,7 @@ int zp_search_variant(zp_searcher *s, const zp_choice *c, zp_mode_set modes) {
     make_variant(s, &v);
   else
     make_least(s, &v);
-  zp_push(s->arena, &s->variants, v);
+  add_variant(s, &v);
   return v.lowered ? s->variants.len - 1 : -1;
 }
 
