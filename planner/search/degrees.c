@@ -1,4 +1,5 @@
-/* Degrees: tensor x pipeline x data <= devices, within the constraints. There are many of them, so each has a bound in
+/* Degrees: tensor x pipeline x data <= devices, within the constraints; on CPU clusters all ranks are used unless a
+ * constraint says otherwise, because those that stay share the cores of those that go. There are many degrees, so each has a bound in
  * O(1) before anything of it is looked into: of the procedures that its tensor groups can run, in all micro-batches
  * that divide its sequences, the least work over its stages. Degrees that no memory could hold are set apart.
  *
@@ -32,15 +33,17 @@ static const zp_tensor_groups *measured_groups(zp_searcher *s, int tensor) {
   int index = zp_use_groups(s, tensor);
   if (s->groups.data[index].measured) return &s->groups.data[index];
   s->groups.data[index].measured = true;
-  s->groups.data[index].why_none = ZP_REJECT_CONSTRAINT;
+  s->groups.data[index].why_none = ZP_REJECT_BATCH;
   const zp_constraints *c = s->constraints;
   int64_t batch = s->spec->train.batch;
   for (int64_t b = 1; b <= batch && (c->microbatch.set || b <= ZP_MOST_FREE_MICROBATCH); b++) {
     if (batch % b || !zp_limit_allows(&c->microbatch, (double)b)) continue;
     for (int sequence = 0; sequence <= (tensor > 1); sequence++) {
+      bool layers = zp_limit_allows(&c->cut, 0), inside = zp_limit_allows(&c->cut, 1) && (s->pieces || !layers);
+      if (s->groups.data[index].why_none == ZP_REJECT_BATCH) s->groups.data[index].why_none = ZP_REJECT_CONSTRAINT;
       if (!zp_search_considers(s, &c->sequence, !sequence) || !zp_limit_allows(&c->sequence, sequence)) continue;
-      if (zp_limit_allows(&c->cut, 0)) measure(s, index, tensor, b, sequence, false);
-      if (s->pieces) measure(s, index, tensor, b, sequence, true);
+      if (layers) measure(s, index, tensor, b, sequence, false);
+      if (inside) measure(s, index, tensor, b, sequence, true);
     }
   }
   return &s->groups.data[index];
@@ -72,8 +75,18 @@ static int64_t first_stage_bytes(const zp_searcher *s, const zp_point *point, in
   return floor_bytes + ((m < stages ? m : stages) - 1) * zp_variant_of(s, point)->saved_bytes / stages;
 }
 
+/* GPU tensor groups stay inside a node unless their size is pinned. */
+static bool is_too_wide(const zp_searcher *s, int tensor) {
+  return !s->machine.node->device.is_cpu && tensor > s->machine.devices_per_node &&
+         !zp_limit_is_pin(&s->constraints->tensor);
+}
+
 static void add_degrees(zp_searcher *s, zp_degrees d) {
   zp_search_use(s, d.tensor * d.pipeline * d.data);
+  if (is_too_wide(s, d.tensor)) { /* fewer ranks may stand on narrower nodes */
+    zp_search_reject(s, ZP_REJECT_NODE);
+    return;
+  }
   const zp_tensor_groups *groups = measured_groups(s, d.tensor);
   int64_t samples = s->spec->train.batch / d.data, smallest = INT64_MAX;
   zp_rejection why = groups->least.len ? ZP_REJECT_BATCH : groups->why_none;
@@ -117,16 +130,18 @@ static int by_bound(const void *a, const void *b) {
 
 static void try_data(zp_searcher *s, int tensor, int pipeline) {
   const zp_constraints *c = s->constraints;
-  int most = s->devices / tensor / pipeline, dividing = 0;
-  for (int data = 1; data <= most && data <= s->spec->train.batch; data++) {
-    if (s->spec->train.batch % data) continue;
-    dividing++;
-    if (zp_limit_allows(&c->data, data) && zp_limit_allows(&c->idle, s->devices - tensor * pipeline * data))
+  bool some_do_not_divide = false;
+  for (int data = 1; data <= s->devices / tensor / pipeline; data++) {
+    int idle = s->devices - tensor * pipeline * data;
+    if (!zp_search_considers(s, &c->idle, idle == 0)) continue;
+    if (s->spec->train.batch % data)
+      some_do_not_divide = true;
+    else if (zp_limit_allows(&c->data, data) && zp_limit_allows(&c->idle, idle))
       add_degrees(s, (zp_degrees){.tensor = tensor, .pipeline = pipeline, .data = data});
     else
       zp_search_reject(s, ZP_REJECT_CONSTRAINT);
   }
-  if (dividing < most) zp_search_reject(s, ZP_REJECT_BATCH);
+  if (some_do_not_divide) zp_search_reject(s, ZP_REJECT_BATCH);
 }
 
 static void try_pipelines(zp_searcher *s, int tensor) {
@@ -142,12 +157,11 @@ static void try_pipelines(zp_searcher *s, int tensor) {
 
 void zp_search_degrees(zp_searcher *s) {
   const zp_limit *limit = &s->constraints->tensor;
-  bool one_node = !s->spec->cluster.node.device.is_cpu && !zp_limit_is_pin(limit);
-  int widest = s->machine.devices_per_node;
   for (int tensor = 1; tensor <= s->devices; tensor++) {
+    zp_search_use(s, s->devices); /* the widest nodes */
     if (!zp_limit_allows(limit, tensor))
       zp_search_reject(s, ZP_REJECT_CONSTRAINT);
-    else if (one_node && tensor > widest)
+    else if (is_too_wide(s, tensor))
       zp_search_reject(s, ZP_REJECT_NODE);
     else
       try_pipelines(s, tensor);
