@@ -81,8 +81,9 @@ static void round_trip(const zp_spec *spec, zp_choice c) {
   expect_terms(&plan->best.estimate);
   zp_json *json = zp_plan_to_json(arena, plan);
   zp_choice back;
+  int devices;
   const char *error = NULL;
-  cr_assert(zp_plan_choice_from_json(arena, json, &back, &error), "%s", error);
+  cr_assert(zp_plan_choice_from_json(arena, json, &back, &devices, &error), "%s", error);
   expect_same_choice(&plan->best.choice, &back);
   zp_strings findings = {0};
   zp_verify(arena, spec, json, &findings);
