@@ -6,7 +6,6 @@
  * Counted as one candidate, because rejected as a whole: a tensor degree, the stages that are more than there are units,
  * the data degrees of a tensor and pipeline degree that do not divide the batch. */
 #include <math.h>
-#include <stdlib.h>
 #include "schedule.h"
 #include "search_internal.h"
 
@@ -81,49 +80,54 @@ static bool is_too_wide(const zp_searcher *s, int tensor) {
          !zp_limit_is_pin(&s->constraints->tensor);
 }
 
+bool zp_measure_degrees(zp_searcher *s, zp_degrees *d) {
+  zp_search_use(s, d->tensor * d->pipeline * d->data);
+  const zp_tensor_groups *groups = measured_groups(s, d->tensor);
+  int64_t samples = s->spec->train.batch / d->data;
+  zp_rejection why = groups->least.len ? ZP_REJECT_BATCH : groups->why_none;
+  zp_choice choice = zp_smallest(s, &(zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data});
+  double bound = HUGE_VAL;
+  d->floor_bytes = INT64_MAX;
+  for (int i = 0; i < groups->least.len; i++) {
+    zp_point point = {.choice = choice, .variant = groups->least.data[i]};
+    const zp_variant *v = zp_variant_of(s, &point);
+    int64_t units = v->lowered->n_units;
+    if (samples % v->microbatch || (v->fine && d->pipeline == 1 && zp_limit_allows(&s->constraints->cut, 0))) continue;
+    if (why == ZP_REJECT_BATCH) why = ZP_REJECT_UNITS;
+    if (d->pipeline > units) continue;
+    why = ZP_REJECT_COUNT;
+    point.choice.microbatch = v->microbatch;
+    point.work_s = v->prefix_s[units];
+    int64_t bytes = zp_memory_floor(s, &point);
+    if (bytes < d->floor_bytes) d->floor_bytes = bytes;
+    if (bytes > s->most_bytes) continue;
+    bound = fmin(bound, zp_bound_work(s, &point));
+    d->may_fit |= first_stage_bytes(s, &point, bytes) <= s->most_bytes;
+  }
+  d->measured = true;
+  d->bound_s = fmax(d->bound_s, bound);
+  if (isfinite(bound)) return true;
+  zp_search_reject(s, why == ZP_REJECT_COUNT ? ZP_REJECT_MEMORY : why);
+  if (why == ZP_REJECT_COUNT) zp_push(s->arena, &s->too_small, *d);
+  return false;
+}
+
+/* Forward products and attention, and as much again backward, on every rank at its full rate. */
+static double bound_products(const zp_searcher *s) {
+  const zp_device *device = &s->machine.node->device;
+  double flop = 2.0 / 3 * zp_model_flop_per_sequence(s->spec->model) * (double)s->spec->train.batch;
+  double efficiency = fmax(1, fmax(device->eff_matmul, device->eff_attention));
+  return flop / (efficiency * zp_machine_peak_flop_per_s(&s->machine)) * (1 - 1e-9);
+}
+
 static void add_degrees(zp_searcher *s, zp_degrees d) {
   zp_search_use(s, d.tensor * d.pipeline * d.data);
   if (is_too_wide(s, d.tensor)) { /* fewer ranks may stand on narrower nodes */
     zp_search_reject(s, ZP_REJECT_NODE);
     return;
   }
-  const zp_tensor_groups *groups = measured_groups(s, d.tensor);
-  int64_t samples = s->spec->train.batch / d.data, smallest = INT64_MAX;
-  zp_rejection why = groups->least.len ? ZP_REJECT_BATCH : groups->why_none;
-  zp_choice choice = zp_smallest(s, &(zp_choice){.tensor = d.tensor, .pipeline = d.pipeline, .data = d.data});
-  d.bound_s = HUGE_VAL;
-  for (int i = 0; i < groups->least.len; i++) {
-    zp_point point = {.choice = choice, .variant = groups->least.data[i]};
-    const zp_variant *v = zp_variant_of(s, &point);
-    int64_t units = v->lowered->n_units;
-    if (samples % v->microbatch || (v->fine && d.pipeline == 1 && zp_limit_allows(&s->constraints->cut, 0))) continue;
-    if (why == ZP_REJECT_BATCH) why = ZP_REJECT_UNITS;
-    if (d.pipeline > units) continue;
-    why = ZP_REJECT_COUNT;
-    point.choice.microbatch = v->microbatch;
-    point.work_s = v->prefix_s[units];
-    int64_t bytes = zp_memory_floor(s, &point);
-    if (bytes < smallest) smallest = bytes;
-    if (bytes > s->most_bytes) continue;
-    d.bound_s = fmin(d.bound_s, zp_bound_work(s, &point));
-    d.may_fit |= first_stage_bytes(s, &point, bytes) <= s->most_bytes;
-  }
-  d.floor_bytes = smallest;
-  if (why != ZP_REJECT_COUNT) {
-    zp_search_reject(s, why);
-  } else if (isfinite(d.bound_s)) {
-    zp_push(s->arena, &s->degrees, d);
-  } else {
-    zp_search_reject(s, ZP_REJECT_MEMORY);
-    zp_push(s->arena, &s->too_small, d);
-  }
-}
-
-static int by_bound(const void *a, const void *b) {
-  const zp_degrees *x = a, *y = b;
-  if (x->bound_s != y->bound_s) return x->bound_s < y->bound_s ? -1 : 1;
-  if (x->tensor != y->tensor) return x->tensor - y->tensor;
-  return x->pipeline != y->pipeline ? x->pipeline - y->pipeline : x->data - y->data;
+  d.bound_s = bound_products(s);
+  zp_push(s->arena, &s->degrees, d);
 }
 
 /* ---- all ---- */
@@ -166,5 +170,4 @@ void zp_search_degrees(zp_searcher *s) {
     else
       try_pipelines(s, tensor);
   }
-  if (s->degrees.len) qsort(s->degrees.data, (size_t)s->degrees.len, sizeof *s->degrees.data, by_bound);
 }

@@ -250,8 +250,9 @@ static int by_degrees_floor(const void *a, const void *b) {
 
 /* Degrees in the order of their floors are looked into once more. */
 void zp_note_misses(zp_searcher *s) {
-  zp_degrees_list *all = &s->degrees;
-  for (int i = 0; i < s->too_small.len; i++) zp_push(s->arena, all, s->too_small.data[i]);
+  zp_degrees_list *all = &s->too_small;
+  for (int i = 0; i < s->degrees.len; i++)
+    if (s->degrees.data[i].measured && isfinite(s->degrees.data[i].bound_s)) zp_push(s->arena, all, s->degrees.data[i]);
   if (all->len) qsort(all->data, (size_t)all->len, sizeof *all->data, by_degrees_floor);
   s->keeps_all = true;
   s->cutoff_s = HUGE_VAL;

@@ -83,7 +83,7 @@ static void price_chunks(pricing *p) {
   int64_t *cuts[2 * ZP_MOST_MODES];
   for (int i = 0; i < 2 * p->point->n_modes; i++) {
     bool known = false;
-    cuts[n] = ZP_NEW_ARRAY(p->s->arena, int64_t, chunks + 1);
+    cuts[n] = ZP_NEW_ARRAY(p->scratch, int64_t, chunks + 1);
     if (!zp_cut_chunks(p->s, p->point, &limits, i / 2, i % 2, cuts[n])) continue;
     for (int k = 0; k < n && !known; k++) known = same_cut(cuts[k], cuts[n], chunks);
     if (!known) price_cut(p, cuts[n++]);
@@ -94,7 +94,7 @@ static void price_chunks(pricing *p) {
 /* The bound over all cuts, and a cut that comes close to it: simulated. False when no cut can enter the ranking. */
 static bool price_least_bound(pricing *p) {
   zp_searcher *s = p->s;
-  int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, p->point->choice.pipeline + 1);
+  int64_t *cut = ZP_NEW_ARRAY(p->scratch, int64_t, p->point->choice.pipeline + 1);
   double end = zp_bound_step_end(s, p->point), limit = cutoff(p);
   zp_cut_rule rule = {.stage_s = HUGE_VAL, .total_s = limit - end, .limits = zp_search_limits(s)};
   if (!zp_cut_within(s, p->point, &rule, cut)) {
@@ -113,7 +113,7 @@ static void price_extremes(pricing *p) {
   int stages = p->point->choice.pipeline;
   zp_cut_rule rule = {.total_s = HUGE_VAL, .limits = zp_search_limits(s)};
   rule.stage_s = zp_cut_bottleneck(s, p->point) * (1 + 2e-9);
-  int64_t *front = ZP_NEW_ARRAY(s->arena, int64_t, stages + 1), *back = ZP_NEW_ARRAY(s->arena, int64_t, stages + 1);
+  int64_t *front = ZP_NEW_ARRAY(p->scratch, int64_t, stages + 1), *back = ZP_NEW_ARRAY(p->scratch, int64_t, stages + 1);
   bool first = zp_cut_within(s, p->point, &rule, front);
   if (first) price_cut(p, front);
   rule.from_back = true;
@@ -129,10 +129,11 @@ static zp_rejection price_point(pricing *p) {
   p->point->bound_s = fmax(p->point->bound_s, zp_bound(s, p->point));
   if (zp_chunks(&p->point->choice) > 1) p->point->bound_s = fmax(p->point->bound_s, bound_stated_cuts(p));
   if (p->point->bound_s >= cutoff(p)) return why;
+  p->ranking->behind += p->ranking->len && p->point->bound_s >= p->ranking->best[0].estimate.step_s;
   if (!zp_find_home(s, p->point, &why)) return why;
   p->point->bound_s = fmax(p->point->bound_s, zp_bound(s, p->point));
   if (p->point->bound_s >= cutoff(p)) return ZP_REJECT_BOUND;
-  p->own = ZP_NEW_ARRAY(s->arena, const zp_variant *, p->point->choice.pipeline);
+  p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, p->point->choice.pipeline);
   p->least_s = HUGE_VAL;
   p->simulated = 0;
   if (zp_model_chunks(&p->point->choice) > p->point->choice.pipeline) {
@@ -182,7 +183,7 @@ static zp_point with_mode(const pricing *p, int mode) {
 static void settle_point(pricing *p) {
   const zp_choice *c = &p->point->choice;
   if (zp_has_types(p->s) || zp_chunks(c) > 1 || p->point->bound_s >= branch_limit(p)) return;
-  p->own = ZP_NEW_ARRAY(p->s->arena, const zp_variant *, c->pipeline);
+  p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, c->pipeline);
   const zp_branching task = {branch_limit, branch_cut, p};
   for (int i = 0; i < p->point->n_modes && p->point->n_modes > 1 && !c->stage_recompute; i++) {
     zp_point single = with_mode(p, i);
@@ -199,11 +200,13 @@ static void look_at(pricing *p, int point) {
 
 void zp_price_points(zp_searcher *s, zp_ranking *r) {
   pricing p = {.s = s, .scratch = zp_arena_new("simulate"), .ranking = r};
-  zp_frontier frontier = {.s = s};
+  zp_frontier frontier = zp_frontier_new(s);
   zp_ints finalists = {0}; /* priced or bounded */
   for (int i; (i = zp_frontier_next(&frontier, r)) >= 0;) {
     look_at(&p, i);
+    zp_arena_mark mark = zp_arena_get_mark(p.scratch);
     zp_rejection why = price_point(&p);
+    zp_arena_rewind(p.scratch, mark);
     if (why == ZP_REJECT_COUNT)
       s->certificate.priced++;
     else
@@ -213,7 +216,9 @@ void zp_price_points(zp_searcher *s, zp_ranking *r) {
   double bound = s->left_out_s;
   for (int i = 0; i < finalists.len && r->len; i++) {
     look_at(&p, finalists.data[i]);
+    zp_arena_mark mark = zp_arena_get_mark(p.scratch);
     settle_point(&p);
+    zp_arena_rewind(p.scratch, mark);
     bound = fmin(bound, p.point->bound_s);
   }
   s->certificate.bound_s = r->len ? bound : 0;

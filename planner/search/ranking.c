@@ -3,6 +3,9 @@
 #include <math.h>
 #include "search_internal.h"
 
+/* In the order of their bounds, the points that make the best alternatives come first. */
+enum { MOST_BEHIND = 128 };
+
 /* Fewer ranks first, then fewer tensor ranks, fewer stages, and so on. */
 int zp_choice_compare(const zp_choice *a, const zp_choice *b) {
   int64_t difference[12 + 2 * ZP_STATE_COUNT] = {zp_choice_ranks(a) - zp_choice_ranks(b),
@@ -77,7 +80,8 @@ void zp_rank(zp_searcher *s, zp_ranking *r, const zp_candidate *candidate) {
 
 double zp_cutoff(const zp_ranking *r, const zp_choice *choice) {
   if (r->len == 0) return HUGE_VAL;
-  double range = r->range * r->best[0].estimate.step_s;
+  bool best_only = !r->exact && r->behind >= MOST_BEHIND;
+  double range = (best_only ? 1 : r->range) * r->best[0].estimate.step_s;
   int same = find_degrees(r, choice);
   double beat = same >= 0         ? r->best[same].estimate.step_s
                 : r->len < r->cap ? range

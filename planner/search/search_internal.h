@@ -77,9 +77,9 @@ typedef struct zp_tensor_groups {
 typedef struct zp_degrees {
   int tensor, pipeline, data;
   double bound_s;      /* no plan of these degrees is faster */
-  int64_t floor_bytes; /* nor needs less on its fullest stage */
+  bool measured;       /* the bound is that of their procedures, and the next two are known */
+  int64_t floor_bytes; /* no plan of these degrees needs less on its fullest stage */
   bool may_fit;        /* as far as a guess knows */
-  bool seen;           /* looked into, or left out */
 } zp_degrees;
 typedef ZP_VEC(zp_degrees) zp_degrees_list;
 
@@ -188,8 +188,10 @@ int zp_find_groups(const zp_searcher *s, int tensor);
 int zp_use_groups(zp_searcher *s, int tensor);
 
 /* ---- degrees.c ---- */
-/* All degrees that the constraints allow, with their bounds, the lowest first. Counts the rest. */
+/* All degrees that the constraints allow, with bounds by their products alone. Counts the rest. */
 void zp_search_degrees(zp_searcher *s);
+/* The bound of their procedures. False: there are none, or they do not fit, which is counted. */
+bool zp_measure_degrees(zp_searcher *s, zp_degrees *degrees);
 /* No plan of this point's degrees, micro-batch and variant is faster, whatever its schedule: its work alone. O(1). */
 double zp_bound_work(const zp_searcher *s, const zp_point *point);
 
@@ -424,6 +426,7 @@ typedef struct zp_ranking {
   int len, cap;
   double range;  /* plans slower than the best one by this factor are not looked for */
   bool exact;    /* alternatives are the best of their degrees among the cuts of price.c, not only good ones */
+  int behind;    /* points that were looked at and cannot be the best plan; few of them are, unless `exact` */
   double closer; /* 1 + gap: nor are plans that are not faster by this factor */
 } zp_ranking;
 /* Fixed order of points that are equally fast. */
@@ -436,10 +439,11 @@ double zp_cutoff(const zp_ranking *r, const zp_choice *choice);
 /* What is still to be looked at: degrees, and the points of those that were looked into, in the order of their bounds. */
 typedef struct zp_frontier {
   zp_searcher *s;
-  int first, next; /* degrees: for the first plans; in order */
-  int known;       /* plans when degrees were looked into last */
-  zp_ints heap;    /* of points */
+  zp_ints degrees, points; /* heaps */
+  zp_ints later;           /* degrees that do not look as if they fit: once the first plans are known */
+  int known;               /* plans when degrees were looked into last */
 } zp_frontier;
+zp_frontier zp_frontier_new(zp_searcher *s);
 /* Index of the next point to be priced; -1: none is left. */
 int zp_frontier_next(zp_frontier *f, const zp_ranking *r);
 

@@ -150,11 +150,11 @@ zp_choice zp_smallest(const zp_searcher *s, const zp_choice *choice) {
 }
 
 /* Whatever the ZeRO stage and the homes: the layers have no room, or the work that memory forces on the stages takes
- * too long. Only once a plan is known: until then everything may be the nearest miss. */
+ * too long. Not when the nearest miss is looked for. */
 static bool is_hopeless(zp_searcher *s, const base *b, const zp_choice *choice) {
   zp_choice smallest = zp_smallest(s, choice);
   zp_point point;
-  if (!isfinite(s->cutoff_s) || !zp_search_point(s, &smallest, b->modes, &point)) return false;
+  if (s->keeps_all || !zp_search_point(s, &smallest, b->modes, &point)) return false;
   if (zp_find_least_work(s, &point, false)) return is_beaten(s, zp_bound_microbatches(s, &point));
   zp_search_reject(s, ZP_REJECT_MEMORY);
   return true;
@@ -203,7 +203,7 @@ static void try_base(zp_searcher *s, const base *b, const zp_point *point) {
   zp_point smallest = *point;
   smallest.choice = zp_smallest(s, &point->choice);
   if (is_beaten(s, zp_bound_work(s, point))) return;
-  if (isfinite(s->cutoff_s) && zp_memory_floor(s, &smallest) > s->most_bytes)
+  if (!s->keeps_all && zp_memory_floor(s, &smallest) > s->most_bytes)
     zp_search_reject(s, ZP_REJECT_MEMORY);
   else
     try_schedules(s, b);

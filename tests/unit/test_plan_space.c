@@ -43,7 +43,8 @@ static zp_plan *plan_of(const zp_spec *spec, zp_choice c) {
   zp_plan *plan = ZP_NEW(arena, zp_plan);
   plan->arena = arena;
   plan->spec = spec;
-  plan->machine = zp_machine_make(&spec->cluster, spec->train.precision, c.tensor * c.pipeline * c.data);
+  plan->devices = c.tensor * c.pipeline * c.data;
+  plan->machine = zp_machine_make(&spec->cluster, spec->train.precision, plan->devices);
   const char *refusal = zp_choice_refusal(&c, spec);
   cr_assert_null(refusal, "%s", refusal);
   zp_sharding *sharding = zp_shard(arena, spec->model, &plan->machine, c.tensor, 1, c.sequence, &reason);
