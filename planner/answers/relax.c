@@ -290,7 +290,7 @@ zp_relaxations zp_find_relaxations(zp_arena *arena, const zp_plan *plan) {
     add_devices(&r);
     add_device_memory(&r);
     add_host_memory(&r);
-  } else if (r.found.len == 0) {
+  } else {
     leave_ranks_out(&r);
   }
   if (r.found.len) qsort(r.found.data, (size_t)r.found.len, sizeof *r.found.data, by_kind);
