@@ -216,6 +216,7 @@ static void raise_memory(zp_node_type *node, const void *user) {
 static zp_spec *with_memory(relaxer *r, memory_field *field, int64_t bytes) {
   zp_spec *changed = zp_copy_spec(r->arena, r->plan->spec);
   zp_cluster_change(r->arena, &changed->cluster, raise_memory, &(raising){field, bytes});
+  if (field == device_memory) changed->cluster.rank_memory_bytes = 0;
   return changed;
 }
 

@@ -44,30 +44,39 @@ static int heaviest_repeat(const zp_variant *v) {
 
 /* Micro-batches for which a unit keeps its values, at least: those of the chunk with the fewest, or of a chunk's share
  * in the stage's pool. */
-static double least_flight(const zp_choice *c, int stage, int64_t microbatches) {
+static double least_flight(const zp_choice *c, int stage, int64_t microbatches, const int64_t *chunk) {
   double least = (double)zp_in_flight(c, stage, microbatches) / zp_chunks(c);
-  for (int k = 0; k < zp_chunks(c); k++) least = fmin(least, (double)zp_in_flight_chunk(c, stage, k, microbatches));
+  for (int k = 0; k < zp_chunks(c); k++) least = zp_sooner(least, (double)chunk[k]);
   return least;
 }
 
 /* Of all stages. Interleaved tables are slow to count in, and other points ask for the same ones. */
-static const double *find_flights(const zp_searcher *s, const zp_choice *c) {
+const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *c) {
   int64_t m = zp_microbatches(s->spec, c);
-  const int64_t key[4] = {(int64_t)c->schedule, zp_chunks(c), c->pipeline, m};
+  int chunks = zp_chunks(c), places = zp_model_chunks(c);
+  const int64_t key[4] = {(int64_t)c->schedule, chunks, c->pipeline, m};
   zp_flight_memo *memo = &s->memo->flight[zp_hash(ZP_HASH_START, key, sizeof key) % ZP_FLIGHT_SLOTS];
-  if (memo->flight && memo->schedule == c->schedule && memo->chunks == zp_chunks(c) && memo->pipeline == c->pipeline &&
+  if (memo->room && memo->schedule == c->schedule && memo->chunks == chunks && memo->pipeline == c->pipeline &&
       memo->microbatches == m)
-    return memo->flight;
-  if (memo->room < c->pipeline) memo->flight = ZP_NEW_ARRAY(s->arena, double, memo->room = 2 * c->pipeline);
-  memo->schedule = c->schedule, memo->chunks = zp_chunks(c), memo->pipeline = c->pipeline, memo->microbatches = m;
-  for (int stage = 0; stage < c->pipeline; stage++) memo->flight[stage] = least_flight(c, stage, m);
-  return memo->flight;
+    return memo;
+  if (memo->room < places) {
+    memo->room = 2 * places;
+    memo->flight = ZP_NEW_ARRAY(s->arena, double, memo->room);
+    memo->chunk = ZP_NEW_ARRAY(s->arena, int64_t, memo->room);
+  }
+  memo->schedule = c->schedule, memo->chunks = chunks, memo->pipeline = c->pipeline, memo->microbatches = m;
+  for (int stage = 0; stage < c->pipeline; stage++) {
+    int64_t *chunk = &memo->chunk[stage * chunks];
+    for (int k = 0; k < chunks; k++) chunk[k] = zp_in_flight_chunk(c, stage, k, m);
+    memo->flight[stage] = least_flight(c, stage, m, chunk);
+  }
+  return memo;
 }
 
 static filling start(const zp_searcher *s, const zp_point *point) {
   const zp_variant *fastest = &s->variants.data[point->modes[0]];
   filling f = {.s = s, .point = point, .segment = heaviest_repeat(fastest)};
-  f.flight = find_flights(s, &point->choice);
+  f.flight = zp_find_flights(s, &point->choice)->flight;
   f.units = (double)fastest->lowered->segments[f.segment].segment->count;
   f.state = state_bytes(&point->choice, fastest->lowered) * (double)fastest->lowered->segments[f.segment].elements;
   for (int i = 0; i < point->n_modes; i++) {
@@ -157,7 +166,7 @@ bool zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth) {
   if (point->n_modes == 1 || c->stage_recompute || zp_has_types(s)) return true; /* the variant says it */
   if (c->fine)
     return zp_find_least_parts(s, point, state_bytes(c, zp_variant_of(s, point)->lowered),
-                               !may_leave(c, ZP_STATE_ACTIVATIONS), find_flights(s, c));
+                               !may_leave(c, ZP_STATE_ACTIVATIONS), zp_find_flights(s, c)->flight);
   filling f = start(s, point);
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
   zp_least_work w = {.rooms = sum_rooms(&f)};

@@ -67,6 +67,7 @@ typedef struct zp_cluster {
   double fabric_latency_s, oversubscription; /* oversubscription 1.0: full bisection */
   double collective_share; /* of the network's bandwidth that collectives over several nodes reach; 0: not measured, 1 */
   bool host_staged;        /* no GPU-direct: what crosses the network passes through host memory and PCIe */
+  int64_t rank_memory_bytes; /* CPU: no rank may use more, however few share a node; 0: its share */
   double price_per_gpu_hour; /* dollars, 0 unknown */
   const char *calibration; /* file whose measurements replaced rates; NULL: as written */
   zp_span span;
