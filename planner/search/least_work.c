@@ -5,6 +5,7 @@
  *
  * work:    of N units, at most the sum of the stages' room in a mode can be in that mode or a faster one
  * longest: within M seconds a stage runs min(M / t, room) units in the best of its modes; together they must reach N */
+#include <assert.h>
 #include <math.h>
 #include <zplan/hash.h>
 #include "cost.h"
@@ -53,17 +54,14 @@ static double least_flight(const zp_choice *c, int stage, int64_t microbatches, 
 /* Of all stages. Interleaved tables are slow to count in, and other points ask for the same ones. */
 const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *c) {
   int64_t m = zp_microbatches(s->spec, c);
-  int chunks = zp_chunks(c), places = zp_model_chunks(c);
+  int chunks = zp_chunks(c);
   const int64_t key[4] = {(int64_t)c->schedule, chunks, c->pipeline, m};
   zp_flight_memo *memo = &s->memo->flight[zp_hash(ZP_HASH_START, key, sizeof key) % ZP_FLIGHT_SLOTS];
-  if (memo->room && memo->schedule == c->schedule && memo->chunks == chunks && memo->pipeline == c->pipeline &&
+  if (memo->known && memo->schedule == c->schedule && memo->chunks == chunks && memo->pipeline == c->pipeline &&
       memo->microbatches == m)
     return memo;
-  if (memo->room < places) {
-    memo->room = 2 * places;
-    memo->flight = ZP_NEW_ARRAY(s->arena, double, memo->room);
-    memo->chunk = ZP_NEW_ARRAY(s->arena, int64_t, memo->room);
-  }
+  assert(zp_model_chunks(c) <= s->n_units * ZP_MOST_PARTS);
+  memo->known = true;
   memo->schedule = c->schedule, memo->chunks = chunks, memo->pipeline = c->pipeline, memo->microbatches = m;
   for (int stage = 0; stage < c->pipeline; stage++) {
     int64_t *chunk = &memo->chunk[stage * chunks];

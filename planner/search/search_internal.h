@@ -112,10 +112,12 @@ typedef struct zp_link_memo {
   zp_choice choice;
   zp_group_link link;
 } zp_link_memo;
-enum { ZP_FLIGHT_SLOTS = 256 };
-typedef struct zp_flight_memo { /* of one pipeline that was asked for */
+enum { ZP_FLIGHT_SLOTS = 128 };
+typedef struct zp_flight_memo { /* of one pipeline that was asked for; room for as many chunks as there may be parts of
+                                   layers */
+  bool known;
   zp_schedule schedule;
-  int chunks, pipeline, room;
+  int chunks, pipeline;
   int64_t microbatches;
   double *flight; /* [pipeline]: see least_work.c */
   int64_t *chunk; /* [pipeline][chunks]: zp_in_flight_chunk */
