@@ -2,9 +2,9 @@
 #include "search_instances.h"
 
 #ifdef __SANITIZE_ADDRESS__
-enum { INSTANCES = 60, MIXED_INSTANCES = 120 };
+enum { INSTANCES = 30, MIXED_INSTANCES = 40 };
 #else
-enum { INSTANCES = 1000, MIXED_INSTANCES = 250 };
+enum { INSTANCES = 300, MIXED_INSTANCES = 100 };
 #endif
 
 TestSuite(search_full, .init = setup, .fini = teardown, .timeout = 120);
