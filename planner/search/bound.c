@@ -109,9 +109,10 @@ static double step_end(const zp_searcher *s, const zp_point *point, double backw
   int64_t shards = c->zero >= 1 ? c->data : 1;
   int64_t mean = v->elements / c->pipeline;
   int64_t first = c->pipeline == 1 ? v->elements : v->elements_before[1];
-  double reduce = zp_cost_step_end(v->lowered, &s->machine, c, first, first / shards).reduce_s;
+  zp_step_end of_first = zp_cost_step_end(v->lowered, &s->machine, c, first, first / shards);
+  double reduce = of_first.reduce_s;
   if (c->pipeline == 1)
-    reduce = zp_cost_exposed_reduce(&s->machine, reduce, backward, zp_point_units(s, point));
+    reduce = zp_cost_exposed_reduce(&s->machine, of_first.taken, reduce, backward, zp_point_units(s, point));
   else if (!s->machine.node->device.is_cpu)
     reduce = 0;
   zp_step_end end = zp_cost_step_end(v->lowered, &s->machine, c, mean, mean / shards);
@@ -187,7 +188,8 @@ static double own_reduce_s(const stage_at *a) {
   const zp_group_link *link = data_link(a->s, c);
   double reduce = c->zero == 0 ? zp_cost_all_reduce(link, bytes) : zp_cost_ring_pass(link, bytes);
   double work = v->prefix_s[a->end] - v->prefix_s[a->first], forward = v->forward_s[a->end] - v->forward_s[a->first];
-  return zp_cost_exposed_reduce(&a->s->machine, reduce, work - forward, a->end - a->first);
+  return zp_cost_exposed_reduce(&a->s->machine, zp_cost_taken(&a->s->machine, link), reduce, work - forward,
+                                a->end - a->first);
 }
 
 static double bound_1f1b_stage(const stage_at *a, double total) {

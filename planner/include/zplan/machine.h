@@ -38,6 +38,7 @@ typedef struct zp_machine {
  * divided among the groups that use it at the same time. */
 typedef struct zp_group_link {
   int n, local, nodes;
+  double blocks; /* thread blocks that a collective runs on; 0 on CPUs */
   double bytes_per_s;
   double latency_s;                          /* mean hop of the ring */
   double local_latency_s, network_latency_s; /* a hop in a node and between nodes */
