@@ -48,7 +48,7 @@ static void compare(zp_arena *arena, const char *path, const zp_json *file, cons
 }
 
 static void rederive(zp_run_state *run, const zp_spec *spec, const zp_json *json, zp_strings *findings) {
-  static const char *const keys[] = {"model",  "cluster",  "plan_hash",     "idle", "microbatches",
+  static const char *const keys[] = {"model",  "cluster",  "plan_hash",     "idle",   "microbatches",
                                      "stages", "estimate", "traffic_bytes", "program"};
   zp_choice choice;
   int devices;

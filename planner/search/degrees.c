@@ -1,10 +1,11 @@
 /* Degrees: tensor x pipeline x data <= devices, within the constraints; on CPU clusters all ranks are used unless a
- * constraint says otherwise, because those that stay share the cores of those that go. There are many degrees, so each has a bound in
- * O(1) before anything of it is looked into: of the procedures that its tensor groups can run, in all micro-batches
- * that divide its sequences, the least work over its stages. Degrees that no memory could hold are set apart.
+ * constraint says otherwise, because those that stay share the cores of those that go. There are many degrees, so each
+ * has a bound in O(1) before anything of it is looked into: of the procedures that its tensor groups can run, in all
+ * micro-batches that divide its sequences, the least work over its stages. Degrees that no memory could hold are set
+ * apart.
  *
- * Counted as one candidate, because rejected as a whole: a tensor degree, the stages that are more than there are units,
- * the data degrees of a tensor and pipeline degree that do not divide the batch. */
+ * Counted as one candidate, because rejected as a whole: a tensor degree, the stages that are more than there are
+ * units, the data degrees of a tensor and pipeline degree that do not divide the batch. */
 #include <math.h>
 #include "schedule.h"
 #include "search_internal.h"

@@ -1,10 +1,9 @@
-/* The least work of a point that may be cut inside layers, and whether its layers have room at all. On a stage the parts
- * of a layer follow each other in turn, so every chunk holds whole turns and at most one run of parts more. What a turn
- * is worth in a mode (seconds that a slower mode would take longer, or simply 1) per byte that it keeps, and what the
- * best run beside it is worth, bound what a stage is worth with the bytes that it has:
- *   chunks * best run, then turns with the rest of the bytes, as far as the run is worth more per byte than a turn.
- * Only the repeated segment with the most work is looked at, other units take the time of their fastest mode and no
- * memory. */
+/* The least work of a point that may be cut inside layers, and whether its layers have room at all. On a stage the
+ * parts of a layer follow each other in turn, so every chunk holds whole turns and at most one run of parts more. What
+ * a turn is worth in a mode (seconds that a slower mode would take longer, or simply 1) per byte that it keeps, and
+ * what the best run beside it is worth, bound what a stage is worth with the bytes that it has: chunks * best run, then
+ * turns with the rest of the bytes, as far as the run is worth more per byte than a turn. Only the repeated segment
+ * with the most work is looked at, other units take the time of their fastest mode and no memory. */
 #include <math.h>
 #include "schedule.h"
 #include "search_internal.h"
@@ -82,7 +81,8 @@ static gains add_stages(const parts *modes, int n_modes, const zp_choice *c, dou
     if (stage == 0 || flight[stage] != flight[stage - 1]) {
       most = (gains){0};
       for (int i = 0; i < n_modes; i++) {
-        offer faster = offer_of(&modes[i], flight[stage], modes[i].faster_s), any = offer_of(&modes[i], flight[stage], one);
+        offer faster = offer_of(&modes[i], flight[stage], modes[i].faster_s),
+              any = offer_of(&modes[i], flight[stage], one);
         most.seconds = fmax(most.seconds, most_worth(&faster, limit, zp_chunks(c)));
         most.parts = fmax(most.parts, most_worth(&any, limit, zp_chunks(c)));
       }

@@ -1,8 +1,8 @@
-/* Pricing: points in the order of their bounds (frontier.c); a point that can still enter the ranking is given its homes, cut and
- * simulated. Where the ways to cut are few, all of them are looked at and the point is settled. Where they are many,
- * the cut with the least bound and the two extreme ones with the shortest longest stage are simulated, and the point
- * stays open down to its bound over all cuts. Points that are open below the best plan of all go to branch.c. Several
- * chunks a stage have few cuts (chunk_cut.c): settled. */
+/* Pricing: points in the order of their bounds (frontier.c); a point that can still enter the ranking is given its
+ * homes, cut and simulated. Where the ways to cut are few, all of them are looked at and the point is settled. Where
+ * they are many, the cut with the least bound and the two extreme ones with the shortest longest stage are simulated,
+ * and the point stays open down to its bound over all cuts. Points that are open below the best plan of all go to
+ * branch.c. Several chunks a stage have few cuts (chunk_cut.c): settled. */
 #include <math.h>
 #include "cost.h"
 #include "schedule.h"

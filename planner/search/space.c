@@ -1,6 +1,6 @@
-/* The space of some degrees (degrees.c): rank order, ZeRO, micro-batch, schedule, chunks, sequence, recomputation, homes,
- * compression; inside the plan block's constraints. Subspaces whose bound says that they cannot beat the plans that are
- * known by then are left out on the way.
+/* The space of some degrees (degrees.c): rank order, ZeRO, micro-batch, schedule, chunks, sequence, recomputation,
+ * homes, compression; inside the plan block's constraints. Subspaces whose bound says that they cannot beat the plans
+ * that are known by then are left out on the way.
  *
  * Bounded so: without a constraint on it, micro-batches go up to 64 sequences; saved inputs are split over the tensor
  * ranks only with full recomputation; a GPU tensor group stays inside a node unless its size is pinned; ZeRO with one

@@ -72,7 +72,8 @@ Test(search_idle, idle_devices_change_nothing) {
   cr_expect(compared > INSTANCES / 2, "%d", compared);
 }
 
-/* Equally fast plans: the one with fewer devices. One sequence a step keeps one data rank busy, and one layer one stage. */
+/* Equally fast plans: the one with fewer devices. One sequence a step keeps one data rank busy, and one layer one
+ * stage. */
 Test(search_idle, of_equal_plans_the_smaller_one) {
   model_size size = {.style = STYLE_GPT, .V = 64, .S = 16, .d = 16, .heads = 4, .kv_heads = 4, .layers = 2, .ff = 64};
   zp_spec *spec = build_spec(arena, &size, gpu_cluster(2), 1);
