@@ -64,6 +64,7 @@ zp_json *zp_sizes_json(const zp_sizes *sizes) {
     const zp_size *size = &sizes->data[i];
     zp_json *o = zp_json_append(list, zp_json_object());
     zp_json_set_int(o, "devices", size->devices);
+    if (size->feasible) zp_json_set_int(o, "idle", size->devices - zp_choice_ranks(&size->best.choice));
     zp_json_set_bool(o, "feasible", size->feasible);
     if (!size->feasible) {
       set_miss(o, &size->miss);
@@ -162,6 +163,7 @@ zp_json *zp_pareto_json(const zp_pareto *front) {
     const zp_pareto_point *p = &front->data[i];
     zp_json *o = zp_json_append(list, zp_json_object());
     zp_json_set_int(o, "devices", p->devices);
+    zp_json_set_int(o, "idle", p->devices - zp_choice_ranks(&p->candidate.choice));
     set_candidate(o, &p->candidate);
     zp_json_set_real(o, "step_device_hours", p->step_device_hours);
     set_positive(o, "step_dollars", p->step_dollars);

@@ -73,7 +73,7 @@ static int run_plan(bench *b, const char *root, int index) {
   zp_run_state *run = b->run;
   bench_row *row = &b->rows.data[index];
   const char *error = NULL, *folder = zp_format(run->arena, "%s/plan%d", root, index + 1);
-  const zp_plan *plan = zp_plan_of_choice(run->arena, b->spec, &row->choice, &error);
+  const zp_plan *plan = zp_plan_of_choice(run->arena, b->spec, &row->choice, b->ranks, &error);
   zp_toolchain tools = zp_find_toolchain(run->arena);
   const char *binary = plan ? zp_trainer_build(run->arena, plan, run->diags, &tools, folder, &error) : NULL;
   if (!binary) {
@@ -86,7 +86,7 @@ static int run_plan(bench *b, const char *root, int index) {
   run->options.log = log;
   fprintf(stderr, "plan %d of %d: %s, %lld steps\n", index + 1, b->rows.len, zp_show_choice(run->arena, &row->choice),
           (long long)run->options.steps);
-  int status = zp_launch_trainer(run, binary, b->ranks, true);
+  int status = zp_launch_trainer(run, binary, zp_choice_ranks(&row->choice), true);
   row->measured_s = status == 0 ? measured_step(run->arena, log) : 0;
   return status;
 }

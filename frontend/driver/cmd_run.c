@@ -34,5 +34,5 @@ int zp_cmd_run(zp_run_state *run) {
     zp_flush_diags(run);
     return ZP_EXIT_ERROR;
   }
-  return zp_launch_trainer(run, binary, c->tensor * c->pipeline * c->data, false);
+  return zp_launch_trainer(run, binary, zp_choice_ranks(c), false);
 }

@@ -48,12 +48,13 @@ static void compare(zp_arena *arena, const char *path, const zp_json *file, cons
 }
 
 static void rederive(zp_run_state *run, const zp_spec *spec, const zp_json *json, zp_strings *findings) {
-  static const char *const keys[] = {"model",  "cluster",  "plan_hash",     "microbatches",
+  static const char *const keys[] = {"model",  "cluster",  "plan_hash",     "idle",   "microbatches",
                                      "stages", "estimate", "traffic_bytes", "program"};
   zp_choice choice;
+  int devices;
   const char *error = NULL;
-  if (!zp_plan_choice_from_json(run->arena, json, &choice, &error)) return; /* already found */
-  zp_plan *plan = zp_plan_of_choice(run->arena, spec, &choice, &error);
+  if (!zp_plan_choice_from_json(run->arena, json, &choice, &devices, &error)) return; /* already found */
+  zp_plan *plan = zp_plan_of_choice(run->arena, spec, &choice, devices, &error);
   if (!plan) {
     zp_push(run->arena, findings, error);
     return;

@@ -102,7 +102,8 @@ int zp_rank_count(const zp_run_state *run, const zp_spec *spec, int fallback);
  * plan->feasible may be false. */
 zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks);
 /* Lowers and prices one choice without searching. NULL with *error. */
-zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice *choice, const char **error);
+zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice *choice, int devices,
+                           const char **error);
 /* Is the spec one that a CPU trainer can be generated for? Reports why not. */
 bool zp_can_generate(zp_run_state *run, const zp_spec *spec);
 

@@ -54,6 +54,7 @@ static void cap_memory(zp_run_state *run, zp_spec *spec) {
   int64_t ranks = spec->cluster.node.device.is_cpu ? zp_rank_count(run, spec, strcmp(run->command, "plan") != 0) : 1;
   int64_t bytes = run->options.device_memory * ranks;
   zp_cluster_change(run->arena, &spec->cluster, set_memory, &bytes);
+  spec->cluster.rank_memory_bytes = run->options.device_memory;
   for (int i = 0; i < spec->plans.len; i++) spec->plans.data[i].memory_fraction = 1.0;
 }
 
@@ -187,12 +188,13 @@ int zp_rank_count(const zp_run_state *run, const zp_spec *spec, int fallback) {
   return (int)spec->cluster.ranks;
 }
 
-zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice *choice, const char **error) {
+zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice *choice, int devices,
+                           const char **error) {
   zp_plan *plan = ZP_NEW(arena, zp_plan);
   plan->arena = arena;
   plan->spec = spec;
-  plan->machine =
-      zp_machine_make(&spec->cluster, spec->train.precision, choice->tensor * choice->pipeline * choice->data);
+  plan->devices = devices;
+  plan->machine = zp_machine_make(&spec->cluster, spec->train.precision, zp_choice_ranks(choice));
   *error = zp_choice_refusal(choice, spec);
   if (*error) return NULL;
   const zp_sharding *sharding =
@@ -268,10 +270,11 @@ zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
     return refuse_ungenerated(run, zp_search(run->arena, spec, zp_rank_count(run, spec, fallback_ranks), &options));
   }
   zp_choice choice;
+  int devices;
   const char *error = NULL;
   zp_plan *plan = NULL;
-  if (zp_plan_choice_from_json(run->arena, json, &choice, &error))
-    plan = zp_plan_of_choice(run->arena, spec, &choice, &error);
+  if (zp_plan_choice_from_json(run->arena, json, &choice, &devices, &error))
+    plan = zp_plan_of_choice(run->arena, spec, &choice, devices, &error);
   if (!plan)
     zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s: %s", run->options.files.data[0], error);
   else if (!check_words_of_plan(run, &own, plan))

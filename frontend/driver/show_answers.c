@@ -28,11 +28,18 @@ const char *zp_show_choice(zp_arena *arena, const zp_choice *c) {
                    c->fine ? "  in" : "", *away ? "  away " : "", away);
 }
 
+/* The same of a plan for that many devices. */
+static const char *show_plan(zp_arena *arena, const zp_choice *c, int devices) {
+  int idle = devices - zp_choice_ranks(c);
+  const char *words = zp_show_choice(arena, c);
+  return idle ? zp_format(arena, "%s  idle %d", words, idle) : words;
+}
+
 enum { PLAN_WIDTH = 44 };
 static const char plan_title[] = "tensor x pipeline x data";
 static const char legend[] =
     "mb: micro-batch; full: recompute units, /t: kept inputs split over tensor ranks; seq: sequence-sharded;\n"
-    "tpd: rank order tensor-pipeline-data; in: cuts inside layers;\n"
+    "tpd: rank order tensor-pipeline-data; in: cuts inside layers; idle: devices left out, which are paid for;\n"
     "away: optimizer, gradients, params, activations (o g p a) off the device";
 
 static const char *miss_words(zp_arena *arena, const zp_miss *miss) {
@@ -66,7 +73,8 @@ const char *zp_show_size(zp_arena *arena, const zp_spec *spec, const zp_size *si
     return out.data;
   }
   const zp_estimate *e = &size->best.estimate;
-  zp_buf_printf(&out, "%-*s %9s %9s %9s %6.0f%% %5.1f%% %9s", PLAN_WIDTH, zp_show_choice(arena, &size->best.choice),
+  zp_buf_printf(&out, "%-*s %9s %9s %9s %6.0f%% %5.1f%% %9s", PLAN_WIDTH,
+                show_plan(arena, &size->best.choice, size->devices),
                 zp_show_seconds(arena, e->step_s), zp_show_count(arena, e->tokens_per_s),
                 number(arena, e->tokens_per_s / size->devices), 100 * zp_scaling(base, size), 100 * e->mfu,
                 zp_show_bytes(arena, e->peak_bytes));
@@ -258,7 +266,7 @@ const char *zp_show_pareto(zp_arena *arena, const zp_spec *spec, const zp_pareto
     const zp_pareto_point *p = &front->data[i];
     zp_buf_printf(&out, "%9s %9s %7d  %-*s %12s", zp_show_seconds(arena, p->candidate.estimate.step_s),
                   zp_show_bytes(arena, p->candidate.estimate.peak_bytes), p->devices, PLAN_WIDTH,
-                  zp_show_choice(arena, &p->candidate.choice), zp_format(arena, "%.3g", p->step_device_hours));
+                  show_plan(arena, &p->candidate.choice, p->devices), zp_format(arena, "%.3g", p->step_device_hours));
     if (priced) zp_buf_printf(&out, " %9.3g", p->step_dollars);
     zp_buf_puts(&out, "\n");
   }

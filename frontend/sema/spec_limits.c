@@ -64,6 +64,7 @@ static const limit_key limit_keys[] = {
     DEGREE(data),
     DEGREE(microbatch),
     DEGREE(chunks),
+    {.key = "idle", .offset = offsetof(zp_constraints, idle), .highest = MOST_DEGREE},
     {.key = "zero", .offset = offsetof(zp_constraints, zero), .highest = 3},
     WORDS(recompute),
     {.key = "recompute_shard", .offset = offsetof(zp_constraints, recompute_shard), .words = shard_words},

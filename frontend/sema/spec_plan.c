@@ -44,6 +44,7 @@ static const zp_field plan_fields[] = {
     LIMIT("tensor"),
     LIMIT("pipeline"),
     LIMIT("data"),
+    LIMIT("idle"),
     LIMIT("zero"),
     LIMIT("microbatch"),
     LIMIT("recompute"),

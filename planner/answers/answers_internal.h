@@ -7,6 +7,8 @@
 /* ---- what_if.c ---- */
 /* Searches; true, with the best plan's decisions and price, when something fits. The search's memory is given back. */
 bool zp_try(zp_arena *arena, const zp_spec *spec, int devices, zp_candidate *best);
+/* No device may be left out: by a constraint, or because CPU ranks are all started. */
+bool zp_uses_all(const zp_plan *plan);
 /* A copy that outlives the search: its own cuts, no times by stage. */
 zp_candidate zp_keep_candidate(zp_arena *arena, const zp_candidate *from);
 

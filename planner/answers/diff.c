@@ -34,8 +34,8 @@ static void add_input(zp_arena *arena, zp_plan_diff *diff, const zp_plan *a, con
   add(arena, diff, "model", x->model->name, y->model->name);
   add(arena, diff, "parameters", int_words(arena, zp_model_parameters(x->model)),
       int_words(arena, zp_model_parameters(y->model)));
-  add(arena, diff, "devices", zp_format(arena, "%d x %s", a->machine.devices, a->machine.node->device.name),
-      zp_format(arena, "%d x %s", b->machine.devices, b->machine.node->device.name));
+  add(arena, diff, "devices", zp_format(arena, "%d x %s", a->devices, a->machine.node->device.name),
+      zp_format(arena, "%d x %s", b->devices, b->machine.node->device.name));
   add(arena, diff, "batch", int_words(arena, x->train.batch), int_words(arena, y->train.batch));
 }
 
@@ -49,6 +49,7 @@ zp_plan_diff zp_diff_plans(zp_arena *arena, const zp_plan *a, const zp_plan *b) 
   } numbers[] = {{"tensor", x->tensor, y->tensor},
                  {"pipeline", x->pipeline, y->pipeline},
                  {"data", x->data, y->data},
+                 {"idle", zp_plan_idle(a, x), zp_plan_idle(b, y)},
                  {"zero", x->zero, y->zero},
                  {"microbatch", x->microbatch, y->microbatch}};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)

@@ -8,6 +8,7 @@ typedef enum rule {
   RULE_TENSOR,
   RULE_PIPELINE,
   RULE_DATA,
+  RULE_IDLE,
   RULE_NODE,
   RULE_UNITS,
   RULE_BATCH,
@@ -28,7 +29,7 @@ typedef struct refusals {
   division example[N_RULES];
 } refusals;
 
-static const char *const keys[] = {"tensor", "pipeline", "data"};
+static const char *const keys[] = {"tensor", "pipeline", "data", "idle"};
 
 static const zp_limit *degree_limit(const refusals *r, rule k) {
   const zp_limit *limits[] = {&r->limits->tensor, &r->limits->pipeline, &r->limits->data};
@@ -57,6 +58,7 @@ static rule first_broken(const refusals *r, division w) {
   if (!zp_limit_allows(&r->limits->tensor, w.tensor)) return RULE_TENSOR;
   if (!zp_limit_allows(&r->limits->pipeline, w.pipeline)) return RULE_PIPELINE;
   if (!zp_limit_allows(&r->limits->data, w.data)) return RULE_DATA;
+  if (!zp_limit_allows(&r->limits->idle, r->plan->devices - w.tensor * w.pipeline * w.data)) return RULE_IDLE;
   if (!node->device.is_cpu && !r->limits->tensor.set && w.tensor > node->devices) return RULE_NODE;
   if (w.pipeline > r->units) return RULE_UNITS;
   if (spec->train.batch % w.data != 0) return RULE_BATCH;
@@ -65,16 +67,17 @@ static rule first_broken(const refusals *r, division w) {
 
 /* False when some way breaks no rule here. */
 static bool count_ways(refusals *r) {
-  int n = r->plan->machine.devices;
+  int n = r->plan->devices;
   for (int tensor = 1; tensor <= n; tensor++)
-    for (int pipeline = 1; n % tensor == 0 && pipeline <= n / tensor; pipeline++) {
-      if (n / tensor % pipeline != 0) continue;
-      division w = {tensor, pipeline, n / tensor / pipeline};
-      rule k = first_broken(r, w);
-      if (k == N_RULES) return false;
-      r->ways++;
-      if (r->broken[k]++ == 0) r->example[k] = w;
-    }
+    for (int pipeline = 1; pipeline <= n / tensor; pipeline++)
+      for (int data = 1; data <= n / tensor / pipeline; data++) {
+        if (zp_uses_all(r->plan) && tensor * pipeline * data < n) continue;
+        division w = {tensor, pipeline, data};
+        rule k = first_broken(r, w);
+        if (k == N_RULES) return false;
+        r->ways++;
+        if (r->broken[k]++ == 0) r->example[k] = w;
+      }
   return true;
 }
 
@@ -89,11 +92,12 @@ static const char *neighbours(zp_arena *arena, int value, int devices) {
   return value > devices ? zp_format(arena, "%d does", devices) : zp_format(arena, "%d and %d do", below, above);
 }
 
-/* The pinned degrees alone settle it: their product is not the number of devices, or does not divide it. */
+/* The pinned degrees alone settle it: their product is not the number of devices, or does not divide it, or is larger.
+ */
 static const char *pinned_product(const refusals *r) {
   zp_buf product = zp_buf_new(r->arena);
   int64_t all = 1;
-  int pins = 0, last = 0, n = r->plan->machine.devices;
+  int pins = 0, last = 0, n = r->plan->devices;
   for (int k = RULE_TENSOR; k <= RULE_DATA; k++) {
     int pin = pin_of(degree_limit(r, (rule)k));
     if (!pin) continue;
@@ -103,6 +107,10 @@ static const char *pinned_product(const refusals *r) {
     pins++;
   }
   if (pins == 0 || (pins == 3 ? all == n : n % all == 0)) return NULL;
+  if (!zp_uses_all(r->plan)) {
+    if (all <= n) return NULL;
+    return zp_format(r->arena, "%s are %lld devices, and there are %d", product.data, (long long)all, n);
+  }
   if (pins == 1)
     return zp_format(r->arena, "%s does not divide %d devices; %s", product.data, n, neighbours(r->arena, last, n));
   return zp_format(r->arena, "%s are %lld devices, which %s %d", product.data, (long long)all,
@@ -114,7 +122,8 @@ static const char *rule_words(const refusals *r, rule k) {
   switch (k) {
   case RULE_TENSOR:
   case RULE_PIPELINE:
-  case RULE_DATA: return zp_format(r->arena, "outside the limits on `%s`", keys[k]);
+  case RULE_DATA:
+  case RULE_IDLE: return zp_format(r->arena, "outside the limits on `%s`", keys[k]);
   case RULE_NODE: return zp_format(r->arena, "a tensor group larger than a node of %d", r->plan->machine.node->devices);
   case RULE_UNITS: return zp_format(r->arena, "more stages than the %lld units of the model", (long long)r->units);
   case RULE_BATCH:
@@ -137,8 +146,8 @@ zp_strings zp_explain_refusals(zp_arena *arena, const zp_plan *plan) {
     return lines;
   }
   zp_push(arena, &lines,
-          zp_format(arena, "none of the %d ways to divide %d devices into tensor x pipeline x data is legal:", r.ways,
-                    plan->machine.devices));
+          zp_format(arena, "none of the %d ways to divide %s%d devices into tensor x pipeline x data is legal:", r.ways,
+                    zp_uses_all(plan) ? "" : "up to ", plan->devices));
   for (int k = 0; k < N_RULES; k++)
     if (r.broken[k])
       zp_push(arena, &lines,

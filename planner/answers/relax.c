@@ -3,11 +3,12 @@
  *
  * Sizes of memory are found exactly for the nearest miss (its bytes are known) and checked; where the nearest miss is
  * not among the candidates any more, by doubling and bisection to 1 %. */
+#include <math.h>
 #include <stdlib.h>
 #include "answers_internal.h"
 #include <zplan/buf.h>
 
-enum { MOST_TIMES = 16, MOST_IDLE = 16, BISECTIONS = 7 };
+enum { MOST_TIMES = 16, BISECTIONS = 7 };
 
 typedef struct relaxer {
   zp_arena *arena;
@@ -41,6 +42,7 @@ typedef struct limit_row {
 static const limit_row limits[] = {LIMIT(tensor, ZP_RELAX_CONSTRAINT),
                                    LIMIT(pipeline, ZP_RELAX_CONSTRAINT),
                                    LIMIT(data, ZP_RELAX_CONSTRAINT),
+                                   LIMIT(idle, ZP_RELAX_IDLE),
                                    LIMIT(zero, ZP_RELAX_ZERO),
                                    LIMIT(microbatch, ZP_RELAX_MICROBATCH),
                                    LIMIT(recompute, ZP_RELAX_RECOMPUTE),
@@ -74,7 +76,7 @@ static int propose_free_modes(relaxer *r) {
   zp_constraints *c = zp_copied_constraints(changed);
   if (c->stage_recompute.len == 0) return 0;
   drop_modes(c);
-  propose(r, changed, r->plan->machine.devices,
+  propose(r, changed, r->plan->devices,
           (zp_relaxation){.kind = ZP_RELAX_RECOMPUTE, .words = "without the constraint on `stage_recompute`"});
   return 1;
 }
@@ -89,7 +91,7 @@ static void drop_constraints(relaxer *r) {
     set++;
     *limit = (zp_limit){0};
     const char *words = zp_format(r->arena, "without the constraint on `%s`", limits[i].key);
-    propose(r, changed, r->plan->machine.devices, (zp_relaxation){.kind = limits[i].kind, .words = words});
+    propose(r, changed, r->plan->devices, (zp_relaxation){.kind = limits[i].kind, .words = words});
   }
   if (r->found.len || set < 2) return;
   zp_spec *changed = zp_copy_spec(r->arena, r->plan->spec);
@@ -98,7 +100,7 @@ static void drop_constraints(relaxer *r) {
     zp_limit *limit = limit_of(zp_copied_constraints(changed), &limits[i]);
     if (is_written(limit)) *limit = (zp_limit){0};
   }
-  propose(r, changed, r->plan->machine.devices,
+  propose(r, changed, r->plan->devices,
           (zp_relaxation){.kind = ZP_RELAX_CONSTRAINT, .words = "without any constraint on degrees"});
 }
 
@@ -130,7 +132,7 @@ static void allow_offload(relaxer *r) {
       zp_relaxation relaxation = {.kind = ZP_RELAX_OFFLOAD, .option = option};
       relaxation.words = zp_format(r->arena, "with %s%s allowed on the %s", state ? "state up to " : "",
                                    state_names[state], tier == ZP_TIER_HOST ? "host" : "disks");
-      if (propose(r, changed, r->plan->machine.devices, relaxation)) return;
+      if (propose(r, changed, r->plan->devices, relaxation)) return;
     }
   }
 }
@@ -147,10 +149,10 @@ static void change_batch(relaxer *r) {
     zp_relaxation relaxation = {.kind = ZP_RELAX_BATCH, .amount = batch};
     relaxation.words = zp_format(r->arena, "with a batch of %lld", (long long)batch);
     relaxation.option = zp_format(r->arena, "--set batch=%lld", (long long)batch);
-    if (propose(r, changed, r->plan->machine.devices, relaxation)) return;
+    if (propose(r, changed, r->plan->devices, relaxation)) return;
   }
   if (divides) return;
-  int64_t devices = r->plan->machine.devices, above = (spec->train.batch + devices - 1) / devices * devices;
+  int64_t devices = r->plan->devices, above = (spec->train.batch + devices - 1) / devices * devices;
   if (above == spec->train.batch) return;
   zp_spec *changed = zp_copy_spec(r->arena, spec);
   changed->train.batch = above;
@@ -165,7 +167,7 @@ static void change_batch(relaxer *r) {
 /* The fewest above those that were asked for. CPU ranks would only share what is there. */
 static void add_devices(relaxer *r) {
   const zp_spec *spec = r->plan->spec;
-  int devices = r->plan->machine.devices, most = zp_most_devices(spec);
+  int devices = r->plan->devices, most = zp_most_devices(spec);
   if (spec->cluster.node.device.is_cpu) return;
   if (most / MOST_TIMES > devices) most = devices * MOST_TIMES;
   zp_fewest fewest = zp_fewest_above(r->arena, spec, devices, most);
@@ -180,29 +182,18 @@ static void add_devices(relaxer *r) {
   zp_push(r->arena, &r->found, relaxation);
 }
 
-static bool propose_idle(relaxer *r, int count) {
-  int idle = r->plan->machine.devices - count;
-  zp_relaxation relaxation = {.kind = ZP_RELAX_IDLE, .amount = count};
-  relaxation.words = zp_format(r->arena, "on %d of them, %d idle,", count, idle);
-  relaxation.option = zp_format(r->arena, "--gpus %d", count);
-  return propose(r, zp_spec_with_devices(r->arena, r->plan->spec, count), count, relaxation);
-}
-
-/* Counts with few divisors leave few ways to divide: some ranks idle may do. The fewest idle that a plan is found with
- * may make a slow one, so the fastest on whole nodes below is named too when it is faster. */
-static void idle_devices(relaxer *r) {
-  int devices = r->plan->machine.devices, unit = zp_count_unit(r->plan->spec), before = r->found.len;
-  bool found = false;
-  for (int idle = 1; idle <= MOST_IDLE && idle < devices && !found; idle++) found = propose_idle(r, devices - idle);
-  for (int i = 0, count = devices / unit * unit; i < MOST_IDLE && count > 0; i++, count -= unit) {
-    if (count >= devices || (found && r->found.data[before].amount == count) || !propose_idle(r, count)) continue;
-    zp_relaxation *last = &r->found.data[r->found.len - 1], *fastest = last - 1;
-    if (r->found.len - before <= (found ? 1 : 0) + 1) continue; /* the first of its kind */
-    if (last->estimate.step_s < fastest->estimate.step_s) *fastest = *last;
-    r->found.len--;
-  }
-  if (!found || r->found.len - before < 2) return;
-  if (r->found.data[before + 1].estimate.step_s >= r->found.data[before].estimate.step_s) r->found.len--;
+/* CPU ranks are all started unless the plan block says otherwise. */
+static void leave_ranks_out(relaxer *r) {
+  const zp_spec *spec = r->plan->spec;
+  if (!spec->cluster.node.device.is_cpu || constraints(r)->idle.set) return;
+  zp_spec *changed = zp_copy_spec(r->arena, spec);
+  zp_copied_constraints(changed)->idle = (zp_limit){.set = true, .high = HUGE_VAL, .span = ZP_NO_SPAN};
+  if (!propose(r, changed, r->plan->devices, (zp_relaxation){.kind = ZP_RELAX_IDLE, .option = "--set 'idle >= 0'"}))
+    return;
+  zp_relaxation *found = &r->found.data[r->found.len - 1];
+  found->amount = zp_choice_ranks(&found->choice);
+  found->words = zp_format(r->arena, "on %lld of them, %lld idle,", (long long)found->amount,
+                           (long long)(r->plan->devices - found->amount));
 }
 
 /* ---- memory ---- */
@@ -225,12 +216,13 @@ static void raise_memory(zp_node_type *node, const void *user) {
 static zp_spec *with_memory(relaxer *r, memory_field *field, int64_t bytes) {
   zp_spec *changed = zp_copy_spec(r->arena, r->plan->spec);
   zp_cluster_change(r->arena, &changed->cluster, raise_memory, &(raising){field, bytes});
+  if (field == device_memory) changed->cluster.rank_memory_bytes = 0;
   return changed;
 }
 
 static bool fits_with(relaxer *r, memory_field *field, int64_t bytes) {
   zp_candidate best;
-  return zp_try(r->arena, with_memory(r, field, bytes), r->plan->machine.devices, &best);
+  return zp_try(r->arena, with_memory(r, field, bytes), r->plan->devices, &best);
 }
 
 /* Least bytes in (low, high] that suffice, to 1 %; 0: not even MOST_TIMES of what is there. `guess`: 0 or what is
@@ -263,7 +255,7 @@ static void add_device_memory(relaxer *r) {
   zp_relaxation relaxation = {.kind = ZP_RELAX_DEVICE_MEMORY, .amount = bytes / ranks};
   relaxation.words = zp_format(r->arena, "with %s of memory per %s", zp_show_bytes(r->arena, bytes / ranks),
                                plan->spec->cluster.node.device.is_cpu ? "rank" : "device");
-  propose(r, with_memory(r, device_memory, bytes), plan->machine.devices, relaxation);
+  propose(r, with_memory(r, device_memory, bytes), plan->devices, relaxation);
 }
 
 /* Only where something may go to the host. */
@@ -277,7 +269,7 @@ static void add_host_memory(relaxer *r) {
   if (!bytes) return;
   zp_relaxation relaxation = {.kind = ZP_RELAX_HOST_MEMORY, .amount = bytes};
   relaxation.words = zp_format(r->arena, "with %s of host memory per node", zp_show_bytes(r->arena, bytes));
-  propose(r, with_memory(r, host_memory, bytes), r->plan->machine.devices, relaxation);
+  propose(r, with_memory(r, host_memory, bytes), r->plan->devices, relaxation);
 }
 
 /* ---- all ---- */
@@ -299,8 +291,8 @@ zp_relaxations zp_find_relaxations(zp_arena *arena, const zp_plan *plan) {
     add_devices(&r);
     add_device_memory(&r);
     add_host_memory(&r);
-  } else if (r.found.len == 0) {
-    idle_devices(&r);
+  } else {
+    leave_ranks_out(&r);
   }
   if (r.found.len) qsort(r.found.data, (size_t)r.found.len, sizeof *r.found.data, by_kind);
   return r.found;

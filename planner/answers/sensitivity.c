@@ -58,7 +58,7 @@ static zp_reaction react(zp_arena *arena, const zp_plan *plan, const knob *k, do
   zp_cluster_change(arena, &changed->cluster, turn, &(turning){k, factor});
   zp_reaction r = {.factor = factor};
   zp_candidate best;
-  r.feasible = zp_try(arena, changed, plan->machine.devices, &best);
+  r.feasible = zp_try(arena, changed, plan->devices, &best);
   if (!r.feasible) return r;
   r.best = best;
   r.same_plan = zp_same_decisions(&best.choice, &plan->best.choice);

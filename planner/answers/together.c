@@ -5,10 +5,10 @@
 
 enum { MOST_CHUNKS = 8 };
 
-/* The largest divisor of the devices that the limit allows; 1: none. */
-static int most_ranks(const zp_limit *limit, int devices) {
-  for (int n = devices; n > 1; n--)
-    if (devices % n == 0 && zp_limit_allows(limit, n)) return n;
+/* The largest degree that the limit allows, a divisor of the devices where all are used; 1: none. */
+static int most_ranks(const zp_plan *plan, const zp_limit *limit) {
+  for (int n = plan->devices; n > 1; n--)
+    if ((!zp_uses_all(plan) || plan->devices % n == 0) && zp_limit_allows(limit, n)) return n;
   return 1;
 }
 
@@ -64,10 +64,9 @@ static zp_choice choice_of(const zp_choice *base, const int *value) {
 
 zp_strings zp_explain_conflicts(zp_arena *arena, const zp_plan *plan) {
   const zp_constraints *l = &plan->spec->plans.data[plan->spec->plan];
-  int n = plan->machine.devices;
-  zp_choice base = {.tensor = most_ranks(&l->tensor, n),
-                    .pipeline = most_ranks(&l->pipeline, n),
-                    .data = most_ranks(&l->data, n),
+  zp_choice base = {.tensor = most_ranks(plan, &l->tensor),
+                    .pipeline = most_ranks(plan, &l->pipeline),
+                    .data = most_ranks(plan, &l->data),
                     .microbatch = 1};
   set_homes(l, &base);
   const decision all[N_DECISIONS] = {[SCHEDULE] = {&l->schedule, 0, ZP_SCHEDULE_COUNT},

@@ -64,6 +64,8 @@ static void share_cpu_node(zp_machine *m) {
   m->flop_per_s *= device->cores > 0 ? core_share(device->cores, ranks) : 1.0 / ranks;
   m->memory_bytes_per_s /= ranks;
   m->memory_bytes /= ranks;
+  if (m->cluster->rank_memory_bytes && m->memory_bytes > m->cluster->rank_memory_bytes)
+    m->memory_bytes = m->cluster->rank_memory_bytes;
 }
 
 zp_machine zp_machine_make(const zp_cluster *cluster, zp_precision precision, int devices) {

@@ -95,7 +95,8 @@ static bool read_cuts(zp_arena *arena, const zp_json *stages, zp_choice *c, cons
   return true;
 }
 
-bool zp_plan_choice_from_json(zp_arena *arena, const zp_json *json, zp_choice *choice, const char **error) {
+bool zp_plan_choice_from_json(zp_arena *arena, const zp_json *json, zp_choice *choice, int *devices,
+                              const char **error) {
   const char *version = zp_json_get_string(json, "format_version", "");
   if (strncmp(version, "1.", 2) != 0) {
     *error = zp_format(arena, "format_version is \"%s\", this program reads 1.x", version);
@@ -107,6 +108,12 @@ bool zp_plan_choice_from_json(zp_arena *arena, const zp_json *json, zp_choice *c
              "rank_order, recompute, cut, offload)";
     return false;
   }
+  int64_t idle = zp_json_get_int(json, "idle", 0);
+  if (idle < 0 || idle > MAX_DEGREE) {
+    *error = zp_format(arena, "%lld devices cannot be idle", (long long)idle);
+    return false;
+  }
+  *devices = zp_choice_ranks(choice) + (int)idle;
   const char *refusal = zp_schedule_refusal(choice);
   if (refusal) {
     *error = refusal;

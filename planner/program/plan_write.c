@@ -19,11 +19,12 @@ static void set_recompute(zp_json *o, const zp_choice *c) {
   for (int s = 0; s < c->pipeline; s++) zp_json_append_string(list, zp_stage_mode_name(c->stage_recompute[s]));
 }
 
-static void set_choice(zp_json *o, const zp_choice *c) {
+static void set_choice(zp_json *o, const zp_plan *plan, const zp_choice *c) {
   zp_json *degrees = zp_json_set(o, "degrees", zp_json_object());
   zp_json_set_int(degrees, "tensor", c->tensor);
   zp_json_set_int(degrees, "pipeline", c->pipeline);
   zp_json_set_int(degrees, "data", c->data);
+  zp_json_set_int(o, "idle", zp_plan_idle(plan, c));
   zp_json_set_int(o, "zero", c->zero);
   zp_json_set_int(o, "microbatch", c->microbatch);
   zp_json_set_string(o, "schedule", zp_schedule_name(c->schedule));
@@ -273,7 +274,7 @@ static void set_model(zp_json *o, const zp_plan *plan) {
   zp_json *c = zp_json_set(o, "cluster", zp_json_object());
   zp_json_set_string(c, "name", spec->cluster.name);
   zp_json_set_string(c, "device", spec->cluster.node.device.name);
-  zp_json_set_int(c, "devices", plan->machine.devices);
+  zp_json_set_int(c, "devices", plan->devices);
   zp_json_set_int(c, "devices_per_node", plan->machine.devices_per_node);
   zp_json_set_int(c, "device_memory_bytes", plan->machine.memory_bytes);
   if (spec->cluster.groups.len == 0) return;
@@ -297,7 +298,7 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
   if (plan->feasible) {
     const zp_program *p = plan->program;
     zp_json_set_string(o, "plan_hash", zp_plan_hash(arena, p));
-    set_choice(o, &p->choice);
+    set_choice(o, plan, &p->choice);
     zp_json_set_int(o, "microbatches", p->microbatches);
     zp_json *stages = zp_json_set(o, "stages", zp_json_array());
     for (int s = 0; s < p->choice.pipeline; s++) zp_json_append(stages, stage_json(p, &p->stages[s]));
@@ -315,7 +316,7 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
   zp_json *alternatives = zp_json_set(o, "alternatives", zp_json_array());
   for (int i = 0; i < plan->alternatives.len; i++) {
     zp_json *a = zp_json_append(alternatives, zp_json_object());
-    set_choice(a, &plan->alternatives.data[i].choice);
+    set_choice(a, plan, &plan->alternatives.data[i].choice);
     zp_json_set(a, "estimate", estimate_json(&plan->alternatives.data[i].estimate));
   }
   if (plan->feasible) zp_json_set(o, "program", program_json(plan->program));

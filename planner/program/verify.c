@@ -184,15 +184,19 @@ static void check_params(zp_verifier *v) {
 
 static bool read_header(zp_verifier *v, const zp_json *json) {
   zp_choice *c = &v->choice;
+  int devices;
   const char *error = NULL;
   if (!zp_json_get_bool(json, "feasible", false)) {
     zp_find(v, "the file says that nothing fits: there is no plan to verify");
     return false;
   }
-  if (!zp_plan_choice_from_json(v->arena, json, c, &error)) {
+  if (!zp_plan_choice_from_json(v->arena, json, c, &devices, &error)) {
     zp_find(v, "%s", error);
     return false;
   }
+  if (zp_claim(zp_json_get(json, "cluster"), "devices") != devices)
+    zp_find(v, "%d ranks and the idle ones are %d devices, the file says %lld", zp_choice_ranks(c), devices,
+            (long long)zp_claim(zp_json_get(json, "cluster"), "devices"));
   int64_t samples = c->data * c->microbatch, batch = v->spec->train.batch;
   if (batch % samples != 0) {
     zp_find(v, "batch %lld does not divide over %d data ranks and micro-batch %lld", (long long)batch, c->data,
@@ -204,7 +208,7 @@ static bool read_header(zp_verifier *v, const zp_json *json) {
     zp_find(v, "there are %lld micro-batches, the file says %lld", (long long)v->microbatches,
             (long long)zp_claim(json, "microbatches"));
   zp_precision precision = v->spec->train.precision;
-  v->machine = zp_machine_make(&v->spec->cluster, precision, c->tensor * c->pipeline * c->data);
+  v->machine = zp_machine_make(&v->spec->cluster, precision, zp_choice_ranks(c));
   v->compute_bytes = precision == ZP_PREC_F64 ? 8 : precision == ZP_PREC_F32 ? 4 : 2;
   v->stat_bytes = precision == ZP_PREC_F64 ? 8 : 4;
   const char *refusal = zp_choice_refusal(c, v->spec);

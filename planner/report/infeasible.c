@@ -41,8 +41,8 @@ const char *zp_report_infeasible(zp_arena *arena, const zp_plan *plan) {
 const char *zp_report_no_plan(zp_arena *arena, const zp_plan *plan, const zp_relaxations *nearest) {
   zp_buf out = zp_buf_new(arena);
   bool tried = plan->miss.have_bytes > 0;
-  zp_buf_line(&out, "error[%s]: no plan for %d %s %s", tried ? "Z0603" : "Z0601", plan->machine.devices,
-              rank_word(plan, plan->machine.devices), tried ? "fits into memory" : "satisfies the constraints");
+  zp_buf_line(&out, "error[%s]: no plan for %d %s %s", tried ? "Z0603" : "Z0601", plan->devices,
+              rank_word(plan, plan->devices), tried ? "fits into memory" : "satisfies the constraints");
   if (tried)
     put_miss(&out, plan);
   else

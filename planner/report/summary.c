@@ -12,6 +12,22 @@ static void put_title(zp_buf *out, const zp_plan *plan) {
               zp_words_devices(arena, plan), (long long)spec->train.batch, (long long)spec->model->sequence);
 }
 
+static double gap_of(const zp_certificate *c) { return c->bound_s > 0 ? c->best_s / c->bound_s - 1 : 0; }
+
+/* Devices that are left out, and why. They are paid for. */
+static void put_idle(zp_buf *out, const zp_plan *plan) {
+  const zp_certificate *c = &plan->certificate;
+  int used = plan->machine.devices, idle = zp_plan_idle(plan, &plan->best.choice);
+  if (idle == 0) return;
+  zp_buf_printf(out, "  devices      %d of %d used, %d left out", used, plan->devices, idle);
+  if (c->candidates && gap_of(c) <= 0)
+    zp_buf_puts(out, ": no plan that uses more of them is faster");
+  else if (c->candidates)
+    zp_buf_printf(out, ": no plan that uses more of them is more than %.2g%% faster",
+                  100 * (1 - c->bound_s / c->best_s));
+  zp_buf_puts(out, "\n");
+}
+
 static void put_time(zp_buf *out, const zp_plan *plan) {
   const zp_estimate *e = &plan->best.estimate;
   double comm = e->tensor_comm_s + e->pipeline_comm_s + e->data_comm_s;
@@ -64,15 +80,15 @@ static void put_duration(zp_buf *out, const zp_plan *plan) {
   double tokens = (double)spec->train.steps * (double)spec->train.batch * (double)spec->model->sequence;
   zp_buf_printf(out, "  %s tokens  est %s in %lld steps", zp_show_count(arena, tokens), zp_show_seconds(arena, seconds),
                 (long long)spec->train.steps);
-  double device_s = seconds * plan->machine.devices;
+  double device_s = seconds * plan->devices;
   if (!spec->cluster.node.device.is_cpu && device_s >= 86400)
     zp_buf_printf(out, "   %s GPU-days", zp_show_count(arena, device_s / 86400));
   else if (!spec->cluster.node.device.is_cpu)
     zp_buf_printf(out, "   %.3g GPU-hours", device_s / 3600);
-  double price = zp_cluster_price(&spec->cluster, plan->machine.devices);
+  double price = zp_cluster_price(&spec->cluster, plan->devices);
   if (price > 0)
     zp_buf_printf(out, "   $%s at $%.2f per GPU-hour",
-                  zp_show_count(arena, seconds / 3600 * plan->machine.devices * price), price);
+                  zp_show_count(arena, seconds / 3600 * plan->devices * price), price);
   zp_buf_puts(out, "\n");
 }
 
@@ -84,6 +100,8 @@ static void put_next_best(zp_buf *out, const zp_plan *plan) {
     zp_buf_printf(out, "%s%+.1f%% tensor %d pipeline %d data %d", i ? "  |  " : "",
                   100 * (c->estimate.step_s / plan->best.estimate.step_s - 1), c->choice.tensor, c->choice.pipeline,
                   c->choice.data);
+    if (zp_plan_idle(plan, &c->choice) != zp_plan_idle(plan, &plan->best.choice))
+      zp_buf_printf(out, " idle %d", zp_plan_idle(plan, &c->choice));
     if (c->choice.zero != plan->best.choice.zero) zp_buf_printf(out, " zero %d", c->choice.zero);
     const char *recompute = zp_report_recompute(out->arena, &c->choice);
     if (strcmp(recompute, zp_report_recompute(out->arena, &plan->best.choice)) != 0)
@@ -124,8 +142,7 @@ static void put_certificate(zp_buf *out, const zp_plan *plan) {
   put_next_best(out, plan);
   put_rejected(out, c);
   put_effort(out, c);
-  double gap = c->bound_s > 0 ? c->best_s / c->bound_s - 1 : 0;
-  if (gap <= 0)
+  if (gap_of(c) <= 0)
     zp_buf_line(out, "  proof        no plan of the %lld candidates is faster in this cost model",
                 (long long)c->candidates);
   else
@@ -143,6 +160,7 @@ const char *zp_report_summary(zp_arena *arena, const zp_plan *plan) {
   put_title(&out, plan);
   zp_buf_line(&out, "%s   %s", plan->certificate.candidates ? "best plan" : "plan",
               zp_words_choice(arena, &plan->best.choice));
+  put_idle(&out, plan);
   put_time(&out, plan);
   put_throughput(&out, plan);
   put_memory(&out, plan);

@@ -85,8 +85,8 @@ const char *zp_words_stage(zp_arena *arena, const zp_lowered *lowered, const zp_
 const char *zp_words_bytes(zp_arena *arena, int64_t bytes) { return bytes == 0 ? "-" : zp_show_bytes(arena, bytes); }
 
 const char *zp_words_devices(zp_arena *arena, const zp_plan *plan) {
-  const zp_machine *m = &plan->machine;
   const zp_cluster *c = &plan->spec->cluster;
+  const zp_machine given = zp_machine_make(c, plan->machine.precision, plan->devices), *m = &given;
   zp_buf devices = zp_buf_new(arena), nodes = zp_buf_new(arena);
   int64_t left = m->devices;
   for (int g = 0; g < c->groups.len && left > 0; g++) {

@@ -151,6 +151,8 @@ static double transfers_s(const zp_searcher *s, const zp_point *point) {
 /* A little below, so that rounding never makes a bound exceed what it bounds. */
 static double below(double seconds) { return seconds * (1 - 1e-9); }
 
+double zp_bound_microbatches(const zp_searcher *s, const zp_point *point) { return below(pipeline_bound(s, point)); }
+
 double zp_bound(const zp_searcher *s, const zp_point *point) {
   double m = (double)zp_microbatches(s->spec, &point->choice);
   return below(fmax(pipeline_bound(s, point), m * transfers_s(s, point)) + zp_bound_step_end(s, point));

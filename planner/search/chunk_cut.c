@@ -79,11 +79,14 @@ static bool all_stages_fit(const zp_searcher *s, const zp_point *point, const zp
   return true;
 }
 
-bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits *limits, int by, bool from_back,
-                   int64_t *cut) {
+bool zp_state_cut(const zp_searcher *s, const zp_point *point, int by, bool from_back, int64_t *cut) {
   const zp_variant *v = &s->variants.data[point->modes[by]];
   int chunks = zp_model_chunks(&point->choice);
   double longest = shortest_longest(v, zp_point_units(s, point), chunks, cut) * (1 + 2e-9);
-  return fill(v->prefix_s, zp_point_units(s, point), chunks, longest, from_back, cut) &&
-         all_stages_fit(s, point, limits, cut);
+  return fill(v->prefix_s, zp_point_units(s, point), chunks, longest, from_back, cut);
+}
+
+bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits *limits, int by, bool from_back,
+                   int64_t *cut) {
+  return zp_state_cut(s, point, by, from_back, cut) && all_stages_fit(s, point, limits, cut);
 }

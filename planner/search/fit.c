@@ -227,10 +227,14 @@ static int floors_of(const zp_searcher *s, int low, int high, floor_of *floors) 
   return n;
 }
 
+static bool is_nearer(const zp_searcher *s, int64_t floor_bytes) {
+  double need = (double)(floor_bytes + s->machine.context_bytes);
+  return s->miss_ratio == 0 || need < s->miss_ratio * (double)s->miss.have_bytes;
+}
+
 /* Points with one chunk a stage (or, where there are none, some with several), the lowest floors first, until no floor
  * is below the nearest miss. */
-void zp_note_misses(zp_searcher *s) {
-  for (int i = 0; i < s->below_floor.len; i++) zp_push(s->arena, &s->points, s->below_floor.data[i]);
+static void note_points(zp_searcher *s) {
   floor_of *floors = ZP_NEW_ARRAY(s->arena, floor_of, s->points.len + 1);
   int n = floors_of(s, 1, 1, floors);
   bool chunked = n == 0;
@@ -239,9 +243,32 @@ void zp_note_misses(zp_searcher *s) {
   if (chunked && n > CHUNKED_MISSES) n = CHUNKED_MISSES;
   for (int i = 0; i < n; i++) {
     const zp_point *point = &s->points.data[floors[i].point];
-    double need = (double)(floors[i].bytes + s->machine.context_bytes);
-    if (s->miss_ratio > 0 && need >= s->miss_ratio * (double)s->miss.have_bytes) return;
+    if (!is_nearer(s, floors[i].bytes)) break;
+    zp_search_use(s, zp_choice_ranks(&point->choice));
     zp_point p = at_step(point, chain_length(&point->choice));
     if (!zp_choice_refusal(&p.choice, s->spec)) (chunked ? note_chunks_miss : note_miss)(s, &p);
+  }
+  s->points.len = 0;
+}
+
+static int by_degrees_floor(const void *a, const void *b) {
+  const zp_degrees *x = a, *y = b;
+  if (x->floor_bytes != y->floor_bytes) return x->floor_bytes < y->floor_bytes ? -1 : 1;
+  if (x->tensor != y->tensor) return x->tensor - y->tensor;
+  return x->pipeline != y->pipeline ? x->pipeline - y->pipeline : x->data - y->data;
+}
+
+/* Degrees in the order of their floors are looked into once more. */
+void zp_note_misses(zp_searcher *s) {
+  zp_degrees_list *all = &s->too_small;
+  for (int i = 0; i < s->degrees.len; i++)
+    if (s->degrees.data[i].measured && isfinite(s->degrees.data[i].bound_s)) zp_push(s->arena, all, s->degrees.data[i]);
+  if (all->len) qsort(all->data, (size_t)all->len, sizeof *all->data, by_degrees_floor);
+  s->keeps_all = true;
+  s->cutoff_s = HUGE_VAL;
+  s->points.len = 0;
+  for (int i = 0; i < all->len && is_nearer(s, all->data[i].floor_bytes); i++) {
+    zp_search_expand(s, &all->data[i]);
+    note_points(s);
   }
 }

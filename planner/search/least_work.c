@@ -1,12 +1,13 @@
 /* The least work of a point whose stages choose what they recompute. Memory decides how many units a stage can keep:
  * with b bytes of state a unit and w micro-batches in flight that keep a bytes each, at most floor(L / (b + w a)) of
  * them. Relaxed so: only the repeated segment with the most work is looked at, other units take the time of their
- * fastest mode and no memory; a stage may hold units of several modes. Where layers may be cut, nothing is counted.
+ * fastest mode and no memory; a stage may hold units of several modes. Where layers may be cut, least_parts.c.
  *
  * work:    of N units, at most the sum of the stages' room in a mode can be in that mode or a faster one
  * longest: within M seconds a stage runs min(M / t, room) units in the best of its modes; together they must reach N */
 #include <assert.h>
 #include <math.h>
+#include <zplan/hash.h>
 #include "cost.h"
 #include "schedule.h"
 #include "search_internal.h"
@@ -23,13 +24,13 @@ typedef struct filling {
 
 static bool may_leave(const zp_choice *c, zp_state state) { return c->home[state].tier != ZP_TIER_DEVICE; }
 
-/* Bytes of one unit's parameters, gradients and optimizer state on a rank; classes that may leave are left out. */
-static double state_bytes(const zp_choice *c, const zp_lowered *l, int segment) {
+/* Bytes of a parameter, its gradient and optimizer state on a rank; classes that may leave are left out. */
+static double state_bytes(const zp_choice *c, const zp_lowered *l) {
   double shards = c->data, bytes = 0;
   if (!may_leave(c, ZP_STATE_PARAMS)) bytes += l->param_bytes / (c->zero >= 3 ? shards : 1);
   if (!may_leave(c, ZP_STATE_GRADIENTS)) bytes += l->grad_bytes / (c->zero >= 2 ? shards : 1);
   if (!may_leave(c, ZP_STATE_OPTIMIZER)) bytes += l->state_bytes / (c->zero >= 1 ? shards : 1);
-  return bytes * (double)l->segments[segment].elements;
+  return bytes;
 }
 
 static int heaviest_repeat(const zp_variant *v) {
@@ -50,17 +51,18 @@ static double least_flight(const zp_choice *c, int stage, int64_t microbatches, 
   return least;
 }
 
-/* Of all stages. Interleaved tables are slow to count in, and neighbouring points ask for the same ones. */
+/* Of all stages. Interleaved tables are slow to count in, and other points ask for the same ones. */
 const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *c) {
-  zp_flight_memo *memo = &s->memo->flight;
   int64_t m = zp_microbatches(s->spec, c);
-  if (memo->known && memo->schedule == c->schedule && memo->chunks == c->chunks && memo->pipeline == c->pipeline &&
+  int chunks = zp_chunks(c);
+  const int64_t key[4] = {(int64_t)c->schedule, chunks, c->pipeline, m};
+  zp_flight_memo *memo = &s->memo->flight[zp_hash(ZP_HASH_START, key, sizeof key) % ZP_FLIGHT_SLOTS];
+  if (memo->known && memo->schedule == c->schedule && memo->chunks == chunks && memo->pipeline == c->pipeline &&
       memo->microbatches == m)
     return memo;
-  memo->known = true;
-  memo->schedule = c->schedule, memo->chunks = c->chunks, memo->pipeline = c->pipeline, memo->microbatches = m;
-  int chunks = zp_chunks(c);
   assert(zp_model_chunks(c) <= s->n_units * ZP_MOST_PARTS);
+  memo->known = true;
+  memo->schedule = c->schedule, memo->chunks = chunks, memo->pipeline = c->pipeline, memo->microbatches = m;
   for (int stage = 0; stage < c->pipeline; stage++) {
     int64_t *chunk = &memo->chunk[stage * chunks];
     for (int k = 0; k < chunks; k++) chunk[k] = zp_in_flight_chunk(c, stage, k, m);
@@ -74,7 +76,7 @@ static filling start(const zp_searcher *s, const zp_point *point) {
   filling f = {.s = s, .point = point, .segment = heaviest_repeat(fastest)};
   f.flight = zp_find_flights(s, &point->choice)->flight;
   f.units = (double)fastest->lowered->segments[f.segment].segment->count;
-  f.state = state_bytes(&point->choice, fastest->lowered, f.segment);
+  f.state = state_bytes(&point->choice, fastest->lowered) * (double)fastest->lowered->segments[f.segment].elements;
   for (int i = 0; i < point->n_modes; i++) {
     const zp_variant *v = &s->variants.data[point->modes[i]];
     f.unit_s[i] = v->unit_s[f.segment];
@@ -157,19 +159,23 @@ static bool small_beside(const filling *f, double microbatches) {
   return microbatches * f->unit_s[0] >= 2 * f->unit_s[f->point->n_modes - 1];
 }
 
-void zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth) {
-  if (point->n_modes == 1 || point->choice.stage_recompute || zp_has_types(s)) return; /* the variant says it */
-  if (point->choice.fine) return; /* rooms are counted in whole layers */
+bool zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth) {
+  const zp_choice *c = &point->choice;
+  if (point->n_modes == 1 || c->stage_recompute || zp_has_types(s)) return true; /* the variant says it */
+  if (c->fine)
+    return zp_find_least_parts(s, point, state_bytes(c, zp_variant_of(s, point)->lowered),
+                               !may_leave(c, ZP_STATE_ACTIVATIONS), zp_find_flights(s, c)->flight);
   filling f = start(s, point);
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
   zp_least_work w = {.rooms = sum_rooms(&f)};
   memcpy(w.unit_s, f.unit_s, sizeof w.unit_s);
+  bool fits = w.rooms[(c->pipeline + 1) * point->n_modes - 1] >= f.units;
   double least = zp_variant_of(s, point)->prefix_s[zp_point_units(s, point)];
   least += longer(&w, point->n_modes, 0, point->choice.pipeline, f.units);
   point->work_s = fmax(point->work_s, least * (1 - 1e-12));
   if (!worth) {
     zp_arena_rewind(s->arena, mark);
-    return;
+    return fits;
   }
   double m = (double)zp_microbatches(s->spec, &point->choice);
   point->longest_s = fmax(point->longest_s, least_longest(&f));
@@ -178,6 +184,7 @@ void zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth) {
   w.after = small_beside(&f, m - point->choice.pipeline);
   point->least = ZP_NEW(s->arena, zp_least_work);
   *point->least = w;
+  return fits;
 }
 
 double zp_least_before(const zp_searcher *s, const zp_point *point, int stage, int64_t first) {

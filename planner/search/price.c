@@ -1,19 +1,12 @@
-/* Pricing: points in the order of their bounds; a point that can still enter the ranking is given its homes, cut and
- * simulated. Where the ways to cut are few, all of them are looked at and the point is settled. Where they are many,
- * the cut with the least bound and the two extreme ones with the shortest longest stage are simulated, and the point
- * stays open down to its bound over all cuts. Points that are open below the best plan of all go to branch.c. Several
- * chunks a stage have few cuts (chunk_cut.c): settled. */
+/* Pricing: points in the order of their bounds (frontier.c); a point that can still enter the ranking is given its
+ * homes, cut and simulated. Where the ways to cut are few, all of them are looked at and the point is settled. Where
+ * they are many, the cut with the least bound and the two extreme ones with the shortest longest stage are simulated,
+ * and the point stays open down to its bound over all cuts. Points that are open below the best plan of all go to
+ * branch.c. Several chunks a stage have few cuts (chunk_cut.c): settled. */
 #include <math.h>
-#include <stdlib.h>
 #include "cost.h"
 #include "schedule.h"
 #include "search_internal.h"
-
-static int by_bound(const void *a, const void *b) {
-  const zp_point *x = a, *y = b;
-  if (x->bound_s != y->bound_s) return x->bound_s < y->bound_s ? -1 : 1;
-  return zp_choice_compare(&x->choice, &y->choice);
-}
 
 typedef struct pricing {
   zp_searcher *s;
@@ -69,13 +62,28 @@ static bool same_cut(const int64_t *a, const int64_t *b, int chunks) {
   return memcmp(a, b, sizeof *a * (size_t)(chunks + 1)) == 0;
 }
 
+/* The least bound of the stated cuts, whatever their memory. */
+static double bound_stated_cuts(const pricing *p) {
+  const zp_searcher *s = p->s;
+  const zp_choice *c = &p->point->choice;
+  zp_arena_mark mark = zp_arena_get_mark(s->arena);
+  int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, zp_model_chunks(c) + 1);
+  const zp_variant **least = ZP_NEW_ARRAY(s->arena, const zp_variant *, c->pipeline);
+  for (int k = 0; k < c->pipeline; k++) least[k] = zp_variant_of(s, p->point);
+  double bound = HUGE_VAL;
+  for (int i = 0; i < 2 * p->point->n_modes; i++)
+    if (zp_state_cut(s, p->point, i / 2, i % 2, cut)) bound = fmin(bound, zp_bound_of_cut(s, p->point, cut, least));
+  zp_arena_rewind(s->arena, mark);
+  return bound;
+}
+
 static void price_chunks(pricing *p) {
   zp_limits limits = zp_search_limits(p->s);
   int chunks = zp_model_chunks(&p->point->choice), n = 0;
   int64_t *cuts[2 * ZP_MOST_MODES];
   for (int i = 0; i < 2 * p->point->n_modes; i++) {
     bool known = false;
-    cuts[n] = ZP_NEW_ARRAY(p->s->arena, int64_t, chunks + 1);
+    cuts[n] = ZP_NEW_ARRAY(p->scratch, int64_t, chunks + 1);
     if (!zp_cut_chunks(p->s, p->point, &limits, i / 2, i % 2, cuts[n])) continue;
     for (int k = 0; k < n && !known; k++) known = same_cut(cuts[k], cuts[n], chunks);
     if (!known) price_cut(p, cuts[n++]);
@@ -86,7 +94,7 @@ static void price_chunks(pricing *p) {
 /* The bound over all cuts, and a cut that comes close to it: simulated. False when no cut can enter the ranking. */
 static bool price_least_bound(pricing *p) {
   zp_searcher *s = p->s;
-  int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, p->point->choice.pipeline + 1);
+  int64_t *cut = ZP_NEW_ARRAY(p->scratch, int64_t, p->point->choice.pipeline + 1);
   double end = zp_bound_step_end(s, p->point), limit = cutoff(p);
   zp_cut_rule rule = {.stage_s = HUGE_VAL, .total_s = limit - end, .limits = zp_search_limits(s)};
   if (!zp_cut_within(s, p->point, &rule, cut)) {
@@ -105,7 +113,7 @@ static void price_extremes(pricing *p) {
   int stages = p->point->choice.pipeline;
   zp_cut_rule rule = {.total_s = HUGE_VAL, .limits = zp_search_limits(s)};
   rule.stage_s = zp_cut_bottleneck(s, p->point) * (1 + 2e-9);
-  int64_t *front = ZP_NEW_ARRAY(s->arena, int64_t, stages + 1), *back = ZP_NEW_ARRAY(s->arena, int64_t, stages + 1);
+  int64_t *front = ZP_NEW_ARRAY(p->scratch, int64_t, stages + 1), *back = ZP_NEW_ARRAY(p->scratch, int64_t, stages + 1);
   bool first = zp_cut_within(s, p->point, &rule, front);
   if (first) price_cut(p, front);
   rule.from_back = true;
@@ -119,11 +127,13 @@ static zp_rejection price_point(pricing *p) {
   if (p->point->bound_s >= cutoff(p)) return why;
   zp_find_least_work(s, p->point, true);
   p->point->bound_s = fmax(p->point->bound_s, zp_bound(s, p->point));
+  if (zp_chunks(&p->point->choice) > 1) p->point->bound_s = fmax(p->point->bound_s, bound_stated_cuts(p));
   if (p->point->bound_s >= cutoff(p)) return why;
+  p->ranking->behind += p->ranking->len && p->point->bound_s >= p->ranking->best[0].estimate.step_s;
   if (!zp_find_home(s, p->point, &why)) return why;
   p->point->bound_s = fmax(p->point->bound_s, zp_bound(s, p->point));
   if (p->point->bound_s >= cutoff(p)) return ZP_REJECT_BOUND;
-  p->own = ZP_NEW_ARRAY(s->arena, const zp_variant *, p->point->choice.pipeline);
+  p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, p->point->choice.pipeline);
   p->least_s = HUGE_VAL;
   p->simulated = 0;
   if (zp_model_chunks(&p->point->choice) > p->point->choice.pipeline) {
@@ -173,7 +183,7 @@ static zp_point with_mode(const pricing *p, int mode) {
 static void settle_point(pricing *p) {
   const zp_choice *c = &p->point->choice;
   if (zp_has_types(p->s) || zp_chunks(c) > 1 || p->point->bound_s >= branch_limit(p)) return;
-  p->own = ZP_NEW_ARRAY(p->s->arena, const zp_variant *, c->pipeline);
+  p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, c->pipeline);
   const zp_branching task = {branch_limit, branch_cut, p};
   bool start = p->point->n_modes > 1 && !c->stage_recompute && c->schedule != ZP_SCHEDULE_1F1B; /* labels need none */
   for (int i = 0; i < p->point->n_modes && start; i++) {
@@ -185,23 +195,32 @@ static void settle_point(pricing *p) {
   p->point->bound_s = zp_branch(p->s, p->point, &task);
 }
 
+static void look_at(pricing *p, int point) {
+  p->point = &p->s->points.data[point];
+  zp_search_use(p->s, zp_choice_ranks(&p->point->choice));
+}
+
 void zp_price_points(zp_searcher *s, zp_ranking *r) {
   pricing p = {.s = s, .scratch = zp_arena_new("simulate"), .ranking = r};
-  ZP_VEC(zp_point *) finalists = {0}; /* priced or bounded */
-  if (s->points.len) qsort(s->points.data, (size_t)s->points.len, sizeof *s->points.data, by_bound);
-  for (int i = 0; i < s->points.len; i++) {
-    p.point = &s->points.data[i];
+  zp_frontier frontier = zp_frontier_new(s);
+  zp_ints finalists = {0}; /* priced or bounded */
+  for (int i; (i = zp_frontier_next(&frontier, r)) >= 0;) {
+    look_at(&p, i);
+    zp_arena_mark mark = zp_arena_get_mark(p.scratch);
     zp_rejection why = price_point(&p);
+    zp_arena_rewind(p.scratch, mark);
     if (why == ZP_REJECT_COUNT)
       s->certificate.priced++;
     else
       s->certificate.rejected[why]++;
-    if (why == ZP_REJECT_COUNT || why == ZP_REJECT_BOUND) zp_push(s->arena, &finalists, p.point);
+    if (why == ZP_REJECT_COUNT || why == ZP_REJECT_BOUND) zp_push(s->arena, &finalists, i);
   }
-  double bound = HUGE_VAL;
+  double bound = s->left_out_s;
   for (int i = 0; i < finalists.len && r->len; i++) {
-    p.point = finalists.data[i];
+    look_at(&p, finalists.data[i]);
+    zp_arena_mark mark = zp_arena_get_mark(p.scratch);
     settle_point(&p);
+    zp_arena_rewind(p.scratch, mark);
     bound = fmin(bound, p.point->bound_s);
   }
   s->certificate.bound_s = r->len ? bound : 0;

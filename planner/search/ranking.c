@@ -3,9 +3,13 @@
 #include <math.h>
 #include "search_internal.h"
 
-/* Fewer tensor ranks first, then fewer stages, and so on. */
+/* In the order of their bounds, the points that make the best alternatives come first. */
+enum { MOST_BEHIND = 128 };
+
+/* Fewer ranks first, then fewer tensor ranks, fewer stages, and so on. */
 int zp_choice_compare(const zp_choice *a, const zp_choice *b) {
-  int64_t difference[11 + 2 * ZP_STATE_COUNT] = {a->tensor - b->tensor,
+  int64_t difference[12 + 2 * ZP_STATE_COUNT] = {zp_choice_ranks(a) - zp_choice_ranks(b),
+                                                 a->tensor - b->tensor,
                                                  a->pipeline - b->pipeline,
                                                  a->data - b->data,
                                                  a->zero - b->zero,
@@ -17,8 +21,8 @@ int zp_choice_compare(const zp_choice *a, const zp_choice *b) {
                                                  a->compress - b->compress,
                                                  ((int64_t)a->order - (int64_t)b->order) * 2 + a->fine - b->fine};
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
-    difference[11 + 2 * i] = a->home[i].eighths - b->home[i].eighths;
-    difference[12 + 2 * i] = (int64_t)a->home[i].tier - (int64_t)b->home[i].tier;
+    difference[12 + 2 * i] = a->home[i].eighths - b->home[i].eighths;
+    difference[13 + 2 * i] = (int64_t)a->home[i].tier - (int64_t)b->home[i].tier;
   }
   for (size_t i = 0; i < sizeof difference / sizeof *difference; i++)
     if (difference[i]) return difference[i] < 0 ? -1 : 1;
@@ -76,7 +80,8 @@ void zp_rank(zp_searcher *s, zp_ranking *r, const zp_candidate *candidate) {
 
 double zp_cutoff(const zp_ranking *r, const zp_choice *choice) {
   if (r->len == 0) return HUGE_VAL;
-  double range = r->range * r->best[0].estimate.step_s;
+  bool best_only = !r->exact && r->behind >= MOST_BEHIND;
+  double range = (best_only ? 1 : r->range) * r->best[0].estimate.step_s;
   int same = find_degrees(r, choice);
   double beat = same >= 0         ? r->best[same].estimate.step_s
                 : r->len < r->cap ? range

@@ -16,6 +16,7 @@ static const double ALTERNATIVES_RANGE = 1.25;
 static void adopt(zp_plan *plan, const zp_choice *winner) {
   const char *reason = NULL;
   zp_choice c = zp_choice_copy(plan->arena, winner);
+  plan->machine = zp_machine_make(&plan->spec->cluster, plan->spec->train.precision, zp_choice_ranks(&c));
   zp_sharding *sharding = zp_shard(plan->arena, plan->spec->model, &plan->machine, c.tensor, 1, c.sequence, &reason);
   zp_lowered **lowered = zp_lower_stages(plan->arena, plan->spec, sharding, &c, &reason);
   plan->feasible = true;
@@ -26,8 +27,9 @@ static void adopt(zp_plan *plan, const zp_choice *winner) {
 /* An alternative with all of its estimate; its program goes again. */
 static zp_candidate explain(const zp_plan *plan, zp_searcher *s, const zp_choice *choice) {
   zp_candidate c = {.choice = zp_choice_copy(plan->arena, choice)};
+  zp_search_use(s, zp_choice_ranks(choice));
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
-  c.estimate = zp_simulate(s->arena, zp_search_program(s->arena, s, choice), &plan->machine);
+  c.estimate = zp_simulate(s->arena, zp_search_program(s->arena, s, choice), &s->machine);
   c.estimate.stage_forward_s = c.estimate.stage_backward_s = NULL;
   zp_arena_rewind(s->arena, mark);
   return c;
@@ -52,7 +54,6 @@ static void fill_plan(zp_plan *plan, zp_searcher *s, const zp_ranking *r) {
   plan->certificate = s->certificate;
   plan->certificate.cut_nodes = s->effort.nodes;
   memcpy(plan->certificate.cut_pruned, s->effort.pruned, sizeof s->effort.pruned);
-  for (int i = 0; i < s->points.len; i++) plan->certificate.stated_cuts += s->points.data[i].choice.chunks > 1;
   if (r->len == 0) {
     if (s->certificate.rejected[ZP_REJECT_HOST] == 0) zp_note_misses(s); /* else the devices are not what is short */
     if (s->miss.need_bytes > s->miss.have_bytes) {
@@ -75,35 +76,24 @@ static void fill_plan(zp_plan *plan, zp_searcher *s, const zp_ranking *r) {
   }
 }
 
-static void start_limits(zp_searcher *s, const zp_machine *machine) {
-  zp_limits limits = zp_machine_limits(s, machine);
-  s->limit_bytes = s->most_bytes = limits.device;
-  s->host_bytes = limits.host;
-  s->nvme_bytes = limits.nvme;
-  for (int g = 0; g < machine->cluster->groups.len; g++) {
-    if (!(machine->types >> g & 1)) continue;
-    zp_machine one = zp_machine_of_types(machine, 1u << g);
-    int64_t bytes = zp_machine_limits(s, &one).device;
-    if (bytes > s->most_bytes) s->most_bytes = bytes;
-  }
-}
-
 void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *machine, const zp_search_options *options) {
   s->spec = spec;
   s->constraints = &spec->plans.data[spec->plan];
+  s->devices = machine->devices;
   s->machine = *machine;
+  s->cutoff_s = s->left_out_s = HUGE_VAL;
   if (zp_has_types(s)) s->machine.spans = ZP_NEW(s->arena, zp_span_memo);
   s->generated_only = options && options->generated_only;
-  start_limits(s, machine);
+  zp_use_limits(s);
   for (int i = 0; i < spec->model->segments.len; i++) s->n_units += spec->model->segments.data[i].count;
   if (zp_limit_allows(&s->constraints->cut, 1)) s->pieces = zp_pieces_divided(s->arena, spec->model);
   s->most_units = s->pieces ? s->pieces->n_units : s->n_units;
-  s->sharding = ZP_NEW_ARRAY(s->arena, zp_sharding *, 2 * (machine->devices + 1));
-  s->sharding_tried = ZP_NEW_ARRAY(s->arena, bool, 2 * (machine->devices + 1));
   s->effort.work_left = MOST_WORK;
   s->memo = ZP_NEW(s->arena, zp_search_memo);
-  s->memo->flight.flight = ZP_NEW_ARRAY(s->arena, double, s->n_units * ZP_MOST_PARTS);
-  s->memo->flight.chunk = ZP_NEW_ARRAY(s->arena, int64_t, s->n_units * ZP_MOST_PARTS);
+  for (int i = 0; i < ZP_FLIGHT_SLOTS; i++) {
+    s->memo->flight[i].flight = ZP_NEW_ARRAY(s->arena, double, s->n_units * ZP_MOST_PARTS);
+    s->memo->flight[i].chunk = ZP_NEW_ARRAY(s->arena, int64_t, s->n_units * ZP_MOST_PARTS);
+  }
   s->memo->places.types = ZP_NEW_ARRAY(s->arena, zp_node_set, machine->devices);
   s->memo->places.sets = ZP_NEW_ARRAY(s->arena, zp_node_set, machine->devices);
   s->memo->places.limits = ZP_NEW_ARRAY(s->arena, zp_limits, machine->devices);
@@ -113,11 +103,12 @@ zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_s
   zp_plan *plan = ZP_NEW(arena, zp_plan);
   plan->arena = arena;
   plan->spec = spec;
+  plan->devices = devices;
   plan->machine = zp_machine_make(&spec->cluster, spec->train.precision, devices);
   zp_searcher s = {.arena = zp_arena_new("search")};
   bool many = options && options->top > 0;
   zp_search_start(&s, spec, &plan->machine, options);
-  zp_search_enumerate(&s);
+  zp_search_degrees(&s);
   zp_ranking r = {.cap = 1 + (many ? options->top : DEFAULT_TOP),
                   .range = many ? HUGE_VAL : ALTERNATIVES_RANGE,
                   .exact = many,

@@ -17,6 +17,7 @@ static inline zp_mode_set zp_set_of_mode(zp_stage_mode mode) { return 1u << mode
  * what is bounded with it is bounded for every stage. Seconds of the first units, [units + 1] each: */
 typedef struct zp_variant {
   int tensor;
+  int groups; /* index of the tensor groups that it is priced on */
   bool sequence;
   int64_t microbatch;
   zp_mode_set modes;
@@ -26,6 +27,8 @@ typedef struct zp_variant {
   zp_lowered *lowered;      /* priced; of several modes, one of them; NULL when it cannot be lowered */
   double *prefix_s;         /* forward and backward */
   double *unit_s;           /* the same of one iteration of a segment or piece, [segments] */
+  double *kept_bytes, *part_elements; /* saved for one micro-batch; parameters: of parts, [segments]. No piece has less
+                                       * than its parts together */
   double *forward_s;        /* forward alone */
   double *input_s;          /* forward and the part of backward that yields gradients of inputs */
   int64_t *elements_before; /* parameters, shared ones left out */
@@ -57,6 +60,30 @@ typedef struct zp_point {
   double bound_s;                    /* no plan of this point is faster */
 } zp_point;
 
+/* Tensor groups of one size, and the ranks that they consist of. Plans that use different numbers of ranks have the same
+ * procedures and prices where these are equal. */
+typedef struct zp_tensor_groups {
+  int tensor;
+  int64_t count; /* of groups; only where it decides which node types they stand on, else 0 */
+  zp_machine machine;
+  zp_group_link link;
+  zp_sharding *sharding[2]; /* [sequence]: made on demand */
+  bool tried[2];
+  bool measured;            /* the next two are known */
+  zp_ints least;            /* variants of all modes together, of every micro-batch and sequence */
+  zp_rejection why_none;
+} zp_tensor_groups;
+
+/* Tensor x pipeline x data of a subspace that has not been looked into. */
+typedef struct zp_degrees {
+  int tensor, pipeline, data;
+  double bound_s;      /* no plan of these degrees is faster */
+  bool measured;       /* the bound is that of their procedures, and the next two are known */
+  int64_t floor_bytes; /* no plan of these degrees needs less on its fullest stage */
+  bool may_fit;        /* as far as a guess knows */
+} zp_degrees;
+typedef ZP_VEC(zp_degrees) zp_degrees_list;
+
 /* Bytes of one rank. */
 typedef struct zp_limits {
   int64_t device, host, nvme;
@@ -85,8 +112,9 @@ typedef struct zp_link_memo {
   zp_choice choice;
   zp_group_link link;
 } zp_link_memo;
-typedef struct zp_flight_memo { /* of the last pipeline that was asked for; room for as many chunks as there may be
-                                   parts of layers */
+enum { ZP_FLIGHT_SLOTS = 128 };
+typedef struct zp_flight_memo { /* of one pipeline that was asked for; room for as many chunks as there may be parts of
+                                   layers */
   bool known;
   zp_schedule schedule;
   int chunks, pipeline;
@@ -107,9 +135,10 @@ typedef struct zp_fits_memo {
 } zp_fits_memo;
 typedef struct zp_search_memo {
   zp_places_memo places;
-  zp_flight_memo flight;
+  zp_flight_memo flight[ZP_FLIGHT_SLOTS];
   zp_fits_memo fits;
   zp_step_end_memo end[4][2]; /* [zero][compress] */
+  int groups, groups_tensor, groups_ranks; /* the tensor groups that were asked for last */
   zp_link_memo data, stages;  /* of the data ranks, between stages */
 } zp_search_memo;
 
@@ -123,7 +152,8 @@ typedef struct zp_searcher {
   zp_arena *arena; /* of the search, given back at its end */
   const zp_spec *spec;
   const zp_constraints *constraints;
-  zp_machine machine;
+  int devices;        /* given: plans use at most so many */
+  zp_machine machine; /* of the ranks that the plan at hand uses (zp_search_use), like the limits below */
   bool generated_only;
   int64_t limit_bytes;            /* arena bytes that a rank may use; several node types: on the smallest */
   int64_t most_bytes;             /* the same on the largest */
@@ -131,11 +161,15 @@ typedef struct zp_searcher {
   int64_t n_units;                /* cut between layers; of a point: zp_point_units */
   const zp_pieces *pieces;        /* where cuts inside layers are allowed and possible; NULL: nowhere */
   int64_t most_units;             /* of any point: cut inside layers, too, where that is allowed */
-  zp_sharding **sharding;         /* [devices + 1][sequence]: made on demand */
-  bool *sharding_tried;
+  ZP_VEC(zp_tensor_groups) groups;
   ZP_VEC(zp_variant) variants;
+  zp_ints variant_index; /* hash table: 1 + their places; 0: free */
+  zp_degrees_list degrees;      /* subspaces: none is looked into that cannot beat the plans that are known by then */
+  zp_degrees_list too_small;    /* those that do not fit, by their memory floor */
   ZP_VEC(zp_point) points;      /* those that may fit into memory */
-  ZP_VEC(zp_point) below_floor; /* those that do not, by their memory floor */
+  bool keeps_all;               /* and those that do not: nothing fits, and the nearest miss is looked for */
+  double cutoff_s;              /* points of the subspace at hand that are not faster are left out */
+  double left_out_s;            /* the least bound of what was left out so */
   zp_search_memo *memo;
   zp_certificate certificate;
   zp_effort effort;
@@ -160,6 +194,24 @@ static inline int64_t zp_point_units(const zp_searcher *s, const zp_point *point
 /* ---- search.c ---- */
 /* Fills in what follows from the input; s->arena is there, the rest is zero. options may be NULL. */
 void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *machine, const zp_search_options *options);
+
+/* ---- ranks.c ---- */
+/* From now on plans that use so many ranks are at hand. */
+void zp_search_use(zp_searcher *s, int ranks);
+/* What ranks of the machine at hand may use. */
+void zp_use_limits(zp_searcher *s);
+/* Index of the tensor groups of that size among the ranks at hand; -1 when they are not known yet. */
+int zp_find_groups(const zp_searcher *s, int tensor);
+/* The same; makes them. */
+int zp_use_groups(zp_searcher *s, int tensor);
+
+/* ---- degrees.c ---- */
+/* All degrees that the constraints allow, with bounds by their products alone. Counts the rest. */
+void zp_search_degrees(zp_searcher *s);
+/* The bound of their procedures. False: there are none, or they do not fit, which is counted. */
+bool zp_measure_degrees(zp_searcher *s, zp_degrees *degrees);
+/* No plan of this point's degrees, micro-batch and variant is faster, whatever its schedule: its work alone. O(1). */
+double zp_bound_work(const zp_searcher *s, const zp_point *point);
 
 /* ---- variant.c ---- */
 /* Index of the variant of these modes, made on demand; -1 when the model cannot be split or lowered that way
@@ -194,8 +246,9 @@ bool zp_cut_variants(const zp_searcher *s, const zp_point *point, const zp_limit
 zp_choice zp_choice_of_cut(const zp_searcher *s, const zp_point *point, int64_t *cut, const zp_variant *const *stage);
 
 /* ---- least_work.c ---- */
-/* Fills in the point's work_s; once it is worth more time, longest_s and what the next two need, too. */
-void zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth);
+/* Fills in the point's work_s; once it is worth more time, longest_s and what the next two need, too. False: the
+ * stages together have no room for the layers. */
+bool zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth);
 /* Seconds of the units before `first` on the stages before `stage`, of those from `end` on on the stages after it, at
  * least. */
 double zp_least_before(const zp_searcher *s, const zp_point *point, int stage, int64_t first);
@@ -204,9 +257,25 @@ double zp_least_after(const zp_searcher *s, const zp_point *point, int stage, in
 /* What the chunks of the stages have in flight. */
 const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *choice);
 
+/* ---- least_parts.c ---- */
+/* The work_s of a point whose cuts may lie inside layers; false as above. state_bytes: of a parameter; flight: of every
+ * stage; keeps: what micro-batches save stays on the device. */
+bool zp_find_least_parts(const zp_searcher *s, zp_point *point, double state_bytes, bool keeps, const double *flight);
+
 /* ---- space.c ---- */
-/* All points of the space: counts candidates and rejections, keeps those that may fit. */
-void zp_search_enumerate(zp_searcher *s);
+enum { ZP_MOST_FREE_MICROBATCH = 64 }; /* without a constraint on it */
+/* Only this value is allowed. */
+bool zp_limit_is_pin(const zp_limit *limit);
+void zp_search_reject(zp_searcher *s, zp_rejection why);
+/* Is a trainer generated for such values, or may they be looked at without? Their constraint is not asked. */
+bool zp_search_considers(const zp_searcher *s, const zp_limit *limit, bool plain);
+/* Modes that the plan block allows; *excluded: how many others there would be. */
+zp_mode_set zp_allowed_modes(const zp_searcher *s, int tensor, bool sequence, int *excluded);
+/* The choice with all that lowers its memory and is in the space: no choice of its schedule needs less. */
+zp_choice zp_smallest(const zp_searcher *s, const zp_choice *choice);
+/* All points of some degrees: counts candidates and rejections, keeps those that may fit and may be faster than
+ * s->cutoff_s. */
+void zp_search_expand(zp_searcher *s, const zp_degrees *degrees);
 
 /* ---- fit.c: memory ---- */
 /* Least bytes that the fullest stage of a point needs, however it is cut. O(1). */
@@ -262,8 +331,9 @@ bool zp_cut_all(zp_searcher *s, const zp_point *point, zp_on_cut *on_cut, void *
  */
 bool zp_cut_is_possible(const zp_searcher *s, const zp_point *point, double stage_s);
 /* Of all cuts into model chunks with the shortest longest chunk, by the times of the point's mode `by`, the one with
- * the longest first chunks, or with the longest last chunks. False when it does not fit into memory. cut: chunks + 1
- * numbers. */
+ * the longest first chunks, or with the longest last chunks. cut: chunks + 1 numbers. */
+bool zp_state_cut(const zp_searcher *s, const zp_point *point, int by, bool from_back, int64_t *cut);
+/* The same; false when it does not fit into memory. */
 bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits *limits, int by, bool from_back,
                    int64_t *cut);
 /* What stage `stage` of a cut has of every chunk: part[chunks]. */
@@ -274,6 +344,8 @@ void zp_parts_of_stage(const zp_choice *choice, int stage, const int64_t *cut, z
 double zp_least_message(const zp_searcher *s, const zp_point *point);
 /* A proven lower bound of the simulated step time over all cuts. O(1). */
 double zp_bound(const zp_searcher *s, const zp_point *point);
+/* Of its micro-batches alone. */
+double zp_bound_microbatches(const zp_searcher *s, const zp_point *point);
 /* The same for one way to cut; own: what the stages run. */
 double zp_bound_of_cut(const zp_searcher *s, const zp_point *point, const int64_t *cut, const zp_variant *const *own);
 /* Seconds of all micro-batches, at least, when a stage (one chunk) runs units first .. end - 1 of `own`. Without its
@@ -347,6 +419,7 @@ typedef struct zp_ranking {
   int len, cap;
   double range;  /* plans slower than the best one by this factor are not looked for */
   bool exact;    /* alternatives are the best of their degrees among the cuts of price.c, not only good ones */
+  int behind;    /* points that were looked at and cannot be the best plan; few of them are, unless `exact` */
   double closer; /* 1 + gap: nor are plans that are not faster by this factor */
 } zp_ranking;
 /* Fixed order of points that are equally fast. */
@@ -354,6 +427,18 @@ int zp_choice_compare(const zp_choice *a, const zp_choice *b);
 void zp_rank(zp_searcher *s, zp_ranking *r, const zp_candidate *candidate);
 /* Plans of these degrees that are slower cannot enter the ranking. */
 double zp_cutoff(const zp_ranking *r, const zp_choice *choice);
+
+/* ---- frontier.c ---- */
+/* What is still to be looked at: degrees, and the points of those that were looked into, in the order of their bounds. */
+typedef struct zp_frontier {
+  zp_searcher *s;
+  zp_ints degrees, points; /* heaps */
+  zp_ints later;           /* degrees that do not look as if they fit: once the first plans are known */
+  int known;               /* plans when degrees were looked into last */
+} zp_frontier;
+zp_frontier zp_frontier_new(zp_searcher *s);
+/* Index of the next point to be priced; -1: none is left. */
+int zp_frontier_next(zp_frontier *f, const zp_ranking *r);
 
 /* ---- price.c ---- */
 /* All that its price needs; without order tables where that takes none. */

@@ -1,5 +1,6 @@
-/* The space: tensor x pipeline x data = devices, rank order, ZeRO, micro-batch, schedule, chunks, sequence,
- * recomputation, homes, compression; inside the plan block's constraints.
+/* The space of some degrees (degrees.c): rank order, ZeRO, micro-batch, schedule, chunks, sequence, recomputation,
+ * homes, compression; inside the plan block's constraints. Subspaces whose bound says that they cannot beat the plans
+ * that are known by then are left out on the way.
  *
  * Bounded so: without a constraint on it, micro-batches go up to 64 sequences; saved inputs are split over the tensor
  * ranks only with full recomputation; a GPU tensor group stays inside a node unless its size is pinned; ZeRO with one
@@ -7,26 +8,37 @@
  * a stage; the second rank order is looked at where it changes a link. On CPU clusters, what no trainer is generated
  * for is looked at only where a constraint names it. A subtree that is rejected as a whole counts as one candidate. */
 #include <assert.h>
+#include <math.h>
 #include "schedule.h"
 #include "search_internal.h"
 
-enum { MAX_FREE_MICROBATCH = 64 };
-
-static void reject(zp_searcher *s, zp_rejection why) {
+void zp_search_reject(zp_searcher *s, zp_rejection why) {
   s->certificate.candidates++;
   s->certificate.rejected[why]++;
 }
 
-static bool pinned(const zp_limit *limit) {
+bool zp_limit_is_pin(const zp_limit *limit) {
   return limit->set && (limit->in.len == 1 || (limit->in.len == 0 && limit->low == limit->high));
+}
+
+bool zp_search_considers(const zp_searcher *s, const zp_limit *limit, bool plain) {
+  return plain || limit->set || !(s->generated_only || s->machine.node->device.is_cpu);
 }
 
 /* Is the value in the space? `plain`: a trainer is generated for it. Values that a constraint excludes are counted. */
 static bool takes(zp_searcher *s, const zp_limit *limit, int value, bool plain) {
-  if (!plain && !limit->set && (s->generated_only || s->machine.node->device.is_cpu)) return false;
+  if (!zp_search_considers(s, limit, plain)) return false;
   if (zp_limit_allows(limit, value)) return true;
-  reject(s, ZP_REJECT_CONSTRAINT);
+  zp_search_reject(s, ZP_REJECT_CONSTRAINT);
   return false;
+}
+
+/* Nothing with this bound beats the plans that are known: counted. */
+static bool is_beaten(zp_searcher *s, double bound_s) {
+  if (bound_s < s->cutoff_s) return false;
+  s->left_out_s = fmin(s->left_out_s, bound_s);
+  zp_search_reject(s, ZP_REJECT_BOUND);
+  return true;
 }
 
 /* ---- the innermost decisions ---- */
@@ -42,13 +54,14 @@ static void add_point(zp_searcher *s, const zp_choice *choice, zp_mode_set modes
   bool lowered = zp_search_point(s, choice, modes, &point);
   assert(lowered);
   (void)lowered;
-  if (zp_memory_floor(s, &point) > s->most_bytes) {
-    zp_push(s->arena, &s->below_floor, point);
-    reject(s, ZP_REJECT_MEMORY);
+  if (zp_memory_floor(s, &point) > s->most_bytes || !zp_find_least_work(s, &point, false)) {
+    zp_search_reject(s, ZP_REJECT_MEMORY);
+    if (s->keeps_all) zp_push(s->arena, &s->points, point);
     return;
   }
-  zp_find_least_work(s, &point, false);
+  s->certificate.stated_cuts += zp_chunks(choice) > 1;
   point.bound_s = zp_bound(s, &point);
+  if (is_beaten(s, point.bound_s)) return;
   s->certificate.candidates++;
   zp_push(s->arena, &s->points, point);
 }
@@ -99,10 +112,10 @@ static void try_tiers(zp_searcher *s, const base *b, zp_choice choice, int state
 static void try_choice(zp_searcher *s, const base *b, zp_choice choice) {
   const char *why;
   if (zp_choice_refusal(&choice, s->spec)) {
-    reject(s, ZP_REJECT_SCHEDULE);
+    zp_search_reject(s, ZP_REJECT_SCHEDULE);
   } else if (s->generated_only && !zp_choice_is_generated(&choice, &why)) {
     s->reason = why;
-    reject(s, ZP_REJECT_GENERATED);
+    zp_search_reject(s, ZP_REJECT_GENERATED);
   } else {
     try_tiers(s, b, choice, 0);
   }
@@ -123,17 +136,41 @@ static void try_zero(zp_searcher *s, const base *b, zp_choice choice) {
   }
 }
 
+zp_choice zp_smallest(const zp_searcher *s, const zp_choice *choice) {
+  zp_choice c = *choice;
+  for (int zero = 1; zero <= 3 && c.data > 1; zero++)
+    if (zp_search_considers(s, &s->constraints->zero, zero <= 1) && zp_limit_allows(&s->constraints->zero, zero))
+      c.zero = zero;
+  for (int i = 0; i < ZP_STATE_COUNT; i++) {
+    const zp_limit *away = &s->constraints->offload[i];
+    bool open = away->set && (zp_limit_allows(away, ZP_TIER_HOST) || zp_limit_allows(away, ZP_TIER_NVME));
+    if (open && !s->generated_only) c.home[i].tier = ZP_TIER_HOST;
+  }
+  return c;
+}
+
+/* Whatever the ZeRO stage and the homes: the layers have no room, or the work that memory forces on the stages takes
+ * too long. Not when the nearest miss is looked for. */
+static bool is_hopeless(zp_searcher *s, const base *b, const zp_choice *choice) {
+  zp_choice smallest = zp_smallest(s, choice);
+  zp_point point;
+  if (s->keeps_all || !zp_search_point(s, &smallest, b->modes, &point)) return false;
+  if (zp_find_least_work(s, &point, false)) return is_beaten(s, zp_bound_microbatches(s, &point));
+  zp_search_reject(s, ZP_REJECT_MEMORY);
+  return true;
+}
+
 static void try_chunks(zp_searcher *s, const base *b, zp_choice choice) {
   int low = choice.schedule == ZP_SCHEDULE_INTERLEAVED || choice.schedule == ZP_SCHEDULE_ZB_V ? 2 : 1;
   int high = choice.schedule == ZP_SCHEDULE_INTERLEAVED ? ZP_MOST_CHUNKS : low;
   for (int chunks = low; chunks <= high; chunks++) {
     choice.chunks = chunks == 1 ? 0 : chunks;
     if ((int64_t)choice.pipeline * chunks > (choice.fine ? s->most_units : s->n_units))
-      reject(s, ZP_REJECT_UNITS);
-    else if (zp_limit_allows(&s->constraints->chunks, chunks))
+      zp_search_reject(s, ZP_REJECT_UNITS);
+    else if (!zp_limit_allows(&s->constraints->chunks, chunks))
+      zp_search_reject(s, ZP_REJECT_CONSTRAINT);
+    else if (!is_hopeless(s, b, &choice))
       try_zero(s, b, choice);
-    else
-      reject(s, ZP_REJECT_CONSTRAINT);
   }
 }
 
@@ -160,25 +197,37 @@ static bool is_unbalanced(const zp_searcher *s, const zp_point *point) {
   return stages > units || !zp_cut_is_possible(s, point, UNBALANCED * mean_s);
 }
 
+/* The subspaces of a choice of degrees, micro-batch and sequence, whose modes are lowered: unless none of them can be
+ * the answer. */
+static void try_base(zp_searcher *s, const base *b, const zp_point *point) {
+  zp_point smallest = *point;
+  smallest.choice = zp_smallest(s, &point->choice);
+  if (is_beaten(s, zp_bound_work(s, point))) return;
+  if (!s->keeps_all && zp_memory_floor(s, &smallest) > s->most_bytes)
+    zp_search_reject(s, ZP_REJECT_MEMORY);
+  else
+    try_schedules(s, b);
+}
+
 /* Only modes that can be lowered are left. */
 static void try_modes(zp_searcher *s, zp_choice choice, zp_mode_set modes) {
   const zp_limit *cut = &s->constraints->cut;
   bool layers = zp_limit_allows(cut, 0);
   zp_point point;
   if (!zp_search_point(s, &choice, modes, &point)) {
-    reject(s, ZP_REJECT_SPLIT);
+    zp_search_reject(s, ZP_REJECT_SPLIT);
     return;
   }
   base b = {choice, zp_variant_of(s, &point)->modes};
-  if (layers) try_schedules(s, &b);
+  if (layers) try_base(s, &b, &point);
   if (choice.pipeline == 1 || !zp_limit_allows(cut, 1)) return;
   if (layers && (zp_has_types(s) || !is_unbalanced(s, &point))) return; /* on several node types there is no mean */
   b.choice.fine = true;
   if (zp_search_point(s, &b.choice, b.modes, &point)) {
     b.modes = zp_variant_of(s, &point)->modes;
-    try_schedules(s, &b);
+    try_base(s, &b, &point);
   } else if (!layers) {
-    reject(s, ZP_REJECT_CUT);
+    zp_search_reject(s, ZP_REJECT_CUT);
   }
 }
 
@@ -192,28 +241,36 @@ static void try_pinned_modes(zp_searcher *s, zp_choice choice) {
     if (choice.tensor == 1 && zp_stage_mode_split(c->stage_recompute.data[i])) possible = false;
   }
   if (!possible) {
-    reject(s, ZP_REJECT_CONSTRAINT);
+    zp_search_reject(s, ZP_REJECT_CONSTRAINT);
     return;
   }
   zp_choice_set_modes(&choice, c->stage_recompute.data);
   try_modes(s, choice, modes);
 }
 
-static void try_recompute(zp_searcher *s, zp_choice choice) {
+zp_mode_set zp_allowed_modes(const zp_searcher *s, int tensor, bool sequence, int *excluded) {
   const zp_constraints *c = s->constraints;
   zp_mode_set modes = 0;
-  if (c->stage_recompute.len) {
-    try_pinned_modes(s, choice);
-    return;
-  }
+  *excluded = 0;
   for (int recompute = ZP_RECOMPUTE_NONE; recompute <= ZP_RECOMPUTE_SELECTIVE; recompute++)
     for (int shard = 0; shard <= 1; shard++) {
-      if (shard && (recompute != ZP_RECOMPUTE_FULL || choice.tensor == 1 || choice.sequence)) continue;
+      if (shard && (recompute != ZP_RECOMPUTE_FULL || tensor == 1 || sequence)) continue;
       if (!zp_limit_allows(&c->recompute, recompute) || !zp_limit_allows(&c->recompute_shard, shard))
-        reject(s, ZP_REJECT_CONSTRAINT);
+        ++*excluded;
       else
         modes |= zp_set_of_mode(zp_stage_mode_of((zp_recompute)recompute, shard));
     }
+  return modes;
+}
+
+static void try_recompute(zp_searcher *s, zp_choice choice) {
+  if (s->constraints->stage_recompute.len) {
+    try_pinned_modes(s, choice);
+    return;
+  }
+  int excluded;
+  zp_mode_set modes = zp_allowed_modes(s, choice.tensor, choice.sequence, &excluded);
+  for (int i = 0; i < excluded; i++) zp_search_reject(s, ZP_REJECT_CONSTRAINT);
   if (modes) try_modes(s, choice, modes);
 }
 
@@ -229,13 +286,13 @@ static void try_microbatches(zp_searcher *s, zp_choice choice) {
   int64_t samples = s->spec->train.batch / choice.data; /* of one replica and step */
   const zp_limit *limit = &s->constraints->microbatch;
   bool any = false;
-  for (int64_t b = 1; b <= samples && (limit->set || b <= MAX_FREE_MICROBATCH); b++) {
+  for (int64_t b = 1; b <= samples && (limit->set || b <= ZP_MOST_FREE_MICROBATCH); b++) {
     if (samples % b || !zp_limit_allows(limit, (double)b)) continue;
     any = true;
     choice.microbatch = b;
     try_sequence(s, choice);
   }
-  if (!any) reject(s, ZP_REJECT_BATCH);
+  if (!any) zp_search_reject(s, ZP_REJECT_BATCH);
 }
 
 static bool same_link(const zp_group_link *a, const zp_group_link *b) {
@@ -266,27 +323,7 @@ static void try_orders(zp_searcher *s, zp_choice choice) {
   }
 }
 
-static void try_degrees(zp_searcher *s, int tensor, int pipeline, int data) {
-  const zp_constraints *c = s->constraints;
-  bool is_cpu = s->spec->cluster.node.device.is_cpu;
-  if (!zp_limit_allows(&c->tensor, tensor) || !zp_limit_allows(&c->pipeline, pipeline) ||
-      !zp_limit_allows(&c->data, data))
-    reject(s, ZP_REJECT_CONSTRAINT);
-  else if (s->spec->train.batch % data)
-    reject(s, ZP_REJECT_BATCH);
-  else if (pipeline > s->most_units)
-    reject(s, ZP_REJECT_UNITS);
-  else if (!is_cpu && tensor > s->machine.devices_per_node && !pinned(&c->tensor))
-    reject(s, ZP_REJECT_NODE);
-  else
-    try_orders(s, (zp_choice){.tensor = tensor, .pipeline = pipeline, .data = data});
-}
-
-void zp_search_enumerate(zp_searcher *s) {
-  int devices = s->machine.devices;
-  for (int tensor = 1; tensor <= devices; tensor++) {
-    if (devices % tensor) continue;
-    for (int pipeline = 1; pipeline <= devices / tensor; pipeline++)
-      if (devices / tensor % pipeline == 0) try_degrees(s, tensor, pipeline, devices / tensor / pipeline);
-  }
+void zp_search_expand(zp_searcher *s, const zp_degrees *d) {
+  zp_search_use(s, d->tensor * d->pipeline * d->data);
+  try_orders(s, (zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data});
 }

@@ -1,4 +1,4 @@
-/* Variants: sharded, lowered and priced procedures, each made once. Sharding is by tensor degree and sequence alone
+/* Variants: sharded, lowered and priced procedures, each made once. Sharding is by tensor groups and sequence alone
  * (its decisions are priced for micro-batch 1), lowering by these, micro-batch and recomputation. In a cluster of
  * several node types there are variants priced on every set of types that a stage stands on, and the variant that a
  * point names is the least of all types. */
@@ -6,13 +6,14 @@
 #include "cost.h"
 #include "search_internal.h"
 
-static const zp_sharding *sharding_of(zp_searcher *s, int tensor, bool sequence) {
-  int i = 2 * tensor + sequence;
-  if (!s->sharding_tried[i]) {
-    s->sharding_tried[i] = true;
-    s->sharding[i] = zp_shard(s->arena, s->spec->model, &s->machine, tensor, 1, sequence, &s->reason);
+static const zp_sharding *sharding_of(zp_searcher *s, const zp_variant *v) {
+  zp_tensor_groups *groups = &s->groups.data[v->groups];
+  if (!groups->tried[v->sequence]) {
+    groups->tried[v->sequence] = true;
+    groups->sharding[v->sequence] =
+        zp_shard(s->arena, s->spec->model, &s->machine, v->tensor, 1, v->sequence, &s->reason);
   }
-  return s->sharding[i];
+  return groups->sharding[v->sequence];
 }
 
 static double weight_gradients_s(const zp_procedure *backward) {
@@ -25,7 +26,7 @@ static double weight_gradients_s(const zp_procedure *backward) {
 /* Of one iteration of a segment or piece. */
 typedef struct unit_costs {
   double forward_s, backward_s, input_s, backward_share;
-  int64_t saved_bytes;
+  int64_t saved_bytes, elements;
 } unit_costs;
 
 static unit_costs costs_of(const zp_segment_program *segment) {
@@ -34,7 +35,8 @@ static unit_costs costs_of(const zp_segment_program *segment) {
                       .backward_s = segment->backward.cost_s,
                       .input_s = seconds - weight_gradients_s(&segment->backward),
                       .backward_share = seconds > 0 ? segment->backward.cost_s / seconds : 1,
-                      .saved_bytes = segment->saved_bytes};
+                      .saved_bytes = segment->saved_bytes,
+                      .elements = segment->elements};
 }
 
 /* The least in everything of several modes. */
@@ -62,6 +64,8 @@ typedef struct range_costs {
 static double forward_of(const unit_costs *c) { return c->forward_s; }
 static double backward_of(const unit_costs *c) { return c->backward_s; }
 static double input_of(const unit_costs *c) { return c->input_s; }
+static double saved_of(const unit_costs *c) { return (double)c->saved_bytes; }
+static double elements_of(const unit_costs *c) { return (double)c->elements; }
 
 /* Gives every part a cost such that no piece costs less than its parts together: the part's own cost, scaled by the
  * largest factor for which that holds. (Pieces may cost more than the layer, where kernels were fused across the cut,
@@ -105,11 +109,14 @@ static range_costs costs_of_ranges(zp_variant *v, zp_lowered *const *modes, int 
 static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int segment, int64_t *unit) {
   const zp_lowered *l = v->lowered;
   const zp_segment_program *whole = &l->segments[segment];
-  double forward[ZP_MOST_PARTS], backward[ZP_MOST_PARTS], input[ZP_MOST_PARTS];
+  double forward[ZP_MOST_PARTS], backward[ZP_MOST_PARTS], input[ZP_MOST_PARTS], saved[ZP_MOST_PARTS],
+      elements[ZP_MOST_PARTS];
   range_costs r = costs_of_ranges(v, modes, n, segment);
   share_out(&r, forward_of, forward);
   share_out(&r, backward_of, backward);
   share_out(&r, input_of, input);
+  share_out(&r, saved_of, saved);
+  share_out(&r, elements_of, elements);
   if (whole->carry_out_elements > 0 && whole->carry_out_elements < v->carry_elements)
     v->carry_elements = whole->carry_out_elements;
   v->elements += whole->elements * whole->segment->count;
@@ -124,6 +131,11 @@ static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int 
         v->elements_before[u] + l->segments[zp_pieces_find(l->pieces, segment, part, part + 1)].elements;
     v->longest_s = fmax(v->longest_s, forward[part] + backward[part]);
   }
+  for (int part = 0; part < r.parts; part++) {
+    int piece = zp_pieces_find(l->pieces, segment, part, part + 1);
+    v->kept_bytes[piece] = saved[part];
+    v->part_elements[piece] = elements[part];
+  }
   for (int first = 0; first < r.parts; first++)
     for (int end = first + 1; end <= r.parts; end++)
       for (int part = first; part < end; part++)
@@ -134,11 +146,13 @@ static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *mode
   const zp_lowered *l = v->lowered;
   int64_t unit = 0;
   v->unit_s = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
+  v->kept_bytes = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
+  v->part_elements = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
   v->prefix_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->forward_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->input_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
-  v->longest_chunk_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->elements_before = ZP_NEW_ARRAY(s->arena, int64_t, l->n_units + 1);
+  v->longest_chunk_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->backward_share = 1;
   v->carry_elements = INT64_MAX;
   for (int i = 0; i < l->pieces->n_whole; i++) measure_segment(v, modes, n, i, &unit);
@@ -146,14 +160,39 @@ static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *mode
     if (s->spec->model->params.data[p].segment < 0) v->elements += l->param_elements[p];
 }
 
+/* ---- finding ---- */
+
+static bool same_variant(const zp_variant *a, const zp_variant *b) {
+  return a->groups == b->groups && a->sequence == b->sequence && a->microbatch == b->microbatch && a->fine == b->fine &&
+         a->modes == b->modes && a->types == b->types;
+}
+
+/* Where the index has a variant, or has room for it. */
+static int *slot_of(const zp_searcher *s, const zp_variant *v) {
+  uint64_t key = (uint64_t)v->microbatch * 8191 + (uint64_t)v->groups;
+  key = ((key * 127 + v->modes) * 131 + v->types) * 4 + 2 * v->sequence + v->fine;
+  size_t mask = (size_t)s->variant_index.len - 1, at = (size_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) & mask;
+  while (s->variant_index.data[at] && !same_variant(&s->variants.data[s->variant_index.data[at] - 1], v))
+    at = (at + 1) & mask;
+  return &s->variant_index.data[at];
+}
+
 static int find_variant(const zp_searcher *s, const zp_variant *wanted, zp_mode_set modes, zp_node_set types) {
-  for (int i = s->variants.len - 1; i >= 0; i--) { /* the latest are looked for most */
-    const zp_variant *v = &s->variants.data[i];
-    if (v->tensor == wanted->tensor && v->sequence == wanted->sequence && v->microbatch == wanted->microbatch &&
-        v->fine == wanted->fine && v->modes == modes && v->types == types)
-      return i;
+  zp_variant key = *wanted;
+  key.modes = modes;
+  key.types = types;
+  return s->variant_index.len ? *slot_of(s, &key) - 1 : -1;
+}
+
+static void add_variant(zp_searcher *s, const zp_variant *v) {
+  zp_push(s->arena, &s->variants, *v);
+  if (2 * s->variants.len > s->variant_index.len) { /* at most half full */
+    int slots = s->variant_index.len ? 2 * s->variant_index.len : 256;
+    s->variant_index.data = ZP_NEW_ARRAY(s->arena, int, slots);
+    s->variant_index.len = s->variant_index.cap = slots;
+    for (int i = 0; i + 1 < s->variants.len; i++) *slot_of(s, &s->variants.data[i]) = i + 1;
   }
-  return -1;
+  *slot_of(s, v) = s->variants.len;
 }
 
 /* ---- node types ---- */
@@ -200,7 +239,7 @@ static zp_lowered *lower(zp_searcher *s, const zp_variant *v) {
     const zp_lowered *known = lowered_on(s, &whole, v->mode, v->types);
     return known ? zp_lower_pieces(s->arena, known, &s->cut_reason) : NULL;
   }
-  const zp_sharding *sharding = sharding_of(s, v->tensor, v->sequence);
+  const zp_sharding *sharding = sharding_of(s, v);
   if (!sharding) return NULL;
   return zp_lower(s->arena, s->spec, sharding, v->microbatch, zp_stage_mode_recompute(v->mode),
                   zp_stage_mode_split(v->mode), &s->reason);
@@ -222,6 +261,7 @@ static zp_lowered *lowered_on(zp_searcher *s, const zp_variant *like, zp_stage_m
   int known = find_variant(s, like, modes, types);
   if (known >= 0) return s->variants.data[known].lowered;
   zp_variant v = {.tensor = like->tensor,
+                  .groups = like->groups,
                   .sequence = like->sequence,
                   .microbatch = like->microbatch,
                   .fine = like->fine,
@@ -229,7 +269,7 @@ static zp_lowered *lowered_on(zp_searcher *s, const zp_variant *like, zp_stage_m
                   .types = types,
                   .mode = mode};
   make_variant(s, &v);
-  zp_push(s->arena, &s->variants, v);
+  add_variant(s, &v);
   return v.lowered;
 }
 
@@ -265,8 +305,12 @@ static bool make_places(zp_searcher *s, const zp_choice *c, const zp_variant *li
 }
 
 int zp_search_variant(zp_searcher *s, const zp_choice *c, zp_mode_set modes) {
-  zp_variant v = {
-      .tensor = c->tensor, .sequence = c->sequence, .microbatch = c->microbatch, .fine = c->fine, .modes = modes};
+  zp_variant v = {.tensor = c->tensor,
+                  .groups = zp_use_groups(s, c->tensor),
+                  .sequence = c->sequence,
+                  .microbatch = c->microbatch,
+                  .fine = c->fine,
+                  .modes = modes};
   if (zp_has_types(s) && !make_places(s, c, &v)) return -1;
   int known = find_variant(s, &v, modes, 0);
   if (known >= 0) return s->variants.data[known].lowered ? known : -1;
@@ -275,12 +319,16 @@ int zp_search_variant(zp_searcher *s, const zp_choice *c, zp_mode_set modes) {
     make_variant(s, &v);
   else
     make_least(s, &v);
-  zp_push(s->arena, &s->variants, v);
+  add_variant(s, &v);
   return v.lowered ? s->variants.len - 1 : -1;
 }
 
 const zp_lowered **zp_search_stages(const zp_searcher *s, const zp_choice *c) {
-  const zp_variant like = {.tensor = c->tensor, .sequence = c->sequence, .microbatch = c->microbatch, .fine = c->fine};
+  const zp_variant like = {.tensor = c->tensor,
+                           .groups = zp_find_groups(s, c->tensor),
+                           .sequence = c->sequence,
+                           .microbatch = c->microbatch,
+                           .fine = c->fine};
   const zp_places_memo *places = zp_has_types(s) ? zp_find_places(s, c) : NULL;
   const zp_lowered *of_mode[ZP_STAGE_MODES] = {NULL}; /* on the types of the stage before */
   const zp_lowered **stages = ZP_NEW_ARRAY(s->arena, const zp_lowered *, c->pipeline);

@@ -76,6 +76,7 @@ static inline void allow_some(zp_limit *limit, int64_t n) {
 }
 
 static inline void constrain(zp_constraints *c) {
+  if (random_below(2)) c->idle = (zp_limit){.set = true, .high = (double)(random_below(2) * random_below(5))};
   allow_some(&c->zero, 4);
   if (random_below(4) == 0) allow_some(&c->recompute, 3); /* mostly all, so that stages have something to choose */
   allow_some(&c->schedule, ZP_SCHEDULE_COUNT);

@@ -166,6 +166,7 @@ Test(answers, more_devices_are_enough) {
 Test(answers, the_constraint_in_the_way_is_named) {
   zp_spec *spec = gpu_spec(1, 1000);
   pin(&spec->plans.data[0].tensor, 3);
+  pin(&spec->plans.data[0].idle, 0);
   zp_relaxations all = zp_find_relaxations(arena, search(spec, 4));
   cr_assert_gt(all.len, 0);
   cr_expect(strstr(all.data[0].words, "`tensor`"), "%s", all.data[0].words);
@@ -262,6 +263,7 @@ static void expect_refusal(const zp_spec *spec, int devices, const char *words) 
 Test(answers, numbers_that_do_not_divide_are_named) {
   zp_spec *spec = gpu_spec(1, 1000);
   zp_constraints *c = &spec->plans.data[0];
+  pin(&c->idle, 0);
   pin(&c->tensor, 3);
   expect_refusal(spec, 4, "tensor 3 does not divide 4 devices; 2 and 4 do");
   pin(&c->tensor, 2);
@@ -273,8 +275,37 @@ Test(answers, numbers_that_do_not_divide_are_named) {
   expect_refusal(spec, 4, "no allowed micro-batch divides the sequences of a data rank");
 }
 
+Test(answers, devices_may_be_left_out) {
+  zp_spec *spec = gpu_spec(4, 1000);
+  zp_constraints *c = &spec->plans.data[0];
+  pin(&c->tensor, 3);
+  zp_plan *plan = search(spec, 4);
+  cr_assert(plan->feasible);
+  cr_expect(plan->devices == 4 && plan->machine.devices == 3 && zp_plan_idle(plan, &plan->best.choice) == 1);
+  pin(&c->tensor, 2), pin(&c->pipeline, 2), pin(&c->data, 2);
+  expect_refusal(spec, 7, "tensor 2 x pipeline 2 x data 2 are 8 devices, and there are 7");
+  pin(&c->idle, 2);
+  expect_refusal(spec, 9, "1: outside the limits on `idle`, for example 2 x 2 x 2");
+  cr_expect(search(spec, 10)->feasible);
+}
+
+/* CPU ranks share what there is: all of those that were asked for are started. */
+Test(answers, cpu_ranks_are_left_out_on_request) {
+  zp_spec *spec = build_spec(arena, &TINY, cpu_cluster(), 16);
+  pin(&spec->plans.data[0].tensor, 2);
+  zp_plan *plan = search(spec, 5);
+  cr_assert(!plan->feasible);
+  zp_relaxations all = zp_find_relaxations(arena, plan);
+  const zp_relaxation *r = find(&all, ZP_RELAX_IDLE);
+  cr_assert_not_null(r);
+  cr_expect(r->amount < 5 && strstr(r->option, "idle >= 0"), "on %lld ranks", (long long)r->amount);
+  spec->plans.data[0].idle = (zp_limit){.set = true, .high = INFINITY};
+  cr_expect(search(spec, 5)->feasible);
+}
+
 Test(answers, every_way_to_divide_a_prime_is_counted) {
   zp_spec *spec = gpu_spec(4, 1000);
+  pin(&spec->plans.data[0].idle, 0);
   expect_refusal(spec, 13, "none of the 3 ways to divide 13 devices");
   expect_refusal(spec, 13, "data ranks that do not divide the batch of 16, for example 1 x 1 x 13");
   expect_refusal(spec, 13,

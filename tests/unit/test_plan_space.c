@@ -43,7 +43,8 @@ static zp_plan *plan_of(const zp_spec *spec, zp_choice c) {
   zp_plan *plan = ZP_NEW(arena, zp_plan);
   plan->arena = arena;
   plan->spec = spec;
-  plan->machine = zp_machine_make(&spec->cluster, spec->train.precision, c.tensor * c.pipeline * c.data);
+  plan->devices = c.tensor * c.pipeline * c.data;
+  plan->machine = zp_machine_make(&spec->cluster, spec->train.precision, plan->devices);
   const char *refusal = zp_choice_refusal(&c, spec);
   cr_assert_null(refusal, "%s", refusal);
   zp_sharding *sharding = zp_shard(arena, spec->model, &plan->machine, c.tensor, 1, c.sequence, &reason);
@@ -81,8 +82,9 @@ static void round_trip(const zp_spec *spec, zp_choice c) {
   expect_terms(&plan->best.estimate);
   zp_json *json = zp_plan_to_json(arena, plan);
   zp_choice back;
+  int devices;
   const char *error = NULL;
-  cr_assert(zp_plan_choice_from_json(arena, json, &back, &error), "%s", error);
+  cr_assert(zp_plan_choice_from_json(arena, json, &back, &devices, &error), "%s", error);
   expect_same_choice(&plan->best.choice, &back);
   zp_strings findings = {0};
   zp_verify(arena, spec, json, &findings);

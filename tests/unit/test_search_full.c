@@ -2,9 +2,9 @@
 #include "search_instances.h"
 
 #ifdef __SANITIZE_ADDRESS__
-enum { INSTANCES = 60, MIXED_INSTANCES = 120 };
+enum { INSTANCES = 30, MIXED_INSTANCES = 40 };
 #else
-enum { INSTANCES = 1000, MIXED_INSTANCES = 250 };
+enum { INSTANCES = 300, MIXED_INSTANCES = 100 };
 #endif
 
 TestSuite(search_full, .init = setup, .fini = teardown, .timeout = 120);
@@ -282,14 +282,17 @@ static void try_degrees(brute *b, int tensor, int pipeline, int data) {
 }
 
 static double brute_force(const zp_spec *spec, int devices) {
-  brute b = {
-      .spec = spec, .machine = zp_machine_make(&spec->cluster, spec->train.precision, devices), .best_s = INFINITY};
+  brute b = {.spec = spec, .best_s = INFINITY};
   int units = 0;
   for (int i = 0; i < spec->model->segments.len; i++) units += 2 * (int)spec->model->segments.data[i].count;
   for (int tensor = 1; tensor <= devices; tensor++)
     for (int pipeline = 1; pipeline <= units; pipeline++)
-      for (int data = 1; data <= devices; data++)
-        if (tensor * pipeline * data == devices) try_degrees(&b, tensor, pipeline, data);
+      for (int data = 1; data <= devices / tensor / pipeline; data++) {
+        int ranks = tensor * pipeline * data;
+        if (spec->train.batch % data || !zp_limit_allows(&spec->plans.data[0].idle, devices - ranks)) continue;
+        b.machine = zp_machine_make(&spec->cluster, spec->train.precision, ranks);
+        try_degrees(&b, tensor, pipeline, data);
+      }
   return b.best_s;
 }
 

@@ -89,8 +89,9 @@ Test(verify, modes_of_stages_round_trip) {
   expect_sound(plan);
   zp_json *json = zp_plan_to_json(arena, plan);
   zp_choice c;
+  int devices;
   const char *error = NULL;
-  cr_assert(zp_plan_choice_from_json(arena, json, &c, &error), "%s", error);
+  cr_assert(zp_plan_choice_from_json(arena, json, &c, &devices, &error), "%s", error);
   for (int s = 0; s < 3; s++) cr_expect_eq(zp_choice_mode(&c, s), zp_choice_mode(&plan->best.choice, s));
   cr_expect_str_neq(zp_plan_hash(arena, plan->program), zp_plan_hash(arena, rich_plan()->program));
   zp_json_free(json);

@@ -35,6 +35,7 @@ static inline zp_plan *plan_of(const zp_spec *spec, zp_choice c) {
   zp_plan *plan = ZP_NEW(arena, zp_plan);
   plan->arena = arena, plan->spec = spec, plan->feasible = true;
   plan->machine = zp_machine_make(&spec->cluster, spec->train.precision, c.tensor * c.pipeline * c.data);
+  plan->devices = plan->machine.devices;
   zp_sharding *sharding = zp_shard(arena, spec->model, &plan->machine, c.tensor, 1, false, &reason);
   cr_assert(sharding, "%s", reason);
   zp_lowered **l = zp_lower_stages(arena, spec, sharding, &c, &reason);

@@ -185,6 +185,33 @@ def tables_and_files(folder):
     expect("nothing half-written", not any("tokens.bin" in name for name in os.listdir(folder)), os.listdir(folder))
 
 
+def idle_devices(folder):
+    """A prime number of devices: what is used, what is left out, and who pays."""
+    plan, model = folder + "/idle.json", ["--set", "zero<=1", "--set", 'schedule="1f1b"', "--set", 'cut="layer"']
+    run = check("idle", [GPT1T, "--gpus", "797", *model, "-o", plan], 0, " of 797 used, ")
+    with open(plan) as file:
+        found = json.load(file)
+    degrees = found["degrees"]
+    used = degrees["tensor"] * degrees["pipeline"] * degrees["data"]
+    expect("idle", 0 < found["idle"] == 797 - used and found["cluster"]["devices"] == 797, str(degrees))
+    days = found["estimate"]["step_s"] * 71526 / 86400 * 797  # the steps of the example
+    expect("rented", "%.1f k GPU-days" % (days / 1000) in run.stdout, "%g GPU-days" % days)
+    check("idle verified", ["verify", plan], 0, "sound")
+    check("idle reported", ["report", plan], 0, "%d of 797 used, %d left out" % (used, found["idle"]))
+    check("all used", [GPT1T, "--gpus", "797", *model, "--set", "idle=0"], 3, "without the constraint on `idle` it fits")
+    check("why not all", ["explain", plan, "--why-not", "idle=0"], 3, "nothing is legal with idle=0")
+    check("why not more", ["explain", plan, "--why-not", "idle<=5"], 0, "difference")
+    other = folder + "/all.json"
+    check("all of 792", [GPT1T, "--gpus", "792", *model, "-o", other], 0)
+    check("diff", ["diff", plan, other], 4, "idle")
+    sizes = parse("sweep", [GPT1T, "--gpus", "796..797", *model])
+    last = sizes[-1]
+    expect("sweep", last["devices"] == 797 and last["idle"] == found["idle"], str(last)[:300])
+    tiny = [ROOT + "/examples/gpt_tiny.dz", "--ranks", "3", "--set", "tensor=2", "--set", "pipeline=1"]
+    check("ranks left out", ["run", *tiny, "--set", "idle=1", "--steps", "1", "-o", folder + "/tree"], 0, "2 ranks (tensor 2")
+    check("all ranks", ["run", *tiny, "--steps", "1", "-o", folder + "/tree"], 3, "idle >= 0")
+
+
 def completions(folder):
     script = folder + "/zplan.bash"
     with open(script, "w") as file:
@@ -206,7 +233,7 @@ def completions(folder):
 def main():
     os.environ.pop("ZPLAN_CALIBRATION", None)
     with tempfile.TemporaryDirectory() as folder:
-        for part in (statuses, documents, full_disk, interrupted, tables_and_files, completions):
+        for part in (statuses, documents, full_disk, interrupted, tables_and_files, idle_devices, completions):
             start = time.time()
             part(folder)
             print("%-12s %5.1f s" % (part.__name__, time.time() - start))

@@ -23,7 +23,7 @@ typedef struct zp_machine {
   const zp_node_type *node; /* that its ranks stand on; several types: the slowest of them */
   zp_node_set types;        /* the node groups of the cluster that the ranks stand on; one type: 1 */
   zp_precision precision;
-  int devices; /* ranks that the plan uses, on whatever machine */
+  int devices; /* ranks that the plan uses, on whatever machine: the first of the cluster */
   int devices_per_node;
   int compute_bytes;         /* of an activation element: 4, 8 or 2 */
   double flop_per_s;         /* dense peak of one device in the compute precision */

@@ -40,6 +40,7 @@ typedef struct zp_candidate {
   X(BATCH, "batch", "batch does not divide over data ranks and micro-batch")                                           \
   X(UNITS, "units", "more stages than units to place")                                                                 \
   X(NODE, "node", "tensor group larger than a node")                                                                   \
+  X(WORK, "work", "degrees whose least work cannot beat the best plan")                                                \
   X(SPLIT, "split", "no way to split the model over that many tensor ranks")                                           \
   X(MEMORY, "memory", "does not fit the device memory")                                                                \
   X(BOUND, "bound", "cannot beat the best plan (lower bound)")                                                         \
@@ -86,7 +87,8 @@ typedef struct zp_certificate {
 typedef struct zp_plan {
   zp_arena *arena;
   const zp_spec *spec;
-  zp_machine machine;
+  int devices;                   /* given; the plan uses machine.devices of them, the first ones */
+  zp_machine machine;            /* of the ranks in use; not feasible: of all devices */
   bool feasible;
   zp_candidate best;
   zp_program *program;           /* of best */
@@ -96,12 +98,17 @@ typedef struct zp_plan {
   const char *why_not;           /* one sentence when nothing was even tried for memory (arena) */
 } zp_plan;
 
+/* Devices that a choice leaves out. */
+static inline int zp_plan_idle(const zp_plan *plan, const zp_choice *choice) {
+  return plan->devices - zp_choice_ranks(choice);
+}
+
 typedef struct zp_search_options {
   int top;             /* alternatives; 0: up to three, not slower than the best plan by a quarter */
   double gap;          /* plans that are not faster by more than this share are not looked for; 0: as the plan block says */
   bool generated_only; /* only choices that zp_choice_is_generated accepts: for `build` and `run` */
 } zp_search_options;
-/* Searches. Never NULL; plan->feasible says whether something fits. */
+/* Searches all plans that use at most `devices`. Never NULL; plan->feasible says whether something fits. */
 zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_search_options *options);
 /* Prices one program with the event simulation over its order tables. */
 zp_estimate zp_simulate(zp_arena *arena, const zp_program *program, const zp_machine *machine);
@@ -114,8 +121,10 @@ const zp_lowered *const *zp_price_stages(zp_lowered **stages, const zp_machine *
 zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan);
 /* The terms of a step under the names of their fields. */
 void zp_estimate_set_terms(zp_json *object, const zp_estimate *estimate);
-/* Only the choice; everything else is derived again. false with *error (arena) for a malformed file. */
-bool zp_plan_choice_from_json(zp_arena *arena, const zp_json *json, zp_choice *choice, const char **error);
+/* Only the choice, and how many devices it was made for; everything else is derived again. false with *error (arena) for
+ * a malformed file. */
+bool zp_plan_choice_from_json(zp_arena *arena, const zp_json *json, zp_choice *choice, int *devices,
+                              const char **error);
 /* Identity of a plan: hash of its decisions, and of the sizes that follow from them. 16 hex digits. */
 const char *zp_plan_hash(zp_arena *arena, const zp_program *program);
 

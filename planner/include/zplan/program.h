@@ -39,6 +39,8 @@ struct zp_choice { /* typedef: machine.h */
                            * chunk a stage, chunk k is stage k. zp_chunk_stage says which stage has chunk k. */
 };
 
+/* Ranks that a plan uses. */
+static inline int zp_choice_ranks(const zp_choice *choice) { return choice->tensor * choice->pipeline * choice->data; }
 static inline zp_stage_mode zp_choice_mode(const zp_choice *choice, int stage) {
   return choice->stage_recompute ? choice->stage_recompute[stage]
                                  : zp_stage_mode_of(choice->recompute, choice->recompute_shard);

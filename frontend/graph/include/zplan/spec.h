@@ -68,6 +68,7 @@ typedef struct zp_cluster {
   double fabric_latency_s, oversubscription; /* oversubscription 1.0: full bisection */
   double collective_share; /* of the network's bandwidth that collectives over several nodes reach; 0: not measured, 1 */
   bool host_staged;        /* no GPU-direct: what crosses the network passes through host memory and PCIe */
+  int64_t rank_memory_bytes; /* CPU: no rank may use more, however few share a node; 0: its share */
   double price_per_gpu_hour; /* dollars, 0 unknown */
   const char *calibration; /* file whose measurements replaced rates; NULL: as written */
   zp_span span;
@@ -188,6 +189,7 @@ typedef enum zp_state { ZP_STATE_OPTIMIZER, ZP_STATE_GRADIENTS, ZP_STATE_PARAMS,
 typedef struct zp_constraints {
   const char *name; /* of the plan block, NULL for the unnamed one */
   zp_limit tensor, pipeline, data, zero, microbatch;
+  zp_limit idle;            /* devices that are left out; unset: any number of them */
   zp_limit recompute;       /* values of zp_recompute; names none, selective/attention, layer/full; "auto" = all */
   zp_limit recompute_shard; /* 0 none, 1 tensor */
   ZP_VEC(zp_stage_mode) stage_recompute; /* pinned mode of every stage, `pipeline` then is their number; empty: free */

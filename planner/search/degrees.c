@@ -1,0 +1,174 @@
+/* Degrees: tensor x pipeline x data <= devices, within the constraints; on CPU clusters all ranks are used unless a
+ * constraint says otherwise, because those that stay share the cores of those that go. There are many degrees, so each
+ * has a bound in O(1) before anything of it is looked into: of the procedures that its tensor groups can run, in all
+ * micro-batches that divide its sequences, the least work over its stages. Degrees that no memory could hold are set
+ * apart.
+ *
+ * Counted as one candidate, because rejected as a whole: a tensor degree, the stages that are more than there are
+ * units, the data degrees of a tensor and pipeline degree that do not divide the batch. */
+#include <math.h>
+#include "schedule.h"
+#include "search_internal.h"
+
+/* ---- what tensor groups can run ---- */
+
+static void measure(zp_searcher *s, int index, int tensor, int64_t microbatch, bool sequence, bool fine) {
+  zp_point point;
+  zp_choice choice = {
+      .tensor = tensor, .pipeline = 1, .data = 1, .microbatch = microbatch, .sequence = sequence, .fine = fine};
+  int excluded;
+  zp_mode_set modes = zp_allowed_modes(s, tensor, sequence, &excluded);
+  for (int i = 0; i < s->constraints->stage_recompute.len; i++) {
+    if (i == 0) modes = 0;
+    modes |= zp_set_of_mode(s->constraints->stage_recompute.data[i]);
+  }
+  if (modes && zp_search_point(s, &choice, modes, &point))
+    zp_push(s->arena, &s->groups.data[index].least, point.variant);
+  else if (modes)
+    s->groups.data[index].why_none = fine ? ZP_REJECT_CUT : ZP_REJECT_SPLIT;
+}
+
+/* The variants of a tensor degree among the ranks at hand. */
+static const zp_tensor_groups *measured_groups(zp_searcher *s, int tensor) {
+  int index = zp_use_groups(s, tensor);
+  if (s->groups.data[index].measured) return &s->groups.data[index];
+  s->groups.data[index].measured = true;
+  s->groups.data[index].why_none = ZP_REJECT_BATCH;
+  const zp_constraints *c = s->constraints;
+  int64_t batch = s->spec->train.batch;
+  for (int64_t b = 1; b <= batch && (c->microbatch.set || b <= ZP_MOST_FREE_MICROBATCH); b++) {
+    if (batch % b || !zp_limit_allows(&c->microbatch, (double)b)) continue;
+    for (int sequence = 0; sequence <= (tensor > 1); sequence++) {
+      bool layers = zp_limit_allows(&c->cut, 0), inside = zp_limit_allows(&c->cut, 1) && (s->pieces || !layers);
+      if (s->groups.data[index].why_none == ZP_REJECT_BATCH) s->groups.data[index].why_none = ZP_REJECT_CONSTRAINT;
+      if (!zp_search_considers(s, &c->sequence, !sequence) || !zp_limit_allows(&c->sequence, sequence)) continue;
+      if (layers) measure(s, index, tensor, b, sequence, false);
+      if (inside) measure(s, index, tensor, b, sequence, true);
+    }
+  }
+  return &s->groups.data[index];
+}
+
+/* ---- bounds ---- */
+
+/* Some stage has at least its share of every segment's layers, when these stay whole. */
+static double longest_share(const zp_variant *v, int stages) {
+  double longest = v->longest_s;
+  for (int i = 0; i < v->lowered->pieces->n_whole && !v->fine; i++) {
+    int64_t count = v->lowered->segments[i].segment->count;
+    longest = fmax(longest, (double)((count + stages - 1) / stages) * v->unit_s[i]);
+  }
+  return longest;
+}
+
+double zp_bound_work(const zp_searcher *s, const zp_point *point) {
+  const zp_variant *v = zp_variant_of(s, point);
+  const zp_choice *c = &point->choice;
+  double longest = fmax(point->work_s / c->pipeline, longest_share(v, c->pipeline));
+  double all = (double)zp_microbatches(s->spec, c) * longest;
+  return fmax(all, v->input_s[v->lowered->n_units]) * (1 - 1e-9);
+}
+
+/* About what the first stage of 1F1B needs, with as many micro-batches in flight as there are stages. */
+static int64_t first_stage_bytes(const zp_searcher *s, const zp_point *point, int64_t floor_bytes) {
+  int64_t stages = point->choice.pipeline, m = zp_microbatches(s->spec, &point->choice);
+  return floor_bytes + ((m < stages ? m : stages) - 1) * zp_variant_of(s, point)->saved_bytes / stages;
+}
+
+/* GPU tensor groups stay inside a node unless their size is pinned. */
+static bool is_too_wide(const zp_searcher *s, int tensor) {
+  return !s->machine.node->device.is_cpu && tensor > s->machine.devices_per_node &&
+         !zp_limit_is_pin(&s->constraints->tensor);
+}
+
+bool zp_measure_degrees(zp_searcher *s, zp_degrees *d) {
+  zp_search_use(s, d->tensor * d->pipeline * d->data);
+  const zp_tensor_groups *groups = measured_groups(s, d->tensor);
+  int64_t samples = s->spec->train.batch / d->data;
+  zp_rejection why = groups->least.len ? ZP_REJECT_BATCH : groups->why_none;
+  zp_choice choice = zp_smallest(s, &(zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data});
+  double bound = HUGE_VAL;
+  d->floor_bytes = INT64_MAX;
+  for (int i = 0; i < groups->least.len; i++) {
+    zp_point point = {.choice = choice, .variant = groups->least.data[i]};
+    const zp_variant *v = zp_variant_of(s, &point);
+    int64_t units = v->lowered->n_units;
+    if (samples % v->microbatch || (v->fine && d->pipeline == 1 && zp_limit_allows(&s->constraints->cut, 0))) continue;
+    if (why == ZP_REJECT_BATCH) why = ZP_REJECT_UNITS;
+    if (d->pipeline > units) continue;
+    why = ZP_REJECT_COUNT;
+    point.choice.microbatch = v->microbatch;
+    point.work_s = v->prefix_s[units];
+    int64_t bytes = zp_memory_floor(s, &point);
+    if (bytes < d->floor_bytes) d->floor_bytes = bytes;
+    if (bytes > s->most_bytes) continue;
+    bound = fmin(bound, zp_bound_work(s, &point));
+    d->may_fit |= first_stage_bytes(s, &point, bytes) <= s->most_bytes;
+  }
+  d->measured = true;
+  d->bound_s = fmax(d->bound_s, bound);
+  if (isfinite(bound)) return true;
+  zp_search_reject(s, why == ZP_REJECT_COUNT ? ZP_REJECT_MEMORY : why);
+  if (why == ZP_REJECT_COUNT) zp_push(s->arena, &s->too_small, *d);
+  return false;
+}
+
+/* Forward products and attention, and as much again backward, on every rank at its full rate. */
+static double bound_products(const zp_searcher *s) {
+  const zp_device *device = &s->machine.node->device;
+  double flop = 2.0 / 3 * zp_model_flop_per_sequence(s->spec->model) * (double)s->spec->train.batch;
+  double efficiency = fmax(1, fmax(device->eff_matmul, device->eff_attention));
+  return flop / (efficiency * zp_machine_peak_flop_per_s(&s->machine)) * (1 - 1e-9);
+}
+
+static void add_degrees(zp_searcher *s, zp_degrees d) {
+  zp_search_use(s, d.tensor * d.pipeline * d.data);
+  if (is_too_wide(s, d.tensor)) { /* fewer ranks may stand on narrower nodes */
+    zp_search_reject(s, ZP_REJECT_NODE);
+    return;
+  }
+  d.bound_s = bound_products(s);
+  zp_push(s->arena, &s->degrees, d);
+}
+
+/* ---- all ---- */
+
+static void try_data(zp_searcher *s, int tensor, int pipeline) {
+  const zp_constraints *c = s->constraints;
+  bool some_do_not_divide = false;
+  for (int data = 1; data <= s->devices / tensor / pipeline; data++) {
+    int idle = s->devices - tensor * pipeline * data;
+    if (!zp_search_considers(s, &c->idle, idle == 0)) continue;
+    if (s->spec->train.batch % data)
+      some_do_not_divide = true;
+    else if (zp_limit_allows(&c->data, data) && zp_limit_allows(&c->idle, idle))
+      add_degrees(s, (zp_degrees){.tensor = tensor, .pipeline = pipeline, .data = data});
+    else
+      zp_search_reject(s, ZP_REJECT_CONSTRAINT);
+  }
+  if (some_do_not_divide) zp_search_reject(s, ZP_REJECT_BATCH);
+}
+
+static void try_pipelines(zp_searcher *s, int tensor) {
+  int64_t most = s->devices / tensor;
+  for (int pipeline = 1; pipeline <= most && pipeline <= s->most_units; pipeline++) {
+    if (zp_limit_allows(&s->constraints->pipeline, pipeline))
+      try_data(s, tensor, pipeline);
+    else
+      zp_search_reject(s, ZP_REJECT_CONSTRAINT);
+  }
+  if (most > s->most_units) zp_search_reject(s, ZP_REJECT_UNITS);
+}
+
+void zp_search_degrees(zp_searcher *s) {
+  const zp_limit *limit = &s->constraints->tensor;
+  for (int tensor = 1; tensor <= s->devices; tensor++) {
+    zp_search_use(s, s->devices); /* the widest nodes */
+    if (!zp_limit_allows(limit, tensor))
+      zp_search_reject(s, ZP_REJECT_CONSTRAINT);
+    else if (is_too_wide(s, tensor))
+      zp_search_reject(s, ZP_REJECT_NODE);
+    else
+      try_pipelines(s, tensor);
+  }
+}
