@@ -24,11 +24,13 @@ static bool may_leave(const zp_choice *c, zp_state state) { return c->home[state
 
 /* Bytes of one unit's parameters, gradients and optimizer state on a rank; classes that may leave are left out. */
 static double state_bytes(const zp_choice *c, const zp_lowered *l, int segment) {
-  double shards = c->data, bytes = 0;
-  if (!may_leave(c, ZP_STATE_PARAMS)) bytes += l->param_bytes / (c->zero >= 3 ? shards : 1);
-  if (!may_leave(c, ZP_STATE_GRADIENTS)) bytes += l->grad_bytes / (c->zero >= 2 ? shards : 1);
-  if (!may_leave(c, ZP_STATE_OPTIMIZER)) bytes += l->state_bytes / (c->zero >= 1 ? shards : 1);
-  return bytes * (double)l->segments[segment].elements;
+  double whole = (double)l->segments[segment].elements, spread = (double)l->segments[segment].spread_elements,
+         bytes = 0;
+  double all = whole + spread, shard = whole / c->data + spread / ((double)c->data / zp_expert_ranks(c));
+  if (!may_leave(c, ZP_STATE_PARAMS)) bytes += l->param_bytes * (c->zero >= 3 ? shard : all);
+  if (!may_leave(c, ZP_STATE_GRADIENTS)) bytes += l->grad_bytes * (c->zero >= 2 ? shard : all);
+  if (!may_leave(c, ZP_STATE_OPTIMIZER)) bytes += l->state_bytes * (c->zero >= 1 ? shard : all);
+  return bytes;
 }
 
 static int heaviest_repeat(const zp_variant *v) {

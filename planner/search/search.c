@@ -16,7 +16,8 @@ static const double ALTERNATIVES_RANGE = 1.25;
 static void adopt(zp_plan *plan, const zp_choice *winner) {
   const char *reason = NULL;
   zp_choice c = zp_choice_copy(plan->arena, winner);
-  zp_sharding *sharding = zp_shard(plan->arena, plan->spec->model, &plan->machine, c.tensor, 1, c.sequence, &reason);
+  zp_sharding *sharding = zp_shard_experts(plan->arena, plan->spec->model, &plan->machine, c.tensor,
+                                           zp_expert_ranks(&c), c.sequence, &reason);
   zp_lowered **lowered = zp_lower_stages(plan->arena, plan->spec, sharding, &c, &reason);
   plan->feasible = true;
   plan->program = zp_program_make(plan->arena, zp_price_stages(lowered, &plan->machine, &c), &c);
@@ -98,8 +99,6 @@ void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *mach
   for (int i = 0; i < spec->model->segments.len; i++) s->n_units += spec->model->segments.data[i].count;
   if (zp_limit_allows(&s->constraints->cut, 1)) s->pieces = zp_pieces_divided(s->arena, spec->model);
   s->most_units = s->pieces ? s->pieces->n_units : s->n_units;
-  s->sharding = ZP_NEW_ARRAY(s->arena, zp_sharding *, 2 * (machine->devices + 1));
-  s->sharding_tried = ZP_NEW_ARRAY(s->arena, bool, 2 * (machine->devices + 1));
   s->effort.work_left = MOST_WORK;
   s->memo = ZP_NEW(s->arena, zp_search_memo);
   s->memo->places.types = ZP_NEW_ARRAY(s->arena, zp_node_set, machine->devices);

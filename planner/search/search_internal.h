@@ -17,6 +17,7 @@ static inline zp_mode_set zp_set_of_mode(zp_stage_mode mode) { return 1u << mode
  * what is bounded with it is bounded for every stage. Seconds of the first units, [units + 1] each: */
 typedef struct zp_variant {
   int tensor;
+  int expert, expert_stride; /* ranks of an expert group, 1: none; from one to the next, which decides their link */
   bool sequence;
   int64_t microbatch;
   zp_mode_set modes;
@@ -28,11 +29,13 @@ typedef struct zp_variant {
   double *unit_s;           /* the same of one iteration of a segment or piece, [segments] */
   double *forward_s;        /* forward alone */
   double *input_s;          /* forward and the part of backward that yields gradients of inputs */
-  int64_t *elements_before; /* parameters, shared ones left out */
+  int64_t *elements_before; /* parameters that all data ranks hold, shared ones left out */
+  int64_t *spread_before;   /* the same of those that are spread over expert groups */
   double longest_s;         /* of one unit */
   double backward_share;    /* smallest share of backward in a unit's time */
   int64_t carry_elements;   /* smallest carry between two units */
-  int64_t elements;         /* parameters of the whole model on one tensor rank, shared ones once */
+  int64_t elements;         /* parameters of the whole model on one tensor rank, shared ones once, held by all data ranks */
+  int64_t spread_elements;  /* the same of those that are spread over expert groups: what one rank has */
   int64_t saved_bytes;      /* of one micro-batch in all units */
 } zp_variant;
 
@@ -90,7 +93,7 @@ typedef struct zp_search_memo {
   zp_step_end_memo end[4][2]; /* [zero][compress] */
   bool link_known;
   zp_choice link_choice;
-  zp_group_link link; /* of the data ranks */
+  zp_group_link link, replicas; /* of the data ranks; of those that hold the same experts */
 } zp_search_memo;
 
 /* What branch and bound over cuts took, and may still take. */
@@ -98,6 +101,13 @@ typedef struct zp_effort {
   int64_t nodes, pruned[ZP_CUT_RULE_COUNT];
   int64_t work_left; /* in simulated actions */
 } zp_effort;
+
+/* One way to divide the model over the ranks; NULL: there is none. */
+typedef struct zp_sharding_try {
+  int tensor, expert;
+  bool sequence;
+  const zp_sharding *sharding;
+} zp_sharding_try;
 
 typedef struct zp_searcher {
   zp_arena *arena; /* of the search, given back at its end */
@@ -111,8 +121,7 @@ typedef struct zp_searcher {
   int64_t n_units;                /* cut between layers; of a point: zp_point_units */
   const zp_pieces *pieces;        /* where cuts inside layers are allowed and possible; NULL: nowhere */
   int64_t most_units;             /* of any point: cut inside layers, too, where that is allowed */
-  zp_sharding **sharding;         /* [devices + 1][sequence]: made on demand */
-  bool *sharding_tried;
+  ZP_VEC(zp_sharding_try) shardings; /* made on demand */
   ZP_VEC(zp_variant) variants;
   ZP_VEC(zp_point) points;      /* those that may fit into memory */
   ZP_VEC(zp_point) below_floor; /* those that do not, by their memory floor */
@@ -132,6 +141,12 @@ static inline int zp_model_chunks(const zp_choice *choice) {
 }
 static inline const zp_variant *zp_variant_of(const zp_searcher *s, const zp_point *point) {
   return &s->variants.data[point->variant];
+}
+
+/* Elements that a rank keeps of `whole` ones that all data ranks hold and `spread` ones over expert groups, sharded over
+ * those who hold the same, or not. */
+static inline int64_t zp_held_elements(const zp_choice *c, int64_t whole, int64_t spread, bool sharded) {
+  return sharded ? whole / c->data + spread / (c->data / zp_expert_ranks(c)) : whole + spread;
 }
 
 static inline int64_t zp_point_units(const zp_searcher *s, const zp_point *point) {

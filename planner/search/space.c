@@ -1,11 +1,12 @@
-/* The space: tensor x pipeline x data = devices, rank order, ZeRO, micro-batch, schedule, chunks, sequence,
- * recomputation, homes, compression; inside the plan block's constraints.
+/* The space: tensor x pipeline x data = devices, expert groups, rank order, ZeRO, micro-batch, schedule, chunks,
+ * sequence, recomputation, homes, compression; inside the plan block's constraints.
  *
  * Bounded so: without a constraint on it, micro-batches go up to 64 sequences; saved inputs are split over the tensor
  * ranks only with full recomputation; a GPU tensor group stays inside a node unless its size is pinned; ZeRO with one
- * data rank and any schedule with one stage is ZeRO 0 and 1F1B where these are allowed; interleaving has 2 to 8 chunks
- * a stage; the second rank order is looked at where it changes a link. On CPU clusters, what no trainer is generated
- * for is looked at only where a constraint names it. A subtree that is rejected as a whole counts as one candidate. */
+ * data rank and any schedule with one stage is ZeRO 0 and 1F1B where these are allowed; expert groups divide the data
+ * ranks and the experts of a tensor rank; interleaving has 2 to 8 chunks a stage; the second rank order is looked at
+ * where it changes a link. On CPU clusters, what no trainer is generated for is looked at only where a constraint names
+ * it. A subtree that is rejected as a whole counts as one candidate. */
 #include <assert.h>
 #include "schedule.h"
 #include "search_internal.h"
@@ -249,11 +250,17 @@ static bool order_matters(const zp_searcher *s, const zp_choice *c) {
   if (s->machine.cluster->groups.len > 0) return true;
   const zp_machine *m = &s->machine;
   int t = c->tensor, p = c->pipeline, d = c->data;
+  int e = zp_expert_ranks(c);
   zp_group_link data[] = {zp_machine_data_group(m, t, p, d, ZP_ORDER_TDP),
                           zp_machine_data_group(m, t, p, d, ZP_ORDER_TPD)},
+                experts[] = {zp_machine_expert_group(m, t, p, d, e, ZP_ORDER_TDP),
+                             zp_machine_expert_group(m, t, p, d, e, ZP_ORDER_TPD)},
+                replicas[] = {zp_machine_replica_group(m, t, p, d, e, ZP_ORDER_TDP),
+                              zp_machine_replica_group(m, t, p, d, e, ZP_ORDER_TPD)},
                 stages[] = {zp_machine_pipeline_link(m, t, p, d, ZP_ORDER_TDP),
                             zp_machine_pipeline_link(m, t, p, d, ZP_ORDER_TPD)};
-  return !same_link(&data[0], &data[1]) || !same_link(&stages[0], &stages[1]);
+  return !same_link(&data[0], &data[1]) || !same_link(&stages[0], &stages[1]) || !same_link(&experts[0], &experts[1]) ||
+         !same_link(&replicas[0], &replicas[1]);
 }
 
 static void try_orders(zp_searcher *s, zp_choice choice) {
@@ -263,6 +270,24 @@ static void try_orders(zp_searcher *s, zp_choice choice) {
     if (!takes(s, limit, order, true)) continue;
     choice.order = (zp_rank_order)order;
     try_microbatches(s, choice);
+  }
+}
+
+/* Without experts, or where their numbers do not divide, there is one value, unless others are asked for. */
+static void try_experts(zp_searcher *s, zp_choice choice) {
+  const zp_limit *limit = &s->constraints->expert;
+  for (int expert = 1; expert <= choice.data; expert++) {
+    if (choice.data % expert) continue;
+    const char *refused = zp_shard_refuse_experts(s->arena, s->spec->model, choice.tensor, expert);
+    if (refused && !limit->set) continue;
+    if (!takes(s, limit, expert, true)) continue;
+    choice.expert = expert;
+    if (!refused) {
+      try_orders(s, choice);
+    } else {
+      s->reason = refused;
+      reject(s, ZP_REJECT_SPLIT);
+    }
   }
 }
 
@@ -279,7 +304,7 @@ static void try_degrees(zp_searcher *s, int tensor, int pipeline, int data) {
   else if (!is_cpu && tensor > s->machine.devices_per_node && !pinned(&c->tensor))
     reject(s, ZP_REJECT_NODE);
   else
-    try_orders(s, (zp_choice){.tensor = tensor, .pipeline = pipeline, .data = data});
+    try_experts(s, (zp_choice){.tensor = tensor, .pipeline = pipeline, .data = data});
 }
 
 void zp_search_enumerate(zp_searcher *s) {

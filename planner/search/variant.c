@@ -6,13 +6,15 @@
 #include "cost.h"
 #include "search_internal.h"
 
-static const zp_sharding *sharding_of(zp_searcher *s, int tensor, bool sequence) {
-  int i = 2 * tensor + sequence;
-  if (!s->sharding_tried[i]) {
-    s->sharding_tried[i] = true;
-    s->sharding[i] = zp_shard(s->arena, s->spec->model, &s->machine, tensor, 1, sequence, &s->reason);
+static const zp_sharding *sharding_of(zp_searcher *s, int tensor, int expert, bool sequence) {
+  for (int i = 0; i < s->shardings.len; i++) {
+    const zp_sharding_try *t = &s->shardings.data[i];
+    if (t->tensor == tensor && t->expert == expert && t->sequence == sequence) return t->sharding;
   }
-  return s->sharding[i];
+  zp_sharding_try fresh = {tensor, expert, sequence, NULL};
+  fresh.sharding = zp_shard_experts(s->arena, s->spec->model, &s->machine, tensor, expert, sequence, &s->reason);
+  zp_push(s->arena, &s->shardings, fresh);
+  return fresh.sharding;
 }
 
 static double weight_gradients_s(const zp_procedure *backward) {
@@ -113,6 +115,7 @@ static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int 
   if (whole->carry_out_elements > 0 && whole->carry_out_elements < v->carry_elements)
     v->carry_elements = whole->carry_out_elements;
   v->elements += whole->elements * whole->segment->count;
+  v->spread_elements += whole->spread_elements * whole->segment->count;
   v->saved_bytes += least_saved(&r) * whole->segment->count;
   for (int64_t k = 0; k < whole->segment->count * r.parts; k++, ++*unit) {
     int part = (int)(k % r.parts);
@@ -120,8 +123,9 @@ static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int 
     v->prefix_s[u + 1] = v->prefix_s[u] + (forward[part] + backward[part]);
     v->forward_s[u + 1] = v->forward_s[u] + forward[part];
     v->input_s[u + 1] = v->input_s[u] + input[part];
-    v->elements_before[u + 1] =
-        v->elements_before[u] + l->segments[zp_pieces_find(l->pieces, segment, part, part + 1)].elements;
+    const zp_segment_program *own = &l->segments[zp_pieces_find(l->pieces, segment, part, part + 1)];
+    v->elements_before[u + 1] = v->elements_before[u] + own->elements;
+    v->spread_before[u + 1] = v->spread_before[u] + own->spread_elements;
     v->longest_s = fmax(v->longest_s, forward[part] + backward[part]);
   }
   for (int first = 0; first < r.parts; first++)
@@ -138,18 +142,21 @@ static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *mode
   v->forward_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->input_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->elements_before = ZP_NEW_ARRAY(s->arena, int64_t, l->n_units + 1);
+  v->spread_before = ZP_NEW_ARRAY(s->arena, int64_t, l->n_units + 1);
   v->backward_share = 1;
   v->carry_elements = INT64_MAX;
   for (int i = 0; i < l->pieces->n_whole; i++) measure_segment(v, modes, n, i, &unit);
   for (int p = 0; p < s->spec->model->params.len; p++)
-    if (s->spec->model->params.data[p].segment < 0) v->elements += l->param_elements[p];
+    if (s->spec->model->params.data[p].segment < 0)
+      *(l->sharding->param[p].spread ? &v->spread_elements : &v->elements) += l->param_elements[p];
 }
 
 static int find_variant(const zp_searcher *s, const zp_variant *wanted, zp_mode_set modes, zp_node_set types) {
   for (int i = s->variants.len - 1; i >= 0; i--) { /* the latest are looked for most */
     const zp_variant *v = &s->variants.data[i];
-    if (v->tensor == wanted->tensor && v->sequence == wanted->sequence && v->microbatch == wanted->microbatch &&
-        v->fine == wanted->fine && v->modes == modes && v->types == types)
+    if (v->tensor == wanted->tensor && v->expert == wanted->expert && v->expert_stride == wanted->expert_stride &&
+        v->sequence == wanted->sequence && v->microbatch == wanted->microbatch && v->fine == wanted->fine &&
+        v->modes == modes && v->types == types)
       return i;
   }
   return -1;
@@ -199,7 +206,7 @@ static zp_lowered *lower(zp_searcher *s, const zp_variant *v) {
     const zp_lowered *known = lowered_on(s, &whole, v->mode, v->types);
     return known ? zp_lower_pieces(s->arena, known, &s->cut_reason) : NULL;
   }
-  const zp_sharding *sharding = sharding_of(s, v->tensor, v->sequence);
+  const zp_sharding *sharding = sharding_of(s, v->tensor, v->expert, v->sequence);
   if (!sharding) return NULL;
   return zp_lower(s->arena, s->spec, sharding, v->microbatch, zp_stage_mode_recompute(v->mode),
                   zp_stage_mode_split(v->mode), &s->reason);
@@ -209,9 +216,16 @@ static zp_lowered *lower(zp_searcher *s, const zp_variant *v) {
 static void make_variant(zp_searcher *s, zp_variant *v) {
   v->lowered = lower(s, v);
   if (!v->lowered) return;
-  /* The tensor group's links depend on the tensor degree alone: groups are numbered through all ranks. */
+  /* The tensor group's links depend on the tensor degree alone, an expert group's also on how far its ranks lie apart:
+   * groups are numbered through all ranks. */
   zp_machine machine = zp_has_types(s) ? zp_machine_of_types(&s->machine, v->types) : s->machine;
-  zp_price(v->lowered, &machine, v->tensor, s->machine.devices / v->tensor, 1);
+  zp_choice c = {.tensor = v->tensor, .pipeline = 1, .data = s->machine.devices / v->tensor, .expert = v->expert};
+  if (v->expert_stride > v->tensor) { /* ranks of stages lie between those of a group */
+    c.order = ZP_ORDER_TPD;
+    c.pipeline = v->expert_stride / v->tensor;
+    c.data /= c.pipeline;
+  }
+  zp_price_choice(v->lowered, &machine, &c);
   measure_units(s, v, &v->lowered, 1);
 }
 
@@ -221,6 +235,8 @@ static zp_lowered *lowered_on(zp_searcher *s, const zp_variant *like, zp_stage_m
   int known = find_variant(s, like, modes, types);
   if (known >= 0) return s->variants.data[known].lowered;
   zp_variant v = {.tensor = like->tensor,
+                  .expert = like->expert,
+                  .expert_stride = like->expert_stride,
                   .sequence = like->sequence,
                   .microbatch = like->microbatch,
                   .fine = like->fine,
@@ -263,9 +279,20 @@ static bool make_places(zp_searcher *s, const zp_choice *c, const zp_variant *li
   return true;
 }
 
+/* What of a choice procedures and their prices depend on. */
+static zp_variant variant_like(const zp_choice *c) {
+  zp_variant v = {.tensor = c->tensor,
+                  .expert = zp_expert_ranks(c),
+                  .sequence = c->sequence,
+                  .microbatch = c->microbatch,
+                  .fine = c->fine};
+  if (v.expert > 1) v.expert_stride = c->tensor * (c->order == ZP_ORDER_TPD ? c->pipeline : 1);
+  return v;
+}
+
 int zp_search_variant(zp_searcher *s, const zp_choice *c, zp_mode_set modes) {
-  zp_variant v = {
-      .tensor = c->tensor, .sequence = c->sequence, .microbatch = c->microbatch, .fine = c->fine, .modes = modes};
+  zp_variant v = variant_like(c);
+  v.modes = modes;
   if (zp_has_types(s) && !make_places(s, c, &v)) return -1;
   int known = find_variant(s, &v, modes, 0);
   if (known >= 0) return s->variants.data[known].lowered ? known : -1;
@@ -279,7 +306,7 @@ int zp_search_variant(zp_searcher *s, const zp_choice *c, zp_mode_set modes) {
 }
 
 const zp_lowered **zp_search_stages(const zp_searcher *s, const zp_choice *c) {
-  const zp_variant like = {.tensor = c->tensor, .sequence = c->sequence, .microbatch = c->microbatch, .fine = c->fine};
+  const zp_variant like = variant_like(c);
   const zp_places_memo *places = zp_has_types(s) ? zp_find_places(s, c) : NULL;
   const zp_lowered *of_mode[ZP_STAGE_MODES] = {NULL}; /* on the types of the stage before */
   const zp_lowered **stages = ZP_NEW_ARRAY(s->arena, const zp_lowered *, c->pipeline);
