@@ -22,8 +22,9 @@ const char *zp_show_choice(zp_arena *arena, const zp_choice *c) {
   for (int s = 0, n = 0; s < ZP_STATE_COUNT; s++)
     if (c->home[s].tier != ZP_TIER_DEVICE && c->home[s].eighths > 0) away[n++] = state_letters[s];
   const char *chunks = c->chunks > 1 ? zp_format(arena, "/%d", c->chunks) : "";
-  return zp_format(arena, "%d x %d x %d%s  zero %d  mb %lld  %s%s  %s%s%s%s%s", c->tensor, c->pipeline, c->data,
-                   c->order == ZP_ORDER_TDP ? "" : "  tpd", c->zero, (long long)c->microbatch,
+  const char *expert = zp_expert_ranks(c) > 1 ? zp_format(arena, "  ep %d", c->expert) : "";
+  return zp_format(arena, "%d x %d x %d%s%s  zero %d  mb %lld  %s%s  %s%s%s%s%s", c->tensor, c->pipeline, c->data,
+                   expert, c->order == ZP_ORDER_TDP ? "" : "  tpd", c->zero, (long long)c->microbatch,
                    zp_schedule_name(c->schedule), chunks, recompute_words(c), c->sequence ? "  seq" : "",
                    c->fine ? "  in" : "", *away ? "  away " : "", away);
 }
@@ -32,7 +33,7 @@ enum { PLAN_WIDTH = 44 };
 static const char plan_title[] = "tensor x pipeline x data";
 static const char legend[] =
     "mb: micro-batch; full: recompute units, /t: kept inputs split over tensor ranks; seq: sequence-sharded;\n"
-    "tpd: rank order tensor-pipeline-data; in: cuts inside layers;\n"
+    "ep: data ranks that share experts; tpd: rank order tensor-pipeline-data; in: cuts inside layers;\n"
     "away: optimizer, gradients, params, activations (o g p a) off the device";
 
 static const char *miss_words(zp_arena *arena, const zp_miss *miss) {

@@ -60,6 +60,7 @@ static const limit_key limit_keys[] = {
     DEGREE(tensor),
     DEGREE(pipeline),
     DEGREE(data),
+    DEGREE(expert),
     DEGREE(microbatch),
     DEGREE(chunks),
     {.key = "zero", .offset = offsetof(zp_constraints, zero), .highest = 3},

@@ -46,11 +46,9 @@ zp_plan_diff zp_diff_plans(zp_arena *arena, const zp_plan *a, const zp_plan *b) 
   const struct {
     const char *name;
     int64_t a, b;
-  } numbers[] = {{"tensor", x->tensor, y->tensor},
-                 {"pipeline", x->pipeline, y->pipeline},
-                 {"data", x->data, y->data},
-                 {"zero", x->zero, y->zero},
-                 {"microbatch", x->microbatch, y->microbatch}};
+  } numbers[] = {{"tensor", x->tensor, y->tensor}, {"pipeline", x->pipeline, y->pipeline},
+                 {"data", x->data, y->data},       {"expert", zp_expert_ranks(x), zp_expert_ranks(y)},
+                 {"zero", x->zero, y->zero},       {"microbatch", x->microbatch, y->microbatch}};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
     add(arena, &diff, numbers[i].name, int_words(arena, numbers[i].a), int_words(arena, numbers[i].b));
   add(arena, &diff, "schedule", zp_schedule_name(x->schedule), zp_schedule_name(y->schedule));

@@ -15,7 +15,7 @@ static void put_title(zp_buf *out, const zp_plan *plan) {
 
 static void put_time(zp_buf *out, const zp_plan *plan) {
   const zp_estimate *e = &plan->best.estimate;
-  double comm = e->tensor_comm_s + e->pipeline_comm_s + e->data_comm_s;
+  double comm = e->tensor_comm_s + e->expert_comm_s + e->pipeline_comm_s + e->data_comm_s;
   zp_buf_printf(out, "  step time    est %s   (compute %.1f%%  bubble %.1f%%  communication %.1f%%  optimizer %.1f%%",
                 zp_show_seconds(out->arena, e->step_s), percent(e->compute_s, e->step_s),
                 percent(e->bubble_s, e->step_s), percent(comm, e->step_s), percent(e->optimizer_s, e->step_s));

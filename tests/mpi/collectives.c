@@ -98,7 +98,7 @@ static void test_place(zpr *c, zpr_axis axis, void *x) {
 static void test_reduce_scatter(zpr *c, zpr_axis axis, void *x, int64_t shard) {
   zpr_group g = zpr_axis_group(c, axis);
   fill(c, x, shard * g.n);
-  zpr_reduce_scatter(c, axis, x, shard);
+  zpr_group_reduce_scatter(c, &g, axis, x, shard);
   check_sum(c, &g, x, g.me * shard, (g.me + 1) * shard, 0);
   double groups = (double)c->ranks / g.n,
          want = (double)((g.n - 1) * g.n * shard * zpk_bytes(c->program->dtype)) * groups;
