@@ -30,9 +30,8 @@ static zp_verify_elements unit_padded(const zp_verifier *v, zp_verify_elements e
   return v->choice.zero >= 2 ? padded(v, e, true) : e;
 }
 
-static void add_piece(zp_verifier *v, pieces *p, piece one) {
-  if (one.elements > 0) zp_push(v->arena, &p->list, one);
-}
+/* Empty ones, too: what has no elements has a place between others. */
+static void add_piece(zp_verifier *v, pieces *p, piece one) { zp_push(v->arena, &p->list, one); }
 
 static bool piece_uses(const zp_verifier *v, int index, int param) {
   const zp_graph *g = v->pieces->piece[index].segment.graph;

@@ -79,6 +79,8 @@ static void put_next_best(zp_buf *out, const zp_plan *plan) {
     zp_buf_printf(out, "%s%+.1f%% tensor %d pipeline %d data %d", i ? "  |  " : "",
                   100 * (c->estimate.step_s / plan->best.estimate.step_s - 1), c->choice.tensor, c->choice.pipeline,
                   c->choice.data);
+    if (zp_expert_ranks(&c->choice) != zp_expert_ranks(&plan->best.choice))
+      zp_buf_printf(out, " expert %d", zp_expert_ranks(&c->choice));
     if (c->choice.zero != plan->best.choice.zero) zp_buf_printf(out, " zero %d", c->choice.zero);
     const char *recompute = zp_report_recompute(out->arena, &c->choice);
     if (strcmp(recompute, zp_report_recompute(out->arena, &plan->best.choice)) != 0)

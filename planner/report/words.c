@@ -267,6 +267,7 @@ static void explain_data(zp_buf *out, const zp_plan *plan) {
   zp_buf_printf(out, "data %d costs %.1f%% of the step for gradients", c->data,
                 percent(plan->best.estimate.data_comm_s, plan->best.estimate.step_s));
   if (c->zero) zp_buf_printf(out, "; zero %d keeps 1/%d of %s on a rank", c->zero, c->data, kept[c->zero]);
+  if (c->zero && zp_expert_ranks(c) > 1) zp_buf_printf(out, ", of its experts' 1/%d", c->data / zp_expert_ranks(c));
   zp_buf_puts(out, ". ");
 }
 

@@ -21,6 +21,7 @@ PLANS = (
     ("examples/llama_tiny.dz", "--ranks", "6", "--set", "plan.data=2", "--set", "tensor=3", "--set", "zero=1", "--set", "recompute=full"),
     ("examples/gpt_tiny.dz", "--ranks", "6", "--set", "tensor=2", "--set", 'stage_recompute=["full/tensor", "selective", "none"]'),
     ("examples/gpt_tiny.dz", "--ranks", "4", "--set", "pipeline=4", "--set", 'cut="block"'),
+    ("examples/moe_tiny.dz", "--ranks", "4", "--set", "plan.data=4", "--set", "plan.expert=2", "--set", "zero=1"),
     ("examples/gpt1t.dz", "--gpus", "800"),
 )
 
