@@ -23,7 +23,7 @@ int zp_cmd_report(zp_run_state *run) {
   const char *log = NULL, *error = NULL;
   size_t len;
   if (run->options.log && !(log = zp_read_file(run->arena, run->options.log, &len, &error))) {
-    zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "cannot read the log: %s", error);
+    zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s", error);
     zp_flush_diags(run);
     return ZP_EXIT_ERROR;
   }

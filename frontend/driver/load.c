@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 static bool has_suffix(const char *text, const char *suffix) {
   size_t n = strlen(text), k = strlen(suffix);
@@ -109,7 +110,7 @@ static zp_spec *load_plan_file(zp_run_state *run, const char *path, zp_json **js
   char *text = zp_read_file(run->arena, path, &len, &error);
   if (text) *json = zp_json_parse(run->arena, text, len, &error);
   if (!text || !*json) {
-    zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "cannot read the plan %s: %s", path, error);
+    zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s", text ? zp_format(run->arena, "%s: %s", path, error) : error);
     return NULL;
   }
   const zp_json *list = zp_json_get(*json, "sources");
@@ -124,8 +125,23 @@ static zp_spec *load_plan_file(zp_run_state *run, const char *path, zp_json **js
     sources[i].text = zp_strdup(run->arena, zp_json_get_string(zp_json_at(list, i), "text", ""));
     sources[i].len = strlen(sources[i].text);
   }
-  if (!recall_options(run, *json)) return NULL;
+  if (!recall_options(run, *json)) {
+    zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s: its recorded options are not those of a command", path);
+    return NULL;
+  }
   return zp_load(run->arena, run->diags, sources[0].path, sources, n, &run->options.load);
+}
+
+/* By its name, or because it begins as JSON does and no .dz file can. */
+static bool is_plan_file(const char *path) {
+  if (has_suffix(path, ".json")) return true;
+  struct stat info; /* what is read from a pipe is gone */
+  bool may = !has_suffix(path, ".dz") && stat(path, &info) == 0 && S_ISREG(info.st_mode);
+  FILE *file = may ? fopen(path, "r") : NULL;
+  int first = file ? fgetc(file) : EOF;
+  while (first == ' ' || first == '\t' || first == '\r' || first == '\n') first = fgetc(file);
+  if (file) fclose(file);
+  return first == '{';
 }
 
 /* A file may describe a larger machine of which --gpus takes a part. */
@@ -142,12 +158,16 @@ static bool check_size(zp_run_state *run, const zp_spec *spec) {
 zp_spec *zp_load_input(zp_run_state *run, zp_json **json) {
   *json = NULL;
   if (run->options.files.len != 1) {
-    zp_usage_error("`zplan %s` wants one file, %d were given", run->command, run->options.files.len);
+    const zp_verb *verb = zp_find_verb(run->command);
+    if (run->options.files.len == 0)
+      zp_usage_error("no file is named: zplan %s %s", run->command, verb->arguments);
+    else
+      zp_usage_error("`zplan %s` wants one file, %d were given", run->command, run->options.files.len);
     return NULL;
   }
   const char *path = run->options.files.data[0];
-  zp_spec *spec = has_suffix(path, ".json") ? load_plan_file(run, path, json)
-                                            : zp_load(run->arena, run->diags, path, NULL, 0, &run->options.load);
+  zp_spec *spec = is_plan_file(path) ? load_plan_file(run, path, json)
+                                     : zp_load(run->arena, run->diags, path, NULL, 0, &run->options.load);
   if (!zp_flush_diags(run)) spec = NULL;
   if (spec && (!calibrate(run, spec, *json) || !check_size(run, spec))) spec = NULL;
   if (!spec) {

@@ -65,6 +65,13 @@ static void sort_setting(zp_reader *reader, zp_attr *attr, zp_settings *settings
   }
 }
 
+bool zp_is_setting_key(const char *word, const char **note) {
+  const zp_field *in_plan = zp_find_field(&zp_plan_schema, word), *in_train = zp_find_field(&zp_train_schema, word);
+  const zp_field *field = in_plan ? in_plan : in_train;
+  *note = field && field->kind == ZP_FIELD_FOREIGN ? field->note : NULL;
+  return field != NULL;
+}
+
 static bool is_word_char(char c) { return isalnum((unsigned char)c) || c == '_' || c == '"'; }
 
 /* Quotes may be left out on the command line, but 1f1b without them would be the number 1 with the unit f1b. */

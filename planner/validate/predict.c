@@ -198,6 +198,7 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
   if (full.collective_bytes_per_s > 0 && full.inter_bytes_per_s > 0)
     q.machine.collective_share =
         full.collective_bytes_per_s / (full.inter_bytes_per_s * zp_cost_constant(ZP_COST_NETWORK_PAYLOAD));
+  if (full.collective_share > 0) q.machine.collective_share = full.collective_share;
   q.sharding = zp_shard(arena, q.spec->model, &q.machine, full.tensor, 1, full.sequence && full.tensor > 1, &p.why_not);
   if (!q.sharding || !price_best(&q, &p, &p.why_not)) return p;
   if (!full.microbatch)

@@ -8,9 +8,11 @@
 typedef struct zp_csv {
   const char *text;
   size_t len, at;
-  int line; /* of the next record */
+  int line;          /* of the next record */
+  const char *wrong; /* about the record last read; NULL: it is sound */
 } zp_csv;
-/* Reads the next record's fields (arena) into *fields and its first line into *line; false at the end of the text. */
+/* Reads the next record's fields (arena) into *fields and its first line into *line; false at the end of the text. A
+ * record that is not sound is read on to its end. */
 bool zp_csv_next(zp_arena *arena, zp_csv *csv, zp_strings *fields, int *line);
 
 /* ---- gpus.c ---- */

@@ -3,8 +3,7 @@
 #include <math.h>
 #include <zplan/buf.h>
 #include <zplan/validate.h>
-#include "../../planner/validate/validate_internal.h"
-
+#include "../../planner/cost/constants.h"
 #include "../../planner/validate/validate_internal.h"
 
 static zp_arena *arena;
@@ -83,6 +82,8 @@ Test(validate, absurd_cells_are_named_by_line) {
       {"f_a,A100,8,200000,,,,", "layers is 200000, above 100000"}, {"f_a,A100,8,4,4,,,", "zero_stage is 4, above 3"},
       {"f_a,A100,8,4,,maybe,,", "recompute is `maybe`"},           {"f_a,A100,8,4,,,tape,", "offload is `tape`"},
       {"f_a,A100,8,4,,,,20000", "micro_batch is 20000"},           {"f_a,A100,2000000,4,,,,", "n_gpus is 2000000"},
+      {"f_a,A100,0x8,4,,,,", "n_gpus is `0x8`, not a number"},     {"f_a,A100,1e400,4,,,,", "n_gpus is `1e400`"},
+      {"\"f_a\"x,A100,8,4,,,,", "text follows a closing quote"},   {"f_a,\"A100,8,4,,,,", "a quote is not closed"},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     zp_measured_table *t = read_table(zp_format(arena, MORE "%s\n", rows[i][0]));
@@ -90,6 +91,52 @@ Test(validate, absurd_cells_are_named_by_line) {
     cr_expect(strstr(t->malformed.data[0], "line 2: ") && strstr(t->malformed.data[0], rows[i][1]), "%s",
               t->malformed.data[0]);
   }
+}
+
+Test(validate, precisions_are_words) {
+#define PRECISE "id,gpu,n_gpus,precision\n"
+  zp_measured_table *t = read_table(PRECISE "a,A100,8,fp99\nb,A100,8,fp8\nc,A100,8,\n");
+  cr_assert_eq(t->malformed.len, 1);
+  cr_expect_str_eq(t->malformed.data[0], "line 2: precision is `fp99`, not one of bf16, bfloat16, fp16, float16, half, "
+                                         "fp32, float32, fp8");
+  cr_expect_eq(t->runs.len, 2);
+}
+
+Test(validate, two_rows_of_one_name) {
+  zp_measured_table *t = read_table("id,gpu,n_gpus\na,A100,8\nb,A100,8\na,H100,8\n");
+  cr_assert_eq(t->malformed.len, 1);
+  cr_expect_str_eq(t->malformed.data[0], "line 4: id `a` is that of line 2 too");
+}
+
+Test(validate, columns_that_are_not_used_are_named) {
+  zp_measured_table *t = read_table("id,gpu,n_gpus,micro_batchs,weather\na,A100,8,1,fine\n");
+  cr_assert_eq(t->ignored.len, 2);
+  cr_expect_str_eq(t->ignored.data[0],
+                   "line 1: column 4, `micro_batchs`, is unknown and not used; did you mean `micro_batch`?");
+  cr_expect_str_eq(t->ignored.data[1], "line 1: column 5, `weather`, is unknown and not used");
+  cr_expect_eq(read_table(HEADER GOOD)->ignored.len, 0);
+}
+
+Test(validate, headers_that_cannot_be_read) {
+  const char *error = NULL, *twice = "id,gpu,n_gpus, GPU\na,A100,8,H100\n", *other = "id;gpu;n_gpus\na;A100;8\n";
+  cr_expect_null(zp_measured_read(arena, twice, strlen(twice), "x", &error));
+  cr_expect_str_eq(error, "line 1: two columns are called ` GPU`");
+  cr_expect_null(zp_measured_read(arena, other, strlen(other), "x", &error));
+  cr_expect(strstr(error, "separated by commas"), "%s", error);
+  static const char zero[] = "id,gpu,n_gpus\nf\0a,A100,8\n";
+  zp_measured_table *t = zp_measured_read(arena, zero, sizeof zero - 1, "x", &error);
+  cr_assert(t && t->malformed.len == 1);
+  cr_expect(strstr(t->malformed.data[0], "line 2: a byte is zero"), "%s", t->malformed.data[0]);
+}
+
+/* The same all-reduce rate, once as bytes and once as the share that `fabric { collectives = ... }` takes. */
+Test(validate, collectives_as_a_share) {
+  zp_measured_table *t = read_table("id,gpu,n_gpus,collective_share,collective_bw_GBps_per_gpu\n"
+                                    "a,A100,8,0.6,\nb,A100,8,1.2,\nc,A100,8,0.6,15\n");
+  cr_assert(t->runs.len == 1 && t->malformed.len == 2);
+  expect_near(t->runs.data[0].collective_share, 0.6, 1e-15, "share");
+  cr_expect(strstr(t->malformed.data[0], "line 3: collective_share is 1.2, above 1"), "%s", t->malformed.data[0]);
+  cr_expect(strstr(t->malformed.data[1], "line 4: collective_share and collective_bw"), "%s", t->malformed.data[1]);
 }
 
 Test(validate, a_table_without_rows_is_refused) {
@@ -263,6 +310,24 @@ static zp_prediction predict(const char *line) {
                            line));
   cr_assert_eq(t->runs.len, 1, "%s", t->malformed.len ? t->malformed.data[0] : "no row");
   return zp_predict_run(arena, t, &t->runs.data[0], only_a100, NULL);
+}
+
+/* Half the line rate's payload, said either way. */
+Test(validate, measured_collectives_are_used) {
+  const char *row = "f_a,s,2022,4,4096,32,51200,2048,A100-SXM4-80GB,8,300,25,16,1,1,16,1,16,fp16";
+  static const char columns[] = "id,source,year,layers,hidden,heads,vocab,seq,gpu,gpus_per_node,intra_bw_GBps,inter_bw_"
+                                "GBps_per_gpu,n_gpus,tp,pp,dp,micro_batch,global_batch,precision";
+  double payload = zp_cost_constant(ZP_COST_NETWORK_PAYLOAD), step_s[3];
+  for (int i = 0; i < 3; i++) {
+    const char *more = i == 2 ? "" : i == 1 ? ",0.5" : zp_format(arena, ",%.17g", 0.5 * 25 * payload);
+    const char *title = i == 2 ? "" : i == 1 ? ",collective_share" : ",collective_bw_GBps_per_gpu";
+    zp_measured_table *t = read_table(zp_format(arena, "%s%s\n%s%s\n", columns, title, row, more));
+    zp_prediction p = zp_predict_run(arena, t, &t->runs.data[0], only_a100, NULL);
+    cr_assert(p.predicted, "%s", p.why_not);
+    step_s[i] = p.estimate.step_s;
+  }
+  expect_near(step_s[1], step_s[0], 1e-12, "share");
+  cr_expect(step_s[1] > 1.01 * step_s[2], "%g, %g without a measurement", step_s[1], step_s[2]);
 }
 
 /* The paper's 22B row: within 10 %, and no faster than its products at the device's best rate. */
