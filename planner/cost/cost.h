@@ -4,6 +4,10 @@
 
 #include <zplan/plan.h>
 
+/* fmax and fmin of seconds, which are never NaN: those of libm are calls. */
+static inline double zp_later(double a, double b) { return a > b ? a : b; }
+static inline double zp_sooner(double a, double b) { return a < b ? a : b; }
+
 /* ---- collective.c: ring algorithms, as the runtime's ---- */
 /* Time of an all-reduce of `bytes` on every rank; 0 for one rank. */
 double zp_cost_all_reduce(const zp_group_link *link, double bytes);

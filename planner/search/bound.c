@@ -27,14 +27,41 @@ static double bound_1f1b(double m, double P, double W, double M) {
   return (m - 1) * M + W - fmin((P - 1) * M / 2, P * M - W);
 }
 
+static bool same_degrees(const zp_choice *a, const zp_choice *b) {
+  return a->tensor == b->tensor && zp_expert_ranks(a) == zp_expert_ranks(b) && a->pipeline == b->pipeline &&
+         a->data == b->data && a->order == b->order;
+}
+
+typedef zp_group_link zp_find_link(const zp_machine *machine, int tensor, int pipeline, int data, zp_rank_order order);
+
+/* The links of the degrees at hand. */
+static const zp_group_link *recall_link(const zp_searcher *s, zp_link_memo *memo, zp_find_link *find,
+                                        const zp_choice *c) {
+  if (!memo->known || !same_degrees(&memo->choice, c))
+    *memo = (zp_link_memo){true, *c, find(&s->machine, c->tensor, c->pipeline, c->data, c->order)};
+  return &memo->link;
+}
+
+static const zp_group_link *data_link(const zp_searcher *s, const zp_choice *c) {
+  return recall_link(s, &s->memo->data, zp_machine_data_group, c);
+}
+
+static const zp_group_link *replica_link(const zp_searcher *s, const zp_choice *c) {
+  zp_link_memo *memo = &s->memo->replicas;
+  if (!memo->known || !same_degrees(&memo->choice, c))
+    *memo = (zp_link_memo){
+        true, *c, zp_machine_replica_group(&s->machine, c->tensor, c->pipeline, c->data, zp_expert_ranks(c), c->order)};
+  return &memo->link;
+}
+
 /* With several node types only the work of the stages is bounded: links and the end of the step are left out, because
  * which of them is fastest depends on the group. */
 double zp_least_message(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   if (zp_has_types(s)) return 0;
   const zp_variant *v = zp_variant_of(s, point);
-  zp_group_link link = zp_machine_pipeline_link(&s->machine, c->tensor, c->pipeline, c->data, c->order);
-  return zp_cost_message(&link, (double)v->carry_elements * v->lowered->compute_bytes);
+  const zp_group_link *link = recall_link(s, &s->memo->stages, zp_machine_pipeline_link, c);
+  return zp_cost_message(link, (double)v->carry_elements * v->lowered->compute_bytes);
 }
 
 /* What the first chunk of every stage but the last takes at least. Chunks are cut by the times of some mode; in a
@@ -107,11 +134,6 @@ static double step_end(const zp_searcher *s, const zp_point *point, double backw
   return reduce + end.optimizer_s + end.gather_s;
 }
 
-static bool same_degrees(const zp_choice *a, const zp_choice *b) {
-  return a->tensor == b->tensor && zp_expert_ranks(a) == zp_expert_ranks(b) && a->pipeline == b->pipeline &&
-         a->data == b->data && a->order == b->order;
-}
-
 double zp_bound_step_end(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   if (zp_has_types(s)) return 0;
@@ -125,29 +147,15 @@ double zp_bound_step_end(const zp_searcher *s, const zp_point *point) {
 
 /* ---- transfers beside the micro-batches ---- */
 
-static const zp_search_memo *data_links(const zp_searcher *s, const zp_choice *c) {
-  zp_search_memo *memo = s->memo;
-  if (!memo->link_known || !same_degrees(&memo->link_choice, c)) {
-    memo->link_known = true;
-    memo->link_choice = *c;
-    memo->link = zp_machine_data_group(&s->machine, c->tensor, c->pipeline, c->data, c->order);
-    memo->replicas =
-        zp_machine_replica_group(&s->machine, c->tensor, c->pipeline, c->data, zp_expert_ranks(c), c->order);
-  }
-  return memo;
-}
-
 /* Of elements that all data ranks hold, and of those that are spread. */
 static double pass_s(const zp_searcher *s, const zp_choice *c, double whole, double spread, int element_bytes) {
-  const zp_search_memo *links = data_links(s, c);
-  return zp_cost_ring_pass(&links->link, whole * element_bytes) +
-         (spread > 0 ? zp_cost_ring_pass(&links->replicas, spread * element_bytes) : 0);
+  double seconds = zp_cost_ring_pass(data_link(s, c), whole * element_bytes);
+  return spread > 0 ? seconds + zp_cost_ring_pass(replica_link(s, c), spread * element_bytes) : seconds;
 }
 
 static double all_reduce_s(const zp_searcher *s, const zp_choice *c, double whole, double spread, int element_bytes) {
-  const zp_search_memo *links = data_links(s, c);
-  return zp_cost_all_reduce(&links->link, whole * element_bytes) +
-         (spread > 0 ? zp_cost_all_reduce(&links->replicas, spread * element_bytes) : 0);
+  double seconds = zp_cost_all_reduce(data_link(s, c), whole * element_bytes);
+  return spread > 0 ? seconds + zp_cost_all_reduce(replica_link(s, c), spread * element_bytes) : seconds;
 }
 
 /* Of one micro-batch on a stage with the mean of the parameters: the data ranks' link with ZeRO 2 and 3, PCIe each way

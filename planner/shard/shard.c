@@ -142,6 +142,8 @@ static zp_sharding *build(sharder *s, const zp_shard_answer *answers, double com
   sharding->expert = s->problem.expert;
   sharding->sequence = s->problem.sequence;
   sharding->local = ZP_NEW_ARRAY(s->arena, zp_graph *, model->segments.len);
+  sharding->trained = ZP_NEW_ARRAY(s->arena, zp_graph *, model->segments.len);
+  sharding->pieces = ZP_NEW(s->arena, zp_shard_pieces);
   sharding->param = ZP_NEW_ARRAY(s->arena, zp_param_split, model->params.len);
   sharding->comm_s = comm_s;
   sharding->states_visited = s->visited;
@@ -151,6 +153,7 @@ static zp_sharding *build(sharder *s, const zp_shard_answer *answers, double com
     if (s->problem.expert > 1)
       sharding->local[i] = zp_graph_spread_experts(sharding->local[i], s->problem.expert, reason);
     if (!sharding->local[i]) return NULL;
+    sharding->trained[i] = zp_differentiate(zp_fuse(sharding->local[i]));
   }
   return sharding;
 }
@@ -275,4 +278,20 @@ zp_sharding *zp_shard_experts(zp_arena *arena, const zp_model *model, const zp_m
                                           .microbatch = 1,
                                           .sequence = sequence},
                        reason);
+}
+
+const zp_shard_pieces *zp_shard_find_pieces(const zp_sharding *sharding, const zp_model *model) {
+  zp_shard_pieces *p = sharding->pieces;
+  if (p->known) return p;
+  zp_arena *arena = sharding->local[0]->arena;
+  p->known = true;
+  p->pieces = zp_pieces_divided(arena, model);
+  if (!p->pieces) return p;
+  p->trained = ZP_NEW_ARRAY(arena, zp_graph *, p->pieces->n);
+  for (int i = p->pieces->n_whole; i < p->pieces->n; i++) {
+    const zp_graph *whole = sharding->local[p->pieces->piece[i].whole];
+    zp_graph *piece = zp_piece_localize(whole, p->pieces, i, sharding->sequence);
+    if (piece) p->trained[i] = zp_differentiate(zp_fuse(piece));
+  }
+  return p;
 }

@@ -236,8 +236,9 @@ bool zp_step_is_exchange(const zp_step *step);
 /* Lays out the arena of one stage of the choice's cut: exact bytes, with tables (arena). */
 void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice, int stage, zp_stage *out);
 /* Memory of a stage whose chunk k runs units part[k], for the search: the same arithmetic without the tables. Context left 0.
- * O(chunks * segments), no allocation. */
-zp_memory zp_stage_footprint(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part);
+ * flight: micro-batches that its chunks keep, where the caller knows them; else NULL. O(chunks * segments), no allocation. */
+zp_memory zp_stage_footprint(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
+                             const int64_t *flight);
 int64_t zp_memory_on_device(const zp_memory *memory); /* without the context */
 /* For one chunk a stage: bytes of the arena; bytes of the rank on its node's host and disks. */
 int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit,
