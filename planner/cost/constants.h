@@ -28,8 +28,20 @@
   X(LL_SHARE, 0.5, "share", "of Simple's bandwidth: 4 of 8 bytes are data; as above")                                  \
   X(LL_BYTES_PER_S, 39e9, "bytes / s", "most that LL reaches in a node, V100 (A100: 88e9); as above, llMaxBws")        \
   X(LL_NETWORK_BYTES_PER_S, 20e9, "bytes / s", "the same over more than two nodes; as above")                          \
+  X(LINK_BLOCK_BYTES_PER_S, 12.5e9, "bytes / s",                                                                       \
+    "of a GPU link's line rate that one thread block of a collective serves: 24 blocks on A100's 12 links; NVIDIA/"    \
+    "nccl issue 1225")                                                                                                 \
+  X(LINK_BLOCKS, 24, "thread blocks",                                                                                  \
+    "most of a collective inside a node: 24 on H100 too; NVIDIA developer forum, topic 337991")                        \
+  X(CARD_BLOCKS, 2, "thread blocks", "of a collective for each network card: 16 with 8 cards; NVIDIA/nccl issue 689")  \
+  X(LINK_COPY, 0.54, "share",                                                                                          \
+    "time of copies in memory, of that of the array on a switched GPU link; all-reduces of 1 MB to 1 GB over 2 to 8 "  \
+    "A100: VIA-Research/vTrain trace/a100, within 2 %")                                                                \
+  X(MESH_PAYLOAD, 0.9, "share",                                                                                        \
+    "of the line rate that rings reach in the cube mesh of a DGX-1V, 2, 4 and 8 devices: VIA-Research/vTrain "         \
+    "trace/v100")                                                                                                      \
   X(LINK_PAYLOAD, 0.8, "share",                                                                                        \
-    "of a GPU link's line rate that collectives carry: protocol overhead of about 20 %; NCCL maintainers, NVIDIA/"     \
+    "of a GPU link's line rate that messages carry: protocol overhead of about 20 %; NCCL maintainers, NVIDIA/"        \
     "nccl-tests issue 212, and NCCL src/graph/topo.h (20 of 25 GB/s a link)")                                          \
   X(NETWORK_PAYLOAD, 0.85, "share",                                                                                    \
     "of GPU nodes' NIC line rate that NCCL carries: 84.8 of 100 GB/s on 4 x HDR; NVIDIA/nccl-tests issue 119")         \

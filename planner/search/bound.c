@@ -123,11 +123,11 @@ static double step_end(const zp_searcher *s, const zp_point *point, double backw
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
   bool one = c->pipeline == 1;
-  double reduce =
-      end_of(s, v, c, one ? v->elements : v->elements_before[1], one ? v->spread_elements : v->spread_before[1])
-          .reduce_s;
+  zp_step_end of_first =
+      end_of(s, v, c, one ? v->elements : v->elements_before[1], one ? v->spread_elements : v->spread_before[1]);
+  double reduce = of_first.reduce_s;
   if (c->pipeline == 1)
-    reduce = zp_cost_exposed_reduce(&s->machine, reduce, backward, zp_point_units(s, point));
+    reduce = zp_cost_exposed_reduce(&s->machine, of_first.taken, reduce, backward, zp_point_units(s, point));
   else if (!s->machine.node->device.is_cpu)
     reduce = 0;
   zp_step_end end = end_of(s, v, c, v->elements / c->pipeline, v->spread_elements / c->pipeline);
@@ -213,7 +213,8 @@ static double own_reduce_s(const stage_at *a) {
          spread = (double)(v->spread_before[a->end] - v->spread_before[a->first]);
   double reduce = (c->zero == 0 ? all_reduce_s : pass_s)(a->s, c, whole, spread, v->lowered->grad_bytes);
   double work = v->prefix_s[a->end] - v->prefix_s[a->first], forward = v->forward_s[a->end] - v->forward_s[a->first];
-  return zp_cost_exposed_reduce(&a->s->machine, reduce, work - forward, a->end - a->first);
+  return zp_cost_exposed_reduce(&a->s->machine, zp_cost_taken(&a->s->machine, data_link(a->s, c)), reduce,
+                                work - forward, a->end - a->first);
 }
 
 static double bound_1f1b_stage(const stage_at *a, double total) {

@@ -216,6 +216,7 @@ static void read_notes(zp_measured *run) {
   /* nanotron divides by 2^30 and writes GB (src/nanotron/helpers.py) */
   if (contains(notes, "memory in GiB") || contains(run->source, "nanotron")) run->memory_bytes *= 1073741824.0 / 1e9;
   run->memory_reserved = contains(notes, "reserved");
+  run->compiled = contains(notes, "torch.compile");
   run->fits = contains(notes, "fit=0") ? 0 : contains(notes, "fit=1") ? 1 : -1;
   /* ZeRO-100B is stage 2 with activation partitioning, arXiv 1910.02054 section 6 */
   run->partitions =

@@ -9,6 +9,11 @@ enum { FIRST_FLASH_ATTENTION = 2 };
 
 #define ONEFLOW .score_matrix = true, .separate_rows = true, .accumulate_bytes = ACCUMULATE_HALF
 
+#define FSDP_2 .selects_operations = true, .overlaps_data = true, .loss_bytes = LOSS_PYTORCH, .prints_allocator = true
+
+/* torch.compile fuses what moves rows in a layer; the loss is outside (torchtitan train.py: loss_fn). */
+#define COMPILED .separate_loss = true, .replays_all = true, .host_call_s = EAGER_CALL_S
+
 static const zp_software profiles[] = {
     {.name = "fsdp-2023",
      .source_words = {"mosaicml"},
@@ -18,24 +23,44 @@ static const zp_software profiles[] = {
      .facts =
          "PyTorch FSDP with the first FlashAttention in Triton and overlapped gathers (llm-foundry README), loss fused "
          "in half precision (llmfoundry/models/mpt/modeling_mpt.py: fused_crossentropy; opened)"},
+    {.name = "fsdp-compiled",
+     .source_words = {"asyncTP_llama3"},
+     FSDP_2,
+     COMPILED,
+     .facts = "the same as fsdp, every layer through torch.compile (its table headings; opened)"},
+    {.name = "fsdp-compiled",
+     .source_words = {"torchtitan"},
+     .only_compiled = true,
+     FSDP_2,
+     COMPILED,
+     .facts = "the same as fsdp, every layer through torch.compile (the row's notes)"},
     {.name = "fsdp",
      .source_words = {"torchtitan"},
      EAGER,
-     .selects_operations = true,
-     .overlaps_data = true,
-     .loss_bytes = LOSS_PYTORCH,
-     .prints_allocator = true,
+     FSDP_2,
+     .separate_gates = true,
+     .float_norms = true,
+     .float_rotary = true,
+     .repeats_heads = true,
      .facts =
          "PyTorch FSDP2 with FlashAttention-2 and overlapped gathers (torchtitan docs); selective checkpointing by "
-         "operator keeps attention and every second product (parallelize_llama.py)"},
+         "operator keeps attention and every second product (parallelize_llama.py; opened); norms, rotary positions, "
+         "gates and repeated heads are single operations of PyTorch (models/norms.py, models/llama/model.py of "
+         "December "
+         "2024, norm_type \"rmsnorm\" in train_configs; opened)"},
     {.name = "nanotron",
      .source_words = {"nanotron"},
      EAGER,
      .float_gradients = true,
+     .separate_gates = true,
+     .merged_products = true,
+     .rearranges_heads = true,
      .overlaps_tensor = true,
+     .whole_pieces = true,
      .scatters_wait = true,
      .overlaps_data = true,
-     .bucket_bytes = DDP_BUCKET_BYTES,
+     .sums_whole = true,
+     .bucket_bytes = 2 * DDP_BUCKET_BYTES, /* sums in fp32 of a bucket in half precision */
      .cuts_by_products = true,
      .lists_ranks = true,
      .accumulate_bytes = ACCUMULATE_FLOAT,

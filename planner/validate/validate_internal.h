@@ -47,6 +47,7 @@ struct zp_software {
   int first_year, last_year;
   int zero, most_zero; /* only for runs of at least, and of at most, these ZeRO stages; 0: of any */
   int most_tensor;     /* only for runs of at most so many tensor ranks; 0: of any */
+  bool only_compiled;  /* only for runs that say they went through torch.compile */
 
   /* its kernels (reprice.c) */
   bool score_matrix;         /* attention scores go through device memory (before FlashAttention) */
@@ -55,6 +56,13 @@ struct zp_software {
   double attention_slowdown; /* of its fused attention against the library's rates; 0: none */
   bool separate_rows;        /* norms, dropout, sums and the loss are kernels of their own */
   bool separate_biases;      /* biases and dropouts too */
+  bool separate_loss;        /* the loss alone: torch.compile fuses the rows of layers */
+  bool separate_gates;       /* SiLU and the product with the other half of a gated MLP are kernels of their own */
+  bool merged_products;      /* one product makes queries, keys and values, one both halves of a gated MLP */
+  bool float_norms;          /* RMS norms are single operations in fp32 */
+  bool float_rotary;         /* rotary positions are products of complex fp32 numbers */
+  bool repeats_heads;        /* keys and values are copied for every query head */
+  bool rearranges_heads;     /* queries, keys, values and the result of attention are copied from layout to layout */
   bool float_gradients;      /* gradients are kept and reduced in fp32 */
   bool replays_all;          /* recomputation runs the whole forward part again, needed or not */
   bool selects_operations;   /* "selective" recomputation keeps attention and every second product, replays the rest */
@@ -73,8 +81,10 @@ struct zp_software {
 
   /* its collectives (reprice.c, data_parallel.c) and copies to the host (offload.c) */
   bool overlaps_tensor; /* sequence-sharded gathers and scatters run beside their products, piece by piece */
-  bool scatters_wait;   /* but not the scatters of forward */
+  bool whole_pieces;    /* but as one NCCL collective each: a gather beside the product of the rank's own rows alone */
+  bool scatters_wait;   /* and scatters of forward beside nothing */
   bool overlaps_data;   /* data-parallel communication runs beside the last backward and the next forward */
+  bool sums_whole;      /* ZeRO 1 reduces whole gradients everywhere, and nothing runs beside that or its gather */
   double bucket_bytes;  /* gradients are reduced in pieces of this size; 0: in one */
   bool gathers_wait;    /* ZeRO 2 and 3: nothing runs beside gathers and scatters */
   bool lists_ranks;     /* collectives take lists with one piece a rank */
@@ -101,9 +111,18 @@ const zp_software *zp_software_of(const zp_measured *run);
 /* First units of the stages, stages + 1 numbers. Arena. */
 int64_t *zp_software_cut(zp_arena *arena, const zp_model *model, const zp_software *software, int stages);
 
+/* ---- row_kernels.c ---- */
+/* What separate kernels move besides the fused one of a step: passes of half-precision rows, bytes of masks an element.
+ */
+typedef struct zp_row_kernels {
+  double passes, mask_bytes, kernels;
+} zp_row_kernels;
+zp_row_kernels zp_software_rows(const zp_software *software, const zp_step *step);
+
 /* ---- reprice.c ---- */
-/* Prices the steps again whose kernels differ from the generated trainer's. */
-void zp_software_price(zp_lowered *lowered, const zp_machine *machine, const zp_software *software, bool selective);
+/* Prices the steps again whose kernels differ from the generated trainer's. tensor: the link of its ranks. */
+void zp_software_price(zp_lowered *lowered, const zp_machine *machine, const zp_software *software,
+                       const zp_group_link *tensor, bool selective);
 
 /* ---- data_parallel.c ---- */
 /* How much longer, or shorter, data-parallel communication delays the step; e: with the stages' times. */

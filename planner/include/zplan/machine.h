@@ -38,6 +38,7 @@ typedef struct zp_machine {
  * divided among the groups that use it at the same time. */
 typedef struct zp_group_link {
   int n, local, nodes;
+  double blocks; /* thread blocks that a collective runs on; 0 on CPUs */
   double bytes_per_s;
   double local_bytes_per_s, network_bytes_per_s; /* of a ring inside a node, and of all that the group's members in a node
                                                   * send out of it; 0 where there is no network between them */

@@ -28,6 +28,7 @@ typedef struct zp_measured {
   const char *precision, *offload;
   int zero;                  /* -1: unknown */
   const char *recompute;     /* "full", "selective", "none" */
+  bool compiled;             /* through torch.compile, it says */
   bool sequence, partitions; /* saved inputs are split over the tensor ranks (activation partitioning) */
   double tflops, step_s, memory_bytes;
   bool memory_reserved; /* what the allocator held, whatever was in use: an upper bound, not a peak */
