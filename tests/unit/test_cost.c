@@ -79,7 +79,8 @@ Test(cost, data_groups_share_the_nics) {
 }
 
 /* Nodes of 16 with 8 cards; groups of 8 fill half a node, of 32 two of them: messages inside have what a ring
- * there has of 150 GB/s, 16 of each of the 16 members leave over 0.85 * 8 cards of 12.5 GB/s. Of 2 over two nodes: one message, over 8 / 16 cards. */
+ * there has of 150 GB/s, 16 of each of the 16 members leave over 0.85 * 8 cards of 12.5 GB/s. Of 2 over two nodes: one
+ * message, over 8 / 16 cards. */
 Test(cost, exchanges_in_expert_groups) {
   zp_cluster c = gpu_cluster(50);
   zp_machine m = zp_machine_make(&c, ZP_PREC_F32, 800);
