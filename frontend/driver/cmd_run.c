@@ -1,9 +1,20 @@
 /* zplan run: builds if stale and starts the trainer; its exit status says how the trainer ended. */
 #include "driver.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <unistd.h>
+
+/* mpirun would tell it in a page, after the build. */
+static bool check_hostfile(zp_run_state *run) {
+  const char *path = run->options.hostfile;
+  if (!path || access(path, R_OK) == 0) return true;
+  zp_report(run->diags, ZP_Z0704, ZP_NO_SPAN, "cannot read the hostfile `%s`: %s", path, strerror(errno));
+  return zp_flush_diags(run);
+}
 
 int zp_cmd_run(zp_run_state *run) {
+  if (!check_hostfile(run)) return ZP_EXIT_ERROR;
   zp_plan *plan = zp_obtain_plan(run, 1);
   if (!plan) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
   if (!plan->feasible) {

@@ -105,7 +105,8 @@ static bool is_mpi_chatter(const char *line) {
   const char *end = line[0] == '[' ? strchr(line, ']') : NULL;
   const char *colon = end ? memchr(line, ':', (size_t)(end - line)) : NULL;
   return (colon && isdigit((unsigned char)colon[1])) || strstr(line, "PMIX ERROR") ||
-         strstr(line, "MPI_ABORT was invoked") || strncmp(line, "[hwloc/", 7) == 0;
+         strstr(line, "MPI_ABORT was invoked") || strstr(line, ": Forwarding signal ") ||
+         strncmp(line, "[hwloc/", 7) == 0;
 }
 
 static void filter_line(filter *f, const char *line) {
@@ -166,24 +167,25 @@ static ending ending_of(int status, const filter *f, long long kills_before) {
 /* The trainer's own message, when there was one, is enough. */
 static void report_death(zp_run_state *run, const ending *e, const filter *f, int ranks) {
   if (f->spoke || (!e->signal && f->dead_rank < 0)) return;
-  const char *who = ranks > 1 && f->dead_rank >= 0 ? zp_format(run->arena, "rank %d of %d", f->dead_rank, ranks)
-                                                   : "the trainer";
+  const char *who =
+      ranks > 1 && f->dead_rank >= 0 ? zp_format(run->arena, "rank %d of %d", f->dead_rank, ranks) : "the trainer";
   const char *rest = f->dead_rank >= 0 ? "; the other ranks were stopped" : "";
   zp_diag *d;
   if (e->signal)
-    d = zp_report(run->diags, ZP_Z0850, ZP_NO_SPAN, "%s died of signal %d (%s)%s", who, e->signal,
-                  strsignal(e->signal), rest);
+    d = zp_report(run->diags, ZP_Z0850, ZP_NO_SPAN, "%s died of signal %d (%s)%s", who, e->signal, strsignal(e->signal),
+                  rest);
   else
     d = zp_report(run->diags, ZP_Z0850, ZP_NO_SPAN, "%s ended early%s", who, rest);
   if (e->out_of_memory)
-    zp_diag_note(d, "the kernel ended a process meanwhile because memory ran out: --device-memory makes the plan smaller");
+    zp_diag_note(d,
+                 "the kernel ended a process meanwhile because memory ran out: --device-memory makes the plan smaller");
   zp_flush_diags(run);
 }
 
 /* What a trainer says itself (rt.h) is passed on. */
 static int known_status(int code) {
-  static const int known[] = {ZP_EXIT_OK, ZP_EXIT_ERROR, ZP_EXIT_USAGE, ZP_EXIT_NOT_FINITE, ZP_EXIT_MEMORY,
-                              ZP_EXIT_NO_TOOL, 128 + SIGINT, 128 + SIGTERM};
+  static const int known[] = {ZP_EXIT_OK,     ZP_EXIT_ERROR,   ZP_EXIT_USAGE, ZP_EXIT_NOT_FINITE,
+                              ZP_EXIT_MEMORY, ZP_EXIT_NO_TOOL, 128 + SIGINT,  128 + SIGTERM};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (known[i] == code) return code;
   return ZP_EXIT_TRAINER;

@@ -236,7 +236,30 @@ static zp_plan *refuse_ungenerated(zp_run_state *run, zp_plan *plan) {
   return NULL;
 }
 
+/* A plan file has decided already: what asks for another plan cannot be had from it. own: the words of this command
+ * line. */
+static bool check_words_of_plan(zp_run_state *run, const zp_options *own, const zp_plan *plan) {
+  const char *path = own->files.data[0];
+  const zp_choice *c = &plan->best.choice;
+  int ranks = c->tensor * c->pipeline * c->data;
+  zp_diag *d = NULL;
+  if (own->load.gpus && own->load.gpus != ranks)
+    d = zp_report(run->diags, ZP_Z0643, ZP_NO_SPAN, "%s is a plan for %d ranks, not for %lld", path, ranks,
+                  (long long)own->load.gpus);
+  for (int i = 0; i < own->set.len && prints_trainer(run); i++)
+    if (zp_is_plan_setting(own->set.data[i]))
+      d = zp_report(run->diags, ZP_Z0643, ZP_NO_SPAN, "%s is planned already: --set '%s' cannot change it", path,
+                    own->set.data[i]);
+  if (own->device_memory && plan->best.estimate.peak_bytes > own->device_memory)
+    d = zp_report(run->diags, ZP_Z0643, ZP_NO_SPAN, "%s needs %s on stage %d, --device-memory allows %s", path,
+                  zp_show_bytes(run->arena, plan->best.estimate.peak_bytes), plan->best.estimate.peak_stage,
+                  zp_show_bytes(run->arena, own->device_memory));
+  if (d) zp_diag_help(d, "give the .dz file, so that a plan is searched that has it so");
+  return d == NULL;
+}
+
 zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
+  const zp_options own = run->options; /* a plan file adds the words that it recorded */
   zp_json *json;
   zp_spec *spec = zp_load_input(run, &json);
   if (!spec) return NULL;
@@ -249,7 +272,10 @@ zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
   zp_plan *plan = NULL;
   if (zp_plan_choice_from_json(run->arena, json, &choice, &error))
     plan = zp_plan_of_choice(run->arena, spec, &choice, &error);
-  if (!plan) zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s: %s", run->options.files.data[0], error);
+  if (!plan)
+    zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s: %s", run->options.files.data[0], error);
+  else if (!check_words_of_plan(run, &own, plan))
+    plan = NULL;
   zp_flush_diags(run);
   zp_json_free(json);
   return refuse_ungenerated(run, plan);

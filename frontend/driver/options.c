@@ -84,7 +84,7 @@ static const option_row rows[] = {
      "stop searching when no plan is faster by more than this: 1%, 0.01 (default 0)"},
     {"-t", O_SECONDS, "SECONDS", "calibrate", "time to measure: 10 to 600 (default 30)"},
 };
-enum { N_ROWS = sizeof rows / sizeof *rows };
+enum { N_ROWS = sizeof rows / sizeof *rows, MOST_TOP = 1000 };
 
 int zp_usage_error(const char *format, ...) {
   va_list args;
@@ -182,6 +182,13 @@ static bool parse_share(const char *option, const char *text, double *out) {
   return false;
 }
 
+static bool is_pass(const char *name) {
+  static const char *const passes[] = {"graph", "shard", "differentiate", "lower"};
+  for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
+    if (strcmp(passes[i], name) == 0) return true;
+  return zp_usage_error("--dump-after is graph, shard, differentiate or lower, not `%s`", name), false;
+}
+
 static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   zp_options *o = &run->options;
   int64_t n = 0;
@@ -194,7 +201,7 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   case O_SET: zp_push(run->arena, &o->set, v); return true;
   case O_OUTPUT: o->output = v; return true;
   case O_TOP:
-    if (!parse_count(row->name, v, 0, &n)) return false;
+    if (!parse_within(row->name, v, 0, MOST_TOP, &n)) return false;
     o->top = (int)n;
     return true;
   case O_JSON: return o->json = true;
@@ -230,7 +237,7 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
     if (!parse_count(row->name, v, 1, &n)) return false;
     o->threads = (int)n;
     return true;
-  case O_DUMP: o->dump = v; return true;
+  case O_DUMP: o->dump = v; return is_pass(v);
   case O_SENSITIVITY: return o->sensitivity = true;
   case O_PARETO: return o->pareto = true;
   case O_CALIBRATION: o->calibration = v; return true;
@@ -295,7 +302,9 @@ bool zp_parse_options(zp_run_state *run, int argc, char **argv) {
     if (!takes(row, run->command)) return zp_usage_error("`zplan %s` does not take %s", run->command, row->name), false;
     if (!row->value && equals) return zp_usage_error("%s takes no value", row->name), false;
     if (row->value && !equals && i + 1 >= argc) return zp_usage_error("%s wants a value", row->name), false;
-    if (!apply(run, row, !row->value ? NULL : equals ? equals + 1 : argv[++i])) return false;
+    const char *value = !row->value ? NULL : equals ? equals + 1 : argv[++i];
+    if (value && !*value) return zp_usage_error("%s wants a value, not an empty one", row->name), false;
+    if (!apply(run, row, value)) return false;
   }
   o->load.set = o->set.data;
   o->load.n_set = o->set.len;

@@ -267,8 +267,7 @@ static void add_call_notes(zp_elab *e, const zp_expr *call, const zp_item *block
   for (int i = first; i < zp_diags_count(e->diags); i++) {
     zp_diag *d = zp_diags_get(e->diags, i);
     if (zp_span_within(zp_diag_span(d), call->span)) continue; /* shows the call already */
-    zp_diag_note(d, "inside `%s`, called from %s", block->name.text,
-                 zp_diags_place(e->diags, e->arena, call->span));
+    zp_diag_note(d, "inside `%s`, called from %s", block->name.text, zp_diags_place(e->diags, e->arena, call->span));
   }
 }
 

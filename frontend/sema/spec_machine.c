@@ -24,6 +24,7 @@ static const zp_field device_fields[] = {
     {"half", ZP_FIELD_FLOPS, .offset = offsetof(zp_device, flop_per_s_half)},
     {"bf16", ZP_FIELD_BOOL, .offset = offsetof(zp_device, has_bf16)},
     {"context", ZP_FIELD_BYTES, .offset = offsetof(zp_device, context_bytes)},
+    {"nccl", ZP_FIELD_BOOL, .offset = offsetof(zp_device, has_nccl)},
     {"efficiency", ZP_FIELD_BLOCK, .block = &efficiency_schema},
     {"launch", ZP_FIELD_SECONDS, .offset = offsetof(zp_device, launch_s), .range = ZP_RANGE_LATENCY},
     {"cpu", ZP_FIELD_BOOL, .offset = offsetof(zp_device, is_cpu)},

@@ -48,8 +48,7 @@ static void align_comments(const zp_buf *text, zp_fmt_lines *lines) {
       int columns = code_columns(text, &lines->data[end]);
       if (columns > column) column = columns;
     }
-    for (int i = first; i < end; i++)
-      lines->data[i].comment_blanks = column - code_columns(text, &lines->data[i]);
+    for (int i = first; i < end; i++) lines->data[i].comment_blanks = column - code_columns(text, &lines->data[i]);
     if (end == first) end++;
   }
 }

@@ -151,7 +151,7 @@ static void fill_rates(zp_estimate *e, const zp_program *program, const zp_machi
 
 static void fill_memory(zp_estimate *e, const zp_program *program, const zp_machine *machine) {
   for (int s = 0; s < program->choice.pipeline; s++) {
-    int64_t bytes = program->stages[s].arena_bytes + machine->context_bytes;
+    int64_t bytes = zp_memory_on_device(&program->stages[s].memory) + machine->context_bytes;
     if (bytes <= e->peak_bytes) continue;
     e->peak_bytes = bytes;
     e->peak_stage = s;

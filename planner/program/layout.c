@@ -142,15 +142,17 @@ zp_memory zp_stage_footprint(const zp_lowered *lowered, const zp_choice *choice,
   return s.memory;
 }
 
-int64_t zp_memory_on_device(const zp_memory *m) {
+int64_t zp_memory_of_arena(const zp_memory *m) {
   return m->weights + m->gradients + m->optimizer + m->saved + m->buffers;
 }
+
+int64_t zp_memory_on_device(const zp_memory *m) { return zp_memory_of_arena(m) + m->communicators; }
 
 int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit,
                        int64_t n_units) {
   assert(zp_chunks(choice) == 1);
   zp_memory memory = zp_stage_footprint(lowered, choice, stage, &(zp_units){first_unit, n_units}, NULL);
-  return zp_memory_on_device(&memory);
+  return zp_memory_of_arena(&memory);
 }
 
 void zp_stage_host_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit,

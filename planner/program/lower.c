@@ -311,6 +311,7 @@ zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sh
   for (int p = 0; p < model->params.len; p++) l->param_elements[p] = zp_shape_elements(&sharding->param[p].local, 1);
   for (int p = 0; p < model->params.len; p++)
     if (model->params.data[p].segment < 0) zp_push(arena, &l->shared, p);
+  l->ties = zp_count_ties(model);
   set_zero_first(arena, l, model);
   *reason = NULL;
   for (int s = 0; s < l->n_segments; s++) lower_segment(arena, l, s, sharding->trained[s], reason);

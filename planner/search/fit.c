@@ -159,11 +159,12 @@ static zp_miss miss_of_cut(const zp_searcher *s, const zp_point *point, int64_t 
     zp_stage layout;
     zp_layout_stage(s->arena, own[stage]->lowered, &miss.choice, stage, &layout);
     zp_limits limits = zp_limits_of_stage(s, &point->choice, stage, &smallest);
-    if (layout.arena_bytes - limits.device <= most_over) continue;
-    most_over = layout.arena_bytes - limits.device;
+    int64_t need = zp_memory_on_device(&layout.memory);
+    if (need - limits.device <= most_over) continue;
+    most_over = need - limits.device;
     if (zp_has_types(s)) miss.have_bytes = limits.device + context > 0 ? limits.device + context : 1;
     miss.stage = stage;
-    miss.need_bytes = layout.arena_bytes + context;
+    miss.need_bytes = need + context;
     miss.memory = layout.memory;
     miss.memory.context = context;
   }

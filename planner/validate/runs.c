@@ -112,8 +112,8 @@ static void note_ignored(reader *r, const zp_strings *header, int line) {
     if (known) continue;
     const char *near = zp_closest(header->data[i], titles.data, titles.len);
     zp_push(r->arena, &r->table->ignored,
-            zp_format(r->arena, "line %d: column %d, `%s`, is unknown and not used%s%s%s", line, i + 1,
-                      header->data[i], near ? "; did you mean `" : "", near ? near : "", near ? "`?" : ""));
+            zp_format(r->arena, "line %d: column %d, `%s`, is unknown and not used%s%s%s", line, i + 1, header->data[i],
+                      near ? "; did you mean `" : "", near ? near : "", near ? "`?" : ""));
   }
 }
 
@@ -207,14 +207,21 @@ static double measured_all_reduce(const zp_measured *run) {
   return high * 1e9 / 8 * 2 * (ranks - 1) / ranks / run->gpus_per_node;
 }
 
+/* Bytes of a printed "GB". nanotron divides by 2^30 (src/nanotron/helpers.py). BigScience's "GB" are thousands of the
+ * MiB that nvidia-smi prints (chronicles-prequel.md: "2GB is cuda kernels" for 1573 MiB; a run of "80GB" on boards of
+ * 81,251 MiB, which are less than 80 GiB; opened). */
+static double printed_gigabyte(const zp_measured *run) {
+  if (contains(run->notes, "memory in GiB") || contains(run->source, "nanotron")) return 1073741824.0;
+  return contains(run->source, "chronicles-prequel") ? 1000 * 1048576.0 : 1e9;
+}
+
 /* What the notes column and the model's name say in words. */
 static void read_notes(zp_measured *run) {
   const char *notes = run->notes;
   if (!run->collective_bytes_per_s && !run->collective_share) run->collective_bytes_per_s = measured_all_reduce(run);
   run->context = (int)number_after(notes, "cp=");
   run->kv_heads = kv_heads_of(notes);
-  /* nanotron divides by 2^30 and writes GB (src/nanotron/helpers.py) */
-  if (contains(notes, "memory in GiB") || contains(run->source, "nanotron")) run->memory_bytes *= 1073741824.0 / 1e9;
+  run->memory_bytes *= printed_gigabyte(run) / 1e9;
   run->memory_reserved = contains(notes, "reserved");
   run->compiled = contains(notes, "torch.compile");
   run->fits = contains(notes, "fit=0") ? 0 : contains(notes, "fit=1") ? 1 : -1;
@@ -258,7 +265,7 @@ static const char *check_word(zp_arena *arena, const char *title, const char *ce
 static const char *check_words(zp_arena *arena, const zp_measured *run) {
   static const char *const recompute[] = {"full", "selective", "none", NULL};
   static const char *const offload[] = {"none", "opt_cpu", "opt_param_cpu", "nvme", NULL};
-  static const char *const precision[] = {"bf16",    "bfloat16", "fp16", "float16", "half",
+  static const char *const precision[] = {"bf16", "bfloat16", "fp16", "float16", "half",
                                           "fp32", "float32",  "fp8",  NULL}; /* fp8 is known and not predicted */
   const char *wrong = check_word(arena, "recompute", run->recompute, recompute);
   if (!wrong) wrong = check_word(arena, "offload", run->offload, offload);

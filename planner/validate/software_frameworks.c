@@ -7,17 +7,25 @@ enum { FIRST_FLASH_ATTENTION = 2 };
 /* First bucket size of torch.nn.parallel.DistributedDataParallel (bucket_cap_mb = 25). */
 #define DDP_BUCKET_BYTES (25.0 * 1024 * 1024)
 
-#define ONEFLOW .score_matrix = true, .separate_rows = true, .accumulate_bytes = ACCUMULATE_HALF
+/* Softmax in half precision beside its gradient (sparse_softmax_cross_entropy in auto_mixed_precision_lists.cpp), fp32
+ * gradients in the update, from the cast of the weights; OneFlow of June 2021, opened. */
+#define ONEFLOW                                                                                                        \
+  .score_matrix = true, .separate_rows = true, .accumulate_bytes = ACCUMULATE_HALF, .loss_bytes = 2,                   \
+  .update_copies = COPIES_SHARD, .dropout = true, .static_plan = true,                                                 \
+  .communicators = {.tensor = 1, .data = 1, .pairs = 1}
 
-#define FSDP_2 .selects_operations = true, .overlaps_data = true, .loss_bytes = LOSS_PYTORCH, .prints_allocator = true
+#define FSDP_2                                                                                                         \
+  .selects_operations = true, .overlaps_data = true, .loss_bytes = LOSS_PYTORCH, .prints_allocator = true,             \
+  .communicators = PLAN_GROUPS
 
 /* torch.compile fuses what moves rows in a layer; the loss is outside (torchtitan train.py: loss_fn). */
-#define COMPILED .separate_loss = true, .replays_all = true, .host_call_s = EAGER_CALL_S
+#define COMPILED .separate_loss = true, .replays_all = true, .host_call_s = EAGER_CALL_S, .autograd = true
 
 static const zp_software profiles[] = {
     {.name = "fsdp-2023",
      .source_words = {"mosaicml"},
      EAGER,
+     .communicators = PLAN_GROUPS,
      .attention_slowdown = FIRST_FLASH_ATTENTION,
      .overlaps_data = true,
      .facts =
@@ -65,18 +73,24 @@ static const zp_software profiles[] = {
      .lists_ranks = true,
      .accumulate_bytes = ACCUMULATE_FLOAT,
      .blocking_messages = true,
+     .communicators = MEGATRON_GROUPS,
+     .joint_queries = true,
      .loss_bytes = LOSS_NANOTRON,
-     .gradient_buckets = true,
+     .half_gradients = true,
      .holds_scattered = true,
      .prints_allocator = true,
-     .facts = "FlashAttention-2; fp32 gradients beside the half-precision buckets of DistributedDataParallel "
-              "(src/nanotron/trainer.py, optim/gradient_accumulator.py; opened); asynchronous tensor parallelism "
+     .prints_first_stage = true,
+     .facts = "FlashAttention-2; fp32 gradients beside half-precision ones of a whole backward pass (src/nanotron/"
+              "optim/gradient_accumulator.py); queries are a view of the block of queries, keys and values (models/"
+              "llama.py); memory is printed by rank 0 (helpers.py, log_throughput; all opened); asynchronous tensor "
+              "parallelism "
               "(scripts/scaling_benchmarks.py; src/nanotron/parallel/tensor_parallel/functional.py), ZeRO 1 with lists "
               "of one slice a rank (src/nanotron/optim/zero.py)"},
     {.name = "oneflow",
      .source_words = {"OneFlow"},
      .most_tensor = 1,
      ONEFLOW,
+     .gradient_buckets = true,
      .overlaps_data = true,
      .facts = "static graph (arXiv 2110.15032), issued without Python; without tensor parallelism, collectives have a "
               "stream of their own"},

@@ -7,6 +7,7 @@ half-written, nothing hangs.
 import contextlib
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -445,6 +446,45 @@ def no_mpirun(b):
     b.expect(outcome, NO_TOOL, "Z0704", "mpirun")
 
 
+def build_command(tree, microbatch):
+    return [harness.ZPLAN, "build", MODEL, "-o", tree, "--set", "microbatch=%d" % microbatch]
+
+
+def source_of(tree):
+    with open(os.path.join(tree, "trainer.c"), encoding="utf-8") as file:
+        return file.read()
+
+
+def expect_current(b, tree):
+    """The binary holds the plan that the source names."""
+    wanted = re.search(r'plan_hash = "([0-9a-f]+)"', source_of(tree)).group(1).encode()
+    with open(os.path.join(tree, "trainer"), "rb") as file:
+        b.check("the trainer is that of its source", wanted in file.read())
+
+
+def build_interrupted(b):
+    """New source and old binary: the next build must not take it for done."""
+    tree = b.path("tree")
+    harness.run(build_command(tree, 1))
+    before = source_of(tree)
+    process = subprocess.Popen(build_command(tree, 2), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    while source_of(tree) == before and process.poll() is None:
+        time.sleep(0.001)
+    os.killpg(process.pid, signal.SIGTERM)
+    b.check("interrupted", process.wait(timeout=STOP_SECONDS) == -signal.SIGTERM, "%s" % process.returncode)
+    b.check("the source is the new one", source_of(tree) != before)
+    b.check("builds again", harness.run(build_command(tree, 2)).status == 0)
+    expect_current(b, tree)
+
+
+def builds_at_once(b):
+    tree = b.path("tree")
+    builds = [subprocess.Popen(build_command(tree, size), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+              for size in (1, 2, 4)]
+    b.check("all succeed", [build.wait(timeout=120) for build in builds] == [0, 0, 0])
+    expect_current(b, tree)
+
+
 def tree_unwritable(b):
     outcome = harness.zplan("build", MODEL, "-o", os.path.join(MODEL, "tree"))
     b.expect(outcome, ERROR, "Z0703", "Not a directory")
@@ -472,7 +512,8 @@ TESTS = [data_missing, data_truncated, data_foreign, data_too_short, data_beyond
          checkpoint_full_disk, checkpoint_file_limit, checkpoint_corrupt, checkpoint_foreign, wrong_rank_count, rank_killed,
          first_rank_killed, rank_stopped_and_killed, rank_crashes, interrupt_one, interrupt_four, terminate_four, hang_up_four,
          interrupted_on_full_folder, wrong_trainer_option, out_of_memory, calibrate_unwritable,
-         calibrate_interrupted, log_unwritable, log_full, no_compiler, no_mpirun, tree_unwritable, plan_file_damaged, too_little_memory, not_finite]
+         calibrate_interrupted, log_unwritable, log_full, no_compiler, no_mpirun, build_interrupted, builds_at_once,
+         tree_unwritable, plan_file_damaged, too_little_memory, not_finite]
 
 
 def main():

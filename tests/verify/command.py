@@ -66,6 +66,18 @@ def statuses(folder):
     check("no such folder", [GPT2, "-o", folder + "/none/x.json"], 1, "Z0641")
     check("unknown verb", ["explian", GPT2], 2, "did you mean `explain`")
     check("unknown option", [GPT2, "--gpu", "4"], 2, "did you mean `--gpus`")
+    check("a keyword without quotes", [GPT2, "--gpus", "2", "--set", "cut=block"], 0, "best plan")
+    check("the same price", ["explain", plan, "--why-not", "rank_order=tpd"], 0, "the same step time (estimates)")
+    for words in (["--ranks", "3"], ["--set", "tensor=4"], ["--set", "memory<=50%"], ["--device-memory", "1MB"]):
+        check("a plan file says otherwise", ["build", plan, "-o", folder + "/tree", *words], 1, "error[Z0643]")
+    expect("nothing is built", not os.path.exists(folder + "/tree"))
+    with open(folder + "/log.jsonl", "w") as log:
+        log.write('{"step": 1, "step_ms": 250.0, "loss": 5.0}\n{"step": 2, "step_ms": 350.0, "loss": 4.0}\n')
+    check("measured", ["report", plan, "--log", folder + "/log.jsonl"], 0, "measured     step 300 ms, median of 2, est ")
+    check("no log", ["report", plan, "--log", GPT2], 1, "holds no step of a training")
+    check("no hostfile", ["run", GPT2, "--ranks", "2", "--hostfile", folder + "/none"], 1, "cannot read the hostfile")
+    check("too many", [GPT2, "--top", "1000000000"], 2, "at most 1000")
+    check("empty value", [GPT2, "-o", ""], 2, "an empty one")
     check("option of a plan", [GPT2, "--tensor", "4"], 2, "write --set tensor=VALUE")
     check("option of another tool", [GPT2, "--tensor-model-parallel-size=4"], 2, "here it is called `tensor`")
     check("no file", ["build"], 2, "zplan build FILE.dz|PLAN.json")
