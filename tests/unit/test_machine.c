@@ -340,6 +340,14 @@ Test(machine, groups_of_the_same_ranks_share_a_communicator) {
   int64_t mib = 1 << 20, all = (256 + 16 * 2 * 12) * mib, tensor = (256 + 24 * 2 * 12) * mib;
   cr_expect_eq(zp_communicators_of(&cluster, &data, 1).total_bytes, all);
   cr_expect_eq(zp_communicators_of(&cluster, &two, 1).total_bytes, all + tensor + 2 * 2 * 20 * mib + 2 * 20 * mib);
+  zp_choice experts = data;
+  experts.expert = experts.data; /* the data group */
+  cr_expect_eq(zp_communicators_of(&cluster, &experts, 1).total_bytes, all);
+  experts.expert = experts.data / 2;
+  zp_communicators spread = zp_communicators_of(&cluster, &experts, 1);
+  cr_expect_gt(spread.bytes[ZP_COMMUNICATOR_EXPERT], 0);
+  cr_expect_eq(spread.total_bytes,
+               all + spread.bytes[ZP_COMMUNICATOR_EXPERT] + spread.bytes[ZP_COMMUNICATOR_REPLICAS]);
   zp_communicators made = zp_communicators_of(&cluster, &four, 1);
   cr_expect_eq(made.bytes[ZP_COMMUNICATOR_TIES], 2 * 20 * mib);
   cr_expect_eq(made.total_bytes, all + tensor + (2 + 2 * 2 + 2) * 20 * mib);

@@ -91,6 +91,7 @@ typedef enum zp_communicator_kind {
   ZP_COMMUNICATOR_DATA,
   ZP_COMMUNICATOR_PIPELINE,
   ZP_COMMUNICATOR_TIES, /* first and last stage */
+  ZP_COMMUNICATOR_EXPERT, ZP_COMMUNICATOR_REPLICAS, /* expert groups that are no whole data group; who holds the same */
   ZP_COMMUNICATOR_COUNT
 } zp_communicator_kind;
 /* Those of one rank of a choice, the most that a rank has. */
