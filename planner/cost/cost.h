@@ -13,6 +13,8 @@ static inline double zp_sooner(double a, double b) { return a < b ? a : b; }
 double zp_cost_all_reduce(const zp_group_link *link, double bytes);
 /* Time of a reduce-scatter, or of an all-gather, whose full array has `bytes`. */
 double zp_cost_ring_pass(const zp_group_link *link, double bytes);
+/* Time of an exchange of `bytes` of every rank in equal parts, one for each member and one of them for itself. */
+double zp_cost_all_to_all(const zp_group_link *link, double bytes);
 /* Share of the multiprocessors that the group's collectives keep from kernels beside them; 0 on CPUs. */
 double zp_cost_taken(const zp_machine *machine, const zp_group_link *link);
 /* Time of one message. */
@@ -39,9 +41,10 @@ typedef struct zp_step_end {
   double offload_s;   /* how much longer the share that is updated on the host takes */
   double gather_s;    /* updated weights back to the data ranks (ZeRO 1, 2) */
 } zp_step_end;
-/* flat: elements of the stage's flat buffers, shard: those that this rank updates. Ties are not counted. */
+/* flat: elements of the stage's flat buffers, spread: those of them that are spread over expert groups, shard: those
+ * that this rank updates. Ties are not counted. */
 zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
-                             int64_t flat_elements, int64_t shard_elements);
+                             int64_t flat_elements, int64_t spread_elements, int64_t shard_elements);
 /* How much longer the step takes for a reduction beside the backward of the stage's last micro-batch. CPU ranks: all of
  * it, their trainer reduces after the last micro-batch. GPU ranks: at least the share of one of `units`, and what the
  * rest takes from backward, a share `taken` of the device. */
@@ -58,15 +61,16 @@ typedef struct zp_stage_time {
   double forward_s, backward_s; /* all of it */
   double weights_s;             /* part of backward that BW takes when it is split */
   double comm_s;                /* part of both: tensor-parallel communication */
+  double expert_s;              /* part of both: exchanges in expert groups */
   double data_s, offload_s;     /* parts of both: exposed transfers over the data ranks; to host and disks */
 } zp_stage_time;
 zp_stage_time zp_cost_chunk(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                             const zp_stage *stage, int chunk);
 void zp_cost_add_time(zp_stage_time *sum, const zp_stage_time *time);
 
-/* Computing time of one unit (a segment's iteration), communication over the tensor ranks included. */
+/* Computing time of one unit (a segment's iteration), communication over tensor ranks and in expert groups included. */
 typedef struct zp_unit_time {
-  double forward_s, backward_s, weights_s, comm_s;
+  double forward_s, backward_s, weights_s, comm_s, expert_s;
 } zp_unit_time;
 zp_unit_time zp_cost_unit(const zp_segment_program *segment);
 double zp_cost_act(const zp_unit_time *time, zp_act act);

@@ -17,27 +17,32 @@ static inline zp_mode_set zp_set_of_mode(zp_stage_mode mode) { return 1u << mode
  * what is bounded with it is bounded for every stage. Seconds of the first units, [units + 1] each: */
 typedef struct zp_variant {
   int tensor;
-  int groups; /* index of the tensor groups that it is priced on */
+  int groups;                /* index of the tensor groups that it is priced on */
+  int expert, expert_stride; /* ranks of an expert group, 1: none; from one to the next */
+  zp_group_link expert_link; /* of more than one */
+  int expert_ranks;          /* of the plan, where groups stand on several node types; else 0 */
   bool sequence;
   int64_t microbatch;
   zp_mode_set modes;
-  zp_node_set types;        /* node types that it is priced on; 0: all, of several the least */
-  zp_stage_mode mode;       /* the one of `lowered` */
-  bool fine;                /* units are parts of layers: with pieces */
-  zp_lowered *lowered;      /* priced; of several modes, one of them; NULL when it cannot be lowered */
-  double *prefix_s;         /* forward and backward */
-  double *unit_s;           /* the same of one iteration of a segment or piece, [segments] */
-  double *kept_bytes, *part_elements; /* saved for one micro-batch; parameters: of parts, [segments]. No piece has less
-                                       * than its parts together */
-  double *forward_s;        /* forward alone */
+  zp_node_set types;   /* node types that it is priced on; 0: all, of several the least */
+  zp_stage_mode mode;  /* the one of `lowered` */
+  bool fine;           /* units are parts of layers: with pieces */
+  zp_lowered *lowered; /* priced; of several modes, one of them; NULL when it cannot be lowered */
+  double *prefix_s;    /* forward and backward */
+  double *unit_s;      /* the same of one iteration of a segment or piece, [segments] */
+  double *kept_bytes, *part_elements, *part_spread; /* saved for one micro-batch; parameters, as below: of parts,
+                                                     * [segments]. No piece has less than its parts together */
+  double *forward_s;                                /* forward alone */
   double *input_s;          /* forward and the part of backward that yields gradients of inputs */
-  int64_t *elements_before; /* parameters, shared ones left out */
+  int64_t *elements_before; /* parameters that all data ranks hold, shared ones left out */
+  int64_t *spread_before;   /* the same of those that are spread over expert groups */
   double *longest_chunk_s;  /* [chunks]: the shortest possible longest of so many; 0: not known yet (chunk_cut.c) */
   double longest_s;         /* of one unit */
   double backward_share;    /* smallest share of backward in a unit's time */
   int64_t carry_elements;   /* smallest carry between two units */
-  int64_t elements;         /* parameters of the whole model on one tensor rank, shared ones once */
-  int64_t saved_bytes;      /* of one micro-batch in all units */
+  int64_t elements; /* parameters of the whole model on one tensor rank, shared ones once, held by all data ranks */
+  int64_t spread_elements; /* the same of those that are spread over expert groups: what one rank has */
+  int64_t saved_bytes;     /* of one micro-batch in all units */
 } zp_variant;
 
 /* What memory forces on stages that choose among modes (least_work.c). */
@@ -60,18 +65,30 @@ typedef struct zp_point {
   double bound_s;                    /* no plan of this point is faster */
 } zp_point;
 
-/* Tensor groups of one size, and the ranks that they consist of. Plans that use different numbers of ranks have the same
- * procedures and prices where these are equal. */
+/* One way to divide the model over the ranks of a tensor and an expert group; NULL: there is none. */
+typedef struct zp_sharding_try {
+  int expert;
+  bool sequence;
+  const zp_sharding *sharding;
+} zp_sharding_try;
+
+/* The procedures of some groups: variants of all modes together, of every micro-batch and sequence; why there are none.
+ */
+typedef struct zp_runnable {
+  zp_ints least;
+  zp_rejection why_none;
+} zp_runnable;
+
+/* Tensor groups of one size, and the ranks that they consist of. Plans that use different numbers of ranks have the
+ * same procedures and prices where these are equal. */
 typedef struct zp_tensor_groups {
   int tensor;
   int64_t count; /* of groups; only where it decides which node types they stand on, else 0 */
   zp_machine machine;
   zp_group_link link;
-  zp_sharding *sharding[2]; /* [sequence]: made on demand */
-  bool tried[2];
-  bool measured;            /* the next two are known */
-  zp_ints least;            /* variants of all modes together, of every micro-batch and sequence */
-  zp_rejection why_none;
+  ZP_VEC(zp_sharding_try) shardings; /* made on demand */
+  bool measured;                     /* the next is known */
+  zp_runnable all;
 } zp_tensor_groups;
 
 /* Tensor x pipeline x data of a subspace that has not been looked into. */
@@ -137,9 +154,9 @@ typedef struct zp_search_memo {
   zp_places_memo places;
   zp_flight_memo flight[ZP_FLIGHT_SLOTS];
   zp_fits_memo fits;
-  zp_step_end_memo end[4][2]; /* [zero][compress] */
+  zp_step_end_memo end[4][2];              /* [zero][compress] */
   int groups, groups_tensor, groups_ranks; /* the tensor groups that were asked for last */
-  zp_link_memo data, stages;  /* of the data ranks, between stages */
+  zp_link_memo data, replicas, stages;     /* of the data ranks, of those that hold the same experts, between stages */
 } zp_search_memo;
 
 /* What branch and bound over cuts took, and may still take. */
@@ -163,13 +180,13 @@ typedef struct zp_searcher {
   int64_t most_units;             /* of any point: cut inside layers, too, where that is allowed */
   ZP_VEC(zp_tensor_groups) groups;
   ZP_VEC(zp_variant) variants;
-  zp_ints variant_index; /* hash table: 1 + their places; 0: free */
-  zp_degrees_list degrees;      /* subspaces: none is looked into that cannot beat the plans that are known by then */
-  zp_degrees_list too_small;    /* those that do not fit, by their memory floor */
-  ZP_VEC(zp_point) points;      /* those that may fit into memory */
-  bool keeps_all;               /* and those that do not: nothing fits, and the nearest miss is looked for */
-  double cutoff_s;              /* points of the subspace at hand that are not faster are left out */
-  double left_out_s;            /* the least bound of what was left out so */
+  zp_ints variant_index;     /* hash table: 1 + their places; 0: free */
+  zp_degrees_list degrees;   /* subspaces: none is looked into that cannot beat the plans that are known by then */
+  zp_degrees_list too_small; /* those that do not fit, by their memory floor */
+  ZP_VEC(zp_point) points;   /* those that may fit into memory */
+  bool keeps_all;            /* and those that do not: nothing fits, and the nearest miss is looked for */
+  double cutoff_s;           /* points of the subspace at hand that are not faster are left out */
+  double left_out_s;         /* the least bound of what was left out so */
   zp_search_memo *memo;
   zp_certificate certificate;
   zp_effort effort;
@@ -187,6 +204,12 @@ static inline const zp_variant *zp_variant_of(const zp_searcher *s, const zp_poi
   return &s->variants.data[point->variant];
 }
 
+/* Elements that a rank keeps of `whole` ones that all data ranks hold and `spread` ones over expert groups, sharded
+ * over those who hold the same, or not. */
+static inline int64_t zp_held_elements(const zp_choice *c, int64_t whole, int64_t spread, bool sharded) {
+  return sharded ? whole / c->data + spread / (c->data / zp_expert_ranks(c)) : whole + spread;
+}
+
 static inline int64_t zp_point_units(const zp_searcher *s, const zp_point *point) {
   return zp_variant_of(s, point)->lowered->n_units;
 }
@@ -202,6 +225,7 @@ void zp_search_use(zp_searcher *s, int ranks);
 void zp_use_limits(zp_searcher *s);
 /* Index of the tensor groups of that size among the ranks at hand; -1 when they are not known yet. */
 int zp_find_groups(const zp_searcher *s, int tensor);
+bool zp_same_link(const zp_group_link *a, const zp_group_link *b);
 /* The same; makes them. */
 int zp_use_groups(zp_searcher *s, int tensor);
 
@@ -258,9 +282,13 @@ double zp_least_after(const zp_searcher *s, const zp_point *point, int stage, in
 const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *choice);
 
 /* ---- least_parts.c ---- */
-/* The work_s of a point whose cuts may lie inside layers; false as above. state_bytes: of a parameter; flight: of every
- * stage; keeps: what micro-batches save stays on the device. */
-bool zp_find_least_parts(const zp_searcher *s, zp_point *point, double state_bytes, bool keeps, const double *flight);
+/* Of a parameter, its gradient and optimizer state on a rank: of those that all data ranks hold, and of spread ones. */
+typedef struct zp_state_bytes {
+  double whole, spread;
+} zp_state_bytes;
+/* The work_s of a point whose cuts may lie inside layers; false as above. flight: of every stage; keeps: what
+ * micro-batches save stays on the device. */
+bool zp_find_least_parts(const zp_searcher *s, zp_point *point, zp_state_bytes each, bool keeps, const double *flight);
 
 /* ---- space.c ---- */
 enum { ZP_MOST_FREE_MICROBATCH = 64 }; /* without a constraint on it */
@@ -429,7 +457,8 @@ void zp_rank(zp_searcher *s, zp_ranking *r, const zp_candidate *candidate);
 double zp_cutoff(const zp_ranking *r, const zp_choice *choice);
 
 /* ---- frontier.c ---- */
-/* What is still to be looked at: degrees, and the points of those that were looked into, in the order of their bounds. */
+/* What is still to be looked at: degrees, and the points of those that were looked into, in the order of their bounds.
+ */
 typedef struct zp_frontier {
   zp_searcher *s;
   zp_ints degrees, points; /* heaps */

@@ -11,6 +11,7 @@
   X(compute_s, "compute")                                                                                              \
   X(bubble_s, "pipeline bubble")                                                                                       \
   X(tensor_comm_s, "tensor communication")                                                                             \
+  X(expert_comm_s, "expert communication")                                                                             \
   X(pipeline_comm_s, "pipeline communication")                                                                         \
   X(data_comm_s, "data communication")                                                                                 \
   X(optimizer_s, "optimizer")                                                                                          \
@@ -114,6 +115,8 @@ zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_s
 zp_estimate zp_simulate(zp_arena *arena, const zp_program *program, const zp_machine *machine);
 /* Prices every step of lowered segments (cost_s), given the degrees. */
 void zp_price(zp_lowered *lowered, const zp_machine *machine, int tensor, int pipeline, int data);
+/* The same with what expert groups exchange: degrees and rank order of the choice count. */
+void zp_price_choice(zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice);
 /* The same for what zp_lower_stages made; returns the array as zp_program_make wants it. */
 const zp_lowered *const *zp_price_stages(zp_lowered **stages, const zp_machine *machine, const zp_choice *choice);
 
