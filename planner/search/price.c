@@ -183,6 +183,25 @@ static void settle_point(pricing *p) {
   p->point->bound_s = zp_branch(p->s, p->point, &task);
 }
 
+/* The same by chains: first what takes little of every point, then what is left. */
+static void settle_by_chains(pricing *p, bool deep) {
+  const zp_choice *c = &p->point->choice;
+  if (zp_has_types(p->s) || zp_chunks(c) > 1 || p->point->bound_s >= branch_limit(p)) return;
+  p->own = ZP_NEW_ARRAY(p->s->arena, const zp_variant *, c->pipeline);
+  const zp_branching task = {branch_limit, branch_cut, p};
+  p->point->bound_s = zp_chain_branch(p->s, p->point, &task, deep);
+}
+
+static void settle_points(pricing *p, zp_point *const *points, int n) {
+  for (int turn = 0; turn < 2; turn++)
+    for (int i = 0; i < n; i++) {
+      bool windows = points[i]->choice.schedule == ZP_SCHEDULE_1F1B;
+      p->point = points[i];
+      if (windows && turn == 1) settle_point(p);
+      if (!windows || turn == 1) settle_by_chains(p, turn == 1);
+    }
+}
+
 void zp_price_points(zp_searcher *s, zp_ranking *r) {
   pricing p = {.s = s, .scratch = zp_arena_new("simulate"), .ranking = r};
   ZP_VEC(zp_point *) finalists = {0}; /* priced or bounded */
@@ -197,11 +216,8 @@ void zp_price_points(zp_searcher *s, zp_ranking *r) {
     if (why == ZP_REJECT_COUNT || why == ZP_REJECT_BOUND) zp_push(s->arena, &finalists, p.point);
   }
   double bound = HUGE_VAL;
-  for (int i = 0; i < finalists.len && r->len; i++) {
-    p.point = finalists.data[i];
-    settle_point(&p);
-    bound = fmin(bound, p.point->bound_s);
-  }
+  if (r->len) settle_points(&p, finalists.data, finalists.len);
+  for (int i = 0; i < finalists.len && r->len; i++) bound = fmin(bound, finalists.data[i]->bound_s);
   s->certificate.bound_s = r->len ? bound : 0;
   zp_arena_free(p.scratch);
 }
