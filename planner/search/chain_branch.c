@@ -103,7 +103,7 @@ static int visit_leaf(zp_chain_tree *t) {
     zp_chain_found(t);
     miss = blame(t, h);
   }
-  t->effort->pruned[ZP_CUT_PREFIX]++;
+  t->effort->pruned[ZP_CUT_CHAIN]++;
   return miss;
 }
 
@@ -120,7 +120,10 @@ static int visit(zp_chain_tree *t, int place) {
     t->choice.cut[place + 1] = end;
     if (!zp_chain_fix_place(t, place)) continue;
     double bound = bound_of_place(t, place);
-    if (zp_chain_meets(bound, t->target_s)) children[n++] = (child){end, bound};
+    if (zp_chain_meets(bound, t->target_s))
+      children[n++] = (child){end, bound};
+    else
+      t->effort->pruned[ZP_CUT_CHAIN]++;
   }
   zp_chain_spend(t, 1 + (x->stop[at] - x->begin[at]) * t->n_chains / 4);
   if (n) qsort(children, (size_t)n, sizeof *children, by_child);
@@ -190,6 +193,8 @@ static void search_below(zp_chain_tree *t, double target_s, bool deep) {
   if (zp_chain_search_root(t)) {
     t->spent |= !deep;
     search_tree(t);
+  } else {
+    t->effort->pruned[ZP_CUT_CHAIN]++;
   }
   if (!t->spent) t->low_s = fmax(t->low_s, t->target_s);
 }

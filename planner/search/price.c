@@ -1,8 +1,8 @@
 /* Pricing: points in the order of their bounds; a point that can still enter the ranking is given its homes, cut and
  * simulated. Where the ways to cut are few, all of them are looked at and the point is settled. Where they are many,
  * the cut with the least bound and the two extreme ones with the shortest longest stage are simulated, and the point
- * stays open down to its bound over all cuts. Points that are open below the best plan of all go to branch.c. Several
- * chunks a stage have few cuts (chunk_cut.c): settled. */
+ * stays open down to its bound over all cuts. Points that are open below the best plan of all go to branch.c. Stated
+ * cuts of several chunks a stage are few (chunk_cut.c): settled. */
 #include <math.h>
 #include <stdlib.h>
 #include "cost.h"
@@ -80,7 +80,19 @@ static void price_chunks(pricing *p) {
     for (int k = 0; k < n && !known; k++) known = same_cut(cuts[k], cuts[n], chunks);
     if (!known) price_cut(p, cuts[n++]);
   }
-  p->point->bound_s = p->least_s;
+  if (!p->point->every_cut) p->point->bound_s = p->least_s;
+}
+
+/* A point with every cut: no plan is known yet when no stated cut fits. False: no cut fits. */
+static bool price_any_chunks(pricing *p) {
+  int64_t *cut = ZP_NEW_ARRAY(p->s->arena, int64_t, zp_model_chunks(&p->point->choice) + 1);
+  price_chunks(p);
+  if (zp_point_units(p->s, p->point) == zp_model_chunks(&p->point->choice))
+    p->point->bound_s = p->least_s; /* one way */
+  if (isfinite(p->least_s)) return true;
+  zp_any_cut found = zp_find_chunk_cut(p->s, p->point, cut);
+  if (found == ZP_ANY_CUT) price_cut(p, cut);
+  return found != ZP_NO_CUT;
 }
 
 /* The bound over all cuts, and a cut that comes close to it: simulated. False when no cut can enter the ranking. */
@@ -120,13 +132,15 @@ static zp_rejection price_point(pricing *p) {
   zp_find_least_work(s, p->point, true);
   p->point->bound_s = fmax(p->point->bound_s, zp_bound(s, p->point));
   if (p->point->bound_s >= cutoff(p)) return why;
-  if (!zp_find_home(s, p->point, &why)) return why;
+  if (!p->point->every_cut && !zp_find_home(s, p->point, &why)) return why;
   p->point->bound_s = fmax(p->point->bound_s, zp_bound(s, p->point));
   if (p->point->bound_s >= cutoff(p)) return ZP_REJECT_BOUND;
   p->own = ZP_NEW_ARRAY(s->arena, const zp_variant *, p->point->choice.pipeline);
   p->least_s = HUGE_VAL;
   p->simulated = 0;
-  if (zp_model_chunks(&p->point->choice) > p->point->choice.pipeline) {
+  if (p->point->every_cut) {
+    if (!price_any_chunks(p)) return ZP_REJECT_MEMORY;
+  } else if (zp_model_chunks(&p->point->choice) > p->point->choice.pipeline) {
     price_chunks(p);
   } else if (zp_cut_all(s, p->point, price_cut, p)) {
     p->point->bound_s = p->least_s;
@@ -186,7 +200,8 @@ static void settle_point(pricing *p) {
 /* The same by chains: first what takes little of every point, then what is left. */
 static void settle_by_chains(pricing *p, bool deep) {
   const zp_choice *c = &p->point->choice;
-  if (zp_has_types(p->s) || zp_chunks(c) > 1 || p->point->bound_s >= branch_limit(p)) return;
+  bool stated = zp_chunks(c) > 1 && !p->point->every_cut;
+  if (zp_has_types(p->s) || stated || p->point->bound_s >= branch_limit(p)) return;
   p->own = ZP_NEW_ARRAY(p->s->arena, const zp_variant *, c->pipeline);
   const zp_branching task = {branch_limit, branch_cut, p};
   p->point->bound_s = zp_chain_branch(p->s, p->point, &task, deep);

@@ -52,7 +52,8 @@ static void fill_plan(zp_plan *plan, zp_searcher *s, const zp_ranking *r) {
   plan->certificate = s->certificate;
   plan->certificate.cut_nodes = s->effort.nodes;
   memcpy(plan->certificate.cut_pruned, s->effort.pruned, sizeof s->effort.pruned);
-  for (int i = 0; i < s->points.len; i++) plan->certificate.stated_cuts += s->points.data[i].choice.chunks > 1;
+  for (int i = 0; i < s->points.len; i++)
+    plan->certificate.stated_cuts += s->points.data[i].choice.chunks > 1 && !s->points.data[i].every_cut;
   if (r->len == 0) {
     if (s->certificate.rejected[ZP_REJECT_HOST] == 0) zp_note_misses(s); /* else the devices are not what is short */
     if (s->miss.need_bytes > s->miss.have_bytes) {

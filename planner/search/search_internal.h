@@ -50,6 +50,7 @@ typedef struct zp_point {
       choice;  /* cut: NULL; recompute: only where one mode is possible; stage_recompute: only where it is pinned */
   int variant; /* index, of all modes together */
   int n_modes, modes[ZP_MOST_MODES]; /* indices of their variants, fastest first */
+  bool every_cut;                    /* of several chunks a stage are looked at; else stated ones (chunk_cut.c) */
   double work_s, longest_s;          /* of all units and of the longest stage, at least */
   zp_least_work *least;              /* while the point is priced; NULL: its variant says all */
   double bound_s;                    /* no plan of this point is faster */
@@ -235,6 +236,11 @@ bool zp_cut_is_possible(const zp_searcher *s, const zp_point *point, double stag
  * numbers. */
 bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits *limits, int by, bool from_back,
                    int64_t *cut);
+/* Is every cut of the point in the space? The choice says what may leave the device. */
+bool zp_every_chunk_cut(const zp_searcher *s, const zp_point *point);
+/* Any cut that fits into memory, found or ruled out in a limited number of steps. cut: chunks + 1 numbers. */
+typedef enum zp_any_cut { ZP_ANY_CUT, ZP_NO_CUT, ZP_CUT_UNKNOWN } zp_any_cut;
+zp_any_cut zp_find_chunk_cut(const zp_searcher *s, const zp_point *point, int64_t *cut);
 /* What stage `stage` of a cut has of every chunk: part[chunks]. */
 void zp_parts_of_stage(const zp_choice *choice, int stage, const int64_t *cut, zp_units *part);
 
