@@ -64,8 +64,9 @@ typedef struct zp_chain_tree {
 
 static inline bool zp_chain_chunked(const zp_chain_tree *t) { return t->places > t->stages; }
 
+/* work: estimated low, so it counts twice. */
 static inline void zp_chain_spend(zp_chain_tree *t, int64_t work) {
-  t->effort->work_left -= work;
+  t->effort->work_left -= 2 * work;
   t->spent |= t->effort->work_left < t->stop_at;
 }
 
