@@ -16,8 +16,8 @@ static void check(int result, const char *what) {
   int length = 0;
   MPI_Error_string(result, text, &length);
   fprintf(stderr, "error[Z0821]: could not %s: %s (rank %d)\n", what, text, my_rank);
-  MPI_Abort(MPI_COMM_WORLD, 1);
-  exit(1);
+  MPI_Abort(MPI_COMM_WORLD, ZPR_EXIT_FAILED);
+  exit(ZPR_EXIT_FAILED);
 }
 
 static void mpi_init(int *argc, char ***argv, int *rank, int *ranks) {
@@ -33,8 +33,8 @@ static void mpi_init(int *argc, char ***argv, int *rank, int *ranks) {
 static int new_handle(void) {
   if (n_free == 0) {
     fprintf(stderr, "error[Z0821]: more than %d messages in flight (rank %d)\n", MAX_REQUESTS, my_rank);
-    MPI_Abort(MPI_COMM_WORLD, 1);
-    exit(1);
+    MPI_Abort(MPI_COMM_WORLD, ZPR_EXIT_FAILED);
+    exit(ZPR_EXIT_FAILED);
   }
   return free_handles[--n_free];
 }

@@ -17,8 +17,15 @@ static void print_error(zpr *c, const char *code, const char *text) {
     fprintf(stderr, "error[%s]: %s\n", code, text);
 }
 
-/* Z083x: the training itself failed; everything else is the environment's or the input's fault. */
-static int status_of(const char *code) { return strncmp(code, "Z083", 4) == 0 ? 5 : 1; }
+static int status_of(const char *code) {
+  static const struct {
+    const char *code;
+    int status;
+  } table[] = {{"Z0821", ZPR_EXIT_FAILED}, {"Z0822", ZPR_EXIT_MEMORY}, {"Z0830", ZPR_EXIT_NOT_FINITE}};
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+    if (strcmp(table[i].code, code) == 0) return table[i].status;
+  return ZPR_EXIT_REFUSED;
+}
 
 /* Ranks often meet the same trouble at the same moment (a file that is gone, a corrupt checkpoint). Rank 0 speaks at
  * once and takes the others down; they wait their turn, so that the user reads one message and not one per rank. The
@@ -63,9 +70,10 @@ void zpr_agree(zpr *c, const zpr_error *error) {
     else
       print_error(c, error->code, error->text);
   }
-  zpr_barrier(c); /* the message is out before the first exit makes the launcher end the others */
+  /* All end alike, and not before the message is out: the first exit makes the launcher end the others. */
+  int64_t status = zpr_world_min(c, c->rank == first ? status_of(error->code) : INT64_MAX);
   zpr_comm_finish(c);
-  exit(error->code[0] ? status_of(error->code) : 1);
+  exit((int)status);
 }
 
 void *zpr_alloc(zpr *c, size_t count, size_t size) {

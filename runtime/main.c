@@ -17,7 +17,7 @@ static int explain(const zpr_program *program, int parsed, const char *message, 
   zpr_barrier(&c);
   zpr_comm_finish(&c);
   free(c.state);
-  return parsed == ZPR_OPTIONS_HELP ? 0 : 2;
+  return parsed == ZPR_OPTIONS_HELP ? 0 : ZPR_EXIT_USAGE;
 }
 
 /* A path on the command line replaces the program's source and keeps its order: *.bin are token files, the rest is

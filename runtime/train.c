@@ -183,5 +183,6 @@ int zpr_train(zpr *c, zpr_data *train, zpr_data *validate_data, int64_t last) {
   l->totals.median_step_ms = median_step_ms(l);
   bool as_planned = zpr_summary(c, &l->totals);
   free(l);
-  return status_after(signal) ? status_after(signal) : !as_planned;
+  if (signal && status_after(signal)) return status_after(signal);
+  return as_planned ? 0 : ZPR_EXIT_FAILED;
 }

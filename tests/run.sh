@@ -90,6 +90,7 @@ part 'command' python3 tests/verify/command.py
 part 'accuracy' python3 tests/accuracy/goals.py
 part 'pytorch' python3 tests/torch/compare.py
 part 'faults' python3 tests/fault/faults.py
+part 'mutations' python3 tests/fault/mutations.py
 part 'resume' python3 tests/diff/resume.py
 # shellcheck disable=SC2086 # absent when empty
 part 'layouts' python3 tests/diff/layouts.py $quick

@@ -9,8 +9,8 @@
 #ifndef ZPLAN_EMIT_H
 #define ZPLAN_EMIT_H
 
-#include <llvm-c/Core.h>
 #include <zplan/zpk.h>
+#include "llvm_calls.h"
 #include "rowprog.h"
 
 /* A constant table of cosines and signed sines, [S][head]. */

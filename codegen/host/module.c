@@ -2,11 +2,6 @@
  *
  * The target is described by its feature string. The name of the host CPU is not used: hypervisors and new models make
  * LLVM guess it wrong, and then features of the guess would be assumed. */
-#include <llvm-c/Analysis.h>
-#include <llvm-c/Error.h>
-#include <llvm-c/Target.h>
-#include <llvm-c/TargetMachine.h>
-#include <llvm-c/Transforms/PassBuilder.h>
 #include "emit.h"
 
 typedef struct target {
@@ -37,10 +32,7 @@ static int vector_bytes_of(const char *features) {
 }
 
 static bool open_target(zp_arena *arena, const zp_module_spec *spec, target *t, const char **error) {
-  if (LLVMInitializeNativeTarget() || LLVMInitializeNativeAsmPrinter()) {
-    *error = "LLVM has no code generator for this machine";
-    return false;
-  }
+  if (!zp_llvm_open(arena, error)) return false;
   t->triple = take_message(arena, LLVMGetDefaultTargetTriple());
   t->cpu = spec->cpu ? spec->cpu : "generic";
   t->features = spec->features ? spec->features : take_message(arena, LLVMGetHostCPUFeatures());

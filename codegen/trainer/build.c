@@ -2,9 +2,11 @@
 #include "emit.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -104,26 +106,55 @@ static bool newer(const char *a, const char *b) {
                                               : x.st_mtim.tv_nsec >= y.st_mtim.tv_nsec;
 }
 
+/* Was the binary made from what the folder holds? A build that was interrupted leaves new sources beside an old binary.
+ * Sources keep their time when they are not rewritten. */
+static bool is_current(zp_arena *arena, const zp_toolchain *tools, const char *dir, bool mpi) {
+  const char *binary = zp_format(arena, "%s/trainer", dir), *object = zp_format(arena, "%s/kernels.o", dir);
+  const char *runtime = tools->library_dirs[0];
+  return newer(object, zp_format(arena, "%s/rows.txt", dir)) && newer(binary, object) &&
+         newer(binary, zp_format(arena, "%s/trainer.c", dir)) &&
+         newer(binary, zp_format(arena, "%s/libzplanrt.a", runtime)) &&
+         newer(binary, zp_format(arena, "%s/libzplanrt_%s.a", runtime, mpi ? "mpi" : "self")) &&
+         newer(binary, zp_format(arena, "%s/libzplan_kernels.a", tools->library_dirs[1]));
+}
+
+/* Builds in one folder wait for each other, so that no trainer is made of two plans. The lock goes with the file
+ * descriptor; -1 with *error. */
+static int lock_folder(zp_arena *arena, const char *dir, const char **error) {
+  int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd >= 0 && flock(fd, LOCK_EX) == 0) return fd;
+  *error = zp_format(arena, "cannot lock the folder %s: %s", dir, strerror(errno));
+  if (fd >= 0) close(fd);
+  return -1;
+}
+
+static const char *build_in(zp_arena *arena, const zp_plan *plan, const zp_trainer_text *text, const char *plan_text,
+                            const zp_toolchain *tools, const char *dir, const char **error) {
+  const zp_choice *c = &plan->best.choice;
+  bool mpi = c->tensor * c->pipeline * c->data > 1, changed = false, ignored = false;
+  const char *binary = zp_format(arena, "%s/trainer", dir), *object = zp_format(arena, "%s/kernels.o", dir);
+  if (!write_if_changed(arena, zp_format(arena, "%s/trainer.c", dir), text->trainer_c, &changed, error) ||
+      !write_if_changed(arena, zp_format(arena, "%s/rows.txt", dir), zp_kernels_text(text->kernels), &changed, error) ||
+      !write_if_changed(arena, zp_format(arena, "%s/Makefile", dir), text->makefile, &ignored, error) ||
+      !write_if_changed(arena, zp_format(arena, "%s/plan.json", dir), plan_text, &ignored, error))
+    return NULL;
+  if (!changed && is_current(arena, tools, dir, mpi)) return binary;
+  if (!zp_kernels_compile(text->kernels, NULL, NULL, object, zp_format(arena, "%s/kernels.ll", dir), error))
+    return NULL;
+  return compile(arena, tools, dir, mpi, error) ? binary : NULL;
+}
+
 const char *zp_trainer_build(zp_arena *arena, const zp_plan *plan, const zp_diags *diags, const zp_toolchain *tools,
                              const char *dir, const char **error) {
   *error = NULL;
-  const zp_choice *c = &plan->best.choice;
-  bool mpi = c->tensor * c->pipeline * c->data > 1, changed = false;
   zp_trainer_text text = zp_trainer_print(arena, plan, diags);
   zp_json *json = zp_plan_to_json(arena, plan);
   const char *plan_text = zp_json_text(arena, json, true);
   zp_json_free(json);
-  const char *binary = zp_format(arena, "%s/trainer", dir), *object = zp_format(arena, "%s/kernels.o", dir);
   if (!make_dirs(arena, dir, error)) return NULL;
-  if (!write_if_changed(arena, zp_format(arena, "%s/trainer.c", dir), text.trainer_c, &changed, error) ||
-      !write_if_changed(arena, zp_format(arena, "%s/rows.txt", dir), zp_kernels_text(text.kernels), &changed, error))
-    return NULL;
-  bool ignored = false;
-  if (!write_if_changed(arena, zp_format(arena, "%s/Makefile", dir), text.makefile, &ignored, error) ||
-      !write_if_changed(arena, zp_format(arena, "%s/plan.json", dir), plan_text, &ignored, error))
-    return NULL;
-  const char *runtime = zp_format(arena, "%s/libzplanrt.a", tools->library_dirs[0]);
-  if (!changed && access(object, R_OK) == 0 && newer(binary, runtime)) return binary;
-  if (!zp_kernels_compile(text.kernels, NULL, NULL, object, zp_format(arena, "%s/kernels.ll", dir), error)) return NULL;
-  return compile(arena, tools, dir, mpi, error) ? binary : NULL;
+  int lock = lock_folder(arena, dir, error);
+  if (lock < 0) return NULL;
+  const char *binary = build_in(arena, plan, &text, plan_text, tools, dir, error);
+  close(lock);
+  return binary;
 }

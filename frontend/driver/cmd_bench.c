@@ -68,7 +68,8 @@ static double measured_step(zp_arena *arena, const char *log) {
   return end ? strtod(end + strlen("\"median_step_ms\": "), NULL) / 1e3 : 0;
 }
 
-static bool run_plan(bench *b, const char *root, int index) {
+/* The exit status of the command: 0 when there is a measurement. */
+static int run_plan(bench *b, const char *root, int index) {
   zp_run_state *run = b->run;
   bench_row *row = &b->rows.data[index];
   const char *error = NULL, *folder = zp_format(run->arena, "%s/plan%d", root, index + 1);
@@ -78,7 +79,7 @@ static bool run_plan(bench *b, const char *root, int index) {
   if (!binary) {
     zp_report(run->diags, ZP_Z0703, ZP_NO_SPAN, "cannot build the trainer: %s", error);
     zp_flush_diags(run);
-    return false;
+    return ZP_EXIT_ERROR;
   }
   const char *log = zp_format(run->arena, "%s/log.jsonl", folder);
   remove(log);
@@ -87,7 +88,7 @@ static bool run_plan(bench *b, const char *root, int index) {
           (long long)run->options.steps);
   int status = zp_launch_trainer(run, binary, b->ranks, true);
   row->measured_s = status == 0 ? measured_step(run->arena, log) : 0;
-  return status == 0;
+  return status;
 }
 
 /* ---- the table ---- */
@@ -162,8 +163,10 @@ static int run_plans(bench *b) {
   if (run->options.steps < 1) run->options.steps = DEFAULT_STEPS;
   zp_warn_busy();
   mkdir(root, 0777); /* that it cannot be written shows when the first trainer is built */
-  for (int i = 0; i < b->rows.len; i++)
-    if (!run_plan(b, root, i)) return ZP_EXIT_TRAINER;
+  for (int i = 0; i < b->rows.len; i++) {
+    int status = run_plan(b, root, i);
+    if (status != ZP_EXIT_OK) return status;
+  }
   if (run->options.json)
     print_json(b);
   else

@@ -6,11 +6,12 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { DEFAULT_SECONDS = 30, MOST_SECONDS = 600, LINK_SHARE = 6 };
+enum { DEFAULT_SECONDS = 30, LEAST_SECONDS = 10, MOST_SECONDS = 600, LINK_SHARE = 6 };
 static const char default_file[] = "machine.zcal.json";
 
 /* ---- running the programs ---- */
@@ -36,6 +37,7 @@ static bool run_program(zp_arena *arena, const char *const *argv, zp_calibration
   fflush(NULL);
   pid_t pid = fork();
   if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* nobody waits for a measurement that was interrupted */
     dup2(fds[1], STDOUT_FILENO);
     close(fds[0]);
     close(fds[1]);
@@ -124,8 +126,27 @@ static const char *today(zp_arena *arena) {
   return zp_strdup(arena, text);
 }
 
+/* What the file holds now; NULL: no calibration. */
+static const zp_calibration *read_old(zp_arena *arena, const char *path) {
+  size_t len;
+  const char *error;
+  const char *text = access(path, R_OK) == 0 ? zp_read_file(arena, path, &len, &error) : NULL;
+  zp_json *json = text ? zp_json_parse(arena, text, len, &error) : NULL;
+  const zp_calibration *old = json ? zp_calibration_read(arena, json, &error) : NULL;
+  zp_json_free(json);
+  return old;
+}
+
+/* "+12%" against the file that is replaced. Sizes at which half the rate is reached are often near 0: no share of them
+ * says anything. */
+static const char *change_of(zp_arena *arena, const zp_calibration *old, const zp_measurement *row) {
+  if (strstr(row->name, "_half")) return "";
+  double before = old ? zp_calibration_value(old, row->name, 0) : 0;
+  return before > 0 ? zp_format(arena, "%+.0f%%", 100 * (row->value / before - 1)) : old ? "new" : "";
+}
+
 /* The rows that the planner uses; single products are only in the file. */
-static void print_rows(zp_run_state *run, const zp_calibration *c) {
+static void print_rows(zp_run_state *run, const zp_calibration *c, const zp_calibration *old) {
   for (int i = 0; i < c->rows.len; i++) {
     const zp_measurement *row = &c->rows.data[i];
     if (strstr(row->name, "gemm_") && strchr(row->name, 'x')) continue;
@@ -133,7 +154,7 @@ static void print_rows(zp_run_state *run, const zp_calibration *c) {
                         : row->value < 1000
                             ? zp_format(run->arena, "%.3g %s", row->value, row->unit)
                             : zp_format(run->arena, "%s%s", zp_show_count(run->arena, row->value), row->unit);
-    printf("  %-26s %16s   %s\n", row->name, value, row->how);
+    printf("  %-26s %16s %*s   %s\n", row->name, value, old ? 6 : 0, change_of(run->arena, old, row), row->how);
   }
 }
 
@@ -145,13 +166,23 @@ void zp_warn_busy(void) {
             processors);
 }
 
+static int cannot_write(zp_run_state *run, const char *error) {
+  zp_report(run->diags, ZP_Z0641, ZP_NO_SPAN, "cannot write the calibration: %s", error);
+  zp_flush_diags(run);
+  return ZP_EXIT_ERROR;
+}
+
 int zp_cmd_calibrate(zp_run_state *run) {
   const zp_options *o = &run->options;
   if (o->files.len) return zp_usage_error("`zplan calibrate` takes no file; -o says where to write");
-  if (o->seconds > MOST_SECONDS) return zp_usage_error("-t wants at most %d seconds", MOST_SECONDS);
+  if (o->seconds && (o->seconds < LEAST_SECONDS || o->seconds > MOST_SECONDS))
+    return zp_usage_error("-t wants %d to %d seconds, not %lld", LEAST_SECONDS, MOST_SECONDS, (long long)o->seconds);
   const char *path = o->output ? o->output : default_file, *slash = strrchr(path, '/');
   const char *folder = slash ? zp_strndup(run->arena, path, (size_t)(slash - path)) : ".";
   double seconds = o->seconds ? (double)o->seconds : DEFAULT_SECONDS;
+  const char *error = NULL;
+  if (!zp_can_write(run->arena, path, &error)) return cannot_write(run, error);
+  const zp_calibration *old = read_old(run->arena, path);
   zp_calibration c = {.machine = machine_name(run->arena), .date = today(run->arena)};
   fprintf(stderr, "measuring %s for about %.0f s\n", c.machine, seconds);
   zp_warn_busy();
@@ -164,14 +195,13 @@ int zp_cmd_calibrate(zp_run_state *run) {
   zp_calibration_fit(run->arena, &c);
   zp_calibration_fit_gpu(run->arena, &c);
   zp_json *json = zp_calibration_json(&c);
-  const char *text = zp_json_text(run->arena, json, true), *error = NULL;
+  const char *text = zp_json_text(run->arena, json, true);
   zp_json_free(json);
-  if (!zp_write_file(run->arena, path, text, strlen(text), &error)) {
-    zp_report(run->diags, ZP_Z0641, ZP_NO_SPAN, "cannot write the calibration: %s", error);
-    zp_flush_diags(run);
-    return ZP_EXIT_ERROR;
-  }
-  print_rows(run, &c);
+  if (!zp_write_file(run->arena, path, text, strlen(text), &error)) return cannot_write(run, error);
+  print_rows(run, &c, old);
+  if (old)
+    printf("%%: against what %s held before, of %s on %s\n", path, old->date ? old->date : "an unknown day",
+           old->machine ? old->machine : "an unknown machine");
   printf("calibration written to %s (zplan FILE.dz --calibration %s)\n", path, path);
   return ZP_EXIT_OK;
 }

@@ -37,6 +37,7 @@ int zp_cmd_doctor(zp_run_state *run) {
   row("cc", find_tool(run->arena, getenv("CC") ? getenv("CC") : "cc"), "zplan build, zplan run");
   row("mpicc", find_tool(run->arena, "mpicc.openmpi"), "trainers of several ranks");
   row("mpirun", find_tool(run->arena, "mpirun.openmpi"), "zplan run --ranks 2 and more");
+  row("LLVM", library(run->arena, zp_kernels_library()), "row kernels of trainers");
   row("OpenBLAS", library(run->arena, "libopenblas.so.0"), "matmuls of CPU trainers");
   row("runtime", access(rt, R_OK) == 0 ? rt : NULL, "linking trainers");
   row("headers", access(header, R_OK) == 0 ? header : NULL, "compiling trainers");

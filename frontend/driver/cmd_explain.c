@@ -4,16 +4,16 @@
 #include <ctype.h>
 #include <stdio.h>
 
-static int explain_code(const char *word) {
-  zp_diag_code code = zp_code_by_name(word);
+static int explain_code(zp_arena *arena, const char *word) {
+  zp_diag_code code = zp_code_by_name(zp_format(arena, "Z%s", word + 1));
   if (code == ZP_DIAG_CODE_COUNT) return zp_usage_error("there is no error code `%s`", word);
   printf("%s: %s\n\n%s\n", zp_code_name(code), zp_code_title(code), zp_code_page(code));
   return ZP_EXIT_OK;
 }
 
-/* Z0601, not Zebra.dz. */
+/* Z0601 or z0601, not Zebra.dz. */
 static bool is_code(const char *word) {
-  if (word[0] != 'Z' || !word[1]) return false;
+  if ((word[0] != 'Z' && word[0] != 'z') || !word[1]) return false;
   for (int i = 1; word[i]; i++)
     if (!isdigit((unsigned char)word[i])) return false;
   return true;
@@ -40,7 +40,7 @@ static int why_not(zp_run_state *run, const zp_plan *best) {
 int zp_cmd_explain(zp_run_state *run) {
   const zp_options *o = &run->options;
   if (o->json && !o->why_not) return zp_usage_error("`zplan explain --json` wants --why-not");
-  if (o->files.len == 1 && is_code(o->files.data[0])) return explain_code(o->files.data[0]);
+  if (o->files.len == 1 && is_code(o->files.data[0])) return explain_code(run->arena, o->files.data[0]);
   zp_plan *plan = zp_obtain_plan(run, 0);
   if (!plan) return o->files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
   if (!plan->feasible) {

@@ -11,7 +11,7 @@ int zp_cmd_fmt(zp_run_state *run) {
     size_t len;
     char *text = zp_read_file(run->arena, path, &len, &error);
     if (!text) {
-      zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "cannot read %s: %s", path, error);
+      zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s", error);
       zp_flush_diags(run);
       return ZP_EXIT_ERROR;
     }
@@ -22,7 +22,7 @@ int zp_cmd_fmt(zp_run_state *run) {
       printf("%s\n", path);
       status = ZP_EXIT_DIFFERENT;
     } else if (!zp_write_file(run->arena, path, out, strlen(out), &error)) {
-      zp_report(run->diags, ZP_Z0641, ZP_NO_SPAN, "cannot write %s: %s", path, error);
+      zp_report(run->diags, ZP_Z0641, ZP_NO_SPAN, "%s", error);
       zp_flush_diags(run);
       return ZP_EXIT_ERROR;
     }

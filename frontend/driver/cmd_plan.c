@@ -22,11 +22,9 @@ static int dump(zp_run_state *run, const zp_plan *plan) {
       fputs(zp_graph_text(run->arena, s < l->pieces->n_whole ? l->sharding->local[s] : local_piece(l, s)), stdout);
     else if (strcmp(pass, "differentiate") == 0)
       fputs(zp_graph_text(run->arena, l->segments[s].graph), stdout);
-    else if (strcmp(pass, "lower") == 0) {
+    else {
       fputs(zp_procedure_text(run->arena, &l->segments[s].forward), stdout);
       fputs(zp_procedure_text(run->arena, &l->segments[s].backward), stdout);
-    } else {
-      return zp_usage_error("--dump-after is graph, shard, differentiate or lower, not `%s`", pass);
     }
   }
   return ZP_EXIT_OK;

@@ -20,10 +20,15 @@ int zp_cmd_report(zp_run_state *run) {
     fputs(zp_report_infeasible(run->arena, plan), stderr);
     return ZP_EXIT_INFEASIBLE;
   }
-  const char *log = NULL, *error = NULL;
+  const char *log = NULL, *measured = "", *error = NULL;
   size_t len;
   if (run->options.log && !(log = zp_read_file(run->arena, run->options.log, &len, &error))) {
-    zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "cannot read the log: %s", error);
+    zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s", error);
+    zp_flush_diags(run);
+    return ZP_EXIT_ERROR;
+  }
+  if (log && !(measured = zp_report_measured(run->arena, plan, log))) {
+    zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s holds no step of a training", run->options.log);
     zp_flush_diags(run);
     return ZP_EXIT_ERROR;
   }
@@ -32,6 +37,7 @@ int zp_cmd_report(zp_run_state *run) {
   if (run->options.trace) ok &= write_output(run, run->options.trace, zp_report_trace(run->arena, plan));
   if (!run->options.html && !run->options.trace) {
     fputs(zp_report_summary(run->arena, plan), stdout);
+    fputs(measured, stdout);
     fputs("\n", stdout);
     fputs(zp_report_memory(run->arena, plan), stdout);
   }

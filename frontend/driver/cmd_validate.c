@@ -54,9 +54,11 @@ static bool add_table(zp_run_state *run, device_cache *cache, const char *path, 
   const zp_measured_table *table =
       text ? zp_measured_read(run->arena, text, len, base_name(run->arena, path), &error) : NULL;
   if (!table) {
-    zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "cannot read the table %s: %s", path, error);
+    zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s", text ? zp_format(run->arena, "%s: %s", path, error) : error);
     return false;
   }
+  for (int i = 0; i < table->ignored.len; i++)
+    zp_report(run->diags, ZP_Z0904, ZP_NO_SPAN, "%s: %s", path, table->ignored.data[i]);
   for (int i = 0; i < table->malformed.len; i++)
     zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s: %s", path, table->malformed.data[i]);
   for (int i = 0; i < table->runs.len; i++) {

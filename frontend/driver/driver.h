@@ -1,8 +1,6 @@
 /* Private to the zplan command: options, what all subcommands share, and one function per subcommand.
  *
- * Exit status: 0 done, 1 error in the input or the work, 2 usage, 3 no feasible plan, 4 `fmt --check` or `diff`
- * found a difference, 5 the trainer failed, 70 our bug, 130/143 signals. Data goes to stdout, progress and diagnostics
- * to stderr. */
+ * Data goes to stdout, progress and diagnostics to stderr. */
 #ifndef ZPLAN_DRIVER_H
 #define ZPLAN_DRIVER_H
 
@@ -11,7 +9,19 @@
 #include <zplan/sema.h>
 #include <zplan/trainer.h>
 
-enum { ZP_EXIT_OK, ZP_EXIT_ERROR, ZP_EXIT_USAGE, ZP_EXIT_INFEASIBLE, ZP_EXIT_DIFFERENT, ZP_EXIT_TRAINER };
+/* Exit statuses; README.md has the table for users. Those of a trainer are the same numbers (rt.h). 6 is kept for runs
+ * that miss their prediction. 128 + N: a rank died of signal N, or (130, 143) the command was interrupted. */
+enum {
+  ZP_EXIT_OK,
+  ZP_EXIT_ERROR,          /* in the input or the work; the trainer refused its data, checkpoint or log */
+  ZP_EXIT_USAGE,          /* wrong words on the command line, the trainer's included */
+  ZP_EXIT_INFEASIBLE,     /* no plan fits */
+  ZP_EXIT_DIFFERENT,      /* `fmt --check` or `diff` found a difference */
+  ZP_EXIT_TRAINER,        /* the trainer failed in another way than those below */
+  ZP_EXIT_NOT_FINITE = 7, /* loss or gradients stayed NaN or infinite */
+  ZP_EXIT_MEMORY = 8,     /* the trainer ran out of memory */
+  ZP_EXIT_NO_TOOL = 127,  /* mpirun or the trainer cannot be started; the shells' number for that */
+};
 
 typedef struct zp_options {
   zp_strings files;     /* positional arguments */
@@ -119,8 +129,8 @@ zp_json *zp_pareto_json(const zp_pareto *front);
 /* Prints and frees. */
 void zp_print_json(zp_arena *arena, zp_json *json);
 
-/* ---- cmd_run.c ---- */
-/* Starts a trainer with the options' words and waits; the exit status. quiet: what it prints on stdout is dropped. */
+/* ---- launch.c ---- */
+/* Starts a trainer with the options' words and waits; the exit status of the command. quiet: what it prints on stdout is dropped. */
 int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool quiet);
 
 /* ---- subcommands: return the exit status ---- */

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 static bool has_suffix(const char *text, const char *suffix) {
   size_t n = strlen(text), k = strlen(suffix);
@@ -109,7 +110,7 @@ static zp_spec *load_plan_file(zp_run_state *run, const char *path, zp_json **js
   char *text = zp_read_file(run->arena, path, &len, &error);
   if (text) *json = zp_json_parse(run->arena, text, len, &error);
   if (!text || !*json) {
-    zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "cannot read the plan %s: %s", path, error);
+    zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s", text ? zp_format(run->arena, "%s: %s", path, error) : error);
     return NULL;
   }
   const zp_json *list = zp_json_get(*json, "sources");
@@ -124,8 +125,23 @@ static zp_spec *load_plan_file(zp_run_state *run, const char *path, zp_json **js
     sources[i].text = zp_strdup(run->arena, zp_json_get_string(zp_json_at(list, i), "text", ""));
     sources[i].len = strlen(sources[i].text);
   }
-  if (!recall_options(run, *json)) return NULL;
+  if (!recall_options(run, *json)) {
+    zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s: its recorded options are not those of a command", path);
+    return NULL;
+  }
   return zp_load(run->arena, run->diags, sources[0].path, sources, n, &run->options.load);
+}
+
+/* By its name, or because it begins as JSON does and no .dz file can. */
+static bool is_plan_file(const char *path) {
+  if (has_suffix(path, ".json")) return true;
+  struct stat info; /* what is read from a pipe is gone */
+  bool may = !has_suffix(path, ".dz") && stat(path, &info) == 0 && S_ISREG(info.st_mode);
+  FILE *file = may ? fopen(path, "r") : NULL;
+  int first = file ? fgetc(file) : EOF;
+  while (first == ' ' || first == '\t' || first == '\r' || first == '\n') first = fgetc(file);
+  if (file) fclose(file);
+  return first == '{';
 }
 
 /* A file may describe a larger machine of which --gpus takes a part. */
@@ -142,12 +158,16 @@ static bool check_size(zp_run_state *run, const zp_spec *spec) {
 zp_spec *zp_load_input(zp_run_state *run, zp_json **json) {
   *json = NULL;
   if (run->options.files.len != 1) {
-    zp_usage_error("`zplan %s` wants one file, %d were given", run->command, run->options.files.len);
+    const zp_verb *verb = zp_find_verb(run->command);
+    if (run->options.files.len == 0)
+      zp_usage_error("no file is named: zplan %s %s", run->command, verb->arguments);
+    else
+      zp_usage_error("`zplan %s` wants one file, %d were given", run->command, run->options.files.len);
     return NULL;
   }
   const char *path = run->options.files.data[0];
-  zp_spec *spec = has_suffix(path, ".json") ? load_plan_file(run, path, json)
-                                            : zp_load(run->arena, run->diags, path, NULL, 0, &run->options.load);
+  zp_spec *spec = is_plan_file(path) ? load_plan_file(run, path, json)
+                                     : zp_load(run->arena, run->diags, path, NULL, 0, &run->options.load);
   if (!zp_flush_diags(run)) spec = NULL;
   if (spec && (!calibrate(run, spec, *json) || !check_size(run, spec))) spec = NULL;
   if (!spec) {
@@ -216,7 +236,30 @@ static zp_plan *refuse_ungenerated(zp_run_state *run, zp_plan *plan) {
   return NULL;
 }
 
+/* A plan file has decided already: what asks for another plan cannot be had from it. own: the words of this command
+ * line. */
+static bool check_words_of_plan(zp_run_state *run, const zp_options *own, const zp_plan *plan) {
+  const char *path = own->files.data[0];
+  const zp_choice *c = &plan->best.choice;
+  int ranks = c->tensor * c->pipeline * c->data;
+  zp_diag *d = NULL;
+  if (own->load.gpus && own->load.gpus != ranks)
+    d = zp_report(run->diags, ZP_Z0643, ZP_NO_SPAN, "%s is a plan for %d ranks, not for %lld", path, ranks,
+                  (long long)own->load.gpus);
+  for (int i = 0; i < own->set.len && prints_trainer(run); i++)
+    if (zp_is_plan_setting(own->set.data[i]))
+      d = zp_report(run->diags, ZP_Z0643, ZP_NO_SPAN, "%s is planned already: --set '%s' cannot change it", path,
+                    own->set.data[i]);
+  if (own->device_memory && plan->best.estimate.peak_bytes > own->device_memory)
+    d = zp_report(run->diags, ZP_Z0643, ZP_NO_SPAN, "%s needs %s on stage %d, --device-memory allows %s", path,
+                  zp_show_bytes(run->arena, plan->best.estimate.peak_bytes), plan->best.estimate.peak_stage,
+                  zp_show_bytes(run->arena, own->device_memory));
+  if (d) zp_diag_help(d, "give the .dz file, so that a plan is searched that has it so");
+  return d == NULL;
+}
+
 zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
+  const zp_options own = run->options; /* a plan file adds the words that it recorded */
   zp_json *json;
   zp_spec *spec = zp_load_input(run, &json);
   if (!spec) return NULL;
@@ -229,7 +272,10 @@ zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
   zp_plan *plan = NULL;
   if (zp_plan_choice_from_json(run->arena, json, &choice, &error))
     plan = zp_plan_of_choice(run->arena, spec, &choice, &error);
-  if (!plan) zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s: %s", run->options.files.data[0], error);
+  if (!plan)
+    zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s: %s", run->options.files.data[0], error);
+  else if (!check_words_of_plan(run, &own, plan))
+    plan = NULL;
   zp_flush_diags(run);
   zp_json_free(json);
   return refuse_ungenerated(run, plan);

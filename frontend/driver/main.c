@@ -10,16 +10,18 @@ static void print_help(FILE *out) {
   fprintf(out, "zplan: plans, generates and runs the parallel training of large models\n\n");
   for (int i = 0; i < zp_verb_count(); i++) {
     const zp_verb *v = zp_verb_at(i);
-    fprintf(out, "  zplan %-10s %s\n                   %s\n", v->name, v->arguments, v->does);
+    const char *gap = *v->arguments ? " " : "";
+    fprintf(out, "  zplan %-*s%s%s\n                   %s\n", *gap ? 10 : 0, v->name, gap, v->arguments, v->does);
   }
   fprintf(out, "\n`zplan VERB --help` lists the options of a verb; `zplan FILE.dz ...` is `zplan plan FILE.dz ...`.\n"
                "`zplan --version`; `zplan explain CODE` says more about an error.\n"
-               "\nExit status: 0 done, 1 error, 2 usage, 3 no feasible plan, 4 fmt or diff found a difference,\n"
-               "5 the trainer failed, 130 interrupted\n");
+               "\nExit status: 0 done, 1 error in the input or the work, 2 usage, 3 no feasible plan,\n"
+               "4 fmt or diff found a difference; of the trainer: 5 failed, 7 loss not finite, 8 out of memory,\n"
+               "127 it or mpirun cannot be started, 128 + N a rank died of signal N; 130, 143 interrupted\n");
 }
 
 static void print_verb_help(const zp_verb *verb) {
-  printf("zplan %s %s\n\n%s\n\n", verb->name, verb->arguments, verb->does);
+  printf("zplan %s%s%s\n\n%s\n\n", verb->name, *verb->arguments ? " " : "", verb->arguments, verb->does);
   for (int i = 0; i < zp_option_count(); i++) {
     zp_option o = zp_option_at(i);
     if (zp_verb_takes(verb->name, i))

@@ -1,7 +1,6 @@
 /* Command-line options, one table for all subcommands, and where the command finds its own files. */
 #include "driver.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -83,9 +82,9 @@ static const option_row rows[] = {
      "measurements of `zplan calibrate`; for CPU clusters also $ZPLAN_CALIBRATION"},
     {"--gap", O_GAP, "SHARE", "plan build run explain bench",
      "stop searching when no plan is faster by more than this: 1%, 0.01 (default 0)"},
-    {"-t", O_SECONDS, "SECONDS", "calibrate", "time to measure"},
+    {"-t", O_SECONDS, "SECONDS", "calibrate", "time to measure: 10 to 600 (default 30)"},
 };
-enum { N_ROWS = sizeof rows / sizeof *rows };
+enum { N_ROWS = sizeof rows / sizeof *rows, MOST_TOP = 1000 };
 
 int zp_usage_error(const char *format, ...) {
   va_list args;
@@ -105,38 +104,49 @@ static bool takes(const option_row *row, const char *verb) {
   return false;
 }
 
-static bool parse_count(const char *option, const char *text, int64_t low, int64_t *out) {
+/* A number that is too large for 64 bits is the largest one to strtoll, and above `high` too. */
+static bool parse_within(const char *option, const char *text, int64_t low, int64_t high, int64_t *out) {
   char *end;
-  errno = 0;
   long long value = strtoll(text, &end, 10);
-  if (errno || end == text || *end || value < low || value > INT32_MAX) {
-    zp_usage_error("%s wants a whole number of at least %lld, not `%s`", option, (long long)low, text);
-    return false;
-  }
+  if (end == text || *end || value < low)
+    return zp_usage_error("%s wants a whole number of at least %lld, not `%s`", option, (long long)low, text), false;
+  if (value > high) return zp_usage_error("%s wants at most %lld, not `%s`", option, (long long)high, text), false;
   *out = value;
+  return true;
+}
+
+static bool parse_count(const char *option, const char *text, int64_t low, int64_t *out) {
+  return parse_within(option, text, low, INT32_MAX, out);
+}
+
+/* "8..64" */
+static bool parse_range(const char *option, const char *text, int *low, int *high) {
+  char *end, *begin = strstr(text, "..") + 2;
+  long long first = strtoll(text, &end, 10);
+  bool sound = end != text && end == begin - 2;
+  long long last = strtoll(begin, &end, 10);
+  if (!sound || end == begin || *end)
+    return zp_usage_error("%s %s: a range is LOW..HIGH, for example 8..64", option, text), false;
+  if (first < 1) return zp_usage_error("%s %s: the range must begin at 1 or above", option, text), false;
+  if (last <= first || last > ZP_MOST_RANKS)
+    return zp_usage_error("%s %s: the range must ascend and end at %d or below", option, text, ZP_MOST_RANKS), false;
+  *low = (int)first;
+  *high = (int)last;
   return true;
 }
 
 /* N, auto, or LOW..HIGH. The last two ask about several counts: only `plan` answers them. */
 static bool parse_devices(zp_run_state *run, const char *option, const char *text) {
   zp_options *o = &run->options;
-  const char *dots = strstr(text, "..");
+  bool range = strstr(text, "..") != NULL;
   o->ranks_given = true;
   o->gpus_auto = strcmp(text, "auto") == 0;
   o->gpus_low = o->gpus_high = 0;
   o->load.gpus = 0;
-  if (!o->gpus_auto && !dots) return parse_count(option, text, 1, &o->load.gpus);
+  if (!o->gpus_auto && !range) return parse_within(option, text, 1, ZP_MOST_RANKS, &o->load.gpus);
   if (strcmp(run->command, "plan") != 0)
     return zp_usage_error("%s %s: `zplan %s` wants one number", option, text, run->command), false;
-  if (o->gpus_auto) return true;
-  int64_t low, high;
-  if (!parse_count(option, zp_strndup(run->arena, text, (size_t)(dots - text)), 1, &low)) return false;
-  if (!parse_count(option, dots + 2, 1, &high)) return false;
-  if (high <= low || high > ZP_MOST_RANKS)
-    return zp_usage_error("%s %s: the range must ascend and end at %d or below", option, text, ZP_MOST_RANKS), false;
-  o->gpus_low = (int)low;
-  o->gpus_high = (int)high;
-  return true;
+  return o->gpus_auto || parse_range(option, text, &o->gpus_low, &o->gpus_high);
 }
 
 /* 4GiB, 512MB, 1000 (bytes need a unit: a bare number is refused as in the language). */
@@ -172,6 +182,13 @@ static bool parse_share(const char *option, const char *text, double *out) {
   return false;
 }
 
+static bool is_pass(const char *name) {
+  static const char *const passes[] = {"graph", "shard", "differentiate", "lower"};
+  for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
+    if (strcmp(passes[i], name) == 0) return true;
+  return zp_usage_error("--dump-after is graph, shard, differentiate or lower, not `%s`", name), false;
+}
+
 static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   zp_options *o = &run->options;
   int64_t n = 0;
@@ -184,7 +201,7 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   case O_SET: zp_push(run->arena, &o->set, v); return true;
   case O_OUTPUT: o->output = v; return true;
   case O_TOP:
-    if (!parse_count(row->name, v, 0, &n)) return false;
+    if (!parse_within(row->name, v, 0, MOST_TOP, &n)) return false;
     o->top = (int)n;
     return true;
   case O_JSON: return o->json = true;
@@ -220,7 +237,7 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
     if (!parse_count(row->name, v, 1, &n)) return false;
     o->threads = (int)n;
     return true;
-  case O_DUMP: o->dump = v; return true;
+  case O_DUMP: o->dump = v; return is_pass(v);
   case O_SENSITIVITY: return o->sensitivity = true;
   case O_PARETO: return o->pareto = true;
   case O_CALIBRATION: o->calibration = v; return true;
@@ -236,14 +253,31 @@ static const option_row *find_row(const char *name, size_t len) {
   return NULL;
 }
 
-static bool unknown_option(const char *word) {
-  const char *names[N_ROWS];
-  for (int i = 0; i < N_ROWS; i++) names[i] = rows[i].name;
-  const char *near = zp_closest(word, names, N_ROWS);
-  if (near)
+/* "--micro-batch-size=4" -> "micro_batch_size": how such a word would be written in a file. */
+static const char *as_key(zp_arena *arena, const char *word) {
+  word += strspn(word, "-");
+  char *key = zp_strndup(arena, word, strcspn(word, "="));
+  for (char *c = key; *c; c++)
+    if (*c == '-') *c = '_';
+  return key;
+}
+
+/* A decision of the plan, perhaps in another tool's words; else a slip of a letter in an option of this verb. */
+static bool unknown_option(zp_run_state *run, const char *word) {
+  const char *names[N_ROWS], *note, *key = as_key(run->arena, word);
+  int n = 0;
+  for (int i = 0; i < N_ROWS; i++)
+    if (takes(&rows[i], run->command)) names[n++] = rows[i].name;
+  const char *near = zp_closest(word, names, n);
+  bool settable = takes(find_row("--set", 5), run->command) && zp_is_setting_key(key, &note);
+  if (settable && note)
+    zp_usage_error("unknown option `%s`: %s; settings are given as --set KEY=VALUE", word, note);
+  else if (settable)
+    zp_usage_error("unknown option `%s`: it is a setting, write --set %s=VALUE", word, key);
+  else if (near)
     zp_usage_error("unknown option `%s`; did you mean `%s`?", word, near);
   else
-    zp_usage_error("unknown option `%s`; see zplan --help", word);
+    zp_usage_error("unknown option `%s`; see zplan %s --help", word, run->command);
   return false;
 }
 
@@ -264,11 +298,13 @@ bool zp_parse_options(zp_run_state *run, int argc, char **argv) {
     }
     const char *equals = strncmp(word, "--", 2) == 0 ? strchr(word, '=') : NULL;
     const option_row *row = find_row(word, equals ? (size_t)(equals - word) : strlen(word));
-    if (!row) return unknown_option(word);
+    if (!row) return unknown_option(run, word);
     if (!takes(row, run->command)) return zp_usage_error("`zplan %s` does not take %s", run->command, row->name), false;
     if (!row->value && equals) return zp_usage_error("%s takes no value", row->name), false;
     if (row->value && !equals && i + 1 >= argc) return zp_usage_error("%s wants a value", row->name), false;
-    if (!apply(run, row, !row->value ? NULL : equals ? equals + 1 : argv[++i])) return false;
+    const char *value = !row->value ? NULL : equals ? equals + 1 : argv[++i];
+    if (value && !*value) return zp_usage_error("%s wants a value, not an empty one", row->name), false;
+    if (!apply(run, row, value)) return false;
   }
   o->load.set = o->set.data;
   o->load.n_set = o->set.len;

@@ -144,8 +144,10 @@ static void put_shortage(zp_buf *out, const zp_why_not *a) {
   const struct {
     const char *name;
     int64_t bytes;
-  } classes[] = {{"weights", m->weights}, {"gradients", m->gradients}, {"optimizer", m->optimizer}, {"saved", m->saved},
-                 {"buffers", m->buffers}, {"context", m->context},     {"host", m->host},           {"nvme", m->nvme}};
+  } classes[] = {
+      {"weights", m->weights}, {"gradients", m->gradients}, {"optimizer", m->optimizer},         {"saved", m->saved},
+      {"buffers", m->buffers}, {"context", m->context},     {"communicators", m->communicators}, {"host", m->host},
+      {"nvme", m->nvme}};
   zp_buf_line(out, "nearest: %s", zp_show_choice(out->arena, &miss->choice));
   bool every = miss->choice.order == ZP_ORDER_TPD && miss->choice.data > 1;
   zp_buf_line(out, "stage %d (ranks %d-%d%s) needs %s a rank and may use %s: %s too much", miss->stage, a->first_rank,
@@ -165,8 +167,10 @@ static void put_comparison(zp_buf *out, const char *wish, const zp_why_not *a) {
     zp_buf_line(out, "asked: the best plan satisfies it");
     return;
   }
-  zp_buf_line(out, "asked: %s: %+.1f%% step time (estimates)", zp_show_choice(out->arena, &asked->choice),
-              100 * (fabs(change) < 5e-4 ? 0 : change));
+  const char *than = fabs(change) <= 1e-9  ? "the same step time"
+                     : fabs(change) < 5e-4 ? "the same step time but for less than 0.05%"
+                                           : zp_format(out->arena, "%+.1f%% step time", 100 * change);
+  zp_buf_line(out, "asked: %s: %s (estimates)", zp_show_choice(out->arena, &asked->choice), than);
   put_terms(out, a);
   if (change < -1e-9)
     zp_buf_line(out, "note: the limits in force leave this out of the search; --set '%s' puts it in", wish);

@@ -16,9 +16,9 @@ static bool same_device(const zp_device *a, const zp_device *b) {
   return same_word(a->name, b->name) && a->is_cpu == b->is_cpu && a->memory_bytes == b->memory_bytes &&
          a->context_bytes == b->context_bytes && a->memory_bytes_per_s == b->memory_bytes_per_s &&
          a->flop_per_s_fp64 == b->flop_per_s_fp64 && a->flop_per_s_fp32 == b->flop_per_s_fp32 &&
-         a->flop_per_s_half == b->flop_per_s_half && a->has_bf16 == b->has_bf16 && a->eff_matmul == b->eff_matmul &&
-         a->eff_attention == b->eff_attention && a->eff_memory == b->eff_memory && a->launch_s == b->launch_s &&
-         a->cores == b->cores;
+         a->flop_per_s_half == b->flop_per_s_half && a->has_bf16 == b->has_bf16 && a->has_nccl == b->has_nccl &&
+         a->eff_matmul == b->eff_matmul && a->eff_attention == b->eff_attention && a->eff_memory == b->eff_memory &&
+         a->launch_s == b->launch_s && a->cores == b->cores;
 }
 
 bool zp_node_type_equal(const zp_node_type *a, const zp_node_type *b) {
@@ -70,6 +70,7 @@ static void mix_device(zp_device *a, const zp_device *b) {
   both.context_bytes = a->context_bytes > b->context_bytes ? a->context_bytes : b->context_bytes;
   both.launch_s = most(a->launch_s, b->launch_s);
   both.has_bf16 = a->has_bf16 && b->has_bf16;
+  both.has_nccl = a->has_nccl || b->has_nccl;
   if (computes_slower(b, a)) {
     both.name = b->name;
     both.cores = b->cores;

@@ -199,7 +199,12 @@ int64_t zp_pieces_whole_unit(const zp_pieces *p, int64_t unit) {
 
 /* The same for one segment, in units of its own. */
 static void walk_segment(const zp_pieces *p, int s, int64_t first, int64_t end, zp_on_piece *fn, void *arg) {
-  int parts = p->parts[s], from = (int)(first % parts), to = (int)(end % parts);
+  int parts = p->parts[s];
+  if (parts == 1) {
+    fn(arg, s, first, end - first);
+    return;
+  }
+  int from = (int)(first % parts), to = (int)(end % parts);
   int64_t i = first / parts, last = end / parts;
   if (i == last) {
     fn(arg, zp_pieces_find(p, s, from, to), i, 1);

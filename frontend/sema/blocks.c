@@ -264,9 +264,11 @@ static bool has_failed(const zp_elab *e, const zp_item *block) {
 
 /* Errors found inside a block say which call made the instance: the same body is right with other sizes. */
 static void add_call_notes(zp_elab *e, const zp_expr *call, const zp_item *block, int first) {
-  for (int i = first; i < zp_diags_count(e->diags); i++)
-    zp_diag_note(zp_diags_get(e->diags, i), "inside `%s`, called from %s", block->name.text,
-                 zp_diags_place(e->diags, e->arena, call->span));
+  for (int i = first; i < zp_diags_count(e->diags); i++) {
+    zp_diag *d = zp_diags_get(e->diags, i);
+    if (zp_span_within(zp_diag_span(d), call->span)) continue; /* shows the call already */
+    zp_diag_note(d, "inside `%s`, called from %s", block->name.text, zp_diags_place(e->diags, e->arena, call->span));
+  }
 }
 
 static bool run_block(zp_elab *e, const zp_expr *call, const zp_item *block) {
@@ -276,6 +278,7 @@ static bool run_block(zp_elab *e, const zp_expr *call, const zp_item *block) {
   zp_elab_statements(e, &block->body);
   e->whole = outer;
   bool ok = zp_diags_errors(e->diags) == errors && check_results(e, block);
+  zp_blame_call(e->diags, first, call, block);
   add_call_notes(e, call, block, first);
   if (!ok) zp_push(e->arena, &e->failed, block);
   return ok;

@@ -82,6 +82,10 @@ zp_module *zp_module_load(zp_arena *arena, zp_diags *diags, zp_spec *spec, const
 const zp_item *zp_module_find(zp_module *module, const char *name, unsigned kind_mask, zp_module **where);
 void zp_module_names(zp_arena *arena, zp_module *module, unsigned kind_mask, zp_strings *out);
 
+/* blame.c: diagnostics from `first` on that lie in library text move to the argument of `call` that they speak of, or to the
+ * call as a whole. To be called after the body of `item` was read for `call`. */
+void zp_blame_call(zp_diags *diags, int first, const zp_expr *call, const zp_item *item);
+
 /* spec.c: fills cluster, train, plans from the main module. The model part (name, arguments) of `train` is handed back for
  * elaboration: `call` is a NAME/FIELD or CALL expression, NULL when not written. */
 bool zp_spec_read(zp_arena *arena, zp_diags *diags, zp_spec *spec, zp_module *main, const zp_load_options *options,

@@ -143,7 +143,9 @@ static zp_module *load(loader *l, const char *path, const char *shown, bool is_l
   zp_module *module = ZP_NEW(l->arena, zp_module);
   module->path = path;
   int errors = zp_diags_errors(l->diags);
-  module->file = zp_parse(l->arena, l->diags, zp_diags_add_source(l->diags, shown, text, len));
+  int file = zp_diags_add_source(l->diags, shown, text, len);
+  if (is_library) zp_diags_mark_library(l->diags, file);
+  module->file = zp_parse(l->arena, l->diags, file);
   if (zp_diags_errors(l->diags) > errors) module->file->items.len = 0; /* half a tree would only give more errors */
   if (!is_library) {
     zp_source_text source = {path, text, len};

@@ -101,8 +101,7 @@ static void read_fabric_item(zp_reader *reader, const zp_env *env, const zp_attr
     zp_diag_help(d, "for example `%s = std.hw.rail(oversubscription = 2)`", attr->key.text);
     return;
   }
-  const zp_env *inner = zp_enter_item(reader, env, attr->value, ZP_ITEM_FABRIC);
-  if (inner) zp_read_attrs(reader, inner, &fabric_schema, &inner->item->attrs, cluster);
+  zp_read_item(reader, env, attr->value, ZP_ITEM_FABRIC, &fabric_schema, cluster);
 }
 
 static void read_fabric_base(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {

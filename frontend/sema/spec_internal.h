@@ -128,6 +128,9 @@ void zp_report_unknown_attr(zp_reader *reader, const zp_schema *const *schemas, 
 /* An environment for the body of a library or user item: its module's names, its formals bound to the call's arguments.
  * NULL after reporting. `expr` is a name or a call of it. */
 const zp_env *zp_enter_item(zp_reader *reader, const zp_env *env, const zp_expr *expr, zp_item_kind kind);
+/* Enters it and reads its attributes into the struct at `base`; the item, NULL when it could not be entered. */
+const zp_item *zp_read_item(zp_reader *reader, const zp_env *env, const zp_expr *expr, zp_item_kind kind,
+                            const zp_schema *schema, void *base);
 /* Does the expression mean devices: `16 * v100`, `v100`, or a formal bound to such? */
 bool zp_names_device(zp_reader *reader, const zp_env *env, const zp_expr *expr);
 /* Takes `16 * v100` apart, through formals: the count, the device's name or call, and where to look it up. NULL after

@@ -150,6 +150,16 @@ const zp_env *zp_enter_item(zp_reader *reader, const zp_env *env, const zp_expr 
   return bind_formals(reader, env, inner, item, expr) ? inner : NULL;
 }
 
+const zp_item *zp_read_item(zp_reader *reader, const zp_env *env, const zp_expr *expr, zp_item_kind kind,
+                            const zp_schema *schema, void *base) {
+  int first = zp_diags_count(reader->diags);
+  const zp_env *inner = zp_enter_item(reader, env, expr, kind);
+  if (!inner) return NULL;
+  zp_read_attrs(reader, inner, schema, &inner->item->attrs, base);
+  zp_blame_call(reader->diags, first, expr, inner->item);
+  return inner->item;
+}
+
 const zp_env *zp_resolve_devices(zp_reader *reader, const zp_env *env, const zp_expr *expr, int *count,
                                  const zp_expr **device) {
   const zp_binding *binding = find_binding(env, expr);

@@ -48,8 +48,10 @@ static const plan_word cut_words[] = {WORD("layer", 0), WORD("block", 1), {"auto
 static const plan_word offload_words[] = {
     WORD("none", ZP_TIER_DEVICE), WORD("cpu", ZP_TIER_HOST), WORD("nvme", ZP_TIER_NVME), {NULL, 0, 0}};
 
+/* More ranks or sequences than anybody has; numbers of the search are ints. */
+#define MOST_DEGREE 1e9
 #define DEGREE(name)                                                                                                   \
-  { .key = #name, .offset = offsetof(zp_constraints, name), .lowest = 1, .highest = INFINITY }
+  { .key = #name, .offset = offsetof(zp_constraints, name), .lowest = 1, .highest = MOST_DEGREE }
 #define WORDS(name)                                                                                                    \
   { .key = #name, .offset = offsetof(zp_constraints, name), .words = name##_words }
 #define FLAG(name)                                                                                                     \
@@ -135,10 +137,7 @@ static bool check_degree(zp_reader *reader, const limit_key *key, const zp_value
   bool is_pin = op == ZP_ATTR_SET || op == ZP_ATTR_IN;
   if (*number != floor(*number) || (is_pin && (*number < key->lowest || *number > key->highest))) {
     zp_diag *d = zp_report(reader->diags, ZP_Z0621, value->span, "`%s` cannot be %g", key->key, *number);
-    if (isinf(key->highest))
-      zp_diag_note(d, "`%s` is a whole number, 1 or more", key->key);
-    else
-      zp_diag_note(d, "`%s` is a whole number from %g to %g", key->key, key->lowest, key->highest);
+    zp_diag_note(d, "`%s` is a whole number from %.0f to %.0f", key->key, key->lowest, key->highest);
     return false;
   }
   return true;

@@ -24,6 +24,7 @@ static const zp_field device_fields[] = {
     {"half", ZP_FIELD_FLOPS, .offset = offsetof(zp_device, flop_per_s_half)},
     {"bf16", ZP_FIELD_BOOL, .offset = offsetof(zp_device, has_bf16)},
     {"context", ZP_FIELD_BYTES, .offset = offsetof(zp_device, context_bytes)},
+    {"nccl", ZP_FIELD_BOOL, .offset = offsetof(zp_device, has_nccl)},
     {"efficiency", ZP_FIELD_BLOCK, .block = &efficiency_schema},
     {"launch", ZP_FIELD_SECONDS, .offset = offsetof(zp_device, launch_s), .range = ZP_RANGE_LATENCY},
     {"cpu", ZP_FIELD_BOOL, .offset = offsetof(zp_device, is_cpu)},
@@ -65,11 +66,9 @@ static void check_device(zp_reader *reader, const zp_item *item, const zp_device
 static bool read_device(zp_reader *reader, const zp_env *env, const zp_expr *expr, zp_device *device,
                         const zp_item **item) {
   int before = zp_diags_errors(reader->diags);
-  const zp_env *inner = zp_enter_item(reader, env, expr, ZP_ITEM_DEVICE);
-  if (!inner) return false;
-  zp_read_attrs(reader, inner, &device_schema, &inner->item->attrs, device);
-  device->name = inner->item->name.text;
-  *item = inner->item;
+  *item = zp_read_item(reader, env, expr, ZP_ITEM_DEVICE, &device_schema, device);
+  if (!*item) return false;
+  device->name = (*item)->name.text;
   return zp_diags_errors(reader->diags) == before;
 }
 
@@ -168,18 +167,19 @@ static void read_devices(zp_reader *reader, const zp_env *env, const zp_attr *at
   const zp_env *device_env = zp_resolve_devices(reader, env, attr->value, &node->devices, &name);
   zp_device device = {0};
   if (!device_env || !read_device(reader, device_env, name, &device, &item)) return;
+  int first = zp_diags_count(reader->diags);
   check_device(reader, item, &device);
+  zp_blame_call(reader->diags, first, name, item);
   node->device = device;
 }
 
 static bool read_node_item(zp_reader *reader, const zp_env *env, const zp_expr *expr, zp_node_type *node,
                            zp_name *name) {
   int before = zp_diags_errors(reader->diags);
-  const zp_env *inner = zp_enter_item(reader, env, expr, ZP_ITEM_NODE);
-  if (!inner) return false;
-  zp_read_attrs(reader, inner, &node_schema, &inner->item->attrs, node);
-  node->name = inner->item->name.text;
-  *name = inner->item->name;
+  const zp_item *item = zp_read_item(reader, env, expr, ZP_ITEM_NODE, &node_schema, node);
+  if (!item) return false;
+  node->name = item->name.text;
+  *name = item->name;
   return zp_diags_errors(reader->diags) == before;
 }
 

@@ -65,23 +65,48 @@ static void sort_setting(zp_reader *reader, zp_attr *attr, zp_settings *settings
   }
 }
 
+bool zp_is_setting_key(const char *word, const char **note) {
+  const zp_field *in_plan = zp_find_field(&zp_plan_schema, word), *in_train = zp_find_field(&zp_train_schema, word);
+  const zp_field *field = in_plan ? in_plan : in_train;
+  *note = field && field->kind == ZP_FIELD_FOREIGN ? field->note : NULL;
+  return field != NULL;
+}
+
+bool zp_is_plan_setting(const char *setting) {
+  setting += strspn(setting, " ");
+  bool named = strncmp(setting, "plan.", 5) == 0;
+  if (named) setting += 5;
+  char key[64];
+  size_t n = strcspn(setting, " =<>!.[{");
+  if (n >= sizeof key || strncmp(setting, "train.", 6) == 0 || strncmp(setting, "cluster.", 8) == 0) return false;
+  memcpy(key, setting, n);
+  key[n] = '\0';
+  bool in_plan = zp_find_field(&zp_plan_schema, key), in_train = zp_find_field(&zp_train_schema, key);
+  bool like_train = strchr(setting, '(') || setting[n] == '.'; /* data = text("..."), as is_train_value */
+  return in_plan && (named || !in_train || !like_train);
+}
+
 static bool is_word_char(char c) { return isalnum((unsigned char)c) || c == '_' || c == '"'; }
 
-/* Quotes may be left out on the command line, but 1f1b without them would be the number 1 with the unit f1b. */
-static const char *quote_1f1b(zp_arena *arena, const char *text) {
-  static const char word[] = "1f1b";
-  enum { LEN = sizeof word - 1 };
-  for (const char *p = text; (p = strstr(p, word)) != NULL; p += LEN)
-    if ((p == text || !is_word_char(p[-1])) && !is_word_char(p[LEN]))
-      return zp_format(arena, "%.*s\"%s\"%s", (int)(p - text), text, word, quote_1f1b(arena, p + LEN));
+static const char *quote(zp_arena *arena, const char *text, const char *word) {
+  size_t len = strlen(word);
+  for (const char *p = text; (p = strstr(p, word)) != NULL; p += len)
+    if (p > text && !is_word_char(p[-1]) && !is_word_char(p[len]))
+      return zp_format(arena, "%.*s\"%s\"%s", (int)(p - text), text, word, quote(arena, p + len, word));
   return text;
+}
+
+/* Quotes may be left out on the command line, but 1f1b without them would be the number 1 with the unit f1b, and block
+ * a keyword. */
+static const char *quote_words(zp_arena *arena, const char *text) {
+  return quote(arena, quote(arena, text, "1f1b"), "block");
 }
 
 void zp_parse_settings(zp_reader *reader, zp_settings *settings) {
   const zp_load_options *options = reader->options;
   reader->settings_begin = zp_diags_source_count(reader->diags);
   for (int i = 0; i < options->n_set; i++) {
-    const char *text = zp_strdup(reader->arena, quote_1f1b(reader->arena, options->set[i]));
+    const char *text = zp_strdup(reader->arena, quote_words(reader->arena, options->set[i]));
     bool wish = i >= options->n_set - options->n_wishes;
     zp_diags_add_source(reader->diags, wish ? "--why-not" : "--set", text, strlen(text));
   }

@@ -1,5 +1,6 @@
 /* Arena blocks form a chain, newest first. Allocation only ever bumps the newest block, so a mark is the pair
- * (newest block, bytes used in it) and a rewind frees whole blocks until it meets the marked one.
+ * (newest block, bytes used in it) and a rewind gives up whole blocks until it meets the marked one. These stay with
+ * the arena for the next time: fresh pages of the system cost more than what is mostly done in them.
  * Under AddressSanitizer everything that is not handed out is poisoned: a use after a rewind is reported. */
 #include <zplan/arena.h>
 
@@ -31,6 +32,7 @@ typedef struct block {
 struct zp_arena {
   const char *name;
   block *newest; /* NULL before the first allocation and after a rewind to the empty arena */
+  block *spare;  /* given up by rewinds, the last one first; linked by `older` */
   size_t peak_bytes;
 };
 
@@ -46,17 +48,41 @@ zp_arena *zp_arena_new(const char *name) {
   return arena;
 }
 
-static void free_newest(zp_arena *arena) {
-  block *dead = arena->newest;
-  arena->newest = dead->older;
-  unpoison(dead->data, dead->cap);
-  free(dead);
+static void free_chain(block *dead) {
+  while (dead) {
+    block *older = dead->older;
+    unpoison(dead->data, dead->cap);
+    free(dead);
+    dead = older;
+  }
 }
 
 void zp_arena_free(zp_arena *arena) {
   if (!arena) return;
-  while (arena->newest) free_newest(arena);
+  free_chain(arena->newest);
+  free_chain(arena->spare);
   free(arena);
+}
+
+static void give_up_newest(zp_arena *arena) {
+  block *spare = arena->newest;
+  arena->newest = spare->older;
+  poison(spare->data, spare->cap);
+  spare->older = arena->spare;
+  arena->spare = spare;
+}
+
+/* The last spare block when it has room for that much; spare blocks that have not are of no use. */
+static block *take_spare(zp_arena *arena, size_t bytes) {
+  block *spare = arena->spare;
+  if (!spare) return NULL;
+  if (spare->cap < bytes) {
+    free_chain(spare);
+    arena->spare = NULL;
+    return NULL;
+  }
+  arena->spare = spare->older;
+  return spare;
 }
 
 static size_t round_up(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
@@ -66,7 +92,9 @@ static void add_block(zp_arena *arena, size_t bytes) {
   size_t cap = older ? older->cap * 2 : FIRST_BLOCK_BYTES;
   if (cap > MAX_BLOCK_BYTES) cap = MAX_BLOCK_BYTES;
   if (cap < bytes) cap = bytes;
-  block *fresh = malloc(sizeof *fresh + cap);
+  block *fresh = take_spare(arena, bytes);
+  if (fresh) cap = fresh->cap;
+  if (!fresh) fresh = malloc(sizeof *fresh + cap);
   if (!fresh) out_of_memory(arena->name, cap);
   *fresh = (block){.older = older, .cap = cap, .older_bytes = older ? older->older_bytes + older->used : 0};
   poison(fresh->data, cap);
@@ -122,7 +150,7 @@ zp_arena_mark zp_arena_get_mark(const zp_arena *arena) {
 }
 
 void zp_arena_rewind(zp_arena *arena, zp_arena_mark mark) {
-  while (arena->newest != mark.block) free_newest(arena);
+  while (arena->newest != mark.block) give_up_newest(arena);
   block *b = arena->newest;
   if (!b) return;
   poison(b->data + mark.used, b->cap - mark.used);

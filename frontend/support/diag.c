@@ -1,5 +1,11 @@
 /* Collects sources and diagnostics. Rendering is in diag_render.c, codes are in diag_codes.c. */
+#include <assert.h>
+
 #include "diag_internal.h"
+
+bool zp_span_within(zp_span inner, zp_span outer) {
+  return inner.file == outer.file && inner.begin >= outer.begin && inner.end <= outer.end;
+}
 
 zp_diags *zp_diags_new(zp_arena *arena) {
   zp_diags *diags = ZP_NEW(arena, zp_diags);
@@ -14,6 +20,10 @@ int zp_diags_add_source(zp_diags *diags, const char *path, const char *text, siz
 }
 
 int zp_diags_source_count(const zp_diags *diags) { return diags->sources.len; }
+void zp_diags_mark_library(zp_diags *diags, int file) { diags->sources.data[file].is_library = true; }
+bool zp_diags_in_library(const zp_diags *diags, zp_span span) {
+  return span.file >= 0 && diags->sources.data[span.file].is_library;
+}
 const char *zp_diags_source_path(const zp_diags *diags, int file) { return diags->sources.data[file].path; }
 
 const char *zp_diags_source_text(const zp_diags *diags, int file, size_t *len) {
@@ -77,6 +87,20 @@ zp_diag *zp_report(zp_diags *diags, zp_diag_code code, zp_span span, const char 
   return diag;
 }
 
+zp_span zp_diag_span(const zp_diag *diag) { return diag->primary.span; }
+
+/* The first place goes before the other second places. */
+void zp_diag_move(zp_diag *diag, zp_span span, const char *was) {
+  if (!diag->moved) {
+    place first = {diag->primary.span, zp_strdup(diag->arena, was)};
+    zp_push(diag->arena, &diag->also, first);
+    for (int i = diag->also.len - 1; i > 0; i--) diag->also.data[i] = diag->also.data[i - 1];
+    diag->also.data[0] = first;
+    diag->moved = true;
+  }
+  diag->primary.span = span;
+}
+
 void zp_diag_label(zp_diag *diag, const char *format, ...) {
   va_list args;
   va_start(args, format);
@@ -120,3 +144,10 @@ bool zp_diag_did_you_mean(zp_diag *diag, const char *word, const char *const *ca
 int zp_diags_errors(const zp_diags *diags) { return diags->errors; }
 int zp_diags_count(const zp_diags *diags) { return diags->list.len; }
 zp_diag *zp_diags_get(const zp_diags *diags, int index) { return diags->list.data[index]; }
+
+void zp_diags_drop(zp_diags *diags, int index) {
+  assert(index >= diags->printed && index < diags->list.len);
+  if (zp_diag_level(diags->list.data[index]) == ZP_ERROR) diags->errors--;
+  diags->list.len--;
+  for (int i = index; i < diags->list.len; i++) diags->list.data[i] = diags->list.data[i + 1];
+}

@@ -10,6 +10,7 @@ typedef struct source {
   const char *path, *text; /* text is borrowed */
   size_t len;
   ZP_VEC(uint32_t) lines; /* byte offset of each line's start; made at the first question */
+  bool is_library;
 } source;
 
 /* A place with words; label may be NULL. */
@@ -28,6 +29,7 @@ struct zp_diag {
   zp_diag_code code;
   const char *message;
   place primary;
+  bool moved; /* primary is not where it was reported: also[0] is */
   ZP_VEC(place) also;
   ZP_VEC(footer) footers;
 };

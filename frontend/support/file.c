@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -71,15 +72,50 @@ static int write_in_place(const char *path, const char *data, size_t len) {
   return fd < 0 ? errno : fill(fd, data, len, false);
 }
 
+/* A temporary file beside `path`; -1 with errno. */
+static int open_beside(zp_arena *arena, const char *path, mode_t mode, const char **temporary) {
+  *temporary = zp_format(arena, "%s.tmp%ld", path, (long)getpid());
+  unlink(*temporary); /* left by a killed process with our number */
+  return open(*temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+}
+
 static int write_and_rename(zp_arena *arena, const char *path, mode_t mode, const char *data, size_t len) {
-  const char *temporary = zp_format(arena, "%s.tmp%ld", path, (long)getpid());
-  unlink(temporary); /* left by a killed process with our number */
-  int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+  const char *temporary;
+  int fd = open_beside(arena, path, mode, &temporary);
   if (fd < 0) return errno;
   int number = fill(fd, data, len, true);
   if (!number && rename(temporary, path) != 0) number = errno;
   if (number) unlink(temporary);
   return number;
+}
+
+/* Ctrl-C and the like wait until the temporary file has its name. */
+static int write_undisturbed(zp_arena *arena, const char *path, mode_t mode, const char *data, size_t len) {
+  sigset_t ends, before;
+  sigemptyset(&ends);
+  sigaddset(&ends, SIGINT);
+  sigaddset(&ends, SIGTERM);
+  sigaddset(&ends, SIGHUP);
+  sigprocmask(SIG_BLOCK, &ends, &before);
+  int number = write_and_rename(arena, path, mode, data, len);
+  sigprocmask(SIG_SETMASK, &before, NULL);
+  return number;
+}
+
+bool zp_can_write(zp_arena *arena, const char *path, const char **error) {
+  struct stat old;
+  bool exists = stat(path, &old) == 0;
+  const char *temporary;
+  int number = 0, fd = -1;
+  if (exists && S_ISDIR(old.st_mode))
+    number = EISDIR;
+  else if (exists && !S_ISREG(old.st_mode))
+    number = access(path, W_OK) == 0 ? 0 : errno;
+  else if ((fd = open_beside(arena, path, 0666, &temporary)) < 0)
+    number = errno;
+  if (fd >= 0) close(fd), unlink(temporary);
+  if (number) *error = failure(arena, "write", path, number);
+  return number == 0;
 }
 
 bool zp_write_file(zp_arena *arena, const char *path, const char *data, size_t len, const char **error) {
@@ -91,7 +127,7 @@ bool zp_write_file(zp_arena *arena, const char *path, const char *data, size_t l
   else if (exists && !S_ISREG(old.st_mode))
     number = write_in_place(path, data, len);
   else
-    number = write_and_rename(arena, path, exists ? old.st_mode & 0777 : 0666, data, len);
+    number = write_undisturbed(arena, path, exists ? old.st_mode & 0777 : 0666, data, len);
   if (number) *error = failure(arena, "write", path, number);
   return number == 0;
 }

@@ -3,6 +3,7 @@
  *  - two blanks for each level, one statement, attribute or declaration a line;
  *  - attributes that the author put on one line stay together while the line has room, and so does a body on one line
  *    with attributes or with a single statement;
+ *  - operators of neighbouring lines end in one column, as do braces of one-line blocks and comments (format_align.c);
  *  - line breaks inside ( ) and [ ], blank lines (one at most) and all comments are the author's;
  *  - everything else, blanks between tokens above all, is decided here.
  *
@@ -13,29 +14,48 @@
 
 #include <zplan/buf.h>
 
-enum { LINE_COLUMNS = 100, CONTINUATION = 4 };
+enum { CONTINUATION = 4 };
 
 typedef struct layout {
   zp_buf out;
   const zp_fmt_token *t;
-  size_t line_start; /* in out */
+  zp_fmt_lines lines; /* the last one is being written */
 } layout;
 
-static int column(const layout *l) { return (int)(l->out.len - l->line_start); }
+static zp_fmt_line *this_line(layout *l) { return &l->lines.data[l->lines.len - 1]; }
+
+static int column(layout *l) { return (int)(l->out.len - this_line(l)->begin); }
+
+static void end_line(layout *l) {
+  if (l->lines.len == 0) return;
+  zp_fmt_line *line = this_line(l);
+  if (!line->has_comment) line->code_end = column(l);
+  zp_buf_put(&l->out, "\n", 1);
+}
 
 static void new_line(layout *l, int columns) {
-  if (l->out.len) zp_buf_put(&l->out, "\n", 1);
-  l->line_start = l->out.len;
+  end_line(l);
+  zp_fmt_line fresh = {.begin = l->out.len, .indent = columns};
+  zp_push(l->out.arena, &l->lines, fresh);
   zp_buf_printf(&l->out, "%*s", columns, "");
 }
 
 /* The author's blank line, but none at the start of a body or of the file. */
 static void new_entry(layout *l, int index, bool first, int columns) {
-  if (l->t[index].newlines > 1 && !first && l->out.len) zp_buf_put(&l->out, "\n", 1);
+  if (l->t[index].newlines > 1 && !first && l->lines.len) new_line(l, 0);
   new_line(l, columns);
 }
 
 static void put(layout *l, int index) { zp_buf_put(&l->out, l->t[index].text, (size_t)l->t[index].len); }
+
+/* A comment behind code: the blanks before it belong to it. */
+static void put_comment(layout *l, int index) {
+  zp_fmt_line *line = this_line(l);
+  line->code_end = column(l);
+  line->has_comment = true;
+  zp_buf_puts(&l->out, "  ");
+  put(l, index);
+}
 
 /* Whether the author wrote [from, to) on one line, and it may stay there: a body with statements has one at most. */
 static bool can_be_flat(const layout *l, int from, int to) {
@@ -66,7 +86,7 @@ static void put_entries(layout *l, int from, int to, int columns);
 /* `{` at `open` to its `}`; the caller has put the blank before it. */
 static void put_braces(layout *l, int open, int columns) {
   int close = l->t[open].match;
-  bool fits = column(l) + flat_columns(l, open, close + 1) <= LINE_COLUMNS;
+  bool fits = column(l) + flat_columns(l, open, close + 1) <= ZP_FMT_COLUMNS;
   if (close == open + 1 || (fits && can_be_flat(l, open, close + 1))) {
     put_flat(l, open, close + 1);
     return;
@@ -94,25 +114,61 @@ static void put_broken(layout *l, int from, int to, int columns) {
     bool joins = t->kind == LBRACE || t->kind == ELSE;
     if (i > from && (after_comment || (t->newlines > 0 && !joins)))
       put_continuation(l, i, columns, brackets);
-    else if (i > from)
+    else if (i > from && t->kind != COMMENT)
       zp_buf_printf(&l->out, "%*s", zp_fmt_blanks(&l->t[i - 1], t), "");
     brackets += t->kind == LPAREN || t->kind == LBRACKET;
     brackets -= t->kind == RPAREN || t->kind == RBRACKET;
     if (t->kind == LBRACE) {
       put_braces(l, i, columns);
       i = t->match;
+    } else if (t->kind == COMMENT && t->newlines == 0 && !after_comment) {
+      put_comment(l, i);
     } else {
       put(l, i);
     }
   }
 }
 
+/* The operator or opening brace of an attribute or assignment, by which it lines up with its neighbours; -1: none. */
+static int mark_of(const layout *l, int from, int to) {
+  const zp_fmt_token *t = l->t;
+  if (t[from].member_end != to || t[from].member == ZP_MEMBER_ITEM) return -1;
+  for (int i = from; i < to; i++) {
+    switch (t[i].kind) {
+    case ASSIGN: return i;
+    case LBRACE:
+    case LE:
+    case GE:
+    case LT:
+    case GT:
+    case NE: return t[from].member == ZP_MEMBER_ATTR ? i : -1;
+    case COMMA:
+    case LBRACKET:
+    case RBRACKET:
+    case STRING: break;
+    default:
+      if (!t[i].word) return -1;
+    }
+  }
+  return -1;
+}
+
+static void note_mark(layout *l, int from, int mark, int columns) {
+  zp_fmt_line *line = this_line(l);
+  line->mark_at = columns + flat_columns(l, from, mark) + zp_fmt_blanks(&l->t[mark - 1], &l->t[mark]);
+  line->mark_end = line->mark_at + l->t[mark].len;
+  line->braces = l->t[mark].kind == LBRACE;
+}
+
 static void put_member(layout *l, int from, int to, int columns) {
-  bool fits = column(l) + flat_columns(l, from, to) <= LINE_COLUMNS;
-  if (fits && can_be_flat(l, from, to))
-    put_flat(l, from, to);
-  else
+  bool fits = column(l) + flat_columns(l, from, to) <= ZP_FMT_COLUMNS;
+  if (!fits || !can_be_flat(l, from, to)) {
     put_broken(l, from, to, columns);
+    return;
+  }
+  int mark = mark_of(l, from, to);
+  if (mark > from) note_mark(l, from, mark, columns);
+  put_flat(l, from, to);
 }
 
 /* Index after the attributes that stand on one line with the one at `from`; after that one alone when they do not fit.
@@ -122,7 +178,7 @@ static int end_of_run(const layout *l, int from, int to, int columns) {
   if (l->t[from].member != ZP_MEMBER_ATTR) return end;
   int last = end;
   while (last < to && l->t[last].member == ZP_MEMBER_ATTR && l->t[last].newlines == 0) last = l->t[last].member_end;
-  bool fits = columns + flat_columns(l, from, last) <= LINE_COLUMNS;
+  bool fits = columns + flat_columns(l, from, last) <= ZP_FMT_COLUMNS;
   return fits && can_be_flat(l, from, last) ? last : end;
 }
 
@@ -130,9 +186,13 @@ static int end_of_run(const layout *l, int from, int to, int columns) {
 static void put_entries(layout *l, int from, int to, int columns) {
   bool first = true;
   for (int i = from; i < to;) {
-    if (l->t[i].kind == COMMENT && l->t[i].newlines == 0 && l->out.len) {
-      zp_buf_puts(&l->out, "  ");
-      put(l, i++);
+    if (l->t[i].kind == COMMENT && l->t[i].newlines == 0 && l->lines.len) {
+      put_comment(l, i++);
+      continue;
+    }
+    if (l->t[i].goes_on) {
+      new_line(l, 0);
+      put_comment(l, i++);
       continue;
     }
     new_entry(l, i, first, columns);
@@ -155,6 +215,6 @@ const char *zp_format_source(zp_arena *arena, zp_diags *diags, int source) {
   if (tokens.len == 0) return NULL;
   layout l = {.out = zp_buf_new(arena), .t = tokens.data};
   put_entries(&l, 0, tokens.len - 1, 0);
-  if (l.out.len) zp_buf_put(&l.out, "\n", 1);
-  return l.out.data;
+  end_line(&l);
+  return zp_fmt_align(arena, &l.out, &l.lines);
 }

@@ -59,6 +59,12 @@ static int count_newlines(const char *text, uint32_t begin, uint32_t end) {
   return count;
 }
 
+static int column_of(const char *text, uint32_t at) {
+  uint32_t begin = at;
+  while (begin > 0 && text[begin - 1] != '\n') begin--;
+  return (int)(at - begin);
+}
+
 /* Comments lose the blanks at their end. */
 static int trimmed_length(const char *text, zp_span span) {
   uint32_t end = span.end;
@@ -82,6 +88,13 @@ static zp_fmt_tokens scan_tokens(zp_arena *arena, zp_diags *diags, int source, z
     zp_fmt_token token = {.kind = kind, .text = text + span.begin, .len = trimmed_length(text, span)};
     token.newlines = tokens.len ? count_newlines(text, before, span.begin) : 0;
     before = span.end;
+    if (kind == COMMENT && tokens.len) {
+      const zp_fmt_token *last = &tokens.data[tokens.len - 1];
+      token.column = column_of(text, span.begin);
+      bool behind_code = tokens.len > 1 && last->newlines == 0;
+      token.goes_on = last->kind == COMMENT && (last->goes_on || behind_code) && token.newlines == 1 &&
+                      token.column == last->column;
+    }
     zp_push(arena, &tokens, token);
     zp_push(arena, begins, (int)span.begin);
   } while (kind != END);

@@ -104,7 +104,7 @@ static const char *expected_words(zp_feed *feed, const zp_expected *expected) {
 static const char *found_words(const zp_feed *feed) {
   zp_arena *arena = feed->scan.arena;
   const zp_token *found = &feed->last;
-  if (found->kind == END) return "the end of the file";
+  if (found->kind == END) return feed->file ? "the end of the file" : "the end of the setting";
   const char *text = source_text(feed, found->span);
   if (found->kind == STRING) return "a string";
   if (found->kind == RESERVED) return zp_format(arena, "the reserved word `%s`", text);

@@ -8,7 +8,10 @@
  * Protocols of GPU rings: Simple moves large pieces between fences; LL and, inside a node, LL128 send flags with the
  * data, which makes a hop several times shorter and costs bandwidth. NCCL takes the fastest of all of these; so does
  * this model. LL128 needs stores that arrive whole, which networks seldom promise; ZeRO-3 gathers on 128 to 1,024 A100
- * ran at Simple's latency (docs/accuracy.md). Left out: NVLink SHARP, contention between groups. */
+ * ran at Simple's latency (docs/accuracy.md). Left out: NVLink SHARP, contention between groups.
+ *
+ * A collective that runs beside other kernels has multiprocessors to itself, one for each of its thread blocks, which
+ * share them with nothing else (NVIDIA/nccl issue 689). */
 #include <math.h>
 #include "constants.h"
 #include "cost.h"
@@ -64,4 +67,8 @@ double zp_cost_all_reduce(const zp_group_link *link, double bytes) {
 
 double zp_cost_message(const zp_group_link *link, double bytes) {
   return link->n < 2 ? 0 : link->latency_s + bytes / link->bytes_per_s;
+}
+
+double zp_cost_taken(const zp_machine *machine, const zp_group_link *link) {
+  return link->n < 2 ? 0 : fmin(1, link->blocks / zp_cost_units(machine));
 }

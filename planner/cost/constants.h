@@ -17,7 +17,8 @@
     "selective recomputation: row kernels give back 0.03 and more in half precision (up to 60 FLOP an element), "      \
     "products with inner length 64 and above 0.016 and less")                                                          \
   X(HOST_STREAM, 0.8, "share",                                                                                         \
-    "of the host's memory channels that long streams reach: STREAM triad on two-socket servers of 2017 to 2023, about "  \
+    "of the host's memory channels that long streams reach: STREAM triad on two-socket servers of 2017 to 2023, "      \
+    "about "                                                                                                           \
     "200 of 256 GB/s on Xeon 8168; from memory")                                                                       \
   X(COLLECTIVE_BASE_S, 2e-6, "s", "call overhead of one collective; estimate, to be calibrated")                       \
   X(TREE_SHARE, 0.92, "share", "bandwidth of tree all-reduces against rings; NCCL src/graph/tuning.cc")                \
@@ -28,13 +29,36 @@
   X(LL_SHARE, 0.5, "share", "of Simple's bandwidth: 4 of 8 bytes are data; as above")                                  \
   X(LL_BYTES_PER_S, 39e9, "bytes / s", "most that LL reaches in a node, V100 (A100: 88e9); as above, llMaxBws")        \
   X(LL_NETWORK_BYTES_PER_S, 20e9, "bytes / s", "the same over more than two nodes; as above")                          \
+  X(LINK_BLOCK_BYTES_PER_S, 12.5e9, "bytes / s",                                                                       \
+    "of a GPU link's line rate that one thread block of a collective serves: 24 blocks on A100's 12 links; NVIDIA/"    \
+    "nccl issue 1225")                                                                                                 \
+  X(LINK_BLOCKS, 24, "thread blocks",                                                                                  \
+    "most of a collective inside a node: 24 on H100 too; NVIDIA developer forum, topic 337991")                        \
+  X(CARD_BLOCKS, 2, "thread blocks", "of a collective for each network card: 16 with 8 cards; NVIDIA/nccl issue 689")  \
+  X(LINK_COPY, 0.54, "share",                                                                                          \
+    "time of copies in memory, of that of the array on a switched GPU link; all-reduces of 1 MB to 1 GB over 2 to 8 "  \
+    "A100: VIA-Research/vTrain trace/a100, within 2 %")                                                                \
+  X(MESH_PAYLOAD, 0.9, "share",                                                                                        \
+    "of the line rate that rings reach in the cube mesh of a DGX-1V, 2, 4 and 8 devices: VIA-Research/vTrain "         \
+    "trace/v100")                                                                                                      \
   X(LINK_PAYLOAD, 0.8, "share",                                                                                        \
-    "of a GPU link's line rate that collectives carry: protocol overhead of about 20 %; NCCL maintainers, NVIDIA/"     \
+    "of a GPU link's line rate that messages carry: protocol overhead of about 20 %; NCCL maintainers, NVIDIA/"        \
     "nccl-tests issue 212, and NCCL src/graph/topo.h (20 of 25 GB/s a link)")                                          \
   X(NETWORK_PAYLOAD, 0.85, "share",                                                                                    \
     "of GPU nodes' NIC line rate that NCCL carries: 84.8 of 100 GB/s on 4 x HDR; NVIDIA/nccl-tests issue 119")         \
   X(LINK_LATENCY_S, 3.4e-6, "s", "one NVLink hop of a ring, protocol Simple; NCCL src/graph/tuning.cc")                \
-  X(NETWORK_LATENCY_S, 14e-6, "s", "one network hop of a ring, protocol Simple; NCCL src/graph/tuning.cc")
+  X(NETWORK_LATENCY_S, 14e-6, "s", "one network hop of a ring, protocol Simple; NCCL src/graph/tuning.cc")             \
+  X(CONNECTION_BYTES, 6 << 21, "bytes",                                                                                \
+    "of device memory, a channel to and from a neighbour in the node: buffers of LL (512 KiB), LL128 (4,800 KiB) and " \
+    "Simple (4 MiB) and two heads, in pages of 2 MiB; NCCL src/init.cc, src/transport/p2p.cc; opened")                 \
+  X(NETWORK_CONNECTION_BYTES, 10 << 21, "bytes",                                                                       \
+    "the same over the network, with GPU-direct: LL128 and Simple to send, all three to receive; src/transport/"       \
+    "net.cc; opened")                                                                                                  \
+  X(COMMUNICATOR_BYTES, 1 << 28, "bytes",                                                                              \
+    "of a communicator with several ranks in a node, besides connections: what the figures of NVIDIA/nccl issue 964 "  \
+    "leave (planner/machine/communicators.c)")                                                                             \
+  X(RING_BYTES_PER_S, 25e9, "bytes / s", "line rate of one NVLink, which is what a ring takes; as in hw.dz")           \
+  X(MOST_RINGS, 12, "rings", "in a node; each is doubled (NCCL src/graph/connect.cc; opened): 24 channels; estimate")
 
 enum zp_cost_constant {
 #define ZP_CONSTANT_ROW(name, value, unit, source) ZP_COST_##name,

@@ -4,15 +4,23 @@
 
 #include <zplan/plan.h>
 
+/* fmax and fmin of seconds, which are never NaN: those of libm are calls. */
+static inline double zp_later(double a, double b) { return a > b ? a : b; }
+static inline double zp_sooner(double a, double b) { return a < b ? a : b; }
+
 /* ---- collective.c: ring algorithms, as the runtime's ---- */
 /* Time of an all-reduce of `bytes` on every rank; 0 for one rank. */
 double zp_cost_all_reduce(const zp_group_link *link, double bytes);
 /* Time of a reduce-scatter, or of an all-gather, whose full array has `bytes`. */
 double zp_cost_ring_pass(const zp_group_link *link, double bytes);
+/* Share of the multiprocessors that the group's collectives keep from kernels beside them; 0 on CPUs. */
+double zp_cost_taken(const zp_machine *machine, const zp_group_link *link);
 /* Time of one message. */
 double zp_cost_message(const zp_group_link *link, double bytes);
 
 /* ---- operation.c ---- */
+/* Multiprocessors of the device. */
+double zp_cost_units(const zp_machine *machine);
 /* Matrix product [m, k] x [k, n]. */
 double zp_cost_matmul(const zp_machine *machine, double m, double n, double k, int float_bytes);
 /* `batch` independent products [m, k] x [k, n] in one call. */
@@ -26,6 +34,7 @@ double zp_cost_attention(const zp_machine *machine, double flop, double bytes);
 /* ---- step_end.c: what follows the micro-batches of a step on one stage ---- */
 typedef struct zp_step_end {
   double reduce_s;    /* gradients over the data ranks, tied gradients over their stages; nothing overlaps with it */
+  double taken;       /* what that reduction keeps from kernels beside it: zp_cost_taken */
   double optimizer_s; /* update of this rank's share on the device */
   double offload_s;   /* how much longer the share that is updated on the host takes */
   double gather_s;    /* updated weights back to the data ranks (ZeRO 1, 2) */
@@ -33,9 +42,11 @@ typedef struct zp_step_end {
 /* flat: elements of the stage's flat buffers, shard: those that this rank updates. Ties are not counted. */
 zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                              int64_t flat_elements, int64_t shard_elements);
-/* How much of the reduction is left when the backward of the stage's last micro-batch runs beside it. CPU ranks: all of
- * it, their trainer reduces after the last micro-batch. GPU ranks: at least the share of one of `units`. */
-double zp_cost_exposed_reduce(const zp_machine *machine, double reduce_s, double backward_s, int64_t units);
+/* How much longer the step takes for a reduction beside the backward of the stage's last micro-batch. CPU ranks: all of
+ * it, their trainer reduces after the last micro-batch. GPU ranks: at least the share of one of `units`, and what the
+ * rest takes from backward, a share `taken` of the device. */
+double zp_cost_exposed_reduce(const zp_machine *machine, double taken, double reduce_s, double backward_s,
+                              int64_t units);
 /* All-reduce over the tensor ranks of gradients that sequence sharding leaves partial. */
 double zp_cost_partial(const zp_program *program, const zp_machine *machine, int stage);
 /* All-reduce of the tied parameters that a stage holds, over the stages that hold them too. */

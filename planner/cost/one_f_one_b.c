@@ -16,17 +16,15 @@ typedef struct turn_stage {
   double input_s;                /* arrival of the next forward's input */
 } turn_stage;
 
-static inline double later(double a, double b) { return a > b ? a : b; }
-
 static inline void run_forward(turn_stage *stage) {
-  stage->free_s = later(later(stage->free_s, stage->up_free_s), stage->input_s) + stage->forward_s;
+  stage->free_s = zp_later(zp_later(stage->free_s, stage->up_free_s), stage->input_s) + stage->forward_s;
   stage->up_free_s = stage->free_s + stage->up_s;
   stage[1].input_s = stage->up_free_s;
 }
 
 /* Takes the gradient's arrival from the next stage, returns its arrival at the one before. */
 static inline double run_backward(turn_stage *stage, double gradient_s) {
-  stage->free_s = later(later(stage->free_s, stage->down_free_s), gradient_s) + stage->backward_s;
+  stage->free_s = zp_later(zp_later(stage->free_s, stage->down_free_s), gradient_s) + stage->backward_s;
   stage->down_free_s = stage->free_s + stage->down_s;
   return stage->down_free_s;
 }
@@ -44,8 +42,14 @@ static turn_stage *make_stages(zp_arena *arena, const zp_pipeline_run *run, int 
 }
 
 static inline double rest_of(const zp_pipeline_run *run, int64_t microbatch) {
-  if (microbatch == 0) return later(run->rest_s, run->first_rest_s);
-  return microbatch == run->microbatches - 1 ? later(run->rest_s, run->last_rest_s) : run->rest_s;
+  if (microbatch == 0) return zp_later(run->rest_s, run->first_rest_s);
+  return microbatch == run->microbatches - 1 ? zp_later(run->rest_s, run->last_rest_s) : run->rest_s;
+}
+
+/* The first stage that has a forward left in a turn; the one behind the last when none has. */
+static int first_with_forward(int64_t forward, int64_t m, int known) {
+  int64_t first = forward + known - m;
+  return first < 0 ? 0 : first < known ? (int)first : known;
 }
 
 void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run) {
@@ -56,17 +60,28 @@ void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run) {
   int64_t m = run->microbatches;
   double *sent_s = known < run->stages ? ZP_NEW_ARRAY(arena, double, m) : NULL; /* arrivals behind the known stages */
   for (int64_t turn = 1 - run->stages; turn < m; turn++) {
+    int64_t forward = turn + run->stages - known; /* of the last stage; one more on every stage before it */
+    int first = first_with_forward(forward, m, known);
+    if (turn < 0) {
+      for (int s = known - 1 + (forward < 0 ? (int)forward : 0); s >= first; s--) run_forward(&stages[s]);
+      if (sent_s && forward >= 0 && first < known) sent_s[forward] = stages[known].input_s;
+      continue;
+    }
     double gradient_s = 0;
-    for (int s = known - 1; s >= 0; s--) {
-      int64_t forward = turn + run->stages - 1 - s;
-      if (forward >= 0 && forward < m) {
-        run_forward(&stages[s]);
-        if (sent_s && s == known - 1) sent_s[forward] = stages[known].input_s;
+    int end = known;
+    if (sent_s) {
+      end--;
+      if (first <= end) {
+        run_forward(&stages[end]);
+        sent_s[forward] = stages[known].input_s;
       }
-      if (turn < 0) continue;
-      if (sent_s && s == known - 1) gradient_s = sent_s[turn] + rest_of(run, turn);
+      gradient_s = run_backward(&stages[end], sent_s[turn] + rest_of(run, turn));
+    }
+    for (int s = end - 1; s >= first; s--) {
+      run_forward(&stages[s]);
       gradient_s = run_backward(&stages[s], gradient_s);
     }
+    for (int s = (first < end ? first : end) - 1; s >= 0; s--) gradient_s = run_backward(&stages[s], gradient_s);
   }
   for (int s = 0; s < known; s++) run->end_s[s] = stages[s].free_s;
   zp_arena_rewind(arena, mark);

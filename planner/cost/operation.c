@@ -21,6 +21,11 @@ static double memory_s(const zp_machine *machine, double bytes) {
 
 /* ---- matrix products on GPUs ---- */
 
+double zp_cost_units(const zp_machine *machine) {
+  int cores = device_of(machine)->cores;
+  return cores > 0 ? cores : zp_cost_constant(ZP_COST_GPU_UNITS);
+}
+
 typedef struct tile {
   double rows, cols;
 } tile;
@@ -56,7 +61,7 @@ static bool is_aligned(double elements, int float_bytes) {
 
 static double gpu_product_s(const zp_machine *machine, double batch, double m, double n, double k, int float_bytes) {
   const zp_device *device = device_of(machine);
-  double units = device->cores > 0 ? device->cores : zp_cost_constant(ZP_COST_GPU_UNITS);
+  double units = zp_cost_units(machine);
   double rate = machine->flop_per_s;
   bool aligned = is_aligned(m, float_bytes) && is_aligned(n, float_bytes) && is_aligned(k, float_bytes);
   if (float_bytes == 2 && !aligned && device->flop_per_s_fp32 > 0) rate = fmin(rate, device->flop_per_s_fp32);

@@ -3,9 +3,10 @@
  *
  * Prefetch of depth one: while unit i computes, what unit i + 1 needs comes in and what unit i - 1 made goes out. Links
  * work beside each other: data ranks, PCIe down, PCIe up, disks, host memory; transfers on one link add up. A unit
- * takes as long as the slowest of computing and links; what exceeds computing is exposed. What the first unit of an
- * action needs and what the last one made overlap with nothing. Left out: prefetch from one action into the next,
- * contention between links, slower kernels while something is copied. */
+ * takes as long as the slowest of computing and links; what exceeds computing is exposed. Collectives keep some
+ * multiprocessors from computing while they run, copies none. What the first unit of an action needs and what the last
+ * one made overlap with nothing. Left out: prefetch from one action into the next, contention between links and for
+ * memory. */
 #include <math.h>
 #include "constants.h"
 #include "cost.h"
@@ -46,6 +47,7 @@ typedef struct mover {
   const zp_choice *choice;
   zp_host_rates rates;
   zp_group_link data;
+  double taken;           /* share of the multiprocessors that collectives over the data ranks have to themselves */
   double shared_elements; /* of the stage */
   int64_t microbatches;
 } mover;
@@ -102,12 +104,11 @@ static double busy(const unit_moves *in, const unit_moves *out, double *data_s) 
   return fmax(fmax(*data_s, fmax(in->in.pcie_s, out->out.pcie_s)), fmax(disk, host));
 }
 
-static void expose(zp_exposed *e, double compute_s, const unit_moves *in, const unit_moves *out) {
-  double data, all = busy(in, out, &data), rest = all - compute_s;
-  if (rest <= 0) return;
-  double of_data = fmax(0, data - compute_s);
+/* Computing is slower for as long as a collective has its multiprocessors. */
+static void expose(const mover *m, zp_exposed *e, double compute_s, const unit_moves *in, const unit_moves *out) {
+  double data, all = busy(in, out, &data), of_data = fmax(m->taken * data, data - compute_s);
   e->data_s += of_data;
-  e->offload_s += rest - of_data;
+  e->offload_s += fmax(0, all - compute_s - of_data);
 }
 
 /* One transfer after the other, with nothing beside them. */
@@ -131,7 +132,7 @@ static void next_unit(sequence *q, int segment, double compute_s) {
   if (q->n == 0) {
     expose_chain(&q->exposed, &moves.in);
   } else {
-    expose(&q->exposed, q->now_s, &moves, &q->before);
+    expose(q->mover, &q->exposed, q->now_s, &moves, &q->before);
     q->before = q->now;
   }
   q->now = moves;
@@ -142,7 +143,7 @@ static void next_unit(sequence *q, int segment, double compute_s) {
 static zp_exposed finish(sequence *q) {
   static const unit_moves none = {0};
   if (q->n == 0) return q->exposed;
-  expose(&q->exposed, q->now_s, &none, &q->before);
+  expose(q->mover, &q->exposed, q->now_s, &none, &q->before);
   expose_chain(&q->exposed, &q->now.out);
   return q->exposed;
 }
@@ -159,6 +160,7 @@ zp_exposed zp_cost_exposed(const zp_lowered *lowered, const zp_machine *machine,
   if (!moves_anything(choice)) return q.exposed;
   m.rates = zp_cost_host_rates(machine);
   m.data = zp_machine_data_group(machine, choice->tensor, choice->pipeline, choice->data, choice->order);
+  m.taken = zp_cost_taken(machine, &m.data);
   for (int i = 0; i < stage->shared.len; i++)
     m.shared_elements += (double)lowered->param_elements[stage->shared.data[i].param];
   int n = stage->runs.len;

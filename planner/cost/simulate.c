@@ -65,7 +65,7 @@ zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machi
   zp_machine own = zp_machine_of_stage(machine, &program->choice, stage);
   zp_step_end end = zp_cost_step_end(zp_program_lowered(program, stage), &own, &program->choice, at->flat_elements,
                                      at->shard_elements);
-  end.reduce_s = zp_cost_exposed_reduce(&own, end.reduce_s, backward_s, at->n_calls) +
+  end.reduce_s = zp_cost_exposed_reduce(&own, end.taken, end.reduce_s, backward_s, at->n_calls) +
                  zp_cost_ties(program, machine, stage) + zp_cost_partial(program, &own, stage);
   return end;
 }
@@ -150,7 +150,7 @@ static void fill_rates(zp_estimate *e, const zp_program *program, const zp_machi
 
 static void fill_memory(zp_estimate *e, const zp_program *program, const zp_machine *machine) {
   for (int s = 0; s < program->choice.pipeline; s++) {
-    int64_t bytes = program->stages[s].arena_bytes + machine->context_bytes;
+    int64_t bytes = zp_memory_on_device(&program->stages[s].memory) + machine->context_bytes;
     if (bytes <= e->peak_bytes) continue;
     e->peak_bytes = bytes;
     e->peak_stage = s;

@@ -73,7 +73,7 @@ zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machin
   zp_group_link link = zp_machine_data_group(machine, choice->tensor, choice->pipeline, choice->data, choice->order);
   double gradients = (double)flat_elements * lowered->grad_bytes,
          weights = (double)flat_elements * lowered->param_bytes;
-  zp_step_end end = {0};
+  zp_step_end end = {.taken = zp_cost_taken(machine, &link)};
   price_update(&end, lowered, machine, choice, flat_elements, shard_elements);
   if (choice->data == 1) return end;
   if (choice->compress)
@@ -86,10 +86,11 @@ zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machin
   return end;
 }
 
-double zp_cost_exposed_reduce(const zp_machine *machine, double reduce_s, double backward_s, int64_t units) {
+double zp_cost_exposed_reduce(const zp_machine *machine, double taken, double reduce_s, double backward_s,
+                              int64_t units) {
   if (machine->node->device.is_cpu || units < 1) return reduce_s;
-  double share = 1.0 / (double)units;
-  return fmax(reduce_s * share, reduce_s - backward_s * (1 - share));
+  double share = 1.0 / (double)units, slower = taken * (1 - share);
+  return fmax(reduce_s * (share + slower), reduce_s - backward_s * (1 - share));
 }
 
 double zp_cost_partial(const zp_program *program, const zp_machine *machine, int stage) {

@@ -3,6 +3,7 @@
  * A kind of group (tensor, data, pipeline) is a regular set of ranks; how many nodes its worst member spans decides
  * whether the network is used. Between nodes every group with members in a node sends one stream out of it, and the
  * streams share the node's cards. */
+#include <math.h>
 #include <string.h>
 #include <zplan/hash.h>
 #include <zplan/machine.h>
@@ -19,7 +20,7 @@ enum { STAGED_TRAFFIC = 4 };
 
 static double in_node_bytes_per_s(const zp_machine *m, const zp_node_type *node) {
   double link = node->link.bytes_per_s;
-  if (!node->device.is_cpu) return link * zp_cost_constant(ZP_COST_LINK_PAYLOAD);
+  if (!node->device.is_cpu) return link;
   if (m->cluster->calibration) return link;
   double copy = m->memory_bytes_per_s / SHARED_MEMORY_TRAFFIC;
   return link > 0 && link < copy ? link : copy;
@@ -28,10 +29,28 @@ static double in_node_bytes_per_s(const zp_machine *m, const zp_node_type *node)
 /* NVLinks that a ring over `local` neighbouring devices of a DGX-1V finds in its cube mesh, of six a device: one to the
  * next device, two to four inside a half of the node, all over the whole node (DGX-1 with Tesla V100, system
  * architecture white paper, figure 4). Switches give every group all links. */
-static double mesh_share(const zp_node_type *node, int local) {
-  const char *kind = node->link.kind;
-  if (!kind || strcmp(kind, "nvlink") != 0 || local >= 8) return 1;
-  return local <= 2 ? 1.0 / 6 : 4.0 / 6;
+static double mesh_links(int local) { return local >= 8 ? 1 : local <= 2 ? 1.0 / 6 : 4.0 / 6; }
+
+/* What collectives of `local` devices reach of a GPU's line rate. Through switches every byte also costs its copy in
+ * both devices' memory, which does not hide behind the link: 1 / (1 + c n / (2 (n - 1))) of the rate for an all-reduce
+ * that sends 2 (n - 1) / n of its bytes. */
+static double link_share(const zp_node_type *node, int local) {
+  const char *kind = node->link.kind ? node->link.kind : "";
+  if (strcmp(kind, "nvlink") == 0) return mesh_links(local) * zp_cost_constant(ZP_COST_MESH_PAYLOAD);
+  if (strcmp(kind, "nvswitch") != 0 || local < 2) return zp_cost_constant(ZP_COST_LINK_PAYLOAD);
+  return 1 / (1 + zp_cost_constant(ZP_COST_LINK_COPY) * local / (2.0 * (local - 1)));
+}
+
+static double collective_bytes_per_s(const zp_machine *m, const zp_node_type *node, int local) {
+  double rate = in_node_bytes_per_s(m, node);
+  return node->device.is_cpu ? rate : rate * link_share(node, local);
+}
+
+/* Thread blocks of a collective, inside a node or over `cards` of it (planner/cost/collective.c: zp_cost_taken). */
+static double blocks_of(const zp_node_type *node, bool leaves, double cards) {
+  double links = node->link.bytes_per_s / zp_cost_constant(ZP_COST_LINK_BLOCK_BYTES_PER_S),
+         inside = fmin(links, zp_cost_constant(ZP_COST_LINK_BLOCKS));
+  return node->device.is_cpu ? 0 : fmax(1, leaves ? cards * zp_cost_constant(ZP_COST_CARD_BLOCKS) : inside);
 }
 
 /* What one of `streams` simultaneous streams out of a node gets of its NICs. on_rail: both ends have the same index in
@@ -173,14 +192,16 @@ static zp_group_link ring_link(const zp_machine *m, const layout *l) {
   link.local = ceil_div(l->n, link.nodes);
   int g = 0;
   for (const zp_node_type *node; (node = next_type(m, &g));) {
-    double rate = in_node_bytes_per_s(m, node) * mesh_share(node, link.local);
+    double rate = collective_bytes_per_s(m, node, link.local), cards = 0;
     if (link.nodes > 1) {
       /* The same places of every node: rings leave and enter on the same rail. */
       int here = ranks_of_node(m, node);
       bool on_rail = here % l->stride == 0 || l->stride % here == 0;
       double network = network_bytes_per_s(m, node, ceil_div(here, link.local), on_rail) * m->collective_share;
       if (link.local == 1 || network < rate) rate = network;
+      cards = (double)node->nics / ceil_div(here, link.local);
     }
+    link.blocks = fmax(link.blocks, blocks_of(node, link.nodes > 1, cards));
     if (link.bytes_per_s == 0 || rate < link.bytes_per_s) link.bytes_per_s = rate;
     double network_latency = node->nic.latency_s + m->cluster->fabric_latency_s;
     if (node->link.latency_s > link.local_latency_s) link.local_latency_s = node->link.latency_s;
@@ -213,7 +234,9 @@ zp_group_link zp_machine_pipeline_link(const zp_machine *m, int tensor, int pipe
   int g = 0;
   for (const zp_node_type *node; (node = next_type(m, &g));) {
     int here = ranks_of_node(m, node), streams = l.stride < here ? (int)l.stride : here;
-    double rate = crosses ? network_bytes_per_s(m, node, streams, l.stride % here == 0) : in_node_bytes_per_s(m, node);
+    double payload = node->device.is_cpu ? 1 : zp_cost_constant(ZP_COST_LINK_PAYLOAD);
+    double rate =
+        crosses ? network_bytes_per_s(m, node, streams, l.stride % here == 0) : in_node_bytes_per_s(m, node) * payload;
     double latency = crosses ? node->nic.latency_s + m->cluster->fabric_latency_s : node->link.latency_s;
     if (link.bytes_per_s == 0 || rate < link.bytes_per_s) link.bytes_per_s = rate;
     if (latency > link.latency_s) link.latency_s = latency;

@@ -98,16 +98,17 @@ static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
   a->calls += count;
 }
 
+/* flight: of the stage's chunks; NULL: not known yet. */
 static zp_totals find_totals(const zp_lowered *l, const zp_choice *c, int stage, const zp_units *part,
-                             zp_chunk *chunks) {
+                             const int64_t *flight, zp_chunk *chunks) {
   int64_t m = zp_microbatches(l->spec, c);
   zp_totals t = {.shared_elements = shared_elements(l, c, part, NULL, NULL)};
   t.elements = t.shared_elements;
   for (int k = 0; k < zp_chunks(c); k++) {
     adding a = {l, c, &t, 0, 0, 0};
     for_pieces(l, part[k], add_totals, &a);
-    zp_chunk chunk = {part[k], zp_in_flight_chunk(c, stage, k, m), a.slot_bytes, zp_pending_chunk(c, stage, k, m),
-                      a.pending_bytes};
+    int64_t slots = flight ? flight[k] : zp_in_flight_chunk(c, stage, k, m);
+    zp_chunk chunk = {part[k], slots, a.slot_bytes, zp_pending_chunk(c, stage, k, m), a.pending_bytes};
     t.slot_bytes += chunk.slots * chunk.slot_stride;
     t.largest_slot = max64(t.largest_slot, chunk.slot_stride);
     t.pending_bytes += chunk.pending * zp_round_up(chunk.pending_stride, ZP_ALIGN_BYTES);
@@ -119,29 +120,32 @@ static zp_totals find_totals(const zp_lowered *l, const zp_choice *c, int stage,
   return t;
 }
 
-zp_memory zp_stage_footprint(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part) {
+zp_memory zp_stage_footprint(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
+                             const int64_t *flight) {
   zp_stage s = {.index = stage};
-  zp_totals t = find_totals(lowered, choice, stage, part, NULL);
+  zp_totals t = find_totals(lowered, choice, stage, part, flight, NULL);
   zp_place_regions(lowered, choice, &t, &s);
   s.memory.context = 0;
   return s.memory;
 }
 
-int64_t zp_memory_on_device(const zp_memory *m) {
+int64_t zp_memory_of_arena(const zp_memory *m) {
   return m->weights + m->gradients + m->optimizer + m->saved + m->buffers;
 }
+
+int64_t zp_memory_on_device(const zp_memory *m) { return zp_memory_of_arena(m) + m->communicators; }
 
 int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit,
                        int64_t n_units) {
   assert(zp_chunks(choice) == 1);
-  zp_memory memory = zp_stage_footprint(lowered, choice, stage, &(zp_units){first_unit, n_units});
-  return zp_memory_on_device(&memory);
+  zp_memory memory = zp_stage_footprint(lowered, choice, stage, &(zp_units){first_unit, n_units}, NULL);
+  return zp_memory_of_arena(&memory);
 }
 
 void zp_stage_host_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit,
                          int64_t n_units, int64_t *host, int64_t *nvme) {
   assert(zp_chunks(choice) == 1);
-  zp_memory memory = zp_stage_footprint(lowered, choice, stage, &(zp_units){first_unit, n_units});
+  zp_memory memory = zp_stage_footprint(lowered, choice, stage, &(zp_units){first_unit, n_units}, NULL);
   *host = memory.host;
   *nvme = memory.nvme;
 }
@@ -197,7 +201,7 @@ void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice
   find_parts(choice, stage, part);
   *out = (zp_stage){.index = stage, .first_unit = part[0].first, .n_chunks = n};
   out->chunks = ZP_NEW_ARRAY(arena, zp_chunk, n);
-  zp_totals t = find_totals(lowered, choice, stage, part, out->chunks);
+  zp_totals t = find_totals(lowered, choice, stage, part, NULL, out->chunks);
   shared_elements(lowered, choice, part, arena, out);
   struct runs_arg runs = {.arena = arena, .l = lowered, .c = choice, .s = out, .base = t.shared_elements};
   for (int k = 0; k < n; k++) {

@@ -197,12 +197,12 @@ static int64_t carry_elements(const zp_graph *g, const zp_ints *carry, int64_t m
   return carry->len ? zp_shape_elements(&g->tensors.data[carry->data[0]].shape, microbatch) : 0;
 }
 
-/* Segment or piece `index`; local: its graph on one tensor rank. */
-static void lower_segment(zp_arena *arena, zp_lowered *lowered, int index, const zp_graph *local, const char **reason) {
+/* Segment or piece `index`; graph: of one tensor rank, fused and differentiated. */
+static void lower_segment(zp_arena *arena, zp_lowered *lowered, int index, const zp_graph *graph, const char **reason) {
   const zp_segment *segment = &lowered->pieces->piece[index].segment;
   zp_segment_program *out = &lowered->segments[index];
   zp_lowering l = {.arena = arena, .lowered = lowered, .out = out};
-  l.graph = out->graph = zp_differentiate(zp_fuse(local));
+  l.graph = out->graph = graph;
   l.recompute = lowered->recompute == ZP_RECOMPUTE_FULL && segment->is_repeat;
   l.shard = l.recompute && lowered->recompute_shard && lowered->sharding->tensor > 1 && !lowered->sharding->sequence &&
             l.graph->carry_in.len > 0;
@@ -306,9 +306,10 @@ zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sh
   for (int p = 0; p < model->params.len; p++) l->param_elements[p] = zp_shape_elements(&sharding->param[p].local, 1);
   for (int p = 0; p < model->params.len; p++)
     if (model->params.data[p].segment < 0) zp_push(arena, &l->shared, p);
+  l->ties = zp_count_ties(model);
   set_zero_first(arena, l, model);
   *reason = NULL;
-  for (int s = 0; s < l->n_segments; s++) lower_segment(arena, l, s, sharding->local[s], reason);
+  for (int s = 0; s < l->n_segments; s++) lower_segment(arena, l, s, sharding->trained[s], reason);
   zero_unreached(arena, l, model);
   return *reason ? NULL : l;
 }
@@ -317,7 +318,8 @@ zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *whole, const char
   zp_lowered *l = ZP_NEW(arena, zp_lowered);
   *l = *whole;
   *reason = "no layer of the model can be cut: nowhere inside one does a single tensor carry all that follows";
-  l->pieces = zp_pieces_divided(arena, whole->spec->model);
+  const zp_shard_pieces *pieces = zp_shard_find_pieces(whole->sharding, whole->spec->model);
+  l->pieces = pieces->pieces;
   if (!l->pieces) return NULL;
   *reason = NULL;
   l->n_segments = l->pieces->n;
@@ -325,10 +327,8 @@ zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *whole, const char
   l->segments = ZP_NEW_ARRAY(arena, zp_segment_program, l->n_segments);
   memcpy(l->segments, whole->segments, sizeof *l->segments * (size_t)whole->n_segments);
   for (int i = l->pieces->n_whole; i < l->n_segments && !*reason; i++) {
-    const zp_graph *local = whole->sharding->local[l->pieces->piece[i].whole];
-    zp_graph *piece = zp_piece_localize(local, l->pieces, i, whole->sharding->sequence);
-    if (piece)
-      lower_segment(arena, l, i, piece, reason);
+    if (pieces->trained[i])
+      lower_segment(arena, l, i, pieces->trained[i], reason);
     else
       *reason = zp_format(arena, "what flows on after a part of `%s` is divided over the tensor ranks",
                           l->pieces->piece[l->pieces->piece[i].whole].segment.name);

@@ -70,6 +70,7 @@ static zp_json *memory_json(const zp_memory *m) {
   zp_json_set_int(o, "saved", m->saved);
   zp_json_set_int(o, "buffers", m->buffers);
   zp_json_set_int(o, "context", m->context);
+  zp_json_set_int(o, "communicators", m->communicators);
   zp_json_set_int(o, "host", m->host);
   zp_json_set_int(o, "nvme", m->nvme);
   return o;

@@ -27,6 +27,22 @@ void zp_choice_set_modes(zp_choice *choice, zp_stage_mode *mode) {
     if (mode[s] != mode[0]) choice->stage_recompute = mode;
 }
 
+static bool uses(const zp_segment *segment, int param) {
+  for (int i = 0; i < segment->graph->params.len; i++)
+    if (segment->graph->params.data[i].param == param) return true;
+  return false;
+}
+
+int zp_count_ties(const zp_model *model) {
+  int ties = 0;
+  for (int p = 0; p < model->params.len; p++) {
+    int users = 0;
+    for (int s = 0; s < model->segments.len; s++) users += uses(&model->segments.data[s], p);
+    ties += users > 1;
+  }
+  return ties;
+}
+
 static void find_tied(zp_program *p) {
   const zp_model *model = p->spec->model;
   for (int param = 0; param < model->params.len; param++) {

@@ -163,10 +163,15 @@ static void check_budget(zp_verifier *v, int s, const zp_json *memory, int64_t a
   if (zp_claim(memory, "context") != machine.context_bytes)
     zp_find(v, "stage %d: the device's context takes %lld bytes, the file says %lld", s, LL(machine.context_bytes),
             LL(zp_claim(memory, "context")));
+  int64_t communicators = zp_communicators_of(&v->spec->cluster, &v->choice, zp_count_ties(v->spec->model)).total_bytes;
+  if (zp_claim(memory, "communicators") != communicators)
+    zp_find(v, "stage %d: its communicators take %lld bytes, the file says %lld", s, LL(communicators),
+            LL(zp_claim(memory, "communicators")));
+  int64_t outside = machine.context_bytes + communicators;
   double limit = v->spec->plans.data[v->spec->plan].memory_fraction * (double)machine.memory_bytes;
-  if ((double)(arena + machine.context_bytes) > limit)
-    zp_find(v, "stage %d needs %lld bytes (context included), %.0f may be used", s, LL(arena + machine.context_bytes),
-            limit);
+  if ((double)(arena + outside) > limit)
+    zp_find(v, "stage %d needs %lld bytes (context and communicators included), %.0f may be used", s,
+            LL(arena + outside), limit);
 }
 
 /* A class is what its regions hold; alignment between regions may add less than 256 bytes to each. */

@@ -58,7 +58,7 @@ void zp_html_memory_bars(zp_buf *out, const zp_plan *plan) {
   zp_stage_groups groups = zp_group_stages(out->arena, plan->program, false);
   const char *names[ZP_MEMORY_CLASSES];
   for (int c = 0; c < ZP_MEMORY_CLASSES; c++) names[c] = zp_memory_class_name(c);
-  put_legend(out, names, ZP_MEMORY_CLASSES);
+  put_legend(out, names, zp_memory_classes(plan));
   int64_t usable = zp_words_usable_bytes(plan, plan->best.estimate.peak_stage),
           largest = plan->best.estimate.peak_bytes;
   /* The capacity belongs in the picture, unless the model is so small that nothing else would be seen. */

@@ -14,20 +14,27 @@ static void head(zp_buf *out, const char *const *name, int n) {
 static void foot(zp_buf *out) { zp_buf_puts(out, "</tbody></table>\n"); }
 
 void zp_html_memory_table(zp_buf *out, const zp_plan *plan) {
-  static const char *const name[] = {"stage",     "runs",  "recompute", "weights",       "gradients",
-                                     "optimizer", "saved", "buffers",   "context (est)", "total"};
+  enum { BEFORE = 3 };
+  const char *name[BEFORE + ZP_MEMORY_CLASSES + 1] = {"stage", "runs", "recompute"};
   zp_arena *arena = out->arena;
+  int classes = zp_memory_classes(plan);
+  for (int c = 0; c < classes; c++)
+    name[BEFORE + c] = zp_format(arena, "%s%s", zp_memory_class_name(c), c < ZP_ARENA_CLASSES ? "" : " (est)");
+  name[BEFORE + classes] = "total";
   zp_stage_groups groups = zp_group_stages(arena, plan->program, true);
-  head(out, name, 10);
+  head(out, name, BEFORE + classes + 1);
   for (int g = 0; g < groups.len; g++) {
     zp_buf_puts(out, "<tr>");
     cell(out, zp_words_group(arena, groups.data[g]));
     cell(out, zp_words_group_runs(arena, plan, groups.data[g]));
     cell(out, zp_stage_mode_name(zp_choice_mode(&plan->best.choice, groups.data[g].first)));
-    for (int c = 0; c <= ZP_MEMORY_CLASSES; c++) cell(out, zp_words_group_bytes(arena, plan, groups.data[g], c));
+    for (int c = 0; c < classes; c++) cell(out, zp_words_group_bytes(arena, plan, groups.data[g], c));
+    cell(out, zp_words_group_bytes(arena, plan, groups.data[g], ZP_MEMORY_CLASSES));
     zp_buf_puts(out, "</tr>\n");
   }
   foot(out);
+  zp_buf_printf(out, "<p>Outside of the arena, estimates: %s.</p>\n",
+                zp_html_escape(arena, zp_words_outside(arena, plan)));
 }
 
 static void candidate_row(zp_buf *out, const zp_candidate *c, double best_s) {
@@ -95,7 +102,7 @@ void zp_html_measured(zp_buf *out, const zp_plan *plan, const zp_log_steps *step
   static const char *const name[] = {"", "predicted", "measured", "measured / predicted"};
   zp_arena *arena = out->arena;
   double predicted_ms = 1000 * plan->best.estimate.step_s, measured_ms = zp_log_median_step_ms(arena, steps);
-  int64_t predicted = plan->best.estimate.peak_bytes - plan->machine.context_bytes, measured = 0;
+  int64_t predicted = plan->program->stages[plan->best.estimate.peak_stage].arena_bytes, measured = 0;
   for (int i = 0; i < steps->len; i++)
     if (steps->data[i].peak_bytes > measured) measured = steps->data[i].peak_bytes;
   head(out, name, 4);

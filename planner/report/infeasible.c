@@ -15,8 +15,9 @@ static void put_miss(zp_buf *out, const zp_plan *plan) {
               zp_show_bytes(arena, zp_machine_of_stage(&plan->machine, &miss->choice, miss->stage).memory_bytes));
   zp_buf_puts(out, "  ");
   for (int c = 0; c < ZP_MEMORY_CLASSES; c++)
-    zp_buf_printf(out, "%s%s %s", c ? "   " : "", zp_memory_class_name(c),
-                  zp_words_bytes(arena, zp_memory_class_bytes(&miss->memory, c)));
+    if (c < ZP_MEMORY_CLASSES - 1 || miss->memory.communicators > 0)
+      zp_buf_printf(out, "%s%s %s", c ? "   " : "", zp_memory_class_name(c),
+                    zp_words_bytes(arena, zp_memory_class_bytes(&miss->memory, c)));
   zp_buf_printf(out, "\n  nearest miss: %s\n", zp_words_choice(arena, &miss->choice));
 }
 

@@ -1,6 +1,7 @@
 /* Reads a run's JSON-lines log. A log that was cut off in the middle of a line is still a log. */
 #include <math.h>
 #include <stdlib.h>
+#include <zplan/buf.h>
 #include "report_internal.h"
 
 zp_log_steps zp_log_read(zp_arena *arena, const char *text) {
@@ -34,4 +35,21 @@ double zp_log_median_step_ms(zp_arena *arena, const zp_log_steps *steps) {
   qsort(ms, (size_t)steps->len, sizeof *ms, ascending);
   int middle = steps->len / 2;
   return steps->len % 2 ? ms[middle] : (ms[middle - 1] + ms[middle]) / 2;
+}
+
+const char *zp_report_measured(zp_arena *arena, const zp_plan *plan, const char *log) {
+  zp_log_steps steps = zp_log_read(arena, log);
+  if (steps.len == 0) return NULL;
+  double predicted_s = plan->best.estimate.step_s, measured_s = zp_log_median_step_ms(arena, &steps) / 1000;
+  int64_t predicted = plan->best.estimate.peak_bytes - plan->machine.context_bytes, measured = 0;
+  for (int i = 0; i < steps.len; i++)
+    if (steps.data[i].peak_bytes > measured) measured = steps.data[i].peak_bytes;
+  zp_buf out = zp_buf_new(arena);
+  zp_buf_line(&out, "  measured     step %s, median of %d, est %s: measured / predicted %.2f",
+              zp_show_seconds(arena, measured_s), steps.len, zp_show_seconds(arena, predicted_s),
+              measured_s / predicted_s);
+  if (measured)
+    zp_buf_line(&out, "               arena of the fullest rank %lld B, plan %lld B", (long long)measured,
+                (long long)predicted);
+  return out.data;
 }

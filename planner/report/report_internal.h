@@ -26,23 +26,29 @@ const char *zp_words_why(zp_arena *arena, const zp_plan *plan);
 /* `text` broken into lines of at most 100 columns; further lines are indented by `indent`. */
 const char *zp_words_wrap(zp_arena *arena, const char *text, int indent);
 
-/* Consecutive stages with equal memory. In 1F1B every stage has one micro-batch more in flight than the next, so tables
+/* Stages first, first + step and so on to last, with equal memory: consecutive ones, or those of a pattern that comes
+ * again, as cuts inside layers make. In 1F1B every stage has one micro-batch more in flight than the next, so tables
  * group stages whatever they save. */
+enum { ZP_LONGEST_PATTERN = 4 };
 typedef struct zp_stage_group {
-  int first, last;
+  int first, last, step;
 } zp_stage_group;
 typedef ZP_VEC(zp_stage_group) zp_stage_groups;
 zp_stage_groups zp_group_stages(zp_arena *arena, const zp_program *program, bool whatever_saved);
-/* "2-48", "3". */
+/* "2-48", "3", "1,3..47". */
 const char *zp_words_group(zp_arena *arena, zp_stage_group group);
 /* "h.10-h.285": first and last run of a group. */
 const char *zp_words_group_runs(zp_arena *arena, const zp_plan *plan, zp_stage_group group);
 /* "107 MB-2.57 GB": a class over the stages of a group; class ZP_MEMORY_CLASSES: the total. */
 const char *zp_words_group_bytes(zp_arena *arena, const zp_plan *plan, zp_stage_group group, int class);
+/* What of a device is reserved outside of the arena, and what for. */
+const char *zp_words_outside(zp_arena *arena, const zp_plan *plan);
+/* Classes of the plan's tables: communicators are the last, and absent on CPUs and on one rank. */
+int zp_memory_classes(const zp_plan *plan);
 /* Memory of a stage with the context in it. */
 zp_memory zp_stage_memory(const zp_plan *plan, int stage);
-/* The six classes in order, for tables and bars. */
-enum { ZP_MEMORY_CLASSES = 6 };
+/* The classes in order, for tables and bars; the last two lie outside of the arena. */
+enum { ZP_ARENA_CLASSES = 5, ZP_MEMORY_CLASSES = 7 };
 const char *zp_memory_class_name(int class);
 int64_t zp_memory_class_bytes(const zp_memory *memory, int class);
 

@@ -8,9 +8,8 @@ static void put_title(zp_buf *out, const zp_plan *plan) {
   const zp_spec *spec = plan->spec;
   zp_arena *arena = out->arena;
   zp_buf_line(out, "%s: %s parameters, %lld units  |  %s  |  batch %lld x %lld tokens", spec->model->name,
-              zp_show_count(arena, (double)zp_model_parameters(spec->model)),
-              (long long)zp_words_units(plan), zp_words_devices(arena, plan), (long long)spec->train.batch,
-              (long long)spec->model->sequence);
+              zp_show_count(arena, (double)zp_model_parameters(spec->model)), (long long)zp_words_units(plan),
+              zp_words_devices(arena, plan), (long long)spec->train.batch, (long long)spec->model->sequence);
 }
 
 static void put_time(zp_buf *out, const zp_plan *plan) {
@@ -41,11 +40,14 @@ static void put_memory(zp_buf *out, const zp_plan *plan) {
   int64_t there = zp_machine_of_stage(&plan->machine, &plan->best.choice, e->peak_stage).memory_bytes;
   zp_buf_line(
       out,
-      "  memory       peak %s of %s on stage %d   (states %s  saved %s  buffers %s  context est %s)   margin %.0f%%",
+      "  memory       peak %s of %s on stage %d   (states %s  saved %s  buffers %s  context est %s%s)   margin %.0f%%",
       zp_show_bytes(arena, e->peak_bytes), zp_show_bytes(arena, there), e->peak_stage,
       zp_words_bytes(arena, m.weights + m.gradients + m.optimizer), zp_words_bytes(arena, m.saved),
       zp_words_bytes(arena, m.buffers), zp_words_bytes(arena, m.context),
+      m.communicators ? zp_format(arena, "  NCCL est %s", zp_show_bytes(arena, m.communicators)) : "",
       100 - percent((double)e->peak_bytes, (double)there));
+  if (m.communicators > 0)
+    zp_buf_line(out, "  outside      %s", zp_words_wrap(arena, zp_words_outside(arena, plan), 15));
   if (m.host > 0)
     zp_buf_line(out, "  host         %s of every rank's state on stage %d", zp_show_bytes(arena, m.host),
                 e->peak_stage);
@@ -62,8 +64,11 @@ static void put_duration(zp_buf *out, const zp_plan *plan) {
   double tokens = (double)spec->train.steps * (double)spec->train.batch * (double)spec->model->sequence;
   zp_buf_printf(out, "  %s tokens  est %s in %lld steps", zp_show_count(arena, tokens), zp_show_seconds(arena, seconds),
                 (long long)spec->train.steps);
-  if (!spec->cluster.node.device.is_cpu)
-    zp_buf_printf(out, "   %s GPU-days", zp_show_count(arena, seconds / 86400 * plan->machine.devices));
+  double device_s = seconds * plan->machine.devices;
+  if (!spec->cluster.node.device.is_cpu && device_s >= 86400)
+    zp_buf_printf(out, "   %s GPU-days", zp_show_count(arena, device_s / 86400));
+  else if (!spec->cluster.node.device.is_cpu)
+    zp_buf_printf(out, "   %.3g GPU-hours", device_s / 3600);
   double price = zp_cluster_price(&spec->cluster, plan->machine.devices);
   if (price > 0)
     zp_buf_printf(out, "   $%s at $%.2f per GPU-hour",
@@ -89,8 +94,9 @@ static void put_next_best(zp_buf *out, const zp_plan *plan) {
 
 /* What the search looked at to know. */
 static void put_effort(zp_buf *out, const zp_certificate *c) {
-  zp_buf_printf(out, "  searched     %lld candidates, %lld of them priced with %lld simulations",
-                (long long)c->candidates, (long long)c->priced, (long long)c->simulated);
+  zp_buf_printf(out, "  searched     %lld candidate%s, %lld of them priced with %lld simulation%s",
+                (long long)c->candidates, c->candidates == 1 ? "" : "s", (long long)c->priced,
+                (long long)c->simulated, c->simulated == 1 ? "" : "s");
   if (c->cut_nodes) {
     zp_buf_printf(out, "; %lld partial cuts", (long long)c->cut_nodes);
     for (int i = 0; i < ZP_CUT_RULE_COUNT; i++)
@@ -144,7 +150,8 @@ const char *zp_report_summary(zp_arena *arena, const zp_plan *plan) {
   zp_buf_line(&out, "  why          %s", zp_words_wrap(arena, zp_words_why(arena, plan), 15));
   put_certificate(&out, plan);
   const char *calibration = plan->spec->cluster.calibration;
-  zp_buf_line(&out, "  confidence   memory is exact but for the context; times are estimates from %s",
+  zp_buf_line(&out, "  confidence   memory is exact but for the context%s; times are estimates from %s",
+              zp_memory_classes(plan) == ZP_MEMORY_CLASSES ? " and NCCL" : "",
               calibration ? zp_format(arena, "the measurements in %s", calibration) : "uncalibrated library numbers");
   return out.data;
 }

@@ -1,4 +1,5 @@
 /* Words and groupings that several reports share. */
+#include <math.h>
 #include <zplan/buf.h>
 #include "report_internal.h"
 
@@ -15,7 +16,7 @@ static void put_mode_ranges(zp_buf *out, const zp_choice *c) {
     for (last = first; last + 1 < c->pipeline && c->stage_recompute[last + 1] == c->stage_recompute[first];) last++;
     const char *stages = first > 0 ? "" : last == first ? "stage " : "stages ";
     zp_buf_printf(out, "%s%s on %s%s", first ? ", " : "", zp_stage_mode_name(c->stage_recompute[first]), stages,
-                  zp_words_group(out->arena, (zp_stage_group){first, last}));
+                  zp_words_group(out->arena, (zp_stage_group){first, last, 1}));
   }
 }
 
@@ -111,14 +112,19 @@ int64_t zp_words_usable_bytes(const zp_plan *plan, int stage) {
 
 /* ---- memory ---- */
 
-static const char *const class_name[ZP_MEMORY_CLASSES] = {"weights", "gradients", "optimizer",
-                                                          "saved",   "buffers",   "context"};
+static const char *const class_name[ZP_MEMORY_CLASSES] = {"weights", "gradients", "optimizer", "saved",
+                                                          "buffers", "context",   "NCCL"};
 
 const char *zp_memory_class_name(int class) { return class_name[class]; }
 
 int64_t zp_memory_class_bytes(const zp_memory *m, int class) {
-  const int64_t bytes[ZP_MEMORY_CLASSES] = {m->weights, m->gradients, m->optimizer, m->saved, m->buffers, m->context};
+  const int64_t bytes[ZP_MEMORY_CLASSES] = {m->weights, m->gradients, m->optimizer,    m->saved,
+                                            m->buffers, m->context,   m->communicators};
   return bytes[class];
+}
+
+int zp_memory_classes(const zp_plan *plan) {
+  return plan->program->stages[0].memory.communicators > 0 ? ZP_MEMORY_CLASSES : ZP_MEMORY_CLASSES - 1;
 }
 
 zp_memory zp_stage_memory(const zp_plan *plan, int stage) {
@@ -135,22 +141,35 @@ static bool equal_memory(const zp_stage *a, const zp_stage *b, bool whatever_sav
   return true;
 }
 
+/* Does stage s belong to the group: equal, and as far behind its last stage as the others lie apart? */
+static bool continues(const zp_program *program, const zp_stage_group *g, int s, bool whatever_saved) {
+  int step = s - g->last;
+  if (step > ZP_LONGEST_PATTERN || (g->last > g->first && step != g->step)) return false;
+  return zp_choice_mode(&program->choice, g->first) == zp_choice_mode(&program->choice, s) &&
+         equal_memory(&program->stages[g->first], &program->stages[s], whatever_saved);
+}
+
 zp_stage_groups zp_group_stages(zp_arena *arena, const zp_program *program, bool whatever_saved) {
   zp_stage_groups groups = {0};
   for (int s = 0; s < program->choice.pipeline; s++) {
-    zp_stage_group *last = groups.len ? &groups.data[groups.len - 1] : NULL;
-    zp_stage_group fresh = {s, s};
-    bool same_mode = last && zp_choice_mode(&program->choice, last->first) == zp_choice_mode(&program->choice, s);
-    if (same_mode && equal_memory(&program->stages[last->first], &program->stages[s], whatever_saved))
-      last->last = s;
-    else
+    int g = groups.len - 1;
+    while (g >= 0 && !continues(program, &groups.data[g], s, whatever_saved)) g--;
+    if (g >= 0) {
+      groups.data[g].step = s - groups.data[g].last;
+      groups.data[g].last = s;
+    } else {
+      zp_stage_group fresh = {s, s, 1};
       zp_push(arena, &groups, fresh);
+    }
   }
   return groups;
 }
 
 const char *zp_words_group(zp_arena *arena, zp_stage_group g) {
-  return g.first == g.last ? zp_format(arena, "%d", g.first) : zp_format(arena, "%d-%d", g.first, g.last);
+  if (g.first == g.last) return zp_format(arena, "%d", g.first);
+  if (g.step == 1) return zp_format(arena, "%d-%d", g.first, g.last);
+  const char *between = g.first + g.step == g.last ? "" : zp_format(arena, "%d..", g.first + g.step);
+  return zp_format(arena, "%d,%s%d", g.first, between, g.last);
 }
 
 const char *zp_words_group_runs(zp_arena *arena, const zp_plan *plan, zp_stage_group g) {
@@ -163,18 +182,38 @@ const char *zp_words_group_runs(zp_arena *arena, const zp_plan *plan, zp_stage_g
 static int64_t class_or_total(const zp_plan *plan, int stage, int class) {
   zp_memory m = zp_stage_memory(plan, stage);
   if (class < ZP_MEMORY_CLASSES) return zp_memory_class_bytes(&m, class);
-  return plan->program->stages[stage].arena_bytes + plan->machine.context_bytes;
+  return zp_memory_on_device(&m) + m.context;
 }
 
 const char *zp_words_group_bytes(zp_arena *arena, const zp_plan *plan, zp_stage_group g, int class) {
   int64_t low = INT64_MAX, high = 0;
-  for (int s = g.first; s <= g.last; s++) {
+  for (int s = g.first; s <= g.last; s += g.step) {
     int64_t bytes = class_or_total(plan, s, class);
     if (bytes < low) low = bytes;
     if (bytes > high) high = bytes;
   }
   const char *most = zp_words_bytes(arena, high), *least = zp_words_bytes(arena, low);
   return strcmp(most, least) == 0 ? most : zp_format(arena, "%s-%s", least, most);
+}
+
+const char *zp_words_outside(zp_arena *arena, const zp_plan *plan) {
+  const zp_cluster *cluster = &plan->spec->cluster;
+  zp_communicators made = zp_communicators_of(cluster, &plan->best.choice, plan->program->lowered->ties);
+  zp_buf out = zp_buf_new(arena);
+  bool cpu = cluster->node.device.is_cpu;
+  zp_buf_printf(&out, "context %s (%s)", zp_words_bytes(arena, plan->machine.context_bytes),
+                cpu ? "code, libraries, MPI" : "CUDA, libraries, their workspace");
+  if (made.total_bytes == 0) return out.data;
+  zp_buf_printf(&out, ", NCCL %s (", zp_words_bytes(arena, made.total_bytes));
+  const char *comma = "";
+  for (int g = 0; g < ZP_COMMUNICATOR_COUNT; g++) {
+    if (made.bytes[g] == 0) continue;
+    zp_buf_printf(&out, "%s%s %s", comma, zp_communicator_name((zp_communicator_kind)g),
+                  zp_words_bytes(arena, made.bytes[g]));
+    comma = ", ";
+  }
+  zp_buf_puts(&out, ")");
+  return out.data;
 }
 
 /* ---- lines ---- */
@@ -242,8 +281,9 @@ static void explain_pipeline(zp_buf *out, const zp_plan *plan) {
   const zp_choice *c = &plan->best.choice;
   if (c->pipeline == 1) return;
   int64_t units = zp_words_units(plan);
-  zp_buf_printf(out, "pipeline %d puts %.3g of %lld units on a stage%s; %lld micro-batches keep the bubble at %.1f%%. ",
-                c->pipeline, (double)units / c->pipeline, (long long)units,
+  double each = (double)units / c->pipeline;
+  zp_buf_printf(out, "pipeline %d puts %.*f of %lld units on a stage%s; %lld micro-batches keep the bubble at %.1f%%. ",
+                c->pipeline, each >= 100 || each == floor(each) ? 0 : 1, each, (long long)units,
                 c->fine ? ", evened out by cuts inside layers" : "", (long long)plan->program->microbatches,
                 percent(plan->best.estimate.bubble_s, plan->best.estimate.step_s));
 }
@@ -274,7 +314,8 @@ static void explain_recompute(zp_buf *out, const zp_plan *plan) {
   for (int s = 0; s < keep.pipeline; s++) {
     zp_stage layout;
     zp_layout_stage(out->arena, lowered[s], &keep, s, &layout);
-    int64_t bytes = layout.arena_bytes + plan->machine.context_bytes, over = bytes - zp_words_usable_bytes(plan, s);
+    int64_t bytes = zp_memory_on_device(&layout.memory) + plan->machine.context_bytes;
+    int64_t over = bytes - zp_words_usable_bytes(plan, s);
     if (over <= most_over) continue;
     most_over = over;
     most = bytes;

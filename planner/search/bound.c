@@ -28,14 +28,32 @@ static double bound_1f1b(double m, double P, double W, double M) {
   return (m - 1) * M + W - fmin((P - 1) * M / 2, P * M - W);
 }
 
+static bool same_degrees(const zp_choice *a, const zp_choice *b) {
+  return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->order == b->order;
+}
+
+typedef zp_group_link zp_find_link(const zp_machine *machine, int tensor, int pipeline, int data, zp_rank_order order);
+
+/* The links of the degrees at hand. */
+static const zp_group_link *recall_link(const zp_searcher *s, zp_link_memo *memo, zp_find_link *find,
+                                        const zp_choice *c) {
+  if (!memo->known || !same_degrees(&memo->choice, c))
+    *memo = (zp_link_memo){true, *c, find(&s->machine, c->tensor, c->pipeline, c->data, c->order)};
+  return &memo->link;
+}
+
+static const zp_group_link *data_link(const zp_searcher *s, const zp_choice *c) {
+  return recall_link(s, &s->memo->data, zp_machine_data_group, c);
+}
+
 /* With several node types only the work of the stages is bounded: links and the end of the step are left out, because
  * which of them is fastest depends on the group. */
 double zp_least_message(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   if (zp_has_types(s)) return 0;
   const zp_variant *v = zp_variant_of(s, point);
-  zp_group_link link = zp_machine_pipeline_link(&s->machine, c->tensor, c->pipeline, c->data, c->order);
-  return zp_cost_message(&link, (double)v->carry_elements * v->lowered->compute_bytes);
+  const zp_group_link *link = recall_link(s, &s->memo->stages, zp_machine_pipeline_link, c);
+  return zp_cost_message(link, (double)v->carry_elements * v->lowered->compute_bytes);
 }
 
 /* What the first chunk of every stage but the last takes at least. Chunks are cut by the times of some mode; in a
@@ -92,17 +110,14 @@ static double step_end(const zp_searcher *s, const zp_point *point, double backw
   int64_t shards = c->zero >= 1 ? c->data : 1;
   int64_t mean = v->elements / c->pipeline;
   int64_t first = c->pipeline == 1 ? v->elements : v->elements_before[1];
-  double reduce = zp_cost_step_end(v->lowered, &s->machine, c, first, first / shards).reduce_s;
+  zp_step_end of_first = zp_cost_step_end(v->lowered, &s->machine, c, first, first / shards);
+  double reduce = of_first.reduce_s;
   if (c->pipeline == 1)
-    reduce = zp_cost_exposed_reduce(&s->machine, reduce, backward, zp_point_units(s, point));
+    reduce = zp_cost_exposed_reduce(&s->machine, of_first.taken, reduce, backward, zp_point_units(s, point));
   else if (!s->machine.node->device.is_cpu)
     reduce = 0;
   zp_step_end end = zp_cost_step_end(v->lowered, &s->machine, c, mean, mean / shards);
   return reduce + end.optimizer_s + end.gather_s;
-}
-
-static bool same_degrees(const zp_choice *a, const zp_choice *b) {
-  return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->order == b->order;
 }
 
 double zp_bound_step_end(const zp_searcher *s, const zp_point *point) {
@@ -122,16 +137,6 @@ double zp_bound_update(const zp_searcher *s, const zp_point *point) {
 }
 
 /* ---- transfers beside the micro-batches ---- */
-
-static const zp_group_link *data_link(const zp_searcher *s, const zp_choice *c) {
-  zp_search_memo *memo = s->memo;
-  if (!memo->link_known || !same_degrees(&memo->link_choice, c)) {
-    memo->link_known = true;
-    memo->link_choice = *c;
-    memo->link = zp_machine_data_group(&s->machine, c->tensor, c->pipeline, c->data, c->order);
-  }
-  return &memo->link;
-}
 
 /* Of one micro-batch on a stage with the mean of the parameters: the data ranks' link with ZeRO 2 and 3, PCIe each way
  * with state off the device. An action takes at least as long as its transfers on any one link. */
@@ -187,7 +192,8 @@ static double own_reduce_s(const stage_at *a) {
   const zp_group_link *link = data_link(a->s, c);
   double reduce = c->zero == 0 ? zp_cost_all_reduce(link, bytes) : zp_cost_ring_pass(link, bytes);
   double work = v->prefix_s[a->end] - v->prefix_s[a->first], forward = v->forward_s[a->end] - v->forward_s[a->first];
-  return zp_cost_exposed_reduce(&a->s->machine, reduce, work - forward, a->end - a->first);
+  return zp_cost_exposed_reduce(&a->s->machine, zp_cost_taken(&a->s->machine, link), reduce, work - forward,
+                                a->end - a->first);
 }
 
 static double bound_1f1b_stage(const stage_at *a, double total) {

@@ -31,8 +31,8 @@ static double longest_chunk(const double *prefix_s, int chunks, const int64_t *c
   return longest;
 }
 
-/* The shortest possible longest chunk, exactly: every success jumps to a value that occurs. */
-static double shortest_longest(const zp_variant *v, int64_t units, int chunks, int64_t *cut) {
+/* The shortest possible longest chunk, exactly: every success jumps to a value that occurs. cut: scratch. */
+static double find_shortest_longest(const zp_variant *v, int64_t units, int chunks, int64_t *cut) {
   double total = v->prefix_s[units], low = fmax(total / chunks, v->longest_s) * (1 - 1e-9);
   fill(v->prefix_s, units, chunks, total, false, cut);
   double high = longest_chunk(v->prefix_s, chunks, cut);
@@ -44,6 +44,13 @@ static double shortest_longest(const zp_variant *v, int64_t units, int chunks, i
       low = middle;
   }
   return high;
+}
+
+/* It depends on the number of chunks alone, and many points have the same. */
+static double shortest_longest(const zp_variant *v, int64_t units, int chunks, int64_t *cut) {
+  double *known = &v->longest_chunk_s[chunks];
+  if (*known == 0) *known = find_shortest_longest(v, units, chunks, cut);
+  return *known;
 }
 
 bool zp_cut_is_possible(const zp_searcher *s, const zp_point *point, double stage_s) {

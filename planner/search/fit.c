@@ -38,8 +38,8 @@ zp_limits zp_limits_of_stage(const zp_searcher *s, const zp_choice *choice, int 
 }
 
 bool zp_stage_fits(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
-                   const zp_limits *limits) {
-  zp_memory m = zp_stage_footprint(lowered, choice, stage, part);
+                   const int64_t *flight, const zp_limits *limits) {
+  zp_memory m = zp_stage_footprint(lowered, choice, stage, part, flight);
   return zp_memory_on_device(&m) <= limits->device && m.host <= limits->host && m.nvme <= limits->nvme;
 }
 
@@ -116,7 +116,8 @@ static int first_in_class(const zp_searcher *s, const zp_point *point, int befor
   return low;
 }
 
-bool zp_find_home(const zp_searcher *s, zp_point *point, zp_rejection *why) {
+/* Requires: some class may leave. */
+static bool find_step(const zp_searcher *s, zp_point *point, zp_rejection *why) {
   zp_limits limits = zp_search_limits(s), device_only = {limits.device, INT64_MAX, INT64_MAX},
             off_device = {INT64_MAX, limits.host, limits.nvme};
   int step = 0, last = chain_length(&point->choice);
@@ -137,6 +138,14 @@ bool zp_find_home(const zp_searcher *s, zp_point *point, zp_rejection *why) {
   return false;
 }
 
+bool zp_find_home(const zp_searcher *s, zp_point *point, zp_rejection *why) {
+  bool leaves = chain_length(&point->choice) > 0;
+  if (leaves && !find_step(s, point, why)) return false;
+  zp_remember_fits(s, point);
+  *why = ZP_REJECT_MEMORY;
+  return leaves || step_fits(s, point, 0, zp_search_limits(s));
+}
+
 /* ---- nothing fits ---- */
 
 /* What the fullest stage of a cut needs when stage i runs own[i]. */
@@ -149,11 +158,12 @@ static zp_miss miss_of_cut(const zp_searcher *s, const zp_point *point, int64_t 
     zp_stage layout;
     zp_layout_stage(s->arena, own[stage]->lowered, &miss.choice, stage, &layout);
     zp_limits limits = zp_limits_of_stage(s, &point->choice, stage, &smallest);
-    if (layout.arena_bytes - limits.device <= most_over) continue;
-    most_over = layout.arena_bytes - limits.device;
+    int64_t need = zp_memory_on_device(&layout.memory);
+    if (need - limits.device <= most_over) continue;
+    most_over = need - limits.device;
     if (zp_has_types(s)) miss.have_bytes = limits.device + context > 0 ? limits.device + context : 1;
     miss.stage = stage;
-    miss.need_bytes = layout.arena_bytes + context;
+    miss.need_bytes = need + context;
     miss.memory = layout.memory;
     miss.memory.context = context;
   }

@@ -5,6 +5,7 @@
  *
  * work:    of N units, at most the sum of the stages' room in a mode can be in that mode or a faster one
  * longest: within M seconds a stage runs min(M / t, room) units in the best of its modes; together they must reach N */
+#include <assert.h>
 #include <math.h>
 #include "cost.h"
 #include "schedule.h"
@@ -43,29 +44,35 @@ static int heaviest_repeat(const zp_variant *v) {
 
 /* Micro-batches for which a unit keeps its values, at least: those of the chunk with the fewest, or of a chunk's share
  * in the stage's pool. */
-static double least_flight(const zp_choice *c, int stage, int64_t microbatches) {
+static double least_flight(const zp_choice *c, int stage, int64_t microbatches, const int64_t *chunk) {
   double least = (double)zp_in_flight(c, stage, microbatches) / zp_chunks(c);
-  for (int k = 0; k < zp_chunks(c); k++) least = fmin(least, (double)zp_in_flight_chunk(c, stage, k, microbatches));
+  for (int k = 0; k < zp_chunks(c); k++) least = zp_sooner(least, (double)chunk[k]);
   return least;
 }
 
 /* Of all stages. Interleaved tables are slow to count in, and neighbouring points ask for the same ones. */
-static const double *find_flights(const zp_searcher *s, const zp_choice *c) {
+const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *c) {
   zp_flight_memo *memo = &s->memo->flight;
   int64_t m = zp_microbatches(s->spec, c);
-  if (memo->flight && memo->schedule == c->schedule && memo->chunks == c->chunks && memo->pipeline == c->pipeline &&
+  if (memo->known && memo->schedule == c->schedule && memo->chunks == c->chunks && memo->pipeline == c->pipeline &&
       memo->microbatches == m)
-    return memo->flight;
-  if (!memo->flight) memo->flight = ZP_NEW_ARRAY(s->arena, double, s->machine.devices);
+    return memo;
+  memo->known = true;
   memo->schedule = c->schedule, memo->chunks = c->chunks, memo->pipeline = c->pipeline, memo->microbatches = m;
-  for (int stage = 0; stage < c->pipeline; stage++) memo->flight[stage] = least_flight(c, stage, m);
-  return memo->flight;
+  int chunks = zp_chunks(c);
+  assert(zp_model_chunks(c) <= s->n_units * ZP_MOST_PARTS);
+  for (int stage = 0; stage < c->pipeline; stage++) {
+    int64_t *chunk = &memo->chunk[stage * chunks];
+    for (int k = 0; k < chunks; k++) chunk[k] = zp_in_flight_chunk(c, stage, k, m);
+    memo->flight[stage] = least_flight(c, stage, m, chunk);
+  }
+  return memo;
 }
 
 static filling start(const zp_searcher *s, const zp_point *point) {
   const zp_variant *fastest = &s->variants.data[point->modes[0]];
   filling f = {.s = s, .point = point, .segment = heaviest_repeat(fastest)};
-  f.flight = find_flights(s, &point->choice);
+  f.flight = zp_find_flights(s, &point->choice)->flight;
   f.units = (double)fastest->lowered->segments[f.segment].segment->count;
   f.state = state_bytes(&point->choice, fastest->lowered, f.segment);
   for (int i = 0; i < point->n_modes; i++) {

@@ -62,24 +62,23 @@ bool zp_modes_are_ordered(const zp_searcher *s, const zp_point *point) {
   return true;
 }
 
-static const zp_variant *pinned_variant(const zp_searcher *s, const zp_point *point, int stage) {
+/* Index among the modes of the point. */
+static int pinned_mode(const zp_searcher *s, const zp_point *point, int stage) {
   int i = 0;
   while (s->variants.data[point->modes[i]].mode != point->choice.stage_recompute[stage]) i++;
-  return zp_on_stage(s, &point->choice, &s->variants.data[point->modes[i]], stage);
+  return i;
+}
+
+static const zp_variant *variant_of_mode(const zp_searcher *s, const zp_point *point, int mode, int stage) {
+  return zp_on_stage(s, &point->choice, &s->variants.data[point->modes[mode]], stage);
 }
 
 const zp_variant *zp_stage_variant(const zp_searcher *s, const zp_point *point, int stage, const zp_units *part,
                                    const zp_limits *limits) {
-  const zp_choice *c = &point->choice;
-  zp_limits own = zp_limits_of_stage(s, c, stage, limits);
-  if (c->stage_recompute) {
-    const zp_variant *v = pinned_variant(s, point, stage);
-    return zp_stage_fits(v->lowered, c, stage, part, &own) ? v : NULL;
-  }
-  for (int i = 0; i < point->n_modes; i++) {
-    const zp_variant *v = &s->variants.data[point->modes[i]];
-    if (zp_stage_fits(v->lowered, c, stage, part, &own)) return zp_on_stage(s, c, v, stage);
-  }
+  bool pinned = point->choice.stage_recompute;
+  int first = pinned ? pinned_mode(s, point, stage) : 0, end = pinned ? first + 1 : point->n_modes;
+  for (int i = first; i < end; i++)
+    if (zp_mode_fits(s, point, i, stage, part, limits)) return variant_of_mode(s, point, i, stage);
   return NULL;
 }
 
@@ -89,7 +88,7 @@ bool zp_cut_variants(const zp_searcher *s, const zp_point *point, const zp_limit
   for (int i = 0; i < point->choice.pipeline; i++) {
     zp_parts_of_stage(&point->choice, i, cut, part);
     if (point->choice.stage_recompute)
-      stage[i] = pinned_variant(s, point, i);
+      stage[i] = variant_of_mode(s, point, pinned_mode(s, point, i), i);
     else if (point->n_modes == 1)
       stage[i] = zp_on_stage(s, &point->choice, zp_variant_of(s, point), i);
     else

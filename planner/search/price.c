@@ -194,6 +194,7 @@ static void settle_point(pricing *p) {
     zp_rejection why;
     if (zp_find_home(p->s, &single, &why)) zp_branch(p->s, &single, &task);
   }
+  zp_remember_fits(p->s, p->point);
   p->point->bound_s = zp_branch(p->s, p->point, &task);
 }
 

@@ -103,6 +103,8 @@ void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *mach
   s->sharding_tried = ZP_NEW_ARRAY(s->arena, bool, 2 * (machine->devices + 1));
   s->effort.work_left = MOST_WORK;
   s->memo = ZP_NEW(s->arena, zp_search_memo);
+  s->memo->flight.flight = ZP_NEW_ARRAY(s->arena, double, s->n_units * ZP_MOST_PARTS);
+  s->memo->flight.chunk = ZP_NEW_ARRAY(s->arena, int64_t, s->n_units * ZP_MOST_PARTS);
   s->memo->places.types = ZP_NEW_ARRAY(s->arena, zp_node_set, machine->devices);
   s->memo->places.sets = ZP_NEW_ARRAY(s->arena, zp_node_set, machine->devices);
   s->memo->places.limits = ZP_NEW_ARRAY(s->arena, zp_limits, machine->devices);

@@ -29,6 +29,7 @@ typedef struct zp_variant {
   double *forward_s;        /* forward alone */
   double *input_s;          /* forward and the part of backward that yields gradients of inputs */
   int64_t *elements_before; /* parameters, shared ones left out */
+  double *longest_chunk_s;  /* [chunks]: the shortest possible longest of so many; 0: not known yet (chunk_cut.c) */
   double longest_s;         /* of one unit */
   double backward_share;    /* smallest share of backward in a unit's time */
   int64_t carry_elements;   /* smallest carry between two units */
@@ -53,6 +54,7 @@ typedef struct zp_point {
   bool every_cut;                    /* of several chunks a stage are looked at; else stated ones (chunk_cut.c) */
   double work_s, longest_s;          /* of all units and of the longest stage, at least */
   zp_least_work *least;              /* while the point is priced; NULL: its variant says all */
+  int64_t fits;                      /* number of what is remembered of it (fit_table.c); 0: nothing */
   double bound_s;                    /* no plan of this point is faster */
 } zp_point;
 
@@ -79,19 +81,37 @@ typedef struct zp_step_end_memo {
   int64_t elements;
   double seconds;
 } zp_step_end_memo;
-typedef struct zp_flight_memo { /* of the last pipeline that was asked for */
+typedef struct zp_link_memo {
+  bool known;
+  zp_choice choice;
+  zp_group_link link;
+} zp_link_memo;
+typedef struct zp_flight_memo { /* of the last pipeline that was asked for; room for as many chunks as there may be
+                                   parts of layers */
+  bool known;
   zp_schedule schedule;
   int chunks, pipeline;
   int64_t microbatches;
-  double *flight; /* [pipeline] */
+  double *flight; /* [pipeline]: see least_work.c */
+  int64_t *chunk; /* [pipeline][chunks]: zp_in_flight_chunk */
 } zp_flight_memo;
+/* Of the last point that zp_remember_fits was called for. */
+typedef struct zp_known_fit {
+  int64_t fits, fails; /* units: the most that are known to fit, the fewest that are known not to */
+} zp_known_fit;
+typedef struct zp_fits_memo {
+  int64_t point; /* its number */
+  int orders;    /* of ranges (fit_table.c) */
+  int64_t cap;
+  zp_known_fit *known; /* [pipeline][modes][orders] */
+  int64_t laid_out;    /* stages, for answers that were not known */
+} zp_fits_memo;
 typedef struct zp_search_memo {
   zp_places_memo places;
   zp_flight_memo flight;
+  zp_fits_memo fits;
   zp_step_end_memo end[4][2]; /* [zero][compress] */
-  bool link_known;
-  zp_choice link_choice;
-  zp_group_link link; /* of the data ranks */
+  zp_link_memo data, stages;  /* of the data ranks, between stages */
 } zp_search_memo;
 
 /* What branch and bound over cuts took, and may still take. */
@@ -182,6 +202,9 @@ void zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth);
 double zp_least_before(const zp_searcher *s, const zp_point *point, int stage, int64_t first);
 double zp_least_after(const zp_searcher *s, const zp_point *point, int stage, int64_t end);
 
+/* What the chunks of the stages have in flight. */
+const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *choice);
+
 /* ---- space.c ---- */
 /* All points of the space: counts candidates and rejections, keeps those that may fit. */
 void zp_search_enumerate(zp_searcher *s);
@@ -195,14 +218,22 @@ zp_limits zp_machine_limits(const zp_searcher *s, const zp_machine *machine);
 zp_limits zp_search_limits(const zp_searcher *s);
 /* Limits of one stage: where its node types have more than the smallest, it may use so much more. */
 zp_limits zp_limits_of_stage(const zp_searcher *s, const zp_choice *choice, int stage, const zp_limits *smallest);
-/* Does the stage with these parts stay within the limits? */
+/* Does the stage with these parts stay within the limits? flight: of its chunks; NULL: not known yet. */
 bool zp_stage_fits(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
-                   const zp_limits *limits);
+                   const int64_t *flight, const zp_limits *limits);
 /* Finds the homes of the point: the first step of the offload chain with a cut that fits. False: none; *why says
- * whether the device or the host was short. */
+ * whether the device or the host was short. What fits is remembered from then on (fit_table.c). */
 bool zp_find_home(const zp_searcher *s, zp_point *point, zp_rejection *why);
 /* Notes the point that needs the least beyond what there is. Requires: no point fits. */
 void zp_note_misses(zp_searcher *s);
+
+/* ---- fit_table.c ---- */
+/* From now on, until another point comes, what fits on the stages of this one within the limits of the search is
+ * remembered. Homes must not change. Several chunks a stage: nothing is. */
+void zp_remember_fits(const zp_searcher *s, zp_point *point);
+/* Does the stage with these parts, in a mode of the point, stay within the limits? */
+bool zp_mode_fits(const zp_searcher *s, const zp_point *point, int mode, int stage, const zp_units *part,
+                  const zp_limits *limits);
 
 /* ---- cut.c: one chunk a stage ---- */
 /* For many micro-batches the waits of a stage shrink more slowly than its work grows: zp_bound_of_stage with its waits
@@ -288,7 +319,7 @@ zp_least zp_least_times(zp_arena *arena, zp_stage_costs *costs, const zp_variant
 /* Seconds that ties take on the first and on the last stage, at least. Scratch memory from the arena. */
 double zp_least_ties(zp_arena *arena, const zp_searcher *s, const zp_point *point);
 
-/* ---- mode_work.c: stages that choose among modes ---- */
+/* ---- mode_table.c, mode_work.c: stages that choose among modes ---- */
 typedef struct zp_windows zp_windows;
 typedef struct zp_mode_work zp_mode_work;
 zp_mode_work *zp_mode_work_new(zp_arena *arena, const zp_searcher *s, const zp_point *point, zp_stage_costs *costs);

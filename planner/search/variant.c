@@ -137,6 +137,7 @@ static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *mode
   v->prefix_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->forward_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->input_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
+  v->longest_chunk_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->elements_before = ZP_NEW_ARRAY(s->arena, int64_t, l->n_units + 1);
   v->backward_share = 1;
   v->carry_elements = INT64_MAX;

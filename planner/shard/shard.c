@@ -130,12 +130,15 @@ static zp_sharding *build(sharder *s, const zp_shard_answer *answers, double com
   sharding->tensor = s->problem.tensor;
   sharding->sequence = s->problem.sequence;
   sharding->local = ZP_NEW_ARRAY(s->arena, zp_graph *, model->segments.len);
+  sharding->trained = ZP_NEW_ARRAY(s->arena, zp_graph *, model->segments.len);
+  sharding->pieces = ZP_NEW(s->arena, zp_shard_pieces);
   sharding->param = ZP_NEW_ARRAY(s->arena, zp_param_split, model->params.len);
   sharding->comm_s = comm_s;
   sharding->states_visited = s->visited;
   for (int i = 0; i < model->segments.len; i++) {
     s->problem.graph = model->segments.data[i].graph;
     sharding->local[i] = zp_shard_localize(s->arena, &s->problem, answers[i].pattern);
+    sharding->trained[i] = zp_differentiate(zp_fuse(sharding->local[i]));
   }
   return sharding;
 }
@@ -200,4 +203,20 @@ zp_sharding *zp_shard(zp_arena *arena, const zp_model *model, const zp_machine *
   zp_sharding *sharding = shard(&s, reason);
   zp_arena_free(scratch);
   return sharding;
+}
+
+const zp_shard_pieces *zp_shard_find_pieces(const zp_sharding *sharding, const zp_model *model) {
+  zp_shard_pieces *p = sharding->pieces;
+  if (p->known) return p;
+  zp_arena *arena = sharding->local[0]->arena;
+  p->known = true;
+  p->pieces = zp_pieces_divided(arena, model);
+  if (!p->pieces) return p;
+  p->trained = ZP_NEW_ARRAY(arena, zp_graph *, p->pieces->n);
+  for (int i = p->pieces->n_whole; i < p->pieces->n; i++) {
+    const zp_graph *whole = sharding->local[p->pieces->piece[i].whole];
+    zp_graph *piece = zp_piece_localize(whole, p->pieces, i, sharding->sequence);
+    if (piece) p->trained[i] = zp_differentiate(zp_fuse(piece));
+  }
+  return p;
 }

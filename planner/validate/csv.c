@@ -1,5 +1,5 @@
 /* Comma-separated values as in RFC 4180: fields may be quoted, quotes inside are doubled, quoted fields may hold commas
- * and line ends. */
+ * and line ends. A record that breaks these rules is named, not guessed. */
 #include <zplan/buf.h>
 #include "validate_internal.h"
 
@@ -21,12 +21,13 @@ static const char *quoted_field(zp_arena *arena, zp_csv *csv) {
     if (c == '\n') csv->line++;
     if (c == '"' && (csv->at + 1 >= csv->len || csv->text[csv->at + 1] != '"')) {
       csv->at++;
-      break;
+      return field.data;
     }
     if (c == '"') csv->at++;
     zp_buf_put(&field, &c, 1);
   }
-  return field.data ? field.data : "";
+  csv->wrong = "a quote is not closed";
+  return field.data;
 }
 
 static const char *plain_field(zp_arena *arena, zp_csv *csv) {
@@ -40,14 +41,18 @@ bool zp_csv_next(zp_arena *arena, zp_csv *csv, zp_strings *fields, int *line) {
   while (csv->at < csv->len && at_end_of_record(csv)) skip_line_end(csv); /* empty lines */
   if (csv->at >= csv->len) return false;
   *line = csv->line;
+  csv->wrong = NULL;
+  size_t begin = csv->at;
   for (;;) {
     const char *field =
         csv->at < csv->len && csv->text[csv->at] == '"' ? quoted_field(arena, csv) : plain_field(arena, csv);
-    while (!at_end_of_record(csv) && csv->text[csv->at] != ',') csv->at++; /* anything after a closing quote */
+    for (; !at_end_of_record(csv) && csv->text[csv->at] != ','; csv->at++)
+      if (!csv->wrong) csv->wrong = "text follows a closing quote";
     zp_push(arena, fields, field);
     if (at_end_of_record(csv)) break;
     csv->at++;
   }
+  if (memchr(csv->text + begin, '\0', csv->at - begin)) csv->wrong = "a byte is zero: this is no text";
   if (csv->at < csv->len) skip_line_end(csv);
   return true;
 }

@@ -19,11 +19,15 @@ static double list_s(const zp_software *software, double ranks) {
   return software->lists_ranks ? ranks * LIST_ENTRY_S : 0;
 }
 
-/* Parameter tensors of a stage. */
-static double count_tensors(const zp_lowered *l, const zp_stage *stage) {
+/* Parameter tensors of a stage. Merged: five of our products in a gated layer are two. */
+static double count_tensors(const zp_lowered *l, const zp_stage *stage, const zp_software *software) {
+  enum { LAYERS = 1, MERGED = 5 - 2 };
   double tensors = 0;
-  for (int r = 0; r < stage->runs.len; r++)
-    tensors += (double)stage->runs.data[r].count * l->segments[stage->runs.data[r].segment].graph->params.len;
+  for (int r = 0; r < stage->runs.len; r++) {
+    const zp_run *run = &stage->runs.data[r];
+    int here = l->segments[run->segment].graph->params.len;
+    tensors += (double)run->count * (here - (software->merged_products && run->segment == LAYERS ? MERGED : 0));
+  }
   return tensors;
 }
 
@@ -45,12 +49,15 @@ static double stage_data_s(const zp_program *program, const zp_machine *machine,
   const zp_stage *stage = &program->stages[s];
   zp_group_link link = zp_machine_data_group(machine, c->tensor, c->pipeline, c->data, c->order);
   zp_step_end end = zp_cost_step_end(l, machine, c, stage->flat_elements, stage->shard_elements);
-  double ours = zp_cost_exposed_reduce(machine, end.reduce_s, e->stage_backward_s[s], stage->n_calls) + end.gather_s;
-  double lists = c->zero == 1 ? count_tensors(l, stage) * list_s(software, c->data) : 0;
+  double ours =
+      zp_cost_exposed_reduce(machine, end.taken, end.reduce_s, e->stage_backward_s[s], stage->n_calls) + end.gather_s;
+  double lists = c->zero == 1 ? count_tensors(l, stage, software) * list_s(software, c->data) : 0;
   double reduce = end.reduce_s, gather = end.gather_s + lists;
+  if (c->zero == 1 && software->sums_whole)
+    return zp_cost_all_reduce(&link, (double)stage->flat_elements * l->grad_bytes) + gather - ours;
   if (end.reduce_s > 0) reduce += buckets_s(&link, software, (double)stage->flat_elements * l->grad_bytes);
   if (!software->overlaps_data) return reduce + gather - ours;
-  double reduced = zp_cost_exposed_reduce(machine, reduce, e->stage_backward_s[s], stage->n_calls);
+  double reduced = zp_cost_exposed_reduce(machine, end.taken, reduce, e->stage_backward_s[s], stage->n_calls);
   return reduced + lists + fmax(0, end.gather_s - e->stage_forward_s[s]) - ours;
 }
 
@@ -122,7 +129,7 @@ double zp_software_update_s(const zp_program *program, const zp_machine *machine
     const zp_stage *stage = &program->stages[s];
     double here = (double)stage->shard_elements * (1 - zp_cost_away(&program->choice, ZP_STATE_OPTIMIZER));
     double device = here > 0 ? zp_cost_memory_bound(machine, here * software->update_bytes, 0) : 0;
-    double calls = count_tensors(program->lowered, stage) * UPDATE_CALLS * COPY_CALL_S;
+    double calls = count_tensors(program->lowered, stage, software) * UPDATE_CALLS * COPY_CALL_S;
     longest = fmax(longest, fmax(device, calls - e->optimizer_s));
   }
   return longest;

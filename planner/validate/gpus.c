@@ -77,6 +77,12 @@ int64_t zp_gpu_board_bytes(const char *device) {
   return 0;
 }
 
+/* BigScience's figures for PyTorch in 2022: V100 and A100 (tr11 chronicles-prequel.md, "104B topology / memory usage",
+ * "Possible topologies for 200B"; opened). Later devices and other frameworks: as PyTorch on A100, no figure known. */
+int64_t zp_gpu_context_bytes(const char *device) {
+  return INT64_C(1048576) * (strncmp(device, "v100", 4) == 0 ? 1271 : 1573);
+}
+
 /* Memory and links of the nodes that the library has for a generation: DGX-2, DGX A100, DGX H100. */
 void zp_gpu_host(const char *device, zp_node_type *node) {
   static const struct {

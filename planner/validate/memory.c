@@ -2,20 +2,29 @@
  * and works in put in the place of the program's own:
  *
  *   saved      without recomputation what autograd keeps (autograd.c), and attention's scores before FlashAttention;
- *              with checkpoints on the host, two units' worth
+ *              with checkpoints on the host, two units' worth; masks of dropout
  *   gathered   ZeRO 3 by tensors instead of two whole units
- *   working    the scores of the layer at hand, the loss in fp32
- *   besides    half-precision gradients beside the fp32 ones that sum them, communicators that the context lacks */
+ *   working    the backward of the unit that holds most, the loss in fp32
+ *   besides    half-precision gradients beside the fp32 ones that sum them, temporaries of the update (temporaries.c),
+ *              the context and communicators (communicators.c)
+ *
+ * A framework that plans its memory statically has no pool that a later phase draws from: what runs once a step lies
+ * beside what runs once a micro-batch. Between stages it buffers (OneFlow, oneflow/core/job_rewriter/
+ * pipeline_buffer_pass.cpp of June 2021; opened): forward to backward twice the stages, except on the last; of a
+ * tensor that two stages share one copy where it is made and as many where it is read as stages lie between; its
+ * gradient once at each end. */
 #include "validate_internal.h"
 
 /* Per element of the score matrix: softmax and dropout results (2 each), the mask; a gradient while backward runs. */
 enum { KEPT_SCORE_BYTES = 5, GRADIENT_SCORE_BYTES = 2 };
-/* Of an NCCL communicator on A100: 544 to 688 MB; NVIDIA/nccl issue 964. */
-#define COMMUNICATOR_BYTES INT64_C(600000000)
+/* Masks of dropout in a layer: after attention, after the MLP. */
+enum { LAYER_MASKS = 2 };
 /* DeepSpeed's ZeRO 3, elements: what may stay gathered (stage3_max_live_parameters), what is fetched ahead
  * (stage3_prefetch_bucket_size), gradients collected before a reduction (reduce_bucket_size);
  * microsoft/DeepSpeedExamples Megatron-LM-v1.1.5-ZeRO3/examples/ds_zero_stage_3_config_release.json. */
 enum { MAX_LIVE = 1000000000, PREFETCH = 50000000, REDUCE_BUCKET = 90000000 };
+/* Segments of a measured model (model.c). */
+enum { BEGIN = 0, LAYER = 1 };
 
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -39,29 +48,47 @@ static int64_t logits_of(const zp_lowered *l, const zp_segment_program *segment)
   return 0;
 }
 
-typedef struct asking {
-  const zp_program *program;
-  const zp_software *software;
-  const zp_lowered *lowered; /* of the stage at hand */
-  bool keeps_scores, by_operations;
-} asking;
+/* ---- what waits for backward ---- */
 
-/* Segment 1 of a measured model are its layers (model.c). */
-static int64_t saved_bytes(const asking *a, const zp_stage *stage) {
+static int64_t mask_bytes(const asking *a, int segment) {
+  int64_t elements = a->lowered->segments[segment].carry_out_elements;
+  return a->software->dropout && segment == LAYER ? LAYER_MASKS * elements : 0;
+}
+
+/* Of one unit without recomputation. */
+static int64_t kept_bytes(const asking *a, int segment) {
   const zp_lowered *l = a->lowered;
-  if (l->recompute != ZP_RECOMPUTE_NONE)
-    return a->software->host_checkpoints ? min64(stage->memory.saved, 2 * l->segments[1].saved_bytes)
-                                         : stage->memory.saved;
+  const zp_graph *local = l->sharding->local[segment];
+  int64_t bytes = zp_autograd_kept_bytes(a->program->arena, local, l->microbatch, l->compute_bytes, a->by_operations);
+  if (a->software->joint_queries) bytes += zp_autograd_joint_bytes(local, l->microbatch, l->compute_bytes);
+  if (a->keeps_scores) bytes += scores_of(l, &l->segments[segment]) * KEPT_SCORE_BYTES;
+  return bytes + mask_bytes(a, segment);
+}
+
+static int64_t checkpoint_bytes(const asking *a, const zp_stage *stage) {
+  const zp_choice *c = &a->program->choice;
+  if (a->software->host_checkpoints) return min64(stage->memory.saved, 2 * a->lowered->segments[LAYER].saved_bytes);
+  bool buffers = a->software->static_plan && a->program->microbatches > 1 && stage->index + 1 < c->pipeline;
+  return buffers ? stage->memory.saved / stage->slots * 2 * c->pipeline : stage->memory.saved;
+}
+
+static int64_t saved_bytes(const asking *a, const zp_stage *stage) {
+  if (a->lowered->recompute != ZP_RECOMPUTE_NONE) return checkpoint_bytes(a, stage);
   int64_t bytes = 0;
-  for (int r = 0; r < stage->runs.len; r++) {
-    const zp_run *run = &stage->runs.data[r];
-    int64_t unit = zp_autograd_kept_bytes(a->program->arena, l->sharding->local[run->segment], l->microbatch,
-                                          l->compute_bytes, a->by_operations);
-    if (a->keeps_scores) unit += scores_of(l, &l->segments[run->segment]) * KEPT_SCORE_BYTES;
-    bytes += unit * run->count;
-  }
+  for (int r = 0; r < stage->runs.len; r++)
+    bytes += kept_bytes(a, stage->runs.data[r].segment) * stage->runs.data[r].count;
   return bytes * stage->slots;
 }
+
+/* What the embedding leaves: it is in no checkpoint. */
+static int64_t embedding_bytes(const asking *a, const zp_stage *stage) {
+  if (stage->index > 0) return 0;
+  int64_t elements = a->lowered->segments[BEGIN].carry_out_elements;
+  int64_t norm = a->software->embedding_norm ? elements * a->lowered->compute_bytes : 0;
+  return stage->slots * (norm + (a->software->dropout ? elements : 0));
+}
+
+/* ---- working memory ---- */
 
 /* All gradients of one micro-batch stand beside those that sum them. */
 static bool has_second_gradients(const asking *a) {
@@ -69,26 +96,56 @@ static bool has_second_gradients(const asking *a) {
 }
 
 /* Without that, a weight's gradient of one micro-batch is a tensor of its own before it is added to earlier ones. */
-static int64_t fresh_gradient_bytes(const asking *a, const zp_segment_program *segment) {
-  bool added = a->software->accumulate_bytes > 0 && a->program->microbatches > 1 && a->program->choice.zero < 2;
-  int64_t largest = 0;
-  for (int i = 0; added && !has_second_gradients(a) && i < segment->graph->params.len; i++)
-    largest = max64(largest, a->lowered->param_elements[segment->graph->params.data[i].param]);
-  return largest * a->lowered->compute_bytes;
+static bool has_fresh_gradients(const asking *a) {
+  return a->software->accumulate_bytes > 0 && a->program->microbatches > 1 && a->program->choice.zero < 2 &&
+         !has_second_gradients(a);
 }
 
-/* Of the unit that needs most. The gradient of the scores lives when those of the MLP are gone. */
+/* The program's own backward, with scores in device memory, and the loss. The gradient of the scores lives when those
+ * of the MLP are gone. */
+static int64_t program_working(const asking *a, const zp_segment_program *segment) {
+  int64_t bytes = max64(segment->forward.transient_bytes, segment->backward.transient_bytes);
+  int64_t scores = a->software->score_matrix ? scores_of(a->lowered, segment) : 0, fresh = 0;
+  bytes = max64(bytes, scores * GRADIENT_SCORE_BYTES) + (a->keeps_scores ? 0 : scores * KEPT_SCORE_BYTES);
+  bytes += logits_of(a->lowered, segment) * a->software->loss_bytes;
+  for (int i = 0; has_fresh_gradients(a) && i < segment->graph->params.len; i++)
+    fresh = max64(fresh, a->lowered->param_elements[segment->graph->params.data[i].param]);
+  return bytes + fresh * a->lowered->compute_bytes;
+}
+
+/* What autograd holds beyond what the unit keeps in any case. */
+static int64_t autograd_working(const asking *a, int index) {
+  const zp_lowered *l = a->lowered;
+  const zp_segment_program *segment = &l->segments[index];
+  int64_t scores = a->software->score_matrix ? scores_of(l, segment) : 0;
+  zp_autograd_scores of_scores = {scores * KEPT_SCORE_BYTES, scores * GRADIENT_SCORE_BYTES};
+  int64_t bytes = zp_autograd_backward_bytes(a->program->arena, l->sharding->local[index], l->microbatch,
+                                             l->compute_bytes, &of_scores, has_fresh_gradients(a));
+  bool all = l->recompute == ZP_RECOMPUTE_NONE;
+  return max64(0, bytes + mask_bytes(a, index) - (all ? kept_bytes(a, index) : segment->saved_bytes));
+}
+
+/* What the unit with the loss keeps, where that is gone before other units work: autograd frees it on its way back, a
+ * static plan gives its place to others. */
+static int64_t freed_first(const asking *a, int index) {
+  const zp_segment_program *segment = &a->lowered->segments[index];
+  bool frees = a->software->autograd || a->software->static_plan;
+  if (!frees || logits_of(a->lowered, segment) == 0) return 0;
+  return a->lowered->recompute == ZP_RECOMPUTE_NONE ? kept_bytes(a, index) : segment->saved_bytes;
+}
+
+/* Of the unit that needs most, besides what waits for its backward. */
 static int64_t working_bytes(const asking *a, const zp_stage *stage) {
-  int64_t most = 0;
+  int64_t most = 0, first = 0;
   for (int r = 0; r < stage->runs.len; r++) {
-    const zp_segment_program *segment = &a->lowered->segments[stage->runs.data[r].segment];
-    int64_t bytes = max64(segment->forward.transient_bytes, segment->backward.transient_bytes);
-    int64_t scores = a->software->score_matrix ? scores_of(a->lowered, segment) : 0;
-    bytes = max64(bytes, scores * GRADIENT_SCORE_BYTES) + (a->keeps_scores ? 0 : scores * KEPT_SCORE_BYTES);
-    bytes += logits_of(a->lowered, segment) * a->software->loss_bytes;
-    most = max64(most, bytes + fresh_gradient_bytes(a, segment));
+    int index = stage->runs.data[r].segment;
+    const zp_segment_program *segment = &a->lowered->segments[index];
+    bool autograd = a->software->autograd && logits_of(a->lowered, segment) == 0;
+    int64_t own = freed_first(a, index);
+    most = max64(most, own + (autograd ? autograd_working(a, index) : program_working(a, segment)));
+    first += own;
   }
-  return most;
+  return most - first;
 }
 
 static int64_t largest_parameter(const zp_lowered *l) {
@@ -106,36 +163,43 @@ static int64_t ring_excess(const asking *a, const zp_stage *stage) {
   return (ring - params) * l->param_bytes + (ring - grads) * l->grad_bytes;
 }
 
-/* Copies of the gradients that the update is made from. */
-static int64_t copy_bytes(const asking *a, const zp_stage *stage) {
-  const zp_choice *c = &a->program->choice;
-  int64_t copies = c->home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_DEVICE ? a->software->update_copies : 0;
-  return stage->shard_elements * (c->zero > 0 ? min64(copies, 4) : copies);
-}
-
 /* What a stage has sent, in one buffer more than are in flight; of pieces, one is whole again in backward. */
 static int64_t output_bytes(const asking *a, const zp_stage *stage) {
-  int64_t one = a->lowered->segments[1].carry_out_elements * a->lowered->compute_bytes;
+  if (!a->software->keeps_outputs || a->program->choice.pipeline == 1) return 0;
+  int64_t one = a->lowered->segments[LAYER].carry_out_elements * a->lowered->compute_bytes;
   if (!a->software->partitioned_outputs) return (stage->slots + 1) * one;
   return (stage->slots + 1) * one / a->program->choice.tensor + one;
 }
 
-/* At the peak of the micro-batches. */
-static int64_t batch_bytes(const asking *a, const zp_stage *stage) {
-  const zp_choice *c = &a->program->choice;
-  int64_t transient = stage->at_transient < 0 ? 0 : stage->arena_bytes - stage->at_transient;
-  int64_t bytes = stage->arena_bytes - transient + working_bytes(a, stage);
-  bytes += saved_bytes(a, stage) - stage->memory.saved - ring_excess(a, stage);
-  if (has_second_gradients(a)) bytes += stage->flat_elements * a->lowered->compute_bytes;
-  if (c->data > 1) bytes += a->software->reduce_bucket * a->lowered->compute_bytes;
-  if (a->software->keeps_outputs && c->pipeline > 1) bytes += output_bytes(a, stage);
-  return bytes;
+/* Copies of the embedding table and its gradient between the stages that share it. */
+static int64_t shared_table_bytes(const asking *a, const zp_stage *stage) {
+  enum { FLOAT_BYTES = 4, GRADIENTS = 1 };
+  int stages = a->program->choice.pipeline;
+  bool end = stage->index == 0 || stage->index == stages - 1;
+  if (!a->software->static_plan || stages == 1 || !end) return 0;
+  int copies = stage->index == 0 ? 1 : stages - 1;
+  return (copies + GRADIENTS) * largest_parameter(a->lowered) * FLOAT_BYTES;
 }
 
-/* In the update there are no activations. */
-static int64_t update_bytes(const asking *a, const zp_stage *stage) {
+/* ---- phases ---- */
+
+/* What stays during the micro-batches, without what one unit works in. */
+static int64_t held_bytes(const asking *a, const zp_stage *stage) {
+  int64_t transient = stage->at_transient < 0 ? 0 : stage->arena_bytes - stage->at_transient;
+  int64_t bytes = stage->arena_bytes - transient + saved_bytes(a, stage) - stage->memory.saved - ring_excess(a, stage);
+  if (has_second_gradients(a)) bytes += stage->flat_elements * a->lowered->compute_bytes;
+  return bytes + output_bytes(a, stage) + embedding_bytes(a, stage) + shared_table_bytes(a, stage);
+}
+
+/* At the peak of a step. In the reduction and the update there are no activations. */
+static int64_t used_bytes(const asking *a, const zp_stage *stage) {
+  zp_temporaries t = zp_software_temporaries(a, stage);
   const zp_memory *m = &stage->memory;
-  return m->weights + m->gradients + m->optimizer + copy_bytes(a, stage);
+  int64_t held = held_bytes(a, stage), states = m->weights + m->gradients + m->optimizer;
+  int64_t batch = held + max64(working_bytes(a, stage), t.sum);
+  if (a->software->static_plan && a->program->microbatches > 1) return batch + t.update;
+  int64_t reduce = held - saved_bytes(a, stage) + t.reduce;
+  return max64(max64(batch, reduce), states + max64(t.norm, t.flat + t.update));
 }
 
 /* Held though not in use: what went into a reduce-scatter on NCCL's stream is not reused before the device has passed
@@ -156,12 +220,26 @@ static int64_t waiting_bytes(const asking *a, const zp_stage *stage) {
   return bytes;
 }
 
-/* What the source's instrument shows of a stage's `used` bytes. Blocks of the micro-batches are too small for the
- * copies of the update, so the caching allocator takes these besides. */
+/* What the allocator has taken from the driver: what lies there during the micro-batches, then the temporaries, each
+ * larger than the blocks that were freed before it (reserved.c). */
+static int64_t reserved_bytes(const asking *a, const zp_stage *stage) {
+  zp_temporaries t = zp_software_temporaries(a, stage);
+  zp_reserved r = {.bytes = held_bytes(a, stage) + working_bytes(a, stage)};
+  const int64_t passing[] = {t.sum, t.reduce, t.norm};
+  for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
+    zp_reserved_take(&r, passing[i]);
+    zp_reserved_give(&r, passing[i]);
+  }
+  zp_reserved_take(&r, t.flat);
+  zp_reserved_take(&r, t.update);
+  return r.bytes;
+}
+
+/* What the source's instrument shows of a stage's `used` bytes. */
 static int64_t printed_bytes(const asking *a, const zp_stage *stage, int64_t used, int64_t outside) {
+  if (a->software->prints_first_stage && stage->index > 0) return 0;
   if (a->software->prints_allocator) return used + (a->software->holds_scattered ? waiting_bytes(a, stage) : 0);
-  if (a->software->prints_reserved) return batch_bytes(a, stage) + copy_bytes(a, stage) + outside;
-  return used + outside;
+  return (a->software->prints_reserved ? reserved_bytes(a, stage) : used) + outside;
 }
 
 zp_software_memory zp_software_peak(const zp_program *program, const zp_machine *machine, const zp_software *software,
@@ -170,14 +248,13 @@ zp_software_memory zp_software_peak(const zp_program *program, const zp_machine 
   asking a = {.program = program, .software = software};
   a.keeps_scores = software->score_matrix && recompute && strcmp(recompute, "none") == 0;
   a.by_operations = software->selects_operations && recompute && strcmp(recompute, "selective") == 0;
-  int groups = (c->tensor > 1) + (c->pipeline > 1) + (c->data > 1), counted = software->context_bytes > 0 ? 0 : 1;
-  int64_t outside = software->context_bytes > 0 ? software->context_bytes : machine->context_bytes;
-  if (groups > counted) outside += (groups - counted) * COMMUNICATOR_BYTES;
+  int64_t context = zp_gpu_context_bytes(machine->node->device.name);
   zp_software_memory m = {0};
   for (int s = 0; s < c->pipeline; s++) {
     const zp_stage *stage = &program->stages[s];
     a.lowered = zp_program_lowered(program, s);
-    int64_t used = max64(batch_bytes(&a, stage), update_bytes(&a, stage));
+    int64_t used = used_bytes(&a, stage);
+    int64_t outside = context + zp_software_communicators(c, machine, &software->communicators, s);
     m.device = max64(m.device, used + outside);
     m.printed = max64(m.printed, printed_bytes(&a, stage, used, outside));
   }

@@ -72,14 +72,26 @@ zp_measured zp_run_complete(zp_arena *arena, const zp_measured_table *table, con
   return full;
 }
 
+/* Of the matrix products of one layer. */
+static double layer_weights(const zp_measured *run) {
+  double h = (double)run->hidden, kv = h * (double)run->kv_heads / (double)run->heads;
+  return 2 * h * h + 2 * h * kv + (run->gated ? 3 : 2) * h * (double)run->ffn;
+}
+
 /* Matrix products of one sequence, forward: 2 FLOP per weight and token, 4 s^2 h a layer for full attention. */
 double zp_run_flop(const zp_measured *run, bool hardware) {
-  double l = (double)run->layers, h = (double)run->hidden, s = (double)run->seq, f = (double)run->ffn;
-  double kv = h * (double)run->kv_heads / (double)run->heads;
-  double layer = 2 * s * (2 * h * h + 2 * h * kv + (run->gated ? 3 : 2) * h * f) + 4 * s * s * h;
+  double l = (double)run->layers, h = (double)run->hidden, s = (double)run->seq;
+  double layer = 2 * s * layer_weights(run) + 4 * s * s * h;
   double head = 2 * s * h * (double)run->vocab;
   bool full = hardware && run->recompute && strcmp(run->recompute, "full") == 0;
   return (double)run->batch * ((full ? 4 : 3) * l * layer + 3 * head);
+}
+
+/* GPT's head is its embedding table; small LLaMA-like models tie them too: the printed number of parameters tells. */
+static bool ties_head(const zp_measured *run) {
+  double layer = layer_weights(run) * (double)run->layers, table = (double)run->vocab * (double)run->hidden;
+  if (!run->gated) return true;
+  return run->parameters > 0 && fabs(layer + table - run->parameters) < fabs(layer + 2 * table - run->parameters);
 }
 
 /* ---- the graph ---- */
@@ -170,7 +182,7 @@ zp_model *zp_run_model(zp_arena *arena, const zp_measured *run) {
   int tokens = zp_model_add_input(b.model, "tokens", ids, ZP_NO_SPAN);
   int labels = zp_model_add_input(b.model, "labels", ids, ZP_NO_SPAN);
   int table = add_param(&b, "embedding", matrix(run->vocab, run->hidden));
-  int head = run->gated ? add_param(&b, "head", matrix(run->vocab, run->hidden)) : table; /* GPT ties them */
+  int head = ties_head(run) ? table : add_param(&b, "head", matrix(run->vocab, run->hidden));
   open_segment(&b, "begin", 1, false, false);
   int in[] = {zp_graph_input(b.graph, b.model, tokens), zp_graph_param(b.graph, b.model, table)};
   int x = apply(&b, ZP_OP_EMBEDDING, in, 2, (zp_op_attr){0}, "embedding");

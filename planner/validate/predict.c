@@ -119,7 +119,8 @@ static bool price(const question *q, int64_t microbatch, int chunks, zp_predicti
   zp_lowered *lowered = stages[0]; /* published runs recompute the same on all stages */
   if (q->software->float_gradients) lowered->grad_bytes = 4;
   zp_price(lowered, &q->machine, c.tensor, c.pipeline, c.data);
-  zp_software_price(lowered, &q->machine, q->software, is(run->recompute, "selective"));
+  zp_group_link tensor = zp_machine_tensor_group(&q->machine, c.tensor, c.pipeline, c.data);
+  zp_software_price(lowered, &q->machine, q->software, &tensor, is(run->recompute, "selective"));
   zp_program *program = zp_program_make(q->arena, (const zp_lowered *const *)stages, &c);
   out->choice = program->choice;
   out->estimate = zp_simulate(q->arena, program, &q->machine);
@@ -198,6 +199,7 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
   if (full.collective_bytes_per_s > 0 && full.inter_bytes_per_s > 0)
     q.machine.collective_share =
         full.collective_bytes_per_s / (full.inter_bytes_per_s * zp_cost_constant(ZP_COST_NETWORK_PAYLOAD));
+  if (full.collective_share > 0) q.machine.collective_share = full.collective_share;
   q.sharding = zp_shard(arena, q.spec->model, &q.machine, full.tensor, 1, full.sequence && full.tensor > 1, &p.why_not);
   if (!q.sharding || !price_best(&q, &p, &p.why_not)) return p;
   if (!full.microbatch)

@@ -23,12 +23,20 @@ enum { HEAD_COPIES = 3 };
  * bytes), scale, mask and softmax in fp32 (4 each), back (3), for the 2 of one kernel; the derivatives of all. */
 enum { FLOAT_SOFTMAX_PASSES = 3 + 4 + 4 + 4 + 3 - 2, FLOAT_SOFTMAX_GRAD_PASSES = 3 + 6 + 4 + 4 + 3 - 3 };
 enum { FLOAT_SOFTMAX_KERNELS = 5 - 1 };
+/* nanotron (src/nanotron/models/llama.py, CausalSelfAttention.forward): to [3, batch, sequence] (6), keys and values
+ * joined (4) and turned (4), the result to [sequence, batch] (2); backward the result (2) and again for the weight
+ * gradient (2), keys and values (4), the three (6) and their sum of layouts for the product (6). */
+enum { REARRANGE_PASSES = 6 + 4 + 4 + 2, REARRANGE_GRAD_PASSES = 2 + 2 + 4 + 6 + 6 };
+enum { REARRANGE_KERNELS = 4 + 6, REARRANGE_GRAD_KERNELS = 5 }; /* forward, offsets of the sequences: CoreAttention */
+/* A product beside a gather is three: of the rank's own rows, of those before and of those after. */
+enum { SPLIT_PRODUCTS = 3 };
 
 typedef struct pricer {
   const zp_lowered *lowered;
   const zp_machine *machine;
   const zp_software *software;
   double tensor;         /* ranks */
+  double taken;          /* share of the multiprocessors that their collectives have to themselves */
   bool selective;        /* recomputation */
   const zp_graph *graph; /* of the segment at hand */
   double kernels;        /* of the procedure at hand */
@@ -87,6 +95,23 @@ static double attention_grad_s(const pricer *p, const attention_size *a) {
          moved_s(p, a->scores, DROPOUT_GRAD_PASSES, MASK_BYTES) + moved_s(p, a->rows, rows, 0);
 }
 
+/* Copies around fused attention. Repeated heads (torchtitan/models/llama/model.py, repeat_kv): a read of the few and a
+ * write of the many, backward a read of the many and a write of their sums. */
+static void add_copies(pricer *p, zp_step *step) {
+  attention_size size = size_of(p, step->node);
+  bool grad = step->op == ZP_OP_ATTENTION_GRAD;
+  double few = (double)step->node->attr.kv_heads / (double)step->node->attr.heads, passes = 0;
+  if (p->software->repeats_heads && few < 1) {
+    passes += 2 * (1 + few);
+    p->kernels += 2;
+  }
+  if (p->software->rearranges_heads) {
+    passes += grad ? REARRANGE_GRAD_PASSES : REARRANGE_PASSES;
+    p->kernels += grad ? REARRANGE_GRAD_KERNELS : REARRANGE_KERNELS;
+  }
+  step->cost_s += moved_s(p, size.rows, passes, 0);
+}
+
 static void price_attention(pricer *p, zp_step *step) {
   attention_size size = size_of(p, step->node);
   bool grad = step->op == ZP_OP_ATTENTION_GRAD;
@@ -98,49 +123,6 @@ static void price_attention(pricer *p, zp_step *step) {
   if (!grad || !p->selective) return;
   step->cost_s += attention_s(p, &size);
   p->kernels += ATTENTION_KERNELS + extra;
-}
-
-/* ---- row kernels ---- */
-
-/* What a fused group of ours is made of in the measured software. */
-typedef struct group {
-  int norms, residuals, biases;
-} group;
-
-static group group_of(const zp_fused *fused) {
-  group g = {0};
-  for (int i = 0; i < fused->ops.len; i++) {
-    const zp_fused_op *op = &fused->ops.data[i];
-    if (op->op == ZP_OP_LAYER_NORM || op->op == ZP_OP_RMS_NORM) g.norms++;
-    if (op->op != ZP_OP_ADD) continue;
-    bool bias = op->arg[1] < fused->n_in && fused->operand[op->arg[1]] == ZP_OPERAND_COLUMNS;
-    if (bias)
-      g.biases++;
-    else
-      g.residuals++;
-  }
-  return g;
-}
-
-/* Passes and mask bytes that separate kernels add to those of a fused group. Forward: a norm reads its input again; the
- * residual's dropout writes a mask. Backward: the parameter gradients of a norm are a kernel of their own (two reads),
- * the sum of the residual's gradients too (two reads, one write, of which the group has one); dropout reads, writes and
- * reads its mask; a bias gradient reads its rows again. Source: apex layer_norm_cuda_kernel.cu and Megatron-LM
- * fused_bias_gelu.py, transformer.py (bias_dropout_add), 2021. Before those (separate_biases), every bias and every
- * dropout reads and writes its rows once more. */
-static double separate_rows_s(pricer *p, const zp_step *step) {
-  const zp_node *node = step->node;
-  group g = group_of(node->fused);
-  double elements = (double)zp_shape_elements(&p->graph->tensors.data[node->in.data[0]].shape, p->lowered->microbatch);
-  bool grad = step->op == ZP_OP_FUSED_GRAD, alone = node->fused->ops.len == 1;
-  double passes = grad ? 2 * g.norms + 2 * g.norms + 2 * g.residuals + g.biases : alone ? 0 : g.norms;
-  p->kernels += grad ? 2 * g.norms + g.residuals + g.biases : alone ? 0 : g.norms;
-  if (p->software->separate_biases && !alone) {
-    int kernels = g.residuals + (grad ? 0 : g.biases); /* dropouts both ways, bias sums forward */
-    passes += 2 * kernels;
-    p->kernels += kernels;
-  }
-  return passes > 0 ? moved_s(p, elements, passes, g.residuals * MASK_BYTES) : 0;
 }
 
 /* ---- all steps ---- */
@@ -157,6 +139,13 @@ static double separate_loss_s(pricer *p, const zp_step *step) {
   return zp_cost_memory_bound(p->machine, logits * LOSS_BYTES_PER_LOGIT, 0);
 }
 
+static void add_rows(pricer *p, zp_step *step) {
+  zp_row_kernels more = zp_software_rows(p->software, step);
+  const zp_shape *shape = &p->graph->tensors.data[step->node->in.data[0]].shape;
+  p->kernels += more.kernels;
+  step->cost_s += moved_s(p, (double)zp_shape_elements(shape, p->lowered->microbatch), more.passes, more.mask_bytes);
+}
+
 static bool only_moves(const zp_step *step) {
   zp_op_class class = zp_op_get_class(step->op);
   return class != ZP_CLASS_MATMUL && class != ZP_CLASS_ATTENTION && class != ZP_CLASS_COMM;
@@ -166,12 +155,15 @@ static void price_step(pricer *p, zp_step *step) {
   bool row = step->op == ZP_OP_FUSED || step->op == ZP_OP_FUSED_GRAD;
   if (step->kind != ZP_STEP_NODE) return;
   if (step->cost_s > 0 && !zp_cost_is_comm(step)) p->kernels++;
-  if (p->software->score_matrix && (step->op == ZP_OP_ATTENTION || step->op == ZP_OP_ATTENTION_GRAD))
+  bool attention = zp_op_get_class(step->op) == ZP_CLASS_ATTENTION;
+  if (attention && p->software->score_matrix)
     price_attention(p, step);
-  else if (p->software->attention_slowdown > 0 && zp_op_get_class(step->op) == ZP_CLASS_ATTENTION)
+  else if (attention && p->software->attention_slowdown > 0)
     step->cost_s *= p->software->attention_slowdown;
-  if (p->software->separate_rows && row) step->cost_s += separate_rows_s(p, step);
-  if (p->software->separate_rows && step->op == ZP_OP_CE_GRAD) step->cost_s = separate_loss_s(p, step);
+  if (attention) add_copies(p, step);
+  if (p->software->separate_rows && row) add_rows(p, step);
+  if ((p->software->separate_rows || p->software->separate_loss) && step->op == ZP_OP_CE_GRAD)
+    step->cost_s = separate_loss_s(p, step);
 }
 
 /* Weight gradients of a micro-batch are added to those before them by kernels of their own. */
@@ -195,9 +187,17 @@ static bool is_product(const zp_step *step) {
   return step->kind == ZP_STEP_NODE && zp_op_get_class(step->op) == ZP_CLASS_MATMUL;
 }
 
-/* A gather brings the product's operand piece by piece, a scatter takes its result away: all pieces but one, of as many
- * as there are ranks, move while the product works on another. */
-static void overlap_tensor(const pricer *p, zp_procedure *procedure, bool forward) {
+/* A gather brings the product's operand, a scatter takes its result away. Piece by piece: all pieces but one, of as
+ * many as there are ranks, move while the product works on another. In one piece a gather has the product of the rank's
+ * own rows beside it (nanotron src/nanotron/parallel/tensor_parallel/functional.py). */
+static double hidden_s(const pricer *p, const zp_step *transfer, const zp_step *product) {
+  bool whole = p->software->whole_pieces && transfer->op == ZP_OP_ALL_GATHER_SEQ;
+  double pieces = transfer->cost_s * (1 - 1 / p->tensor);
+  return whole ? fmin(transfer->cost_s, product->cost_s / p->tensor) : fmin(pieces, product->cost_s);
+}
+
+/* The product is slower by what an NCCL collective beside it keeps from it. */
+static void overlap_tensor(pricer *p, zp_procedure *procedure, bool forward) {
   zp_step *steps = procedure->steps.data;
   for (int i = 0; i < procedure->steps.len; i++) {
     bool gathers = steps[i].kind == ZP_STEP_NODE && steps[i].op == ZP_OP_ALL_GATHER_SEQ;
@@ -207,7 +207,8 @@ static void overlap_tensor(const pricer *p, zp_procedure *procedure, bool forwar
     if (scatters && forward && p->software->scatters_wait) continue;
     while (at >= 0 && at < procedure->steps.len && !is_product(&steps[at])) at += step;
     if (at < 0 || at >= procedure->steps.len) continue;
-    steps[i].cost_s -= fmin(steps[i].cost_s * (1 - 1 / p->tensor), steps[at].cost_s);
+    steps[i].cost_s -= hidden_s(p, &steps[i], &steps[at]) * (1 - p->taken);
+    if (gathers && p->software->whole_pieces) p->kernels += SPLIT_PRODUCTS - 1;
   }
 }
 
@@ -251,11 +252,13 @@ static void price_segment(pricer *p, zp_segment_program *segment) {
   backward->cost_s = fmax(backward->cost_s, p->kernels * p->software->host_call_s);
 }
 
-void zp_software_price(zp_lowered *lowered, const zp_machine *machine, const zp_software *software, bool selective) {
+void zp_software_price(zp_lowered *lowered, const zp_machine *machine, const zp_software *software,
+                       const zp_group_link *tensor, bool selective) {
   pricer p = {.lowered = lowered,
               .machine = machine,
               .software = software,
               .tensor = lowered->sharding->tensor,
+              .taken = software->whole_pieces ? zp_cost_taken(machine, tensor) : 0,
               .selective = selective};
   for (int i = 0; i < lowered->n_segments; i++) price_segment(&p, &lowered->segments[i]);
 }

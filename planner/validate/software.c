@@ -8,6 +8,7 @@ enum { N_LISTS = sizeof lists / sizeof *lists };
 static bool by_source(const zp_software *software, const zp_measured *run) {
   if (software->zero > 0 && run->zero < software->zero) return false; /* a row without a stage has -1 */
   if (software->most_zero > 0 && run->zero > software->most_zero) return false;
+  if (software->only_compiled && !run->compiled) return false;
   if (software->most_tensor > 0 && run->tensor > software->most_tensor) return false;
   for (int w = 0; w < ZP_SOURCE_WORDS && software->source_words[w]; w++)
     if (run->source && strstr(run->source, software->source_words[w])) return true;

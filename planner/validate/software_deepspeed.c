@@ -7,47 +7,57 @@ enum { ACCUMULATE_BUCKET = 8 };
 /* Elements that are collected before they are reduced, by default (deepspeed/runtime/zero/config.py). */
 enum { REDUCE_BUCKET_2022 = 500000000 };
 
-/* PyTorch's context and kernels on A100, without NCCL: 1,573 MiB by nvidia-smi (bigscience tr11 chronicles-prequel.md,
- * "104B topology / memory usage"; opened). */
-#define CONTEXT_A100 (INT64_C(1573) << 20)
+/* ZeRO 1 of February 2022 (deepspeed/runtime/zero/stage_1_and_2.py; opened): gradients of a bucket in one piece
+ * (allreduce_bucket), norms in fp64 tensor by tensor (get_grad_norm_direct), this rank's gradients in one piece and
+ * that in fp32 (step). */
+#define ZERO_1_2022                                                                                                    \
+  .reduce_bucket = REDUCE_BUCKET_2022, .norm_bytes = 8, .flat_copies = 2, .update_copies = COPIES_SHARD
+/* BF16_Optimizer (deepspeed/runtime/bf16_optimizer.py, update_hp_grads; runtime/engine.py, allreduce_bucket: all
+ * gradients in one piece, sent as bf16; both of April 2022, opened). */
+#define BF16_OPTIMIZER .half_gradients = true, .sum_bytes = 4, .reduce_copy = 2
+
+/* Megatron's groups, and DeepSpeed's own beside them, for tensor ranks and for losses along the pipeline
+ * (deepspeed/runtime/pipe/topology.py, PipelineParallelGrid; pipe/engine.py, _aggregate_total_loss; opened). */
+#define DEEPSPEED_GROUPS                                                                                               \
+  { .world = 1, .tensor = 2, .data = 1, .pipeline = 1, .model = 1, .ties = 1, .pairs = 1 }
 
 /* Parameters gathered tensor by tensor, nothing beside it. */
-#define ZERO_3 .zero = 3, .gathers_wait = true, .gathers_tensors = true, .accumulate_bytes = ACCUMULATE_BUCKET
+#define ZERO_3                                                                                                         \
+  .zero = 3, .gathers_wait = true, .gathers_tensors = true, .accumulate_bytes = ACCUMULATE_BUCKET,                     \
+  .communicators = PLAN_GROUPS
 /* The pipeline sends a piece a tensor rank, keeps what it has sent until backward (deepspeed/runtime/pipe/schedule.py,
  * num_pipe_buffers), as pieces, and gathers them again there (engine.py: is_pipe_partitioned, _exec_forward_pass,
  * _exec_backward_pass; opened). Gradients went whole until 29 September 2021 (is_grad_partitioned; history opened). */
-#define PIPELINE .scatter_gather = true, .keeps_outputs = true, .partitioned_outputs = true
+#define PIPELINE                                                                                                       \
+  .scatter_gather = true, .keeps_outputs = true, .partitioned_outputs = true, .communicators = DEEPSPEED_GROUPS
 #define PIPELINE_2020 PIPELINE, .whole_gradients = true
 /* Megatron-LM's first version, the base of DeepSpeedExamples/Megatron-LM: mpu/transformer.py, mpu/layers.py. */
 #define MEGATRON_V1                                                                                                    \
   MEGATRON_BASE, .separate_scores = true, .separate_biases = true, .accumulate_bytes = ACCUMULATE_HALF,                \
                  .update_copies = COPIES_WHOLE
-/* BigScience's instrument. */
-#define NVIDIA_SMI_A100 .context_bytes = CONTEXT_A100, .prints_reserved = true
-
 static const zp_software profiles[] = {
     {.name = "megatron-deepspeed-fp16",
      .source_words = {"chronicles-prequel"},
      MEGATRON,
      PIPELINE,
-     NVIDIA_SMI_A100,
+     ZERO_1_2022,
+     .prints_reserved = true,
      .accumulate_bytes = ACCUMULATE_HALF,
-     .update_copies = COPIES_SHARD,
-     .reduce_bucket = REDUCE_BUCKET_2022,
      .facts = "gradients in half precision until 27 February 2022, memory read from nvidia-smi (bigscience tr11 "
               "chronicles-prequel.md, \"Rebalancing layers\" and the end of the tables; opened)"},
     {.name = "megatron-deepspeed-bf16",
      .source_words = {"tr11-176B"},
      MEGATRON,
      PIPELINE,
-     NVIDIA_SMI_A100,
+     BF16_OPTIMIZER,
+     .prints_reserved = true,
      .cuts_units = true,
      .float_gradients = true,
-     .half_gradients = true,
      .accumulate_bytes = ACCUMULATE_COPY,
-     .facts =
-         "DeepSpeed's BF16_Optimizer accumulates and reduces gradients in fp32; embedding and head count as layers in "
-         "the cut (bigscience tr11 chronicles-prequel.md, \"Rebalancing layers\"; opened)"},
+     .embedding_norm = true,
+     .facts = "DeepSpeed's BF16_Optimizer accumulates gradients in fp32; embedding and head count as layers in the cut "
+              "(bigscience tr11 chronicles-prequel.md, \"Rebalancing layers\"; opened); --embed-layernorm "
+              "(tr11-176B-ml.slurm; opened)"},
     {.name = "megatron-deepspeed",
      .source_words = {"Megatron-DeepSpeed", "gpt-neox", "GLM-130B"},
      .most_zero = 1,
@@ -97,6 +107,7 @@ static const zp_software profiles[] = {
     {.name = "deepspeed-2020",
      .source_words = {"1910.02054", "ZeRO paper", "microsoft/DeepSpeed docs", "DeepSpeed docs and", "ZeRO-Offload"},
      MEGATRON_V1,
+     .communicators = PLAN_GROUPS,
      .gathers_wait = true,
      .offload_waits = true,
      .facts = "DeepSpeedExamples/Megatron-LM (opened): unfused attention, biases and dropouts; ZeRO 2 waits for its "

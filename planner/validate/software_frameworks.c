@@ -7,51 +7,90 @@ enum { FIRST_FLASH_ATTENTION = 2 };
 /* First bucket size of torch.nn.parallel.DistributedDataParallel (bucket_cap_mb = 25). */
 #define DDP_BUCKET_BYTES (25.0 * 1024 * 1024)
 
-#define ONEFLOW .score_matrix = true, .separate_rows = true, .accumulate_bytes = ACCUMULATE_HALF
+/* Softmax in half precision beside its gradient (sparse_softmax_cross_entropy in auto_mixed_precision_lists.cpp), fp32
+ * gradients in the update, from the cast of the weights; OneFlow of June 2021, opened. */
+#define ONEFLOW                                                                                                        \
+  .score_matrix = true, .separate_rows = true, .accumulate_bytes = ACCUMULATE_HALF, .loss_bytes = 2,                   \
+  .update_copies = COPIES_SHARD, .dropout = true, .static_plan = true,                                                 \
+  .communicators = {.tensor = 1, .data = 1, .pairs = 1}
+
+#define FSDP_2                                                                                                         \
+  .selects_operations = true, .overlaps_data = true, .loss_bytes = LOSS_PYTORCH, .prints_allocator = true,             \
+  .communicators = PLAN_GROUPS
+
+/* torch.compile fuses what moves rows in a layer; the loss is outside (torchtitan train.py: loss_fn). */
+#define COMPILED .separate_loss = true, .replays_all = true, .host_call_s = EAGER_CALL_S, .autograd = true
 
 static const zp_software profiles[] = {
     {.name = "fsdp-2023",
      .source_words = {"mosaicml"},
      EAGER,
+     .communicators = PLAN_GROUPS,
      .attention_slowdown = FIRST_FLASH_ATTENTION,
      .overlaps_data = true,
      .facts =
          "PyTorch FSDP with the first FlashAttention in Triton and overlapped gathers (llm-foundry README), loss fused "
          "in half precision (llmfoundry/models/mpt/modeling_mpt.py: fused_crossentropy; opened)"},
+    {.name = "fsdp-compiled",
+     .source_words = {"asyncTP_llama3"},
+     FSDP_2,
+     COMPILED,
+     .facts = "the same as fsdp, every layer through torch.compile (its table headings; opened)"},
+    {.name = "fsdp-compiled",
+     .source_words = {"torchtitan"},
+     .only_compiled = true,
+     FSDP_2,
+     COMPILED,
+     .facts = "the same as fsdp, every layer through torch.compile (the row's notes)"},
     {.name = "fsdp",
      .source_words = {"torchtitan"},
      EAGER,
-     .selects_operations = true,
-     .overlaps_data = true,
-     .loss_bytes = LOSS_PYTORCH,
-     .prints_allocator = true,
+     FSDP_2,
+     .separate_gates = true,
+     .float_norms = true,
+     .float_rotary = true,
+     .repeats_heads = true,
      .facts =
          "PyTorch FSDP2 with FlashAttention-2 and overlapped gathers (torchtitan docs); selective checkpointing by "
-         "operator keeps attention and every second product (parallelize_llama.py)"},
+         "operator keeps attention and every second product (parallelize_llama.py; opened); norms, rotary positions, "
+         "gates and repeated heads are single operations of PyTorch (models/norms.py, models/llama/model.py of "
+         "December "
+         "2024, norm_type \"rmsnorm\" in train_configs; opened)"},
     {.name = "nanotron",
      .source_words = {"nanotron"},
      EAGER,
      .float_gradients = true,
+     .separate_gates = true,
+     .merged_products = true,
+     .rearranges_heads = true,
      .overlaps_tensor = true,
+     .whole_pieces = true,
      .scatters_wait = true,
      .overlaps_data = true,
-     .bucket_bytes = DDP_BUCKET_BYTES,
+     .sums_whole = true,
+     .bucket_bytes = 2 * DDP_BUCKET_BYTES, /* sums in fp32 of a bucket in half precision */
      .cuts_by_products = true,
      .lists_ranks = true,
      .accumulate_bytes = ACCUMULATE_FLOAT,
      .blocking_messages = true,
+     .communicators = MEGATRON_GROUPS,
+     .joint_queries = true,
      .loss_bytes = LOSS_NANOTRON,
-     .gradient_buckets = true,
+     .half_gradients = true,
      .holds_scattered = true,
      .prints_allocator = true,
-     .facts = "FlashAttention-2; fp32 gradients beside the half-precision buckets of DistributedDataParallel "
-              "(src/nanotron/trainer.py, optim/gradient_accumulator.py; opened); asynchronous tensor parallelism "
+     .prints_first_stage = true,
+     .facts = "FlashAttention-2; fp32 gradients beside half-precision ones of a whole backward pass (src/nanotron/"
+              "optim/gradient_accumulator.py); queries are a view of the block of queries, keys and values (models/"
+              "llama.py); memory is printed by rank 0 (helpers.py, log_throughput; all opened); asynchronous tensor "
+              "parallelism "
               "(scripts/scaling_benchmarks.py; src/nanotron/parallel/tensor_parallel/functional.py), ZeRO 1 with lists "
               "of one slice a rank (src/nanotron/optim/zero.py)"},
     {.name = "oneflow",
      .source_words = {"OneFlow"},
      .most_tensor = 1,
      ONEFLOW,
+     .gradient_buckets = true,
      .overlaps_data = true,
      .facts = "static graph (arXiv 2110.15032), issued without Python; without tensor parallelism, collectives have a "
               "stream of their own"},

@@ -38,18 +38,27 @@ enum { LOSS_MEGATRON = 6, LOSS_NANOTRON = 4 + 4, LOSS_PYTORCH = 3 * 4 - 2 };
  * them, and the same flattened (deepspeed/runtime/fp16/fused_optimizer.py, step; opened). */
 enum { COPIES_SHARD = 4, COPIES_WHOLE = 4 + 4 };
 
+/* Communicators of one process. Megatron-LM (megatron/mpu/initialize.py, megatron/p2p_communication.py): all ranks, one
+ * a group, one over tensor and pipeline ranks for the norm, one for the tied embedding. PyTorch otherwise: all ranks,
+ * and one a group in use. */
+#define MEGATRON_GROUPS                                                                                                \
+  { .world = 1, .tensor = 1, .data = 1, .model = 1, .ties = 1, .pairs = 1 }
+#define PLAN_GROUPS                                                                                                    \
+  { .world = 1, .tensor = 1, .data = 1, .pairs = 1 }
+
 /* Eager PyTorch: Python, dispatcher, autograd and checkpointing around one kernel. Estimate: the smallest runs on odd
  * lines of vTrain's one-node table (hidden 1,024, micro-batch 1) take 3.2 to 3.7 ms a layer for about 60 kernels
  * whatever their size. */
 #define EAGER_CALL_S 53e-6
 
 /* What all eager PyTorch programs have in common. */
-#define EAGER .separate_rows = true, .replays_all = true, .host_call_s = EAGER_CALL_S
+#define EAGER .separate_rows = true, .replays_all = true, .host_call_s = EAGER_CALL_S, .autograd = true
 
 /* Batched products and scores in device memory, and a mixed-precision optimizer of separate kernels: Megatron-LM and
  * its descendants until FlashAttention. */
 #define MEGATRON_BASE                                                                                                  \
-  EAGER, .score_matrix = true, .blocking_messages = true, .update_bytes = UPDATE_SEPARATE, .loss_bytes = LOSS_MEGATRON
+  EAGER, .score_matrix = true, .blocking_messages = true, .update_bytes = UPDATE_SEPARATE,                             \
+         .loss_bytes = LOSS_MEGATRON, .dropout = true
 #define MEGATRON MEGATRON_BASE, .fused_softmax = true
 
 #endif

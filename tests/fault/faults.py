@@ -7,6 +7,7 @@ half-written, nothing hangs.
 import contextlib
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -21,7 +22,7 @@ import harness  # noqa: E402
 
 MODEL = os.path.join(HERE, "tiny.dz")
 LAYOUTS = {1: (1, 1), 4: (2, 2)}  # ranks: (tensor, pipeline)
-ERROR, INFEASIBLE, TRAINER = 1, 3, 5
+ERROR, USAGE, INFEASIBLE, NOT_FINITE, MEMORY, NO_TOOL = 1, 2, 3, 7, 8, 127  # frontend/driver/README.md
 STOP_SECONDS = 10
 MOST_LINES = 6  # on stderr: the plan, the error with its help, the count of errors
 
@@ -83,32 +84,32 @@ def write_shard(path, tokens, count=None):
 def data_missing(b):
     for ranks in LAYOUTS:
         outcome = b.train(ranks, 5, trainer=("--data", b.path("no_such.bin")))
-        b.expect(outcome, TRAINER, "error[Z0801]", "no_such.bin")
+        b.expect(outcome, ERROR, "error[Z0801]", "no_such.bin")
         b.expect_nothing_half_written()
 
 
 def data_truncated(b):
     shard = write_shard(b.path("short.bin"), list(range(200)), count=5000)
     for ranks in LAYOUTS:
-        b.expect(b.train(ranks, 5, trainer=("--data", shard)), TRAINER, "error[Z0802]", "short.bin", "truncated", "5000 tokens")
+        b.expect(b.train(ranks, 5, trainer=("--data", shard)), ERROR, "error[Z0802]", "short.bin", "truncated", "5000 tokens")
 
 
 def data_foreign(b):
     with open(b.path("foreign.bin"), "wb") as file:
         file.write(b"this is no shard" * 100)
-    b.expect(b.train(1, 5, trainer=("--data", b.path("foreign.bin"))), TRAINER, "error[Z0802]", "foreign.bin", "not a token file")
+    b.expect(b.train(1, 5, trainer=("--data", b.path("foreign.bin"))), ERROR, "error[Z0802]", "foreign.bin", "not a token file")
 
 
 def data_too_short(b):
     with open(b.path("tiny.txt"), "w", encoding="ascii") as file:
         file.write("too short")
-    b.expect(b.train(1, 5, trainer=("--data", b.path("tiny.txt"))), TRAINER, "error[Z0804]", "tiny.txt", "9 tokens")
+    b.expect(b.train(1, 5, trainer=("--data", b.path("tiny.txt"))), ERROR, "error[Z0804]", "tiny.txt", "9 tokens")
 
 
 def data_beyond_vocabulary(b):
     shard = write_shard(b.path("wide.bin"), [7] * 40 + [300] + [7] * 200)
     for ranks in LAYOUTS:
-        b.expect(b.train(ranks, 5, trainer=("--data", shard)), TRAINER, "error[Z0803]", "wide.bin", "300", "token 40")
+        b.expect(b.train(ranks, 5, trainer=("--data", shard)), ERROR, "error[Z0803]", "wide.bin", "300", "token 40")
         b.expect_nothing_half_written()
 
 
@@ -128,7 +129,7 @@ def checkpoint_unwritable(b):
         file.write("not a folder")
     for ranks in LAYOUTS:
         outcome = b.train(ranks, 5, trainer=("--checkpoint", os.path.join(blocker, "ck")))
-        b.expect(outcome, TRAINER, "error[Z0811]", "Not a directory")
+        b.expect(outcome, ERROR, "error[Z0811]", "Not a directory")
     b.check("the file in the way is untouched", os.path.getsize(blocker) == len("not a folder"))
 
 
@@ -162,7 +163,7 @@ def checkpoint_full_disk(b):
         for ranks in LAYOUTS:
             os.makedirs(b.path("ck-disk", "ck"))
             os.symlink(b.path("ck-disk", "ck"), b.path("ck"))
-            b.expect(b.train(ranks, 20), TRAINER, "error[Z0811]", "No space left")
+            b.expect(b.train(ranks, 20), ERROR, "error[Z0811]", "No space left")
             b.expect_nothing_half_written(5)
             outcome = b.train(ranks, 5, extra=("--resume",))
             b.check("the first checkpoint is good", outcome.status == 0, outcome.tail())
@@ -179,7 +180,7 @@ def checkpoint_file_limit(b):
         outcome = b.train(1, 5)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    b.expect(outcome, TRAINER, "error[Z0811]", "File too large")
+    b.expect(outcome, ERROR, "error[Z0811]", "File too large")
     b.expect_nothing_half_written()
 
 
@@ -190,7 +191,7 @@ def damaged(b, ranks, what, damage, *words):
     path = os.path.join(harness.step_folder(b.path("ck"), 5), what)
     with open(path, "r+b") as file:
         damage(file)
-    b.expect(b.train(ranks, 10, extra=("--resume",)), TRAINER, "error[Z0812]", what, *words)
+    b.expect(b.train(ranks, 10, extra=("--resume",)), ERROR, "error[Z0812]", what, *words)
     b.expect_nothing_half_written(5)
 
 
@@ -220,7 +221,7 @@ def checkpoint_corrupt(b):
 def checkpoint_foreign(b):
     b.train(1, 5, model=("model.d=48",))
     for ranks in LAYOUTS:
-        b.expect(b.train(ranks, 10, extra=("--resume",)), TRAINER, "error[Z0813]", "h.0.attn.c_attn.bias", "[144]", "[96]")
+        b.expect(b.train(ranks, 10, extra=("--resume",)), ERROR, "error[Z0813]", "h.0.attn.c_attn.bias", "[144]", "[96]")
         b.expect_nothing_half_written(5)
 
 
@@ -242,9 +243,9 @@ def wrong_rank_count(b):
 class Running:
     """A training under way, after some steps."""
 
-    def __init__(self, b, ranks):
+    def __init__(self, b, ranks, model=()):
         self.log = b.path("log.jsonl")
-        self.process = subprocess.Popen(b.run_command(ranks, 1000000, ("--log", self.log)), stdin=subprocess.DEVNULL,
+        self.process = subprocess.Popen(b.run_command(ranks, 1000000, ("--log", self.log), model=model), stdin=subprocess.DEVNULL,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
         limit = time.monotonic() + 60
         while self.steps() < 12 and self.process.poll() is None and time.monotonic() < limit:
@@ -290,7 +291,7 @@ def rank_dies(b, rank, signals):
         os.kill(victim, number)
         time.sleep(0.3)
     outcome = running.end(STOP_SECONDS)
-    b.expect(outcome, TRAINER, "Z0850", "rank %d of 4" % rank)
+    b.expect(outcome, 128 + signals[-1], "Z0850", "rank %d of 4" % rank)
     left = [other for other in range(4) if running.rank_process(other)]
     b.check("no rank is left", not left, "%s" % left)
     print("%s: the others stopped after %.1f s" % (b.name, outcome.seconds))
@@ -329,12 +330,30 @@ def interrupted(b, ranks, number):
     b.check("--resume goes on there", numbers == list(range(1, last + 3)), "%s" % numbers[-4:])
 
 
+def interrupted_on_full_folder(b):
+    """Asked to end, it cannot publish its checkpoint: that is what the exit status tells."""
+    for ranks in LAYOUTS:
+        shutil.rmtree(b.path("ck"), ignore_errors=True)
+        running = Running(b, ranks, model=("checkpoint.every=1000000",))
+        shutil.rmtree(b.path("ck"))
+        with open(b.path("ck"), "w", encoding="ascii"):
+            pass  # a file where the folder was
+        running.process.send_signal(signal.SIGINT)
+        b.expect(running.end(STOP_SECONDS), ERROR, "error[Z0811]")
+        os.remove(b.path("ck"))
+        os.remove(running.log)
+
+
 def interrupt_one(b):
     interrupted(b, 1, signal.SIGINT)
 
 
 def interrupt_four(b):
     interrupted(b, 4, signal.SIGINT)
+
+
+def hang_up_four(b):
+    interrupted(b, 4, signal.SIGHUP)
 
 
 def terminate_four(b):
@@ -346,7 +365,7 @@ def terminate_four(b):
 def log_unwritable(b):
     for ranks in LAYOUTS:
         outcome = b.train(ranks, 5, extra=("--log", os.path.join(MODEL, "log.jsonl")))  # below a regular file
-        b.expect(outcome, TRAINER, "error[Z0841]", "tiny.dz/log.jsonl", "Not a directory")
+        b.expect(outcome, ERROR, "error[Z0841]", "tiny.dz/log.jsonl", "Not a directory")
 
 
 def log_full(b):
@@ -356,7 +375,56 @@ def log_full(b):
 
 def not_finite(b):
     outcome = b.train(4, 40, model=("optimizer.lr=1e30", "schedule=constant(warmup=1)"))
-    b.expect(outcome, TRAINER, "error[Z0830]", "not finite")
+    b.expect(outcome, NOT_FINITE, "error[Z0830]", "not finite")
+
+
+def wrong_trainer_option(b):
+    for ranks in LAYOUTS:
+        outcome = b.train(ranks, 5, trainer=("--bogus",))
+        b.check("exit status 2", outcome.status == USAGE, "it was %d\n%s" % (outcome.status, outcome.tail()))
+        b.check("says which", 'unknown option "--bogus"' in outcome.err, outcome.tail())
+
+
+def out_of_memory(b):
+    """One rank without room for its arena: MPI itself needs more than such a limit leaves."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    b.train(1, 0, model=("model.d=768",))  # builds
+    resource.setrlimit(resource.RLIMIT_AS, (256 << 20, before[1]))  # children inherit it
+    try:
+        outcome = b.train(1, 5, model=("model.d=768",))
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    b.expect(outcome, MEMORY, "error[Z0822]", "bytes")
+
+
+def calibrate_unwritable(b):
+    """Told before the measurement, not after it."""
+    for path in (os.path.join(MODEL, "c.json"), b.path()):
+        outcome = harness.zplan("calibrate", "-o", path)
+        b.expect(outcome, ERROR, "error[Z0641]")
+        b.check("at once", "measuring" not in outcome.err, outcome.err)
+    b.check("usage", harness.zplan("calibrate", "-t", "1", "-o", b.path("c.json")).status == USAGE)
+    b.check("nothing is left", os.listdir(b.path()) == [], "%s" % os.listdir(b.path()))
+
+
+def calibrate_interrupted(b):
+    """The old file stays, nothing is left behind, and nobody goes on measuring."""
+    with open(b.path("c.json"), "w", encoding="ascii") as file:
+        file.write("old")
+    process = subprocess.Popen([harness.ZPLAN, "calibrate", "-t", "20", "-o", b.path("c.json")], stdout=subprocess.DEVNULL,
+                               stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process.stderr.readline()  # measuring ...
+    time.sleep(1)
+    process.send_signal(signal.SIGTERM)
+    process.wait(timeout=STOP_SECONDS)
+    limit = time.monotonic() + STOP_SECONDS
+    while harness.in_session(process.pid) and time.monotonic() < limit:
+        time.sleep(0.1)
+    b.check("nobody is left", not harness.in_session(process.pid))
+    b.check("ended by the signal", process.returncode == -signal.SIGTERM, "%s" % process.returncode)
+    with open(b.path("c.json"), encoding="ascii") as file:
+        b.check("the old file is whole", file.read() == "old")
+    b.check("and alone", os.listdir(b.path()) == ["c.json"], "%s" % os.listdir(b.path()))
 
 
 def no_compiler(b):
@@ -375,7 +443,46 @@ def no_mpirun(b):
     os.makedirs(empty)
     b.train(4, 0)  # builds
     outcome = b.train(4, 5, env={"PATH": empty})
-    b.expect(outcome, TRAINER, "Z0704", "mpirun")
+    b.expect(outcome, NO_TOOL, "Z0704", "mpirun")
+
+
+def build_command(tree, microbatch):
+    return [harness.ZPLAN, "build", MODEL, "-o", tree, "--set", "microbatch=%d" % microbatch]
+
+
+def source_of(tree):
+    with open(os.path.join(tree, "trainer.c"), encoding="utf-8") as file:
+        return file.read()
+
+
+def expect_current(b, tree):
+    """The binary holds the plan that the source names."""
+    wanted = re.search(r'plan_hash = "([0-9a-f]+)"', source_of(tree)).group(1).encode()
+    with open(os.path.join(tree, "trainer"), "rb") as file:
+        b.check("the trainer is that of its source", wanted in file.read())
+
+
+def build_interrupted(b):
+    """New source and old binary: the next build must not take it for done."""
+    tree = b.path("tree")
+    harness.run(build_command(tree, 1))
+    before = source_of(tree)
+    process = subprocess.Popen(build_command(tree, 2), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    while source_of(tree) == before and process.poll() is None:
+        time.sleep(0.001)
+    os.killpg(process.pid, signal.SIGTERM)
+    b.check("interrupted", process.wait(timeout=STOP_SECONDS) == -signal.SIGTERM, "%s" % process.returncode)
+    b.check("the source is the new one", source_of(tree) != before)
+    b.check("builds again", harness.run(build_command(tree, 2)).status == 0)
+    expect_current(b, tree)
+
+
+def builds_at_once(b):
+    tree = b.path("tree")
+    builds = [subprocess.Popen(build_command(tree, size), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+              for size in (1, 2, 4)]
+    b.check("all succeed", [build.wait(timeout=120) for build in builds] == [0, 0, 0])
+    expect_current(b, tree)
 
 
 def tree_unwritable(b):
@@ -403,8 +510,10 @@ def too_little_memory(b):
 
 TESTS = [data_missing, data_truncated, data_foreign, data_too_short, data_beyond_vocabulary, data_command, checkpoint_unwritable,
          checkpoint_full_disk, checkpoint_file_limit, checkpoint_corrupt, checkpoint_foreign, wrong_rank_count, rank_killed,
-         first_rank_killed, rank_stopped_and_killed, rank_crashes, interrupt_one, interrupt_four, terminate_four, log_unwritable,
-         log_full, no_compiler, no_mpirun, tree_unwritable, plan_file_damaged, too_little_memory, not_finite]
+         first_rank_killed, rank_stopped_and_killed, rank_crashes, interrupt_one, interrupt_four, terminate_four, hang_up_four,
+         interrupted_on_full_folder, wrong_trainer_option, out_of_memory, calibrate_unwritable,
+         calibrate_interrupted, log_unwritable, log_full, no_compiler, no_mpirun, build_interrupted, builds_at_once,
+         tree_unwritable, plan_file_damaged, too_little_memory, not_finite]
 
 
 def main():

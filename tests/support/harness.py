@@ -47,8 +47,9 @@ class Outcome:
         return "\n".join((self.out + self.err).strip().splitlines()[-lines:])
 
 
-def end_session(leader):
-    """Kills what is left of a session: mpirun and its ranks have process groups of their own."""
+def in_session(leader):
+    """Processes of a session: mpirun and its ranks have process groups of their own."""
+    found = []
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
             continue
@@ -56,8 +57,18 @@ def end_session(leader):
             with open("/proc/%s/stat" % entry, encoding="utf-8", errors="replace") as file:
                 session = int(file.read().rsplit(")", 1)[1].split()[3])
             if session == leader:
-                os.kill(int(entry), signal.SIGKILL)
+                found.append(int(entry))
         except (OSError, IndexError, ValueError):
+            pass  # it ended meanwhile
+    return found
+
+
+def end_session(leader):
+    """Kills what is left of a session."""
+    for process in in_session(leader):
+        try:
+            os.kill(process, signal.SIGKILL)
+        except OSError:
             pass  # it ended meanwhile
 
 

@@ -48,7 +48,7 @@ Test(cost, tensor_group_stays_in_its_node) {
   zp_group_link link = zp_machine_tensor_group(&m, 16, 50, 1);
   cr_expect_eq(link.nodes, 1);
   cr_expect_eq(link.local, 16);
-  expect_near(link.bytes_per_s, 0.8 * 150e9, "nvswitch, less the protocol");
+  expect_near(link.bytes_per_s, 150e9 / (1 + 0.54 * 16 / 30), "nvswitch, less the copies");
   expect_near(link.latency_s, 1e-6, "nvswitch latency");
 }
 

@@ -65,6 +65,38 @@ Test(format, comments_and_blank_lines_are_kept) {
   expect_format("", "");
 }
 
+/* Ends of operators, braces of one-line blocks and comments of neighbours; a blank line, a comment of its own, a body
+ * of several lines or several attributes on a line end a group. */
+Test(format, neighbours_line_up) {
+  expect_format("train {\n model = m\n batch=4 # four\n a <= 3 # le\n\n steps = 5\n # own\n seed = 1\n x = 1 yy = 2\n}",
+                "train {\n  model = m\n  batch = 4  # four\n  a    <= 3  # le\n\n  steps = 5\n  # own\n  seed = 1\n"
+                "  x = 1  yy = 2\n}\n");
+  expect_format(
+      "plan {\n log { a = 1 }\n checkpoint { b = 2 }\n zero in [0]\n tensor = 1\n data = 2\n}",
+      "plan {\n  log        { a = 1 }\n  checkpoint { b = 2 }\n  zero in [0]\n  tensor = 1\n  data   = 2\n}\n");
+  expect_format(
+      "block f(x: [B]) -> [B] {\n q, k = split(x, 2)\n y = f(q) # y\n if a {\n zz = 1\n w = 2\n }\n return y\n}",
+      "block f(x: [B]) -> [B] {\n  q, k = split(x, 2)\n  y    = f(q)  # y\n  if a {\n    zz = 1\n    w  = 2\n"
+      "  }\n  return y\n}\n");
+  expect_format("use std.nn # a\nuse std.hwx # b\nplan {} # c",
+                "use std.nn   # a\nuse std.hwx  # b\nplan {}      # c\n");
+}
+
+Test(format, wide_neighbours_do_not_leave_the_line) {
+  const char *wide = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+  const char *text = zp_format(arena, "plan {\n  b = %s\n  %s = 1\n}\n", wide, wide);
+  expect_format(text, text);
+}
+
+Test(format, comments_go_on_below_where_they_began) {
+  expect_format("plan {\n  a = 1     # why\n            # and more\n  bbb = 2\n}",
+                "plan {\n  a = 1  # why\n         # and more\n  bbb = 2\n}\n");
+  expect_format("plan {\n  a = 1     # why\n    # the next\n  bbb = 2\n}",
+                "plan {\n  a = 1  # why\n  # the next\n  bbb = 2\n}\n");
+  expect_format("plan {\n  s \"\xc3\xa4\" { a = 1 }  # one\n  s \"b\" { a = 1 }  # two\n}",
+                "plan {\n  s \"\xc3\xa4\" { a = 1 }  # one\n  s \"b\" { a = 1 }  # two\n}\n");
+}
+
 Test(format, line_breaks_in_brackets_are_kept) {
   expect_format("let x = f(\n      a, [1,\n   2],\n b\n)", "let x = f(\n  a, [1,\n    2],\n  b\n)\n");
   expect_format("let x = a +\nb", "let x = a +\n    b\n");
@@ -84,9 +116,11 @@ static const char *squeezed(const char *text) {
 }
 
 Test(format, examples_keep_their_tokens) {
-  static const char *const files[] = {"gpt2.dz", "tnlg.dz", "gpt1t.dz", "offload13b.dz", "zoo.dz"};
-  for (int i = 0; i < 5; i++) {
-    const char *path = zp_format(arena, "%s/tests/data/syntax/%s", ZPLAN_SOURCE_DIR, files[i]), *error;
+  static const char *const files[] = {"tests/data/syntax/gpt2.dz",  "tests/data/syntax/tnlg.dz",
+                                      "tests/data/syntax/gpt1t.dz", "tests/data/syntax/offload13b.dz",
+                                      "tests/data/syntax/zoo.dz",   "frontend/library/hw.dz"};
+  for (int i = 0; i < 6; i++) {
+    const char *path = zp_format(arena, "%s/%s", ZPLAN_SOURCE_DIR, files[i]), *error;
     size_t len;
     char *text = zp_read_file(arena, path, &len, &error);
     cr_assert(text != NULL, "%s", error);

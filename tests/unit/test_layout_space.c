@@ -126,7 +126,7 @@ Test(layout, chunks_have_slots_by_the_order_tables) {
   cr_expect_not(s1.pooled);
   cr_expect_eq(s1.runs.data[1].chunk, 1);
   zp_units part[] = {{0, 3}, {5, 2}};
-  zp_memory footprint = zp_stage_footprint(l, &c, 0, part);
+  zp_memory footprint = zp_stage_footprint(l, &c, 0, part, NULL);
   cr_expect_eq(zp_memory_on_device(&footprint), s0.arena_bytes);
 }
 

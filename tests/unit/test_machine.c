@@ -297,3 +297,40 @@ Test(machine, the_measured_share_of_collectives_is_not_that_of_messages) {
   cr_expect_eq(zp_machine_pipeline_link(&a, 16, 4, 1, ZP_ORDER_TDP).bytes_per_s,
                zp_machine_pipeline_link(&b, 16, 4, 1, ZP_ORDER_TDP).bytes_per_s);
 }
+
+/* ---- communicators ---- */
+
+/* Bytes by hand: 256 MiB where several ranks share a node; per channel 12 MiB for a neighbour in it, 20 over the
+ * network; two channels a ring: one ring a link of 25 GB/s, at most 12, one a card over nodes; a second neighbour from
+ * three ranks on. */
+Test(machine, communicators_by_hand) {
+  const int64_t mib = 1 << 20;
+  zp_node_type node = {.devices = 8, .nics = 4, .link = {"nvswitch", 300e9, 0}, .device = {.has_nccl = true}};
+  cr_expect_eq(zp_communicator_bytes(&node, 1, 1), 0);
+  cr_expect_eq(zp_communicator_bytes(&node, 2, 1), (256 + 24 * 12) * mib);
+  cr_expect_eq(zp_communicator_bytes(&node, 8, 1), (256 + 24 * 2 * 12) * mib);
+  cr_expect_eq(zp_communicator_bytes(&node, 64, 8), (256 + 8 * 2 * 12) * mib);
+  cr_expect_eq(zp_communicator_bytes(&node, 8, 8), 2 * 2 * 20 * mib);
+  cr_expect_eq(zp_communicator_bytes(&node, 2, 2), 2 * 20 * mib);
+  node.link.bytes_per_s = 450e9;
+  cr_expect_eq(zp_communicator_bytes(&node, 2, 1), (256 + 24 * 12) * mib);
+  node.link.bytes_per_s = 16e9;
+  cr_expect_eq(zp_communicator_bytes(&node, 2, 1), (256 + 2 * 12) * mib);
+  node.device.has_nccl = false;
+  cr_expect_eq(zp_communicator_bytes(&node, 8, 1), 0);
+}
+
+/* One for every group, but groups of the same ranks share: data over everything, a tie of two stages. */
+Test(machine, groups_of_the_same_ranks_share_a_communicator) {
+  zp_cluster cluster = {.nodes = 8};
+  cluster.node = (zp_node_type){.devices = 8, .nics = 8, .link = {"nvswitch", 300e9, 0}, .device = {.has_nccl = true}};
+  zp_choice data = {.tensor = 1, .pipeline = 1, .data = 64}, two = {.tensor = 8, .pipeline = 2, .data = 4},
+            four = {.tensor = 8, .pipeline = 4, .data = 2};
+  int64_t mib = 1 << 20, all = (256 + 16 * 2 * 12) * mib, tensor = (256 + 24 * 2 * 12) * mib;
+  cr_expect_eq(zp_communicators_of(&cluster, &data, 1).total_bytes, all);
+  cr_expect_eq(zp_communicators_of(&cluster, &two, 1).total_bytes, all + tensor + 2 * 2 * 20 * mib + 2 * 20 * mib);
+  zp_communicators made = zp_communicators_of(&cluster, &four, 1);
+  cr_expect_eq(made.bytes[ZP_COMMUNICATOR_TIES], 2 * 20 * mib);
+  cr_expect_eq(made.total_bytes, all + tensor + (2 + 2 * 2 + 2) * 20 * mib);
+  cr_expect_eq(zp_communicators_of(&cluster, &four, 0).bytes[ZP_COMMUNICATOR_TIES], 0);
+}

@@ -241,8 +241,9 @@ Test(offload, gathers_are_prefetched) {
     gather[s] = zp_cost_ring_pass(&link, elements[s] * 2);
     compute[s] = x.lowered->segments[s].forward.cost_s;
   }
-  double expected = gather[0] + fmax(0, gather[1] - compute[0]) + 5 * fmax(0, gather[1] - compute[1]) +
-                    fmax(0, gather[2] - compute[1]);
+  double taken = zp_cost_taken(&x.machine, &link), expected = gather[0];
+  expected += fmax(taken * gather[1], gather[1] - compute[0]) + 5 * fmax(taken * gather[1], gather[1] - compute[1]) +
+              fmax(taken * gather[2], gather[2] - compute[1]);
   zp_exposed e = zp_cost_exposed(x.lowered, &x.machine, &x.choice, &x.stage, 0, ZP_ACT_F);
   expect_near(e.data_s, expected, "forward");
   cr_expect_eq(e.offload_s, 0);
@@ -255,12 +256,13 @@ Test(offload, gathers_are_prefetched) {
 /* The reduction hides behind the last backward on GPUs, but for one unit's share; CPU trainers reduce afterwards. */
 Test(offload, reduction_beside_the_last_backward) {
   case_of x = make(&TINY, data_parallel(16, 0), 16);
-  expect_near(zp_cost_exposed_reduce(&x.machine, 8, 4, 4), 5, "partly");
-  expect_near(zp_cost_exposed_reduce(&x.machine, 8, 40, 4), 2, "one bucket is left");
-  expect_near(zp_cost_exposed_reduce(&x.machine, 8, 40, 1), 8, "a single unit hides nothing");
+  expect_near(zp_cost_exposed_reduce(&x.machine, 0.25, 8, 4, 4), 5, "partly");
+  expect_near(zp_cost_exposed_reduce(&x.machine, 0, 8, 40, 4), 2, "one bucket is left");
+  expect_near(zp_cost_exposed_reduce(&x.machine, 0.25, 8, 40, 4), 3.5, "and a quarter of the device for the others");
+  expect_near(zp_cost_exposed_reduce(&x.machine, 0.25, 8, 40, 1), 8, "a single unit hides nothing");
   zp_cluster cpu = cpu_cluster();
   zp_machine machine = zp_machine_make(&cpu, ZP_PREC_F32, 2);
-  expect_near(zp_cost_exposed_reduce(&machine, 8, 40, 4), 8, "CPU");
+  expect_near(zp_cost_exposed_reduce(&machine, 0.25, 8, 40, 4), 8, "CPU");
 }
 
 /* One bit an element instead of 16, twice; and one scale a rank. */
@@ -272,4 +274,29 @@ Test(offload, compressed_reduction) {
   zp_step_end end = zp_cost_step_end(x.lowered, &x.machine, &c, x.stage.flat_elements, x.stage.shard_elements);
   expect_near(end.reduce_s, 2 * zp_cost_ring_pass(&link, (double)x.stage.flat_elements / 8 + 64), "two phases");
   cr_expect_eq(end.gather_s, 0);
+}
+
+/* Thread blocks of a collective, each on a multiprocessor of its own: 24 over 12 NVLinks of 25 GB/s, no more over 18;
+ * two for each network card that the group has. None on CPUs, none alone. */
+Test(offload, collectives_keep_multiprocessors) {
+  zp_cluster a100 = gpu_cluster(4);
+  a100.node.device.cores = 108;
+  a100.node.devices = 8;
+  a100.node.nics = 8;
+  a100.node.link.bytes_per_s = 300e9;
+  static const struct {
+    int tensor, data;
+    double link, blocks;
+  } cases[] = {{1, 8, 300e9, 24}, {1, 8, 450e9, 24}, {1, 8, 150e9, 12}, {1, 32, 300e9, 16},
+               {4, 8, 300e9, 4},  {8, 4, 300e9, 2},  {8, 1, 300e9, 0},  {1, 8, 12e9, 1}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    a100.node.link.bytes_per_s = cases[i].link;
+    zp_machine m = zp_machine_make(&a100, ZP_PREC_MIXED_BF16, cases[i].tensor * cases[i].data);
+    zp_group_link link = zp_machine_data_group(&m, cases[i].tensor, 1, cases[i].data, ZP_ORDER_TDP);
+    expect_near(zp_cost_taken(&m, &link), cases[i].blocks / 108, "share of the device");
+  }
+  zp_cluster cpu = cpu_cluster();
+  zp_machine m = zp_machine_make(&cpu, ZP_PREC_F32, 2);
+  zp_group_link link = zp_machine_data_group(&m, 1, 1, 2, ZP_ORDER_TDP);
+  cr_expect_eq(zp_cost_taken(&m, &link), 0);
 }

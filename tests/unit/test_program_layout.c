@@ -103,6 +103,16 @@ Test(program_layout, cuts_between_layers_are_the_same) {
       cr_assert_eq(zp_stage_bytes(l, &c, 0, 1 + first, n), zp_stage_bytes(fine, &c, 0, 1 + 2 * first, 2 * n));
 }
 
+/* Graphs depend on neither the micro-batch nor the mode: variants of one sharding have the same ones. */
+Test(program_layout, variants_share_their_graphs) {
+  const char *reason = NULL;
+  zp_lowered *a = with_pieces(lower_size(GPT, 2, 1, true, false));
+  zp_lowered *b = with_pieces(zp_lower(arena, a->spec, a->sharding, 2, ZP_RECOMPUTE_NONE, false, &reason));
+  cr_assert_eq(a->n_segments, b->n_segments);
+  cr_assert_gt(a->n_segments, a->pieces->n_whole);
+  for (int i = 0; i < a->n_segments; i++) cr_expect_eq(a->segments[i].graph, b->segments[i].graph);
+}
+
 typedef struct region {
   int64_t at, bytes;
 } region;

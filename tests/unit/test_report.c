@@ -1,6 +1,7 @@
 /* Reports: the facts that readers rely on are there, and the files are well-formed. */
 #include <math.h>
 #include <zplan/buf.h>
+#include "../../planner/report/report_internal.h"
 #include "planner_models.h"
 
 static zp_arena *arena;
@@ -85,6 +86,48 @@ Test(report, equal_stages_share_a_row) {
   const char *html = zp_report_html(arena, plan, NULL);
   cr_expect(strlen(html) < 1000000);
   cr_expect(strstr(html, "usable 30.9 GB"), "the capacity line");
+}
+
+/* Cuts inside layers make stages alternate: two rows, not one a stage. What differs on its own keeps its row. */
+Test(report, alternating_stages_share_rows) {
+  enum { STAGES = 12 };
+  zp_stage stages[STAGES] = {0};
+  for (int s = 0; s < STAGES; s++) stages[s].memory.weights = s == 0 ? 7 : s == STAGES - 1 ? 9 : 1 + s % 2;
+  stages[6].memory.saved = 5; /* more in flight */
+  zp_program program = {.choice = {.pipeline = STAGES}, .stages = stages};
+  zp_stage_groups groups = zp_group_stages(arena, &program, true);
+  static const char *const names[] = {"0", "1,3..9", "2,4..10", "11"};
+  cr_assert_eq(groups.len, 4);
+  for (int g = 0; g < groups.len; g++) cr_expect_str_eq(zp_words_group(arena, groups.data[g]), names[g]);
+  cr_assert_gt(zp_group_stages(arena, &program, false).len, 4);
+  for (int s = 1; s < STAGES - 1; s++) stages[s].memory.weights = s == 5 ? 3 : 1;
+  groups = zp_group_stages(arena, &program, true);
+  cr_assert_eq(groups.len, 5); /* 1-4 and 6-10 are apart */
+  cr_expect_str_eq(zp_words_group(arena, groups.data[3]), "6-10");
+}
+
+/* Tensor 2, data 2 and 2 stages on nodes of 4: all ranks on two nodes with two cards each; of the other groups, tensor
+ * and one more are in a node. What is reserved is part of the peak, and said. */
+Test(report, what_is_outside_of_the_arena_is_listed) {
+  zp_cluster cluster = gpu_cluster(2);
+  cluster.node.devices = 4;
+  cluster.node.nics = 2;
+  cluster.node.link.bytes_per_s = 150e9;
+  cluster.node.device.has_nccl = true;
+  zp_spec *spec = build_spec(arena, &TINY, cluster, 8);
+  pin(&spec->plans.data[0].tensor, 2), pin(&spec->plans.data[0].pipeline, 2), pin(&spec->plans.data[0].data, 2);
+  zp_plan *plan = zp_search(arena, spec, 8, NULL);
+  cr_assert(plan->feasible);
+  int64_t mib = 1 << 20, all = (256 + 2 * 2 * 2 * 12) * mib, pair = (256 + 2 * 6 * 12) * mib, apart = 2 * 20 * mib;
+  const zp_stage *stage = &plan->program->stages[plan->best.estimate.peak_stage];
+  cr_expect_eq(stage->memory.communicators, all + 2 * pair + apart);
+  cr_expect_eq(plan->best.estimate.peak_bytes,
+               stage->arena_bytes + cluster.node.device.context_bytes + all + 2 * pair + apart);
+  const char *text = zp_report_summary(arena, plan);
+  EXPECT_WORDS(text, "context 1.50 GB (CUDA, libraries, their workspace)", "all ranks 369 MB", "tensor 419 MB",
+               " 41.9 MB", "context and NCCL");
+  EXPECT_WORDS(zp_report_memory(arena, plan), "NCCL", "context and NCCL are estimates");
+  EXPECT_WORDS(zp_report_html(arena, plan, NULL), "<th>NCCL (est)</th>", "Outside of the arena, estimates: context");
 }
 
 /* ---- HTML ---- */

@@ -2,6 +2,16 @@
  * every way to cut the rows into chunks. */
 #include "rowprog_objects.h"
 
+static bool has_llvm(void) {
+  FILE *maps = fopen("/proc/self/maps", "r");
+  char line[4096];
+  bool found = false;
+  cr_assert(maps);
+  while (fgets(line, sizeof line, maps)) found |= strstr(line, "libLLVM") != NULL;
+  fclose(maps);
+  return found;
+}
+
 static const int64_t small[] = {1, 5, 12}, large[] = {17, 96, 768}, wide[] = {3073};
 
 Test(rowprog_llvm, f64_small) { check_sizes(small, 3, 8, NULL, NULL, f64_bound); }
@@ -10,3 +20,10 @@ Test(rowprog_llvm, f64_wide) { check_sizes(wide, 1, 8, NULL, NULL, f64_bound); }
 Test(rowprog_llvm, f32_small) { check_sizes(small, 3, 4, NULL, NULL, f32_bound); }
 Test(rowprog_llvm, f32_large) { check_sizes(large, 3, 4, NULL, NULL, f32_bound); }
 Test(rowprog_llvm, f32_wide) { check_sizes(wide, 1, 4, NULL, NULL, f32_bound); }
+
+/* Commands that compile nothing do not load LLVM. */
+Test(rowprog_llvm, opened_by_the_first_module) {
+  cr_expect_not(has_llvm());
+  check_sizes(small, 1, 8, NULL, NULL, f64_bound);
+  cr_expect(has_llvm());
+}

@@ -90,14 +90,14 @@ Test(train, steps_of_the_command_line) {
 Test(train, wrong_byte_count_is_found) {
   cr_redirect_stderr();
   bigram_program(1, 1, 0, ZPK_F32)->predicted_bytes[ZPR_DATA] = 1;
-  cr_assert_eq(RUN("--check-memory"), 1);
+  cr_assert_eq(RUN("--check-memory"), ZPR_EXIT_FAILED);
 }
 
 Test(train, wrong_peak_is_found) {
   cr_redirect_stderr();
   bigram_program(1, 1, 0, ZPK_F32);
   the_bigram.stage.arena_bytes += 256; /* never used */
-  cr_assert_eq(RUN("--check-memory"), 1);
+  cr_assert_eq(RUN("--check-memory"), ZPR_EXIT_FAILED);
   cr_assert_eq(RUN("--no-progress"), 0);
 }
 
@@ -115,7 +115,7 @@ Test(train, write_behind_the_arena_is_a_fault, .exit_code = 42) {
   RUN("--steps", "1");
 }
 
-Test(train, steps_that_are_not_finite_change_nothing_and_end_the_run, .exit_code = 5) {
+Test(train, steps_that_are_not_finite_change_nothing_and_end_the_run, .exit_code = ZPR_EXIT_NOT_FINITE) {
   cr_redirect_stderr();
   bigram_program(1, 1, 0, ZPK_F32);
   the_bigram.poisoned = true;

@@ -1,7 +1,7 @@
 /* Branch and bound over cuts: its rules against the simulation, its answers against all cuts, the gap of models of real
  * size. Random instances from a fixed seed. */
 #include <math.h>
-#include "../../planner/search/search_internal.h"
+#include "../../planner/search/mode_work.h"
 #include "planner_models.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -132,6 +132,37 @@ Test(search_cuts, rules_never_drop_a_better_cut) {
   cr_expect(refused > PLANS / 2, "only %d of %d slow cuts are dropped before they are whole", refused, plans);
 }
 
+/* ---- what fits is what the layout says, in whatever order it is asked ---- */
+
+Test(search_cuts, remembered_fits_are_those_of_layouts) {
+  int64_t asked = 0, laid_out = 0;
+  int fitting = 0;
+  state = 5;
+  for (int i = 0; i < INSTANCES;) {
+    int stages = 2 + (int)random_below(5);
+    trial t = {.s.arena = zp_arena_new("trial")};
+    if (random_trial(&t, stages, stages + random_below(12))) {
+      zp_limits limits = zp_search_limits(&t.s);
+      zp_remember_fits(&t.s, &t.point);
+      for (int k = 0; k < 100; k++) {
+        int64_t units = zp_point_units(&t.s, &t.point), first = random_below(units);
+        zp_units part = {first, 1 + random_below(units - first)};
+        int stage = (int)random_below(stages), mode = (int)random_below(t.point.n_modes);
+        const zp_lowered *lowered = t.s.variants.data[t.point.modes[mode]].lowered;
+        bool fits = zp_stage_fits(lowered, &t.point.choice, stage, &part, NULL, &limits);
+        cr_assert_eq(zp_mode_fits(&t.s, &t.point, mode, stage, &part, &limits), fits);
+        fitting += fits;
+        asked++;
+      }
+      laid_out += t.s.memo->fits.laid_out;
+      i++;
+    }
+    zp_arena_free(t.s.arena);
+  }
+  cr_expect(fitting > asked / 10 && fitting < asked * 9 / 10, "%d of %lld fit", fitting, (long long)asked);
+  cr_expect(2 * laid_out < asked, "%lld of %lld stages were laid out", (long long)laid_out, (long long)asked);
+}
+
 /* ---- the least work of stages with one mode each is that of the best cut ---- */
 
 typedef struct work_trial {
@@ -154,8 +185,15 @@ static void see_work(void *user, int64_t *cut) {
   w->least_s = fmin(w->least_s, work);
 }
 
+static int64_t numbers_before_stages(const zp_mode_work *work) {
+  int64_t numbers = 0;
+  for (int i = 1; i <= work->stages; i++) numbers += work->before[i].most - work->before[i].least + 1;
+  return numbers;
+}
+
 Test(search_cuts, least_work_of_stages_with_modes) {
   int forced = 0;
+  int64_t all_numbers = 0, few_numbers = 0;
   state = 3;
   for (int i = 0; i < INSTANCES;) {
     int stages = 2 + (int)random_below(5);
@@ -170,11 +208,18 @@ Test(search_cuts, least_work_of_stages_with_modes) {
       double least = zp_mode_work_of(work, 0, stages, 0, t.s.n_units);
       cr_assert(fabs(least / all.least_s - 1) < 1e-9, "instance %d: %.12g of %.12g", i, least, all.least_s);
       forced += least > zp_variant_of(&t.s, &t.point)->prefix_s[t.s.n_units] * (1 + 1e-6);
+      all_numbers += stages * (zp_counted(work) + 1);
+      /* One micro-batch takes no longer: the same answer from bands that nothing slower fits into. */
+      cr_assert(zp_mode_work_meet(work, &windows, all.least_s * (1 + 1e-9)), "instance %d: the best cut is dropped", i);
+      cr_assert_eq(zp_mode_work_of(work, 0, stages, 0, t.s.n_units), least);
+      few_numbers += numbers_before_stages(work);
       i++;
     }
     zp_arena_free(t.s.arena);
   }
   cr_expect(forced > INSTANCES / 10, "memory forced slower modes in %d instances only", forced);
+  cr_expect(3 * few_numbers < 2 * all_numbers, "%lld of %lld numbers are left", (long long)few_numbers,
+            (long long)all_numbers);
 }
 
 /* ---- equal to all cuts ---- */

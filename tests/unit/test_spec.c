@@ -380,7 +380,7 @@ Test(spec_plan, errors) {
       {"tensor in 4", 1, "Z0622|needs a list"},
       {"zero = 4", 1, "Z0621|from 0 to 3"},
       {"zero in [0, 1, 5]", 1, "Z0621|cannot be 5"},
-      {"chunks = 0", 1, "Z0621|1 or more"},
+      {"chunks = 0", 1, "Z0621|from 1 to"},
       {"schedule = \"zero_buble\"", 1, "Z0308|did you mean `zero_bubble`"},
       {"cut = \"blok\"", 1, "Z0308|did you mean `block`"},
       {"schedule >= \"gpipe\"", 1, "Z0622|schedule = \"1f1b\""},

@@ -134,6 +134,7 @@ static const char *scratch_folder(void) {
 Test(buf, files_are_replaced_whole) {
   const char *folder = scratch_folder(), *path = zp_format(arena, "%s/a.txt", folder), *error = NULL;
   size_t len;
+  cr_assert(zp_can_write(arena, path, &error) && access(path, F_OK) != 0, "asking writes nothing");
   cr_assert(zp_write_file(arena, path, "one", 3, &error), "%s", error);
   cr_assert_eq(chmod(path, 0640), 0);
   cr_assert(zp_write_file(arena, path, "two\0!", 5, &error), "%s", error);
@@ -156,6 +157,10 @@ Test(buf, file_errors_name_the_path_and_the_reason) {
   cr_assert_not(zp_write_file(arena, "/", "x", 1, &error));
   cr_assert_not(zp_write_file(arena, "/dev/full", "x", 1, &error));
   expect_text(error, "cannot write `/dev/full`: No space left on device");
+  cr_assert_not(zp_can_write(arena, "/no/such/file", &error));
+  expect_text(error, "cannot write `/no/such/file`: No such file or directory");
+  cr_assert_not(zp_can_write(arena, "/", &error));
+  cr_assert(zp_can_write(arena, "/dev/null", &error));
 }
 
 Test(hash, is_fnv_1a) {

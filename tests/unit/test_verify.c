@@ -225,6 +225,7 @@ Test(verify, tampered_stages_are_found) {
       {"stages[2].memory.weights", ADD, -256, NULL, "the memory breakdown sums to"},
       {"stages[2].memory.saved", ADD, 1024, NULL, "saved take"},
       {"stages[2].memory.context", SET, 0, NULL, "context takes"},
+      {"stages[1].memory.communicators", SET, 1, NULL, "communicators take"},
   };
   EXPECT_FINDINGS(rich_plan(), table);
 }
@@ -401,7 +402,7 @@ Test(verify, budget_holds_or_is_exceeded_by_one_byte) {
   spec->cluster.node.device.memory_bytes--;
   zp_strings findings = findings_of(spec, json);
   cr_assert_eq(findings.len, 1);
-  cr_expect(strstr(findings.data[0], "(context included)"), "%s", findings.data[0]);
+  cr_expect(strstr(findings.data[0], "(context and communicators included)"), "%s", findings.data[0]);
   zp_json_free(json);
 }
 

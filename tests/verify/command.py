@@ -30,9 +30,9 @@ def zplan(*args, **options):
     return subprocess.run([ZPLAN, *args], capture_output=True, text=True, timeout=300, **options)
 
 
-def check(name, args, status, words=""):
+def check(name, args, status, words="", **options):
     """Runs and compares the exit status; `words` must be in what it printed."""
-    run = zplan(*args)
+    run = zplan(*args, **options)
     expect(name, run.returncode == status, "exit %d instead of %d: %s" % (run.returncode, status, run.stderr[:200]))
     expect(name, words in run.stdout + run.stderr, "no %r in %r" % (words, (run.stdout + run.stderr)[:300]))
     return run
@@ -66,6 +66,30 @@ def statuses(folder):
     check("no such folder", [GPT2, "-o", folder + "/none/x.json"], 1, "Z0641")
     check("unknown verb", ["explian", GPT2], 2, "did you mean `explain`")
     check("unknown option", [GPT2, "--gpu", "4"], 2, "did you mean `--gpus`")
+    check("a keyword without quotes", [GPT2, "--gpus", "2", "--set", "cut=block"], 0, "best plan")
+    check("the same price", ["explain", plan, "--why-not", "rank_order=tpd"], 0, "the same step time (estimates)")
+    for words in (["--ranks", "3"], ["--set", "tensor=4"], ["--set", "memory<=50%"], ["--device-memory", "1MB"]):
+        check("a plan file says otherwise", ["build", plan, "-o", folder + "/tree", *words], 1, "error[Z0643]")
+    expect("nothing is built", not os.path.exists(folder + "/tree"))
+    with open(folder + "/log.jsonl", "w") as log:
+        log.write('{"step": 1, "step_ms": 250.0, "loss": 5.0}\n{"step": 2, "step_ms": 350.0, "loss": 4.0}\n')
+    check("measured", ["report", plan, "--log", folder + "/log.jsonl"], 0, "measured     step 300 ms, median of 2, est ")
+    check("no log", ["report", plan, "--log", GPT2], 1, "holds no step of a training")
+    check("no hostfile", ["run", GPT2, "--ranks", "2", "--hostfile", folder + "/none"], 1, "cannot read the hostfile")
+    check("too many", [GPT2, "--top", "1000000000"], 2, "at most 1000")
+    check("empty value", [GPT2, "-o", ""], 2, "an empty one")
+    check("option of a plan", [GPT2, "--tensor", "4"], 2, "write --set tensor=VALUE")
+    check("option of another tool", [GPT2, "--tensor-model-parallel-size=4"], 2, "here it is called `tensor`")
+    check("no file", ["build"], 2, "zplan build FILE.dz|PLAN.json")
+    check("code in small letters", ["explain", "z0601"], 0, "Z0601")
+    with open(GPT2) as pipe:
+        check("a pipe", ["check", "/dev/stdin"], 0, "gpt2: 124,439,808", stdin=pipe)
+    other_name = folder + "/plan.of.gpt2"  # known by its first letter
+    check("plan of another name", [GPT2, "--gpus", "2", "-o", other_name], 0)
+    check("plan of another name", ["verify", other_name], 0, "sound")
+    with open(plan) as file, open(folder + "/options.json", "w") as changed:
+        json.dump(dict(json.load(file), options=["--gpus", "x"]), changed)
+    check("plan with foreign options", ["report", folder + "/options.json"], 1, "options.json: its recorded options")
     check("option of another verb", ["check", GPT2, "--gpus", "4"], 2, "does not take --gpus")
     check("nothing legal", [GPT2, "--set", "tensor=3"], 3, "tensor 3 does not divide 8 devices")
     check("no decision", ["explain", plan, "--why-not", "batch=8"], 1, "Z0626")
@@ -140,6 +164,27 @@ def interrupted(folder):
     expect("interrupted files", set(os.listdir(folder)) == before)
 
 
+def tables_and_files(folder):
+    """Tables that cannot be read; targets that must not be replaced."""
+    table = folder + "/runs.csv"
+    with open(table, "w", newline="") as file:
+        file.write("id,gpu,n_gpus,micro_batchs,precision\r\na,A100-SXM4-80GB,8,1,fp99\r\nb,A100-SXM4-80GB,8,1,fp16\r\n")
+    run = check("bad table", ["validate", table], 1, "line 2: precision is `fp99`")
+    expect("unknown column", "warning[Z0904]" in run.stderr and "did you mean `micro_batch`" in run.stderr, run.stderr)
+    check("folder as table", ["validate", folder], 1, "Is a directory")
+    link = folder + "/device"
+    os.mkfifo(link)
+    check("data into a pipe", ["data", table, "-o", link], 1, "no regular file")
+    check("data onto itself", ["data", table, "-o", table], 1, "the input and the output")
+    reader = subprocess.Popen([ZPLAN, "data", link, "-o", folder + "/tokens.bin"], preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    with open(link, "w"):  # it has opened its input, and waits
+        while not any("tokens.bin.tmp" in name for name in os.listdir(folder)):
+            time.sleep(0.01)
+        reader.send_signal(signal.SIGINT)
+        expect("data interrupted", reader.wait(timeout=60) == -signal.SIGINT, reader.returncode)
+    expect("nothing half-written", not any("tokens.bin" in name for name in os.listdir(folder)), os.listdir(folder))
+
+
 def completions(folder):
     script = folder + "/zplan.bash"
     with open(script, "w") as file:
@@ -161,7 +206,7 @@ def completions(folder):
 def main():
     os.environ.pop("ZPLAN_CALIBRATION", None)
     with tempfile.TemporaryDirectory() as folder:
-        for part in (statuses, documents, full_disk, interrupted, completions):
+        for part in (statuses, documents, full_disk, interrupted, tables_and_files, completions):
             start = time.time()
             part(folder)
             print("%-12s %5.1f s" % (part.__name__, time.time() - start))

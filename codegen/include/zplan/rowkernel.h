@@ -21,9 +21,11 @@ int zp_kernels_count(const zp_kernel_set *set);
 const char *zp_kernels_symbol(const zp_kernel_set *set, int index);
 /* One comment line that says what kernel `index` computes, for the generated C: "y = layer_norm(x + b)". Arena. */
 const char *zp_kernels_describe(const zp_kernel_set *set, int index);
+/* The library that the first kernel opens: LLVM. */
+const char *zp_kernels_library(void);
 /* Compiles all kernels for a CPU: cpu == NULL means this host. features: LLVM feature string or NULL for the host's.
  * Writes an ELF object to object_path and, when ir_path is not NULL, readable LLVM IR. Deterministic.
- * false with *error (arena) when LLVM refuses. */
+ * false with *error (arena) when LLVM refuses or is not there. */
 bool zp_kernels_compile(zp_kernel_set *set, const char *cpu, const char *features, const char *object_path,
                         const char *ir_path, const char **error);
 /* Readable dump of the row programs. Arena. */

@@ -38,6 +38,7 @@ typedef struct zp_machine {
  * divided among the groups that use it at the same time. */
 typedef struct zp_group_link {
   int n, local, nodes;
+  double blocks; /* thread blocks that a collective runs on; 0 on CPUs */
   double bytes_per_s;
   double latency_s;                          /* mean hop of the ring */
   double local_latency_s, network_latency_s; /* a hop in a node and between nodes */
@@ -72,5 +73,24 @@ int64_t zp_machine_nodes(const zp_machine *m);
 zp_group_link zp_machine_tensor_group(const zp_machine *m, int tensor, int pipeline, int data);
 zp_group_link zp_machine_data_group(const zp_machine *m, int tensor, int pipeline, int data, zp_rank_order order);
 zp_group_link zp_machine_pipeline_link(const zp_machine *m, int tensor, int pipeline, int data, zp_rank_order order);
+
+/* ---- communicators.c ---- */
+/* Device memory of one NCCL communicator of so many ranks on so many nodes; 0 without NCCL. */
+int64_t zp_communicator_bytes(const zp_node_type *node, int ranks, int nodes);
+typedef enum zp_communicator_kind {
+  ZP_COMMUNICATOR_ALL,
+  ZP_COMMUNICATOR_TENSOR,
+  ZP_COMMUNICATOR_DATA,
+  ZP_COMMUNICATOR_PIPELINE,
+  ZP_COMMUNICATOR_TIES, /* first and last stage */
+  ZP_COMMUNICATOR_COUNT
+} zp_communicator_kind;
+/* Those of one rank of a choice, the most that a rank has. */
+typedef struct zp_communicators {
+  int64_t bytes[ZP_COMMUNICATOR_COUNT], total_bytes;
+} zp_communicators;
+/* ties: parameters that several segments share. Several node types: for the cluster's common node. */
+zp_communicators zp_communicators_of(const zp_cluster *cluster, const zp_choice *choice, int ties);
+const char *zp_communicator_name(zp_communicator_kind kind);
 
 #endif

@@ -133,6 +133,9 @@ const char *zp_report_recompute(zp_arena *arena, const zp_choice *choice);
 const char *zp_report_memory(zp_arena *arena, const zp_plan *plan);
 /* When nothing fits: what, on which stage, by how much, the nearest change that fits. */
 const char *zp_report_infeasible(zp_arena *arena, const zp_plan *plan);
+/* "measured  median step 112 ms of 120 steps (plan 174 ms, 0.64 of it) ...", lines for below the summary; NULL when the
+ * log holds no step. */
+const char *zp_report_measured(zp_arena *arena, const zp_plan *plan, const char *log);
 /* One self-contained HTML file; log: lines of a run's JSONL or NULL. */
 const char *zp_report_html(zp_arena *arena, const zp_plan *plan, const char *log_text);
 /* Chrome trace JSON of the simulated step. */

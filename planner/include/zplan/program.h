@@ -129,6 +129,7 @@ typedef struct zp_lowered {
   int64_t n_units;
   int64_t *param_elements; /* per model parameter: local, padding included, one instance */
   zp_ints shared;          /* model parameters declared outside repeats */
+  int ties;                /* those of them that several segments use */
   bool *zero_first;        /* per model parameter: its gradient is only ever added to, so it is zeroed at step start */
 } zp_lowered;
 
@@ -145,7 +146,8 @@ typedef struct zp_run { /* consecutive iterations of one segment, or one of a pi
 typedef struct zp_shared { int param; int64_t offset; /* elements in the flat buffers */ } zp_shared;
 
 typedef struct zp_memory {
-  int64_t weights, gradients, optimizer, saved, buffers, context; /* on the device */
+  int64_t weights, gradients, optimizer, saved, buffers; /* on the device: the arena */
+  int64_t context, communicators;                         /* and outside of it, estimates */
   int64_t host, nvme;                                             /* of this rank, on its node's host and disks */
 } zp_memory;
 
@@ -181,7 +183,7 @@ typedef struct zp_stage {
   int64_t at_pending;      /* waiting weight gradients */
   int64_t at_error, at_server_error; /* 1-bit compression: what the worker and the server side still owe, f32 */
   int64_t arena_bytes;
-  zp_memory memory;        /* sums to arena_bytes + context */
+  zp_memory memory;        /* sums to arena_bytes, and what is outside */
 } zp_stage;
 
 /* One entry of an order table. `forward` is true for ZP_ACT_F. B is the whole backward; schedules that split it use BI
@@ -220,13 +222,18 @@ zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_shar
 /* Does the step belong to BW when backward is split: products for weights and sums over columns? */
 bool zp_step_is_weight_gradient(const zp_step *step);
 
+/* Parameters that several segments use. */
+int zp_count_ties(const zp_model *model);
+
 /* ---- layout ---- */
 /* Lays out the arena of one stage of the choice's cut: exact bytes, with tables (arena). */
 void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice, int stage, zp_stage *out);
 /* Memory of a stage whose chunk k runs units part[k], for the search: the same arithmetic without the tables. Context left 0.
- * O(chunks * segments), no allocation. */
-zp_memory zp_stage_footprint(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part);
-int64_t zp_memory_on_device(const zp_memory *memory); /* without the context */
+ * flight: micro-batches that its chunks keep, where the caller knows them; else NULL. O(chunks * segments), no allocation. */
+zp_memory zp_stage_footprint(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
+                             const int64_t *flight);
+int64_t zp_memory_of_arena(const zp_memory *memory);
+int64_t zp_memory_on_device(const zp_memory *memory); /* arena and communicators, without the context */
 /* For one chunk a stage: bytes of the arena; bytes of the rank on its node's host and disks. */
 int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit,
                        int64_t n_units);

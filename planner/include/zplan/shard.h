@@ -7,6 +7,7 @@
 
 #include <zplan/machine.h>
 #include <zplan/model.h>
+#include <zplan/pieces.h>
 
 /* How a parameter lies on the tensor ranks, the same in all its uses. split_dim -1: replicated. */
 typedef struct zp_param_split {
@@ -17,10 +18,19 @@ typedef struct zp_param_split {
                       * over the tensor ranks a step. Only with `sequence`: norm weights, biases added to split rows */
 } zp_param_split;
 
+/* Graphs of the pieces of layers, made when the first of them is asked for. */
+typedef struct zp_shard_pieces {
+  bool known;
+  const zp_pieces *pieces; /* NULL: no layer can be cut */
+  zp_graph **trained;      /* per piece behind the whole segments; NULL: what flows on after it is divided */
+} zp_shard_pieces;
+
 typedef struct zp_sharding {
   int tensor;
   bool sequence;         /* carried tensors are split along the sequence */
   zp_graph **local;      /* per segment: unfused, undifferentiated local graph */
+  zp_graph **trained;    /* per segment: the same fused and differentiated */
+  zp_shard_pieces *pieces;
   zp_param_split *param; /* per model parameter */
   double comm_s;         /* of one micro-batch through all segments, as the search priced it */
   int64_t states_visited;/* for the certificate */
@@ -33,5 +43,7 @@ typedef struct zp_sharding {
  * or more tensor ranks and a sequence that they divide. */
 zp_sharding *zp_shard(zp_arena *arena, const zp_model *model, const zp_machine *machine, int tensor, int64_t microbatch,
                       bool sequence, const char **reason);
+/* The graphs of the pieces, in the arena of the sharding. */
+const zp_shard_pieces *zp_shard_find_pieces(const zp_sharding *sharding, const zp_model *model);
 
 #endif

@@ -22,11 +22,13 @@ typedef struct zp_measured {
   int gpus_per_node;
   double intra_bytes_per_s, inter_bytes_per_s; /* per GPU and direction; line rates */
   double collective_bytes_per_s;               /* measured bus bandwidth of collectives over nodes, per GPU */
+  double collective_share; /* the same as a share of the line rate's payload, as a fabric's `collectives` */
   int gpus, tensor, pipeline, data, context, chunks;
   int64_t microbatch, batch;
   const char *precision, *offload;
   int zero;                  /* -1: unknown */
   const char *recompute;     /* "full", "selective", "none" */
+  bool compiled;             /* through torch.compile, it says */
   bool sequence, partitions; /* saved inputs are split over the tensor ranks (activation partitioning) */
   double tflops, step_s, memory_bytes;
   bool memory_reserved; /* what the allocator held, whatever was in use: an upper bound, not a peak */
@@ -37,6 +39,7 @@ typedef struct zp_measured {
 typedef struct zp_measured_table {
   ZP_VEC(zp_measured) runs;
   zp_strings malformed; /* one line each: "line 7: layers is `x`, not a number" */
+  zp_strings ignored;   /* columns of no known name, one line each */
 } zp_measured_table;
 /* Reads CSV text. `name`: the file's name without folder and suffix, the family of vTrain's rows. NULL with *error when
  * the header is none that is known. */

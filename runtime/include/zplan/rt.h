@@ -118,6 +118,15 @@ struct zpr {
   struct zpr_state *state; /* private to the runtime */
 };
 
+/* Exit statuses of a trainer; the command of `zplan run` ends with the same. Interrupted by SIGINT or SIGTERM: 130, 143. */
+enum {
+  ZPR_EXIT_REFUSED = 1,    /* data, checkpoint, log, number of ranks: nothing that another plan would help */
+  ZPR_EXIT_USAGE = 2,      /* options */
+  ZPR_EXIT_FAILED = 5,     /* communication broke, or memory or traffic was not as planned */
+  ZPR_EXIT_NOT_FINITE = 7, /* loss or gradients stayed NaN or infinite */
+  ZPR_EXIT_MEMORY = 8,     /* the system refused memory */
+};
+
 /* Runs the trainer; the exit status of the process. Options: --steps N, --resume, --log F, --data PATH, --validate PATH,
  * --checkpoint DIR, --threads N, --check-memory, --no-progress, --help. */
 int zpr_main(int argc, char **argv, const zpr_program *program);
@@ -191,7 +200,8 @@ void zpr_send(zpr *c, bool up, const void *data, int64_t count, int64_t mb);
 void zpr_send_wait(zpr *c, bool up);
 void zpr_recv(zpr *c, bool from_below, void *data, int64_t count, int64_t mb);
 
-/* Ends all ranks with one line on stderr: "error[Z0801]: ...". Codes as in `zplan explain`. status: 1 or 5. */
+/* Ends all ranks with one line on stderr: "error[Z0801]: ...". Codes as in `zplan explain`; the code decides
+ * the exit status. */
 _Noreturn void zpr_fail(zpr *c, const char *code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

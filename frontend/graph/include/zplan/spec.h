@@ -9,10 +9,11 @@ typedef struct zp_device {
   const char *name;        /* "v100_sxm3_32" */
   bool is_cpu;             /* then memory and rates are those of the whole node, which its ranks share */
   int64_t memory_bytes;
-  int64_t context_bytes;   /* outside the arena: CUDA context, communicators, code */
+  int64_t context_bytes;   /* outside the arena: CUDA context, libraries, code */
   double memory_bytes_per_s;
   double flop_per_s_fp64, flop_per_s_fp32, flop_per_s_half; /* dense peak; half: fp16 or bf16 tensor cores */
   bool has_bf16;
+  bool has_nccl;           /* its ranks talk through NCCL, whose buffers lie outside of arena and context */
   double eff_matmul, eff_attention, eff_memory; /* share of peak reached by large operations */
   double launch_s;         /* fixed cost of one kernel */
   double gemm_half[3];     /* CPU: rows, columns and depth at which a product reaches half its rate; 0: the cost model's.

@@ -22,5 +22,10 @@ typedef struct zp_load_options {
  * instead of the file system (a plan's embedded sources). Memory: arena. */
 zp_spec *zp_load(zp_arena *arena, zp_diags *diags, const char *path, const zp_source_text *sources, int n_sources,
                  const zp_load_options *options);
+/* Is it a key that --set takes without a prefix: one of `plan` or `train`? For another tool's word for one, *note says
+ * what to write here; NULL otherwise. */
+bool zp_is_setting_key(const char *word, const char **note);
+/* Does the setting "tensor<=8" speak of the plan, and not of the training or the machine? */
+bool zp_is_plan_setting(const char *setting);
 
 #endif

@@ -17,6 +17,7 @@ typedef struct zp_span {
   uint32_t begin, end;
 } zp_span;
 #define ZP_NO_SPAN ((zp_span){-1, 0, 0})
+bool zp_span_within(zp_span inner, zp_span outer);
 
 /* One row per code in diag_codes.def: number, level, title, page for `zplan explain`. */
 typedef enum zp_diag_code {
@@ -34,6 +35,9 @@ zp_diags *zp_diags_new(zp_arena *arena);
 /* Registers a text (borrowed, must outlive the diags); returns the file index for spans. */
 int zp_diags_add_source(zp_diags *diags, const char *path, const char *text, size_t len);
 int zp_diags_source_count(const zp_diags *diags);
+/* Files that people do not edit: what is wrong in them was caused elsewhere (sema/blame.c). */
+void zp_diags_mark_library(zp_diags *diags, int file);
+bool zp_diags_in_library(const zp_diags *diags, zp_span span);
 const char *zp_diags_source_path(const zp_diags *diags, int file);
 const char *zp_diags_source_text(const zp_diags *diags, int file, size_t *len);
 /* 1-based; columns count bytes. */
@@ -44,6 +48,10 @@ const char *zp_diags_place(const zp_diags *diags, zp_arena *arena, zp_span span)
 /* Adds a diagnostic; never NULL. The arena copies all text. */
 zp_diag *zp_report(zp_diags *diags, zp_diag_code code, zp_span span, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* The primary place, and another one for it: the first one stays as a second place with the words `was`. Moved again,
+ * a diagnostic still shows where it was at first. */
+zp_span zp_diag_span(const zp_diag *diag);
+void zp_diag_move(zp_diag *diag, zp_span span, const char *was);
 /* The words under the primary carets. */
 void zp_diag_label(zp_diag *diag, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A second place, underlined with dashes, with its own words. */
@@ -58,6 +66,8 @@ int zp_diags_errors(const zp_diags *diags);
 int zp_diags_count(const zp_diags *diags);
 /* The index-th of them, to add notes afterwards (which call an inlined block came from). */
 zp_diag *zp_diags_get(const zp_diags *diags, int index);
+/* Takes one back that was not printed yet: it says nothing that another has not said. */
+void zp_diags_drop(zp_diags *diags, int index);
 /* Prints those not printed yet, at most 20 in all, then a closing count when there were errors. */
 void zp_diags_print(zp_diags *diags, FILE *out, bool color);
 /* One JSON object a line, fields as rustc's. */
