@@ -108,15 +108,33 @@ typedef struct zp_pipeline_run {
   const zp_stage_time *time; /* [stages * chunks], chunks of a stage side by side */
   const double *message_s;   /* [stages * chunks]: between chunk k and k + 1 of the model, either way */
   double *end_s;             /* out, [stages]: end of the last action */
-  /* 0: all stages. Otherwise only the first `known` are simulated, one chunk each, and nothing is looked at of the others:
-   * the last of them has the gradient back rest_s after its activation arrived behind it. When no rest answers sooner,
-   * the known stages end no sooner, either. */
+  /* 0: all stages. Otherwise only the first `known` are simulated, one chunk each, and nothing is looked at of the
+   * others: the last of them has the gradient back rest_s after its activation arrived behind it. When no rest answers
+   * sooner, the known stages end no sooner, either. */
   int known;
   double rest_s;
   double first_rest_s, last_rest_s; /* of 1F1B: the same of the first and of the last micro-batch, where it is more */
 } zp_pipeline_run;
 /* on_event may be NULL. Scratch memory comes from the arena and is given back. */
 void zp_pipeline_simulate(zp_arena *arena, const zp_pipeline_run *run, zp_on_event *on_event, void *user);
+
+/* ---- order_graph.c: order tables as one graph, to simulate them for many durations ---- */
+typedef struct zp_order_graph zp_order_graph;
+/* How often a chain of actions that wait for each other passes a place of the model. Of sums of chains: shares. */
+typedef struct zp_place_weights {
+  double forwards, backwards, weights; /* actions; backwards: whole ones, or gradients of inputs */
+  double messages;                     /* to the next place, either way */
+} zp_place_weights;
+/* Arena. The run is borrowed; its times and messages may change between calls of the next one. */
+zp_order_graph *zp_order_graph_new(zp_arena *arena, const zp_pipeline_run *run);
+/* zp_pipeline_simulate of all stages, to the last bit. */
+void zp_order_graph_run(zp_order_graph *graph);
+/* Adds what the end of a stage waited for in the last run, from the beginning on. weights: [stages * chunks], by place
+ * in the model. */
+void zp_order_graph_chain(const zp_order_graph *graph, int stage, zp_place_weights *weights);
+/* The same of another chain, whatever the times: up to the first action of a stage, all of its actions, and from there
+ * to the end of stage `end`, either the same one or that of the model's first chunk. */
+void zp_order_graph_through(const zp_order_graph *graph, int end, int stage, zp_place_weights *weights);
 
 /* ---- one_f_one_b.c ---- */
 /* The same for schedule 1F1B; looks at neither order nor actions. */

@@ -252,8 +252,9 @@ static void set_certificate(zp_json *o, const zp_plan *plan) {
   zp_json_set_real(j, "tolerance", ZP_GAP_TOLERANCE);
   if (c->stated_cuts)
     zp_json_set_string(j, "restriction",
-                       "stages of several chunks are cut for the shortest longest chunk, by the times of every "
-                       "recomputation mode; other cuts of theirs are not in the space");
+                       "where stages of several chunks can be cut in more than 4096 ways, where state may leave the "
+                       "device and on several node types, they are cut for the shortest longest chunk, by the times of "
+                       "every recomputation mode; other cuts of theirs are not in the space");
   zp_json *r = zp_json_set(o, "rejected", zp_json_object());
   for (int i = 0; i < ZP_REJECT_COUNT; i++) zp_json_set_int(r, zp_rejection_key((zp_rejection)i), c->rejected[i]);
 }

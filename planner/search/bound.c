@@ -16,8 +16,9 @@
  * inputs goes on down: T >= I before + m I. These: stage s starts micro-batch i + D (1F1B: i + w + 1) after i is back,
  * so from there on as for R. Several chunks: stage s waits for chunks 0 .. s - 1; interleaving ends with the same ones
  * backward: T >= A + m X of the last stage, and its A is at least W less the other chunks, which are at most W / (P v)
- * + L long where chunks are cut for the shortest longest one. Where stages choose what they recompute, W and L are the
- * least of all modes, or what memory allows (least_work.c), and X, F and B of a known stage are its own. */
+ * + L long where chunks are cut for the shortest longest one, and stated (chunk_cut.c). Where stages choose what they
+ * recompute, W and L are the least of all modes, or what memory allows (least_work.c), and X, F and B of a known stage
+ * are its own. */
 #include <math.h>
 #include "cost.h"
 #include "schedule.h"
@@ -91,7 +92,7 @@ static double pipeline_bound(const zp_searcher *s, const zp_point *point) {
   double bound = fmax(m * M, trip);
   switch (c->schedule) {
   case ZP_SCHEDULE_GPIPE: return fmax(bound, W + (m - 1) * M + messages);
-  case ZP_SCHEDULE_INTERLEAVED: return fmax(bound, m * M + first_chunks(s, point, P, K));
+  case ZP_SCHEDULE_INTERLEAVED: return fmax(bound, m * M + (point->every_cut ? 0 : first_chunks(s, point, P, K)));
   case ZP_SCHEDULE_1F1B: break;
   default: return bound;
   }
@@ -143,6 +144,11 @@ double zp_bound_step_end(const zp_searcher *s, const zp_point *point) {
   if (!memo->known || !same_degrees(&memo->choice, c) || memo->elements != zp_variant_of(s, point)->elements)
     *memo = (zp_step_end_memo){true, *c, zp_variant_of(s, point)->elements, step_end(s, point, backward)};
   return memo->seconds;
+}
+
+/* On CPU ranks the end of the step is more than an update. */
+double zp_bound_update(const zp_searcher *s, const zp_point *point) {
+  return s->machine.node->device.is_cpu ? 0 : zp_bound_step_end(s, point) * (1 - 1e-9);
 }
 
 /* ---- transfers beside the micro-batches ---- */

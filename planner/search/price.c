@@ -2,7 +2,7 @@
  * homes, cut and simulated. Where the ways to cut are few, all of them are looked at and the point is settled. Where
  * they are many, the cut with the least bound and the two extreme ones with the shortest longest stage are simulated,
  * and the point stays open down to its bound over all cuts. Points that are open below the best plan of all go to
- * branch.c. Several chunks a stage have few cuts (chunk_cut.c): settled. */
+ * branch.c and chain_branch.c. Stated cuts of several chunks a stage are few (chunk_cut.c): settled. */
 #include <math.h>
 #include "cost.h"
 #include "schedule.h"
@@ -88,7 +88,19 @@ static void price_chunks(pricing *p) {
     for (int k = 0; k < n && !known; k++) known = same_cut(cuts[k], cuts[n], chunks);
     if (!known) price_cut(p, cuts[n++]);
   }
-  p->point->bound_s = p->least_s;
+  if (!p->point->every_cut) p->point->bound_s = p->least_s;
+}
+
+/* A point with every cut: no plan is known yet when no stated cut fits. False: no cut fits. */
+static bool price_any_chunks(pricing *p) {
+  int64_t *cut = ZP_NEW_ARRAY(p->scratch, int64_t, zp_model_chunks(&p->point->choice) + 1);
+  price_chunks(p);
+  if (zp_point_units(p->s, p->point) == zp_model_chunks(&p->point->choice))
+    p->point->bound_s = p->least_s; /* one way */
+  if (isfinite(p->least_s)) return true;
+  zp_any_cut found = zp_find_chunk_cut(p->s, p->point, cut);
+  if (found == ZP_ANY_CUT) price_cut(p, cut);
+  return found != ZP_NO_CUT;
 }
 
 /* The bound over all cuts, and a cut that comes close to it: simulated. False when no cut can enter the ranking. */
@@ -127,16 +139,19 @@ static zp_rejection price_point(pricing *p) {
   if (p->point->bound_s >= cutoff(p)) return why;
   zp_find_least_work(s, p->point, true);
   p->point->bound_s = fmax(p->point->bound_s, zp_bound(s, p->point));
-  if (zp_chunks(&p->point->choice) > 1) p->point->bound_s = fmax(p->point->bound_s, bound_stated_cuts(p));
+  if (zp_chunks(&p->point->choice) > 1 && !p->point->every_cut)
+    p->point->bound_s = fmax(p->point->bound_s, bound_stated_cuts(p));
   if (p->point->bound_s >= cutoff(p)) return why;
   p->ranking->behind += p->ranking->len && p->point->bound_s >= p->ranking->best[0].estimate.step_s;
-  if (!zp_find_home(s, p->point, &why)) return why;
+  if (!p->point->every_cut && !zp_find_home(s, p->point, &why)) return why;
   p->point->bound_s = fmax(p->point->bound_s, zp_bound(s, p->point));
   if (p->point->bound_s >= cutoff(p)) return ZP_REJECT_BOUND;
   p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, p->point->choice.pipeline);
   p->least_s = HUGE_VAL;
   p->simulated = 0;
-  if (zp_model_chunks(&p->point->choice) > p->point->choice.pipeline) {
+  if (p->point->every_cut) {
+    if (!price_any_chunks(p)) return ZP_REJECT_MEMORY;
+  } else if (zp_model_chunks(&p->point->choice) > p->point->choice.pipeline) {
     price_chunks(p);
   } else if (zp_cut_all(s, p->point, price_cut, p)) {
     p->point->bound_s = p->least_s;
@@ -145,6 +160,11 @@ static zp_rejection price_point(pricing *p) {
     price_extremes(p);
   }
   return ZP_REJECT_COUNT;
+}
+
+static void look_at(pricing *p, int point) {
+  p->point = &p->s->points.data[point];
+  zp_search_use(p->s, zp_choice_ranks(&p->point->choice));
 }
 
 /* ---- branch and bound over the cuts of what is left open ---- */
@@ -195,9 +215,27 @@ static void settle_point(pricing *p) {
   p->point->bound_s = zp_branch(p->s, p->point, &task);
 }
 
-static void look_at(pricing *p, int point) {
-  p->point = &p->s->points.data[point];
-  zp_search_use(p->s, zp_choice_ranks(&p->point->choice));
+/* The same by chains: first what takes little of every point, then what is left. */
+static void settle_by_chains(pricing *p, bool deep) {
+  const zp_choice *c = &p->point->choice;
+  bool stated = zp_chunks(c) > 1 && !p->point->every_cut;
+  if (zp_has_types(p->s) || stated || p->point->bound_s >= branch_limit(p)) return;
+  p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, c->pipeline);
+  const zp_branching task = {branch_limit, branch_cut, p};
+  p->point->bound_s = zp_chain_branch(p->s, p->point, &task, deep);
+}
+
+static void settle_points(pricing *p, const zp_ints *points) {
+  for (int turn = 0; turn < 2; turn++)
+    for (int i = 0; i < points->len; i++) {
+      look_at(p, points->data[i]);
+      zp_arena_mark mark = zp_arena_get_mark(p->scratch);
+      if (p->point->choice.schedule != ZP_SCHEDULE_1F1B)
+        settle_by_chains(p, turn == 1);
+      else if (turn == 0)
+        settle_point(p);
+      zp_arena_rewind(p->scratch, mark);
+    }
 }
 
 void zp_price_points(zp_searcher *s, zp_ranking *r) {
@@ -216,13 +254,8 @@ void zp_price_points(zp_searcher *s, zp_ranking *r) {
     if (why == ZP_REJECT_COUNT || why == ZP_REJECT_BOUND) zp_push(s->arena, &finalists, i);
   }
   double bound = s->left_out_s;
-  for (int i = 0; i < finalists.len && r->len; i++) {
-    look_at(&p, finalists.data[i]);
-    zp_arena_mark mark = zp_arena_get_mark(p.scratch);
-    settle_point(&p);
-    zp_arena_rewind(p.scratch, mark);
-    bound = fmin(bound, p.point->bound_s);
-  }
+  if (r->len) settle_points(&p, &finalists);
+  for (int i = 0; i < finalists.len && r->len; i++) bound = fmin(bound, s->points.data[finalists.data[i]].bound_s);
   s->certificate.bound_s = r->len ? bound : 0;
   zp_arena_free(p.scratch);
 }

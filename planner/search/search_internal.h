@@ -59,6 +59,7 @@ typedef struct zp_point {
       choice;  /* cut: NULL; recompute: only where one mode is possible; stage_recompute: only where it is pinned */
   int variant; /* index, of all modes together */
   int n_modes, modes[ZP_MOST_MODES]; /* indices of their variants, fastest first */
+  bool every_cut;                    /* of several chunks a stage are looked at; else stated ones (chunk_cut.c) */
   double work_s, longest_s;          /* of all units and of the longest stage, at least */
   zp_least_work *least;              /* while the point is priced; NULL: its variant says all */
   int64_t fits;                      /* number of what is remembered of it (fit_table.c); 0: nothing */
@@ -364,6 +365,11 @@ bool zp_state_cut(const zp_searcher *s, const zp_point *point, int by, bool from
 /* The same; false when it does not fit into memory. */
 bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits *limits, int by, bool from_back,
                    int64_t *cut);
+/* Is every cut of the point in the space? The choice says what may leave the device. */
+bool zp_every_chunk_cut(const zp_searcher *s, const zp_point *point);
+/* Any cut that fits into memory, found or ruled out in a limited number of steps. cut: chunks + 1 numbers. */
+typedef enum zp_any_cut { ZP_ANY_CUT, ZP_NO_CUT, ZP_CUT_UNKNOWN } zp_any_cut;
+zp_any_cut zp_find_chunk_cut(const zp_searcher *s, const zp_point *point, int64_t *cut);
 /* What stage `stage` of a cut has of every chunk: part[chunks]. */
 void zp_parts_of_stage(const zp_choice *choice, int stage, const int64_t *cut, zp_units *part);
 
@@ -380,6 +386,8 @@ double zp_bound_of_cut(const zp_searcher *s, const zp_point *point, const int64_
  * waits the bound grows with the units; with them only for many micro-batches. */
 double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, const zp_variant *own, int stage, int64_t first,
                          int64_t end, bool waits);
+/* Seconds of the longest update, at least. */
+double zp_bound_update(const zp_searcher *s, const zp_point *point);
 /* Seconds between the micro-batches and the end of the step, at least. */
 double zp_bound_step_end(const zp_searcher *s, const zp_point *point);
 
@@ -400,6 +408,9 @@ zp_stage_costs *zp_stage_costs_new(zp_arena *arena, const zp_searcher *s, const 
 zp_stage_cost zp_stage_cost_of(zp_stage_costs *costs, const zp_lowered *lowered, int stage, int64_t first, int64_t end);
 /* The first unit of the first range that has the same procedures in the same order. */
 int64_t zp_stage_canonical(const zp_lowered *lowered, int64_t first, int64_t end);
+/* Of a stage with all of its chunks, for this cut: seconds of each chunk, and what follows, ties left out. */
+zp_step_end zp_chunks_cost(zp_arena *arena, const zp_searcher *s, const zp_choice *choice, const zp_lowered *lowered,
+                           int stage, zp_stage_time *time);
 /* Seconds of the first units of a variant with one mode, [units + 1] each, at least, however they are cut: forward and
  * backward, and without gradients of weights. With transfers that stay exposed in the middle of a stage. */
 typedef struct zp_least {
@@ -440,6 +451,83 @@ double zp_branch(zp_searcher *s, const zp_point *point, const zp_branching *task
 /* Would the rules drop the cut while looking for plans below target_s? Then how many of its first stages they need to
  * know; -1: it is looked at. What the tests prove the rules with. */
 int zp_branch_refusal(zp_searcher *s, const zp_point *point, const int64_t *cut, double target_s);
+
+/* ---- cut_space.c: all cuts of a point, and what they cost at least ---- */
+/* Of the units of a chunk: of its actions, of a message to the next chunk, and on a stage's last chunk of its end. */
+typedef struct zp_edge_cost {
+  double forward_s, backward_s, weights_s; /* backward: of inputs alone where it is split */
+  double message_s, reduce_s, update_s;
+} zp_edge_cost;
+/* Chunk k of the model may end at low[k + 1] .. high[k + 1]. Ends are numbered, those of chunk k from base[k + 1] on;
+ * from end number n chunks may have the ends from nearest[n] on, one for every edge first_edge[n] .. first_edge[n + 1]
+ * - 1.
+ */
+typedef struct zp_cut_space {
+  int places; /* chunks of the model */
+  int64_t units, ends, n_edges;
+  int64_t *low, *high, *base, *nearest, *first_edge;
+  zp_edge_cost *edges;
+  bool *alive;           /* [edge]: not dropped */
+  int64_t *begin, *stop; /* [end]: of its edges, those that are not dropped lie between */
+  bool *kept_alive;      /* the same as kept last */
+  int64_t *kept_begin, *kept_stop;
+  bool possible; /* else there are no edges */
+} zp_cut_space;
+/* Arena. Without the cuts of which one chunk alone misses the target. NULL: there are too many edges. costs: of points
+ * with one chunk a stage. */
+zp_cut_space *zp_cut_space_new(zp_arena *arena, const zp_searcher *s, const zp_point *point, zp_stage_costs *costs,
+                               double target_s);
+zp_edge_cost zp_edge_cost_of_time(const zp_stage_time *time, bool split);
+/* Of a message behind the unit before `end`. */
+double zp_edge_message(const zp_searcher *s, const zp_point *point, const zp_group_link *link, int64_t end);
+/* Of these ends of a chunk; -1: there is none. */
+int64_t zp_cut_edge(const zp_cut_space *x, int place, int64_t first, int64_t end);
+/* Number of the end that an edge leads to from end number `at`, where chunk `place` begins. */
+int64_t zp_cut_end_of(const zp_cut_space *x, int place, int64_t at, int64_t edge);
+/* Of all cuts the one with the least sum of the squares of its chunks' seconds. False: there is none. Scratch memory
+ * from the arena. */
+bool zp_cut_balanced(zp_arena *arena, const zp_cut_space *x, int64_t *cut);
+/* Keeps what is dropped by now; returns to it. */
+void zp_cut_keep(zp_cut_space *x);
+void zp_cut_return(zp_cut_space *x);
+
+/* ---- chain.c ---- */
+/* Actions that wait for each other, and the end of a step: shares of a place's stage in its last reduction and update.
+ */
+typedef struct zp_chain {
+  zp_place_weights *at;    /* [places] */
+  double *reduce, *update; /* [places] */
+  double constant_s;
+} zp_chain;
+zp_chain zp_chain_new(zp_arena *arena, int places);
+void zp_chain_clear(zp_chain *chain, int places);
+void zp_chain_add(zp_chain *sum, const zp_chain *chain, double share, int places);
+double zp_chain_of_edge(const zp_place_weights *w, double reduce, double update, const zp_edge_cost *cost);
+/* Of a cut whose edges are all there. */
+double zp_chain_of_cut(const zp_cut_space *x, const zp_chain *chain, const int64_t *cut);
+/* Least seconds behind every end, [ends]. Returns how many edges it took. */
+int64_t zp_chain_rest(const zp_cut_space *x, const zp_chain *chain, double *rest_s);
+/* Drops the edges that no cut below the target has, by the chain. done_s: room, [ends]. */
+void zp_chain_drop(zp_cut_space *x, const zp_chain *chain, const double *rest_s, double *done_s, double target_s);
+/* The cut that the chain allows most. */
+void zp_chain_cut(const zp_cut_space *x, const zp_chain *chain, const double *rest_s, int64_t *cut);
+/* May a cut of which a chain takes so long be below the target? */
+bool zp_chain_meets(double seconds, double target_s);
+
+/* ---- matrix_game.c ---- */
+typedef struct zp_matrix_game zp_matrix_game;
+/* Arena. Values are above 0, best near 1. */
+zp_matrix_game *zp_matrix_game_new(zp_arena *arena, int most_rows, int most_columns, int columns);
+/* value: of the columns there are; of the rows there are. */
+void zp_matrix_game_add_row(zp_matrix_game *game, const double *value);
+void zp_matrix_game_add_column(zp_matrix_game *game, const double *value);
+/* Shares of rows for which the smallest mean of a column is as large as possible, or close to it. Returns how much work
+ * that was since the last call. */
+int64_t zp_matrix_game_shares(zp_matrix_game *game, double *share);
+
+/* ---- chain_branch.c ---- */
+/* As zp_branch, for every schedule that has order tables. */
+double zp_chain_branch(zp_searcher *s, const zp_point *point, const zp_branching *task, bool deep);
 
 /* ---- ranking.c: the best plans, one per triple of degrees, ascending; of estimates only step_s is known ---- */
 typedef struct zp_ranking {

@@ -60,7 +60,7 @@ static void add_point(zp_searcher *s, const zp_choice *choice, zp_mode_set modes
     if (s->keeps_all) zp_push(s->arena, &s->points, point);
     return;
   }
-  s->certificate.stated_cuts += zp_chunks(choice) > 1;
+  s->certificate.stated_cuts += zp_chunks(choice) > 1 && !point.every_cut;
   point.bound_s = zp_bound(s, &point);
   if (is_beaten(s, point.bound_s)) return;
   s->certificate.candidates++;
