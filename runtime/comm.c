@@ -120,6 +120,7 @@ void zpr_comm_finish(zpr *c) {
   if (!comm) return;
   comm->transport->finish();
   for (int a = 0; a < ZPR_AXIS_COUNT; a++) free((void *)comm->axis[a].rank);
+  free((void *)comm->replicas.rank);
   for (int i = 0; comm->tie && i < c->program->n_ties; i++) free((void *)comm->tie[i].rank);
   free(comm->tie);
   free(comm->staging);
