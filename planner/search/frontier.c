@@ -110,3 +110,5 @@ int zp_frontier_next(zp_frontier *f, const zp_ranking *r) {
   } while (degrees >= 0);
   return pop(s, &f->points, point_is_before);
 }
+
+void zp_frontier_return(zp_frontier *f, int point) { push(f->s, &f->points, point_is_before, point); }

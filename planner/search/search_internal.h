@@ -48,6 +48,8 @@ typedef struct zp_least_work {
   bool before, after;    /* may be counted of the stages before, after a known one */
 } zp_least_work;
 
+enum { ZP_LOOKS = 3 }; /* at a point until it is priced */
+
 /* Every stage of a point takes the fastest of its modes that fits (modes.c), or the one that is pinned. */
 typedef struct zp_point {
   zp_choice
@@ -58,6 +60,7 @@ typedef struct zp_point {
   zp_least_work *least;              /* while the point is priced; NULL: its variant says all */
   int64_t fits;                      /* number of what is remembered of it (fit_table.c); 0: nothing */
   double bound_s;                    /* no plan of this point is faster */
+  int looks;                         /* how many it has had (price.c) */
 } zp_point;
 
 /* Tensor groups of one size, and the ranks that they consist of. Plans that use different numbers of ranks have the same
@@ -439,6 +442,8 @@ typedef struct zp_frontier {
 zp_frontier zp_frontier_new(zp_searcher *s);
 /* Index of the next point to be priced; -1: none is left. */
 int zp_frontier_next(zp_frontier *f, const zp_ranking *r);
+/* The point waits for its next turn, with the bound that it has now. */
+void zp_frontier_return(zp_frontier *f, int point);
 
 /* ---- price.c ---- */
 /* All that its price needs; without order tables where that takes none. */
