@@ -3,7 +3,8 @@
  * Files hold logical tensors, so a rank's part of one is a list of pieces (zpr_param_pieces). Who writes:
  *   parameters        replica 0 (all replicas have all of them), of the first stage that holds a tied parameter;
  *   optimizer state   the same, but with ZeRO-1 every replica its own shard, which may begin and end inside a tensor;
- *   in both           tensor rank 0 alone where the tensor is not split.
+ *   in both           tensor rank 0 alone where the tensor is not split. Of experts that are spread over expert groups
+ *                     a replica is such a group: its ranks write their own experts.
  * Everybody reads what it holds. */
 #include <errno.h>
 #include <string.h>
@@ -16,21 +17,20 @@ enum { MODEL, OPTIMIZER };
 /* A kind of value that is kept for every element of every parameter: where, and as what in which file. */
 typedef struct array {
   const char *suffix;
-  int64_t offset;     /* bytes in the arena */
-  int64_t begin, end; /* elements of the flat buffers that this rank has */
+  int64_t offset; /* bytes in the arena */
+  bool sharded;   /* optimizer state: this rank has its shards of the flat buffers' parts */
 } array;
 
 static int arrays_of(const zpr *c, int file, array list[2]) {
   const zpr_stage *stage = c->stage;
   if (file == MODEL) {
-    list[0] = (array){"", stage->params, 0, stage->flat_elements};
+    list[0] = (array){"", stage->params, false};
     return 1;
   }
-  int64_t begin = c->program->zero >= 1 ? c->d * stage->shard_elements : 0, end = begin + stage->shard_elements;
   bool sgd = c->program->optimizer == 2;
   int n = 0;
-  if (stage->moment1 >= 0) list[n++] = (array){sgd ? ".momentum_buffer" : ".exp_avg", stage->moment1, begin, end};
-  if (stage->moment2 >= 0) list[n++] = (array){".exp_avg_sq", stage->moment2, begin, end};
+  if (stage->moment1 >= 0) list[n++] = (array){sgd ? ".momentum_buffer" : ".exp_avg", stage->moment1, true};
+  if (stage->moment2 >= 0) list[n++] = (array){".exp_avg_sq", stage->moment2, true};
   return n;
 }
 
@@ -100,10 +100,19 @@ static void move_piece(void *arg, int64_t local, int64_t global, int64_t count) 
                           t->file_offset + (global + begin - local) * t->element_bytes);
 }
 
-static bool writes(const zpr *c, int file, const zpr_tensor *tensor, const zpr_param *param, int64_t local) {
+static bool writes(zpr *c, int file, const zpr_tensor *tensor, const zpr_param *param, int64_t local) {
   if (tensor->stage != c->p || tensor->local != local) return false;
   if (param->split_dim < 0 && c->t != 0) return false;
-  return c->d == 0 || (file == OPTIMIZER && c->program->zero >= 1);
+  return zpr_part_of(c, param->spread).place == 0 || (file == OPTIMIZER && c->program->zero >= 1);
+}
+
+/* The elements of an array that this rank has of a part of the flat buffers. */
+static void set_range(zpr *c, const array *a, bool spread, transfer *t) {
+  zpr_part part = zpr_part_of(c, spread);
+  int64_t state = a->sharded ? part.state_begin : part.begin;
+  t->begin = a->sharded ? part.shard_begin : part.begin;
+  t->end = t->begin + (a->sharded ? part.shard_elements : part.elements);
+  t->memory = (char *)zpr_at(c, a->offset) + state * t->element_bytes;
 }
 
 static bool move_all(zpr *c, int file, const zpr_tensors *list, transfer *t) {
@@ -112,9 +121,6 @@ static bool move_all(zpr *c, int file, const zpr_tensors *list, transfer *t) {
   char name[ZPR_TENSOR_NAME];
   t->element_bytes = zpk_bytes(c->program->dtype);
   for (int a = 0; a < n; a++) {
-    t->memory = zpr_at(c, arrays[a].offset);
-    t->begin = arrays[a].begin;
-    t->end = arrays[a].end;
     for (int r = 0; r < c->stage->n_runs; r++) {
       const zpr_run *run = &c->stage->runs[r];
       for (int64_t i = 0; i < run->count; i++)
@@ -122,6 +128,7 @@ static bool move_all(zpr *c, int file, const zpr_tensors *list, transfer *t) {
           tensor_name(name, run, i, k, arrays[a].suffix);
           const zpr_tensor *tensor = zpr_tensors_find(list, name);
           if (t->write && !writes(c, file, tensor, &run->params[k], local_start(run, i, k))) continue;
+          set_range(c, &arrays[a], run->params[k].spread, t);
           t->file_offset = list->data_start + tensor->begin;
           zpr_param_pieces(c, run, i, k, move_piece, t);
         }

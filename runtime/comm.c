@@ -33,6 +33,7 @@ struct zpr_comm {
   const zpr_transport *transport;
   zpr_group axis[ZPR_AXIS_COUNT];
   zpr_group *tie; /* [program->n_ties] */
+  zpr_group replicas;
   int64_t sent_bytes[ZPR_AXIS_COUNT];
   pending_send sends[2]; /* down, up */
   char *staging;         /* ZPR_STAGING_BYTES */
@@ -73,8 +74,8 @@ static zpr_group make_tie_group(zpr *c, const zpr_tie *tie) {
   return g;
 }
 
-/* Coordinates, and the groups that share two of them. A wrong number of ranks has no coordinates: open.c refuses it
- * next. */
+/* Coordinates, the groups that share two of them, and the two kinds into which data groups fall apart. A wrong number
+ * of ranks has no coordinates: open.c refuses it next. */
 static void make_groups(zpr *c) {
   const zpr_program *program = c->program;
   zpr_comm *comm = c->state->comm;
@@ -86,10 +87,15 @@ static void make_groups(zpr *c) {
   c->p = c->rank / pipeline_stride(program) % P;
   comm->axis[ZPR_TENSOR] = make_group(c, c->rank - c->t, 1, T);
   comm->axis[ZPR_DATA] = make_group(c, rank_of(program, c->t, c->p, 0), data_stride(program), D);
+  int E = zpr_expert_ranks(program), first = c->d / E * E;
+  comm->axis[ZPR_EXPERT] = make_group(c, rank_of(program, c->t, c->p, first), data_stride(program), E);
+  comm->replicas = make_group(c, rank_of(program, c->t, c->p, c->d - first), E * data_stride(program), D / E);
   comm->axis[ZPR_PIPELINE] = make_group(c, rank_of(program, c->t, 0, c->d), pipeline_stride(program), P);
   comm->tie = zpr_alloc(c, (size_t)program->n_ties, sizeof *comm->tie);
   for (int i = 0; i < program->n_ties; i++) comm->tie[i] = make_tie_group(c, &program->ties[i]);
 }
+
+zpr_group zpr_replica_group(zpr *c) { return c->state->comm->replicas; }
 
 zpr_group zpr_axis_group(zpr *c, zpr_axis axis) {
   assert(axis != ZPR_TIE && "every tie has its own group");
@@ -253,9 +259,12 @@ void zpr_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count) {
   zpr_group_all_reduce(c, &g, axis, data, count);
 }
 
-void zpr_reduce_scatter(zpr *c, zpr_axis axis, void *data, int64_t shard_count) {
-  zpr_group g = zpr_axis_group(c, axis);
-  if (g.n > 1) reduce_scatter(c, &g, axis, data, shard_count * g.n);
+void zpr_group_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
+  if (group->n > 1) reduce_scatter(c, group, counted_as, data, shard_count * group->n);
+}
+
+void zpr_group_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
+  if (group->n > 1) all_gather(c, group, counted_as, data, shard_count * group->n);
 }
 
 void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *out) {
@@ -264,6 +273,69 @@ void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *
   char *place = (char *)out + g.me * bytes;
   if (in != place) memmove(place, in, (size_t)bytes);
   if (g.n > 1) all_gather(c, &g, axis, out, count * g.n);
+}
+
+/* ---- exchanges in an expert group ---- */
+
+/* What travels between two members is a stream of blocks, sample by sample and expert by expert of the rank that has
+ * them: block b * experts + j, b of samples. Together for one rank's own samples, or for its experts. */
+typedef struct exchange {
+  int64_t n, samples, experts, block_bytes;
+  bool spread;
+} exchange;
+
+/* Where block `at` of the stream from or to member r stands in what a rank sends, or receives. */
+static int64_t block_place(const exchange *x, bool by_samples, int64_t r, int64_t at) {
+  int64_t b = at / x->experts, j = at % x->experts;
+  return (by_samples ? (b * x->n + r) * x->experts + j : (b * x->experts + j) * x->n + r) * x->block_bytes;
+}
+
+/* Copies bytes [begin, end) of the stream with member r between a rank's buffer and a packed piece. */
+static void copy_stream(const exchange *x, bool by_samples, int64_t r, int64_t begin, int64_t end, char *buffer,
+                        char *packed, bool pack) {
+  while (begin < end) {
+    int64_t at = begin / x->block_bytes, inside = begin % x->block_bytes, bytes = x->block_bytes - inside;
+    if (bytes > end - begin) bytes = end - begin;
+    char *place = buffer + block_place(x, by_samples, r, at) + inside;
+    memcpy(pack ? packed : place, pack ? place : packed, (size_t)bytes);
+    packed += bytes;
+    begin += bytes;
+  }
+}
+
+static void exchange_slots(zpr *c, const exchange *x, char *in, char *out) {
+  zpr_comm *comm = c->state->comm;
+  zpr_group g = comm->axis[ZPR_EXPERT];
+  int64_t stream = x->samples * x->experts * x->block_bytes, most = ZPR_STAGING_BYTES / (2 * x->n) / 64 * 64;
+  for (int64_t at = 0; at < x->samples * x->experts; at++)
+    memcpy(out + block_place(x, !x->spread, g.me, at), in + block_place(x, x->spread, g.me, at),
+           (size_t)x->block_bytes);
+  for (int64_t begin = 0; begin < stream; begin += most) {
+    int64_t end = begin + most < stream ? begin + most : stream;
+    for (int r = 0; r < g.n; r++) {
+      int *receive = &comm->handles[r], *send = &comm->handles[g.n + r];
+      char *packed = comm->staging + (g.n + r) * most;
+      *receive = *send = -1;
+      if (r == g.me) continue;
+      *receive = comm->transport->irecv(comm->staging + r * most, end - begin, g.rank[r], (int)ZPR_EXPERT);
+      copy_stream(x, x->spread, r, begin, end, in, packed, true);
+      *send = post_send(c, ZPR_EXPERT, packed, end - begin, g.rank[r], (int)ZPR_EXPERT);
+    }
+    wait_handles(c, comm->handles, g.n);
+    for (int r = 0; r < g.n; r++)
+      if (r != g.me) copy_stream(x, !x->spread, r, begin, end, out, comm->staging + r * most, false);
+    wait_handles(c, comm->handles + g.n, g.n);
+  }
+}
+
+void zpr_spread_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out) {
+  exchange x = {zpr_expert_ranks(c->program), samples, experts, elements * zpk_bytes(c->program->dtype), true};
+  exchange_slots(c, &x, (char *)(uintptr_t)in, out);
+}
+
+void zpr_return_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out) {
+  exchange x = {zpr_expert_ranks(c->program), samples, experts, elements * zpk_bytes(c->program->dtype), false};
+  exchange_slots(c, &x, (char *)(uintptr_t)in, out);
 }
 
 /* ---- control values: through rank 0, two hops ---- */

@@ -56,6 +56,10 @@ typedef struct zpr_group {
 /* Every axis but ZPR_TIE, which has a group per tie (zpr_tie_group: n is 1 where this stage does not hold the tie). */
 zpr_group zpr_axis_group(zpr *c, zpr_axis axis);
 zpr_group zpr_tie_group(zpr *c, int tie);
+/* Members of an expert group. */
+static inline int zpr_expert_ranks(const zpr_program *program) { return program->expert > 1 ? program->expert : 1; }
+/* The data ranks that hold the same experts. */
+zpr_group zpr_replica_group(zpr *c);
 void zpr_comm_init(zpr *c, int *argc, char ***argv);
 void zpr_comm_finish(zpr *c);
 /* Payload bytes that this rank has sent since the start. */
@@ -66,7 +70,9 @@ void zpr_comm_progress(zpr *c);
 #define ZPR_STAGING_BYTES ((int64_t)4 << 20)
 /* Collective over explicit members (ties, world). dtype elements / doubles / bytes. */
 void zpr_group_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count);
-void zpr_reduce_scatter(zpr *c, zpr_axis axis, void *data, int64_t shard_count); /* my shard of data[n * shard_count] holds the sum */
+/* Afterwards my shard of data[n * shard_count] holds the sum; and every member's shard goes to all others, in place. */
+void zpr_group_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
+void zpr_group_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
 /* Control values of all ranks: collective over all ranks, the same bits everywhere. */
 #define ZPR_GATHER_BYTES 256
 void zpr_world_gather(zpr *c, const void *mine, int64_t bytes, void *all); /* all[rank * bytes]; bytes <= ZPR_GATHER_BYTES */
@@ -123,10 +129,23 @@ void zpr_init_weights(zpr *c);
 /* Keeps padding of uneven splits at zero: clears the padded elements of the flat buffer at byte offset `flat`. */
 void zpr_clear_padding(zpr *c, int64_t flat);
 
+/* The flat buffers by who holds the same elements: all data ranks; behind that, what is spread over expert groups. */
+typedef struct zpr_part {
+  zpr_group holders;
+  int place;               /* of this rank among them */
+  int64_t begin, elements; /* of the flat buffers */
+  int64_t shard_elements;  /* what one holder updates: all of them without ZeRO-1 */
+  int64_t shard_begin;     /* in the flat buffers: of this rank's */
+  int64_t state_begin;     /* of that in the optimizer state */
+} zpr_part;
+enum { ZPR_PARTS = 2 };
+/* The part of parameters that are spread, or of all others. */
+zpr_part zpr_part_of(zpr *c, bool spread);
+
 /* A rank's piece of a logical parameter instance: called for every maximal contiguous local range.
  * local: element offset in the flat buffers; global: element offset in the logical tensor; both `count` long. */
 typedef void zpr_piece_fn(void *arg, int64_t local, int64_t global, int64_t count);
-/* Pieces of instance `i` (0-based in the run) of run->params[k] on tensor rank c->t, padding left out. */
+/* Pieces of instance `i` (0-based in the run) of run->params[k] on this rank, padding left out. */
 void zpr_param_pieces(zpr *c, const zpr_run *run, int64_t i, int k, zpr_piece_fn *fn, void *arg);
 /* "h.3.attn.weight" into buf. */
 const char *zpr_instance_name(char *buf, size_t size, const char *pattern, int64_t instance);

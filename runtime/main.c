@@ -68,9 +68,9 @@ static void announce(zpr *c) {
   char line[768];
   snprintf(line, sizeof line,
            "{\"event\": \"%s\", \"step\": %lld, \"program\": \"%s\", \"plan\": \"%s\", \"ranks\": %d, \"tensor\": %d, "
-           "\"pipeline\": %d, \"data\": %d, \"zero\": %d, \"dtype\": \"%s\", \"threads\": %d}",
+           "\"pipeline\": %d, \"data\": %d, \"expert\": %d, \"zero\": %d, \"dtype\": \"%s\", \"threads\": %d}",
            c->step > 0 ? "resume" : "start", (long long)c->step, p->name, p->plan_hash, c->ranks, p->tensor,
-           p->pipeline, p->data, p->zero, dtype, zpr_threads(c));
+           p->pipeline, p->data, zpr_expert_ranks(p), p->zero, dtype, zpr_threads(c));
   zpr_log_event(c, line);
   zpr_log_note(
       c, "%s: %d rank%s (tensor %d x pipeline %d x data %d), ZeRO %d, %s, threads per rank %d, from step %lld to %lld",

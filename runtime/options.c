@@ -84,8 +84,9 @@ int zpr_options_parse(int argc, char **argv, zpr_options *options, char *message
 _Static_assert(ZPR_MAX_WORKERS == 8, "the message above names the limit");
 
 void zpr_options_help(FILE *out, const zpr_program *program) {
-  fprintf(out, "trainer of %s, for %d ranks (tensor %d x pipeline %d x data %d)\n\noptions:\n", program->name,
-          program->tensor * program->pipeline * program->data, program->tensor, program->pipeline, program->data);
+  fprintf(out, "trainer of %s, for %d ranks (tensor %d x pipeline %d x data %d, expert %d)\n\noptions:\n",
+          program->name, program->tensor * program->pipeline * program->data, program->tensor, program->pipeline,
+          program->data, zpr_expert_ranks(program));
   for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
     char left[40];
     snprintf(left, sizeof left, "%s %s", table[i].name, table[i].value ? table[i].value : "");

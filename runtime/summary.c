@@ -10,11 +10,9 @@ typedef struct rank_report {
 } rank_report;
 _Static_assert(sizeof(rank_report) <= ZPR_GATHER_BYTES, "a report travels in one control message");
 
-static const char *const axis_names[ZPR_AXIS_COUNT] = {[ZPR_TENSOR] = "tensor",
-                                                       [ZPR_DATA] = "data",
-                                                       [ZPR_PIPELINE] = "pipeline",
-                                                       [ZPR_TIE] = "tie",
-                                                       [ZPR_CONTROL] = "control"};
+static const char *const axis_names[ZPR_AXIS_COUNT] = {
+    [ZPR_TENSOR] = "tensor", [ZPR_DATA] = "data",     [ZPR_PIPELINE] = "pipeline",
+    [ZPR_TIE] = "tie",       [ZPR_EXPERT] = "expert", [ZPR_CONTROL] = "control"};
 
 /* All ranks together, of one step on average (every step sends the same). */
 static double bytes_per_step(const zpr *c, const rank_report *reports, const zpr_totals *totals, int axis) {

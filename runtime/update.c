@@ -13,6 +13,7 @@ enum { BLOCK = 65536 }; /* elements; a multiple of the 4096 that zpk_sum_squares
 
 typedef struct block {
   int64_t begin, end; /* elements of the flat buffers */
+  int64_t to_state;   /* from there to the same elements of the optimizer state */
   bool decay;
   bool counted; /* in the norm: somebody else has the same elements and counts them otherwise */
 } block;
@@ -46,18 +47,31 @@ static void add_block(zpr *c, block b) {
   u->blocks[u->n++] = b;
 }
 
-/* This rank's shard of the flat buffers: all of them unless ZeRO-1 shares the work out over the replicas. */
-static int64_t shard_begin(const zpr *c) { return c->program->zero >= 1 ? c->d * c->stage->shard_elements : 0; }
+/* A rank's shard of a part is all of it unless ZeRO-1 shares the work out over those who hold the same. */
+zpr_part zpr_part_of(zpr *c, bool spread) {
+  const zpr_stage *stage = c->stage;
+  int64_t whole = stage->flat_elements - stage->spread_elements;
+  zpr_part part = {.holders = spread ? zpr_replica_group(c) : zpr_axis_group(c, ZPR_DATA),
+                   .place = spread ? c->d / zpr_expert_ranks(c->program) : c->d,
+                   .begin = spread ? whole : 0,
+                   .elements = spread ? stage->spread_elements : whole,
+                   .shard_elements = stage->spread_shard_elements};
+  if (!spread) part.shard_elements = stage->shard_elements - stage->spread_shard_elements;
+  if (spread) part.state_begin = stage->shard_elements - stage->spread_shard_elements;
+  part.shard_begin = part.begin + (c->program->zero >= 1 ? part.place * part.shard_elements : 0);
+  return part;
+}
 
 static void add_param(zpr *c, int64_t begin, const zpr_param *param) {
-  int64_t low = shard_begin(c), high = low + c->stage->shard_elements, end = begin + param->elements;
-  bool counted = (c->program->zero >= 1 || c->d == 0) && (param->split_dim >= 0 || c->t == 0) && owned(c, begin);
+  zpr_part part = zpr_part_of(c, param->spread);
+  int64_t low = part.shard_begin, high = low + part.shard_elements, end = begin + param->elements;
+  bool counted = (c->program->zero >= 1 || part.place == 0) && (param->split_dim >= 0 || c->t == 0) && owned(c, begin);
   if (begin < low) begin = low;
   if (end > high) end = high;
   while (begin < end) {
     int64_t cut = (begin / BLOCK + 1) * BLOCK;
     if (cut > end) cut = end;
-    add_block(c, (block){begin, cut, param->decay, counted});
+    add_block(c, (block){begin, cut, part.state_begin - part.shard_begin, param->decay, counted});
     begin = cut;
   }
 }
@@ -108,10 +122,13 @@ static void reduce_gradients(zpr *c) {
     zpr_group g = zpr_tie_group(c, i);
     if (g.n > 1) zpr_group_all_reduce(c, &g, ZPR_TIE, grads + tie->offset[g.me] * size, tie->elements);
   }
-  if (c->program->zero >= 1)
-    zpr_reduce_scatter(c, ZPR_DATA, grads, c->stage->shard_elements);
-  else
-    zpr_all_reduce(c, ZPR_DATA, grads, c->stage->flat_elements);
+  for (int i = 0; i < ZPR_PARTS; i++) {
+    zpr_part part = zpr_part_of(c, i);
+    if (c->program->zero >= 1)
+      zpr_group_reduce_scatter(c, &part.holders, ZPR_DATA, grads + part.begin * size, part.shard_elements);
+    else
+      zpr_group_all_reduce(c, &part.holders, ZPR_DATA, grads + part.begin * size, part.elements);
+  }
   zpr_clear_padding(c, c->stage->grads);
 }
 
@@ -146,13 +163,14 @@ static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
   const update_args *a = arg;
   zpr *c = a->c;
   const zpr_stage *stage = c->stage;
-  int64_t shard = shard_begin(c), skip = shard * zpk_bytes(a->rule.dtype);
-  char *param = (char *)zpr_at(c, stage->params) + skip, *grad = (char *)zpr_at(c, stage->grads) + skip;
+  int64_t size = zpk_bytes(a->rule.dtype);
+  char *param = zpr_at(c, stage->params), *grad = zpr_at(c, stage->grads);
   void *m = stage->moment1 >= 0 ? zpr_at(c, stage->moment1) : NULL;
   void *v = stage->moment2 >= 0 ? zpr_at(c, stage->moment2) : NULL;
   for (int64_t i = begin; i < end; i++) {
     const block *b = &c->state->updater->blocks[i];
-    zpk_optimizer(&a->rule, b->decay, param, grad, m, v, b->begin - shard, b->end - shard);
+    int64_t back = -b->to_state * size; /* all four count in elements of the state */
+    zpk_optimizer(&a->rule, b->decay, param + back, grad + back, m, v, b->begin + b->to_state, b->end + b->to_state);
   }
 }
 
@@ -172,10 +190,10 @@ static void update(zpr *c, double lr, double grad_scale) {
                             .bias2 = 1 - pow(p->beta2, t),
                             .grad_scale = grad_scale}};
   zpr_parallel(c, c->state->updater->n, 1, update_blocks, &a);
-  if (p->zero >= 1) {
-    char *params = zpr_at(c, c->stage->params);
-    int64_t shard = c->stage->shard_elements;
-    zpr_all_gather(c, ZPR_DATA, params + c->d * shard * zpk_bytes(p->dtype), shard, params);
+  for (int i = 0; i < ZPR_PARTS && p->zero >= 1; i++) {
+    zpr_part part = zpr_part_of(c, i);
+    char *params = (char *)zpr_at(c, c->stage->params) + part.begin * zpk_bytes(p->dtype);
+    zpr_group_all_gather(c, &part.holders, ZPR_DATA, params, part.shard_elements);
   }
 }
 

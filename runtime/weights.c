@@ -1,8 +1,9 @@
-/* Where the elements of a logical parameter live: which of them this tensor rank holds, their initial values, and the
+/* Where the elements of a logical parameter live: which of them this rank holds, their initial values, and the
  * padding that fills up a rank with fewer units than the others.
  *
  * The split dimension is [outer][units][unit]: a fused q,k,v projection has outer = 3, units = heads, unit = head size.
- * Rank t holds units [t * L, t * L + L) with L = ceil(units / tensor), of every outer block. Local layout:
+ * Share i holds units [i * L, i * L + L) with L = ceil(units / shares), of every outer block; tensor ranks have a share
+ * each, and of experts that are spread over an expert group every rank of it. Local layout:
  * [before][outer][L][unit][after], with `before` and `after` the products of the dimensions on either side. */
 #include <assert.h>
 #include <string.h>
@@ -15,6 +16,10 @@ typedef struct split {
   int64_t first, held;   /* this rank: its first unit and how many are not padding */
 } split;
 
+static int shares_of(const zpr_program *program, const zpr_param *param) {
+  return program->tensor * (param->spread ? zpr_expert_ranks(program) : 1);
+}
+
 static split split_of(const zpr *c, const zpr_param *param) {
   int64_t before = 1, after = 1, all = 1;
   for (int k = 0; k < param->rank; k++) {
@@ -25,8 +30,10 @@ static split split_of(const zpr *c, const zpr_param *param) {
   if (param->split_dim < 0) return (split){1, all, 1, 1, 0, 1};
   int64_t unit = param->shape[param->split_dim] / (param->outer * param->units);
   split s = {.blocks = before * param->outer, .unit_elements = unit * after, .units = param->units};
-  s.local = (param->units + c->program->tensor - 1) / c->program->tensor;
-  s.first = c->t * s.local;
+  int shares = shares_of(c->program, param), share = c->t;
+  if (param->spread) share = c->t * zpr_expert_ranks(c->program) + c->d % zpr_expert_ranks(c->program);
+  s.local = (param->units + shares - 1) / shares;
+  s.first = share * s.local;
   s.held = s.units - s.first;
   if (s.held > s.local) s.held = s.local;
   if (s.held < 0) s.held = 0;
@@ -132,7 +139,7 @@ void zpr_clear_padding(zpr *c, int64_t flat) {
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
     for (int k = 0; k < run->n_params; k++) {
-      if (run->params[k].split_dim < 0 || run->params[k].units % c->program->tensor == 0) continue;
+      if (run->params[k].split_dim < 0 || run->params[k].units % shares_of(c->program, &run->params[k]) == 0) continue;
       for (int64_t i = 0; i < run->count; i++) clear_param_padding(c, base, run, i, &run->params[k]);
     }
   }

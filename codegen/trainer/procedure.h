@@ -13,7 +13,7 @@ typedef struct zp_frame {
   const zp_procedure *p;
   const zp_model *model;
   const char **name; /* C identifier per buffer, NULL when no step names it */
-  bool uses_t, uses_saved, uses_w, uses_g, uses_x, uses_y, uses_dy, uses_dx, uses_layer;
+  bool uses_t, uses_saved, uses_w, uses_g, uses_we, uses_ge, uses_x, uses_y, uses_dy, uses_dx, uses_layer;
 } zp_frame;
 
 const char *zp_frame_name(const zp_frame *f, int buffer);

@@ -4,7 +4,7 @@
 
 /* A name not taken by a buffer before it, nor by the function's own. */
 static const char *unique_name(zp_frame *f, int b, const char *wanted) {
-  static const char *const own[] = {"c", "s", "t", "w", "g", "x", "y", "dx", "dy", "mb", "layer", "saved"};
+  static const char *const own[] = {"c", "s", "t", "w", "g", "we", "ge", "x", "y", "dx", "dy", "mb", "layer", "saved"};
   const char *name = wanted;
   for (int suffix = 2;; suffix++) {
     bool taken = false;
@@ -37,11 +37,15 @@ static void name_buffers(zp_frame *f) {
       f->name[b] = "dy";
     else if (x->base < 0 && x->place == ZP_AT_GRAD_OUT)
       f->name[b] = "dx";
-    else if (x->base < 0 && (x->place == ZP_AT_PARAM || x->place == ZP_AT_SHARED))
+    else if (x->base < 0 && (x->place == ZP_AT_PARAM || x->place == ZP_AT_SPREAD || x->place == ZP_AT_SHARED))
       f->name[b] = unique_name(f, b, param_identifier(f, x->index));
     else
       f->name[b] = unique_name(f, b, zp_emit_identifier(f->e->arena, x->name));
   }
+}
+
+static bool is_spread(const zp_frame *f, int use) {
+  return f->e->lowered->sharding->param[f->seg->graph->params.data[use].param].spread;
 }
 
 /* Which buffers and arguments the steps really name. */
@@ -58,13 +62,14 @@ static bool *find_used(zp_frame *f) {
     for (int i = 0; i < step->in.len; i++) note_use(f, used, step->in.data[i]);
     for (int i = 0; i < step->out.len; i++) note_use(f, used, step->out.data[i]);
     if (step->workspace >= 0) note_use(f, used, step->workspace);
-    if (step->sums.len) f->uses_g = true;
+    for (int i = 0; i < step->sums.len; i++) *(is_spread(f, step->sums.data[i].use) ? &f->uses_ge : &f->uses_g) = true;
   }
   for (int b = 0; b < f->p->buffers.len; b++) {
     const zp_buffer *x = &f->p->buffers.data[b];
     if (!used[b]) continue;
     f->uses_t |= x->place == ZP_AT_TRANSIENT;
     f->uses_saved |= x->place == ZP_AT_SAVED;
+    f->uses_we |= x->place == ZP_AT_SPREAD;
     f->uses_w |= x->place == ZP_AT_PARAM || x->place == ZP_AT_SHARED;
     f->uses_x |= x->place == ZP_AT_CARRY_IN;
     f->uses_y |= x->place == ZP_AT_CARRY_OUT;
@@ -89,7 +94,7 @@ const zp_tensor *zp_frame_tensor(const zp_frame *f, int buffer) {
 const char *zp_frame_gradient(const zp_frame *f, int use) {
   int64_t offset = f->seg->param_offset[use];
   if (offset < 0) return zp_format(f->e->arena, "grads(c) + s->%s", shared_field(f, use));
-  return zp_format(f->e->arena, "g + %lld", ZP_LL(offset));
+  return zp_format(f->e->arena, "%s + %lld", is_spread(f, use) ? "ge" : "g", ZP_LL(offset));
 }
 
 const char *zp_frame_accumulate(const zp_param_sum *sum) { return sum->accumulate ? "true" : "mb > 0"; }
@@ -121,6 +126,7 @@ static void declare_buffer(zp_frame *f, int b) {
   }
   switch (x->place) {
   case ZP_AT_PARAM: zp_buf_line(out, "const real *%s = w + %lld;", name, ZP_LL(x->offset)); break;
+  case ZP_AT_SPREAD: zp_buf_line(out, "const real *%s = we + %lld;", name, ZP_LL(x->offset)); break;
   case ZP_AT_SHARED: zp_buf_line(out, "const real *%s = params(c) + s->%s;", name, shared_field(f, x->index)); break;
   case ZP_AT_INPUT: zp_buf_line(out, "const int32_t *%s = zpr_input(c, %d, mb);", name, x->index); break;
   case ZP_AT_SAVED:
@@ -150,6 +156,8 @@ static void declare_arguments(const zp_frame *f) {
   if (f->uses_saved) zp_buf_line(out, "char *saved = u->saved;");
   if (own && f->uses_w) zp_buf_line(out, "const real *w = params(c) + u->base;");
   if (own && f->uses_g) zp_buf_line(out, "real *g = grads(c) + u->base;");
+  if (own && f->uses_we) zp_buf_line(out, "const real *we = params(c) + u->spread_base;");
+  if (own && f->uses_ge) zp_buf_line(out, "real *ge = grads(c) + u->spread_base;");
   if (f->uses_x) zp_buf_line(out, "real *x = u->x;");
   if (f->uses_y) zp_buf_line(out, "real *y = u->y;");
   if (f->uses_dy) zp_buf_line(out, "real *dy = u->dy;");

@@ -39,6 +39,14 @@ static void emit_walk(zp_emit *e) {
   zp_buf_puts(&e->out, text);
 }
 
+static void emit_unit(zp_emit *e) {
+  bool spread = zp_expert_ranks(&e->program->choice) > 1;
+  zp_buf_line(&e->out,
+              "    unit u = {.layer = r->first + i, .base = r->base + i * r->stride,%s .saved = slot + r->saved + i "
+              "* r->saved_stride};",
+              spread ? " .spread_base = r->spread_base + i * r->spread_stride," : "");
+}
+
 static void emit_forward(zp_emit *e) {
   zp_buf *out = &e->out;
   bool pipe = e->program->choice.pipeline > 1;
@@ -51,8 +59,7 @@ static void emit_forward(zp_emit *e) {
   zp_buf_line(out, "  for (int64_t j = 0; j < s->n_units; j++) {");
   zp_buf_line(out, "    int64_t i;");
   zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
-  zp_buf_line(out, "    unit u = {.layer = r->first + i, .base = r->base + i * r->stride, .saved = slot + r->saved + i "
-                   "* r->saved_stride};");
+  emit_unit(e);
   zp_buf_line(out, "    u.x = input_of(c, s, slot, j);");
   zp_buf_line(out, "    if (j + 1 < s->n_units) u.y = input_of(c, s, slot, j + 1);");
   if (pipe) {
@@ -84,8 +91,7 @@ static void emit_backward(zp_emit *e) {
   zp_buf_line(out, "  for (int64_t j = s->n_units - 1; j >= 0; j--) {");
   zp_buf_line(out, "    int64_t i, turn = (s->n_units - 1 - j) %% 2;");
   zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
-  zp_buf_line(out, "    unit u = {.layer = r->first + i, .base = r->base + i * r->stride, .saved = slot + r->saved + i "
-                   "* r->saved_stride};");
+  emit_unit(e);
   zp_buf_line(out, "    u.x = input_of(c, s, slot, j);");
   zp_buf_line(out, "    if (s->grad[turn] >= 0) u.dy = at(c->arena, s->grad[turn]);");
   zp_buf_line(out, "    if (j > 0) u.dx = at(c->arena, s->grad[1 - turn]);");
@@ -178,6 +184,7 @@ void zp_emit_program(zp_emit *e) {
               zp_plan_hash(e->arena, e->program));
   zp_buf_line(out, "    .tensor = TENSOR, .pipeline = PIPELINE, .data = DATA, .zero = %d, .pipeline_before_data = %s,",
               c->zero, c->order == ZP_ORDER_TPD ? "true" : "false");
+  if (zp_expert_ranks(c) > 1) zp_buf_line(out, "    .expert = EXPERT,");
   zp_buf_line(out, "    .batch = %lld, .microbatch = MICROBATCH, .microbatches = MICROBATCHES,", LL(t->batch));
   zp_buf_line(out, "    .sequence = SEQUENCE, .vocabulary = VOCABULARY, .n_inputs = %d,", e->model->inputs.len);
   zp_buf_line(out, "    .stages = stages, .n_ties = %d, .ties = %s,", e->program->tied.len,
@@ -200,8 +207,10 @@ void zp_emit_program(zp_emit *e) {
               e->plan->best.estimate.step_s, zp_model_flop_per_sequence(e->model) * (double)t->batch,
               e->plan->machine.flop_per_s * c->tensor * c->pipeline * c->data);
   zp_buf_line(
-      out, "    .predicted_bytes = {[ZPR_TENSOR] = %lld, [ZPR_DATA] = %lld, [ZPR_PIPELINE] = %lld, [ZPR_TIE] = %lld},",
-      LL(traffic.tensor), LL(traffic.data), LL(traffic.pipeline), LL(traffic.tie));
+      out,
+      "    .predicted_bytes = {[ZPR_TENSOR] = %lld, [ZPR_DATA] = %lld, [ZPR_PIPELINE] = %lld, [ZPR_TIE] = %lld, "
+      "[ZPR_EXPERT] = %lld},",
+      LL(traffic.tensor), LL(traffic.data), LL(traffic.pipeline), LL(traffic.tie), LL(traffic.expert));
   zp_buf_line(out, "};");
   zp_buf_puts(out, "\n");
   zp_buf_line(out, "int main(int argc, char **argv) { return zpr_main(argc, argv, &program); }");

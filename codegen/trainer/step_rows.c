@@ -17,35 +17,55 @@ static void emit_list_line(zp_emit *e, const char *field, const char *type, cons
   zp_buf_puts(&e->out, "\n");
 }
 
+static bool drops_out(const zp_step *s) {
+  for (int i = 0; i < s->node->fused->ops.len; i++)
+    if (s->node->fused->ops.data[i].op == ZP_OP_DROPOUT) return true;
+  return false;
+}
+
+/* What the group's rows are. */
+static const zp_tensor *rows_of(const zp_frame *f, const zp_step *s) {
+  if (s->out.len) return zp_frame_tensor(f, s->out.data[0]);
+  for (int i = 0; i < s->in.len; i++)
+    if (zp_frame_buffer(f, s->in.data[i])->rows > 1) return zp_frame_tensor(f, s->in.data[i]);
+  return zp_frame_tensor(f, s->in.data[0]);
+}
+
+/* Slots of several members' samples, every one with its own random stream. */
+static bool has_streams(const zp_frame *f, const zp_step *s) {
+  return drops_out(s) && zp_expert_ranks(&f->e->program->choice) > 1 && rows_of(f, s)->shape.rank == 4;
+}
+
 /* Columns of the group's random stream: only dropout reads them. */
 static void emit_stream(zp_frame *f, const zp_step *s) {
-  bool dropout = false;
-  for (int i = 0; i < s->node->fused->ops.len; i++) dropout |= s->node->fused->ops.data[i].op == ZP_OP_DROPOUT;
-  if (!dropout) return;
-  const zp_tensor *rows = NULL;
-  for (int i = 0; i < s->out.len && !rows; i++) rows = zp_frame_tensor(f, s->out.data[i]);
-  for (int i = 0; i < s->in.len && !rows; i++)
-    if (zp_frame_buffer(f, s->in.data[i])->rows > 1) rows = zp_frame_tensor(f, s->in.data[i]);
+  if (!drops_out(s)) return;
+  const zp_tensor *rows = rows_of(f, s);
   int64_t local = zp_shape_cols(&rows->shape);
   bool split = s->node->fused->split, split_rows = s->node->fused->split_rows;
   zp_buf_printf(&f->e->out, "      .instance = %s, .first_sample = c->first_sample + mb * MICROBATCH,",
                 f->seg->segment->is_repeat ? "layer" : "0");
   f->uses_layer |= f->seg->segment->is_repeat;
   if (split) zp_buf_printf(&f->e->out, " .first_column = c->t * %lld,", ZP_LL(local));
-  if (split_rows) /* whole rows of a share: experts */
+  if (has_streams(f, s)) /* columns of one sample's slots of the rank's experts */
+    zp_buf_printf(&f->e->out, " .first_column = (c->t * EXPERT + c->d %% EXPERT) * %lld,",
+                  ZP_LL(s->node->fused->rows_per_sample / zp_expert_ranks(&f->e->program->choice) * local));
+  else if (split_rows) /* whole rows of a share: experts */
     zp_buf_printf(&f->e->out, " .first_column = c->t * %lld,", ZP_LL(s->node->fused->rows_per_sample * local));
   zp_buf_printf(&f->e->out, " .logical_columns = %lld,\n", ZP_LL(split ? rows->full_dim : local));
+}
+
+static bool reads_rows(const zp_step *s, int i) {
+  const zp_fused *fused = s->node->fused;
+  if (s->op == ZP_OP_FUSED) return fused->operand[i] == ZP_OPERAND_ROWS;
+  zp_grad_arg arg = s->node->grad_in.data[i];
+  return arg.use != ZP_USE_SAVED || arg.value >= fused->n_in || fused->operand[arg.value] == ZP_OPERAND_ROWS;
 }
 
 static int64_t step_rows(const zp_frame *f, const zp_step *s) {
   int64_t rows = 1;
   if (s->op == ZP_OP_FUSED) return zp_frame_buffer(f, s->out.data[0])->rows;
-  for (int i = 0; i < s->in.len; i++) {
-    zp_grad_arg arg = s->node->grad_in.data[i];
-    bool is_rows = arg.use != ZP_USE_SAVED || arg.value >= s->node->fused->n_in ||
-                   s->node->fused->operand[arg.value] == ZP_OPERAND_ROWS;
-    if (is_rows) rows = zp_frame_buffer(f, s->in.data[i])->rows;
-  }
+  for (int i = 0; i < s->in.len; i++)
+    if (reads_rows(s, i)) rows = zp_frame_buffer(f, s->in.data[i])->rows;
   return rows;
 }
 
@@ -54,10 +74,11 @@ void zp_emit_rows(zp_frame *f, const zp_step *s) {
   const char *hint =
       zp_format(e->arena, "%s_%s%s", f->seg->segment->name, s->node->name, s->op == ZP_OP_FUSED_GRAD ? "_grad" : "");
   const char *kernel = zp_kernels_add(e->kernels, f->seg->graph, s->node, zp_emit_identifier(e->arena, hint));
-  zp_strings in = {0}, in_ld = {0}, out = {0}, out_ld = {0}, sum = {0}, cols = {0}, acc = {0};
+  zp_strings in = {0}, in_ld = {0}, out = {0}, out_ld = {0}, sum = {0}, cols = {0}, acc = {0}, step = {0};
   for (int i = 0; i < s->in.len; i++) {
     zp_push(e->arena, &in, zp_frame_name(f, s->in.data[i]));
     zp_push(e->arena, &in_ld, zp_format(e->arena, "%lld", ZP_LL(zp_frame_buffer(f, s->in.data[i])->ld)));
+    zp_push(e->arena, &step, reads_rows(s, i) ? in_ld.data[i] : "0");
   }
   for (int i = 0; i < s->out.len; i++) {
     zp_push(e->arena, &out, zp_frame_name(f, s->out.data[i]));
@@ -69,7 +90,8 @@ void zp_emit_rows(zp_frame *f, const zp_step *s) {
     zp_push(e->arena, &cols, zp_format(e->arena, "%lld", ZP_LL(e->lowered->param_elements[param])));
     zp_push(e->arena, &acc, zp_frame_accumulate(&s->sums.data[i]));
   }
-  zp_buf_line(&e->out, "zpr_rows(c, &(zpr_rows_call){");
+  bool streams = has_streams(f, s);
+  zp_buf_line(&e->out, streams ? "zpr_slot_rows(c, &(zpr_rows_call){" : "zpr_rows(c, &(zpr_rows_call){");
   zp_buf_line(&e->out, "    .kernel = %s, .rows = %lld,", kernel, ZP_LL(step_rows(f, s)));
   emit_list_line(e, "in", "const void *const", &in, "in_ld", &in_ld);
   emit_list_line(e, "out", "void *const", &out, "out_ld", &out_ld);
@@ -81,6 +103,16 @@ void zp_emit_rows(zp_frame *f, const zp_step *s) {
     emit_list(&e->out, "accumulate", "const bool", &acc);
     zp_buf_printf(&e->out, " .workspace = %s,\n", zp_frame_name(f, s->workspace));
   }
+  if (streams) {
+    zp_buf_printf(&e->out, "      .n_in = %d, .n_out = %d,", s->in.len, s->out.len);
+    emit_list(&e->out, "in_step", "const int64_t", &step);
+    zp_buf_puts(&e->out, "\n");
+  }
   emit_stream(f, s);
-  zp_buf_line(&e->out, "});");
+  const zp_shape *slots = &rows_of(f, s)->shape;
+  if (streams)
+    zp_buf_line(&e->out, "}, MICROBATCH, %lld, %lld);", ZP_LL(slots->dim[1]),
+                ZP_LL(slots->dim[2] / zp_expert_ranks(&e->program->choice)));
+  else
+    zp_buf_line(&e->out, "});");
 }

@@ -109,8 +109,20 @@ static void emit_loss(zp_frame *f, const zp_step *s) {
                 zp_frame_first(f, x, x->shape.rank - 1), in1, zp_frame_name(f, s->in.data[2]), ZP_LL(b->rows), o);
 }
 
+/* The slots of one expert for one sample travel together. */
+static void emit_exchange(zp_frame *f, const zp_step *s) {
+  bool spread = s->op == ZP_OP_SPREAD_SLOTS;
+  const zp_shape *there = &zp_frame_tensor(f, spread ? s->out.data[0] : s->in.data[0])->shape;
+  zp_buf_line(&f->e->out, "zpr_%s_slots(c, %s, MICROBATCH, %lld, %lld, %s);", spread ? "spread" : "return",
+              zp_frame_name(f, s->in.data[0]), ZP_LL(there->dim[1]),
+              ZP_LL(there->dim[2] / zp_expert_ranks(&f->e->program->choice) * there->dim[3]),
+              zp_frame_name(f, s->out.data[0]));
+}
+
 static void emit_comm(zp_frame *f, const zp_step *s) {
-  if (s->op == ZP_OP_GATHER_STATS)
+  if (zp_step_is_exchange(s))
+    emit_exchange(f, s);
+  else if (s->op == ZP_OP_GATHER_STATS)
     zp_buf_line(&f->e->out, "zpr_all_gather(c, ZPR_TENSOR, %s, %lld, %s);", zp_frame_name(f, s->in.data[0]),
                 ZP_LL(s->comm_elements), zp_frame_name(f, s->out.data[0]));
   else

@@ -37,6 +37,7 @@ static void emit_dimensions(zp_emit *e) {
   const zp_choice *c = &e->program->choice;
   zp_buf_line(out, "enum {");
   zp_buf_line(out, "  TENSOR = %d, PIPELINE = %d, DATA = %d,", c->tensor, c->pipeline, c->data);
+  if (zp_expert_ranks(c) > 1) zp_buf_line(out, "  EXPERT = %d, /* data ranks that share experts */", c->expert);
   zp_buf_line(out, "  MICROBATCH = %lld,   /* samples of one micro-batch */", LL(c->microbatch));
   zp_buf_line(out, "  MICROBATCHES = %lld, /* of one replica and step */", LL(e->program->microbatches));
   zp_buf_line(out, "  SEQUENCE = %lld,", LL(e->model->sequence));
@@ -52,8 +53,9 @@ static void emit_param(zp_emit *e, int param, int64_t offset) {
   static const int init[] = {[ZP_INIT_NORMAL] = 0, [ZP_INIT_UNIFORM] = 1, [ZP_INIT_CONSTANT] = 2};
   zp_buf_printf(&e->out, "    {.name = \"%s\", .rank = %d, .shape = {", p->name, p->shape.rank);
   for (int i = 0; i < p->shape.rank; i++) zp_buf_printf(&e->out, "%s%lld", i ? ", " : "", LL(p->shape.dim[i]));
-  zp_buf_printf(&e->out, "}, .split_dim = %d, .outer = %lld, .units = %lld,\n", s->split_dim,
-                LL(s->split_dim < 0 ? 1 : s->outer), LL(s->split_dim < 0 ? 1 : s->units));
+  zp_buf_printf(&e->out, "}, .split_dim = %d, .outer = %lld, .units = %lld,%s\n", s->split_dim,
+                LL(s->split_dim < 0 ? 1 : s->outer), LL(s->split_dim < 0 ? 1 : s->units),
+                s->spread ? " .spread = true," : "");
   zp_buf_printf(&e->out,
                 "     .offset = %lld, .elements = %lld, .init = %d, .init_a = %.17g, .init_b = %.17g, .decay = %s, "
                 ".zero_first = %s},\n",
@@ -62,58 +64,88 @@ static void emit_param(zp_emit *e, int param, int64_t offset) {
                 e->lowered->zero_first[param] ? "true" : "false");
 }
 
-static bool has_own_params(const zp_segment_program *s) { return s->elements > 0; }
+/* Parameters of a segment stand in two tables, those that are spread over expert groups in the second. */
+static const char *const table_suffix[] = {"params", "spread"};
+
+static int64_t own_elements(const zp_segment_program *s, bool spread) {
+  return spread ? s->spread_elements : s->elements;
+}
+
+static bool is_own(const zp_emit *e, const zp_segment_program *seg, int use, bool spread) {
+  return seg->param_offset[use] >= 0 &&
+         e->lowered->sharding->param[seg->graph->params.data[use].param].spread == spread;
+}
+
+static bool is_shared(const zp_emit *e, const zp_stage *st, int i, bool spread) {
+  return e->lowered->sharding->param[st->shared.data[i].param].spread == spread;
+}
+
+static int own_params(const zp_emit *e, const zp_segment_program *seg, bool spread) {
+  int n = 0;
+  for (int i = 0; i < seg->graph->params.len; i++) n += is_own(e, seg, i, spread);
+  return n;
+}
+
+static int shared_params(const zp_emit *e, const zp_stage *st, bool spread) {
+  int n = 0;
+  for (int i = 0; i < st->shared.len; i++) n += is_shared(e, st, i, spread);
+  return n;
+}
 
 static void emit_params(zp_emit *e) {
-  for (int s = 0; s < e->lowered->n_segments; s++) {
-    const zp_segment_program *seg = &e->lowered->segments[s];
-    if (!has_own_params(seg)) continue;
-    zp_buf_line(&e->out, "static const zpr_param %s_params[] = {", zp_emit_identifier(e->arena, seg->segment->name));
+  for (int k = 0; k < 2 * e->lowered->n_segments; k++) {
+    const zp_segment_program *seg = &e->lowered->segments[k / 2];
+    if (own_elements(seg, k % 2) == 0) continue;
+    zp_buf_line(&e->out, "static const zpr_param %s_%s[] = {", zp_emit_identifier(e->arena, seg->segment->name),
+                table_suffix[k % 2]);
     for (int i = 0; i < seg->graph->params.len; i++)
-      if (seg->param_offset[i] >= 0) emit_param(e, seg->graph->params.data[i].param, seg->param_offset[i]);
+      if (is_own(e, seg, i, k % 2)) emit_param(e, seg->graph->params.data[i].param, seg->param_offset[i]);
     zp_buf_line(&e->out, "};");
   }
-  for (int s = 0; s < e->program->choice.pipeline; s++) {
-    const zp_stage *st = &e->program->stages[s];
-    if (st->shared.len == 0) continue;
-    zp_buf_line(&e->out, "static const zpr_param stage%d_shared[] = {", s);
-    for (int i = 0; i < st->shared.len; i++) emit_param(e, st->shared.data[i].param, st->shared.data[i].offset);
+  for (int k = 0; k < 2 * e->program->choice.pipeline; k++) {
+    const zp_stage *st = &e->program->stages[k / 2];
+    if (shared_params(e, st, k % 2) == 0) continue;
+    zp_buf_line(&e->out, "static const zpr_param stage%d_shared_%s[] = {", k / 2, table_suffix[k % 2]);
+    for (int i = 0; i < st->shared.len; i++)
+      if (is_shared(e, st, i, k % 2)) emit_param(e, st->shared.data[i].param, st->shared.data[i].offset);
     zp_buf_line(&e->out, "};");
   }
 }
 
-static int own_params(const zp_segment_program *seg) {
-  int n = 0;
-  for (int i = 0; i < seg->graph->params.len; i++) n += seg->param_offset[i] >= 0;
-  return n;
+static void emit_run(zp_emit *e, const zp_run *run, bool spread) {
+  const zp_segment_program *seg = &e->lowered->segments[run->segment];
+  if (own_elements(seg, spread) == 0) return;
+  zp_buf_line(&e->out,
+              "    {.segment = \"%s\", .first = %lld, .count = %lld, .base = %lld, .stride = %lld, .n_params = %d, "
+              ".params = %s_%s},",
+              seg->segment->name, LL(run->first), LL(run->count), LL(spread ? run->spread_base : run->base),
+              LL(spread ? run->spread_stride : run->stride), own_params(e, seg, spread),
+              zp_emit_identifier(e->arena, seg->segment->name), table_suffix[spread]);
 }
 
 static void emit_runs(zp_emit *e) {
   for (int s = 0; s < e->program->choice.pipeline; s++) {
     const zp_stage *st = &e->program->stages[s];
     zp_buf_line(&e->out, "static const zpr_run stage%d_runs[] = {", s);
-    if (st->shared.len)
-      zp_buf_line(&e->out,
-                  "    {.segment = \"shared\", .first = 0, .count = 1, .base = 0, .stride = 0, .n_params = %d, .params "
-                  "= stage%d_shared},",
-                  st->shared.len, s);
-    for (int r = 0; r < st->runs.len; r++) {
-      const zp_run *run = &st->runs.data[r];
-      const zp_segment_program *seg = &e->lowered->segments[run->segment];
-      if (!has_own_params(seg)) continue;
-      zp_buf_line(&e->out,
-                  "    {.segment = \"%s\", .first = %lld, .count = %lld, .base = %lld, .stride = %lld, .n_params = %d, "
-                  ".params = %s_params},",
-                  seg->segment->name, LL(run->first), LL(run->count), LL(run->base), LL(seg->elements), own_params(seg),
-                  zp_emit_identifier(e->arena, seg->segment->name));
+    for (int spread = 0; spread <= 1; spread++) {
+      if (shared_params(e, st, spread))
+        zp_buf_line(&e->out,
+                    "    {.segment = \"shared\", .first = 0, .count = 1, .base = 0, .stride = 0, .n_params = %d, "
+                    ".params = stage%d_shared_%s},",
+                    shared_params(e, st, spread), s, table_suffix[spread]);
+      for (int r = 0; r < st->runs.len; r++) emit_run(e, &st->runs.data[r], spread);
     }
     zp_buf_line(&e->out, "};");
   }
 }
 
 static int stage_run_count(const zp_emit *e, const zp_stage *st) {
-  int n = st->shared.len > 0;
-  for (int r = 0; r < st->runs.len; r++) n += has_own_params(&e->lowered->segments[st->runs.data[r].segment]);
+  int n = 0;
+  for (int spread = 0; spread <= 1; spread++) {
+    n += shared_params(e, st, spread) > 0;
+    for (int r = 0; r < st->runs.len; r++)
+      n += own_elements(&e->lowered->segments[st->runs.data[r].segment], spread) > 0;
+  }
   return n;
 }
 
@@ -127,6 +159,9 @@ static void emit_stages(zp_emit *e) {
         &e->out,
         "     .flat_elements = %lld, .shard_elements = %lld, .inputs = %lld, .n_runs = %d, .runs = stage%d_runs,",
         LL(st->flat_elements), LL(st->shard_elements), LL(st->at_inputs), stage_run_count(e, st), s);
+    if (st->spread_elements)
+      zp_buf_line(&e->out, "     .spread_elements = %lld, .spread_shard_elements = %lld,", LL(st->spread_elements),
+                  LL(st->spread_shard_elements));
     zp_buf_line(&e->out,
                 "     .weights_bytes = %lld, .gradient_bytes = %lld, .optimizer_bytes = %lld, .saved_bytes = %lld, "
                 ".buffer_bytes = %lld},",
@@ -135,6 +170,8 @@ static void emit_stages(zp_emit *e) {
   }
   zp_buf_line(&e->out, "};");
 }
+
+static bool spreads(const zp_emit *e) { return zp_expert_ranks(&e->program->choice) > 1; }
 
 /* Model parameters declared outside repeats: one field of `layout` each. */
 static void emit_layout_type(zp_emit *e, int max_runs) {
@@ -148,6 +185,7 @@ static void emit_layout_type(zp_emit *e, int max_runs) {
   zp_buf_line(out, "typedef struct run {");
   zp_buf_line(out, "  enum segment segment;");
   zp_buf_line(out, "  int64_t first, count, base, stride, saved, saved_stride;");
+  if (spreads(e)) zp_buf_line(out, "  int64_t spread_base, spread_stride; /* of what expert groups share */");
   zp_buf_line(out, "  bool keeps_input; /* whole, in the slot; otherwise its input comes in a carry buffer */");
   zp_buf_line(out, "} run;");
   zp_buf_line(out, "/* Where a stage keeps what its units exchange: byte offsets in the arena, -1 when absent. */");
@@ -164,7 +202,7 @@ static void emit_layout_type(zp_emit *e, int max_runs) {
   zp_buf_line(out, "} layout;");
   zp_buf_line(out, "/* One unit (iteration of a segment or of a part of it) at work: arguments of the procedures. */");
   zp_buf_line(out, "typedef struct unit {");
-  zp_buf_line(out, "  int64_t layer, base;");
+  zp_buf_line(out, spreads(e) ? "  int64_t layer, base, spread_base;" : "  int64_t layer, base;");
   zp_buf_line(out, "  char *saved;");
   zp_buf_line(out, "  real *x, *y, *dy, *dx;");
   zp_buf_line(out, "} unit;");
@@ -198,9 +236,11 @@ static void emit_layout(zp_emit *e, int s) {
   for (int r = 0; r < st->runs.len; r++) {
     const zp_run *run = &st->runs.data[r];
     const zp_segment_program *seg = &zp_program_lowered(e->program, s)->segments[run->segment];
-    zp_buf_line(out, "         {%s, %lld, %lld, %lld, %lld, %lld, %lld, %s},",
+    const char *spread =
+        spreads(e) ? zp_format(e->arena, "%lld, %lld, ", LL(run->spread_base), LL(run->spread_stride)) : "";
+    zp_buf_line(out, "         {%s, %lld, %lld, %lld, %lld, %lld, %lld, %s%s},",
                 zp_emit_segment(e, run->segment, zp_choice_mode(&e->program->choice, s)), LL(run->first),
-                LL(run->count), LL(run->base), LL(seg->elements), LL(run->saved), LL(seg->saved_bytes),
+                LL(run->count), LL(run->base), LL(seg->elements), LL(run->saved), LL(seg->saved_bytes), spread,
                 seg->carry_kept_elements == seg->carry_in_elements ? "true" : "false");
   }
   zp_buf_line(out, "     }},");

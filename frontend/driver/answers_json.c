@@ -8,6 +8,7 @@ zp_json *zp_choice_json(const zp_choice *c) {
   zp_json_set_int(o, "tensor", c->tensor);
   zp_json_set_int(o, "pipeline", c->pipeline);
   zp_json_set_int(o, "data", c->data);
+  zp_json_set_int(o, "expert", zp_expert_ranks(c));
   zp_json_set_int(o, "zero", c->zero);
   zp_json_set_int(o, "microbatch", c->microbatch);
   zp_json_set_string(o, "schedule", zp_schedule_name(c->schedule));

@@ -23,9 +23,10 @@ int zp_cmd_run(zp_run_state *run) {
   }
   if (!zp_can_generate(run, plan->spec)) return ZP_EXIT_ERROR;
   const zp_choice *c = &plan->best.choice;
+  const char *expert = zp_expert_ranks(c) > 1 ? zp_format(run->arena, " (expert %d)", c->expert) : "";
   fprintf(stderr,
-          "plan: tensor %d x pipeline %d x data %d, zero %d, micro-batch %lld, recompute %s; estimated step %s\n",
-          c->tensor, c->pipeline, c->data, c->zero, (long long)c->microbatch, zp_report_recompute(run->arena, c),
+          "plan: tensor %d x pipeline %d x data %d%s, zero %d, micro-batch %lld, recompute %s; estimated step %s\n",
+          c->tensor, c->pipeline, c->data, expert, c->zero, (long long)c->microbatch, zp_report_recompute(run->arena, c),
           zp_show_seconds(run->arena, plan->best.estimate.step_s));
   zp_toolchain tools = zp_find_toolchain(run->arena);
   const char *error = NULL, *binary = zp_trainer_build(run->arena, plan, run->diags, &tools, zp_tree_dir(run), &error);

@@ -197,8 +197,8 @@ zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice
   plan->machine = zp_machine_make(&spec->cluster, spec->train.precision, zp_choice_ranks(choice));
   *error = zp_choice_refusal(choice, spec);
   if (*error) return NULL;
-  const zp_sharding *sharding =
-      zp_shard(arena, spec->model, &plan->machine, choice->tensor, 1, choice->sequence, error);
+  const zp_sharding *sharding = zp_shard_experts(arena, spec->model, &plan->machine, choice->tensor,
+                                                 zp_expert_ranks(choice), choice->sequence, error);
   if (!sharding) return NULL;
   zp_lowered **lowered = zp_lower_stages(arena, spec, sharding, choice, error);
   if (!lowered) return NULL;

@@ -22,8 +22,9 @@ const char *zp_show_choice(zp_arena *arena, const zp_choice *c) {
   for (int s = 0, n = 0; s < ZP_STATE_COUNT; s++)
     if (c->home[s].tier != ZP_TIER_DEVICE && c->home[s].eighths > 0) away[n++] = state_letters[s];
   const char *chunks = c->chunks > 1 ? zp_format(arena, "/%d", c->chunks) : "";
-  return zp_format(arena, "%d x %d x %d%s  zero %d  mb %lld  %s%s  %s%s%s%s%s", c->tensor, c->pipeline, c->data,
-                   c->order == ZP_ORDER_TDP ? "" : "  tpd", c->zero, (long long)c->microbatch,
+  const char *expert = zp_expert_ranks(c) > 1 ? zp_format(arena, "  ep %d", c->expert) : "";
+  return zp_format(arena, "%d x %d x %d%s%s  zero %d  mb %lld  %s%s  %s%s%s%s%s", c->tensor, c->pipeline, c->data,
+                   expert, c->order == ZP_ORDER_TDP ? "" : "  tpd", c->zero, (long long)c->microbatch,
                    zp_schedule_name(c->schedule), chunks, recompute_words(c), c->sequence ? "  seq" : "",
                    c->fine ? "  in" : "", *away ? "  away " : "", away);
 }
@@ -39,7 +40,8 @@ enum { PLAN_WIDTH = 44 };
 static const char plan_title[] = "tensor x pipeline x data";
 static const char legend[] =
     "mb: micro-batch; full: recompute units, /t: kept inputs split over tensor ranks; seq: sequence-sharded;\n"
-    "tpd: rank order tensor-pipeline-data; in: cuts inside layers; idle: devices left out, which are paid for;\n"
+    "ep: data ranks that share experts; tpd: rank order tensor-pipeline-data; in: cuts inside layers;\n"
+    "idle: devices left out, which are paid for;\n"
     "away: optimizer, gradients, params, activations (o g p a) off the device";
 
 static const char *miss_words(zp_arena *arena, const zp_miss *miss) {
@@ -74,10 +76,9 @@ const char *zp_show_size(zp_arena *arena, const zp_spec *spec, const zp_size *si
   }
   const zp_estimate *e = &size->best.estimate;
   zp_buf_printf(&out, "%-*s %9s %9s %9s %6.0f%% %5.1f%% %9s", PLAN_WIDTH,
-                show_plan(arena, &size->best.choice, size->devices),
-                zp_show_seconds(arena, e->step_s), zp_show_count(arena, e->tokens_per_s),
-                number(arena, e->tokens_per_s / size->devices), 100 * zp_scaling(base, size), 100 * e->mfu,
-                zp_show_bytes(arena, e->peak_bytes));
+                show_plan(arena, &size->best.choice, size->devices), zp_show_seconds(arena, e->step_s),
+                zp_show_count(arena, e->tokens_per_s), number(arena, e->tokens_per_s / size->devices),
+                100 * zp_scaling(base, size), 100 * e->mfu, zp_show_bytes(arena, e->peak_bytes));
   if (spec->train.steps > 0)
     zp_buf_printf(&out, " %10s %9s", zp_show_seconds(arena, (double)spec->train.steps * e->step_s),
                   number(arena, size->run_device_hours));

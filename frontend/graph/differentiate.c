@@ -136,9 +136,18 @@ static void diff_enter(diff_pass *pass, const zp_node *node) {
   zp_graph_add_node(pass->graph, reduce);
 }
 
-/* The rank's share of the positions and the whole sequence: what one direction gathers, the other reduces. */
-static void diff_sequence(diff_pass *pass, const zp_node *node) {
-  zp_node back = zp_diff_node(node, node->op == ZP_OP_ALL_GATHER_SEQ ? ZP_OP_REDUCE_SCATTER_SEQ : ZP_OP_ALL_GATHER_SEQ);
+/* Collectives in pairs: what one direction gathers, the other reduces; what one sends out, the other brings back. */
+static zp_op transpose_of(zp_op op) {
+  switch (op) {
+  case ZP_OP_ALL_GATHER_SEQ: return ZP_OP_REDUCE_SCATTER_SEQ;
+  case ZP_OP_REDUCE_SCATTER_SEQ: return ZP_OP_ALL_GATHER_SEQ;
+  case ZP_OP_SPREAD_SLOTS: return ZP_OP_RETURN_SLOTS;
+  default: return ZP_OP_SPREAD_SLOTS;
+  }
+}
+
+static void diff_pair(diff_pass *pass, const zp_node *node) {
+  zp_node back = zp_diff_node(node, transpose_of(node->op));
   add_in(pass, &back, zp_diff_total(pass, node->out.data[0]));
   pass->pending[node->in.data[0]]--;
   int result = zp_diff_tensor(pass, node->in.data[0]);
@@ -182,7 +191,9 @@ static void diff_node(diff_pass *pass, int index) {
   case ZP_OP_ALL_REDUCE: diff_all_reduce(pass, &node); break;
   case ZP_OP_ENTER: diff_enter(pass, &node); break;
   case ZP_OP_ALL_GATHER_SEQ:
-  case ZP_OP_REDUCE_SCATTER_SEQ: diff_sequence(pass, &node); break;
+  case ZP_OP_REDUCE_SCATTER_SEQ:
+  case ZP_OP_SPREAD_SLOTS:
+  case ZP_OP_RETURN_SLOTS: diff_pair(pass, &node); break;
   case ZP_OP_CE_LOSS: diff_loss(pass, &node); break;
   case ZP_OP_FUSED: zp_diff_fused(pass, &node); break;
   default: assert(node.op == ZP_OP_CE_STATS || node.op == ZP_OP_GATHER_STATS); /* seen through by diff_loss */

@@ -289,6 +289,8 @@ void zp_interpret_op(zp_interpreter *in, const zp_node *node) {
   case ZP_OP_ENTER:
   case ZP_OP_ALL_GATHER_SEQ:
   case ZP_OP_REDUCE_SCATTER_SEQ:
+  case ZP_OP_SPREAD_SLOTS:
+  case ZP_OP_RETURN_SLOTS:
   case ZP_OP_GATHER_STATS:
   case ZP_OP_GRAD_ALL_REDUCE: copy(in, node); break;
   default: assert(!"row ops and groups are interpreted elsewhere");

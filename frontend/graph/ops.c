@@ -63,6 +63,8 @@ int zp_op_arity(zp_op op) {
   case ZP_OP_ENTER:
   case ZP_OP_ALL_GATHER_SEQ:
   case ZP_OP_REDUCE_SCATTER_SEQ:
+  case ZP_OP_SPREAD_SLOTS:
+  case ZP_OP_RETURN_SLOTS:
   case ZP_OP_GATHER_STATS: return 1;
   case ZP_OP_EMBEDDING:
   case ZP_OP_MATMUL:

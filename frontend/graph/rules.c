@@ -383,6 +383,23 @@ static void sequence_collective(zp_rule *rule) {
   answer(rule, ZP_ELEM_FLOAT, shape);
 }
 
+/* Between [B, experts, slots, d] and the rank's experts with the slots of all members' samples. */
+static void slots_collective(zp_rule *rule) {
+  int64_t parts = rule->attr.parts;
+  if (!want_activation(rule, 0) || !want_rank(rule, 0, 4) || !want_positive(rule, "parts", (double)parts)) return;
+  zp_shape shape = *shape_of(rule, 0);
+  bool spread = rule->op == ZP_OP_SPREAD_SLOTS;
+  int cut = spread ? 1 : 2, joined = spread ? 2 : 1;
+  if (shape.dim[cut] % parts) {
+    fail(rule, ZP_Z0205, "%lld ranks do not divide the %lld %s of `%s` %s", (long long)parts, (long long)shape.dim[cut],
+         spread ? "experts" : "slots", operand(rule, 0)->name, text_of(rule, 0));
+    return;
+  }
+  shape.dim[cut] /= parts;
+  shape.dim[joined] *= parts;
+  answer(rule, ZP_ELEM_FLOAT, shape);
+}
+
 /* Shapes name B in front only, so [ranks, B*S, 3] is written [B, ranks*S, 3]; rank-major in memory all the same. */
 static void gather_stats(zp_rule *rule) {
   if (!want_element(rule, 0, ZP_ELEM_STAT) || !want_rank(rule, 0, 3) ||
@@ -435,6 +452,8 @@ bool zp_rule_apply(zp_rule *rule) {
   case ZP_OP_CE_STATS: cross_entropy(rule); break;
   case ZP_OP_ALL_GATHER_SEQ:
   case ZP_OP_REDUCE_SCATTER_SEQ: sequence_collective(rule); break;
+  case ZP_OP_SPREAD_SLOTS:
+  case ZP_OP_RETURN_SLOTS: slots_collective(rule); break;
   case ZP_OP_GATHER_STATS: gather_stats(rule); break;
   case ZP_OP_CE_LOSS: ce_loss(rule); break;
   default: collective(rule); break; /* the collectives and the elementwise functions of one operand keep the shape */

@@ -62,6 +62,7 @@ static const limit_key limit_keys[] = {
     DEGREE(tensor),
     DEGREE(pipeline),
     DEGREE(data),
+    DEGREE(expert),
     DEGREE(microbatch),
     DEGREE(chunks),
     {.key = "idle", .offset = offsetof(zp_constraints, idle), .highest = MOST_DEGREE},

@@ -37,6 +37,8 @@ static const zp_schema search_schema = ZP_SCHEMA("search", search_fields, 0);
   { word, ZP_FIELD_FOREIGN, .note = "here it is called `pipeline`" }
 #define DATA_WORD(word)                                                                                                \
   { word, ZP_FIELD_FOREIGN, .note = "here it is called `data`" }
+#define EXPERT_WORD(word)                                                                                              \
+  { word, ZP_FIELD_FOREIGN, .note = "here it is called `expert`" }
 #define LIMIT(word)                                                                                                    \
   { word, ZP_FIELD_CUSTOM, .read = NULL }
 /* LIMIT rows are read by spec_limits.c; they stand here so that the table is the whole list of keys. */
@@ -44,6 +46,7 @@ static const zp_field plan_fields[] = {
     LIMIT("tensor"),
     LIMIT("pipeline"),
     LIMIT("data"),
+    LIMIT("expert"),
     LIMIT("idle"),
     LIMIT("zero"),
     LIMIT("microbatch"),
@@ -60,8 +63,7 @@ static const zp_field plan_fields[] = {
     {"memory", ZP_FIELD_CUSTOM, .read = read_memory},
     {"objective", ZP_FIELD_CUSTOM, .read = read_objective},
     {"search", ZP_FIELD_BLOCK, .block = &search_schema},
-    {"context", ZP_FIELD_REFUSED, .note = "this version splits by tensor, pipeline and data only"},
-    {"expert", ZP_FIELD_REFUSED, .note = "experts are split over the tensor ranks: set `tensor`"},
+    {"context", ZP_FIELD_REFUSED, .note = "this version splits by tensor, pipeline, data and experts only"},
     {"stage", ZP_FIELD_REFUSED,
      .note = "the planner cuts the stages, also unevenly; pin their number with `pipeline = ...`"},
     TENSOR_WORD("tp"),
@@ -74,6 +76,9 @@ static const zp_field plan_fields[] = {
     PIPELINE_WORD("pipeline_model_parallel_size"),
     DATA_WORD("dp"),
     DATA_WORD("data_parallel"),
+    EXPERT_WORD("ep"),
+    EXPERT_WORD("expert_parallel"),
+    EXPERT_WORD("expert_model_parallel_size"),
     {"zero_stage", ZP_FIELD_FOREIGN, .note = "here it is called `zero`"},
     {"micro_batch_size", ZP_FIELD_FOREIGN, .note = "here it is called `microbatch`"},
     {"gradient_accumulation_steps", ZP_FIELD_FOREIGN, .note = "derived: batch / (data x microbatch)"},

@@ -49,6 +49,7 @@ zp_plan_diff zp_diff_plans(zp_arena *arena, const zp_plan *a, const zp_plan *b) 
   } numbers[] = {{"tensor", x->tensor, y->tensor},
                  {"pipeline", x->pipeline, y->pipeline},
                  {"data", x->data, y->data},
+                 {"expert", zp_expert_ranks(x), zp_expert_ranks(y)},
                  {"idle", zp_plan_idle(a, x), zp_plan_idle(b, y)},
                  {"zero", x->zero, y->zero},
                  {"microbatch", x->microbatch, y->microbatch}};

@@ -13,6 +13,7 @@ typedef enum rule {
   RULE_UNITS,
   RULE_BATCH,
   RULE_MICROBATCH,
+  RULE_EXPERT,
   N_RULES
 } rule;
 
@@ -52,6 +53,15 @@ static bool some_microbatch(const refusals *r, int64_t sequences) {
   return false;
 }
 
+/* Some number of expert ranks that the limit allows divides the data ranks and the experts of a tensor rank. */
+static bool some_experts(const refusals *r, division w) {
+  for (int e = 1; e <= w.data; e++)
+    if (w.data % e == 0 && zp_limit_allows(&r->limits->expert, e) &&
+        !zp_shard_refuse_experts(r->arena, r->plan->spec->model, w.tensor, e))
+      return true;
+  return false;
+}
+
 static rule first_broken(const refusals *r, division w) {
   const zp_spec *spec = r->plan->spec;
   const zp_node_type *node = r->plan->machine.node;
@@ -62,7 +72,8 @@ static rule first_broken(const refusals *r, division w) {
   if (!node->device.is_cpu && !r->limits->tensor.set && w.tensor > node->devices) return RULE_NODE;
   if (w.pipeline > r->units) return RULE_UNITS;
   if (spec->train.batch % w.data != 0) return RULE_BATCH;
-  return some_microbatch(r, spec->train.batch / w.data) ? N_RULES : RULE_MICROBATCH;
+  if (!some_microbatch(r, spec->train.batch / w.data)) return RULE_MICROBATCH;
+  return some_experts(r, w) ? N_RULES : RULE_EXPERT;
 }
 
 /* False when some way breaks no rule here. */
@@ -129,6 +140,10 @@ static const char *rule_words(const refusals *r, rule k) {
   case RULE_BATCH:
     return zp_format(r->arena, "data ranks that do not divide the batch of %lld", (long long)spec->train.batch);
   case RULE_MICROBATCH: return "no allowed micro-batch divides the sequences of a data rank";
+  case RULE_EXPERT:
+    return zp_model_has_experts(spec->model)
+               ? "no allowed `expert` divides the data ranks and the experts of a tensor rank"
+               : "`expert` above 1, and a model without experts";
   case N_RULES: break;
   }
   return "";

@@ -42,6 +42,7 @@ typedef struct limit_row {
 static const limit_row limits[] = {LIMIT(tensor, ZP_RELAX_CONSTRAINT),
                                    LIMIT(pipeline, ZP_RELAX_CONSTRAINT),
                                    LIMIT(data, ZP_RELAX_CONSTRAINT),
+                                   LIMIT(expert, ZP_RELAX_CONSTRAINT),
                                    LIMIT(idle, ZP_RELAX_IDLE),
                                    LIMIT(zero, ZP_RELAX_ZERO),
                                    LIMIT(microbatch, ZP_RELAX_MICROBATCH),

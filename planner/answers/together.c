@@ -68,6 +68,8 @@ zp_strings zp_explain_conflicts(zp_arena *arena, const zp_plan *plan) {
                     .pipeline = most_ranks(plan, &l->pipeline),
                     .data = most_ranks(plan, &l->data),
                     .microbatch = 1};
+  while (base.expert < base.data && (base.data % ++base.expert || !zp_limit_allows(&l->expert, base.expert))) {
+  }
   set_homes(l, &base);
   const decision all[N_DECISIONS] = {[SCHEDULE] = {&l->schedule, 0, ZP_SCHEDULE_COUNT},
                                      [CHUNKS] = {&l->chunks, 1, MOST_CHUNKS},

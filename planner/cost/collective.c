@@ -65,6 +65,19 @@ double zp_cost_all_reduce(const zp_group_link *link, double bytes) {
   return link->trees && link->nodes > 1 ? fmin(ring, tree_s(link, bytes)) : ring;
 }
 
+/* Pairwise exchange (Thakur, Rabenseifner and Gropp, 2005, section 3.4): every member has a message of bytes / n for
+ * each of the others, n - 1 rounds. Rounds inside nodes and over the network use different links at the same time; out
+ * of a node go the messages of all its `local` members, over the cards that are the group's. NCCL's grouped sends and
+ * receives and the CPU runtime post all messages at once, which the hops of the rounds only bound from above. */
+double zp_cost_all_to_all(const zp_group_link *link, double bytes) {
+  if (link->n < 2) return 0;
+  double inside = link->local - 1, outside = link->n - link->local, one = bytes / link->n;
+  double local_s = inside * (link->local_latency_s + one / link->local_bytes_per_s);
+  double network_s =
+      outside > 0 ? outside * (link->network_latency_s + link->local * one / link->network_bytes_per_s) : 0;
+  return zp_cost_constant(ZP_COST_COLLECTIVE_BASE_S) + fmax(local_s, network_s);
+}
+
 double zp_cost_message(const zp_group_link *link, double bytes) {
   return link->n < 2 ? 0 : link->latency_s + bytes / link->bytes_per_s;
 }

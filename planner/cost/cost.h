@@ -13,6 +13,8 @@ static inline double zp_sooner(double a, double b) { return a < b ? a : b; }
 double zp_cost_all_reduce(const zp_group_link *link, double bytes);
 /* Time of a reduce-scatter, or of an all-gather, whose full array has `bytes`. */
 double zp_cost_ring_pass(const zp_group_link *link, double bytes);
+/* Time of an exchange of `bytes` of every rank in equal parts, one for each member and one of them for itself. */
+double zp_cost_all_to_all(const zp_group_link *link, double bytes);
 /* Share of the multiprocessors that the group's collectives keep from kernels beside them; 0 on CPUs. */
 double zp_cost_taken(const zp_machine *machine, const zp_group_link *link);
 /* Time of one message. */
@@ -39,9 +41,10 @@ typedef struct zp_step_end {
   double offload_s;   /* how much longer the share that is updated on the host takes */
   double gather_s;    /* updated weights back to the data ranks (ZeRO 1, 2) */
 } zp_step_end;
-/* flat: elements of the stage's flat buffers, shard: those that this rank updates. Ties are not counted. */
+/* flat: elements of the stage's flat buffers, spread: those of them that are spread over expert groups, shard: those
+ * that this rank updates. Ties are not counted. */
 zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
-                             int64_t flat_elements, int64_t shard_elements);
+                             int64_t flat_elements, int64_t spread_elements, int64_t shard_elements);
 /* How much longer the step takes for a reduction beside the backward of the stage's last micro-batch. CPU ranks: all of
  * it, their trainer reduces after the last micro-batch. GPU ranks: at least the share of one of `units`, and what the
  * rest takes from backward, a share `taken` of the device. */
@@ -58,15 +61,16 @@ typedef struct zp_stage_time {
   double forward_s, backward_s; /* all of it */
   double weights_s;             /* part of backward that BW takes when it is split */
   double comm_s;                /* part of both: tensor-parallel communication */
+  double expert_s;              /* part of both: exchanges in expert groups */
   double data_s, offload_s;     /* parts of both: exposed transfers over the data ranks; to host and disks */
 } zp_stage_time;
 zp_stage_time zp_cost_chunk(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                             const zp_stage *stage, int chunk);
 void zp_cost_add_time(zp_stage_time *sum, const zp_stage_time *time);
 
-/* Computing time of one unit (a segment's iteration), communication over the tensor ranks included. */
+/* Computing time of one unit (a segment's iteration), communication over tensor ranks and in expert groups included. */
 typedef struct zp_unit_time {
-  double forward_s, backward_s, weights_s, comm_s;
+  double forward_s, backward_s, weights_s, comm_s, expert_s;
 } zp_unit_time;
 zp_unit_time zp_cost_unit(const zp_segment_program *segment);
 double zp_cost_act(const zp_unit_time *time, zp_act act);
@@ -104,15 +108,33 @@ typedef struct zp_pipeline_run {
   const zp_stage_time *time; /* [stages * chunks], chunks of a stage side by side */
   const double *message_s;   /* [stages * chunks]: between chunk k and k + 1 of the model, either way */
   double *end_s;             /* out, [stages]: end of the last action */
-  /* 0: all stages. Otherwise only the first `known` are simulated, one chunk each, and nothing is looked at of the others:
-   * the last of them has the gradient back rest_s after its activation arrived behind it. When no rest answers sooner,
-   * the known stages end no sooner, either. */
+  /* 0: all stages. Otherwise only the first `known` are simulated, one chunk each, and nothing is looked at of the
+   * others: the last of them has the gradient back rest_s after its activation arrived behind it. When no rest answers
+   * sooner, the known stages end no sooner, either. */
   int known;
   double rest_s;
   double first_rest_s, last_rest_s; /* of 1F1B: the same of the first and of the last micro-batch, where it is more */
 } zp_pipeline_run;
 /* on_event may be NULL. Scratch memory comes from the arena and is given back. */
 void zp_pipeline_simulate(zp_arena *arena, const zp_pipeline_run *run, zp_on_event *on_event, void *user);
+
+/* ---- order_graph.c: order tables as one graph, to simulate them for many durations ---- */
+typedef struct zp_order_graph zp_order_graph;
+/* How often a chain of actions that wait for each other passes a place of the model. Of sums of chains: shares. */
+typedef struct zp_place_weights {
+  double forwards, backwards, weights; /* actions; backwards: whole ones, or gradients of inputs */
+  double messages;                     /* to the next place, either way */
+} zp_place_weights;
+/* Arena. The run is borrowed; its times and messages may change between calls of the next one. */
+zp_order_graph *zp_order_graph_new(zp_arena *arena, const zp_pipeline_run *run);
+/* zp_pipeline_simulate of all stages, to the last bit. */
+void zp_order_graph_run(zp_order_graph *graph);
+/* Adds what the end of a stage waited for in the last run, from the beginning on. weights: [stages * chunks], by place
+ * in the model. */
+void zp_order_graph_chain(const zp_order_graph *graph, int stage, zp_place_weights *weights);
+/* The same of another chain, whatever the times: up to the first action of a stage, all of its actions, and from there
+ * to the end of stage `end`, either the same one or that of the model's first chunk. */
+void zp_order_graph_through(const zp_order_graph *graph, int end, int stage, zp_place_weights *weights);
 
 /* ---- one_f_one_b.c ---- */
 /* The same for schedule 1F1B; looks at neither order nor actions. */

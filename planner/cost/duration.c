@@ -8,7 +8,10 @@ zp_unit_time zp_cost_unit(const zp_segment_program *segment) {
   for (int p = 0; p < 2; p++)
     for (int i = 0; i < both[p]->steps.len; i++) {
       const zp_step *step = &both[p]->steps.data[i];
-      if (zp_cost_is_comm(step)) time.comm_s += step->cost_s;
+      if (zp_step_is_exchange(step))
+        time.expert_s += step->cost_s;
+      else if (zp_cost_is_comm(step))
+        time.comm_s += step->cost_s;
       if (p == 1 && zp_step_is_weight_gradient(step)) time.weights_s += step->cost_s;
     }
   return time;
@@ -29,6 +32,7 @@ void zp_cost_add_time(zp_stage_time *sum, const zp_stage_time *time) {
   sum->backward_s += time->backward_s;
   sum->weights_s += time->weights_s;
   sum->comm_s += time->comm_s;
+  sum->expert_s += time->expert_s;
   sum->data_s += time->data_s;
   sum->offload_s += time->offload_s;
 }
@@ -46,7 +50,8 @@ zp_stage_time zp_cost_chunk(const zp_lowered *lowered, const zp_machine *machine
     zp_cost_add_time(&time, &(zp_stage_time){.forward_s = n * unit.forward_s,
                                              .backward_s = n * unit.backward_s,
                                              .weights_s = n * unit.weights_s,
-                                             .comm_s = n * unit.comm_s});
+                                             .comm_s = n * unit.comm_s,
+                                             .expert_s = n * unit.expert_s});
   }
   for (int i = 0; i < (splits ? 3 : 2); i++) {
     zp_act act = splits ? split[i] : whole[i];

@@ -42,13 +42,18 @@ double zp_cost_moving(double bytes, double bytes_per_s) {
   return bytes <= 0 ? 0 : bytes_per_s > 0 ? bytes / bytes_per_s : HUGE_VAL;
 }
 
+/* Parameters of a unit by who holds the same. */
+typedef struct elements {
+  double whole, spread;
+} elements;
+
 typedef struct mover {
   const zp_lowered *lowered;
   const zp_choice *choice;
   zp_host_rates rates;
-  zp_group_link data;
-  double taken;           /* share of the multiprocessors that collectives over the data ranks have to themselves */
-  double shared_elements; /* of the stage */
+  zp_group_link data, replicas; /* of what all data ranks hold, and of what is spread over expert groups */
+  elements shared;              /* of the stage */
+  double taken;                 /* share of the multiprocessors that collectives over the data ranks have to themselves */
   int64_t microbatches;
 } mover;
 
@@ -65,25 +70,41 @@ static void send_out(const mover *m, lanes *to, zp_state state, double bytes) {
   if (m->choice->home[state].tier == ZP_TIER_NVME) to->disk_s += zp_cost_moving(bytes, m->rates.write_bytes_per_s);
 }
 
-static double unit_elements(const mover *m, const zp_segment_program *s) {
+static elements unit_elements(const mover *m, const zp_segment_program *s) {
   bool shared = false;
   for (int i = 0; i < m->lowered->shared.len; i++) shared |= s->uses_shared[i];
-  return (double)s->elements + (shared ? m->shared_elements : 0);
+  return (elements){(double)s->elements + (shared ? m->shared.whole : 0),
+                    (double)s->spread_elements + (shared ? m->shared.spread : 0)};
+}
+
+/* A pass over both kinds. */
+static double pass_s(const mover *m, elements e, int element_bytes) {
+  double seconds = zp_cost_ring_pass(&m->data, e.whole * element_bytes);
+  return e.spread > 0 ? seconds + zp_cost_ring_pass(&m->replicas, e.spread * element_bytes) : seconds;
+}
+
+/* What a rank has of them when they are sharded, or not. */
+static double held(const mover *m, elements e, bool sharded) {
+  double data = sharded ? m->choice->data : 1, replicas = sharded ? data / zp_expert_ranks(m->choice) : 1;
+  return e.whole / data + e.spread / replicas;
 }
 
 /* Parameters of a unit, before it computes either way. */
 static void bring_parameters(const mover *m, const zp_segment_program *s, lanes *in) {
-  double bytes = unit_elements(m, s) * m->lowered->param_bytes, data = m->choice->data;
-  if (m->choice->zero >= 3) in->data_s += zp_cost_ring_pass(&m->data, bytes);
-  bring(m, in, ZP_STATE_PARAMS, bytes / (m->choice->zero >= 3 ? data : 1) * zp_cost_away(m->choice, ZP_STATE_PARAMS));
+  elements e = unit_elements(m, s);
+  bool sharded = m->choice->zero >= 3;
+  if (sharded) in->data_s += pass_s(m, e, m->lowered->param_bytes);
+  bring(m, in, ZP_STATE_PARAMS,
+        held(m, e, sharded) * m->lowered->param_bytes * zp_cost_away(m->choice, ZP_STATE_PARAMS));
 }
 
 /* Gradients of a unit, after its weight gradients. On the host, later micro-batches are added to the sum there: two
  * reads and a write. */
 static void send_gradients(const mover *m, const zp_segment_program *s, lanes *out) {
-  double bytes = unit_elements(m, s) * m->lowered->grad_bytes, data = m->choice->data;
-  if (m->choice->zero >= 2) out->data_s += zp_cost_ring_pass(&m->data, bytes);
-  double away = bytes / (m->choice->zero >= 2 ? data : 1) * zp_cost_away(m->choice, ZP_STATE_GRADIENTS);
+  elements e = unit_elements(m, s);
+  bool sharded = m->choice->zero >= 2;
+  if (sharded) out->data_s += pass_s(m, e, m->lowered->grad_bytes);
+  double away = held(m, e, sharded) * m->lowered->grad_bytes * zp_cost_away(m->choice, ZP_STATE_GRADIENTS);
   send_out(m, out, ZP_STATE_GRADIENTS, away);
   if (m->microbatches > 1) out->host_s += zp_cost_moving(3 * away, m->rates.host_bytes_per_s);
 }
@@ -161,8 +182,13 @@ zp_exposed zp_cost_exposed(const zp_lowered *lowered, const zp_machine *machine,
   m.rates = zp_cost_host_rates(machine);
   m.data = zp_machine_data_group(machine, choice->tensor, choice->pipeline, choice->data, choice->order);
   m.taken = zp_cost_taken(machine, &m.data);
-  for (int i = 0; i < stage->shared.len; i++)
-    m.shared_elements += (double)lowered->param_elements[stage->shared.data[i].param];
+  m.replicas = zp_machine_replica_group(machine, choice->tensor, choice->pipeline, choice->data,
+                                        zp_expert_ranks(choice), choice->order);
+  for (int i = 0; i < stage->shared.len; i++) {
+    int param = stage->shared.data[i].param;
+    *(lowered->sharding->param[param].spread ? &m.shared.spread : &m.shared.whole) +=
+        (double)lowered->param_elements[param];
+  }
   int n = stage->runs.len;
   for (int i = 0; i < n; i++) {
     const zp_run *run = &stage->runs.data[act == ZP_ACT_F ? i : n - 1 - i];

@@ -6,7 +6,7 @@ typedef struct pricer {
   const zp_lowered *lowered;
   const zp_machine *machine;
   const zp_graph *graph; /* of the segment at hand */
-  zp_group_link tensor_link;
+  zp_group_link tensor_link, expert_link;
 } pricer;
 
 bool zp_cost_is_comm(const zp_step *step) {
@@ -52,6 +52,8 @@ static double comm_s(const pricer *p, const zp_step *step) {
   case ZP_OP_GRAD_ALL_REDUCE: return zp_cost_all_reduce(&p->tensor_link, elements * compute);
   case ZP_OP_ALL_GATHER_SEQ: return zp_cost_ring_pass(&p->tensor_link, elements * ranks * compute);
   case ZP_OP_REDUCE_SCATTER_SEQ: return zp_cost_ring_pass(&p->tensor_link, elements * compute);
+  case ZP_OP_SPREAD_SLOTS:
+  case ZP_OP_RETURN_SLOTS: return zp_cost_all_to_all(&p->expert_link, elements * compute);
   case ZP_OP_GATHER_STATS: return zp_cost_ring_pass(&p->tensor_link, elements * ranks * p->lowered->stat_bytes);
   default: return 0; /* ENTER: nothing moves */
   }
@@ -78,9 +80,10 @@ static void price_procedure(const pricer *p, zp_procedure *procedure) {
   }
 }
 
-void zp_price(zp_lowered *lowered, const zp_machine *machine, int tensor, int pipeline, int data) {
+void zp_price_choice(zp_lowered *lowered, const zp_machine *machine, const zp_choice *c) {
   pricer p = {.lowered = lowered, .machine = machine};
-  p.tensor_link = zp_machine_tensor_group(machine, tensor, pipeline, data);
+  p.tensor_link = zp_machine_tensor_group(machine, c->tensor, c->pipeline, c->data);
+  p.expert_link = zp_machine_expert_group(machine, c->tensor, c->pipeline, c->data, zp_expert_ranks(c), c->order);
   for (int i = 0; i < lowered->n_segments; i++) {
     p.graph = lowered->segments[i].graph;
     price_procedure(&p, &lowered->segments[i].forward);
@@ -88,12 +91,16 @@ void zp_price(zp_lowered *lowered, const zp_machine *machine, int tensor, int pi
   }
 }
 
+void zp_price(zp_lowered *lowered, const zp_machine *machine, int tensor, int pipeline, int data) {
+  zp_price_choice(lowered, machine, &(zp_choice){.tensor = tensor, .pipeline = pipeline, .data = data});
+}
+
 const zp_lowered *const *zp_price_stages(zp_lowered **stages, const zp_machine *machine, const zp_choice *choice) {
   for (int s = 0; s < choice->pipeline; s++) {
     bool known = false;
     for (int earlier = 0; earlier < s && !known; earlier++) known = stages[earlier] == stages[s];
     zp_machine at = zp_machine_of_stage(machine, choice, s);
-    if (!known) zp_price(stages[s], &at, choice->tensor, choice->pipeline, choice->data);
+    if (!known) zp_price_choice(stages[s], &at, choice);
   }
   return (const zp_lowered *const *)stages;
 }

@@ -1,9 +1,10 @@
 /* zp_simulate: the price of a whole program. Micro-batches by event simulation; then reduction of gradients, one
  * meeting of all ranks for the global norm, update, and the gather of weights.
  *
- * How the step is explained: computing, tensor-parallel communication and exposed transfers are those of the busiest
- * stage; pipeline communication is how much sooner the micro-batches would end if messages took no time; reduction and
- * update are those of the stages that the others wait for; the rest is bubble. The terms sum to step_s. */
+ * How the step is explained: computing, tensor-parallel communication, exchanges in expert groups and exposed transfers
+ * are those of the busiest stage; pipeline communication is how much sooner the micro-batches would end if messages
+ * took no time; reduction and update are those of the stages that the others wait for; the rest is bubble. The terms
+ * sum to step_s. */
 #include <math.h>
 #include "cost.h"
 #include "schedule.h"
@@ -64,7 +65,7 @@ zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machi
   const zp_stage *at = &program->stages[stage];
   zp_machine own = zp_machine_of_stage(machine, &program->choice, stage);
   zp_step_end end = zp_cost_step_end(zp_program_lowered(program, stage), &own, &program->choice, at->flat_elements,
-                                     at->shard_elements);
+                                     at->spread_elements, at->shard_elements);
   end.reduce_s = zp_cost_exposed_reduce(&own, end.taken, end.reduce_s, backward_s, at->n_calls) +
                  zp_cost_ties(program, machine, stage) + zp_cost_partial(program, &own, stage);
   return end;
@@ -206,15 +207,17 @@ zp_estimate zp_simulate(zp_arena *arena, const zp_program *program, const zp_mac
   step_ends ends = end_of_step(program, machine, &run);
   double m = (double)program->microbatches;
   zp_stage_time busiest = busiest_stage(&run);
-  double exposed = busiest.comm_s + busiest.data_s + busiest.offload_s;
+  double exposed = busiest.comm_s + busiest.expert_s + busiest.data_s + busiest.offload_s;
   e.step_s = step_seconds(&ends);
   e.tensor_comm_s = m * busiest.comm_s;
+  e.expert_comm_s = m * busiest.expert_s;
   e.compute_s = m * (busiest.forward_s + busiest.backward_s - exposed);
   e.pipeline_comm_s = exposed_messages(arena, &run, ends.last);
   e.data_comm_s = m * busiest.data_s + ends.reduce_s + ends.gather_s;
   e.optimizer_s = ends.optimizer_s;
   e.offload_s = m * busiest.offload_s + ends.offload_s;
-  double explained = e.compute_s + e.tensor_comm_s + e.pipeline_comm_s + e.data_comm_s + e.optimizer_s + e.offload_s;
+  double explained =
+      e.compute_s + e.tensor_comm_s + e.expert_comm_s + e.pipeline_comm_s + e.data_comm_s + e.optimizer_s + e.offload_s;
   e.bubble_s = fmax(0, e.step_s - explained);
   fill_stage_times(arena, &e, &run);
   fill_rates(&e, program, machine);

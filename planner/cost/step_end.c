@@ -50,8 +50,10 @@ static double host_update_s(const zp_lowered *l, const zp_machine *machine, cons
 
 static double count_buckets(const zp_lowered *l, int64_t flat_elements) {
   int64_t largest = 1;
-  for (int s = 0; s < l->n_segments; s++)
-    if (l->segments[s].elements > largest) largest = l->segments[s].elements;
+  for (int s = 0; s < l->n_segments; s++) {
+    int64_t elements = l->segments[s].elements + l->segments[s].spread_elements;
+    if (elements > largest) largest = elements;
+  }
   return fmax(1, (double)(flat_elements / largest));
 }
 
@@ -68,21 +70,27 @@ static void price_update(zp_step_end *end, const zp_lowered *lowered, const zp_m
   end->offload_s = fmax(0, host - end->optimizer_s);
 }
 
+/* Adds the passes over elements that the ranks of one kind of group hold. */
+static void price_passes(zp_step_end *end, const zp_lowered *lowered, const zp_choice *choice,
+                         const zp_group_link *link, double elements) {
+  double gradients = elements * lowered->grad_bytes, weights = elements * lowered->param_bytes;
+  if (choice->zero == 0) end->reduce_s += zp_cost_all_reduce(link, gradients);
+  if (choice->zero == 1) end->reduce_s += zp_cost_ring_pass(link, gradients);
+  if (choice->zero == 1 || choice->zero == 2) end->gather_s += zp_cost_ring_pass(link, weights);
+}
+
 zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
-                             int64_t flat_elements, int64_t shard_elements) {
+                             int64_t flat_elements, int64_t spread_elements, int64_t shard_elements) {
   zp_group_link link = zp_machine_data_group(machine, choice->tensor, choice->pipeline, choice->data, choice->order);
-  double gradients = (double)flat_elements * lowered->grad_bytes,
-         weights = (double)flat_elements * lowered->param_bytes;
-  zp_step_end end = {.taken = zp_cost_taken(machine, &link)};
+  zp_step_end end = {.taken = zp_cost_taken(machine, &link)}; /* replicas of experts: counted alike */
   price_update(&end, lowered, machine, choice, flat_elements, shard_elements);
   if (choice->data == 1) return end;
-  if (choice->compress)
-    end.reduce_s = 2 * zp_cost_ring_pass(&link, (double)flat_elements / 8 + 4.0 * choice->data);
-  else if (choice->zero == 0)
-    end.reduce_s = zp_cost_all_reduce(&link, gradients);
-  else if (choice->zero == 1)
-    end.reduce_s = zp_cost_ring_pass(&link, gradients);
-  if (choice->zero == 1 || choice->zero == 2) end.gather_s = zp_cost_ring_pass(&link, weights);
+  price_passes(&end, lowered, choice, &link, (double)(flat_elements - spread_elements));
+  if (choice->compress) end.reduce_s = 2 * zp_cost_ring_pass(&link, (double)flat_elements / 8 + 4.0 * choice->data);
+  if (spread_elements == 0) return end;
+  link = zp_machine_replica_group(machine, choice->tensor, choice->pipeline, choice->data, zp_expert_ranks(choice),
+                                  choice->order);
+  price_passes(&end, lowered, choice, &link, (double)spread_elements);
   return end;
 }
 

@@ -98,6 +98,19 @@ static layout data_layout(int tensor, int pipeline, int data, zp_rank_order orde
   return order == ZP_ORDER_TPD ? (layout){data, all, all, 0, 1} : (layout){data, t, t, t * data, pipeline};
 }
 
+/* Neighbours among the data ranks. */
+static layout expert_layout(int tensor, int pipeline, int data, int expert, zp_rank_order order) {
+  int64_t stride = (int64_t)tensor * (order == ZP_ORDER_TPD ? pipeline : 1);
+  int64_t groups = (int64_t)data / expert * (order == ZP_ORDER_TPD ? 1 : pipeline);
+  return (layout){expert, stride, stride, stride * expert, groups};
+}
+
+static layout replica_layout(int tensor, int pipeline, int data, int expert, zp_rank_order order) {
+  int64_t t = tensor, all = t * pipeline;
+  if (order == ZP_ORDER_TPD) return (layout){data / expert, all * expert, all * expert, 0, 1};
+  return (layout){data / expert, t * expert, t * expert, t * data, pipeline};
+}
+
 static layout pipeline_layout(int tensor, int pipeline, int data, zp_rank_order order) {
   int64_t t = tensor, all = t * data;
   return order == ZP_ORDER_TPD ? (layout){pipeline, t, t, t * pipeline, data} : (layout){pipeline, all, all, 0, 1};
@@ -192,15 +205,17 @@ static zp_group_link ring_link(const zp_machine *m, const layout *l) {
   link.local = ceil_div(l->n, link.nodes);
   int g = 0;
   for (const zp_node_type *node; (node = next_type(m, &g));) {
-    double rate = collective_bytes_per_s(m, node, link.local), cards = 0;
+    double rate = collective_bytes_per_s(m, node, link.local), inside = rate, cards = 0;
     if (link.nodes > 1) {
       /* The same places of every node: rings leave and enter on the same rail. */
       int here = ranks_of_node(m, node);
       bool on_rail = here % l->stride == 0 || l->stride % here == 0;
       double network = network_bytes_per_s(m, node, ceil_div(here, link.local), on_rail) * m->collective_share;
       if (link.local == 1 || network < rate) rate = network;
+      if (link.network_bytes_per_s == 0 || network < link.network_bytes_per_s) link.network_bytes_per_s = network;
       cards = (double)node->nics / ceil_div(here, link.local);
     }
+    if (link.local_bytes_per_s == 0 || inside < link.local_bytes_per_s) link.local_bytes_per_s = inside;
     link.blocks = fmax(link.blocks, blocks_of(node, link.nodes > 1, cards));
     if (link.bytes_per_s == 0 || rate < link.bytes_per_s) link.bytes_per_s = rate;
     double network_latency = node->nic.latency_s + m->cluster->fabric_latency_s;
@@ -222,6 +237,18 @@ zp_group_link zp_machine_tensor_group(const zp_machine *m, int tensor, int pipel
 
 zp_group_link zp_machine_data_group(const zp_machine *m, int tensor, int pipeline, int data, zp_rank_order order) {
   layout l = data_layout(tensor, pipeline, data, order);
+  return ring_link(m, &l);
+}
+
+zp_group_link zp_machine_expert_group(const zp_machine *m, int tensor, int pipeline, int data, int expert,
+                                      zp_rank_order order) {
+  layout l = expert_layout(tensor, pipeline, data, expert, order);
+  return ring_link(m, &l);
+}
+
+zp_group_link zp_machine_replica_group(const zp_machine *m, int tensor, int pipeline, int data, int expert,
+                                       zp_rank_order order) {
+  layout l = replica_layout(tensor, pipeline, data, expert, order);
   return ring_link(m, &l);
 }
 

@@ -1,8 +1,9 @@
 /* What a stage holds: its units, their parameters in the flat buffers, and what they add up to. regions.c places that
  * in the arena. zp_stage_footprint is the same arithmetic without the tables, for the search.
  *
- * Flat buffers: shared parameters first, then unit after unit. With ZeRO 2 and 3 they move unit by unit, so every unit
- * (and the shared parameters together) is padded to whole shards of 64 elements; otherwise only the whole is. */
+ * Flat buffers: shared parameters first, then unit after unit; behind all that the same for what is spread over expert
+ * groups. With ZeRO 2 and 3 they move unit by unit, so every unit (and the shared parameters together) is padded to
+ * whole shards of 64 elements; otherwise only the whole is. */
 #include "layout_internal.h"
 
 #include <assert.h>
@@ -26,11 +27,15 @@ int64_t zp_stage_shared(const zp_stage *stage, int param) {
 
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Elements that a unit's parameters are padded to. */
-static int64_t unit_padding(const zp_choice *c) { return c->zero >= 2 ? (int64_t)c->data * ZP_ALIGN_ELEMENTS : 1; }
+/* Padded to whole shards where a unit's parameters move alone. */
+static zp_flat padded(const zp_choice *c, zp_flat elements) {
+  if (c->zero < 2) return elements;
+  int64_t shard = ZP_ALIGN_ELEMENTS * (int64_t)c->data;
+  return (zp_flat){zp_round_up(elements.whole, shard), zp_round_up(elements.spread, shard / zp_expert_ranks(c))};
+}
 
-static int64_t unit_elements(const zp_lowered *l, const zp_choice *c, int segment) {
-  return zp_round_up(l->segments[segment].elements, unit_padding(c));
+static zp_flat unit_elements(const zp_lowered *l, const zp_choice *c, int segment) {
+  return padded(c, (zp_flat){l->segments[segment].elements, l->segments[segment].spread_elements});
 }
 
 static void for_pieces(const zp_lowered *l, zp_units units, zp_on_piece *fn, void *arg) {
@@ -57,17 +62,23 @@ static bool any_part_uses(const zp_lowered *l, const zp_units *part, int n_parts
   return x.found;
 }
 
-/* Elements of the shared parameters that the parts use, each once a stage; out may be NULL. */
-static int64_t shared_elements(const zp_lowered *l, const zp_choice *c, const zp_units *part, zp_arena *arena,
+/* Where what is spread begins. */
+static int64_t spread_start(const zp_stage *stage) { return stage->flat_elements - stage->spread_elements; }
+
+/* Elements of the shared parameters that the parts use, each once a stage; out may be NULL, else it has its regions. */
+static zp_flat shared_elements(const zp_lowered *l, const zp_choice *c, const zp_units *part, zp_arena *arena,
                                zp_stage *out) {
-  int64_t elements = 0;
+  zp_flat elements = {0};
   for (int i = 0; i < l->shared.len; i++) {
     if (!any_part_uses(l, part, zp_chunks(c), i)) continue;
-    zp_shared shared = {l->shared.data[i], elements};
+    bool spread = l->sharding->param[l->shared.data[i]].spread;
+    int64_t *sum = spread ? &elements.spread : &elements.whole;
+    zp_shared shared = {l->shared.data[i], *sum};
+    if (spread && out) shared.offset += spread_start(out);
     if (out) zp_push(arena, &out->shared, shared);
-    elements += zp_round_up(l->param_elements[shared.param], ZP_ALIGN_ELEMENTS);
+    *sum += zp_round_up(l->param_elements[shared.param], ZP_ALIGN_ELEMENTS);
   }
-  return zp_round_up(elements, unit_padding(c));
+  return padded(c, elements);
 }
 
 /* ---- what the parts add up to ---- */
@@ -86,9 +97,11 @@ static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
   (void)first;
   bool shared = false;
   for (int i = 0; i < a->l->shared.len; i++) shared |= s->uses_shared[i];
-  int64_t elements = unit_elements(a->l, a->c, segment);
-  t->elements += elements * count;
-  t->bucket_elements = max64(t->bucket_elements, elements + (shared ? t->shared_elements : 0));
+  zp_flat elements = unit_elements(a->l, a->c, segment), with = shared ? t->shared : (zp_flat){0};
+  t->all.whole += elements.whole * count;
+  t->all.spread += elements.spread * count;
+  t->bucket.whole = max64(t->bucket.whole, elements.whole + with.whole);
+  t->bucket.spread = max64(t->bucket.spread, elements.spread + with.spread);
   t->transient_bytes = max64(t->transient_bytes, max64(s->forward.transient_bytes, s->backward.transient_bytes));
   t->any_shard |= s->carry_kept_elements < s->carry_in_elements;
   t->carry_elements = max64(t->carry_elements, max64(s->carry_in_elements, s->carry_out_elements));
@@ -102,8 +115,8 @@ static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
 static zp_totals find_totals(const zp_lowered *l, const zp_choice *c, int stage, const zp_units *part,
                              const int64_t *flight, zp_chunk *chunks) {
   int64_t m = zp_microbatches(l->spec, c);
-  zp_totals t = {.shared_elements = shared_elements(l, c, part, NULL, NULL)};
-  t.elements = t.shared_elements;
+  zp_totals t = {.shared = shared_elements(l, c, part, NULL, NULL)};
+  t.all = t.shared;
   for (int k = 0; k < zp_chunks(c); k++) {
     adding a = {l, c, &t, 0, 0, 0};
     for_pieces(l, part[k], add_totals, &a);
@@ -171,19 +184,24 @@ struct runs_arg {
   const zp_choice *c;
   zp_stage *s;
   int chunk;
-  int64_t base, saved;
+  zp_flat base;
+  int64_t saved;
 };
 static void add_run(void *arg, int segment, int64_t first, int64_t count) {
   struct runs_arg *a = arg;
+  zp_flat stride = unit_elements(a->l, a->c, segment);
   zp_run run = {.segment = segment,
                 .first = first,
                 .count = count,
                 .chunk = a->chunk,
-                .base = a->base,
-                .stride = unit_elements(a->l, a->c, segment),
+                .base = a->base.whole,
+                .stride = stride.whole,
+                .spread_base = a->base.spread,
+                .spread_stride = stride.spread,
                 .saved = a->saved};
   zp_push(a->arena, &a->s->runs, run);
-  a->base += run.stride * count;
+  a->base.whole += stride.whole * count;
+  a->base.spread += stride.spread * count;
   a->saved += a->l->segments[segment].saved_bytes * count;
 }
 
@@ -202,12 +220,13 @@ void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice
   *out = (zp_stage){.index = stage, .first_unit = part[0].first, .n_chunks = n};
   out->chunks = ZP_NEW_ARRAY(arena, zp_chunk, n);
   zp_totals t = find_totals(lowered, choice, stage, part, NULL, out->chunks);
+  zp_place_regions(lowered, choice, &t, out);
   shared_elements(lowered, choice, part, arena, out);
-  struct runs_arg runs = {.arena = arena, .l = lowered, .c = choice, .s = out, .base = t.shared_elements};
+  struct runs_arg runs = {.arena = arena, .l = lowered, .c = choice, .s = out, .base = t.shared};
+  runs.base.spread += spread_start(out);
   for (int k = 0; k < n; k++) {
     runs.chunk = k;
     runs.saved = 0;
     for_pieces(lowered, part[k], add_run, &runs);
   }
-  zp_place_regions(lowered, choice, &t, out);
 }

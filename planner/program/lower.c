@@ -152,6 +152,10 @@ bool zp_step_is_weight_gradient(const zp_step *step) {
          step->op == ZP_OP_POSITION_GRAD || (step->op == ZP_OP_FUSED_GRAD && step->out.len == 0);
 }
 
+bool zp_step_is_exchange(const zp_step *step) {
+  return step->kind == ZP_STEP_NODE && (step->op == ZP_OP_SPREAD_SLOTS || step->op == ZP_OP_RETURN_SLOTS);
+}
+
 /* What a split backward keeps for its weight gradients: what they read that lives neither in the slot nor in the
  * parameters, every buffer once. */
 static int64_t pending_bytes(const zp_procedure *p) {
@@ -215,8 +219,9 @@ static void lower_segment(zp_arena *arena, zp_lowered *lowered, int index, const
   for (int i = 0; i < out->graph->params.len; i++) {
     int param = out->graph->params.data[i].param;
     bool shared = lowered->spec->model->params.data[param].segment < 0;
-    out->param_offset[i] = shared ? -1 : out->elements;
-    if (!shared) out->elements += zp_round_up(lowered->param_elements[param], ZP_ALIGN_ELEMENTS);
+    int64_t *sum = lowered->sharding->param[param].spread ? &out->spread_elements : &out->elements;
+    out->param_offset[i] = shared ? -1 : *sum;
+    if (!shared) *sum += zp_round_up(lowered->param_elements[param], ZP_ALIGN_ELEMENTS);
   }
   int64_t t = lowered->sharding->tensor;
   out->carry_in_elements = carry_elements(out->graph, &out->graph->carry_in, lowered->microbatch);

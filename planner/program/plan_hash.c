@@ -8,6 +8,7 @@ const char *zp_plan_hash(zp_arena *arena, const zp_program *p) {
   int64_t facts[] = {c->tensor,
                      c->pipeline,
                      c->data,
+                     zp_expert_ranks(c),
                      c->zero,
                      c->microbatch,
                      c->recompute,

@@ -13,6 +13,13 @@ static bool read_degree(const zp_json *degrees, const char *key, int *out) {
   return *out > 0;
 }
 
+/* Files of models without experts need not say. */
+static bool read_experts(const zp_json *degrees, zp_choice *c) {
+  if (zp_json_get(degrees, "expert")) return read_degree(degrees, "expert", &c->expert);
+  c->expert = 1;
+  return true;
+}
+
 /* Requires: the degrees. */
 static bool read_recompute(zp_arena *arena, const zp_json *json, zp_choice *c) {
   const char *name = zp_json_get_string(json, "recompute", "");
@@ -63,9 +70,10 @@ static bool read_decisions(zp_arena *arena, const zp_json *json, zp_choice *c) {
   c->schedule = zp_schedule_by_name(zp_json_get_string(json, "schedule", ""));
   c->order = zp_rank_order_by_name(zp_json_get_string(json, "rank_order", ""));
   return read_degree(degrees, "tensor", &c->tensor) && read_degree(degrees, "pipeline", &c->pipeline) &&
-         read_degree(degrees, "data", &c->data) && (int64_t)c->tensor * c->pipeline <= MAX_DEGREE / c->data &&
-         c->microbatch > 0 && c->microbatch <= MAX_SAMPLES && c->schedule != ZP_SCHEDULE_COUNT &&
-         c->order != ZP_ORDER_COUNT && read_recompute(arena, json, c) && read_homes(zp_json_get(json, "offload"), c);
+         read_degree(degrees, "data", &c->data) && read_experts(degrees, c) &&
+         (int64_t)c->tensor * c->pipeline <= MAX_DEGREE / c->data && c->microbatch > 0 &&
+         c->microbatch <= MAX_SAMPLES && c->schedule != ZP_SCHEDULE_COUNT && c->order != ZP_ORDER_COUNT &&
+         read_recompute(arena, json, c) && read_homes(zp_json_get(json, "offload"), c);
 }
 
 /* Units of model chunk k, as its stage lists them; a file without chunks has one a stage. */

@@ -5,8 +5,8 @@
 #include "plan_file.h"
 #include "schedule.h"
 
-static const char *const place_name[] = {"param",    "shared",    "saved",   "transient", "input",
-                                         "carry_in", "carry_out", "grad_in", "grad_out"};
+static const char *const place_name[] = {"param", "spread",   "shared",    "saved",   "transient",
+                                         "input", "carry_in", "carry_out", "grad_in", "grad_out"};
 static const char *const element_name[] = {[ZP_ELEM_FLOAT] = "float", [ZP_ELEM_I32] = "i32", [ZP_ELEM_STAT] = "stat"};
 static const char *const made_name[] = {"", "keep_shard", "gather_shard", "copy"};
 
@@ -24,6 +24,7 @@ static void set_choice(zp_json *o, const zp_plan *plan, const zp_choice *c) {
   zp_json_set_int(degrees, "tensor", c->tensor);
   zp_json_set_int(degrees, "pipeline", c->pipeline);
   zp_json_set_int(degrees, "data", c->data);
+  zp_json_set_int(degrees, "expert", zp_expert_ranks(c));
   zp_json_set_int(o, "idle", zp_plan_idle(plan, c));
   zp_json_set_int(o, "zero", c->zero);
   zp_json_set_int(o, "microbatch", c->microbatch);
@@ -102,6 +103,8 @@ static void set_layers(zp_json *o, const zp_program *p, const zp_stage *s) {
     zp_json_set_int(j, "chunk", run->chunk);
     zp_json_set_int(j, "base", run->base);
     zp_json_set_int(j, "stride", run->stride);
+    zp_json_set_int(j, "spread_base", run->spread_base);
+    zp_json_set_int(j, "spread_stride", run->spread_stride);
     zp_json_set_int(j, "saved", run->saved);
   }
 }
@@ -116,6 +119,8 @@ static void set_arena(zp_json *o, const zp_stage *s) {
   } field[] = {{"bytes", s->arena_bytes},
                {"flat_elements", s->flat_elements},
                {"shard_elements", s->shard_elements},
+               {"spread_elements", s->spread_elements},
+               {"spread_shard_elements", s->spread_shard_elements},
                {"bucket_elements", s->bucket_elements},
                {"slots", s->slots},
                {"slot_stride", s->slot_stride},
@@ -199,6 +204,7 @@ static zp_json *segment_json(const zp_segment_program *x, zp_stage_mode mode) {
   zp_json_set_string(j, "recompute", zp_stage_mode_name(mode));
   zp_json_set_int(j, "count", x->segment->count);
   zp_json_set_int(j, "elements", x->elements);
+  zp_json_set_int(j, "spread_elements", x->spread_elements);
   zp_json_set_int(j, "saved_bytes", x->saved_bytes);
   zp_json_set_int(j, "pending_bytes", x->pending_bytes);
   zp_json_set_int(j, "carry_in_elements", x->carry_in_elements);
@@ -222,6 +228,7 @@ static zp_json *program_json(const zp_program *p) {
     zp_json *j = zp_json_append(params, zp_json_object());
     zp_json_set_string(j, "name", p->spec->model->params.data[i].name);
     zp_json_set_int(j, "split_dim", split->split_dim);
+    zp_json_set_bool(j, "spread", split->spread);
     zp_json_set_int(j, "outer", split->outer);
     zp_json_set_int(j, "units", split->units);
     zp_json_set_int(j, "local_elements", p->lowered->param_elements[i]);
@@ -245,8 +252,9 @@ static void set_certificate(zp_json *o, const zp_plan *plan) {
   zp_json_set_real(j, "tolerance", ZP_GAP_TOLERANCE);
   if (c->stated_cuts)
     zp_json_set_string(j, "restriction",
-                       "stages of several chunks are cut for the shortest longest chunk, by the times of every "
-                       "recomputation mode; other cuts of theirs are not in the space");
+                       "where stages of several chunks can be cut in more than 4096 ways, where state may leave the "
+                       "device and on several node types, they are cut for the shortest longest chunk, by the times of "
+                       "every recomputation mode; other cuts of theirs are not in the space");
   zp_json *r = zp_json_set(o, "rejected", zp_json_object());
   for (int i = 0; i < ZP_REJECT_COUNT; i++) zp_json_set_int(r, zp_rejection_key((zp_rejection)i), c->rejected[i]);
 }
@@ -309,6 +317,7 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
     zp_json_set_int(traffic, "data", t.data);
     zp_json_set_int(traffic, "pipeline", t.pipeline);
     zp_json_set_int(traffic, "tie", t.tie);
+    zp_json_set_int(traffic, "expert", t.expert);
   } else if (plan->why_not) {
     zp_json_set_string(o, "why_not", plan->why_not);
   }

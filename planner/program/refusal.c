@@ -31,6 +31,7 @@ static const char *refuse_compress(const zp_choice *c, const zp_train *train) {
   if (!c->compress) return NULL;
   if (train->optimizer == ZP_OPT_SGD) return "compress is for adam and adamw";
   if (c->data < 2) return "compress needs two or more data ranks";
+  if (zp_expert_ranks(c) > 1) return "compress does not go with experts spread over data ranks";
   if (c->zero > 0) return "compress does not go with ZeRO 1 to 3";
   for (int i = 0; i < ZP_STATE_ACTIVATIONS; i++)
     if (c->home[i].eighths > 0) return "compress does not go with state off the device";
@@ -49,6 +50,7 @@ const char *zp_choice_refusal(const zp_choice *choice, const zp_spec *spec) {
   if (!why) why = refuse_compress(choice, &spec->train);
   if (why) return why;
   if (choice->zero < 0 || choice->zero > 3) return "ZeRO stages are 0 to 3";
+  if (choice->data % zp_expert_ranks(choice)) return "expert groups divide the data ranks";
   if (choice->sequence && choice->tensor < 2) return "sequence sharding needs two or more tensor ranks";
   return refuse_modes(choice);
 }

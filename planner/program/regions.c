@@ -5,10 +5,11 @@
  * every step writes.
  *
  * Held elements: ZeRO 1 to 3 shard optimizer state, then gradients, then parameters over the data ranks (arXiv
- * 1910.02054, section 5). Of a class with a home elsewhere the last eighths leave the device. What is not whole on the
- * device passes through rings of two buckets, one in use and one on its way: parameters gathered (ZeRO 3) or copied in,
- * gradients about to be scattered (ZeRO 2, 3) or copied out. A copy goes straight between a ring, or the flat buffer,
- * and pinned host memory, so copies need no buffers of their own on the device.
+ * 1910.02054, section 5); what is spread over expert groups over the data / expert ranks that hold the same. Of a class
+ * with a home elsewhere the last eighths leave the device. What is not whole on the device passes through rings of two
+ * buckets, one in use and one on its way: parameters gathered (ZeRO 3) or copied in, gradients about to be scattered
+ * (ZeRO 2, 3) or copied out. A copy goes straight between a ring, or the flat buffer, and pinned host memory, so copies
+ * need no buffers of their own on the device.
  *
  * On the host: the shares whose home is there; for an update on the host, weights that it writes (with mixed precision
  * the master copy is that), and two buckets of gradients coming and two of weights going. For disks: two buckets of the
@@ -44,6 +45,8 @@ typedef struct placing {
   const zp_totals *t;
   zp_stage *s;
   held params, grads, state;
+  zp_flat bucket;
+  int64_t bucket_shard; /* of one bucket: what a rank updates */
   int64_t top;
 } placing;
 
@@ -51,9 +54,16 @@ static void size_flat_buffers(placing *p) {
   const zp_choice *c = p->c;
   zp_stage *s = p->s;
   int64_t shards = c->zero >= 1 ? c->data : 1, pad = c->zero >= 1 || c->compress ? c->data : 1;
-  s->flat_elements = zp_round_up(p->t->elements, pad * ZP_ALIGN_ELEMENTS);
-  s->shard_elements = s->flat_elements / shards;
-  s->bucket_elements = zp_round_up(p->t->bucket_elements, shards * ZP_ALIGN_ELEMENTS);
+  int64_t replicas = c->zero >= 1 ? c->data / zp_expert_ranks(c) : 1; /* of what is spread */
+  int64_t whole = zp_round_up(p->t->all.whole, pad * ZP_ALIGN_ELEMENTS);
+  s->spread_elements = zp_round_up(p->t->all.spread, replicas * ZP_ALIGN_ELEMENTS);
+  s->spread_shard_elements = s->spread_elements / replicas;
+  s->flat_elements = whole + s->spread_elements;
+  s->shard_elements = whole / shards + s->spread_shard_elements;
+  p->bucket = (zp_flat){zp_round_up(p->t->bucket.whole, shards * ZP_ALIGN_ELEMENTS),
+                        zp_round_up(p->t->bucket.spread, replicas * ZP_ALIGN_ELEMENTS)};
+  s->bucket_elements = p->bucket.whole + p->bucket.spread;
+  p->bucket_shard = p->bucket.whole / shards + p->bucket.spread / replicas;
   p->params = split(c->zero >= 3 ? s->shard_elements : s->flat_elements, c->home[ZP_STATE_PARAMS]);
   p->grads = split(c->zero >= 2 ? s->shard_elements : s->flat_elements, c->home[ZP_STATE_GRADIENTS]);
   p->state = split(s->shard_elements, c->home[ZP_STATE_OPTIMIZER]);
@@ -126,7 +136,7 @@ static void place_away(placing *p, int64_t saved_away) {
   const zp_lowered *l = p->l;
   const zp_home *home = p->c->home;
   zp_memory *m = &p->s->memory;
-  int64_t bucket = p->s->bucket_elements / (p->c->zero >= 1 ? p->c->data : 1);
+  int64_t bucket = p->bucket_shard;
   bool mixed = l->compute_bytes == 2;
   int64_t state_bytes = l->state_bytes + (mixed ? 0 : l->param_bytes);
   put_away(m, home[ZP_STATE_OPTIMIZER].tier, p->state.away * state_bytes, bucket * state_bytes);

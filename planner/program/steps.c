@@ -20,8 +20,9 @@ static void place_own(zp_lowering *l, zp_buffer *b, const zp_tensor *t, int tens
     break;
   case ZP_ROLE_PARAM:
     b->index = param_use(l->graph, tensor);
-    b->place = l->out->param_offset[b->index] < 0 ? ZP_AT_SHARED : ZP_AT_PARAM;
-    b->offset = b->place == ZP_AT_PARAM ? l->out->param_offset[b->index] : 0;
+    b->place = l->lowered->sharding->param[t->index].spread ? ZP_AT_SPREAD : ZP_AT_PARAM;
+    if (l->out->param_offset[b->index] < 0) b->place = ZP_AT_SHARED;
+    b->offset = b->place == ZP_AT_SHARED ? 0 : l->out->param_offset[b->index];
     break;
   case ZP_ROLE_CARRY_IN: b->place = ZP_AT_CARRY_IN; break;
   case ZP_ROLE_GRAD_IN: b->place = ZP_AT_GRAD_IN; break;

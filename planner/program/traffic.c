@@ -8,7 +8,7 @@ static int64_t tensor_elements(const zp_lowered *l, const zp_procedure *p, int64
   int64_t t = l->sharding->tensor, elements = 0;
   for (int s = 0; s < p->steps.len; s++) {
     const zp_step *step = &p->steps.data[s];
-    if (step->comm_elements == 0) continue;
+    if (step->comm_elements == 0 || zp_step_is_exchange(step)) continue;
     if (step->kind == ZP_STEP_GATHER_SHARD || step->op == ZP_OP_ALL_GATHER_SEQ)
       elements += (t - 1) * t * step->comm_elements;
     else if (step->op == ZP_OP_REDUCE_SCATTER_SEQ)
@@ -19,6 +19,24 @@ static int64_t tensor_elements(const zp_lowered *l, const zp_procedure *p, int64
       elements += 2 * (t - 1) * step->comm_elements;
   }
   return elements;
+}
+
+/* An exchange leaves one of e parts at home. Of all members of a group. */
+static int64_t expert_elements(const zp_lowered *l, const zp_procedure *p) {
+  int64_t elements = 0;
+  for (int s = 0; s < p->steps.len; s++)
+    if (zp_step_is_exchange(&p->steps.data[s])) elements += (l->sharding->expert - 1) * p->steps.data[s].comm_elements;
+  return elements;
+}
+
+static int64_t expert_bytes(const zp_program *p, const zp_stage *stage) {
+  const zp_lowered *l = zp_program_lowered(p, stage->index);
+  int64_t elements = 0, groups = (int64_t)p->choice.tensor * p->choice.data / zp_expert_ranks(&p->choice);
+  for (int r = 0; r < stage->runs.len; r++) {
+    const zp_segment_program *seg = &l->segments[stage->runs.data[r].segment];
+    elements += (expert_elements(l, &seg->forward) + expert_elements(l, &seg->backward)) * stage->runs.data[r].count;
+  }
+  return elements * l->compute_bytes * p->microbatches * groups;
 }
 
 static int64_t tensor_bytes(const zp_program *p, const zp_stage *stage) {
@@ -51,7 +69,8 @@ int64_t zp_partial_elements(const zp_program *p, const zp_stage *stage) {
   return elements;
 }
 
-/* Passes over the flat buffers, each (d - 1) * elements for the d ranks of a group. ZeRO 0: all-reduce of gradients,
+/* Passes over the flat buffers, each (n - 1) * elements for the n ranks of a group: all d data ranks, and of what is
+ * spread e groups of d / e. ZeRO 0: all-reduce of gradients,
  * two passes. 1: reduce-scatter of gradients, all-gather of parameters. 2: reduce-scatter after every micro-batch. 3:
  * that, and two gathers of parameters for every micro-batch. 1-bit: two passes of one bit an element and the scales of
  * both sides, 4 bytes a rank. */
@@ -61,7 +80,8 @@ static int64_t data_bytes(const zp_program *p, const zp_stage *stage) {
   int64_t m = p->microbatches, passes = c->zero == 0 ? 2 * l->grad_bytes : l->grad_bytes + l->param_bytes;
   if (c->zero == 2) passes = m * l->grad_bytes + l->param_bytes;
   if (c->zero == 3) passes = m * (l->grad_bytes + 2 * l->param_bytes);
-  int64_t bytes = (c->data - 1) * stage->flat_elements * passes;
+  int64_t whole = stage->flat_elements - stage->spread_elements;
+  int64_t bytes = ((c->data - 1) * whole + (c->data - zp_expert_ranks(c)) * stage->spread_elements) * passes;
   if (c->compress) bytes = 2 * (c->data - 1) * (stage->flat_elements / 8 + 4 * (int64_t)c->data);
   return bytes * c->tensor;
 }
@@ -87,6 +107,7 @@ zp_traffic zp_program_traffic(const zp_program *program) {
   for (int s = 0; s < c->pipeline; s++) {
     traffic.tensor += tensor_bytes(program, &program->stages[s]);
     traffic.data += data_bytes(program, &program->stages[s]);
+    traffic.expert += expert_bytes(program, &program->stages[s]);
   }
   for (int i = 0; i < program->tied.len; i++)
     traffic.tie += 2 * (program->tied.data[i].stages.len - 1) * program->tied.data[i].elements *

@@ -142,14 +142,25 @@ static void check_units(zp_verifier *v) {
 
 /* ---- parameters ---- */
 
-/* Local elements from shape and split: ceil(units / tensor) units of every outer slice. -1: not a split of that shape.
+/* Local elements from shape and split: ceil(units / shares) units of every outer slice. -1: not a split of that shape.
  */
-static int64_t local_elements(const zp_verifier *v, const zp_param *p, int64_t dim, int64_t outer, int64_t units) {
-  int64_t elements = zp_shape_elements(&p->shape, 1), tensor = v->choice.tensor;
-  if (dim < 0 || tensor == 1) return elements;
-  int64_t size = p->shape.dim[dim], share = (units + tensor - 1) / tensor;
+static int64_t local_elements(const zp_param *p, int64_t dim, int64_t outer, int64_t units, int64_t shares) {
+  int64_t elements = zp_shape_elements(&p->shape, 1);
+  if (dim < 0 || shares == 1) return elements;
+  int64_t size = p->shape.dim[dim], share = (units + shares - 1) / shares;
   if (outer < 1 || units < 1 || outer > size || units > size || size % (outer * units) != 0) return -1;
   return elements / size * (outer * share * (size / (outer * units)));
+}
+
+/* Matrices of experts are what groups share, when there are groups. */
+static bool is_spread(const zp_verifier *v, int param) {
+  for (int s = 0; s < v->spec->model->segments.len && zp_expert_ranks(&v->choice) > 1; s++) {
+    const zp_graph *g = v->spec->model->segments.data[s].graph;
+    for (int n = 0; n < g->nodes.len; n++)
+      if (g->nodes.data[n].op == ZP_OP_BATCHED_MATMUL && g->tensors.data[g->nodes.data[n].in.data[1]].index == param)
+        return true;
+  }
+  return false;
 }
 
 static void check_param(zp_verifier *v, int i, const zp_json *j) {
@@ -161,7 +172,13 @@ static void check_param(zp_verifier *v, int i, const zp_json *j) {
     zp_find(v, "parameter `%s` is split on dimension %lld", p->name, (long long)dim);
     return;
   }
-  v->elements[i] = local_elements(v, p, dim, zp_claim(j, "outer"), zp_claim(j, "units"));
+  v->spread[i] = zp_json_get_bool(j, "spread", false);
+  if (v->spread[i] != is_spread(v, i))
+    zp_find(v, "parameter `%s` is %sspread over expert groups in the file", p->name, v->spread[i] ? "" : "not ");
+  int64_t shares = v->choice.tensor * (v->spread[i] ? zp_expert_ranks(&v->choice) : 1);
+  if (v->spread[i] && (dim != 0 || zp_claim(j, "units") != p->shape.dim[0]))
+    zp_find(v, "matrices `%s` of experts are spread one by one", p->name);
+  v->elements[i] = local_elements(p, dim, zp_claim(j, "outer"), zp_claim(j, "units"), shares);
   if (v->elements[i] < 0)
     zp_find(v, "dimension %lld of parameter `%s` does not fall into %lld times %lld units", (long long)dim, p->name,
             (long long)zp_claim(j, "outer"), (long long)zp_claim(j, "units"));
@@ -173,6 +190,7 @@ static void check_param(zp_verifier *v, int i, const zp_json *j) {
 static void check_params(zp_verifier *v) {
   const zp_json *params = zp_json_get(v->program, "parameters");
   v->elements = ZP_NEW_ARRAY(v->arena, int64_t, v->spec->model->params.len + 1);
+  v->spread = ZP_NEW_ARRAY(v->arena, bool, v->spec->model->params.len + 1);
   if (zp_json_count(params) != v->spec->model->params.len) {
     zp_find(v, "the file lists %d parameters, the model has %d", zp_json_count(params), v->spec->model->params.len);
     return;

@@ -134,7 +134,7 @@ typedef struct classes { /* elements on the device; bytes of saved values elsewh
 static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, const needs *n, int64_t slots) {
   const zp_choice *c = &v->choice;
   int64_t cb = v->compute_bytes, params = c->zero >= 3 ? sizes->shard : sizes->flat,
-          grads = c->zero >= 2 ? sizes->shard : sizes->flat, bucket = sizes->bucket / (c->zero ? c->data : 1);
+          grads = c->zero >= 2 ? sizes->shard : sizes->flat, bucket = sizes->bucket_shard;
   int64_t params_away = away(v, ZP_STATE_PARAMS, params, 64), grads_away = away(v, ZP_STATE_GRADIENTS, grads, 64),
           state_away = away(v, ZP_STATE_OPTIMIZER, sizes->shard, 64);
   bool sgd = v->spec->train.optimizer == ZP_OPT_SGD;

@@ -6,20 +6,32 @@
 typedef struct piece { /* elements in the flat buffers */
   const char *name;
   int64_t at, elements;
+  bool spread;
 } piece;
 
 typedef struct pieces {
   ZP_VEC(piece) list;
-  int64_t sum, shared, bucket; /* padded; of shared parameters; the most that one unit needs */
+  zp_verify_elements sum, shared, bucket; /* padded; of shared parameters; the most that one unit needs */
 } pieces;
 
-/* ZeRO 2 and 3 move unit by unit, in whole shards of 64 elements. */
-static int64_t padding(const zp_verifier *v) { return v->choice.zero >= 2 ? 64 * (int64_t)v->choice.data : 1; }
-
-static void add_piece(zp_verifier *v, pieces *p, const char *name, int64_t at, int64_t elements) {
-  if (elements == 0) return;
-  zp_push(v->arena, &p->list, ((piece){name, at, elements}));
+/* Those who hold the same: all data ranks, or of what is spread those at one place of their expert groups. */
+static zp_verify_elements holders(const zp_verifier *v) {
+  return (zp_verify_elements){v->choice.data, v->choice.data / zp_expert_ranks(&v->choice)};
 }
+
+/* In whole shards of 64 elements, when there are shards. */
+static zp_verify_elements padded(const zp_verifier *v, zp_verify_elements e, bool shards) {
+  zp_verify_elements n = shards ? holders(v) : (zp_verify_elements){1, 1};
+  return (zp_verify_elements){zp_up(e.whole, 64 * n.whole), zp_up(e.spread, 64 * n.spread)};
+}
+
+/* ZeRO 2 and 3 move unit by unit. */
+static zp_verify_elements unit_padded(const zp_verifier *v, zp_verify_elements e) {
+  return v->choice.zero >= 2 ? padded(v, e, true) : e;
+}
+
+/* Empty ones, too: what has no elements has a place between others. */
+static void add_piece(zp_verifier *v, pieces *p, piece one) { zp_push(v->arena, &p->list, one); }
 
 static bool piece_uses(const zp_verifier *v, int index, int param) {
   const zp_graph *g = v->pieces->piece[index].segment.graph;
@@ -41,13 +53,13 @@ static void find_shared(zp_verifier *v, int s, const zp_json *stage, pieces *p) 
   for (int i = 0; i < model->params.len; i++) {
     if (model->params.data[i].segment >= 0 || !stage_uses(v, layers, i)) continue;
     int64_t elements = zp_up(v->elements[i], 64);
-    add_piece(v, p, model->params.data[i].name, zp_claim(shared, model->params.data[i].name), elements);
-    p->shared += elements;
+    const char *name = model->params.data[i].name;
+    add_piece(v, p, (piece){name, zp_claim(shared, name), elements, v->spread[i]});
+    *(v->spread[i] ? &p->shared.spread : &p->shared.whole) += elements;
     n_shared++;
   }
   if (zp_json_key(shared, n_shared)) zp_find(v, "stage %d lists a shared parameter that its units do not use", s);
-  p->shared = zp_up(p->shared, padding(v));
-  p->sum = p->shared;
+  p->sum = p->shared = unit_padded(v, p->shared);
 }
 
 static bool uses_any_shared(const zp_verifier *v, int index) {
@@ -56,47 +68,69 @@ static bool uses_any_shared(const zp_verifier *v, int index) {
   return false;
 }
 
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* The instances of one layer, of either kind. */
+static void add_layer(zp_verifier *v, int s, const zp_json *layer, pieces *p) {
+  int index = zp_claimed_piece(v, layer);
+  zp_verify_elements stride = unit_padded(v, v->instance[index]);
+  int64_t count = zp_claim(layer, "count"), whole = zp_times(count, stride.whole),
+          spread = zp_times(count, stride.spread);
+  const char *name = v->pieces->piece[index].segment.name;
+  if (zp_claim(layer, "stride") != stride.whole || zp_claim(layer, "spread_stride") != stride.spread)
+    zp_find(v, "stage %d: instances of `%s` stand %lld and %lld elements apart, the file says %lld and %lld", s, name,
+            LL(stride.whole), LL(stride.spread), LL(zp_claim(layer, "stride")), LL(zp_claim(layer, "spread_stride")));
+  add_piece(v, p, (piece){name, zp_claim(layer, "base"), whole, false});
+  add_piece(v, p, (piece){name, zp_claim(layer, "spread_base"), spread, true});
+  p->sum.whole += whole;
+  p->sum.spread += spread;
+  bool shared = uses_any_shared(v, index);
+  p->bucket.whole = larger(p->bucket.whole, stride.whole + (shared ? p->shared.whole : 0));
+  p->bucket.spread = larger(p->bucket.spread, stride.spread + (shared ? p->shared.spread : 0));
+}
+
 /* What the stage must hold, where the file says it lies. */
 static pieces find_pieces(zp_verifier *v, int s, const zp_json *stage) {
   const zp_json *layers = zp_json_get(stage, "layers");
   pieces p = {0};
   find_shared(v, s, stage, &p);
-  for (int r = 0; r < zp_json_count(layers); r++) {
-    const zp_json *layer = zp_json_at(layers, r);
-    int index = zp_claimed_piece(v, layer);
-    int64_t stride = zp_up(v->instance[index], padding(v)), elements = zp_times(zp_claim(layer, "count"), stride);
-    const char *name = v->pieces->piece[index].segment.name;
-    if (zp_claim(layer, "stride") != stride)
-      zp_find(v, "stage %d: instances of `%s` stand %lld elements apart, the file says %lld", s, name, LL(stride),
-              LL(zp_claim(layer, "stride")));
-    add_piece(v, &p, name, zp_claim(layer, "base"), elements);
-    p.sum += elements;
-    int64_t need = stride + (uses_any_shared(v, index) ? p.shared : 0);
-    if (need > p.bucket) p.bucket = need;
-  }
+  for (int r = 0; r < zp_json_count(layers); r++) add_layer(v, s, zp_json_at(layers, r), &p);
   return p;
+}
+
+/* What is spread lies behind all that is not. */
+static void check_places(zp_verifier *v, int s, const pieces *p, zp_verify_elements flat) {
+  for (int i = 0; i < p->list.len; i++) {
+    const piece *x = &p->list.data[i];
+    int64_t begin = x->spread ? flat.whole : 0, end = flat.whole + (x->spread ? flat.spread : 0);
+    if (x->at < begin || x->at % 64 != 0 || x->at + x->elements > end)
+      zp_find(v, "stage %d: parameters `%s` stand at element %lld, those of their kind at %lld to %lld", s, x->name,
+              LL(x->at), LL(begin), LL(end));
+    for (int k = 0; k < i; k++)
+      if (x->at < p->list.data[k].at + p->list.data[k].elements && p->list.data[k].at < x->at + x->elements)
+        zp_find(v, "stage %d: parameters `%s` and `%s` overlap", s, p->list.data[k].name, x->name);
+  }
 }
 
 zp_flat_sizes zp_verify_flat(zp_verifier *v, int s) {
   const zp_json *stage = zp_json_at(v->stages, s), *a = zp_json_get(stage, "arena");
   const zp_choice *c = &v->choice;
   pieces p = find_pieces(v, s, stage);
-  int64_t shards = c->zero ? c->data : 1, whole = c->zero || c->compress ? c->data : 1;
-  zp_flat_sizes sizes = {.flat = zp_up(p.sum, 64 * whole), .bucket = zp_up(p.bucket, 64 * shards)};
-  sizes.shard = sizes.flat / shards;
+  zp_verify_elements n = c->zero ? holders(v) : (zp_verify_elements){1, 1};
+  zp_verify_elements flat = padded(v, p.sum, c->zero || c->compress), bucket = padded(v, p.bucket, c->zero);
+  zp_flat_sizes sizes = {.flat = flat.whole + flat.spread,
+                         .shard = flat.whole / n.whole + flat.spread / n.spread,
+                         .bucket = bucket.whole + bucket.spread,
+                         .bucket_shard = bucket.whole / n.whole + bucket.spread / n.spread};
   if (zp_claim(a, "flat_elements") != sizes.flat || zp_claim(a, "shard_elements") != sizes.shard)
     zp_find(v, "stage %d holds %lld parameter elements (%lld a shard), the file says %lld (%lld)", s, LL(sizes.flat),
             LL(sizes.shard), LL(zp_claim(a, "flat_elements")), LL(zp_claim(a, "shard_elements")));
+  if (zp_claim(a, "spread_elements") != flat.spread || zp_claim(a, "spread_shard_elements") != flat.spread / n.spread)
+    zp_find(v, "stage %d spreads %lld parameter elements (%lld a shard), the file says %lld (%lld)", s, LL(flat.spread),
+            LL(flat.spread / n.spread), LL(zp_claim(a, "spread_elements")), LL(zp_claim(a, "spread_shard_elements")));
   if (zp_claim(a, "bucket_elements") != sizes.bucket)
     zp_find(v, "stage %d: a unit needs up to %lld parameter elements, the file says %lld", s, LL(sizes.bucket),
             LL(zp_claim(a, "bucket_elements")));
-  for (int i = 0; i < p.list.len; i++) {
-    const piece *x = &p.list.data[i];
-    if (x->at < 0 || x->at % 64 != 0 || x->at + x->elements > sizes.flat)
-      zp_find(v, "stage %d: parameters `%s` stand at element %lld of %lld", s, x->name, LL(x->at), LL(sizes.flat));
-    for (int k = 0; k < i; k++)
-      if (x->at < p.list.data[k].at + p.list.data[k].elements && p.list.data[k].at < x->at + x->elements)
-        zp_find(v, "stage %d: parameters `%s` and `%s` overlap", s, p.list.data[k].name, x->name);
-  }
+  check_places(v, s, &p, flat);
   return sizes;
 }

@@ -4,6 +4,11 @@
 
 #include <zplan/plan.h>
 
+/* Elements that all data ranks hold, and those that are spread over expert groups. */
+typedef struct zp_verify_elements {
+  int64_t whole, spread;
+} zp_verify_elements;
+
 typedef struct zp_verifier {
   zp_arena *arena;
   const zp_spec *spec;
@@ -15,7 +20,8 @@ typedef struct zp_verifier {
   const zp_json *stages, *program;
   const zp_pieces *pieces;      /* of the model: what a stage may run */
   int64_t *elements;            /* local elements per model parameter */
-  int64_t *instance;            /* per piece: flat elements of one instance */
+  bool *spread;                 /* per model parameter: over expert groups */
+  zp_verify_elements *instance; /* per piece: flat elements of one instance */
   int chunks;                   /* of a stage */
   int64_t *in_flight, *pending; /* [stage * chunks + chunk]: most at once, from playing the order tables */
   int64_t *pool;                /* [stage]: most in flight of all chunks together */
@@ -44,6 +50,7 @@ static inline int64_t zp_up(int64_t value, int64_t unit) { return (value + unit 
 /* ---- verify_flat.c: flat buffers ---- */
 typedef struct zp_flat_sizes {
   int64_t flat, shard, bucket; /* elements: all; this rank's share; of the largest unit */
+  int64_t bucket_shard;        /* a rank's share of that */
 } zp_flat_sizes;
 zp_flat_sizes zp_verify_flat(zp_verifier *v, int stage);
 

@@ -16,15 +16,17 @@ typedef struct procedure {
   const zp_json *buffers, *steps, *segment;
   bool backward;
   int n;
-  live *range;        /* per buffer; of the base for views */
-  int64_t kept_bytes; /* start of the slot area: the unit's input, or its shard */
-  int64_t elements;   /* of the segment's parameters, one instance */
+  live *range;                 /* per buffer; of the base for views */
+  int64_t kept_bytes;          /* start of the slot area: the unit's input, or its shard */
+  zp_verify_elements elements; /* of the segment's parameters, one instance */
 } procedure;
 
 static const char *name_of(const zp_json *buffer) { return zp_json_get_string(buffer, "name", ""); }
 static bool is_at(const zp_json *buffer, const char *place) {
   return strcmp(zp_json_get_string(buffer, "place", ""), place) == 0;
 }
+
+static bool is_param(const zp_json *buffer) { return is_at(buffer, "param") || is_at(buffer, "spread"); }
 
 static int root_of(const procedure *p, int b) {
   int64_t base = zp_claim(zp_json_at(p->buffers, b), "base");
@@ -68,8 +70,9 @@ static bool is_kept_shard(const procedure *p, const zp_json *b) {
 
 static void check_storage(procedure *p, const zp_json *b) {
   int64_t at = zp_claim(b, "offset"), bytes = zp_claim(b, "bytes");
-  if (is_at(b, "param") && (at < 0 || at % 64 != 0 || at + span_of(b) > p->elements))
-    zp_find(p->v, "%s: parameter `%s` stands at element %lld of %lld", p->name, name_of(b), LL(at), LL(p->elements));
+  int64_t elements = is_at(b, "spread") ? p->elements.spread : p->elements.whole;
+  if (is_param(b) && (at < 0 || at % 64 != 0 || at + span_of(b) > elements))
+    zp_find(p->v, "%s: parameter `%s` stands at element %lld of %lld", p->name, name_of(b), LL(at), LL(elements));
   bool transient = is_at(b, "transient"), saved = is_at(b, "saved");
   if (!transient && !saved) return;
   if (bytes < zp_times(span_of(b), element_bytes(p->v, b)))
@@ -115,7 +118,7 @@ static void note(procedure *p, const zp_json *list, int step, bool write) {
     const zp_json *buffer = zp_json_at(p->buffers, r);
     if (!write && !p->range[r].written && !is_given(p, buffer))
       zp_find(p->v, "%s: step %d reads `%s` before anything was written there", p->name, step, name_of(buffer));
-    if (write && (is_at(buffer, "param") || is_at(buffer, "shared") || is_at(buffer, "input")))
+    if (write && (is_param(buffer) || is_at(buffer, "shared") || is_at(buffer, "input")))
       zp_find(p->v, "%s: step %d writes to `%s`", p->name, step, name_of(buffer));
     touch(&p->range[r], step);
     if (write) p->range[r].written = true;
@@ -133,8 +136,8 @@ static void check_workspace(procedure *p, const zp_json *step, int s) {
 
 /* A collective moves the whole of its first operand. */
 static void check_comm(procedure *p, const zp_json *step, int s) {
-  static const char *const collective[] = {"all_reduce",   "grad_all_reduce", "gather_stats",
-                                           "gather_shard", "all_gather_seq",  "reduce_scatter_seq"};
+  static const char *const collective[] = {"all_reduce",     "grad_all_reduce",    "gather_stats", "gather_shard",
+                                           "all_gather_seq", "reduce_scatter_seq", "spread_slots", "return_slots"};
   const char *op = zp_json_get_string(step, "op", "");
   const zp_json *in = zp_json_at(p->buffers, (int)zp_json_int(zp_json_at(zp_json_get(step, "in"), 0), -1));
   bool moves = false;
@@ -172,7 +175,7 @@ static bool apart(const zp_json *a, const zp_json *b, int64_t a_size, int64_t b_
 /* Transients share memory unless alive together; saved values and parameters live longer than a procedure. */
 static void check_pair(procedure *p, int i, int k) {
   const zp_json *x = zp_json_at(p->buffers, i), *y = zp_json_at(p->buffers, k);
-  bool transient = is_at(x, "transient"), param = is_at(x, "param");
+  bool transient = is_at(x, "transient"), param = is_param(x);
   if (strcmp(zp_json_get_string(x, "place", ""), zp_json_get_string(y, "place", "")) != 0) return;
   if (transient && (p->range[i].first > p->range[k].last || p->range[k].first > p->range[i].last)) return;
   int64_t x_size = param ? span_of(x) : zp_claim(x, "bytes"), y_size = param ? span_of(y) : zp_claim(y, "bytes");
@@ -184,7 +187,7 @@ static void check_overlaps(procedure *p, int64_t saved_bytes, int64_t transient_
   for (int i = 0; i < p->n; i++) {
     const zp_json *x = zp_json_at(p->buffers, i);
     bool transient = is_at(x, "transient"), saved = is_at(x, "saved");
-    if (zp_claim(x, "base") >= 0 || (!transient && !saved && !is_at(x, "param")) || p->range[i].first < 0) continue;
+    if (zp_claim(x, "base") >= 0 || (!transient && !saved && !is_param(x)) || p->range[i].first < 0) continue;
     int64_t limit = transient ? transient_bytes : saved_bytes;
     if ((transient || saved) && zp_claim(x, "offset") + zp_claim(x, "bytes") > limit)
       zp_find(p->v, "%s: `%s` reaches beyond its region of %lld bytes", p->name, name_of(x), LL(limit));
@@ -231,11 +234,12 @@ static procedure check_procedure(zp_verifier *v, const zp_json *segment, int ind
 /* ---- segments ---- */
 
 /* Flat elements of one instance: the segment's own parameters, each aligned to 64 elements. */
-static int64_t instance_elements(const zp_verifier *v, const zp_segment *s) {
-  int64_t sum = 0;
+static zp_verify_elements instance_elements(const zp_verifier *v, const zp_segment *s) {
+  zp_verify_elements sum = {0};
   for (int i = 0; i < s->graph->params.len; i++) {
     int param = s->graph->params.data[i].param;
-    if (v->spec->model->params.data[param].segment >= 0) sum += (v->elements[param] + 63) / 64 * 64;
+    if (v->spec->model->params.data[param].segment >= 0)
+      *(v->spread[param] ? &sum.spread : &sum.whole) += zp_up(v->elements[param], 64);
   }
   return sum;
 }
@@ -267,9 +271,10 @@ static void check_sizes(zp_verifier *v, const zp_json *j, int index, zp_stage_mo
   if (zp_stage_mode_split(mode) && s->is_repeat) kept = (in + c->tensor - 1) / c->tensor;
   if (zp_claim(j, "count") != s->count)
     zp_find(v, "segment `%s` has %lld iterations, the file says %lld", s->name, LL(s->count), LL(zp_claim(j, "count")));
-  if (zp_claim(j, "elements") != v->instance[index])
-    zp_find(v, "segment `%s` has %lld parameter elements, the file says %lld", s->name, LL(v->instance[index]),
-            LL(zp_claim(j, "elements")));
+  const zp_verify_elements *own = &v->instance[index];
+  if (zp_claim(j, "elements") != own->whole || zp_claim(j, "spread_elements") != own->spread)
+    zp_find(v, "segment `%s` has %lld parameter elements and %lld spread ones, the file says %lld and %lld", s->name,
+            LL(own->whole), LL(own->spread), LL(zp_claim(j, "elements")), LL(zp_claim(j, "spread_elements")));
   if (zp_claim(j, "carry_in_elements") != in || zp_claim(j, "carry_kept_elements") != kept)
     zp_find(v, "segment `%s` receives %lld elements and keeps %lld, the file says %lld and %lld", s->name, LL(in),
             LL(kept), LL(zp_claim(j, "carry_in_elements")), LL(zp_claim(j, "carry_kept_elements")));
@@ -304,7 +309,7 @@ static bool some_stage_runs(const zp_verifier *v, const zp_json *entry) {
 void zp_verify_procedures(zp_verifier *v) {
   const zp_pieces *p = v->pieces;
   const zp_json *segments = zp_json_get(v->program, "segments");
-  v->instance = ZP_NEW_ARRAY(v->arena, int64_t, p->n + 1);
+  v->instance = ZP_NEW_ARRAY(v->arena, zp_verify_elements, p->n + 1);
   for (int i = 0; i < p->n; i++) v->instance[i] = instance_elements(v, &p->piece[i].segment);
   for (int i = 0; i < zp_json_count(segments); i++) {
     const zp_json *j = zp_json_at(segments, i);

@@ -87,7 +87,8 @@ void zp_html_traffic(zp_buf *out, const zp_plan *plan) {
   } rows[] = {{"tensor", traffic.tensor},
               {"pipeline", traffic.pipeline},
               {"data", traffic.data},
-              {"tied weights", traffic.tie}};
+              {"tied weights", traffic.tie},
+              {"experts", traffic.expert}};
   head(out, name, 2);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     zp_buf_puts(out, "<tr>");

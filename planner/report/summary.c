@@ -30,7 +30,7 @@ static void put_idle(zp_buf *out, const zp_plan *plan) {
 
 static void put_time(zp_buf *out, const zp_plan *plan) {
   const zp_estimate *e = &plan->best.estimate;
-  double comm = e->tensor_comm_s + e->pipeline_comm_s + e->data_comm_s;
+  double comm = e->tensor_comm_s + e->expert_comm_s + e->pipeline_comm_s + e->data_comm_s;
   zp_buf_printf(out, "  step time    est %s   (compute %.1f%%  bubble %.1f%%  communication %.1f%%  optimizer %.1f%%",
                 zp_show_seconds(out->arena, e->step_s), percent(e->compute_s, e->step_s),
                 percent(e->bubble_s, e->step_s), percent(comm, e->step_s), percent(e->optimizer_s, e->step_s));
@@ -100,6 +100,8 @@ static void put_next_best(zp_buf *out, const zp_plan *plan) {
     zp_buf_printf(out, "%s%+.1f%% tensor %d pipeline %d data %d", i ? "  |  " : "",
                   100 * (c->estimate.step_s / plan->best.estimate.step_s - 1), c->choice.tensor, c->choice.pipeline,
                   c->choice.data);
+    if (zp_expert_ranks(&c->choice) != zp_expert_ranks(&plan->best.choice))
+      zp_buf_printf(out, " expert %d", zp_expert_ranks(&c->choice));
     if (zp_plan_idle(plan, &c->choice) != zp_plan_idle(plan, &plan->best.choice))
       zp_buf_printf(out, " idle %d", zp_plan_idle(plan, &c->choice));
     if (c->choice.zero != plan->best.choice.zero) zp_buf_printf(out, " zero %d", c->choice.zero);

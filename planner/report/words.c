@@ -57,6 +57,7 @@ const char *zp_words_choice(zp_arena *arena, const zp_choice *c) {
   if (c->chunks > 1) zp_buf_printf(&out, ", %d chunks", c->chunks);
   zp_buf_printf(&out, ")  data %d  zero %d  microbatch %lld  recompute %s", c->data, c->zero, (long long)c->microbatch,
                 zp_report_recompute(arena, c));
+  if (zp_expert_ranks(c) > 1) zp_buf_printf(&out, "  expert %d", c->expert);
   if (c->fine) zp_buf_puts(&out, "  cuts inside layers");
   if (c->sequence) zp_buf_puts(&out, "  norms split along the sequence");
   if (c->order != ZP_ORDER_TDP) zp_buf_printf(&out, "  rank order %s", zp_rank_order_name(c->order));
@@ -258,23 +259,33 @@ static void explain_tensor(zp_buf *out, const zp_plan *plan) {
                 percent(plan->best.estimate.tensor_comm_s, plan->best.estimate.step_s));
 }
 
-/* Whole experts on every rank, or all of them cut: the sharder's choice, read off the first matrix of experts. */
-static void explain_experts(zp_buf *out, const zp_plan *plan) {
-  const zp_lowered *lowered = plan->program->lowered;
-  if (plan->best.choice.tensor == 1) return;
+/* The first matrix of experts on one rank; NULL: the model has none. */
+static const zp_tensor *matrix_of_experts(const zp_lowered *lowered) {
   for (int s = 0; s < lowered->n_segments; s++) {
     const zp_graph *graph = lowered->segments[s].graph;
-    for (int n = 0; n < graph->n_forward; n++) {
-      if (graph->nodes.data[n].op != ZP_OP_BATCHED_MATMUL) continue;
-      const zp_tensor *w = &graph->tensors.data[graph->nodes.data[n].in.data[1]];
-      if (w->split_dim == 0)
-        zp_buf_printf(out, "a tensor rank has %lld of %lld experts. ", (long long)w->shape.dim[0],
-                      (long long)w->full_dim);
-      else if (w->split_dim > 0)
-        zp_buf_printf(out, "every tensor rank has a part of all %lld experts. ", (long long)w->shape.dim[0]);
-      return;
-    }
+    for (int n = 0; n < graph->n_forward; n++)
+      if (graph->nodes.data[n].op == ZP_OP_BATCHED_MATMUL) return &graph->tensors.data[graph->nodes.data[n].in.data[1]];
   }
+  return NULL;
+}
+
+/* Whole experts on every rank, or all of them cut: the sharder's choice, read off a matrix of experts. */
+static void explain_experts(zp_buf *out, const zp_plan *plan) {
+  const zp_choice *c = &plan->best.choice;
+  const zp_tensor *w = matrix_of_experts(plan->program->lowered);
+  int expert = zp_expert_ranks(c);
+  if (!w || w->split_dim < 0) return;
+  if (w->split_dim > 0) {
+    zp_buf_printf(out, "every tensor rank has a part of all %lld experts. ", (long long)w->shape.dim[0]);
+    return;
+  }
+  zp_buf_printf(out, "a %srank has %lld of %lld experts. ", expert > 1 ? "" : "tensor ", (long long)w->shape.dim[0],
+                (long long)w->full_dim);
+  if (expert == 1) return;
+  zp_group_link link = zp_machine_expert_group(&plan->machine, c->tensor, c->pipeline, c->data, expert, c->order);
+  zp_buf_printf(out, "expert %d spreads them over data ranks, whose exchanges %s and take %.1f%% of the step. ", expert,
+                link.nodes == 1 ? "stay inside a node" : "cross nodes",
+                percent(plan->best.estimate.expert_comm_s, plan->best.estimate.step_s));
 }
 
 static void explain_pipeline(zp_buf *out, const zp_plan *plan) {
@@ -296,6 +307,7 @@ static void explain_data(zp_buf *out, const zp_plan *plan) {
   zp_buf_printf(out, "data %d costs %.1f%% of the step for gradients", c->data,
                 percent(plan->best.estimate.data_comm_s, plan->best.estimate.step_s));
   if (c->zero) zp_buf_printf(out, "; zero %d keeps 1/%d of %s on a rank", c->zero, c->data, kept[c->zero]);
+  if (c->zero && zp_expert_ranks(c) > 1) zp_buf_printf(out, ", of its experts' 1/%d", c->data / zp_expert_ranks(c));
   zp_buf_puts(out, ". ");
 }
 

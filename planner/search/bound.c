@@ -16,8 +16,9 @@
  * inputs goes on down: T >= I before + m I. These: stage s starts micro-batch i + D (1F1B: i + w + 1) after i is back,
  * so from there on as for R. Several chunks: stage s waits for chunks 0 .. s - 1; interleaving ends with the same ones
  * backward: T >= A + m X of the last stage, and its A is at least W less the other chunks, which are at most W / (P v)
- * + L long where chunks are cut for the shortest longest one. Where stages choose what they recompute, W and L are the
- * least of all modes, or what memory allows (least_work.c), and X, F and B of a known stage are its own. */
+ * + L long where chunks are cut for the shortest longest one, and stated (chunk_cut.c). Where stages choose what they
+ * recompute, W and L are the least of all modes, or what memory allows (least_work.c), and X, F and B of a known stage
+ * are its own. */
 #include <math.h>
 #include "cost.h"
 #include "schedule.h"
@@ -28,7 +29,8 @@ static double bound_1f1b(double m, double P, double W, double M) {
 }
 
 static bool same_degrees(const zp_choice *a, const zp_choice *b) {
-  return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->order == b->order;
+  return a->tensor == b->tensor && zp_expert_ranks(a) == zp_expert_ranks(b) && a->pipeline == b->pipeline &&
+         a->data == b->data && a->order == b->order;
 }
 
 typedef zp_group_link zp_find_link(const zp_machine *machine, int tensor, int pipeline, int data, zp_rank_order order);
@@ -43,6 +45,14 @@ static const zp_group_link *recall_link(const zp_searcher *s, zp_link_memo *memo
 
 static const zp_group_link *data_link(const zp_searcher *s, const zp_choice *c) {
   return recall_link(s, &s->memo->data, zp_machine_data_group, c);
+}
+
+static const zp_group_link *replica_link(const zp_searcher *s, const zp_choice *c) {
+  zp_link_memo *memo = &s->memo->replicas;
+  if (!memo->known || !same_degrees(&memo->choice, c))
+    *memo = (zp_link_memo){
+        true, *c, zp_machine_replica_group(&s->machine, c->tensor, c->pipeline, c->data, zp_expert_ranks(c), c->order)};
+  return &memo->link;
 }
 
 /* With several node types only the work of the stages is bounded: links and the end of the step are left out, because
@@ -82,7 +92,7 @@ static double pipeline_bound(const zp_searcher *s, const zp_point *point) {
   double bound = fmax(m * M, trip);
   switch (c->schedule) {
   case ZP_SCHEDULE_GPIPE: return fmax(bound, W + (m - 1) * M + messages);
-  case ZP_SCHEDULE_INTERLEAVED: return fmax(bound, m * M + first_chunks(s, point, P, K));
+  case ZP_SCHEDULE_INTERLEAVED: return fmax(bound, m * M + (point->every_cut ? 0 : first_chunks(s, point, P, K)));
   case ZP_SCHEDULE_1F1B: break;
   default: return bound;
   }
@@ -100,22 +110,28 @@ static bool all_on_device(const zp_choice *c) {
   return true;
 }
 
+/* Of a stage with so many elements that all data ranks hold and so many that are spread. */
+static zp_step_end end_of(const zp_searcher *s, const zp_variant *v, const zp_choice *c, int64_t whole,
+                          int64_t spread) {
+  return zp_cost_step_end(v->lowered, &s->machine, c, whole + spread, spread,
+                          zp_held_elements(c, whole, spread, c->zero >= 1));
+}
+
 /* A stage with the mean of the parameters exists; the first stage holds the first unit. The generated CPU trainer
  * reduces after the last micro-batch; on GPUs what is left of the reduction is known for one stage only. What an update
  * on the host takes longer is left out: it does not simply grow with the parameters. backward: of all units. */
 static double step_end(const zp_searcher *s, const zp_point *point, double backward) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
-  int64_t shards = c->zero >= 1 ? c->data : 1;
-  int64_t mean = v->elements / c->pipeline;
-  int64_t first = c->pipeline == 1 ? v->elements : v->elements_before[1];
-  zp_step_end of_first = zp_cost_step_end(v->lowered, &s->machine, c, first, first / shards);
+  bool one = c->pipeline == 1;
+  zp_step_end of_first =
+      end_of(s, v, c, one ? v->elements : v->elements_before[1], one ? v->spread_elements : v->spread_before[1]);
   double reduce = of_first.reduce_s;
   if (c->pipeline == 1)
     reduce = zp_cost_exposed_reduce(&s->machine, of_first.taken, reduce, backward, zp_point_units(s, point));
   else if (!s->machine.node->device.is_cpu)
     reduce = 0;
-  zp_step_end end = zp_cost_step_end(v->lowered, &s->machine, c, mean, mean / shards);
+  zp_step_end end = end_of(s, v, c, v->elements / c->pipeline, v->spread_elements / c->pipeline);
   return reduce + end.optimizer_s + end.gather_s;
 }
 
@@ -130,7 +146,23 @@ double zp_bound_step_end(const zp_searcher *s, const zp_point *point) {
   return memo->seconds;
 }
 
+/* On CPU ranks the end of the step is more than an update. */
+double zp_bound_update(const zp_searcher *s, const zp_point *point) {
+  return s->machine.node->device.is_cpu ? 0 : zp_bound_step_end(s, point) * (1 - 1e-9);
+}
+
 /* ---- transfers beside the micro-batches ---- */
+
+/* Of elements that all data ranks hold, and of those that are spread. */
+static double pass_s(const zp_searcher *s, const zp_choice *c, double whole, double spread, int element_bytes) {
+  double seconds = zp_cost_ring_pass(data_link(s, c), whole * element_bytes);
+  return spread > 0 ? seconds + zp_cost_ring_pass(replica_link(s, c), spread * element_bytes) : seconds;
+}
+
+static double all_reduce_s(const zp_searcher *s, const zp_choice *c, double whole, double spread, int element_bytes) {
+  double seconds = zp_cost_all_reduce(data_link(s, c), whole * element_bytes);
+  return spread > 0 ? seconds + zp_cost_all_reduce(replica_link(s, c), spread * element_bytes) : seconds;
+}
 
 /* Of one micro-batch on a stage with the mean of the parameters: the data ranks' link with ZeRO 2 and 3, PCIe each way
  * with state off the device. An action takes at least as long as its transfers on any one link. */
@@ -138,13 +170,14 @@ static double transfers_s(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   if ((c->zero < 2 && all_on_device(c)) || zp_has_types(s)) return 0;
   const zp_variant *v = zp_variant_of(s, point);
-  double mean = (double)v->elements / c->pipeline, data = 0;
-  double params = mean * v->lowered->param_bytes, gradients = mean * v->lowered->grad_bytes;
-  if (c->zero >= 2) data += zp_cost_ring_pass(data_link(s, c), gradients);
-  if (c->zero >= 3) data += 2 * zp_cost_ring_pass(data_link(s, c), params);
+  double whole = (double)v->elements / c->pipeline, spread = (double)v->spread_elements / c->pipeline, data = 0;
+  double replicas = (double)c->data / zp_expert_ranks(c), shard = whole / c->data + spread / replicas;
+  if (c->zero >= 2) data += pass_s(s, c, whole, spread, v->lowered->grad_bytes);
+  if (c->zero >= 3) data += 2 * pass_s(s, c, whole, spread, v->lowered->param_bytes);
   zp_host_rates rates = zp_cost_host_rates(&s->machine);
-  double in = 2 * params * zp_cost_away(c, ZP_STATE_PARAMS) / (c->zero >= 3 ? c->data : 1);
-  double out = gradients * zp_cost_away(c, ZP_STATE_GRADIENTS) / (c->zero >= 2 ? c->data : 1);
+  double params = (c->zero >= 3 ? shard : whole + spread) * v->lowered->param_bytes,
+         gradients = (c->zero >= 2 ? shard : whole + spread) * v->lowered->grad_bytes;
+  double in = 2 * params * zp_cost_away(c, ZP_STATE_PARAMS), out = gradients * zp_cost_away(c, ZP_STATE_GRADIENTS);
   return fmax(data, zp_cost_moving(fmax(in, out), rates.pcie_bytes_per_s));
 }
 
@@ -184,12 +217,12 @@ static double own_reduce_s(const stage_at *a) {
       zp_has_types(a->s))
     return 0;
   const zp_variant *v = a->own;
-  double bytes = (double)(v->elements_before[a->end] - v->elements_before[a->first]) * v->lowered->grad_bytes;
-  const zp_group_link *link = data_link(a->s, c);
-  double reduce = c->zero == 0 ? zp_cost_all_reduce(link, bytes) : zp_cost_ring_pass(link, bytes);
+  double whole = (double)(v->elements_before[a->end] - v->elements_before[a->first]),
+         spread = (double)(v->spread_before[a->end] - v->spread_before[a->first]);
+  double reduce = (c->zero == 0 ? all_reduce_s : pass_s)(a->s, c, whole, spread, v->lowered->grad_bytes);
   double work = v->prefix_s[a->end] - v->prefix_s[a->first], forward = v->forward_s[a->end] - v->forward_s[a->first];
-  return zp_cost_exposed_reduce(&a->s->machine, zp_cost_taken(&a->s->machine, link), reduce, work - forward,
-                                a->end - a->first);
+  return zp_cost_exposed_reduce(&a->s->machine, zp_cost_taken(&a->s->machine, data_link(a->s, c)), reduce,
+                                work - forward, a->end - a->first);
 }
 
 static double bound_1f1b_stage(const stage_at *a, double total) {

@@ -1,6 +1,7 @@
 /* Cutting units into several model chunks a stage. A stage's memory then depends on chunks that are far apart in the
- * model, so cuts are not searched for but stated: the longest chunk as short as possible, and of these cuts the ones
- * with the longest first or the longest last chunks. */
+ * model. Up to 4,096 ways to cut, every one is in the space, and chain_branch.c looks for the best. Where there are
+ * more, where state may leave the device, and on several node types cuts are stated: the longest chunk as short as
+ * possible, and of these cuts the ones with the longest first or the longest last chunks. */
 #include <math.h>
 #include "schedule.h"
 #include "search_internal.h"
@@ -78,6 +79,68 @@ static bool all_stages_fit(const zp_searcher *s, const zp_point *point, const zp
   }
   return true;
 }
+
+/* ---- every cut ---- */
+
+/* As many as are looked at one by one with one chunk a stage (cut.c), of no more chunks than can be simulated often. */
+static const double MOST_WAYS = 4096;
+enum { MOST_FREE_CHUNKS = 64 };
+
+bool zp_every_chunk_cut(const zp_searcher *s, const zp_point *point) {
+  const zp_choice *c = &point->choice;
+  int64_t units = zp_point_units(s, point), chunks = zp_model_chunks(c);
+  double ways = 1; /* (units - 1) over (chunks - 1) */
+  int64_t fewer = chunks - 1 < units - chunks ? chunks - 1 : units - chunks;
+  if (zp_chunks(c) == 1 || chunks > MOST_FREE_CHUNKS || zp_has_types(s)) return false;
+  for (int i = 0; i < ZP_STATE_COUNT; i++)
+    if (c->home[i].tier != ZP_TIER_DEVICE) return false;
+  for (int64_t i = 1; i <= fewer && ways <= MOST_WAYS; i++) ways *= (double)(units - i) / (double)i;
+  return ways <= MOST_WAYS;
+}
+
+typedef struct looking {
+  const zp_searcher *s;
+  const zp_point *point;
+  zp_limits limits;
+  int64_t *cut, units;
+  int chunks, steps; /* steps: left */
+} looking;
+
+/* With what is known of its chunks so far. */
+static bool stage_of_place_fits(const looking *x, int place) {
+  const zp_choice *c = &x->point->choice;
+  zp_units part[ZP_MOST_CHUNKS] = {0};
+  int own = zp_chunk_stage(c, place, NULL);
+  for (int k = 0; k <= place; k++) {
+    int chunk;
+    if (zp_chunk_stage(c, k, &chunk) == own) part[chunk] = (zp_units){x->cut[k], x->cut[k + 1] - x->cut[k]};
+  }
+  return zp_stage_variant(x->s, x->point, own, part, &x->limits) != NULL;
+}
+
+/* Cuts with the fewest units in the first chunks first, which keep most micro-batches. */
+static zp_any_cut find_from(looking *x, int place) {
+  if (place == x->chunks) return ZP_ANY_CUT;
+  int64_t most = x->units - (x->chunks - 1 - place);
+  for (int64_t end = place == x->chunks - 1 ? most : x->cut[place] + 1; end <= most; end++) {
+    if (x->steps-- <= 0) return ZP_CUT_UNKNOWN;
+    x->cut[place + 1] = end;
+    if (!stage_of_place_fits(x, place)) break; /* more units: more bytes */
+    zp_any_cut found = find_from(x, place + 1);
+    if (found != ZP_NO_CUT) return found;
+  }
+  return ZP_NO_CUT;
+}
+
+zp_any_cut zp_find_chunk_cut(const zp_searcher *s, const zp_point *point, int64_t *cut) {
+  enum { MOST_STEPS = 10000 };
+  looking x = {s,         point, zp_search_limits(s), cut, zp_point_units(s, point), zp_model_chunks(&point->choice),
+               MOST_STEPS};
+  cut[0] = 0;
+  return find_from(&x, 0);
+}
+
+/* ---- stated cuts ---- */
 
 bool zp_state_cut(const zp_searcher *s, const zp_point *point, int by, bool from_back, int64_t *cut) {
   const zp_variant *v = &s->variants.data[point->modes[by]];

@@ -12,41 +12,51 @@
 
 /* ---- what tensor groups can run ---- */
 
-static void measure(zp_searcher *s, int index, int tensor, int64_t microbatch, bool sequence, bool fine) {
+static void measure(zp_searcher *s, zp_choice choice, zp_runnable *all) {
   zp_point point;
-  zp_choice choice = {
-      .tensor = tensor, .pipeline = 1, .data = 1, .microbatch = microbatch, .sequence = sequence, .fine = fine};
   int excluded;
-  zp_mode_set modes = zp_allowed_modes(s, tensor, sequence, &excluded);
+  zp_mode_set modes = zp_allowed_modes(s, choice.tensor, choice.sequence, &excluded);
   for (int i = 0; i < s->constraints->stage_recompute.len; i++) {
     if (i == 0) modes = 0;
     modes |= zp_set_of_mode(s->constraints->stage_recompute.data[i]);
   }
   if (modes && zp_search_point(s, &choice, modes, &point))
-    zp_push(s->arena, &s->groups.data[index].least, point.variant);
+    zp_push(s->arena, &all->least, point.variant);
   else if (modes)
-    s->groups.data[index].why_none = fine ? ZP_REJECT_CUT : ZP_REJECT_SPLIT;
+    all->why_none = choice.fine ? ZP_REJECT_CUT : ZP_REJECT_SPLIT;
 }
 
-/* The variants of a tensor degree among the ranks at hand. */
-static const zp_tensor_groups *measured_groups(zp_searcher *s, int tensor) {
-  int index = zp_use_groups(s, tensor);
-  if (s->groups.data[index].measured) return &s->groups.data[index];
-  s->groups.data[index].measured = true;
-  s->groups.data[index].why_none = ZP_REJECT_BATCH;
+/* What tensor groups, and the expert groups of the choice, can run among the ranks at hand. */
+static zp_runnable measure_all(zp_searcher *s, zp_choice choice) {
   const zp_constraints *c = s->constraints;
+  zp_runnable all = {.why_none = ZP_REJECT_BATCH};
   int64_t batch = s->spec->train.batch;
   for (int64_t b = 1; b <= batch && (c->microbatch.set || b <= ZP_MOST_FREE_MICROBATCH); b++) {
     if (batch % b || !zp_limit_allows(&c->microbatch, (double)b)) continue;
-    for (int sequence = 0; sequence <= (tensor > 1); sequence++) {
+    choice.microbatch = b;
+    for (int sequence = 0; sequence <= (choice.tensor > 1); sequence++) {
       bool layers = zp_limit_allows(&c->cut, 0), inside = zp_limit_allows(&c->cut, 1) && (s->pieces || !layers);
-      if (s->groups.data[index].why_none == ZP_REJECT_BATCH) s->groups.data[index].why_none = ZP_REJECT_CONSTRAINT;
+      if (all.why_none == ZP_REJECT_BATCH) all.why_none = ZP_REJECT_CONSTRAINT;
       if (!zp_search_considers(s, &c->sequence, !sequence) || !zp_limit_allows(&c->sequence, sequence)) continue;
-      if (layers) measure(s, index, tensor, b, sequence, false);
-      if (inside) measure(s, index, tensor, b, sequence, true);
+      choice.sequence = sequence;
+      choice.fine = false;
+      if (layers) measure(s, choice, &all);
+      choice.fine = true;
+      if (inside) measure(s, choice, &all);
     }
   }
-  return &s->groups.data[index];
+  return all;
+}
+
+/* Without expert groups: other numbers of the same tensor groups ask for the same. */
+static const zp_runnable *of_groups(zp_searcher *s, int tensor) {
+  int index = zp_use_groups(s, tensor);
+  if (!s->groups.data[index].measured) {
+    zp_runnable all = measure_all(s, (zp_choice){.tensor = tensor, .pipeline = 1, .data = 1});
+    s->groups.data[index].measured = true;
+    s->groups.data[index].all = all;
+  }
+  return &s->groups.data[index].all;
 }
 
 /* ---- bounds ---- */
@@ -81,35 +91,68 @@ static bool is_too_wide(const zp_searcher *s, int tensor) {
          !zp_limit_is_pin(&s->constraints->tensor);
 }
 
-bool zp_measure_degrees(zp_searcher *s, zp_degrees *d) {
-  zp_search_use(s, d->tensor * d->pipeline * d->data);
-  const zp_tensor_groups *groups = measured_groups(s, d->tensor);
+/* What degrees have so far: the least bound, and why there is none. */
+typedef struct findings {
+  bool some_groups; /* a size of expert groups is allowed and possible */
+  double bound_s;
+  zp_rejection why;
+} findings;
+
+/* The degrees may be had with any of these procedures. */
+static void consider(zp_searcher *s, zp_degrees *d, const zp_choice *smallest, const zp_runnable *all,
+                     findings *found) {
+  found->some_groups = true;
   int64_t samples = s->spec->train.batch / d->data;
-  zp_rejection why = groups->least.len ? ZP_REJECT_BATCH : groups->why_none;
-  zp_choice choice = zp_smallest(s, &(zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data});
-  double bound = HUGE_VAL;
-  d->floor_bytes = INT64_MAX;
-  for (int i = 0; i < groups->least.len; i++) {
-    zp_point point = {.choice = choice, .variant = groups->least.data[i]};
+  for (int i = 0; i < all->least.len; i++) {
+    zp_point point = {.choice = *smallest, .variant = all->least.data[i]};
     const zp_variant *v = zp_variant_of(s, &point);
     int64_t units = v->lowered->n_units;
     if (samples % v->microbatch || (v->fine && d->pipeline == 1 && zp_limit_allows(&s->constraints->cut, 0))) continue;
-    if (why == ZP_REJECT_BATCH) why = ZP_REJECT_UNITS;
+    if (found->why == ZP_REJECT_BATCH) found->why = ZP_REJECT_UNITS;
     if (d->pipeline > units) continue;
-    why = ZP_REJECT_COUNT;
+    found->why = ZP_REJECT_COUNT;
     point.choice.microbatch = v->microbatch;
     point.work_s = v->prefix_s[units];
     int64_t bytes = zp_memory_floor(s, &point);
     if (bytes < d->floor_bytes) d->floor_bytes = bytes;
     if (bytes > s->most_bytes) continue;
-    bound = fmin(bound, zp_bound_work(s, &point));
+    found->bound_s = fmin(found->bound_s, zp_bound_work(s, &point));
     d->may_fit |= first_stage_bytes(s, &point, bytes) <= s->most_bytes;
   }
+}
+
+/* Expert groups larger than one, in both rank orders. */
+static void consider_experts(zp_searcher *s, zp_degrees *d, findings *found) {
+  for (int expert = 2; expert <= d->data && zp_model_has_experts(s->spec->model); expert++) {
+    if (d->data % expert || !zp_limit_allows(&s->constraints->expert, expert) ||
+        zp_shard_refuse_experts(s->arena, s->spec->model, d->tensor, expert))
+      continue;
+    for (int order = 0; order < (d->pipeline > 1 ? ZP_ORDER_COUNT : 1); order++) {
+      zp_choice choice = zp_smallest(s, &(zp_choice){.tensor = d->tensor,
+                                                     .pipeline = d->pipeline,
+                                                     .data = d->data,
+                                                     .expert = expert,
+                                                     .order = (zp_rank_order)order});
+      zp_runnable all = measure_all(s, choice);
+      consider(s, d, &choice, &all, found);
+    }
+  }
+}
+
+bool zp_measure_degrees(zp_searcher *s, zp_degrees *d) {
+  zp_search_use(s, d->tensor * d->pipeline * d->data);
+  const zp_runnable *all = of_groups(s, d->tensor);
+  zp_choice choice = zp_smallest(s, &(zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data});
+  findings found = {false, HUGE_VAL, all->least.len ? ZP_REJECT_BATCH : all->why_none};
+  d->floor_bytes = INT64_MAX;
+  if (zp_limit_allows(&s->constraints->expert, 1)) consider(s, d, &choice, all, &found);
+  consider_experts(s, d, &found);
   d->measured = true;
-  d->bound_s = fmax(d->bound_s, bound);
-  if (isfinite(bound)) return true;
-  zp_search_reject(s, why == ZP_REJECT_COUNT ? ZP_REJECT_MEMORY : why);
-  if (why == ZP_REJECT_COUNT) zp_push(s->arena, &s->too_small, *d);
+  if (!found.some_groups) return true; /* zp_search_expand says why */
+  d->bound_s = fmax(d->bound_s, found.bound_s);
+  if (isfinite(found.bound_s)) return true;
+  zp_search_reject(s, found.why == ZP_REJECT_COUNT ? ZP_REJECT_MEMORY : found.why);
+  if (found.why == ZP_REJECT_COUNT) zp_push(s->arena, &s->too_small, *d);
   return false;
 }
 

@@ -51,7 +51,7 @@ int64_t zp_memory_floor(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   const zp_variant *v = zp_variant_of(s, point);
   const zp_lowered *l = v->lowered;
-  int64_t shards = c->data, m = zp_microbatches(s->spec, c), flight = INT64_MAX;
+  int64_t m = zp_microbatches(s->spec, c), flight = INT64_MAX;
   for (int chunk = 0; chunk < zp_chunks(c); chunk++) {
     int64_t n = zp_in_flight_chunk(c, c->pipeline - 1, chunk, m), other = zp_in_flight_chunk(c, 0, chunk, m);
     if (other < n) n = other;
@@ -59,9 +59,10 @@ int64_t zp_memory_floor(const zp_searcher *s, const zp_point *point) {
   }
   if (zp_chunks(c) > 1 && flight > 1) flight = 1; /* a pool of slots may hold less than the chunks' own */
   int64_t bytes = may_leave(c, ZP_STATE_ACTIVATIONS) ? 0 : v->saved_bytes * flight;
-  if (!may_leave(c, ZP_STATE_PARAMS)) bytes += v->elements * l->param_bytes / (c->zero >= 3 ? shards : 1);
-  if (!may_leave(c, ZP_STATE_GRADIENTS)) bytes += v->elements * l->grad_bytes / (c->zero >= 2 ? shards : 1);
-  if (!may_leave(c, ZP_STATE_OPTIMIZER)) bytes += v->elements * l->state_bytes / (c->zero >= 1 ? shards : 1);
+  int64_t whole = v->elements, spread = v->spread_elements;
+  if (!may_leave(c, ZP_STATE_PARAMS)) bytes += zp_held_elements(c, whole, spread, c->zero >= 3) * l->param_bytes;
+  if (!may_leave(c, ZP_STATE_GRADIENTS)) bytes += zp_held_elements(c, whole, spread, c->zero >= 2) * l->grad_bytes;
+  if (!may_leave(c, ZP_STATE_OPTIMIZER)) bytes += zp_held_elements(c, whole, spread, c->zero >= 1) * l->state_bytes;
   return bytes / c->pipeline;
 }
 

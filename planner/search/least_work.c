@@ -24,13 +24,19 @@ typedef struct filling {
 
 static bool may_leave(const zp_choice *c, zp_state state) { return c->home[state].tier != ZP_TIER_DEVICE; }
 
-/* Bytes of a parameter, its gradient and optimizer state on a rank; classes that may leave are left out. */
-static double state_bytes(const zp_choice *c, const zp_lowered *l) {
-  double shards = c->data, bytes = 0;
-  if (!may_leave(c, ZP_STATE_PARAMS)) bytes += l->param_bytes / (c->zero >= 3 ? shards : 1);
-  if (!may_leave(c, ZP_STATE_GRADIENTS)) bytes += l->grad_bytes / (c->zero >= 2 ? shards : 1);
-  if (!may_leave(c, ZP_STATE_OPTIMIZER)) bytes += l->state_bytes / (c->zero >= 1 ? shards : 1);
+/* Bytes of a parameter, its gradient and optimizer state on one of so many ranks that hold it; classes that may leave
+ * are left out. */
+static double bytes_among(const zp_choice *c, const zp_lowered *l, double holders) {
+  double bytes = 0;
+  if (!may_leave(c, ZP_STATE_PARAMS)) bytes += l->param_bytes / (c->zero >= 3 ? holders : 1);
+  if (!may_leave(c, ZP_STATE_GRADIENTS)) bytes += l->grad_bytes / (c->zero >= 2 ? holders : 1);
+  if (!may_leave(c, ZP_STATE_OPTIMIZER)) bytes += l->state_bytes / (c->zero >= 1 ? holders : 1);
   return bytes;
+}
+
+static zp_state_bytes state_bytes(const zp_choice *c, const zp_lowered *l) {
+  return (zp_state_bytes){.whole = bytes_among(c, l, c->data),
+                          .spread = bytes_among(c, l, (double)c->data / zp_expert_ranks(c))};
 }
 
 static int heaviest_repeat(const zp_variant *v) {
@@ -76,7 +82,9 @@ static filling start(const zp_searcher *s, const zp_point *point) {
   filling f = {.s = s, .point = point, .segment = heaviest_repeat(fastest)};
   f.flight = zp_find_flights(s, &point->choice)->flight;
   f.units = (double)fastest->lowered->segments[f.segment].segment->count;
-  f.state = state_bytes(&point->choice, fastest->lowered) * (double)fastest->lowered->segments[f.segment].elements;
+  const zp_segment_program *unit = &fastest->lowered->segments[f.segment];
+  zp_state_bytes each = state_bytes(&point->choice, fastest->lowered);
+  f.state = each.whole * (double)unit->elements + each.spread * (double)unit->spread_elements;
   for (int i = 0; i < point->n_modes; i++) {
     const zp_variant *v = &s->variants.data[point->modes[i]];
     f.unit_s[i] = v->unit_s[f.segment];

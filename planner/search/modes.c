@@ -34,6 +34,7 @@ bool zp_search_point(zp_searcher *s, const zp_choice *choice, zp_mode_set modes,
   const zp_variant *v = zp_variant_of(s, point);
   point->work_s = v->prefix_s[v->lowered->n_units];
   point->longest_s = v->longest_s;
+  point->every_cut = zp_every_chunk_cut(s, point);
   if (choice->stage_recompute) return true;
   v = &s->variants.data[point->modes[0]];
   point->choice.recompute = zp_stage_mode_recompute(v->mode);

@@ -2,7 +2,7 @@
  * homes, cut and simulated. Where the ways to cut are few, all of them are looked at and the point is settled. Where
  * they are many, the cut with the least bound and the two extreme ones with the shortest longest stage are simulated,
  * and the point stays open down to its bound over all cuts. Points that are open below the best plan of all go to
- * branch.c. Several chunks a stage have few cuts (chunk_cut.c): settled. */
+ * branch.c and chain_branch.c. Stated cuts of several chunks a stage are few (chunk_cut.c): settled. */
 #include <math.h>
 #include "cost.h"
 #include "schedule.h"
@@ -111,6 +111,18 @@ static void each_stated_cut(pricing *p, zp_on_cut *on_cut) {
   }
 }
 
+/* A point with every cut: no plan is known yet when no stated cut fits. False: no cut fits. */
+static bool price_any_chunks(pricing *p) {
+  int64_t *cut = ZP_NEW_ARRAY(p->scratch, int64_t, zp_model_chunks(&p->point->choice) + 1);
+  each_stated_cut(p, price_cut);
+  if (zp_point_units(p->s, p->point) == zp_model_chunks(&p->point->choice))
+    p->point->bound_s = p->least_s; /* one way */
+  if (isfinite(p->least_s)) return true;
+  zp_any_cut found = zp_find_chunk_cut(p->s, p->point, cut);
+  if (found == ZP_ANY_CUT) price_cut(p, cut);
+  return found != ZP_NO_CUT;
+}
+
 /* The bound over all cuts, and a cut that comes close to it: simulated. False when no cut can enter the ranking. */
 static bool price_least_bound(pricing *p) {
   zp_searcher *s = p->s;
@@ -144,22 +156,26 @@ static void price_extremes(pricing *p) {
 
 static void raise_bound(pricing *p, double bound_s) { p->point->bound_s = fmax(p->point->bound_s, bound_s); }
 
+/* And no others. */
+static bool has_stated_cuts(const pricing *p) { return zp_chunks(&p->point->choice) > 1 && !p->point->every_cut; }
+
 /* What memory forces on its stages, and the stated cuts whatever their memory. */
 static zp_rejection look_at_work(pricing *p) {
   if (!p->point->choice.fine) { /* else space.c knew all of it */
     zp_find_least_work(p->s, p->point, true);
     raise_bound(p, zp_bound(p->s, p->point));
   }
-  if (zp_chunks(&p->point->choice) > 1) raise_bound(p, bound_stated_cuts(p));
+  if (has_stated_cuts(p)) raise_bound(p, bound_stated_cuts(p));
   return ZP_REJECT_COUNT;
 }
 
-/* Homes, and then the stated cuts in the modes that fit. */
+/* Homes, and then the stated cuts in the modes that fit. With every cut all is on the device. */
 static zp_rejection look_at_memory(pricing *p) {
   zp_rejection why;
+  if (p->point->every_cut) return ZP_REJECT_COUNT;
   if (!zp_find_home(p->s, p->point, &why)) return why;
   raise_bound(p, zp_bound(p->s, p->point));
-  if (zp_chunks(&p->point->choice) == 1) return ZP_REJECT_COUNT;
+  if (!has_stated_cuts(p)) return ZP_REJECT_COUNT;
   p->least_s = HUGE_VAL;
   each_stated_cut(p, bound_cut);
   raise_bound(p, p->least_s);
@@ -169,7 +185,9 @@ static zp_rejection look_at_memory(pricing *p) {
 static zp_rejection simulate(pricing *p) {
   p->least_s = HUGE_VAL;
   p->simulated = 0;
-  if (zp_chunks(&p->point->choice) > 1) {
+  if (p->point->every_cut) {
+    if (!price_any_chunks(p)) return ZP_REJECT_MEMORY;
+  } else if (has_stated_cuts(p)) {
     each_stated_cut(p, price_cut);
     p->point->bound_s = p->least_s;
   } else if (zp_cut_all(p->s, p->point, price_cut, p)) {
@@ -189,6 +207,11 @@ static zp_rejection look_closer(pricing *p) {
   r->behind += p->point->looks > 0 && r->len && p->point->bound_s >= r->best[0].estimate.step_s;
   p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, p->point->choice.pipeline);
   return looks[p->point->looks++](p);
+}
+
+static void look_at(pricing *p, int point) {
+  p->point = &p->s->points.data[point];
+  zp_search_use(p->s, zp_choice_ranks(&p->point->choice));
 }
 
 /* ---- branch and bound over the cuts of what is left open ---- */
@@ -239,9 +262,27 @@ static void settle_point(pricing *p) {
   p->point->bound_s = zp_branch(p->s, p->point, &task);
 }
 
-static void look_at(pricing *p, int point) {
-  p->point = &p->s->points.data[point];
-  zp_search_use(p->s, zp_choice_ranks(&p->point->choice));
+/* The same by chains: first what takes little of every point, then what is left. */
+static void settle_by_chains(pricing *p, bool deep) {
+  const zp_choice *c = &p->point->choice;
+  bool stated = zp_chunks(c) > 1 && !p->point->every_cut;
+  if (zp_has_types(p->s) || stated || p->point->bound_s >= branch_limit(p)) return;
+  p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, c->pipeline);
+  const zp_branching task = {branch_limit, branch_cut, p};
+  p->point->bound_s = zp_chain_branch(p->s, p->point, &task, deep);
+}
+
+static void settle_points(pricing *p, const zp_ints *points) {
+  for (int turn = 0; turn < 2; turn++)
+    for (int i = 0; i < points->len; i++) {
+      look_at(p, points->data[i]);
+      zp_arena_mark mark = zp_arena_get_mark(p->scratch);
+      if (p->point->choice.schedule != ZP_SCHEDULE_1F1B)
+        settle_by_chains(p, turn == 1);
+      else if (turn == 0)
+        settle_point(p);
+      zp_arena_rewind(p->scratch, mark);
+    }
 }
 
 void zp_price_points(zp_searcher *s, zp_ranking *r) {
@@ -264,13 +305,8 @@ void zp_price_points(zp_searcher *s, zp_ranking *r) {
     if (why == ZP_REJECT_COUNT || why == ZP_REJECT_BOUND) zp_push(s->arena, &finalists, i);
   }
   double bound = s->left_out_s;
-  for (int i = 0; i < finalists.len && r->len; i++) {
-    look_at(&p, finalists.data[i]);
-    zp_arena_mark mark = zp_arena_get_mark(p.scratch);
-    settle_point(&p);
-    zp_arena_rewind(p.scratch, mark);
-    bound = fmin(bound, p.point->bound_s);
-  }
+  if (r->len) settle_points(&p, &finalists);
+  for (int i = 0; i < finalists.len && r->len; i++) bound = fmin(bound, s->points.data[finalists.data[i]].bound_s);
   s->certificate.bound_s = r->len ? bound : 0;
   zp_arena_free(p.scratch);
 }

@@ -8,10 +8,11 @@ enum { MOST_BEHIND = 128 };
 
 /* Fewer ranks first, then fewer tensor ranks, fewer stages, and so on. */
 int zp_choice_compare(const zp_choice *a, const zp_choice *b) {
-  int64_t difference[12 + 2 * ZP_STATE_COUNT] = {zp_choice_ranks(a) - zp_choice_ranks(b),
+  int64_t difference[13 + 2 * ZP_STATE_COUNT] = {zp_choice_ranks(a) - zp_choice_ranks(b),
                                                  a->tensor - b->tensor,
                                                  a->pipeline - b->pipeline,
                                                  a->data - b->data,
+                                                 zp_expert_ranks(a) - zp_expert_ranks(b),
                                                  a->zero - b->zero,
                                                  a->microbatch - b->microbatch,
                                                  (int64_t)a->recompute - (int64_t)b->recompute,

@@ -43,15 +43,17 @@ static zp_tensor_groups groups_at_hand(const zp_searcher *s, int tensor) {
                             .link = zp_machine_tensor_group(&s->machine, tensor, count, 1)};
 }
 
-static bool same_link(const zp_group_link *a, const zp_group_link *b) {
-  return a->n == b->n && a->local == b->local && a->nodes == b->nodes && a->bytes_per_s == b->bytes_per_s &&
-         a->local_latency_s == b->local_latency_s && a->network_latency_s == b->network_latency_s;
+bool zp_same_link(const zp_group_link *a, const zp_group_link *b) {
+  return a->n == b->n && a->local == b->local && a->nodes == b->nodes && a->blocks == b->blocks &&
+         a->bytes_per_s == b->bytes_per_s && a->local_bytes_per_s == b->local_bytes_per_s &&
+         a->network_bytes_per_s == b->network_bytes_per_s && a->local_latency_s == b->local_latency_s &&
+         a->network_latency_s == b->network_latency_s;
 }
 
 static bool same_groups(const zp_tensor_groups *a, const zp_tensor_groups *b) {
   return a->tensor == b->tensor && a->count == b->count && a->machine.types == b->machine.types &&
          a->machine.flop_per_s == b->machine.flop_per_s &&
-         a->machine.memory_bytes_per_s == b->machine.memory_bytes_per_s && same_link(&a->link, &b->link);
+         a->machine.memory_bytes_per_s == b->machine.memory_bytes_per_s && zp_same_link(&a->link, &b->link);
 }
 
 static int find(const zp_searcher *s, const zp_tensor_groups *wanted) {

@@ -17,27 +17,32 @@ static inline zp_mode_set zp_set_of_mode(zp_stage_mode mode) { return 1u << mode
  * what is bounded with it is bounded for every stage. Seconds of the first units, [units + 1] each: */
 typedef struct zp_variant {
   int tensor;
-  int groups; /* index of the tensor groups that it is priced on */
+  int groups;                /* index of the tensor groups that it is priced on */
+  int expert, expert_stride; /* ranks of an expert group, 1: none; from one to the next */
+  zp_group_link expert_link; /* of more than one */
+  int expert_ranks;          /* of the plan, where groups stand on several node types; else 0 */
   bool sequence;
   int64_t microbatch;
   zp_mode_set modes;
-  zp_node_set types;        /* node types that it is priced on; 0: all, of several the least */
-  zp_stage_mode mode;       /* the one of `lowered` */
-  bool fine;                /* units are parts of layers: with pieces */
-  zp_lowered *lowered;      /* priced; of several modes, one of them; NULL when it cannot be lowered */
-  double *prefix_s;         /* forward and backward */
-  double *unit_s;           /* the same of one iteration of a segment or piece, [segments] */
-  double *kept_bytes, *part_elements; /* saved for one micro-batch; parameters: of parts, [segments]. No piece has less
-                                       * than its parts together */
-  double *forward_s;        /* forward alone */
+  zp_node_set types;   /* node types that it is priced on; 0: all, of several the least */
+  zp_stage_mode mode;  /* the one of `lowered` */
+  bool fine;           /* units are parts of layers: with pieces */
+  zp_lowered *lowered; /* priced; of several modes, one of them; NULL when it cannot be lowered */
+  double *prefix_s;    /* forward and backward */
+  double *unit_s;      /* the same of one iteration of a segment or piece, [segments] */
+  double *kept_bytes, *part_elements, *part_spread; /* saved for one micro-batch; parameters, as below: of parts,
+                                                     * [segments]. No piece has less than its parts together */
+  double *forward_s;                                /* forward alone */
   double *input_s;          /* forward and the part of backward that yields gradients of inputs */
-  int64_t *elements_before; /* parameters, shared ones left out */
+  int64_t *elements_before; /* parameters that all data ranks hold, shared ones left out */
+  int64_t *spread_before;   /* the same of those that are spread over expert groups */
   double *longest_chunk_s;  /* [chunks]: the shortest possible longest of so many; 0: not known yet (chunk_cut.c) */
   double longest_s;         /* of one unit */
   double backward_share;    /* smallest share of backward in a unit's time */
   int64_t carry_elements;   /* smallest carry between two units */
-  int64_t elements;         /* parameters of the whole model on one tensor rank, shared ones once */
-  int64_t saved_bytes;      /* of one micro-batch in all units */
+  int64_t elements; /* parameters of the whole model on one tensor rank, shared ones once, held by all data ranks */
+  int64_t spread_elements; /* the same of those that are spread over expert groups: what one rank has */
+  int64_t saved_bytes;     /* of one micro-batch in all units */
 } zp_variant;
 
 /* What memory forces on stages that choose among modes (least_work.c). */
@@ -56,6 +61,7 @@ typedef struct zp_point {
       choice;  /* cut: NULL; recompute: only where one mode is possible; stage_recompute: only where it is pinned */
   int variant; /* index, of all modes together */
   int n_modes, modes[ZP_MOST_MODES]; /* indices of their variants, fastest first */
+  bool every_cut;                    /* of several chunks a stage are looked at; else stated ones (chunk_cut.c) */
   double work_s, longest_s;          /* of all units and of the longest stage, at least */
   zp_least_work *least;              /* while the point is priced; NULL: its variant says all */
   int64_t fits;                      /* number of what is remembered of it (fit_table.c); 0: nothing */
@@ -63,18 +69,30 @@ typedef struct zp_point {
   int looks;                         /* how many it has had (price.c) */
 } zp_point;
 
-/* Tensor groups of one size, and the ranks that they consist of. Plans that use different numbers of ranks have the same
- * procedures and prices where these are equal. */
+/* One way to divide the model over the ranks of a tensor and an expert group; NULL: there is none. */
+typedef struct zp_sharding_try {
+  int expert;
+  bool sequence;
+  const zp_sharding *sharding;
+} zp_sharding_try;
+
+/* The procedures of some groups: variants of all modes together, of every micro-batch and sequence; why there are none.
+ */
+typedef struct zp_runnable {
+  zp_ints least;
+  zp_rejection why_none;
+} zp_runnable;
+
+/* Tensor groups of one size, and the ranks that they consist of. Plans that use different numbers of ranks have the
+ * same procedures and prices where these are equal. */
 typedef struct zp_tensor_groups {
   int tensor;
   int64_t count; /* of groups; only where it decides which node types they stand on, else 0 */
   zp_machine machine;
   zp_group_link link;
-  zp_sharding *sharding[2]; /* [sequence]: made on demand */
-  bool tried[2];
-  bool measured;            /* the next two are known */
-  zp_ints least;            /* variants of all modes together, of every micro-batch and sequence */
-  zp_rejection why_none;
+  ZP_VEC(zp_sharding_try) shardings; /* made on demand */
+  bool measured;                     /* the next is known */
+  zp_runnable all;
 } zp_tensor_groups;
 
 /* Tensor x pipeline x data of a subspace that has not been looked into. */
@@ -140,9 +158,9 @@ typedef struct zp_search_memo {
   zp_places_memo places;
   zp_flight_memo flight[ZP_FLIGHT_SLOTS];
   zp_fits_memo fits;
-  zp_step_end_memo end[4][2]; /* [zero][compress] */
+  zp_step_end_memo end[4][2];              /* [zero][compress] */
   int groups, groups_tensor, groups_ranks; /* the tensor groups that were asked for last */
-  zp_link_memo data, stages;  /* of the data ranks, between stages */
+  zp_link_memo data, replicas, stages;     /* of the data ranks, of those that hold the same experts, between stages */
 } zp_search_memo;
 
 /* What branch and bound over cuts took, and may still take. */
@@ -166,13 +184,13 @@ typedef struct zp_searcher {
   int64_t most_units;             /* of any point: cut inside layers, too, where that is allowed */
   ZP_VEC(zp_tensor_groups) groups;
   ZP_VEC(zp_variant) variants;
-  zp_ints variant_index; /* hash table: 1 + their places; 0: free */
-  zp_degrees_list degrees;      /* subspaces: none is looked into that cannot beat the plans that are known by then */
-  zp_degrees_list too_small;    /* those that do not fit, by their memory floor */
-  ZP_VEC(zp_point) points;      /* those that may fit into memory */
-  bool keeps_all;               /* and those that do not: nothing fits, and the nearest miss is looked for */
-  double cutoff_s;              /* points of the subspace at hand that are not faster are left out */
-  double left_out_s;            /* the least bound of what was left out so */
+  zp_ints variant_index;     /* hash table: 1 + their places; 0: free */
+  zp_degrees_list degrees;   /* subspaces: none is looked into that cannot beat the plans that are known by then */
+  zp_degrees_list too_small; /* those that do not fit, by their memory floor */
+  ZP_VEC(zp_point) points;   /* those that may fit into memory */
+  bool keeps_all;            /* and those that do not: nothing fits, and the nearest miss is looked for */
+  double cutoff_s;           /* points of the subspace at hand that are not faster are left out */
+  double left_out_s;         /* the least bound of what was left out so */
   zp_search_memo *memo;
   zp_certificate certificate;
   zp_effort effort;
@@ -190,6 +208,12 @@ static inline const zp_variant *zp_variant_of(const zp_searcher *s, const zp_poi
   return &s->variants.data[point->variant];
 }
 
+/* Elements that a rank keeps of `whole` ones that all data ranks hold and `spread` ones over expert groups, sharded
+ * over those who hold the same, or not. */
+static inline int64_t zp_held_elements(const zp_choice *c, int64_t whole, int64_t spread, bool sharded) {
+  return sharded ? whole / c->data + spread / (c->data / zp_expert_ranks(c)) : whole + spread;
+}
+
 static inline int64_t zp_point_units(const zp_searcher *s, const zp_point *point) {
   return zp_variant_of(s, point)->lowered->n_units;
 }
@@ -205,6 +229,7 @@ void zp_search_use(zp_searcher *s, int ranks);
 void zp_use_limits(zp_searcher *s);
 /* Index of the tensor groups of that size among the ranks at hand; -1 when they are not known yet. */
 int zp_find_groups(const zp_searcher *s, int tensor);
+bool zp_same_link(const zp_group_link *a, const zp_group_link *b);
 /* The same; makes them. */
 int zp_use_groups(zp_searcher *s, int tensor);
 
@@ -261,9 +286,13 @@ double zp_least_after(const zp_searcher *s, const zp_point *point, int stage, in
 const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *choice);
 
 /* ---- least_parts.c ---- */
-/* The work_s of a point whose cuts may lie inside layers; false as above. state_bytes: of a parameter; flight: of every
- * stage; keeps: what micro-batches save stays on the device. */
-bool zp_find_least_parts(const zp_searcher *s, zp_point *point, double state_bytes, bool keeps, const double *flight);
+/* Of a parameter, its gradient and optimizer state on a rank: of those that all data ranks hold, and of spread ones. */
+typedef struct zp_state_bytes {
+  double whole, spread;
+} zp_state_bytes;
+/* The work_s of a point whose cuts may lie inside layers; false as above. flight: of every stage; keeps: what
+ * micro-batches save stays on the device. */
+bool zp_find_least_parts(const zp_searcher *s, zp_point *point, zp_state_bytes each, bool keeps, const double *flight);
 
 /* ---- space.c ---- */
 enum { ZP_MOST_FREE_MICROBATCH = 64 }; /* without a constraint on it */
@@ -339,6 +368,11 @@ bool zp_state_cut(const zp_searcher *s, const zp_point *point, int by, bool from
 /* The same; false when it does not fit into memory. */
 bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits *limits, int by, bool from_back,
                    int64_t *cut);
+/* Is every cut of the point in the space? The choice says what may leave the device. */
+bool zp_every_chunk_cut(const zp_searcher *s, const zp_point *point);
+/* Any cut that fits into memory, found or ruled out in a limited number of steps. cut: chunks + 1 numbers. */
+typedef enum zp_any_cut { ZP_ANY_CUT, ZP_NO_CUT, ZP_CUT_UNKNOWN } zp_any_cut;
+zp_any_cut zp_find_chunk_cut(const zp_searcher *s, const zp_point *point, int64_t *cut);
 /* What stage `stage` of a cut has of every chunk: part[chunks]. */
 void zp_parts_of_stage(const zp_choice *choice, int stage, const int64_t *cut, zp_units *part);
 
@@ -355,6 +389,8 @@ double zp_bound_of_cut(const zp_searcher *s, const zp_point *point, const int64_
  * waits the bound grows with the units; with them only for many micro-batches. */
 double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, const zp_variant *own, int stage, int64_t first,
                          int64_t end, bool waits);
+/* Seconds of the longest update, at least. */
+double zp_bound_update(const zp_searcher *s, const zp_point *point);
 /* Seconds between the micro-batches and the end of the step, at least. */
 double zp_bound_step_end(const zp_searcher *s, const zp_point *point);
 
@@ -375,6 +411,9 @@ zp_stage_costs *zp_stage_costs_new(zp_arena *arena, const zp_searcher *s, const 
 zp_stage_cost zp_stage_cost_of(zp_stage_costs *costs, const zp_lowered *lowered, int stage, int64_t first, int64_t end);
 /* The first unit of the first range that has the same procedures in the same order. */
 int64_t zp_stage_canonical(const zp_lowered *lowered, int64_t first, int64_t end);
+/* Of a stage with all of its chunks, for this cut: seconds of each chunk, and what follows, ties left out. */
+zp_step_end zp_chunks_cost(zp_arena *arena, const zp_searcher *s, const zp_choice *choice, const zp_lowered *lowered,
+                           int stage, zp_stage_time *time);
 /* Seconds of the first units of a variant with one mode, [units + 1] each, at least, however they are cut: forward and
  * backward, and without gradients of weights. With transfers that stay exposed in the middle of a stage. */
 typedef struct zp_least {
@@ -416,6 +455,83 @@ double zp_branch(zp_searcher *s, const zp_point *point, const zp_branching *task
  * know; -1: it is looked at. What the tests prove the rules with. */
 int zp_branch_refusal(zp_searcher *s, const zp_point *point, const int64_t *cut, double target_s);
 
+/* ---- cut_space.c: all cuts of a point, and what they cost at least ---- */
+/* Of the units of a chunk: of its actions, of a message to the next chunk, and on a stage's last chunk of its end. */
+typedef struct zp_edge_cost {
+  double forward_s, backward_s, weights_s; /* backward: of inputs alone where it is split */
+  double message_s, reduce_s, update_s;
+} zp_edge_cost;
+/* Chunk k of the model may end at low[k + 1] .. high[k + 1]. Ends are numbered, those of chunk k from base[k + 1] on;
+ * from end number n chunks may have the ends from nearest[n] on, one for every edge first_edge[n] .. first_edge[n + 1]
+ * - 1.
+ */
+typedef struct zp_cut_space {
+  int places; /* chunks of the model */
+  int64_t units, ends, n_edges;
+  int64_t *low, *high, *base, *nearest, *first_edge;
+  zp_edge_cost *edges;
+  bool *alive;           /* [edge]: not dropped */
+  int64_t *begin, *stop; /* [end]: of its edges, those that are not dropped lie between */
+  bool *kept_alive;      /* the same as kept last */
+  int64_t *kept_begin, *kept_stop;
+  bool possible; /* else there are no edges */
+} zp_cut_space;
+/* Arena. Without the cuts of which one chunk alone misses the target. NULL: there are too many edges. costs: of points
+ * with one chunk a stage. */
+zp_cut_space *zp_cut_space_new(zp_arena *arena, const zp_searcher *s, const zp_point *point, zp_stage_costs *costs,
+                               double target_s);
+zp_edge_cost zp_edge_cost_of_time(const zp_stage_time *time, bool split);
+/* Of a message behind the unit before `end`. */
+double zp_edge_message(const zp_searcher *s, const zp_point *point, const zp_group_link *link, int64_t end);
+/* Of these ends of a chunk; -1: there is none. */
+int64_t zp_cut_edge(const zp_cut_space *x, int place, int64_t first, int64_t end);
+/* Number of the end that an edge leads to from end number `at`, where chunk `place` begins. */
+int64_t zp_cut_end_of(const zp_cut_space *x, int place, int64_t at, int64_t edge);
+/* Of all cuts the one with the least sum of the squares of its chunks' seconds. False: there is none. Scratch memory
+ * from the arena. */
+bool zp_cut_balanced(zp_arena *arena, const zp_cut_space *x, int64_t *cut);
+/* Keeps what is dropped by now; returns to it. */
+void zp_cut_keep(zp_cut_space *x);
+void zp_cut_return(zp_cut_space *x);
+
+/* ---- chain.c ---- */
+/* Actions that wait for each other, and the end of a step: shares of a place's stage in its last reduction and update.
+ */
+typedef struct zp_chain {
+  zp_place_weights *at;    /* [places] */
+  double *reduce, *update; /* [places] */
+  double constant_s;
+} zp_chain;
+zp_chain zp_chain_new(zp_arena *arena, int places);
+void zp_chain_clear(zp_chain *chain, int places);
+void zp_chain_add(zp_chain *sum, const zp_chain *chain, double share, int places);
+double zp_chain_of_edge(const zp_place_weights *w, double reduce, double update, const zp_edge_cost *cost);
+/* Of a cut whose edges are all there. */
+double zp_chain_of_cut(const zp_cut_space *x, const zp_chain *chain, const int64_t *cut);
+/* Least seconds behind every end, [ends]. Returns how many edges it took. */
+int64_t zp_chain_rest(const zp_cut_space *x, const zp_chain *chain, double *rest_s);
+/* Drops the edges that no cut below the target has, by the chain. done_s: room, [ends]. */
+void zp_chain_drop(zp_cut_space *x, const zp_chain *chain, const double *rest_s, double *done_s, double target_s);
+/* The cut that the chain allows most. */
+void zp_chain_cut(const zp_cut_space *x, const zp_chain *chain, const double *rest_s, int64_t *cut);
+/* May a cut of which a chain takes so long be below the target? */
+bool zp_chain_meets(double seconds, double target_s);
+
+/* ---- matrix_game.c ---- */
+typedef struct zp_matrix_game zp_matrix_game;
+/* Arena. Values are above 0, best near 1. */
+zp_matrix_game *zp_matrix_game_new(zp_arena *arena, int most_rows, int most_columns, int columns);
+/* value: of the columns there are; of the rows there are. */
+void zp_matrix_game_add_row(zp_matrix_game *game, const double *value);
+void zp_matrix_game_add_column(zp_matrix_game *game, const double *value);
+/* Shares of rows for which the smallest mean of a column is as large as possible, or close to it. Returns how much work
+ * that was since the last call. */
+int64_t zp_matrix_game_shares(zp_matrix_game *game, double *share);
+
+/* ---- chain_branch.c ---- */
+/* As zp_branch, for every schedule that has order tables. */
+double zp_chain_branch(zp_searcher *s, const zp_point *point, const zp_branching *task, bool deep);
+
 /* ---- ranking.c: the best plans, one per triple of degrees, ascending; of estimates only step_s is known ---- */
 typedef struct zp_ranking {
   zp_candidate *best;
@@ -432,11 +548,13 @@ void zp_rank(zp_searcher *s, zp_ranking *r, const zp_candidate *candidate);
 double zp_cutoff(const zp_ranking *r, const zp_choice *choice);
 
 /* ---- frontier.c ---- */
-/* What is still to be looked at: degrees, and the points of those that were looked into, in the order of their bounds. */
+/* What is still to be looked at: degrees, and the points of those that were looked into, in the order of their bounds.
+ */
 typedef struct zp_frontier {
   zp_searcher *s;
   zp_ints degrees, points; /* heaps */
   zp_ints later;           /* degrees that do not look as if they fit: once the first plans are known */
+  zp_ints idle;            /* degrees that leave devices idle: once no other degrees are left */
   int known;               /* plans when degrees were looked into last */
 } zp_frontier;
 zp_frontier zp_frontier_new(zp_searcher *s);

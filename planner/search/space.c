@@ -1,12 +1,13 @@
-/* The space of some degrees (degrees.c): rank order, ZeRO, micro-batch, schedule, chunks, sequence, recomputation,
- * homes, compression; inside the plan block's constraints. Subspaces whose bound says that they cannot beat the plans
- * that are known by then are left out on the way.
+/* The space of some degrees (degrees.c): expert groups, rank order, ZeRO, micro-batch, schedule, chunks, sequence,
+ * recomputation, homes, compression; inside the plan block's constraints. Subspaces whose bound says that they cannot
+ * beat the plans that are known by then are left out on the way.
  *
  * Bounded so: without a constraint on it, micro-batches go up to 64 sequences; saved inputs are split over the tensor
  * ranks only with full recomputation; a GPU tensor group stays inside a node unless its size is pinned; ZeRO with one
- * data rank and any schedule with one stage is ZeRO 0 and 1F1B where these are allowed; interleaving has 2 to 8 chunks
- * a stage; the second rank order is looked at where it changes a link. On CPU clusters, what no trainer is generated
- * for is looked at only where a constraint names it. A subtree that is rejected as a whole counts as one candidate. */
+ * data rank and any schedule with one stage is ZeRO 0 and 1F1B where these are allowed; expert groups divide the data
+ * ranks and the experts of a tensor rank; interleaving has 2 to 8 chunks a stage; the second rank order is looked at
+ * where it changes a link. On CPU clusters, what no trainer is generated for is looked at only where a constraint names
+ * it. A subtree that is rejected as a whole counts as one candidate. */
 #include <assert.h>
 #include <math.h>
 #include "schedule.h"
@@ -59,7 +60,7 @@ static void add_point(zp_searcher *s, const zp_choice *choice, zp_mode_set modes
     if (s->keeps_all) zp_push(s->arena, &s->points, point);
     return;
   }
-  s->certificate.stated_cuts += zp_chunks(choice) > 1;
+  s->certificate.stated_cuts += zp_chunks(choice) > 1 && !point.every_cut;
   point.bound_s = zp_bound(s, &point);
   if (is_beaten(s, point.bound_s)) return;
   s->certificate.candidates++;
@@ -306,11 +307,17 @@ static bool order_matters(const zp_searcher *s, const zp_choice *c) {
   if (s->machine.cluster->groups.len > 0) return true;
   const zp_machine *m = &s->machine;
   int t = c->tensor, p = c->pipeline, d = c->data;
+  int e = zp_expert_ranks(c);
   zp_group_link data[] = {zp_machine_data_group(m, t, p, d, ZP_ORDER_TDP),
                           zp_machine_data_group(m, t, p, d, ZP_ORDER_TPD)},
+                experts[] = {zp_machine_expert_group(m, t, p, d, e, ZP_ORDER_TDP),
+                             zp_machine_expert_group(m, t, p, d, e, ZP_ORDER_TPD)},
+                replicas[] = {zp_machine_replica_group(m, t, p, d, e, ZP_ORDER_TDP),
+                              zp_machine_replica_group(m, t, p, d, e, ZP_ORDER_TPD)},
                 stages[] = {zp_machine_pipeline_link(m, t, p, d, ZP_ORDER_TDP),
                             zp_machine_pipeline_link(m, t, p, d, ZP_ORDER_TPD)};
-  return !same_link(&data[0], &data[1]) || !same_link(&stages[0], &stages[1]);
+  return !same_link(&data[0], &data[1]) || !same_link(&stages[0], &stages[1]) || !same_link(&experts[0], &experts[1]) ||
+         !same_link(&replicas[0], &replicas[1]);
 }
 
 static void try_orders(zp_searcher *s, zp_choice choice) {
@@ -323,7 +330,25 @@ static void try_orders(zp_searcher *s, zp_choice choice) {
   }
 }
 
+/* Without experts, or where their numbers do not divide, there is one value, unless others are asked for. */
+static void try_experts(zp_searcher *s, zp_choice choice) {
+  const zp_limit *limit = &s->constraints->expert;
+  for (int expert = 1; expert <= choice.data; expert++) {
+    if (choice.data % expert) continue;
+    const char *refused = zp_shard_refuse_experts(s->arena, s->spec->model, choice.tensor, expert);
+    if (refused && !limit->set) continue;
+    if (!takes(s, limit, expert, true)) continue;
+    choice.expert = expert;
+    if (!refused) {
+      try_orders(s, choice);
+    } else {
+      s->reason = refused;
+      zp_search_reject(s, ZP_REJECT_SPLIT);
+    }
+  }
+}
+
 void zp_search_expand(zp_searcher *s, const zp_degrees *d) {
   zp_search_use(s, d->tensor * d->pipeline * d->data);
-  try_orders(s, (zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data});
+  try_experts(s, (zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data});
 }

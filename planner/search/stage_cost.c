@@ -94,6 +94,24 @@ zp_stage_cost zp_stage_cost_of(zp_stage_costs *costs, const zp_lowered *lowered,
   return at->cost;
 }
 
+zp_step_end zp_chunks_cost(zp_arena *arena, const zp_searcher *s, const zp_choice *choice, const zp_lowered *lowered,
+                           int stage, zp_stage_time *time) {
+  zp_arena_mark mark = zp_arena_get_mark(arena);
+  double backward = 0;
+  const zp_lowered **stages = ZP_NEW_ARRAY(arena, const zp_lowered *, choice->pipeline);
+  zp_program p = {.arena = arena, .spec = s->spec, .choice = *choice, .lowered = lowered, .stage_lowered = stages};
+  p.stages = ZP_NEW_ARRAY(arena, zp_stage, choice->pipeline);
+  stages[stage] = lowered;
+  zp_layout_stage(arena, lowered, choice, stage, &p.stages[stage]);
+  for (int k = 0; k < p.stages[stage].n_chunks; k++) {
+    time[k] = zp_cost_chunk(lowered, &s->machine, choice, &p.stages[stage], k);
+    backward += time[k].backward_s;
+  }
+  zp_step_end end = zp_cost_stage_end(&p, &s->machine, stage, backward);
+  zp_arena_rewind(arena, mark);
+  return end;
+}
+
 static double work_of(const zp_stage_time *time) { return time->forward_s + time->backward_s; }
 static double input_of(const zp_stage_time *time) { return time->forward_s + time->backward_s - time->weights_s; }
 

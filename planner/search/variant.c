@@ -6,14 +6,18 @@
 #include "cost.h"
 #include "search_internal.h"
 
+/* NULL where there is none. */
 static const zp_sharding *sharding_of(zp_searcher *s, const zp_variant *v) {
   zp_tensor_groups *groups = &s->groups.data[v->groups];
-  if (!groups->tried[v->sequence]) {
-    groups->tried[v->sequence] = true;
-    groups->sharding[v->sequence] =
-        zp_shard(s->arena, s->spec->model, &s->machine, v->tensor, 1, v->sequence, &s->reason);
+  for (int i = 0; i < groups->shardings.len; i++) {
+    const zp_sharding_try *t = &groups->shardings.data[i];
+    if (t->expert == v->expert && t->sequence == v->sequence) return t->sharding;
   }
-  return groups->sharding[v->sequence];
+  zp_sharding_try fresh = {v->expert, v->sequence, NULL};
+  fresh.sharding =
+      zp_shard_experts(s->arena, s->spec->model, &s->machine, v->tensor, v->expert, v->sequence, &s->reason);
+  zp_push(s->arena, &groups->shardings, fresh);
+  return fresh.sharding;
 }
 
 static double weight_gradients_s(const zp_procedure *backward) {
@@ -26,7 +30,7 @@ static double weight_gradients_s(const zp_procedure *backward) {
 /* Of one iteration of a segment or piece. */
 typedef struct unit_costs {
   double forward_s, backward_s, input_s, backward_share;
-  int64_t saved_bytes, elements;
+  int64_t saved_bytes, elements, spread_elements;
 } unit_costs;
 
 static unit_costs costs_of(const zp_segment_program *segment) {
@@ -36,7 +40,8 @@ static unit_costs costs_of(const zp_segment_program *segment) {
                       .input_s = seconds - weight_gradients_s(&segment->backward),
                       .backward_share = seconds > 0 ? segment->backward.cost_s / seconds : 1,
                       .saved_bytes = segment->saved_bytes,
-                      .elements = segment->elements};
+                      .elements = segment->elements,
+                      .spread_elements = segment->spread_elements};
 }
 
 /* The least in everything of several modes. */
@@ -66,6 +71,7 @@ static double backward_of(const unit_costs *c) { return c->backward_s; }
 static double input_of(const unit_costs *c) { return c->input_s; }
 static double saved_of(const unit_costs *c) { return (double)c->saved_bytes; }
 static double elements_of(const unit_costs *c) { return (double)c->elements; }
+static double spread_of(const unit_costs *c) { return (double)c->spread_elements; }
 
 /* Gives every part a cost such that no piece costs less than its parts together: the part's own cost, scaled by the
  * largest factor for which that holds. (Pieces may cost more than the layer, where kernels were fused across the cut,
@@ -110,16 +116,18 @@ static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int 
   const zp_lowered *l = v->lowered;
   const zp_segment_program *whole = &l->segments[segment];
   double forward[ZP_MOST_PARTS], backward[ZP_MOST_PARTS], input[ZP_MOST_PARTS], saved[ZP_MOST_PARTS],
-      elements[ZP_MOST_PARTS];
+      elements[ZP_MOST_PARTS], spread[ZP_MOST_PARTS];
   range_costs r = costs_of_ranges(v, modes, n, segment);
   share_out(&r, forward_of, forward);
   share_out(&r, backward_of, backward);
   share_out(&r, input_of, input);
   share_out(&r, saved_of, saved);
   share_out(&r, elements_of, elements);
+  share_out(&r, spread_of, spread);
   if (whole->carry_out_elements > 0 && whole->carry_out_elements < v->carry_elements)
     v->carry_elements = whole->carry_out_elements;
   v->elements += whole->elements * whole->segment->count;
+  v->spread_elements += whole->spread_elements * whole->segment->count;
   v->saved_bytes += least_saved(&r) * whole->segment->count;
   for (int64_t k = 0; k < whole->segment->count * r.parts; k++, ++*unit) {
     int part = (int)(k % r.parts);
@@ -127,14 +135,16 @@ static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int 
     v->prefix_s[u + 1] = v->prefix_s[u] + (forward[part] + backward[part]);
     v->forward_s[u + 1] = v->forward_s[u] + forward[part];
     v->input_s[u + 1] = v->input_s[u] + input[part];
-    v->elements_before[u + 1] =
-        v->elements_before[u] + l->segments[zp_pieces_find(l->pieces, segment, part, part + 1)].elements;
+    const zp_segment_program *own = &l->segments[zp_pieces_find(l->pieces, segment, part, part + 1)];
+    v->elements_before[u + 1] = v->elements_before[u] + own->elements;
+    v->spread_before[u + 1] = v->spread_before[u] + own->spread_elements;
     v->longest_s = fmax(v->longest_s, forward[part] + backward[part]);
   }
   for (int part = 0; part < r.parts; part++) {
     int piece = zp_pieces_find(l->pieces, segment, part, part + 1);
     v->kept_bytes[piece] = saved[part];
     v->part_elements[piece] = elements[part];
+    v->part_spread[piece] = spread[part];
   }
   for (int first = 0; first < r.parts; first++)
     for (int end = first + 1; end <= r.parts; end++)
@@ -148,28 +158,34 @@ static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *mode
   v->unit_s = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
   v->kept_bytes = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
   v->part_elements = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
+  v->part_spread = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
   v->prefix_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->forward_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->input_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->elements_before = ZP_NEW_ARRAY(s->arena, int64_t, l->n_units + 1);
+  v->spread_before = ZP_NEW_ARRAY(s->arena, int64_t, l->n_units + 1);
   v->longest_chunk_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->backward_share = 1;
   v->carry_elements = INT64_MAX;
   for (int i = 0; i < l->pieces->n_whole; i++) measure_segment(v, modes, n, i, &unit);
   for (int p = 0; p < s->spec->model->params.len; p++)
-    if (s->spec->model->params.data[p].segment < 0) v->elements += l->param_elements[p];
+    if (s->spec->model->params.data[p].segment < 0)
+      *(l->sharding->param[p].spread ? &v->spread_elements : &v->elements) += l->param_elements[p];
 }
 
 /* ---- finding ---- */
 
 static bool same_variant(const zp_variant *a, const zp_variant *b) {
   return a->groups == b->groups && a->sequence == b->sequence && a->microbatch == b->microbatch && a->fine == b->fine &&
-         a->modes == b->modes && a->types == b->types;
+         a->modes == b->modes && a->types == b->types && a->expert == b->expert &&
+         (a->expert == 1 || (a->expert_stride == b->expert_stride && a->expert_ranks == b->expert_ranks &&
+                             zp_same_link(&a->expert_link, &b->expert_link)));
 }
 
 /* Where the index has a variant, or has room for it. */
 static int *slot_of(const zp_searcher *s, const zp_variant *v) {
   uint64_t key = (uint64_t)v->microbatch * 8191 + (uint64_t)v->groups;
+  key = (key * 8191 + (uint64_t)v->expert) * 8191 + (uint64_t)v->expert_stride;
   key = ((key * 127 + v->modes) * 131 + v->types) * 4 + 2 * v->sequence + v->fine;
   size_t mask = (size_t)s->variant_index.len - 1, at = (size_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) & mask;
   while (s->variant_index.data[at] && !same_variant(&s->variants.data[s->variant_index.data[at] - 1], v))
@@ -249,9 +265,16 @@ static zp_lowered *lower(zp_searcher *s, const zp_variant *v) {
 static void make_variant(zp_searcher *s, zp_variant *v) {
   v->lowered = lower(s, v);
   if (!v->lowered) return;
-  /* The tensor group's links depend on the tensor degree alone: groups are numbered through all ranks. */
+  /* The tensor group's links depend on the tensor degree alone, an expert group's also on how far its ranks lie apart:
+   * groups are numbered through all ranks. */
   zp_machine machine = zp_has_types(s) ? zp_machine_of_types(&s->machine, v->types) : s->machine;
-  zp_price(v->lowered, &machine, v->tensor, s->machine.devices / v->tensor, 1);
+  zp_choice c = {.tensor = v->tensor, .pipeline = 1, .data = s->machine.devices / v->tensor, .expert = v->expert};
+  if (v->expert_stride > v->tensor) { /* ranks of stages lie between those of a group */
+    c.order = ZP_ORDER_TPD;
+    c.pipeline = v->expert_stride / v->tensor;
+    c.data /= c.pipeline;
+  }
+  zp_price_choice(v->lowered, &machine, &c);
   measure_units(s, v, &v->lowered, 1);
 }
 
@@ -262,6 +285,10 @@ static zp_lowered *lowered_on(zp_searcher *s, const zp_variant *like, zp_stage_m
   if (known >= 0) return s->variants.data[known].lowered;
   zp_variant v = {.tensor = like->tensor,
                   .groups = like->groups,
+                  .expert = like->expert,
+                  .expert_stride = like->expert_stride,
+                  .expert_link = like->expert_link,
+                  .expert_ranks = like->expert_ranks,
                   .sequence = like->sequence,
                   .microbatch = like->microbatch,
                   .fine = like->fine,
@@ -304,13 +331,24 @@ static bool make_places(zp_searcher *s, const zp_choice *c, const zp_variant *li
   return true;
 }
 
-int zp_search_variant(zp_searcher *s, const zp_choice *c, zp_mode_set modes) {
+/* What of a choice procedures and their prices depend on; groups: its tensor groups. */
+static zp_variant variant_like(const zp_searcher *s, const zp_choice *c, int groups) {
   zp_variant v = {.tensor = c->tensor,
-                  .groups = zp_use_groups(s, c->tensor),
+                  .groups = groups,
+                  .expert = zp_expert_ranks(c),
                   .sequence = c->sequence,
                   .microbatch = c->microbatch,
-                  .fine = c->fine,
-                  .modes = modes};
+                  .fine = c->fine};
+  if (v.expert == 1) return v;
+  v.expert_stride = c->tensor * (c->order == ZP_ORDER_TPD ? c->pipeline : 1);
+  v.expert_link = zp_machine_expert_group(&s->machine, c->tensor, c->pipeline, c->data, v.expert, c->order);
+  if (zp_has_types(s)) v.expert_ranks = s->machine.devices;
+  return v;
+}
+
+int zp_search_variant(zp_searcher *s, const zp_choice *c, zp_mode_set modes) {
+  zp_variant v = variant_like(s, c, zp_use_groups(s, c->tensor));
+  v.modes = modes;
   if (zp_has_types(s) && !make_places(s, c, &v)) return -1;
   int known = find_variant(s, &v, modes, 0);
   if (known >= 0) return s->variants.data[known].lowered ? known : -1;
@@ -324,11 +362,7 @@ int zp_search_variant(zp_searcher *s, const zp_choice *c, zp_mode_set modes) {
 }
 
 const zp_lowered **zp_search_stages(const zp_searcher *s, const zp_choice *c) {
-  const zp_variant like = {.tensor = c->tensor,
-                           .groups = zp_find_groups(s, c->tensor),
-                           .sequence = c->sequence,
-                           .microbatch = c->microbatch,
-                           .fine = c->fine};
+  const zp_variant like = variant_like(s, c, zp_find_groups(s, c->tensor));
   const zp_places_memo *places = zp_has_types(s) ? zp_find_places(s, c) : NULL;
   const zp_lowered *of_mode[ZP_STAGE_MODES] = {NULL}; /* on the types of the stage before */
   const zp_lowered **stages = ZP_NEW_ARRAY(s->arena, const zp_lowered *, c->pipeline);

@@ -258,6 +258,11 @@ static bool operands_allow(const zp_graph *graph, const zp_node *node, const zp_
   return true;
 }
 
+/* What is to be spread over data ranks, too, are whole experts. */
+static bool cuts_experts(const zp_shard_problem *problem, const zp_pattern *pattern, zp_op op) {
+  return op == ZP_OP_BATCHED_MATMUL && problem->expert > 1 && problem->tensor > 1 && pattern->out != ZP_FORM_EXPERTS;
+}
+
 int zp_shard_patterns(const zp_shard_problem *problem, const zp_node *node, zp_pattern out[ZP_SHARD_PATTERNS]) {
   int n = 0;
   for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
@@ -267,6 +272,7 @@ int zp_shard_patterns(const zp_shard_problem *problem, const zp_node *node, zp_p
                    pattern->out == ZP_FORM_EXPERTS || pattern->out == ZP_FORM_ENTERED;
     bool sequence = pattern->out == ZP_FORM_SEQ || pattern->in[0] == ZP_NEED_GATHER;
     if ((divided && problem->tensor == 1) || (sequence && !problem->sequence)) continue;
+    if (cuts_experts(problem, pattern, node->op)) continue;
     if (operands_allow(problem->graph, node, pattern) && agrees(problem->graph, node, pattern, problem->tensor) &&
         falls_along_sequence(problem->graph, node, pattern, problem->tensor))
       out[n++] = *pattern;

@@ -97,6 +97,16 @@ static bool is_shared(const zp_graph *graph, const zp_pattern *pattern, int para
   return false;
 }
 
+static bool is_matrix_of_experts(const zp_graph *graph, int param) {
+  for (int n = 0; n < graph->nodes.len; n++) {
+    const zp_node *node = &graph->nodes.data[n];
+    if (node->op != ZP_OP_BATCHED_MATMUL) continue;
+    const zp_tensor *w = &graph->tensors.data[node->in.data[1]];
+    if (w->index == param) return true;
+  }
+  return false;
+}
+
 /* Tied uses must also agree on the units of the split dimension. */
 static bool record_splits(const sharder *s, const zp_shard_answer *answers, zp_sharding *sharding) {
   for (int p = 0; p < s->model->params.len; p++) {
@@ -110,6 +120,7 @@ static bool record_splits(const sharder *s, const zp_shard_answer *answers, zp_s
       zp_param_split here = {.split_dim = t->split_dim, .outer = parts.outer, .units = parts.units, .local = t->shape};
       if (!first && (here.split_dim != split->split_dim || here.outer != split->outer || here.units != split->units))
         return false;
+      here.spread = sharding->expert > 1 && is_matrix_of_experts(sharding->local[i], p);
       here.grad_partial = split->grad_partial || is_shared(s->model->segments.data[i].graph, answers[i].pattern, p);
       *split = here;
       first = false;
@@ -124,10 +135,11 @@ static bool divides_something(const zp_sharding *sharding, int n_params) {
   return false;
 }
 
-static zp_sharding *build(sharder *s, const zp_shard_answer *answers, double comm_s) {
+static zp_sharding *build(sharder *s, const zp_shard_answer *answers, double comm_s, const char **reason) {
   const zp_model *model = s->model;
   zp_sharding *sharding = ZP_NEW(s->arena, zp_sharding);
   sharding->tensor = s->problem.tensor;
+  sharding->expert = s->problem.expert;
   sharding->sequence = s->problem.sequence;
   sharding->local = ZP_NEW_ARRAY(s->arena, zp_graph *, model->segments.len);
   sharding->trained = ZP_NEW_ARRAY(s->arena, zp_graph *, model->segments.len);
@@ -138,6 +150,9 @@ static zp_sharding *build(sharder *s, const zp_shard_answer *answers, double com
   for (int i = 0; i < model->segments.len; i++) {
     s->problem.graph = model->segments.data[i].graph;
     sharding->local[i] = zp_shard_localize(s->arena, &s->problem, answers[i].pattern);
+    if (s->problem.expert > 1)
+      sharding->local[i] = zp_graph_spread_experts(sharding->local[i], s->problem.expert, reason);
+    if (!sharding->local[i]) return NULL;
     sharding->trained[i] = zp_differentiate(zp_fuse(sharding->local[i]));
   }
   return sharding;
@@ -159,9 +174,44 @@ static const char *refuse_sequence(const sharder *s) {
   return NULL;
 }
 
+/* Experts of one matrix on a tensor rank. */
+static int64_t experts_of(const zp_graph *graph, const zp_node *node, int tensor) {
+  return zp_local_size(graph->tensors.data[node->in.data[1]].shape.dim[0],
+                       (zp_parts){1, graph->tensors.data[node->in.data[1]].shape.dim[0]}, tensor);
+}
+
+bool zp_model_has_experts(const zp_model *model) {
+  for (int i = 0; i < model->segments.len; i++)
+    for (int n = 0; n < model->segments.data[i].graph->nodes.len; n++)
+      if (model->segments.data[i].graph->nodes.data[n].op == ZP_OP_BATCHED_MATMUL) return true;
+  return false;
+}
+
+const char *zp_shard_refuse_experts(zp_arena *arena, const zp_model *model, int tensor, int expert) {
+  if (expert == 1) return NULL;
+  if (!zp_model_has_experts(model)) return "the model has no experts to spread over data ranks";
+  for (int i = 0; i < model->segments.len; i++) {
+    const zp_graph *graph = model->segments.data[i].graph;
+    for (int n = 0; n < graph->nodes.len; n++) {
+      const zp_node *node = &graph->nodes.data[n];
+      int64_t experts = node->op == ZP_OP_BATCHED_MATMUL ? experts_of(graph, node, tensor) : expert;
+      if (experts % expert == 0) continue;
+      return zp_format(arena, "expert %d does not divide the %lld experts that a rank of tensor %d has of `%s`", expert,
+                       (long long)experts, tensor, node->name);
+    }
+  }
+  return NULL;
+}
+
+/* Why a degree cannot be had at all. */
+static const char *refuse(const sharder *s) {
+  const char *refused = s->problem.sequence ? refuse_sequence(s) : NULL;
+  return refused ? refused : zp_shard_refuse_experts(s->arena, s->model, s->problem.tensor, s->problem.expert);
+}
+
 static zp_sharding *shard(sharder *s, const char **reason) {
   int tensor = s->problem.tensor;
-  const char *refused = s->problem.sequence ? refuse_sequence(s) : NULL;
+  const char *refused = refuse(s);
   if (refused) {
     *reason = refused;
     return NULL;
@@ -173,14 +223,20 @@ static zp_sharding *shard(sharder *s, const char **reason) {
   zp_shard_answer *answers = ZP_NEW_ARRAY(s->scratch, zp_shard_answer, s->model->segments.len);
   zp_shard_cost cost;
   if (!solve_best(s, answers, &cost)) {
-    *reason =
-        s->problem.sequence
-            ? zp_format(s->arena, "no way to keep what is between blocks split along the sequence over %d tensor ranks",
-                        tensor)
-            : zp_format(s->arena, "too many ways to split the model over %d tensor ranks to compare them all", tensor);
+    if (s->problem.expert > 1)
+      *reason = zp_format(s->arena, "whole experts cannot be divided over %d tensor ranks, which expert %d wants",
+                          tensor, s->problem.expert);
+    else
+      *reason =
+          s->problem.sequence
+              ? zp_format(s->arena,
+                          "no way to keep what is between blocks split along the sequence over %d tensor ranks", tensor)
+              : zp_format(s->arena, "too many ways to split the model over %d tensor ranks to compare them all",
+                          tensor);
     return NULL;
   }
-  zp_sharding *sharding = build(s, answers, cost.comm_s);
+  zp_sharding *sharding = build(s, answers, cost.comm_s, reason);
+  if (!sharding) return NULL;
   if (!record_splits(s, answers, sharding)) {
     *reason = "a shared parameter falls into different units in its uses";
     return NULL;
@@ -192,17 +248,36 @@ static zp_sharding *shard(sharder *s, const char **reason) {
   return sharding;
 }
 
-zp_sharding *zp_shard(zp_arena *arena, const zp_model *model, const zp_machine *machine, int tensor, int64_t microbatch,
-                      bool sequence, const char **reason) {
+static zp_sharding *shard_problem(zp_arena *arena, const zp_model *model, zp_shard_problem problem,
+                                  const char **reason) {
   for (int i = 0; i < model->segments.len; i++) zp_graph_infer_parts(model->segments.data[i].graph);
   zp_arena *scratch = zp_arena_new("shard");
-  sharder s = {.arena = arena, .scratch = scratch, .model = model};
+  sharder s = {.arena = arena, .scratch = scratch, .model = model, .problem = problem};
   s.fixed = ZP_NEW_ARRAY(scratch, int, model->params.len + 1);
-  s.problem = (zp_shard_problem){
-      .machine = machine, .tensor = tensor, .microbatch = microbatch, .sequence = sequence, .fixed = s.fixed};
+  s.problem.fixed = s.fixed;
   zp_sharding *sharding = shard(&s, reason);
   zp_arena_free(scratch);
   return sharding;
+}
+
+zp_sharding *zp_shard(zp_arena *arena, const zp_model *model, const zp_machine *machine, int tensor, int64_t microbatch,
+                      bool sequence, const char **reason) {
+  return shard_problem(
+      arena, model,
+      (zp_shard_problem){
+          .machine = machine, .tensor = tensor, .expert = 1, .microbatch = microbatch, .sequence = sequence},
+      reason);
+}
+
+zp_sharding *zp_shard_experts(zp_arena *arena, const zp_model *model, const zp_machine *machine, int tensor, int expert,
+                              bool sequence, const char **reason) {
+  return shard_problem(arena, model,
+                       (zp_shard_problem){.machine = machine,
+                                          .tensor = tensor,
+                                          .expert = expert > 1 ? expert : 1,
+                                          .microbatch = 1,
+                                          .sequence = sequence},
+                       reason);
 }
 
 const zp_shard_pieces *zp_shard_find_pieces(const zp_sharding *sharding, const zp_model *model) {

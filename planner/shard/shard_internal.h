@@ -52,6 +52,7 @@ typedef struct zp_shard_problem {
   const zp_machine *machine;
   int tensor;
   int64_t microbatch;
+  int expert;       /* more than 1: experts stay whole on the tensor ranks */
   bool sequence;    /* carried tensors are split along the sequence; else replicated, and nothing is split so */
   const int *fixed; /* per model parameter: a zp_param_form where decided before, FREE otherwise */
 } zp_shard_problem;

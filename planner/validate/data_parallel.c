@@ -48,7 +48,8 @@ static double stage_data_s(const zp_program *program, const zp_machine *machine,
   const zp_choice *c = &program->choice;
   const zp_stage *stage = &program->stages[s];
   zp_group_link link = zp_machine_data_group(machine, c->tensor, c->pipeline, c->data, c->order);
-  zp_step_end end = zp_cost_step_end(l, machine, c, stage->flat_elements, stage->shard_elements);
+  zp_step_end end =
+      zp_cost_step_end(l, machine, c, stage->flat_elements, stage->spread_elements, stage->shard_elements);
   double ours =
       zp_cost_exposed_reduce(machine, end.taken, end.reduce_s, e->stage_backward_s[s], stage->n_calls) + end.gather_s;
   double lists = c->zero == 1 ? count_tensors(l, stage, software) * list_s(software, c->data) : 0;

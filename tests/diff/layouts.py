@@ -8,7 +8,7 @@ full with saved tensors split over the tensor ranks (where tensor > 1) and selec
 pipeline, data, on three models of odd sizes: gpt.dz (tied embedding, dropout), llama.dz (grouped queries) and moe.dz (experts;
 f64 only: where two scores are nearly equal, an f32 rounding sends a token to another expert, and from there on nothing is
 comparable); pipelines of 2 to 4 stages also with a mode of its own for every stage, and every pipeline
-once with cuts inside layers. 20 steps each. Every run has --check-memory: the arena's peak on every rank and the bytes sent
+once with cuts inside layers. Layouts with experts spread over data ranks are listed. 20 steps each. Every run has --check-memory: the arena's peak on every rank and the bytes sent
 over every axis must be the plan's, or the trainer ends with an error.
 
 How errors are measured. Loss and gradient norm of a step: |got - want| / |want|. A parameter: max |got - want| / max |want|
@@ -50,15 +50,34 @@ STAGE_MODES = ("full", "none", "full/tensor", "selective")
 
 # modes: of the stages, where they differ; recompute and shard are then those of nobody
 # cut: between layers, or inside them too. order: of the ranks
-Case = collections.namedtuple("Case", "model precision t p d zero recompute shard micro batch modes cut order",
-                              defaults=("layer", "tdp"))
+# expert: ranks of an expert group; experts: of the model, 0: as many as its file says
+Case = collections.namedtuple("Case", "model precision t p d zero recompute shard micro batch modes cut order expert experts",
+                              defaults=("layer", "tdp", 1, 0))
+# Experts spread over data ranks: (t, p, d, expert, experts, zero, recompute, kept inputs split, cut, order). The file's five
+# leave padding on 2 x 3 and 3 x 2 ranks; groups are all data ranks, or half of them, which then hold the same.
+SPREAD = (
+    (1, 1, 2, 2, 8, 0, 0, 0, "layer", "tdp"),
+    (1, 1, 2, 2, 8, 1, 2, 0, "layer", "tdp"),
+    (1, 1, 4, 2, 8, 0, 1, 0, "layer", "tdp"),
+    (1, 1, 4, 2, 8, 1, 0, 0, "layer", "tdp"),
+    (1, 1, 4, 4, 8, 1, 2, 0, "layer", "tdp"),
+    (1, 1, 5, 5, 0, 0, 0, 0, "layer", "tdp"),
+    (1, 2, 2, 2, 8, 1, 1, 0, "block", "tdp"),
+    (1, 2, 4, 2, 8, 1, 0, 0, "layer", "tpd"),
+    (1, 3, 2, 2, 8, 0, 2, 0, "layer", "tdp"),
+    (2, 1, 2, 2, 8, 1, 0, 0, "layer", "tdp"),
+    (2, 1, 3, 3, 0, 1, 1, 1, "layer", "tdp"),
+    (2, 1, 4, 2, 8, 1, 2, 0, "layer", "tdp"),
+    (2, 2, 2, 2, 8, 1, 1, 1, "layer", "tdp"),
+    (3, 1, 2, 2, 0, 0, 0, 0, "layer", "tdp"),
+)
 
 
 def name_of(case):
     recompute = ",".join(case.modes) or RECOMPUTE[case.recompute] + ("/tensor" if case.shard else "")
     return "%s %s t%d p%d d%d zero%d recompute %s micro-batch %d batch %d%s" % (
         case.model, case.precision, case.t, case.p, case.d, case.zero, recompute, case.micro, case.batch,
-        (" cut inside layers" if case.cut == "block" else "") + ("" if case.order == "tdp" else " order " + case.order))
+        (" expert %d" % case.expert if case.expert > 1 else "") + (" cut inside layers" if case.cut == "block" else "") + ("" if case.order == "tdp" else " order " + case.order))
 
 
 # ---- which runs ----
@@ -103,10 +122,17 @@ def other_order(cases):
             and not (case.shard or case.modes)]
 
 
+def spread_variants():
+    for t, p, d, expert, experts, zero, recompute, shard, cut, order in SPREAD:
+        case = Case("moe", "fp64", t, p, d, zero, recompute, shard, 1, batch_for(d), (), cut, order, expert, experts)
+        yield case._replace(micro=micro_for(case))
+
+
 def mixed_variants(model, t, p, d):
-    """Stages with modes of their own: every mode stands first, last and beside every other in some layout."""
+    """Stages with modes of their own: every mode stands first, last and beside every other in some layout. With experts one a
+    layout, in turn."""
     possible = [mode for mode in STAGE_MODES if t > 1 or mode != "full/tensor"]
-    for start in range(len(possible)):
+    for start in range(len(possible)) if model != "moe" else ((t + p + d) % len(possible),):
         modes = tuple(possible[(start + stage) % len(possible)] for stage in range(p))
         case = Case(model, "fp64", t, p, d, 1 if d > 1 else 0, 0, 0, 1, batch_for(d), modes)
         yield case._replace(micro=micro_for(case._replace(recompute=start)))
@@ -135,11 +161,12 @@ def all_cases(quick):
                     cases += list(mixed_variants(model, t, p, d))
     cases = [case for case in cases if case.t * case.p * case.d > 1 or case.recompute]
     cases += other_order(cases)
+    cases += spread_variants()
     return [case for i, case in enumerate(cases) if i % 17 == 3] if quick else cases
 
 
 def reference_of(case):
-    return case._replace(t=1, p=1, d=1, zero=0, recompute=0, shard=0, micro=1, modes=(), cut="layer", order="tdp")
+    return case._replace(t=1, p=1, d=1, zero=0, recompute=0, shard=0, micro=1, modes=(), cut="layer", order="tdp", expert=1)
 
 
 # ---- one run ----
@@ -150,6 +177,10 @@ Result = collections.namedtuple("Result", "error losses norms checkpoint seconds
 def pins(case):
     yield from ("tensor=%d" % case.t, "pipeline=%d" % case.p, "plan.data=%d" % case.d, "microbatch=%d" % case.micro)
     yield 'cut="%s"' % case.cut
+    if case.model == "moe":
+        yield "plan.expert=%d" % case.expert
+    if case.experts:
+        yield "model.n=%d" % case.experts
     yield from ("zero=%d" % case.zero, "batch=%d" % case.batch, 'precision="%s"' % case.precision)
     if case.modes:
         yield "stage_recompute=[%s]" % ", ".join('"%s"' % mode for mode in case.modes)

@@ -25,16 +25,17 @@ LAYOUTS = {
     "t2d2z1": {"tensor": 2, "plan.data": 2, "zero": 1},
     "p3": {"pipeline": 3},
     "t3": {"tensor": 3},
+    "t3d2e2z1": {"tensor": 3, "plan.data": 2, "plan.expert": 2, "zero": 1},
 }
 # Every kind of change: splitting, joining, moving between axes, ZeRO on and off.
 CHAINS = [("one", "t2"), ("t2", "p2"), ("p2", "d2z1"), ("d2z1", "t2p2"), ("t2p2", "one"), ("t3", "t2d2z1"), ("t2d2z1", "p3")]
-# Experts: whole ones with padding, cut ones, all of them on one rank.
-EXPERT_CHAINS = [("t3", "t2p2"), ("t2p2", "one"), ("one", "t3")]
+# Experts: whole ones with padding, cut ones, some spread over data ranks, all of them on one rank.
+EXPERT_CHAINS = [("t3", "t2p2"), ("t2p2", "t3d2e2z1"), ("t3d2e2z1", "one")]
 
 
 def train(folder, layout, checkpoints, steps, model="gpt", precision="fp32", threads=1, resume=False):
     """(outcome, losses) of a run of `layout` with its checkpoints in folder/checkpoints. Trees are reused."""
-    settings = dict({"tensor": 1, "pipeline": 1, "plan.data": 1, "zero": 0}, **LAYOUTS[layout])
+    settings = dict({"tensor": 1, "pipeline": 1, "plan.data": 1, "plan.expert": 1, "zero": 0}, **LAYOUTS[layout])
     ranks = settings["tensor"] * settings["pipeline"] * settings["plan.data"]
     log = os.path.join(folder, "log.jsonl")
     tree = os.path.join(folder, "tree-%s-%s-%s" % (model, precision, layout))
@@ -97,7 +98,7 @@ def chains(tally, folder, model, pairs):
 
 
 def threads_and_repeats(tally, folder):
-    for model, layout, threads in (("gpt", "one", 2), ("gpt", "t2p2", 1), ("moe", "t3", 2)):
+    for model, layout, threads in (("gpt", "one", 2), ("gpt", "t2p2", 1), ("moe", "t3d2e2z1", 2)):
         name, again = "%s on %s again, threads %d" % (model, layout, threads), "again-%s-%s" % (model, layout)
         outcome, _ = train(folder, layout, again, STEPS, model, threads=threads)
         if check_run(tally, name, outcome):
@@ -115,7 +116,7 @@ def main():
     harness.require_zplan()
     tally = harness.Tally()
     with harness.Scratch() as folder:
-        for model, layout in (("gpt", "one"), ("gpt", "t2p2"), ("llama", "t2d2z1"), ("moe", "t3")):
+        for model, layout in (("gpt", "one"), ("gpt", "t2p2"), ("llama", "t2d2z1"), ("moe", "t3d2e2z1")):
             same_layout(tally, folder, layout, model)
         chains(tally, folder, "gpt", CHAINS)
         chains(tally, folder, "moe", EXPERT_CHAINS)

@@ -98,7 +98,7 @@ static void test_place(zpr *c, zpr_axis axis, void *x) {
 static void test_reduce_scatter(zpr *c, zpr_axis axis, void *x, int64_t shard) {
   zpr_group g = zpr_axis_group(c, axis);
   fill(c, x, shard * g.n);
-  zpr_reduce_scatter(c, axis, x, shard);
+  zpr_group_reduce_scatter(c, &g, axis, x, shard);
   check_sum(c, &g, x, g.me * shard, (g.me + 1) * shard, 0);
   double groups = (double)c->ranks / g.n,
          want = (double)((g.n - 1) * g.n * shard * zpk_bytes(c->program->dtype)) * groups;
@@ -122,6 +122,28 @@ static void test_all_gather(zpr *c, zpr_axis axis, void *x, void *spare, int64_t
   double groups = (double)c->ranks / g.n, want = (double)((g.n - 1) * g.n * count * size) * groups;
   double sent = newly_sent(c, axis);
   CHECK(sent == want, "all-gather of %lld elements sent %.0f bytes, expected %.0f", (long long)count, sent, want);
+}
+
+/* Slots of 3 samples and 2 experts a rank: what member m has for my expert j stands at [sample][j][m] here; and back. */
+static void test_exchange(zpr *c, char *x, int64_t elements) {
+  enum { SAMPLES = 3, EXPERTS = 2 };
+  zpr_group g = zpr_axis_group(c, ZPR_EXPERT);
+  int64_t block = EXPERTS * elements, count = SAMPLES * g.n * block, size = zpk_bytes(c->program->dtype);
+  char *there = x + count * size, *back = there + count * size;
+  fill(c, x, count);
+  zpr_spread_slots(c, x, SAMPLES, EXPERTS, elements, there);
+  for (int64_t i = 0; i < count; i++) {
+    int64_t e = i % elements, m = i / elements % g.n, j = i / elements / g.n % EXPERTS, b = i / elements / g.n / EXPERTS;
+    double want = input(g.rank[m], (b * g.n + g.me) * block + j * elements + e);
+    if (c->program->dtype == ZPK_F32) want = (double)(float)want;
+    if (get(c, there, i) == want) continue;
+    CHECK(false, "spread element %lld is wrong", (long long)i);
+    break;
+  }
+  zpr_return_slots(c, there, SAMPLES, EXPERTS, elements, back);
+  CHECK(memcmp(x, back, (size_t)(count * size)) == 0, "%lld elements did not come back", (long long)count);
+  double want = 2.0 * (double)(c->ranks * (g.n - 1) * SAMPLES * block * size), sent = newly_sent(c, ZPR_EXPERT);
+  CHECK(sent == want, "exchanges of %lld elements sent %.0f bytes, expected %.0f", (long long)count, sent, want);
 }
 
 /* Several micro-batches travel up, then down, the next one sent while the last may still be on its way. */
@@ -202,8 +224,8 @@ static void test_axis(zpr *c, zpr_axis axis, void *x, void *spare) {
 }
 
 int main(int argc, char **argv) {
-  if (argc != 5) {
-    fprintf(stderr, "usage: %s TENSOR PIPELINE DATA f32|f64\n", argv[0]);
+  if (argc != 5 && argc != 6) {
+    fprintf(stderr, "usage: %s TENSOR PIPELINE DATA f32|f64 [EXPERT]\n", argv[0]);
     return 2;
   }
   zpr context, *c = &context;
@@ -211,6 +233,7 @@ int main(int argc, char **argv) {
   for (int i = 0; i < 8; i++) stages[i].arena_bytes = 4096;
   zpr_program program = {
       .name = "collectives", .tensor = atoi(argv[1]), .pipeline = atoi(argv[2]), .data = atoi(argv[3])};
+  if (argc == 6) program.expert = atoi(argv[5]);
   program.dtype = strcmp(argv[4], "f64") == 0 ? ZPK_F64 : ZPK_F32;
   program.stages = stages;
   int tied_stages[2] = {0, program.pipeline - 1};
@@ -223,6 +246,8 @@ int main(int argc, char **argv) {
   if (!x || !spare) zpr_fail(c, "Z0822", "cannot get memory");
   test_axis(c, ZPR_TENSOR, x, spare);
   test_axis(c, ZPR_DATA, x, spare);
+  test_exchange(c, x, 1);
+  test_exchange(c, x, 77001); /* more than the staging buffer holds */
   test_pipeline(c, x, 5);
   test_pipeline(c, x, 400000);
   test_tie(c, x);

@@ -18,8 +18,8 @@ fail() {
   failed=1
 }
 
-# --- sums, gathers, messages, byte counts: TENSOR PIPELINE DATA; and that waiting leaves the cores alone
-for layout in '2 1 1 f64' '1 2 1 f32' '1 1 2 f32' '3 1 1 f32' '1 3 1 f64' '1 1 3 f64' '4 1 1 f32' '2 2 1 f32' '2 1 2 f64' '1 2 2 f32'; do
+# --- sums, gathers, messages, byte counts: TENSOR PIPELINE DATA dtype EXPERT; and that waiting leaves the cores alone
+for layout in '2 1 1 f64' '1 2 1 f32' '1 1 2 f32 2' '3 1 1 f32' '1 3 1 f64' '1 1 3 f64 3' '4 1 1 f32' '2 2 1 f32' '2 1 2 f64 2' '1 2 2 f32'; do
   set -- $layout
   ranks $(($1 * $2 * $3)) "$bin/mpi_collectives" "$@" || fail "collectives $layout"
 done

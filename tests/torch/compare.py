@@ -4,7 +4,8 @@
     compare.py [--update]
 
 Compares with the committed expected_*.json, and with a live run of reference.py where some Python has torch (PYTHON=path
-chooses one, else python3 and /usr/bin/python3 are tried). zplan trains on one rank and on 2 x 2. --update writes new
+chooses one, else python3 and /usr/bin/python3 are tried). zplan trains on one rank and on 2 x 2, experts also spread over
+data ranks. --update writes new
 expected files from the live run.
 """
 import json
@@ -17,7 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(settings.HERE), "support"))
 import harness  # noqa: E402
 
 BOUND = 1e-5
-LAYOUTS = {"one rank": (1, 1), "tensor 2 x pipeline 2": (2, 2)}
+LAYOUTS = {"one rank": (1, 1, 1, 1), "tensor 2 x pipeline 2": (2, 2, 1, 1), "tensor 3 x data 2, expert 2": (3, 1, 2, 2)}
 
 
 def python_with_torch():
@@ -29,13 +30,14 @@ def python_with_torch():
 
 def zplan_run(name, layout, folder, steps):
     """(outcome, log file, checkpoint folder)"""
-    tensor, pipeline = LAYOUTS[layout]
+    tensor, pipeline, data, expert = LAYOUTS[layout]
+    ranks = tensor * pipeline * data
     check = ("--check-memory",) if steps else ()  # a run of no steps does not reach its peak
-    log, checkpoints = os.path.join(folder, "log.jsonl"), os.path.join(folder, "ck-%s-%d-%d" % (name, tensor, pipeline))
+    log, checkpoints = os.path.join(folder, "log.jsonl"), os.path.join(folder, "ck-%s-%d-%d" % (name, ranks, tensor))
     outcome = harness.zplan(
-        "run", os.path.join(settings.HERE, name + ".dz"), "--ranks", tensor * pipeline, "-o",
-        os.path.join(folder, "tree-%s-%d-%d" % (name, tensor, pipeline)), "--set", "tensor=%d" % tensor,
-        "--set", "pipeline=%d" % pipeline, "--steps", steps, "--log", log, *check, "--", "--checkpoint", checkpoints)
+        "run", os.path.join(settings.HERE, name + ".dz"), "--ranks", ranks, "-o",
+        os.path.join(folder, "tree-%s-%d-%d" % (name, ranks, tensor)), "--set", "tensor=%d" % tensor,
+        "--set", "pipeline=%d" % pipeline, "--set", "plan.expert=%d" % expert, "--steps", steps, "--log", log, *check, "--", "--checkpoint", checkpoints)
     return outcome, log, checkpoints
 
 
@@ -86,6 +88,8 @@ def check_model(tally, name, python, folder, update):
     committed = committed_reference(name)
     references["committed, torch %s" % committed["torch"]] = committed
     for layout in LAYOUTS:
+        if LAYOUTS[layout][3] > 1 and name != "moe":
+            continue
         outcome, log, _ = zplan_run(name, layout, folder, settings.STEPS)
         if not tally.check("%s on %s" % (name, layout), outcome.status == 0, outcome.tail()):
             continue

@@ -2,6 +2,8 @@
  * are worked out by hand from the documented formulas. */
 #include <math.h>
 #include "planner_models.h"
+#include "../../planner/cost/constants.h"
+#include "../../planner/cost/cost.h"
 
 static zp_arena *arena;
 static void setup(void) { arena = zp_arena_new("test"); }
@@ -74,6 +76,26 @@ Test(cost, data_groups_share_the_nics) {
       zp_machine_data_group(&m, 1, 25, 32, ZP_ORDER_TDP); /* 16 of 32 ranks in a node: one ring out of it */
   cr_expect_eq(wide.nodes, 2);
   expect_near(wide.bytes_per_s, 0.85 * 8 * 12.5e9, "one ring has all NICs");
+}
+
+/* Nodes of 16 with 8 cards; groups of 8 fill half a node, of 32 two of them: messages inside have what a ring
+ * there has of 150 GB/s, 16 of each of the 16 members leave over 0.85 * 8 cards of 12.5 GB/s. Of 2 over two nodes: one
+ * message, over 8 / 16 cards. */
+Test(cost, exchanges_in_expert_groups) {
+  zp_cluster c = gpu_cluster(50);
+  zp_machine m = zp_machine_make(&c, ZP_PREC_F32, 800);
+  double base = zp_cost_constant(ZP_COST_COLLECTIVE_BASE_S), bytes = 32e6;
+  zp_group_link one = zp_machine_expert_group(&m, 1, 25, 32, 1, ZP_ORDER_TDP),
+                inside = zp_machine_expert_group(&m, 1, 25, 32, 8, ZP_ORDER_TDP),
+                across = zp_machine_expert_group(&m, 1, 25, 32, 32, ZP_ORDER_TDP),
+                apart = zp_machine_expert_group(&m, 1, 16, 50, 2, ZP_ORDER_TPD);
+  double rate = 150e9 / (1 + zp_cost_constant(ZP_COST_LINK_COPY) * 8 / (2.0 * 7));
+  cr_expect_eq(zp_cost_all_to_all(&one, bytes), 0);
+  expect_near(zp_cost_all_to_all(&inside, bytes), base + 7 * (1e-6 + bytes / 8 / rate), "inside a node");
+  double network = 16 * (3e-6 + 16 * bytes / 32 / (0.85 * 8 * 12.5e9));
+  cr_expect_gt(network, 15 * (1e-6 + bytes / 32 / 120e9));
+  expect_near(zp_cost_all_to_all(&across, bytes), base + network, "over two nodes");
+  expect_near(zp_cost_all_to_all(&apart, bytes), base + 3e-6 + bytes / 2 / (0.85 * 8 * 12.5e9 / 16), "one rank a node");
 }
 
 Test(cost, pipeline_link_crosses_nodes_unless_all_fit) {

@@ -5,6 +5,7 @@
 #include "../../planner/schedule/schedule.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 
 static uint64_t state = 1;
 static int64_t below(int64_t n) {
@@ -83,4 +84,81 @@ Test(cost_pipeline, first_stages_alone) {
     }
   }
   zp_arena_free(arena);
+}
+
+/* ---- order tables as a graph ---- */
+
+/* Any schedule with any number of chunks that it allows. */
+static zp_pipeline_run random_table(zp_arena *arena, zp_choice *choice) {
+  static const zp_schedule schedules[] = {ZP_SCHEDULE_1F1B,  ZP_SCHEDULE_GPIPE,       ZP_SCHEDULE_ZB_H1,
+                                          ZP_SCHEDULE_ZB_H2, ZP_SCHEDULE_INTERLEAVED, ZP_SCHEDULE_ZB_V};
+  zp_pipeline_run run = random_run(arena, choice, 2 + (int)below(7), 1 + below(24));
+  choice->schedule = schedules[below(6)];
+  if (choice->schedule == ZP_SCHEDULE_ZB_V) choice->chunks = 2;
+  if (choice->schedule == ZP_SCHEDULE_INTERLEAVED) choice->chunks = 2 + (int)below(3);
+  if (choice->schedule == ZP_SCHEDULE_INTERLEAVED && run.microbatches < run.stages) run.microbatches = run.stages;
+  run.chunks = zp_chunks(choice);
+  int places = run.stages * run.chunks;
+  zp_stage_time *time = ZP_NEW_ARRAY(arena, zp_stage_time, places);
+  double *message = ZP_NEW_ARRAY(arena, double, places);
+  for (int k = 0; k < places; k++) {
+    double weights = seconds();
+    time[k] = (zp_stage_time){.forward_s = seconds(), .backward_s = seconds() + weights, .weights_s = weights};
+    message[k] = seconds();
+  }
+  run.time = time;
+  run.message_s = message;
+  run.buffers = zp_message_buffers(choice, run.microbatches);
+  int64_t *actions = ZP_NEW_ARRAY(arena, int64_t, run.stages);
+  run.order = zp_orders(arena, choice, run.microbatches, actions);
+  run.actions = actions;
+  return run;
+}
+
+/* What the actions and messages of a chain take together. */
+static double chain_s(const zp_pipeline_run *run, const zp_place_weights *weights) {
+  bool split = zp_schedule_splits(run->choice->schedule);
+  double sum = 0;
+  for (int k = 0; k < run->stages * run->chunks; k++) {
+    int chunk, stage = zp_chunk_stage(run->choice, k, &chunk);
+    const zp_stage_time *time = &run->time[stage * run->chunks + chunk];
+    sum += weights[k].forwards * time->forward_s + weights[k].weights * time->weights_s +
+           weights[k].backwards * (time->backward_s - (split ? time->weights_s : 0)) +
+           weights[k].messages * run->message_s[k];
+  }
+  return sum;
+}
+
+/* The graph ends when the event simulation does; the chain of what an end waited for is as long as that, and chains of
+ * other durations, made-up ones included, are never longer. */
+Test(cost_pipeline, graph_matches_events) {
+  for (int i = 0; i < 1500; i++) {
+    zp_arena *arena = zp_arena_new("test");
+    zp_choice choice;
+    zp_pipeline_run run = random_table(arena, &choice), events = run;
+    int places = run.stages * run.chunks, end = (int)below(run.stages), stage = (int)below(run.stages);
+    events.end_s = ZP_NEW_ARRAY(arena, double, run.stages);
+    zp_pipeline_simulate(arena, &events, NULL, NULL);
+    zp_order_graph *graph = zp_order_graph_new(arena, &run);
+    zp_order_graph_run(graph);
+    for (int s = 0; s < run.stages; s++)
+      cr_assert(run.end_s[s] == events.end_s[s], "case %d, %s: stage %d ends at %.17g, %.17g", i,
+                zp_schedule_name(choice.schedule), s, run.end_s[s], events.end_s[s]);
+    zp_place_weights *chain = ZP_NEW_ARRAY(arena, zp_place_weights, places),
+                     *through = ZP_NEW_ARRAY(arena, zp_place_weights, places);
+    zp_order_graph_chain(graph, end, chain);
+    cr_assert(fabs(chain_s(&run, chain) - run.end_s[end]) <= 1e-12 * run.end_s[end],
+              "case %d: a chain of %.17g of %.17g", i, chain_s(&run, chain), run.end_s[end]);
+    int to = below(2) ? 0 : stage;
+    zp_order_graph_through(graph, to, stage, through);
+    cr_assert(chain_s(&run, through) <= run.end_s[to] * (1 + 1e-12));
+    zp_stage_time *other = ZP_NEW_ARRAY(arena, zp_stage_time, places);
+    for (int k = 0; k < places; k++)
+      other[k] = (zp_stage_time){.forward_s = seconds(), .backward_s = 1 + seconds(), .weights_s = seconds()};
+    run.time = other;
+    zp_order_graph_run(graph);
+    cr_assert(chain_s(&run, chain) <= run.end_s[end] * (1 + 1e-12), "case %d: %s, a chain of %.17g, all of %.17g", i,
+              zp_schedule_name(choice.schedule), chain_s(&run, chain), run.end_s[end]);
+    zp_arena_free(arena);
+  }
 }

@@ -75,6 +75,54 @@ Test(layout, buckets_are_padded_to_whole_shards) {
   cr_expect_eq(two.memory.weights, two.flat_elements * 4);
 }
 
+/* EXPERTS: layers of three matrices of 8 experts, 96 x 64 each, none of which needs padding. Two tensor ranks have 4 each,
+ * and with groups of 4 ranks one, so that of 8 data ranks 2 hold the same. ZeRO 1 shards the rest over 8, these over 2;
+ * f32 and Adam's two moments. */
+Test(layout, experts_over_data_ranks) {
+  static const model_size size = {STYLE_EXPERTS, 256, 32, 64, 6, 4, 8, 96, false};
+  zp_spec *spec = build_spec(arena, &size, gpu_cluster(1), 64);
+  const char *reason = NULL;
+  zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, 16);
+  int64_t cut[] = {0, 8}, whole = 0, spread = 6 * 3 * 96 * 64;
+  for (int zero = 0; zero <= 1; zero++) {
+    zp_choice c = {.tensor = 2, .pipeline = 1, .data = 8, .expert = 4, .zero = zero, .microbatch = 1, .cut = cut};
+    zp_sharding *sharding = zp_shard_experts(arena, spec->model, &machine, 2, 4, false, &reason);
+    cr_assert(sharding, "%s", reason);
+    zp_lowered *l = zp_lower(arena, spec, sharding, 1, ZP_RECOMPUTE_NONE, false, &reason);
+    zp_stage s = lay_out(l, c, 0);
+    cr_expect_eq(s.spread_elements, spread);
+    cr_expect_eq(s.spread_shard_elements, zero ? spread / 2 : spread);
+    if (!zero) whole = s.flat_elements - spread;
+    int64_t padded = zero ? (whole + 511) / 512 * 512 : whole;
+    cr_expect_eq(s.flat_elements, padded + spread);
+    cr_expect_eq(s.shard_elements, zero ? padded / 8 + spread / 2 : padded + spread);
+    cr_expect_eq(s.runs.data[1].spread_base, padded, "behind all that every data rank holds");
+    cr_expect_eq(s.runs.data[1].spread_stride, 3 * 96 * 64);
+    cr_expect_geq(s.memory.optimizer, 8 * s.shard_elements);
+    cr_expect_lt(s.memory.optimizer, 8 * s.shard_elements + 2 * 256);
+  }
+}
+
+/* Bytes of a step over 4 tensor x data ranks of one stage: an exchange leaves one of two parts at home, four of them a
+ * layer and sample (out and back, either way), of [8 experts, slots] rows of 64; gradients of experts are not summed when
+ * nobody else has them, the others' twice over (d - 1) ranks. */
+Test(layout, bytes_between_experts) {
+  static const model_size size = {STYLE_EXPERTS, 256, 32, 64, 6, 4, 8, 96, false};
+  zp_spec *spec = build_spec(arena, &size, gpu_cluster(1), 8);
+  const char *reason = NULL;
+  zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, 2);
+  zp_sharding *sharding = zp_shard_experts(arena, spec->model, &machine, 1, 2, false, &reason);
+  cr_assert(sharding, "%s", reason);
+  zp_choice c = {.tensor = 1, .pipeline = 1, .data = 2, .expert = 2, .microbatch = 2, .cut = (int64_t[]){0, 8}};
+  zp_lowered **stages = zp_lower_stages(arena, spec, sharding, &c, &reason);
+  zp_program *p = zp_program_make(arena, (const zp_lowered *const *)stages, &c);
+  int64_t slots = 8; /* 0.9 * 32 tokens * 2 choices / 8 experts = 7.2 */
+  zp_traffic t = zp_program_traffic(p);
+  cr_expect_eq(t.expert, 6 * 4 * 8 * (8 * slots * 64 * 4) / 2, "%lld", (long long)t.expert);
+  cr_expect_eq(t.data, 2 * 1 * (p->stages[0].flat_elements - p->stages[0].spread_elements) * 4);
+  cr_expect_eq(t.tensor, 0);
+}
+
 /* The default choice lays out what it always did: nothing new has bytes. */
 Test(layout, default_choice_has_no_new_regions) {
   zp_spec *spec = build_spec(arena, &TINY, cpu_cluster(), 8);

@@ -32,20 +32,24 @@ static grid make_grid(int tensor, int pipeline, int data, zp_rank_order order, c
   return g;
 }
 
-typedef enum axis { TENSOR, DATA } axis;
+/* Expert groups: neighbouring data ranks; replicas: those at one place of these groups. */
+typedef enum axis { TENSOR, DATA, EXPERT, REPLICA } axis;
 
-static bool same_group(const rank_at *a, const rank_at *b, axis along) {
-  return (along == TENSOR || a->t == b->t) && (along == DATA || a->d == b->d) && a->p == b->p;
+static bool same_group(const rank_at *a, const rank_at *b, axis along, int expert) {
+  if (a->p != b->p) return false;
+  if (along == TENSOR) return a->d == b->d;
+  if (a->t != b->t || along == DATA) return a->t == b->t;
+  return along == EXPERT ? a->d / expert == b->d / expert : a->d % expert == b->d % expert;
 }
 
 /* Most nodes of a group that stands on the given types alone. */
-static int most_nodes(const grid *g, axis along, zp_node_set types) {
+static int most_nodes(const grid *g, axis along, int expert, zp_node_set types) {
   int most = 1;
   for (int r = 0; r < g->ranks; r++) {
     int nodes = 0;
     bool inside = true, seen[MOST_RANKS] = {false};
     for (int q = 0; q < g->ranks; q++) {
-      if (!same_group(&g->at[r], &g->at[q], along)) continue;
+      if (!same_group(&g->at[r], &g->at[q], along, expert)) continue;
       inside &= types >> g->at[q].group & 1;
       nodes += !seen[g->at[q].node];
       seen[g->at[q].node] = true;
@@ -68,10 +72,17 @@ static bool message_leaves(const grid *g, zp_node_set types) {
 
 static void check_groups(const zp_machine *m, const grid *g, zp_node_set types, const char *what) {
   int t = g->tensor, p = g->pipeline, d = g->data;
-  cr_expect_eq(zp_machine_tensor_group(m, t, p, d).nodes, most_nodes(g, TENSOR, types),
+  cr_expect_eq(zp_machine_tensor_group(m, t, p, d).nodes, most_nodes(g, TENSOR, 1, types),
                "%s: tensor %d x %d x %d order %d", what, t, p, d, g->order);
-  cr_expect_eq(zp_machine_data_group(m, t, p, d, g->order).nodes, most_nodes(g, DATA, types),
+  cr_expect_eq(zp_machine_data_group(m, t, p, d, g->order).nodes, most_nodes(g, DATA, 1, types),
                "%s: data %d x %d x %d order %d", what, t, p, d, g->order);
+  for (int e = 2; e <= d; e++) {
+    if (d % e) continue;
+    cr_expect_eq(zp_machine_expert_group(m, t, p, d, e, g->order).nodes, most_nodes(g, EXPERT, e, types),
+                 "%s: expert %d of %d x %d x %d order %d", what, e, t, p, d, g->order);
+    cr_expect_eq(zp_machine_replica_group(m, t, p, d, e, g->order).nodes, most_nodes(g, REPLICA, e, types),
+                 "%s: replicas of expert %d of %d x %d x %d order %d", what, e, t, p, d, g->order);
+  }
   cr_expect_eq(zp_machine_pipeline_link(m, t, p, d, g->order).nodes, message_leaves(g, types) ? 2 : 1,
                "%s: pipeline %d x %d x %d order %d", what, t, p, d, g->order);
 }
@@ -329,6 +340,14 @@ Test(machine, groups_of_the_same_ranks_share_a_communicator) {
   int64_t mib = 1 << 20, all = (256 + 16 * 2 * 12) * mib, tensor = (256 + 24 * 2 * 12) * mib;
   cr_expect_eq(zp_communicators_of(&cluster, &data, 1).total_bytes, all);
   cr_expect_eq(zp_communicators_of(&cluster, &two, 1).total_bytes, all + tensor + 2 * 2 * 20 * mib + 2 * 20 * mib);
+  zp_choice experts = data;
+  experts.expert = experts.data; /* the data group */
+  cr_expect_eq(zp_communicators_of(&cluster, &experts, 1).total_bytes, all);
+  experts.expert = experts.data / 2;
+  zp_communicators spread = zp_communicators_of(&cluster, &experts, 1);
+  cr_expect_gt(spread.bytes[ZP_COMMUNICATOR_EXPERT], 0);
+  cr_expect_eq(spread.total_bytes,
+               all + spread.bytes[ZP_COMMUNICATOR_EXPERT] + spread.bytes[ZP_COMMUNICATOR_REPLICAS]);
   zp_communicators made = zp_communicators_of(&cluster, &four, 1);
   cr_expect_eq(made.bytes[ZP_COMMUNICATOR_TIES], 2 * 20 * mib);
   cr_expect_eq(made.total_bytes, all + tensor + (2 + 2 * 2 + 2) * 20 * mib);

@@ -172,12 +172,13 @@ Test(offload, update_on_the_host) {
   case_of x = make(&TINY, c, 16);
   double n = (double)x.stage.shard_elements, update = 30 * n / (10e9 * stream_share()), copy = 2 * n / 10e9;
   double buckets = floor((double)x.stage.flat_elements / (double)x.lowered->segments[1].elements);
-  zp_step_end end = zp_cost_step_end(x.lowered, &x.machine, &x.choice, x.stage.flat_elements, x.stage.shard_elements);
+  zp_step_end end =
+      zp_cost_step_end(x.lowered, &x.machine, &x.choice, x.stage.flat_elements, 0, x.stage.shard_elements);
   double norm = zp_cost_memory_bound(&x.machine, 2 * n, 0);
   expect_near(end.optimizer_s, norm, "the norm stays on the device");
   expect_near(end.offload_s, fmax(0, update + 2 * copy / buckets - norm), "host");
   c.home[ZP_STATE_OPTIMIZER] = NVME;
-  end = zp_cost_step_end(x.lowered, &x.machine, &c, x.stage.flat_elements, x.stage.shard_elements);
+  end = zp_cost_step_end(x.lowered, &x.machine, &c, x.stage.flat_elements, 0, x.stage.shard_elements);
   double write = 12 * n / 1e9, read = 12 * n / 2e9;
   expect_near(end.offload_s, fmax(0, write + (2 * copy + update + read) / buckets - norm), "disks");
 }
@@ -189,7 +190,8 @@ Test(offload, norm_on_the_host) {
   case_of x = make(&TINY, c, 16);
   double n = (double)x.stage.shard_elements, host = 10e9 * stream_share();
   double buckets = floor((double)x.stage.flat_elements / (double)x.lowered->segments[1].elements);
-  zp_step_end end = zp_cost_step_end(x.lowered, &x.machine, &x.choice, x.stage.flat_elements, x.stage.shard_elements);
+  zp_step_end end =
+      zp_cost_step_end(x.lowered, &x.machine, &x.choice, x.stage.flat_elements, 0, x.stage.shard_elements);
   double nothing = zp_cost_memory_bound(&x.machine, 0, 0);
   expect_near(end.optimizer_s, nothing, "the device only waits");
   expect_near(end.offload_s, 2 * n / host + 30 * n / host + 2 * n / 10e9 / buckets - nothing, "norm and update");
@@ -271,7 +273,7 @@ Test(offload, compressed_reduction) {
   c.compress = true;
   case_of x = make(&TINY, c, 16);
   zp_group_link link = zp_machine_data_group(&x.machine, 1, 1, 16, ZP_ORDER_TDP);
-  zp_step_end end = zp_cost_step_end(x.lowered, &x.machine, &c, x.stage.flat_elements, x.stage.shard_elements);
+  zp_step_end end = zp_cost_step_end(x.lowered, &x.machine, &c, x.stage.flat_elements, 0, x.stage.shard_elements);
   expect_near(end.reduce_s, 2 * zp_cost_ring_pass(&link, (double)x.stage.flat_elements / 8 + 64), "two phases");
   cr_expect_eq(end.gather_s, 0);
 }

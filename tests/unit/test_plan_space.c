@@ -22,13 +22,15 @@ static zp_cluster roomy(void) {
   return c;
 }
 
-static zp_spec *roomy_spec(void) {
-  zp_spec *spec = build_spec(arena, &TINY, roomy(), 48);
+static zp_spec *spec_of(const model_size *size) {
+  zp_spec *spec = build_spec(arena, size, roomy(), 48);
   zp_source_text source = {"test.dz", "", 0};
   spec->train.precision = ZP_PREC_MIXED_FP16;
   zp_push(arena, &spec->sources, source);
   return spec;
 }
+
+static zp_spec *roomy_spec(void) { return spec_of(&TINY); }
 
 /* Cuts of 16 units, or of 30 parts of units, into equal shares. */
 static int64_t *even_cut(const zp_choice *c) {
@@ -47,7 +49,8 @@ static zp_plan *plan_of(const zp_spec *spec, zp_choice c) {
   plan->machine = zp_machine_make(&spec->cluster, spec->train.precision, plan->devices);
   const char *refusal = zp_choice_refusal(&c, spec);
   cr_assert_null(refusal, "%s", refusal);
-  zp_sharding *sharding = zp_shard(arena, spec->model, &plan->machine, c.tensor, 1, c.sequence, &reason);
+  zp_sharding *sharding =
+      zp_shard_experts(arena, spec->model, &plan->machine, c.tensor, zp_expert_ranks(&c), c.sequence, &reason);
   cr_assert(sharding, "%s", reason);
   zp_lowered **lowered = zp_lower_stages(arena, spec, sharding, &c, &reason);
   cr_assert(lowered, "%s", reason);
@@ -58,7 +61,7 @@ static zp_plan *plan_of(const zp_spec *spec, zp_choice c) {
 }
 
 static void expect_terms(const zp_estimate *e) {
-  double sum = e->compute_s + e->bubble_s + e->tensor_comm_s + e->pipeline_comm_s + e->data_comm_s + e->optimizer_s +
+  double sum = e->compute_s + e->bubble_s + e->tensor_comm_s + e->expert_comm_s + e->pipeline_comm_s + e->data_comm_s + e->optimizer_s +
                e->offload_s;
   cr_expect(isfinite(e->step_s) && e->step_s > 0);
   cr_expect(fabs(sum - e->step_s) <= 1e-9 * e->step_s, "terms sum to %.9g, the step takes %.9g", sum, e->step_s);
@@ -66,6 +69,7 @@ static void expect_terms(const zp_estimate *e) {
 
 static void expect_same_choice(const zp_choice *a, const zp_choice *b) {
   cr_expect(a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->zero == b->zero);
+  cr_expect_eq(zp_expert_ranks(a), zp_expert_ranks(b));
   cr_expect(a->schedule == b->schedule && a->sequence == b->sequence && a->compress == b->compress);
   cr_expect(a->microbatch == b->microbatch && a->fine == b->fine);
   for (int s = 0; s < a->pipeline; s++) cr_expect_eq(zp_choice_mode(a, s), zp_choice_mode(b, s));
@@ -178,6 +182,29 @@ Test(plan_space, homes) {
         }
 }
 
+/* Eight experts over groups of two and four, with all that may be sharded or off the device. */
+static const model_size EXPERTS = {STYLE_EXPERTS, 256, 32, 64, 14, 4, 8, 96, false};
+
+Test(plan_space, experts_over_data_ranks) {
+  zp_spec *spec = spec_of(&EXPERTS);
+  for (int expert = 2; expert <= 4; expert *= 2)
+    for (int zero = 0; zero <= 3; zero++) {
+      zp_choice c = {.tensor = 1 + (zero + expert) % 2,
+                     .pipeline = 2,
+                     .data = 4,
+                     .expert = expert,
+                     .zero = zero,
+                     .microbatch = 2,
+                     .recompute = (zp_recompute)(zero % 3),
+                     .order = (zp_rank_order)(zero / 2)};
+      round_trip(spec, c);
+      c.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 5};
+      if (zero >= 2) c.home[ZP_STATE_GRADIENTS] = (zp_home){ZP_TIER_HOST, 3};
+      if (zero == 3) c.home[ZP_STATE_PARAMS] = (zp_home){ZP_TIER_HOST, 8};
+      round_trip(spec, c);
+    }
+}
+
 Test(plan_space, compression) {
   round_trip(roomy_spec(), (zp_choice){.tensor = 2, .pipeline = 2, .data = 3, .microbatch = 2, .compress = true});
 }
@@ -185,8 +212,8 @@ Test(plan_space, compression) {
 Test(plan_space, decisions_that_do_not_go_together) {
   zp_spec *spec = roomy_spec();
   const zp_choice base = {.tensor = 1, .pipeline = 2, .data = 2, .microbatch = 1};
-  zp_choice bad[8];
-  for (int i = 0; i < 8; i++) bad[i] = base;
+  zp_choice bad[10];
+  for (int i = 0; i < 10; i++) bad[i] = base;
   bad[0].compress = true, bad[0].zero = 1;
   bad[1].compress = true, bad[1].data = 1;
   bad[2].chunks = 2;
@@ -195,8 +222,10 @@ Test(plan_space, decisions_that_do_not_go_together) {
   bad[5].home[ZP_STATE_PARAMS] = (zp_home){ZP_TIER_DEVICE, 4};
   bad[6].sequence = true;
   bad[7].zero = 4;
+  bad[8].expert = 3;
+  bad[9].expert = 2, bad[9].compress = true;
   cr_expect_null(zp_choice_refusal(&base, spec));
-  for (int i = 0; i < 8; i++) cr_expect_not_null(zp_choice_refusal(&bad[i], spec), "case %d", i);
+  for (int i = 0; i < 10; i++) cr_expect_not_null(zp_choice_refusal(&bad[i], spec), "case %d", i);
   zp_choice host = base;
   host.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 8};
   cr_expect_null(zp_choice_refusal(&host, spec));
@@ -248,6 +277,27 @@ Test(plan_space, lies_about_memory_are_found) {
         (zp_json *)(lies[i].object ? zp_json_get(stage, lies[i].object) : zp_json_at(zp_json_get(stage, "chunks"), 0));
     zp_json_set_int(object, lies[i].key, zp_json_get_int(object, lies[i].key, 0) + lies[i].add);
     cr_expect_gt(findings_of(spec, json), 0, "%s", lies[i].key);
+    zp_json_free(json);
+  }
+}
+
+/* Of the first repeated layer of stage 0, of its arena, of a matrix of experts; and of the degree itself. */
+Test(plan_space, lies_about_experts_are_found) {
+  zp_spec *spec = spec_of(&EXPERTS);
+  const zp_plan *plan =
+      plan_of(spec, (zp_choice){.tensor = 2, .pipeline = 2, .data = 4, .expert = 2, .zero = 1, .microbatch = 2});
+  static const char *const layer[] = {"spread_base", "spread_stride"},
+                          *const flat[] = {"spread_elements", "spread_shard_elements"};
+  for (int i = 0; i < 6; i++) {
+    zp_json *json = zp_plan_to_json(arena, plan);
+    const zp_json *stage = zp_json_at(zp_json_get(json, "stages"), 0);
+    zp_json *object = (zp_json *)zp_json_get(json, "degrees");
+    const char *key = "expert";
+    if (i < 2) object = (zp_json *)zp_json_at(zp_json_get(stage, "layers"), 1), key = layer[i];
+    if (i >= 2 && i < 4) object = (zp_json *)zp_json_get(stage, "arena"), key = flat[i - 2];
+    int64_t value = zp_json_get_int(object, key, 0);
+    zp_json_set_int(object, key, i == 4 ? 1 : i == 5 ? 4 : value - 64);
+    cr_expect_gt(findings_of(spec, json), 0, "%s, case %d", key, i);
     zp_json_free(json);
   }
 }

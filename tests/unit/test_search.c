@@ -63,13 +63,14 @@ static void try_choice(brute *b, zp_choice choice) {
   static const zp_recompute modes[MODES] = {ZP_RECOMPUTE_NONE, ZP_RECOMPUTE_SELECTIVE, ZP_RECOMPUTE_FULL,
                                             ZP_RECOMPUTE_FULL};
   const char *reason = NULL;
-  zp_sharding *sharding = zp_shard(arena, b->spec->model, &b->machine, choice.tensor, 1, choice.sequence, &reason);
+  zp_sharding *sharding =
+      zp_shard_experts(arena, b->spec->model, &b->machine, choice.tensor, choice.expert, choice.sequence, &reason);
   if (!sharding) return;
   zp_lowered *of_mode[MODES] = {NULL};
   for (int i = 0; i < MODES - (choice.tensor == 1); i++) {
     of_mode[i] = zp_lower(arena, b->spec, sharding, choice.microbatch, modes[i], i == 3, &reason);
     cr_assert(of_mode[i], "%s", reason);
-    zp_price(of_mode[i], &b->machine, choice.tensor, choice.pipeline, choice.data);
+    zp_price_choice(of_mode[i], &b->machine, &choice);
   }
   choice.cut = ZP_NEW_ARRAY(arena, int64_t, choice.pipeline + 1);
   int64_t before = b->simulated;
@@ -79,7 +80,7 @@ static void try_choice(brute *b, zp_choice choice) {
   for (int i = 0; i < MODES && of_mode[i]; i++) {
     of_mode[i] = zp_lower_pieces(arena, of_mode[i], &reason);
     cr_assert(of_mode[i], "%s", reason);
-    zp_price(of_mode[i], &b->machine, choice.tensor, choice.pipeline, choice.data);
+    zp_price_choice(of_mode[i], &b->machine, &choice);
   }
   choice.fine = true;
   before = b->simulated;
@@ -97,10 +98,14 @@ static brute brute_force(const zp_spec *spec, int devices) {
         for (int64_t microbatch = 1; microbatch <= spec->train.batch; microbatch++) {
           if (tensor * pipeline * data != devices || spec->train.batch % (data * microbatch)) continue;
           if (!zp_limit_allows(&spec->plans.data[0].pipeline, pipeline)) continue;
-          for (int zero = 0; zero <= (data > 1); zero++)
-            try_choice(
-                &b, (zp_choice){
-                        .tensor = tensor, .pipeline = pipeline, .data = data, .zero = zero, .microbatch = microbatch});
+          for (int expert = 1; expert <= data; expert++)
+            for (int zero = 0; zero <= (data > 1) && data % expert == 0; zero++)
+              try_choice(&b, (zp_choice){.tensor = tensor,
+                                         .pipeline = pipeline,
+                                         .data = data,
+                                         .expert = expert,
+                                         .zero = zero,
+                                         .microbatch = microbatch});
         }
   return b;
 }
@@ -135,10 +140,14 @@ Test(search, equals_brute_force_with_uneven_layers) {
   expect_optimum(size, cpu_cluster(), 4, 6);
 }
 
-/* Experts that two and four ranks divide, and three do not. */
+/* Experts that two and four ranks divide, and three do not: of a tensor group, and of an expert group; on one node, and
+ * over several. */
 Test(search, equals_brute_force_with_experts) {
   model_size size = {STYLE_EXPERTS, 250, 32, 64, 3, 4, 4, 96, false};
+  zp_cluster c = gpu_cluster(4);
+  c.node.devices = 2;
   for (int devices = 2; devices <= 4; devices++) expect_optimum(size, cpu_cluster(), devices, 4);
+  expect_optimum(size, c, 4, 8);
 }
 
 /* Memory decides: at every limit the same answer, down to none at all. */

@@ -346,6 +346,149 @@ Test(search_cuts, equal_to_all_cuts) {
   cr_expect(improved > INSTANCES / 2, "%d instances had a cut to find", improved);
 }
 
+/* ---- the same by chains, for every schedule and any number of chunks ---- */
+
+typedef struct every_cut {
+  best_cut *best;
+  int64_t *cut, units;
+  int chunks;
+} every_cut;
+
+static double chunks_step_of(trial *t, int64_t *cut) {
+  const zp_variant *own[32];
+  zp_units part[ZP_MOST_CHUNKS];
+  zp_limits limits = zp_search_limits(&t->s);
+  for (int i = 0; i < t->point.choice.pipeline; i++) {
+    zp_parts_of_stage(&t->point.choice, i, cut, part);
+    own[i] = zp_stage_variant(&t->s, &t->point, i, part, &limits);
+    if (!own[i]) return HUGE_VAL;
+  }
+  zp_arena *scratch = zp_arena_new("step");
+  zp_choice c = zp_choice_of_cut(&t->s, &t->point, cut, own);
+  double step = zp_cost_step(scratch, zp_search_program(scratch, &t->s, &c), &t->s.machine);
+  zp_arena_free(scratch);
+  return step;
+}
+
+static void see_chunks(every_cut *e, int chunk) {
+  if (chunk == e->chunks) {
+    e->best->best_s = fmin(e->best->best_s, chunks_step_of(e->best->t, e->cut));
+    return;
+  }
+  int64_t most = e->units - (e->chunks - 1 - chunk);
+  for (int64_t end = chunk == e->chunks - 1 ? most : e->cut[chunk] + 1; end <= most; end++) {
+    e->cut[chunk + 1] = end;
+    see_chunks(e, chunk + 1);
+  }
+}
+
+static double price_chunks_of(void *user, int64_t *cut) {
+  best_cut *b = user;
+  double step = chunks_step_of(b->t, cut);
+  b->best_s = fmin(b->best_s, step);
+  return step;
+}
+
+/* All schedules; of a one-chunk point the trial may be made into one of several chunks. */
+static void make_chunks(trial *t, zp_point *point) {
+  static const zp_schedule schedules[] = {ZP_SCHEDULE_INTERLEAVED, ZP_SCHEDULE_ZB_V};
+  zp_choice c = point->choice;
+  c.schedule = schedules[random_below(2)];
+  c.chunks = 2;
+  zp_mode_set modes = 0;
+  for (int i = 0; i < point->n_modes; i++) modes |= zp_set_of_mode(t->s.variants.data[point->modes[i]].mode);
+  zp_point chunked;
+  if (zp_point_units(&t->s, point) < 2 * c.pipeline || zp_choice_refusal(&c, t->s.spec) ||
+      !zp_search_point(&t->s, &c, modes, &chunked))
+    return;
+  zp_find_least_work(&t->s, &chunked, true);
+  *point = chunked;
+}
+
+Test(search_cuts, chains_equal_to_all_cuts) {
+  int improved = 0, chunked = 0, closed = 0;
+  state = 5;
+  for (int i = 0; i < INSTANCES;) {
+    int stages = 2 + (int)random_below(4);
+    int64_t layers = stages + random_below(6), cut[32] = {0};
+    trial t = {.s.arena = zp_arena_new("trial")};
+    if (random_trial(&t, stages, layers)) {
+      if (random_below(2)) make_chunks(&t, &t.point);
+      best_cut all = {&t, HUGE_VAL}, found = {&t, HUGE_VAL};
+      see_chunks(&(every_cut){&all, cut, zp_point_units(&t.s, &t.point), zp_model_chunks(&t.point.choice)}, 0);
+      if (isfinite(all.best_s)) found.best_s = all.best_s * (1.2 + 0.01 * (double)random_below(100));
+      double first = found.best_s;
+      t.point.bound_s = 0;
+      t.s.effort.work_left = 1 << 28;
+      zp_branching task = {limit_of, price_chunks_of, &found};
+      double bound = isfinite(first) ? zp_chain_branch(&t.s, &t.point, &task, true) : 0;
+      if (isfinite(first)) {
+        cr_assert(bound <= all.best_s * (1 + 1e-15), "instance %d: %s, bound %.12g of %.12g", i,
+                  zp_schedule_name(t.point.choice.schedule), bound, all.best_s);
+        cr_assert(fabs(found.best_s / all.best_s - 1) < 1e-9 || bound < all.best_s * (1 - ZP_GAP_TOLERANCE),
+                  "instance %d: %s, found %.12g, optimum %.12g", i, zp_schedule_name(t.point.choice.schedule),
+                  found.best_s, all.best_s);
+        cr_assert(bound >= all.best_s * (1 - ZP_GAP_TOLERANCE), "instance %d: %s, bound %.12g of %.12g", i,
+                  zp_schedule_name(t.point.choice.schedule), bound, all.best_s);
+        improved += found.best_s < first;
+        closed++;
+        chunked += t.point.choice.chunks > 1;
+      }
+      i++;
+    }
+    zp_arena_free(t.s.arena);
+  }
+  cr_expect(improved == closed && chunked > INSTANCES / 20, "%d improved of %d, %d with chunks", improved, closed,
+            chunked);
+}
+
+/* ---- shares of chains ---- */
+
+static double value_of_game(const double *value, int rows, int columns, bool other) {
+  zp_arena *scratch = zp_arena_new("game");
+  int known = columns / 3;
+  zp_matrix_game *game = zp_matrix_game_new(scratch, rows, columns, known);
+  double *share = ZP_NEW_ARRAY(scratch, double, rows), *line = ZP_NEW_ARRAY(scratch, double, rows + columns);
+#define VALUE(r, c) (other ? 3 - value[(c)*rows + (r)] : value[(r)*columns + (c)])
+  int played = 0, seen = known;
+  while (played < rows || seen < columns) { /* rows and columns in turn */
+    if (played < rows) {
+      for (int c = 0; c < seen; c++) line[c] = VALUE(played, c);
+      zp_matrix_game_add_row(game, line);
+      played++;
+    }
+    if (seen < columns) {
+      for (int r = 0; r < played; r++) line[r] = VALUE(r, seen);
+      zp_matrix_game_add_column(game, line);
+      seen++;
+    }
+  }
+  zp_matrix_game_shares(game, share);
+  double least = HUGE_VAL;
+  for (int c = 0; c < columns; c++) {
+    double sum = 0;
+    for (int r = 0; r < rows; r++) sum += share[r] * VALUE(r, c);
+    least = fmin(least, sum);
+  }
+#undef VALUE
+  zp_arena_free(scratch);
+  return least;
+}
+
+/* What rows can make sure of is what columns cannot be kept below (von Neumann 1928): the two games solved apart meet.
+ */
+Test(search_cuts, games_have_a_value) {
+  state = 6;
+  for (int i = 0; i < 200; i++) {
+    double value[900];
+    int rows = 1 + (int)random_below(30), columns = 1 + (int)random_below(30);
+    for (int k = 0; k < rows * columns; k++) value[k] = 0.5 + 0.001 * (double)random_below(random_below(2) ? 2 : 1500);
+    double low = value_of_game(value, rows, columns, false), high = 3 - value_of_game(value, columns, rows, true);
+    cr_assert(low <= high + 1e-9 && low > high - 1e-7, "game %d of %d x %d: %.12g and %.12g", i, rows, columns, low,
+              high);
+  }
+}
+
 /* ---- models of real size ---- */
 
 static zp_spec *trillion(void) {

@@ -23,7 +23,8 @@ typedef struct brute {
   zp_machine machine;
   priced mode[MODES];        /* of the choice at hand, fastest first */
   int n_modes, first, n_set; /* stages choose among mode[first .. first + n_set - 1] */
-  int cut_by;                /* several chunks a stage: cut by the times of this one */
+  bool every_cut;            /* of several chunks a stage; else two: */
+  int cut_by;                /* by the times of this mode */
   double best_s;
   bool fits; /* some cut of the choice at hand */
 } brute;
@@ -60,11 +61,13 @@ static int find_fitting(const brute *b, const zp_choice *choice, int stage, cons
 static void try_cut(brute *b, zp_choice *choice) {
   const zp_lowered *fitting[16][MODES], *stages[16];
   int n[16], ways = 1, P = choice->pipeline;
+  bool chunked = choice->chunks > 1;
   for (int s = 0; s < P; s++) {
     if ((n[s] = find_fitting(b, choice, s, fitting[s])) == 0) return;
     if (ways <= MOST_WAYS) ways *= n[s];
   }
   b->fits = true;
+  if (chunked && b->every_cut) ways = 1; /* all cuts, each with the fastest modes that fit */
   if (ways <= MOST_WAYS) {
     for (int way = 0; way < ways; way++) {
       for (int s = 0, rest = way; s < P; rest /= n[s++]) stages[s] = fitting[s][rest % n[s]];
@@ -133,7 +136,7 @@ static void all_cuts(brute *b, zp_choice *choice, int chunks, int chunk, balance
 static void try_cuts(brute *b, zp_choice *choice) {
   int chunks = choice->pipeline * (choice->chunks > 1 ? choice->chunks : 1);
   if (chunks > b->mode[0].any->n_units) return;
-  if (choice->chunks <= 1) {
+  if (choice->chunks <= 1 || b->every_cut) {
     all_cuts(b, choice, chunks, 0, NULL);
     return;
   }
@@ -170,6 +173,7 @@ static void try_homes(brute *b, const zp_choice *choice, const zp_tier *tier) {
   for (int i = 0; i < ZP_STATE_COUNT; i++) leaves |= tier[i] != ZP_TIER_DEVICE;
   bool one = (chunked && leaves) || tier[ZP_STATE_ACTIVATIONS] != ZP_TIER_DEVICE;
   for (int last = one || leaves ? 0 : b->n_modes - 1; last < b->n_modes; last++) {
+    b->every_cut = !leaves && !b->spec->cluster.groups.len;
     b->first = one ? last : 0;
     b->n_set = last + 1 - b->first;
     try_chain(b, choice, tier);

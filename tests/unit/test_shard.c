@@ -222,6 +222,55 @@ Test(shard, functions_that_move_zero_are_not_padded) {
   cr_expect_str_eq(reason, "no parameter of the model can be split over 4 tensor ranks");
 }
 
+static const model_size EXPERTS = {STYLE_EXPERTS, 29, 12, 40, 2, 5, 8, 50, false};
+
+static zp_sharding *spread(int tensor, int expert, const char **reason) {
+  zp_cluster *cluster = ZP_NEW(arena, zp_cluster);
+  *cluster = cpu_cluster();
+  zp_machine machine = zp_machine_make(cluster, ZP_PREC_F32, tensor * expert);
+  return zp_shard_experts(arena, build_model(arena, &EXPERTS), &machine, tensor, expert, false, reason);
+}
+
+/* Slots go out once and come back once, whatever the products between; their gradients do the same. Two tensor ranks have
+ * 4 of 8 experts, each of four data ranks one of these, with the slots of all four samples. */
+Test(shard, experts_are_spread_over_data_ranks) {
+  const char *reason = NULL;
+  for (int tensor = 1; tensor <= 2; tensor++) {
+    zp_sharding *s = spread(tensor, 4, &reason);
+    cr_assert(s, "%s", reason);
+    const zp_graph *layer = s->local[LAYER];
+    int64_t experts = 8 / tensor, slots = 3; /* 0.9 * 12 tokens * 2 choices / 8 experts = 2.7 */
+    cr_expect_eq(count(layer, ZP_OP_SPREAD_SLOTS), 1);
+    cr_expect_eq(count(layer, ZP_OP_RETURN_SLOTS), 1);
+    const zp_shape *here = &layer->tensors.data[find(layer, ZP_OP_SPREAD_SLOTS)->in.data[0]].shape,
+                   *there = &layer->tensors.data[find(layer, ZP_OP_SPREAD_SLOTS)->out.data[0]].shape;
+    cr_expect(here->dim[1] == experts && here->dim[2] == slots);
+    cr_expect(there->dim[1] == experts / 4 && there->dim[2] == 4 * slots);
+    cr_expect_eq(param(layer, "experts.w1")->shape.dim[0], experts / 4);
+    cr_expect_eq(param(layer, "experts.w1")->full_dim, 8);
+    const zp_graph *both = zp_differentiate(zp_fuse(layer));
+    cr_expect_eq(count(both, ZP_OP_SPREAD_SLOTS), 2);
+    cr_expect_eq(count(both, ZP_OP_RETURN_SLOTS), 2);
+    const char *wrong = zp_graph_check(arena, both);
+    cr_expect_null(wrong, "%s", wrong);
+    for (int p = 0; p < s->local[LAYER]->params.len; p++) {
+      int index = layer->params.data[p].param;
+      bool expected = strncmp(layer->tensors.data[layer->params.data[p].tensor].name, "experts.", 8) == 0;
+      cr_expect_eq(s->param[index].spread, expected);
+    }
+  }
+}
+
+Test(shard, experts_that_do_not_divide_are_refused) {
+  const char *reason = NULL;
+  cr_expect_null(spread(1, 3, &reason));
+  cr_expect(strstr(reason, "expert 3 does not divide the 8 experts"), "%s", reason);
+  cr_expect_null(spread(4, 4, &reason));
+  cr_expect(strstr(reason, "expert 4 does not divide the 2 experts"), "%s", reason);
+  cr_expect_not_null(spread(3, 3, &reason), "8 experts over 9 ranks: three each of a tensor rank, the last one padding");
+  cr_expect_not_null(zp_shard_refuse_experts(arena, build_model(arena, &GPT), 1, 2));
+}
+
 Test(shard, same_answer_twice) {
   const char *a = zp_graph_text(arena, shard_size(GPT, 4)->local[LAYER]);
   cr_expect_str_eq(a, zp_graph_text(arena, shard_size(GPT, 4)->local[LAYER]));

@@ -399,6 +399,7 @@ Test(spec_plan, errors) {
       {"memory <= 120%", 1, "Z0306"},
       {"objective = minimize(memory)", 1, "Z0623|minimize(step_time)"},
       {"tp = 4", 1, "here it is called `tensor`"},
+      {"ep = 4", 1, "here it is called `expert`"},
       {"mp_size = 4", 1, "here it is called `tensor`"},
       {"gradient_accumulation_steps = 4", 1, "derived: batch / (data x microbatch)"},
       {"rank_order = \"x\"", 1, "Z0308|\"tpd\""},

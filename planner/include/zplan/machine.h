@@ -40,6 +40,8 @@ typedef struct zp_group_link {
   int n, local, nodes;
   double blocks; /* thread blocks that a collective runs on; 0 on CPUs */
   double bytes_per_s;
+  double local_bytes_per_s, network_bytes_per_s; /* of a ring inside a node, and of all that the group's members in a node
+                                                  * send out of it; 0 where there is no network between them */
   double latency_s;                          /* mean hop of the ring */
   double local_latency_s, network_latency_s; /* a hop in a node and between nodes */
   bool trees;                                /* runs NCCL: trees of nodes for all-reduces, low-latency protocols */
@@ -72,6 +74,12 @@ int64_t zp_machine_nodes(const zp_machine *m);
  * stand on the machine's types alone. Tensor groups are the same in every order. */
 zp_group_link zp_machine_tensor_group(const zp_machine *m, int tensor, int pipeline, int data);
 zp_group_link zp_machine_data_group(const zp_machine *m, int tensor, int pipeline, int data, zp_rank_order order);
+/* Expert groups: `expert` data ranks next to each other. Their replicas: the data ranks at the same place of every
+ * expert group of a stage and tensor rank. */
+zp_group_link zp_machine_expert_group(const zp_machine *m, int tensor, int pipeline, int data, int expert,
+                                      zp_rank_order order);
+zp_group_link zp_machine_replica_group(const zp_machine *m, int tensor, int pipeline, int data, int expert,
+                                       zp_rank_order order);
 zp_group_link zp_machine_pipeline_link(const zp_machine *m, int tensor, int pipeline, int data, zp_rank_order order);
 
 /* ---- communicators.c ---- */
@@ -83,6 +91,7 @@ typedef enum zp_communicator_kind {
   ZP_COMMUNICATOR_DATA,
   ZP_COMMUNICATOR_PIPELINE,
   ZP_COMMUNICATOR_TIES, /* first and last stage */
+  ZP_COMMUNICATOR_EXPERT, ZP_COMMUNICATOR_REPLICAS, /* expert groups that are no whole data group; who holds the same */
   ZP_COMMUNICATOR_COUNT
 } zp_communicator_kind;
 /* Those of one rank of a choice, the most that a rank has. */

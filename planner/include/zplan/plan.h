@@ -11,6 +11,7 @@
   X(compute_s, "compute")                                                                                              \
   X(bubble_s, "pipeline bubble")                                                                                       \
   X(tensor_comm_s, "tensor communication")                                                                             \
+  X(expert_comm_s, "expert communication")                                                                             \
   X(pipeline_comm_s, "pipeline communication")                                                                         \
   X(data_comm_s, "data communication")                                                                                 \
   X(optimizer_s, "optimizer")                                                                                          \
@@ -61,8 +62,9 @@ const char *zp_rejection_text(zp_rejection r);
 typedef struct zp_miss { zp_choice choice; int stage; int64_t need_bytes, have_bytes; zp_memory memory; } zp_miss;
 
 /* Why branch and bound over the cuts of a finalist left out a subtree; one list as above. window: the other units cannot be
- * cut so that stages fit and no neighbours take too long together. prefix: simulated alone, the first stages take too long. */
-#define ZP_CUT_RULES(X) X(WINDOW, "window") X(PREFIX, "prefix")
+ * cut so that stages fit and no neighbours take too long together. prefix: simulated alone, the first stages take too long.
+ * chain: actions that wait for each other take too long, whatever the other units do. */
+#define ZP_CUT_RULES(X) X(WINDOW, "window") X(PREFIX, "prefix") X(CHAIN, "chain")
 typedef enum zp_cut_pruning {
 #define ZP_CUT_RULE_ROW(name, key) ZP_CUT_##name,
   ZP_CUT_RULES(ZP_CUT_RULE_ROW)
@@ -81,7 +83,7 @@ typedef struct zp_certificate {
   int64_t simulated;             /* cuts of finalists */
   int64_t cut_nodes;             /* first stages of cuts that branch and bound looked at */
   int64_t cut_pruned[ZP_CUT_RULE_COUNT];
-  int64_t stated_cuts;           /* points with several chunks a stage: not with every cut, but with stated ones */
+  int64_t stated_cuts;           /* points with several chunks a stage that are looked at not with every cut, but with stated ones */
 } zp_certificate;
 
 typedef struct zp_plan {
@@ -114,6 +116,8 @@ zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_s
 zp_estimate zp_simulate(zp_arena *arena, const zp_program *program, const zp_machine *machine);
 /* Prices every step of lowered segments (cost_s), given the degrees. */
 void zp_price(zp_lowered *lowered, const zp_machine *machine, int tensor, int pipeline, int data);
+/* The same with what expert groups exchange: degrees and rank order of the choice count. */
+void zp_price_choice(zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice);
 /* The same for what zp_lower_stages made; returns the array as zp_program_make wants it. */
 const zp_lowered *const *zp_price_stages(zp_lowered **stages, const zp_machine *machine, const zp_choice *choice);
 

@@ -21,6 +21,7 @@ typedef struct zp_home {
  * recomputed or offloaded. */
 struct zp_choice { /* typedef: machine.h */
   int tensor, pipeline, data;
+  int expert;             /* data ranks that share the experts of a tensor rank (0 means 1); zp_expert_ranks reads it */
   int zero;               /* 0 .. 3 */
   zp_schedule schedule;
   int chunks;             /* model chunks a stage (0 means 1): > 1 for INTERLEAVED, 2 for ZB_V */
@@ -41,6 +42,8 @@ struct zp_choice { /* typedef: machine.h */
 
 /* Ranks that a plan uses. */
 static inline int zp_choice_ranks(const zp_choice *choice) { return choice->tensor * choice->pipeline * choice->data; }
+/* Ranks of an expert group: neighbours among the data ranks of a stage and tensor rank. Rank d has place d % expert. */
+static inline int zp_expert_ranks(const zp_choice *choice) { return choice->expert > 1 ? choice->expert : 1; }
 static inline zp_stage_mode zp_choice_mode(const zp_choice *choice, int stage) {
   return choice->stage_recompute ? choice->stage_recompute[stage]
                                  : zp_stage_mode_of(choice->recompute, choice->recompute_shard);
@@ -53,6 +56,7 @@ zp_choice zp_choice_copy(zp_arena *arena, const zp_choice *choice);
 /* Where a buffer lives. Offsets are relative to what the place says. */
 typedef enum zp_place {
   ZP_AT_PARAM,     /* parameter of a repeat: flat buffer, instance base + offset (elements) */
+  ZP_AT_SPREAD,    /* the same of a parameter that is spread over expert groups: instance spread base + offset */
   ZP_AT_SHARED,    /* parameter declared outside repeats: flat buffer, zp_stage.shared says where */
   ZP_AT_SAVED,     /* the unit's area in the micro-batch's slot: kept from forward to backward */
   ZP_AT_TRANSIENT, /* the stage's transient region: lives inside one procedure call */
@@ -90,7 +94,7 @@ typedef struct zp_step {
   ZP_VEC(zp_param_sum) sums;
   int workspace;           /* buffer index, -1 */
   double flop, bytes;      /* work of one call */
-  int64_t comm_elements;   /* per rank: payload of a collective over the tensor axis, 0 for others */
+  int64_t comm_elements;   /* per rank: payload of a collective over the tensor axis or an expert group, 0 for others */
   double cost_s;           /* filled in by pricing */
 } zp_step;
 
@@ -107,8 +111,10 @@ typedef struct zp_segment_program {
   const zp_segment *segment; /* of the model, or a piece of one */
   const zp_graph *graph;   /* local, fused, differentiated */
   zp_procedure forward, backward;
-  int64_t *param_offset;   /* elements from the instance's start, per graph->params entry; -1: shared, see zp_stage.shared */
-  int64_t elements;        /* of one instance in the flat buffers (aligned); shared parameters not counted */
+  int64_t *param_offset;   /* elements from the instance's start (its spread start), per graph->params entry; -1: shared,
+                            * see zp_stage.shared */
+  int64_t elements;        /* of one instance in the flat buffers (aligned); shared and spread parameters not counted */
+  int64_t spread_elements; /* the same of its spread parameters */
   int64_t carry_in_elements, carry_out_elements; /* of one micro-batch; 0 at the ends of the model */
   int64_t carry_kept_elements; /* what the slot keeps of the input: all, or the rank's shard */
   int64_t saved_bytes;     /* of one unit in one slot, the kept input included (it stands first, at offset 0) */
@@ -141,6 +147,7 @@ typedef struct zp_run { /* consecutive iterations of one segment, or one of a pi
   int chunk;               /* of the stage: 0 .. chunks-1 */
   int64_t base;            /* element offset of the first instance in the flat buffers */
   int64_t stride;          /* elements from instance to instance: the segment's, with ZeRO 2 and 3 padded to whole shards */
+  int64_t spread_base, spread_stride; /* the same of spread parameters */
   int64_t saved;           /* byte offset of the first instance's area inside a slot; stride: saved_bytes of the segment */
 } zp_run;
 
@@ -170,7 +177,10 @@ typedef struct zp_stage {
   zp_chunk *chunks;
   ZP_VEC(zp_run) runs;
   ZP_VEC(zp_shared) shared; /* first in the flat buffers */
-  int64_t flat_elements, shard_elements;
+  /* Flat buffers: first what all data ranks hold, then what is spread over expert groups, which every data / expert ranks
+   * hold. ZeRO shards either over those who hold the same. */
+  int64_t flat_elements, shard_elements;               /* of both */
+  int64_t spread_elements, spread_shard_elements;      /* of the second */
   int64_t bucket_elements; /* largest unit's parameters: what ZeRO 2, 3 and copies between tiers move at once */
   int64_t slots, slot_stride; /* slot count = micro-batches in flight. Several chunks: of the pool, when `pooled` */
   bool pooled;             /* the chunks take their slots from one pool; otherwise each has its own (zp_chunk.slots) */
@@ -223,6 +233,8 @@ zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_shar
                              const zp_choice *choice, const char **reason);
 /* Does the step belong to BW when backward is split: products for weights and sums over columns? */
 bool zp_step_is_weight_gradient(const zp_step *step);
+/* Does the step exchange slots in an expert group? */
+bool zp_step_is_exchange(const zp_step *step);
 
 /* Parameters that several segments use. */
 int zp_count_ties(const zp_model *model);
@@ -284,7 +296,7 @@ int zp_chunk_stage(const zp_choice *choice, int64_t k, int *chunk);
 bool zp_choice_is_generated(const zp_choice *choice, const char **why_not);
 
 /* Bytes that all ranks together send in one step, by axis, with the runtime's ring algorithms. */
-typedef struct zp_traffic { int64_t tensor, data, pipeline, tie; } zp_traffic;
+typedef struct zp_traffic { int64_t tensor, data, pipeline, tie, expert; } zp_traffic;
 zp_traffic zp_program_traffic(const zp_program *program);
 /* Elements of the stage's parameters whose gradients are partial over the tensor ranks (sequence sharding): summed once a step. */
 int64_t zp_partial_elements(const zp_program *program, const zp_stage *stage);

@@ -13,7 +13,8 @@
 typedef struct zp_param_split {
   int split_dim;
   int64_t outer, units;
-  zp_shape local;    /* padded: ceil(units / tensor) units a rank */
+  zp_shape local;    /* padded: ceil(units / shares) units a rank; share t * expert + x of tensor rank t, expert rank x */
+  bool spread;       /* on dimension 0 (then split_dim), and further over the expert ranks: tensor * expert shares */
   bool grad_partial; /* replicated, but every rank has only its rows' share of the gradient: one all-reduce of `local`
                       * over the tensor ranks a step. Only with `sequence`: norm weights, biases added to split rows */
 } zp_param_split;
@@ -27,6 +28,7 @@ typedef struct zp_shard_pieces {
 
 typedef struct zp_sharding {
   int tensor;
+  int expert;            /* ranks of an expert group, 1: every data rank has all experts of its tensor rank */
   bool sequence;         /* carried tensors are split along the sequence */
   zp_graph **local;      /* per segment: unfused, undifferentiated local graph */
   zp_graph **trained;    /* per segment: the same fused and differentiated */
@@ -43,6 +45,15 @@ typedef struct zp_sharding {
  * or more tensor ranks and a sequence that they divide. */
 zp_sharding *zp_shard(zp_arena *arena, const zp_model *model, const zp_machine *machine, int tensor, int64_t microbatch,
                       bool sequence, const char **reason);
+/* The same for one rank of expert groups: whole experts are divided over the tensor ranks, and those of a tensor rank
+ * over the `expert` data ranks of its group (zp_graph_spread_experts), which must divide them. */
+zp_sharding *zp_shard_experts(zp_arena *arena, const zp_model *model, const zp_machine *machine, int tensor, int expert,
+                              bool sequence, const char **reason);
+/* Why the experts of a tensor rank cannot be divided over so many data ranks; NULL when they can, as far as their
+ * numbers go. */
+const char *zp_shard_refuse_experts(zp_arena *arena, const zp_model *model, int tensor, int expert);
+/* Has the model matrices of experts? */
+bool zp_model_has_experts(const zp_model *model);
 /* The graphs of the pieces, in the arena of the sharding. */
 const zp_shard_pieces *zp_shard_find_pieces(const zp_sharding *sharding, const zp_model *model);
 

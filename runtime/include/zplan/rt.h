@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <zplan/zpk.h>
 
-typedef enum zpr_axis { ZPR_TENSOR, ZPR_DATA, ZPR_PIPELINE, ZPR_TIE, ZPR_CONTROL, ZPR_AXIS_COUNT } zpr_axis;
+typedef enum zpr_axis { ZPR_TENSOR, ZPR_DATA, ZPR_PIPELINE, ZPR_TIE, ZPR_EXPERT, ZPR_CONTROL, ZPR_AXIS_COUNT } zpr_axis;
 
 /* ---- tables that the generator prints ---- */
 
@@ -21,7 +21,8 @@ typedef struct zpr_param {
   int rank;
   int64_t shape[4];  /* logical */
   int split_dim;     /* -1: every tensor rank has all of it */
-  int64_t outer, units; /* the split dimension is [outer][units][unit size]; rank t has units t*ceil(units/tensor) ... */
+  int64_t outer, units; /* the split dimension is [outer][units][unit size]; share i has units i*ceil(units/shares) ... */
+  bool spread;       /* false: `tensor` shares, i = t. true: tensor * expert shares, i = t * expert + d % expert */
   int64_t offset;    /* elements from the start of its instance in the flat buffers */
   int64_t elements;  /* local, padding included */
   int init;          /* zpk_initial_weight */
@@ -30,7 +31,8 @@ typedef struct zpr_param {
   bool zero_first;   /* the gradient is only ever added to: zero it at the start of a step */
 } zpr_param;
 
-/* `count` consecutive instances of a segment that live on a stage, side by side in the flat buffers. */
+/* `count` consecutive instances of a segment that live on a stage, side by side in the flat buffers. Its parameters are
+ * all spread over expert groups, or none of them is. */
 typedef struct zpr_run {
   const char *segment;
   int64_t first, count;  /* first instance: names h.{first} ... */
@@ -53,8 +55,10 @@ typedef struct zpr_stage {
   int64_t arena_bytes;   /* the arena is exactly this large */
   int64_t params, grads; /* flat buffers of flat_elements */
   int64_t moment1, moment2; /* of shard_elements; -1 when the optimizer has none */
-  int64_t flat_elements; /* padded so that it divides over the data ranks when zero == 1 */
-  int64_t shard_elements;/* flat_elements, or flat_elements / data with ZeRO-1 */
+  /* The flat buffers end with what is spread over expert groups. Either part is padded so that it divides over those who
+   * hold the same when zero == 1: all data ranks, or data / expert of them. Moments have shards of both parts. */
+  int64_t flat_elements, shard_elements;          /* both parts; this rank's shards of them, all of them without ZeRO-1 */
+  int64_t spread_elements, spread_shard_elements; /* of them the second part; 0 when expert == 1 */
   int64_t inputs;        /* int32 [inputs][micro-batches][microbatch][S]: tokens, then labels, of the whole step */
   int n_runs;
   const zpr_run *runs;
@@ -75,6 +79,7 @@ typedef struct zpr_program {
   const char *name, *plan_hash;
   zpk_dtype dtype;
   int tensor, pipeline, data, zero;
+  int expert; /* neighbouring data ranks that share the experts of a tensor rank; 0, 1: none do */
   bool pipeline_before_data; /* ranks are numbered tensor, pipeline, data, fastest first; otherwise tensor, data, pipeline */
   int64_t batch, microbatch, microbatches; /* microbatches a replica: batch / (data * microbatch) */
   int64_t sequence, vocabulary;
@@ -158,6 +163,8 @@ typedef struct zpr_rows_call {
   const int64_t *in_ld;
   void *const *out;
   const int64_t *out_ld;
+  int n_in, n_out;         /* these and the next only for zpr_slot_rows */
+  const int64_t *in_step;  /* elements from row to row: in_ld, or 0 where all rows read the same one */
   int n_sums;              /* column sums: added over chunks into sum[i] (of sum_cols[i] elements) */
   const int64_t *sum_cols;
   void *const *sum;
@@ -166,6 +173,9 @@ typedef struct zpr_rows_call {
   int64_t instance, first_sample, first_column, logical_columns; /* of the random stream */
 } zpr_rows_call;
 void zpr_rows(zpr *c, const zpr_rows_call *call);
+/* The same over slots that an expert group has spread, [samples, experts, n, slots] rows: the random stream of every
+ * sample is that of the member who has it. first_column: of the rank's first expert. */
+void zpr_slot_rows(zpr *c, const zpr_rows_call *call, int64_t samples, int64_t experts, int64_t slots);
 
 void zpr_embedding(zpr *c, const int32_t *ids, const void *table, int64_t first_row, int64_t n_rows, int64_t rows, int64_t cols, void *out);
 void zpr_embedding_grad(zpr *c, const int32_t *ids, const void *dy, int64_t first_row, int64_t n_rows, int64_t rows, int64_t cols, void *grad);
@@ -194,6 +204,11 @@ void zpr_zero(zpr *c, void *dst, int64_t bytes);
 void zpr_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count);
 /* out[i * count ..] = rank i's `in`; in may be its own place in out. */
 void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *out);
+/* Collective over an expert group, n ranks, of which each has `experts`: from the slots of all experts for this rank's
+ * samples, in[samples, n, experts, elements], to those of this rank's experts for the samples of all members, out[samples,
+ * experts, n, elements]; `elements` are the slots of one expert for one sample. And back. Each rank sends all but 1/n. */
+void zpr_spread_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out);
+void zpr_return_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out);
 /* Pipeline neighbours, same t and d. A send returns at once; the buffer may be written again after zpr_send_wait of the
  * same direction (up = to the next stage). Receives wait. Tagged by micro-batch. */
 void zpr_send(zpr *c, bool up, const void *data, int64_t count, int64_t mb);

@@ -115,6 +115,10 @@ typedef enum zp_op_class { ZP_CLASS_ROW, ZP_CLASS_MATMUL, ZP_CLASS_ATTENTION, ZP
   /* a sample, so that both stay in the order of the positions. Each is the other's derivative.                        */ \
   X(ALL_GATHER_SEQ, "all_gather_seq", COMM)         /* share -> replicated; backward gathers the share once more      */ \
   X(REDUCE_SCATTER_SEQ, "reduce_scatter_seq", COMM) /* partial -> share of the sum                                    */ \
+  /* Collectives over an expert group, attr.parts = e data ranks: each keeps the slots of E/e experts, of the samples of */ \
+  /* all members, in their order. Each is the other's derivative.                                                      */ \
+  X(SPREAD_SLOTS, "spread_slots", COMM)     /* own samples [B,E,C,d] -> own experts [B,E/e,e*C,d]                      */ \
+  X(RETURN_SLOTS, "return_slots", COMM)     /* and back                                                                */ \
   X(CE_STATS, "ce_stats", LOSS)             /* logits[B,S,Vlocal], labels -> stat[B,S,3]: max, sum exp, label logit */ \
   X(GATHER_STATS, "gather_stats", COMM)     /* stat[B,S,3] -> stat[t,B*S,3], attr.parts = t; shape written [B,t*S,3] */\
   X(CE_LOSS, "ce_loss", LOSS)               /* stat[t,B*S,3], labels -> lse stat[B,S]; adds the loss to the step sum */\
@@ -322,6 +326,9 @@ void zp_graph_infer_parts(zp_graph *graph);
 /* The local graph at tensor degree 1: CROSS_ENTROPY becomes CE_STATS and CE_LOSS, which reads stat[B,S,3] = [1,B*S,3]
  * directly; graph.loss is then CE_LOSS's output. Tensors keep their indices. Returns a new graph in the same arena. */
 zp_graph *zp_graph_localize_trivial(const zp_graph *graph);
+/* The graph of one rank of an expert group of `parts` data ranks, from that of its tensor rank (undifferentiated): it has
+ * a share of the tensor rank's experts. Tensors keep their indices. A new graph in the same arena; NULL with *reason. */
+zp_graph *zp_graph_spread_experts(const zp_graph *graph, int parts, const char **reason);
 /* Groups neighbouring ROW nodes of a (local, undifferentiated) graph into FUSED nodes, greedily, where the rows agree;
  * every ROW node ends up in a FUSED node, alone if need be. Nothing else changes order relative to its users.
  * Group outputs are the values that someone outside needs, or backward needs and cannot cheaply rebuild.

@@ -190,6 +190,7 @@ typedef struct zp_constraints {
   const char *name; /* of the plan block, NULL for the unnamed one */
   zp_limit tensor, pipeline, data, zero, microbatch;
   zp_limit idle;            /* devices that are left out; unset: any number of them */
+  zp_limit expert;          /* data ranks that share the experts of a tensor rank; unset: all that divide them */
   zp_limit recompute;       /* values of zp_recompute; names none, selective/attention, layer/full; "auto" = all */
   zp_limit recompute_shard; /* 0 none, 1 tensor */
   ZP_VEC(zp_stage_mode) stage_recompute; /* pinned mode of every stage, `pipeline` then is their number; empty: free */

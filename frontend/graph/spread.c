@@ -1,0 +1,98 @@
+/* zp_graph_spread_experts: pass over a local graph. The ranks of an expert group have different samples; each keeps an
+ * equal share of the experts. Dispatched slots [B, experts, slots, d] go out to the ranks of their experts, which
+ * compute with the slots of all samples of the group, and come back before they are combined (GShard, arXiv 2006.16668,
+ * section 3.3). What a rank then has of one expert stands together, [B, experts / parts, parts * slots, d]: sample by
+ * sample of its own micro-batch the slots of all members' samples of that number. So nothing between has to know. */
+#include <assert.h>
+#include "graph_internal.h"
+
+typedef struct spreader {
+  const zp_graph *from;
+  zp_graph *to;
+  int64_t parts;
+  int *there; /* per tensor: its slots where they are computed, -1: itself */
+  const char *reason;
+} spreader;
+
+static bool is_slots(const zp_graph *graph, int tensor) {
+  const zp_tensor *t = &graph->tensors.data[tensor];
+  return t->role == ZP_ROLE_VALUE && t->shape.rank == 4;
+}
+
+static void share_experts(const spreader *s, zp_shape *slots) {
+  slots->dim[1] /= s->parts;
+  slots->dim[2] *= s->parts;
+}
+
+static zp_tensor copy_of(const spreader *s, int tensor, const char *suffix) {
+  zp_tensor t = s->to->tensors.data[tensor];
+  t.name = zp_format(s->to->arena, "%s.%s", t.name, suffix);
+  t.producer = -1;
+  return t;
+}
+
+static int add_collective(spreader *s, zp_op op, const zp_node *near, int in, zp_tensor out) {
+  zp_node node = {.op = op, .attr = {.parts = s->parts}, .span = near->span, .name = out.name};
+  int id = zp_graph_add_tensor(s->to, out);
+  zp_push(s->to->arena, &node.in, in);
+  zp_push(s->to->arena, &node.out, id);
+  zp_graph_add_node(s->to, node);
+  return id;
+}
+
+/* The matrices of the rank's share of the experts. */
+static void share_matrices(spreader *s, const zp_node *node) {
+  zp_tensor *w = &s->to->tensors.data[node->in.data[1]];
+  const zp_tensor *whole = &s->from->tensors.data[node->in.data[1]];
+  if (w->shape.dim[0] != whole->shape.dim[0]) return; /* a second use */
+  if (w->split_dim < 0) w->full_dim = w->shape.dim[0];
+  assert(w->split_dim <= 0);
+  w->split_dim = 0;
+  if (w->shape.dim[0] % s->parts)
+    s->reason = zp_format(s->to->arena, "%lld data ranks do not divide the %lld experts of a tensor rank",
+                          (long long)s->parts, (long long)w->shape.dim[0]);
+  w->shape.dim[0] /= s->parts;
+}
+
+/* A node with its operands where they are computed; what it makes of slots is there, too. */
+static zp_node moved(spreader *s, const zp_node *node) {
+  zp_node copy = *node;
+  copy.in = (zp_ints){0};
+  for (int i = 0; i < node->in.len; i++) {
+    int t = node->in.data[i];
+    zp_push(s->to->arena, &copy.in, s->there[t] >= 0 ? s->there[t] : t);
+  }
+  if (node->op == ZP_OP_DISPATCH) return copy;
+  for (int i = 0; i < node->out.len; i++) {
+    zp_tensor *out = &s->to->tensors.data[node->out.data[i]];
+    if (is_slots(s->from, node->out.data[i])) share_experts(s, &out->shape);
+    if (out->base >= 0 && s->there[out->base] >= 0) out->base = s->there[out->base];
+  }
+  if (node->op == ZP_OP_BATCHED_MATMUL) share_matrices(s, node);
+  return copy;
+}
+
+static void add_node(spreader *s, const zp_node *node) {
+  zp_node copy = moved(s, node);
+  if (node->op == ZP_OP_COMBINE) {
+    zp_tensor back = copy_of(s, copy.in.data[0], "returned");
+    back.shape = s->from->tensors.data[node->in.data[0]].shape;
+    copy.in.data[0] = add_collective(s, ZP_OP_RETURN_SLOTS, node, copy.in.data[0], back);
+  }
+  zp_graph_add_node(s->to, copy);
+  if (node->op != ZP_OP_DISPATCH) return;
+  zp_tensor out = copy_of(s, node->out.data[0], "spread");
+  share_experts(s, &out.shape);
+  s->there[node->out.data[0]] = add_collective(s, ZP_OP_SPREAD_SLOTS, node, node->out.data[0], out);
+}
+
+zp_graph *zp_graph_spread_experts(const zp_graph *graph, int parts, const char **reason) {
+  spreader s = {.from = graph, .to = zp_graph_copy_tensors(graph), .parts = parts};
+  s.there = ZP_NEW_ARRAY(graph->arena, int, graph->tensors.len);
+  for (int i = 0; i < graph->tensors.len; i++) s.there[i] = -1;
+  for (int i = 0; i < graph->nodes.len && !s.reason; i++) add_node(&s, &graph->nodes.data[i]);
+  s.to->n_forward = s.to->nodes.len;
+  *reason = s.reason;
+  assert(s.reason || !zp_graph_check(graph->arena, s.to));
+  return s.reason ? NULL : s.to;
+}

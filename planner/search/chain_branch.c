@@ -1,0 +1,230 @@
+/* Branch and bound over the cuts of one point by chains, for every schedule that has order tables.
+ *
+ * A chain of actions that wait for each other (order_graph.c) bounds every cut: the step takes at least what its
+ * actions and messages take, the last stage's reduction and any stage's update. So does every mean of chains. For one
+ * chain the cut that it allows most is a shortest path (cut_space.c).
+ *
+ * Root: chains and cuts are found in turn. The best mean of the chains for the cuts seen so far is a matrix game
+ * (matrix_game.c); the shortest path for that mean is a bound of all cuts and the next cut to see, and what that cut
+ * waits for in the simulation is the next chain. Edges that no cut below the target has are dropped on the way.
+ *
+ * Tree: a node fixes the ends of the first places. It is pruned when some chain's seconds up to there and the least
+ * ones behind it miss the target. A whole cut that misses it yields the chain that it waited for, which is a chain of
+ * the tree from then on; the search goes back to the first place where that chain alone would have pruned.
+ *
+ * Several chunks a stage: what a stage runs is known with its last chunk. Only then its memory, mode, reduction and
+ * update count. Work is counted in simulated actions. */
+#include <math.h>
+#include <stdlib.h>
+#include "chain_tree.h"
+#include "schedule.h"
+
+enum { MOST_ACTIONS = 1 << 21 };
+
+/* ---- chains of the tree ---- */
+
+/* A chain's seconds up to the end of a fixed place. */
+static void add_place(const zp_chain_tree *t, zp_held_chain *h, int place) {
+  int stage = t->stage_of[place];
+  double sum = h->sum_s[place] + zp_chain_seconds(&h->chain, place, zp_chain_edge(t, place));
+  for (int k = stage; k <= place && zp_chain_chunked(t) && t->last_place[stage] == place; k++)
+    if (t->stage_of[k] == stage)
+      sum += zp_chain_seconds(&h->chain, k, &t->cost[k]) - zp_chain_seconds(&h->chain, k, zp_chain_edge(t, k));
+  h->sum_s[place + 1] = sum;
+}
+
+static double rest_of(const zp_chain_tree *t, const zp_held_chain *h, int place, int64_t end) {
+  return h->rest_s[t->space->base[place] + end - t->space->low[place]];
+}
+
+/* Room for one more: the one that has not pruned for longest goes. */
+static zp_held_chain *hold_chain(zp_chain_tree *t) {
+  int oldest = 0;
+  if (t->n_chains < ZP_MOST_CHAINS) {
+    zp_held_chain *h = &t->chains[t->n_chains++];
+    if (h->rest_s) {
+      zp_chain_clear(&h->chain, t->places);
+      return h;
+    }
+    h->chain = zp_chain_new(t->arena, t->places);
+    h->rest_s = ZP_NEW_ARRAY(t->arena, double, t->space->ends);
+    h->sum_s = ZP_NEW_ARRAY(t->arena, double, t->places + 1);
+    return h;
+  }
+  for (int i = 1; i < t->n_chains; i++)
+    if (t->chains[i].used < t->chains[oldest].used) oldest = i;
+  zp_chain_clear(&t->chains[oldest].chain, t->places);
+  return &t->chains[oldest];
+}
+
+/* ---- the tree ---- */
+
+typedef struct child {
+  int64_t end;
+  double bound_s;
+} child;
+
+static int by_child(const void *a, const void *b) {
+  const child *x = a, *y = b;
+  if (x->bound_s != y->bound_s) return x->bound_s < y->bound_s ? -1 : 1;
+  return x->end < y->end ? 1 : -1;
+}
+
+/* The most that a chain says of the cuts that start with the fixed places up to this one. */
+static double bound_of_place(zp_chain_tree *t, int place) {
+  double most = 0;
+  for (int r = 0; r < t->n_chains; r++) {
+    zp_held_chain *h = &t->chains[r];
+    add_place(t, h, place);
+    double seconds = h->sum_s[place + 1] + rest_of(t, h, place + 1, t->choice.cut[place + 1]);
+    if (seconds > most) most = seconds;
+    if (!zp_chain_meets(seconds, t->target_s)) h->used = ++t->now;
+  }
+  return most;
+}
+
+/* The fewest of the fixed places that miss the target by the chain; all when they do not. */
+static int blame(zp_chain_tree *t, zp_held_chain *h) {
+  for (int k = 0; k < t->places; k++) add_place(t, h, k);
+  for (int k = 0; k <= t->places; k++)
+    if (!zp_chain_meets(h->sum_s[k] + rest_of(t, h, k, t->choice.cut[k]), t->target_s)) return k;
+  return t->places;
+}
+
+/* A whole cut; how many of its first places are to blame when it misses the target. */
+static int visit_leaf(zp_chain_tree *t) {
+  zp_held_chain *h = hold_chain(t);
+  zp_chain_simulate(t, &h->chain);
+  h->sum_s[0] = h->chain.constant_s;
+  h->used = ++t->now;
+  if (!zp_chain_ask(t, &h->chain, h->rest_s)) return 0;
+  int miss = blame(t, h);
+  if (zp_chain_meets(h->sum_s[t->places], t->target_s)) {
+    zp_chain_found(t);
+    miss = blame(t, h);
+  }
+  t->effort->pruned[ZP_CUT_CHAIN]++;
+  return miss;
+}
+
+static int visit(zp_chain_tree *t, int place) {
+  t->effort->nodes++;
+  if (place == t->places) return visit_leaf(t);
+  const zp_cut_space *x = t->space;
+  int64_t at = x->base[place] + t->choice.cut[place] - x->low[place], n = 0;
+  zp_arena_mark mark = zp_arena_get_mark(t->scratch);
+  child *children = ZP_NEW_ARRAY(t->scratch, child, x->stop[at] - x->begin[at] + 1);
+  for (int64_t e = x->begin[at]; e < x->stop[at]; e++) {
+    int64_t end = x->nearest[at] + e - x->first_edge[at];
+    if (!x->alive[e]) continue;
+    t->choice.cut[place + 1] = end;
+    if (!zp_chain_fix_place(t, place)) continue;
+    double bound = bound_of_place(t, place);
+    if (zp_chain_meets(bound, t->target_s))
+      children[n++] = (child){end, bound};
+    else
+      t->effort->pruned[ZP_CUT_CHAIN]++;
+  }
+  zp_chain_spend(t, 1 + (x->stop[at] - x->begin[at]) * t->n_chains / 4);
+  if (n) qsort(children, (size_t)n, sizeof *children, by_child);
+  int miss = place + 1;
+  for (int64_t i = 0; i < n && !t->spent && miss > place; i++) {
+    t->choice.cut[place + 1] = children[i].end;
+    zp_chain_fix_place(t, place);
+    if (!zp_chain_meets(bound_of_place(t, place), t->target_s)) continue;
+    miss = visit(t, place + 1);
+  }
+  zp_arena_rewind(t->scratch, mark);
+  return miss <= place ? miss : place;
+}
+
+static bool take_row(zp_chain_tree *t, const zp_chain *row) {
+  zp_held_chain *h = hold_chain(t);
+  zp_chain_add(&h->chain, row, 1, t->places);
+  h->sum_s[0] = row->constant_s;
+  return zp_chain_ask(t, &h->chain, h->rest_s);
+}
+
+/* The chains of the root that count in its mean, as far as there is room for more, and the mean. */
+static bool take_rows(zp_chain_tree *t) {
+  for (int r = t->n_rows; r-- > 0 && t->n_chains < ZP_MOST_CHAINS / 2;)
+    if (t->share[r] > 1e-6 && !take_row(t, &t->rows[r])) return false;
+  return take_row(t, &t->mean);
+}
+
+static void search_tree(zp_chain_tree *t) {
+  t->n_chains = 0;
+  if (t->spent || !take_rows(t)) return;
+  for (int r = 0; r < t->n_chains && !t->spent; r++) /* again, without the edges that the others dropped */
+    if (!zp_chain_ask(t, &t->chains[r].chain, t->chains[r].rest_s)) return;
+  if (!t->spent) visit(t, 0);
+}
+
+/* ---- start ---- */
+
+/* False: the tables are too long, or the ways to cut too many. */
+static bool plant(zp_chain_tree *t) {
+  const zp_choice *c = &t->point->choice;
+  int64_t m = zp_microbatches(t->s->spec, c);
+  t->choice = *c;
+  t->places = zp_model_chunks(c);
+  t->stages = c->pipeline;
+  if (t->effort->work_left <= 0 || 3 * m * t->places > MOST_ACTIONS) return false;
+  t->limits = zp_search_limits(t->s);
+  if (!zp_chain_chunked(t)) {
+    t->ties_s = zp_least_ties(t->arena, t->s, t->point);
+    t->costs = zp_stage_costs_new(t->arena, t->s, t->point);
+  } else {
+    t->update_s = zp_bound_update(t->s, t->point);
+  }
+  t->space = zp_cut_space_new(t->arena, t->s, t->point, t->costs, t->target_s);
+  zp_chain_spend(t, t->space ? t->space->n_edges : m * t->places);
+  if (!t->space) return false;
+  t->choice.cut = ZP_NEW_ARRAY(t->arena, int64_t, t->places + 1);
+  t->done_s = ZP_NEW_ARRAY(t->arena, double, t->space->ends);
+  if (t->space->possible) zp_chain_start_costs(t);
+  return true;
+}
+
+/* Raises the proven bound, finds better plans. */
+static void search_below(zp_chain_tree *t, double target_s, bool deep) {
+  t->target_s = target_s;
+  zp_cut_return(t->space);
+  if (zp_chain_search_root(t)) {
+    t->spent |= !deep;
+    search_tree(t);
+  } else {
+    t->effort->pruned[ZP_CUT_CHAIN]++;
+  }
+  if (!t->spent) t->low_s = fmax(t->low_s, t->target_s);
+}
+
+static double limit_s(const zp_chain_tree *t) { return t->task->limit_s(t->task->user); }
+
+/* As in branch.c: targets near the bound are searched soonest. */
+static void search(zp_chain_tree *t, bool deep) {
+  double high, share = 0.25;
+  while (high = limit_s(t), t->low_s < high * (1 - ZP_CHAIN_CLOSED) && !t->spent) {
+    int64_t nodes = t->effort->nodes;
+    search_below(t, fmin(t->low_s + share * (high - t->low_s), high * (1 - ZP_CHAIN_CLOSED)), deep);
+    bool searched = t->effort->nodes > nodes;
+    share = limit_s(t) < high ? 0.25 : searched || share >= 0.5 ? 1 : 0.5;
+  }
+}
+
+double zp_chain_branch(zp_searcher *s, const zp_point *point, const zp_branching *task, bool deep) {
+  zp_chain_tree t = {.s = s, .point = point, .task = task, .effort = &s->effort, .low_s = point->bound_s};
+  t.arena = zp_arena_new("chain_branch");
+  t.scratch = zp_arena_new("chain_branch.scratch");
+  t.stop_at = s->effort.work_left - s->effort.work_left / (deep ? 4 : 16); /* other points want their share */
+  t.target_s = limit_s(&t) * (1 - ZP_CHAIN_CLOSED);
+  if (plant(&t)) {
+    if (t.space->possible && zp_chain_start_root(&t))
+      search(&t, deep);
+    else
+      t.low_s = fmax(t.low_s, t.target_s);
+  }
+  zp_arena_free(t.scratch);
+  zp_arena_free(t.arena);
+  return t.low_s;
+}

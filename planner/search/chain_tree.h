@@ -1,0 +1,104 @@
+/* Shared by chain_branch.c, chain_root.c and chain_cost.c: the state of one branch and bound by chains. */
+#ifndef ZPLAN_CHAIN_TREE_H
+#define ZPLAN_CHAIN_TREE_H
+
+#include "../cost/cost.h"
+#include "search_internal.h"
+
+enum { ZP_MOST_CHAINS = 128, ZP_MOST_SEEN = 256 };
+
+/* Bounds this close to the best plan count as equal to it, as in branch.c. */
+static const double ZP_CHAIN_CLOSED = 1e-9;
+
+/* A chain of the tree. */
+typedef struct zp_held_chain {
+  zp_chain chain;
+  double *rest_s, *sum_s; /* [ends] behind; [places + 1] of the places fixed so far */
+  int64_t used;           /* when it pruned last */
+} zp_held_chain;
+
+typedef struct zp_chain_tree {
+  zp_searcher *s;
+  const zp_point *point;
+  const zp_branching *task;
+  zp_effort *effort;
+  zp_arena *arena, *scratch; /* of the tree; of a call */
+  int64_t stop_at;           /* of effort->work_left */
+  bool spent;
+  double target_s; /* cuts that take as long or longer are not looked for */
+  double low_s;    /* no cut is faster */
+  zp_limits limits;
+  int places, stages;    /* chunks of the model */
+  zp_stage_costs *costs; /* of points with one chunk a stage */
+  zp_cut_space *space;
+  double *done_s; /* [ends]: room */
+
+  /* chain_cost.c: the cut at hand */
+  zp_choice choice;        /* its cut */
+  zp_edge_cost *cost;      /* [place] */
+  int *stage_of, *at;      /* [place]: its stage; its times in run.time */
+  int *last_place;         /* [stage] */
+  double ties_s, update_s; /* of the first and the last stage; of several chunks a stage the update, at least */
+  zp_order_graph *graph;
+  zp_pipeline_run run;
+  zp_stage_time *time; /* run.time */
+  double *message_s;   /* run.message_s */
+
+  /* chain_root.c */
+  zp_chain *rows; /* chains */
+  int n_rows, most_rows;
+  int64_t *cuts[ZP_MOST_SEEN];
+  int n_cuts;
+  zp_matrix_game *game;       /* rows against cuts */
+  zp_chain mean;              /* of rows */
+  double *share, *best_share; /* of rows */
+  double *value;              /* of a row or a column: room */
+  double *rest_s;             /* [ends]: room */
+  double scale_s, seen_s;     /* of values; of the last cut that was seen */
+
+  /* chain_branch.c */
+  zp_held_chain chains[ZP_MOST_CHAINS];
+  int n_chains;
+  int64_t now;
+} zp_chain_tree;
+
+static inline bool zp_chain_chunked(const zp_chain_tree *t) { return t->places > t->stages; }
+
+/* work: estimated low, so it counts twice. */
+static inline void zp_chain_spend(zp_chain_tree *t, int64_t work) {
+  t->effort->work_left -= 2 * work;
+  t->spent |= t->effort->work_left < t->stop_at;
+}
+
+static inline double zp_chain_seconds(const zp_chain *chain, int place, const zp_edge_cost *cost) {
+  return zp_chain_of_edge(&chain->at[place], chain->reduce[place], chain->update[place], cost);
+}
+
+/* ---- chain_cost.c: what the cut at hand costs, and what it waits for ---- */
+/* Makes the graph of the order tables. */
+void zp_chain_start_costs(zp_chain_tree *t);
+/* Least costs of a place of the cut. */
+const zp_edge_cost *zp_chain_edge(const zp_chain_tree *t, int place);
+/* t->cost of a place, with its stage where it is the last one of it, or of the whole cut. False: it does not fit; of a
+ * whole cut t->cost are the least costs then. */
+bool zp_chain_fix_place(zp_chain_tree *t, int place);
+bool zp_chain_fix_cut(zp_chain_tree *t);
+/* Seconds of the chain for t->cost. */
+double zp_chain_of_fixed(const zp_chain_tree *t, const zp_chain *chain);
+/* What follows a chain that ends with this stage's last action, when the update of the stage with place `updated`
+ * counts. */
+void zp_chain_end(const zp_chain_tree *t, zp_chain *chain, int stage, int updated);
+/* Simulates t->cost; adds the chain of what the step waits for. */
+void zp_chain_simulate(zp_chain_tree *t, zp_chain *chain);
+/* The cut at hand is a new best plan when it is below the target; the target follows. */
+void zp_chain_found(zp_chain_tree *t);
+
+/* ---- chain_root.c ---- */
+/* Least seconds of a chain behind every end; drops what misses the target by it. False: everything does. */
+bool zp_chain_ask(zp_chain_tree *t, const zp_chain *chain, double *rest_s);
+/* The first rows and cuts. False: no cut is below the target. */
+bool zp_chain_start_root(zp_chain_tree *t);
+/* The same with means of rows, which become better. */
+bool zp_chain_search_root(zp_chain_tree *t);
+
+#endif
