@@ -189,8 +189,7 @@ static void fill_least_ends(const zp_program *program, const zp_pipeline_run *ru
   }
   if (zp_schedule_splits(program->choice.schedule)) return;
   for (int s = run->stages - 1; s-- > 0;)
-    run->end_s[s] =
-        fmax(run->end_s[s], run->end_s[s + 1] + run->message_s[s] + run->time[s * run->chunks].backward_s);
+    run->end_s[s] = fmax(run->end_s[s], run->end_s[s + 1] + run->message_s[s] + run->time[s * run->chunks].backward_s);
 }
 
 double zp_cost_step_least(zp_arena *arena, const zp_program *program, const zp_machine *machine) {

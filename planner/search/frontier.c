@@ -1,7 +1,8 @@
 /* The order in which the space is looked at: best bounds first, degrees as a whole until their turn comes: they start
  * with the bound of their products, are measured, and are looked into at last. Before that a plan of some degrees that
- * look as if they fit is found for every place of the ranking: plans that are known early leave most degrees out. For the
- * same reason degrees that leave devices idle wait until all others are settled: they are many, and seldom the best. */
+ * look as if they fit is found for every place of the ranking: plans that are known early leave most degrees out. For
+ * the same reason degrees that leave devices idle wait until all others are settled: they are many, and seldom the
+ * best. */
 #include <math.h>
 #include "search_internal.h"
 

@@ -1,8 +1,10 @@
-/* Pricing: points in the order of their bounds (frontier.c); a point that can still enter the ranking is given its
- * homes, cut and simulated. Where the ways to cut are few, all of them are looked at and the point is settled. Where
- * they are many, the cut with the least bound and the two extreme ones with the shortest longest stage are simulated,
- * and the point stays open down to its bound over all cuts. Points that are open below the best plan of all go to
- * branch.c and chain_branch.c. Stated cuts of several chunks a stage are few (chunk_cut.c): settled. */
+/* Pricing: points in the order of their bounds (frontier.c); a point that can still enter the ranking is looked at in
+ * steps that take ever longer: what memory forces on it, its homes, its cuts simulated. After every step it waits until
+ * its bound, raised by then, is the least one again. Where the ways to cut are few, all of them are looked at and the
+ * point is settled. Where they are many, the cut with the least bound and the two extreme ones with the shortest
+ * longest stage are simulated, and the point stays open down to its bound over all cuts. Points that are open below the
+ * best plan of all go to branch.c and chain_branch.c. Stated cuts of several chunks a stage are few (chunk_cut.c):
+ * settled. */
 #include <math.h>
 #include "cost.h"
 #include "schedule.h"
@@ -201,7 +203,7 @@ static zp_rejection simulate(pricing *p) {
 
 /* The next look; why the point was rejected, ZP_REJECT_COUNT when it was not. */
 static zp_rejection look_closer(pricing *p) {
-  static zp_rejection (*const looks[ZP_LOOKS])(pricing *p) = {look_at_work, look_at_memory, simulate};
+  static zp_rejection (*const looks[ZP_LOOKS])(pricing * p) = {look_at_work, look_at_memory, simulate};
   zp_ranking *r = p->ranking;
   if (p->point->bound_s >= cutoff(p)) return ZP_REJECT_BOUND;
   r->behind += p->point->looks > 0 && r->len && p->point->bound_s >= r->best[0].estimate.step_s;

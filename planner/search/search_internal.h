@@ -133,7 +133,7 @@ typedef struct zp_link_memo {
   zp_choice choice;
   zp_group_link link;
 } zp_link_memo;
-enum { ZP_FLIGHT_SLOTS = 128 };
+enum { ZP_FLIGHT_SLOTS = 512 };
 typedef struct zp_flight_memo { /* of one pipeline that was asked for; room for as many chunks as there may be parts of
                                    layers */
   bool known;
@@ -143,6 +143,13 @@ typedef struct zp_flight_memo { /* of one pipeline that was asked for; room for 
   double *flight; /* [pipeline]: see least_work.c */
   int64_t *chunk; /* [pipeline][chunks]: zp_in_flight_chunk */
 } zp_flight_memo;
+enum { ZP_STATED_CUT_SLOTS = 512 };
+typedef struct zp_stated_cut_memo { /* zp_state_cut of one variant, asked for lately; room for parts of layers */
+  bool known, possible;
+  int variant, chunks; /* variant: index */
+  bool from_back;
+  int32_t *cut; /* [chunks + 1] */
+} zp_stated_cut_memo;
 /* Of the last point that zp_remember_fits was called for. */
 typedef struct zp_known_fit {
   int64_t fits, fails; /* units: the most that are known to fit, the fewest that are known not to */
@@ -157,6 +164,7 @@ typedef struct zp_fits_memo {
 typedef struct zp_search_memo {
   zp_places_memo places;
   zp_flight_memo flight[ZP_FLIGHT_SLOTS];
+  zp_stated_cut_memo stated[ZP_STATED_CUT_SLOTS];
   zp_fits_memo fits;
   zp_step_end_memo end[4][2];              /* [zero][compress] */
   int groups, groups_tensor, groups_ranks; /* the tensor groups that were asked for last */
