@@ -134,7 +134,7 @@ def documents(folder):
             parts, step = sum(t[side] for t in terms[:-1]), terms[-1][side]
             expect("terms of " + wish, abs(parts - step) <= 1e-6 * step, "%g is not %g" % (parts, step))
     short = parse("why not, misfit", ["explain", plan, "--why-not", "recompute=none"], 3)["asked"]
-    refused = parse("why not, illegal", ["explain", plan, "--why-not", "pipeline=7"], 3)["asked"]
+    refused = parse("why not, illegal", ["explain", plan, "--why-not", "pipeline=7, idle=0"], 3)["asked"]
     expect("refusals", refused["refusals"] == ["pipeline 7 does not divide 800 devices; 5 and 8 do"], refused)
     expect("short bytes", short["short_bytes"] == short["need_bytes"] - short["have_bytes"] > 0)
     expect("ranks", 0 <= short["first_rank"] <= short["last_rank"] < 800)
