@@ -151,6 +151,9 @@ void zp_cost_microbatches(zp_arena *arena, const zp_pipeline_run *run);
 /* step_s of zp_simulate without its explanation, which takes a second run of the pipeline. Scratch memory is not given
  * back. Of 1F1B programs neither looks at the order tables. */
 double zp_cost_step(zp_arena *arena, const zp_program *program, const zp_machine *machine);
+/* No order of the stages' actions makes the step shorter: zp_cost_step without a simulation, from below, O(stages *
+ * chunks). Looks at no order tables. */
+double zp_cost_step_least(zp_arena *arena, const zp_program *program, const zp_machine *machine);
 /* Elements of the carry between model chunks k and k + 1. */
 int64_t zp_cost_carry_elements(const zp_lowered *lowered, const zp_choice *choice, int64_t k);
 

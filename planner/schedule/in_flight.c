@@ -40,9 +40,10 @@ static int64_t after_forward(const interleaved *x, int64_t chunk, int64_t n) {
 }
 
 /* The number in flight is piecewise linear in n: its maximum stands where a run of forwards ends or a run of backwards
- * starts. Groups of one size repeat, so the first few, those where the size changes and the last few tell all. */
+ * starts. Groups of one size repeat, so the first few, those where the size changes and the last few tell all: warm-up
+ * is shorter than two groups, because a group has no fewer micro-batches than there are stages. */
 static int64_t interleaved_chunk(const interleaved *x, int64_t chunk) {
-  int64_t n = x->groups.count, longer = x->groups.longer, most = 0, edge = x->v + 2;
+  int64_t n = x->groups.count, longer = x->groups.longer, most = 0, edge = 4;
   for (int64_t g = 0; g < n; g++) {
     if (g == edge && longer - edge > edge) g = longer - edge;
     if (g == longer + edge && n - edge > g) g = n - edge;

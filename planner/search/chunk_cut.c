@@ -3,6 +3,7 @@
  * more, where state may leave the device, and on several node types cuts are stated: the longest chunk as short as
  * possible, and of these cuts the ones with the longest first or the longest last chunks. */
 #include <math.h>
+#include <zplan/hash.h>
 #include "schedule.h"
 #include "search_internal.h"
 
@@ -31,17 +32,30 @@ static double longest_chunk(const double *prefix_s, int chunks, const int64_t *c
   return longest;
 }
 
-/* The shortest possible longest chunk, exactly: every success jumps to a value that occurs. cut: scratch. */
+/* The shortest that a chunk must become before filling from the front gives another cut; HUGE_VAL: none was full. */
+static double next_chunk_s(const double *prefix_s, int64_t units, int chunks, double chunk_s) {
+  double next = HUGE_VAL;
+  for (int64_t i = 0, at = 0; i < chunks && at < units; i++) {
+    int64_t end = at + 1, last = units - (chunks - 1 - i);
+    while (end < last && prefix_s[end + 1] - prefix_s[at] <= chunk_s) end++;
+    if (end < last) next = fmin(next, prefix_s[end + 1] - prefix_s[at]);
+    at = end;
+  }
+  return next;
+}
+
+/* The shortest possible longest chunk, exactly: both a success and a failure jump to a value that occurs. cut: scratch.
+ */
 static double find_shortest_longest(const zp_variant *v, int64_t units, int chunks, int64_t *cut) {
   double total = v->prefix_s[units], low = fmax(total / chunks, v->longest_s) * (1 - 1e-9);
   fill(v->prefix_s, units, chunks, total, false, cut);
   double high = longest_chunk(v->prefix_s, chunks, cut);
-  while (high - low > 1e-9 * high) {
-    double middle = low + (high - low) / 2;
-    if (fill(v->prefix_s, units, chunks, middle, false, cut))
-      high = fmin(middle, longest_chunk(v->prefix_s, chunks, cut));
+  for (bool middle = true; high - low > 1e-9 * high; middle = !middle) {
+    double chunk_s = middle ? low + (high - low) / 2 : low * (1 + 1e-12);
+    if (fill(v->prefix_s, units, chunks, chunk_s, false, cut))
+      high = fmin(chunk_s, longest_chunk(v->prefix_s, chunks, cut));
     else
-      low = middle;
+      low = fmax(chunk_s, next_chunk_s(v->prefix_s, units, chunks, chunk_s));
   }
   return high;
 }
@@ -142,11 +156,27 @@ zp_any_cut zp_find_chunk_cut(const zp_searcher *s, const zp_point *point, int64_
 
 /* ---- stated cuts ---- */
 
+/* Points of other data degrees, ZeRO stages and rank orders have the same cuts. */
+static zp_stated_cut_memo *find_stated_cut(const zp_searcher *s, int variant, int chunks, bool from_back) {
+  const int64_t key[3] = {variant, chunks, from_back};
+  zp_stated_cut_memo *memo = &s->memo->stated[zp_hash(ZP_HASH_START, key, sizeof key) % ZP_STATED_CUT_SLOTS];
+  if (memo->known && memo->variant == variant && memo->chunks == chunks && memo->from_back == from_back) return memo;
+  *memo = (zp_stated_cut_memo){.variant = variant, .chunks = chunks, .from_back = from_back, .cut = memo->cut};
+  return memo;
+}
+
 bool zp_state_cut(const zp_searcher *s, const zp_point *point, int by, bool from_back, int64_t *cut) {
   const zp_variant *v = &s->variants.data[point->modes[by]];
   int chunks = zp_model_chunks(&point->choice);
-  double longest = shortest_longest(v, zp_point_units(s, point), chunks, cut) * (1 + 2e-9);
-  return fill(v->prefix_s, zp_point_units(s, point), chunks, longest, from_back, cut);
+  zp_stated_cut_memo *memo = find_stated_cut(s, point->modes[by], chunks, from_back);
+  if (!memo->known) {
+    double longest = shortest_longest(v, zp_point_units(s, point), chunks, cut) * (1 + 2e-9);
+    memo->known = true;
+    memo->possible = fill(v->prefix_s, zp_point_units(s, point), chunks, longest, from_back, cut);
+    for (int k = 0; k <= chunks && memo->possible; k++) memo->cut[k] = (int32_t)cut[k];
+  }
+  for (int k = 0; k <= chunks && memo->possible; k++) cut[k] = memo->cut[k];
+  return memo->possible;
 }
 
 bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits *limits, int by, bool from_back,

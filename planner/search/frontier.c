@@ -1,6 +1,8 @@
 /* The order in which the space is looked at: best bounds first, degrees as a whole until their turn comes: they start
  * with the bound of their products, are measured, and are looked into at last. Before that a plan of some degrees that
- * look as if they fit is found for every place of the ranking: plans that are known early leave most degrees out. */
+ * look as if they fit is found for every place of the ranking: plans that are known early leave most degrees out. For
+ * the same reason degrees that leave devices idle wait until all others are settled: they are many, and seldom the
+ * best. */
 #include <math.h>
 #include "search_internal.h"
 
@@ -46,9 +48,17 @@ static int pop(const zp_searcher *s, zp_ints *heap, is_before *before) {
 
 /* ---- degrees ---- */
 
+static bool uses_all(const zp_searcher *s, const zp_degrees *d) {
+  return d->tensor * d->pipeline * d->data == s->devices;
+}
+
 zp_frontier zp_frontier_new(zp_searcher *s) {
   zp_frontier f = {.s = s};
-  for (int i = 0; i < s->degrees.len; i++) push(s, &f.degrees, degrees_are_before, i);
+  for (int i = 0; i < s->degrees.len; i++)
+    if (uses_all(s, &s->degrees.data[i]))
+      push(s, &f.degrees, degrees_are_before, i);
+    else
+      zp_push(s->arena, &f.idle, i);
   return f;
 }
 
@@ -100,7 +110,8 @@ static int next_of_first(zp_frontier *f, const zp_ranking *r) {
   return -1;
 }
 
-int zp_frontier_next(zp_frontier *f, const zp_ranking *r) {
+/* Of all degrees that do not wait. */
+static int next_of_all(zp_frontier *f, const zp_ranking *r) {
   zp_searcher *s = f->s;
   int point = next_of_first(f, r), degrees;
   if (point >= 0) return point;
@@ -110,3 +121,12 @@ int zp_frontier_next(zp_frontier *f, const zp_ranking *r) {
   } while (degrees >= 0);
   return pop(s, &f->points, point_is_before);
 }
+
+int zp_frontier_next(zp_frontier *f, const zp_ranking *r) {
+  int point = next_of_all(f, r);
+  if (point >= 0 || f->idle.len == 0) return point;
+  while (f->idle.len) push(f->s, &f->degrees, degrees_are_before, f->idle.data[--f->idle.len]);
+  return next_of_all(f, r);
+}
+
+void zp_frontier_return(zp_frontier *f, int point) { push(f->s, &f->points, point_is_before, point); }

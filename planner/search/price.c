@@ -1,8 +1,10 @@
-/* Pricing: points in the order of their bounds (frontier.c); a point that can still enter the ranking is given its
- * homes, cut and simulated. Where the ways to cut are few, all of them are looked at and the point is settled. Where
- * they are many, the cut with the least bound and the two extreme ones with the shortest longest stage are simulated,
- * and the point stays open down to its bound over all cuts. Points that are open below the best plan of all go to
- * branch.c and chain_branch.c. Stated cuts of several chunks a stage are few (chunk_cut.c): settled. */
+/* Pricing: points in the order of their bounds (frontier.c); a point that can still enter the ranking is looked at in
+ * steps that take ever longer: what memory forces on it, its homes, its cuts simulated. After every step it waits until
+ * its bound, raised by then, is the least one again. Where the ways to cut are few, all of them are looked at and the
+ * point is settled. Where they are many, the cut with the least bound and the two extreme ones with the shortest
+ * longest stage are simulated, and the point stays open down to its bound over all cuts. Points that are open below the
+ * best plan of all go to branch.c and chain_branch.c. Stated cuts of several chunks a stage are few (chunk_cut.c):
+ * settled. */
 #include <math.h>
 #include "cost.h"
 #include "schedule.h"
@@ -42,6 +44,17 @@ static double simulate_cut(pricing *p, int64_t *cut) {
   return candidate.estimate.step_s;
 }
 
+/* The same from below, without order tables. Beside zp_bound_of_cut it knows transfers and messages. */
+static double bound_program(const pricing *p, int64_t *cut) {
+  zp_arena_mark mark = zp_arena_get_mark(p->scratch), own = zp_arena_get_mark(p->s->arena);
+  zp_choice choice = zp_choice_of_cut(p->s, p->point, cut, p->own);
+  const zp_program *program = zp_program_make_stages(p->scratch, zp_search_stages(p->s, &choice), &choice);
+  double seconds = zp_cost_step_least(p->scratch, program, &p->s->machine);
+  zp_arena_rewind(p->s->arena, own);
+  zp_arena_rewind(p->scratch, mark);
+  return seconds;
+}
+
 /* Of points that can only become alternatives, one cut is enough when the alternatives need not be exact. */
 static bool is_worth_it(const pricing *p, double bound_s) {
   const zp_ranking *r = p->ranking;
@@ -49,11 +62,20 @@ static bool is_worth_it(const pricing *p, double bound_s) {
   return r->exact || p->simulated == 0 || r->len == 0 || bound_s < r->best[0].estimate.step_s;
 }
 
+static void bound_cut(void *user, int64_t *cut) {
+  pricing *p = user;
+  zp_limits limits = zp_search_limits(p->s);
+  if (!zp_cut_variants(p->s, p->point, &limits, cut, p->own)) return;
+  p->least_s = fmin(p->least_s, zp_bound_of_cut(p->s, p->point, cut, p->own));
+}
+
 static void price_cut(void *user, int64_t *cut) {
   pricing *p = user;
   zp_limits limits = zp_search_limits(p->s);
   if (!zp_cut_variants(p->s, p->point, &limits, cut, p->own)) return;
   double seconds = zp_bound_of_cut(p->s, p->point, cut, p->own);
+  bool long_tables = zp_chunks(&p->point->choice) > 1;
+  if (long_tables && is_worth_it(p, seconds)) seconds = fmax(seconds, bound_program(p, cut));
   if (is_worth_it(p, seconds)) seconds = simulate_cut(p, cut);
   p->least_s = fmin(p->least_s, seconds);
 }
@@ -77,7 +99,8 @@ static double bound_stated_cuts(const pricing *p) {
   return bound;
 }
 
-static void price_chunks(pricing *p) {
+/* Calls on_cut for the stated cuts that fit into memory, each once. */
+static void each_stated_cut(pricing *p, zp_on_cut *on_cut) {
   zp_limits limits = zp_search_limits(p->s);
   int chunks = zp_model_chunks(&p->point->choice), n = 0;
   int64_t *cuts[2 * ZP_MOST_MODES];
@@ -86,15 +109,14 @@ static void price_chunks(pricing *p) {
     cuts[n] = ZP_NEW_ARRAY(p->scratch, int64_t, chunks + 1);
     if (!zp_cut_chunks(p->s, p->point, &limits, i / 2, i % 2, cuts[n])) continue;
     for (int k = 0; k < n && !known; k++) known = same_cut(cuts[k], cuts[n], chunks);
-    if (!known) price_cut(p, cuts[n++]);
+    if (!known) on_cut(p, cuts[n++]);
   }
-  if (!p->point->every_cut) p->point->bound_s = p->least_s;
 }
 
 /* A point with every cut: no plan is known yet when no stated cut fits. False: no cut fits. */
 static bool price_any_chunks(pricing *p) {
   int64_t *cut = ZP_NEW_ARRAY(p->scratch, int64_t, zp_model_chunks(&p->point->choice) + 1);
-  price_chunks(p);
+  each_stated_cut(p, price_cut);
   if (zp_point_units(p->s, p->point) == zp_model_chunks(&p->point->choice))
     p->point->bound_s = p->least_s; /* one way */
   if (isfinite(p->least_s)) return true;
@@ -132,34 +154,61 @@ static void price_extremes(pricing *p) {
   if (zp_cut_within(s, p->point, &rule, back) && !(first && same_cut(front, back, stages))) price_cut(p, back);
 }
 
-/* Why the point was rejected; ZP_REJECT_COUNT when it was priced. */
-static zp_rejection price_point(pricing *p) {
-  zp_searcher *s = p->s;
-  zp_rejection why = ZP_REJECT_BOUND;
-  if (p->point->bound_s >= cutoff(p)) return why;
-  zp_find_least_work(s, p->point, true);
-  p->point->bound_s = fmax(p->point->bound_s, zp_bound(s, p->point));
-  if (zp_chunks(&p->point->choice) > 1 && !p->point->every_cut)
-    p->point->bound_s = fmax(p->point->bound_s, bound_stated_cuts(p));
-  if (p->point->bound_s >= cutoff(p)) return why;
-  p->ranking->behind += p->ranking->len && p->point->bound_s >= p->ranking->best[0].estimate.step_s;
-  if (!p->point->every_cut && !zp_find_home(s, p->point, &why)) return why;
-  p->point->bound_s = fmax(p->point->bound_s, zp_bound(s, p->point));
-  if (p->point->bound_s >= cutoff(p)) return ZP_REJECT_BOUND;
-  p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, p->point->choice.pipeline);
+/* ---- a point is looked at in steps, each when its bound is the least one ---- */
+
+static void raise_bound(pricing *p, double bound_s) { p->point->bound_s = fmax(p->point->bound_s, bound_s); }
+
+/* And no others. */
+static bool has_stated_cuts(const pricing *p) { return zp_chunks(&p->point->choice) > 1 && !p->point->every_cut; }
+
+/* What memory forces on its stages, and the stated cuts whatever their memory. */
+static zp_rejection look_at_work(pricing *p) {
+  if (!p->point->choice.fine) { /* else space.c knew all of it */
+    zp_find_least_work(p->s, p->point, true);
+    raise_bound(p, zp_bound(p->s, p->point));
+  }
+  if (has_stated_cuts(p)) raise_bound(p, bound_stated_cuts(p));
+  return ZP_REJECT_COUNT;
+}
+
+/* Homes, and then the stated cuts in the modes that fit. With every cut all is on the device. */
+static zp_rejection look_at_memory(pricing *p) {
+  zp_rejection why;
+  if (p->point->every_cut) return ZP_REJECT_COUNT;
+  if (!zp_find_home(p->s, p->point, &why)) return why;
+  raise_bound(p, zp_bound(p->s, p->point));
+  if (!has_stated_cuts(p)) return ZP_REJECT_COUNT;
+  p->least_s = HUGE_VAL;
+  each_stated_cut(p, bound_cut);
+  raise_bound(p, p->least_s);
+  return ZP_REJECT_COUNT;
+}
+
+static zp_rejection simulate(pricing *p) {
   p->least_s = HUGE_VAL;
   p->simulated = 0;
   if (p->point->every_cut) {
     if (!price_any_chunks(p)) return ZP_REJECT_MEMORY;
-  } else if (zp_model_chunks(&p->point->choice) > p->point->choice.pipeline) {
-    price_chunks(p);
-  } else if (zp_cut_all(s, p->point, price_cut, p)) {
+  } else if (has_stated_cuts(p)) {
+    each_stated_cut(p, price_cut);
+    p->point->bound_s = p->least_s;
+  } else if (zp_cut_all(p->s, p->point, price_cut, p)) {
     p->point->bound_s = p->least_s;
   } else {
     if (!price_least_bound(p)) return ZP_REJECT_BOUND;
     price_extremes(p);
   }
   return ZP_REJECT_COUNT;
+}
+
+/* The next look; why the point was rejected, ZP_REJECT_COUNT when it was not. */
+static zp_rejection look_closer(pricing *p) {
+  static zp_rejection (*const looks[ZP_LOOKS])(pricing * p) = {look_at_work, look_at_memory, simulate};
+  zp_ranking *r = p->ranking;
+  if (p->point->bound_s >= cutoff(p)) return ZP_REJECT_BOUND;
+  r->behind += p->point->looks > 0 && r->len && p->point->bound_s >= r->best[0].estimate.step_s;
+  p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, p->point->choice.pipeline);
+  return looks[p->point->looks++](p);
 }
 
 static void look_at(pricing *p, int point) {
@@ -245,8 +294,12 @@ void zp_price_points(zp_searcher *s, zp_ranking *r) {
   for (int i; (i = zp_frontier_next(&frontier, r)) >= 0;) {
     look_at(&p, i);
     zp_arena_mark mark = zp_arena_get_mark(p.scratch);
-    zp_rejection why = price_point(&p);
+    zp_rejection why = look_closer(&p);
     zp_arena_rewind(p.scratch, mark);
+    if (why == ZP_REJECT_COUNT && p.point->looks < ZP_LOOKS) {
+      zp_frontier_return(&frontier, i);
+      continue;
+    }
     if (why == ZP_REJECT_COUNT)
       s->certificate.priced++;
     else

@@ -92,9 +92,11 @@ void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *mach
   s->effort.work_left = MOST_WORK;
   s->memo = ZP_NEW(s->arena, zp_search_memo);
   for (int i = 0; i < ZP_FLIGHT_SLOTS; i++) {
-    s->memo->flight[i].flight = ZP_NEW_ARRAY(s->arena, double, s->n_units * ZP_MOST_PARTS);
+    s->memo->flight[i].flight = ZP_NEW_ARRAY(s->arena, double, s->n_units *ZP_MOST_PARTS);
     s->memo->flight[i].chunk = ZP_NEW_ARRAY(s->arena, int64_t, s->n_units * ZP_MOST_PARTS);
   }
+  for (int i = 0; i < ZP_STATED_CUT_SLOTS; i++)
+    s->memo->stated[i].cut = ZP_NEW_ARRAY(s->arena, int32_t, s->n_units * ZP_MOST_PARTS + 1);
   s->memo->places.types = ZP_NEW_ARRAY(s->arena, zp_node_set, machine->devices);
   s->memo->places.sets = ZP_NEW_ARRAY(s->arena, zp_node_set, machine->devices);
   s->memo->places.limits = ZP_NEW_ARRAY(s->arena, zp_limits, machine->devices);

@@ -53,6 +53,8 @@ typedef struct zp_least_work {
   bool before, after;    /* may be counted of the stages before, after a known one */
 } zp_least_work;
 
+enum { ZP_LOOKS = 3 }; /* at a point until it is priced */
+
 /* Every stage of a point takes the fastest of its modes that fits (modes.c), or the one that is pinned. */
 typedef struct zp_point {
   zp_choice
@@ -64,6 +66,7 @@ typedef struct zp_point {
   zp_least_work *least;              /* while the point is priced; NULL: its variant says all */
   int64_t fits;                      /* number of what is remembered of it (fit_table.c); 0: nothing */
   double bound_s;                    /* no plan of this point is faster */
+  int looks;                         /* how many it has had (price.c) */
 } zp_point;
 
 /* One way to divide the model over the ranks of a tensor and an expert group; NULL: there is none. */
@@ -130,7 +133,7 @@ typedef struct zp_link_memo {
   zp_choice choice;
   zp_group_link link;
 } zp_link_memo;
-enum { ZP_FLIGHT_SLOTS = 128 };
+enum { ZP_FLIGHT_SLOTS = 512 };
 typedef struct zp_flight_memo { /* of one pipeline that was asked for; room for as many chunks as there may be parts of
                                    layers */
   bool known;
@@ -140,6 +143,13 @@ typedef struct zp_flight_memo { /* of one pipeline that was asked for; room for 
   double *flight; /* [pipeline]: see least_work.c */
   int64_t *chunk; /* [pipeline][chunks]: zp_in_flight_chunk */
 } zp_flight_memo;
+enum { ZP_STATED_CUT_SLOTS = 512 };
+typedef struct zp_stated_cut_memo { /* zp_state_cut of one variant, asked for lately; room for parts of layers */
+  bool known, possible;
+  int variant, chunks; /* variant: index */
+  bool from_back;
+  int32_t *cut; /* [chunks + 1] */
+} zp_stated_cut_memo;
 /* Of the last point that zp_remember_fits was called for. */
 typedef struct zp_known_fit {
   int64_t fits, fails; /* units: the most that are known to fit, the fewest that are known not to */
@@ -154,6 +164,7 @@ typedef struct zp_fits_memo {
 typedef struct zp_search_memo {
   zp_places_memo places;
   zp_flight_memo flight[ZP_FLIGHT_SLOTS];
+  zp_stated_cut_memo stated[ZP_STATED_CUT_SLOTS];
   zp_fits_memo fits;
   zp_step_end_memo end[4][2];              /* [zero][compress] */
   int groups, groups_tensor, groups_ranks; /* the tensor groups that were asked for last */
@@ -551,11 +562,14 @@ typedef struct zp_frontier {
   zp_searcher *s;
   zp_ints degrees, points; /* heaps */
   zp_ints later;           /* degrees that do not look as if they fit: once the first plans are known */
+  zp_ints idle;            /* degrees that leave devices idle: once no other degrees are left */
   int known;               /* plans when degrees were looked into last */
 } zp_frontier;
 zp_frontier zp_frontier_new(zp_searcher *s);
 /* Index of the next point to be priced; -1: none is left. */
 int zp_frontier_next(zp_frontier *f, const zp_ranking *r);
+/* The point waits for its next turn, with the bound that it has now. */
+void zp_frontier_return(zp_frontier *f, int point);
 
 /* ---- price.c ---- */
 /* All that its price needs; without order tables where that takes none. */

@@ -156,6 +156,7 @@ static bool is_hopeless(zp_searcher *s, const base *b, const zp_choice *choice) 
   zp_choice smallest = zp_smallest(s, choice);
   zp_point point;
   if (s->keeps_all || !zp_search_point(s, &smallest, b->modes, &point)) return false;
+  if (is_beaten(s, zp_bound_microbatches(s, &point))) return true;
   if (zp_find_least_work(s, &point, false)) return is_beaten(s, zp_bound_microbatches(s, &point));
   zp_search_reject(s, ZP_REJECT_MEMORY);
   return true;
