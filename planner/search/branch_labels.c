@@ -118,7 +118,7 @@ static double highest_target(const zp_tree *t) { return t->task->limit_s(t->task
  * left of it, and either outcome brings the two closer. A plan that is found lowers the ceiling, so the graph stays as
  * it is; where there is none, it is as it was before. Wide rounds are for targets near the bound: a target that would
  * need them is the next ceiling, and when nothing is below that, the graph is made anew. */
-double zp_branch_labels(zp_tree *t, double bound_s) {
+static double search(zp_tree *t, double bound_s) {
   double low = bound_s, ceiling = 0, share = 0.5;
   zp_stage_graph *all = NULL;
   while (low < highest_target(t)) {
@@ -144,25 +144,44 @@ double zp_branch_labels(zp_tree *t, double bound_s) {
   return low;
 }
 
-/* The same for labels, after a round that merges. */
-int zp_branch_labels_refusal(zp_tree *t, const int64_t *cut) {
+double zp_label_branch(zp_searcher *s, const zp_point *point, const zp_branching *task) {
+  zp_tree t = {.scratch = zp_arena_new("branch")};
+  zp_tree_plant(&t, s, point, task);
+  t.stop_at = s->effort.work_left - s->effort.work_left / 2; /* others want their share */
+  double low = search(&t, point->bound_s);
+  zp_arena_free(t.scratch);
+  return low;
+}
+
+/* ---- one cut ---- */
+
+/* May the next stage end there, after a round that merges? */
+static bool may_end(zp_tree *t, int stage, int64_t first, int64_t end) {
+  const zp_stage_arc *arc = zp_stage_graph_find(t->graph, stage, first, end);
+  if (!arc) return false;
+  zp_prefix_extend(zp_label_search_labels(t->labels), t->prefix[stage], stage, &t->graph->cost.data[arc->cost],
+                   t->prefix[stage + 1]);
+  if (!zp_label_search_may_follow(t->labels, t->prefix[stage + 1], stage + 1, end)) return false;
+  zp_tree_fix(t, stage, end);
+  return !zp_tree_misses(t, stage + 1);
+}
+
+static int refusal(zp_tree *t, const int64_t *cut) {
   int stages = t->choice.pipeline, refused = -1;
   if (!plant_graph(t, t->target_s)) return 0;
   t->labels = zp_label_search_new(t->graph);
   zp_prefix_start(zp_label_search_labels(t->labels), t->prefix[0]);
   if (!look_at_labels(t, 2).open) refused = 0;
-  for (int k = 0; k < stages && refused < 0; k++) {
-    const zp_stage_arc *arc = zp_stage_graph_find(t->graph, k, cut[k], cut[k + 1]);
-    if (arc)
-      zp_prefix_extend(zp_label_search_labels(t->labels), t->prefix[k], k, &t->graph->cost.data[arc->cost],
-                       t->prefix[k + 1]);
-    if (!arc || !zp_label_search_may_follow(t->labels, t->prefix[k + 1], k + 1, cut[k + 1])) {
-      refused = k + 1;
-    } else {
-      zp_tree_fix(t, k, cut[k + 1]);
-      if (zp_tree_misses(t, k + 1)) refused = k + 1;
-    }
-  }
+  for (int k = 0; k < stages && refused < 0; k++)
+    if (!may_end(t, k, cut[k], cut[k + 1])) refused = k + 1;
   zp_label_search_free(t->labels);
+  return refused;
+}
+
+int zp_label_branch_refusal(zp_searcher *s, const zp_point *point, const int64_t *cut, double target_s) {
+  zp_tree t = {.scratch = zp_arena_new("branch"), .target_s = target_s};
+  zp_tree_plant(&t, s, point, NULL);
+  int refused = refusal(&t, cut);
+  zp_arena_free(t.scratch);
   return refused;
 }

@@ -201,7 +201,9 @@ static void search_below(zp_chain_tree *t, double target_s, bool deep) {
 
 static double limit_s(const zp_chain_tree *t) { return t->task->limit_s(t->task->user); }
 
-/* As in branch.c: targets near the bound are searched soonest. */
+/* The first targets are near the bound, where little is left to search and a cut that is found is good. Targets that
+ * the root rules out cost next to nothing; after one that took a search the best plan is near, and the target is the
+ * best plan itself. */
 static void search(zp_chain_tree *t, bool deep) {
   double high, share = 0.25;
   while (high = limit_s(t), t->low_s < high * (1 - ZP_CHAIN_CLOSED) && !t->spent) {

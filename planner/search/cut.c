@@ -40,13 +40,14 @@ static int64_t reach(const cutter *c, int stage, int64_t first, int64_t most, in
   return low;
 }
 
-bool zp_many_microbatches(const zp_searcher *s, const zp_choice *c) {
+/* For many micro-batches the waits of a stage shrink more slowly than its work grows: zp_bound_of_stage with its waits
+ * grows with the units. */
+static bool many_microbatches(const zp_searcher *s, const zp_choice *c) {
   return zp_microbatches(s->spec, c) > 2 * (int64_t)c->pipeline;
 }
 
 bool zp_cut_within(const zp_searcher *s, const zp_point *point, const zp_cut_rule *rule, int64_t *cut) {
-  cutter c = {
-      s, point, zp_variant_of(s, point), rule, isfinite(rule->total_s), zp_many_microbatches(s, &point->choice)};
+  cutter c = {s, point, zp_variant_of(s, point), rule, isfinite(rule->total_s), many_microbatches(s, &point->choice)};
   int stages = point->choice.pipeline;
   cut[0] = 0, cut[stages] = zp_point_units(s, point);
   int64_t done = 0, n = zp_point_units(s, point) / stages; /* units placed, from the side that is filled first */

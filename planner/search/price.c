@@ -3,8 +3,8 @@
  * its bound, raised by then, is the least one again. Where the ways to cut are few, all of them are looked at and the
  * point is settled. Where they are many, the cut with the least bound and the two extreme ones with the shortest
  * longest stage are simulated, and the point stays open down to its bound over all cuts. Points that are open below the
- * best plan of all go to branch.c and chain_branch.c. Stated cuts of several chunks a stage are few (chunk_cut.c):
- * settled. */
+ * best plan of all go to branch_labels.c (1F1B) and chain_branch.c. Stated cuts of several chunks a stage are few
+ * (chunk_cut.c): settled. */
 #include <math.h>
 #include "cost.h"
 #include "schedule.h"
@@ -232,36 +232,14 @@ static double branch_cut(void *user, int64_t *cut) {
   return simulate_cut(p, cut);
 }
 
-/* The point when all stages have one of its modes: bounds are close there, so good cuts are found soon, and with the
- * fastest modes that fit they are no slower. */
-static zp_point with_mode(const pricing *p, int mode) {
-  zp_point single = *p->point;
-  const zp_variant *v = &p->s->variants.data[single.modes[mode]];
-  single.variant = single.modes[0] = single.modes[mode];
-  single.n_modes = 1;
-  single.least = NULL;
-  single.work_s = v->prefix_s[v->lowered->n_units];
-  single.longest_s = v->longest_s;
-  single.choice.recompute = zp_stage_mode_recompute(v->mode);
-  single.choice.recompute_shard = zp_stage_mode_split(v->mode);
-  return single;
-}
-
 /* Branch and bound takes equal ranges of a repeat for one stage, which they are not on different node types: these
  * points stay open down to their bounds. */
-static void settle_point(pricing *p) {
-  const zp_choice *c = &p->point->choice;
-  if (zp_has_types(p->s) || zp_chunks(c) > 1 || p->point->bound_s >= branch_limit(p)) return;
-  p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, c->pipeline);
+static void settle_by_labels(pricing *p) {
+  if (zp_has_types(p->s) || p->point->bound_s >= branch_limit(p)) return;
+  p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, p->point->choice.pipeline);
   const zp_branching task = {branch_limit, branch_cut, p};
-  bool start = p->point->n_modes > 1 && !c->stage_recompute && c->schedule != ZP_SCHEDULE_1F1B; /* labels need none */
-  for (int i = 0; i < p->point->n_modes && start; i++) {
-    zp_point single = with_mode(p, i);
-    zp_rejection why;
-    if (zp_find_home(p->s, &single, &why)) zp_branch(p->s, &single, &task);
-  }
   zp_remember_fits(p->s, p->point);
-  p->point->bound_s = zp_branch(p->s, p->point, &task);
+  p->point->bound_s = zp_label_branch(p->s, p->point, &task);
 }
 
 /* The same by chains: first what takes little of every point, then what is left. */
@@ -282,7 +260,7 @@ static void settle_points(pricing *p, const zp_ints *points) {
       if (p->point->choice.schedule != ZP_SCHEDULE_1F1B)
         settle_by_chains(p, turn == 1);
       else if (turn == 0)
-        settle_point(p);
+        settle_by_labels(p);
       zp_arena_rewind(p->scratch, mark);
     }
 }

@@ -344,9 +344,6 @@ bool zp_mode_fits(const zp_searcher *s, const zp_point *point, int mode, int sta
                   const zp_limits *limits);
 
 /* ---- cut.c: one chunk a stage ---- */
-/* For many micro-batches the waits of a stage shrink more slowly than its work grows: zp_bound_of_stage with its waits
- * grows with the units. */
-bool zp_many_microbatches(const zp_searcher *s, const zp_choice *c);
 /* Cuts whose every stage is possible: at most stage_s long, zp_bound_of_stage at most total_s, within the limits.
  * Stages are filled from the front, or from the back. False when there are none. cut: pipeline + 1 numbers. */
 typedef struct zp_cut_rule {
@@ -422,46 +419,22 @@ int64_t zp_stage_canonical(const zp_lowered *lowered, int64_t first, int64_t end
 /* Of a stage with all of its chunks, for this cut: seconds of each chunk, and what follows, ties left out. */
 zp_step_end zp_chunks_cost(zp_arena *arena, const zp_searcher *s, const zp_choice *choice, const zp_lowered *lowered,
                            int stage, zp_stage_time *time);
-/* Seconds of the first units of a variant with one mode, [units + 1] each, at least, however they are cut: forward and
- * backward, and without gradients of weights. With transfers that stay exposed in the middle of a stage. */
-typedef struct zp_least {
-  double *work_s, *input_s;
-  double work_extra_s, input_extra_s; /* of stages that are neither the first nor the last one, beside their units */
-} zp_least;
-zp_least zp_least_times(zp_arena *arena, zp_stage_costs *costs, const zp_variant *v);
 /* Seconds that ties take on the first and on the last stage, at least. Scratch memory from the arena. */
 double zp_least_ties(zp_arena *arena, const zp_searcher *s, const zp_point *point);
 
-/* ---- mode_table.c, mode_work.c: stages that choose among modes; schedules other than 1F1B ---- */
-typedef struct zp_mode_work zp_mode_work;
-zp_mode_work *zp_mode_work_new(zp_arena *arena, const zp_searcher *s, const zp_point *point, zp_stage_costs *costs);
-typedef struct zp_mode_work_aim {
-  int64_t microbatches;
-  double message_s;  /* between stages, at least */
-  double deadline_s; /* of the micro-batches */
-} zp_mode_work_aim;
-/* From now on only what can meet the deadline. False: nothing can. */
-bool zp_mode_work_meet(zp_mode_work *w, const zp_mode_work_aim *aim);
-/* Seconds of the units first .. end - 1 on the stages from .. to - 1, all before a stage or all from it on, at least;
- * HUGE_VAL: they do not fit. With a split backward, of what is on the way to the gradients of inputs. Grows with the
- * units. */
-double zp_mode_work_of(const zp_mode_work *w, int from, int to, int64_t first, int64_t end);
-/* A stage that starts there ends there at the latest. */
-int64_t zp_mode_work_reach(const zp_mode_work *w, int stage, int64_t first);
-/* zp_stage_variant, where the tables know it. */
-const zp_variant *zp_mode_work_variant(const zp_mode_work *w, int stage, int64_t first, int64_t end, bool *known);
-
-/* ---- branch.c ---- */
+/* ---- branch_labels.c, chain_branch.c: branch and bound over cuts ---- */
 typedef struct zp_branching {
   double (*limit_s)(void *user);              /* plans that are not faster are not looked for */
   double (*on_cut)(void *user, int64_t *cut); /* exact step time; ranks the plan */
   void *user;
 } zp_branching;
-/* Looks for better cuts of a point with one chunk a stage. Returns the new lower bound of its step time. */
-double zp_branch(zp_searcher *s, const zp_point *point, const zp_branching *task);
-/* Would the rules drop the cut while looking for plans below target_s? Then how many of its first stages they need to
+/* Looks for better cuts of a point of 1F1B. Returns the new lower bound of its step time. */
+double zp_label_branch(zp_searcher *s, const zp_point *point, const zp_branching *task);
+/* Would its rules drop the cut while looking for plans below target_s? Then how many of its first stages they need to
  * know; -1: it is looked at. What the tests prove the rules with. */
-int zp_branch_refusal(zp_searcher *s, const zp_point *point, const int64_t *cut, double target_s);
+int zp_label_branch_refusal(zp_searcher *s, const zp_point *point, const int64_t *cut, double target_s);
+/* The same search for points of every schedule that has order tables. */
+double zp_chain_branch(zp_searcher *s, const zp_point *point, const zp_branching *task, bool deep);
 
 /* ---- cut_space.c: all cuts of a point, and what they cost at least ---- */
 /* Of the units of a chunk: of its actions, of a message to the next chunk, and on a stage's last chunk of its end. */
@@ -535,10 +508,6 @@ void zp_matrix_game_add_column(zp_matrix_game *game, const double *value);
 /* Shares of rows for which the smallest mean of a column is as large as possible, or close to it. Returns how much work
  * that was since the last call. */
 int64_t zp_matrix_game_shares(zp_matrix_game *game, double *share);
-
-/* ---- chain_branch.c ---- */
-/* As zp_branch, for every schedule that has order tables. */
-double zp_chain_branch(zp_searcher *s, const zp_point *point, const zp_branching *task, bool deep);
 
 /* ---- ranking.c: the best plans, one per triple of degrees, ascending; of estimates only step_s is known ---- */
 typedef struct zp_ranking {

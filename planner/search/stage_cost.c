@@ -1,7 +1,6 @@
 /* What one stage of known units costs: the one place where the branch and bound learns it. Exactly what the simulation
  * uses, but for ties, which depend on other stages. Ranges inside one repeat differ in their length alone, so equal
  * ranges are priced once. */
-#include <math.h>
 #include "cost.h"
 #include "search_internal.h"
 
@@ -110,59 +109,6 @@ zp_step_end zp_chunks_cost(zp_arena *arena, const zp_searcher *s, const zp_choic
   zp_step_end end = zp_cost_stage_end(&p, &s->machine, stage, backward);
   zp_arena_rewind(arena, mark);
   return end;
-}
-
-static double work_of(const zp_stage_time *time) { return time->forward_s + time->backward_s; }
-static double input_of(const zp_stage_time *time) { return time->forward_s + time->backward_s - time->weights_s; }
-
-enum { ENOUGH = 5 }; /* units of a segment, for one in the middle of a stage */
-
-/* What one more unit in the middle of a run adds: its computing or its transfers, whichever take longer. */
-static double one_more(zp_stage_costs *costs, const zp_lowered *l, int64_t first,
-                       double (*part)(const zp_stage_time *)) {
-  zp_stage_time four = zp_stage_cost_of(costs, l, 0, first, first + 4).time,
-                three = zp_stage_cost_of(costs, l, 0, first, first + 3).time;
-  return (part(&four) - part(&three)) * (1 - 1e-12);
-}
-
-/* What a stage takes beside its units, at least. */
-static double beside(zp_stage_costs *costs, const zp_lowered *l, int64_t first, double unit_s,
-                     double (*part)(const zp_stage_time *)) {
-  zp_stage_time one = zp_stage_cost_of(costs, l, 0, first, first + 1).time,
-                two = zp_stage_cost_of(costs, l, 0, first, first + 2).time;
-  return fmax(0, fmin(part(&one) - unit_s, part(&two) - 2 * unit_s)) * (1 - 1e-9);
-}
-
-static void add_units(double *sum_s, const double *prefix_s, int64_t start, int64_t n, double inside_s) {
-  for (int64_t u = start; u < start + n; u++) {
-    bool inside = u > start && u < start + n - 1;
-    sum_s[u + 1] = sum_s[u] + fmax(prefix_s[u + 1] - prefix_s[u], inside ? inside_s : 0);
-  }
-}
-
-/* A stage of n units of one kind takes in + out + sum of max(c, in of the next, out of the one before), at the ends
- * without one of the two, where c is computing and in and out are transfers: at least n max(c, in + out), and what it
- * takes beside that is the same for two units and more. Next to units of another kind a unit counts with c alone: its
- * transfers may hide behind the other one. When only the first and the last unit are of another kind, the inner stages
- * have units of one kind. Requires: units are whole layers. */
-zp_least zp_least_times(zp_arena *arena, zp_stage_costs *costs, const zp_variant *v) {
-  const zp_lowered *l = v->lowered;
-  zp_least least = {.work_s = ZP_NEW_ARRAY(arena, double, l->n_units + 1),
-                    .input_s = ZP_NEW_ARRAY(arena, double, l->n_units + 1)};
-  int64_t start = 0;
-  for (int i = 0; i < l->n_segments; i++) {
-    int64_t n = l->segments[i].segment->count;
-    double work = n < ENOUGH ? 0 : one_more(costs, l, start, work_of);
-    double input = n < ENOUGH ? 0 : one_more(costs, l, start, input_of);
-    add_units(least.work_s, v->prefix_s, start, n, work);
-    add_units(least.input_s, v->input_s, start, n, input);
-    if (n >= ENOUGH && l->spec->model->segments.len == 3 && i == 1 && n == l->n_units - 2) {
-      least.work_extra_s = beside(costs, l, start, work, work_of);
-      least.input_extra_s = beside(costs, l, start, input, input_of);
-    }
-    start += n;
-  }
-  return least;
 }
 
 /* The first stage has the first unit and the last stage the last one, whatever the cut. */

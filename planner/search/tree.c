@@ -1,5 +1,5 @@
-/* The first stages of a cut that are fixed: what they cost, and when they are done at the earliest, by the event
- * simulation with a rest that answers as fast as any can. Exact for whole cuts but for ties in the middle; equal ranges
+/* The first stages of a cut that are fixed: what they cost, and when they are done at the earliest, simulated with a
+ * rest that answers as fast as any can. Exact for whole cuts but for ties in the middle; equal ranges
  * of a repeat are one and the same stage (stage_cost.c). */
 #include <math.h>
 #include "cost.h"
@@ -7,15 +7,13 @@
 #include "tree.h"
 
 /* What the stage runs; NULL when it does not fit. */
-const zp_variant *zp_tree_variant(const zp_tree *t, int stage, int64_t first, int64_t end) {
-  bool known = false;
-  const zp_variant *own = t->work ? zp_mode_work_variant(t->work, stage, first, end, &known) : NULL;
-  return known ? own : zp_stage_variant(t->s, t->point, stage, &(zp_units){first, end - first}, &t->limits);
+static const zp_variant *variant_of(const zp_tree *t, int stage, int64_t first, int64_t end) {
+  return zp_stage_variant(t->s, t->point, stage, &(zp_units){first, end - first}, &t->limits);
 }
 
 void zp_tree_fix(zp_tree *t, int stage, int64_t end) {
   zp_units part = {t->choice.cut[stage], end - t->choice.cut[stage]};
-  const zp_variant *own = zp_tree_variant(t, stage, part.first, end);
+  const zp_variant *own = variant_of(t, stage, part.first, end);
   zp_stage_cost cost = zp_stage_cost_of(t->costs, own->lowered, stage, part.first, end);
   t->choice.cut[stage + 1] = end;
   t->cost[stage] = cost;
@@ -29,29 +27,18 @@ void zp_tree_fix(zp_tree *t, int stage, int64_t end) {
 /* What the stages behind the fixed ones take at least to answer an activation with its gradient, and the message back.
  */
 static void set_rest(zp_tree *t, int fixed) {
-  int stages = t->choice.pipeline, later = stages - 1 - fixed;
-  int64_t done = t->choice.cut[fixed];
+  const zp_stage_node *node = &t->graph->nodes[fixed][t->choice.cut[fixed]];
   double message = t->messages_s[fixed - 1];
-  if (t->graph) {
-    const zp_stage_node *node = &t->graph->nodes[fixed][done];
-    t->run.rest_s = node->after_s + message;
-    t->run.first_rest_s = node->answer_s[ZP_FIRST_TURN] + message;
-    t->run.last_rest_s = node->answer_s[ZP_LAST_TURN] + message;
-    return;
-  }
-  bool split = zp_schedule_splits(t->choice.schedule);
-  const double *units_s = split ? t->least.input_s : t->least.work_s;
-  double extra_s = split ? t->least.input_extra_s : t->least.work_extra_s;
-  double rest = t->work ? zp_mode_work_of(t->work, fixed, stages, done, t->units)
-                        : units_s[t->units] - units_s[done] + extra_s * later;
-  t->run.rest_s = t->run.first_rest_s = t->run.last_rest_s = rest + 2 * later * t->message_s + message;
+  t->run.rest_s = node->after_s + message;
+  t->run.first_rest_s = node->answer_s[ZP_FIRST_TURN] + message;
+  t->run.last_rest_s = node->answer_s[ZP_LAST_TURN] + message;
 }
 
 /* End of the last reduction among the fixed stages, at least; exact when all are fixed, but for ties in the middle. */
 static double simulate_fixed(zp_tree *t, int fixed) {
   int stages = t->choice.pipeline;
   double end = 0;
-  t->effort->work_left -= fixed * t->microbatches * (zp_tree_has_labels(t) ? 1 : 4);
+  t->effort->work_left -= fixed * t->microbatches;
   t->run.known = fixed;
   if (fixed < stages) set_rest(t, fixed);
   zp_cost_microbatches(t->scratch, &t->run);
@@ -91,7 +78,7 @@ double zp_tree_time_of_cut(zp_tree *t) {
   int stages = t->choice.pipeline;
   for (int k = 0; k < stages; k++) {
     int64_t first = t->choice.cut[k], end = t->choice.cut[k + 1];
-    if (end <= first || !zp_tree_variant(t, k, first, end)) return HUGE_VAL;
+    if (end <= first || !variant_of(t, k, first, end)) return HUGE_VAL;
     zp_tree_fix(t, k, end);
   }
   return simulate_fixed(t, stages) + t->update_s[stages];
@@ -100,7 +87,7 @@ double zp_tree_time_of_cut(zp_tree *t) {
 /* ---- planting ---- */
 
 static bool may_update_within(const zp_tree *t, int stage, int64_t first, int64_t end, double update_s) {
-  return zp_tree_variant(t, stage, first, end) &&
+  return variant_of(t, stage, first, end) &&
          zp_stage_cost_of(t->costs, t->v->lowered, stage, first, end).update_s <= update_s;
 }
 
@@ -135,16 +122,6 @@ static double least_update(const zp_tree *t) {
   return low;
 }
 
-/* What is known of the stages whatever the cut. */
-static void set_least(zp_tree *t) {
-  const zp_choice *c = &t->choice;
-  t->least = (zp_least){.work_s = t->v->prefix_s, .input_s = t->v->input_s};
-  if (t->point->n_modes == 1 && !c->fine && !zp_tree_has_labels(t))
-    t->least = zp_least_times(t->scratch, t->costs, t->v);
-  t->microbatches = zp_microbatches(t->s->spec, c);
-  t->message_s = zp_least_message(t->s, t->point);
-}
-
 static void set_run(zp_tree *t) {
   zp_arena *a = t->scratch;
   int stages = t->choice.pipeline;
@@ -158,10 +135,6 @@ static void set_run(zp_tree *t) {
                              .time = t->time,
                              .message_s = t->messages_s,
                              .end_s = ZP_NEW_ARRAY(a, double, stages)};
-  if (zp_tree_has_labels(t)) return;
-  int64_t *actions = ZP_NEW_ARRAY(a, int64_t, stages);
-  t->run.order = zp_orders(a, &t->choice, t->run.microbatches, actions);
-  t->run.actions = actions;
 }
 
 void zp_tree_plant(zp_tree *t, zp_searcher *s, const zp_point *point, const zp_branching *task) {
@@ -177,14 +150,13 @@ void zp_tree_plant(zp_tree *t, zp_searcher *s, const zp_point *point, const zp_b
   t->limits = zp_search_limits(s);
   t->costs = zp_stage_costs_new(a, s, point);
   t->link = zp_machine_pipeline_link(&s->machine, c->tensor, c->pipeline, c->data, c->order);
-  t->many = zp_many_microbatches(s, c);
   t->ties_s = zp_least_ties(a, s, point);
   t->choice.cut = ZP_NEW_ARRAY(a, int64_t, c->pipeline + 1);
   t->reach = ZP_NEW_ARRAY(a, int64_t, c->pipeline + 1);
   t->update_s = ZP_NEW_ARRAY(a, double, c->pipeline + 1);
   t->cost = ZP_NEW_ARRAY(a, zp_stage_cost, c->pipeline);
-  set_least(t);
-  if (point->n_modes > 1 && !c->fine && !zp_tree_has_labels(t)) t->work = zp_mode_work_new(a, s, point, t->costs);
+  t->microbatches = zp_microbatches(s->spec, c);
+  t->message_s = zp_least_message(s, point);
   set_run(t);
   t->update_s[0] = least_update(t);
 }

@@ -1,4 +1,4 @@
-/* Inside this folder: a search over the cuts of one point with one chunk a stage, and its fixed first stages. */
+/* Inside this folder: a search over the cuts of one point of 1F1B, and its fixed first stages. */
 #ifndef ZPLAN_SEARCH_TREE_H
 #define ZPLAN_SEARCH_TREE_H
 
@@ -15,16 +15,13 @@ typedef struct zp_tree {
   const zp_variant *v;
   int64_t units, microbatches;
   double message_s;        /* between stages, at least */
-  zp_least least;          /* seconds of units; 1F1B: not looked at */
-  zp_mode_work *work;      /* where stages of other schedules choose among modes; else NULL */
-  zp_stage_graph *graph;   /* of 1F1B; else NULL */
+  zp_stage_graph *graph;   /* of the plans below the target */
   zp_label_search *labels; /* over the graph */
   double **prefix;         /* [fixed]: label of the fixed stages */
   zp_limits limits;
   zp_stage_costs *costs;
   zp_group_link link;  /* between stages */
   zp_arena *scratch;   /* of simulations */
-  bool many;           /* micro-batches: the waits of stages count (zp_bound_of_stage) */
   double ties_s;       /* of the first and the last stage */
   double target_s;     /* cuts that take as long or longer are not looked for */
   double *update_s;    /* [fixed]: longest update of the fixed stages, and at least that of any cut */
@@ -43,16 +40,12 @@ static const double ZP_TREE_CLOSED = 1e-9;
 typedef enum zp_outcome { ZP_FOUND_NONE, ZP_FOUND, ZP_SPENT } zp_outcome;
 
 /* ---- tree.c ---- */
-/* Of 1F1B or not? */
-static inline bool zp_tree_has_labels(const zp_tree *t) { return t->choice.schedule == ZP_SCHEDULE_1F1B; }
 void zp_tree_plant(zp_tree *t, zp_searcher *s, const zp_point *point, const zp_branching *task);
 /* When the last reduction has to be over. */
 static inline double zp_tree_deadline(const zp_tree *t, int fixed) { return t->target_s - t->update_s[fixed]; }
-/* What the stage runs; NULL when it does not fit. */
-const zp_variant *zp_tree_variant(const zp_tree *t, int stage, int64_t first, int64_t end);
 /* Requires: the stage fits, and those before it are fixed. */
 void zp_tree_fix(zp_tree *t, int stage, int64_t end);
-/* Do the fixed stages alone miss the deadline? More stages only ever take longer. */
+/* Requires: the graph. Do the fixed stages alone miss the deadline? More stages only ever take longer. */
 bool zp_tree_misses(zp_tree *t, int fixed);
 /* The fewest of the first stages that miss the deadline already. Requires: all `fixed` stages together do. */
 int zp_tree_first_miss(zp_tree *t, int fixed);
@@ -60,11 +53,5 @@ int zp_tree_first_miss(zp_tree *t, int fixed);
 double zp_tree_time_of_cut(zp_tree *t);
 /* All stages are fixed: a better plan, or who is to blame. */
 zp_outcome zp_tree_visit_leaf(zp_tree *t);
-
-/* ---- branch_labels.c: 1F1B ---- */
-/* Returns the new lower bound. */
-double zp_branch_labels(zp_tree *t, double bound_s);
-/* zp_branch_refusal. */
-int zp_branch_labels_refusal(zp_tree *t, const int64_t *cut);
 
 #endif

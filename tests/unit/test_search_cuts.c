@@ -2,7 +2,6 @@
  * size. Random instances from a fixed seed. */
 #include <math.h>
 #include "../../planner/search/labels.h"
-#include "../../planner/search/mode_work.h"
 #include "planner_models.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -81,6 +80,10 @@ static bool random_trial(trial *t, int stages, int64_t layers) {
   return zp_modes_are_ordered(&t->s, &t->point);
 }
 
+static bool random_1f1b(trial *t, int stages, int64_t layers) {
+  return random_trial(t, stages, layers) && t->point.choice.schedule == ZP_SCHEDULE_1F1B;
+}
+
 static void random_cut(int64_t *cut, int stages, int64_t units) {
   cut[0] = 0, cut[stages] = units;
   for (int k = 1; k < stages; k++) {
@@ -104,7 +107,7 @@ static double step_of(trial *t, int64_t *cut) {
   return step;
 }
 
-/* ---- no rule drops a cut that is below the target ---- */
+/* ---- 1F1B: no rule drops a cut that is below the target ---- */
 
 Test(search_cuts, rules_never_drop_a_better_cut) {
   int64_t partial = 0;
@@ -114,15 +117,15 @@ Test(search_cuts, rules_never_drop_a_better_cut) {
     int stages = 2 + (int)random_below(15);
     int64_t layers = stages + random_below(3 * stages), cut[32];
     trial t = {.s.arena = zp_arena_new("trial")};
-    for (bool made = random_trial(&t, stages, layers); made && random_below(8);) {
+    for (bool made = random_1f1b(&t, stages, layers); made && random_below(8);) {
       random_cut(cut, stages, zp_point_units(&t.s, &t.point));
       double step = step_of(&t, cut);
       if (!isfinite(step)) continue;
       plans++;
-      int by = zp_branch_refusal(&t.s, &t.point, cut, step * (1 + 1e-9));
-      cr_assert(by < 0, "plan %d: %s of %d stages, zero %d: %.12g s is dropped after %d stages", plans,
-                zp_schedule_name(t.point.choice.schedule), stages, t.point.choice.zero, step, by);
-      by = zp_branch_refusal(&t.s, &t.point, cut, step * (1 - 1e-6));
+      int by = zp_label_branch_refusal(&t.s, &t.point, cut, step * (1 + 1e-9));
+      cr_assert(by < 0, "plan %d: of %d stages, zero %d: %.12g s is dropped after %d stages", plans, stages,
+                t.point.choice.zero, step, by);
+      by = zp_label_branch_refusal(&t.s, &t.point, cut, step * (1 - 1e-6));
       cr_assert(by >= 0 || t.s.spec->model == NULL, "plan %d: a cut that is too slow is kept", plans);
       refused += by < stages;
       partial += stages;
@@ -213,9 +216,7 @@ Test(search_cuts, labels_are_below_the_simulation) {
   while (plans < PLANS) {
     int stages = 2 + (int)random_below(15);
     trial t = {.s.arena = zp_arena_new("trial")};
-    bool made =
-        random_trial(&t, stages, stages + random_below(3 * stages)) && t.point.choice.schedule == ZP_SCHEDULE_1F1B;
-    if (made) {
+    if (random_1f1b(&t, stages, stages + random_below(3 * stages))) {
       const zp_pipe pipe = {stages,
                             zp_point_units(&t.s, &t.point),
                             zp_microbatches(t.s.spec, &t.point.choice),
@@ -239,66 +240,7 @@ Test(search_cuts, labels_are_below_the_simulation) {
   cr_expect(close > PLANS / 2, "only %d of %d whole cuts are bounded within a thousandth", close, plans);
 }
 
-/* ---- the least work of stages with one mode each is that of the best cut ---- */
-
-typedef struct work_trial {
-  trial *t;
-  zp_stage_costs *costs;
-  double least_s;
-} work_trial;
-
-static void see_work(void *user, int64_t *cut) {
-  work_trial *w = user;
-  trial *t = w->t;
-  zp_limits limits = zp_search_limits(&t->s);
-  double work = 0;
-  for (int i = 0; i < t->point.choice.pipeline; i++) {
-    const zp_variant *own = zp_stage_variant(&t->s, &t->point, i, &(zp_units){cut[i], cut[i + 1] - cut[i]}, &limits);
-    if (!own) return;
-    zp_stage_time time = zp_stage_cost_of(w->costs, own->lowered, i, cut[i], cut[i + 1]).time;
-    work += time.forward_s + time.backward_s;
-  }
-  w->least_s = fmin(w->least_s, work);
-}
-
-static int64_t numbers_before_stages(const zp_mode_work *work) {
-  int64_t numbers = 0;
-  for (int i = 1; i <= work->stages; i++) numbers += work->before[i].most - work->before[i].least + 1;
-  return numbers;
-}
-
-Test(search_cuts, least_work_of_stages_with_modes) {
-  int forced = 0;
-  int64_t all_numbers = 0, few_numbers = 0;
-  state = 3;
-  for (int i = 0; i < INSTANCES;) {
-    int stages = 2 + (int)random_below(5);
-    trial t = {.s.arena = zp_arena_new("trial")};
-    bool made = random_trial(&t, stages, stages + random_below(7)) && t.point.n_modes > 1 && !t.point.choice.fine &&
-                t.point.choice.schedule == ZP_SCHEDULE_1F1B;
-    work_trial all = {&t, made ? zp_stage_costs_new(t.s.arena, &t.s, &t.point) : NULL, HUGE_VAL};
-    if (made && zp_cut_all(&t.s, &t.point, see_work, &all) && isfinite(all.least_s)) {
-      zp_mode_work *work = zp_mode_work_new(t.s.arena, &t.s, &t.point, all.costs);
-      cr_assert(zp_mode_work_meet(work, &(zp_mode_work_aim){1, 0, HUGE_VAL}));
-      double least = zp_mode_work_of(work, 0, stages, 0, t.s.n_units);
-      cr_assert(fabs(least / all.least_s - 1) < 1e-9, "instance %d: %.12g of %.12g", i, least, all.least_s);
-      forced += least > zp_variant_of(&t.s, &t.point)->prefix_s[t.s.n_units] * (1 + 1e-6);
-      all_numbers += stages * (zp_counted(work) + 1);
-      /* One micro-batch takes no longer: the same answer from bands that nothing slower fits into. */
-      cr_assert(zp_mode_work_meet(work, &(zp_mode_work_aim){1, 0, all.least_s * (1 + 1e-9)}),
-                "instance %d: the best cut is dropped", i);
-      cr_assert_eq(zp_mode_work_of(work, 0, stages, 0, t.s.n_units), least);
-      few_numbers += numbers_before_stages(work);
-      i++;
-    }
-    zp_arena_free(t.s.arena);
-  }
-  cr_expect(forced > INSTANCES / 10, "memory forced slower modes in %d instances only", forced);
-  cr_expect(3 * few_numbers < 2 * all_numbers, "%lld of %lld numbers are left", (long long)few_numbers,
-            (long long)all_numbers);
-}
-
-/* ---- equal to all cuts ---- */
+/* ---- equal to all cuts: labels for 1F1B, chains for the other schedules, as in price.c ---- */
 
 typedef struct best_cut {
   trial *t;
@@ -317,6 +259,12 @@ static double price_of(void *user, int64_t *cut) {
   return step;
 }
 
+static double branch(trial *t, best_cut *found) {
+  zp_branching task = {limit_of, price_of, found};
+  return t->point.choice.schedule == ZP_SCHEDULE_1F1B ? zp_label_branch(&t->s, &t->point, &task)
+                                                      : zp_chain_branch(&t->s, &t->point, &task, true);
+}
+
 Test(search_cuts, equal_to_all_cuts) {
   int improved = 0;
   state = 2;
@@ -331,7 +279,7 @@ Test(search_cuts, equal_to_all_cuts) {
       if (isfinite(all.best_s)) found.best_s = fmin(fmax(step_of(&t, cut), all.best_s * 1.5), all.best_s * 3);
       double first = found.best_s;
       t.point.bound_s = zp_bound(&t.s, &t.point);
-      double bound = isfinite(first) ? zp_branch(&t.s, &t.point, &(zp_branching){limit_of, price_of, &found}) : 0;
+      double bound = isfinite(first) ? branch(&t, &found) : 0;
       if (isfinite(first)) {
         cr_assert(fabs(found.best_s / all.best_s - 1) < 1e-9, "instance %d: found %.12g, optimum %.12g", i,
                   found.best_s, all.best_s);
