@@ -285,6 +285,15 @@ static void try_degrees(brute *b, int tensor, int pipeline, int data) {
     }
 }
 
+/* With offloading devices are left out only where that is asked for. */
+static bool in_space(const zp_constraints *c, int idle) {
+  bool offloads = false;
+  for (int i = 0; i < ZP_STATE_COUNT; i++)
+    offloads |= c->offload[i].set &&
+                (zp_limit_allows(&c->offload[i], ZP_TIER_HOST) || zp_limit_allows(&c->offload[i], ZP_TIER_NVME));
+  return zp_limit_allows(&c->idle, idle) && (idle == 0 || c->idle.set || !offloads);
+}
+
 static double brute_force(const zp_spec *spec, int devices) {
   brute b = {.spec = spec, .best_s = INFINITY};
   int units = 0;
@@ -293,7 +302,7 @@ static double brute_force(const zp_spec *spec, int devices) {
     for (int pipeline = 1; pipeline <= units; pipeline++)
       for (int data = 1; data <= devices / tensor / pipeline; data++) {
         int ranks = tensor * pipeline * data;
-        if (spec->train.batch % data || !zp_limit_allows(&spec->plans.data[0].idle, devices - ranks)) continue;
+        if (spec->train.batch % data || !in_space(&spec->plans.data[0], devices - ranks)) continue;
         b.machine = zp_machine_make(&spec->cluster, spec->train.precision, ranks);
         try_degrees(&b, tensor, pipeline, data);
       }
