@@ -4,7 +4,7 @@
 #ifdef __SANITIZE_ADDRESS__
 enum { INSTANCES = 30, MIXED_INSTANCES = 40 };
 #else
-enum { INSTANCES = 300, MIXED_INSTANCES = 100 };
+enum { INSTANCES = 1000, MIXED_INSTANCES = 250 };
 #endif
 
 TestSuite(search_full, .init = setup, .fini = teardown, .timeout = 120);
