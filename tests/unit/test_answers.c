@@ -213,10 +213,16 @@ static void check_relaxation(const zp_spec *spec, int devices, const zp_relaxati
   }
 }
 
+#ifdef __SANITIZE_ADDRESS__
+enum { MISFITS = 12 }; /* five times slower there */
+#else
+enum { MISFITS = 40 };
+#endif
+
 Test(answers, relaxations_fit_and_are_the_smallest) {
   unsigned seed = 5;
   int kinds[ZP_RELAX_HOST_MEMORY + 1] = {0};
-  for (int i = 0; i < 40; i++) {
+  for (int i = 0; i < MISFITS; i++) {
     zp_spec *spec = random_misfit(&seed);
     int devices = spec->cluster.nodes * spec->cluster.node.devices;
     zp_plan *plan = search(spec, devices);
@@ -227,7 +233,7 @@ Test(answers, relaxations_fit_and_are_the_smallest) {
       check_relaxation(spec, devices, &all.data[k]);
     }
   }
-  cr_expect(kinds[ZP_RELAX_DEVICE_MEMORY] >= 10 && kinds[ZP_RELAX_DEVICES] >= 10, "%d and %d were checked",
+  cr_expect(kinds[ZP_RELAX_DEVICE_MEMORY] >= MISFITS / 4 && kinds[ZP_RELAX_DEVICES] >= MISFITS / 4, "%d and %d were checked",
             kinds[ZP_RELAX_DEVICE_MEMORY], kinds[ZP_RELAX_DEVICES]);
 }
 
