@@ -29,7 +29,7 @@ typedef struct zp_options {
   zp_strings set;
   bool ranks_given, json, resume, check, check_memory, message_json;
   int color; /* -1 auto, 0, 1 */
-  int top;
+  int top;               /* -1: not given */
   int64_t steps;         /* -1: the file's */
   int64_t device_memory; /* 0: the cluster's */
   int threads;

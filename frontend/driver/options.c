@@ -285,7 +285,7 @@ bool zp_parse_options(zp_run_state *run, int argc, char **argv) {
   zp_options *o = &run->options;
   o->steps = -1;
   o->color = -1;
-  o->top = 3;
+  o->top = -1;
   for (int i = 0; i < argc; i++) {
     const char *word = argv[i];
     if (strcmp(word, "--") == 0) {

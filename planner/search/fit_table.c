@@ -38,7 +38,7 @@ void zp_remember_fits(const zp_searcher *s, zp_point *point) {
   int64_t n = (int64_t)memo->orders * point->choice.pipeline * point->n_modes;
   if (n > memo->cap) {
     memo->cap = n;
-    memo->known = ZP_NEW_ARRAY(s->arena, zp_known_fit, n);
+    memo->known = ZP_NEW_ARRAY(s->kept, zp_known_fit, n);
   }
   for (int64_t i = 0; i < n; i++) memo->known[i] = (zp_known_fit){0, INT64_MAX};
   point->fits = ++memo->point;

@@ -164,13 +164,9 @@ static bool windows_are_below(zp_labels *k, const double *prefix, const double *
     if (left <= 0) return false;
     const round_of *rounds = &rounds_at(k, stage + j)[j + 2];
     int64_t longest = longest_window(k, stage + j, stage + j + 1) - j - 1;
-    double most = 0;
     k->work += longest;
-    for (int64_t i = 0; i < longest; i++) {
-      double round = rounds[i].rounds * (own[i] + inside) - rounds[i].less;
-      most = round > most ? round : most;
-    }
-    if (most >= left) return false;
+    for (int64_t i = 0; i < longest; i++) /* no maximum: that would wait for the one before it */
+      if (rounds[i].rounds * (own[i] + inside) - rounds[i].less >= left) return false;
   }
   return true;
 }

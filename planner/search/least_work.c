@@ -5,7 +5,6 @@
  *
  * work:    of N units, at most the sum of the stages' room in a mode can be in that mode or a faster one
  * longest: within M seconds a stage runs min(M / t, room) units in the best of its modes; together they must reach N */
-#include <assert.h>
 #include <math.h>
 #include <zplan/hash.h>
 #include "cost.h"
@@ -66,7 +65,11 @@ const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *c) 
   if (memo->known && memo->schedule == c->schedule && memo->chunks == chunks && memo->pipeline == c->pipeline &&
       memo->microbatches == m)
     return memo;
-  assert(zp_model_chunks(c) <= s->n_units * ZP_MOST_PARTS);
+  if (memo->room < zp_model_chunks(c)) {
+    memo->room = zp_model_chunks(c);
+    memo->flight = ZP_NEW_ARRAY(s->kept, double, memo->room);
+    memo->chunk = ZP_NEW_ARRAY(s->kept, int64_t, memo->room);
+  }
   memo->known = true;
   memo->schedule = c->schedule, memo->chunks = chunks, memo->pipeline = c->pipeline, memo->microbatches = m;
   for (int stage = 0; stage < c->pipeline; stage++) {

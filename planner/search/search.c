@@ -78,6 +78,7 @@ static void fill_plan(zp_plan *plan, zp_searcher *s, const zp_ranking *r) {
 }
 
 void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *machine, const zp_search_options *options) {
+  s->kept = zp_arena_new("search.kept");
   s->spec = spec;
   s->constraints = &spec->plans.data[spec->plan];
   s->devices = machine->devices;
@@ -91,15 +92,14 @@ void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *mach
   s->most_units = s->pieces ? s->pieces->n_units : s->n_units;
   s->effort.work_left = MOST_WORK;
   s->memo = ZP_NEW(s->arena, zp_search_memo);
-  for (int i = 0; i < ZP_FLIGHT_SLOTS; i++) {
-    s->memo->flight[i].flight = ZP_NEW_ARRAY(s->arena, double, s->n_units *ZP_MOST_PARTS);
-    s->memo->flight[i].chunk = ZP_NEW_ARRAY(s->arena, int64_t, s->n_units * ZP_MOST_PARTS);
-  }
-  for (int i = 0; i < ZP_STATED_CUT_SLOTS; i++)
-    s->memo->stated[i].cut = ZP_NEW_ARRAY(s->arena, int32_t, s->n_units * ZP_MOST_PARTS + 1);
   s->memo->places.types = ZP_NEW_ARRAY(s->arena, zp_node_set, machine->devices);
   s->memo->places.sets = ZP_NEW_ARRAY(s->arena, zp_node_set, machine->devices);
   s->memo->places.limits = ZP_NEW_ARRAY(s->arena, zp_limits, machine->devices);
+}
+
+void zp_search_end(zp_searcher *s) {
+  if (s->kept) zp_arena_free(s->kept);
+  zp_arena_free(s->arena);
 }
 
 zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_search_options *options) {
@@ -119,6 +119,6 @@ zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_s
   r.best = ZP_NEW_ARRAY(s.arena, zp_candidate, r.cap + 1);
   zp_price_points(&s, &r);
   fill_plan(plan, &s, &r);
-  zp_arena_free(s.arena);
+  zp_search_end(&s);
   return plan;
 }
