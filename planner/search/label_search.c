@@ -18,10 +18,10 @@ typedef struct entry {
 } entry;
 typedef struct pile {
   zp_arena *arena;
-  int64_t length;
-  double *numbers; /* [capacity][length] */
+  int64_t length, room; /* room: for numbers, whatever the length */
+  double *numbers;      /* [labels][length] */
   entry *entries;
-  int n, capacity;
+  int n, most_entries;
 } pile;
 
 /* Of a chosen prefix: where its last stage ends and what is before it. */
@@ -43,6 +43,7 @@ struct zp_label_search {
   zp_arena *front, *back; /* of the prefixes, of the suffixes of the last round */
   zp_arena_mark no_front, no_back;
   node_labels **nodes; /* [stages + 1][units + 1] */
+  pile known, found; /* prefixes of a stage and of the next one; suffixes of a node */
   ZP_VEC(record) records;
   double target_s;
   bool merged;
@@ -53,18 +54,28 @@ enum { MOST_SUFFIXES = 16 }; /* of a node: each is held against every prefix */
 
 /* ---- piles ---- */
 
-static pile make_pile(zp_arena *arena, int64_t length) { return (pile){.arena = arena, .length = length}; }
+/* Empties a pile for labels of another length. */
+static void start_pile(pile *p, int64_t length) {
+  p->length = length;
+  p->n = 0;
+}
+
 static double *label_of(const pile *p, int label) { return p->numbers + label * p->length; }
 
 /* Room for one more label: its numbers. */
 static double *next_label(pile *p) {
-  if (p->n == p->capacity) {
-    int capacity = p->capacity ? 2 * p->capacity : 64;
-    double *numbers = ZP_NEW_ARRAY(p->arena, double, capacity * p->length);
-    entry *entries = ZP_NEW_ARRAY(p->arena, entry, capacity);
-    if (p->n) memcpy(numbers, p->numbers, sizeof *numbers * (size_t)(p->n * p->length));
+  int64_t used = p->n * p->length;
+  if (used + p->length > p->room) {
+    p->room = 2 * p->room > 64 * p->length ? 2 * p->room : 64 * p->length;
+    double *numbers = ZP_NEW_ARRAY(p->arena, double, p->room);
+    if (used) memcpy(numbers, p->numbers, sizeof *numbers * (size_t)used);
+    p->numbers = numbers;
+  }
+  if (p->n == p->most_entries) {
+    p->most_entries = p->n ? 2 * p->n : 64;
+    entry *entries = ZP_NEW_ARRAY(p->arena, entry, p->most_entries);
     if (p->n) memcpy(entries, p->entries, sizeof *entries * (size_t)p->n);
-    p->numbers = numbers, p->entries = entries, p->capacity = capacity;
+    p->entries = entries;
   }
   return label_of(p, p->n);
 }
@@ -143,9 +154,9 @@ static void find_suffixes_of(zp_label_search *k, int stage, int64_t first, int w
 static void find_suffixes(zp_label_search *k, int width) {
   zp_arena_rewind(k->back, k->no_back);
   for (int stage = k->graph->pipe.stages - 1; stage >= 0; stage--) {
-    pile found = make_pile(k->back, zp_suffix_length(k->graph->pipe.stages - stage));
+    start_pile(&k->found, zp_suffix_length(k->graph->pipe.stages - stage));
     for (int64_t first = k->graph->low[stage]; first <= k->graph->high[stage]; first++)
-      find_suffixes_of(k, stage, first, width, &found);
+      find_suffixes_of(k, stage, first, width, &k->found);
   }
 }
 
@@ -210,23 +221,24 @@ static void note_records(zp_label_search *k, const pile *p) {
   }
 }
 
-/* What is left at the end; n = 0: nothing. */
-static pile find_prefixes(zp_label_search *k, int width) {
+/* k->known: what is left at the end. */
+static void find_prefixes(zp_label_search *k, int width) {
   zp_arena_rewind(k->front, k->no_front);
   memset(&k->records, 0, sizeof k->records);
-  pile known = make_pile(k->front, zp_prefix_length(0));
-  zp_prefix_start(k->labels, next_label(&known));
-  keep_label(&known, 0, 0, -1);
+  start_pile(&k->known, zp_prefix_length(0));
+  zp_prefix_start(k->labels, next_label(&k->known));
+  keep_label(&k->known, 0, 0, -1);
   for (int stage = 0; stage < k->graph->pipe.stages; stage++) {
-    note_least(k, stage, &known);
-    pile found = make_pile(k->front, zp_prefix_length(stage + 1));
-    extend_prefixes(k, &known, stage, &found);
+    note_least(k, stage, &k->known);
+    start_pile(&k->found, zp_prefix_length(stage + 1));
+    extend_prefixes(k, &k->known, stage, &k->found);
     keep_seen(k, stage);
-    choose_labels(k, &found, width);
-    note_records(k, &found);
-    known = found;
+    choose_labels(k, &k->found, width);
+    note_records(k, &k->found);
+    pile found = k->found;
+    k->found = k->known;
+    k->known = found;
   }
-  return known;
 }
 
 /* ---- rounds ---- */
@@ -252,6 +264,7 @@ zp_label_search *zp_label_search_new(zp_stage_graph *graph) {
   k->arena = arena;
   k->graph = graph;
   k->labels = zp_labels_new(arena, &graph->pipe);
+  k->known.arena = k->found.arena = arena;
   k->front = zp_arena_new("prefixes");
   k->back = zp_arena_new("suffixes");
   k->no_front = zp_arena_get_mark(k->front);
@@ -281,13 +294,13 @@ zp_label_round zp_label_search_round(zp_label_search *k, int width, double targe
   k->target_s = target_s;
   find_suffixes(k, width < MOST_SUFFIXES ? width : MOST_SUFFIXES);
   k->merged = false; /* merged suffixes only keep prefixes that need not be there */
-  pile left = find_prefixes(k, width);
-  if (left.n == 0) return (zp_label_round){.open = false};
-  const entry *least = least_bound(&left);
+  find_prefixes(k, width);
+  if (k->known.n == 0) return (zp_label_round){.open = false};
+  const entry *least = least_bound(&k->known);
   int stage = k->graph->pipe.stages;
   for (int at = least->record; at >= 0; at = k->records.data[at].before) cut[stage--] = k->records.data[at].end;
   cut[0] = 0;
-  return (zp_label_round){true, !k->merged, zp_prefix_bound(label_of(&left, least->label))};
+  return (zp_label_round){true, !k->merged, zp_prefix_bound(label_of(&k->known, least->label))};
 }
 
 zp_labels *zp_label_search_labels(const zp_label_search *k) { return k->labels; }

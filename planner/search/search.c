@@ -6,8 +6,8 @@
 #include "search_internal.h"
 
 enum { DEFAULT_TOP = 3 };
-/* Simulated actions that branch and bound over cuts may take, about half a second. */
-static const int64_t MOST_WORK = 60000000;
+/* Simulated actions that branch and bound over cuts may take, about a second. */
+static const int64_t MOST_WORK = 200000000;
 /* Unless a number of alternatives is asked for, those slower than the best plan by this factor are not looked for, and
  * one good cut of an alternative is enough. */
 static const double ALTERNATIVES_RANGE = 1.25;
