@@ -26,7 +26,8 @@ typedef struct zp_totals {
   int64_t calls, most_calls; /* of procedures, for one micro-batch: of all chunks; of the one with most */
 } zp_totals;
 
-/* regions.c: sizes and places of all regions; fills in everything of the stage but runs, shared and chunks. */
+/* regions.c: sizes and places of all regions; fills in everything of the stage but runs, shared, chunks and the
+ * communicators' memory. */
 void zp_place_regions(const zp_lowered *lowered, const zp_choice *choice, const zp_totals *totals, zp_stage *stage);
 
 #endif

@@ -52,7 +52,7 @@ static double find_shortest_longest(const zp_variant *v, int64_t units, int chun
   if (!fill(v->prefix_s, units, chunks, (total / chunks + v->longest_s) * (1 + 1e-9), false, cut))
     fill(v->prefix_s, units, chunks, total, false, cut);
   double high = longest_chunk(v->prefix_s, chunks, cut);
-  for (bool middle = true; high - low > 1e-9 * high; middle = !middle) {
+  for (bool middle = false; high - low > 1e-9 * high; middle = !middle) {
     double chunk_s = middle ? low + (high - low) / 2 : low * (1 + 1e-12);
     if (fill(v->prefix_s, units, chunks, chunk_s, false, cut))
       high = fmin(chunk_s, longest_chunk(v->prefix_s, chunks, cut));
@@ -158,7 +158,7 @@ static zp_stated_cut_memo *find_stated_cut(const zp_searcher *s, int variant, in
       .variant = variant, .chunks = chunks, .from_back = from_back, .room = memo->room, .cut = memo->cut};
   if (fresh.room < chunks + 1) {
     fresh.room = chunks + 1;
-    fresh.cut = ZP_NEW_ARRAY(s->kept, int32_t, fresh.room);
+    fresh.cut = ZP_NEW_ARRAY(s->kept, int64_t, fresh.room);
   }
   *memo = fresh;
   return memo;
@@ -172,9 +172,10 @@ bool zp_state_cut(const zp_searcher *s, const zp_point *point, int by, bool from
     double longest = shortest_longest(v, zp_point_units(s, point), chunks, cut) * (1 + 2e-9);
     memo->known = true;
     memo->possible = fill(v->prefix_s, zp_point_units(s, point), chunks, longest, from_back, cut);
-    for (int k = 0; k <= chunks && memo->possible; k++) memo->cut[k] = (int32_t)cut[k];
+    if (memo->possible) memcpy(memo->cut, cut, sizeof *cut * (size_t)(chunks + 1));
+  } else if (memo->possible) {
+    memcpy(cut, memo->cut, sizeof *cut * (size_t)(chunks + 1));
   }
-  for (int k = 0; k <= chunks && memo->possible; k++) cut[k] = memo->cut[k];
   return memo->possible;
 }
 

@@ -40,7 +40,7 @@ zp_limits zp_limits_of_stage(const zp_searcher *s, const zp_choice *choice, int 
 bool zp_stage_fits(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
                    const int64_t *flight, const zp_limits *limits) {
   zp_memory m = zp_stage_footprint(lowered, choice, stage, part, flight);
-  return zp_memory_on_device(&m) <= limits->device && m.host <= limits->host && m.nvme <= limits->nvme;
+  return zp_memory_of_arena(&m) <= limits->device && m.host <= limits->host && m.nvme <= limits->nvme;
 }
 
 /* May the class leave the device? The point then names the tier. */

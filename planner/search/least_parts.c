@@ -1,9 +1,8 @@
 /* The least work of a point that may be cut inside layers, and whether its layers have room at all. On a stage the
  * parts of a layer follow each other in turn, so every chunk holds whole turns and at most one run of parts more. What
- * a turn is worth in a mode (seconds that a slower mode would take longer, or simply 1) per byte that it keeps, and
- * what the best run beside it is worth, bound what a stage is worth with the bytes that it has: chunks * best run, then
- * turns with the rest of the bytes, as far as the run is worth more per byte than a turn. Only the repeated segment
- * with the most work is looked at, other units take the time of their fastest mode and no memory. */
+ * turns are worth in a mode (seconds that a slower mode would take longer, or simply 1) per byte that they keep, and
+ * what a run is worth more than turns of its bytes, bound what a stage is worth with the bytes that it has. Only the
+ * repeated segment with the most work is looked at, other units take the time of their fastest mode and no memory. */
 #include <math.h>
 #include "cost.h"
 #include "schedule.h"
@@ -50,20 +49,19 @@ static goods goods_of(const parts *p) {
 
 static double bytes_of(const lot *x, double flight) { return x->state + flight * x->kept; }
 
-/* The most that `limit` bytes buy in so many chunks: turns, and in every chunk the best run beside them. */
+/* The most that `limit` bytes buy in so many chunks: turns, and in every chunk the run that is worth most beyond turns of
+ * its bytes; no more than all bytes at the best rate there is. */
 static double most_worth(const goods *g, int worth, double flight, double limit, int chunks) {
-  double turn_bytes = bytes_of(&g->turn, flight), run_bytes = 0, run_worth = 0, best = 0;
+  double turn_bytes = bytes_of(&g->turn, flight), gain = 0;
   if (turn_bytes <= 0) return g->turn.worth[worth] > 0 ? HUGE_VAL : 0;
+  double of_byte = g->turn.worth[worth] / turn_bytes, best = of_byte;
   for (int i = 0; i < g->n_runs; i++) {
-    double bytes = bytes_of(&g->run[i], flight);
-    if (g->run[i].worth[worth] <= best * bytes) continue;
-    best = bytes > 0 ? g->run[i].worth[worth] / bytes : HUGE_VAL;
-    run_bytes = bytes, run_worth = g->run[i].worth[worth];
+    double bytes = bytes_of(&g->run[i], flight), all = g->run[i].worth[worth], more = all - of_byte * bytes;
+    if (more <= 0) continue;
+    gain = zp_later(gain, more);
+    if (all > best * bytes) best = bytes > 0 ? all / bytes : HUGE_VAL;
   }
-  double of_byte = g->turn.worth[worth] / turn_bytes;
-  if (run_bytes > 0 && run_worth <= of_byte * run_bytes) return limit * of_byte; /* turns are no worse than runs */
-  double runs = zp_sooner(chunks * run_bytes, limit), in_runs = run_bytes > 0 ? runs / run_bytes : chunks;
-  return zp_later(limit * of_byte, in_runs * run_worth + (limit - runs) * of_byte);
+  return zp_sooner(limit * of_byte + chunks * gain, limit * best);
 }
 
 static int heaviest_repeat(const zp_variant *v) {
@@ -92,10 +90,29 @@ typedef struct gains {
   double seconds, parts;
 } gains;
 
+/* Needs a no more for every part than b? */
+static bool needs_no_more(const parts *a, const parts *b) {
+  for (int i = 0; i < a->n; i++)
+    if (a->state[i] > b->state[i] || a->kept[i] > b->kept[i]) return false;
+  return true;
+}
+
+/* Has a stage room for no more parts in this mode than in another one that is looked at? */
+static bool is_needless(const parts *modes, int n_modes, int mode) {
+  for (int i = 0; i < n_modes; i++)
+    if (i != mode && needs_no_more(&modes[i], &modes[mode]) && (i > mode || !needs_no_more(&modes[mode], &modes[i])))
+      return true;
+  return false;
+}
+
 static gains add_stages(const parts *modes, int n_modes, const zp_choice *c, double limit, const double *flight) {
   goods of_mode[ZP_MOST_MODES];
+  bool needless[ZP_MOST_MODES];
   gains sum = {0}, most = {0};
-  for (int i = 0; i < n_modes; i++) of_mode[i] = goods_of(&modes[i]);
+  for (int i = 0; i < n_modes; i++) {
+    of_mode[i] = goods_of(&modes[i]);
+    needless[i] = is_needless(modes, n_modes, i);
+  }
   for (int stage = 0; stage < c->pipeline; stage++) {
     if (stage == 0 || flight[stage] != flight[stage - 1]) {
       most = (gains){0};
@@ -103,7 +120,8 @@ static gains add_stages(const parts *modes, int n_modes, const zp_choice *c, dou
         const goods *g = &of_mode[i];
         if (g->turn.worth[SECONDS] > 0)
           most.seconds = zp_later(most.seconds, most_worth(g, SECONDS, flight[stage], limit, zp_chunks(c)));
-        most.parts = zp_later(most.parts, most_worth(g, PARTS, flight[stage], limit, zp_chunks(c)));
+        if (!needless[i])
+          most.parts = zp_later(most.parts, most_worth(g, PARTS, flight[stage], limit, zp_chunks(c)));
       }
     }
     sum.seconds += most.seconds;

@@ -237,6 +237,7 @@ static void settle_by_chains(pricing *p, bool deep) {
   if (zp_has_types(p->s) || stated || p->point->bound_s >= branch_limit(p)) return;
   p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, c->pipeline);
   const zp_branching task = {branch_limit, branch_cut, p};
+  zp_remember_fits(p->s, p->point);
   p->point->bound_s = zp_chain_branch(p->s, p->point, &task, deep);
 }
 

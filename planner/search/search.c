@@ -8,8 +8,8 @@
 enum { DEFAULT_TOP = 3 };
 /* Simulated actions that branch and bound over cuts may take, about a second. */
 static const int64_t MOST_WORK = 200000000;
-/* Unless a number of alternatives is asked for, those slower than the best plan by this factor are not looked for, and
- * one good cut of an alternative is enough. */
+/* Unless a number of alternatives is asked for, they are what the search for the best plan meets, up to this factor
+ * slower. */
 static const double ALTERNATIVES_RANGE = 1.25;
 
 /* The winner is derived once more in the plan's own arena; the search's memory goes. */
@@ -54,6 +54,8 @@ static const char *explain_empty(zp_arena *arena, const zp_searcher *s, const ch
 static void fill_plan(zp_plan *plan, zp_searcher *s, const zp_ranking *r) {
   plan->certificate = s->certificate;
   plan->certificate.cut_nodes = s->effort.nodes;
+  plan->certificate.cut_work = MOST_WORK - s->effort.work_left;
+  plan->certificate.laid_out = s->memo->fits.laid_out;
   memcpy(plan->certificate.cut_pruned, s->effort.pruned, sizeof s->effort.pruned);
   if (r->len == 0) {
     if (s->certificate.rejected[ZP_REJECT_HOST] == 0) zp_note_misses(s); /* else the devices are not what is short */
@@ -72,9 +74,9 @@ static void fill_plan(zp_plan *plan, zp_searcher *s, const zp_ranking *r) {
     plan->certificate.bound_s = plan->certificate.best_s;
   else if (plan->certificate.bound_s > wanted * (1 - ZP_GAP_TOLERANCE))
     plan->certificate.bound_s = fmax(plan->certificate.bound_s, wanted);
-  for (int i = 1; i < r->len; i++) {
+  plan->exact_alternatives = r->exact;
+  for (int i = 1; i < r->len && r->best[i].estimate.step_s <= r->range * r->best[0].estimate.step_s; i++)
     zp_push(plan->arena, &plan->alternatives, explain(plan, s, &r->best[i].choice));
-  }
 }
 
 void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *machine, const zp_search_options *options) {

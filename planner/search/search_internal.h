@@ -148,7 +148,7 @@ typedef struct zp_stated_cut_memo { /* zp_state_cut of one variant, asked for la
   int variant, chunks; /* variant: index */
   bool from_back;
   int room;     /* for numbers of a cut */
-  int32_t *cut; /* [chunks + 1] */
+  int64_t *cut; /* [chunks + 1] */
 } zp_stated_cut_memo;
 /* Of the last point that zp_remember_fits was called for. */
 typedef struct zp_known_fit {
@@ -161,11 +161,17 @@ typedef struct zp_fits_memo {
   zp_known_fit *known; /* [pipeline][modes][orders] */
   int64_t laid_out;    /* stages, for answers that were not known */
 } zp_fits_memo;
+typedef struct zp_communicators_memo {
+  bool known;
+  zp_choice choice; /* degrees, expert groups and rank order count */
+  int64_t bytes;
+} zp_communicators_memo;
 typedef struct zp_search_memo {
   zp_places_memo places;
   zp_flight_memo flight[ZP_FLIGHT_SLOTS];
   zp_stated_cut_memo stated[ZP_STATED_CUT_SLOTS];
   zp_fits_memo fits;
+  zp_communicators_memo communicators;
   zp_step_end_memo end[4][2];              /* [zero][compress] */
   int groups, groups_tensor, groups_ranks; /* the tensor groups that were asked for last */
   zp_link_memo data, replicas, stages;     /* of the data ranks, of those that hold the same experts, between stages */
@@ -329,7 +335,8 @@ zp_limits zp_machine_limits(const zp_searcher *s, const zp_machine *machine);
 zp_limits zp_search_limits(const zp_searcher *s);
 /* Limits of one stage: where its node types have more than the smallest, it may use so much more. */
 zp_limits zp_limits_of_stage(const zp_searcher *s, const zp_choice *choice, int stage, const zp_limits *smallest);
-/* Does the stage with these parts stay within the limits? flight: of its chunks; NULL: not known yet. */
+/* Do the arena of a stage with these parts and what is off the device stay within the limits? flight: of its chunks;
+ * NULL: not known yet. */
 bool zp_stage_fits(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
                    const int64_t *flight, const zp_limits *limits);
 /* Finds the homes of the point: the first step of the offload chain with a cut that fits. False: none; *why says

@@ -155,7 +155,9 @@ Test(search_cuts, remembered_fits_are_those_of_layouts) {
         zp_units part = {first, 1 + random_below(units - first)};
         int stage = (int)random_below(stages), mode = (int)random_below(t.point.n_modes);
         const zp_lowered *lowered = t.s.variants.data[t.point.modes[mode]].lowered;
-        bool fits = zp_stage_fits(lowered, &t.point.choice, stage, &part, NULL, &limits);
+        zp_limits of_arena = limits;
+        of_arena.device -= zp_communicators_of(&t.s.spec->cluster, &t.point.choice, lowered->ties).total_bytes;
+        bool fits = zp_stage_fits(lowered, &t.point.choice, stage, &part, NULL, &of_arena);
         cr_assert_eq(zp_mode_fits(&t.s, &t.point, mode, stage, &part, &limits), fits);
         fitting += fits;
         asked++;
