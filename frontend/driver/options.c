@@ -58,7 +58,7 @@ static const option_row rows[] = {
      "instead of the file's plan limit or train setting: 'tensor<=8', steps=50, model.layers=3; several add up"},
     {"-o", O_OUTPUT, "FILE", "plan build run data calibrate bench",
      "where the result goes (build, run, bench: a folder)"},
-    {"--top", O_TOP, "K", "plan bench", "alternatives beside the best plan"},
+    {"--top", O_TOP, "K", "plan bench", "search for the K next best plans, too"},
     {"--json", O_JSON, NULL, "plan check validate explain bench diff", "one JSON document on standard output"},
     {"--target", O_TARGET, "cpu|cuda", "build run", "what the trainer runs on (cuda is not built in this version)"},
     {"--arch", O_ARCH, "ARCH", "build run", "of --target cuda"},

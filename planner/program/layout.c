@@ -68,8 +68,8 @@ static int64_t spread_start(const zp_stage *stage) { return stage->flat_elements
 /* Which of the first shared parameters the parts use, where that is known. */
 enum { MOST_NOTED = 64 };
 
-/* Elements of the shared parameters that the parts use, each once a stage. noted: of the first MOST_NOTED ones, NULL: not
- * known yet. out may be NULL, else it has its regions. */
+/* Elements of the shared parameters that the parts use, each once a stage. noted: of the first MOST_NOTED ones, NULL:
+ * not known yet. out may be NULL, else it has its regions. */
 static zp_flat shared_elements(const zp_lowered *l, const zp_choice *c, const zp_units *part, const uint64_t *noted,
                                zp_arena *arena, zp_stage *out) {
   zp_flat elements = {0};

@@ -20,8 +20,8 @@ typedef struct zp_totals {
   int64_t unit_saved_bytes; /* largest saved area of one unit */
   int64_t pending_bytes;    /* waiting weight gradients */
   int64_t transient_bytes;
-  bool any_shard;            /* some unit keeps shards: the forward ping-pong exists */
-  int64_t carry_elements;    /* largest tensor that flows between units */
+  bool any_shard;         /* some unit keeps shards: the forward ping-pong exists */
+  int64_t carry_elements; /* largest tensor that flows between units */
   int64_t units;
   int64_t calls, most_calls; /* of procedures, for one micro-batch: of all chunks; of the one with most */
 } zp_totals;

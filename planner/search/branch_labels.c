@@ -34,8 +34,8 @@ static zp_label_round look_at_labels(zp_tree *t, int width) {
 
 /* ---- what exact labels leave ---- */
 
-/* How far the fixed stages are simulated. Most that labels allow do not miss the deadline, so the simulation comes after
- * 1, 2, 4, ... stages more, and when it misses, the first ones that do are looked for. */
+/* How far the fixed stages are simulated. Most that labels allow do not miss the deadline, so the simulation comes
+ * after 1, 2, 4, ... stages more, and when it misses, the first ones that do are looked for. */
 typedef struct checked {
   int known; /* stages that do not miss it */
   int step;  /* stages to the next simulation */

@@ -43,7 +43,7 @@ struct zp_label_search {
   zp_arena *front, *back; /* of the prefixes, of the suffixes of the last round */
   zp_arena_mark no_front, no_back;
   node_labels **nodes; /* [stages + 1][units + 1] */
-  pile known, found; /* prefixes of a stage and of the next one; suffixes of a node */
+  pile known, found;   /* prefixes of a stage and of the next one; suffixes of a node */
   ZP_VEC(record) records;
   double target_s;
   bool merged;

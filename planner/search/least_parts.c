@@ -49,8 +49,8 @@ static goods goods_of(const parts *p) {
 
 static double bytes_of(const lot *x, double flight) { return x->state + flight * x->kept; }
 
-/* The most that `limit` bytes buy in so many chunks: turns, and in every chunk the run that is worth most beyond turns of
- * its bytes; no more than all bytes at the best rate there is. */
+/* The most that `limit` bytes buy in so many chunks: turns, and in every chunk the run that is worth most beyond turns
+ * of its bytes; no more than all bytes at the best rate there is. */
 static double most_worth(const goods *g, int worth, double flight, double limit, int chunks) {
   double turn_bytes = bytes_of(&g->turn, flight), gain = 0;
   if (turn_bytes <= 0) return g->turn.worth[worth] > 0 ? HUGE_VAL : 0;
@@ -120,8 +120,7 @@ static gains add_stages(const parts *modes, int n_modes, const zp_choice *c, dou
         const goods *g = &of_mode[i];
         if (g->turn.worth[SECONDS] > 0)
           most.seconds = zp_later(most.seconds, most_worth(g, SECONDS, flight[stage], limit, zp_chunks(c)));
-        if (!needless[i])
-          most.parts = zp_later(most.parts, most_worth(g, PARTS, flight[stage], limit, zp_chunks(c)));
+        if (!needless[i]) most.parts = zp_later(most.parts, most_worth(g, PARTS, flight[stage], limit, zp_chunks(c)));
       }
     }
     sum.seconds += most.seconds;

@@ -139,7 +139,9 @@ static void price_extremes(pricing *p) {
   bool first = zp_cut_within(s, p->point, &rule, front);
   if (first) price_cut(p, front);
   rule.from_back = true;
-  if (zp_cut_within(s, p->point, &rule, back) && !(first && memcmp(front, back, sizeof *front * (size_t)(stages + 1)) == 0)) price_cut(p, back);
+  if (zp_cut_within(s, p->point, &rule, back) &&
+      !(first && memcmp(front, back, sizeof *front * (size_t)(stages + 1)) == 0))
+    price_cut(p, back);
 }
 
 /* ---- a point is looked at in steps, each when its bound is the least one ---- */

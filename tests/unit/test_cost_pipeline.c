@@ -74,10 +74,11 @@ Test(cost_pipeline, first_stages_alone) {
       turns.rest_s = known < stages ? rest - run.message_s[known - 1] : 0;
       zp_pipeline_1f1b(arena, &turns);
       for (int s = 0; s < known; s++) {
-        cr_assert(turns.end_s[s] <= run.end_s[s] * (1 + 1e-12), "case %d: stage %d of %d known ends after %.17g, not %.17g",
-                  i, s, known, turns.end_s[s], run.end_s[s]);
-        cr_assert(turns.end_s[s] >= fewer_s[s] * (1 - 1e-12), "case %d: stage %d ends sooner with %d known stages", i, s,
-                  known);
+        cr_assert(turns.end_s[s] <= run.end_s[s] * (1 + 1e-12),
+                  "case %d: stage %d of %d known ends after %.17g, not %.17g", i, s, known, turns.end_s[s],
+                  run.end_s[s]);
+        cr_assert(turns.end_s[s] >= fewer_s[s] * (1 - 1e-12), "case %d: stage %d ends sooner with %d known stages", i,
+                  s, known);
         fewer_s[s] = turns.end_s[s];
       }
       if (known < stages) rest -= run.time[known].forward_s + run.time[known].backward_s + 2 * run.message_s[known - 1];
