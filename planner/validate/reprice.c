@@ -183,8 +183,8 @@ static void price_steps(pricer *p, zp_procedure *procedure, bool forward) {
   p->kernels = 0;
   for (int i = 0; i < procedure->steps.len; i++) price_step(p, &procedure->steps.data[i]);
   if (p->software->overlaps_tensor)
-    p->kernels += zp_software_overlap_tensor(procedure, p->graph, p->lowered, p->machine, p->software, p->taken,
-                                             forward);
+    p->kernels +=
+        zp_software_overlap_tensor(procedure, p->graph, p->lowered, p->machine, p->software, p->taken, forward);
   procedure->cost_s = steps_s(procedure, procedure->steps.len);
 }
 

@@ -5,8 +5,8 @@
  *
  * As one NCCL collective each (nanotron src/nanotron/parallel/tensor_parallel/functional.py): what is merged into one
  * product starts with the rank's own rows while the others are gathered. Backward gathers a column product's operand
- * again beside the whole product that makes the gradient of it, and scatters that gradient beside the product that makes
- * the weight's. */
+ * again beside the whole product that makes the gradient of it, and scatters that gradient beside the product that
+ * makes the weight's. */
 #include <math.h>
 #include "../cost/cost.h"
 #include "validate_internal.h"
@@ -54,8 +54,8 @@ static double hidden_pieces_s(const zp_procedure *procedure, int i, double tenso
  * are like that first one, which then run in pieces. */
 typedef struct beside {
   double apart_s, own_s;
-  zp_step *first;  /* that needs what is gathered */
-  double columns;  /* of all that are like it, which the software merged */
+  zp_step *first; /* that needs what is gathered */
+  double columns; /* of all that are like it, which the software merged */
 } beside;
 
 static double columns_of(const overlap *o, const zp_step *step) {

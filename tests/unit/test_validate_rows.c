@@ -72,14 +72,14 @@ enum { LAYERS = 8, HIDDEN = 4096, FFN = 14336, SEQUENCE = 4096 };
 
 static zp_prediction predict_ranks(const char *source, int tensor, int data, int zero, const char *notes) {
   const char *error = NULL;
-  const char *text = zp_format(arena,
-                               "id,source,year,layers,hidden,heads,ffn,vocab,seq,gpu,gpus_per_node,intra_bw_GBps,"
-                               "inter_bw_GBps_per_gpu,n_gpus,tp,pp,dp,seq_parallel,micro_batch,global_batch,recompute,"
-                               "zero_stage,measured_iter_s,precision,notes\n"
-                               "x_a,%s,2024,%d,%d,32,%d,32768,%d,H100-SXM5-80GB,8,450,50,%d,%d,1,%d,%d,2,%d,none,%d,1,"
-                               "bf16,SwiGLU %s\n",
-                               source, LAYERS, HIDDEN, FFN, SEQUENCE, tensor * data, tensor, data, tensor > 1, 2 * data,
-                               zero, notes);
+  const char *text =
+      zp_format(arena,
+                "id,source,year,layers,hidden,heads,ffn,vocab,seq,gpu,gpus_per_node,intra_bw_GBps,"
+                "inter_bw_GBps_per_gpu,n_gpus,tp,pp,dp,seq_parallel,micro_batch,global_batch,recompute,"
+                "zero_stage,measured_iter_s,precision,notes\n"
+                "x_a,%s,2024,%d,%d,32,%d,32768,%d,H100-SXM5-80GB,8,450,50,%d,%d,1,%d,%d,2,%d,none,%d,1,"
+                "bf16,SwiGLU %s\n",
+                source, LAYERS, HIDDEN, FFN, SEQUENCE, tensor * data, tensor, data, tensor > 1, 2 * data, zero, notes);
   zp_measured_table *table = zp_measured_read(arena, text, strlen(text), "runs", &error);
   cr_assert(table && table->runs.len == 1, "%s", error ? error : "malformed");
   zp_prediction p = zp_predict_run(arena, table, &table->runs.data[0], only_h100, NULL);
@@ -133,8 +133,8 @@ Test(validate_rows, nanotron_hides_collectives_beside_whole_products) {
   cr_expect(fabs(got / expected - 1) < 0.03, "%g, expected %g", got, expected);
 }
 
-/* A product that starts with the rank's own rows beside a gather takes as long as its pieces: of the first of 8 ranks an
- * eighth and seven, of the fourth also what lies before. The gather is hidden beside the eighth. */
+/* A product that starts with the rank's own rows beside a gather takes as long as its pieces: of the first of 8 ranks
+ * an eighth and seven, of the fourth also what lies before. The gather is hidden beside the eighth. */
 Test(validate_rows, products_beside_whole_gathers_run_in_pieces) {
   enum { RANKS = 8, INNER = 4096, COLUMNS = 1024, HALF = 2 };
   zp_cluster cluster = {.nodes = 1, .ranks = RANKS, .node = {.device = h100, .devices = RANKS, .nics = RANKS}};
@@ -164,4 +164,35 @@ Test(validate_rows, products_beside_whole_gathers_run_in_pieces) {
             pieces, whole, first, fourth);
   cr_expect_float_eq(procedure.steps.data[0].cost_s, 1 - 0.75 * whole / RANKS, 1e-9);
   cr_expect_eq(kernels, 2);
+}
+
+/* ---- what a published rate means ---- */
+
+/* FLOP a step that nanotron's runs published as MFU (of 989.5 TFLOP/s) and tokens a second and GPU together: 1.34B with
+ * its tied table on one stage and on two, 8.86B with tables of its own (Ultra-Scale Playbook, benchmarks_interactive).
+ * MFU is printed to 0.1 or 0.01 %. */
+Test(validate_rows, nanotron_counts_tables_as_products) {
+  static const struct {
+    int layers, hidden, ffn, pipeline;
+    double parameters, mfu, tokens_per_s;
+  } runs[] = {{16, 2048, 8192, 1, 1.34e9, 0.392, 40150},
+              {16, 2048, 8192, 2, 1.34e9, 0.4432, 38895},
+              {32, 4096, 14336, 1, 8.86e9, 0.4394, 7290}};
+  for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+    zp_measured run = {.source = "huggingface/nanotron",
+                       .layers = runs[i].layers,
+                       .hidden = runs[i].hidden,
+                       .heads = 32,
+                       .kv_heads = 32,
+                       .ffn = runs[i].ffn,
+                       .vocab = 131072,
+                       .seq = 4096,
+                       .batch = 256,
+                       .pipeline = runs[i].pipeline,
+                       .parameters = runs[i].parameters,
+                       .gated = true};
+    double flop = 256 * 4096 * runs[i].mfu * 989.5e12 / runs[i].tokens_per_s;
+    cr_expect(fabs(zp_run_flop(&run, false) / flop - 1) < 0.002, "%zu: %g, published %g", i, zp_run_flop(&run, false),
+              flop);
+  }
 }
