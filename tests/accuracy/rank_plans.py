@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """Where does the cost model rank the plan that was measured to be the best?
 
-    rank_plans.py ZPLAN RUNS.csv [--family nano_] [--swept SWEPT.csv]
+    rank_plans.py ZPLAN [RUNS.csv] [--family nano_] [--swept SWEPT.csv | --all]
 
 Takes the rows of a family whose source swept all plans of a (model, GPUs, batch) cell and published the best one. For every
 cell: plans go through `zplan validate`; those that fit are sorted by predicted time. Prints the place of the measured best and
 how much slower than our first choice it is predicted; at the end, in how many cells it is among the first five.
 
-Without SWEPT.csv the plans are all of tensor, pipeline and data ranks, micro-batch and ZeRO 0 and 1 that the sweep's own
-filters leave (huggingface/nanotron scripts/scaling_benchmarks.py, main: `batch_accum < pp - 1` and ZeRO 1 on one data rank
-are skipped). With it they are those that the sweep ran, and the line also says how much slower than the fastest of them our
-first choice was measured, and the place of the fastest where it is not the published best (which was chosen by FLOP/s). Its columns: cell (a row's id), tp, pp, dp, micro_batch, zero_stage, tokens_per_s_gpu; the last is empty where a
-run failed, and such a plan is not ranked; how many of these we say fit is printed.
+RUNS.csv and SWEPT.csv are by default those of tests/data. The plans are those that the sweep ran; a line also says how much
+slower than the fastest of them our first choice was measured, and the place of the fastest where it is not the published best
+(which was chosen by FLOP/s). With --all they are all of tensor, pipeline and data ranks, micro-batch and ZeRO 0 and 1 that the
+sweep's own filters leave (huggingface/nanotron scripts/scaling_benchmarks.py, main: `batch_accum < pp - 1` and ZeRO 1 on one
+data rank are skipped).
+
+Columns of SWEPT.csv: cell (a row's id), tp, pp, dp, micro_batch, zero_stage, tokens_per_s_gpu, memory_gib; the last two are
+empty where a run failed: such a plan is not ranked, and how many of these we say fit is printed.
 """
 import argparse
 import csv
@@ -20,6 +23,7 @@ import os
 import subprocess
 import tempfile
 
+DATA = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data")
 TENSOR, PIPELINE, MICROBATCH = (1, 2, 4, 8, 16, 32), (1, 2, 4, 8, 16, 32, 64), (1, 2, 4, 8, 16, 32, 64)
 UNKNOWN = dict(measured_tflops_per_gpu="", measured_iter_s="", measured_mem_gb="", interleave_v=1)
 PLAN = ("tp", "pp", "dp", "micro_batch", "zero_stage")
@@ -90,22 +94,15 @@ def place_of_best(cell, ranked, rate):
     return place, fastest
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("zplan")
-    parser.add_argument("runs")
-    parser.add_argument("--family", default="nano_")
-    parser.add_argument("--swept")
-    args = parser.parse_args()
-    with open(args.runs, newline="") as table:
-        cells = [row for row in csv.DictReader(table) if row["id"].startswith(args.family)]
-    swept = read_swept(args.swept) if args.swept else {}
+def rank(zplan, cells, swept):
+    """In how many cells the published best, and the fastest that ran, are among the first five; of the plans that failed, how
+    many there are and how many we say fit."""
     first = fastest = failed = fit = 0
     with tempfile.TemporaryDirectory() as folder:
         for cell in cells:
             rate = {}
             rows = [row_of(cell, *plan) for plan in swept[cell["id"]]] if swept else list(all_plans(cell))
-            ranked = predict(args.zplan, cell, rows, folder)
+            ranked = predict(zplan, cell, rows, folder)
             if swept:
                 rate = {row["id"]: tokens for row, tokens in zip(rows, swept[cell["id"]].values())}
                 failed += sum(not tokens for tokens in rate.values())
@@ -114,8 +111,27 @@ def main():
             places = place_of_best(cell, ranked, rate)
             first += places[0] < 5
             fastest += places[1] < 5
+    return first, fastest, failed, fit
+
+
+def read_cells(path, family):
+    with open(path, newline="") as table:
+        return [row for row in csv.DictReader(table) if row["id"].startswith(family)]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("zplan")
+    parser.add_argument("runs", nargs="?", default=os.path.join(DATA, "published_runs.csv"))
+    parser.add_argument("--family", default="nano_")
+    plans = parser.add_mutually_exclusive_group()
+    plans.add_argument("--swept", default=os.path.join(DATA, "nanotron_sweep.csv"))
+    plans.add_argument("--all", action="store_true")
+    args = parser.parse_args()
+    cells = read_cells(args.runs, args.family)
+    first, fastest, failed, fit = rank(args.zplan, cells, {} if args.all else read_swept(args.swept))
     print("among the first five: %d of %d" % (first, len(cells)))
-    if swept:
+    if not args.all:
         print("the fastest of the runs among the first five: %d of %d" % (fastest, len(cells)))
         print("of %d plans that failed we say %d fit" % (failed, fit))
 
