@@ -44,7 +44,7 @@ typedef struct checked {
 static zp_outcome visit(zp_tree *t, int fixed, checked so_far);
 
 static zp_outcome visit_arcs(zp_tree *t, int fixed, checked so_far) {
-  const zp_stage_node *node = &t->graph->nodes[fixed][t->choice.cut[fixed]];
+  const zp_stage_node *node = zp_stage_node_at(t->graph, fixed, t->choice.cut[fixed]);
   for (int i = node->n; i-- > 0;) {
     const zp_stage_arc *arc = &node->arcs[i];
     zp_prefix_extend(zp_label_search_labels(t->labels), t->prefix[fixed], fixed, &t->graph->cost.data[arc->cost],

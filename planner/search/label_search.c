@@ -42,13 +42,17 @@ struct zp_label_search {
   zp_arena *arena;        /* of the search itself */
   zp_arena *front, *back; /* of the prefixes, of the suffixes of the last round */
   zp_arena_mark no_front, no_back;
-  node_labels **nodes; /* [stages + 1][units + 1] */
+  node_labels **nodes; /* as the graph's */
   pile known, found;   /* prefixes of a stage and of the next one; suffixes of a node */
   ZP_VEC(record) records;
   double target_s;
   bool merged;
   int64_t work;
 };
+
+static node_labels *labels_at(const zp_label_search *k, int stage, int64_t first) {
+  return &k->nodes[stage][first - k->graph->low[stage]];
+}
 
 enum { MOST_SUFFIXES = 16 }; /* of a node: each is held against every prefix */
 
@@ -122,7 +126,7 @@ static bool joins(const zp_label_search *k, const double *prefix, const double *
 
 /* The stage with every suffix that may follow it. */
 static bool add_suffixes(zp_label_search *k, int stage, const node_labels *node, const zp_stage_arc *arc, pile *found) {
-  const node_labels *next = &k->nodes[stage + 1][arc->end];
+  const node_labels *next = labels_at(k, stage + 1, arc->end);
   bool last = stage == k->graph->pipe.stages - 1, any = false;
   int64_t length = zp_suffix_length(k->graph->pipe.stages - stage - 1);
   for (int i = 0; i < (last ? 1 : next->n); i++) {
@@ -137,8 +141,8 @@ static bool add_suffixes(zp_label_search *k, int stage, const node_labels *node,
 }
 
 static void find_suffixes_of(zp_label_search *k, int stage, int64_t first, int width, pile *found) {
-  zp_stage_node *arcs = &k->graph->nodes[stage][first];
-  node_labels *node = &k->nodes[stage][first];
+  zp_stage_node *arcs = zp_stage_node_at(k->graph, stage, first);
+  node_labels *node = labels_at(k, stage, first);
   int n = 0;
   found->n = node->n = 0;
   for (int i = 0; i < arcs->n && node->least_prefix; i++)
@@ -163,7 +167,7 @@ static void find_suffixes(zp_label_search *k, int width) {
 /* ---- from the front ---- */
 
 bool zp_label_search_may_follow(zp_label_search *k, const double *prefix, int stage, int64_t first) {
-  const node_labels *node = &k->nodes[stage][first];
+  const node_labels *node = labels_at(k, stage, first);
   int stages = k->graph->pipe.stages;
   if (stage == stages) return joins(k, prefix, NULL, stage);
   for (int i = 0; i < node->n; i++)
@@ -174,7 +178,7 @@ bool zp_label_search_may_follow(zp_label_search *k, const double *prefix, int st
 static void extend_prefixes(zp_label_search *k, const pile *known, int stage, pile *found) {
   for (int i = 0; i < known->n; i++) {
     const entry *e = &known->entries[i];
-    zp_stage_node *node = &k->graph->nodes[stage][e->node];
+    zp_stage_node *node = zp_stage_node_at(k->graph, stage, e->node);
     for (int j = 0; j < node->n; j++) {
       zp_stage_arc *arc = &node->arcs[j];
       double *prefix = next_label(found);
@@ -188,7 +192,7 @@ static void extend_prefixes(zp_label_search *k, const pile *known, int stage, pi
 
 static void keep_seen(zp_label_search *k, int stage) {
   for (int64_t first = k->graph->low[stage]; first <= k->graph->high[stage]; first++) {
-    zp_stage_node *node = &k->graph->nodes[stage][first];
+    zp_stage_node *node = zp_stage_node_at(k->graph, stage, first);
     int n = 0;
     for (int i = 0; i < node->n; i++) {
       if (!node->arcs[i].seen) continue;
@@ -201,9 +205,9 @@ static void keep_seen(zp_label_search *k, int stage) {
 
 static void note_least(zp_label_search *k, int stage, const pile *p) {
   for (int64_t first = k->graph->low[stage]; first <= k->graph->high[stage]; first++)
-    k->nodes[stage][first].least_prefix = NULL;
+    labels_at(k, stage, first)->least_prefix = NULL;
   for (int i = 0; i < p->n; i++) {
-    node_labels *node = &k->nodes[stage][p->entries[i].node];
+    node_labels *node = labels_at(k, stage, p->entries[i].node);
     const double *prefix = label_of(p, p->entries[i].label);
     if (node->least_prefix) {
       zp_label_merge(node->least_prefix, prefix, p->length);
@@ -248,12 +252,12 @@ static void start_prefixes(zp_label_search *k) {
   const zp_stage_graph *g = k->graph;
   for (int stage = 0; stage < g->pipe.stages; stage++)
     for (int64_t first = g->low[stage]; first <= g->high[stage]; first++) {
-      double before = g->nodes[stage][first].before_s;
+      double before = zp_stage_node_at(g, stage, first)->before_s;
       if (!isfinite(before)) continue;
       double *prefix = ZP_NEW_ARRAY(k->front, double, zp_prefix_length(stage));
       zp_prefix_start(k->labels, prefix);
       if (stage > 0) prefix[ZP_PREFIX_WORK] = before - 2 * g->pipe.message_s;
-      k->nodes[stage][first].least_prefix = prefix;
+      labels_at(k, stage, first)->least_prefix = prefix;
     }
 }
 
@@ -271,7 +275,7 @@ zp_label_search *zp_label_search_new(zp_stage_graph *graph) {
   k->no_back = zp_arena_get_mark(k->back);
   k->nodes = ZP_NEW_ARRAY(arena, node_labels *, stages + 1);
   for (int stage = 0; stage <= stages; stage++)
-    k->nodes[stage] = ZP_NEW_ARRAY(arena, node_labels, graph->pipe.units + 1);
+    k->nodes[stage] = ZP_NEW_ARRAY(arena, node_labels, zp_stage_graph_width(graph, stage));
   start_prefixes(k);
   return k;
 }

@@ -27,7 +27,7 @@ void zp_tree_fix(zp_tree *t, int stage, int64_t end) {
 /* What the stages behind the fixed ones take at least to answer an activation with its gradient, and the message back.
  */
 static void set_rest(zp_tree *t, int fixed) {
-  const zp_stage_node *node = &t->graph->nodes[fixed][t->choice.cut[fixed]];
+  const zp_stage_node *node = zp_stage_node_at(t->graph, fixed, t->choice.cut[fixed]);
   double message = t->messages_s[fixed - 1];
   t->run.rest_s = node->after_s + message;
   t->run.first_rest_s = node->answer_s[ZP_FIRST_TURN] + message;
