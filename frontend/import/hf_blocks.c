@@ -43,10 +43,9 @@ static void write_neox(zp_buf *out, const hf_model *m) {
   zp_buf_puts(out, "block self_attention(x: [B, S, d], heads: int, theta: float) -> [B, S, d] {\n");
   zp_buf_printf(out, "  query_key_value = linear(x, 3 * d%s)\n  q, k, v         = split(query_key_value, 3)\n",
                 attention);
-  zp_buf_puts(
-      out,
-      "  y               = attention(rope(q, heads = heads, theta = theta), rope(k, heads = heads, theta = theta), v,\n"
-      "                              heads = heads)\n");
+  zp_buf_puts(out, "  query           = rope(q, heads = heads, theta = theta)\n"
+                   "  key             = rope(k, heads = heads, theta = theta)\n"
+                   "  y               = attention(query, key, v, heads = heads)\n");
   zp_buf_printf(out, "  dense           = linear(y, d%s)\n  return dropout(dense)\n}\n\n", attention);
   zp_buf_puts(out, "block layer(x: [B, S, d], heads: int, ff: int, theta: float) -> [B, S, d] {\n");
   zp_buf_printf(out, "  input_layernorm          = layer_norm(x, eps = %s)\n", eps_of(out, m));

@@ -6,12 +6,14 @@
 enum { USUAL_SAMPLE = 8192 }; /* longest sample that is written by itself */
 
 const char *hf_number(zp_arena *arena, double value) {
-  const char *text = "";
+  char *text = NULL, *zeros;
+  if (value == (double)(int64_t)value) return zp_format(arena, "%.1f", value);
   for (int digits = 1; digits <= 17; digits++) {
     text = zp_format(arena, "%.*g", digits, value);
     if (strtod(text, NULL) == value) break;
   }
-  return strpbrk(text, ".e") ? text : zp_format(arena, "%s.0", text);
+  if ((zeros = strstr(text, "e-0")) != NULL) memmove(zeros + 2, zeros + 3, strlen(zeros + 2)); /* 1e-05: 1e-5 */
+  return text;
 }
 
 /* Learned positions fix the sample; rotary ones allow any that attention sees whole. */
