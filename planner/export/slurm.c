@@ -56,14 +56,15 @@ static void put_start(zp_buf *out, const zp_exporter *e, const char *name) {
                      "  echo 'say what to start: sbatch SCRIPT COMMAND [ARGUMENT]...' >&2\n"
                      "  exit 2\n"
                      "fi\n"
-                     "MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n"
+                     "hosts=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\")\n"
+                     "MASTER_ADDR=${hosts%%$'\\n'*}\n"
                      "export MASTER_ADDR MASTER_PORT=\"${MASTER_PORT:-29500}\" WORLD_SIZE=\"$SLURM_NTASKS\"\n");
   zp_buf_puts(out, "\n# The signal comes two minutes before the time is up; srun hands it to all ranks.\n");
+  zp_buf_printf(out, "ranks=\ntrap '[ -z \"$ranks\" ] || kill -%s \"$ranks\"' USR1\n", cpu ? "USR1" : "TERM");
   zp_buf_printf(out, "srun --kill-on-bad-exit=1 %s &\n",
                 cpu ? "\"$@\""
                     : "bash -c 'export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID; exec \"$@\"' rank \"$@\"");
-  zp_buf_printf(out, "ranks=$!\ntrap 'kill -%s \"$ranks\"' USR1\n", cpu ? "USR1" : "TERM");
-  zp_buf_puts(out, "status=0\nwait \"$ranks\" || status=$?\n"
+  zp_buf_puts(out, "ranks=$!\nstatus=0\nwait \"$ranks\" || status=$?\n"
                    "while kill -0 \"$ranks\" 2>/dev/null; do\n"
                    "  status=0\n  wait \"$ranks\" || status=$?\n"
                    "done\nexit \"$status\"\n");

@@ -263,7 +263,8 @@ def runs_script(folder):
     """The batch script with stand-ins for Slurm: what it starts, with which variables; its status; signals."""
     bin_dir = folder + "/bin"
     os.makedirs(bin_dir)
-    stand_ins = {"scontrol": "#!/bin/sh\necho node7\necho node8\n",
+    # More hosts than a pipe holds: who reads only the first line ends the writer.
+    stand_ins = {"scontrol": "#!/bin/sh\necho node7\nseq -f node%g 8 30000\n",
                  "srun": '#!/bin/bash\n[ "$1" = --kill-on-bad-exit=1 ] || exit 99\nshift\nexport SLURM_PROCID=3 SLURM_LOCALID=1\n'
                          'exec "$@"\n'}
     for name, text in stand_ins.items():
@@ -277,7 +278,7 @@ def runs_script(folder):
     expect("script starts", run.stdout == "3 1 800 node7 two words\n", run.stdout + run.stderr)
     expect("script's status", run.returncode == 7, str(run.returncode))
     expect("script without a command", start().returncode == 2)
-    inner = 'trap "echo asked; exit 0" TERM; kill -USR1 $SCRIPT; for i in 1 2 3 4 5 6 7 8 9; do sleep 1; done; exit 9'
+    inner = 'trap "echo asked; exit 0" TERM; sleep 1; kill -USR1 $SCRIPT; for i in 1 2 3 4 5 6 7 8 9; do sleep 1; done; exit 9'
     run = subprocess.run(["bash", "-c", 'export SCRIPT=$$; exec bash "$0" bash -c "$1"', script, inner], capture_output=True,
                          text=True, env=env, timeout=60)
     expect("script hands the signal on", (run.returncode, run.stdout) == (0, "asked\n"), "%d %s" % (run.returncode, run.stdout))
