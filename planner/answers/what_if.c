@@ -31,8 +31,7 @@ zp_spec *zp_spec_with_devices(zp_arena *arena, const zp_spec *spec, int devices)
 }
 
 bool zp_uses_all(const zp_plan *plan) {
-  const zp_limit *idle = &plan->spec->plans.data[plan->spec->plan].idle;
-  return idle->set ? idle->high <= 0 : plan->spec->cluster.node.device.is_cpu;
+  return zp_uses_all_devices(&plan->spec->plans.data[plan->spec->plan], &plan->spec->cluster);
 }
 
 static int chunks_of(const zp_choice *c) { return c->chunks > 1 ? c->chunks : 1; } /* 0 means 1 */

@@ -22,15 +22,15 @@ typedef struct filling {
   double state, kept[ZP_MOST_MODES]; /* bytes a unit; a micro-batch in flight */
 } filling;
 
-static bool may_leave(const zp_choice *c, zp_state state) { return c->home[state].tier != ZP_TIER_DEVICE; }
+static double here(const zp_choice *c, zp_state state) { return zp_eighths_here(c, state) / 8.0; }
 
-/* Bytes of a parameter, its gradient and optimizer state on one of so many ranks that hold it; classes that may leave
- * are left out. */
+/* Bytes of a parameter, its gradient and optimizer state on one of so many ranks that hold it, as far as they stay on the
+ * device. */
 static double bytes_among(const zp_choice *c, const zp_lowered *l, double holders) {
   double bytes = 0;
-  if (!may_leave(c, ZP_STATE_PARAMS)) bytes += l->param_bytes / (c->zero >= 3 ? holders : 1);
-  if (!may_leave(c, ZP_STATE_GRADIENTS)) bytes += l->grad_bytes / (c->zero >= 2 ? holders : 1);
-  if (!may_leave(c, ZP_STATE_OPTIMIZER)) bytes += l->state_bytes / (c->zero >= 1 ? holders : 1);
+  bytes += here(c, ZP_STATE_PARAMS) * l->param_bytes / (c->zero >= 3 ? holders : 1);
+  bytes += here(c, ZP_STATE_GRADIENTS) * l->grad_bytes / (c->zero >= 2 ? holders : 1);
+  bytes += here(c, ZP_STATE_OPTIMIZER) * l->state_bytes / (c->zero >= 1 ? holders : 1);
   return bytes;
 }
 
@@ -89,7 +89,7 @@ static filling start(const zp_searcher *s, const zp_point *point) {
     const zp_variant *v = &s->variants.data[point->modes[i]];
     f.unit_s[i] = v->unit_s[f.segment];
     f.kept[i] =
-        may_leave(&point->choice, ZP_STATE_ACTIVATIONS) ? 0 : (double)v->lowered->segments[f.segment].saved_bytes;
+        here(&point->choice, ZP_STATE_ACTIVATIONS) * (double)v->lowered->segments[f.segment].saved_bytes;
   }
   return f;
 }
@@ -169,10 +169,10 @@ static bool small_beside(const filling *f, double microbatches) {
 
 bool zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth) {
   const zp_choice *c = &point->choice;
-  if (point->n_modes == 1 || c->stage_recompute || zp_has_types(s)) return true; /* the variant says it */
+  if (c->stage_recompute || zp_has_types(s)) return true; /* the variant says it */
   if (c->fine)
     return zp_find_least_parts(s, point, state_bytes(c, zp_variant_of(s, point)->lowered),
-                               !may_leave(c, ZP_STATE_ACTIVATIONS), zp_find_flights(s, c)->flight);
+                               here(c, ZP_STATE_ACTIVATIONS), zp_find_flights(s, c)->flight);
   filling f = start(s, point);
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
   zp_least_work w = {.rooms = sum_rooms(&f)};

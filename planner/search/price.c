@@ -171,12 +171,11 @@ static zp_rejection look_at_work(pricing *p) {
   return ZP_REJECT_COUNT;
 }
 
-/* Homes, and then the stated cuts in the modes that fit. With every cut all is on the device. */
+/* Some cut fits, and then the stated cuts in the modes that fit. With every cut all is on the device. */
 static zp_rejection look_at_memory(pricing *p) {
   zp_rejection why;
   if (p->point->every_cut) return ZP_REJECT_COUNT;
-  if (!zp_find_home(p->s, p->point, &why)) return why;
-  raise_bound(p, zp_bound(p->s, p->point));
+  if (!zp_point_fits(p->s, p->point, &why)) return why;
   if (!has_stated_cuts(p)) return ZP_REJECT_COUNT;
   p->least_s = HUGE_VAL;
   each_stated_cut(p, bound_cut);
@@ -214,6 +213,19 @@ static zp_rejection look_closer(pricing *p) {
 static void look_at(pricing *p, int point) {
   p->point = &p->s->points.data[point];
   zp_search_use(p->s, zp_choice_ranks(&p->point->choice));
+}
+
+/* First its bound, then its points. */
+static void look_at_family(pricing *p, zp_frontier *frontier, int family) {
+  if (p->point->looks++) {
+    zp_frontier_open(frontier, family, p->ranking);
+    return;
+  }
+  raise_bound(p, zp_bound_family(p->s, p->point));
+  if (isfinite(p->point->bound_s))
+    zp_frontier_return(frontier, family);
+  else
+    zp_search_reject(p->s, ZP_REJECT_MEMORY);
 }
 
 /* ---- branch and bound over the cuts of what is left open ---- */
@@ -271,6 +283,10 @@ void zp_price_points(zp_searcher *s, zp_ranking *r) {
   zp_ints finalists = {0}; /* priced or bounded */
   for (int i; (i = zp_frontier_next(&frontier, r)) >= 0;) {
     look_at(&p, i);
+    if (p.point->open && p.point->bound_s < cutoff(&p)) {
+      look_at_family(&p, &frontier, i);
+      continue;
+    }
     zp_arena_mark mark = zp_arena_get_mark(p.scratch);
     zp_rejection why = look_closer(&p);
     zp_arena_rewind(p.scratch, mark);

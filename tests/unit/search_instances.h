@@ -86,7 +86,7 @@ static inline void constrain(zp_constraints *c) {
     if (b == 1 || random_below(2)) allow(&c->microbatch, b);
   if (random_below(4) == 0) allow_some(&c->compress, 2);
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
-    bool open = random_below(6) == 0;
+    bool open = random_below(12) == 0;
     allow(&c->offload[i], ZP_TIER_DEVICE);
     if (open) allow(&c->offload[i], 1 + random_below(2));
   }
