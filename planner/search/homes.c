@@ -81,16 +81,57 @@ static bool has_one_mode(const zp_searcher *s, const zp_point *all, int leaving)
 
 static void add_family(zp_searcher *s, const zp_choice *choice, zp_mode_set modes, int state);
 
-/* The points whose class `state` has this home and those after it are on the device, and those after all of it has
- * left. */
+/* Nothing beats the known plans that moves as much or more. */
+static bool moves_too_much(zp_searcher *s, const zp_choice *choice, zp_mode_set modes) {
+  zp_point point;
+  zp_search_point(s, choice, modes, &point);
+  return !s->keeps_all && zp_is_beaten(s, zp_bound_moving(s, &point));
+}
+
+static bool may_fit(zp_searcher *s, zp_choice choice, zp_mode_set modes, int state, int eighths) {
+  zp_point point;
+  choice.home[state].eighths = eighths;
+  zp_search_point(s, &choice, modes, &point);
+  return zp_memory_floor(s, &point) <= s->most_bytes && zp_find_least_work(s, &point, false);
+}
+
+/* The least share of a class that may fit; EIGHTHS + 1: none. */
+static int least_share(zp_searcher *s, const zp_choice *choice, zp_mode_set modes, int state) {
+  int low = 1, high = EIGHTHS + 1;
+  if (!may_fit(s, *choice, modes, state, EIGHTHS)) {
+    zp_search_reject(s, ZP_REJECT_MEMORY);
+    return high;
+  }
+  for (high = EIGHTHS; low < high;) {
+    int middle = low + (high - low) / 2;
+    if (may_fit(s, *choice, modes, state, middle))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
+
+/* The points whose class `state` lies on that tier and those after it on the device, and those after all of it has left.
+ */
 static void leave(zp_searcher *s, const zp_choice *choice, zp_mode_set modes, int state, zp_tier tier) {
   zp_choice c = *choice;
   for (int i = state; i < ZP_STATE_COUNT; i++) c.home[i] = (zp_home){ZP_TIER_DEVICE, 0};
-  for (int eighths = s->keeps_all ? EIGHTHS : 1; eighths <= EIGHTHS; eighths++) {
-    c.home[state] = (zp_home){tier, eighths};
-    if (!zp_choice_refusal(&c, s->spec)) add_point(s, &c, modes);
+  c.home[state] = (zp_home){tier, 1};
+  if (zp_choice_refusal(&c, s->spec)) {
+    zp_search_reject(s, ZP_REJECT_SCHEDULE);
+    return;
   }
-  if (!zp_choice_refusal(&c, s->spec)) add_family(s, &c, modes, state + 1);
+  bool some = !moves_too_much(s, &c, modes);
+  if (!some) return;
+  int eighths = s->keeps_all ? EIGHTHS : least_share(s, &c, modes, state);
+  for (; eighths <= EIGHTHS && some; eighths++) {
+    c.home[state].eighths = eighths;
+    some = !moves_too_much(s, &c, modes);
+    if (some) add_point(s, &c, modes);
+  }
+  c.home[state].eighths = EIGHTHS;
+  if (some) add_family(s, &c, modes, state + 1);
 }
 
 void zp_open_family(zp_searcher *s, const zp_point *family) {
@@ -159,7 +200,8 @@ static double bound_of_step(zp_searcher *s, const zp_point *family, zp_mode_set 
   zp_point point;
   zp_search_point(s, &c, modes, &point);
   double moving = zp_bound_moving(s, &point);
-  *moves = false;
+  *moves = moving >= s->cutoff_s; /* and more of it is no use, whatever fits */
+  if (*moves) return moving;
   if (zp_memory_floor(s, &point) > s->most_bytes || !zp_find_least_work(s, &point, false)) return HUGE_VAL;
   double all = zp_bound_moving(s, &point);
   *moves = all <= moving;

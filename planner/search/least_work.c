@@ -20,6 +20,7 @@ typedef struct filling {
   const double *flight;              /* [stage] */
   double unit_s[ZP_MOST_MODES];      /* fastest first */
   double state, kept[ZP_MOST_MODES]; /* bytes a unit; a micro-batch in flight */
+  double limit[ZP_MOST_MODES];       /* bytes for these on a stage that has a unit */
 } filling;
 
 static double here(const zp_choice *c, zp_state state) { return zp_eighths_here(c, state) / 8.0; }
@@ -77,6 +78,19 @@ const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *c) 
   return memo;
 }
 
+/* Bytes that a stage with a unit needs beside what it holds for every unit: communicators, transients, and rings for what
+ * is not whole on the device (regions.c). */
+static double fixed_bytes(const zp_searcher *s, const zp_choice *c, const zp_lowered *l,
+                          const zp_segment_program *unit) {
+  int64_t elements = unit->elements + unit->spread_elements, transient = unit->forward.transient_bytes;
+  if (unit->backward.transient_bytes > transient) transient = unit->backward.transient_bytes;
+  int64_t bytes = transient + zp_communicators_of(s->machine.cluster, c, l->ties).total_bytes;
+  if (c->zero >= 3 || c->home[ZP_STATE_PARAMS].eighths == 8) bytes += 2 * elements * l->param_bytes;
+  if (c->zero >= 2 || c->home[ZP_STATE_GRADIENTS].eighths == 8) bytes += 2 * elements * l->grad_bytes;
+  if (c->home[ZP_STATE_ACTIVATIONS].eighths == 8) bytes += 4 * unit->saved_bytes;
+  return (double)bytes;
+}
+
 static filling start(const zp_searcher *s, const zp_point *point) {
   const zp_variant *fastest = &s->variants.data[point->modes[0]];
   filling f = {.s = s, .point = point, .segment = heaviest_repeat(fastest)};
@@ -90,12 +104,14 @@ static filling start(const zp_searcher *s, const zp_point *point) {
     f.unit_s[i] = v->unit_s[f.segment];
     f.kept[i] =
         here(&point->choice, ZP_STATE_ACTIVATIONS) * (double)v->lowered->segments[f.segment].saved_bytes;
+    f.limit[i] = (double)s->limit_bytes -
+                 fixed_bytes(s, &point->choice, v->lowered, &v->lowered->segments[f.segment]);
   }
   return f;
 }
 
 static double room(const filling *f, int stage, int mode) {
-  return floor((double)f->s->limit_bytes * (1 + 1e-12) / (f->state + f->flight[stage] * f->kept[mode]));
+  return floor(fmax(0, f->limit[mode]) * (1 + 1e-12) / (f->state + f->flight[stage] * f->kept[mode]));
 }
 
 /* room[stage][mode]: units of the stages before it in that mode or a faster one, summed. */

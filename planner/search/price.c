@@ -200,12 +200,16 @@ static zp_rejection simulate(pricing *p) {
   return ZP_REJECT_COUNT;
 }
 
+static void count_behind(const pricing *p) {
+  zp_ranking *r = p->ranking;
+  r->behind += p->point->looks > 0 && r->len && p->point->bound_s >= r->best[0].estimate.step_s;
+}
+
 /* The next look; why the point was rejected, ZP_REJECT_COUNT when it was not. */
 static zp_rejection look_closer(pricing *p) {
   static zp_rejection (*const looks[ZP_LOOKS])(pricing * p) = {look_at_work, look_at_memory, simulate};
-  zp_ranking *r = p->ranking;
   if (p->point->bound_s >= cutoff(p)) return ZP_REJECT_BOUND;
-  r->behind += p->point->looks > 0 && r->len && p->point->bound_s >= r->best[0].estimate.step_s;
+  count_behind(p);
   p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, p->point->choice.pipeline);
   return looks[p->point->looks++](p);
 }
@@ -217,10 +221,12 @@ static void look_at(pricing *p, int point) {
 
 /* First its bound, then its points. */
 static void look_at_family(pricing *p, zp_frontier *frontier, int family) {
+  count_behind(p);
   if (p->point->looks++) {
     zp_frontier_open(frontier, family, p->ranking);
     return;
   }
+  p->s->cutoff_s = cutoff(p);
   raise_bound(p, zp_bound_family(p->s, p->point));
   if (isfinite(p->point->bound_s))
     zp_frontier_return(frontier, family);

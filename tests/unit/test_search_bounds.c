@@ -242,5 +242,5 @@ Test(search_bounds, offload_takes_the_least_share_that_fits) {
   cr_expect_eq(plan->best.choice.home[ZP_STATE_OPTIMIZER].tier, ZP_TIER_HOST);
   spec->cluster.node.host_memory_bytes = 1000;
   plan = zp_search(arena, spec, 1, NULL);
-  cr_expect(!plan->feasible && plan->certificate.rejected[ZP_REJECT_HOST] == 1, "the host has no room");
+  cr_expect(!plan->feasible && plan->certificate.rejected[ZP_REJECT_HOST] > 0, "the host has no room");
 }
