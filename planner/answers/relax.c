@@ -187,8 +187,7 @@ static void add_devices(relaxer *r) {
 static void leave_ranks_out(relaxer *r) {
   const zp_spec *spec = r->plan->spec;
   if (constraints(r)->idle.set || !zp_uses_all_devices(constraints(r), &spec->cluster)) return;
-  zp_spec *changed = zp_copy_spec(r->arena, spec);
-  zp_copied_constraints(changed)->idle = (zp_limit){.set = true, .high = HUGE_VAL, .span = ZP_NO_SPAN};
+  zp_spec *changed = zp_spec_with_idle(r->arena, spec);
   if (!propose(r, changed, r->plan->devices, (zp_relaxation){.kind = ZP_RELAX_IDLE, .option = "--set 'idle >= 0'"}))
     return;
   zp_relaxation *found = &r->found.data[r->found.len - 1];

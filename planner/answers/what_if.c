@@ -1,4 +1,5 @@
 /* Changed copies of an input, and whether two plans decide the same. */
+#include <math.h>
 #include "answers_internal.h"
 
 zp_spec *zp_copy_spec(zp_arena *arena, const zp_spec *spec) {
@@ -27,6 +28,12 @@ zp_spec *zp_spec_with_devices(zp_arena *arena, const zp_spec *spec, int devices)
     nodes = (devices + per_node - 1) / per_node;
   }
   c->nodes = nodes;
+  return copy;
+}
+
+zp_spec *zp_spec_with_idle(zp_arena *arena, const zp_spec *spec) {
+  zp_spec *copy = zp_copy_spec(arena, spec);
+  zp_copied_constraints(copy)->idle = (zp_limit){.set = true, .high = HUGE_VAL, .span = ZP_NO_SPAN};
   return copy;
 }
 

@@ -118,8 +118,8 @@ static zp_step_end end_of(const zp_searcher *s, const zp_variant *v, const zp_ch
 }
 
 /* A stage with the mean of the parameters exists; the first stage holds the first unit. The generated CPU trainer
- * reduces after the last micro-batch; on GPUs what is left of the reduction is known for one stage only. backward: of all
- * units. */
+ * reduces after the last micro-batch; on GPUs what is left of the reduction is known for one stage only. backward: of
+ * all units. */
 static double step_end(const zp_searcher *s, const zp_point *point, double backward) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
@@ -174,8 +174,8 @@ static double disk_s(const zp_choice *c, const zp_host_rates *rates, double para
 }
 
 /* Of one micro-batch on a stage with the mean of parameters and saved values: the data ranks' link with ZeRO 2 and 3,
- * PCIe each way and the disks with state off the device. Forward and backward take at least as long as their transfers on
- * any one link. */
+ * PCIe each way and the disks with state off the device. Forward and backward take at least as long as their transfers
+ * on any one link. */
 static double transfers_s(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   if ((c->zero < 2 && all_on_device(c)) || zp_has_types(s)) return 0;

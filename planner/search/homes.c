@@ -1,10 +1,10 @@
 /* The points of a choice: what of its state leaves the device, and what its stages may recompute.
  *
- * Classes leave the device in a fixed order: optimizer state, gradients, parameters, saved activations, each in eighths,
- * to the host or to disks, and only when those before it that may leave have left. Every share is a point of its own, so
- * more memory adds points and takes none. There are up to 240 of a choice, so they come in families: all points with the
- * same classes gone and something of the next one. A family waits with a bound of all its points, at first as if what
- * may still leave moved for nothing, and is opened when that is the least one. */
+ * Classes leave the device in a fixed order: optimizer state, gradients, parameters, saved activations, each in
+ * eighths, to the host or to disks, and only when those before it that may leave have left. Every share is a point of
+ * its own, so more memory adds points and takes none. There are up to 240 of a choice, so they come in families: all
+ * points with the same classes gone and something of the next one. A family waits with a bound of all its points, at
+ * first as if what may still leave moved for nothing, and is opened when that is the least one. */
 #include <assert.h>
 #include <math.h>
 #include "schedule.h"
@@ -12,8 +12,11 @@
 
 enum { EIGHTHS = 8 };
 
+/* Plans that leave devices idle keep all state on the device, unless `idle` is written: with both, the families of ten
+ * times as many degrees would have to be opened. */
 static bool may_leave(const zp_searcher *s, zp_state state) {
-  return zp_limit_leaves_device(&s->constraints->offload[state]) && !s->generated_only;
+  bool asked = s->constraints->idle.set || s->machine.devices == s->devices;
+  return asked && zp_limit_leaves_device(&s->constraints->offload[state]) && !s->generated_only;
 }
 
 /* The classes from `state` on that may leave, wherever and however much of them. */
@@ -112,7 +115,8 @@ static int least_share(zp_searcher *s, const zp_choice *choice, zp_mode_set mode
   return low;
 }
 
-/* The points whose class `state` lies on that tier and those after it on the device, and those after all of it has left.
+/* The points whose class `state` lies on that tier and those after it on the device, and those after all of it has
+ * left.
  */
 static void leave(zp_searcher *s, const zp_choice *choice, zp_mode_set modes, int state, zp_tier tier) {
   zp_choice c = *choice;

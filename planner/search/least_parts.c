@@ -93,7 +93,8 @@ static gains add_stages(const parts *modes, int n_modes, const zp_choice *c, dou
   return sum;
 }
 
-bool zp_find_least_parts(const zp_searcher *s, zp_point *point, zp_state_bytes each, double kept, const double *flight) {
+bool zp_find_least_parts(const zp_searcher *s, zp_point *point, zp_state_bytes each, double kept,
+                         const double *flight) {
   const zp_variant *all = zp_variant_of(s, point), *slowest = &s->variants.data[point->modes[point->n_modes - 1]];
   int segment = heaviest_repeat(all), n = all->lowered->pieces->parts[segment];
   double layers = (double)all->lowered->segments[segment].segment->count;

@@ -25,8 +25,8 @@ typedef struct filling {
 
 static double here(const zp_choice *c, zp_state state) { return zp_eighths_here(c, state) / 8.0; }
 
-/* Bytes of a parameter, its gradient and optimizer state on one of so many ranks that hold it, as far as they stay on the
- * device. */
+/* Bytes of a parameter, its gradient and optimizer state on one of so many ranks that hold it, as far as they stay on
+ * the device. */
 static double bytes_among(const zp_choice *c, const zp_lowered *l, double holders) {
   double bytes = 0;
   bytes += here(c, ZP_STATE_PARAMS) * l->param_bytes / (c->zero >= 3 ? holders : 1);
@@ -78,8 +78,8 @@ const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *c) 
   return memo;
 }
 
-/* Bytes that a stage with a unit needs beside what it holds for every unit: communicators, transients, and rings for what
- * is not whole on the device (regions.c). */
+/* Bytes that a stage with a unit needs beside what it holds for every unit: communicators, transients, and rings for
+ * what is not whole on the device (regions.c). */
 static double fixed_bytes(const zp_searcher *s, const zp_choice *c, const zp_lowered *l,
                           const zp_segment_program *unit) {
   int64_t elements = unit->elements + unit->spread_elements, transient = unit->forward.transient_bytes;
@@ -102,10 +102,8 @@ static filling start(const zp_searcher *s, const zp_point *point) {
   for (int i = 0; i < point->n_modes; i++) {
     const zp_variant *v = &s->variants.data[point->modes[i]];
     f.unit_s[i] = v->unit_s[f.segment];
-    f.kept[i] =
-        here(&point->choice, ZP_STATE_ACTIVATIONS) * (double)v->lowered->segments[f.segment].saved_bytes;
-    f.limit[i] = (double)s->limit_bytes -
-                 fixed_bytes(s, &point->choice, v->lowered, &v->lowered->segments[f.segment]);
+    f.kept[i] = here(&point->choice, ZP_STATE_ACTIVATIONS) * (double)v->lowered->segments[f.segment].saved_bytes;
+    f.limit[i] = (double)s->limit_bytes - fixed_bytes(s, &point->choice, v->lowered, &v->lowered->segments[f.segment]);
   }
   return f;
 }

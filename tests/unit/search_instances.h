@@ -117,6 +117,22 @@ static inline zp_spec *random_spec_on(bool mixed, int *devices) {
   return spec;
 }
 
+/* One node type: devices have this share of the memory that the best plan without offloading uses, and hosts plenty. */
+static inline void tighten(zp_spec *spec, int devices, double share) {
+  zp_node_type *node = &spec->cluster.node;
+  zp_limit offload[ZP_STATE_COUNT];
+  memcpy(offload, spec->plans.data[0].offload, sizeof offload);
+  memset(spec->plans.data[0].offload, 0, sizeof offload);
+  node->device.memory_bytes = INT64_C(1) << 40;
+  node->host_memory_bytes = INT64_C(1) << 40;
+  node->pcie_bytes_per_s = 1e10, node->host_bytes_per_s = 1e11;
+  const zp_plan *plan = zp_search(arena, spec, devices, NULL);
+  memcpy(spec->plans.data[0].offload, offload, sizeof offload);
+  if (!plan->feasible) return;
+  node->device.memory_bytes =
+      (int64_t)(share * (double)plan->best.estimate.peak_bytes / spec->plans.data[0].memory_fraction);
+}
+
 static inline zp_spec *random_spec(int *devices) { return random_spec_on(false, devices); }
 
 #endif

@@ -7,7 +7,7 @@ enum { INSTANCES = 30, MIXED_INSTANCES = 40 };
 enum { INSTANCES = 1000, MIXED_INSTANCES = 250 };
 #endif
 
-TestSuite(search_full, .init = setup, .fini = teardown, .timeout = 120);
+TestSuite(search_full, .init = setup, .fini = teardown, .timeout = 600);
 
 /* ---- brute force: every choice, every cut, every way to give stages modes ---- */
 
@@ -23,6 +23,7 @@ typedef struct brute {
   zp_machine machine;
   priced mode[MODES];        /* of the choice at hand, fastest first */
   int n_modes, first, n_set; /* stages choose among mode[first .. first + n_set - 1] */
+  bool may_leave;            /* state, where the constraints say so */
   bool every_cut;            /* of several chunks a stage; else two: */
   int cut_by;                /* by the times of this mode */
   double best_s;
@@ -166,7 +167,7 @@ static void try_homes(brute *b, const zp_choice *choice) {
 /* Every share of the first class from `class` on that may leave, and with all of it away every share of the next. */
 static void try_tiers(brute *b, zp_choice choice, int class) {
   const zp_constraints *c = &b->spec->plans.data[0];
-  while (class < ZP_STATE_COUNT && !zp_limit_leaves_device(&c->offload[class])) class++;
+  while (class < ZP_STATE_COUNT && !zp_limit_leaves_device(&c->offload[class])) class ++;
   if (class == ZP_STATE_COUNT) return;
   for (int tier = ZP_TIER_HOST; tier <= ZP_TIER_NVME; tier++) {
     if (!zp_limit_allows(&c->offload[class], tier)) continue;
@@ -195,7 +196,7 @@ static void try_orders(brute *b, zp_choice choice) {
             continue;
           if ((only && schedule != ZP_SCHEDULE_1F1B) || (alone && zero > 0)) continue;
           try_homes(b, &choice);
-          try_tiers(b, choice, 0);
+          if (b->may_leave) try_tiers(b, choice, 0);
         }
 }
 
@@ -279,6 +280,7 @@ static double brute_force(const zp_spec *spec, int devices) {
         int ranks = tensor * pipeline * data;
         if (spec->train.batch % data || !zp_limit_allows(&spec->plans.data[0].idle, devices - ranks)) continue;
         b.machine = zp_machine_make(&spec->cluster, spec->train.precision, ranks);
+        b.may_leave = ranks == devices || spec->plans.data[0].idle.set; /* else idle devices go with none away */
         try_degrees(&b, tensor, pipeline, data);
       }
   return b.best_s;
