@@ -163,8 +163,14 @@ static double least_longest(const filling *f) {
   return low;
 }
 
+/* Points of a variant share it. */
 static int64_t *count_units(const filling *f) {
-  int64_t *before = ZP_NEW_ARRAY(f->s->arena, int64_t, zp_point_units(f->s, f->point) + 1);
+  zp_search_memo *memo = f->s->memo;
+  while (memo->units_before.len <= f->point->variant) zp_push(f->s->arena, &memo->units_before, NULL);
+  int64_t *before = memo->units_before.data[f->point->variant];
+  if (before) return before;
+  before = ZP_NEW_ARRAY(f->s->arena, int64_t, zp_point_units(f->s, f->point) + 1);
+  memo->units_before.data[f->point->variant] = before;
   for (int64_t unit = 0; unit < zp_point_units(f->s, f->point); unit++) {
     int segment;
     int64_t iteration;

@@ -167,6 +167,7 @@ typedef struct zp_search_memo {
   zp_flight_memo flight[ZP_FLIGHT_SLOTS];
   zp_stated_cut_memo stated[ZP_STATED_CUT_SLOTS];
   zp_fits_memo fits;
+  ZP_VEC(int64_t *) units_before; /* of a variant: zp_least_work's */
   zp_step_end_memo end[4][2];              /* [zero][compress] */
   int groups, groups_tensor, groups_ranks; /* the tensor groups that were asked for last */
   zp_link_memo data, replicas, stages;     /* of the data ranks, of those that hold the same experts, between stages */
