@@ -79,14 +79,15 @@ const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *c) 
 }
 
 /* Bytes that a stage with a unit needs beside what it holds for every unit: communicators, transients, and rings for
- * what is not whole on the device (regions.c). */
+ * what has left the device (regions.c). The rings of ZeRO 2 and 3 do not count, because zp_smallest, with the highest
+ * stage, stands for the others, too. */
 static double fixed_bytes(const zp_searcher *s, const zp_choice *c, const zp_lowered *l,
                           const zp_segment_program *unit) {
   int64_t elements = unit->elements + unit->spread_elements, transient = unit->forward.transient_bytes;
   if (unit->backward.transient_bytes > transient) transient = unit->backward.transient_bytes;
   int64_t bytes = transient + zp_communicators_of(s->machine.cluster, c, l->ties).total_bytes;
-  if (c->zero >= 3 || c->home[ZP_STATE_PARAMS].eighths == 8) bytes += 2 * elements * l->param_bytes;
-  if (c->zero >= 2 || c->home[ZP_STATE_GRADIENTS].eighths == 8) bytes += 2 * elements * l->grad_bytes;
+  if (c->home[ZP_STATE_PARAMS].eighths == 8) bytes += 2 * elements * l->param_bytes;
+  if (c->home[ZP_STATE_GRADIENTS].eighths == 8) bytes += 2 * elements * l->grad_bytes;
   if (c->home[ZP_STATE_ACTIVATIONS].eighths == 8) bytes += 4 * unit->saved_bytes;
   return (double)bytes;
 }
