@@ -155,7 +155,7 @@ Test(search_bounds, more_memory_is_never_worse) {
     expect_more_memory_is_never_worse(false, &spec->cluster.node.device.memory_bytes, spec, devices, &leaves);
   }
   cr_assert_eq(leaves, 0);
-  for (int i = 0; i < INSTANCES / 10; i++) {
+  for (int i = 0; i < INSTANCES / 10 + 8; i++) {
     zp_spec *spec = random_spec(&devices);
     tighten(spec, devices, 0.3);
     zp_node_type *node = &spec->cluster.node;

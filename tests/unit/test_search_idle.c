@@ -71,7 +71,7 @@ Test(search_idle, more_devices_are_never_worse_with_offloading) {
     }
     zp_arena_rewind(arena, mark);
   }
-  cr_expect_gt(leaves, 0);
+  cr_expect(leaves > 0 || INSTANCES < 30, "nothing left the device");
 }
 
 /* And where it is not, a plan that keeps all state on the device is never lost. */
