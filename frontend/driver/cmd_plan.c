@@ -161,6 +161,16 @@ static int print_sensitivity(zp_run_state *run, const zp_plan *plan) {
   return print_answer(run, zp_show_sensitivity(run->arena, plan, &all), zp_sensitivity_json(plan, &all), true);
 }
 
+/* Fewer CPU ranks may be faster than all that were asked for. */
+static void print_fewer_ranks(zp_run_state *run, const zp_plan *plan) {
+  zp_candidate fewer;
+  if (plan->certificate.candidates == 0 || !zp_find_fewer_ranks(run->arena, plan, &fewer)) return;
+  long long ranks = zp_choice_ranks(&fewer.choice);
+  printf("\nfewer ranks are faster: with %lld of the %d est %s a step instead of %s, %s (--ranks %lld)\n", ranks,
+         plan->devices, zp_show_seconds(run->arena, fewer.estimate.step_s),
+         zp_show_seconds(run->arena, plan->best.estimate.step_s), zp_show_choice(run->arena, &fewer.choice), ranks);
+}
+
 int zp_cmd_plan(zp_run_state *run) {
   const zp_options *o = &run->options;
   if (refuse_combination(o) != ZP_EXIT_OK) return ZP_EXIT_USAGE;
@@ -172,6 +182,7 @@ int zp_cmd_plan(zp_run_state *run) {
     fputs(zp_report_summary(run->arena, plan), stdout);
     fputs("\n", stdout);
     fputs(zp_report_memory(run->arena, plan), stdout);
+    print_fewer_ranks(run, plan);
   }
   zp_relaxations nearest = {0};
   if (!plan->feasible) {

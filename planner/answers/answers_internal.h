@@ -9,6 +9,8 @@
 bool zp_try(zp_arena *arena, const zp_spec *spec, int devices, zp_candidate *best);
 /* No device may be left out: by a constraint, or because CPU ranks are all started. */
 bool zp_uses_all(const zp_plan *plan);
+/* The input with a plan that may leave any number of devices out. */
+zp_spec *zp_spec_with_idle(zp_arena *arena, const zp_spec *spec);
 /* A copy that outlives the search: its own cuts, no times by stage. */
 zp_candidate zp_keep_candidate(zp_arena *arena, const zp_candidate *from);
 

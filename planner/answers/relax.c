@@ -183,12 +183,11 @@ static void add_devices(relaxer *r) {
   zp_push(r->arena, &r->found, relaxation);
 }
 
-/* CPU ranks are all started unless the plan block says otherwise. */
+/* Where all devices are used because nobody said otherwise. */
 static void leave_ranks_out(relaxer *r) {
   const zp_spec *spec = r->plan->spec;
-  if (!spec->cluster.node.device.is_cpu || constraints(r)->idle.set) return;
-  zp_spec *changed = zp_copy_spec(r->arena, spec);
-  zp_copied_constraints(changed)->idle = (zp_limit){.set = true, .high = HUGE_VAL, .span = ZP_NO_SPAN};
+  if (constraints(r)->idle.set || !zp_uses_all_devices(constraints(r), &spec->cluster)) return;
+  zp_spec *changed = zp_spec_with_idle(r->arena, spec);
   if (!propose(r, changed, r->plan->devices, (zp_relaxation){.kind = ZP_RELAX_IDLE, .option = "--set 'idle >= 0'"}))
     return;
   zp_relaxation *found = &r->found.data[r->found.len - 1];

@@ -92,11 +92,6 @@ zp_sizes zp_sweep(zp_arena *arena, const zp_spec *spec, int low, int high) {
 
 /* ---- the fewest ---- */
 
-static bool may_leave(const zp_constraints *c, zp_state state) {
-  const zp_limit *limit = &c->offload[state];
-  return limit->set && (zp_limit_allows(limit, ZP_TIER_HOST) || zp_limit_allows(limit, ZP_TIER_NVME));
-}
-
 int64_t zp_least_state_bytes(zp_arena *arena, const zp_spec *spec) {
   const zp_constraints *c = &spec->plans.data[spec->plan];
   zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, 1);
@@ -105,9 +100,9 @@ int64_t zp_least_state_bytes(zp_arena *arena, const zp_spec *spec) {
   const zp_lowered *lowered = sharding ? zp_lower(arena, spec, sharding, 1, ZP_RECOMPUTE_NONE, false, &reason) : NULL;
   if (!lowered) return 0;
   int64_t each = 0;
-  if (!may_leave(c, ZP_STATE_PARAMS)) each += lowered->param_bytes;
-  if (!may_leave(c, ZP_STATE_GRADIENTS)) each += lowered->grad_bytes;
-  if (!may_leave(c, ZP_STATE_OPTIMIZER)) each += lowered->state_bytes;
+  if (!zp_limit_leaves_device(&c->offload[ZP_STATE_PARAMS])) each += lowered->param_bytes;
+  if (!zp_limit_leaves_device(&c->offload[ZP_STATE_GRADIENTS])) each += lowered->grad_bytes;
+  if (!zp_limit_leaves_device(&c->offload[ZP_STATE_OPTIMIZER])) each += lowered->state_bytes;
   return zp_model_parameters(spec->model) * each;
 }
 

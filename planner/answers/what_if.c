@@ -1,4 +1,5 @@
 /* Changed copies of an input, and whether two plans decide the same. */
+#include <math.h>
 #include "answers_internal.h"
 
 zp_spec *zp_copy_spec(zp_arena *arena, const zp_spec *spec) {
@@ -30,9 +31,14 @@ zp_spec *zp_spec_with_devices(zp_arena *arena, const zp_spec *spec, int devices)
   return copy;
 }
 
+zp_spec *zp_spec_with_idle(zp_arena *arena, const zp_spec *spec) {
+  zp_spec *copy = zp_copy_spec(arena, spec);
+  zp_copied_constraints(copy)->idle = (zp_limit){.set = true, .high = HUGE_VAL, .span = ZP_NO_SPAN};
+  return copy;
+}
+
 bool zp_uses_all(const zp_plan *plan) {
-  const zp_limit *idle = &plan->spec->plans.data[plan->spec->plan].idle;
-  return idle->set ? idle->high <= 0 : plan->spec->cluster.node.device.is_cpu;
+  return zp_uses_all_devices(&plan->spec->plans.data[plan->spec->plan], &plan->spec->cluster);
 }
 
 static int chunks_of(const zp_choice *c) { return c->chunks > 1 ? c->chunks : 1; } /* 0 means 1 */

@@ -39,6 +39,7 @@ typedef struct zp_step_end {
   double taken;       /* what that reduction keeps from kernels beside it: zp_cost_taken */
   double optimizer_s; /* update of this rank's share on the device */
   double offload_s;   /* how much longer the share that is updated on the host takes */
+  double least_offload_s; /* the same without its first piece alone on each link: never less for more elements */
   double gather_s;    /* updated weights back to the data ranks (ZeRO 1, 2) */
 } zp_step_end;
 /* flat: elements of the stage's flat buffers, spread: those of them that are spread over expert groups, shard: those

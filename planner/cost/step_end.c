@@ -26,9 +26,11 @@ static double packing_s(const zp_machine *machine, double elements, double data)
   return zp_cost_memory_bound(machine, elements * (worker + server / data), 0);
 }
 
-/* Time of the share that is updated on the host. `buckets`: how many pieces it goes through in. */
+/* Time of the share that is updated on the host. `buckets`: how many pieces it goes through in; *pieces_s: all of them
+ * on the slowest link alone. */
 static double host_update_s(const zp_lowered *l, const zp_machine *machine, const zp_choice *c, double elements,
-                            double buckets) {
+                            double buckets, double *pieces_s) {
+  *pieces_s = 0;
   if (elements <= 0) return 0;
   zp_host_rates rates = zp_cost_host_rates(machine);
   bool disk = c->home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME, master = l->compute_bytes == 2;
@@ -45,6 +47,7 @@ static double host_update_s(const zp_lowered *l, const zp_machine *machine, cons
     longest = fmax(longest, part[i]);
     sum += part[i];
   }
+  *pieces_s = longest;
   return longest + (sum - longest) / buckets;
 }
 
@@ -65,9 +68,10 @@ static void price_update(zp_step_end *end, const zp_lowered *lowered, const zp_m
   end->optimizer_s =
       zp_cost_memory_bound(machine, norm_bytes - norm_away + here * update_bytes_per_element(lowered), 0);
   if (choice->compress) end->optimizer_s += packing_s(machine, (double)flat_elements, choice->data);
-  double host = zp_cost_moving(norm_away, zp_cost_host_rates(machine).host_bytes_per_s) +
-                host_update_s(lowered, machine, choice, away, count_buckets(lowered, flat_elements));
-  end->offload_s = fmax(0, host - end->optimizer_s);
+  double norm = zp_cost_moving(norm_away, zp_cost_host_rates(machine).host_bytes_per_s), pieces;
+  double update = host_update_s(lowered, machine, choice, away, count_buckets(lowered, flat_elements), &pieces);
+  end->offload_s = fmax(0, norm + update - end->optimizer_s);
+  end->least_offload_s = fmax(0, norm + pieces - end->optimizer_s);
 }
 
 /* Adds the passes over elements that the ranks of one kind of group hold. */

@@ -118,8 +118,8 @@ static zp_step_end end_of(const zp_searcher *s, const zp_variant *v, const zp_ch
 }
 
 /* A stage with the mean of the parameters exists; the first stage holds the first unit. The generated CPU trainer
- * reduces after the last micro-batch; on GPUs what is left of the reduction is known for one stage only. What an update
- * on the host takes longer is left out: it does not simply grow with the parameters. backward: of all units. */
+ * reduces after the last micro-batch; on GPUs what is left of the reduction is known for one stage only. backward: of
+ * all units. */
 static double step_end(const zp_searcher *s, const zp_point *point, double backward) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
@@ -132,7 +132,7 @@ static double step_end(const zp_searcher *s, const zp_point *point, double backw
   else if (!s->machine.node->device.is_cpu)
     reduce = 0;
   zp_step_end end = end_of(s, v, c, v->elements / c->pipeline, v->spread_elements / c->pipeline);
-  return reduce + end.optimizer_s + end.gather_s;
+  return reduce + end.optimizer_s + end.least_offload_s + end.gather_s;
 }
 
 double zp_bound_step_end(const zp_searcher *s, const zp_point *point) {
@@ -164,8 +164,18 @@ static double all_reduce_s(const zp_searcher *s, const zp_choice *c, double whol
   return spread > 0 ? seconds + zp_cost_all_reduce(replica_link(s, c), spread * element_bytes) : seconds;
 }
 
-/* Of one micro-batch on a stage with the mean of the parameters: the data ranks' link with ZeRO 2 and 3, PCIe each way
- * with state off the device. An action takes at least as long as its transfers on any one link. */
+/* Reads and writes of one micro-batch. */
+static double disk_s(const zp_choice *c, const zp_host_rates *rates, double params, double gradients, double saved) {
+  double in = 0, out = 0;
+  if (c->home[ZP_STATE_PARAMS].tier == ZP_TIER_NVME) in += 2 * params;
+  if (c->home[ZP_STATE_GRADIENTS].tier == ZP_TIER_NVME) out += gradients;
+  if (c->home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME) in += saved, out += saved;
+  return zp_cost_moving(in, rates->read_bytes_per_s) + zp_cost_moving(out, rates->write_bytes_per_s);
+}
+
+/* Of one micro-batch on a stage with the mean of parameters and saved values: the data ranks' link with ZeRO 2 and 3,
+ * PCIe each way and the disks with state off the device. Forward and backward take at least as long as their transfers
+ * on any one link. */
 static double transfers_s(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   if ((c->zero < 2 && all_on_device(c)) || zp_has_types(s)) return 0;
@@ -175,10 +185,12 @@ static double transfers_s(const zp_searcher *s, const zp_point *point) {
   if (c->zero >= 2) data += pass_s(s, c, whole, spread, v->lowered->grad_bytes);
   if (c->zero >= 3) data += 2 * pass_s(s, c, whole, spread, v->lowered->param_bytes);
   zp_host_rates rates = zp_cost_host_rates(&s->machine);
-  double params = (c->zero >= 3 ? shard : whole + spread) * v->lowered->param_bytes,
-         gradients = (c->zero >= 2 ? shard : whole + spread) * v->lowered->grad_bytes;
-  double in = 2 * params * zp_cost_away(c, ZP_STATE_PARAMS), out = gradients * zp_cost_away(c, ZP_STATE_GRADIENTS);
-  return fmax(data, zp_cost_moving(fmax(in, out), rates.pcie_bytes_per_s));
+  double params = (c->zero >= 3 ? shard : whole + spread) * v->lowered->param_bytes * zp_cost_away(c, ZP_STATE_PARAMS),
+         gradients =
+             (c->zero >= 2 ? shard : whole + spread) * v->lowered->grad_bytes * zp_cost_away(c, ZP_STATE_GRADIENTS),
+         saved = (double)v->saved_bytes / c->pipeline * zp_cost_away(c, ZP_STATE_ACTIVATIONS);
+  double pcie = zp_cost_moving(fmax(params, saved) + fmax(params + saved, gradients), rates.pcie_bytes_per_s);
+  return fmax(fmax(data, pcie), disk_s(c, &rates, params, gradients, saved));
 }
 
 /* A little below, so that rounding never makes a bound exceed what it bounds. */
@@ -186,9 +198,15 @@ static double below(double seconds) { return seconds * (1 - 1e-9); }
 
 double zp_bound_microbatches(const zp_searcher *s, const zp_point *point) { return below(pipeline_bound(s, point)); }
 
-double zp_bound(const zp_searcher *s, const zp_point *point) {
+static double moving_bound(const zp_searcher *s, const zp_point *point) {
   double m = (double)zp_microbatches(s->spec, &point->choice);
-  return below(fmax(pipeline_bound(s, point), m * transfers_s(s, point)) + zp_bound_step_end(s, point));
+  return fmax(pipeline_bound(s, point), m * transfers_s(s, point));
+}
+
+double zp_bound_moving(const zp_searcher *s, const zp_point *point) { return below(moving_bound(s, point)); }
+
+double zp_bound(const zp_searcher *s, const zp_point *point) {
+  return below(moving_bound(s, point) + zp_bound_step_end(s, point));
 }
 
 /* ---- one stage of known units ---- */

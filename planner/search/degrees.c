@@ -176,15 +176,10 @@ static void add_degrees(zp_searcher *s, zp_degrees d) {
 
 /* ---- all ---- */
 
-/* Are plans that leave so many devices out in the space? Unless `idle` is written, not on CPU clusters, nor where state
- * may leave the device: what does not fit there would have to be shown for every number of ranks. */
+/* Are plans that leave so many devices out in the space? */
 static bool considers_idle(const zp_searcher *s, int idle) {
-  const zp_constraints *c = s->constraints;
-  bool may_leave = false;
-  for (int i = 0; i < ZP_STATE_COUNT; i++)
-    may_leave |= c->offload[i].set &&
-                 (zp_limit_allows(&c->offload[i], ZP_TIER_HOST) || zp_limit_allows(&c->offload[i], ZP_TIER_NVME));
-  return zp_search_considers(s, &c->idle, idle == 0) && (idle == 0 || c->idle.set || !may_leave);
+  return idle == 0 || (zp_search_considers(s, &s->constraints->idle, false) &&
+                       !zp_uses_all_devices(s->constraints, s->machine.cluster));
 }
 
 static void try_data(zp_searcher *s, int tensor, int pipeline) {

@@ -1,19 +1,15 @@
-/* Memory: does a point fit, and with how much of its state off the device?
+/* Memory: does a point fit?
  *
  * Limits are per rank: what the plan block allows of the device, less the context, and an equal share of its node's
  * host memory and disks among the ranks on the node. Where node types are mixed, limits are handed around for the
- * smallest type, and a stage on larger ones may use so much more.
- *
- * Classes leave the device in a fixed order: optimizer state, gradients, parameters, saved activations, each only when
- * those before it that may leave have left, in eighths. The first step of this chain for which some cut fits is taken:
- * more off the device costs more time. */
+ * smallest type, and a stage on larger ones may use so much more. */
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include "schedule.h"
 #include "search_internal.h"
 
-enum { EIGHTHS = 8, CHUNKED_MISSES = 32 };
+enum { EIGHTHS = 8, CHUNKED_MISSES = 32, ROUNDED_ELEMENTS = 128 }; /* the last: at most, of a part of a class */
 
 zp_limits zp_machine_limits(const zp_searcher *s, const zp_machine *machine) {
   double fraction = s->constraints->memory_fraction;
@@ -43,9 +39,6 @@ bool zp_stage_fits(const zp_lowered *lowered, const zp_choice *choice, int stage
   return zp_memory_of_arena(&m) <= limits->device && m.host <= limits->host && m.nvme <= limits->nvme;
 }
 
-/* May the class leave the device? The point then names the tier. */
-static bool may_leave(const zp_choice *c, zp_state state) { return c->home[state].tier != ZP_TIER_DEVICE; }
-
 /* The mean over the stages: states once, and of every micro-batch what the stage with the fewest in flight keeps. */
 int64_t zp_memory_floor(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
@@ -56,12 +49,34 @@ int64_t zp_memory_floor(const zp_searcher *s, const zp_point *point) {
     int64_t first = zp_in_flight_chunk(c, 0, 0, m), last = zp_in_flight_chunk(c, c->pipeline - 1, 0, m);
     flight = first < last ? first : last;
   }
-  int64_t bytes = may_leave(c, ZP_STATE_ACTIVATIONS) ? 0 : v->saved_bytes * flight;
   int64_t whole = v->elements, spread = v->spread_elements;
-  if (!may_leave(c, ZP_STATE_PARAMS)) bytes += zp_held_elements(c, whole, spread, c->zero >= 3) * l->param_bytes;
-  if (!may_leave(c, ZP_STATE_GRADIENTS)) bytes += zp_held_elements(c, whole, spread, c->zero >= 2) * l->grad_bytes;
-  if (!may_leave(c, ZP_STATE_OPTIMIZER)) bytes += zp_held_elements(c, whole, spread, c->zero >= 1) * l->state_bytes;
-  return bytes / c->pipeline;
+  int64_t eighths = v->saved_bytes * flight * zp_eighths_here(c, ZP_STATE_ACTIVATIONS);
+  eighths += zp_held_elements(c, whole, spread, c->zero >= 3) * l->param_bytes * zp_eighths_here(c, ZP_STATE_PARAMS);
+  eighths += zp_held_elements(c, whole, spread, c->zero >= 2) * l->grad_bytes * zp_eighths_here(c, ZP_STATE_GRADIENTS);
+  eighths += zp_held_elements(c, whole, spread, c->zero >= 1) * l->state_bytes * zp_eighths_here(c, ZP_STATE_OPTIMIZER);
+  return eighths / EIGHTHS / c->pipeline;
+}
+
+/* Parts of a class are whole numbers of aligned elements. */
+static void add_away(zp_limits *floor, const zp_choice *c, zp_state state, int64_t elements, int64_t element_bytes) {
+  const zp_home *home = &c->home[state];
+  int64_t rounded = home->eighths < EIGHTHS ? ROUNDED_ELEMENTS : 0;
+  int64_t here = elements / c->pipeline * home->eighths / EIGHTHS - rounded;
+  if (home->tier == ZP_TIER_DEVICE || here <= 0) return;
+  *(home->tier == ZP_TIER_HOST ? &floor->host : &floor->nvme) += here * element_bytes;
+}
+
+/* The mean over the stages, without buffers and saved activations. */
+zp_limits zp_away_floor(const zp_searcher *s, const zp_point *point) {
+  const zp_choice *c = &point->choice;
+  const zp_variant *v = zp_variant_of(s, point);
+  int64_t whole = v->elements, spread = v->spread_elements;
+  zp_limits floor = {0};
+  if (zp_has_types(s)) return floor;
+  add_away(&floor, c, ZP_STATE_PARAMS, zp_held_elements(c, whole, spread, c->zero >= 3), v->lowered->param_bytes);
+  add_away(&floor, c, ZP_STATE_GRADIENTS, zp_held_elements(c, whole, spread, c->zero >= 2), v->lowered->grad_bytes);
+  add_away(&floor, c, ZP_STATE_OPTIMIZER, zp_held_elements(c, whole, spread, c->zero >= 1), v->lowered->state_bytes);
+  return floor;
 }
 
 /* Some cut of the point's space fits. */
@@ -79,73 +94,18 @@ static bool some_cut_fits(const zp_searcher *s, const zp_point *point, zp_limits
   return fits;
 }
 
-/* ---- the offload chain ---- */
-
-/* Steps of the chain, and the point at one of them. */
-static int chain_length(const zp_choice *c) {
-  int steps = 0;
-  for (int i = 0; i < ZP_STATE_COUNT; i++) steps += may_leave(c, (zp_state)i) ? EIGHTHS : 0;
-  return steps;
-}
-
-static zp_point at_step(const zp_point *point, int step) {
-  zp_point p = *point;
-  for (int i = 0; i < ZP_STATE_COUNT; i++) {
-    if (!may_leave(&p.choice, (zp_state)i)) continue;
-    p.choice.home[i].eighths = step < EIGHTHS ? step : EIGHTHS;
-    step -= p.choice.home[i].eighths;
-    if (p.choice.home[i].eighths == 0) p.choice.home[i].tier = ZP_TIER_DEVICE;
-  }
-  return p;
-}
-
-static bool step_fits(const zp_searcher *s, const zp_point *point, int step, zp_limits limits) {
-  zp_point p = at_step(point, step);
-  return !zp_choice_refusal(&p.choice, s->spec) && some_cut_fits(s, &p, limits);
-}
-
-/* The first step within one class whose device bytes fit. Device bytes only shrink as a class leaves, but for the rings
- * that appear with the first eighth. Requires: the last step of the class fits. */
-static int first_in_class(const zp_searcher *s, const zp_point *point, int before, zp_limits limits) {
-  int low = before + 1, high = before + EIGHTHS;
-  while (low < high) {
-    int middle = low + (high - low) / 2;
-    if (step_fits(s, point, middle, limits))
-      high = middle;
-    else
-      low = middle + 1;
-  }
-  return low;
-}
-
-/* Requires: some class may leave. */
-static bool find_step(const zp_searcher *s, zp_point *point, zp_rejection *why) {
-  zp_limits limits = zp_search_limits(s), device_only = {limits.device, INT64_MAX, INT64_MAX},
-            off_device = {INT64_MAX, limits.host, limits.nvme};
-  int step = 0, last = chain_length(&point->choice);
-  if (!step_fits(s, point, 0, device_only)) {
-    int class_end = EIGHTHS;
-    while (class_end <= last && !step_fits(s, point, class_end, device_only)) class_end += EIGHTHS;
-    *why = ZP_REJECT_MEMORY;
-    if (class_end > last) return false;
-    step = first_in_class(s, point, class_end - EIGHTHS, device_only);
-  }
-  *why = ZP_REJECT_HOST;
-  if (!step_fits(s, point, step, off_device)) return false; /* and what leaves only grows */
-  for (; step <= last; step++)
-    if (step_fits(s, point, step, limits)) {
-      *point = at_step(point, step);
-      return true;
-    }
+static bool any_away(const zp_choice *c) {
+  for (int i = 0; i < ZP_STATE_COUNT; i++)
+    if (c->home[i].eighths > 0) return true;
   return false;
 }
 
-bool zp_find_home(const zp_searcher *s, zp_point *point, zp_rejection *why) {
-  bool leaves = chain_length(&point->choice) > 0;
-  if (leaves && !find_step(s, point, why)) return false;
+bool zp_point_fits(const zp_searcher *s, zp_point *point, zp_rejection *why) {
+  zp_limits limits = zp_search_limits(s), device_only = {limits.device, INT64_MAX, INT64_MAX};
   zp_remember_fits(s, point);
-  *why = ZP_REJECT_MEMORY;
-  return leaves || step_fits(s, point, 0, zp_search_limits(s));
+  if (some_cut_fits(s, point, limits)) return true;
+  *why = any_away(&point->choice) && some_cut_fits(s, point, device_only) ? ZP_REJECT_HOST : ZP_REJECT_MEMORY;
+  return false;
 }
 
 /* ---- nothing fits ---- */
@@ -247,8 +207,7 @@ static void note_points(zp_searcher *s) {
     const zp_point *point = &s->points.data[floors[i].point];
     if (!is_nearer(s, floors[i].bytes)) break;
     zp_search_use(s, zp_choice_ranks(&point->choice));
-    zp_point p = at_step(point, chain_length(&point->choice));
-    if (!zp_choice_refusal(&p.choice, s->spec)) (chunked ? note_chunks_miss : note_miss)(s, &p);
+    (chunked ? note_chunks_miss : note_miss)(s, point);
   }
   s->points.len = 0;
 }

@@ -82,13 +82,22 @@ static int pop_degrees(zp_frontier *f, const zp_ranking *r, double limit_s) {
   return -1;
 }
 
+static void push_points(zp_frontier *f, int first) {
+  zp_searcher *s = f->s;
+  for (int i = first; i < s->points.len; i++)
+    if (s->points.data[i].open && !f->opens)
+      zp_push(s->arena, &f->families, i);
+    else
+      push(s, &f->points, point_is_before, i);
+}
+
 /* Requires: the degrees were popped just now. */
 static void look_into(zp_frontier *f, int degrees, const zp_ranking *r) {
   zp_searcher *s = f->s;
   int first = s->points.len;
   f->known = r->len;
   zp_search_expand(s, &s->degrees.data[degrees]);
-  for (int i = first; i < s->points.len; i++) push(s, &f->points, point_is_before, i);
+  push_points(f, first);
 }
 
 /* ---- the next point ---- */
@@ -107,6 +116,8 @@ static int next_of_first(zp_frontier *f, const zp_ranking *r) {
       zp_push(s->arena, &f->later, degrees);
   }
   while (f->later.len) push(s, &f->degrees, degrees_are_before, f->later.data[--f->later.len]);
+  f->opens = true;
+  while (f->families.len) push(s, &f->points, point_is_before, f->families.data[--f->families.len]);
   return -1;
 }
 
@@ -127,6 +138,15 @@ int zp_frontier_next(zp_frontier *f, const zp_ranking *r) {
   if (point >= 0 || f->idle.len == 0) return point;
   while (f->idle.len) push(f->s, &f->degrees, degrees_are_before, f->idle.data[--f->idle.len]);
   return next_of_all(f, r);
+}
+
+void zp_frontier_open(zp_frontier *f, int family, const zp_ranking *r) {
+  zp_searcher *s = f->s;
+  zp_point opened = s->points.data[family];
+  int first = s->points.len;
+  s->cutoff_s = zp_cutoff(r, &opened.choice);
+  zp_open_family(s, &opened);
+  push_points(f, first);
 }
 
 void zp_frontier_return(zp_frontier *f, int point) { push(f->s, &f->points, point_is_before, point); }

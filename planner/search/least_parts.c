@@ -74,12 +74,12 @@ static int heaviest_repeat(const zp_variant *v) {
   return heaviest;
 }
 
-static parts parts_of(const zp_variant *v, int segment, zp_state_bytes each, bool keeps, const zp_variant *slowest) {
+static parts parts_of(const zp_variant *v, int segment, zp_state_bytes each, double kept, const zp_variant *slowest) {
   parts p = {.n = v->lowered->pieces->parts[segment]};
   for (int i = 0; i < p.n; i++) {
     int piece = zp_pieces_find(v->lowered->pieces, segment, i, i + 1);
     p.state[i] = each.whole * v->part_elements[piece] + each.spread * v->part_spread[piece];
-    p.kept[i] = keeps ? v->kept_bytes[piece] : 0;
+    p.kept[i] = kept * v->kept_bytes[piece];
     p.faster_s[i] = fmax(0, slowest->unit_s[piece] - v->unit_s[piece]);
   }
   return p;
@@ -129,13 +129,14 @@ static gains add_stages(const parts *modes, int n_modes, const zp_choice *c, dou
   return sum;
 }
 
-bool zp_find_least_parts(const zp_searcher *s, zp_point *point, zp_state_bytes each, bool keeps, const double *flight) {
+bool zp_find_least_parts(const zp_searcher *s, zp_point *point, zp_state_bytes each, double kept,
+                         const double *flight) {
   const zp_variant *all = zp_variant_of(s, point), *slowest = &s->variants.data[point->modes[point->n_modes - 1]];
   int segment = heaviest_repeat(all), n = all->lowered->pieces->parts[segment];
   double layers = (double)all->lowered->segments[segment].segment->count;
   parts modes[ZP_MOST_MODES];
   for (int i = 0; i < point->n_modes; i++)
-    modes[i] = parts_of(&s->variants.data[point->modes[i]], segment, each, keeps, slowest);
+    modes[i] = parts_of(&s->variants.data[point->modes[i]], segment, each, kept, slowest);
   gains most = add_stages(modes, point->n_modes, &point->choice, (double)s->limit_bytes * (1 + 1e-9), flight);
   double slow = layers * slowest->unit_s[segment];
   double others = all->prefix_s[all->lowered->n_units] - layers * all->unit_s[segment];

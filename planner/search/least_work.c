@@ -20,17 +20,18 @@ typedef struct filling {
   double unit_s[ZP_MOST_MODES];      /* fastest first */
   double state, kept[ZP_MOST_MODES]; /* bytes a unit; a micro-batch in flight */
   double *room;                      /* [stage][mode]: units (find_rooms) */
+  double limit[ZP_MOST_MODES];       /* bytes for these on a stage that has a unit */
 } filling;
 
-static bool may_leave(const zp_choice *c, zp_state state) { return c->home[state].tier != ZP_TIER_DEVICE; }
+static double here(const zp_choice *c, zp_state state) { return zp_eighths_here(c, state) / 8.0; }
 
-/* Bytes of a parameter, its gradient and optimizer state on one of so many ranks that hold it; classes that may leave
- * are left out. */
+/* Bytes of a parameter, its gradient and optimizer state on one of so many ranks that hold it, as far as they stay on
+ * the device. */
 static double bytes_among(const zp_choice *c, const zp_lowered *l, double holders) {
   double bytes = 0;
-  if (!may_leave(c, ZP_STATE_PARAMS)) bytes += l->param_bytes / (c->zero >= 3 ? holders : 1);
-  if (!may_leave(c, ZP_STATE_GRADIENTS)) bytes += l->grad_bytes / (c->zero >= 2 ? holders : 1);
-  if (!may_leave(c, ZP_STATE_OPTIMIZER)) bytes += l->state_bytes / (c->zero >= 1 ? holders : 1);
+  bytes += here(c, ZP_STATE_PARAMS) * l->param_bytes / (c->zero >= 3 ? holders : 1);
+  bytes += here(c, ZP_STATE_GRADIENTS) * l->grad_bytes / (c->zero >= 2 ? holders : 1);
+  bytes += here(c, ZP_STATE_OPTIMIZER) * l->state_bytes / (c->zero >= 1 ? holders : 1);
   return bytes;
 }
 
@@ -81,6 +82,20 @@ const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *c) 
   return memo;
 }
 
+/* Bytes that a stage with a unit needs beside what it holds for every unit: communicators, transients, and rings for
+ * what has left the device (regions.c). The rings of ZeRO 2 and 3 do not count, because zp_smallest, with the highest
+ * stage, stands for the others, too. */
+static double fixed_bytes(const zp_searcher *s, const zp_choice *c, const zp_lowered *l,
+                          const zp_segment_program *unit) {
+  int64_t elements = unit->elements + unit->spread_elements, transient = unit->forward.transient_bytes;
+  if (unit->backward.transient_bytes > transient) transient = unit->backward.transient_bytes;
+  int64_t bytes = transient + zp_communicators_of(s->machine.cluster, c, l->ties).total_bytes;
+  if (c->home[ZP_STATE_PARAMS].eighths == 8) bytes += 2 * elements * l->param_bytes;
+  if (c->home[ZP_STATE_GRADIENTS].eighths == 8) bytes += 2 * elements * l->grad_bytes;
+  if (c->home[ZP_STATE_ACTIVATIONS].eighths == 8) bytes += 4 * unit->saved_bytes;
+  return (double)bytes;
+}
+
 static filling start(const zp_searcher *s, const zp_point *point) {
   const zp_variant *fastest = &s->variants.data[point->modes[0]];
   filling f = {.s = s, .point = point, .segment = heaviest_repeat(fastest)};
@@ -92,8 +107,8 @@ static filling start(const zp_searcher *s, const zp_point *point) {
   for (int i = 0; i < point->n_modes; i++) {
     const zp_variant *v = &s->variants.data[point->modes[i]];
     f.unit_s[i] = v->unit_s[f.segment];
-    f.kept[i] =
-        may_leave(&point->choice, ZP_STATE_ACTIVATIONS) ? 0 : (double)v->lowered->segments[f.segment].saved_bytes;
+    f.kept[i] = here(&point->choice, ZP_STATE_ACTIVATIONS) * (double)v->lowered->segments[f.segment].saved_bytes;
+    f.limit[i] = (double)s->limit_bytes - fixed_bytes(s, &point->choice, v->lowered, &v->lowered->segments[f.segment]);
   }
   return f;
 }
@@ -101,14 +116,14 @@ static filling start(const zp_searcher *s, const zp_point *point) {
 /* How many units a stage has room for in every mode. Neighbours may have the same in flight. */
 static void find_rooms(filling *f) {
   int stages = f->point->choice.pipeline, n = f->point->n_modes;
-  double limit = (double)f->s->limit_bytes * (1 + 1e-12);
   f->room = ZP_NEW_ARRAY(f->s->arena, double, stages *n);
   for (int stage = 0; stage < stages; stage++) {
     double *room = &f->room[stage * n];
     if (stage > 0 && f->flight[stage] == f->flight[stage - 1])
       memcpy(room, room - n, sizeof *room * (size_t)n);
     else
-      for (int i = 0; i < n; i++) room[i] = floor(limit / (f->state + f->flight[stage] * f->kept[i]));
+      for (int i = 0; i < n; i++)
+        room[i] = floor(fmax(0, f->limit[i]) * (1 + 1e-12) / (f->state + f->flight[stage] * f->kept[i]));
   }
 }
 
@@ -164,8 +179,14 @@ static double least_longest(const filling *f) {
   return low;
 }
 
+/* Points of a variant share it. */
 static int64_t *count_units(const filling *f) {
-  int64_t *before = ZP_NEW_ARRAY(f->s->arena, int64_t, zp_point_units(f->s, f->point) + 1);
+  zp_search_memo *memo = f->s->memo;
+  while (memo->units_before.len <= f->point->variant) zp_push(f->s->arena, &memo->units_before, NULL);
+  int64_t *before = memo->units_before.data[f->point->variant];
+  if (before) return before;
+  before = ZP_NEW_ARRAY(f->s->arena, int64_t, zp_point_units(f->s, f->point) + 1);
+  memo->units_before.data[f->point->variant] = before;
   for (int64_t unit = 0; unit < zp_point_units(f->s, f->point); unit++) {
     int segment;
     int64_t iteration;
@@ -184,10 +205,10 @@ static bool small_beside(const filling *f, double microbatches) {
 
 bool zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth) {
   const zp_choice *c = &point->choice;
-  if (point->n_modes == 1 || c->stage_recompute || zp_has_types(s)) return true; /* the variant says it */
+  if (c->stage_recompute || zp_has_types(s)) return true; /* the variant says it */
   if (c->fine)
     return zp_find_least_parts(s, point, state_bytes(c, zp_variant_of(s, point)->lowered),
-                               !may_leave(c, ZP_STATE_ACTIVATIONS), zp_find_flights(s, c)->flight);
+                               here(c, ZP_STATE_ACTIVATIONS), zp_find_flights(s, c)->flight);
   filling f = start(s, point);
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
   zp_least_work w = {.rooms = NULL};

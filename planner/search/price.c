@@ -161,12 +161,11 @@ static zp_rejection look_at_work(pricing *p) {
   return ZP_REJECT_COUNT;
 }
 
-/* Homes, and then the stated cuts in the modes that fit. With every cut all is on the device. */
+/* Some cut fits, and then the stated cuts in the modes that fit. With every cut all is on the device. */
 static zp_rejection look_at_memory(pricing *p) {
   zp_rejection why;
   if (p->point->every_cut) return ZP_REJECT_COUNT;
-  if (!zp_find_home(p->s, p->point, &why)) return why;
-  raise_bound(p, zp_bound(p->s, p->point));
+  if (!zp_point_fits(p->s, p->point, &why)) return why;
   if (!has_stated_cuts(p)) return ZP_REJECT_COUNT;
   p->least_s = HUGE_VAL;
   each_stated_cut(p, bound_cut);
@@ -191,12 +190,16 @@ static zp_rejection simulate(pricing *p) {
   return ZP_REJECT_COUNT;
 }
 
+static void count_behind(const pricing *p) {
+  zp_ranking *r = p->ranking;
+  r->behind += p->point->looks > 0 && r->len && p->point->bound_s >= r->best[0].estimate.step_s;
+}
+
 /* The next look; why the point was rejected, ZP_REJECT_COUNT when it was not. */
 static zp_rejection look_closer(pricing *p) {
   static zp_rejection (*const looks[ZP_LOOKS])(pricing * p) = {look_at_work, look_at_memory, simulate};
-  zp_ranking *r = p->ranking;
   if (p->point->bound_s >= cutoff(p)) return ZP_REJECT_BOUND;
-  r->behind += p->point->looks > 0 && r->len && p->point->bound_s >= r->best[0].estimate.step_s;
+  count_behind(p);
   p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, p->point->choice.pipeline);
   return looks[p->point->looks++](p);
 }
@@ -204,6 +207,21 @@ static zp_rejection look_closer(pricing *p) {
 static void look_at(pricing *p, int point) {
   p->point = &p->s->points.data[point];
   zp_search_use(p->s, zp_choice_ranks(&p->point->choice));
+}
+
+/* First its bound, then its points. */
+static void look_at_family(pricing *p, zp_frontier *frontier, int family) {
+  count_behind(p);
+  if (p->point->looks++) {
+    zp_frontier_open(frontier, family, p->ranking);
+    return;
+  }
+  p->s->cutoff_s = cutoff(p);
+  raise_bound(p, zp_bound_family(p->s, p->point));
+  if (isfinite(p->point->bound_s))
+    zp_frontier_return(frontier, family);
+  else
+    zp_search_reject(p->s, ZP_REJECT_MEMORY);
 }
 
 /* ---- branch and bound over the cuts of what is left open ---- */
@@ -262,6 +280,10 @@ void zp_price_points(zp_searcher *s, zp_ranking *r) {
   zp_ints finalists = {0}; /* priced or bounded */
   for (int i; (i = zp_frontier_next(&frontier, r)) >= 0;) {
     look_at(&p, i);
+    if (p.point->open && p.point->bound_s < cutoff(&p)) {
+      look_at_family(&p, &frontier, i);
+      continue;
+    }
     zp_arena_mark mark = zp_arena_get_mark(p.scratch);
     zp_rejection why = look_closer(&p);
     zp_arena_rewind(p.scratch, mark);

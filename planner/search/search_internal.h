@@ -68,6 +68,7 @@ typedef struct zp_point {
   int64_t fits;                      /* number of what is remembered of it (fit_table.c); 0: nothing */
   double bound_s;                    /* no plan of this point is faster */
   int looks;                         /* how many it has had (price.c) */
+  int open;                          /* 1 + the first class of state whose home is open: a family of points (homes.c) */
 } zp_point;
 
 /* One way to divide the model over the ranks of a tensor and an expert group; NULL: there is none. */
@@ -173,6 +174,7 @@ typedef struct zp_search_memo {
   zp_stated_cut_memo stated[ZP_STATED_CUT_SLOTS];
   zp_fits_memo fits;
   zp_communicators_memo communicators;
+  ZP_VEC(int64_t *) units_before; /* of a variant: zp_least_work's */
   zp_step_end_memo end[4][2];              /* [zero][compress] */
   int groups, groups_tensor, groups_ranks; /* the tensor groups that were asked for last */
   zp_link_memo data, replicas, stages;     /* of the data ranks, of those that hold the same experts, between stages */
@@ -228,6 +230,13 @@ static inline const zp_variant *zp_variant_of(const zp_searcher *s, const zp_poi
  * over those who hold the same, or not. */
 static inline int64_t zp_held_elements(const zp_choice *c, int64_t whole, int64_t spread, bool sharded) {
   return sharded ? whole / c->data + spread / (c->data / zp_expert_ranks(c)) : whole + spread;
+}
+
+/* Eighths of a class of state that stay on the device at least. A home off the device without eighths: how much leaves
+ * is open. */
+static inline int zp_eighths_here(const zp_choice *c, zp_state state) {
+  const zp_home *home = &c->home[state];
+  return home->tier == ZP_TIER_DEVICE ? 8 : home->eighths ? 8 - home->eighths : 0;
 }
 
 static inline int64_t zp_point_units(const zp_searcher *s, const zp_point *point) {
@@ -308,9 +317,9 @@ const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *cho
 typedef struct zp_state_bytes {
   double whole, spread;
 } zp_state_bytes;
-/* The work_s of a point whose cuts may lie inside layers; false as above. flight: of every stage; keeps: what
- * micro-batches save stays on the device. */
-bool zp_find_least_parts(const zp_searcher *s, zp_point *point, zp_state_bytes each, bool keeps, const double *flight);
+/* The work_s of a point whose cuts may lie inside layers; false as above. flight: of every stage; kept: share of
+ * what micro-batches save that stays on the device. */
+bool zp_find_least_parts(const zp_searcher *s, zp_point *point, zp_state_bytes each, double kept, const double *flight);
 
 /* ---- space.c ---- */
 enum { ZP_MOST_FREE_MICROBATCH = 64 }; /* without a constraint on it */
@@ -321,15 +330,27 @@ void zp_search_reject(zp_searcher *s, zp_rejection why);
 bool zp_search_considers(const zp_searcher *s, const zp_limit *limit, bool plain);
 /* Modes that the plan block allows; *excluded: how many others there would be. */
 zp_mode_set zp_allowed_modes(const zp_searcher *s, int tensor, bool sequence, int *excluded);
-/* The choice with all that lowers its memory and is in the space: no choice of its schedule needs less. */
-zp_choice zp_smallest(const zp_searcher *s, const zp_choice *choice);
+/* Nothing with this bound beats the plans that are known: counted. */
+bool zp_is_beaten(zp_searcher *s, double bound_s);
 /* All points of some degrees: counts candidates and rejections, keeps those that may fit and may be faster than
  * s->cutoff_s. */
 void zp_search_expand(zp_searcher *s, const zp_degrees *degrees);
 
+/* ---- homes.c ---- */
+/* The choice with all that lowers its memory and is in the space: no choice of its schedule needs less. */
+zp_choice zp_smallest(const zp_searcher *s, const zp_choice *choice);
+/* The points of a choice whose stages may have these modes, all of which are lowered: like zp_search_expand. */
+void zp_try_homes(zp_searcher *s, const zp_choice *choice, zp_mode_set modes);
+/* No point of the family is faster. */
+double zp_bound_family(zp_searcher *s, const zp_point *family);
+/* The points and families that a family consists of, in the same way. */
+void zp_open_family(zp_searcher *s, const zp_point *family);
+
 /* ---- fit.c: memory ---- */
 /* Least bytes that the fullest stage of a point needs, however it is cut. O(1). */
 int64_t zp_memory_floor(const zp_searcher *s, const zp_point *point);
+/* The same of the host's memory and the disks: less than one of them needs. */
+zp_limits zp_away_floor(const zp_searcher *s, const zp_point *point);
 /* What the ranks of a machine may use. */
 zp_limits zp_machine_limits(const zp_searcher *s, const zp_machine *machine);
 /* Several node types: of a rank on the smallest of them. */
@@ -340,9 +361,9 @@ zp_limits zp_limits_of_stage(const zp_searcher *s, const zp_choice *choice, int 
  * NULL: not known yet. */
 bool zp_stage_fits(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
                    const int64_t *flight, const zp_limits *limits);
-/* Finds the homes of the point: the first step of the offload chain with a cut that fits. False: none; *why says
- * whether the device or the host was short. What fits is remembered from then on (fit_table.c). */
-bool zp_find_home(const zp_searcher *s, zp_point *point, zp_rejection *why);
+/* Is there a cut that fits? False: *why says whether the device or the host was short. What fits is remembered from then
+ * on (fit_table.c). */
+bool zp_point_fits(const zp_searcher *s, zp_point *point, zp_rejection *why);
 /* Notes the point that needs the least beyond what there is. Requires: no point fits. */
 void zp_note_misses(zp_searcher *s);
 
@@ -402,8 +423,11 @@ void zp_parts_of_stage(const zp_choice *choice, int stage, const int64_t *cut, z
 double zp_least_message(const zp_searcher *s, const zp_point *point);
 /* A proven lower bound of the simulated step time over all cuts. O(1). */
 double zp_bound(const zp_searcher *s, const zp_point *point);
-/* Of its micro-batches alone. */
+/* Of its micro-batches alone, wherever its state is. */
 double zp_bound_microbatches(const zp_searcher *s, const zp_point *point);
+/* Of its micro-batches with what moves beside them: with more state off the device never less, but for the work that
+ * memory forces on the stages. */
+double zp_bound_moving(const zp_searcher *s, const zp_point *point);
 /* The same for one way to cut; own: what the stages run. */
 double zp_bound_of_cut(const zp_searcher *s, const zp_point *point, const int64_t *cut, const zp_variant *const *own);
 /* Seconds of all micro-batches, at least, when a stage (one chunk) runs units first .. end - 1 of `own`. Without its
@@ -543,13 +567,17 @@ double zp_cutoff(const zp_ranking *r, const zp_choice *choice);
 typedef struct zp_frontier {
   zp_searcher *s;
   zp_ints degrees, points; /* heaps */
+  zp_ints families;        /* of points: once the first plans are known */
   zp_ints later;           /* degrees that do not look as if they fit: once the first plans are known */
   zp_ints idle;            /* degrees that leave devices idle: once no other degrees are left */
+  bool opens;              /* families do not wait any more */
   int known;               /* plans when degrees were looked into last */
 } zp_frontier;
 zp_frontier zp_frontier_new(zp_searcher *s);
 /* Index of the next point to be priced; -1: none is left. */
 int zp_frontier_next(zp_frontier *f, const zp_ranking *r);
+/* A family is opened: its points take its place. */
+void zp_frontier_open(zp_frontier *f, int family, const zp_ranking *r);
 /* The point waits for its next turn, with the bound that it has now. */
 void zp_frontier_return(zp_frontier *f, int point);
 

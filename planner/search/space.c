@@ -34,8 +34,7 @@ static bool takes(zp_searcher *s, const zp_limit *limit, int value, bool plain) 
   return false;
 }
 
-/* Nothing with this bound beats the plans that are known: counted. */
-static bool is_beaten(zp_searcher *s, double bound_s) {
+bool zp_is_beaten(zp_searcher *s, double bound_s) {
   if (bound_s < s->cutoff_s) return false;
   s->left_out_s = fmin(s->left_out_s, bound_s);
   zp_search_reject(s, ZP_REJECT_BOUND);
@@ -50,66 +49,6 @@ typedef struct base {
   zp_mode_set modes;
 } base;
 
-static void add_point(zp_searcher *s, const zp_choice *choice, zp_mode_set modes) {
-  zp_point point;
-  bool lowered = zp_search_point(s, choice, modes, &point);
-  assert(lowered);
-  (void)lowered;
-  if (zp_memory_floor(s, &point) > s->most_bytes || !zp_find_least_work(s, &point, false)) {
-    zp_search_reject(s, ZP_REJECT_MEMORY);
-    if (s->keeps_all) zp_push(s->arena, &s->points, point);
-    return;
-  }
-  s->certificate.stated_cuts += zp_chunks(choice) > 1 && !point.every_cut;
-  point.bound_s = zp_bound(s, &point);
-  if (is_beaten(s, point.bound_s)) return;
-  s->certificate.candidates++;
-  zp_push(s->arena, &s->points, point);
-}
-
-static bool any_tier(const zp_choice *c) {
-  for (int i = 0; i < ZP_STATE_COUNT; i++)
-    if (c->home[i].tier != ZP_TIER_DEVICE) return true;
-  return false;
-}
-
-/* Stages choose among all modes. Not with saved values off the device, where keeping more moves more. Where other state
- * may leave, how much of it does is the least that fits: once for every number of modes, the fastest ones first, so
- * that more may leave for less recomputation; several chunks a stage then have one mode. */
-static void add_points(zp_searcher *s, const base *b, const zp_choice *choice) {
-  zp_point all;
-  zp_search_point(s, choice, b->modes, &all);
-  bool leaves = any_tier(choice), ordered = zp_modes_are_ordered(s, &all);
-  if (choice->stage_recompute || (!leaves && ordered)) {
-    add_point(s, choice, b->modes);
-    return;
-  }
-  bool one = zp_chunks(choice) > 1 || choice->home[ZP_STATE_ACTIVATIONS].tier != ZP_TIER_DEVICE || !ordered;
-  zp_mode_set modes = 0;
-  for (int i = 0; i < all.n_modes; i++) {
-    modes = (one ? 0 : modes) | zp_set_of_mode(s->variants.data[all.modes[i]].mode);
-    add_point(s, choice, modes);
-  }
-}
-
-/* Every way to give the classes that may leave the device a tier; zp_find_home decides how much leaves. */
-static void try_tiers(zp_searcher *s, const base *b, zp_choice choice, int state) {
-  if (state == ZP_STATE_COUNT) {
-    add_points(s, b, &choice);
-    return;
-  }
-  const zp_limit *limit = &s->constraints->offload[state];
-  bool open = limit->set && !s->generated_only, any = false;
-  for (int tier = ZP_TIER_HOST; tier <= ZP_TIER_NVME && open; tier++) {
-    if (!zp_limit_allows(limit, tier)) continue;
-    any = true;
-    choice.home[state].tier = (zp_tier)tier;
-    try_tiers(s, b, choice, state + 1);
-  }
-  choice.home[state].tier = ZP_TIER_DEVICE;
-  if (!any) try_tiers(s, b, choice, state + 1);
-}
-
 static void try_choice(zp_searcher *s, const base *b, zp_choice choice) {
   const char *why;
   if (zp_choice_refusal(&choice, s->spec)) {
@@ -118,7 +57,7 @@ static void try_choice(zp_searcher *s, const base *b, zp_choice choice) {
     s->reason = why;
     zp_search_reject(s, ZP_REJECT_GENERATED);
   } else {
-    try_tiers(s, b, choice, 0);
+    zp_try_homes(s, &choice, b->modes);
   }
 }
 
@@ -137,27 +76,14 @@ static void try_zero(zp_searcher *s, const base *b, zp_choice choice) {
   }
 }
 
-zp_choice zp_smallest(const zp_searcher *s, const zp_choice *choice) {
-  zp_choice c = *choice;
-  for (int zero = 1; zero <= 3 && c.data > 1; zero++)
-    if (zp_search_considers(s, &s->constraints->zero, zero <= 1) && zp_limit_allows(&s->constraints->zero, zero))
-      c.zero = zero;
-  for (int i = 0; i < ZP_STATE_COUNT; i++) {
-    const zp_limit *away = &s->constraints->offload[i];
-    bool open = away->set && (zp_limit_allows(away, ZP_TIER_HOST) || zp_limit_allows(away, ZP_TIER_NVME));
-    if (open && !s->generated_only) c.home[i].tier = ZP_TIER_HOST;
-  }
-  return c;
-}
-
 /* Whatever the ZeRO stage and the homes: the layers have no room, or the work that memory forces on the stages takes
  * too long. Not when the nearest miss is looked for. */
 static bool is_hopeless(zp_searcher *s, const base *b, const zp_choice *choice) {
   zp_choice smallest = zp_smallest(s, choice);
   zp_point point;
   if (s->keeps_all || !zp_search_point(s, &smallest, b->modes, &point)) return false;
-  if (is_beaten(s, zp_bound_microbatches(s, &point))) return true;
-  if (zp_find_least_work(s, &point, false)) return is_beaten(s, zp_bound_microbatches(s, &point));
+  if (zp_is_beaten(s, zp_bound_microbatches(s, &point))) return true;
+  if (zp_find_least_work(s, &point, false)) return zp_is_beaten(s, zp_bound_microbatches(s, &point));
   zp_search_reject(s, ZP_REJECT_MEMORY);
   return true;
 }
@@ -204,7 +130,7 @@ static bool is_unbalanced(const zp_searcher *s, const zp_point *point) {
 static void try_base(zp_searcher *s, const base *b, const zp_point *point) {
   zp_point smallest = *point;
   smallest.choice = zp_smallest(s, &point->choice);
-  if (is_beaten(s, zp_bound_work(s, point))) return;
+  if (zp_is_beaten(s, zp_bound_work(s, point))) return;
   if (!s->keeps_all && zp_memory_floor(s, &smallest) > s->most_bytes)
     zp_search_reject(s, ZP_REJECT_MEMORY);
   else

@@ -2,8 +2,8 @@
 # Time, memory and gap of the search for two models of one trillion parameters.
 #   tests/bench/search_speed.sh [path of zplan]
 # uniform: 1F1B, ZeRO 0 and 1, norms and layers whole. inside: the same with cuts inside layers. full: everything but
-# state off the device.
-# Limits: uniform 0.1 s; full 2 s at 800 and 1,024 GPUs, 5 s at 4,096 and 16,384; 256 MB.
+# state off the device. offload: everything. misfit: the same on half the memory, and ten times the layers, hosts alone.
+# Limits: uniform 0.1 s; full and offload 2 s at 800 and 1,024 GPUs, 5 s at 4,096 and 16,384; 256 MB.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 zplan=${1:-$here/../../build/release/zplan}
@@ -22,6 +22,14 @@ measure() { # name, file, GPUs, options
     "$gpus" "$elapsed" "$user" $((kilobytes / 1024)) "$(field candidates)" "$(field priced)" "$(field gap)"
 }
 
+# Every class of state may leave the device, to these tiers.
+offload() { # tiers, then as for measure
+  tiers=$1
+  shift
+  measure "$@" --set "offload[optimizer] in [$tiers]" --set "offload[gradients] in [$tiers]" \
+    --set "offload[params] in [$tiers]" --set "offload[activations] in [$tiers]"
+}
+
 for file in capacity/3d_1t.dz gpt1t.dz; do
   for gpus in 800 1024 4096 16384; do
     free=
@@ -32,5 +40,9 @@ for file in capacity/3d_1t.dz gpt1t.dz; do
     measure inside "$file" "$gpus" $free --set 'zero<=1' --set 'schedule="1f1b"' --set sequence=false
     # shellcheck disable=SC2086
     measure full "$file" "$gpus" $free
+    # shellcheck disable=SC2086
+    offload '"none", "cpu", "nvme"' offload "$file" "$gpus" $free
+    # shellcheck disable=SC2086
+    offload '"none", "cpu"' misfit "$file" "$gpus" $free --set 'memory <= 47%' --set model.layers=1280
   done
 done

@@ -86,7 +86,7 @@ static inline void constrain(zp_constraints *c) {
     if (b == 1 || random_below(2)) allow(&c->microbatch, b);
   if (random_below(4) == 0) allow_some(&c->compress, 2);
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
-    bool open = random_below(6) == 0;
+    bool open = random_below(12) == 0;
     allow(&c->offload[i], ZP_TIER_DEVICE);
     if (open) allow(&c->offload[i], 1 + random_below(2));
   }
@@ -115,6 +115,22 @@ static inline zp_spec *random_spec_on(bool mixed, int *devices) {
     allow(cut, 0);
   }
   return spec;
+}
+
+/* One node type: devices have this share of the memory that the best plan without offloading uses, and hosts plenty. */
+static inline void tighten(zp_spec *spec, int devices, double share) {
+  zp_node_type *node = &spec->cluster.node;
+  zp_limit offload[ZP_STATE_COUNT];
+  memcpy(offload, spec->plans.data[0].offload, sizeof offload);
+  memset(spec->plans.data[0].offload, 0, sizeof offload);
+  node->device.memory_bytes = INT64_C(1) << 40;
+  node->host_memory_bytes = INT64_C(1) << 40;
+  node->pcie_bytes_per_s = 1e10, node->host_bytes_per_s = 1e11;
+  const zp_plan *plan = zp_search(arena, spec, devices, NULL);
+  memcpy(spec->plans.data[0].offload, offload, sizeof offload);
+  if (!plan->feasible) return;
+  node->device.memory_bytes =
+      (int64_t)(share * (double)plan->best.estimate.peak_bytes / spec->plans.data[0].memory_fraction);
 }
 
 static inline zp_spec *random_spec(int *devices) { return random_spec_on(false, devices); }

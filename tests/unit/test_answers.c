@@ -309,6 +309,33 @@ Test(answers, cpu_ranks_are_left_out_on_request) {
   cr_expect(search(spec, 5)->feasible);
 }
 
+/* Asked for more ranks than are fastest: the answer is the plan for the fewer ones. */
+Test(answers, fewer_cpu_ranks_may_be_faster) {
+  zp_spec *spec = build_spec(arena, &TINY, cpu_cluster(), 16);
+  int found = 0;
+  for (int ranks = 2; ranks <= 7; ranks++) {
+    const zp_spec *asked = zp_spec_with_devices(arena, spec, ranks);
+    const zp_plan *all = search(asked, ranks);
+    zp_candidate fewer;
+    double least = INFINITY;
+    for (int n = 1; n < ranks; n++) {
+      const zp_plan *plan = search(zp_spec_with_devices(arena, asked, n), n);
+      if (plan->feasible) least = fmin(least, plan->best.estimate.step_s);
+    }
+    if (!all->feasible) continue;
+    bool said = zp_find_fewer_ranks(arena, all, &fewer);
+    cr_assert_eq(said, least * 1.01 <= all->best.estimate.step_s, "%d ranks", ranks);
+    if (!said) continue;
+    cr_expect_float_eq(fewer.estimate.step_s / least, 1, 1e-9);
+    cr_expect_lt(zp_choice_ranks(&fewer.choice), ranks);
+    found++;
+  }
+  cr_expect_gt(found, 0);
+  pin(&spec->plans.data[0].idle, 0);
+  zp_candidate none;
+  cr_expect_not(zp_find_fewer_ranks(arena, search(spec, 7), &none), "all were asked for in so many words");
+}
+
 Test(answers, every_way_to_divide_a_prime_is_counted) {
   zp_spec *spec = gpu_spec(4, 1000);
   pin(&spec->plans.data[0].idle, 0);

@@ -2,12 +2,12 @@
 #include "search_instances.h"
 
 #ifdef __SANITIZE_ADDRESS__
-enum { INSTANCES = 30, MIXED_INSTANCES = 40 };
+enum { INSTANCES = 30, MIXED_INSTANCES = 40, OFFLOAD_INSTANCES = 10 };
 #else
-enum { INSTANCES = 1000, MIXED_INSTANCES = 250 };
+enum { INSTANCES = 1000, MIXED_INSTANCES = 250, OFFLOAD_INSTANCES = 150 };
 #endif
 
-TestSuite(search_full, .init = setup, .fini = teardown, .timeout = 280);
+TestSuite(search_full, .init = setup, .fini = teardown, .timeout = 600);
 
 /* ---- brute force: every choice, every cut, every way to give stages modes ---- */
 
@@ -23,10 +23,10 @@ typedef struct brute {
   zp_machine machine;
   priced mode[MODES];        /* of the choice at hand, fastest first */
   int n_modes, first, n_set; /* stages choose among mode[first .. first + n_set - 1] */
+  bool may_leave;            /* state, where the constraints say so */
   bool every_cut;            /* of several chunks a stage; else two: */
   int cut_by;                /* by the times of this mode */
   double best_s;
-  bool fits; /* some cut of the choice at hand */
 } brute;
 
 static void simulate(brute *b, const zp_choice *choice, const zp_lowered *const *stages) {
@@ -66,7 +66,6 @@ static void try_cut(brute *b, zp_choice *choice) {
     if ((n[s] = find_fitting(b, choice, s, fitting[s])) == 0) return;
     if (ways <= MOST_WAYS) ways *= n[s];
   }
-  b->fits = true;
   if (chunked && b->every_cut) ways = 1; /* all cuts, each with the fastest modes that fit */
   if (ways <= MOST_WAYS) {
     for (int way = 0; way < ways; way++) {
@@ -150,53 +149,38 @@ static void try_cuts(brute *b, zp_choice *choice) {
   }
 }
 
-/* The first step of the offload chain that fits. */
-static void try_chain(brute *b, const zp_choice *choice, const zp_tier *tier) {
+/* The sets of modes that the stages choose among: all, or every mode alone. */
+static void try_homes(brute *b, const zp_choice *choice) {
+  bool leaves = false, acts = choice->home[ZP_STATE_ACTIVATIONS].eighths > 0, chunked = choice->chunks > 1;
+  for (int i = 0; i < ZP_STATE_COUNT; i++) leaves |= choice->home[i].eighths > 0;
+  bool one = (chunked && leaves) || acts;
   zp_choice c = *choice;
-  int last = 0;
-  for (int i = 0; i < ZP_STATE_COUNT; i++) last += tier[i] == ZP_TIER_DEVICE ? 0 : 8;
-  b->fits = false;
-  for (int step = 0; step <= last && !b->fits; step++) {
-    int left = step;
-    for (int i = 0; i < ZP_STATE_COUNT; i++) {
-      int eighths = tier[i] == ZP_TIER_DEVICE ? 0 : left < 8 ? left : 8;
-      left -= eighths;
-      c.home[i] = (zp_home){eighths ? tier[i] : ZP_TIER_DEVICE, eighths};
-    }
-    if (!zp_choice_refusal(&c, b->spec)) try_cuts(b, &c);
-  }
-}
-
-/* The sets of modes that the stages choose among. */
-static void try_homes(brute *b, const zp_choice *choice, const zp_tier *tier) {
-  bool leaves = false, chunked = choice->chunks > 1;
-  for (int i = 0; i < ZP_STATE_COUNT; i++) leaves |= tier[i] != ZP_TIER_DEVICE;
-  bool one = (chunked && leaves) || tier[ZP_STATE_ACTIVATIONS] != ZP_TIER_DEVICE;
-  for (int last = one || leaves ? 0 : b->n_modes - 1; last < b->n_modes; last++) {
+  if (zp_choice_refusal(&c, b->spec)) return;
+  for (int k = 0; k < (one ? b->n_modes : 1); k++) {
     b->every_cut = !leaves && !b->spec->cluster.groups.len;
-    b->first = one ? last : 0;
-    b->n_set = last + 1 - b->first;
-    try_chain(b, choice, tier);
+    b->first = k;
+    b->n_set = one ? 1 : b->n_modes;
+    try_cuts(b, &c);
   }
 }
 
-static void try_tiers(brute *b, const zp_choice *choice, zp_tier *tier, int class) {
-  if (class == ZP_STATE_COUNT) {
-    try_homes(b, choice, tier);
-    return;
-  }
-  const zp_limit *limit = &b->spec->plans.data[0].offload[class];
-  bool host = zp_limit_allows(limit, ZP_TIER_HOST), nvme = zp_limit_allows(limit, ZP_TIER_NVME);
-  for (int t = ZP_TIER_DEVICE; t <= ZP_TIER_NVME; t++) {
-    if (t == ZP_TIER_DEVICE ? host || nvme : t == ZP_TIER_HOST ? !host : !nvme) continue;
-    tier[class] = (zp_tier)t;
-    try_tiers(b, choice, tier, class + 1);
+/* Every share of the first class from `class` on that may leave, and with all of it away every share of the next. */
+static void try_tiers(brute *b, zp_choice choice, int class) {
+  const zp_constraints *c = &b->spec->plans.data[0];
+  while (class < ZP_STATE_COUNT && !zp_limit_leaves_device(&c->offload[class])) class ++;
+  if (class == ZP_STATE_COUNT) return;
+  for (int tier = ZP_TIER_HOST; tier <= ZP_TIER_NVME; tier++) {
+    if (!zp_limit_allows(&c->offload[class], tier)) continue;
+    for (int eighths = 1; eighths <= 8; eighths++) {
+      choice.home[class] = (zp_home){(zp_tier)tier, eighths};
+      try_homes(b, &choice);
+    }
+    try_tiers(b, choice, class + 1);
   }
 }
 
 static void try_orders(brute *b, zp_choice choice) {
   const zp_constraints *c = &b->spec->plans.data[0];
-  zp_tier tier[ZP_STATE_COUNT];
   bool only = choice.pipeline == 1 && zp_limit_allows(&c->schedule, ZP_SCHEDULE_1F1B);
   bool alone = choice.data == 1 && zp_limit_allows(&c->zero, 0);
   for (int schedule = 0; schedule < ZP_SCHEDULE_COUNT; schedule++)
@@ -211,7 +195,8 @@ static void try_orders(brute *b, zp_choice choice) {
           if (compress ? !c->compress.set || !zp_limit_allows(&c->compress, 1) : !zp_limit_allows(&c->compress, 0))
             continue;
           if ((only && schedule != ZP_SCHEDULE_1F1B) || (alone && zero > 0)) continue;
-          if (!zp_choice_refusal(&choice, b->spec)) try_tiers(b, &choice, tier, 0);
+          try_homes(b, &choice);
+          if (b->may_leave) try_tiers(b, choice, 0);
         }
 }
 
@@ -285,15 +270,6 @@ static void try_degrees(brute *b, int tensor, int pipeline, int data) {
     }
 }
 
-/* With offloading devices are left out only where that is asked for. */
-static bool in_space(const zp_constraints *c, int idle) {
-  bool offloads = false;
-  for (int i = 0; i < ZP_STATE_COUNT; i++)
-    offloads |= c->offload[i].set &&
-                (zp_limit_allows(&c->offload[i], ZP_TIER_HOST) || zp_limit_allows(&c->offload[i], ZP_TIER_NVME));
-  return zp_limit_allows(&c->idle, idle) && (idle == 0 || c->idle.set || !offloads);
-}
-
 static double brute_force(const zp_spec *spec, int devices) {
   brute b = {.spec = spec, .best_s = INFINITY};
   int units = 0;
@@ -302,8 +278,9 @@ static double brute_force(const zp_spec *spec, int devices) {
     for (int pipeline = 1; pipeline <= units; pipeline++)
       for (int data = 1; data <= devices / tensor / pipeline; data++) {
         int ranks = tensor * pipeline * data;
-        if (spec->train.batch % data || !in_space(&spec->plans.data[0], devices - ranks)) continue;
+        if (spec->train.batch % data || !zp_limit_allows(&spec->plans.data[0].idle, devices - ranks)) continue;
         b.machine = zp_machine_make(&spec->cluster, spec->train.precision, ranks);
+        b.may_leave = ranks == devices || spec->plans.data[0].idle.set; /* else idle devices go with none away */
         try_degrees(&b, tensor, pipeline, data);
       }
   return b.best_s;
@@ -327,12 +304,22 @@ static void squeeze(zp_spec *spec, int devices) {
   zp_cluster_change(arena, &spec->cluster, scale_memory, &share);
 }
 
-static void expect_optima(bool several_types, int instances) {
+/* Brute force takes up to 33 times as long where state may leave: these instances are fewer. */
+static void set_offload(zp_constraints *c, bool offload) {
+  for (int i = 0; i < ZP_STATE_COUNT && !offload; i++) {
+    c->offload[i] = (zp_limit){0};
+    allow(&c->offload[i], ZP_TIER_DEVICE);
+  }
+  if (offload) allow(&c->offload[random_below(ZP_STATE_COUNT)], 1 + random_below(2));
+}
+
+static void expect_optima(bool several_types, bool offload, int instances) {
   int feasible = 0, mixed = 0;
   for (int i = 0; i < instances; i++) {
     zp_arena_mark mark = zp_arena_get_mark(arena);
     int devices;
     zp_spec *spec = random_spec_on(several_types, &devices);
+    set_offload(&spec->plans.data[0], offload);
     if (i % 2) squeeze(spec, devices);
     double best = brute_force(spec, devices);
     const zp_plan *plan = zp_search(arena, spec, devices, NULL);
@@ -347,15 +334,25 @@ static void expect_optima(bool several_types, int instances) {
     zp_arena_rewind(arena, mark);
   }
   cr_expect(feasible > instances / 4 && feasible < instances, "%d of %d", feasible, instances);
-  cr_expect(mixed > instances / 100, "%d plans with stages that differ", mixed);
+  cr_expect(mixed > instances / 100 || offload, "%d plans with stages that differ", mixed);
 }
 
 Test(search_full, equals_brute_force) {
   state = 1;
-  expect_optima(false, INSTANCES);
+  expect_optima(false, false, INSTANCES);
 }
 
 Test(search_full, equals_brute_force_on_mixed_nodes) {
   state = 5;
-  expect_optima(true, MIXED_INSTANCES);
+  expect_optima(true, false, MIXED_INSTANCES);
+}
+
+Test(search_full, equals_brute_force_with_offloading) {
+  state = 9;
+  expect_optima(false, true, OFFLOAD_INSTANCES);
+}
+
+Test(search_full, equals_brute_force_with_offloading_on_mixed_nodes) {
+  state = 13;
+  expect_optima(true, true, OFFLOAD_INSTANCES / 3);
 }

@@ -17,7 +17,7 @@ static zp_spec *random_input(void) {
   zp_spec *spec = random_spec(&devices);
   zp_constraints *c = &spec->plans.data[0];
   c->idle = c->compress = (zp_limit){0};
-  for (int i = 0; i < ZP_STATE_COUNT; i++) { /* the share that leaves is no longer the best one, but the first */
+  for (int i = 0; i < ZP_STATE_COUNT; i++) { /* plans that leave devices idle keep state on the device unless asked */
     c->offload[i] = (zp_limit){0};
     allow(&c->offload[i], ZP_TIER_DEVICE);
   }
@@ -47,6 +47,77 @@ Test(search_idle, more_devices_are_never_worse) {
     zp_arena_rewind(arena, mark);
   }
   cr_expect(better > INSTANCES && idle > INSTANCES, "%d steps down, %d plans with idle devices", better, idle);
+}
+
+/* With offloading, too, where `idle` is written. */
+Test(search_idle, more_devices_are_never_worse_with_offloading) {
+  int leaves = 0;
+  state = 79;
+  for (int i = 0; i < INSTANCES / 3; i++) {
+    zp_arena_mark mark = zp_arena_get_mark(arena);
+    zp_spec *spec = random_input();
+    zp_constraints *c = &spec->plans.data[0];
+    tighten(spec, 4, 0.5);
+    allow(&c->offload[random_below(ZP_STATE_COUNT)], 1 + random_below(2));
+    c->idle = (zp_limit){.set = true, .high = INFINITY};
+    double before = INFINITY;
+    for (int n = 1; n <= MOST_DEVICES / 2; n++) {
+      const zp_plan *plan = zp_search(arena, zp_spec_with_devices(arena, spec, n), n, NULL);
+      double now = plan->feasible ? plan->best.estimate.step_s : INFINITY;
+      cr_assert(now <= before * (1 + 1e-9) || plan->certificate.bound_s <= before * (1 + 1e-9),
+                "instance %d: %g s on %d devices, %g s on %d", i, before, n - 1, now, n);
+      for (int k = 0; k < ZP_STATE_COUNT && plan->feasible; k++) leaves += plan->best.choice.home[k].eighths > 0;
+      before = fmin(before, now);
+    }
+    zp_arena_rewind(arena, mark);
+  }
+  cr_expect(leaves > 0 || INSTANCES < 30, "nothing left the device");
+}
+
+/* And where it is not, a plan that keeps all state on the device is never lost. */
+Test(search_idle, offloading_is_never_worse_than_none) {
+  int better = 0;
+  state = 80;
+  for (int i = 0; i < 2 * INSTANCES; i++) {
+    zp_arena_mark mark = zp_arena_get_mark(arena);
+    zp_spec *spec = random_input();
+    int n = 1 + (int)random_below(30);
+    tighten(spec, n, 0.3 + 0.01 * (double)random_below(50));
+    const zp_plan *without = zp_search(arena, zp_spec_with_devices(arena, spec, n), n, NULL);
+    for (int k = 0; k < ZP_STATE_COUNT; k++) allow(&spec->plans.data[0].offload[k], ZP_TIER_HOST);
+    const zp_plan *with = zp_search(arena, zp_spec_with_devices(arena, spec, n), n, NULL);
+    cr_assert(with->feasible || !without->feasible, "instance %d", i);
+    better += with->feasible && !without->feasible;
+    if (without->feasible) cr_assert_leq(with->best.estimate.step_s, without->best.estimate.step_s * (1 + 1e-9));
+    zp_arena_rewind(arena, mark);
+  }
+  cr_expect_gt(better, 0);
+}
+
+Test(search_idle, who_uses_all_devices) {
+  zp_cluster gpus = gpu_cluster(1), cpus = cpu_cluster();
+  zp_constraints c = {0};
+  cr_expect_not(zp_uses_all_devices(&c, &gpus));
+  cr_expect(zp_uses_all_devices(&c, &cpus));
+  c.idle = (zp_limit){.set = true, .high = 4};
+  cr_expect_not(zp_uses_all_devices(&c, &cpus));
+  c.idle.high = 0;
+  cr_expect(zp_uses_all_devices(&c, &gpus));
+  c.idle = (zp_limit){0};
+  allow(&c.idle, 0);
+  cr_expect(zp_uses_all_devices(&c, &gpus));
+  allow(&c.idle, 3);
+  cr_expect_not(zp_uses_all_devices(&c, &cpus));
+}
+
+/* What `offload[...]` may say. */
+Test(search_idle, which_state_may_leave) {
+  zp_limit limit = {0};
+  cr_expect_not(zp_limit_leaves_device(&limit), "unwritten: on the device");
+  allow(&limit, ZP_TIER_DEVICE);
+  cr_expect_not(zp_limit_leaves_device(&limit));
+  allow(&limit, ZP_TIER_NVME);
+  cr_expect(zp_limit_leaves_device(&limit));
 }
 
 /* A plan for N devices of which it uses n is the plan for n devices. */

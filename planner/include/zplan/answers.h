@@ -94,6 +94,12 @@ const char *zp_report_relaxation(zp_arena *arena, const zp_relaxation *relaxatio
 /* zp_report_infeasible (zplan/plan.h) with relaxations that are known already. */
 const char *zp_report_no_plan(zp_arena *arena, const zp_plan *plan, const zp_relaxations *nearest);
 
+/* ---- fewer ranks (fewer.c) ---- */
+
+/* Are CPU ranks all started because `idle` is not written, and would fewer of them be faster by more than 1 %? Then *best
+ * (its choice in the arena) is the best plan with fewer. Requires a feasible plan. */
+bool zp_find_fewer_ranks(zp_arena *arena, const zp_plan *plan, zp_candidate *best);
+
 /* ---- why not (compare.c) ---- */
 
 /* One term of both prices. */

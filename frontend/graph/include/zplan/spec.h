@@ -224,5 +224,10 @@ typedef struct zp_spec {
 
 /* Does the limit allow the value? Unset limits allow everything. */
 bool zp_limit_allows(const zp_limit *limit, double value);
+/* The limit of a class of state (zp_constraints.offload): may it leave the device? */
+bool zp_limit_leaves_device(const zp_limit *limit);
+/* Does every plan use all devices of the cluster? Where `idle` is not written: CPU ranks share what their node has, so
+ * those that are asked for are all started. */
+bool zp_uses_all_devices(const zp_constraints *constraints, const zp_cluster *cluster);
 
 #endif

@@ -1,0 +1,57 @@
+/* More devices are never worse on large counts, primes included; test_search_idle.c has every small one. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <zplan/answers.h>
+#include <zplan/plan.h>
+#include <zplan/sema.h>
+
+#ifdef __SANITIZE_ADDRESS__
+static const int counts[] = {101, 499, 512, 800};
+#else
+static const int counts[] = {101, 499, 512, 797, 800, 1021, 1536, 3001, 4096, 9973, 16384, 20000};
+#endif
+enum { N_COUNTS = sizeof counts / sizeof *counts };
+
+static const zp_spec *load(zp_arena *arena, const char *file, const char **set, int n_set) {
+  zp_diags *diags = zp_diags_new(arena);
+  zp_load_options options = {.set = set, .n_set = n_set, .library_dir = ZPLAN_SOURCE_DIR "/frontend/library"};
+  const zp_spec *spec =
+      zp_load(arena, diags, zp_format(arena, ZPLAN_SOURCE_DIR "/examples/%s", file), NULL, 0, &options);
+  if (!spec) zp_diags_print(diags, stderr, false);
+  cr_assert(spec, "%s does not load", file);
+  return spec;
+}
+
+/* A gap is the one excuse. */
+static void expect_never_worse(const char *file, const char **set, int n_set) {
+  double before = INFINITY;
+  int better = 0, idle = 0;
+  for (int i = 0; i < N_COUNTS; i++) {
+    zp_arena *arena = zp_arena_new("counts");
+    const zp_spec *spec = zp_spec_with_devices(arena, load(arena, file, set, n_set), counts[i]);
+    const zp_plan *plan = zp_search(arena, spec, counts[i], &(zp_search_options){.top = 0});
+    cr_assert(plan->feasible || before == INFINITY, "%s: fewer than %d devices fit", file, counts[i]);
+    if (plan->feasible) {
+      const zp_certificate *c = &plan->certificate;
+      cr_assert(c->best_s <= before * (1 + 1e-9) || (c->best_s > c->bound_s && c->bound_s <= before * (1 + 1e-9)),
+                "%s: %.9g s on %d devices, %.9g s on %d", file, before, counts[i > 0 ? i - 1 : 0], c->best_s,
+                counts[i]);
+      better += c->best_s < before * (1 - 1e-9);
+      idle += zp_plan_idle(plan, &plan->best.choice) > 0;
+      before = fmin(before, c->best_s);
+    }
+    zp_arena_free(arena);
+  }
+  cr_expect(better > N_COUNTS / 3 && idle >= 2, "%s: %d steps down, %d plans with idle devices", file, better, idle);
+}
+
+Test(search_counts, a_trillion_parameters, .timeout = 600) {
+  const char *set[] = {"zero<=1", "schedule=\"1f1b\"", "sequence=false", "cut=\"layer\""};
+  expect_never_worse("gpt1t.dz", set, 4);
+}
+
+/* 48 layers: most counts of stages divide nothing. */
+Test(search_counts, forty_eight_layers, .timeout = 600) {
+  const char *set[] = {"zero<=1", "schedule=\"1f1b\"", "sequence=false", "model.layers=48"};
+  expect_never_worse("gpt1t.dz", set, 4);
+}

@@ -1,0 +1,83 @@
+/* What the programs of measured runs did otherwise than ours. */
+#include "validate_testing.h"
+
+TestSuite(validate_software, .init = setup, .fini = teardown);
+
+#define LIKE(source, heads, tensor, pipeline, data, microbatch)                                                        \
+  zp_format(arena, "x_a,%s,2021,24,4096,%d,51200,1024,A100-SXM4-80GB,8,300,3,%d,%d,%d,%d,%d,%d,full,0,1,fp16,",        \
+            source, heads, (tensor) * (pipeline) * (data), tensor, pipeline, data, microbatch,                         \
+            16 * (data) * (microbatch))
+
+static double step_of(const char *line) {
+  zp_prediction p = predict(line);
+  cr_assert(p.predicted, "%s: %s", line, p.why_not);
+  return p.estimate.step_s;
+}
+
+/* DeepSpeed's pipeline sends one piece a tensor rank; Megatron-LM of the time the whole message from each. */
+Test(validate_software, partitioned_messages_are_faster) {
+  double whole = step_of(LIKE("someone", 32, 8, 4, 1, 4)), pieces = step_of(LIKE("Megatron-DeepSpeed", 32, 8, 4, 1, 4));
+  cr_expect(pieces < 0.97 * whole, "%g against %g", pieces, whole);
+  cr_expect_float_eq(step_of(LIKE("someone", 32, 8, 1, 1, 4)), step_of(LIKE("Megatron-DeepSpeed", 32, 8, 1, 1, 4)), 0);
+}
+
+/* Until September 2021 its pipeline cut activations only: gradients crossed whole from each of 8 ranks. */
+Test(validate_software, gradients_crossed_whole_in_2020) {
+  double cut = step_of(LIKE("Megatron-DeepSpeed", 32, 8, 4, 1, 4)),
+         whole = step_of(LIKE("Extreme-scale", 32, 8, 4, 1, 4));
+  cr_expect(whole > 1.02 * cut, "%g against %g", whole, cut);
+}
+
+/* It keeps what stages have sent until backward, one buffer more than are in flight, in pieces, and one whole. */
+Test(validate_software, sent_outputs_are_kept_in_pieces) {
+  zp_prediction megatron = predict(LIKE("someone", 32, 8, 4, 1, 4)),
+                deepspeed = predict(LIKE("Megatron-DeepSpeed", 32, 8, 4, 1, 4));
+  cr_assert(megatron.predicted && deepspeed.predicted);
+  double output = 2.0 * 4 * 1024 * 4096; /* half precision, micro-batch 4, sequence, width */
+  /* and communicators: a second one of tensor ranks, one along the pipeline */
+  double mib = 1048576, more = (256 + 24 * 2 * 12 + 2 * 2 * 20) * mib;
+  expect_near((double)(deepspeed.peak_bytes - megatron.peak_bytes) - more, (4 + 1) * output / 8 + output, 1e-12,
+              "outputs");
+}
+
+/* Two score matrices a rank do without the fused softmax that four have, although they hold half as much. */
+Test(validate_software, two_heads_a_rank_lose_the_fused_softmax) {
+  double two = step_of(LIKE("someone", 16, 8, 1, 1, 1)), four = step_of(LIKE("someone", 32, 8, 1, 1, 1));
+  cr_expect(two > 1.05 * four, "%g against %g", two, four);
+}
+
+/* OneFlow's data-parallel sums hide behind backward only without tensor parallelism. */
+Test(validate_software, oneflow_overlaps_without_tensor_ranks) {
+  zp_prediction alone = predict(LIKE("OneFlow", 32, 1, 1, 16, 8)), beside = predict(LIKE("OneFlow", 32, 2, 1, 16, 8));
+  cr_assert(alone.predicted && beside.predicted);
+  cr_expect_str_eq(alone.software, "oneflow");
+  cr_expect_str_eq(beside.software, "oneflow-tensor");
+  cr_expect(alone.estimate.data_comm_s < 0.5 * beside.estimate.data_comm_s, "%g against %g", alone.estimate.data_comm_s,
+            beside.estimate.data_comm_s);
+}
+
+/* Sources that are not known get a profile by year, and the row says so. */
+Test(validate_software, unknown_software_is_stated) {
+  cr_expect(strstr(predict(LIKE("someone", 32, 8, 1, 1, 4)).assumed, "software `megatron`, by the year"));
+  const char *assumed = predict(LIKE("arXiv 2205.05198", 32, 8, 1, 1, 4)).assumed;
+  cr_expect(!assumed || !strstr(assumed, "software"), "%s", assumed);
+}
+
+/* nanotron: 16 layers of 67.1 million weights and a head of 268.4; half of all products end with layer 10. */
+Test(validate_software, nanotron_cuts_by_products) {
+  zp_measured run = {.source = "nanotron",
+                     .layers = 16,
+                     .hidden = 2048,
+                     .heads = 32,
+                     .kv_heads = 32,
+                     .ffn = 8192,
+                     .vocab = 131072,
+                     .seq = 64,
+                     .gated = true,
+                     .rotary = true};
+  const zp_model *model = zp_run_model(arena, &run);
+  int64_t *cut = zp_software_cut(arena, model, zp_software_of(&run), 2);
+  cr_expect(cut[0] == 0 && cut[1] == 11 && cut[2] == 18, "%lld %lld", (long long)cut[1], (long long)cut[2]);
+  cut = zp_software_cut(arena, model, zp_software_of(&run), 18); /* a unit each */
+  for (int k = 0; k <= 18; k++) cr_expect_eq(cut[k], k);
+}
