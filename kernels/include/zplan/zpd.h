@@ -49,7 +49,8 @@ typedef struct zpd_lookup {
   int accumulate;         /* position_grad */
 } zpd_lookup;             /* kernels zpd_embedding, zpd_embedding_grad, zpd_position_grad */
 
-/* ---- attention: as zpk_attention and zpk_attention_grad; no workspace but what is named here ---- */
+/* ---- attention: as zpk_attention and zpk_attention_grad, without a workspace: backward computes the row sums of o * d_o
+ * again where it needs them ---- */
 typedef struct zpd_attention {
   zpd_int B, S, H, G, hd, kv_heads_valid;
   double scale;
@@ -63,8 +64,7 @@ typedef struct zpd_attention {
   zpd_int d_o_ld;
   void *dq, *dk, *dv;
   zpd_int dq_ld, dk_ld, dv_ld;
-  void *delta; /* backward: [R, H], row sums of o * d_o, written by zpd_attention_delta */
-} zpd_attention; /* kernels zpd_attention_forward, zpd_attention_delta, zpd_attention_grad_q, zpd_attention_grad_kv */
+} zpd_attention; /* kernels zpd_attention_forward, zpd_attention_grad_q, zpd_attention_grad_kv */
 
 /* ---- cross-entropy: as zpk_ce_stats, zpk_ce_loss, zpk_ce_grad ---- */
 typedef struct zpd_ce {
@@ -105,9 +105,9 @@ typedef struct zpd_flat {
 enum {
   ZPD_ROW_THREADS = 256,       /* row kernels */
   ZPD_FLAT_THREADS = 256,      /* everything not named here */
-  ZPD_ATTENTION_THREADS = 128, /* the four of attention */
-  ZPD_ATTENTION_ROWS = 64,     /* forward, grad_q: block (x, y, z) takes query rows [64 x, 64 x + 64) of head y of sample z; grad_kv: the
-                                  same rows of keys, of kv head y. delta: 64 rows of all heads, grid (S / 64 rounded up, 1, B) */
+  ZPD_ATTENTION_THREADS = 128, /* the three of attention */
+  ZPD_ATTENTION_ROWS = 64,     /* forward, grad_q: block (x, y, z) takes query rows [64 x, 64 x + 64) of head y of sample z;
+                                  grad_kv: the same rows of keys, of kv head y */
   ZPD_CE_THREADS = 256,        /* stats, grad: a block a row; loss: one block */
   ZPD_SQUARES_BLOCKS = 256
 };
