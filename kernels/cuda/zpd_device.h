@@ -1,7 +1,7 @@
 /* What all device kernels share: the element type, the form of a kernel, sums over a block, maths.
  *
- * NVRTC compiles this without any toolkit header: it includes the contract and nothing else. With ZPD_HOST the same text
- * is C++ for the host, and zpd_host.h plays the built-in names of CUDA (threadIdx, __syncthreads, ...).
+ * NVRTC compiles this without any toolkit header: it includes the contract and nothing else. With ZPD_HOST the same
+ * text is C++ for the host, and zpd_host.h plays the built-in names of CUDA (threadIdx, __syncthreads, ...).
  *
  * Sums are made in an order that depends on nothing but the number of elements, so a run repeats to the last bit. */
 #ifndef ZPD_DEVICE_H
@@ -21,6 +21,13 @@ typedef float real;
 
 #define ZPD_DEVICE static __device__ __forceinline__
 
+/* An unrolled loop, so that arrays indexed by i become registers. */
+#ifdef ZPD_HOST
+#define ZPD_EACH(i, count) for (int i = 0; i < (count); i++)
+#else
+#define ZPD_EACH(i, count) _Pragma("unroll") for (int i = 0; i < (count); i++)
+#endif
+
 /* ZPD_KERNEL(name, type) { ... a.member ... }: a kernel that gets one struct, `a`. On the host zpd_host_<name> runs it
  * for the thread that is current in the emulation. */
 #ifdef ZPD_HOST
@@ -33,7 +40,8 @@ typedef float real;
 #endif
 
 enum { ZPD_WARP = 32, ZPD_WARPS = ZPD_ROW_THREADS / ZPD_WARP };
-static_assert(ZPD_ROW_THREADS == 256 && ZPD_FLAT_THREADS == 256 && ZPD_CE_THREADS == 256 && ZPD_ATTENTION_THREADS <= 256,
+static_assert(ZPD_ROW_THREADS == 256 && ZPD_FLAT_THREADS == 256 && ZPD_CE_THREADS == 256 &&
+                  ZPD_ATTENTION_THREADS <= 256,
               "block reductions and the launch bounds are written for these");
 
 /* ---- 16 bytes, the widest load of a thread ---- */
