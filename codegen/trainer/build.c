@@ -90,7 +90,7 @@ static bool compile(zp_arena *arena, const zp_toolchain *tools, const char *dir,
   zp_push(arena, &argv, zp_format(arena, "%s/trainer.new", dir));
   for (int i = 0; i < 2; i++) zp_push(arena, &argv, zp_format(arena, "-L%s", tools->library_dirs[i]));
   const char *libs[] = {
-      "-lzplanrt", mpi ? "-lzplanrt_mpi" : "-lzplanrt_self", "-lzplan_kernels", "-lopenblas", "-lpthread", "-lm"};
+      "-lzplanrt", "-lzplanrt_cpu", mpi ? "-lzplanrt_mpi" : "-lzplanrt_self", "-lzplan_kernels", "-lopenblas", "-lpthread", "-lm"};
   for (size_t i = 0; i < sizeof libs / sizeof *libs; i++) zp_push(arena, &argv, libs[i]);
   if (!run(arena, &argv, error)) return false;
   const char *from = zp_format(arena, "%s/trainer.new", dir), *to = zp_format(arena, "%s/trainer", dir);
@@ -114,6 +114,7 @@ static bool is_current(zp_arena *arena, const zp_toolchain *tools, const char *d
   return newer(object, zp_format(arena, "%s/rows.txt", dir)) && newer(binary, object) &&
          newer(binary, zp_format(arena, "%s/trainer.c", dir)) &&
          newer(binary, zp_format(arena, "%s/libzplanrt.a", runtime)) &&
+         newer(binary, zp_format(arena, "%s/libzplanrt_cpu.a", runtime)) &&
          newer(binary, zp_format(arena, "%s/libzplanrt_%s.a", runtime, mpi ? "mpi" : "self")) &&
          newer(binary, zp_format(arena, "%s/libzplan_kernels.a", tools->library_dirs[1]));
 }
