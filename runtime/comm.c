@@ -1,4 +1,4 @@
-/* Ranks, groups and collectives, over the point-to-point messages of a transport.
+/* Ranks, groups and collectives on memory of the host, over the point-to-point messages of a transport.
  *
  * Sums use a direct exchange: member i of a group owns chunk i = [i * count / n, (i + 1) * count / n); every member
  * sends chunk i to i, which adds in rank order. This moves as many bytes as a ring and takes one hop instead of n - 1.
@@ -132,6 +132,8 @@ void zpr_comm_finish(zpr *c) {
 
 int64_t zpr_comm_sent_bytes(zpr *c, zpr_axis axis) { return c->state->comm->sent_bytes[axis]; }
 
+void zpr_comm_count(zpr *c, zpr_axis axis, int64_t bytes) { c->state->comm->sent_bytes[axis] += bytes; }
+
 /* ---- waiting ---- */
 
 /* True when all are complete; completed handles become -1. */
@@ -249,31 +251,18 @@ static void all_gather(zpr *c, const zpr_group *g, zpr_axis axis, char *data, in
   }
 }
 
-void zpr_group_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count) {
+void zpr_host_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count) {
   if (group->n == 1) return;
   reduce_scatter(c, group, counted_as, data, count);
   all_gather(c, group, counted_as, data, count);
 }
 
-void zpr_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count) {
-  zpr_group g = zpr_axis_group(c, axis);
-  zpr_group_all_reduce(c, &g, axis, data, count);
-}
-
-void zpr_group_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
+void zpr_host_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
   if (group->n > 1) reduce_scatter(c, group, counted_as, data, shard_count * group->n);
 }
 
-void zpr_group_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
+void zpr_host_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
   if (group->n > 1) all_gather(c, group, counted_as, data, shard_count * group->n);
-}
-
-void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *out) {
-  zpr_group g = zpr_axis_group(c, axis);
-  int64_t bytes = count * zpk_bytes(c->program->dtype);
-  char *place = (char *)out + g.me * bytes;
-  if (in != place) memmove(place, in, (size_t)bytes);
-  if (g.n > 1) all_gather(c, &g, axis, out, count * g.n);
 }
 
 /* ---- exchanges in an expert group ---- */
@@ -405,9 +394,9 @@ static int neighbour(const zpr *c, bool up) {
 
 static int pipeline_tag(int64_t mb) { return FIRST_PIPELINE_TAG + (int)(mb % PIPELINE_TAGS); }
 
-void zpr_send(zpr *c, bool up, const void *data, int64_t count, int64_t mb) {
+void zpr_host_send(zpr *c, bool up, const void *data, int64_t count, int64_t mb) {
   pending_send *send = &c->state->comm->sends[up];
-  zpr_send_wait(c, up);
+  zpr_host_send_wait(c, up);
   int64_t bytes = count * zpk_bytes(c->program->dtype);
   if (bytes > (int64_t)MAX_SPLITS * SPLIT_BYTES)
     zpr_fail(c, "Z0821", "a message of %lld bytes between pipeline stages is too long", (long long)bytes);
@@ -418,13 +407,13 @@ void zpr_send(zpr *c, bool up, const void *data, int64_t count, int64_t mb) {
   }
 }
 
-void zpr_send_wait(zpr *c, bool up) {
+void zpr_host_send_wait(zpr *c, bool up) {
   pending_send *send = &c->state->comm->sends[up];
   wait_handles(c, send->handle, send->n);
   send->n = 0;
 }
 
-void zpr_recv(zpr *c, bool from_below, void *data, int64_t count, int64_t mb) {
+void zpr_host_recv(zpr *c, bool from_below, void *data, int64_t count, int64_t mb) {
   int64_t bytes = count * zpk_bytes(c->program->dtype);
   for (int64_t at = 0; at < bytes; at += SPLIT_BYTES) {
     int64_t part = bytes - at < SPLIT_BYTES ? bytes - at : SPLIT_BYTES;

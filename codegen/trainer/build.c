@@ -60,7 +60,7 @@ static const char *compiler(const tree *t) {
 
 static void push_libraries(const tree *t, zp_strings *argv) {
   const char *transport = t->mpi ? "-lzplanrt_mpi" : "-lzplanrt_self";
-  const char *cpu[] = {"-lzplanrt", transport, "-lzplan_kernels", "-lopenblas", "-lpthread", "-lm"};
+  const char *cpu[] = {"-lzplanrt", "-lzplanrt_cpu", transport, "-lzplan_kernels", "-lopenblas", "-lpthread", "-lm"};
   const char *gpu[] = {"-lzplanrt", "-lzplanrt_cuda", transport, "-lzplan_kernels", "-lpthread", "-ldl", "-lm"};
   const char **libs = t->gpu ? gpu : cpu;
   size_t n = t->gpu ? sizeof gpu / sizeof *gpu : sizeof cpu / sizeof *cpu;
@@ -139,7 +139,7 @@ static bool is_current(const tree *t) {
   const char *binary = in_tree(t, "trainer"), *runtime = t->tools->library_dirs[0];
   return kernels_are_current(t) && newer(binary, in_tree(t, t->gpu ? "kernels.image" : "kernels.o")) &&
          newer(binary, in_tree(t, "trainer.c")) && newer(binary, zp_format(t->arena, "%s/libzplanrt.a", runtime)) &&
-         (!t->gpu || newer(binary, zp_format(t->arena, "%s/libzplanrt_cuda.a", runtime))) &&
+         newer(binary, zp_format(t->arena, "%s/libzplanrt_%s.a", runtime, t->gpu ? "cuda" : "cpu")) &&
          newer(binary, zp_format(t->arena, "%s/libzplanrt_%s.a", runtime, t->mpi ? "mpi" : "self")) &&
          newer(binary, zp_format(t->arena, "%s/libzplan_kernels.a", t->tools->library_dirs[1]));
 }
