@@ -177,15 +177,10 @@ static int post_send(zpr *c, zpr_axis axis, const void *data, int64_t bytes, int
 
 /* ---- sums and gathers over a group ---- */
 
-/* The part of chunk r that lies in the round that starts `at` elements into every chunk. */
-typedef struct piece {
-  int64_t begin, count;
-} piece;
-
-static piece chunk_piece(int64_t count, int n, int r, int64_t at, int64_t most) {
+zpr_piece zpr_chunk_piece(int64_t count, int n, int r, int64_t at, int64_t most) {
   int64_t begin = count * r / n, size = count * (r + 1) / n - begin - at;
   if (size < 0) size = 0;
-  return (piece){begin + at, size < most ? size : most};
+  return (zpr_piece){begin + at, size < most ? size : most};
 }
 
 typedef struct sum_args {
@@ -213,9 +208,9 @@ static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, char *data
   int64_t size = zpk_bytes(dtype), longest = (count + g->n - 1) / g->n;
   int64_t most = ZPR_STAGING_BYTES / g->n / size / 64 * 64, slot_bytes = most * size;
   for (int64_t at = 0; at < longest; at += most) {
-    piece mine = chunk_piece(count, g->n, g->me, at, most);
+    zpr_piece mine = zpr_chunk_piece(count, g->n, g->me, at, most);
     for (int r = 0; r < g->n; r++) {
-      piece theirs = chunk_piece(count, g->n, r, at, most);
+      zpr_piece theirs = zpr_chunk_piece(count, g->n, r, at, most);
       int *receive = &comm->handles[r], *send = &comm->handles[g->n + r];
       *receive = *send = -1;
       if (r == g->me) continue;
@@ -236,9 +231,9 @@ static void all_gather(zpr *c, const zpr_group *g, zpr_axis axis, char *data, in
   zpr_comm *comm = c->state->comm;
   int64_t size = zpk_bytes(c->program->dtype), longest = (count + g->n - 1) / g->n, most = SPLIT_BYTES / size;
   for (int64_t at = 0; at < longest; at += most) {
-    piece mine = chunk_piece(count, g->n, g->me, at, most);
+    zpr_piece mine = zpr_chunk_piece(count, g->n, g->me, at, most);
     for (int r = 0; r < g->n; r++) {
-      piece theirs = chunk_piece(count, g->n, r, at, most);
+      zpr_piece theirs = zpr_chunk_piece(count, g->n, r, at, most);
       int *receive = &comm->handles[r], *send = &comm->handles[g->n + r];
       *receive = *send = -1;
       if (r == g->me) continue;
@@ -375,15 +370,20 @@ int64_t zpr_world_min(zpr *c, int64_t value) {
 
 void zpr_barrier(zpr *c) { zpr_world_min(c, 0); }
 
-int zpr_ranks_on_host(zpr *c) {
+/* How many of the first `ranks` ranks run on this host. */
+static int count_on_host(zpr *c, int ranks) {
   char name[64] = "";
   gethostname(name, sizeof name - 1);
   char *all = c->state->comm->gather;
   zpr_world_gather(c, name, sizeof name, all);
   int same = 0;
-  for (int r = 0; r < c->ranks; r++) same += memcmp(all + (size_t)r * sizeof name, name, sizeof name) == 0;
+  for (int r = 0; r < ranks; r++) same += memcmp(all + (size_t)r * sizeof name, name, sizeof name) == 0;
   return same;
 }
+
+int zpr_ranks_on_host(zpr *c) { return count_on_host(c, c->ranks); }
+
+int zpr_rank_on_host(zpr *c) { return count_on_host(c, c->rank); }
 
 /* ---- pipeline neighbours ---- */
 

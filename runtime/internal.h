@@ -81,7 +81,12 @@ void zpr_host_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, vo
 void zpr_host_send(zpr *c, bool up, const void *data, int64_t count, int64_t mb);
 void zpr_host_send_wait(zpr *c, bool up);
 void zpr_host_recv(zpr *c, bool from_below, void *data, int64_t count, int64_t mb);
-/* For a back end that sends by other means. */
+/* For a back end that sends by other means: bytes that it sent, and the part of chunk r, of which count elements have n,
+ * that lies in the round that starts `at` elements into every chunk and takes at most `most` of each. */
+typedef struct zpr_piece {
+  int64_t begin, count;
+} zpr_piece;
+zpr_piece zpr_chunk_piece(int64_t count, int n, int r, int64_t at, int64_t most);
 void zpr_comm_count(zpr *c, zpr_axis axis, int64_t bytes);
 /* Control values of all ranks: collective over all ranks, the same bits everywhere. */
 #define ZPR_GATHER_BYTES 256
@@ -90,6 +95,7 @@ void zpr_world_sum(zpr *c, double *values, int count);
 int64_t zpr_world_min(zpr *c, int64_t value);
 void zpr_barrier(zpr *c);
 int zpr_ranks_on_host(zpr *c); /* collective */
+int zpr_rank_on_host(zpr *c);  /* how many lower ranks run on this host; collective */
 
 /* ---- threads (pool.c) ---- */
 typedef void zpr_task(void *arg, int64_t begin, int64_t end, int worker);
