@@ -2,6 +2,7 @@
  * through comm.c as on CPU ranks, and up again. Either way the bytes that a plan predicts are those that are counted. */
 #include "cuda.h"
 #include <string.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 /* ---- choosing ---- */

@@ -21,7 +21,7 @@ from layouts import Case, harness  # noqa: E402
 
 STEPS = 3
 GPU = ("--cluster", "gpu", "--arch", "host")
-SMALL = ("--set", "model.layers=3")
+SMALL = ("--set", "model.layers=2")
 NONE, FULL, SELECTIVE = 0, 1, 2  # indices into layouts.RECOMPUTE
 ARCH = "sm_90"
 EXIT_REFUSED = 1
@@ -47,6 +47,16 @@ CASES = (
 
 # ---- emulated ----
 
+def check_resume(tally, folder, want):
+    """A GPU trainer goes on from the checkpoint of a CPU trainer."""
+    place = os.path.join(folder, "resume")
+    os.makedirs(place)
+    one = CASES[0]
+    layouts.train(layouts.reference_of(one), place, 1, SMALL)
+    got = layouts.train(one, place, STEPS, SMALL + GPU + ("--resume",))
+    layouts.judge(tally, one, got, want)
+
+
 def check_emulated(tally, folder, verbose):
     references, largest = {}, {}
     for number, one in enumerate(CASES):
@@ -63,6 +73,7 @@ def check_emulated(tally, folder, verbose):
             largest[one.precision, quantity] = max(largest.get((one.precision, quantity), 0.0), error)
         if verbose:
             print("%5.2f s  %s: %s" % (got.seconds, layouts.name_of(one), errors), flush=True)
+    check_resume(tally, folder, references[layouts.reference_of(CASES[0])])
     for (precision, quantity), error in sorted(largest.items()):
         print("largest error, emulated GPU, %s, %s: %.2e of %.0e allowed" % (precision, quantity, error,
                                                                            layouts.BOUNDS[precision][quantity]))
