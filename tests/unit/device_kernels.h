@@ -31,7 +31,7 @@ static inline device_kernels device_open(const char *text, zpk_dtype dtype, int 
   snprintf(shared, sizeof shared, "./%s/kernels.so", folder);
   FILE *file = fopen(source, "w");
   cr_assert_not_null(file);
-  fputs(text, file);
+  fprintf(file, "%s#include \"zpd_host_scheduler.h\"\n", text); /* the emulation wants to come last */
   fclose(file);
   const char *root = ZPLAN_SOURCE_DIR, *compiler = getenv("CXX");
   int length = snprintf(command, sizeof command,
