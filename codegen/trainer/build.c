@@ -1,5 +1,6 @@
 /* Writes a generated tree and compiles it with the system compiler. */
 #include "emit.h"
+#include "process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +9,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 static bool make_dirs(zp_arena *arena, const char *dir, const char **error) {
@@ -37,44 +37,9 @@ static bool write_if_changed(zp_arena *arena, const char *path, const char *text
   return zp_write_file(arena, path, text, len, error);
 }
 
-/* Runs a command; its output goes to stderr of zplan. */
-static bool run(zp_arena *arena, zp_strings *argv, const char **error) {
-  zp_push(arena, argv, NULL);
-  fflush(NULL);
-  pid_t pid = fork();
-  if (pid == 0) {
-    dup2(STDERR_FILENO, STDOUT_FILENO);
-    execvp(argv->data[0], (char *const *)(void *)argv->data);
-    _exit(127);
-  }
-  int status = 0;
-  if (pid < 0 || waitpid(pid, &status, 0) < 0) {
-    *error = zp_format(arena, "could not start %s: %s", argv->data[0], strerror(errno));
-    return false;
-  }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
-    *error = zp_format(arena, "the compiler `%s` was not found", argv->data[0]);
-  else
-    *error = zp_format(arena, "the compiler `%s` failed on the generated trainer", argv->data[0]);
-  return false;
-}
-
-static bool on_path(const char *tool) {
-  const char *path = getenv("PATH");
-  char file[4096];
-  while (path && *path) {
-    size_t n = strcspn(path, ":");
-    snprintf(file, sizeof file, "%.*s/%s", (int)n, path, tool);
-    if (access(file, X_OK) == 0) return true;
-    path += n + (path[n] == ':');
-  }
-  return false;
-}
-
 static const char *compiler(const zp_toolchain *tools, bool mpi) {
   if (tools->cc) return tools->cc;
-  if (mpi) return on_path("mpicc.openmpi") ? "mpicc.openmpi" : "mpicc";
+  if (mpi) return zp_is_on_path("mpicc.openmpi") ? "mpicc.openmpi" : "mpicc";
   return getenv("CC") ? getenv("CC") : "cc";
 }
 
@@ -92,7 +57,7 @@ static bool compile(zp_arena *arena, const zp_toolchain *tools, const char *dir,
   const char *libs[] = {
       "-lzplanrt", mpi ? "-lzplanrt_mpi" : "-lzplanrt_self", "-lzplan_kernels", "-lopenblas", "-lpthread", "-lm"};
   for (size_t i = 0; i < sizeof libs / sizeof *libs; i++) zp_push(arena, &argv, libs[i]);
-  if (!run(arena, &argv, error)) return false;
+  if (!zp_run_compiler(arena, &argv, "the generated trainer", error)) return false;
   const char *from = zp_format(arena, "%s/trainer.new", dir), *to = zp_format(arena, "%s/trainer", dir);
   if (rename(from, to) == 0) return true;
   *error = zp_format(arena, "cannot publish %s: %s", to, strerror(errno));
