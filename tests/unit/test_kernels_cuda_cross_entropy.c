@@ -4,13 +4,13 @@
 #include <string.h>
 
 static const char text[] = "#include \"zpd_cross_entropy.cuh\"\n";
-static device_kernels texts[2];
+static host_object texts[2];
 
 static void open_texts(void) {
   for (int dtype = 0; dtype < 2; dtype++) texts[dtype] = device_open(text, (zpk_dtype)dtype, 64);
 }
 static void close_texts(void) {
-  for (int dtype = 0; dtype < 2; dtype++) device_close(&texts[dtype]);
+  for (int dtype = 0; dtype < 2; dtype++) host_unload(&texts[dtype]);
 }
 TestSuite(kernels_cuda_cross_entropy, .init = open_texts, .fini = close_texts);
 
