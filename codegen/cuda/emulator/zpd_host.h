@@ -4,7 +4,7 @@
  * Blocks run one after the other on one OS thread, and so do the threads of a block, as fibers that change places only at
  * __syncthreads and at warp shuffles. What a GPU leaves undefined is found instead of played: threads that do not meet at
  * the same barrier, shuffles that miss lanes, shared memory that is read before it is written (it is NaN at the start of
- * every block). Races between barriers are not found: the fibers' order hides them. */
+ * every block). A missing barrier changes results, because blocks run their threads in both orders. */
 #ifndef ZPD_HOST_H
 #define ZPD_HOST_H
 

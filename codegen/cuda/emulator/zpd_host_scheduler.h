@@ -4,8 +4,10 @@
  *
  * returns 0, or 1 after a message on stderr. Not for several OS threads at once.
  *
- * A warp runs until its lanes wait at a barrier of the block or have finished; then the next warp. A fiber that has
- * finished its thread takes the warp's next one, so kernels without barriers use one stack and are a plain loop. */
+ * A warp runs until its lanes wait at a barrier of the block or have finished; then the next warp. Every other block runs
+ * its warps and lanes from the last to the first: a barrier that is missing between who writes and who reads shows in one
+ * of the two orders. A fiber that has finished its thread takes the warp's next one, so kernels without barriers use one
+ * stack and are a plain loop. */
 #include <dlfcn.h>
 #include "zpd_host_fiber.h"
 
@@ -33,13 +35,18 @@ static zpd_host_thread zpd_host_threads[ZPD_HOST_THREADS];
 static zpd_host_fiber zpd_host_fibers[ZPD_HOST_THREADS];
 static zpd_host_fiber *zpd_host_idle[ZPD_HOST_THREADS];
 static int zpd_host_n_fibers, zpd_host_n_idle;
-static int zpd_host_current, zpd_host_warp_end; /* thread that runs, end of its warp */
+static int zpd_host_current;                            /* thread that runs */
+static int zpd_host_warp_begin, zpd_host_warp_end;      /* its warp */
+static bool zpd_host_backwards;                         /* order of the block */
 static void (*zpd_host_kernel)(const void *args);
 static const void *zpd_host_args;
 
 zpd_host_dim threadIdx, blockIdx, blockDim, gridDim;
 
 /* ---- threads and fibers ---- */
+
+/* The k-th of [begin, end) in the order of the block. */
+static int zpd_host_nth(int begin, int end, int k) { return zpd_host_backwards ? end - 1 - k : begin + k; }
 
 static void zpd_host_enter(int thread) {
   zpd_host_current = thread;
@@ -55,8 +62,9 @@ static void zpd_host_fiber_main() {
     zpd_host_kernel(zpd_host_args);
     zpd_host_threads[zpd_host_current].state = ZPD_HOST_FINISHED;
     zpd_host_threads[zpd_host_current].fiber = nullptr;
-    int next = zpd_host_current + 1;
-    if (next < zpd_host_warp_end && zpd_host_threads[next].state == ZPD_HOST_READY && !zpd_host_threads[next].fiber) {
+    int next = zpd_host_current + (zpd_host_backwards ? -1 : 1);
+    bool inside = next >= zpd_host_warp_begin && next < zpd_host_warp_end;
+    if (inside && zpd_host_threads[next].state == ZPD_HOST_READY && !zpd_host_threads[next].fiber) {
       zpd_host_threads[next].fiber = fiber;
       zpd_host_enter(next);
       continue;
@@ -150,10 +158,13 @@ void zpd_host_exchange(unsigned lanes, const void *give, void *take, unsigned lo
 
 /* Until no lane waits for the warp. */
 static bool zpd_host_run_warp(int begin, int end) {
+  zpd_host_warp_begin = begin;
   zpd_host_warp_end = end;
   for (;;) {
-    for (int i = begin; i < end; i++)
+    for (int k = 0; k < end - begin; k++) {
+      int i = zpd_host_nth(begin, end, k);
       if (zpd_host_threads[i].state == ZPD_HOST_READY) zpd_host_resume(i);
+    }
     bool shuffles = false;
     for (int i = begin; i < end; i++) {
       if (zpd_host_threads[i].state == ZPD_HOST_REFUSED)
@@ -181,10 +192,12 @@ static void zpd_host_spoil_shared() {
 }
 
 static bool zpd_host_run_block(int threads) {
+  int warps = (threads + ZPD_HOST_LANES - 1) / ZPD_HOST_LANES;
   zpd_host_spoil_shared();
   for (int i = 0; i < threads; i++) zpd_host_threads[i] = zpd_host_thread{};
   for (;;) {
-    for (int begin = 0; begin < threads; begin += ZPD_HOST_LANES) {
+    for (int k = 0; k < warps; k++) {
+      int begin = zpd_host_nth(0, warps, k) * ZPD_HOST_LANES;
       int end = begin + ZPD_HOST_LANES < threads ? begin + ZPD_HOST_LANES : threads;
       if (!zpd_host_run_warp(begin, end)) return false;
     }
@@ -222,12 +235,15 @@ extern "C" int zpd_host_launch(void (*kernel)(const void *args), const void *arg
   gridDim = zpd_host_dim{grid[0], grid[1], grid[2]};
   blockDim = zpd_host_dim{block[0], block[1], block[2]};
   int threads = (int)(block[0] * block[1] * block[2]);
+  zpd_host_backwards = false;
   for (blockIdx.z = 0; blockIdx.z < grid[2]; blockIdx.z++)
     for (blockIdx.y = 0; blockIdx.y < grid[1]; blockIdx.y++)
-      for (blockIdx.x = 0; blockIdx.x < grid[0]; blockIdx.x++)
+      for (blockIdx.x = 0; blockIdx.x < grid[0]; blockIdx.x++) {
         if (!zpd_host_run_block(threads)) {
           zpd_host_abandon();
           return 1;
         }
+        zpd_host_backwards = !zpd_host_backwards;
+      }
   return 0;
 }
