@@ -1,5 +1,5 @@
-/* Puts the tests' device kernels (kernels.cpp) into a program, as a generated trainer carries them; and copies between the
- * host and the arena, wherever that is. */
+/* Puts the tests' device kernels (kernels.cpp) into a program, as a generated trainer carries them; and copies between
+ * the host and the arena, wherever that is. */
 #ifndef ZPLAN_TEST_DEVICE_IMAGE_H
 #define ZPLAN_TEST_DEVICE_IMAGE_H
 

@@ -144,7 +144,8 @@ static void test_all_gather(zpr *c, zpr_axis axis, void *x, void *spare, int64_t
   CHECK(sent == want, "all-gather of %lld elements sent %.0f bytes, expected %.0f", (long long)count, sent, want);
 }
 
-/* Slots of 3 samples and 2 experts a rank: what member m has for my expert j stands at [sample][j][m] here; and back. */
+/* Slots of 3 samples and 2 experts a rank: what member m has for my expert j stands at [sample][j][m] here; and back.
+ */
 static void test_exchange(zpr *c, char *x, int64_t elements) {
   enum { SAMPLES = 3, EXPERTS = 2 };
   zpr_group g = zpr_axis_group(c, ZPR_EXPERT);
@@ -155,7 +156,8 @@ static void test_exchange(zpr *c, char *x, int64_t elements) {
   zpr_spread_slots(c, in_arena(c, x), SAMPLES, EXPERTS, elements, in_arena(c, there));
   down(c, there, count);
   for (int64_t i = 0; i < count; i++) {
-    int64_t e = i % elements, m = i / elements % g.n, j = i / elements / g.n % EXPERTS, b = i / elements / g.n / EXPERTS;
+    int64_t e = i % elements, m = i / elements % g.n, j = i / elements / g.n % EXPERTS,
+            b = i / elements / g.n / EXPERTS;
     double want = input(g.rank[m], (b * g.n + g.me) * block + j * elements + e);
     if (c->program->dtype == ZPK_F32) want = (double)(float)want;
     if (get(c, there, i) == want) continue;
