@@ -99,7 +99,8 @@ static void move_piece(void *arg, int64_t local, int64_t global, int64_t count) 
   int64_t begin = local > t->begin ? local : t->begin, end = local + count < t->end ? local + count : t->end;
   if (t->failed || begin >= end) return;
   char *memory = t->memory + (begin - t->begin) * t->element_bytes;
-  int64_t bytes = (end - begin) * t->element_bytes, offset = t->file_offset + (global + begin - local) * t->element_bytes;
+  int64_t bytes = (end - begin) * t->element_bytes,
+          offset = t->file_offset + (global + begin - local) * t->element_bytes;
   int64_t most = zpr_window_bytes(t->c);
   for (int64_t at = 0; at < bytes && !t->failed; at += most) {
     int64_t n = bytes - at < most ? bytes - at : most;

@@ -22,8 +22,8 @@ void zpr_arena_close(zpr *c);
 /* 1 + the highest byte that was ever written (only with check). */
 int64_t zpr_arena_measured_peak(zpr *c);
 
-/* Host access to at most zpr_window_bytes() bytes of the arena, one window at a time: on the host the bytes themselves, on
- * a GPU a buffer with what they hold (to_read), whose contents zpr_window_close puts there (to write). */
+/* Host access to at most zpr_window_bytes() bytes of the arena, one window at a time: on the host the bytes themselves,
+ * on a GPU a buffer with what they hold (to_read), whose contents zpr_window_close puts there (to write). */
 int64_t zpr_window_bytes(const zpr *c);
 void *zpr_window_open(zpr *c, void *part, int64_t bytes, bool to_read);
 void zpr_window_close(zpr *c);

@@ -47,9 +47,7 @@ static bool store(const struct option *o, const char *value, zpr_options *option
   case FLAG_ON:
   case FLAG_OFF: *(bool *)(void *)field = o->kind == FLAG_ON; return true;
   case TEXT: *(const char **)(void *)field = value; return *value != 0;
-  case WAY:
-    *(const char **)(void *)field = value;
-    return strcmp(value, "nccl") == 0 || strcmp(value, "staged") == 0;
+  case WAY: *(const char **)(void *)field = value; return strcmp(value, "nccl") == 0 || strcmp(value, "staged") == 0;
   case COUNT: return parse_number(value, 0, INT64_MAX, (int64_t *)(void *)field);
   case THREADS:
     if (!parse_number(value, 1, ZPR_MAX_WORKERS, &number)) return false;

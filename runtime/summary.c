@@ -120,9 +120,8 @@ static int64_t peak_rss_bytes(void) {
 }
 
 bool zpr_summary(zpr *c, const zpr_totals *totals) {
-  rank_report mine = {.arena_bytes = c->stage->arena_bytes,
-                      .peak_bytes = zpr_arena_measured_peak(c),
-                      .rss_bytes = peak_rss_bytes()};
+  rank_report mine = {
+      .arena_bytes = c->stage->arena_bytes, .peak_bytes = zpr_arena_measured_peak(c), .rss_bytes = peak_rss_bytes()};
   memcpy(mine.sent_bytes, totals->sent_bytes, sizeof mine.sent_bytes);
   rank_report *reports = zpr_alloc(c, (size_t)c->ranks, sizeof *reports);
   zpr_world_gather(c, &mine, sizeof mine, reports);

@@ -34,6 +34,9 @@ enum { ZPD_KEYS = 32, ZPD_QUERIES = 32, ZPD_COLS = zpd_parts<64>::COLS, ZPD_KV_C
 #else
 enum { ZPD_KEYS = 64, ZPD_QUERIES = 32, ZPD_COLS = zpd_parts<128>::COLS, ZPD_KV_COLS = zpd_parts<128>::COLS };
 #endif
+/* Blocks of a multiprocessor with 64 Ki registers: 3 leave 168 a thread, 2 leave 255. As many as need no memory for
+ * registers with CUDA 13.0 on sm_80. */
+enum { ZPD_Q_BLOCKS = 2, ZPD_KV_BLOCKS = sizeof(real) == 4 && ZPD_KV_COLS <= 64 ? 3 : 2 };
 enum { ZPD_O_MINE = ZPD_COLS / ZPD_LANES, ZPD_KV_MINE = ZPD_KV_COLS / ZPD_LANES };
 
 ZPD_DEVICE zpd_int zpd_min(zpd_int x, zpd_int y) { return x < y ? x : y; }
@@ -130,7 +133,7 @@ ZPD_DEVICE void zpd_forward_part(const zpd_attention &a, const zpd_query_tile &t
   zpd_store_rows<ZPD_COLS>(o, inverse, zpd_queries(a, t, a.o, a.o_ld), col);
 }
 
-ZPD_KERNEL(zpd_attention_forward, zpd_attention) {
+ZPD_KERNEL_OF(ZPD_ATTENTION_THREADS, ZPD_Q_BLOCKS, zpd_attention_forward, zpd_attention) {
   __shared__ zpd_pack stage[zpd_staging<ZPD_KEYS, ZPD_COLS>::PACKS], weights[zpd_weights<ZPD_KEYS>::PACKS];
   const zpd_query_tile t = zpd_my_queries(a);
   if (t.padding) {
@@ -185,7 +188,7 @@ ZPD_DEVICE void zpd_row_facts(const zpd_attention &a, const zpd_query_tile &t, r
   }
 }
 
-ZPD_KERNEL(zpd_attention_grad_q, zpd_attention) {
+ZPD_KERNEL_OF(ZPD_ATTENTION_THREADS, ZPD_Q_BLOCKS, zpd_attention_grad_q, zpd_attention) {
   __shared__ zpd_pack stage[zpd_staging<ZPD_KEYS, ZPD_COLS>::PACKS], weights[zpd_weights<ZPD_KEYS>::PACKS];
   const zpd_query_tile t = zpd_my_queries(a);
   if (t.padding) {
@@ -264,7 +267,7 @@ ZPD_DEVICE void zpd_grad_kv_part(const zpd_attention &a, int first, int col, con
   zpd_store_rows<ZPD_KV_COLS>(dv, ones, dv_out, col);
 }
 
-ZPD_KERNEL(zpd_attention_grad_kv, zpd_attention) {
+ZPD_KERNEL_OF(ZPD_ATTENTION_THREADS, ZPD_KV_BLOCKS, zpd_attention_grad_kv, zpd_attention) {
   __shared__ zpd_kv_shared shared;
   const int first = blockIdx.x * ZPD_ATTENTION_ROWS;
   const zpd_int row = blockIdx.z * a.S + first, rows = zpd_min(a.S - first, ZPD_ATTENTION_ROWS);

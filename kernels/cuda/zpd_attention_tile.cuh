@@ -95,7 +95,7 @@ ZPD_DEVICE void zpd_scores(const zpd_view &a, const zpd_view &b, int row, real *
     of_a.store(a_slice, ZPD_SLICE_LD);
     of_b.store(b_slice, ZPD_SLICE_LD);
     __syncthreads();
-#pragma unroll 2
+#pragma unroll 1
     for (int c = 0; c < ZPD_SLICE; c += ZPD_PACK) {
       zpd_pack left[ZPD_MINE];
       ZPD_EACH (i, ZPD_MINE) left[i] = *(const zpd_pack *)(a_slice + (zpd_y() + i * ZPD_GROUPS) * ZPD_SLICE_LD + c);
@@ -125,6 +125,7 @@ template <int N, int C>
 ZPD_DEVICE void zpd_multiply(const real *weights, const zpd_view &b, int row, int col, real *stage,
                              real (&out)[ZPD_MINE][C / ZPD_LANES]) {
   enum { STEP = zpd_staging<N, C>::STEP, PACKS = C / ZPD_UNIT };
+#pragma unroll 1
   for (int first = 0; first < N; first += STEP) {
     zpd_stage<STEP, C> of_b;
     of_b.load(b, row + first, col);

@@ -29,15 +29,18 @@ typedef float real;
 #endif
 
 /* ZPD_KERNEL(name, type) { ... a.member ... }: a kernel that gets one struct, `a`. On the host zpd_host_<name> runs it
- * for the thread that is current in the emulation. */
+ * for the thread that is current in the emulation. ZPD_KERNEL_OF says how many threads a block has and how many blocks
+ * a multiprocessor should hold at least: what registers are shared out for. */
 #ifdef ZPD_HOST
-#define ZPD_KERNEL(name, type)                                                                                         \
+#define ZPD_KERNEL_OF(threads, blocks, name, type)                                                                     \
   static void name(const type &a);                                                                                     \
   extern "C" void zpd_host_##name(const void *args) { name(*(const type *)args); }                                     \
   static void name(const type &a)
 #else
-#define ZPD_KERNEL(name, type) extern "C" __global__ void __launch_bounds__(256) name(const type a)
+#define ZPD_KERNEL_OF(threads, blocks, name, type)                                                                     \
+  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const type a)
 #endif
+#define ZPD_KERNEL(name, type) ZPD_KERNEL_OF(ZPD_FLAT_THREADS, 1, name, type)
 
 enum { ZPD_WARP = 32, ZPD_WARPS = ZPD_ROW_THREADS / ZPD_WARP };
 static_assert(ZPD_ROW_THREADS == 256 && ZPD_FLAT_THREADS == 256 && ZPD_CE_THREADS == 256 &&

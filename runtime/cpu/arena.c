@@ -32,7 +32,9 @@ void zpr_device_close(zpr *c) {
   c->state->device = NULL;
 }
 
-void zpr_device_describe(zpr *c, char *text, size_t size) { snprintf(text, size, "threads per rank %d", zpr_threads(c)); }
+void zpr_device_describe(zpr *c, char *text, size_t size) {
+  snprintf(text, size, "threads per rank %d", zpr_threads(c));
+}
 
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 

@@ -1,6 +1,8 @@
-/* Collectives and messages of an arena on a GPU: by NCCL (nccl.c), or staged: pieces go down to pinned memory of the host,
- * through comm.c as on CPU ranks, and up again. Either way the bytes that a plan predicts are those that are counted. */
+/* Collectives and messages of an arena on a GPU: by NCCL (nccl.c), or staged: pieces go down to pinned memory of the
+ * host, through comm.c as on CPU ranks, and up again. Either way the bytes that a plan predicts are those that are
+ * counted. */
 #include "cuda.h"
+#include <stdlib.h>
 #include <string.h>
 #include <stdlib.h>
 #include <unistd.h>

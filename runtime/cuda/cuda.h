@@ -54,12 +54,12 @@ struct zpr_device {
   gpu_pointer arena, scalars;
   bool check;
   char *pinned;
-  bool pinned_busy; /* a copy from it may not have ended */
+  bool pinned_busy;   /* a copy from it may not have ended */
   gpu_pointer window; /* where the open window's bytes go; 0: it was opened to be read */
   int64_t window_bytes;
   zpr_message_buffer sends[2], receive;
   bool receive_busy; /* as pinned_busy */
-  zpr_nccl *nccl; /* NULL: messages are staged */
+  zpr_nccl *nccl;    /* NULL: messages are staged */
 };
 
 static inline gpu_pointer zpr_gpu(const void *p) { return (gpu_pointer)(uintptr_t)p; }

@@ -79,7 +79,8 @@ static void load_kernels(zpr *c) {
   zpr_device *d = c->state->device;
   int result = d->api.load_module(&d->module, c->program->device_image);
   if (result == WRONG_ARCH)
-    zpr_fail(c, "Z0852", "cannot load the kernels: they were built for another kind of GPU than %s (--arch of zplan build)",
+    zpr_fail(c, "Z0852",
+             "cannot load the kernels: they were built for another kind of GPU than %s (--arch of zplan build)",
              d->name);
   zpr_cuda(c, result, "load the kernels");
   name_kernels(&d->kernels);

@@ -1,8 +1,10 @@
-/* Mixtures of experts have no device kernels yet. `zplan build` refuses such a model for GPUs; whoever calls the runtime
- * without it is told here. */
+/* Mixtures of experts have no device kernels yet. `zplan build` refuses such a model for GPUs; whoever calls the
+ * runtime without it is told here. */
 #include "cuda.h"
 
-static _Noreturn void refuse(zpr *c) { zpr_fail(c, "Z0852", "experts are not run on GPUs: build this model for CPU ranks"); }
+static _Noreturn void refuse(zpr *c) {
+  zpr_fail(c, "Z0852", "experts are not run on GPUs: build this model for CPU ranks");
+}
 
 void zpr_top_k_gate(zpr *c, const zpk_routing *r, const void *score, void *weight, int32_t *slot) {
   (void)r, (void)score, (void)weight, (void)slot;

@@ -1,6 +1,6 @@
-/* Private: the functions of the CUDA driver and of cuBLAS that GPU trainers and `zplan calibrate` call. Both libraries are
- * opened when they are there, so that no CUDA package is needed to build or link anything. Types and constants are those of the public API
- * (CUDA Driver API, cuBLAS API); values that the API fixes are spelled out here. */
+/* Private: the functions of the CUDA driver and of cuBLAS that GPU trainers and `zplan calibrate` call. Both libraries
+ * are opened when they are there, so that no CUDA package is needed to build or link anything. Types and constants are
+ * those of the public API (CUDA Driver API, cuBLAS API); values that the API fixes are spelled out here. */
 #ifndef ZPLAN_RT_CUDA_GPU_API_H
 #define ZPLAN_RT_CUDA_GPU_API_H
 
@@ -78,8 +78,8 @@ typedef struct gpu_api {
   bool has_blas;
 } gpu_api;
 
-/* `emulated`: the library that plays both (cuda/emulator), NULL: the system's driver and cuBLAS. false, with the reason in
- * text that lives as long as the program, when there is no driver. Without cuBLAS all is there but products. */
+/* `emulated`: the library that plays both (cuda/emulator), NULL: the system's driver and cuBLAS. false, with the reason
+ * in text that lives as long as the program, when there is no driver. Without cuBLAS all is there but products. */
 bool gpu_api_open(gpu_api *api, const char *emulated, const char **why_not);
 
 #endif

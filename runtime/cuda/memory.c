@@ -55,8 +55,7 @@ void *zpr_window_open(zpr *c, void *part, int64_t bytes, bool to_read) {
   zpr_device *d = c->state->device;
   d->window = to_read ? 0 : zpr_gpu(part);
   d->window_bytes = bytes;
-  if (to_read)
-    zpr_cuda(c, d->api.to_host(d->pinned, zpr_gpu(part), (size_t)bytes, d->stream), "copy from the GPU");
+  if (to_read) zpr_cuda(c, d->api.to_host(d->pinned, zpr_gpu(part), (size_t)bytes, d->stream), "copy from the GPU");
   if (to_read || d->pinned_busy) zpr_cuda_wait(c);
   d->pinned_busy = false;
   return d->pinned;

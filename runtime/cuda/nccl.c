@@ -1,8 +1,9 @@
 /* Messages between GPUs by NCCL, which is opened when it is there. It has not run on GPUs yet.
  *
- * Activations of tensor groups are summed by NCCL's own all-reduce. Gradients are summed in rank order, as everywhere in
- * the runtime: shares are exchanged with ncclSend and ncclRecv and added by a kernel. A ring's order depends on where an
- * element lies, so the stages that hold a tied weight at different places would round differently and drift apart.
+ * Activations of tensor groups are summed by NCCL's own all-reduce. Gradients are summed in rank order, as everywhere
+ * in the runtime: shares are exchanged with ncclSend and ncclRecv and added by a kernel. A ring's order depends on
+ * where an element lies, so the stages that hold a tied weight at different places would round differently and drift
+ * apart.
  *
  * Pipeline messages have a communicator of two ranks and a stream for every neighbour and direction: a send that waits
  * for its receiver must not hold up the kernels behind it, or two stages that send to each other wait for ever. */
@@ -16,8 +17,8 @@ typedef struct unique_id {
 } unique_id;
 _Static_assert(sizeof(unique_id) <= ZPR_GATHER_BYTES, "an id travels in one control message");
 
-enum { NCCL_F32 = 7, NCCL_F64 = 8, NCCL_SUM = 0 };  /* ncclDataType_t, ncclRedOp_t */
-#define SCRATCH_BYTES ((int64_t)64 << 20) /* where shares of a sum arrive, on the GPU, outside the arena */
+enum { NCCL_F32 = 7, NCCL_F64 = 8, NCCL_SUM = 0 }; /* ncclDataType_t, ncclRedOp_t */
+#define SCRATCH_BYTES ((int64_t)64 << 20)          /* where shares of a sum arrive, on the GPU, outside the arena */
 
 /* name of the member, symbol, arguments; all return 0 for success */
 #define NCCL_FUNCTIONS(X)                                                                                              \
@@ -51,7 +52,7 @@ typedef struct channel {
 struct zpr_nccl {
   nccl_api api;
   void *tensor, *data;
-  void **tie; /* [n_ties] */
+  void **tie;          /* [n_ties] */
   channel channels[2]; /* down, up */
   gpu_pointer scratch;
 };
@@ -202,7 +203,8 @@ static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, char *data
       if (mine.count > 0)
         check(c, nccl->receive(scratch + r * slot, (size_t)mine.count, type, r, comm, d->stream), "receive a share");
       if (theirs.count > 0)
-        check(c, nccl->send(data + theirs.begin * size, (size_t)theirs.count, type, r, comm, d->stream), "send a share");
+        check(c, nccl->send(data + theirs.begin * size, (size_t)theirs.count, type, r, comm, d->stream),
+              "send a share");
       zpr_comm_count(c, axis, theirs.count * size);
     }
     check(c, nccl->group_end(), "exchange shares of a sum");
@@ -246,14 +248,14 @@ void zpr_nccl_group_all_reduce(zpr *c, const zpr_group *g, zpr_axis axis, void *
   check(c, nccl->group_end(), "spread a sum");
 }
 
-/* Counted as a ring's traffic, which is what comm.c of the host sends: all members together 2(n - 1) * count elements. */
+/* Counted as a ring's traffic, which is what comm.c of the host sends: all members together 2(n - 1) * count elements.
+ */
 void zpr_nccl_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count) {
   zpr_device *d = c->state->device;
   zpr_group g = zpr_axis_group(c, axis);
   int64_t size = zpk_bytes(c->program->dtype), mine = zpr_chunk_piece(count, g.n, g.me, 0, count).count;
   if (count == 0) return;
-  check(c,
-        d->nccl->api.all_reduce(data, data, (size_t)count, type_of(c), NCCL_SUM, comm_of(c, &g, axis), d->stream),
+  check(c, d->nccl->api.all_reduce(data, data, (size_t)count, type_of(c), NCCL_SUM, comm_of(c, &g, axis), d->stream),
         "sum over ranks");
   zpr_comm_count(c, axis, (count - mine + (g.n - 1) * mine) * size);
 }

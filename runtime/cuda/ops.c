@@ -1,4 +1,5 @@
-/* The kernels that a trainer calls, started in this rank's stream. Arguments are those of kernels/include/zplan/zpd.h. */
+/* The kernels that a trainer calls, started in this rank's stream. Arguments are those of kernels/include/zplan/zpd.h.
+ */
 #include <assert.h>
 #include <limits.h>
 #include "cuda.h"
@@ -75,7 +76,8 @@ void zpr_embedding_grad(zpr *c, const int32_t *ids, const void *dy, int64_t firs
                         int64_t cols, void *grad) {
   zpd_lookup a = {
       .ids = ids, .from = dy, .to = grad, .first_row = first_row, .n_rows = n_rows, .rows = rows, .cols = cols};
-  zpr_launch(c, &c->state->device->kernels.embedding_grad, &a, sizeof a, zpr_grid(c, n_rows < rows ? n_rows : rows), 1, 1, ZPD_FLAT_THREADS);
+  zpr_launch(c, &c->state->device->kernels.embedding_grad, &a, sizeof a, zpr_grid(c, n_rows < rows ? n_rows : rows), 1,
+             1, ZPD_FLAT_THREADS);
 }
 
 void zpr_position_grad(zpr *c, const void *dy, int64_t ld, int64_t samples, int64_t S, int64_t cols, bool accumulate,

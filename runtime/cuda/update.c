@@ -8,7 +8,14 @@ static gpu_pointer scalar(const zpr *c, int64_t i) {
   return c->state->device->scalars + (gpu_pointer)i * sizeof(double);
 }
 
-/* Sums of ZPD_SQUARES_BLOCKS blocks of threads, added here in order. */
+/* How many blocks of threads sum a block of elements: it depends on their number alone, so the sum does, too. */
+static int64_t square_groups(const zpr_block *b) {
+  enum { LEAST = 4 * ZPD_FLAT_THREADS }; /* elements that are worth a block of threads */
+  int64_t groups = (b->end - b->begin + LEAST - 1) / LEAST;
+  return groups < ZPD_SQUARES_BLOCKS ? groups : ZPD_SQUARES_BLOCKS;
+}
+
+/* Their sums are added here, in order. */
 void zpr_square_blocks(zpr *c, const zpr_block *blocks, int64_t n, double *squares) {
   zpr_device *d = c->state->device;
   int64_t size = zpk_bytes(c->program->dtype);
@@ -22,12 +29,13 @@ void zpr_square_blocks(zpr *c, const zpr_block *blocks, int64_t n, double *squar
       zpd_squares a = {.x = grads + b->begin * size,
                        .count = b->end - b->begin,
                        .sums = (double *)(void *)zpr_gpu_host(sums) + i * ZPD_SQUARES_BLOCKS};
-      zpr_launch(c, &d->kernels.sum_squares, &a, sizeof a, ZPD_SQUARES_BLOCKS, 1, 1, ZPD_FLAT_THREADS);
+      zpr_launch(c, &d->kernels.sum_squares, &a, sizeof a, square_groups(b), 1, 1, ZPD_FLAT_THREADS);
     }
     const double *sum = zpr_window_open(c, zpr_gpu_host(sums), some * ZPD_SQUARES_BLOCKS * (int64_t)sizeof *sum, true);
     for (int64_t i = 0; i < some; i++) {
       squares[first + i] = 0;
-      for (int k = 0; k < ZPD_SQUARES_BLOCKS && blocks[first + i].counted; k++)
+      if (!blocks[first + i].counted) continue;
+      for (int64_t k = 0; k < square_groups(&blocks[first + i]); k++)
         squares[first + i] += sum[i * ZPD_SQUARES_BLOCKS + k];
     }
     zpr_window_close(c);

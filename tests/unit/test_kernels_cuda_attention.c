@@ -32,18 +32,18 @@ static zpd_attention device_args(const zpk_attention_args *a) {
                          .dv_ld = a->dv_ld};
 }
 
-static void run_forward(const device_kernels *k, const problem *p) {
+static void run_forward(const host_object *k, const problem *p) {
   zpd_attention a = device_args(&p->a);
-  unsigned tiles = (unsigned)((a.S + ZPD_ATTENTION_ROWS - 1) / ZPD_ATTENTION_ROWS);
-  device_launch(k, "zpd_attention_forward", &a, tiles, (unsigned)a.H, (unsigned)a.B, ZPD_ATTENTION_THREADS);
+  int64_t tiles = (a.S + ZPD_ATTENTION_ROWS - 1) / ZPD_ATTENTION_ROWS;
+  device_launch(k, "zpd_attention_forward", &a, tiles, a.H, a.B, ZPD_ATTENTION_THREADS);
 }
 
-static void run_device(const device_kernels *k, const problem *p) {
+static void run_device(const host_object *k, const problem *p) {
   zpd_attention a = device_args(&p->a);
-  unsigned tiles = (unsigned)((a.S + ZPD_ATTENTION_ROWS - 1) / ZPD_ATTENTION_ROWS);
+  int64_t tiles = (a.S + ZPD_ATTENTION_ROWS - 1) / ZPD_ATTENTION_ROWS;
   run_forward(k, p);
-  device_launch(k, "zpd_attention_grad_q", &a, tiles, (unsigned)a.H, (unsigned)a.B, ZPD_ATTENTION_THREADS);
-  device_launch(k, "zpd_attention_grad_kv", &a, tiles, (unsigned)a.G, (unsigned)a.B, ZPD_ATTENTION_THREADS);
+  device_launch(k, "zpd_attention_grad_q", &a, tiles, a.H, a.B, ZPD_ATTENTION_THREADS);
+  device_launch(k, "zpd_attention_grad_kv", &a, tiles, a.G, a.B, ZPD_ATTENTION_THREADS);
 }
 
 /* Rows of the packed matrix have 3 elements more than the heads, so only some rows begin at multiples of 16 bytes;
@@ -77,7 +77,7 @@ static const struct {
 static void run_shapes(zpk_dtype dtype, bool causal) {
   const int heads[] = {256, 64, 96};
   for (size_t h = 0; h < sizeof heads / sizeof *heads; h++) {
-    device_kernels k = device_open(text, dtype, heads[h]);
+    host_object k = device_open(text, dtype, heads[h]);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
       if (shapes[i].hd > heads[h] || (h > 0 && shapes[i].hd < heads[h] / 3)) continue;
       for (int aligned = 0; aligned < 2; aligned++) {
@@ -93,7 +93,7 @@ static void run_shapes(zpk_dtype dtype, bool causal) {
         free_problem(&p);
       }
     }
-    device_close(&k);
+    host_unload(&k);
   }
 }
 
@@ -106,7 +106,7 @@ Test(kernels_cuda_attention, f32_full) { run_shapes(ZPK_F32, false); }
  * output and log-sum-exp. */
 Test(kernels_cuda_attention, cpu_kernels_agree) {
   for (int dtype = 0; dtype < 2; dtype++) {
-    device_kernels k = device_open(text, (zpk_dtype)dtype, 64);
+    host_object k = device_open(text, (zpk_dtype)dtype, 64);
     problem cpu = make_problem((zpk_dtype)dtype, 2, 150, 4, 2, 2, 48, true);
     problem device = make_problem((zpk_dtype)dtype, 2, 150, 4, 2, 2, 48, true);
     cpu.a.workspace = malloc((size_t)(zpk_attention_workspace((zpk_dtype)dtype, 150, 48, false) +
@@ -126,13 +126,13 @@ Test(kernels_cuda_attention, cpu_kernels_agree) {
     free(cpu.a.workspace);
     free_problem(&cpu);
     free_problem(&device);
-    device_close(&k);
+    host_unload(&k);
   }
 }
 
 /* Large scores: the running maximum must keep exp in range, and a late large key must rescale what came before. */
 Test(kernels_cuda_attention, large_scores_stay_finite) {
-  device_kernels k = device_open(text, ZPK_F64, 32);
+  host_object k = device_open(text, ZPK_F64, 32);
   problem p = make_problem(ZPK_F64, 1, 120, 1, 1, 1, 8, true);
   p.a.scale = 400;
   reference(&p);
@@ -140,14 +140,14 @@ Test(kernels_cuda_attention, large_scores_stay_finite) {
   cr_expect_lt(difference(ZPK_F64, p.a.o, p.a.o_ld, p.o, 120, 8), 1e-12);
   cr_expect_lt(difference(ZPK_F64, p.a.lse, 1, p.lse, 120, 1), 1e-12);
   free_problem(&p);
-  device_close(&k);
+  host_unload(&k);
 }
 
 /* A NaN key reaches all queries that see it. Queries of the tile before do not meet it; those of its own tile may,
  * because 0 times NaN is NaN, as on the CPU. */
 Test(kernels_cuda_attention, nan_reaches_who_sees_it) {
   enum { S = 90, HD = 8, BAD = 70 };
-  device_kernels k = device_open(text, ZPK_F32, 32);
+  host_object k = device_open(text, ZPK_F32, 32);
   problem p = make_problem(ZPK_F32, 1, S, 1, 1, 1, HD, true);
   reference(&p);
   for (int c = 0; c < 2 * HD; c++) ((float *)p.qkv)[BAD * p.a.q_ld + HD + c] = NAN;
@@ -159,5 +159,5 @@ Test(kernels_cuda_attention, nan_reaches_who_sees_it) {
     cr_expect(isnan(((float *)p.d_qkv)[row * p.a.dq_ld]), "gradient of query %d", row);
   }
   free_problem(&p);
-  device_close(&k);
+  host_unload(&k);
 }

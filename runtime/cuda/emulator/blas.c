@@ -65,9 +65,8 @@ static int multiply(product p, gpu_pointer a, gpu_pointer b, gpu_pointer y) {
   return emu_later(run_product, &p, sizeof p);
 }
 
-EMU_EXPORT(cublasSgemm_v2, 
-             (void *handle, int trans_a, int trans_b, int m, int n, int k, const float *alpha, gpu_pointer a, int lda,
-              gpu_pointer b, int ldb, const float *beta, gpu_pointer y, int ldy));
+EMU_EXPORT(cublasSgemm_v2, (void *handle, int trans_a, int trans_b, int m, int n, int k, const float *alpha,
+                            gpu_pointer a, int lda, gpu_pointer b, int ldb, const float *beta, gpu_pointer y, int ldy));
 int cublasSgemm_v2(void *handle, int trans_a, int trans_b, int m, int n, int k, const float *alpha, gpu_pointer a,
                    int lda, gpu_pointer b, int ldb, const float *beta, gpu_pointer y, int ldy) {
   (void)handle;
@@ -77,9 +76,9 @@ int cublasSgemm_v2(void *handle, int trans_a, int trans_b, int m, int n, int k, 
   return multiply(p, a, b, y);
 }
 
-EMU_EXPORT(cublasDgemm_v2, 
-             (void *handle, int trans_a, int trans_b, int m, int n, int k, const double *alpha, gpu_pointer a, int lda,
-              gpu_pointer b, int ldb, const double *beta, gpu_pointer y, int ldy));
+EMU_EXPORT(cublasDgemm_v2,
+           (void *handle, int trans_a, int trans_b, int m, int n, int k, const double *alpha, gpu_pointer a, int lda,
+            gpu_pointer b, int ldb, const double *beta, gpu_pointer y, int ldy));
 int cublasDgemm_v2(void *handle, int trans_a, int trans_b, int m, int n, int k, const double *alpha, gpu_pointer a,
                    int lda, gpu_pointer b, int ldb, const double *beta, gpu_pointer y, int ldy) {
   (void)handle;
@@ -91,10 +90,9 @@ int cublasDgemm_v2(void *handle, int trans_a, int trans_b, int m, int n, int k, 
 }
 
 /* Only measuring calls it, and nothing is measured here. */
-EMU_EXPORT(cublasGemmEx, 
-             (void *handle, int trans_a, int trans_b, int m, int n, int k, const void *alpha, gpu_pointer a, int type_a,
-              int lda, gpu_pointer b, int type_b, int ldb, const void *beta, gpu_pointer y, int type_y, int ldy,
-              int compute, int algorithm));
+EMU_EXPORT(cublasGemmEx, (void *handle, int trans_a, int trans_b, int m, int n, int k, const void *alpha, gpu_pointer a,
+                          int type_a, int lda, gpu_pointer b, int type_b, int ldb, const void *beta, gpu_pointer y,
+                          int type_y, int ldy, int compute, int algorithm));
 int cublasGemmEx(void *handle, int trans_a, int trans_b, int m, int n, int k, const void *alpha, gpu_pointer a,
                  int type_a, int lda, gpu_pointer b, int type_b, int ldb, const void *beta, gpu_pointer y, int type_y,
                  int ldy, int compute, int algorithm) {

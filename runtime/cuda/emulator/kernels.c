@@ -91,7 +91,8 @@ EMU_EXPORT(cuModuleGetFunction, (void **found, void *loaded, const char *name));
 int cuModuleGetFunction(void **found, void *loaded, const char *name) {
   module *m = loaded;
   char symbol[256];
-  if (m->n == KERNELS || snprintf(symbol, sizeof symbol, "zpd_host_%s", name) >= (int)sizeof symbol) return EMU_NOT_FOUND;
+  if (m->n == KERNELS || snprintf(symbol, sizeof symbol, "zpd_host_%s", name) >= (int)sizeof symbol)
+    return EMU_NOT_FOUND;
   kernel *k = &m->kernels[m->n];
   *(void **)&k->run = dlsym(m->library, symbol);
   k->launch = m->launch;
@@ -127,8 +128,8 @@ static int run_start(void *work) {
   return s->kernel->launch(s->kernel->run, s->arguments, s->grid, s->block) ? EMU_LAUNCH_FAILED : EMU_SUCCESS;
 }
 
-/* Arguments come as one buffer: CU_LAUNCH_PARAM_BUFFER_POINTER, its address, CU_LAUNCH_PARAM_BUFFER_SIZE, address of its
- * size, CU_LAUNCH_PARAM_END. Of the other way the sizes would not be known. */
+/* Arguments come as one buffer: CU_LAUNCH_PARAM_BUFFER_POINTER, its address, CU_LAUNCH_PARAM_BUFFER_SIZE, address of
+ * its size, CU_LAUNCH_PARAM_END. Of the other way the sizes would not be known. */
 static bool read_arguments(void **extra, start *s) {
   if (!extra || extra[0] != (void *)1 || extra[2] != (void *)2 || extra[4] != (void *)0) return false;
   memcpy(&s->bytes, extra[3], sizeof s->bytes);
@@ -137,9 +138,9 @@ static bool read_arguments(void **extra, start *s) {
   return true;
 }
 
-EMU_EXPORT(cuLaunchKernel, 
-             (void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
-              unsigned block_z, unsigned shared_bytes, void *stream, void **arguments, void **extra));
+EMU_EXPORT(cuLaunchKernel,
+           (void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+            unsigned block_z, unsigned shared_bytes, void *stream, void **arguments, void **extra));
 int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                    unsigned block_y, unsigned block_z, unsigned shared_bytes, void *stream, void **arguments,
                    void **extra) {
@@ -147,8 +148,8 @@ int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned gr
   (void)stream;
   if (arguments || shared_bytes || !read_arguments(extra, &s)) return EMU_NOT_SUPPORTED;
   /* The limits of every GPU since 2010. */
-  bool fits = grid_x && grid_y && grid_z && block_x && block_y && block_z && grid_x <= 0x7fffffff &&
-              grid_y <= 65535 && grid_z <= 65535 && block_x * block_y * block_z <= 1024;
+  bool fits = grid_x && grid_y && grid_z && block_x && block_y && block_z && grid_x <= 0x7fffffff && grid_y <= 65535 &&
+              grid_z <= 65535 && block_x * block_y * block_z <= 1024;
   if (!fits) return EMU_INVALID_VALUE;
   return emu_later(run_start, &s, sizeof s);
 }

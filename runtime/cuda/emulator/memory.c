@@ -181,8 +181,8 @@ static int run_fill(void *work) {
   return EMU_SUCCESS;
 }
 
-EMU_EXPORT(cuMemsetD2D8Async, 
-             (gpu_pointer to, size_t pitch, unsigned char value, size_t width, size_t height, void *stream));
+EMU_EXPORT(cuMemsetD2D8Async,
+           (gpu_pointer to, size_t pitch, unsigned char value, size_t width, size_t height, void *stream));
 int cuMemsetD2D8Async(gpu_pointer to, size_t pitch, unsigned char value, size_t width, size_t height, void *stream) {
   (void)stream;
   if (width == 0 || height == 0 || (pitch < width && height > 1)) return EMU_INVALID_VALUE;

@@ -56,64 +56,62 @@ int cuStreamSynchronize(void *stream) {
 EMU_EXPORT(cuCtxSynchronize, (void));
 int cuCtxSynchronize(void) { return emu_run_all(); }
 
-EMU_EXPORT(cuStreamWaitEvent, (void *stream, void *event, unsigned flags));
-int cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
-  (void)stream, (void)event, (void)flags;
+EMU_EXPORT(cuStreamWaitEvent, (void *stream, void *awaited, unsigned flags));
+int cuStreamWaitEvent(void *stream, void *awaited, unsigned flags) {
+  (void)stream, (void)awaited, (void)flags;
   return EMU_SUCCESS;
 }
 
 /* ---- events: the time when the work before them had run ---- */
 
 enum { EVENTS = 64 };
-static struct {
+typedef struct event {
   bool used;
   double ms;
-} events[EVENTS];
+} event;
+static event events[EVENTS];
 
-EMU_EXPORT(cuEventCreate, (void **event, unsigned flags));
-int cuEventCreate(void **event, unsigned flags) {
+EMU_EXPORT(cuEventCreate, (void **made, unsigned flags));
+int cuEventCreate(void **made, unsigned flags) {
   (void)flags;
   for (int i = 0; i < EVENTS; i++) {
     if (events[i].used) continue;
     events[i].used = true;
-    *event = &events[i];
+    *made = &events[i];
     return EMU_SUCCESS;
   }
   return EMU_OUT_OF_MEMORY;
 }
 
-EMU_EXPORT(cuEventDestroy_v2, (void *event));
-int cuEventDestroy_v2(void *event) {
-  memset(event, 0, sizeof events[0]);
+EMU_EXPORT(cuEventDestroy_v2, (void *released));
+int cuEventDestroy_v2(void *released) {
+  *(event *)released = (event){0};
   return EMU_SUCCESS;
 }
 
 static int run_record(void *work) {
   struct timespec t;
-  double *ms;
-  memcpy(&ms, work, sizeof ms);
+  event *e;
+  memcpy(&e, work, sizeof e);
   clock_gettime(CLOCK_MONOTONIC, &t);
-  *ms = (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+  e->ms = (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
   return EMU_SUCCESS;
 }
 
-static double *time_of(void *event) { return (double *)(void *)((char *)event + ((char *)&events[0].ms - (char *)events)); }
-
-EMU_EXPORT(cuEventRecord, (void *event, void *stream));
-int cuEventRecord(void *event, void *stream) {
+EMU_EXPORT(cuEventRecord, (void *recorded, void *stream));
+int cuEventRecord(void *recorded, void *stream) {
   (void)stream;
-  double *ms = time_of(event);
-  return emu_later(run_record, &ms, sizeof ms);
+  return emu_later(run_record, &recorded, sizeof recorded);
 }
 
-EMU_EXPORT(cuEventSynchronize, (void *event));
-int cuEventSynchronize(void *event) {
-  (void)event;
+EMU_EXPORT(cuEventSynchronize, (void *awaited));
+int cuEventSynchronize(void *awaited) {
+  (void)awaited;
   return emu_run_all();
 }
 
 EMU_EXPORT(cuEventElapsedTime, (float *milliseconds, void *begin, void *end));
 int cuEventElapsedTime(float *milliseconds, void *begin, void *end) {
-  *milliseconds = (float)(*time_of(end) - *time_of(begin));
+  *milliseconds = (float)(((const event *)end)->ms - ((const event *)begin)->ms);
   return EMU_SUCCESS;
 }
