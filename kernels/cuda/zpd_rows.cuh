@@ -52,8 +52,10 @@ ZPD_DEVICE int zpd_other_half(int column, int head) {
 ZPD_DEVICE int zpd_other_neighbour(int column) { return column ^ 1; }
 
 ZPD_DEVICE void zpd_turn(double angle, real *cosine, real *sine) {
-  *cosine = (real)cos(angle);
-  *sine = (real)sin(angle);
+  double s, c;
+  sincos(angle, &s, &c);
+  *cosine = (real)c;
+  *sine = (real)s;
 }
 
 /* x in the first column of a pair is -x. */
