@@ -211,7 +211,7 @@ ZPD_DEVICE zpd_view zpd_all_queries(const zpd_attention &a, zpd_int head, const 
   return zpd_head_rows(x, ld, blockIdx.z * a.S, a.S, head, a.hd);
 }
 
-/* Four threads a query. Behind the end: zeros, which nobody uses. */
+/* Four threads a query. Behind the end: zeros; q and dO are zeros there, too, so such a query adds nothing. */
 ZPD_DEVICE void zpd_query_facts(const zpd_attention &a, zpd_int head, int first, zpd_kv_shared &shared) {
   enum { THREADS = ZPD_ATTENTION_THREADS / ZPD_QUERIES };
   const zpd_view o = zpd_all_queries(a, head, a.o, a.o_ld), d_o = zpd_all_queries(a, head, a.d_o, a.d_o_ld);
@@ -240,7 +240,7 @@ ZPD_DEVICE void zpd_grad_kv_step(const zpd_attention &a, const zpd_view &k, cons
     const int column = zpd_x() + j * ZPD_LANES;
     const real lse = shared.lse[column], delta = shared.delta[column];
     ZPD_EACH (i, ZPD_MINE) {
-      const bool sees = query + column < a.S && zpd_sees(a, query + column, first + zpd_y() + i * ZPD_GROUPS);
+      const bool sees = zpd_sees(a, query + column, first + zpd_y() + i * ZPD_GROUPS);
       zpd_softmax_grad(sees, p[i][j], ds[i][j], (real)a.scale, lse, delta);
     }
   }

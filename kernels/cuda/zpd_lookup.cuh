@@ -31,7 +31,8 @@ ZPD_KERNEL(zpd_embedding, zpd_lookup) {
  * read once by one block. */
 enum { ZPD_IDS_A_THREAD = 8, ZPD_IDS_A_PASS = ZPD_IDS_A_THREAD * ZPD_FLAT_THREADS };
 
-/* The next ids of the bucket, at most one pass, as rows of dy in order; returns how many. */
+/* The next ids of the bucket, at most one pass, as rows of dy in order; returns how many. Counting meets at a barrier,
+ * so nobody reads the former list when this one is written. */
 ZPD_DEVICE int zpd_list_bucket(const zpd_lookup &a, zpd_int first, int bucket, int buckets, zpd_int *list) {
   const zpd_int mine = first + threadIdx.x * ZPD_IDS_A_THREAD;
   bool taken[ZPD_IDS_A_THREAD];
@@ -71,7 +72,6 @@ ZPD_KERNEL(zpd_embedding_grad, zpd_lookup) {
     for (zpd_int first = 0; first < a.rows; first += ZPD_IDS_A_PASS) {
       const int count = zpd_list_bucket(a, first, part / groups, buckets, list);
       if (j < a.cols) zpd_add_listed(a, list, count, j);
-      __syncthreads(); /* the next pass writes the list */
     }
   }
 }

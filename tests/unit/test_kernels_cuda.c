@@ -4,7 +4,16 @@
 #include "optimizer_testing.h"
 #include <string.h>
 
-static const char text[] = "#include \"zpd_lookup.cuh\"\n#include \"zpd_flat.cuh\"\n#include \"zpd_optimizer.cuh\"\n";
+/* The last kernel calls what blocks compute together twice, one call right after the other. */
+static const char text[] = "#include \"zpd_lookup.cuh\"\n#include \"zpd_flat.cuh\"\n#include \"zpd_optimizer.cuh\"\n"
+                           "ZPD_KERNEL(together, zpd_flat) {\n"
+                           "  real *y = (real *)a.y + threadIdx.x * 8, x = ((const real *)a.x)[threadIdx.x];\n"
+                           "  int total, more;\n"
+                           "  y[0] = zpd_block_sum(x), y[1] = zpd_block_sum(x * x);\n"
+                           "  y[2] = zpd_block_max(-x), y[3] = zpd_block_max(x);\n"
+                           "  y[4] = (real)zpd_block_count_before((int)threadIdx.x % 3, &total), y[5] = (real)total;\n"
+                           "  y[6] = (real)zpd_block_count_before(1, &more), y[7] = (real)more;\n"
+                           "}\n";
 
 /* Two kernel texts, f32 and f64. */
 static host_object texts[2];
@@ -17,15 +26,21 @@ static void close_texts(void) {
 }
 TestSuite(kernels_cuda, .init = open_texts, .fini = close_texts);
 
+static void put(zpk_dtype dtype, void *x, int64_t i, double value) {
+  if (dtype == ZPK_F64)
+    ((double *)x)[i] = value;
+  else
+    ((float *)x)[i] = (float)value;
+}
+static double get(zpk_dtype dtype, const void *x, int64_t i) {
+  return dtype == ZPK_F64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
+}
+
 /* Numbers of any sign and size, so that the order of a sum shows in its bits. */
 static void *numbers(zpk_dtype dtype, int64_t count, int salt) {
   void *x = malloc((size_t)(count * zpk_bytes(dtype)));
   for (int64_t i = 0; i < count; i++) {
-    double value = sin((double)i * 1.7 + salt) * (i % 7 == 0 ? 1e3 : 1);
-    if (dtype == ZPK_F64)
-      ((double *)x)[i] = value;
-    else
-      ((float *)x)[i] = (float)value;
+    put(dtype, x, i, sin((double)i * 1.7 + salt) * (i % 7 == 0 ? 1e3 : 1));
   }
   return x;
 }
@@ -37,6 +52,27 @@ static void *copy_of(zpk_dtype dtype, const void *x, int64_t count) {
 
 static void launch(zpk_dtype dtype, const char *name, const void *args, unsigned blocks) {
   device_launch(&texts[dtype], name, args, blocks, 1, 1, ZPD_FLAT_THREADS);
+}
+
+/* Small integers, so sums are exact. */
+Test(kernels_cuda, block_reductions) {
+  enum { THREADS = ZPD_FLAT_THREADS };
+  for (int dtype = 0; dtype < 2; dtype++) {
+    double x[THREADS], y[THREADS * 8], sum = 0, squares = 0;
+    for (int i = 0; i < THREADS; i++) {
+      int value = i * 37 % 101 - 20;
+      put((zpk_dtype)dtype, x, i, value);
+      sum += value, squares += value * value;
+    }
+    zpd_flat a = {.x = x, .y = y};
+    launch((zpk_dtype)dtype, "together", &a, 1);
+    for (int i = 0; i < THREADS; i++) {
+      const double want[8] = {sum, squares, 20, 80, i / 3 * 3 + (i % 3 == 2), 255, i, THREADS};
+      for (int k = 0; k < 8; k++)
+        cr_assert_eq(get((zpk_dtype)dtype, y, i * 8 + k), want[k], "f%d, result %d of thread %d: %g", dtype ? 64 : 32,
+                     k, i, get((zpk_dtype)dtype, y, i * 8 + k));
+    }
+  }
 }
 
 /* ---- lookups ---- */
@@ -183,16 +219,6 @@ static zpd_update device_update(const zpk_update *u, bool decay, const double *s
 }
 
 enum { N = 300, STEPS = 5 };
-
-static void put(zpk_dtype dtype, void *x, int i, double value) {
-  if (dtype == ZPK_F64)
-    ((double *)x)[i] = value;
-  else
-    ((float *)x)[i] = (float)value;
-}
-static double get(zpk_dtype dtype, const void *x, int i) {
-  return dtype == ZPK_F64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
-}
 
 /* Steps of the device against the formulas in f64. SGD has no second moment. */
 static void optimizer(zpk_dtype dtype, int kind, bool decay) {

@@ -99,6 +99,37 @@ Test(kernels_cuda_cross_entropy, split_over_ranks) {
   run(ZPK_F32, 8, 40, true);
 }
 
+/* Many columns a thread: the running maximum moves while the row is read, whether it grows, falls or jumps. */
+Test(kernels_cuda_cross_entropy, wide_rows) {
+  enum { WIDE = 9001, SHAPES = 3 };
+  for (int dtype = 0; dtype < 2; dtype++) {
+    double x[SHAPES * WIDE], stat[SHAPES * 3], bound = dtype == ZPK_F64 ? 1e-13 : 1e-5;
+    int32_t label[SHAPES] = {8999, 0, 4000};
+    double sum[SHAPES] = {0};
+    for (int c = 0; c < WIDE; c++) {
+      const double value[SHAPES] = {c * 0.01, -c * 0.01, 50 * sin(c * 0.37)};
+      for (int r = 0; r < SHAPES; r++) {
+        if (dtype == ZPK_F64)
+          x[r * WIDE + c] = value[r];
+        else
+          ((float *)x)[r * WIDE + c] = (float)value[r];
+      }
+    }
+    zpd_ce a = {.logits = x, .out = stat, .labels = label, .V = WIDE, .vocabulary = WIDE - 1, .rows = SHAPES};
+    device_launch(&texts[dtype], "zpd_ce_stats", &a, 2, 1, 1, ZPD_CE_THREADS);
+    for (int r = 0; r < SHAPES; r++) {
+      double max = get((zpk_dtype)dtype, stat, r * 3);
+      for (int c = 0; c < WIDE - 1; c++) {
+        double value = get((zpk_dtype)dtype, x, r * WIDE + c);
+        cr_assert_leq(value, max);
+        sum[r] += exp(value - max);
+      }
+      cr_expect_float_eq(get((zpk_dtype)dtype, stat, r * 3 + 1), sum[r], bound * sum[r], "row %d", r);
+      cr_expect_eq(get((zpk_dtype)dtype, stat, r * 3 + 2), get((zpk_dtype)dtype, x, r * WIDE + label[r]));
+    }
+  }
+}
+
 /* More rows than the one block of the loss has threads; labels that are ignored do not count. */
 Test(kernels_cuda_cross_entropy, many_rows) {
   enum { MANY = 700, RANKS = 2 };
