@@ -4,7 +4,6 @@
 #include "cuda.h"
 #include <stdlib.h>
 #include <string.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 /* ---- choosing ---- */
