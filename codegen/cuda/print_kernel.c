@@ -36,8 +36,8 @@ static void start_sum(zp_cuda_text *t, const zp_row_sink *sink) {
 
 static void end_sum(zp_cuda_text *t, const zp_row_sink *sink) {
   if (t->sums_in_memory) return;
-  zp_buf_line(&t->out, "real *partial%d = (real *)a.partial[%d] + (zpd_int)blockIdx.x * %lld;", sink->index, sink->index,
-              (long long)sink->cols);
+  zp_buf_line(&t->out, "real *partial%d = (real *)a.partial[%d] + (zpd_int)blockIdx.x * %lld;", sink->index,
+              sink->index, (long long)sink->cols);
   zp_cuda_open_columns(t, sink->cols);
   zp_buf_line(&t->out, "partial%d[c] = sum%d[i];", sink->index, sink->index);
   zp_cuda_close(t);

@@ -1,5 +1,5 @@
-/* One pass: the loop over the columns of a thread that computes the pass's values, adds up its reductions and writes its
- * sinks; then the reductions over the block. */
+/* One pass: the loop over the columns of a thread that computes the pass's values, adds up its reductions and writes
+ * its sinks; then the reductions over the block. */
 #include "text.h"
 
 /* Loops this short are unrolled whole, so that arrays indexed by i are registers. */

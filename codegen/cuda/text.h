@@ -1,8 +1,8 @@
 /* Shared by the files that print row programs as CUDA C.
  *
- * A kernel is a loop over rows; a block takes one row at a time. Thread t owns the columns t, t + ZPD_ROW_THREADS, ...: its
- * `i`-th column is `c`. Values per row (u) are computed by every thread, values per column (r) by the owner of the column,
- * again in every pass that needs them. Reductions end a pass and are sums over the block. */
+ * A kernel is a loop over rows; a block takes one row at a time. Thread t owns the columns t, t + ZPD_ROW_THREADS, ...:
+ * its `i`-th column is `c`. Values per row (u) are computed by every thread, values per column (r) by the owner of the
+ * column, again in every pass that needs them. Reductions end a pass and are sums over the block. */
 #ifndef ZPLAN_CUDA_TEXT_H
 #define ZPLAN_CUDA_TEXT_H
 

@@ -25,7 +25,8 @@ ZPD_DEVICE zpd_stream zpd_stream_of_row(const zpd_rows &a, zpd_uint stream, unsi
   return s;
 }
 
-/* Word element % 4 of Philox4x32-10 (Salmon et al., SC 2011) at counter (element / 4, stream and instance, sample, step). */
+/* Word element % 4 of Philox4x32-10 (Salmon et al., SC 2011) at counter (element / 4, stream and instance, sample,
+ * step). */
 ZPD_DEVICE unsigned zpd_random_word(const zpd_stream &s, int column) {
   zpd_uint element = s.element + (zpd_uint)column;
   unsigned x0 = (unsigned)(element / 4), x1 = s.stream_instance, x2 = s.sample, x3 = s.step;
