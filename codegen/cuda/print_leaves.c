@@ -125,7 +125,7 @@ static void print_outputs(zp_cuda_text *t) {
 /* All ones without dropout. */
 static void print_kept(zp_cuda_text *t, const zp_row_value *v) {
   int index = index_of(t, v);
-  int64_t words = (zp_cuda_columns(v->cols) + 31) / 32;
+  int64_t words = (zp_cuda_columns(t, v->cols) + 31) / 32;
   const char *word = words == 1 ? "" : "[i / 32]", *bit = words == 1 ? "i" : "i % 32";
   if (words == 1)
     zp_buf_line(&t->out, "unsigned kept%d = a.dropout ? 0 : ~0u;", index);

@@ -27,7 +27,7 @@ const char *zp_cuda_column_of(zp_cuda_text *t, const zp_row_value *leaf) {
 
 /* Every value has its bits, of the columns where it is read. */
 static const char *keep(zp_cuda_text *t, int v) {
-  bool one_word = zp_cuda_columns(t->program->values.data[v].cols) <= 32;
+  bool one_word = zp_cuda_columns(t, t->program->values.data[v].cols) <= 32;
   return zp_format(t->arena,
                    one_word ? "kept%d >> i & 1 ? factor%d : 0" : "kept%d[i / 32] >> i %% 32 & 1 ? factor%d : 0", v, v);
 }

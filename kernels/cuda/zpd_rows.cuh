@@ -1,10 +1,21 @@
 /* What generated row kernels call besides zpd_device.h: the random stream of dropout, the columns of rotary pairs.
  *
- * A block works on one row; thread t owns columns t, t + ZPD_ROW_THREADS, ... */
+ * A block, or for narrow rows a warp, works on one row. */
 #ifndef ZPD_ROWS_CUH
 #define ZPD_ROWS_CUH
 
 #include "zpd_device.h"
+
+/* ---- over a warp: every lane gives x and gets the same result ---- */
+
+ZPD_DEVICE real zpd_warp_sum(real x) {
+  for (int lane = ZPD_WARP / 2; lane > 0; lane /= 2) x += __shfl_xor_sync(0xffffffffu, x, lane);
+  return x;
+}
+ZPD_DEVICE real zpd_warp_max(real x) {
+  for (int lane = ZPD_WARP / 2; lane > 0; lane /= 2) x = zpd_max(x, __shfl_xor_sync(0xffffffffu, x, lane));
+  return x;
+}
 
 /* ---- dropout ---- */
 

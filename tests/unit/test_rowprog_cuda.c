@@ -119,18 +119,18 @@ static void check_models(const int64_t *sizes, int n_sizes, int elem_bytes, doub
   free(m);
 }
 
-static const int64_t small[] = {1, 5, 12}, large[] = {17, 96, 768}, wide[] = {3073};
+static const int64_t small[] = {1, 5, 12}, large[] = {17, 96, 300, 768}, wide[] = {3073};
 
 Test(rowprog_cuda, f64_small) { check_models(small, 3, 8, f64_bound); }
-Test(rowprog_cuda, f64_large) { check_models(large, 3, 8, f64_bound); }
+Test(rowprog_cuda, f64_large) { check_models(large, 4, 8, f64_bound); }
 Test(rowprog_cuda, f64_wide) { check_models(wide, 1, 8, f64_bound); }
 Test(rowprog_cuda, f32_small) { check_models(small, 3, 4, f32_bound); }
-Test(rowprog_cuda, f32_large) { check_models(large, 3, 4, f32_bound); }
+Test(rowprog_cuda, f32_large) { check_models(large, 4, 4, f32_bound); }
 Test(rowprog_cuda, f32_wide) { check_models(wide, 1, 4, f32_bound); }
 
 /* ---- dropout ---- */
 
-/* Rank 1 of 2 in rows of 2 * n columns. Threads have 1, 33 (two words of bits) and 2 columns; rows start anywhere
+/* Rank 1 of 2 in rows of 2 * n columns. Threads have 2, 2 and 33 columns (two words of bits); rows start anywhere
  * relative to groups of four. */
 static void check_dropout(int64_t n, double rate) {
   kit k = kit_new(ROW_S, 1, n);

@@ -22,9 +22,8 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-enum {
-  ZPD_HOST_STACK_BYTES = 512 * 1024
-}; /* sanitizers make frames several times larger; pages are taken when touched */
+/* Sanitizers make frames several times larger; pages are taken when touched. */
+enum { ZPD_HOST_STACK_BYTES = 512 * 1024 };
 
 struct zpd_host_context {
 #ifdef ZPD_HOST_UCONTEXT
