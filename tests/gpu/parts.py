@@ -87,7 +87,7 @@ def check_tools(report, machine):
     report.keep("doctor", doctor)
     for tool in ("CUDA driver", "NVRTC", "NCCL"):
         line = next((line for line in doctor.out.splitlines() if line.strip().startswith(tool)), tool + " not in `zplan doctor`")
-        needed = tool != "NCCL" or machine["gpus"] > 1
+        needed = not machine["words"] and (tool != "NCCL" or machine["gpus"] > 1)
         report.add("tools", ("not " not in line) if needed else None, " ".join(line.split()))
 
 
@@ -158,7 +158,7 @@ def train_one(report, machine, calibration, model, batch, steps, cpu_steps):
 
 
 def train_layouts(report, machine, path, want):
-    for comm in ("nccl", "staged"):
+    for comm in ("staged",) if machine["words"] else ("nccl", "staged"):  # an emulated GPU has no NCCL
         for name, t, p, d, zero in LAYOUTS:
             ranks = t * p * d
             if ranks > machine["gpus"]:
