@@ -66,8 +66,10 @@ static void push_libraries(const tree *t, zp_strings *argv) {
   size_t n = t->gpu ? sizeof gpu / sizeof *gpu : sizeof cpu / sizeof *cpu;
   for (int i = 0; i < 2; i++) zp_push(t->arena, argv, zp_format(t->arena, "-L%s", t->tools->library_dirs[i]));
   for (size_t i = 0; i < n; i++) zp_push(t->arena, argv, libs[i]);
-  /* The emulated driver is opened by its name, as the real one is. */
-  if (is_emulated(t)) zp_push(t->arena, argv, zp_format(t->arena, "-Wl,-rpath,%s", t->tools->library_dirs[0]));
+  /* The emulated driver is opened by its name, as the real one is. The old kind of path also counts when a sanitizer's
+   * library is who opens it. */
+  if (is_emulated(t))
+    zp_push(t->arena, argv, zp_format(t->arena, "-Wl,--disable-new-dtags,-rpath,%s", t->tools->library_dirs[0]));
 }
 
 static bool compile_trainer(const tree *t, const char **error) {
