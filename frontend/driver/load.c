@@ -266,6 +266,7 @@ zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
   zp_spec *spec = zp_load_input(run, &json);
   if (!spec) return NULL;
   if (!json) {
+    if (run->before_search) run->before_search(run, spec);
     zp_search_options options = {.top = run->options.top, .generated_only = prints_trainer(run)};
     return refuse_ungenerated(run, zp_search(run->arena, spec, zp_rank_count(run, spec, fallback_ranks), &options));
   }

@@ -73,11 +73,10 @@ static zp_edge_cost cost_of(const making *m, int place, int64_t first, int64_t e
     cost.reduce_s = stage.reduce_s;
     cost.update_s = stage.update_s + stage.offload_s;
   } else {
-    bool splits = zp_schedule_splits(c->schedule);
+    double work = v->prefix_s[end] - v->prefix_s[first], input = v->input_s[end] - v->input_s[first];
     cost.forward_s = v->forward_s[end] - v->forward_s[first];
-    cost.backward_s = splits ? v->inputs_only_s[end] - v->inputs_only_s[first]
-                             : v->prefix_s[end] - v->prefix_s[first] - cost.forward_s; /* shares of backward */
-    cost.weights_s = splits ? v->weights_s[end] - v->weights_s[first] : 0;
+    cost.backward_s = (zp_schedule_splits(c->schedule) ? input : work) - cost.forward_s;
+    cost.weights_s = work - cost.forward_s - cost.backward_s;
   }
   if (place + 1 < m->space->places) cost.message_s = zp_edge_message(m->s, m->point, &m->link, end);
   return cost;
