@@ -66,14 +66,8 @@ void zpr_cuda_comm_close(zpr *c) {
 
 static int64_t element_bytes(const zpr *c) { return zpk_bytes(c->program->dtype); }
 
-/* The pinned memory, when nothing is copied from it any more. */
-static char *pinned(zpr *c) {
-  zpr_device *d = c->state->device;
-  if (d->pinned_busy) zpr_cuda_wait(c);
-  d->pinned_busy = false;
-  return d->pinned;
-}
-
+/* Pieces pass through the pinned memory of windows. The stream keeps a copy up and the next copy down in order; the
+ * host writes only after it has waited for the latter. */
 static void fetch(zpr *c, char *to, const char *from, int64_t bytes) {
   zpr_device *d = c->state->device;
   if (bytes > 0) zpr_cuda(c, d->api.to_host(to, zpr_gpu(from), (size_t)bytes, d->stream), "copy from the GPU");
@@ -82,14 +76,14 @@ static void fetch(zpr *c, char *to, const char *from, int64_t bytes) {
 static void put(zpr *c, char *to, const char *from, int64_t bytes) {
   zpr_device *d = c->state->device;
   if (bytes > 0) zpr_cuda(c, d->api.to_device(zpr_gpu(to), from, (size_t)bytes, d->stream), "copy to the GPU");
-  d->pinned_busy = true;
+  d->pinned_busy = true; /* for the next window */
 }
 
 static void staged_all_reduce(zpr *c, const zpr_group *g, zpr_axis axis, char *data, int64_t count) {
   int64_t size = element_bytes(c), most = ZPR_PINNED_BYTES / size;
   for (int64_t at = 0; at < count; at += most) {
     int64_t n = count - at < most ? count - at : most;
-    char *host = pinned(c);
+    char *host = c->state->device->pinned;
     fetch(c, host, data + at * size, n * size);
     zpr_cuda_wait(c);
     zpr_host_all_reduce(c, g, axis, host, n);
@@ -102,7 +96,7 @@ static void staged_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, cha
   int64_t size = element_bytes(c), most = ZPR_PINNED_BYTES / size / g->n;
   for (int64_t at = 0; at < shard; at += most) {
     int64_t n = shard - at < most ? shard - at : most;
-    char *host = pinned(c);
+    char *host = c->state->device->pinned;
     for (int r = 0; r < g->n; r++) fetch(c, host + r * n * size, data + (r * shard + at) * size, n * size);
     zpr_cuda_wait(c);
     zpr_host_reduce_scatter(c, g, axis, host, n);
@@ -114,7 +108,7 @@ static void staged_all_gather(zpr *c, const zpr_group *g, zpr_axis axis, char *d
   int64_t size = element_bytes(c), most = ZPR_PINNED_BYTES / size / g->n;
   for (int64_t at = 0; at < shard; at += most) {
     int64_t n = shard - at < most ? shard - at : most;
-    char *host = pinned(c);
+    char *host = c->state->device->pinned;
     fetch(c, host + g->me * n * size, data + (g->me * shard + at) * size, n * size);
     zpr_cuda_wait(c);
     zpr_host_all_gather(c, g, axis, host, n);

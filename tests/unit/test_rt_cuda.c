@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <criterion/redirect.h>
+#include <dlfcn.h>
 #include <math.h>
 #include <signal.h>
 #include <unistd.h>
@@ -476,4 +477,15 @@ Test(cuda, experts, .exit_code = ZPR_EXIT_FAILED) {
   zpr *c = open_gpu(ZPK_F32);
   cr_redirect_stderr();
   zpr_dispatch(c, &(zpk_routing){0}, c->arena, zpr_at(c, 0), c->arena);
+}
+
+/* Never the emulated GPU instead of a driver that is not there. */
+Test(cuda, image_for_a_gpu_without_a_driver, .exit_code = ZPR_EXIT_REFUSED) {
+  static unsigned char image[64] = "\177ELF";
+  image[18] = 190; /* EM_CUDA */
+  if (dlopen("libcuda.so.1", RTLD_NOW))
+    exit(ZPR_EXIT_REFUSED); /* the image is no cubin: a driver would refuse it otherwise */
+  bigram_program(1, 1, 0, ZPK_F32)->device_image = image;
+  the_bigram.program.device_image_bytes = sizeof image;
+  run_bigram();
 }
