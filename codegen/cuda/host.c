@@ -15,12 +15,12 @@ static const char *compiler(void) {
   return names[0];
 }
 
-/* Contraction stays off, so that every compiler rounds alike. Names of files in messages of the emulator have no folders:
- * the object is the same wherever zplan is installed. */
+/* Contraction stays off, so that every compiler rounds alike. Names of files in messages of the emulator have no
+ * folders: the object is the same wherever zplan is installed. */
 static void push_options(zp_arena *arena, const zp_cuda_source *source, zp_strings *argv) {
-  static const char *const fixed[] = {"-std=c++17",      "-O2",     "-fPIC", "-shared", "-ffp-contract=off", "-fno-exceptions",
-                                      "-fno-rtti",       "-Wall",   "-Wextra", "-Wno-unknown-pragmas", "-Wno-unused-function",
-                                      "-DZPD_HOST"};
+  static const char *const fixed[] = {"-std=c++17",           "-O2",       "-fPIC", "-shared", "-ffp-contract=off",
+                                      "-fno-exceptions",      "-fno-rtti", "-Wall", "-Wextra", "-Wno-unknown-pragmas",
+                                      "-Wno-unused-function", "-DZPD_HOST"};
   for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) zp_push(arena, argv, fixed[i]);
   if (source->elem_bytes == 8) zp_push(arena, argv, "-DZPD_F64");
   if (source->sanitize) {
@@ -35,7 +35,8 @@ static void push_options(zp_arena *arena, const zp_cuda_source *source, zp_strin
 }
 
 bool zp_cuda_compile_host(zp_arena *arena, const zp_cuda_source *source, const char *out_path, const char **error) {
-  const char *text = zp_format(arena, "#line 1 \"%s\"\n%s\n#include \"zpd_host_scheduler.h\"\n", source->name, source->text);
+  const char *text =
+      zp_format(arena, "#line 1 \"%s\"\n%s\n#include \"zpd_host_scheduler.h\"\n", source->name, source->text);
   const char *text_path = zp_format(arena, "%s.cc", out_path), *fresh = zp_format(arena, "%s.new", out_path);
   if (!zp_write_file(arena, text_path, text, strlen(text), error)) return false;
   zp_strings argv = {0};

@@ -13,7 +13,8 @@ static const char *const symbols[] = {
 enum { N_CALLS = sizeof symbols / sizeof *symbols };
 
 typedef void function(void);
-_Static_assert(sizeof zp_nvrtc == N_CALLS * sizeof(function *), "the table is its pointers, in the order of the symbols");
+_Static_assert(sizeof zp_nvrtc == N_CALLS * sizeof(function *),
+               "the table is its pointers, in the order of the symbols");
 
 static char file[4096];
 

@@ -1,60 +1,38 @@
-/* The frame of a kernel: the rows of a block, the levels of the schedule, sums over columns.
- *
- * Sums over columns belong to the threads that own the columns: registers where a thread has few of them, else the
- * block's share of partial[], which no other thread touches. */
+/* The frame of a kernel: whether a warp or a block takes a row, which rows, the levels of the schedule. */
 #include "text.h"
 
-/* Column sums of a thread that stay in registers; loops over more columns are not unrolled. */
-enum { MAX_SUMS_OF_THREAD = 32, MAX_COLUMNS_OF_THREAD = 8 };
+/* A warp needs no barriers for its reductions, and narrow rows would leave most threads of a block without a column. */
+enum { MAX_COLUMNS_OF_WARP = ZP_CUDA_WARP * 8 };
 
-static bool has_sums(const zp_row_program *program) { return program->n_partial > 0; }
-
-static bool too_many_sums(const zp_row_program *program) {
-  int64_t sums = 0, longest = 0;
-  for (int i = 0; i < program->sinks.len; i++) {
-    const zp_row_sink *sink = &program->sinks.data[i];
-    if (sink->kind != ZP_ROW_CSUM) continue;
-    int64_t columns = zp_cuda_columns(sink->cols);
-    sums += columns;
-    if (columns > longest) longest = columns;
+static bool is_narrow(const zp_row_program *program) {
+  for (int v = 0; v < program->values.len; v++) {
+    const zp_row_value *value = &program->values.data[v];
+    /* Cosines of a position are shared by the block. */
+    if (value->cols > MAX_COLUMNS_OF_WARP || value->op == ZP_ROW_COS || value->op == ZP_ROW_SIN) return false;
   }
-  return sums > MAX_SUMS_OF_THREAD || longest > MAX_COLUMNS_OF_THREAD;
+  for (int i = 0; i < program->sinks.len; i++)
+    if (program->sinks.data[i].cols > MAX_COLUMNS_OF_WARP) return false;
+  return true;
 }
 
-static void start_sum(zp_cuda_text *t, const zp_row_sink *sink) {
-  const char *share =
-      zp_format(t->arena, "(real *)a.partial[%d] + (zpd_int)blockIdx.x * %lld", sink->index, (long long)sink->cols);
-  if (!t->sums_in_memory) {
-    zp_buf_line(&t->out, "real sum%d[%lld] = {0};", sink->index, (long long)zp_cuda_columns(sink->cols));
-    return;
-  }
-  zp_buf_line(&t->out, "real *sum%d = %s;", sink->index, share);
-  zp_cuda_open_columns(t, sink->cols);
-  zp_buf_line(&t->out, "sum%d[c] = 0;", sink->index);
-  zp_cuda_close(t);
+static void print_thread(zp_cuda_text *t) {
+  if (t->warp_a_row)
+    zp_buf_line(&t->out, "const int thread = (int)threadIdx.x %% ZPD_WARP, warp = (int)threadIdx.x / ZPD_WARP;");
+  else
+    zp_buf_line(&t->out, "const int thread = (int)threadIdx.x;");
 }
 
-static void end_sum(zp_cuda_text *t, const zp_row_sink *sink) {
-  if (t->sums_in_memory) return;
-  zp_buf_line(&t->out, "real *partial%d = (real *)a.partial[%d] + (zpd_int)blockIdx.x * %lld;", sink->index, sink->index,
-              (long long)sink->cols);
-  zp_cuda_open_columns(t, sink->cols);
-  zp_buf_line(&t->out, "partial%d[c] = sum%d[i];", sink->index, sink->index);
-  zp_cuda_close(t);
-}
-
-static void each_sum(zp_cuda_text *t, void (*print)(zp_cuda_text *, const zp_row_sink *)) {
-  for (int i = 0; i < t->program->sinks.len; i++)
-    if (t->program->sinks.data[i].kind == ZP_ROW_CSUM) print(t, &t->program->sinks.data[i]);
-}
-
+/* All rows in turn; with sums over columns the rows of the block's chunk. */
 static void open_rows(zp_cuda_text *t) {
-  if (!has_sums(t->program)) {
-    zp_cuda_open(t, "for (zpd_int row = blockIdx.x; row < a.rows; row += gridDim.x) {");
+  if (t->program->n_partial == 0) {
+    zp_cuda_open(t, t->warp_a_row ? "for (zpd_int row = (zpd_int)blockIdx.x * ZPD_WARPS + warp; row < a.rows; "
+                                    "row += (zpd_int)gridDim.x * ZPD_WARPS) {"
+                                  : "for (zpd_int row = blockIdx.x; row < a.rows; row += gridDim.x) {");
     return;
   }
   zp_buf_line(&t->out, "const zpd_int chunk = blockIdx.x, end = a.rows * (chunk + 1) / a.chunks;");
-  zp_cuda_open(t, "for (zpd_int row = a.rows * chunk / a.chunks; row < end; row++) {");
+  zp_cuda_open(t, t->warp_a_row ? "for (zpd_int row = a.rows * chunk / a.chunks + warp; row < end; row += ZPD_WARPS) {"
+                                : "for (zpd_int row = a.rows * chunk / a.chunks; row < end; row++) {");
 }
 
 static void print_levels(zp_cuda_text *t) {
@@ -69,17 +47,17 @@ static void print_levels(zp_cuda_text *t) {
 void zp_cuda_print_kernel(zp_cuda_text *t, const zp_row_program *program, const char *symbol, const char *about) {
   t->program = program;
   t->schedule = zp_row_make_schedule(program);
-  t->sums_in_memory = too_many_sums(program);
+  t->warp_a_row = is_narrow(program) && zp_cuda_warps_hold_sums(t);
   zp_cuda_print_constants(t);
   zp_buf_line(&t->out, "/* %s */", about);
   zp_cuda_open(t, zp_format(t->arena, "ZPD_KERNEL(%s, zpd_rows) {", symbol));
-  zp_buf_line(&t->out, "const int thread = (int)threadIdx.x;");
+  print_thread(t);
   zp_cuda_print_prepare(t);
-  each_sum(t, start_sum);
+  zp_cuda_start_sums(t);
   open_rows(t);
   zp_cuda_print_prepare_row(t);
   print_levels(t);
   zp_cuda_close(t);
-  each_sum(t, end_sum);
+  zp_cuda_end_sums(t);
   zp_cuda_close(t);
 }

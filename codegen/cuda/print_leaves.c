@@ -117,15 +117,15 @@ static void print_outputs(zp_cuda_text *t) {
   for (int i = 0; i < t->program->sinks.len; i++) {
     const zp_row_sink *sink = &t->program->sinks.data[i];
     if (sink->kind == ZP_ROW_STORE)
-      zp_buf_line(&t->out, "real *__restrict__ out%d = (real *)a.out[%d] + row * a.out_ld[%d];", sink->index, sink->index,
-                  sink->index);
+      zp_buf_line(&t->out, "real *__restrict__ out%d = (real *)a.out[%d] + row * a.out_ld[%d];", sink->index,
+                  sink->index, sink->index);
   }
 }
 
 /* All ones without dropout. */
 static void print_kept(zp_cuda_text *t, const zp_row_value *v) {
   int index = index_of(t, v);
-  int64_t words = (zp_cuda_columns(v->cols) + 31) / 32;
+  int64_t words = (zp_cuda_columns(t, v->cols) + 31) / 32;
   const char *word = words == 1 ? "" : "[i / 32]", *bit = words == 1 ? "i" : "i % 32";
   if (words == 1)
     zp_buf_line(&t->out, "unsigned kept%d = a.dropout ? 0 : ~0u;", index);
@@ -146,7 +146,8 @@ static void print_kept(zp_cuda_text *t, const zp_row_value *v) {
 static void print_rotary(zp_cuda_text *t, const zp_row_value *v) {
   int table = zp_cuda_rotary_of(t, v);
   zp_buf_line(&t->out, "for (int pair = thread; pair < %lld; pair += ZPD_ROW_THREADS)", (long long)v->table.head / 2);
-  zp_buf_line(&t->out, "  zpd_turn(position * zpd_frequency_%d[pair], &cosine%d[pair], &sine%d[pair]);", table, table, table);
+  zp_buf_line(&t->out, "  zpd_turn(position * zpd_frequency_%d[pair], &cosine%d[pair], &sine%d[pair]);", table, table,
+              table);
 }
 
 /* A barrier on either side: of the row before, which reads the arrays to its end, and of this row. */

@@ -1,5 +1,5 @@
-/* One pass: the loop over the columns of a thread that computes the pass's values, adds up its reductions and writes its
- * sinks; then the reductions over the block. */
+/* One pass: the loop over the columns of a thread that computes the pass's values, adds up its reductions and writes
+ * its sinks; then the reductions over the threads of the row. */
 #include "text.h"
 
 /* Loops this short are unrolled whole, so that arrays indexed by i are registers. */
@@ -16,11 +16,11 @@ void zp_cuda_close(zp_cuda_text *t) {
 }
 
 void zp_cuda_open_columns(zp_cuda_text *t, int64_t cols) {
-  int64_t count = zp_cuda_columns(cols);
+  int64_t count = zp_cuda_columns(t, cols);
   if (count > 1) zp_buf_line(&t->out, count <= MAX_UNROLLED ? "#pragma unroll" : "#pragma unroll 4");
   zp_cuda_open(t, zp_format(t->arena, "for (int i = 0; i < %lld; i++) {", (long long)count));
-  zp_buf_line(&t->out, "const int c = thread + i * ZPD_ROW_THREADS;");
-  if (cols % ZPD_ROW_THREADS) zp_buf_line(&t->out, "if (c >= %lld) break;", (long long)cols);
+  zp_buf_line(&t->out, "const int c = thread + i * %s;", t->warp_a_row ? "ZPD_WARP" : "ZPD_ROW_THREADS");
+  if (cols % zp_cuda_threads(t)) zp_buf_line(&t->out, "if (c >= %lld) break;", (long long)cols);
 }
 
 static void start_reduction(zp_cuda_text *t, int v) {
@@ -40,7 +40,7 @@ static void add_to_reduction(zp_cuda_text *t, int v) {
 
 static void end_reduction(zp_cuda_text *t, int v) {
   bool sum = t->program->values.data[v].op == ZP_ROW_RSUM;
-  zp_buf_line(&t->out, "u%d = %s(u%d);", v, sum ? "zpd_block_sum" : "zpd_block_max", v);
+  zp_buf_line(&t->out, "u%d = zpd_%s_%s(u%d);", v, t->warp_a_row ? "warp" : "block", sum ? "sum" : "max", v);
 }
 
 static void write_sink(zp_cuda_text *t, const zp_row_sink *sink) {

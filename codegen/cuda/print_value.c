@@ -27,13 +27,15 @@ const char *zp_cuda_column_of(zp_cuda_text *t, const zp_row_value *leaf) {
 
 /* Every value has its bits, of the columns where it is read. */
 static const char *keep(zp_cuda_text *t, int v) {
-  bool one_word = zp_cuda_columns(t->program->values.data[v].cols) <= 32;
-  return zp_format(t->arena, one_word ? "kept%d >> i & 1 ? factor%d : 0" : "kept%d[i / 32] >> i %% 32 & 1 ? factor%d : 0", v, v);
+  bool one_word = zp_cuda_columns(t, t->program->values.data[v].cols) <= 32;
+  return zp_format(t->arena,
+                   one_word ? "kept%d >> i & 1 ? factor%d : 0" : "kept%d[i / 32] >> i %% 32 & 1 ? factor%d : 0", v, v);
 }
 
 static const char *pair_of(zp_arena *arena, zp_row_pairs pairs, const char *column) {
   long long head = (long long)pairs.head;
-  return pairs.interleaved ? zp_format(arena, "%s %% %lld / 2", column, head) : zp_format(arena, "%s %% %lld", column, head / 2);
+  return pairs.interleaved ? zp_format(arena, "%s %% %lld / 2", column, head)
+                           : zp_format(arena, "%s %% %lld", column, head / 2);
 }
 
 static const char *rotary(zp_cuda_text *t, const zp_row_value *v, const char *column) {

@@ -1,8 +1,9 @@
 /* Shared by the files that print row programs as CUDA C.
  *
- * A kernel is a loop over rows; a block takes one row at a time. Thread t owns the columns t, t + ZPD_ROW_THREADS, ...: its
- * `i`-th column is `c`. Values per row (u) are computed by every thread, values per column (r) by the owner of the column,
- * again in every pass that needs them. Reductions end a pass and are sums over the block. */
+ * A kernel is a loop over rows; a block takes one row at a time, or, where rows are narrow, each of its warps. Thread t
+ * of those that share a row owns the columns t, t + their number, ...: its `i`-th column is `c`. Values per row (u) are
+ * computed by every thread, values per column (r) by the owner of the column, again in every pass that needs them.
+ * Reductions end a pass and are sums over the threads of the row. */
 #ifndef ZPLAN_CUDA_TEXT_H
 #define ZPLAN_CUDA_TEXT_H
 
@@ -24,11 +25,17 @@ typedef struct zp_cuda_text {
   /* of the current kernel */
   const zp_row_program *program;
   zp_row_schedule schedule;
+  bool warp_a_row;     /* else a block */
   bool sums_in_memory; /* column sums grow in partial[], not in registers */
 } zp_cuda_text;
 
+enum { ZP_CUDA_WARP = 32 };
+
+static inline int zp_cuda_threads(const zp_cuda_text *t) { return t->warp_a_row ? ZP_CUDA_WARP : ZPD_ROW_THREADS; }
 /* Columns of a thread, at most. */
-static inline int64_t zp_cuda_columns(int64_t cols) { return (cols + ZPD_ROW_THREADS - 1) / ZPD_ROW_THREADS; }
+static inline int64_t zp_cuda_columns(const zp_cuda_text *t, int64_t cols) {
+  return (cols + zp_cuda_threads(t) - 1) / zp_cuda_threads(t);
+}
 
 /* ---- print_value.c ---- */
 /* The expression for value v where c is its column: a name, or the number of an IMM. */
@@ -53,6 +60,12 @@ void zp_cuda_open_columns(zp_cuda_text *t, int64_t cols);
 void zp_cuda_print_pass(zp_cuda_text *t, const zp_row_pass *pass);
 void zp_cuda_open(zp_cuda_text *t, const char *line);
 void zp_cuda_close(zp_cuda_text *t);
+
+/* ---- print_sums.c: sums over columns ---- */
+/* Whether shared memory has room for a sum of each warp. */
+bool zp_cuda_warps_hold_sums(const zp_cuda_text *t);
+void zp_cuda_start_sums(zp_cuda_text *t); /* before the loop over rows */
+void zp_cuda_end_sums(zp_cuda_text *t);   /* after it */
 
 /* ---- print_kernel.c ---- */
 void zp_cuda_print_kernel(zp_cuda_text *t, const zp_row_program *program, const char *symbol, const char *about);

@@ -1,10 +1,21 @@
 /* What generated row kernels call besides zpd_device.h: the random stream of dropout, the columns of rotary pairs.
  *
- * A block works on one row; thread t owns columns t, t + ZPD_ROW_THREADS, ... */
+ * A block, or for narrow rows a warp, works on one row. */
 #ifndef ZPD_ROWS_CUH
 #define ZPD_ROWS_CUH
 
 #include "zpd_device.h"
+
+/* ---- over a warp: every lane gives x and gets the same result ---- */
+
+ZPD_DEVICE real zpd_warp_sum(real x) {
+  for (int lane = ZPD_WARP / 2; lane > 0; lane /= 2) x += __shfl_xor_sync(0xffffffffu, x, lane);
+  return x;
+}
+ZPD_DEVICE real zpd_warp_max(real x) {
+  for (int lane = ZPD_WARP / 2; lane > 0; lane /= 2) x = zpd_max(x, __shfl_xor_sync(0xffffffffu, x, lane));
+  return x;
+}
 
 /* ---- dropout ---- */
 
@@ -25,7 +36,8 @@ ZPD_DEVICE zpd_stream zpd_stream_of_row(const zpd_rows &a, zpd_uint stream, unsi
   return s;
 }
 
-/* Word element % 4 of Philox4x32-10 (Salmon et al., SC 2011) at counter (element / 4, stream and instance, sample, step). */
+/* Word element % 4 of Philox4x32-10 (Salmon et al., SC 2011) at counter (element / 4, stream and instance, sample,
+ * step). */
 ZPD_DEVICE unsigned zpd_random_word(const zpd_stream &s, int column) {
   zpd_uint element = s.element + (zpd_uint)column;
   unsigned x0 = (unsigned)(element / 4), x1 = s.stream_instance, x2 = s.sample, x3 = s.step;

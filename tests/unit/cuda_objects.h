@@ -29,7 +29,8 @@ static inline zp_cuda_source cuda_source(const char *text, int elem_bytes) {
                           .sanitize = sanitized};
 }
 
-typedef int host_launch(void (*kernel)(const void *args), const void *args, const unsigned grid[3], const unsigned block[3]);
+typedef int host_launch(void (*kernel)(const void *args), const void *args, const unsigned grid[3],
+                        const unsigned block[3]);
 typedef struct host_object {
   void *library;
   host_launch *launch;

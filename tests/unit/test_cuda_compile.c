@@ -12,7 +12,8 @@ static const char *archs_or_skip(zp_arena *arena) {
   return archs;
 }
 
-static void check_cubin(zp_arena *arena, const char *text, int elem_bytes, const char *arch, size_t *bytes, char **cubin) {
+static void check_cubin(zp_arena *arena, const char *text, int elem_bytes, const char *arch, size_t *bytes,
+                        char **cubin) {
   char folder[] = "zplan-nvrtc-XXXXXX", path[64];
   const char *error = NULL;
   zp_cuda_source source = cuda_source(text, elem_bytes);

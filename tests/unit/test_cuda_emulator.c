@@ -4,8 +4,8 @@
 #include "cuda_objects.h"
 
 /* Runs with stderr caught in `text`. */
-static int run_caught(const host_object *o, const char *kernel, const void *args, unsigned grid, unsigned block, char *text,
-                      size_t bytes) {
+static int run_caught(const host_object *o, const char *kernel, const void *args, unsigned grid, unsigned block,
+                      char *text, size_t bytes) {
   char path[] = "zplan-stderr-XXXXXX";
   int file = mkstemp(path), old = dup(2);
   cr_assert(file >= 0 && old >= 0);
@@ -22,14 +22,15 @@ static int run_caught(const host_object *o, const char *kernel, const void *args
   return status;
 }
 
-static const char geometry_text[] = "#include \"zpd_device.h\"\n"
-                                    "struct given { unsigned *out; unsigned *n; };\n"
-                                    "ZPD_KERNEL(geometry, given) {\n"
-                                    "  unsigned *at = a.out + 6 * (*a.n)++;\n"
-                                    "  at[0] = blockIdx.x, at[1] = blockIdx.y, at[2] = blockIdx.z;\n"
-                                    "  at[3] = threadIdx.x, at[4] = threadIdx.y, at[5] = threadIdx.z;\n"
-                                    "  if (gridDim.x != 2 || gridDim.y != 3 || blockDim.x != 5 || blockDim.z != 2) *a.n = 0;\n"
-                                    "}\n";
+static const char geometry_text[] =
+    "#include \"zpd_device.h\"\n"
+    "struct given { unsigned *out; unsigned *n; };\n"
+    "ZPD_KERNEL(geometry, given) {\n"
+    "  unsigned *at = a.out + 6 * (*a.n)++;\n"
+    "  at[0] = blockIdx.x, at[1] = blockIdx.y, at[2] = blockIdx.z;\n"
+    "  at[3] = threadIdx.x, at[4] = threadIdx.y, at[5] = threadIdx.z;\n"
+    "  if (gridDim.x != 2 || gridDim.y != 3 || blockDim.x != 5 || blockDim.z != 2) *a.n = 0;\n"
+    "}\n";
 
 /* Blocks in order; of a block without barriers all threads up, of the next one all threads down. */
 Test(cuda_emulator, every_thread_of_every_block_runs_once) {
@@ -135,42 +136,42 @@ Test(cuda_emulator, a_missing_barrier_shows) {
 
 /* ---- what is refused ---- */
 
-static const char wrong_text[] =
-    "#include \"zpd_device.h\"\n"
-    "struct given { int *n; };\n"
-    "ZPD_KERNEL(some_finish, given) {\n"
-    "  if (threadIdx.x == 70) return;\n"
-    "  __syncthreads();\n"
-    "  ++*a.n;\n"
-    "}\n"
-    "ZPD_KERNEL(two_barriers, given) {\n"
-    "  if (threadIdx.x < 64)\n"
-    "    __syncthreads();\n"
-    "  else\n"
-    "    __syncthreads();\n"
-    "  ++*a.n;\n"
-    "}\n"
-    "ZPD_KERNEL(some_lanes, given) {\n"
-    "  if (threadIdx.x % 2) *a.n += __shfl_xor_sync(0xffffffffu, 1, 1);\n"
-    "}\n"
-    "ZPD_KERNEL(a_barrier_in_a_warp, given) {\n"
-    "  if (threadIdx.x % 2) __syncthreads();\n"
-    "  else *a.n += __shfl_xor_sync(0xffffffffu, 1, 1);\n"
-    "}\n"
-    "ZPD_KERNEL(part_of_the_lanes, given) { *a.n += __shfl_xor_sync(0xffffu, 1, 1); }\n"
-    "ZPD_KERNEL(all_meet, given) {\n"
-    "  __syncthreads();\n"
-    "  *a.n += __shfl_xor_sync(0xffffffffu, 1, 1);\n"
-    "}\n";
+static const char wrong_text[] = "#include \"zpd_device.h\"\n"
+                                 "struct given { int *n; };\n"
+                                 "ZPD_KERNEL(some_finish, given) {\n"
+                                 "  if (threadIdx.x == 70) return;\n"
+                                 "  __syncthreads();\n"
+                                 "  ++*a.n;\n"
+                                 "}\n"
+                                 "ZPD_KERNEL(two_barriers, given) {\n"
+                                 "  if (threadIdx.x < 64)\n"
+                                 "    __syncthreads();\n"
+                                 "  else\n"
+                                 "    __syncthreads();\n"
+                                 "  ++*a.n;\n"
+                                 "}\n"
+                                 "ZPD_KERNEL(some_lanes, given) {\n"
+                                 "  if (threadIdx.x % 2) *a.n += __shfl_xor_sync(0xffffffffu, 1, 1);\n"
+                                 "}\n"
+                                 "ZPD_KERNEL(a_barrier_in_a_warp, given) {\n"
+                                 "  if (threadIdx.x % 2) __syncthreads();\n"
+                                 "  else *a.n += __shfl_xor_sync(0xffffffffu, 1, 1);\n"
+                                 "}\n"
+                                 "ZPD_KERNEL(part_of_the_lanes, given) { *a.n += __shfl_xor_sync(0xffffu, 1, 1); }\n"
+                                 "ZPD_KERNEL(all_meet, given) {\n"
+                                 "  __syncthreads();\n"
+                                 "  *a.n += __shfl_xor_sync(0xffffffffu, 1, 1);\n"
+                                 "}\n";
 
 Test(cuda_emulator, threads_that_do_not_meet_are_an_error_that_names_the_kernel) {
   static const struct {
     const char *kernel, *message;
-  } wrong[] = {{"some_finish", "thread 0 waits at a barrier (kernels.cu:5), but thread 70 has finished"},
-               {"two_barriers", "thread 0 waits at a barrier (kernels.cu:10), but thread 64 waits at a barrier (kernels.cu:12)"},
-               {"some_lanes", "thread 0 has finished, but thread 1 waits at a shuffle (kernels.cu:16)"},
-               {"a_barrier_in_a_warp", "thread 0 waits at a shuffle (kernels.cu:20), but thread 1 waits at a barrier"},
-               {"part_of_the_lanes", "a shuffle that is not one of up to 8 bytes between all 32 lanes of a warp"}};
+  } wrong[] = {
+      {"some_finish", "thread 0 waits at a barrier (kernels.cu:5), but thread 70 has finished"},
+      {"two_barriers", "thread 0 waits at a barrier (kernels.cu:10), but thread 64 waits at a barrier (kernels.cu:12)"},
+      {"some_lanes", "thread 0 has finished, but thread 1 waits at a shuffle (kernels.cu:16)"},
+      {"a_barrier_in_a_warp", "thread 0 waits at a shuffle (kernels.cu:20), but thread 1 waits at a barrier"},
+      {"part_of_the_lanes", "a shuffle that is not one of up to 8 bytes between all 32 lanes of a warp"}};
   int n = 0;
   struct {
     int *n;

@@ -1,5 +1,5 @@
-/* Row programs as CUDA C, run by the emulator on the host: against the f64 interpreter, for all models, with odd numbers of
- * rows and every way to cut them; then what the text itself must hold to. */
+/* Row programs as CUDA C, run by the emulator on the host: against the f64 interpreter, for all models, with odd
+ * numbers of rows and every way to cut them; then what the text itself must hold to. */
 #include "cuda_objects.h"
 #include "rowprog_testing.h"
 
@@ -33,8 +33,8 @@ static double worse(double worst, double got, double want) {
   return error <= worst ? worst : isnan(error) ? INFINITY : error;
 }
 
-/* Largest |got - want| / (1 + |want|) over rows [0, rows) and column sums of all chunks; infinite where anything else was
- * written. */
+/* Largest |got - want| / (1 + |want|) over rows [0, rows) and column sums of all chunks; infinite where anything else
+ * was written. */
 static double call_error(const row_call *got, const row_call *want, int64_t rows, int64_t chunks) {
   double worst = 0;
   for (int o = 0; o < got->n_out; o++)
@@ -73,8 +73,8 @@ static void check_call(const node_test *t, int64_t rows, int chunks, unsigned gr
   for (int64_t chunk = 0; chunk < chunks; chunk++)
     zp_row_interpret(t->program, &want.args, rows * chunk / chunks, rows * (chunk + 1) / chunks, chunk);
   double error = call_error(&got, &want, rows, chunks);
-  cr_assert_lt(error, t->bound, "%s, %lld rows, %d chunks, grid %u: error %g\n%s", t->kernel, (long long)rows, chunks, grid,
-               error, zp_row_text(t->program));
+  cr_assert_lt(error, t->bound, "%s, %lld rows, %d chunks, grid %u: error %g\n%s", t->kernel, (long long)rows, chunks,
+               grid, error, zp_row_text(t->program));
 }
 
 /* Bitwise: rows do not depend on the grid, nor on how they are cut into chunks. */
@@ -119,19 +119,19 @@ static void check_models(const int64_t *sizes, int n_sizes, int elem_bytes, doub
   free(m);
 }
 
-static const int64_t small[] = {1, 5, 12}, large[] = {17, 96, 768}, wide[] = {3073};
+static const int64_t small[] = {1, 5, 12}, large[] = {17, 96, 300, 768}, wide[] = {3073};
 
 Test(rowprog_cuda, f64_small) { check_models(small, 3, 8, f64_bound); }
-Test(rowprog_cuda, f64_large) { check_models(large, 3, 8, f64_bound); }
+Test(rowprog_cuda, f64_large) { check_models(large, 4, 8, f64_bound); }
 Test(rowprog_cuda, f64_wide) { check_models(wide, 1, 8, f64_bound); }
 Test(rowprog_cuda, f32_small) { check_models(small, 3, 4, f32_bound); }
-Test(rowprog_cuda, f32_large) { check_models(large, 3, 4, f32_bound); }
+Test(rowprog_cuda, f32_large) { check_models(large, 4, 4, f32_bound); }
 Test(rowprog_cuda, f32_wide) { check_models(wide, 1, 4, f32_bound); }
 
 /* ---- dropout ---- */
 
-/* Rank 1 of 2 in rows of 2 * n columns. Threads have 1, 33 (two words of bits) and 2 columns; rows start anywhere relative
- * to groups of four. */
+/* Rank 1 of 2 in rows of 2 * n columns. Threads have 2, 2 and 33 columns (two words of bits); rows start anywhere
+ * relative to groups of four. */
 static void check_dropout(int64_t n, double rate) {
   kit k = kit_new(ROW_S, 1, n);
   k.streams = 11;

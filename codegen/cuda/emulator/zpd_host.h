@@ -1,10 +1,11 @@
-/* The built-in names of CUDA that kernel text uses, played on the host: the text is compiled as C++ with ZPD_HOST and this
- * header; zpd_host_scheduler.h, appended to it, runs the grid.
+/* The built-in names of CUDA that kernel text uses, played on the host: the text is compiled as C++ with ZPD_HOST and
+ * this header; zpd_host_scheduler.h, appended to it, runs the grid.
  *
- * Blocks run one after the other on one OS thread, and so do the threads of a block, as fibers that change places only at
- * __syncthreads and at warp shuffles. What a GPU leaves undefined is found instead of played: threads that do not meet at
- * the same barrier, shuffles that miss lanes, shared memory that is read before it is written (it is NaN at the start of
- * every block). A missing barrier changes results, because blocks run their threads in both orders. */
+ * Blocks run one after the other on one OS thread, and so do the threads of a block, as fibers that change places only
+ * at
+ * __syncthreads and at warp shuffles. What a GPU leaves undefined is found instead of played: threads that do not meet
+ * at the same barrier, shuffles that miss lanes, shared memory that is read before it is written (it is NaN at the
+ * start of every block). A missing barrier changes results, because blocks run their threads in both orders. */
 #ifndef ZPD_HOST_H
 #define ZPD_HOST_H
 
@@ -38,8 +39,8 @@ extern zpd_host_dim threadIdx, blockIdx, blockDim, gridDim; /* of the fiber that
 /* Waits for all threads of the block at this place of the text. */
 void zpd_host_barrier(const char *file, int line);
 /* Gives bytes to the lanes of the warp and takes those of lane (own lane ^ distance); all 32 lanes take part. */
-void zpd_host_exchange(unsigned lanes, const void *give, void *take, unsigned long bytes, int distance, const char *file,
-                       int line);
+void zpd_host_exchange(unsigned lanes, const void *give, void *take, unsigned long bytes, int distance,
+                       const char *file, int line);
 
 template <class T> inline T zpd_host_shuffle_xor(unsigned lanes, T x, int distance, const char *file, int line) {
   T other;

@@ -1,4 +1,4 @@
-/* Fibers: a stack each, and a switch between one of them and the scheduler. Nothing but this file knows how.
+/* Fibers: a stack each, and the switch between them and to the scheduler. Nothing but this file knows how.
  *
  * On x86-64 the switch saves what the calling convention asks a callee to keep; elsewhere, and with ZPD_HOST_UCONTEXT,
  * the C library's contexts do it, at the price of two system calls. AddressSanitizer is told about every switch. */
@@ -22,7 +22,8 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-enum { ZPD_HOST_STACK_BYTES = 512 * 1024 }; /* sanitizers make frames several times larger; pages are taken when touched */
+/* Sanitizers make frames several times larger; pages are taken when touched. */
+enum { ZPD_HOST_STACK_BYTES = 512 * 1024 };
 
 struct zpd_host_context {
 #ifdef ZPD_HOST_UCONTEXT
@@ -40,7 +41,8 @@ struct zpd_host_fiber {
   char *stack;
 };
 
-static zpd_host_context zpd_host_scheduler; /* where fibers switch to */
+static zpd_host_context zpd_host_scheduler; /* what launched the grid */
+static zpd_host_context *zpd_host_left;     /* by the last switch */
 
 #ifndef ZPD_HOST_UCONTEXT
 /* void zpd_host_switch(void **save, void *to): keeps the callee-saved registers on the stack that is left. */
@@ -60,6 +62,7 @@ asm(".text\n"
 
 /* Leaves `from` and goes on where `to` was left. */
 static void zpd_host_change(zpd_host_context *from, zpd_host_context *to) {
+  zpd_host_left = from;
 #ifdef ZPD_HOST_ASAN
   __sanitizer_start_switch_fiber(&from->fake_stack, to->stack, to->stack_bytes);
 #endif
@@ -77,7 +80,8 @@ static void zpd_host_fiber_main();
 
 static void zpd_host_fiber_begin() {
 #ifdef ZPD_HOST_ASAN
-  __sanitizer_finish_switch_fiber(nullptr, &zpd_host_scheduler.stack, &zpd_host_scheduler.stack_bytes);
+  /* Tells the bounds of the stack that was left: news when it is the scheduler's. */
+  __sanitizer_finish_switch_fiber(nullptr, &zpd_host_left->stack, &zpd_host_left->stack_bytes);
 #endif
   zpd_host_fiber_main();
   abort(); /* it never returns */
@@ -88,13 +92,13 @@ static void zpd_host_fiber_reset(zpd_host_fiber *fiber) {
 #ifdef ZPD_HOST_UCONTEXT
   getcontext(&fiber->context.context);
   fiber->context.context.uc_stack.ss_sp = fiber->stack;
-  fiber->context.context.uc_stack.ss_size = ZPD_HOST_STACK_BYTES;
+  fiber->context.context.uc_stack.ss_size = fiber->context.stack_bytes;
   fiber->context.context.uc_link = nullptr;
   makecontext(&fiber->context.context, zpd_host_fiber_begin, 0);
 #else
   /* As if zpd_host_switch had been called: six registers, the address it returns to, and above it a stack that is
    * aligned as after a call. */
-  void **top = (void **)(fiber->stack + ZPD_HOST_STACK_BYTES) - 1;
+  void **top = (void **)(fiber->stack + fiber->context.stack_bytes) - 1;
   top[0] = nullptr;
   *--top = (void *)zpd_host_fiber_begin;
   for (int i = 0; i < 6; i++) *--top = nullptr;

@@ -1,13 +1,14 @@
 /* Runs a grid on the host. Appended to the kernel text, so that a shared object holds its kernels and what runs them:
  *
- *   int zpd_host_launch(void (*kernel)(const void *args), const void *args, const unsigned grid[3], const unsigned block[3])
+ *   int zpd_host_launch(void (*kernel)(const void *args), const void *args, const unsigned grid[3], const unsigned
+ * block[3])
  *
  * returns 0, or 1 after a message on stderr. Not for several OS threads at once.
  *
- * A warp runs until its lanes wait at a barrier of the block or have finished; then the next warp. Every other block runs
- * its warps and lanes from the last to the first: a barrier that is missing between who writes and who reads shows in one
- * of the two orders. A fiber that has finished its thread takes the warp's next one, so kernels without barriers use one
- * stack and are a plain loop. */
+ * A warp runs until its lanes wait at a barrier of the block or have finished; then the next warp. Every other block
+ * runs its warps and lanes from the last to the first: a barrier that is missing between who writes and who reads shows
+ * in one of the two orders. A fiber that has finished its thread takes the warp's next one, so kernels without barriers
+ * use one stack and are a plain loop. */
 #include <dlfcn.h>
 #include "zpd_host_fiber.h"
 
@@ -24,20 +25,22 @@ enum zpd_host_state {
 
 struct zpd_host_thread {
   zpd_host_state state;
+  zpd_host_dim index;
   const char *file; /* where it waits */
   int line;
   zpd_host_fiber *fiber; /* NULL: not begun, or finished */
   unsigned exchanges;
-  alignas(8) char given[2][8]; /* to the warp: of the last exchange and of the one before, which some may not have read yet */
+  alignas(8) char given[2][8]; /* to the warp: of the last exchange and of the one before, which some may not have read
+                                  yet */
 };
 
 static zpd_host_thread zpd_host_threads[ZPD_HOST_THREADS];
 static zpd_host_fiber zpd_host_fibers[ZPD_HOST_THREADS];
 static zpd_host_fiber *zpd_host_idle[ZPD_HOST_THREADS];
 static int zpd_host_n_fibers, zpd_host_n_idle;
-static int zpd_host_current;                            /* thread that runs */
-static int zpd_host_warp_begin, zpd_host_warp_end;      /* its warp */
-static bool zpd_host_backwards;                         /* order of the block */
+static int zpd_host_current;                       /* thread that runs */
+static int zpd_host_warp_begin, zpd_host_warp_end; /* its warp */
+static bool zpd_host_backwards;                    /* order of the block */
 static void (*zpd_host_kernel)(const void *args);
 static const void *zpd_host_args;
 
@@ -48,12 +51,34 @@ zpd_host_dim threadIdx, blockIdx, blockDim, gridDim;
 /* The k-th of [begin, end) in the order of the block. */
 static int zpd_host_nth(int begin, int end, int k) { return zpd_host_backwards ? end - 1 - k : begin + k; }
 
-static void zpd_host_enter(int thread) {
+static zpd_host_fiber *zpd_host_take_fiber() {
+  if (zpd_host_n_idle) return zpd_host_idle[--zpd_host_n_idle];
+  zpd_host_fiber *fiber = &zpd_host_fibers[zpd_host_n_fibers++];
+  zpd_host_fiber_new(fiber);
+  return fiber;
+}
+
+/* Makes a thread the one that runs. One that has not begun gets `fiber`, or any when that is NULL. */
+static zpd_host_fiber *zpd_host_enter(int thread, zpd_host_fiber *fiber) {
+  zpd_host_thread *t = &zpd_host_threads[thread];
+  if (!t->fiber) t->fiber = fiber ? fiber : zpd_host_take_fiber();
+  t->state = ZPD_HOST_RUNNING;
   zpd_host_current = thread;
-  unsigned t = (unsigned)thread;
-  threadIdx.x = t % blockDim.x;
-  threadIdx.y = t / blockDim.x % blockDim.y;
-  threadIdx.z = t / (blockDim.x * blockDim.y);
+  threadIdx = t->index;
+  return t->fiber;
+}
+
+/* The lane after this one when it can run, else -1. */
+static int zpd_host_next() {
+  int next = zpd_host_current + (zpd_host_backwards ? -1 : 1);
+  bool inside = next >= zpd_host_warp_begin && next < zpd_host_warp_end;
+  return inside && zpd_host_threads[next].state == ZPD_HOST_READY ? next : -1;
+}
+
+/* The fiber goes to sleep: the warp's next lane runs, or the scheduler. */
+static void zpd_host_leave(zpd_host_fiber *fiber) {
+  int next = zpd_host_next();
+  zpd_host_change(&fiber->context, next < 0 ? &zpd_host_scheduler : &zpd_host_enter(next, nullptr)->context);
 }
 
 static void zpd_host_fiber_main() {
@@ -62,32 +87,16 @@ static void zpd_host_fiber_main() {
     zpd_host_kernel(zpd_host_args);
     zpd_host_threads[zpd_host_current].state = ZPD_HOST_FINISHED;
     zpd_host_threads[zpd_host_current].fiber = nullptr;
-    int next = zpd_host_current + (zpd_host_backwards ? -1 : 1);
-    bool inside = next >= zpd_host_warp_begin && next < zpd_host_warp_end;
-    if (inside && zpd_host_threads[next].state == ZPD_HOST_READY && !zpd_host_threads[next].fiber) {
-      zpd_host_threads[next].fiber = fiber;
-      zpd_host_enter(next);
-      continue;
-    }
+    int next = zpd_host_next();
+    if (next >= 0 && zpd_host_enter(next, fiber) == fiber) continue;
     zpd_host_idle[zpd_host_n_idle++] = fiber;
-    zpd_host_change(&fiber->context, &zpd_host_scheduler);
+    zpd_host_change(&fiber->context, next < 0 ? &zpd_host_scheduler : &zpd_host_threads[next].fiber->context);
   }
 }
 
-static zpd_host_fiber *zpd_host_take_fiber() {
-  if (zpd_host_n_idle) return zpd_host_idle[--zpd_host_n_idle];
-  zpd_host_fiber *fiber = &zpd_host_fibers[zpd_host_n_fibers++];
-  zpd_host_fiber_new(fiber);
-  return fiber;
-}
-
-/* Runs a thread until it waits or has finished. */
+/* Runs a thread, and those of its warp that come after it. */
 static void zpd_host_resume(int thread) {
-  zpd_host_thread *t = &zpd_host_threads[thread];
-  if (!t->fiber) t->fiber = zpd_host_take_fiber();
-  t->state = ZPD_HOST_RUNNING;
-  zpd_host_enter(thread);
-  zpd_host_change(&zpd_host_scheduler, &t->fiber->context);
+  zpd_host_change(&zpd_host_scheduler, &zpd_host_enter(thread, nullptr)->context);
 }
 
 static void zpd_host_wait(zpd_host_state state, const char *file, int line) {
@@ -95,7 +104,7 @@ static void zpd_host_wait(zpd_host_state state, const char *file, int line) {
   t->state = state;
   t->file = file;
   t->line = line;
-  zpd_host_change(&t->fiber->context, &zpd_host_scheduler);
+  zpd_host_leave(t->fiber);
 }
 
 void zpd_host_barrier(const char *file, int line) { zpd_host_wait(ZPD_HOST_AT_BLOCK, file, line); }
@@ -111,8 +120,8 @@ static const char *zpd_host_kernel_name() {
 
 static int zpd_host_failure(const char *what) {
   fflush(stdout);
-  fprintf(stderr, "emulated device: kernel %s, block (%u, %u, %u): %s\n", zpd_host_kernel_name(), blockIdx.x, blockIdx.y,
-          blockIdx.z, what);
+  fprintf(stderr, "emulated device: kernel %s, block (%u, %u, %u): %s\n", zpd_host_kernel_name(), blockIdx.x,
+          blockIdx.y, blockIdx.z, what);
   return 1;
 }
 
@@ -126,13 +135,17 @@ static const char *zpd_host_place(const zpd_host_thread *t, char *text, size_t b
   return text;
 }
 
+/* Names of files are compared when one file has two literals. */
+static bool zpd_host_same_place(const zpd_host_thread *a, const zpd_host_thread *b) {
+  return a->line == b->line && (a->file == b->file || strcmp(a->file, b->file) == 0);
+}
+
 /* Are all of [begin, end) in the same state at the same place? If not, says which are not. */
 static bool zpd_host_together(int begin, int end) {
   const zpd_host_thread *first = &zpd_host_threads[begin];
   for (int i = begin + 1; i < end; i++) {
     const zpd_host_thread *t = &zpd_host_threads[i];
-    if (t->state == first->state && (t->state == ZPD_HOST_FINISHED || (t->line == first->line && !strcmp(t->file, first->file))))
-      continue;
+    if (t->state == first->state && (t->state == ZPD_HOST_FINISHED || zpd_host_same_place(t, first))) continue;
     char one[256], other[256], text[640];
     snprintf(text, sizeof text, "thread %d %s, but thread %d %s", begin, zpd_host_place(first, one, sizeof one), i,
              zpd_host_place(t, other, sizeof other));
@@ -142,8 +155,8 @@ static bool zpd_host_together(int begin, int end) {
   return true;
 }
 
-void zpd_host_exchange(unsigned lanes, const void *give, void *take, unsigned long bytes, int distance, const char *file,
-                       int line) {
+void zpd_host_exchange(unsigned lanes, const void *give, void *take, unsigned long bytes, int distance,
+                       const char *file, int line) {
   int self = zpd_host_current, lane = self % ZPD_HOST_LANES, other = self - lane + (lane ^ distance);
   zpd_host_thread *t = &zpd_host_threads[self];
   unsigned turn = t->exchanges++ % 2;
@@ -194,7 +207,7 @@ static void zpd_host_spoil_shared() {
 static bool zpd_host_run_block(int threads) {
   int warps = (threads + ZPD_HOST_LANES - 1) / ZPD_HOST_LANES;
   zpd_host_spoil_shared();
-  for (int i = 0; i < threads; i++) zpd_host_threads[i] = zpd_host_thread{};
+  for (int i = 0; i < threads; i++) zpd_host_threads[i].state = ZPD_HOST_READY;
   for (;;) {
     for (int k = 0; k < warps; k++) {
       int begin = zpd_host_nth(0, warps, k) * ZPD_HOST_LANES;
@@ -231,10 +244,15 @@ extern "C" int zpd_host_launch(void (*kernel)(const void *args), const void *arg
   zpd_host_kernel = kernel;
   zpd_host_args = args;
   blockIdx = zpd_host_dim{0, 0, 0};
-  if (!zpd_host_geometry_is_legal(grid, block)) return zpd_host_failure("a grid or a block of a size that no device takes");
+  if (!zpd_host_geometry_is_legal(grid, block))
+    return zpd_host_failure("a grid or a block of a size that no device takes");
   gridDim = zpd_host_dim{grid[0], grid[1], grid[2]};
   blockDim = zpd_host_dim{block[0], block[1], block[2]};
   int threads = (int)(block[0] * block[1] * block[2]);
+  for (unsigned i = 0; i < (unsigned)threads; i++) {
+    zpd_host_threads[i] = zpd_host_thread{};
+    zpd_host_threads[i].index = zpd_host_dim{i % block[0], i / block[0] % block[1], i / (block[0] * block[1])};
+  }
   zpd_host_backwards = false;
   for (blockIdx.z = 0; blockIdx.z < grid[2]; blockIdx.z++)
     for (blockIdx.y = 0; blockIdx.y < grid[1]; blockIdx.y++)

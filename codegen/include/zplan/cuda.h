@@ -14,8 +14,8 @@ typedef struct zp_cuda_source {
   const char *text; /* CUDA C */
   const char *name; /* what messages of the compiler call it: "kernels.cu" */
   /* Where "zplan/zpd.h", "zpd_device.h" and, for the host, "zpd_host.h" are found: kernels/include, kernels/cuda,
-   * codegen/cuda/emulator. They are read from disk, as the headers of trainer.c are, so that a tree can be compiled again
-   * by hand with the very same files. */
+   * codegen/cuda/emulator. They are read from disk, as the headers of trainer.c are, so that a tree can be compiled
+   * again by hand with the very same files. */
   const char *const *include_dirs;
   int n_include_dirs;
   int elem_bytes; /* 4: real is float; 8: double */
@@ -28,8 +28,8 @@ typedef struct zp_cuda_source {
 bool zp_cuda_compile(zp_arena *arena, const zp_cuda_source *source, const char *arch, const char *out_path,
                      const char **error);
 
-/* The archs that the NVRTC of this machine compiles for: "sm_75 sm_80 ... sm_121", arena. NULL with *error when there is
- * none. Archs with an `a` or `f` behind the number are taken where NVRTC takes them and are not listed. */
+/* The archs that the NVRTC of this machine compiles for: "sm_75 sm_80 ... sm_121", arena. NULL with *error when there
+ * is none. Archs with an `a` or `f` behind the number are taken where NVRTC takes them and are not listed. */
 const char *zp_cuda_archs(zp_arena *arena, const char **error);
 /* Its file and version, "libnvrtc.so.13 (13.0)". Arena; NULL with *error. */
 const char *zp_cuda_library(zp_arena *arena, const char **error);

@@ -17,7 +17,7 @@ typedef unsigned long long zpd_uint;
 
 #define ZPD_OPERANDS 16
 
-/* Operands as in zpk_row_args. Without column sums: any grid; block b takes rows b, b + gridDim.x, ... With sums: gridDim.x ==
+/* Operands as in zpk_row_args. Without column sums: any grid; blocks share the rows out. With sums: gridDim.x ==
  * chunks, block b takes the rows of chunk b, [rows * b / chunks, rows * (b + 1) / chunks), and stores its sums of columns to
  * partial[i] + b * columns_i, zeros where the chunk is empty. */
 typedef struct zpd_rows {
