@@ -20,6 +20,17 @@ static const char *words_of(zp_arena *arena, const char *value) {
   return words;
 }
 
+/* Words that come first behind a verb: "deepspeed|megatron|slurm FILE.dz ..." as "deepspeed megatron slurm"; NULL: a
+ * file or an option does. */
+static const char *first_words(zp_arena *arena, const zp_verb *verb) {
+  char *words = zp_strndup(arena, verb->arguments, strcspn(verb->arguments, " "));
+  for (char *p = words; *p; p++) {
+    if (!islower((unsigned char)*p) && *p != '|') return NULL;
+    if (*p == '|') *p = ' ';
+  }
+  return *words ? words : NULL;
+}
+
 static bool is_file(const char *value) { return value && strcmp(value, "FILE") == 0; }
 
 static void put_verb_names(zp_buf *out) {
@@ -52,6 +63,16 @@ static void put_bash_values(zp_buf *out) {
   zp_buf_puts(out, "  esac\n");
 }
 
+static void put_bash_first(zp_buf *out) {
+  zp_buf_puts(out, "  case $COMP_CWORD-$verb in\n");
+  for (int i = 0; i < zp_verb_count(); i++) {
+    const char *words = first_words(out->arena, zp_verb_at(i));
+    if (words)
+      zp_buf_line(out, "    2-%s) COMPREPLY=($(compgen -W '%s' -- \"$cur\")); return ;;", zp_verb_at(i)->name, words);
+  }
+  zp_buf_puts(out, "  esac\n");
+}
+
 static void put_bash(zp_buf *out) {
   zp_buf_puts(out,
               "_zplan() {\n"
@@ -70,8 +91,9 @@ static void put_bash(zp_buf *out) {
   }
   zp_buf_puts(out, "    *) options='");
   put_options_of(out, "plan");
-  zp_buf_puts(out, "' ;;\n  esac\n"
-                   "  case $cur in\n"
+  zp_buf_puts(out, "' ;;\n  esac\n");
+  put_bash_first(out);
+  zp_buf_puts(out, "  case $cur in\n"
                    "    -*) COMPREPLY=($(compgen -W \"$options --help\" -- \"$cur\")) ;;\n"
                    "    *) COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n"
                    "  esac\n}\n"
@@ -110,6 +132,11 @@ static void put_fish(zp_buf *out) {
   for (int i = 0; i < zp_verb_count(); i++)
     zp_buf_line(out, "complete -c zplan -n __fish_use_subcommand -a %s -d '%s'", zp_verb_at(i)->name,
                 fish_quoted(arena, zp_verb_at(i)->does));
+  for (int i = 0; i < zp_verb_count(); i++) {
+    const char *words = first_words(arena, zp_verb_at(i));
+    if (words)
+      zp_buf_line(out, "complete -c zplan -n '__fish_seen_subcommand_from %s' -a '%s'", zp_verb_at(i)->name, words);
+  }
   for (int i = 0; i < zp_option_count(); i++) {
     zp_option option = zp_option_at(i);
     bool is_long = strncmp(option.name, "--", 2) == 0;

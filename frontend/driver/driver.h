@@ -28,8 +28,8 @@ typedef struct zp_options {
   zp_load_options load; /* --gpus/--ranks --nodes --cluster --model --plan --set */
   zp_strings set;
   bool ranks_given, json, resume, check, check_memory, message_json;
-  int color; /* -1 auto, 0, 1 */
-  int top;
+  int color;             /* -1 auto, 0, 1 */
+  int top;               /* -1: not given */
   int64_t steps;         /* -1: the file's */
   int64_t device_memory; /* 0: the cluster's */
   int threads;
@@ -50,6 +50,8 @@ typedef struct zp_run_state {
   zp_diags *diags;
   zp_options options;
   const char *command;
+  /* Called with a spec before it is searched (zp_obtain_plan); NULL: nothing to change. */
+  void (*before_search)(struct zp_run_state *run, zp_spec *spec);
 } zp_run_state;
 
 /* ---- options.c ---- */
@@ -62,6 +64,11 @@ typedef struct zp_option {
 int zp_option_count(void);
 zp_option zp_option_at(int index);
 bool zp_verb_takes(const char *verb, int index);
+/* The first positional argument, which names one of `words`, and takes it off; its index. -1 after saying what is wrong
+ * with it (exit status 2). */
+int zp_take_format(zp_run_state *run, const char *const *words, int count);
+/* -o: prints `text` there, or to standard output. */
+bool zp_put_output(zp_run_state *run, const char *text);
 /* Prints the diagnostics gathered so far to stderr in the chosen form; true when there was no error. */
 bool zp_flush_diags(zp_run_state *run);
 /* "zplan: ..." on stderr; returns ZP_EXIT_USAGE. */
@@ -131,7 +138,8 @@ zp_json *zp_pareto_json(const zp_pareto *front);
 void zp_print_json(zp_arena *arena, zp_json *json);
 
 /* ---- launch.c ---- */
-/* Starts a trainer with the options' words and waits; the exit status of the command. quiet: what it prints on stdout is dropped. */
+/* Starts a trainer with the options' words and waits; the exit status of the command. quiet: what it prints on stdout
+ * is dropped. */
 int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool quiet);
 
 /* ---- subcommands: return the exit status ---- */
@@ -150,6 +158,8 @@ int zp_cmd_calibrate(zp_run_state *run);
 int zp_cmd_bench(zp_run_state *run);
 int zp_cmd_diff(zp_run_state *run);
 int zp_cmd_completion(zp_run_state *run);
+int zp_cmd_export(zp_run_state *run);
+int zp_cmd_import(zp_run_state *run);
 
 /* Default folder of a generated tree: "gpt2.zplan" beside where the command runs. Arena. */
 const char *zp_tree_dir(zp_run_state *run);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char *const later[] = {"import", "export", "compare"};
+static const char *const later[] = {"compare"};
 
 static void print_help(FILE *out) {
   fprintf(out, "zplan: plans, generates and runs the parallel training of large models\n\n");

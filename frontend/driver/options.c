@@ -47,18 +47,18 @@ typedef struct option_row {
 } option_row;
 
 static const option_row rows[] = {
-    {"--gpus", O_GPUS, "N|auto|LOW..HIGH", "plan build run explain bench",
+    {"--gpus", O_GPUS, "N|auto|LOW..HIGH", "plan build run explain bench export",
      "devices to use (default: the cluster block; build, run: 1 rank); auto: the fewest that fit; a range: a table"},
-    {"--ranks", O_GPUS, "N", "plan build run explain bench", "the same as --gpus"},
-    {"--nodes", O_NODES, "N", "plan build run explain bench", "nodes of the cluster"},
-    {"--cluster", O_CLUSTER, "NAME", "plan build run check explain bench", "which cluster block of the file"},
-    {"--model", O_MODEL, "NAME", "plan build run check explain bench", "which model of the file"},
-    {"--plan", O_PLAN, "NAME", "plan build run check explain bench", "which plan block of the file"},
-    {"--set", O_SET, "KEY=VALUE", "plan build run check explain bench",
+    {"--ranks", O_GPUS, "N", "plan build run explain bench export", "the same as --gpus"},
+    {"--nodes", O_NODES, "N", "plan build run explain bench export", "nodes of the cluster"},
+    {"--cluster", O_CLUSTER, "NAME", "plan build run check explain bench export", "which cluster block of the file"},
+    {"--model", O_MODEL, "NAME", "plan build run check explain bench export", "which model of the file"},
+    {"--plan", O_PLAN, "NAME", "plan build run check explain bench export", "which plan block of the file"},
+    {"--set", O_SET, "KEY=VALUE", "plan build run check explain bench export",
      "instead of the file's plan limit or train setting: 'tensor<=8', steps=50, model.layers=3; several add up"},
-    {"-o", O_OUTPUT, "FILE", "plan build run data calibrate bench",
+    {"-o", O_OUTPUT, "FILE", "plan build run data calibrate bench export import",
      "where the result goes (build, run, bench: a folder)"},
-    {"--top", O_TOP, "K", "plan bench", "alternatives beside the best plan"},
+    {"--top", O_TOP, "K", "plan bench", "search for the K next best plans, too"},
     {"--json", O_JSON, NULL, "plan check validate explain bench diff", "one JSON document on standard output"},
     {"--target", O_TARGET, "cpu|cuda", "build run", "what the trainer runs on (cuda is not built in this version)"},
     {"--arch", O_ARCH, "ARCH", "build run", "of --target cuda"},
@@ -66,7 +66,7 @@ static const option_row rows[] = {
     {"--resume", O_RESUME, NULL, "run", "go on from the last checkpoint"},
     {"--steps", O_STEPS, "N", "run bench", "steps to run instead of the file's"},
     {"--log", O_LOG, "FILE", "run report", "JSON lines of a run: written by run, read by report"},
-    {"--device-memory", O_MEMORY, "SIZE", "plan build run explain bench", "budget of one device, e.g. 4GiB"},
+    {"--device-memory", O_MEMORY, "SIZE", "plan build run explain bench export", "budget of one device, e.g. 4GiB"},
     {"--html", O_HTML, "FILE", "report", "the report as one HTML file"},
     {"--trace", O_TRACE, "FILE", "report", "the simulated step as a Chrome trace"},
     {"--why-not", O_WHY_NOT, "'KEY=VALUE, ...'", "explain", "what another plan would cost, or why it does not fit"},
@@ -78,9 +78,9 @@ static const option_row rows[] = {
     {"--dump-after", O_DUMP, "graph|shard|differentiate|lower", "plan check", "an intermediate form"},
     {"--sensitivity", O_SENSITIVITY, NULL, "plan", "the best plan on a machine with one rate changed"},
     {"--pareto", O_PARETO, NULL, "plan", "step time against memory, devices and price"},
-    {"--calibration", O_CALIBRATION, "FILE", "plan build run explain bench",
+    {"--calibration", O_CALIBRATION, "FILE", "plan build run explain bench export",
      "measurements of `zplan calibrate`; for CPU clusters also $ZPLAN_CALIBRATION"},
-    {"--gap", O_GAP, "SHARE", "plan build run explain bench",
+    {"--gap", O_GAP, "SHARE", "plan build run explain bench export",
      "stop searching when no plan is faster by more than this: 1%, 0.01 (default 0)"},
     {"-t", O_SECONDS, "SECONDS", "calibrate", "time to measure: 10 to 600 (default 30)"},
 };
@@ -285,7 +285,7 @@ bool zp_parse_options(zp_run_state *run, int argc, char **argv) {
   zp_options *o = &run->options;
   o->steps = -1;
   o->color = -1;
-  o->top = 3;
+  o->top = -1;
   for (int i = 0; i < argc; i++) {
     const char *word = argv[i];
     if (strcmp(word, "--") == 0) {

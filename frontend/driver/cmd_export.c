@@ -1,0 +1,57 @@
+/* zplan export: a plan in the words of another program, on stdout or in a file; what differs from the plan on stderr.
+ */
+#include "driver.h"
+#include <zplan/export.h>
+
+#include <stdio.h>
+
+static zp_export_format format; /* of this run: before_search has no other way to know */
+
+static void narrow(zp_run_state *run, zp_spec *spec) {
+  const char *keys = zp_export_narrow(run->arena, spec, format);
+  if (keys)
+    fprintf(stderr, "note: searched among plans that %s can express (limited: %s)\n", zp_export_word(format), keys);
+}
+
+/* "out/gpt1t.sh" -> "gpt1t": for the comments of the file. */
+static const char *base_name(zp_run_state *run) {
+  const char *path = run->options.output ? run->options.output : run->options.files.data[0],
+             *slash = strrchr(path, '/');
+  const char *base = slash ? slash + 1 : path;
+  if (run->options.output) return base;
+  return zp_format(run->arena, "%.*s.%s", (int)strcspn(base, "."), base,
+                   format == ZP_EXPORT_DEEPSPEED ? "json"
+                   : format == ZP_EXPORT_SLURM   ? "sbatch"
+                                                 : "sh");
+}
+
+static void report(zp_run_state *run, const zp_export *result) {
+  for (int i = 0; i < result->refusals.len; i++) {
+    const zp_export_refusal *r = &result->refusals.data[i];
+    zp_diag *d = zp_report(run->diags, r->of_model ? ZP_Z0682 : ZP_Z0681, r->span, "%s", r->reason);
+    if (r->help) zp_diag_help(d, "%s", r->help);
+  }
+  zp_flush_diags(run);
+}
+
+int zp_cmd_export(zp_run_state *run) {
+  const char *words[ZP_EXPORT_COUNT];
+  for (int i = 0; i < ZP_EXPORT_COUNT; i++) words[i] = zp_export_word((zp_export_format)i);
+  int index = zp_take_format(run, words, ZP_EXPORT_COUNT);
+  if (index < 0) return ZP_EXIT_USAGE;
+  format = (zp_export_format)index;
+  run->before_search = narrow;
+  zp_plan *plan = zp_obtain_plan(run, 0);
+  if (!plan) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
+  if (!plan->feasible) {
+    fputs(zp_report_infeasible(run->arena, plan), stderr);
+    return ZP_EXIT_INFEASIBLE;
+  }
+  zp_export *result = zp_export_plan(run->arena, plan, format, base_name(run));
+  if (!result->text) {
+    report(run, result);
+    return ZP_EXIT_ERROR;
+  }
+  for (int i = 0; i < result->notes.len; i++) fprintf(stderr, "note: %s\n", result->notes.data[i]);
+  return zp_put_output(run, result->text) ? ZP_EXIT_OK : ZP_EXIT_ERROR;
+}

@@ -1,0 +1,62 @@
+/* Private to frontend/import: a Hugging Face configuration, read and written. */
+#ifndef ZPLAN_HF_H
+#define ZPLAN_HF_H
+
+#include <zplan/buf.h>
+#include <zplan/import.h>
+#include <zplan/json.h>
+
+typedef enum hf_layers { HF_GPT2, HF_NEOX, HF_LLAMA } hf_layers; /* which blocks are written */
+
+/* What the families have in common. */
+typedef struct hf_model {
+  const char *type; /* "llama": also the name of the model */
+  hf_layers layers_are;
+  int64_t vocabulary, positions, hidden, layers, heads, kv_heads, head_size, ff;
+  double eps, theta, std;
+  bool qkv_bias, proj_bias, mlp_bias, tied, parallel;
+  const char *activation; /* an expression over `x`: "gelu(x, approximate = \"tanh\")"; NULL: SwiGLU */
+  double embedding_dropout, dropout;
+  int64_t experts, top_k; /* 0: none */
+  double balance;
+  int64_t window; /* positions that attention sees; 0: all */
+} hf_model;
+
+typedef struct hf_reader {
+  zp_arena *arena;
+  zp_diags *diags;
+  const zp_json *root;
+  int file;
+  zp_strings used; /* keys that were asked for */
+  zp_imported *result;
+  hf_model *model;
+} hf_reader;
+
+/* ---- hf_fields.c: fields by name; what is wrong is reported, and something harmless returned. null counts as absent.
+ */
+/* missing < 0: the field must be there. Between 1 and `most`. */
+int64_t hf_size(hf_reader *r, const char *key, int64_t missing, int64_t most);
+double hf_real(hf_reader *r, const char *key, double missing, double low, double high);
+bool hf_flag(hf_reader *r, const char *key, bool missing);
+const char *hf_word(hf_reader *r, const char *key, const char *missing); /* missing NULL: must be there */
+const zp_json *hf_value(hf_reader *r, const char *key);                  /* NULL: absent or null */
+/* Z0684 at the field. */
+void hf_refuse(hf_reader *r, const char *key, const char *help, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+void hf_note(hf_reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Notes every field that nobody asked for and that is not known to be about something else than the model's graph. */
+void hf_note_unused(hf_reader *r);
+/* Where a key stands in the file. */
+zp_span hf_place(const hf_reader *r, const char *key);
+
+/* ---- hf_families.c ---- */
+/* False after reporting an unknown or missing model_type. */
+bool hf_read_model(hf_reader *r);
+
+/* ---- hf_write.c, hf_blocks.c ---- */
+const char *hf_write(zp_arena *arena, const hf_model *m);
+void hf_write_blocks(zp_buf *out, const hf_model *m);
+/* Shortest text that is the same double again, as the language writes it. Arena. */
+const char *hf_number(zp_arena *arena, double value);
+
+#endif

@@ -1,0 +1,127 @@
+/* The blocks of a layer as .dz text, with parameters named as in the checkpoints of Hugging Face. */
+#include "hf.h"
+
+/* ", bias = false, std = 0.01": what differs from the defaults of std.nn's linear. */
+static const char *linear_options(const zp_buf *out, const hf_model *m, bool bias) {
+  const char *std = m->std == 0.02 ? "" : zp_format(out->arena, ", std = %s", hf_number(out->arena, m->std));
+  return zp_format(out->arena, "%s%s", bias ? "" : ", bias = false", std);
+}
+
+static const char *eps_of(const zp_buf *out, const hf_model *m) { return hf_number(out->arena, m->eps); }
+
+/* The expression with `x` replaced. */
+static const char *activation_of(const zp_buf *out, const hf_model *m, const char *argument) {
+  const char *x = strchr(m->activation, 'x');
+  while (x[-1] != '(') x = strchr(x + 1, 'x');
+  return zp_format(out->arena, "%.*s%s%s", (int)(x - m->activation), m->activation, argument, x + 1);
+}
+
+/* GPT-2 scales the matrices that end a branch, so that the sum over all layers keeps its size. */
+static void write_gpt2(zp_buf *out, const hf_model *m) {
+  const char *plain = linear_options(out, m, true);
+  zp_buf_printf(out, "block mlp(x: [B, S, d], ff: int, residual_std: float) -> [B, S, d] {\n");
+  zp_buf_printf(out, "  c_fc   = linear(x, ff%s)\n", plain);
+  zp_buf_printf(out, "  c_proj = linear(%s, d, std = residual_std)\n", activation_of(out, m, "c_fc"));
+  zp_buf_puts(out, "  return dropout(c_proj)\n}\n\n");
+  zp_buf_puts(out, "block self_attention(x: [B, S, d], heads: int, residual_std: float) -> [B, S, d] {\n");
+  zp_buf_printf(out, "  c_attn  = linear(x, 3 * d%s)\n  q, k, v = split(c_attn, 3)\n", plain);
+  zp_buf_puts(out, "  y       = attention(q, k, v, heads = heads)\n  c_proj  = linear(y, d, std = residual_std)\n"
+                   "  return dropout(c_proj)\n}\n\n");
+  zp_buf_puts(out, "block layer(x: [B, S, d], heads: int, ff: int, residual_std: float) -> [B, S, d] {\n");
+  zp_buf_printf(out, "  ln_1 = layer_norm(x, eps = %s)\n", eps_of(out, m));
+  zp_buf_puts(out, "  attn = self_attention(ln_1, heads = heads, residual_std = residual_std)\n  a    = x + attn\n");
+  zp_buf_printf(out, "  ln_2 = layer_norm(a, eps = %s)\n", eps_of(out, m));
+  zp_buf_puts(out, "  mlp  = mlp(ln_2, ff = ff, residual_std = residual_std)\n  return a + mlp\n}\n");
+}
+
+static void write_neox(zp_buf *out, const hf_model *m) {
+  const char *attention = linear_options(out, m, m->qkv_bias), *plain = linear_options(out, m, true);
+  zp_buf_puts(out, "block mlp(x: [B, S, d], ff: int) -> [B, S, d] {\n");
+  zp_buf_printf(out, "  dense_h_to_4h = linear(x, ff%s)\n", plain);
+  zp_buf_printf(out, "  dense_4h_to_h = linear(%s, d%s)\n", activation_of(out, m, "dense_h_to_4h"), plain);
+  zp_buf_puts(out, "  return dropout(dense_4h_to_h)\n}\n\n");
+  zp_buf_puts(out, "block self_attention(x: [B, S, d], heads: int, theta: float) -> [B, S, d] {\n");
+  zp_buf_printf(out, "  query_key_value = linear(x, 3 * d%s)\n  q, k, v         = split(query_key_value, 3)\n",
+                attention);
+  zp_buf_puts(out, "  query           = rope(q, heads = heads, theta = theta)\n"
+                   "  key             = rope(k, heads = heads, theta = theta)\n"
+                   "  y               = attention(query, key, v, heads = heads)\n");
+  zp_buf_printf(out, "  dense           = linear(y, d%s)\n  return dropout(dense)\n}\n\n", attention);
+  zp_buf_puts(out, "block layer(x: [B, S, d], heads: int, ff: int, theta: float) -> [B, S, d] {\n");
+  zp_buf_printf(out, "  input_layernorm          = layer_norm(x, eps = %s)\n", eps_of(out, m));
+  zp_buf_puts(out, "  attention                = self_attention(input_layernorm, heads = heads, theta = theta)\n");
+  if (!m->parallel) zp_buf_puts(out, "  a                        = x + attention\n");
+  zp_buf_printf(out, "  post_attention_layernorm = layer_norm(%s, eps = %s)\n", m->parallel ? "x" : "a",
+                eps_of(out, m));
+  zp_buf_puts(out, "  mlp                      = mlp(post_attention_layernorm, ff = ff)\n");
+  zp_buf_printf(out, "  return %s + mlp\n}\n", m->parallel ? "x + attention" : "a");
+}
+
+static void write_swiglu(zp_buf *out, const hf_model *m) {
+  const char *options = linear_options(out, m, m->mlp_bias);
+  zp_buf_puts(out, "block swiglu(x: [B, S, d], ff: int) -> [B, S, d] {\n");
+  zp_buf_printf(out, "  gate_proj = linear(x, ff%s)\n  up_proj   = linear(x, ff%s)\n", options, options);
+  zp_buf_printf(out, "  down_proj = linear(silu(gate_proj) * up_proj, d%s)\n  return down_proj\n}\n\n", options);
+}
+
+static void write_experts(zp_buf *out, const hf_model *m) {
+  const char *std = hf_number(out->arena, m->std);
+  zp_buf_puts(
+      out,
+      "# Weights are [experts, out, in]. `capacity`: slots of an expert as a multiple of its even share of a sample's "
+      "tokens.\n"
+      "block block_sparse_moe(x: [B, S, d], experts: int, top_k: int, ff: int, capacity: float, balance: float) -> "
+      "[B, S, d] {\n");
+  zp_buf_printf(out,
+                "  param w1: [experts, ff, d] ~ normal(std = %s)\n  param w2: [experts, d, ff] ~ normal(std = %s)\n"
+                "  param w3: [experts, ff, d] ~ normal(std = %s)\n",
+                std, std, std);
+  zp_buf_printf(out, "  gate         = linear(x, experts%s)\n", linear_options(out, m, false));
+  zp_buf_puts(out,
+              "  weight, slot = top_k_gate(gate, k = top_k, capacity = capacity, balance = balance)\n"
+              "  tokens       = dispatch(x, slot)\n"
+              "  hidden       = silu(batched_matmul(tokens, transpose(w1))) * batched_matmul(tokens, transpose(w3))\n"
+              "  return combine(batched_matmul(hidden, transpose(w2)), weight, slot)\n}\n\n");
+}
+
+static void write_llama(zp_buf *out, const hf_model *m) {
+  const char *qkv = linear_options(out, m, m->qkv_bias), *proj = linear_options(out, m, m->proj_bias);
+  zp_buf_puts(
+      out,
+      "block attention_layer(x: [B, S, d], heads: int, kv_heads: int, head_size: int, theta: float) -> [B, S, d] {\n");
+  zp_buf_printf(out,
+                "  q_proj = linear(x, heads * head_size%s)\n  k_proj = linear(x, kv_heads * head_size%s)\n"
+                "  v_proj = linear(x, kv_heads * head_size%s)\n",
+                qkv, qkv, qkv);
+  zp_buf_puts(out, "  q      = rope(q_proj, heads = heads, theta = theta)\n  k      = rope(k_proj, heads = kv_heads, "
+                   "theta = theta)\n"
+                   "  y      = attention(q, k, v_proj, heads = heads, kv_heads = kv_heads)\n");
+  zp_buf_printf(out, "  o_proj = linear(y, d%s)\n  return o_proj\n}\n\n", proj);
+  if (m->experts)
+    write_experts(out, m);
+  else
+    write_swiglu(out, m);
+  const char *more = m->experts ? ", experts: int, top_k: int, capacity: float, balance: float" : "";
+  const char *mlp = m->experts ? "block_sparse_moe" : "mlp";
+  zp_buf_printf(
+      out,
+      "block layer(x: [B, S, d], heads: int, kv_heads: int, head_size: int, theta: float, ff: int%s) -> [B, S, d] {\n",
+      more);
+  zp_buf_printf(out, "  input_layernorm          = rms_norm(x, eps = %s)\n", eps_of(out, m));
+  zp_buf_puts(
+      out, "  self_attn                = attention_layer(input_layernorm, heads = heads, kv_heads = kv_heads, "
+           "head_size = head_size,\n"
+           "                                             theta = theta)\n  a                        = x + self_attn\n");
+  zp_buf_printf(out, "  post_attention_layernorm = rms_norm(a, eps = %s)\n", eps_of(out, m));
+  zp_buf_printf(out, "  %-24s = %s\n", mlp,
+                m->experts ? "block_sparse_moe(post_attention_layernorm, experts = experts, top_k = top_k, ff = ff,\n"
+                             "                                              capacity = capacity, balance = balance)"
+                           : "swiglu(post_attention_layernorm, ff = ff)");
+  zp_buf_printf(out, "  return a + %s\n}\n", mlp);
+}
+
+void hf_write_blocks(zp_buf *out, const hf_model *m) {
+  static void (*const write[])(zp_buf *, const hf_model *) = {
+      [HF_GPT2] = write_gpt2, [HF_NEOX] = write_neox, [HF_LLAMA] = write_llama};
+  write[m->layers_are](out, m);
+}

@@ -1,0 +1,224 @@
+/* The families of models: which fields they have, under which names, with which defaults (those of the configuration
+ * classes of transformers, src/transformers/models/FAMILY/configuration_FAMILY.py), and what of them the language
+ * lacks. */
+#include "hf.h"
+
+enum { MOST_WIDTH = 1 << 24, MOST_LAYERS = 100000, MOST_EXPERTS = 1024, MOST_TOP_K = 16 };
+
+static void read_activation(hf_reader *r, const char *key, const char *usual) {
+  static const struct {
+    const char *word, *text;
+  } rows[] = {{"gelu_new", "gelu(x, approximate = \"tanh\")"},
+              {"gelu_pytorch_tanh", "gelu(x, approximate = \"tanh\")"},
+              {"gelu_fast", "gelu(x, approximate = \"tanh\")"},
+              {"gelu", "gelu(x)"},
+              {"relu", "relu(x)"},
+              {"silu", "silu(x)"}};
+  const char *word = hf_word(r, key, usual);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (strcmp(rows[i].word, word) == 0) r->model->activation = rows[i].text;
+  if (!r->model->activation)
+    hf_refuse(r, key, "known are gelu_new, gelu_pytorch_tanh, gelu_fast, gelu, relu, silu",
+              "activation `%s` is not an op of the "
+              "language",
+              word);
+}
+
+static void note_attention_dropout(hf_reader *r, const char *key, double usual) {
+  double rate = hf_real(r, key, usual, 0, 1);
+  if (rate > 0) hf_note(r, "`%s` %g was left out: attention has no dropout on its probabilities", key, rate);
+}
+
+static void read_dropouts(hf_reader *r, const char *embedding, const char *residual, double usual) {
+  r->model->embedding_dropout = hf_real(r, embedding, usual, 0, 0.999);
+  r->model->dropout = hf_real(r, residual, usual, 0, 0.999);
+}
+
+static void check_heads(hf_reader *r, const char *heads_key) {
+  hf_model *m = r->model;
+  if (m->hidden % m->heads != 0 && m->head_size * m->heads == m->hidden / m->heads * m->heads)
+    zp_report(r->diags, ZP_Z0683, hf_place(r, heads_key), "%lld heads do not divide the hidden size %lld",
+              (long long)m->heads, (long long)m->hidden);
+  if (m->heads % m->kv_heads != 0)
+    zp_report(r->diags, ZP_Z0683, hf_place(r, "num_key_value_heads"), "%lld key/value heads do not divide %lld heads",
+              (long long)m->kv_heads, (long long)m->heads);
+}
+
+static void read_gpt2(hf_reader *r) {
+  hf_model *m = r->model;
+  m->layers_are = HF_GPT2;
+  m->vocabulary = hf_size(r, "vocab_size", -1, INT32_MAX);
+  m->positions = hf_size(r, "n_positions", -1, MOST_WIDTH);
+  m->hidden = hf_size(r, "n_embd", -1, MOST_WIDTH);
+  m->layers = hf_size(r, "n_layer", -1, MOST_LAYERS);
+  m->heads = m->kv_heads = hf_size(r, "n_head", -1, MOST_WIDTH);
+  m->head_size = m->hidden / m->heads;
+  m->ff = hf_size(r, "n_inner", 4 * m->hidden, MOST_WIDTH);
+  m->eps = hf_real(r, "layer_norm_epsilon", 1e-5, 0, 1);
+  m->std = hf_real(r, "initializer_range", 0.02, 0, 10);
+  m->tied = hf_flag(r, "tie_word_embeddings", true);
+  m->qkv_bias = m->proj_bias = m->mlp_bias = true;
+  read_activation(r, "activation_function", "gelu_new");
+  read_dropouts(r, "embd_pdrop", "resid_pdrop", 0.1);
+  note_attention_dropout(r, "attn_pdrop", 0.1);
+  if (!hf_flag(r, "scale_attn_weights", true))
+    hf_refuse(r, "scale_attn_weights", NULL,
+              "scores of attention are not scaled; the import writes 1 / sqrt(head size)");
+  if (hf_flag(r, "scale_attn_by_inverse_layer_idx", false))
+    hf_refuse(r, "scale_attn_by_inverse_layer_idx", NULL,
+              "every layer has another scale: all layers of a repeat are alike");
+  if (hf_flag(r, "add_cross_attention", false))
+    hf_refuse(r, "add_cross_attention", NULL, "cross-attention: the import writes decoders alone");
+  check_heads(r, "n_head");
+}
+
+/* rope_scaling of today's files; rope_parameters of newer ones, which hold theta too. */
+static void read_rope(hf_reader *r, double usual) {
+  static const char help[] = "shapes, memory and time do not depend on it: plan a copy of the file without the field";
+  hf_model *m = r->model;
+  m->theta = hf_real(r, "rope_theta", usual, 1, 1e12);
+  const zp_json *scaling = hf_value(r, "rope_scaling"), *parameters = hf_value(r, "rope_parameters");
+  const char *key = scaling ? "rope_scaling" : "rope_parameters";
+  if (!scaling) scaling = parameters;
+  if (!scaling) return;
+  const char *type = zp_json_get_string(scaling, "rope_type", zp_json_get_string(scaling, "type", "default"));
+  if (!zp_json_is_object(scaling))
+    zp_report(r->diags, ZP_Z0683, hf_place(r, key), "`%s` is no object", key);
+  else if (strcmp(type, "default") != 0)
+    hf_refuse(r, key, help, "rotary positions are scaled (`%s`)", type);
+  double theta = zp_json_get_real(scaling, "rope_theta", m->theta);
+  if (theta >= 1 && theta <= 1e12)
+    m->theta = theta;
+  else
+    zp_report(r->diags, ZP_Z0683, hf_place(r, key), "`rope_theta` is %g, a number from 1 to 1e12 is expected", theta);
+}
+
+static void read_neox(hf_reader *r) {
+  hf_model *m = r->model;
+  m->layers_are = HF_NEOX;
+  m->vocabulary = hf_size(r, "vocab_size", -1, INT32_MAX);
+  m->positions = hf_size(r, "max_position_embeddings", 2048, MOST_WIDTH);
+  m->hidden = hf_size(r, "hidden_size", -1, MOST_WIDTH);
+  m->layers = hf_size(r, "num_hidden_layers", -1, MOST_LAYERS);
+  m->heads = m->kv_heads = hf_size(r, "num_attention_heads", -1, MOST_WIDTH);
+  m->head_size = m->hidden / m->heads;
+  m->ff = hf_size(r, "intermediate_size", -1, MOST_WIDTH);
+  m->eps = hf_real(r, "layer_norm_eps", 1e-5, 0, 1);
+  m->std = hf_real(r, "initializer_range", 0.02, 0, 10);
+  m->tied = hf_flag(r, "tie_word_embeddings", false);
+  m->parallel = hf_flag(r, "use_parallel_residual", true);
+  m->qkv_bias = m->proj_bias = hf_flag(r, "attention_bias", true);
+  m->mlp_bias = true;
+  read_activation(r, "hidden_act", "gelu");
+  read_dropouts(r, "hidden_dropout", "hidden_dropout", 0);
+  note_attention_dropout(r, "attention_dropout", 0);
+  read_rope(r, 10000);
+  if (hf_value(r, "rotary_emb_base")) m->theta = hf_real(r, "rotary_emb_base", m->theta, 1, 1e12);
+  double share = hf_real(r, "rotary_pct", 0.25, 0, 1);
+  if (share != 1)
+    hf_refuse(r, "rotary_pct",
+              "shapes, memory and time hardly depend on it: plan a copy of the file with \"rotary_pct\": 1.0",
+              "rotary positions cover %g of a head; the language turns whole heads", share);
+  hf_note(r, "rows of query_key_value: the checkpoint has q, k, v of every head together, the .dz file all q, then all "
+             "k, then "
+             "all v");
+  check_heads(r, "num_attention_heads");
+}
+
+/* Attention that sees a window is the same as full attention for samples that are no longer. */
+static void read_window(hf_reader *r, bool used) {
+  r->model->window = hf_size(r, "sliding_window", 0, INT32_MAX);
+  if (!used) r->model->window = 0;
+}
+
+static void read_llama_like(hf_reader *r, double eps, double theta, int64_t kv_heads) {
+  hf_model *m = r->model;
+  m->layers_are = HF_LLAMA;
+  m->vocabulary = hf_size(r, "vocab_size", -1, INT32_MAX);
+  m->positions = hf_size(r, "max_position_embeddings", -1, INT32_MAX);
+  m->hidden = hf_size(r, "hidden_size", -1, MOST_WIDTH);
+  m->layers = hf_size(r, "num_hidden_layers", -1, MOST_LAYERS);
+  m->heads = hf_size(r, "num_attention_heads", -1, MOST_WIDTH);
+  m->kv_heads = hf_size(r, "num_key_value_heads", kv_heads ? kv_heads : m->heads, MOST_WIDTH);
+  m->head_size = hf_size(r, "head_dim", m->hidden / m->heads, MOST_WIDTH);
+  m->ff = hf_size(r, "intermediate_size", -1, MOST_WIDTH);
+  m->eps = hf_real(r, "rms_norm_eps", eps, 0, 1);
+  m->std = hf_real(r, "initializer_range", 0.02, 0, 10);
+  m->tied = hf_flag(r, "tie_word_embeddings", false);
+  const char *act = hf_word(r, "hidden_act", "silu");
+  if (strcmp(act, "silu") != 0)
+    hf_refuse(r, "hidden_act", NULL, "the gate of the MLP is `%s`; the import writes silu", act);
+  note_attention_dropout(r, "attention_dropout", 0);
+  read_rope(r, theta);
+  if (m->head_size % 2 != 0)
+    zp_report(r->diags, ZP_Z0683, hf_place(r, "head_dim"), "a head of %lld has no pairs for rotary positions",
+              (long long)m->head_size);
+  check_heads(r, "num_attention_heads");
+}
+
+static void read_llama(hf_reader *r) {
+  read_llama_like(r, 1e-6, 10000, 0);
+  r->model->qkv_bias = r->model->proj_bias = hf_flag(r, "attention_bias", false);
+  r->model->mlp_bias = hf_flag(r, "mlp_bias", false);
+}
+
+static void read_mistral(hf_reader *r) {
+  read_llama_like(r, 1e-6, 10000, 8);
+  read_window(r, true);
+}
+
+static void read_qwen2(hf_reader *r) {
+  read_llama_like(r, 1e-6, 10000, 32);
+  r->model->qkv_bias = true;
+  hf_size(r, "max_window_layers", 0, MOST_LAYERS);
+  read_window(r, hf_flag(r, "use_sliding_window", false));
+  const zp_json *types = hf_value(r, "layer_types");
+  for (int i = 0; types && i < zp_json_count(types); i++)
+    if (strcmp(zp_json_string(zp_json_at(types, i), "full_attention"), "full_attention") != 0) {
+      hf_refuse(r, "layer_types", NULL, "layer %d has `%s`: all layers of a repeat are alike", i,
+                zp_json_string(zp_json_at(types, i), ""));
+      break;
+    }
+}
+
+static void read_mixtral(hf_reader *r) {
+  read_llama_like(r, 1e-5, 1e6, 8);
+  hf_model *m = r->model;
+  read_window(r, true);
+  m->experts = hf_size(r, "num_local_experts", 8, MOST_EXPERTS);
+  m->top_k = hf_size(r, "num_experts_per_tok", 2, MOST_TOP_K);
+  m->balance = hf_real(r, "router_aux_loss_coef", 0.001, 0, 1e6);
+  if (m->top_k > m->experts)
+    zp_report(r->diags, ZP_Z0683, hf_place(r, "num_experts_per_tok"), "a token takes %lld of %lld experts",
+              (long long)m->top_k, (long long)m->experts);
+  if (hf_real(r, "router_jitter_noise", 0, 0, 1e6) > 0)
+    hf_refuse(r, "router_jitter_noise", NULL, "the router's input is made noisy in training; there is no such op");
+  hf_note(r,
+          "`capacity` is experts / top_k, so that no token is dropped, as published; lower it to save memory and time");
+}
+
+static const struct {
+  const char *type;
+  void (*read)(hf_reader *r);
+} families[] = {{"gpt2", read_gpt2},       {"gpt_neox", read_neox},   {"llama", read_llama},
+                {"mistral", read_mistral}, {"mixtral", read_mixtral}, {"qwen2", read_qwen2}};
+enum { N_FAMILIES = sizeof families / sizeof *families };
+
+bool hf_read_model(hf_reader *r) {
+  const char *type = hf_word(r, "model_type", NULL), *names[N_FAMILIES];
+  for (int i = 0; i < N_FAMILIES; i++) {
+    names[i] = families[i].type;
+    if (strcmp(families[i].type, type) != 0) continue;
+    r->model->type = families[i].type;
+    families[i].read(r);
+    return true;
+  }
+  if (!*type) return false; /* reported already */
+  zp_diag *d =
+      zp_report(r->diags, ZP_Z0684, hf_place(r, "model_type"), "model_type `%s` is not known to this import", type);
+  zp_diag_did_you_mean(d, type, names, N_FAMILIES);
+  zp_buf list = zp_buf_new(r->arena);
+  for (int i = 0; i < N_FAMILIES; i++) zp_buf_printf(&list, "%s%s", i ? ", " : "", names[i]);
+  zp_diag_note(d, "known are %s", list.data);
+  return false;
+}

@@ -1,0 +1,18 @@
+/* Models of other programs as .dz files. */
+#ifndef ZPLAN_IMPORT_H
+#define ZPLAN_IMPORT_H
+
+#include <zplan/diag.h>
+#include <zplan/vec.h>
+
+/* All texts are of the arena. */
+typedef struct zp_imported {
+  const char *text; /* a .dz file: blocks, model, and cluster, train and plan to fill in */
+  zp_strings notes; /* fields that were left out, and what was chosen for the file */
+} zp_imported;
+
+/* The config.json of a Hugging Face model: gpt2, gpt_neox, llama, mistral, mixtral, qwen2. `path` and `json` are borrowed
+ * and become a source of diags. NULL after reporting what is malformed (Z0683), or what the language cannot say (Z0684). */
+zp_imported *zp_import_hf(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len);
+
+#endif

@@ -1,0 +1,93 @@
+/* Optimizer, learning rate and precision as keys of DeepSpeed (deepspeed/runtime/engine.py, lr_schedules.py). */
+#include "deepspeed.h"
+
+#include <math.h>
+
+static void put_onebit(zp_exporter *e, zp_json *optimizer, zp_json *params) {
+  const zp_train *t = &e->spec->train;
+  zp_json_set_string(optimizer, "type", "OneBitAdam");
+  zp_json_set_int(params, "freeze_step", t->steps * 15 / 100 > 0 ? t->steps * 15 / 100 : 1);
+  zp_json_set_string(params, "comm_backend_name", "nccl");
+  zp_export_note(
+      e, "1-bit Adam sends uncompressed gradients for the first 15 %% of the steps (freeze_step), a choice of this "
+         "export");
+  if (e->choice->zero > 0)
+    zp_export_refuse(e, "--set zero=0", "1-bit Adam with ZeRO %d: DeepSpeed refuses the two together", e->choice->zero);
+  if (t->optimizer == ZP_OPT_SGD) zp_export_refuse(e, "adamw, or --set compress=false", "1-bit compression of sgd");
+}
+
+static void put_optimizer(zp_exporter *e, zp_json *root) {
+  const zp_train *t = &e->spec->train;
+  zp_json *optimizer = zp_json_set(root, "optimizer", zp_json_object()), *params = zp_json_object();
+  bool sgd = t->optimizer == ZP_OPT_SGD;
+  if (e->choice->compress)
+    put_onebit(e, optimizer, params);
+  else
+    zp_json_set_string(optimizer, "type", sgd ? "SGD" : t->optimizer == ZP_OPT_ADAMW ? "AdamW" : "Adam");
+  zp_json_set_real(params, "lr", t->lr);
+  if (sgd) {
+    zp_json_set_real(params, "momentum", t->momentum);
+  } else {
+    zp_json *betas = zp_json_set(params, "betas", zp_json_array());
+    zp_json_append_real(betas, t->beta1);
+    zp_json_append_real(betas, t->beta2);
+    zp_json_set_real(params, "eps", t->eps);
+  }
+  zp_json_set_real(params, "weight_decay", t->weight_decay);
+  if (t->optimizer == ZP_OPT_ADAM && !e->choice->compress) zp_json_set_bool(params, "adam_w_mode", false);
+  zp_json_set(optimizer, "params", params);
+  if (sgd && e->choice->zero > 0) zp_json_set_bool(root, "zero_allow_untested_optimizer", true);
+  if (t->weight_decay > 0 && !t->decay_all)
+    zp_export_note(e,
+                   "weight decay is for matrices alone: give biases and norms a parameter group with weight_decay 0");
+}
+
+/* WarmupLR, WarmupDecayLR (falls to 0) and WarmupCosineLR; their warm-up is in a line and takes at least two steps. */
+static void put_scheduler(zp_exporter *e, zp_json *root) {
+  const zp_train *t = &e->spec->train;
+  int64_t end = t->decay_steps > 0 ? t->decay_steps : t->steps;
+  if (t->schedule == ZP_LR_WSD) {
+    zp_export_refuse(e, "constant, linear or cosine",
+                     "learning rate schedule wsd: DeepSpeed has none that stays and then falls");
+    return;
+  }
+  if (t->schedule == ZP_LR_CONSTANT && t->warmup == 0) return;
+  if (t->warmup < 2)
+    zp_export_refuse(e, "warmup = 2", "a warm-up of %lld steps: DeepSpeed's schedules take at least two",
+                     (long long)t->warmup);
+  if (t->schedule == ZP_LR_LINEAR && t->min_lr > 0)
+    zp_export_refuse(e, "min_lr = 0, or cosine", "linear decay to min_lr = %g: DeepSpeed's falls to 0", t->min_lr);
+  zp_json *scheduler = zp_json_set(root, "scheduler", zp_json_object()), *params = zp_json_object();
+  static const char *const types[] = {
+      [ZP_LR_CONSTANT] = "WarmupLR", [ZP_LR_LINEAR] = "WarmupDecayLR", [ZP_LR_COSINE] = "WarmupCosineLR"};
+  zp_json_set_string(scheduler, "type", types[t->schedule]);
+  if (t->schedule != ZP_LR_CONSTANT) zp_json_set_int(params, "total_num_steps", end);
+  if (t->schedule == ZP_LR_COSINE) {
+    zp_json_set_real(params, "warmup_min_ratio", 0);
+    zp_json_set_real(params, "cos_min_ratio", t->min_lr / t->lr);
+  } else {
+    zp_json_set_real(params, "warmup_min_lr", 0);
+    zp_json_set_real(params, "warmup_max_lr", t->lr);
+  }
+  zp_json_set_int(params, "warmup_num_steps", t->warmup);
+  zp_json_set_string(params, "warmup_type", "linear");
+  zp_json_set(scheduler, "params", params);
+  zp_export_note(e, "learning rates come one step later: DeepSpeed's first step has rate 0");
+}
+
+static void put_precision(zp_exporter *e, zp_json *root) {
+  zp_precision p = e->spec->train.precision;
+  if (p == ZP_PREC_MIXED_FP16) zp_json_set_bool(zp_json_set(root, "fp16", zp_json_object()), "enabled", true);
+  if (p != ZP_PREC_MIXED_BF16) return;
+  zp_json_set_bool(zp_json_set(root, "bf16", zp_json_object()), "enabled", true);
+  /* gradients have two bytes in the plan */
+  zp_json_set_string(zp_json_set(root, "data_types", zp_json_object()), "grad_accum_dtype", "bf16");
+}
+
+void zp_deepspeed_train(zp_exporter *e, zp_json *root) {
+  put_precision(e, root);
+  zp_json_set_real(root, "gradient_clipping", e->spec->train.clip);
+  put_optimizer(e, root);
+  put_scheduler(e, root);
+  zp_json_set_int(root, "steps_per_print", e->spec->train.log_every > 0 ? e->spec->train.log_every : 1);
+}

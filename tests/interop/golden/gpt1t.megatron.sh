@@ -1,0 +1,75 @@
+# gpt1t on 800 x v100_sxm3_32, for Megatron-LM (core 0.20.0, commit d98e8a64); made by zplan export megatron.
+# tensor 8 x pipeline 100 (3 chunks) x data 1 = 800 ranks, ZeRO 0, micro-batch 1, recompute full.
+# zplan's estimates, for programs of its own: 8.95 min a step, at most 28.5 GB on a device.
+#
+#   source gpt1t.sh
+#   torchrun ... pretrain_gpt.py "${MEGATRON_ARGS[@]}" --data-path ... --tokenizer-type ...
+#
+# What differs from the plan:
+# - micro-batches go through the chunks in groups of 108, in the plan of 103: Megatron-LM's last group may not be
+#   below 100; up to 440 MB more are kept.
+# - initial values: tables start with a deviation of 0.02, matrices that end a branch of a layer with 0.0008192; in
+#   the plan's model with 0.006 and 0.0002458.
+# - device v100_sxm3_32 has no bf16, so no Transformer Engine is asked for: --transformer-impl local.
+# - learning rates come one step later: Megatron-LM's first step has rate 0.
+# - seed 1 stands for 0, which Megatron-LM refuses; its random numbers are others anyway.
+# - data: Megatron-LM reads files of its own (tools/preprocess_data.py), in another order of samples; give --data-path
+#   and a tokenizer with 51200 tokens.
+# - checkpoints: all are kept, not the last 2.
+
+export CUDA_DEVICE_MAX_CONNECTIONS=1 # Megatron-LM asks for it where tensors are split, before Blackwell
+
+MEGATRON_ARGS=(
+  # 800 ranks
+  --tensor-model-parallel-size 8
+  --pipeline-model-parallel-size 100
+  --pipeline-model-parallel-layout 'E|(t|)*298L'
+  --microbatch-group-size-per-virtual-pipeline-stage 108
+  --sequence-parallel
+  --micro-batch-size 1
+  --global-batch-size 2048
+
+  # memory
+  --recompute-granularity full
+  --recompute-method uniform
+  --recompute-num-layers 1
+
+  # gpt1t
+  --num-layers 298
+  --hidden-size 17408
+  --ffn-hidden-size 69632
+  --num-attention-heads 128
+  --seq-length 2048
+  --max-position-embeddings 2048
+  --position-embedding-type learned_absolute
+  --vocab-size 51200
+  --make-vocab-size-divisible-by 128
+  --normalization LayerNorm
+  --norm-epsilon 1e-05
+  --hidden-dropout 0
+  --attention-dropout 0
+  --init-method-std 0.02
+  --fp16
+  --transformer-impl local
+
+  # training
+  --train-iters 71526
+  --optimizer adam
+  --adam-beta1 0.9
+  --adam-beta2 0.95
+  --adam-eps 1e-08
+  --weight-decay 0.1
+  --clip-grad 1
+  --lr 6e-05
+  --min-lr 6e-06
+  --lr-decay-style cosine
+  --lr-decay-iters 71526
+  --lr-warmup-iters 2000
+  --seed 1
+  --eval-iters 0
+  --save out/gpt1t
+  --load out/gpt1t
+  --exit-signal-handler
+  --save-interval 200
+  --log-interval 1
+)

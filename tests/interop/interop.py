@@ -1,0 +1,528 @@
+#!/usr/bin/env python3
+"""Exports and imports: golden files, every exported number computed again from the plan, refusals, damaged input.
+
+usage: interop.py [--update]      --update rewrites golden/: read the difference before committing it
+"""
+import json
+import math
+import os
+import random
+import re
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
+from harness import ROOT, ZPLAN, Scratch, require_zplan  # noqa: E402
+
+UPDATE = "--update" in sys.argv[1:]
+EXAMPLES = ROOT + "/examples/"
+HF = HERE + "/hf/"
+failures, passed = [], [0]
+
+
+def expect(name, condition, detail=""):
+    if condition:
+        passed[0] += 1
+    else:
+        failures.append(name)
+        print("FAILED %s %s" % (name, detail))
+    return condition
+
+
+def zplan(*args):
+    return subprocess.run([ZPLAN, *args], capture_output=True, text=True, timeout=300, cwd=ROOT,
+                          env=dict(os.environ, NO_COLOR="1"))
+
+
+def sets(text):
+    return [word for pair in text.split() for word in ("--set", pair)]
+
+
+# ---- golden files: pinned decisions, so that the search decides as little as possible ----
+
+GPT1T = [EXAMPLES + "gpt1t.dz", "--gpus", "800",
+         *sets("tensor=8 pipeline=100 schedule=interleaved chunks=3 recompute=full sequence=true zero=0 microbatch=1")]
+MIXTRAL = [EXAMPLES + "mixtral_8x7b.dz",
+           *sets("tensor=1 pipeline=4 data=16 expert=8 schedule=1f1b recompute=selective zero=1 microbatch=1 cut=layer")]
+CARDS = EXAMPLES + "capacity/"
+ADAMW = ["--set", "optimizer=adamw(lr=1e-4,weight_decay=0.1)"]
+T_NLG = [CARDS + "t_nlg_17b.dz", *ADAMW, *sets("tensor=4 pipeline=1 zero=1 microbatch=4 recompute=selective sequence=true")]
+OFFLOAD = [CARDS + "offload_40b.dz", "--gpus", "1", *sets("microbatch=16 recompute=full")]
+ZERO2 = [CARDS + "zero2_13b.dz", *sets("microbatch=1 recompute=full data=128")]
+ONE_BIT = [CARDS + "zero1_6b.dz", *sets("tensor=8 zero=0 compress=true pipeline=1 sequence=false microbatch=1")]
+PIPELINE = [EXAMPLES + "mixtral_8x7b.dz",
+            *sets("tensor=1 pipeline=8 data=8 expert=1 schedule=1f1b recompute=selective zero=1 microbatch=1 cut=layer")]
+LLAMA = [HERE + "/golden/llama2_7b.dz", *sets("tensor=2 pipeline=2 data=2 schedule=1f1b recompute=none zero=1 microbatch=1 "
+                                              "sequence=true rank_order=tpd cut=layer")]
+GPT2 = [HERE + "/golden/gpt2.dz", *sets("tensor=1 pipeline=1 data=8 zero=2 microbatch=32 recompute=none")]
+CPU = [EXAMPLES + "gpt2.dz", "--gpus", "4", *sets("tensor=2 pipeline=1 data=2 microbatch=1 recompute=none zero=0")]
+
+GOLDEN = [
+    ("gpt2.dz", ["import", "hf", HF + "gpt2.json"]),
+    ("llama2_7b.dz", ["import", "hf", HF + "llama2_7b.json"]),
+    ("mixtral_8x7b.dz", ["import", "hf", HF + "mixtral_8x7b.json"]),
+    ("gpt_neox_20b.dz", ["import", "hf", HF + "gpt_neox_20b.json"]),
+    ("qwen2_0_5b.dz", ["import", "hf", HF + "qwen2_0_5b.json"]),
+    ("gpt1t.megatron.sh", ["export", "megatron", *GPT1T]),
+    ("mixtral.megatron.sh", ["export", "megatron", *MIXTRAL]),
+    ("t_nlg.megatron.sh", ["export", "megatron", *T_NLG]),
+    ("llama2_7b.megatron.sh", ["export", "megatron", *LLAMA]),
+    ("gpt2.megatron.sh", ["export", "megatron", *GPT2]),
+    ("offload_40b.deepspeed.json", ["export", "deepspeed", *OFFLOAD]),
+    ("zero2_13b.deepspeed.json", ["export", "deepspeed", *ZERO2]),
+    ("one_bit.deepspeed.json", ["export", "deepspeed", *ONE_BIT]),
+    ("pipeline.deepspeed.json", ["export", "deepspeed", *PIPELINE]),
+    ("gpt1t.sbatch", ["export", "slurm", *GPT1T]),
+    ("gpt2_cpu.sbatch", ["export", "slurm", *CPU]),
+]
+
+
+def golden():
+    os.makedirs(HERE + "/golden", exist_ok=True)
+    for name, args in GOLDEN:
+        run = zplan(*args)
+        if not expect("golden " + name, run.returncode == 0, "exit %d: %s" % (run.returncode, run.stderr[:400])):
+            continue
+        for path, text in ((name, run.stdout), (name + ".notes", run.stderr)):
+            path = HERE + "/golden/" + path
+            if UPDATE:
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(text)
+            with open(path, encoding="utf-8") as file:
+                kept = file.read()
+            expect("golden " + os.path.basename(path), kept == text, "differs; see --update")
+        if name.endswith((".sh", ".sbatch")):
+            check = subprocess.run(["bash", "-n", HERE + "/golden/" + name], capture_output=True, text=True)
+            expect("bash -n " + name, check.returncode == 0, check.stderr)
+        if name.endswith(".dz"):
+            expect("canonical layout " + name, zplan("fmt", "--check", HERE + "/golden/" + name).returncode == 0)
+
+
+# ---- numbers of an export, computed again from the plan file ----
+
+def flags_of(path):
+    """The array of a Megatron file as bash reads it: {flag: value or True}."""
+    words = subprocess.run(["bash", "-c", 'source "$1"; printf "%s\\n" "${MEGATRON_ARGS[@]}"', "bash", path],
+                           capture_output=True, text=True, check=True).stdout.split("\n")[:-1]
+    flags, last = {}, None
+    for word in words:
+        if word.startswith("--"):
+            assert word not in flags, word + " stands twice"
+            flags[word], last = True, word
+        else:
+            flags[last] = word if flags[last] is True else flags[last] + " " + word
+    return flags
+
+
+def layout_of(text):
+    """[(embedding, layers, head)] of the chunks, by a reader of our own."""
+    text = text.replace(",", "")
+    while True:
+        match = re.search(r"\(([^()]*)\)\*(\d+)|(\w)\*(\d+)", text)
+        if not match:
+            break
+        body, times = (match[1], match[2]) if match[2] else (match[3], match[4])
+        text = text[:match.start()] + body * int(times) + text[match.end():]
+    return [(chunk.count("E"), chunk.count("t"), chunk.count("L")) for chunk in text.split("|")]
+
+
+def megatron_parameters(f):
+    """Parameters of the model that the flags describe."""
+    number = lambda flag, missing=0: int(f.get(flag, missing))
+    d, layers, ff, heads = (number(x) for x in ("--hidden-size", "--num-layers", "--ffn-hidden-size", "--num-attention-heads"))
+    head = number("--kv-channels", d // heads)
+    groups = number("--num-query-groups", heads)
+    bias = "--disable-bias-linear" not in f
+    norm = d * (1 if f["--normalization"] == "RMSNorm" else 2)
+    qkv = (heads + 2 * groups) * head
+    layer = d * qkv + heads * head * d + 2 * norm
+    layer += qkv if bias or "--add-qkv-bias" in f else 0
+    layer += d if bias else 0
+    matrices = 3 if "--swiglu" in f else 2
+    experts = number("--num-experts")
+    layer += max(experts, 1) * matrices * d * ff + experts * d
+    layer += (matrices - 1) * ff + d if bias and not experts else 0
+    tables = number("--vocab-size") * d * (2 if "--untie-embeddings-and-output-weights" in f else 1)
+    if f["--position-embedding-type"] == "learned_absolute":
+        tables += number("--max-position-embeddings") * d
+    return layers * layer + tables + norm
+
+
+def check_megatron(name, plan, path):
+    f, degrees = flags_of(path), plan["degrees"]
+    tensor, pipeline, data = degrees["tensor"], degrees["pipeline"], degrees["data"]
+    expect(name + " degrees", (int(f["--tensor-model-parallel-size"]), int(f["--pipeline-model-parallel-size"])) ==
+           (tensor, pipeline))
+    micro, batch = int(f["--micro-batch-size"]), int(f["--global-batch-size"])
+    expect(name + " batch", micro == plan["microbatch"] and batch == plan["model"]["batch"] and
+           batch == micro * plan["microbatches"] * data, "%d %d" % (micro, batch))
+    expect(name + " parameters", megatron_parameters(f) == plan["model"]["parameters"],
+           "%d, the plan has %d" % (megatron_parameters(f), plan["model"]["parameters"]))
+    expect(name + " sequence", int(f["--seq-length"]) == plan["model"]["sequence"])
+    expect(name + " sequence parallel", ("--sequence-parallel" in f) == plan["sequence"])
+    expect(name + " order", ("--use-tp-pp-dp-mapping" in f) == (plan["rank_order"] == "tpd"))
+    expect(name + " zero", ("--use-distributed-optimizer" in f, "--use-megatron-fsdp" in f) ==
+           (plan["zero"] == 1, plan["zero"] >= 2), str(plan["zero"]))
+    expect(name + " recompute", f.get("--recompute-granularity", "none") == plan["recompute"], plan["recompute"])
+    if pipeline > 1:
+        chunks = [None] * (pipeline * plan["chunks"])
+        for s, stage in enumerate(plan["stages"]):
+            for k, chunk in enumerate(stage["chunks"]):
+                chunks[k * pipeline + s] = chunk["units"]
+        layout = layout_of(f["--pipeline-model-parallel-layout"])
+        expect(name + " cut", [sum(chunk) for chunk in layout] == chunks, f["--pipeline-model-parallel-layout"])
+        expect(name + " layers", sum(chunk[1] for chunk in layout) == int(f["--num-layers"]))
+        expect(name + " ends", layout[0][0] == 1 and layout[-1][2] == 1 and sum(c[0] + c[2] for c in layout) == 2)
+    group = f.get("--microbatch-group-size-per-virtual-pipeline-stage")
+    if plan["chunks"] > 1:
+        size = int(group) if group else pipeline
+        rest = plan["microbatches"] % size
+        expect(name + " groups", size >= pipeline and (rest == 0 or rest >= pipeline), "%d" % size)
+    if "--num-experts" in f:
+        shares = int(f["--expert-model-parallel-size"]) * int(f["--expert-tensor-parallel-size"])
+        expect(name + " experts", shares in (degrees["expert"] * tensor, tensor) and
+               int(f["--num-experts"]) % int(f["--expert-model-parallel-size"]) == 0, str(shares))
+
+
+def check_deepspeed(name, plan, path):
+    with open(path, encoding="utf-8") as file:
+        config = json.load(file)
+    degrees = plan["degrees"]
+    expect(name + " batch", config["train_batch_size"] == plan["model"]["batch"] == config["train_micro_batch_size_per_gpu"] *
+           config["gradient_accumulation_steps"] * degrees["data"])
+    zero = config.get("zero_optimization", {})
+    expect(name + " stage", zero.get("stage", 0) == plan["zero"] or (degrees["data"] == 1 and plan["offload"]))
+    for state, key in (("optimizer", "offload_optimizer"), ("params", "offload_param")):
+        tier = plan["offload"].get(state, {}).get("tier")
+        expect(name + " " + key, zero.get(key, {}).get("device") == {None: None, "host": "cpu", "nvme": "nvme"}[tier])
+    expect(name + " activations", config.get("activation_checkpointing", {}).get("cpu_checkpointing", False) ==
+           ("activations" in plan["offload"]))
+    tensor = degrees["tensor"] if degrees["pipeline"] == 1 else 1
+    expect(name + " tensor", config.get("tensor_parallel", {}).get("autotp_size", 1) == tensor)
+    expect(name + " optimizer", (config["optimizer"]["type"] == "OneBitAdam") == plan["compress"])
+
+
+def check_slurm(name, plan, path, steps):
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    option = lambda key: re.search(r"^#SBATCH --%s=(.*)$" % key, text, re.M)[1]
+    degrees, cluster = plan["degrees"], plan["cluster"]
+    ranks = degrees["tensor"] * degrees["pipeline"] * degrees["data"]
+    each = min(ranks, cluster["devices_per_node"])
+    expect(name + " ranks", int(option("ntasks")) == ranks and int(option("ntasks-per-node")) == each and
+           int(option("nodes")) == -(-ranks // each))
+    days, clock = option("time").split("-")
+    hours, minutes, seconds = (int(x) for x in clock.split(":"))
+    allowed = ((int(days) * 24 + hours) * 60 + minutes) * 60 + seconds
+    expect(name + " time", allowed == max(600, math.ceil(plan["estimate"]["step_s"] * steps * 1.2 - 1e-6)), str(allowed))
+    expect(name + " signal", option("signal") == "B:USR1@120")
+
+
+def consistency(folder):
+    plan_file, out = folder + "/plan.json", folder + "/out"
+    for kind, name, args, check in (("megatron", "gpt1t", GPT1T, check_megatron),
+                                    ("megatron", "mixtral", MIXTRAL, check_megatron),
+                                    ("megatron", "t_nlg", T_NLG, check_megatron),
+                                    ("megatron", "llama", LLAMA, check_megatron), ("megatron", "gpt2", GPT2, check_megatron),
+                                    ("deepspeed", "offload", OFFLOAD, check_deepspeed),
+                                    ("deepspeed", "offload 1t", [CARDS + "offload_1t.dz", *sets("sequence=false")], check_deepspeed),
+                                    ("deepspeed", "zero2", ZERO2, check_deepspeed),
+                                    ("deepspeed", "one bit", ONE_BIT, check_deepspeed),
+                                    ("deepspeed", "pipeline", PIPELINE, check_deepspeed),
+                                    ("slurm", "gpt1t", GPT1T, lambda *a: check_slurm(*a, 71526)),
+                                    ("slurm", "gpt2", CPU, lambda *a: check_slurm(*a, 2000))):
+        name = kind + " " + name
+        run = zplan(*args, "-o", plan_file)
+        if not expect(name + " plan", run.returncode == 0, run.stderr[:300]):
+            continue
+        with open(plan_file, encoding="utf-8") as file:
+            plan = json.load(file)
+        run = zplan("export", kind, plan_file, "-o", out)
+        if expect(name + " from its plan file", run.returncode == 0 and run.stdout == "", run.stderr[:300]):
+            check(name, plan, out)
+
+
+def imported_models(folder):
+    """Every imported model, planned for 8 GPUs and exported: the flags describe as many parameters."""
+    for name in ("gpt2", "llama2_7b", "llama3_8b", "mistral_7b", "qwen2_0_5b"):
+        model, plan_file, out = folder + "/m.dz", folder + "/plan.json", folder + "/out"
+        zplan("import", "hf", HF + name + ".json", "-o", model)
+        pins = sets("cut=layer schedule=1f1b tensor=1")
+        run = zplan(model, "--gpus", "8", "-o", plan_file, *pins)
+        if not expect("plan imported " + name, run.returncode == 0, run.stderr[:300]):
+            continue
+        with open(plan_file, encoding="utf-8") as file:
+            plan = json.load(file)
+        run = zplan("export", "megatron", plan_file, "-o", out)
+        if expect("export imported " + name, run.returncode == 0, run.stderr[:300]):
+            expect("parameters of imported " + name, megatron_parameters(flags_of(out)) == plan["model"]["parameters"])
+
+
+def runs_script(folder):
+    """The batch script with stand-ins for Slurm: what it starts, with which variables; its status; signals."""
+    bin_dir = folder + "/bin"
+    os.makedirs(bin_dir)
+    # More hosts than a pipe holds: who reads only the first line ends the writer.
+    stand_ins = {"scontrol": "#!/bin/sh\necho node7\nseq -f node%g 8 30000\n",
+                 "srun": '#!/bin/bash\n[ "$1" = --kill-on-bad-exit=1 ] || exit 99\nshift\nexport SLURM_PROCID=3 SLURM_LOCALID=1\n'
+                         'exec "$@"\n'}
+    for name, text in stand_ins.items():
+        with open(bin_dir + "/" + name, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(bin_dir + "/" + name, 0o755)
+    env = dict(os.environ, PATH=bin_dir + ":" + os.environ["PATH"], SLURM_NTASKS="800", SLURM_JOB_NODELIST="node[7-8]")
+    script = HERE + "/golden/gpt1t.sbatch"
+    start = lambda *words: subprocess.run(["bash", script, *words], capture_output=True, text=True, env=env, timeout=60)
+    run = start("bash", "-c", 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $MASTER_ADDR $1"; exit 7', "x", "two words")
+    expect("script starts", run.stdout == "3 1 800 node7 two words\n", run.stdout + run.stderr)
+    expect("script's status", run.returncode == 7, str(run.returncode))
+    expect("script without a command", start().returncode == 2)
+    inner = 'trap "echo asked; exit 0" TERM; sleep 1; kill -USR1 $SCRIPT; for i in 1 2 3 4 5 6 7 8 9; do sleep 1; done; exit 9'
+    run = subprocess.run(["bash", "-c", 'export SCRIPT=$$; exec bash "$0" bash -c "$1"', script, inner], capture_output=True,
+                         text=True, env=env, timeout=60)
+    expect("script hands the signal on", (run.returncode, run.stdout) == (0, "asked\n"), "%d %s" % (run.returncode, run.stdout))
+    with open(bin_dir + "/trainer", "w", encoding="utf-8") as file:
+        file.write("#!/bin/sh\necho trained\n")
+    os.chmod(bin_dir + "/trainer", 0o755)
+    run = subprocess.run(["bash", HERE + "/golden/gpt2_cpu.sbatch", bin_dir + "/trainer"], capture_output=True, text=True, env=env)
+    expect("CPU script", (run.returncode, run.stdout) == (0, "trained\n"), run.stderr)
+
+
+# ---- what is refused ----
+
+def refused(name, args, status, *words):
+    run = zplan(*args)
+    expect(name, run.returncode == status, "exit %d instead of %d: %s" % (run.returncode, status, run.stderr[-300:]))
+    expect(name + ": nothing is written", run.stdout == "", run.stdout[:80])
+    for word in words:
+        expect(name + ": says", word in run.stderr, "no %r in %r" % (word, run.stderr[-500:]))
+
+
+def refused_exports(folder):
+    card = CARDS + "zero2_13b.dz"
+    mixtral = EXAMPLES + "mixtral_8x7b.dz"
+    refused("no format", ["export"], 2, "deepspeed, megatron or slurm")
+    refused("misspelt format", ["export", "megatronn", card], 2, "did you mean `megatron`?")
+    refused("unknown format", ["export", "pytorch", card], 2, "unknown format `pytorch`")
+    refused("no file", ["export", "slurm"], 2)
+    refused("missing file", ["export", "slurm", folder + "/none.dz"], 1)
+    refused("two files", ["export", "slurm", card, card], 2)
+    refused("cpu", ["export", "megatron", *CPU], 1, "has CPU devices", "Z0681")
+    refused("cpu", ["export", "deepspeed", *CPU], 1, "has CPU devices")
+    model = folder + "/m.dz"
+    zplan("import", "hf", HF + "gpt2_xl.json", "-o", model)
+    refused("dropout", ["export", "megatron", model, "--gpus", "8"], 1, "dropout is 0.1 here and 0 elsewhere", "Z0682")
+    refused("adam", ["export", "megatron", CARDS + "t_nlg_17b.dz"], 1, "adam with weight_decay 0.1", "adamw")
+    refused("nothing fits", ["export", "megatron", *GPT1T, "--set", "memory<=10%"], 3)
+    refused("pipeline and zero 2", ["export", "deepspeed", card, *sets("zero=2 pipeline=2 tensor=1 data=64")], 1,
+            "DeepSpeed refuses the two together", "pipeline=1")
+    refused("interleaved", ["export", "deepspeed", mixtral, *sets("schedule=interleaved chunks=2 pipeline=4 expert=1 tensor=1")], 1,
+            "schedule interleaved")
+    refused("folded", ["export", "megatron", mixtral, *sets("schedule=zb_v pipeline=4 expert=1 tensor=1 cut=layer")], 1, "zb_v")
+    refused("inside layers", ["export", "megatron", mixtral, *sets("cut=block pipeline=8 tensor=1 schedule=1f1b")], 1,
+            "cut inside layers", "cut=layer")
+    refused("experts over data", ["export", "deepspeed", *MIXTRAL], 1, "experts on several ranks")
+    refused("dropped tokens", ["export", "megatron", mixtral, *sets("tensor=2 pipeline=4 schedule=1f1b expert=1")], 1,
+            "experts drop tokens by sample", "by rank")
+    refused("parameters on the host", ["export", "megatron", *OFFLOAD, *ADAMW], 1, "params on host",
+            "gradients on host")
+    refused("one bit", ["export", "megatron", *ONE_BIT, *ADAMW], 1, "1-bit compressed gradients")
+    refused("wsd", ["export", "deepspeed", *ZERO2, "--set", "schedule=wsd(warmup=10,decay=20)"], 1, "learning rate schedule wsd")
+    refused("linear to min_lr", ["export", "deepspeed", *ZERO2, "--set", "schedule=linear(warmup=10,min_lr=1e-5)"], 1,
+            "DeepSpeed's falls to 0")
+    refused("no warm-up", ["export", "deepspeed", *ZERO2, "--set", "schedule=cosine(warmup=0)"], 1, "at least two")
+    plan = folder + "/plan.json"
+    zplan(*MIXTRAL, "-o", plan)
+    with open(plan, encoding="utf-8") as file:
+        text = file.read()
+    for name, damaged in (("truncated plan", text[:len(text) // 2]), ("no plan", "{}"), ("no object", "[1, 2]"),
+                          ("degrees that are words", text.replace('"pipeline": 4,', '"pipeline": "four",', 1)),
+                          ("degrees that are huge", text.replace('"pipeline": 4,', '"pipeline": 99999999999999999999,', 1)),
+                          ("no micro-batch", text.replace('"microbatch": 1,', "", 1))):
+        expect(name + " is damaged", damaged != text)
+        with open(plan, "w", encoding="utf-8") as file:
+            file.write(damaged)
+        for kind in ("megatron", "deepspeed", "slurm"):
+            refused(kind + ": " + name, ["export", kind, plan], 1)
+    run = zplan("export", "slurm", *CPU, "-o", folder + "/none/x.sbatch")
+    expect("unwritable", run.returncode == 1 and "cannot write" in run.stderr, run.stderr)
+
+
+LAYER = """
+    n = layer_norm(x)
+    q = linear(n, d)
+    k = linear(n, d)
+    v = linear(n, d)
+    b = x + linear(attention(q, k, v, heads = 4), d)
+    x = b + linear(gelu(linear(layer_norm(b), 256)), d)
+"""
+LAYERS = [  # what is put in place of what, and the words of the refusal; None: it is a GPT
+    ("gelu", "gelu", None),
+    ("x + linear", "linear", "a layer is not x + attention"),
+    ("heads = 4)", "heads = 4, causal = false)", "looks ahead"),
+    ("heads = 4)", "heads = 4, scale = 0.5)", "`scale = 0.5`"),
+    ("attention(q, k, v, heads = 4)", "gelu(q + k + v)", "no attention"),
+    ("linear(attention(q, k, v, heads = 4), d)", "attention(q, k, v, heads = 4)", "linear layer"),
+    ("v = linear(n, d)", "v = linear(layer_norm(x), d)", "do not come from the same tensor"),
+    ("v = linear(n, d)", "v = linear(n, d, bias = false)", "some of q, k and v have a bias"),
+    ("q = linear(n, d)", "q = rope(linear(n, d), heads = 4)", "only one of queries and keys"),
+    ("gelu", "relu", "relu"),
+    ("gelu", "tanh", "`tanh` stands where the activation"),
+    ("layer_norm(b)", "rms_norm(b)", "mixed"),
+    ("layer_norm(b)", "layer_norm(b, eps = 1e-6)", "different `eps`"),
+    ("layer_norm(b)", "layer_norm(x)", "parallel layer"),
+    ("256)", "256, bias = false)", "one linear layer of the MLP has a bias"),
+    ("gelu(linear(layer_norm(b), 256))", "tanh(linear(layer_norm(b), 256)) * linear(b, 256)", "not `silu`"),
+    ("x = b", "x = b * 0.5", "a layer is not x + attention"),
+]
+
+
+def foreign_models(folder):
+    frame = """use std.nn
+use std.hw
+model m(V = 512, S = 64, d = 64, layers = 2) {
+  input tokens: i32[B, S]
+  input labels: i32[B, S]
+  param wte: [V, d]
+  param wpe: [S, d]
+  x = embedding(tokens, wte) + wpe
+  repeat h in 0..layers {%s  }
+  output loss = cross_entropy(matmul(layer_norm(x), transpose(wte)), labels)
+}
+cluster c { nodes = 1  node = std.hw.dgx_a100 }
+train { model = m  data = synthetic(seed = 1)  batch = 16  steps = 10  precision = "mixed_bf16"  optimizer = adamw(lr = 1e-3) }
+plan { tensor = 1 }
+"""
+    path = folder + "/model.dz"
+    for old, new, words in LAYERS:
+        assert old in LAYER
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(frame % LAYER.replace(old, new, 1))
+        run = zplan("export", "megatron", path, "--gpus", "8")
+        good = run.returncode == 0 if words is None else run.returncode == 1 and words in run.stderr
+        expect("model with `%s`" % new, good, run.stderr[-400:])
+
+
+# ---- import ----
+
+PARAMETERS = {  # as published, or counted from the fields
+    "gpt2": 124439808, "gpt2_xl": 1557611200, "gpt_neox_20b": 20554567680, "llama2_7b": 6738415616, "llama3_8b": 8030261248,
+    "mistral_7b": 7241732096, "mixtral_8x7b": 46702792704, "qwen2_0_5b": 494032768,
+    "gpt_neox_sequential": 2 * 50304 * 512 + 6 * (4 * 512 * 512 + 4 * 512 + 2 * 512 * 2048 + 2048 + 512 + 4 * 512) + 2 * 512,
+    "llama_options": 2 * 1000 * 1024 + 1024 + 4 * (1024 * (512 + 2 * 256) + 512 + 2 * 256 + 512 * 1024 + 1024 +
+                                                   3 * 1024 * 2816 + 2 * 2816 + 1024 + 2 * 1024),
+}
+
+
+def imports(folder):
+    path = folder + "/m.dz"
+    for name, parameters in PARAMETERS.items():
+        run = zplan("import", "hf", HF + name + ".json", "-o", path)
+        if not expect("import " + name, run.returncode == 0 and run.stdout == "", run.stderr[:300]):
+            continue
+        check = zplan("check", path, "--json")
+        found = json.loads(check.stdout)["parameters"] if check.returncode == 0 else check.stderr
+        expect("parameters of " + name, found == parameters, "%s instead of %d" % (found, parameters))
+    run = zplan("import", "hf", HF + "llama_options.json")
+    expect("unknown field is named", "`mystery`" in run.stderr, run.stderr)
+    expect("theta of rope_parameters", "250000" in run.stdout or "2.5e+05" in run.stdout)
+
+
+def changed(folder, base, **fields):
+    with open(HF + base + ".json", encoding="utf-8") as file:
+        config = json.load(file)
+    for key, value in fields.items():
+        if value is ...:
+            del config[key]
+        else:
+            config[key] = value
+    path = folder + "/config.json"
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(config, file)
+    return ["import", "hf", path]
+
+
+def refused_imports(folder):
+    path = folder + "/config.json"
+    refused("import without a format", ["import"], 2, "hf, nccl or slurm")
+    refused("import nccl", ["import", "nccl", "x"], 2, "not built in this version")
+    refused("import slurm", ["import", "slurm", "x"], 2, "not built in this version")
+    refused("import of a misspelt format", ["import", "hff", "x"], 2, "did you mean `hf`?")
+    refused("import of no file", ["import", "hf"], 2)
+    refused("import of a missing file", ["import", "hf", folder + "/none.json"], 1, "Z0683")
+    for name, text in (("empty", ""), ("truncated", '{"model_type": "llama", "hidden_size": 40'), ("array", "[]"), ("number", "7"),
+                       ("twice", '{"model_type": "gpt2", "model_type": "llama"}'), ("binary", "\x00\x01\x02"),
+                       ("huge", '{"model_type": "gpt2", "n_embd": %d}' % 10 ** 30), ("no type", "{}"), ("type is a number", '{"model_type": 7}')):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        refused("import " + name, ["import", "hf", path], 1, "Z0683")
+    refused("unknown type", changed(folder, "gpt2", model_type="bloom"), 1, "gpt2, gpt_neox, llama, mistral, mixtral, qwen2")
+    refused("misspelt type", changed(folder, "gpt2", model_type="mixtrall"), 1, "did you mean `mixtral`?")
+    for key, value in (("n_embd", ...), ("n_embd", "768"), ("n_embd", 768.5), ("n_embd", 0), ("n_embd", -768), ("n_embd", 10 ** 18),
+                       ("n_embd", True), ("n_layer", [12]), ("vocab_size", None), ("n_head", 7),
+                       ("layer_norm_epsilon", "small"), ("tie_word_embeddings", 1), ("activation_function", 3)):
+        refused("gpt2 %s %s" % (key, value), changed(folder, "gpt2", **{key: value}), 1, "Z0683", key)
+    scaled = {"rope_type": "llama3", "factor": 8.0}
+    for base, key, value, words in (("llama3_8b", "rope_scaling", scaled, "scaled (`llama3`)"),
+                                    ("llama3_8b", "rope_scaling", {"type": "linear", "factor": 2.0}, "scaled (`linear`)"),
+                                    ("llama3_8b", "hidden_act", "gelu", "the gate of the MLP is `gelu`"),
+                                    ("gpt2", "activation_function", "mish", "activation `mish`"),
+                                    ("gpt2", "scale_attn_by_inverse_layer_idx", True, "another scale"),
+                                    ("gpt2", "scale_attn_weights", False, "not scaled"),
+                                    ("gpt2", "add_cross_attention", True, "cross-attention"),
+                                    ("gpt_neox_20b", "rotary_pct", 0.25, "cover 0.25 of a head"),
+                                    ("mixtral_8x7b", "router_jitter_noise", 0.1, "noisy")):
+        refused("%s %s" % (base, key), changed(folder, base, **{key: value}), 1, "Z0684", words)
+    refused("heads", changed(folder, "llama3_8b", num_key_value_heads=5), 1, "do not divide")
+    refused("experts", changed(folder, "mixtral_8x7b", num_experts_per_tok=9), 1, "9 of 8 experts")
+    run = zplan(*changed(folder, "mistral_7b", sliding_window=1024))
+    expect("window", run.returncode == 0 and "S = 1024" in run.stdout, run.stderr)
+
+
+def damaged_configs(folder):
+    """Bytes changed from a seed: an answer or a refusal, never a crash; what is written is a file that `check` reads."""
+    draw, path, model = random.Random(8), folder + "/config.json", folder + "/m.dz"
+    names = sorted(PARAMETERS)
+    bad = []
+    for i in range(250):
+        with open(HF + draw.choice(names) + ".json", "rb") as file:
+            data = bytearray(file.read())
+        for _ in range(draw.randint(1, 4)):
+            at = draw.randrange(len(data))
+            kind = draw.randrange(3)
+            if kind == 0:
+                data[at] = draw.randrange(256)
+            elif kind == 1:
+                del data[at:at + draw.randint(1, 8)]
+            else:
+                data[at:at] = draw.choice([b"9", b"0", b"-", b"null", b"[", b"\"", b"1e9", b"\x00"])
+        with open(path, "wb") as file:
+            file.write(data)
+        run = zplan("import", "hf", path, "-o", model)
+        if run.returncode not in (0, 1) or (run.returncode == 1) != ("error" in run.stderr):
+            bad.append((i, run.returncode, run.stderr[-200:]))
+        elif run.returncode == 0:
+            check = zplan("check", model)
+            if check.returncode not in (0, 1):
+                bad.append((i, "check", check.returncode, check.stderr[-200:]))
+    expect("damaged configurations", not bad, str(bad[:3]))
+
+
+def main():
+    require_zplan()
+    with Scratch() as folder:
+        golden()
+        consistency(folder)
+        imported_models(folder)
+        runs_script(folder)
+        refused_exports(folder)
+        foreign_models(folder)
+        imports(folder)
+        refused_imports(folder)
+        damaged_configs(folder)
+    print("%d passed, %d failed" % (passed[0], len(failures)))
+    sys.exit(1 if failures else 0)
+
+
+main()
