@@ -27,17 +27,18 @@ static double weight_gradients_s(const zp_procedure *backward) {
   return seconds;
 }
 
-/* Of one iteration of a segment or piece. */
+/* Of one iteration of a segment or piece; backward by what it yields: gradients of inputs, of weights. */
 typedef struct unit_costs {
-  double forward_s, backward_s, input_s, backward_share;
+  double forward_s, inputs_s, weights_s, backward_share;
   int64_t saved_bytes, elements, spread_elements;
 } unit_costs;
 
 static unit_costs costs_of(const zp_segment_program *segment) {
-  double seconds = segment->forward.cost_s + segment->backward.cost_s;
+  double seconds = segment->forward.cost_s + segment->backward.cost_s,
+         weights = weight_gradients_s(&segment->backward);
   return (unit_costs){.forward_s = segment->forward.cost_s,
-                      .backward_s = segment->backward.cost_s,
-                      .input_s = seconds - weight_gradients_s(&segment->backward),
+                      .inputs_s = segment->backward.cost_s - weights,
+                      .weights_s = weights,
                       .backward_share = seconds > 0 ? segment->backward.cost_s / seconds : 1,
                       .saved_bytes = segment->saved_bytes,
                       .elements = segment->elements,
@@ -50,8 +51,8 @@ static unit_costs least_costs(zp_lowered *const *modes, int n, int segment) {
   for (int i = 1; i < n; i++) {
     unit_costs c = costs_of(&modes[i]->segments[segment]);
     least.forward_s = fmin(least.forward_s, c.forward_s);
-    least.backward_s = fmin(least.backward_s, c.backward_s);
-    least.input_s = fmin(least.input_s, c.input_s);
+    least.inputs_s = fmin(least.inputs_s, c.inputs_s);
+    least.weights_s = fmin(least.weights_s, c.weights_s);
     least.backward_share = fmin(least.backward_share, c.backward_share);
     least.saved_bytes = c.saved_bytes < least.saved_bytes ? c.saved_bytes : least.saved_bytes;
   }
@@ -67,8 +68,8 @@ typedef struct range_costs {
 } range_costs;
 
 static double forward_of(const unit_costs *c) { return c->forward_s; }
-static double backward_of(const unit_costs *c) { return c->backward_s; }
-static double input_of(const unit_costs *c) { return c->input_s; }
+static double inputs_of(const unit_costs *c) { return c->inputs_s; }
+static double weights_of(const unit_costs *c) { return c->weights_s; }
 static double saved_of(const unit_costs *c) { return (double)c->saved_bytes; }
 static double elements_of(const unit_costs *c) { return (double)c->elements; }
 static double spread_of(const unit_costs *c) { return (double)c->spread_elements; }
@@ -112,18 +113,21 @@ static range_costs costs_of_ranges(zp_variant *v, zp_lowered *const *modes, int 
   return r;
 }
 
+/* Bounds weigh the three kinds of work differently, so each of them must be the least by itself: no two are the rest of a
+ * third. */
 static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int segment, int64_t *unit) {
   const zp_lowered *l = v->lowered;
   const zp_segment_program *whole = &l->segments[segment];
-  double forward[ZP_MOST_PARTS], backward[ZP_MOST_PARTS], input[ZP_MOST_PARTS], saved[ZP_MOST_PARTS],
-      elements[ZP_MOST_PARTS], spread[ZP_MOST_PARTS];
+  double forward[ZP_MOST_PARTS], inputs[ZP_MOST_PARTS], weights[ZP_MOST_PARTS], saved[ZP_MOST_PARTS],
+      elements[ZP_MOST_PARTS], spread[ZP_MOST_PARTS], work[ZP_MOST_PARTS];
   range_costs r = costs_of_ranges(v, modes, n, segment);
   share_out(&r, forward_of, forward);
-  share_out(&r, backward_of, backward);
-  share_out(&r, input_of, input);
+  share_out(&r, inputs_of, inputs);
+  share_out(&r, weights_of, weights);
   share_out(&r, saved_of, saved);
   share_out(&r, elements_of, elements);
   share_out(&r, spread_of, spread);
+  for (int part = 0; part < r.parts; part++) work[part] = forward[part] + inputs[part] + weights[part];
   if (whole->carry_out_elements > 0 && whole->carry_out_elements < v->carry_elements)
     v->carry_elements = whole->carry_out_elements;
   v->elements += whole->elements * whole->segment->count;
@@ -132,13 +136,13 @@ static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int 
   for (int64_t k = 0; k < whole->segment->count * r.parts; k++, ++*unit) {
     int part = (int)(k % r.parts);
     int64_t u = *unit;
-    v->prefix_s[u + 1] = v->prefix_s[u] + (forward[part] + backward[part]);
+    v->prefix_s[u + 1] = v->prefix_s[u] + work[part];
     v->forward_s[u + 1] = v->forward_s[u] + forward[part];
-    v->input_s[u + 1] = v->input_s[u] + input[part];
+    v->input_s[u + 1] = v->input_s[u] + (forward[part] + inputs[part]);
     const zp_segment_program *own = &l->segments[zp_pieces_find(l->pieces, segment, part, part + 1)];
     v->elements_before[u + 1] = v->elements_before[u] + own->elements;
     v->spread_before[u + 1] = v->spread_before[u] + own->spread_elements;
-    v->longest_s = fmax(v->longest_s, forward[part] + backward[part]);
+    v->longest_s = fmax(v->longest_s, work[part]);
   }
   for (int part = 0; part < r.parts; part++) {
     int piece = zp_pieces_find(l->pieces, segment, part, part + 1);
@@ -149,7 +153,7 @@ static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int 
   for (int first = 0; first < r.parts; first++)
     for (int end = first + 1; end <= r.parts; end++)
       for (int part = first; part < end; part++)
-        v->unit_s[zp_pieces_find(l->pieces, segment, first, end)] += forward[part] + backward[part];
+        v->unit_s[zp_pieces_find(l->pieces, segment, first, end)] += work[part];
 }
 
 static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *modes, int n) {

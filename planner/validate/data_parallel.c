@@ -33,10 +33,10 @@ static double count_tensors(const zp_lowered *l, const zp_stage *stage, const zp
 
 /* ---- the end of a step ---- */
 
-/* What reducing in buckets costs besides the bytes: all but one of the collectives begin again. */
+/* How much longer a sum takes in buckets, each a collective of its own, than in one. */
 static double buckets_s(const zp_group_link *link, const zp_software *software, double bytes) {
   double buckets = software->bucket_bytes > 0 ? ceil(bytes / software->bucket_bytes) : 1;
-  return (buckets - 1) * zp_cost_all_reduce(link, 0);
+  return buckets * zp_cost_all_reduce(link, bytes / buckets) - zp_cost_all_reduce(link, bytes);
 }
 
 /* Reduction and gather of ZeRO 0 and 1: what is exposed, less what the planner's estimate has. Software that does not

@@ -28,8 +28,6 @@ enum { FLOAT_SOFTMAX_KERNELS = 5 - 1 };
  * gradient (2), keys and values (4), the three (6) and their sum of layouts for the product (6). */
 enum { REARRANGE_PASSES = 6 + 4 + 4 + 2, REARRANGE_GRAD_PASSES = 2 + 2 + 4 + 6 + 6 };
 enum { REARRANGE_KERNELS = 4 + 6, REARRANGE_GRAD_KERNELS = 5 }; /* forward, offsets of the sequences: CoreAttention */
-/* A product beside a gather is three: of the rank's own rows, of those before and of those after. */
-enum { SPLIT_PRODUCTS = 3 };
 
 typedef struct pricer {
   const zp_lowered *lowered;
@@ -181,42 +179,17 @@ static double steps_s(const zp_procedure *procedure, int count) {
   return seconds;
 }
 
-/* ---- sequence-sharded gathers and scatters beside products ---- */
-
-static bool is_product(const zp_step *step) {
-  return step->kind == ZP_STEP_NODE && zp_op_get_class(step->op) == ZP_CLASS_MATMUL;
-}
-
-/* A gather brings the product's operand, a scatter takes its result away. Piece by piece: all pieces but one, of as
- * many as there are ranks, move while the product works on another. In one piece a gather has the product of the rank's
- * own rows beside it (nanotron src/nanotron/parallel/tensor_parallel/functional.py). */
-static double hidden_s(const pricer *p, const zp_step *transfer, const zp_step *product) {
-  bool whole = p->software->whole_pieces && transfer->op == ZP_OP_ALL_GATHER_SEQ;
-  double pieces = transfer->cost_s * (1 - 1 / p->tensor);
-  return whole ? fmin(transfer->cost_s, product->cost_s / p->tensor) : fmin(pieces, product->cost_s);
-}
-
-/* The product is slower by what an NCCL collective beside it keeps from it. */
-static void overlap_tensor(pricer *p, zp_procedure *procedure, bool forward) {
-  zp_step *steps = procedure->steps.data;
-  for (int i = 0; i < procedure->steps.len; i++) {
-    bool gathers = steps[i].kind == ZP_STEP_NODE && steps[i].op == ZP_OP_ALL_GATHER_SEQ;
-    bool scatters = steps[i].kind == ZP_STEP_NODE && steps[i].op == ZP_OP_REDUCE_SCATTER_SEQ;
-    int step = gathers ? 1 : -1, at = i + step;
-    if (!gathers && !scatters) continue;
-    if (scatters && forward && p->software->scatters_wait) continue;
-    while (at >= 0 && at < procedure->steps.len && !is_product(&steps[at])) at += step;
-    if (at < 0 || at >= procedure->steps.len) continue;
-    steps[i].cost_s -= hidden_s(p, &steps[i], &steps[at]) * (1 - p->taken);
-    if (gathers && p->software->whole_pieces) p->kernels += SPLIT_PRODUCTS - 1;
-  }
-}
-
 static void price_steps(pricer *p, zp_procedure *procedure, bool forward) {
   p->kernels = 0;
   for (int i = 0; i < procedure->steps.len; i++) price_step(p, &procedure->steps.data[i]);
-  if (p->software->overlaps_tensor) overlap_tensor(p, procedure, forward);
+  if (p->software->overlaps_tensor)
+    p->kernels +=
+        zp_software_overlap_tensor(procedure, p->graph, p->lowered, p->machine, p->software, p->taken, forward);
   procedure->cost_s = steps_s(procedure, procedure->steps.len);
+}
+
+static bool is_product(const zp_step *step) {
+  return step->kind == ZP_STEP_NODE && zp_op_get_class(step->op) == ZP_CLASS_MATMUL;
 }
 
 /* What selective checkpointing by operator runs again: every second product (autograd.c), and whatever only moves

@@ -109,9 +109,9 @@ struct zp_software {
   bool whole_gradients;     /* but those of backward do not */
   bool partitioned_outputs; /* of what a stage has sent, a rank keeps its piece and gathers the rest for backward */
 
-  /* its collectives (reprice.c, data_parallel.c) and copies to the host (offload.c) */
+  /* its collectives (tensor_overlap.c, data_parallel.c) and copies to the host (offload.c) */
   bool overlaps_tensor; /* sequence-sharded gathers and scatters run beside their products, piece by piece */
-  bool whole_pieces;    /* but as one NCCL collective each: a gather beside the product of the rank's own rows alone */
+  bool whole_pieces;    /* but as one NCCL collective each, beside the products that do not need it */
   bool scatters_wait;   /* and scatters of forward beside nothing */
   bool overlaps_data;   /* data-parallel communication runs beside the last backward and the next forward */
   bool sums_whole;      /* ZeRO 1 reduces whole gradients everywhere, and nothing runs beside that or its gather */
@@ -158,6 +158,12 @@ typedef struct zp_row_kernels {
   double passes, mask_bytes, kernels;
 } zp_row_kernels;
 zp_row_kernels zp_software_rows(const zp_software *software, const zp_step *step);
+
+/* ---- tensor_overlap.c ---- */
+/* Takes from the prices of sequence-sharded gathers and scatters what products hide. taken: share of the
+ * multiprocessors that they keep from a product beside them. Returns how many more kernels that makes. */
+double zp_software_overlap_tensor(zp_procedure *procedure, const zp_graph *graph, const zp_lowered *lowered,
+                                  const zp_machine *machine, const zp_software *software, double taken, bool forward);
 
 /* ---- reprice.c ---- */
 /* Prices the steps again whose kernels differ from the generated trainer's. tensor: the link of its ranks. */

@@ -16,8 +16,10 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "support"))
 import harness  # noqa: E402
+import rank_plans  # noqa: E402
 
 RUNS = os.path.join(harness.ROOT, "tests", "data", "published_runs.csv")
+SWEEP = os.path.join(harness.ROOT, "tests", "data", "nanotron_sweep.csv")
 # rows by the beginning of their names, most mean error in percent, least Kendall tau
 GOALS = (
     (("korth_22B", "korth_175B", "korth_530B_full", "korth_530B_seqsel", "korth_1T"), 3, None),
@@ -78,6 +80,13 @@ def check_winners(tally, rows):
         tally.check("winner at batch %s" % batch, winner == ours, "%s was fastest, predicted %s" % (winner, ours))
 
 
+def check_sweep(tally):
+    """The published best of a sweep is among our first five of the plans that it ran, in three cells of four."""
+    cells = rank_plans.read_cells(RUNS, "nano_")
+    first = rank_plans.rank(harness.ZPLAN, cells, rank_plans.read_swept(SWEEP))[0]
+    tally.check("nanotron's best plans", 4 * first >= 3 * len(cells), "%d of %d cells" % (first, len(cells)))
+
+
 def damaged(rng, lines):
     header, rows = lines[0], []
     for line in rng.sample(lines[1:], 12):
@@ -121,6 +130,7 @@ def main():
     check_goals(tally, rows)
     check_memory(tally, document)
     check_winners(tally, rows)
+    check_sweep(tally)
     check_damaged(tally, int(sys.argv[1]) if len(sys.argv) > 1 else 60)
     return tally.finish()
 

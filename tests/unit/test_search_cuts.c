@@ -5,9 +5,9 @@
 #include "planner_models.h"
 
 #ifdef __SANITIZE_ADDRESS__
-enum { PLANS = 300, INSTANCES = 60 };
+enum { PLANS = 300, INSTANCES = 60, CHAINS = 60 };
 #else
-enum { PLANS = 13000, INSTANCES = 1000 };
+enum { PLANS = 13000, INSTANCES = 1000, CHAINS = 3000 };
 #endif
 
 static zp_arena *arena;
@@ -355,8 +355,8 @@ static void make_chunks(trial *t, zp_point *point) {
 
 Test(search_cuts, chains_equal_to_all_cuts) {
   int improved = 0, chunked = 0, closed = 0;
-  state = 5;
-  for (int i = 0; i < INSTANCES;) {
+  state = 77; /* the 2,643rd needs least times of each kind of work by itself */
+  for (int i = 0; i < CHAINS;) {
     int stages = 2 + (int)random_below(4);
     int64_t layers = stages + random_below(6), cut[32] = {0};
     trial t = {.s.arena = zp_arena_new("trial")};
@@ -386,7 +386,7 @@ Test(search_cuts, chains_equal_to_all_cuts) {
     }
     zp_arena_free(t.s.arena);
   }
-  cr_expect(improved == closed && chunked > INSTANCES / 20, "%d improved of %d, %d with chunks", improved, closed,
+  cr_expect(improved == closed && chunked > CHAINS / 20, "%d improved of %d, %d with chunks", improved, closed,
             chunked);
 }
 

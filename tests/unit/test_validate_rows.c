@@ -4,6 +4,7 @@
 #include <math.h>
 #include <zplan/buf.h>
 #include "../../planner/cost/constants.h"
+#include "../../planner/cost/cost.h"
 #include "../../planner/validate/validate_internal.h"
 
 static zp_arena *arena;
@@ -69,20 +70,25 @@ static const zp_device *only_h100(void *user, const char *name) {
 
 enum { LAYERS = 8, HIDDEN = 4096, FFN = 14336, SEQUENCE = 4096 };
 
-static zp_prediction predict(const char *source, int data, int zero, const char *notes) {
+static zp_prediction predict_ranks(const char *source, int tensor, int data, int zero, const char *notes) {
   const char *error = NULL;
-  const char *text = zp_format(arena,
-                               "id,source,year,layers,hidden,heads,ffn,vocab,seq,gpu,gpus_per_node,intra_bw_GBps,"
-                               "inter_bw_GBps_per_gpu,n_gpus,tp,pp,dp,micro_batch,global_batch,recompute,zero_stage,"
-                               "measured_iter_s,precision,notes\n"
-                               "x_a,%s,2024,%d,%d,32,%d,32768,%d,H100-SXM5-80GB,8,450,50,%d,1,1,%d,2,%d,none,%d,1,bf16,"
-                               "SwiGLU %s\n",
-                               source, LAYERS, HIDDEN, FFN, SEQUENCE, data, data, 2 * data, zero, notes);
+  const char *text =
+      zp_format(arena,
+                "id,source,year,layers,hidden,heads,ffn,vocab,seq,gpu,gpus_per_node,intra_bw_GBps,"
+                "inter_bw_GBps_per_gpu,n_gpus,tp,pp,dp,seq_parallel,micro_batch,global_batch,recompute,"
+                "zero_stage,measured_iter_s,precision,notes\n"
+                "x_a,%s,2024,%d,%d,32,%d,32768,%d,H100-SXM5-80GB,8,450,50,%d,%d,1,%d,%d,2,%d,none,%d,1,"
+                "bf16,SwiGLU %s\n",
+                source, LAYERS, HIDDEN, FFN, SEQUENCE, tensor * data, tensor, data, tensor > 1, 2 * data, zero, notes);
   zp_measured_table *table = zp_measured_read(arena, text, strlen(text), "runs", &error);
   cr_assert(table && table->runs.len == 1, "%s", error ? error : "malformed");
   zp_prediction p = zp_predict_run(arena, table, &table->runs.data[0], only_h100, NULL);
   cr_assert(p.predicted, "%s", p.why_not);
   return p;
+}
+
+static zp_prediction predict(const char *source, int data, int zero, const char *notes) {
+  return predict_ranks(source, 1, data, zero, notes);
 }
 
 /* torch.compile fuses rows. Without it, per layer: two norms (36 + 76 bytes an element, fused and compiled at most 12),
@@ -109,4 +115,84 @@ Test(validate_rows, nanotron_waits_for_its_sums_with_zero_1) {
   cr_expect(waits.estimate.data_comm_s > all && waits.estimate.data_comm_s < 1.05 * all, "%g, at least %g",
             waits.estimate.data_comm_s, all);
   cr_expect(hidden.estimate.data_comm_s < 0.5 * sums, "%g against %g", hidden.estimate.data_comm_s, sums);
+}
+
+/* nanotron's collectives between two tensor ranks. A layer's scatters wait forward and are hidden beside weight
+ * gradients backward; gathers run beside own rows, those of operands for weight gradients beside the whole gradient of
+ * the operand. What is hidden costs the products the share of the multiprocessors that it takes. Own rows of the
+ * attention's last product are too few to hide theirs backward. At the ends: the embedding's two beside nothing, the
+ * head's three beside its products. */
+Test(validate_rows, nanotron_hides_collectives_beside_whole_products) {
+  double taken = zp_cost_constant(ZP_COST_LINK_BLOCKS) / h100.cores, copy = zp_cost_constant(ZP_COST_LINK_COPY);
+  double rows = 2.0 * SEQUENCE, latency = zp_cost_constant(ZP_COST_LINK_LATENCY_S);
+  double one = zp_cost_constant(ZP_COST_COLLECTIVE_BASE_S) + latency + rows * HIDDEN * 2 / 2 / (450e9 / (1 + copy));
+  double own = 2 * rows / 2 * HIDDEN * HIDDEN / 2 / 989e12;
+  double layer = (2 + 7 * taken) * one + one - (1 - taken) * own;
+  double expected = LAYERS * layer + (2 + 3 * taken) * one;
+  double got = predict_ranks("nanotron", 2, 1, 0, "").estimate.tensor_comm_s;
+  cr_expect(fabs(got / expected - 1) < 0.03, "%g, expected %g", got, expected);
+}
+
+/* A product that starts with the rank's own rows beside a gather takes as long as its pieces: of the first of 8 ranks
+ * an eighth and seven, of the fourth also what lies before. The gather is hidden beside the eighth. */
+Test(validate_rows, products_beside_whole_gathers_run_in_pieces) {
+  enum { RANKS = 8, INNER = 4096, COLUMNS = 1024, HALF = 2 };
+  zp_cluster cluster = {.nodes = 1, .ranks = RANKS, .node = {.device = h100, .devices = RANKS, .nics = RANKS}};
+  zp_machine machine = zp_machine_make(&cluster, ZP_PREC_MIXED_BF16, RANKS);
+  zp_graph graph = {0};
+  zp_tensor tensors[] = {{.shape = {3, {ZP_DIM_B, SEQUENCE, INNER}}}, {.shape = {2, {COLUMNS, INNER}}}};
+  zp_push(arena, &graph.tensors, tensors[0]);
+  zp_push(arena, &graph.tensors, tensors[1]);
+  zp_node gather = {.op = ZP_OP_ALL_GATHER_SEQ}, product = {.op = ZP_OP_MATMUL};
+  for (int i = 0; i < 2; i++) zp_push(arena, &product.in, i);
+  double whole = zp_cost_matmul(&machine, SEQUENCE, COLUMNS, INNER, HALF);
+  zp_step steps[] = {{.op = gather.op, .node = &gather, .cost_s = 1},
+                     {.op = product.op, .node = &product, .cost_s = whole}};
+  zp_push(arena, &steps[0].out, 7);
+  zp_push(arena, &steps[1].in, 7);
+  zp_procedure procedure = {0};
+  for (int i = 0; i < 2; i++) zp_push(arena, &procedure.steps, steps[i]);
+  zp_sharding sharding = {.tensor = RANKS};
+  zp_lowered lowered = {.sharding = &sharding, .microbatch = 1, .compute_bytes = HALF};
+  zp_software software = {.overlaps_tensor = true, .whole_pieces = true};
+  double kernels = zp_software_overlap_tensor(&procedure, &graph, &lowered, &machine, &software, 0.25, true);
+  double pieces = procedure.steps.data[1].cost_s, eighth = zp_cost_matmul(&machine, 512, COLUMNS, INNER, HALF);
+  double first = eighth + zp_cost_matmul(&machine, 3584, COLUMNS, INNER, HALF);
+  double fourth = eighth + zp_cost_matmul(&machine, 1536, COLUMNS, INNER, HALF) +
+                  zp_cost_matmul(&machine, 2048, COLUMNS, INNER, HALF);
+  cr_expect(pieces > whole && pieces >= fmax(first, fourth) && pieces < 1.5 * fmax(first, fourth), "%g: %g, %g, %g",
+            pieces, whole, first, fourth);
+  cr_expect_float_eq(procedure.steps.data[0].cost_s, 1 - 0.75 * whole / RANKS, 1e-9);
+  cr_expect_eq(kernels, 2);
+}
+
+/* ---- what a published rate means ---- */
+
+/* FLOP a step that nanotron's runs published as MFU (of 989.5 TFLOP/s) and tokens a second and GPU together: 1.34B with
+ * its tied table on one stage and on two, 8.86B with tables of its own (Ultra-Scale Playbook, benchmarks_interactive).
+ * MFU is printed to 0.1 or 0.01 %. */
+Test(validate_rows, nanotron_counts_tables_as_products) {
+  static const struct {
+    int layers, hidden, ffn, pipeline;
+    double parameters, mfu, tokens_per_s;
+  } runs[] = {{16, 2048, 8192, 1, 1.34e9, 0.392, 40150},
+              {16, 2048, 8192, 2, 1.34e9, 0.4432, 38895},
+              {32, 4096, 14336, 1, 8.86e9, 0.4394, 7290}};
+  for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+    zp_measured run = {.source = "huggingface/nanotron",
+                       .layers = runs[i].layers,
+                       .hidden = runs[i].hidden,
+                       .heads = 32,
+                       .kv_heads = 32,
+                       .ffn = runs[i].ffn,
+                       .vocab = 131072,
+                       .seq = 4096,
+                       .batch = 256,
+                       .pipeline = runs[i].pipeline,
+                       .parameters = runs[i].parameters,
+                       .gated = true};
+    double flop = 256 * 4096 * runs[i].mfu * 989.5e12 / runs[i].tokens_per_s;
+    cr_expect(fabs(zp_run_flop(&run, false) / flop - 1) < 0.002, "%zu: %g, published %g", i, zp_run_flop(&run, false),
+              flop);
+  }
 }
