@@ -18,11 +18,12 @@ static const char *compiler(void) {
 /* Contraction stays off, so that every compiler rounds alike. Names of files in messages of the emulator have no
  * folders: the object is the same wherever zplan is installed. */
 static void push_options(zp_arena *arena, const zp_cuda_source *source, zp_strings *argv) {
-  static const char *const fixed[] = {"-std=c++17",           "-O2",       "-fPIC", "-shared", "-ffp-contract=off",
-                                      "-fno-exceptions",      "-fno-rtti", "-Wall", "-Wextra", "-Wno-unknown-pragmas",
-                                      "-Wno-unused-function", "-DZPD_HOST"};
+  static const char *const fixed[] = {"-std=c++17", "-fPIC", "-shared", "-ffp-contract=off",    "-fno-exceptions",
+                                      "-fno-rtti",  "-Wall", "-Wextra", "-Wno-unknown-pragmas", "-Wno-unused-function",
+                                      "-DZPD_HOST"};
   for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) zp_push(arena, argv, fixed[i]);
   if (source->elem_bytes == 8) zp_push(arena, argv, "-DZPD_F64");
+  zp_push(arena, argv, source->sanitize ? "-O1" : "-O2");
   if (source->sanitize) {
     zp_push(arena, argv, "-g");
     zp_push(arena, argv, "-fsanitize=address,undefined");

@@ -1,8 +1,10 @@
 /* The frame of a kernel: whether a warp or a block takes a row, which rows, the levels of the schedule. */
 #include "text.h"
 
-/* A warp needs no barriers for its reductions, and narrow rows would leave most threads of a block without a column. */
-enum { MAX_COLUMNS_OF_WARP = ZP_CUDA_WARP * 8 };
+/* A warp needs no barriers for its reductions, and narrow rows would leave most threads of a block without a column.
+ * With 8 columns a lane, gradients took up to 250 registers (sm_90, CUDA 13.0), which leaves one block on a
+ * multiprocessor. */
+enum { MAX_COLUMNS_OF_WARP = ZP_CUDA_WARP * 4 };
 
 static bool is_narrow(const zp_row_program *program) {
   for (int v = 0; v < program->values.len; v++) {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-enum { DEFAULT_STEPS = 10, MOST_PLANS = 32 };
+enum { DEFAULT_STEPS = 10, DEFAULT_TOP = 3, MOST_PLANS = 32 };
 
 typedef struct bench_row {
   zp_choice choice;
@@ -185,7 +185,7 @@ int zp_cmd_bench(zp_run_state *run) {
   if (!zp_can_generate(run, spec)) return ZP_EXIT_ERROR;
   if (run->options.top >= MOST_PLANS) return zp_usage_error("--top wants at most %d plans", MOST_PLANS - 1);
   bench b = {.run = run, .spec = quiet_spec(run->arena, spec), .ranks = zp_rank_count(run, spec, 1)};
-  b.wanted = 1 + run->options.top;
+  b.wanted = 1 + (run->options.top < 0 ? DEFAULT_TOP : run->options.top);
   const zp_plan *best = choose(&b);
   if (!best->feasible) {
     fputs(zp_report_infeasible(run->arena, best), stderr);

@@ -28,8 +28,8 @@ typedef struct zp_options {
   zp_load_options load; /* --gpus/--ranks --nodes --cluster --model --plan --set */
   zp_strings set;
   bool ranks_given, json, resume, check, check_memory, message_json;
-  int color; /* -1 auto, 0, 1 */
-  int top;
+  int color;             /* -1 auto, 0, 1 */
+  int top;               /* -1: not given */
   int64_t steps;         /* -1: the file's */
   int64_t device_memory; /* 0: the cluster's */
   int threads;
@@ -144,7 +144,8 @@ zp_json *zp_pareto_json(const zp_pareto *front);
 void zp_print_json(zp_arena *arena, zp_json *json);
 
 /* ---- launch.c ---- */
-/* Starts a trainer with the options' words and waits; the exit status of the command. quiet: what it prints on stdout is dropped. */
+/* Starts a trainer with the options' words and waits; the exit status of the command. quiet: what it prints on stdout
+ * is dropped. */
 int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool quiet);
 
 /* ---- subcommands: return the exit status ---- */

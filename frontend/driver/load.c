@@ -266,8 +266,9 @@ zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
   zp_spec *spec = zp_load_input(run, &json);
   if (!spec) return NULL;
   if (!json) {
+    int top = run->options.top > 0 ? run->options.top : 0;
     if (run->before_search) run->before_search(run, spec);
-    zp_search_options options = {.top = run->options.top, .generated_only = prints_trainer(run)};
+    zp_search_options options = {.top = top, .generated_only = prints_trainer(run)};
     return refuse_ungenerated(run, zp_search(run->arena, spec, zp_rank_count(run, spec, fallback_ranks), &options));
   }
   zp_choice choice;

@@ -58,7 +58,7 @@ static const option_row rows[] = {
      "instead of the file's plan limit or train setting: 'tensor<=8', steps=50, model.layers=3; several add up"},
     {"-o", O_OUTPUT, "FILE", "plan build run data calibrate bench export import",
      "where the result goes (build, run, bench: a folder)"},
-    {"--top", O_TOP, "K", "plan bench", "alternatives beside the best plan"},
+    {"--top", O_TOP, "K", "plan bench", "search for the K next best plans, too"},
     {"--json", O_JSON, NULL, "plan check validate explain bench diff", "one JSON document on standard output"},
     {"--target", O_TARGET, "cpu|cuda", "build run bench", "what the trainer runs on (default: the devices of the cluster)"},
     {"--arch", O_ARCH, "sm_NN|host", "build run bench",
@@ -286,7 +286,7 @@ bool zp_parse_options(zp_run_state *run, int argc, char **argv) {
   zp_options *o = &run->options;
   o->steps = -1;
   o->color = -1;
-  o->top = 3;
+  o->top = -1;
   for (int i = 0; i < argc; i++) {
     const char *word = argv[i];
     if (strcmp(word, "--") == 0) {

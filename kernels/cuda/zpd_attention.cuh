@@ -10,7 +10,8 @@
  * workspace.
  *
  * ZPD_HEAD is the largest head size of the model: it decides how many results a thread holds. Heads of more columns
- * than registers take are done in parts, with scores computed again for every part. */
+ * than that, or than registers take, are done in parts, with scores computed again for every part: right, but slower.
+ */
 #ifndef ZPD_ATTENTION_CUH
 #define ZPD_ATTENTION_CUH
 

@@ -108,12 +108,12 @@ typedef struct zp_pipeline_run {
   const zp_stage_time *time; /* [stages * chunks], chunks of a stage side by side */
   const double *message_s;   /* [stages * chunks]: between chunk k and k + 1 of the model, either way */
   double *end_s;             /* out, [stages]: end of the last action */
-  /* 0: all stages. Otherwise only the first `known` are simulated, one chunk each, and nothing is looked at of the
-   * others: the last of them has the gradient back rest_s after its activation arrived behind it. When no rest answers
-   * sooner, the known stages end no sooner, either. */
+  /* zp_pipeline_1f1b alone; 0: all stages. Otherwise only the first `known` are simulated, and nothing is looked at of
+   * the others: the last of them has the gradient back rest_s after its activation arrived behind it. When no rest
+   * answers sooner, the known stages end no sooner, either. */
   int known;
   double rest_s;
-  double first_rest_s, last_rest_s; /* of 1F1B: the same of the first and of the last micro-batch, where it is more */
+  double first_rest_s, last_rest_s; /* the same of the first and of the last micro-batch, where it is more */
 } zp_pipeline_run;
 /* on_event may be NULL. Scratch memory comes from the arena and is given back. */
 void zp_pipeline_simulate(zp_arena *arena, const zp_pipeline_run *run, zp_on_event *on_event, void *user);

@@ -19,7 +19,6 @@ typedef struct way {
   double *free_s;    /* [buffers]: when the buffers of messages to it are free; NULL: it is on the same stage */
   int64_t buffer;    /* of the next message */
   double message_s;
-  double rest_s; /* from the arrival of an activation behind the known stages until its gradient is back */
   int next_stage;
 } way;
 
@@ -35,7 +34,6 @@ typedef struct stage_state {
 
 typedef struct simulation {
   const zp_pipeline_run *run;
-  int known;          /* stages */
   place_state *place; /* [stage * chunks + chunk] */
   stage_state *stages;
   int *work; /* stages to look at */
@@ -60,7 +58,7 @@ static void hand_over(simulation *sim, way *to, int64_t microbatch, double end_s
     to->free_s[to->buffer] = arrival;
     if (++to->buffer == sim->run->buffers) to->buffer = 0;
   }
-  to->next_s[microbatch] = arrival + to->rest_s;
+  to->next_s[microbatch] = arrival;
   look_at(sim, to->next_stage);
 }
 
@@ -109,17 +107,9 @@ static void connect(zp_arena *arena, const zp_pipeline_run *run, way *from, way 
   if (from_stage != to_stage) from->free_s = ZP_NEW_ARRAY(arena, double, run->buffers);
 }
 
-/* The stages behind the last known one answer what it sends. */
-static void connect_rest(zp_arena *arena, const zp_pipeline_run *run, place_state *last, int stage) {
-  connect(arena, run, &last->ways[1], &last->ways[0], stage, stage);
-  last->ways[1].message_s = run->message_s[stage];
-  last->ways[1].rest_s = run->rest_s;
-  last->ways[1].free_s = ZP_NEW_ARRAY(arena, double, run->buffers);
-}
-
 static void make_places(zp_arena *arena, simulation *sim) {
   const zp_pipeline_run *run = sim->run;
-  int places = sim->known * run->chunks, below_stage = 0;
+  int places = run->stages * run->chunks, below_stage = 0;
   place_state *below = NULL;
   sim->place = ZP_NEW_ARRAY(arena, place_state, places);
   for (int k = 0; k < places; k++) {
@@ -134,24 +124,22 @@ static void make_places(zp_arena *arena, simulation *sim) {
     below = place;
     below_stage = stage;
   }
-  if (sim->known < run->stages) connect_rest(arena, run, below, below_stage);
 }
 
 void zp_pipeline_simulate(zp_arena *arena, const zp_pipeline_run *run, zp_on_event *on_event, void *user) {
   zp_arena_mark mark = zp_arena_get_mark(arena);
-  simulation sim = {.run = run, .known = run->known ? run->known : run->stages, .on_event = on_event, .user = user};
-  assert(sim.known == run->stages || run->chunks == 1);
+  simulation sim = {.run = run, .on_event = on_event, .user = user};
   make_places(arena, &sim);
-  sim.stages = ZP_NEW_ARRAY(arena, stage_state, sim.known);
-  sim.work = ZP_NEW_ARRAY(arena, int, sim.known);
-  sim.queued = ZP_NEW_ARRAY(arena, bool, sim.known);
-  for (int s = 0; s < sim.known; s++) look_at(&sim, s);
+  sim.stages = ZP_NEW_ARRAY(arena, stage_state, run->stages);
+  sim.work = ZP_NEW_ARRAY(arena, int, run->stages);
+  sim.queued = ZP_NEW_ARRAY(arena, bool, run->stages);
+  for (int s = 0; s < run->stages; s++) look_at(&sim, s);
   while (sim.n_work) {
     int s = sim.work[--sim.n_work];
     sim.queued[s] = false;
     run_stage(&sim, s);
   }
-  for (int s = 0; s < sim.known; s++) {
+  for (int s = 0; s < run->stages; s++) {
     assert(sim.stages[s].next == run->actions[s]); /* the order tables cannot deadlock */
     run->end_s[s] = sim.stages[s].free_s;
   }

@@ -65,12 +65,16 @@ static bool any_part_uses(const zp_lowered *l, const zp_units *part, int n_parts
 /* Where what is spread begins. */
 static int64_t spread_start(const zp_stage *stage) { return stage->flat_elements - stage->spread_elements; }
 
-/* Elements of the shared parameters that the parts use, each once a stage; out may be NULL, else it has its regions. */
-static zp_flat shared_elements(const zp_lowered *l, const zp_choice *c, const zp_units *part, zp_arena *arena,
-                               zp_stage *out) {
+/* Which of the first shared parameters the parts use, where that is known. */
+enum { MOST_NOTED = 64 };
+
+/* Elements of the shared parameters that the parts use, each once a stage. noted: of the first MOST_NOTED ones, NULL:
+ * not known yet. out may be NULL, else it has its regions. */
+static zp_flat shared_elements(const zp_lowered *l, const zp_choice *c, const zp_units *part, const uint64_t *noted,
+                               zp_arena *arena, zp_stage *out) {
   zp_flat elements = {0};
   for (int i = 0; i < l->shared.len; i++) {
-    if (!any_part_uses(l, part, zp_chunks(c), i)) continue;
+    if (noted && i < MOST_NOTED ? !(*noted >> i & 1) : !any_part_uses(l, part, zp_chunks(c), i)) continue;
     bool spread = l->sharding->param[l->shared.data[i]].spread;
     int64_t *sum = spread ? &elements.spread : &elements.whole;
     zp_shared shared = {l->shared.data[i], *sum};
@@ -87,21 +91,27 @@ typedef struct adding {
   const zp_lowered *l;
   const zp_choice *c;
   zp_totals *t;
+  uint64_t noted;                           /* shared parameters in use */
+  zp_flat sharing;                          /* the most parameters of its own that a unit has which uses shared ones */
   int64_t slot_bytes, pending_bytes, calls; /* of the chunk at hand */
 } adding;
+
+static zp_flat most(zp_flat a, zp_flat b) { return (zp_flat){max64(a.whole, b.whole), max64(a.spread, b.spread)}; }
 
 static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
   adding *a = arg;
   const zp_segment_program *s = &a->l->segments[segment];
   zp_totals *t = a->t;
   (void)first;
-  bool shared = false;
-  for (int i = 0; i < a->l->shared.len; i++) shared |= s->uses_shared[i];
-  zp_flat elements = unit_elements(a->l, a->c, segment), with = shared ? t->shared : (zp_flat){0};
+  zp_flat elements = unit_elements(a->l, a->c, segment);
+  for (int i = 0; i < a->l->shared.len; i++) {
+    if (!s->uses_shared[i]) continue;
+    if (i < MOST_NOTED) a->noted |= UINT64_C(1) << i;
+    a->sharing = most(a->sharing, elements);
+  }
   t->all.whole += elements.whole * count;
   t->all.spread += elements.spread * count;
-  t->bucket.whole = max64(t->bucket.whole, elements.whole + with.whole);
-  t->bucket.spread = max64(t->bucket.spread, elements.spread + with.spread);
+  t->bucket = most(t->bucket, elements);
   t->transient_bytes = max64(t->transient_bytes, max64(s->forward.transient_bytes, s->backward.transient_bytes));
   t->any_shard |= s->carry_kept_elements < s->carry_in_elements;
   t->carry_elements = max64(t->carry_elements, max64(s->carry_in_elements, s->carry_out_elements));
@@ -111,14 +121,23 @@ static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
   a->calls += count;
 }
 
+/* A unit that uses shared parameters needs all of them. */
+static void add_shared(adding *a, const zp_units *part) {
+  zp_totals *t = a->t;
+  t->shared = shared_elements(a->l, a->c, part, &a->noted, NULL, NULL);
+  t->all = (zp_flat){t->all.whole + t->shared.whole, t->all.spread + t->shared.spread};
+  zp_flat with = {a->sharing.whole + t->shared.whole, a->sharing.spread + t->shared.spread};
+  t->bucket = most(t->bucket, with);
+}
+
 /* flight: of the stage's chunks; NULL: not known yet. */
 static zp_totals find_totals(const zp_lowered *l, const zp_choice *c, int stage, const zp_units *part,
                              const int64_t *flight, zp_chunk *chunks) {
   int64_t m = zp_microbatches(l->spec, c);
-  zp_totals t = {.shared = shared_elements(l, c, part, NULL, NULL)};
-  t.all = t.shared;
+  zp_totals t = {.units = 0};
+  adding a = {.l = l, .c = c, .t = &t};
   for (int k = 0; k < zp_chunks(c); k++) {
-    adding a = {l, c, &t, 0, 0, 0};
+    a.slot_bytes = a.pending_bytes = a.calls = 0;
     for_pieces(l, part[k], add_totals, &a);
     int64_t slots = flight ? flight[k] : zp_in_flight_chunk(c, stage, k, m);
     zp_chunk chunk = {part[k], slots, a.slot_bytes, zp_pending_chunk(c, stage, k, m), a.pending_bytes};
@@ -130,6 +149,7 @@ static zp_totals find_totals(const zp_lowered *l, const zp_choice *c, int stage,
     t.units += part[k].count;
     if (chunks) chunks[k] = chunk;
   }
+  add_shared(&a, part);
   return t;
 }
 
@@ -138,7 +158,7 @@ zp_memory zp_stage_footprint(const zp_lowered *lowered, const zp_choice *choice,
   zp_stage s = {.index = stage};
   zp_totals t = find_totals(lowered, choice, stage, part, flight, NULL);
   zp_place_regions(lowered, choice, &t, &s);
-  s.memory.context = 0;
+  s.memory.context = s.memory.communicators = 0;
   return s.memory;
 }
 
@@ -221,7 +241,8 @@ void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice
   out->chunks = ZP_NEW_ARRAY(arena, zp_chunk, n);
   zp_totals t = find_totals(lowered, choice, stage, part, NULL, out->chunks);
   zp_place_regions(lowered, choice, &t, out);
-  shared_elements(lowered, choice, part, arena, out);
+  out->memory.communicators = zp_communicators_of(&lowered->spec->cluster, choice, lowered->ties).total_bytes;
+  shared_elements(lowered, choice, part, NULL, arena, out);
   struct runs_arg runs = {.arena = arena, .l = lowered, .c = choice, .s = out, .base = t.shared};
   runs.base.spread += spread_start(out);
   for (int k = 0; k < n; k++) {

@@ -20,13 +20,14 @@ typedef struct zp_totals {
   int64_t unit_saved_bytes; /* largest saved area of one unit */
   int64_t pending_bytes;    /* waiting weight gradients */
   int64_t transient_bytes;
-  bool any_shard;            /* some unit keeps shards: the forward ping-pong exists */
-  int64_t carry_elements;    /* largest tensor that flows between units */
+  bool any_shard;         /* some unit keeps shards: the forward ping-pong exists */
+  int64_t carry_elements; /* largest tensor that flows between units */
   int64_t units;
   int64_t calls, most_calls; /* of procedures, for one micro-batch: of all chunks; of the one with most */
 } zp_totals;
 
-/* regions.c: sizes and places of all regions; fills in everything of the stage but runs, shared and chunks. */
+/* regions.c: sizes and places of all regions; fills in everything of the stage but runs, shared, chunks and the
+ * communicators' memory. */
 void zp_place_regions(const zp_lowered *lowered, const zp_choice *choice, const zp_totals *totals, zp_stage *stage);
 
 #endif

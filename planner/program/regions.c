@@ -152,8 +152,7 @@ void zp_place_regions(const zp_lowered *l, const zp_choice *choice, const zp_tot
   int64_t m = zp_microbatches(spec, choice);
   s->n_units = t->units;
   s->n_calls = t->calls;
-  s->memory = (zp_memory){.context = spec->cluster.node.device.context_bytes,
-                          .communicators = zp_communicators_of(&spec->cluster, choice, l->ties).total_bytes};
+  s->memory = (zp_memory){.context = spec->cluster.node.device.context_bytes};
   size_flat_buffers(&p);
   place_flat_buffers(&p);
   int64_t before = p.top;

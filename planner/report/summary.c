@@ -94,7 +94,7 @@ static void put_duration(zp_buf *out, const zp_plan *plan) {
 
 static void put_next_best(zp_buf *out, const zp_plan *plan) {
   if (plan->alternatives.len == 0) return;
-  zp_buf_puts(out, "  next best    ");
+  zp_buf_puts(out, plan->exact_alternatives ? "  next best    " : "  also good    ");
   for (int i = 0; i < plan->alternatives.len && i < 3; i++) {
     const zp_candidate *c = &plan->alternatives.data[i];
     zp_buf_printf(out, "%s%+.1f%% tensor %d pipeline %d data %d", i ? "  |  " : "",

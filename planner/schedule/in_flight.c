@@ -2,6 +2,7 @@
 #include "schedule.h"
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
 int64_t zp_zb_v_flight(int pipeline, int stage, int chunk) { return chunk == 0 ? 2 * pipeline - stage : stage + 1; }
 int64_t zp_zb_v_pending(int pipeline) { return pipeline / 2 + 1; }
@@ -31,28 +32,34 @@ static int64_t count(const interleaved *x, int64_t turn, int64_t n) {
   return before + (inside < 0 ? 0 : min64(inside, group_size(x, group)));
 }
 
-/* In flight of a chunk right after forward n (1 = the first). */
-static int64_t after_forward(const interleaved *x, int64_t chunk, int64_t n) {
-  if (n < 1) return 0;
-  n = min64(n, x->all);
-  int64_t backward = n - 1 - x->warmup;
-  return count(x, chunk, n) - (backward > 0 ? count(x, x->v - 1 - chunk, backward) : 0);
+/* Of the first n actions, 0 where n is below 0. */
+static int64_t count_past(const interleaved *x, int64_t turn, int64_t n) { return n > 0 ? count(x, turn, n) : 0; }
+
+/* In flight of a chunk when its run of forwards in a group ends. */
+static int64_t after_forwards(const interleaved *x, int64_t chunk, int64_t group) {
+  int64_t n = group_start(x, group) * x->v + (chunk + 1) * group_size(x, group);
+  return group_start(x, group + 1) - count_past(x, x->v - 1 - chunk, n - 1 - x->warmup);
 }
 
-/* The number in flight is piecewise linear in n: its maximum stands where a run of forwards ends or a run of backwards
- * starts. Groups of one size repeat, so the first few, those where the size changes and the last few tell all: warm-up
- * is shorter than two groups, because a group has no fewer micro-batches than there are stages. */
+/* And right before its run of backwards in a group starts. */
+static int64_t before_backwards(const interleaved *x, int64_t chunk, int64_t group) {
+  int64_t backward = group_start(x, group) * x->v + (x->v - 1 - chunk) * group_size(x, group);
+  int64_t n = x->warmup + 1 + backward;
+  if (n < x->all) return count(x, chunk, n) - group_start(x, group);
+  return x->all / x->v - count_past(x, x->v - 1 - chunk, x->all - 1 - x->warmup);
+}
+
+/* The number in flight is piecewise linear in the forwards: its maximum stands where a run of forwards ends or a run of
+ * backwards starts. Groups of one size repeat, and backwards lag less than three groups behind: the first groups and
+ * those where the size changes tell all. */
 static int64_t interleaved_chunk(const interleaved *x, int64_t chunk) {
-  int64_t n = x->groups.count, longer = x->groups.longer, most = 0, edge = 4;
-  for (int64_t g = 0; g < n; g++) {
-    if (g == edge && longer - edge > edge) g = longer - edge;
-    if (g == longer + edge && n - edge > g) g = n - edge;
-    int64_t end = group_start(x, g) * x->v + (chunk + 1) * group_size(x, g);
-    int64_t start = x->warmup + 1 + group_start(x, g) * x->v + (x->v - 1 - chunk) * group_size(x, g);
-    const int64_t at[] = {after_forward(x, chunk, end), after_forward(x, chunk, start)};
-    for (int i = 0; i < 2; i++)
-      if (at[i] > most) most = at[i];
+  int64_t longer = x->groups.longer, edge = 4, most = before_backwards(x, chunk, 0);
+  for (int64_t g = 0; g < x->groups.count && g < longer + edge; g++) {
+    if (g == edge && longer > edge) g = longer;
+    most = max64(most, after_forwards(x, chunk, g));
   }
+  for (int64_t g = longer > edge ? longer - edge : 1; g < x->groups.count && g < longer + 2; g++)
+    most = max64(most, before_backwards(x, chunk, g));
   return most;
 }
 

@@ -34,10 +34,17 @@ static zp_label_round look_at_labels(zp_tree *t, int width) {
 
 /* ---- what exact labels leave ---- */
 
-static zp_outcome visit(zp_tree *t, int fixed);
+/* How far the fixed stages are simulated. Most that labels allow do not miss the deadline, so the simulation comes
+ * after 1, 2, 4, ... stages more, and when it misses, the first ones that do are looked for. */
+typedef struct checked {
+  int known; /* stages that do not miss it */
+  int step;  /* stages to the next simulation */
+} checked;
 
-static zp_outcome visit_arcs(zp_tree *t, int fixed) {
-  const zp_stage_node *node = &t->graph->nodes[fixed][t->choice.cut[fixed]];
+static zp_outcome visit(zp_tree *t, int fixed, checked so_far);
+
+static zp_outcome visit_arcs(zp_tree *t, int fixed, checked so_far) {
+  const zp_stage_node *node = zp_stage_node_at(t->graph, fixed, t->choice.cut[fixed]);
   for (int i = node->n; i-- > 0;) {
     const zp_stage_arc *arc = &node->arcs[i];
     zp_prefix_extend(zp_label_search_labels(t->labels), t->prefix[fixed], fixed, &t->graph->cost.data[arc->cost],
@@ -47,24 +54,28 @@ static zp_outcome visit_arcs(zp_tree *t, int fixed) {
       continue;
     }
     zp_tree_fix(t, fixed, arc->end);
-    zp_outcome found = visit(t, fixed + 1);
+    zp_outcome found = visit(t, fixed + 1, so_far);
     if (found != ZP_FOUND_NONE || t->miss <= fixed) return found;
+    so_far.step = 1; /* what follows a miss is likely to miss, too */
   }
   t->miss = fixed;
   return ZP_FOUND_NONE;
 }
 
-static zp_outcome visit(zp_tree *t, int fixed) {
+static zp_outcome visit(zp_tree *t, int fixed, checked so_far) {
   int stages = t->choice.pipeline;
   t->effort->nodes++;
   t->effort->work_left -= 2 * stages; /* what its label takes */
   if (t->effort->work_left < t->stop_at) return ZP_SPENT;
-  if (fixed == stages) return zp_tree_visit_leaf(t);
-  if (fixed > 0 && zp_tree_misses(t, fixed)) {
-    t->miss = zp_tree_first_miss(t, fixed);
-    return ZP_FOUND_NONE;
+  if (fixed == stages) return zp_tree_visit_leaf(t, so_far.known);
+  if (fixed >= so_far.known + so_far.step) {
+    if (zp_tree_misses(t, fixed)) {
+      t->miss = zp_tree_first_miss(t, so_far.known, fixed);
+      return ZP_FOUND_NONE;
+    }
+    so_far = (checked){fixed, 2 * so_far.step};
   }
-  return visit_arcs(t, fixed);
+  return visit_arcs(t, fixed, so_far);
 }
 
 /* ---- rounds ---- */
@@ -92,7 +103,7 @@ static zp_outcome rounds_below(zp_tree *t, double *low, bool *far) {
     if (round.exact) {
       zp_stage_graph_narrow(t->graph, t->target_s);
       zp_prefix_start(zp_label_search_labels(t->labels), t->prefix[0]);
-      return visit(t, 0);
+      return visit(t, 0, (checked){0, 1});
     }
     if (10 * zp_stage_graph_arcs(t->graph) <= 9 * arcs) continue;
     *far = width >= WIDER && t->target_s - *low > NEAR * t->target_s;

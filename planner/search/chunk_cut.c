@@ -48,9 +48,11 @@ static double next_chunk_s(const double *prefix_s, int64_t units, int chunks, do
  */
 static double find_shortest_longest(const zp_variant *v, int64_t units, int chunks, int64_t *cut) {
   double total = v->prefix_s[units], low = fmax(total / chunks, v->longest_s) * (1 - 1e-9);
-  fill(v->prefix_s, units, chunks, total, false, cut);
+  /* Chunks that are full to within one unit are longer than the mean. */
+  if (!fill(v->prefix_s, units, chunks, (total / chunks + v->longest_s) * (1 + 1e-9), false, cut))
+    fill(v->prefix_s, units, chunks, total, false, cut);
   double high = longest_chunk(v->prefix_s, chunks, cut);
-  for (bool middle = true; high - low > 1e-9 * high; middle = !middle) {
+  for (bool middle = false; high - low > 1e-9 * high; middle = !middle) {
     double chunk_s = middle ? low + (high - low) / 2 : low * (1 + 1e-12);
     if (fill(v->prefix_s, units, chunks, chunk_s, false, cut))
       high = fmin(chunk_s, longest_chunk(v->prefix_s, chunks, cut));
@@ -83,15 +85,6 @@ void zp_parts_of_stage(const zp_choice *c, int stage, const int64_t *cut, zp_uni
     if (zp_chunk_stage(c, k, &chunk) != stage) k = (int64_t)(turn + 1) * c->pipeline - 1 - stage; /* folded back */
     part[turn] = (zp_units){cut[k], cut[k + 1] - cut[k]};
   }
-}
-
-static bool all_stages_fit(const zp_searcher *s, const zp_point *point, const zp_limits *limits, const int64_t *cut) {
-  zp_units part[ZP_MOST_CHUNKS];
-  for (int stage = 0; stage < point->choice.pipeline; stage++) {
-    zp_parts_of_stage(&point->choice, stage, cut, part);
-    if (!zp_stage_variant(s, point, stage, part, limits)) return false;
-  }
-  return true;
 }
 
 /* ---- every cut ---- */
@@ -161,7 +154,13 @@ static zp_stated_cut_memo *find_stated_cut(const zp_searcher *s, int variant, in
   const int64_t key[3] = {variant, chunks, from_back};
   zp_stated_cut_memo *memo = &s->memo->stated[zp_hash(ZP_HASH_START, key, sizeof key) % ZP_STATED_CUT_SLOTS];
   if (memo->known && memo->variant == variant && memo->chunks == chunks && memo->from_back == from_back) return memo;
-  *memo = (zp_stated_cut_memo){.variant = variant, .chunks = chunks, .from_back = from_back, .cut = memo->cut};
+  zp_stated_cut_memo fresh = {
+      .variant = variant, .chunks = chunks, .from_back = from_back, .room = memo->room, .cut = memo->cut};
+  if (fresh.room < chunks + 1) {
+    fresh.room = chunks + 1;
+    fresh.cut = ZP_NEW_ARRAY(s->kept, int64_t, fresh.room);
+  }
+  *memo = fresh;
   return memo;
 }
 
@@ -173,13 +172,37 @@ bool zp_state_cut(const zp_searcher *s, const zp_point *point, int by, bool from
     double longest = shortest_longest(v, zp_point_units(s, point), chunks, cut) * (1 + 2e-9);
     memo->known = true;
     memo->possible = fill(v->prefix_s, zp_point_units(s, point), chunks, longest, from_back, cut);
-    for (int k = 0; k <= chunks && memo->possible; k++) memo->cut[k] = (int32_t)cut[k];
+    if (memo->possible) memcpy(memo->cut, cut, sizeof *cut * (size_t)(chunks + 1));
+  } else if (memo->possible) {
+    memcpy(cut, memo->cut, sizeof *cut * (size_t)(chunks + 1));
   }
-  for (int k = 0; k <= chunks && memo->possible; k++) cut[k] = memo->cut[k];
   return memo->possible;
 }
 
-bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits *limits, int by, bool from_back,
-                   int64_t *cut) {
-  return zp_state_cut(s, point, by, from_back, cut) && all_stages_fit(s, point, limits, cut);
+static bool is_among(const int64_t *cut, int64_t *const *cuts, int n, int chunks) {
+  for (int i = 0; i < n; i++)
+    if (memcmp(cuts[i], cut, sizeof *cut * (size_t)(chunks + 1)) == 0) return true;
+  return false;
+}
+
+zp_stated_cuts zp_state_cuts(zp_arena *arena, const zp_searcher *s, const zp_point *point) {
+  zp_stated_cuts all = {.n = 0};
+  int chunks = zp_model_chunks(&point->choice);
+  int64_t *cut = NULL;
+  for (int i = 0; i < 2 * point->n_modes; i++) {
+    if (!cut) cut = ZP_NEW_ARRAY(arena, int64_t, chunks + 1);
+    if (!zp_state_cut(s, point, i / 2, i % 2, cut) || is_among(cut, all.cut, all.n, chunks)) continue;
+    all.cut[all.n++] = cut;
+    cut = NULL;
+  }
+  return all;
+}
+
+bool zp_chunks_fit(const zp_searcher *s, const zp_point *point, const zp_limits *limits, const int64_t *cut) {
+  zp_units part[ZP_MOST_CHUNKS];
+  for (int stage = 0; stage < point->choice.pipeline; stage++) {
+    zp_parts_of_stage(&point->choice, stage, cut, part);
+    if (!zp_stage_variant(s, point, stage, part, limits)) return false;
+  }
+  return true;
 }

@@ -40,7 +40,7 @@ zp_limits zp_limits_of_stage(const zp_searcher *s, const zp_choice *choice, int 
 bool zp_stage_fits(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
                    const int64_t *flight, const zp_limits *limits) {
   zp_memory m = zp_stage_footprint(lowered, choice, stage, part, flight);
-  return zp_memory_on_device(&m) <= limits->device && m.host <= limits->host && m.nvme <= limits->nvme;
+  return zp_memory_of_arena(&m) <= limits->device && m.host <= limits->host && m.nvme <= limits->nvme;
 }
 
 /* May the class leave the device? The point then names the tier. */
@@ -51,13 +51,11 @@ int64_t zp_memory_floor(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   const zp_variant *v = zp_variant_of(s, point);
   const zp_lowered *l = v->lowered;
-  int64_t m = zp_microbatches(s->spec, c), flight = INT64_MAX;
-  for (int chunk = 0; chunk < zp_chunks(c); chunk++) {
-    int64_t n = zp_in_flight_chunk(c, c->pipeline - 1, chunk, m), other = zp_in_flight_chunk(c, 0, chunk, m);
-    if (other < n) n = other;
-    if (n < flight) flight = n;
+  int64_t m = zp_microbatches(s->spec, c), flight = 1; /* a pool of slots may hold less than the chunks' own */
+  if (zp_chunks(c) == 1) {
+    int64_t first = zp_in_flight_chunk(c, 0, 0, m), last = zp_in_flight_chunk(c, c->pipeline - 1, 0, m);
+    flight = first < last ? first : last;
   }
-  if (zp_chunks(c) > 1 && flight > 1) flight = 1; /* a pool of slots may hold less than the chunks' own */
   int64_t bytes = may_leave(c, ZP_STATE_ACTIVATIONS) ? 0 : v->saved_bytes * flight;
   int64_t whole = v->elements, spread = v->spread_elements;
   if (!may_leave(c, ZP_STATE_PARAMS)) bytes += zp_held_elements(c, whole, spread, c->zero >= 3) * l->param_bytes;
@@ -69,11 +67,14 @@ int64_t zp_memory_floor(const zp_searcher *s, const zp_point *point) {
 /* Some cut of the point's space fits. */
 static bool some_cut_fits(const zp_searcher *s, const zp_point *point, zp_limits limits) {
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
-  int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, zp_model_chunks(&point->choice) + 1);
-  zp_cut_rule rule = {.stage_s = HUGE_VAL, .total_s = HUGE_VAL, .limits = limits};
-  bool chunked = zp_chunks(&point->choice) > 1, fits = !chunked && zp_cut_within(s, point, &rule, cut);
-  for (int i = 0; i < 2 * point->n_modes && chunked && !fits; i++)
-    fits = zp_cut_chunks(s, point, &limits, i / 2, i % 2, cut);
+  bool fits = false;
+  if (zp_chunks(&point->choice) > 1) {
+    zp_stated_cuts stated = zp_state_cuts(s->arena, s, point);
+    for (int i = 0; i < stated.n && !fits; i++) fits = zp_chunks_fit(s, point, &limits, stated.cut[i]);
+  } else {
+    zp_cut_rule rule = {.stage_s = HUGE_VAL, .total_s = HUGE_VAL, .limits = limits};
+    fits = zp_cut_within(s, point, &rule, ZP_NEW_ARRAY(s->arena, int64_t, point->choice.pipeline + 1));
+  }
   zp_arena_rewind(s->arena, mark);
   return fits;
 }
@@ -197,7 +198,7 @@ static void note_chunks_miss(zp_searcher *s, const zp_point *point) {
   const zp_variant **own = ZP_NEW_ARRAY(s->arena, const zp_variant *, point->choice.pipeline);
   for (int i = 0; i < 2 * point->n_modes; i++) {
     int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, zp_model_chunks(&point->choice) + 1);
-    if (!zp_cut_chunks(s, point, &none, i / 2, i % 2, cut)) continue;
+    if (!zp_state_cut(s, point, i / 2, i % 2, cut) || !zp_chunks_fit(s, point, &none, cut)) continue;
     for (int k = 0; k < point->choice.pipeline; k++) own[k] = &s->variants.data[point->modes[i / 2]];
     zp_miss miss = miss_of_cut(s, point, cut, own, have > 0 ? have : 1);
     double ratio = (double)miss.need_bytes / (double)miss.have_bytes;

@@ -38,7 +38,7 @@ void zp_remember_fits(const zp_searcher *s, zp_point *point) {
   int64_t n = (int64_t)memo->orders * point->choice.pipeline * point->n_modes;
   if (n > memo->cap) {
     memo->cap = n;
-    memo->known = ZP_NEW_ARRAY(s->arena, zp_known_fit, n);
+    memo->known = ZP_NEW_ARRAY(s->kept, zp_known_fit, n);
   }
   for (int64_t i = 0; i < n; i++) memo->known[i] = (zp_known_fit){0, INT64_MAX};
   point->fits = ++memo->point;
@@ -53,6 +53,16 @@ static zp_known_fit *find_known(const zp_searcher *s, const zp_point *point, int
   return order < 0 ? NULL : &memo->known[((int64_t)stage * point->n_modes + mode) * memo->orders + order];
 }
 
+/* Of every rank of the choice. */
+static int64_t communicator_bytes(const zp_searcher *s, const zp_choice *c, int ties) {
+  zp_communicators_memo *memo = &s->memo->communicators;
+  const zp_choice *k = &memo->choice;
+  if (!memo->known || k->tensor != c->tensor || k->pipeline != c->pipeline || k->data != c->data ||
+      k->order != c->order || zp_expert_ranks(k) != zp_expert_ranks(c))
+    *memo = (zp_communicators_memo){true, *c, zp_communicators_of(&s->spec->cluster, c, ties).total_bytes};
+  return memo->bytes;
+}
+
 bool zp_mode_fits(const zp_searcher *s, const zp_point *point, int mode, int stage, const zp_units *part,
                   const zp_limits *limits) {
   zp_known_fit *known = find_known(s, point, mode, stage, part, limits);
@@ -61,6 +71,7 @@ bool zp_mode_fits(const zp_searcher *s, const zp_point *point, int mode, int sta
   zp_limits own = zp_limits_of_stage(s, &point->choice, stage, limits);
   const zp_lowered *lowered = s->variants.data[point->modes[mode]].lowered;
   int chunks = zp_chunks(&point->choice);
+  if (own.device != INT64_MAX) own.device -= communicator_bytes(s, &point->choice, lowered->ties);
   const int64_t *flight = chunks > 1 ? zp_find_flights(s, &point->choice)->chunk + stage * chunks : NULL;
   bool fits = zp_stage_fits(lowered, &point->choice, stage, part, flight, &own);
   s->memo->fits.laid_out++;

@@ -18,10 +18,10 @@ typedef struct entry {
 } entry;
 typedef struct pile {
   zp_arena *arena;
-  int64_t length;
-  double *numbers; /* [capacity][length] */
+  int64_t length, room; /* room: for numbers, whatever the length */
+  double *numbers;      /* [labels][length] */
   entry *entries;
-  int n, capacity;
+  int n, most_entries;
 } pile;
 
 /* Of a chosen prefix: where its last stage ends and what is before it. */
@@ -42,29 +42,44 @@ struct zp_label_search {
   zp_arena *arena;        /* of the search itself */
   zp_arena *front, *back; /* of the prefixes, of the suffixes of the last round */
   zp_arena_mark no_front, no_back;
-  node_labels **nodes; /* [stages + 1][units + 1] */
+  node_labels **nodes; /* as the graph's */
+  pile known, found;   /* prefixes of a stage and of the next one; suffixes of a node */
   ZP_VEC(record) records;
   double target_s;
   bool merged;
   int64_t work;
 };
 
+static node_labels *labels_at(const zp_label_search *k, int stage, int64_t first) {
+  return &k->nodes[stage][first - k->graph->low[stage]];
+}
+
 enum { MOST_SUFFIXES = 16 }; /* of a node: each is held against every prefix */
 
 /* ---- piles ---- */
 
-static pile make_pile(zp_arena *arena, int64_t length) { return (pile){.arena = arena, .length = length}; }
+/* Empties a pile for labels of another length. */
+static void start_pile(pile *p, int64_t length) {
+  p->length = length;
+  p->n = 0;
+}
+
 static double *label_of(const pile *p, int label) { return p->numbers + label * p->length; }
 
 /* Room for one more label: its numbers. */
 static double *next_label(pile *p) {
-  if (p->n == p->capacity) {
-    int capacity = p->capacity ? 2 * p->capacity : 64;
-    double *numbers = ZP_NEW_ARRAY(p->arena, double, capacity * p->length);
-    entry *entries = ZP_NEW_ARRAY(p->arena, entry, capacity);
-    if (p->n) memcpy(numbers, p->numbers, sizeof *numbers * (size_t)(p->n * p->length));
+  int64_t used = p->n * p->length;
+  if (used + p->length > p->room) {
+    p->room = 2 * p->room > 64 * p->length ? 2 * p->room : 64 * p->length;
+    double *numbers = ZP_NEW_ARRAY(p->arena, double, p->room);
+    if (used) memcpy(numbers, p->numbers, sizeof *numbers * (size_t)used);
+    p->numbers = numbers;
+  }
+  if (p->n == p->most_entries) {
+    p->most_entries = p->n ? 2 * p->n : 64;
+    entry *entries = ZP_NEW_ARRAY(p->arena, entry, p->most_entries);
     if (p->n) memcpy(entries, p->entries, sizeof *entries * (size_t)p->n);
-    p->numbers = numbers, p->entries = entries, p->capacity = capacity;
+    p->entries = entries;
   }
   return label_of(p, p->n);
 }
@@ -111,7 +126,7 @@ static bool joins(const zp_label_search *k, const double *prefix, const double *
 
 /* The stage with every suffix that may follow it. */
 static bool add_suffixes(zp_label_search *k, int stage, const node_labels *node, const zp_stage_arc *arc, pile *found) {
-  const node_labels *next = &k->nodes[stage + 1][arc->end];
+  const node_labels *next = labels_at(k, stage + 1, arc->end);
   bool last = stage == k->graph->pipe.stages - 1, any = false;
   int64_t length = zp_suffix_length(k->graph->pipe.stages - stage - 1);
   for (int i = 0; i < (last ? 1 : next->n); i++) {
@@ -126,8 +141,8 @@ static bool add_suffixes(zp_label_search *k, int stage, const node_labels *node,
 }
 
 static void find_suffixes_of(zp_label_search *k, int stage, int64_t first, int width, pile *found) {
-  zp_stage_node *arcs = &k->graph->nodes[stage][first];
-  node_labels *node = &k->nodes[stage][first];
+  zp_stage_node *arcs = zp_stage_node_at(k->graph, stage, first);
+  node_labels *node = labels_at(k, stage, first);
   int n = 0;
   found->n = node->n = 0;
   for (int i = 0; i < arcs->n && node->least_prefix; i++)
@@ -143,16 +158,16 @@ static void find_suffixes_of(zp_label_search *k, int stage, int64_t first, int w
 static void find_suffixes(zp_label_search *k, int width) {
   zp_arena_rewind(k->back, k->no_back);
   for (int stage = k->graph->pipe.stages - 1; stage >= 0; stage--) {
-    pile found = make_pile(k->back, zp_suffix_length(k->graph->pipe.stages - stage));
+    start_pile(&k->found, zp_suffix_length(k->graph->pipe.stages - stage));
     for (int64_t first = k->graph->low[stage]; first <= k->graph->high[stage]; first++)
-      find_suffixes_of(k, stage, first, width, &found);
+      find_suffixes_of(k, stage, first, width, &k->found);
   }
 }
 
 /* ---- from the front ---- */
 
 bool zp_label_search_may_follow(zp_label_search *k, const double *prefix, int stage, int64_t first) {
-  const node_labels *node = &k->nodes[stage][first];
+  const node_labels *node = labels_at(k, stage, first);
   int stages = k->graph->pipe.stages;
   if (stage == stages) return joins(k, prefix, NULL, stage);
   for (int i = 0; i < node->n; i++)
@@ -163,7 +178,7 @@ bool zp_label_search_may_follow(zp_label_search *k, const double *prefix, int st
 static void extend_prefixes(zp_label_search *k, const pile *known, int stage, pile *found) {
   for (int i = 0; i < known->n; i++) {
     const entry *e = &known->entries[i];
-    zp_stage_node *node = &k->graph->nodes[stage][e->node];
+    zp_stage_node *node = zp_stage_node_at(k->graph, stage, e->node);
     for (int j = 0; j < node->n; j++) {
       zp_stage_arc *arc = &node->arcs[j];
       double *prefix = next_label(found);
@@ -177,7 +192,7 @@ static void extend_prefixes(zp_label_search *k, const pile *known, int stage, pi
 
 static void keep_seen(zp_label_search *k, int stage) {
   for (int64_t first = k->graph->low[stage]; first <= k->graph->high[stage]; first++) {
-    zp_stage_node *node = &k->graph->nodes[stage][first];
+    zp_stage_node *node = zp_stage_node_at(k->graph, stage, first);
     int n = 0;
     for (int i = 0; i < node->n; i++) {
       if (!node->arcs[i].seen) continue;
@@ -190,9 +205,9 @@ static void keep_seen(zp_label_search *k, int stage) {
 
 static void note_least(zp_label_search *k, int stage, const pile *p) {
   for (int64_t first = k->graph->low[stage]; first <= k->graph->high[stage]; first++)
-    k->nodes[stage][first].least_prefix = NULL;
+    labels_at(k, stage, first)->least_prefix = NULL;
   for (int i = 0; i < p->n; i++) {
-    node_labels *node = &k->nodes[stage][p->entries[i].node];
+    node_labels *node = labels_at(k, stage, p->entries[i].node);
     const double *prefix = label_of(p, p->entries[i].label);
     if (node->least_prefix) {
       zp_label_merge(node->least_prefix, prefix, p->length);
@@ -210,23 +225,24 @@ static void note_records(zp_label_search *k, const pile *p) {
   }
 }
 
-/* What is left at the end; n = 0: nothing. */
-static pile find_prefixes(zp_label_search *k, int width) {
+/* k->known: what is left at the end. */
+static void find_prefixes(zp_label_search *k, int width) {
   zp_arena_rewind(k->front, k->no_front);
   memset(&k->records, 0, sizeof k->records);
-  pile known = make_pile(k->front, zp_prefix_length(0));
-  zp_prefix_start(k->labels, next_label(&known));
-  keep_label(&known, 0, 0, -1);
+  start_pile(&k->known, zp_prefix_length(0));
+  zp_prefix_start(k->labels, next_label(&k->known));
+  keep_label(&k->known, 0, 0, -1);
   for (int stage = 0; stage < k->graph->pipe.stages; stage++) {
-    note_least(k, stage, &known);
-    pile found = make_pile(k->front, zp_prefix_length(stage + 1));
-    extend_prefixes(k, &known, stage, &found);
+    note_least(k, stage, &k->known);
+    start_pile(&k->found, zp_prefix_length(stage + 1));
+    extend_prefixes(k, &k->known, stage, &k->found);
     keep_seen(k, stage);
-    choose_labels(k, &found, width);
-    note_records(k, &found);
-    known = found;
+    choose_labels(k, &k->found, width);
+    note_records(k, &k->found);
+    pile found = k->found;
+    k->found = k->known;
+    k->known = found;
   }
-  return known;
 }
 
 /* ---- rounds ---- */
@@ -236,12 +252,12 @@ static void start_prefixes(zp_label_search *k) {
   const zp_stage_graph *g = k->graph;
   for (int stage = 0; stage < g->pipe.stages; stage++)
     for (int64_t first = g->low[stage]; first <= g->high[stage]; first++) {
-      double before = g->nodes[stage][first].before_s;
+      double before = zp_stage_node_at(g, stage, first)->before_s;
       if (!isfinite(before)) continue;
       double *prefix = ZP_NEW_ARRAY(k->front, double, zp_prefix_length(stage));
       zp_prefix_start(k->labels, prefix);
       if (stage > 0) prefix[ZP_PREFIX_WORK] = before - 2 * g->pipe.message_s;
-      k->nodes[stage][first].least_prefix = prefix;
+      labels_at(k, stage, first)->least_prefix = prefix;
     }
 }
 
@@ -252,13 +268,14 @@ zp_label_search *zp_label_search_new(zp_stage_graph *graph) {
   k->arena = arena;
   k->graph = graph;
   k->labels = zp_labels_new(arena, &graph->pipe);
+  k->known.arena = k->found.arena = arena;
   k->front = zp_arena_new("prefixes");
   k->back = zp_arena_new("suffixes");
   k->no_front = zp_arena_get_mark(k->front);
   k->no_back = zp_arena_get_mark(k->back);
   k->nodes = ZP_NEW_ARRAY(arena, node_labels *, stages + 1);
   for (int stage = 0; stage <= stages; stage++)
-    k->nodes[stage] = ZP_NEW_ARRAY(arena, node_labels, graph->pipe.units + 1);
+    k->nodes[stage] = ZP_NEW_ARRAY(arena, node_labels, zp_stage_graph_width(graph, stage));
   start_prefixes(k);
   return k;
 }
@@ -281,13 +298,13 @@ zp_label_round zp_label_search_round(zp_label_search *k, int width, double targe
   k->target_s = target_s;
   find_suffixes(k, width < MOST_SUFFIXES ? width : MOST_SUFFIXES);
   k->merged = false; /* merged suffixes only keep prefixes that need not be there */
-  pile left = find_prefixes(k, width);
-  if (left.n == 0) return (zp_label_round){.open = false};
-  const entry *least = least_bound(&left);
+  find_prefixes(k, width);
+  if (k->known.n == 0) return (zp_label_round){.open = false};
+  const entry *least = least_bound(&k->known);
   int stage = k->graph->pipe.stages;
   for (int at = least->record; at >= 0; at = k->records.data[at].before) cut[stage--] = k->records.data[at].end;
   cut[0] = 0;
-  return (zp_label_round){true, !k->merged, zp_prefix_bound(label_of(&left, least->label))};
+  return (zp_label_round){true, !k->merged, zp_prefix_bound(label_of(&k->known, least->label))};
 }
 
 zp_labels *zp_label_search_labels(const zp_label_search *k) { return k->labels; }

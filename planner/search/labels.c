@@ -154,23 +154,31 @@ void zp_suffix_extend(zp_labels *k, const double *suffix, int stage, const zp_ra
 
 /* ---- both ---- */
 
-/* Windows from the prefix into the suffix. */
+/* The highest mean of a window that ends with the prefix: seconds a stage. */
+static double highest_mean(const double *own, int64_t stages) {
+  double most = 0;
+  for (int64_t i = 0; i < stages; i++) most = zp_later(most, own[i] / (double)(i + 1));
+  return most;
+}
+
+/* Windows from the prefix into the suffix. A window's rounds take no longer than its mean for every micro-batch
+ * between, and its mean is no higher than those of its two sides: seldom does it take more to know. */
 static bool windows_are_below(zp_labels *k, const double *prefix, const double *suffix, int stage, double before,
                               double deadline_s) {
   int count = k->pipe.stages - stage;
   const double *own = prefix + ZP_PREFIX_RUNS, *runs = suffix + ZP_SUFFIX_RUNS, *peaks = runs + count;
+  double mean = highest_mean(own, stage);
+  k->work += stage + count;
   for (int j = 0; j < count; j++) {
     double left = deadline_s - before - peaks[j], inside = runs[j] + k->messages_s;
     if (left <= 0) return false;
-    const round_of *rounds = &rounds_at(k, stage + j)[j + 2];
     int64_t longest = longest_window(k, stage + j, stage + j + 1) - j - 1;
-    double most = 0;
+    double most = zp_later(mean, inside / (j + 1)) * (double)zp_pipe_between(&k->pipe, stage + j);
+    if (longest <= 0 || most * (1 + 1e-12) < left) continue;
+    const round_of *rounds = &rounds_at(k, stage + j)[j + 2];
     k->work += longest;
-    for (int64_t i = 0; i < longest; i++) {
-      double round = rounds[i].rounds * (own[i] + inside) - rounds[i].less;
-      most = round > most ? round : most;
-    }
-    if (most >= left) return false;
+    for (int64_t i = 0; i < longest; i++) /* no maximum: that would wait for the one before it */
+      if (rounds[i].rounds * (own[i] + inside) - rounds[i].less >= left) return false;
   }
   return true;
 }

@@ -48,10 +48,18 @@ typedef struct zp_range_cost {
 } zp_range_cost;
 typedef struct zp_stage_graph {
   zp_pipe pipe;
-  zp_stage_node **nodes; /* [stages + 1][units + 1] */
-  int64_t *low, *high;   /* [stages + 1]: nodes outside have no arcs */
+  zp_stage_node **nodes; /* [stages + 1][low .. high]: zp_stage_node_at */
+  int64_t *low, *high;   /* [stages + 1]: no plan comes to units outside */
   ZP_VEC(zp_range_cost) cost;
 } zp_stage_graph;
+static inline zp_stage_node *zp_stage_node_at(const zp_stage_graph *graph, int stage, int64_t first) {
+  return &graph->nodes[stage][first - graph->low[stage]];
+}
+/* Nodes of a stage. */
+static inline int64_t zp_stage_graph_width(const zp_stage_graph *graph, int stage) {
+  int64_t width = graph->high[stage] - graph->low[stage] + 1;
+  return width > 0 ? width : 0;
+}
 /* All stages of plans below the target, and more. Arena. */
 zp_stage_graph *zp_stage_graph_new(zp_arena *arena, const zp_searcher *s, const zp_point *point, zp_stage_costs *costs,
                                    const zp_pipe *pipe, double target_s);

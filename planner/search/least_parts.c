@@ -1,10 +1,10 @@
 /* The least work of a point that may be cut inside layers, and whether its layers have room at all. On a stage the
  * parts of a layer follow each other in turn, so every chunk holds whole turns and at most one run of parts more. What
- * a turn is worth in a mode (seconds that a slower mode would take longer, or simply 1) per byte that it keeps, and
- * what the best run beside it is worth, bound what a stage is worth with the bytes that it has: chunks * best run, then
- * turns with the rest of the bytes, as far as the run is worth more per byte than a turn. Only the repeated segment
- * with the most work is looked at, other units take the time of their fastest mode and no memory. */
+ * turns are worth in a mode (seconds that a slower mode would take longer, or simply 1) per byte that they keep, and
+ * what a run is worth more than turns of its bytes, bound what a stage is worth with the bytes that it has. Only the
+ * repeated segment with the most work is looked at, other units take the time of their fastest mode and no memory. */
 #include <math.h>
+#include "cost.h"
 #include "schedule.h"
 #include "search_internal.h"
 
@@ -14,38 +14,54 @@ typedef struct parts { /* of one mode */
   double faster_s[ZP_MOST_PARTS];                   /* than in the slowest mode */
 } parts;
 
-/* What bytes buy: a turn, and the best run beside turns. */
-typedef struct offer {
-  double bytes, worth, run_bytes, run_worth;
-} offer;
+/* Bytes, which are linear in what is in flight, of a turn or of a run of parts, and what it is worth: seconds that the
+ * slowest mode would take longer, parts. */
+enum { SECONDS, PARTS, WORTHS };
+typedef struct lot {
+  double state, kept, worth[WORTHS];
+} lot;
 
-static offer offer_of(const parts *p, double flight, const double *worth) {
-  offer o = {0};
-  double bytes[ZP_MOST_PARTS], best = 0;
-  for (int i = 0; i < p->n; i++) {
-    bytes[i] = p->state[i] + flight * p->kept[i];
-    o.bytes += bytes[i];
-    o.worth += worth[i];
-  }
-  for (int first = 0; first < p->n; first++) {
-    double run_bytes = 0, run_worth = 0;
-    for (int i = 0; i + 1 < p->n; i++) { /* around the end of a turn, but no whole one */
-      run_bytes += bytes[(first + i) % p->n];
-      run_worth += worth[(first + i) % p->n];
-      if (run_worth <= best * run_bytes) continue;
-      best = run_bytes > 0 ? run_worth / run_bytes : HUGE_VAL;
-      o.run_bytes = run_bytes, o.run_worth = run_worth;
-    }
-  }
-  return o;
+enum { MOST_RUNS = ZP_MOST_PARTS * (ZP_MOST_PARTS - 1) };
+typedef struct goods { /* of one mode */
+  lot turn, run[MOST_RUNS];
+  int n_runs;
+} goods;
+
+static void add_part(lot *sum, const parts *p, int part) {
+  sum->state += p->state[part];
+  sum->kept += p->kept[part];
+  sum->worth[SECONDS] += p->faster_s[part];
+  sum->worth[PARTS]++;
 }
 
-/* The most that `limit` bytes buy in so many chunks. */
-static double most_worth(const offer *o, double limit, int chunks) {
-  if (o->bytes <= 0) return o->worth > 0 ? HUGE_VAL : 0;
-  double runs = fmin(chunks * o->run_bytes, limit), in_runs = o->run_bytes > 0 ? runs / o->run_bytes : chunks;
-  double turns = limit * o->worth / o->bytes;
-  return fmax(turns, in_runs * o->run_worth + (limit - runs) * o->worth / o->bytes);
+static goods goods_of(const parts *p) {
+  goods g = {.n_runs = 0};
+  for (int i = 0; i < p->n; i++) add_part(&g.turn, p, i);
+  for (int first = 0; first < p->n; first++) {
+    lot run = {0};
+    for (int i = 0; i + 1 < p->n; i++) { /* around the end of a turn, but no whole one */
+      add_part(&run, p, (first + i) % p->n);
+      g.run[g.n_runs++] = run;
+    }
+  }
+  return g;
+}
+
+static double bytes_of(const lot *x, double flight) { return x->state + flight * x->kept; }
+
+/* The most that `limit` bytes buy in so many chunks: turns, and in every chunk the run that is worth most beyond turns
+ * of its bytes; no more than all bytes at the best rate there is. */
+static double most_worth(const goods *g, int worth, double flight, double limit, int chunks) {
+  double turn_bytes = bytes_of(&g->turn, flight), gain = 0;
+  if (turn_bytes <= 0) return g->turn.worth[worth] > 0 ? HUGE_VAL : 0;
+  double of_byte = g->turn.worth[worth] / turn_bytes, best = of_byte;
+  for (int i = 0; i < g->n_runs; i++) {
+    double bytes = bytes_of(&g->run[i], flight), all = g->run[i].worth[worth], more = all - of_byte * bytes;
+    if (more <= 0) continue;
+    gain = zp_later(gain, more);
+    if (all > best * bytes) best = bytes > 0 ? all / bytes : HUGE_VAL;
+  }
+  return zp_sooner(limit * of_byte + chunks * gain, limit * best);
 }
 
 static int heaviest_repeat(const zp_variant *v) {
@@ -74,17 +90,37 @@ typedef struct gains {
   double seconds, parts;
 } gains;
 
+/* Needs a no more for every part than b? */
+static bool needs_no_more(const parts *a, const parts *b) {
+  for (int i = 0; i < a->n; i++)
+    if (a->state[i] > b->state[i] || a->kept[i] > b->kept[i]) return false;
+  return true;
+}
+
+/* Has a stage room for no more parts in this mode than in another one that is looked at? */
+static bool is_needless(const parts *modes, int n_modes, int mode) {
+  for (int i = 0; i < n_modes; i++)
+    if (i != mode && needs_no_more(&modes[i], &modes[mode]) && (i > mode || !needs_no_more(&modes[mode], &modes[i])))
+      return true;
+  return false;
+}
+
 static gains add_stages(const parts *modes, int n_modes, const zp_choice *c, double limit, const double *flight) {
-  static const double one[ZP_MOST_PARTS] = {1, 1, 1, 1};
+  goods of_mode[ZP_MOST_MODES];
+  bool needless[ZP_MOST_MODES];
   gains sum = {0}, most = {0};
+  for (int i = 0; i < n_modes; i++) {
+    of_mode[i] = goods_of(&modes[i]);
+    needless[i] = is_needless(modes, n_modes, i);
+  }
   for (int stage = 0; stage < c->pipeline; stage++) {
     if (stage == 0 || flight[stage] != flight[stage - 1]) {
       most = (gains){0};
       for (int i = 0; i < n_modes; i++) {
-        offer faster = offer_of(&modes[i], flight[stage], modes[i].faster_s),
-              any = offer_of(&modes[i], flight[stage], one);
-        most.seconds = fmax(most.seconds, most_worth(&faster, limit, zp_chunks(c)));
-        most.parts = fmax(most.parts, most_worth(&any, limit, zp_chunks(c)));
+        const goods *g = &of_mode[i];
+        if (g->turn.worth[SECONDS] > 0)
+          most.seconds = zp_later(most.seconds, most_worth(g, SECONDS, flight[stage], limit, zp_chunks(c)));
+        if (!needless[i]) most.parts = zp_later(most.parts, most_worth(g, PARTS, flight[stage], limit, zp_chunks(c)));
       }
     }
     sum.seconds += most.seconds;

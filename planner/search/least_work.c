@@ -5,7 +5,6 @@
  *
  * work:    of N units, at most the sum of the stages' room in a mode can be in that mode or a faster one
  * longest: within M seconds a stage runs min(M / t, room) units in the best of its modes; together they must reach N */
-#include <assert.h>
 #include <math.h>
 #include <zplan/hash.h>
 #include "cost.h"
@@ -20,6 +19,7 @@ typedef struct filling {
   const double *flight;              /* [stage] */
   double unit_s[ZP_MOST_MODES];      /* fastest first */
   double state, kept[ZP_MOST_MODES]; /* bytes a unit; a micro-batch in flight */
+  double *room;                      /* [stage][mode]: units (find_rooms) */
 } filling;
 
 static bool may_leave(const zp_choice *c, zp_state state) { return c->home[state].tier != ZP_TIER_DEVICE; }
@@ -66,7 +66,11 @@ const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *c) 
   if (memo->known && memo->schedule == c->schedule && memo->chunks == chunks && memo->pipeline == c->pipeline &&
       memo->microbatches == m)
     return memo;
-  assert(zp_model_chunks(c) <= s->n_units * ZP_MOST_PARTS);
+  if (memo->room < zp_model_chunks(c)) {
+    memo->room = zp_model_chunks(c);
+    memo->flight = ZP_NEW_ARRAY(s->kept, double, memo->room);
+    memo->chunk = ZP_NEW_ARRAY(s->kept, int64_t, memo->room);
+  }
   memo->known = true;
   memo->schedule = c->schedule, memo->chunks = chunks, memo->pipeline = c->pipeline, memo->microbatches = m;
   for (int stage = 0; stage < c->pipeline; stage++) {
@@ -94,8 +98,18 @@ static filling start(const zp_searcher *s, const zp_point *point) {
   return f;
 }
 
-static double room(const filling *f, int stage, int mode) {
-  return floor((double)f->s->limit_bytes * (1 + 1e-12) / (f->state + f->flight[stage] * f->kept[mode]));
+/* How many units a stage has room for in every mode. Neighbours may have the same in flight. */
+static void find_rooms(filling *f) {
+  int stages = f->point->choice.pipeline, n = f->point->n_modes;
+  double limit = (double)f->s->limit_bytes * (1 + 1e-12);
+  f->room = ZP_NEW_ARRAY(f->s->arena, double, stages *n);
+  for (int stage = 0; stage < stages; stage++) {
+    double *room = &f->room[stage * n];
+    if (stage > 0 && f->flight[stage] == f->flight[stage - 1])
+      memcpy(room, room - n, sizeof *room * (size_t)n);
+    else
+      for (int i = 0; i < n; i++) room[i] = floor(limit / (f->state + f->flight[stage] * f->kept[i]));
+  }
 }
 
 /* room[stage][mode]: units of the stages before it in that mode or a faster one, summed. */
@@ -105,7 +119,7 @@ static double *sum_rooms(const filling *f) {
   for (int stage = 0; stage < stages; stage++) {
     double most = 0;
     for (int i = 0; i < n; i++) {
-      most = fmax(most, room(f, stage, i));
+      most = zp_later(most, f->room[stage * n + i]);
       sums[(stage + 1) * n + i] = sums[stage * n + i] + most;
     }
   }
@@ -126,11 +140,12 @@ static double longer(const zp_least_work *w, int n_modes, int first, int end, do
 }
 
 static double reached_within(const filling *f, double longest_s) {
-  double reached = 0;
+  double reached = 0, units[ZP_MOST_MODES];
+  int n = f->point->n_modes;
+  for (int i = 0; i < n; i++) units[i] = floor(longest_s / f->unit_s[i] * (1 + 1e-12));
   for (int stage = 0; stage < f->point->choice.pipeline; stage++) {
     double most = 0;
-    for (int i = 0; i < f->point->n_modes; i++)
-      most = fmax(most, fmin(floor(longest_s / f->unit_s[i] * (1 + 1e-12)), room(f, stage, i)));
+    for (int i = 0; i < n; i++) most = zp_later(most, zp_sooner(units[i], f->room[stage * n + i]));
     reached += most;
   }
   return reached;
@@ -175,7 +190,9 @@ bool zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth) {
                                !may_leave(c, ZP_STATE_ACTIVATIONS), zp_find_flights(s, c)->flight);
   filling f = start(s, point);
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
-  zp_least_work w = {.rooms = sum_rooms(&f)};
+  zp_least_work w = {.rooms = NULL};
+  find_rooms(&f);
+  w.rooms = sum_rooms(&f);
   memcpy(w.unit_s, f.unit_s, sizeof w.unit_s);
   bool fits = w.rooms[(c->pipeline + 1) * point->n_modes - 1] >= f.units;
   double least = zp_variant_of(s, point)->prefix_s[zp_point_units(s, point)];

@@ -80,37 +80,25 @@ static void price_cut(void *user, int64_t *cut) {
   p->least_s = fmin(p->least_s, seconds);
 }
 
-static bool same_cut(const int64_t *a, const int64_t *b, int chunks) {
-  return memcmp(a, b, sizeof *a * (size_t)(chunks + 1)) == 0;
-}
-
-/* The least bound of the stated cuts, whatever their memory. */
+/* The least bound of the stated cuts, whatever their memory; as far as it is above the point's. */
 static double bound_stated_cuts(const pricing *p) {
   const zp_searcher *s = p->s;
-  const zp_choice *c = &p->point->choice;
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
-  int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, zp_model_chunks(c) + 1);
-  const zp_variant **least = ZP_NEW_ARRAY(s->arena, const zp_variant *, c->pipeline);
-  for (int k = 0; k < c->pipeline; k++) least[k] = zp_variant_of(s, p->point);
+  zp_stated_cuts stated = zp_state_cuts(s->arena, s, p->point);
+  for (int k = 0; k < p->point->choice.pipeline; k++) p->own[k] = zp_variant_of(s, p->point);
   double bound = HUGE_VAL;
-  for (int i = 0; i < 2 * p->point->n_modes; i++)
-    if (zp_state_cut(s, p->point, i / 2, i % 2, cut)) bound = fmin(bound, zp_bound_of_cut(s, p->point, cut, least));
+  for (int i = 0; i < stated.n && bound > p->point->bound_s; i++)
+    bound = fmin(bound, zp_bound_of_cut(s, p->point, stated.cut[i], p->own));
   zp_arena_rewind(s->arena, mark);
   return bound;
 }
 
-/* Calls on_cut for the stated cuts that fit into memory, each once. */
+/* Calls on_cut for the stated cuts that fit into memory. */
 static void each_stated_cut(pricing *p, zp_on_cut *on_cut) {
   zp_limits limits = zp_search_limits(p->s);
-  int chunks = zp_model_chunks(&p->point->choice), n = 0;
-  int64_t *cuts[2 * ZP_MOST_MODES];
-  for (int i = 0; i < 2 * p->point->n_modes; i++) {
-    bool known = false;
-    cuts[n] = ZP_NEW_ARRAY(p->scratch, int64_t, chunks + 1);
-    if (!zp_cut_chunks(p->s, p->point, &limits, i / 2, i % 2, cuts[n])) continue;
-    for (int k = 0; k < n && !known; k++) known = same_cut(cuts[k], cuts[n], chunks);
-    if (!known) on_cut(p, cuts[n++]);
-  }
+  zp_stated_cuts stated = zp_state_cuts(p->scratch, p->s, p->point);
+  for (int i = 0; i < stated.n; i++)
+    if (zp_chunks_fit(p->s, p->point, &limits, stated.cut[i])) on_cut(p, stated.cut[i]);
 }
 
 /* A point with every cut: no plan is known yet when no stated cut fits. False: no cut fits. */
@@ -151,7 +139,9 @@ static void price_extremes(pricing *p) {
   bool first = zp_cut_within(s, p->point, &rule, front);
   if (first) price_cut(p, front);
   rule.from_back = true;
-  if (zp_cut_within(s, p->point, &rule, back) && !(first && same_cut(front, back, stages))) price_cut(p, back);
+  if (zp_cut_within(s, p->point, &rule, back) &&
+      !(first && memcmp(front, back, sizeof *front * (size_t)(stages + 1)) == 0))
+    price_cut(p, back);
 }
 
 /* ---- a point is looked at in steps, each when its bound is the least one ---- */
@@ -249,6 +239,7 @@ static void settle_by_chains(pricing *p, bool deep) {
   if (zp_has_types(p->s) || stated || p->point->bound_s >= branch_limit(p)) return;
   p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, c->pipeline);
   const zp_branching task = {branch_limit, branch_cut, p};
+  zp_remember_fits(p->s, p->point);
   p->point->bound_s = zp_chain_branch(p->s, p->point, &task, deep);
 }
 

@@ -6,10 +6,10 @@
 #include "search_internal.h"
 
 enum { DEFAULT_TOP = 3 };
-/* Simulated actions that branch and bound over cuts may take, about half a second. */
-static const int64_t MOST_WORK = 60000000;
-/* Unless a number of alternatives is asked for, those slower than the best plan by this factor are not looked for, and
- * one good cut of an alternative is enough. */
+/* Simulated actions that branch and bound over cuts may take, about a second. */
+static const int64_t MOST_WORK = 200000000;
+/* Unless a number of alternatives is asked for, they are what the search for the best plan meets, up to this factor
+ * slower. */
 static const double ALTERNATIVES_RANGE = 1.25;
 
 /* The winner is derived once more in the plan's own arena; the search's memory goes. */
@@ -54,6 +54,8 @@ static const char *explain_empty(zp_arena *arena, const zp_searcher *s, const ch
 static void fill_plan(zp_plan *plan, zp_searcher *s, const zp_ranking *r) {
   plan->certificate = s->certificate;
   plan->certificate.cut_nodes = s->effort.nodes;
+  plan->certificate.cut_work = MOST_WORK - s->effort.work_left;
+  plan->certificate.laid_out = s->memo->fits.laid_out;
   memcpy(plan->certificate.cut_pruned, s->effort.pruned, sizeof s->effort.pruned);
   if (r->len == 0) {
     if (s->certificate.rejected[ZP_REJECT_HOST] == 0) zp_note_misses(s); /* else the devices are not what is short */
@@ -72,12 +74,13 @@ static void fill_plan(zp_plan *plan, zp_searcher *s, const zp_ranking *r) {
     plan->certificate.bound_s = plan->certificate.best_s;
   else if (plan->certificate.bound_s > wanted * (1 - ZP_GAP_TOLERANCE))
     plan->certificate.bound_s = fmax(plan->certificate.bound_s, wanted);
-  for (int i = 1; i < r->len; i++) {
+  plan->exact_alternatives = r->exact;
+  for (int i = 1; i < r->len && r->best[i].estimate.step_s <= r->range * r->best[0].estimate.step_s; i++)
     zp_push(plan->arena, &plan->alternatives, explain(plan, s, &r->best[i].choice));
-  }
 }
 
 void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *machine, const zp_search_options *options) {
+  s->kept = zp_arena_new("search.kept");
   s->spec = spec;
   s->constraints = &spec->plans.data[spec->plan];
   s->devices = machine->devices;
@@ -91,15 +94,14 @@ void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *mach
   s->most_units = s->pieces ? s->pieces->n_units : s->n_units;
   s->effort.work_left = MOST_WORK;
   s->memo = ZP_NEW(s->arena, zp_search_memo);
-  for (int i = 0; i < ZP_FLIGHT_SLOTS; i++) {
-    s->memo->flight[i].flight = ZP_NEW_ARRAY(s->arena, double, s->n_units *ZP_MOST_PARTS);
-    s->memo->flight[i].chunk = ZP_NEW_ARRAY(s->arena, int64_t, s->n_units * ZP_MOST_PARTS);
-  }
-  for (int i = 0; i < ZP_STATED_CUT_SLOTS; i++)
-    s->memo->stated[i].cut = ZP_NEW_ARRAY(s->arena, int32_t, s->n_units * ZP_MOST_PARTS + 1);
   s->memo->places.types = ZP_NEW_ARRAY(s->arena, zp_node_set, machine->devices);
   s->memo->places.sets = ZP_NEW_ARRAY(s->arena, zp_node_set, machine->devices);
   s->memo->places.limits = ZP_NEW_ARRAY(s->arena, zp_limits, machine->devices);
+}
+
+void zp_search_end(zp_searcher *s) {
+  if (s->kept) zp_arena_free(s->kept);
+  zp_arena_free(s->arena);
 }
 
 zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_search_options *options) {
@@ -119,6 +121,6 @@ zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_s
   r.best = ZP_NEW_ARRAY(s.arena, zp_candidate, r.cap + 1);
   zp_price_points(&s, &r);
   fill_plan(plan, &s, &r);
-  zp_arena_free(s.arena);
+  zp_search_end(&s);
   return plan;
 }

@@ -135,21 +135,21 @@ typedef struct zp_link_memo {
   zp_group_link link;
 } zp_link_memo;
 enum { ZP_FLIGHT_SLOTS = 512 };
-typedef struct zp_flight_memo { /* of one pipeline that was asked for; room for as many chunks as there may be parts of
-                                   layers */
+typedef struct zp_flight_memo { /* of one pipeline that was asked for */
   bool known;
   zp_schedule schedule;
-  int chunks, pipeline;
+  int chunks, pipeline, room; /* room: for model chunks */
   int64_t microbatches;
   double *flight; /* [pipeline]: see least_work.c */
   int64_t *chunk; /* [pipeline][chunks]: zp_in_flight_chunk */
 } zp_flight_memo;
 enum { ZP_STATED_CUT_SLOTS = 512 };
-typedef struct zp_stated_cut_memo { /* zp_state_cut of one variant, asked for lately; room for parts of layers */
+typedef struct zp_stated_cut_memo { /* zp_state_cut of one variant, asked for lately */
   bool known, possible;
   int variant, chunks; /* variant: index */
   bool from_back;
-  int32_t *cut; /* [chunks + 1] */
+  int room;     /* for numbers of a cut */
+  int64_t *cut; /* [chunks + 1] */
 } zp_stated_cut_memo;
 /* Of the last point that zp_remember_fits was called for. */
 typedef struct zp_known_fit {
@@ -162,11 +162,17 @@ typedef struct zp_fits_memo {
   zp_known_fit *known; /* [pipeline][modes][orders] */
   int64_t laid_out;    /* stages, for answers that were not known */
 } zp_fits_memo;
+typedef struct zp_communicators_memo {
+  bool known;
+  zp_choice choice; /* degrees, expert groups and rank order count */
+  int64_t bytes;
+} zp_communicators_memo;
 typedef struct zp_search_memo {
   zp_places_memo places;
   zp_flight_memo flight[ZP_FLIGHT_SLOTS];
   zp_stated_cut_memo stated[ZP_STATED_CUT_SLOTS];
   zp_fits_memo fits;
+  zp_communicators_memo communicators;
   zp_step_end_memo end[4][2];              /* [zero][compress] */
   int groups, groups_tensor, groups_ranks; /* the tensor groups that were asked for last */
   zp_link_memo data, replicas, stages;     /* of the data ranks, of those that hold the same experts, between stages */
@@ -180,6 +186,7 @@ typedef struct zp_effort {
 
 typedef struct zp_searcher {
   zp_arena *arena; /* of the search, given back at its end */
+  zp_arena *kept;  /* the same for what is made while some of the other one is on its way to be given back */
   const zp_spec *spec;
   const zp_constraints *constraints;
   int devices;        /* given: plans use at most so many */
@@ -230,6 +237,8 @@ static inline int64_t zp_point_units(const zp_searcher *s, const zp_point *point
 /* ---- search.c ---- */
 /* Fills in what follows from the input; s->arena is there, the rest is zero. options may be NULL. */
 void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *machine, const zp_search_options *options);
+/* Gives the memory back; started or not. */
+void zp_search_end(zp_searcher *s);
 
 /* ---- ranks.c ---- */
 /* From now on plans that use so many ranks are at hand. */
@@ -327,7 +336,8 @@ zp_limits zp_machine_limits(const zp_searcher *s, const zp_machine *machine);
 zp_limits zp_search_limits(const zp_searcher *s);
 /* Limits of one stage: where its node types have more than the smallest, it may use so much more. */
 zp_limits zp_limits_of_stage(const zp_searcher *s, const zp_choice *choice, int stage, const zp_limits *smallest);
-/* Does the stage with these parts stay within the limits? flight: of its chunks; NULL: not known yet. */
+/* Do the arena of a stage with these parts and what is off the device stay within the limits? flight: of its chunks;
+ * NULL: not known yet. */
 bool zp_stage_fits(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
                    const int64_t *flight, const zp_limits *limits);
 /* Finds the homes of the point: the first step of the offload chain with a cut that fits. False: none; *why says
@@ -371,9 +381,14 @@ bool zp_cut_is_possible(const zp_searcher *s, const zp_point *point, double stag
 /* Of all cuts into model chunks with the shortest longest chunk, by the times of the point's mode `by`, the one with
  * the longest first chunks, or with the longest last chunks. cut: chunks + 1 numbers. */
 bool zp_state_cut(const zp_searcher *s, const zp_point *point, int by, bool from_back, int64_t *cut);
-/* The same; false when it does not fit into memory. */
-bool zp_cut_chunks(const zp_searcher *s, const zp_point *point, const zp_limits *limits, int by, bool from_back,
-                   int64_t *cut);
+/* The stated cuts of a point by all of its modes, whatever their memory, each once; from the arena. */
+typedef struct zp_stated_cuts {
+  int n;
+  int64_t *cut[2 * ZP_MOST_MODES]; /* [chunks + 1] */
+} zp_stated_cuts;
+zp_stated_cuts zp_state_cuts(zp_arena *arena, const zp_searcher *s, const zp_point *point);
+/* Does a cut into any number of chunks a stage fit into memory? */
+bool zp_chunks_fit(const zp_searcher *s, const zp_point *point, const zp_limits *limits, const int64_t *cut);
 /* Is every cut of the point in the space? The choice says what may leave the device. */
 bool zp_every_chunk_cut(const zp_searcher *s, const zp_point *point);
 /* Any cut that fits into memory, found or ruled out in a limited number of steps. cut: chunks + 1 numbers. */
@@ -399,9 +414,6 @@ double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, const zp_v
 double zp_bound_update(const zp_searcher *s, const zp_point *point);
 /* Seconds between the micro-batches and the end of the step, at least. */
 double zp_bound_step_end(const zp_searcher *s, const zp_point *point);
-
-/* Of a message between neighbouring stages, at least. */
-double zp_least_message(const zp_searcher *s, const zp_point *point);
 
 /* ---- stage_cost.c: one chunk a stage ---- */
 typedef struct zp_stage_cost {

@@ -76,7 +76,7 @@ static void find_lows(maker *k) {
 
 static void add_arcs(maker *k, int stage, int64_t first) {
   zp_stage_graph *g = k->graph;
-  zp_stage_node *node = &g->nodes[stage][first];
+  zp_stage_node *node = zp_stage_node_at(g, stage, first);
   int64_t later = g->pipe.stages - 1 - stage, most = g->pipe.units - later;
   ZP_VEC(zp_stage_arc) arcs = {0};
   for (int64_t end = later ? first + 1 : most; end <= most && may_take_least(k, stage, first, end); end++) {
@@ -109,10 +109,10 @@ zp_stage_graph *zp_stage_graph_new(zp_arena *arena, const zp_searcher *s, const 
              .deadline_s = target_s - pipe->update_s,
              .known = ZP_NEW_ARRAY(arena, int *, pipe->units)};
   find_lows(&k);
-  for (int stage = 0; stage <= pipe->stages; stage++)
-    g->nodes[stage] = ZP_NEW_ARRAY(arena, zp_stage_node, pipe->units + 1);
-  for (int stage = 0; stage < pipe->stages; stage++) {
-    for (int64_t first = g->low[stage]; first <= g->high[stage]; first++) add_arcs(&k, stage, first);
+  for (int stage = 0; stage <= pipe->stages; stage++) {
+    g->nodes[stage] = ZP_NEW_ARRAY(arena, zp_stage_node, zp_stage_graph_width(g, stage));
+    for (int64_t first = g->low[stage]; first <= g->high[stage] && stage < pipe->stages; first++)
+      add_arcs(&k, stage, first);
     forget_costs(&k);
   }
   return g;
@@ -121,7 +121,7 @@ zp_stage_graph *zp_stage_graph_new(zp_arena *arena, const zp_searcher *s, const 
 /* ---- narrowing ---- */
 
 static zp_stage_node *node_after(const zp_stage_graph *g, int stage, const zp_stage_arc *arc) {
-  return &g->nodes[stage + 1][arc->end];
+  return zp_stage_node_at(g, stage + 1, arc->end);
 }
 
 static bool is_last(const zp_stage_graph *g, int stage) { return stage == g->pipe.stages - 1; }
@@ -140,7 +140,7 @@ static void turns_of(const zp_stage_graph *g, int stage, const zp_stage_arc *arc
 static void find_answers(zp_stage_graph *g) {
   for (int stage = g->pipe.stages - 1; stage >= 0; stage--)
     for (int64_t first = g->low[stage]; first <= g->high[stage]; first++) {
-      zp_stage_node *node = &g->nodes[stage][first];
+      zp_stage_node *node = zp_stage_node_at(g, stage, first);
       node->after_s = node->answer_s[0] = node->answer_s[1] = HUGE_VAL;
       for (int i = 0; i < node->n; i++) {
         const zp_range_cost *own = &g->cost.data[node->arcs[i].cost];
@@ -168,10 +168,10 @@ static bool take_away(zp_stage_graph *g, double target_s) {
   bool changed = false;
   for (int stage = 0; stage <= g->pipe.stages; stage++)
     for (int64_t first = g->low[stage]; first <= g->high[stage]; first++)
-      g->nodes[stage][first].before_s = stage == 0 ? 0 : HUGE_VAL;
+      zp_stage_node_at(g, stage, first)->before_s = stage == 0 ? 0 : HUGE_VAL;
   for (int stage = 0; stage < g->pipe.stages; stage++)
     for (int64_t first = g->low[stage]; first <= g->high[stage]; first++) {
-      zp_stage_node *node = &g->nodes[stage][first];
+      zp_stage_node *node = zp_stage_node_at(g, stage, first);
       int n = 0;
       for (int i = 0; i < node->n; i++) {
         const zp_stage_arc *arc = &node->arcs[i];
@@ -198,7 +198,7 @@ bool zp_stage_graph_narrow(zp_stage_graph *g, double target_s) {
 int64_t zp_stage_graph_arcs(const zp_stage_graph *g) {
   int64_t n = 0;
   for (int stage = 0; stage < g->pipe.stages; stage++)
-    for (int64_t first = g->low[stage]; first <= g->high[stage]; first++) n += g->nodes[stage][first].n;
+    for (int64_t first = g->low[stage]; first <= g->high[stage]; first++) n += zp_stage_node_at(g, stage, first)->n;
   return n;
 }
 
@@ -210,12 +210,12 @@ zp_stage_graph *zp_stage_graph_copy(zp_arena *arena, const zp_stage_graph *g, zp
     *copy = *g;
     copy->nodes = ZP_NEW_ARRAY(arena, zp_stage_node *, stages + 1);
     for (int stage = 0; stage <= stages; stage++)
-      copy->nodes[stage] = ZP_NEW_ARRAY(arena, zp_stage_node, g->pipe.units + 1);
+      copy->nodes[stage] = ZP_NEW_ARRAY(arena, zp_stage_node, zp_stage_graph_width(g, stage));
   }
   for (int stage = 0; stage <= stages; stage++)
     for (int64_t first = g->low[stage]; first <= g->high[stage]; first++) {
-      const zp_stage_node *from = &g->nodes[stage][first];
-      zp_stage_node *to = &copy->nodes[stage][first];
+      const zp_stage_node *from = zp_stage_node_at(g, stage, first);
+      zp_stage_node *to = zp_stage_node_at(copy, stage, first);
       zp_stage_arc *arcs = fresh ? ZP_NEW_ARRAY(arena, zp_stage_arc, from->n) : to->arcs;
       *to = *from;
       to->arcs = arcs;
@@ -225,7 +225,8 @@ zp_stage_graph *zp_stage_graph_copy(zp_arena *arena, const zp_stage_graph *g, zp
 }
 
 const zp_stage_arc *zp_stage_graph_find(const zp_stage_graph *g, int stage, int64_t first, int64_t end) {
-  const zp_stage_node *node = &g->nodes[stage][first];
+  if (first < g->low[stage] || first > g->high[stage]) return NULL;
+  const zp_stage_node *node = zp_stage_node_at(g, stage, first);
   for (int i = 0; i < node->n; i++)
     if (node->arcs[i].end == end) return &node->arcs[i];
   return NULL;

@@ -27,7 +27,7 @@ void zp_tree_fix(zp_tree *t, int stage, int64_t end) {
 /* What the stages behind the fixed ones take at least to answer an activation with its gradient, and the message back.
  */
 static void set_rest(zp_tree *t, int fixed) {
-  const zp_stage_node *node = &t->graph->nodes[fixed][t->choice.cut[fixed]];
+  const zp_stage_node *node = zp_stage_node_at(t->graph, fixed, t->choice.cut[fixed]);
   double message = t->messages_s[fixed - 1];
   t->run.rest_s = node->after_s + message;
   t->run.first_rest_s = node->answer_s[ZP_FIRST_TURN] + message;
@@ -51,8 +51,8 @@ bool zp_tree_misses(zp_tree *t, int fixed) {
   return simulate_fixed(t, fixed) * (1 - 1e-12) >= zp_tree_deadline(t, fixed);
 }
 
-int zp_tree_first_miss(zp_tree *t, int fixed) {
-  int low = 0, high = fixed; /* invariant: high stages miss, low do not */
+int zp_tree_first_miss(zp_tree *t, int known, int fixed) {
+  int low = known, high = fixed; /* invariant: high stages miss, low do not */
   while (high - low > 1) {
     int middle = low + (high - low) / 2;
     if (zp_tree_misses(t, middle))
@@ -64,10 +64,10 @@ int zp_tree_first_miss(zp_tree *t, int fixed) {
   return high;
 }
 
-zp_outcome zp_tree_visit_leaf(zp_tree *t) {
+zp_outcome zp_tree_visit_leaf(zp_tree *t, int known) {
   int stages = t->choice.pipeline;
   if (zp_tree_misses(t, stages)) {
-    t->miss = zp_tree_first_miss(t, stages);
+    t->miss = zp_tree_first_miss(t, known, stages);
     return ZP_FOUND_NONE;
   }
   t->miss = stages; /* ties between other stages */
@@ -91,20 +91,28 @@ static bool may_update_within(const zp_tree *t, int stage, int64_t first, int64_
          zp_stage_cost_of(t->costs, t->v->lowered, stage, first, end).update_s <= update_s;
 }
 
+/* Where a stage ends at most; neighbours have about as many units: first the one before is asked. */
+static int64_t furthest(const zp_tree *t, int stage, int64_t first, int64_t guess, double update_s) {
+  int64_t low = first, high = t->units - (t->choice.pipeline - 1 - stage);
+  for (int64_t end = first + guess; low < high; end = low + (high - low + 1) / 2) {
+    if (end > low && end <= high && may_update_within(t, stage, first, end, update_s)) {
+      low = end;
+      if (low < high && !may_update_within(t, stage, first, low + 1, update_s)) high = low;
+    } else if (end <= high) {
+      high = end - 1;
+    }
+  }
+  return low;
+}
+
 /* A cut whose longest update is at most this long, anyhow? Every stage goes as far as it can. */
 static bool can_update_within(const zp_tree *t, double update_s) {
-  int64_t at = 0;
+  int64_t at = 0, units = t->units / t->choice.pipeline;
   for (int k = 0; k < t->choice.pipeline; k++) {
-    int64_t low = at, high = t->units - (t->choice.pipeline - 1 - k);
-    while (low < high) {
-      int64_t end = low + (high - low + 1) / 2;
-      if (may_update_within(t, k, at, end, update_s))
-        low = end;
-      else
-        high = end - 1;
-    }
-    if (low == at) return false;
-    at = low;
+    int64_t end = furthest(t, k, at, units, update_s);
+    if (end == at) return false;
+    units = end - at;
+    at = end;
   }
   return at == t->units;
 }

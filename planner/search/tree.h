@@ -47,11 +47,12 @@ static inline double zp_tree_deadline(const zp_tree *t, int fixed) { return t->t
 void zp_tree_fix(zp_tree *t, int stage, int64_t end);
 /* Requires: the graph. Do the fixed stages alone miss the deadline? More stages only ever take longer. */
 bool zp_tree_misses(zp_tree *t, int fixed);
-/* The fewest of the first stages that miss the deadline already. Requires: all `fixed` stages together do. */
-int zp_tree_first_miss(zp_tree *t, int fixed);
+/* The fewest of the first stages that miss the deadline already. Requires: all `fixed` stages together do, `known` of
+ * them do not. */
+int zp_tree_first_miss(zp_tree *t, int known, int fixed);
 /* Step time of t->choice.cut, ties in the middle left out; HUGE_VAL when a stage does not fit. */
 double zp_tree_time_of_cut(zp_tree *t);
-/* All stages are fixed: a better plan, or who is to blame. */
-zp_outcome zp_tree_visit_leaf(zp_tree *t);
+/* All stages are fixed, of which `known` do not miss the deadline: a better plan, or who is to blame. */
+zp_outcome zp_tree_visit_leaf(zp_tree *t, int known);
 
 #endif

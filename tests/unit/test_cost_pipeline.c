@@ -57,8 +57,8 @@ Test(cost_pipeline, turns_match_events) {
   zp_arena_free(arena);
 }
 
-/* The first stages alone: both simulations agree, a rest of no time never makes them later than they are, and knowing
- * more stages never makes them sooner. */
+/* The first stages alone: a rest of no more time than there is never makes them later than they are, and knowing more
+ * stages never makes them sooner. */
 Test(cost_pipeline, first_stages_alone) {
   zp_arena *arena = zp_arena_new("test");
   for (int i = 0; i < 2000; i++) {
@@ -67,18 +67,19 @@ Test(cost_pipeline, first_stages_alone) {
     zp_pipeline_run run = random_run(arena, &choice, stages, 1 + below(30)), turns = run;
     turns.end_s = ZP_NEW_ARRAY(arena, double, stages);
     double *fewer_s = ZP_NEW_ARRAY(arena, double, stages), rest = 0;
+    zp_pipeline_simulate(arena, &run, NULL, NULL);
     for (int s = 1; s < stages; s++) rest += run.time[s].forward_s + run.time[s].backward_s + 2 * run.message_s[s - 1];
     for (int known = 1; known <= stages; known++) {
-      run.known = turns.known = known;
-      run.rest_s = turns.rest_s = known < stages ? rest - run.message_s[known - 1] : 0;
-      zp_pipeline_simulate(arena, &run, NULL, NULL);
+      turns.known = known;
+      turns.rest_s = known < stages ? rest - run.message_s[known - 1] : 0;
       zp_pipeline_1f1b(arena, &turns);
       for (int s = 0; s < known; s++) {
-        cr_assert(run.end_s[s] == turns.end_s[s], "case %d: stage %d of %d known: %.17g and %.17g", i, s, known,
-                  run.end_s[s], turns.end_s[s]);
-        cr_assert(run.end_s[s] >= fewer_s[s] * (1 - 1e-12), "case %d: stage %d ends sooner with %d known stages", i, s,
-                  known);
-        fewer_s[s] = run.end_s[s];
+        cr_assert(turns.end_s[s] <= run.end_s[s] * (1 + 1e-12),
+                  "case %d: stage %d of %d known ends after %.17g, not %.17g", i, s, known, turns.end_s[s],
+                  run.end_s[s]);
+        cr_assert(turns.end_s[s] >= fewer_s[s] * (1 - 1e-12), "case %d: stage %d ends sooner with %d known stages", i,
+                  s, known);
+        fewer_s[s] = turns.end_s[s];
       }
       if (known < stages) rest -= run.time[known].forward_s + run.time[known].backward_s + 2 * run.message_s[known - 1];
     }

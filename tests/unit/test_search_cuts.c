@@ -92,12 +92,14 @@ static void random_cut(int64_t *cut, int stages, int64_t units) {
   }
 }
 
-/* HUGE_VAL: does not fit. */
+/* Of a cut into any number of chunks a stage; HUGE_VAL: does not fit. */
 static double step_of(trial *t, int64_t *cut) {
   const zp_variant *own[32];
+  zp_units part[ZP_MOST_CHUNKS];
   zp_limits limits = zp_search_limits(&t->s);
   for (int i = 0; i < t->point.choice.pipeline; i++) {
-    own[i] = zp_stage_variant(&t->s, &t->point, i, &(zp_units){cut[i], cut[i + 1] - cut[i]}, &limits);
+    zp_parts_of_stage(&t->point.choice, i, cut, part);
+    own[i] = zp_stage_variant(&t->s, &t->point, i, part, &limits);
     if (!own[i]) return HUGE_VAL;
   }
   zp_arena *scratch = zp_arena_new("step");
@@ -130,7 +132,7 @@ Test(search_cuts, rules_never_drop_a_better_cut) {
       refused += by < stages;
       partial += stages;
     }
-    zp_arena_free(t.s.arena);
+    zp_search_end(&t.s);
   }
   cr_expect(partial >= 8 * (int64_t)PLANS, "%lld partial plans", (long long)partial);
   cr_expect(refused > PLANS / 2, "only %d of %d slow cuts are dropped before they are whole", refused, plans);
@@ -153,7 +155,9 @@ Test(search_cuts, remembered_fits_are_those_of_layouts) {
         zp_units part = {first, 1 + random_below(units - first)};
         int stage = (int)random_below(stages), mode = (int)random_below(t.point.n_modes);
         const zp_lowered *lowered = t.s.variants.data[t.point.modes[mode]].lowered;
-        bool fits = zp_stage_fits(lowered, &t.point.choice, stage, &part, NULL, &limits);
+        zp_limits of_arena = limits;
+        of_arena.device -= zp_communicators_of(&t.s.spec->cluster, &t.point.choice, lowered->ties).total_bytes;
+        bool fits = zp_stage_fits(lowered, &t.point.choice, stage, &part, NULL, &of_arena);
         cr_assert_eq(zp_mode_fits(&t.s, &t.point, mode, stage, &part, &limits), fits);
         fitting += fits;
         asked++;
@@ -161,7 +165,7 @@ Test(search_cuts, remembered_fits_are_those_of_layouts) {
       laid_out += t.s.memo->fits.laid_out;
       i++;
     }
-    zp_arena_free(t.s.arena);
+    zp_search_end(&t.s);
   }
   cr_expect(fitting > asked / 10 && fitting < asked * 9 / 10, "%d of %lld fit", fitting, (long long)asked);
   cr_expect(2 * laid_out < asked, "%lld of %lld stages were laid out", (long long)laid_out, (long long)asked);
@@ -235,7 +239,7 @@ Test(search_cuts, labels_are_below_the_simulation) {
         plans++;
       }
     }
-    zp_arena_free(t.s.arena);
+    zp_search_end(&t.s);
   }
   cr_expect(close > PLANS / 2, "only %d of %d whole cuts are bounded within a thousandth", close, plans);
 }
@@ -289,7 +293,7 @@ Test(search_cuts, equal_to_all_cuts) {
       }
       i++;
     }
-    zp_arena_free(t.s.arena);
+    zp_search_end(&t.s);
   }
   cr_expect(improved > INSTANCES / 2, "%d instances had a cut to find", improved);
 }
@@ -302,25 +306,9 @@ typedef struct every_cut {
   int chunks;
 } every_cut;
 
-static double chunks_step_of(trial *t, int64_t *cut) {
-  const zp_variant *own[32];
-  zp_units part[ZP_MOST_CHUNKS];
-  zp_limits limits = zp_search_limits(&t->s);
-  for (int i = 0; i < t->point.choice.pipeline; i++) {
-    zp_parts_of_stage(&t->point.choice, i, cut, part);
-    own[i] = zp_stage_variant(&t->s, &t->point, i, part, &limits);
-    if (!own[i]) return HUGE_VAL;
-  }
-  zp_arena *scratch = zp_arena_new("step");
-  zp_choice c = zp_choice_of_cut(&t->s, &t->point, cut, own);
-  double step = zp_cost_step(scratch, zp_search_program(scratch, &t->s, &c), &t->s.machine);
-  zp_arena_free(scratch);
-  return step;
-}
-
 static void see_chunks(every_cut *e, int chunk) {
   if (chunk == e->chunks) {
-    e->best->best_s = fmin(e->best->best_s, chunks_step_of(e->best->t, e->cut));
+    e->best->best_s = fmin(e->best->best_s, step_of(e->best->t, e->cut));
     return;
   }
   int64_t most = e->units - (e->chunks - 1 - chunk);
@@ -328,13 +316,6 @@ static void see_chunks(every_cut *e, int chunk) {
     e->cut[chunk + 1] = end;
     see_chunks(e, chunk + 1);
   }
-}
-
-static double price_chunks_of(void *user, int64_t *cut) {
-  best_cut *b = user;
-  double step = chunks_step_of(b->t, cut);
-  b->best_s = fmin(b->best_s, step);
-  return step;
 }
 
 /* All schedules; of a one-chunk point the trial may be made into one of several chunks. */
@@ -368,7 +349,7 @@ Test(search_cuts, chains_equal_to_all_cuts) {
       double first = found.best_s;
       t.point.bound_s = 0;
       t.s.effort.work_left = 1 << 28;
-      zp_branching task = {limit_of, price_chunks_of, &found};
+      zp_branching task = {limit_of, price_of, &found};
       double bound = isfinite(first) ? zp_chain_branch(&t.s, &t.point, &task, true) : 0;
       if (isfinite(first)) {
         cr_assert(bound <= all.best_s * (1 + 1e-15), "instance %d: %s, bound %.12g of %.12g", i,
@@ -384,7 +365,7 @@ Test(search_cuts, chains_equal_to_all_cuts) {
       }
       i++;
     }
-    zp_arena_free(t.s.arena);
+    zp_search_end(&t.s);
   }
   cr_expect(improved == closed && chunked > CHAINS / 20, "%d improved of %d, %d with chunks", improved, closed,
             chunked);

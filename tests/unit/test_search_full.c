@@ -7,7 +7,7 @@ enum { INSTANCES = 30, MIXED_INSTANCES = 40 };
 enum { INSTANCES = 1000, MIXED_INSTANCES = 250 };
 #endif
 
-TestSuite(search_full, .init = setup, .fini = teardown, .timeout = 120);
+TestSuite(search_full, .init = setup, .fini = teardown, .timeout = 280);
 
 /* ---- brute force: every choice, every cut, every way to give stages modes ---- */
 

@@ -83,6 +83,8 @@ typedef struct zp_certificate {
   int64_t simulated;             /* cuts of finalists */
   int64_t cut_nodes;             /* first stages of cuts that branch and bound looked at */
   int64_t cut_pruned[ZP_CUT_RULE_COUNT];
+  int64_t cut_work;              /* of branch and bound, in simulated actions */
+  int64_t laid_out;              /* stages whose memory was added up */
   int64_t stated_cuts;           /* points with several chunks a stage that are looked at not with every cut, but with stated ones */
 } zp_certificate;
 
@@ -94,7 +96,8 @@ typedef struct zp_plan {
   bool feasible;
   zp_candidate best;
   zp_program *program;           /* of best */
-  ZP_VEC(zp_candidate) alternatives; /* next best with other degrees, ascending step time */
+  ZP_VEC(zp_candidate) alternatives; /* with other degrees, ascending step time */
+  bool exact_alternatives;       /* the next best ones, searched for; else good ones that the search for the best plan met */
   zp_certificate certificate;
   zp_miss miss;                  /* have_bytes > 0: the nearest that did not fit */
   const char *why_not;           /* one sentence when nothing was even tried for memory (arena) */
@@ -106,7 +109,7 @@ static inline int zp_plan_idle(const zp_plan *plan, const zp_choice *choice) {
 }
 
 typedef struct zp_search_options {
-  int top;             /* alternatives; 0: up to three, not slower than the best plan by a quarter */
+  int top;             /* alternatives to search for; 0: up to three that are met, not slower than the best plan by a quarter */
   double gap;          /* plans that are not faster by more than this share are not looked for; 0: as the plan block says */
   bool generated_only; /* only choices that zp_choice_is_generated accepts: for `build` and `run` */
 } zp_search_options;

@@ -243,7 +243,8 @@ int zp_count_ties(const zp_model *model);
 /* ---- layout ---- */
 /* Lays out the arena of one stage of the choice's cut: exact bytes, with tables (arena). */
 void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice, int stage, zp_stage *out);
-/* Memory of a stage whose chunk k runs units part[k], for the search: the same arithmetic without the tables. Context left 0.
+/* Memory of a stage whose chunk k runs units part[k], for the search: the same arithmetic without the tables. Context
+ * and communicators left 0.
  * flight: micro-batches that its chunks keep, where the caller knows them; else NULL. O(chunks * segments), no allocation. */
 zp_memory zp_stage_footprint(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
                              const int64_t *flight);

@@ -1,0 +1,59 @@
+/* How much the search does for a few models: limits in counts, which are the same on every machine, a little above what
+ * is needed today. Seconds are benchmarks (tests/bench/search_speed.sh). */
+#include <criterion/criterion.h>
+#include <zplan/plan.h>
+#include <zplan/sema.h>
+
+typedef struct search_work {
+  const char *file;
+  int gpus;
+  const char *set[4]; /* NULL: nothing */
+  int top;
+  int64_t most_priced, most_simulated, most_nodes, most_work, most_laid_out; /* as in zp_certificate */
+} search_work;
+
+#define UNIFORM "zero<=1", "schedule=\"1f1b\"", "sequence=false"
+
+static const search_work searches[] = {
+    {"gpt1t", 800, {NULL}, 0, 18, 15, 0, 0, 320000},
+    {"gpt1t", 800, {"idle=0"}, 3, 25, 45, 0, 0, 100000},
+    {"gpt1t", 1024, {NULL}, 0, 38, 70, 2900, 75000000, 680000},
+    {"gpt1t", 1024, {UNIFORM, "cut=\"layer\""}, 0, 22, 50, 40, 11000000, 27000},
+    {"gpt1t", 4096, {UNIFORM}, 0, 110, 150, 200, 2200000, 530000},
+    {"gpt1t", 16384, {UNIFORM}, 0, 110, 150, 9500, 75000000, 700000},
+    {"gpt1t", 16384, {"idle=0"}, 3, 135, 70, 0, 0, 440000},
+};
+
+static const zp_spec *load(zp_arena *arena, const search_work *w) {
+  zp_diags *diags = zp_diags_new(arena);
+  zp_load_options options = {.gpus = w->gpus, .set = w->set, .library_dir = ZPLAN_SOURCE_DIR "/frontend/library"};
+  while (options.n_set < 4 && w->set[options.n_set]) options.n_set++;
+  const char *path = zp_format(arena, ZPLAN_SOURCE_DIR "/examples/%s.dz", w->file);
+  const zp_spec *spec = zp_load(arena, diags, path, NULL, 0, &options);
+  if (!spec) zp_diags_print(diags, stderr, false);
+  cr_assert(spec, "%s does not load", w->file);
+  return spec;
+}
+
+static void expect_at_most(const search_work *w, const char *what, int64_t found, int64_t most) {
+  cr_expect(found <= most, "%s on %d GPUs, %s: %lld %s, limit %lld", w->file, w->gpus,
+            w->set[0] ? w->set[0] : "everything", (long long)found, what, (long long)most);
+}
+
+static void check(const search_work *w) {
+  zp_arena *arena = zp_arena_new("work");
+  const zp_plan *plan = zp_search(arena, load(arena, w), w->gpus, &(zp_search_options){.top = w->top});
+  const zp_certificate *c = &plan->certificate;
+  cr_assert(plan->feasible);
+  cr_expect(c->best_s == c->bound_s, "%s on %d GPUs: a gap is left", w->file, w->gpus);
+  expect_at_most(w, "priced points", c->priced, w->most_priced);
+  expect_at_most(w, "simulated cuts", c->simulated, w->most_simulated);
+  expect_at_most(w, "nodes of branch and bound", c->cut_nodes, w->most_nodes);
+  expect_at_most(w, "actions of branch and bound", c->cut_work, w->most_work);
+  expect_at_most(w, "stages laid out", c->laid_out, w->most_laid_out);
+  zp_arena_free(arena);
+}
+
+Test(search_work, counts, .timeout = 280) {
+  for (size_t i = 0; i < sizeof searches / sizeof *searches; i++) check(&searches[i]);
+}
