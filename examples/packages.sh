@@ -3,7 +3,7 @@
 #
 # install_packages installs those that are missing and says so; where nothing is missing it does nothing. It returns 1 with
 # a message when it cannot.
-packages='gcc cmake ninja-build pkg-config flex bison libjansson-dev llvm-19-dev libcriterion-dev libopenmpi-dev openmpi-bin
+packages='gcc g++ cmake ninja-build pkg-config flex bison libjansson-dev llvm-19-dev libcriterion-dev libopenmpi-dev openmpi-bin
 libopenblas-dev python3'
 
 missing_packages() {
@@ -15,7 +15,7 @@ missing_packages() {
 # Without dpkg we cannot know what is installed: look for the tools, and let cmake find the libraries or say which is missing.
 check_tools() {
   absent=
-  for tool in cc cmake ninja flex bison mpicc mpirun python3; do
+  for tool in cc c++ cmake ninja flex bison mpicc mpirun python3; do
     command -v "$tool" >/dev/null 2>&1 || absent="$absent $tool"
   done
   [ -z "$absent" ] && return 0

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "checkpoint.h"
+#include "device.h"
 
 const char *const zpr_file_name[ZPR_FILES] = {"model.safetensors", "optimizer.safetensors"};
 enum { MODEL, OPTIMIZER };
@@ -63,6 +64,7 @@ void zpr_file_tensors(zpr *c, int file, zpr_tensors *list) {
 /* ---- transfer ---- */
 
 typedef struct transfer {
+  zpr *c;
   bool write, failed;
   int fd;
   const char *path;
@@ -96,8 +98,15 @@ static void move_piece(void *arg, int64_t local, int64_t global, int64_t count) 
   transfer *t = arg;
   int64_t begin = local > t->begin ? local : t->begin, end = local + count < t->end ? local + count : t->end;
   if (t->failed || begin >= end) return;
-  t->failed = !move_bytes(t, t->memory + (begin - t->begin) * t->element_bytes, (end - begin) * t->element_bytes,
-                          t->file_offset + (global + begin - local) * t->element_bytes);
+  char *memory = t->memory + (begin - t->begin) * t->element_bytes;
+  int64_t bytes = (end - begin) * t->element_bytes,
+          offset = t->file_offset + (global + begin - local) * t->element_bytes;
+  int64_t most = zpr_window_bytes(t->c);
+  for (int64_t at = 0; at < bytes && !t->failed; at += most) {
+    int64_t n = bytes - at < most ? bytes - at : most;
+    t->failed = !move_bytes(t, zpr_window_open(t->c, memory + at, n, t->write), n, offset + at);
+    zpr_window_close(t->c);
+  }
 }
 
 static bool writes(zpr *c, int file, const zpr_tensor *tensor, const zpr_param *param, int64_t local) {
@@ -138,9 +147,9 @@ static bool move_all(zpr *c, int file, const zpr_tensors *list, transfer *t) {
 }
 
 bool zpr_write_pieces(zpr *c, int file, const zpr_tensors *list, int fd, const char *path, zpr_error *error) {
-  return move_all(c, file, list, &(transfer){.write = true, .fd = fd, .path = path, .error = error});
+  return move_all(c, file, list, &(transfer){.c = c, .write = true, .fd = fd, .path = path, .error = error});
 }
 
 bool zpr_read_pieces(zpr *c, int file, const zpr_tensors *list, int fd, const char *path, zpr_error *error) {
-  return move_all(c, file, list, &(transfer){.fd = fd, .path = path, .error = error});
+  return move_all(c, file, list, &(transfer){.c = c, .fd = fd, .path = path, .error = error});
 }

@@ -1,4 +1,4 @@
-/* Ranks, groups and collectives, over the point-to-point messages of a transport.
+/* Ranks, groups and collectives on memory of the host, over the point-to-point messages of a transport.
  *
  * Sums use a direct exchange: member i of a group owns chunk i = [i * count / n, (i + 1) * count / n); every member
  * sends chunk i to i, which adds in rank order. This moves as many bytes as a ring and takes one hop instead of n - 1.
@@ -12,33 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "state.h"
+#include "comm.h"
 
 enum {
   SPLIT_BYTES = 1 << 28, /* longest single message: counts of MPI are ints */
-  MAX_SPLITS = 256,      /* so a pipeline message may have 64 GiB */
   FIRST_PIPELINE_TAG = 64,
   PIPELINE_TAGS = 16384, /* MPI promises tags up to 32767 */
   SPINS = 200,           /* polls before the first nap */
   FIRST_NAP_US = 20,
   LONGEST_NAP_US = 100
-};
-
-typedef struct pending_send {
-  int n;
-  int handle[MAX_SPLITS];
-} pending_send;
-
-struct zpr_comm {
-  const zpr_transport *transport;
-  zpr_group axis[ZPR_AXIS_COUNT];
-  zpr_group *tie; /* [program->n_ties] */
-  zpr_group replicas;
-  int64_t sent_bytes[ZPR_AXIS_COUNT];
-  pending_send sends[2]; /* down, up */
-  char *staging;         /* ZPR_STAGING_BYTES */
-  char *gather;          /* [ranks][ZPR_GATHER_BYTES] */
-  int *handles;          /* [2 * ranks]: receives, then sends, of the collective in progress */
 };
 
 /* ---- groups ---- */
@@ -132,6 +114,8 @@ void zpr_comm_finish(zpr *c) {
 
 int64_t zpr_comm_sent_bytes(zpr *c, zpr_axis axis) { return c->state->comm->sent_bytes[axis]; }
 
+void zpr_comm_count(zpr *c, zpr_axis axis, int64_t bytes) { c->state->comm->sent_bytes[axis] += bytes; }
+
 /* ---- waiting ---- */
 
 /* True when all are complete; completed handles become -1. */
@@ -158,7 +142,7 @@ void zpr_comm_progress(zpr *c) {
 }
 
 /* Polls, then naps: ranks may share cores, and a waiting rank must leave its core to one that computes. */
-static void wait_handles(zpr *c, int *handle, int n) {
+void zpr_wait_handles(zpr *c, int *handle, int n) {
   useconds_t nap_us = FIRST_NAP_US;
   for (int tries = 0; !poll_handles(c->state->comm, handle, n); tries++) {
     if (tries < SPINS) continue;
@@ -168,22 +152,17 @@ static void wait_handles(zpr *c, int *handle, int n) {
   }
 }
 
-static int post_send(zpr *c, zpr_axis axis, const void *data, int64_t bytes, int peer, int tag) {
+int zpr_post_send(zpr *c, zpr_axis axis, const void *data, int64_t bytes, int peer, int tag) {
   c->state->comm->sent_bytes[axis] += bytes;
   return c->state->comm->transport->isend(data, bytes, peer, tag);
 }
 
 /* ---- sums and gathers over a group ---- */
 
-/* The part of chunk r that lies in the round that starts `at` elements into every chunk. */
-typedef struct piece {
-  int64_t begin, count;
-} piece;
-
-static piece chunk_piece(int64_t count, int n, int r, int64_t at, int64_t most) {
+zpr_piece zpr_chunk_piece(int64_t count, int n, int r, int64_t at, int64_t most) {
   int64_t begin = count * r / n, size = count * (r + 1) / n - begin - at;
   if (size < 0) size = 0;
-  return (piece){begin + at, size < most ? size : most};
+  return (zpr_piece){begin + at, size < most ? size : most};
 }
 
 typedef struct sum_args {
@@ -211,21 +190,21 @@ static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, char *data
   int64_t size = zpk_bytes(dtype), longest = (count + g->n - 1) / g->n;
   int64_t most = ZPR_STAGING_BYTES / g->n / size / 64 * 64, slot_bytes = most * size;
   for (int64_t at = 0; at < longest; at += most) {
-    piece mine = chunk_piece(count, g->n, g->me, at, most);
+    zpr_piece mine = zpr_chunk_piece(count, g->n, g->me, at, most);
     for (int r = 0; r < g->n; r++) {
-      piece theirs = chunk_piece(count, g->n, r, at, most);
+      zpr_piece theirs = zpr_chunk_piece(count, g->n, r, at, most);
       int *receive = &comm->handles[r], *send = &comm->handles[g->n + r];
       *receive = *send = -1;
       if (r == g->me) continue;
       if (mine.count > 0)
         *receive = comm->transport->irecv(comm->staging + r * slot_bytes, mine.count * size, g->rank[r], (int)axis);
       if (theirs.count > 0)
-        *send = post_send(c, axis, data + theirs.begin * size, theirs.count * size, g->rank[r], (int)axis);
+        *send = zpr_post_send(c, axis, data + theirs.begin * size, theirs.count * size, g->rank[r], (int)axis);
     }
-    wait_handles(c, comm->handles, g->n);
+    zpr_wait_handles(c, comm->handles, g->n);
     sum_args sum = {dtype, g->n, g->me, data + mine.begin * size, comm->staging, slot_bytes};
     zpr_parallel(c, mine.count, 16384, add_in_rank_order, &sum);
-    wait_handles(c, comm->handles + g->n, g->n);
+    zpr_wait_handles(c, comm->handles + g->n, g->n);
   }
 }
 
@@ -234,109 +213,33 @@ static void all_gather(zpr *c, const zpr_group *g, zpr_axis axis, char *data, in
   zpr_comm *comm = c->state->comm;
   int64_t size = zpk_bytes(c->program->dtype), longest = (count + g->n - 1) / g->n, most = SPLIT_BYTES / size;
   for (int64_t at = 0; at < longest; at += most) {
-    piece mine = chunk_piece(count, g->n, g->me, at, most);
+    zpr_piece mine = zpr_chunk_piece(count, g->n, g->me, at, most);
     for (int r = 0; r < g->n; r++) {
-      piece theirs = chunk_piece(count, g->n, r, at, most);
+      zpr_piece theirs = zpr_chunk_piece(count, g->n, r, at, most);
       int *receive = &comm->handles[r], *send = &comm->handles[g->n + r];
       *receive = *send = -1;
       if (r == g->me) continue;
       if (theirs.count > 0)
         *receive = comm->transport->irecv(data + theirs.begin * size, theirs.count * size, g->rank[r], (int)axis);
       if (mine.count > 0)
-        *send = post_send(c, axis, data + mine.begin * size, mine.count * size, g->rank[r], (int)axis);
+        *send = zpr_post_send(c, axis, data + mine.begin * size, mine.count * size, g->rank[r], (int)axis);
     }
-    wait_handles(c, comm->handles, 2 * g->n);
+    zpr_wait_handles(c, comm->handles, 2 * g->n);
   }
 }
 
-void zpr_group_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count) {
+void zpr_host_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count) {
   if (group->n == 1) return;
   reduce_scatter(c, group, counted_as, data, count);
   all_gather(c, group, counted_as, data, count);
 }
 
-void zpr_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count) {
-  zpr_group g = zpr_axis_group(c, axis);
-  zpr_group_all_reduce(c, &g, axis, data, count);
-}
-
-void zpr_group_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
+void zpr_host_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
   if (group->n > 1) reduce_scatter(c, group, counted_as, data, shard_count * group->n);
 }
 
-void zpr_group_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
+void zpr_host_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
   if (group->n > 1) all_gather(c, group, counted_as, data, shard_count * group->n);
-}
-
-void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *out) {
-  zpr_group g = zpr_axis_group(c, axis);
-  int64_t bytes = count * zpk_bytes(c->program->dtype);
-  char *place = (char *)out + g.me * bytes;
-  if (in != place) memmove(place, in, (size_t)bytes);
-  if (g.n > 1) all_gather(c, &g, axis, out, count * g.n);
-}
-
-/* ---- exchanges in an expert group ---- */
-
-/* What travels between two members is a stream of blocks, sample by sample and expert by expert of the rank that has
- * them: block b * experts + j, b of samples. Together for one rank's own samples, or for its experts. */
-typedef struct exchange {
-  int64_t n, samples, experts, block_bytes;
-  bool spread;
-} exchange;
-
-/* Where block `at` of the stream from or to member r stands in what a rank sends, or receives. */
-static int64_t block_place(const exchange *x, bool by_samples, int64_t r, int64_t at) {
-  int64_t b = at / x->experts, j = at % x->experts;
-  return (by_samples ? (b * x->n + r) * x->experts + j : (b * x->experts + j) * x->n + r) * x->block_bytes;
-}
-
-/* Copies bytes [begin, end) of the stream with member r between a rank's buffer and a packed piece. */
-static void copy_stream(const exchange *x, bool by_samples, int64_t r, int64_t begin, int64_t end, char *buffer,
-                        char *packed, bool pack) {
-  while (begin < end) {
-    int64_t at = begin / x->block_bytes, inside = begin % x->block_bytes, bytes = x->block_bytes - inside;
-    if (bytes > end - begin) bytes = end - begin;
-    char *place = buffer + block_place(x, by_samples, r, at) + inside;
-    memcpy(pack ? packed : place, pack ? place : packed, (size_t)bytes);
-    packed += bytes;
-    begin += bytes;
-  }
-}
-
-static void exchange_slots(zpr *c, const exchange *x, char *in, char *out) {
-  zpr_comm *comm = c->state->comm;
-  zpr_group g = comm->axis[ZPR_EXPERT];
-  int64_t stream = x->samples * x->experts * x->block_bytes, most = ZPR_STAGING_BYTES / (2 * x->n) / 64 * 64;
-  for (int64_t at = 0; at < x->samples * x->experts; at++)
-    memcpy(out + block_place(x, !x->spread, g.me, at), in + block_place(x, x->spread, g.me, at),
-           (size_t)x->block_bytes);
-  for (int64_t begin = 0; begin < stream; begin += most) {
-    int64_t end = begin + most < stream ? begin + most : stream;
-    for (int r = 0; r < g.n; r++) {
-      int *receive = &comm->handles[r], *send = &comm->handles[g.n + r];
-      char *packed = comm->staging + (g.n + r) * most;
-      *receive = *send = -1;
-      if (r == g.me) continue;
-      *receive = comm->transport->irecv(comm->staging + r * most, end - begin, g.rank[r], (int)ZPR_EXPERT);
-      copy_stream(x, x->spread, r, begin, end, in, packed, true);
-      *send = post_send(c, ZPR_EXPERT, packed, end - begin, g.rank[r], (int)ZPR_EXPERT);
-    }
-    wait_handles(c, comm->handles, g.n);
-    for (int r = 0; r < g.n; r++)
-      if (r != g.me) copy_stream(x, !x->spread, r, begin, end, out, comm->staging + r * most, false);
-    wait_handles(c, comm->handles + g.n, g.n);
-  }
-}
-
-void zpr_spread_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out) {
-  exchange x = {zpr_expert_ranks(c->program), samples, experts, elements * zpk_bytes(c->program->dtype), true};
-  exchange_slots(c, &x, (char *)(uintptr_t)in, out);
-}
-
-void zpr_return_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out) {
-  exchange x = {zpr_expert_ranks(c->program), samples, experts, elements * zpk_bytes(c->program->dtype), false};
-  exchange_slots(c, &x, (char *)(uintptr_t)in, out);
 }
 
 /* ---- control values: through rank 0, two hops ---- */
@@ -349,15 +252,15 @@ void zpr_world_gather(zpr *c, const void *mine, int64_t bytes, void *all) {
   if (n == 1) return;
   comm->handles[0] = -1;
   if (c->rank != 0) {
-    comm->handles[0] = post_send(c, ZPR_CONTROL, mine, bytes, 0, tag);
+    comm->handles[0] = zpr_post_send(c, ZPR_CONTROL, mine, bytes, 0, tag);
     comm->handles[1] = comm->transport->irecv(all, n * bytes, 0, tag);
-    wait_handles(c, comm->handles, 2);
+    zpr_wait_handles(c, comm->handles, 2);
     return;
   }
   for (int r = 1; r < n; r++) comm->handles[r] = comm->transport->irecv((char *)all + r * bytes, bytes, r, tag);
-  wait_handles(c, comm->handles, n);
-  for (int r = 1; r < n; r++) comm->handles[r] = post_send(c, ZPR_CONTROL, all, n * bytes, r, tag);
-  wait_handles(c, comm->handles, n);
+  zpr_wait_handles(c, comm->handles, n);
+  for (int r = 1; r < n; r++) comm->handles[r] = zpr_post_send(c, ZPR_CONTROL, all, n * bytes, r, tag);
+  zpr_wait_handles(c, comm->handles, n);
 }
 
 void zpr_world_sum(zpr *c, double *values, int count) {
@@ -386,15 +289,20 @@ int64_t zpr_world_min(zpr *c, int64_t value) {
 
 void zpr_barrier(zpr *c) { zpr_world_min(c, 0); }
 
-int zpr_ranks_on_host(zpr *c) {
+/* How many of the first `ranks` ranks run on this host. */
+static int count_on_host(zpr *c, int ranks) {
   char name[64] = "";
   gethostname(name, sizeof name - 1);
   char *all = c->state->comm->gather;
   zpr_world_gather(c, name, sizeof name, all);
   int same = 0;
-  for (int r = 0; r < c->ranks; r++) same += memcmp(all + (size_t)r * sizeof name, name, sizeof name) == 0;
+  for (int r = 0; r < ranks; r++) same += memcmp(all + (size_t)r * sizeof name, name, sizeof name) == 0;
   return same;
 }
+
+int zpr_ranks_on_host(zpr *c) { return count_on_host(c, c->ranks); }
+
+int zpr_rank_on_host(zpr *c) { return count_on_host(c, c->rank); }
 
 /* ---- pipeline neighbours ---- */
 
@@ -405,30 +313,30 @@ static int neighbour(const zpr *c, bool up) {
 
 static int pipeline_tag(int64_t mb) { return FIRST_PIPELINE_TAG + (int)(mb % PIPELINE_TAGS); }
 
-void zpr_send(zpr *c, bool up, const void *data, int64_t count, int64_t mb) {
+void zpr_host_send(zpr *c, bool up, const void *data, int64_t count, int64_t mb) {
   pending_send *send = &c->state->comm->sends[up];
-  zpr_send_wait(c, up);
+  zpr_host_send_wait(c, up);
   int64_t bytes = count * zpk_bytes(c->program->dtype);
-  if (bytes > (int64_t)MAX_SPLITS * SPLIT_BYTES)
+  if (bytes > (int64_t)ZPR_MAX_SPLITS * SPLIT_BYTES)
     zpr_fail(c, "Z0821", "a message of %lld bytes between pipeline stages is too long", (long long)bytes);
   for (int64_t at = 0; at < bytes; at += SPLIT_BYTES) {
     int64_t part = bytes - at < SPLIT_BYTES ? bytes - at : SPLIT_BYTES;
     send->handle[send->n++] =
-        post_send(c, ZPR_PIPELINE, (const char *)data + at, part, neighbour(c, up), pipeline_tag(mb));
+        zpr_post_send(c, ZPR_PIPELINE, (const char *)data + at, part, neighbour(c, up), pipeline_tag(mb));
   }
 }
 
-void zpr_send_wait(zpr *c, bool up) {
+void zpr_host_send_wait(zpr *c, bool up) {
   pending_send *send = &c->state->comm->sends[up];
-  wait_handles(c, send->handle, send->n);
+  zpr_wait_handles(c, send->handle, send->n);
   send->n = 0;
 }
 
-void zpr_recv(zpr *c, bool from_below, void *data, int64_t count, int64_t mb) {
+void zpr_host_recv(zpr *c, bool from_below, void *data, int64_t count, int64_t mb) {
   int64_t bytes = count * zpk_bytes(c->program->dtype);
   for (int64_t at = 0; at < bytes; at += SPLIT_BYTES) {
     int64_t part = bytes - at < SPLIT_BYTES ? bytes - at : SPLIT_BYTES;
     int handle = c->state->comm->transport->irecv((char *)data + at, part, neighbour(c, !from_below), pipeline_tag(mb));
-    wait_handles(c, &handle, 1);
+    zpr_wait_handles(c, &handle, 1);
   }
 }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "data.h"
+#include "device.h"
 #include "state.h"
 
 enum { SOURCE_NONE, SOURCE_TOKENS, SOURCE_TEXT, SOURCE_SYNTHETIC };
@@ -97,14 +98,20 @@ static void read_sample(zpr_data *data, int64_t n) {
   if (!zpr_stream_read(&data->stream, w * S, S + 1, V, data->window, &error)) zpr_fail(c, error.code, "%s", error.text);
 }
 
+static void put_tokens(zpr *c, int32_t *place, const int32_t *tokens) {
+  size_t bytes = (size_t)c->program->sequence * sizeof *tokens;
+  memcpy(zpr_window_open(c, place, (int64_t)bytes, false), tokens, bytes);
+  zpr_window_close(c);
+}
+
 void zpr_data_load(zpr *c, zpr_data *data, int64_t step) {
   const zpr_program *p = c->program;
   int64_t S = p->sequence, samples = p->microbatches * p->microbatch;
   int32_t *tokens = zpr_at(c, c->stage->inputs);
   for (int64_t i = 0; i < samples; i++) {
     read_sample(data, step * p->batch + c->first_sample + i);
-    memcpy(tokens + i * S, data->window, (size_t)S * sizeof *tokens);
-    if (p->n_inputs > 1) memcpy(tokens + (samples + i) * S, data->window + 1, (size_t)S * sizeof *tokens);
+    put_tokens(c, tokens + i * S, data->window);
+    if (p->n_inputs > 1) put_tokens(c, tokens + (samples + i) * S, data->window + 1);
   }
 }
 

@@ -9,6 +9,7 @@ typedef struct zpr_options {
   int64_t steps;           /* last step + 1 to run to; -1: the program's */
   bool resume, check_memory, progress;
   const char *log_path, *data_path, *validate_path, *checkpoint_dir; /* NULL: the program's */
+  const char *comm;        /* how GPUs talk to each other: nccl, staged; NULL: the runtime chooses */
   int threads;             /* 0: cores / ranks of this host, at least 1, at most ZPR_MAX_WORKERS */
 } zpr_options;
 extern const zpr_options zpr_default_options;
@@ -68,11 +69,25 @@ int64_t zpr_comm_sent_bytes(zpr *c, zpr_axis axis);
 void zpr_comm_progress(zpr *c);
 /* Incoming pieces of a reduction wait here. Allocated once, outside the arena: reported as part of the process's context. */
 #define ZPR_STAGING_BYTES ((int64_t)4 << 20)
-/* Collective over explicit members (ties, world). dtype elements / doubles / bytes. */
+/* Collective over explicit members, in the arena (of the back end, see device.h). Elements of the program's dtype. */
 void zpr_group_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count);
 /* Afterwards my shard of data[n * shard_count] holds the sum; and every member's shard goes to all others, in place. */
 void zpr_group_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
 void zpr_group_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
+/* The same, and messages between stages as in rt.h, on memory of the host. */
+void zpr_host_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count);
+void zpr_host_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
+void zpr_host_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
+void zpr_host_send(zpr *c, bool up, const void *data, int64_t count, int64_t mb);
+void zpr_host_send_wait(zpr *c, bool up);
+void zpr_host_recv(zpr *c, bool from_below, void *data, int64_t count, int64_t mb);
+/* For a back end that sends by other means: bytes that it sent, and the part of chunk r, of which count elements have n,
+ * that lies in the round that starts `at` elements into every chunk and takes at most `most` of each. */
+typedef struct zpr_piece {
+  int64_t begin, count;
+} zpr_piece;
+zpr_piece zpr_chunk_piece(int64_t count, int n, int r, int64_t at, int64_t most);
+void zpr_comm_count(zpr *c, zpr_axis axis, int64_t bytes);
 /* Control values of all ranks: collective over all ranks, the same bits everywhere. */
 #define ZPR_GATHER_BYTES 256
 void zpr_world_gather(zpr *c, const void *mine, int64_t bytes, void *all); /* all[rank * bytes]; bytes <= ZPR_GATHER_BYTES */
@@ -80,6 +95,7 @@ void zpr_world_sum(zpr *c, double *values, int count);
 int64_t zpr_world_min(zpr *c, int64_t value);
 void zpr_barrier(zpr *c);
 int zpr_ranks_on_host(zpr *c); /* collective */
+int zpr_rank_on_host(zpr *c);  /* how many lower ranks run on this host; collective */
 
 /* ---- threads (pool.c) ---- */
 typedef void zpr_task(void *arg, int64_t begin, int64_t end, int worker);
@@ -90,13 +106,6 @@ void zpr_pool_stop(zpr *c);
 void zpr_parallel(zpr *c, int64_t count, int64_t grain, zpr_task *task, void *arg);
 int zpr_threads(const zpr *c);
 
-/* ---- memory (arena.c) ---- */
-/* Exactly stage->arena_bytes between two guard pages (mmap). check: filled with the pattern 0xE7. */
-void zpr_arena_open(zpr *c, bool check);
-void zpr_arena_close(zpr *c);
-/* 1 + the highest byte that was ever written (only with check). */
-int64_t zpr_arena_measured_peak(zpr *c);
-int64_t zpr_peak_rss_bytes(void);
 
 /* ---- data (data*.c) ---- */
 typedef struct zpr_data zpr_data;

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "checkpoint.h"
+#include "device.h"
 #include "state.h"
 
 /* Help or a usage error, told once however many ranks were started. */
@@ -65,17 +66,17 @@ static void start_or_resume(zpr *c) {
 static void announce(zpr *c) {
   const zpr_program *p = c->program;
   const char *dtype = p->dtype == ZPK_F64 ? "f64" : "f32";
-  char line[768];
+  char line[768], device[160];
   snprintf(line, sizeof line,
            "{\"event\": \"%s\", \"step\": %lld, \"program\": \"%s\", \"plan\": \"%s\", \"ranks\": %d, \"tensor\": %d, "
            "\"pipeline\": %d, \"data\": %d, \"expert\": %d, \"zero\": %d, \"dtype\": \"%s\", \"threads\": %d}",
            c->step > 0 ? "resume" : "start", (long long)c->step, p->name, p->plan_hash, c->ranks, p->tensor,
            p->pipeline, p->data, zpr_expert_ranks(p), p->zero, dtype, zpr_threads(c));
   zpr_log_event(c, line);
-  zpr_log_note(
-      c, "%s: %d rank%s (tensor %d x pipeline %d x data %d), ZeRO %d, %s, threads per rank %d, from step %lld to %lld",
-      p->name, c->ranks, c->ranks == 1 ? "" : "s", p->tensor, p->pipeline, p->data, p->zero, dtype, zpr_threads(c),
-      (long long)c->step, (long long)c->state->options.steps);
+  zpr_device_describe(c, device, sizeof device);
+  zpr_log_note(c, "%s: %d rank%s (tensor %d x pipeline %d x data %d), ZeRO %d, %s, %s, from step %lld to %lld", p->name,
+               c->ranks, c->ranks == 1 ? "" : "s", p->tensor, p->pipeline, p->data, p->zero, dtype, device,
+               (long long)c->step, (long long)c->state->options.steps);
 }
 
 static int run(zpr *c) {

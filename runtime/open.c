@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdlib.h>
-#include "blas.h"
+#include "device.h"
 #include "state.h"
 
 static void check_ranks(zpr *c) {
@@ -39,14 +39,15 @@ void zpr_open(zpr *c, const zpr_program *program, const zpr_options *options, in
   c->stage = &program->stages[c->p];
   c->loss_scale = 1 / ((double)program->batch * (double)program->sequence);
   c->first_sample = c->d * program->microbatches * program->microbatch;
-  zpr_blas_open();
-  zpr_arena_open(c, options->check_memory);
   start_threads(c);
+  zpr_device_open(c);
+  zpr_arena_open(c, options->check_memory);
 }
 
 void zpr_close(zpr *c) {
-  zpr_pool_stop(c);
   zpr_arena_close(c);
+  zpr_device_close(c);
+  zpr_pool_stop(c);
   zpr_comm_finish(c);
   free(c->state);
   c->state = NULL;

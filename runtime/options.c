@@ -6,7 +6,7 @@
 
 const zpr_options zpr_default_options = {.steps = -1, .progress = true};
 
-typedef enum value_kind { FLAG_ON, FLAG_OFF, COUNT, THREADS, TEXT, HELP } value_kind;
+typedef enum value_kind { FLAG_ON, FLAG_OFF, COUNT, THREADS, TEXT, WAY, HELP } value_kind;
 
 static const struct option {
   const char *name, *value;
@@ -23,6 +23,7 @@ static const struct option {
     {"--checkpoint", "FOLDER", TEXT, offsetof(zpr_options, checkpoint_dir), "keep checkpoints in FOLDER"},
     {"--threads", "N", THREADS, offsetof(zpr_options, threads),
      "threads of each rank (default: cores / ranks on this host)"},
+    {"--comm", "WAY", WAY, offsetof(zpr_options, comm), "between GPUs: nccl, or staged in host memory and sent by MPI"},
     {"--check-memory", NULL, FLAG_ON, offsetof(zpr_options, check_memory),
      "measure the arena's peak and the bytes sent; fail if they are not the plan's"},
     {"--no-progress", NULL, FLAG_OFF, offsetof(zpr_options, progress), "plain lines, also on a terminal"},
@@ -46,6 +47,7 @@ static bool store(const struct option *o, const char *value, zpr_options *option
   case FLAG_ON:
   case FLAG_OFF: *(bool *)(void *)field = o->kind == FLAG_ON; return true;
   case TEXT: *(const char **)(void *)field = value; return *value != 0;
+  case WAY: *(const char **)(void *)field = value; return strcmp(value, "nccl") == 0 || strcmp(value, "staged") == 0;
   case COUNT: return parse_number(value, 0, INT64_MAX, (int64_t *)(void *)field);
   case THREADS:
     if (!parse_number(value, 1, ZPR_MAX_WORKERS, &number)) return false;
@@ -74,7 +76,10 @@ int zpr_options_parse(int argc, char **argv, zpr_options *options, char *message
     const char *value = o->value && i + 1 < argc ? argv[++i] : "";
     if (!store(o, value, options)) {
       snprintf(message, size, "%s needs a value %s%s, not \"%s\"", o->name, o->value,
-               o->kind == THREADS ? " from 1 to 8" : "", value);
+               o->kind == THREADS ? " from 1 to 8"
+               : o->kind == WAY   ? ", nccl or staged"
+                                  : "",
+               value);
       return ZPR_OPTIONS_WRONG;
     }
   }

@@ -7,7 +7,7 @@
 
 typedef struct zpr_comm zpr_comm;       /* comm.c */
 typedef struct zpr_pool zpr_pool;       /* pool.c */
-typedef struct zpr_arena zpr_arena;     /* arena.c */
+typedef struct zpr_device zpr_device;   /* of the back end: cpu/, cuda/ */
 typedef struct zpr_updater zpr_updater; /* update.c */
 typedef struct zpr_log zpr_log;         /* log.c */
 
@@ -15,7 +15,7 @@ struct zpr_state {
   zpr_options options;
   zpr_comm *comm;
   zpr_pool *pool;
-  zpr_arena *arena;
+  zpr_device *device;
   zpr_updater *updater;
   zpr_log *log;
 };

@@ -3,6 +3,8 @@
  * --check-memory a difference is an error. Step time and RSS are estimates and are only shown. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include "device.h"
 #include "state.h"
 
 typedef struct rank_report {
@@ -111,10 +113,15 @@ static bool check_plan(zpr *c, const rank_report *reports, const zpr_totals *tot
   return same;
 }
 
+static int64_t peak_rss_bytes(void) {
+  struct rusage usage;
+  if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+  return (int64_t)usage.ru_maxrss * 1024;
+}
+
 bool zpr_summary(zpr *c, const zpr_totals *totals) {
-  rank_report mine = {.arena_bytes = c->stage->arena_bytes,
-                      .peak_bytes = zpr_arena_measured_peak(c),
-                      .rss_bytes = zpr_peak_rss_bytes()};
+  rank_report mine = {
+      .arena_bytes = c->stage->arena_bytes, .peak_bytes = zpr_arena_measured_peak(c), .rss_bytes = peak_rss_bytes()};
   memcpy(mine.sent_bytes, totals->sent_bytes, sizeof mine.sent_bytes);
   rank_report *reports = zpr_alloc(c, (size_t)c->ranks, sizeof *reports);
   zpr_world_gather(c, &mine, sizeof mine, reports);

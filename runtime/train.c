@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "device.h"
 #include "state.h"
 
 enum { BAD_STEPS = 3, RECENT = 1024 };
@@ -148,6 +149,7 @@ static void validate(loop *l) {
     for (int64_t mb = 0; mb < p->microbatches; mb++) p->forward(c, mb);
     wait_sends(c);
   }
+  zpr_collect_loss(c);
   double sum = c->p == p->pipeline - 1 && c->t == 0 ? c->loss : 0;
   zpr_world_sum(c, &sum, 1);
   c->training = true;

@@ -1,26 +1,18 @@
 /* From the gradients of this replica to new parameters: sums over ties and replicas, norm, clipping, optimizer.
  *
  * The elements that this rank updates are cut into blocks once, at the start: a block lies in one parameter and in one
- * BLOCK-aligned window of the flat buffers, so it has one decay flag, and sums over blocks do not depend on the
+ * aligned window (device.h) of the flat buffers, so it has one decay flag, and sums over blocks do not depend on the
  * threads. */
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include "device.h"
 #include "state.h"
-
-enum { BLOCK = 65536 }; /* elements; a multiple of the 4096 that zpk_sum_squares asks for */
-
-typedef struct block {
-  int64_t begin, end; /* elements of the flat buffers */
-  int64_t to_state;   /* from there to the same elements of the optimizer state */
-  bool decay;
-  bool counted; /* in the norm: somebody else has the same elements and counts them otherwise */
-} block;
 
 struct zpr_updater {
   int64_t n, room;
-  block *blocks;
+  zpr_block *blocks;
   double *squares; /* per block */
 };
 
@@ -36,11 +28,11 @@ static bool owned(const zpr *c, int64_t element) {
   return true;
 }
 
-static void add_block(zpr *c, block b) {
+static void add_block(zpr *c, zpr_block b) {
   zpr_updater *u = c->state->updater;
   if (u->n == u->room) {
     u->room = u->room ? 2 * u->room : 256;
-    block *more = realloc(u->blocks, (size_t)u->room * sizeof *more);
+    zpr_block *more = realloc(u->blocks, (size_t)u->room * sizeof *more);
     if (!more) zpr_fail(c, "Z0822", "cannot get memory for %lld blocks of the update", (long long)u->room);
     u->blocks = more;
   }
@@ -69,9 +61,9 @@ static void add_param(zpr *c, int64_t begin, const zpr_param *param) {
   if (begin < low) begin = low;
   if (end > high) end = high;
   while (begin < end) {
-    int64_t cut = (begin / BLOCK + 1) * BLOCK;
+    int64_t cut = (begin / zpr_block_elements + 1) * zpr_block_elements;
     if (cut > end) cut = end;
-    add_block(c, (block){begin, cut, part.state_begin - part.shard_begin, param->decay, counted});
+    add_block(c, (zpr_block){begin, cut, part.state_begin - part.shard_begin, param->decay, counted});
     begin = cut;
   }
 }
@@ -132,20 +124,9 @@ static void reduce_gradients(zpr *c) {
   zpr_clear_padding(c, c->stage->grads);
 }
 
-static void square_blocks(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  zpr *c = arg;
-  zpr_updater *u = c->state->updater;
-  const void *grads = zpr_at(c, c->stage->grads);
-  for (int64_t i = begin; i < end; i++) {
-    const block *b = &u->blocks[i];
-    u->squares[i] = b->counted ? zpk_sum_squares(c->program->dtype, grads, b->begin, b->end) : 0;
-  }
-}
-
 static double sum_squares(zpr *c) {
   const zpr_updater *u = c->state->updater;
-  zpr_parallel(c, u->n, 1, square_blocks, c);
+  zpr_square_blocks(c, u->blocks, u->n, u->squares);
   double sum = 0;
   for (int64_t i = 0; i < u->n; i++) sum += u->squares[i];
   return sum;
@@ -153,43 +134,21 @@ static double sum_squares(zpr *c) {
 
 /* ---- update ---- */
 
-typedef struct update_args {
-  zpr *c;
-  zpk_update rule;
-} update_args;
-
-static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const update_args *a = arg;
-  zpr *c = a->c;
-  const zpr_stage *stage = c->stage;
-  int64_t size = zpk_bytes(a->rule.dtype);
-  char *param = zpr_at(c, stage->params), *grad = zpr_at(c, stage->grads);
-  void *m = stage->moment1 >= 0 ? zpr_at(c, stage->moment1) : NULL;
-  void *v = stage->moment2 >= 0 ? zpr_at(c, stage->moment2) : NULL;
-  for (int64_t i = begin; i < end; i++) {
-    const block *b = &c->state->updater->blocks[i];
-    int64_t back = -b->to_state * size; /* all four count in elements of the state */
-    zpk_optimizer(&a->rule, b->decay, param + back, grad + back, m, v, b->begin + b->to_state, b->end + b->to_state);
-  }
-}
-
 static void update(zpr *c, double lr, double grad_scale) {
   const zpr_program *p = c->program;
   double t = (double)(c->step + 1);
-  update_args a = {.c = c,
-                   .rule = {.dtype = p->dtype,
-                            .kind = p->optimizer,
-                            .lr = lr,
-                            .beta1 = p->beta1,
-                            .beta2 = p->beta2,
-                            .eps = p->eps,
-                            .weight_decay = p->weight_decay,
-                            .momentum = p->momentum,
-                            .bias1 = 1 - pow(p->beta1, t),
-                            .bias2 = 1 - pow(p->beta2, t),
-                            .grad_scale = grad_scale}};
-  zpr_parallel(c, c->state->updater->n, 1, update_blocks, &a);
+  zpk_update rule = {.dtype = p->dtype,
+                     .kind = p->optimizer,
+                     .lr = lr,
+                     .beta1 = p->beta1,
+                     .beta2 = p->beta2,
+                     .eps = p->eps,
+                     .weight_decay = p->weight_decay,
+                     .momentum = p->momentum,
+                     .bias1 = 1 - pow(p->beta1, t),
+                     .bias2 = 1 - pow(p->beta2, t),
+                     .grad_scale = grad_scale};
+  zpr_update_blocks(c, c->state->updater->blocks, c->state->updater->n, &rule);
   for (int i = 0; i < ZPR_PARTS && p->zero >= 1; i++) {
     zpr_part part = zpr_part_of(c, i);
     char *params = (char *)zpr_at(c, c->stage->params) + part.begin * zpk_bytes(p->dtype);
@@ -209,6 +168,7 @@ zpr_step_result zpr_finish_step(zpr *c, double lr, int signal) {
    * ranks. */
   enum { SQUARES, LOSS, SIGNALS, VALUES = SIGNALS + 3 };
   static const int signals[3] = {SIGINT, SIGTERM, SIGUSR1};
+  zpr_collect_loss(c);
   bool has_loss = c->p == c->program->pipeline - 1 && c->t == 0;
   double sum[VALUES] = {[SQUARES] = sum_squares(c), [LOSS] = has_loss ? c->loss : 0};
   for (int i = 0; i < 3; i++) sum[SIGNALS + i] = signal == signals[i];

@@ -7,6 +7,7 @@
  * [before][outer][L][unit][after], with `before` and `after` the products of the dimensions on either side. */
 #include <assert.h>
 #include <string.h>
+#include "device.h"
 #include "state.h"
 
 typedef struct split {
@@ -69,7 +70,8 @@ typedef struct init_args {
   zpr *c;
   const zpr_param *param;
   uint64_t name_hash;
-  int64_t local, global; /* of the piece in work */
+  void *values;   /* of the window in work */
+  int64_t global; /* its first element in the logical tensor */
 } init_args;
 
 static uint64_t hash_name(const char *name) { /* FNV-1a, 64 bits */
@@ -82,22 +84,28 @@ static void init_range(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
   const init_args *a = arg;
   const zpr_program *program = a->c->program;
-  void *params = zpr_at(a->c, a->c->stage->params);
   for (int64_t e = begin; e < end; e++) {
     double x = zpk_initial_weight(program->seed, a->name_hash, (uint64_t)(a->global + e), a->param->init,
                                   a->param->init_a, a->param->init_b);
     if (program->dtype == ZPK_F64)
-      ((double *)params)[a->local + e] = x;
+      ((double *)a->values)[e] = x;
     else
-      ((float *)params)[a->local + e] = (float)x;
+      ((float *)a->values)[e] = (float)x;
   }
 }
 
 static void init_piece(void *arg, int64_t local, int64_t global, int64_t count) {
   init_args *a = arg;
-  a->local = local;
-  a->global = global;
-  zpr_parallel(a->c, count, 1024, init_range, a);
+  zpr *c = a->c;
+  int64_t size = zpk_bytes(c->program->dtype), most = zpr_window_bytes(c) / size;
+  char *params = zpr_at(c, c->stage->params);
+  for (int64_t at = 0; at < count; at += most) {
+    int64_t n = count - at < most ? count - at : most;
+    a->values = zpr_window_open(c, params + (local + at) * size, n * size, false);
+    a->global = global + at;
+    zpr_parallel(c, n, 1024, init_range, a);
+    zpr_window_close(c);
+  }
 }
 
 static void init_param(zpr *c, const zpr_run *run, int64_t i, int k) {
@@ -128,10 +136,8 @@ static void clear_param_padding(zpr *c, char *flat, const zpr_run *run, int64_t 
   if (s.held == s.local) return;
   int64_t size = zpk_bytes(c->program->dtype), local = run->base + i * run->stride + param->offset;
   int64_t pad = (s.local - s.held) * s.unit_elements;
-  for (int64_t b = 0; b < s.blocks; b++) {
-    int64_t at = local + (b * s.local + s.held) * s.unit_elements;
-    memset(flat + at * size, 0, (size_t)(pad * size));
-  }
+  zpr_zero_columns(c, flat + (local + s.held * s.unit_elements) * size, s.local * s.unit_elements * size, pad * size,
+                   s.blocks);
 }
 
 void zpr_clear_padding(zpr *c, int64_t flat) {

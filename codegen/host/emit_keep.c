@@ -63,18 +63,12 @@ static LLVMValueRef interleave(zp_emit *e, LLVMValueRef *byte, int lanes) {
   return LLVMBuildShuffleVector(e->builder, low, high, LLVMConstVector(index, (unsigned)(4 * lanes)), "");
 }
 
-/* Kept: number / 2^32 >= rate, in integers. */
-static uint32_t threshold(double rate) {
-  double scaled = ceil(ldexp(rate, 32));
-  return scaled >= 0x1p32 ? UINT32_MAX : (uint32_t)scaled;
-}
-
 static LLVMValueRef kept_bytes(zp_emit *e, const philox *x, double rate) {
   int lanes = group_lanes(e);
   LLVMValueRef byte[4];
   for (int i = 0; i < 4; i++) {
     LLVMValueRef word = low_halves(e, x->word[i]);
-    LLVMValueRef kept = LLVMBuildICmp(e->builder, LLVMIntUGE, word, constant(e, threshold(rate)), "");
+    LLVMValueRef kept = LLVMBuildICmp(e->builder, LLVMIntUGE, word, constant(e, zp_row_keep_threshold(rate)), "");
     byte[i] = LLVMBuildZExt(e->builder, kept, zp_emit_vector(e->i8, lanes), "");
   }
   return interleave(e, byte, lanes);

@@ -10,14 +10,6 @@ static bool same_rope(const zp_row_value *a, const zp_row_value *b) {
   return a->imm == b->imm && a->table.head == b->table.head && a->table.interleaved == b->table.interleaved;
 }
 
-/* Column c of a head: its pair, and whether it is the pair's first column, whose sine has the other sign. */
-static int64_t pair_of(zp_row_pairs pairs, int64_t c) { return pairs.interleaved ? c / 2 : c % (pairs.head / 2); }
-static bool is_first(zp_row_pairs pairs, int64_t c) { return pairs.interleaved ? c % 2 == 0 : c < pairs.head / 2; }
-
-static double frequency(const zp_row_value *v, int64_t pair) {
-  return pow(v->imm, -2.0 * (double)pair / (double)v->table.head);
-}
-
 static void put_number(const zp_emit *e, char *bytes, int64_t index, double number) {
   float narrow = (float)number;
   if (e->elem_bytes == 8)
@@ -47,9 +39,9 @@ static const zp_emit_table *table_of(zp_emit *e, const zp_row_value *v, int64_t 
   char *cosine = zp_alloc(e->arena, (size_t)bytes), *sine = zp_alloc(e->arena, (size_t)bytes);
   for (int64_t p = 0; p < positions; p++)
     for (int64_t c = 0; c < head; c++) {
-      double angle = (double)p * frequency(v, pair_of(v->table, c));
+      double angle = (double)p * zp_row_frequency(v, zp_row_pair_of(v->table, c));
       put_number(e, cosine, p * head + c, cos(angle));
-      put_number(e, sine, p * head + c, is_first(v->table, c) ? -sin(angle) : sin(angle));
+      put_number(e, sine, p * head + c, zp_row_first_of_pair(v->table, c) ? -sin(angle) : sin(angle));
     }
   zp_emit_table table = {.theta = v->imm, .pairs = v->table, .positions = positions};
   table.cosine = constant_bytes(e, cosine, bytes, "rope_cosine");
@@ -110,7 +102,7 @@ static void compute_row(zp_emit_kernel *k, const zp_emit_rope *rope) {
   zp_emit *e = k->e;
   int64_t pairs = rope->value.table.head / 2;
   double *frequencies = ZP_NEW_ARRAY(e->arena, double, pairs);
-  for (int64_t i = 0; i < pairs; i++) frequencies[i] = frequency(&rope->value, i);
+  for (int64_t i = 0; i < pairs; i++) frequencies[i] = zp_row_frequency(&rope->value, i);
   LLVMValueRef table = constant_bytes(e, (const char *)frequencies, pairs * 8, "rope_frequency");
   LLVMTypeRef f64 = LLVMDoubleTypeInContext(e->context);
   LLVMValueRef position = LLVMBuildUIToFP(e->builder, k->position, f64, "");

@@ -8,7 +8,8 @@
  * value have its number of columns; after zp_row_legalize no SWAP, RLSE or UNKNOWN is left and every value is used.
  *
  * build.c makes values, expand.c turns graph ops into them, grad.c differentiates, fused.c turns FUSED and FUSED_GRAD
- * nodes into programs. codegen/host lowers programs to LLVM; interpret.c runs them in f64 as the oracle. */
+ * nodes into programs. codegen/host lowers programs to LLVM, codegen/cuda prints them as CUDA C; interpret.c runs them in
+ * f64 as the oracle. */
 #ifndef ZPLAN_ROWPROG_H
 #define ZPLAN_ROWPROG_H
 
@@ -129,6 +130,15 @@ typedef struct zp_row_schedule {
   ZP_VEC(zp_row_pass) passes;
 } zp_row_schedule;
 zp_row_schedule zp_row_make_schedule(const zp_row_program *program);
+
+/* ---- leaves.c: what the targets must agree on ---- */
+/* Dropout keeps an element when its 32-bit random number is not below this. */
+uint32_t zp_row_keep_threshold(double rate);
+/* Rotary pairs: of column c of a head, its pair and whether it is the pair's first column, whose sine is negative; the
+ * angle of a pair (of a COS or SIN) for each position. */
+int64_t zp_row_pair_of(zp_row_pairs pairs, int64_t c);
+bool zp_row_first_of_pair(zp_row_pairs pairs, int64_t c);
+double zp_row_frequency(const zp_row_value *rotary, int64_t pair);
 
 /* ---- text.c, describe.c ---- */
 const char *zp_row_text(const zp_row_program *program);

@@ -1,6 +1,9 @@
 /* Writes a generated tree and compiles it with the system compiler. */
-#include "emit.h"
+#include "device.h"
+#include "process.h"
+#include <zplan/cuda.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,7 +11,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 static bool make_dirs(zp_arena *arena, const char *dir, const char **error) {
@@ -37,66 +39,73 @@ static bool write_if_changed(zp_arena *arena, const char *path, const char *text
   return zp_write_file(arena, path, text, len, error);
 }
 
-/* Runs a command; its output goes to stderr of zplan. */
-static bool run(zp_arena *arena, zp_strings *argv, const char **error) {
-  zp_push(arena, argv, NULL);
-  fflush(NULL);
-  pid_t pid = fork();
-  if (pid == 0) {
-    dup2(STDERR_FILENO, STDOUT_FILENO);
-    execvp(argv->data[0], (char *const *)(void *)argv->data);
-    _exit(127);
-  }
-  int status = 0;
-  if (pid < 0 || waitpid(pid, &status, 0) < 0) {
-    *error = zp_format(arena, "could not start %s: %s", argv->data[0], strerror(errno));
-    return false;
-  }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
-    *error = zp_format(arena, "the compiler `%s` was not found", argv->data[0]);
-  else
-    *error = zp_format(arena, "the compiler `%s` failed on the generated trainer", argv->data[0]);
-  return false;
-}
+/* A generated folder, and what its binary is made with. */
+typedef struct tree {
+  zp_arena *arena;
+  const char *dir;
+  const zp_toolchain *tools;
+  bool mpi, gpu;
+  int elem_bytes;
+} tree;
 
-static bool on_path(const char *tool) {
-  const char *path = getenv("PATH");
-  char file[4096];
-  while (path && *path) {
-    size_t n = strcspn(path, ":");
-    snprintf(file, sizeof file, "%.*s/%s", (int)n, path, tool);
-    if (access(file, X_OK) == 0) return true;
-    path += n + (path[n] == ':');
-  }
-  return false;
-}
+static const char *in_tree(const tree *t, const char *file) { return zp_format(t->arena, "%s/%s", t->dir, file); }
 
-static const char *compiler(const zp_toolchain *tools, bool mpi) {
-  if (tools->cc) return tools->cc;
-  if (mpi) return on_path("mpicc.openmpi") ? "mpicc.openmpi" : "mpicc";
+static bool is_emulated(const tree *t) { return t->gpu && strcmp(t->tools->arch, "host") == 0; }
+
+static const char *compiler(const tree *t) {
+  if (t->tools->cc) return t->tools->cc;
+  if (t->mpi) return zp_is_on_path("mpicc.openmpi") ? "mpicc.openmpi" : "mpicc";
   return getenv("CC") ? getenv("CC") : "cc";
 }
 
-static bool compile(zp_arena *arena, const zp_toolchain *tools, const char *dir, bool mpi, const char **error) {
+static void push_libraries(const tree *t, zp_strings *argv) {
+  const char *transport = t->mpi ? "-lzplanrt_mpi" : "-lzplanrt_self";
+  const char *cpu[] = {"-lzplanrt", "-lzplanrt_cpu", transport, "-lzplan_kernels", "-lopenblas", "-lpthread", "-lm"};
+  const char *gpu[] = {"-lzplanrt", "-lzplanrt_cuda", transport, "-lzplan_kernels", "-lpthread", "-ldl", "-lm"};
+  const char **libs = t->gpu ? gpu : cpu;
+  size_t n = t->gpu ? sizeof gpu / sizeof *gpu : sizeof cpu / sizeof *cpu;
+  for (int i = 0; i < 2; i++) zp_push(t->arena, argv, zp_format(t->arena, "-L%s", t->tools->library_dirs[i]));
+  for (size_t i = 0; i < n; i++) zp_push(t->arena, argv, libs[i]);
+  /* The emulated driver is opened by its name, as the real one is. The old kind of path also counts when a sanitizer's
+   * library is who opens it. */
+  if (is_emulated(t))
+    zp_push(t->arena, argv, zp_format(t->arena, "-Wl,--disable-new-dtags,-rpath,%s", t->tools->library_dirs[0]));
+}
+
+static bool compile_trainer(const tree *t, const char **error) {
+  zp_arena *arena = t->arena;
   zp_strings argv = {0};
-  const char *fixed[] = {compiler(tools, mpi), "-std=c11", "-O2", "-Wall", "-Wextra", "-Wconversion"};
+  const char *fixed[] = {compiler(t), "-std=c11", "-O2", "-Wall", "-Wextra", "-Wconversion"};
   for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) zp_push(arena, &argv, fixed[i]);
-  if (tools->sanitize) zp_push(arena, &argv, "-fsanitize=address,undefined");
-  for (int i = 0; i < 2; i++) zp_push(arena, &argv, zp_format(arena, "-I%s", tools->include_dirs[i]));
-  zp_push(arena, &argv, zp_format(arena, "%s/trainer.c", dir));
-  zp_push(arena, &argv, zp_format(arena, "%s/kernels.o", dir));
+  if (t->tools->sanitize) zp_push(arena, &argv, "-fsanitize=address,undefined");
+  for (int i = 0; i < 2; i++) zp_push(arena, &argv, zp_format(arena, "-I%s", t->tools->include_dirs[i]));
+  zp_push(arena, &argv, in_tree(t, "trainer.c"));
+  if (t->gpu) {
+    zp_push(arena, &argv, zp_format(arena, "-Wa,-I,%s", t->dir)); /* where .incbin finds kernels.image */
+    zp_push(arena, &argv, in_tree(t, "kernels_image.S"));
+  } else {
+    zp_push(arena, &argv, in_tree(t, "kernels.o"));
+  }
   zp_push(arena, &argv, "-o");
-  zp_push(arena, &argv, zp_format(arena, "%s/trainer.new", dir));
-  for (int i = 0; i < 2; i++) zp_push(arena, &argv, zp_format(arena, "-L%s", tools->library_dirs[i]));
-  const char *libs[] = {
-      "-lzplanrt", mpi ? "-lzplanrt_mpi" : "-lzplanrt_self", "-lzplan_kernels", "-lopenblas", "-lpthread", "-lm"};
-  for (size_t i = 0; i < sizeof libs / sizeof *libs; i++) zp_push(arena, &argv, libs[i]);
-  if (!run(arena, &argv, error)) return false;
-  const char *from = zp_format(arena, "%s/trainer.new", dir), *to = zp_format(arena, "%s/trainer", dir);
+  zp_push(arena, &argv, in_tree(t, "trainer.new"));
+  push_libraries(t, &argv);
+  if (!zp_run_compiler(arena, &argv, "the generated trainer", error)) return false;
+  const char *from = in_tree(t, "trainer.new"), *to = in_tree(t, "trainer");
   if (rename(from, to) == 0) return true;
   *error = zp_format(arena, "cannot publish %s: %s", to, strerror(errno));
   return false;
+}
+
+static bool compile_kernels(const tree *t, const zp_trainer_text *text, const char *kernels_cu, const char **error) {
+  if (!t->gpu)
+    return zp_kernels_compile(text->kernels, NULL, NULL, in_tree(t, "kernels.o"), in_tree(t, "kernels.ll"), error);
+  const zp_cuda_source source = {.text = kernels_cu,
+                                 .name = "kernels.cu",
+                                 .include_dirs = t->tools->device_dirs,
+                                 .n_include_dirs = sizeof t->tools->device_dirs / sizeof *t->tools->device_dirs,
+                                 .elem_bytes = t->elem_bytes,
+                                 .sanitize = t->tools->sanitize};
+  return zp_cuda_compile(t->arena, &source, t->tools->arch, in_tree(t, "kernels.image"), error);
 }
 
 static bool newer(const char *a, const char *b) {
@@ -106,16 +115,35 @@ static bool newer(const char *a, const char *b) {
                                               : x.st_mtim.tv_nsec >= y.st_mtim.tv_nsec;
 }
 
+/* Is `file` newer than every header in the folder? */
+static bool newer_than_headers(zp_arena *arena, const char *file, const char *folder) {
+  DIR *dir = opendir(folder);
+  bool all = dir != NULL;
+  for (struct dirent *entry; all && (entry = readdir(dir)) != NULL;)
+    if (strstr(entry->d_name, ".h") || strstr(entry->d_name, ".cuh"))
+      all = newer(file, zp_format(arena, "%s/%s", folder, entry->d_name));
+  if (dir) closedir(dir);
+  return all;
+}
+
+static bool kernels_are_current(const tree *t) {
+  if (!t->gpu) return newer(in_tree(t, "kernels.o"), in_tree(t, "rows.txt"));
+  const char *image = in_tree(t, "kernels.image");
+  return newer(image, in_tree(t, "kernels.cu")) && newer(image, in_tree(t, "Makefile")) && /* it names the arch */
+         newer(image, zp_format(t->arena, "%s/zplan/zpd.h", t->tools->device_dirs[0])) &&
+         newer_than_headers(t->arena, image, t->tools->device_dirs[1]) &&
+         newer_than_headers(t->arena, image, t->tools->device_dirs[2]);
+}
+
 /* Was the binary made from what the folder holds? A build that was interrupted leaves new sources beside an old binary.
  * Sources keep their time when they are not rewritten. */
-static bool is_current(zp_arena *arena, const zp_toolchain *tools, const char *dir, bool mpi) {
-  const char *binary = zp_format(arena, "%s/trainer", dir), *object = zp_format(arena, "%s/kernels.o", dir);
-  const char *runtime = tools->library_dirs[0];
-  return newer(object, zp_format(arena, "%s/rows.txt", dir)) && newer(binary, object) &&
-         newer(binary, zp_format(arena, "%s/trainer.c", dir)) &&
-         newer(binary, zp_format(arena, "%s/libzplanrt.a", runtime)) &&
-         newer(binary, zp_format(arena, "%s/libzplanrt_%s.a", runtime, mpi ? "mpi" : "self")) &&
-         newer(binary, zp_format(arena, "%s/libzplan_kernels.a", tools->library_dirs[1]));
+static bool is_current(const tree *t) {
+  const char *binary = in_tree(t, "trainer"), *runtime = t->tools->library_dirs[0];
+  return kernels_are_current(t) && newer(binary, in_tree(t, t->gpu ? "kernels.image" : "kernels.o")) &&
+         newer(binary, in_tree(t, "trainer.c")) && newer(binary, zp_format(t->arena, "%s/libzplanrt.a", runtime)) &&
+         newer(binary, zp_format(t->arena, "%s/libzplanrt_%s.a", runtime, t->gpu ? "cuda" : "cpu")) &&
+         newer(binary, zp_format(t->arena, "%s/libzplanrt_%s.a", runtime, t->mpi ? "mpi" : "self")) &&
+         newer(binary, zp_format(t->arena, "%s/libzplan_kernels.a", t->tools->library_dirs[1]));
 }
 
 /* Builds in one folder wait for each other, so that no trainer is made of two plans. The lock goes with the file
@@ -128,33 +156,51 @@ static int lock_folder(zp_arena *arena, const char *dir, const char **error) {
   return -1;
 }
 
-static const char *build_in(zp_arena *arena, const zp_plan *plan, const zp_trainer_text *text, const char *plan_text,
-                            const zp_toolchain *tools, const char *dir, const char **error) {
-  const zp_choice *c = &plan->best.choice;
-  bool mpi = c->tensor * c->pipeline * c->data > 1, changed = false, ignored = false;
-  const char *binary = zp_format(arena, "%s/trainer", dir), *object = zp_format(arena, "%s/kernels.o", dir);
-  if (!write_if_changed(arena, zp_format(arena, "%s/trainer.c", dir), text->trainer_c, &changed, error) ||
-      !write_if_changed(arena, zp_format(arena, "%s/rows.txt", dir), zp_kernels_text(text->kernels), &changed, error) ||
-      !write_if_changed(arena, zp_format(arena, "%s/Makefile", dir), text->makefile, &ignored, error) ||
-      !write_if_changed(arena, zp_format(arena, "%s/plan.json", dir), plan_text, &ignored, error))
-    return NULL;
-  if (!changed && is_current(arena, tools, dir, mpi)) return binary;
-  if (!zp_kernels_compile(text->kernels, NULL, NULL, object, zp_format(arena, "%s/kernels.ll", dir), error))
-    return NULL;
-  return compile(arena, tools, dir, mpi, error) ? binary : NULL;
+static bool write_sources(const tree *t, const zp_trainer_text *text, const char *kernels_cu, const char *plan_text,
+                          bool *changed, const char **error) {
+  const struct {
+    const char *file, *text;
+    bool rebuilds; /* does a change of it change the binary? */
+  } files[] = {{"trainer.c", text->trainer_c, true},
+               {"rows.txt", zp_kernels_text(text->kernels), true},
+               {"Makefile", text->makefile, t->gpu},
+               {"plan.json", plan_text, false},
+               {"kernels.cu", kernels_cu, true},
+               {"kernels_image.S", zp_kernels_image_s, true}};
+  size_t n = sizeof files / sizeof *files - (t->gpu ? 0 : 2);
+  bool ignored = false;
+  for (size_t i = 0; i < n; i++)
+    if (!write_if_changed(t->arena, in_tree(t, files[i].file), files[i].text, files[i].rebuilds ? changed : &ignored,
+                          error))
+      return false;
+  return true;
+}
+
+static const char *build_in(const tree *t, const zp_plan *plan, const zp_trainer_text *text, const char *plan_text,
+                            const char **error) {
+  bool changed = false;
+  const char *kernels_cu = t->gpu ? zp_trainer_kernels_cu(t->arena, plan, text->kernels, error) : NULL;
+  if (t->gpu && !kernels_cu) return NULL;
+  if (!write_sources(t, text, kernels_cu, plan_text, &changed, error)) return NULL;
+  if (!changed && is_current(t)) return in_tree(t, "trainer");
+  if (!compile_kernels(t, text, kernels_cu, error)) return NULL;
+  return compile_trainer(t, error) ? in_tree(t, "trainer") : NULL;
 }
 
 const char *zp_trainer_build(zp_arena *arena, const zp_plan *plan, const zp_diags *diags, const zp_toolchain *tools,
                              const char *dir, const char **error) {
   *error = NULL;
-  zp_trainer_text text = zp_trainer_print(arena, plan, diags);
+  tree t = {.arena = arena, .dir = dir, .tools = tools, .mpi = zp_choice_ranks(&plan->best.choice) > 1};
+  t.gpu = !plan->spec->cluster.node.device.is_cpu;
+  t.elem_bytes = plan->program->lowered->compute_bytes;
+  zp_trainer_text text = zp_trainer_print(arena, plan, diags, tools->arch);
   zp_json *json = zp_plan_to_json(arena, plan);
   const char *plan_text = zp_json_text(arena, json, true);
   zp_json_free(json);
   if (!make_dirs(arena, dir, error)) return NULL;
   int lock = lock_folder(arena, dir, error);
   if (lock < 0) return NULL;
-  const char *binary = build_in(arena, plan, &text, plan_text, tools, dir, error);
+  const char *binary = build_in(&t, plan, &text, plan_text, error);
   close(lock);
   return binary;
 }

@@ -13,6 +13,7 @@ typedef struct zp_emit {
   const zp_model *model;
   const zp_diags *diags;
   zp_kernel_set *kernels;
+  bool gpu;
 } zp_emit;
 
 /* "mlp.c_fc" -> "mlp_c_fc"; C keywords and leading digits are escaped. Arena. */
@@ -31,5 +32,8 @@ void zp_emit_tables(zp_emit *e); /* dimensions, parameters, stages */
 void zp_emit_procedure(zp_emit *e, int segment, zp_stage_mode mode, bool backward);
 void zp_emit_schedule(zp_emit *e); /* units of a stage, order of micro-batches */
 void zp_emit_program(zp_emit *e);  /* the zpr_program table and main */
+
+/* makefile.c: how to rebuild the tree by hand. arch: of a GPU, NULL for CPU plans. Arena. */
+const char *zp_emit_makefile(const zp_emit *e, const char *arch);
 
 #endif

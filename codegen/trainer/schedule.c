@@ -174,6 +174,19 @@ static void emit_source(zp_emit *e, const char *field, const zp_data *d) {
               quoted(e, d->path), (unsigned long long)d->seed, d->shuffled ? "true" : "false");
 }
 
+static void emit_main(zp_emit *e) {
+  zp_buf *out = &e->out;
+  if (!e->gpu) {
+    zp_buf_line(out, "int main(int argc, char **argv) { return zpr_main(argc, argv, &program); }");
+    return;
+  }
+  zp_buf_line(out, "int main(int argc, char **argv) {");
+  zp_buf_line(out, "  zpr_program complete = program;");
+  zp_buf_line(out, "  complete.device_image_bytes = kernels_image_end - kernels_image;");
+  zp_buf_line(out, "  return zpr_main(argc, argv, &complete);");
+  zp_buf_line(out, "}");
+}
+
 void zp_emit_program(zp_emit *e) {
   zp_buf *out = &e->out;
   const zp_train *t = &e->plan->spec->train;
@@ -211,7 +224,8 @@ void zp_emit_program(zp_emit *e) {
       "    .predicted_bytes = {[ZPR_TENSOR] = %lld, [ZPR_DATA] = %lld, [ZPR_PIPELINE] = %lld, [ZPR_TIE] = %lld, "
       "[ZPR_EXPERT] = %lld},",
       LL(traffic.tensor), LL(traffic.data), LL(traffic.pipeline), LL(traffic.tie), LL(traffic.expert));
+  if (e->gpu) zp_buf_line(out, "    .device_image = kernels_image, .row_chunks = %d,", e->lowered->row_chunks);
   zp_buf_line(out, "};");
   zp_buf_puts(out, "\n");
-  zp_buf_line(out, "int main(int argc, char **argv) { return zpr_main(argc, argv, &program); }");
+  emit_main(e);
 }

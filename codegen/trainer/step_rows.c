@@ -1,6 +1,9 @@
 /* Steps of row programs: the kernel of a group, its operands, its column sums and its random stream. */
 #include "procedure.h"
 
+#include <assert.h>
+#include <zplan/zpk.h>
+
 static void emit_list(zp_buf *out, const char *field, const char *type, const zp_strings *items) {
   if (items->len == 0) return;
   zp_buf_printf(out, " .%s = (%s[]){", field, type);
@@ -92,9 +95,14 @@ void zp_emit_rows(zp_frame *f, const zp_step *s) {
   }
   bool streams = has_streams(f, s);
   zp_buf_line(&e->out, streams ? "zpr_slot_rows(c, &(zpr_rows_call){" : "zpr_rows(c, &(zpr_rows_call){");
-  zp_buf_line(&e->out, "    .kernel = %s, .rows = %lld,", kernel, ZP_LL(step_rows(f, s)));
+  if (e->gpu)
+    zp_buf_line(&e->out, "    .device = &%s, .rows = %lld, .n_in = %d, .n_out = %d,", kernel, ZP_LL(step_rows(f, s)),
+                s->in.len, s->out.len);
+  else
+    zp_buf_line(&e->out, "    .kernel = %s, .rows = %lld,", kernel, ZP_LL(step_rows(f, s)));
   emit_list_line(e, "in", "const void *const", &in, "in_ld", &in_ld);
   emit_list_line(e, "out", "void *const", &out, "out_ld", &out_ld);
+  assert(e->gpu || e->lowered->row_chunks == ZPK_CHUNKS);
   if (sum.len) {
     zp_buf_printf(&e->out, "      .n_sums = %d,", sum.len);
     emit_list(&e->out, "sum", "void *const", &sum);

@@ -11,7 +11,7 @@ int zp_cmd_build(zp_run_state *run) {
     return ZP_EXIT_INFEASIBLE;
   }
   if (!zp_can_generate(run, plan->spec)) return ZP_EXIT_ERROR;
-  zp_toolchain tools = zp_find_toolchain(run->arena);
+  zp_toolchain tools = zp_target_toolchain(run, plan->spec);
   const char *error = NULL, *binary = zp_trainer_build(run->arena, plan, run->diags, &tools, zp_tree_dir(run), &error);
   if (!binary) {
     zp_diag *d = zp_report(run->diags, ZP_Z0703, ZP_NO_SPAN, "cannot build the trainer: %s", error);

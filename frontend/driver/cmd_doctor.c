@@ -1,5 +1,6 @@
 /* zplan doctor: what was found on this machine, so that a failed build can be understood. */
 #include "driver.h"
+#include <zplan/cuda.h>
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -41,9 +42,12 @@ int zp_cmd_doctor(zp_run_state *run) {
   row("OpenBLAS", library(run->arena, "libopenblas.so.0"), "matmuls of CPU trainers");
   row("runtime", access(rt, R_OK) == 0 ? rt : NULL, "linking trainers");
   row("headers", access(header, R_OK) == 0 ? header : NULL, "compiling trainers");
-  row("CUDA driver", library(run->arena, "libcuda.so.1"),
-      "nothing yet: GPU trainers are not generated in this version");
-  row("NVRTC", library(run->arena, "libnvrtc.so.13"), "nothing yet: GPU trainers are not generated in this version");
+  const char *ignored = NULL, *kernels = zp_format(run->arena, "%s/zpd_kernels.cuh", tools.device_dirs[1]);
+  row("CUDA driver", library(run->arena, "libcuda.so.1"), "running trainers on GPUs");
+  row("NVRTC", zp_cuda_library(run->arena, &ignored), "compiling kernels for GPUs");
+  row("GPU kernels", access(kernels, R_OK) == 0 ? kernels : NULL, "compiling kernels for GPUs");
+  row("NCCL", library(run->arena, "libnccl.so.2"), "GPUs that talk without the host in between");
+  row("c++", find_tool(run->arena, getenv("CXX") ? getenv("CXX") : "c++"), "--arch host, an emulated GPU");
   printf("  %-14s %ld\n", "cores", sysconf(_SC_NPROCESSORS_ONLN));
   printf("  %-14s %s\n", "memory", zp_show_gib(run->arena, (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE)));
   return ZP_EXIT_OK;

@@ -33,7 +33,8 @@ typedef struct zp_options {
   int64_t steps;         /* -1: the file's */
   int64_t device_memory; /* 0: the cluster's */
   int threads;
-  const char *output, *target, *log, *html, *trace, *hostfile, *why_not, *dump;
+  const char *target, *arch; /* cpu, cuda; sm_NN, host; NULL: the cluster's and its device's */
+  const char *output, *log, *html, *trace, *hostfile, *why_not, *dump;
   bool gpus_auto;          /* --gpus auto */
   int gpus_low, gpus_high; /* --gpus LOW..HIGH; 0: not given */
   bool sensitivity, pareto;
@@ -73,12 +74,13 @@ bool zp_put_output(zp_run_state *run, const char *text);
 bool zp_flush_diags(zp_run_state *run);
 /* "zplan: ..." on stderr; returns ZP_EXIT_USAGE. */
 int zp_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* The folder of the running binary, and the folders that belong to it. Arena. */
+/* cmd_calibrate.c. Says so on stderr when other work keeps the processors busy: what is measured now is too slow. */
+void zp_warn_busy(void);
+
+/* ---- places.c: the folder of the running binary, and the folders that belong to it. Arena. ---- */
 const char *zp_program_dir(zp_arena *arena);
 const char *zp_library_dir(zp_arena *arena);
 zp_toolchain zp_find_toolchain(zp_arena *arena);
-/* cmd_calibrate.c. Says so on stderr when other work keeps the processors busy: what is measured now is too slow. */
-void zp_warn_busy(void);
 
 /* ---- verbs.c ---- */
 typedef struct zp_verb {
@@ -111,8 +113,12 @@ zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks);
 /* Lowers and prices one choice without searching. NULL with *error. */
 zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice *choice, int devices,
                            const char **error);
-/* Is the spec one that a CPU trainer can be generated for? Reports why not. */
+
+/* ---- target.c ---- */
+/* Is the spec one that a trainer can be generated for, on what --target and --arch say? Reports why not. */
 bool zp_can_generate(zp_run_state *run, const zp_spec *spec);
+/* zp_find_toolchain with the architecture of a GPU cluster. Requires: zp_can_generate. */
+zp_toolchain zp_target_toolchain(zp_run_state *run, const zp_spec *spec);
 
 /* ---- show_answers.c, answers_json.c: results of <zplan/answers.h> as text and as JSON (owned by the caller) ---- */
 /* "16 x 50 x 1  zero 0  mb 1  1f1b  full": one cell of a table. Arena. */

@@ -286,26 +286,6 @@ zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
   return refuse_ungenerated(run, plan);
 }
 
-bool zp_can_generate(zp_run_state *run, const zp_spec *spec) {
-  if (!spec->cluster.node.device.is_cpu) {
-    zp_diag *d = zp_report(run->diags, ZP_Z0702, spec->cluster.span,
-                           "cluster `%s` has `%s` devices; trainers are generated for CPU clusters in this version",
-                           spec->cluster.name, spec->cluster.node.device.name);
-    zp_diag_help(
-        d, "add a cluster with node = std.hw.cpu_generic(cores = 4, memory = 16GiB) and choose it with --cluster");
-  } else if (spec->train.precision != ZP_PREC_F32 && spec->train.precision != ZP_PREC_F64) {
-    zp_diag *d = zp_report(run->diags, ZP_Z0702, spec->train.span,
-                           "CPU trainers compute in fp32 or fp64; mixed precision is planned but not generated");
-    zp_diag_help(d, "set precision = \"fp32\", or --set precision=fp32");
-  }
-  if (spec->train.data.kind == ZP_DATA_NONE) {
-    zp_diag *d =
-        zp_report(run->diags, ZP_Z0506, spec->train.span, "`train` has no `data`: there is nothing to train on");
-    zp_diag_help(d, "add data = text(\"file.txt\"), tokens(\"shards/*.bin\") or synthetic(seed = 1)");
-  }
-  return zp_flush_diags(run);
-}
-
 const char *zp_tree_dir(zp_run_state *run) {
   if (run->options.output) return run->options.output;
   const char *path = run->options.files.data[0], *slash = strrchr(path, '/');

@@ -1,4 +1,4 @@
-/* Command-line options, one table for all subcommands, and where the command finds its own files. */
+/* Command-line options, one table for all subcommands. */
 #include "driver.h"
 
 #include <stdio.h>
@@ -60,8 +60,9 @@ static const option_row rows[] = {
      "where the result goes (build, run, bench: a folder)"},
     {"--top", O_TOP, "K", "plan bench", "search for the K next best plans, too"},
     {"--json", O_JSON, NULL, "plan check validate explain bench diff", "one JSON document on standard output"},
-    {"--target", O_TARGET, "cpu|cuda", "build run", "what the trainer runs on (cuda is not built in this version)"},
-    {"--arch", O_ARCH, "ARCH", "build run", "of --target cuda"},
+    {"--target", O_TARGET, "cpu|cuda", "build run bench", "what the trainer runs on (default: the devices of the cluster)"},
+    {"--arch", O_ARCH, "sm_NN|host", "build run bench",
+     "of GPU trainers (default: the device's); host: an emulated GPU, slow, to try trainers without one"},
     {"--hostfile", O_HOSTFILE, "FILE", "run", "given to mpirun"},
     {"--resume", O_RESUME, NULL, "run", "go on from the last checkpoint"},
     {"--steps", O_STEPS, "N", "run bench", "steps to run instead of the file's"},
@@ -206,13 +207,13 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
     return true;
   case O_JSON: return o->json = true;
   case O_TARGET:
-    if (strcmp(v, "cpu") == 0) return true;
-    if (strcmp(v, "cuda") == 0)
-      zp_usage_error("--target cuda is not built in this version: trainers are generated for cpu");
-    else
-      zp_usage_error("--target is cpu or cuda, not `%s`", v);
-    return false;
-  case O_ARCH: zp_usage_error("--arch belongs to --target cuda, which is not built in this version"); return false;
+    o->target = v;
+    if (strcmp(v, "cpu") == 0 || strcmp(v, "cuda") == 0) return true;
+    return zp_usage_error("--target is cpu or cuda, not `%s`", v), false;
+  case O_ARCH:
+    o->arch = v;
+    if (strcmp(v, "host") == 0 || zp_is_gpu_arch(v)) return true;
+    return zp_usage_error("--arch is the architecture of a GPU such as sm_90, or host, not `%s`", v), false;
   case O_HOSTFILE: o->hostfile = v; return true;
   case O_RESUME: return o->resume = true;
   case O_STEPS: return parse_count(row->name, v, 0, &o->steps);
@@ -329,34 +330,4 @@ bool zp_flush_diags(zp_run_state *run) {
   else
     zp_diags_print(run->diags, stderr, color);
   return zp_diags_errors(run->diags) == 0;
-}
-
-const char *zp_program_dir(zp_arena *arena) {
-  char path[4096];
-  ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-  if (n <= 0) return ".";
-  path[n] = '\0';
-  char *slash = strrchr(path, '/');
-  if (slash) *slash = '\0';
-  return zp_strdup(arena, path);
-}
-
-/* Uninstalled: the source tree that built the binary. ZPLAN_LIBRARY overrides. */
-const char *zp_library_dir(zp_arena *arena) {
-  const char *wish = getenv("ZPLAN_LIBRARY");
-  if (wish && *wish) return zp_strdup(arena, wish);
-  const char *near = zp_format(arena, "%s/../../frontend/library", zp_program_dir(arena));
-  return access(near, R_OK) == 0 ? near : ZPLAN_SOURCE_DIR "/frontend/library";
-}
-
-zp_toolchain zp_find_toolchain(zp_arena *arena) {
-  const char *dir = zp_program_dir(arena), *root = zp_format(arena, "%s/../..", dir);
-  if (access(zp_format(arena, "%s/runtime/include/zplan/rt.h", root), R_OK) != 0) root = ZPLAN_SOURCE_DIR;
-  zp_toolchain tools = {
-      .include_dirs = {zp_format(arena, "%s/runtime/include", root), zp_format(arena, "%s/kernels/include", root)},
-      .library_dirs = {zp_format(arena, "%s/runtime", dir), zp_format(arena, "%s/kernels", dir)}};
-#ifdef __SANITIZE_ADDRESS__
-  tools.sanitize = true;
-#endif
-  return tools;
 }

@@ -3,6 +3,7 @@
 #include <zplan/buf.h>
 
 static void read_device_base(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
+static void read_device_arch(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
 static void read_node_base(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
 static void read_devices(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base);
 
@@ -29,6 +30,7 @@ static const zp_field device_fields[] = {
     {"launch", ZP_FIELD_SECONDS, .offset = offsetof(zp_device, launch_s), .range = ZP_RANGE_LATENCY},
     {"cpu", ZP_FIELD_BOOL, .offset = offsetof(zp_device, is_cpu)},
     {"cores", ZP_FIELD_INT, .offset = offsetof(zp_device, cores), .range = ZP_RANGE_ONE_OR_MORE},
+    {"arch", ZP_FIELD_CUSTOM, .read = read_device_arch},
     {"fp16", ZP_FIELD_FOREIGN, .note = "write `half = 125TFLOPS`: fp16 and bf16 run at the same rate"},
 };
 static const zp_schema device_schema = ZP_SCHEMA("device", device_fields, 0);
@@ -83,6 +85,19 @@ static bool is_plain_value(zp_reader *reader, const zp_attr *attr, const char *e
 static void read_device_base(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
   const zp_item *item;
   if (is_plain_value(reader, attr, "base = std.hw.a100_80")) read_device(reader, env, attr->value, base, &item);
+}
+
+static void read_device_arch(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  zp_device *device = base;
+  const char *arch;
+  if (!is_plain_value(reader, attr, "arch = \"sm_90\"")) return;
+  if (!zp_read_string(reader, env, attr->value, "arch", &arch)) return;
+  if (zp_is_gpu_arch(arch)) {
+    device->arch = arch;
+    return;
+  }
+  zp_diag *d = zp_report(reader->diags, ZP_Z0308, attr->value->span, "`%s` is not the name of a GPU architecture", arch);
+  zp_diag_help(d, "for example \"sm_90\": `nvidia-smi --query-gpu=compute_cap --format=csv` says 9.0");
 }
 
 /* ---- nodes ---- */

@@ -6,9 +6,11 @@
 
 #define ZP_ALIGN_BYTES 256   /* of every buffer in the arena */
 #define ZP_ALIGN_ELEMENTS 64 /* of every parameter in the flat buffers: 256 bytes in f32 */
-/* Column sums are made per chunk of rows and at most this many threads take part in a task: the same constants as
- * ZPK_CHUNKS and ZPR_MAX_WORKERS in the kernels' and the runtime's headers; codegen asserts that they agree. */
-#define ZP_ROW_CHUNKS 8
+/* Column sums are made per chunk of rows. CPU ranks: the same constant as ZPK_CHUNKS in the kernels' header. GPUs: a chunk is
+ * the work of one block (zpd.h), and half of the multiprocessors of a large GPU should have one. On CPU ranks at most so many
+ * threads take part in a task: ZPR_MAX_WORKERS in the runtime's header. Codegen asserts that these agree. */
+#define ZP_ROW_CHUNKS_CPU 8
+#define ZP_ROW_CHUNKS_GPU 64
 #define ZP_MAX_WORKERS 8
 
 static inline int64_t zp_round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }

@@ -208,7 +208,7 @@ int measure_gpu(double budget_s) {
   const char *why_not = "";
   int count = 0, device = 0, major = 0;
   void *context = NULL;
-  if (!gpu_api_open(&g.api, &why_not)) {
+  if (!gpu_api_open(&g.api, NULL, &why_not)) {
     fprintf(stderr, "zplan-calibrate: no GPU is measured: %s\n", why_not);
     return 0;
   }

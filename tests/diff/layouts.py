@@ -190,24 +190,25 @@ def pins(case):
     yield 'rank_order="%s"' % case.order
 
 
-def train(case, folder):
+def train(case, folder, steps=STEPS, more=()):
+    """more: words for `zplan run`, such as those that choose another cluster."""
     tree, log = os.path.join(folder, "tree"), os.path.join(folder, "log.jsonl")
     command = ["run", os.path.join(HERE, case.model + ".dz"), "--ranks", case.t * case.p * case.d, "-o", tree, "--log", log]
     for pin in pins(case):
         command += ["--set", pin]
-    command += ["--threads", 1, "--check-memory", "--", "--checkpoint", os.path.join(folder, "ck")]
+    command += ["--steps", steps, *more, "--threads", 1, "--check-memory", "--", "--checkpoint", os.path.join(folder, "ck")]
     outcome = harness.zplan(*command)
-    checkpoint = os.path.join(harness.step_folder(os.path.join(folder, "ck"), STEPS), "model.safetensors")
+    checkpoint = os.path.join(harness.step_folder(os.path.join(folder, "ck"), steps), "model.safetensors")
     if outcome.status != 0:
         return Result("exit %d\n%s" % (outcome.status, outcome.tail()), [], [], checkpoint, outcome.seconds)
-    steps, end = harness.read_log(log)
+    records, end = harness.read_log(log)
     error = None
-    if [record["step"] for record in steps] != list(range(1, STEPS + 1)):
-        error = "the log has steps %s" % [record["step"] for record in steps]
+    if [record["step"] for record in records] != list(range(1, steps + 1)):
+        error = "the log has steps %s" % [record["step"] for record in records]
     elif not end or end["predicted_peak_bytes"] != end["measured_peak_bytes"]:
         error = "no peaks, or others than predicted: %s" % end
     shutil.rmtree(tree, ignore_errors=True)
-    return Result(error, [r["loss"] for r in steps], [r["grad_norm"] for r in steps], checkpoint, outcome.seconds)
+    return Result(error, [r["loss"] for r in records], [r["grad_norm"] for r in records], checkpoint, outcome.seconds)
 
 
 # ---- judging ----

@@ -1,15 +1,17 @@
 /* Collectives of the runtime against a naive computation, for one layout: collectives TENSOR PIPELINE DATA f32|f64.
- * Every rank can compute every rank's input, so each checks its own result, to the bit. Prints nothing when all is
- * well. */
+ * Every rank can compute every rank's input, so each checks its own result, to the bit. Data lie in the arena, wherever
+ * that is; the tests fill and read copies of the host. Prints nothing when all is well. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
-#include "internal.h"
+#include "../device/image.h"
 
 static int failures;
+enum { SPARE_BYTES = 8 * 700001, X_BYTES = 8 * SPARE_BYTES };
+static char *buffer; /* of the host; the arena is laid out alike */
 
 #define CHECK(what, ...)                                                                                               \
   do {                                                                                                                 \
@@ -51,6 +53,16 @@ static double sum_in_order(const zpr *c, const zpr_group *g, int64_t i) {
   return (double)sum;
 }
 
+/* A place of the host's buffer in the arena, and copies of elements between the two. */
+static char *in_arena(const zpr *c, const void *host) { return c->arena + ((const char *)host - buffer); }
+
+static void up(zpr *c, const void *x, int64_t elements) {
+  to_arena(c, in_arena(c, x), x, elements * zpk_bytes(c->program->dtype));
+}
+static void down(zpr *c, void *x, int64_t elements) {
+  from_arena(c, x, in_arena(c, x), elements * zpk_bytes(c->program->dtype));
+}
+
 static void fill(const zpr *c, void *x, int64_t count) {
   for (int64_t i = 0; i < count; i++) put(c, x, i, input(c->rank, i));
 }
@@ -77,7 +89,9 @@ static void check_sum(zpr *c, const zpr_group *g, const void *x, int64_t begin, 
 static void test_all_reduce(zpr *c, zpr_axis axis, void *x, int64_t count) {
   zpr_group g = zpr_axis_group(c, axis);
   fill(c, x, count);
-  zpr_all_reduce(c, axis, x, count);
+  up(c, x, count);
+  zpr_all_reduce(c, axis, in_arena(c, x), count);
+  down(c, x, count);
   check_sum(c, &g, x, 0, count, 0);
   double groups = (double)c->ranks / g.n,
          want = 2.0 * (g.n - 1) * (double)(count * zpk_bytes(c->program->dtype)) * groups;
@@ -90,7 +104,9 @@ static void test_place(zpr *c, zpr_axis axis, void *x) {
   zpr_group g = zpr_axis_group(c, axis);
   enum { COUNT = 1000, SHIFT = 333 };
   for (int64_t i = 0; i < COUNT; i++) put(c, x, i, input(c->rank, i + SHIFT));
-  zpr_all_reduce(c, axis, x, COUNT);
+  up(c, x, COUNT);
+  zpr_all_reduce(c, axis, in_arena(c, x), COUNT);
+  down(c, x, COUNT);
   check_sum(c, &g, x, 0, COUNT, SHIFT);
   newly_sent(c, axis);
 }
@@ -98,7 +114,9 @@ static void test_place(zpr *c, zpr_axis axis, void *x) {
 static void test_reduce_scatter(zpr *c, zpr_axis axis, void *x, int64_t shard) {
   zpr_group g = zpr_axis_group(c, axis);
   fill(c, x, shard * g.n);
-  zpr_group_reduce_scatter(c, &g, axis, x, shard);
+  up(c, x, shard * g.n);
+  zpr_group_reduce_scatter(c, &g, axis, in_arena(c, x), shard);
+  down(c, x, shard * g.n);
   check_sum(c, &g, x, g.me * shard, (g.me + 1) * shard, 0);
   double groups = (double)c->ranks / g.n,
          want = (double)((g.n - 1) * g.n * shard * zpk_bytes(c->program->dtype)) * groups;
@@ -111,7 +129,9 @@ static void test_all_gather(zpr *c, zpr_axis axis, void *x, void *spare, int64_t
   int64_t size = zpk_bytes(c->program->dtype);
   void *in = in_place ? (char *)x + g.me * count * size : spare;
   fill(c, in, count);
-  zpr_all_gather(c, axis, in, count, x);
+  up(c, in, count);
+  zpr_all_gather(c, axis, in_arena(c, in), count, in_arena(c, x));
+  down(c, x, g.n * count);
   for (int64_t i = 0; i < g.n * count; i++) {
     double want = input(g.rank[i / count], i % count);
     if (c->program->dtype == ZPK_F32) want = (double)(float)want;
@@ -124,51 +144,61 @@ static void test_all_gather(zpr *c, zpr_axis axis, void *x, void *spare, int64_t
   CHECK(sent == want, "all-gather of %lld elements sent %.0f bytes, expected %.0f", (long long)count, sent, want);
 }
 
-/* Slots of 3 samples and 2 experts a rank: what member m has for my expert j stands at [sample][j][m] here; and back. */
+/* Slots of 3 samples and 2 experts a rank: what member m has for my expert j stands at [sample][j][m] here; and back.
+ */
 static void test_exchange(zpr *c, char *x, int64_t elements) {
   enum { SAMPLES = 3, EXPERTS = 2 };
   zpr_group g = zpr_axis_group(c, ZPR_EXPERT);
   int64_t block = EXPERTS * elements, count = SAMPLES * g.n * block, size = zpk_bytes(c->program->dtype);
   char *there = x + count * size, *back = there + count * size;
   fill(c, x, count);
-  zpr_spread_slots(c, x, SAMPLES, EXPERTS, elements, there);
+  up(c, x, count);
+  zpr_spread_slots(c, in_arena(c, x), SAMPLES, EXPERTS, elements, in_arena(c, there));
+  down(c, there, count);
   for (int64_t i = 0; i < count; i++) {
-    int64_t e = i % elements, m = i / elements % g.n, j = i / elements / g.n % EXPERTS, b = i / elements / g.n / EXPERTS;
+    int64_t e = i % elements, m = i / elements % g.n, j = i / elements / g.n % EXPERTS,
+            b = i / elements / g.n / EXPERTS;
     double want = input(g.rank[m], (b * g.n + g.me) * block + j * elements + e);
     if (c->program->dtype == ZPK_F32) want = (double)(float)want;
     if (get(c, there, i) == want) continue;
     CHECK(false, "spread element %lld is wrong", (long long)i);
     break;
   }
-  zpr_return_slots(c, there, SAMPLES, EXPERTS, elements, back);
+  zpr_return_slots(c, in_arena(c, there), SAMPLES, EXPERTS, elements, in_arena(c, back));
+  down(c, back, count);
   CHECK(memcmp(x, back, (size_t)(count * size)) == 0, "%lld elements did not come back", (long long)count);
   double want = 2.0 * (double)(c->ranks * (g.n - 1) * SAMPLES * block * size), sent = newly_sent(c, ZPR_EXPERT);
   CHECK(sent == want, "exchanges of %lld elements sent %.0f bytes, expected %.0f", (long long)count, sent, want);
 }
 
-/* Several micro-batches travel up, then down, the next one sent while the last may still be on its way. */
+/* Several micro-batches travel up, then down, the next one sent while the last may still be on its way. What was
+ * received is looked at only at the end: nothing waits between two of them. */
 static void test_pipeline(zpr *c, char *x, int64_t count) {
-  enum { MICRO_BATCHES = 3 };
+  enum { MICRO_BATCHES = 3, SEND_BUFFERS = 2 };
   int P = c->program->pipeline;
   int64_t size = zpk_bytes(c->program->dtype);
   for (int direction = 0; direction < 2; direction++) {
-    bool up = direction == 0;
+    bool upwards = direction == 0;
     for (int64_t mb = 0; mb < MICRO_BATCHES; mb++) {
-      if (up ? c->p > 0 : c->p + 1 < P) {
-        zpr_recv(c, up, x, count, mb);
-        int from = c->rank + (up ? -1 : 1) * c->program->tensor * c->program->data;
-        double want = input(from, count - 1 + mb);
-        if (c->program->dtype == ZPK_F32) want = (double)(float)want;
-        CHECK(get(c, x, count - 1) == want, "message of micro-batch %lld is wrong", (long long)mb);
-      }
-      if (up ? c->p + 1 < P : c->p > 0) {
-        char *out = x + (1 + mb % 2) * count * size;
-        if (mb > 0) zpr_send_wait(c, up);
+      if (upwards ? c->p > 0 : c->p + 1 < P)
+        zpr_recv(c, upwards, in_arena(c, x + (SEND_BUFFERS + mb) * count * size), count, mb);
+      if (upwards ? c->p + 1 < P : c->p > 0) {
+        char *out = x + mb % SEND_BUFFERS * count * size;
+        if (mb > 0) zpr_send_wait(c, upwards);
         for (int64_t i = 0; i < count; i++) put(c, out, i, input(c->rank, i + mb));
-        zpr_send(c, up, out, count, mb);
+        up(c, out, count);
+        zpr_send(c, upwards, in_arena(c, out), count, mb);
       }
     }
-    zpr_send_wait(c, up);
+    for (int64_t mb = 0; mb < MICRO_BATCHES && (upwards ? c->p > 0 : c->p + 1 < P); mb++) {
+      char *received = x + (SEND_BUFFERS + mb) * count * size;
+      int from = c->rank + (upwards ? -1 : 1) * c->program->tensor * c->program->data;
+      double want = input(from, count - 1 + mb);
+      if (c->program->dtype == ZPK_F32) want = (double)(float)want;
+      down(c, received, count);
+      CHECK(get(c, received, count - 1) == want, "message of micro-batch %lld is wrong", (long long)mb);
+    }
+    zpr_send_wait(c, upwards);
   }
   double want = 2.0 * MICRO_BATCHES * (double)(count * size) * (P - 1) * c->program->tensor * c->program->data;
   double sent = newly_sent(c, ZPR_PIPELINE);
@@ -179,7 +209,9 @@ static void test_tie(zpr *c, void *x) {
   enum { COUNT = 777 };
   zpr_group g = zpr_tie_group(c, 0);
   fill(c, x, COUNT);
-  zpr_group_all_reduce(c, &g, ZPR_TIE, x, COUNT);
+  up(c, x, COUNT);
+  zpr_group_all_reduce(c, &g, ZPR_TIE, in_arena(c, x), COUNT);
+  down(c, x, COUNT);
   if (g.n > 1) check_sum(c, &g, x, 0, COUNT, 0);
   bool tied = c->program->pipeline > 1;
   double want = tied ? 2.0 * COUNT * (double)zpk_bytes(c->program->dtype) * c->program->tensor * c->program->data : 0;
@@ -230,7 +262,7 @@ int main(int argc, char **argv) {
   }
   zpr context, *c = &context;
   zpr_stage stages[8] = {0};
-  for (int i = 0; i < 8; i++) stages[i].arena_bytes = 4096;
+  for (int i = 0; i < 8; i++) stages[i].arena_bytes = X_BYTES + SPARE_BYTES;
   zpr_program program = {
       .name = "collectives", .tensor = atoi(argv[1]), .pipeline = atoi(argv[2]), .data = atoi(argv[3])};
   if (argc == 6) program.expert = atoi(argv[5]);
@@ -241,13 +273,16 @@ int main(int argc, char **argv) {
   zpr_tie tie = {.name = "tied", .n_stages = program.pipeline > 1 ? 2 : 1, .stages = tied_stages, .offset = offsets};
   program.ties = &tie;
   program.n_ties = 1;
+  device_image(&program);
   zpr_open(c, &program, &zpr_default_options, &argc, &argv);
-  void *x = calloc(8, 8 * 700001), *spare = calloc(1, 8 * 700001);
-  if (!x || !spare) zpr_fail(c, "Z0822", "cannot get memory");
+  char *x = buffer = calloc(1, X_BYTES + SPARE_BYTES), *spare = x + X_BYTES;
+  if (!x) zpr_fail(c, "Z0822", "cannot get memory");
   test_axis(c, ZPR_TENSOR, x, spare);
   test_axis(c, ZPR_DATA, x, spare);
-  test_exchange(c, x, 1);
-  test_exchange(c, x, 77001); /* more than the staging buffer holds */
+  if (!program.device_image) { /* experts are not run on GPUs */
+    test_exchange(c, x, 1);
+    test_exchange(c, x, 77001); /* more than the staging buffer holds */
+  }
   test_pipeline(c, x, 5);
   test_pipeline(c, x, 400000);
   test_tie(c, x);
@@ -256,7 +291,6 @@ int main(int argc, char **argv) {
   double all = failures;
   zpr_world_sum(c, &all, 1);
   free(x);
-  free(spare);
   zpr_close(c);
   return all > 0;
 }

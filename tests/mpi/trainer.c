@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "../device/image.h"
 #include "bigram.h"
 
 /* BIGRAM_KILL=R: rank R dies in its fifth step. */
@@ -17,6 +18,7 @@ int main(int argc, char **argv) {
   }
   zpk_dtype dtype = strcmp(argv[4], "f64") == 0 ? ZPK_F64 : ZPK_F32;
   zpr_program *program = bigram_program(atoi(argv[1]), atoi(argv[2]), atoi(argv[3]), dtype);
+  device_image(program);
   the_bigram.poisoned = getenv("BIGRAM_NAN") != NULL;
   if (getenv("BIGRAM_KILL")) program->micro_batches = die_in_a_step;
   argv[4] = argv[0];

@@ -41,47 +41,29 @@ static inline void unload_set(loaded_set *l) { dlclose(l->library); }
 
 /* ---- whole models through compiled kernels ---- */
 
-static inline bool applies(const row_case *test, int64_t n) { return !test->even || n % 2 == 0; }
-
 static inline void run_kernel(const void *what, const zpk_row_args *args, int64_t begin, int64_t end, int64_t chunk) {
   ((zpk_row_kernel *)what)(args, begin, end, chunk);
 }
 
 /* All models at some sizes, in one object. */
 typedef struct bench {
-  row_world world[8 * N_ROW_CASES];
-  const row_case *test[8 * N_ROW_CASES];
-  int count;
-  zp_arena *arena;
-  zp_kernel_set *set;
+  row_models models;
   loaded_set loaded;
 } bench;
 
 static inline void bench_open(bench *b, const int64_t *sizes, int n_sizes, int elem_bytes, const char *cpu,
                               const char *features) {
-  b->arena = zp_arena_new("kernels");
-  b->set = zp_kernels_new(b->arena, elem_bytes);
-  for (int s = 0; s < n_sizes; s++)
-    for (int c = 0; c < N_ROW_CASES; c++) {
-      if (!applies(&row_cases[c], sizes[s])) continue;
-      row_world w = row_world_new(&row_cases[c], sizes[s]);
-      for (int i = 0; i < w.graph->nodes.len; i++)
-        if (is_fused(&w.graph->nodes.data[i]))
-          zp_kernels_add(b->set, w.graph, &w.graph->nodes.data[i], row_cases[c].name);
-      b->test[b->count] = &row_cases[c];
-      b->world[b->count++] = w;
-    }
-  b->loaded = load_set(b->set, cpu, features);
+  row_models_open(&b->models, sizes, n_sizes, elem_bytes);
+  b->loaded = load_set(b->models.set, cpu, features);
 }
 
 static inline void bench_close(bench *b) {
   unload_set(&b->loaded);
-  for (int i = 0; i < b->count; i++) row_world_free(&b->world[i]);
-  zp_arena_free(b->arena);
+  row_models_close(&b->models);
 }
 
 static inline const void *kernel_of(bench *b, const row_world *w, const zp_node *node) {
-  return find_symbol(&b->loaded, zp_kernels_add(b->set, w->graph, node, "lookup"));
+  return find_symbol(&b->loaded, zp_kernels_add(b->models.set, w->graph, node, "lookup"));
 }
 
 /* Bitwise: rows do not depend on how the rows are cut into chunks. Column sums depend on the cut alone. */
@@ -99,8 +81,8 @@ static inline void check_partitions(const row_world *w, const zp_node *node, con
 }
 
 static inline void check_all(bench *b, int elem_bytes, double bound) {
-  for (int i = 0; i < b->count; i++) {
-    row_world *w = &b->world[i];
+  for (int i = 0; i < b->models.count; i++) {
+    row_world *w = &b->models.world[i];
     for (int n = 0; n < w->graph->nodes.len; n++) {
       const zp_node *node = &w->graph->nodes.data[n];
       if (!is_fused(node)) continue;
@@ -109,7 +91,7 @@ static inline void check_all(bench *b, int elem_bytes, double bound) {
       row_call call = row_call_new(w, node, 3, elem_bytes == 8);
       row_call_run(&call, run_kernel, kernel, 5);
       double error = node_error(w, node, &call);
-      cr_assert_lt(error, bound, "%s, %lld columns, %s: error %g\n%s", b->test[i]->name,
+      cr_assert_lt(error, bound, "%s, %lld columns, %s: error %g\n%s", b->models.test[i]->name,
                    (long long)value_columns(node->fused, node->fused->n_in), zp_op_name(node->op), error,
                    zp_row_text(zp_row_from_node(w->k.arena, node)));
       check_partitions(w, node, kernel, elem_bytes == 8);
@@ -126,9 +108,5 @@ static inline void check_sizes(const int64_t *sizes, int n_sizes, int elem_bytes
   bench_close(b);
   free(b);
 }
-
-/* |error| / (1 + |value|), about four times the largest that occurs: it comes from sums over thousands of columns and
- * from the slope of gelu, where 1 - sigmoid cancels. */
-static const double f64_bound = 5e-14, f32_bound = 1e-5;
 
 #endif

@@ -9,6 +9,7 @@
 #include <zplan/rowkernel.h>
 
 enum { ROW_S = 4, ROW_B = 3, ROW_ROWS = ROW_S * ROW_B };
+enum { ROW_MAX_CHUNKS = 64 }; /* of column sums; CPU kernels use ZPK_CHUNKS of them */
 
 /* ---- models ---- */
 
@@ -209,7 +210,7 @@ static inline void add_outputs_of(const row_world *w, const zp_node *node, row_c
       c->out[c->n_out++] = spread(w->k.arena, NULL, ROW_ROWS, n, n + 2 * pad, c->f64);
     } else {
       c->partial_cols[c->n_partial] = n;
-      c->partial[c->n_partial++] = spread(w->k.arena, NULL, ZPK_CHUNKS, n, n, c->f64);
+      c->partial[c->n_partial++] = spread(w->k.arena, NULL, ROW_MAX_CHUNKS, n, n, c->f64);
     }
   }
 }
@@ -288,5 +289,41 @@ static inline void run_oracle(row_world *w, const zp_node *node) {
   }
   zp_interpret_node(w->in, node);
 }
+
+/* ---- all models at some sizes, as one kernel set ---- */
+
+typedef struct row_models {
+  row_world world[8 * N_ROW_CASES];
+  const row_case *test[8 * N_ROW_CASES];
+  int count;
+  zp_arena *arena;
+  zp_kernel_set *set;
+} row_models;
+
+static inline bool applies(const row_case *test, int64_t n) { return !test->even || n % 2 == 0; }
+
+static inline void row_models_open(row_models *m, const int64_t *sizes, int n_sizes, int elem_bytes) {
+  m->arena = zp_arena_new("kernels");
+  m->set = zp_kernels_new(m->arena, elem_bytes);
+  for (int s = 0; s < n_sizes; s++)
+    for (int c = 0; c < N_ROW_CASES; c++) {
+      if (!applies(&row_cases[c], sizes[s])) continue;
+      row_world w = row_world_new(&row_cases[c], sizes[s]);
+      for (int i = 0; i < w.graph->nodes.len; i++)
+        if (is_fused(&w.graph->nodes.data[i]))
+          zp_kernels_add(m->set, w.graph, &w.graph->nodes.data[i], row_cases[c].name);
+      m->test[m->count] = &row_cases[c];
+      m->world[m->count++] = w;
+    }
+}
+
+static inline void row_models_close(row_models *m) {
+  for (int i = 0; i < m->count; i++) row_world_free(&m->world[i]);
+  zp_arena_free(m->arena);
+}
+
+/* |error| / (1 + |value|), about four times the largest that occurs: it comes from sums over thousands of columns and
+ * from the slope of gelu, where 1 - sigmoid cancels. */
+static const double f64_bound = 5e-14, f32_bound = 1e-5;
 
 #endif

@@ -1,46 +1,9 @@
 /* Cross-entropy kernels against a naive f64 reference, whole and split over ranks, and the exponential under them. */
+#include "cross_entropy_testing.h"
 #include "exp.h"
 #include <criterion/criterion.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zplan/zpk.h>
-
-enum { ROWS = 9, WORDS = 203 };
-
-static float logit(int64_t r, int64_t c) { return (float)(8 * sin((double)(r * 131 + c * 17)) + (c == 5 * r ? 6 : 0)); }
-
-static const int32_t labels[ROWS] = {0, 202, 67, 68, -1, 203, 101, 5, 134};
-
-/* Reference loss sum and gradient [ROWS][WORDS] for loss * scale. */
-static double reference(double *grad, double scale) {
-  double loss = 0;
-  for (int64_t r = 0; r < ROWS; r++) {
-    double sum = 0;
-    for (int64_t c = 0; c < WORDS; c++) sum += exp(logit(r, c));
-    bool counts = labels[r] >= 0 && labels[r] < WORDS;
-    for (int64_t c = 0; c < WORDS; c++)
-      grad[r * WORDS + c] = counts ? (exp(logit(r, c)) / sum - (c == labels[r])) * scale : 0;
-    if (counts) loss += log(sum) - logit(r, labels[r]);
-  }
-  return loss;
-}
-
-static double get(zpk_dtype dtype, const void *x, int64_t i) {
-  return dtype == ZPK_F64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
-}
-
-/* Padding columns hold huge values that must not count. */
-static void fill(zpk_dtype dtype, void *x, int64_t first, int64_t V) {
-  for (int64_t r = 0; r < ROWS; r++)
-    for (int64_t c = 0; c < V; c++) {
-      float value = first + c < WORDS ? logit(r, first + c) : 1e30f;
-      if (dtype == ZPK_F64)
-        ((double *)x)[r * V + c] = value;
-      else
-        ((float *)x)[r * V + c] = value;
-    }
-}
 
 /* Splits the vocabulary over `ranks` of V columns each; some may be all padding. */
 static void run(zpk_dtype dtype, int ranks, int64_t V, bool in_place) {

@@ -1,49 +1,13 @@
 /* Optimizer updates against the formulas of torch.optim, and the flat-buffer helpers. */
+#include "optimizer_testing.h"
 #include <criterion/criterion.h>
-#include <math.h>
 #include <string.h>
-#include <zplan/zpk.h>
 
 enum { N = 37 };
 
 typedef struct state {
   double p[N], m[N], v[N];
 } state;
-
-static double start(int i) { return 0.3 * sin(i * 1.7) + 0.1; }
-static double gradient(int i, int step) { return cos(i * 0.9 + step * 2.3) * (i % 5 == 0 ? 1e-3 : 1); }
-
-static zpk_update settings(zpk_dtype dtype, int kind, int step) {
-  return (zpk_update){.dtype = dtype,
-                      .kind = kind,
-                      .lr = 0.01 / step,
-                      .beta1 = 0.9,
-                      .beta2 = 0.95,
-                      .eps = 1e-8,
-                      .weight_decay = 0.1,
-                      .momentum = 0.8,
-                      .bias1 = 1 - pow(0.9, step),
-                      .bias2 = 1 - pow(0.95, step),
-                      .grad_scale = 0.7};
-}
-
-/* One element, in the order of operations of torch's single-tensor implementation. */
-static void torch_step(const zpk_update *u, bool decay, bool first, double g, double *p, double *m, double *v) {
-  double wd = decay ? u->weight_decay : 0;
-  g *= u->grad_scale;
-  if (u->kind == 2) {
-    g += wd * *p;
-    *m = first ? g : u->momentum * *m + g;
-    *p -= u->lr * *m;
-    return;
-  }
-  if (u->kind == 0) *p *= 1 - u->lr * wd;
-  if (u->kind == 1) g += wd * *p;
-  *m = u->beta1 * *m + (1 - u->beta1) * g;
-  *v = u->beta2 * *v + (1 - u->beta2) * g * g;
-  double denominator = sqrt(*v) / sqrt(u->bias2) + u->eps;
-  *p -= u->lr / u->bias1 * (*m / denominator);
-}
 
 static void run_f64(int kind, bool decay) {
   state want = {0}, got = {0};

@@ -103,6 +103,28 @@ Test(program_layout, cuts_between_layers_are_the_same) {
       cr_assert_eq(zp_stage_bytes(l, &c, 0, 1 + first, n), zp_stage_bytes(fine, &c, 0, 1 + 2 * first, 2 * n));
 }
 
+/* Scratch of the steps of one op in a layer's backward, bytes. */
+static int64_t scratch_of(const zp_lowered *l, zp_op op) {
+  const zp_procedure *p = &l->segments[LAYER].backward;
+  int64_t bytes = 0;
+  for (int s = 0; s < p->steps.len; s++)
+    if (p->steps.data[s].op == op && p->steps.data[s].workspace >= 0)
+      bytes += p->buffers.data[p->steps.data[s].workspace].bytes;
+  return bytes;
+}
+
+/* Column sums: 8 chunks on CPU ranks, 64 on GPUs, whose attention keeps its tiles on chip. */
+Test(program_layout, scratch_goes_by_the_kind_of_device) {
+  zp_lowered *cpu = lower_size(GPT, 1, 1, false, false);
+  zp_lowered *gpu = lower(build_spec(arena, &GPT, gpu_cluster(1), BATCH), 1, 1, false, false);
+  cr_expect_eq(cpu->row_chunks, 8);
+  cr_expect_eq(gpu->row_chunks, 64);
+  cr_expect_gt(scratch_of(cpu, ZP_OP_FUSED_GRAD), 0);
+  cr_expect_eq(scratch_of(gpu, ZP_OP_FUSED_GRAD), 8 * scratch_of(cpu, ZP_OP_FUSED_GRAD));
+  cr_expect_gt(scratch_of(cpu, ZP_OP_ATTENTION_GRAD), 0);
+  cr_expect_eq(scratch_of(gpu, ZP_OP_ATTENTION_GRAD), 0);
+}
+
 /* Graphs depend on neither the micro-batch nor the mode: variants of one sharding have the same ones. */
 Test(program_layout, variants_share_their_graphs) {
   const char *reason = NULL;

@@ -5,8 +5,6 @@
 static const int64_t sizes[] = {1, 2, 5, 6, 17, 96};
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
-static bool applies(const row_case *test, int64_t n) { return !test->even || n % 2 == 0; }
-
 /* Every op, forward and backward, as the oracle computes it. */
 Test(rowprog, interpreter_agrees_with_the_oracle) {
   for (int c = 0; c < N_ROW_CASES; c++)

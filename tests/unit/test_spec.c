@@ -75,6 +75,8 @@ Test(spec_machine, every_library_item_is_complete) {
               d->flop_per_s_fp32 > d->flop_per_s_fp64);
     cr_expect(d->context_bytes > 0 && d->launch_s > 0);
     cr_expect_eq(d->has_bf16, strncmp(devices[i], "v100", 4) != 0);
+    cr_expect(d->arch && zp_is_gpu_arch(d->arch), "%s", devices[i]);
+    cr_expect_eq(d->has_bf16, atoi(d->arch + 3) >= 80, "bf16 came with sm_80");
     unload(&f);
   }
   for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {

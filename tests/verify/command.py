@@ -213,6 +213,34 @@ def idle_devices(folder):
     check("all ranks", ["run", *tiny, "--steps", "1", "-o", folder + "/tree"], 3, "idle >= 0")
 
 
+def targets(folder):
+    """What trainers are generated for: the cluster decides, --target and --arch may not contradict it."""
+    cpu, gpu, experts = (ROOT + "/examples/%s.dz" % name for name in ("gpt_tiny", "gpt_tiny_gpu", "mixtral_8x7b"))
+    nameless = folder + "/nameless.dz"
+    with open(nameless, "w") as file:
+        file.write("""use std.hw
+use "%s" as m
+device card {
+  memory = 8GB  memory_bandwidth = 500GB/s  fp32 = 10TFLOPS
+  efficiency { matmul = 70%%  attention = 40%%  memory = 80%% }
+}
+cluster c { nodes = 1  node = std.hw.workstation(devices = 1 * card) }
+train { model = m.gpt_tiny()  batch = 8  steps = 2  optimizer = adamw(lr = 1e-3)  data = synthetic(seed = 1)  precision = "fp32" }
+""" % os.path.relpath(cpu, os.path.realpath(folder)))
+    tree = ["-o", folder + "/target"]
+    for verb in ("build", "run", "bench"):
+        check("a CPU cluster", [verb, cpu, "--target", "cuda", *tree], 1, "has CPU cores; --target cuda is for GPUs")
+        check("an arch of a CPU", [verb, cpu, "--arch", "host", *tree], 1, "has CPU cores; --arch is for GPUs")
+        check("a GPU cluster", [verb, gpu, "--target", "cpu", *tree], 1, "--target cpu is for CPU cores")
+    check("no such target", ["build", gpu, "--target", "gpu"], 2, "--target is cpu or cuda")
+    check("no such arch", ["build", gpu, "--arch", "ada"], 2, "such as sm_90, or host")
+    check("mixed precision", ["build", gpu, "--set", "precision=mixed_bf16", *tree], 1, "GPU trainers compute in fp32 or fp64")
+    check("experts", ["build", experts, "--set", "precision=fp32", "--set", "train.data=synthetic(seed=1)", *tree], 1,
+          "experts are generated for CPU clusters only")
+    check("no arch", ["build", nameless, *tree], 1, "does not say its `arch`")
+    expect("nothing is built", not os.path.exists(folder + "/target"))
+
+
 def completions(folder):
     script = folder + "/zplan.bash"
     with open(script, "w") as file:
@@ -234,7 +262,7 @@ def completions(folder):
 def main():
     os.environ.pop("ZPLAN_CALIBRATION", None)
     with tempfile.TemporaryDirectory() as folder:
-        for part in (statuses, documents, full_disk, interrupted, tables_and_files, idle_devices, completions):
+        for part in (statuses, documents, full_disk, interrupted, tables_and_files, idle_devices, targets, completions):
             start = time.time()
             part(folder)
             print("%-12s %5.1f s" % (part.__name__, time.time() - start))

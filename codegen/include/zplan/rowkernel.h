@@ -1,9 +1,11 @@
-/* Row kernels: from FUSED and FUSED_GRAD nodes of a local graph to host objects.
+/* Row kernels: from FUSED and FUSED_GRAD nodes of a local graph to host objects and to CUDA C.
  *
  *   node --build/differentiate--> row program --simplify--> row program --LLVM--> object file
- *                                        \--interpreter (f64), the oracle
+ *                                        \                      \--CUDA C--> <zplan/cuda.h>
+ *                                         \--interpreter (f64), the oracle
  *
- * The row-program IR itself is in codegen/rowprog/rowprog.h. Calling convention: zpk_row_kernel in <zplan/zpk.h>. */
+ * The row-program IR itself is in codegen/rowprog/rowprog.h. Calling conventions: zpk_row_kernel in <zplan/zpk.h>, zpd_rows
+ * in <zplan/zpd.h>. One set serves one target or both: it holds programs. */
 #ifndef ZPLAN_ROWKERNEL_H
 #define ZPLAN_ROWKERNEL_H
 
@@ -28,6 +30,10 @@ const char *zp_kernels_library(void);
  * false with *error (arena) when LLVM refuses or is not there. */
 bool zp_kernels_compile(zp_kernel_set *set, const char *cpu, const char *features, const char *object_path,
                         const char *ir_path, const char **error);
+/* All kernels as CUDA C, a ZPD_KERNEL each under its symbol, for zpd_rows and ZPD_ROW_THREADS threads a block; `real` decides
+ * the element type when it is compiled. Begins with the includes that it needs. Deterministic. Arena.
+ * NULL with *error (arena) when a kernel has more operands than zpd_rows. */
+const char *zp_kernels_cuda_text(const zp_kernel_set *set, const char **error);
 /* Readable dump of the row programs. Arena. */
 const char *zp_kernels_text(const zp_kernel_set *set);
 

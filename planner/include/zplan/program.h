@@ -131,6 +131,7 @@ typedef struct zp_lowered {
   zp_recompute recompute;
   bool recompute_shard;
   int compute_bytes, stat_bytes, param_bytes, grad_bytes, state_bytes; /* state: master copy and moments, per element */
+  int row_chunks;          /* that column sums over rows are made in, by the kind of device */
   const zp_pieces *pieces;
   int n_segments;          /* procedures: the model's segments, then their pieces (pieces.h has the same indices) */
   zp_segment_program *segments;

@@ -107,6 +107,11 @@ typedef struct zpr_program {
   /* Predictions of the plan. */
   double predicted_step_s, model_flop_per_step, peak_flop_per_s; /* peak of all ranks together; 0 unknown */
   int64_t predicted_bytes[ZPR_AXIS_COUNT]; /* communicated by all ranks together in one step; CONTROL is not predicted */
+  /* Trainers for GPUs only (linked with libzplanrt_cuda). The image is a cubin, or for `--arch host` the shared object with
+   * the same kernels, byte for byte as the compiler wrote it: its ELF header says which of the two it is. */
+  const void *device_image;
+  int64_t device_image_bytes;
+  int row_chunks; /* chunks of a row kernel's column sums; on the host always ZPK_CHUNKS */
 } zpr_program;
 
 /* ---- context: fields that generated code reads ---- */
@@ -138,7 +143,7 @@ int zpr_main(int argc, char **argv, const zpr_program *program);
 
 /* ---- what the step functions of a generated trainer call ---- */
 
-/* Address of byte `offset` of the arena. */
+/* Address of byte `offset` of the arena; on a GPU it is the device's, so only kernels and zpr_ functions may read it. */
 static inline void *zpr_at(zpr *c, int64_t offset) { return c->arena + offset; }
 /* Ids of model input i (0 tokens, 1 labels) of micro-batch mb: int32 [microbatch][S]. */
 const int32_t *zpr_input(zpr *c, int input, int64_t mb);
@@ -155,21 +160,28 @@ void zpr_batched_gemm(zpr *c, bool trans, int64_t samples, int64_t experts, int6
 void zpr_batched_wgrad(zpr *c, int64_t samples, int64_t experts, int64_t slots, int64_t m, int64_t n, const void *a, int64_t lda,
                        const void *b, int64_t ldb, bool accumulate, void *dw);
 
-/* One generated row kernel over `rows` rows, spread over the threads of this rank. */
+/* A kernel of the device image. The runtime looks the function up at the first launch. */
+typedef struct zpr_device_kernel {
+  const char *name; /* as in the kernels' text, "row_h_ln_1" */
+  void *function;   /* NULL until then */
+} zpr_device_kernel;
+
+/* One generated row kernel over `rows` rows, spread over the threads of this rank, or over a GPU. */
 typedef struct zpr_rows_call {
-  zpk_row_kernel *kernel;
+  zpk_row_kernel *kernel;    /* on the host */
+  zpr_device_kernel *device; /* on a GPU */
   int64_t rows;
   const void *const *in;
   const int64_t *in_ld;
   void *const *out;
   const int64_t *out_ld;
-  int n_in, n_out;         /* these and the next only for zpr_slot_rows */
-  const int64_t *in_step;  /* elements from row to row: in_ld, or 0 where all rows read the same one */
+  int n_in, n_out;         /* for zpr_slot_rows and on a GPU: at most ZPD_OPERANDS there */
+  const int64_t *in_step;  /* for zpr_slot_rows; elements from row to row: in_ld, or 0 where all rows read the same one */
   int n_sums;              /* column sums: added over chunks into sum[i] (of sum_cols[i] elements) */
   const int64_t *sum_cols;
   void *const *sum;
   const bool *accumulate;  /* per sum: add to what is there, or overwrite */
-  void *workspace;         /* ZPK_CHUNKS * (total of sum_cols) elements; NULL without sums */
+  void *workspace;         /* ZPK_CHUNKS, on a GPU program->row_chunks, * (total of sum_cols) elements; NULL without sums */
   int64_t instance, first_sample, first_column, logical_columns; /* of the random stream */
 } zpr_rows_call;
 void zpr_rows(zpr *c, const zpr_rows_call *call);
@@ -180,7 +192,8 @@ void zpr_slot_rows(zpr *c, const zpr_rows_call *call, int64_t samples, int64_t e
 void zpr_embedding(zpr *c, const int32_t *ids, const void *table, int64_t first_row, int64_t n_rows, int64_t rows, int64_t cols, void *out);
 void zpr_embedding_grad(zpr *c, const int32_t *ids, const void *dy, int64_t first_row, int64_t n_rows, int64_t rows, int64_t cols, void *grad);
 void zpr_position_grad(zpr *c, const void *dy, int64_t ld, int64_t samples, int64_t S, int64_t cols, bool accumulate, void *grad);
-/* args->workspace holds zpr_workers() shares of zpk_attention_workspace bytes; kernels run one BLAS thread each. */
+/* args->workspace holds ZPR_MAX_WORKERS shares of zpk_attention_workspace bytes; kernels run one BLAS thread each. On a GPU
+ * it is not used and may be NULL. */
 void zpr_attention(zpr *c, const zpk_attention_args *args);
 void zpr_attention_grad(zpr *c, const zpk_attention_args *args);
 /* The number of workspace shares that a plan reserves, a constant: never more threads than this take part in a task. */

@@ -18,6 +18,7 @@ typedef struct zp_device {
   double launch_s;         /* fixed cost of one kernel */
   double gemm_half[3];     /* CPU: rows, columns and depth at which a product reaches half its rate; 0: the cost model's.
                             * Set by calibration, not by .dz files */
+  const char *arch;        /* GPUs: what kernels are compiled for, "sm_90"; NULL: not said */
   int cores;               /* CPU devices: cores of the whole node; GPUs: multiprocessors */
 } zp_device;
 
@@ -74,6 +75,8 @@ typedef struct zp_cluster {
   zp_span span;
 } zp_cluster;
 
+/* "sm_" and two or three digits, perhaps with the suffix a or f. */
+bool zp_is_gpu_arch(const char *text);
 /* Are nodes of both types alike in everything that is planned with? */
 bool zp_node_type_equal(const zp_node_type *a, const zp_node_type *b);
 /* Fills in `slowest`, `node` and `nodes` from the groups, after any change of them. Requires: at least one group. */

@@ -1,8 +1,8 @@
-/* Private: the few functions of the CUDA driver and of cuBLAS that measuring takes. Both libraries are opened when they
- * are there, so that no CUDA package is needed to build this program. Types and constants are those of the public API
- * (CUDA Driver API, cuBLAS API); values that the API fixes are spelled out here. */
-#ifndef ZPLAN_CALIBRATE_GPU_API_H
-#define ZPLAN_CALIBRATE_GPU_API_H
+/* Private: the functions of the CUDA driver and of cuBLAS that GPU trainers and `zplan calibrate` call. Both libraries
+ * are opened when they are there, so that no CUDA package is needed to build or link anything. Types and constants are
+ * those of the public API (CUDA Driver API, cuBLAS API); values that the API fixes are spelled out here. */
+#ifndef ZPLAN_RT_CUDA_GPU_API_H
+#define ZPLAN_RT_CUDA_GPU_API_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,6 +18,9 @@ enum { GPU_COMPUTE_F32 = 68, GPU_ANY_ALGORITHM = -1 };        /* cublasComputeTy
   X(init, "cuInit", (unsigned flags))                                                                                  \
   X(device_count, "cuDeviceGetCount", (int *count))                                                                    \
   X(device, "cuDeviceGet", (int *device, int ordinal))                                                                 \
+  X(error_name, "cuGetErrorName", (int result, const char **text))                                                     \
+  X(error_text, "cuGetErrorString", (int result, const char **text))                                                   \
+  X(device_id, "cuDeviceGetUuid", (void *uuid, int device))                                                            \
   X(device_name, "cuDeviceGetName", (char *name, int len, int device))                                                 \
   X(attribute, "cuDeviceGetAttribute", (int *value, int attribute, int device))                                        \
   X(total_memory, "cuDeviceTotalMem_v2", (size_t * bytes, int device))                                                 \
@@ -33,12 +36,21 @@ enum { GPU_COMPUTE_F32 = 68, GPU_ANY_ALGORITHM = -1 };        /* cublasComputeTy
   X(to_device, "cuMemcpyHtoDAsync_v2", (gpu_pointer to, const void *from, size_t bytes, void *stream))                 \
   X(to_host, "cuMemcpyDtoHAsync_v2", (void *to, gpu_pointer from, size_t bytes, void *stream))                         \
   X(copy, "cuMemcpyDtoDAsync_v2", (gpu_pointer to, gpu_pointer from, size_t bytes, void *stream))                      \
+  X(fill_bytes, "cuMemsetD8Async", (gpu_pointer to, unsigned char value, size_t bytes, void *stream))                  \
+  X(fill_rows, "cuMemsetD2D8Async",                                                                                    \
+    (gpu_pointer to, size_t pitch, unsigned char value, size_t width, size_t height, void *stream))                    \
+  X(new_stream, "cuStreamCreate", (void **stream, unsigned flags))                                                     \
+  X(release_stream, "cuStreamDestroy_v2", (void *stream))                                                              \
+  X(await_stream, "cuStreamSynchronize", (void *stream))                                                               \
+  X(stream_waits, "cuStreamWaitEvent", (void *stream, void *event, unsigned flags))                                    \
+  X(unload_module, "cuModuleUnload", (void *module))                                                                   \
   X(load_module, "cuModuleLoadData", (void **module, const void *image))                                               \
   X(find_kernel, "cuModuleGetFunction", (void **kernel, void *module, const char *name))                               \
   X(launch, "cuLaunchKernel",                                                                                          \
     (void *kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,              \
      unsigned block_z, unsigned shared_bytes, void *stream, void **arguments, void **extra))                           \
   X(new_event, "cuEventCreate", (void **event, unsigned flags))                                                        \
+  X(release_event, "cuEventDestroy_v2", (void *event))                                                                 \
   X(record, "cuEventRecord", (void *event, void *stream))                                                              \
   X(await_event, "cuEventSynchronize", (void *event))                                                                  \
   X(elapsed, "cuEventElapsedTime", (float *milliseconds, void *begin, void *end))
@@ -46,6 +58,13 @@ enum { GPU_COMPUTE_F32 = 68, GPU_ANY_ALGORITHM = -1 };        /* cublasComputeTy
 #define GPU_BLAS_FUNCTIONS(X)                                                                                          \
   X(blas_create, "cublasCreate_v2", (void **handle))                                                                   \
   X(blas_destroy, "cublasDestroy_v2", (void *handle))                                                                  \
+  X(blas_stream, "cublasSetStream_v2", (void *handle, void *stream))                                                   \
+  X(gemm_f32, "cublasSgemm_v2",                                                                                        \
+    (void *handle, int trans_a, int trans_b, int m, int n, int k, const float *alpha, gpu_pointer a, int lda,          \
+     gpu_pointer b, int ldb, const float *beta, gpu_pointer y, int ldy))                                               \
+  X(gemm_f64, "cublasDgemm_v2",                                                                                        \
+    (void *handle, int trans_a, int trans_b, int m, int n, int k, const double *alpha, gpu_pointer a, int lda,         \
+     gpu_pointer b, int ldb, const double *beta, gpu_pointer y, int ldy))                                              \
   X(gemm, "cublasGemmEx",                                                                                              \
     (void *handle, int trans_a, int trans_b, int m, int n, int k, const void *alpha, gpu_pointer a, int type_a,        \
      int lda, gpu_pointer b, int type_b, int ldb, const void *beta, gpu_pointer y, int type_y, int ldy, int compute,   \
@@ -59,8 +78,8 @@ typedef struct gpu_api {
   bool has_blas;
 } gpu_api;
 
-/* false, with the reason in text that lives as long as the program, when there is no driver. Without cuBLAS all is
- * there but products. */
-bool gpu_api_open(gpu_api *api, const char **why_not);
+/* `emulated`: the library that plays both (cuda/emulator), NULL: the system's driver and cuBLAS. false, with the reason
+ * in text that lives as long as the program, when there is no driver. Without cuBLAS all is there but products. */
+bool gpu_api_open(gpu_api *api, const char *emulated, const char **why_not);
 
 #endif

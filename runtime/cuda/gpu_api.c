@@ -31,15 +31,15 @@ static void *open_first(const char *const *names) {
   return library;
 }
 
-bool gpu_api_open(gpu_api *api, const char **why_not) {
+bool gpu_api_open(gpu_api *api, const char *emulated, const char **why_not) {
   static const char *const driver_names[] = {"libcuda.so.1", NULL};
   static const char *const blas_names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", NULL};
-  static char reason[128];
+  static char reason[256];
   *why_not = reason;
   memset(api, 0, sizeof *api);
-  void *driver = open_first(driver_names);
+  void *driver = emulated ? dlopen(emulated, RTLD_NOW | RTLD_LOCAL) : open_first(driver_names);
   if (!driver) {
-    snprintf(reason, sizeof reason, "there is no CUDA driver (libcuda.so.1)");
+    snprintf(reason, sizeof reason, "%s", emulated ? dlerror() : "there is no CUDA driver (libcuda.so.1)");
     return false;
   }
   const char *missing = find_all(api, driver, driver_symbols, sizeof driver_symbols / sizeof *driver_symbols);
@@ -47,7 +47,7 @@ bool gpu_api_open(gpu_api *api, const char **why_not) {
     snprintf(reason, sizeof reason, "the CUDA driver has no function %s", missing);
     return false;
   }
-  void *blas = open_first(blas_names);
+  void *blas = emulated ? driver : open_first(blas_names);
   api->has_blas = blas && !find_all(api, blas, blas_symbols, sizeof blas_symbols / sizeof *blas_symbols);
   return true;
 }

@@ -4,25 +4,44 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "blas.h"
+#include "device.h"
 #include "state.h"
 
 enum { PATTERN = 0xE7, ALIGN = 256 };
 
-struct zpr_arena {
+struct zpr_device {
   char *map;
   size_t map_bytes, page;
   bool check;
 };
+
+void zpr_device_open(zpr *c) {
+  zpr_error error = {0};
+  if (c->state->options.comm)
+    zpr_error_set(&error, "Z0853", "--comm is for trainers of GPUs: this one was built for CPU ranks");
+  zpr_agree(c, &error);
+  zpr_blas_open();
+  c->state->device = zpr_alloc(c, 1, sizeof *c->state->device);
+}
+
+void zpr_device_close(zpr *c) {
+  free(c->state->device);
+  c->state->device = NULL;
+}
+
+void zpr_device_describe(zpr *c, char *text, size_t size) {
+  snprintf(text, size, "threads per rank %d", zpr_threads(c));
+}
 
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 /* The arena ends at the upper guard page (as closely as its alignment lets it): writing one element too far is a fault.
  */
 void zpr_arena_open(zpr *c, bool check) {
-  zpr_arena *a = c->state->arena = zpr_alloc(c, 1, sizeof *a);
+  zpr_device *a = c->state->device;
   a->page = (size_t)sysconf(_SC_PAGESIZE);
   a->check = check;
   int64_t bytes = round_up(c->stage->arena_bytes, ALIGN), body = round_up(bytes, (int64_t)a->page);
@@ -36,23 +55,31 @@ void zpr_arena_open(zpr *c, bool check) {
 }
 
 void zpr_arena_close(zpr *c) {
-  zpr_arena *a = c->state->arena;
-  if (!a) return;
-  munmap(a->map, a->map_bytes);
-  free(a);
-  c->state->arena = NULL;
+  munmap(c->state->device->map, c->state->device->map_bytes);
   c->arena = NULL;
 }
 
 int64_t zpr_arena_measured_peak(zpr *c) {
-  if (!c->state->arena->check) return 0;
+  if (!c->state->device->check) return 0;
   int64_t end = c->stage->arena_bytes;
   while (end > 0 && (unsigned char)c->arena[end - 1] == PATTERN) end--;
   return end;
 }
 
-int64_t zpr_peak_rss_bytes(void) {
-  struct rusage usage;
-  if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
-  return (int64_t)usage.ru_maxrss * 1024;
+/* The arena is here: a window is the place itself. */
+int64_t zpr_window_bytes(const zpr *c) {
+  (void)c;
+  return INT64_MAX;
+}
+
+void *zpr_window_open(zpr *c, void *part, int64_t bytes, bool to_read) {
+  (void)c, (void)bytes, (void)to_read;
+  return part;
+}
+
+void zpr_window_close(zpr *c) { (void)c; }
+
+void zpr_zero_columns(zpr *c, void *dst, int64_t pitch, int64_t bytes, int64_t rows) {
+  (void)c;
+  for (int64_t r = 0; r < rows; r++) memset((char *)dst + r * pitch, 0, (size_t)bytes);
 }

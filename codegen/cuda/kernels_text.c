@@ -1,0 +1,27 @@
+/* A kernel set as CUDA C: includes, then kernel after kernel. */
+#include "kernel_set.h"
+#include "text.h"
+
+static bool check_operands(const zp_kernel_set *set, const zp_kernel *k, const char **error) {
+  int most = k->program->n_in;
+  if (k->program->n_out > most) most = k->program->n_out;
+  if (k->program->n_partial > most) most = k->program->n_partial;
+  if (most <= ZPD_OPERANDS) return true;
+  *error = zp_format(set->arena, "the kernel %s (%s) has %d operands of one kind; kernels for GPUs have at most %d",
+                     k->symbol, k->about, most, ZPD_OPERANDS);
+  return false;
+}
+
+const char *zp_kernels_cuda_text(const zp_kernel_set *set, const char **error) {
+  zp_cuda_text t = {.arena = set->arena, .out = zp_buf_new(set->arena), .elem_bytes = set->elem_bytes};
+  zp_buf_line(&t.out, "/* Row kernels: a block takes one row at a time; of narrow rows, a warp. */");
+  zp_buf_line(&t.out, "#include \"zpd_device.h\"");
+  zp_buf_line(&t.out, "#include \"zpd_rows.cuh\"");
+  for (int i = 0; i < set->kernels.len; i++) {
+    const zp_kernel *k = &set->kernels.data[i];
+    if (!check_operands(set, k, error)) return NULL;
+    zp_buf_line(&t.out, "");
+    zp_cuda_print_kernel(&t, k->program, k->symbol, k->about);
+  }
+  return t.out.data;
+}

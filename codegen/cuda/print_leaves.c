@@ -1,0 +1,172 @@
+/* What leaves need before the passes of a row: pointers, the kept columns of dropout, cosines and sines of the row's
+ * position.
+ *
+ * Dropout: one bit a column of a thread, so that Philox runs once a row however many passes ask. Rotary tables: angles
+ * are products in f64, with frequencies that are constants of the text; the block computes one head's cosines and sines
+ * for all heads of the row. */
+#include "text.h"
+
+/* Of 48 KiB static shared memory, what cosines and sines may take. */
+enum { MAX_ROTARY_BYTES = 32 * 1024 };
+
+static bool is_rotary(const zp_row_value *v) { return v->op == ZP_ROW_COS || v->op == ZP_ROW_SIN; }
+
+/* Values of one kernel that satisfy a condition; `values` and `v` are in scope of what follows. */
+#define FOR_VALUES(t, v)                                                                                               \
+  for (const zp_row_value *v = (t)->program->values.data, *end_ = v + (t)->program->values.len; v < end_; v++)
+
+static int index_of(const zp_cuda_text *t, const zp_row_value *v) { return (int)(v - t->program->values.data); }
+
+/* The first value that reads this input, or the first one with this rotary table. */
+static bool is_first_reader(const zp_cuda_text *t, const zp_row_value *v) {
+  for (const zp_row_value *other = t->program->values.data; other < v; other++)
+    if (other->op == v->op && other->input == v->input) return false;
+  return true;
+}
+
+static bool same_rotary(const zp_row_value *a, const zp_row_value *b) {
+  return a->imm == b->imm && a->table.head == b->table.head;
+}
+
+static bool is_first_rotary(const zp_cuda_text *t, const zp_row_value *v) {
+  for (const zp_row_value *other = t->program->values.data; other < v; other++)
+    if (is_rotary(other) && same_rotary(other, v)) return false;
+  return true;
+}
+
+/* ---- rotary frequencies ---- */
+
+static void print_frequencies(zp_cuda_text *t, const zp_row_value *v, int table) {
+  int64_t pairs = v->table.head / 2;
+  zp_buf_line(&t->out, "/* theta %.17g, head %lld */", v->imm, (long long)v->table.head);
+  zp_buf_line(&t->out, "static __device__ const double zpd_frequency_%d[%lld] = {", table, (long long)pairs);
+  t->out.indent++;
+  for (int64_t i = 0; i < pairs; i += 4) {
+    const char *line = "";
+    for (int64_t k = i; k < i + 4 && k < pairs; k++)
+      line = zp_format(t->arena, "%s%s%.17g,", line, k > i ? " " : "", zp_row_frequency(v, k));
+    zp_buf_line(&t->out, "%s", line);
+  }
+  t->out.indent--;
+  zp_buf_line(&t->out, "};");
+  zp_buf_line(&t->out, "");
+}
+
+int zp_cuda_rotary_of(zp_cuda_text *t, const zp_row_value *v) {
+  for (int i = 0; i < t->rotaries.len; i++)
+    if (t->rotaries.data[i].theta == v->imm && t->rotaries.data[i].head == v->table.head) return i;
+  zp_push(t->arena, &t->rotaries, ((zp_cuda_rotary){.theta = v->imm, .head = v->table.head}));
+  print_frequencies(t, v, t->rotaries.len - 1);
+  return t->rotaries.len - 1;
+}
+
+bool zp_cuda_shares_rotary(const zp_cuda_text *t, const zp_row_value *v) {
+  return v->table.head * t->elem_bytes <= MAX_ROTARY_BYTES;
+}
+
+void zp_cuda_print_constants(zp_cuda_text *t) {
+  FOR_VALUES(t, v)
+  if (is_rotary(v)) zp_cuda_rotary_of(t, v);
+}
+
+/* ---- before the loop over rows ---- */
+
+static void print_factor(zp_cuda_text *t, const zp_row_value *v) {
+  zp_buf_line(&t->out, "const real factor%d = a.dropout ? (real)%.17g : 1;", index_of(t, v), 1 / (1 - v->imm));
+}
+
+static void print_shared(zp_cuda_text *t, const zp_row_value *v) {
+  if (!zp_cuda_shares_rotary(t, v)) return;
+  int table = zp_cuda_rotary_of(t, v);
+  long long pairs = (long long)v->table.head / 2;
+  zp_buf_line(&t->out, "__shared__ real cosine%d[%lld], sine%d[%lld];", table, pairs, table, pairs);
+}
+
+void zp_cuda_print_prepare(zp_cuda_text *t) {
+  FOR_VALUES(t, v) {
+    if (v->op == ZP_ROW_COLUMNS && is_first_reader(t, v))
+      zp_buf_line(&t->out, "const real *__restrict__ in%d = (const real *)a.in[%d];", v->input, v->input);
+    if (v->op == ZP_ROW_KEEP) print_factor(t, v);
+    if (is_rotary(v) && is_first_rotary(t, v)) print_shared(t, v);
+  }
+}
+
+/* ---- for each row ---- */
+
+static void print_position(zp_cuda_text *t) {
+  bool position = false, sample = false;
+  FOR_VALUES(t, v) {
+    position |= v->op == ZP_ROW_POSITION || v->op == ZP_ROW_KEEP || is_rotary(v);
+    sample |= v->op == ZP_ROW_KEEP;
+  }
+  long long S = (long long)t->program->rows_per_sample;
+  if (position) zp_buf_line(&t->out, "const unsigned position = (unsigned)row %% %lldu;", S);
+  if (sample) zp_buf_line(&t->out, "const unsigned sample = (unsigned)row / %lldu;", S);
+}
+
+static void print_inputs(zp_cuda_text *t) {
+  FOR_VALUES(t, v) {
+    if ((v->op != ZP_ROW_ROWS && v->op != ZP_ROW_POSITION) || !is_first_reader(t, v)) continue;
+    const char *offset = v->op == ZP_ROW_ROWS ? zp_format(t->arena, "row * a.in_ld[%d]", v->input)
+                                              : zp_format(t->arena, "(zpd_int)position * %lld", (long long)v->cols);
+    zp_buf_line(&t->out, "const real *__restrict__ in%d = (const real *)a.in[%d] + %s;", v->input, v->input, offset);
+  }
+}
+
+static void print_outputs(zp_cuda_text *t) {
+  for (int i = 0; i < t->program->sinks.len; i++) {
+    const zp_row_sink *sink = &t->program->sinks.data[i];
+    if (sink->kind == ZP_ROW_STORE)
+      zp_buf_line(&t->out, "real *__restrict__ out%d = (real *)a.out[%d] + row * a.out_ld[%d];", sink->index,
+                  sink->index, sink->index);
+  }
+}
+
+/* All ones without dropout. */
+static void print_kept(zp_cuda_text *t, const zp_row_value *v) {
+  int index = index_of(t, v);
+  int64_t words = (zp_cuda_columns(t, v->cols) + 31) / 32;
+  const char *word = words == 1 ? "" : "[i / 32]", *bit = words == 1 ? "i" : "i % 32";
+  if (words == 1)
+    zp_buf_line(&t->out, "unsigned kept%d = a.dropout ? 0 : ~0u;", index);
+  else {
+    zp_buf_line(&t->out, "unsigned kept%d[%lld];", index, (long long)words);
+    zp_buf_line(&t->out, "for (int i = 0; i < %lld; i++) kept%d[i] = a.dropout ? 0 : ~0u;", (long long)words, index);
+  }
+  zp_cuda_open(t, "if (a.dropout) {");
+  zp_buf_line(&t->out, "const zpd_stream stream = zpd_stream_of_row(a, %llu, sample, position);",
+              (unsigned long long)v->stream);
+  zp_cuda_open_columns(t, v->cols);
+  zp_buf_line(&t->out, "kept%d%s |= (unsigned)(zpd_random_word(stream, %s) >= %uu) << %s;", index, word,
+              zp_cuda_column_of(t, v), zp_row_keep_threshold(v->imm), bit);
+  zp_cuda_close(t);
+  zp_cuda_close(t);
+}
+
+static void print_rotary(zp_cuda_text *t, const zp_row_value *v) {
+  int table = zp_cuda_rotary_of(t, v);
+  zp_buf_line(&t->out, "for (int pair = thread; pair < %lld; pair += ZPD_ROW_THREADS)", (long long)v->table.head / 2);
+  zp_buf_line(&t->out, "  zpd_turn(position * zpd_frequency_%d[pair], &cosine%d[pair], &sine%d[pair]);", table, table,
+              table);
+}
+
+/* A barrier on either side: of the row before, which reads the arrays to its end, and of this row. */
+static void print_rotaries(zp_cuda_text *t) {
+  bool any = false;
+  FOR_VALUES(t, v) {
+    if (!is_rotary(v) || !is_first_rotary(t, v) || !zp_cuda_shares_rotary(t, v)) continue;
+    if (!any) zp_buf_line(&t->out, "__syncthreads();");
+    any = true;
+    print_rotary(t, v);
+  }
+  if (any) zp_buf_line(&t->out, "__syncthreads();");
+}
+
+void zp_cuda_print_prepare_row(zp_cuda_text *t) {
+  print_position(t);
+  print_inputs(t);
+  print_outputs(t);
+  FOR_VALUES(t, v)
+  if (v->op == ZP_ROW_KEEP) print_kept(t, v);
+  print_rotaries(t);
+}

@@ -1,0 +1,73 @@
+/* Shared by the files that print row programs as CUDA C.
+ *
+ * A kernel is a loop over rows; a block takes one row at a time, or, where rows are narrow, each of its warps. Thread t
+ * of those that share a row owns the columns t, t + their number, ...: its `i`-th column is `c`. Values per row (u) are
+ * computed by every thread, values per column (r) by the owner of the column, again in every pass that needs them.
+ * Reductions end a pass and are sums over the threads of the row. */
+#ifndef ZPLAN_CUDA_TEXT_H
+#define ZPLAN_CUDA_TEXT_H
+
+#include <zplan/buf.h>
+#include <zplan/zpd.h>
+#include "rowprog.h"
+
+/* Frequencies of rotary pairs, a constant array of the text: zpd_frequency_<index>. */
+typedef struct zp_cuda_rotary {
+  double theta;
+  int64_t head;
+} zp_cuda_rotary;
+
+typedef struct zp_cuda_text {
+  zp_arena *arena; /* borrowed */
+  zp_buf out;
+  int elem_bytes;
+  ZP_VEC(zp_cuda_rotary) rotaries;
+  /* of the current kernel */
+  const zp_row_program *program;
+  zp_row_schedule schedule;
+  bool warp_a_row;     /* else a block */
+  bool sums_in_memory; /* column sums grow in partial[], not in registers */
+} zp_cuda_text;
+
+enum { ZP_CUDA_WARP = 32 };
+
+static inline int zp_cuda_threads(const zp_cuda_text *t) { return t->warp_a_row ? ZP_CUDA_WARP : ZPD_ROW_THREADS; }
+/* Columns of a thread, at most. */
+static inline int64_t zp_cuda_columns(const zp_cuda_text *t, int64_t cols) {
+  return (cols + zp_cuda_threads(t) - 1) / zp_cuda_threads(t);
+}
+
+/* ---- print_value.c ---- */
+/* The expression for value v where c is its column: a name, or the number of an IMM. */
+const char *zp_cuda_operand(zp_cuda_text *t, int v);
+/* "const real v5 = v3 + v4;" Nothing for an IMM. */
+void zp_cuda_print_value(zp_cuda_text *t, int v);
+/* The column at which a leaf is read for column c: c, or the other one of its pair. */
+const char *zp_cuda_column_of(zp_cuda_text *t, const zp_row_value *leaf);
+/* Index into rotaries; the array is printed when it is new. */
+int zp_cuda_rotary_of(zp_cuda_text *t, const zp_row_value *v);
+/* Whether cosines and sines of a row fit into shared memory; else each column computes its own. */
+bool zp_cuda_shares_rotary(const zp_cuda_text *t, const zp_row_value *v);
+
+/* ---- print_leaves.c: what is prepared before the passes of a row ---- */
+void zp_cuda_print_constants(zp_cuda_text *t); /* before the kernel: arrays of the text */
+void zp_cuda_print_prepare(zp_cuda_text *t);   /* before the loop over rows */
+void zp_cuda_print_prepare_row(zp_cuda_text *t);
+
+/* ---- print_pass.c ---- */
+/* Opens the loop over the columns of a thread; closed by one zp_cuda_close. */
+void zp_cuda_open_columns(zp_cuda_text *t, int64_t cols);
+void zp_cuda_print_pass(zp_cuda_text *t, const zp_row_pass *pass);
+void zp_cuda_open(zp_cuda_text *t, const char *line);
+void zp_cuda_close(zp_cuda_text *t);
+
+/* ---- print_sums.c: sums over columns ---- */
+/* Whether shared memory has room for a sum of each warp. */
+bool zp_cuda_warps_hold_sums(const zp_cuda_text *t);
+void zp_cuda_start_sums(zp_cuda_text *t); /* before the loop over rows */
+void zp_cuda_end_sums(zp_cuda_text *t);   /* after it */
+
+/* ---- print_kernel.c ---- */
+void zp_cuda_print_kernel(zp_cuda_text *t, const zp_row_program *program, const char *symbol, const char *about);
+
+#endif

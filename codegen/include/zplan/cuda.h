@@ -1,0 +1,37 @@
+/* Kernel text to something that runs: a cubin through NVRTC, or a shared object that plays the kernels on the host.
+ *
+ *   kernel set --zp_kernels_cuda_text--> CUDA C --NVRTC--> cubin            (arch "sm_90")
+ *                                           \--c++, ZPD_HOST--> object.so   (arch "host": codegen/cuda/emulator)
+ *
+ * Both read the same text and the same headers. Neither needs a GPU, and nothing of CUDA is linked. */
+#ifndef ZPLAN_CUDA_H
+#define ZPLAN_CUDA_H
+
+#include <stdbool.h>
+#include <zplan/arena.h>
+
+typedef struct zp_cuda_source {
+  const char *text; /* CUDA C */
+  const char *name; /* what messages of the compiler call it: "kernels.cu" */
+  /* Where "zplan/zpd.h", "zpd_device.h" and, for the host, "zpd_host.h" are found: kernels/include, kernels/cuda,
+   * codegen/cuda/emulator. They are read from disk, as the headers of trainer.c are, so that a tree can be compiled
+   * again by hand with the very same files. */
+  const char *const *include_dirs;
+  int n_include_dirs;
+  int elem_bytes; /* 4: real is float; 8: double */
+  bool sanitize;  /* arch "host" only: address and undefined behaviour */
+} zp_cuda_source;
+
+/* Compiles for "host" or for one of zp_cuda_archs and publishes the result by rename. Warnings and errors of the host's
+ * compiler (CXX, c++, g++ or clang++, whichever is there) go to stderr. Deterministic for one NVRTC or compiler.
+ * false with *error (arena; with NVRTC's log): no NVRTC, an arch that it does not take, text that does not compile. */
+bool zp_cuda_compile(zp_arena *arena, const zp_cuda_source *source, const char *arch, const char *out_path,
+                     const char **error);
+
+/* The archs that the NVRTC of this machine compiles for: "sm_75 sm_80 ... sm_121", arena. NULL with *error when there
+ * is none. Archs with an `a` or `f` behind the number are taken where NVRTC takes them and are not listed. */
+const char *zp_cuda_archs(zp_arena *arena, const char **error);
+/* Its file and version, "libnvrtc.so.13 (13.0)". Arena; NULL with *error. */
+const char *zp_cuda_library(zp_arena *arena, const char **error);
+
+#endif

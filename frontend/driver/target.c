@@ -1,0 +1,81 @@
+/* What a trainer is generated for. The cluster decides: CPU ranks or GPUs. --target may only agree with it, because the plan is
+ * the cluster's; --arch says which GPU, where the device does not, or that an emulated one takes its place. */
+#include "driver.h"
+
+#include <stdio.h>
+
+static bool is_gpu(const zp_spec *spec) { return !spec->cluster.node.device.is_cpu; }
+
+static const char *arch_of(const zp_run_state *run, const zp_spec *spec) {
+  return run->options.arch ? run->options.arch : spec->cluster.node.device.arch;
+}
+
+static void check_target(zp_run_state *run, const zp_spec *spec) {
+  const zp_cluster *cluster = &spec->cluster;
+  const char *target = run->options.target;
+  if (!is_gpu(spec) && (run->options.arch || (target && strcmp(target, "cuda") == 0))) {
+    zp_diag *d = zp_report(run->diags, ZP_Z0702, cluster->span, "cluster `%s` has CPU cores; %s is for GPUs",
+                           cluster->name, run->options.arch ? "--arch" : "--target cuda");
+    zp_diag_help(d, "add a cluster with node = std.hw.workstation(devices = 2 * std.hw.rtx4090) and choose it with "
+                    "--cluster; --arch host then runs it without a GPU");
+  }
+  if (is_gpu(spec) && target && strcmp(target, "cpu") == 0) {
+    zp_diag *d = zp_report(run->diags, ZP_Z0702, cluster->span, "cluster `%s` has `%s` devices; --target cpu is for CPU cores",
+                           cluster->name, cluster->node.device.name);
+    zp_diag_help(
+        d, "add a cluster with node = std.hw.cpu_generic(cores = 4, memory = 16GiB) and choose it with --cluster");
+  }
+  if (!is_gpu(spec) || arch_of(run, spec)) return;
+  bool mixed = cluster->groups.len > 0;
+  zp_diag *d = zp_report(run->diags, ZP_Z0702, cluster->span,
+                         mixed ? "the devices of cluster `%s` do not have one `arch`"
+                               : "the device of cluster `%s` does not say its `arch`",
+                         cluster->name);
+  zp_diag_help(d, "give --arch, for example --arch sm_90%s", mixed ? "" : ", or write arch = \"sm_90\" in the device");
+}
+
+static void check_precision(zp_run_state *run, const zp_spec *spec) {
+  if (spec->train.precision == ZP_PREC_F32 || spec->train.precision == ZP_PREC_F64) return;
+  zp_diag *d = zp_report(run->diags, ZP_Z0702, spec->train.span,
+                         "%s trainers compute in fp32 or fp64; mixed precision is planned but not generated",
+                         is_gpu(spec) ? "GPU" : "CPU");
+  zp_diag_help(d, "set precision = \"fp32\", or --set precision=fp32");
+}
+
+/* The node of a graph that routes tokens to experts; NULL: there is none. */
+static const zp_node *routing_node(const zp_graph *graph) {
+  for (int n = 0; n < graph->nodes.len; n++)
+    if (zp_op_get_class(graph->nodes.data[n].op) == ZP_CLASS_ROUTING) return &graph->nodes.data[n];
+  return NULL;
+}
+
+static void check_experts(zp_run_state *run, const zp_spec *spec) {
+  for (int s = 0; s < spec->model->segments.len && is_gpu(spec); s++) {
+    const zp_node *node = routing_node(spec->model->segments.data[s].graph);
+    if (!node) continue;
+    zp_diag *d = zp_report(run->diags, ZP_Z0702, node->span, "experts are generated for CPU clusters only");
+    zp_diag_help(d, "`zplan plan`, `report` and `verify` work with such plans");
+    return;
+  }
+}
+
+bool zp_can_generate(zp_run_state *run, const zp_spec *spec) {
+  check_target(run, spec);
+  check_precision(run, spec);
+  check_experts(run, spec);
+  if (spec->train.data.kind == ZP_DATA_NONE) {
+    zp_diag *d =
+        zp_report(run->diags, ZP_Z0506, spec->train.span, "`train` has no `data`: there is nothing to train on");
+    zp_diag_help(d, "add data = text(\"file.txt\"), tokens(\"shards/*.bin\") or synthetic(seed = 1)");
+  }
+  return zp_flush_diags(run);
+}
+
+zp_toolchain zp_target_toolchain(zp_run_state *run, const zp_spec *spec) {
+  zp_toolchain tools = zp_find_toolchain(run->arena);
+  if (is_gpu(spec)) tools.arch = arch_of(run, spec);
+  if (tools.arch && strcmp(tools.arch, "host") == 0)
+    fprintf(stderr, "zplan: --arch host: an emulated GPU takes the place of `%s`; its times say nothing\n",
+            spec->cluster.node.device.name);
+  return tools;
+}

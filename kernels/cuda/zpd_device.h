@@ -1,0 +1,141 @@
+/* What all device kernels share: the element type, the form of a kernel, sums over a block, maths.
+ *
+ * NVRTC compiles this without any toolkit header: it includes the contract and nothing else. With ZPD_HOST the same
+ * text is C++ for the host, and zpd_host.h plays the built-in names of CUDA (threadIdx, __syncthreads, ...).
+ *
+ * Sums are made in an order that depends on nothing but the number of elements, so a run repeats to the last bit. */
+#ifndef ZPD_DEVICE_H
+#define ZPD_DEVICE_H
+
+#ifdef ZPD_HOST
+#include <math.h>
+#include "zpd_host.h"
+#endif
+#include "zplan/zpd.h"
+
+#ifdef ZPD_F64
+typedef double real;
+#else
+typedef float real;
+#endif
+
+#define ZPD_DEVICE static __device__ __forceinline__
+
+/* An unrolled loop, so that arrays indexed by i become registers. */
+#ifdef ZPD_HOST
+#define ZPD_EACH(i, count) for (int i = 0; i < (count); i++)
+#else
+#define ZPD_EACH(i, count) _Pragma("unroll") for (int i = 0; i < (count); i++)
+#endif
+
+/* ZPD_KERNEL(name, type) { ... a.member ... }: a kernel that gets one struct, `a`. On the host zpd_host_<name> runs it
+ * for the thread that is current in the emulation. ZPD_KERNEL_OF says how many threads a block has and how many blocks
+ * a multiprocessor should hold at least: what registers are shared out for. */
+#ifdef ZPD_HOST
+#define ZPD_KERNEL_OF(threads, blocks, name, type)                                                                     \
+  static void name(const type &a);                                                                                     \
+  extern "C" void zpd_host_##name(const void *args) { name(*(const type *)args); }                                     \
+  static void name(const type &a)
+#else
+#define ZPD_KERNEL_OF(threads, blocks, name, type)                                                                     \
+  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const type a)
+#endif
+#define ZPD_KERNEL(name, type) ZPD_KERNEL_OF(ZPD_FLAT_THREADS, 1, name, type)
+
+enum { ZPD_WARP = 32, ZPD_WARPS = ZPD_ROW_THREADS / ZPD_WARP };
+static_assert(ZPD_ROW_THREADS == 256 && ZPD_FLAT_THREADS == 256 && ZPD_CE_THREADS == 256 &&
+                  ZPD_ATTENTION_THREADS <= 256,
+              "block reductions and the launch bounds are written for these");
+
+/* ---- 16 bytes, the widest load of a thread ---- */
+
+enum { ZPD_PACK = 16 / sizeof(real) };
+struct alignas(16) zpd_pack {
+  real at[ZPD_PACK];
+};
+
+ZPD_DEVICE bool zpd_aligned(const void *p) { return ((zpd_uint)p & 15) == 0; }
+
+/* ---- maths: f32 stays f32 ---- */
+
+#ifdef ZPD_F64
+ZPD_DEVICE real zpd_exp(real x) { return exp(x); }
+ZPD_DEVICE real zpd_log(real x) { return log(x); }
+ZPD_DEVICE real zpd_sqrt(real x) { return sqrt(x); }
+ZPD_DEVICE real zpd_tanh(real x) { return tanh(x); }
+ZPD_DEVICE real zpd_erf(real x) { return erf(x); }
+#else
+ZPD_DEVICE real zpd_exp(real x) { return expf(x); }
+ZPD_DEVICE real zpd_log(real x) { return logf(x); }
+ZPD_DEVICE real zpd_sqrt(real x) { return sqrtf(x); }
+ZPD_DEVICE real zpd_tanh(real x) { return tanhf(x); }
+ZPD_DEVICE real zpd_erf(real x) { return erff(x); }
+#endif
+
+#ifdef ZPD_HOST
+ZPD_DEVICE real zpd_infinity() { return (real)INFINITY; }
+#else
+ZPD_DEVICE real zpd_infinity() { return (real)__int_as_float(0x7f800000); }
+#endif
+
+/* The larger one; NaN if either is. */
+ZPD_DEVICE real zpd_max(real x, real y) { return x > y || x != x ? x : y; }
+
+/* ---- over a block of ZPD_ROW_THREADS: every thread gives x and gets the same result ---- */
+
+/* The warps by butterflies, then their results in order. A barrier on either side of the reading, so calls may follow
+ * one another. */
+template <class T> ZPD_DEVICE T zpd_block_sum_in(T x, T *warps) {
+  for (int lane = ZPD_WARP / 2; lane > 0; lane /= 2) x += __shfl_xor_sync(0xffffffffu, x, lane);
+  if (threadIdx.x % ZPD_WARP == 0) warps[threadIdx.x / ZPD_WARP] = x;
+  __syncthreads();
+  x = warps[0];
+  for (int i = 1; i < ZPD_WARPS; i++) x += warps[i];
+  __syncthreads();
+  return x;
+}
+
+ZPD_DEVICE real zpd_block_sum(real x) {
+  __shared__ real warps[ZPD_WARPS];
+  return zpd_block_sum_in(x, warps);
+}
+
+/* In f64, whatever `real` is. */
+ZPD_DEVICE double zpd_block_sum_f64(double x) {
+  __shared__ double warps[ZPD_WARPS];
+  return zpd_block_sum_in(x, warps);
+}
+
+ZPD_DEVICE real zpd_block_max(real x) {
+  __shared__ real warps[ZPD_WARPS];
+  for (int lane = ZPD_WARP / 2; lane > 0; lane /= 2) x = zpd_max(x, __shfl_xor_sync(0xffffffffu, x, lane));
+  if (threadIdx.x % ZPD_WARP == 0) warps[threadIdx.x / ZPD_WARP] = x;
+  __syncthreads();
+  x = warps[0];
+  for (int i = 1; i < ZPD_WARPS; i++) x = zpd_max(x, warps[i]);
+  __syncthreads();
+  return x;
+}
+
+/* How many the threads before this one have; *total: all of them. */
+ZPD_DEVICE int zpd_block_count_before(int mine, int *total) {
+  __shared__ int warps[ZPD_WARPS];
+  int before = 0, all = mine, lane = threadIdx.x % ZPD_WARP;
+  for (int step = 1; step < ZPD_WARP; step *= 2) {
+    int other = __shfl_xor_sync(0xffffffffu, all, step);
+    if (lane & step) before += other;
+    all += other;
+  }
+  if (lane == 0) warps[threadIdx.x / ZPD_WARP] = all;
+  __syncthreads();
+  int sum = 0;
+  for (int i = 0; i < ZPD_WARPS; i++) {
+    if (i == (int)threadIdx.x / ZPD_WARP) before += sum;
+    sum += warps[i];
+  }
+  __syncthreads();
+  *total = sum;
+  return before;
+}
+
+#endif

@@ -1,0 +1,70 @@
+/* Arithmetic on flat buffers: sum of squares, addition, fill, and the sums of chunks. Memory is the limit of all four;
+ * 16 bytes a thread where the buffers begin at multiples of 16. */
+#ifndef ZPD_FLAT_CUH
+#define ZPD_FLAT_CUH
+
+#include "zpd_device.h"
+
+ZPD_DEVICE zpd_int zpd_first_element() { return ((zpd_int)blockIdx.x * ZPD_FLAT_THREADS + threadIdx.x) * ZPD_PACK; }
+ZPD_DEVICE zpd_int zpd_element_stride() { return (zpd_int)gridDim.x * ZPD_FLAT_THREADS * ZPD_PACK; }
+
+/* Elements i .. i + ZPD_PACK - 1, zeros behind the end. */
+ZPD_DEVICE zpd_pack zpd_load(const real *x, zpd_int i, zpd_int count, bool aligned) {
+  if (aligned && i + ZPD_PACK <= count) return *(const zpd_pack *)(x + i);
+  zpd_pack p;
+  ZPD_EACH (k, ZPD_PACK) p.at[k] = i + k < count ? x[i + k] : 0;
+  return p;
+}
+
+ZPD_DEVICE void zpd_store(real *y, zpd_int i, zpd_int count, bool aligned, const zpd_pack &p) {
+  if (aligned && i + ZPD_PACK <= count)
+    *(zpd_pack *)(y + i) = p;
+  else
+    ZPD_EACH (k, ZPD_PACK)
+      if (i + k < count) y[i + k] = p.at[k];
+}
+
+/* The same elements go to the same thread with and without alignment. */
+ZPD_KERNEL(zpd_sum_squares, zpd_squares) {
+  const real *x = (const real *)a.x;
+  const bool aligned = zpd_aligned(x);
+  double sum = 0;
+  for (zpd_int i = zpd_first_element(); i < a.count; i += zpd_element_stride()) {
+    const zpd_pack p = zpd_load(x, i, a.count, aligned);
+    ZPD_EACH (k, ZPD_PACK) sum += (double)p.at[k] * (double)p.at[k];
+  }
+  sum = zpd_block_sum_f64(sum);
+  if (threadIdx.x == 0) a.sums[blockIdx.x] = sum;
+}
+
+ZPD_KERNEL(zpd_add, zpd_flat) {
+  real *y = (real *)a.y;
+  const real *x = (const real *)a.x;
+  const bool aligned = zpd_aligned(x) && zpd_aligned(y);
+  for (zpd_int i = zpd_first_element(); i < a.count; i += zpd_element_stride()) {
+    zpd_pack p = zpd_load(x, i, a.count, aligned);
+    const zpd_pack q = zpd_load(y, i, a.count, aligned);
+    ZPD_EACH (k, ZPD_PACK) p.at[k] += q.at[k];
+    zpd_store(y, i, a.count, aligned, p);
+  }
+}
+
+ZPD_KERNEL(zpd_fill, zpd_flat) {
+  real *y = (real *)a.y;
+  const bool aligned = zpd_aligned(y);
+  zpd_pack p;
+  ZPD_EACH (k, ZPD_PACK) p.at[k] = (real)a.value;
+  for (zpd_int i = zpd_first_element(); i < a.count; i += zpd_element_stride()) zpd_store(y, i, a.count, aligned, p);
+}
+
+ZPD_KERNEL(zpd_add_chunks, zpd_chunks) {
+  const real *partial = (const real *)a.partial;
+  const zpd_int stride = (zpd_int)gridDim.x * ZPD_FLAT_THREADS;
+  for (zpd_int j = (zpd_int)blockIdx.x * ZPD_FLAT_THREADS + threadIdx.x; j < a.cols; j += stride) {
+    real *to = (real *)a.sum + j, sum = a.accumulate ? *to : 0;
+    for (int i = 0; i < a.chunks; i++) sum += partial[i * a.cols + j];
+    *to = sum;
+  }
+}
+
+#endif

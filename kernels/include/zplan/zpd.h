@@ -1,0 +1,115 @@
+/* Device kernels: their arguments, shared by the runtime (C), by the kernels' text and by the row kernels that zplan
+ * generates (CUDA C, which NVRTC compiles). So only built-in types appear here.
+ *
+ * Every kernel has exactly one parameter, a struct passed by value, and is defined with ZPD_KERNEL. The same text also
+ * compiles as C++ for the host (ZPD_HOST, see codegen/cuda/emulator): one fiber a thread of a block, blocks one after the other.
+ *
+ * `real` is float or double: the text is compiled with ZPD_F64 defined or not. Matrices are row-major; `ld` counts
+ * elements. Legend: B micro-batch, S sequence, H local heads, G local kv heads, hd head size, V local vocabulary, R = B * S rows.
+ * Results do not depend on the size of the grid: whatever is summed over rows is summed in a fixed order. */
+#ifndef ZPLAN_ZPD_H
+#define ZPLAN_ZPD_H
+
+typedef long long zpd_int;
+typedef unsigned long long zpd_uint;
+
+/* ---- row kernels ---- */
+
+#define ZPD_OPERANDS 16
+
+/* Operands as in zpk_row_args. Without column sums: any grid; blocks share the rows out. With sums: gridDim.x ==
+ * chunks, block b takes the rows of chunk b, [rows * b / chunks, rows * (b + 1) / chunks), and stores its sums of columns to
+ * partial[i] + b * columns_i, zeros where the chunk is empty. */
+typedef struct zpd_rows {
+  const void *in[ZPD_OPERANDS];
+  void *out[ZPD_OPERANDS], *partial[ZPD_OPERANDS];
+  zpd_int in_ld[ZPD_OPERANDS], out_ld[ZPD_OPERANDS];
+  zpd_int rows;
+  zpd_uint seed, step, instance; /* of the random stream, as in zpk_row_args */
+  zpd_int first_sample, first_column, logical_columns;
+  int dropout;                   /* 0 during validation */
+  int chunks;                    /* 1 without sums */
+} zpd_rows;
+
+/* sum[j] (+)= partial[0][j] + partial[1][j] + ..., in this order. A thread a column. */
+typedef struct zpd_chunks {
+  const void *partial;
+  void *sum;
+  zpd_int cols;
+  int chunks, accumulate;
+} zpd_chunks; /* kernel zpd_add_chunks */
+
+/* ---- lookups: as zpk_embedding, zpk_embedding_grad, zpk_position_grad over all rows, columns, positions ---- */
+typedef struct zpd_lookup {
+  const int *ids;
+  const void *from; /* table, or dy */
+  void *to;         /* out, or gradient */
+  zpd_int first_row, n_rows, rows, cols;
+  zpd_int ld, samples, S; /* position_grad */
+  int accumulate;         /* position_grad */
+} zpd_lookup;             /* kernels zpd_embedding, zpd_embedding_grad, zpd_position_grad */
+
+/* ---- attention: as zpk_attention and zpk_attention_grad, without a workspace: backward computes the row sums of o * d_o
+ * again where it needs them ---- */
+typedef struct zpd_attention {
+  zpd_int B, S, H, G, hd, kv_heads_valid;
+  double scale;
+  int causal;
+  const void *q, *k, *v;
+  zpd_int q_ld, k_ld, v_ld;
+  void *o;
+  zpd_int o_ld;
+  void *lse; /* [R, H] */
+  const void *d_o;
+  zpd_int d_o_ld;
+  void *dq, *dk, *dv;
+  zpd_int dq_ld, dk_ld, dv_ld;
+} zpd_attention; /* kernels zpd_attention_forward, zpd_attention_grad_q, zpd_attention_grad_kv */
+
+/* ---- cross-entropy: as zpk_ce_stats, zpk_ce_loss, zpk_ce_grad ---- */
+typedef struct zpd_ce {
+  const void *logits, *stat, *lse;
+  void *out; /* stat; lse; dlogits */
+  const int *labels;
+  zpd_int V, first_col, vocabulary, rows;
+  int ranks;
+  double scale;
+  double *loss; /* ce_loss, one block: *loss += scale * the summed loss, in a fixed order */
+} zpd_ce;       /* kernels zpd_ce_stats, zpd_ce_loss, zpd_ce_grad */
+
+/* ---- flat buffers ---- */
+typedef struct zpd_update {
+  int kind, decay; /* zpk_update.kind */
+  double lr, beta1, beta2, eps, weight_decay, momentum, bias1, bias2;
+  const double *grad_scale; /* on the device: known only when the norm is */
+  void *param;
+  const void *grad;
+  void *m, *v;
+  zpd_int count;
+} zpd_update; /* kernel zpd_optimizer: a thread an element, grid-stride */
+
+typedef struct zpd_squares {
+  const void *x;
+  zpd_int count;
+  double *sums; /* [gridDim.x], the grid is a constant: sums of x^2 in f64, added up on the host in order */
+} zpd_squares;  /* kernel zpd_sum_squares */
+
+typedef struct zpd_flat {
+  void *y;
+  const void *x; /* add: y += x. NULL: fill */
+  double value;
+  zpd_int count;
+} zpd_flat; /* kernels zpd_add, zpd_fill */
+
+/* Threads of a block that the kernels are written for; the launcher uses exactly these. Shared memory is static. */
+enum {
+  ZPD_ROW_THREADS = 256,       /* row kernels */
+  ZPD_FLAT_THREADS = 256,      /* everything not named here */
+  ZPD_ATTENTION_THREADS = 128, /* the three of attention */
+  ZPD_ATTENTION_ROWS = 64,     /* forward, grad_q: block (x, y, z) takes query rows [64 x, 64 x + 64) of head y of sample z;
+                                  grad_kv: the same rows of keys, of kv head y */
+  ZPD_CE_THREADS = 256,        /* stats, grad: a block a row; loss: one block */
+  ZPD_SQUARES_BLOCKS = 256
+};
+
+#endif

@@ -1,0 +1,31 @@
+/* Private to comm.c and comm_slots.c: the state of messages, and posting and waiting for them. */
+#ifndef ZPLAN_RT_COMM_H
+#define ZPLAN_RT_COMM_H
+
+#include "state.h"
+
+enum { ZPR_MAX_SPLITS = 256 }; /* of a pipeline message: it may have 64 GiB */
+
+typedef struct pending_send {
+  int n;
+  int handle[ZPR_MAX_SPLITS];
+} pending_send;
+
+struct zpr_comm {
+  const zpr_transport *transport;
+  zpr_group axis[ZPR_AXIS_COUNT];
+  zpr_group *tie; /* [program->n_ties] */
+  zpr_group replicas;
+  int64_t sent_bytes[ZPR_AXIS_COUNT];
+  pending_send sends[2]; /* down, up */
+  char *staging;         /* ZPR_STAGING_BYTES */
+  char *gather;          /* [ranks][ZPR_GATHER_BYTES] */
+  int *handles;          /* [2 * ranks]: receives, then sends, of the collective in progress */
+};
+
+/* Sends, and counts the bytes. */
+int zpr_post_send(zpr *c, zpr_axis axis, const void *data, int64_t bytes, int peer, int tag);
+/* Until all are complete; the handles are -1 then. */
+void zpr_wait_handles(zpr *c, int *handle, int n);
+
+#endif

@@ -1,0 +1,36 @@
+/* Collectives and messages of an arena that is memory of the host: those of comm.c as they are. */
+#include <string.h>
+#include "state.h"
+
+void zpr_group_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count) {
+  zpr_host_all_reduce(c, group, counted_as, data, count);
+}
+
+void zpr_group_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
+  zpr_host_reduce_scatter(c, group, counted_as, data, shard_count);
+}
+
+void zpr_group_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
+  zpr_host_all_gather(c, group, counted_as, data, shard_count);
+}
+
+void zpr_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count) {
+  zpr_group g = zpr_axis_group(c, axis);
+  zpr_host_all_reduce(c, &g, axis, data, count);
+}
+
+void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *out) {
+  zpr_group g = zpr_axis_group(c, axis);
+  int64_t bytes = count * zpk_bytes(c->program->dtype);
+  char *place = (char *)out + g.me * bytes;
+  if (in != place) memmove(place, in, (size_t)bytes);
+  zpr_host_all_gather(c, &g, axis, out, count);
+}
+
+void zpr_send(zpr *c, bool up, const void *data, int64_t count, int64_t mb) { zpr_host_send(c, up, data, count, mb); }
+
+void zpr_send_wait(zpr *c, bool up) { zpr_host_send_wait(c, up); }
+
+void zpr_recv(zpr *c, bool from_below, void *data, int64_t count, int64_t mb) {
+  zpr_host_recv(c, from_below, data, count, mb);
+}

@@ -1,0 +1,51 @@
+/* Norm and optimizer over the blocks of the flat buffers: a block is a task of the threads. */
+#include "device.h"
+#include "state.h"
+
+const int64_t zpr_block_elements = 65536; /* a multiple of the 4096 that zpk_sum_squares asks for */
+
+typedef struct blocks_task {
+  zpr *c;
+  const zpr_block *blocks;
+  double *squares;
+  const zpk_update *rule;
+} blocks_task;
+
+static void square_blocks(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const blocks_task *a = arg;
+  const void *grads = zpr_at(a->c, a->c->stage->grads);
+  for (int64_t i = begin; i < end; i++) {
+    const zpr_block *b = &a->blocks[i];
+    a->squares[i] = b->counted ? zpk_sum_squares(a->c->program->dtype, grads, b->begin, b->end) : 0;
+  }
+}
+
+void zpr_square_blocks(zpr *c, const zpr_block *blocks, int64_t n, double *squares) {
+  blocks_task a = {.c = c, .blocks = blocks, .squares = squares};
+  zpr_parallel(c, n, 1, square_blocks, &a);
+}
+
+static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const blocks_task *a = arg;
+  zpr *c = a->c;
+  const zpr_stage *stage = c->stage;
+  int64_t size = zpk_bytes(a->rule->dtype);
+  char *param = zpr_at(c, stage->params), *grad = zpr_at(c, stage->grads);
+  void *m = stage->moment1 >= 0 ? zpr_at(c, stage->moment1) : NULL;
+  void *v = stage->moment2 >= 0 ? zpr_at(c, stage->moment2) : NULL;
+  for (int64_t i = begin; i < end; i++) {
+    const zpr_block *b = &a->blocks[i];
+    int64_t back = -b->to_state * size; /* all four count in elements of the state */
+    zpk_optimizer(a->rule, b->decay, param + back, grad + back, m, v, b->begin + b->to_state, b->end + b->to_state);
+  }
+}
+
+void zpr_update_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule) {
+  blocks_task a = {.c = c, .blocks = blocks, .rule = rule};
+  zpr_parallel(c, n, 1, update_blocks, &a);
+}
+
+/* zpr_ce_loss adds to c->loss itself. */
+void zpr_collect_loss(zpr *c) { (void)c; }

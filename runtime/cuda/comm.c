@@ -1,0 +1,207 @@
+/* Collectives and messages of an arena on a GPU: by NCCL (nccl.c), or staged: pieces go down to pinned memory of the
+ * host, through comm.c as on CPU ranks, and up again. Either way the bytes that a plan predicts are those that are
+ * counted. */
+#include "cuda.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- choosing ---- */
+
+/* A GPU as all ranks know it. */
+typedef struct identity {
+  char host[64];
+  unsigned char id[16];
+  int64_t has_nccl;
+} identity;
+
+/* Ranks on one GPU cannot be two members of a communicator of NCCL. */
+static bool share_a_gpu(const zpr *c, const identity *all) {
+  for (int a = 0; a < c->ranks; a++)
+    for (int b = 0; b < a; b++)
+      if (memcmp(&all[a], &all[b], offsetof(identity, has_nccl)) == 0) return true;
+  return false;
+}
+
+/* NULL when NCCL can be used. The same on all ranks. */
+static const char *why_not_nccl(zpr *c) {
+  zpr_device *d = c->state->device;
+  static char reason[160];
+  const char *missing = "";
+  identity mine = {0}, *all = zpr_alloc(c, (size_t)c->ranks, sizeof *all);
+  gethostname(mine.host, sizeof mine.host - 1);
+  zpr_cuda(c, d->api.device_id(mine.id, d->ordinal), "ask for the GPU's identity");
+  mine.has_nccl = !d->emulated && zpr_nccl_available(&missing);
+  zpr_world_gather(c, &mine, sizeof mine, all);
+  bool shared = share_a_gpu(c, all);
+  int without = -1;
+  for (int r = c->ranks; r-- > 0;)
+    if (!all[r].has_nccl) without = r;
+  free(all);
+  if (d->emulated) return "the GPU is emulated";
+  if (shared) return "several ranks share a GPU";
+  if (without < 0) return NULL;
+  snprintf(reason, sizeof reason, "rank %d has no NCCL%s%s", without, *missing ? ": " : "", missing);
+  return reason;
+}
+
+void zpr_cuda_comm_open(zpr *c) {
+  const char *asked = c->state->options.comm, *why_not = why_not_nccl(c);
+  zpr_error error = {0};
+  if (asked && strcmp(asked, "nccl") == 0 && why_not)
+    zpr_error_set(&error, "Z0853", "--comm nccl cannot be had: %s", why_not);
+  zpr_agree(c, &error);
+  if (c->ranks > 1 && !why_not && (!asked || strcmp(asked, "nccl") == 0)) zpr_nccl_open(c);
+}
+
+void zpr_cuda_comm_close(zpr *c) {
+  zpr_device *d = c->state->device;
+  if (d->nccl) zpr_nccl_close(c);
+  zpr_message_buffer *buffers[] = {&d->sends[0], &d->sends[1], &d->receive};
+  for (int i = 0; i < 3; i++)
+    if (buffers[i]->memory) d->api.release_host(buffers[i]->memory);
+}
+
+/* ---- staged pieces ---- */
+
+static int64_t element_bytes(const zpr *c) { return zpk_bytes(c->program->dtype); }
+
+/* Pieces pass through the pinned memory of windows. The stream keeps a copy up and the next copy down in order; the
+ * host writes only after it has waited for the latter. */
+static void fetch(zpr *c, char *to, const char *from, int64_t bytes) {
+  zpr_device *d = c->state->device;
+  if (bytes > 0) zpr_cuda(c, d->api.to_host(to, zpr_gpu(from), (size_t)bytes, d->stream), "copy from the GPU");
+}
+
+static void put(zpr *c, char *to, const char *from, int64_t bytes) {
+  zpr_device *d = c->state->device;
+  if (bytes > 0) zpr_cuda(c, d->api.to_device(zpr_gpu(to), from, (size_t)bytes, d->stream), "copy to the GPU");
+  d->pinned_busy = true; /* for the next window */
+}
+
+static void staged_all_reduce(zpr *c, const zpr_group *g, zpr_axis axis, char *data, int64_t count) {
+  int64_t size = element_bytes(c), most = ZPR_PINNED_BYTES / size;
+  for (int64_t at = 0; at < count; at += most) {
+    int64_t n = count - at < most ? count - at : most;
+    char *host = c->state->device->pinned;
+    fetch(c, host, data + at * size, n * size);
+    zpr_cuda_wait(c);
+    zpr_host_all_reduce(c, g, axis, host, n);
+    put(c, data + at * size, host, n * size);
+  }
+}
+
+/* Piece `at` of every shard, side by side. */
+static void staged_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, char *data, int64_t shard) {
+  int64_t size = element_bytes(c), most = ZPR_PINNED_BYTES / size / g->n;
+  for (int64_t at = 0; at < shard; at += most) {
+    int64_t n = shard - at < most ? shard - at : most;
+    char *host = c->state->device->pinned;
+    for (int r = 0; r < g->n; r++) fetch(c, host + r * n * size, data + (r * shard + at) * size, n * size);
+    zpr_cuda_wait(c);
+    zpr_host_reduce_scatter(c, g, axis, host, n);
+    put(c, data + (g->me * shard + at) * size, host + g->me * n * size, n * size);
+  }
+}
+
+static void staged_all_gather(zpr *c, const zpr_group *g, zpr_axis axis, char *data, int64_t shard) {
+  int64_t size = element_bytes(c), most = ZPR_PINNED_BYTES / size / g->n;
+  for (int64_t at = 0; at < shard; at += most) {
+    int64_t n = shard - at < most ? shard - at : most;
+    char *host = c->state->device->pinned;
+    fetch(c, host + g->me * n * size, data + (g->me * shard + at) * size, n * size);
+    zpr_cuda_wait(c);
+    zpr_host_all_gather(c, g, axis, host, n);
+    for (int r = 0; r < g->n; r++)
+      if (r != g->me) put(c, data + (r * shard + at) * size, host + r * n * size, n * size);
+  }
+}
+
+/* ---- collectives ---- */
+
+void zpr_group_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count) {
+  if (group->n == 1) return;
+  if (c->state->device->nccl)
+    zpr_nccl_group_all_reduce(c, group, counted_as, data, count);
+  else
+    staged_all_reduce(c, group, counted_as, data, count);
+}
+
+void zpr_group_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
+  if (group->n == 1) return;
+  if (c->state->device->nccl)
+    zpr_nccl_group_reduce_scatter(c, group, counted_as, data, shard_count);
+  else
+    staged_reduce_scatter(c, group, counted_as, data, shard_count);
+}
+
+void zpr_group_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
+  if (group->n == 1) return;
+  if (c->state->device->nccl)
+    zpr_nccl_group_all_gather(c, group, counted_as, data, shard_count);
+  else
+    staged_all_gather(c, group, counted_as, data, shard_count);
+}
+
+void zpr_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count) {
+  zpr_group g = zpr_axis_group(c, axis);
+  if (g.n == 1) return;
+  if (c->state->device->nccl)
+    zpr_nccl_all_reduce(c, axis, data, count);
+  else
+    staged_all_reduce(c, &g, axis, data, count);
+}
+
+void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *out) {
+  zpr_group g = zpr_axis_group(c, axis);
+  int64_t bytes = count * element_bytes(c);
+  char *place = (char *)out + g.me * bytes;
+  if (in != place) zpr_copy(c, place, in, bytes);
+  zpr_group_all_gather(c, &g, axis, out, count);
+}
+
+/* ---- pipeline neighbours ---- */
+
+static void *room(zpr *c, zpr_message_buffer *buffer, int64_t bytes) {
+  zpr_device *d = c->state->device;
+  if (buffer->bytes < bytes) {
+    if (buffer->memory) zpr_cuda(c, d->api.release_host(buffer->memory), "free pinned memory of the host");
+    buffer->memory = NULL;
+    zpr_cuda(c, d->api.allocate_host(&buffer->memory, (size_t)bytes), "get pinned memory of the host for messages");
+    buffer->bytes = bytes;
+  }
+  return buffer->memory;
+}
+
+void zpr_send(zpr *c, bool up, const void *data, int64_t count, int64_t mb) {
+  zpr_device *d = c->state->device;
+  if (d->nccl) {
+    zpr_nccl_send(c, up, data, count);
+    return;
+  }
+  zpr_host_send_wait(c, up);
+  void *host = room(c, &d->sends[up], count * element_bytes(c));
+  fetch(c, host, data, count * element_bytes(c));
+  zpr_cuda_wait(c);
+  zpr_host_send(c, up, host, count, mb);
+}
+
+void zpr_send_wait(zpr *c, bool up) {
+  if (c->state->device->nccl)
+    zpr_nccl_send_wait(c, up);
+  else
+    zpr_host_send_wait(c, up);
+}
+
+void zpr_recv(zpr *c, bool from_below, void *data, int64_t count, int64_t mb) {
+  zpr_device *d = c->state->device;
+  if (d->nccl) {
+    zpr_nccl_recv(c, from_below, data, count);
+    return;
+  }
+  if (d->receive_busy) zpr_cuda_wait(c);
+  void *host = room(c, &d->receive, count * element_bytes(c));
+  zpr_host_recv(c, from_below, host, count, mb);
+  zpr_cuda(c, d->api.to_device(zpr_gpu(data), host, (size_t)(count * element_bytes(c)), d->stream), "copy to the GPU");
+  d->receive_busy = true;
+}

@@ -1,0 +1,96 @@
+/* Private to the GPU back end: its state, how trouble is told, how kernels are started. */
+#ifndef ZPLAN_RT_CUDA_H
+#define ZPLAN_RT_CUDA_H
+
+#include <zplan/zpd.h>
+#include "device.h"
+#include "gpu_api.h"
+#include "state.h"
+
+typedef struct zpr_nccl zpr_nccl; /* nccl.c */
+
+/* The kernels of kernels/cuda that the runtime starts itself. */
+#define ZPR_DEVICE_KERNELS(X)                                                                                          \
+  X(add_chunks)                                                                                                        \
+  X(embedding)                                                                                                         \
+  X(embedding_grad)                                                                                                    \
+  X(position_grad)                                                                                                     \
+  X(attention_forward)                                                                                                 \
+  X(attention_grad_q)                                                                                                  \
+  X(attention_grad_kv)                                                                                                 \
+  X(ce_stats)                                                                                                          \
+  X(ce_loss)                                                                                                           \
+  X(ce_grad)                                                                                                           \
+  X(optimizer)                                                                                                         \
+  X(sum_squares)                                                                                                       \
+  X(add)
+
+typedef struct zpr_kernels {
+#define ZPR_MEMBER(name) zpr_device_kernel name;
+  ZPR_DEVICE_KERNELS(ZPR_MEMBER)
+#undef ZPR_MEMBER
+} zpr_kernels;
+
+/* Pinned memory of the host through which everything goes that is not a kernel's: windows, and pieces of sums. */
+enum { ZPR_PINNED_BYTES = 8 << 20 };
+
+/* Doubles on the device outside the arena: the step's loss, the factor of the gradients, sums of squares. */
+enum { ZPR_SQUARES_AT_ONCE = 64, ZPR_LOSS = 0, ZPR_GRAD_SCALE, ZPR_SQUARES, ZPR_SCALARS = 64 };
+
+/* Of messages between stages: pinned; grows with the longest message, so only in the first step. */
+typedef struct zpr_message_buffer {
+  void *memory;
+  int64_t bytes;
+} zpr_message_buffer;
+
+struct zpr_device {
+  gpu_api api;
+  bool emulated;
+  int ordinal, multiprocessors;
+  char name[96];
+  void *context, *module, *stream, *blas;
+  zpr_kernels kernels;
+  const char *last_kernel; /* kernels fail after they were started */
+  gpu_pointer arena, scalars;
+  bool check;
+  char *pinned;
+  bool pinned_busy;   /* a copy from it may not have ended */
+  gpu_pointer window; /* where the open window's bytes go; 0: it was opened to be read */
+  int64_t window_bytes;
+  zpr_message_buffer sends[2], receive;
+  bool receive_busy; /* as pinned_busy */
+  zpr_nccl *nccl;    /* NULL: messages are staged */
+};
+
+static inline gpu_pointer zpr_gpu(const void *p) { return (gpu_pointer)(uintptr_t)p; }
+static inline char *zpr_gpu_host(gpu_pointer p) { return (char *)(uintptr_t)p; }
+
+/* Ends the run when the result of a driver's function is an error: "cannot <what>: CUDA_ERROR_...". */
+void zpr_cuda(zpr *c, int result, const char *what);
+void zpr_cublas(zpr *c, int result, const char *what);
+/* Waits for everything that was started in the stream. */
+void zpr_cuda_wait(zpr *c);
+/* Starts a kernel whose one argument is the struct `args`. */
+void zpr_launch(zpr *c, zpr_device_kernel *kernel, const void *args, size_t bytes, int64_t grid_x, int64_t grid_y,
+                int64_t grid_z, unsigned threads);
+/* Blocks for `work` pieces of a kernel that takes any grid. */
+int64_t zpr_grid(const zpr *c, int64_t work);
+
+/* ---- how ranks talk (comm.c, nccl.c) ---- */
+/* Collective: chooses NCCL where every rank has a GPU of its own and the library opens, or does as --comm says. */
+void zpr_cuda_comm_open(zpr *c);
+void zpr_cuda_comm_close(zpr *c);
+
+bool zpr_nccl_available(const char **why_not);
+void zpr_nccl_open(zpr *c);
+void zpr_nccl_close(zpr *c);
+void zpr_nccl_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count);
+void zpr_nccl_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *out);
+void zpr_nccl_group_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, void *data, int64_t shard_count);
+void zpr_nccl_group_all_reduce(zpr *c, const zpr_group *g, zpr_axis axis, void *data, int64_t count);
+void zpr_nccl_group_all_gather(zpr *c, const zpr_group *g, zpr_axis axis, void *data, int64_t shard_count);
+void zpr_nccl_send(zpr *c, bool up, const void *data, int64_t count);
+void zpr_nccl_send_wait(zpr *c, bool up);
+void zpr_nccl_recv(zpr *c, bool from_below, void *data, int64_t count);
+
+#endif

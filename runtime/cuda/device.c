@@ -1,0 +1,153 @@
+/* A rank's GPU: which one, its context, stream, cuBLAS and the module with the trainer's kernels. */
+#include "cuda.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- trouble ---- */
+
+void zpr_cuda(zpr *c, int result, const char *what) {
+  if (result == 0) return;
+  const zpr_device *d = c->state->device;
+  const char *name = "an unknown error", *text = "";
+  d->api.error_name(result, &name);
+  d->api.error_text(result, &text);
+  if (d->last_kernel)
+    zpr_fail(c, "Z0852", "cannot %s: %s, %s (GPU %d; the last kernel started was %s)", what, name, text, d->ordinal,
+             d->last_kernel);
+  zpr_fail(c, "Z0852", "cannot %s: %s, %s (GPU %d)", what, name, text, d->ordinal);
+}
+
+void zpr_cublas(zpr *c, int result, const char *what) {
+  /* cublasStatus_t */
+  static const struct {
+    int status;
+    const char *name;
+  } names[] = {{1, "CUBLAS_STATUS_NOT_INITIALIZED"}, {3, "CUBLAS_STATUS_ALLOC_FAILED"},
+               {7, "CUBLAS_STATUS_INVALID_VALUE"},   {8, "CUBLAS_STATUS_ARCH_MISMATCH"},
+               {11, "CUBLAS_STATUS_MAPPING_ERROR"},  {13, "CUBLAS_STATUS_EXECUTION_FAILED"},
+               {14, "CUBLAS_STATUS_INTERNAL_ERROR"}, {15, "CUBLAS_STATUS_NOT_SUPPORTED"}};
+  if (result == 0) return;
+  const char *name = "an unknown error";
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (names[i].status == result) name = names[i].name;
+  zpr_fail(c, "Z0852", "cannot %s: cuBLAS status %d, %s (GPU %d)", what, result, name, c->state->device->ordinal);
+}
+
+void zpr_cuda_wait(zpr *c) {
+  zpr_cuda(c, c->state->device->api.await_stream(c->state->device->stream), "finish the work on the GPU");
+}
+
+/* ---- opening ---- */
+
+/* The ELF header of the image says what its code runs on. */
+typedef enum image_kind { NO_IMAGE, CUBIN, HOST_OBJECT } image_kind;
+
+static image_kind kind_of(const zpr_program *p) {
+  enum { MACHINE_AT = 18, MACHINE_CUDA = 190 };
+  const unsigned char *elf = p->device_image;
+  if (!elf || p->device_image_bytes < 64 || memcmp(elf, "\177ELF", 4) != 0) return NO_IMAGE;
+  return elf[MACHINE_AT] + 256 * elf[MACHINE_AT + 1] == MACHINE_CUDA ? CUBIN : HOST_OBJECT;
+}
+
+/* The driver and a GPU, or why there is none. */
+static void find_gpu(zpr *c, zpr_error *error) {
+  zpr_device *d = c->state->device;
+  image_kind kind = kind_of(c->program);
+  const char *why_not = "";
+  int count = 0, place = zpr_rank_on_host(c);
+  d->emulated = kind == HOST_OBJECT;
+  if (kind == NO_IMAGE) {
+    zpr_error_set(error, "Z0851", "this trainer holds no kernels for a GPU");
+  } else if (!gpu_api_open(&d->api, d->emulated ? "libzplan_emulated_gpu.so" : NULL, &why_not)) {
+    zpr_error_set(error, "Z0851", "this trainer needs %s: %s", d->emulated ? "the emulated GPU" : "a GPU", why_not);
+  } else if (!d->api.has_blas) {
+    zpr_error_set(error, "Z0851", "this trainer needs cuBLAS: there is no libcublas.so of CUDA 11, 12 or 13");
+  } else if (d->api.init(0) || d->api.device_count(&count) || count == 0 || d->api.device(&d->ordinal, place % count)) {
+    zpr_error_set(error, "Z0851", "this trainer needs a GPU: the CUDA driver finds none that can be used");
+  }
+}
+
+/* As in kernels/include/zplan/zpd.h; the functions are found when they are first started. */
+static void name_kernels(zpr_kernels *kernels) {
+#define ZPR_NAME(kernel) kernels->kernel.name = "zpd_" #kernel;
+  ZPR_DEVICE_KERNELS(ZPR_NAME)
+#undef ZPR_NAME
+}
+
+static void load_kernels(zpr *c) {
+  enum { WRONG_ARCH = 209 }; /* CUDA_ERROR_NO_BINARY_FOR_GPU */
+  zpr_device *d = c->state->device;
+  int result = d->api.load_module(&d->module, c->program->device_image);
+  if (result == WRONG_ARCH)
+    zpr_fail(c, "Z0852",
+             "cannot load the kernels: they were built for another kind of GPU than %s (--arch of zplan build)",
+             d->name);
+  zpr_cuda(c, result, "load the kernels");
+  name_kernels(&d->kernels);
+}
+
+void zpr_device_open(zpr *c) {
+  zpr_device *d = c->state->device = zpr_alloc(c, 1, sizeof *d);
+  zpr_error error = {0};
+  find_gpu(c, &error);
+  if (zpr_expert_ranks(c->program) > 1) zpr_error_set(&error, "Z0851", "experts are not run on GPUs");
+  zpr_agree(c, &error);
+  zpr_cuda(c, d->api.device_name(d->name, sizeof d->name, d->ordinal), "ask for the GPU's name");
+  zpr_cuda(c, d->api.attribute(&d->multiprocessors, GPU_MULTIPROCESSORS, d->ordinal), "ask for the GPU's size");
+  zpr_cuda(c, d->api.retain_context(&d->context, d->ordinal), "make a context");
+  zpr_cuda(c, d->api.set_context(d->context), "enter the context");
+  zpr_cuda(c, d->api.new_stream(&d->stream, 1), "make a stream"); /* CU_STREAM_NON_BLOCKING */
+  zpr_cublas(c, d->api.blas_create(&d->blas), "start cuBLAS");
+  zpr_cublas(c, d->api.blas_stream(d->blas, d->stream), "give cuBLAS its stream");
+  load_kernels(c);
+  zpr_cuda(c, d->api.allocate_host((void **)&d->pinned, ZPR_PINNED_BYTES), "get pinned memory of the host");
+  size_t bytes = (ZPR_SCALARS + ZPR_SQUARES_AT_ONCE * ZPD_SQUARES_BLOCKS) * sizeof(double);
+  zpr_cuda(c, d->api.allocate(&d->scalars, bytes), "get memory for sums");
+  zpr_cuda(c, d->api.fill_bytes(d->scalars, 0, bytes, d->stream), "clear the sums");
+  zpr_cuda_comm_open(c);
+}
+
+void zpr_device_close(zpr *c) {
+  zpr_device *d = c->state->device;
+  zpr_cuda_wait(c);
+  zpr_cuda_comm_close(c);
+  d->api.release(d->scalars);
+  d->api.release_host(d->pinned);
+  d->api.unload_module(d->module);
+  d->api.blas_destroy(d->blas);
+  d->api.release_stream(d->stream);
+  d->api.release_context(d->ordinal);
+  free(d);
+  c->state->device = NULL;
+}
+
+void zpr_device_describe(zpr *c, char *text, size_t size) {
+  const zpr_device *d = c->state->device;
+  const char *way = c->ranks == 1 ? "" : d->nccl ? ", messages by NCCL" : ", messages staged in host memory";
+  snprintf(text, size, "%s%s", d->name, way);
+}
+
+/* ---- kernels ---- */
+
+int64_t zpr_grid(const zpr *c, int64_t work) {
+  int64_t most = (int64_t)c->state->device->multiprocessors * 16;
+  return work < 1 ? 1 : work < most ? work : most;
+}
+
+void zpr_launch(zpr *c, zpr_device_kernel *kernel, const void *args, size_t bytes, int64_t grid_x, int64_t grid_y,
+                int64_t grid_z, unsigned threads) {
+  zpr_device *d = c->state->device;
+  if (!kernel->function) {
+    char what[128];
+    snprintf(what, sizeof what, "find the kernel %s", kernel->name);
+    zpr_cuda(c, d->api.find_kernel(&kernel->function, d->module, kernel->name), what);
+  }
+  /* CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE, _END: one struct, whose bytes the driver takes before it returns. */
+  void *extra[] = {(void *)1, (void *)(uintptr_t)args, (void *)2, &bytes, (void *)0};
+  zpr_comm_progress(c);
+  d->last_kernel = kernel->name;
+  zpr_cuda(c,
+           d->api.launch(kernel->function, (unsigned)grid_x, (unsigned)grid_y, (unsigned)grid_z, threads, 1, 1, 0,
+                         d->stream, NULL, extra),
+           "start a kernel");
+}

@@ -1,0 +1,49 @@
+/* Private to the emulated GPU: libzplan_emulated_gpu.so has the functions of the CUDA driver and of cuBLAS that
+ * ../gpu_api.h names, and plays a GPU with memory of the host. It runs the kernels of a shared object that was compiled
+ * from the same text as a GPU's (codegen/cuda/emulator). It is slow: it is there to check the road without a GPU.
+ *
+ * It is stricter than a GPU where that finds mistakes:
+ *   addresses of the device cannot be dereferenced by the host (bit 52 is set); those in the arguments of a kernel are
+ *   translated when it runs, and one that lies in no allocation is an error;
+ *   new memory holds NaN; a page that faults stands behind every allocation;
+ *   work runs only when somebody waits for it: a host that reads results too early, or writes memory that a copy has
+ *   still to read, gets wrong numbers every time. */
+#ifndef ZPLAN_EMULATOR_H
+#define ZPLAN_EMULATOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "../gpu_api.h"
+
+/* CUresult, cublasStatus_t */
+enum {
+  EMU_SUCCESS = 0,
+  EMU_INVALID_VALUE = 1,
+  EMU_OUT_OF_MEMORY = 2,
+  EMU_INVALID_IMAGE = 200,
+  EMU_NOT_FOUND = 500,
+  EMU_ILLEGAL_ADDRESS = 700,
+  EMU_LAUNCH_FAILED = 719,
+  EMU_NOT_SUPPORTED = 801,
+  EMU_BLAS_INVALID_VALUE = 7,
+  EMU_BLAS_NOT_SUPPORTED = 15
+};
+
+/* Declares a function that the library exports. */
+#define EMU_EXPORT(symbol, arguments) __attribute__((visibility("default"))) int symbol arguments
+
+/* ---- memory.c ---- */
+/* The host's address of `bytes` bytes of device memory; NULL when they do not lie in one allocation. */
+void *emu_host(gpu_pointer at, size_t bytes);
+/* Translates a word of a kernel's arguments if it is an address of the device; false: of no allocation. */
+bool emu_translate(gpu_pointer *word);
+bool emu_is_pinned(const void *memory, size_t bytes);
+
+/* ---- stream.c: work that waits ---- */
+/* Copies the struct behind `work` and runs it when somebody waits. Results of work that failed come then. */
+typedef int emu_run(void *work);
+int emu_later(emu_run *run, const void *work, size_t bytes);
+/* Runs everything; the first error since the last call. */
+int emu_run_all(void);
+
+#endif

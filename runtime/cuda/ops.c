@@ -1,0 +1,176 @@
+/* The kernels that a trainer calls, started in this rank's stream. Arguments are those of kernels/include/zplan/zpd.h.
+ */
+#include <assert.h>
+#include <limits.h>
+#include "cuda.h"
+
+/* ---- generated row kernels ---- */
+
+static void add_sums(zpr *c, const zpr_rows_call *call, void *const *partial) {
+  for (int i = 0; i < call->n_sums; i++) {
+    zpd_chunks a = {.partial = partial[i],
+                    .sum = call->sum[i],
+                    .cols = call->sum_cols[i],
+                    .chunks = c->program->row_chunks,
+                    .accumulate = call->accumulate[i]};
+    int64_t groups = (a.cols + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS;
+    zpr_launch(c, &c->state->device->kernels.add_chunks, &a, sizeof a, zpr_grid(c, groups), 1, 1, ZPD_FLAT_THREADS);
+  }
+}
+
+void zpr_rows(zpr *c, const zpr_rows_call *call) {
+  assert(call->n_in <= ZPD_OPERANDS && call->n_out <= ZPD_OPERANDS && call->n_sums <= ZPD_OPERANDS);
+  zpd_rows a = {.rows = call->rows,
+                .seed = c->program->seed,
+                .step = (zpd_uint)c->step,
+                .instance = (zpd_uint)call->instance,
+                .first_sample = call->first_sample,
+                .first_column = call->first_column,
+                .logical_columns = call->logical_columns,
+                .dropout = c->training,
+                .chunks = call->n_sums > 0 ? c->program->row_chunks : 1};
+  for (int i = 0; i < call->n_in; i++) a.in[i] = call->in[i], a.in_ld[i] = call->in_ld[i];
+  for (int i = 0; i < call->n_out; i++) a.out[i] = call->out[i], a.out_ld[i] = call->out_ld[i];
+  char *at = call->workspace;
+  for (int i = 0; i < call->n_sums; i++) {
+    a.partial[i] = at;
+    at += a.chunks * call->sum_cols[i] * zpk_bytes(c->program->dtype);
+  }
+  int64_t blocks = call->n_sums > 0 ? a.chunks : zpr_grid(c, call->rows);
+  zpr_launch(c, call->device, &a, sizeof a, blocks, 1, 1, ZPD_ROW_THREADS);
+  add_sums(c, call, a.partial);
+}
+
+/* ---- products ---- */
+
+/* Row-major y = op(a) op(b) is column-major y' = op(b)' op(a)', of the same memory. In full f32: cuBLAS takes TF32 only
+ * where it is asked to. */
+void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda,
+              const void *b, int64_t ldb, bool accumulate, void *y, int64_t ldy) {
+  assert(m <= INT_MAX && n <= INT_MAX && k <= INT_MAX && lda <= INT_MAX && ldb <= INT_MAX && ldy <= INT_MAX);
+  zpr_device *d = c->state->device;
+  const float one = 1, add = accumulate;
+  const double one_f64 = 1, add_f64 = accumulate;
+  int result;
+  if (m == 0 || n == 0) return;
+  zpr_comm_progress(c);
+  if (c->program->dtype == ZPK_F64)
+    result = d->api.gemm_f64(d->blas, trans_b, trans_a, (int)n, (int)m, (int)k, &one_f64, zpr_gpu(b), (int)ldb,
+                             zpr_gpu(a), (int)lda, &add_f64, zpr_gpu(y), (int)ldy);
+  else
+    result = d->api.gemm_f32(d->blas, trans_b, trans_a, (int)n, (int)m, (int)k, &one, zpr_gpu(b), (int)ldb, zpr_gpu(a),
+                             (int)lda, &add, zpr_gpu(y), (int)ldy);
+  zpr_cublas(c, result, "multiply matrices");
+}
+
+/* ---- lookups ---- */
+
+void zpr_embedding(zpr *c, const int32_t *ids, const void *table, int64_t first_row, int64_t n_rows, int64_t rows,
+                   int64_t cols, void *out) {
+  zpd_lookup a = {
+      .ids = ids, .from = table, .to = out, .first_row = first_row, .n_rows = n_rows, .rows = rows, .cols = cols};
+  zpr_launch(c, &c->state->device->kernels.embedding, &a, sizeof a, zpr_grid(c, rows), 1, 1, ZPD_FLAT_THREADS);
+}
+
+void zpr_embedding_grad(zpr *c, const int32_t *ids, const void *dy, int64_t first_row, int64_t n_rows, int64_t rows,
+                        int64_t cols, void *grad) {
+  zpd_lookup a = {
+      .ids = ids, .from = dy, .to = grad, .first_row = first_row, .n_rows = n_rows, .rows = rows, .cols = cols};
+  zpr_launch(c, &c->state->device->kernels.embedding_grad, &a, sizeof a, zpr_grid(c, n_rows < rows ? n_rows : rows), 1,
+             1, ZPD_FLAT_THREADS);
+}
+
+void zpr_position_grad(zpr *c, const void *dy, int64_t ld, int64_t samples, int64_t S, int64_t cols, bool accumulate,
+                       void *grad) {
+  zpd_lookup a = {.from = dy, .to = grad, .cols = cols, .ld = ld, .samples = samples, .S = S, .accumulate = accumulate};
+  zpr_launch(c, &c->state->device->kernels.position_grad, &a, sizeof a, zpr_grid(c, S), 1, 1, ZPD_FLAT_THREADS);
+}
+
+/* ---- attention ---- */
+
+static zpd_attention attention_args(const zpk_attention_args *x) {
+  return (zpd_attention){.B = x->B,
+                         .S = x->S,
+                         .H = x->H,
+                         .G = x->G,
+                         .hd = x->hd,
+                         .kv_heads_valid = x->kv_heads_valid,
+                         .scale = x->scale,
+                         .causal = x->causal,
+                         .q = x->q,
+                         .k = x->k,
+                         .v = x->v,
+                         .q_ld = x->q_ld,
+                         .k_ld = x->k_ld,
+                         .v_ld = x->v_ld,
+                         .o = x->o,
+                         .o_ld = x->o_ld,
+                         .lse = x->lse,
+                         .d_o = x->d_o,
+                         .d_o_ld = x->d_o_ld,
+                         .dq = x->dq,
+                         .dk = x->dk,
+                         .dv = x->dv,
+                         .dq_ld = x->dq_ld,
+                         .dk_ld = x->dk_ld,
+                         .dv_ld = x->dv_ld};
+}
+
+static void launch_attention(zpr *c, zpr_device_kernel *kernel, const zpd_attention *a, int64_t heads) {
+  int64_t tiles = (a->S + ZPD_ATTENTION_ROWS - 1) / ZPD_ATTENTION_ROWS;
+  zpr_launch(c, kernel, a, sizeof *a, tiles, heads, a->B, ZPD_ATTENTION_THREADS);
+}
+
+void zpr_attention(zpr *c, const zpk_attention_args *args) {
+  zpd_attention a = attention_args(args);
+  launch_attention(c, &c->state->device->kernels.attention_forward, &a, a.H);
+}
+
+void zpr_attention_grad(zpr *c, const zpk_attention_args *args) {
+  zpd_attention a = attention_args(args);
+  launch_attention(c, &c->state->device->kernels.attention_grad_q, &a, a.H);
+  launch_attention(c, &c->state->device->kernels.attention_grad_kv, &a, a.G);
+}
+
+/* ---- cross-entropy ---- */
+
+void zpr_ce_stats(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
+                  int64_t rows, void *stat) {
+  zpd_ce a = {.logits = logits,
+              .out = stat,
+              .labels = labels,
+              .V = V,
+              .first_col = first_col,
+              .vocabulary = vocabulary,
+              .rows = rows};
+  zpr_launch(c, &c->state->device->kernels.ce_stats, &a, sizeof a, zpr_grid(c, rows), 1, 1, ZPD_CE_THREADS);
+}
+
+/* Into a double of the device, which zpr_collect_loss fetches once a step. */
+void zpr_ce_loss(zpr *c, const void *stat, int ranks, int64_t rows, int64_t vocabulary, const int32_t *labels,
+                 void *lse) {
+  zpr_device *d = c->state->device;
+  zpd_ce a = {.stat = stat,
+              .out = lse,
+              .labels = labels,
+              .vocabulary = vocabulary,
+              .rows = rows,
+              .ranks = ranks,
+              .scale = c->loss_scale,
+              .loss = (double *)(void *)zpr_gpu_host(d->scalars) + ZPR_LOSS};
+  zpr_launch(c, &d->kernels.ce_loss, &a, sizeof a, 1, 1, 1, ZPD_CE_THREADS);
+}
+
+void zpr_ce_grad(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
+                 const void *lse, int64_t rows, void *dlogits) {
+  zpd_ce a = {.logits = logits,
+              .lse = lse,
+              .out = dlogits,
+              .labels = labels,
+              .V = V,
+              .first_col = first_col,
+              .vocabulary = vocabulary,
+              .rows = rows,
+              .scale = c->loss_scale};
+  zpr_launch(c, &c->state->device->kernels.ce_grad, &a, sizeof a, zpr_grid(c, rows), 1, 1, ZPD_CE_THREADS);
+}

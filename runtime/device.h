@@ -1,0 +1,52 @@
+/* Private: the seam between the runtime and what a rank computes on. Two libraries have these functions, and a trainer
+ * links one of them: libzplanrt_cpu (cpu/, this rank's threads, the arena is the process's memory) and libzplanrt_cuda
+ * (cuda/, a GPU, the arena is its memory). Each also has the step functions of rt.h (zpr_gemm, zpr_rows, ... zpr_zero,
+ * collectives and pipeline messages) and the zpr_group_* collectives of internal.h, which work on the arena.
+ *
+ * Addresses from zpr_at are the device's. Common code gives them to these functions and never reads behind them. */
+#ifndef ZPLAN_RT_DEVICE_H
+#define ZPLAN_RT_DEVICE_H
+
+#include "internal.h"
+
+/* Before the arena: ranks, coordinates and stage are known, threads run. Collective. */
+void zpr_device_open(zpr *c);
+void zpr_device_close(zpr *c);
+/* What computes, for the first line of a run: "threads per rank 2". */
+void zpr_device_describe(zpr *c, char *text, size_t size);
+
+/* ---- the arena ---- */
+/* Exactly stage->arena_bytes, at c->arena. check: filled with the pattern 0xE7. */
+void zpr_arena_open(zpr *c, bool check);
+void zpr_arena_close(zpr *c);
+/* 1 + the highest byte that was ever written (only with check). */
+int64_t zpr_arena_measured_peak(zpr *c);
+
+/* Host access to at most zpr_window_bytes() bytes of the arena, one window at a time: on the host the bytes themselves,
+ * on a GPU a buffer with what they hold (to_read), whose contents zpr_window_close puts there (to write). */
+int64_t zpr_window_bytes(const zpr *c);
+void *zpr_window_open(zpr *c, void *part, int64_t bytes, bool to_read);
+void zpr_window_close(zpr *c);
+
+/* Zeroes `bytes` at the start of each of `rows` rows that are `pitch` bytes apart. */
+void zpr_zero_columns(zpr *c, void *dst, int64_t pitch, int64_t bytes, int64_t rows);
+
+/* ---- the step's end ---- */
+/* Adds to c->loss what zpr_ce_loss has summed on the device since the last call. */
+void zpr_collect_loss(zpr *c);
+
+/* Elements of the flat buffers that lie in one parameter. */
+typedef struct zpr_block {
+  int64_t begin, end;
+  int64_t to_state; /* from there to the same elements of the optimizer state */
+  bool decay;
+  bool counted; /* in the norm: otherwise somebody else has the same elements and counts them */
+} zpr_block;
+/* Blocks are cut at multiples of this. */
+extern const int64_t zpr_block_elements;
+/* squares[i] = sum of squares of block i of the gradients, 0 where it is not counted. */
+void zpr_square_blocks(zpr *c, const zpr_block *blocks, int64_t n, double *squares);
+/* The optimizer over all blocks. */
+void zpr_update_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule);
+
+#endif

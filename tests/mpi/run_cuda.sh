@@ -1,0 +1,78 @@
+#!/bin/sh
+# The runtime of GPUs on several ranks that share an emulated GPU: run_cuda.sh FOLDER, where the programs lie. Messages are
+# staged; NCCL takes a GPU for every rank and is not run here.
+set -u
+bin=${1:?usage: run_cuda.sh FOLDER}
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+failed=0
+
+ranks() { # N COMMAND...
+  n=$1
+  shift
+  timeout 120 mpirun -q --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n "$n" "$@"
+}
+
+fail() {
+  echo "FAILED: $*"
+  failed=1
+}
+
+# --- sums to the bit, gathers, messages, byte counts: TENSOR PIPELINE DATA dtype
+for layout in '2 1 1 f64' '1 2 1 f32' '1 1 3 f64' '2 2 1 f32' '1 2 2 f64'; do
+  set -- $layout
+  ranks $(($1 * $2 * $3)) "$bin/mpi_collectives_cuda" "$@" || fail "collectives $layout"
+done
+
+# --- the same losses as on a CPU: TENSOR DATA ZERO; the arena's peak and the bytes sent are those of the plan
+losses() { # FILE DIGITS: step, loss and norm, rounded to what the order of sums may change
+  sed -n 's/^{"step": \([0-9]*\), "loss": \([^,]*\), "grad_norm": \([^,]*\),.*/\1 \2 \3/p' "$1" |
+    awk -v digits="$2" '{ printf "%d %.*e %.*e\n", $1, digits, $2, digits, $3 }'
+}
+for dtype in f64 f32; do
+  digits=10
+  [ $dtype = f32 ] && digits=3
+  "$bin/mpi_trainer" 1 1 0 $dtype --steps 8 --log "$tmp/log" >/dev/null || fail "CPU trainer $dtype"
+  losses "$tmp/log" $digits >"$tmp/reference"
+  for layout in '1 1 0' '2 2 1' '1 2 0' '3 1 0'; do
+    set -- $layout
+    ranks $(($1 * $2)) "$bin/mpi_trainer_cuda" "$@" $dtype --steps 8 --check-memory --log "$tmp/log" >"$tmp/out" 2>&1 ||
+      { fail "trainer $layout $dtype" && cat "$tmp/out"; }
+    losses "$tmp/log" $digits >"$tmp/losses"
+    [ "$(wc -l <"$tmp/losses")" = 8 ] || fail "trainer $layout $dtype: 8 steps in the log"
+    cmp -s "$tmp/losses" "$tmp/reference" || fail "trainer $layout $dtype: other losses than on a CPU"
+  done
+done
+grep -q 'emulated GPU (slow, for checks), messages staged in host memory' "$tmp/out" || fail 'the first line says where it runs'
+
+# --- checkpoints: a run of a GPU goes on to the bit, and one of a CPU goes on here
+steps() { grep -o '^{"step": [0-9]*, "loss": [^,]*, "grad_norm": [^,]*' "$1"; }
+run() { ranks 4 "$bin/$1" 2 2 1 f64 --checkpoint "$tmp/$2" --log "$tmp/$3" --steps "$4" --resume >"$tmp/out" 2>&1 || fail "$*"; }
+ranks 4 "$bin/mpi_trainer_cuda" 2 2 1 f64 --steps 6 --log "$tmp/whole" >/dev/null || fail 'whole run'
+run mpi_trainer_cuda gpu parts 3
+run mpi_trainer_cuda gpu parts 6
+steps "$tmp/whole" >"$tmp/a"
+steps "$tmp/parts" >"$tmp/b"
+cmp -s "$tmp/a" "$tmp/b" || fail 'resumed run: other losses'
+run mpi_trainer cpu mixed 3
+run mpi_trainer_cuda cpu mixed 6
+losses "$tmp/whole" 10 >"$tmp/a"
+losses "$tmp/mixed" 10 >"$tmp/b"
+cmp -s "$tmp/a" "$tmp/b" || fail 'run that a CPU began: other losses'
+
+# --- trouble: one message, the right status
+expect() { # STATUS TEXT COMMAND...
+  status=$1 text=$2
+  shift 2
+  "$@" >"$tmp/out" 2>"$tmp/err"
+  got=$?
+  [ $got = "$status" ] || fail "expected status $status, got $got: $*"
+  [ "$(grep -c "$text" "$tmp/err")" = 1 ] || { fail "expected one line with \"$text\": $*" && cat "$tmp/err"; }
+}
+expect 1 'error\[Z0853\]: --comm nccl cannot be had: the GPU is emulated' ranks 2 "$bin/mpi_trainer_cuda" 2 1 0 f64 --comm nccl
+expect 1 'error\[Z0853\]' "$bin/mpi_trainer" 1 1 0 f64 --comm staged
+expect 2 'nccl or staged, not "mpi"' "$bin/mpi_trainer_cuda" 1 1 0 f64 --comm mpi
+ranks 2 "$bin/mpi_trainer_cuda" 2 1 0 f64 --comm staged --steps 1 >/dev/null || fail '--comm staged'
+
+exit $failed

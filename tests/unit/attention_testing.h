@@ -1,0 +1,177 @@
+/* Problems of attention with their naive f64 reference, for the tests of the CPU and of the device kernels. */
+#ifndef ATTENTION_TESTING_H
+#define ATTENTION_TESTING_H
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zplan/zpk.h>
+
+typedef struct problem {
+  zpk_attention_args a;
+  double *q, *k, *v, *d_o;        /* exact values of what the kernel gets */
+  double *o, *lse, *dq, *dk, *dv; /* what the reference says */
+  void *qkv, *d_qkv, *o_out, *d_o_in, *lse_out;
+} problem;
+
+static inline double pseudo(uint64_t i) {
+  i = (i + 1) * 0x9E3779B97F4A7C15u;
+  i ^= i >> 31;
+  i *= 0xBF58476D1CE4E5B9u;
+  return (double)(i >> 40) / (1 << 23) - 1;
+}
+
+static inline double get(zpk_dtype dtype, const void *x, int64_t i) {
+  return dtype == ZPK_F64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
+}
+
+static inline void put(zpk_dtype dtype, void *x, int64_t i, double value) {
+  if (dtype == ZPK_F64)
+    ((double *)x)[i] = value;
+  else
+    ((float *)x)[i] = (float)value;
+}
+
+/* Copies a dense [rows, cols] f64 matrix into a strided one, rounding the source to what was stored. */
+static inline void store(zpk_dtype dtype, double *from, int64_t rows, int64_t cols, void *to, int64_t ld) {
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t c = 0; c < cols; c++) {
+      put(dtype, to, r * ld + c, from[r * cols + c]);
+      from[r * cols + c] = get(dtype, to, r * ld + c);
+    }
+}
+
+static inline double *numbers(int64_t count, uint64_t salt) {
+  double *x = malloc((size_t)count * sizeof *x);
+  for (int64_t i = 0; i < count; i++) x[i] = pseudo(salt * 1000003 + (uint64_t)i);
+  return x;
+}
+
+/* A packed q,k,v matrix as a fused projection makes it, so that every operand is a strided view. */
+static inline problem make_problem(zpk_dtype dtype, int64_t B, int64_t S, int64_t H, int64_t G, int64_t valid,
+                                   int64_t hd, bool causal) {
+  problem p = {0};
+  int64_t rows = B * S, ld = (H + 2 * G) * hd + 3, e = zpk_bytes(dtype);
+  p.q = numbers(rows * H * hd, 1);
+  p.k = numbers(rows * G * hd, 2);
+  p.v = numbers(rows * G * hd, 3);
+  p.d_o = numbers(rows * H * hd, 4);
+  p.qkv = calloc((size_t)(rows * ld), (size_t)e);
+  p.d_qkv = malloc((size_t)(rows * ld * e));
+  memset(p.d_qkv, 0xff, (size_t)(rows * ld * e)); /* NaN: whoever reads before writing is caught */
+  p.o_out = malloc((size_t)(rows * H * hd * e));
+  p.d_o_in = malloc((size_t)(rows * H * hd * e));
+  p.lse_out = malloc((size_t)(rows * H * e));
+  char *base = p.qkv, *d_base = p.d_qkv;
+  p.a = (zpk_attention_args){.dtype = dtype,
+                             .B = B,
+                             .S = S,
+                             .H = H,
+                             .G = G,
+                             .hd = hd,
+                             .kv_heads_valid = valid,
+                             .scale = 1.7 / sqrt((double)hd),
+                             .causal = causal,
+                             .q = base,
+                             .k = base + H * hd * e,
+                             .v = base + (H + G) * hd * e,
+                             .q_ld = ld,
+                             .k_ld = ld,
+                             .v_ld = ld,
+                             .o = p.o_out,
+                             .o_ld = H * hd,
+                             .lse = p.lse_out,
+                             .d_o = p.d_o_in,
+                             .d_o_ld = H * hd,
+                             .dq = d_base,
+                             .dk = d_base + H * hd * e,
+                             .dv = d_base + (H + G) * hd * e,
+                             .dq_ld = ld,
+                             .dk_ld = ld,
+                             .dv_ld = ld};
+  store(dtype, p.q, rows, H * hd, base, ld);
+  store(dtype, p.k, rows, G * hd, base + H * hd * e, ld);
+  store(dtype, p.v, rows, G * hd, base + (H + G) * hd * e, ld);
+  store(dtype, p.d_o, rows, H * hd, p.d_o_in, H * hd);
+  p.o = calloc((size_t)(rows * H * hd), sizeof(double));
+  p.lse = calloc((size_t)(rows * H), sizeof(double));
+  p.dq = calloc((size_t)(rows * H * hd), sizeof(double));
+  p.dk = calloc((size_t)(rows * G * hd), sizeof(double));
+  p.dv = calloc((size_t)(rows * G * hd), sizeof(double));
+  return p;
+}
+
+static inline void free_problem(problem *p) {
+  void *all[] = {p->q,  p->k,  p->v,   p->d_o,   p->o,     p->lse,    p->dq,
+                 p->dk, p->dv, p->qkv, p->d_qkv, p->o_out, p->d_o_in, p->lse_out};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+}
+
+static inline double dot(const double *x, const double *y, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++) sum += x[i] * y[i];
+  return sum;
+}
+
+static inline void axpy(double a, const double *x, double *y, int64_t n) {
+  for (int64_t i = 0; i < n; i++) y[i] += a * x[i];
+}
+
+/* One query row of one head, forward and backward, by the definition. */
+static inline void reference_row(problem *p, int64_t b, int64_t h, int64_t query) {
+  const zpk_attention_args *a = &p->a;
+  int64_t S = a->S, hd = a->hd, g = h / (a->H / a->G), row = b * S + query, keys = a->causal ? query + 1 : S;
+  const double *q = p->q + (row * a->H + h) * hd, *d_o = p->d_o + (row * a->H + h) * hd;
+  double *o = p->o + (row * a->H + h) * hd, *score = malloc((size_t)keys * sizeof *score), max = -INFINITY, sum = 0;
+  for (int64_t j = 0; j < keys; j++) {
+    score[j] = a->scale * dot(q, p->k + ((b * S + j) * a->G + g) * hd, hd);
+    max = fmax(max, score[j]);
+  }
+  for (int64_t j = 0; j < keys; j++) sum += exp(score[j] - max);
+  p->lse[row * a->H + h] = max + log(sum);
+  for (int64_t j = 0; j < keys; j++) axpy(exp(score[j] - max) / sum, p->v + ((b * S + j) * a->G + g) * hd, o, hd);
+  double delta = dot(d_o, o, hd);
+  for (int64_t j = 0; j < keys; j++) {
+    int64_t kv = ((b * S + j) * a->G + g) * hd;
+    double prob = exp(score[j] - max) / sum, ds = prob * (dot(d_o, p->v + kv, hd) - delta) * a->scale;
+    axpy(prob, d_o, p->dv + kv, hd);
+    axpy(ds, q, p->dk + kv, hd);
+    axpy(ds, p->k + kv, p->dq + (row * a->H + h) * hd, hd);
+  }
+  free(score);
+}
+
+/* Padding heads keep the zeros of calloc. */
+static inline void reference(problem *p) {
+  const zpk_attention_args *a = &p->a;
+  for (int64_t b = 0; b < a->B; b++)
+    for (int64_t h = 0; h < a->kv_heads_valid * (a->H / a->G); h++)
+      for (int64_t query = 0; query < a->S; query++) reference_row(p, b, h, query);
+}
+
+/* Largest difference relative to the largest element. */
+static inline double difference(zpk_dtype dtype, const void *x, int64_t ld, const double *want, int64_t rows,
+                                int64_t cols) {
+  double worst = 0, largest = 1e-300;
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t c = 0; c < cols; c++) {
+      double d = fabs(get(dtype, x, r * ld + c) - want[r * cols + c]);
+      worst = d <= worst ? worst : d; /* NaN wins */
+      largest = fmax(largest, fabs(want[r * cols + c]));
+    }
+  return worst / largest;
+}
+
+static inline void check(problem *p, const char *what) {
+  const zpk_attention_args *a = &p->a;
+  int64_t rows = a->B * a->S, q_cols = a->H * a->hd, kv_cols = a->G * a->hd;
+  double bound = a->dtype == ZPK_F64 ? 1e-14 * (1 + (double)a->S / 50) : 4e-6 * (1 + (double)a->S / 50);
+  cr_expect_lt(difference(a->dtype, a->o, a->o_ld, p->o, rows, q_cols), bound, "%s: o", what);
+  cr_expect_lt(difference(a->dtype, a->lse, a->H, p->lse, rows, a->H), bound, "%s: lse", what);
+  cr_expect_lt(difference(a->dtype, a->dq, a->dq_ld, p->dq, rows, q_cols), bound, "%s: dq", what);
+  cr_expect_lt(difference(a->dtype, a->dk, a->dk_ld, p->dk, rows, kv_cols), bound, "%s: dk", what);
+  cr_expect_lt(difference(a->dtype, a->dv, a->dv_ld, p->dv, rows, kv_cols), bound, "%s: dv", what);
+}
+
+#endif

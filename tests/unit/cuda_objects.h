@@ -1,0 +1,75 @@
+/* Compiles kernel text for the host and launches its kernels through the emulator, for the tests of codegen/cuda. */
+#ifndef CUDA_OBJECTS_H
+#define CUDA_OBJECTS_H
+
+#include <criterion/criterion.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <zplan/cuda.h>
+#include <zplan/rowkernel.h>
+#include "../../kernels/include/zplan/zpd.h"
+
+#ifdef __SANITIZE_ADDRESS__
+static const bool sanitized = true;
+#else
+static const bool sanitized = false;
+#endif
+
+static const char *const cuda_include_dirs[] = {ZPLAN_SOURCE_DIR "/kernels/include", ZPLAN_SOURCE_DIR "/kernels/cuda",
+                                                ZPLAN_SOURCE_DIR "/codegen/cuda/emulator"};
+
+static inline zp_cuda_source cuda_source(const char *text, int elem_bytes) {
+  return (zp_cuda_source){.text = text,
+                          .name = "kernels.cu",
+                          .include_dirs = cuda_include_dirs,
+                          .n_include_dirs = 3,
+                          .elem_bytes = elem_bytes,
+                          .sanitize = sanitized};
+}
+
+typedef int host_launch(void (*kernel)(const void *args), const void *args, const unsigned grid[3],
+                        const unsigned block[3]);
+typedef struct host_object {
+  void *library;
+  host_launch *launch;
+} host_object;
+
+/* C converts no object pointer to that of a function. */
+static inline void host_find(const host_object *o, const char *symbol, void *place) {
+  void *address = dlsym(o->library, symbol);
+  cr_assert_not_null(address, "no symbol %s", symbol);
+  memcpy(place, &address, sizeof address);
+}
+
+static inline host_object host_load(const char *text, int elem_bytes) {
+  host_object o = {0};
+  char folder[] = "zplan-emulator-XXXXXX", path[64];
+  const char *error = NULL;
+  zp_arena *arena = zp_arena_new("emulator");
+  zp_cuda_source source = cuda_source(text, elem_bytes);
+  cr_assert_not_null(mkdtemp(folder));
+  snprintf(path, sizeof path, "./%s/kernels.so", folder);
+  cr_assert(zp_cuda_compile(arena, &source, "host", path, &error), "%s", error);
+  o.library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  cr_assert_not_null(o.library, "%s", dlerror());
+  unlink(path);
+  cr_assert_eq(rmdir(folder), 0, "the compiler left files behind");
+  zp_arena_free(arena);
+  host_find(&o, "zpd_host_launch", &o.launch);
+  return o;
+}
+
+static inline void host_unload(host_object *o) { dlclose(o->library); }
+
+/* In one dimension; what zpd_host_launch returns. */
+static inline int host_run(const host_object *o, const char *kernel, const void *args, unsigned grid, unsigned block) {
+  char symbol[256];
+  void (*function)(const void *args);
+  snprintf(symbol, sizeof symbol, "zpd_host_%s", kernel);
+  host_find(o, symbol, &function);
+  return o->launch(function, args, (unsigned[]){grid, 1, 1}, (unsigned[]){block, 1, 1});
+}
+
+#endif

@@ -1,0 +1,26 @@
+/* The kernels of kernels/cuda on the host, for the tests test_kernels_cuda*.c. Only addresses of the host are in use.
+ */
+#ifndef DEVICE_KERNELS_H
+#define DEVICE_KERNELS_H
+
+#include "cuda_objects.h"
+#include <zplan/zpk.h>
+
+/* `text`: CUDA C that includes files of kernels/cuda; `head`: ZPD_HEAD. */
+static inline host_object device_open(const char *text, zpk_dtype dtype, int head) {
+  char whole[1024];
+  snprintf(whole, sizeof whole, "#define ZPD_HEAD %d\n%s", head, text);
+  return host_load(whole, (int)zpk_bytes(dtype));
+}
+
+static inline void device_launch(const host_object *o, const char *name, const void *args, int64_t x, int64_t y,
+                                 int64_t z, unsigned threads) {
+  char symbol[64];
+  void (*kernel)(const void *args);
+  snprintf(symbol, sizeof symbol, "zpd_host_%s", name);
+  host_find(o, symbol, &kernel);
+  const unsigned grid[3] = {(unsigned)x, (unsigned)y, (unsigned)z}, block[3] = {threads, 1, 1};
+  cr_assert_eq(o->launch(kernel, args, grid, block), 0, "%s", name);
+}
+
+#endif

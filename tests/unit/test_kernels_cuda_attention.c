@@ -1,0 +1,163 @@
+/* Device attention, compiled for the host, against the naive f64 reference and the CPU kernels. */
+#include "attention_testing.h"
+#include "device_kernels.h"
+
+static const char text[] = "#include \"zpd_attention.cuh\"\n";
+
+static zpd_attention device_args(const zpk_attention_args *a) {
+  return (zpd_attention){.B = a->B,
+                         .S = a->S,
+                         .H = a->H,
+                         .G = a->G,
+                         .hd = a->hd,
+                         .kv_heads_valid = a->kv_heads_valid,
+                         .scale = a->scale,
+                         .causal = a->causal,
+                         .q = a->q,
+                         .k = a->k,
+                         .v = a->v,
+                         .q_ld = a->q_ld,
+                         .k_ld = a->k_ld,
+                         .v_ld = a->v_ld,
+                         .o = a->o,
+                         .o_ld = a->o_ld,
+                         .lse = a->lse,
+                         .d_o = a->d_o,
+                         .d_o_ld = a->d_o_ld,
+                         .dq = a->dq,
+                         .dk = a->dk,
+                         .dv = a->dv,
+                         .dq_ld = a->dq_ld,
+                         .dk_ld = a->dk_ld,
+                         .dv_ld = a->dv_ld};
+}
+
+static void run_forward(const host_object *k, const problem *p) {
+  zpd_attention a = device_args(&p->a);
+  int64_t tiles = (a.S + ZPD_ATTENTION_ROWS - 1) / ZPD_ATTENTION_ROWS;
+  device_launch(k, "zpd_attention_forward", &a, tiles, a.H, a.B, ZPD_ATTENTION_THREADS);
+}
+
+static void run_device(const host_object *k, const problem *p) {
+  zpd_attention a = device_args(&p->a);
+  int64_t tiles = (a.S + ZPD_ATTENTION_ROWS - 1) / ZPD_ATTENTION_ROWS;
+  run_forward(k, p);
+  device_launch(k, "zpd_attention_grad_q", &a, tiles, a.H, a.B, ZPD_ATTENTION_THREADS);
+  device_launch(k, "zpd_attention_grad_kv", &a, tiles, a.G, a.B, ZPD_ATTENTION_THREADS);
+}
+
+/* Rows of the packed matrix have 3 elements more than the heads, so only some rows begin at multiples of 16 bytes;
+ * these begin all there, where the head size allows. */
+static void align(problem *p) {
+  zpk_attention_args *a = &p->a;
+  int64_t rows = a->B * a->S, e = zpk_bytes(a->dtype), old_ld = a->q_ld, ld = (old_ld - 3 + 3) / 4 * 4;
+  char *qkv = aligned_alloc(16, (size_t)((rows * ld * e + 15) / 16 * 16));
+  char *d_qkv = aligned_alloc(16, (size_t)((rows * ld * e + 15) / 16 * 16));
+  memset(d_qkv, 0xff, (size_t)(rows * ld * e));
+  for (int64_t r = 0; r < rows; r++)
+    memcpy(qkv + r * ld * e, (char *)p->qkv + r * old_ld * e, (size_t)((old_ld - 3) * e));
+  int64_t k_at = a->H * a->hd * e, v_at = (a->H + a->G) * a->hd * e;
+  free(p->qkv);
+  free(p->d_qkv);
+  p->qkv = qkv;
+  p->d_qkv = d_qkv;
+  a->q = qkv, a->k = qkv + k_at, a->v = qkv + v_at;
+  a->dq = d_qkv, a->dk = d_qkv + k_at, a->dv = d_qkv + v_at;
+  a->q_ld = a->k_ld = a->v_ld = a->dq_ld = a->dk_ld = a->dv_ld = ld;
+}
+
+static const struct {
+  int64_t B, S, H, G, valid, hd;
+} shapes[] = {
+    {1, 1, 1, 1, 1, 1},    {2, 7, 3, 3, 3, 5},   {1, 64, 2, 2, 2, 64},   {2, 65, 4, 2, 2, 32},  {1, 96, 2, 1, 1, 80},
+    {1, 131, 3, 3, 2, 17}, {2, 66, 6, 3, 2, 64}, {1, 129, 1, 1, 1, 136}, {1, 67, 2, 1, 1, 256}, {1, 40, 1, 1, 1, 255},
+};
+
+static void run_shape(const host_object *k, zpk_dtype dtype, size_t i, int head, bool causal, bool aligned) {
+  problem p =
+      make_problem(dtype, shapes[i].B, shapes[i].S, shapes[i].H, shapes[i].G, shapes[i].valid, shapes[i].hd, causal);
+  if (aligned) align(&p);
+  char what[96];
+  snprintf(what, sizeof what, "shape %zu, f%d, %s%s, for heads up to %d", i, dtype == ZPK_F64 ? 64 : 32,
+           causal ? "causal" : "full", aligned ? ", aligned" : "", head);
+  reference(&p);
+  run_device(k, &p);
+  check(&p, what);
+  free_problem(&p);
+}
+
+/* Texts for several head sizes: a part of the head's columns, all of them, more than there are. Sanitizers,
+ * which take four times as long, see half of it: full and unaligned, causal and aligned. */
+static void run_shapes(zpk_dtype dtype) {
+  const int heads[] = {256, 64, 96};
+  for (size_t h = 0; h < sizeof heads / sizeof *heads; h++) {
+    host_object k = device_open(text, dtype, heads[h]);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+      for (int way = 0; way < 4; way += sanitized ? 3 : 1)
+        if (h == 0 || shapes[i].hd >= heads[h] / 3) run_shape(&k, dtype, i, heads[h], way % 2, way / 2);
+    host_unload(&k);
+  }
+}
+
+Test(kernels_cuda_attention, f64) { run_shapes(ZPK_F64); }
+Test(kernels_cuda_attention, f32) { run_shapes(ZPK_F32); }
+
+/* The CPU's kernels take other tiles and another exponential: equal up to rounding. The gradients are those of the same
+ * output and log-sum-exp. */
+Test(kernels_cuda_attention, cpu_kernels_agree) {
+  for (int dtype = 0; dtype < 2; dtype++) {
+    host_object k = device_open(text, (zpk_dtype)dtype, 64);
+    problem cpu = make_problem((zpk_dtype)dtype, 2, 150, 4, 2, 2, 48, true);
+    problem device = make_problem((zpk_dtype)dtype, 2, 150, 4, 2, 2, 48, true);
+    cpu.a.workspace = malloc((size_t)(zpk_attention_workspace((zpk_dtype)dtype, 150, 48, false) +
+                                      zpk_attention_workspace((zpk_dtype)dtype, 150, 48, true)));
+    zpk_attention(&cpu.a, 0, 4, 0);
+    zpk_attention_grad(&cpu.a, 0, 4, 0);
+    run_device(&k, &device);
+    int64_t rows = 300, ld = cpu.a.dq_ld;
+    double *want = malloc((size_t)(rows * ld) * sizeof *want), bound = dtype == ZPK_F64 ? 4e-15 : 2e-6;
+    for (int64_t i = 0; i < rows * ld; i++) want[i] = i % ld < 8 * 48 ? get((zpk_dtype)dtype, cpu.d_qkv, i) : 0;
+    for (int64_t r = 0; r < rows; r++) /* what lies between rows is nobody's */
+      for (int64_t c = 8 * 48; c < ld; c++) put((zpk_dtype)dtype, device.d_qkv, r * ld + c, 0);
+    cr_expect_lt(difference((zpk_dtype)dtype, device.d_qkv, ld, want, rows, ld), bound);
+    for (int64_t i = 0; i < rows * 4 * 48; i++) want[i] = get((zpk_dtype)dtype, cpu.o_out, i);
+    cr_expect_lt(difference((zpk_dtype)dtype, device.o_out, 4 * 48, want, rows, 4 * 48), bound);
+    free(want);
+    free(cpu.a.workspace);
+    free_problem(&cpu);
+    free_problem(&device);
+    host_unload(&k);
+  }
+}
+
+/* Large scores: the running maximum must keep exp in range, and a late large key must rescale what came before. */
+Test(kernels_cuda_attention, large_scores_stay_finite) {
+  host_object k = device_open(text, ZPK_F64, 32);
+  problem p = make_problem(ZPK_F64, 1, 120, 1, 1, 1, 8, true);
+  p.a.scale = 400;
+  reference(&p);
+  run_forward(&k, &p);
+  cr_expect_lt(difference(ZPK_F64, p.a.o, p.a.o_ld, p.o, 120, 8), 1e-12);
+  cr_expect_lt(difference(ZPK_F64, p.a.lse, 1, p.lse, 120, 1), 1e-12);
+  free_problem(&p);
+  host_unload(&k);
+}
+
+/* A NaN key reaches all queries that see it. Queries of the tile before do not meet it; those of its own tile may,
+ * because 0 times NaN is NaN, as on the CPU. */
+Test(kernels_cuda_attention, nan_reaches_who_sees_it) {
+  enum { S = 90, HD = 8, BAD = 70 };
+  host_object k = device_open(text, ZPK_F32, 32);
+  problem p = make_problem(ZPK_F32, 1, S, 1, 1, 1, HD, true);
+  reference(&p);
+  for (int c = 0; c < 2 * HD; c++) ((float *)p.qkv)[BAD * p.a.q_ld + HD + c] = NAN;
+  run_device(&k, &p);
+  cr_expect_lt(difference(ZPK_F32, p.a.o, HD, p.o, ZPD_ATTENTION_ROWS, HD), 1e-5);
+  cr_expect_lt(difference(ZPK_F32, p.a.dq, p.a.dq_ld, p.dq, ZPD_ATTENTION_ROWS, HD), 1e-5);
+  for (int row = BAD; row < S; row++) {
+    cr_expect(isnan(((float *)p.o_out)[row * HD]), "output %d", row);
+    cr_expect(isnan(((float *)p.d_qkv)[row * p.a.dq_ld]), "gradient of query %d", row);
+  }
+  free_problem(&p);
+  host_unload(&k);
+}

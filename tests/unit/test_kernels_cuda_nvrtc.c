@@ -1,0 +1,79 @@
+/* Device kernels compiled for GPUs by NVRTC, which needs no GPU: every text compiles without warnings and without any
+ * toolkit header, and keeps its values in registers. Without NVRTC on the machine there is nothing to test, and it says
+ * so. */
+#include "cuda_objects.h"
+#include "../../codegen/cuda/nvrtc_calls.h"
+
+/* The log of ptxas, which names registers and spills of every kernel. In the arena. */
+static char *compile(zp_arena *arena, const char *arch, int head, bool f64) {
+  const char *options[] = {zp_format(arena, "-arch=%s", arch),
+                           zp_format(arena, "-DZPD_HEAD=%d", head),
+                           zp_format(arena, "--include-path=%s", cuda_include_dirs[0]),
+                           zp_format(arena, "--include-path=%s", cuda_include_dirs[1]),
+                           "--std=c++17",
+                           "--ptxas-options=-v",
+                           "-DZPD_F64"};
+  void *program = NULL;
+  size_t log_bytes = 0, cubin_bytes = 0;
+  cr_assert_eq(zp_nvrtc.create(&program, "#include \"zpd_kernels.cuh\"\n", "kernels.cu", 0, NULL, NULL), 0);
+  int status = zp_nvrtc.compile(program, f64 ? 7 : 6, options);
+  cr_assert_eq(zp_nvrtc.log_bytes(program, &log_bytes), 0);
+  char *log = zp_alloc(arena, log_bytes + 1);
+  cr_assert_eq(zp_nvrtc.log(program, log), 0);
+  cr_assert_eq(status, 0, "%s: %s", arch, log);
+  cr_assert_eq(zp_nvrtc.cubin_bytes(program, &cubin_bytes), 0);
+  cr_expect_gt(cubin_bytes, 10000);
+  zp_nvrtc.destroy(&program);
+  return log;
+}
+
+/* The number before `what` in the log; the first after `from`. */
+static long number_before(const char *from, const char *what) {
+  const char *at = strstr(from, what);
+  cr_assert_not_null(at, "no \"%s\" in %s", what, from);
+  while (at > from && at[-1] == ' ') at--;
+  while (at > from && at[-1] >= '0' && at[-1] <= '9') at--;
+  return strtol(at, NULL, 10);
+}
+
+static const char *const kernels[] = {
+    "zpd_attention_forward", "zpd_attention_grad_q", "zpd_attention_grad_kv", /* the first three: also in f64 */
+    "zpd_embedding",         "zpd_embedding_grad",   "zpd_position_grad",     "zpd_ce_stats", "zpd_ce_loss",
+    "zpd_ce_grad",           "zpd_optimizer",        "zpd_sum_squares",       "zpd_add",      "zpd_fill",
+    "zpd_add_chunks"};
+enum { ATTENTION = 3, KERNELS = sizeof kernels / sizeof *kernels };
+
+/* f64: division and square root are calls, for which ptxas saves registers; so only attention is looked at. */
+static void check(const char *arch, int head, bool f64) {
+  zp_arena *arena = zp_arena_new("nvrtc");
+  const char *error = NULL;
+  if (!zp_nvrtc_open(arena, &error)) cr_skip_test("%s", error);
+  char *log = compile(arena, arch, head, f64);
+  cr_expect_null(strstr(log, "warning"), "%s, heads up to %d: %s", arch, head, log);
+  for (int i = 0; i < KERNELS; i++) {
+    char quoted[64], what[128];
+    snprintf(quoted, sizeof quoted, "'%s'", kernels[i]);
+    snprintf(what, sizeof what, "%s, f%d, heads up to %d: %s", arch, f64 ? 64 : 32, head, kernels[i]);
+    const char *of = strstr(log, quoted);
+    cr_assert_not_null(of, "%s is not there", what);
+    if (f64 && i >= ATTENTION) continue;
+    cr_expect_eq(number_before(of, "bytes spill stores"), 0, "%s spills", what);
+    cr_expect_eq(number_before(of, "bytes stack frame"), 0, "%s has arrays in memory", what);
+  }
+  zp_arena_free(arena);
+}
+
+Test(kernels_cuda_nvrtc, f32_heads_of_64) {
+  check("sm_80", 64, false);
+  check("sm_90", 64, false);
+}
+
+Test(kernels_cuda_nvrtc, f32_heads_of_128_and_256) {
+  check("sm_80", 128, false);
+  check("sm_90", 256, false);
+}
+
+Test(kernels_cuda_nvrtc, f64) {
+  check("sm_80", 64, true);
+  check("sm_90", 128, true);
+}

@@ -1,0 +1,287 @@
+/* Row programs as CUDA C, run by the emulator on the host: against the f64 interpreter, for all models, with odd
+ * numbers of rows and every way to cut them; then what the text itself must hold to. */
+#include "cuda_objects.h"
+#include "rowprog_testing.h"
+
+static const char *text_of(const zp_kernel_set *set) {
+  const char *error = NULL, *text = zp_kernels_cuda_text(set, &error);
+  cr_assert_not_null(text, "%s", error);
+  return text;
+}
+
+/* ---- one call ---- */
+
+static zpd_rows device_args(const row_call *call, int n_in, int64_t rows, int chunks) {
+  zpd_rows a = {.rows = rows,
+                .seed = call->args.seed,
+                .step = call->args.step,
+                .instance = call->args.instance,
+                .first_sample = call->args.first_sample,
+                .first_column = call->args.first_column,
+                .logical_columns = call->args.logical_columns,
+                .dropout = call->args.dropout,
+                .chunks = chunks};
+  cr_assert(n_in <= ZPD_OPERANDS && call->n_out <= ZPD_OPERANDS && call->n_partial <= ZPD_OPERANDS);
+  for (int i = 0; i < n_in; i++) a.in[i] = call->in[i], a.in_ld[i] = call->in_ld[i];
+  for (int i = 0; i < call->n_out; i++) a.out[i] = call->out[i], a.out_ld[i] = call->out_ld[i];
+  for (int i = 0; i < call->n_partial; i++) a.partial[i] = call->partial[i];
+  return a;
+}
+
+static double worse(double worst, double got, double want) {
+  double error = fabs(got - want) / (1 + fabs(want));
+  return error <= worst ? worst : isnan(error) ? INFINITY : error;
+}
+
+/* Largest |got - want| / (1 + |want|) over rows [0, rows) and column sums of all chunks; infinite where anything else
+ * was written. */
+static double call_error(const row_call *got, const row_call *want, int64_t rows, int64_t chunks) {
+  double worst = 0;
+  for (int o = 0; o < got->n_out; o++)
+    for (int64_t i = 0, ld = got->out_ld[o]; i < ROW_ROWS * ld; i++) {
+      double x = get(got->out[o], i, got->f64);
+      bool inside = i % ld < got->out_cols[o] && i / ld < rows;
+      worst = inside ? worse(worst, x, get(want->out[o], i, true)) : isnan(x) ? worst : INFINITY;
+    }
+  for (int p = 0; p < got->n_partial; p++)
+    for (int64_t i = 0, n = got->partial_cols[p]; i < ROW_MAX_CHUNKS * n; i++) {
+      double x = get(got->partial[p], i, got->f64);
+      worst = i < chunks * n ? worse(worst, x, get(want->partial[p], i, true)) : isnan(x) ? worst : INFINITY;
+    }
+  return worst;
+}
+
+typedef struct node_test {
+  const host_object *object;
+  const row_world *world;
+  const zp_node *node;
+  const zp_row_program *program;
+  const char *kernel;
+  double bound;
+  bool f64;
+} node_test;
+
+static row_call run_on_device(const node_test *t, int64_t rows, int chunks, unsigned grid) {
+  row_call call = row_call_new(t->world, t->node, 3, t->f64);
+  zpd_rows args = device_args(&call, t->program->n_in, rows, chunks);
+  cr_assert_eq(host_run(t->object, t->kernel, &args, grid, ZPD_ROW_THREADS), 0);
+  return call;
+}
+
+static void check_call(const node_test *t, int64_t rows, int chunks, unsigned grid) {
+  row_call got = run_on_device(t, rows, chunks, grid), want = row_call_new(t->world, t->node, 3, true);
+  for (int64_t chunk = 0; chunk < chunks; chunk++)
+    zp_row_interpret(t->program, &want.args, rows * chunk / chunks, rows * (chunk + 1) / chunks, chunk);
+  double error = call_error(&got, &want, rows, chunks);
+  cr_assert_lt(error, t->bound, "%s, %lld rows, %d chunks, grid %u: error %g\n%s", t->kernel, (long long)rows, chunks,
+               grid, error, zp_row_text(t->program));
+}
+
+/* Bitwise: rows do not depend on the grid, nor on how they are cut into chunks. */
+static void check_same_bits(const node_test *t, int chunks_a, unsigned grid_a, int chunks_b, unsigned grid_b) {
+  row_call a = run_on_device(t, ROW_ROWS, chunks_a, grid_a), b = run_on_device(t, ROW_ROWS, chunks_b, grid_b);
+  for (int o = 0; o < a.n_out; o++)
+    cr_assert_eq(memcmp(a.out[o], b.out[o], (t->f64 ? 8 : 4) * (size_t)(ROW_ROWS * a.out_ld[o])), 0, "%s, output %d",
+                 t->kernel, o);
+}
+
+static void check_node(const node_test *t) {
+  static const int64_t rows[] = {ROW_ROWS, 7, 1};
+  static const int chunks[] = {1, 8, 64};
+  static const unsigned grids[] = {1, 5, 40};
+  for (int r = 0; r < 3; r++)
+    for (int i = 0; i < 3; i++) {
+      bool sums = t->program->n_partial > 0;
+      check_call(t, rows[r], sums ? chunks[i] : 1, sums ? (unsigned)chunks[i] : grids[i]);
+    }
+  if (t->program->n_partial)
+    check_same_bits(t, 1, 1, 64, 64);
+  else
+    check_same_bits(t, 1, 1, 1, 5);
+}
+
+static void check_models(const int64_t *sizes, int n_sizes, int elem_bytes, double bound) {
+  if (n_sizes == 0) return;
+  row_models *m = calloc(1, sizeof *m);
+  row_models_open(m, sizes, n_sizes, elem_bytes);
+  host_object object = host_load(text_of(m->set), elem_bytes);
+  for (int i = 0; i < m->count; i++)
+    for (int n = 0; n < m->world[i].graph->nodes.len; n++) {
+      node_test t = {.object = &object, .world = &m->world[i], .node = &m->world[i].graph->nodes.data[n]};
+      if (!is_fused(t.node)) continue;
+      t.program = zp_row_from_node(m->arena, t.node);
+      t.kernel = zp_kernels_add(m->set, t.world->graph, t.node, "lookup");
+      t.f64 = elem_bytes == 8;
+      t.bound = bound;
+      check_node(&t);
+    }
+  host_unload(&object);
+  row_models_close(m);
+  free(m);
+}
+
+/* Sanitizers, whose compilation takes several times longer, see half of the sizes in f32 and the others in f64. */
+static void check_shapes(const int64_t *sizes, int n_sizes, int elem_bytes) {
+  double bound = elem_bytes == 8 ? f64_bound : f32_bound;
+  int half = n_sizes / 2;
+  if (!sanitized)
+    check_models(sizes, n_sizes, elem_bytes, bound);
+  else if (elem_bytes == 8)
+    check_models(sizes, half, elem_bytes, bound);
+  else
+    check_models(sizes + half, n_sizes - half, elem_bytes, bound);
+}
+
+static const int64_t small[] = {1, 12, 5}, large[] = {17, 768, 96, 300}, wide[] = {3073};
+
+Test(rowprog_cuda, f64_small) { check_shapes(small, 3, 8); }
+Test(rowprog_cuda, f64_large) { check_shapes(large, 4, 8); }
+Test(rowprog_cuda, f64_wide) { check_shapes(wide, 1, 8); }
+Test(rowprog_cuda, f32_small) { check_shapes(small, 3, 4); }
+Test(rowprog_cuda, f32_large) { check_shapes(large, 4, 4); }
+Test(rowprog_cuda, f32_wide) { check_shapes(wide, 1, 4); }
+
+/* ---- dropout ---- */
+
+/* Rank 1 of 2 in rows of 2 * n columns. Threads have 2, 2 and 33 columns (two words of bits); rows start anywhere
+ * relative to groups of four. */
+static void check_dropout(int64_t n, double rate) {
+  kit k = kit_new(ROW_S, 1, n);
+  k.streams = 11;
+  carry_out(&k, dropout(&k, "drop", k.graph->carry_in.data[0], rate));
+  zp_graph *graph = zp_fuse(zp_graph_localize_trivial(k.graph));
+  zp_kernel_set *set = zp_kernels_new(k.arena, 4);
+  const char *symbol = zp_kernels_add(set, graph, &graph->nodes.data[0], "drop");
+  host_object object = host_load(text_of(set), 4);
+  float *x = ZP_NEW_ARRAY(k.arena, float, ROW_ROWS *n), *y = ZP_NEW_ARRAY(k.arena, float, ROW_ROWS *n);
+  for (int64_t i = 0; i < ROW_ROWS * n; i++) x[i] = 1;
+  zpd_rows a = {.in = {x}, .in_ld = {n}, .out = {y}, .out_ld = {n}, .rows = ROW_ROWS, .seed = 0xfedcba9876543210ull};
+  a.step = 12345;
+  a.instance = 9;
+  a.first_sample = 70;
+  a.first_column = n;
+  a.logical_columns = 2 * n;
+  a.dropout = a.chunks = 1;
+  cr_assert_eq(host_run(&object, symbol, &a, 3, ZPD_ROW_THREADS), 0);
+  for (int64_t row = 0; row < ROW_ROWS; row++)
+    for (int64_t c = 0; c < n; c++) {
+      double u = zp_philox_uniform(a.seed, a.step, (uint64_t)(70 + row / ROW_S), 11, a.instance,
+                                   (uint64_t)(row % ROW_S * 2 * n + n + c));
+      float want = u < rate ? 0 : (float)(1 / (1 - rate));
+      cr_assert_eq(y[row * n + c], want, "rate %g row %lld column %lld", rate, (long long)row, (long long)c);
+    }
+  a.dropout = 0;
+  cr_assert_eq(host_run(&object, symbol, &a, 3, ZPD_ROW_THREADS), 0);
+  cr_assert_eq(memcmp(x, y, sizeof *x * (size_t)(ROW_ROWS * n)), 0, "dropout that is off must be the identity");
+  host_unload(&object);
+  kit_free(&k);
+}
+
+Test(rowprog_cuda, dropout_numbers_are_those_of_the_stream) {
+  check_dropout(37, 0.1);
+  check_dropout(301, 0.999);
+  check_dropout(33 * ZPD_ROW_THREADS - 5, 0.5);
+}
+
+/* ---- NaN and infinities ---- */
+
+Test(rowprog_cuda, nan_and_infinity_pass_through) {
+  enum { N = 21 };
+  static const zp_op ops[] = {ZP_OP_EXP,     ZP_OP_LOG,  ZP_OP_SQRT, ZP_OP_RSQRT, ZP_OP_TANH,
+                              ZP_OP_SIGMOID, ZP_OP_RELU, ZP_OP_SILU, ZP_OP_GELU,  ZP_OP_SOFTMAX};
+  kit k = kit_new(1, 1, N);
+  for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) carry_out(&k, op1(&k, ops[i], k.graph->carry_in.data[0]));
+  zp_graph *graph = zp_fuse(zp_graph_localize_trivial(k.graph));
+  zp_kernel_set *set = zp_kernels_new(k.arena, 4);
+  const char *symbol = zp_kernels_add(set, graph, &graph->nodes.data[0], "all");
+  host_object object = host_load(text_of(set), 4);
+  float x[N] = {0}, y[10][N];
+  x[0] = x[20] = NAN;
+  zpd_rows a = {.in = {x}, .in_ld = {N}, .rows = 1, .chunks = 1};
+  for (int i = 0; i < 10; i++) a.out[i] = y[i], a.out_ld[i] = N;
+  cr_assert_eq(host_run(&object, symbol, &a, 1, ZPD_ROW_THREADS), 0);
+  for (int i = 0; i < 10; i++) {
+    cr_assert(isnan(y[i][0]) && isnan(y[i][20]), "%s", zp_op_name(ops[i]));
+    cr_assert_eq(isnan(y[i][7]), ops[i] == ZP_OP_SOFTMAX, "%s spreads NaN", zp_op_name(ops[i]));
+  }
+  x[0] = INFINITY;
+  x[20] = -INFINITY;
+  cr_assert_eq(host_run(&object, symbol, &a, 1, ZPD_ROW_THREADS), 0);
+  static const float above[] = {INFINITY, INFINITY, INFINITY, 0, 1, 1, INFINITY, INFINITY, INFINITY};
+  for (int i = 0; i < 9; i++) cr_assert_eq(y[i][0], above[i], "%s(inf) = %g", zp_op_name(ops[i]), y[i][0]);
+  cr_assert_eq(y[0][20], 0, "exp(-inf) = %g", y[0][20]);
+  cr_assert(isnan(y[1][20]), "log(-inf)");
+  cr_assert_eq(y[4][20], -1, "tanh(-inf) = %g", y[4][20]);
+  cr_assert_eq(y[5][20], 0, "sigmoid(-inf) = %g", y[5][20]);
+  host_unload(&object);
+  kit_free(&k);
+}
+
+/* ---- rotary embedding: late positions, and heads whose cosines do not fit into shared memory ---- */
+
+static void check_rotary(int64_t positions, int64_t n, int64_t heads, bool interleaved) {
+  enum { ROWS = 3 };
+  kit k = kit_new(positions, 1, n);
+  zp_op_attr attr = {.heads = heads, .theta = 10000, .interleaved = interleaved};
+  carry_out(&k, apply(&k, ZP_OP_ROPE, attr, "rope", k.graph->carry_in.data[0], -1, -1));
+  zp_graph *graph = zp_fuse(zp_graph_localize_trivial(k.graph));
+  zp_kernel_set *set = zp_kernels_new(k.arena, 8);
+  const char *symbol = zp_kernels_add(set, graph, &graph->nodes.data[0], "rope");
+  host_object object = host_load(text_of(set), 8);
+  int64_t count = positions * n;
+  double *x = ZP_NEW_ARRAY(k.arena, double, count), *y = ZP_NEW_ARRAY(k.arena, double, count);
+  double *want = ZP_NEW_ARRAY(k.arena, double, count);
+  for (int64_t i = 0; i < count; i++) x[i] = 1 + (double)(i % 13);
+  zpd_rows a = {.in = {x}, .in_ld = {n}, .out = {y}, .out_ld = {n}, .rows = positions, .chunks = 1};
+  cr_assert_eq(host_run(&object, symbol, &a, ROWS, ZPD_ROW_THREADS), 0);
+  zpk_row_args args = {.in = (const void *const[]){x}, .in_ld = &n, .out = (void *const[]){want}, .out_ld = &n};
+  zp_row_interpret(zp_row_from_node(k.arena, &graph->nodes.data[0]), &args, 0, positions, 0);
+  for (int64_t i = 0; i < count; i++) cr_assert_float_eq(y[i], want[i], 1e-12, "element %lld", (long long)i);
+  host_unload(&object);
+  kit_free(&k);
+}
+
+Test(rowprog_cuda, rotary) {
+  check_rotary(1000, 8, 2, false);
+  check_rotary(1000, 8, 2, true);
+  check_rotary(5, 4100, 1, false);
+  check_rotary(5, 4100, 1, true);
+}
+
+/* ---- the text ---- */
+
+Test(rowprog_cuda, text_is_deterministic_and_reads_like_the_model) {
+  row_world a = row_world_new(&row_cases[3], 96), b = row_world_new(&row_cases[3], 96);
+  const char *text[2];
+  row_world *world[] = {&a, &b};
+  for (int i = 0; i < 2; i++) {
+    zp_kernel_set *set = zp_kernels_new(world[i]->k.arena, 4);
+    zp_kernels_add(set, world[i]->graph, first_node(world[i], ZP_OP_FUSED), "h.ln 1");
+    text[i] = text_of(set);
+  }
+  cr_assert_str_eq(text[0], text[1]);
+  cr_assert_not_null(strstr(text[0], "ZPD_KERNEL(row_h_ln_1, zpd_rows) {"), "%s", text[0]);
+  cr_assert_not_null(strstr(text[0], "layer_norm("), "%s", text[0]);
+  cr_assert_null(strstr(text[0], ZPLAN_SOURCE_DIR));
+  row_world_free(&a);
+  row_world_free(&b);
+}
+
+Test(rowprog_cuda, more_operands_than_a_launch_holds_are_refused) {
+  kit k = kit_new(ROW_S, 1, 8);
+  int x = k.graph->carry_in.data[0];
+  for (int i = 0; i <= ZPD_OPERANDS; i++) {
+    char name[16];
+    snprintf(name, sizeof name, "b%d", i);
+    x = op2(&k, ZP_OP_ADD, x, param(&k, name, shape1(8)));
+  }
+  carry_out(&k, x);
+  zp_graph *graph = zp_fuse(zp_graph_localize_trivial(k.graph));
+  zp_kernel_set *set = zp_kernels_new(k.arena, 4);
+  zp_kernels_add(set, graph, &graph->nodes.data[0], "many");
+  const char *error = NULL;
+  cr_assert_null(zp_kernels_cuda_text(set, &error));
+  cr_assert_not_null(strstr(error, "row_many"), "%s", error);
+  cr_assert_not_null(strstr(error, "18 operands"), "%s", error);
+  kit_free(&k);
+}

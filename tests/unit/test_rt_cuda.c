@@ -1,0 +1,491 @@
+/* The GPU runtime on the emulated GPU, one rank: every step function against the kernels of CPU ranks or a naive
+ * computation, and what it refuses. Several ranks: tests/mpi/run_cuda.sh. */
+#include <criterion/criterion.h>
+#include <criterion/parameterized.h>
+#include <criterion/redirect.h>
+#include <dlfcn.h>
+#include <math.h>
+#include <signal.h>
+#include <unistd.h>
+#include "../device/image.h"
+#include "../mpi/bigram.h"
+#include "cuda.h"
+
+enum { ARENA_BYTES = 1 << 20 };
+
+static zpr context;
+static zpr_program program;
+static zpr_stage stage;
+
+static zpr *open_gpu(zpk_dtype dtype) {
+  int argc = 0;
+  char **argv = NULL;
+  stage = (zpr_stage){.arena_bytes = ARENA_BYTES, .moment1 = -1, .moment2 = -1};
+  program =
+      (zpr_program){.name = "ops", .dtype = dtype, .tensor = 1, .pipeline = 1, .data = 1, .batch = 2, .sequence = 5};
+  program.stages = &stage;
+  program.seed = 11;
+  device_image(&program);
+  zpr_open(&context, &program, &zpr_default_options, &argc, &argv);
+  return &context;
+}
+
+#define EACH_DTYPE(name)                                                                                               \
+  ParameterizedTestParameters(cuda, name) {                                                                            \
+    static zpk_dtype both[] = {ZPK_F32, ZPK_F64};                                                                      \
+    return cr_make_param_array(zpk_dtype, both, 2);                                                                    \
+  }                                                                                                                    \
+  ParameterizedTest(zpk_dtype *dtype, cuda, name)
+
+/* ---- buffers: the host's copy and the place in the arena ---- */
+
+typedef struct buffer {
+  zpr *c;
+  char *host, *gpu;
+  int64_t count, size;
+} buffer;
+
+static int64_t used;
+
+static double noise(int64_t i) { return sin((double)i * 12.9898 + 1) + 0.25 * cos((double)(i % 17)); }
+
+static void put(const buffer *b, int64_t i, double x) {
+  if (b->size == 8)
+    ((double *)(void *)b->host)[i] = x;
+  else
+    ((float *)(void *)b->host)[i] = (float)x;
+}
+
+static double get(const buffer *b, int64_t i) {
+  return b->size == 8 ? ((const double *)(const void *)b->host)[i] : (double)((const float *)(const void *)b->host)[i];
+}
+
+/* `count` elements of noise in both places, behind the last buffer. */
+static buffer make(zpr *c, int64_t count) {
+  buffer b = {.c = c, .count = count, .size = zpk_bytes(c->program->dtype)};
+  b.host = malloc((size_t)(count * b.size));
+  b.gpu = zpr_at(c, used);
+  used += (count * b.size + 255) / 256 * 256;
+  cr_assert(b.host && used <= ARENA_BYTES);
+  for (int64_t i = 0; i < count; i++) put(&b, i, noise(i + used));
+  to_arena(c, b.gpu, b.host, count * b.size);
+  return b;
+}
+
+static const int32_t *make_ids(zpr *c, const int32_t *ids, int64_t count) {
+  void *place = zpr_at(c, used);
+  used += (count * 4 + 255) / 256 * 256;
+  to_arena(c, place, ids, count * 4);
+  return place;
+}
+
+/* The arena's contents are the host's up to `bound` times the largest of them. */
+static void compare(buffer *b, double bound, const char *what) {
+  double largest = 0, worst = 0;
+  buffer got = *b;
+  got.host = malloc((size_t)(b->count * b->size));
+  from_arena(b->c, got.host, b->gpu, b->count * b->size);
+  for (int64_t i = 0; i < b->count; i++) {
+    largest = fmax(largest, fabs(get(b, i)));
+    worst = fmax(worst, fabs(get(b, i) - get(&got, i)));
+    cr_assert(isfinite(get(&got, i)), "%s: element %lld is not finite", what, (long long)i);
+  }
+  cr_assert(worst <= bound * largest, "%s: off by %g of %g", what, worst, largest);
+  free(got.host);
+}
+
+/* Rounding of sums of a few hundred terms in another order. */
+static double rounding(const zpr *c) { return c->program->dtype == ZPK_F64 ? 1e-13 : 2e-5; }
+
+/* ---- products ---- */
+
+static void check_gemm(zpr *c, bool ta, bool tb, bool accumulate) {
+  enum { M = 13, N = 6, K = 31, PAD = 3 };
+  int64_t lda = (ta ? M : K) + PAD, ldb = (tb ? K : N) + PAD, ldy = N + PAD;
+  used = 0;
+  buffer a = make(c, (ta ? K : M) * lda), b = make(c, (tb ? N : K) * ldb), y = make(c, M * ldy);
+  for (int64_t i = 0; i < M; i++)
+    for (int64_t j = 0; j < N; j++) {
+      double sum = accumulate ? get(&y, i * ldy + j) : 0;
+      for (int64_t k = 0; k < K; k++)
+        sum += get(&a, ta ? k * lda + i : i * lda + k) * get(&b, tb ? j * ldb + k : k * ldb + j);
+      put(&y, i * ldy + j, sum);
+    }
+  zpr_gemm(c, ta, tb, M, N, K, a.gpu, lda, b.gpu, ldb, accumulate, y.gpu, ldy);
+  compare(&y, rounding(c), "product"); /* also what stands between the rows */
+  free(a.host), free(b.host), free(y.host);
+}
+
+EACH_DTYPE(products) {
+  zpr *c = open_gpu(*dtype);
+  for (int i = 0; i < 8; i++) check_gemm(c, i & 1, i & 2, i & 4);
+  zpr_close(c);
+}
+
+/* ---- row kernels ---- */
+
+static void check_rows(zpr *c, int64_t rows, int chunks, bool accumulate) {
+  enum { COLS = 5, LD = 8 };
+  static zpr_device_kernel kernel = {.name = "row_scale"};
+  kernel.function = NULL; /* every test has a module of its own */
+  program.row_chunks = chunks;
+  used = 0;
+  buffer x = make(c, rows * LD), scale = make(c, COLS), y = make(c, rows * LD), sum_x = make(c, COLS),
+         sum_y = make(c, COLS), workspace = make(c, 2 * COLS * chunks);
+  const void *in[] = {x.gpu, scale.gpu};
+  void *out[] = {y.gpu}, *sum[] = {sum_x.gpu, sum_y.gpu};
+  int64_t in_ld[] = {LD, 0}, out_ld[] = {LD}, sum_cols[] = {COLS, COLS};
+  bool add[] = {accumulate, !accumulate};
+  zpr_rows_call call = {.device = &kernel,
+                        .rows = rows,
+                        .in = in,
+                        .in_ld = in_ld,
+                        .out = out,
+                        .out_ld = out_ld,
+                        .n_in = 2,
+                        .n_out = 1,
+                        .n_sums = 2,
+                        .sum_cols = sum_cols,
+                        .sum = sum,
+                        .accumulate = add,
+                        .workspace = workspace.gpu};
+  for (int64_t j = 0; j < COLS; j++) {
+    double all_x = accumulate ? get(&sum_x, j) : 0, all_y = accumulate ? 0 : get(&sum_y, j);
+    for (int64_t r = 0; r < rows; r++) {
+      put(&y, r * LD + j, get(&x, r * LD + j) * get(&scale, j));
+      all_x += get(&x, r * LD + j);
+      all_y += get(&y, r * LD + j);
+    }
+    put(&sum_x, j, all_x), put(&sum_y, j, all_y);
+  }
+  zpr_rows(c, &call);
+  compare(&y, rounding(c), "rows");
+  compare(&sum_x, rounding(c), "first sum of columns");
+  compare(&sum_y, rounding(c), "second sum of columns");
+  free(x.host), free(scale.host), free(y.host), free(sum_x.host), free(sum_y.host), free(workspace.host);
+}
+
+EACH_DTYPE(row_kernels) {
+  zpr *c = open_gpu(*dtype);
+  check_rows(c, 130, 64, false);
+  check_rows(c, 130, 8, true);
+  check_rows(c, 3, 64, true); /* most chunks are empty */
+  zpr_close(c);
+}
+
+EACH_DTYPE(row_kernels_know_the_random_stream) {
+  zpr *c = open_gpu(*dtype);
+  static zpr_device_kernel kernel = {.name = "row_stream"};
+  enum { ROWS = 100, COLS = 7 };
+  kernel.function = NULL;
+  used = 0;
+  buffer y = make(c, ROWS * COLS);
+  void *out[] = {y.gpu};
+  int64_t out_ld[] = {COLS};
+  zpr_rows_call call = {.device = &kernel,
+                        .rows = ROWS,
+                        .out = out,
+                        .out_ld = out_ld,
+                        .n_out = 1,
+                        .instance = 3,
+                        .first_sample = 4,
+                        .first_column = 5,
+                        .logical_columns = 6};
+  c->step = 2;
+  for (int64_t i = 0; i < ROWS * COLS; i++) put(&y, i, (double[]){11, 2, 3, 4, 5, 6, 1}[i % COLS]);
+  zpr_rows(c, &call);
+  compare(&y, 0, "training");
+  c->training = false;
+  for (int64_t i = COLS - 1; i < ROWS * COLS; i += COLS) put(&y, i, 0);
+  zpr_rows(c, &call);
+  compare(&y, 0, "validation");
+  free(y.host);
+  zpr_close(c);
+}
+
+/* ---- lookups ---- */
+
+EACH_DTYPE(lookups) {
+  zpr *c = open_gpu(*dtype);
+  enum { ROWS = 12, TABLE = 7, FIRST = 3, COLS = 33, S = 4, LD = 40 };
+  static const int32_t ids[ROWS] = {3, 9, 5, 5, 0, 10, -1, 9, 5, 3, 4, 8}; /* some are another rank's */
+  used = 0;
+  const int32_t *gpu_ids = make_ids(c, ids, ROWS);
+  buffer table = make(c, TABLE * COLS), out = make(c, ROWS * COLS), grad = make(c, TABLE * COLS),
+         wide = make(c, ROWS * LD);
+  buffer place = make(c, S * COLS);
+  zpk_embedding(*dtype, ids, table.host, FIRST, TABLE, COLS, out.host, 0, ROWS);
+  zpr_embedding(c, gpu_ids, table.gpu, FIRST, TABLE, ROWS, COLS, out.gpu);
+  compare(&out, 0, "embedding");
+  zpk_embedding_grad(*dtype, ids, out.host, FIRST, TABLE, ROWS, COLS, grad.host, 0, COLS);
+  zpr_embedding_grad(c, gpu_ids, out.gpu, FIRST, TABLE, ROWS, COLS, grad.gpu);
+  compare(&grad, rounding(c), "gradient of the embedding");
+  for (int accumulate = 0; accumulate < 2; accumulate++) {
+    zpk_position_grad(*dtype, wide.host, LD, ROWS / S, S, COLS, accumulate, place.host, 0, S);
+    zpr_position_grad(c, wide.gpu, LD, ROWS / S, S, COLS, accumulate, place.gpu);
+    compare(&place, rounding(c), "gradient of positions");
+  }
+  free(table.host), free(out.host), free(grad.host), free(wide.host), free(place.host);
+  zpr_close(c);
+}
+
+/* ---- attention ---- */
+
+EACH_DTYPE(attention) {
+  zpr *c = open_gpu(*dtype);
+  enum { B = 2, S = 70, H = 4, G = 2, HD = 6, LD = (H + 2 * G) * HD + 2 }; /* q, k, v side by side */
+  used = 0;
+  buffer qkv = make(c, B * S * LD), d_qkv = make(c, B * S * LD), o = make(c, B * S * H * HD),
+         d_o = make(c, B * S * H * HD);
+  buffer lse = make(c, B * S * H);
+  int64_t share = zpk_attention_workspace(*dtype, S, HD, false),
+          backward = zpk_attention_workspace(*dtype, S, HD, true);
+  void *workspace = malloc((size_t)((share > backward ? share : backward) * 8));
+  zpk_attention_args args = {.dtype = *dtype,
+                             .B = B,
+                             .S = S,
+                             .H = H,
+                             .G = G,
+                             .hd = HD,
+                             .kv_heads_valid = G,
+                             .scale = 0.4,
+                             .causal = true,
+                             .q_ld = LD,
+                             .k_ld = LD,
+                             .v_ld = LD,
+                             .o_ld = H * HD,
+                             .d_o_ld = H * HD,
+                             .dq_ld = LD,
+                             .dk_ld = LD,
+                             .dv_ld = LD,
+                             .workspace = workspace};
+  zpk_attention_args host = args, gpu = args;
+  int64_t k = H * HD * o.size, v = (H + G) * HD * o.size;
+  host.q = qkv.host, host.k = qkv.host + k, host.v = qkv.host + v, host.o = o.host, host.lse = lse.host;
+  host.d_o = d_o.host, host.dq = d_qkv.host, host.dk = d_qkv.host + k, host.dv = d_qkv.host + v;
+  gpu.q = qkv.gpu, gpu.k = qkv.gpu + k, gpu.v = qkv.gpu + v, gpu.o = o.gpu, gpu.lse = lse.gpu;
+  gpu.d_o = d_o.gpu, gpu.dq = d_qkv.gpu, gpu.dk = d_qkv.gpu + k, gpu.dv = d_qkv.gpu + v;
+  gpu.workspace = NULL;
+  zpk_attention(&host, 0, B * G, 0);
+  zpr_attention(c, &gpu);
+  compare(&o, rounding(c), "attention");
+  compare(&lse, rounding(c), "log-sum-exp");
+  zpk_attention_grad(&host, 0, B * G, 0);
+  zpr_attention_grad(c, &gpu);
+  compare(&d_qkv, rounding(c), "gradient of attention");
+  free(workspace), free(qkv.host), free(d_qkv.host), free(o.host), free(d_o.host), free(lse.host);
+  zpr_close(c);
+}
+
+/* ---- cross-entropy ---- */
+
+EACH_DTYPE(cross_entropy) {
+  zpr *c = open_gpu(*dtype);
+  enum { ROWS = 10, V = 19, WORDS = 35 }; /* two ranks' columns; the last three are padding */
+  static const int32_t labels[ROWS] = {0, 34, 18, 19, -1, 35, 7, 21, 20, 3};
+  used = 0;
+  const int32_t *gpu_labels = make_ids(c, labels, ROWS);
+  buffer logits = make(c, 2 * ROWS * V), stat = make(c, 2 * ROWS * 3), lse = make(c, ROWS), grad = make(c, ROWS * V);
+  int64_t block = ROWS * V * logits.size, stats = ROWS * 3 * logits.size;
+  for (int t = 0; t < 2; t++) {
+    zpk_ce_stats(*dtype, logits.host + t * block, V, t * V, WORDS, labels, stat.host + t * stats, 0, ROWS);
+    zpr_ce_stats(c, logits.gpu + t * block, V, t * V, WORDS, gpu_labels, ROWS, stat.gpu + t * stats);
+  }
+  double loss = zpk_ce_loss(*dtype, stat.host, 2, ROWS, WORDS, labels, lse.host, 0, ROWS) * c->loss_scale;
+  zpr_ce_loss(c, stat.gpu, 2, ROWS, WORDS, gpu_labels, lse.gpu);
+  zpr_ce_loss(c, stat.gpu, 2, ROWS, WORDS, gpu_labels, lse.gpu);
+  compare(&lse, rounding(c), "log-sum-exp");
+  c->loss = 1;
+  zpr_collect_loss(c);
+  cr_assert_float_eq(c->loss, 1 + 2 * loss, (*dtype == ZPK_F64 ? 1e-13 : 1e-5) * loss);
+  zpr_collect_loss(c); /* nothing new */
+  cr_assert_float_eq(c->loss, 1 + 2 * loss, (*dtype == ZPK_F64 ? 1e-13 : 1e-5) * loss);
+  for (int t = 0; t < 2; t++) {
+    zpk_ce_grad(*dtype, logits.host + t * block, V, t * V, WORDS, labels, lse.host, c->loss_scale, grad.host, 0, ROWS);
+    zpr_ce_grad(c, logits.gpu + t * block, V, t * V, WORDS, gpu_labels, lse.gpu, ROWS, grad.gpu);
+    compare(&grad, rounding(c), "gradient of the loss");
+  }
+  free(logits.host), free(stat.host), free(lse.host), free(grad.host);
+  zpr_close(c);
+}
+
+/* ---- norm and optimizer ---- */
+
+static void check_update(zpr *c, int kind) {
+  enum { PARAMS = 3, COUNT = 9000, STATE = 6000, FROM = 3000 };
+  used = 0;
+  buffer param = make(c, COUNT), grad = make(c, COUNT), m = make(c, STATE), v = make(c, STATE);
+  for (int64_t i = 0; i < STATE; i++) put(&v, i, fabs(get(&v, i)));
+  to_arena(c, v.gpu, v.host, STATE * v.size);
+  stage.params = param.gpu - c->arena, stage.grads = grad.gpu - c->arena;
+  stage.moment1 = m.gpu - c->arena, stage.moment2 = v.gpu - c->arena;
+  /* The shard of a rank that holds elements 3000 to 8999; some are not counted. */
+  const zpr_block blocks[PARAMS] = {
+      {FROM, 3001, -FROM, true, true}, {3001, 8000, -FROM, false, true}, {8000, COUNT, -FROM, true, false}};
+  double squares[PARAMS] = {-1, -1, -1};
+  zpr_square_blocks(c, blocks, PARAMS, squares);
+  for (int i = 0; i < PARAMS; i++) {
+    double want = 0;
+    for (int64_t e = blocks[i].begin; blocks[i].counted && e < blocks[i].end; e++)
+      want += get(&grad, e) * get(&grad, e);
+    cr_assert_float_eq(squares[i], want, 1e-12 * want, "%g, not %g", squares[i], want);
+  }
+  zpk_update rule = {.dtype = c->program->dtype,
+                     .kind = kind,
+                     .lr = 0.01,
+                     .beta1 = 0.9,
+                     .beta2 = 0.95,
+                     .eps = 1e-8,
+                     .weight_decay = 0.1,
+                     .momentum = 0.8,
+                     .bias1 = 0.1,
+                     .bias2 = 0.05,
+                     .grad_scale = 0.5};
+  int64_t back = FROM * param.size;
+  for (int i = 0; i < PARAMS; i++)
+    zpk_optimizer(&rule, blocks[i].decay, param.host + back, grad.host + back, m.host, v.host, blocks[i].begin - FROM,
+                  blocks[i].end - FROM);
+  zpr_update_blocks(c, blocks, PARAMS, &rule);
+  compare(&param, rounding(c), "parameters");
+  compare(&m, rounding(c), "first moments");
+  compare(&v, rounding(c), "second moments");
+  free(param.host), free(grad.host), free(m.host), free(v.host);
+}
+
+EACH_DTYPE(norm_and_optimizer) {
+  zpr *c = open_gpu(*dtype);
+  for (int kind = 0; kind < 3; kind++) check_update(c, kind);
+  zpr_close(c);
+}
+
+/* ---- memory ---- */
+
+Test(cuda, bytes) {
+  zpr *c = open_gpu(ZPK_F32);
+  enum { COUNT = 120, PITCH = 40, WIDTH = 12 };
+  used = 0;
+  buffer a = make(c, COUNT), b = make(c, COUNT);
+  zpr_copy(c, a.gpu + 8, b.gpu, 100);
+  memcpy(a.host + 8, b.host, 100);
+  zpr_zero(c, a.gpu + 64, 20);
+  memset(a.host + 64, 0, 20);
+  for (int r = 0; r < 5; r++) memset(a.host + 200 + r * PITCH, 0, WIDTH);
+  zpr_zero_columns(c, a.gpu + 200, PITCH, WIDTH, 5);
+  compare(&a, 0, "bytes");
+  zpr_copy(c, a.gpu, b.gpu, 0);
+  zpr_zero(c, a.gpu, 0);
+  free(a.host), free(b.host);
+  zpr_close(c);
+}
+
+/* Several windows long, and the highest byte that differs from the pattern. */
+Test(cuda, peak_is_measured_on_the_gpu) {
+  zpr_options options = zpr_default_options;
+  int argc = 0;
+  char **argv = NULL;
+  stage = (zpr_stage){.arena_bytes = 3 * (int64_t)ZPR_PINNED_BYTES + 100};
+  program =
+      (zpr_program){.name = "peak", .tensor = 1, .pipeline = 1, .data = 1, .batch = 1, .sequence = 1, .stages = &stage};
+  options.check_memory = true;
+  device_image(&program);
+  zpr_open(&context, &program, &options, &argc, &argv);
+  zpr *c = &context;
+  cr_assert_eq(zpr_arena_measured_peak(c), 0);
+  const int64_t places[] = {7, ZPR_PINNED_BYTES - 1, ZPR_PINNED_BYTES, 2 * (int64_t)ZPR_PINNED_BYTES + 99,
+                            stage.arena_bytes - 1};
+  for (int i = 0; i < 5; i++) {
+    zpr_zero(c, c->arena + places[i], 1);
+    cr_assert_eq(zpr_arena_measured_peak(c), places[i] + 1);
+  }
+  zpr_close(c);
+}
+
+/* AddressSanitizer's report has a status of its own, so the handler is the process's last. */
+static void on_fault(int signal) {
+  (void)signal;
+  _exit(42);
+}
+
+Test(cuda, host_cannot_read_the_arena, .exit_code = 42) {
+  zpr *c = open_gpu(ZPK_F32);
+  struct sigaction action = {.sa_handler = on_fault};
+  sigaction(SIGSEGV, &action, NULL);
+  sigaction(SIGBUS, &action, NULL);
+  _exit(*(volatile char *)c->arena);
+}
+
+/* ---- a whole trainer: it learns what the one of CPU ranks learns in tests/mpi/run_cuda.sh ---- */
+
+Test(cuda, initial_weights_are_those_of_the_formula) {
+  zpr *c = &context;
+  int argc = 0;
+  char **argv = NULL;
+  double *got = malloc(sizeof(double) * BIGRAM_V * BIGRAM_V);
+  device_image(bigram_program(1, 1, 0, ZPK_F64));
+  zpr_open(c, &the_bigram.program, &zpr_default_options, &argc, &argv);
+  zpr_init_weights(c);
+  from_arena(c, got, zpr_at(c, c->stage->params), (int64_t)sizeof(double) * BIGRAM_V * BIGRAM_V);
+  uint64_t name = (UINT64_C(14695981039346656037) ^ 'w') * UINT64_C(1099511628211);
+  for (int i = 0; i < BIGRAM_V * BIGRAM_V; i++)
+    cr_assert_eq(got[i], zpk_initial_weight(7, name, (uint64_t)i, 0, 0, 0.1));
+  free(got);
+  zpr_close(c);
+}
+
+/* ---- refusals ---- */
+
+static int run_bigram(void) {
+  char *argv[] = {"trainer", "--steps", "1"};
+  cr_redirect_stdout();
+  cr_redirect_stderr();
+  return zpr_main(3, argv, &the_bigram.program);
+}
+
+Test(cuda, no_image, .exit_code = ZPR_EXIT_REFUSED) {
+  bigram_program(1, 1, 0, ZPK_F32);
+  run_bigram();
+}
+
+Test(cuda, damaged_image, .exit_code = ZPR_EXIT_FAILED) {
+  static char image[64] = "\177ELF";
+  bigram_program(1, 1, 0, ZPK_F32)->device_image = image;
+  the_bigram.program.device_image_bytes = sizeof image;
+  run_bigram();
+}
+
+Test(cuda, missing_kernel, .exit_code = ZPR_EXIT_FAILED) {
+  static zpr_device_kernel kernel = {.name = "row_missing"};
+  zpr *c = open_gpu(ZPK_F32);
+  cr_redirect_stderr();
+  zpr_rows(c, &(zpr_rows_call){.device = &kernel, .rows = 1});
+}
+
+Test(cuda, address_outside_of_the_arena, .exit_code = ZPR_EXIT_FAILED) {
+  zpr *c = open_gpu(ZPK_F32);
+  cr_redirect_stderr();
+  zpr_embedding(c, zpr_at(c, 0), zpr_at(c, 2 * (int64_t)ARENA_BYTES), 0, 1, 1, 1, zpr_at(c, 0));
+  zpr_cuda_wait(c);
+}
+
+Test(cuda, arena_that_does_not_fit, .exit_code = ZPR_EXIT_MEMORY) {
+  device_image(bigram_program(1, 1, 0, ZPK_F32));
+  the_bigram.stage.arena_bytes = (int64_t)1 << 50;
+  run_bigram();
+}
+
+Test(cuda, experts, .exit_code = ZPR_EXIT_FAILED) {
+  zpr *c = open_gpu(ZPK_F32);
+  cr_redirect_stderr();
+  zpr_dispatch(c, &(zpk_routing){0}, c->arena, zpr_at(c, 0), c->arena);
+}
+
+/* Never the emulated GPU instead of a driver that is not there. */
+Test(cuda, image_for_a_gpu_without_a_driver, .exit_code = ZPR_EXIT_REFUSED) {
+  static unsigned char image[64] = "\177ELF";
+  image[18] = 190; /* EM_CUDA */
+  if (dlopen("libcuda.so.1", RTLD_NOW))
+    exit(ZPR_EXIT_REFUSED); /* the image is no cubin: a driver would refuse it otherwise */
+  bigram_program(1, 1, 0, ZPK_F32)->device_image = image;
+  the_bigram.program.device_image_bytes = sizeof image;
+  run_bigram();
+}
