@@ -76,7 +76,7 @@ static const option_row rows[] = {
     {"--color", O_COLOR, "auto|always|never", "*", "of diagnostics; auto obeys NO_COLOR"},
     {"--message-format", O_FORMAT, "human|json", "*", "of diagnostics"},
     {"--threads", O_THREADS, "N", "run bench", "threads of a rank"},
-    {"--dump-after", O_DUMP, "graph|shard|differentiate|lower", "plan check", "an intermediate form"},
+    {"--dump-after", O_DUMP, "graph|shard|differentiate|lower", "plan", "an intermediate form"},
     {"--sensitivity", O_SENSITIVITY, NULL, "plan", "the best plan on a machine with one rate changed"},
     {"--pareto", O_PARETO, NULL, "plan", "step time against memory, devices and price"},
     {"--calibration", O_CALIBRATION, "FILE", "plan build run explain bench export",
