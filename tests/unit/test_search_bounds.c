@@ -166,10 +166,10 @@ Test(search_bounds, more_memory_is_never_worse) {
 /* Classes of state leave the device in a fixed order, each when those before it that may leave are gone (homes.c), so
  * allowing one takes plans away where a later one may leave already: it is done only where none may. */
 static void allow_next_class(zp_constraints *c) {
-  int state = random_below(ZP_STATE_COUNT);
-  for (int later = state + 1; later < ZP_STATE_COUNT; later++)
+  int next = random_below(ZP_STATE_COUNT);
+  for (int later = next + 1; later < ZP_STATE_COUNT; later++)
     if (zp_limit_leaves_device(&c->offload[later])) return;
-  allow(&c->offload[state], ZP_TIER_HOST);
+  allow(&c->offload[next], ZP_TIER_HOST);
 }
 
 /* Faster devices and wider constraints never hurt, either. */
