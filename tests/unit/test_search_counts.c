@@ -6,7 +6,7 @@
 #include <zplan/sema.h>
 
 #ifdef __SANITIZE_ADDRESS__
-static const int counts[] = {101, 499, 512, 800};
+static const int counts[] = {499, 512, 797, 800, 1021, 1536};
 #else
 static const int counts[] = {101, 499, 512, 797, 800, 1021, 1536, 3001, 4096, 9973, 16384, 20000};
 #endif
