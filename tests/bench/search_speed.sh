@@ -16,8 +16,10 @@ field() { sed -n "s/^ *\"$1\": \([-0-9.e]*\),*\$/\1/p" "$out/plan.json" | tail -
 measure() { # name, file, GPUs, options
   name=$1 file=$2 gpus=$3
   shift 3
-  /usr/bin/time -f '%e %U %M' -o "$out/time" "$zplan" plan "$examples/$file" --gpus "$gpus" --json "$@" >"$out/plan.json"
-  read -r elapsed user kilobytes <"$out/time"
+  /usr/bin/time -f '%e %U %M' -o "$out/time" "$zplan" plan "$examples/$file" --gpus "$gpus" --json "$@" >"$out/plan.json" 2>"$out/refusal" ||
+    [ $? -eq 3 ] || { cat "$out/refusal" >&2 && exit 1; } # 3: nothing fits
+  tail -n 1 "$out/time" >"$out/figures"
+  read -r elapsed user kilobytes <"$out/figures"
   printf '%-8s %-20s %6d GPUs  %5s s (%5s s CPU)  %4d MB  %8d candidates  %4d simulated points  gap %s\n' "$name" "$file" \
     "$gpus" "$elapsed" "$user" $((kilobytes / 1024)) "$(field candidates)" "$(field priced)" "$(field gap)"
 }
