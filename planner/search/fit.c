@@ -9,7 +9,7 @@
 #include "schedule.h"
 #include "search_internal.h"
 
-enum { EIGHTHS = 8, CHUNKED_MISSES = 32, ROUNDED_ELEMENTS = 128 }; /* the last: at most, of a part of a class */
+enum { CHUNKED_MISSES = 32, ROUNDED_ELEMENTS = 128 }; /* the last: at most, of a part of a class */
 
 zp_limits zp_machine_limits(const zp_searcher *s, const zp_machine *machine) {
   double fraction = s->constraints->memory_fraction;
@@ -54,14 +54,14 @@ int64_t zp_memory_floor(const zp_searcher *s, const zp_point *point) {
   eighths += zp_held_elements(c, whole, spread, c->zero >= 3) * l->param_bytes * zp_eighths_here(c, ZP_STATE_PARAMS);
   eighths += zp_held_elements(c, whole, spread, c->zero >= 2) * l->grad_bytes * zp_eighths_here(c, ZP_STATE_GRADIENTS);
   eighths += zp_held_elements(c, whole, spread, c->zero >= 1) * l->state_bytes * zp_eighths_here(c, ZP_STATE_OPTIMIZER);
-  return eighths / EIGHTHS / c->pipeline;
+  return eighths / ZP_EIGHTHS / c->pipeline;
 }
 
 /* Parts of a class are whole numbers of aligned elements. */
 static void add_away(zp_limits *floor, const zp_choice *c, zp_state state, int64_t elements, int64_t element_bytes) {
   const zp_home *home = &c->home[state];
-  int64_t rounded = home->eighths < EIGHTHS ? ROUNDED_ELEMENTS : 0;
-  int64_t here = elements / c->pipeline * home->eighths / EIGHTHS - rounded;
+  int64_t rounded = home->eighths < ZP_EIGHTHS ? ROUNDED_ELEMENTS : 0;
+  int64_t here = elements / c->pipeline * home->eighths / ZP_EIGHTHS - rounded;
   if (home->tier == ZP_TIER_DEVICE || here <= 0) return;
   *(home->tier == ZP_TIER_HOST ? &floor->host : &floor->nvme) += here * element_bytes;
 }

@@ -10,8 +10,6 @@
 #include "schedule.h"
 #include "search_internal.h"
 
-enum { EIGHTHS = 8 };
-
 /* Plans that leave devices idle keep all state on the device, unless `idle` is written: with both, the families of ten
  * times as many degrees would have to be opened. */
 static bool may_leave(const zp_searcher *s, zp_state state) {
@@ -98,14 +96,14 @@ static bool may_fit(zp_searcher *s, zp_choice choice, zp_mode_set modes, int sta
   return zp_memory_floor(s, &point) <= s->most_bytes && zp_find_least_work(s, &point, false);
 }
 
-/* The least share of a class that may fit; EIGHTHS + 1: none. */
+/* The least share of a class that may fit; ZP_EIGHTHS + 1: none. */
 static int least_share(zp_searcher *s, const zp_choice *choice, zp_mode_set modes, int state) {
-  int low = 1, high = EIGHTHS + 1;
-  if (!may_fit(s, *choice, modes, state, EIGHTHS)) {
+  int low = 1, high = ZP_EIGHTHS + 1;
+  if (!may_fit(s, *choice, modes, state, ZP_EIGHTHS)) {
     zp_search_reject(s, ZP_REJECT_MEMORY);
     return high;
   }
-  for (high = EIGHTHS; low < high;) {
+  for (high = ZP_EIGHTHS; low < high;) {
     int middle = low + (high - low) / 2;
     if (may_fit(s, *choice, modes, state, middle))
       high = middle;
@@ -128,13 +126,13 @@ static void leave(zp_searcher *s, const zp_choice *choice, zp_mode_set modes, in
   }
   bool some = !moves_too_much(s, &c, modes);
   if (!some) return;
-  int eighths = s->keeps_all ? EIGHTHS : least_share(s, &c, modes, state);
-  for (; eighths <= EIGHTHS && some; eighths++) {
+  int eighths = s->keeps_all ? ZP_EIGHTHS : least_share(s, &c, modes, state);
+  for (; eighths <= ZP_EIGHTHS && some; eighths++) {
     c.home[state].eighths = eighths;
     some = !moves_too_much(s, &c, modes);
     if (some) add_point(s, &c, modes);
   }
-  c.home[state].eighths = EIGHTHS;
+  c.home[state].eighths = ZP_EIGHTHS;
   if (some) add_family(s, &c, modes, state + 1);
 }
 
@@ -184,14 +182,14 @@ void zp_try_homes(zp_searcher *s, const zp_choice *choice, zp_mode_set modes) {
 /* Steps of the order in which classes leave: eighths of those that may, from the family's class on. */
 static int steps_before(const zp_searcher *s, const zp_point *family, int end) {
   int steps = 0;
-  for (int i = family->open - 1; i < end; i++) steps += may_leave(s, (zp_state)i) ? EIGHTHS : 0;
+  for (int i = family->open - 1; i < end; i++) steps += may_leave(s, (zp_state)i) ? ZP_EIGHTHS : 0;
   return steps;
 }
 
 static zp_choice at_step(const zp_searcher *s, const zp_point *family, int step) {
   zp_choice c = family->choice;
   for (int i = family->open - 1; i < ZP_STATE_COUNT; i++) {
-    int eighths = !may_leave(s, (zp_state)i) ? 0 : step < EIGHTHS ? step : EIGHTHS;
+    int eighths = !may_leave(s, (zp_state)i) ? 0 : step < ZP_EIGHTHS ? step : ZP_EIGHTHS;
     c.home[i] = (zp_home){eighths ? ZP_TIER_HOST : ZP_TIER_DEVICE, eighths};
     step -= eighths;
   }

@@ -23,7 +23,7 @@ typedef struct filling {
   double limit[ZP_MOST_MODES];       /* bytes for these on a stage that has a unit */
 } filling;
 
-static double here(const zp_choice *c, zp_state state) { return zp_eighths_here(c, state) / 8.0; }
+static double here(const zp_choice *c, zp_state state) { return zp_eighths_here(c, state) / (double)ZP_EIGHTHS; }
 
 /* Bytes of a parameter, its gradient and optimizer state on one of so many ranks that hold it, as far as they stay on
  * the device. */

@@ -174,7 +174,7 @@ typedef struct zp_search_memo {
   zp_stated_cut_memo stated[ZP_STATED_CUT_SLOTS];
   zp_fits_memo fits;
   zp_communicators_memo communicators;
-  ZP_VEC(int64_t *) units_before; /* of a variant: zp_least_work's */
+  ZP_VEC(int64_t *) units_before;          /* of a variant: zp_least_work's */
   zp_step_end_memo end[4][2];              /* [zero][compress] */
   int groups, groups_tensor, groups_ranks; /* the tensor groups that were asked for last */
   zp_link_memo data, replicas, stages;     /* of the data ranks, of those that hold the same experts, between stages */
@@ -232,11 +232,12 @@ static inline int64_t zp_held_elements(const zp_choice *c, int64_t whole, int64_
   return sharded ? whole / c->data + spread / (c->data / zp_expert_ranks(c)) : whole + spread;
 }
 
-/* Eighths of a class of state that stay on the device at least. A home off the device without eighths: how much leaves
+enum { ZP_EIGHTHS = 8 }; /* of a class of state: the shares that leave the device */
+/* Those that stay on the device at least. A home off the device without eighths: how much leaves
  * is open. */
 static inline int zp_eighths_here(const zp_choice *c, zp_state state) {
   const zp_home *home = &c->home[state];
-  return home->tier == ZP_TIER_DEVICE ? 8 : home->eighths ? 8 - home->eighths : 0;
+  return home->tier == ZP_TIER_DEVICE ? ZP_EIGHTHS : home->eighths ? ZP_EIGHTHS - home->eighths : 0;
 }
 
 static inline int64_t zp_point_units(const zp_searcher *s, const zp_point *point) {
@@ -361,8 +362,8 @@ zp_limits zp_limits_of_stage(const zp_searcher *s, const zp_choice *choice, int 
  * NULL: not known yet. */
 bool zp_stage_fits(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
                    const int64_t *flight, const zp_limits *limits);
-/* Is there a cut that fits? False: *why says whether the device or the host was short. What fits is remembered from then
- * on (fit_table.c). */
+/* Is there a cut that fits? False: *why says whether the device or the host was short. What fits is remembered from
+ * then on (fit_table.c). */
 bool zp_point_fits(const zp_searcher *s, zp_point *point, zp_rejection *why);
 /* Notes the point that needs the least beyond what there is. Requires: no point fits. */
 void zp_note_misses(zp_searcher *s);
