@@ -11,11 +11,11 @@ static const zpk_attention_level *level(void) {
   return &zpk_attention_base;
 }
 
-int64_t zpk_attention_workspace(zpk_dtype dtype, int64_t S, int64_t hd, bool backward) {
+int64_t zpk_attention_workspace(zpk_dtype dtype, int64_t S, int64_t hd, int64_t group, bool backward) {
   int64_t ld = zpk_padded_head(dtype, hd), padded_S = (S + BLOCK - 1) / BLOCK * BLOCK;
   int64_t forward_elements = 2 * padded_S * ld + BLOCK * (2 * ld + BLOCK);
-  int64_t backward_elements = BLOCK * (8 * ld + 2 * BLOCK);
-  return (backward ? backward_elements : forward_elements) * zpk_bytes(dtype);
+  int64_t backward_elements = BLOCK * (8 * ld + 2 * BLOCK) + (dtype == ZPK_BF16 ? group * S * ld : 0);
+  return (backward ? backward_elements : forward_elements) * zpk_real_bytes(dtype);
 }
 
 /* Zero `heads` heads from `head` on, of all rows of sample b. */
@@ -26,7 +26,7 @@ static void clear_heads(const zpk_attention_args *args, int64_t b, void *x, int6
 }
 
 static void clear_forward(const zpk_attention_args *args, int64_t b, int64_t g) {
-  int64_t group = args->H / args->G, bytes = zpk_bytes(args->dtype);
+  int64_t group = args->H / args->G, bytes = zpk_real_bytes(args->dtype);
   clear_heads(args, b, args->o, args->o_ld, g * group, group);
   for (int64_t row = b * args->S; row < (b + 1) * args->S; row++)
     memset((char *)args->lse + (row * args->H + g * group) * bytes, 0, (size_t)(group * bytes));
@@ -39,8 +39,13 @@ static void clear_backward(const zpk_attention_args *args, int64_t b, int64_t g)
   clear_heads(args, b, args->dv, args->dv_ld, g, 1);
 }
 
+static void *share_of(const zpk_attention_args *args, int worker, bool backward) {
+  int64_t bytes = zpk_attention_workspace(args->dtype, args->S, args->hd, args->H / args->G, backward);
+  return (char *)args->workspace + worker * bytes;
+}
+
 void zpk_attention(const zpk_attention_args *args, int64_t begin, int64_t end, int worker) {
-  void *share = (char *)args->workspace + worker * zpk_attention_workspace(args->dtype, args->S, args->hd, false);
+  void *share = share_of(args, worker, false);
   zpk_attention_task *run = level()->forward[args->dtype];
   for (int64_t task = begin; task < end; task++) {
     int64_t b = task / args->G, g = task % args->G;
@@ -52,7 +57,7 @@ void zpk_attention(const zpk_attention_args *args, int64_t begin, int64_t end, i
 }
 
 void zpk_attention_grad(const zpk_attention_args *args, int64_t begin, int64_t end, int worker) {
-  void *share = (char *)args->workspace + worker * zpk_attention_workspace(args->dtype, args->S, args->hd, true);
+  void *share = share_of(args, worker, true);
   zpk_attention_task *run = level()->backward[args->dtype];
   for (int64_t task = begin; task < end; task++) {
     int64_t b = task / args->G, g = task % args->G;

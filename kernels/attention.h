@@ -12,7 +12,7 @@ enum { BLOCK = 48, ROWS = 6, PAD_BYTES = 64 };
 
 /* hd rounded up to whole 64-byte vectors: the leading dimension of blocks in the workspace. */
 static inline int64_t zpk_padded_head(zpk_dtype dtype, int64_t hd) {
-  int64_t lanes = PAD_BYTES / zpk_bytes(dtype);
+  int64_t lanes = PAD_BYTES / zpk_real_bytes(dtype);
   return (hd + lanes - 1) / lanes * lanes;
 }
 
@@ -20,7 +20,7 @@ static inline int64_t zpk_padded_head(zpk_dtype dtype, int64_t hd) {
 typedef void zpk_attention_task(const zpk_attention_args *args, int64_t b, int64_t g, void *workspace);
 
 typedef struct zpk_attention_level {
-  zpk_attention_task *forward[2], *backward[2]; /* by zpk_dtype */
+  zpk_attention_task *forward[3], *backward[3]; /* by zpk_dtype */
 } zpk_attention_level;
 
 extern const zpk_attention_level zpk_attention_base;

@@ -4,13 +4,14 @@
  *   dV += P^T dO      dS = P * (dO V^T - D) * scale      dQ += dS K      dK += dS^T Q
  *
  * Key blocks outside, query blocks of all query heads of the group inside: dK and dV of a block are finished before the
- * next; dQ is added to memory in the order of key blocks. The workspace does not grow with S. */
+ * next; dQ is added up in the order of key blocks: in memory, or in the workspace when memory has no REALs. */
 
-/* The worker's share: ten blocks. */
+/* The worker's share: ten blocks, and where ELEM is shorter than REAL the group's sums of dQ, [heads][S][ld]. */
 typedef struct NAME(backward_blocks) {
   REAL *keys_t, *values_t, *keys, *dk, *dv; /* of the key block */
   REAL *q, *d_o, *dq;                       /* of the query block */
   REAL *p, *ds;                             /* [BLOCK][BLOCK] of the pair */
+  REAL *dq_sum;
   int64_t ld;
 } NAME(backward_blocks);
 
@@ -27,6 +28,7 @@ static NAME(backward_blocks) NAME(cut_workspace)(void *workspace, int64_t ld) {
                                  .dq = at + 7 * size,
                                  .p = at + 8 * size,
                                  .ds = at + 8 * size + BLOCK * BLOCK,
+                                 .dq_sum = at + 8 * size + 2 * BLOCK * BLOCK,
                                  .ld = ld};
 }
 
@@ -43,21 +45,37 @@ static inline void NAME(softmax_grad)(REAL *restrict p, REAL *restrict ds, int64
   }
 }
 
-/* rows x hd of a block to memory, added to what is there or stored. */
-static void NAME(unpack)(const REAL *block, int64_t ld, int64_t rows, int64_t hd, bool add, REAL *to, int64_t to_ld) {
+/* rows x hd of a block to memory. */
+static void NAME(unpack)(const REAL *block, int64_t ld, int64_t rows, int64_t hd, ELEM *to, int64_t to_ld) {
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < hd; j++) to[i * to_ld + j] = PUT(block[i * ld + j]);
+}
+
+/* rows x hd of a block to a sum, added to what is there or stored. */
+static void NAME(sum_block)(const REAL *block, int64_t ld, int64_t rows, int64_t hd, bool add, REAL *to,
+                            int64_t to_ld) {
   for (int64_t i = 0; i < rows; i++)
     for (int64_t j = 0; j < hd; j++)
       to[i * to_ld + j] = add ? to[i * to_ld + j] + block[i * ld + j] : block[i * ld + j];
+}
+
+static bool NAME(sums_apart)(void) { return sizeof(ELEM) < sizeof(REAL); }
+
+/* The sum of dQ of head h from query row `row` of the sample on. */
+static REAL *NAME(dq_place)(const zpk_attention_args *args, int64_t b, int64_t h, int64_t row,
+                            const NAME(backward_blocks) * w) {
+  if (NAME(sums_apart)()) return w->dq_sum + (h % (args->H / args->G) * args->S + row) * w->ld;
+  return (REAL *)args->dq + (b * args->S + row) * args->dq_ld + h * args->hd;
 }
 
 /* One pair of blocks: queries from `first` of head h, keys from `key`. */
 static void NAME(backward_pair)(const zpk_attention_args *args, int64_t b, int64_t h, int64_t first, int64_t key,
                                 int64_t keys, const NAME(backward_blocks) * w) {
   int64_t S = args->S, hd = args->hd, ld = w->ld, rows = S - first < BLOCK ? S - first : BLOCK, row = b * S + first;
-  const REAL *o = (const REAL *)args->o + row * args->o_ld + h * hd;
+  const ELEM *o = (const ELEM *)args->o + row * args->o_ld + h * hd;
   const REAL *lse = (const REAL *)args->lse + row * args->H + h;
-  NAME(pack_rows)((const REAL *)args->q + row * args->q_ld + h * hd, args->q_ld, rows, hd, w->q, ld);
-  NAME(pack_rows)((const REAL *)args->d_o + row * args->d_o_ld + h * hd, args->d_o_ld, rows, hd, w->d_o, ld);
+  NAME(pack_rows)((const ELEM *)args->q + row * args->q_ld + h * hd, args->q_ld, rows, hd, w->q, ld);
+  NAME(pack_rows)((const ELEM *)args->d_o + row * args->d_o_ld + h * hd, args->d_o_ld, rows, hd, w->d_o, ld);
   NAME(multiply)(w->q, ld, 1, w->keys_t, BLOCK, rows, keys, hd, false, w->p, BLOCK);
   NAME(multiply)(w->d_o, ld, 1, w->values_t, BLOCK, rows, keys, hd, false, w->ds, BLOCK);
   for (int64_t i = 0; i < rows; i++) {
@@ -69,7 +87,8 @@ static void NAME(backward_pair)(const zpk_attention_args *args, int64_t b, int64
   NAME(multiply)(w->p, 1, BLOCK, w->d_o, ld, keys, ld, rows, true, w->dv, ld);
   NAME(multiply)(w->ds, 1, BLOCK, w->q, ld, keys, ld, rows, true, w->dk, ld);
   NAME(multiply)(w->ds, BLOCK, 1, w->keys, ld, rows, ld, keys, false, w->dq, ld);
-  NAME(unpack)(w->dq, ld, rows, hd, key > 0, (REAL *)args->dq + row * args->dq_ld + h * hd, args->dq_ld);
+  NAME(sum_block)
+  (w->dq, ld, rows, hd, key > 0, NAME(dq_place)(args, b, h, first, w), NAME(sums_apart)() ? ld : args->dq_ld);
 }
 
 static void NAME(backward)(const zpk_attention_args *args, int64_t b, int64_t g, void *workspace) {
@@ -77,16 +96,19 @@ static void NAME(backward)(const zpk_attention_args *args, int64_t b, int64_t g,
   NAME(backward_blocks) w = NAME(cut_workspace)(workspace, ld);
   for (int64_t key = 0; key < S; key += BLOCK) {
     int64_t keys = S - key < BLOCK ? S - key : BLOCK, row = b * S + key;
-    const REAL *k = (const REAL *)args->k + row * args->k_ld + g * hd;
+    const ELEM *k = (const ELEM *)args->k + row * args->k_ld + g * hd;
     NAME(pack_transposed)(k, args->k_ld, keys, hd, w.keys_t);
     NAME(pack_rows)(k, args->k_ld, keys, hd, w.keys, ld);
-    NAME(pack_transposed)((const REAL *)args->v + row * args->v_ld + g * hd, args->v_ld, keys, hd, w.values_t);
+    NAME(pack_transposed)((const ELEM *)args->v + row * args->v_ld + g * hd, args->v_ld, keys, hd, w.values_t);
     memset(w.dk, 0, (size_t)(BLOCK * ld) * sizeof(REAL));
     memset(w.dv, 0, (size_t)(BLOCK * ld) * sizeof(REAL));
     for (int64_t h = g * group; h < (g + 1) * group; h++)
       for (int64_t first = args->causal ? key : 0; first < S; first += BLOCK)
         NAME(backward_pair)(args, b, h, first, key, keys, &w);
-    NAME(unpack)(w.dk, ld, keys, hd, false, (REAL *)args->dk + row * args->dk_ld + g * hd, args->dk_ld);
-    NAME(unpack)(w.dv, ld, keys, hd, false, (REAL *)args->dv + row * args->dv_ld + g * hd, args->dv_ld);
+    NAME(unpack)(w.dk, ld, keys, hd, (ELEM *)args->dk + row * args->dk_ld + g * hd, args->dk_ld);
+    NAME(unpack)(w.dv, ld, keys, hd, (ELEM *)args->dv + row * args->dv_ld + g * hd, args->dv_ld);
   }
+  for (int64_t h = g * group; h < (g + 1) * group && NAME(sums_apart)(); h++)
+    NAME(unpack)
+  (NAME(dq_place)(args, b, h, 0, &w), ld, S, hd, (ELEM *)args->dq + b * S * args->dq_ld + h * hd, args->dq_ld);
 }

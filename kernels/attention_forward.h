@@ -29,8 +29,9 @@ static void NAME(store_output)(const zpk_attention_args *args, int64_t b, int64_
                                const NAME(rows) * state, const REAL *o, int64_t ld) {
   for (int64_t i = 0; i < rows; i++) {
     int64_t row = b * args->S + first + i;
-    REAL *out = (REAL *)args->o + row * args->o_ld + h * args->hd, inverse = 1 / state->sum[i];
-    for (int64_t j = 0; j < args->hd; j++) out[j] = o[i * ld + j] * inverse;
+    ELEM *out = (ELEM *)args->o + row * args->o_ld + h * args->hd;
+    REAL inverse = 1 / state->sum[i];
+    for (int64_t j = 0; j < args->hd; j++) out[j] = PUT(o[i * ld + j] * inverse);
     ((REAL *)args->lse)[row * args->H + h] = state->max[i] + (REAL)log((double)state->sum[i]);
   }
 }
@@ -41,7 +42,7 @@ static void NAME(forward_block)(const zpk_attention_args *args, int64_t b, int64
   int64_t rows = S - first < BLOCK ? S - first : BLOCK, end = args->causal ? first + rows : S;
   REAL *q = block, *o = q + BLOCK * ld, *p = o + BLOCK * ld;
   NAME(rows) state;
-  NAME(pack_rows)((const REAL *)args->q + (b * S + first) * args->q_ld + h * hd, args->q_ld, rows, hd, q, ld);
+  NAME(pack_rows)((const ELEM *)args->q + (b * S + first) * args->q_ld + h * hd, args->q_ld, rows, hd, q, ld);
   for (int64_t i = 0; i < BLOCK * ld; i++) q[i] *= (REAL)args->scale;
   memset(o, 0, (size_t)(BLOCK * ld) * sizeof(REAL));
   for (int64_t i = 0; i < BLOCK; i++) {
@@ -67,8 +68,8 @@ static void NAME(forward)(const zpk_attention_args *args, int64_t b, int64_t g, 
   REAL *keys_t = workspace, *values = keys_t + padded_S * ld, *block = values + padded_S * ld;
   for (int64_t key = 0; key < S; key += BLOCK) {
     int64_t keys = S - key < BLOCK ? S - key : BLOCK, row = b * S + key;
-    NAME(pack_transposed)((const REAL *)args->k + row * args->k_ld + g * hd, args->k_ld, keys, hd, keys_t + key * ld);
-    NAME(pack_rows)((const REAL *)args->v + row * args->v_ld + g * hd, args->v_ld, keys, hd, values + key * ld, ld);
+    NAME(pack_transposed)((const ELEM *)args->k + row * args->k_ld + g * hd, args->k_ld, keys, hd, keys_t + key * ld);
+    NAME(pack_rows)((const ELEM *)args->v + row * args->v_ld + g * hd, args->v_ld, keys, hd, values + key * ld, ld);
   }
   for (int64_t h = g * group; h < (g + 1) * group; h++)
     for (int64_t first = 0; first < S; first += BLOCK) NAME(forward_block)(args, b, h, first, keys_t, values, block);

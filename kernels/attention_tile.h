@@ -1,5 +1,5 @@
 /* Building blocks of attention in one dtype and one instruction set: packing, the small matrix product, row reductions.
- * Expects REAL, NAME, VECTOR_BYTES and VECTORS (vectors per panel of results). */
+ * Expects REAL, ELEM, GET, NAME, VECTOR_BYTES and VECTORS (vectors per panel of results). */
 
 typedef REAL NAME(vec) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));
 #define LANES ((int64_t)(VECTOR_BYTES / sizeof(REAL)))
@@ -7,20 +7,20 @@ typedef REAL NAME(vec) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(
 
 /* rows x hd of a strided matrix into `to` with leading dimension ld; padding columns, and rows up to a multiple of
  * ROWS, are zero. */
-static void NAME(pack_rows)(const REAL *from, int64_t from_ld, int64_t rows, int64_t hd, REAL *to, int64_t ld) {
+static void NAME(pack_rows)(const ELEM *from, int64_t from_ld, int64_t rows, int64_t hd, REAL *to, int64_t ld) {
   int64_t padded_rows = (rows + ROWS - 1) / ROWS * ROWS;
   for (int64_t i = 0; i < padded_rows; i++, to += ld) {
     int64_t cols = i < rows ? hd : 0;
-    if (cols) memcpy(to, from + i * from_ld, (size_t)cols * sizeof(REAL));
+    for (int64_t j = 0; j < cols; j++) to[j] = GET(from[i * from_ld + j]);
     memset(to + cols, 0, (size_t)(ld - cols) * sizeof(REAL));
   }
 }
 
 /* The transpose of rows x hd: to[hd][BLOCK], zero in columns >= rows. */
-static void NAME(pack_transposed)(const REAL *from, int64_t from_ld, int64_t rows, int64_t hd, REAL *to) {
+static void NAME(pack_transposed)(const ELEM *from, int64_t from_ld, int64_t rows, int64_t hd, REAL *to) {
   if (rows < BLOCK) memset(to, 0, (size_t)(hd * BLOCK) * sizeof(REAL));
   for (int64_t i = 0; i < rows; i++)
-    for (int64_t j = 0; j < hd; j++) to[j * BLOCK + i] = from[i * from_ld + j];
+    for (int64_t j = 0; j < hd; j++) to[j * BLOCK + i] = GET(from[i * from_ld + j]);
 }
 
 /* c[m, n] = (add ? c : 0) + a[m, k] b[k, n]; a's element (i, p) is a[i * a_row + p * a_col], so a transposed matrix
@@ -50,12 +50,12 @@ static inline REAL NAME(fold_sum)(REAL part[16]) {
   return part[0];
 }
 
-static inline REAL NAME(dot)(const REAL *x, const REAL *y, int64_t count) {
+static inline REAL NAME(dot)(const REAL *x, const ELEM *y, int64_t count) {
   REAL part[16] = {0};
   int64_t j = 0;
   for (; j + 16 <= count; j += 16)
-    for (int l = 0; l < 16; l++) part[l] += x[j + l] * y[j + l];
-  for (int l = 0; l < count - j; l++) part[l] += x[j + l] * y[j + l];
+    for (int l = 0; l < 16; l++) part[l] += x[j + l] * GET(y[j + l]);
+  for (int l = 0; l < count - j; l++) part[l] += x[j + l] * GET(y[j + l]);
   return NAME(fold_sum)(part);
 }
 

@@ -14,35 +14,35 @@ __attribute__((always_inline)) static inline REAL NAME(fold_sum)(REAL *lane) {
   return lane[0];
 }
 
-__attribute__((always_inline)) static inline REAL NAME(maximum)(const REAL *x, int64_t count) {
+__attribute__((always_inline)) static inline REAL NAME(maximum)(const ELEM *x, int64_t count) {
   REAL lane[LANES];
   for (int l = 0; l < LANES; l++) lane[l] = (REAL)-INFINITY;
   int64_t j = 0;
   for (; j + LANES <= count; j += LANES)
-    for (int l = 0; l < LANES; l++) lane[l] = x[j + l] > lane[l] ? x[j + l] : lane[l];
-  for (int l = 0; l < count - j; l++) lane[l] = x[j + l] > lane[l] ? x[j + l] : lane[l];
+    for (int l = 0; l < LANES; l++) lane[l] = GET(x[j + l]) > lane[l] ? GET(x[j + l]) : lane[l];
+  for (int l = 0; l < count - j; l++) lane[l] = GET(x[j + l]) > lane[l] ? GET(x[j + l]) : lane[l];
   return NAME(fold_max)(lane);
 }
 
-__attribute__((always_inline)) static inline REAL NAME(sum_exp)(const REAL *x, int64_t count, REAL max) {
+__attribute__((always_inline)) static inline REAL NAME(sum_exp)(const ELEM *x, int64_t count, REAL max) {
   REAL lane[LANES] = {0};
   int64_t j = 0;
   for (; j + LANES <= count; j += LANES)
-    for (int l = 0; l < LANES; l++) lane[l] += REAL_EXP(x[j + l] - max);
-  for (int l = 0; l < count - j; l++) lane[l] += REAL_EXP(x[j + l] - max);
+    for (int l = 0; l < LANES; l++) lane[l] += REAL_EXP(GET(x[j + l]) - max);
+  for (int l = 0; l < count - j; l++) lane[l] += REAL_EXP(GET(x[j + l]) - max);
   return NAME(fold_sum)(lane);
 }
 
-ZPK_CLONES static void NAME(ce_stats)(const REAL *logits, int64_t V, int64_t first_col, int64_t vocabulary,
+ZPK_CLONES static void NAME(ce_stats)(const ELEM *logits, int64_t V, int64_t first_col, int64_t vocabulary,
                                       const int32_t *labels, REAL *stat, int64_t begin, int64_t end) {
   int64_t valid = valid_columns(V, first_col, vocabulary);
   for (int64_t r = begin; r < end; r++) {
-    const REAL *x = logits + r * V;
+    const ELEM *x = logits + r * V;
     REAL max = NAME(maximum)(x, valid);
     int64_t label = labels[r] - first_col;
     stat[r * 3] = max;
     stat[r * 3 + 1] = max == (REAL)-INFINITY ? 0 : NAME(sum_exp)(x, valid, max);
-    stat[r * 3 + 2] = label >= 0 && label < valid ? x[label] : (REAL)-INFINITY;
+    stat[r * 3 + 2] = label >= 0 && label < valid ? GET(x[label]) : (REAL)-INFINITY;
   }
 }
 
@@ -68,31 +68,32 @@ static double NAME(ce_loss)(const REAL *stat, int ranks, int64_t rows, int64_t v
 }
 
 /* x and out do not overlap. */
-__attribute__((always_inline)) static inline void NAME(softmax_row)(const REAL *restrict x, int64_t count, REAL lse,
-                                                                    REAL factor, REAL *restrict out) {
-  for (int64_t j = 0; j < count; j++) out[j] = REAL_EXP(x[j] - lse) * factor;
+__attribute__((always_inline)) static inline void NAME(softmax_row)(const ELEM *restrict x, int64_t count, REAL lse,
+                                                                    REAL factor, ELEM *restrict out) {
+  for (int64_t j = 0; j < count; j++) out[j] = PUT(REAL_EXP(GET(x[j]) - lse) * factor);
 }
 
-ZPK_CLONES static void NAME(ce_grad)(const REAL *logits, int64_t V, int64_t first_col, int64_t vocabulary,
-                                     const int32_t *labels, const REAL *lse, double scale, REAL *dlogits, int64_t begin,
+ZPK_CLONES static void NAME(ce_grad)(const ELEM *logits, int64_t V, int64_t first_col, int64_t vocabulary,
+                                     const int32_t *labels, const REAL *lse, double scale, ELEM *dlogits, int64_t begin,
                                      int64_t end) {
   int64_t valid = valid_columns(V, first_col, vocabulary);
   REAL factor = (REAL)scale;
   for (int64_t r = begin; r < end; r++) {
-    const REAL *x = logits + r * V;
-    REAL *dx = dlogits + r * V, row_lse = lse[r];
+    const ELEM *x = logits + r * V;
+    ELEM *dx = dlogits + r * V;
+    REAL row_lse = lse[r];
     if (labels[r] < 0 || labels[r] >= vocabulary) {
-      memset(dx, 0, (size_t)V * sizeof(REAL));
+      memset(dx, 0, (size_t)V * sizeof(ELEM));
       continue;
     }
     int64_t label = labels[r] - first_col;
     bool here = label >= 0 && label < valid;
-    REAL label_logit = here ? x[label] : 0; /* read first: dx may be x */
+    REAL label_logit = here ? GET(x[label]) : 0; /* read first: dx may be x */
     if (dx == x)
-      for (int64_t j = 0; j < valid; j++) dx[j] = REAL_EXP(dx[j] - row_lse) * factor;
+      for (int64_t j = 0; j < valid; j++) dx[j] = PUT(REAL_EXP(GET(dx[j]) - row_lse) * factor);
     else
       NAME(softmax_row)(x, valid, row_lse, factor, dx);
-    memset(dx + valid, 0, (size_t)(V - valid) * sizeof(REAL));
-    if (here) dx[label] = (REAL_EXP(label_logit - row_lse) - 1) * factor;
+    memset(dx + valid, 0, (size_t)(V - valid) * sizeof(ELEM));
+    if (here) dx[label] = PUT((REAL_EXP(label_logit - row_lse) - 1) * factor);
   }
 }

@@ -8,11 +8,11 @@ static int64_t NAME(row_of)(const zpk_routing *r, int32_t slot, int64_t sample) 
 }
 
 /* Probabilities in double whatever the dtype: a few a token, and the choice must not depend on their rounding. */
-static void NAME(to_double)(const REAL *from, int64_t n, double *to) {
-  for (int64_t i = 0; i < n; i++) to[i] = (double)from[i];
+static void NAME(to_double)(const ELEM *from, int64_t n, double *to) {
+  for (int64_t i = 0; i < n; i++) to[i] = (double)GET(from[i]);
 }
 
-static void NAME(top_k_gate)(const zpk_routing *r, const REAL *score, REAL *weight, int32_t *slot, int64_t begin,
+static void NAME(top_k_gate)(const zpk_routing *r, const ELEM *score, ELEM *weight, int32_t *slot, int64_t begin,
                              int64_t end) {
   double token[ZPK_MAX_EXPERTS], w[ZPK_MAX_TOP_K];
   int32_t used[ZPK_MAX_EXPERTS], choice[ZPK_MAX_TOP_K];
@@ -24,15 +24,15 @@ static void NAME(top_k_gate)(const zpk_routing *r, const REAL *score, REAL *weig
       weigh(r, token, choice, w);
       for (int64_t j = 0; j < r->k; j++) {
         int32_t e = choice[j];
-        weight[t * r->k + j] = (REAL)w[j];
+        weight[t * r->k + j] = PUT((REAL)w[j]);
         slot[t * r->k + j] = used[e] < r->slots ? e * (int32_t)r->slots + used[e]++ : -1 - e;
       }
     }
   }
 }
 
-static void NAME(top_k_gate_grad)(const zpk_routing *r, const REAL *score, const int32_t *slot, const REAL *d_weight,
-                                  double loss_scale, REAL *d_score, int64_t begin, int64_t end) {
+static void NAME(top_k_gate_grad)(const zpk_routing *r, const ELEM *score, const int32_t *slot, const ELEM *d_weight,
+                                  double loss_scale, ELEM *d_score, int64_t begin, int64_t end) {
   double token[ZPK_MAX_EXPERTS], share[ZPK_MAX_EXPERTS], d_token[ZPK_MAX_EXPERTS], d_w[ZPK_MAX_TOP_K];
   for (int64_t b = begin; b < end; b++) {
     find_shares(r, slot + b * r->S * r->k, share);
@@ -40,47 +40,52 @@ static void NAME(top_k_gate_grad)(const zpk_routing *r, const REAL *score, const
       NAME(to_double)(score + t * r->experts, r->experts, token);
       NAME(to_double)(d_weight + t * r->k, r->k, d_w);
       gate_grad(r, token, slot + t * r->k, d_w, share, loss_scale, d_token);
-      for (int64_t e = 0; e < r->experts; e++) d_score[t * r->experts + e] = (REAL)d_token[e];
+      for (int64_t e = 0; e < r->experts; e++) d_score[t * r->experts + e] = PUT((REAL)d_token[e]);
     }
   }
 }
 
-static void NAME(dispatch)(const zpk_routing *r, const REAL *x, const int32_t *slot, REAL *out, int64_t begin,
+static void NAME(dispatch)(const zpk_routing *r, const ELEM *x, const int32_t *slot, ELEM *out, int64_t begin,
                            int64_t end) {
   for (int64_t t = begin; t < end; t++)
     for (int64_t j = 0; j < r->k; j++) {
       int64_t row = NAME(row_of)(r, slot[t * r->k + j], t / r->S);
-      if (row >= 0) memcpy(out + row * r->d, x + t * r->d, (size_t)r->d * sizeof(REAL));
+      if (row >= 0) memcpy(out + row * r->d, x + t * r->d, (size_t)r->d * sizeof(ELEM));
     }
 }
 
-ZPK_CLONES static void NAME(combine)(const zpk_routing *r, const REAL *restrict y, const REAL *weight,
-                                     const int32_t *slot, REAL *restrict out, int64_t begin, int64_t end) {
-  for (int64_t t = begin; t < end; t++) {
-    REAL *restrict to = out + t * r->d;
-    memset(to, 0, (size_t)r->d * sizeof(REAL));
-    for (int64_t j = 0; j < r->k; j++) {
-      int64_t row = NAME(row_of)(r, slot[t * r->k + j], t / r->S);
-      if (row < 0) continue;
-      const REAL *restrict from = y + row * r->d;
-      REAL w = weight ? weight[t * r->k + j] : 1;
-      for (int64_t c = 0; c < r->d; c++) to[c] += w * from[c];
+/* Columns in blocks, so that a sum is rounded to ELEM once. */
+ZPK_CLONES static void NAME(combine)(const zpk_routing *r, const ELEM *restrict y, const ELEM *weight,
+                                     const int32_t *slot, ELEM *restrict out, int64_t begin, int64_t end) {
+  REAL sum[BLOCK];
+  for (int64_t t = begin; t < end; t++)
+    for (int64_t at = 0; at < r->d; at += BLOCK) {
+      int64_t n = r->d - at < BLOCK ? r->d - at : BLOCK;
+      ELEM *restrict to = out + t * r->d + at;
+      for (int64_t c = 0; c < n; c++) sum[c] = 0;
+      for (int64_t j = 0; j < r->k; j++) {
+        int64_t row = NAME(row_of)(r, slot[t * r->k + j], t / r->S);
+        if (row < 0) continue;
+        const ELEM *restrict from = y + row * r->d + at;
+        REAL w = weight ? GET(weight[t * r->k + j]) : 1;
+        for (int64_t c = 0; c < n; c++) sum[c] += w * GET(from[c]);
+      }
+      for (int64_t c = 0; c < n; c++) to[c] = PUT(sum[c]);
     }
-  }
 }
 
-ZPK_CLONES static void NAME(combine_grad)(const zpk_routing *r, const REAL *restrict y, const REAL *weight,
-                                          const int32_t *slot, const REAL *restrict d_out, REAL *restrict dy,
-                                          REAL *restrict d_weight, int64_t begin, int64_t end) {
+ZPK_CLONES static void NAME(combine_grad)(const zpk_routing *r, const ELEM *restrict y, const ELEM *weight,
+                                          const int32_t *slot, const ELEM *restrict d_out, ELEM *restrict dy,
+                                          ELEM *restrict d_weight, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; t++)
     for (int64_t j = 0; j < r->k; j++) {
       int64_t row = NAME(row_of)(r, slot[t * r->k + j], t / r->S);
-      REAL sum = 0, w = weight[t * r->k + j];
-      const REAL *restrict g = d_out + t * r->d;
+      REAL sum = 0, w = GET(weight[t * r->k + j]);
+      const ELEM *restrict g = d_out + t * r->d;
       for (int64_t c = 0; c < r->d && row >= 0; c++) {
-        sum += y[row * r->d + c] * g[c];
-        dy[row * r->d + c] = w * g[c];
+        sum += GET(y[row * r->d + c]) * GET(g[c]);
+        dy[row * r->d + c] = PUT(w * GET(g[c]));
       }
-      d_weight[t * r->k + j] = sum;
+      d_weight[t * r->k + j] = PUT(sum);
     }
 }

@@ -1,20 +1,47 @@
 /* Flat buffers in one dtype: see flat.c. */
 
-ZPK_CLONES static double NAME(block_squares)(const REAL *restrict x, int64_t count) {
+ZPK_CLONES static double NAME(block_squares)(const ELEM *restrict x, int64_t count) {
   double lane[LANES] = {0};
   int64_t j = 0;
   for (; j + LANES <= count; j += LANES)
-    for (int l = 0; l < LANES; l++) lane[l] += (double)x[j + l] * (double)x[j + l];
-  for (int l = 0; l < count - j; l++) lane[l] += (double)x[j + l] * (double)x[j + l];
+    for (int l = 0; l < LANES; l++) lane[l] += (double)GET(x[j + l]) * (double)GET(x[j + l]);
+  for (int l = 0; l < count - j; l++) lane[l] += (double)GET(x[j + l]) * (double)GET(x[j + l]);
   for (int width = LANES / 2; width >= 1; width /= 2)
     for (int l = 0; l < width; l++) lane[l] += lane[l + width];
   return lane[0];
 }
 
-ZPK_CLONES static void NAME(add)(REAL *restrict y, const REAL *restrict x, int64_t count) {
-  for (int64_t i = 0; i < count; i++) y[i] += x[i];
+ZPK_CLONES static void NAME(add)(ELEM *restrict y, const ELEM *restrict x, int64_t count) {
+  for (int64_t i = 0; i < count; i++) y[i] = PUT(GET(y[i]) + GET(x[i]));
 }
 
-static void NAME(fill)(REAL *y, REAL value, int64_t count) {
-  for (int64_t i = 0; i < count; i++) y[i] = value;
+static void NAME(fill)(ELEM *y, REAL value, int64_t count) {
+  for (int64_t i = 0; i < count; i++) y[i] = PUT(value);
+}
+
+/* Columns in blocks that stay in registers or the nearest cache, so that a sum is rounded to ELEM once. */
+ZPK_CLONES static void NAME(sum_parts)(ELEM *out, const void *const *part, int n, int64_t begin, int64_t end) {
+  REAL sum[BLOCK_SUMS];
+  for (int64_t at = begin; at < end; at += BLOCK_SUMS) {
+    int64_t cols = end - at < BLOCK_SUMS ? end - at : BLOCK_SUMS;
+    for (int p = 0; p < n; p++) {
+      const ELEM *x = (const ELEM *)part[p] + at;
+      for (int64_t i = 0; i < cols; i++) sum[i] = p == 0 ? GET(x[i]) : sum[i] + GET(x[i]);
+    }
+    for (int64_t i = 0; i < cols; i++) out[at + i] = PUT(sum[i]);
+  }
+}
+
+ZPK_CLONES static void NAME(sum_partials)(bool accumulate, ELEM *y, const void *const *part, int n, int64_t count) {
+  REAL sum[BLOCK_SUMS];
+  for (int64_t at = 0; at < count; at += BLOCK_SUMS) {
+    int64_t cols = count - at < BLOCK_SUMS ? count - at : BLOCK_SUMS;
+    for (int64_t i = 0; i < cols; i++) sum[i] = accumulate ? GET(y[at + i]) : 0;
+    for (int p = 0; p < n; p++) {
+      const REAL *x = (const REAL *)part[p] + at;
+      bool first = p == 0 && !accumulate;
+      for (int64_t i = 0; i < cols; i++) sum[i] = first ? x[i] : sum[i] + x[i];
+    }
+    for (int64_t i = 0; i < cols; i++) y[at + i] = PUT(sum[i]);
+  }
 }

@@ -14,16 +14,21 @@
 #include "optimizer_template.h"
 #include "real_f64.h"
 #include "optimizer_template.h"
+#include "real_bf16.h"
+#include "optimizer_template.h"
 
 void zpk_optimizer(const zpk_update *u, bool decay, void *param, const void *grad, void *m, void *v, int64_t begin,
                    int64_t end) {
-  bool f64 = u->dtype == ZPK_F64;
-  if (u->kind == 2 && f64)
-    sgd_f64(u, decay, param, grad, m, begin, end);
-  else if (u->kind == 2)
-    sgd_f32(u, decay, param, grad, m, begin, end);
-  else if (f64)
-    adam_f64(u, decay, param, grad, m, v, begin, end);
-  else
-    adam_f32(u, decay, param, grad, m, v, begin, end);
+  bool sgd = u->kind == 2;
+  switch (u->dtype) {
+  case ZPK_F32:
+    sgd ? sgd_f32(u, decay, param, grad, m, begin, end) : adam_f32(u, decay, param, grad, m, v, begin, end);
+    break;
+  case ZPK_F64:
+    sgd ? sgd_f64(u, decay, param, grad, m, begin, end) : adam_f64(u, decay, param, grad, m, v, begin, end);
+    break;
+  case ZPK_BF16:
+    sgd ? sgd_bf16(u, decay, param, grad, m, begin, end) : adam_bf16(u, decay, param, grad, m, v, begin, end);
+    break;
+  }
 }

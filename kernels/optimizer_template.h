@@ -1,6 +1,6 @@
 /* Optimizer updates in one dtype: see optimizer.c. */
 
-ZPK_CLONES static void NAME(adam)(const zpk_update *u, bool decay, REAL *restrict param, const REAL *restrict grad,
+ZPK_CLONES static void NAME(adam)(const zpk_update *u, bool decay, REAL *restrict param, const ELEM *restrict grad,
                                   REAL *restrict m, REAL *restrict v, int64_t begin, int64_t end) {
   bool decoupled = u->kind == 0;
   double wd = decay ? u->weight_decay : 0;
@@ -9,7 +9,7 @@ ZPK_CLONES static void NAME(adam)(const zpk_update *u, bool decay, REAL *restric
   REAL rest1 = (REAL)(1 - u->beta1), rest2 = (REAL)(1 - u->beta2);
   REAL step = (REAL)(u->lr / u->bias1), per_root_bias2 = (REAL)(1 / sqrt(u->bias2));
   for (int64_t i = begin; i < end; i++) {
-    REAL p = param[i] * keep, g = grad[i] * scale + into_grad * param[i];
+    REAL p = param[i] * keep, g = GET(grad[i]) * scale + into_grad * param[i];
     REAL m1 = m[i] * beta1 + g * rest1, v1 = v[i] * beta2 + g * g * rest2;
     m[i] = m1;
     v[i] = v1;
@@ -17,12 +17,12 @@ ZPK_CLONES static void NAME(adam)(const zpk_update *u, bool decay, REAL *restric
   }
 }
 
-ZPK_CLONES static void NAME(sgd)(const zpk_update *u, bool decay, REAL *restrict param, const REAL *restrict grad,
+ZPK_CLONES static void NAME(sgd)(const zpk_update *u, bool decay, REAL *restrict param, const ELEM *restrict grad,
                                  REAL *restrict m, int64_t begin, int64_t end) {
   REAL wd = (REAL)(decay ? u->weight_decay : 0), scale = (REAL)u->grad_scale;
   REAL lr = (REAL)u->lr, momentum = (REAL)u->momentum;
   for (int64_t i = begin; i < end; i++) {
-    REAL m1 = m[i] * momentum + (grad[i] * scale + wd * param[i]);
+    REAL m1 = m[i] * momentum + (GET(grad[i]) * scale + wd * param[i]);
     m[i] = m1;
     param[i] -= lr * m1;
   }

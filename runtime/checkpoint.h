@@ -31,6 +31,7 @@ typedef struct zpr_tensor {
   int rank;
   int64_t shape[ZPR_MAX_DIMS];
   int64_t begin, end; /* bytes from the start of the data */
+  int64_t element_bytes; /* of a file to be written; so are the next two */
   int stage;          /* of a file to be written: the stage that writes it, */
   int64_t local;      /* and where the parameter starts in that stage's flat buffers */
 } zpr_tensor;
@@ -43,7 +44,10 @@ typedef struct zpr_tensors {
 } zpr_tensors;
 
 /* Adds a tensor of the program; ends the run when there is no memory. */
-void zpr_tensors_add(zpr *c, zpr_tensors *list, const char *name, const zpr_param *param, int stage, int64_t local);
+void zpr_tensors_add(zpr *c, zpr_tensors *list, const char *name, zpk_dtype dtype, const zpr_param *param, int stage,
+                     int64_t local);
+/* "F32": as the format spells it. */
+const char *zpr_dtype_name(zpk_dtype dtype);
 /* Sorts, drops the copies of tied parameters, lays the data out. Returns the file's first data_start bytes (owned). */
 char *zpr_tensors_seal(zpr *c, zpr_tensors *list);
 /* Reads a header, trusting nothing. False with Z0812. Free the list in either case. */

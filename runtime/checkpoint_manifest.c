@@ -110,7 +110,7 @@ bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, zpr_error *err
   }
   fputs("{\n  \"format\": \"zplan-checkpoint\",\n  \"version\": 1,\n  \"model\": ", out);
   print_string(out, program->name);
-  fprintf(out, ",\n  \"dtype\": \"%s\",\n", program->dtype == ZPK_F64 ? "F64" : "F32");
+  fprintf(out, ",\n  \"dtype\": \"%s\",\n", zpr_dtype_name(program->dtype));
   fprintf(out, "  \"step\": %" PRId64 ",\n  \"samples\": %" PRId64 ",\n", step, step * program->batch);
   fprintf(out, "  \"seed\": %" PRIu64 ",\n", program->seed);
   bool good = print_files(out, folder, error);

@@ -22,7 +22,9 @@ typedef struct array {
   bool sharded;   /* optimizer state: this rank has its shards of the flat buffers' parts */
 } array;
 
-static int arrays_of(const zpr *c, int file, array list[2]) {
+enum { MOST_ARRAYS = 3 };
+
+static int arrays_of(const zpr *c, int file, array list[MOST_ARRAYS]) {
   const zpr_stage *stage = c->stage;
   if (file == MODEL) {
     list[0] = (array){"", stage->params, false};
@@ -30,6 +32,7 @@ static int arrays_of(const zpr *c, int file, array list[2]) {
   }
   bool sgd = c->program->optimizer == 2;
   int n = 0;
+  if (c->program->dtype == ZPK_BF16) list[n++] = (array){".master", stage->master, true};
   if (stage->moment1 >= 0) list[n++] = (array){sgd ? ".momentum_buffer" : ".exp_avg", stage->moment1, true};
   if (stage->moment2 >= 0) list[n++] = (array){".exp_avg_sq", stage->moment2, true};
   return n;
@@ -45,8 +48,13 @@ static int64_t local_start(const zpr_run *run, int64_t i, int k) {
   return run->base + i * run->stride + run->params[k].offset;
 }
 
+/* State is kept in what is computed in. */
+static zpk_dtype dtype_of(const zpr *c, int file) {
+  return file == OPTIMIZER && c->program->dtype == ZPK_BF16 ? ZPK_F32 : c->program->dtype;
+}
+
 void zpr_file_tensors(zpr *c, int file, zpr_tensors *list) {
-  array arrays[2];
+  array arrays[MOST_ARRAYS];
   int n = arrays_of(c, file, arrays);
   char name[ZPR_TENSOR_NAME];
   for (int p = 0; p < c->program->pipeline; p++)
@@ -56,7 +64,7 @@ void zpr_file_tensors(zpr *c, int file, zpr_tensors *list) {
         for (int k = 0; k < run->n_params; k++)
           for (int a = 0; a < n; a++) {
             tensor_name(name, run, i, k, arrays[a].suffix);
-            zpr_tensors_add(c, list, name, &run->params[k], p, local_start(run, i, k));
+            zpr_tensors_add(c, list, name, dtype_of(c, file), &run->params[k], p, local_start(run, i, k));
           }
     }
 }
@@ -125,10 +133,10 @@ static void set_range(zpr *c, const array *a, bool spread, transfer *t) {
 }
 
 static bool move_all(zpr *c, int file, const zpr_tensors *list, transfer *t) {
-  array arrays[2];
+  array arrays[MOST_ARRAYS];
   int n = arrays_of(c, file, arrays);
   char name[ZPR_TENSOR_NAME];
-  t->element_bytes = zpk_bytes(c->program->dtype);
+  t->element_bytes = zpk_bytes(dtype_of(c, file));
   for (int a = 0; a < n; a++) {
     for (int r = 0; r < c->stage->n_runs; r++) {
       const zpr_run *run = &c->stage->runs[r];

@@ -1,7 +1,7 @@
 /* Ranks, groups and collectives on memory of the host, over the point-to-point messages of a transport.
  *
  * Sums use a direct exchange: member i of a group owns chunk i = [i * count / n, (i + 1) * count / n); every member
- * sends chunk i to i, which adds in rank order. This moves as many bytes as a ring and takes one hop instead of n - 1.
+ * sends chunk i to i, which adds in rank order, bf16 in f32 and rounded once. This moves as many bytes as a ring and takes one hop instead of n - 1.
  * What decided for it is the order: a ring adds chunk i starting at rank i + 1, so two stages that hold the same tied
  * weight at different places of their buffers would round differently and drift apart. Here the order is the same for
  * every element.
@@ -94,6 +94,7 @@ void zpr_comm_init(zpr *c, int *argc, char ***argv) {
   comm->staging = zpr_alloc(c, 1, (size_t)ZPR_STAGING_BYTES);
   comm->gather = zpr_alloc(c, (size_t)c->ranks, ZPR_GATHER_BYTES);
   comm->handles = zpr_alloc(c, 2 * (size_t)c->ranks, sizeof *comm->handles);
+  comm->parts = zpr_alloc(c, (size_t)c->ranks, sizeof *comm->parts);
   make_groups(c);
 }
 
@@ -108,6 +109,7 @@ void zpr_comm_finish(zpr *c) {
   free(comm->staging);
   free(comm->gather);
   free(comm->handles);
+  free(comm->parts);
   free(comm);
   c->state->comm = NULL;
 }
@@ -167,20 +169,15 @@ zpr_piece zpr_chunk_piece(int64_t count, int n, int r, int64_t at, int64_t most)
 
 typedef struct sum_args {
   zpk_dtype dtype;
-  int n, me;
-  char *mine;    /* my piece, in place */
-  char *staging; /* slot r: the piece from member r */
-  int64_t slot_bytes;
+  char *mine; /* my piece, in place */
+  const void *const *part;
+  int n;
 } sum_args;
 
-/* mine = ((x0 + x1) + x2) + ...: what comes before me is summed in slot 0, then added to mine (a + b = b + a). */
 static void add_in_rank_order(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
   const sum_args *a = arg;
-  int64_t at = begin * zpk_bytes(a->dtype), count = end - begin;
-  for (int r = 1; r < a->me; r++) zpk_add(a->dtype, a->staging + at, a->staging + r * a->slot_bytes + at, count);
-  if (a->me > 0) zpk_add(a->dtype, a->mine + at, a->staging + at, count);
-  for (int r = a->me + 1; r < a->n; r++) zpk_add(a->dtype, a->mine + at, a->staging + r * a->slot_bytes + at, count);
+  zpk_sum_parts(a->dtype, a->mine, a->part, a->n, begin, end);
 }
 
 /* Afterwards chunk g->me of data holds the sum. */
@@ -202,7 +199,9 @@ static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, char *data
         *send = zpr_post_send(c, axis, data + theirs.begin * size, theirs.count * size, g->rank[r], (int)axis);
     }
     zpr_wait_handles(c, comm->handles, g->n);
-    sum_args sum = {dtype, g->n, g->me, data + mine.begin * size, comm->staging, slot_bytes};
+    for (int r = 0; r < g->n; r++)
+      comm->parts[r] = r == g->me ? data + mine.begin * size : comm->staging + r * slot_bytes;
+    sum_args sum = {dtype, data + mine.begin * size, comm->parts, g->n};
     zpr_parallel(c, mine.count, 16384, add_in_rank_order, &sum);
     zpr_wait_handles(c, comm->handles + g->n, g->n);
   }

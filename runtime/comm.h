@@ -21,6 +21,7 @@ struct zpr_comm {
   char *staging;         /* ZPR_STAGING_BYTES */
   char *gather;          /* [ranks][ZPR_GATHER_BYTES] */
   int *handles;          /* [2 * ranks]: receives, then sends, of the collective in progress */
+  const void **parts;    /* [ranks]: what a sum is made of */
 };
 
 /* Sends, and counts the bytes. */

@@ -65,7 +65,8 @@ static void start_or_resume(zpr *c) {
 
 static void announce(zpr *c) {
   const zpr_program *p = c->program;
-  const char *dtype = p->dtype == ZPK_F64 ? "f64" : "f32";
+  static const char *const dtypes[] = {[ZPK_F32] = "f32", [ZPK_F64] = "f64", [ZPK_BF16] = "bf16"};
+  const char *dtype = dtypes[p->dtype];
   char line[768], device[160];
   snprintf(line, sizeof line,
            "{\"event\": \"%s\", \"step\": %lld, \"program\": \"%s\", \"plan\": \"%s\", \"ranks\": %d, \"tensor\": %d, "

@@ -11,7 +11,13 @@ static int64_t elements_of(const zpr_tensor *tensor) {
   return n;
 }
 
-void zpr_tensors_add(zpr *c, zpr_tensors *list, const char *name, const zpr_param *param, int stage, int64_t local) {
+const char *zpr_dtype_name(zpk_dtype dtype) {
+  static const char *const name[] = {[ZPK_F32] = "F32", [ZPK_F64] = "F64", [ZPK_BF16] = "BF16"};
+  return name[dtype];
+}
+
+void zpr_tensors_add(zpr *c, zpr_tensors *list, const char *name, zpk_dtype dtype, const zpr_param *param, int stage,
+                     int64_t local) {
   if (list->n == list->room) {
     list->room = list->room ? 2 * list->room : 64;
     zpr_tensor *more = realloc(list->tensor, (size_t)list->room * sizeof *more);
@@ -22,7 +28,8 @@ void zpr_tensors_add(zpr *c, zpr_tensors *list, const char *name, const zpr_para
   *tensor = (zpr_tensor){.rank = param->rank, .stage = stage, .local = local};
   tensor->name = zpr_alloc(c, strlen(name) + 1, 1);
   strcpy(tensor->name, name);
-  strcpy(tensor->dtype, c->program->dtype == ZPK_F64 ? "F64" : "F32");
+  strcpy(tensor->dtype, zpr_dtype_name(dtype));
+  tensor->element_bytes = zpk_bytes(dtype);
   memcpy(tensor->shape, param->shape, (size_t)param->rank * sizeof *param->shape);
 }
 
@@ -61,10 +68,10 @@ static void print_header(FILE *out, const zpr_tensors *list) {
 char *zpr_tensors_seal(zpr *c, zpr_tensors *list) {
   if (list->n > 0) qsort(list->tensor, (size_t)list->n, sizeof *list->tensor, compare);
   drop_copies(list);
-  int64_t at = 0, size = zpk_bytes(c->program->dtype);
+  int64_t at = 0;
   for (int64_t i = 0; i < list->n; i++) {
     list->tensor[i].begin = at;
-    at = list->tensor[i].end = at + elements_of(&list->tensor[i]) * size;
+    at = list->tensor[i].end = at + elements_of(&list->tensor[i]) * list->tensor[i].element_bytes;
   }
   char *text = NULL;
   size_t bytes = 0;

@@ -66,10 +66,18 @@ const char *zpr_instance_name(char *buf, size_t size, const char *pattern, int64
 
 /* ---- initial values ---- */
 
+/* What is initialised: the weights of the flat buffers, or this rank's shards of their f32 master copy. */
+typedef struct init_target {
+  zpk_dtype dtype;
+  char *memory;       /* element `begin` of the flat buffers */
+  int64_t begin, end; /* elements that are there */
+} init_target;
+
 typedef struct init_args {
   zpr *c;
   const zpr_param *param;
   uint64_t name_hash;
+  init_target to;
   void *values;   /* of the window in work */
   int64_t global; /* its first element in the logical tensor */
 } init_args;
@@ -83,46 +91,60 @@ static uint64_t hash_name(const char *name) { /* FNV-1a, 64 bits */
 static void init_range(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
   const init_args *a = arg;
-  const zpr_program *program = a->c->program;
   for (int64_t e = begin; e < end; e++) {
-    double x = zpk_initial_weight(program->seed, a->name_hash, (uint64_t)(a->global + e), a->param->init,
+    double x = zpk_initial_weight(a->c->program->seed, a->name_hash, (uint64_t)(a->global + e), a->param->init,
                                   a->param->init_a, a->param->init_b);
-    if (program->dtype == ZPK_F64)
-      ((double *)a->values)[e] = x;
-    else
-      ((float *)a->values)[e] = (float)x;
+    float narrow = (float)x;
+    switch (a->to.dtype) {
+    case ZPK_F32: ((float *)a->values)[e] = narrow; break;
+    case ZPK_F64: ((double *)a->values)[e] = x; break;
+    case ZPK_BF16: zpk_round(&narrow, (zpk_bf16 *)a->values + e, 1); break;
+    }
   }
 }
 
 static void init_piece(void *arg, int64_t local, int64_t global, int64_t count) {
   init_args *a = arg;
   zpr *c = a->c;
-  int64_t size = zpk_bytes(c->program->dtype), most = zpr_window_bytes(c) / size;
-  char *params = zpr_at(c, c->stage->params);
-  for (int64_t at = 0; at < count; at += most) {
-    int64_t n = count - at < most ? count - at : most;
-    a->values = zpr_window_open(c, params + (local + at) * size, n * size, false);
-    a->global = global + at;
+  int64_t begin = local > a->to.begin ? local : a->to.begin,
+          end = local + count < a->to.end ? local + count : a->to.end;
+  int64_t size = zpk_bytes(a->to.dtype), most = zpr_window_bytes(c) / size;
+  for (int64_t at = begin; at < end; at += most) {
+    int64_t n = end - at < most ? end - at : most;
+    a->values = zpr_window_open(c, a->to.memory + (at - a->to.begin) * size, n * size, false);
+    a->global = global + at - local;
     zpr_parallel(c, n, 1024, init_range, a);
     zpr_window_close(c);
   }
+}
+
+static init_target master_of(zpr *c, bool spread) {
+  zpr_part part = zpr_part_of(c, spread);
+  char *master = zpr_at(c, c->stage->master);
+  return (init_target){ZPK_F32, master + part.state_begin * (int64_t)sizeof(float), part.shard_begin,
+                       part.shard_begin + part.shard_elements};
 }
 
 static void init_param(zpr *c, const zpr_run *run, int64_t i, int k) {
   char name[256];
   init_args a = {.c = c, .param = &run->params[k]};
   a.name_hash = hash_name(zpr_instance_name(name, sizeof name, run->params[k].name, run->first + i));
+  a.to = (init_target){c->program->dtype, zpr_at(c, c->stage->params), 0, c->stage->flat_elements};
+  zpr_param_pieces(c, run, i, k, init_piece, &a);
+  if (c->program->dtype != ZPK_BF16) return;
+  a.to = master_of(c, run->params[k].spread);
   zpr_param_pieces(c, run, i, k, init_piece, &a);
 }
 
 void zpr_init_weights(zpr *c) {
   const zpr_stage *stage = c->stage;
-  int64_t size = zpk_bytes(c->program->dtype);
+  int64_t size = zpk_bytes(c->program->dtype), state_bytes = stage->shard_elements * zpk_real_bytes(c->program->dtype);
   /* Alignment gaps take part in collectives: they are zero from the start, like the state. */
   zpr_zero(c, zpr_at(c, stage->params), stage->flat_elements * size);
   zpr_zero(c, zpr_at(c, stage->grads), stage->flat_elements * size);
-  if (stage->moment1 >= 0) zpr_zero(c, zpr_at(c, stage->moment1), stage->shard_elements * size);
-  if (stage->moment2 >= 0) zpr_zero(c, zpr_at(c, stage->moment2), stage->shard_elements * size);
+  if (c->program->dtype == ZPK_BF16) zpr_zero(c, zpr_at(c, stage->master), state_bytes);
+  if (stage->moment1 >= 0) zpr_zero(c, zpr_at(c, stage->moment1), state_bytes);
+  if (stage->moment2 >= 0) zpr_zero(c, zpr_at(c, stage->moment2), state_bytes);
   for (int r = 0; r < stage->n_runs; r++)
     for (int64_t i = 0; i < stage->runs[r].count; i++)
       for (int k = 0; k < stage->runs[r].n_params; k++) init_param(c, &stage->runs[r], i, k);

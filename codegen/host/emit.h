@@ -27,8 +27,9 @@ typedef struct zp_emit {
   LLVMModuleRef module;
   LLVMBuilderRef builder;
   LLVMTypeRef real, integer; /* integer: as wide as real */
+  LLVMTypeRef elem;          /* what operands are stored as: real, or i16 for bf16, which is computed with in f32 */
   LLVMTypeRef i1, i8, i32, i64, pointer;
-  int elem_bytes, vector_bytes;
+  int elem_bytes, real_bytes, vector_bytes;
   const char *cpu, *features; /* function attributes; borrowed */
   LLVMValueRef output_scope;  /* metadata: stores belong to it, loads of inputs are outside */
   ZP_VEC(zp_emit_table) tables;
@@ -111,6 +112,14 @@ LLVMValueRef zp_emit_keep_value(zp_emit_kernel *k, const zp_row_value *v, LLVMVa
 void zp_emit_rope_start(zp_emit_kernel *k);
 void zp_emit_rope_row(zp_emit_kernel *k);
 LLVMValueRef zp_emit_rope_value(zp_emit_kernel *k, const zp_row_value *v, LLVMValueRef column, int lanes);
+
+/* ---- emit_memory.c: columns of a block, as many as it has lanes ---- */
+/* A block of an operand, or of a column sum, which is stored as real. Mark the results (alias scopes) yourself. */
+LLVMValueRef zp_emit_load(zp_emit *e, LLVMTypeRef type, LLVMValueRef address, const zp_emit_block *block);
+LLVMValueRef zp_emit_store(zp_emit *e, LLVMValueRef x, LLVMValueRef address, const zp_emit_block *block);
+/* From elem to real, and back: to the nearest, of two equally near ones the even one; NaN stays NaN. */
+LLVMValueRef zp_emit_widen(zp_emit *e, LLVMValueRef x);
+LLVMValueRef zp_emit_round(zp_emit *e, LLVMValueRef x);
 
 /* ---- emit_value.c ---- */
 /* One value at one block; u values have one lane and no column. */

@@ -51,8 +51,8 @@ static void start_column_sums(zp_emit_kernel *k) {
     if (sink->kind != ZP_ROW_CSUM) continue;
     LLVMValueRef offset = LLVMBuildNSWMul(e->builder, k->chunk, zp_emit_i64(e, sink->cols), "");
     LLVMValueRef share = zp_emit_element(e, e->real, k->partial[sink->index], offset);
-    LLVMBuildMemSet(e->builder, share, LLVMConstInt(e->i8, 0, false), zp_emit_i64(e, sink->cols * e->elem_bytes),
-                    (unsigned)e->elem_bytes);
+    LLVMBuildMemSet(e->builder, share, LLVMConstInt(e->i8, 0, false), zp_emit_i64(e, sink->cols * e->real_bytes),
+                    (unsigned)e->real_bytes);
     k->partial[sink->index] = share;
   }
 }
@@ -76,7 +76,7 @@ static LLVMValueRef *row_pointers(zp_emit_kernel *k, LLVMValueRef *base, LLVMVal
   LLVMValueRef *pointer = ZP_NEW_ARRAY(k->e->arena, LLVMValueRef, count);
   for (int i = 0; i < count; i++) {
     LLVMValueRef offset = LLVMBuildNSWMul(k->e->builder, k->row, ld[i], "");
-    pointer[i] = zp_emit_element(k->e, k->e->real, base[i], offset);
+    pointer[i] = zp_emit_element(k->e, k->e->elem, base[i], offset);
   }
   return pointer;
 }

@@ -23,7 +23,7 @@ static int64_t lower_power_of_two(int64_t limit, int64_t divides) {
 /* As many lanes as the target has, less for narrow rows. Values that pair columns need blocks that stay inside a head,
  * or inside half a head when halves pair up. */
 static int choose_lanes(const zp_emit_kernel *k, const zp_row_pass *pass) {
-  int64_t lanes = k->e->vector_bytes / k->e->elem_bytes;
+  int64_t lanes = k->e->vector_bytes / k->e->real_bytes;
   while (lanes / 2 >= pass->cols) lanes /= 2;
   for (int i = 0; i < pass->values.len; i++) {
     const zp_row_value *v = &k->program->values.data[pass->values.data[i]];
@@ -113,30 +113,6 @@ static void mark_output(zp_emit *e, LLVMValueRef instruction) {
   LLVMSetMetadata(instruction, LLVMGetMDKindIDInContext(e->context, "alias.scope", 11), e->output_scope);
 }
 
-static void store_columns(zp_emit *e, LLVMValueRef x, LLVMValueRef address, const zp_emit_block *block) {
-  LLVMValueRef store;
-  if (block->mask) {
-    LLVMValueRef align = LLVMConstInt(e->i32, (uint64_t)e->elem_bytes, false);
-    store = zp_emit_call(e, "llvm.masked.store", (LLVMTypeRef[]){LLVMTypeOf(x), e->pointer}, 2,
-                         (LLVMValueRef[]){x, address, align, block->mask}, 4);
-  } else {
-    store = LLVMBuildStore(e->builder, x, address);
-    LLVMSetAlignment(store, (unsigned)e->elem_bytes);
-  }
-  mark_output(e, store);
-}
-
-static LLVMValueRef load_partial(zp_emit *e, LLVMTypeRef type, LLVMValueRef address, const zp_emit_block *block) {
-  if (!block->mask) {
-    LLVMValueRef load = LLVMBuildLoad2(e->builder, type, address, "");
-    LLVMSetAlignment(load, (unsigned)e->elem_bytes);
-    return load;
-  }
-  LLVMValueRef align = LLVMConstInt(e->i32, (uint64_t)e->elem_bytes, false);
-  return zp_emit_call(e, "llvm.masked.load", (LLVMTypeRef[]){type, e->pointer}, 2,
-                      (LLVMValueRef[]){address, align, block->mask, LLVMConstNull(type)}, 4);
-}
-
 static void write_sinks(pass_state *s, const zp_emit_block *block) {
   zp_emit *e = s->k->e;
   for (int i = 0; i < s->pass->sinks.len; i++) {
@@ -144,13 +120,15 @@ static void write_sinks(pass_state *s, const zp_emit_block *block) {
     LLVMValueRef x = zp_emit_operand(s->k, sink->value, s->lanes);
     bool store = sink->kind == ZP_ROW_STORE;
     LLVMValueRef base = store ? s->k->out_row[sink->index] : s->k->partial[sink->index];
-    LLVMValueRef address = zp_emit_element(e, e->real, base, block->column);
-    if (!store) {
-      LLVMValueRef sum = load_partial(e, LLVMTypeOf(x), address, block);
+    LLVMValueRef address = zp_emit_element(e, store ? e->elem : e->real, base, block->column);
+    if (store) {
+      x = zp_emit_round(e, x);
+    } else {
+      LLVMValueRef sum = zp_emit_load(e, LLVMTypeOf(x), address, block);
       mark_output(e, sum);
       x = zp_emit_contract(LLVMBuildFAdd(e->builder, sum, x, ""));
     }
-    store_columns(e, x, address, block);
+    mark_output(e, zp_emit_store(e, x, address, block));
   }
 }
 

@@ -35,7 +35,7 @@ static const zp_emit_table *table_of(zp_emit *e, const zp_row_value *v, int64_t 
         t->pairs.interleaved == v->table.interleaved)
       return t;
   }
-  int64_t head = v->table.head, bytes = positions * head * e->elem_bytes;
+  int64_t head = v->table.head, bytes = positions * head * e->real_bytes;
   char *cosine = zp_alloc(e->arena, (size_t)bytes), *sine = zp_alloc(e->arena, (size_t)bytes);
   for (int64_t p = 0; p < positions; p++)
     for (int64_t c = 0; c < head; c++) {
@@ -134,6 +134,6 @@ LLVMValueRef zp_emit_rope_value(zp_emit_kernel *k, const zp_row_value *v, LLVMVa
   LLVMValueRef base = v->op == ZP_ROW_COS ? rope->row_cosine : rope->row_sine;
   LLVMValueRef load =
       LLVMBuildLoad2(e->builder, zp_emit_vector(e->real, lanes), zp_emit_element(e, e->real, base, in_head), "");
-  LLVMSetAlignment(load, (unsigned)e->elem_bytes);
+  LLVMSetAlignment(load, (unsigned)e->real_bytes);
   return load;
 }

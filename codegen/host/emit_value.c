@@ -14,18 +14,10 @@ static void mark_outside(zp_emit *e, LLVMValueRef load) {
 }
 
 static LLVMValueRef load_columns(zp_emit *e, LLVMValueRef base, LLVMValueRef column, const zp_emit_block *block) {
-  LLVMTypeRef type = zp_emit_vector(e->real, block->lanes);
-  LLVMValueRef address = zp_emit_element(e, e->real, base, column), load;
-  if (block->mask) {
-    LLVMValueRef align = LLVMConstInt(e->i32, (uint64_t)e->elem_bytes, false);
-    load = zp_emit_call(e, "llvm.masked.load", (LLVMTypeRef[]){type, e->pointer}, 2,
-                        (LLVMValueRef[]){address, align, block->mask, LLVMConstNull(type)}, 4);
-  } else {
-    load = LLVMBuildLoad2(e->builder, type, address, "");
-    LLVMSetAlignment(load, (unsigned)e->elem_bytes);
-  }
+  LLVMValueRef address = zp_emit_element(e, e->elem, base, column);
+  LLVMValueRef load = zp_emit_load(e, zp_emit_vector(e->elem, block->lanes), address, block);
   mark_outside(e, load);
-  return load;
+  return zp_emit_widen(e, load);
 }
 
 static LLVMValueRef input_base(zp_emit_kernel *k, const zp_row_value *v) {
@@ -33,7 +25,7 @@ static LLVMValueRef input_base(zp_emit_kernel *k, const zp_row_value *v) {
   if (v->op == ZP_ROW_ROWS) return k->in_row[v->input];
   if (v->op == ZP_ROW_COLUMNS) return k->in[v->input];
   LLVMValueRef offset = LLVMBuildNSWMul(e->builder, k->position, zp_emit_i64(e, v->cols), "");
-  return zp_emit_element(e, e->real, k->in[v->input], offset);
+  return zp_emit_element(e, e->elem, k->in[v->input], offset);
 }
 
 /* The column that a swapped leaf of a block starts at: the same place in the other half of the head. */

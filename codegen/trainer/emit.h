@@ -16,6 +16,8 @@ typedef struct zp_emit {
   bool gpu;
 } zp_emit;
 
+/* Are operands bf16, with statistics, sums and state in f32? */
+static inline bool zp_emit_mixed(const zp_emit *e) { return e->lowered->compute_bytes == 2; }
 /* "mlp.c_fc" -> "mlp_c_fc"; C keywords and leading digits are escaped. Arena. */
 const char *zp_emit_identifier(zp_arena *arena, const char *name);
 /* "gpt2.dz:14" with the folder left out, "" without a place. */

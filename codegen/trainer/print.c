@@ -95,7 +95,10 @@ zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_
   zp_emit_header(&e);
   zp_buf_line(&e.out, "#include <zplan/rt.h>");
   zp_buf_puts(&e.out, "\n");
-  zp_buf_line(&e.out, "typedef %s real;", e.lowered->compute_bytes == 8 ? "double" : "float");
+  if (zp_emit_mixed(&e))
+    zp_buf_line(&e.out, "typedef zpk_bf16 real; /* operands: 16 bits, computed with in f32 */");
+  else
+    zp_buf_line(&e.out, "typedef %s real;", e.lowered->compute_bytes == 8 ? "double" : "float");
   zp_buf_puts(&e.out, "\n");
   zp_emit_tables(&e);
   emit_kernel_declarations(&e);

@@ -124,6 +124,11 @@ static void declare_buffer(zp_frame *f, int b) {
                 x->place == ZP_AT_SAVED ? "saved" : "t", ZP_LL(x->offset), ZP_LL(x->rows), ZP_LL(x->cols));
     return;
   }
+  if (x->element == ZP_ELEM_STAT && zp_emit_mixed(f->e)) {
+    zp_buf_line(out, "float *%s = (float *)(void *)(%s + %lld); /* [%lld, %lld] */", name,
+                x->place == ZP_AT_SAVED ? "saved" : "t", ZP_LL(x->offset), ZP_LL(x->rows), ZP_LL(x->cols));
+    return;
+  }
   switch (x->place) {
   case ZP_AT_PARAM: zp_buf_line(out, "const real *%s = w + %lld;", name, ZP_LL(x->offset)); break;
   case ZP_AT_SPREAD: zp_buf_line(out, "const real *%s = we + %lld;", name, ZP_LL(x->offset)); break;

@@ -36,10 +36,11 @@ static void emit_wgrad(zp_frame *f, const zp_step *s) {
 static void emit_attention(zp_frame *f, const zp_step *s) {
   const zp_node *n = s->node;
   bool grad = s->op == ZP_OP_ATTENTION_GRAD;
-  zpk_dtype dtype = f->e->lowered->compute_bytes == 8 ? ZPK_F64 : ZPK_F32;
+  zpk_dtype dtype = zp_emit_mixed(f->e) ? ZPK_BF16 : f->e->lowered->compute_bytes == 8 ? ZPK_F64 : ZPK_F32;
   assert(f->e->gpu ||
          zp_frame_buffer(f, s->workspace)->bytes ==
-             ZPR_MAX_WORKERS * zpk_attention_workspace(dtype, f->model->sequence, n->attr.head_size, grad));
+             ZPR_MAX_WORKERS * zpk_attention_workspace(dtype, f->model->sequence, n->attr.head_size,
+                                                       n->attr.heads / n->attr.kv_heads, grad));
   zp_buf *out = &f->e->out;
   const int *in = s->in.data, *o = s->out.data;
   const zp_tensor *k = zp_frame_tensor(f, in[1]);
@@ -124,8 +125,9 @@ static void emit_comm(zp_frame *f, const zp_step *s) {
   if (zp_step_is_exchange(s))
     emit_exchange(f, s);
   else if (s->op == ZP_OP_GATHER_STATS)
-    zp_buf_line(&f->e->out, "zpr_all_gather(c, ZPR_TENSOR, %s, %lld, %s);", zp_frame_name(f, s->in.data[0]),
-                ZP_LL(s->comm_elements), zp_frame_name(f, s->out.data[0]));
+    zp_buf_line(&f->e->out, "zpr_all_gather(c, ZPR_TENSOR, %s, %s%lld, %s);", zp_frame_name(f, s->in.data[0]),
+                zp_emit_mixed(f->e) ? "2 * /* an f32 is two elements */ " : "", ZP_LL(s->comm_elements),
+                zp_frame_name(f, s->out.data[0]));
   else
     zp_buf_line(&f->e->out, "zpr_all_reduce(c, ZPR_TENSOR, %s, %lld);", zp_frame_name(f, s->out.data[0]),
                 ZP_LL(s->comm_elements));

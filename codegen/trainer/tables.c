@@ -3,7 +3,9 @@
 
 #define LL(x) ((long long)(x))
 
-static const char *precision_name(zp_precision p) { return p == ZP_PREC_F64 ? "fp64" : "fp32"; }
+static const char *precision_name(zp_precision p) {
+  return p == ZP_PREC_F64 ? "fp64" : p == ZP_PREC_MIXED_BF16 ? "bf16 with fp32 master weights" : "fp32";
+}
 
 void zp_emit_header(zp_emit *e) {
   zp_buf *out = &e->out;
@@ -43,7 +45,7 @@ static void emit_dimensions(zp_emit *e) {
   zp_buf_line(out, "  SEQUENCE = %lld,", LL(e->model->sequence));
   zp_buf_line(out, "  VOCABULARY = %lld,", LL(e->model->vocabulary));
   zp_buf_line(out, "};");
-  zp_buf_line(out, "#define DTYPE ZPK_F%d", e->lowered->compute_bytes * 8);
+  zp_buf_line(out, "#define DTYPE %s", zp_emit_mixed(e) ? "ZPK_BF16" : e->lowered->compute_bytes == 8 ? "ZPK_F64" : "ZPK_F32");
   zp_buf_puts(out, "\n");
 }
 
@@ -155,6 +157,7 @@ static void emit_stages(zp_emit *e) {
     const zp_stage *st = &e->program->stages[s];
     zp_buf_line(&e->out, "    {.arena_bytes = %lld, .params = %lld, .grads = %lld, .moment1 = %lld, .moment2 = %lld,",
                 LL(st->arena_bytes), LL(st->at_params), LL(st->at_grads), LL(st->at_moment1), LL(st->at_moment2));
+    zp_buf_line(&e->out, "     .master = %lld, .products = %lld,", LL(st->at_master), LL(st->at_products));
     zp_buf_line(
         &e->out,
         "     .flat_elements = %lld, .shard_elements = %lld, .inputs = %lld, .n_runs = %d, .runs = stage%d_runs,",

@@ -35,11 +35,10 @@ static void check_target(zp_run_state *run, const zp_spec *spec) {
 }
 
 static void check_precision(zp_run_state *run, const zp_spec *spec) {
-  if (spec->train.precision == ZP_PREC_F32 || spec->train.precision == ZP_PREC_F64) return;
+  if (spec->train.precision != ZP_PREC_MIXED_FP16) return;
   zp_diag *d = zp_report(run->diags, ZP_Z0702, spec->train.span,
-                         "%s trainers compute in fp32 or fp64; mixed precision is planned but not generated",
-                         is_gpu(spec) ? "GPU" : "CPU");
-  zp_diag_help(d, "set precision = \"fp32\", or --set precision=fp32");
+                         "trainers compute in fp32, fp64 or mixed_bf16; mixed_fp16 is planned but not generated");
+  zp_diag_help(d, "set precision = \"mixed_bf16\", or --set precision=mixed_bf16");
 }
 
 /* The node of a graph that routes tokens to experts; NULL: there is none. */

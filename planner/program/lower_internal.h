@@ -50,6 +50,6 @@ int zp_lower_add_buffer(zp_lowering *l, zp_procedure *p, zp_buffer buffer);
 /* Live ranges, offsets of transients, transient_bytes. Requires: all steps. */
 void zp_color_transients(zp_arena *arena, zp_procedure *p);
 /* Bytes of scratch memory one attention worker needs: mirrors zpk_attention_workspace. */
-int64_t zp_attention_workspace(int elem_bytes, int64_t sequence, int64_t head_size, bool backward);
+int64_t zp_attention_workspace(int elem_bytes, int64_t sequence, int64_t head_size, int64_t group, bool backward);
 
 #endif

@@ -143,6 +143,7 @@ static void set_arena(zp_json *o, const zp_stage *s) {
                {"at_grad0", s->at_grad[0]},
                {"at_grad1", s->at_grad[1]},
                {"at_send_down", s->at_send_down},
+               {"at_products", s->at_products},
                {"at_transient", s->at_transient}};
   for (size_t i = 0; i < sizeof field / sizeof *field; i++) zp_json_set_int(a, field[i].key, field[i].value);
 }

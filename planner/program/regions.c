@@ -1,7 +1,7 @@
 /* The arena of a stage, to the byte, and what of its state lives on the host or on disks.
  *
  * Order of regions: flat buffers (parameters, gradients, master copy, moments, compression errors), model inputs, slots
- * of saved values, rings, message and ping-pong buffers, transients last: the top of the arena is then a buffer that
+ * of saved values, rings, message and ping-pong buffers, tiles of products, transients last: the top of the arena is then a buffer that
  * every step writes.
  *
  * Held elements: ZeRO 1 to 3 shard optimizer state, then gradients, then parameters over the data ranks (arXiv
@@ -122,6 +122,7 @@ static void place_buffers(placing *p, int64_t microbatches) {
   s->at_grad[0] = region(&p->top, up || n >= 3 ? carry : 0);
   s->at_grad[1] = region(&p->top, n >= 2 ? carry : 0);
   s->at_send_down = region(&p->top, down * messages * carry);
+  s->at_products = region(&p->top, zp_products_bytes(l->spec));
   s->at_transient = region(&p->top, p->t->transient_bytes);
 }
 

@@ -68,17 +68,16 @@ const zp_buffer *zp_buffer_root(const zp_procedure *procedure, int b, int64_t *e
 
 /* Scratch memory of a step: partial column sums, attention tiles (GPUs have theirs in shared memory). 0: none. */
 static int64_t workspace_bytes(const zp_lowering *l, const zp_node *node) {
-  int eb = l->lowered->compute_bytes;
   if (node->op == ZP_OP_FUSED_GRAD) {
     int64_t cols = 0;
     for (int i = 0; i < node->param_grad.len; i++)
       cols += l->lowered->param_elements[l->graph->params.data[node->param_grad.data[i]].param];
-    return cols * l->lowered->row_chunks * eb;
+    return cols * l->lowered->row_chunks * l->lowered->stat_bytes;
   }
   if (l->lowered->spec->cluster.node.device.is_cpu &&
       (node->op == ZP_OP_ATTENTION || node->op == ZP_OP_ATTENTION_GRAD))
-    return zp_attention_workspace(eb, l->lowered->spec->model->sequence, node->attr.head_size,
-                                  node->op == ZP_OP_ATTENTION_GRAD) *
+    return zp_attention_workspace(l->lowered->compute_bytes, l->lowered->spec->model->sequence, node->attr.head_size,
+                                  node->attr.heads / node->attr.kv_heads, node->op == ZP_OP_ATTENTION_GRAD) *
            ZP_MAX_WORKERS;
   return 0;
 }

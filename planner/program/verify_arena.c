@@ -216,6 +216,7 @@ void zp_verify_stage(zp_verifier *v, int s) {
       {"gradient 0", zp_claim(a, "at_grad0"), up || n.most_calls >= 3 ? carry : 0},
       {"gradient 1", zp_claim(a, "at_grad1"), n.most_calls >= 2 ? carry : 0},
       {"message down", zp_claim(a, "at_send_down"), down * messages * carry},
+      {"tiles of products", zp_claim(a, "at_products"), zp_products_bytes(v->spec)},
       {"transient", zp_claim(a, "at_transient"), n.transient}};
   check_regions(v, s, regions, (int)(sizeof regions / sizeof *regions), zp_claim(a, "bytes"));
   check_class(v, s, memory, "weights", held.params * cb, 1);

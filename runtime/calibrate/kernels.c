@@ -94,9 +94,9 @@ static void measure_attention(zpr *c, double budget_s) {
   for (int64_t i = 0; i < elements; i++)
     for (int k = 0; k < 3; k++) x[k][i] = (float)((i * 7919 + k) % 101) / 101 - 0.5f;
   void *lse = touched((int64_t)SAMPLES * SEQUENCE * HEADS * (int64_t)sizeof(float));
-  int64_t share = zpk_attention_workspace(ZPK_F32, SEQUENCE, hd, true);
-  if (zpk_attention_workspace(ZPK_F32, SEQUENCE, hd, false) > share)
-    share = zpk_attention_workspace(ZPK_F32, SEQUENCE, hd, false);
+  int64_t share = zpk_attention_workspace(ZPK_F32, SEQUENCE, hd, 1, true);
+  if (zpk_attention_workspace(ZPK_F32, SEQUENCE, hd, 1, false) > share)
+    share = zpk_attention_workspace(ZPK_F32, SEQUENCE, hd, 1, false);
   void *workspace = touched(share * ZPR_MAX_WORKERS);
   attention a = {c,
                  {.dtype = ZPK_F32,

@@ -27,19 +27,15 @@ static void run_chunks(void *arg, int64_t begin, int64_t end, int worker) {
 }
 
 static void add_sums(zpr *c, const zpr_rows_call *call, void *const *partial) {
-  int64_t size = zpk_bytes(c->program->dtype);
+  zpk_dtype dtype = c->program->dtype;
   for (int i = 0; i < call->n_sums; i++) {
     int64_t cols = call->sum_cols[i];
-    bool add = call->accumulate[i];
-    for (int64_t chunk = 0; chunk < ZPK_CHUNKS; chunk++) {
-      if (chunk_begin(call->rows, chunk) == chunk_begin(call->rows, chunk + 1)) continue;
-      const char *from = (const char *)partial[i] + chunk * cols * size;
-      if (add)
-        zpk_add(c->program->dtype, call->sum[i], from, cols);
-      else
-        memcpy(call->sum[i], from, (size_t)(cols * size));
-      add = true;
-    }
+    const void *part[ZPK_CHUNKS];
+    int n = 0;
+    for (int64_t chunk = 0; chunk < ZPK_CHUNKS; chunk++)
+      if (chunk_begin(call->rows, chunk) < chunk_begin(call->rows, chunk + 1))
+        part[n++] = (const char *)partial[i] + chunk * cols * zpk_real_bytes(dtype);
+    zpk_sum_partials(dtype, call->accumulate[i], call->sum[i], part, n, cols);
   }
 }
 
@@ -49,7 +45,7 @@ void zpr_rows(zpr *c, const zpr_rows_call *call) {
   char *at = call->workspace;
   for (int i = 0; i < call->n_sums; i++) {
     partial[i] = at;
-    at += ZPK_CHUNKS * call->sum_cols[i] * zpk_bytes(c->program->dtype);
+    at += ZPK_CHUNKS * call->sum_cols[i] * zpk_real_bytes(c->program->dtype);
   }
   rows_task task = {.call = call,
                     .args = {.in = call->in,

@@ -31,14 +31,18 @@ static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
   const blocks_task *a = arg;
   zpr *c = a->c;
   const zpr_stage *stage = c->stage;
+  bool mixed = a->rule->dtype == ZPK_BF16;
   int64_t size = zpk_bytes(a->rule->dtype);
   char *param = zpr_at(c, stage->params), *grad = zpr_at(c, stage->grads);
+  float *master = mixed ? zpr_at(c, stage->master) : NULL;
   void *m = stage->moment1 >= 0 ? zpr_at(c, stage->moment1) : NULL;
   void *v = stage->moment2 >= 0 ? zpr_at(c, stage->moment2) : NULL;
   for (int64_t i = begin; i < end; i++) {
     const zpr_block *b = &a->blocks[i];
-    int64_t back = -b->to_state * size; /* all four count in elements of the state */
-    zpk_optimizer(a->rule, b->decay, param + back, grad + back, m, v, b->begin + b->to_state, b->end + b->to_state);
+    int64_t back = -b->to_state * size, at = b->begin + b->to_state, n = b->end - b->begin;
+    /* all count in elements of the state */
+    zpk_optimizer(a->rule, b->decay, mixed ? (void *)master : param + back, grad + back, m, v, at, at + n);
+    if (mixed) zpk_round(master + at, (zpk_bf16 *)(void *)param + b->begin, n);
   }
 }
 

@@ -5,14 +5,14 @@
 #include <stdio.h>
 
 static int64_t share_bytes(const zpk_attention_args *a) {
-  int64_t forward = zpk_attention_workspace(a->dtype, a->S, a->hd, false);
-  int64_t backward = zpk_attention_workspace(a->dtype, a->S, a->hd, true);
+  int64_t forward = zpk_attention_workspace(a->dtype, a->S, a->hd, a->H / a->G, false);
+  int64_t backward = zpk_attention_workspace(a->dtype, a->S, a->hd, a->H / a->G, true);
   return forward > backward ? forward : backward;
 }
 
 /* Of exactly the promised size, so that the address sanitizer sees what goes beyond, and full of NaN. */
 static void *new_workspace(const zpk_attention_args *a, bool backward, int shares) {
-  size_t bytes = (size_t)(shares * zpk_attention_workspace(a->dtype, a->S, a->hd, backward));
+  size_t bytes = (size_t)(shares * zpk_attention_workspace(a->dtype, a->S, a->hd, a->H / a->G, backward));
   void *workspace = malloc(bytes);
   memset(workspace, 0xff, bytes);
   return workspace;

@@ -109,8 +109,8 @@ Test(kernels_cuda_attention, cpu_kernels_agree) {
     host_object k = device_open(text, (zpk_dtype)dtype, 64);
     problem cpu = make_problem((zpk_dtype)dtype, 2, 150, 4, 2, 2, 48, true);
     problem device = make_problem((zpk_dtype)dtype, 2, 150, 4, 2, 2, 48, true);
-    cpu.a.workspace = malloc((size_t)(zpk_attention_workspace((zpk_dtype)dtype, 150, 48, false) +
-                                      zpk_attention_workspace((zpk_dtype)dtype, 150, 48, true)));
+    cpu.a.workspace = malloc((size_t)(zpk_attention_workspace((zpk_dtype)dtype, 150, 48, 1, false) +
+                                      zpk_attention_workspace((zpk_dtype)dtype, 150, 48, 1, true)));
     zpk_attention(&cpu.a, 0, 4, 0);
     zpk_attention_grad(&cpu.a, 0, 4, 0);
     run_device(&k, &device);

@@ -238,8 +238,8 @@ EACH_DTYPE(attention) {
   buffer qkv = make(c, B * S * LD), d_qkv = make(c, B * S * LD), o = make(c, B * S * H * HD),
          d_o = make(c, B * S * H * HD);
   buffer lse = make(c, B * S * H);
-  int64_t share = zpk_attention_workspace(*dtype, S, HD, false),
-          backward = zpk_attention_workspace(*dtype, S, HD, true);
+  int64_t share = zpk_attention_workspace(*dtype, S, HD, 1, false),
+          backward = zpk_attention_workspace(*dtype, S, HD, 1, true);
   void *workspace = malloc((size_t)((share > backward ? share : backward) * 8));
   zpk_attention_args args = {.dtype = *dtype,
                              .B = B,

@@ -14,7 +14,7 @@
 
 typedef struct zp_kernel_set zp_kernel_set;
 
-/* elem_bytes: 4 (f32) or 8 (f64), for operands and arithmetic alike. */
+/* elem_bytes: 4 (f32) or 8 (f64), for operands and arithmetic alike; or 2: operands are bf16, arithmetic and column sums f32. */
 zp_kernel_set *zp_kernels_new(zp_arena *arena, int elem_bytes);
 /* The kernel of a FUSED or FUSED_GRAD node; the same kernel for nodes that compute the same thing on the same columns.
  * Returns its symbol, a C identifier made from `hint` ("h_ln_1" -> "row_h_ln_1"), unique in the set. */

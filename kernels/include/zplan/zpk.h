@@ -1,6 +1,7 @@
 /* CPU kernels that the row programs do not cover, and the call convention of the generated ones.
  *
- * Everything comes in f32 and f64 (dtype argument; `real` below is that type). Kernels work on a range of independent
+ * Everything comes in f32, f64 and bf16 (dtype argument). With bf16 operands are stored in 16 bits, each rounded once from what
+ * was computed in f32, and what is said to be `real` below is f32; otherwise `real` is the dtype. Kernels work on a range of independent
  * tasks [begin, end) so that the caller can spread them over threads; results do not depend on how it does.
  * Matrices are row-major; `ld` is the distance between rows in elements (a view of a wider matrix has ld > columns).
  * Legend: B micro-batch, S sequence, H local heads, G local kv heads, hd head size, V local vocabulary, R = B * S rows. */
@@ -10,8 +11,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef enum zpk_dtype { ZPK_F32, ZPK_F64 } zpk_dtype;
-static inline int64_t zpk_bytes(zpk_dtype dtype) { return dtype == ZPK_F64 ? 8 : 4; }
+typedef enum zpk_dtype { ZPK_F32, ZPK_F64, ZPK_BF16 } zpk_dtype;
+typedef uint16_t zpk_bf16; /* bfloat16: the upper half of an f32 */
+/* Of an operand, and of a `real`. */
+static inline int64_t zpk_bytes(zpk_dtype dtype) { return dtype == ZPK_F64 ? 8 : dtype == ZPK_BF16 ? 2 : 4; }
+static inline int64_t zpk_real_bytes(zpk_dtype dtype) { return dtype == ZPK_F64 ? 8 : 4; }
+
+/* ---- bf16 arrays: widened, rounded to the nearest even, added and then rounded ---- */
+void zpk_widen(const zpk_bf16 *from, float *to, int64_t count);
+void zpk_round(const float *from, zpk_bf16 *to, int64_t count);
+void zpk_round_add(const float *from, zpk_bf16 *to, int64_t count);
 
 /* ---- generated row kernels ---- */
 
@@ -24,7 +33,7 @@ typedef struct zpk_row_args {
   const int64_t *in_ld;  /* for row operands; ignored for per-column and per-position operands (position: ld = columns) */
   void *const *out;
   const int64_t *out_ld;
-  /* Column sums of kernel call (begin, end, chunk) are *stored* (not added) to partial[i] + chunk * columns_i. */
+  /* Column sums of kernel call (begin, end, chunk) are *stored* (not added) to partial[i] + chunk * columns_i, as `real`. */
   void *const *partial;
   uint64_t seed, step, instance; /* of the random stream (see zpk_philox_uniform) */
   int64_t first_sample;          /* global index, inside the step's batch, of the sample that row 0 belongs to */
@@ -57,16 +66,16 @@ typedef struct zpk_attention_args {
   int64_t q_ld, k_ld, v_ld;
   void *o;               /* [R, H*hd]; backward: input */
   int64_t o_ld;
-  void *lse;             /* [R, H] in the dtype: log-sum-exp of scaled scores */
+  void *lse;             /* [R, H] `real`: log-sum-exp of scaled scores */
   const void *d_o;       /* backward only, [R, H*hd] */
   int64_t d_o_ld;
   void *dq, *dk, *dv;
   int64_t dq_ld, dk_ld, dv_ld;
   void *workspace;       /* zpk_attention_workspace bytes a worker; worker w uses its w-th share */
 } zpk_attention_args;
-/* Elements of one share, with hd' = hd rounded up to 64 bytes and S' = S rounded up to 48: forward 2 S' hd' + 48 (2 hd' + 48),
- * backward 48 (8 hd' + 96). */
-int64_t zpk_attention_workspace(zpk_dtype dtype, int64_t S, int64_t hd, bool backward);
+/* Bytes of one share; `group` is H / G. In `real`, with hd' = hd rounded up to 64 bytes and S' = S rounded up to 48: forward
+ * 2 S' hd' + 48 (2 hd' + 48); backward 48 (8 hd' + 96), and with bf16 group S hd' more, where the gradient of queries is summed. */
+int64_t zpk_attention_workspace(zpk_dtype dtype, int64_t S, int64_t hd, int64_t group, bool backward);
 /* Tasks: (sample, kv head) pairs, B * G of them. `worker`: which workspace share. */
 void zpk_attention(const zpk_attention_args *args, int64_t begin, int64_t end, int worker);
 void zpk_attention_grad(const zpk_attention_args *args, int64_t begin, int64_t end, int worker);
@@ -98,7 +107,7 @@ void zpk_combine_grad(const zpk_routing *r, const void *y, const void *weight, c
                       void *d_weight, int64_t begin, int64_t end);
 
 /* ---- cross-entropy over a vocabulary that may be split over tensor ranks ---- */
-/* stat[r] = {max, sum exp(x - max), logit of the label or -inf when the label is not here}; columns first_col + j >= vocabulary
+/* stat and lse are `real`. stat[r] = {max, sum exp(x - max), logit of the label or -inf when the label is not here}; columns first_col + j >= vocabulary
  * are padding and do not count. Labels outside [0, vocabulary) mean: ignore this row. */
 void zpk_ce_stats(zpk_dtype dtype, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
                   void *stat, int64_t begin, int64_t end);
@@ -118,11 +127,17 @@ typedef struct zpk_update {
   double bias1, bias2;   /* 1 - beta^step */
   double grad_scale;     /* clipping factor applied to the gradient */
 } zpk_update;
-/* decay: whether weight decay applies to this range. SGD uses m only (v may be NULL). */
+/* decay: whether weight decay applies to this range. SGD uses m only (v may be NULL). With bf16 the gradient alone is bf16:
+ * param is the f32 master copy, from which the caller rounds the weights. */
 void zpk_optimizer(const zpk_update *u, bool decay, void *param, const void *grad, void *m, void *v, int64_t begin, int64_t end);
 /* Sum of squares in f64 with a fixed association that does not depend on begin/end splits at multiples of 4096. */
 double zpk_sum_squares(zpk_dtype dtype, const void *x, int64_t begin, int64_t end);
 void zpk_add(zpk_dtype dtype, void *y, const void *x, int64_t count);              /* y += x */
+/* out = part[0] + part[1] + ..., in this order and rounded once, for elements [begin, end); out may be one of the parts, of
+ * which there is at least one. */
+void zpk_sum_parts(zpk_dtype dtype, void *out, const void *const *part, int n, int64_t begin, int64_t end);
+/* y = [y +] part[0] + part[1] + ..., likewise; the parts are `real`. */
+void zpk_sum_partials(zpk_dtype dtype, bool accumulate, void *y, const void *const *part, int n, int64_t count);
 void zpk_fill(zpk_dtype dtype, void *y, double value, int64_t count);
 
 /* ---- the random stream of all plans ---- */

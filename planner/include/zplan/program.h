@@ -190,6 +190,7 @@ typedef struct zp_stage {
   int64_t at_carry[2];     /* forward ping-pong, only when slots keep shards; the last unit's output otherwise goes to at_send_up */
   int64_t at_send_up, at_send_down; /* messages to the neighbours; absent at the ends */
   int64_t at_grad[2];      /* backward ping-pong */
+  int64_t at_products;     /* CPU ranks with 16-bit operands: f32 tiles of products */
   int64_t at_transient;
   int64_t at_param_ring, at_grad_ring; /* two buckets each: parameters gathered or copied in, gradients on their way out */
   int64_t at_saved_ring;   /* two units' saved values each way between slots here and on another tier */
@@ -249,6 +250,8 @@ void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice
 zp_memory zp_stage_footprint(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
                              const int64_t *flight);
 int64_t zp_memory_of_arena(const zp_memory *memory);
+/* Bytes of zp_stage.at_products; 0: none. */
+int64_t zp_products_bytes(const zp_spec *spec);
 int64_t zp_memory_on_device(const zp_memory *memory); /* arena and communicators, without the context */
 /* For one chunk a stage: bytes of the arena; bytes of the rank on its node's host and disks. */
 int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit,

@@ -53,12 +53,14 @@ typedef struct zpr_tie {
 /* Byte offsets in the arena of every rank of a stage. */
 typedef struct zpr_stage {
   int64_t arena_bytes;   /* the arena is exactly this large */
-  int64_t params, grads; /* flat buffers of flat_elements */
-  int64_t moment1, moment2; /* of shard_elements; -1 when the optimizer has none */
+  int64_t params, grads; /* flat buffers of flat_elements, of the program's dtype */
+  int64_t moment1, moment2; /* of shard_elements, f32 with bf16; -1 when the optimizer has none */
   /* The flat buffers end with what is spread over expert groups. Either part is padded so that it divides over those who
    * hold the same when zero == 1: all data ranks, or data / expert of them. Moments have shards of both parts. */
   int64_t flat_elements, shard_elements;          /* both parts; this rank's shards of them, all of them without ZeRO-1 */
   int64_t spread_elements, spread_shard_elements; /* of them the second part; 0 when expert == 1 */
+  int64_t master;        /* bf16: f32 weights of shard_elements, which the update changes and weights are rounded from; else -1 */
+  int64_t products;      /* bf16 on CPU ranks: ZPR_MAX_WORKERS tiles of ZPR_PRODUCT_BYTES; else -1 */
   int64_t inputs;        /* int32 [inputs][micro-batches][microbatch][S]: tokens, then labels, of the whole step */
   int n_runs;
   const zpr_run *runs;
@@ -148,6 +150,11 @@ static inline void *zpr_at(zpr *c, int64_t offset) { return c->arena + offset; }
 /* Ids of model input i (0 tokens, 1 labels) of micro-batch mb: int32 [microbatch][S]. */
 const int32_t *zpr_input(zpr *c, int input, int64_t mb);
 
+/* Products of bf16 are made of tiles of this size, in f32: a worker's share of zpr_stage.products holds one of either operand
+ * and one of the result. */
+enum { ZPR_PRODUCT_M = 128, ZPR_PRODUCT_N = 128, ZPR_PRODUCT_K = 256 };
+#define ZPR_PRODUCT_BYTES                                                                                              \
+  (((int64_t)ZPR_PRODUCT_M * ZPR_PRODUCT_K + ZPR_PRODUCT_K * ZPR_PRODUCT_N + ZPR_PRODUCT_M * ZPR_PRODUCT_N) * 4)
 /* y[m,n] (+)= op(a) op(b): a is [m,k] (or [k,m] when trans_a), b is [k,n] (or [n,k] when trans_b). */
 void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *b,
               int64_t ldb, bool accumulate, void *y, int64_t ldy);
@@ -211,7 +218,7 @@ void zpr_combine_grad(zpr *c, const zpk_routing *r, const void *y, const void *w
 void zpr_copy(zpr *c, void *dst, const void *src, int64_t bytes);
 void zpr_zero(zpr *c, void *dst, int64_t bytes);
 
-/* Collective over the axis. Elements of the program's dtype. Reduce-scatter then all-gather; every element is summed in rank
+/* Collective over the axis. Elements of the program's dtype; bf16 is added in f32 and rounded once. Reduce-scatter then all-gather; every element is summed in rank
  * order, so the bits are the same on every rank and do not depend on where in a buffer the element lies. All ranks together
  * send 2(n-1) * count elements, as a ring does (all-gather: (n-1) * n * count). */
 void zpr_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count);
