@@ -30,15 +30,6 @@ double zpk_sum_squares(zpk_dtype dtype, const void *x, int64_t begin, int64_t en
   return sum;
 }
 
-void zpk_add(zpk_dtype dtype, void *y, const void *x, int64_t count) {
-  if (dtype == ZPK_F64)
-    add_f64(y, x, count);
-  else if (dtype == ZPK_BF16)
-    add_bf16(y, x, count);
-  else
-    add_f32(y, x, count);
-}
-
 void zpk_fill(zpk_dtype dtype, void *y, double value, int64_t count) {
   if (dtype == ZPK_F64)
     fill_f64(y, value, count);

@@ -11,10 +11,6 @@ ZPK_CLONES static double NAME(block_squares)(const ELEM *restrict x, int64_t cou
   return lane[0];
 }
 
-ZPK_CLONES static void NAME(add)(ELEM *restrict y, const ELEM *restrict x, int64_t count) {
-  for (int64_t i = 0; i < count; i++) y[i] = PUT(GET(y[i]) + GET(x[i]));
-}
-
 static void NAME(fill)(ELEM *y, REAL value, int64_t count) {
   for (int64_t i = 0; i < count; i++) y[i] = PUT(value);
 }

@@ -61,7 +61,7 @@ int zp_cuda_rotary_of(zp_cuda_text *t, const zp_row_value *v) {
 }
 
 bool zp_cuda_shares_rotary(const zp_cuda_text *t, const zp_row_value *v) {
-  return v->table.head * t->elem_bytes <= MAX_ROTARY_BYTES;
+  return v->table.head * t->real_bytes <= MAX_ROTARY_BYTES;
 }
 
 void zp_cuda_print_constants(zp_cuda_text *t) {
@@ -85,7 +85,7 @@ static void print_shared(zp_cuda_text *t, const zp_row_value *v) {
 void zp_cuda_print_prepare(zp_cuda_text *t) {
   FOR_VALUES(t, v) {
     if (v->op == ZP_ROW_COLUMNS && is_first_reader(t, v))
-      zp_buf_line(&t->out, "const real *__restrict__ in%d = (const real *)a.in[%d];", v->input, v->input);
+      zp_buf_line(&t->out, "const elem *__restrict__ in%d = (const elem *)a.in[%d];", v->input, v->input);
     if (v->op == ZP_ROW_KEEP) print_factor(t, v);
     if (is_rotary(v) && is_first_rotary(t, v)) print_shared(t, v);
   }
@@ -109,7 +109,7 @@ static void print_inputs(zp_cuda_text *t) {
     if ((v->op != ZP_ROW_ROWS && v->op != ZP_ROW_POSITION) || !is_first_reader(t, v)) continue;
     const char *offset = v->op == ZP_ROW_ROWS ? zp_format(t->arena, "row * a.in_ld[%d]", v->input)
                                               : zp_format(t->arena, "(zpd_int)position * %lld", (long long)v->cols);
-    zp_buf_line(&t->out, "const real *__restrict__ in%d = (const real *)a.in[%d] + %s;", v->input, v->input, offset);
+    zp_buf_line(&t->out, "const elem *__restrict__ in%d = (const elem *)a.in[%d] + %s;", v->input, v->input, offset);
   }
 }
 
@@ -117,7 +117,7 @@ static void print_outputs(zp_cuda_text *t) {
   for (int i = 0; i < t->program->sinks.len; i++) {
     const zp_row_sink *sink = &t->program->sinks.data[i];
     if (sink->kind == ZP_ROW_STORE)
-      zp_buf_line(&t->out, "real *__restrict__ out%d = (real *)a.out[%d] + row * a.out_ld[%d];", sink->index,
+      zp_buf_line(&t->out, "elem *__restrict__ out%d = (elem *)a.out[%d] + row * a.out_ld[%d];", sink->index,
                   sink->index, sink->index);
   }
 }

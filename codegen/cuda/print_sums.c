@@ -23,7 +23,7 @@ static int64_t summed_columns(const zp_row_program *program, int64_t *longest) {
 
 bool zp_cuda_warps_hold_sums(const zp_cuda_text *t) {
   int64_t longest, all = summed_columns(t->program, &longest);
-  return all * (ZPD_ROW_THREADS / ZP_CUDA_WARP) * t->elem_bytes <= MAX_SUMS_BYTES;
+  return all * (ZPD_ROW_THREADS / ZP_CUDA_WARP) * t->real_bytes <= MAX_SUMS_BYTES;
 }
 
 /* A warp's sums are few: they fit into shared memory. */

@@ -20,7 +20,7 @@ typedef struct zp_cuda_rotary {
 typedef struct zp_cuda_text {
   zp_arena *arena; /* borrowed */
   zp_buf out;
-  int elem_bytes;
+  int real_bytes; /* of what is computed with */
   ZP_VEC(zp_cuda_rotary) rotaries;
   /* of the current kernel */
   const zp_row_program *program;

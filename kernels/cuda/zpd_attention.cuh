@@ -183,7 +183,7 @@ ZPD_DEVICE void zpd_row_facts(const zpd_attention &a, const zpd_query_tile &t, r
     const int row = zpd_y() + i * ZPD_GROUPS;
     real sum = 0;
     if (row < o.rows)
-      for (int c = zpd_x(); c < o.cols; c += ZPD_LANES) sum += d_o.at[row * d_o.ld + c] * o.at[row * o.ld + c];
+      for (int c = zpd_x(); c < o.cols; c += ZPD_LANES) sum += (real)d_o.at[row * d_o.ld + c] * (real)o.at[row * o.ld + c];
     delta[i] = zpd_row_sum(sum);
     lse[i] = row < o.rows ? ((const real *)a.lse)[(t.row + row) * a.H + t.head] : 0;
   }
@@ -219,7 +219,7 @@ ZPD_DEVICE void zpd_query_facts(const zpd_attention &a, zpd_int head, int first,
   const int query = threadIdx.x / THREADS, lane = threadIdx.x % THREADS, row = first + query;
   real sum = 0;
   if (row < o.rows)
-    for (int c = lane; c < o.cols; c += THREADS) sum += d_o.at[row * d_o.ld + c] * o.at[row * o.ld + c];
+    for (int c = lane; c < o.cols; c += THREADS) sum += (real)d_o.at[row * d_o.ld + c] * (real)o.at[row * o.ld + c];
   for (int step = THREADS / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
   if (lane == 0) {
     shared.delta[query] = sum;

@@ -24,14 +24,14 @@ ZPD_DEVICE int zpd_y() { return threadIdx.x / ZPD_LANES; }
 
 /* Rows of one head from some row on. Outside of rows x cols there are zeros. */
 struct zpd_view {
-  const real *at;
+  const elem *at;
   zpd_int ld;
   int rows, cols;
-  bool packs; /* rows begin at multiples of 16 bytes */
+  bool packs; /* rows begin where packs may */
 };
 
 ZPD_DEVICE zpd_view zpd_head_rows(const void *x, zpd_int ld, zpd_int row, zpd_int rows, zpd_int head, zpd_int hd) {
-  const real *at = (const real *)x + row * ld + head * hd;
+  const elem *at = (const elem *)x + row * ld + head * hd;
   const zpd_view view = {at, ld, (int)rows, (int)hd, zpd_aligned(at) && ld % ZPD_PACK == 0};
   return view;
 }
@@ -39,11 +39,11 @@ ZPD_DEVICE zpd_view zpd_head_rows(const void *x, zpd_int ld, zpd_int row, zpd_in
 ZPD_DEVICE zpd_pack zpd_view_load(const zpd_view &v, int row, int col) {
   zpd_pack p = {};
   if (row < v.rows) {
-    const real *from = v.at + row * v.ld + col;
+    const elem *from = v.at + row * v.ld + col;
     if (v.packs && col + ZPD_PACK <= v.cols)
-      p = *(const zpd_pack *)from;
+      p = zpd_get(from);
     else
-      ZPD_EACH (e, ZPD_PACK) p.at[e] = col + e < v.cols ? from[e] : 0;
+      ZPD_EACH (e, ZPD_PACK) p.at[e] = col + e < v.cols ? (real)from[e] : 0;
   }
   return p;
 }
@@ -156,11 +156,11 @@ ZPD_DEVICE void zpd_store_rows(const real (&out)[ZPD_MINE][C / ZPD_LANES], const
     if (row >= to.rows) continue;
     ZPD_EACH (p, C / ZPD_UNIT) {
       const int first = col + (zpd_x() + p * ZPD_LANES) * ZPD_PACK;
-      real *at = (real *)to.at + row * to.ld + first;
+      elem *at = (elem *)to.at + row * to.ld + first;
       zpd_pack pack;
       ZPD_EACH (e, ZPD_PACK) pack.at[e] = out[i][p * ZPD_PACK + e] * factor[i];
       if (to.packs && first + ZPD_PACK <= to.cols)
-        *(zpd_pack *)at = pack;
+        zpd_put(at, pack);
       else
         ZPD_EACH (e, ZPD_PACK)
           if (first + e < to.cols) at[e] = pack.at[e];
@@ -171,7 +171,7 @@ ZPD_DEVICE void zpd_store_rows(const real (&out)[ZPD_MINE][C / ZPD_LANES], const
 /* Heads of padding have zeros. */
 ZPD_DEVICE void zpd_clear_rows(const zpd_view &to) {
   for (int row = zpd_y(); row < to.rows; row += ZPD_GROUPS)
-    for (int c = zpd_x(); c < to.cols; c += ZPD_LANES) ((real *)to.at)[row * to.ld + c] = 0;
+    for (int c = zpd_x(); c < to.cols; c += ZPD_LANES) ((elem *)to.at)[row * to.ld + c] = 0;
 }
 
 /* Over the eight threads of a row; all get the result. */

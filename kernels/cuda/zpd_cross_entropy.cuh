@@ -42,15 +42,15 @@ ZPD_DEVICE void zpd_ce_take(zpd_ce_sum &s, const real *x, int count) {
 
 /* Packs of a row: 5 exponentials for 16 bytes of f32. A row's last columns may be less than a pack. Without alignment
  * the same columns go to the same thread, one by one. */
-ZPD_DEVICE zpd_ce_sum zpd_ce_row(const real *x, int valid, bool packs) {
+ZPD_DEVICE zpd_ce_sum zpd_ce_row(const elem *x, int valid, bool packs) {
   zpd_ce_sum s = {zpd_lowest(), 0};
   for (int j = threadIdx.x * ZPD_PACK; j < valid; j += ZPD_CE_THREADS * ZPD_PACK) {
     zpd_pack p;
     const int count = valid - j < ZPD_PACK ? valid - j : ZPD_PACK;
     if (packs && count == ZPD_PACK)
-      p = *(const zpd_pack *)(x + j);
+      p = zpd_get(x + j);
     else
-      ZPD_EACH (i, ZPD_PACK) p.at[i] = i < count ? x[j + i] : -zpd_infinity();
+      ZPD_EACH (i, ZPD_PACK) p.at[i] = i < count ? (real)x[j + i] : -zpd_infinity();
     zpd_ce_take(s, p.at, ZPD_PACK);
   }
   return s;
@@ -61,7 +61,7 @@ ZPD_KERNEL(zpd_ce_stats, zpd_ce) {
   const int valid = zpd_ce_valid(a);
   const bool packs = zpd_ce_packs(a, a.logits);
   for (zpd_int r = blockIdx.x; r < a.rows; r += gridDim.x) {
-    const real *x = (const real *)a.logits + r * a.V;
+    const elem *x = (const elem *)a.logits + r * a.V;
     const zpd_ce_sum mine = zpd_ce_row(x, valid, packs);
     const real max = zpd_block_max(mine.max), sum = zpd_block_sum(mine.sum * zpd_exp(mine.max - max));
     if (threadIdx.x == 0) {
@@ -69,7 +69,7 @@ ZPD_KERNEL(zpd_ce_stats, zpd_ce) {
       const zpd_int label = a.labels[r] - a.first_col;
       stat[0] = sum == 0 ? -zpd_infinity() : max;
       stat[1] = sum;
-      stat[2] = label >= 0 && label < valid ? x[label] : -zpd_infinity();
+      stat[2] = label >= 0 && label < valid ? (real)x[label] : -zpd_infinity();
     }
   }
 }
@@ -116,17 +116,17 @@ ZPD_KERNEL(zpd_ce_grad, zpd_ce) {
   const int valid = zpd_ce_valid(a), V = (int)a.V;
   const bool packs = zpd_ce_packs(a, a.out);
   for (zpd_int r = blockIdx.x; r < a.rows; r += gridDim.x) {
-    const real *x = (const real *)a.logits + r * a.V;
-    real *dx = (real *)a.out + r * a.V;
+    const elem *x = (const elem *)a.logits + r * a.V;
+    elem *dx = (elem *)a.out + r * a.V;
     const bool counts = a.labels[r] >= 0 && a.labels[r] < a.vocabulary;
     const zpd_int column = a.labels[r] - a.first_col;
     const int label = column >= 0 && column < valid ? (int)column : -1, used = counts ? valid : 0;
     const real lse = ((const real *)a.lse)[r], scale = (real)a.scale;
     if (packs)
       for (int j = threadIdx.x * ZPD_PACK; j < V; j += ZPD_CE_THREADS * ZPD_PACK) {
-        zpd_pack p = *(const zpd_pack *)(x + j);
+        zpd_pack p = zpd_get(x + j);
         ZPD_EACH (i, ZPD_PACK) p.at[i] = zpd_ce_slope(p.at[i], j + i, used, label, lse, scale);
-        *(zpd_pack *)(dx + j) = p;
+        zpd_put(dx + j, p);
       }
     else
       for (int j = threadIdx.x; j < V; j += ZPD_CE_THREADS) dx[j] = zpd_ce_slope(x[j], j, used, label, lse, scale);

@@ -21,6 +21,37 @@ typedef float real;
 
 #define ZPD_DEVICE static __device__ __forceinline__
 
+/* What operands are stored as; `real` is what is computed in. bf16 is the upper half of an f32, rounded to the nearest, of two
+ * equally near ones to the even one; NaN stays NaN. */
+#ifdef ZPD_BF16
+#ifdef ZPD_HOST
+ZPD_DEVICE unsigned zpd_bits(float x) {
+  unsigned bits;
+  __builtin_memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+ZPD_DEVICE float zpd_float(unsigned bits) {
+  float x;
+  __builtin_memcpy(&x, &bits, sizeof x);
+  return x;
+}
+#else
+ZPD_DEVICE unsigned zpd_bits(float x) { return __float_as_uint(x); }
+ZPD_DEVICE float zpd_float(unsigned bits) { return __uint_as_float(bits); }
+#endif
+struct elem {
+  unsigned short bits;
+  elem() = default;
+  __device__ __forceinline__ elem(real x) {
+    const unsigned b = zpd_bits(x);
+    bits = (unsigned short)(x != x ? b >> 16 | 0x40u : (b + 0x7FFFu + (b >> 16 & 1u)) >> 16);
+  }
+  __device__ __forceinline__ operator real() const { return zpd_float((unsigned)bits << 16); }
+};
+#else
+typedef real elem;
+#endif
+
 /* An unrolled loop, so that arrays indexed by i become registers. */
 #ifdef ZPD_HOST
 #define ZPD_EACH(i, count) for (int i = 0; i < (count); i++)
@@ -47,14 +78,35 @@ static_assert(ZPD_ROW_THREADS == 256 && ZPD_FLAT_THREADS == 256 && ZPD_CE_THREAD
                   ZPD_ATTENTION_THREADS <= 256,
               "block reductions and the launch bounds are written for these");
 
-/* ---- 16 bytes, the widest load of a thread ---- */
+/* ---- 16 bytes of reals, which a thread moves at once; as elems they are the widest load or half of it ---- */
 
 enum { ZPD_PACK = 16 / sizeof(real) };
 struct alignas(16) zpd_pack {
   real at[ZPD_PACK];
 };
+#ifdef ZPD_BF16
+struct alignas(ZPD_PACK * sizeof(elem)) zpd_stored {
+  elem at[ZPD_PACK];
+};
+ZPD_DEVICE zpd_pack zpd_get(const elem *from) {
+  const zpd_stored s = *(const zpd_stored *)from;
+  zpd_pack p;
+  ZPD_EACH (i, ZPD_PACK) p.at[i] = s.at[i];
+  return p;
+}
+ZPD_DEVICE void zpd_put(elem *to, const zpd_pack &p) {
+  zpd_stored s;
+  ZPD_EACH (i, ZPD_PACK) s.at[i] = p.at[i];
+  *(zpd_stored *)to = s;
+}
+#else
+typedef zpd_pack zpd_stored;
+ZPD_DEVICE zpd_pack zpd_get(const elem *from) { return *(const zpd_pack *)from; }
+ZPD_DEVICE void zpd_put(elem *to, const zpd_pack &p) { *(zpd_pack *)to = p; }
+#endif
 
-ZPD_DEVICE bool zpd_aligned(const void *p) { return ((zpd_uint)p & 15) == 0; }
+/* Whether zpd_get and zpd_put may work here. */
+ZPD_DEVICE bool zpd_aligned(const void *p) { return (zpd_uint)p % sizeof(zpd_stored) == 0; }
 
 /* ---- maths: f32 stays f32 ---- */
 

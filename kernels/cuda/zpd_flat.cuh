@@ -1,4 +1,4 @@
-/* Arithmetic on flat buffers: sum of squares, addition, fill, and the sums of chunks. Memory is the limit of all four;
+/* Arithmetic on flat buffers: sum of squares, addition, fill, sums over ranks and of chunks. Memory is the limit of all;
  * 16 bytes a thread where the buffers begin at multiples of 16. */
 #ifndef ZPD_FLAT_CUH
 #define ZPD_FLAT_CUH
@@ -9,16 +9,16 @@ ZPD_DEVICE zpd_int zpd_first_element() { return ((zpd_int)blockIdx.x * ZPD_FLAT_
 ZPD_DEVICE zpd_int zpd_element_stride() { return (zpd_int)gridDim.x * ZPD_FLAT_THREADS * ZPD_PACK; }
 
 /* Elements i .. i + ZPD_PACK - 1, zeros behind the end. */
-ZPD_DEVICE zpd_pack zpd_load(const real *x, zpd_int i, zpd_int count, bool aligned) {
-  if (aligned && i + ZPD_PACK <= count) return *(const zpd_pack *)(x + i);
+ZPD_DEVICE zpd_pack zpd_load(const elem *x, zpd_int i, zpd_int count, bool aligned) {
+  if (aligned && i + ZPD_PACK <= count) return zpd_get(x + i);
   zpd_pack p;
-  ZPD_EACH (k, ZPD_PACK) p.at[k] = i + k < count ? x[i + k] : 0;
+  ZPD_EACH (k, ZPD_PACK) p.at[k] = i + k < count ? (real)x[i + k] : 0;
   return p;
 }
 
-ZPD_DEVICE void zpd_store(real *y, zpd_int i, zpd_int count, bool aligned, const zpd_pack &p) {
+ZPD_DEVICE void zpd_store(elem *y, zpd_int i, zpd_int count, bool aligned, const zpd_pack &p) {
   if (aligned && i + ZPD_PACK <= count)
-    *(zpd_pack *)(y + i) = p;
+    zpd_put(y + i, p);
   else
     ZPD_EACH (k, ZPD_PACK)
       if (i + k < count) y[i + k] = p.at[k];
@@ -26,7 +26,7 @@ ZPD_DEVICE void zpd_store(real *y, zpd_int i, zpd_int count, bool aligned, const
 
 /* The same elements go to the same thread with and without alignment. */
 ZPD_KERNEL(zpd_sum_squares, zpd_squares) {
-  const real *x = (const real *)a.x;
+  const elem *x = (const elem *)a.x;
   const bool aligned = zpd_aligned(x);
   double sum = 0;
   for (zpd_int i = zpd_first_element(); i < a.count; i += zpd_element_stride()) {
@@ -37,31 +37,31 @@ ZPD_KERNEL(zpd_sum_squares, zpd_squares) {
   if (threadIdx.x == 0) a.sums[blockIdx.x] = sum;
 }
 
-ZPD_KERNEL(zpd_add, zpd_flat) {
-  real *y = (real *)a.y;
-  const real *x = (const real *)a.x;
-  const bool aligned = zpd_aligned(x) && zpd_aligned(y);
-  for (zpd_int i = zpd_first_element(); i < a.count; i += zpd_element_stride()) {
-    zpd_pack p = zpd_load(x, i, a.count, aligned);
-    const zpd_pack q = zpd_load(y, i, a.count, aligned);
-    ZPD_EACH (k, ZPD_PACK) p.at[k] += q.at[k];
-    zpd_store(y, i, a.count, aligned, p);
-  }
-}
-
 ZPD_KERNEL(zpd_fill, zpd_flat) {
-  real *y = (real *)a.y;
+  elem *y = (elem *)a.y;
   const bool aligned = zpd_aligned(y);
   zpd_pack p;
   ZPD_EACH (k, ZPD_PACK) p.at[k] = (real)a.value;
   for (zpd_int i = zpd_first_element(); i < a.count; i += zpd_element_stride()) zpd_store(y, i, a.count, aligned, p);
 }
 
+ZPD_KERNEL(zpd_sum_parts, zpd_rank_sum) {
+  elem *mine = (elem *)a.mine;
+  const elem *others = (const elem *)a.others;
+  const zpd_int stride = (zpd_int)gridDim.x * ZPD_FLAT_THREADS;
+  for (zpd_int i = (zpd_int)blockIdx.x * ZPD_FLAT_THREADS + threadIdx.x; i < a.count; i += stride) {
+    real sum = a.me == 0 ? mine[i] : others[i];
+    for (int r = 1; r < a.n; r++) sum += r == a.me ? mine[i] : others[r * a.slot + i];
+    mine[i] = sum;
+  }
+}
+
 ZPD_KERNEL(zpd_add_chunks, zpd_chunks) {
   const real *partial = (const real *)a.partial;
   const zpd_int stride = (zpd_int)gridDim.x * ZPD_FLAT_THREADS;
   for (zpd_int j = (zpd_int)blockIdx.x * ZPD_FLAT_THREADS + threadIdx.x; j < a.cols; j += stride) {
-    real *to = (real *)a.sum + j, sum = a.accumulate ? *to : 0;
+    elem *to = (elem *)a.sum + j;
+    real sum = a.accumulate ? (real)*to : 0;
     for (int i = 0; i < a.chunks; i++) sum += partial[i * a.cols + j];
     *to = sum;
   }

@@ -7,21 +7,21 @@
 
 /* A block a row; 16 bytes a thread where all rows begin at multiples of 16. */
 ZPD_KERNEL(zpd_embedding, zpd_lookup) {
-  const real *table = (const real *)a.from;
-  real *out = (real *)a.to;
+  const elem *table = (const elem *)a.from;
+  elem *out = (elem *)a.to;
   const bool packs = a.cols % ZPD_PACK == 0 && zpd_aligned(table) && zpd_aligned(out);
   const int cols = (int)a.cols;
   for (zpd_int r = blockIdx.x; r < a.rows; r += gridDim.x) {
     const zpd_int row = a.ids[r] - a.first_row;
     const bool here = row >= 0 && row < a.n_rows;
-    const real *from = table + (here ? row : 0) * a.cols;
-    real *to = out + r * a.cols;
+    const elem *from = table + (here ? row : 0) * a.cols;
+    elem *to = out + r * a.cols;
     if (packs) {
-      const zpd_pack zeros = {};
+      const zpd_stored zeros = {};
       for (int j = threadIdx.x * ZPD_PACK; j < cols; j += ZPD_FLAT_THREADS * ZPD_PACK)
-        *(zpd_pack *)(to + j) = here ? *(const zpd_pack *)(from + j) : zeros;
+        *(zpd_stored *)(to + j) = here ? *(const zpd_stored *)(from + j) : zeros;
     } else
-      for (int j = threadIdx.x; j < cols; j += ZPD_FLAT_THREADS) to[j] = here ? from[j] : 0;
+      for (int j = threadIdx.x; j < cols; j += ZPD_FLAT_THREADS) to[j] = here ? from[j] : elem(0);
   }
 }
 
@@ -49,6 +49,24 @@ ZPD_DEVICE int zpd_list_bucket(const zpd_lookup &a, zpd_int first, int bucket, i
   return total;
 }
 
+#ifdef ZPD_BF16
+/* All rows of the list that have the same table row are added in a register and rounded once: added one by one to a bf16
+ * sum, the rows of a frequent token would soon be too small to change it. */
+ZPD_DEVICE void zpd_add_listed(const zpd_lookup &a, const zpd_int *list, int count, zpd_int j) {
+  const elem *dy = (const elem *)a.from;
+  for (int i = 0; i < count; i++) {
+    const int id = a.ids[list[i]];
+    int before = 0;
+    while (a.ids[list[before]] != id) before++;
+    if (before < i) continue; /* done */
+    elem *to = (elem *)a.to + (id - a.first_row) * a.cols + j;
+    real sum = *to;
+    for (int k = i; k < count; k++)
+      if (a.ids[list[k]] == id) sum += dy[list[k] * a.cols + j];
+    *to = sum;
+  }
+}
+#else
 /* Neighbours in the list that have the same table row are added in a register: frequent tokens do not wait for memory.
  */
 ZPD_DEVICE void zpd_add_listed(const zpd_lookup &a, const zpd_int *list, int count, zpd_int j) {
@@ -62,6 +80,7 @@ ZPD_DEVICE void zpd_add_listed(const zpd_lookup &a, const zpd_int *list, int cou
     *to = sum;
   }
 }
+#endif
 
 ZPD_KERNEL(zpd_embedding_grad, zpd_lookup) {
   __shared__ zpd_int list[ZPD_IDS_A_PASS];
@@ -78,11 +97,11 @@ ZPD_KERNEL(zpd_embedding_grad, zpd_lookup) {
 
 /* A block a position, a thread a column. */
 ZPD_KERNEL(zpd_position_grad, zpd_lookup) {
-  const real *dy = (const real *)a.from;
+  const elem *dy = (const elem *)a.from;
   for (zpd_int s = blockIdx.x; s < a.S; s += gridDim.x) {
-    real *to = (real *)a.to + s * a.cols;
+    elem *to = (elem *)a.to + s * a.cols;
     for (zpd_int j = threadIdx.x; j < a.cols; j += ZPD_FLAT_THREADS) {
-      real sum = a.accumulate ? to[j] : 0;
+      real sum = a.accumulate ? (real)to[j] : 0;
       for (zpd_int b = 0; b < a.samples; b++) sum += dy[(b * a.S + s) * a.ld + j];
       to[j] = sum;
     }

@@ -8,6 +8,11 @@
 
 #include "zpd_device.h"
 
+/* The weights that are computed with, where `param` is their master copy. */
+ZPD_DEVICE void zpd_set_weight(const zpd_update &a, zpd_int i, real x) {
+  if (sizeof(elem) < sizeof(real)) ((elem *)a.weight)[i] = x;
+}
+
 ZPD_DEVICE void zpd_adam(const zpd_update &a, zpd_int first, zpd_int stride) {
   const bool decoupled = a.kind == 0;
   const double wd = a.decay ? a.weight_decay : 0;
@@ -16,13 +21,13 @@ ZPD_DEVICE void zpd_adam(const zpd_update &a, zpd_int first, zpd_int stride) {
   const real rest1 = (real)(1 - a.beta1), rest2 = (real)(1 - a.beta2);
   const real step = (real)(a.lr / a.bias1), per_root_bias2 = (real)(1 / sqrt(a.bias2));
   real *param = (real *)a.param, *m = (real *)a.m, *v = (real *)a.v;
-  const real *grad = (const real *)a.grad;
+  const elem *grad = (const elem *)a.grad;
   for (zpd_int i = first; i < a.count; i += stride) {
     const real old = param[i], g = grad[i] * scale + into_grad * old;
     const real m1 = m[i] * beta1 + g * rest1, v1 = v[i] * beta2 + g * g * rest2;
     m[i] = m1;
     v[i] = v1;
-    param[i] = old * keep - step * m1 / (zpd_sqrt(v1) * per_root_bias2 + eps);
+    zpd_set_weight(a, i, param[i] = old * keep - step * m1 / (zpd_sqrt(v1) * per_root_bias2 + eps));
   }
 }
 
@@ -30,11 +35,11 @@ ZPD_DEVICE void zpd_sgd(const zpd_update &a, zpd_int first, zpd_int stride) {
   const real wd = (real)(a.decay ? a.weight_decay : 0), scale = (real)*a.grad_scale;
   const real lr = (real)a.lr, momentum = (real)a.momentum;
   real *param = (real *)a.param, *m = (real *)a.m;
-  const real *grad = (const real *)a.grad;
+  const elem *grad = (const elem *)a.grad;
   for (zpd_int i = first; i < a.count; i += stride) {
     const real old = param[i], m1 = m[i] * momentum + (grad[i] * scale + wd * old);
     m[i] = m1;
-    param[i] = old - lr * m1;
+    zpd_set_weight(a, i, param[i] = old - lr * m1);
   }
 }
 

@@ -23,7 +23,7 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(ce_grad)                                                                                                           \
   X(optimizer)                                                                                                         \
   X(sum_squares)                                                                                                       \
-  X(add)
+  X(sum_parts)
 
 typedef struct zpr_kernels {
 #define ZPR_MEMBER(name) zpr_device_kernel name;

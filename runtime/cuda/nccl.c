@@ -17,7 +17,7 @@ typedef struct unique_id {
 } unique_id;
 _Static_assert(sizeof(unique_id) <= ZPR_GATHER_BYTES, "an id travels in one control message");
 
-enum { NCCL_F32 = 7, NCCL_F64 = 8, NCCL_SUM = 0 }; /* ncclDataType_t, ncclRedOp_t */
+enum { NCCL_F32 = 7, NCCL_F64 = 8, NCCL_BF16 = 9, NCCL_SUM = 0 }; /* ncclDataType_t, ncclRedOp_t */
 #define SCRATCH_BYTES ((int64_t)64 << 20)          /* where shares of a sum arrive, on the GPU, outside the arena */
 
 /* name of the member, symbol, arguments; all return 0 for success */
@@ -167,7 +167,10 @@ void zpr_nccl_close(zpr *c) {
 
 /* ---- collectives ---- */
 
-static int type_of(const zpr *c) { return c->program->dtype == ZPK_F64 ? NCCL_F64 : NCCL_F32; }
+static int type_of(const zpr *c) {
+  static const int type[] = {[ZPK_F32] = NCCL_F32, [ZPK_F64] = NCCL_F64, [ZPK_BF16] = NCCL_BF16};
+  return type[c->program->dtype];
+}
 
 static void *comm_of(zpr *c, const zpr_group *g, zpr_axis axis) {
   const zpr_nccl *n = c->state->device->nccl;
@@ -178,11 +181,10 @@ static void *comm_of(zpr *c, const zpr_group *g, zpr_axis axis) {
   zpr_fail(c, "Z0853", "there is no NCCL group for this axis");
 }
 
-static void add(zpr *c, char *y, const char *x, int64_t count) {
-  zpd_flat a = {.y = y, .x = x, .count = count};
-  int64_t groups = (count + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS;
-  if (count > 0)
-    zpr_launch(c, &c->state->device->kernels.add, &a, sizeof a, zpr_grid(c, groups), 1, 1, ZPD_FLAT_THREADS);
+static void sum_parts(zpr *c, const zpd_rank_sum *a) {
+  int64_t groups = (a->count + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS;
+  if (a->count > 0)
+    zpr_launch(c, &c->state->device->kernels.sum_parts, a, sizeof *a, zpr_grid(c, groups), 1, 1, ZPD_FLAT_THREADS);
 }
 
 /* Afterwards chunk g->me of data holds the sum, added in rank order: as reduce_scatter in comm.c of the host. */
@@ -208,9 +210,12 @@ static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, char *data
       zpr_comm_count(c, axis, theirs.count * size);
     }
     check(c, nccl->group_end(), "exchange shares of a sum");
-    for (int r = 1; r < g->me; r++) add(c, scratch, scratch + r * slot, mine.count);
-    if (g->me > 0) add(c, data + mine.begin * size, scratch, mine.count);
-    for (int r = g->me + 1; r < g->n; r++) add(c, data + mine.begin * size, scratch + r * slot, mine.count);
+    sum_parts(c, &(zpd_rank_sum){.mine = data + mine.begin * size,
+                              .others = scratch,
+                              .slot = most,
+                              .count = mine.count,
+                              .n = g->n,
+                              .me = g->me});
   }
 }
 

@@ -34,7 +34,7 @@ void zpr_rows(zpr *c, const zpr_rows_call *call) {
   char *at = call->workspace;
   for (int i = 0; i < call->n_sums; i++) {
     a.partial[i] = at;
-    at += a.chunks * call->sum_cols[i] * zpk_bytes(c->program->dtype);
+    at += a.chunks * call->sum_cols[i] * zpk_real_bytes(c->program->dtype);
   }
   int64_t blocks = call->n_sums > 0 ? a.chunks : zpr_grid(c, call->rows);
   zpr_launch(c, call->device, &a, sizeof a, blocks, 1, 1, ZPD_ROW_THREADS);
@@ -44,7 +44,7 @@ void zpr_rows(zpr *c, const zpr_rows_call *call) {
 /* ---- products ---- */
 
 /* Row-major y = op(a) op(b) is column-major y' = op(b)' op(a)', of the same memory. In full f32: cuBLAS takes TF32 only
- * where it is asked to. */
+ * where it is asked to. Products of bf16 are added in f32 and rounded once. */
 void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda,
               const void *b, int64_t ldb, bool accumulate, void *y, int64_t ldy) {
   assert(m <= INT_MAX && n <= INT_MAX && k <= INT_MAX && lda <= INT_MAX && ldb <= INT_MAX && ldy <= INT_MAX);
@@ -54,7 +54,10 @@ void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t 
   int result;
   if (m == 0 || n == 0) return;
   zpr_comm_progress(c);
-  if (c->program->dtype == ZPK_F64)
+  if (c->program->dtype == ZPK_BF16)
+    result = d->api.gemm(d->blas, trans_b, trans_a, (int)n, (int)m, (int)k, &one, zpr_gpu(b), GPU_BF16, (int)ldb, zpr_gpu(a),
+                         GPU_BF16, (int)lda, &add, zpr_gpu(y), GPU_BF16, (int)ldy, GPU_COMPUTE_F32, GPU_ANY_ALGORITHM);
+  else if (c->program->dtype == ZPK_F64)
     result = d->api.gemm_f64(d->blas, trans_b, trans_a, (int)n, (int)m, (int)k, &one_f64, zpr_gpu(b), (int)ldb,
                              zpr_gpu(a), (int)lda, &add_f64, zpr_gpu(y), (int)ldy);
   else

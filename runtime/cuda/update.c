@@ -45,7 +45,9 @@ void zpr_square_blocks(zpr *c, const zpr_block *blocks, int64_t n, double *squar
 void zpr_update_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule) {
   zpr_device *d = c->state->device;
   const zpr_stage *stage = c->stage;
-  int64_t size = zpk_bytes(rule->dtype);
+  bool mixed = rule->dtype == ZPK_BF16;
+  int64_t size = zpk_bytes(rule->dtype), state_size = zpk_real_bytes(rule->dtype);
+  char *master = mixed ? zpr_at(c, stage->master) : NULL;
   char *param = zpr_at(c, stage->params), *grad = zpr_at(c, stage->grads);
   char *m = stage->moment1 >= 0 ? zpr_at(c, stage->moment1) : NULL;
   char *v = stage->moment2 >= 0 ? zpr_at(c, stage->moment2) : NULL;
@@ -54,7 +56,7 @@ void zpr_update_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_upd
   zpr_window_close(c);
   for (int64_t i = 0; i < n; i++) {
     const zpr_block *b = &blocks[i];
-    int64_t state = (b->begin + b->to_state) * size;
+    int64_t state = (b->begin + b->to_state) * state_size;
     zpd_update a = {.kind = rule->kind,
                     .decay = b->decay,
                     .lr = rule->lr,
@@ -66,7 +68,8 @@ void zpr_update_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_upd
                     .bias1 = rule->bias1,
                     .bias2 = rule->bias2,
                     .grad_scale = scale,
-                    .param = param + b->begin * size,
+                    .param = mixed ? master + state : param + b->begin * size,
+                    .weight = mixed ? param + b->begin * size : NULL,
                     .grad = grad + b->begin * size,
                     .m = m ? m + state : NULL,
                     .v = v ? v + state : NULL,

@@ -4,7 +4,8 @@
  * Every kernel has exactly one parameter, a struct passed by value, and is defined with ZPD_KERNEL. The same text also
  * compiles as C++ for the host (ZPD_HOST, see codegen/cuda/emulator): one fiber a thread of a block, blocks one after the other.
  *
- * `real` is float or double: the text is compiled with ZPD_F64 defined or not. Matrices are row-major; `ld` counts
+ * `real` is float or double: the text is compiled with ZPD_F64 defined or not. Operands are `real`, with ZPD_BF16 bf16 in 16
+ * bits: as zpk.h says. Matrices are row-major; `ld` counts
  * elements. Legend: B micro-batch, S sequence, H local heads, G local kv heads, hd head size, V local vocabulary, R = B * S rows.
  * Results do not depend on the size of the grid: whatever is summed over rows is summed in a fixed order. */
 #ifndef ZPLAN_ZPD_H
@@ -82,7 +83,8 @@ typedef struct zpd_update {
   int kind, decay; /* zpk_update.kind */
   double lr, beta1, beta2, eps, weight_decay, momentum, bias1, bias2;
   const double *grad_scale; /* on the device: known only when the norm is */
-  void *param;
+  void *param;  /* with bf16 the master copy, */
+  void *weight; /* and what is rounded from it; else NULL */
   const void *grad;
   void *m, *v;
   zpd_int count;
@@ -96,10 +98,17 @@ typedef struct zpd_squares {
 
 typedef struct zpd_flat {
   void *y;
-  const void *x; /* add: y += x. NULL: fill */
   double value;
   zpd_int count;
-} zpd_flat; /* kernels zpd_add, zpd_fill */
+} zpd_flat; /* kernel zpd_fill */
+
+/* mine = x[0] + x[1] + ... + x[n - 1] in this order, rounded once: x[me] is mine, x[r] the others' elements from r * slot. */
+typedef struct zpd_rank_sum {
+  void *mine;
+  const void *others;
+  zpd_int slot, count;
+  int n, me;
+} zpd_rank_sum; /* kernel zpd_sum_parts */
 
 /* Threads of a block that the kernels are written for; the launcher uses exactly these. Shared memory is static. */
 enum {

@@ -132,7 +132,6 @@ typedef struct zpk_update {
 void zpk_optimizer(const zpk_update *u, bool decay, void *param, const void *grad, void *m, void *v, int64_t begin, int64_t end);
 /* Sum of squares in f64 with a fixed association that does not depend on begin/end splits at multiples of 4096. */
 double zpk_sum_squares(zpk_dtype dtype, const void *x, int64_t begin, int64_t end);
-void zpk_add(zpk_dtype dtype, void *y, const void *x, int64_t count);              /* y += x */
 /* out = part[0] + part[1] + ..., in this order and rounded once, for elements [begin, end); out may be one of the parts, of
  * which there is at least one. */
 void zpk_sum_parts(zpk_dtype dtype, void *out, const void *const *part, int n, int64_t begin, int64_t end);
