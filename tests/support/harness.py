@@ -116,7 +116,7 @@ def read_log(path):
 
 # ---- checkpoints ----
 
-ELEMENT = {"F32": "f", "F64": "d"}
+ELEMENT = {"F32": "f", "F64": "d", "BF16": "H"}
 
 
 def read_safetensors(path):
@@ -134,6 +134,8 @@ def read_safetensors(path):
         values.frombytes(data[begin:end])
         if sys.byteorder == "big":
             values.byteswap()
+        if entry["dtype"] == "BF16":  # the upper halves of f32
+            values = array.array("f", struct.pack("=%dI" % len(values), *(bits << 16 for bits in values)))
         tensors[name] = (entry["shape"], values)
     return tensors
 
