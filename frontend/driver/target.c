@@ -38,7 +38,7 @@ static void check_precision(zp_run_state *run, const zp_spec *spec) {
   if (spec->train.precision != ZP_PREC_MIXED_FP16) return;
   zp_diag *d = zp_report(run->diags, ZP_Z0702, spec->train.span,
                          "trainers compute in fp32, fp64 or mixed_bf16; mixed_fp16 is planned but not generated");
-  zp_diag_help(d, "set precision = \"mixed_bf16\", or --set precision=mixed_bf16");
+  zp_diag_help(d, "set precision = \"mixed_bf16\" or \"fp32\"");
 }
 
 /* The node of a graph that routes tokens to experts; NULL: there is none. */

@@ -95,6 +95,7 @@ static bool apply_products(zp_arena *arena, const zp_calibration *c, zp_spec *sp
   if (rank_rate <= 0) return false;
   double rate = rank_rate / measured_threads(arena, c, precision, threads) * cores;
   *(spec->train.precision == ZP_PREC_F64 ? &d->flop_per_s_fp64 : &d->flop_per_s_fp32) = rate;
+  if (d->flop_per_s_half > 0) d->flop_per_s_half = d->flop_per_s_fp32; /* 16-bit operands are widened */
   d->eff_matmul = 1;
   static const char *const halves[3] = {"m_half", "n_half", "k_half"};
   for (int i = 0; i < 3; i++) d->gemm_half[i] = fmax(0, gemm_value(arena, c, precision, threads, halves[i]));

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <limits.h>
 #include <cblas.h>
+#include <string.h>
 #include "blas.h"
 
 typedef struct product {
@@ -13,7 +14,10 @@ typedef struct product {
   const char *a, *b;
   char *y;
   zpk_dtype dtype;
-  char *tiles; /* bf16: ZPR_PRODUCT_BYTES for each worker */
+  /* bf16: ZPR_PRODUCT_BYTES for each worker; how many products are added up before a result is rounded, and how many bytes
+   * their operands are apart. */
+  char *tiles;
+  int64_t terms, a_term, b_term;
 } product;
 
 /* The worker's share of the tiles is for bf16 alone. */
@@ -48,15 +52,17 @@ static int64_t shorter(int64_t a, int64_t b) { return a < b ? a : b; }
 static void one_tile(const product *p, int64_t i, int64_t j, float *tiles) {
   float *a = tiles, *b = a + M * K, *y = b + K * N;
   int64_t m = shorter(M, p->m - i), n = shorter(N, p->n - j), size = sizeof(zpk_bf16);
-  for (int64_t l = 0; l < p->k; l += K) {
-    int64_t k = shorter(K, p->k - l);
-    widen_tile(p->a + (p->trans_a ? l * p->lda + i : i * p->lda + l) * size, p->lda, p->trans_a ? k : m,
-               p->trans_a ? m : k, a);
-    widen_tile(p->b + (p->trans_b ? j * p->ldb + l : l * p->ldb + j) * size, p->ldb, p->trans_b ? n : k,
-               p->trans_b ? k : n, b);
-    cblas_sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans, p->trans_b ? CblasTrans : CblasNoTrans, (int)m,
-                (int)n, (int)k, 1, a, (int)(p->trans_a ? m : k), b, (int)(p->trans_b ? k : n), l > 0, y, (int)n);
-  }
+  memset(y, 0, (size_t)(m * n) * sizeof *y);
+  for (int64_t term = 0; term < p->terms; term++)
+    for (int64_t l = 0; l < p->k; l += K) {
+      int64_t k = shorter(K, p->k - l);
+      widen_tile(p->a + term * p->a_term + (p->trans_a ? l * p->lda + i : i * p->lda + l) * size, p->lda,
+                 p->trans_a ? k : m, p->trans_a ? m : k, a);
+      widen_tile(p->b + term * p->b_term + (p->trans_b ? j * p->ldb + l : l * p->ldb + j) * size, p->ldb,
+                 p->trans_b ? n : k, p->trans_b ? k : n, b);
+      cblas_sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans, p->trans_b ? CblasTrans : CblasNoTrans,
+                  (int)m, (int)n, (int)k, 1, a, (int)(p->trans_a ? m : k), b, (int)(p->trans_b ? k : n), 1, y, (int)n);
+    }
   zpk_bf16 *to = (zpk_bf16 *)(void *)p->y + i * p->ldy + j;
   for (int64_t row = 0; row < m; row++)
     (p->accumulate ? zpk_round_add : zpk_round)(y + row * n, to + row * p->ldy, n);
@@ -103,7 +109,7 @@ void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t 
               const void *b, int64_t ldb, bool accumulate, void *y, int64_t ldy) {
   assert(m <= INT_MAX && n <= INT_MAX && k <= INT_MAX && lda <= INT_MAX && ldb <= INT_MAX && ldy <= INT_MAX);
   if (m == 0 || n == 0) return;
-  product p = {trans_a, trans_b, accumulate, m, n, k, lda, ldb, ldy, a, b, y, c->program->dtype, tiles_of(c)};
+  product p = {trans_a, trans_b, accumulate, m, n, k, lda, ldb, ldy, a, b, y, c->program->dtype, tiles_of(c), 1, 0, 0};
   zpr_comm_progress(c);
   if (m * n * k < SMALL)
     gemm[p.dtype](&p, 0);
@@ -131,7 +137,14 @@ static void some_products(void *arg, int64_t begin, int64_t end, int worker) {
     p.a += i * list->a_step;
     p.b += (list->sums ? i : expert) * list->b_step;
     p.y += i * list->y_step;
-    for (int64_t s = 0; s < (list->sums ? list->samples : 1); s++) {
+    int64_t calls = list->sums ? list->samples : 1;
+    if (list->sums && p.dtype == ZPK_BF16) { /* in one call, so that the sum is rounded once */
+      p.terms = list->samples;
+      p.a_term = list->experts * list->a_step;
+      p.b_term = list->experts * list->b_step;
+      calls = 1;
+    }
+    for (int64_t s = 0; s < calls; s++) {
       gemm[p.dtype](&p, worker);
       p.a += list->experts * list->a_step;
       p.b += list->experts * list->b_step;
@@ -144,7 +157,7 @@ void zpr_batched_gemm(zpr *c, bool trans, int64_t samples, int64_t experts, int6
                       const void *x, int64_t x_ld, const void *w, void *y, int64_t y_ld) {
   int64_t size = zpk_bytes(c->program->dtype);
   product_list list = {
-      .first = {false, trans, false, slots, n, k, x_ld, trans ? k : n, y_ld, x, w, y, c->program->dtype, tiles_of(c)},
+      .first = {false, trans, false, slots, n, k, x_ld, trans ? k : n, y_ld, x, w, y, c->program->dtype, tiles_of(c), 1, 0, 0},
       .experts = experts,
       .samples = samples,
       .a_step = slots * x_ld * size,
@@ -157,7 +170,7 @@ void zpr_batched_gemm(zpr *c, bool trans, int64_t samples, int64_t experts, int6
 void zpr_batched_wgrad(zpr *c, int64_t samples, int64_t experts, int64_t slots, int64_t m, int64_t n, const void *a,
                        int64_t lda, const void *b, int64_t ldb, bool accumulate, void *dw) {
   int64_t size = zpk_bytes(c->program->dtype);
-  product_list list = {.first = {true, false, accumulate, m, n, slots, lda, ldb, n, a, b, dw, c->program->dtype, tiles_of(c)},
+  product_list list = {.first = {true, false, accumulate, m, n, slots, lda, ldb, n, a, b, dw, c->program->dtype, tiles_of(c), 1, 0, 0},
                        .experts = experts,
                        .samples = samples,
                        .a_step = slots * lda * size,

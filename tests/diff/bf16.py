@@ -8,9 +8,9 @@
 2. Weights are the rounded master weights to the last bit, and these have digits that bf16 has not.
 3. 10 steps on one layout and 10 more on another end where 20 do; on the same layout to the last byte.
 4. 60 steps of examples/gpt_tiny.dz on a text reach the loss of fp32.
-5. The kernels of a GPU trainer compile where NVRTC is on this machine.
+5. The kernels of a GPU trainer compile where NVRTC is on this machine. mixed_fp16 is refused by name.
 
-Bounds. A stored value is off by up to u = 2^-9 of its size, 8192 times as much as in f32, and no two layouts round the same sums.
+Bounds. A stored value is off by up to u = 2^-8 of its size, 65536 times as much as in f32, and no two layouts round the same sums.
 So runs differ as the run on one rank differs from f64, which the test prints beside; measured:
 
 - loss 2e-3 (measured 4.7e-4; one rank against f64: 2.6e-4);
@@ -207,6 +207,11 @@ def check_compiled(suite):
     suite.tally.check("llama_tiny in bf16 builds for %s" % cuda.ARCH, outcome.status == 0, outcome.tail())
 
 
+def check_refused(suite):
+    outcome = harness.zplan("build", os.path.join(HERE, "gpt.dz"), "--ranks", 1, "--set", 'precision="mixed_fp16"', "-o", os.path.join(suite.folder, "fp16"))
+    suite.tally.check("mixed_fp16 is refused by name", outcome.status == 1 and "Z0702" in outcome.err and "mixed_fp16" in outcome.err, outcome.tail())
+
+
 def main():
     parser = argparse.ArgumentParser(description="mixed precision with bf16")
     parser.add_argument("--verbose", action="store_true", help="a line a case")
@@ -215,6 +220,7 @@ def main():
     with harness.Scratch() as folder:
         suite = Suite(folder, options.verbose)
         check_compiled(suite)
+        check_refused(suite)
         references = check_layouts(suite)
         check_master(suite, references["gpt"])
         check_resume(suite, references["gpt"])

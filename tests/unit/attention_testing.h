@@ -22,15 +22,25 @@ static inline double pseudo(uint64_t i) {
   return (double)(i >> 40) / (1 << 23) - 1;
 }
 
+/* Of log-sum-exps, and of arithmetic. */
+static inline zpk_dtype real_of(zpk_dtype dtype) { return dtype == ZPK_BF16 ? ZPK_F32 : dtype; }
+
 static inline double get(zpk_dtype dtype, const void *x, int64_t i) {
+  float wide;
+  if (dtype == ZPK_BF16) {
+    zpk_widen((const zpk_bf16 *)x + i, &wide, 1);
+    return (double)wide;
+  }
   return dtype == ZPK_F64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
 }
 
 static inline void put(zpk_dtype dtype, void *x, int64_t i, double value) {
-  if (dtype == ZPK_F64)
-    ((double *)x)[i] = value;
-  else
-    ((float *)x)[i] = (float)value;
+  float narrow = (float)value;
+  switch (dtype) {
+  case ZPK_F32: ((float *)x)[i] = narrow; break;
+  case ZPK_F64: ((double *)x)[i] = value; break;
+  case ZPK_BF16: zpk_round(&narrow, (zpk_bf16 *)x + i, 1); break;
+  }
 }
 
 /* Copies a dense [rows, cols] f64 matrix into a strided one, rounding the source to what was stored. */
@@ -62,7 +72,7 @@ static inline problem make_problem(zpk_dtype dtype, int64_t B, int64_t S, int64_
   memset(p.d_qkv, 0xff, (size_t)(rows * ld * e)); /* NaN: whoever reads before writing is caught */
   p.o_out = malloc((size_t)(rows * H * hd * e));
   p.d_o_in = malloc((size_t)(rows * H * hd * e));
-  p.lse_out = malloc((size_t)(rows * H * e));
+  p.lse_out = malloc((size_t)(rows * H * zpk_real_bytes(dtype)));
   char *base = p.qkv, *d_base = p.d_qkv;
   p.a = (zpk_attention_args){.dtype = dtype,
                              .B = B,
@@ -163,12 +173,14 @@ static inline double difference(zpk_dtype dtype, const void *x, int64_t ld, cons
   return worst / largest;
 }
 
+/* bf16: results are rounded to 8 bits; gradients also see the rounding of the output. */
 static inline void check(problem *p, const char *what) {
   const zpk_attention_args *a = &p->a;
   int64_t rows = a->B * a->S, q_cols = a->H * a->hd, kv_cols = a->G * a->hd;
-  double bound = a->dtype == ZPK_F64 ? 1e-14 * (1 + (double)a->S / 50) : 4e-6 * (1 + (double)a->S / 50);
+  double exact = a->dtype == ZPK_F64 ? 1e-14 * (1 + (double)a->S / 50) : 4e-6 * (1 + (double)a->S / 50);
+  double bound = a->dtype == ZPK_BF16 ? exact + 0x1p-7 : exact;
   cr_expect_lt(difference(a->dtype, a->o, a->o_ld, p->o, rows, q_cols), bound, "%s: o", what);
-  cr_expect_lt(difference(a->dtype, a->lse, a->H, p->lse, rows, a->H), bound, "%s: lse", what);
+  cr_expect_lt(difference(real_of(a->dtype), a->lse, a->H, p->lse, rows, a->H), exact, "%s: lse", what);
   cr_expect_lt(difference(a->dtype, a->dq, a->dq_ld, p->dq, rows, q_cols), bound, "%s: dq", what);
   cr_expect_lt(difference(a->dtype, a->dk, a->dk_ld, p->dk, rows, kv_cols), bound, "%s: dk", what);
   cr_expect_lt(difference(a->dtype, a->dv, a->dv_ld, p->dv, rows, kv_cols), bound, "%s: dv", what);

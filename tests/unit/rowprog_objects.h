@@ -45,6 +45,10 @@ static inline void run_kernel(const void *what, const zpk_row_args *args, int64_
   ((zpk_row_kernel *)what)(args, begin, end, chunk);
 }
 
+static inline zpk_dtype type_of_bytes(int elem_bytes) {
+  return elem_bytes == 8 ? ZPK_F64 : elem_bytes == 4 ? ZPK_F32 : ZPK_BF16;
+}
+
 /* All models at some sizes, in one object. */
 typedef struct bench {
   row_models models;
@@ -67,9 +71,9 @@ static inline const void *kernel_of(bench *b, const row_world *w, const zp_node 
 }
 
 /* Bitwise: rows do not depend on how the rows are cut into chunks. Column sums depend on the cut alone. */
-static inline void check_partitions(const row_world *w, const zp_node *node, const void *kernel, bool f64) {
-  row_call reference = row_call_new(w, node, 0, f64), other = row_call_new(w, node, 0, f64);
-  size_t bytes = f64 ? 8 : 4;
+static inline void check_partitions(const row_world *w, const zp_node *node, const void *kernel, zpk_dtype type) {
+  row_call reference = row_call_new(w, node, 0, type), other = row_call_new(w, node, 0, type);
+  size_t bytes = (size_t)zpk_bytes(type);
   row_call_run(&reference, run_kernel, kernel, 1);
   for (int64_t chunks = 2; chunks <= ZPK_CHUNKS; chunks += 3) {
     row_call_run(&other, run_kernel, kernel, chunks);
@@ -81,20 +85,22 @@ static inline void check_partitions(const row_world *w, const zp_node *node, con
 }
 
 static inline void check_all(bench *b, int elem_bytes, double bound) {
+  zpk_dtype type = type_of_bytes(elem_bytes);
   for (int i = 0; i < b->models.count; i++) {
     row_world *w = &b->models.world[i];
     for (int n = 0; n < w->graph->nodes.len; n++) {
       const zp_node *node = &w->graph->nodes.data[n];
       if (!is_fused(node)) continue;
       const void *kernel = kernel_of(b, w, node);
+      if (type == ZPK_BF16) round_world(w);
+      row_call call = row_call_new(w, node, 3, type);
       run_oracle(w, node);
-      row_call call = row_call_new(w, node, 3, elem_bytes == 8);
       row_call_run(&call, run_kernel, kernel, 5);
       double error = node_error(w, node, &call);
       cr_assert_lt(error, bound, "%s, %lld columns, %s: error %g\n%s", b->models.test[i]->name,
                    (long long)value_columns(node->fused, node->fused->n_in), zp_op_name(node->op), error,
                    zp_row_text(zp_row_from_node(w->k.arena, node)));
-      check_partitions(w, node, kernel, elem_bytes == 8);
+      check_partitions(w, node, kernel, type);
     }
   }
 }

@@ -165,25 +165,41 @@ typedef struct row_call {
   void **in, **out, **partial;
   int64_t *in_ld, *out_ld, *out_cols, *partial_cols;
   int n_out, n_partial;
-  bool f64;
+  zpk_dtype type; /* of operands; partial sums are f32 with bf16 */
 } row_call;
 
 static inline int64_t value_columns(const zp_fused *fused, int v) {
   return v < fused->n_in ? fused->in_cols[v] : fused->ops.data[v - fused->n_in].cols;
 }
-static inline void put(void *to, int64_t i, double x, bool f64) {
-  if (f64)
-    ((double *)to)[i] = x;
-  else
-    ((float *)to)[i] = (float)x;
+static inline zpk_bf16 to_bf16(double x) {
+  float narrow = (float)x;
+  uint32_t bits;
+  memcpy(&bits, &narrow, sizeof bits);
+  return (zpk_bf16)(isnan(x) ? 0x7FC0 : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
-static inline double get(const void *from, int64_t i, bool f64) {
-  return f64 ? ((const double *)from)[i] : (double)((const float *)from)[i];
+static inline double from_bf16(zpk_bf16 x) {
+  uint32_t bits = (uint32_t)x << 16;
+  float wide;
+  memcpy(&wide, &bits, sizeof wide);
+  return wide;
+}
+static inline zpk_dtype real_of(zpk_dtype type) { return type == ZPK_BF16 ? ZPK_F32 : type; }
+static inline void put(void *to, int64_t i, double x, zpk_dtype type) {
+  switch (type) {
+  case ZPK_F32: ((float *)to)[i] = (float)x; break;
+  case ZPK_F64: ((double *)to)[i] = x; break;
+  case ZPK_BF16: ((zpk_bf16 *)to)[i] = to_bf16(x); break;
+  }
+}
+static inline double get(const void *from, int64_t i, zpk_dtype type) {
+  if (type == ZPK_BF16) return from_bf16(((const zpk_bf16 *)from)[i]);
+  return type == ZPK_F64 ? ((const double *)from)[i] : (double)((const float *)from)[i];
 }
 
-static inline void *spread(zp_arena *arena, const double *x, int64_t rows, int64_t n, int64_t ld, bool f64) {
-  void *copy = zp_alloc(arena, (size_t)(rows * ld * (f64 ? 8 : 4)));
-  for (int64_t i = 0; i < rows * ld; i++) put(copy, i, i % ld < n && x ? x[i / ld * n + i % ld] : NAN, f64);
+static inline void *spread(zp_arena *arena, const double *x, int64_t rows, int64_t n, int64_t ld,
+                           zpk_dtype type) {
+  void *copy = zp_alloc(arena, (size_t)(rows * ld * zpk_bytes(type)));
+  for (int64_t i = 0; i < rows * ld; i++) put(copy, i, i % ld < n && x ? x[i / ld * n + i % ld] : NAN, type);
   return copy;
 }
 
@@ -195,7 +211,7 @@ static inline void add_inputs_of(const row_world *w, const zp_node *node, row_ca
     int64_t n = value_columns(node->fused, v);
     int64_t rows = kind == ZP_OPERAND_ROWS ? ROW_ROWS : kind == ZP_OPERAND_COLUMNS ? 1 : ROW_S;
     c->in_ld[i] = kind == ZP_OPERAND_ROWS ? n + pad : n;
-    c->in[i] = spread(w->k.arena, w->in->value[node->in.data[i]], rows, n, c->in_ld[i], c->f64);
+    c->in[i] = spread(w->k.arena, w->in->value[node->in.data[i]], rows, n, c->in_ld[i], c->type);
   }
 }
 
@@ -207,17 +223,17 @@ static inline void add_outputs_of(const row_world *w, const zp_node *node, row_c
     if (node->op == ZP_OP_FUSED || node->grad_out.data[i].use == ZP_USE_ROWS) {
       c->out_cols[c->n_out] = n;
       c->out_ld[c->n_out] = n + 2 * pad;
-      c->out[c->n_out++] = spread(w->k.arena, NULL, ROW_ROWS, n, n + 2 * pad, c->f64);
+      c->out[c->n_out++] = spread(w->k.arena, NULL, ROW_ROWS, n, n + 2 * pad, c->type);
     } else {
       c->partial_cols[c->n_partial] = n;
-      c->partial[c->n_partial++] = spread(w->k.arena, NULL, ROW_MAX_CHUNKS, n, n, c->f64);
+      c->partial[c->n_partial++] = spread(w->k.arena, NULL, ROW_MAX_CHUNKS, n, n, real_of(c->type));
     }
   }
 }
 
-static inline row_call row_call_new(const row_world *w, const zp_node *node, int64_t pad, bool f64) {
+static inline row_call row_call_new(const row_world *w, const zp_node *node, int64_t pad, zpk_dtype type) {
   zp_arena *arena = w->k.arena;
-  row_call c = {.f64 = f64};
+  row_call c = {.type = type};
   int n = 8 + node->in.len + node->out.len + node->grad_out.len;
   c.in = ZP_NEW_ARRAY(arena, void *, n);
   c.out = ZP_NEW_ARRAY(arena, void *, n);
@@ -255,7 +271,7 @@ static inline void row_call_run(const row_call *c, row_runner *run, const void *
 static inline double column_sum(const row_call *c, int i, int64_t column) {
   double sum = 0;
   for (int64_t chunk = 0; chunk < ZPK_CHUNKS; chunk++)
-    sum += get(c->partial[i], chunk * c->partial_cols[i] + column, c->f64);
+    sum += get(c->partial[i], chunk * c->partial_cols[i] + column, real_of(c->type));
   return sum;
 }
 
@@ -266,7 +282,7 @@ static inline double node_error(const row_world *w, const zp_node *node, const r
   for (int o = 0; o < c->n_out; o++) {
     int64_t n = c->out_cols[o], ld = c->out_ld[o];
     for (int64_t i = 0; i < ROW_ROWS * ld; i++) {
-      double got = get(c->out[o], i, c->f64);
+      double got = get(c->out[o], i, c->type);
       double want = i % ld < n ? w->in->value[node->out.data[o]][i / ld * n + i % ld] : 0;
       double error = i % ld < n ? fabs(got - want) / (1 + fabs(want)) : isnan(got) ? 0 : INFINITY;
       if (!(error <= worst)) worst = isnan(error) ? INFINITY : error;
@@ -279,6 +295,13 @@ static inline double node_error(const row_world *w, const zp_node *node, const r
       if (!(error <= worst)) worst = isnan(error) ? INFINITY : error;
     }
   return worst;
+}
+
+/* Everything as bf16 stores it, so that the oracle and the kernels see the same numbers. */
+static inline void round_world(row_world *w) {
+  for (int t = 0; t < w->graph->tensors.len; t++)
+    for (int64_t i = 0; i < zp_shape_elements(&w->graph->tensors.data[t].shape, ROW_B) && w->in->value[t]; i++)
+      w->in->value[t][i] = from_bf16(to_bf16(w->in->value[t][i]));
 }
 
 /* The oracle's results of one node alone. */
@@ -325,5 +348,7 @@ static inline void row_models_close(row_models *m) {
 /* |error| / (1 + |value|), about four times the largest that occurs: it comes from sums over thousands of columns and
  * from the slope of gelu, where 1 - sigmoid cancels. */
 static const double f64_bound = 5e-14, f32_bound = 1e-5;
+/* The f32 result, rounded once to 8 bits. */
+static const double bf16_bound = 0x1p-8 + 1e-5;
 
 #endif

@@ -1,5 +1,5 @@
-/* Attention kernels against a naive f64 reference and central differences: every instruction set of this machine, f32
- * and f64, odd sizes, grouped queries, padding heads. */
+/* Attention kernels against a naive f64 reference and central differences: every instruction set of this machine,
+ * f32, f64 and bf16, odd sizes, grouped queries, padding heads. */
 #include "attention.h"
 #include "attention_testing.h"
 #include <stdio.h>
@@ -40,7 +40,7 @@ static void run_shapes(zpk_dtype dtype, bool causal) {
     problem p =
         make_problem(dtype, shapes[i].B, shapes[i].S, shapes[i].H, shapes[i].G, shapes[i].valid, shapes[i].hd, causal);
     char what[80];
-    snprintf(what, sizeof what, "shape %zu, f%d, %s", i, dtype == ZPK_F64 ? 64 : 32, causal ? "causal" : "full");
+    snprintf(what, sizeof what, "shape %zu, f%d, %s", i, (int)zpk_bytes(dtype) * 8, causal ? "causal" : "full");
     reference(&p);
     run_public(&p);
     check(&p, what);
@@ -52,10 +52,12 @@ Test(kernels_attention, f64_causal) { run_shapes(ZPK_F64, true); }
 Test(kernels_attention, f64_full) { run_shapes(ZPK_F64, false); }
 Test(kernels_attention, f32_causal) { run_shapes(ZPK_F32, true); }
 Test(kernels_attention, f32_full) { run_shapes(ZPK_F32, false); }
+Test(kernels_attention, bf16_causal) { run_shapes(ZPK_BF16, true); }
+Test(kernels_attention, bf16_full) { run_shapes(ZPK_BF16, false); }
 
 /* The public functions take the best level; here the others of this machine. */
 static void run_level(const zpk_attention_level *level, const char *name) {
-  for (int dtype = 0; dtype < 2; dtype++) {
+  for (int dtype = 0; dtype <= ZPK_BF16; dtype++) {
     problem p = make_problem((zpk_dtype)dtype, 2, 67, 4, 2, 2, 24, true);
     p.a.workspace = malloc((size_t)share_bytes(&p.a));
     for (int64_t task = 0; task < 4; task++) level->forward[dtype](&p.a, task / 2, task % 2, p.a.workspace);

@@ -6,8 +6,8 @@
 
 /* The last kernel calls what blocks compute together twice, one call right after the other. */
 static const char text[] = "#include \"zpd_lookup.cuh\"\n#include \"zpd_flat.cuh\"\n#include \"zpd_optimizer.cuh\"\n"
-                           "ZPD_KERNEL(together, zpd_flat) {\n"
-                           "  real *y = (real *)a.y + threadIdx.x * 8, x = ((const real *)a.x)[threadIdx.x];\n"
+                           "ZPD_KERNEL(together, zpd_rank_sum) {\n"
+                           "  real *y = (real *)a.mine + threadIdx.x * 8, x = ((const real *)a.others)[threadIdx.x];\n"
                            "  int total, more;\n"
                            "  y[0] = zpd_block_sum(x), y[1] = zpd_block_sum(x * x);\n"
                            "  y[2] = zpd_block_max(-x), y[3] = zpd_block_max(x);\n"
@@ -15,24 +15,32 @@ static const char text[] = "#include \"zpd_lookup.cuh\"\n#include \"zpd_flat.cuh
                            "  y[6] = (real)zpd_block_count_before(1, &more), y[7] = (real)more;\n"
                            "}\n";
 
-/* Two kernel texts, f32 and f64. */
-static host_object texts[2];
+/* Kernel texts of f32, f64 and bf16. */
+enum { DTYPES = 3 };
+static host_object texts[DTYPES];
 
 static void open_texts(void) {
-  for (int dtype = 0; dtype < 2; dtype++) texts[dtype] = device_open(text, (zpk_dtype)dtype, 64);
+  for (int dtype = 0; dtype < DTYPES; dtype++) texts[dtype] = device_open(text, (zpk_dtype)dtype, 64);
 }
 static void close_texts(void) {
-  for (int dtype = 0; dtype < 2; dtype++) host_unload(&texts[dtype]);
+  for (int dtype = 0; dtype < DTYPES; dtype++) host_unload(&texts[dtype]);
 }
 TestSuite(kernels_cuda, .init = open_texts, .fini = close_texts);
 
 static void put(zpk_dtype dtype, void *x, int64_t i, double value) {
-  if (dtype == ZPK_F64)
-    ((double *)x)[i] = value;
-  else
-    ((float *)x)[i] = (float)value;
+  float narrow = (float)value;
+  switch (dtype) {
+  case ZPK_F32: ((float *)x)[i] = narrow; break;
+  case ZPK_F64: ((double *)x)[i] = value; break;
+  case ZPK_BF16: zpk_round(&narrow, (zpk_bf16 *)x + i, 1); break;
+  }
 }
 static double get(zpk_dtype dtype, const void *x, int64_t i) {
+  float wide;
+  if (dtype == ZPK_BF16) {
+    zpk_widen((const zpk_bf16 *)x + i, &wide, 1);
+    return wide;
+  }
   return dtype == ZPK_F64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
 }
 
@@ -57,14 +65,14 @@ static void launch(zpk_dtype dtype, const char *name, const void *args, unsigned
 /* Small integers, so sums are exact. */
 Test(kernels_cuda, block_reductions) {
   enum { THREADS = ZPD_FLAT_THREADS };
-  for (int dtype = 0; dtype < 2; dtype++) {
+  for (int dtype = 0; dtype <= ZPK_F64; dtype++) {
     double x[THREADS], y[THREADS * 8], sum = 0, squares = 0;
     for (int i = 0; i < THREADS; i++) {
       int value = i * 37 % 101 - 20;
       put((zpk_dtype)dtype, x, i, value);
       sum += value, squares += value * value;
     }
-    zpd_flat a = {.x = x, .y = y};
+    zpd_rank_sum a = {.others = x, .mine = y};
     launch((zpk_dtype)dtype, "together", &a, 1);
     for (int i = 0; i < THREADS; i++) {
       const double want[8] = {sum, squares, 20, 80, i / 3 * 3 + (i % 3 == 2), 255, i, THREADS};
@@ -87,7 +95,7 @@ Test(kernels_cuda, embedding) {
   int32_t ids[LOOKUPS];
   make_ids(ids);
   const int64_t widths[] = {1, 5, 64, 300};
-  for (int dtype = 0; dtype < 2; dtype++)
+  for (int dtype = 0; dtype < DTYPES; dtype++)
     for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
       int64_t cols = widths[w], bytes = LOOKUPS * cols * zpk_bytes((zpk_dtype)dtype);
       void *table = numbers((zpk_dtype)dtype, TABLE * cols, 1), *want = malloc((size_t)bytes),
@@ -109,16 +117,18 @@ Test(kernels_cuda, embedding_grad) {
   make_ids(ids);
   const int64_t widths[] = {5, 300};
   const unsigned grids[] = {1, 7, 130};
-  for (int dtype = 0; dtype < 2; dtype++)
+  for (int dtype = 0; dtype < DTYPES; dtype++)
     for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
       int64_t cols = widths[w], bytes = TABLE * cols * zpk_bytes((zpk_dtype)dtype);
       void *dy = numbers((zpk_dtype)dtype, LOOKUPS * cols, 2), *want = numbers((zpk_dtype)dtype, TABLE * cols, 3);
       void *start_of = copy_of((zpk_dtype)dtype, want, TABLE * cols);
-      zpk_embedding_grad((zpk_dtype)dtype, ids, dy, FIRST, TABLE, LOOKUPS, cols, want, 0, cols);
+      /* bf16 is rounded once a pass over the ids */
+      int64_t rows = dtype == ZPK_BF16 ? 2000 : LOOKUPS;
+      zpk_embedding_grad((zpk_dtype)dtype, ids, dy, FIRST, TABLE, rows, cols, want, 0, cols);
       for (size_t g = 0; g < sizeof grids / sizeof *grids; g++) {
         void *got = copy_of((zpk_dtype)dtype, start_of, TABLE * cols);
         zpd_lookup a = {
-            .ids = ids, .from = dy, .to = got, .first_row = FIRST, .n_rows = TABLE, .rows = LOOKUPS, .cols = cols};
+            .ids = ids, .from = dy, .to = got, .first_row = FIRST, .n_rows = TABLE, .rows = rows, .cols = cols};
         launch((zpk_dtype)dtype, "zpd_embedding_grad", &a, grids[g]);
         cr_expect_arr_eq(got, want, (size_t)bytes, "%d columns, %u blocks", (int)cols, grids[g]);
         free(got);
@@ -129,7 +139,7 @@ Test(kernels_cuda, embedding_grad) {
 
 Test(kernels_cuda, position_grad) {
   enum { SAMPLES = 3, S = 11, COLS = 270, LD = COLS + 4 };
-  for (int dtype = 0; dtype < 2; dtype++)
+  for (int dtype = 0; dtype < DTYPES; dtype++)
     for (int accumulate = 0; accumulate < 2; accumulate++) {
       int64_t bytes = S * COLS * zpk_bytes((zpk_dtype)dtype);
       void *dy = numbers((zpk_dtype)dtype, SAMPLES * S * LD, 4), *want = numbers((zpk_dtype)dtype, S * COLS, 5);
@@ -148,37 +158,50 @@ Test(kernels_cuda, position_grad) {
 static const int64_t counts[] = {0, 1, 3, 4, 1023, 1024, 1025, 5000};
 enum { COUNTS = sizeof counts / sizeof *counts };
 
-Test(kernels_cuda, add_and_fill) {
-  for (int dtype = 0; dtype < 2; dtype++)
+Test(kernels_cuda, fill) {
+  for (int dtype = 0; dtype < DTYPES; dtype++)
     for (int i = 0; i < COUNTS; i++)
       for (int64_t shift = 0; shift < 2; shift++) {
         int64_t n = counts[i], e = zpk_bytes((zpk_dtype)dtype), all = n + shift + 1;
-        char *x = numbers((zpk_dtype)dtype, all, 6), *y = numbers((zpk_dtype)dtype, all, 7);
-        char *want = copy_of((zpk_dtype)dtype, y, all);
-        zpk_add((zpk_dtype)dtype, want + shift * e, x, n);
-        zpd_flat a = {.y = y + shift * e, .x = x, .count = n};
-        launch((zpk_dtype)dtype, "zpd_add", &a, 3);
-        cr_expect_arr_eq(y, want, (size_t)(all * e), "%d elements added, shift %d", (int)n, (int)shift);
+        char *y = numbers((zpk_dtype)dtype, all, 7), *want = copy_of((zpk_dtype)dtype, y, all);
         zpk_fill((zpk_dtype)dtype, want + shift * e, -2.5, n);
-        a.value = -2.5;
+        zpd_flat a = {.y = y + shift * e, .value = -2.5, .count = n};
         launch((zpk_dtype)dtype, "zpd_fill", &a, 3);
         cr_expect_arr_eq(y, want, (size_t)(all * e), "%d elements filled, shift %d", (int)n, (int)shift);
-        free(x), free(y), free(want);
+        free(y), free(want);
       }
+}
+
+/* Every place of the own part among the others, which are further apart than they are long. */
+Test(kernels_cuda, sum_parts) {
+  enum { RANKS = 4, N = 700, SLOT = 800 };
+  for (int dtype = 0; dtype < DTYPES; dtype++)
+    for (int me = 0; me < RANKS; me++) {
+      int64_t e = zpk_bytes((zpk_dtype)dtype);
+      char *others = numbers((zpk_dtype)dtype, RANKS * SLOT, 8), *mine = numbers((zpk_dtype)dtype, N, 9), *want = malloc((size_t)(N * e));
+      const void *part[RANKS];
+      for (int r = 0; r < RANKS; r++) part[r] = r == me ? mine : others + r * SLOT * e;
+      zpk_sum_parts((zpk_dtype)dtype, want, part, RANKS, 0, N);
+      zpd_rank_sum a = {.mine = mine, .others = others, .slot = SLOT, .count = N, .n = RANKS, .me = me};
+      launch((zpk_dtype)dtype, "zpd_sum_parts", &a, 2);
+      cr_expect_arr_eq(mine, want, (size_t)(N * e), "rank %d", me);
+      free(others), free(mine), free(want);
+    }
 }
 
 Test(kernels_cuda, add_chunks) {
   enum { COLS = 700, CHUNKS = 5 };
-  for (int dtype = 0; dtype < 2; dtype++)
+  for (int dtype = 0; dtype < DTYPES; dtype++)
     for (int accumulate = 0; accumulate < 2; accumulate++) {
-      int64_t e = zpk_bytes((zpk_dtype)dtype);
-      char *partial = numbers((zpk_dtype)dtype, CHUNKS * COLS, 8), *want = numbers((zpk_dtype)dtype, COLS, 9);
+      zpk_dtype real = dtype == ZPK_F64 ? ZPK_F64 : ZPK_F32;
+      char *partial = numbers(real, CHUNKS * COLS, 8), *want = numbers((zpk_dtype)dtype, COLS, 9);
       void *got = copy_of((zpk_dtype)dtype, want, COLS);
-      if (!accumulate) zpk_fill((zpk_dtype)dtype, want, 0, COLS);
-      for (int i = 0; i < CHUNKS; i++) zpk_add((zpk_dtype)dtype, want, partial + i * COLS * e, COLS);
+      const void *part[CHUNKS];
+      for (int i = 0; i < CHUNKS; i++) part[i] = partial + i * COLS * zpk_bytes(real);
+      zpk_sum_partials((zpk_dtype)dtype, accumulate, want, part, CHUNKS, COLS);
       zpd_chunks a = {.partial = partial, .sum = got, .cols = COLS, .chunks = CHUNKS, .accumulate = accumulate};
       launch((zpk_dtype)dtype, "zpd_add_chunks", &a, 2);
-      cr_expect_arr_eq(got, want, (size_t)(COLS * e), "accumulate %d", accumulate);
+      cr_expect_arr_eq(got, want, (size_t)(COLS * zpk_bytes((zpk_dtype)dtype)), "accumulate %d", accumulate);
       free(partial), free(want), free(got);
     }
 }
@@ -186,7 +209,7 @@ Test(kernels_cuda, add_chunks) {
 /* The sums of blocks do not depend on where the buffer begins. */
 Test(kernels_cuda, sum_squares) {
   enum { BLOCKS = 6 };
-  for (int dtype = 0; dtype < 2; dtype++)
+  for (int dtype = 0; dtype < DTYPES; dtype++)
     for (int i = 0; i < COUNTS; i++) {
       int64_t n = counts[i], e = zpk_bytes((zpk_dtype)dtype);
       char *x = numbers((zpk_dtype)dtype, n + 1, 10), *shifted = malloc((size_t)((n + 1) * e));
@@ -224,26 +247,32 @@ enum { N = 300, STEPS = 5 };
 static void optimizer(zpk_dtype dtype, int kind, bool decay) {
   double want_p[N], want_m[N] = {0}, want_v[N] = {0}, p[N], m[N] = {0}, v[N] = {0}, g[N];
   double bound = dtype == ZPK_F64 ? 1e-14 : 2e-7;
-  for (int i = 0; i < N; i++) put(dtype, p, i, want_p[i] = start(i));
+  zpk_dtype real = dtype == ZPK_BF16 ? ZPK_F32 : dtype;
+  zpk_bf16 weight[N], rounded[N];
+  for (int i = 0; i < N; i++) put(real, p, i, want_p[i] = start(i));
   for (int step = 1; step <= STEPS; step++) {
     zpk_update u = settings(dtype, kind, step);
     for (int i = 0; i < N; i++) {
       put(dtype, g, i, gradient(i, step));
-      torch_step(&u, decay, step == 1, gradient(i, step), &want_p[i], &want_m[i], &want_v[i]);
+      torch_step(&u, decay, step == 1, dtype == ZPK_BF16 ? get(dtype, g, i) : gradient(i, step), &want_p[i], &want_m[i], &want_v[i]);
     }
     zpd_update a = device_update(&u, decay, &u.grad_scale);
     a.param = p, a.grad = g, a.m = m, a.v = kind == 2 ? NULL : v, a.count = N;
+    a.weight = dtype == ZPK_BF16 ? weight : NULL;
     launch(dtype, "zpd_optimizer", &a, 1 + (unsigned)step % 2);
   }
   for (int i = 0; i < N; i++) {
-    cr_expect_float_eq(get(dtype, p, i), want_p[i], bound, "kind %d element %d", kind, i);
-    cr_expect_float_eq(get(dtype, m, i), want_m[i], 10 * bound);
-    cr_expect_float_eq(get(dtype, v, i), want_v[i], 10 * bound);
+    cr_expect_float_eq(get(real, p, i), want_p[i], bound, "kind %d element %d", kind, i);
+    cr_expect_float_eq(get(real, m, i), want_m[i], 10 * bound);
+    cr_expect_float_eq(get(real, v, i), want_v[i], 10 * bound);
   }
+  if (dtype != ZPK_BF16) return;
+  zpk_round((const float *)(const void *)p, rounded, N);
+  cr_expect_arr_eq(weight, rounded, sizeof weight, "kind %d: weights are the rounded master copy", kind);
 }
 
 Test(kernels_cuda, optimizer) {
-  for (int dtype = 0; dtype < 2; dtype++)
+  for (int dtype = 0; dtype < DTYPES; dtype++)
     for (int kind = 0; kind < 3; kind++) {
       optimizer((zpk_dtype)dtype, kind, true);
       optimizer((zpk_dtype)dtype, kind, false);

@@ -78,7 +78,7 @@ static void run_shape(const host_object *k, zpk_dtype dtype, size_t i, int head,
       make_problem(dtype, shapes[i].B, shapes[i].S, shapes[i].H, shapes[i].G, shapes[i].valid, shapes[i].hd, causal);
   if (aligned) align(&p);
   char what[96];
-  snprintf(what, sizeof what, "shape %zu, f%d, %s%s, for heads up to %d", i, dtype == ZPK_F64 ? 64 : 32,
+  snprintf(what, sizeof what, "shape %zu, f%d, %s%s, for heads up to %d", i, (int)zpk_bytes(dtype) * 8,
            causal ? "causal" : "full", aligned ? ", aligned" : "", head);
   reference(&p);
   run_device(k, &p);
@@ -101,21 +101,23 @@ static void run_shapes(zpk_dtype dtype) {
 
 Test(kernels_cuda_attention, f64) { run_shapes(ZPK_F64); }
 Test(kernels_cuda_attention, f32) { run_shapes(ZPK_F32); }
+Test(kernels_cuda_attention, bf16) { run_shapes(ZPK_BF16); }
 
 /* The CPU's kernels take other tiles and another exponential: equal up to rounding. The gradients are those of the same
  * output and log-sum-exp. */
 Test(kernels_cuda_attention, cpu_kernels_agree) {
-  for (int dtype = 0; dtype < 2; dtype++) {
+  for (int dtype = 0; dtype <= ZPK_BF16; dtype++) {
     host_object k = device_open(text, (zpk_dtype)dtype, 64);
     problem cpu = make_problem((zpk_dtype)dtype, 2, 150, 4, 2, 2, 48, true);
     problem device = make_problem((zpk_dtype)dtype, 2, 150, 4, 2, 2, 48, true);
-    cpu.a.workspace = malloc((size_t)(zpk_attention_workspace((zpk_dtype)dtype, 150, 48, 1, false) +
-                                      zpk_attention_workspace((zpk_dtype)dtype, 150, 48, 1, true)));
+    cpu.a.workspace = malloc((size_t)(zpk_attention_workspace((zpk_dtype)dtype, 150, 48, 2, false) +
+                                      zpk_attention_workspace((zpk_dtype)dtype, 150, 48, 2, true)));
     zpk_attention(&cpu.a, 0, 4, 0);
     zpk_attention_grad(&cpu.a, 0, 4, 0);
     run_device(&k, &device);
     int64_t rows = 300, ld = cpu.a.dq_ld;
-    double *want = malloc((size_t)(rows * ld) * sizeof *want), bound = dtype == ZPK_F64 ? 4e-15 : 2e-6;
+    double *want = malloc((size_t)(rows * ld) * sizeof *want), 
+           bound = dtype == ZPK_F64 ? 4e-15 : dtype == ZPK_F32 ? 2e-6 : 0x1p-7;
     for (int64_t i = 0; i < rows * ld; i++) want[i] = i % ld < 8 * 48 ? get((zpk_dtype)dtype, cpu.d_qkv, i) : 0;
     for (int64_t r = 0; r < rows; r++) /* what lies between rows is nobody's */
       for (int64_t c = 8 * 48; c < ld; c++) put((zpk_dtype)dtype, device.d_qkv, r * ld + c, 0);

@@ -94,14 +94,14 @@ Test(kernels_flat, sum_of_squares) {
                      zpk_sum_squares(ZPK_F32, x, 4097, 4100), 1e-14);
 }
 
-Test(kernels_flat, add_and_fill) {
+Test(kernels_flat, sums_and_fill) {
   float x[N], y[N];
   double z[N];
   zpk_fill(ZPK_F32, x, 2.5, N);
   for (int i = 0; i < N; i++) y[i] = (float)i;
-  zpk_add(ZPK_F32, y, x, N);
+  zpk_sum_parts(ZPK_F32, y, (const void *[]){y, x}, 2, 0, N);
   zpk_fill(ZPK_F64, z, -1, N);
-  zpk_add(ZPK_F64, z, z + 0, 0);
+  zpk_sum_parts(ZPK_F64, z, (const void *[]){z, z}, 2, 0, 0);
   for (int i = 0; i < N; i++) {
     cr_expect_eq(y[i], (float)i + 2.5f);
     cr_expect_eq(z[i], -1);

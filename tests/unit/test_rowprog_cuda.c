@@ -39,14 +39,14 @@ static double call_error(const row_call *got, const row_call *want, int64_t rows
   double worst = 0;
   for (int o = 0; o < got->n_out; o++)
     for (int64_t i = 0, ld = got->out_ld[o]; i < ROW_ROWS * ld; i++) {
-      double x = get(got->out[o], i, got->f64);
+      double x = get(got->out[o], i, got->type);
       bool inside = i % ld < got->out_cols[o] && i / ld < rows;
-      worst = inside ? worse(worst, x, get(want->out[o], i, true)) : isnan(x) ? worst : INFINITY;
+      worst = inside ? worse(worst, x, get(want->out[o], i, ZPK_F64)) : isnan(x) ? worst : INFINITY;
     }
   for (int p = 0; p < got->n_partial; p++)
     for (int64_t i = 0, n = got->partial_cols[p]; i < ROW_MAX_CHUNKS * n; i++) {
-      double x = get(got->partial[p], i, got->f64);
-      worst = i < chunks * n ? worse(worst, x, get(want->partial[p], i, true)) : isnan(x) ? worst : INFINITY;
+      double x = get(got->partial[p], i, real_of(got->type));
+      worst = i < chunks * n ? worse(worst, x, get(want->partial[p], i, ZPK_F64)) : isnan(x) ? worst : INFINITY;
     }
   return worst;
 }
@@ -58,18 +58,18 @@ typedef struct node_test {
   const zp_row_program *program;
   const char *kernel;
   double bound;
-  bool f64;
+  zpk_dtype type;
 } node_test;
 
 static row_call run_on_device(const node_test *t, int64_t rows, int chunks, unsigned grid) {
-  row_call call = row_call_new(t->world, t->node, 3, t->f64);
+  row_call call = row_call_new(t->world, t->node, 3, t->type);
   zpd_rows args = device_args(&call, t->program->n_in, rows, chunks);
   cr_assert_eq(host_run(t->object, t->kernel, &args, grid, ZPD_ROW_THREADS), 0);
   return call;
 }
 
 static void check_call(const node_test *t, int64_t rows, int chunks, unsigned grid) {
-  row_call got = run_on_device(t, rows, chunks, grid), want = row_call_new(t->world, t->node, 3, true);
+  row_call got = run_on_device(t, rows, chunks, grid), want = row_call_new(t->world, t->node, 3, ZPK_F64);
   for (int64_t chunk = 0; chunk < chunks; chunk++)
     zp_row_interpret(t->program, &want.args, rows * chunk / chunks, rows * (chunk + 1) / chunks, chunk);
   double error = call_error(&got, &want, rows, chunks);
@@ -81,7 +81,7 @@ static void check_call(const node_test *t, int64_t rows, int chunks, unsigned gr
 static void check_same_bits(const node_test *t, int chunks_a, unsigned grid_a, int chunks_b, unsigned grid_b) {
   row_call a = run_on_device(t, ROW_ROWS, chunks_a, grid_a), b = run_on_device(t, ROW_ROWS, chunks_b, grid_b);
   for (int o = 0; o < a.n_out; o++)
-    cr_assert_eq(memcmp(a.out[o], b.out[o], (t->f64 ? 8 : 4) * (size_t)(ROW_ROWS * a.out_ld[o])), 0, "%s, output %d",
+    cr_assert_eq(memcmp(a.out[o], b.out[o], (size_t)zpk_bytes(t->type) * (size_t)(ROW_ROWS * a.out_ld[o])), 0, "%s, output %d",
                  t->kernel, o);
 }
 
@@ -105,13 +105,14 @@ static void check_models(const int64_t *sizes, int n_sizes, int elem_bytes, doub
   row_models *m = calloc(1, sizeof *m);
   row_models_open(m, sizes, n_sizes, elem_bytes);
   host_object object = host_load(text_of(m->set), elem_bytes);
+  for (int i = 0; i < m->count && elem_bytes == 2; i++) round_world(&m->world[i]);
   for (int i = 0; i < m->count; i++)
     for (int n = 0; n < m->world[i].graph->nodes.len; n++) {
       node_test t = {.object = &object, .world = &m->world[i], .node = &m->world[i].graph->nodes.data[n]};
       if (!is_fused(t.node)) continue;
       t.program = zp_row_from_node(m->arena, t.node);
       t.kernel = zp_kernels_add(m->set, t.world->graph, t.node, "lookup");
-      t.f64 = elem_bytes == 8;
+      t.type = elem_bytes == 8 ? ZPK_F64 : elem_bytes == 4 ? ZPK_F32 : ZPK_BF16;
       t.bound = bound;
       check_node(&t);
     }
@@ -120,9 +121,9 @@ static void check_models(const int64_t *sizes, int n_sizes, int elem_bytes, doub
   free(m);
 }
 
-/* Sanitizers, whose compilation takes several times longer, see half of the sizes in f32 and the others in f64. */
+/* Sanitizers, whose compilation takes several times longer, see half of the sizes in f64 and the others in f32 and bf16. */
 static void check_shapes(const int64_t *sizes, int n_sizes, int elem_bytes) {
-  double bound = elem_bytes == 8 ? f64_bound : f32_bound;
+  double bound = elem_bytes == 8 ? f64_bound : elem_bytes == 4 ? f32_bound : bf16_bound;
   int half = n_sizes / 2;
   if (!sanitized)
     check_models(sizes, n_sizes, elem_bytes, bound);
@@ -140,6 +141,8 @@ Test(rowprog_cuda, f64_wide) { check_shapes(wide, 1, 8); }
 Test(rowprog_cuda, f32_small) { check_shapes(small, 3, 4); }
 Test(rowprog_cuda, f32_large) { check_shapes(large, 4, 4); }
 Test(rowprog_cuda, f32_wide) { check_shapes(wide, 1, 4); }
+Test(rowprog_cuda, bf16_small) { check_shapes(small, 3, 2); }
+Test(rowprog_cuda, bf16_large) { check_shapes(large, 4, 2); }
 
 /* ---- dropout ---- */
 

@@ -21,6 +21,10 @@ Test(rowprog_llvm, f32_small) { check_sizes(small, 3, 4, NULL, NULL, f32_bound);
 Test(rowprog_llvm, f32_large) { check_sizes(large, 3, 4, NULL, NULL, f32_bound); }
 Test(rowprog_llvm, f32_wide) { check_sizes(wide, 1, 4, NULL, NULL, f32_bound); }
 
+Test(rowprog_llvm, bf16_small) { check_sizes(small, 3, 2, NULL, NULL, bf16_bound); }
+Test(rowprog_llvm, bf16_large) { check_sizes(large, 3, 2, NULL, NULL, bf16_bound); }
+Test(rowprog_llvm, bf16_wide) { check_sizes(wide, 1, 2, NULL, NULL, bf16_bound); }
+
 /* Commands that compile nothing do not load LLVM. */
 Test(rowprog_llvm, opened_by_the_first_module) {
   cr_expect_not(has_llvm());

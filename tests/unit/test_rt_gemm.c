@@ -1,4 +1,4 @@
-/* Matrix products on views, both dtypes, all transpositions, one and several threads; one product an expert. */
+/* Matrix products on views, all dtypes, all transpositions, one and several threads; one product an expert. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -7,16 +7,28 @@
 static double value(int64_t i) { return (double)((i * 7919) % 101) / 101 - 0.5; }
 
 static double get(zpk_dtype d, const void *x, int64_t i) {
+  float wide;
+  if (d == ZPK_BF16) {
+    zpk_widen((const zpk_bf16 *)x + i, &wide, 1);
+    return (double)wide;
+  }
   return d == ZPK_F64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
+}
+
+/* bf16 rounds a result once; the sums are f32. */
+static double bound_of(zpk_dtype d, double want) {
+  return d == ZPK_F64 ? 1e-12 : 1e-4 + (d == ZPK_BF16 ? 0x1p-8 * fabs(want) : 0);
 }
 
 static void *matrix(zpk_dtype d, int64_t count, int64_t salt) {
   void *x = malloc((size_t)(count * zpk_bytes(d)));
   for (int64_t i = 0; i < count; i++) {
-    if (d == ZPK_F64)
-      ((double *)x)[i] = value(i + salt);
-    else
-      ((float *)x)[i] = (float)value(i + salt);
+    float narrow = (float)value(i + salt);
+    switch (d) {
+    case ZPK_F32: ((float *)x)[i] = narrow; break;
+    case ZPK_F64: ((double *)x)[i] = value(i + salt); break;
+    case ZPK_BF16: zpk_round(&narrow, (zpk_bf16 *)x + i, 1); break;
+    }
   }
   return x;
 }
@@ -27,14 +39,13 @@ static void check(zpr *c, int64_t m, int64_t n, int64_t k, bool ta, bool tb, boo
   void *a = matrix(d, (ta ? k : m) * lda, 1), *b = matrix(d, (tb ? n : k) * ldb, 2), *y = matrix(d, m * ldy, 3);
   void *before = matrix(d, m * ldy, 3);
   zpr_gemm(c, ta, tb, m, n, k, a, lda, b, ldb, accumulate, y, ldy);
-  double bound = d == ZPK_F64 ? 1e-12 : 1e-4;
   for (int64_t i = 0; i < m; i++)
     for (int64_t j = 0; j < ldy; j++) {
       double want = j >= n || accumulate ? get(d, before, i * ldy + j) : 0;
       for (int64_t e = 0; j < n && e < k; e++)
         want += get(d, a, ta ? e * lda + i : i * lda + e) * get(d, b, tb ? j * ldb + e : e * ldb + j);
       double got = get(d, y, i * ldy + j);
-      cr_assert(fabs(got - want) < bound, "%d x %d x %d: [%d][%d] is %g, expected %g", (int)m, (int)n, (int)k, (int)i,
+      cr_assert(fabs(got - want) < bound_of(d, want), "%d x %d x %d: [%d][%d] is %g, expected %g", (int)m, (int)n, (int)k, (int)i,
                 (int)j, got, want);
     }
   free(a), free(b), free(y), free(before);
@@ -47,14 +58,13 @@ static void check_experts(zpr *c, bool trans) {
   void *x = matrix(d, B * E * C * LDX, 1), *w = matrix(d, E * N * K, 2), *y = matrix(d, B * E * C * LDY, 3);
   void *before = matrix(d, B * E * C * LDY, 3);
   zpr_batched_gemm(c, trans, B, E, C, N, K, x, LDX, w, y, LDY);
-  double bound = d == ZPK_F64 ? 1e-12 : 1e-4;
   for (int64_t r = 0; r < B * E * C; r++)
     for (int64_t j = 0; j < LDY; j++) {
       int64_t at = r / C % E * N * K;
       double want = j < N ? 0 : get(d, before, r * LDY + j);
       for (int64_t e = 0; j < N && e < K; e++)
         want += get(d, x, r * LDX + e) * get(d, w, at + (trans ? j * K + e : e * N + j));
-      cr_assert_float_eq(get(d, y, r * LDY + j), want, bound, "row %d, column %d", (int)r, (int)j);
+      cr_assert_float_eq(get(d, y, r * LDY + j), want, bound_of(d, want), "row %d, column %d", (int)r, (int)j);
     }
   free(x), free(w), free(y), free(before);
 }
@@ -65,21 +75,21 @@ static void check_expert_sums(zpr *c, bool accumulate) {
   void *a = matrix(d, B * E * C * LDA, 1), *b = matrix(d, B * E * C * LDB, 2), *dw = matrix(d, E * M * N, 3);
   void *before = matrix(d, E * M * N, 3);
   zpr_batched_wgrad(c, B, E, C, M, N, a, LDA, b, LDB, accumulate, dw);
-  double bound = d == ZPK_F64 ? 1e-12 : 1e-4;
   for (int64_t i = 0; i < E * M * N; i++) {
     int64_t expert = i / (M * N), row = i / N % M, column = i % N;
     double want = accumulate ? get(d, before, i) : 0;
     for (int64_t r = 0; r < B * E * C; r++)
       if (r / C % E == expert) want += get(d, a, r * LDA + row) * get(d, b, r * LDB + column);
-    cr_assert_float_eq(get(d, dw, i), want, bound, "element %d", (int)i);
+    cr_assert_float_eq(get(d, dw, i), want, bound_of(d, want), "element %d", (int)i);
   }
   free(a), free(b), free(dw), free(before);
 }
 
 static void check_all(zpk_dtype dtype, int threads) {
-  static const int64_t sizes[][3] = {{1, 1, 1}, {3, 5, 2}, {64, 70, 80}, {130, 67, 33}, {0, 4, 4}, {5, 5, 0}};
+  static const int64_t sizes[][3] = {{1, 1, 1}, {3, 5, 2}, {64, 70, 80}, {130, 67, 33},
+                                     {140, 150, 300}, {0, 4, 4},  {5, 5, 0}}; /* several tiles each way */
   zpr_program program = {.dtype = dtype, .tensor = 1, .pipeline = 1, .data = 1};
-  zpr_stage stage = {.arena_bytes = 256};
+  zpr_stage stage = {.arena_bytes = 256 + ZPR_MAX_WORKERS * ZPR_PRODUCT_BYTES};
   program.stages = &stage;
   zpr_options options = zpr_default_options;
   options.threads = threads;
@@ -100,4 +110,6 @@ static void check_all(zpk_dtype dtype, int threads) {
 Test(gemm, f32) { check_all(ZPK_F32, 1); }
 Test(gemm, f64) { check_all(ZPK_F64, 1); }
 Test(gemm, f32_threads) { check_all(ZPK_F32, 3); }
+Test(gemm, bf16) { check_all(ZPK_BF16, 1); }
+Test(gemm, bf16_threads) { check_all(ZPK_BF16, 3); }
 Test(gemm, f64_threads) { check_all(ZPK_F64, 2); }

@@ -226,8 +226,6 @@ Test(spec_train, errors) {
        "Z0502|`validate` does not say `data`"},
       {"batch = 8 steps = 5 optimizer = adamw(lr = 1) checkpoint { every = 5 }", 1,
        "Z0502|`checkpoint` does not say `dir`"},
-      {"batch = 8 steps = 5 optimizer = adamw(lr = 1) precision = \"mixed_bf16\"", 1,
-       "Z0505|`cpu_cores` has no 16-bit"},
       {"batch = 1e30 steps = 5 optimizer = adamw(lr = 1)", 1, "Z0306|below 2^53"},
       {"batch = true steps = 5 optimizer = adamw(lr = 1)", 1, "Z0304|not true or false"},
       {"batch[1] = 8 steps = 5 optimizer = adamw(lr = 1)", 0, "error"},
