@@ -159,12 +159,14 @@ static void emit_act(zp_emit *e) {
 static void emit_phrases(zp_emit *e) {
   zp_buf *out = &e->out;
   bool chunks = zp_chunks(&e->program->choice) > 1;
+  bool split = zp_schedule_splits(e->program->choice.schedule);
   const char *schedule = zp_schedule_name(e->program->choice.schedule), *at = chunks ? "[chunk]" : "";
   emit_tables(e);
   emit_act(e);
   zp_buf_line(out, "/* The micro-batches of this replica in the order of %s; without training the forwards alone. */", schedule);
   zp_buf_line(out, "static void follow_order(zpr *c, bool training) {");
-  zp_buf_line(out, chunks ? "  int64_t f[CHUNKS] = {0}, b[CHUNKS] = {0}, w[CHUNKS] = {0};" : "  int64_t f = 0, b = 0, w = 0;");
+  const char *size = chunks ? "[CHUNKS] = {0}" : " = 0";
+  zp_buf_line(out, "  int64_t f%s, b%s%s%s;", size, size, split ? ", w" : "", split ? size : "");
   zp_buf_line(out, "  for (const phrase *p = orders[c->p]; p->times > 0; p++)");
   zp_buf_line(out, "    for (int64_t i = 0; i < p->times; i++)");
   zp_buf_line(out, "      for (const char *a = p->actions; *a;) {");
@@ -175,7 +177,8 @@ static void emit_phrases(zp_emit *e) {
   }
   zp_buf_line(out, "        if (*a == ' ') a++;");
   zp_buf_line(out, "        if (what != 'F' && !training) continue;");
-  zp_buf_line(out, "        int64_t *next = what == 'F' ? &f%s : what == 'W' ? &w%s : &b%s;", at, at, at);
+  zp_buf_line(out, "        int64_t *next = what == 'F' ? &f%s : %s%s%s&b%s;", at, split ? "what == 'W' ? &w" : "",
+              split ? at : "", split ? " : " : "", at);
   zp_buf_line(out, "        act(c, what, %s(*next)++);", chunks ? "chunk, " : "");
   if (zp_emit_pools(e)) zp_buf_line(out, "        if (!training) leave_slot(chunk, f[chunk] - 1);");
   zp_buf_line(out, "      }");

@@ -52,6 +52,8 @@ static void add_needs(zp_verifier *v, int s, const zp_json *layer, needs *n, int
   int64_t count = zp_claim(layer, "count"), saved = zp_claim(program, "saved_bytes");
   if (zp_claim(layer, "saved") != *slot)
     zp_find(v, "stage %d: slot areas of `%s` start at %lld", s, segment->name, LL(zp_claim(layer, "saved")));
+  if (zp_claim(layer, "pending") != *pending)
+    zp_find(v, "stage %d: what waits of `%s` starts at %lld", s, segment->name, LL(zp_claim(layer, "pending")));
   *slot += zp_times(count, saved);
   *pending += zp_times(count, zp_claim(program, "pending_bytes"));
   n->unit_saved = max64(n->unit_saved, saved);

@@ -90,7 +90,6 @@ bool zp_choice_is_generated(const zp_choice *choice, const char **why_not) {
     if (choice->home[i].eighths > 0) why = offload[i];
   if (choice->compress) why = "compressed communication is planned, not generated yet";
   if (choice->sequence) why = "sequence-sharded norms are planned, not generated yet";
-  if (zp_schedule_splits(choice->schedule)) why = "zero-bubble schedules are planned, not generated yet";
   if (choice->zero == 2) why = "ZeRO 2 is planned, not generated yet";
   if (choice->zero == 3) why = "ZeRO 3 is planned, not generated yet";
   if (why_not) *why_not = why;
