@@ -127,7 +127,7 @@ static void declare_buffer(zp_frame *f, int b) {
   }
   if (x->element == ZP_ELEM_STAT && zp_emit_mixed(f->e)) {
     zp_buf_line(out, "float *%s = (float *)(void *)(%s + %lld); /* [%lld, %lld] */", name,
-                x->place == ZP_AT_SAVED ? "saved" : "t", ZP_LL(x->offset), ZP_LL(x->rows), ZP_LL(x->cols));
+                x->place == ZP_AT_SAVED ? "saved" : x->place == ZP_AT_PENDING ? "pending" : "t", ZP_LL(x->offset), ZP_LL(x->rows), ZP_LL(x->cols));
     return;
   }
   switch (x->place) {
