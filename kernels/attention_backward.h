@@ -108,7 +108,6 @@ static void NAME(backward)(const zpk_attention_args *args, int64_t b, int64_t g,
     NAME(unpack)(w.dk, ld, keys, hd, (ELEM *)args->dk + row * args->dk_ld + g * hd, args->dk_ld);
     NAME(unpack)(w.dv, ld, keys, hd, (ELEM *)args->dv + row * args->dv_ld + g * hd, args->dv_ld);
   }
-  for (int64_t h = g * group; h < (g + 1) * group && NAME(sums_apart)(); h++)
-    NAME(unpack)
+  for (int64_t h = g * group; h < (g + 1) * group && NAME(sums_apart)(); h++) NAME(unpack)
   (NAME(dq_place)(args, b, h, 0, &w), ld, S, hd, (ELEM *)args->dq + b * S * args->dq_ld + h * hd, args->dq_ld);
 }

@@ -20,8 +20,8 @@ static int64_t next_row(const int32_t *ids, int32_t id, int64_t r, int64_t rows)
   return r;
 }
 
-/* All rows of a word are summed in f32 and rounded once: added one by one to a bf16 sum, the rows of a frequent word would
- * soon be too small to change it. The rows of a word are found by comparing ids, once for BLOCK columns. */
+/* All rows of a word are summed in f32 and rounded once: added one by one to a bf16 sum, the rows of a frequent word
+ * would soon be too small to change it. The rows of a word are found by comparing ids, once for BLOCK columns. */
 ZPK_CLONES static void embedding_grad_bf16(const int32_t *ids, const zpk_bf16 *restrict dy, int64_t first_row,
                                            int64_t n_rows, int64_t rows, int64_t cols, zpk_bf16 *restrict table_grad,
                                            int64_t begin, int64_t end) {

@@ -30,10 +30,10 @@ typedef struct zpr_tensor {
   char dtype[12];
   int rank;
   int64_t shape[ZPR_MAX_DIMS];
-  int64_t begin, end; /* bytes from the start of the data */
+  int64_t begin, end;    /* bytes from the start of the data */
   int64_t element_bytes; /* of a file to be written; so are the next two */
-  int stage;          /* of a file to be written: the stage that writes it, */
-  int64_t local;      /* and where the parameter starts in that stage's flat buffers */
+  int stage;             /* of a file to be written: the stage that writes it, */
+  int64_t local;         /* and where the parameter starts in that stage's flat buffers */
 } zpr_tensor;
 
 typedef struct zpr_tensors {

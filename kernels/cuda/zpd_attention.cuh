@@ -183,7 +183,8 @@ ZPD_DEVICE void zpd_row_facts(const zpd_attention &a, const zpd_query_tile &t, r
     const int row = zpd_y() + i * ZPD_GROUPS;
     real sum = 0;
     if (row < o.rows)
-      for (int c = zpd_x(); c < o.cols; c += ZPD_LANES) sum += (real)d_o.at[row * d_o.ld + c] * (real)o.at[row * o.ld + c];
+      for (int c = zpd_x(); c < o.cols; c += ZPD_LANES)
+        sum += (real)d_o.at[row * d_o.ld + c] * (real)o.at[row * o.ld + c];
     delta[i] = zpd_row_sum(sum);
     lse[i] = row < o.rows ? ((const real *)a.lse)[(t.row + row) * a.H + t.head] : 0;
   }

@@ -21,8 +21,8 @@ typedef float real;
 
 #define ZPD_DEVICE static __device__ __forceinline__
 
-/* What operands are stored as; `real` is what is computed in. bf16 is the upper half of an f32, rounded to the nearest, of two
- * equally near ones to the even one; NaN stays NaN. */
+/* What operands are stored as; `real` is what is computed in. bf16 is the upper half of an f32, rounded to the nearest,
+ * of two equally near ones to the even one; NaN stays NaN. */
 #ifdef ZPD_BF16
 #ifdef ZPD_HOST
 ZPD_DEVICE unsigned zpd_bits(float x) {

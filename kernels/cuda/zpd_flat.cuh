@@ -1,5 +1,5 @@
-/* Arithmetic on flat buffers: sum of squares, addition, fill, sums over ranks and of chunks. Memory is the limit of all;
- * 16 bytes a thread where the buffers begin at multiples of 16. */
+/* Arithmetic on flat buffers: sum of squares, addition, fill, sums over ranks and of chunks. Memory is the limit of
+ * all; 16 bytes a thread where the buffers begin at multiples of 16. */
 #ifndef ZPD_FLAT_CUH
 #define ZPD_FLAT_CUH
 

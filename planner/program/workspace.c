@@ -1,5 +1,6 @@
-/* Scratch memory of the CPU kernels: attention, and products of 16-bit operands. The planner must know it exactly and may not look at kernels, so the formula
- * stands here a second time; codegen, which sees both, refuses to print a trainer when they differ. */
+/* Scratch memory of the CPU kernels: attention, and products of 16-bit operands. The planner must know it exactly and
+ * may not look at kernels, so the formula stands here a second time; codegen, which sees both, refuses to print a
+ * trainer when they differ. */
 #include "lower_internal.h"
 
 /* Blocks of 48 queries or keys; head sizes padded to 64 bytes; forward also packs all keys and values of one head. With

@@ -14,8 +14,8 @@ typedef struct product {
   const char *a, *b;
   char *y;
   zpk_dtype dtype;
-  /* bf16: ZPR_PRODUCT_BYTES for each worker; how many products are added up before a result is rounded, and how many bytes
-   * their operands are apart. */
+  /* bf16: ZPR_PRODUCT_BYTES for each worker; how many products are added up before a result is rounded, and how many
+   * bytes their operands are apart. */
   char *tiles;
   int64_t terms, a_term, b_term;
 } product;
@@ -43,8 +43,7 @@ enum { M = ZPR_PRODUCT_M, N = ZPR_PRODUCT_N, K = ZPR_PRODUCT_K };
 
 /* rows x cols of a matrix to a tile with leading dimension cols. */
 static void widen_tile(const char *from, int64_t ld, int64_t rows, int64_t cols, float *to) {
-  for (int64_t i = 0; i < rows; i++)
-    zpk_widen((const zpk_bf16 *)(const void *)from + i * ld, to + i * cols, cols);
+  for (int64_t i = 0; i < rows; i++) zpk_widen((const zpk_bf16 *)(const void *)from + i * ld, to + i * cols, cols);
 }
 
 static int64_t shorter(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -60,12 +59,11 @@ static void one_tile(const product *p, int64_t i, int64_t j, float *tiles) {
                  p->trans_a ? k : m, p->trans_a ? m : k, a);
       widen_tile(p->b + term * p->b_term + (p->trans_b ? j * p->ldb + l : l * p->ldb + j) * size, p->ldb,
                  p->trans_b ? n : k, p->trans_b ? k : n, b);
-      cblas_sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans, p->trans_b ? CblasTrans : CblasNoTrans,
-                  (int)m, (int)n, (int)k, 1, a, (int)(p->trans_a ? m : k), b, (int)(p->trans_b ? k : n), 1, y, (int)n);
+      cblas_sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans, p->trans_b ? CblasTrans : CblasNoTrans, (int)m,
+                  (int)n, (int)k, 1, a, (int)(p->trans_a ? m : k), b, (int)(p->trans_b ? k : n), 1, y, (int)n);
     }
   zpk_bf16 *to = (zpk_bf16 *)(void *)p->y + i * p->ldy + j;
-  for (int64_t row = 0; row < m; row++)
-    (p->accumulate ? zpk_round_add : zpk_round)(y + row * n, to + row * p->ldy, n);
+  for (int64_t row = 0; row < m; row++) (p->accumulate ? zpk_round_add : zpk_round)(y + row * n, to + row * p->ldy, n);
 }
 
 static void tiles_bf16(const product *p, int worker) {
@@ -156,13 +154,13 @@ static void some_products(void *arg, int64_t begin, int64_t end, int worker) {
 void zpr_batched_gemm(zpr *c, bool trans, int64_t samples, int64_t experts, int64_t slots, int64_t n, int64_t k,
                       const void *x, int64_t x_ld, const void *w, void *y, int64_t y_ld) {
   int64_t size = zpk_bytes(c->program->dtype);
-  product_list list = {
-      .first = {false, trans, false, slots, n, k, x_ld, trans ? k : n, y_ld, x, w, y, c->program->dtype, tiles_of(c), 1, 0, 0},
-      .experts = experts,
-      .samples = samples,
-      .a_step = slots * x_ld * size,
-      .b_step = k * n * size,
-      .y_step = slots * y_ld * size};
+  product_list list = {.first = {false, trans, false, slots, n, k, x_ld, trans ? k : n, y_ld, x, w, y,
+                                 c->program->dtype, tiles_of(c), 1, 0, 0},
+                       .experts = experts,
+                       .samples = samples,
+                       .a_step = slots * x_ld * size,
+                       .b_step = k * n * size,
+                       .y_step = slots * y_ld * size};
   zpr_comm_progress(c);
   zpr_parallel(c, samples * experts, 1, some_products, &list);
 }
@@ -170,13 +168,14 @@ void zpr_batched_gemm(zpr *c, bool trans, int64_t samples, int64_t experts, int6
 void zpr_batched_wgrad(zpr *c, int64_t samples, int64_t experts, int64_t slots, int64_t m, int64_t n, const void *a,
                        int64_t lda, const void *b, int64_t ldb, bool accumulate, void *dw) {
   int64_t size = zpk_bytes(c->program->dtype);
-  product_list list = {.first = {true, false, accumulate, m, n, slots, lda, ldb, n, a, b, dw, c->program->dtype, tiles_of(c), 1, 0, 0},
-                       .experts = experts,
-                       .samples = samples,
-                       .a_step = slots * lda * size,
-                       .b_step = slots * ldb * size,
-                       .y_step = m * n * size,
-                       .sums = true};
+  product_list list = {
+      .first = {true, false, accumulate, m, n, slots, lda, ldb, n, a, b, dw, c->program->dtype, tiles_of(c), 1, 0, 0},
+      .experts = experts,
+      .samples = samples,
+      .a_step = slots * lda * size,
+      .b_step = slots * ldb * size,
+      .y_step = m * n * size,
+      .sums = true};
   zpr_comm_progress(c);
   zpr_parallel(c, experts, 1, some_products, &list);
 }

@@ -18,7 +18,7 @@ typedef struct unique_id {
 _Static_assert(sizeof(unique_id) <= ZPR_GATHER_BYTES, "an id travels in one control message");
 
 enum { NCCL_F32 = 7, NCCL_F64 = 8, NCCL_BF16 = 9, NCCL_SUM = 0 }; /* ncclDataType_t, ncclRedOp_t */
-#define SCRATCH_BYTES ((int64_t)64 << 20)          /* where shares of a sum arrive, on the GPU, outside the arena */
+#define SCRATCH_BYTES ((int64_t)64 << 20) /* where shares of a sum arrive, on the GPU, outside the arena */
 
 /* name of the member, symbol, arguments; all return 0 for success */
 #define NCCL_FUNCTIONS(X)                                                                                              \
@@ -211,11 +211,11 @@ static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, char *data
     }
     check(c, nccl->group_end(), "exchange shares of a sum");
     sum_parts(c, &(zpd_rank_sum){.mine = data + mine.begin * size,
-                              .others = scratch,
-                              .slot = most,
-                              .count = mine.count,
-                              .n = g->n,
-                              .me = g->me});
+                                 .others = scratch,
+                                 .slot = most,
+                                 .count = mine.count,
+                                 .n = g->n,
+                                 .me = g->me});
   }
 }
 

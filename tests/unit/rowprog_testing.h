@@ -196,8 +196,7 @@ static inline double get(const void *from, int64_t i, zpk_dtype type) {
   return type == ZPK_F64 ? ((const double *)from)[i] : (double)((const float *)from)[i];
 }
 
-static inline void *spread(zp_arena *arena, const double *x, int64_t rows, int64_t n, int64_t ld,
-                           zpk_dtype type) {
+static inline void *spread(zp_arena *arena, const double *x, int64_t rows, int64_t n, int64_t ld, zpk_dtype type) {
   void *copy = zp_alloc(arena, (size_t)(rows * ld * zpk_bytes(type)));
   for (int64_t i = 0; i < rows * ld; i++) put(copy, i, i % ld < n && x ? x[i / ld * n + i % ld] : NAN, type);
   return copy;

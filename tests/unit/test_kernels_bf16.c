@@ -90,7 +90,8 @@ Test(kernels_bf16, lookups) {
   zpk_embedding(ZPK_BF16, ids, table.narrow, 1, WORDS, COLS, out.narrow, 0, ROWS);
   zpk_embedding(ZPK_F64, ids, table.exact, 1, WORDS, COLS, out.exact, 0, ROWS);
   for (int i = 0; i < ROWS * COLS; i++) cr_assert_eq(wide(out.narrow[i]), out.exact[i]);
-  for (int i = 0; i < ROWS * COLS; i++) dy.exact[i] = wide(dy.narrow[i] = nearest(fabs(dy.exact[i]))); /* no cancelling */
+  for (int i = 0; i < ROWS * COLS; i++)
+    dy.exact[i] = wide(dy.narrow[i] = nearest(fabs(dy.exact[i]))); /* no cancelling */
   zpk_embedding_grad(ZPK_BF16, ids, dy.narrow, 1, WORDS, ROWS, COLS, table.narrow, 0, 16);
   zpk_embedding_grad(ZPK_BF16, ids, dy.narrow, 1, WORDS, ROWS, COLS, table.narrow, 16, COLS);
   zpk_embedding_grad(ZPK_F64, ids, dy.exact, 1, WORDS, ROWS, COLS, table.exact, 0, COLS);
@@ -179,10 +180,19 @@ Test(kernels_bf16, optimizer_and_squares) {
 
 Test(kernels_bf16, experts) {
   enum { B = 2, T = 6, D = 270, E = 4, SLOTS = 3, K = 2 };
-  zpk_routing r = {.dtype = ZPK_BF16, .B = B, .S = T, .k = K, .experts = E, .slots = SLOTS, .normalize = true, .d = D, .n_slots = E * SLOTS};
+  zpk_routing r = {.dtype = ZPK_BF16,
+                   .B = B,
+                   .S = T,
+                   .k = K,
+                   .experts = E,
+                   .slots = SLOTS,
+                   .normalize = true,
+                   .d = D,
+                   .n_slots = E * SLOTS};
   zpk_routing exact = r;
   exact.dtype = ZPK_F64;
-  pair score = numbers(B * T * E, 9), weight = numbers(B * T * K, 10), x = numbers(B * E * SLOTS * D, 11), out = numbers(B * T * D, 12);
+  pair score = numbers(B * T * E, 9), weight = numbers(B * T * K, 10), x = numbers(B * E * SLOTS * D, 11),
+       out = numbers(B * T * D, 12);
   int32_t slot[B * T * K], slot_f64[B * T * K];
   zpk_top_k_gate(&r, score.narrow, weight.narrow, slot, 0, B);
   zpk_top_k_gate(&exact, score.exact, weight.exact, slot_f64, 0, B);

@@ -178,7 +178,8 @@ Test(kernels_cuda, sum_parts) {
   for (int dtype = 0; dtype < DTYPES; dtype++)
     for (int me = 0; me < RANKS; me++) {
       int64_t e = zpk_bytes((zpk_dtype)dtype);
-      char *others = numbers((zpk_dtype)dtype, RANKS * SLOT, 8), *mine = numbers((zpk_dtype)dtype, N, 9), *want = malloc((size_t)(N * e));
+      char *others = numbers((zpk_dtype)dtype, RANKS * SLOT, 8), *mine = numbers((zpk_dtype)dtype, N, 9),
+           *want = malloc((size_t)(N * e));
       const void *part[RANKS];
       for (int r = 0; r < RANKS; r++) part[r] = r == me ? mine : others + r * SLOT * e;
       zpk_sum_parts((zpk_dtype)dtype, want, part, RANKS, 0, N);
@@ -254,7 +255,8 @@ static void optimizer(zpk_dtype dtype, int kind, bool decay) {
     zpk_update u = settings(dtype, kind, step);
     for (int i = 0; i < N; i++) {
       put(dtype, g, i, gradient(i, step));
-      torch_step(&u, decay, step == 1, dtype == ZPK_BF16 ? get(dtype, g, i) : gradient(i, step), &want_p[i], &want_m[i], &want_v[i]);
+      torch_step(&u, decay, step == 1, dtype == ZPK_BF16 ? get(dtype, g, i) : gradient(i, step), &want_p[i], &want_m[i],
+                 &want_v[i]);
     }
     zpd_update a = device_update(&u, decay, &u.grad_scale);
     a.param = p, a.grad = g, a.m = m, a.v = kind == 2 ? NULL : v, a.count = N;

@@ -81,8 +81,8 @@ static void check_call(const node_test *t, int64_t rows, int chunks, unsigned gr
 static void check_same_bits(const node_test *t, int chunks_a, unsigned grid_a, int chunks_b, unsigned grid_b) {
   row_call a = run_on_device(t, ROW_ROWS, chunks_a, grid_a), b = run_on_device(t, ROW_ROWS, chunks_b, grid_b);
   for (int o = 0; o < a.n_out; o++)
-    cr_assert_eq(memcmp(a.out[o], b.out[o], (size_t)zpk_bytes(t->type) * (size_t)(ROW_ROWS * a.out_ld[o])), 0, "%s, output %d",
-                 t->kernel, o);
+    cr_assert_eq(memcmp(a.out[o], b.out[o], (size_t)zpk_bytes(t->type) * (size_t)(ROW_ROWS * a.out_ld[o])), 0,
+                 "%s, output %d", t->kernel, o);
 }
 
 static void check_node(const node_test *t) {
@@ -121,7 +121,8 @@ static void check_models(const int64_t *sizes, int n_sizes, int elem_bytes, doub
   free(m);
 }
 
-/* Sanitizers, whose compilation takes several times longer, see half of the sizes in f64 and the others in f32 and bf16. */
+/* Sanitizers, whose compilation takes several times longer, see half of the sizes in f64 and the others in f32 and
+ * bf16. */
 static void check_shapes(const int64_t *sizes, int n_sizes, int elem_bytes) {
   double bound = elem_bytes == 8 ? f64_bound : elem_bytes == 4 ? f32_bound : bf16_bound;
   int half = n_sizes / 2;

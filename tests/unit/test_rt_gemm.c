@@ -45,8 +45,8 @@ static void check(zpr *c, int64_t m, int64_t n, int64_t k, bool ta, bool tb, boo
       for (int64_t e = 0; j < n && e < k; e++)
         want += get(d, a, ta ? e * lda + i : i * lda + e) * get(d, b, tb ? j * ldb + e : e * ldb + j);
       double got = get(d, y, i * ldy + j);
-      cr_assert(fabs(got - want) < bound_of(d, want), "%d x %d x %d: [%d][%d] is %g, expected %g", (int)m, (int)n, (int)k, (int)i,
-                (int)j, got, want);
+      cr_assert(fabs(got - want) < bound_of(d, want), "%d x %d x %d: [%d][%d] is %g, expected %g", (int)m, (int)n,
+                (int)k, (int)i, (int)j, got, want);
     }
   free(a), free(b), free(y), free(before);
 }
@@ -86,8 +86,8 @@ static void check_expert_sums(zpr *c, bool accumulate) {
 }
 
 static void check_all(zpk_dtype dtype, int threads) {
-  static const int64_t sizes[][3] = {{1, 1, 1}, {3, 5, 2}, {64, 70, 80}, {130, 67, 33},
-                                     {140, 150, 300}, {0, 4, 4},  {5, 5, 0}}; /* several tiles each way */
+  static const int64_t sizes[][3] = {{1, 1, 1},       {3, 5, 2}, {64, 70, 80}, {130, 67, 33},
+                                     {140, 150, 300}, {0, 4, 4}, {5, 5, 0}}; /* several tiles each way */
   zpr_program program = {.dtype = dtype, .tensor = 1, .pipeline = 1, .data = 1};
   zpr_stage stage = {.arena_bytes = 256 + ZPR_MAX_WORKERS * ZPR_PRODUCT_BYTES};
   program.stages = &stage;
