@@ -1,4 +1,5 @@
-/* From the gradients of this replica to new parameters: sums over ties and replicas, norm, clipping, optimizer.
+/* From the gradients of this replica to new parameters: sums over ties and replicas, norm, clipping, optimizer. With ZeRO
+ * 2 and 3 the replicas' sums are made before, unit by unit (shards.c).
  *
  * The elements that this rank updates are cut into blocks once, at the start: a block lies in one parameter and in one
  * aligned window (device.h) of the flat buffers, so it has one decay flag, and sums over blocks do not depend on the
@@ -39,7 +40,7 @@ static void add_block(zpr *c, zpr_block b) {
   u->blocks[u->n++] = b;
 }
 
-/* A rank's shard of a part is all of it unless ZeRO-1 shares the work out over those who hold the same. */
+/* A rank's shard of a part is all of it unless ZeRO shares the work out over those who hold the same. */
 zpr_part zpr_part_of(zpr *c, bool spread) {
   const zpr_stage *stage = c->stage;
   int64_t whole = stage->flat_elements - stage->spread_elements;
@@ -54,16 +55,25 @@ zpr_part zpr_part_of(zpr *c, bool spread) {
   return part;
 }
 
-static void add_param(zpr *c, int64_t begin, const zpr_param *param) {
-  zpr_part part = zpr_part_of(c, param->spread);
-  int64_t low = part.shard_begin, high = low + part.shard_elements, end = begin + param->elements;
-  bool counted = (c->program->zero >= 1 || part.place == 0) && (param->split_dim >= 0 || c->t == 0) && owned(c, begin);
-  if (begin < low) begin = low;
-  if (end > high) end = high;
+/* Gradients stand as in the flat buffers, with ZeRO 2 and 3 as the shards. */
+static void add_param(zpr *c, const zpr_run *run, int64_t i, const zpr_param *param) {
+  int zero = c->program->zero;
+  zpr_slice shard = zpr_slice_of(c, run, i);
+  int64_t begin = run->base + i * run->stride + param->offset, end = begin + param->elements,
+          back = zero >= 2 ? shard.stored - shard.begin : 0; /* from a flat element to its gradient */
+  bool alone = zero >= 1 || zpr_part_of(c, param->spread).place == 0;
+  bool counted = alone && (param->split_dim >= 0 || c->t == 0) && owned(c, begin);
+  if (begin < shard.begin) begin = shard.begin;
+  if (end > shard.end) end = shard.end;
   while (begin < end) {
     int64_t cut = (begin / zpr_block_elements + 1) * zpr_block_elements;
     if (cut > end) cut = end;
-    add_block(c, (zpr_block){begin, cut, part.state_begin - part.shard_begin, param->decay, counted});
+    add_block(c, (zpr_block){.begin = begin + back,
+                             .end = cut + back,
+                             .to_params = zero == 2 ? -back : 0,
+                             .to_state = shard.stored - shard.begin - back,
+                             .decay = param->decay,
+                             .counted = counted});
     begin = cut;
   }
 }
@@ -73,8 +83,7 @@ void zpr_update_open(zpr *c) {
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
     for (int64_t i = 0; i < run->count; i++)
-      for (int k = 0; k < run->n_params; k++)
-        add_param(c, run->base + i * run->stride + run->params[k].offset, &run->params[k]);
+      for (int k = 0; k < run->n_params; k++) add_param(c, run, i, &run->params[k]);
   }
   u->squares = zpr_alloc(c, (size_t)u->n, sizeof *u->squares);
 }
@@ -93,6 +102,10 @@ void zpr_update_close(zpr *c) {
 void zpr_begin_step(zpr *c) {
   int64_t size = zpk_bytes(c->program->dtype);
   char *grads = zpr_at(c, c->stage->grads);
+  if (c->program->zero >= 2) {
+    zpr_zero_shared_shards(c);
+    return;
+  }
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
     for (int k = 0; k < run->n_params; k++) {
@@ -104,24 +117,28 @@ void zpr_begin_step(zpr *c) {
   }
 }
 
-/* Ties first: each replica completes its own gradient, then the replicas are summed. All sums add in rank order, so the
- * stages of a tie get the same bits and their copies of the weight stay equal for good. */
+/* Ties first: each replica completes its own gradient, then the replicas are summed. With ZeRO 2 and 3 the units have
+ * summed over the replicas. All sums add in rank order, so the stages of a tie get the same bits and their copies of the
+ * weight stay equal for good. */
 static void reduce_gradients(zpr *c) {
   char *grads = zpr_at(c, c->stage->grads);
+  int zero = c->program->zero;
   int64_t size = zpk_bytes(c->program->dtype);
   for (int i = 0; i < c->program->n_ties; i++) {
     const zpr_tie *tie = &c->program->ties[i];
     zpr_group g = zpr_tie_group(c, i);
-    if (g.n > 1) zpr_group_all_reduce(c, &g, ZPR_TIE, grads + tie->offset[g.me] * size, tie->elements);
+    if (g.n > 1 && zero >= 2) zpr_sum_tied_shards(c, tie, &g);
+    if (g.n > 1 && zero < 2) zpr_group_all_reduce(c, &g, ZPR_TIE, grads + tie->offset[g.me] * size, tie->elements);
   }
+  if (zero >= 2) return;
   for (int i = 0; i < ZPR_PARTS; i++) {
     zpr_part part = zpr_part_of(c, i);
-    if (c->program->zero >= 1)
+    if (zero == 1)
       zpr_group_reduce_scatter(c, &part.holders, ZPR_DATA, grads + part.begin * size, part.shard_elements);
     else
       zpr_group_all_reduce(c, &part.holders, ZPR_DATA, grads + part.begin * size, part.elements);
   }
-  zpr_clear_padding(c, c->stage->grads);
+  zpr_clear_padding(c);
 }
 
 static double sum_squares(zpr *c) {
@@ -149,7 +166,8 @@ static void update(zpr *c, double lr, double grad_scale) {
                      .bias2 = 1 - pow(p->beta2, t),
                      .grad_scale = grad_scale};
   zpr_update_blocks(c, c->state->updater->blocks, c->state->updater->n, &rule);
-  for (int i = 0; i < ZPR_PARTS && p->zero >= 1; i++) {
+  if (p->zero == 2) zpr_gather_updated(c);
+  for (int i = 0; i < ZPR_PARTS && p->zero == 1; i++) {
     zpr_part part = zpr_part_of(c, i);
     char *params = (char *)zpr_at(c, c->stage->params) + part.begin * zpk_bytes(p->dtype);
     zpr_group_all_gather(c, &part.holders, ZPR_DATA, params, part.shard_elements);

@@ -91,7 +91,7 @@ void zp_emit_rows(zp_frame *f, const zp_step *s) {
     int param = f->seg->graph->params.data[s->sums.data[i].use].param;
     zp_push(e->arena, &sum, zp_frame_gradient(f, s->sums.data[i].use));
     zp_push(e->arena, &cols, zp_format(e->arena, "%lld", ZP_LL(e->lowered->param_elements[param])));
-    zp_push(e->arena, &acc, zp_frame_accumulate(&s->sums.data[i]));
+    zp_push(e->arena, &acc, zp_frame_accumulate(f, &s->sums.data[i]));
   }
   bool streams = has_streams(f, s);
   zp_buf_line(&e->out, streams ? "zpr_slot_rows(c, &(zpr_rows_call){" : "zpr_rows(c, &(zpr_rows_call){");

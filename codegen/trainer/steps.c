@@ -29,7 +29,7 @@ static void emit_wgrad(zp_frame *f, const zp_step *s) {
   assert(dy->rows == xb->rows);
   zp_buf_line(&f->e->out, "zpr_gemm(c, true, false, %lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s, %lld);",
               ZP_LL(ab->cols), ZP_LL(bb->cols), ZP_LL(ab->rows), zp_frame_name(f, a), ZP_LL(ab->ld),
-              zp_frame_name(f, b), ZP_LL(bb->ld), zp_frame_accumulate(&s->sums.data[0]),
+              zp_frame_name(f, b), ZP_LL(bb->ld), zp_frame_accumulate(f, &s->sums.data[0]),
               zp_frame_gradient(f, s->sums.data[0].use), ZP_LL(bb->cols));
 }
 
@@ -88,7 +88,7 @@ static void emit_lookup(zp_frame *f, const zp_step *s) {
                 ZP_LL(dy->rows), ZP_LL(dy->cols), zp_frame_gradient(f, use));
   else
     zp_buf_line(out, "zpr_position_grad(c, %s, %lld, MICROBATCH, SEQUENCE, %lld, %s, %s);",
-                zp_frame_name(f, s->in.data[0]), ZP_LL(dy->ld), ZP_LL(dy->cols), zp_frame_accumulate(&s->sums.data[0]),
+                zp_frame_name(f, s->in.data[0]), ZP_LL(dy->ld), ZP_LL(dy->cols), zp_frame_accumulate(f, &s->sums.data[0]),
                 zp_frame_gradient(f, use));
 }
 

@@ -1,6 +1,8 @@
 /* Prints the top of a trainer: what made it, memory per stage, dimensions, parameters, the arena of every stage. */
 #include "emit.h"
 
+#include <assert.h>
+
 #define LL(x) ((long long)(x))
 
 static const char *precision_name(zp_precision p) { return p == ZP_PREC_F64 ? "fp64" : "fp32"; }
@@ -92,6 +94,9 @@ static int shared_params(const zp_emit *e, const zp_stage *st, bool spread) {
   return n;
 }
 
+/* With ZeRO 2 and 3 every shared parameter is a bucket, a run of its own. */
+static bool moves_alone(const zp_emit *e) { return e->program->choice.zero >= 2; }
+
 static void emit_params(zp_emit *e) {
   for (int k = 0; k < 2 * e->lowered->n_segments; k++) {
     const zp_segment_program *seg = &e->lowered->segments[k / 2];
@@ -107,7 +112,8 @@ static void emit_params(zp_emit *e) {
     if (shared_params(e, st, k % 2) == 0) continue;
     zp_buf_line(&e->out, "static const zpr_param stage%d_shared_%s[] = {", k / 2, table_suffix[k % 2]);
     for (int i = 0; i < st->shared.len; i++)
-      if (is_shared(e, st, i, k % 2)) emit_param(e, st->shared.data[i].param, st->shared.data[i].offset);
+      if (is_shared(e, st, i, k % 2))
+        emit_param(e, st->shared.data[i].param, moves_alone(e) ? 0 : st->shared.data[i].offset);
     zp_buf_line(&e->out, "};");
   }
 }
@@ -123,16 +129,41 @@ static void emit_run(zp_emit *e, const zp_run *run, bool spread) {
               zp_emit_identifier(e->arena, seg->segment->name), table_suffix[spread]);
 }
 
+static int64_t shared_elements(const zp_emit *e, int stage, int param) {
+  const zp_stage *st = &e->program->stages[stage];
+  zp_bucket *bucket = ZP_NEW_ARRAY(e->arena, zp_bucket, 2 + e->lowered->shared.len);
+  for (int r = 0; r < st->runs.len; r++) {
+    int n = zp_unit_buckets(e->lowered, &e->program->choice, st->runs.data[r].segment, bucket);
+    for (int i = 0; i < n; i++)
+      if (bucket[i].param == param) return bucket[i].elements;
+  }
+  assert(!"some unit of the stage uses it");
+  return 0;
+}
+
+/* Shared parameters of a stage, together or one by one. */
+static void emit_shared_runs(zp_emit *e, int stage, bool spread) {
+  const zp_stage *st = &e->program->stages[stage];
+  if (!moves_alone(e) && shared_params(e, st, spread))
+    zp_buf_line(&e->out,
+                "    {.segment = \"shared\", .first = 0, .count = 1, .base = 0, .stride = 0, .n_params = %d, "
+                ".params = stage%d_shared_%s},",
+                shared_params(e, st, spread), stage, table_suffix[spread]);
+  for (int i = 0, k = 0; i < st->shared.len && moves_alone(e); i++)
+    if (is_shared(e, st, i, spread))
+      zp_buf_line(&e->out,
+                  "    {.segment = \"shared\", .first = 0, .count = 1, .base = %lld, .stride = %lld, .n_params = 1, "
+                  ".params = &stage%d_shared_%s[%d]},",
+                  LL(st->shared.data[i].offset), LL(shared_elements(e, stage, st->shared.data[i].param)), stage,
+                  table_suffix[spread], k++);
+}
+
 static void emit_runs(zp_emit *e) {
   for (int s = 0; s < e->program->choice.pipeline; s++) {
     const zp_stage *st = &e->program->stages[s];
     zp_buf_line(&e->out, "static const zpr_run stage%d_runs[] = {", s);
     for (int spread = 0; spread <= 1; spread++) {
-      if (shared_params(e, st, spread))
-        zp_buf_line(&e->out,
-                    "    {.segment = \"shared\", .first = 0, .count = 1, .base = 0, .stride = 0, .n_params = %d, "
-                    ".params = stage%d_shared_%s},",
-                    shared_params(e, st, spread), s, table_suffix[spread]);
+      emit_shared_runs(e, s, spread);
       for (int r = 0; r < st->runs.len; r++) emit_run(e, &st->runs.data[r], spread);
     }
     zp_buf_line(&e->out, "};");
@@ -142,7 +173,8 @@ static void emit_runs(zp_emit *e) {
 static int stage_run_count(const zp_emit *e, const zp_stage *st) {
   int n = 0;
   for (int spread = 0; spread <= 1; spread++) {
-    n += shared_params(e, st, spread) > 0;
+    int shared = shared_params(e, st, spread);
+    n += moves_alone(e) ? shared : shared > 0;
     for (int r = 0; r < st->runs.len; r++)
       n += own_elements(&e->lowered->segments[st->runs.data[r].segment], spread) > 0;
   }
@@ -191,6 +223,8 @@ static void emit_layout_type(zp_emit *e, int max_runs) {
   zp_buf_line(out, "/* Where a stage keeps what its units exchange: byte offsets in the arena, -1 when absent. */");
   zp_buf_line(out, "typedef struct layout {");
   zp_buf_line(out, "  int64_t slots, slot_count, slot_stride, transient, carry[2], grad[2], send_up, send_down;");
+  if (e->program->choice.zero >= 2)
+    zp_buf_line(out, "  int64_t param_ring, grad_ring; /* what the unit at work has of its data ranks' parameters; gradients */");
   zp_buf_line(out, "  int64_t in_elements, out_elements; /* of one message from below and to above */");
   for (int p = 0; p < e->model->params.len; p++)
     if (e->model->params.data[p].segment < 0)
@@ -225,6 +259,8 @@ static void emit_layout(zp_emit *e, int s) {
   zp_buf_line(out, "     .carry = {%lld, %lld}, .grad = {%lld, %lld}, .send_up = %lld, .send_down = %lld,",
               LL(st->at_carry[0]), LL(st->at_carry[1]), LL(st->at_grad[0]), LL(st->at_grad[1]), LL(st->at_send_up),
               LL(st->at_send_down));
+  if (e->program->choice.zero >= 2)
+    zp_buf_line(out, "     .param_ring = %lld, .grad_ring = %lld,", LL(st->at_param_ring), LL(st->at_grad_ring));
   zp_buf_printf(out, "     .in_elements = %lld, .out_elements = %lld,", LL(message_elements(e, s)),
                 LL(message_elements(e, s + 1)));
   for (int p = 0; p < e->model->params.len; p++)
@@ -240,7 +276,7 @@ static void emit_layout(zp_emit *e, int s) {
         spreads(e) ? zp_format(e->arena, "%lld, %lld, ", LL(run->spread_base), LL(run->spread_stride)) : "";
     zp_buf_line(out, "         {%s, %lld, %lld, %lld, %lld, %lld, %lld, %s%s},",
                 zp_emit_segment(e, run->segment, zp_choice_mode(&e->program->choice, s)), LL(run->first),
-                LL(run->count), LL(run->base), LL(seg->elements), LL(run->saved), LL(seg->saved_bytes), spread,
+                LL(run->count), LL(run->base), LL(run->stride), LL(run->saved), LL(seg->saved_bytes), spread,
                 seg->carry_kept_elements == seg->carry_in_elements ? "true" : "false");
   }
   zp_buf_line(out, "     }},");

@@ -121,7 +121,7 @@ double zp_cost_ties(const zp_program *program, const zp_machine *machine, int st
     link.n = tie->stages.len;
     for (int k = 0; k < tie->stages.len; k++)
       if (tie->stages.data[k] == stage)
-        seconds += zp_cost_all_reduce(&link, (double)tie->elements * program->lowered->grad_bytes);
+        seconds += zp_cost_all_reduce(&link, (double)tie->summed * program->lowered->grad_bytes);
   }
   return seconds;
 }

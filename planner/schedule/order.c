@@ -86,8 +86,6 @@ bool zp_choice_is_generated(const zp_choice *choice, const char **why_not) {
   if (choice->compress) why = "compressed communication is planned, not generated yet";
   if (choice->sequence) why = "sequence-sharded norms are planned, not generated yet";
   if (choice->schedule != ZP_SCHEDULE_1F1B) why = "schedules other than 1f1b are planned, not generated yet";
-  if (choice->zero == 2) why = "ZeRO 2 is planned, not generated yet";
-  if (choice->zero == 3) why = "ZeRO 3 is planned, not generated yet";
   if (why_not) *why_not = why;
   return why == NULL;
 }

@@ -178,13 +178,6 @@ static void *comm_of(zpr *c, const zpr_group *g, zpr_axis axis) {
   zpr_fail(c, "Z0853", "there is no NCCL group for this axis");
 }
 
-static void add(zpr *c, char *y, const char *x, int64_t count) {
-  zpd_flat a = {.y = y, .x = x, .count = count};
-  int64_t groups = (count + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS;
-  if (count > 0)
-    zpr_launch(c, &c->state->device->kernels.add, &a, sizeof a, zpr_grid(c, groups), 1, 1, ZPD_FLAT_THREADS);
-}
-
 /* Afterwards chunk g->me of data holds the sum, added in rank order: as reduce_scatter in comm.c of the host. */
 static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, char *data, int64_t count) {
   zpr_device *d = c->state->device;
@@ -208,9 +201,9 @@ static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, char *data
       zpr_comm_count(c, axis, theirs.count * size);
     }
     check(c, nccl->group_end(), "exchange shares of a sum");
-    for (int r = 1; r < g->me; r++) add(c, scratch, scratch + r * slot, mine.count);
-    if (g->me > 0) add(c, data + mine.begin * size, scratch, mine.count);
-    for (int r = g->me + 1; r < g->n; r++) add(c, data + mine.begin * size, scratch + r * slot, mine.count);
+    for (int r = 1; r < g->me; r++) zpr_add(c, scratch, scratch + r * slot, mine.count);
+    if (g->me > 0) zpr_add(c, data + mine.begin * size, scratch, mine.count);
+    for (int r = g->me + 1; r < g->n; r++) zpr_add(c, data + mine.begin * size, scratch + r * slot, mine.count);
   }
 }
 

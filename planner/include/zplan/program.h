@@ -155,6 +155,16 @@ typedef struct zp_run { /* consecutive iterations of one segment, or one of a pi
 /* A parameter declared outside repeats, as a stage holds it: once, however many segments use it. */
 typedef struct zp_shared { int param; int64_t offset; /* elements in the flat buffers */ } zp_shared;
 
+/* Parameters that lie together in the flat buffers and, with ZeRO 2 and 3, move together over those who hold the same. A
+ * unit works with one bucket of its own parameters, one for every shared parameter that it uses, and the same of spread
+ * ones. */
+typedef struct zp_bucket {
+  int param;               /* the shared one; -1: the unit's own */
+  bool spread;
+  int64_t elements;        /* with ZeRO 2 and 3 whole shards of 64 */
+  int64_t at;              /* elements from the start of the ring's buffer in which the unit has its parameters or gradients */
+} zp_bucket;
+
 typedef struct zp_memory {
   int64_t weights, gradients, optimizer, saved, buffers; /* on the device: the arena */
   int64_t context, communicators;                         /* and outside of it, estimates */
@@ -182,7 +192,7 @@ typedef struct zp_stage {
    * hold. ZeRO shards either over those who hold the same. */
   int64_t flat_elements, shard_elements;               /* of both */
   int64_t spread_elements, spread_shard_elements;      /* of the second */
-  int64_t bucket_elements; /* largest unit's parameters: what ZeRO 2, 3 and copies between tiers move at once */
+  int64_t bucket_elements; /* largest unit's parameters, shared ones included: a buffer of a ring */
   int64_t slots, slot_stride; /* slot count = micro-batches in flight. Several chunks: of the pool, when `pooled` */
   bool pooled;             /* the chunks take their slots from one pool; otherwise each has its own (zp_chunk.slots) */
   /* byte offsets in the arena; -1 when absent */
@@ -191,7 +201,8 @@ typedef struct zp_stage {
   int64_t at_send_up, at_send_down; /* messages to the neighbours; absent at the ends */
   int64_t at_grad[2];      /* backward ping-pong */
   int64_t at_transient;
-  int64_t at_param_ring, at_grad_ring; /* two buckets each: parameters gathered or copied in, gradients on their way out */
+  int64_t at_param_ring, at_grad_ring; /* two buffers of bucket_elements, on CPU ranks without offloading one: parameters gathered or copied in, gradients on
+                            * their way out */
   int64_t at_saved_ring;   /* two units' saved values each way between slots here and on another tier */
   int64_t at_pending;      /* waiting weight gradients */
   int64_t at_error, at_server_error; /* 1-bit compression: what the worker and the server side still owe, f32 */
@@ -205,7 +216,13 @@ typedef enum zp_act { ZP_ACT_F, ZP_ACT_B, ZP_ACT_BI, ZP_ACT_BW } zp_act;
 typedef struct zp_action { bool forward; int64_t microbatch; zp_act act; int chunk; } zp_action;
 
 /* A parameter on several stages. */
-typedef struct zp_tied { int param; zp_ints stages; ZP_VEC(int64_t) offset; int64_t elements; } zp_tied;
+typedef struct zp_tied {
+  int param;
+  zp_ints stages;
+  ZP_VEC(int64_t) offset;
+  int64_t elements;
+  int64_t summed; /* of them, by one rank: all, or with ZeRO 2 and 3 its shard, padded */
+} zp_tied;
 
 typedef struct zp_program {
   zp_arena *arena;
@@ -248,6 +265,10 @@ void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice
  * flight: micro-batches that its chunks keep, where the caller knows them; else NULL. O(chunks * segments), no allocation. */
 zp_memory zp_stage_footprint(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
                              const int64_t *flight);
+/* The buckets of a unit of `segment`, in the order in which they stand in a ring; out: room for 2 + lowered->shared.len. */
+int zp_unit_buckets(const zp_lowered *lowered, const zp_choice *choice, int segment, zp_bucket *out);
+/* zp_tied.summed of a parameter. */
+int64_t zp_tied_elements(const zp_lowered *lowered, const zp_choice *choice, int param);
 int64_t zp_memory_of_arena(const zp_memory *memory);
 int64_t zp_memory_on_device(const zp_memory *memory); /* arena and communicators, without the context */
 /* For one chunk a stage: bytes of the arena; bytes of the rank on its node's host and disks. */

@@ -32,7 +32,8 @@ typedef struct zpr_param {
 } zpr_param;
 
 /* `count` consecutive instances of a segment that live on a stage, side by side in the flat buffers. Its parameters are
- * all spread over expert groups, or none of them is. */
+ * all spread over expert groups, or none of them is. zero >= 2: an instance is a bucket, what moves over the ranks that
+ * hold the same at once; its stride divides by them, and a parameter declared outside repeats has a run of its own. */
 typedef struct zpr_run {
   const char *segment;
   int64_t first, count;  /* first instance: names h.{first} ... */
@@ -53,11 +54,11 @@ typedef struct zpr_tie {
 /* Byte offsets in the arena of every rank of a stage. */
 typedef struct zpr_stage {
   int64_t arena_bytes;   /* the arena is exactly this large */
-  int64_t params, grads; /* flat buffers of flat_elements */
+  int64_t params, grads; /* flat buffers of flat_elements; with zero >= 2 gradients, with 3 parameters of shard_elements */
   int64_t moment1, moment2; /* of shard_elements; -1 when the optimizer has none */
   /* The flat buffers end with what is spread over expert groups. Either part is padded so that it divides over those who
-   * hold the same when zero == 1: all data ranks, or data / expert of them. Moments have shards of both parts. */
-  int64_t flat_elements, shard_elements;          /* both parts; this rank's shards of them, all of them without ZeRO-1 */
+   * hold the same when zero >= 1: all data ranks, or data / expert of them. Moments have shards of both parts. */
+  int64_t flat_elements, shard_elements;          /* both parts; this rank's shards of them, all of them without ZeRO */
   int64_t spread_elements, spread_shard_elements; /* of them the second part; 0 when expert == 1 */
   int64_t inputs;        /* int32 [inputs][micro-batches][microbatch][S]: tokens, then labels, of the whole step */
   int n_runs;
@@ -88,7 +89,7 @@ typedef struct zpr_program {
   int n_ties;
   const zpr_tie *ties;
   /* Runs all micro-batches of a training step in the plan's order: afterwards the flat gradient buffer holds this
-   * replica's gradient of (sum of token losses * zpr_loss_scale). */
+   * replica's gradient of (sum of token losses * zpr_loss_scale); with zero >= 2 the shards hold that of all replicas. */
   void (*micro_batches)(zpr *c);
   /* Forward only for micro-batch mb of the loaded inputs (validation). */
   void (*forward)(zpr *c, int64_t mb);
@@ -222,6 +223,12 @@ void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *
  * experts, n, elements]; `elements` are the slots of one expert for one sample. And back. Each rank sends all but 1/n. */
 void zpr_spread_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out);
 void zpr_return_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out);
+/* Collective over the data ranks that hold the same. The bucket that begins at flat element `first` (zpr_run), from the
+ * shards of these ranks to all of it at `to` (zero == 3). */
+void zpr_gather_params(zpr *c, int64_t first, void *to);
+/* Sums the bucket's gradients `from` over these ranks; this rank's shard of the sum replaces the one that it has, or is
+ * added to it (zero >= 2). Overwrites `from`. Padding counts as zero. */
+void zpr_scatter_grads(zpr *c, int64_t first, void *from, bool add);
 /* Pipeline neighbours, same t and d. A send returns at once; the buffer may be written again after zpr_send_wait of the
  * same direction (up = to the next stage). Receives wait. Tagged by micro-batch. */
 void zpr_send(zpr *c, bool up, const void *data, int64_t count, int64_t mb);
