@@ -82,10 +82,20 @@ static elements unit_elements(const mover *m, const zp_segment_program *s) {
   return e;
 }
 
-/* A pass over both kinds. */
-static double pass_s(const mover *m, elements e, int element_bytes) {
-  double seconds = zp_cost_ring_pass(&m->data, e.whole * element_bytes);
-  return e.spread > 0 ? seconds + zp_cost_ring_pass(&m->replicas, e.spread * element_bytes) : seconds;
+static double bucket_s(const mover *m, bool spread, int64_t n, int element_bytes) {
+  return n > 0 ? zp_cost_ring_pass(spread ? &m->replicas : &m->data, (double)n * element_bytes) : 0;
+}
+
+/* A pass over the buckets of a unit, each a collective. */
+static double pass_s(const mover *m, const zp_segment_program *s, int element_bytes) {
+  const zp_lowered *l = m->lowered;
+  double seconds =
+      bucket_s(m, false, s->elements, element_bytes) + bucket_s(m, true, s->spread_elements, element_bytes);
+  for (int i = 0; i < l->shared.len; i++) {
+    int param = l->shared.data[i];
+    if (s->uses_shared[i]) seconds += bucket_s(m, l->sharding->param[param].spread, l->param_elements[param], element_bytes);
+  }
+  return seconds;
 }
 
 /* What a rank has of them when they are sharded, or not. */
@@ -98,7 +108,7 @@ static double held(const mover *m, elements e, bool sharded) {
 static void bring_parameters(const mover *m, const zp_segment_program *s, lanes *in) {
   elements e = unit_elements(m, s);
   bool sharded = m->choice->zero >= 3;
-  if (sharded) in->data_s += pass_s(m, e, m->lowered->param_bytes);
+  if (sharded) in->data_s += pass_s(m, s, m->lowered->param_bytes);
   bring(m, in, ZP_STATE_PARAMS,
         held(m, e, sharded) * m->lowered->param_bytes * zp_cost_away(m->choice, ZP_STATE_PARAMS));
 }
@@ -108,7 +118,7 @@ static void bring_parameters(const mover *m, const zp_segment_program *s, lanes 
 static void send_gradients(const mover *m, const zp_segment_program *s, lanes *out) {
   elements e = unit_elements(m, s);
   bool sharded = m->choice->zero >= 2;
-  if (sharded) out->data_s += pass_s(m, e, m->lowered->grad_bytes);
+  if (sharded) out->data_s += pass_s(m, s, m->lowered->grad_bytes);
   double away = held(m, e, sharded) * m->lowered->grad_bytes * zp_cost_away(m->choice, ZP_STATE_GRADIENTS);
   send_out(m, out, ZP_STATE_GRADIENTS, away);
   if (m->microbatches > 1) out->host_s += zp_cost_moving(3 * away, m->rates.host_bytes_per_s);

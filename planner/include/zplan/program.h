@@ -315,7 +315,8 @@ void zp_order_1f1b(int pipeline, int stage, int64_t microbatches, zp_action *out
 int64_t zp_order(const zp_choice *choice, int stage, int64_t microbatches, zp_action *out, int64_t *in_flight);
 /* Stage of model chunk k, and its place on that stage. */
 int zp_chunk_stage(const zp_choice *choice, int64_t k, int *chunk);
-/* May the trainer generator print this choice? Otherwise the first reason why not ("ZeRO 3 is planned, not generated yet"). */
+/* May the trainer generator print this choice? Otherwise the first reason why not ("saved activations off the device are planned, not generated
+ * yet"). */
 bool zp_choice_is_generated(const zp_choice *choice, const char **why_not);
 
 /* Bytes that all ranks together send in one step, by axis, with the runtime's ring algorithms. */
