@@ -4,7 +4,7 @@
     zero.py [--verbose]
 
 1. Layouts of gpt.dz (tied embedding, dropout, odd heads), llama.dz and moe.dz with pipelines, tensor ranks, cuts inside layers,
-   recomputation, experts on tensor ranks and spread over data ranks, both rank orders; two of them on an emulated GPU. Losses, gradient
+   schedules, recomputation, experts on tensor ranks and spread over data ranks, both rank orders; two of them on an emulated GPU. Losses, gradient
    norms, the validation loss and parameters against one rank: f64, within 1e-10 (measured 2.5e-12, the key biases of gpt.dz), f32 within
    the bounds that layouts.py gives reasons for. Every run has --check-memory: arena peaks and bytes sent are the plan's.
 2. The bytes sent over the data axis, and the arena's weights and gradients, computed again here from the shapes of the checkpoint's
@@ -31,9 +31,9 @@ BOUNDS = {"fp64": (1e-10, 1e-10, 1e-10), "fp32": (5e-6, 1e-4, 2e-2)}  # losses, 
 FILES = ("model.safetensors", "optimizer.safetensors")
 GPU = ("--cluster", "gpu", "--arch", "host")
 
-# cut: "layer" or "block"; expert: ranks of an expert group
-Case = collections.namedtuple("Case", "model t p d zero batch micro recompute cut order expert precision more steps",
-                              defaults=("none", "layer", "tdp", 1, "fp64", (), STEPS))
+# cut: "layer" or "block"; expert: ranks of an expert group; schedule: with chunks a stage where there are several
+Case = collections.namedtuple("Case", "model t p d zero batch micro recompute cut order expert precision more steps schedule",
+                              defaults=("none", "layer", "tdp", 1, "fp64", (), STEPS, "1f1b"))
 
 CASES = (
     Case("gpt", 1, 1, 2, 2, 8, 2),
@@ -49,6 +49,8 @@ CASES = (
     Case("moe", 1, 1, 4, 2, 8, 1, "none", "layer", "tdp", 2),
     Case("moe", 1, 2, 4, 3, 8, 1, "full", "layer", "tpd", 2),
     Case("moe", 2, 1, 2, 3, 8, 2, "none", "layer", "tdp", 2),
+    Case("gpt", 1, 2, 2, 3, 8, 1, schedule="gpipe"),
+    Case("gpt", 1, 2, 2, 2, 8, 1, "full", schedule="interleaved 2"),
     Case("gpt", 2, 1, 2, 3, 4, 1, "full", more=GPU, steps=2),
     Case("gpt", 1, 2, 2, 2, 4, 1, more=GPU, steps=2),
 )
@@ -58,13 +60,13 @@ CHAINS = ((ONE, CASES[4]), (CASES[4], Case("gpt", 1, 1, 4, 2, 8, 1)), (CASES[2],
 
 
 def name_of(case):
-    return "%s %s t%d p%d d%d zero%d recompute %s%s%s%s%s" % (
+    return "%s %s t%d p%d d%d zero%d recompute %s%s%s%s%s%s" % (
         case.model, case.precision, case.t, case.p, case.d, case.zero, case.recompute, " cut inside layers" if case.cut == "block" else "",
-        " order tpd" if case.order == "tpd" else "", " expert %d" % case.expert if case.expert > 1 else "", " emulated GPU" if case.more else "")
+        " order tpd" if case.order == "tpd" else "", " expert %d" % case.expert if case.expert > 1 else "", "" if case.schedule == "1f1b" else " " + case.schedule, " emulated GPU" if case.more else "")
 
 
 def reference_of(case):
-    return case._replace(t=1, p=1, d=1, zero=0, micro=1, recompute="none", cut="layer", order="tdp", expert=1, more=())
+    return case._replace(t=1, p=1, d=1, zero=0, micro=1, recompute="none", cut="layer", order="tdp", expert=1, more=(), schedule="1f1b")
 
 
 # ---- one run ----
@@ -76,6 +78,8 @@ def settings(case):
     yield from ("tensor=%d" % case.t, "pipeline=%d" % case.p, "plan.data=%d" % case.d, "zero=%d" % case.zero)
     yield from ("batch=%d" % case.batch, "microbatch=%d" % case.micro, 'precision="%s"' % case.precision, 'cut="%s"' % case.cut)
     yield from ('rank_order="%s"' % case.order, "model.layers=%d" % LAYERS[case.model])
+    schedule, _, chunks = case.schedule.partition(" ")
+    yield from ('schedule="%s"' % schedule, "chunks=%s" % (chunks or 1))
     if case.model == "moe":
         yield from ("plan.expert=%d" % case.expert, "model.n=8")
     modes = case.recompute.split(",")
@@ -196,6 +200,18 @@ def check_chains(tally, folder, want):
             judge(tally, name, after, train(folder, after, place, STEPS, resume=True), want, HALF)
 
 
+def check_refusal(tally, folder):
+    """Gradients of weights that come in two parts would be scattered twice."""
+    place = os.path.join(folder, "refused")
+    case = Case("gpt", 1, 2, 2, 3, 8, 1, schedule="zb_h1")
+    command = ["build", os.path.join(HERE, "gpt.dz"), "--ranks", 4, "-o", place]
+    for setting in settings(case):
+        command += ["--set", setting]
+    outcome = harness.zplan(*command)
+    tally.check("a schedule that splits backward is refused", outcome.status in (1, 3) and "backward in two parts" in outcome.err + outcome.out,
+                "exit %d\n%s" % (outcome.status, outcome.tail()))
+
+
 def main():
     parser = argparse.ArgumentParser(description="ZeRO 2 and 3 against one rank")
     parser.add_argument("--verbose", action="store_true", help="a line a case")
@@ -216,6 +232,7 @@ def main():
             check_shards(tally, case, results[case])
         check_resume(tally, folder, CASES[4], results[CASES[4]])
         check_chains(tally, folder, references[reference_of(ONE)])
+        check_refusal(tally, folder)
         return tally.finish()
 
 

@@ -239,10 +239,14 @@ Test(plan_space, generated_choices) {
   const char *why;
   zp_choice c = {.tensor = 2, .pipeline = 2, .data = 2, .zero = 1, .microbatch = 1, .recompute = ZP_RECOMPUTE_FULL};
   for (; c.zero <= 3; c.zero++) cr_expect(zp_choice_is_generated(&c, &why), "ZeRO %d", c.zero);
-  c.zero = 0, c.schedule = ZP_SCHEDULE_GPIPE;
+  c.zero = 3, c.schedule = ZP_SCHEDULE_GPIPE;
+  cr_expect(zp_choice_is_generated(&c, &why));
+  c.schedule = ZP_SCHEDULE_ZB_H1;
   cr_expect_not(zp_choice_is_generated(&c, &why));
-  cr_expect_str_eq(why, "schedules other than 1f1b are planned, not generated yet");
-  c.schedule = ZP_SCHEDULE_1F1B, c.home[ZP_STATE_ACTIVATIONS] = (zp_home){ZP_TIER_HOST, 1};
+  cr_expect_str_eq(why, "ZeRO 2 and 3 with backward in two parts are planned, not generated yet");
+  c.zero = 1;
+  cr_expect(zp_choice_is_generated(&c, &why));
+  c.home[ZP_STATE_ACTIVATIONS] = (zp_home){ZP_TIER_HOST, 1};
   cr_expect_not(zp_choice_is_generated(&c, NULL));
 }
 
