@@ -93,6 +93,7 @@ part 'pytorch' python3 tests/torch/compare.py
 part 'faults' python3 tests/fault/faults.py
 part 'mutations' python3 tests/fault/mutations.py
 part 'resume' python3 tests/diff/resume.py
+part 'sharded state' python3 tests/diff/zero.py
 part 'emulated GPU' python3 tests/diff/cuda.py
 part 'schedules' python3 tests/diff/schedules.py
 # shellcheck disable=SC2086 # absent when empty
