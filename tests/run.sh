@@ -4,7 +4,7 @@
 #
 #   tests/run.sh [--no-dev] [--quick]
 #     --no-dev    without the second build (sanitizers, warnings are errors) and its unit tests
-#     --quick     one in seventeen of the layouts
+#     --quick     fewer layouts: every value of every axis once
 #
 # Logs of all parts: build/test-logs/.
 here=$(cd "$(dirname "$0")" && pwd) || exit 1

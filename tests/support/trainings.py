@@ -26,7 +26,6 @@ import shutil
 import harness
 
 STEPS = 20
-TIMEOUT = 900  # elapsed seconds of one training; a loaded machine must not fail it
 MODELS = os.path.join(harness.ROOT, "tests", "diff")
 QUANTITIES = ("loss", "gradient norm", "parameters")
 BOUNDS = {"fp64": {quantity: 1e-10 for quantity in QUANTITIES},
@@ -37,7 +36,9 @@ BOUNDS = {"fp64": {quantity: 1e-10 for quantity in QUANTITIES},
 Training = collections.namedtuple("Training", "name model settings reference words group")
 Result = collections.namedtuple("Result", "error losses norms checkpoint seconds")
 
-ONE_RANK = {"tensor": 1, "pipeline": 1, "plan.data": 1, "microbatch": 1, "zero": 0, "recompute": "none", "recompute_shard": "none"}
+DEGREES = ("tensor", "pipeline", "plan.data")
+ONE_RANK = {"tensor": 1, "pipeline": 1, "plan.data": 1, "microbatch": 1, "zero": 0, "recompute": "none", "recompute_shard": "none",
+            "cut": "layer", "rank_order": "tdp"}
 KEPT = ("batch", "precision")  # besides model.*: what a reference has in common with the training
 
 
@@ -52,11 +53,12 @@ def reference_for(settings, keep=KEPT):
 
 
 def name_for(model, settings):
-    """Settings that say something: those of one rank are left out, except for the degrees."""
-    degrees = "t%d p%d d%d" % tuple(settings[key] for key in ("tensor", "pipeline", "plan.data"))
-    rest = ["%s %s" % (key, value if not isinstance(value, (list, tuple)) else ",".join(map(str, value)))
-            for key, value in settings.items() if key not in ("tensor", "pipeline", "plan.data", "precision") and ONE_RANK.get(key) != value]
-    return " ".join([model, settings["precision"], degrees] + rest)
+    """Degrees, and the settings that one rank has not."""
+    shown = [model, settings["precision"], "t%d p%d d%d" % tuple(settings[key] for key in DEGREES)]
+    for key, value in settings.items():
+        if key not in DEGREES and key != "precision" and ONE_RANK.get(key) != value:
+            shown.append("%s %s" % (key, ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value))
+    return " ".join(shown)
 
 
 def layout(model, tensor=1, pipeline=1, data=1, more=None, keep=KEPT, words=(), **settings):
@@ -72,7 +74,7 @@ def layout(model, tensor=1, pipeline=1, data=1, more=None, keep=KEPT, words=(), 
 
 
 def ranks_of(settings):
-    return settings["tensor"] * settings["pipeline"] * settings["plan.data"]
+    return math.prod(settings[key] for key in DEGREES)
 
 
 # ---- one run ----
@@ -84,7 +86,7 @@ def train(model, settings, folder, steps=STEPS, words=()):
     for key, value in settings.items():
         command += ["--set", "%s=%s" % (key, json.dumps(value))]
     command += ["--steps", steps, *words, "--threads", 1, "--check-memory", "--", "--checkpoint", os.path.join(folder, "ck")]
-    outcome = harness.zplan(*command, timeout=TIMEOUT)
+    outcome = harness.zplan(*command)
     checkpoint = os.path.join(harness.step_folder(os.path.join(folder, "ck"), steps), "model.safetensors")
     if outcome.status != 0:
         return Result("exit %d\n%s" % (outcome.status, outcome.tail()), [], [], checkpoint, outcome.seconds)
@@ -134,10 +136,10 @@ class Suite:
 
     After run(): references {(model, settings): Result}, largest {(group, quantity): (error, name)}."""
 
-    def __init__(self, table, folder, jobs=2, verbose=False, bounds=None, steps=STEPS, reference_words=()):
+    def __init__(self, table, folder, jobs=2, verbose=False, bounds=None, steps=STEPS, reference_words=(), tally=None):
         self.table, self.folder, self.jobs, self.verbose = table, folder, jobs, verbose
         self.bounds, self.steps, self.reference_words = bounds or BOUNDS, steps, tuple(reference_words)
-        self.tally, self.references = harness.Tally(), {}
+        self.tally, self.references = tally or harness.Tally(), {}
         self.largest = collections.defaultdict(lambda: (0.0, ""))
 
     def run_job(self, job):
