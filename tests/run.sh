@@ -87,6 +87,7 @@ part 'messages' tests/golden/run_errors.sh
 part 'examples' python3 tests/diff/examples.py
 part 'plan files' python3 tests/verify/tamper.py
 part 'command' python3 tests/verify/command.py
+part 'compare' python3 tests/verify/compare.py
 part 'interop' python3 tests/interop/interop.py
 part 'accuracy' python3 tests/accuracy/goals.py
 part 'pytorch' python3 tests/torch/compare.py
