@@ -38,7 +38,7 @@ Result = collections.namedtuple("Result", "error losses norms checkpoint seconds
 
 DEGREES = ("tensor", "pipeline", "plan.data")
 ONE_RANK = {"tensor": 1, "pipeline": 1, "plan.data": 1, "microbatch": 1, "zero": 0, "recompute": "none", "recompute_shard": "none",
-            "cut": "layer", "rank_order": "tdp"}
+            "cut": "layer", "rank_order": "tdp", "schedule": "1f1b", "sequence": False, "compress": False}
 KEPT = ("batch", "precision")  # besides model.*: what a reference has in common with the training
 
 
