@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include "calibrate.h"
 
@@ -47,6 +48,24 @@ double time_call(void (*work)(void *arg), void *arg, double budget_s) {
   return seconds[n / 4];
 }
 
+void time_in_turns(timing *timings, int n, double budget_s) {
+  enum { LEAST = 3, MOST = 200 };
+  double *seconds = touched(n * MOST * (int64_t)sizeof *seconds);
+  int rounds = 0;
+  for (double begin = now(); rounds < LEAST || (rounds < MOST && now() - begin < budget_s); rounds++)
+    for (int i = 0; i < n; i++) {
+      if (timings[i].warm) timings[i].work(timings[i].arg);
+      double start = now();
+      timings[i].work(timings[i].arg);
+      seconds[i * MOST + rounds] = now() - start;
+    }
+  for (int i = 0; i < n; i++) {
+    qsort(seconds + i * MOST, (size_t)rounds, sizeof *seconds, by_size);
+    timings[i].seconds = seconds[i * MOST + rounds / 2];
+  }
+  give_back(seconds, n * MOST * (int64_t)sizeof *seconds);
+}
+
 int machine_cores(void) {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
@@ -64,26 +83,49 @@ void open_rank(zpr *c, zpr_program *program, int threads) {
 }
 
 void *touched(int64_t bytes) {
-  void *memory = aligned_alloc(64, (size_t)((bytes + 63) / 64 * 64));
-  if (!memory) {
+  void *memory = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
     fprintf(stderr, "zplan-calibrate: no memory for %lld bytes\n", (long long)bytes);
     exit(1);
   }
+  madvise(memory, (size_t)bytes, MADV_HUGEPAGE); /* only faster; a kernel without it is fine */
   memset(memory, 0, (size_t)bytes);
   return memory;
+}
+
+void give_back(void *memory, int64_t bytes) { munmap(memory, (size_t)bytes); }
+
+/* ---- what is measured ---- */
+
+static void nothing(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)arg, (void)begin, (void)end, (void)worker;
+}
+
+enum { TASKS = 1000 };
+static void start_tasks(void *arg) {
+  for (int i = 0; i < TASKS; i++) zpr_parallel(arg, ZPR_MAX_WORKERS, 1, nothing, NULL);
+}
+
+static void measure_kernels(double budget_s) {
+  zpr_program program = {.dtype = ZPK_F32, .tensor = 1, .pipeline = 1, .data = 1};
+  zpr c;
+  open_rank(&c, &program, 0);
+  put_row("task_s", time_call(start_tasks, &c, 0.05 * budget_s) / TASKS, "s", "an empty task on all threads");
+  measure_streams(&c, 0.2 * budget_s);
+  measure_rows(&c, 0.3 * budget_s);
+  measure_attention(&c, 0.45 * budget_s);
+  zpr_close(&c);
 }
 
 static void measure_compute(double budget_s, const char *folder) {
   int cores = machine_cores() < ZPR_MAX_WORKERS ? machine_cores() : ZPR_MAX_WORKERS;
   put_row("cores", cores, "cores", "that this process may use, at most the %d threads of a rank", ZPR_MAX_WORKERS);
-  double share = cores > 1 ? 0.19 : 0.38; /* of the budget: four passes, or two */
-  measure_gemm(ZPK_F32, cores, share * budget_s);
-  measure_gemm(ZPK_F64, cores, share * budget_s);
-  if (cores > 1) {
-    measure_gemm(ZPK_F32, 1, share * budget_s);
-    measure_gemm(ZPK_F64, 1, share * budget_s);
-  }
-  measure_kernels(0.24 * budget_s);
+  double share = cores > 1 ? 0.5 : 1; /* ranks with all threads, and with one */
+  measure_gemm(ZPK_F32, cores, 0.4 * share * budget_s);
+  if (cores > 1) measure_gemm(ZPK_F32, 1, 0.4 * share * budget_s);
+  measure_kernels(0.3 * budget_s);
+  measure_gemm(ZPK_F64, cores, 0.3 * share * budget_s);
+  if (cores > 1) measure_gemm(ZPK_F64, 1, 0.3 * share * budget_s);
   measure_disk(folder);
 }
 
