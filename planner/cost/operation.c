@@ -3,8 +3,9 @@
  * Matrix product on a GPU: the output is cut into tiles, tiles run in waves over the device's multiprocessors, a tile
  * costs its products plus the filling of its pipeline, and small tiles wait more for their operands. The library picks
  * the fastest of some tile shapes and may divide a long inner dimension; so does this model. Operands whose rows are
- * not aligned do without the tensor cores. On CPUs every dimension saturates as x / (x + half), unless they were measured (cpu.c). Nothing is faster than
- * its bytes (roofline). Left out: clocks that depend on the data, caches, differences between library versions. */
+ * not aligned do without the tensor cores. On CPUs every dimension saturates as x / (x + half), unless they were
+ * measured (cpu.c). Nothing is faster than its bytes (roofline). Left out: clocks that depend on the data, caches,
+ * differences between library versions. */
 #include <math.h>
 #include "constants.h"
 #include "cost.h"

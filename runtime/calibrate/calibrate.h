@@ -5,7 +5,8 @@
 #include "internal.h"
 
 /* ---- main.c ---- */
-/* One row on stdout: name, value, unit and how it was measured, separated by tabs. */
+/* A row: name, value, unit and how it was measured. A name that comes again, in another pass, gives the row the median
+ * of the values. main prints the rows at the end, a line each, tabs between. */
 void put_row(const char *name, double value, const char *unit, const char *how, ...)
     __attribute__((format(printf, 4, 5)));
 /* Wall-clock seconds. */
@@ -20,7 +21,7 @@ typedef struct timing {
   bool warm;      /* every timed call follows one that is not timed: what it needs is in the caches, if it fits */
   double seconds; /* out: of one call */
 } timing;
-/* Rounds over all of them for about `budget_s`, at least three: a disturbance of the machine lasts longer than one call
+/* Rounds over all of them for about `budget_s`, at least one: a disturbance of the machine lasts longer than one call
  * and must not decide about one work alone. The median, because a trainer's steps are as disturbed as these calls. */
 void time_in_turns(timing *timings, int n, double budget_s);
 /* A rank with `threads` threads and no model: what the runtime's own kernels need to run. */

@@ -1,6 +1,6 @@
 /* Rates of matrix products over a grid of shapes, through the runtime's zpr_gemm. Rows: gemm_f32_t2_nt_256x64x1024, the
- * rate of one rank with 2 threads for m x n x k. Kinds are the three products of a linear layer: nt forward, the rows of
- * the weight are columns of the product; nn gradient of the inputs; tn gradient of the weight.
+ * rate of one rank with 2 threads for m x n x k. Kinds are the three products of a linear layer: nt forward, the rows
+ * of the weight are columns of the product; nn gradient of the inputs; tn gradient of the weight.
  *
  * In a training step an operand comes back after the steps of a whole layer, so the calls for a shape take turns over
  * SETS operand sets: those of small products stay in the caches, those of large ones come from memory, as there. */
@@ -83,7 +83,6 @@ void measure_gemm(zpk_dtype dtype, int threads, double budget_s) {
   pid_t others[ZPR_MAX_WORKERS];
   int n_others = machine_cores() / threads - 1;
   if (n_others > ZPR_MAX_WORKERS - 1) n_others = ZPR_MAX_WORKERS - 1;
-  fflush(stdout);
   for (int i = 0; i < n_others; i++) {
     others[i] = fork();
     if (others[i] == 0) keep_busy(dtype, threads);

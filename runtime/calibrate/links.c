@@ -83,7 +83,6 @@ int measure_links(int argc, char **argv, double budget_s) {
   zpr c;
   zpr_open(&c, &program, &options, &argc, &argv);
   measure_exchanges(&c, budget_s);
-  fflush(stdout);
   zpr_close(&c);
   return 0;
 }

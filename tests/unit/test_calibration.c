@@ -67,8 +67,8 @@ static zp_rate_table table_of(const zp_rate_sample *samples, int n, int axes, bo
 static double at(const zp_rate_table *table, double a, double b) { return zp_rate_at(table, (double[]){a, b}); }
 
 /* Samples in any order. */
-static const zp_rate_sample grid[] = {
-    {{100, 8}, 4}, {{10, 8}, 1}, {{10, 2}, 2}, {{100, 2}, 8}, {{1000, 2}, 16}, {{1000, 8}, 2}};
+static const zp_rate_sample grid[] = {{{100, 8}, 4}, {{10, 8}, 1},    {{10, 2}, 2},
+                                      {{100, 2}, 8}, {{1000, 2}, 16}, {{1000, 8}, 2}};
 
 Test(calibration, tables_give_back_what_was_measured) {
   zp_rate_table t = table_of(grid, 6, 2, true);
@@ -77,8 +77,8 @@ Test(calibration, tables_give_back_what_was_measured) {
 
 Test(calibration, between_measured_sizes_logarithms_are_linear) {
   zp_rate_table t = table_of(grid, 6, 2, true);
-  cr_expect(near(at(&t, sqrt(10 * 100), 2), 4, 1e-12));  /* the geometric mean of 2 and 8 */
-  cr_expect(near(at(&t, 100, 4), sqrt(8 * 4), 1e-12));   /* halfway between 2 and 8 */
+  cr_expect(near(at(&t, sqrt(10 * 100), 2), 4, 1e-12));                     /* the geometric mean of 2 and 8 */
+  cr_expect(near(at(&t, 100, 4), sqrt(8 * 4), 1e-12));                      /* halfway between 2 and 8 */
   cr_expect(near(at(&t, sqrt(1e5), 4), sqrt(sqrt(8 * 16 * 4 * 2)), 1e-12)); /* the middle of four corners */
 }
 
