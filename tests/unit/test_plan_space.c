@@ -242,8 +242,11 @@ Test(plan_space, generated_choices) {
   c.zero = 3;
   cr_expect_not(zp_choice_is_generated(&c, &why));
   cr_expect_str_eq(why, "ZeRO 3 is planned, not generated yet");
-  c.zero = 0, c.schedule = ZP_SCHEDULE_GPIPE;
-  cr_expect_not(zp_choice_is_generated(&c, NULL));
+  c.zero = 0;
+  for (int s = 0; s < ZP_SCHEDULE_COUNT; s++) {
+    c.schedule = (zp_schedule)s;
+    cr_expect(zp_choice_is_generated(&c, &why), "%s", zp_schedule_name(c.schedule));
+  }
   c.schedule = ZP_SCHEDULE_1F1B, c.home[ZP_STATE_ACTIVATIONS] = (zp_home){ZP_TIER_HOST, 1};
   cr_expect_not(zp_choice_is_generated(&c, NULL));
 }
