@@ -1,8 +1,8 @@
-/* Messages along the pipeline: which rank has the neighbouring part of the model, tags, buffers; and how they go between
- * ranks over the host's transport.
+/* Messages along the pipeline: which rank has the neighbouring part of the model, tags, buffers; and how they go
+ * between ranks over the host's transport.
  *
- * Part k of the model is chunk k / stages of a stage. Between two ranks messages of several chunks may be on their way in
- * both directions at once, and the ranks take them in different orders: so the tag tells them apart. */
+ * Part k of the model is chunk k / stages of a stage. Between two ranks messages of several chunks may be on their way
+ * in both directions at once, and the ranks take them in different orders: so the tag tells them apart. */
 #include <assert.h>
 #include "comm.h"
 

@@ -1,6 +1,6 @@
 /* Executes lowered procedures in f64 over byte arenas, with the offsets, aliases, slots and order tables that the plan
- * says: all stages, chunks and tensor ranks of one replica in one process. Arithmetic comes from the graph interpreter, one
- * step at a time; collectives and losses of divided tensors are written out here. Memory is poisoned with NaN
+ * says: all stages, chunks and tensor ranks of one replica in one process. Arithmetic comes from the graph interpreter,
+ * one step at a time; collectives and losses of divided tensors are written out here. Memory is poisoned with NaN
  * before it is first written and wherever a live range ends, so a wrong offset or a too short live range reaches the
  * gradients.
  *
@@ -34,8 +34,9 @@ typedef struct pm {
   const zp_lowered *l;
   int t;
   pm_rank rank[PM_STAGES][PM_TENSOR];
-  int64_t sent[PM_STAGES * PM_CHUNKS][2], taken[PM_STAGES * PM_CHUNKS][2]; /* messages of a chunk of the model, [1]: up */
-  int64_t owner[PM_STAGES][PM_SLOTS]; /* of the slots of a pool: 1 + chunk * micro-batches + micro-batch; 0: free */
+  int64_t sent[PM_STAGES * PM_CHUNKS][2],
+      taken[PM_STAGES * PM_CHUNKS][2]; /* messages of a chunk of the model, [1]: up */
+  int64_t owner[PM_STAGES][PM_SLOTS];  /* of the slots of a pool: 1 + chunk * micro-batches + micro-batch; 0: free */
   double loss;
 } pm;
 

@@ -61,8 +61,8 @@ static zp_plan *plan_of(const zp_spec *spec, zp_choice c) {
 }
 
 static void expect_terms(const zp_estimate *e) {
-  double sum = e->compute_s + e->bubble_s + e->tensor_comm_s + e->expert_comm_s + e->pipeline_comm_s + e->data_comm_s + e->optimizer_s +
-               e->offload_s;
+  double sum = e->compute_s + e->bubble_s + e->tensor_comm_s + e->expert_comm_s + e->pipeline_comm_s + e->data_comm_s +
+               e->optimizer_s + e->offload_s;
   cr_expect(isfinite(e->step_s) && e->step_s > 0);
   cr_expect(fabs(sum - e->step_s) <= 1e-9 * e->step_s, "terms sum to %.9g, the step takes %.9g", sum, e->step_s);
 }
@@ -289,8 +289,8 @@ Test(plan_space, lies_about_experts_are_found) {
   zp_spec *spec = spec_of(&EXPERTS);
   const zp_plan *plan =
       plan_of(spec, (zp_choice){.tensor = 2, .pipeline = 2, .data = 4, .expert = 2, .zero = 1, .microbatch = 2});
-  static const char *const layer[] = {"spread_base", "spread_stride"},
-                          *const flat[] = {"spread_elements", "spread_shard_elements"};
+  static const char *const layer[] = {"spread_base", "spread_stride"}, *const flat[] = {"spread_elements",
+                                                                                        "spread_shard_elements"};
   for (int i = 0; i < 6; i++) {
     zp_json *json = zp_plan_to_json(arena, plan);
     const zp_json *stage = zp_json_at(zp_json_get(json, "stages"), 0);

@@ -127,13 +127,16 @@ static void check_modes(const model_size *size) {
 Test(program_run, gpt_stages_with_modes) { check_modes(&GPT); }
 Test(program_run, llama_stages_with_modes) { check_modes(&LLAMA); }
 
-/* Every other schedule: several chunks a stage, the second back to the first stage, backward in two parts. What waits for
- * gradients of weights is poisoned when they are done, so nothing of it may be read later. */
+/* Every other schedule: several chunks a stage, the second back to the first stage, backward in two parts. What waits
+ * for gradients of weights is poisoned when they are done, so nothing of it may be read later. */
 static void check_schedules(const model_size *size, bool cut_inside) {
   static const struct {
     zp_schedule schedule;
     int chunks;
-  } with[] = {{ZP_SCHEDULE_INTERLEAVED, 2}, {ZP_SCHEDULE_INTERLEAVED, 3}, {ZP_SCHEDULE_ZB_H1, 1}, {ZP_SCHEDULE_ZB_H2, 1},
+  } with[] = {{ZP_SCHEDULE_INTERLEAVED, 2},
+              {ZP_SCHEDULE_INTERLEAVED, 3},
+              {ZP_SCHEDULE_ZB_H1, 1},
+              {ZP_SCHEDULE_ZB_H2, 1},
               {ZP_SCHEDULE_ZB_V, 2}};
   zp_spec *spec = f64_spec(size);
   pm_reference reference = pm_run_reference(arena, spec, BATCH);
@@ -145,7 +148,8 @@ static void check_schedules(const model_size *size, bool cut_inside) {
           for (int shard = 0; shard < (tensor > 1 && keep == ZP_RECOMPUTE_FULL ? 2 : 1); shard++)
             check_layout(spec, &reference,
                          (layout){tensor, pipeline, 1 + (pipeline + keep) % 2, (zp_recompute)keep, shard,
-                                  with[i].schedule, NULL, pipeline * with[i].chunks > 2 + size->layers, with[i].chunks});
+                                  with[i].schedule, NULL, pipeline * with[i].chunks > 2 + size->layers,
+                                  with[i].chunks});
 }
 
 Test(program_run, gpt_schedules) { check_schedules(&GPT, true); }

@@ -178,7 +178,8 @@ static void check_forwards(zp_schedule schedule, int v) {
         one.length[s] = n;
       }
       run_player(&one);
-      for (int s = 0; s < p; s++) cr_assert_eq(one.next[s], m * v, "%s p %d m %d", zp_schedule_name(schedule), p, (int)m);
+      for (int s = 0; s < p; s++)
+        cr_assert_eq(one.next[s], m * v, "%s p %d m %d", zp_schedule_name(schedule), p, (int)m);
       zp_arena_free(arena);
     }
 }
