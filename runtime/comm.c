@@ -15,7 +15,7 @@
 #include "comm.h"
 
 enum {
-  SPINS = 200,           /* polls before the first nap */
+  SPINS = 200, /* polls before the first nap */
   FIRST_NAP_US = 20,
   LONGEST_NAP_US = 100
 };

@@ -4,7 +4,8 @@
 
 /* A name not taken by a buffer before it, nor by the function's own. */
 static const char *unique_name(zp_frame *f, int b, const char *wanted) {
-  static const char *const own[] = {"c", "s", "t", "w", "g", "we", "ge", "x", "y", "dx", "dy", "mb", "layer", "saved", "pending"};
+  static const char *const own[] = {"c", "s",  "t",  "w",  "g",     "we",    "ge",     "x",
+                                    "y", "dx", "dy", "mb", "layer", "saved", "pending"};
   const char *name = wanted;
   for (int suffix = 2;; suffix++) {
     bool taken = false;
@@ -133,7 +134,10 @@ static void declare_buffer(zp_frame *f, int b) {
   }
   if (x->element == ZP_ELEM_I32 && x->place != ZP_AT_INPUT) { /* slots of tokens */
     zp_buf_line(out, "int32_t *%s = (int32_t *)(void *)(%s + %lld); /* [%lld, %lld] */", name,
-                x->place == ZP_AT_SAVED ? "saved" : x->place == ZP_AT_PENDING ? "pending" : "t", ZP_LL(x->offset), ZP_LL(x->rows), ZP_LL(x->cols));
+                x->place == ZP_AT_SAVED     ? "saved"
+                : x->place == ZP_AT_PENDING ? "pending"
+                                            : "t",
+                ZP_LL(x->offset), ZP_LL(x->rows), ZP_LL(x->cols));
     return;
   }
   switch (x->place) {
@@ -218,7 +222,8 @@ static zp_buf print_steps(zp_frame *f) {
 
 static void emit_function(zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass, const zp_procedure *p) {
   static const char *const what[] = {"forward: x -> y", "backward: dy -> dx, gradients of its parameters",
-                                     "backward for inputs: dy -> dx", "backward for weights: gradients of its parameters"};
+                                     "backward for inputs: dy -> dx",
+                                     "backward for weights: gradients of its parameters"};
   const zp_segment_program *seg = zp_emit_variant(e, segment, mode);
   zp_frame f = {.e = e, .seg = seg, .p = p, .model = e->model, .last = p->steps.len, .backward = pass == ZP_PASS_BACKWARD};
   zp_emit_find_buckets(&f, segment);

@@ -1,4 +1,5 @@
-/* Prints the top of a trainer: what made it, memory per stage, dimensions, parameters, what the runtime knows of a stage. */
+/* Prints the top of a trainer: what made it, memory per stage, dimensions, parameters, what the runtime knows of a
+ * stage. */
 #include "emit.h"
 
 #include <assert.h>
@@ -18,8 +19,9 @@ void zp_emit_header(zp_emit *e) {
               " * plan %s: tensor %d x pipeline %d x data %d, ZeRO %d, micro-batch %lld x %lld, schedule %s, "
               "recompute %s%s; %s",
               zp_plan_hash(e->arena, e->program), c->tensor, c->pipeline, c->data, c->zero,
-              LL(e->program->microbatches), LL(c->microbatch), zp_schedule_name(c->schedule), zp_report_recompute(e->arena, c),
-              c->fine ? ", cuts inside layers" : "", precision_name(e->plan->spec->train.precision));
+              LL(e->program->microbatches), LL(c->microbatch), zp_schedule_name(c->schedule),
+              zp_report_recompute(e->arena, c), c->fine ? ", cuts inside layers" : "",
+              precision_name(e->plan->spec->train.precision));
   zp_buf_line(out, " * predicted step %.3f ms; %lld parameters; rank = %s * tensor + t", est->step_s * 1e3,
               LL(zp_model_parameters(e->model)), c->order == ZP_ORDER_TPD ? "(d * pipeline + p)" : "(p * data + d)");
   zp_buf_line(out, " *");
@@ -42,7 +44,8 @@ static void emit_pipeline_dimensions(zp_emit *e) {
   if (zp_chunks(&p->choice) > 1)
     zp_buf_line(&e->out, "  CHUNKS = %d,       /* of the model, on every stage */", p->choice.chunks);
   if (p->stages[0].messages > 1)
-    zp_buf_line(&e->out, "  MESSAGES = %lld,     /* buffers of a chunk in each direction */", LL(p->stages[0].messages));
+    zp_buf_line(&e->out, "  MESSAGES = %lld,     /* buffers of a chunk in each direction */",
+                LL(p->stages[0].messages));
   if (zp_emit_pools(e)) zp_buf_line(&e->out, "  MOST_SLOTS = %lld,", LL(slots));
 }
 

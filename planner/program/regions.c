@@ -134,8 +134,7 @@ int64_t zp_chunk_pending_stride(const zp_chunk *chunk) { return zp_round_up(chun
 
 int64_t zp_stage_pending_at(const zp_stage *s, int chunk) {
   int64_t at = s->at_pending;
-  for (int k = 0; k < chunk && at >= 0; k++)
-    at += s->chunks[k].pending * zp_chunk_pending_stride(&s->chunks[k]);
+  for (int k = 0; k < chunk && at >= 0; k++) at += s->chunks[k].pending * zp_chunk_pending_stride(&s->chunks[k]);
   return at;
 }
 

@@ -33,6 +33,4 @@ void zpr_stage_send(zpr *c, const zpr_message *to, const void *data, int64_t cou
 
 void zpr_stage_send_wait(zpr *c, const zpr_message *to) { zpr_host_send_wait(c, to); }
 
-void zpr_stage_recv(zpr *c, const zpr_message *from, void *data, int64_t count) {
-  zpr_host_recv(c, from, data, count);
-}
+void zpr_stage_recv(zpr *c, const zpr_message *from, void *data, int64_t count) { zpr_host_recv(c, from, data, count); }
