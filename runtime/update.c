@@ -77,10 +77,12 @@ void zpr_update_open(zpr *c) {
         add_param(c, run->base + i * run->stride + run->params[k].offset, &run->params[k]);
   }
   u->squares = zpr_alloc(c, (size_t)u->n, sizeof *u->squares);
+  zpr_partial_open(c);
 }
 
 void zpr_update_close(zpr *c) {
   zpr_updater *u = c->state->updater;
+  zpr_partial_close(c);
   if (!u) return;
   free(u->blocks);
   free(u->squares);
@@ -104,7 +106,7 @@ void zpr_begin_step(zpr *c) {
   }
 }
 
-/* Ties first: each replica completes its own gradient, then the replicas are summed. All sums add in rank order, so the
+/* Ties and tensor ranks first: each replica completes its own gradient, then the replicas are summed. All sums add in rank order, so the
  * stages of a tie get the same bits and their copies of the weight stay equal for good. */
 static void reduce_gradients(zpr *c) {
   char *grads = zpr_at(c, c->stage->grads);
@@ -114,6 +116,7 @@ static void reduce_gradients(zpr *c) {
     zpr_group g = zpr_tie_group(c, i);
     if (g.n > 1) zpr_group_all_reduce(c, &g, ZPR_TIE, grads + tie->offset[g.me] * size, tie->elements);
   }
+  zpr_sum_partial(c);
   for (int i = 0; i < ZPR_PARTS; i++) {
     zpr_part part = zpr_part_of(c, i);
     if (c->program->zero >= 1)

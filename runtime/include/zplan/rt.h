@@ -29,6 +29,7 @@ typedef struct zpr_param {
   double init_a, init_b;
   bool decay;
   bool zero_first;   /* the gradient is only ever added to: zero it at the start of a step */
+  bool grad_partial; /* every tensor rank has a part of the gradient, that of its positions: summed once a step */
 } zpr_param;
 
 /* `count` consecutive instances of a segment that live on a stage, side by side in the flat buffers. Its parameters are
@@ -59,6 +60,7 @@ typedef struct zpr_stage {
    * hold the same when zero == 1: all data ranks, or data / expert of them. Moments have shards of both parts. */
   int64_t flat_elements, shard_elements;          /* both parts; this rank's shards of them, all of them without ZeRO-1 */
   int64_t spread_elements, spread_shard_elements; /* of them the second part; 0 when expert == 1 */
+  int64_t scratch, scratch_bytes; /* free between steps: where partial gradients travel together */
   int64_t inputs;        /* int32 [inputs][micro-batches][microbatch][S]: tokens, then labels, of the whole step */
   int n_runs;
   const zpr_run *runs;
@@ -217,6 +219,12 @@ void zpr_zero(zpr *c, void *dst, int64_t bytes);
 void zpr_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count);
 /* out[i * count ..] = rank i's `in`; in may be its own place in out. */
 void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *out);
+/* Collective over the n tensor ranks, between a rank's share of every sample's positions, [samples, elements], and all of
+ * them, [samples, n, elements]; `elements` are those of one share of one sample. The gather sends as n ranks' all-gather of
+ * samples * elements each. The reduce-scatter adds what the ranks have for my share, in rank order on the host, and leaves
+ * `in` as it is; all ranks together send (n-1) * n * samples * elements. */
+void zpr_all_gather_sequence(zpr *c, const void *in, int64_t samples, int64_t elements, void *out);
+void zpr_reduce_scatter_sequence(zpr *c, const void *in, int64_t samples, int64_t elements, void *out);
 /* Collective over an expert group, n ranks, of which each has `experts`: from the slots of all experts for this rank's
  * samples, in[samples, n, experts, elements], to those of this rank's experts for the samples of all members, out[samples,
  * experts, n, elements]; `elements` are the slots of one expert for one sample. And back. Each rank sends all but 1/n. */
