@@ -165,13 +165,16 @@ void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *
 void zpr_all_gather_sequence(zpr *c, const void *in, int64_t samples, int64_t elements, void *out) {
   zpr_group g = zpr_axis_group(c, ZPR_TENSOR);
   int64_t bytes = elements * element_bytes(c);
+  if (c->state->device->nccl) zpr_nccl_together(c, true);
   for (int64_t b = 0; b < samples; b++)
     zpr_all_gather(c, ZPR_TENSOR, (const char *)in + b * bytes, elements, (char *)out + b * g.n * bytes);
+  if (c->state->device->nccl) zpr_nccl_together(c, false);
 }
 
 void zpr_reduce_scatter_sequence(zpr *c, const void *in, int64_t samples, int64_t elements, void *out) {
   zpr_group g = zpr_axis_group(c, ZPR_TENSOR);
   int64_t bytes = elements * element_bytes(c);
+  if (c->state->device->nccl) zpr_nccl_together(c, true);
   for (int64_t b = 0; b < samples; b++) {
     const char *from = (const char *)in + b * g.n * bytes;
     char *to = (char *)out + b * bytes;
@@ -182,6 +185,7 @@ void zpr_reduce_scatter_sequence(zpr *c, const void *in, int64_t samples, int64_
     else
       staged_reduce_scatter(c, &g, ZPR_TENSOR, from, elements, to);
   }
+  if (c->state->device->nccl) zpr_nccl_together(c, false);
 }
 
 /* ---- pipeline neighbours ---- */

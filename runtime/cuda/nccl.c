@@ -262,6 +262,11 @@ void zpr_nccl_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count) {
   zpr_comm_count(c, axis, (count - mine + (g.n - 1) * mine) * size);
 }
 
+void zpr_nccl_together(zpr *c, bool begin) {
+  const nccl_api *nccl = &c->state->device->nccl->api;
+  check(c, begin ? nccl->group_start() : nccl->group_end(), "exchange shares of samples");
+}
+
 void zpr_nccl_reduce_scatter(zpr *c, zpr_axis axis, const void *data, int64_t shard_count, void *out) {
   zpr_device *d = c->state->device;
   zpr_group g = zpr_axis_group(c, axis);
