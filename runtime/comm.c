@@ -254,6 +254,23 @@ void zpr_host_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, vo
   if (group->n > 1) all_gather(c, group, counted_as, data, shard_count * group->n);
 }
 
+void zpr_host_exchange(zpr *c, const zpr_group *g, zpr_axis counted_as, const void *send, int64_t stride, int64_t bytes,
+                       void *recv) {
+  zpr_comm *comm = c->state->comm;
+  memcpy((char *)recv + g->me * bytes, (const char *)send + g->me * stride, (size_t)bytes);
+  for (int64_t at = 0; at < bytes; at += SPLIT_BYTES) {
+    int64_t part = bytes - at < SPLIT_BYTES ? bytes - at : SPLIT_BYTES;
+    for (int r = 0; r < g->n; r++) {
+      int *receive = &comm->handles[r], *sent = &comm->handles[g->n + r];
+      *receive = *sent = -1;
+      if (r == g->me) continue;
+      *receive = comm->transport->irecv((char *)recv + r * bytes + at, part, g->rank[r], (int)counted_as);
+      *sent = zpr_post_send(c, counted_as, (const char *)send + r * stride + at, part, g->rank[r], (int)counted_as);
+    }
+    zpr_wait_handles(c, comm->handles, 2 * g->n);
+  }
+}
+
 /* ---- control values: through rank 0, two hops ---- */
 
 void zpr_world_gather(zpr *c, const void *mine, int64_t bytes, void *all) {

@@ -81,6 +81,8 @@ void zpr_host_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, vo
 /* The sum of my shard goes to `out`, and data stay as they are. */
 void zpr_host_reduce_scatter_to(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *data, int64_t shard_count,
                                 void *out);
+void zpr_host_exchange(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *send, int64_t stride, int64_t bytes,
+                       void *recv);
 void zpr_host_send(zpr *c, bool up, const void *data, int64_t count, int64_t mb);
 void zpr_host_send_wait(zpr *c, bool up);
 void zpr_host_recv(zpr *c, bool from_below, void *data, int64_t count, int64_t mb);

@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include "device.h"
+#include "compress.h"
 #include "state.h"
 
 struct zpr_updater {
@@ -57,7 +57,8 @@ zpr_part zpr_part_of(zpr *c, bool spread) {
 static void add_param(zpr *c, int64_t begin, const zpr_param *param) {
   zpr_part part = zpr_part_of(c, param->spread);
   int64_t low = part.shard_begin, high = low + part.shard_elements, end = begin + param->elements;
-  bool counted = (c->program->zero >= 1 || part.place == 0) && (param->split_dim >= 0 || c->t == 0) && owned(c, begin);
+  bool compresses = c->program->freeze_step > 0; /* then every replica counts, see squares_of_step */
+  bool counted = (c->program->zero >= 1 || part.place == 0 || compresses) && (param->split_dim >= 0 || c->t == 0) && owned(c, begin);
   if (begin < low) begin = low;
   if (end > high) end = high;
   while (begin < end) {
@@ -117,7 +118,7 @@ static void reduce_gradients(zpr *c) {
     if (g.n > 1) zpr_group_all_reduce(c, &g, ZPR_TIE, grads + tie->offset[g.me] * size, tie->elements);
   }
   zpr_sum_partial(c);
-  for (int i = 0; i < ZPR_PARTS; i++) {
+  for (int i = 0; i < ZPR_PARTS && !zpr_is_frozen(c); i++) {
     zpr_part part = zpr_part_of(c, i);
     if (c->program->zero >= 1)
       zpr_group_reduce_scatter(c, &part.holders, ZPR_DATA, grads + part.begin * size, part.shard_elements);
@@ -135,11 +136,20 @@ static double sum_squares(zpr *c) {
   return sum;
 }
 
+/* Of all ranks' squares that of the gradient's norm. 1-bit Adam counts the gradients of every replica: the same of each
+ * while they are summed; once the variance is frozen a replica has its own part g of the sum of n, and the norm is the
+ * root mean square of their n g. */
+static double squares_of_step(const zpr *c, double squares) {
+  if (c->program->freeze_step == 0) return squares;
+  return zpr_is_frozen(c) ? squares * c->program->data : squares / c->program->data;
+}
+
 /* ---- update ---- */
 
 static void update(zpr *c, double lr, double grad_scale) {
   const zpr_program *p = c->program;
-  double t = (double)(c->step + 1);
+  const zpr_updater *u = c->state->updater;
+  double t = (double)(c->step + 1), t2 = t - (double)c->frozen_steps - zpr_is_frozen(c); /* updates of the variance */
   zpk_update rule = {.dtype = p->dtype,
                      .kind = p->optimizer,
                      .lr = lr,
@@ -149,9 +159,14 @@ static void update(zpr *c, double lr, double grad_scale) {
                      .weight_decay = p->weight_decay,
                      .momentum = p->momentum,
                      .bias1 = 1 - pow(p->beta1, t),
-                     .bias2 = 1 - pow(p->beta2, t),
+                     .bias2 = 1 - pow(p->beta2, t2),
                      .grad_scale = grad_scale};
-  zpr_update_blocks(c, c->state->updater->blocks, c->state->updater->n, &rule);
+  if (zpr_is_frozen(c)) {
+    rule.grad_scale *= p->data; /* the mean of the replicas' momentum is that of the sum of their gradients */
+    zpr_compressed_update(c, u->blocks, u->n, &rule);
+    return;
+  }
+  zpr_update_blocks(c, u->blocks, u->n, &rule);
   for (int i = 0; i < ZPR_PARTS && p->zero >= 1; i++) {
     zpr_part part = zpr_part_of(c, i);
     char *params = (char *)zpr_at(c, c->stage->params) + part.begin * zpk_bytes(p->dtype);
@@ -176,7 +191,7 @@ zpr_step_result zpr_finish_step(zpr *c, double lr, int signal) {
   double sum[VALUES] = {[SQUARES] = sum_squares(c), [LOSS] = has_loss ? c->loss : 0};
   for (int i = 0; i < 3; i++) sum[SIGNALS + i] = signal == signals[i];
   zpr_world_sum(c, sum, VALUES);
-  zpr_step_result result = {.loss = sum[LOSS], .grad_norm = sqrt(sum[SQUARES])};
+  zpr_step_result result = {.loss = sum[LOSS], .grad_norm = sqrt(squares_of_step(c, sum[SQUARES]))};
   for (int i = 0; i < 3 && result.signal == 0; i++)
     if (sum[SIGNALS + i] > 0) result.signal = signals[i];
   result.applied = isfinite(result.loss) && isfinite(result.grad_norm);

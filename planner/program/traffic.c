@@ -72,9 +72,9 @@ int64_t zp_partial_elements(const zp_program *p, const zp_stage *stage) {
 /* Passes over the flat buffers, each (n - 1) * elements for the n ranks of a group: all d data ranks, and of what is
  * spread e groups of d / e. ZeRO 0: all-reduce of gradients,
  * two passes. 1: reduce-scatter of gradients, all-gather of parameters. 2: reduce-scatter after every micro-batch. 3:
- * that, and two gathers of parameters for every micro-batch. 1-bit: two passes of one bit an element and the scales of
- * both sides, 4 bytes a rank. */
-static int64_t data_bytes(const zp_program *p, const zp_stage *stage) {
+ * that, and two gathers of parameters for every micro-batch. 1-bit: two passes of one bit an element and a scale of 4
+ * bytes for every block of them; `warmup`: before the variance freezes, ZeRO 0. */
+static int64_t data_bytes(const zp_program *p, const zp_stage *stage, bool warmup) {
   const zp_lowered *l = p->lowered;
   const zp_choice *c = &p->choice;
   int64_t m = p->microbatches, passes = c->zero == 0 ? 2 * l->grad_bytes : l->grad_bytes + l->param_bytes;
@@ -82,7 +82,8 @@ static int64_t data_bytes(const zp_program *p, const zp_stage *stage) {
   if (c->zero == 3) passes = m * (l->grad_bytes + 2 * l->param_bytes);
   int64_t whole = stage->flat_elements - stage->spread_elements;
   int64_t bytes = ((c->data - 1) * whole + (c->data - zp_expert_ranks(c)) * stage->spread_elements) * passes;
-  if (c->compress) bytes = 2 * (c->data - 1) * (stage->flat_elements / 8 + 4 * (int64_t)c->data);
+  if (c->compress && !warmup)
+    bytes = 2 * (c->data - 1) * (stage->flat_elements / ZP_SIGNS_BLOCK * ZP_SIGNS_BLOCK_BYTES);
   return bytes * c->tensor;
 }
 
@@ -106,7 +107,8 @@ zp_traffic zp_program_traffic(const zp_program *program) {
   zp_traffic traffic = {.pipeline = pipeline_bytes(program)};
   for (int s = 0; s < c->pipeline; s++) {
     traffic.tensor += tensor_bytes(program, &program->stages[s]);
-    traffic.data += data_bytes(program, &program->stages[s]);
+    traffic.data += data_bytes(program, &program->stages[s], false);
+    if (c->compress) traffic.warmup_data += data_bytes(program, &program->stages[s], true);
     traffic.expert += expert_bytes(program, &program->stages[s]);
   }
   for (int i = 0; i < program->tied.len; i++)

@@ -83,7 +83,6 @@ bool zp_choice_is_generated(const zp_choice *choice, const char **why_not) {
   const char *why = NULL;
   for (int i = 0; i < ZP_STATE_COUNT; i++)
     if (choice->home[i].eighths > 0) why = offload[i];
-  if (choice->compress) why = "compressed communication is planned, not generated yet";
   if (choice->schedule != ZP_SCHEDULE_1F1B) why = "schedules other than 1f1b are planned, not generated yet";
   if (choice->zero == 2) why = "ZeRO 2 is planned, not generated yet";
   if (choice->zero == 3) why = "ZeRO 3 is planned, not generated yet";

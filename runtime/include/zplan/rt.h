@@ -60,6 +60,7 @@ typedef struct zpr_stage {
    * hold the same when zero == 1: all data ranks, or data / expert of them. Moments have shards of both parts. */
   int64_t flat_elements, shard_elements;          /* both parts; this rank's shards of them, all of them without ZeRO-1 */
   int64_t spread_elements, spread_shard_elements; /* of them the second part; 0 when expert == 1 */
+  int64_t error, server_error; /* 1-bit Adam: what worker and server side still owe, f32 [flat_elements], [flat_elements / data] */
   int64_t scratch, scratch_bytes; /* free between steps: where partial gradients travel together */
   int64_t inputs;        /* int32 [inputs][micro-batches][microbatch][S]: tokens, then labels, of the whole step */
   int n_runs;
@@ -97,6 +98,7 @@ typedef struct zpr_program {
   /* Training settings. */
   int optimizer;                           /* zpk_update.kind */
   double lr, beta1, beta2, eps, weight_decay, momentum, clip, min_lr;
+  int64_t freeze_step;                     /* > 0: 1-bit Adam, whose variance is frozen after so many steps of plain Adam */
   int schedule;                            /* 0 constant, 1 linear, 2 cosine, 3 warmup-stable-decay */
   int64_t warmup, decay_steps, steps;
   uint64_t seed;
@@ -109,6 +111,7 @@ typedef struct zpr_program {
   /* Predictions of the plan. */
   double predicted_step_s, model_flop_per_step, peak_flop_per_s; /* peak of all ranks together; 0 unknown */
   int64_t predicted_bytes[ZPR_AXIS_COUNT]; /* communicated by all ranks together in one step; CONTROL is not predicted */
+  int64_t predicted_warmup_data_bytes; /* 1-bit Adam: of ZPR_DATA in the steps of plain Adam */
   /* Trainers for GPUs only (linked with libzplanrt_cuda). The image is a cubin, or for `--arch host` the shared object with
    * the same kernels, byte for byte as the compiler wrote it: its ELF header says which of the two it is. */
   const void *device_image;
@@ -123,6 +126,7 @@ struct zpr {
   int rank, ranks, t, d, p;
   char *arena;
   int64_t step;            /* of the optimizer, from 0 */
+  int64_t frozen_steps;    /* those of them that left the variance as it was: 1-bit Adam */
   bool training;           /* false during validation */
   double loss_scale;       /* 1 / (batch * sequence) */
   double loss;             /* this rank's share of the step's loss: sums times loss_scale */
