@@ -5,15 +5,16 @@
  *   server   y = mean of the workers' c;  x = y + E;    c as above;  E = x - c;  m = c on every rank
  *   update   p -= lr clamp(m / bias1 / (sqrt(v) / sqrt(bias2) + eps)), after p *= 1 - lr wd with AdamW
  *
- * ZPK_SIGNS neighbouring elements share a scale, their root mean square, which makes c the best multiple of their size;
- * sign(0) is +1. The blocks begin where parameters may begin, so that none has elements of two of them, and what becomes
+ * ZPK_SIGNS neighbouring elements share a scale, their mean absolute value: of all multiples of the signs that one is
+ * nearest to x, so what is left out is always shorter than x and errors stay bounded (arXiv 1901.09847). sign(0) is +1.
+ * The blocks begin where parameters may begin, so that none has elements of two of them, and what becomes
  * of an element does not depend on where in a buffer its parameter stands: copies of tied weights stay equal.
  *
  * Elements whose variance is zero have had no gradient before it froze: padding, rows of tables for ids that did not
  * occur. A scale divided by their eps would throw them far away, so they take no part and keep their value. Others have a
  * variance that is tiny beside that of their block, as key biases have, whose gradient is rounding noise: their momentum
  * comes back as large as their neighbours'. The clamp is the bound that Adam's own steps keep (Kingma and Ba 2015, section
- * 2.1), max(1, (1 - b1) / sqrt(1 - b2)): without it they diverge, and what is clamped comes back with the other sign. */
+ * 2.1), max(1, (1 - b1) / sqrt(1 - b2)): without it they would move by lr scale / eps. */
 #include "clones.h"
 #include <zplan/zpk.h>
 

@@ -9,14 +9,14 @@ ZPK_CLONES static void NAME(momentum)(const zpk_update *u, bool decay, const REA
 
 /* Bits and scale of the ZPK_SIGNS elements x, whose errors are what the two leave out. */
 static void NAME(pack)(const REAL *x, const REAL *v, float *error, uint32_t *bits, float *scale) {
-  double squares = 0;
+  double sum = 0;
   int n = 0;
   for (int i = 0; i < ZPK_SIGNS; i++) {
     if (!(v[i] > 0)) continue;
-    squares += (double)x[i] * (double)x[i];
+    sum += fabs((double)x[i]);
     n++;
   }
-  *scale = n > 0 ? (float)sqrt(squares / n) : 0;
+  *scale = n > 0 ? (float)(sum / n) : 0;
   bits[0] = bits[1] = 0;
   for (int i = 0; i < ZPK_SIGNS; i++) {
     bool positive = !(x[i] < 0);

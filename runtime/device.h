@@ -46,17 +46,6 @@ typedef struct zpr_block {
 extern const int64_t zpr_block_elements;
 /* squares[i] = sum of squares of block i of the gradients, 0 where it is not counted. */
 void zpr_square_blocks(zpr *c, const zpr_block *blocks, int64_t n, double *squares);
-/* 1-bit Adam (compress.c says when): the momentum of this rank over all blocks; signs of momentum + error of part `part` of
- * the n that the flat buffers have; of the mean of n records; back to momentum; parameters over all blocks.
- * A record has the signs and scales of a part: its words first, then its scales. `records`: n of them, side by side. */
-void zpr_momentum_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule);
-void zpr_pack_part(zpr *c, int part, void *record);
-void zpr_average_part(zpr *c, int part, const void *records, void *record);
-void zpr_unpack_part(zpr *c, int part, const void *record);
-void zpr_frozen_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule);
-/* Collective over a group: bytes at send + r * stride go to member r, and those of member r come to recv + r * bytes. */
-void zpr_group_exchange(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *send, int64_t stride, int64_t bytes,
-                        void *recv);
 /* The optimizer over all blocks. */
 void zpr_update_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule);
 

@@ -81,6 +81,7 @@ void zpr_host_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, vo
 /* The sum of my shard goes to `out`, and data stay as they are. */
 void zpr_host_reduce_scatter_to(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *data, int64_t shard_count,
                                 void *out);
+/* Bytes at send + r * stride go to member r, and those of member r come to recv + r * bytes. */
 void zpr_host_exchange(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *send, int64_t stride, int64_t bytes,
                        void *recv);
 void zpr_host_send(zpr *c, bool up, const void *data, int64_t count, int64_t mb);

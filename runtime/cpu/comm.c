@@ -1,6 +1,5 @@
 /* Collectives and messages of an arena that is memory of the host: those of comm.c as they are. */
 #include <string.h>
-#include "device.h"
 #include "state.h"
 
 void zpr_group_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count) {
@@ -13,11 +12,6 @@ void zpr_group_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_a
 
 void zpr_group_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
   zpr_host_all_gather(c, group, counted_as, data, shard_count);
-}
-
-void zpr_group_exchange(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *send, int64_t stride,
-                        int64_t bytes, void *recv) {
-  zpr_host_exchange(c, group, counted_as, send, stride, bytes, recv);
 }
 
 void zpr_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count) {
