@@ -94,8 +94,9 @@ part 'faults' python3 tests/fault/faults.py
 part 'mutations' python3 tests/fault/mutations.py
 part 'resume' python3 tests/diff/resume.py
 part 'emulated GPU' python3 tests/diff/cuda.py
-# shellcheck disable=SC2086 # absent when empty
 part 'sequence' python3 tests/diff/sequence.py
+part '1-bit Adam' python3 tests/diff/compress.py
+# shellcheck disable=SC2086 # absent when empty
 part 'layouts' python3 tests/diff/layouts.py $quick
 if [ $dev = yes ]; then
   part 'build dev' build dev && part 'unit dev' unit dev

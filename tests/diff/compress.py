@@ -10,11 +10,14 @@
    compressed steps together.
 2. Until the variance freezes it is plain Adam, afterwards it is not; a frozen step sends 21 times less than one of plain Adam.
 3. A small GPT on text ends where plain Adam does.
-4. What does not go together is refused.
+4. A checkpoint of the compressed phase goes on, on the same ranks, on others, and with plain Adam.
+5. What does not go together is refused.
 The arithmetic of the exchange is tested in tests/unit/test_kernels_compress.c.
 """
 import argparse
+import json
 import os
+import shutil
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -85,6 +88,29 @@ def check_bytes(tally, folder):
                 "%s, %s" % (warm, more))
 
 
+def check_resume(tally, folder):
+    """Parameters, moments and the number of frozen steps go on; what ranks owe each other starts again, so the first loss is the
+    same to the bit and later ones are near. Other data ranks and plain Adam go on from there, too."""
+    one = FAMILIES[0][0]
+    places = [os.path.join(folder, "resume%d" % i) for i in range(2)]
+    for place in places:
+        os.makedirs(place)
+    whole = layouts.train(one, places[0], STEPS, COMPRESS)
+    layouts.train(one, places[1], FREEZE + 2, COMPRESS)
+    with open(os.path.join(harness.step_folder(os.path.join(places[1], "ck"), FREEZE + 2), "manifest.json"), encoding="utf-8") as file:
+        manifest = json.load(file)
+    tally.check("the manifest counts frozen steps", manifest.get("frozen_steps") == 2, str(manifest))
+    for name, goes_on, more in (("same layout", one, COMPRESS), ("four data ranks", one._replace(d=4, micro=1), COMPRESS),
+                                ("plain Adam on one rank", layouts.reference_of(one), ("--set", OPTIMIZER % ""))):
+        place = os.path.join(folder, "resume " + name)
+        shutil.copytree(places[1], place)
+        got = layouts.train(goes_on, place, STEPS, more + ("--resume",))
+        losses = got.losses if len(got.losses) == STEPS else []
+        first = harness.number_error(losses[FREEZE + 2], whole.losses[FREEZE + 2]) if losses else 1.0
+        later = max(map(harness.number_error, losses, whole.losses)) if losses else 1.0
+        tally.check("resumed, %s" % name, first <= (0 if goes_on is one else 1e-13) and later < 0.1, "%s %.1e %.1e" % (got.error, first, later))
+
+
 def check_learning(tally, folder, verbose):
     """Mean loss of the last ten steps, 200 steps of two layers on the text of this repository's README."""
     ends = []
@@ -131,6 +157,7 @@ def main():
         check_bytes(tally, folder)
         for number, family in enumerate(FAMILIES):
             check_family(tally, folder, number, family, options.verbose)
+        check_resume(tally, folder)
         check_learning(tally, folder, options.verbose)
     return tally.finish()
 
