@@ -5,7 +5,7 @@
 
 1. Layouts with the same data ranks and no tensor split train the same: signs and scales belong to blocks that begin where
    parameters do, so pipelines, cuts, rank orders and recomputation change nothing but rounding, and tied copies stay equal.
-   Losses, norms and parameters of llama.dz in f64, within the bound of layouts.py; of gpt.dz, whose key biases are rounding
+   Losses, norms and parameters of llama.dz in f64, within the bound of tests/support/trainings.py; of gpt.dz, whose key biases are rounding
    noise that signs make visible from the second compressed step on, the losses up to the first. Every run has --check-memory: arena peaks and bytes sent are the plan's, warm-up and
    compressed steps together.
 2. Until the variance freezes it is plain Adam, afterwards it is not; a frozen step sends 21 times less than one of plain Adam.
@@ -21,24 +21,34 @@ import shutil
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, HERE)
-import layouts  # noqa: E402
-from layouts import Case, harness  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
+import harness  # noqa: E402
+import trainings  # noqa: E402
 
 STEPS, FREEZE = 12, 4
 OPTIMIZER = "optimizer=adamw(lr = 3e-3, betas = [0.9, 0.95], eps = 1e-8, weight_decay = 0.1%s)"
-COMPRESS = ("--set", "compress=true", "--set", OPTIMIZER % (", freeze_step = %d" % FREEZE))
+FROZEN = ("--set", OPTIMIZER % (", freeze_step = %d" % FREEZE))
+COMPRESS = ("--set", "compress=true") + FROZEN
 EXIT_NO_PLAN = 3
 SENT_LESS = 2 * 8 / (2 * 12 / 64)  # f64 against 12 bytes for 64 elements, two passes both
 
 
-def case(model, p, d, micro, t=1, recompute=0, cut="layer", order="tdp"):
-    return Case(model, "fp64", t, p, d, 0, recompute, 0, micro, 8, (), cut, order)
+def case(model, p, d, micro, t=1, recompute="none", cut="layer", order="tdp"):
+    return trainings.layout(model, tensor=t, pipeline=p, data=d, microbatch=micro, recompute=recompute, cut=cut, rank_order=order, batch=8,
+                            compress=True)
+
+
+def train(one, place, words, steps=STEPS):
+    return trainings.train(one.model, dict(one.settings), place, steps, words)
+
+
+def train_plain(one, place, words=()):
+    return trainings.train(one.model, dict(one.reference), place, STEPS, ("--set", OPTIMIZER % "") + words)
 
 
 FAMILIES = (  # of each, all train what the first does
-    (case("llama", 1, 2, 2), case("llama", 3, 2, 2, recompute=1), case("llama", 2, 2, 1, cut="block", order="tpd")),
-    (case("gpt", 1, 4, 1), case("gpt", 2, 4, 1, recompute=2)),
+    (case("llama", 1, 2, 2), case("llama", 3, 2, 2, recompute="full"), case("llama", 2, 2, 1, cut="block", order="tpd")),
+    (case("gpt", 1, 4, 1), case("gpt", 2, 4, 1, recompute="selective")),
     (case("gpt", 2, 2, 2, t=2),),  # shares of tensors with padding
 )
 
@@ -48,25 +58,25 @@ def check_family(tally, folder, number, family, verbose):
     for i, one in enumerate(family):
         place = os.path.join(folder, "%d_%d" % (number, i))
         os.makedirs(place)
-        got = layouts.train(one, place, STEPS, COMPRESS)
-        if not tally.check(layouts.name_of(one) + " runs", not got.error, got.error or ""):
+        got = train(one, place, FROZEN)
+        if not tally.check(one.name + " runs", not got.error, got.error or ""):
             return
         results.append(got)
     place = os.path.join(folder, "%d_plain" % number)
     os.makedirs(place)
-    plain = layouts.train(layouts.reference_of(family[0]), place, STEPS, ("--set", OPTIMIZER % ""))
+    plain = train_plain(family[0], place)
     for one, got in zip(family, results):
-        name = layouts.name_of(one)
+        name = one.name
         before = max(map(harness.number_error, got.losses[:FREEZE + 1], plain.losses[:FREEZE + 1]))
         tally.check(name + ": plain Adam while the variance moves", before <= 1e-10, "%.2e" % before)
         after = max(map(harness.number_error, got.losses[FREEZE + 1:], plain.losses[FREEZE + 1:]))
         tally.check(name + ": compressed afterwards", 1e-6 < after < 0.1, "%.2e" % after)
-        errors, tensor = layouts.errors_of(got, results[0])
+        errors, tensor = trainings.errors_of(got, results[0])
         if verbose:
             print("%5.2f s  %s: %s, from plain Adam %.1e" % (got.seconds, name, errors, after), flush=True)
         if one.model == "gpt":
             errors = {"loss": max(map(harness.number_error, got.losses[:FREEZE + 2], results[0].losses[:FREEZE + 2]))}
-        if one.t == 1:
+        if dict(one.settings)["tensor"] == 1:
             tally.check(name + ": as the first of its family", max(errors.values()) <= 1e-10, "%s %s" % (errors, tensor))
 
 
@@ -95,20 +105,22 @@ def check_resume(tally, folder):
     places = [os.path.join(folder, "resume%d" % i) for i in range(2)]
     for place in places:
         os.makedirs(place)
-    whole = layouts.train(one, places[0], STEPS, COMPRESS)
-    layouts.train(one, places[1], FREEZE + 2, COMPRESS)
+    whole = train(one, places[0], FROZEN)
+    train(one, places[1], FROZEN, FREEZE + 2)
     with open(os.path.join(harness.step_folder(os.path.join(places[1], "ck"), FREEZE + 2), "manifest.json"), encoding="utf-8") as file:
         manifest = json.load(file)
     tally.check("the manifest counts frozen steps", manifest.get("frozen_steps") == 2, str(manifest))
-    for name, goes_on, more in (("same layout", one, COMPRESS), ("four data ranks", one._replace(d=4, micro=1), COMPRESS),
-                                ("plain Adam on one rank", layouts.reference_of(one), ("--set", OPTIMIZER % ""))):
+    four = case("llama", 1, 4, 1)
+    for name, goes_on in (("same layout", lambda place: train(one, place, FROZEN + ("--resume",))),
+                          ("four data ranks", lambda place: train(four, place, FROZEN + ("--resume",))),
+                          ("plain Adam on one rank", lambda place: train_plain(one, place, ("--resume",)))):
         place = os.path.join(folder, "resume " + name)
         shutil.copytree(places[1], place)
-        got = layouts.train(goes_on, place, STEPS, more + ("--resume",))
+        got = goes_on(place)
         losses = got.losses if len(got.losses) == STEPS else []
         first = harness.number_error(losses[FREEZE + 2], whole.losses[FREEZE + 2]) if losses else 1.0
         later = max(map(harness.number_error, losses, whole.losses)) if losses else 1.0
-        tally.check("resumed, %s" % name, first <= (0 if goes_on is one else 1e-13) and later < 0.1, "%s %.1e %.1e" % (got.error, first, later))
+        tally.check("resumed, %s" % name, first <= (0 if name == "same layout" else 1e-13) and later < 0.1, "%s %.1e %.1e" % (got.error, first, later))
 
 
 def check_learning(tally, folder, verbose):

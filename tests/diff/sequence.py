@@ -5,7 +5,7 @@ model is that of one rank.
     sequence.py [--only TEXT] [--verbose]
 
 Layouts of gpt.dz (tied embedding, learned positions, dropout between norms), llama.dz and moe.dz with sequence = true, against one
-rank, with the bounds of layouts.py. Every run has --check-memory: arena peaks and bytes sent are the plan's. What must be so for
+rank, with the bounds of tests/support/trainings.py. Every run has --check-memory: arena peaks and bytes sent are the plan's. What must be so for
 the test to mean anything is checked too: the plan splits, the trainer gathers and scatters, and tensor ranks that do not divide
 the positions are refused.
 """
@@ -14,19 +14,26 @@ import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, HERE)
-import layouts  # noqa: E402
-from layouts import Case, harness  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
+import harness  # noqa: E402
+import trainings  # noqa: E402
 
 SEQUENCE = ("--set", "sequence=true")
 GPU = ("--cluster", "gpu", "--arch", "host")
-NONE, FULL, SELECTIVE = 0, 1, 2  # indices into layouts.RECOMPUTE
+NONE, FULL, SELECTIVE = "none", "full", "selective"
 STEPS, GPU_STEPS = 6, 2
 EXIT_NO_PLAN = 3
 
 
-def case(model, precision, t, p, d, micro, zero=0, recompute=NONE, cut="layer", modes=(), order="tdp", expert=1, experts=0, batch=4):
-    return Case(model, precision, t, p, d, zero, recompute, 0, micro, batch, modes, cut, order, expert, experts)
+def case(model, precision, t, p, d, micro, zero=0, recompute=NONE, cut="layer", modes=(), order="tdp", expert=1, experts=0,
+         schedule="1f1b"):
+    more = {"plan.expert": expert} if model == "moe" else {}
+    if experts:
+        more["model.n"] = experts
+    if modes:
+        more["stage_recompute"] = modes
+    return trainings.layout(model, tensor=t, pipeline=p, data=d, precision=precision, microbatch=micro, zero=zero, recompute=recompute,
+                            cut=cut, rank_order=order, batch=4, sequence=True, schedule=schedule, more=more)
 
 
 # (case, words besides, steps)
@@ -39,6 +46,7 @@ CASES = tuple((one, (), STEPS) for one in (
     case("gpt", "fp64", 2, 3, 1, 2, cut="block", recompute=SELECTIVE),
     case("gpt", "fp64", 2, 2, 2, 2, zero=1, order="tpd"),
     case("gpt", "fp64", 2, 3, 1, 1, modes=("full", "none", "selective")),
+    case("gpt", "fp64", 2, 2, 1, 1, schedule="zb_h1"),
     case("gpt", "fp32", 2, 2, 1, 2),
     case("llama", "fp64", 2, 1, 2, 1, zero=1, recompute=SELECTIVE),
     case("llama", "fp64", 4, 2, 1, 2, cut="block"),
@@ -84,24 +92,24 @@ def main():
         check_refusal(tally)
         check_generated(tally, folder)
         for number, (one, more, steps) in enumerate(CASES):
-            name = layouts.name_of(one) + (" on the emulated GPU" if GPU[0] in more else "")
+            name = one.name + (" on the emulated GPU" if GPU[0] in more else "")
             if options.only not in name:
                 continue
-            key = layouts.reference_of(one), steps
+            key = one.model, one.reference, steps
             smaller = tuple(word for word in more if word not in GPU)
-            for place, what, words in ((key, layouts.reference_of(one), smaller), (number, one, more + SEQUENCE)):
+            for place, settings, words in ((key, one.reference, smaller), (number, one.settings, more)):
                 if place in references:
                     continue
                 path = os.path.join(folder, "%d_%s" % (number, place == key))
                 os.makedirs(path)
-                references[place] = layouts.train(what, path, steps, words)
-            errors = layouts.judge(tally, one, references[number], references[key]) or {}
+                references[place] = trainings.train(one.model, dict(settings), path, steps, words)
+            errors = trainings.judge(tally, name, references[number], references[key], trainings.BOUNDS[one.group]) or {}
             for quantity, error in errors.items():
-                largest[one.precision, quantity] = max(largest.get((one.precision, quantity), 0.0), error)
+                largest[one.group, quantity] = max(largest.get((one.group, quantity), 0.0), error)
             if options.verbose:
                 print("%5.2f s  %s: %s" % (references[number].seconds, name, errors), flush=True)
     for (precision, quantity), error in sorted(largest.items()):
-        print("largest error, %s, %s: %.2e of %.0e allowed" % (precision, quantity, error, layouts.BOUNDS[precision][quantity]))
+        print("largest error, %s, %s: %.2e of %.0e allowed" % (precision, quantity, error, trainings.BOUNDS[precision][quantity]))
     return tally.finish()
 
 
