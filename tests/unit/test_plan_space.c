@@ -243,8 +243,10 @@ Test(plan_space, generated_choices) {
   cr_expect_not(zp_choice_is_generated(&c, &why));
   cr_expect_str_eq(why, "ZeRO 3 is planned, not generated yet");
   c.zero = 0, c.schedule = ZP_SCHEDULE_GPIPE;
-  cr_expect_not(zp_choice_is_generated(&c, NULL));
-  c.schedule = ZP_SCHEDULE_1F1B, c.home[ZP_STATE_ACTIVATIONS] = (zp_home){ZP_TIER_HOST, 1};
+  cr_expect(zp_choice_is_generated(&c, NULL));
+  c.sequence = c.compress = true;
+  cr_expect(zp_choice_is_generated(&c, NULL));
+  c.home[ZP_STATE_ACTIVATIONS] = (zp_home){ZP_TIER_HOST, 1};
   cr_expect_not(zp_choice_is_generated(&c, NULL));
 }
 
