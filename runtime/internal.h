@@ -78,6 +78,12 @@ void zpr_group_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, v
 void zpr_host_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count);
 void zpr_host_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
 void zpr_host_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
+/* The sum of my shard goes to `out`, and data stay as they are. */
+void zpr_host_reduce_scatter_to(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *data, int64_t shard_count,
+                                void *out);
+/* Bytes at send + r * stride go to member r, and those of member r come to recv + r * bytes. */
+void zpr_host_exchange(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *send, int64_t stride, int64_t bytes,
+                       void *recv);
 /* A message of the pipeline (comm_stages.c): to or from whom, which of the rank's message buffers, and its tag. */
 typedef struct zpr_message {
   bool up;
@@ -136,6 +142,10 @@ int zpr_train(zpr *c, zpr_data *train, zpr_data *validate, int64_t last);
 double zpr_learning_rate(const zpr_program *program, int64_t step);
 void zpr_update_open(zpr *c);
 void zpr_update_close(zpr *c);
+/* Sums the gradients of which every tensor rank has a part (partial.c). Collective over the tensor ranks. */
+void zpr_partial_open(zpr *c);
+void zpr_partial_close(zpr *c);
+void zpr_sum_partial(zpr *c);
 /* Zeroes the gradients that micro-batches only add to. */
 void zpr_begin_step(zpr *c);
 typedef struct zpr_step_result {

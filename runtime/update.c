@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include "device.h"
+#include "compress.h"
 #include "state.h"
 
 struct zpr_updater {
@@ -61,7 +61,8 @@ static void add_param(zpr *c, const zpr_run *run, int64_t i, const zpr_param *pa
   zpr_slice shard = zpr_slice_of(c, run, i);
   int64_t begin = run->base + i * run->stride + param->offset, end = begin + param->elements,
           back = zero >= 2 ? shard.stored - shard.begin : 0; /* from a flat element to its gradient */
-  bool alone = zero >= 1 || zpr_part_of(c, param->spread).place == 0;
+  bool compresses = c->program->freeze_step > 0; /* then every replica counts, see squares_of_step */
+  bool alone = zero >= 1 || zpr_part_of(c, param->spread).place == 0 || compresses;
   bool counted = alone && (param->split_dim >= 0 || c->t == 0) && owned(c, begin);
   if (begin < shard.begin) begin = shard.begin;
   if (end > shard.end) end = shard.end;
@@ -86,10 +87,12 @@ void zpr_update_open(zpr *c) {
       for (int k = 0; k < run->n_params; k++) add_param(c, run, i, &run->params[k]);
   }
   u->squares = zpr_alloc(c, (size_t)u->n, sizeof *u->squares);
+  zpr_partial_open(c);
 }
 
 void zpr_update_close(zpr *c) {
   zpr_updater *u = c->state->updater;
+  zpr_partial_close(c);
   if (!u) return;
   free(u->blocks);
   free(u->squares);
@@ -117,9 +120,9 @@ void zpr_begin_step(zpr *c) {
   }
 }
 
-/* Ties first: each replica completes its own gradient, then the replicas are summed. With ZeRO 2 and 3 the units have
- * summed over the replicas. All sums add in rank order, so the stages of a tie get the same bits and their copies of the
- * weight stay equal for good. */
+/* Ties and tensor ranks first: each replica completes its own gradient, then the replicas are summed. With ZeRO 2 and 3
+ * the units have summed over the replicas. All sums add in rank order, so the stages of a tie get the same bits and their
+ * copies of the weight stay equal for good. */
 static void reduce_gradients(zpr *c) {
   char *grads = zpr_at(c, c->stage->grads);
   int zero = c->program->zero;
@@ -131,7 +134,8 @@ static void reduce_gradients(zpr *c) {
     if (g.n > 1 && zero < 2) zpr_group_all_reduce(c, &g, ZPR_TIE, grads + tie->offset[g.me] * size, tie->elements);
   }
   if (zero >= 2) return;
-  for (int i = 0; i < ZPR_PARTS; i++) {
+  zpr_sum_partial(c);
+  for (int i = 0; i < ZPR_PARTS && !zpr_is_frozen(c); i++) {
     zpr_part part = zpr_part_of(c, i);
     if (zero == 1)
       zpr_group_reduce_scatter(c, &part.holders, ZPR_DATA, grads + part.begin * size, part.shard_elements);
@@ -149,11 +153,20 @@ static double sum_squares(zpr *c) {
   return sum;
 }
 
+/* Of all ranks' squares that of the gradient's norm. 1-bit Adam counts the gradients of every replica: the same of each
+ * while they are summed; once the variance is frozen a replica has its own part g of the sum of n, and the norm is the
+ * root mean square of their n g. */
+static double squares_of_step(const zpr *c, double squares) {
+  if (c->program->freeze_step == 0) return squares;
+  return zpr_is_frozen(c) ? squares * c->program->data : squares / c->program->data;
+}
+
 /* ---- update ---- */
 
 static void update(zpr *c, double lr, double grad_scale) {
   const zpr_program *p = c->program;
-  double t = (double)(c->step + 1);
+  const zpr_updater *u = c->state->updater;
+  double t = (double)(c->step + 1), t2 = t - (double)c->frozen_steps - zpr_is_frozen(c); /* updates of the variance */
   zpk_update rule = {.dtype = p->dtype,
                      .kind = p->optimizer,
                      .lr = lr,
@@ -163,9 +176,14 @@ static void update(zpr *c, double lr, double grad_scale) {
                      .weight_decay = p->weight_decay,
                      .momentum = p->momentum,
                      .bias1 = 1 - pow(p->beta1, t),
-                     .bias2 = 1 - pow(p->beta2, t),
+                     .bias2 = 1 - pow(p->beta2, t2),
                      .grad_scale = grad_scale};
-  zpr_update_blocks(c, c->state->updater->blocks, c->state->updater->n, &rule);
+  if (zpr_is_frozen(c)) {
+    rule.grad_scale *= p->data; /* the mean of the replicas' momentum is that of the sum of their gradients */
+    zpr_compressed_update(c, u->blocks, u->n, &rule);
+    return;
+  }
+  zpr_update_blocks(c, u->blocks, u->n, &rule);
   if (p->zero == 2) zpr_gather_updated(c);
   for (int i = 0; i < ZPR_PARTS && p->zero == 1; i++) {
     zpr_part part = zpr_part_of(c, i);
@@ -190,7 +208,7 @@ zpr_step_result zpr_finish_step(zpr *c, double lr, int signal) {
   double sum[VALUES] = {[SQUARES] = sum_squares(c), [LOSS] = c->t == 0 ? c->loss : 0};
   for (int i = 0; i < 3; i++) sum[SIGNALS + i] = signal == signals[i];
   zpr_world_sum(c, sum, VALUES);
-  zpr_step_result result = {.loss = sum[LOSS], .grad_norm = sqrt(sum[SQUARES])};
+  zpr_step_result result = {.loss = sum[LOSS], .grad_norm = sqrt(squares_of_step(c, sum[SQUARES]))};
   for (int i = 0; i < 3 && result.signal == 0; i++)
     if (sum[SIGNALS + i] > 0) result.signal = signals[i];
   result.applied = isfinite(result.loss) && isfinite(result.grad_norm);

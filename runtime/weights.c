@@ -128,6 +128,10 @@ void zpr_init_weights(zpr *c) {
   zpr_zero(c, zpr_at(c, stage->grads), (c->program->zero >= 2 ? stage->shard_elements : stage->flat_elements) * size);
   if (stage->moment1 >= 0) zpr_zero(c, zpr_at(c, stage->moment1), stage->shard_elements * size);
   if (stage->moment2 >= 0) zpr_zero(c, zpr_at(c, stage->moment2), stage->shard_elements * size);
+  if (c->program->freeze_step > 0) {
+    zpr_zero(c, zpr_at(c, stage->error), stage->flat_elements * 4);
+    zpr_zero(c, zpr_at(c, stage->server_error), stage->flat_elements / c->program->data * 4);
+  }
   for (int r = 0; r < stage->n_runs; r++)
     for (int64_t i = 0; i < stage->runs[r].count; i++)
       for (int k = 0; k < stage->runs[r].n_params; k++) init_param(c, &stage->runs[r], i, k);

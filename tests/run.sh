@@ -111,6 +111,8 @@ one_row &
 other_row &
 wait
 part 'emulated GPU' python3 tests/diff/cuda.py
+part 'sequence' python3 tests/diff/sequence.py
+part '1-bit Adam' python3 tests/diff/compress.py
 # shellcheck disable=SC2086 # absent when empty
 part 'layouts' python3 tests/diff/layouts.py $quick
 if [ $dev = yes ]; then

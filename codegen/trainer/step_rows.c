@@ -52,7 +52,7 @@ static void emit_stream(zp_frame *f, const zp_step *s) {
   if (has_streams(f, s)) /* columns of one sample's slots of the rank's experts */
     zp_buf_printf(&f->e->out, " .first_column = (c->t * EXPERT + c->d %% EXPERT) * %lld,",
                   ZP_LL(s->node->fused->rows_per_sample / zp_expert_ranks(&f->e->program->choice) * local));
-  else if (split_rows) /* whole rows of a share: experts */
+  else if (split_rows) /* whole rows of a share: experts, or positions */
     zp_buf_printf(&f->e->out, " .first_column = c->t * %lld,", ZP_LL(s->node->fused->rows_per_sample * local));
   zp_buf_printf(&f->e->out, " .logical_columns = %lld,\n", ZP_LL(split ? rows->full_dim : local));
 }

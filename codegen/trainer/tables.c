@@ -76,10 +76,10 @@ static void emit_param(zp_emit *e, int param, int64_t offset) {
                 s->spread ? " .spread = true," : "");
   zp_buf_printf(&e->out,
                 "     .offset = %lld, .elements = %lld, .init = %d, .init_a = %.17g, .init_b = %.17g, .decay = %s, "
-                ".zero_first = %s},\n",
+                ".zero_first = %s%s},\n",
                 LL(offset), LL(e->lowered->param_elements[param]), init[p->init], p->init_a, p->init_b,
                 e->plan->spec->train.decay_all || p->shape.rank >= 2 ? "true" : "false",
-                e->lowered->zero_first[param] ? "true" : "false");
+                e->lowered->zero_first[param] ? "true" : "false", s->grad_partial ? ", .grad_partial = true" : "");
 }
 
 /* Parameters of a segment stand in two tables, those that are spread over expert groups in the second. */
@@ -207,6 +207,11 @@ static void emit_stages(zp_emit *e) {
         &e->out,
         "     .flat_elements = %lld, .shard_elements = %lld, .inputs = %lld, .n_runs = %d, .runs = stage%d_runs,",
         LL(st->flat_elements), LL(st->shard_elements), LL(st->at_inputs), stage_run_count(e, st), s);
+    if (e->program->choice.compress)
+      zp_buf_line(&e->out, "     .error = %lld, .server_error = %lld,", LL(st->at_error), LL(st->at_server_error));
+    if (e->program->choice.sequence)
+      zp_buf_line(&e->out, "     .scratch = %lld, .scratch_bytes = %lld,", LL(st->at_transient),
+                  LL(st->arena_bytes - st->at_transient));
     if (st->spread_elements)
       zp_buf_line(&e->out, "     .spread_elements = %lld, .spread_shard_elements = %lld,", LL(st->spread_elements),
                   LL(st->spread_shard_elements));

@@ -89,8 +89,9 @@ static zp_flat units_need(const zp_program *p, const zp_stage *stage) {
 
 /* ZeRO 0: all-reduce of gradients, two passes. 1: reduce-scatter of gradients, all-gather of parameters. 2: reduce-scatter
  * of every unit's gradients after every micro-batch. 3: that, and two gathers of every unit's parameters for every
- * micro-batch. 1-bit: two passes of one bit an element and the scales of both sides, 4 bytes a rank. */
-static int64_t data_bytes(const zp_program *p, const zp_stage *stage) {
+ * micro-batch. 1-bit: two passes of one bit an element and a scale of 4 bytes for every block of them; `warmup`: before
+ * the variance freezes, ZeRO 0. */
+static int64_t data_bytes(const zp_program *p, const zp_stage *stage, bool warmup) {
   const zp_lowered *l = p->lowered;
   const zp_choice *c = &p->choice;
   zp_flat all = {stage->flat_elements - stage->spread_elements, stage->spread_elements}, units = units_need(p, stage);
@@ -100,7 +101,8 @@ static int64_t data_bytes(const zp_program *p, const zp_stage *stage) {
                        : c->zero == 0 ? 0
                                       : pass_bytes(c, all, l->param_bytes);
   int64_t bytes = gradients + parameters;
-  if (c->compress) bytes = 2 * (c->data - 1) * (stage->flat_elements / 8 + 4 * (int64_t)c->data);
+  if (c->compress && !warmup)
+    bytes = 2 * (c->data - 1) * (stage->flat_elements / ZP_SIGNS_BLOCK * ZP_SIGNS_BLOCK_BYTES);
   return bytes * c->tensor;
 }
 
@@ -124,7 +126,8 @@ zp_traffic zp_program_traffic(const zp_program *program) {
   zp_traffic traffic = {.pipeline = pipeline_bytes(program)};
   for (int s = 0; s < c->pipeline; s++) {
     traffic.tensor += tensor_bytes(program, &program->stages[s]);
-    traffic.data += data_bytes(program, &program->stages[s]);
+    traffic.data += data_bytes(program, &program->stages[s], false);
+    if (c->compress) traffic.warmup_data += data_bytes(program, &program->stages[s], true);
     traffic.expert += expert_bytes(program, &program->stages[s]);
   }
   for (int i = 0; i < program->tied.len; i++)

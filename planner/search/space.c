@@ -56,6 +56,9 @@ static void try_choice(zp_searcher *s, const base *b, zp_choice choice) {
   } else if (s->generated_only && !zp_choice_is_generated(&choice, &why)) {
     s->reason = why;
     zp_search_reject(s, ZP_REJECT_GENERATED);
+  } else if (s->generated_only && choice.compress && !s->machine.node->device.is_cpu) {
+    s->reason = "1-bit Adam is generated for CPU ranks only";
+    zp_search_reject(s, ZP_REJECT_GENERATED);
   } else {
     zp_try_homes(s, &choice, b->modes);
   }

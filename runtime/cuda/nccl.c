@@ -28,6 +28,8 @@ enum { NCCL_F32 = 7, NCCL_F64 = 8, NCCL_SUM = 0 }; /* ncclDataType_t, ncclRedOp_
   X(all_reduce, "ncclAllReduce",                                                                                       \
     (const void *from, void *to, size_t count, int type, int op, void *comm, void *stream))                            \
   X(all_gather, "ncclAllGather", (const void *from, void *to, size_t count, int type, void *comm, void *stream))       \
+  X(reduce_scatter, "ncclReduceScatter",                                                                               \
+    (const void *from, void *to, size_t count, int type, int op, void *comm, void *stream))                            \
   X(broadcast, "ncclBroadcast",                                                                                        \
     (const void *from, void *to, size_t count, int type, int root, void *comm, void *stream))                          \
   X(send, "ncclSend", (const void *from, size_t count, int type, int peer, void *comm, void *stream))                  \
@@ -251,6 +253,22 @@ void zpr_nccl_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count) {
   check(c, d->nccl->api.all_reduce(data, data, (size_t)count, type_of(c), NCCL_SUM, comm_of(c, &g, axis), d->stream),
         "sum over ranks");
   zpr_comm_count(c, axis, (count - mine + (g.n - 1) * mine) * size);
+}
+
+void zpr_nccl_together(zpr *c, bool begin) {
+  const nccl_api *nccl = &c->state->device->nccl->api;
+  check(c, begin ? nccl->group_start() : nccl->group_end(), "exchange shares of samples");
+}
+
+void zpr_nccl_reduce_scatter(zpr *c, zpr_axis axis, const void *data, int64_t shard_count, void *out) {
+  zpr_device *d = c->state->device;
+  zpr_group g = zpr_axis_group(c, axis);
+  if (shard_count == 0) return;
+  check(c,
+        d->nccl->api.reduce_scatter(data, out, (size_t)shard_count, type_of(c), NCCL_SUM, comm_of(c, &g, axis),
+                                    d->stream),
+        "sum shares over ranks");
+  zpr_comm_count(c, axis, (g.n - 1) * shard_count * zpk_bytes(c->program->dtype));
 }
 
 /* ---- pipeline neighbours ---- */

@@ -289,14 +289,14 @@ Test(offload, reduction_beside_the_last_backward) {
   expect_near(zp_cost_exposed_reduce(&machine, 0.25, 8, 40, 4), 8, "CPU");
 }
 
-/* One bit an element instead of 16, twice; and one scale a rank. */
+/* One bit an element instead of 16, twice; and a scale of four bytes for 64 of them. */
 Test(offload, compressed_reduction) {
   zp_choice c = data_parallel(16, 0);
   c.compress = true;
   case_of x = make(&TINY, c, 16);
   zp_group_link link = zp_machine_data_group(&x.machine, 1, 1, 16, ZP_ORDER_TDP);
   zp_step_end end = zp_cost_step_end(x.lowered, &x.machine, &c, x.stage.flat_elements, 0, x.stage.shard_elements);
-  expect_near(end.reduce_s, 2 * zp_cost_ring_pass(&link, (double)x.stage.flat_elements / 8 + 64), "two phases");
+  expect_near(end.reduce_s, 2 * zp_cost_ring_pass(&link, (double)x.stage.flat_elements * (8 + 4) / 64), "two phases");
   cr_expect_eq(end.gather_s, 0);
 }
 

@@ -249,7 +249,12 @@ Test(plan_space, generated_choices) {
     c.schedule = (zp_schedule)s;
     cr_expect(zp_choice_is_generated(&c, &why), "%s", zp_schedule_name(c.schedule));
   }
-  c.schedule = ZP_SCHEDULE_1F1B, c.home[ZP_STATE_ACTIVATIONS] = (zp_home){ZP_TIER_HOST, 1};
+  c.schedule = ZP_SCHEDULE_1F1B, c.zero = 3, c.sequence = true;
+  cr_expect_not(zp_choice_is_generated(&c, &why));
+  cr_expect_str_eq(why, "ZeRO 2 and 3 with sequence-sharded norms are planned, not generated yet");
+  c.zero = 0, c.compress = true;
+  cr_expect(zp_choice_is_generated(&c, NULL));
+  c.home[ZP_STATE_ACTIVATIONS] = (zp_home){ZP_TIER_HOST, 1};
   cr_expect_not(zp_choice_is_generated(&c, NULL));
 }
 

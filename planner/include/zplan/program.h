@@ -340,7 +340,12 @@ int64_t zp_model_chunk(const zp_choice *choice, int stage, int chunk);
 bool zp_choice_is_generated(const zp_choice *choice, const char **why_not);
 
 /* Bytes that all ranks together send in one step, by axis, with the runtime's ring algorithms. */
-typedef struct zp_traffic { int64_t tensor, data, pipeline, tie, expert; } zp_traffic;
+typedef struct zp_traffic {
+  int64_t tensor, data, pipeline, tie, expert;
+  int64_t warmup_data; /* 1-bit Adam: over the data ranks in a step before the variance freezes; 0 for others */
+} zp_traffic;
+/* 1-bit Adam sends a sign an element and an f32 scale for every block of neighbours; a parameter begins at a whole block. */
+enum { ZP_SIGNS_BLOCK = 64, ZP_SIGNS_BLOCK_BYTES = ZP_SIGNS_BLOCK / 8 + 4 };
 zp_traffic zp_program_traffic(const zp_program *program);
 /* Elements of the stage's parameters whose gradients are partial over the tensor ranks (sequence sharding): summed once a step. */
 int64_t zp_partial_elements(const zp_program *program, const zp_stage *stage);

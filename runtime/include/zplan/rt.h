@@ -29,6 +29,7 @@ typedef struct zpr_param {
   double init_a, init_b;
   bool decay;
   bool zero_first;   /* the gradient is only ever added to: zero it at the start of a step */
+  bool grad_partial; /* every tensor rank has a part of the gradient, that of its positions: summed once a step */
 } zpr_param;
 
 /* `count` consecutive instances of a segment that live on a stage, side by side in the flat buffers. Its parameters are
@@ -60,6 +61,8 @@ typedef struct zpr_stage {
    * hold the same when zero >= 1: all data ranks, or data / expert of them. Moments have shards of both parts. */
   int64_t flat_elements, shard_elements;          /* both parts; this rank's shards of them, all of them without ZeRO */
   int64_t spread_elements, spread_shard_elements; /* of them the second part; 0 when expert == 1 */
+  int64_t error, server_error; /* 1-bit Adam: what worker and server side still owe, f32 [flat_elements], [flat_elements / data] */
+  int64_t scratch, scratch_bytes; /* free between steps: where partial gradients travel together */
   int64_t inputs;        /* int32 [inputs][micro-batches][microbatch][S]: tokens, then labels, of the whole step */
   int n_runs;
   const zpr_run *runs;
@@ -101,6 +104,7 @@ typedef struct zpr_program {
   /* Training settings. */
   int optimizer;                           /* zpk_update.kind */
   double lr, beta1, beta2, eps, weight_decay, momentum, clip, min_lr;
+  int64_t freeze_step;                     /* > 0: 1-bit Adam, whose variance is frozen after so many steps of plain Adam */
   int schedule;                            /* 0 constant, 1 linear, 2 cosine, 3 warmup-stable-decay */
   int64_t warmup, decay_steps, steps;
   uint64_t seed;
@@ -113,6 +117,7 @@ typedef struct zpr_program {
   /* Predictions of the plan. */
   double predicted_step_s, model_flop_per_step, peak_flop_per_s; /* peak of all ranks together; 0 unknown */
   int64_t predicted_bytes[ZPR_AXIS_COUNT]; /* communicated by all ranks together in one step; CONTROL is not predicted */
+  int64_t predicted_warmup_data_bytes; /* 1-bit Adam: of ZPR_DATA in the steps of plain Adam */
   /* Trainers for GPUs only (linked with libzplanrt_cuda). The image is a cubin, or for `--arch host` the shared object with
    * the same kernels, byte for byte as the compiler wrote it: its ELF header says which of the two it is. */
   const void *device_image;
@@ -127,6 +132,7 @@ struct zpr {
   int rank, ranks, t, d, p;
   char *arena;
   int64_t step;            /* of the optimizer, from 0 */
+  int64_t frozen_steps;    /* those of them that left the variance as it was: 1-bit Adam */
   bool training;           /* false during validation */
   double loss_scale;       /* 1 / (batch * sequence) */
   double loss;             /* this rank's share of the step's loss: sums times loss_scale */
@@ -223,6 +229,12 @@ void zpr_zero(zpr *c, void *dst, int64_t bytes);
 void zpr_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count);
 /* out[i * count ..] = rank i's `in`; in may be its own place in out. */
 void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *out);
+/* Collective over the n tensor ranks, between a rank's share of every sample's positions, [samples, elements], and all of
+ * them, [samples, n, elements]; `elements` are those of one share of one sample. The gather sends as n ranks' all-gather of
+ * samples * elements each. The reduce-scatter adds what the ranks have for my share, in rank order on the host, and leaves
+ * `in` as it is; all ranks together send (n-1) * n * samples * elements. */
+void zpr_all_gather_sequence(zpr *c, const void *in, int64_t samples, int64_t elements, void *out);
+void zpr_reduce_scatter_sequence(zpr *c, const void *in, int64_t samples, int64_t elements, void *out);
 /* Collective over an expert group, n ranks, of which each has `experts`: from the slots of all experts for this rank's
  * samples, in[samples, n, experts, elements], to those of this rank's experts for the samples of all members, out[samples,
  * experts, n, elements]; `elements` are the slots of one expert for one sample. And back. Each rank sends all but 1/n. */
