@@ -69,8 +69,8 @@ const char *zpr_instance_name(char *buf, size_t size, const char *pattern, int64
 /* What is initialised: the weights of the flat buffers, or this rank's shards of their f32 master copy. */
 typedef struct init_target {
   zpk_dtype dtype;
-  char *memory;       /* element `begin` of the flat buffers */
-  int64_t begin, end; /* elements that are there */
+  char *memory;
+  zpr_slice kept; /* elements of the flat buffers that are there */
 } init_target;
 
 typedef struct init_args {
@@ -103,36 +103,33 @@ static void init_range(void *arg, int64_t begin, int64_t end, int worker) {
   }
 }
 
+/* The part of a piece that this rank keeps: all of it unless it has only shards. */
 static void init_piece(void *arg, int64_t local, int64_t global, int64_t count) {
   init_args *a = arg;
   zpr *c = a->c;
-  int64_t begin = local > a->to.begin ? local : a->to.begin,
-          end = local + count < a->to.end ? local + count : a->to.end;
+  int64_t begin = local > a->to.kept.begin ? local : a->to.kept.begin,
+          end = local + count < a->to.kept.end ? local + count : a->to.kept.end;
   int64_t size = zpk_bytes(a->to.dtype), most = zpr_window_bytes(c) / size;
+  char *values = a->to.memory + a->to.kept.stored * size;
   for (int64_t at = begin; at < end; at += most) {
     int64_t n = end - at < most ? end - at : most;
-    a->values = zpr_window_open(c, a->to.memory + (at - a->to.begin) * size, n * size, false);
+    a->values = zpr_window_open(c, values + (at - a->to.kept.begin) * size, n * size, false);
     a->global = global + at - local;
     zpr_parallel(c, n, 1024, init_range, a);
     zpr_window_close(c);
   }
 }
 
-static init_target master_of(zpr *c, bool spread) {
-  zpr_part part = zpr_part_of(c, spread);
-  char *master = zpr_at(c, c->stage->master);
-  return (init_target){ZPK_F32, master + part.state_begin * (int64_t)sizeof(float), part.shard_begin,
-                       part.shard_begin + part.shard_elements};
-}
-
 static void init_param(zpr *c, const zpr_run *run, int64_t i, int k) {
   char name[256];
+  const zpr_stage *stage = c->stage;
+  zpr_slice all = {0, stage->flat_elements, 0}, shard = zpr_slice_of(c, run, i);
   init_args a = {.c = c, .param = &run->params[k]};
   a.name_hash = hash_name(zpr_instance_name(name, sizeof name, run->params[k].name, run->first + i));
-  a.to = (init_target){c->program->dtype, zpr_at(c, c->stage->params), 0, c->stage->flat_elements};
+  a.to = (init_target){c->program->dtype, zpr_at(c, stage->params), c->program->zero >= 3 ? shard : all};
   zpr_param_pieces(c, run, i, k, init_piece, &a);
   if (c->program->dtype != ZPK_BF16) return;
-  a.to = master_of(c, run->params[k].spread);
+  a.to = (init_target){ZPK_F32, zpr_at(c, stage->master), shard};
   zpr_param_pieces(c, run, i, k, init_piece, &a);
 }
 
@@ -140,35 +137,40 @@ void zpr_init_weights(zpr *c) {
   const zpr_stage *stage = c->stage;
   int64_t size = zpk_bytes(c->program->dtype), state_bytes = stage->shard_elements * zpk_real_bytes(c->program->dtype);
   /* Alignment gaps take part in collectives: they are zero from the start, like the state. */
-  zpr_zero(c, zpr_at(c, stage->params), stage->flat_elements * size);
-  zpr_zero(c, zpr_at(c, stage->grads), stage->flat_elements * size);
+  zpr_zero(c, zpr_at(c, stage->params), (c->program->zero >= 3 ? stage->shard_elements : stage->flat_elements) * size);
+  zpr_zero(c, zpr_at(c, stage->grads), (c->program->zero >= 2 ? stage->shard_elements : stage->flat_elements) * size);
   if (c->program->dtype == ZPK_BF16) zpr_zero(c, zpr_at(c, stage->master), state_bytes);
   if (stage->moment1 >= 0) zpr_zero(c, zpr_at(c, stage->moment1), state_bytes);
   if (stage->moment2 >= 0) zpr_zero(c, zpr_at(c, stage->moment2), state_bytes);
+  if (c->program->freeze_step > 0) {
+    zpr_zero(c, zpr_at(c, stage->error), stage->flat_elements * 4);
+    zpr_zero(c, zpr_at(c, stage->server_error), stage->flat_elements / c->program->data * 4);
+  }
   for (int r = 0; r < stage->n_runs; r++)
     for (int64_t i = 0; i < stage->runs[r].count; i++)
       for (int k = 0; k < stage->runs[r].n_params; k++) init_param(c, &stage->runs[r], i, k);
-  zpr_clear_padding(c, stage->params);
 }
 
 /* ---- padding ---- */
 
-static void clear_param_padding(zpr *c, char *flat, const zpr_run *run, int64_t i, const zpr_param *param) {
-  split s = split_of(c, param);
-  if (s.held == s.local) return;
-  int64_t size = zpk_bytes(c->program->dtype), local = run->base + i * run->stride + param->offset;
-  int64_t pad = (s.local - s.held) * s.unit_elements;
-  zpr_zero_columns(c, flat + (local + s.held * s.unit_elements) * size, s.local * s.unit_elements * size, pad * size,
-                   s.blocks);
+void zpr_clear_instance_padding(zpr *c, const zpr_run *run, void *instance) {
+  int64_t size = zpk_bytes(c->program->dtype);
+  for (int k = 0; k < run->n_params; k++) {
+    const zpr_param *param = &run->params[k];
+    if (param->split_dim < 0 || param->units % shares_of(c->program, param) == 0) continue;
+    split s = split_of(c, param);
+    if (s.held == s.local) continue;
+    int64_t pad = (s.local - s.held) * s.unit_elements;
+    zpr_zero_columns(c, (char *)instance + (param->offset + s.held * s.unit_elements) * size,
+                     s.local * s.unit_elements * size, pad * size, s.blocks);
+  }
 }
 
-void zpr_clear_padding(zpr *c, int64_t flat) {
-  char *base = zpr_at(c, flat);
+void zpr_clear_padding(zpr *c) {
+  char *grads = zpr_at(c, c->stage->grads);
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
-    for (int k = 0; k < run->n_params; k++) {
-      if (run->params[k].split_dim < 0 || run->params[k].units % shares_of(c->program, &run->params[k]) == 0) continue;
-      for (int64_t i = 0; i < run->count; i++) clear_param_padding(c, base, run, i, &run->params[k]);
-    }
+    for (int64_t i = 0; i < run->count; i++)
+      zpr_clear_instance_padding(c, run, grads + (run->base + i * run->stride) * zpk_bytes(c->program->dtype));
   }
 }

@@ -3,6 +3,7 @@
  * order. */
 #include <assert.h>
 #include <string.h>
+#include "device.h"
 #include "state.h"
 
 /* ---- generated row kernels ---- */
@@ -255,4 +256,21 @@ void zpr_copy(zpr *c, void *dst, const void *src, int64_t bytes) {
 void zpr_zero(zpr *c, void *dst, int64_t bytes) {
   bytes_task a = {dst, NULL};
   zpr_parallel(c, bytes, BYTES_GRAIN, move_bytes, &a);
+}
+
+typedef struct add_task {
+  zpk_dtype dtype;
+  void *sum;
+  const void *part[2];
+} add_task;
+
+static void add_range(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const add_task *a = arg;
+  zpk_sum_parts(a->dtype, a->sum, a->part, 2, begin, end);
+}
+
+void zpr_add(zpr *c, void *sum, const void *x, int64_t count) {
+  add_task a = {c->program->dtype, sum, {sum, x}};
+  zpr_parallel(c, count, 16384, add_range, &a);
 }

@@ -39,10 +39,12 @@ static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
   void *v = stage->moment2 >= 0 ? zpr_at(c, stage->moment2) : NULL;
   for (int64_t i = begin; i < end; i++) {
     const zpr_block *b = &a->blocks[i];
-    int64_t back = -b->to_state * size, at = b->begin + b->to_state, n = b->end - b->begin;
+    int64_t at = b->begin + b->to_state, n = b->end - b->begin;
+    char *first = param + (b->begin + b->to_params) * size;
     /* all count in elements of the state */
-    zpk_optimizer(a->rule, b->decay, mixed ? (void *)master : param + back, grad + back, m, v, at, at + n);
-    if (mixed) zpk_round(master + at, (zpk_bf16 *)(void *)param + b->begin, n);
+    zpk_optimizer(a->rule, b->decay, mixed ? (char *)(void *)master : first - at * size, grad - b->to_state * size, m,
+                  v, at, at + n);
+    if (mixed) zpk_round(master + at, (zpk_bf16 *)(void *)first, n);
   }
 }
 

@@ -178,3 +178,13 @@ void zpr_ce_grad(zpr *c, const void *logits, int64_t V, int64_t first_col, int64
               .scale = c->loss_scale};
   zpr_launch(c, &c->state->device->kernels.ce_grad, &a, sizeof a, zpr_grid(c, rows), 1, 1, ZPD_CE_THREADS);
 }
+
+void zpr_sum_parts(zpr *c, const zpd_rank_sum *a) {
+  int64_t groups = (a->count + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS;
+  if (a->count > 0)
+    zpr_launch(c, &c->state->device->kernels.sum_parts, a, sizeof *a, zpr_grid(c, groups), 1, 1, ZPD_FLAT_THREADS);
+}
+
+void zpr_add(zpr *c, void *sum, const void *x, int64_t count) {
+  zpr_sum_parts(c, &(zpd_rank_sum){.mine = sum, .others = x, .count = count, .n = 2});
+}

@@ -16,8 +16,7 @@ typedef struct zp_device {
   bool has_nccl;           /* its ranks talk through NCCL, whose buffers lie outside of arena and context */
   double eff_matmul, eff_attention, eff_memory; /* share of peak reached by large operations */
   double launch_s;         /* fixed cost of one kernel */
-  double gemm_half[3];     /* CPU: rows, columns and depth at which a product reaches half its rate; 0: the cost model's.
-                            * Set by calibration, not by .dz files */
+  const struct zp_cpu_kernels *measured; /* CPU: what calibration found out about kernels (cpu_kernels.h), NULL: nothing */
   const char *arch;        /* GPUs: what kernels are compiled for, "sm_90"; NULL: not said */
   int cores;               /* CPU devices: cores of the whole node; GPUs: multiprocessors */
 } zp_device;
@@ -111,6 +110,7 @@ typedef struct zp_train {
   zp_precision precision;
   zp_optimizer_kind optimizer;
   double lr, beta1, beta2, eps, weight_decay, momentum;
+  int64_t freeze_step; /* 1-bit Adam: steps of plain Adam, as written; 0: not written, ask zp_freeze_step */
   bool decay_all;  /* decay = "all"; default "matrices": only parameters with two or more dimensions */
   zp_lr_kind schedule;
   int64_t warmup, decay_steps; /* decay_steps: WSD's last phase */
@@ -126,6 +126,13 @@ typedef struct zp_train {
   int64_t log_every;
   zp_span span, batch_span, precision_span, schedule_span;
 } zp_train;
+
+/* Steps of plain Adam before 1-bit Adam freezes the variance: as written, otherwise 15 % of the steps, the share that the
+ * authors of arXiv 2102.02888 took for BERT-Large, and at least one. */
+static inline int64_t zp_freeze_step(const zp_train *train) {
+  if (train->freeze_step > 0) return train->freeze_step;
+  return train->steps * 15 / 100 > 0 ? train->steps * 15 / 100 : 1;
+}
 
 /* ---- plan constraints: for every key a set of allowed values ---- */
 typedef struct zp_limit {
