@@ -123,12 +123,13 @@ static void init_piece(void *arg, int64_t local, int64_t global, int64_t count) 
 static void init_param(zpr *c, const zpr_run *run, int64_t i, int k) {
   char name[256];
   const zpr_stage *stage = c->stage;
-  zpr_slice all = {0, stage->flat_elements, 0}, shard = zpr_slice_of(c, run, i);
+  bool mixed = c->program->dtype == ZPK_BF16, sharded = c->program->zero >= 3;
+  zpr_slice all = {0, stage->flat_elements, 0}, shard = mixed || sharded ? zpr_slice_of(c, run, i) : all;
   init_args a = {.c = c, .param = &run->params[k]};
   a.name_hash = hash_name(zpr_instance_name(name, sizeof name, run->params[k].name, run->first + i));
-  a.to = (init_target){c->program->dtype, zpr_at(c, stage->params), c->program->zero >= 3 ? shard : all};
+  a.to = (init_target){c->program->dtype, zpr_at(c, stage->params), sharded ? shard : all};
   zpr_param_pieces(c, run, i, k, init_piece, &a);
-  if (c->program->dtype != ZPK_BF16) return;
+  if (!mixed) return;
   a.to = (init_target){ZPK_F32, zpr_at(c, stage->master), shard};
   zpr_param_pieces(c, run, i, k, init_piece, &a);
 }

@@ -236,6 +236,10 @@ static zp_plan *refuse_ungenerated(zp_run_state *run, zp_plan *plan) {
     printed = false;
     why_not = "1-bit Adam is generated for CPU ranks only";
   }
+  if (printed && plan->best.choice.compress && plan->spec->train.precision == ZP_PREC_MIXED_BF16) {
+    printed = false;
+    why_not = "1-bit Adam is generated in fp32 and fp64 only";
+  }
   if (printed) return plan;
   zp_diag *d = zp_report(run->diags, ZP_Z0702, ZP_NO_SPAN, "%s", why_not);
   zp_diag_help(d, "`zplan plan`, `report` and `verify` work with such plans; without this constraint a plan is "
