@@ -124,8 +124,8 @@ static bool writes(zpr *c, const array *a, const zpr_tensor *tensor, const zpr_p
   return a->sharded || zpr_part_of(c, param->spread).place == 0;
 }
 
-/* The elements of an array that this rank has of an instance of a run, or more of its neighbours. Optimizer state that is
- * whole stands as the flat buffers do. */
+/* The elements of an array that this rank has of an instance of a run, or more of its neighbours. Optimizer state that
+ * is whole stands as the flat buffers do. */
 static void set_range(zpr *c, const array *a, const zpr_run *run, int64_t i, transfer *t) {
   zpr_slice shard = a->sharded ? zpr_slice_of(c, run, i) : (zpr_slice){0, c->stage->flat_elements, 0};
   t->begin = shard.begin;

@@ -1,10 +1,10 @@
 /* Ranks, groups and collectives on memory of the host, over the point-to-point messages of a transport.
  *
  * Sums use a direct exchange: member i of a group owns chunk i = [i * count / n, (i + 1) * count / n); every member
- * sends chunk i to i, which adds in rank order, bf16 in f32 and rounded once. This moves as many bytes as a ring and takes one hop instead of n - 1.
- * What decided for it is the order: a ring adds chunk i starting at rank i + 1, so two stages that hold the same tied
- * weight at different places of their buffers would round differently and drift apart. Here the order is the same for
- * every element.
+ * sends chunk i to i, which adds in rank order, bf16 in f32 and rounded once. This moves as many bytes as a ring and
+ * takes one hop instead of n - 1. What decided for it is the order: a ring adds chunk i starting at rank i + 1, so two
+ * stages that hold the same tied weight at different places of their buffers would round differently and drift apart.
+ * Here the order is the same for every element.
  *
  * Nothing is allocated after zpr_comm_init. Every payload byte is counted where it is sent. */
 #include <assert.h>
@@ -180,7 +180,8 @@ static void add_in_rank_order(void *arg, int64_t begin, int64_t end, int worker)
   zpk_sum_parts(a->dtype, a->mine, a->part, a->n, begin, end);
 }
 
-/* Afterwards chunk g->me of data is summed in `sum`, which has this rank's own chunk before; it may be its place in data. */
+/* Afterwards chunk g->me of data is summed in `sum`, which has this rank's own chunk before; it may be its place in
+ * data. */
 static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, const char *data, int64_t count, char *sum) {
   zpr_comm *comm = c->state->comm;
   zpk_dtype dtype = c->program->dtype;

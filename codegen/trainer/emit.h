@@ -36,9 +36,9 @@ void zp_emit_header(zp_emit *e); /* the comment at the top */
 void zp_emit_tables(zp_emit *e); /* dimensions, parameters, stages */
 void zp_emit_layouts(zp_emit *e);
 void zp_emit_procedures(zp_emit *e, int segment, zp_stage_mode mode);
-void zp_emit_walks(zp_emit *e);    /* units of a stage or chunk, one after the other */
-void zp_emit_order(zp_emit *e);    /* the order of micro-batches */
-void zp_emit_program(zp_emit *e);  /* the zpr_program table and main */
+void zp_emit_walks(zp_emit *e);   /* units of a stage or chunk, one after the other */
+void zp_emit_order(zp_emit *e);   /* the order of micro-batches */
+void zp_emit_program(zp_emit *e); /* the zpr_program table and main */
 
 /* Do chunks of some stage take their slots from one pool? */
 bool zp_emit_pools(const zp_emit *e);

@@ -142,7 +142,10 @@ static void declare_buffer(zp_frame *f, int b) {
   }
   if (x->element == ZP_ELEM_STAT && zp_emit_mixed(f->e)) {
     zp_buf_line(out, "float *%s = (float *)(void *)(%s + %lld); /* [%lld, %lld] */", name,
-                x->place == ZP_AT_SAVED ? "saved" : x->place == ZP_AT_PENDING ? "pending" : "t", ZP_LL(x->offset), ZP_LL(x->rows), ZP_LL(x->cols));
+                x->place == ZP_AT_SAVED     ? "saved"
+                : x->place == ZP_AT_PENDING ? "pending"
+                                            : "t",
+                ZP_LL(x->offset), ZP_LL(x->rows), ZP_LL(x->cols));
     return;
   }
   switch (x->place) {
@@ -187,7 +190,8 @@ static void declare_parameters(const zp_frame *f) {
   else if (own && f->uses_g)
     zp_buf_line(out, "real *g = grads(c) + u->base;");
   if (own && f->uses_we)
-    zp_buf_line(out, "const real *we = %s;", gathers ? zp_frame_gathered(f, -1, true, "w") : "params(c) + u->spread_base");
+    zp_buf_line(out, "const real *we = %s;",
+                gathers ? zp_frame_gathered(f, -1, true, "w") : "params(c) + u->spread_base");
   if (own && f->uses_ge)
     zp_buf_line(out, "real *ge = %s;", scatters ? zp_frame_gathered(f, -1, true, "g") : "grads(c) + u->spread_base");
 }
@@ -230,7 +234,8 @@ static void emit_function(zp_emit *e, int segment, zp_stage_mode mode, zp_pass p
                                      "backward for inputs: dy -> dx",
                                      "backward for weights: gradients of its parameters"};
   const zp_segment_program *seg = zp_emit_variant(e, segment, mode);
-  zp_frame f = {.e = e, .seg = seg, .p = p, .model = e->model, .last = p->steps.len, .backward = pass == ZP_PASS_BACKWARD};
+  zp_frame f = {
+      .e = e, .seg = seg, .p = p, .model = e->model, .last = p->steps.len, .backward = pass == ZP_PASS_BACKWARD};
   zp_emit_find_buckets(&f, segment);
   if (pass == ZP_PASS_INPUTS) f.last = p->n_inputs;
   if (pass == ZP_PASS_WEIGHTS) f.first = p->n_inputs;

@@ -63,7 +63,10 @@ static void emit_dimensions(zp_emit *e) {
   zp_buf_line(out, "  SEQUENCE = %lld,", LL(e->model->sequence));
   zp_buf_line(out, "  VOCABULARY = %lld,", LL(e->model->vocabulary));
   zp_buf_line(out, "};");
-  zp_buf_line(out, "#define DTYPE %s", zp_emit_mixed(e) ? "ZPK_BF16" : e->lowered->compute_bytes == 8 ? "ZPK_F64" : "ZPK_F32");
+  zp_buf_line(out, "#define DTYPE %s",
+              zp_emit_mixed(e)                 ? "ZPK_BF16"
+              : e->lowered->compute_bytes == 8 ? "ZPK_F64"
+                                               : "ZPK_F32");
   zp_buf_puts(out, "\n");
 }
 

@@ -1,15 +1,15 @@
 /* The arena of a stage, to the byte, and what of its state lives on the host or on disks.
  *
  * Order of regions: flat buffers (parameters, gradients, master copy, moments, compression errors), model inputs, slots
- * of saved values, rings, message and ping-pong buffers, tiles of products, transients last: the top of the arena is then a buffer that
- * every step writes.
+ * of saved values, rings, message and ping-pong buffers, tiles of products, transients last: the top of the arena is
+ * then a buffer that every step writes.
  *
  * Held elements: ZeRO 1 to 3 shard optimizer state, then gradients, then parameters over the data ranks (arXiv
  * 1910.02054, section 5); what is spread over expert groups over the data / expert ranks that hold the same. Of a class
  * with a home elsewhere the last eighths leave the device. What is not whole on the device passes through rings of
  * buffers that hold what a unit works with: parameters gathered (ZeRO 3) or copied in, gradients about
- * to be scattered (ZeRO 2, 3) or copied out. A copy goes straight between a ring, or the flat buffer, and pinned host memory, so copies
- * need no buffers of their own on the device.
+ * to be scattered (ZeRO 2, 3) or copied out. A copy goes straight between a ring, or the flat buffer, and pinned host
+ * memory, so copies need no buffers of their own on the device.
  *
  * On the host: the shares whose home is there; for an update on the host, weights that it writes (with mixed precision
  * the master copy is that), and two buckets of gradients coming and two of weights going. For disks: two buckets of the
