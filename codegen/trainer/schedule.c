@@ -109,19 +109,9 @@ static void emit_backward(zp_emit *e) {
   zp_buf_puts(out, "\n");
 }
 
-/* The loops below are 1F1B; the order tables of the program say the same, entry by entry. */
-static void check_order(const zp_program *p) {
-  zp_action *expect = ZP_NEW_ARRAY(p->arena, zp_action, 2 * p->microbatches);
-  for (int s = 0; s < p->choice.pipeline; s++) {
-    zp_order_1f1b(p->choice.pipeline, s, p->microbatches, expect);
-    for (int64_t i = 0; i < 2 * p->microbatches; i++)
-      assert(expect[i].forward == p->order[s][i].forward && expect[i].microbatch == p->order[s][i].microbatch);
-  }
-}
-
 static void emit_order(zp_emit *e) {
   zp_buf *out = &e->out;
-  check_order(e->program);
+  assert(e->program->choice.schedule == ZP_SCHEDULE_1F1B);
   zp_buf_line(out, "/* One step: the micro-batches of this replica in 1F1B order. */");
   zp_buf_line(out, "static void micro_batches(zpr *c) {");
   if (e->program->choice.pipeline == 1) {

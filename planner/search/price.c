@@ -24,9 +24,7 @@ static double cutoff(const pricing *p) { return zp_cutoff(p->ranking, &p->point-
 
 const zp_program *zp_search_program(zp_arena *arena, const zp_searcher *s, const zp_choice *choice) {
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
-  const zp_lowered **stages = zp_search_stages(s, choice);
-  const zp_program *program = choice->schedule == ZP_SCHEDULE_1F1B ? zp_program_make_stages(arena, stages, choice)
-                                                                   : zp_program_make(arena, stages, choice);
+  const zp_program *program = zp_program_make_priced(arena, zp_search_stages(s, choice), choice);
   if (arena != s->arena) zp_arena_rewind(s->arena, mark);
   return program;
 }

@@ -35,9 +35,10 @@ typedef struct zp_variant {
   double *forward_s;                                /* forward alone */
   double *input_s;          /* forward and the part of backward that yields gradients of inputs. Forward, this part and
                              * the rest, prefix_s - input_s, are each the least by itself */
-  int64_t *elements_before; /* parameters that all data ranks hold, shared ones left out */
+  int64_t *elements_before; /* parameters that all data ranks hold, shared ones left out; of all variants of a sharding */
   int64_t *spread_before;   /* the same of those that are spread over expert groups */
-  double *longest_chunk_s;  /* [chunks]: the shortest possible longest of so many; 0: not known yet (chunk_cut.c) */
+  double *longest_chunk_s;  /* [chunks]: the shortest possible longest of so many; 0: not known yet (chunk_cut.c);
+                             * NULL: none is */
   double longest_s;         /* of one unit */
   double backward_share;    /* smallest share of backward in a unit's time */
   int64_t carry_elements;   /* smallest carry between two units */

@@ -139,9 +139,6 @@ static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int 
     v->prefix_s[u + 1] = v->prefix_s[u] + work[part];
     v->forward_s[u + 1] = v->forward_s[u] + forward[part];
     v->input_s[u + 1] = v->input_s[u] + (forward[part] + inputs[part]);
-    const zp_segment_program *own = &l->segments[zp_pieces_find(l->pieces, segment, part, part + 1)];
-    v->elements_before[u + 1] = v->elements_before[u] + own->elements;
-    v->spread_before[u + 1] = v->spread_before[u] + own->spread_elements;
     v->longest_s = fmax(v->longest_s, work[part]);
   }
   for (int part = 0; part < r.parts; part++) {
@@ -156,6 +153,27 @@ static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int 
         v->unit_s[zp_pieces_find(l->pieces, segment, first, end)] += work[part];
 }
 
+/* Neither modes nor micro-batches change them. */
+static void count_elements(zp_searcher *s, zp_variant *v) {
+  const zp_lowered *l = v->lowered;
+  for (int i = s->variants.len - 1; i >= 0; i--) {
+    const zp_variant *other = &s->variants.data[i];
+    if (!other->elements_before || other->lowered->sharding != l->sharding || other->fine != v->fine) continue;
+    v->elements_before = other->elements_before;
+    v->spread_before = other->spread_before;
+    return;
+  }
+  v->elements_before = ZP_NEW_ARRAY(s->arena, int64_t, l->n_units + 1);
+  v->spread_before = ZP_NEW_ARRAY(s->arena, int64_t, l->n_units + 1);
+  for (int64_t u = 0; u < l->n_units; u++) {
+    int segment;
+    int64_t iteration;
+    zp_unit(l, u, &segment, &iteration);
+    v->elements_before[u + 1] = v->elements_before[u] + l->segments[segment].elements;
+    v->spread_before[u + 1] = v->spread_before[u] + l->segments[segment].spread_elements;
+  }
+}
+
 static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *modes, int n) {
   const zp_lowered *l = v->lowered;
   int64_t unit = 0;
@@ -166,9 +184,7 @@ static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *mode
   v->prefix_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->forward_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->input_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
-  v->elements_before = ZP_NEW_ARRAY(s->arena, int64_t, l->n_units + 1);
-  v->spread_before = ZP_NEW_ARRAY(s->arena, int64_t, l->n_units + 1);
-  v->longest_chunk_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
+  count_elements(s, v);
   v->backward_share = 1;
   v->carry_elements = INT64_MAX;
   for (int i = 0; i < l->pieces->n_whole; i++) measure_segment(v, modes, n, i, &unit);
