@@ -122,7 +122,8 @@ static bool price_least_bound(pricing *p) {
     return false;
   }
   zp_cut_variants(s, p->point, &rule.limits, cut, p->own);
-  double least = zp_cut_least_bound(s, p->point, zp_bound_of_cut(s, p->point, cut, p->own) - end, cut);
+  double high = zp_bound_of_cut(s, p->point, cut, p->own) - end, low = fmin(p->point->bound_s - end, high);
+  double least = zp_cut_least_bound(s, p->point, low, high, cut);
   p->point->bound_s = fmax(p->point->bound_s, (least + end) * (1 - 1e-9));
   price_cut(p, cut);
   return p->point->bound_s < cutoff(p);
