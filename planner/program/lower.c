@@ -89,8 +89,15 @@ static bool bind_output(zp_lowering *l, zp_procedure *p, int *buffer_of, int ten
   return false;
 }
 
+/* A buffer for every tensor and workspace, a step for every node, and what is around them. */
+static void make_room(zp_lowering *l, zp_procedure *p, int tensors, int nodes) {
+  zp_reserve(l->scratch, &p->buffers, tensors + nodes + 4);
+  zp_reserve(l->scratch, &p->steps, nodes + 4);
+}
+
 static void lower_forward(zp_lowering *l, zp_procedure *p) {
   const zp_graph *g = l->graph;
+  make_room(l, p, g->tensors.len, g->n_forward);
   int *buffer_of = no_buffers(l);
   bool copy = g->carry_out.len > 0 && bind_output(l, p, buffer_of, g->carry_out.data[0], ZP_AT_CARRY_OUT, "y");
   if (l->shard) {
@@ -125,6 +132,7 @@ static void gather_input(zp_lowering *l, zp_procedure *p, int *buffer_of) {
 
 static void lower_backward(zp_lowering *l, zp_procedure *p) {
   const zp_graph *g = l->graph;
+  make_room(l, p, g->tensors.len, g->nodes.len);
   int *buffer_of = no_buffers(l);
   bool copy = false;
   if (g->carry_in.len > 0) {

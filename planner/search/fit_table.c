@@ -57,8 +57,7 @@ static zp_known_fit *find_known(const zp_searcher *s, const zp_point *point, int
   return order < 0 ? NULL : &memo->known[(int64_t)stage * point->n_modes * memo->orders + order];
 }
 
-/* Of every rank of the choice. */
-static int64_t communicator_bytes(const zp_searcher *s, const zp_choice *c, int ties) {
+int64_t zp_choice_communicator_bytes(const zp_searcher *s, const zp_choice *c, int ties) {
   zp_communicators_memo *memo = &s->memo->communicators;
   const zp_choice *k = &memo->choice;
   if (!memo->known || k->tensor != c->tensor || k->pipeline != c->pipeline || k->data != c->data ||
@@ -73,7 +72,7 @@ static bool mode_fits(const zp_searcher *s, const zp_point *point, int mode, int
   zp_limits own = zp_limits_of_stage(s, &point->choice, stage, limits);
   const zp_lowered *lowered = s->variants.data[point->modes[mode]].lowered;
   int chunks = zp_chunks(&point->choice);
-  if (own.device != INT64_MAX) own.device -= communicator_bytes(s, &point->choice, lowered->ties);
+  if (own.device != INT64_MAX) own.device -= zp_choice_communicator_bytes(s, &point->choice, lowered->ties);
   const int64_t *flight = chunks > 1 ? zp_find_flights(s, &point->choice)->chunk + stage * chunks : NULL;
   s->memo->fits.laid_out++;
   return zp_stage_fits(lowered, &point->choice, stage, part, flight, &own);

@@ -143,6 +143,7 @@ typedef struct zp_flight_memo { /* of one pipeline that was asked for */
   int chunks, pipeline, room; /* room: for model chunks */
   int64_t microbatches;
   double *flight; /* [pipeline]: see least_work.c */
+  double least, most; /* of all stages */
   int64_t *chunk; /* [pipeline][chunks]: zp_in_flight_chunk */
 } zp_flight_memo;
 enum { ZP_STATED_CUT_SLOTS = 512 };
@@ -380,6 +381,8 @@ void zp_note_misses(zp_searcher *s);
 /* From now on, until another point comes, what fits on the stages of this one within the limits of the search is
  * remembered. Homes must not change. Several chunks a stage: nothing is. */
 void zp_remember_fits(const zp_searcher *s, zp_point *point);
+/* Of the communicators of every rank of the choice. */
+int64_t zp_choice_communicator_bytes(const zp_searcher *s, const zp_choice *choice, int ties);
 /* The first of the point's modes first .. end - 1 in which the stage with these parts stays within the limits; -1: none
  * does. */
 int zp_first_mode_that_fits(const zp_searcher *s, const zp_point *point, int first, int end, int stage,
