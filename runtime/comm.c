@@ -15,9 +15,6 @@
 #include "comm.h"
 
 enum {
-  SPLIT_BYTES = 1 << 28, /* longest single message: counts of MPI are ints */
-  FIRST_PIPELINE_TAG = 64,
-  PIPELINE_TAGS = 16384, /* MPI promises tags up to 32767 */
   SPINS = 200,           /* polls before the first nap */
   FIRST_NAP_US = 20,
   LONGEST_NAP_US = 100
@@ -36,12 +33,12 @@ static zpr_group make_group(zpr *c, int first, int stride, int n) {
 }
 
 /* From a rank to the next one of its pipeline and of its data group. */
-static int pipeline_stride(const zpr_program *p) { return p->tensor * (p->pipeline_before_data ? 1 : p->data); }
+int zpr_pipeline_stride(const zpr_program *p) { return p->tensor * (p->pipeline_before_data ? 1 : p->data); }
 
 static int data_stride(const zpr_program *p) { return p->tensor * (p->pipeline_before_data ? p->pipeline : 1); }
 
 static int rank_of(const zpr_program *program, int t, int p, int d) {
-  return t + p * pipeline_stride(program) + d * data_stride(program);
+  return t + p * zpr_pipeline_stride(program) + d * data_stride(program);
 }
 
 static zpr_group make_tie_group(zpr *c, const zpr_tie *tie) {
@@ -66,13 +63,13 @@ static void make_groups(zpr *c) {
   if (c->ranks != T * D * P) return;
   c->t = c->rank % T;
   c->d = c->rank / data_stride(program) % D;
-  c->p = c->rank / pipeline_stride(program) % P;
+  c->p = c->rank / zpr_pipeline_stride(program) % P;
   comm->axis[ZPR_TENSOR] = make_group(c, c->rank - c->t, 1, T);
   comm->axis[ZPR_DATA] = make_group(c, rank_of(program, c->t, c->p, 0), data_stride(program), D);
   int E = zpr_expert_ranks(program), first = c->d / E * E;
   comm->axis[ZPR_EXPERT] = make_group(c, rank_of(program, c->t, c->p, first), data_stride(program), E);
   comm->replicas = make_group(c, rank_of(program, c->t, c->p, c->d - first), E * data_stride(program), D / E);
-  comm->axis[ZPR_PIPELINE] = make_group(c, rank_of(program, c->t, 0, c->d), pipeline_stride(program), P);
+  comm->axis[ZPR_PIPELINE] = make_group(c, rank_of(program, c->t, 0, c->d), zpr_pipeline_stride(program), P);
   comm->tie = zpr_alloc(c, (size_t)program->n_ties, sizeof *comm->tie);
   for (int i = 0; i < program->n_ties; i++) comm->tie[i] = make_tie_group(c, &program->ties[i]);
 }
@@ -94,6 +91,8 @@ void zpr_comm_init(zpr *c, int *argc, char ***argv) {
   comm->staging = zpr_alloc(c, 1, (size_t)ZPR_STAGING_BYTES);
   comm->gather = zpr_alloc(c, (size_t)c->ranks, ZPR_GATHER_BYTES);
   comm->handles = zpr_alloc(c, 2 * (size_t)c->ranks, sizeof *comm->handles);
+  comm->sends = zpr_alloc(c, (size_t)zpr_message_buffers(c->program), sizeof *comm->sends);
+  comm->stays = zpr_alloc(c, (size_t)zpr_message_buffers(c->program), sizeof *comm->stays);
   make_groups(c);
 }
 
@@ -108,6 +107,8 @@ void zpr_comm_finish(zpr *c) {
   free(comm->staging);
   free(comm->gather);
   free(comm->handles);
+  free(comm->sends);
+  free(comm->stays);
   free(comm);
   c->state->comm = NULL;
 }
@@ -137,8 +138,7 @@ static void poll_send(const zpr_comm *comm, pending_send *send) {
 
 void zpr_comm_progress(zpr *c) {
   zpr_comm *comm = c->state->comm;
-  poll_send(comm, &comm->sends[0]);
-  poll_send(comm, &comm->sends[1]);
+  for (int64_t i = 0; i < zpr_message_buffers(c->program); i++) poll_send(comm, &comm->sends[i]);
 }
 
 /* Polls, then naps: ranks may share cores, and a waiting rank must leave its core to one that computes. */
@@ -211,7 +211,7 @@ static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, char *data
 /* Every member's chunk travels to all others, in place. */
 static void all_gather(zpr *c, const zpr_group *g, zpr_axis axis, char *data, int64_t count) {
   zpr_comm *comm = c->state->comm;
-  int64_t size = zpk_bytes(c->program->dtype), longest = (count + g->n - 1) / g->n, most = SPLIT_BYTES / size;
+  int64_t size = zpk_bytes(c->program->dtype), longest = (count + g->n - 1) / g->n, most = ZPR_SPLIT_BYTES / size;
   for (int64_t at = 0; at < longest; at += most) {
     zpr_piece mine = zpr_chunk_piece(count, g->n, g->me, at, most);
     for (int r = 0; r < g->n; r++) {
@@ -303,40 +303,3 @@ static int count_on_host(zpr *c, int ranks) {
 int zpr_ranks_on_host(zpr *c) { return count_on_host(c, c->ranks); }
 
 int zpr_rank_on_host(zpr *c) { return count_on_host(c, c->rank); }
-
-/* ---- pipeline neighbours ---- */
-
-static int neighbour(const zpr *c, bool up) {
-  assert(up ? c->p + 1 < c->program->pipeline : c->p > 0);
-  return c->rank + (up ? 1 : -1) * pipeline_stride(c->program);
-}
-
-static int pipeline_tag(int64_t mb) { return FIRST_PIPELINE_TAG + (int)(mb % PIPELINE_TAGS); }
-
-void zpr_host_send(zpr *c, bool up, const void *data, int64_t count, int64_t mb) {
-  pending_send *send = &c->state->comm->sends[up];
-  zpr_host_send_wait(c, up);
-  int64_t bytes = count * zpk_bytes(c->program->dtype);
-  if (bytes > (int64_t)ZPR_MAX_SPLITS * SPLIT_BYTES)
-    zpr_fail(c, "Z0821", "a message of %lld bytes between pipeline stages is too long", (long long)bytes);
-  for (int64_t at = 0; at < bytes; at += SPLIT_BYTES) {
-    int64_t part = bytes - at < SPLIT_BYTES ? bytes - at : SPLIT_BYTES;
-    send->handle[send->n++] =
-        zpr_post_send(c, ZPR_PIPELINE, (const char *)data + at, part, neighbour(c, up), pipeline_tag(mb));
-  }
-}
-
-void zpr_host_send_wait(zpr *c, bool up) {
-  pending_send *send = &c->state->comm->sends[up];
-  zpr_wait_handles(c, send->handle, send->n);
-  send->n = 0;
-}
-
-void zpr_host_recv(zpr *c, bool from_below, void *data, int64_t count, int64_t mb) {
-  int64_t bytes = count * zpk_bytes(c->program->dtype);
-  for (int64_t at = 0; at < bytes; at += SPLIT_BYTES) {
-    int64_t part = bytes - at < SPLIT_BYTES ? bytes - at : SPLIT_BYTES;
-    int handle = c->state->comm->transport->irecv((char *)data + at, part, neighbour(c, !from_below), pipeline_tag(mb));
-    zpr_wait_handles(c, &handle, 1);
-  }
-}

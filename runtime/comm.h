@@ -1,10 +1,13 @@
-/* Private to comm.c and comm_slots.c: the state of messages, and posting and waiting for them. */
+/* Private to comm.c, comm_slots.c and comm_stages.c: the state of messages, and posting and waiting for them. */
 #ifndef ZPLAN_RT_COMM_H
 #define ZPLAN_RT_COMM_H
 
 #include "state.h"
 
-enum { ZPR_MAX_SPLITS = 256 }; /* of a pipeline message: it may have 64 GiB */
+enum {
+  ZPR_SPLIT_BYTES = 1 << 28, /* longest single message: counts of MPI are ints */
+  ZPR_MAX_SPLITS = 256       /* of a pipeline message: it may have 64 GiB */
+};
 
 typedef struct pending_send {
   int n;
@@ -17,12 +20,15 @@ struct zpr_comm {
   zpr_group *tie; /* [program->n_ties] */
   zpr_group replicas;
   int64_t sent_bytes[ZPR_AXIS_COUNT];
-  pending_send sends[2]; /* down, up */
+  pending_send *sends;   /* [zpr_message_buffers] */
+  const void **stays;    /* the same: what the next part of the model copies, because it is on this stage; NULL: nothing */
   char *staging;         /* ZPR_STAGING_BYTES */
   char *gather;          /* [ranks][ZPR_GATHER_BYTES] */
   int *handles;          /* [2 * ranks]: receives, then sends, of the collective in progress */
 };
 
+/* From a rank to that of the next stage. */
+int zpr_pipeline_stride(const zpr_program *program);
 /* Sends, and counts the bytes. */
 int zpr_post_send(zpr *c, zpr_axis axis, const void *data, int64_t bytes, int peer, int tag);
 /* Until all are complete; the handles are -1 then. */

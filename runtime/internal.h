@@ -74,13 +74,26 @@ void zpr_group_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, v
 /* Afterwards my shard of data[n * shard_count] holds the sum; and every member's shard goes to all others, in place. */
 void zpr_group_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
 void zpr_group_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
-/* The same, and messages between stages as in rt.h, on memory of the host. */
+/* The same on memory of the host. */
 void zpr_host_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count);
 void zpr_host_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
 void zpr_host_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
-void zpr_host_send(zpr *c, bool up, const void *data, int64_t count, int64_t mb);
-void zpr_host_send_wait(zpr *c, bool up);
-void zpr_host_recv(zpr *c, bool from_below, void *data, int64_t count, int64_t mb);
+/* A message of the pipeline (comm_stages.c): to or from whom, which of the rank's message buffers, and its tag. */
+typedef struct zpr_message {
+  bool up;
+  int peer, tag;
+  int64_t buffer; /* below zpr_message_buffers; the same for all messages that wait for each other */
+} zpr_message;
+int64_t zpr_message_buffers(const zpr_program *program); /* of a rank */
+/* Messages between ranks, in the arena (of the back end) and on memory of the host. As zpr_send, _send_wait, _recv. */
+void zpr_stage_send(zpr *c, const zpr_message *to, const void *data, int64_t count);
+void zpr_stage_send_wait(zpr *c, const zpr_message *to);
+void zpr_stage_recv(zpr *c, const zpr_message *from, void *data, int64_t count);
+void zpr_host_send(zpr *c, const zpr_message *to, const void *data, int64_t count);
+void zpr_host_send_wait(zpr *c, const zpr_message *to);
+void zpr_host_recv(zpr *c, const zpr_message *from, void *data, int64_t count);
+/* Until nothing is left to be sent. */
+void zpr_wait_sends(zpr *c);
 /* For a back end that sends by other means: bytes that it sent, and the part of chunk r, of which count elements have n,
  * that lies in the round that starts `at` elements into every chunk and takes at most `most` of each. */
 typedef struct zpr_piece {

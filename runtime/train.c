@@ -76,11 +76,6 @@ static int64_t device_peak_bytes(const zpr_program *program) {
   return peak;
 }
 
-static void wait_sends(zpr *c) {
-  zpr_send_wait(c, false);
-  zpr_send_wait(c, true);
-}
-
 static zpr_step_result run_step(loop *l, double lr) {
   zpr *c = l->c;
   int64_t before[ZPR_AXIS_COUNT];
@@ -89,7 +84,7 @@ static zpr_step_result run_step(loop *l, double lr) {
   c->loss = 0;
   zpr_begin_step(c);
   c->program->micro_batches(c);
-  wait_sends(c);
+  zpr_wait_sends(c);
   zpr_step_result result = zpr_finish_step(c, lr, caught);
   for (int a = 0; a < ZPR_AXIS_COUNT; a++) l->totals.sent_bytes[a] += zpr_comm_sent_bytes(c, (zpr_axis)a) - before[a];
   c->step++;
@@ -146,11 +141,11 @@ static void validate(loop *l) {
   c->loss = 0;
   for (int64_t b = 0; b < batches; b++) {
     zpr_data_load(c, l->validate, b);
-    for (int64_t mb = 0; mb < p->microbatches; mb++) p->forward(c, mb);
-    wait_sends(c);
+    p->forwards(c);
+    zpr_wait_sends(c);
   }
   zpr_collect_loss(c);
-  double sum = c->p == p->pipeline - 1 && c->t == 0 ? c->loss : 0;
+  double sum = c->t == 0 ? c->loss : 0; /* 0 on stages without the end of the model */
   zpr_world_sum(c, &sum, 1);
   c->training = true;
   c->loss = saved_loss;

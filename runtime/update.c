@@ -164,13 +164,12 @@ static double clip_factor(double clip, double norm) {
 
 zpr_step_result zpr_finish_step(zpr *c, double lr, int signal) {
   reduce_gradients(c);
-  /* One exchange for everything that all ranks must agree on. The loss lives on the last stage, equal on its tensor
-   * ranks. */
+  /* One exchange for everything that all ranks must agree on. The loss lives where the model ends, equal on the tensor
+   * ranks there, and is 0 elsewhere. */
   enum { SQUARES, LOSS, SIGNALS, VALUES = SIGNALS + 3 };
   static const int signals[3] = {SIGINT, SIGTERM, SIGUSR1};
   zpr_collect_loss(c);
-  bool has_loss = c->p == c->program->pipeline - 1 && c->t == 0;
-  double sum[VALUES] = {[SQUARES] = sum_squares(c), [LOSS] = has_loss ? c->loss : 0};
+  double sum[VALUES] = {[SQUARES] = sum_squares(c), [LOSS] = c->t == 0 ? c->loss : 0};
   for (int i = 0; i < 3; i++) sum[SIGNALS + i] = signal == signals[i];
   zpr_world_sum(c, sum, VALUES);
   zpr_step_result result = {.loss = sum[LOSS], .grad_norm = sqrt(sum[SQUARES])};

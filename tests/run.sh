@@ -94,6 +94,7 @@ part 'faults' python3 tests/fault/faults.py
 part 'mutations' python3 tests/fault/mutations.py
 part 'resume' python3 tests/diff/resume.py
 part 'emulated GPU' python3 tests/diff/cuda.py
+part 'schedules' python3 tests/diff/schedules.py
 # shellcheck disable=SC2086 # absent when empty
 part 'layouts' python3 tests/diff/layouts.py $quick
 if [ $dev = yes ]; then

@@ -16,6 +16,9 @@ typedef struct zp_emit {
   bool gpu;
 } zp_emit;
 
+/* What a function of a segment does: INPUTS and WEIGHTS are BACKWARD in two parts. */
+typedef enum zp_pass { ZP_PASS_FORWARD, ZP_PASS_BACKWARD, ZP_PASS_INPUTS, ZP_PASS_WEIGHTS } zp_pass;
+
 /* "mlp.c_fc" -> "mlp_c_fc"; C keywords and leading digits are escaped. Arena. */
 const char *zp_emit_identifier(zp_arena *arena, const char *name);
 /* "gpt2.dz:14" with the folder left out, "" without a place. */
@@ -25,13 +28,18 @@ const char *zp_emit_place(const zp_emit *e, zp_span span);
 const zp_segment_program *zp_emit_variant(const zp_emit *e, int segment, zp_stage_mode mode);
 /* Their name in the generated enum and of the functions: "SEG_H", "SEG_H_FULL"; "h_forward", "h_forward_full". */
 const char *zp_emit_segment(const zp_emit *e, int segment, zp_stage_mode mode);
-const char *zp_emit_function_name(const zp_emit *e, int segment, zp_stage_mode mode, bool backward);
+const char *zp_emit_function_name(const zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass);
 
 void zp_emit_header(zp_emit *e); /* the comment at the top */
 void zp_emit_tables(zp_emit *e); /* dimensions, parameters, stages */
-void zp_emit_procedure(zp_emit *e, int segment, zp_stage_mode mode, bool backward);
-void zp_emit_schedule(zp_emit *e); /* units of a stage, order of micro-batches */
+void zp_emit_layouts(zp_emit *e);
+void zp_emit_procedures(zp_emit *e, int segment, zp_stage_mode mode);
+void zp_emit_walks(zp_emit *e);    /* units of a stage or chunk, one after the other */
+void zp_emit_order(zp_emit *e);    /* the order of micro-batches */
 void zp_emit_program(zp_emit *e);  /* the zpr_program table and main */
+
+/* Do chunks of some stage take their slots from one pool? */
+bool zp_emit_pools(const zp_emit *e);
 
 /* makefile.c: how to rebuild the tree by hand. arch: of a GPU, NULL for CPU plans. Arena. */
 const char *zp_emit_makefile(const zp_emit *e, const char *arch);

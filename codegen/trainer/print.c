@@ -40,9 +40,10 @@ static const char *mode_suffix(const zp_emit *e, int segment, zp_stage_mode mode
   return e->program->choice.stage_recompute && e->lowered->segments[segment].segment->is_repeat ? suffix[mode] : "";
 }
 
-const char *zp_emit_function_name(const zp_emit *e, int segment, zp_stage_mode mode, bool backward) {
+const char *zp_emit_function_name(const zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass) {
+  static const char *const name[] = {"forward", "backward", "inputs", "weights"};
   return zp_format(e->arena, "%s_%s%s", zp_emit_identifier(e->arena, e->lowered->segments[segment].segment->name),
-                   backward ? "backward" : "forward", mode_suffix(e, segment, mode));
+                   name[pass], mode_suffix(e, segment, mode));
 }
 
 const char *zp_emit_segment(const zp_emit *e, int segment, zp_stage_mode mode) {
@@ -87,8 +88,7 @@ zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_
   for (int s = 0; s < e.lowered->n_segments; s++)
     for (zp_stage_mode mode = 0; mode < ZP_STAGE_MODES; mode++) {
       if (!zp_emit_variant(&e, s, mode)) continue;
-      zp_emit_procedure(&e, s, mode, false);
-      zp_emit_procedure(&e, s, mode, true);
+      zp_emit_procedures(&e, s, mode);
     }
   zp_buf procedures = e.out;
   e.out = zp_buf_new(arena);
@@ -100,7 +100,8 @@ zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_
   zp_emit_tables(&e);
   emit_kernel_declarations(&e);
   zp_buf_put(&e.out, procedures.data, procedures.len);
-  zp_emit_schedule(&e);
+  zp_emit_walks(&e);
+  zp_emit_order(&e);
   zp_emit_program(&e);
   return (zp_trainer_text){
       .trainer_c = e.out.data, .kernels = e.kernels, .makefile = zp_emit_makefile(&e, arch)};

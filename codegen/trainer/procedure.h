@@ -12,8 +12,9 @@ typedef struct zp_frame {
   const zp_segment_program *seg;
   const zp_procedure *p;
   const zp_model *model;
+  int first, last;   /* steps [first, last) */
   const char **name; /* C identifier per buffer, NULL when no step names it */
-  bool uses_t, uses_saved, uses_w, uses_g, uses_we, uses_ge, uses_x, uses_y, uses_dy, uses_dx, uses_layer;
+  bool uses_t, uses_saved, uses_pending, uses_w, uses_g, uses_we, uses_ge, uses_x, uses_y, uses_dy, uses_dx, uses_layer;
 } zp_frame;
 
 const char *zp_frame_name(const zp_frame *f, int buffer);

@@ -1,10 +1,10 @@
-/* Prints procedures: one C function per segment and direction; its buffers and arguments by name, its steps by steps.c.
+/* Prints procedures: one C function per segment and pass; its buffers and arguments by name, its steps by steps.c.
  */
 #include "procedure.h"
 
 /* A name not taken by a buffer before it, nor by the function's own. */
 static const char *unique_name(zp_frame *f, int b, const char *wanted) {
-  static const char *const own[] = {"c", "s", "t", "w", "g", "we", "ge", "x", "y", "dx", "dy", "mb", "layer", "saved"};
+  static const char *const own[] = {"c", "s", "t", "w", "g", "we", "ge", "x", "y", "dx", "dy", "mb", "layer", "saved", "pending"};
   const char *name = wanted;
   for (int suffix = 2;; suffix++) {
     bool taken = false;
@@ -57,7 +57,7 @@ static void note_use(zp_frame *f, bool *used, int b) {
 
 static bool *find_used(zp_frame *f) {
   bool *used = ZP_NEW_ARRAY(f->e->arena, bool, f->p->buffers.len + 1);
-  for (int s = 0; s < f->p->steps.len; s++) {
+  for (int s = f->first; s < f->last; s++) {
     const zp_step *step = &f->p->steps.data[s];
     for (int i = 0; i < step->in.len; i++) note_use(f, used, step->in.data[i]);
     for (int i = 0; i < step->out.len; i++) note_use(f, used, step->out.data[i]);
@@ -69,6 +69,7 @@ static bool *find_used(zp_frame *f) {
     if (!used[b]) continue;
     f->uses_t |= x->place == ZP_AT_TRANSIENT;
     f->uses_saved |= x->place == ZP_AT_SAVED;
+    f->uses_pending |= x->place == ZP_AT_PENDING;
     f->uses_we |= x->place == ZP_AT_SPREAD;
     f->uses_w |= x->place == ZP_AT_PARAM || x->place == ZP_AT_SHARED;
     f->uses_x |= x->place == ZP_AT_CARRY_IN;
@@ -121,7 +122,7 @@ static void declare_buffer(zp_frame *f, int b) {
   }
   if (x->element == ZP_ELEM_I32 && x->place != ZP_AT_INPUT) { /* slots of tokens */
     zp_buf_line(out, "int32_t *%s = (int32_t *)(void *)(%s + %lld); /* [%lld, %lld] */", name,
-                x->place == ZP_AT_SAVED ? "saved" : "t", ZP_LL(x->offset), ZP_LL(x->rows), ZP_LL(x->cols));
+                x->place == ZP_AT_SAVED ? "saved" : x->place == ZP_AT_PENDING ? "pending" : "t", ZP_LL(x->offset), ZP_LL(x->rows), ZP_LL(x->cols));
     return;
   }
   switch (x->place) {
@@ -132,6 +133,10 @@ static void declare_buffer(zp_frame *f, int b) {
   case ZP_AT_SAVED:
     zp_buf_line(out, "real *%s = at(saved, %lld); /* [%lld, %lld] kept for backward */", name, ZP_LL(x->offset),
                 ZP_LL(x->rows), ZP_LL(x->cols));
+    break;
+  case ZP_AT_PENDING:
+    zp_buf_line(out, "real *%s = at(pending, %lld); /* [%lld, %lld] waits for gradients of weights */", name,
+                ZP_LL(x->offset), ZP_LL(x->rows), ZP_LL(x->cols));
     break;
   case ZP_AT_TRANSIENT:
     if (x->tensor < 0)
@@ -154,6 +159,7 @@ static void declare_arguments(const zp_frame *f) {
   for (int i = 0; i < f->seg->graph->params.len; i++) own |= f->seg->param_offset[i] >= 0;
   if (f->uses_t) zp_buf_line(out, "char *t = zpr_at(c, s->transient);");
   if (f->uses_saved) zp_buf_line(out, "char *saved = u->saved;");
+  if (f->uses_pending) zp_buf_line(out, "char *pending = u->pending;");
   if (own && f->uses_w) zp_buf_line(out, "const real *w = params(c) + u->base;");
   if (own && f->uses_g) zp_buf_line(out, "real *g = grads(c) + u->base;");
   if (own && f->uses_we) zp_buf_line(out, "const real *we = params(c) + u->spread_base;");
@@ -171,7 +177,7 @@ static zp_buf print_steps(zp_frame *f) {
   zp_buf outer = e->out;
   e->out = zp_buf_new(e->arena);
   e->out.indent = outer.indent;
-  for (int s = 0; s < f->p->steps.len; s++) {
+  for (int s = f->first; s < f->last; s++) {
     if (s == f->p->n_recompute && f->p->n_recompute > 0)
       zp_buf_line(&e->out, "/* -- forward values are rebuilt; backward proper -- */");
     zp_emit_step(f, &f->p->steps.data[s]);
@@ -181,26 +187,43 @@ static zp_buf print_steps(zp_frame *f) {
   return steps;
 }
 
-void zp_emit_procedure(zp_emit *e, int segment, zp_stage_mode mode, bool backward) {
+static void emit_function(zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass, const zp_procedure *p) {
+  static const char *const what[] = {"forward: x -> y", "backward: dy -> dx, gradients of its parameters",
+                                     "backward for inputs: dy -> dx", "backward for weights: gradients of its parameters"};
   const zp_segment_program *seg = zp_emit_variant(e, segment, mode);
-  zp_frame f = {.e = e, .seg = seg, .p = backward ? &seg->backward : &seg->forward, .model = e->model};
+  zp_frame f = {.e = e, .seg = seg, .p = p, .model = e->model, .last = p->steps.len};
+  if (pass == ZP_PASS_INPUTS) f.last = p->n_inputs;
+  if (pass == ZP_PASS_WEIGHTS) f.first = p->n_inputs;
+  double seconds = 0;
+  for (int s = f.first; s < f.last; s++) seconds += p->steps.data[s].cost_s;
   name_buffers(&f);
   bool *used = find_used(&f);
-  const char *id = zp_emit_function_name(e, segment, mode, backward);
   bool tells = e->program->choice.stage_recompute && seg->segment->is_repeat;
   zp_buf_line(&e->out, "/* Segment `%s`%s%s, %s; %s. Predicted %.0f ns a call. */", seg->segment->name,
-              tells ? ", recompute " : "", tells ? zp_stage_mode_name(mode) : "",
-              backward ? "backward: dy -> dx, gradients of its parameters" : "forward: x -> y",
-              zp_emit_place(e, seg->segment->span), f.p->cost_s * 1e9);
-  zp_buf_line(&e->out, "static void %s(zpr *c, const layout *s, const unit *u, int64_t mb) {", id);
+              tells ? ", recompute " : "", tells ? zp_stage_mode_name(mode) : "", what[pass],
+              zp_emit_place(e, seg->segment->span), seconds * 1e9);
+  zp_buf_line(&e->out, "static void %s(zpr *c, const layout *s, const unit *u, int64_t mb) {",
+              zp_emit_function_name(e, segment, mode, pass));
   e->out.indent++;
   zp_buf steps = print_steps(&f);
   declare_arguments(&f);
   for (int b = 0; b < f.p->buffers.len; b++)
     if (used[b]) declare_buffer(&f, b);
-  zp_buf_line(&e->out, "(void)s, (void)u, (void)mb;");
+  zp_buf_line(&e->out, pass == ZP_PASS_WEIGHTS && f.first == f.last ? "(void)c, (void)s, (void)u, (void)mb;"
+                                                                    : "(void)s, (void)u, (void)mb;");
   zp_buf_put(&e->out, steps.data, steps.len);
   e->out.indent--;
   zp_buf_line(&e->out, "}");
   zp_buf_puts(&e->out, "\n");
+}
+
+void zp_emit_procedures(zp_emit *e, int segment, zp_stage_mode mode) {
+  const zp_segment_program *seg = zp_emit_variant(e, segment, mode);
+  emit_function(e, segment, mode, ZP_PASS_FORWARD, &seg->forward);
+  if (zp_schedule_splits(e->program->choice.schedule)) {
+    emit_function(e, segment, mode, ZP_PASS_INPUTS, &seg->split);
+    emit_function(e, segment, mode, ZP_PASS_WEIGHTS, &seg->split);
+  } else {
+    emit_function(e, segment, mode, ZP_PASS_BACKWARD, &seg->backward);
+  }
 }

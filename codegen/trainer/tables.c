@@ -1,4 +1,4 @@
-/* Prints the top of a trainer: what made it, memory per stage, dimensions, parameters, the arena of every stage. */
+/* Prints the top of a trainer: what made it, memory per stage, dimensions, parameters, what the runtime knows of a stage. */
 #include "emit.h"
 
 #define LL(x) ((long long)(x))
@@ -13,10 +13,10 @@ void zp_emit_header(zp_emit *e) {
               e->model->name);
   zp_buf_line(out, " *");
   zp_buf_line(out,
-              " * plan %s: tensor %d x pipeline %d x data %d, ZeRO %d, micro-batch %lld x %lld, schedule 1f1b, "
+              " * plan %s: tensor %d x pipeline %d x data %d, ZeRO %d, micro-batch %lld x %lld, schedule %s, "
               "recompute %s%s; %s",
               zp_plan_hash(e->arena, e->program), c->tensor, c->pipeline, c->data, c->zero,
-              LL(e->program->microbatches), LL(c->microbatch), zp_report_recompute(e->arena, c),
+              LL(e->program->microbatches), LL(c->microbatch), zp_schedule_name(c->schedule), zp_report_recompute(e->arena, c),
               c->fine ? ", cuts inside layers" : "", precision_name(e->plan->spec->train.precision));
   zp_buf_line(out, " * predicted step %.3f ms; %lld parameters; rank = %s * tensor + t", est->step_s * 1e3,
               LL(zp_model_parameters(e->model)), c->order == ZP_ORDER_TPD ? "(d * pipeline + p)" : "(p * data + d)");
@@ -32,6 +32,18 @@ void zp_emit_header(zp_emit *e) {
   zp_buf_line(out, " */");
 }
 
+static void emit_pipeline_dimensions(zp_emit *e) {
+  const zp_program *p = e->program;
+  int64_t slots = 1;
+  for (int s = 0; s < p->choice.pipeline; s++)
+    if (p->stages[s].slots > slots) slots = p->stages[s].slots;
+  if (zp_chunks(&p->choice) > 1)
+    zp_buf_line(&e->out, "  CHUNKS = %d,       /* of the model, on every stage */", p->choice.chunks);
+  if (p->stages[0].messages > 1)
+    zp_buf_line(&e->out, "  MESSAGES = %lld,     /* buffers of a chunk in each direction */", LL(p->stages[0].messages));
+  if (zp_emit_pools(e)) zp_buf_line(&e->out, "  MOST_SLOTS = %lld,", LL(slots));
+}
+
 static void emit_dimensions(zp_emit *e) {
   zp_buf *out = &e->out;
   const zp_choice *c = &e->program->choice;
@@ -40,6 +52,7 @@ static void emit_dimensions(zp_emit *e) {
   if (zp_expert_ranks(c) > 1) zp_buf_line(out, "  EXPERT = %d, /* data ranks that share experts */", c->expert);
   zp_buf_line(out, "  MICROBATCH = %lld,   /* samples of one micro-batch */", LL(c->microbatch));
   zp_buf_line(out, "  MICROBATCHES = %lld, /* of one replica and step */", LL(e->program->microbatches));
+  emit_pipeline_dimensions(e);
   zp_buf_line(out, "  SEQUENCE = %lld,", LL(e->model->sequence));
   zp_buf_line(out, "  VOCABULARY = %lld,", LL(e->model->vocabulary));
   zp_buf_line(out, "};");
@@ -171,81 +184,6 @@ static void emit_stages(zp_emit *e) {
   zp_buf_line(&e->out, "};");
 }
 
-static bool spreads(const zp_emit *e) { return zp_expert_ranks(&e->program->choice) > 1; }
-
-/* Model parameters declared outside repeats: one field of `layout` each. */
-static void emit_layout_type(zp_emit *e, int max_runs) {
-  zp_buf *out = &e->out;
-  zp_buf_line(out, "enum segment {");
-  for (int s = 0; s < e->lowered->n_segments; s++)
-    for (zp_stage_mode mode = 0; mode < ZP_STAGE_MODES; mode++)
-      if (zp_emit_variant(e, s, mode)) zp_buf_line(out, "  %s,", zp_emit_segment(e, s, mode));
-  zp_buf_line(out, "};");
-  zp_buf_line(out, "/* Consecutive iterations of a segment: elements in the flat buffers, bytes in a slot. */");
-  zp_buf_line(out, "typedef struct run {");
-  zp_buf_line(out, "  enum segment segment;");
-  zp_buf_line(out, "  int64_t first, count, base, stride, saved, saved_stride;");
-  if (spreads(e)) zp_buf_line(out, "  int64_t spread_base, spread_stride; /* of what expert groups share */");
-  zp_buf_line(out, "  bool keeps_input; /* whole, in the slot; otherwise its input comes in a carry buffer */");
-  zp_buf_line(out, "} run;");
-  zp_buf_line(out, "/* Where a stage keeps what its units exchange: byte offsets in the arena, -1 when absent. */");
-  zp_buf_line(out, "typedef struct layout {");
-  zp_buf_line(out, "  int64_t slots, slot_count, slot_stride, transient, carry[2], grad[2], send_up, send_down;");
-  zp_buf_line(out, "  int64_t in_elements, out_elements; /* of one message from below and to above */");
-  for (int p = 0; p < e->model->params.len; p++)
-    if (e->model->params.data[p].segment < 0)
-      zp_buf_line(out, "  int64_t %s; /* element offset of the shared parameter */",
-                  zp_emit_identifier(e->arena, e->model->params.data[p].name));
-  zp_buf_line(out, "  int64_t n_units;");
-  zp_buf_line(out, "  int n_runs;");
-  zp_buf_line(out, "  run runs[%d];", max_runs);
-  zp_buf_line(out, "} layout;");
-  zp_buf_line(out, "/* One unit (iteration of a segment or of a part of it) at work: arguments of the procedures. */");
-  zp_buf_line(out, "typedef struct unit {");
-  zp_buf_line(out, spreads(e) ? "  int64_t layer, base, spread_base;" : "  int64_t layer, base;");
-  zp_buf_line(out, "  char *saved;");
-  zp_buf_line(out, "  real *x, *y, *dy, *dx;");
-  zp_buf_line(out, "} unit;");
-  zp_buf_puts(out, "\n");
-}
-
-static int64_t message_elements(const zp_emit *e, int stage) { /* into stage */
-  if (stage <= 0 || stage >= e->program->choice.pipeline) return 0;
-  int segment;
-  int64_t iteration;
-  zp_unit(e->lowered, e->program->choice.cut[stage], &segment, &iteration);
-  return e->lowered->segments[segment].carry_in_elements;
-}
-
-static void emit_layout(zp_emit *e, int s) {
-  const zp_stage *st = &e->program->stages[s];
-  zp_buf *out = &e->out;
-  zp_buf_line(out, "    {.slots = %lld, .slot_count = %lld, .slot_stride = %lld, .transient = %lld,", LL(st->at_slots),
-              LL(st->slots), LL(st->slot_stride), LL(st->at_transient));
-  zp_buf_line(out, "     .carry = {%lld, %lld}, .grad = {%lld, %lld}, .send_up = %lld, .send_down = %lld,",
-              LL(st->at_carry[0]), LL(st->at_carry[1]), LL(st->at_grad[0]), LL(st->at_grad[1]), LL(st->at_send_up),
-              LL(st->at_send_down));
-  zp_buf_printf(out, "     .in_elements = %lld, .out_elements = %lld,", LL(message_elements(e, s)),
-                LL(message_elements(e, s + 1)));
-  for (int p = 0; p < e->model->params.len; p++)
-    if (e->model->params.data[p].segment < 0)
-      zp_buf_printf(out, " .%s = %lld,", zp_emit_identifier(e->arena, e->model->params.data[p].name),
-                    LL(zp_stage_shared(st, p)));
-  zp_buf_printf(out, " .n_units = %lld, .n_runs = %d,\n", LL(st->n_calls), st->runs.len);
-  zp_buf_line(out, "     .runs = {");
-  for (int r = 0; r < st->runs.len; r++) {
-    const zp_run *run = &st->runs.data[r];
-    const zp_segment_program *seg = &zp_program_lowered(e->program, s)->segments[run->segment];
-    const char *spread =
-        spreads(e) ? zp_format(e->arena, "%lld, %lld, ", LL(run->spread_base), LL(run->spread_stride)) : "";
-    zp_buf_line(out, "         {%s, %lld, %lld, %lld, %lld, %lld, %lld, %s%s},",
-                zp_emit_segment(e, run->segment, zp_choice_mode(&e->program->choice, s)), LL(run->first),
-                LL(run->count), LL(run->base), LL(seg->elements), LL(run->saved), LL(seg->saved_bytes), spread,
-                seg->carry_kept_elements == seg->carry_in_elements ? "true" : "false");
-  }
-  zp_buf_line(out, "     }},");
-}
-
 static void emit_helpers(zp_emit *e) {
   zp_buf *out = &e->out;
   bool shards = false, uneven = false;
@@ -310,19 +248,12 @@ static void emit_ties(zp_emit *e) {
 }
 
 void zp_emit_tables(zp_emit *e) {
-  int max_runs = 1;
-  for (int s = 0; s < e->program->choice.pipeline; s++)
-    if (max_runs < e->program->stages[s].runs.len) max_runs = e->program->stages[s].runs.len;
   emit_dimensions(e);
   emit_params(e);
   emit_runs(e);
   emit_stages(e);
   emit_ties(e);
   zp_buf_puts(&e->out, "\n");
-  emit_layout_type(e, max_runs);
-  zp_buf_line(&e->out, "static const layout layouts[PIPELINE] = {");
-  for (int s = 0; s < e->program->choice.pipeline; s++) emit_layout(e, s);
-  zp_buf_line(&e->out, "};");
-  zp_buf_puts(&e->out, "\n");
+  zp_emit_layouts(e);
   emit_helpers(e);
 }

@@ -12,7 +12,7 @@ zp_unit_time zp_cost_unit(const zp_segment_program *segment) {
         time.expert_s += step->cost_s;
       else if (zp_cost_is_comm(step))
         time.comm_s += step->cost_s;
-      if (p == 1 && zp_step_is_weight_gradient(step)) time.weights_s += step->cost_s;
+      if (p == 1 && step->deferred) time.weights_s += step->cost_s;
     }
   return time;
 }

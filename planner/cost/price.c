@@ -88,6 +88,7 @@ void zp_price_choice(zp_lowered *lowered, const zp_machine *machine, const zp_ch
     p.graph = lowered->segments[i].graph;
     price_procedure(&p, &lowered->segments[i].forward);
     price_procedure(&p, &lowered->segments[i].backward);
+    price_procedure(&p, &lowered->segments[i].split);
   }
 }
 

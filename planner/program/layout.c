@@ -112,7 +112,8 @@ static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
   t->all.whole += elements.whole * count;
   t->all.spread += elements.spread * count;
   t->bucket = most(t->bucket, elements);
-  t->transient_bytes = max64(t->transient_bytes, max64(s->forward.transient_bytes, s->backward.transient_bytes));
+  int64_t backward = zp_backward_of(s, a->c->schedule)->transient_bytes;
+  t->transient_bytes = max64(t->transient_bytes, max64(s->forward.transient_bytes, backward));
   t->any_shard |= s->carry_kept_elements < s->carry_in_elements;
   t->carry_elements = max64(t->carry_elements, max64(s->carry_in_elements, s->carry_out_elements));
   t->unit_saved_bytes = max64(t->unit_saved_bytes, s->saved_bytes);
@@ -143,7 +144,7 @@ static zp_totals find_totals(const zp_lowered *l, const zp_choice *c, int stage,
     zp_chunk chunk = {part[k], slots, a.slot_bytes, zp_pending_chunk(c, stage, k, m), a.pending_bytes};
     t.slot_bytes += chunk.slots * chunk.slot_stride;
     t.largest_slot = max64(t.largest_slot, chunk.slot_stride);
-    t.pending_bytes += chunk.pending * zp_round_up(chunk.pending_stride, ZP_ALIGN_BYTES);
+    t.pending_bytes += chunk.pending * zp_chunk_pending_stride(&chunk);
     t.most_calls = max64(t.most_calls, a.calls);
     t.calls += a.calls;
     t.units += part[k].count;
@@ -205,7 +206,7 @@ struct runs_arg {
   zp_stage *s;
   int chunk;
   zp_flat base;
-  int64_t saved;
+  int64_t saved, pending;
 };
 static void add_run(void *arg, int segment, int64_t first, int64_t count) {
   struct runs_arg *a = arg;
@@ -218,11 +219,13 @@ static void add_run(void *arg, int segment, int64_t first, int64_t count) {
                 .stride = stride.whole,
                 .spread_base = a->base.spread,
                 .spread_stride = stride.spread,
-                .saved = a->saved};
+                .saved = a->saved,
+                .pending = a->pending};
   zp_push(a->arena, &a->s->runs, run);
   a->base.whole += stride.whole * count;
   a->base.spread += stride.spread * count;
   a->saved += a->l->segments[segment].saved_bytes * count;
+  a->pending += a->l->segments[segment].pending_bytes * count;
 }
 
 /* Model chunk k runs units cut[k] .. cut[k + 1]. */
@@ -247,7 +250,7 @@ void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice
   runs.base.spread += spread_start(out);
   for (int k = 0; k < n; k++) {
     runs.chunk = k;
-    runs.saved = 0;
+    runs.saved = runs.pending = 0;
     for_pieces(lowered, part[k], add_run, &runs);
   }
 }

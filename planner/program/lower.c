@@ -1,7 +1,7 @@
 /* Lowering: sharded segments -> procedures of steps over buffers.
  *
  * Owns: what a procedure consists of, and the steps around it (kept shards, copies). storage.c owns what is kept from
- * forward to backward, memory.c places transients, layout.c places everything on a stage.
+ * forward to backward, split.c backward in two parts, memory.c places transients, layout.c places everything on a stage.
  *
  * Without recomputation every forward value that backward reads stays in the unit's slot. With full recomputation a
  * repeated segment keeps its input only; backward begins with the forward nodes that its own nodes need (dead ones,
@@ -154,34 +154,8 @@ static void lower_backward(zp_lowering *l, zp_procedure *p) {
   zp_color_transients(l->scratch, p);
 }
 
-bool zp_step_is_weight_gradient(const zp_step *step) {
-  if (step->kind != ZP_STEP_NODE) return false;
-  return step->op == ZP_OP_MATMUL_WGRAD || step->op == ZP_OP_BATCHED_MATMUL_WGRAD || step->op == ZP_OP_EMBEDDING_GRAD ||
-         step->op == ZP_OP_POSITION_GRAD || (step->op == ZP_OP_FUSED_GRAD && step->out.len == 0);
-}
-
 bool zp_step_is_exchange(const zp_step *step) {
   return step->kind == ZP_STEP_NODE && (step->op == ZP_OP_SPREAD_SLOTS || step->op == ZP_OP_RETURN_SLOTS);
-}
-
-/* What a split backward keeps for its weight gradients: what they read that lives neither in the slot nor in the
- * parameters, every buffer once. */
-static int64_t pending_bytes(const zp_procedure *p) {
-  int64_t bytes = 0;
-  for (int b = 0; b < p->buffers.len; b++) {
-    const zp_buffer *buffer = &p->buffers.data[b];
-    if (buffer->base >= 0 || (buffer->place != ZP_AT_TRANSIENT && buffer->place != ZP_AT_GRAD_IN)) continue;
-    bool read = false;
-    for (int s = 0; s < p->steps.len && !read; s++) {
-      const zp_step *step = &p->steps.data[s];
-      for (int i = 0; i < step->in.len && !read && zp_step_is_weight_gradient(step); i++) {
-        int base = p->buffers.data[step->in.data[i]].base;
-        read = (base >= 0 ? base : step->in.data[i]) == b;
-      }
-    }
-    if (read) bytes += zp_round_up(buffer->bytes, ZP_ALIGN_BYTES);
-  }
-  return bytes;
 }
 
 /* Kernels that take no leading dimension: losses, collectives, lookups, routing, copies. */
@@ -220,7 +194,8 @@ static void move_procedure(zp_arena *arena, zp_procedure *p) {
 }
 
 /* Segment or piece `index`; graph: of one tensor rank, fused and differentiated. */
-static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowered, int index, const zp_graph *graph, const char **reason) {
+static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowered, int index, const zp_graph *graph,
+                          const char **reason) {
   const zp_segment *segment = &lowered->pieces->piece[index].segment;
   zp_segment_program *out = &lowered->segments[index];
   zp_arena_mark mark = zp_arena_get_mark(scratch);
@@ -256,12 +231,14 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
     l.reason = zp_format(arena, "segment `%s` carries more than one tensor", segment->name);
   if (!l.reason) lower_forward(&l, &out->forward);
   if (!l.reason) lower_backward(&l, &out->backward);
-  if (!l.reason) out->pending_bytes = pending_bytes(&out->backward);
+  if (!l.reason) zp_lower_mark_deferred(&out->backward);
+  if (!l.reason) zp_lower_split(&l);
   if (!l.reason) refuse_strided(&l, &out->forward);
   if (!l.reason) refuse_strided(&l, &out->backward);
   if (l.reason && !*reason) *reason = l.reason;
   move_procedure(arena, &out->forward);
   move_procedure(arena, &out->backward);
+  move_procedure(arena, &out->split);
   zp_arena_rewind(scratch, mark);
 }
 

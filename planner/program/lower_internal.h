@@ -48,6 +48,12 @@ void zp_lower_nodes(zp_lowering *l, zp_procedure *p, int *buffer_of, int first, 
 /* The buffer of a tensor in this procedure, made on first use. */
 int zp_lower_buffer(zp_lowering *l, zp_procedure *p, int *buffer_of, int tensor);
 int zp_lower_add_buffer(zp_lowering *l, zp_procedure *p, zp_buffer buffer);
+/* Has an earlier step of the procedure, an earlier sum of this one, or the step's zeroing already written to the gradient? */
+bool zp_lower_is_written(const zp_lowering *l, const zp_procedure *p, const zp_step *step, int use);
+/* Marks the steps of a backward procedure that BW takes when it is split. */
+void zp_lower_mark_deferred(zp_procedure *backward);
+/* Sets `split` of the segment, and what waits between its parts. Requires: the backward procedure, marked. */
+void zp_lower_split(zp_lowering *l);
 /* Live ranges, offsets of transients, transient_bytes. Requires: all steps. */
 void zp_color_transients(zp_arena *arena, zp_procedure *p);
 /* Bytes of scratch memory one attention worker needs: mirrors zpk_attention_workspace. */

@@ -5,7 +5,7 @@
 #include "plan_file.h"
 #include "schedule.h"
 
-static const char *const place_name[] = {"param", "spread",   "shared",    "saved",   "transient",
+static const char *const place_name[] = {"param", "spread",   "shared",    "pending", "saved",   "transient",
                                          "input", "carry_in", "carry_out", "grad_in", "grad_out"};
 static const char *const element_name[] = {[ZP_ELEM_FLOAT] = "float", [ZP_ELEM_I32] = "i32", [ZP_ELEM_STAT] = "stat"};
 static const char *const made_name[] = {"", "keep_shard", "gather_shard", "copy"};
@@ -106,6 +106,7 @@ static void set_layers(zp_json *o, const zp_program *p, const zp_stage *s) {
     zp_json_set_int(j, "spread_base", run->spread_base);
     zp_json_set_int(j, "spread_stride", run->spread_stride);
     zp_json_set_int(j, "saved", run->saved);
+    zp_json_set_int(j, "pending", run->pending);
   }
 }
 
@@ -198,7 +199,17 @@ static zp_json *procedure_json(const zp_procedure *p) {
   return o;
 }
 
-static zp_json *segment_json(const zp_segment_program *x, zp_stage_mode mode) {
+/* Backward as the schedule runs it: of a split one also how many steps are BI's. */
+static zp_json *backward_json(const zp_segment_program *x, zp_schedule schedule) {
+  const zp_procedure *p = zp_backward_of(x, schedule);
+  zp_json *o = procedure_json(p);
+  if (!zp_schedule_splits(schedule)) return o;
+  zp_json_set_int(o, "inputs", p->n_inputs);
+  zp_json_set_bool(o, "keeps_gradient", x->keeps_gradient);
+  return o;
+}
+
+static zp_json *segment_json(const zp_segment_program *x, zp_stage_mode mode, zp_schedule schedule) {
   zp_json *j = zp_json_object();
   zp_json_set_string(j, "name", x->segment->name);
   zp_json_set_string(j, "recompute", zp_stage_mode_name(mode));
@@ -210,7 +221,7 @@ static zp_json *segment_json(const zp_segment_program *x, zp_stage_mode mode) {
   zp_json_set_int(j, "carry_in_elements", x->carry_in_elements);
   zp_json_set_int(j, "carry_kept_elements", x->carry_kept_elements);
   zp_json_set(j, "forward", procedure_json(&x->forward));
-  zp_json_set(j, "backward", procedure_json(&x->backward));
+  zp_json_set(j, "backward", backward_json(x, schedule));
   return j;
 }
 
@@ -220,7 +231,7 @@ static zp_json *program_json(const zp_program *p) {
   for (int s = 0; s < p->lowered->n_segments; s++)
     for (int mode = 0; mode < ZP_STAGE_MODES; mode++) {
       const zp_segment_program *x = zp_program_segment(p, s, (zp_stage_mode)mode);
-      if (x) zp_json_append(segments, segment_json(x, (zp_stage_mode)mode));
+      if (x) zp_json_append(segments, segment_json(x, (zp_stage_mode)mode, p->choice.schedule));
     }
   zp_json *params = zp_json_set(o, "parameters", zp_json_array());
   for (int i = 0; i < p->spec->model->params.len; i++) {

@@ -106,7 +106,7 @@ const zp_segment_program *zp_program_segment(const zp_program *p, int segment, z
 }
 
 const char *zp_procedure_text(zp_arena *arena, const zp_procedure *p) {
-  static const char *const place[] = {"param", "spread",   "shared",    "saved",   "transient",
+  static const char *const place[] = {"param", "spread",   "shared",    "pending", "saved",   "transient",
                                       "input", "carry_in", "carry_out", "grad_in", "grad_out"};
   static const char *const kind[] = {"", "keep_shard", "gather_shard", "copy"};
   zp_buf out = zp_buf_new(arena);

@@ -106,6 +106,32 @@ static int64_t place_slots(placing *p, int64_t microbatches) {
   return away;
 }
 
+/* Of `chunks` chunks; the last buffer ends with its message. */
+static int64_t message_bytes(const zp_stage *s, int64_t chunks, int64_t carry) {
+  return chunks > 0 ? (chunks * s->messages - 1) * s->message_stride + carry : 0;
+}
+
+int64_t zp_stage_send_at(const zp_choice *choice, const zp_stage *s, int chunk, bool up) {
+  int64_t part = zp_model_chunk(choice, s->index, chunk), base = up ? s->at_send_up : s->at_send_down;
+  if (part == (up ? (int64_t)choice->pipeline * zp_chunks(choice) - 1 : 0)) return -1;
+  return base + (!up && s->index == 0 ? chunk - 1 : chunk) * s->messages * s->message_stride;
+}
+
+int64_t zp_stage_slots_at(const zp_stage *s, int chunk) {
+  int64_t at = s->at_slots;
+  for (int k = 0; k < chunk && at >= 0 && !s->pooled; k++) at += s->chunks[k].slots * s->chunks[k].slot_stride;
+  return at;
+}
+
+int64_t zp_chunk_pending_stride(const zp_chunk *chunk) { return zp_round_up(chunk->pending_stride, ZP_ALIGN_BYTES); }
+
+int64_t zp_stage_pending_at(const zp_stage *s, int chunk) {
+  int64_t at = s->at_pending;
+  for (int k = 0; k < chunk && at >= 0; k++)
+    at += s->chunks[k].pending * zp_chunk_pending_stride(&s->chunks[k]);
+  return at;
+}
+
 static void place_buffers(placing *p, int64_t microbatches) {
   const zp_lowered *l = p->l;
   const zp_choice *c = p->c;
@@ -113,15 +139,16 @@ static void place_buffers(placing *p, int64_t microbatches) {
   int64_t carry = p->t->carry_elements * l->compute_bytes, n = p->t->most_calls;
   int64_t up = zp_chunks(c) - (s->index == zp_chunk_stage(c, (int64_t)c->pipeline * zp_chunks(c) - 1, NULL));
   int64_t down = zp_chunks(c) - (s->index == 0); /* chunks that have a chunk of the model above, below */
-  int64_t messages = zp_message_buffers(c, microbatches);
+  s->messages = zp_message_buffers(c, microbatches);
+  s->message_stride = zp_round_up(carry, ZP_ALIGN_BYTES);
   bool param_ring = c->zero >= 3 || p->params.away > 0, grad_ring = c->zero >= 2 || p->grads.away > 0;
   s->at_param_ring = region(&p->top, param_ring ? 2 * s->bucket_elements * l->param_bytes : 0);
   s->at_grad_ring = region(&p->top, grad_ring ? 2 * s->bucket_elements * l->grad_bytes : 0);
   for (int i = 0; i < 2; i++) s->at_carry[i] = region(&p->top, p->t->any_shard ? carry : 0);
-  s->at_send_up = region(&p->top, up * messages * carry);
+  s->at_send_up = region(&p->top, message_bytes(s, up, carry));
   s->at_grad[0] = region(&p->top, up || n >= 3 ? carry : 0);
   s->at_grad[1] = region(&p->top, n >= 2 ? carry : 0);
-  s->at_send_down = region(&p->top, down * messages * carry);
+  s->at_send_down = region(&p->top, message_bytes(s, down, carry));
   s->at_transient = region(&p->top, p->t->transient_bytes);
 }
 

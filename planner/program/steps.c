@@ -88,8 +88,7 @@ static int64_t comm_elements(const zp_lowering *l, const zp_node *node) {
   return zp_shape_elements(&l->graph->tensors.data[node->in.data[0]].shape, l->lowered->microbatch);
 }
 
-/* Has this backward, or the step's zeroing, already written to the parameter's gradient? */
-static bool already_written(const zp_lowering *l, const zp_procedure *p, const zp_step *step, int use) {
+bool zp_lower_is_written(const zp_lowering *l, const zp_procedure *p, const zp_step *step, int use) {
   if (l->lowered->zero_first[l->graph->params.data[use].param]) return true;
   for (int s = 0; s < p->steps.len; s++)
     for (int i = 0; i < p->steps.data[s].sums.len; i++)
@@ -112,7 +111,7 @@ void zp_lower_node(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp_nod
   step.out = buffers_of(l, p, buffer_of, &node->out);
   for (int i = 0; i < node->param_grad.len; i++) {
     int use = node->param_grad.data[i];
-    zp_param_sum sum = {use, already_written(l, p, &step, use)};
+    zp_param_sum sum = {use, zp_lower_is_written(l, p, &step, use)};
     zp_push(l->arena, &step.sums, sum);
   }
   int64_t scratch = workspace_bytes(l, node);

@@ -52,6 +52,8 @@ static void add_needs(zp_verifier *v, int s, const zp_json *layer, needs *n, int
   int64_t count = zp_claim(layer, "count"), saved = zp_claim(program, "saved_bytes");
   if (zp_claim(layer, "saved") != *slot)
     zp_find(v, "stage %d: slot areas of `%s` start at %lld", s, segment->name, LL(zp_claim(layer, "saved")));
+  if (zp_claim(layer, "pending") != *pending)
+    zp_find(v, "stage %d: what waits of `%s` starts at %lld", s, segment->name, LL(zp_claim(layer, "pending")));
   *slot += zp_times(count, saved);
   *pending += zp_times(count, zp_claim(program, "pending_bytes"));
   n->unit_saved = max64(n->unit_saved, saved);
@@ -181,6 +183,11 @@ static void check_class(zp_verifier *v, int s, const zp_json *memory, const char
     zp_find(v, "stage %d: %s take %lld bytes, the file says %lld", s, name, LL(least), LL(claimed));
 }
 
+/* Of n buffers, all but the last one padded. */
+static int64_t message_bytes(int64_t n, int64_t carry) {
+  return n > 0 ? zp_times(n - 1, zp_up(carry, 256)) + carry : 0;
+}
+
 void zp_verify_stage(zp_verifier *v, int s) {
   const zp_json *stage = zp_json_at(v->stages, s), *a = zp_json_get(stage, "arena"),
                 *memory = zp_json_get(stage, "memory");
@@ -212,10 +219,10 @@ void zp_verify_stage(zp_verifier *v, int s) {
       {"gradient ring", zp_claim(a, "at_grad_ring"), held.grad_ring ? bucket : 0},
       {"carry 0", zp_claim(a, "at_carry0"), n.shards ? carry : 0},
       {"carry 1", zp_claim(a, "at_carry1"), n.shards ? carry : 0},
-      {"message up", zp_claim(a, "at_send_up"), up * messages * carry},
+      {"message up", zp_claim(a, "at_send_up"), message_bytes(up * messages, carry)},
       {"gradient 0", zp_claim(a, "at_grad0"), up || n.most_calls >= 3 ? carry : 0},
       {"gradient 1", zp_claim(a, "at_grad1"), n.most_calls >= 2 ? carry : 0},
-      {"message down", zp_claim(a, "at_send_down"), down * messages * carry},
+      {"message down", zp_claim(a, "at_send_down"), message_bytes(down * messages, carry)},
       {"transient", zp_claim(a, "at_transient"), n.transient}};
   check_regions(v, s, regions, (int)(sizeof regions / sizeof *regions), zp_claim(a, "bytes"));
   check_class(v, s, memory, "weights", held.params * cb, 1);

@@ -74,7 +74,7 @@ static void check_storage(procedure *p, const zp_json *b) {
   if (is_param(b) && (at < 0 || at % 64 != 0 || at + span_of(b) > elements))
     zp_find(p->v, "%s: parameter `%s` stands at element %lld of %lld", p->name, name_of(b), LL(at), LL(elements));
   bool transient = is_at(b, "transient"), saved = is_at(b, "saved");
-  if (!transient && !saved) return;
+  if (!transient && !saved && !is_at(b, "pending")) return;
   if (bytes < zp_times(span_of(b), element_bytes(p->v, b)))
     zp_find(p->v, "%s: `%s` has only %lld bytes", p->name, name_of(b), LL(bytes));
   if (at < 0 || at % 256 != 0) zp_find(p->v, "%s: `%s` stands at byte %lld", p->name, name_of(b), LL(at));
@@ -103,7 +103,7 @@ static void touch(live *range, int step) {
 
 /* Does the buffer hold something before the procedure begins? */
 static bool is_given(const procedure *p, const zp_json *b) {
-  return !is_at(b, "transient") && !is_at(b, "carry_out") && !is_at(b, "grad_out") &&
+  return !is_at(b, "transient") && !is_at(b, "pending") && !is_at(b, "carry_out") && !is_at(b, "grad_out") &&
          (p->backward || !is_at(b, "saved"));
 }
 
@@ -172,7 +172,7 @@ static bool apart(const zp_json *a, const zp_json *b, int64_t a_size, int64_t b_
          zp_claim(b, "offset") + b_size <= zp_claim(a, "offset");
 }
 
-/* Transients share memory unless alive together; saved values and parameters live longer than a procedure. */
+/* Transients share memory unless alive together; saved and waiting values and parameters live longer than a procedure. */
 static void check_pair(procedure *p, int i, int k) {
   const zp_json *x = zp_json_at(p->buffers, i), *y = zp_json_at(p->buffers, k);
   bool transient = is_at(x, "transient"), param = is_param(x);
@@ -183,13 +183,14 @@ static void check_pair(procedure *p, int i, int k) {
     zp_find(p->v, "%s: `%s` and `%s` are alive together and overlap", p->name, name_of(y), name_of(x));
 }
 
-static void check_overlaps(procedure *p, int64_t saved_bytes, int64_t transient_bytes) {
+static void check_overlaps(procedure *p, int64_t transient_bytes) {
+  int64_t saved_bytes = zp_claim(p->segment, "saved_bytes"), pending_bytes = zp_claim(p->segment, "pending_bytes");
   for (int i = 0; i < p->n; i++) {
     const zp_json *x = zp_json_at(p->buffers, i);
-    bool transient = is_at(x, "transient"), saved = is_at(x, "saved");
-    if (zp_claim(x, "base") >= 0 || (!transient && !saved && !is_param(x)) || p->range[i].first < 0) continue;
-    int64_t limit = transient ? transient_bytes : saved_bytes;
-    if ((transient || saved) && zp_claim(x, "offset") + zp_claim(x, "bytes") > limit)
+    bool transient = is_at(x, "transient"), pending = is_at(x, "pending"), kept = pending || is_at(x, "saved");
+    if (zp_claim(x, "base") >= 0 || (!transient && !kept && !is_param(x)) || p->range[i].first < 0) continue;
+    int64_t limit = transient ? transient_bytes : pending ? pending_bytes : saved_bytes;
+    if ((transient || kept) && zp_claim(x, "offset") + zp_claim(x, "bytes") > limit)
       zp_find(p->v, "%s: `%s` reaches beyond its region of %lld bytes", p->name, name_of(x), LL(limit));
     for (int k = 0; k < i; k++)
       if (zp_claim(zp_json_at(p->buffers, k), "base") < 0 && p->range[k].first >= 0) check_pair(p, i, k);
@@ -227,7 +228,7 @@ static procedure check_procedure(zp_verifier *v, const zp_json *segment, int ind
   check_steps(&p);
   if (!backward && s->graph->carry_out.len) check_result(&p, "carry_out");
   if (backward && s->graph->carry_in.len) check_result(&p, "grad_out");
-  check_overlaps(&p, zp_claim(segment, "saved_bytes"), zp_claim(json, "transient_bytes"));
+  check_overlaps(&p, zp_claim(json, "transient_bytes"));
   return p;
 }
 
@@ -288,6 +289,7 @@ static void check_segment(zp_verifier *v, const zp_json *j, int index, zp_stage_
   check_sizes(v, j, index, mode);
   procedure forward = check_procedure(v, j, index, false), backward = check_procedure(v, j, index, true);
   check_kept(&forward, &backward);
+  zp_verify_split(v, j, backward.name);
 }
 
 static int piece_by_name(const zp_pieces *pieces, const char *name) {

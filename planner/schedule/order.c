@@ -8,6 +8,11 @@ int zp_chunk_stage(const zp_choice *choice, int64_t k, int *chunk) {
   return choice->schedule == ZP_SCHEDULE_ZB_V && turn == 1 ? p - 1 - inside : inside;
 }
 
+int64_t zp_model_chunk(const zp_choice *choice, int stage, int chunk) {
+  int p = choice->pipeline;
+  return choice->schedule == ZP_SCHEDULE_ZB_V && chunk == 1 ? 2 * p - 1 - stage : (int64_t)chunk * p + stage;
+}
+
 const char *zp_schedule_refusal(const zp_choice *choice) {
   int v = zp_chunks(choice);
   if (choice->schedule == ZP_SCHEDULE_INTERLEAVED) {
@@ -85,7 +90,6 @@ bool zp_choice_is_generated(const zp_choice *choice, const char **why_not) {
     if (choice->home[i].eighths > 0) why = offload[i];
   if (choice->compress) why = "compressed communication is planned, not generated yet";
   if (choice->sequence) why = "sequence-sharded norms are planned, not generated yet";
-  if (choice->schedule != ZP_SCHEDULE_1F1B) why = "schedules other than 1f1b are planned, not generated yet";
   if (choice->zero == 2) why = "ZeRO 2 is planned, not generated yet";
   if (choice->zero == 3) why = "ZeRO 3 is planned, not generated yet";
   if (why_not) *why_not = why;

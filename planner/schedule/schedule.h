@@ -8,13 +8,6 @@ static inline zp_action zp_act_of(zp_act act, int chunk, int64_t microbatch) {
   return (zp_action){.forward = act == ZP_ACT_F, .microbatch = microbatch, .act = act, .chunk = chunk};
 }
 
-/* Does the schedule split backward into gradients of inputs (BI) and of weights (BW)? */
-static inline bool zp_schedule_splits(zp_schedule schedule) {
-  return schedule == ZP_SCHEDULE_ZB_H1 || schedule == ZP_SCHEDULE_ZB_H2 || schedule == ZP_SCHEDULE_ZB_V;
-}
-
-static inline int zp_chunks(const zp_choice *choice) { return choice->chunks > 1 ? choice->chunks : 1; }
-
 /* Why the pipeline, chunks and schedule of a choice do not go together; NULL when they do. */
 const char *zp_schedule_refusal(const zp_choice *choice);
 
@@ -42,9 +35,6 @@ zp_action **zp_orders(zp_arena *arena, const zp_choice *choice, int64_t microbat
 int64_t zp_in_flight_chunk(const zp_choice *choice, int stage, int chunk, int64_t microbatches);
 /* Most micro-batches of a chunk whose weight gradient waits: BI done, BW not. 0 for schedules that do not split. */
 int64_t zp_pending_chunk(const zp_choice *choice, int stage, int chunk, int64_t microbatches);
-/* Message buffers that a chunk needs in each direction so that the tables cannot deadlock when a send must wait for a
- * free one. */
-int64_t zp_message_buffers(const zp_choice *choice, int64_t microbatches);
 /* The caps that the ZB-V generator schedules within. */
 int64_t zp_zb_v_flight(int pipeline, int stage, int chunk);
 int64_t zp_zb_v_pending(int pipeline);

@@ -93,7 +93,8 @@ const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *c) 
 static double fixed_bytes(const zp_searcher *s, const zp_choice *c, const zp_lowered *l,
                           const zp_segment_program *unit) {
   int64_t elements = unit->elements + unit->spread_elements, transient = unit->forward.transient_bytes;
-  if (unit->backward.transient_bytes > transient) transient = unit->backward.transient_bytes;
+  const zp_procedure *backward = zp_backward_of(unit, c->schedule);
+  if (backward->transient_bytes > transient) transient = backward->transient_bytes;
   int64_t bytes = transient + zp_choice_communicator_bytes(s, c, l->ties);
   if (c->home[ZP_STATE_PARAMS].eighths == 8) bytes += 2 * elements * l->param_bytes;
   if (c->home[ZP_STATE_GRADIENTS].eighths == 8) bytes += 2 * elements * l->grad_bytes;

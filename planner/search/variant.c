@@ -23,7 +23,7 @@ static const zp_sharding *sharding_of(zp_searcher *s, const zp_variant *v) {
 static double weight_gradients_s(const zp_procedure *backward) {
   double seconds = 0;
   for (int i = 0; i < backward->steps.len; i++)
-    if (zp_step_is_weight_gradient(&backward->steps.data[i])) seconds += backward->steps.data[i].cost_s;
+    if (backward->steps.data[i].deferred) seconds += backward->steps.data[i].cost_s;
   return seconds;
 }
 

@@ -20,13 +20,13 @@ static void ping(exchange *e) {
   zpr *c = e->c;
   for (int i = 0; i < e->calls; i++) {
     if (c->rank == 0) {
-      zpr_send(c, true, e->data, e->count, i);
-      zpr_recv(c, false, e->data, e->count, i);
+      zpr_send(c, 0, true, e->data, e->count, i);
+      zpr_recv(c, 0, false, e->data, e->count, i);
     } else {
-      zpr_recv(c, true, e->data, e->count, i);
-      zpr_send(c, false, e->data, e->count, i);
+      zpr_recv(c, 0, true, e->data, e->count, i);
+      zpr_send(c, 0, false, e->data, e->count, i);
     }
-    zpr_send_wait(c, c->rank == 0);
+    zpr_send_wait(c, 0, c->rank == 0, i);
   }
 }
 

@@ -27,10 +27,12 @@ void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *
   zpr_host_all_gather(c, &g, axis, out, count);
 }
 
-void zpr_send(zpr *c, bool up, const void *data, int64_t count, int64_t mb) { zpr_host_send(c, up, data, count, mb); }
+void zpr_stage_send(zpr *c, const zpr_message *to, const void *data, int64_t count) {
+  zpr_host_send(c, to, data, count);
+}
 
-void zpr_send_wait(zpr *c, bool up) { zpr_host_send_wait(c, up); }
+void zpr_stage_send_wait(zpr *c, const zpr_message *to) { zpr_host_send_wait(c, to); }
 
-void zpr_recv(zpr *c, bool from_below, void *data, int64_t count, int64_t mb) {
-  zpr_host_recv(c, from_below, data, count, mb);
+void zpr_stage_recv(zpr *c, const zpr_message *from, void *data, int64_t count) {
+  zpr_host_recv(c, from, data, count);
 }

@@ -40,6 +40,7 @@ static const char *why_not_nccl(zpr *c) {
   free(all);
   if (d->emulated) return "the GPU is emulated";
   if (shared) return "several ranks share a GPU";
+  if (c->program->chunks > 1) return "several chunks of a stage would share its channels";
   if (without < 0) return NULL;
   snprintf(reason, sizeof reason, "rank %d has no NCCL%s%s", without, *missing ? ": " : "", missing);
   return reason;
@@ -47,6 +48,7 @@ static const char *why_not_nccl(zpr *c) {
 
 void zpr_cuda_comm_open(zpr *c) {
   const char *asked = c->state->options.comm, *why_not = why_not_nccl(c);
+  c->state->device->sends = zpr_alloc(c, (size_t)zpr_message_buffers(c->program), sizeof(zpr_message_buffer));
   zpr_error error = {0};
   if (asked && strcmp(asked, "nccl") == 0 && why_not)
     zpr_error_set(&error, "Z0853", "--comm nccl cannot be had: %s", why_not);
@@ -57,9 +59,10 @@ void zpr_cuda_comm_open(zpr *c) {
 void zpr_cuda_comm_close(zpr *c) {
   zpr_device *d = c->state->device;
   if (d->nccl) zpr_nccl_close(c);
-  zpr_message_buffer *buffers[] = {&d->sends[0], &d->sends[1], &d->receive};
-  for (int i = 0; i < 3; i++)
-    if (buffers[i]->memory) d->api.release_host(buffers[i]->memory);
+  for (int64_t i = 0; d->sends && i < zpr_message_buffers(c->program); i++)
+    if (d->sends[i].memory) d->api.release_host(d->sends[i].memory);
+  if (d->receive.memory) d->api.release_host(d->receive.memory);
+  free(d->sends);
 }
 
 /* ---- staged pieces ---- */
@@ -173,35 +176,35 @@ static void *room(zpr *c, zpr_message_buffer *buffer, int64_t bytes) {
   return buffer->memory;
 }
 
-void zpr_send(zpr *c, bool up, const void *data, int64_t count, int64_t mb) {
+void zpr_stage_send(zpr *c, const zpr_message *to, const void *data, int64_t count) {
   zpr_device *d = c->state->device;
   if (d->nccl) {
-    zpr_nccl_send(c, up, data, count);
+    zpr_nccl_send(c, to->up, data, count);
     return;
   }
-  zpr_host_send_wait(c, up);
-  void *host = room(c, &d->sends[up], count * element_bytes(c));
+  zpr_host_send_wait(c, to);
+  void *host = room(c, &d->sends[to->buffer], count * element_bytes(c));
   fetch(c, host, data, count * element_bytes(c));
   zpr_cuda_wait(c);
-  zpr_host_send(c, up, host, count, mb);
+  zpr_host_send(c, to, host, count);
 }
 
-void zpr_send_wait(zpr *c, bool up) {
+void zpr_stage_send_wait(zpr *c, const zpr_message *to) {
   if (c->state->device->nccl)
-    zpr_nccl_send_wait(c, up);
+    zpr_nccl_send_wait(c, to->up);
   else
-    zpr_host_send_wait(c, up);
+    zpr_host_send_wait(c, to);
 }
 
-void zpr_recv(zpr *c, bool from_below, void *data, int64_t count, int64_t mb) {
+void zpr_stage_recv(zpr *c, const zpr_message *from, void *data, int64_t count) {
   zpr_device *d = c->state->device;
   if (d->nccl) {
-    zpr_nccl_recv(c, from_below, data, count);
+    zpr_nccl_recv(c, from->up, data, count);
     return;
   }
   if (d->receive_busy) zpr_cuda_wait(c);
   void *host = room(c, &d->receive, count * element_bytes(c));
-  zpr_host_recv(c, from_below, host, count, mb);
+  zpr_host_recv(c, from, host, count);
   zpr_cuda(c, d->api.to_device(zpr_gpu(data), host, (size_t)(count * element_bytes(c)), d->stream), "copy to the GPU");
   d->receive_busy = true;
 }

@@ -57,7 +57,7 @@ struct zpr_device {
   bool pinned_busy;   /* a copy from it may not have ended */
   gpu_pointer window; /* where the open window's bytes go; 0: it was opened to be read */
   int64_t window_bytes;
-  zpr_message_buffer sends[2], receive;
+  zpr_message_buffer *sends, receive; /* sends: [zpr_message_buffers] */
   bool receive_busy; /* as pinned_busy */
   zpr_nccl *nccl;    /* NULL: messages are staged */
 };

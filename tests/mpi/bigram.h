@@ -32,6 +32,10 @@ static inline void bigram_forward(zpr *c, int64_t mb) {
   zpr_ce_loss(c, stats, p->tensor, rows, p->vocabulary, zpr_input(c, 1, mb), zpr_at(c, the_bigram.lse));
 }
 
+static inline void bigram_forwards(zpr *c) {
+  for (int64_t mb = 0; mb < c->program->microbatches; mb++) bigram_forward(c, mb);
+}
+
 static inline void bigram_micro_batches(zpr *c) {
   const zpr_program *p = c->program;
   int64_t rows = p->microbatch * p->sequence, cols = (p->vocabulary + p->tensor - 1) / p->tensor;
@@ -104,7 +108,7 @@ static inline zpr_program *bigram_program(int T, int D, int zero, zpk_dtype dtyp
                              .n_inputs = 2,
                              .stages = &b->stage,
                              .micro_batches = bigram_micro_batches,
-                             .forward = bigram_forward,
+                             .forwards = bigram_forwards,
                              .optimizer = 0,
                              .lr = 0.1,
                              .beta1 = 0.9,

@@ -181,13 +181,13 @@ static void test_pipeline(zpr *c, char *x, int64_t count) {
     bool upwards = direction == 0;
     for (int64_t mb = 0; mb < MICRO_BATCHES; mb++) {
       if (upwards ? c->p > 0 : c->p + 1 < P)
-        zpr_recv(c, upwards, in_arena(c, x + (SEND_BUFFERS + mb) * count * size), count, mb);
+        zpr_recv(c, 0, upwards, in_arena(c, x + (SEND_BUFFERS + mb) * count * size), count, mb);
       if (upwards ? c->p + 1 < P : c->p > 0) {
         char *out = x + mb % SEND_BUFFERS * count * size;
-        if (mb > 0) zpr_send_wait(c, upwards);
+        if (mb > 0) zpr_send_wait(c, 0, upwards, mb - 1);
         for (int64_t i = 0; i < count; i++) put(c, out, i, input(c->rank, i + mb));
         up(c, out, count);
-        zpr_send(c, upwards, in_arena(c, out), count, mb);
+        zpr_send(c, 0, upwards, in_arena(c, out), count, mb);
       }
     }
     for (int64_t mb = 0; mb < MICRO_BATCHES && (upwards ? c->p > 0 : c->p + 1 < P); mb++) {
@@ -198,7 +198,7 @@ static void test_pipeline(zpr *c, char *x, int64_t count) {
       down(c, received, count);
       CHECK(get(c, received, count - 1) == want, "message of micro-batch %lld is wrong", (long long)mb);
     }
-    zpr_send_wait(c, upwards);
+    zpr_send_wait(c, 0, upwards, MICRO_BATCHES - 1);
   }
   double want = 2.0 * MICRO_BATCHES * (double)(count * size) * (P - 1) * c->program->tensor * c->program->data;
   double sent = newly_sent(c, ZPR_PIPELINE);

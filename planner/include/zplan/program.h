@@ -40,6 +40,12 @@ struct zp_choice { /* typedef: machine.h */
                            * chunk a stage, chunk k is stage k. zp_chunk_stage says which stage has chunk k. */
 };
 
+/* Model chunks a stage. */
+static inline int zp_chunks(const zp_choice *choice) { return choice->chunks > 1 ? choice->chunks : 1; }
+/* Does the schedule split backward into gradients of inputs (BI) and of weights (BW)? */
+static inline bool zp_schedule_splits(zp_schedule schedule) {
+  return schedule == ZP_SCHEDULE_ZB_H1 || schedule == ZP_SCHEDULE_ZB_H2 || schedule == ZP_SCHEDULE_ZB_V;
+}
 /* Ranks that a plan uses. */
 static inline int zp_choice_ranks(const zp_choice *choice) { return choice->tensor * choice->pipeline * choice->data; }
 /* Ranks of an expert group: neighbours among the data ranks of a stage and tensor rank. Rank d has place d % expert. */
@@ -58,6 +64,7 @@ typedef enum zp_place {
   ZP_AT_PARAM,     /* parameter of a repeat: flat buffer, instance base + offset (elements) */
   ZP_AT_SPREAD,    /* the same of a parameter that is spread over expert groups: instance spread base + offset */
   ZP_AT_SHARED,    /* parameter declared outside repeats: flat buffer, zp_stage.shared says where */
+  ZP_AT_PENDING,   /* the unit's area in what waits for gradients of weights: kept from BI to BW (split backward only) */
   ZP_AT_SAVED,     /* the unit's area in the micro-batch's slot: kept from forward to backward */
   ZP_AT_TRANSIENT, /* the stage's transient region: lives inside one procedure call */
   ZP_AT_INPUT,     /* model inputs of the whole step */
@@ -93,6 +100,7 @@ typedef struct zp_step {
   zp_ints in, out;         /* buffer indices of the procedure, in the order of the node's in/out */
   ZP_VEC(zp_param_sum) sums;
   int workspace;           /* buffer index, -1 */
+  bool deferred;           /* backward: of BW when it is split, a product for weights or a sum over columns */
   double flop, bytes;      /* work of one call */
   int64_t comm_elements;   /* per rank: payload of a collective over the tensor axis or an expert group, 0 for others */
   double cost_s;           /* filled in by pricing */
@@ -103,6 +111,7 @@ typedef struct zp_procedure {
   ZP_VEC(zp_buffer) buffers;
   ZP_VEC(zp_step) steps;
   int n_recompute;         /* backward: the first steps that rebuild forward values */
+  int n_inputs;            /* split backward: the first steps, which are BI; the rest is BW. 0 otherwise */
   int64_t transient_bytes;
   double cost_s;
 } zp_procedure;
@@ -111,6 +120,7 @@ typedef struct zp_segment_program {
   const zp_segment *segment; /* of the model, or a piece of one */
   const zp_graph *graph;   /* local, fused, differentiated */
   zp_procedure forward, backward;
+  zp_procedure split;      /* backward for schedules that split it; zp_backward_of says which */
   int64_t *param_offset;   /* elements from the instance's start (its spread start), per graph->params entry; -1: shared,
                             * see zp_stage.shared */
   int64_t elements;        /* of one instance in the flat buffers (aligned); shared and spread parameters not counted */
@@ -120,6 +130,7 @@ typedef struct zp_segment_program {
   int64_t saved_bytes;     /* of one unit in one slot, the kept input included (it stands first, at offset 0) */
   int64_t pending_bytes;   /* of one unit: what a split backward hands from BI to BW besides the slot (output gradients, rebuilt
                             * inputs of weight gradients) */
+  bool keeps_gradient;     /* BW reads the unit's dy: it stands first of what waits, and BI finds it there */
   bool *uses_shared;       /* per entry of zp_lowered.shared */
 } zp_segment_program;
 
@@ -150,6 +161,7 @@ typedef struct zp_run { /* consecutive iterations of one segment, or one of a pi
   int64_t stride;          /* elements from instance to instance: the segment's, with ZeRO 2 and 3 padded to whole shards */
   int64_t spread_base, spread_stride; /* the same of spread parameters */
   int64_t saved;           /* byte offset of the first instance's area inside a slot; stride: saved_bytes of the segment */
+  int64_t pending;         /* the same inside what waits; stride: pending_bytes of the segment */
 } zp_run;
 
 /* A parameter declared outside repeats, as a stage holds it: once, however many segments use it. */
@@ -170,6 +182,9 @@ typedef struct zp_chunk {
   int64_t pending, pending_stride; /* the same for weight gradients that wait (schedules that split backward) */
 } zp_chunk;
 
+/* From what waits of one micro-batch to the next; pending_stride is without padding. */
+int64_t zp_chunk_pending_stride(const zp_chunk *chunk);
+
 typedef struct zp_stage {
   int index;
   int64_t first_unit, n_units;     /* of the first chunk; of all chunks together */
@@ -188,7 +203,9 @@ typedef struct zp_stage {
   /* byte offsets in the arena; -1 when absent */
   int64_t at_params, at_grads, at_master, at_moment1, at_moment2, at_inputs, at_slots;
   int64_t at_carry[2];     /* forward ping-pong, only when slots keep shards; the last unit's output otherwise goes to at_send_up */
-  int64_t at_send_up, at_send_down; /* messages to the neighbours; absent at the ends */
+  int64_t at_send_up, at_send_down; /* messages to the neighbours, `messages` buffers for every chunk that has one (zp_stage_send_at);
+                            * absent at the ends */
+  int64_t messages, message_stride; /* buffers of a chunk in each direction; bytes from one to the next */
   int64_t at_grad[2];      /* backward ping-pong */
   int64_t at_transient;
   int64_t at_param_ring, at_grad_ring; /* two buckets each: parameters gathered or copied in, gradients on their way out */
@@ -232,8 +249,9 @@ zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *lowered, const ch
  * NULL with *reason. Whatever takes a zp_lowered and a stage, here and below, wants the one of that stage. */
 zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding,
                              const zp_choice *choice, const char **reason);
-/* Does the step belong to BW when backward is split: products for weights and sums over columns? */
-bool zp_step_is_weight_gradient(const zp_step *step);
+static inline const zp_procedure *zp_backward_of(const zp_segment_program *segment, zp_schedule schedule) {
+  return zp_schedule_splits(schedule) ? &segment->split : &segment->backward;
+}
 /* Does the step exchange slots in an expert group? */
 bool zp_step_is_exchange(const zp_step *step);
 
@@ -296,6 +314,8 @@ void zp_order_1f1b(int pipeline, int stage, int64_t microbatches, zp_action *out
 int64_t zp_order(const zp_choice *choice, int stage, int64_t microbatches, zp_action *out, int64_t *in_flight);
 /* Stage of model chunk k, and its place on that stage. */
 int zp_chunk_stage(const zp_choice *choice, int64_t k, int *chunk);
+/* The other way round: which model chunk that is. */
+int64_t zp_model_chunk(const zp_choice *choice, int stage, int chunk);
 /* May the trainer generator print this choice? Otherwise the first reason why not ("ZeRO 3 is planned, not generated yet"). */
 bool zp_choice_is_generated(const zp_choice *choice, const char **why_not);
 
@@ -310,6 +330,14 @@ int64_t zp_stage_shared(const zp_stage *stage, int param);
 /* The buffer that owns the storage of buffer `b` (itself, unless a view or alias), and the element offset inside it. */
 const zp_buffer *zp_buffer_root(const zp_procedure *procedure, int b, int64_t *element_offset);
 int64_t zp_element_bytes(const zp_lowered *lowered, zp_element element);
+/* Arena offsets of what a chunk has: its slots (all of the pool, when pooled), its waiting weight gradients, its first message
+ * buffer of a direction. -1 when absent. */
+int64_t zp_stage_slots_at(const zp_stage *stage, int chunk);
+int64_t zp_stage_pending_at(const zp_stage *stage, int chunk);
+int64_t zp_stage_send_at(const zp_choice *choice, const zp_stage *stage, int chunk, bool up);
+/* Message buffers that a chunk needs in each direction so that the order tables cannot deadlock when a send must wait for a free
+ * one; micro-batch mb takes buffer mb % n. */
+int64_t zp_message_buffers(const zp_choice *choice, int64_t microbatches);
 /* Buffers that the units of a stage exchange: which one is written by unit `j` of `n` (0-based on the stage). */
 int zp_stage_carry_index(int64_t j);              /* forward ping-pong: input of unit j */
 int zp_stage_grad_index(int64_t n, int64_t j);    /* backward ping-pong: dy of unit j; its dx goes to that of unit j - 1 */

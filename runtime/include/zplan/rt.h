@@ -81,6 +81,11 @@ typedef struct zpr_program {
   int tensor, pipeline, data, zero;
   int expert; /* neighbouring data ranks that share the experts of a tensor rank; 0, 1: none do */
   bool pipeline_before_data; /* ranks are numbered tensor, pipeline, data, fastest first; otherwise tensor, data, pipeline */
+  /* The pipeline runs `chunks` parts of the model on every stage (0: one), numbered along the stages, again and again from
+   * the first one; folded: two parts, the second back from the last stage to the first. */
+  int chunks;
+  bool folded;
+  int64_t messages; /* buffers of a chunk in each direction (0: one); micro-batch mb takes buffer mb % messages */
   int64_t batch, microbatch, microbatches; /* microbatches a replica: batch / (data * microbatch) */
   int64_t sequence, vocabulary;
   int n_inputs;                            /* 1: tokens; 2: tokens, labels */
@@ -90,8 +95,8 @@ typedef struct zpr_program {
   /* Runs all micro-batches of a training step in the plan's order: afterwards the flat gradient buffer holds this
    * replica's gradient of (sum of token losses * zpr_loss_scale). */
   void (*micro_batches)(zpr *c);
-  /* Forward only for micro-batch mb of the loaded inputs (validation). */
-  void (*forward)(zpr *c, int64_t mb);
+  /* Forward only for all micro-batches of the loaded inputs (validation). */
+  void (*forwards)(zpr *c);
   /* Training settings. */
   int optimizer;                           /* zpk_update.kind */
   double lr, beta1, beta2, eps, weight_decay, momentum, clip, min_lr;
@@ -222,11 +227,12 @@ void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *
  * experts, n, elements]; `elements` are the slots of one expert for one sample. And back. Each rank sends all but 1/n. */
 void zpr_spread_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out);
 void zpr_return_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out);
-/* Pipeline neighbours, same t and d. A send returns at once; the buffer may be written again after zpr_send_wait of the
- * same direction (up = to the next stage). Receives wait. Tagged by micro-batch. */
-void zpr_send(zpr *c, bool up, const void *data, int64_t count, int64_t mb);
-void zpr_send_wait(zpr *c, bool up);
-void zpr_recv(zpr *c, bool from_below, void *data, int64_t count, int64_t mb);
+/* Messages along the pipeline, same t and d: from this rank's `chunk` to the next part of the model (up) or the one before.
+ * A send returns at once; its buffer may be written again after zpr_send_wait of the same chunk, direction and mb modulo
+ * program->messages. Receives wait. Where the next part is on the same stage nothing is sent: the receiver copies. */
+void zpr_send(zpr *c, int chunk, bool up, const void *data, int64_t count, int64_t mb);
+void zpr_send_wait(zpr *c, int chunk, bool up, int64_t mb);
+void zpr_recv(zpr *c, int chunk, bool from_below, void *data, int64_t count, int64_t mb);
 
 /* Ends all ranks with one line on stderr: "error[Z0801]: ...". Codes as in `zplan explain`; the code decides
  * the exit status. */

@@ -1,0 +1,146 @@
+/* Prints where a stage, or every chunk of one, keeps what its units exchange. */
+#include "emit.h"
+
+#define LL(x) ((long long)(x))
+
+static bool spreads(const zp_emit *e) { return zp_expert_ranks(&e->program->choice) > 1; }
+static bool splits(const zp_emit *e) { return zp_schedule_splits(e->program->choice.schedule); }
+
+/* Model parameters declared outside repeats: one field of `layout` each. */
+static void emit_run_type(zp_emit *e) {
+  zp_buf *out = &e->out;
+  zp_buf_line(out, "enum segment {");
+  for (int s = 0; s < e->lowered->n_segments; s++)
+    for (zp_stage_mode mode = 0; mode < ZP_STAGE_MODES; mode++)
+      if (zp_emit_variant(e, s, mode)) zp_buf_line(out, "  %s,", zp_emit_segment(e, s, mode));
+  zp_buf_line(out, "};");
+  zp_buf_line(out, "/* Consecutive iterations of a segment: elements in the flat buffers, bytes in a slot. */");
+  zp_buf_line(out, "typedef struct run {");
+  zp_buf_line(out, "  enum segment segment;");
+  zp_buf_line(out, "  int64_t first, count, base, stride, saved, saved_stride;");
+  if (spreads(e)) zp_buf_line(out, "  int64_t spread_base, spread_stride; /* of what expert groups share */");
+  zp_buf_line(out, "  bool keeps_input; /* whole, in the slot; otherwise its input comes in a carry buffer */");
+  if (splits(e)) {
+    zp_buf_line(out, "  int64_t pending, pending_stride; /* bytes in what waits for the gradients of weights */");
+    zp_buf_line(out, "  bool keeps_gradient; /* of its output, first of what waits */");
+  }
+  zp_buf_line(out, "} run;");
+}
+
+static void emit_layout_type(zp_emit *e, int max_runs) {
+  zp_buf *out = &e->out;
+  bool chunks = zp_chunks(&e->program->choice) > 1;
+  emit_run_type(e);
+  zp_buf_line(out, "/* Where a %s keeps what its units exchange: byte offsets in the arena, -1 when absent. */",
+              chunks ? "chunk" : "stage");
+  zp_buf_line(out, "typedef struct layout {");
+  zp_buf_line(out, "  int64_t slots, slot_count, slot_stride, transient, carry[2], grad[2], send_up, send_down;");
+  if (e->program->stages[0].messages > 1) zp_buf_line(out, "  int64_t message_stride;");
+  if (zp_emit_pools(e)) zp_buf_line(out, "  bool pooled; /* the slots are those of all chunks of the stage */");
+  if (splits(e)) zp_buf_line(out, "  int64_t pending, pending_count, pending_stride;");
+  zp_buf_line(out, "  int64_t in_elements, out_elements; /* of one message from below and to above */");
+  for (int p = 0; p < e->model->params.len; p++)
+    if (e->model->params.data[p].segment < 0)
+      zp_buf_line(out, "  int64_t %s; /* element offset of the shared parameter */",
+                  zp_emit_identifier(e->arena, e->model->params.data[p].name));
+  zp_buf_line(out, "  int64_t n_units;");
+  zp_buf_line(out, "  int n_runs;");
+  zp_buf_line(out, "  run runs[%d];", max_runs);
+  zp_buf_line(out, "} layout;");
+  zp_buf_line(out, "/* One unit (iteration of a segment or of a part of it) at work: arguments of the procedures. */");
+  zp_buf_line(out, "typedef struct unit {");
+  zp_buf_line(out, spreads(e) ? "  int64_t layer, base, spread_base;" : "  int64_t layer, base;");
+  zp_buf_line(out, splits(e) ? "  char *saved, *pending;" : "  char *saved;");
+  zp_buf_line(out, "  real *x, *y, *dy, *dx;");
+  zp_buf_line(out, "} unit;");
+  zp_buf_puts(out, "\n");
+}
+
+/* Of a message into model chunk k. */
+static int64_t message_elements(const zp_emit *e, int64_t k) {
+  const zp_choice *c = &e->program->choice;
+  if (k <= 0 || k >= (int64_t)c->pipeline * zp_chunks(c)) return 0;
+  int segment;
+  int64_t iteration;
+  zp_unit(e->lowered, c->cut[k], &segment, &iteration);
+  return e->lowered->segments[segment].carry_in_elements;
+}
+
+static void emit_run(zp_emit *e, int s, const zp_run *run) {
+  const zp_segment_program *seg = &zp_program_lowered(e->program, s)->segments[run->segment];
+  const char *spread =
+      spreads(e) ? zp_format(e->arena, "%lld, %lld, ", LL(run->spread_base), LL(run->spread_stride)) : "";
+  const char *pending = splits(e) ? zp_format(e->arena, ", %lld, %lld, %s", LL(run->pending), LL(seg->pending_bytes),
+                                              seg->keeps_gradient ? "true" : "false")
+                                  : "";
+  zp_buf_line(&e->out, "         {%s, %lld, %lld, %lld, %lld, %lld, %lld, %s%s%s},",
+              zp_emit_segment(e, run->segment, zp_choice_mode(&e->program->choice, s)), LL(run->first), LL(run->count),
+              LL(run->base), LL(seg->elements), LL(run->saved), LL(seg->saved_bytes), spread,
+              seg->carry_kept_elements == seg->carry_in_elements ? "true" : "false", pending);
+}
+
+static int count_runs(const zp_stage *st, int chunk) {
+  int n = 0;
+  for (int r = 0; r < st->runs.len; r++) n += st->runs.data[r].chunk == chunk;
+  return n;
+}
+
+static int64_t count_calls(const zp_stage *st, int chunk) {
+  int64_t n = 0;
+  for (int r = 0; r < st->runs.len; r++)
+    if (st->runs.data[r].chunk == chunk) n += st->runs.data[r].count;
+  return n;
+}
+
+static void emit_chunk_fields(zp_emit *e, const zp_stage *st, int k) {
+  zp_buf *out = &e->out;
+  const zp_chunk *chunk = &st->chunks[k];
+  if (st->messages > 1) zp_buf_line(out, "     .message_stride = %lld,", LL(st->message_stride));
+  if (zp_emit_pools(e)) zp_buf_line(out, "     .pooled = %s,", st->pooled ? "true" : "false");
+  if (splits(e))
+    zp_buf_line(out, "     .pending = %lld, .pending_count = %lld, .pending_stride = %lld,",
+                LL(zp_stage_pending_at(st, k)), LL(chunk->pending), LL(zp_chunk_pending_stride(chunk)));
+}
+
+static void emit_layout(zp_emit *e, int s, int k) {
+  const zp_choice *c = &e->program->choice;
+  const zp_stage *st = &e->program->stages[s];
+  int64_t part = zp_model_chunk(c, s, k);
+  zp_buf *out = &e->out;
+  zp_buf_line(out, "    {.slots = %lld, .slot_count = %lld, .slot_stride = %lld, .transient = %lld,",
+              LL(zp_stage_slots_at(st, k)), LL(st->pooled ? st->slots : st->chunks[k].slots),
+              LL(st->pooled ? st->slot_stride : st->chunks[k].slot_stride), LL(st->at_transient));
+  zp_buf_line(out, "     .carry = {%lld, %lld}, .grad = {%lld, %lld}, .send_up = %lld, .send_down = %lld,",
+              LL(st->at_carry[0]), LL(st->at_carry[1]), LL(st->at_grad[0]), LL(st->at_grad[1]),
+              LL(zp_stage_send_at(c, st, k, true)), LL(zp_stage_send_at(c, st, k, false)));
+  emit_chunk_fields(e, st, k);
+  zp_buf_printf(out, "     .in_elements = %lld, .out_elements = %lld,", LL(message_elements(e, part)),
+                LL(message_elements(e, part + 1)));
+  for (int p = 0; p < e->model->params.len; p++)
+    if (e->model->params.data[p].segment < 0)
+      zp_buf_printf(out, " .%s = %lld,", zp_emit_identifier(e->arena, e->model->params.data[p].name),
+                    LL(zp_stage_shared(st, p)));
+  zp_buf_printf(out, " .n_units = %lld, .n_runs = %d,\n", LL(count_calls(st, k)), count_runs(st, k));
+  zp_buf_line(out, "     .runs = {");
+  for (int r = 0; r < st->runs.len; r++)
+    if (st->runs.data[r].chunk == k) emit_run(e, s, &st->runs.data[r]);
+  zp_buf_line(out, "     }},");
+}
+
+void zp_emit_layouts(zp_emit *e) {
+  int max_runs = 1, chunks = zp_chunks(&e->program->choice);
+  for (int s = 0; s < e->program->choice.pipeline; s++)
+    for (int k = 0; k < chunks; k++) {
+      int n = count_runs(&e->program->stages[s], k);
+      if (max_runs < n) max_runs = n;
+    }
+  emit_layout_type(e, max_runs);
+  zp_buf_line(&e->out, "static const layout layouts[PIPELINE]%s = {", chunks > 1 ? "[CHUNKS]" : "");
+  for (int s = 0; s < e->program->choice.pipeline; s++) {
+    if (chunks > 1) zp_buf_line(&e->out, "    {");
+    for (int k = 0; k < chunks; k++) emit_layout(e, s, k);
+    if (chunks > 1) zp_buf_line(&e->out, "    },");
+  }
+  zp_buf_line(&e->out, "};");
+  zp_buf_puts(&e->out, "\n");
+}

@@ -1,0 +1,85 @@
+/* Prints the program table and main. */
+#include "emit.h"
+
+#define LL(x) ((long long)(x))
+
+static const char *quoted(const zp_emit *e, const char *text) {
+  if (!text) return "NULL";
+  zp_buf out = zp_buf_new(e->arena);
+  zp_buf_puts(&out, "\"");
+  for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+    if (*p == '"' || *p == '\\')
+      zp_buf_printf(&out, "\\%c", *p);
+    else if (*p < 32)
+      zp_buf_printf(&out, "\\%03o", *p);
+    else
+      zp_buf_printf(&out, "%c", *p);
+  }
+  zp_buf_puts(&out, "\"");
+  return out.data;
+}
+
+static void emit_source(zp_emit *e, const char *field, const zp_data *d) {
+  static const int kind[] = {[ZP_DATA_NONE] = 0, [ZP_DATA_TOKENS] = 1, [ZP_DATA_TEXT] = 2, [ZP_DATA_SYNTHETIC] = 3};
+  zp_buf_line(&e->out, "    .%s = {.kind = %d, .path = %s, .seed = %lluu, .shuffled = %s},", field, kind[d->kind],
+              quoted(e, d->path), (unsigned long long)d->seed, d->shuffled ? "true" : "false");
+}
+
+static void emit_main(zp_emit *e) {
+  zp_buf *out = &e->out;
+  if (!e->gpu) {
+    zp_buf_line(out, "int main(int argc, char **argv) { return zpr_main(argc, argv, &program); }");
+    return;
+  }
+  zp_buf_line(out, "int main(int argc, char **argv) {");
+  zp_buf_line(out, "  zpr_program complete = program;");
+  zp_buf_line(out, "  complete.device_image_bytes = kernels_image_end - kernels_image;");
+  zp_buf_line(out, "  return zpr_main(argc, argv, &complete);");
+  zp_buf_line(out, "}");
+}
+
+void zp_emit_program(zp_emit *e) {
+  zp_buf *out = &e->out;
+  const zp_train *t = &e->plan->spec->train;
+  const zp_choice *c = &e->program->choice;
+  const zp_traffic traffic = zp_program_traffic(e->program);
+  zp_buf_line(out, "static const zpr_program program = {");
+  zp_buf_line(out, "    .name = %s, .plan_hash = \"%s\", .dtype = DTYPE,", quoted(e, e->model->name),
+              zp_plan_hash(e->arena, e->program));
+  zp_buf_line(out, "    .tensor = TENSOR, .pipeline = PIPELINE, .data = DATA, .zero = %d, .pipeline_before_data = %s,",
+              c->zero, c->order == ZP_ORDER_TPD ? "true" : "false");
+  if (zp_expert_ranks(c) > 1) zp_buf_line(out, "    .expert = EXPERT,");
+  if (zp_chunks(c) > 1)
+    zp_buf_line(out, "    .chunks = CHUNKS, .folded = %s, .messages = MESSAGES,",
+                c->schedule == ZP_SCHEDULE_ZB_V ? "true" : "false");
+  zp_buf_line(out, "    .batch = %lld, .microbatch = MICROBATCH, .microbatches = MICROBATCHES,", LL(t->batch));
+  zp_buf_line(out, "    .sequence = SEQUENCE, .vocabulary = VOCABULARY, .n_inputs = %d,", e->model->inputs.len);
+  zp_buf_line(out, "    .stages = stages, .n_ties = %d, .ties = %s,", e->program->tied.len,
+              e->program->tied.len ? "ties" : "NULL");
+  zp_buf_line(out, "    .micro_batches = micro_batches, .forwards = forwards,");
+  zp_buf_line(out, "    .optimizer = %d, .lr = %.17g, .beta1 = %.17g, .beta2 = %.17g, .eps = %.17g,", (int)t->optimizer,
+              t->lr, t->beta1, t->beta2, t->eps);
+  zp_buf_line(out, "    .weight_decay = %.17g, .momentum = %.17g, .clip = %.17g, .min_lr = %.17g,", t->weight_decay,
+              t->momentum, t->clip, t->min_lr);
+  zp_buf_line(out, "    .schedule = %d, .warmup = %lld, .decay_steps = %lld, .steps = %lld, .seed = %lluu,",
+              (int)t->schedule, LL(t->warmup), LL(t->decay_steps), LL(t->steps), (unsigned long long)t->seed);
+  emit_source(e, "train", &t->data);
+  emit_source(e, "validate", &t->validate_data);
+  zp_buf_line(out, "    .validate_every = %lld, .validate_batches = %lld,", LL(t->validate_every),
+              LL(t->validate_batches));
+  zp_buf_line(out, "    .checkpoint_dir = %s, .checkpoint_every = %lld, .checkpoint_keep = %lld,",
+              quoted(e, t->checkpoint_dir), LL(t->checkpoint_every), LL(t->checkpoint_keep));
+  zp_buf_line(out, "    .log_path = %s, .log_every = %lld,", quoted(e, t->log_path), LL(t->log_every));
+  zp_buf_line(out, "    .predicted_step_s = %.9g, .model_flop_per_step = %.9g, .peak_flop_per_s = %.9g,",
+              e->plan->best.estimate.step_s, zp_model_flop_per_sequence(e->model) * (double)t->batch,
+              e->plan->machine.flop_per_s * c->tensor * c->pipeline * c->data);
+  zp_buf_line(
+      out,
+      "    .predicted_bytes = {[ZPR_TENSOR] = %lld, [ZPR_DATA] = %lld, [ZPR_PIPELINE] = %lld, [ZPR_TIE] = %lld, "
+      "[ZPR_EXPERT] = %lld},",
+      LL(traffic.tensor), LL(traffic.data), LL(traffic.pipeline), LL(traffic.tie), LL(traffic.expert));
+  if (e->gpu) zp_buf_line(out, "    .device_image = kernels_image, .row_chunks = %d,", e->lowered->row_chunks);
+  zp_buf_line(out, "};");
+  zp_buf_puts(out, "\n");
+  emit_main(e);
+}

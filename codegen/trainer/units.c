@@ -1,0 +1,231 @@
+/* Prints how a stage, or a chunk of one, walks its units: forward, backward, or backward in two parts. */
+#include "emit.h"
+
+bool zp_emit_pools(const zp_emit *e) {
+  bool pools = false;
+  for (int s = 0; s < e->program->choice.pipeline; s++) pools |= e->program->stages[s].pooled;
+  return pools && zp_chunks(&e->program->choice) > 1;
+}
+
+static bool splits(const zp_emit *e) { return zp_schedule_splits(e->program->choice.schedule); }
+
+/* "int64_t mb", with several chunks "int chunk, int64_t mb". */
+static const char *parameters(const zp_emit *e) {
+  return zp_chunks(&e->program->choice) > 1 ? "int chunk, int64_t mb" : "int64_t mb";
+}
+
+static const char *chunk_of(const zp_emit *e) { return zp_chunks(&e->program->choice) > 1 ? "chunk" : "0"; }
+
+static const char *layout_of(const zp_emit *e) {
+  return zp_chunks(&e->program->choice) > 1 ? "&layouts[c->p][chunk]" : "&layouts[c->p]";
+}
+
+static void emit_dispatch(zp_emit *e, zp_pass pass) {
+  zp_buf *out = &e->out;
+  zp_buf_line(out, "    switch (r->segment) {");
+  for (int s = 0; s < e->lowered->n_segments; s++)
+    for (zp_stage_mode mode = 0; mode < ZP_STAGE_MODES; mode++)
+      if (zp_emit_variant(e, s, mode))
+        zp_buf_line(out, "    case %s: %s(c, s, &u, mb); break;", zp_emit_segment(e, s, mode),
+                    zp_emit_function_name(e, s, mode, pass));
+  zp_buf_line(out, "    }");
+}
+
+/* ---- where things are ---- */
+
+static void emit_pool(zp_emit *e) {
+  static const char *const text =
+      "/* The chunks of a stage take slots from one pool: whose slot it is, 1 + chunk * MICROBATCHES + mb; 0: nobody's. */\n"
+      "static int64_t owner[MOST_SLOTS];\n"
+      "\n"
+      "static int64_t find_owned(int64_t who) {\n"
+      "  int64_t i = 0;\n"
+      "  while (owner[i] != who) i++;\n"
+      "  return i;\n"
+      "}\n"
+      "\n"
+      "static void take_slot(int chunk, int64_t mb) { owner[find_owned(0)] = 1 + chunk * MICROBATCHES + mb; }\n"
+      "static void leave_slot(int chunk, int64_t mb) { owner[find_owned(1 + chunk * MICROBATCHES + mb)] = 0; }\n"
+      "\n"
+      "static char *slot_of(zpr *c, const layout *s, int chunk, int64_t mb) {\n"
+      "  if (s->slots < 0) return NULL;\n"
+      "  int64_t i = s->pooled ? find_owned(1 + chunk * MICROBATCHES + mb) : mb % s->slot_count;\n"
+      "  return (char *)zpr_at(c, s->slots) + i * s->slot_stride;\n"
+      "}\n"
+      "\n";
+  zp_buf_puts(&e->out, text);
+}
+
+static void emit_walk(zp_emit *e) {
+  static const char *const find =
+      "static const run *find_run(const layout *s, int64_t j, int64_t *i) {\n"
+      "  const run *r = s->runs;\n"
+      "  for (*i = j; *i >= r->count; r++) *i -= r->count;\n"
+      "  return r;\n"
+      "}\n"
+      "\n";
+  static const char *const slot =
+      "static char *slot_of(zpr *c, const layout *s, int64_t mb) {\n"
+      "  return s->slots < 0 ? NULL : (char *)zpr_at(c, s->slots) + mb % s->slot_count * s->slot_stride;\n"
+      "}\n"
+      "\n";
+  static const char *const input =
+      "/* Where unit j reads its input: kept whole at the start of its slot area, or in a carry buffer. */\n"
+      "static real *input_of(zpr *c, const layout *s, char *slot, int64_t j) {\n"
+      "  int64_t i;\n"
+      "  const run *r = find_run(s, j, &i);\n"
+      "  return r->keeps_input ? at(slot, r->saved + i * r->saved_stride) : at(c->arena, s->carry[j % 2]);\n"
+      "}\n"
+      "\n";
+  zp_buf_line(&e->out, "/* The run that unit j of the %s belongs to; *i: its place inside. */",
+              zp_chunks(&e->program->choice) > 1 ? "chunk" : "stage");
+  zp_buf_puts(&e->out, find);
+  if (zp_emit_pools(e))
+    emit_pool(e);
+  else
+    zp_buf_puts(&e->out, slot);
+  zp_buf_puts(&e->out, input);
+}
+
+static void emit_pending(zp_emit *e) {
+  static const char *const text =
+      "/* What waits for the gradients of weights. */\n"
+      "static char *pending_of(zpr *c, const layout *s, int64_t mb) {\n"
+      "  return s->pending < 0 ? NULL : (char *)zpr_at(c, s->pending) + mb % s->pending_count * s->pending_stride;\n"
+      "}\n"
+      "\n"
+      "/* Where unit j reads the gradient of its output: kept for the gradients of weights, or in one of two buffers that\n"
+      " * neighbouring units use in turn. */\n"
+      "static real *gradient_of(zpr *c, const layout *s, char *pending, int64_t j) {\n"
+      "  int64_t i, turn = (s->n_units - 1 - j) % 2;\n"
+      "  const run *r = find_run(s, j, &i);\n"
+      "  if (r->keeps_gradient) return at(pending, r->pending + i * r->pending_stride);\n"
+      "  return s->grad[turn] < 0 ? NULL : at(c->arena, s->grad[turn]);\n"
+      "}\n"
+      "\n";
+  zp_buf_puts(&e->out, text);
+}
+
+static void emit_slot(zp_emit *e) {
+  zp_buf_line(&e->out, "  const layout *s = %s;", layout_of(e));
+  zp_buf_line(&e->out, "  char *slot = slot_of(c, s, %smb);", zp_emit_pools(e) ? "chunk, " : "");
+}
+
+static void emit_unit(zp_emit *e, bool pending) {
+  bool spread = zp_expert_ranks(&e->program->choice) > 1;
+  zp_buf_line(&e->out,
+              "    unit u = {.layer = r->first + i, .base = r->base + i * r->stride,%s .saved = slot + r->saved + i "
+              "* r->saved_stride};",
+              spread ? " .spread_base = r->spread_base + i * r->spread_stride," : "");
+  if (pending) zp_buf_line(&e->out, "    u.pending = pending + r->pending + i * r->pending_stride;");
+}
+
+/* The address of the message buffer that the chunk's next message has, as C text. */
+static const char *message_at(const zp_emit *e, const char *field) {
+  bool several = e->program->stages[0].messages > 1;
+  return zp_format(e->arena, "at(c->arena, s->%s%s)", field, several ? " + mb % MESSAGES * s->message_stride" : "");
+}
+
+/* ---- the walks ---- */
+
+static void emit_forward(zp_emit *e) {
+  zp_buf *out = &e->out;
+  bool pipe = e->program->choice.pipeline > 1;
+  const char *chunk = chunk_of(e);
+  zp_buf_line(out, "/* All units of this %s forward for micro-batch mb. */",
+              zp_chunks(&e->program->choice) > 1 ? "chunk" : "stage");
+  zp_buf_line(out, "static void forward(zpr *c, %s) {", parameters(e));
+  if (zp_emit_pools(e)) zp_buf_line(out, "  take_slot(chunk, mb);");
+  emit_slot(e);
+  if (pipe)
+    zp_buf_line(out, "  if (s->in_elements > 0) zpr_recv(c, %s, true, input_of(c, s, slot, 0), s->in_elements, mb);",
+                chunk);
+  zp_buf_line(out, "  for (int64_t j = 0; j < s->n_units; j++) {");
+  zp_buf_line(out, "    int64_t i;");
+  zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
+  emit_unit(e, false);
+  zp_buf_line(out, "    u.x = input_of(c, s, slot, j);");
+  zp_buf_line(out, "    if (j + 1 < s->n_units) u.y = input_of(c, s, slot, j + 1);");
+  if (pipe) {
+    zp_buf_line(out, "    else if (s->out_elements > 0) {");
+    zp_buf_line(out, "      zpr_send_wait(c, %s, true, mb); /* the message before it may still be in the buffer */", chunk);
+    zp_buf_line(out, "      u.y = %s;", message_at(e, "send_up"));
+    zp_buf_line(out, "    }");
+  }
+  emit_dispatch(e, ZP_PASS_FORWARD);
+  zp_buf_line(out, "  }");
+  if (pipe)
+    zp_buf_line(out, "  if (s->out_elements > 0) zpr_send(c, %s, true, %s, s->out_elements, mb);", chunk,
+                message_at(e, "send_up"));
+  zp_buf_line(out, "}");
+  zp_buf_puts(out, "\n");
+}
+
+static void emit_backward(zp_emit *e) {
+  zp_buf *out = &e->out;
+  bool pipe = e->program->choice.pipeline > 1, split = splits(e);
+  const char *chunk = chunk_of(e);
+  zp_buf_line(out, "/* All units of this %s backward for micro-batch mb, last unit first%s.",
+              zp_chunks(&e->program->choice) > 1 ? "chunk" : "stage",
+              split ? ": the gradients of inputs, and what else is not for weights alone" : "");
+  zp_buf_line(out, " * Gradients of neighbouring units pass through two buffers in turn. */");
+  zp_buf_line(out, "static void backward%s(zpr *c, %s) {", split ? "_inputs" : "", parameters(e));
+  emit_slot(e);
+  if (split) zp_buf_line(out, "  char *pending = pending_of(c, s, mb);");
+  if (pipe)
+    zp_buf_line(out, "  if (s->out_elements > 0) zpr_recv(c, %s, false, %s, s->out_elements, mb);", chunk,
+                split ? "gradient_of(c, s, pending, s->n_units - 1)" : "at(c->arena, s->grad[0])");
+  zp_buf_line(out, "  for (int64_t j = s->n_units - 1; j >= 0; j--) {");
+  zp_buf_line(out, split ? "    int64_t i;" : "    int64_t i, turn = (s->n_units - 1 - j) %% 2;");
+  zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
+  emit_unit(e, split);
+  zp_buf_line(out, "    u.x = input_of(c, s, slot, j);");
+  if (split) {
+    zp_buf_line(out, "    u.dy = gradient_of(c, s, pending, j);");
+    zp_buf_line(out, "    if (j > 0) u.dx = gradient_of(c, s, pending, j - 1);");
+  } else {
+    zp_buf_line(out, "    if (s->grad[turn] >= 0) u.dy = at(c->arena, s->grad[turn]);");
+    zp_buf_line(out, "    if (j > 0) u.dx = at(c->arena, s->grad[1 - turn]);");
+  }
+  if (pipe) {
+    zp_buf_line(out, "    else if (s->in_elements > 0) {");
+    zp_buf_line(out, "      zpr_send_wait(c, %s, false, mb);", chunk);
+    zp_buf_line(out, "      u.dx = %s;", message_at(e, "send_down"));
+    zp_buf_line(out, "    }");
+  }
+  emit_dispatch(e, split ? ZP_PASS_INPUTS : ZP_PASS_BACKWARD);
+  zp_buf_line(out, "  }");
+  if (zp_emit_pools(e) && !split) zp_buf_line(out, "  leave_slot(chunk, mb);");
+  if (pipe)
+    zp_buf_line(out, "  if (s->in_elements > 0) zpr_send(c, %s, false, %s, s->in_elements, mb);", chunk,
+                message_at(e, "send_down"));
+  zp_buf_line(out, "}");
+  zp_buf_puts(out, "\n");
+}
+
+static void emit_weights(zp_emit *e) {
+  zp_buf *out = &e->out;
+  zp_buf_line(out, "/* The rest of backward: gradients of weights, from the slot and from what waits. */");
+  zp_buf_line(out, "static void backward_weights(zpr *c, %s) {", parameters(e));
+  emit_slot(e);
+  zp_buf_line(out, "  char *pending = pending_of(c, s, mb);");
+  zp_buf_line(out, "  for (int64_t j = s->n_units - 1; j >= 0; j--) {");
+  zp_buf_line(out, "    int64_t i;");
+  zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
+  emit_unit(e, true);
+  zp_buf_line(out, "    u.x = input_of(c, s, slot, j);");
+  zp_buf_line(out, "    u.dy = gradient_of(c, s, pending, j);");
+  emit_dispatch(e, ZP_PASS_WEIGHTS);
+  zp_buf_line(out, "  }");
+  if (zp_emit_pools(e)) zp_buf_line(out, "  leave_slot(chunk, mb);");
+  zp_buf_line(out, "}");
+  zp_buf_puts(out, "\n");
+}
+
+void zp_emit_walks(zp_emit *e) {
+  emit_walk(e);
+  if (splits(e)) emit_pending(e);
+  emit_forward(e);
+  emit_backward(e);
+  if (splits(e)) emit_weights(e);
+}

@@ -1,0 +1,74 @@
+/* A split backward of a plan file: what BW reads outlives BI, and every deferred step is one that may wait. */
+#include "schedule.h"
+#include "verify_internal.h"
+
+#define LL(x) ((long long)(x))
+
+typedef struct splitting {
+  zp_verifier *v;
+  const char *name;
+  const zp_json *segment, *buffers, *steps;
+} splitting;
+
+static const zp_json *root_of(const splitting *p, const zp_json *list, int i) {
+  const zp_json *b = zp_json_at(p->buffers, (int)zp_json_int(zp_json_at(list, i), -1));
+  const zp_json *base = zp_json_at(p->buffers, (int)zp_json_get_int(b, "base", -1));
+  return base ? base : b;
+}
+
+static bool is_at(const zp_json *buffer, const char *place) {
+  return strcmp(zp_json_get_string(buffer, "place", ""), place) == 0;
+}
+
+/* Is it still there when BW runs, other micro-batches later? */
+static bool outlives(const splitting *p, const zp_json *root) {
+  bool input_kept = zp_claim(p->segment, "carry_kept_elements") == zp_claim(p->segment, "carry_in_elements");
+  if (is_at(root, "grad_in")) return zp_json_get_bool(zp_json_get(p->segment, "backward"), "keeps_gradient", false);
+  if (is_at(root, "carry_in")) return input_kept;
+  return !is_at(root, "transient") && !is_at(root, "carry_out") && !is_at(root, "grad_out");
+}
+
+static void check_deferred(const splitting *p, int s) {
+  const zp_json *step = zp_json_at(p->steps, s), *in = zp_json_get(step, "in");
+  if (zp_json_count(zp_json_get(step, "out")) > 0)
+    zp_find(p->v, "%s: step %d waits, but yields more than gradients of weights", p->name, s);
+  for (int i = 0; i < zp_json_count(in); i++)
+    if (!outlives(p, root_of(p, in, i)))
+      zp_find(p->v, "%s: step %d reads `%s`, which does not wait for it", p->name, s,
+              zp_json_get_string(root_of(p, in, i), "name", ""));
+}
+
+/* dy stands first of what waits, where it is kept. */
+static void check_gradient(const splitting *p) {
+  if (!zp_json_get_bool(zp_json_get(p->segment, "backward"), "keeps_gradient", false)) return;
+  int64_t bytes = 0;
+  for (int b = 0; b < zp_json_count(p->buffers); b++) {
+    const zp_json *x = zp_json_at(p->buffers, b);
+    if (zp_claim(x, "base") < 0 && is_at(x, "grad_in")) bytes = zp_claim(x, "bytes");
+  }
+  if (zp_claim(p->segment, "pending_bytes") < bytes)
+    zp_find(p->v, "%s: the gradient of its output does not fit into what waits", p->name);
+  for (int b = 0; b < zp_json_count(p->buffers); b++) {
+    const zp_json *x = zp_json_at(p->buffers, b);
+    if (zp_claim(x, "base") < 0 && is_at(x, "pending") && zp_claim(x, "offset") < bytes)
+      zp_find(p->v, "%s: `%s` lies on the gradient of its output", p->name, zp_json_get_string(x, "name", ""));
+  }
+}
+
+void zp_verify_split(zp_verifier *v, const zp_json *segment, const char *name) {
+  const zp_json *backward = zp_json_get(segment, "backward");
+  splitting p = {.v = v, .name = name, .segment = segment};
+  p.buffers = zp_json_get(backward, "buffers");
+  p.steps = zp_json_get(backward, "steps");
+  int64_t inputs = zp_json_get_int(backward, "inputs", -1);
+  if (!zp_schedule_splits(v->choice.schedule)) {
+    if (inputs >= 0) zp_find(v, "%s is split, the schedule does not split it", name);
+    return;
+  }
+  if (inputs < 0 || inputs > zp_json_count(p.steps)) {
+    zp_find(v, "%s: %lld of its %d steps yield gradients of inputs", name, LL(inputs), zp_json_count(p.steps));
+    return;
+  }
+  for (int s = (int)inputs; s < zp_json_count(p.steps); s++) check_deferred(&p, s);
+  check_gradient(&p);
+}
