@@ -78,15 +78,8 @@ static bool cut_within(cutter *c, int64_t *cut) {
 }
 
 static cutter cutter_of(const zp_searcher *s, const zp_point *point, const zp_cut_rule *rule) {
-  return (cutter){s,
-                  point,
-                  zp_variant_of(s, point),
-                  rule,
-                  isfinite(rule->total_s),
-                  many_microbatches(s, &point->choice),
-                  0,
-                  0,
-                  0};
+  return (cutter){
+      s, point, zp_variant_of(s, point), rule, isfinite(rule->total_s), many_microbatches(s, &point->choice), 0, 0, 0};
 }
 
 bool zp_cut_within(const zp_searcher *s, const zp_point *point, const zp_cut_rule *rule, int64_t *cut) {
@@ -135,7 +128,8 @@ double zp_cut_least_bound(const zp_searcher *s, const zp_point *point, double lo
   cutter c = cutter_of(s, point, &rule);
   int64_t *trial = ZP_NEW_ARRAY(s->arena, int64_t, point->choice.pipeline + 1);
   double low = low_s, high = high_s;
-  for (bool middle = true; high - low > 1e-6 * high; middle = !middle) { /* invariant: possible at high, not below low */
+  for (bool middle = true; high - low > 1e-6 * high;
+       middle = !middle) { /* invariant: possible at high, not below low */
     rule.total_s = middle ? low + (high - low) / 2 : low * (1 + 1e-12);
     if (cut_within(&c, trial)) {
       high = zp_sooner(rule.total_s, c.longest_s);

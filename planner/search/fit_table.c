@@ -50,7 +50,7 @@ static zp_known_fit *find_known(const zp_searcher *s, const zp_point *point, int
   if (limits->device != s->limit_bytes || limits->host != s->host_bytes || limits->nvme != s->nvme_bytes) return NULL;
   const zp_range_order *at = &memo->order[part->first];
   int64_t end = part->first + part->count;
-  int order = part->first == 0                ? FROM_FIRST
+  int order = part->first == 0               ? FROM_FIRST
               : end == memo->pieces->n_units ? TO_LAST
               : end <= at->segment_end       ? at->order
                                              : -1;

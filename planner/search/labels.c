@@ -65,9 +65,8 @@ zp_labels *zp_labels_new(zp_arena *arena, const zp_pipe *pipe) {
     k->between[b] = (double)between;
     for (int64_t l = 1; l <= b + 1 && l <= between; l++) {
       double left = (double)(between % l) / (double)l;
-      k->rounds[b * (stages + 1) + l] =
-          (round_of){(double)(between / l) + left, left * (double)(l - 1) * k->messages_s, (double)(between / l),
-                     between % l};
+      k->rounds[b * (stages + 1) + l] = (round_of){(double)(between / l) + left, left * (double)(l - 1) * k->messages_s,
+                                                   (double)(between / l), between % l};
     }
   }
   return k;

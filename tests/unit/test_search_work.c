@@ -15,13 +15,13 @@ typedef struct search_work {
 #define UNIFORM "zero<=1", "schedule=\"1f1b\"", "sequence=false"
 
 static const search_work searches[] = {
-    {"gpt1t", 800, {NULL}, 0, 18, 15, 0, 0, 320000},
-    {"gpt1t", 800, {"idle=0"}, 3, 25, 45, 0, 0, 100000},
-    {"gpt1t", 1024, {NULL}, 0, 38, 70, 2900, 75000000, 680000},
-    {"gpt1t", 1024, {UNIFORM, "cut=\"layer\""}, 0, 22, 50, 40, 11000000, 27000},
-    {"gpt1t", 4096, {UNIFORM}, 0, 110, 150, 200, 2200000, 530000},
-    {"gpt1t", 16384, {UNIFORM}, 0, 110, 150, 9500, 75000000, 700000},
-    {"gpt1t", 16384, {"idle=0"}, 3, 135, 70, 0, 0, 440000},
+    {"gpt1t", 800, {NULL}, 0, 17, 12, 0, 0, 300000},
+    {"gpt1t", 800, {"idle=0"}, 3, 23, 42, 0, 0, 80000},
+    {"gpt1t", 1024, {NULL}, 0, 33, 62, 2700, 66000000, 600000},
+    {"gpt1t", 1024, {UNIFORM, "cut=\"layer\""}, 0, 20, 46, 37, 3400000, 20000},
+    {"gpt1t", 4096, {UNIFORM}, 0, 100, 145, 185, 1500000, 490000},
+    {"gpt1t", 16384, {UNIFORM}, 0, 95, 148, 8700, 38000000, 205000},
+    {"gpt1t", 16384, {"idle=0"}, 3, 125, 64, 0, 0, 400000},
 };
 
 static const zp_spec *load(zp_arena *arena, const search_work *w) {
