@@ -4,7 +4,7 @@
 #
 #   tests/run.sh [--no-dev] [--quick]
 #     --no-dev    without the second build (sanitizers, warnings are errors) and its unit tests
-#     --quick     one in seventeen of the layouts
+#     --quick     fewer layouts: every value of every axis once
 #
 # Logs of all parts: build/test-logs/.
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
@@ -87,6 +87,7 @@ part 'messages' tests/golden/run_errors.sh
 part 'examples' python3 tests/diff/examples.py
 part 'plan files' python3 tests/verify/tamper.py
 part 'command' python3 tests/verify/command.py
+part 'compare' python3 tests/verify/compare.py
 part 'interop' python3 tests/interop/interop.py
 part 'accuracy' python3 tests/accuracy/goals.py
 part 'pytorch' python3 tests/torch/compare.py

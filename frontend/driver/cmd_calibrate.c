@@ -1,5 +1,4 @@
-/* zplan calibrate: runs the measuring programs, fits the curve of matrix products, writes the file for --calibration.
- */
+/* zplan calibrate: runs the measuring programs, writes the file for --calibration. */
 #include "driver.h"
 #include <zplan/calibration.h>
 
@@ -137,19 +136,17 @@ static const zp_calibration *read_old(zp_arena *arena, const char *path) {
   return old;
 }
 
-/* "+12%" against the file that is replaced. Sizes at which half the rate is reached are often near 0: no share of them
- * says anything. */
+/* "+12%" against the file that is replaced. */
 static const char *change_of(zp_arena *arena, const zp_calibration *old, const zp_measurement *row) {
-  if (strstr(row->name, "_half")) return "";
   double before = old ? zp_calibration_value(old, row->name, 0) : 0;
   return before > 0 ? zp_format(arena, "%+.0f%%", 100 * (row->value / before - 1)) : old ? "new" : "";
 }
 
-/* The rows that the planner uses; single products are only in the file. */
+/* Rows without sizes; those of products and of attention are hundreds and only in the file. */
 static void print_rows(zp_run_state *run, const zp_calibration *c, const zp_calibration *old) {
   for (int i = 0; i < c->rows.len; i++) {
     const zp_measurement *row = &c->rows.data[i];
-    if (strstr(row->name, "gemm_") && strchr(row->name, 'x')) continue;
+    if ((strstr(row->name, "gemm_") || strstr(row->name, "attention_")) && strchr(row->name, 'x')) continue;
     const char *value = strcmp(row->unit, "s") == 0 ? zp_show_seconds(run->arena, row->value)
                         : row->value < 1000
                             ? zp_format(run->arena, "%.3g %s", row->value, row->unit)
@@ -192,7 +189,6 @@ int zp_cmd_calibrate(zp_run_state *run) {
   }
   measure_links(run, seconds / LINK_SHARE, &c);
   measure_gpu(run, seconds / LINK_SHARE, &c);
-  zp_calibration_fit(run->arena, &c);
   zp_calibration_fit_gpu(run->arena, &c);
   zp_json *json = zp_calibration_json(&c);
   const char *text = zp_json_text(run->arena, json, true);

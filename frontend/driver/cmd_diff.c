@@ -5,19 +5,6 @@
 #include <stdio.h>
 #include <zplan/buf.h>
 
-/* The plan of one of the two files; every file brings its own recorded options. */
-static zp_plan *obtain(zp_run_state *run, const char *path) {
-  zp_options own = run->options;
-  run->options.files = (zp_strings){0};
-  zp_push(run->arena, &run->options.files, path);
-  run->diags = zp_diags_new(run->arena);
-  zp_plan *plan = zp_obtain_plan(run, 0);
-  run->options = own;
-  if (!plan || plan->feasible) return plan;
-  fprintf(stderr, "%s", zp_report_infeasible(run->arena, plan));
-  return NULL;
-}
-
 static void put_decisions(zp_buf *out, const zp_plan_diff *diff) {
   for (int i = 0; i < diff->decisions.len; i++) {
     const zp_decision_pair *d = &diff->decisions.data[i];
@@ -71,8 +58,10 @@ static zp_json *diff_json(const zp_plan_diff *diff, const zp_strings *files) {
 int zp_cmd_diff(zp_run_state *run) {
   zp_strings files = run->options.files;
   if (files.len != 2) return zp_usage_error("`zplan diff` wants two plans, %d were given", files.len);
-  const zp_plan *a = obtain(run, files.data[0]), *b = a ? obtain(run, files.data[1]) : NULL;
-  if (!b) return ZP_EXIT_ERROR;
+  const zp_plan *a, *b;
+  int status = zp_obtain_plan_of(run, files.data[0], &a);
+  if (status == ZP_EXIT_OK) status = zp_obtain_plan_of(run, files.data[1], &b);
+  if (status != ZP_EXIT_OK) return status;
   zp_plan_diff diff = zp_diff_plans(run->arena, a, b);
   if (run->options.json) {
     zp_print_json(run->arena, diff_json(&diff, &files));

@@ -26,7 +26,7 @@ enum {
 typedef struct zp_options {
   zp_strings files;     /* positional arguments */
   zp_load_options load; /* --gpus/--ranks --nodes --cluster --model --plan --set */
-  zp_strings set;
+  zp_strings set, plan_names; /* --set; every --plan (load.plan: the last) */
   bool ranks_given, json, resume, check, check_memory, message_json;
   int color;             /* -1 auto, 0, 1 */
   int top;               /* -1: not given */
@@ -110,6 +110,10 @@ int zp_rank_count(const zp_run_state *run, const zp_spec *spec, int fallback);
 /* The plan of a file: searched for a .dz, rebuilt from its decisions for a plan file. NULL after printing diagnostics;
  * plan->feasible may be false. */
 zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks);
+/* The same for another file than options.files; the exit status, 0 with a feasible *plan. What is wrong is printed. */
+int zp_obtain_plan_of(zp_run_state *run, const char *path, const zp_plan **plan);
+/* By its name, or because it begins as JSON does and no .dz file can. */
+bool zp_is_plan_file(const char *path);
 /* Lowers and prices one choice without searching. NULL with *error. */
 zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice *choice, int devices,
                            const char **error);
@@ -163,6 +167,7 @@ int zp_cmd_doctor(zp_run_state *run);
 int zp_cmd_calibrate(zp_run_state *run);
 int zp_cmd_bench(zp_run_state *run);
 int zp_cmd_diff(zp_run_state *run);
+int zp_cmd_compare(zp_run_state *run);
 int zp_cmd_completion(zp_run_state *run);
 int zp_cmd_export(zp_run_state *run);
 int zp_cmd_import(zp_run_state *run);

@@ -48,10 +48,17 @@ static void keep_options(zp_run_state *run, zp_spec *spec) {
 
 static void set_memory(zp_node_type *node, const void *user) { node->device.memory_bytes = *(const int64_t *)user; }
 
-/* --device-memory is what one rank may use; the memory of a CPU node is shared by its ranks. */
+/* Does the command print a trainer? */
+static bool prints_trainer(const zp_run_state *run) {
+  return strcmp(run->command, "build") == 0 || strcmp(run->command, "run") == 0;
+}
+
+/* --device-memory is what one rank may use; the memory of a CPU node is shared by its ranks. Commands that start a
+ * trainer are for one rank where --ranks does not say. */
 static void cap_memory(zp_run_state *run, zp_spec *spec) {
   if (!run->options.device_memory) return;
-  int64_t ranks = spec->cluster.node.device.is_cpu ? zp_rank_count(run, spec, strcmp(run->command, "plan") != 0) : 1;
+  bool starts = prints_trainer(run) || strcmp(run->command, "bench") == 0;
+  int64_t ranks = spec->cluster.node.device.is_cpu ? zp_rank_count(run, spec, starts) : 1;
   int64_t bytes = run->options.device_memory * ranks;
   zp_cluster_change(run->arena, &spec->cluster, set_memory, &bytes);
   spec->cluster.rank_memory_bytes = run->options.device_memory;
@@ -133,8 +140,7 @@ static zp_spec *load_plan_file(zp_run_state *run, const char *path, zp_json **js
   return zp_load(run->arena, run->diags, sources[0].path, sources, n, &run->options.load);
 }
 
-/* By its name, or because it begins as JSON does and no .dz file can. */
-static bool is_plan_file(const char *path) {
+bool zp_is_plan_file(const char *path) {
   if (has_suffix(path, ".json")) return true;
   struct stat info; /* what is read from a pipe is gone */
   bool may = !has_suffix(path, ".dz") && stat(path, &info) == 0 && S_ISREG(info.st_mode);
@@ -167,8 +173,8 @@ zp_spec *zp_load_input(zp_run_state *run, zp_json **json) {
     return NULL;
   }
   const char *path = run->options.files.data[0];
-  zp_spec *spec = is_plan_file(path) ? load_plan_file(run, path, json)
-                                     : zp_load(run->arena, run->diags, path, NULL, 0, &run->options.load);
+  zp_spec *spec = zp_is_plan_file(path) ? load_plan_file(run, path, json)
+                                        : zp_load(run->arena, run->diags, path, NULL, 0, &run->options.load);
   if (!zp_flush_diags(run)) spec = NULL;
   if (spec && (!calibrate(run, spec, *json) || !check_size(run, spec))) spec = NULL;
   if (!spec) {
@@ -219,11 +225,6 @@ zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice
   plan->certificate.best_s = plan->best.estimate.step_s;
   plan->feasible = true;
   return plan;
-}
-
-/* Does the command print a trainer? */
-static bool prints_trainer(const zp_run_state *run) {
-  return strcmp(run->command, "build") == 0 || strcmp(run->command, "run") == 0;
 }
 
 /* A plan may hold more than the generator of trainers can print. */
@@ -284,6 +285,20 @@ zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
   zp_flush_diags(run);
   zp_json_free(json);
   return refuse_ungenerated(run, plan);
+}
+
+/* Every file brings its own recorded options. */
+int zp_obtain_plan_of(zp_run_state *run, const char *path, const zp_plan **plan) {
+  const zp_options own = run->options;
+  run->options.files = (zp_strings){0};
+  zp_push(run->arena, &run->options.files, path);
+  run->diags = zp_diags_new(run->arena);
+  *plan = zp_obtain_plan(run, 0);
+  run->options = own;
+  if (!*plan) return ZP_EXIT_ERROR;
+  if ((*plan)->feasible) return ZP_EXIT_OK;
+  fprintf(stderr, "%s: %s", path, zp_report_infeasible(run->arena, *plan));
+  return ZP_EXIT_INFEASIBLE;
 }
 
 const char *zp_tree_dir(zp_run_state *run) {

@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char *const later[] = {"compare"};
-
 static void print_help(FILE *out) {
   fprintf(out, "zplan: plans, generates and runs the parallel training of large models\n\n");
   for (int i = 0; i < zp_verb_count(); i++) {
@@ -40,8 +38,6 @@ static int close_output(int status) {
 static int unknown_verb(zp_arena *arena, const char *word) {
   zp_strings names = {0};
   for (int i = 0; i < zp_verb_count(); i++) zp_push(arena, &names, zp_verb_at(i)->name);
-  for (size_t i = 0; i < sizeof later / sizeof *later; i++)
-    if (strcmp(later[i], word) == 0) return zp_usage_error("`zplan %s` is not built in this version", word);
   const char *near = zp_closest(word, names.data, names.len);
   if (near) return zp_usage_error("unknown command `%s`; did you mean `%s`?", word, near);
   return zp_usage_error("`%s` is neither a command nor a .dz file; see zplan --help", word);

@@ -47,19 +47,19 @@ typedef struct option_row {
 } option_row;
 
 static const option_row rows[] = {
-    {"--gpus", O_GPUS, "N|auto|LOW..HIGH", "plan build run explain bench export",
+    {"--gpus", O_GPUS, "N|auto|LOW..HIGH", "plan build run explain bench export compare",
      "devices to use (default: the cluster block; build, run: 1 rank); auto: the fewest that fit; a range: a table"},
-    {"--ranks", O_GPUS, "N", "plan build run explain bench export", "the same as --gpus"},
-    {"--nodes", O_NODES, "N", "plan build run explain bench export", "nodes of the cluster"},
-    {"--cluster", O_CLUSTER, "NAME", "plan build run check explain bench export", "which cluster block of the file"},
-    {"--model", O_MODEL, "NAME", "plan build run check explain bench export", "which model of the file"},
-    {"--plan", O_PLAN, "NAME", "plan build run check explain bench export", "which plan block of the file"},
-    {"--set", O_SET, "KEY=VALUE", "plan build run check explain bench export",
+    {"--ranks", O_GPUS, "N", "plan build run explain bench export compare", "the same as --gpus"},
+    {"--nodes", O_NODES, "N", "plan build run explain bench export compare", "nodes of the cluster"},
+    {"--cluster", O_CLUSTER, "NAME", "plan build run check explain bench export compare", "which cluster block of the file"},
+    {"--model", O_MODEL, "NAME", "plan build run check explain bench export compare", "which model of the file"},
+    {"--plan", O_PLAN, "NAME", "plan build run check explain bench export compare", "which plan block of the file; compare takes several"},
+    {"--set", O_SET, "KEY=VALUE", "plan build run check explain bench export compare",
      "instead of the file's plan limit or train setting: 'tensor<=8', steps=50, model.layers=3; several add up"},
     {"-o", O_OUTPUT, "FILE", "plan build run data calibrate bench export import",
      "where the result goes (build, run, bench: a folder)"},
     {"--top", O_TOP, "K", "plan bench", "search for the K next best plans, too"},
-    {"--json", O_JSON, NULL, "plan check validate explain bench diff", "one JSON document on standard output"},
+    {"--json", O_JSON, NULL, "plan check validate explain bench diff compare", "one JSON document on standard output"},
     {"--target", O_TARGET, "cpu|cuda", "build run bench", "what the trainer runs on (default: the devices of the cluster)"},
     {"--arch", O_ARCH, "sm_NN|host", "build run bench",
      "of GPU trainers (default: the device's); host: an emulated GPU, slow, to try trainers without one"},
@@ -67,7 +67,7 @@ static const option_row rows[] = {
     {"--resume", O_RESUME, NULL, "run", "go on from the last checkpoint"},
     {"--steps", O_STEPS, "N", "run bench", "steps to run instead of the file's"},
     {"--log", O_LOG, "FILE", "run report", "JSON lines of a run: written by run, read by report"},
-    {"--device-memory", O_MEMORY, "SIZE", "plan build run explain bench export", "budget of one device, e.g. 4GiB"},
+    {"--device-memory", O_MEMORY, "SIZE", "plan build run explain bench export compare", "budget of one device, e.g. 4GiB"},
     {"--html", O_HTML, "FILE", "report", "the report as one HTML file"},
     {"--trace", O_TRACE, "FILE", "report", "the simulated step as a Chrome trace"},
     {"--why-not", O_WHY_NOT, "'KEY=VALUE, ...'", "explain", "what another plan would cost, or why it does not fit"},
@@ -79,9 +79,9 @@ static const option_row rows[] = {
     {"--dump-after", O_DUMP, "graph|shard|differentiate|lower", "plan", "an intermediate form"},
     {"--sensitivity", O_SENSITIVITY, NULL, "plan", "the best plan on a machine with one rate changed"},
     {"--pareto", O_PARETO, NULL, "plan", "step time against memory, devices and price"},
-    {"--calibration", O_CALIBRATION, "FILE", "plan build run explain bench export",
+    {"--calibration", O_CALIBRATION, "FILE", "plan build run explain bench export compare",
      "measurements of `zplan calibrate`; for CPU clusters also $ZPLAN_CALIBRATION"},
-    {"--gap", O_GAP, "SHARE", "plan build run explain bench export",
+    {"--gap", O_GAP, "SHARE", "plan build run explain bench export compare",
      "stop searching when no plan is faster by more than this: 1%, 0.01 (default 0)"},
     {"-t", O_SECONDS, "SECONDS", "calibrate", "time to measure: 10 to 600 (default 30)"},
 };
@@ -198,7 +198,10 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   case O_NODES: return parse_count(row->name, v, 1, &o->load.nodes);
   case O_CLUSTER: o->load.cluster = v; return true;
   case O_MODEL: o->load.model = v; return true;
-  case O_PLAN: o->load.plan = v; return true;
+  case O_PLAN:
+    o->load.plan = v;
+    zp_push(run->arena, &o->plan_names, v);
+    return true;
   case O_SET: zp_push(run->arena, &o->set, v); return true;
   case O_OUTPUT: o->output = v; return true;
   case O_TOP:

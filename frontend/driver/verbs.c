@@ -14,6 +14,8 @@ static const zp_verb verbs[] = {
     {"explain", zp_cmd_explain, "CODE | FILE.dz|PLAN.json [--why-not 'tensor=8, zero=1']",
      "an error code, or why a plan is best"},
     {"diff", zp_cmd_diff, "PLAN.json PLAN.json [--json]", "two plans side by side: decisions and terms of the price"},
+    {"compare", zp_cmd_compare, "FILE.dz|PLAN.json... [--plan NAME]... [--json]",
+     "plans side by side: decisions, time, memory, traffic, price"},
     {"verify", zp_cmd_verify, "PLAN.json", "prove a plan file, independently of the search"},
     {"validate", zp_cmd_validate, "RUNS.csv... [--json]", "predict a table of measured runs, print the errors"},
     {"calibrate", zp_cmd_calibrate, "[-o FILE.json] [-t SECONDS]", "measure this machine for --calibration"},

@@ -11,14 +11,13 @@ static bool same_link(const zp_link *a, const zp_link *b) {
 }
 
 static bool same_device(const zp_device *a, const zp_device *b) {
-  for (int i = 0; i < 3; i++)
-    if (a->gemm_half[i] != b->gemm_half[i]) return false;
   return same_word(a->name, b->name) && a->is_cpu == b->is_cpu && a->memory_bytes == b->memory_bytes &&
          a->context_bytes == b->context_bytes && a->memory_bytes_per_s == b->memory_bytes_per_s &&
          a->flop_per_s_fp64 == b->flop_per_s_fp64 && a->flop_per_s_fp32 == b->flop_per_s_fp32 &&
          a->flop_per_s_half == b->flop_per_s_half && a->has_bf16 == b->has_bf16 && a->has_nccl == b->has_nccl &&
          a->eff_matmul == b->eff_matmul && a->eff_attention == b->eff_attention && a->eff_memory == b->eff_memory &&
-         a->launch_s == b->launch_s && a->cores == b->cores && same_word(a->arch, b->arch);
+         a->launch_s == b->launch_s && a->measured == b->measured && a->cores == b->cores &&
+         same_word(a->arch, b->arch);
 }
 
 bool zp_node_type_equal(const zp_node_type *a, const zp_node_type *b) {

@@ -1,4 +1,4 @@
-/* Two plans side by side: every decision, and the cuts. The terms of the price are compare.c's. */
+/* The decisions of a plan in words, and those of two plans side by side. The terms of the price are compare.c's. */
 #include "answers_internal.h"
 #include <zplan/buf.h>
 
@@ -23,49 +23,55 @@ static const char *home_words(zp_arena *arena, zp_home home) {
   return home.eighths ? zp_format(arena, "%d/8 on %s", home.eighths, zp_tier_name(home.tier)) : "device";
 }
 
-static void add(zp_arena *arena, zp_plan_diff *diff, const char *name, const char *a, const char *b) {
-  zp_decision_pair pair = {name, a, b, strcmp(a, b) == 0};
-  diff->same &= pair.same;
-  zp_push(arena, &diff->decisions, pair);
+static void add(zp_arena *arena, zp_decisions *out, const char *name, const char *words) {
+  zp_push(arena, out, ((zp_decision){name, words}));
 }
 
-static void add_input(zp_arena *arena, zp_plan_diff *diff, const zp_plan *a, const zp_plan *b) {
-  const zp_spec *x = a->spec, *y = b->spec;
-  add(arena, diff, "model", x->model->name, y->model->name);
-  add(arena, diff, "parameters", int_words(arena, zp_model_parameters(x->model)),
-      int_words(arena, zp_model_parameters(y->model)));
-  add(arena, diff, "devices", zp_format(arena, "%d x %s", a->devices, a->machine.node->device.name),
-      zp_format(arena, "%d x %s", b->devices, b->machine.node->device.name));
-  add(arena, diff, "batch", int_words(arena, x->train.batch), int_words(arena, y->train.batch));
+static void add_number(zp_arena *arena, zp_decisions *out, const char *name, int64_t value) {
+  add(arena, out, name, int_words(arena, value));
+}
+
+static void add_input(zp_arena *arena, zp_decisions *out, const zp_plan *plan) {
+  const zp_spec *spec = plan->spec;
+  add(arena, out, "model", spec->model->name);
+  add_number(arena, out, "parameters", zp_model_parameters(spec->model));
+  add(arena, out, "devices", zp_format(arena, "%d x %s", plan->devices, plan->machine.node->device.name));
+  add_number(arena, out, "batch", spec->train.batch);
+}
+
+zp_decisions zp_plan_decisions(zp_arena *arena, const zp_plan *plan) {
+  zp_decisions out = {0};
+  const zp_choice *c = &plan->program->choice;
+  add_input(arena, &out, plan);
+  add_number(arena, &out, "tensor", c->tensor);
+  add_number(arena, &out, "pipeline", c->pipeline);
+  add_number(arena, &out, "data", c->data);
+  add_number(arena, &out, "expert", zp_expert_ranks(c));
+  add_number(arena, &out, "idle", zp_plan_idle(plan, c));
+  add_number(arena, &out, "zero", c->zero);
+  add_number(arena, &out, "microbatch", c->microbatch);
+  add(arena, &out, "rank_order", zp_rank_order_name(c->order));
+  add(arena, &out, "schedule", zp_schedule_name(c->schedule));
+  add_number(arena, &out, "chunks", c->chunks > 1 ? c->chunks : 1);
+  add(arena, &out, "recompute", zp_report_recompute(arena, c));
+  add(arena, &out, "sequence", c->sequence ? "true" : "false");
+  add(arena, &out, "compress", c->compress ? "true" : "false");
+  for (int s = 0; s < ZP_STATE_COUNT; s++)
+    add(arena, &out, zp_format(arena, "offload[%s]", zp_state_name((zp_state)s)), home_words(arena, c->home[s]));
+  add(arena, &out, "cut", c->fine ? "block" : "layer");
+  add(arena, &out, "units", cut_words(arena, c));
+  return out;
 }
 
 zp_plan_diff zp_diff_plans(zp_arena *arena, const zp_plan *a, const zp_plan *b) {
   zp_plan_diff diff = {.same = true};
-  const zp_choice *x = &a->program->choice, *y = &b->program->choice;
-  add_input(arena, &diff, a, b);
-  const struct {
-    const char *name;
-    int64_t a, b;
-  } numbers[] = {{"tensor", x->tensor, y->tensor},
-                 {"pipeline", x->pipeline, y->pipeline},
-                 {"data", x->data, y->data},
-                 {"expert", zp_expert_ranks(x), zp_expert_ranks(y)},
-                 {"idle", zp_plan_idle(a, x), zp_plan_idle(b, y)},
-                 {"zero", x->zero, y->zero},
-                 {"microbatch", x->microbatch, y->microbatch}};
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-    add(arena, &diff, numbers[i].name, int_words(arena, numbers[i].a), int_words(arena, numbers[i].b));
-  add(arena, &diff, "schedule", zp_schedule_name(x->schedule), zp_schedule_name(y->schedule));
-  add(arena, &diff, "chunks", int_words(arena, x->chunks > 1 ? x->chunks : 1),
-      int_words(arena, y->chunks > 1 ? y->chunks : 1));
-  add(arena, &diff, "recompute", zp_report_recompute(arena, x), zp_report_recompute(arena, y));
-  add(arena, &diff, "sequence", x->sequence ? "true" : "false", y->sequence ? "true" : "false");
-  add(arena, &diff, "compress", x->compress ? "true" : "false", y->compress ? "true" : "false");
-  for (int s = 0; s < ZP_STATE_COUNT; s++)
-    add(arena, &diff, zp_format(arena, "offload[%s]", zp_state_name((zp_state)s)), home_words(arena, x->home[s]),
-        home_words(arena, y->home[s]));
-  add(arena, &diff, "cut", x->fine ? "block" : "layer", y->fine ? "block" : "layer");
-  add(arena, &diff, "units", cut_words(arena, x), cut_words(arena, y));
+  const zp_decisions x = zp_plan_decisions(arena, a), y = zp_plan_decisions(arena, b);
+  for (int i = 0; i < x.len; i++) {
+    zp_decision_pair pair = {x.data[i].name, x.data[i].words, y.data[i].words, false};
+    pair.same = strcmp(pair.a, pair.b) == 0;
+    diff.same &= pair.same;
+    zp_push(arena, &diff.decisions, pair);
+  }
   diff.prices = zp_compare(arena, a, b);
   return diff;
 }

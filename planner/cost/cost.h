@@ -2,6 +2,7 @@
 #ifndef ZPLAN_COST_H
 #define ZPLAN_COST_H
 
+#include <zplan/cpu_kernels.h>
 #include <zplan/plan.h>
 
 /* fmax and fmin of seconds, which are never NaN: those of libm are calls. */
@@ -23,7 +24,10 @@ double zp_cost_message(const zp_group_link *link, double bytes);
 /* ---- operation.c ---- */
 /* Multiprocessors of the device. */
 double zp_cost_units(const zp_machine *machine);
-/* Matrix product [m, k] x [k, n]. */
+/* `batch` independent products [m, k] x [k, n] in one call, with operands that lie so. */
+double zp_cost_product(const zp_machine *machine, zp_product_kind kind, double batch, double m, double n, double k,
+                       int float_bytes);
+/* Neither operand is turned. Matrix product [m, k] x [k, n]. */
 double zp_cost_matmul(const zp_machine *machine, double m, double n, double k, int float_bytes);
 /* `batch` independent products [m, k] x [k, n] in one call. */
 double zp_cost_batched_matmul(const zp_machine *machine, double batch, double m, double n, double k, int float_bytes);
@@ -31,7 +35,18 @@ double zp_cost_batched_matmul(const zp_machine *machine, double batch, double m,
 double zp_cost_memory_bound(const zp_machine *machine, double bytes, double flop);
 /* The larger of computing and moving. */
 double zp_cost_roofline(const zp_machine *machine, double flop, double efficiency, double bytes);
-double zp_cost_attention(const zp_machine *machine, double flop, double bytes);
+double zp_cost_attention(const zp_machine *machine, double flop, double bytes, double sequence, double head,
+                         bool backward);
+/* A row kernel, a lookup or a loss; gradient: of a fused row kernel. */
+double zp_cost_row_kernel(const zp_machine *machine, double bytes, double flop, bool gradient);
+/* Norm and optimizer over elements that this device updates. */
+double zp_cost_update(const zp_machine *machine, double norm_bytes, double update_bytes);
+
+/* ---- cpu.c: the same on measured CPU cores; the device has `measured` ---- */
+double zp_cost_cpu_product(const zp_machine *machine, zp_product_kind kind, double batch, double m, double n, double k);
+double zp_cost_cpu_attention(const zp_machine *machine, double flop, double sequence, double head, bool backward);
+double zp_cost_cpu_row_kernel(const zp_machine *machine, double bytes, double flop, bool gradient);
+double zp_cost_cpu_update(const zp_machine *machine, double norm_bytes, double update_bytes);
 
 /* ---- step_end.c: what follows the micro-batches of a step on one stage ---- */
 typedef struct zp_step_end {

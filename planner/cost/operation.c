@@ -3,8 +3,9 @@
  * Matrix product on a GPU: the output is cut into tiles, tiles run in waves over the device's multiprocessors, a tile
  * costs its products plus the filling of its pipeline, and small tiles wait more for their operands. The library picks
  * the fastest of some tile shapes and may divide a long inner dimension; so does this model. Operands whose rows are
- * not aligned do without the tensor cores. On CPUs every dimension saturates as x / (x + half). Nothing is faster than
- * its bytes (roofline). Left out: clocks that depend on the data, caches, differences between library versions. */
+ * not aligned do without the tensor cores. On CPUs every dimension saturates as x / (x + half), unless they were
+ * measured (cpu.c). Nothing is faster than its bytes (roofline). Left out: clocks that depend on the data, caches,
+ * differences between library versions. */
 #include <math.h>
 #include "constants.h"
 #include "cost.h"
@@ -69,27 +70,28 @@ static double gpu_product_s(const zp_machine *machine, double batch, double m, d
   return fastest_tile_flop(units, batch, m, n, k) / (rate * share(device->eff_matmul));
 }
 
-/* Measured on the machine (zplan calibrate), else the table's. */
-static double half_at(const zp_device *device, int dimension, enum zp_cost_constant otherwise) {
-  double measured = device->gemm_half[dimension];
-  return measured > 0 ? measured : zp_cost_constant(otherwise);
-}
+/* ---- matrix products ---- */
 
 static double cpu_product_s(const zp_machine *machine, double batch, double m, double n, double k) {
-  const zp_device *device = device_of(machine);
-  double shape = saturation(m, half_at(device, 0, ZP_COST_CPU_GEMM_M_HALF)) *
-                 saturation(n, half_at(device, 1, ZP_COST_CPU_GEMM_N_HALF)) *
-                 saturation(k, half_at(device, 2, ZP_COST_CPU_GEMM_K_HALF));
-  return batch * 2 * m * n * k / (machine->flop_per_s * share(device->eff_matmul) * shape);
+  double shape = saturation(m, zp_cost_constant(ZP_COST_CPU_GEMM_M_HALF)) *
+                 saturation(n, zp_cost_constant(ZP_COST_CPU_GEMM_N_HALF)) *
+                 saturation(k, zp_cost_constant(ZP_COST_CPU_GEMM_K_HALF));
+  return batch * 2 * m * n * k / (machine->flop_per_s * share(device_of(machine)->eff_matmul) * shape);
 }
 
-double zp_cost_batched_matmul(const zp_machine *machine, double batch, double m, double n, double k, int float_bytes) {
+double zp_cost_product(const zp_machine *machine, zp_product_kind kind, double batch, double m, double n, double k,
+                       int float_bytes) {
   if (batch <= 0 || m <= 0 || n <= 0 || k <= 0) return 0;
   const zp_device *device = device_of(machine);
+  if (device->measured) return zp_cost_cpu_product(machine, kind, batch, m, n, k);
   double compute =
       device->is_cpu ? cpu_product_s(machine, batch, m, n, k) : gpu_product_s(machine, batch, m, n, k, float_bytes);
   double bytes = batch * (m * k + k * n + m * n) * float_bytes;
   return device->launch_s + fmax(compute, memory_s(machine, bytes));
+}
+
+double zp_cost_batched_matmul(const zp_machine *machine, double batch, double m, double n, double k, int float_bytes) {
+  return zp_cost_product(machine, ZP_PRODUCT_NN, batch, m, n, k, float_bytes);
 }
 
 double zp_cost_matmul(const zp_machine *machine, double m, double n, double k, int float_bytes) {
@@ -107,6 +109,18 @@ double zp_cost_roofline(const zp_machine *machine, double flop, double efficienc
   return device_of(machine)->launch_s + fmax(compute, memory_s(machine, bytes));
 }
 
-double zp_cost_attention(const zp_machine *machine, double flop, double bytes) {
+double zp_cost_row_kernel(const zp_machine *machine, double bytes, double flop, bool gradient) {
+  if (device_of(machine)->measured) return zp_cost_cpu_row_kernel(machine, bytes, flop, gradient);
+  return zp_cost_memory_bound(machine, bytes, flop);
+}
+
+double zp_cost_update(const zp_machine *machine, double norm_bytes, double update_bytes) {
+  if (device_of(machine)->measured) return zp_cost_cpu_update(machine, norm_bytes, update_bytes);
+  return zp_cost_memory_bound(machine, norm_bytes + update_bytes, 0);
+}
+
+double zp_cost_attention(const zp_machine *machine, double flop, double bytes, double sequence, double head,
+                         bool backward) {
+  if (device_of(machine)->measured) return zp_cost_cpu_attention(machine, flop, sequence, head, backward);
   return zp_cost_roofline(machine, flop, device_of(machine)->eff_attention, bytes);
 }

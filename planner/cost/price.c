@@ -18,30 +18,44 @@ static const zp_shape *in_shape(const pricer *p, const zp_node *node, int i) {
   return &p->graph->tensors.data[node->in.data[i]].shape;
 }
 
-/* y[m, n] = x[m, k] w; gradients are the same product with the roles turned: dx[m, k] = dy w', dw[k, n] = x' dy. */
+/* y[m, n] = x[m, k] w; gradients are the same product with the roles turned: dx[m, k] = dy w', dw[k, n] = x' dy. Of a
+ * weight that is stored turned (attr.trans): dw[n, k] = dy' x. */
+static zp_product_kind kind_of(const zp_node *node, bool forward) {
+  return node->attr.trans == forward ? ZP_PRODUCT_NT : ZP_PRODUCT_NN;
+}
+
 static double matmul_s(const pricer *p, const zp_node *node) {
+  int eb = p->lowered->compute_bytes;
   double rows = (double)zp_shape_rows(in_shape(p, node, 0), p->lowered->microbatch);
   double a = (double)zp_shape_cols(in_shape(p, node, 0)), b;
-  if (node->op == ZP_OP_MATMUL_WGRAD) {
+  if (node->op == ZP_OP_MATMUL_WGRAD) { /* (dy, x) */
     b = (double)zp_shape_cols(in_shape(p, node, 1));
-    return zp_cost_matmul(p->machine, a, b, rows, p->lowered->compute_bytes);
+    bool turned = !node->attr.trans && p->machine->node->device.measured; /* only there it makes a difference */
+    return zp_cost_product(p->machine, ZP_PRODUCT_TN, 1, turned ? b : a, turned ? a : b, rows, eb);
   }
   b = (double)zp_shape_elements(in_shape(p, node, 1), 1) / a; /* the other dimension of w */
-  return zp_cost_matmul(p->machine, rows, b, a, p->lowered->compute_bytes);
+  return zp_cost_product(p->machine, kind_of(node, node->op == ZP_OP_MATMUL), 1, rows, b, a, eb);
 }
 
 /* The same for every expert. Forward and dx: one product for the slots of each sample and expert; dw: one an expert,
  * over the slots of all samples. Empty slots are multiplied like full ones. */
 static double grouped_s(const pricer *p, const zp_node *node) {
   const zp_shape *first = in_shape(p, node, 0);
+  int eb = p->lowered->compute_bytes;
   double samples = (double)p->lowered->microbatch, experts = (double)first->dim[1], slots = (double)first->dim[2];
   double a = (double)first->dim[3], b;
   if (node->op == ZP_OP_BATCHED_MATMUL_WGRAD) {
     b = (double)zp_shape_cols(in_shape(p, node, 1));
-    return zp_cost_batched_matmul(p->machine, experts, a, b, samples * slots, p->lowered->compute_bytes);
+    return zp_cost_product(p->machine, ZP_PRODUCT_TN, experts, a, b, samples * slots, eb);
   }
   b = (double)zp_shape_elements(in_shape(p, node, 1), 1) / (experts * a);
-  return zp_cost_batched_matmul(p->machine, samples * experts, slots, b, a, p->lowered->compute_bytes);
+  return zp_cost_product(p->machine, kind_of(node, node->op == ZP_OP_BATCHED_MATMUL), samples * experts, slots, b, a,
+                         eb);
+}
+
+static double attention_s(const pricer *p, const zp_step *step) {
+  double sequence = (double)in_shape(p, step->node, 0)->dim[1], head = (double)step->node->attr.head_size;
+  return zp_cost_attention(p->machine, step->flop, step->bytes, sequence, head, step->op == ZP_OP_ATTENTION_GRAD);
 }
 
 static double comm_s(const pricer *p, const zp_step *step) {
@@ -61,13 +75,13 @@ static double comm_s(const pricer *p, const zp_step *step) {
 
 static double step_s(const pricer *p, const zp_step *step) {
   if (zp_cost_is_comm(step)) return comm_s(p, step);
-  if (step->kind != ZP_STEP_NODE) return zp_cost_memory_bound(p->machine, step->bytes, step->flop);
+  if (step->kind != ZP_STEP_NODE) return zp_cost_row_kernel(p->machine, step->bytes, step->flop, false);
   switch (zp_op_get_class(step->op)) {
   case ZP_CLASS_VIEW: return 0;
   case ZP_CLASS_MATMUL: return matmul_s(p, step->node);
   case ZP_CLASS_GROUPED: return grouped_s(p, step->node);
-  case ZP_CLASS_ATTENTION: return zp_cost_attention(p->machine, step->flop, step->bytes);
-  default: return zp_cost_memory_bound(p->machine, step->bytes, step->flop);
+  case ZP_CLASS_ATTENTION: return attention_s(p, step);
+  default: return zp_cost_row_kernel(p->machine, step->bytes, step->flop, step->op == ZP_OP_FUSED_GRAD);
   }
 }
 

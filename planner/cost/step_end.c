@@ -65,8 +65,7 @@ static void price_update(zp_step_end *end, const zp_lowered *lowered, const zp_m
   double away = (double)shard_elements * zp_cost_away(choice, ZP_STATE_OPTIMIZER), here = (double)shard_elements - away;
   double norm_bytes = (double)shard_elements * lowered->grad_bytes,
          norm_away = norm_bytes * zp_cost_away(choice, ZP_STATE_GRADIENTS);
-  end->optimizer_s =
-      zp_cost_memory_bound(machine, norm_bytes - norm_away + here * update_bytes_per_element(lowered), 0);
+  end->optimizer_s = zp_cost_update(machine, norm_bytes - norm_away, here * update_bytes_per_element(lowered));
   if (choice->compress) end->optimizer_s += packing_s(machine, (double)flat_elements, choice->data);
   double norm = zp_cost_moving(norm_away, zp_cost_host_rates(machine).host_bytes_per_s), pieces;
   double update = host_update_s(lowered, machine, choice, away, count_buckets(lowered, flat_elements), &pieces);

@@ -4,7 +4,8 @@
 #include <zplan/calibration.h>
 
 static const char format_name[] = "zplan-calibration";
-enum { VERSION = 1 };
+/* 2: kernels of CPU trainers by their sizes (README.md of runtime/calibrate); before, one curve and one memory rate. */
+enum { VERSION = 2 };
 
 /* ---- files ---- */
 
@@ -29,7 +30,7 @@ zp_calibration *zp_calibration_read(zp_arena *arena, const zp_json *json, const 
     return NULL;
   }
   if (zp_json_get_int(json, "version", 0) != VERSION) {
-    *error = zp_format(arena, "its version is %lld, this zplan reads %d",
+    *error = zp_format(arena, "its version is %lld, this zplan reads %d: `zplan calibrate` measures again",
                        (long long)zp_json_get_int(json, "version", 0), VERSION);
     return NULL;
   }
@@ -69,51 +70,6 @@ double zp_calibration_value(const zp_calibration *c, const char *name, double mi
 
 /* ---- use ---- */
 
-/* gemm_f32_t2_SUFFIX of the measured thread count nearest to `threads` from below, or the smallest. */
-static double gemm_value(zp_arena *arena, const zp_calibration *c, const char *precision, int threads,
-                         const char *suffix) {
-  for (int t = threads; t >= 1; t--) {
-    double value = zp_calibration_value(c, zp_format(arena, "gemm_%s_t%d_%s", precision, t, suffix), -1);
-    if (value >= 0) return value;
-  }
-  return -1;
-}
-
-static int measured_threads(zp_arena *arena, const zp_calibration *c, const char *precision, int threads) {
-  while (threads > 1 && zp_calibration_value(c, zp_format(arena, "gemm_%s_t%d_flop_per_s", precision, threads), -1) < 0)
-    threads--;
-  return threads;
-}
-
-/* Rates of a device are those of all its cores. */
-static bool apply_products(zp_arena *arena, const zp_calibration *c, zp_spec *spec) {
-  zp_device *d = &spec->cluster.node.device;
-  int nodes = spec->cluster.nodes > 0 ? spec->cluster.nodes : 1, ranks = ((int)spec->cluster.ranks + nodes - 1) / nodes;
-  int cores = d->cores > 0 ? d->cores : 1, threads = ranks > 0 && cores / ranks > 1 ? cores / ranks : 1;
-  const char *precision = spec->train.precision == ZP_PREC_F64 ? "f64" : "f32";
-  double rank_rate = gemm_value(arena, c, precision, threads, "flop_per_s");
-  if (rank_rate <= 0) return false;
-  double rate = rank_rate / measured_threads(arena, c, precision, threads) * cores;
-  *(spec->train.precision == ZP_PREC_F64 ? &d->flop_per_s_fp64 : &d->flop_per_s_fp32) = rate;
-  d->eff_matmul = 1;
-  static const char *const halves[3] = {"m_half", "n_half", "k_half"};
-  for (int i = 0; i < 3; i++) d->gemm_half[i] = fmax(0, gemm_value(arena, c, precision, threads, halves[i]));
-  double measured_cores = zp_calibration_value(c, "cores", cores);
-  double attention = zp_calibration_value(c, "attention_flop_per_s", 0) / measured_cores * cores;
-  if (attention > 0) d->eff_attention = attention * (spec->train.precision == ZP_PREC_F64 ? 0.5 : 1) / rate;
-  return true;
-}
-
-/* Most bytes move in row kernels; the optimizer's stream gives the device its bandwidth, and what row kernels reach of
- * it, more or less because of caches, is the efficiency. */
-static void apply_memory(const zp_calibration *c, zp_spec *spec) {
-  zp_device *d = &spec->cluster.node.device;
-  double update = zp_calibration_value(c, "update_bytes_per_s", 0), row = zp_calibration_value(c, "row_bytes_per_s", 0);
-  if (update > 0) d->memory_bytes_per_s = update;
-  if (update > 0 && row > 0) d->eff_memory = row / update;
-  d->launch_s = zp_calibration_value(c, "task_s", d->launch_s);
-}
-
 static void apply_links(const zp_calibration *c, zp_spec *spec) {
   zp_link *link = &spec->cluster.node.link;
   double rate = zp_calibration_value(c, "all_reduce_bytes_per_s", 0);
@@ -132,11 +88,7 @@ bool zp_calibration_apply(zp_arena *arena, const zp_calibration *c, const char *
     spec->cluster.calibration = zp_strdup(arena, name);
     return true;
   }
-  if (!apply_products(arena, c, spec)) {
-    *error = "it has no rates of matrix products in this precision";
-    return false;
-  }
-  apply_memory(c, spec);
+  if (!zp_calibration_apply_kernels(arena, c, spec, error)) return false;
   apply_links(c, spec);
   spec->cluster.calibration = zp_strdup(arena, name);
   return true;

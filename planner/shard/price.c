@@ -31,7 +31,11 @@ double zp_shard_node_seconds(const zp_shard_problem *problem, const zp_node *nod
   if (node->op == ZP_OP_SPLIT) return 0;
   if (node->op == ZP_OP_MATMUL || node->op == ZP_OP_BATCHED_MATMUL)
     return FORWARD_AND_BACKWARD * zp_cost_roofline(machine, flop, machine->node->device.eff_matmul, bytes);
-  if (node->op == ZP_OP_ATTENTION) return FORWARD_AND_BACKWARD * zp_cost_attention(machine, flop, bytes);
+  if (node->op == ZP_OP_ATTENTION) {
+    double sequence = (double)problem->graph->tensors.data[node->in.data[0]].shape.dim[1];
+    return FORWARD_AND_BACKWARD *
+           zp_cost_attention(machine, flop, bytes, sequence, (double)node->attr.head_size, false);
+  }
   return FORWARD_AND_BACKWARD * zp_cost_memory_bound(machine, bytes, flop);
 }
 

@@ -5,25 +5,40 @@
 #include "internal.h"
 
 /* ---- main.c ---- */
-/* One row on stdout: name, value, unit and how it was measured, separated by tabs. */
+/* A row: name, value, unit and how it was measured. A name that comes again, in another pass, gives the row the median
+ * of the values. main prints the rows at the end, a line each, tabs between. */
 void put_row(const char *name, double value, const char *unit, const char *how, ...)
     __attribute__((format(printf, 4, 5)));
 /* Wall-clock seconds. */
 double now(void);
 /* Seconds of one call of `work`: it is repeated for about `budget_s`, at least three times after a warm-up; the first
- * quartile, because other programs on the machine only ever make a call slower. */
+ * quartile. */
 double time_call(void (*work)(void *arg), void *arg, double budget_s);
+/* One of several works that are timed in turns. */
+typedef struct timing {
+  void (*work)(void *arg);
+  void *arg;
+  bool warm;      /* every timed call follows one that is not timed: what it needs is in the caches, if it fits */
+  double seconds; /* out: of one call */
+} timing;
+/* Rounds over all of them for about `budget_s`, at least one: a disturbance of the machine lasts longer than one call
+ * and must not decide about one work alone. The median, because a trainer's steps are as disturbed as these calls. */
+void time_in_turns(timing *timings, int n, double budget_s);
 /* A rank with `threads` threads and no model: what the runtime's own kernels need to run. */
 void open_rank(zpr *c, zpr_program *program, int threads);
-/* Bytes that no page fault interrupts any more. Ends the program when there is no memory. */
+/* Bytes that no page fault interrupts any more, on large pages where the system has them, as a trainer's arena; all 0.
+ * Ends the program when there is no memory. give_back returns them. */
 void *touched(int64_t bytes);
+void give_back(void *memory, int64_t bytes);
 int machine_cores(void);
 
 /* ---- gemm.c: products of trainers' shapes. With fewer threads than cores the other cores are kept as busy by copies
  * of this process, as they are when every rank has its own. ---- */
 void measure_gemm(zpk_dtype dtype, int threads, double budget_s);
-/* ---- kernels.c: memory, row kernels, attention, start of a task; all cores ---- */
-void measure_kernels(double budget_s);
+/* ---- rows.c, attention.c, streams.c: on all threads of the rank ---- */
+void measure_rows(zpr *c, double budget_s);
+void measure_attention(zpr *c, double budget_s);
+void measure_streams(zpr *c, double budget_s);
 /* ---- disk.c ---- */
 void measure_disk(const char *folder);
 /* ---- links.c: two ranks, under mpirun ---- */

@@ -41,6 +41,6 @@ void measure_disk(const char *folder) {
   if (took > 0)
     put_row("disk_read_bytes_per_s", bytes / took, "B/s", "%d MiB, after dropping it from the cache where possible",
             (BLOCK >> 20) * BLOCKS);
-  free(block);
+  give_back(block, BLOCK);
   close(fd);
 }

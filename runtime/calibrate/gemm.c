@@ -1,5 +1,9 @@
-/* Rates of matrix products over a grid of shapes, through the runtime's zpr_gemm. Rows: gemm_f32_t2_256x64x1024, the
- * rate of one rank with 2 threads for m x n x k. */
+/* Rates of matrix products over a grid of shapes, through the runtime's zpr_gemm. Rows: gemm_f32_t2_nt_256x64x1024, the
+ * rate of one rank with 2 threads for m x n x k. Kinds are the three products of a linear layer: nt forward, the rows
+ * of the weight are columns of the product; nn gradient of the inputs; tn gradient of the weight.
+ *
+ * In a training step an operand comes back after the steps of a whole layer, so the calls for a shape take turns over
+ * SETS operand sets: those of small products stay in the caches, those of large ones come from memory, as there. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,46 +12,59 @@
 #include <unistd.h>
 #include "calibrate.h"
 
-static const int64_t sides[] = {32, 128, 512, 1536};
-enum { N_SIDES = sizeof sides / sizeof *sides, LONGEST = 1536 };
+static const int64_t sides[] = {32, 128, 384, 1024};
+static const char *const kinds[] = {"nt", "nn", "tn"};
+enum { N_SIDES = sizeof sides / sizeof *sides, CUBE = N_SIDES * N_SIDES * N_SIDES, KINDS = 3, BUSY_SIDE = 512 };
+enum { SETS = 16 };
+/* Sets together stay within POOL_BYTES; up to CACHED_BYTES of them are all visited, untimed and timed. */
+static const int64_t pool_bytes = 128 << 20, cached_bytes = 16 << 20;
 
 typedef struct product {
   zpr *c;
-  int64_t m, n, k;
+  int64_t m, n, k, sets, set_bytes;
   bool trans_a, trans_b;
-  void *a, *b, *y;
-  int calls; /* small products are timed several at a time */
+  char *pool;
+  int calls, turn; /* a visit times several calls of a small product */
 } product;
 
 static void multiply(void *arg) {
-  const product *p = arg;
-  for (int i = 0; i < p->calls; i++)
-    zpr_gemm(p->c, p->trans_a, p->trans_b, p->m, p->n, p->k, p->a, p->trans_a ? p->m : p->k, p->b,
-             p->trans_b ? p->k : p->n, false, p->y, p->n);
+  product *p = arg;
+  int64_t size = zpk_bytes(p->c->program->dtype);
+  for (int i = 0; i < p->calls; i++) {
+    char *a = p->pool + p->turn++ % p->sets * p->set_bytes, *b = a + p->m * p->k * size, *y = b + p->k * p->n * size;
+    zpr_gemm(p->c, p->trans_a, p->trans_b, p->m, p->n, p->k, a, p->trans_a ? p->m : p->k, b, p->trans_b ? p->k : p->n,
+             false, y, p->n);
+  }
 }
 
-/* The three products of a linear layer take turns over the grid: forward, gradient of inputs (transposed weight),
- * gradient of the weight (transposed input). */
-static void set_kind(product *p, int index) {
-  p->trans_b = index % 3 == 1;
-  p->trans_a = index % 3 == 2;
-}
-
-static void measure_grid(product *p, zpk_dtype dtype, int threads, double budget_s) {
-  enum { SHAPES = N_SIDES * N_SIDES * N_SIDES };
+static void set_shape(product *p, int64_t m, int64_t n, int64_t k) {
   const double small = 4e6; /* FLOP that are long enough to time alone */
+  double flop = 2.0 * (double)m * (double)n * (double)k;
+  p->m = m, p->n = n, p->k = k;
+  p->set_bytes = (m * k + k * n + m * n) * zpk_bytes(p->c->program->dtype);
+  p->sets = pool_bytes / p->set_bytes < SETS ? pool_bytes / p->set_bytes : SETS;
+  p->calls = flop < small ? (int)(small / flop) + 1 : 1;
+  if (p->sets * p->set_bytes <= cached_bytes && p->calls < p->sets) p->calls = (int)p->sets;
+}
+
+static void measure_grid(zpr *c, char *pool, int threads, double budget_s) {
+  enum { SHAPES = CUBE * KINDS };
+  product products[SHAPES];
+  timing timings[SHAPES];
   for (int i = 0; i < SHAPES; i++) {
-    p->m = sides[i / N_SIDES / N_SIDES];
-    p->n = sides[i / N_SIDES % N_SIDES];
-    p->k = sides[i % N_SIDES];
-    set_kind(p, i);
-    double flop = 2.0 * (double)p->m * (double)p->n * (double)p->k;
-    p->calls = flop < small ? (int)(small / flop) + 1 : 1;
-    double seconds = time_call(multiply, p, budget_s / SHAPES) / p->calls;
+    product *p = &products[i];
+    *p = (product){.c = c, .pool = pool, .trans_b = i / CUBE == 0, .trans_a = i / CUBE == 2};
+    set_shape(p, sides[i % CUBE / N_SIDES / N_SIDES], sides[i / N_SIDES % N_SIDES], sides[i % N_SIDES]);
+    timings[i] = (timing){.work = multiply, .arg = p, .warm = p->sets * p->set_bytes <= cached_bytes};
+  }
+  time_in_turns(timings, SHAPES, budget_s);
+  for (int i = 0; i < SHAPES; i++) {
+    const product *p = &products[i];
     char name[64];
-    snprintf(name, sizeof name, "gemm_%s_t%d_%dx%dx%d", dtype == ZPK_F64 ? "f64" : "f32", threads, (int)p->m, (int)p->n,
-             (int)p->k);
-    put_row(name, flop / seconds, "FLOP/s", "%s operand transposed", p->trans_a ? "left" : p->trans_b ? "right" : "no");
+    snprintf(name, sizeof name, "gemm_%s_t%d_%s_%dx%dx%d", c->program->dtype == ZPK_F64 ? "f64" : "f32", threads,
+             kinds[i / CUBE], (int)p->m, (int)p->n, (int)p->k);
+    put_row(name, 2.0 * (double)p->m * (double)p->n * (double)p->k * p->calls / timings[i].seconds, "FLOP/s",
+            "%d operand sets in turn", (int)p->sets);
   }
 }
 
@@ -57,16 +74,15 @@ static void keep_busy(zpk_dtype dtype, int threads) {
   zpr_program program = {.dtype = dtype, .tensor = 1, .pipeline = 1, .data = 1};
   zpr c;
   open_rank(&c, &program, threads);
-  int64_t bytes = 512 * 512 * zpk_bytes(dtype);
-  product p = {.c = &c, .m = 512, .n = 512, .k = 512, .a = touched(bytes), .b = touched(bytes), .y = touched(bytes)};
-  for (p.calls = 1;;) multiply(&p);
+  product p = {.c = &c, .pool = touched(pool_bytes)};
+  set_shape(&p, BUSY_SIDE, BUSY_SIDE, BUSY_SIDE);
+  for (;;) multiply(&p);
 }
 
 void measure_gemm(zpk_dtype dtype, int threads, double budget_s) {
   pid_t others[ZPR_MAX_WORKERS];
   int n_others = machine_cores() / threads - 1;
   if (n_others > ZPR_MAX_WORKERS - 1) n_others = ZPR_MAX_WORKERS - 1;
-  fflush(stdout);
   for (int i = 0; i < n_others; i++) {
     others[i] = fork();
     if (others[i] == 0) keep_busy(dtype, threads);
@@ -74,10 +90,9 @@ void measure_gemm(zpk_dtype dtype, int threads, double budget_s) {
   zpr_program program = {.dtype = dtype, .tensor = 1, .pipeline = 1, .data = 1};
   zpr c;
   open_rank(&c, &program, threads);
-  int64_t bytes = (int64_t)LONGEST * LONGEST * zpk_bytes(dtype);
-  product p = {.c = &c, .a = touched(bytes), .b = touched(bytes), .y = touched(bytes)};
-  measure_grid(&p, dtype, threads, budget_s);
-  free(p.a), free(p.b), free(p.y);
+  char *pool = touched(pool_bytes);
+  measure_grid(&c, pool, threads, budget_s);
+  give_back(pool, pool_bytes);
   zpr_close(&c);
   for (int i = 0; i < n_others; i++) {
     if (others[i] < 0) continue;

@@ -71,7 +71,7 @@ static void measure_exchanges(zpr *c, double budget_s) {
     put_row("all_reduce_bytes_per_s", bytes / reduce_s, "B/s", "a rank's sending rate, two ranks, %d MiB",
             (int)(bytes / (1 << 20)));
   }
-  free(e.data);
+  give_back(e.data, LARGE * (int64_t)sizeof(float));
 }
 
 int measure_links(int argc, char **argv, double budget_s) {
@@ -83,7 +83,6 @@ int measure_links(int argc, char **argv, double budget_s) {
   zpr c;
   zpr_open(&c, &program, &options, &argc, &argv);
   measure_exchanges(&c, budget_s);
-  fflush(stdout);
   zpr_close(&c);
   return 0;
 }

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include "calibrate.h"
 
@@ -18,19 +19,50 @@ double now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-void put_row(const char *name, double value, const char *unit, const char *how, ...) {
-  va_list args;
-  va_start(args, how);
-  printf("%s\t%.6g\t%s\t", name, value, unit);
-  vprintf(how, args);
-  putchar('\n');
-  va_end(args);
-}
-
 static int by_size(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
   return x < y ? -1 : x > y;
 }
+
+/* ---- rows ---- */
+
+enum { PASSES = 3, MOST_ROWS = 2048, NAME_SIZE = 64, HOW_SIZE = 160 };
+
+static struct row {
+  char name[NAME_SIZE], how[HOW_SIZE];
+  const char *unit;
+  double values[PASSES];
+  int n;
+} rows[MOST_ROWS];
+static int n_rows;
+
+void put_row(const char *name, double value, const char *unit, const char *how, ...) {
+  int at = 0;
+  while (at < n_rows && strcmp(rows[at].name, name) != 0) at++;
+  if (at == MOST_ROWS || rows[at].n == PASSES) return;
+  struct row *row = &rows[at];
+  if (at == n_rows) {
+    n_rows++;
+    snprintf(row->name, sizeof row->name, "%s", name);
+    va_list args;
+    va_start(args, how);
+    vsnprintf(row->how, sizeof row->how, how, args);
+    va_end(args);
+    row->unit = unit;
+  }
+  row->values[row->n++] = value;
+}
+
+static int print_rows(void) {
+  for (int i = 0; i < n_rows; i++) {
+    struct row *row = &rows[i];
+    qsort(row->values, (size_t)row->n, sizeof *row->values, by_size);
+    printf("%s\t%.6g\t%s\t%s\n", row->name, row->values[row->n / 2], row->unit, row->how);
+  }
+  return fflush(stdout) != 0;
+}
+
+/* ---- time ---- */
 
 double time_call(void (*work)(void *arg), void *arg, double budget_s) {
   enum { LEAST = 3, MOST = 1000 };
@@ -45,6 +77,24 @@ double time_call(void (*work)(void *arg), void *arg, double budget_s) {
   } while (n < MOST && (n < LEAST || now() - begin < budget_s));
   qsort(seconds, (size_t)n, sizeof *seconds, by_size);
   return seconds[n / 4];
+}
+
+void time_in_turns(timing *timings, int n, double budget_s) {
+  enum { MOST = 200 };
+  double *seconds = touched(n * MOST * (int64_t)sizeof *seconds);
+  int rounds = 0;
+  for (double begin = now(); rounds == 0 || (rounds < MOST && now() - begin < budget_s); rounds++)
+    for (int i = 0; i < n; i++) {
+      if (timings[i].warm) timings[i].work(timings[i].arg);
+      double start = now();
+      timings[i].work(timings[i].arg);
+      seconds[i * MOST + rounds] = now() - start;
+    }
+  for (int i = 0; i < n; i++) {
+    qsort(seconds + i * MOST, (size_t)rounds, sizeof *seconds, by_size);
+    timings[i].seconds = seconds[i * MOST + rounds / 2];
+  }
+  give_back(seconds, n * MOST * (int64_t)sizeof *seconds);
 }
 
 int machine_cores(void) {
@@ -64,26 +114,52 @@ void open_rank(zpr *c, zpr_program *program, int threads) {
 }
 
 void *touched(int64_t bytes) {
-  void *memory = aligned_alloc(64, (size_t)((bytes + 63) / 64 * 64));
-  if (!memory) {
+  void *memory = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
     fprintf(stderr, "zplan-calibrate: no memory for %lld bytes\n", (long long)bytes);
     exit(1);
   }
+  madvise(memory, (size_t)bytes, MADV_HUGEPAGE); /* only faster; a kernel without it is fine */
   memset(memory, 0, (size_t)bytes);
   return memory;
 }
 
+void give_back(void *memory, int64_t bytes) { munmap(memory, (size_t)bytes); }
+
+/* ---- what is measured ---- */
+
+static void nothing(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)arg, (void)begin, (void)end, (void)worker;
+}
+
+enum { TASKS = 1000 };
+static void start_tasks(void *arg) {
+  for (int i = 0; i < TASKS; i++) zpr_parallel(arg, ZPR_MAX_WORKERS, 1, nothing, NULL);
+}
+
+static void measure_kernels(double budget_s) {
+  zpr_program program = {.dtype = ZPK_F32, .tensor = 1, .pipeline = 1, .data = 1};
+  zpr c;
+  open_rank(&c, &program, 0);
+  put_row("task_s", time_call(start_tasks, &c, 0.05 * budget_s) / TASKS, "s", "an empty task on all threads");
+  measure_streams(&c, 0.2 * budget_s);
+  measure_rows(&c, 0.3 * budget_s);
+  measure_attention(&c, 0.45 * budget_s);
+  zpr_close(&c);
+}
+
+/* Several passes over everything: something else that keeps a core busy for seconds disturbs one of them. */
 static void measure_compute(double budget_s, const char *folder) {
   int cores = machine_cores() < ZPR_MAX_WORKERS ? machine_cores() : ZPR_MAX_WORKERS;
   put_row("cores", cores, "cores", "that this process may use, at most the %d threads of a rank", ZPR_MAX_WORKERS);
-  double share = cores > 1 ? 0.19 : 0.38; /* of the budget: four passes, or two */
-  measure_gemm(ZPK_F32, cores, share * budget_s);
-  measure_gemm(ZPK_F64, cores, share * budget_s);
-  if (cores > 1) {
-    measure_gemm(ZPK_F32, 1, share * budget_s);
-    measure_gemm(ZPK_F64, 1, share * budget_s);
+  double share = budget_s / PASSES * (cores > 1 ? 0.5 : 1); /* ranks with all threads, and with one */
+  for (int pass = 0; pass < PASSES; pass++) {
+    measure_gemm(ZPK_F32, cores, 0.4 * share);
+    if (cores > 1) measure_gemm(ZPK_F32, 1, 0.4 * share);
+    measure_kernels(0.3 * budget_s / PASSES);
+    measure_gemm(ZPK_F64, cores, 0.3 * share);
+    if (cores > 1) measure_gemm(ZPK_F64, 1, 0.3 * share);
   }
-  measure_kernels(0.24 * budget_s);
   measure_disk(folder);
 }
 
@@ -91,10 +167,11 @@ int main(int argc, char **argv) {
   double budget_s = argc > 2 ? strtod(argv[2], NULL) : 0;
   if (argc == 4 && strcmp(argv[1], "compute") == 0 && budget_s > 0) {
     measure_compute(budget_s, argv[3]);
-    return fflush(stdout) != 0;
+    return print_rows();
   }
-  if (argc == 3 && strcmp(argv[1], "links") == 0 && budget_s > 0) return measure_links(argc, argv, budget_s);
-  if (argc == 3 && strcmp(argv[1], "gpu") == 0 && budget_s > 0) return measure_gpu(budget_s);
+  if (argc == 3 && strcmp(argv[1], "links") == 0 && budget_s > 0)
+    return measure_links(argc, argv, budget_s) || print_rows();
+  if (argc == 3 && strcmp(argv[1], "gpu") == 0 && budget_s > 0) return measure_gpu(budget_s) || print_rows();
   fprintf(stderr, "usage: zplan-calibrate compute SECONDS FOLDER | gpu SECONDS | links SECONDS (two ranks)\n");
   return 2;
 }

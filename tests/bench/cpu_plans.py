@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Measures this machine, then runs CPU plans of one and two ranks from one to 124 million parameters and prints predicted beside
-measured step times, the median error, and Kendall's tau of the order.
+"""Runs CPU plans of one and two ranks from one to 124 million parameters and prints predicted beside measured step times, the
+median error, and Kendall's tau of the order.
 
-    cpu_plans.py ZPLAN TEXT
+    cpu_plans.py ZPLAN TEXT [GROUP...]
 
-Called by cpu_plans.sh. TEXT: a text file to train on. On a busy machine the figures mean nothing: the load is printed.
+Called by cpu_plans.sh. TEXT: a text file to train on. GROUP: numbers of the groups of plans to run, 1 to 6, all when none is given.
+The machine is measured (zplan calibrate) right before every group, because shared machines drift by a fifth between minutes. How
+far two rates of those measurements lay apart is printed: errors below that are no model's. On a busy machine the figures mean
+nothing: the load is printed.
 """
 import itertools
 import json
@@ -22,6 +25,8 @@ GPT2 = os.path.join(HERE, "gpt2_bench.dz")
 CASES = [("gpt_tiny", TINY, 1, 2, 30, []), ("gpt_tiny", TINY, 2, 4, 30, []),
          ("11M", TINY, 1, 1, 20, MIDDLE), ("11M", TINY, 2, 3, 20, MIDDLE),
          ("gpt2 124M", GPT2, 1, 1, 6, []), ("gpt2 124M", GPT2, 2, 3, 6, [])]
+DRIFT = ["gemm_f32_t1_nt_1024x1024x1024", "update_bytes_per_s"]  # one product, one stream
+CALIBRATE_S = 15
 
 
 def load():
@@ -32,7 +37,7 @@ def load():
 def bench(zplan, folder, text, case):
     """[(predicted s, measured s, words)] of the case's plans."""
     name, path, ranks, plans, steps, options = case
-    command = [zplan, "bench", path, "--ranks", str(ranks), "--top", str(plans), "--steps", str(steps), "--json",
+    command = [zplan, "bench", path, "--ranks", str(ranks), "--top", str(plans - 1), "--steps", str(steps), "--json",
                "--calibration", "calibration.json"] + options
     if path == TINY:
         command += ["--set", 'train.data=text("%s")' % os.path.abspath(text)]
@@ -48,7 +53,26 @@ def bench(zplan, folder, text, case):
     return rows
 
 
+def calibrate(zplan, folder):
+    """Measures the machine; the rates of DRIFT that it found."""
+    subprocess.run([zplan, "calibrate", "-t", str(CALIBRATE_S), "-o", "calibration.json"], check=True,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder)
+    with open(os.path.join(folder, "calibration.json"), encoding="utf-8") as file:
+        rates = {row["name"]: row["value"] for row in json.load(file)["rows"]}
+    return {name: rates[name] for name in DRIFT if name in rates}
+
+
+def print_drift(measured):
+    for name in DRIFT:
+        rates = [m[name] for m in measured if name in m]
+        if len(rates) > 1:
+            print("drift of %s between %d calibrations: %.3g to %.3g, %.0f %%" % (
+                name, len(rates), min(rates), max(rates), 100 * (max(rates) / min(rates) - 1)))
+
+
 def kendall_tau(rows):
+    if len(rows) < 2:
+        return float("nan")
     agree = disagree = 0
     for a, b in itertools.combinations(rows, 2):
         sign = (a[0] - b[0]) * (a[1] - b[1])
@@ -58,19 +82,20 @@ def kendall_tau(rows):
 
 
 def main():
-    if len(sys.argv) != 3:
+    if len(sys.argv) < 3 or not all(word.isdigit() and 1 <= int(word) <= len(CASES) for word in sys.argv[3:]):
         sys.exit(__doc__)
     zplan = os.path.abspath(sys.argv[1])
-    rows = []
+    cases = [CASES[int(word) - 1] for word in sys.argv[3:]] or CASES
+    rows, measured = [], []
     print("load %s" % load())
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([zplan, "calibrate", "-o", "calibration.json"], check=True, stdout=subprocess.DEVNULL,
-                       stderr=subprocess.DEVNULL, cwd=folder)
-        for case in CASES:
+        for case in cases:
+            measured.append(calibrate(zplan, folder))
             for row in bench(zplan, folder, sys.argv[2], case):
                 rows.append(row)
                 print("%-66s predicted %8.1f  measured %8.1f ms  %+5.0f %%" % (
                     row[2], 1e3 * row[0], 1e3 * row[1], 100 * (row[0] / row[1] - 1)), flush=True)
+    print_drift(measured)
     errors = [abs(p / m - 1) for p, m, _ in rows]
     print("%d plans: median error %.1f %%, largest %.0f %%, Kendall tau %.2f, load %s" % (
         len(rows), 100 * statistics.median(errors), 100 * max(errors), kendall_tau(rows), load()))

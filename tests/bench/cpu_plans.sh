@@ -1,7 +1,10 @@
 #!/bin/sh
-# Predicted and measured step times of CPU plans, one and two ranks, one to 124 million parameters, after `zplan calibrate`.
-#   tests/bench/cpu_plans.sh [path of zplan]
+# Predicted and measured step times of CPU plans, one and two ranks, one to 124 million parameters, each group of them right after
+# `zplan calibrate`.
+#   tests/bench/cpu_plans.sh [path of zplan [group...]]
 # Goal: median error at most 15 %, Kendall tau at least 0.8.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-exec python3 "$here/cpu_plans.py" "${1:-$here/../../build/release/zplan}" "$here/../../README.md"
+zplan=${1:-$here/../../build/release/zplan}
+[ $# -eq 0 ] || shift
+exec python3 "$here/cpu_plans.py" "$zplan" "$here/../../README.md" "$@"

@@ -1,81 +1,57 @@
 #!/usr/bin/env python3
 """GPU trainers on an emulated GPU train what CPU trainers train; their kernels compile for GPUs.
 
-    cuda.py [--verbose]
+    cuda.py [--only TEXT] [--list] [--jobs N] [--verbose]
 
 1. Emulated (`--arch host`): a few layouts of gpt.dz and llama.dz, cut down to a few layers and steps because blocks of threads
    are played by one thread. Losses, gradient norms and parameters against the CPU trainer on one rank, within the bounds of
-   layouts.py. Every run has --check-memory: arena peak and bytes sent are the plan's.
+   trainings.py. Every run has --check-memory: arena peak and bytes sent are the plan's.
 2. Compiled: trainers of the example models for sm_90, where NVRTC is on this machine.
 3. Without a driver such a trainer ends with one message.
 """
-import argparse
 import ctypes
 import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, HERE)
-import layouts  # noqa: E402
-from layouts import Case, harness  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
+import harness  # noqa: E402
+import trainings  # noqa: E402
 
 STEPS = 2
 GPU = ("--cluster", "gpu", "--arch", "host")
-SMALL = ("--set", "model.layers=2")
-NONE, FULL, SELECTIVE = 0, 1, 2  # indices into layouts.RECOMPUTE
+SMALL = {"model.layers": 2}
 ARCH = "sm_90"
 EXIT_REFUSED = 1
 
 
-def case(model, precision, t, p, d, zero=0, recompute=NONE, shard=0, cut="layer"):
-    return Case(model, precision, t, p, d, zero, recompute, shard, 1, 4, (), cut)
+def layout(model, precision, t, p, d, **settings):
+    return trainings.layout(model, t, p, d, SMALL, words=GPU, precision=precision, batch=4, **settings)
 
 
-CASES = (
-    case("gpt", "fp64", 1, 1, 1),
-    case("gpt", "fp64", 2, 1, 1, recompute=FULL, shard=1),
-    case("gpt", "fp64", 1, 2, 1, recompute=SELECTIVE, cut="block"),
-    case("gpt", "fp64", 1, 1, 2),
-    case("gpt", "fp64", 2, 1, 2, zero=1),
-    case("gpt", "fp32", 1, 1, 1),
-    case("gpt", "fp32", 1, 2, 2, zero=1),
-    case("llama", "fp64", 2, 2, 1, recompute=FULL),
-    case("llama", "fp32", 2, 1, 1, recompute=SELECTIVE),
+TABLE = (
+    layout("gpt", "fp64", 1, 1, 1),
+    layout("gpt", "fp64", 2, 1, 1, recompute="full", recompute_shard="tensor"),
+    layout("gpt", "fp64", 1, 2, 1, recompute="selective", cut="block"),
+    layout("gpt", "fp64", 1, 1, 2),
+    layout("gpt", "fp64", 2, 1, 2, zero=1),
+    layout("gpt", "fp32", 1, 1, 1),
+    layout("gpt", "fp32", 1, 2, 2, zero=1),
+    layout("llama", "fp64", 2, 2, 1, recompute="full"),
+    layout("llama", "fp32", 2, 1, 1, recompute="selective"),
 )
 
 
 # ---- emulated ----
 
-def check_resume(tally, folder, want):
+def check_resume(suite, folder):
     """A GPU trainer goes on from the checkpoint of a CPU trainer."""
     place = os.path.join(folder, "resume")
     os.makedirs(place)
-    one = CASES[0]
-    layouts.train(layouts.reference_of(one), place, 1, SMALL)
-    got = layouts.train(one, place, STEPS, SMALL + GPU + ("--resume",))
-    layouts.judge(tally, one, got, want)
-
-
-def check_emulated(tally, folder, verbose):
-    references, largest = {}, {}
-    for number, one in enumerate(CASES):
-        reference = layouts.reference_of(one)
-        if reference not in references:
-            place = os.path.join(folder, "cpu%d" % number)
-            os.makedirs(place)
-            references[reference] = layouts.train(reference, place, STEPS, SMALL)
-        place = os.path.join(folder, "gpu%d" % number)
-        os.makedirs(place)
-        got = layouts.train(one, place, STEPS, SMALL + GPU)
-        errors = layouts.judge(tally, one, got, references[reference]) or {}
-        for quantity, error in errors.items():
-            largest[one.precision, quantity] = max(largest.get((one.precision, quantity), 0.0), error)
-        if verbose:
-            print("%5.2f s  %s: %s" % (got.seconds, layouts.name_of(one), errors), flush=True)
-    check_resume(tally, folder, references[layouts.reference_of(CASES[0])])
-    for (precision, quantity), error in sorted(largest.items()):
-        print("largest error, emulated GPU, %s, %s: %.2e of %.0e allowed" % (precision, quantity, error,
-                                                                           layouts.BOUNDS[precision][quantity]))
+    one = TABLE[0]
+    trainings.train(one.model, dict(one.reference), place, 1)
+    got = trainings.train(one.model, dict(one.settings), place, STEPS, GPU + ("--resume",))
+    trainings.judge(suite.tally, one.name + " resumed", got, suite.references[one.model, one.reference], trainings.BOUNDS[one.group])
 
 
 # ---- compiled ----
@@ -133,15 +109,19 @@ def check_compiled(tally, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="GPU trainers, emulated and compiled")
-    parser.add_argument("--verbose", action="store_true", help="a line a case")
-    options = parser.parse_args()
+    options = trainings.arguments("GPU trainers, emulated and compiled").parse_args()
+    table = [one for one in TABLE if options.only in one.name]
+    if options.list:
+        print("\n".join(one.name for one in table))
+        return 0
     harness.require_zplan()
-    tally = harness.Tally()
     with harness.Scratch() as folder:
-        check_compiled(tally, folder)
-        check_emulated(tally, folder, options.verbose)
-    return tally.finish()
+        suite = trainings.Suite(table, folder, options.jobs, options.verbose, steps=STEPS)
+        suite.run()
+        if not options.only:
+            check_resume(suite, folder)
+            check_compiled(suite.tally, folder)
+        return suite.tally.finish()
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ def check_verify(tally, plan_file, plan):
 
 
 def build(name, ranks, tree):
-    return zplan("build", example(name), "--ranks", ranks, "-o", tree, timeout=300)
+    return zplan("build", example(name), "--ranks", ranks, "-o", tree)
 
 
 def compile_strictly(source):

@@ -23,7 +23,7 @@ import harness  # noqa: E402
 MODEL = os.path.join(HERE, "tiny.dz")
 LAYOUTS = {1: (1, 1), 4: (2, 2)}  # ranks: (tensor, pipeline)
 ERROR, USAGE, INFEASIBLE, NOT_FINITE, MEMORY, NO_TOOL = 1, 2, 3, 7, 8, 127  # frontend/driver/README.md
-STOP_SECONDS = 10
+STOP_SECONDS = 120  # a time-out, not a measurement: what ends at all ends within about a second
 MOST_LINES = 6  # on stderr: the plan, the error with its help, the count of errors
 
 
@@ -247,7 +247,7 @@ class Running:
         self.log = b.path("log.jsonl")
         self.process = subprocess.Popen(b.run_command(ranks, 1000000, ("--log", self.log), model=model), stdin=subprocess.DEVNULL,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + harness.PATIENCE
         while self.steps() < 12 and self.process.poll() is None and time.monotonic() < limit:
             time.sleep(0.05)
 
@@ -481,7 +481,7 @@ def builds_at_once(b):
     tree = b.path("tree")
     builds = [subprocess.Popen(build_command(tree, size), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
               for size in (1, 2, 4)]
-    b.check("all succeed", [build.wait(timeout=120) for build in builds] == [0, 0, 0])
+    b.check("all succeed", [build.wait(timeout=harness.PATIENCE) for build in builds] == [0, 0, 0])
     expect_current(b, tree)
 
 

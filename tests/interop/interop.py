@@ -31,7 +31,7 @@ def expect(name, condition, detail=""):
 
 
 def zplan(*args):
-    return subprocess.run([ZPLAN, *args], capture_output=True, text=True, timeout=300, cwd=ROOT,
+    return subprocess.run([ZPLAN, *args], capture_output=True, text=True, timeout=900, cwd=ROOT,
                           env=dict(os.environ, NO_COLOR="1"))
 
 
@@ -273,14 +273,14 @@ def runs_script(folder):
         os.chmod(bin_dir + "/" + name, 0o755)
     env = dict(os.environ, PATH=bin_dir + ":" + os.environ["PATH"], SLURM_NTASKS="800", SLURM_JOB_NODELIST="node[7-8]")
     script = HERE + "/golden/gpt1t.sbatch"
-    start = lambda *words: subprocess.run(["bash", script, *words], capture_output=True, text=True, env=env, timeout=60)
+    start = lambda *words: subprocess.run(["bash", script, *words], capture_output=True, text=True, env=env, timeout=900)
     run = start("bash", "-c", 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $MASTER_ADDR $1"; exit 7', "x", "two words")
     expect("script starts", run.stdout == "3 1 800 node7 two words\n", run.stdout + run.stderr)
     expect("script's status", run.returncode == 7, str(run.returncode))
     expect("script without a command", start().returncode == 2)
     inner = 'trap "echo asked; exit 0" TERM; sleep 1; kill -USR1 $SCRIPT; for i in 1 2 3 4 5 6 7 8 9; do sleep 1; done; exit 9'
     run = subprocess.run(["bash", "-c", 'export SCRIPT=$$; exec bash "$0" bash -c "$1"', script, inner], capture_output=True,
-                         text=True, env=env, timeout=60)
+                         text=True, env=env, timeout=900)
     expect("script hands the signal on", (run.returncode, run.stdout) == (0, "asked\n"), "%d %s" % (run.returncode, run.stdout))
     with open(bin_dir + "/trainer", "w", encoding="utf-8") as file:
         file.write("#!/bin/sh\necho trained\n")

@@ -10,7 +10,7 @@ failed=0
 ranks() { # N COMMAND...
   n=$1
   shift
-  timeout 60 mpirun -q --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n "$n" "$@"
+  timeout 300 mpirun -q --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n "$n" "$@"
 }
 
 fail() {
@@ -82,6 +82,6 @@ expect 1 'error\[Z0811\]' ranks 2 "$bin/mpi_trainer" 2 1 0 f64 --checkpoint /pro
 expect 0 'warning: could not write the log' ranks 2 "$bin/mpi_trainer" 2 1 0 f64 --log /dev/full
 BIGRAM_NAN=1 expect 7 'error\[Z0830\]' ranks 4 "$bin/mpi_trainer" 2 2 1 f64
 # A rank that dies takes the others along; mpirun names it.
-BIGRAM_KILL=2 expect 137 'rank 2 .* signal 9' timeout 20 mpirun --oversubscribe --bind-to none -n 4 "$bin/mpi_trainer" 2 2 1 f64
+BIGRAM_KILL=2 expect 137 'rank 2 .* signal 9' timeout 300 mpirun --oversubscribe --bind-to none -n 4 "$bin/mpi_trainer" 2 2 1 f64
 
 exit $failed

@@ -1,7 +1,9 @@
-/* Calibration: the fit finds the curve that made its samples, files survive a round trip, and clusters take the rates.
- */
+/* Calibration: files survive a round trip, tables of rates give back what was measured and lie between it elsewhere,
+ * clusters take the rates, and what does not fit is refused. */
 #include <math.h>
 #include <zplan/calibration.h>
+#include <zplan/cpu_kernels.h>
+#include "../../planner/cost/cost.h"
 #include "planner_models.h"
 
 static zp_arena *arena;
@@ -9,21 +11,24 @@ static void setup(void) { arena = zp_arena_new("test"); }
 static void teardown(void) { zp_arena_free(arena); }
 TestSuite(calibration, .init = setup, .fini = teardown);
 
-static double curve(double m, double n, double k) { return 80e9 * m / (m + 12) * n / (n + 5) * k / (k + 40); }
-
 static void add_row(zp_calibration *c, const char *name, double value, const char *unit) {
   zp_measurement row = {name, value, unit, "test"};
   zp_push(arena, &c->rows, row);
 }
 
-/* Products of one rank with `threads` threads, `factor` times the curve. */
+/* What a made-up core reaches: a power of every size, which a table between measured sizes must hit exactly. */
+static double power_rate(double m, double n, double k) { return 1e9 * pow(m, 0.3) * pow(n, 0.2) * pow(k, 0.1); }
+
+/* Products of one rank with `threads` threads; the kinds differ by a factor of two. */
 static void add_products(zp_calibration *c, const char *precision, int threads, double factor) {
   static const int sides[] = {16, 64, 256, 1024};
-  for (int i = 0; i < 64; i++) {
-    int m = sides[i / 16], n = sides[i / 4 % 4], k = sides[i % 4];
-    add_row(c, zp_format(arena, "gemm_%s_t%d_%dx%dx%d", precision, threads, m, n, k), factor * curve(m, n, k),
-            "FLOP/s");
-  }
+  static const char *const kinds[] = {"nt", "nn", "tn"};
+  for (int kind = 0; kind < 3; kind++, factor *= 2)
+    for (int i = 0; i < 64; i++) {
+      int m = sides[i / 16], n = sides[i / 4 % 4], k = sides[i % 4];
+      add_row(c, zp_format(arena, "gemm_%s_t%d_%s_%dx%dx%d", precision, threads, kinds[kind], m, n, k),
+              factor * power_rate(m, n, k), "FLOP/s");
+    }
 }
 
 static zp_calibration sample_calibration(void) {
@@ -31,44 +36,86 @@ static zp_calibration sample_calibration(void) {
   add_row(&c, "cores", 4, "cores");
   add_products(&c, "f32", 1, 0.3);
   add_products(&c, "f32", 4, 1);
+  for (int s = 64; s <= 1024; s *= 4)
+    for (int h = 32; h <= 128; h *= 2) {
+      add_row(&c, zp_format(arena, "attention_forward_%dx%d", s, h), 1e6 * s * h, "FLOP/s");
+      add_row(&c, zp_format(arena, "attention_backward_%dx%d", s, h), 2e6 * s * h, "FLOP/s");
+    }
+  add_row(&c, "row_bytes_per_s_100000", 40e9, "B/s");
+  add_row(&c, "row_bytes_per_s_10000000", 10e9, "B/s");
+  add_row(&c, "row_flop_per_s", 30e9, "FLOP/s");
+  add_row(&c, "row_grad_flop_per_s", 60e9, "FLOP/s");
   add_row(&c, "update_bytes_per_s", 20e9, "B/s");
-  add_row(&c, "row_bytes_per_s", 25e9, "B/s");
-  add_row(&c, "attention_flop_per_s", 40e9, "FLOP/s");
+  add_row(&c, "norm_bytes_per_s", 5e9, "B/s");
   add_row(&c, "task_s", 2e-6, "s");
   add_row(&c, "all_reduce_bytes_per_s", 3e9, "B/s");
   add_row(&c, "all_reduce_latency_s", 4e-6, "s");
-  zp_calibration_fit(arena, &c);
   return c;
 }
 
 static bool near(double a, double b, double tolerance) { return fabs(a / b - 1) < tolerance; }
 
-Test(calibration, the_fit_finds_the_curve) {
-  zp_calibration c = sample_calibration();
-  cr_expect(near(zp_calibration_value(&c, "gemm_f32_t4_flop_per_s", 0), 80e9, 0.01));
-  cr_expect(near(zp_calibration_value(&c, "gemm_f32_t4_m_half", 0), 12, 0.03));
-  cr_expect(near(zp_calibration_value(&c, "gemm_f32_t4_n_half", 0), 5, 0.03));
-  cr_expect(near(zp_calibration_value(&c, "gemm_f32_t4_k_half", 0), 40, 0.03));
-  cr_expect(near(zp_calibration_value(&c, "gemm_f32_t1_flop_per_s", 0), 24e9, 0.01));
-  cr_expect_eq(zp_calibration_value(&c, "gemm_f64_t1_flop_per_s", -1), -1);
+/* ---- tables ---- */
+
+static zp_rate_table table_of(const zp_rate_sample *samples, int n, int axes, bool whole) {
+  zp_rate_table table;
+  const char *error = NULL;
+  cr_assert(zp_rate_table_make(arena, samples, n, axes, whole, &table, &error), "%s", error);
+  return table;
 }
 
-Test(calibration, the_fit_survives_noise) {
-  zp_gemm_sample samples[64];
-  for (int i = 0; i < 64; i++) {
-    samples[i] = (zp_gemm_sample){pow(4, 2 + i / 16), pow(4, 2 + i / 4 % 4), pow(4, 2 + i % 4), 0};
-    samples[i].flop_per_s = curve(samples[i].m, samples[i].n, samples[i].k) * (1 + 0.1 * ((i * 37) % 11 - 5) / 5.0);
+static double at(const zp_rate_table *table, double a, double b) { return zp_rate_at(table, (double[]){a, b}); }
+
+/* Samples in any order. */
+static const zp_rate_sample grid[] = {{{100, 8}, 4}, {{10, 8}, 1},    {{10, 2}, 2},
+                                      {{100, 2}, 8}, {{1000, 2}, 16}, {{1000, 8}, 2}};
+
+Test(calibration, tables_give_back_what_was_measured) {
+  zp_rate_table t = table_of(grid, 6, 2, true);
+  for (int i = 0; i < 6; i++) cr_expect(near(at(&t, grid[i].size[0], grid[i].size[1]), grid[i].share, 1e-12));
+}
+
+Test(calibration, between_measured_sizes_logarithms_are_linear) {
+  zp_rate_table t = table_of(grid, 6, 2, true);
+  cr_expect(near(at(&t, sqrt(10 * 100), 2), 4, 1e-12));                     /* the geometric mean of 2 and 8 */
+  cr_expect(near(at(&t, 100, 4), sqrt(8 * 4), 1e-12));                      /* halfway between 2 and 8 */
+  cr_expect(near(at(&t, sqrt(1e5), 4), sqrt(sqrt(8 * 16 * 4 * 2)), 1e-12)); /* the middle of four corners */
+}
+
+Test(calibration, between_rising_rates_they_rise) {
+  zp_rate_table t = table_of(grid, 6, 2, true);
+  for (double x = 5, last = 0; x < 1500; x *= 1.07) {
+    double rate = at(&t, x, 2);
+    cr_expect_geq(rate, last);
+    last = rate;
   }
-  zp_gemm_fit fit = zp_fit_gemm(samples, 64);
-  cr_expect(near(fit.flop_per_s, 80e9, 0.1), "%g", fit.flop_per_s);
-  cr_expect(fit.median_error < 0.1 && fit.median_error > 0);
 }
 
-Test(calibration, one_sample_is_fitted_exactly) {
-  zp_gemm_sample sample = {100, 100, 100, 1e9};
-  zp_gemm_fit fit = zp_fit_gemm(&sample, 1);
-  cr_expect(fit.median_error < 1e-9);
+Test(calibration, outside_the_measured_sizes) {
+  zp_rate_table whole = table_of(grid, 6, 2, true), flat = table_of(grid, 6, 2, false);
+  cr_expect(near(at(&whole, 1e6, 2), 16, 1e-12), "above: the rate stays");
+  cr_expect(near(at(&whole, 5, 2), 1, 1e-12), "below: half the work in the same time");
+  cr_expect(near(at(&whole, 5, 1), 0.5, 1e-12));
+  cr_expect(near(at(&flat, 5, 1), 2, 1e-12));
 }
+
+Test(calibration, holes_and_zeros_are_no_tables) {
+  zp_rate_table table;
+  const char *error = "";
+  cr_expect_not(zp_rate_table_make(arena, grid, 5, 2, true, &table, &error));
+  cr_expect(strstr(error, "1 of the 6 sizes"), "%s", error);
+  cr_expect_not(zp_rate_table_make(arena, grid, 0, 2, true, &table, &error));
+  cr_expect(strstr(error, "there is none"), "%s", error);
+  const zp_rate_sample zero = {{1}, 0};
+  cr_expect_not(zp_rate_table_make(arena, &zero, 1, 1, true, &table, &error));
+  cr_expect(strstr(error, "positive"), "%s", error);
+  zp_rate_sample many[ZP_RATE_SIDES + 1];
+  for (int i = 0; i <= ZP_RATE_SIDES; i++) many[i] = (zp_rate_sample){{i + 1}, 1};
+  cr_expect_not(zp_rate_table_make(arena, many, ZP_RATE_SIDES + 1, 1, true, &table, &error));
+  cr_expect(zp_rate_table_make(arena, many, ZP_RATE_SIDES, 1, true, &table, &error));
+}
+
+/* ---- files ---- */
 
 Test(calibration, files_survive_a_round_trip) {
   zp_calibration c = sample_calibration();
@@ -94,12 +141,14 @@ static const char *why_refused(const char *text) {
 Test(calibration, foreign_files_are_refused) {
   cr_expect(strstr(why_refused("{}"), "no calibration"));
   cr_expect(strstr(why_refused("[]"), "no calibration"));
-  cr_expect(strstr(why_refused("{\"format\": \"zplan-calibration\", \"version\": 1, \"rows\": 3}"), "list"));
+  cr_expect(strstr(why_refused("{\"format\": \"zplan-calibration\", \"version\": 2, \"rows\": 3}"), "list"));
+  cr_expect(strstr(why_refused("{\"format\": \"zplan-calibration\", \"version\": 1, \"rows\": []}"),
+                   "version is 1, this zplan reads 2: `zplan calibrate` measures again"));
   cr_expect(strstr(why_refused("{\"format\": \"zplan-calibration\", \"version\": 9, \"rows\": []}"), "version is 9"));
-  cr_expect(strstr(why_refused("{\"format\": \"zplan-calibration\", \"version\": 1, \"rows\": [{\"name\": \"x\"}]}"),
+  cr_expect(strstr(why_refused("{\"format\": \"zplan-calibration\", \"version\": 2, \"rows\": [{\"name\": \"x\"}]}"),
                    "row 1"));
   cr_expect(strstr(
-      why_refused("{\"format\": \"zplan-calibration\", \"version\": 1, \"rows\": [{\"name\": \"x\", \"value\": -1}]}"),
+      why_refused("{\"format\": \"zplan-calibration\", \"version\": 2, \"rows\": [{\"name\": \"x\", \"value\": -1}]}"),
       "row 1"));
 }
 
@@ -107,40 +156,99 @@ Test(calibration, foreign_files_are_refused) {
 
 static const model_size TINY = {STYLE_GPT, 250, 32, 64, 4, 4, 4, 256, true};
 
+/* A cluster of four cores with so many ranks, calibrated; its machine. */
+static zp_machine calibrated(zp_calibration *c, int ranks, zp_spec **spec) {
+  const char *error = NULL;
+  *spec = build_spec(arena, &TINY, cpu_cluster(), 8);
+  (*spec)->cluster.ranks = ranks;
+  cr_assert(zp_calibration_apply(arena, c, "m.json", *spec, &error), "%s", error);
+  return zp_machine_make(&(*spec)->cluster, ZP_PREC_F32, ranks);
+}
+
+static double product_s(const zp_machine *m, zp_product_kind kind, double rows, double cols, double depth) {
+  return zp_cost_product(m, kind, 1, rows, cols, depth, 4);
+}
+
 Test(calibration, a_cpu_cluster_takes_the_rates) {
   zp_calibration c = sample_calibration();
-  zp_spec *spec = build_spec(arena, &TINY, cpu_cluster(), 8);
-  const char *error = NULL;
-  spec->cluster.ranks = 1;
-  cr_assert(zp_calibration_apply(arena, &c, "m.json", spec, &error), "%s", error);
+  zp_spec *spec;
+  zp_machine m = calibrated(&c, 1, &spec);
   const zp_device *d = &spec->cluster.node.device;
-  cr_expect(near(d->flop_per_s_fp32, 80e9, 0.01), "one rank with four threads");
-  cr_expect(near(d->gemm_half[2], 40, 0.03));
-  cr_expect(near(d->memory_bytes_per_s * d->eff_memory, 25e9, 1e-9));
-  cr_expect(near(d->flop_per_s_fp32 * d->eff_attention, 40e9, 1e-9));
+  cr_expect(near(d->flop_per_s_fp32, 4 * power_rate(1024, 1024, 1024), 1e-9), "nothing is faster than the fastest");
+  cr_expect(near(d->memory_bytes_per_s, 20e9, 1e-9));
   cr_expect_eq(spec->cluster.node.link.bytes_per_s, 3e9);
   cr_expect_str_eq(spec->cluster.calibration, "m.json");
+  double flop = 2.0 * 100 * 200 * 300;
+  cr_expect(near(product_s(&m, ZP_PRODUCT_NT, 100, 200, 300), 2e-6 + flop / power_rate(100, 200, 300), 1e-9));
+  cr_expect(near(product_s(&m, ZP_PRODUCT_NN, 100, 200, 300), 2e-6 + flop / 2 / power_rate(100, 200, 300), 1e-9));
+  cr_expect(near(product_s(&m, ZP_PRODUCT_TN, 100, 200, 300), 2e-6 + flop / 4 / power_rate(100, 200, 300), 1e-9));
 }
 
 Test(calibration, ranks_with_one_thread_have_the_rates_of_one_thread) {
   zp_calibration c = sample_calibration();
-  zp_spec *spec = build_spec(arena, &TINY, cpu_cluster(), 8);
-  const char *error = NULL;
-  spec->cluster.ranks = 4;
-  cr_assert(zp_calibration_apply(arena, &c, "m.json", spec, &error));
-  cr_expect(near(spec->cluster.node.device.flop_per_s_fp32, 4 * 24e9, 0.01));
+  zp_spec *spec;
+  zp_machine m = calibrated(&c, 4, &spec);
+  double flop = 2.0 * 100 * 200 * 300;
+  cr_expect(near(product_s(&m, ZP_PRODUCT_NT, 100, 200, 300), 2e-6 + flop / 0.3 / power_rate(100, 200, 300), 1e-9));
 }
 
-/* A shape that the machine is bad at takes longer than without the measurement's curve. */
-Test(calibration, short_depth_costs_what_was_measured) {
+Test(calibration, attention_costs_what_was_measured_for_its_shape) {
   zp_calibration c = sample_calibration();
-  zp_spec *spec = build_spec(arena, &TINY, cpu_cluster(), 8);
-  const char *error = NULL;
-  spec->cluster.ranks = 1;
-  cr_assert(zp_calibration_apply(arena, &c, "m.json", spec, &error));
-  double with = zp_search(arena, spec, 1, NULL)->best.estimate.step_s;
-  memset(spec->cluster.node.device.gemm_half, 0, sizeof spec->cluster.node.device.gemm_half);
-  cr_expect_gt(with, zp_search(arena, spec, 1, NULL)->best.estimate.step_s);
+  zp_spec *spec;
+  zp_machine all = calibrated(&c, 1, &spec), quarter = calibrated(&c, 4, &spec);
+  cr_expect(near(zp_cost_attention(&all, 1e9, 0, 256, 64, false), 2e-6 + 1e9 / (1e6 * 256 * 64), 1e-9));
+  cr_expect(near(zp_cost_attention(&all, 1e9, 0, 256, 64, true), 2e-6 + 1e9 / (2e6 * 256 * 64), 1e-9));
+  cr_expect(near(zp_cost_attention(&quarter, 1e9, 0, 64, 32, true), 2e-6 + 4e9 / (2e6 * 64 * 32), 1e-9));
+  cr_expect(near(zp_cost_attention(&all, 1e9, 0, 16, 32, false), 2e-6 + 4e9 / (1e6 * 64 * 32), 1e-9));
+}
+
+Test(calibration, row_kernels_cost_their_bytes_or_their_arithmetic) {
+  zp_calibration c = sample_calibration();
+  zp_spec *spec;
+  zp_machine all = calibrated(&c, 1, &spec), half = calibrated(&c, 2, &spec);
+  cr_expect(near(zp_cost_row_kernel(&all, 1e5, 0, false), 2e-6 + 1e5 / 40e9, 1e-9));
+  cr_expect(near(zp_cost_row_kernel(&all, 1e6, 0, false), 2e-6 + 1e6 / 20e9, 1e-9), "between two sizes");
+  cr_expect(near(zp_cost_row_kernel(&all, 1e8, 0, false), 2e-6 + 1e8 / 10e9, 1e-9));
+  cr_expect(near(zp_cost_row_kernel(&half, 5e6, 0, false), 2e-6 + 1e7 / 10e9, 1e-9), "both ranks move as much");
+  cr_expect(near(zp_cost_row_kernel(&all, 1e5, 1e9, false), 2e-6 + 1e9 / 30e9, 1e-9));
+  cr_expect(near(zp_cost_row_kernel(&all, 1e5, 1e9, true), 2e-6 + 1e9 / 60e9, 1e-9));
+}
+
+Test(calibration, norm_and_update_have_rates_of_their_own) {
+  zp_calibration c = sample_calibration();
+  zp_spec *spec;
+  zp_machine all = calibrated(&c, 1, &spec);
+  cr_expect(near(zp_cost_update(&all, 4e9, 28e9), 4e-6 + 4.0 / 5 + 28.0 / 20, 1e-9));
+}
+
+/* The whole of a plan follows: twice slower products, a slower step. */
+Test(calibration, slower_products_make_a_slower_step) {
+  zp_calibration c = sample_calibration(), slow = sample_calibration();
+  for (int i = 0; i < slow.rows.len; i++)
+    if (strncmp(slow.rows.data[i].name, "gemm_f32_t4_tn", 14) == 0) slow.rows.data[i].value /= 2;
+  zp_spec *spec;
+  calibrated(&c, 1, &spec);
+  double step_s = zp_search(arena, spec, 1, NULL)->best.estimate.step_s;
+  calibrated(&slow, 1, &spec);
+  cr_expect_gt(zp_search(arena, spec, 1, NULL)->best.estimate.step_s, step_s);
+}
+
+Test(calibration, missing_rows_are_named) {
+  static const char *const needed[] = {"row_grad_flop_per_s", "norm_bytes_per_s", "attention_backward_64x32",
+                                       "gemm_f32_t4_tn_64x64x64"};
+  for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+    zp_calibration c = sample_calibration();
+    zp_spec *spec = build_spec(arena, &TINY, cpu_cluster(), 8);
+    const char *error = "";
+    spec->cluster.ranks = 1;
+    for (int r = 0; r < c.rows.len; r++)
+      if (strcmp(c.rows.data[r].name, needed[i]) == 0) c.rows.data[r].name = "something_else";
+    cr_expect_not(zp_calibration_apply(arena, &c, "m.json", spec, &error));
+    cr_expect(strncmp(error, "its row", 7) == 0, "%s: %s", needed[i], error);
+    cr_expect_null(spec->cluster.calibration);
+    cr_expect_null(spec->cluster.node.device.measured);
+    cr_expect_eq(spec->cluster.node.device.flop_per_s_fp32, 100e9, "nothing is changed by half");
+  }
 }
 
 Test(calibration, gpu_clusters_and_missing_precisions_are_refused) {

@@ -55,6 +55,6 @@ static void check_card(const card *c) {
   zp_arena_free(arena);
 }
 
-Test(capacity, cards, .timeout = 100) {
+Test(capacity, cards, .timeout = 1200) {
   for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) check_card(&cards[i]);
 }

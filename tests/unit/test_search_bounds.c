@@ -7,7 +7,7 @@ enum { INSTANCES = 60, PARTIAL_PLANS = 4000 };
 enum { INSTANCES = 1000, PARTIAL_PLANS = 100000 };
 #endif
 
-TestSuite(search_bounds, .init = setup, .fini = teardown, .timeout = 120);
+TestSuite(search_bounds, .init = setup, .fini = teardown, .timeout = 1200);
 
 /* ---- bounds ---- */
 

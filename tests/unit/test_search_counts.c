@@ -45,13 +45,13 @@ static void expect_never_worse(const char *file, const char **set, int n_set) {
   cr_expect(better > N_COUNTS / 3 && idle >= 2, "%s: %d steps down, %d plans with idle devices", file, better, idle);
 }
 
-Test(search_counts, a_trillion_parameters, .timeout = 600) {
+Test(search_counts, a_trillion_parameters, .timeout = 1200) {
   const char *set[] = {"zero<=1", "schedule=\"1f1b\"", "sequence=false", "cut=\"layer\""};
   expect_never_worse("gpt1t.dz", set, 4);
 }
 
 /* 48 layers: most counts of stages divide nothing. */
-Test(search_counts, forty_eight_layers, .timeout = 600) {
+Test(search_counts, forty_eight_layers, .timeout = 1200) {
   const char *set[] = {"zero<=1", "schedule=\"1f1b\"", "sequence=false", "model.layers=48"};
   expect_never_worse("gpt1t.dz", set, 4);
 }

@@ -13,7 +13,7 @@ enum { PLANS = 13000, INSTANCES = 1000, CHAINS = 3000 };
 static zp_arena *arena;
 static void setup(void) { arena = zp_arena_new("test"); }
 static void teardown(void) { zp_arena_free(arena); }
-TestSuite(search_cuts, .init = setup, .fini = teardown, .timeout = 120);
+TestSuite(search_cuts, .init = setup, .fini = teardown, .timeout = 1200);
 
 static uint64_t state;
 static int64_t random_below(int64_t n) {

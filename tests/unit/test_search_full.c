@@ -7,7 +7,7 @@ enum { INSTANCES = 30, MIXED_INSTANCES = 40, OFFLOAD_INSTANCES = 10 };
 enum { INSTANCES = 1000, MIXED_INSTANCES = 250, OFFLOAD_INSTANCES = 150 };
 #endif
 
-TestSuite(search_full, .init = setup, .fini = teardown, .timeout = 600);
+TestSuite(search_full, .init = setup, .fini = teardown, .timeout = 1200);
 
 /* ---- brute force: every choice, every cut, every way to give stages modes ---- */
 

@@ -9,7 +9,7 @@ enum { INSTANCES = 30 };
 #endif
 enum { MOST_DEVICES = 40 };
 
-TestSuite(search_idle, .init = setup, .fini = teardown, .timeout = 240);
+TestSuite(search_idle, .init = setup, .fini = teardown, .timeout = 1200);
 
 /* A cluster of one node type that is large enough, and constraints that do not ask for a number of devices. */
 static zp_spec *random_input(void) {

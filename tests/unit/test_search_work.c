@@ -54,6 +54,6 @@ static void check(const search_work *w) {
   zp_arena_free(arena);
 }
 
-Test(search_work, counts, .timeout = 280) {
+Test(search_work, counts, .timeout = 1200) {
   for (size_t i = 0; i < sizeof searches / sizeof *searches; i++) check(&searches[i]);
 }

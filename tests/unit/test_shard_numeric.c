@@ -10,7 +10,7 @@ enum { BATCH = 2, MAX_RANKS = 4 };
 static zp_arena *arena;
 static void setup(void) { arena = zp_arena_new("test"); }
 static void teardown(void) { zp_arena_free(arena); }
-TestSuite(shard_numeric, .init = setup, .fini = teardown, .timeout = 60);
+TestSuite(shard_numeric, .init = setup, .fini = teardown, .timeout = 1200);
 
 /* ---- one rank's part of a whole array ---- */
 

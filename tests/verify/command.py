@@ -27,7 +27,7 @@ def expect(name, condition, detail=""):
 
 
 def zplan(*args, **options):
-    return subprocess.run([ZPLAN, *args], capture_output=True, text=True, timeout=300, **options)
+    return subprocess.run([ZPLAN, *args], capture_output=True, text=True, timeout=900, **options)
 
 
 def check(name, args, status, words="", **options):
@@ -146,7 +146,7 @@ def full_disk(folder):
     for args in ([GPT2], [GPT2, "--json"], ["--help"], ["--version"], ["plan", "--help"], ["check", GPT2, "--json"],
                  [GPT1T, "--gpus", "768..1024"], ["completion", "bash"]):
         with open("/dev/full", "w") as full:
-            run = subprocess.run([ZPLAN, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=300)
+            run = subprocess.run([ZPLAN, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=900)
         expect("full disk: " + " ".join(args), run.returncode == 1 and "cannot write" in run.stderr, run.returncode)
     check("full disk: -o", [GPT2, "-o", "/dev/full"], 1, "Z0641")
 
@@ -158,7 +158,7 @@ def interrupted(folder):
                              preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # jobs in the background ignore it
     lines = [sweep.stdout.readline() for _ in range(2)]
     sweep.send_signal(signal.SIGINT)
-    lines += sweep.communicate(timeout=60)[0].splitlines()
+    lines += sweep.communicate(timeout=900)[0].splitlines()
     expect("interrupted", sweep.returncode == -signal.SIGINT, sweep.returncode)
     expect("interrupted rows", lines[0].startswith("devices") and "512" in lines[1], lines[:2])
     expect("interrupted files", set(os.listdir(folder)) == before)
@@ -181,7 +181,7 @@ def tables_and_files(folder):
         while not any("tokens.bin.tmp" in name for name in os.listdir(folder)):
             time.sleep(0.01)
         reader.send_signal(signal.SIGINT)
-        expect("data interrupted", reader.wait(timeout=60) == -signal.SIGINT, reader.returncode)
+        expect("data interrupted", reader.wait(timeout=900) == -signal.SIGINT, reader.returncode)
     expect("nothing half-written", not any("tokens.bin" in name for name in os.listdir(folder)), os.listdir(folder))
 
 

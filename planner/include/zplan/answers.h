@@ -118,7 +118,14 @@ typedef struct zp_why_not {
 /* `asked`: a search of the same input under more constraints. */
 zp_why_not zp_compare(zp_arena *arena, const zp_plan *best, const zp_plan *asked);
 
-/* ---- two plans (diff.c) ---- */
+/* ---- decisions in words, of two plans (diff.c) ---- */
+
+typedef struct zp_decision {
+  const char *name, *words; /* as the plan block writes it */
+} zp_decision;
+typedef ZP_VEC(zp_decision) zp_decisions;
+/* What was asked, then what was decided: the same names in the same order for every plan. Requires a feasible plan. */
+zp_decisions zp_plan_decisions(zp_arena *arena, const zp_plan *plan);
 
 typedef struct zp_decision_pair {
   const char *name, *a, *b; /* as the plan block writes it */
@@ -131,6 +138,30 @@ typedef struct zp_plan_diff {
 } zp_plan_diff;
 /* Both feasible. */
 zp_plan_diff zp_diff_plans(zp_arena *arena, const zp_plan *a, const zp_plan *b);
+
+/* ---- several plans (report/side_by_side.c) ---- */
+
+/* One row: the same of every plan, in their order. One of words, seconds and bytes is there. */
+typedef struct zp_beside {
+  const char *name;
+  const char **words;
+  double *seconds;
+  int64_t *bytes;
+  bool same; /* for all plans; seconds: to 1e-9 of the step */
+} zp_beside;
+typedef ZP_VEC(zp_beside) zp_besides;
+typedef struct zp_side_by_side {
+  int n;
+  const zp_plan *const *plans;
+  zp_besides decisions; /* zp_plan_decisions */
+  zp_besides terms;     /* they sum to the last one, the step */
+  zp_besides memory;    /* of a rank of the fullest stage; they sum to the last one, the peak */
+  zp_besides elsewhere; /* of the same rank: state on its host and disks */
+  zp_besides traffic;   /* sent over an axis in a step, by all ranks together */
+  double *run_s, *run_device_hours, *run_dollars; /* of the whole training run; 0: its length or the price is unknown */
+} zp_side_by_side;
+/* All feasible. */
+zp_side_by_side zp_put_side_by_side(zp_arena *arena, const zp_plan *const *plans, int n);
 
 /* ---- sensitivity (sensitivity.c) ---- */
 

@@ -16,8 +16,7 @@ typedef struct zp_device {
   bool has_nccl;           /* its ranks talk through NCCL, whose buffers lie outside of arena and context */
   double eff_matmul, eff_attention, eff_memory; /* share of peak reached by large operations */
   double launch_s;         /* fixed cost of one kernel */
-  double gemm_half[3];     /* CPU: rows, columns and depth at which a product reaches half its rate; 0: the cost model's.
-                            * Set by calibration, not by .dz files */
+  const struct zp_cpu_kernels *measured; /* CPU: what calibration found out about kernels (cpu_kernels.h), NULL: nothing */
   const char *arch;        /* GPUs: what kernels are compiled for, "sm_90"; NULL: not said */
   int cores;               /* CPU devices: cores of the whole node; GPUs: multiprocessors */
 } zp_device;

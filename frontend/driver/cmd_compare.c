@@ -1,0 +1,276 @@
+/* zplan compare A B...: several plans side by side. Exit status 0 whether they differ or not: `diff` is for scripts. */
+#include "driver.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <zplan/buf.h>
+
+enum { MOST_PLANS = 12, NAME_WIDTH = 24, WIDEST = 26, PAGE_WIDTH = 98 };
+
+/* What the columns are called: A, B, ... */
+static const char *letter(zp_arena *arena, int column) { return zp_format(arena, "%c", 'A' + column); }
+
+/* ---- text ---- */
+
+/* Cells of one row; NULL: the plan has none. Too wide for columns: one line a plan. */
+static void put_row(zp_buf *out, bool same, const char *name, const char **cell, int n) {
+  bool wide = false;
+  for (int i = 0; i < n; i++) wide |= cell[i] && strlen(cell[i]) >= WIDEST;
+  zp_buf_printf(out, "%c %-*s", same ? ' ' : '*', NAME_WIDTH, name);
+  for (int i = 0; i < n; i++) {
+    const char *words = cell[i] ? cell[i] : "-";
+    if (wide)
+      zp_buf_printf(out, "\n    %c  %s", 'A' + i, words);
+    else if (i + 1 < n)
+      zp_buf_printf(out, "%-*s", WIDEST, words);
+    else
+      zp_buf_puts(out, words);
+  }
+  zp_buf_puts(out, "\n");
+}
+
+static bool is_zero(const zp_beside *row, int n) {
+  for (int i = 0; i < n; i++)
+    if (row->words || (row->seconds && row->seconds[i] != 0) || (row->bytes && row->bytes[i] != 0)) return false;
+  return true;
+}
+
+static const char *show(zp_arena *arena, const zp_beside *row, int i) {
+  if (row->words) return row->words[i];
+  if (row->bytes) return row->bytes[i] ? zp_show_bytes(arena, row->bytes[i]) : NULL;
+  if (row->seconds[i] < 0) return zp_format(arena, "-%s", zp_show_seconds(arena, -row->seconds[i]));
+  return row->seconds[i] > 0 ? zp_show_seconds(arena, row->seconds[i]) : NULL;
+}
+
+static void put_cells(zp_buf *out, const zp_beside *row, int n) {
+  const char *cell[MOST_PLANS];
+  for (int i = 0; i < n; i++) cell[i] = show(out->arena, row, i);
+  put_row(out, row->same, row->name, cell, n);
+}
+
+/* Rows in which no plan has anything are left out. */
+static void put_rows(zp_buf *out, const char *title, const zp_besides *rows, int n) {
+  bool titled = false;
+  for (int r = 0; r < rows->len; r++) {
+    if (is_zero(&rows->data[r], n)) continue;
+    if (!titled) zp_buf_line(out, "\n%s", title);
+    titled = true;
+    put_cells(out, &rows->data[r], n);
+  }
+}
+
+/* Those that differ as rows, the others as a list. */
+static void put_decisions(zp_buf *out, const zp_besides *rows, int n) {
+  for (int r = 0; r < rows->len; r++)
+    if (!rows->data[r].same) put_cells(out, &rows->data[r], n);
+  const char *separator = "  the same: ";
+  size_t column = 0;
+  for (int r = 0; r < rows->len; r++) {
+    if (!rows->data[r].same) continue;
+    const char *words = zp_format(out->arena, "%s%s %s", separator, rows->data[r].name, rows->data[r].words[0]);
+    bool full = column + strlen(words) > PAGE_WIDTH && column > 0;
+    zp_buf_puts(out, full ? ",\n   " : "");
+    zp_buf_puts(out, full ? words + 1 : words);
+    column = full ? strlen(words) + 2 : column + strlen(words);
+    separator = ", ";
+  }
+  if (column > 0) zp_buf_puts(out, "\n");
+}
+
+static void put_speed(zp_buf *out, const zp_side_by_side *s) {
+  zp_arena *arena = out->arena;
+  const char *tokens[MOST_PLANS], *mfu[MOST_PLANS], *against[MOST_PLANS];
+  const zp_estimate *first = &s->plans[0]->best.estimate;
+  bool same_speed = true, same_mfu = true;
+  for (int i = 0; i < s->n; i++) {
+    const zp_estimate *e = &s->plans[i]->best.estimate;
+    tokens[i] = zp_format(arena, "%s/s", zp_show_count(arena, e->tokens_per_s));
+    mfu[i] = zp_format(arena, "%.1f%%", 100 * e->mfu);
+    against[i] = i ? zp_format(arena, "%+.1f%%", 100 * (first->tokens_per_s / e->tokens_per_s - 1)) : NULL;
+    same_speed &= fabs(e->tokens_per_s - first->tokens_per_s) <= 1e-9 * first->tokens_per_s;
+    same_mfu &= fabs(e->mfu - first->mfu) <= 1e-9;
+  }
+  put_row(out, same_speed, "tokens", tokens, s->n);
+  put_row(out, same_mfu, "MFU", mfu, s->n);
+  put_row(out, same_speed, "time of a token, to A", against, s->n);
+}
+
+static void put_run(zp_buf *out, const zp_side_by_side *s) {
+  zp_arena *arena = out->arena;
+  const struct {
+    const char *name;
+    const double *value;
+  } rows[] = {{"time", s->run_s}, {"device-hours", s->run_device_hours}, {"price", s->run_dollars}};
+  const char *cell[MOST_PLANS];
+  bool titled = false;
+  for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+    bool same = true, any = false;
+    for (int i = 0; i < s->n; i++) {
+      double value = rows[r].value[i];
+      any |= value > 0;
+      same &= fabs(value - rows[r].value[0]) <= 1e-9 * rows[r].value[0];
+      cell[i] = value <= 0 ? NULL
+                : r == 0   ? zp_show_seconds(arena, value)
+                           : zp_format(arena, r == 2 ? "$%.3g" : "%.3g", value);
+    }
+    if (!any) continue;
+    if (!titled) zp_buf_puts(out, "\nthe whole training run\n");
+    titled = true;
+    put_row(out, same, rows[r].name, cell, s->n);
+  }
+}
+
+/* "A is the fastest: B takes 9.2% longer for the same tokens". */
+static void put_verdict(zp_buf *out, const zp_side_by_side *s) {
+  int best = 0;
+  for (int i = 1; i < s->n; i++)
+    if (s->plans[i]->best.estimate.tokens_per_s > s->plans[best]->best.estimate.tokens_per_s) best = i;
+  double fastest = s->plans[best]->best.estimate.tokens_per_s;
+  const char *separator = ":";
+  zp_buf_printf(out, "\n%s is the fastest", letter(out->arena, best));
+  for (int i = 0; i < s->n; i++) {
+    double longer = 100 * (fastest / s->plans[i]->best.estimate.tokens_per_s - 1);
+    if (i == best) continue;
+    zp_buf_printf(out, longer < 0.05 ? "%s %s as fast" : "%s %s takes %.1f%% longer", separator, letter(out->arena, i),
+                  longer);
+    separator = ",";
+  }
+  zp_buf_puts(out, " for the same tokens\n");
+}
+
+static const char *as_text(zp_arena *arena, const zp_side_by_side *s, const zp_strings *names) {
+  zp_buf out = zp_buf_new(arena);
+  const char *head[MOST_PLANS];
+  for (int i = 0; i < s->n; i++) {
+    head[i] = letter(arena, i);
+    zp_buf_line(&out, "%s  %s", head[i], names->data[i]);
+  }
+  zp_buf_puts(&out, "\n");
+  put_row(&out, true, "", head, s->n);
+  put_decisions(&out, &s->decisions, s->n);
+  put_rows(&out, "one step, estimated", &s->terms, s->n);
+  put_speed(&out, s);
+  put_rows(&out, "memory of a rank on the fullest stage", &s->memory, s->n);
+  put_rows(&out, "and not on the device", &s->elsewhere, s->n);
+  put_rows(&out, "sent in a step by all ranks", &s->traffic, s->n);
+  put_run(&out, s);
+  put_verdict(&out, s);
+  return out.data;
+}
+
+/* ---- JSON ---- */
+
+static void set_rows(zp_json *o, const char *key, const zp_besides *rows, int n) {
+  zp_json *list = zp_json_set(o, key, zp_json_array());
+  for (int r = 0; r < rows->len; r++) {
+    const zp_beside *row = &rows->data[r];
+    zp_json *entry = zp_json_append(list, zp_json_object());
+    zp_json_set_string(entry, "name", row->name);
+    zp_json_set_bool(entry, "same", row->same);
+    zp_json *cells = zp_json_set(entry, row->words ? "words" : row->bytes ? "bytes" : "seconds", zp_json_array());
+    for (int i = 0; i < n; i++) {
+      if (row->words)
+        zp_json_append_string(cells, row->words[i]);
+      else if (row->bytes)
+        zp_json_append_int(cells, row->bytes[i]);
+      else
+        zp_json_append_real(cells, row->seconds[i]);
+    }
+  }
+}
+
+static zp_json *as_json(const zp_side_by_side *s, const zp_strings *names) {
+  zp_json *o = zp_json_object();
+  zp_json *plans = zp_json_set(o, "plans", zp_json_array());
+  for (int i = 0; i < s->n; i++) {
+    const zp_estimate *e = &s->plans[i]->best.estimate;
+    zp_json *entry = zp_json_append(plans, zp_json_object());
+    zp_json_set_string(entry, "name", names->data[i]);
+    zp_json_set_int(entry, "devices", s->plans[i]->devices);
+    zp_json_set(entry, "plan", zp_choice_json(&s->plans[i]->best.choice));
+    zp_json_set_real(entry, "step_s", e->step_s);
+    zp_json_set_real(entry, "tokens_per_s", e->tokens_per_s);
+    zp_json_set_real(entry, "mfu", e->mfu);
+    zp_json_set_int(entry, "peak_bytes", e->peak_bytes);
+    zp_json_set_int(entry, "peak_stage", e->peak_stage);
+    if (s->run_s[i] > 0) zp_json_set_real(entry, "run_s", s->run_s[i]);
+    if (s->run_s[i] > 0) zp_json_set_real(entry, "run_device_hours", s->run_device_hours[i]);
+    if (s->run_dollars[i] > 0) zp_json_set_real(entry, "run_dollars", s->run_dollars[i]);
+  }
+  set_rows(o, "decisions", &s->decisions, s->n);
+  set_rows(o, "terms", &s->terms, s->n);
+  set_rows(o, "memory", &s->memory, s->n);
+  set_rows(o, "elsewhere", &s->elsewhere, s->n);
+  set_rows(o, "traffic", &s->traffic, s->n);
+  return o;
+}
+
+/* ---- which plans ---- */
+
+/* Several files, or one file and several of its plan blocks. */
+static int count_columns(const zp_run_state *run) {
+  const zp_options *o = &run->options;
+  if (o->plan_names.len > 1 && o->files.len != 1)
+    return zp_usage_error("several --plan want one file, %d were given", o->files.len), 0;
+  int n = o->plan_names.len > 1 ? o->plan_names.len : o->files.len;
+  if (n < 2)
+    return zp_usage_error("`zplan compare` wants two plans or more: files, or one file and --plan NAME for each"), 0;
+  if (n > MOST_PLANS) return zp_usage_error("`zplan compare` wants at most %d plans, %d were given", MOST_PLANS, n), 0;
+  return n;
+}
+
+/* Does the command line say what to plan, and how? */
+static bool shapes_plans(const zp_options *o) {
+  const zp_load_options *l = &o->load;
+  return l->gpus || l->nodes || l->cluster || l->model || l->plan || o->set.len || o->device_memory || o->calibration ||
+         o->gap_text;
+}
+
+/* A plan file has decided already: such words are for the .dz files beside it. */
+static void forget_shape(zp_options *o) {
+  const char *library_dir = o->load.library_dir;
+  o->load = (zp_load_options){.library_dir = library_dir};
+  o->set = o->plan_names = (zp_strings){0};
+  o->device_memory = 0;
+  o->calibration = o->gap_text = NULL;
+}
+
+static bool check_words(const zp_run_state *run) {
+  const zp_strings *files = &run->options.files;
+  bool any = false;
+  for (int i = 0; i < files->len; i++) any |= !zp_is_plan_file(files->data[i]);
+  if (any || !shapes_plans(&run->options)) return true;
+  return zp_usage_error("%s is planned already: other options than --json are for .dz files", files->data[0]), false;
+}
+
+static int obtain(zp_run_state *run, const char *path, const char *block, const zp_plan **plan) {
+  const zp_options own = run->options;
+  if (zp_is_plan_file(path))
+    forget_shape(&run->options);
+  else
+    run->options.load.plan = block;
+  int status = zp_obtain_plan_of(run, path, plan);
+  run->options = own;
+  return status;
+}
+
+int zp_cmd_compare(zp_run_state *run) {
+  const zp_strings files = run->options.files, blocks = run->options.plan_names;
+  const int n = count_columns(run);
+  if (n == 0 || !check_words(run)) return ZP_EXIT_USAGE;
+  const zp_plan *plans[MOST_PLANS];
+  zp_strings names = {0};
+  for (int i = 0; i < n; i++) {
+    const char *block = blocks.len > 1 ? blocks.data[i] : run->options.load.plan;
+    const char *path = files.data[blocks.len > 1 ? 0 : i];
+    int status = obtain(run, path, block, &plans[i]);
+    if (status != ZP_EXIT_OK) return status;
+    zp_push(run->arena, &names, blocks.len > 1 ? zp_format(run->arena, "%s, plan %s", path, block) : path);
+  }
+  zp_side_by_side sides = zp_put_side_by_side(run->arena, plans, n);
+  if (run->options.json)
+    zp_print_json(run->arena, as_json(&sides, &names));
+  else
+    fputs(as_text(run->arena, &sides, &names), stdout);
+  return ZP_EXIT_OK;
+}
