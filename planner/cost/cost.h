@@ -119,7 +119,7 @@ typedef struct zp_pipeline_run {
   const zp_choice *choice; /* placement of the chunks */
   int64_t microbatches;
   int64_t buffers; /* messages of a chunk that may be under way in one direction */
-  zp_action **order;
+  zp_action **order;         /* [stages][actions]; NULL: zp_pipeline_simulate makes them for its own use */
   const int64_t *actions;    /* [stages] */
   const zp_stage_time *time; /* [stages * chunks], chunks of a stage side by side */
   const double *message_s;   /* [stages * chunks]: between chunk k and k + 1 of the model, either way */

@@ -24,9 +24,7 @@ static double cutoff(const pricing *p) { return zp_cutoff(p->ranking, &p->point-
 
 const zp_program *zp_search_program(zp_arena *arena, const zp_searcher *s, const zp_choice *choice) {
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
-  const zp_lowered **stages = zp_search_stages(s, choice);
-  const zp_program *program = choice->schedule == ZP_SCHEDULE_1F1B ? zp_program_make_stages(arena, stages, choice)
-                                                                   : zp_program_make(arena, stages, choice);
+  const zp_program *program = zp_program_make_priced(arena, zp_search_stages(s, choice), choice);
   if (arena != s->arena) zp_arena_rewind(s->arena, mark);
   return program;
 }
@@ -124,7 +122,8 @@ static bool price_least_bound(pricing *p) {
     return false;
   }
   zp_cut_variants(s, p->point, &rule.limits, cut, p->own);
-  double least = zp_cut_least_bound(s, p->point, zp_bound_of_cut(s, p->point, cut, p->own) - end, cut);
+  double high = zp_bound_of_cut(s, p->point, cut, p->own) - end, low = fmin(p->point->bound_s - end, high);
+  double least = zp_cut_least_bound(s, p->point, low, high, cut);
   p->point->bound_s = fmax(p->point->bound_s, (least + end) * (1 - 1e-9));
   price_cut(p, cut);
   return p->point->bound_s < cutoff(p);

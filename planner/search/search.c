@@ -21,7 +21,7 @@ static void adopt(zp_plan *plan, const zp_choice *winner) {
                                            zp_expert_ranks(&c), c.sequence, &reason);
   zp_lowered **lowered = zp_lower_stages(plan->arena, plan->spec, sharding, &c, &reason);
   plan->feasible = true;
-  plan->program = zp_program_make(plan->arena, zp_price_stages(lowered, &plan->machine, &c), &c);
+  plan->program = zp_program_make_priced(plan->arena, zp_price_stages(lowered, &plan->machine, &c), &c);
   plan->best = (zp_candidate){c, zp_simulate(plan->arena, plan->program, &plan->machine)};
 }
 

@@ -35,13 +35,13 @@ typedef struct zp_variant {
   double *forward_s;                                /* forward alone */
   double *input_s;          /* forward and the part of backward that yields gradients of inputs. Forward, this part and
                              * the rest, prefix_s - input_s, are each the least by itself */
-  int64_t *elements_before; /* parameters that all data ranks hold, shared ones left out */
+  int64_t *elements_before; /* parameters that all data ranks hold, shared ones left out; of all variants of a sharding */
   int64_t *spread_before;   /* the same of those that are spread over expert groups */
-  double
-      *longest_chunk_s;   /* [chunks]: the shortest possible longest of so many; 0, NULL: not known yet (chunk_cut.c) */
-  double longest_s;       /* of one unit */
-  double backward_share;  /* smallest share of backward in a unit's time */
-  int64_t carry_elements; /* smallest carry between two units */
+  double *longest_chunk_s;  /* [chunks]: the shortest possible longest of so many; 0: not known yet (chunk_cut.c);
+                             * NULL: none is */
+  double longest_s;         /* of one unit */
+  double backward_share;    /* smallest share of backward in a unit's time */
+  int64_t carry_elements;   /* smallest carry between two units */
   int64_t elements; /* parameters of the whole model on one tensor rank, shared ones once, held by all data ranks */
   int64_t spread_elements; /* the same of those that are spread over expert groups: what one rank has */
   int64_t saved_bytes;     /* of one micro-batch in all units */
@@ -146,6 +146,7 @@ typedef struct zp_flight_memo { /* of one pipeline that was asked for */
   int chunks, pipeline, room; /* room: for model chunks */
   int64_t microbatches;
   double *flight; /* [pipeline]: see least_work.c */
+  double least, most; /* of all stages */
   int64_t *chunk; /* [pipeline][chunks]: zp_in_flight_chunk */
 } zp_flight_memo;
 enum { ZP_STATED_CUT_SLOTS = 512 };
@@ -160,9 +161,16 @@ typedef struct zp_stated_cut_memo { /* zp_state_cut of one variant, asked for la
 typedef struct zp_known_fit {
   int64_t fits, fails; /* units: the most that are known to fit, the fewest that are known not to */
 } zp_known_fit;
+/* Ranges of units inside one segment from some unit on. */
+typedef struct zp_range_order {
+  int order;
+  int64_t segment_end;
+} zp_range_order;
 typedef struct zp_fits_memo {
   int64_t point; /* its number */
-  int orders;    /* of ranges (fit_table.c) */
+  const zp_pieces *pieces; /* of the next two */
+  zp_range_order *order; /* [units] */
+  int orders;            /* of ranges (fit_table.c) */
   int64_t cap;
   zp_known_fit *known; /* [pipeline][modes][orders] */
   int64_t laid_out;    /* stages, for answers that were not known */
@@ -381,9 +389,12 @@ void zp_note_misses(zp_searcher *s);
 /* From now on, until another point comes, what fits on the stages of this one within the limits of the search is
  * remembered. Homes must not change. Several chunks a stage: nothing is. */
 void zp_remember_fits(const zp_searcher *s, zp_point *point);
-/* Does the stage with these parts, in a mode of the point, stay within the limits? */
-bool zp_mode_fits(const zp_searcher *s, const zp_point *point, int mode, int stage, const zp_units *part,
-                  const zp_limits *limits);
+/* Of the communicators of every rank of the choice. */
+int64_t zp_choice_communicator_bytes(const zp_searcher *s, const zp_choice *choice, int ties);
+/* The first of the point's modes first .. end - 1 in which the stage with these parts stays within the limits; -1: none
+ * does. */
+int zp_first_mode_that_fits(const zp_searcher *s, const zp_point *point, int first, int end, int stage,
+                            const zp_units *part, const zp_limits *limits);
 
 /* ---- cut.c: one chunk a stage ---- */
 /* Cuts whose every stage is possible: at most stage_s long, zp_bound_of_stage at most total_s, within the limits.
@@ -396,9 +407,9 @@ typedef struct zp_cut_rule {
 bool zp_cut_within(const zp_searcher *s, const zp_point *point, const zp_cut_rule *rule, int64_t *cut);
 /* Shortest possible longest stage of cuts that fit into memory. Requires: such cuts exist. */
 double zp_cut_bottleneck(const zp_searcher *s, const zp_point *point);
-/* No cut that fits has all stages' bounds below the result. cut: the one that comes closest. Requires: a cut whose
- * bounds are at most high_s. */
-double zp_cut_least_bound(const zp_searcher *s, const zp_point *point, double high_s, int64_t *cut);
+/* No cut that fits has all stages' bounds below the result, or it is low_s: cuts below that are not told apart. cut: the
+ * one that comes closest. Requires: a cut whose bounds are at most high_s. */
+double zp_cut_least_bound(const zp_searcher *s, const zp_point *point, double low_s, double high_s, int64_t *cut);
 /* Smallest possible largest stage, in bytes, and the cuts that reach it. Host and disks are not looked at. */
 int64_t zp_cut_least_memory(const zp_searcher *s, const zp_point *point, int64_t *cut);
 /* Calls on_cut for every way to cut that fits into memory; false, without a call, when there are too many. */

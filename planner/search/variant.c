@@ -19,15 +19,24 @@ static zp_sharding_try *try_sharding(zp_searcher *s, const zp_variant *v) {
   return &groups->shardings.data[groups->shardings.len - 1];
 }
 
-/* Elements of the first units follow from the sharding alone: its variants share the numbers. */
-static void share_elements(zp_searcher *s, zp_variant *v) {
+/* Neither modes nor micro-batches change them: all variants of a sharding have the same. */
+static void count_elements(zp_searcher *s, zp_variant *v) {
+  const zp_lowered *l = v->lowered;
   zp_sharding_try *t = try_sharding(s, v);
-  if (!t->elements_before[v->fine]) {
-    t->elements_before[v->fine] = ZP_NEW_ARRAY(s->arena, int64_t, v->lowered->n_units + 1);
-    t->spread_before[v->fine] = ZP_NEW_ARRAY(s->arena, int64_t, v->lowered->n_units + 1);
+  int64_t **elements = &t->elements_before[v->fine], **spread = &t->spread_before[v->fine];
+  if (!*elements) {
+    *elements = ZP_NEW_ARRAY(s->arena, int64_t, l->n_units + 1);
+    *spread = ZP_NEW_ARRAY(s->arena, int64_t, l->n_units + 1);
+    for (int64_t u = 0; u < l->n_units; u++) {
+      int segment;
+      int64_t iteration;
+      zp_unit(l, u, &segment, &iteration);
+      (*elements)[u + 1] = (*elements)[u] + l->segments[segment].elements;
+      (*spread)[u + 1] = (*spread)[u] + l->segments[segment].spread_elements;
+    }
   }
-  v->elements_before = t->elements_before[v->fine];
-  v->spread_before = t->spread_before[v->fine];
+  v->elements_before = *elements;
+  v->spread_before = *spread;
 }
 
 static double weight_gradients_s(const zp_procedure *backward) {
@@ -148,9 +157,6 @@ static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int 
     v->prefix_s[u + 1] = v->prefix_s[u] + work[part];
     v->forward_s[u + 1] = v->forward_s[u] + forward[part];
     v->input_s[u + 1] = v->input_s[u] + (forward[part] + inputs[part]);
-    const zp_segment_program *own = &l->segments[zp_pieces_find(l->pieces, segment, part, part + 1)];
-    v->elements_before[u + 1] = v->elements_before[u] + own->elements;
-    v->spread_before[u + 1] = v->spread_before[u] + own->spread_elements;
     v->longest_s = fmax(v->longest_s, work[part]);
   }
   for (int part = 0; part < r.parts; part++) {
@@ -175,7 +181,7 @@ static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *mode
   v->prefix_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->forward_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->input_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
-  share_elements(s, v);
+  count_elements(s, v);
   v->backward_share = 1;
   v->carry_elements = INT64_MAX;
   for (int i = 0; i < l->pieces->n_whole; i++) measure_segment(v, modes, n, i, &unit);
