@@ -160,7 +160,7 @@ static bool load_file(zpr *c, const char *folder, int f, bool header_only, zpr_e
 /* Rank 0: everything that can be wrong with a checkpoint as a whole, before any rank's memory changes. */
 static int64_t check_checkpoint(zpr *c, const char *folder, zpr_error *error) {
   int64_t step = -1;
-  if (!zpr_manifest_check(folder, &step, error)) return -1;
+  if (!zpr_manifest_check(folder, &step, &c->frozen_steps, error)) return -1;
   for (int f = 0; f < ZPR_FILES; f++)
     if (!load_file(c, folder, f, true, error)) return -1;
   return step;
@@ -175,6 +175,7 @@ int64_t zpr_checkpoint_load(zpr *c, const char *dir) {
   if (c->rank == 0) step = check_checkpoint(c, folder, &error);
   zpr_agree(c, &error);
   step = zpr_world_min(c, step);
+  c->frozen_steps = zpr_world_min(c, c->rank == 0 ? c->frozen_steps : INT64_MAX);
   for (int f = 0; f < ZPR_FILES; f++)
     if (!load_file(c, folder, f, false, &error)) break;
   zpr_agree(c, &error);

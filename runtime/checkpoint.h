@@ -79,7 +79,7 @@ void zpr_remove_leftovers(const char *dir);
 /* ---- manifest (checkpoint_manifest.c) ---- */
 bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, zpr_error *error);
 /* Checks sizes and checksums of the files against the manifest. */
-bool zpr_manifest_check(const char *folder, int64_t *step, zpr_error *error);
+bool zpr_manifest_check(const char *folder, int64_t *step, int64_t *frozen_steps, zpr_error *error);
 
 /* ---- the phases of saving (checkpoint.c): begin and publish on rank 0, write on every rank ---- */
 typedef struct zpr_save {

@@ -1,5 +1,5 @@
 /* manifest.json: what a checkpoint is of, and size and checksum of its files. It is written last, so it also says
- * "complete".
+ * "complete". `frozen_steps`, where there were any: the steps of 1-bit Adam that left the variance as it was.
  *
  *   {"format": "zplan-checkpoint", "version": 1, "model": "gpt_tiny", "dtype": "F32", "step": 120, "samples": 3840,
  * "seed": 1, "files": [{"name": "model.safetensors", "bytes": 4218880, "fnv1a64x8": "0123456789abcdef"}, ...]}
@@ -112,6 +112,7 @@ bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, zpr_error *err
   print_string(out, program->name);
   fprintf(out, ",\n  \"dtype\": \"%s\",\n", program->dtype == ZPK_F64 ? "F64" : "F32");
   fprintf(out, "  \"step\": %" PRId64 ",\n  \"samples\": %" PRId64 ",\n", step, step * program->batch);
+  if (c->frozen_steps > 0) fprintf(out, "  \"frozen_steps\": %" PRId64 ",\n", c->frozen_steps);
   fprintf(out, "  \"seed\": %" PRIu64 ",\n", program->seed);
   bool good = print_files(out, folder, error);
   if (fclose(out) != 0 && good) {
@@ -147,10 +148,12 @@ static bool read_entry(zpr_json *j, entry *e) {
 }
 
 /* Entries in any order; each of our files must be there. */
-static bool read_manifest(const char *text, size_t bytes, int64_t *step, entry files[ZPR_FILES]) {
+static bool read_manifest(const char *text, size_t bytes, int64_t *step, int64_t *frozen_steps,
+                          entry files[ZPR_FILES]) {
   char key[64], format[64] = "";
   int64_t version = 0;
   *step = -1;
+  *frozen_steps = 0;
   zpr_json j = zpr_json_open(text, bytes);
   zpr_json_object(&j);
   while (zpr_json_key(&j, key, sizeof key)) {
@@ -160,6 +163,8 @@ static bool read_manifest(const char *text, size_t bytes, int64_t *step, entry f
       zpr_json_int(&j, &version);
     else if (strcmp(key, "step") == 0)
       zpr_json_int(&j, step);
+    else if (strcmp(key, "frozen_steps") == 0)
+      zpr_json_int(&j, frozen_steps);
     else if (strcmp(key, "files") != 0)
       zpr_json_skip(&j);
     else
@@ -172,7 +177,7 @@ static bool read_manifest(const char *text, size_t bytes, int64_t *step, entry f
   }
   for (int f = 0; f < ZPR_FILES; f++)
     if (!files[f].name[0]) return false;
-  return zpr_json_done(&j) && strcmp(format, "zplan-checkpoint") == 0 && version == 1 && *step >= 0;
+  return zpr_json_done(&j) && strcmp(format, "zplan-checkpoint") == 0 && version == 1 && *step >= *frozen_steps;
 }
 
 static bool check_file(const char *folder, const entry *e, zpr_error *error) {
@@ -194,7 +199,7 @@ static bool check_file(const char *folder, const entry *e, zpr_error *error) {
   return false;
 }
 
-bool zpr_manifest_check(const char *folder, int64_t *step, zpr_error *error) {
+bool zpr_manifest_check(const char *folder, int64_t *step, int64_t *frozen_steps, zpr_error *error) {
   char path[ZPR_PATH], *text = malloc(LONGEST_MANIFEST);
   entry files[ZPR_FILES] = {0};
   zpr_path(path, "%s/manifest.json", folder);
@@ -202,7 +207,7 @@ bool zpr_manifest_check(const char *folder, int64_t *step, zpr_error *error) {
   int64_t bytes = text && fd >= 0 ? read_full(fd, (unsigned char *)text, LONGEST_MANIFEST) : -1;
   if (bytes < 0) zpr_error_set(error, "Z0812", "cannot read \"%s\": %s", path, strerror(errno));
   bool good = bytes >= 0;
-  if (good && !read_manifest(text, (size_t)bytes, step, files)) {
+  if (good && !read_manifest(text, (size_t)bytes, step, frozen_steps, files)) {
     zpr_error_set(error, "Z0812", "\"%s\" is corrupt: it is not the manifest of a checkpoint", path);
     good = false;
   }

@@ -1,8 +1,9 @@
 /* Which tensors a checkpoint has, which ranks write what of them, and the transfer between arena and file.
  *
  * Files hold logical tensors, so a rank's part of one is a list of pieces (zpr_param_pieces). Who writes:
- *   parameters        replica 0 (all replicas have all of them), of the first stage that holds a tied parameter;
- *   optimizer state   the same, but with ZeRO-1 every replica its own shard, which may begin and end inside a tensor;
+ *   parameters        replica 0 (all replicas have all of them), of the first stage that holds a tied parameter; with
+ *                     ZeRO 3 every replica its own shards, which may begin and end inside a tensor;
+ *   optimizer state   the same, but every replica its own shards from ZeRO 1 on;
  *   in both           tensor rank 0 alone where the tensor is not split. Of experts that are spread over expert groups
  *                     a replica is such a group: its ranks write their own experts.
  * Everybody reads what it holds. */
@@ -19,19 +20,19 @@ enum { MODEL, OPTIMIZER };
 typedef struct array {
   const char *suffix;
   int64_t offset; /* bytes in the arena */
-  bool sharded;   /* optimizer state: this rank has its shards of the flat buffers' parts */
+  bool sharded;   /* this rank has its shards only */
 } array;
 
 static int arrays_of(const zpr *c, int file, array list[2]) {
   const zpr_stage *stage = c->stage;
   if (file == MODEL) {
-    list[0] = (array){"", stage->params, false};
+    list[0] = (array){"", stage->params, c->program->zero >= 3};
     return 1;
   }
-  bool sgd = c->program->optimizer == 2;
+  bool sgd = c->program->optimizer == 2, sharded = c->program->zero >= 1;
   int n = 0;
-  if (stage->moment1 >= 0) list[n++] = (array){sgd ? ".momentum_buffer" : ".exp_avg", stage->moment1, true};
-  if (stage->moment2 >= 0) list[n++] = (array){".exp_avg_sq", stage->moment2, true};
+  if (stage->moment1 >= 0) list[n++] = (array){sgd ? ".momentum_buffer" : ".exp_avg", stage->moment1, sharded};
+  if (stage->moment2 >= 0) list[n++] = (array){".exp_avg_sq", stage->moment2, sharded};
   return n;
 }
 
@@ -109,19 +110,19 @@ static void move_piece(void *arg, int64_t local, int64_t global, int64_t count) 
   }
 }
 
-static bool writes(zpr *c, int file, const zpr_tensor *tensor, const zpr_param *param, int64_t local) {
+static bool writes(zpr *c, const array *a, const zpr_tensor *tensor, const zpr_param *param, int64_t local) {
   if (tensor->stage != c->p || tensor->local != local) return false;
   if (param->split_dim < 0 && c->t != 0) return false;
-  return zpr_part_of(c, param->spread).place == 0 || (file == OPTIMIZER && c->program->zero >= 1);
+  return a->sharded || zpr_part_of(c, param->spread).place == 0;
 }
 
-/* The elements of an array that this rank has of a part of the flat buffers. */
-static void set_range(zpr *c, const array *a, bool spread, transfer *t) {
-  zpr_part part = zpr_part_of(c, spread);
-  int64_t state = a->sharded ? part.state_begin : part.begin;
-  t->begin = a->sharded ? part.shard_begin : part.begin;
-  t->end = t->begin + (a->sharded ? part.shard_elements : part.elements);
-  t->memory = (char *)zpr_at(c, a->offset) + state * t->element_bytes;
+/* The elements of an array that this rank has of an instance of a run, or more of its neighbours. Optimizer state that is
+ * whole stands as the flat buffers do. */
+static void set_range(zpr *c, const array *a, const zpr_run *run, int64_t i, transfer *t) {
+  zpr_slice shard = a->sharded ? zpr_slice_of(c, run, i) : (zpr_slice){0, c->stage->flat_elements, 0};
+  t->begin = shard.begin;
+  t->end = shard.end;
+  t->memory = (char *)zpr_at(c, a->offset) + shard.stored * t->element_bytes;
 }
 
 static bool move_all(zpr *c, int file, const zpr_tensors *list, transfer *t) {
@@ -136,8 +137,8 @@ static bool move_all(zpr *c, int file, const zpr_tensors *list, transfer *t) {
         for (int k = 0; k < run->n_params && !t->failed; k++) {
           tensor_name(name, run, i, k, arrays[a].suffix);
           const zpr_tensor *tensor = zpr_tensors_find(list, name);
-          if (t->write && !writes(c, file, tensor, &run->params[k], local_start(run, i, k))) continue;
-          set_range(c, &arrays[a], run->params[k].spread, t);
+          if (t->write && !writes(c, &arrays[a], tensor, &run->params[k], local_start(run, i, k))) continue;
+          set_range(c, &arrays[a], run, i, t);
           t->file_offset = list->data_start + tensor->begin;
           zpr_param_pieces(c, run, i, k, move_piece, t);
         }

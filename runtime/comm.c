@@ -15,7 +15,7 @@
 #include "comm.h"
 
 enum {
-  SPINS = 200,           /* polls before the first nap */
+  SPINS = 200, /* polls before the first nap */
   FIRST_NAP_US = 20,
   LONGEST_NAP_US = 100
 };
@@ -183,8 +183,8 @@ static void add_in_rank_order(void *arg, int64_t begin, int64_t end, int worker)
   for (int r = a->me + 1; r < a->n; r++) zpk_add(a->dtype, a->mine + at, a->staging + r * a->slot_bytes + at, count);
 }
 
-/* Afterwards chunk g->me of data holds the sum. */
-static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, char *data, int64_t count) {
+/* Afterwards chunk g->me of data is summed in `sum`, which has this rank's own chunk before; it may be its place in data. */
+static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, const char *data, int64_t count, char *sum) {
   zpr_comm *comm = c->state->comm;
   zpk_dtype dtype = c->program->dtype;
   int64_t size = zpk_bytes(dtype), longest = (count + g->n - 1) / g->n;
@@ -202,10 +202,14 @@ static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, char *data
         *send = zpr_post_send(c, axis, data + theirs.begin * size, theirs.count * size, g->rank[r], (int)axis);
     }
     zpr_wait_handles(c, comm->handles, g->n);
-    sum_args sum = {dtype, g->n, g->me, data + mine.begin * size, comm->staging, slot_bytes};
-    zpr_parallel(c, mine.count, 16384, add_in_rank_order, &sum);
+    sum_args args = {dtype, g->n, g->me, sum + at * size, comm->staging, slot_bytes};
+    zpr_parallel(c, mine.count, 16384, add_in_rank_order, &args);
     zpr_wait_handles(c, comm->handles + g->n, g->n);
   }
+}
+
+static char *own_chunk(zpr *c, const zpr_group *g, char *data, int64_t count) {
+  return data + zpr_chunk_piece(count, g->n, g->me, 0, count).begin * zpk_bytes(c->program->dtype);
 }
 
 /* Every member's chunk travels to all others, in place. */
@@ -230,16 +234,41 @@ static void all_gather(zpr *c, const zpr_group *g, zpr_axis axis, char *data, in
 
 void zpr_host_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count) {
   if (group->n == 1) return;
-  reduce_scatter(c, group, counted_as, data, count);
+  reduce_scatter(c, group, counted_as, data, count, own_chunk(c, group, data, count));
   all_gather(c, group, counted_as, data, count);
 }
 
 void zpr_host_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
-  if (group->n > 1) reduce_scatter(c, group, counted_as, data, shard_count * group->n);
+  int64_t count = shard_count * group->n;
+  if (group->n > 1) reduce_scatter(c, group, counted_as, data, count, own_chunk(c, group, data, count));
+}
+
+void zpr_host_reduce_scatter_to(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *data,
+                                int64_t shard_count, void *out) {
+  int64_t bytes = shard_count * zpk_bytes(c->program->dtype);
+  memcpy(out, (const char *)data + group->me * bytes, (size_t)bytes);
+  if (group->n > 1) reduce_scatter(c, group, counted_as, data, shard_count * group->n, out);
 }
 
 void zpr_host_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
   if (group->n > 1) all_gather(c, group, counted_as, data, shard_count * group->n);
+}
+
+void zpr_host_exchange(zpr *c, const zpr_group *g, zpr_axis counted_as, const void *send, int64_t stride, int64_t bytes,
+                       void *recv) {
+  zpr_comm *comm = c->state->comm;
+  memcpy((char *)recv + g->me * bytes, (const char *)send + g->me * stride, (size_t)bytes);
+  for (int64_t at = 0; at < bytes; at += ZPR_SPLIT_BYTES) {
+    int64_t part = bytes - at < ZPR_SPLIT_BYTES ? bytes - at : ZPR_SPLIT_BYTES;
+    for (int r = 0; r < g->n; r++) {
+      int *receive = &comm->handles[r], *sent = &comm->handles[g->n + r];
+      *receive = *sent = -1;
+      if (r == g->me) continue;
+      *receive = comm->transport->irecv((char *)recv + r * bytes + at, part, g->rank[r], (int)counted_as);
+      *sent = zpr_post_send(c, counted_as, (const char *)send + r * stride + at, part, g->rank[r], (int)counted_as);
+    }
+    zpr_wait_handles(c, comm->handles, 2 * g->n);
+  }
 }
 
 /* ---- control values: through rank 0, two hops ---- */

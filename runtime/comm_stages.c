@@ -1,8 +1,8 @@
-/* Messages along the pipeline: which rank has the neighbouring part of the model, tags, buffers; and how they go between
- * ranks over the host's transport.
+/* Messages along the pipeline: which rank has the neighbouring part of the model, tags, buffers; and how they go
+ * between ranks over the host's transport.
  *
- * Part k of the model is chunk k / stages of a stage. Between two ranks messages of several chunks may be on their way in
- * both directions at once, and the ranks take them in different orders: so the tag tells them apart. */
+ * Part k of the model is chunk k / stages of a stage. Between two ranks messages of several chunks may be on their way
+ * in both directions at once, and the ranks take them in different orders: so the tag tells them apart. */
 #include <assert.h>
 #include "comm.h"
 
@@ -33,25 +33,28 @@ static int tag_of(const zpr *c, int sender, bool up, int64_t mb) {
   return FIRST_TAG + ((2 * sender + up) * turns + (int)(mb % turns)) % TAGS;
 }
 
+static int64_t buffer_of(const zpr *c, int chunk, bool up, int64_t mb) {
+  int64_t each = buffers_each_way(c->program);
+  return (2 * chunk + up) * each + mb % each;
+}
+
 /* What chunk sends to the neighbouring part. */
 static zpr_message sent_by(const zpr *c, int chunk, bool up, int64_t mb) {
   int part = part_of(c, chunk), other = part + (up ? 1 : -1);
-  int64_t each = buffers_each_way(c->program);
   assert(other >= 0 && other < chunks_of(c->program) * c->program->pipeline);
   return (zpr_message){.up = up,
                        .peer = c->rank + (stage_of(c, other) - c->p) * zpr_pipeline_stride(c->program),
                        .tag = tag_of(c, part, up, mb),
-                       .buffer = (2 * chunk + up) * each + mb % each};
+                       .buffer = buffer_of(c, chunk, up, mb)};
 }
 
 /* What chunk receives: sent upwards from below. */
 static zpr_message received_by(const zpr *c, int chunk, bool from_below, int64_t mb) {
   int other = part_of(c, chunk) + (from_below ? -1 : 1), there = other / c->program->pipeline;
-  int64_t each = buffers_each_way(c->program);
   return (zpr_message){.up = from_below,
                        .peer = c->rank + (stage_of(c, other) - c->p) * zpr_pipeline_stride(c->program),
                        .tag = tag_of(c, other, from_below, mb),
-                       .buffer = (2 * there + from_below) * each + mb % each}; /* of the sender */
+                       .buffer = buffer_of(c, there, from_below, mb)}; /* of the sender */
 }
 
 void zpr_send(zpr *c, int chunk, bool up, const void *data, int64_t count, int64_t mb) {
@@ -65,8 +68,7 @@ void zpr_send(zpr *c, int chunk, bool up, const void *data, int64_t count, int64
 }
 
 void zpr_send_wait(zpr *c, int chunk, bool up, int64_t mb) {
-  zpr_message to = sent_by(c, chunk, up, mb);
-  if (to.peer != c->rank) zpr_stage_send_wait(c, &to);
+  zpr_stage_send_wait(c, &(zpr_message){.up = up, .peer = -1, .buffer = buffer_of(c, chunk, up, mb)});
 }
 
 void zpr_recv(zpr *c, int chunk, bool from_below, void *data, int64_t count, int64_t mb) {

@@ -31,14 +31,17 @@ void zpr_window_close(zpr *c);
 /* Zeroes `bytes` at the start of each of `rows` rows that are `pitch` bytes apart. */
 void zpr_zero_columns(zpr *c, void *dst, int64_t pitch, int64_t bytes, int64_t rows);
 
+/* sum[i] += x[i]. Elements of the program's dtype. */
+void zpr_add(zpr *c, void *sum, const void *x, int64_t count);
+
 /* ---- the step's end ---- */
 /* Adds to c->loss what zpr_ce_loss has summed on the device since the last call. */
 void zpr_collect_loss(zpr *c);
 
-/* Elements of the flat buffers that lie in one parameter. */
+/* Elements of the gradients that lie in one parameter. */
 typedef struct zpr_block {
   int64_t begin, end;
-  int64_t to_state; /* from there to the same elements of the optimizer state */
+  int64_t to_params, to_state; /* from there to the same elements of the parameters and of the optimizer state */
   bool decay;
   bool counted; /* in the norm: otherwise somebody else has the same elements and counts them */
 } zpr_block;

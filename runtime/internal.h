@@ -78,6 +78,12 @@ void zpr_group_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, v
 void zpr_host_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count);
 void zpr_host_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
 void zpr_host_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
+/* The sum of my shard goes to `out`, and data stay as they are. */
+void zpr_host_reduce_scatter_to(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *data, int64_t shard_count,
+                                void *out);
+/* Bytes at send + r * stride go to member r, and those of member r come to recv + r * bytes. */
+void zpr_host_exchange(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *send, int64_t stride, int64_t bytes,
+                       void *recv);
 /* A message of the pipeline (comm_stages.c): to or from whom, which of the rank's message buffers, and its tag. */
 typedef struct zpr_message {
   bool up;
@@ -136,6 +142,10 @@ int zpr_train(zpr *c, zpr_data *train, zpr_data *validate, int64_t last);
 double zpr_learning_rate(const zpr_program *program, int64_t step);
 void zpr_update_open(zpr *c);
 void zpr_update_close(zpr *c);
+/* Sums the gradients of which every tensor rank has a part (partial.c). Collective over the tensor ranks. */
+void zpr_partial_open(zpr *c);
+void zpr_partial_close(zpr *c);
+void zpr_sum_partial(zpr *c);
 /* Zeroes the gradients that micro-batches only add to. */
 void zpr_begin_step(zpr *c);
 typedef struct zpr_step_result {
@@ -148,21 +158,38 @@ typedef struct zpr_step_result {
 zpr_step_result zpr_finish_step(zpr *c, double lr, int signal);
 /* Initial parameters; gradients and optimizer state zero. */
 void zpr_init_weights(zpr *c);
-/* Keeps padding of uneven splits at zero: clears the padded elements of the flat buffer at byte offset `flat`. */
-void zpr_clear_padding(zpr *c, int64_t flat);
+/* Keeps padding of uneven splits at zero: clears the padded elements of the flat gradients; of an instance of a run whose
+ * elements stand at `instance`. */
+void zpr_clear_padding(zpr *c);
+void zpr_clear_instance_padding(zpr *c, const zpr_run *run, void *instance);
 
 /* The flat buffers by who holds the same elements: all data ranks; behind that, what is spread over expert groups. */
 typedef struct zpr_part {
   zpr_group holders;
   int place;               /* of this rank among them */
   int64_t begin, elements; /* of the flat buffers */
-  int64_t shard_elements;  /* what one holder updates: all of them without ZeRO-1 */
-  int64_t shard_begin;     /* in the flat buffers: of this rank's */
-  int64_t state_begin;     /* of that in the optimizer state */
+  int64_t shard_elements;  /* what one holder updates: all of them without ZeRO */
+  int64_t shard_begin;     /* in the flat buffers: of this rank's (ZeRO 0 and 1) */
+  int64_t state_begin;     /* of that in the optimizer state, and in all buffers of shards */
 } zpr_part;
 enum { ZPR_PARTS = 2 };
 /* The part of parameters that are spread, or of all others. */
 zpr_part zpr_part_of(zpr *c, bool spread);
+
+/* ---- shards of units (shards.c) ---- */
+/* What this rank updates: flat elements [begin, end), which stand at `stored` of the optimizer state, with ZeRO 2 of the
+ * gradients, too, and with ZeRO 3 of the parameters. */
+typedef struct zpr_slice {
+  int64_t begin, end, stored;
+} zpr_slice;
+/* Of an instance of a run; ZeRO 0 and 1: of the part that it lies in. */
+zpr_slice zpr_slice_of(zpr *c, const zpr_run *run, int64_t i);
+/* ZeRO 2 and 3: zeroes the gradients that several units add to. */
+void zpr_zero_shared_shards(zpr *c);
+/* ZeRO 2 and 3: sums this rank's shard of a tied gradient over the stages. */
+void zpr_sum_tied_shards(zpr *c, const zpr_tie *tie, const zpr_group *stages);
+/* ZeRO 2: updated parameters from their owners to all, bucket by bucket. */
+void zpr_gather_updated(zpr *c);
 
 /* A rank's piece of a logical parameter instance: called for every maximal contiguous local range.
  * local: element offset in the flat buffers; global: element offset in the logical tensor; both `count` long. */

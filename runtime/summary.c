@@ -16,7 +16,18 @@ static const char *const axis_names[ZPR_AXIS_COUNT] = {
     [ZPR_TENSOR] = "tensor", [ZPR_DATA] = "data",     [ZPR_PIPELINE] = "pipeline",
     [ZPR_TIE] = "tie",       [ZPR_EXPERT] = "expert", [ZPR_CONTROL] = "control"};
 
-/* All ranks together, of one step on average (every step sends the same). */
+/* What the plan says of a step on average. Every step sends the same, but 1-bit Adam begins as plain Adam. */
+static double planned_per_step(const zpr *c, const zpr_totals *totals, int axis) {
+  const zpr_program *p = c->program;
+  double planned = (double)p->predicted_bytes[axis];
+  if (axis != ZPR_DATA || p->freeze_step == 0 || totals->steps == 0) return planned;
+  int64_t frozen = c->step - p->freeze_step < totals->steps ? c->step - p->freeze_step : totals->steps;
+  if (frozen < 0) frozen = 0;
+  return (planned * (double)frozen + (double)p->predicted_warmup_data_bytes * (double)(totals->steps - frozen)) /
+         (double)totals->steps;
+}
+
+/* All ranks together, of one step on average. */
 static double bytes_per_step(const zpr *c, const rank_report *reports, const zpr_totals *totals, int axis) {
   int64_t sum = 0;
   for (int r = 0; r < c->ranks; r++) sum += reports[r].sent_bytes[axis];
@@ -48,7 +59,7 @@ static void print_communication(zpr *c, const rank_report *reports, const zpr_to
   zpr_log_note(c, "%-10s %16s %16s", "axis", "bytes/step, plan", "sent");
   for (int a = 0; a < ZPR_AXIS_COUNT; a++) {
     char plan[24] = "-";
-    if (a != ZPR_CONTROL) snprintf(plan, sizeof plan, "%lld", (long long)c->program->predicted_bytes[a]);
+    if (a != ZPR_CONTROL) snprintf(plan, sizeof plan, "%.0f", planned_per_step(c, totals, a));
     zpr_log_note(c, "%-10s %16s %16.0f", axis_names[a], plan, bytes_per_step(c, reports, totals, a));
   }
 }
@@ -83,7 +94,7 @@ static void log_end(zpr *c, const rank_report *reports, const zpr_totals *totals
     fprintf(f, "%s\"%s\": %.17g", a ? ", " : "", axis_names[a], bytes_per_step(c, reports, totals, a));
   fprintf(f, "}, \"predicted_bytes\": {");
   for (int a = 0; a < ZPR_CONTROL; a++)
-    fprintf(f, "%s\"%s\": %lld", a ? ", " : "", axis_names[a], (long long)c->program->predicted_bytes[a]);
+    fprintf(f, "%s\"%s\": %.17g", a ? ", " : "", axis_names[a], planned_per_step(c, totals, a));
   fprintf(f, "}}");
   if (fclose(f) == 0) zpr_log_event(c, text);
   free(text);
@@ -103,12 +114,12 @@ static bool check_plan(zpr *c, const rank_report *reports, const zpr_totals *tot
               (long long)report->peak_bytes, (long long)report->arena_bytes);
   }
   for (int a = 0; a < ZPR_CONTROL; a++) {
-    double sent = bytes_per_step(c, reports, totals, a);
-    if (sent == (double)c->program->predicted_bytes[a]) continue;
+    double sent = bytes_per_step(c, reports, totals, a), planned = planned_per_step(c, totals, a);
+    if (sent == planned) continue;
     same = false;
     if (c->rank == 0)
-      fprintf(stderr, "error[Z0840]: the ranks sent %.1f bytes a step over the %s axis, the plan says %lld\n", sent,
-              axis_names[a], (long long)c->program->predicted_bytes[a]);
+      fprintf(stderr, "error[Z0840]: the ranks sent %.1f bytes a step over the %s axis, the plan says %.1f\n", sent,
+              axis_names[a], planned);
   }
   return same;
 }

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "device.h"
+#include "compress.h"
 #include "state.h"
 
 enum { BAD_STEPS = 3, RECENT = 1024 };
@@ -87,6 +87,7 @@ static zpr_step_result run_step(loop *l, double lr) {
   zpr_wait_sends(c);
   zpr_step_result result = zpr_finish_step(c, lr, caught);
   for (int a = 0; a < ZPR_AXIS_COUNT; a++) l->totals.sent_bytes[a] += zpr_comm_sent_bytes(c, (zpr_axis)a) - before[a];
+  if (zpr_is_frozen(c)) c->frozen_steps++;
   c->step++;
   return result;
 }

@@ -1,4 +1,5 @@
-/* From the gradients of this replica to new parameters: sums over ties and replicas, norm, clipping, optimizer.
+/* From the gradients of this replica to new parameters: sums over ties and replicas, norm, clipping, optimizer. With ZeRO
+ * 2 and 3 the replicas' sums are made before, unit by unit (shards.c).
  *
  * The elements that this rank updates are cut into blocks once, at the start: a block lies in one parameter and in one
  * aligned window (device.h) of the flat buffers, so it has one decay flag, and sums over blocks do not depend on the
@@ -7,7 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include "device.h"
+#include "compress.h"
 #include "state.h"
 
 struct zpr_updater {
@@ -39,7 +40,7 @@ static void add_block(zpr *c, zpr_block b) {
   u->blocks[u->n++] = b;
 }
 
-/* A rank's shard of a part is all of it unless ZeRO-1 shares the work out over those who hold the same. */
+/* A rank's shard of a part is all of it unless ZeRO shares the work out over those who hold the same. */
 zpr_part zpr_part_of(zpr *c, bool spread) {
   const zpr_stage *stage = c->stage;
   int64_t whole = stage->flat_elements - stage->spread_elements;
@@ -54,16 +55,26 @@ zpr_part zpr_part_of(zpr *c, bool spread) {
   return part;
 }
 
-static void add_param(zpr *c, int64_t begin, const zpr_param *param) {
-  zpr_part part = zpr_part_of(c, param->spread);
-  int64_t low = part.shard_begin, high = low + part.shard_elements, end = begin + param->elements;
-  bool counted = (c->program->zero >= 1 || part.place == 0) && (param->split_dim >= 0 || c->t == 0) && owned(c, begin);
-  if (begin < low) begin = low;
-  if (end > high) end = high;
+/* Gradients stand as in the flat buffers, with ZeRO 2 and 3 as the shards. */
+static void add_param(zpr *c, const zpr_run *run, int64_t i, const zpr_param *param) {
+  int zero = c->program->zero;
+  zpr_slice shard = zpr_slice_of(c, run, i);
+  int64_t begin = run->base + i * run->stride + param->offset, end = begin + param->elements,
+          back = zero >= 2 ? shard.stored - shard.begin : 0; /* from a flat element to its gradient */
+  bool compresses = c->program->freeze_step > 0; /* then every replica counts, see squares_of_step */
+  bool alone = zero >= 1 || zpr_part_of(c, param->spread).place == 0 || compresses;
+  bool counted = alone && (param->split_dim >= 0 || c->t == 0) && owned(c, begin);
+  if (begin < shard.begin) begin = shard.begin;
+  if (end > shard.end) end = shard.end;
   while (begin < end) {
     int64_t cut = (begin / zpr_block_elements + 1) * zpr_block_elements;
     if (cut > end) cut = end;
-    add_block(c, (zpr_block){begin, cut, part.state_begin - part.shard_begin, param->decay, counted});
+    add_block(c, (zpr_block){.begin = begin + back,
+                             .end = cut + back,
+                             .to_params = zero == 2 ? -back : 0,
+                             .to_state = shard.stored - shard.begin - back,
+                             .decay = param->decay,
+                             .counted = counted});
     begin = cut;
   }
 }
@@ -73,14 +84,15 @@ void zpr_update_open(zpr *c) {
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
     for (int64_t i = 0; i < run->count; i++)
-      for (int k = 0; k < run->n_params; k++)
-        add_param(c, run->base + i * run->stride + run->params[k].offset, &run->params[k]);
+      for (int k = 0; k < run->n_params; k++) add_param(c, run, i, &run->params[k]);
   }
   u->squares = zpr_alloc(c, (size_t)u->n, sizeof *u->squares);
+  zpr_partial_open(c);
 }
 
 void zpr_update_close(zpr *c) {
   zpr_updater *u = c->state->updater;
+  zpr_partial_close(c);
   if (!u) return;
   free(u->blocks);
   free(u->squares);
@@ -93,6 +105,10 @@ void zpr_update_close(zpr *c) {
 void zpr_begin_step(zpr *c) {
   int64_t size = zpk_bytes(c->program->dtype);
   char *grads = zpr_at(c, c->stage->grads);
+  if (c->program->zero >= 2) {
+    zpr_zero_shared_shards(c);
+    return;
+  }
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
     for (int k = 0; k < run->n_params; k++) {
@@ -104,24 +120,29 @@ void zpr_begin_step(zpr *c) {
   }
 }
 
-/* Ties first: each replica completes its own gradient, then the replicas are summed. All sums add in rank order, so the
- * stages of a tie get the same bits and their copies of the weight stay equal for good. */
+/* Ties and tensor ranks first: each replica completes its own gradient, then the replicas are summed. With ZeRO 2 and 3
+ * the units have summed over the replicas. All sums add in rank order, so the stages of a tie get the same bits and their
+ * copies of the weight stay equal for good. */
 static void reduce_gradients(zpr *c) {
   char *grads = zpr_at(c, c->stage->grads);
+  int zero = c->program->zero;
   int64_t size = zpk_bytes(c->program->dtype);
   for (int i = 0; i < c->program->n_ties; i++) {
     const zpr_tie *tie = &c->program->ties[i];
     zpr_group g = zpr_tie_group(c, i);
-    if (g.n > 1) zpr_group_all_reduce(c, &g, ZPR_TIE, grads + tie->offset[g.me] * size, tie->elements);
+    if (g.n > 1 && zero >= 2) zpr_sum_tied_shards(c, tie, &g);
+    if (g.n > 1 && zero < 2) zpr_group_all_reduce(c, &g, ZPR_TIE, grads + tie->offset[g.me] * size, tie->elements);
   }
-  for (int i = 0; i < ZPR_PARTS; i++) {
+  if (zero >= 2) return;
+  zpr_sum_partial(c);
+  for (int i = 0; i < ZPR_PARTS && !zpr_is_frozen(c); i++) {
     zpr_part part = zpr_part_of(c, i);
-    if (c->program->zero >= 1)
+    if (zero == 1)
       zpr_group_reduce_scatter(c, &part.holders, ZPR_DATA, grads + part.begin * size, part.shard_elements);
     else
       zpr_group_all_reduce(c, &part.holders, ZPR_DATA, grads + part.begin * size, part.elements);
   }
-  zpr_clear_padding(c, c->stage->grads);
+  zpr_clear_padding(c);
 }
 
 static double sum_squares(zpr *c) {
@@ -132,11 +153,20 @@ static double sum_squares(zpr *c) {
   return sum;
 }
 
+/* Of all ranks' squares that of the gradient's norm. 1-bit Adam counts the gradients of every replica: the same of each
+ * while they are summed; once the variance is frozen a replica has its own part g of the sum of n, and the norm is the
+ * root mean square of their n g. */
+static double squares_of_step(const zpr *c, double squares) {
+  if (c->program->freeze_step == 0) return squares;
+  return zpr_is_frozen(c) ? squares * c->program->data : squares / c->program->data;
+}
+
 /* ---- update ---- */
 
 static void update(zpr *c, double lr, double grad_scale) {
   const zpr_program *p = c->program;
-  double t = (double)(c->step + 1);
+  const zpr_updater *u = c->state->updater;
+  double t = (double)(c->step + 1), t2 = t - (double)c->frozen_steps - zpr_is_frozen(c); /* updates of the variance */
   zpk_update rule = {.dtype = p->dtype,
                      .kind = p->optimizer,
                      .lr = lr,
@@ -146,10 +176,16 @@ static void update(zpr *c, double lr, double grad_scale) {
                      .weight_decay = p->weight_decay,
                      .momentum = p->momentum,
                      .bias1 = 1 - pow(p->beta1, t),
-                     .bias2 = 1 - pow(p->beta2, t),
+                     .bias2 = 1 - pow(p->beta2, t2),
                      .grad_scale = grad_scale};
-  zpr_update_blocks(c, c->state->updater->blocks, c->state->updater->n, &rule);
-  for (int i = 0; i < ZPR_PARTS && p->zero >= 1; i++) {
+  if (zpr_is_frozen(c)) {
+    rule.grad_scale *= p->data; /* the mean of the replicas' momentum is that of the sum of their gradients */
+    zpr_compressed_update(c, u->blocks, u->n, &rule);
+    return;
+  }
+  zpr_update_blocks(c, u->blocks, u->n, &rule);
+  if (p->zero == 2) zpr_gather_updated(c);
+  for (int i = 0; i < ZPR_PARTS && p->zero == 1; i++) {
     zpr_part part = zpr_part_of(c, i);
     char *params = (char *)zpr_at(c, c->stage->params) + part.begin * zpk_bytes(p->dtype);
     zpr_group_all_gather(c, &part.holders, ZPR_DATA, params, part.shard_elements);
@@ -172,7 +208,7 @@ zpr_step_result zpr_finish_step(zpr *c, double lr, int signal) {
   double sum[VALUES] = {[SQUARES] = sum_squares(c), [LOSS] = c->t == 0 ? c->loss : 0};
   for (int i = 0; i < 3; i++) sum[SIGNALS + i] = signal == signals[i];
   zpr_world_sum(c, sum, VALUES);
-  zpr_step_result result = {.loss = sum[LOSS], .grad_norm = sqrt(sum[SQUARES])};
+  zpr_step_result result = {.loss = sum[LOSS], .grad_norm = sqrt(squares_of_step(c, sum[SQUARES]))};
   for (int i = 0; i < 3 && result.signal == 0; i++)
     if (sum[SIGNALS + i] > 0) result.signal = signals[i];
   result.applied = isfinite(result.loss) && isfinite(result.grad_norm);

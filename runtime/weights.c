@@ -72,6 +72,7 @@ typedef struct init_args {
   uint64_t name_hash;
   void *values;   /* of the window in work */
   int64_t global; /* its first element in the logical tensor */
+  zpr_slice kept; /* of the flat parameters */
 } init_args;
 
 static uint64_t hash_name(const char *name) { /* FNV-1a, 64 bits */
@@ -94,15 +95,18 @@ static void init_range(void *arg, int64_t begin, int64_t end, int worker) {
   }
 }
 
+/* The part of a piece that this rank keeps: all of it unless it has only shards. */
 static void init_piece(void *arg, int64_t local, int64_t global, int64_t count) {
   init_args *a = arg;
   zpr *c = a->c;
   int64_t size = zpk_bytes(c->program->dtype), most = zpr_window_bytes(c) / size;
-  char *params = zpr_at(c, c->stage->params);
-  for (int64_t at = 0; at < count; at += most) {
-    int64_t n = count - at < most ? count - at : most;
-    a->values = zpr_window_open(c, params + (local + at) * size, n * size, false);
-    a->global = global + at;
+  int64_t begin = local > a->kept.begin ? local : a->kept.begin,
+          end = local + count < a->kept.end ? local + count : a->kept.end;
+  char *params = (char *)zpr_at(c, c->stage->params) + a->kept.stored * size;
+  for (int64_t at = begin; at < end; at += most) {
+    int64_t n = end - at < most ? end - at : most;
+    a->values = zpr_window_open(c, params + (at - a->kept.begin) * size, n * size, false);
+    a->global = global + at - local;
     zpr_parallel(c, n, 1024, init_range, a);
     zpr_window_close(c);
   }
@@ -110,7 +114,8 @@ static void init_piece(void *arg, int64_t local, int64_t global, int64_t count) 
 
 static void init_param(zpr *c, const zpr_run *run, int64_t i, int k) {
   char name[256];
-  init_args a = {.c = c, .param = &run->params[k]};
+  init_args a = {.c = c, .param = &run->params[k], .kept = {0, c->stage->flat_elements, 0}};
+  if (c->program->zero >= 3) a.kept = zpr_slice_of(c, run, i);
   a.name_hash = hash_name(zpr_instance_name(name, sizeof name, run->params[k].name, run->first + i));
   zpr_param_pieces(c, run, i, k, init_piece, &a);
 }
@@ -119,34 +124,39 @@ void zpr_init_weights(zpr *c) {
   const zpr_stage *stage = c->stage;
   int64_t size = zpk_bytes(c->program->dtype);
   /* Alignment gaps take part in collectives: they are zero from the start, like the state. */
-  zpr_zero(c, zpr_at(c, stage->params), stage->flat_elements * size);
-  zpr_zero(c, zpr_at(c, stage->grads), stage->flat_elements * size);
+  zpr_zero(c, zpr_at(c, stage->params), (c->program->zero >= 3 ? stage->shard_elements : stage->flat_elements) * size);
+  zpr_zero(c, zpr_at(c, stage->grads), (c->program->zero >= 2 ? stage->shard_elements : stage->flat_elements) * size);
   if (stage->moment1 >= 0) zpr_zero(c, zpr_at(c, stage->moment1), stage->shard_elements * size);
   if (stage->moment2 >= 0) zpr_zero(c, zpr_at(c, stage->moment2), stage->shard_elements * size);
+  if (c->program->freeze_step > 0) {
+    zpr_zero(c, zpr_at(c, stage->error), stage->flat_elements * 4);
+    zpr_zero(c, zpr_at(c, stage->server_error), stage->flat_elements / c->program->data * 4);
+  }
   for (int r = 0; r < stage->n_runs; r++)
     for (int64_t i = 0; i < stage->runs[r].count; i++)
       for (int k = 0; k < stage->runs[r].n_params; k++) init_param(c, &stage->runs[r], i, k);
-  zpr_clear_padding(c, stage->params);
 }
 
 /* ---- padding ---- */
 
-static void clear_param_padding(zpr *c, char *flat, const zpr_run *run, int64_t i, const zpr_param *param) {
-  split s = split_of(c, param);
-  if (s.held == s.local) return;
-  int64_t size = zpk_bytes(c->program->dtype), local = run->base + i * run->stride + param->offset;
-  int64_t pad = (s.local - s.held) * s.unit_elements;
-  zpr_zero_columns(c, flat + (local + s.held * s.unit_elements) * size, s.local * s.unit_elements * size, pad * size,
-                   s.blocks);
+void zpr_clear_instance_padding(zpr *c, const zpr_run *run, void *instance) {
+  int64_t size = zpk_bytes(c->program->dtype);
+  for (int k = 0; k < run->n_params; k++) {
+    const zpr_param *param = &run->params[k];
+    if (param->split_dim < 0 || param->units % shares_of(c->program, param) == 0) continue;
+    split s = split_of(c, param);
+    if (s.held == s.local) continue;
+    int64_t pad = (s.local - s.held) * s.unit_elements;
+    zpr_zero_columns(c, (char *)instance + (param->offset + s.held * s.unit_elements) * size,
+                     s.local * s.unit_elements * size, pad * size, s.blocks);
+  }
 }
 
-void zpr_clear_padding(zpr *c, int64_t flat) {
-  char *base = zpr_at(c, flat);
+void zpr_clear_padding(zpr *c) {
+  char *grads = zpr_at(c, c->stage->grads);
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
-    for (int k = 0; k < run->n_params; k++) {
-      if (run->params[k].split_dim < 0 || run->params[k].units % shares_of(c->program, &run->params[k]) == 0) continue;
-      for (int64_t i = 0; i < run->count; i++) clear_param_padding(c, base, run, i, &run->params[k]);
-    }
+    for (int64_t i = 0; i < run->count; i++)
+      zpr_clear_instance_padding(c, run, grads + (run->base + i * run->stride) * zpk_bytes(c->program->dtype));
   }
 }

@@ -30,8 +30,7 @@ install_packages || exit 1
 mkdir -p "$logs" || exit 1
 unset ZPLAN # the parts test what is built here
 
-passed=0
-failed=0
+rm -f "$logs"/*.counts
 
 # What a part says about itself: its last line `N passed, N failed`, or CTest's summary.
 counts_of() { # LOG
@@ -40,7 +39,7 @@ counts_of() { # LOG
     awk '$1 == "total" { print $2 - $3, $3; next } { print }'
 }
 
-part() { # NAME COMMAND...: runs it, adds its counts, prints one line
+part() { # NAME COMMAND...: runs it, keeps its counts, prints one line
   name=$1
   shift
   log=$logs/$(echo "$name" | tr ' ' '-').log
@@ -55,12 +54,16 @@ part() { # NAME COMMAND...: runs it, adds its counts, prints one line
   [ -n "$counts" ] || { good=0 && bad=0; }
   [ "$status" -eq 0 ] || [ "$bad" -gt 0 ] || bad=1
   [ "$good" -gt 0 ] || [ "$bad" -gt 0 ] || bad=1
-  passed=$((passed + good))
-  failed=$((failed + bad))
-  printf '%-24s %5d passed %4d failed  %4d s\n' "$name" "$good" "$bad" "$seconds"
-  [ "$bad" -eq 0 ] && return 0
-  grep -E 'FAIL|[Ee]rror|\*\*\*' "$log" | head -20 | sed 's/^/    /'
-  echo "    all of it: $root/$log"
+  echo "$good $bad" >"${log%.log}.counts"
+  line=$(printf '%-24s %5d passed %4d failed  %4d s' "$name" "$good" "$bad" "$seconds")
+  if [ "$bad" -eq 0 ]; then
+    echo "$line"
+    return 0
+  fi
+  # In one piece: another part may be printing.
+  shown=$(grep -E 'FAIL|[Ee]rror|\*\*\*' "$log" | head -20 | sed 's/^/    /')
+  printf '%s\n%s    all of it: %s\n' "$line" "${shown:+$shown
+}" "$root/$log"
   return 1
 }
 
@@ -75,27 +78,41 @@ unit() { # PRESET
 }
 
 finish() {
-  [ "$failed" -eq 0 ] || echo "logs: $root/$logs"
-  echo "$passed passed, $failed failed"
-  [ "$failed" -eq 0 ]
+  counts=$(cat "$logs"/*.counts | awk '{ good += $1; bad += $2 } END { print good + 0, bad + 0 }')
+  [ "${counts#* }" -eq 0 ] || echo "logs: $root/$logs"
+  echo "${counts% *} passed, ${counts#* } failed"
+  [ "${counts#* }" -eq 0 ]
   exit
+}
+
+# Parts that keep one core busy, in two rows that run side by side and take about as long.
+one_row() {
+  part 'command' python3 tests/verify/command.py
+  part 'compare' python3 tests/verify/compare.py
+  part 'messages' tests/golden/run_errors.sh
+  part 'interop' python3 tests/interop/interop.py
+  part 'accuracy' python3 tests/accuracy/goals.py
+  part 'mutations' python3 tests/fault/mutations.py
+  part 'faults' python3 tests/fault/faults.py
+}
+
+other_row() {
+  part 'examples' python3 tests/diff/examples.py
+  part 'plan files' python3 tests/verify/tamper.py
+  part 'pytorch' python3 tests/torch/compare.py
+  part 'resume' python3 tests/diff/resume.py
+  part 'schedules' python3 tests/diff/schedules.py
+  part 'sharded state' python3 tests/diff/zero.py
 }
 
 part 'build release' build release || finish
 part 'unit release' unit release
-part 'messages' tests/golden/run_errors.sh
-part 'examples' python3 tests/diff/examples.py
-part 'plan files' python3 tests/verify/tamper.py
-part 'command' python3 tests/verify/command.py
-part 'compare' python3 tests/verify/compare.py
-part 'interop' python3 tests/interop/interop.py
-part 'accuracy' python3 tests/accuracy/goals.py
-part 'pytorch' python3 tests/torch/compare.py
-part 'faults' python3 tests/fault/faults.py
-part 'mutations' python3 tests/fault/mutations.py
-part 'resume' python3 tests/diff/resume.py
+one_row &
+other_row &
+wait
 part 'emulated GPU' python3 tests/diff/cuda.py
-part 'schedules' python3 tests/diff/schedules.py
+part 'sequence' python3 tests/diff/sequence.py
+part '1-bit Adam' python3 tests/diff/compress.py
 # shellcheck disable=SC2086 # absent when empty
 part 'layouts' python3 tests/diff/layouts.py $quick
 if [ $dev = yes ]; then

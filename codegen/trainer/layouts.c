@@ -38,6 +38,8 @@ static void emit_layout_type(zp_emit *e, int max_runs) {
   if (e->program->stages[0].messages > 1) zp_buf_line(out, "  int64_t message_stride;");
   if (zp_emit_pools(e)) zp_buf_line(out, "  bool pooled; /* the slots are those of all chunks of the stage */");
   if (splits(e)) zp_buf_line(out, "  int64_t pending, pending_count, pending_stride;");
+  if (e->program->choice.zero >= 2)
+    zp_buf_line(out, "  int64_t param_ring, grad_ring; /* parameters of the unit at work, gathered; its gradients */");
   zp_buf_line(out, "  int64_t in_elements, out_elements; /* of one message from below and to above */");
   for (int p = 0; p < e->model->params.len; p++)
     if (e->model->params.data[p].segment < 0)
@@ -75,7 +77,7 @@ static void emit_run(zp_emit *e, int s, const zp_run *run) {
                                   : "";
   zp_buf_line(&e->out, "         {%s, %lld, %lld, %lld, %lld, %lld, %lld, %s%s%s},",
               zp_emit_segment(e, run->segment, zp_choice_mode(&e->program->choice, s)), LL(run->first), LL(run->count),
-              LL(run->base), LL(seg->elements), LL(run->saved), LL(seg->saved_bytes), spread,
+              LL(run->base), LL(run->stride), LL(run->saved), LL(seg->saved_bytes), spread,
               seg->carry_kept_elements == seg->carry_in_elements ? "true" : "false", pending);
 }
 
@@ -114,6 +116,8 @@ static void emit_layout(zp_emit *e, int s, int k) {
               LL(st->at_carry[0]), LL(st->at_carry[1]), LL(st->at_grad[0]), LL(st->at_grad[1]),
               LL(zp_stage_send_at(c, st, k, true)), LL(zp_stage_send_at(c, st, k, false)));
   emit_chunk_fields(e, st, k);
+  if (c->zero >= 2)
+    zp_buf_line(out, "     .param_ring = %lld, .grad_ring = %lld,", LL(st->at_param_ring), LL(st->at_grad_ring));
   zp_buf_printf(out, "     .in_elements = %lld, .out_elements = %lld,", LL(message_elements(e, part)),
                 LL(message_elements(e, part + 1)));
   for (int p = 0; p < e->model->params.len; p++)

@@ -5,9 +5,7 @@
 
 #include <assert.h>
 
-static bool is_loop(const zp_choice *c) {
-  return c->schedule == ZP_SCHEDULE_1F1B || c->schedule == ZP_SCHEDULE_GPIPE;
-}
+static bool is_loop(const zp_choice *c) { return c->schedule == ZP_SCHEDULE_1F1B || c->schedule == ZP_SCHEDULE_GPIPE; }
 
 /* The loops say what the order tables say, entry by entry. */
 static void check_loops(const zp_program *p) {
@@ -68,7 +66,8 @@ typedef struct phrase {
   int64_t length, times;
 } phrase;
 
-/* The phrase at the start of table[n] that covers most, the shortest of several; times 1: nothing worth it is repeated. */
+/* The phrase at the start of table[n] that covers most, the shortest of several; times 1: nothing worth it is repeated.
+ */
 static phrase find_phrase(const zp_action *table, int64_t n, int64_t longest) {
   phrase best = {1, 1};
   for (int64_t length = 1; length <= longest && 2 * length <= n; length++) {
@@ -125,8 +124,9 @@ static void emit_stage_order(zp_emit *e, int s) {
 static void emit_tables(zp_emit *e) {
   zp_buf *out = &e->out;
   const zp_choice *c = &e->program->choice;
-  zp_buf_line(out, "/* The order of a stage: actions, each on the next micro-batch of its kind%s; every phrase so many times.",
-              zp_chunks(c) > 1 ? " and chunk" : "");
+  zp_buf_line(
+      out, "/* The order of a stage: actions, each on the next micro-batch of its kind%s; every phrase so many times.",
+      zp_chunks(c) > 1 ? " and chunk" : "");
   zp_buf_line(out, " * F: forward, %s%s. */",
               zp_schedule_splits(c->schedule) ? "I, W: backward for inputs, for weights" : "B: backward",
               zp_chunks(c) > 1 ? "; then the number of the chunk" : "");
@@ -165,7 +165,8 @@ static void emit_phrases(zp_emit *e) {
   const char *schedule = zp_schedule_name(e->program->choice.schedule), *at = chunks ? "[chunk]" : "";
   emit_tables(e);
   emit_act(e);
-  zp_buf_line(out, "/* The micro-batches of this replica in the order of %s; without training the forwards alone. */", schedule);
+  zp_buf_line(out, "/* The micro-batches of this replica in the order of %s; without training the forwards alone. */",
+              schedule);
   zp_buf_line(out, "static void follow_order(zpr *c, bool training) {");
   const char *size = chunks ? "[CHUNKS] = {0}" : " = 0";
   zp_buf_line(out, "  int64_t f%s, b%s%s%s;", size, size, split ? ", w" : "", split ? size : "");

@@ -47,8 +47,9 @@ const char *zp_emit_function_name(const zp_emit *e, int segment, zp_stage_mode m
 }
 
 const char *zp_emit_segment(const zp_emit *e, int segment, zp_stage_mode mode) {
-  char *name = zp_format(e->arena, "SEG_%s%s", zp_emit_identifier(e->arena, e->lowered->segments[segment].segment->name),
-                         mode_suffix(e, segment, mode));
+  char *name =
+      zp_format(e->arena, "SEG_%s%s", zp_emit_identifier(e->arena, e->lowered->segments[segment].segment->name),
+                mode_suffix(e, segment, mode));
   for (char *p = name; *p; p++) *p = (char)toupper((unsigned char)*p);
   return name;
 }
@@ -56,7 +57,8 @@ const char *zp_emit_segment(const zp_emit *e, int segment, zp_stage_mode mode) {
 static void emit_kernel_declarations(zp_emit *e) {
   int n = zp_kernels_count(e->kernels);
   if (e->gpu) {
-    zp_buf_line(&e->out, "/* All device kernels, compiled from kernels.cu; kernels_image.S puts them into the trainer. */");
+    zp_buf_line(&e->out,
+                "/* All device kernels, compiled from kernels.cu; kernels_image.S puts them into the trainer. */");
     zp_buf_line(&e->out, "extern const char kernels_image[], kernels_image_end[];");
   }
   if (n > 0 && e->gpu)
@@ -103,6 +105,5 @@ zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_
   zp_emit_walks(&e);
   zp_emit_order(&e);
   zp_emit_program(&e);
-  return (zp_trainer_text){
-      .trainer_c = e.out.data, .kernels = e.kernels, .makefile = zp_emit_makefile(&e, arch)};
+  return (zp_trainer_text){.trainer_c = e.out.data, .kernels = e.kernels, .makefile = zp_emit_makefile(&e, arch)};
 }

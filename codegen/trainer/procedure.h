@@ -15,6 +15,9 @@ typedef struct zp_frame {
   int first, last;   /* steps [first, last) */
   const char **name; /* C identifier per buffer, NULL when no step names it */
   bool uses_t, uses_saved, uses_pending, uses_w, uses_g, uses_we, uses_ge, uses_x, uses_y, uses_dy, uses_dx, uses_layer;
+  bool backward;     /* it yields gradients of weights */
+  zp_bucket *bucket; /* ZeRO 2 and 3: what moves over the data ranks */
+  int n_buckets;
 } zp_frame;
 
 const char *zp_frame_name(const zp_frame *f, int buffer);
@@ -23,12 +26,19 @@ const zp_tensor *zp_frame_tensor(const zp_frame *f, int buffer);
 /* Address of a parameter's gradient, as C text. Arena. */
 const char *zp_frame_gradient(const zp_frame *f, int use);
 /* Whether a sum is added to what stands there, as C text. */
-const char *zp_frame_accumulate(const zp_param_sum *sum);
+const char *zp_frame_accumulate(const zp_frame *f, const zp_param_sum *sum);
 /* First logical row or column of this rank's share, as C text: "c->t * 25152" or "0". Arena. */
 const char *zp_frame_first(const zp_frame *f, const zp_tensor *t, int dim);
 
 /* steps.c: the comment and the call of one step. */
 void zp_emit_step(zp_frame *f, const zp_step *s);
+/* shards.c: with ZeRO 2 and 3. Sets the frame's buckets; none with ZeRO 0 and 1. */
+void zp_emit_find_buckets(zp_frame *f, int segment);
+/* Address of a unit's own parameters (param -1) or of a shared one behind `base`, as C text; NULL: it has none. Arena. */
+const char *zp_frame_gathered(const zp_frame *f, int param, bool spread, const char *base);
+void zp_emit_gathers(zp_frame *f);
+void zp_emit_zeroed_gradients(zp_frame *f);
+void zp_emit_scatters(zp_frame *f);
 /* step_rows.c: the call of a row program. */
 void zp_emit_rows(zp_frame *f, const zp_step *s);
 /* step_experts.c: products of experts, and what routes tokens to them. */

@@ -4,7 +4,8 @@
 
 /* A name not taken by a buffer before it, nor by the function's own. */
 static const char *unique_name(zp_frame *f, int b, const char *wanted) {
-  static const char *const own[] = {"c", "s", "t", "w", "g", "we", "ge", "x", "y", "dx", "dy", "mb", "layer", "saved", "pending"};
+  static const char *const own[] = {"c", "s",  "t",  "w",  "g",     "we",    "ge",     "x",
+                                    "y", "dx", "dy", "mb", "layer", "saved", "pending"};
   const char *name = wanted;
   for (int suffix = 2;; suffix++) {
     bool taken = false;
@@ -94,15 +95,26 @@ const zp_tensor *zp_frame_tensor(const zp_frame *f, int buffer) {
 
 const char *zp_frame_gradient(const zp_frame *f, int use) {
   int64_t offset = f->seg->param_offset[use];
+  if (offset < 0 && f->n_buckets > 0)
+    return zp_frame_gathered(f, f->seg->graph->params.data[use].param, is_spread(f, use), "g");
   if (offset < 0) return zp_format(f->e->arena, "grads(c) + s->%s", shared_field(f, use));
   return zp_format(f->e->arena, "%s + %lld", is_spread(f, use) ? "ge" : "g", ZP_LL(offset));
 }
 
-const char *zp_frame_accumulate(const zp_param_sum *sum) { return sum->accumulate ? "true" : "mb > 0"; }
+const char *zp_frame_accumulate(const zp_frame *f, const zp_param_sum *sum) {
+  return sum->accumulate ? "true" : f->n_buckets > 0 ? "false" : "mb > 0";
+}
 
 const char *zp_frame_first(const zp_frame *f, const zp_tensor *t, int dim) {
   if (t->split_dim != dim || f->e->program->choice.tensor == 1) return "0";
   return zp_format(f->e->arena, "c->t * %lld", ZP_LL(t->shape.dim[dim]));
+}
+
+/* Address of a parameter declared outside repeats. */
+static const char *shared_place(const zp_frame *f, int use) {
+  if (f->e->program->choice.zero >= 3)
+    return zp_frame_gathered(f, f->seg->graph->params.data[use].param, is_spread(f, use), "w");
+  return zp_format(f->e->arena, "params(c) + s->%s", shared_field(f, use));
 }
 
 static void declare_buffer(zp_frame *f, int b) {
@@ -122,13 +134,16 @@ static void declare_buffer(zp_frame *f, int b) {
   }
   if (x->element == ZP_ELEM_I32 && x->place != ZP_AT_INPUT) { /* slots of tokens */
     zp_buf_line(out, "int32_t *%s = (int32_t *)(void *)(%s + %lld); /* [%lld, %lld] */", name,
-                x->place == ZP_AT_SAVED ? "saved" : x->place == ZP_AT_PENDING ? "pending" : "t", ZP_LL(x->offset), ZP_LL(x->rows), ZP_LL(x->cols));
+                x->place == ZP_AT_SAVED     ? "saved"
+                : x->place == ZP_AT_PENDING ? "pending"
+                                            : "t",
+                ZP_LL(x->offset), ZP_LL(x->rows), ZP_LL(x->cols));
     return;
   }
   switch (x->place) {
   case ZP_AT_PARAM: zp_buf_line(out, "const real *%s = w + %lld;", name, ZP_LL(x->offset)); break;
   case ZP_AT_SPREAD: zp_buf_line(out, "const real *%s = we + %lld;", name, ZP_LL(x->offset)); break;
-  case ZP_AT_SHARED: zp_buf_line(out, "const real *%s = params(c) + s->%s;", name, shared_field(f, x->index)); break;
+  case ZP_AT_SHARED: zp_buf_line(out, "const real *%s = %s;", name, shared_place(f, x->index)); break;
   case ZP_AT_INPUT: zp_buf_line(out, "const int32_t *%s = zpr_input(c, %d, mb);", name, x->index); break;
   case ZP_AT_SAVED:
     zp_buf_line(out, "real *%s = at(saved, %lld); /* [%lld, %lld] kept for backward */", name, ZP_LL(x->offset),
@@ -152,18 +167,33 @@ static void declare_buffer(zp_frame *f, int b) {
   }
 }
 
-/* Pointers to the places that the steps name, before the buffers that are offsets from them. */
-static void declare_arguments(const zp_frame *f) {
+/* Where the parameters and gradients of the unit stand. */
+static void declare_parameters(const zp_frame *f) {
   zp_buf *out = &f->e->out;
   bool own = false; /* parameters of the segment itself; shared ones are found through the stage's table */
   for (int i = 0; i < f->seg->graph->params.len; i++) own |= f->seg->param_offset[i] >= 0;
+  bool gathers = f->n_buckets > 0 && f->e->program->choice.zero >= 3, scatters = f->n_buckets > 0 && f->backward;
+  if (gathers)
+    zp_buf_line(out, "real *w = at(c->arena, s->param_ring);");
+  else if (own && f->uses_w)
+    zp_buf_line(out, "const real *w = params(c) + u->base;");
+  if (scatters)
+    zp_buf_line(out, "real *g = at(c->arena, s->grad_ring);");
+  else if (own && f->uses_g)
+    zp_buf_line(out, "real *g = grads(c) + u->base;");
+  if (own && f->uses_we)
+    zp_buf_line(out, "const real *we = %s;", gathers ? zp_frame_gathered(f, -1, true, "w") : "params(c) + u->spread_base");
+  if (own && f->uses_ge)
+    zp_buf_line(out, "real *ge = %s;", scatters ? zp_frame_gathered(f, -1, true, "g") : "grads(c) + u->spread_base");
+}
+
+/* Pointers to the places that the steps name, before the buffers that are offsets from them. */
+static void declare_arguments(const zp_frame *f) {
+  zp_buf *out = &f->e->out;
   if (f->uses_t) zp_buf_line(out, "char *t = zpr_at(c, s->transient);");
   if (f->uses_saved) zp_buf_line(out, "char *saved = u->saved;");
   if (f->uses_pending) zp_buf_line(out, "char *pending = u->pending;");
-  if (own && f->uses_w) zp_buf_line(out, "const real *w = params(c) + u->base;");
-  if (own && f->uses_g) zp_buf_line(out, "real *g = grads(c) + u->base;");
-  if (own && f->uses_we) zp_buf_line(out, "const real *we = params(c) + u->spread_base;");
-  if (own && f->uses_ge) zp_buf_line(out, "real *ge = grads(c) + u->spread_base;");
+  declare_parameters(f);
   if (f->uses_x) zp_buf_line(out, "real *x = u->x;");
   if (f->uses_y) zp_buf_line(out, "real *y = u->y;");
   if (f->uses_dy) zp_buf_line(out, "real *dy = u->dy;");
@@ -177,11 +207,14 @@ static zp_buf print_steps(zp_frame *f) {
   zp_buf outer = e->out;
   e->out = zp_buf_new(e->arena);
   e->out.indent = outer.indent;
+  zp_emit_gathers(f);
+  if (f->backward) zp_emit_zeroed_gradients(f);
   for (int s = f->first; s < f->last; s++) {
     if (s == f->p->n_recompute && f->p->n_recompute > 0)
       zp_buf_line(&e->out, "/* -- forward values are rebuilt; backward proper -- */");
     zp_emit_step(f, &f->p->steps.data[s]);
   }
+  if (f->backward) zp_emit_scatters(f);
   zp_buf steps = e->out;
   e->out = outer;
   return steps;
@@ -189,9 +222,11 @@ static zp_buf print_steps(zp_frame *f) {
 
 static void emit_function(zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass, const zp_procedure *p) {
   static const char *const what[] = {"forward: x -> y", "backward: dy -> dx, gradients of its parameters",
-                                     "backward for inputs: dy -> dx", "backward for weights: gradients of its parameters"};
+                                     "backward for inputs: dy -> dx",
+                                     "backward for weights: gradients of its parameters"};
   const zp_segment_program *seg = zp_emit_variant(e, segment, mode);
-  zp_frame f = {.e = e, .seg = seg, .p = p, .model = e->model, .last = p->steps.len};
+  zp_frame f = {.e = e, .seg = seg, .p = p, .model = e->model, .last = p->steps.len, .backward = pass == ZP_PASS_BACKWARD};
+  zp_emit_find_buckets(&f, segment);
   if (pass == ZP_PASS_INPUTS) f.last = p->n_inputs;
   if (pass == ZP_PASS_WEIGHTS) f.first = p->n_inputs;
   double seconds = 0;

@@ -15,7 +15,7 @@ void zp_emit_grouped(zp_frame *f, const zp_step *s) {
     zp_buf_line(out, "zpr_batched_wgrad(c, MICROBATCH, %lld, %lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s);",
                 ZP_LL(experts), ZP_LL(slots), ZP_LL(zp_frame_buffer(f, a)->cols), ZP_LL(zp_frame_buffer(f, b)->cols),
                 zp_frame_name(f, a), ZP_LL(zp_frame_buffer(f, a)->ld), zp_frame_name(f, b),
-                ZP_LL(zp_frame_buffer(f, b)->ld), zp_frame_accumulate(&s->sums.data[0]),
+                ZP_LL(zp_frame_buffer(f, b)->ld), zp_frame_accumulate(f, &s->sums.data[0]),
                 zp_frame_gradient(f, s->sums.data[0].use));
     return;
   }

@@ -52,7 +52,7 @@ static void emit_stream(zp_frame *f, const zp_step *s) {
   if (has_streams(f, s)) /* columns of one sample's slots of the rank's experts */
     zp_buf_printf(&f->e->out, " .first_column = (c->t * EXPERT + c->d %% EXPERT) * %lld,",
                   ZP_LL(s->node->fused->rows_per_sample / zp_expert_ranks(&f->e->program->choice) * local));
-  else if (split_rows) /* whole rows of a share: experts */
+  else if (split_rows) /* whole rows of a share: experts, or positions */
     zp_buf_printf(&f->e->out, " .first_column = c->t * %lld,", ZP_LL(s->node->fused->rows_per_sample * local));
   zp_buf_printf(&f->e->out, " .logical_columns = %lld,\n", ZP_LL(split ? rows->full_dim : local));
 }
@@ -91,7 +91,7 @@ void zp_emit_rows(zp_frame *f, const zp_step *s) {
     int param = f->seg->graph->params.data[s->sums.data[i].use].param;
     zp_push(e->arena, &sum, zp_frame_gradient(f, s->sums.data[i].use));
     zp_push(e->arena, &cols, zp_format(e->arena, "%lld", ZP_LL(e->lowered->param_elements[param])));
-    zp_push(e->arena, &acc, zp_frame_accumulate(&s->sums.data[i]));
+    zp_push(e->arena, &acc, zp_frame_accumulate(f, &s->sums.data[i]));
   }
   bool streams = has_streams(f, s);
   zp_buf_line(&e->out, streams ? "zpr_slot_rows(c, &(zpr_rows_call){" : "zpr_rows(c, &(zpr_rows_call){");

@@ -29,7 +29,7 @@ static void emit_wgrad(zp_frame *f, const zp_step *s) {
   assert(dy->rows == xb->rows);
   zp_buf_line(&f->e->out, "zpr_gemm(c, true, false, %lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s, %lld);",
               ZP_LL(ab->cols), ZP_LL(bb->cols), ZP_LL(ab->rows), zp_frame_name(f, a), ZP_LL(ab->ld),
-              zp_frame_name(f, b), ZP_LL(bb->ld), zp_frame_accumulate(&s->sums.data[0]),
+              zp_frame_name(f, b), ZP_LL(bb->ld), zp_frame_accumulate(f, &s->sums.data[0]),
               zp_frame_gradient(f, s->sums.data[0].use), ZP_LL(bb->cols));
 }
 
@@ -87,9 +87,10 @@ static void emit_lookup(zp_frame *f, const zp_step *s) {
                 zp_frame_name(f, s->in.data[0]), zp_frame_first(f, param, 0), ZP_LL(param->shape.dim[0]),
                 ZP_LL(dy->rows), ZP_LL(dy->cols), zp_frame_gradient(f, use));
   else
-    zp_buf_line(out, "zpr_position_grad(c, %s, %lld, MICROBATCH, SEQUENCE, %lld, %s, %s);",
-                zp_frame_name(f, s->in.data[0]), ZP_LL(dy->ld), ZP_LL(dy->cols), zp_frame_accumulate(&s->sums.data[0]),
-                zp_frame_gradient(f, use));
+    zp_buf_line(out, "zpr_position_grad(c, %s, %lld, MICROBATCH, %s, %lld, %s, %s);", zp_frame_name(f, s->in.data[0]),
+                ZP_LL(dy->ld),
+                param->split_dim == 0 ? zp_format(f->e->arena, "%lld", ZP_LL(param->shape.dim[0])) : "SEQUENCE",
+                ZP_LL(dy->cols), zp_frame_accumulate(f, &s->sums.data[0]), zp_frame_gradient(f, use));
 }
 
 static void emit_loss(zp_frame *f, const zp_step *s) {
@@ -120,9 +121,19 @@ static void emit_exchange(zp_frame *f, const zp_step *s) {
               zp_frame_name(f, s->out.data[0]));
 }
 
+/* Between all positions of every sample and the rank's share of them. */
+static void emit_sequence(zp_frame *f, const zp_step *s) {
+  bool gather = s->op == ZP_OP_ALL_GATHER_SEQ;
+  const zp_shape *share = &zp_frame_tensor(f, gather ? s->in.data[0] : s->out.data[0])->shape;
+  zp_buf_line(&f->e->out, "zpr_%s_sequence(c, %s, MICROBATCH, %lld, %s);", gather ? "all_gather" : "reduce_scatter",
+              zp_frame_name(f, s->in.data[0]), ZP_LL(share->dim[1] * share->dim[2]), zp_frame_name(f, s->out.data[0]));
+}
+
 static void emit_comm(zp_frame *f, const zp_step *s) {
   if (zp_step_is_exchange(s))
     emit_exchange(f, s);
+  else if (s->op == ZP_OP_ALL_GATHER_SEQ || s->op == ZP_OP_REDUCE_SCATTER_SEQ)
+    emit_sequence(f, s);
   else if (s->op == ZP_OP_GATHER_STATS)
     zp_buf_line(&f->e->out, "zpr_all_gather(c, ZPR_TENSOR, %s, %lld, %s);", zp_frame_name(f, s->in.data[0]),
                 ZP_LL(s->comm_elements), zp_frame_name(f, s->out.data[0]));

@@ -1,5 +1,8 @@
-/* Prints the top of a trainer: what made it, memory per stage, dimensions, parameters, what the runtime knows of a stage. */
+/* Prints the top of a trainer: what made it, memory per stage, dimensions, parameters, what the runtime knows of a
+ * stage. */
 #include "emit.h"
+
+#include <assert.h>
 
 #define LL(x) ((long long)(x))
 
@@ -16,8 +19,9 @@ void zp_emit_header(zp_emit *e) {
               " * plan %s: tensor %d x pipeline %d x data %d, ZeRO %d, micro-batch %lld x %lld, schedule %s, "
               "recompute %s%s; %s",
               zp_plan_hash(e->arena, e->program), c->tensor, c->pipeline, c->data, c->zero,
-              LL(e->program->microbatches), LL(c->microbatch), zp_schedule_name(c->schedule), zp_report_recompute(e->arena, c),
-              c->fine ? ", cuts inside layers" : "", precision_name(e->plan->spec->train.precision));
+              LL(e->program->microbatches), LL(c->microbatch), zp_schedule_name(c->schedule),
+              zp_report_recompute(e->arena, c), c->fine ? ", cuts inside layers" : "",
+              precision_name(e->plan->spec->train.precision));
   zp_buf_line(out, " * predicted step %.3f ms; %lld parameters; rank = %s * tensor + t", est->step_s * 1e3,
               LL(zp_model_parameters(e->model)), c->order == ZP_ORDER_TPD ? "(d * pipeline + p)" : "(p * data + d)");
   zp_buf_line(out, " *");
@@ -40,7 +44,8 @@ static void emit_pipeline_dimensions(zp_emit *e) {
   if (zp_chunks(&p->choice) > 1)
     zp_buf_line(&e->out, "  CHUNKS = %d,       /* of the model, on every stage */", p->choice.chunks);
   if (p->stages[0].messages > 1)
-    zp_buf_line(&e->out, "  MESSAGES = %lld,     /* buffers of a chunk in each direction */", LL(p->stages[0].messages));
+    zp_buf_line(&e->out, "  MESSAGES = %lld,     /* buffers of a chunk in each direction */",
+                LL(p->stages[0].messages));
   if (zp_emit_pools(e)) zp_buf_line(&e->out, "  MOST_SLOTS = %lld,", LL(slots));
 }
 
@@ -71,10 +76,10 @@ static void emit_param(zp_emit *e, int param, int64_t offset) {
                 s->spread ? " .spread = true," : "");
   zp_buf_printf(&e->out,
                 "     .offset = %lld, .elements = %lld, .init = %d, .init_a = %.17g, .init_b = %.17g, .decay = %s, "
-                ".zero_first = %s},\n",
+                ".zero_first = %s%s},\n",
                 LL(offset), LL(e->lowered->param_elements[param]), init[p->init], p->init_a, p->init_b,
                 e->plan->spec->train.decay_all || p->shape.rank >= 2 ? "true" : "false",
-                e->lowered->zero_first[param] ? "true" : "false");
+                e->lowered->zero_first[param] ? "true" : "false", s->grad_partial ? ", .grad_partial = true" : "");
 }
 
 /* Parameters of a segment stand in two tables, those that are spread over expert groups in the second. */
@@ -105,6 +110,9 @@ static int shared_params(const zp_emit *e, const zp_stage *st, bool spread) {
   return n;
 }
 
+/* With ZeRO 2 and 3 every shared parameter is a bucket, a run of its own. */
+static bool moves_alone(const zp_emit *e) { return e->program->choice.zero >= 2; }
+
 static void emit_params(zp_emit *e) {
   for (int k = 0; k < 2 * e->lowered->n_segments; k++) {
     const zp_segment_program *seg = &e->lowered->segments[k / 2];
@@ -120,7 +128,8 @@ static void emit_params(zp_emit *e) {
     if (shared_params(e, st, k % 2) == 0) continue;
     zp_buf_line(&e->out, "static const zpr_param stage%d_shared_%s[] = {", k / 2, table_suffix[k % 2]);
     for (int i = 0; i < st->shared.len; i++)
-      if (is_shared(e, st, i, k % 2)) emit_param(e, st->shared.data[i].param, st->shared.data[i].offset);
+      if (is_shared(e, st, i, k % 2))
+        emit_param(e, st->shared.data[i].param, moves_alone(e) ? 0 : st->shared.data[i].offset);
     zp_buf_line(&e->out, "};");
   }
 }
@@ -136,16 +145,41 @@ static void emit_run(zp_emit *e, const zp_run *run, bool spread) {
               zp_emit_identifier(e->arena, seg->segment->name), table_suffix[spread]);
 }
 
+static int64_t shared_elements(const zp_emit *e, int stage, int param) {
+  const zp_stage *st = &e->program->stages[stage];
+  zp_bucket *bucket = ZP_NEW_ARRAY(e->arena, zp_bucket, 2 + e->lowered->shared.len);
+  for (int r = 0; r < st->runs.len; r++) {
+    int n = zp_unit_buckets(e->lowered, &e->program->choice, st->runs.data[r].segment, bucket);
+    for (int i = 0; i < n; i++)
+      if (bucket[i].param == param) return bucket[i].elements;
+  }
+  assert(!"some unit of the stage uses it");
+  return 0;
+}
+
+/* Shared parameters of a stage, together or one by one. */
+static void emit_shared_runs(zp_emit *e, int stage, bool spread) {
+  const zp_stage *st = &e->program->stages[stage];
+  if (!moves_alone(e) && shared_params(e, st, spread))
+    zp_buf_line(&e->out,
+                "    {.segment = \"shared\", .first = 0, .count = 1, .base = 0, .stride = 0, .n_params = %d, "
+                ".params = stage%d_shared_%s},",
+                shared_params(e, st, spread), stage, table_suffix[spread]);
+  for (int i = 0, k = 0; i < st->shared.len && moves_alone(e); i++)
+    if (is_shared(e, st, i, spread))
+      zp_buf_line(&e->out,
+                  "    {.segment = \"shared\", .first = 0, .count = 1, .base = %lld, .stride = %lld, .n_params = 1, "
+                  ".params = &stage%d_shared_%s[%d]},",
+                  LL(st->shared.data[i].offset), LL(shared_elements(e, stage, st->shared.data[i].param)), stage,
+                  table_suffix[spread], k++);
+}
+
 static void emit_runs(zp_emit *e) {
   for (int s = 0; s < e->program->choice.pipeline; s++) {
     const zp_stage *st = &e->program->stages[s];
     zp_buf_line(&e->out, "static const zpr_run stage%d_runs[] = {", s);
     for (int spread = 0; spread <= 1; spread++) {
-      if (shared_params(e, st, spread))
-        zp_buf_line(&e->out,
-                    "    {.segment = \"shared\", .first = 0, .count = 1, .base = 0, .stride = 0, .n_params = %d, "
-                    ".params = stage%d_shared_%s},",
-                    shared_params(e, st, spread), s, table_suffix[spread]);
+      emit_shared_runs(e, s, spread);
       for (int r = 0; r < st->runs.len; r++) emit_run(e, &st->runs.data[r], spread);
     }
     zp_buf_line(&e->out, "};");
@@ -155,7 +189,8 @@ static void emit_runs(zp_emit *e) {
 static int stage_run_count(const zp_emit *e, const zp_stage *st) {
   int n = 0;
   for (int spread = 0; spread <= 1; spread++) {
-    n += shared_params(e, st, spread) > 0;
+    int shared = shared_params(e, st, spread);
+    n += moves_alone(e) ? shared : shared > 0;
     for (int r = 0; r < st->runs.len; r++)
       n += own_elements(&e->lowered->segments[st->runs.data[r].segment], spread) > 0;
   }
@@ -172,6 +207,11 @@ static void emit_stages(zp_emit *e) {
         &e->out,
         "     .flat_elements = %lld, .shard_elements = %lld, .inputs = %lld, .n_runs = %d, .runs = stage%d_runs,",
         LL(st->flat_elements), LL(st->shard_elements), LL(st->at_inputs), stage_run_count(e, st), s);
+    if (e->program->choice.compress)
+      zp_buf_line(&e->out, "     .error = %lld, .server_error = %lld,", LL(st->at_error), LL(st->at_server_error));
+    if (e->program->choice.sequence)
+      zp_buf_line(&e->out, "     .scratch = %lld, .scratch_bytes = %lld,", LL(st->at_transient),
+                  LL(st->arena_bytes - st->at_transient));
     if (st->spread_elements)
       zp_buf_line(&e->out, "     .spread_elements = %lld, .spread_shard_elements = %lld,", LL(st->spread_elements),
                   LL(st->spread_shard_elements));

@@ -35,7 +35,8 @@ static void emit_dispatch(zp_emit *e, zp_pass pass) {
 
 static void emit_pool(zp_emit *e) {
   static const char *const text =
-      "/* The chunks of a stage take slots from one pool: whose slot it is, 1 + chunk * MICROBATCHES + mb; 0: nobody's. */\n"
+      "/* The chunks of a stage take slots from one pool: whose slot it is, 1 + chunk * MICROBATCHES + mb; 0: "
+      "nobody's. */\n"
       "static int64_t owner[MOST_SLOTS];\n"
       "\n"
       "static int64_t find_owned(int64_t who) {\n"
@@ -57,13 +58,12 @@ static void emit_pool(zp_emit *e) {
 }
 
 static void emit_walk(zp_emit *e) {
-  static const char *const find =
-      "static const run *find_run(const layout *s, int64_t j, int64_t *i) {\n"
-      "  const run *r = s->runs;\n"
-      "  for (*i = j; *i >= r->count; r++) *i -= r->count;\n"
-      "  return r;\n"
-      "}\n"
-      "\n";
+  static const char *const find = "static const run *find_run(const layout *s, int64_t j, int64_t *i) {\n"
+                                  "  const run *r = s->runs;\n"
+                                  "  for (*i = j; *i >= r->count; r++) *i -= r->count;\n"
+                                  "  return r;\n"
+                                  "}\n"
+                                  "\n";
   static const char *const slot =
       "static char *slot_of(zpr *c, const layout *s, int64_t mb) {\n"
       "  return s->slots < 0 ? NULL : (char *)zpr_at(c, s->slots) + mb % s->slot_count * s->slot_stride;\n"
@@ -94,7 +94,8 @@ static void emit_pending(zp_emit *e) {
       "  return s->pending < 0 ? NULL : (char *)zpr_at(c, s->pending) + mb % s->pending_count * s->pending_stride;\n"
       "}\n"
       "\n"
-      "/* Where unit j reads the gradient of its output: kept for the gradients of weights, or in one of two buffers that\n"
+      "/* Where unit j reads the gradient of its output: kept for the gradients of weights, or in one of two buffers "
+      "that\n"
       " * neighbouring units use in turn. */\n"
       "static real *gradient_of(zpr *c, const layout *s, char *pending, int64_t j) {\n"
       "  int64_t i, turn = (s->n_units - 1 - j) % 2;\n"
@@ -148,7 +149,8 @@ static void emit_forward(zp_emit *e) {
   zp_buf_line(out, "    if (j + 1 < s->n_units) u.y = input_of(c, s, slot, j + 1);");
   if (pipe) {
     zp_buf_line(out, "    else if (s->out_elements > 0) {");
-    zp_buf_line(out, "      zpr_send_wait(c, %s, true, mb); /* the message before it may still be in the buffer */", chunk);
+    zp_buf_line(out, "      zpr_send_wait(c, %s, true, mb); /* the message before it may still be in the buffer */",
+                chunk);
     zp_buf_line(out, "      u.y = %s;", message_at(e, "send_up"));
     zp_buf_line(out, "    }");
   }

@@ -37,23 +37,44 @@ static void pin(zp_limit *limit, double value) {
 }
 
 static const zp_plan *search(bench *b, const zp_spec *spec) {
-  const zp_plan *plan = zp_search(b->run->arena, spec, b->ranks, &(zp_search_options){.top = b->wanted});
-  if (!plan->feasible) return plan;
-  add(b, &plan->best);
-  for (int i = 0; i < plan->alternatives.len; i++) add(b, &plan->alternatives.data[i]);
-  return plan;
+  return zp_search(b->run->arena, spec, b->ranks, &(zp_search_options){.top = b->wanted});
 }
 
-/* The best plan and the next best with other degrees; where degrees leave too few, other micro-batches, and everything
- * recomputed. */
+static void add_all(bench *b, const zp_plan *plan) {
+  if (!plan->feasible) return;
+  add(b, &plan->best);
+  for (int i = 0; i < plan->alternatives.len; i++) add(b, &plan->alternatives.data[i]);
+}
+
+/* The best plan of every other schedule with as many stages: searches on CPU ranks look at 1F1B alone unless a plan
+ * names others. */
+static void add_schedules(bench *b, const zp_choice *best) {
+  for (int schedule = 0; schedule < ZP_SCHEDULE_COUNT && best->pipeline > 1; schedule++) {
+    zp_spec *changed = zp_copy_spec(b->run->arena, b->spec);
+    zp_constraints *c = zp_copied_constraints(changed);
+    if (schedule == (int)best->schedule || !zp_limit_allows(&c->schedule, schedule)) continue;
+    pin(&c->schedule, schedule);
+    pin(&c->pipeline, best->pipeline);
+    const zp_plan *plan = zp_search(b->run->arena, changed, b->ranks, &(zp_search_options){.generated_only = true});
+    if (plan->feasible) add(b, &plan->best);
+  }
+}
+
+/* The best plan, other schedules, and the next best with other degrees; where these leave too few, other micro-batches,
+ * and everything recomputed. */
 static const zp_plan *choose(bench *b) {
   const zp_plan *best = search(b, b->spec);
+  if (best->feasible) {
+    add(b, &best->best);
+    add_schedules(b, &best->best.choice);
+  }
+  add_all(b, best);
   for (int64_t size = 1; best->feasible && size <= b->spec->train.batch && b->rows.len < b->wanted; size *= 2)
     for (int full = 0; full <= (b->spec->plans.data[b->spec->plan].stage_recompute.len == 0); full++) {
       zp_spec *changed = zp_copy_spec(b->run->arena, b->spec);
       pin(&zp_copied_constraints(changed)->microbatch, (double)size);
       if (full) pin(&zp_copied_constraints(changed)->recompute, ZP_RECOMPUTE_FULL);
-      search(b, changed);
+      add_all(b, search(b, changed));
     }
   return best;
 }
@@ -121,10 +142,10 @@ static double order_agreement(const bench *b) {
 
 static void print_text(const bench *b) {
   zp_arena *arena = b->run->arena;
-  printf("%-44s %10s %10s %7s\n", "tensor x pipeline x data", "predicted", "measured", "ratio");
+  printf("%-48s %10s %10s %7s\n", "tensor x pipeline x data", "predicted", "measured", "ratio");
   for (int i = 0; i < b->rows.len; i++) {
     const bench_row *r = &b->rows.data[i];
-    printf("%-44s %10s %10s %7.2f\n", zp_show_choice(arena, &r->choice), zp_show_seconds(arena, r->predicted_s),
+    printf("%-48s %10s %10s %7.2f\n", zp_show_choice(arena, &r->choice), zp_show_seconds(arena, r->predicted_s),
            zp_show_seconds(arena, r->measured_s), r->predicted_s / r->measured_s);
   }
   const char *calibration = b->spec->cluster.calibration;

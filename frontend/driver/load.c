@@ -230,8 +230,13 @@ zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice
 /* A plan may hold more than the generator of trainers can print. */
 static zp_plan *refuse_ungenerated(zp_run_state *run, zp_plan *plan) {
   const char *why_not;
-  if (!plan || !plan->feasible || !prints_trainer(run) || zp_choice_is_generated(&plan->best.choice, &why_not))
-    return plan;
+  if (!plan || !plan->feasible || !prints_trainer(run)) return plan;
+  bool printed = zp_choice_is_generated(&plan->best.choice, &why_not);
+  if (printed && plan->best.choice.compress && !plan->spec->cluster.node.device.is_cpu) {
+    printed = false;
+    why_not = "1-bit Adam is generated for CPU ranks only";
+  }
+  if (printed) return plan;
   zp_diag *d = zp_report(run->diags, ZP_Z0702, ZP_NO_SPAN, "%s", why_not);
   zp_diag_help(d, "`zplan plan`, `report` and `verify` work with such plans; without this constraint a plan is "
                   "searched that can be built");

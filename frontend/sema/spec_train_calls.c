@@ -108,6 +108,7 @@ static const zp_field adam_fields[] = {
     {"eps", ZP_FIELD_REAL, .offset = offsetof(zp_train, eps), .range = ZP_RANGE_POSITIVE},
     {"weight_decay", ZP_FIELD_REAL, .offset = offsetof(zp_train, weight_decay), .range = ZP_RANGE_NOT_NEGATIVE},
     {"decay", ZP_FIELD_CUSTOM, .read = read_decay},
+    {"freeze_step", ZP_FIELD_INT64, .offset = offsetof(zp_train, freeze_step), .range = ZP_RANGE_ONE_OR_MORE},
 };
 static const zp_field sgd_fields[] = {
     {"lr", ZP_FIELD_REAL, .offset = offsetof(zp_train, lr), .range = ZP_RANGE_POSITIVE},

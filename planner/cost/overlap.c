@@ -1,7 +1,8 @@
 /* What moves beside the units of a stage while they compute: ZeRO 3 gathers parameters and ZeRO 2 and 3 scatter
  * gradients over the data ranks; state that lives on the host or on disks crosses PCIe (and the disks' links).
  *
- * Prefetch of depth one: while unit i computes, what unit i + 1 needs comes in and what unit i - 1 made goes out. Links
+ * CPU ranks wait for the other data ranks: their cores make the copies of messages. GPUs and copies between tiers
+ * prefetch, depth one: while unit i computes, what unit i + 1 needs comes in and what unit i - 1 made goes out. Links
  * work beside each other: data ranks, PCIe down, PCIe up, disks, host memory; transfers on one link add up. A unit
  * takes as long as the slowest of computing and links; what exceeds computing is exposed. Collectives keep some
  * multiprocessors from computing while they run, copies none. What the first unit of an action needs and what the last
@@ -52,7 +53,7 @@ typedef struct mover {
   const zp_choice *choice;
   zp_host_rates rates;
   zp_group_link data, replicas; /* of what all data ranks hold, and of what is spread over expert groups */
-  elements shared;              /* of the stage */
+  bool waits;                   /* for the data ranks: CPU ranks gather and scatter when they need it */
   double taken;                 /* share of the multiprocessors that collectives over the data ranks have to themselves */
   int64_t microbatches;
 } mover;
@@ -70,17 +71,31 @@ static void send_out(const mover *m, lanes *to, zp_state state, double bytes) {
   if (m->choice->home[state].tier == ZP_TIER_NVME) to->disk_s += zp_cost_moving(bytes, m->rates.write_bytes_per_s);
 }
 
+/* Its own, and the shared ones that it uses. */
 static elements unit_elements(const mover *m, const zp_segment_program *s) {
-  bool shared = false;
-  for (int i = 0; i < m->lowered->shared.len; i++) shared |= s->uses_shared[i];
-  return (elements){(double)s->elements + (shared ? m->shared.whole : 0),
-                    (double)s->spread_elements + (shared ? m->shared.spread : 0)};
+  const zp_lowered *l = m->lowered;
+  elements e = {(double)s->elements, (double)s->spread_elements};
+  for (int i = 0; i < l->shared.len; i++) {
+    int param = l->shared.data[i];
+    if (s->uses_shared[i]) *(l->sharding->param[param].spread ? &e.spread : &e.whole) += (double)l->param_elements[param];
+  }
+  return e;
 }
 
-/* A pass over both kinds. */
-static double pass_s(const mover *m, elements e, int element_bytes) {
-  double seconds = zp_cost_ring_pass(&m->data, e.whole * element_bytes);
-  return e.spread > 0 ? seconds + zp_cost_ring_pass(&m->replicas, e.spread * element_bytes) : seconds;
+static double bucket_s(const mover *m, bool spread, int64_t n, int element_bytes) {
+  return n > 0 ? zp_cost_ring_pass(spread ? &m->replicas : &m->data, (double)n * element_bytes) : 0;
+}
+
+/* A pass over the buckets of a unit, each a collective. */
+static double pass_s(const mover *m, const zp_segment_program *s, int element_bytes) {
+  const zp_lowered *l = m->lowered;
+  double seconds =
+      bucket_s(m, false, s->elements, element_bytes) + bucket_s(m, true, s->spread_elements, element_bytes);
+  for (int i = 0; i < l->shared.len; i++) {
+    int param = l->shared.data[i];
+    if (s->uses_shared[i]) seconds += bucket_s(m, l->sharding->param[param].spread, l->param_elements[param], element_bytes);
+  }
+  return seconds;
 }
 
 /* What a rank has of them when they are sharded, or not. */
@@ -93,7 +108,7 @@ static double held(const mover *m, elements e, bool sharded) {
 static void bring_parameters(const mover *m, const zp_segment_program *s, lanes *in) {
   elements e = unit_elements(m, s);
   bool sharded = m->choice->zero >= 3;
-  if (sharded) in->data_s += pass_s(m, e, m->lowered->param_bytes);
+  if (sharded) in->data_s += pass_s(m, s, m->lowered->param_bytes);
   bring(m, in, ZP_STATE_PARAMS,
         held(m, e, sharded) * m->lowered->param_bytes * zp_cost_away(m->choice, ZP_STATE_PARAMS));
 }
@@ -103,7 +118,7 @@ static void bring_parameters(const mover *m, const zp_segment_program *s, lanes 
 static void send_gradients(const mover *m, const zp_segment_program *s, lanes *out) {
   elements e = unit_elements(m, s);
   bool sharded = m->choice->zero >= 2;
-  if (sharded) out->data_s += pass_s(m, e, m->lowered->grad_bytes);
+  if (sharded) out->data_s += pass_s(m, s, m->lowered->grad_bytes);
   double away = held(m, e, sharded) * m->lowered->grad_bytes * zp_cost_away(m->choice, ZP_STATE_GRADIENTS);
   send_out(m, out, ZP_STATE_GRADIENTS, away);
   if (m->microbatches > 1) out->host_s += zp_cost_moving(3 * away, m->rates.host_bytes_per_s);
@@ -125,9 +140,9 @@ static double busy(const unit_moves *in, const unit_moves *out, double *data_s) 
   return fmax(fmax(*data_s, fmax(in->in.pcie_s, out->out.pcie_s)), fmax(disk, host));
 }
 
-/* Computing is slower for as long as a collective has its multiprocessors. */
+/* Computing is slower for as long as a collective has its multiprocessors; CPU ranks do not compute meanwhile. */
 static void expose(const mover *m, zp_exposed *e, double compute_s, const unit_moves *in, const unit_moves *out) {
-  double data, all = busy(in, out, &data), of_data = fmax(m->taken * data, data - compute_s);
+  double data, all = busy(in, out, &data), of_data = fmax(m->taken * data, m->waits ? data : data - compute_s);
   e->data_s += of_data;
   e->offload_s += fmax(0, all - compute_s - of_data);
 }
@@ -182,13 +197,9 @@ zp_exposed zp_cost_exposed(const zp_lowered *lowered, const zp_machine *machine,
   m.rates = zp_cost_host_rates(machine);
   m.data = zp_machine_data_group(machine, choice->tensor, choice->pipeline, choice->data, choice->order);
   m.taken = zp_cost_taken(machine, &m.data);
+  m.waits = machine->node->device.is_cpu;
   m.replicas = zp_machine_replica_group(machine, choice->tensor, choice->pipeline, choice->data,
                                         zp_expert_ranks(choice), choice->order);
-  for (int i = 0; i < stage->shared.len; i++) {
-    int param = stage->shared.data[i].param;
-    *(lowered->sharding->param[param].spread ? &m.shared.spread : &m.shared.whole) +=
-        (double)lowered->param_elements[param];
-  }
   int n = stage->runs.len;
   for (int i = 0; i < n; i++) {
     const zp_run *run = &stage->runs.data[act == ZP_ACT_F ? i : n - 1 - i];

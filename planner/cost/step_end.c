@@ -4,8 +4,9 @@
  *   update: gradient, state (moments, master copy) and, without a master copy, weights are read; state and weights are
  *           written.
  *
- * 1-bit compression (arXiv 2102.02888): two phases of one bit an element, an exchange of chunks and a gather, with one
- * f32 scale a rank each; packing passes over momentum and error.
+ * 1-bit compression (arXiv 2102.02888): two phases of one bit an element, an exchange of chunks and a gather, with an
+ * f32 scale for every block of elements; packing passes over momentum and error. The steps before the variance freezes,
+ * which sum gradients, are not priced.
  *
  * Update on the host (arXiv 2101.06840): gradients down, Adam at the host's memory bandwidth, weights up, and for state
  * on disks a read and a write, bucket after bucket at once; the slowest of these, plus one bucket through all of them.
@@ -89,7 +90,7 @@ zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machin
   price_update(&end, lowered, machine, choice, flat_elements, shard_elements);
   if (choice->data == 1) return end;
   price_passes(&end, lowered, choice, &link, (double)(flat_elements - spread_elements));
-  if (choice->compress) end.reduce_s = 2 * zp_cost_ring_pass(&link, (double)flat_elements / 8 + 4.0 * choice->data);
+  if (choice->compress) end.reduce_s = 2 * zp_cost_ring_pass(&link, (double)flat_elements / ZP_SIGNS_BLOCK * ZP_SIGNS_BLOCK_BYTES);
   if (spread_elements == 0) return end;
   link = zp_machine_replica_group(machine, choice->tensor, choice->pipeline, choice->data, zp_expert_ranks(choice),
                                   choice->order);
@@ -120,7 +121,7 @@ double zp_cost_ties(const zp_program *program, const zp_machine *machine, int st
     link.n = tie->stages.len;
     for (int k = 0; k < tie->stages.len; k++)
       if (tie->stages.data[k] == stage)
-        seconds += zp_cost_all_reduce(&link, (double)tie->elements * program->lowered->grad_bytes);
+        seconds += zp_cost_all_reduce(&link, (double)tie->summed * program->lowered->grad_bytes);
   }
   return seconds;
 }

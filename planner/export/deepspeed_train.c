@@ -6,11 +6,10 @@
 static void put_onebit(zp_exporter *e, zp_json *optimizer, zp_json *params) {
   const zp_train *t = &e->spec->train;
   zp_json_set_string(optimizer, "type", "OneBitAdam");
-  zp_json_set_int(params, "freeze_step", t->steps * 15 / 100 > 0 ? t->steps * 15 / 100 : 1);
+  zp_json_set_int(params, "freeze_step", zp_freeze_step(t));
   zp_json_set_string(params, "comm_backend_name", "nccl");
-  zp_export_note(
-      e, "1-bit Adam sends uncompressed gradients for the first 15 %% of the steps (freeze_step), a choice of this "
-         "export");
+  zp_export_note(e, "1-bit Adam sends uncompressed gradients for the first %lld steps (freeze_step)",
+                 (long long)zp_freeze_step(t));
   if (e->choice->zero > 0)
     zp_export_refuse(e, "--set zero=0", "1-bit Adam with ZeRO %d: DeepSpeed refuses the two together", e->choice->zero);
   if (t->optimizer == ZP_OPT_SGD) zp_export_refuse(e, "adamw, or --set compress=false", "1-bit compression of sgd");

@@ -2,8 +2,9 @@
  * in the arena. zp_stage_footprint is the same arithmetic without the tables, for the search.
  *
  * Flat buffers: shared parameters first, then unit after unit; behind all that the same for what is spread over expert
- * groups. With ZeRO 2 and 3 they move unit by unit, so every unit (and the shared parameters together) is padded to
- * whole shards of 64 elements; otherwise only the whole is. */
+ * groups. With ZeRO 2 and 3 they move in buckets: what a unit has of its own, and every shared parameter alone, because a
+ * unit uses some of these and stages share a few of them. So each of them is padded to whole shards of 64 elements;
+ * otherwise only the whole is. */
 #include "layout_internal.h"
 
 #include <assert.h>
@@ -38,6 +39,49 @@ static zp_flat unit_elements(const zp_lowered *l, const zp_choice *c, int segmen
   return padded(c, (zp_flat){l->segments[segment].elements, l->segments[segment].spread_elements});
 }
 
+/* Of a parameter declared outside repeats. */
+static zp_flat shared_elements(const zp_lowered *l, const zp_choice *c, int param) {
+  int64_t elements = zp_round_up(l->param_elements[param], ZP_ALIGN_ELEMENTS);
+  return padded(c, l->sharding->param[param].spread ? (zp_flat){.spread = elements} : (zp_flat){.whole = elements});
+}
+
+static void add(zp_flat *sum, zp_flat elements) {
+  sum->whole += elements.whole;
+  sum->spread += elements.spread;
+}
+
+zp_flat zp_unit_needs(const zp_lowered *l, const zp_choice *c, int segment) {
+  zp_flat needs = unit_elements(l, c, segment);
+  for (int i = 0; i < l->shared.len; i++)
+    if (l->segments[segment].uses_shared[i]) add(&needs, shared_elements(l, c, l->shared.data[i]));
+  return needs;
+}
+
+int zp_unit_buckets(const zp_lowered *l, const zp_choice *c, int segment, zp_bucket *out) {
+  zp_flat own = unit_elements(l, c, segment);
+  int64_t at = 0;
+  int n = 0;
+  for (int spread = 0; spread <= 1; spread++) {
+    if ((spread ? own.spread : own.whole) > 0)
+      out[n++] = (zp_bucket){.param = -1, .spread = spread, .elements = spread ? own.spread : own.whole, .at = at};
+    if (n > 0) at = out[n - 1].at + out[n - 1].elements;
+    for (int i = 0; i < l->shared.len; i++) {
+      int param = l->shared.data[i];
+      zp_flat shared = shared_elements(l, c, param);
+      if (!l->segments[segment].uses_shared[i] || l->sharding->param[param].spread != (bool)spread) continue;
+      out[n] = (zp_bucket){.param = param, .spread = spread, .elements = shared.whole + shared.spread, .at = at};
+      at += out[n++].elements;
+    }
+  }
+  return n;
+}
+
+int64_t zp_tied_elements(const zp_lowered *l, const zp_choice *c, int param) {
+  zp_flat all = shared_elements(l, c, param);
+  if (c->zero < 2) return l->param_elements[param];
+  return all.whole / c->data + all.spread / (c->data / zp_expert_ranks(c));
+}
+
 static void for_pieces(const zp_lowered *l, zp_units units, zp_on_piece *fn, void *arg) {
   zp_pieces_walk(l->pieces, units.first, units.first + units.count, fn, arg);
 }
@@ -70,19 +114,18 @@ enum { MOST_NOTED = 64 };
 
 /* Elements of the shared parameters that the parts use, each once a stage. noted: of the first MOST_NOTED ones, NULL:
  * not known yet. out may be NULL, else it has its regions. */
-static zp_flat shared_elements(const zp_lowered *l, const zp_choice *c, const zp_units *part, const uint64_t *noted,
+static zp_flat all_shared(const zp_lowered *l, const zp_choice *c, const zp_units *part, const uint64_t *noted,
                                zp_arena *arena, zp_stage *out) {
   zp_flat elements = {0};
   for (int i = 0; i < l->shared.len; i++) {
     if (noted && i < MOST_NOTED ? !(*noted >> i & 1) : !any_part_uses(l, part, zp_chunks(c), i)) continue;
     bool spread = l->sharding->param[l->shared.data[i]].spread;
-    int64_t *sum = spread ? &elements.spread : &elements.whole;
-    zp_shared shared = {l->shared.data[i], *sum};
+    zp_shared shared = {l->shared.data[i], spread ? elements.spread : elements.whole};
     if (spread && out) shared.offset += spread_start(out);
     if (out) zp_push(arena, &out->shared, shared);
-    *sum += zp_round_up(l->param_elements[shared.param], ZP_ALIGN_ELEMENTS);
+    add(&elements, shared_elements(l, c, shared.param));
   }
-  return padded(c, elements);
+  return elements;
 }
 
 /* ---- what the parts add up to ---- */
@@ -92,7 +135,6 @@ typedef struct adding {
   const zp_choice *c;
   zp_totals *t;
   uint64_t noted;                           /* shared parameters in use */
-  zp_flat sharing;                          /* the most parameters of its own that a unit has which uses shared ones */
   int64_t slot_bytes, pending_bytes, calls; /* of the chunk at hand */
 } adding;
 
@@ -104,14 +146,10 @@ static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
   zp_totals *t = a->t;
   (void)first;
   zp_flat elements = unit_elements(a->l, a->c, segment);
-  for (int i = 0; i < a->l->shared.len; i++) {
-    if (!s->uses_shared[i]) continue;
-    if (i < MOST_NOTED) a->noted |= UINT64_C(1) << i;
-    a->sharing = most(a->sharing, elements);
-  }
-  t->all.whole += elements.whole * count;
-  t->all.spread += elements.spread * count;
-  t->bucket = most(t->bucket, elements);
+  for (int i = 0; i < a->l->shared.len && i < MOST_NOTED; i++)
+    if (s->uses_shared[i]) a->noted |= UINT64_C(1) << i;
+  add(&t->all, (zp_flat){elements.whole * count, elements.spread * count});
+  t->bucket = most(t->bucket, zp_unit_needs(a->l, a->c, segment));
   int64_t backward = zp_backward_of(s, a->c->schedule)->transient_bytes;
   t->transient_bytes = max64(t->transient_bytes, max64(s->forward.transient_bytes, backward));
   t->any_shard |= s->carry_kept_elements < s->carry_in_elements;
@@ -120,15 +158,6 @@ static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
   a->slot_bytes += s->saved_bytes * count;
   a->pending_bytes += s->pending_bytes * count;
   a->calls += count;
-}
-
-/* A unit that uses shared parameters needs all of them. */
-static void add_shared(adding *a, const zp_units *part) {
-  zp_totals *t = a->t;
-  t->shared = shared_elements(a->l, a->c, part, &a->noted, NULL, NULL);
-  t->all = (zp_flat){t->all.whole + t->shared.whole, t->all.spread + t->shared.spread};
-  zp_flat with = {a->sharing.whole + t->shared.whole, a->sharing.spread + t->shared.spread};
-  t->bucket = most(t->bucket, with);
 }
 
 /* flight: of the stage's chunks; NULL: not known yet. */
@@ -150,7 +179,8 @@ static zp_totals find_totals(const zp_lowered *l, const zp_choice *c, int stage,
     t.units += part[k].count;
     if (chunks) chunks[k] = chunk;
   }
-  add_shared(&a, part);
+  t.shared = all_shared(l, c, part, &a.noted, NULL, NULL);
+  add(&t.all, t.shared);
   return t;
 }
 
@@ -245,7 +275,7 @@ void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice
   zp_totals t = find_totals(lowered, choice, stage, part, NULL, out->chunks);
   zp_place_regions(lowered, choice, &t, out);
   out->memory.communicators = zp_communicators_of(&lowered->spec->cluster, choice, lowered->ties).total_bytes;
-  shared_elements(lowered, choice, part, NULL, arena, out);
+  all_shared(lowered, choice, part, NULL, arena, out);
   struct runs_arg runs = {.arena = arena, .l = lowered, .c = choice, .s = out, .base = t.shared};
   runs.base.spread += spread_start(out);
   for (int k = 0; k < n; k++) {

@@ -5,16 +5,11 @@
 #include "lower_internal.h"
 #include "schedule.h"
 
-/* Elements of parameters: those that all data ranks hold, and those that are spread over expert groups. */
-typedef struct zp_flat {
-  int64_t whole, spread;
-} zp_flat;
-
 /* What the units of a stage add up to. */
 typedef struct zp_totals {
   zp_flat all;              /* of the flat buffers, before padding to whole shards */
   zp_flat shared;           /* of them parameters declared outside repeats */
-  zp_flat bucket;           /* the most parameters that one unit needs */
+  zp_flat bucket;           /* the most parameters that one unit needs: zp_unit_needs */
   int64_t slot_bytes;       /* saved values in flight, every chunk with its own slots */
   int64_t largest_slot;     /* of all chunks */
   int64_t unit_saved_bytes; /* largest saved area of one unit */

@@ -1,7 +1,8 @@
 /* Lowering: sharded segments -> procedures of steps over buffers.
  *
  * Owns: what a procedure consists of, and the steps around it (kept shards, copies). storage.c owns what is kept from
- * forward to backward, split.c backward in two parts, memory.c places transients, layout.c places everything on a stage.
+ * forward to backward, split.c backward in two parts, memory.c places transients, layout.c places everything on a
+ * stage.
  *
  * Without recomputation every forward value that backward reads stays in the unit's slot. With full recomputation a
  * repeated segment keeps its input only; backward begins with the forward nodes that its own nodes need (dead ones,

@@ -47,7 +47,9 @@ static void find_tied(zp_program *p) {
   const zp_model *model = p->spec->model;
   for (int param = 0; param < model->params.len; param++) {
     if (model->params.data[param].segment >= 0) continue;
-    zp_tied tied = {.param = param, .elements = p->lowered->param_elements[param]};
+    zp_tied tied = {.param = param,
+                    .elements = p->lowered->param_elements[param],
+                    .summed = zp_tied_elements(p->lowered, &p->choice, param)};
     for (int s = 0; s < p->choice.pipeline; s++) {
       int64_t offset = zp_stage_shared(&p->stages[s], param);
       if (offset < 0) continue;

@@ -6,9 +6,9 @@
  *
  * Held elements: ZeRO 1 to 3 shard optimizer state, then gradients, then parameters over the data ranks (arXiv
  * 1910.02054, section 5); what is spread over expert groups over the data / expert ranks that hold the same. Of a class
- * with a home elsewhere the last eighths leave the device. What is not whole on the device passes through rings of two
- * buckets, one in use and one on its way: parameters gathered (ZeRO 3) or copied in, gradients about to be scattered
- * (ZeRO 2, 3) or copied out. A copy goes straight between a ring, or the flat buffer, and pinned host memory, so copies
+ * with a home elsewhere the last eighths leave the device. What is not whole on the device passes through rings of
+ * buffers that hold what a unit works with: parameters gathered (ZeRO 3) or copied in, gradients about
+ * to be scattered (ZeRO 2, 3) or copied out. A copy goes straight between a ring, or the flat buffer, and pinned host memory, so copies
  * need no buffers of their own on the device.
  *
  * On the host: the shares whose home is there; for an update on the host, weights that it writes (with mixed precision
@@ -106,6 +106,13 @@ static int64_t place_slots(placing *p, int64_t microbatches) {
   return away;
 }
 
+/* Buffers of a ring: one in use and one on its way. CPU ranks move nothing ahead between each other: they would compute
+ * the copies of their messages themselves. */
+static int ring_buffers(const placing *p, bool sharded, int64_t away) {
+  if (!sharded && away == 0) return 0;
+  return p->l->spec->cluster.node.device.is_cpu && away == 0 ? 1 : 2;
+}
+
 /* Of `chunks` chunks; the last buffer ends with its message. */
 static int64_t message_bytes(const zp_stage *s, int64_t chunks, int64_t carry) {
   return chunks > 0 ? (chunks * s->messages - 1) * s->message_stride + carry : 0;
@@ -127,8 +134,7 @@ int64_t zp_chunk_pending_stride(const zp_chunk *chunk) { return zp_round_up(chun
 
 int64_t zp_stage_pending_at(const zp_stage *s, int chunk) {
   int64_t at = s->at_pending;
-  for (int k = 0; k < chunk && at >= 0; k++)
-    at += s->chunks[k].pending * zp_chunk_pending_stride(&s->chunks[k]);
+  for (int k = 0; k < chunk && at >= 0; k++) at += s->chunks[k].pending * zp_chunk_pending_stride(&s->chunks[k]);
   return at;
 }
 
@@ -141,9 +147,9 @@ static void place_buffers(placing *p, int64_t microbatches) {
   int64_t down = zp_chunks(c) - (s->index == 0); /* chunks that have a chunk of the model above, below */
   s->messages = zp_message_buffers(c, microbatches);
   s->message_stride = zp_round_up(carry, ZP_ALIGN_BYTES);
-  bool param_ring = c->zero >= 3 || p->params.away > 0, grad_ring = c->zero >= 2 || p->grads.away > 0;
-  s->at_param_ring = region(&p->top, param_ring ? 2 * s->bucket_elements * l->param_bytes : 0);
-  s->at_grad_ring = region(&p->top, grad_ring ? 2 * s->bucket_elements * l->grad_bytes : 0);
+  int params = ring_buffers(p, c->zero >= 3, p->params.away), grads = ring_buffers(p, c->zero >= 2, p->grads.away);
+  s->at_param_ring = region(&p->top, params * s->bucket_elements * l->param_bytes);
+  s->at_grad_ring = region(&p->top, grads * s->bucket_elements * l->grad_bytes);
   for (int i = 0; i < 2; i++) s->at_carry[i] = region(&p->top, p->t->any_shard ? carry : 0);
   s->at_send_up = region(&p->top, message_bytes(s, up, carry));
   s->at_grad[0] = region(&p->top, up || n >= 3 ? carry : 0);

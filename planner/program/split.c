@@ -1,8 +1,10 @@
-/* Backward in two parts, for schedules that split it (arXiv 2401.10241, section 2): BI yields the gradients that flow on,
- * BW those of weights, any time later. The steps are those of the whole backward, the deferred ones behind the others.
+/* Backward in two parts, for schedules that split it (arXiv 2401.10241, section 2): BI yields the gradients that flow
+ * on, BW those of weights, any time later. The steps are those of the whole backward, the deferred ones behind the
+ * others.
  *
- * What BW reads must outlive BI. Values in the slot do. Everything else gets a place in what waits (ZP_AT_PENDING): rebuilt
- * values and gradients inside the unit, and first of all the unit's dy, which BI then finds there. So nothing is copied. */
+ * What BW reads must outlive BI. Values in the slot do. Everything else gets a place in what waits (ZP_AT_PENDING):
+ * rebuilt values and gradients inside the unit, and first of all the unit's dy, which BI then finds there. So nothing
+ * is copied. */
 #include "lower_internal.h"
 
 static int root_of(const zp_procedure *p, int b) { return p->buffers.data[b].base >= 0 ? p->buffers.data[b].base : b; }

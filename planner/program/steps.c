@@ -75,8 +75,7 @@ static int64_t workspace_bytes(const zp_lowering *l, const zp_node *node) {
       cols += l->lowered->param_elements[l->graph->params.data[node->param_grad.data[i]].param];
     return cols * l->lowered->row_chunks * eb;
   }
-  if (l->lowered->spec->cluster.node.device.is_cpu &&
-      (node->op == ZP_OP_ATTENTION || node->op == ZP_OP_ATTENTION_GRAD))
+  if (l->lowered->spec->cluster.node.device.is_cpu && (node->op == ZP_OP_ATTENTION || node->op == ZP_OP_ATTENTION_GRAD))
     return zp_attention_workspace(eb, l->lowered->spec->model->sequence, node->attr.head_size,
                                   node->op == ZP_OP_ATTENTION_GRAD) *
            ZP_MAX_WORKERS;

@@ -69,20 +69,40 @@ int64_t zp_partial_elements(const zp_program *p, const zp_stage *stage) {
   return elements;
 }
 
-/* Passes over the flat buffers, each (n - 1) * elements for the n ranks of a group: all d data ranks, and of what is
- * spread e groups of d / e. ZeRO 0: all-reduce of gradients,
- * two passes. 1: reduce-scatter of gradients, all-gather of parameters. 2: reduce-scatter after every micro-batch. 3:
- * that, and two gathers of parameters for every micro-batch. 1-bit: two passes of one bit an element and the scales of
- * both sides, 4 bytes a rank. */
-static int64_t data_bytes(const zp_program *p, const zp_stage *stage) {
+/* Bytes of a pass over elements, (n - 1) times those, for the n ranks of every group: all d data ranks, and of what is
+ * spread e groups of d / e. */
+static int64_t pass_bytes(const zp_choice *c, zp_flat elements, int64_t element_bytes) {
+  return ((c->data - 1) * elements.whole + (c->data - zp_expert_ranks(c)) * elements.spread) * element_bytes;
+}
+
+/* What the units of a stage work with, one after the other. */
+static zp_flat units_need(const zp_program *p, const zp_stage *stage) {
+  zp_flat sum = {0};
+  for (int r = 0; r < stage->runs.len; r++) {
+    const zp_run *run = &stage->runs.data[r];
+    zp_flat unit = zp_unit_needs(p->lowered, &p->choice, run->segment);
+    sum.whole += unit.whole * run->count;
+    sum.spread += unit.spread * run->count;
+  }
+  return sum;
+}
+
+/* ZeRO 0: all-reduce of gradients, two passes. 1: reduce-scatter of gradients, all-gather of parameters. 2: reduce-scatter
+ * of every unit's gradients after every micro-batch. 3: that, and two gathers of every unit's parameters for every
+ * micro-batch. 1-bit: two passes of one bit an element and a scale of 4 bytes for every block of them; `warmup`: before
+ * the variance freezes, ZeRO 0. */
+static int64_t data_bytes(const zp_program *p, const zp_stage *stage, bool warmup) {
   const zp_lowered *l = p->lowered;
   const zp_choice *c = &p->choice;
-  int64_t m = p->microbatches, passes = c->zero == 0 ? 2 * l->grad_bytes : l->grad_bytes + l->param_bytes;
-  if (c->zero == 2) passes = m * l->grad_bytes + l->param_bytes;
-  if (c->zero == 3) passes = m * (l->grad_bytes + 2 * l->param_bytes);
-  int64_t whole = stage->flat_elements - stage->spread_elements;
-  int64_t bytes = ((c->data - 1) * whole + (c->data - zp_expert_ranks(c)) * stage->spread_elements) * passes;
-  if (c->compress) bytes = 2 * (c->data - 1) * (stage->flat_elements / 8 + 4 * (int64_t)c->data);
+  zp_flat all = {stage->flat_elements - stage->spread_elements, stage->spread_elements}, units = units_need(p, stage);
+  int64_t gradients = c->zero >= 2 ? p->microbatches * pass_bytes(c, units, l->grad_bytes)
+                                   : (c->zero == 0 ? 2 : 1) * pass_bytes(c, all, l->grad_bytes);
+  int64_t parameters = c->zero == 3   ? 2 * p->microbatches * pass_bytes(c, units, l->param_bytes)
+                       : c->zero == 0 ? 0
+                                      : pass_bytes(c, all, l->param_bytes);
+  int64_t bytes = gradients + parameters;
+  if (c->compress && !warmup)
+    bytes = 2 * (c->data - 1) * (stage->flat_elements / ZP_SIGNS_BLOCK * ZP_SIGNS_BLOCK_BYTES);
   return bytes * c->tensor;
 }
 
@@ -106,11 +126,12 @@ zp_traffic zp_program_traffic(const zp_program *program) {
   zp_traffic traffic = {.pipeline = pipeline_bytes(program)};
   for (int s = 0; s < c->pipeline; s++) {
     traffic.tensor += tensor_bytes(program, &program->stages[s]);
-    traffic.data += data_bytes(program, &program->stages[s]);
+    traffic.data += data_bytes(program, &program->stages[s], false);
+    if (c->compress) traffic.warmup_data += data_bytes(program, &program->stages[s], true);
     traffic.expert += expert_bytes(program, &program->stages[s]);
   }
   for (int i = 0; i < program->tied.len; i++)
-    traffic.tie += 2 * (program->tied.data[i].stages.len - 1) * program->tied.data[i].elements *
+    traffic.tie += 2 * (program->tied.data[i].stages.len - 1) * program->tied.data[i].summed *
                    program->lowered->grad_bytes * c->tensor * c->data;
   return traffic;
 }

@@ -130,7 +130,7 @@ static void add_away(zp_verifier *v, int s, zp_state state, int64_t bytes, int64
 
 typedef struct classes { /* elements on the device; bytes of saved values elsewhere */
   int64_t params, grads, state, saved_away;
-  bool param_ring, grad_ring;
+  int param_ring, grad_ring; /* buffers */
 } classes;
 
 static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, const needs *n, int64_t slots) {
@@ -144,8 +144,9 @@ static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, c
   int64_t state_bytes = moments * v->stat_bytes + (cb == 2 ? 4 : cb);
   classes held = {.params = params - params_away, .grads = grads - grads_away, .state = sizes->shard - state_away};
   held.saved_away = away(v, ZP_STATE_ACTIVATIONS, slots, 256);
-  held.param_ring = c->zero == 3 || params_away > 0;
-  held.grad_ring = c->zero >= 2 || grads_away > 0;
+  int ahead = v->spec->cluster.node.device.is_cpu ? 0 : 1; /* CPU ranks gather and scatter when they need it */
+  held.param_ring = params_away > 0 ? 2 : c->zero == 3 ? 1 + ahead : 0;
+  held.grad_ring = grads_away > 0 ? 2 : c->zero >= 2 ? 1 + ahead : 0;
   add_away(v, s, ZP_STATE_OPTIMIZER, state_away * state_bytes, bucket * state_bytes);
   if (state_away > 0) v->host[s] += 4 * bucket * cb;
   add_away(v, s, ZP_STATE_GRADIENTS, grads_away * cb, bucket * cb);
@@ -201,7 +202,7 @@ void zp_verify_stage(zp_verifier *v, int s) {
   classes held = find_classes(v, s, &sizes, &n, slots);
   int64_t master = cb == 2 ? held.state * 4 : 0, moment1 = sgd && train->momentum == 0 ? 0 : held.state * v->stat_bytes;
   int64_t moment2 = sgd ? 0 : held.state * v->stat_bytes, error = v->choice.compress ? sizes.flat * 4 : 0;
-  int64_t ring = held.saved_away > 0 ? 4 * n.unit_saved : 0, bucket = 2 * sizes.bucket * cb;
+  int64_t ring = held.saved_away > 0 ? 4 * n.unit_saved : 0, bucket = sizes.bucket * cb;
   const region regions[] = {
       {"params", zp_claim(a, "at_params"), held.params * cb},
       {"gradients", zp_claim(a, "at_grads"), held.grads * cb},
@@ -215,8 +216,8 @@ void zp_verify_stage(zp_verifier *v, int s) {
       {"slots", zp_claim(a, "at_slots"), slots - held.saved_away},
       {"saved ring", zp_claim(a, "at_saved_ring"), ring},
       {"pending", zp_claim(a, "at_pending"), n.pending},
-      {"parameter ring", zp_claim(a, "at_param_ring"), held.param_ring ? bucket : 0},
-      {"gradient ring", zp_claim(a, "at_grad_ring"), held.grad_ring ? bucket : 0},
+      {"parameter ring", zp_claim(a, "at_param_ring"), held.param_ring * bucket},
+      {"gradient ring", zp_claim(a, "at_grad_ring"), held.grad_ring * bucket},
       {"carry 0", zp_claim(a, "at_carry0"), n.shards ? carry : 0},
       {"carry 1", zp_claim(a, "at_carry1"), n.shards ? carry : 0},
       {"message up", zp_claim(a, "at_send_up"), message_bytes(up * messages, carry)},

@@ -11,7 +11,7 @@ typedef struct piece { /* elements in the flat buffers */
 
 typedef struct pieces {
   ZP_VEC(piece) list;
-  zp_verify_elements sum, shared, bucket; /* padded; of shared parameters; the most that one unit needs */
+  zp_verify_elements sum, bucket; /* padded; the most that one unit needs */
 } pieces;
 
 /* Those who hold the same: all data ranks, or of what is spread those at one place of their expert groups. */
@@ -25,9 +25,15 @@ static zp_verify_elements padded(const zp_verifier *v, zp_verify_elements e, boo
   return (zp_verify_elements){zp_up(e.whole, 64 * n.whole), zp_up(e.spread, 64 * n.spread)};
 }
 
-/* ZeRO 2 and 3 move unit by unit. */
+/* ZeRO 2 and 3 move units and shared parameters one by one. */
 static zp_verify_elements unit_padded(const zp_verifier *v, zp_verify_elements e) {
   return v->choice.zero >= 2 ? padded(v, e, true) : e;
+}
+
+/* Of a parameter declared outside repeats. */
+static zp_verify_elements shared_elements(const zp_verifier *v, int param) {
+  int64_t elements = zp_up(v->elements[param], 64);
+  return unit_padded(v, v->spread[param] ? (zp_verify_elements){0, elements} : (zp_verify_elements){elements, 0});
 }
 
 /* Empty ones, too: what has no elements has a place between others. */
@@ -52,20 +58,25 @@ static void find_shared(zp_verifier *v, int s, const zp_json *stage, pieces *p) 
   int n_shared = 0;
   for (int i = 0; i < model->params.len; i++) {
     if (model->params.data[i].segment >= 0 || !stage_uses(v, layers, i)) continue;
-    int64_t elements = zp_up(v->elements[i], 64);
+    zp_verify_elements elements = shared_elements(v, i);
     const char *name = model->params.data[i].name;
-    add_piece(v, p, (piece){name, zp_claim(shared, name), elements, v->spread[i]});
-    *(v->spread[i] ? &p->shared.spread : &p->shared.whole) += elements;
+    add_piece(v, p, (piece){name, zp_claim(shared, name), elements.whole + elements.spread, v->spread[i]});
+    p->sum.whole += elements.whole;
+    p->sum.spread += elements.spread;
     n_shared++;
   }
   if (zp_json_key(shared, n_shared)) zp_find(v, "stage %d lists a shared parameter that its units do not use", s);
-  p->sum = p->shared = unit_padded(v, p->shared);
 }
 
-static bool uses_any_shared(const zp_verifier *v, int index) {
-  for (int i = 0; i < v->spec->model->params.len; i++)
-    if (v->spec->model->params.data[i].segment < 0 && piece_uses(v, index, i)) return true;
-  return false;
+/* What a unit works with: its own parameters and the shared ones that it uses. */
+static zp_verify_elements needed(const zp_verifier *v, int index, zp_verify_elements own) {
+  for (int i = 0; i < v->spec->model->params.len; i++) {
+    if (v->spec->model->params.data[i].segment >= 0 || !piece_uses(v, index, i)) continue;
+    zp_verify_elements shared = shared_elements(v, i);
+    own.whole += shared.whole;
+    own.spread += shared.spread;
+  }
+  return own;
 }
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -84,9 +95,9 @@ static void add_layer(zp_verifier *v, int s, const zp_json *layer, pieces *p) {
   add_piece(v, p, (piece){name, zp_claim(layer, "spread_base"), spread, true});
   p->sum.whole += whole;
   p->sum.spread += spread;
-  bool shared = uses_any_shared(v, index);
-  p->bucket.whole = larger(p->bucket.whole, stride.whole + (shared ? p->shared.whole : 0));
-  p->bucket.spread = larger(p->bucket.spread, stride.spread + (shared ? p->shared.spread : 0));
+  zp_verify_elements unit = needed(v, index, stride);
+  p->bucket.whole = larger(p->bucket.whole, unit.whole);
+  p->bucket.spread = larger(p->bucket.spread, unit.spread);
 }
 
 /* What the stage must hold, where the file says it lies. */

@@ -46,8 +46,8 @@ static void finish(play *p, place *x, int what, int64_t microbatch) {
   x->count[what]++;
 }
 
-/* May the action run, as far as its own stage is concerned? Receiving needs the message; sending needs a free buffer, also
- * where the next chunk is on the same stage and copies. */
+/* May the action run, as far as its own stage is concerned? Receiving needs the message; sending needs a free buffer,
+ * also where the next chunk is on the same stage and copies. */
 static bool ready(play *p, int k, const zp_action *a) {
   bool forward = a->act == ZP_ACT_F;
   place *x = &p->place[k], *from = neighbour(p, k, forward ? -1 : 1), *to = neighbour(p, k, forward ? 1 : -1);

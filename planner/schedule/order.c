@@ -88,10 +88,10 @@ bool zp_choice_is_generated(const zp_choice *choice, const char **why_not) {
   const char *why = NULL;
   for (int i = 0; i < ZP_STATE_COUNT; i++)
     if (choice->home[i].eighths > 0) why = offload[i];
-  if (choice->compress) why = "compressed communication is planned, not generated yet";
-  if (choice->sequence) why = "sequence-sharded norms are planned, not generated yet";
-  if (choice->zero == 2) why = "ZeRO 2 is planned, not generated yet";
-  if (choice->zero == 3) why = "ZeRO 3 is planned, not generated yet";
+  if (choice->zero >= 2 && zp_schedule_splits(choice->schedule))
+    why = "ZeRO 2 and 3 with backward in two parts are planned, not generated yet";
+  if (choice->zero >= 2 && choice->sequence)
+    why = "ZeRO 2 and 3 with sequence-sharded norms are planned, not generated yet";
   if (why_not) *why_not = why;
   return why == NULL;
 }

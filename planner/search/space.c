@@ -6,8 +6,8 @@
  * ranks only with full recomputation; a GPU tensor group stays inside a node unless its size is pinned; ZeRO with one
  * data rank and any schedule with one stage is ZeRO 0 and 1F1B where these are allowed; expert groups divide the data
  * ranks and the experts of a tensor rank; interleaving has 2 to 8 chunks a stage; the second rank order is looked at
- * where it changes a link. On CPU clusters, what no trainer is generated for is looked at only where a constraint names
- * it. A subtree that is rejected as a whole counts as one candidate. */
+ * where it changes a link. On CPU clusters, what no trainer is generated for, and schedules other than 1F1B, are looked at
+ * only where a constraint names them. A subtree that is rejected as a whole counts as one candidate. */
 #include <assert.h>
 #include <math.h>
 #include "schedule.h"
@@ -26,7 +26,7 @@ bool zp_search_considers(const zp_searcher *s, const zp_limit *limit, bool plain
   return plain || limit->set || !(s->generated_only || s->machine.node->device.is_cpu);
 }
 
-/* Is the value in the space? `plain`: a trainer is generated for it. Values that a constraint excludes are counted. */
+/* Is the value in the space? `plain`: on CPU clusters, too, where no constraint names it. Values that a constraint excludes are counted. */
 static bool takes(zp_searcher *s, const zp_limit *limit, int value, bool plain) {
   if (!zp_search_considers(s, limit, plain)) return false;
   if (zp_limit_allows(limit, value)) return true;
@@ -55,6 +55,9 @@ static void try_choice(zp_searcher *s, const base *b, zp_choice choice) {
     zp_search_reject(s, ZP_REJECT_SCHEDULE);
   } else if (s->generated_only && !zp_choice_is_generated(&choice, &why)) {
     s->reason = why;
+    zp_search_reject(s, ZP_REJECT_GENERATED);
+  } else if (s->generated_only && choice.compress && !s->machine.node->device.is_cpu) {
+    s->reason = "1-bit Adam is generated for CPU ranks only";
     zp_search_reject(s, ZP_REJECT_GENERATED);
   } else {
     zp_try_homes(s, &choice, b->modes);

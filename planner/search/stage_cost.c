@@ -122,7 +122,7 @@ double zp_least_ties(zp_arena *arena, const zp_searcher *s, const zp_point *poin
   zp_unit(l, l->n_units - 1, &last, &iteration);
   for (int i = 0; i < l->shared.len; i++) {
     if (!l->segments[first].uses_shared[i] || !l->segments[last].uses_shared[i]) continue;
-    zp_tied tie = {.param = l->shared.data[i], .elements = l->param_elements[l->shared.data[i]]};
+    zp_tied tie = {.param = l->shared.data[i], .summed = zp_tied_elements(l, &p.choice, l->shared.data[i])};
     zp_push(arena, &tie.stages, 0);
     zp_push(arena, &tie.stages, p.choice.pipeline - 1);
     zp_push(arena, &p.tied, tie);

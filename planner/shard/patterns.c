@@ -8,7 +8,8 @@
  * it for a divided matmul (G) has a partial gradient. A parameter beside Q rows is either one row for all of them (H:
  * replicated, its gradient a part) or has a row per position and falls apart with them (ROWS). There is no row for
  * embedding -> Q: it would want the whole table on every rank, and a table can always be divided. None for attention
- * and cross-entropy: their rows read the whole sequence, or all ranks' columns.
+ * and cross-entropy: their rows read the whole sequence, or all ranks' columns. None for rope: attention, for which its
+ * angles are made, has none.
  *
  * X split along the experts. Every rank has all tokens of a sample, so it fills its own experts' slots without a
  * message, and what it combines is a partial sum. The gate reads all scores of a sample: gathered from Q they have a
@@ -116,7 +117,6 @@ static const row table[] = {
     {ZP_OP_DROPOUT, {{Q_}, ZP_FORM_SEQ}},
     {ZP_OP_DROPOUT, {{R_}, ZP_FORM_R}},
     {ZP_OP_ROPE, {{S_}, ZP_FORM_S}},
-    {ZP_OP_ROPE, {{Q_}, ZP_FORM_SEQ}},
     {ZP_OP_ROPE, {{R_}, ZP_FORM_R}},
     {ZP_OP_SPLIT, {{S_}, ZP_FORM_S}},
     {ZP_OP_SPLIT, {{X_}, ZP_FORM_EXPERTS}},

@@ -27,12 +27,28 @@ void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *
   zpr_host_all_gather(c, &g, axis, out, count);
 }
 
+void zpr_all_gather_sequence(zpr *c, const void *in, int64_t samples, int64_t elements, void *out) {
+  zpr_group g = zpr_axis_group(c, ZPR_TENSOR);
+  int64_t bytes = elements * zpk_bytes(c->program->dtype);
+  for (int64_t b = 0; b < samples; b++) {
+    char *sample = (char *)out + b * g.n * bytes;
+    memcpy(sample + g.me * bytes, (const char *)in + b * bytes, (size_t)bytes);
+    zpr_host_all_gather(c, &g, ZPR_TENSOR, sample, elements);
+  }
+}
+
+void zpr_reduce_scatter_sequence(zpr *c, const void *in, int64_t samples, int64_t elements, void *out) {
+  zpr_group g = zpr_axis_group(c, ZPR_TENSOR);
+  int64_t bytes = elements * zpk_bytes(c->program->dtype);
+  for (int64_t b = 0; b < samples; b++)
+    zpr_host_reduce_scatter_to(c, &g, ZPR_TENSOR, (const char *)in + b * g.n * bytes, elements,
+                               (char *)out + b * bytes);
+}
+
 void zpr_stage_send(zpr *c, const zpr_message *to, const void *data, int64_t count) {
   zpr_host_send(c, to, data, count);
 }
 
 void zpr_stage_send_wait(zpr *c, const zpr_message *to) { zpr_host_send_wait(c, to); }
 
-void zpr_stage_recv(zpr *c, const zpr_message *from, void *data, int64_t count) {
-  zpr_host_recv(c, from, data, count);
-}
+void zpr_stage_recv(zpr *c, const zpr_message *from, void *data, int64_t count) { zpr_host_recv(c, from, data, count); }

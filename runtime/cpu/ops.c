@@ -3,6 +3,7 @@
  * order. */
 #include <assert.h>
 #include <string.h>
+#include "device.h"
 #include "state.h"
 
 /* ---- generated row kernels ---- */
@@ -259,4 +260,22 @@ void zpr_copy(zpr *c, void *dst, const void *src, int64_t bytes) {
 void zpr_zero(zpr *c, void *dst, int64_t bytes) {
   bytes_task a = {dst, NULL};
   zpr_parallel(c, bytes, BYTES_GRAIN, move_bytes, &a);
+}
+
+typedef struct add_task {
+  zpk_dtype dtype;
+  char *sum;
+  const char *x;
+} add_task;
+
+static void add_range(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const add_task *a = arg;
+  int64_t at = begin * zpk_bytes(a->dtype);
+  zpk_add(a->dtype, a->sum + at, a->x + at, end - begin);
+}
+
+void zpr_add(zpr *c, void *sum, const void *x, int64_t count) {
+  add_task a = {c->program->dtype, sum, x};
+  zpr_parallel(c, count, 16384, add_range, &a);
 }

@@ -37,8 +37,9 @@ static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
   void *v = stage->moment2 >= 0 ? zpr_at(c, stage->moment2) : NULL;
   for (int64_t i = begin; i < end; i++) {
     const zpr_block *b = &a->blocks[i];
-    int64_t back = -b->to_state * size; /* all four count in elements of the state */
-    zpk_optimizer(a->rule, b->decay, param + back, grad + back, m, v, b->begin + b->to_state, b->end + b->to_state);
+    /* all four count in elements of the state */
+    zpk_optimizer(a->rule, b->decay, param + (b->to_params - b->to_state) * size, grad - b->to_state * size, m, v,
+                  b->begin + b->to_state, b->end + b->to_state);
   }
 }
 

@@ -94,8 +94,9 @@ static void staged_all_reduce(zpr *c, const zpr_group *g, zpr_axis axis, char *d
   }
 }
 
-/* Piece `at` of every shard, side by side. */
-static void staged_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, char *data, int64_t shard) {
+/* Piece `at` of every shard, side by side. The sum of this rank's goes to `sum`, which may be its place in data. */
+static void staged_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, const char *data, int64_t shard,
+                                  char *sum) {
   int64_t size = element_bytes(c), most = ZPR_PINNED_BYTES / size / g->n;
   for (int64_t at = 0; at < shard; at += most) {
     int64_t n = shard - at < most ? shard - at : most;
@@ -103,7 +104,7 @@ static void staged_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, cha
     for (int r = 0; r < g->n; r++) fetch(c, host + r * n * size, data + (r * shard + at) * size, n * size);
     zpr_cuda_wait(c);
     zpr_host_reduce_scatter(c, g, axis, host, n);
-    put(c, data + (g->me * shard + at) * size, host + g->me * n * size, n * size);
+    put(c, sum + at * size, host + g->me * n * size, n * size);
   }
 }
 
@@ -135,7 +136,8 @@ void zpr_group_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_a
   if (c->state->device->nccl)
     zpr_nccl_group_reduce_scatter(c, group, counted_as, data, shard_count);
   else
-    staged_reduce_scatter(c, group, counted_as, data, shard_count);
+    staged_reduce_scatter(c, group, counted_as, data, shard_count,
+                          (char *)data + group->me * shard_count * element_bytes(c));
 }
 
 void zpr_group_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count) {
@@ -161,6 +163,32 @@ void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *
   char *place = (char *)out + g.me * bytes;
   if (in != place) zpr_copy(c, place, in, bytes);
   zpr_group_all_gather(c, &g, axis, out, count);
+}
+
+void zpr_all_gather_sequence(zpr *c, const void *in, int64_t samples, int64_t elements, void *out) {
+  zpr_group g = zpr_axis_group(c, ZPR_TENSOR);
+  int64_t bytes = elements * element_bytes(c);
+  if (c->state->device->nccl) zpr_nccl_together(c, true);
+  for (int64_t b = 0; b < samples; b++)
+    zpr_all_gather(c, ZPR_TENSOR, (const char *)in + b * bytes, elements, (char *)out + b * g.n * bytes);
+  if (c->state->device->nccl) zpr_nccl_together(c, false);
+}
+
+void zpr_reduce_scatter_sequence(zpr *c, const void *in, int64_t samples, int64_t elements, void *out) {
+  zpr_group g = zpr_axis_group(c, ZPR_TENSOR);
+  int64_t bytes = elements * element_bytes(c);
+  if (c->state->device->nccl) zpr_nccl_together(c, true);
+  for (int64_t b = 0; b < samples; b++) {
+    const char *from = (const char *)in + b * g.n * bytes;
+    char *to = (char *)out + b * bytes;
+    if (g.n == 1)
+      zpr_copy(c, to, from, bytes);
+    else if (c->state->device->nccl)
+      zpr_nccl_reduce_scatter(c, ZPR_TENSOR, from, elements, to);
+    else
+      staged_reduce_scatter(c, &g, ZPR_TENSOR, from, elements, to);
+  }
+  if (c->state->device->nccl) zpr_nccl_together(c, false);
 }
 
 /* ---- pipeline neighbours ---- */

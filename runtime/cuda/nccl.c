@@ -28,6 +28,8 @@ enum { NCCL_F32 = 7, NCCL_F64 = 8, NCCL_SUM = 0 }; /* ncclDataType_t, ncclRedOp_
   X(all_reduce, "ncclAllReduce",                                                                                       \
     (const void *from, void *to, size_t count, int type, int op, void *comm, void *stream))                            \
   X(all_gather, "ncclAllGather", (const void *from, void *to, size_t count, int type, void *comm, void *stream))       \
+  X(reduce_scatter, "ncclReduceScatter",                                                                               \
+    (const void *from, void *to, size_t count, int type, int op, void *comm, void *stream))                            \
   X(broadcast, "ncclBroadcast",                                                                                        \
     (const void *from, void *to, size_t count, int type, int root, void *comm, void *stream))                          \
   X(send, "ncclSend", (const void *from, size_t count, int type, int peer, void *comm, void *stream))                  \
@@ -178,13 +180,6 @@ static void *comm_of(zpr *c, const zpr_group *g, zpr_axis axis) {
   zpr_fail(c, "Z0853", "there is no NCCL group for this axis");
 }
 
-static void add(zpr *c, char *y, const char *x, int64_t count) {
-  zpd_flat a = {.y = y, .x = x, .count = count};
-  int64_t groups = (count + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS;
-  if (count > 0)
-    zpr_launch(c, &c->state->device->kernels.add, &a, sizeof a, zpr_grid(c, groups), 1, 1, ZPD_FLAT_THREADS);
-}
-
 /* Afterwards chunk g->me of data holds the sum, added in rank order: as reduce_scatter in comm.c of the host. */
 static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, char *data, int64_t count) {
   zpr_device *d = c->state->device;
@@ -208,9 +203,9 @@ static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, char *data
       zpr_comm_count(c, axis, theirs.count * size);
     }
     check(c, nccl->group_end(), "exchange shares of a sum");
-    for (int r = 1; r < g->me; r++) add(c, scratch, scratch + r * slot, mine.count);
-    if (g->me > 0) add(c, data + mine.begin * size, scratch, mine.count);
-    for (int r = g->me + 1; r < g->n; r++) add(c, data + mine.begin * size, scratch + r * slot, mine.count);
+    for (int r = 1; r < g->me; r++) zpr_add(c, scratch, scratch + r * slot, mine.count);
+    if (g->me > 0) zpr_add(c, data + mine.begin * size, scratch, mine.count);
+    for (int r = g->me + 1; r < g->n; r++) zpr_add(c, data + mine.begin * size, scratch + r * slot, mine.count);
   }
 }
 
@@ -258,6 +253,22 @@ void zpr_nccl_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count) {
   check(c, d->nccl->api.all_reduce(data, data, (size_t)count, type_of(c), NCCL_SUM, comm_of(c, &g, axis), d->stream),
         "sum over ranks");
   zpr_comm_count(c, axis, (count - mine + (g.n - 1) * mine) * size);
+}
+
+void zpr_nccl_together(zpr *c, bool begin) {
+  const nccl_api *nccl = &c->state->device->nccl->api;
+  check(c, begin ? nccl->group_start() : nccl->group_end(), "exchange shares of samples");
+}
+
+void zpr_nccl_reduce_scatter(zpr *c, zpr_axis axis, const void *data, int64_t shard_count, void *out) {
+  zpr_device *d = c->state->device;
+  zpr_group g = zpr_axis_group(c, axis);
+  if (shard_count == 0) return;
+  check(c,
+        d->nccl->api.reduce_scatter(data, out, (size_t)shard_count, type_of(c), NCCL_SUM, comm_of(c, &g, axis),
+                                    d->stream),
+        "sum shares over ranks");
+  zpr_comm_count(c, axis, (g.n - 1) * shard_count * zpk_bytes(c->program->dtype));
 }
 
 /* ---- pipeline neighbours ---- */

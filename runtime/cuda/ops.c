@@ -174,3 +174,10 @@ void zpr_ce_grad(zpr *c, const void *logits, int64_t V, int64_t first_col, int64
               .scale = c->loss_scale};
   zpr_launch(c, &c->state->device->kernels.ce_grad, &a, sizeof a, zpr_grid(c, rows), 1, 1, ZPD_CE_THREADS);
 }
+
+void zpr_add(zpr *c, void *sum, const void *x, int64_t count) {
+  zpd_flat a = {.y = sum, .x = x, .count = count};
+  int64_t groups = (count + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS;
+  if (count > 0)
+    zpr_launch(c, &c->state->device->kernels.add, &a, sizeof a, zpr_grid(c, groups), 1, 1, ZPD_FLAT_THREADS);
+}

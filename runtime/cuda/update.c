@@ -66,7 +66,7 @@ void zpr_update_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_upd
                     .bias1 = rule->bias1,
                     .bias2 = rule->bias2,
                     .grad_scale = scale,
-                    .param = param + b->begin * size,
+                    .param = param + (b->begin + b->to_params) * size,
                     .grad = grad + b->begin * size,
                     .m = m ? m + state : NULL,
                     .v = v ? v + state : NULL,

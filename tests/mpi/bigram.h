@@ -1,5 +1,5 @@
 /* A trainer written by hand, as small as one can be: logits of the next token = the current token's row of a table W[V,
- * V]. It runs on any tensor x data layout (tensor splits the columns, unevenly) with ZeRO 0 and 1, so it exercises the
+ * V]. It runs on any tensor x data layout (tensor splits the columns, unevenly) with ZeRO 0 to 3, so it exercises the
  * whole runtime without the compiler. Pipeline is 1. */
 #ifndef ZPLAN_TEST_BIGRAM_H
 #define ZPLAN_TEST_BIGRAM_H
@@ -14,19 +14,26 @@ typedef struct bigram {
   zpr_stage stage;
   zpr_run run;
   zpr_param param;
-  int64_t logits, stats, lse; /* bytes in the arena */
+  int64_t logits, stats, lse, param_ring, grad_ring; /* bytes in the arena */
   bool poisoned;              /* gradients become NaN */
 } bigram;
 
 /* The step function finds its layout here: one trainer a process. */
 static bigram the_bigram;
 
+/* The table, whole. */
+static inline const void *bigram_table(zpr *c) {
+  if (c->program->zero < 3) return zpr_at(c, c->stage->params);
+  zpr_gather_params(c, 0, zpr_at(c, the_bigram.param_ring));
+  return zpr_at(c, the_bigram.param_ring);
+}
+
 static inline void bigram_forward(zpr *c, int64_t mb) {
   const zpr_program *p = c->program;
   int64_t rows = p->microbatch * p->sequence, cols = (p->vocabulary + p->tensor - 1) / p->tensor, first = c->t * cols;
   int64_t block = rows * 3 * zpk_bytes(p->dtype);
   char *logits = zpr_at(c, the_bigram.logits), *stats = zpr_at(c, the_bigram.stats);
-  zpr_embedding(c, zpr_input(c, 0, mb), zpr_at(c, c->stage->params), 0, p->vocabulary, rows, cols, logits);
+  zpr_embedding(c, zpr_input(c, 0, mb), bigram_table(c), 0, p->vocabulary, rows, cols, logits);
   zpr_ce_stats(c, logits, cols, first, p->vocabulary, zpr_input(c, 1, mb), rows, stats + c->t * block);
   zpr_all_gather(c, ZPR_TENSOR, stats + c->t * block, rows * 3, stats);
   zpr_ce_loss(c, stats, p->tensor, rows, p->vocabulary, zpr_input(c, 1, mb), zpr_at(c, the_bigram.lse));
@@ -44,7 +51,10 @@ static inline void bigram_micro_batches(zpr *c) {
     bigram_forward(c, mb);
     zpr_ce_grad(c, logits, cols, c->t * cols, p->vocabulary, zpr_input(c, 1, mb), zpr_at(c, the_bigram.lse), rows,
                 logits);
-    zpr_embedding_grad(c, zpr_input(c, 0, mb), logits, 0, p->vocabulary, rows, cols, zpr_at(c, c->stage->grads));
+    char *grads = zpr_at(c, p->zero >= 2 ? the_bigram.grad_ring : c->stage->grads);
+    if (p->zero >= 2) zpr_zero(c, grads, the_bigram.param.elements * zpk_bytes(p->dtype));
+    zpr_embedding_grad(c, zpr_input(c, 0, mb), logits, 0, p->vocabulary, rows, cols, grads);
+    if (p->zero >= 2) zpr_scatter_grads(c, 0, grads, mb > 0);
   }
   if (the_bigram.poisoned) memset(zpr_at(c, c->stage->grads), 0xFF, 8);
 }
@@ -66,14 +76,18 @@ static inline void bigram_layout(bigram *b, int T, int D, int zero, zpk_dtype dt
   b->logits = bigram_place(&end, rows * cols * size);
   b->stats = bigram_place(&end, T * rows * 3 * size);
   b->lse = bigram_place(&end, rows * size);
-  s->grads = bigram_place(&end, s->flat_elements * size);
+  int64_t ring = zero >= 2 ? s->flat_elements * size : 0;
+  b->grad_ring = bigram_place(&end, ring);
+  b->param_ring = bigram_place(&end, zero >= 3 ? ring : 0);
+  s->grads = bigram_place(&end, (zero >= 2 ? s->shard_elements : s->flat_elements) * size);
   s->moment1 = bigram_place(&end, s->shard_elements * size);
   s->moment2 = bigram_place(&end, s->shard_elements * size);
-  s->params = bigram_place(&end, s->flat_elements * size);
+  s->params = bigram_place(&end, (zero >= 3 ? s->shard_elements : s->flat_elements) * size);
   s->arena_bytes = end;
   s->n_runs = 1;
   s->runs = &b->run;
-  b->program.predicted_bytes[ZPR_DATA] = 2 * (D - 1) * s->flat_elements * size * T;
+  const int64_t passes[] = {2, 2, microbatches + 1, 2 * microbatches}; /* the table is gathered once a micro-batch */
+  b->program.predicted_bytes[ZPR_DATA] = passes[zero] * (D - 1) * s->flat_elements * size * T;
   b->program.predicted_bytes[ZPR_TENSOR] = (T - 1) * T * rows * 3 * size * microbatches * D;
 }
 
@@ -127,6 +141,7 @@ static inline zpr_program *bigram_program(int T, int D, int zero, zpk_dtype dtyp
                              .validate_batches = 2,
                              .predicted_step_s = 1e-3};
   bigram_layout(b, T, D, zero, dtype);
+  if (zero >= 2) b->run.stride = b->stage.flat_elements; /* whole shards */
   return &b->program;
 }
 

@@ -144,6 +144,39 @@ static void test_all_gather(zpr *c, zpr_axis axis, void *x, void *spare, int64_t
   CHECK(sent == want, "all-gather of %lld elements sent %.0f bytes, expected %.0f", (long long)count, sent, want);
 }
 
+/* Shares of 3 samples: gathered, every sample has the members' shares side by side; and whole samples of which every
+ * member has a part, summed in rank order to the member's share, the parts left as they were. */
+static void test_sequence(zpr *c, char *x, int64_t elements) {
+  enum { SAMPLES = 3 };
+  zpr_group g = zpr_axis_group(c, ZPR_TENSOR);
+  int64_t size = zpk_bytes(c->program->dtype), all = SAMPLES * g.n * elements;
+  char *whole = x + SAMPLES * elements * size, *share = whole + all * size;
+  fill(c, x, SAMPLES * elements);
+  up(c, x, SAMPLES * elements);
+  zpr_all_gather_sequence(c, in_arena(c, x), SAMPLES, elements, in_arena(c, whole));
+  down(c, whole, all);
+  bool right = true;
+  for (int64_t i = 0; i < all; i++) {
+    double want = input(g.rank[i / elements % g.n], i / elements / g.n * elements + i % elements);
+    right &= get(c, whole, i) == (c->program->dtype == ZPK_F32 ? (double)(float)want : want);
+  }
+  CHECK(right, "gathered shares of %lld elements are wrong", (long long)elements);
+  fill(c, whole, all);
+  up(c, whole, all);
+  zpr_reduce_scatter_sequence(c, in_arena(c, whole), SAMPLES, elements, in_arena(c, share));
+  down(c, share, SAMPLES * elements);
+  for (int64_t b = 0; b < SAMPLES; b++)
+    check_sum(c, &g, share + b * elements * size, 0, elements, (b * g.n + g.me) * elements);
+  down(c, whole, all);
+  for (int64_t i = 0; i < all; i++) {
+    double want = input(c->rank, i);
+    right &= get(c, whole, i) == (c->program->dtype == ZPK_F32 ? (double)(float)want : want);
+  }
+  CHECK(right, "the parts of %lld elements were changed", (long long)elements);
+  double want = 2.0 * (double)(c->ranks * (g.n - 1) * SAMPLES * elements * size), sent = newly_sent(c, ZPR_TENSOR);
+  CHECK(sent == want, "shares of %lld elements sent %.0f bytes, expected %.0f", (long long)elements, sent, want);
+}
+
 /* Slots of 3 samples and 2 experts a rank: what member m has for my expert j stands at [sample][j][m] here; and back.
  */
 static void test_exchange(zpr *c, char *x, int64_t elements) {
@@ -279,6 +312,8 @@ int main(int argc, char **argv) {
   if (!x) zpr_fail(c, "Z0822", "cannot get memory");
   test_axis(c, ZPR_TENSOR, x, spare);
   test_axis(c, ZPR_DATA, x, spare);
+  test_sequence(c, x, 1);
+  test_sequence(c, x, 77001);
   if (!program.device_image) { /* experts are not run on GPUs */
     test_exchange(c, x, 1);
     test_exchange(c, x, 77001); /* more than the staging buffer holds */

@@ -32,7 +32,7 @@ losses() { # FILE: step and loss, rounded to what rounding of sums may change
 }
 for dtype in f64 f32; do
   if [ $dtype = f64 ]; then
-    digits=10 layouts='1,1,0 1,2,0 1,2,1 2,1,0 2,2,0 2,2,1 1,4,1 3,1,0'
+    digits=10 layouts='1,1,0 1,2,0 1,2,1 2,1,0 2,2,0 2,2,1 1,4,1 3,1,0 1,2,2 2,4,2 1,4,3 2,2,3'
   else
     digits=3 layouts='1,1,0 2,2,1 1,4,0'
   fi
@@ -49,7 +49,7 @@ done
 
 # --- a run that was interrupted goes on to the bit
 steps() { grep -o '^{"step": [0-9]*, "loss": [^,]*, "grad_norm": [^,]*' "$1"; }
-for layout in '2 2 1' '1 3 0'; do
+for layout in '2 2 1' '1 3 0' '2 2 3'; do
   set -- $layout
   ranks $(($1 * $2)) "$bin/mpi_trainer" "$@" f32 --log "$tmp/whole" >/dev/null || fail "run of $layout"
   ranks $(($1 * $2)) "$bin/mpi_trainer" "$@" f32 --log "$tmp/parts" --checkpoint "$tmp/c" --steps 9 >/dev/null || fail "first part of $layout"

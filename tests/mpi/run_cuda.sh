@@ -35,7 +35,7 @@ for dtype in f64 f32; do
   [ $dtype = f32 ] && digits=3
   "$bin/mpi_trainer" 1 1 0 $dtype --steps 8 --log "$tmp/log" >/dev/null || fail "CPU trainer $dtype"
   losses "$tmp/log" $digits >"$tmp/reference"
-  for layout in '1 1 0' '2 2 1' '1 2 0' '3 1 0'; do
+  for layout in '1 1 0' '2 2 1' '1 2 0' '3 1 0' '1 2 2' '2 2 3'; do
     set -- $layout
     ranks $(($1 * $2)) "$bin/mpi_trainer_cuda" "$@" $dtype --steps 8 --check-memory --log "$tmp/log" >"$tmp/out" 2>&1 ||
       { fail "trainer $layout $dtype" && cat "$tmp/out"; }

@@ -36,6 +36,12 @@ BOUNDS = {"fp64": {quantity: 1e-10 for quantity in QUANTITIES},
 Training = collections.namedtuple("Training", "name model settings reference words group")
 Result = collections.namedtuple("Result", "error losses norms checkpoint seconds")
 
+# Ranks on one machine: the other networks need not be looked for, and messages of some kB are copied faster through memory
+# that ranks share than by a call of the kernel. A run of 8 ranks takes two thirds of the time.
+LAUNCH = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+# Trainers of a suite that says so are built without optimization; kernels are LLVM's and stay as they are.
+UNOPTIMIZED = dict.fromkeys(("CC", "OMPI_CC"), os.path.join(harness.ROOT, "tests", "support", "cc_unoptimized.sh"))
+
 DEGREES = ("tensor", "pipeline", "plan.data")
 ONE_RANK = {"tensor": 1, "pipeline": 1, "plan.data": 1, "microbatch": 1, "zero": 0, "recompute": "none", "recompute_shard": "none",
             "cut": "layer", "rank_order": "tdp", "schedule": "1f1b", "sequence": False, "compress": False}
@@ -79,14 +85,14 @@ def ranks_of(settings):
 
 # ---- one run ----
 
-def train(model, settings, folder, steps=STEPS, words=()):
+def train(model, settings, folder, steps=STEPS, words=(), env=None):
     """Builds and runs one training in `folder`, which must exist; nothing of it is left but the checkpoint and the log."""
     tree, log = os.path.join(folder, "tree"), os.path.join(folder, "log.jsonl")
     command = ["run", os.path.join(MODELS, model + ".dz"), "--ranks", ranks_of(settings), "-o", tree, "--log", log]
     for key, value in settings.items():
         command += ["--set", "%s=%s" % (key, json.dumps(value))]
     command += ["--steps", steps, *words, "--threads", 1, "--check-memory", "--", "--checkpoint", os.path.join(folder, "ck")]
-    outcome = harness.zplan(*command)
+    outcome = harness.zplan(*command, env=dict(LAUNCH, **(env or {})))
     checkpoint = os.path.join(harness.step_folder(os.path.join(folder, "ck"), steps), "model.safetensors")
     if outcome.status != 0:
         return Result("exit %d\n%s" % (outcome.status, outcome.tail()), [], [], checkpoint, outcome.seconds)
@@ -134,11 +140,13 @@ def sanity(tally, name, want):
 class Suite:
     """Trains a table, two at a time, and judges every training by its reference, which is trained once.
 
+    unoptimized: precisions whose trainers are built without optimization.
     After run(): references {(model, settings): Result}, largest {(group, quantity): (error, name)}."""
 
-    def __init__(self, table, folder, jobs=2, verbose=False, bounds=None, steps=STEPS, reference_words=(), tally=None):
+    def __init__(self, table, folder, jobs=2, verbose=False, bounds=None, steps=STEPS, reference_words=(), tally=None, unoptimized=()):
         self.table, self.folder, self.jobs, self.verbose = table, folder, jobs, verbose
         self.bounds, self.steps, self.reference_words = bounds or BOUNDS, steps, tuple(reference_words)
+        self.unoptimized = unoptimized
         self.tally, self.references = tally or harness.Tally(), {}
         self.largest = collections.defaultdict(lambda: (0.0, ""))
 
@@ -146,7 +154,8 @@ class Suite:
         number, (model, settings, words) = job
         folder = os.path.join(self.folder, "%d" % number)
         os.makedirs(folder)
-        return train(model, dict(settings), folder, self.steps, words)
+        env = UNOPTIMIZED if dict(settings)["precision"] in self.unoptimized else None
+        return train(model, dict(settings), folder, self.steps, words, env)
 
     def run_jobs(self, jobs, first):
         """Results in the order of the jobs, while later ones still run."""

@@ -57,7 +57,8 @@ Test(layout, zero_table) {
 }
 
 /* A unit of TINY: 12 d^2 + 13 d elements, each parameter padded to 64: d = 64 needs no padding. Shared: tables and
- * final norm (V d + S d + 2 d). With ZeRO 2 both go up to multiples of 64 * data. */
+ * final norm (V d, S d, d and d). With ZeRO 2 each goes up to a multiple of 64 * data; the largest bucket is that of the
+ * first unit, which uses both tables, or that of a layer. */
 Test(layout, buckets_are_padded_to_whole_shards) {
   zp_spec *spec = build_spec(arena, &TINY, gpu_cluster(1), 24);
   zp_lowered *l = lower(spec, 1, false, 1, ZP_RECOMPUTE_NONE);
@@ -67,10 +68,11 @@ Test(layout, buckets_are_padded_to_whole_shards) {
   cr_expect_eq(one.flat_elements, (8 * unit + shared + pad - 1) / pad * pad);
   c.zero = 2;
   zp_stage two = lay_out(l, c, 0);
-  int64_t padded = (unit + pad - 1) / pad * pad, padded_shared = (shared + pad - 1) / pad * pad;
+  int64_t padded = (unit + pad - 1) / pad * pad, wte = (256 * 64 + pad - 1) / pad * pad;
+  int64_t wpe = (32 * 64 + pad - 1) / pad * pad, padded_shared = wte + wpe + 2 * pad;
   cr_expect_eq(two.flat_elements, 8 * padded + padded_shared);
   cr_expect_eq(two.runs.data[1].stride, padded);
-  cr_expect_eq(two.bucket_elements, padded > padded_shared ? padded : padded_shared);
+  cr_expect_eq(two.bucket_elements, padded > wte + wpe ? padded : wte + wpe);
   cr_expect_eq(two.memory.gradients, two.flat_elements / 3 * 4);
   cr_expect_eq(two.memory.weights, two.flat_elements * 4);
 }
@@ -121,6 +123,37 @@ Test(layout, bytes_between_experts) {
   cr_expect_eq(t.expert, 6 * 4 * 8 * (8 * slots * 64 * 4) / 2, "%lld", (long long)t.expert);
   cr_expect_eq(t.data, 2 * 1 * (p->stages[0].flat_elements - p->stages[0].spread_elements) * 4);
   cr_expect_eq(t.tensor, 0);
+}
+
+/* Two stages of TINY, 4 micro-batches: with ZeRO 2 three, with ZeRO 3 nine passes of 2 ranks over what every unit works
+ * with. A layer has 49984 elements, in whole shards 50048; the ends use the tied table (16384), the first positions
+ * (2048), the last a norm (64 and 64, each padded to 128). ZeRO 2 gathers every parameter of a stage once more. Tied gradients: each rank sums its half. */
+Test(layout, bytes_of_buckets) {
+  zp_spec *spec = build_spec(arena, &TINY, cpu_cluster(), 8);
+  zp_lowered *l = lower(spec, 1, false, 1, ZP_RECOMPUTE_NONE);
+  int64_t units = 8 * 50048 + 2 * 256 * 64 + 32 * 64 + 2 * 128;
+  for (int zero = 2; zero <= 3; zero++) {
+    int64_t one[] = {0, 10}, two[] = {0, 5, 10};
+    zp_choice c = {.tensor = 1, .pipeline = 2, .data = 2, .zero = zero, .microbatch = 1, .cut = two};
+    zp_traffic t = zp_program_traffic(zp_program_make(arena, (const zp_lowered *[]){l, l}, &c));
+    cr_expect_eq(t.data, units * 4 * (zero == 2 ? 4 + 1 : 3 * 4), "%lld", (long long)t.data);
+    cr_expect_eq(t.tie, 2 * 256 * 64 * 4, "%lld", (long long)t.tie);
+    c.pipeline = 1, c.cut = one; /* the table lies there once, and is used twice */
+    t = zp_program_traffic(zp_program_make(arena, (const zp_lowered *[]){l}, &c));
+    cr_expect_eq(t.data, units * 4 * (zero == 2 ? 4 + 1 : 3 * 4) - (zero == 2 ? 256 * 64 * 4 : 0));
+    cr_expect_eq(t.tie, 0);
+  }
+}
+
+/* GPUs gather and scatter ahead, in a second buffer; CPU ranks when they need it. */
+Test(layout, buffers_of_rings) {
+  for (int gpu = 0; gpu <= 1; gpu++) {
+    zp_spec *spec = build_spec(arena, &TINY, gpu ? gpu_cluster(1) : cpu_cluster(), 8);
+    int64_t cut[] = {0, 10};
+    zp_stage s = lay_out(lower(spec, 1, false, 1, ZP_RECOMPUTE_NONE),
+                         (zp_choice){.tensor = 1, .pipeline = 1, .data = 2, .zero = 3, .microbatch = 1, .cut = cut}, 0);
+    cr_expect_eq(s.at_grad_ring - s.at_param_ring, (1 + gpu) * s.bucket_elements * 4);
+  }
 }
 
 /* The default choice lays out what it always did: nothing new has bytes. */

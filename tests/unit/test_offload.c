@@ -235,13 +235,14 @@ Test(offload, activations_leave_beside_computing) {
 Test(offload, gathers_are_prefetched) {
   case_of x = make(&TINY, data_parallel(16, 3), 16);
   zp_group_link link = zp_machine_data_group(&x.machine, 1, 1, 16, ZP_ORDER_TDP);
-  double shared = 0, gather[3], compute[3];
-  for (int i = 0; i < x.stage.shared.len; i++)
-    shared += (double)x.lowered->param_elements[x.stage.shared.data[i].param];
-  const double elements[] = {shared, (double)x.lowered->segments[1].elements, shared};
-  for (int s = 0; s < 3; s++) {
-    gather[s] = zp_cost_ring_pass(&link, elements[s] * 2);
-    compute[s] = x.lowered->segments[s].forward.cost_s;
+  double gather[3] = {0}, compute[3];
+  for (int s = 0; s < 3; s++) { /* shared parameters one by one: the ends have none of their own */
+    const zp_segment_program *segment = &x.lowered->segments[s];
+    if (segment->elements) gather[s] = zp_cost_ring_pass(&link, (double)segment->elements * 2);
+    for (int i = 0; i < x.lowered->shared.len; i++)
+      if (segment->uses_shared[i])
+        gather[s] += zp_cost_ring_pass(&link, (double)x.lowered->param_elements[x.lowered->shared.data[i]] * 2);
+    compute[s] = segment->forward.cost_s;
   }
   double taken = zp_cost_taken(&x.machine, &link), expected = gather[0];
   expected += fmax(taken * gather[1], gather[1] - compute[0]) + 5 * fmax(taken * gather[1], gather[1] - compute[1]) +
@@ -253,6 +254,27 @@ Test(offload, gathers_are_prefetched) {
                                ZP_ACT_F)
                    .data_s,
                0);
+}
+
+/* CPU ranks wait for their gathers and sums, whatever they compute. */
+Test(offload, cpu_ranks_wait) {
+  case_of x = make(&TINY, data_parallel(16, 3), 16);
+  zp_node_type node = *x.machine.node;
+  node.device.is_cpu = true;
+  x.machine.node = &node;
+  zp_exposed forward = zp_cost_exposed(x.lowered, &x.machine, &x.choice, &x.stage, 0, ZP_ACT_F);
+  zp_exposed backward = zp_cost_exposed(x.lowered, &x.machine, &x.choice, &x.stage, 0, ZP_ACT_B);
+  double all = 0;
+  zp_group_link link = zp_machine_data_group(&x.machine, 1, 1, 16, ZP_ORDER_TDP);
+  for (int s = 0; s < 3; s++) {
+    const zp_segment_program *segment = &x.lowered->segments[s];
+    if (segment->elements) all += 6 * zp_cost_ring_pass(&link, (double)segment->elements * 2);
+    for (int i = 0; i < x.lowered->shared.len; i++)
+      if (segment->uses_shared[i])
+        all += zp_cost_ring_pass(&link, (double)x.lowered->param_elements[x.lowered->shared.data[i]] * 2);
+  }
+  expect_near(forward.data_s, all, "gathers");
+  expect_near(backward.data_s, 2 * all, "gathers, and sums of as many bytes");
 }
 
 /* The reduction hides behind the last backward on GPUs, but for one unit's share; CPU trainers reduce afterwards. */
@@ -267,14 +289,14 @@ Test(offload, reduction_beside_the_last_backward) {
   expect_near(zp_cost_exposed_reduce(&machine, 0.25, 8, 40, 4), 8, "CPU");
 }
 
-/* One bit an element instead of 16, twice; and one scale a rank. */
+/* One bit an element instead of 16, twice; and a scale of four bytes for 64 of them. */
 Test(offload, compressed_reduction) {
   zp_choice c = data_parallel(16, 0);
   c.compress = true;
   case_of x = make(&TINY, c, 16);
   zp_group_link link = zp_machine_data_group(&x.machine, 1, 1, 16, ZP_ORDER_TDP);
   zp_step_end end = zp_cost_step_end(x.lowered, &x.machine, &c, x.stage.flat_elements, 0, x.stage.shard_elements);
-  expect_near(end.reduce_s, 2 * zp_cost_ring_pass(&link, (double)x.stage.flat_elements / 8 + 64), "two phases");
+  expect_near(end.reduce_s, 2 * zp_cost_ring_pass(&link, (double)x.stage.flat_elements * (8 + 4) / 64), "two phases");
   cr_expect_eq(end.gather_s, 0);
 }
 

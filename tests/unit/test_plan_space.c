@@ -61,8 +61,8 @@ static zp_plan *plan_of(const zp_spec *spec, zp_choice c) {
 }
 
 static void expect_terms(const zp_estimate *e) {
-  double sum = e->compute_s + e->bubble_s + e->tensor_comm_s + e->expert_comm_s + e->pipeline_comm_s + e->data_comm_s + e->optimizer_s +
-               e->offload_s;
+  double sum = e->compute_s + e->bubble_s + e->tensor_comm_s + e->expert_comm_s + e->pipeline_comm_s + e->data_comm_s +
+               e->optimizer_s + e->offload_s;
   cr_expect(isfinite(e->step_s) && e->step_s > 0);
   cr_expect(fabs(sum - e->step_s) <= 1e-9 * e->step_s, "terms sum to %.9g, the step takes %.9g", sum, e->step_s);
 }
@@ -238,13 +238,23 @@ Test(plan_space, decisions_that_do_not_go_together) {
 Test(plan_space, generated_choices) {
   const char *why;
   zp_choice c = {.tensor = 2, .pipeline = 2, .data = 2, .zero = 1, .microbatch = 1, .recompute = ZP_RECOMPUTE_FULL};
+  for (; c.zero <= 3; c.zero++) cr_expect(zp_choice_is_generated(&c, &why), "ZeRO %d", c.zero);
+  c.zero = 3, c.schedule = ZP_SCHEDULE_GPIPE;
   cr_expect(zp_choice_is_generated(&c, &why));
-  c.zero = 3;
+  c.schedule = ZP_SCHEDULE_ZB_H1;
   cr_expect_not(zp_choice_is_generated(&c, &why));
-  cr_expect_str_eq(why, "ZeRO 3 is planned, not generated yet");
-  c.zero = 0, c.schedule = ZP_SCHEDULE_GPIPE;
-  cr_expect_not(zp_choice_is_generated(&c, NULL));
-  c.schedule = ZP_SCHEDULE_1F1B, c.home[ZP_STATE_ACTIVATIONS] = (zp_home){ZP_TIER_HOST, 1};
+  cr_expect_str_eq(why, "ZeRO 2 and 3 with backward in two parts are planned, not generated yet");
+  c.zero = 1;
+  for (int s = 0; s < ZP_SCHEDULE_COUNT; s++) {
+    c.schedule = (zp_schedule)s;
+    cr_expect(zp_choice_is_generated(&c, &why), "%s", zp_schedule_name(c.schedule));
+  }
+  c.schedule = ZP_SCHEDULE_1F1B, c.zero = 3, c.sequence = true;
+  cr_expect_not(zp_choice_is_generated(&c, &why));
+  cr_expect_str_eq(why, "ZeRO 2 and 3 with sequence-sharded norms are planned, not generated yet");
+  c.zero = 0, c.compress = true;
+  cr_expect(zp_choice_is_generated(&c, NULL));
+  c.home[ZP_STATE_ACTIVATIONS] = (zp_home){ZP_TIER_HOST, 1};
   cr_expect_not(zp_choice_is_generated(&c, NULL));
 }
 
@@ -286,8 +296,8 @@ Test(plan_space, lies_about_experts_are_found) {
   zp_spec *spec = spec_of(&EXPERTS);
   const zp_plan *plan =
       plan_of(spec, (zp_choice){.tensor = 2, .pipeline = 2, .data = 4, .expert = 2, .zero = 1, .microbatch = 2});
-  static const char *const layer[] = {"spread_base", "spread_stride"},
-                          *const flat[] = {"spread_elements", "spread_shard_elements"};
+  static const char *const layer[] = {"spread_base", "spread_stride"}, *const flat[] = {"spread_elements",
+                                                                                        "spread_shard_elements"};
   for (int i = 0; i < 6; i++) {
     zp_json *json = zp_plan_to_json(arena, plan);
     const zp_json *stage = zp_json_at(zp_json_get(json, "stages"), 0);

@@ -23,6 +23,7 @@ typedef struct layout {
   zp_schedule schedule;
   zp_stage_mode *modes; /* of the stages; NULL: all as above */
   bool fine;
+  int chunks;
 } layout;
 
 static zp_spec *f64_spec(const model_size *size) {
@@ -50,11 +51,12 @@ static zp_program *make_program(const zp_spec *spec, layout w) {
                       .fine = w.fine,
                       .recompute = w.recompute,
                       .recompute_shard = w.shard,
-                      .schedule = w.schedule};
+                      .schedule = w.schedule,
+                      .chunks = w.chunks};
   if (w.modes) zp_choice_set_modes(&choice, w.modes);
   zp_lowered **l = zp_lower_stages(arena, spec, sharding, &choice, &reason);
   cr_assert(l, "%s", reason);
-  choice.cut = cuts(l[0]->n_units, w.pipeline);
+  choice.cut = cuts(l[0]->n_units, w.pipeline * zp_chunks(&choice));
   return zp_program_make(arena, (const zp_lowered *const *)l, &choice);
 }
 
@@ -80,7 +82,7 @@ static void check_model(const model_size *size) {
             check_layout(spec, &reference,
                          (layout){tensor, pipeline, microbatch[b], (zp_recompute)keep, shard,
                                   b == 0 && keep == ZP_RECOMPUTE_SELECTIVE ? ZP_SCHEDULE_GPIPE : ZP_SCHEDULE_1F1B, NULL,
-                                  false});
+                                  false, 1});
 }
 
 /* Every stage begins or ends inside a layer somewhere: 2 parts a layer, and as many stages as there are units at most.
@@ -94,7 +96,7 @@ static void check_fine(const model_size *size) {
         for (int shard = 0; shard < (tensor > 1 && keep == ZP_RECOMPUTE_FULL ? 2 : 1); shard++)
           check_layout(spec, &reference,
                        (layout){tensor, pipeline, 1 + pipeline % 2, (zp_recompute)keep, shard,
-                                keep == ZP_RECOMPUTE_SELECTIVE ? ZP_SCHEDULE_GPIPE : ZP_SCHEDULE_1F1B, NULL, true});
+                                keep == ZP_RECOMPUTE_SELECTIVE ? ZP_SCHEDULE_GPIPE : ZP_SCHEDULE_1F1B, NULL, true, 1});
 }
 
 Test(program_run, gpt_cut_inside_layers) { check_fine(&GPT); }
@@ -124,6 +126,36 @@ static void check_modes(const model_size *size) {
 
 Test(program_run, gpt_stages_with_modes) { check_modes(&GPT); }
 Test(program_run, llama_stages_with_modes) { check_modes(&LLAMA); }
+
+/* Every other schedule: several chunks a stage, the second back to the first stage, backward in two parts. What waits
+ * for gradients of weights is poisoned when they are done, so nothing of it may be read later. */
+static void check_schedules(const model_size *size, bool cut_inside) {
+  static const struct {
+    zp_schedule schedule;
+    int chunks;
+  } with[] = {{ZP_SCHEDULE_INTERLEAVED, 2},
+              {ZP_SCHEDULE_INTERLEAVED, 3},
+              {ZP_SCHEDULE_ZB_H1, 1},
+              {ZP_SCHEDULE_ZB_H2, 1},
+              {ZP_SCHEDULE_ZB_V, 2}};
+  zp_spec *spec = f64_spec(size);
+  pm_reference reference = pm_run_reference(arena, spec, BATCH);
+  int64_t units = 2 + (cut_inside ? 2 : 1) * size->layers;
+  for (int tensor = 1; tensor <= 2; tensor++)
+    for (size_t i = 0; i < sizeof with / sizeof *with; i++)
+      for (int pipeline = with[i].schedule == ZP_SCHEDULE_ZB_H1 ? 1 : 2; pipeline * with[i].chunks <= units; pipeline++)
+        for (int keep = ZP_RECOMPUTE_NONE; keep <= ZP_RECOMPUTE_SELECTIVE; keep++)
+          for (int shard = 0; shard < (tensor > 1 && keep == ZP_RECOMPUTE_FULL ? 2 : 1); shard++)
+            check_layout(spec, &reference,
+                         (layout){tensor, pipeline, 1 + (pipeline + keep) % 2, (zp_recompute)keep, shard,
+                                  with[i].schedule, NULL, pipeline * with[i].chunks > 2 + size->layers,
+                                  with[i].chunks});
+}
+
+Test(program_run, gpt_schedules) { check_schedules(&GPT, true); }
+Test(program_run, llama_schedules) { check_schedules(&LLAMA, true); }
+Test(program_run, parallel_schedules) { check_schedules(&PARALLEL, false); }
+Test(program_run, experts_schedules) { check_schedules(&EXPERTS, true); }
 
 Test(program_run, gpt) { check_model(&GPT); }
 Test(program_run, llama) { check_model(&LLAMA); }
@@ -171,7 +203,7 @@ static void check_spec(const zp_spec *spec) {
   for (int pipeline = 1; pipeline <= 3; pipeline++)
     for (int keep = ZP_RECOMPUTE_NONE; keep <= ZP_RECOMPUTE_SELECTIVE; keep++)
       check_layout(spec, &reference,
-                   (layout){1, pipeline, 2, (zp_recompute)keep, false, ZP_SCHEDULE_1F1B, NULL, false});
+                   (layout){1, pipeline, 2, (zp_recompute)keep, false, ZP_SCHEDULE_1F1B, NULL, false, 1});
 }
 
 /* The loss reads the carried tensor itself, or the carried tensor plus a table: the gradient of the logits, made in

@@ -311,7 +311,9 @@ EACH_DTYPE(cross_entropy) {
 
 /* ---- norm and optimizer ---- */
 
-static void check_update(zpr *c, int kind) {
+/* The shard of a rank that holds elements 3000 to 8999; some are not counted. from: where its gradients begin, among all
+ * (ZeRO 1) or in a buffer of shards (ZeRO 2). */
+static void check_update(zpr *c, int kind, int64_t from) {
   enum { PARAMS = 3, COUNT = 9000, STATE = 6000, FROM = 3000 };
   used = 0;
   buffer param = make(c, COUNT), grad = make(c, COUNT), m = make(c, STATE), v = make(c, STATE);
@@ -319,9 +321,9 @@ static void check_update(zpr *c, int kind) {
   to_arena(c, v.gpu, v.host, STATE * v.size);
   stage.params = param.gpu - c->arena, stage.grads = grad.gpu - c->arena;
   stage.moment1 = m.gpu - c->arena, stage.moment2 = v.gpu - c->arena;
-  /* The shard of a rank that holds elements 3000 to 8999; some are not counted. */
-  const zpr_block blocks[PARAMS] = {
-      {FROM, 3001, -FROM, true, true}, {3001, 8000, -FROM, false, true}, {8000, COUNT, -FROM, true, false}};
+  const zpr_block blocks[PARAMS] = {{from, from + 1, FROM - from, -from, true, true},
+                                    {from + 1, from + 5000, FROM - from, -from, false, true},
+                                    {from + 5000, from + STATE, FROM - from, -from, true, false}};
   double squares[PARAMS] = {-1, -1, -1};
   zpr_square_blocks(c, blocks, PARAMS, squares);
   for (int i = 0; i < PARAMS; i++) {
@@ -341,10 +343,9 @@ static void check_update(zpr *c, int kind) {
                      .bias1 = 0.1,
                      .bias2 = 0.05,
                      .grad_scale = 0.5};
-  int64_t back = FROM * param.size;
   for (int i = 0; i < PARAMS; i++)
-    zpk_optimizer(&rule, blocks[i].decay, param.host + back, grad.host + back, m.host, v.host, blocks[i].begin - FROM,
-                  blocks[i].end - FROM);
+    zpk_optimizer(&rule, blocks[i].decay, param.host + FROM * param.size, grad.host + from * grad.size, m.host, v.host,
+                  blocks[i].begin - from, blocks[i].end - from);
   zpr_update_blocks(c, blocks, PARAMS, &rule);
   compare(&param, rounding(c), "parameters");
   compare(&m, rounding(c), "first moments");
@@ -354,7 +355,8 @@ static void check_update(zpr *c, int kind) {
 
 EACH_DTYPE(norm_and_optimizer) {
   zpr *c = open_gpu(*dtype);
-  for (int kind = 0; kind < 3; kind++) check_update(c, kind);
+  for (int kind = 0; kind < 3; kind++)
+    for (int zero = 1; zero <= 2; zero++) check_update(c, kind, zero == 1 ? 3000 : 0);
   zpr_close(c);
 }
 

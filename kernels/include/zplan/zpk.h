@@ -7,6 +7,7 @@
 #ifndef ZPLAN_ZPK_H
 #define ZPLAN_ZPK_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -120,6 +121,34 @@ typedef struct zpk_update {
 } zpk_update;
 /* decay: whether weight decay applies to this range. SGD uses m only (v may be NULL). */
 void zpk_optimizer(const zpk_update *u, bool decay, void *param, const void *grad, void *m, void *v, int64_t begin, int64_t end);
+/* 1-bit Adam: formulas in compress.c. ZPK_SIGNS elements are a block: signs, bit i of element i, 1 for what is not negative,
+ * and a scale. A record of many blocks has all signs before the scales. Ranges of pack, average and unpack count blocks;
+ * element b * ZPK_SIGNS of m, v and error is the first of block b. What has variance 0 stays 0, with error 0. */
+enum { ZPK_SIGNS = 64, ZPK_SIGNS_BYTES = ZPK_SIGNS / 8 + 4 /* of a block in a record */ };
+typedef struct zpk_signs {
+  uint32_t *bits; /* [blocks][2] */
+  float *scale;   /* [blocks] */
+} zpk_signs;
+/* Record r of records of so many blocks, side by side. */
+static inline zpk_signs zpk_signs_of(const void *records, int64_t blocks, int64_t r) {
+  uint32_t *bits = (uint32_t *)(uintptr_t)records + r * blocks * (ZPK_SIGNS_BYTES / 4);
+  return (zpk_signs){bits, (float *)(void *)(bits + 2 * blocks)};
+}
+/* The most that m / sqrt(v), both corrected, comes to in Adam (Kingma and Ba 2015, section 2.1). */
+static inline double zpk_most_of_adam(double beta1, double beta2) {
+  double rest1 = 1 - beta1, rest2 = 1 - beta2;
+  return rest1 * rest1 > rest2 ? rest1 / sqrt(rest2) : 1;
+}
+/* m = beta1 m + (1 - beta1) (grad_scale grad), with Adam's decay in the gradient; elements. */
+void zpk_momentum(const zpk_update *u, bool decay, const void *param, const void *grad, void *m, int64_t begin, int64_t end);
+/* The worker's side: of m + error; updates the error. */
+void zpk_pack_signs(zpk_dtype dtype, const void *m, const void *v, float *error, zpk_signs to, int64_t begin, int64_t end);
+/* The server's side: of the mean of n workers' records, summed in their order, + error; updates the error. */
+void zpk_average_signs(zpk_dtype dtype, int n, const void *records, int64_t blocks, const void *v, float *error, zpk_signs to,
+                       int64_t begin, int64_t end);
+void zpk_unpack_signs(zpk_dtype dtype, zpk_signs from, const void *v, void *m, int64_t begin, int64_t end);
+/* The parameters by momentum, the variance as it is; elements. bias2: of the last step that changed the variance. */
+void zpk_frozen_update(const zpk_update *u, bool decay, void *param, const void *m, const void *v, int64_t begin, int64_t end);
 /* Sum of squares in f64 with a fixed association that does not depend on begin/end splits at multiples of 4096. */
 double zpk_sum_squares(zpk_dtype dtype, const void *x, int64_t begin, int64_t end);
 void zpk_add(zpk_dtype dtype, void *y, const void *x, int64_t count);              /* y += x */

@@ -167,6 +167,16 @@ typedef struct zp_run { /* consecutive iterations of one segment, or one of a pi
 /* A parameter declared outside repeats, as a stage holds it: once, however many segments use it. */
 typedef struct zp_shared { int param; int64_t offset; /* elements in the flat buffers */ } zp_shared;
 
+/* Parameters that lie together in the flat buffers and, with ZeRO 2 and 3, move together over those who hold the same. A
+ * unit works with one bucket of its own parameters, one for every shared parameter that it uses, and the same of spread
+ * ones. */
+typedef struct zp_bucket {
+  int param;               /* the shared one; -1: the unit's own */
+  bool spread;
+  int64_t elements;        /* with ZeRO 2 and 3 whole shards of 64 */
+  int64_t at;              /* elements from the start of the ring's buffer in which the unit has its parameters or gradients */
+} zp_bucket;
+
 typedef struct zp_memory {
   int64_t weights, gradients, optimizer, saved, buffers; /* on the device: the arena */
   int64_t context, communicators;                         /* and outside of it, estimates */
@@ -197,7 +207,7 @@ typedef struct zp_stage {
    * hold. ZeRO shards either over those who hold the same. */
   int64_t flat_elements, shard_elements;               /* of both */
   int64_t spread_elements, spread_shard_elements;      /* of the second */
-  int64_t bucket_elements; /* largest unit's parameters: what ZeRO 2, 3 and copies between tiers move at once */
+  int64_t bucket_elements; /* largest unit's parameters, shared ones included: a buffer of a ring */
   int64_t slots, slot_stride; /* slot count = micro-batches in flight. Several chunks: of the pool, when `pooled` */
   bool pooled;             /* the chunks take their slots from one pool; otherwise each has its own (zp_chunk.slots) */
   /* byte offsets in the arena; -1 when absent */
@@ -208,7 +218,8 @@ typedef struct zp_stage {
   int64_t messages, message_stride; /* buffers of a chunk in each direction; bytes from one to the next */
   int64_t at_grad[2];      /* backward ping-pong */
   int64_t at_transient;
-  int64_t at_param_ring, at_grad_ring; /* two buckets each: parameters gathered or copied in, gradients on their way out */
+  int64_t at_param_ring, at_grad_ring; /* two buffers of bucket_elements, on CPU ranks without offloading one: parameters gathered or copied in, gradients on
+                            * their way out */
   int64_t at_saved_ring;   /* two units' saved values each way between slots here and on another tier */
   int64_t at_pending;      /* waiting weight gradients */
   int64_t at_error, at_server_error; /* 1-bit compression: what the worker and the server side still owe, f32 */
@@ -222,7 +233,13 @@ typedef enum zp_act { ZP_ACT_F, ZP_ACT_B, ZP_ACT_BI, ZP_ACT_BW } zp_act;
 typedef struct zp_action { bool forward; int64_t microbatch; zp_act act; int chunk; } zp_action;
 
 /* A parameter on several stages. */
-typedef struct zp_tied { int param; zp_ints stages; ZP_VEC(int64_t) offset; int64_t elements; } zp_tied;
+typedef struct zp_tied {
+  int param;
+  zp_ints stages;
+  ZP_VEC(int64_t) offset;
+  int64_t elements;
+  int64_t summed; /* of them, by one rank: all, or with ZeRO 2 and 3 its shard, padded */
+} zp_tied;
 
 typedef struct zp_program {
   zp_arena *arena;
@@ -266,6 +283,10 @@ void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice
  * flight: micro-batches that its chunks keep, where the caller knows them; else NULL. O(chunks * segments), no allocation. */
 zp_memory zp_stage_footprint(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
                              const int64_t *flight);
+/* The buckets of a unit of `segment`, in the order in which they stand in a ring; out: room for 2 + lowered->shared.len. */
+int zp_unit_buckets(const zp_lowered *lowered, const zp_choice *choice, int segment, zp_bucket *out);
+/* zp_tied.summed of a parameter. */
+int64_t zp_tied_elements(const zp_lowered *lowered, const zp_choice *choice, int param);
 int64_t zp_memory_of_arena(const zp_memory *memory);
 int64_t zp_memory_on_device(const zp_memory *memory); /* arena and communicators, without the context */
 /* For one chunk a stage: bytes of the arena; bytes of the rank on its node's host and disks. */
@@ -316,11 +337,17 @@ int64_t zp_order(const zp_choice *choice, int stage, int64_t microbatches, zp_ac
 int zp_chunk_stage(const zp_choice *choice, int64_t k, int *chunk);
 /* The other way round: which model chunk that is. */
 int64_t zp_model_chunk(const zp_choice *choice, int stage, int chunk);
-/* May the trainer generator print this choice? Otherwise the first reason why not ("ZeRO 3 is planned, not generated yet"). */
+/* May the trainer generator print this choice? Otherwise the first reason why not ("saved activations off the device are planned, not generated
+ * yet"). */
 bool zp_choice_is_generated(const zp_choice *choice, const char **why_not);
 
 /* Bytes that all ranks together send in one step, by axis, with the runtime's ring algorithms. */
-typedef struct zp_traffic { int64_t tensor, data, pipeline, tie, expert; } zp_traffic;
+typedef struct zp_traffic {
+  int64_t tensor, data, pipeline, tie, expert;
+  int64_t warmup_data; /* 1-bit Adam: over the data ranks in a step before the variance freezes; 0 for others */
+} zp_traffic;
+/* 1-bit Adam sends a sign an element and an f32 scale for every block of neighbours; a parameter begins at a whole block. */
+enum { ZP_SIGNS_BLOCK = 64, ZP_SIGNS_BLOCK_BYTES = ZP_SIGNS_BLOCK / 8 + 4 };
 zp_traffic zp_program_traffic(const zp_program *program);
 /* Elements of the stage's parameters whose gradients are partial over the tensor ranks (sequence sharding): summed once a step. */
 int64_t zp_partial_elements(const zp_program *program, const zp_stage *stage);

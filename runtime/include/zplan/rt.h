@@ -29,10 +29,12 @@ typedef struct zpr_param {
   double init_a, init_b;
   bool decay;
   bool zero_first;   /* the gradient is only ever added to: zero it at the start of a step */
+  bool grad_partial; /* every tensor rank has a part of the gradient, that of its positions: summed once a step */
 } zpr_param;
 
 /* `count` consecutive instances of a segment that live on a stage, side by side in the flat buffers. Its parameters are
- * all spread over expert groups, or none of them is. */
+ * all spread over expert groups, or none of them is. zero >= 2: an instance is a bucket, what moves over the ranks that
+ * hold the same at once; its stride divides by them, and a parameter declared outside repeats has a run of its own. */
 typedef struct zpr_run {
   const char *segment;
   int64_t first, count;  /* first instance: names h.{first} ... */
@@ -53,12 +55,14 @@ typedef struct zpr_tie {
 /* Byte offsets in the arena of every rank of a stage. */
 typedef struct zpr_stage {
   int64_t arena_bytes;   /* the arena is exactly this large */
-  int64_t params, grads; /* flat buffers of flat_elements */
+  int64_t params, grads; /* flat buffers of flat_elements; with zero >= 2 gradients, with 3 parameters of shard_elements */
   int64_t moment1, moment2; /* of shard_elements; -1 when the optimizer has none */
   /* The flat buffers end with what is spread over expert groups. Either part is padded so that it divides over those who
-   * hold the same when zero == 1: all data ranks, or data / expert of them. Moments have shards of both parts. */
-  int64_t flat_elements, shard_elements;          /* both parts; this rank's shards of them, all of them without ZeRO-1 */
+   * hold the same when zero >= 1: all data ranks, or data / expert of them. Moments have shards of both parts. */
+  int64_t flat_elements, shard_elements;          /* both parts; this rank's shards of them, all of them without ZeRO */
   int64_t spread_elements, spread_shard_elements; /* of them the second part; 0 when expert == 1 */
+  int64_t error, server_error; /* 1-bit Adam: what worker and server side still owe, f32 [flat_elements], [flat_elements / data] */
+  int64_t scratch, scratch_bytes; /* free between steps: where partial gradients travel together */
   int64_t inputs;        /* int32 [inputs][micro-batches][microbatch][S]: tokens, then labels, of the whole step */
   int n_runs;
   const zpr_run *runs;
@@ -93,13 +97,14 @@ typedef struct zpr_program {
   int n_ties;
   const zpr_tie *ties;
   /* Runs all micro-batches of a training step in the plan's order: afterwards the flat gradient buffer holds this
-   * replica's gradient of (sum of token losses * zpr_loss_scale). */
+   * replica's gradient of (sum of token losses * zpr_loss_scale); with zero >= 2 the shards hold that of all replicas. */
   void (*micro_batches)(zpr *c);
   /* Forward only for all micro-batches of the loaded inputs (validation). */
   void (*forwards)(zpr *c);
   /* Training settings. */
   int optimizer;                           /* zpk_update.kind */
   double lr, beta1, beta2, eps, weight_decay, momentum, clip, min_lr;
+  int64_t freeze_step;                     /* > 0: 1-bit Adam, whose variance is frozen after so many steps of plain Adam */
   int schedule;                            /* 0 constant, 1 linear, 2 cosine, 3 warmup-stable-decay */
   int64_t warmup, decay_steps, steps;
   uint64_t seed;
@@ -112,6 +117,7 @@ typedef struct zpr_program {
   /* Predictions of the plan. */
   double predicted_step_s, model_flop_per_step, peak_flop_per_s; /* peak of all ranks together; 0 unknown */
   int64_t predicted_bytes[ZPR_AXIS_COUNT]; /* communicated by all ranks together in one step; CONTROL is not predicted */
+  int64_t predicted_warmup_data_bytes; /* 1-bit Adam: of ZPR_DATA in the steps of plain Adam */
   /* Trainers for GPUs only (linked with libzplanrt_cuda). The image is a cubin, or for `--arch host` the shared object with
    * the same kernels, byte for byte as the compiler wrote it: its ELF header says which of the two it is. */
   const void *device_image;
@@ -126,6 +132,7 @@ struct zpr {
   int rank, ranks, t, d, p;
   char *arena;
   int64_t step;            /* of the optimizer, from 0 */
+  int64_t frozen_steps;    /* those of them that left the variance as it was: 1-bit Adam */
   bool training;           /* false during validation */
   double loss_scale;       /* 1 / (batch * sequence) */
   double loss;             /* this rank's share of the step's loss: sums times loss_scale */
@@ -222,11 +229,23 @@ void zpr_zero(zpr *c, void *dst, int64_t bytes);
 void zpr_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count);
 /* out[i * count ..] = rank i's `in`; in may be its own place in out. */
 void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *out);
+/* Collective over the n tensor ranks, between a rank's share of every sample's positions, [samples, elements], and all of
+ * them, [samples, n, elements]; `elements` are those of one share of one sample. The gather sends as n ranks' all-gather of
+ * samples * elements each. The reduce-scatter adds what the ranks have for my share, in rank order on the host, and leaves
+ * `in` as it is; all ranks together send (n-1) * n * samples * elements. */
+void zpr_all_gather_sequence(zpr *c, const void *in, int64_t samples, int64_t elements, void *out);
+void zpr_reduce_scatter_sequence(zpr *c, const void *in, int64_t samples, int64_t elements, void *out);
 /* Collective over an expert group, n ranks, of which each has `experts`: from the slots of all experts for this rank's
  * samples, in[samples, n, experts, elements], to those of this rank's experts for the samples of all members, out[samples,
  * experts, n, elements]; `elements` are the slots of one expert for one sample. And back. Each rank sends all but 1/n. */
 void zpr_spread_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out);
 void zpr_return_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out);
+/* Collective over the data ranks that hold the same. The bucket that begins at flat element `first` (zpr_run), from the
+ * shards of these ranks to all of it at `to` (zero == 3). */
+void zpr_gather_params(zpr *c, int64_t first, void *to);
+/* Sums the bucket's gradients `from` over these ranks; this rank's shard of the sum replaces the one that it has, or is
+ * added to it (zero >= 2). Overwrites `from`. Padding counts as zero. */
+void zpr_scatter_grads(zpr *c, int64_t first, void *from, bool add);
 /* Messages along the pipeline, same t and d: from this rank's `chunk` to the next part of the model (up) or the one before.
  * A send returns at once; its buffer may be written again after zpr_send_wait of the same chunk, direction and mb modulo
  * program->messages. Receives wait. Where the next part is on the same stage nothing is sent: the receiver copies. */

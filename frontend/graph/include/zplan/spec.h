@@ -110,6 +110,7 @@ typedef struct zp_train {
   zp_precision precision;
   zp_optimizer_kind optimizer;
   double lr, beta1, beta2, eps, weight_decay, momentum;
+  int64_t freeze_step; /* 1-bit Adam: steps of plain Adam, as written; 0: not written, ask zp_freeze_step */
   bool decay_all;  /* decay = "all"; default "matrices": only parameters with two or more dimensions */
   zp_lr_kind schedule;
   int64_t warmup, decay_steps; /* decay_steps: WSD's last phase */
@@ -125,6 +126,13 @@ typedef struct zp_train {
   int64_t log_every;
   zp_span span, batch_span, precision_span, schedule_span;
 } zp_train;
+
+/* Steps of plain Adam before 1-bit Adam freezes the variance: as written, otherwise 15 % of the steps, the share that the
+ * authors of arXiv 2102.02888 took for BERT-Large, and at least one. */
+static inline int64_t zp_freeze_step(const zp_train *train) {
+  if (train->freeze_step > 0) return train->freeze_step;
+  return train->steps * 15 / 100 > 0 ? train->steps * 15 / 100 : 1;
+}
 
 /* ---- plan constraints: for every key a set of allowed values ---- */
 typedef struct zp_limit {

@@ -1,0 +1,126 @@
+/* The step's end of 1-bit Adam once the variance is frozen (arXiv 2102.02888), over the threads of a rank: every data rank
+ * makes a momentum of its own gradients, and what the ranks send of it are signs and scales (kernels/compress.c).
+ *
+ * Rank r of n averages part r of the flat buffers, flat_elements / n of them. Every rank sends the record of part r to r,
+ * which sends the record of the mean to all: two passes of 1 bit an element and 4 bytes for every ZPK_SIGNS of them. The
+ * gradients are not needed any more once momentum is made of them, so the records lie in their place. */
+#include "compress.h"
+#include <assert.h>
+#include "state.h"
+
+enum { GRAIN = 256 }; /* blocks of ZPK_SIGNS elements */
+
+typedef struct blocks_task {
+  zpr *c;
+  const zpr_block *blocks;
+  const zpk_update *rule;
+} blocks_task;
+
+static void momentum(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const blocks_task *a = arg;
+  const zpr_stage *stage = a->c->stage;
+  for (int64_t i = begin; i < end; i++) {
+    const zpr_block *b = &a->blocks[i];
+    zpk_momentum(a->rule, b->decay, zpr_at(a->c, stage->params), zpr_at(a->c, stage->grads),
+                 zpr_at(a->c, stage->moment1), b->begin, b->end);
+  }
+}
+
+static void momentum_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule) {
+  blocks_task a = {c, blocks, rule};
+  zpr_parallel(c, n, 1, momentum, &a);
+}
+
+static void frozen(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const blocks_task *a = arg;
+  const zpr_stage *stage = a->c->stage;
+  for (int64_t i = begin; i < end; i++) {
+    const zpr_block *b = &a->blocks[i];
+    zpk_frozen_update(a->rule, b->decay, zpr_at(a->c, stage->params), zpr_at(a->c, stage->moment1),
+                      zpr_at(a->c, stage->moment2), b->begin, b->end);
+  }
+}
+
+static void frozen_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule) {
+  blocks_task a = {c, blocks, rule};
+  zpr_parallel(c, n, 1, frozen, &a);
+}
+
+/* ---- parts of the flat buffers ---- */
+
+typedef struct part_task {
+  zpk_dtype dtype;
+  int n;
+  const void *records;
+  int64_t blocks; /* of a record */
+  zpk_signs to;
+  char *m, *v;
+  float *error;
+} part_task;
+
+static int64_t part_elements(const zpr *c) { return c->stage->flat_elements / c->program->data; }
+
+/* record: that the task makes or reads. */
+static part_task task_of(zpr *c, int part, const void *record) {
+  int64_t begin = part * part_elements(c), size = zpk_bytes(c->program->dtype);
+  return (part_task){.dtype = c->program->dtype,
+                     .blocks = part_elements(c) / ZPK_SIGNS,
+                     .to = zpk_signs_of(record, part_elements(c) / ZPK_SIGNS, 0),
+                     .m = (char *)zpr_at(c, c->stage->moment1) + begin * size,
+                     .v = (char *)zpr_at(c, c->stage->moment2) + begin * size,
+                     .error = (float *)zpr_at(c, c->stage->error) + begin};
+}
+
+static void pack(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const part_task *a = arg;
+  zpk_pack_signs(a->dtype, a->m, a->v, a->error, a->to, begin, end);
+}
+
+static void pack_part(zpr *c, int part, void *record) {
+  part_task a = task_of(c, part, record);
+  zpr_parallel(c, a.blocks, GRAIN, pack, &a);
+}
+
+static void average(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const part_task *a = arg;
+  zpk_average_signs(a->dtype, a->n, a->records, a->blocks, a->v, a->error, a->to, begin, end);
+}
+
+static void average_part(zpr *c, int part, const void *records, void *record) {
+  part_task a = task_of(c, part, record);
+  a.n = c->program->data;
+  a.records = records;
+  a.error = zpr_at(c, c->stage->server_error);
+  zpr_parallel(c, a.blocks, GRAIN, average, &a);
+}
+
+static void unpack(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const part_task *a = arg;
+  zpk_unpack_signs(a->dtype, a->to, a->v, a->m, begin, end);
+}
+
+static void unpack_part(zpr *c, int part, const void *record) {
+  part_task a = task_of(c, part, record);
+  zpr_parallel(c, a.blocks, GRAIN, unpack, &a);
+}
+
+/* ---- the exchange ---- */
+
+void zpr_compressed_update(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule) {
+  zpr_group g = zpr_axis_group(c, ZPR_DATA);
+  int64_t part = c->stage->flat_elements / g.n, record = part / ZPK_SIGNS * ZPK_SIGNS_BYTES;
+  char *mine = zpr_at(c, c->stage->grads), *theirs = mine + g.n * record, *mean = theirs + g.n * record;
+  assert(part % ZPK_SIGNS == 0 && 3 * g.n * record <= c->stage->flat_elements * zpk_bytes(c->program->dtype));
+  momentum_blocks(c, blocks, n, rule);
+  for (int r = 0; r < g.n; r++) pack_part(c, r, mine + r * record);
+  zpr_host_exchange(c, &g, ZPR_DATA, mine, record, record, theirs);
+  average_part(c, g.me, theirs, mine);
+  zpr_host_exchange(c, &g, ZPR_DATA, mine, 0, record, mean);
+  for (int r = 0; r < g.n; r++) unpack_part(c, r, mean + r * record);
+  frozen_blocks(c, blocks, n, rule);
+}

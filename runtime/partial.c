@@ -1,0 +1,73 @@
+/* Gradients of which every tensor rank has a part: of parameters that all of them hold whole, where each has its own
+ * positions of every sample (norm weights, biases). Summed once a step.
+ *
+ * They are many and small, and stand scattered over the flat buffers, so they travel together: packed into the stage's
+ * scratch region, a piece of them at a time where it is too small, summed, and put back. */
+#include <assert.h>
+#include <stdlib.h>
+#include "state.h"
+
+/* Neighbouring elements of the flat buffers. */
+typedef struct range {
+  int64_t begin, elements;
+} range;
+
+struct zpr_partial {
+  int64_t n;
+  range *ranges;
+};
+
+static int64_t find_ranges(const zpr *c, range *out) {
+  int64_t n = 0;
+  for (int r = 0; r < c->stage->n_runs; r++) {
+    const zpr_run *run = &c->stage->runs[r];
+    for (int64_t i = 0; i < run->count; i++)
+      for (int k = 0; k < run->n_params; k++) {
+        if (!run->params[k].grad_partial) continue;
+        if (out) out[n] = (range){run->base + i * run->stride + run->params[k].offset, run->params[k].elements};
+        n++;
+      }
+  }
+  return n;
+}
+
+void zpr_partial_open(zpr *c) {
+  zpr_partial *p = c->state->partial = zpr_alloc(c, 1, sizeof *p);
+  p->n = find_ranges(c, NULL);
+  p->ranges = zpr_alloc(c, (size_t)p->n, sizeof *p->ranges);
+  find_ranges(c, p->ranges);
+  assert(p->n == 0 || c->stage->scratch_bytes >= zpk_bytes(c->program->dtype));
+}
+
+void zpr_partial_close(zpr *c) {
+  if (!c->state->partial) return;
+  free(c->state->partial->ranges);
+  free(c->state->partial);
+  c->state->partial = NULL;
+}
+
+/* Copies the elements from number `first` on, counted through all ranges, between the gradients and the scratch region,
+ * until that is full or they end; how many they were. */
+static int64_t copy_elements(zpr *c, int64_t first, int64_t most, bool pack) {
+  const zpr_partial *p = c->state->partial;
+  int64_t size = zpk_bytes(c->program->dtype), done = 0;
+  char *grads = zpr_at(c, c->stage->grads), *scratch = zpr_at(c, c->stage->scratch);
+  for (int64_t i = 0; i < p->n && done < most; i++) {
+    int64_t skip = first < p->ranges[i].elements ? first : p->ranges[i].elements,
+            count = p->ranges[i].elements - skip < most - done ? p->ranges[i].elements - skip : most - done;
+    char *place = grads + (p->ranges[i].begin + skip) * size, *packed = scratch + done * size;
+    if (count > 0) zpr_copy(c, pack ? packed : place, pack ? place : packed, count * size);
+    first -= skip;
+    done += count;
+  }
+  return done;
+}
+
+void zpr_sum_partial(zpr *c) {
+  zpr_group g = zpr_axis_group(c, ZPR_TENSOR);
+  int64_t most = c->stage->scratch_bytes / zpk_bytes(c->program->dtype), count;
+  for (int64_t first = 0; (count = copy_elements(c, first, most, true)) > 0; first += count) {
+    zpr_group_all_reduce(c, &g, ZPR_TENSOR, zpr_at(c, c->stage->scratch), count);
+    copy_elements(c, first, most, false);
+  }
+}

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""1-bit Adam: what a trainer does before and after its variance freezes, what it sends, and that it learns.
+
+    compress.py [--verbose]
+
+1. Layouts with the same data ranks and no tensor split train the same: signs and scales belong to blocks that begin where
+   parameters do, so pipelines, cuts, rank orders and recomputation change nothing but rounding, and tied copies stay equal.
+   Losses, norms and parameters of llama.dz in f64, within the bound of tests/support/trainings.py; of gpt.dz, whose key biases are rounding
+   noise that signs make visible from the second compressed step on, the losses up to the first. Every run has --check-memory: arena peaks and bytes sent are the plan's, warm-up and
+   compressed steps together.
+2. Until the variance freezes it is plain Adam, afterwards it is not; a frozen step sends 21 times less than one of plain Adam.
+3. A small GPT on text ends where plain Adam does.
+4. A checkpoint of the compressed phase goes on, on the same ranks, on others, and with plain Adam.
+5. What does not go together is refused.
+The arithmetic of the exchange is tested in tests/unit/test_kernels_compress.c.
+"""
+import argparse
+import json
+import os
+import shutil
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
+import harness  # noqa: E402
+import trainings  # noqa: E402
+
+STEPS, FREEZE = 12, 4
+OPTIMIZER = "optimizer=adamw(lr = 3e-3, betas = [0.9, 0.95], eps = 1e-8, weight_decay = 0.1%s)"
+FROZEN = ("--set", OPTIMIZER % (", freeze_step = %d" % FREEZE))
+COMPRESS = ("--set", "compress=true") + FROZEN
+EXIT_NO_PLAN = 3
+SENT_LESS = 2 * 8 / (2 * 12 / 64)  # f64 against 12 bytes for 64 elements, two passes both
+
+
+def case(model, p, d, micro, t=1, recompute="none", cut="layer", order="tdp"):
+    return trainings.layout(model, tensor=t, pipeline=p, data=d, microbatch=micro, recompute=recompute, cut=cut, rank_order=order, batch=8,
+                            compress=True)
+
+
+def train(one, place, words, steps=STEPS):
+    return trainings.train(one.model, dict(one.settings), place, steps, words)
+
+
+def train_plain(one, place, words=()):
+    return trainings.train(one.model, dict(one.reference), place, STEPS, ("--set", OPTIMIZER % "") + words)
+
+
+FAMILIES = (  # of each, all train what the first does
+    (case("llama", 1, 2, 2), case("llama", 3, 2, 2, recompute="full"), case("llama", 2, 2, 1, cut="block", order="tpd")),
+    (case("gpt", 1, 4, 1), case("gpt", 2, 4, 1, recompute="selective")),
+    (case("gpt", 2, 2, 2, t=2),),  # shares of tensors with padding
+)
+
+
+def check_family(tally, folder, number, family, verbose):
+    results = []
+    for i, one in enumerate(family):
+        place = os.path.join(folder, "%d_%d" % (number, i))
+        os.makedirs(place)
+        got = train(one, place, FROZEN)
+        if not tally.check(one.name + " runs", not got.error, got.error or ""):
+            return
+        results.append(got)
+    place = os.path.join(folder, "%d_plain" % number)
+    os.makedirs(place)
+    plain = train_plain(family[0], place)
+    for one, got in zip(family, results):
+        name = one.name
+        before = max(map(harness.number_error, got.losses[:FREEZE + 1], plain.losses[:FREEZE + 1]))
+        tally.check(name + ": plain Adam while the variance moves", before <= 1e-10, "%.2e" % before)
+        after = max(map(harness.number_error, got.losses[FREEZE + 1:], plain.losses[FREEZE + 1:]))
+        tally.check(name + ": compressed afterwards", 1e-6 < after < 0.1, "%.2e" % after)
+        errors, tensor = trainings.errors_of(got, results[0])
+        if verbose:
+            print("%5.2f s  %s: %s, from plain Adam %.1e" % (got.seconds, name, errors, after), flush=True)
+        if one.model == "gpt":
+            errors = {"loss": max(map(harness.number_error, got.losses[:FREEZE + 2], results[0].losses[:FREEZE + 2]))}
+        if dict(one.settings)["tensor"] == 1:
+            tally.check(name + ": as the first of its family", max(errors.values()) <= 1e-10, "%s %s" % (errors, tensor))
+
+
+def bytes_of(folder, name, steps, more):
+    log = os.path.join(folder, name + ".jsonl")
+    outcome = harness.zplan("run", os.path.join(HERE, "llama.dz"), "--ranks", 2, "-o", os.path.join(folder, "tree_" + name), "--log", log,
+                            "--set", "tensor=1", "--set", "pipeline=1", "--set", "plan.data=2", "--set", "zero=0", *more, "--steps", steps,
+                            "--threads", 1, "--check-memory")
+    if outcome.status != 0:
+        return 0.0
+    return harness.read_log(log)[1]["communicated_bytes"]["data"] * steps
+
+
+def check_bytes(tally, folder):
+    plain = bytes_of(folder, "plain", 1, ())
+    warm, more = bytes_of(folder, "warm", FREEZE, COMPRESS), bytes_of(folder, "more", FREEZE + 2, COMPRESS)
+    tally.check("steps of the warm-up send what plain Adam does", plain > 0 and abs(warm / FREEZE / plain - 1) < 0.01, "%s %s" % (warm, plain))
+    tally.check("a frozen step sends %.1f times less in f64" % SENT_LESS, more > warm and abs(warm / FREEZE / ((more - warm) / 2) - SENT_LESS) < 0.01,
+                "%s, %s" % (warm, more))
+
+
+def check_resume(tally, folder):
+    """Parameters, moments and the number of frozen steps go on; what ranks owe each other starts again, so the first loss is the
+    same to the bit and later ones are near. Other data ranks and plain Adam go on from there, too."""
+    one = FAMILIES[0][0]
+    places = [os.path.join(folder, "resume%d" % i) for i in range(2)]
+    for place in places:
+        os.makedirs(place)
+    whole = train(one, places[0], FROZEN)
+    train(one, places[1], FROZEN, FREEZE + 2)
+    with open(os.path.join(harness.step_folder(os.path.join(places[1], "ck"), FREEZE + 2), "manifest.json"), encoding="utf-8") as file:
+        manifest = json.load(file)
+    tally.check("the manifest counts frozen steps", manifest.get("frozen_steps") == 2, str(manifest))
+    four = case("llama", 1, 4, 1)
+    for name, goes_on in (("same layout", lambda place: train(one, place, FROZEN + ("--resume",))),
+                          ("four data ranks", lambda place: train(four, place, FROZEN + ("--resume",))),
+                          ("plain Adam on one rank", lambda place: train_plain(one, place, ("--resume",)))):
+        place = os.path.join(folder, "resume " + name)
+        shutil.copytree(places[1], place)
+        got = goes_on(place)
+        losses = got.losses if len(got.losses) == STEPS else []
+        first = harness.number_error(losses[FREEZE + 2], whole.losses[FREEZE + 2]) if losses else 1.0
+        later = max(map(harness.number_error, losses, whole.losses)) if losses else 1.0
+        tally.check("resumed, %s" % name, first <= (0 if name == "same layout" else 1e-13) and later < 0.1, "%s %.1e %.1e" % (got.error, first, later))
+
+
+def check_learning(tally, folder, verbose):
+    """Mean loss of the last ten steps, 200 steps of two layers on the text of this repository's README."""
+    ends = []
+    for compress in ("false", "true"):
+        log = os.path.join(folder, "learn_%s.jsonl" % compress)
+        outcome = harness.zplan("run", os.path.join(harness.ROOT, "examples", "gpt_tiny.dz"), "--ranks", 2, "-o", os.path.join(folder, "learn" + compress),
+                                "--log", log, "--set", "tensor=1", "--set", "pipeline=1", "--set", "plan.data=2", "--set", "zero=0",
+                                "--set", "compress=" + compress, "--set", "model.layers=2", "--set", "model.d=64", "--set", "batch=16",
+                                "--set", "steps=200", "--threads", 1, "--", "--checkpoint", os.path.join(folder, "ck" + compress))
+        if not tally.check("gpt_tiny with compress=%s" % compress, outcome.status == 0, outcome.tail()):
+            return
+        losses = [record["loss"] for record in harness.read_log(log)[0]]
+        ends.append(sum(losses[-10:]) / 10)
+    if verbose:
+        print("loss of the last ten steps: plain Adam %.4f, 1-bit Adam %.4f" % tuple(ends))
+    tally.check("1-bit Adam ends where plain Adam does", ends[1] - ends[0] < LEARNING_BOUND, "%s" % ends)
+
+
+LEARNING_BOUND = 0.1
+
+
+def check_refusals(tally):
+    """zero, SGD, and GPUs, for which the exchange is not generated."""
+    model = os.path.join(HERE, "gpt.dz")
+    for words, text, status in (
+            (("plan", model, "--ranks", 2, "--set", "compress=true", "--set", "zero=1"), "compress does not go with ZeRO", EXIT_NO_PLAN),
+            (("plan", model, "--ranks", 2, "--set", "compress=true", "--set", "optimizer=sgd(lr = 0.1)"), "compress is for adam", EXIT_NO_PLAN),
+            (("build", model, "--ranks", 2, "--set", "compress=true", "--set", "tensor=1", "--set", "pipeline=1", "--cluster", "gpu", "--arch", "host"),
+             "1-bit Adam is generated for CPU ranks only", None),
+            (("check", model, "--set", "optimizer=adamw(lr = 1e-3, freeze_step = 0)"), "freeze_step", 1)):
+        outcome = harness.zplan(*words)
+        good = text in outcome.out + outcome.err and (outcome.status == status if status is not None else outcome.status != 0)
+        tally.check("refused: %s" % text, good, "exit %d\n%s" % (outcome.status, outcome.tail()))
+
+
+def main():
+    parser = argparse.ArgumentParser(description="1-bit Adam")
+    parser.add_argument("--verbose", action="store_true", help="a line a case")
+    options = parser.parse_args()
+    harness.require_zplan()
+    tally = harness.Tally()
+    with harness.Scratch() as folder:
+        check_refusals(tally)
+        check_bytes(tally, folder)
+        for number, family in enumerate(FAMILIES):
+            check_family(tally, folder, number, family, options.verbose)
+        check_resume(tally, folder)
+        check_learning(tally, folder, options.verbose)
+    return tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
