@@ -5,9 +5,9 @@
 
 1. Layouts with the same data ranks and no tensor split train the same: signs and scales belong to blocks that begin where
    parameters do, so pipelines, cuts, rank orders and recomputation change nothing but rounding, and tied copies stay equal.
-   Losses, norms and parameters of llama.dz in f64, within the bound of tests/support/trainings.py; of gpt.dz, whose key biases are rounding
-   noise that signs make visible from the second compressed step on, the losses up to the first. Every run has --check-memory: arena peaks and bytes sent are the plan's, warm-up and
-   compressed steps together.
+   Losses, norms and parameters of llama.dz in f64, within the bound of tests/support/trainings.py. The gradients of gpt.dz's key biases
+   are rounding noise whose signs reach the scale that a block gets from the sum of its ranks, so there the loss is compared until the first
+   compressed update. Every run has --check-memory: arena peaks and bytes sent are the plan's, warm-up and compressed steps together.
 2. Until the variance freezes it is plain Adam, afterwards it is not; a frozen step sends 21 times less than one of plain Adam.
 3. A small GPT on text ends where plain Adam does.
 4. A checkpoint of the compressed phase goes on, on the same ranks, on others, and with plain Adam.
@@ -75,7 +75,7 @@ def check_family(tally, folder, number, family, verbose):
         if verbose:
             print("%5.2f s  %s: %s, from plain Adam %.1e" % (got.seconds, name, errors, after), flush=True)
         if one.model == "gpt":
-            errors = {"loss": max(map(harness.number_error, got.losses[:FREEZE + 2], results[0].losses[:FREEZE + 2]))}
+            errors = {"loss": max(map(harness.number_error, got.losses[:FREEZE + 1], results[0].losses[:FREEZE + 1]))}
         if dict(one.settings)["tensor"] == 1:
             tally.check(name + ": as the first of its family", max(errors.values()) <= 1e-10, "%s %s" % (errors, tensor))
 

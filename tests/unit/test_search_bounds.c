@@ -213,8 +213,9 @@ Test(search_bounds, wider_constraints_are_never_worse) {
 Test(search_bounds, generated_only_says_what_is_not_generated) {
   model_size size = {STYLE_GPT, 250, 32, 64, 4, 4, 4, 256, true};
   zp_spec *spec = build_spec(arena, &size, cpu_cluster(), 8);
-  pin(&spec->plans.data[0].compress, 1);
-  pin(&spec->plans.data[0].data, 2);
+  pin(&spec->plans.data[0].zero, 3);
+  pin(&spec->plans.data[0].sequence, 1);
+  pin(&spec->plans.data[0].tensor, 2);
   zp_search_options options = {.generated_only = true};
   zp_plan *plan = zp_search(arena, spec, 4, &options);
   cr_expect(!plan->feasible);
@@ -222,7 +223,7 @@ Test(search_bounds, generated_only_says_what_is_not_generated) {
   cr_expect(strstr(plan->why_not, "planned, not generated"), "%s", plan->why_not);
   plan = zp_search(arena, spec, 4, NULL);
   cr_assert(plan->feasible);
-  cr_expect(plan->best.choice.compress);
+  cr_expect(plan->best.choice.sequence && plan->best.choice.zero == 3);
 }
 
 Test(search_bounds, cpu_clusters_plan_what_is_generated) {
