@@ -35,7 +35,7 @@ typedef struct zp_variant {
   double *forward_s;                                /* forward alone */
   double *input_s;          /* forward and the part of backward that yields gradients of inputs. Forward, this part and
                              * the rest, prefix_s - input_s, are each the least by itself */
-  int64_t *elements_before; /* parameters that all data ranks hold, shared ones left out; of all variants of a sharding */
+  int64_t *elements_before; /* parameters that all data ranks hold, shared ones left out; one array a sharding */
   int64_t *spread_before;   /* the same of those that are spread over expert groups */
   double *longest_chunk_s;  /* [chunks]: the shortest possible longest of so many; 0: not known yet (chunk_cut.c);
                              * NULL: none is */
@@ -145,9 +145,9 @@ typedef struct zp_flight_memo { /* of one pipeline that was asked for */
   zp_schedule schedule;
   int chunks, pipeline, room; /* room: for model chunks */
   int64_t microbatches;
-  double *flight; /* [pipeline]: see least_work.c */
+  double *flight;     /* [pipeline]: see least_work.c */
   double least, most; /* of all stages */
-  int64_t *chunk; /* [pipeline][chunks]: zp_in_flight_chunk */
+  int64_t *chunk;     /* [pipeline][chunks]: zp_in_flight_chunk */
 } zp_flight_memo;
 enum { ZP_STATED_CUT_SLOTS = 512 };
 typedef struct zp_stated_cut_memo { /* zp_state_cut of one variant, asked for lately */
@@ -167,10 +167,10 @@ typedef struct zp_range_order {
   int64_t segment_end;
 } zp_range_order;
 typedef struct zp_fits_memo {
-  int64_t point; /* its number */
+  int64_t point;           /* its number */
   const zp_pieces *pieces; /* of the next two */
-  zp_range_order *order; /* [units] */
-  int orders;            /* of ranges (fit_table.c) */
+  zp_range_order *order;   /* [units] */
+  int orders;              /* of ranges (fit_table.c) */
   int64_t cap;
   zp_known_fit *known; /* [pipeline][modes][orders] */
   int64_t laid_out;    /* stages, for answers that were not known */
@@ -407,8 +407,8 @@ typedef struct zp_cut_rule {
 bool zp_cut_within(const zp_searcher *s, const zp_point *point, const zp_cut_rule *rule, int64_t *cut);
 /* Shortest possible longest stage of cuts that fit into memory. Requires: such cuts exist. */
 double zp_cut_bottleneck(const zp_searcher *s, const zp_point *point);
-/* No cut that fits has all stages' bounds below the result, or it is low_s: cuts below that are not told apart. cut: the
- * one that comes closest. Requires: a cut whose bounds are at most high_s. */
+/* No cut that fits has all stages' bounds below the result, or it is low_s: cuts below that are not told apart. cut:
+ * the one that comes closest. Requires: a cut whose bounds are at most high_s. */
 double zp_cut_least_bound(const zp_searcher *s, const zp_point *point, double low_s, double high_s, int64_t *cut);
 /* Smallest possible largest stage, in bytes, and the cuts that reach it. Host and disks are not looked at. */
 int64_t zp_cut_least_memory(const zp_searcher *s, const zp_point *point, int64_t *cut);
