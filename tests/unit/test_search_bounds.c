@@ -297,3 +297,32 @@ Test(search_bounds, offload_takes_the_least_share_that_fits) {
   plan = zp_search(arena, spec, 1, NULL);
   cr_expect(!plan->feasible && plan->certificate.rejected[ZP_REJECT_HOST] > 0, "the host has no room");
 }
+
+/* Choices that differ in one thing are told apart, in either order. */
+static void expect_before(const zp_choice *first, const zp_choice *second, const char *what) {
+  cr_expect(zp_choice_compare(first, second) < 0, "%s", what);
+  cr_expect(zp_choice_compare(second, first) > 0, "%s, the other way round", what);
+}
+
+Test(search_bounds, equally_fast_choices_have_an_order) {
+  zp_choice base = {.tensor = 1, .pipeline = 1, .data = 1, .microbatch = 1, .chunks = 1}, other = base;
+  cr_expect(zp_choice_compare(&base, &other) == 0);
+  other.order = (zp_rank_order)(ZP_ORDER_COUNT - 1);
+  expect_before(&base, &other, "order of ranks");
+  other = base;
+  other.fine = true;
+  expect_before(&base, &other, "cuts inside layers");
+  for (int i = 0; i < ZP_STATE_COUNT; i++) {
+    other = base;
+    other.home[i].eighths = 1;
+    expect_before(&base, &other, "share off the device");
+    other = base;
+    other.home[i].tier = ZP_TIER_NVME;
+    expect_before(&base, &other, "place");
+  }
+  zp_choice left = base; /* the order of ranks comes before the homes */
+  left.home[0].eighths = 1;
+  other = base;
+  other.fine = true;
+  expect_before(&left, &other, "homes come last");
+}
