@@ -7,14 +7,16 @@
 
 static bool is_loop(const zp_choice *c) { return c->schedule == ZP_SCHEDULE_1F1B || c->schedule == ZP_SCHEDULE_GPIPE; }
 
-/* The loops say what the order tables of the program say, entry by entry. */
+/* The loops say what the order tables say, entry by entry. */
 static void check_loops(const zp_program *p) {
+  zp_action *order = ZP_NEW_ARRAY(p->arena, zp_action, 2 * p->microbatches);
   for (int s = 0; s < p->choice.pipeline; s++) {
+    zp_order(&p->choice, s, p->microbatches, order, NULL);
     int64_t m = p->microbatches, warmup = p->choice.pipeline - 1 - s, n = 0, f = 0, b = 0;
     if (p->choice.schedule == ZP_SCHEDULE_GPIPE || warmup > m) warmup = m;
     for (bool forward = true; n < 2 * m; n++) {
       forward = f < warmup || (f < m && f - b == warmup);
-      assert(p->order[s][n].forward == forward && p->order[s][n].microbatch == (forward ? f : b));
+      assert(order[n].forward == forward && order[n].microbatch == (forward ? f : b));
       *(forward ? &f : &b) += 1;
     }
   }

@@ -219,7 +219,7 @@ zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice
                        (long long)spec->train.batch, choice->data, (long long)choice->microbatch);
     return NULL;
   }
-  plan->program = zp_program_make(arena, zp_price_stages(lowered, &plan->machine, choice), choice);
+  plan->program = zp_program_make_priced(arena, zp_price_stages(lowered, &plan->machine, choice), choice);
   plan->best.choice = plan->program->choice;
   plan->best.estimate = zp_simulate(arena, plan->program, &plan->machine);
   plan->certificate.best_s = plan->best.estimate.step_s;

@@ -57,7 +57,7 @@ static void fill_cost(zp_size *size, const zp_spec *spec) {
 zp_size zp_plan_size(zp_arena *arena, const zp_spec *spec, int devices) {
   zp_arena *scratch = zp_arena_new("size");
   const zp_spec *changed = zp_spec_with_devices(scratch, spec, devices);
-  const zp_plan *plan = zp_search(scratch, changed, devices, &(zp_search_options){.top = 1});
+  const zp_plan *plan = zp_search(scratch, changed, devices, NULL);
   zp_size size = {.devices = devices, .feasible = plan->feasible};
   if (plan->feasible) {
     size.best = zp_keep_candidate(arena, &plan->best);

@@ -62,7 +62,7 @@ zp_candidate zp_keep_candidate(zp_arena *arena, const zp_candidate *from) {
 
 bool zp_try(zp_arena *arena, const zp_spec *spec, int devices, zp_candidate *best) {
   zp_arena *scratch = zp_arena_new("what if");
-  const zp_plan *plan = zp_search(scratch, spec, devices, &(zp_search_options){.top = 1});
+  const zp_plan *plan = zp_search(scratch, spec, devices, &(zp_search_options){.no_miss = true});
   bool feasible = plan->feasible;
   if (feasible) *best = zp_keep_candidate(arena, &plan->best);
   zp_arena_free(scratch);

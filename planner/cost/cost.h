@@ -55,7 +55,7 @@ typedef struct zp_step_end {
   double optimizer_s; /* update of this rank's share on the device */
   double offload_s;   /* how much longer the share that is updated on the host takes */
   double least_offload_s; /* the same without its first piece alone on each link: never less for more elements */
-  double gather_s;    /* updated weights back to the data ranks (ZeRO 1, 2) */
+  double gather_s;        /* updated weights back to the data ranks (ZeRO 1, 2) */
 } zp_step_end;
 /* flat: elements of the stage's flat buffers, spread: those of them that are spread over expert groups, shard: those
  * that this rank updates. Ties are not counted. */
@@ -118,8 +118,8 @@ typedef struct zp_pipeline_run {
   int stages, chunks;
   const zp_choice *choice; /* placement of the chunks */
   int64_t microbatches;
-  int64_t buffers; /* messages of a chunk that may be under way in one direction */
-  zp_action **order;
+  int64_t buffers;           /* messages of a chunk that may be under way in one direction */
+  zp_action **order;         /* [stages][actions]; NULL: zp_pipeline_simulate makes them for its own use */
   const int64_t *actions;    /* [stages] */
   const zp_stage_time *time; /* [stages * chunks], chunks of a stage side by side */
   const double *message_s;   /* [stages * chunks]: between chunk k and k + 1 of the model, either way */

@@ -40,19 +40,20 @@ static double tile_efficiency(const tile *t) {
   return 1 / (1 + zp_cost_constant(ZP_COST_GPU_TILE_LOAD) * (own - best));
 }
 
-/* Waves of tiles, the inner dimension divided by `splits`; unit: seconds at one FLOP/s of the whole device. */
-static double tile_flop(const tile *t, double units, double batch, double m, double n, double k, double splits) {
-  double waves = ceil(batch * ceil(m / t->rows) * ceil(n / t->cols) * splits / units);
-  double depth = k / splits + zp_cost_constant(ZP_COST_GPU_TILE_FILL);
-  return waves * units * 2 * t->rows * t->cols * depth / tile_efficiency(t);
+/* Waves of tiles, the inner dimension divided by 1, 2, 4, ...; unit: seconds at one FLOP/s of the whole device. */
+static double tile_flop(const tile *t, double units, double batch, double m, double n, double k) {
+  double fill = zp_cost_constant(ZP_COST_GPU_TILE_FILL), split_depth = zp_cost_constant(ZP_COST_GPU_SPLIT_DEPTH);
+  double blocks = batch * ceil(m / t->rows) * ceil(n / t->cols), efficiency = tile_efficiency(t), best = HUGE_VAL;
+  for (int splits = 1; splits <= MOST_SPLITS && (splits == 1 || k / splits >= split_depth); splits *= 2) {
+    double waves = ceil(blocks * splits / units), depth = k / splits + fill;
+    best = zp_sooner(best, waves * units * 2 * t->rows * t->cols * depth / efficiency);
+  }
+  return best;
 }
 
 static double fastest_tile_flop(double units, double batch, double m, double n, double k) {
   double best = HUGE_VAL;
-  for (int i = 0; i < N_TILES; i++)
-    for (int splits = 1; splits <= MOST_SPLITS; splits *= 2)
-      if (splits == 1 || k / splits >= zp_cost_constant(ZP_COST_GPU_SPLIT_DEPTH))
-        best = fmin(best, tile_flop(&tiles[i], units, batch, m, n, k, splits));
+  for (int i = 0; i < N_TILES; i++) best = zp_sooner(best, tile_flop(&tiles[i], units, batch, m, n, k));
   return best;
 }
 

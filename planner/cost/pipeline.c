@@ -128,6 +128,13 @@ static void make_places(zp_arena *arena, simulation *sim) {
 
 void zp_pipeline_simulate(zp_arena *arena, const zp_pipeline_run *run, zp_on_event *on_event, void *user) {
   zp_arena_mark mark = zp_arena_get_mark(arena);
+  zp_pipeline_run with_order = *run;
+  if (!run->order) {
+    int64_t *actions = ZP_NEW_ARRAY(arena, int64_t, run->stages);
+    with_order.order = zp_orders(arena, run->choice, run->microbatches, actions);
+    with_order.actions = actions;
+    run = &with_order;
+  }
   simulation sim = {.run = run, .on_event = on_event, .user = user};
   make_places(arena, &sim);
   sim.stages = ZP_NEW_ARRAY(arena, stage_state, run->stages);

@@ -15,8 +15,8 @@
 /* Forward nodes that the backward part needs, transitively. */
 static bool *find_needed(const zp_lowering *l) {
   const zp_graph *g = l->graph;
-  bool *keep = ZP_NEW_ARRAY(l->arena, bool, g->nodes.len + 1);
-  bool *want = ZP_NEW_ARRAY(l->arena, bool, g->tensors.len + 1);
+  bool *keep = ZP_NEW_ARRAY(l->scratch, bool, g->nodes.len + 1);
+  bool *want = ZP_NEW_ARRAY(l->scratch, bool, g->tensors.len + 1);
   for (int n = g->nodes.len - 1; n >= 0; n--) {
     const zp_node *node = &g->nodes.data[n];
     bool live = n >= g->n_forward;
@@ -36,7 +36,7 @@ static void add_copy(zp_lowering *l, zp_procedure *p, int from, int to) {
   zp_push(l->arena, &step.in, from);
   zp_push(l->arena, &step.out, to);
   step.bytes = 2.0 * (double)(p->buffers.data[to].rows * p->buffers.data[to].cols * l->lowered->compute_bytes);
-  zp_push(l->arena, &p->steps, step);
+  zp_push(l->scratch, &p->steps, step);
 }
 
 /* A buffer shaped like a carried tensor at one of the procedure's argument places. */
@@ -56,7 +56,7 @@ static int carry_buffer(zp_lowering *l, zp_procedure *p, int tensor, zp_place pl
 }
 
 static int *no_buffers(const zp_lowering *l) {
-  int *buffer_of = ZP_NEW_ARRAY(l->arena, int, l->graph->tensors.len + 1);
+  int *buffer_of = ZP_NEW_ARRAY(l->scratch, int, l->graph->tensors.len + 1);
   for (int t = 0; t < l->graph->tensors.len; t++) buffer_of[t] = -1;
   return buffer_of;
 }
@@ -90,8 +90,15 @@ static bool bind_output(zp_lowering *l, zp_procedure *p, int *buffer_of, int ten
   return false;
 }
 
+/* A buffer for every tensor and workspace, a step for every node, and what is around them. */
+static void make_room(zp_lowering *l, zp_procedure *p, int tensors, int nodes) {
+  zp_reserve(l->scratch, &p->buffers, tensors + nodes + 4);
+  zp_reserve(l->scratch, &p->steps, nodes + 4);
+}
+
 static void lower_forward(zp_lowering *l, zp_procedure *p) {
   const zp_graph *g = l->graph;
+  make_room(l, p, g->tensors.len, g->n_forward);
   int *buffer_of = no_buffers(l);
   bool copy = g->carry_out.len > 0 && bind_output(l, p, buffer_of, g->carry_out.data[0], ZP_AT_CARRY_OUT, "y");
   if (l->shard) {
@@ -100,14 +107,14 @@ static void lower_forward(zp_lowering *l, zp_procedure *p) {
     int kept = kept_shard_buffer(l, p);
     zp_push(l->arena, &keep.out, kept);
     keep.bytes = 2.0 * (double)p->buffers.data[kept].bytes;
-    zp_push(l->arena, &p->steps, keep);
+    zp_push(l->scratch, &p->steps, keep);
   }
   zp_lower_nodes(l, p, buffer_of, 0, g->n_forward, NULL);
   if (copy) {
     int from = zp_lower_buffer(l, p, buffer_of, g->carry_out.data[0]);
     add_copy(l, p, from, carry_buffer(l, p, g->carry_out.data[0], ZP_AT_CARRY_OUT, "y"));
   }
-  zp_color_transients(l->arena, p);
+  zp_color_transients(l->scratch, p);
 }
 
 /* Backward's input x: the argument, or gathered from the shards into a transient buffer. */
@@ -121,11 +128,12 @@ static void gather_input(zp_lowering *l, zp_procedure *p, int *buffer_of) {
   buffer_of[tensor] = b;
   zp_push(l->arena, &gather.out, b);
   gather.bytes = 2.0 * (double)p->buffers.data[b].bytes;
-  zp_push(l->arena, &p->steps, gather);
+  zp_push(l->scratch, &p->steps, gather);
 }
 
 static void lower_backward(zp_lowering *l, zp_procedure *p) {
   const zp_graph *g = l->graph;
+  make_room(l, p, g->tensors.len, g->nodes.len);
   int *buffer_of = no_buffers(l);
   bool copy = false;
   if (g->carry_in.len > 0) {
@@ -144,7 +152,7 @@ static void lower_backward(zp_lowering *l, zp_procedure *p) {
     int from = zp_lower_buffer(l, p, buffer_of, g->grad_out.data[0]);
     add_copy(l, p, from, carry_buffer(l, p, g->grad_out.data[0], ZP_AT_GRAD_OUT, "dx"));
   }
-  zp_color_transients(l->arena, p);
+  zp_color_transients(l->scratch, p);
 }
 
 bool zp_step_is_exchange(const zp_step *step) {
@@ -176,11 +184,23 @@ static int64_t carry_elements(const zp_graph *g, const zp_ints *carry, int64_t m
   return carry->len ? zp_shape_elements(&g->tensors.data[carry->data[0]].shape, microbatch) : 0;
 }
 
+/* From where it grew to where it stays. */
+static void move_procedure(zp_arena *arena, zp_procedure *p) {
+  zp_buffer *buffers = ZP_NEW_ARRAY(arena, zp_buffer, p->buffers.len);
+  zp_step *steps = ZP_NEW_ARRAY(arena, zp_step, p->steps.len);
+  if (p->buffers.len) memcpy(buffers, p->buffers.data, sizeof *buffers * (size_t)p->buffers.len);
+  if (p->steps.len) memcpy(steps, p->steps.data, sizeof *steps * (size_t)p->steps.len);
+  p->buffers.data = buffers, p->buffers.cap = p->buffers.len;
+  p->steps.data = steps, p->steps.cap = p->steps.len;
+}
+
 /* Segment or piece `index`; graph: of one tensor rank, fused and differentiated. */
-static void lower_segment(zp_arena *arena, zp_lowered *lowered, int index, const zp_graph *graph, const char **reason) {
+static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowered, int index, const zp_graph *graph,
+                          const char **reason) {
   const zp_segment *segment = &lowered->pieces->piece[index].segment;
   zp_segment_program *out = &lowered->segments[index];
-  zp_lowering l = {.arena = arena, .lowered = lowered, .out = out};
+  zp_arena_mark mark = zp_arena_get_mark(scratch);
+  zp_lowering l = {.arena = arena, .scratch = scratch, .lowered = lowered, .out = out};
   l.graph = out->graph = graph;
   l.recompute = lowered->recompute == ZP_RECOMPUTE_FULL && segment->is_repeat;
   l.shard = l.recompute && lowered->recompute_shard && lowered->sharding->tensor > 1 && !lowered->sharding->sequence &&
@@ -217,6 +237,10 @@ static void lower_segment(zp_arena *arena, zp_lowered *lowered, int index, const
   if (!l.reason) refuse_strided(&l, &out->forward);
   if (!l.reason) refuse_strided(&l, &out->backward);
   if (l.reason && !*reason) *reason = l.reason;
+  move_procedure(arena, &out->forward);
+  move_procedure(arena, &out->backward);
+  move_procedure(arena, &out->split);
+  zp_arena_rewind(scratch, mark);
 }
 
 int64_t zp_element_bytes(const zp_lowered *lowered, zp_element element) {
@@ -245,8 +269,8 @@ static bool feeds_lookup(const zp_graph *g, int tensor) {
 }
 
 /* Gradients that are only ever added to: of parameters that several units use, and of lookup tables. */
-static void set_zero_first(zp_arena *arena, zp_lowered *l, const zp_model *model) {
-  int64_t *uses = ZP_NEW_ARRAY(arena, int64_t, model->params.len + 1);
+static void set_zero_first(zp_arena *scratch, zp_lowered *l, const zp_model *model) {
+  int64_t *uses = ZP_NEW_ARRAY(scratch, int64_t, model->params.len + 1);
   for (int s = 0; s < model->segments.len; s++) {
     const zp_segment *segment = &model->segments.data[s];
     for (int i = 0; i < segment->graph->params.len; i++) {
@@ -260,8 +284,8 @@ static void set_zero_first(zp_arena *arena, zp_lowered *l, const zp_model *model
 }
 
 /* A parameter that the loss does not depend on has gradient zero, which no step writes. */
-static void zero_unreached(zp_arena *arena, zp_lowered *l, const zp_model *model) {
-  bool *reached = ZP_NEW_ARRAY(arena, bool, model->params.len + 1);
+static void zero_unreached(zp_arena *scratch, zp_lowered *l, const zp_model *model) {
+  bool *reached = ZP_NEW_ARRAY(scratch, bool, model->params.len + 1);
   for (int s = 0; s < l->n_segments; s++) {
     const zp_segment_program *seg = &l->segments[s];
     for (int k = 0; k < seg->backward.steps.len; k++)
@@ -293,10 +317,12 @@ zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sh
   for (int p = 0; p < model->params.len; p++)
     if (model->params.data[p].segment < 0) zp_push(arena, &l->shared, p);
   l->ties = zp_count_ties(model);
-  set_zero_first(arena, l, model);
+  zp_arena *scratch = zp_arena_new("lower");
+  set_zero_first(scratch, l, model);
   *reason = NULL;
-  for (int s = 0; s < l->n_segments; s++) lower_segment(arena, l, s, sharding->trained[s], reason);
-  zero_unreached(arena, l, model);
+  for (int s = 0; s < l->n_segments; s++) lower_segment(arena, scratch, l, s, sharding->trained[s], reason);
+  zero_unreached(scratch, l, model);
+  zp_arena_free(scratch);
   return *reason ? NULL : l;
 }
 
@@ -312,13 +338,15 @@ zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *whole, const char
   l->n_units = l->pieces->n_units;
   l->segments = ZP_NEW_ARRAY(arena, zp_segment_program, l->n_segments);
   memcpy(l->segments, whole->segments, sizeof *l->segments * (size_t)whole->n_segments);
+  zp_arena *scratch = zp_arena_new("lower");
   for (int i = l->pieces->n_whole; i < l->n_segments && !*reason; i++) {
     if (pieces->trained[i])
-      lower_segment(arena, l, i, pieces->trained[i], reason);
+      lower_segment(arena, scratch, l, i, pieces->trained[i], reason);
     else
       *reason = zp_format(arena, "what flows on after a part of `%s` is divided over the tensor ranks",
                           l->pieces->piece[l->pieces->piece[i].whole].segment.name);
   }
+  zp_arena_free(scratch);
   return *reason ? NULL : l;
 }
 

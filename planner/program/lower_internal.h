@@ -24,6 +24,7 @@ zp_flat zp_unit_needs(const zp_lowered *lowered, const zp_choice *choice, int se
 
 typedef struct zp_lowering {
   zp_arena *arena;
+  zp_arena *scratch; /* of what nobody needs afterwards */
   zp_lowered *lowered;
   zp_segment_program *out;
   const zp_graph *graph;

@@ -103,7 +103,7 @@ static zp_node *rebuild(const zp_lowering *l, const zp_node *node, int i) {
 
 /* Later outputs of a group first: they are computed from the earlier ones, which then stay. */
 void zp_lower_select(zp_lowering *l) {
-  l->rebuilt = ZP_NEW_ARRAY(l->arena, bool, l->graph->tensors.len + 1);
+  l->rebuilt = ZP_NEW_ARRAY(l->scratch, bool, l->graph->tensors.len + 1);
   if (l->lowered->recompute != ZP_RECOMPUTE_SELECTIVE || !l->out->segment->is_repeat) return;
   for (int n = 0; n < l->graph->n_forward; n++) {
     const zp_node *node = &l->graph->nodes.data[n];
@@ -114,7 +114,7 @@ void zp_lower_select(zp_lowering *l) {
       if (!again) continue;
       l->saved[tensor] = false;
       l->rebuilt[tensor] = true;
-      zp_push(l->arena, &l->rebuilds, again);
+      zp_push(l->scratch, &l->rebuilds, again);
     }
   }
 }

@@ -44,13 +44,13 @@ static void add_part(zp_lowering *l, const zp_procedure *from, zp_procedure *to,
       zp_param_sum sum = {use, zp_lower_is_written(l, to, &step, use)};
       zp_push(l->arena, &step.sums, sum);
     }
-    zp_push(l->arena, &to->steps, step);
+    zp_push(l->scratch, &to->steps, step);
   }
 }
 
 /* Moves what BW reads to what waits, and counts its bytes. */
 static void keep_for_weights(zp_lowering *l, zp_procedure *p) {
-  bool *read = ZP_NEW_ARRAY(l->arena, bool, p->buffers.len + 1);
+  bool *read = ZP_NEW_ARRAY(l->scratch, bool, p->buffers.len + 1);
   for (int s = p->n_inputs; s < p->steps.len; s++)
     for (int i = 0; i < p->steps.data[s].in.len; i++) read[root_of(p, p->steps.data[s].in.data[i])] = true;
   for (int b = 0; b < p->buffers.len; b++) /* dy stands first */
@@ -73,10 +73,12 @@ void zp_lower_split(zp_lowering *l) {
   const zp_procedure *from = &l->out->backward;
   zp_procedure *to = &l->out->split;
   *to = (zp_procedure){.name = from->name, .n_recompute = from->n_recompute};
-  for (int b = 0; b < from->buffers.len; b++) zp_push(l->arena, &to->buffers, from->buffers.data[b]);
+  zp_reserve(l->scratch, &to->buffers, from->buffers.len);
+  zp_reserve(l->scratch, &to->steps, from->steps.len);
+  for (int b = 0; b < from->buffers.len; b++) zp_push(l->scratch, &to->buffers, from->buffers.data[b]);
   add_part(l, from, to, false);
   to->n_inputs = to->steps.len;
   add_part(l, from, to, true);
   keep_for_weights(l, to);
-  zp_color_transients(l->arena, to);
+  zp_color_transients(l->scratch, to);
 }

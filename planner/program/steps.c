@@ -2,7 +2,7 @@
 #include "lower_internal.h"
 
 int zp_lower_add_buffer(zp_lowering *l, zp_procedure *p, zp_buffer buffer) {
-  zp_push(l->arena, &p->buffers, buffer);
+  zp_push(l->scratch, &p->buffers, buffer);
   return p->buffers.len - 1;
 }
 
@@ -96,16 +96,17 @@ bool zp_lower_is_written(const zp_lowering *l, const zp_procedure *p, const zp_s
   return false;
 }
 
+static zp_ints buffers_of(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp_ints *tensors) {
+  int n = tensors->len;
+  zp_ints buffers = {ZP_NEW_ARRAY(l->arena, int, n), n, n};
+  for (int i = 0; i < n; i++) buffers.data[i] = zp_lower_buffer(l, p, buffer_of, tensors->data[i]);
+  return buffers;
+}
+
 void zp_lower_node(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp_node *node) {
   zp_step step = {.kind = ZP_STEP_NODE, .op = node->op, .node = node, .workspace = -1};
-  for (int i = 0; i < node->in.len; i++) {
-    int b = zp_lower_buffer(l, p, buffer_of, node->in.data[i]);
-    zp_push(l->arena, &step.in, b);
-  }
-  for (int i = 0; i < node->out.len; i++) {
-    int b = zp_lower_buffer(l, p, buffer_of, node->out.data[i]);
-    zp_push(l->arena, &step.out, b);
-  }
+  step.in = buffers_of(l, p, buffer_of, &node->in);
+  step.out = buffers_of(l, p, buffer_of, &node->out);
   for (int i = 0; i < node->param_grad.len; i++) {
     int use = node->param_grad.data[i];
     zp_param_sum sum = {use, zp_lower_is_written(l, p, &step, use)};
@@ -126,7 +127,7 @@ void zp_lower_node(zp_lowering *l, zp_procedure *p, int *buffer_of, const zp_nod
   step.flop = zp_node_flop(l->graph, node, l->lowered->microbatch);
   step.bytes = zp_node_bytes(l->graph, node, l->lowered->microbatch, l->lowered->compute_bytes);
   step.comm_elements = comm_elements(l, node);
-  zp_push(l->arena, &p->steps, step);
+  zp_push(l->scratch, &p->steps, step);
 }
 
 void zp_lower_nodes(zp_lowering *l, zp_procedure *p, int *buffer_of, int first, int last, const bool *keep) {

@@ -23,7 +23,7 @@ static bool works_in_place(zp_op op) {
  * where nothing reads the old value later. ENTER changes nothing, so its readers do not matter. */
 void zp_lower_find_aliases(zp_lowering *l) {
   const zp_graph *g = l->graph;
-  l->alias = ZP_NEW_ARRAY(l->arena, int, g->tensors.len + 1);
+  l->alias = ZP_NEW_ARRAY(l->scratch, int, g->tensors.len + 1);
   for (int t = 0; t < g->tensors.len; t++) l->alias[t] = g->tensors.data[t].base;
   for (int n = 0; n < g->nodes.len; n++) {
     const zp_node *node = &g->nodes.data[n];
@@ -40,8 +40,8 @@ void zp_lower_find_aliases(zp_lowering *l) {
 
 void zp_lower_find_saved(zp_lowering *l) {
   const zp_graph *g = l->graph;
-  l->saved = ZP_NEW_ARRAY(l->arena, bool, g->tensors.len + 1);
-  l->saved_offset = ZP_NEW_ARRAY(l->arena, int64_t, g->tensors.len + 1);
+  l->saved = ZP_NEW_ARRAY(l->scratch, bool, g->tensors.len + 1);
+  l->saved_offset = ZP_NEW_ARRAY(l->scratch, int64_t, g->tensors.len + 1);
   for (int n = g->n_forward; n < g->nodes.len; n++)
     for (int i = 0; i < g->nodes.data[n].in.len; i++) {
       int root = zp_lower_root(l, g->nodes.data[n].in.data[i]);

@@ -206,7 +206,7 @@ static double moving_bound(const zp_searcher *s, const zp_point *point) {
 double zp_bound_moving(const zp_searcher *s, const zp_point *point) { return below(moving_bound(s, point)); }
 
 double zp_bound(const zp_searcher *s, const zp_point *point) {
-  return below(moving_bound(s, point) + zp_bound_step_end(s, point));
+  return below(fmax(moving_bound(s, point), point->cut_s) + zp_bound_step_end(s, point));
 }
 
 /* ---- one stage of known units ---- */
@@ -288,8 +288,8 @@ double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, const zp_v
   return bound_split_stage(&a, total, v->input_s[zp_point_units(s, point)]);
 }
 
-static double bound_of_chunks(const zp_searcher *s, const zp_point *point, const int64_t *cut,
-                              const zp_variant *const *own) {
+double zp_bound_of_chunks(const zp_searcher *s, const zp_point *point, const int64_t *cut,
+                          const zp_variant *const *own) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
   double m = (double)zp_microbatches(s->spec, c), longest = 0;
@@ -313,7 +313,7 @@ static double bound_of_chunks(const zp_searcher *s, const zp_point *point, const
 double zp_bound_of_cut(const zp_searcher *s, const zp_point *point, const int64_t *cut, const zp_variant *const *own) {
   double longest = 0;
   if (zp_model_chunks(&point->choice) > point->choice.pipeline)
-    longest = bound_of_chunks(s, point, cut, own);
+    longest = zp_bound_of_chunks(s, point, cut, own);
   else
     for (int i = 0; i < point->choice.pipeline; i++)
       longest = fmax(longest, zp_bound_of_stage(s, point, own[i], i, cut[i], cut[i + 1], true));

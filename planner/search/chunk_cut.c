@@ -63,7 +63,8 @@ static double find_shortest_longest(const zp_variant *v, int64_t units, int chun
 }
 
 /* It depends on the number of chunks alone, and many points have the same. */
-static double shortest_longest(const zp_variant *v, int64_t units, int chunks, int64_t *cut) {
+static double shortest_longest(const zp_searcher *s, zp_variant *v, int64_t units, int chunks, int64_t *cut) {
+  if (!v->longest_chunk_s) v->longest_chunk_s = ZP_NEW_ARRAY(s->kept, double, units + 1);
   double *known = &v->longest_chunk_s[chunks];
   if (*known == 0) *known = find_shortest_longest(v, units, chunks, cut);
   return *known;
@@ -165,11 +166,11 @@ static zp_stated_cut_memo *find_stated_cut(const zp_searcher *s, int variant, in
 }
 
 bool zp_state_cut(const zp_searcher *s, const zp_point *point, int by, bool from_back, int64_t *cut) {
-  const zp_variant *v = &s->variants.data[point->modes[by]];
+  zp_variant *v = &s->variants.data[point->modes[by]];
   int chunks = zp_model_chunks(&point->choice);
   zp_stated_cut_memo *memo = find_stated_cut(s, point->modes[by], chunks, from_back);
   if (!memo->known) {
-    double longest = shortest_longest(v, zp_point_units(s, point), chunks, cut) * (1 + 2e-9);
+    double longest = shortest_longest(s, v, zp_point_units(s, point), chunks, cut) * (1 + 2e-9);
     memo->known = true;
     memo->possible = fill(v->prefix_s, zp_point_units(s, point), chunks, longest, from_back, cut);
     if (memo->possible) memcpy(memo->cut, cut, sizeof *cut * (size_t)(chunks + 1));

@@ -4,6 +4,7 @@
  * every stage is never worse. Bisection over the limit gives the exact optimum. */
 #include <assert.h>
 #include <math.h>
+#include "cost.h"
 #include "search_internal.h"
 
 typedef struct cutter {
@@ -12,31 +13,39 @@ typedef struct cutter {
   const zp_variant *v;
   const zp_cut_rule *rule;
   bool bounded, waits; /* the bounds of stages matter; with their waits */
+  double bound_s;      /* of the stage that was looked at last; HUGE_VAL: it was not asked for */
+  double longest_s;    /* the largest one of the stages that were taken */
+  double next_s;       /* the least one of those that were not, because of it: no smaller limit gives another cut */
 } cutter;
 
 /* With the fastest mode that fits: the others are longer. */
-static bool fits(const cutter *c, int stage, int64_t first, int64_t count) {
+static bool fits(cutter *c, int stage, int64_t first, int64_t count) {
+  c->bound_s = HUGE_VAL;
   if (c->v->prefix_s[first + count] - c->v->prefix_s[first] > c->rule->stage_s) return false;
   const zp_variant *own = zp_stage_variant(c->s, c->point, stage, &(zp_units){first, count}, &c->rule->limits);
   if (!own || own->prefix_s[first + count] - own->prefix_s[first] > c->rule->stage_s) return false;
-  return !c->bounded ||
-         zp_bound_of_stage(c->s, c->point, own, stage, first, first + count, c->waits) <= c->rule->total_s;
+  if (!c->bounded) return true;
+  c->bound_s = zp_bound_of_stage(c->s, c->point, own, stage, first, first + count, c->waits);
+  return c->bound_s <= c->rule->total_s;
 }
 
 /* The most units, at most `most`, that a stage can take from `first` on; with from_back, up to `first`. 0: none. The
  * stage before reached `guess`: neighbours differ little. */
-static int64_t reach(const cutter *c, int stage, int64_t first, int64_t most, int64_t guess) {
+static int64_t reach(cutter *c, int stage, int64_t first, int64_t most, int64_t guess) {
   bool from_back = c->rule->from_back;
   int64_t low = 0, high = most, n = guess < most ? guess : most;
+  double taken_s = 0, missed_s = HUGE_VAL; /* bounds of low and of high + 1 units */
   for (int64_t step = 1; low < high; step *= 2) {
     if (fits(c, stage, from_back ? first - n : first, n))
-      low = n;
+      low = n, taken_s = c->bound_s;
     else
-      high = n - 1;
+      high = n - 1, missed_s = c->bound_s;
     bool bracketed = low > 0 && high < most;
     n = bracketed ? low + (high - low + 1) / 2 : low > 0 ? low + step : high + 1 - step;
     n = n > high ? high : n <= low ? low + 1 : n;
   }
+  c->longest_s = zp_later(c->longest_s, taken_s);
+  c->next_s = zp_sooner(c->next_s, missed_s);
   return low;
 }
 
@@ -46,15 +55,18 @@ static bool many_microbatches(const zp_searcher *s, const zp_choice *c) {
   return zp_microbatches(s->spec, c) > 2 * (int64_t)c->pipeline;
 }
 
-bool zp_cut_within(const zp_searcher *s, const zp_point *point, const zp_cut_rule *rule, int64_t *cut) {
-  cutter c = {s, point, zp_variant_of(s, point), rule, isfinite(rule->total_s), many_microbatches(s, &point->choice)};
+static bool cut_within(cutter *c, int64_t *cut) {
+  const zp_searcher *s = c->s;
+  const zp_point *point = c->point;
+  const zp_cut_rule *rule = c->rule;
   int stages = point->choice.pipeline;
+  c->longest_s = 0, c->next_s = HUGE_VAL;
   cut[0] = 0, cut[stages] = zp_point_units(s, point);
   int64_t done = 0, n = zp_point_units(s, point) / stages; /* units placed, from the side that is filled first */
   for (int i = 0; i < stages; i++) {
     int stage = rule->from_back ? stages - 1 - i : i;
     int64_t most = zp_point_units(s, point) - done - (stages - 1 - i); /* every later stage needs a unit */
-    n = reach(&c, stage, rule->from_back ? zp_point_units(s, point) - done : done, most, n);
+    n = reach(c, stage, rule->from_back ? zp_point_units(s, point) - done : done, most, n);
     if (n == 0) return false;
     done += n;
     if (rule->from_back)
@@ -63,6 +75,16 @@ bool zp_cut_within(const zp_searcher *s, const zp_point *point, const zp_cut_rul
       cut[stage + 1] = done;
   }
   return done == zp_point_units(s, point);
+}
+
+static cutter cutter_of(const zp_searcher *s, const zp_point *point, const zp_cut_rule *rule) {
+  return (cutter){
+      s, point, zp_variant_of(s, point), rule, isfinite(rule->total_s), many_microbatches(s, &point->choice), 0, 0, 0};
+}
+
+bool zp_cut_within(const zp_searcher *s, const zp_point *point, const zp_cut_rule *rule, int64_t *cut) {
+  cutter c = cutter_of(s, point, rule);
+  return cut_within(&c, cut);
 }
 
 /* Requires: the cut fits. */
@@ -100,20 +122,23 @@ double zp_cut_bottleneck(const zp_searcher *s, const zp_point *point) {
   return high;
 }
 
-double zp_cut_least_bound(const zp_searcher *s, const zp_point *point, double high_s, int64_t *cut) {
+/* Both a success and a failure jump to a value that occurs. */
+double zp_cut_least_bound(const zp_searcher *s, const zp_point *point, double low_s, double high_s, int64_t *cut) {
   zp_cut_rule rule = {.stage_s = HUGE_VAL, .limits = zp_search_limits(s)};
+  cutter c = cutter_of(s, point, &rule);
   int64_t *trial = ZP_NEW_ARRAY(s->arena, int64_t, point->choice.pipeline + 1);
-  double low = 0, high = high_s;
-  while (high - low > 1e-6 * high) { /* invariant: possible at high, impossible at low */
-    rule.total_s = low + (high - low) / 2;
-    if (zp_cut_within(s, point, &rule, trial)) {
-      high = rule.total_s;
+  double low = low_s, high = high_s;
+  for (bool middle = true; high - low > 1e-6 * high;
+       middle = !middle) { /* invariant: possible at high, not below low */
+    rule.total_s = middle ? low + (high - low) / 2 : low * (1 + 1e-12);
+    if (cut_within(&c, trial)) {
+      high = zp_sooner(rule.total_s, c.longest_s);
       memcpy(cut, trial, sizeof *cut * (size_t)(point->choice.pipeline + 1));
     } else {
-      low = rule.total_s;
+      low = zp_later(rule.total_s, c.next_s);
     }
   }
-  return low;
+  return zp_sooner(low, high);
 }
 
 int64_t zp_cut_least_memory(const zp_searcher *s, const zp_point *point, int64_t *cut) {

@@ -100,11 +100,14 @@ static bool any_away(const zp_choice *c) {
   return false;
 }
 
+bool zp_fits_device(const zp_searcher *s, const zp_point *point) {
+  return some_cut_fits(s, point, (zp_limits){s->limit_bytes, INT64_MAX, INT64_MAX});
+}
+
 bool zp_point_fits(const zp_searcher *s, zp_point *point, zp_rejection *why) {
-  zp_limits limits = zp_search_limits(s), device_only = {limits.device, INT64_MAX, INT64_MAX};
   zp_remember_fits(s, point);
-  if (some_cut_fits(s, point, limits)) return true;
-  *why = any_away(&point->choice) && some_cut_fits(s, point, device_only) ? ZP_REJECT_HOST : ZP_REJECT_MEMORY;
+  if (some_cut_fits(s, point, zp_search_limits(s))) return true;
+  *why = any_away(&point->choice) && zp_fits_device(s, point) ? ZP_REJECT_HOST : ZP_REJECT_MEMORY;
   return false;
 }
 

@@ -9,32 +9,30 @@
 
 enum { FROM_FIRST, TO_LAST, INSIDE };
 
-/* Of a range; -1: of none. */
-static int order_of(const zp_pieces *pieces, const zp_units *part) {
-  int64_t first = part->first, end = first + part->count;
-  if (first == 0) return FROM_FIRST;
-  if (end == pieces->n_units) return TO_LAST;
-  int order = INSIDE;
-  for (int s = 0; s < pieces->n_whole; s++) {
-    int parts = pieces->parts[s];
-    int64_t units = parts * pieces->piece[s].segment.count;
-    if (first < units) return end > units ? -1 : order + (parts == 1 ? 0 : (int)(first % parts));
-    first -= units, end -= units, order += parts;
-  }
-  return -1;
+/* Every lowering has pieces of its own. */
+static bool same_units(const zp_pieces *a, const zp_pieces *b) {
+  return a->n_units == b->n_units && memcmp(a->parts, b->parts, sizeof *a->parts * (size_t)a->n_whole) == 0;
 }
 
-static int count_orders(const zp_pieces *pieces) {
-  int orders = INSIDE;
-  for (int s = 0; s < pieces->n_whole; s++) orders += pieces->parts[s];
-  return orders;
+/* Of ranges from every unit on that are neither at the beginning nor at the end of the model. */
+static void find_orders(zp_fits_memo *memo, const zp_searcher *s, const zp_pieces *pieces) {
+  if (memo->pieces && same_units(memo->pieces, pieces)) return;
+  memo->pieces = pieces;
+  memo->order = ZP_NEW_ARRAY(s->kept, zp_range_order, pieces->n_units);
+  memo->orders = INSIDE;
+  for (int64_t i = 0, unit = 0; i < pieces->n_whole; i++) {
+    int parts = pieces->parts[i];
+    int64_t units = parts * pieces->piece[i].segment.count, end = unit + units;
+    for (int64_t k = 0; k < units; k++) memo->order[unit++] = (zp_range_order){memo->orders + (int)(k % parts), end};
+    memo->orders += parts;
+  }
 }
 
 void zp_remember_fits(const zp_searcher *s, zp_point *point) {
   zp_fits_memo *memo = &s->memo->fits;
   point->fits = 0;
   if (zp_chunks(&point->choice) > 1) return;
-  memo->orders = count_orders(zp_variant_of(s, point)->lowered->pieces);
+  find_orders(memo, s, zp_variant_of(s, point)->lowered->pieces);
   int64_t n = (int64_t)memo->orders * point->choice.pipeline * point->n_modes;
   if (n > memo->cap) {
     memo->cap = n;
@@ -44,17 +42,22 @@ void zp_remember_fits(const zp_searcher *s, zp_point *point) {
   point->fits = ++memo->point;
 }
 
-static zp_known_fit *find_known(const zp_searcher *s, const zp_point *point, int mode, int stage, const zp_units *part,
+/* Of the first mode; those of the others follow, memo->orders from each to the next. NULL: nothing is remembered. */
+static zp_known_fit *find_known(const zp_searcher *s, const zp_point *point, int stage, const zp_units *part,
                                 const zp_limits *limits) {
   zp_fits_memo *memo = &s->memo->fits;
   if (point->fits == 0 || point->fits != memo->point) return NULL;
   if (limits->device != s->limit_bytes || limits->host != s->host_bytes || limits->nvme != s->nvme_bytes) return NULL;
-  int order = order_of(zp_variant_of(s, point)->lowered->pieces, part);
-  return order < 0 ? NULL : &memo->known[((int64_t)stage * point->n_modes + mode) * memo->orders + order];
+  const zp_range_order *at = &memo->order[part->first];
+  int64_t end = part->first + part->count;
+  int order = part->first == 0               ? FROM_FIRST
+              : end == memo->pieces->n_units ? TO_LAST
+              : end <= at->segment_end       ? at->order
+                                             : -1;
+  return order < 0 ? NULL : &memo->known[(int64_t)stage * point->n_modes * memo->orders + order];
 }
 
-/* Of every rank of the choice. */
-static int64_t communicator_bytes(const zp_searcher *s, const zp_choice *c, int ties) {
+int64_t zp_choice_communicator_bytes(const zp_searcher *s, const zp_choice *c, int ties) {
   zp_communicators_memo *memo = &s->memo->communicators;
   const zp_choice *k = &memo->choice;
   if (!memo->known || k->tensor != c->tensor || k->pipeline != c->pipeline || k->data != c->data ||
@@ -63,19 +66,29 @@ static int64_t communicator_bytes(const zp_searcher *s, const zp_choice *c, int 
   return memo->bytes;
 }
 
-bool zp_mode_fits(const zp_searcher *s, const zp_point *point, int mode, int stage, const zp_units *part,
-                  const zp_limits *limits) {
-  zp_known_fit *known = find_known(s, point, mode, stage, part, limits);
-  if (known && part->count <= known->fits) return true;
-  if (known && part->count >= known->fails) return false;
+/* Laid out. */
+static bool mode_fits(const zp_searcher *s, const zp_point *point, int mode, int stage, const zp_units *part,
+                      const zp_limits *limits) {
   zp_limits own = zp_limits_of_stage(s, &point->choice, stage, limits);
   const zp_lowered *lowered = s->variants.data[point->modes[mode]].lowered;
   int chunks = zp_chunks(&point->choice);
-  if (own.device != INT64_MAX) own.device -= communicator_bytes(s, &point->choice, lowered->ties);
+  if (own.device != INT64_MAX) own.device -= zp_choice_communicator_bytes(s, &point->choice, lowered->ties);
   const int64_t *flight = chunks > 1 ? zp_find_flights(s, &point->choice)->chunk + stage * chunks : NULL;
-  bool fits = zp_stage_fits(lowered, &point->choice, stage, part, flight, &own);
   s->memo->fits.laid_out++;
-  if (known && fits) known->fits = part->count;
-  if (known && !fits) known->fails = part->count;
-  return fits;
+  return zp_stage_fits(lowered, &point->choice, stage, part, flight, &own);
+}
+
+int zp_first_mode_that_fits(const zp_searcher *s, const zp_point *point, int first, int end, int stage,
+                            const zp_units *part, const zp_limits *limits) {
+  zp_known_fit *all = find_known(s, point, stage, part, limits);
+  for (int mode = first; mode < end; mode++) {
+    zp_known_fit *known = all ? &all[mode * s->memo->fits.orders] : NULL;
+    if (known && part->count <= known->fits) return mode;
+    if (known && part->count >= known->fails) continue;
+    bool fits = mode_fits(s, point, mode, stage, part, limits);
+    if (known && fits) known->fits = part->count;
+    if (known && !fits) known->fails = part->count;
+    if (fits) return mode;
+  }
+  return -1;
 }

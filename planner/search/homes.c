@@ -3,8 +3,9 @@
  * Classes leave the device in a fixed order: optimizer state, gradients, parameters, saved activations, each in
  * eighths, to the host or to disks, and only when those before it that may leave have left. Every share is a point of
  * its own, so more memory adds points and takes none. There are up to 240 of a choice, so they come in families: all
- * points with the same classes gone and something of the next one. A family waits with a bound of all its points, at
- * first as if what may still leave moved for nothing, and is opened when that is the least one. */
+ * points with the same classes gone and a share of the next one, whatever the places. A family stands for them on the
+ * fastest place of every class, with the least share that may fit. It is looked at in steps that take ever longer
+ * (price.c), and only what is left of it then becomes points. Before that, all families of a choice wait as one. */
 #include <assert.h>
 #include <math.h>
 #include "schedule.h"
@@ -17,16 +18,15 @@ static bool may_leave(const zp_searcher *s, zp_state state) {
   return asked && zp_limit_leaves_device(&s->constraints->offload[state]) && !s->generated_only;
 }
 
-/* The classes from `state` on that may leave, wherever and however much of them. */
-static zp_choice leave_open(const zp_searcher *s, const zp_choice *choice, int state) {
-  zp_choice open = *choice;
-  for (int i = state; i < ZP_STATE_COUNT; i++)
-    if (may_leave(s, (zp_state)i)) open.home[i] = (zp_home){ZP_TIER_HOST, 0};
-  return open;
+/* Nothing is faster on disks than on the host. */
+static zp_tier fastest_tier(const zp_searcher *s, zp_state state) {
+  return zp_limit_allows(&s->constraints->offload[state], ZP_TIER_HOST) ? ZP_TIER_HOST : ZP_TIER_NVME;
 }
 
 zp_choice zp_smallest(const zp_searcher *s, const zp_choice *choice) {
-  zp_choice c = leave_open(s, choice, 0);
+  zp_choice c = *choice;
+  for (int i = 0; i < ZP_STATE_COUNT; i++) /* wherever and however much of it */
+    if (may_leave(s, (zp_state)i)) c.home[i] = (zp_home){ZP_TIER_HOST, 0};
   for (int zero = 1; zero <= 3 && c.data > 1; zero++)
     if (zp_search_considers(s, &s->constraints->zero, zero <= 1) && zp_limit_allows(&s->constraints->zero, zero))
       c.zero = zero;
@@ -43,32 +43,26 @@ static zp_rejection refuse(zp_searcher *s, zp_point *point) {
   if (zp_memory_floor(s, point) > s->most_bytes) return ZP_REJECT_MEMORY;
   zp_limits away = zp_away_floor(s, point);
   if (away.host > s->host_bytes || away.nvme > s->nvme_bytes) return ZP_REJECT_HOST;
-  if (!point->open) point->bound_s = zp_bound(s, point);
+  point->bound_s = zp_bound(s, point);
   if (point->bound_s >= s->cutoff_s) return ZP_REJECT_COUNT;
   if (!zp_find_least_work(s, point, false)) return ZP_REJECT_MEMORY;
-  point->bound_s = point->open ? zp_bound_moving(s, point) : zp_bound(s, point);
+  point->bound_s = zp_bound(s, point);
   return ZP_REJECT_COUNT;
 }
 
-static void keep(zp_searcher *s, zp_point *point) {
-  zp_rejection why = refuse(s, point);
+static void add_point(zp_searcher *s, const zp_point *point) {
+  zp_point fresh = *point;
+  fresh.every_cut = zp_every_chunk_cut(s, point);
+  zp_rejection why = refuse(s, &fresh);
   if (why != ZP_REJECT_COUNT) {
     zp_search_reject(s, why);
-    if (s->keeps_all && !point->open) zp_push(s->arena, &s->points, *point);
+    if (s->keeps_all) zp_push(s->arena, &s->points, fresh);
     return;
   }
-  s->certificate.stated_cuts += !point->open && zp_chunks(&point->choice) > 1 && !point->every_cut;
-  if (zp_is_beaten(s, point->bound_s)) return;
-  s->certificate.candidates += !point->open;
-  zp_push(s->arena, &s->points, *point);
-}
-
-static void add_point(zp_searcher *s, const zp_choice *choice, zp_mode_set modes) {
-  zp_point point;
-  bool lowered = zp_search_point(s, choice, modes, &point);
-  assert(lowered);
-  (void)lowered;
-  keep(s, &point);
+  s->certificate.stated_cuts += zp_chunks(&fresh.choice) > 1 && !fresh.every_cut;
+  if (zp_is_beaten(s, fresh.bound_s)) return;
+  s->certificate.candidates++;
+  zp_push(s->arena, &s->points, fresh);
 }
 
 /* Stages choose among all modes. One mode for all of them with saved values off the device, where keeping more moves
@@ -80,144 +74,175 @@ static bool has_one_mode(const zp_searcher *s, const zp_point *all, int leaving)
 
 /* ---- families ---- */
 
-static void add_family(zp_searcher *s, const zp_choice *choice, zp_mode_set modes, int state);
+static zp_state class_of(const zp_point *family) { return (zp_state)(family->open - 1); }
 
-/* Nothing beats the known plans that moves as much or more. */
-static bool moves_too_much(zp_searcher *s, const zp_choice *choice, zp_mode_set modes) {
-  zp_point point;
-  zp_search_point(s, choice, modes, &point);
-  return !s->keeps_all && zp_is_beaten(s, zp_bound_moving(s, &point));
+static void set_share(zp_point *family, int eighths) { family->choice.home[class_of(family)].eighths = eighths; }
+
+static bool fits_floor(const zp_searcher *s, const zp_point *family) {
+  return zp_memory_floor(s, family) <= s->most_bytes;
 }
 
-static bool may_fit(zp_searcher *s, zp_choice choice, zp_mode_set modes, int state, int eighths) {
-  zp_point point;
-  choice.home[state].eighths = eighths;
-  zp_search_point(s, &choice, modes, &point);
-  return zp_memory_floor(s, &point) <= s->most_bytes && zp_find_least_work(s, &point, false);
+static bool has_room(const zp_searcher *s, const zp_point *family) {
+  zp_point share = *family;
+  return zp_find_least_work(s, &share, false);
 }
 
-/* The least share of a class that may fit; ZP_EIGHTHS + 1: none. */
-static int least_share(zp_searcher *s, const zp_choice *choice, zp_mode_set modes, int state) {
-  int low = 1, high = ZP_EIGHTHS + 1;
-  if (!may_fit(s, *choice, modes, state, ZP_EIGHTHS)) {
-    zp_search_reject(s, ZP_REJECT_MEMORY);
-    return high;
-  }
-  for (high = ZP_EIGHTHS; low < high;) {
+/* The family's share becomes the least one, from the one it has on, that fits: more of one class off the device never
+ * needs more on it once some of it has left. False: none does. */
+typedef bool zp_fits_share(const zp_searcher *s, const zp_point *family);
+static bool raise_share(const zp_searcher *s, zp_point *family, zp_fits_share *fits) {
+  int low = family->choice.home[class_of(family)].eighths, high = ZP_EIGHTHS;
+  set_share(family, high);
+  if (!fits(s, family)) return false;
+  while (low < high) {
     int middle = low + (high - low) / 2;
-    if (may_fit(s, *choice, modes, state, middle))
+    set_share(family, middle);
+    if (fits(s, family))
       high = middle;
     else
       low = middle + 1;
   }
-  return low;
+  set_share(family, low);
+  return true;
 }
 
-/* The points whose class `state` lies on that tier and those after it on the device, and those after all of it has
- * left.
- */
-static void leave(zp_searcher *s, const zp_choice *choice, zp_mode_set modes, int state, zp_tier tier) {
-  zp_choice c = *choice;
-  for (int i = state; i < ZP_STATE_COUNT; i++) c.home[i] = (zp_home){ZP_TIER_DEVICE, 0};
-  c.home[state] = (zp_home){tier, 1};
-  if (zp_choice_refusal(&c, s->spec)) {
-    zp_search_reject(s, ZP_REJECT_SCHEDULE);
+/* Have the hosts and disks room for what has left? What may be on either counts on both together. */
+static bool away_may_fit(const zp_searcher *s, const zp_point *family) {
+  zp_limits away = zp_away_floor(s, family);
+  bool disks = false;
+  for (int i = 0; i <= (int)class_of(family); i++)
+    disks |= family->choice.home[i].tier == ZP_TIER_HOST && zp_limit_allows(&s->constraints->offload[i], ZP_TIER_NVME);
+  if (disks) return away.host + away.nvme <= s->host_bytes + s->nvme_bytes;
+  return away.host <= s->host_bytes && away.nvme <= s->nvme_bytes;
+}
+
+/* The least share that may fit, as far as is known at once, and the bound that goes with it. */
+static zp_rejection measure_family(const zp_searcher *s, zp_point *family) {
+  if (!raise_share(s, family, fits_floor)) return ZP_REJECT_MEMORY;
+  if (!away_may_fit(s, family)) return ZP_REJECT_HOST;
+  family->bound_s = zp_bound_moving(s, family);
+  return ZP_REJECT_COUNT;
+}
+
+static void keep_family(zp_searcher *s, zp_point *family) {
+  if (s->keeps_all) { /* no share needs less than all of the class */
+    set_share(family, ZP_EIGHTHS);
+    family->open = 0;
+    add_point(s, family);
     return;
   }
-  bool some = !moves_too_much(s, &c, modes);
-  if (!some) return;
-  int eighths = s->keeps_all ? ZP_EIGHTHS : least_share(s, &c, modes, state);
-  for (; eighths <= ZP_EIGHTHS && some; eighths++) {
-    c.home[state].eighths = eighths;
-    some = !moves_too_much(s, &c, modes);
-    if (some) add_point(s, &c, modes);
+  zp_rejection why = measure_family(s, family);
+  if (why != ZP_REJECT_COUNT)
+    zp_search_reject(s, why);
+  else if (!zp_is_beaten(s, family->bound_s))
+    zp_push(s->arena, &s->points, *family);
+}
+
+/* The modes of a choice: all together, and each by itself. */
+typedef struct mode_points {
+  zp_point all, one[ZP_MOST_MODES];
+} mode_points;
+
+static mode_points find_modes(zp_searcher *s, const zp_choice *choice, zp_mode_set modes) {
+  mode_points p;
+  bool lowered = zp_search_point(s, choice, modes, &p.all);
+  assert(lowered);
+  (void)lowered;
+  for (int i = 0; i < p.all.n_modes && !choice->stage_recompute; i++)
+    zp_search_point(s, choice, zp_set_of_mode(s->variants.data[p.all.modes[i]].mode), &p.one[i]);
+  return p;
+}
+
+/* Calls for every family of a choice; all before its class of state have left, as far as they may. */
+typedef void zp_on_family(zp_searcher *s, zp_point *family, void *user);
+static void each_family(zp_searcher *s, const mode_points *p, zp_on_family *on_family, void *user) {
+  zp_choice c = p->all.choice;
+  for (int state = 0; state < ZP_STATE_COUNT; state++) {
+    if (!may_leave(s, (zp_state)state)) continue;
+    c.home[state] = (zp_home){fastest_tier(s, (zp_state)state), 1};
+    if (zp_choice_refusal(&c, s->spec)) return;
+    bool one = has_one_mode(s, &p->all, state);
+    for (int i = 0; i < (one ? p->all.n_modes : 1); i++) {
+      zp_point family = one ? p->one[i] : p->all;
+      memcpy(family.choice.home, c.home, sizeof family.choice.home);
+      family.open = 1 + state;
+      family.every_cut = false;
+      on_family(s, &family, user);
+    }
+    c.home[state].eighths = ZP_EIGHTHS;
   }
-  c.home[state].eighths = ZP_EIGHTHS;
-  if (some) add_family(s, &c, modes, state + 1);
 }
 
-void zp_open_family(zp_searcher *s, const zp_point *family) {
-  int state = family->open - 1;
-  for (int tier = ZP_TIER_HOST; tier <= ZP_TIER_NVME; tier++)
-    if (zp_limit_allows(&s->constraints->offload[state], tier))
-      leave(s, &family->choice, zp_variant_of(s, family)->modes, state, (zp_tier)tier);
-}
+typedef struct findings {
+  double bound_s;
+  zp_rejection why; /* the last reason why a family cannot be had */
+} findings;
 
-static void keep_family(zp_searcher *s, const zp_choice *open, zp_mode_set modes, int state) {
-  zp_point family;
-  zp_search_point(s, open, modes, &family);
-  family.open = 1 + state;
-  if (s->keeps_all)
-    zp_open_family(s, &family);
+static void find_least(zp_searcher *s, zp_point *family, void *user) {
+  findings *found = user;
+  zp_rejection why = measure_family(s, family);
+  if (why == ZP_REJECT_COUNT)
+    found->bound_s = fmin(found->bound_s, family->bound_s);
   else
-    keep(s, &family);
+    found->why = why;
 }
 
-/* The classes before the first one from `state` on have left, as far as they may; of that one something leaves. */
-static void add_family(zp_searcher *s, const zp_choice *choice, zp_mode_set modes, int state) {
-  while (state < ZP_STATE_COUNT && !may_leave(s, (zp_state)state)) state++;
-  if (state == ZP_STATE_COUNT) return;
-  zp_choice open = leave_open(s, choice, state);
-  zp_point all;
-  zp_search_point(s, &open, modes, &all);
-  if (!has_one_mode(s, &all, state))
-    keep_family(s, &open, modes, state);
-  else
-    for (int i = 0; i < all.n_modes; i++)
-      keep_family(s, &open, zp_set_of_mode(s->variants.data[all.modes[i]].mode), state);
+static void keep_each(zp_searcher *s, zp_point *family, void *user) {
+  (void)user;
+  keep_family(s, family);
+}
+
+/* The families of a choice wait as one until its turn comes: most never have it. */
+static void add_families(zp_searcher *s, const mode_points *p) {
+  if (s->keeps_all) {
+    each_family(s, p, keep_each, NULL);
+    return;
+  }
+  findings found = {HUGE_VAL, ZP_REJECT_SCHEDULE};
+  each_family(s, p, find_least, &found);
+  zp_point all = p->all;
+  all.open = ZP_ALL_CLASSES;
+  all.every_cut = false;
+  all.bound_s = found.bound_s;
+  if (!isfinite(found.bound_s))
+    zp_search_reject(s, found.why);
+  else if (!zp_is_beaten(s, all.bound_s))
+    zp_push(s->arena, &s->points, all);
 }
 
 void zp_try_homes(zp_searcher *s, const zp_choice *choice, zp_mode_set modes) {
-  zp_point all;
-  zp_search_point(s, choice, modes, &all);
-  if (!has_one_mode(s, &all, ZP_STATE_COUNT))
-    add_point(s, choice, modes);
+  mode_points p = find_modes(s, choice, modes);
+  if (!has_one_mode(s, &p.all, ZP_STATE_COUNT))
+    add_point(s, &p.all);
   else
-    for (int i = 0; i < all.n_modes; i++) add_point(s, choice, zp_set_of_mode(s->variants.data[all.modes[i]].mode));
-  add_family(s, choice, modes, 0);
+    for (int i = 0; i < p.all.n_modes; i++) add_point(s, &p.one[i]);
+  bool any = false;
+  for (int i = 0; i < ZP_STATE_COUNT; i++) any |= may_leave(s, (zp_state)i);
+  if (any) add_families(s, &p);
 }
 
-/* ---- the bound of a family ---- */
+/* ---- looks at a family ---- */
 
-/* Steps of the order in which classes leave: eighths of those that may, from the family's class on. */
-static int steps_before(const zp_searcher *s, const zp_point *family, int end) {
-  int steps = 0;
-  for (int i = family->open - 1; i < end; i++) steps += may_leave(s, (zp_state)i) ? ZP_EIGHTHS : 0;
-  return steps;
-}
-
-static zp_choice at_step(const zp_searcher *s, const zp_point *family, int step) {
-  zp_choice c = family->choice;
-  for (int i = family->open - 1; i < ZP_STATE_COUNT; i++) {
-    int eighths = !may_leave(s, (zp_state)i) ? 0 : step < ZP_EIGHTHS ? step : ZP_EIGHTHS;
-    c.home[i] = (zp_home){eighths ? ZP_TIER_HOST : ZP_TIER_DEVICE, eighths};
-    step -= eighths;
-  }
-  return c;
-}
-
-/* At one step, on the host: no disk is faster. *moves: what moves is what takes the time, not the work. */
-static double bound_of_step(zp_searcher *s, const zp_point *family, zp_mode_set modes, int step, bool *moves) {
-  zp_choice c = at_step(s, family, step);
-  zp_point point;
-  zp_search_point(s, &c, modes, &point);
+/* With a share: what moves, and the work that memory forces on the stages. *moves: the first decides. */
+static double bound_share(zp_searcher *s, const zp_point *family, int eighths, bool *moves) {
+  zp_point point = *family;
+  point.choice.home[class_of(family)].eighths = eighths;
   double moving = zp_bound_moving(s, &point);
-  *moves = moving >= s->cutoff_s; /* and more of it is no use, whatever fits */
-  if (*moves) return moving;
-  if (zp_memory_floor(s, &point) > s->most_bytes || !zp_find_least_work(s, &point, false)) return HUGE_VAL;
+  *moves = true;
+  if (moving >= s->cutoff_s || !zp_find_least_work(s, &point, false)) return moving;
   double all = zp_bound_moving(s, &point);
   *moves = all <= moving;
   return all;
 }
 
-/* Of the steps low to high: what moves takes ever longer, and the work that memory forces on the stages ever less, so
- * the least is where they meet. */
-static double least_of_steps(zp_searcher *s, const zp_point *family, zp_mode_set modes, int low, int high) {
+/* What moves takes ever longer with the share, and the work that memory forces on the stages ever less, so the least is
+ * where they meet. */
+static double least_of_shares(zp_searcher *s, const zp_point *family) {
   double least = HUGE_VAL;
-  while (low <= high) {
+  for (int low = family->choice.home[class_of(family)].eighths, high = ZP_EIGHTHS; low <= high;) {
     int middle = low + (high - low) / 2;
     bool moves;
-    least = fmin(least, bound_of_step(s, family, modes, middle, &moves));
+    least = fmin(least, bound_share(s, family, middle, &moves));
     if (moves)
       high = middle - 1;
     else
@@ -226,14 +251,50 @@ static double least_of_steps(zp_searcher *s, const zp_point *family, zp_mode_set
   return least;
 }
 
-double zp_bound_family(zp_searcher *s, const zp_point *family) {
-  int before = steps_before(s, family, ZP_STATE_ACTIVATIONS), all = steps_before(s, family, ZP_STATE_COUNT);
-  zp_mode_set modes = zp_variant_of(s, family)->modes;
-  if (family->n_modes == 1 || family->choice.stage_recompute) return least_of_steps(s, family, modes, 1, all);
-  double least = least_of_steps(s, family, modes, 1, before);
-  for (int i = 0; i < family->n_modes && all > before; i++) {
-    zp_mode_set one = zp_set_of_mode(s->variants.data[family->modes[i]].mode);
-    least = fmin(least, least_of_steps(s, family, one, before + 1, all));
+static zp_rejection look_at_share(zp_searcher *s, zp_point *family, zp_fits_share *fits) {
+  if (!raise_share(s, family, fits)) return ZP_REJECT_MEMORY;
+  if (!away_may_fit(s, family)) return ZP_REJECT_HOST;
+  family->bound_s = fmax(family->bound_s, least_of_shares(s, family));
+  return ZP_REJECT_COUNT;
+}
+
+zp_rejection zp_bound_family(zp_searcher *s, zp_point *family) { return look_at_share(s, family, has_room); }
+
+zp_rejection zp_fit_family(zp_searcher *s, zp_point *family) { return look_at_share(s, family, zp_fits_device); }
+
+/* ---- its points ---- */
+
+/* Every place of the classes up to the family's one. */
+static void add_places(zp_searcher *s, const zp_point *point, int state, int last) {
+  if (state > last) {
+    if (zp_choice_refusal(&point->choice, s->spec))
+      zp_search_reject(s, ZP_REJECT_SCHEDULE);
+    else
+      add_point(s, point);
+    return;
   }
-  return least;
+  zp_point placed = *point;
+  bool left = placed.choice.home[state].tier != ZP_TIER_DEVICE;
+  for (int tier = ZP_TIER_HOST; tier <= ZP_TIER_NVME; tier++) {
+    if (left && !zp_limit_allows(&s->constraints->offload[state], tier)) continue;
+    if (left) placed.choice.home[state].tier = (zp_tier)tier;
+    add_places(s, &placed, state + 1, last);
+    if (!left) break;
+  }
+}
+
+void zp_open_family(zp_searcher *s, const zp_point *family) {
+  if (family->open == ZP_ALL_CLASSES) {
+    mode_points p = find_modes(s, &family->choice, zp_variant_of(s, family)->modes);
+    each_family(s, &p, keep_each, NULL);
+    return;
+  }
+  int state = class_of(family);
+  zp_point point = *family;
+  point.open = point.looks = 0;
+  for (int eighths = family->choice.home[state].eighths; eighths <= ZP_EIGHTHS; eighths++) {
+    point.choice.home[state].eighths = eighths;
+    if (zp_is_beaten(s, zp_bound_moving(s, &point))) break; /* and more moves more */
+    add_places(s, &point, 0, state);
+  }
 }

@@ -120,12 +120,13 @@ static void choose_labels(zp_label_search *k, pile *p, int width) {
 
 /* ---- from the back ---- */
 
-static bool joins(const zp_label_search *k, const double *prefix, const double *suffix, int stage) {
+static bool joins(const zp_label_search *k, const zp_prefix_view *prefix, const double *suffix, int stage) {
   return zp_labels_join(k->labels, prefix, suffix, stage, k->target_s);
 }
 
 /* The stage with every suffix that may follow it. */
-static bool add_suffixes(zp_label_search *k, int stage, const node_labels *node, const zp_stage_arc *arc, pile *found) {
+static bool add_suffixes(zp_label_search *k, int stage, const zp_prefix_view *least, const zp_stage_arc *arc,
+                         pile *found) {
   const node_labels *next = labels_at(k, stage + 1, arc->end);
   bool last = stage == k->graph->pipe.stages - 1, any = false;
   int64_t length = zp_suffix_length(k->graph->pipe.stages - stage - 1);
@@ -133,7 +134,7 @@ static bool add_suffixes(zp_label_search *k, int stage, const node_labels *node,
     double *suffix = next_label(found);
     zp_suffix_extend(k->labels, last ? NULL : next->suffixes + i * length, stage, &k->graph->cost.data[arc->cost],
                      suffix);
-    if (!joins(k, node->least_prefix, suffix, stage)) continue;
+    if (!joins(k, least, suffix, stage)) continue;
     keep_label(found, suffix[ZP_SUFFIX_DONE], 0, 0);
     any = true;
   }
@@ -145,8 +146,10 @@ static void find_suffixes_of(zp_label_search *k, int stage, int64_t first, int w
   node_labels *node = labels_at(k, stage, first);
   int n = 0;
   found->n = node->n = 0;
+  zp_prefix_view least = {0};
+  if (node->least_prefix) least = zp_prefix_view_of(k->labels, node->least_prefix, stage);
   for (int i = 0; i < arcs->n && node->least_prefix; i++)
-    if (add_suffixes(k, stage, node, &arcs->arcs[i], found)) arcs->arcs[n++] = arcs->arcs[i];
+    if (add_suffixes(k, stage, &least, &arcs->arcs[i], found)) arcs->arcs[n++] = arcs->arcs[i];
   arcs->n = n;
   choose_labels(k, found, width);
   node->suffixes = ZP_NEW_ARRAY(k->back, double, found->n * found->length);
@@ -169,9 +172,10 @@ static void find_suffixes(zp_label_search *k, int width) {
 bool zp_label_search_may_follow(zp_label_search *k, const double *prefix, int stage, int64_t first) {
   const node_labels *node = labels_at(k, stage, first);
   int stages = k->graph->pipe.stages;
-  if (stage == stages) return joins(k, prefix, NULL, stage);
+  zp_prefix_view view = zp_prefix_view_of(k->labels, prefix, stage);
+  if (stage == stages) return joins(k, &view, NULL, stage);
   for (int i = 0; i < node->n; i++)
-    if (joins(k, prefix, node->suffixes + i * zp_suffix_length(stages - stage), stage)) return true;
+    if (joins(k, &view, node->suffixes + i * zp_suffix_length(stages - stage), stage)) return true;
   return false;
 }
 

@@ -31,15 +31,19 @@
 #include <math.h>
 #include "labels.h"
 
-/* A window of l stages up to b that is gone round: rounds * V_l - less. */
+/* A window of l stages up to b that is gone round: rounds * V_l - less; or whole rounds, and then one of `left` stages.
+ */
 typedef struct round_of {
-  double rounds, less;
+  double rounds, less, whole;
+  int64_t left;
 } round_of;
 
 struct zp_labels {
   zp_pipe pipe;
   double messages_s; /* up and back */
   round_of *rounds;  /* [stages][stages + 1]: of b and l <= N_b */
+  double *between;   /* [stages]: N_b */
+  double *share;     /* [stages + 1]: 1 / l */
   int64_t work;      /* numbers that were looked at */
 };
 
@@ -50,13 +54,19 @@ static const round_of *rounds_at(const zp_labels *k, int b) { return &k->rounds[
 zp_labels *zp_labels_new(zp_arena *arena, const zp_pipe *pipe) {
   zp_labels *k = ZP_NEW(arena, zp_labels);
   int64_t stages = pipe->stages;
-  *k = (zp_labels){*pipe, 2 * pipe->message_s, ZP_NEW_ARRAY(arena, round_of, stages * (stages + 1)), 0};
+  *k = (zp_labels){.pipe = *pipe,
+                   .messages_s = 2 * pipe->message_s,
+                   .rounds = ZP_NEW_ARRAY(arena, round_of, stages * (stages + 1)),
+                   .between = ZP_NEW_ARRAY(arena, double, stages),
+                   .share = ZP_NEW_ARRAY(arena, double, stages + 1)};
+  for (int l = 1; l <= stages; l++) k->share[l] = 1.0 / l;
   for (int b = 0; b < stages; b++) {
     int64_t between = zp_pipe_between(pipe, b);
+    k->between[b] = (double)between;
     for (int64_t l = 1; l <= b + 1 && l <= between; l++) {
       double left = (double)(between % l) / (double)l;
-      k->rounds[b * (stages + 1) + l] =
-          (round_of){(double)(between / l) + left, left * (double)(l - 1) * k->messages_s};
+      k->rounds[b * (stages + 1) + l] = (round_of){(double)(between / l) + left, left * (double)(l - 1) * k->messages_s,
+                                                   (double)(between / l), between % l};
     }
   }
   return k;
@@ -78,12 +88,12 @@ void zp_prefix_start(const zp_labels *k, double *prefix) {
 /* K of a prefix that ends with b; runs[l - 1] = V_l. */
 static double rounds_s(const zp_labels *k, int b, const double *runs) {
   const round_of *rounds = rounds_at(k, b);
-  int64_t between = zp_pipe_between(&k->pipe, b), longest = longest_window(k, b, b + 1);
+  int64_t longest = longest_window(k, b, b + 1);
   double most = 0;
   for (int64_t l = 1; l <= longest; l++) {
     most = zp_later(most, rounds[l].rounds * runs[l - 1] - rounds[l].less);
-    int64_t left = between % l;
-    if (left > 0) most = zp_later(most, (double)(between / l) * runs[l - 1] + runs[left - 1]);
+    int64_t left = rounds[l].left;
+    if (left > 0) most = zp_later(most, rounds[l].whole * runs[l - 1] + runs[left - 1]);
   }
   return most;
 }
@@ -155,25 +165,42 @@ void zp_suffix_extend(zp_labels *k, const double *suffix, int stage, const zp_ra
 /* ---- both ---- */
 
 /* The highest mean of a window that ends with the prefix: seconds a stage. */
-static double highest_mean(const double *own, int64_t stages) {
+static double highest_mean(zp_labels *k, const double *own, int stages) {
   double most = 0;
-  for (int64_t i = 0; i < stages; i++) most = zp_later(most, own[i] / (double)(i + 1));
+  for (int i = 0; i < stages; i++) most = zp_later(most, own[i] * k->share[i + 1]);
+  k->work += stages;
   return most;
 }
 
-/* Windows from the prefix into the suffix. A window's rounds take no longer than its mean for every micro-batch
- * between, and its mean is no higher than those of its two sides: seldom does it take more to know. */
-static bool windows_are_below(zp_labels *k, const double *prefix, const double *suffix, int stage, double before,
-                              double deadline_s) {
+zp_prefix_view zp_prefix_view_of(zp_labels *k, const double *prefix, int stage) {
+  return (zp_prefix_view){prefix, highest_mean(k, prefix + ZP_PREFIX_RUNS, stage)};
+}
+
+/* A window's rounds take no longer than its mean for every micro-batch between, and its mean is no higher than those of
+ * its two sides. True for nearly all that are below. */
+static bool means_are_below(const zp_labels *k, double mean, const double *suffix, int stage, double time_s) {
   int count = k->pipe.stages - stage;
-  const double *own = prefix + ZP_PREFIX_RUNS, *runs = suffix + ZP_SUFFIX_RUNS, *peaks = runs + count;
-  double mean = highest_mean(own, stage);
-  k->work += stage + count;
+  const double *runs = suffix + ZP_SUFFIX_RUNS, *peaks = runs + count;
+  bool below = true;
+  for (int j = 0; j < count; j++) {
+    double most = zp_later(mean, (runs[j] + k->messages_s) * k->share[j + 1]) * k->between[stage + j];
+    below &= (zp_later(most, 0) * (1 + 1e-12) + peaks[j]) * (1 + 1e-12) < time_s;
+  }
+  return below;
+}
+
+/* Windows from the prefix into the suffix. */
+static bool windows_are_below(zp_labels *k, const zp_prefix_view *prefix, const double *suffix, int stage,
+                              double before, double deadline_s) {
+  int count = k->pipe.stages - stage;
+  const double *own = prefix->label + ZP_PREFIX_RUNS, *runs = suffix + ZP_SUFFIX_RUNS, *peaks = runs + count;
+  k->work += count;
+  if (means_are_below(k, prefix->highest_mean_s, suffix, stage, deadline_s - before)) return true;
   for (int j = 0; j < count; j++) {
     double left = deadline_s - before - peaks[j], inside = runs[j] + k->messages_s;
     if (left <= 0) return false;
     int64_t longest = longest_window(k, stage + j, stage + j + 1) - j - 1;
-    double most = zp_later(mean, inside / (j + 1)) * (double)zp_pipe_between(&k->pipe, stage + j);
+    double most = zp_later(prefix->highest_mean_s, inside * k->share[j + 1]) * k->between[stage + j];
     if (longest <= 0 || most * (1 + 1e-12) < left) continue;
     const round_of *rounds = &rounds_at(k, stage + j)[j + 2];
     k->work += longest;
@@ -183,7 +210,8 @@ static bool windows_are_below(zp_labels *k, const double *prefix, const double *
   return true;
 }
 
-bool zp_labels_join(zp_labels *k, const double *prefix, const double *suffix, int stage, double target_s) {
+bool zp_labels_join(zp_labels *k, const zp_prefix_view *view, const double *suffix, int stage, double target_s) {
+  const double *prefix = view->label;
   if (stage == k->pipe.stages) return zp_prefix_bound(prefix) < target_s;
   k->work += 8;
   double deadline = target_s * (1 + 1e-11) - zp_later(prefix[ZP_PREFIX_UPDATE], suffix[ZP_SUFFIX_UPDATE]);
@@ -195,7 +223,7 @@ bool zp_labels_join(zp_labels *k, const double *prefix, const double *suffix, in
   longest = zp_later(longest, prefix[ZP_PREFIX_WORK] + zp_later(first, last));
   double before = prefix[ZP_PREFIX_WORK] + message;
   longest = zp_later(longest, before + suffix[ZP_SUFFIX_DONE]);
-  return longest < deadline && windows_are_below(k, prefix, suffix, stage, before, deadline);
+  return longest < deadline && windows_are_below(k, view, suffix, stage, before, deadline);
 }
 
 /* ---- vectors ---- */

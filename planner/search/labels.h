@@ -84,8 +84,14 @@ void zp_prefix_start(const zp_labels *labels, double *prefix);
 void zp_prefix_extend(zp_labels *labels, const double *prefix, int stage, const zp_range_cost *cost, double *longer);
 /* Of `stage` and those after it; suffix: of the latter, not looked at when there are none. */
 void zp_suffix_extend(zp_labels *labels, const double *suffix, int stage, const zp_range_cost *cost, double *longer);
+/* A label of the stages before `stage` that is held against many suffixes. */
+typedef struct zp_prefix_view {
+  const double *label;
+  double highest_mean_s; /* of its last stages, of any number of them: seconds a stage */
+} zp_prefix_view;
+zp_prefix_view zp_prefix_view_of(zp_labels *labels, const double *prefix, int stage);
 /* May a plan be below the target whose stages before `stage` are these and whose stages from it on are those? */
-bool zp_labels_join(zp_labels *labels, const double *prefix, const double *suffix, int stage, double target_s);
+bool zp_labels_join(zp_labels *labels, const zp_prefix_view *prefix, const double *suffix, int stage, double target_s);
 /* Of all stages: the bound of their step. */
 double zp_prefix_bound(const double *prefix);
 /* Numbers that were looked at so far. */

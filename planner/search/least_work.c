@@ -50,6 +50,9 @@ static int heaviest_repeat(const zp_variant *v) {
   return heaviest;
 }
 
+/* floor of what is not negative, without a call. */
+static double whole_part(double x) { return x < 1e15 ? (double)(int64_t)x : x; }
+
 /* Micro-batches for which a unit keeps its values, at least: those of the chunk with the fewest, or of a chunk's share
  * in the stage's pool. */
 static double least_flight(const zp_choice *c, int stage, int64_t microbatches, const int64_t *chunk) {
@@ -78,6 +81,8 @@ const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *c) 
     int64_t *chunk = &memo->chunk[stage * chunks];
     for (int k = 0; k < chunks; k++) chunk[k] = zp_in_flight_chunk(c, stage, k, m);
     memo->flight[stage] = least_flight(c, stage, m, chunk);
+    memo->least = stage ? zp_sooner(memo->least, memo->flight[stage]) : memo->flight[stage];
+    memo->most = stage ? zp_later(memo->most, memo->flight[stage]) : memo->flight[stage];
   }
   return memo;
 }
@@ -90,7 +95,7 @@ static double fixed_bytes(const zp_searcher *s, const zp_choice *c, const zp_low
   int64_t elements = unit->elements + unit->spread_elements, transient = unit->forward.transient_bytes;
   const zp_procedure *backward = zp_backward_of(unit, c->schedule);
   if (backward->transient_bytes > transient) transient = backward->transient_bytes;
-  int64_t bytes = transient + zp_communicators_of(s->machine.cluster, c, l->ties).total_bytes;
+  int64_t bytes = transient + zp_choice_communicator_bytes(s, c, l->ties);
   if (c->home[ZP_STATE_PARAMS].eighths == 8) bytes += 2 * elements * l->param_bytes;
   if (c->home[ZP_STATE_GRADIENTS].eighths == 8) bytes += 2 * elements * l->grad_bytes;
   if (c->home[ZP_STATE_ACTIVATIONS].eighths == 8) bytes += 4 * unit->saved_bytes;
@@ -114,6 +119,11 @@ static filling start(const zp_searcher *s, const zp_point *point) {
   return f;
 }
 
+static double room_of(const filling *f, int mode, double flight) {
+  if (f->limit[mode] <= 0) return 0; /* whatever a unit needs: it may be nothing */
+  return whole_part(f->limit[mode] * (1 + 1e-12) / (f->state + flight * f->kept[mode]));
+}
+
 /* How many units a stage has room for in every mode. Neighbours may have the same in flight. */
 static void find_rooms(filling *f) {
   int stages = f->point->choice.pipeline, n = f->point->n_modes;
@@ -123,8 +133,7 @@ static void find_rooms(filling *f) {
     if (stage > 0 && f->flight[stage] == f->flight[stage - 1])
       memcpy(room, room - n, sizeof *room * (size_t)n);
     else
-      for (int i = 0; i < n; i++)
-        room[i] = floor(fmax(0, f->limit[i]) * (1 + 1e-12) / (f->state + f->flight[stage] * f->kept[i]));
+      for (int i = 0; i < n; i++) room[i] = room_of(f, i, f->flight[stage]);
   }
 }
 
@@ -148,9 +157,9 @@ static double longer(const zp_least_work *w, int n_modes, int first, int end, do
   for (int i = 0; i < n_modes && placed < units; i++) {
     bool last = i == n_modes - 1; /* what does not fit at all is found elsewhere */
     double room = w->rooms[end * n_modes + i] - w->rooms[first * n_modes + i];
-    double reached = last ? units : fmin(units, room);
-    seconds += fmax(0, reached - placed) * (w->unit_s[i] - w->unit_s[0]);
-    placed = fmax(placed, reached);
+    double reached = !last && room < units ? room : units; /* room without end, less as much, is no number */
+    seconds += zp_later(0, reached - placed) * (w->unit_s[i] - w->unit_s[0]);
+    placed = zp_later(placed, reached);
   }
   return seconds * (1 - 1e-12);
 }
@@ -158,7 +167,7 @@ static double longer(const zp_least_work *w, int n_modes, int first, int end, do
 static double reached_within(const filling *f, double longest_s) {
   double reached = 0, units[ZP_MOST_MODES];
   int n = f->point->n_modes;
-  for (int i = 0; i < n; i++) units[i] = floor(longest_s / f->unit_s[i] * (1 + 1e-12));
+  for (int i = 0; i < n; i++) units[i] = whole_part(longest_s / f->unit_s[i] * (1 + 1e-12));
   for (int stage = 0; stage < f->point->choice.pipeline; stage++) {
     double most = 0;
     for (int i = 0; i < n; i++) most = zp_later(most, zp_sooner(units[i], f->room[stage * n + i]));
@@ -204,6 +213,17 @@ static bool small_beside(const filling *f, double microbatches) {
   return microbatches * f->unit_s[0] >= 2 * f->unit_s[f->point->n_modes - 1];
 }
 
+/* What the stages with the fewest and the most in flight say of all: they never have enough room; they always have
+ * enough for the fastest mode. */
+typedef enum verdict { TOO_LITTLE, ENOUGH, DEPENDS } verdict;
+static verdict judge_extremes(const filling *f) {
+  const zp_flight_memo *flights = zp_find_flights(f->s, &f->point->choice);
+  double stages = f->point->choice.pipeline, most = 0;
+  for (int i = 0; i < f->point->n_modes; i++) most = zp_later(most, room_of(f, i, flights->least));
+  if (stages * most < f->units) return TOO_LITTLE;
+  return stages * room_of(f, 0, flights->most) >= f->units ? ENOUGH : DEPENDS;
+}
+
 bool zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth) {
   const zp_choice *c = &point->choice;
   if (c->stage_recompute || zp_has_types(s)) return true; /* the variant says it */
@@ -211,6 +231,8 @@ bool zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth) {
     return zp_find_least_parts(s, point, state_bytes(c, zp_variant_of(s, point)->lowered),
                                here(c, ZP_STATE_ACTIVATIONS), zp_find_flights(s, c)->flight);
   filling f = start(s, point);
+  verdict known = worth ? DEPENDS : judge_extremes(&f);
+  if (known != DEPENDS) return known == ENOUGH; /* and the work is that of the fastest mode */
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
   zp_least_work w = {.rooms = NULL};
   find_rooms(&f);

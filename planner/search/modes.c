@@ -77,9 +77,8 @@ const zp_variant *zp_stage_variant(const zp_searcher *s, const zp_point *point, 
                                    const zp_limits *limits) {
   bool pinned = point->choice.stage_recompute;
   int first = pinned ? pinned_mode(s, point, stage) : 0, end = pinned ? first + 1 : point->n_modes;
-  for (int i = first; i < end; i++)
-    if (zp_mode_fits(s, point, i, stage, part, limits)) return variant_of_mode(s, point, i, stage);
-  return NULL;
+  int mode = zp_first_mode_that_fits(s, point, first, end, stage, part, limits);
+  return mode < 0 ? NULL : variant_of_mode(s, point, mode, stage);
 }
 
 bool zp_cut_variants(const zp_searcher *s, const zp_point *point, const zp_limits *limits, const int64_t *cut,

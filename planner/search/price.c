@@ -24,9 +24,7 @@ static double cutoff(const pricing *p) { return zp_cutoff(p->ranking, &p->point-
 
 const zp_program *zp_search_program(zp_arena *arena, const zp_searcher *s, const zp_choice *choice) {
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
-  const zp_lowered **stages = zp_search_stages(s, choice);
-  const zp_program *program = choice->schedule == ZP_SCHEDULE_1F1B ? zp_program_make_stages(arena, stages, choice)
-                                                                   : zp_program_make(arena, stages, choice);
+  const zp_program *program = zp_program_make_priced(arena, zp_search_stages(s, choice), choice);
   if (arena != s->arena) zp_arena_rewind(s->arena, mark);
   return program;
 }
@@ -80,17 +78,17 @@ static void price_cut(void *user, int64_t *cut) {
   p->least_s = fmin(p->least_s, seconds);
 }
 
-/* The least bound of the stated cuts, whatever their memory; as far as it is above the point's. */
-static double bound_stated_cuts(const pricing *p) {
+/* Of the stated cuts, whatever their memory and homes; 0 when one of them takes no longer than is known anyway. */
+static double bound_stated_cuts(const pricing *p, double known_s) {
   const zp_searcher *s = p->s;
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
   zp_stated_cuts stated = zp_state_cuts(s->arena, s, p->point);
   for (int k = 0; k < p->point->choice.pipeline; k++) p->own[k] = zp_variant_of(s, p->point);
-  double bound = HUGE_VAL;
-  for (int i = 0; i < stated.n && bound > p->point->bound_s; i++)
-    bound = fmin(bound, zp_bound_of_cut(s, p->point, stated.cut[i], p->own));
+  double least = HUGE_VAL;
+  for (int i = 0; i < stated.n && least > known_s; i++)
+    least = fmin(least, zp_bound_of_chunks(s, p->point, stated.cut[i], p->own));
   zp_arena_rewind(s->arena, mark);
-  return bound;
+  return least > known_s ? least : 0;
 }
 
 /* Calls on_cut for the stated cuts that fit into memory. */
@@ -124,7 +122,8 @@ static bool price_least_bound(pricing *p) {
     return false;
   }
   zp_cut_variants(s, p->point, &rule.limits, cut, p->own);
-  double least = zp_cut_least_bound(s, p->point, zp_bound_of_cut(s, p->point, cut, p->own) - end, cut);
+  double high = zp_bound_of_cut(s, p->point, cut, p->own) - end, low = fmin(p->point->bound_s - end, high);
+  double least = zp_cut_least_bound(s, p->point, low, high, cut);
   p->point->bound_s = fmax(p->point->bound_s, (least + end) * (1 - 1e-9));
   price_cut(p, cut);
   return p->point->bound_s < cutoff(p);
@@ -157,7 +156,10 @@ static zp_rejection look_at_work(pricing *p) {
     zp_find_least_work(p->s, p->point, true);
     raise_bound(p, zp_bound(p->s, p->point));
   }
-  if (has_stated_cuts(p)) raise_bound(p, bound_stated_cuts(p));
+  if (has_stated_cuts(p) && p->point->cut_s == 0) {
+    p->point->cut_s = bound_stated_cuts(p, p->point->bound_s - zp_bound_step_end(p->s, p->point));
+    raise_bound(p, zp_bound(p->s, p->point));
+  }
   return ZP_REJECT_COUNT;
 }
 
@@ -209,19 +211,37 @@ static void look_at(pricing *p, int point) {
   zp_search_use(p->s, zp_choice_ranks(&p->point->choice));
 }
 
-/* First its bound, then its points. */
+/* ---- families ---- */
+
+static zp_rejection bound_homes(pricing *p) { return zp_bound_family(p->s, p->point); }
+
+static zp_rejection bound_cuts_of_homes(pricing *p) {
+  if (!has_stated_cuts(p)) return ZP_REJECT_COUNT;
+  p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, p->point->choice.pipeline);
+  p->point->cut_s = bound_stated_cuts(p, p->point->bound_s);
+  raise_bound(p, p->point->cut_s * (1 - 1e-9));
+  return ZP_REJECT_COUNT;
+}
+
+static zp_rejection fit_homes(pricing *p) { return zp_fit_family(p->s, p->point); }
+
+/* Looks at a family until its bound rises; after the last one, its points take its place. */
 static void look_at_family(pricing *p, zp_frontier *frontier, int family) {
+  static zp_rejection (*const looks[])(pricing * p) = {bound_homes, bound_cuts_of_homes, fit_homes};
+  enum { LOOKS = sizeof looks / sizeof *looks };
+  zp_rejection why = ZP_REJECT_COUNT;
+  double before_s = p->point->bound_s;
   count_behind(p);
-  if (p->point->looks++) {
-    zp_frontier_open(frontier, family, p->ranking);
-    return;
-  }
   p->s->cutoff_s = cutoff(p);
-  raise_bound(p, zp_bound_family(p->s, p->point));
-  if (isfinite(p->point->bound_s))
+  if (p->point->open == ZP_ALL_CLASSES) p->point->looks = LOOKS;
+  while (why == ZP_REJECT_COUNT && p->point->looks < LOOKS && p->point->bound_s <= before_s)
+    why = looks[p->point->looks++](p);
+  if (why != ZP_REJECT_COUNT)
+    zp_search_reject(p->s, why);
+  else if (p->point->bound_s > before_s)
     zp_frontier_return(frontier, family);
   else
-    zp_search_reject(p->s, ZP_REJECT_MEMORY);
+    zp_frontier_open(frontier, family, p->ranking);
 }
 
 /* ---- branch and bound over the cuts of what is left open ---- */
@@ -280,11 +300,12 @@ void zp_price_points(zp_searcher *s, zp_ranking *r) {
   zp_ints finalists = {0}; /* priced or bounded */
   for (int i; (i = zp_frontier_next(&frontier, r)) >= 0;) {
     look_at(&p, i);
+    zp_arena_mark mark = zp_arena_get_mark(p.scratch);
     if (p.point->open && p.point->bound_s < cutoff(&p)) {
       look_at_family(&p, &frontier, i);
+      zp_arena_rewind(p.scratch, mark);
       continue;
     }
-    zp_arena_mark mark = zp_arena_get_mark(p.scratch);
     zp_rejection why = look_closer(&p);
     zp_arena_rewind(p.scratch, mark);
     if (why == ZP_REJECT_COUNT && p.point->looks < ZP_LOOKS) {

@@ -22,8 +22,8 @@ int zp_choice_compare(const zp_choice *a, const zp_choice *b) {
                                                  a->compress - b->compress,
                                                  ((int64_t)a->order - (int64_t)b->order) * 2 + a->fine - b->fine};
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
-    difference[12 + 2 * i] = a->home[i].eighths - b->home[i].eighths;
-    difference[13 + 2 * i] = (int64_t)a->home[i].tier - (int64_t)b->home[i].tier;
+    difference[13 + 2 * i] = a->home[i].eighths - b->home[i].eighths;
+    difference[14 + 2 * i] = (int64_t)a->home[i].tier - (int64_t)b->home[i].tier;
   }
   for (size_t i = 0; i < sizeof difference / sizeof *difference; i++)
     if (difference[i]) return difference[i] < 0 ? -1 : 1;

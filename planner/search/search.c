@@ -21,7 +21,7 @@ static void adopt(zp_plan *plan, const zp_choice *winner) {
                                            zp_expert_ranks(&c), c.sequence, &reason);
   zp_lowered **lowered = zp_lower_stages(plan->arena, plan->spec, sharding, &c, &reason);
   plan->feasible = true;
-  plan->program = zp_program_make(plan->arena, zp_price_stages(lowered, &plan->machine, &c), &c);
+  plan->program = zp_program_make_priced(plan->arena, zp_price_stages(lowered, &plan->machine, &c), &c);
   plan->best = (zp_candidate){c, zp_simulate(plan->arena, plan->program, &plan->machine)};
 }
 
@@ -58,7 +58,8 @@ static void fill_plan(zp_plan *plan, zp_searcher *s, const zp_ranking *r) {
   plan->certificate.laid_out = s->memo->fits.laid_out;
   memcpy(plan->certificate.cut_pruned, s->effort.pruned, sizeof s->effort.pruned);
   if (r->len == 0) {
-    if (s->certificate.rejected[ZP_REJECT_HOST] == 0) zp_note_misses(s); /* else the devices are not what is short */
+    if (s->wants_miss && s->certificate.rejected[ZP_REJECT_HOST] == 0) /* else the devices are not what is short */
+      zp_note_misses(s);
     if (s->miss.need_bytes > s->miss.have_bytes) {
       plan->miss = s->miss;
       plan->miss.choice = zp_choice_copy(plan->arena, &s->miss.choice);
@@ -88,6 +89,7 @@ void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *mach
   s->cutoff_s = s->left_out_s = HUGE_VAL;
   if (zp_has_types(s)) s->machine.spans = ZP_NEW(s->arena, zp_span_memo);
   s->generated_only = options && options->generated_only;
+  s->wants_miss = !(options && options->no_miss);
   zp_use_limits(s);
   for (int i = 0; i < spec->model->segments.len; i++) s->n_units += spec->model->segments.data[i].count;
   if (zp_limit_allows(&s->constraints->cut, 1)) s->pieces = zp_pieces_divided(s->arena, spec->model);

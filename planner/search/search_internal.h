@@ -35,9 +35,10 @@ typedef struct zp_variant {
   double *forward_s;                                /* forward alone */
   double *input_s;          /* forward and the part of backward that yields gradients of inputs. Forward, this part and
                              * the rest, prefix_s - input_s, are each the least by itself */
-  int64_t *elements_before; /* parameters that all data ranks hold, shared ones left out */
+  int64_t *elements_before; /* parameters that all data ranks hold, shared ones left out; one array a sharding */
   int64_t *spread_before;   /* the same of those that are spread over expert groups */
-  double *longest_chunk_s;  /* [chunks]: the shortest possible longest of so many; 0: not known yet (chunk_cut.c) */
+  double *longest_chunk_s;  /* [chunks]: the shortest possible longest of so many; 0: not known yet (chunk_cut.c);
+                             * NULL: none is */
   double longest_s;         /* of one unit */
   double backward_share;    /* smallest share of backward in a unit's time */
   int64_t carry_elements;   /* smallest carry between two units */
@@ -55,6 +56,7 @@ typedef struct zp_least_work {
 } zp_least_work;
 
 enum { ZP_LOOKS = 3 }; /* at a point until it is priced */
+enum { ZP_ALL_CLASSES = 1 + ZP_STATE_COUNT };
 
 /* Every stage of a point takes the fastest of its modes that fits (modes.c), or the one that is pinned. */
 typedef struct zp_point {
@@ -66,9 +68,10 @@ typedef struct zp_point {
   double work_s, longest_s;          /* of all units and of the longest stage, at least */
   zp_least_work *least;              /* while the point is priced; NULL: its variant says all */
   int64_t fits;                      /* number of what is remembered of it (fit_table.c); 0: nothing */
+  double cut_s;                      /* of the stated cuts, whatever their memory and homes, at least; 0: not known */
   double bound_s;                    /* no plan of this point is faster */
   int looks;                         /* how many it has had (price.c) */
-  int open;                          /* 1 + the first class of state whose home is open: a family of points (homes.c) */
+  int open; /* 1 + the class of state whose share is open: a family of points; ZP_ALL_CLASSES: all of these (homes.c) */
 } zp_point;
 
 /* One way to divide the model over the ranks of a tensor and an expert group; NULL: there is none. */
@@ -76,6 +79,7 @@ typedef struct zp_sharding_try {
   int expert;
   bool sequence;
   const zp_sharding *sharding;
+  int64_t *elements_before[2], *spread_before[2]; /* of its variants: layers whole, and in parts; NULL: not known yet */
 } zp_sharding_try;
 
 /* The procedures of some groups: variants of all modes together, of every micro-batch and sequence; why there are none.
@@ -141,8 +145,9 @@ typedef struct zp_flight_memo { /* of one pipeline that was asked for */
   zp_schedule schedule;
   int chunks, pipeline, room; /* room: for model chunks */
   int64_t microbatches;
-  double *flight; /* [pipeline]: see least_work.c */
-  int64_t *chunk; /* [pipeline][chunks]: zp_in_flight_chunk */
+  double *flight;     /* [pipeline]: see least_work.c */
+  double least, most; /* of all stages */
+  int64_t *chunk;     /* [pipeline][chunks]: zp_in_flight_chunk */
 } zp_flight_memo;
 enum { ZP_STATED_CUT_SLOTS = 512 };
 typedef struct zp_stated_cut_memo { /* zp_state_cut of one variant, asked for lately */
@@ -156,9 +161,16 @@ typedef struct zp_stated_cut_memo { /* zp_state_cut of one variant, asked for la
 typedef struct zp_known_fit {
   int64_t fits, fails; /* units: the most that are known to fit, the fewest that are known not to */
 } zp_known_fit;
+/* Ranges of units inside one segment from some unit on. */
+typedef struct zp_range_order {
+  int order;
+  int64_t segment_end;
+} zp_range_order;
 typedef struct zp_fits_memo {
-  int64_t point; /* its number */
-  int orders;    /* of ranges (fit_table.c) */
+  int64_t point;           /* its number */
+  const zp_pieces *pieces; /* of the next two */
+  zp_range_order *order;   /* [units] */
+  int orders;              /* of ranges (fit_table.c) */
   int64_t cap;
   zp_known_fit *known; /* [pipeline][modes][orders] */
   int64_t laid_out;    /* stages, for answers that were not known */
@@ -194,6 +206,7 @@ typedef struct zp_searcher {
   int devices;        /* given: plans use at most so many */
   zp_machine machine; /* of the ranks that the plan at hand uses (zp_search_use), like the limits below */
   bool generated_only;
+  bool wants_miss;                /* where nothing fits */
   int64_t limit_bytes;            /* arena bytes that a rank may use; several node types: on the smallest */
   int64_t most_bytes;             /* the same on the largest */
   int64_t host_bytes, nvme_bytes; /* a rank's equal share of its node's */
@@ -342,9 +355,11 @@ void zp_search_expand(zp_searcher *s, const zp_degrees *degrees);
 zp_choice zp_smallest(const zp_searcher *s, const zp_choice *choice);
 /* The points of a choice whose stages may have these modes, all of which are lowered: like zp_search_expand. */
 void zp_try_homes(zp_searcher *s, const zp_choice *choice, zp_mode_set modes);
-/* No point of the family is faster. */
-double zp_bound_family(zp_searcher *s, const zp_point *family);
-/* The points and families that a family consists of, in the same way. */
+/* Raise the least share and the bound of a family: by the room that the stages have together; by cuts that fit on the
+ * devices. Why none of its points fits; ZP_REJECT_COUNT: some may. */
+zp_rejection zp_bound_family(zp_searcher *s, zp_point *family);
+zp_rejection zp_fit_family(zp_searcher *s, zp_point *family);
+/* What a family consists of, in the same way as zp_search_expand: points, or families of one class. */
 void zp_open_family(zp_searcher *s, const zp_point *family);
 
 /* ---- fit.c: memory ---- */
@@ -365,6 +380,8 @@ bool zp_stage_fits(const zp_lowered *lowered, const zp_choice *choice, int stage
 /* Is there a cut that fits? False: *why says whether the device or the host was short. What fits is remembered from
  * then on (fit_table.c). */
 bool zp_point_fits(const zp_searcher *s, zp_point *point, zp_rejection *why);
+/* The same of the devices alone; nothing is remembered. */
+bool zp_fits_device(const zp_searcher *s, const zp_point *point);
 /* Notes the point that needs the least beyond what there is. Requires: no point fits. */
 void zp_note_misses(zp_searcher *s);
 
@@ -372,9 +389,12 @@ void zp_note_misses(zp_searcher *s);
 /* From now on, until another point comes, what fits on the stages of this one within the limits of the search is
  * remembered. Homes must not change. Several chunks a stage: nothing is. */
 void zp_remember_fits(const zp_searcher *s, zp_point *point);
-/* Does the stage with these parts, in a mode of the point, stay within the limits? */
-bool zp_mode_fits(const zp_searcher *s, const zp_point *point, int mode, int stage, const zp_units *part,
-                  const zp_limits *limits);
+/* Of the communicators of every rank of the choice. */
+int64_t zp_choice_communicator_bytes(const zp_searcher *s, const zp_choice *choice, int ties);
+/* The first of the point's modes first .. end - 1 in which the stage with these parts stays within the limits; -1: none
+ * does. */
+int zp_first_mode_that_fits(const zp_searcher *s, const zp_point *point, int first, int end, int stage,
+                            const zp_units *part, const zp_limits *limits);
 
 /* ---- cut.c: one chunk a stage ---- */
 /* Cuts whose every stage is possible: at most stage_s long, zp_bound_of_stage at most total_s, within the limits.
@@ -387,9 +407,9 @@ typedef struct zp_cut_rule {
 bool zp_cut_within(const zp_searcher *s, const zp_point *point, const zp_cut_rule *rule, int64_t *cut);
 /* Shortest possible longest stage of cuts that fit into memory. Requires: such cuts exist. */
 double zp_cut_bottleneck(const zp_searcher *s, const zp_point *point);
-/* No cut that fits has all stages' bounds below the result. cut: the one that comes closest. Requires: a cut whose
- * bounds are at most high_s. */
-double zp_cut_least_bound(const zp_searcher *s, const zp_point *point, double high_s, int64_t *cut);
+/* No cut that fits has all stages' bounds below the result, or it is low_s: cuts below that are not told apart. cut:
+ * the one that comes closest. Requires: a cut whose bounds are at most high_s. */
+double zp_cut_least_bound(const zp_searcher *s, const zp_point *point, double low_s, double high_s, int64_t *cut);
 /* Smallest possible largest stage, in bytes, and the cuts that reach it. Host and disks are not looked at. */
 int64_t zp_cut_least_memory(const zp_searcher *s, const zp_point *point, int64_t *cut);
 /* Calls on_cut for every way to cut that fits into memory; false, without a call, when there are too many. */
@@ -431,6 +451,9 @@ double zp_bound_microbatches(const zp_searcher *s, const zp_point *point);
 double zp_bound_moving(const zp_searcher *s, const zp_point *point);
 /* The same for one way to cut; own: what the stages run. */
 double zp_bound_of_cut(const zp_searcher *s, const zp_point *point, const int64_t *cut, const zp_variant *const *own);
+/* With several chunks a stage, the part of it that no home changes. */
+double zp_bound_of_chunks(const zp_searcher *s, const zp_point *point, const int64_t *cut,
+                          const zp_variant *const *own);
 /* Seconds of all micro-batches, at least, when a stage (one chunk) runs units first .. end - 1 of `own`. Without its
  * waits the bound grows with the units; with them only for many micro-batches. */
 double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, const zp_variant *own, int stage, int64_t first,

@@ -86,14 +86,22 @@ double zp_tree_time_of_cut(zp_tree *t) {
 
 /* ---- planting ---- */
 
-static bool may_update_within(const zp_tree *t, int stage, int64_t first, int64_t end, double update_s) {
-  return variant_of(t, stage, first, end) &&
-         zp_stage_cost_of(t->costs, t->v->lowered, stage, first, end).update_s <= update_s;
+static double update_of(const zp_tree *t, int stage, int64_t first, int64_t end) {
+  return zp_stage_cost_of(t->costs, t->v->lowered, stage, first, end).update_s;
 }
 
+static bool may_update_within(const zp_tree *t, int stage, int64_t first, int64_t end, double update_s) {
+  return variant_of(t, stage, first, end) && update_of(t, stage, first, end) <= update_s;
+}
+
+/* Updates of a cut that was tried: the longest one that was taken, the least one that was not. */
+typedef struct tried {
+  double taken_s, refused_s;
+} tried;
+
 /* Where a stage ends at most; neighbours have about as many units: first the one before is asked. */
-static int64_t furthest(const zp_tree *t, int stage, int64_t first, int64_t guess, double update_s) {
-  int64_t low = first, high = t->units - (t->choice.pipeline - 1 - stage);
+static int64_t furthest(const zp_tree *t, int stage, int64_t first, int64_t guess, double update_s, tried *updates) {
+  int64_t low = first, most = t->units - (t->choice.pipeline - 1 - stage), high = most;
   for (int64_t end = first + guess; low < high; end = low + (high - low + 1) / 2) {
     if (end > low && end <= high && may_update_within(t, stage, first, end, update_s)) {
       low = end;
@@ -102,14 +110,18 @@ static int64_t furthest(const zp_tree *t, int stage, int64_t first, int64_t gues
       high = end - 1;
     }
   }
+  if (low > first) updates->taken_s = zp_later(updates->taken_s, update_of(t, stage, first, low));
+  if (low < most && variant_of(t, stage, first, low + 1))
+    updates->refused_s = zp_sooner(updates->refused_s, update_of(t, stage, first, low + 1));
   return low;
 }
 
 /* A cut whose longest update is at most this long, anyhow? Every stage goes as far as it can. */
-static bool can_update_within(const zp_tree *t, double update_s) {
+static bool can_update_within(const zp_tree *t, double update_s, tried *updates) {
   int64_t at = 0, units = t->units / t->choice.pipeline;
+  *updates = (tried){0, HUGE_VAL};
   for (int k = 0; k < t->choice.pipeline; k++) {
-    int64_t end = furthest(t, k, at, units, update_s);
+    int64_t end = furthest(t, k, at, units, update_s, updates);
     if (end == at) return false;
     units = end - at;
     at = end;
@@ -117,17 +129,18 @@ static bool can_update_within(const zp_tree *t, double update_s) {
   return at == t->units;
 }
 
-/* The shortest possible longest update, or a little less. */
+/* The shortest possible longest update, or a little less. Both a success and a failure jump to a value that occurs. */
 static double least_update(const zp_tree *t) {
-  double low = 0, high = zp_stage_cost_of(t->costs, t->v->lowered, 0, 0, t->units).update_s;
-  while (high - low > 1e-7 * high) {
-    double middle = low + (high - low) / 2;
-    if (can_update_within(t, middle))
-      high = middle;
+  double low = 0, high = update_of(t, 0, 0, t->units);
+  for (bool middle = true; high - low > 1e-7 * high; middle = !middle) {
+    tried updates;
+    double limit = middle ? low + (high - low) / 2 : low * (1 + 1e-12);
+    if (can_update_within(t, limit, &updates))
+      high = zp_sooner(limit, updates.taken_s);
     else
-      low = middle;
+      low = zp_later(limit, updates.refused_s);
   }
-  return low;
+  return zp_sooner(low, high);
 }
 
 static void set_run(zp_tree *t) {

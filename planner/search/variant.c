@@ -6,18 +6,37 @@
 #include "cost.h"
 #include "search_internal.h"
 
-/* NULL where there is none. */
-static const zp_sharding *sharding_of(zp_searcher *s, const zp_variant *v) {
+static zp_sharding_try *try_sharding(zp_searcher *s, const zp_variant *v) {
   zp_tensor_groups *groups = &s->groups.data[v->groups];
   for (int i = 0; i < groups->shardings.len; i++) {
-    const zp_sharding_try *t = &groups->shardings.data[i];
-    if (t->expert == v->expert && t->sequence == v->sequence) return t->sharding;
+    zp_sharding_try *t = &groups->shardings.data[i];
+    if (t->expert == v->expert && t->sequence == v->sequence) return t;
   }
-  zp_sharding_try fresh = {v->expert, v->sequence, NULL};
+  zp_sharding_try fresh = {.expert = v->expert, .sequence = v->sequence};
   fresh.sharding =
       zp_shard_experts(s->arena, s->spec->model, &s->machine, v->tensor, v->expert, v->sequence, &s->reason);
   zp_push(s->arena, &groups->shardings, fresh);
-  return fresh.sharding;
+  return &groups->shardings.data[groups->shardings.len - 1];
+}
+
+/* Neither modes nor micro-batches change them: all variants of a sharding have the same. */
+static void count_elements(zp_searcher *s, zp_variant *v) {
+  const zp_lowered *l = v->lowered;
+  zp_sharding_try *t = try_sharding(s, v);
+  int64_t **elements = &t->elements_before[v->fine], **spread = &t->spread_before[v->fine];
+  if (!*elements) {
+    *elements = ZP_NEW_ARRAY(s->arena, int64_t, l->n_units + 1);
+    *spread = ZP_NEW_ARRAY(s->arena, int64_t, l->n_units + 1);
+    for (int64_t u = 0; u < l->n_units; u++) {
+      int segment;
+      int64_t iteration;
+      zp_unit(l, u, &segment, &iteration);
+      (*elements)[u + 1] = (*elements)[u] + l->segments[segment].elements;
+      (*spread)[u + 1] = (*spread)[u] + l->segments[segment].spread_elements;
+    }
+  }
+  v->elements_before = *elements;
+  v->spread_before = *spread;
 }
 
 static double weight_gradients_s(const zp_procedure *backward) {
@@ -34,8 +53,7 @@ typedef struct unit_costs {
 } unit_costs;
 
 static unit_costs costs_of(const zp_segment_program *segment) {
-  double seconds = segment->forward.cost_s + segment->backward.cost_s,
-         weights = weight_gradients_s(&segment->backward);
+  double seconds = segment->forward.cost_s + segment->backward.cost_s, weights = weight_gradients_s(&segment->backward);
   return (unit_costs){.forward_s = segment->forward.cost_s,
                       .inputs_s = segment->backward.cost_s - weights,
                       .weights_s = weights,
@@ -113,8 +131,8 @@ static range_costs costs_of_ranges(zp_variant *v, zp_lowered *const *modes, int 
   return r;
 }
 
-/* Bounds weigh the three kinds of work differently, so each of them must be the least by itself: no two are the rest of a
- * third. */
+/* Bounds weigh the three kinds of work differently, so each of them must be the least by itself: no two are the rest of
+ * a third. */
 static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int segment, int64_t *unit) {
   const zp_lowered *l = v->lowered;
   const zp_segment_program *whole = &l->segments[segment];
@@ -139,9 +157,6 @@ static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int 
     v->prefix_s[u + 1] = v->prefix_s[u] + work[part];
     v->forward_s[u + 1] = v->forward_s[u] + forward[part];
     v->input_s[u + 1] = v->input_s[u] + (forward[part] + inputs[part]);
-    const zp_segment_program *own = &l->segments[zp_pieces_find(l->pieces, segment, part, part + 1)];
-    v->elements_before[u + 1] = v->elements_before[u] + own->elements;
-    v->spread_before[u + 1] = v->spread_before[u] + own->spread_elements;
     v->longest_s = fmax(v->longest_s, work[part]);
   }
   for (int part = 0; part < r.parts; part++) {
@@ -166,9 +181,7 @@ static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *mode
   v->prefix_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->forward_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
   v->input_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
-  v->elements_before = ZP_NEW_ARRAY(s->arena, int64_t, l->n_units + 1);
-  v->spread_before = ZP_NEW_ARRAY(s->arena, int64_t, l->n_units + 1);
-  v->longest_chunk_s = ZP_NEW_ARRAY(s->arena, double, l->n_units + 1);
+  count_elements(s, v);
   v->backward_share = 1;
   v->carry_elements = INT64_MAX;
   for (int i = 0; i < l->pieces->n_whole; i++) measure_segment(v, modes, n, i, &unit);
@@ -259,7 +272,7 @@ static zp_lowered *lower(zp_searcher *s, const zp_variant *v) {
     const zp_lowered *known = lowered_on(s, &whole, v->mode, v->types);
     return known ? zp_lower_pieces(s->arena, known, &s->cut_reason) : NULL;
   }
-  const zp_sharding *sharding = sharding_of(s, v);
+  const zp_sharding *sharding = try_sharding(s, v)->sharding;
   if (!sharding) return NULL;
   return zp_lower(s->arena, s->spec, sharding, v->microbatch, zp_stage_mode_recompute(v->mode),
                   zp_stage_mode_split(v->mode), &s->reason);

@@ -39,6 +39,8 @@ static bool random_point(trial *t, zp_point *point) {
   for (int i = 0; i < ZP_STATE_COUNT; i++)
     if (!c.compress && random_below(6) == 0)
       c.home[i] = (zp_home){random_below(2) ? ZP_TIER_HOST : ZP_TIER_NVME, 1 + (int)random_below(8)};
+  if (!c.compress && random_below(40) == 0) /* units that take no memory at all */
+    for (int i = 0; i < ZP_STATE_COUNT; i++) c.home[i] = (zp_home){ZP_TIER_HOST, ZP_EIGHTHS};
   if (zp_choice_refusal(&c, t->spec)) return false;
   zp_mode_set modes = zp_set_of_mode((zp_stage_mode)random_below(3)), more = (zp_mode_set)random_below(8);
   if (c.tensor > 1 && !c.sequence && random_below(4) == 0) more |= zp_set_of_mode(ZP_RECOMPUTE_FULL | ZP_STAGE_SPLIT);
@@ -50,6 +52,18 @@ static void random_cut(int64_t *cut, int chunks, int64_t units) {
   for (int k = 1; k < chunks; k++) {
     int64_t most = units - (chunks - k) - cut[k - 1], mean = 2 * (units - cut[k - 1]) / (chunks - k + 1);
     cut[k] = cut[k - 1] + 1 + random_below(mean < most ? mean : most);
+  }
+}
+
+/* Where one mode has room, all together have. */
+static void check_rooms(trial *t, const zp_point *point, int64_t limit_bytes) {
+  t->s.limit_bytes = limit_bytes;
+  zp_point all = *point;
+  bool has_room = zp_find_least_work(&t->s, &all, false);
+  for (int i = 0; i < point->n_modes && !has_room; i++) {
+    zp_point one;
+    zp_search_point(&t->s, &point->choice, zp_set_of_mode(t->s.variants.data[point->modes[i]].mode), &one);
+    cr_assert(!zp_find_least_work(&t->s, &one, false), "mode %d of %d has room", i, point->n_modes);
   }
 }
 
@@ -69,8 +83,13 @@ static void check_bounds(trial *t, zp_point *point) {
   int64_t most = 0;
   for (int s = 0; s < c.pipeline; s++)
     if (program->stages[s].arena_bytes > most) most = program->stages[s].arena_bytes;
+  if (!point->choice.fine && random_below(8) == 0) check_rooms(t, point, random_below(most));
   t->s.limit_bytes = most; /* what memory forces is a bound of plans that fit */
-  zp_find_least_work(&t->s, point, true);
+  zp_point quick = *point;
+  bool has_room = zp_find_least_work(&t->s, &quick, false);
+  cr_assert(has_room == zp_find_least_work(&t->s, point, true) && quick.work_s == point->work_s && has_room,
+            "%s, %d x %d x %d: room %d, work %.9g and %.9g", zp_schedule_name(c.schedule), c.tensor, c.pipeline, c.data,
+            has_room, quick.work_s, point->work_s);
   double step = zp_simulate(scratch, program, &t->s.machine).step_s;
   double whole = zp_bound(&t->s, point), of_cut = zp_bound_of_cut(&t->s, point, c.cut, own);
   cr_assert(whole <= step && of_cut <= step && whole <= of_cut,
@@ -277,4 +296,33 @@ Test(search_bounds, offload_takes_the_least_share_that_fits) {
   spec->cluster.node.host_memory_bytes = 1000;
   plan = zp_search(arena, spec, 1, NULL);
   cr_expect(!plan->feasible && plan->certificate.rejected[ZP_REJECT_HOST] > 0, "the host has no room");
+}
+
+/* Choices that differ in one thing are told apart, in either order. */
+static void expect_before(const zp_choice *first, const zp_choice *second, const char *what) {
+  cr_expect(zp_choice_compare(first, second) < 0, "%s", what);
+  cr_expect(zp_choice_compare(second, first) > 0, "%s, the other way round", what);
+}
+
+Test(search_bounds, equally_fast_choices_have_an_order) {
+  zp_choice base = {.tensor = 1, .pipeline = 1, .data = 1, .microbatch = 1, .chunks = 1}, other = base;
+  cr_expect(zp_choice_compare(&base, &other) == 0);
+  other.order = (zp_rank_order)(ZP_ORDER_COUNT - 1);
+  expect_before(&base, &other, "order of ranks");
+  other = base;
+  other.fine = true;
+  expect_before(&base, &other, "cuts inside layers");
+  for (int i = 0; i < ZP_STATE_COUNT; i++) {
+    other = base;
+    other.home[i].eighths = 1;
+    expect_before(&base, &other, "share off the device");
+    other = base;
+    other.home[i].tier = ZP_TIER_NVME;
+    expect_before(&base, &other, "place");
+  }
+  zp_choice left = base; /* the order of ranks comes before the homes */
+  left.home[0].eighths = 1;
+  other = base;
+  other.fine = true;
+  expect_before(&left, &other, "homes come last");
 }

@@ -112,8 +112,10 @@ typedef struct zp_search_options {
   int top;             /* alternatives to search for; 0: up to three that are met, not slower than the best plan by a quarter */
   double gap;          /* plans that are not faster by more than this share are not looked for; 0: as the plan block says */
   bool generated_only; /* only choices that zp_choice_is_generated accepts: for `build` and `run` */
+  bool no_miss;        /* where nothing fits, the nearest miss is not looked for */
 } zp_search_options;
-/* Searches all plans that use at most `devices`. Never NULL; plan->feasible says whether something fits. */
+/* Searches all plans that use at most `devices`; options may be NULL. Never NULL; plan->feasible says whether something
+ * fits. */
 zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_search_options *options);
 /* Prices one program with the event simulation over its order tables. */
 zp_estimate zp_simulate(zp_arena *arena, const zp_program *program, const zp_machine *machine);

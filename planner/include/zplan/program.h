@@ -251,7 +251,7 @@ typedef struct zp_program {
   const zp_lowered **stage_lowered; /* [pipeline]; stages with equal modes may have different ones */
   int64_t microbatches;    /* of one replica and step */
   zp_stage *stages;        /* [pipeline] */
-  zp_action **order;       /* [pipeline][actions] */
+  zp_action **order;       /* [pipeline][actions]; NULL: not made, see zp_program_make_priced */
   int64_t *actions;        /* [pipeline]: entries of the stage's order table */
   ZP_VEC(zp_tied) tied;
 } zp_program;
@@ -315,6 +315,8 @@ const char *zp_tier_name(zp_tier tier);    /* "host" */
 /* ---- the whole program ---- */
 /* The whole program of a choice. stage_lowered: [pipeline], of one spec, sharding and micro-batch; the array is copied. */
 zp_program *zp_program_make(zp_arena *arena, const zp_lowered *const *stage_lowered, const zp_choice *choice);
+/* The same without order tables where its price takes none: 1F1B. They can be larger than all the rest. */
+zp_program *zp_program_make_priced(zp_arena *arena, const zp_lowered *const *stage_lowered, const zp_choice *choice);
 /* The same without order tables: for what looks at the stages alone. */
 zp_program *zp_program_make_stages(zp_arena *arena, const zp_lowered *const *stage_lowered, const zp_choice *choice);
 /* A segment as stages of that mode run it; NULL when no stage does. */
