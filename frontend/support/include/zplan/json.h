@@ -44,6 +44,7 @@ const char *zp_json_string(const zp_json *value, const char *missing);
 const char *zp_json_key(const zp_json *object, int index);
 bool zp_json_is_object(const zp_json *value);
 bool zp_json_is_array(const zp_json *value);
+bool zp_json_is_int(const zp_json *value);
 bool zp_json_is_null(const zp_json *value);
 
 #endif
