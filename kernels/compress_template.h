@@ -54,8 +54,7 @@ static void NAME(average_signs)(int n, const void *records, int64_t blocks, cons
 
 static void NAME(unpack_signs)(zpk_signs from, const REAL *v, REAL *m, int64_t begin, int64_t end) {
   for (int64_t b = begin; b < end; b++)
-    for (int i = 0; i < ZPK_SIGNS; i++)
-      m[b * ZPK_SIGNS + i] = v[b * ZPK_SIGNS + i] > 0 ? NAME(sent)(from, b, i) : 0;
+    for (int i = 0; i < ZPK_SIGNS; i++) m[b * ZPK_SIGNS + i] = v[b * ZPK_SIGNS + i] > 0 ? NAME(sent)(from, b, i) : 0;
 }
 
 ZPK_CLONES static void NAME(frozen)(const zpk_update *u, bool decay, REAL *restrict param, const REAL *restrict m,

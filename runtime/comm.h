@@ -20,12 +20,12 @@ struct zpr_comm {
   zpr_group *tie; /* [program->n_ties] */
   zpr_group replicas;
   int64_t sent_bytes[ZPR_AXIS_COUNT];
-  pending_send *sends;   /* [zpr_message_buffers] */
-  const void **stays;    /* the same: what the next part of the model copies, because it is on this stage; NULL: nothing */
-  char *staging;         /* ZPR_STAGING_BYTES */
-  char *gather;          /* [ranks][ZPR_GATHER_BYTES] */
-  int *handles;          /* [2 * ranks]: receives, then sends, of the collective in progress */
-  const void **parts;    /* [ranks]: what a sum is made of */
+  pending_send *sends; /* [zpr_message_buffers] */
+  const void **stays; /* the same: what the next part of the model copies, because it is on this stage; NULL: nothing */
+  char *staging;      /* ZPR_STAGING_BYTES */
+  char *gather;       /* [ranks][ZPR_GATHER_BYTES] */
+  int *handles;       /* [2 * ranks]: receives, then sends, of the collective in progress */
+  const void **parts; /* [ranks]: what a sum is made of */
 };
 
 /* From a rank to that of the next stage. */

@@ -9,8 +9,8 @@
 static inline bool zpr_is_frozen(const zpr *c) {
   return c->program->freeze_step > 0 && c->step >= c->program->freeze_step;
 }
-/* From the gradients of this replica to new parameters. rule->grad_scale counts on a gradient that is the replicas' sum, so
- * it has the number of replicas in it. Collective over the data ranks. */
+/* From the gradients of this replica to new parameters. rule->grad_scale counts on a gradient that is the replicas'
+ * sum, so it has the number of replicas in it. Collective over the data ranks. */
 void zpr_compressed_update(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule);
 
 #endif

@@ -32,7 +32,8 @@ static void make_folder_of(const char *file) {
   zpr_make_folders(folder, &ignored);
 }
 
-/* mpirun gives rank 0 a terminal of its own whether or not a person watches: `zplan run` knows, and passes --no-progress. */
+/* mpirun gives rank 0 a terminal of its own whether or not a person watches: `zplan run` knows, and passes
+ * --no-progress. */
 void zpr_log_open(zpr *c, const char *jsonl, bool append, bool progress) {
   zpr_error error = {0};
   if (c->rank == 0) {
@@ -127,7 +128,8 @@ static void format_step(zpr *c, char *buf, size_t size, const zpr_record *r, dou
            r->tokens_per_s, mfu, eta / 3600, eta / 60 % 60, eta % 60);
 }
 
-/* Columns of the screen. The terminal that mpirun makes has none; `zplan run` passes those of the real one in COLUMNS. */
+/* Columns of the screen. The terminal that mpirun makes has none; `zplan run` passes those of the real one in COLUMNS.
+ */
 static int screen_columns(void) {
   struct winsize size = {0};
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;

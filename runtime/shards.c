@@ -9,8 +9,7 @@ zpr_slice zpr_slice_of(zpr *c, const zpr_run *run, int64_t i) {
   zpr_part part = zpr_part_of(c, run->params[0].spread);
   if (c->program->zero < 2)
     return (zpr_slice){part.shard_begin, part.shard_begin + part.shard_elements, part.state_begin};
-  int64_t first = run->base + i * run->stride, size = run->stride / part.holders.n,
-          begin = first + part.place * size;
+  int64_t first = run->base + i * run->stride, size = run->stride / part.holders.n, begin = first + part.place * size;
   return (zpr_slice){begin, begin + size, part.state_begin + (first - part.begin) / part.holders.n};
 }
 

@@ -1,5 +1,5 @@
-/* From the gradients of this replica to new parameters: sums over ties and replicas, norm, clipping, optimizer. With ZeRO
- * 2 and 3 the replicas' sums are made before, unit by unit (shards.c).
+/* From the gradients of this replica to new parameters: sums over ties and replicas, norm, clipping, optimizer. With
+ * ZeRO 2 and 3 the replicas' sums are made before, unit by unit (shards.c).
  *
  * The elements that this rank updates are cut into blocks once, at the start: a block lies in one parameter and in one
  * aligned window (device.h) of the flat buffers, so it has one decay flag, and sums over blocks do not depend on the
@@ -61,7 +61,7 @@ static void add_param(zpr *c, const zpr_run *run, int64_t i, const zpr_param *pa
   zpr_slice shard = zpr_slice_of(c, run, i);
   int64_t begin = run->base + i * run->stride + param->offset, end = begin + param->elements,
           back = zero >= 2 ? shard.stored - shard.begin : 0; /* from a flat element to its gradient */
-  bool compresses = c->program->freeze_step > 0; /* then every replica counts, see squares_of_step */
+  bool compresses = c->program->freeze_step > 0;             /* then every replica counts, see squares_of_step */
   bool alone = zero >= 1 || zpr_part_of(c, param->spread).place == 0 || compresses;
   bool counted = alone && (param->split_dim >= 0 || c->t == 0) && owned(c, begin);
   if (begin < shard.begin) begin = shard.begin;
@@ -121,8 +121,8 @@ void zpr_begin_step(zpr *c) {
 }
 
 /* Ties and tensor ranks first: each replica completes its own gradient, then the replicas are summed. With ZeRO 2 and 3
- * the units have summed over the replicas. All sums add in rank order, so the stages of a tie get the same bits and their
- * copies of the weight stay equal for good. */
+ * the units have summed over the replicas. All sums add in rank order, so the stages of a tie get the same bits and
+ * their copies of the weight stay equal for good. */
 static void reduce_gradients(zpr *c) {
   char *grads = zpr_at(c, c->stage->grads);
   int zero = c->program->zero;

@@ -161,12 +161,9 @@ static bool write_sources(const tree *t, const zp_trainer_text *text, const char
   const struct {
     const char *file, *text;
     bool rebuilds; /* does a change of it change the binary? */
-  } files[] = {{"trainer.c", text->trainer_c, true},
-               {"rows.txt", zp_kernels_text(text->kernels), true},
-               {"Makefile", text->makefile, t->gpu},
-               {"plan.json", plan_text, false},
-               {"kernels.cu", kernels_cu, true},
-               {"kernels_image.S", zp_kernels_image_s, true}};
+  } files[] = {{"trainer.c", text->trainer_c, true}, {"rows.txt", zp_kernels_text(text->kernels), true},
+               {"Makefile", text->makefile, t->gpu}, {"plan.json", plan_text, false},
+               {"kernels.cu", kernels_cu, true},     {"kernels_image.S", zp_kernels_image_s, true}};
   size_t n = sizeof files / sizeof *files - (t->gpu ? 0 : 2);
   bool ignored = false;
   for (size_t i = 0; i < n; i++)

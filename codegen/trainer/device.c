@@ -1,7 +1,9 @@
-/* What a GPU trainer has besides trainer.c: the text of its device kernels, and how their image gets into the binary. */
+/* What a GPU trainer has besides trainer.c: the text of its device kernels, and how their image gets into the binary.
+ */
 #include "device.h"
 
-/* The largest head of the model decides registers and shared memory of the attention kernels; 0: it has no attention. */
+/* The largest head of the model decides registers and shared memory of the attention kernels; 0: it has no attention.
+ */
 static int64_t largest_head(const zp_model *model) {
   int64_t largest = 0;
   for (int s = 0; s < model->segments.len; s++) {
@@ -29,13 +31,13 @@ const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp
   return out.data;
 }
 
-const char zp_kernels_image_s[] =
-    "/* The compiled device kernels as bytes of the trainer. Not an array in C: that text would be five times as long as the\n"
-    " * image and take the compiler longer than the rest. */\n"
-    "  .section .rodata\n"
-    "  .balign 64\n"
-    "  .globl kernels_image, kernels_image_end\n"
-    "kernels_image:\n"
-    "  .incbin \"kernels.image\"\n"
-    "kernels_image_end:\n"
-    "  .section .note.GNU-stack,\"\",%progbits\n";
+const char zp_kernels_image_s[] = "/* The compiled device kernels as bytes of the trainer. Not an array in C: that "
+                                  "text would be five times as long as the\n"
+                                  " * image and take the compiler longer than the rest. */\n"
+                                  "  .section .rodata\n"
+                                  "  .balign 64\n"
+                                  "  .globl kernels_image, kernels_image_end\n"
+                                  "kernels_image:\n"
+                                  "  .incbin \"kernels.image\"\n"
+                                  "kernels_image_end:\n"
+                                  "  .section .note.GNU-stack,\"\",%progbits\n";

@@ -34,7 +34,8 @@ const char *zp_frame_first(const zp_frame *f, const zp_tensor *t, int dim);
 void zp_emit_step(zp_frame *f, const zp_step *s);
 /* shards.c: with ZeRO 2 and 3. Sets the frame's buckets; none with ZeRO 0 and 1. */
 void zp_emit_find_buckets(zp_frame *f, int segment);
-/* Address of a unit's own parameters (param -1) or of a shared one behind `base`, as C text; NULL: it has none. Arena. */
+/* Address of a unit's own parameters (param -1) or of a shared one behind `base`, as C text; NULL: it has none. Arena.
+ */
 const char *zp_frame_gathered(const zp_frame *f, int param, bool spread, const char *base);
 void zp_emit_gathers(zp_frame *f);
 void zp_emit_zeroed_gradients(zp_frame *f);

@@ -1,5 +1,5 @@
-/* What a trainer is generated for. The cluster decides: CPU ranks or GPUs. --target may only agree with it, because the plan is
- * the cluster's; --arch says which GPU, where the device does not, or that an emulated one takes its place. */
+/* What a trainer is generated for. The cluster decides: CPU ranks or GPUs. --target may only agree with it, because the
+ * plan is the cluster's; --arch says which GPU, where the device does not, or that an emulated one takes its place. */
 #include "driver.h"
 
 #include <stdio.h>
@@ -20,8 +20,9 @@ static void check_target(zp_run_state *run, const zp_spec *spec) {
                     "--cluster; --arch host then runs it without a GPU");
   }
   if (is_gpu(spec) && target && strcmp(target, "cpu") == 0) {
-    zp_diag *d = zp_report(run->diags, ZP_Z0702, cluster->span, "cluster `%s` has `%s` devices; --target cpu is for CPU cores",
-                           cluster->name, cluster->node.device.name);
+    zp_diag *d =
+        zp_report(run->diags, ZP_Z0702, cluster->span, "cluster `%s` has `%s` devices; --target cpu is for CPU cores",
+                  cluster->name, cluster->node.device.name);
     zp_diag_help(
         d, "add a cluster with node = std.hw.cpu_generic(cores = 4, memory = 16GiB) and choose it with --cluster");
   }

@@ -96,7 +96,8 @@ static void read_device_arch(zp_reader *reader, const zp_env *env, const zp_attr
     device->arch = arch;
     return;
   }
-  zp_diag *d = zp_report(reader->diags, ZP_Z0308, attr->value->span, "`%s` is not the name of a GPU architecture", arch);
+  zp_diag *d =
+      zp_report(reader->diags, ZP_Z0308, attr->value->span, "`%s` is not the name of a GPU architecture", arch);
   zp_diag_help(d, "for example \"sm_90\": `nvidia-smi --query-gpu=compute_cap --format=csv` says 9.0");
 }
 

@@ -54,7 +54,7 @@ typedef struct mover {
   zp_host_rates rates;
   zp_group_link data, replicas; /* of what all data ranks hold, and of what is spread over expert groups */
   bool waits;                   /* for the data ranks: CPU ranks gather and scatter when they need it */
-  double taken;                 /* share of the multiprocessors that collectives over the data ranks have to themselves */
+  double taken; /* share of the multiprocessors that collectives over the data ranks have to themselves */
   int64_t microbatches;
 } mover;
 
@@ -77,7 +77,8 @@ static elements unit_elements(const mover *m, const zp_segment_program *s) {
   elements e = {(double)s->elements, (double)s->spread_elements};
   for (int i = 0; i < l->shared.len; i++) {
     int param = l->shared.data[i];
-    if (s->uses_shared[i]) *(l->sharding->param[param].spread ? &e.spread : &e.whole) += (double)l->param_elements[param];
+    if (s->uses_shared[i])
+      *(l->sharding->param[param].spread ? &e.spread : &e.whole) += (double)l->param_elements[param];
   }
   return e;
 }
@@ -93,7 +94,8 @@ static double pass_s(const mover *m, const zp_segment_program *s, int element_by
       bucket_s(m, false, s->elements, element_bytes) + bucket_s(m, true, s->spread_elements, element_bytes);
   for (int i = 0; i < l->shared.len; i++) {
     int param = l->shared.data[i];
-    if (s->uses_shared[i]) seconds += bucket_s(m, l->sharding->param[param].spread, l->param_elements[param], element_bytes);
+    if (s->uses_shared[i])
+      seconds += bucket_s(m, l->sharding->param[param].spread, l->param_elements[param], element_bytes);
   }
   return seconds;
 }

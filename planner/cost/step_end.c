@@ -90,7 +90,8 @@ zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machin
   price_update(&end, lowered, machine, choice, flat_elements, shard_elements);
   if (choice->data == 1) return end;
   price_passes(&end, lowered, choice, &link, (double)(flat_elements - spread_elements));
-  if (choice->compress) end.reduce_s = 2 * zp_cost_ring_pass(&link, (double)flat_elements / ZP_SIGNS_BLOCK * ZP_SIGNS_BLOCK_BYTES);
+  if (choice->compress)
+    end.reduce_s = 2 * zp_cost_ring_pass(&link, (double)flat_elements / ZP_SIGNS_BLOCK * ZP_SIGNS_BLOCK_BYTES);
   if (spread_elements == 0) return end;
   link = zp_machine_replica_group(machine, choice->tensor, choice->pipeline, choice->data, zp_expert_ranks(choice),
                                   choice->order);

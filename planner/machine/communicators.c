@@ -12,9 +12,8 @@
  * without. Left out: buffers of all-to-all, NVLink SHARP, and that communicators may share buffers (ncclCommSplit).
  *
  * The trainer has a communicator for every group of the plan with more than one rank, as its MPI form has (runtime/
- * comm.c): all ranks for norms and losses, tensor, data, expert groups and their replicas, the stages of a pipeline, and
- * the stages of tied parameters.
- * Groups of the same ranks share one. */
+ * comm.c): all ranks for norms and losses, tensor, data, expert groups and their replicas, the stages of a pipeline,
+ * and the stages of tied parameters. Groups of the same ranks share one. */
 #include <zplan/program.h>
 #include "../cost/constants.h"
 
@@ -46,7 +45,7 @@ static int nodes_of(int ranks, int64_t stride, int width) {
 zp_communicators zp_communicators_of(const zp_cluster *cluster, const zp_choice *c, int ties) {
   int t = c->tensor, p = c->pipeline, d = c->data, all_ranks = t * p * d;
   int e = zp_expert_ranks(c) < d ? zp_expert_ranks(c) : 1; /* a whole data group has its communicator */
-  bool inner = c->order == ZP_ORDER_TPD; /* stages lie nearer than replicas */
+  bool inner = c->order == ZP_ORDER_TPD;                   /* stages lie nearer than replicas */
   const struct {
     int ranks;
     int64_t stride;
@@ -72,7 +71,7 @@ zp_communicators zp_communicators_of(const zp_cluster *cluster, const zp_choice 
 }
 
 const char *zp_communicator_name(zp_communicator_kind kind) {
-  static const char *const name[ZP_COMMUNICATOR_COUNT] = {"all ranks", "tensor", "data", "pipeline", "tied weights",
-                                                               "experts",   "replicas of experts"};
+  static const char *const name[ZP_COMMUNICATOR_COUNT] = {
+      "all ranks", "tensor", "data", "pipeline", "tied weights", "experts", "replicas of experts"};
   return name[kind];
 }

@@ -2,8 +2,8 @@
  * in the arena. zp_stage_footprint is the same arithmetic without the tables, for the search.
  *
  * Flat buffers: shared parameters first, then unit after unit; behind all that the same for what is spread over expert
- * groups. With ZeRO 2 and 3 they move in buckets: what a unit has of its own, and every shared parameter alone, because a
- * unit uses some of these and stages share a few of them. So each of them is padded to whole shards of 64 elements;
+ * groups. With ZeRO 2 and 3 they move in buckets: what a unit has of its own, and every shared parameter alone, because
+ * a unit uses some of these and stages share a few of them. So each of them is padded to whole shards of 64 elements;
  * otherwise only the whole is. */
 #include "layout_internal.h"
 
@@ -115,7 +115,7 @@ enum { MOST_NOTED = 64 };
 /* Elements of the shared parameters that the parts use, each once a stage. noted: of the first MOST_NOTED ones, NULL:
  * not known yet. out may be NULL, else it has its regions. */
 static zp_flat all_shared(const zp_lowered *l, const zp_choice *c, const zp_units *part, const uint64_t *noted,
-                               zp_arena *arena, zp_stage *out) {
+                          zp_arena *arena, zp_stage *out) {
   zp_flat elements = {0};
   for (int i = 0; i < l->shared.len; i++) {
     if (noted && i < MOST_NOTED ? !(*noted >> i & 1) : !any_part_uses(l, part, zp_chunks(c), i)) continue;

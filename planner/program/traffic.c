@@ -87,10 +87,10 @@ static zp_flat units_need(const zp_program *p, const zp_stage *stage) {
   return sum;
 }
 
-/* ZeRO 0: all-reduce of gradients, two passes. 1: reduce-scatter of gradients, all-gather of parameters. 2: reduce-scatter
- * of every unit's gradients after every micro-batch. 3: that, and two gathers of every unit's parameters for every
- * micro-batch. 1-bit: two passes of one bit an element and a scale of 4 bytes for every block of them; `warmup`: before
- * the variance freezes, ZeRO 0. */
+/* ZeRO 0: all-reduce of gradients, two passes. 1: reduce-scatter of gradients, all-gather of parameters. 2:
+ * reduce-scatter of every unit's gradients after every micro-batch. 3: that, and two gathers of every unit's parameters
+ * for every micro-batch. 1-bit: two passes of one bit an element and a scale of 4 bytes for every block of them;
+ * `warmup`: before the variance freezes, ZeRO 0. */
 static int64_t data_bytes(const zp_program *p, const zp_stage *stage, bool warmup) {
   const zp_lowered *l = p->lowered;
   const zp_choice *c = &p->choice;

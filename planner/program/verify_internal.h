@@ -46,7 +46,7 @@ void zp_verify_nodes(zp_verifier *v);            /* after all stages: budgets of
 void zp_verify_procedures(zp_verifier *v);       /* verify_procedures.c */
 /* Backward of a segment's entry `segment`, in two parts where the schedule splits it. name: "h backward". */
 void zp_verify_split(zp_verifier *v, const zp_json *segment, const char *name); /* verify_split.c */
-void zp_verify_order(zp_verifier *v);            /* verify_order.c */
+void zp_verify_order(zp_verifier *v);                                           /* verify_order.c */
 
 static inline int64_t zp_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 /* ---- verify_flat.c: flat buffers ---- */

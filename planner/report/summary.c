@@ -87,8 +87,8 @@ static void put_duration(zp_buf *out, const zp_plan *plan) {
     zp_buf_printf(out, "   %.3g GPU-hours", device_s / 3600);
   double price = zp_cluster_price(&spec->cluster, plan->devices);
   if (price > 0)
-    zp_buf_printf(out, "   $%s at $%.2f per GPU-hour",
-                  zp_show_count(arena, seconds / 3600 * plan->devices * price), price);
+    zp_buf_printf(out, "   $%s at $%.2f per GPU-hour", zp_show_count(arena, seconds / 3600 * plan->devices * price),
+                  price);
   zp_buf_puts(out, "\n");
 }
 
@@ -115,8 +115,8 @@ static void put_next_best(zp_buf *out, const zp_plan *plan) {
 /* What the search looked at to know. */
 static void put_effort(zp_buf *out, const zp_certificate *c) {
   zp_buf_printf(out, "  searched     %lld candidate%s, %lld of them priced with %lld simulation%s",
-                (long long)c->candidates, c->candidates == 1 ? "" : "s", (long long)c->priced,
-                (long long)c->simulated, c->simulated == 1 ? "" : "s");
+                (long long)c->candidates, c->candidates == 1 ? "" : "s", (long long)c->priced, (long long)c->simulated,
+                c->simulated == 1 ? "" : "s");
   if (c->cut_nodes) {
     zp_buf_printf(out, "; %lld partial cuts", (long long)c->cut_nodes);
     for (int i = 0; i < ZP_CUT_RULE_COUNT; i++)

@@ -1,7 +1,7 @@
 /* Chains of actions that wait for each other, and means of them, over the cuts of a point: seconds of a chain are a sum
  * over the edges of a cut (cut_space.c), so the cut that it allows most is a shortest path. */
 #include <math.h>
-#include "search_internal.h"
+#include "cut_branch.h"
 
 zp_chain zp_chain_new(zp_arena *arena, int places) {
   zp_chain chain = {.at = ZP_NEW_ARRAY(arena, zp_place_weights, places)};

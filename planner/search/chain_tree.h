@@ -3,7 +3,7 @@
 #define ZPLAN_CHAIN_TREE_H
 
 #include "../cost/cost.h"
-#include "search_internal.h"
+#include "cut_branch.h"
 
 enum { ZP_MOST_CHAINS = 128, ZP_MOST_SEEN = 256 };
 

@@ -9,7 +9,7 @@
 #include <math.h>
 #include "cost.h"
 #include "schedule.h"
-#include "search_internal.h"
+#include "cut_branch.h"
 
 enum { MOST_EDGES = 1 << 20 };
 

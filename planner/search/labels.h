@@ -2,7 +2,7 @@
 #ifndef ZPLAN_SEARCH_LABELS_H
 #define ZPLAN_SEARCH_LABELS_H
 
-#include "search_internal.h"
+#include "cut_branch.h"
 
 /* Between the forward and the backward of the first micro-batch on a stage, or of the last one. */
 typedef enum zp_turn { ZP_FIRST_TURN, ZP_LAST_TURN } zp_turn;

@@ -8,7 +8,7 @@
 #include <math.h>
 #include "cost.h"
 #include "schedule.h"
-#include "search_internal.h"
+#include "cut_branch.h"
 
 typedef struct pricing {
   zp_searcher *s;

@@ -2,7 +2,7 @@
  * uses, but for ties, which depend on other stages. Ranges inside one repeat differ in their length alone, so equal
  * ranges are priced once. */
 #include "cost.h"
-#include "search_internal.h"
+#include "cut_branch.h"
 
 typedef struct slot {
   const zp_lowered *lowered; /* what the stage runs; NULL: empty */

@@ -58,8 +58,8 @@ struct zpr_device {
   gpu_pointer window; /* where the open window's bytes go; 0: it was opened to be read */
   int64_t window_bytes;
   zpr_message_buffer *sends, receive; /* sends: [zpr_message_buffers] */
-  bool receive_busy; /* as pinned_busy */
-  zpr_nccl *nccl;    /* NULL: messages are staged */
+  bool receive_busy;                  /* as pinned_busy */
+  zpr_nccl *nccl;                     /* NULL: messages are staged */
 };
 
 static inline gpu_pointer zpr_gpu(const void *p) { return (gpu_pointer)(uintptr_t)p; }

@@ -15,7 +15,7 @@ typedef struct bigram {
   zpr_run run;
   zpr_param param;
   int64_t logits, stats, lse, param_ring, grad_ring; /* bytes in the arena */
-  bool poisoned;              /* gradients become NaN */
+  bool poisoned;                                     /* gradients become NaN */
 } bigram;
 
 /* The step function finds its layout here: one trainer a process. */

@@ -233,8 +233,8 @@ Test(answers, relaxations_fit_and_are_the_smallest) {
       check_relaxation(spec, devices, &all.data[k]);
     }
   }
-  cr_expect(kinds[ZP_RELAX_DEVICE_MEMORY] >= MISFITS / 4 && kinds[ZP_RELAX_DEVICES] >= MISFITS / 4, "%d and %d were checked",
-            kinds[ZP_RELAX_DEVICE_MEMORY], kinds[ZP_RELAX_DEVICES]);
+  cr_expect(kinds[ZP_RELAX_DEVICE_MEMORY] >= MISFITS / 4 && kinds[ZP_RELAX_DEVICES] >= MISFITS / 4,
+            "%d and %d were checked", kinds[ZP_RELAX_DEVICE_MEMORY], kinds[ZP_RELAX_DEVICES]);
 }
 
 /* The space only grows with the memory, so the best plan never gets slower. */

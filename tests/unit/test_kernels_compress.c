@@ -1,5 +1,5 @@
-/* 1-bit Adam's exchange: several workers in one process against what must hold whatever the numbers are, and against the
- * formulas written out once more. */
+/* 1-bit Adam's exchange: several workers in one process against what must hold whatever the numbers are, and against
+ * the formulas written out once more. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>

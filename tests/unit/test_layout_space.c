@@ -57,8 +57,8 @@ Test(layout, zero_table) {
 }
 
 /* A unit of TINY: 12 d^2 + 13 d elements, each parameter padded to 64: d = 64 needs no padding. Shared: tables and
- * final norm (V d, S d, d and d). With ZeRO 2 each goes up to a multiple of 64 * data; the largest bucket is that of the
- * first unit, which uses both tables, or that of a layer. */
+ * final norm (V d, S d, d and d). With ZeRO 2 each goes up to a multiple of 64 * data; the largest bucket is that of
+ * the first unit, which uses both tables, or that of a layer. */
 Test(layout, buckets_are_padded_to_whole_shards) {
   zp_spec *spec = build_spec(arena, &TINY, gpu_cluster(1), 24);
   zp_lowered *l = lower(spec, 1, false, 1, ZP_RECOMPUTE_NONE);
@@ -77,9 +77,9 @@ Test(layout, buckets_are_padded_to_whole_shards) {
   cr_expect_eq(two.memory.weights, two.flat_elements * 4);
 }
 
-/* EXPERTS: layers of three matrices of 8 experts, 96 x 64 each, none of which needs padding. Two tensor ranks have 4 each,
- * and with groups of 4 ranks one, so that of 8 data ranks 2 hold the same. ZeRO 1 shards the rest over 8, these over 2;
- * f32 and Adam's two moments. */
+/* EXPERTS: layers of three matrices of 8 experts, 96 x 64 each, none of which needs padding. Two tensor ranks have 4
+ * each, and with groups of 4 ranks one, so that of 8 data ranks 2 hold the same. ZeRO 1 shards the rest over 8, these
+ * over 2; f32 and Adam's two moments. */
 Test(layout, experts_over_data_ranks) {
   static const model_size size = {STYLE_EXPERTS, 256, 32, 64, 6, 4, 8, 96, false};
   zp_spec *spec = build_spec(arena, &size, gpu_cluster(1), 64);
@@ -106,8 +106,8 @@ Test(layout, experts_over_data_ranks) {
 }
 
 /* Bytes of a step over 4 tensor x data ranks of one stage: an exchange leaves one of two parts at home, four of them a
- * layer and sample (out and back, either way), of [8 experts, slots] rows of 64; gradients of experts are not summed when
- * nobody else has them, the others' twice over (d - 1) ranks. */
+ * layer and sample (out and back, either way), of [8 experts, slots] rows of 64; gradients of experts are not summed
+ * when nobody else has them, the others' twice over (d - 1) ranks. */
 Test(layout, bytes_between_experts) {
   static const model_size size = {STYLE_EXPERTS, 256, 32, 64, 6, 4, 8, 96, false};
   zp_spec *spec = build_spec(arena, &size, gpu_cluster(1), 8);
@@ -127,7 +127,8 @@ Test(layout, bytes_between_experts) {
 
 /* Two stages of TINY, 4 micro-batches: with ZeRO 2 three, with ZeRO 3 nine passes of 2 ranks over what every unit works
  * with. A layer has 49984 elements, in whole shards 50048; the ends use the tied table (16384), the first positions
- * (2048), the last a norm (64 and 64, each padded to 128). ZeRO 2 gathers every parameter of a stage once more. Tied gradients: each rank sums its half. */
+ * (2048), the last a norm (64 and 64, each padded to 128). ZeRO 2 gathers every parameter of a stage once more. Tied
+ * gradients: each rank sums its half. */
 Test(layout, bytes_of_buckets) {
   zp_spec *spec = build_spec(arena, &TINY, cpu_cluster(), 8);
   zp_lowered *l = lower(spec, 1, false, 1, ZP_RECOMPUTE_NONE);

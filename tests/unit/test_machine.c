@@ -346,8 +346,7 @@ Test(machine, groups_of_the_same_ranks_share_a_communicator) {
   experts.expert = experts.data / 2;
   zp_communicators spread = zp_communicators_of(&cluster, &experts, 1);
   cr_expect_gt(spread.bytes[ZP_COMMUNICATOR_EXPERT], 0);
-  cr_expect_eq(spread.total_bytes,
-               all + spread.bytes[ZP_COMMUNICATOR_EXPERT] + spread.bytes[ZP_COMMUNICATOR_REPLICAS]);
+  cr_expect_eq(spread.total_bytes, all + spread.bytes[ZP_COMMUNICATOR_EXPERT] + spread.bytes[ZP_COMMUNICATOR_REPLICAS]);
   zp_communicators made = zp_communicators_of(&cluster, &four, 1);
   cr_expect_eq(made.bytes[ZP_COMMUNICATOR_TIES], 2 * 20 * mib);
   cr_expect_eq(made.total_bytes, all + tensor + (2 + 2 * 2 + 2) * 20 * mib);

@@ -311,8 +311,8 @@ EACH_DTYPE(cross_entropy) {
 
 /* ---- norm and optimizer ---- */
 
-/* The shard of a rank that holds elements 3000 to 8999; some are not counted. from: where its gradients begin, among all
- * (ZeRO 1) or in a buffer of shards (ZeRO 2). */
+/* The shard of a rank that holds elements 3000 to 8999; some are not counted. from: where its gradients begin, among
+ * all (ZeRO 1) or in a buffer of shards (ZeRO 2). */
 static void check_update(zpr *c, int kind, int64_t from) {
   enum { PARAMS = 3, COUNT = 9000, STATE = 6000, FROM = 3000 };
   used = 0;

@@ -231,8 +231,8 @@ static zp_sharding *spread(int tensor, int expert, const char **reason) {
   return zp_shard_experts(arena, build_model(arena, &EXPERTS), &machine, tensor, expert, false, reason);
 }
 
-/* Slots go out once and come back once, whatever the products between; their gradients do the same. Two tensor ranks have
- * 4 of 8 experts, each of four data ranks one of these, with the slots of all four samples. */
+/* Slots go out once and come back once, whatever the products between; their gradients do the same. Two tensor ranks
+ * have 4 of 8 experts, each of four data ranks one of these, with the slots of all four samples. */
 Test(shard, experts_are_spread_over_data_ranks) {
   const char *reason = NULL;
   for (int tensor = 1; tensor <= 2; tensor++) {
@@ -267,7 +267,8 @@ Test(shard, experts_that_do_not_divide_are_refused) {
   cr_expect(strstr(reason, "expert 3 does not divide the 8 experts"), "%s", reason);
   cr_expect_null(spread(4, 4, &reason));
   cr_expect(strstr(reason, "expert 4 does not divide the 2 experts"), "%s", reason);
-  cr_expect_not_null(spread(3, 3, &reason), "8 experts over 9 ranks: three each of a tensor rank, the last one padding");
+  cr_expect_not_null(spread(3, 3, &reason),
+                     "8 experts over 9 ranks: three each of a tensor rank, the last one padding");
   cr_expect_not_null(zp_shard_refuse_experts(arena, build_model(arena, &GPT), 1, 2));
 }
 

@@ -1,6 +1,6 @@
-/* What `zplan calibrate` found out about the kernels of CPU trainers, as the cost model asks for it. All rates are those
- * of a node's cores together, as shares of the device's (zp_device), like eff_matmul: what changes a device's rates
- * changes these. */
+/* What `zplan calibrate` found out about the kernels of CPU trainers, as the cost model asks for it. All rates are
+ * those of a node's cores together, as shares of the device's (zp_device), like eff_matmul: what changes a device's
+ * rates changes these. */
 #ifndef ZPLAN_CPU_KERNELS_H
 #define ZPLAN_CPU_KERNELS_H
 
@@ -35,9 +35,10 @@ typedef enum zp_product_kind { ZP_PRODUCT_NT, ZP_PRODUCT_NN, ZP_PRODUCT_TN, ZP_P
 typedef struct zp_cpu_kernels {
   zp_rate_table product[ZP_PRODUCT_KINDS]; /* of flop_per_s, by rows, columns and depth of one rank's product */
   zp_rate_table attention[2];              /* of flop_per_s, forward and backward, by sequence and head size */
-  zp_rate_table row_bytes; /* of memory_bytes_per_s: row kernels by the bytes that a call moves on all ranks of a node */
-  double row_flop[2];      /* of flop_per_s: arithmetic of row kernels, forward and gradients */
-  double update, norm;     /* of memory_bytes_per_s: optimizer and sum of squares, which no cache holds */
+  zp_rate_table
+      row_bytes;       /* of memory_bytes_per_s: row kernels by the bytes that a call moves on all ranks of a node */
+  double row_flop[2];  /* of flop_per_s: arithmetic of row kernels, forward and gradients */
+  double update, norm; /* of memory_bytes_per_s: optimizer and sum of squares, which no cache holds */
 } zp_cpu_kernels;
 
 #endif
