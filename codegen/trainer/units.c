@@ -127,6 +127,22 @@ static const char *message_at(const zp_emit *e, const char *field) {
   return zp_format(e->arena, "at(c->arena, s->%s%s)", field, several ? " + mb % MESSAGES * s->message_stride" : "");
 }
 
+/* The last unit of a walk writes where the message to the neighbour is sent from. */
+static void emit_send_place(zp_emit *e, bool up) {
+  zp_buf *out = &e->out;
+  zp_buf_line(out, "    else if (s->%s_elements > 0) {", up ? "out" : "in");
+  zp_buf_line(out, "      zpr_send_wait(c, %s, %s, mb); /* the message before it may still be in the buffer */",
+              chunk_of(e), up ? "true" : "false");
+  zp_buf_line(out, "      u.%s = %s;", up ? "y" : "dx", message_at(e, up ? "send_up" : "send_down"));
+  zp_buf_line(out, "    }");
+}
+
+static void emit_send(zp_emit *e, bool up) {
+  const char *elements = up ? "s->out_elements" : "s->in_elements";
+  zp_buf_line(&e->out, "  if (%s > 0) zpr_send(c, %s, %s, %s, %s, mb);", elements, chunk_of(e), up ? "true" : "false",
+              message_at(e, up ? "send_up" : "send_down"), elements);
+}
+
 /* ---- the walks ---- */
 
 static void emit_forward(zp_emit *e) {
@@ -147,18 +163,10 @@ static void emit_forward(zp_emit *e) {
   emit_unit(e, false);
   zp_buf_line(out, "    u.x = input_of(c, s, slot, j);");
   zp_buf_line(out, "    if (j + 1 < s->n_units) u.y = input_of(c, s, slot, j + 1);");
-  if (pipe) {
-    zp_buf_line(out, "    else if (s->out_elements > 0) {");
-    zp_buf_line(out, "      zpr_send_wait(c, %s, true, mb); /* the message before it may still be in the buffer */",
-                chunk);
-    zp_buf_line(out, "      u.y = %s;", message_at(e, "send_up"));
-    zp_buf_line(out, "    }");
-  }
+  if (pipe) emit_send_place(e, true);
   emit_dispatch(e, ZP_PASS_FORWARD);
   zp_buf_line(out, "  }");
-  if (pipe)
-    zp_buf_line(out, "  if (s->out_elements > 0) zpr_send(c, %s, true, %s, s->out_elements, mb);", chunk,
-                message_at(e, "send_up"));
+  if (pipe) emit_send(e, true);
   zp_buf_line(out, "}");
   zp_buf_puts(out, "\n");
 }
@@ -189,18 +197,11 @@ static void emit_backward(zp_emit *e) {
     zp_buf_line(out, "    if (s->grad[turn] >= 0) u.dy = at(c->arena, s->grad[turn]);");
     zp_buf_line(out, "    if (j > 0) u.dx = at(c->arena, s->grad[1 - turn]);");
   }
-  if (pipe) {
-    zp_buf_line(out, "    else if (s->in_elements > 0) {");
-    zp_buf_line(out, "      zpr_send_wait(c, %s, false, mb);", chunk);
-    zp_buf_line(out, "      u.dx = %s;", message_at(e, "send_down"));
-    zp_buf_line(out, "    }");
-  }
+  if (pipe) emit_send_place(e, false);
   emit_dispatch(e, split ? ZP_PASS_INPUTS : ZP_PASS_BACKWARD);
   zp_buf_line(out, "  }");
   if (zp_emit_pools(e) && !split) zp_buf_line(out, "  leave_slot(chunk, mb);");
-  if (pipe)
-    zp_buf_line(out, "  if (s->in_elements > 0) zpr_send(c, %s, false, %s, s->in_elements, mb);", chunk,
-                message_at(e, "send_down"));
+  if (pipe) emit_send(e, false);
   zp_buf_line(out, "}");
   zp_buf_puts(out, "\n");
 }

@@ -88,7 +88,6 @@ bool zpr_nccl_available(const char **why_not);
 void zpr_nccl_open(zpr *c);
 void zpr_nccl_close(zpr *c);
 void zpr_nccl_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count);
-void zpr_nccl_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *out);
 /* What is called between the two runs as one operation. */
 void zpr_nccl_together(zpr *c, bool begin);
 /* By NCCL's own sum, as zpr_nccl_all_reduce: of activations. */
