@@ -352,8 +352,12 @@ typedef struct zp_traffic {
 /* 1-bit Adam sends a sign an element and an f32 scale for every block of neighbours; a parameter begins at a whole block. */
 enum { ZP_SIGNS_BLOCK = 64, ZP_SIGNS_BLOCK_BYTES = ZP_SIGNS_BLOCK / 8 + 4 };
 zp_traffic zp_program_traffic(const zp_program *program);
-/* Elements of the stage's parameters whose gradients are partial over the tensor ranks (sequence sharding): summed once a step. */
-int64_t zp_partial_elements(const zp_program *program, const zp_stage *stage);
+/* Gradients of a stage that are partial over its tensor ranks (sequence sharding), summed over them once a step: elements of all
+ * data ranks together, and of the data rank that has most. */
+typedef struct zp_partial {
+  int64_t summed, most;
+} zp_partial;
+zp_partial zp_partial_elements(const zp_program *program, const zp_stage *stage);
 
 /* Where the stage holds a shared parameter, in elements; -1 when it does not. */
 int64_t zp_stage_shared(const zp_stage *stage, int param);
