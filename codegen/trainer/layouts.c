@@ -72,7 +72,7 @@ static void emit_run(zp_emit *e, int s, const zp_run *run) {
   const zp_segment_program *seg = &zp_program_lowered(e->program, s)->segments[run->segment];
   const char *spread =
       spreads(e) ? zp_format(e->arena, "%lld, %lld, ", LL(run->spread_base), LL(run->spread_stride)) : "";
-  const char *pending = splits(e) ? zp_format(e->arena, ", %lld, %lld, %s", LL(run->pending), LL(seg->pending_bytes),
+  const char *pending = splits(e) ? zp_format(e->arena, ", %lld, %lld, %s", LL(run->pending), LL(zp_unit_pending_bytes(seg, &e->program->choice)),
                                               seg->keeps_gradient ? "true" : "false")
                                   : "";
   zp_buf_line(&e->out, "         {%s, %lld, %lld, %lld, %lld, %lld, %lld, %s%s%s},",

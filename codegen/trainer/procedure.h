@@ -15,9 +15,11 @@ typedef struct zp_frame {
   int first, last;   /* steps [first, last) */
   const char **name; /* C identifier per buffer, NULL when no step names it */
   bool uses_t, uses_saved, uses_pending, uses_w, uses_g, uses_we, uses_ge, uses_x, uses_y, uses_dy, uses_dx, uses_layer;
-  bool backward;     /* it yields gradients of weights */
+  zp_pass pass;
   zp_bucket *bucket; /* ZeRO 2 and 3: what moves over the data ranks */
   int n_buckets;
+  /* ZeRO 2 and 3: it gathers its parameters; the gradients that it yields wait; it scatters the unit's gradients */
+  bool gathers, keeps_early, scatters;
 } zp_frame;
 
 const char *zp_frame_name(const zp_frame *f, int buffer);
@@ -37,6 +39,8 @@ void zp_emit_find_buckets(zp_frame *f, int segment);
 /* Address of a unit's own parameters (param -1) or of a shared one behind `base`, as C text; NULL: it has none. Arena.
  */
 const char *zp_frame_gathered(const zp_frame *f, int param, bool spread, const char *base);
+/* Address of a gradient that waits for the second part of a split backward, as C text. Arena. */
+const char *zp_frame_early(const zp_frame *f, int use);
 void zp_emit_gathers(zp_frame *f);
 void zp_emit_zeroed_gradients(zp_frame *f);
 void zp_emit_scatters(zp_frame *f);

@@ -7,6 +7,9 @@ void zp_emit_find_buckets(zp_frame *f, int segment) {
   f->bucket = ZP_NEW_ARRAY(f->e->arena, zp_bucket, 2 + f->e->lowered->shared.len);
   if (f->e->program->choice.zero >= 2)
     f->n_buckets = zp_unit_buckets(f->e->lowered, &f->e->program->choice, segment, f->bucket);
+  f->gathers = f->n_buckets > 0 && f->e->program->choice.zero >= 3 && f->pass != ZP_PASS_WEIGHTS;
+  f->scatters = f->n_buckets > 0 && (f->pass == ZP_PASS_BACKWARD || f->pass == ZP_PASS_WEIGHTS);
+  f->keeps_early = f->n_buckets > 0 && f->pass == ZP_PASS_INPUTS;
 }
 
 static const zp_bucket *find(const zp_frame *f, int param, bool spread) {
@@ -32,28 +35,43 @@ static const char *first_element(const zp_frame *f, const zp_bucket *b) {
 }
 
 void zp_emit_gathers(zp_frame *f) {
-  if (f->e->program->choice.zero < 3 || f->n_buckets == 0) return;
+  if (!f->gathers) return;
   zp_buf_line(&f->e->out, "/* Parameters: from the data ranks' shards. */");
   for (int i = 0; i < f->n_buckets; i++)
     zp_buf_line(&f->e->out, "zpr_gather_params(c, %s, %s); /* %lld elements */", first_element(f, &f->bucket[i]),
                 place(f, "w", f->bucket[i].at), ZP_LL(f->bucket[i].elements));
 }
 
+const char *zp_frame_early(const zp_frame *f, int use) {
+  return zp_format(f->e->arena, "at(u->pending, %lld)", ZP_LL(f->seg->early_offset[use]));
+}
+
+/* Where the gradient of a parameter stands in the unit's buckets. */
+static const char *in_bucket(const zp_frame *f, int use) {
+  int param = f->seg->graph->params.data[use].param;
+  int64_t offset = f->seg->param_offset[use];
+  const zp_bucket *bucket = find(f, offset < 0 ? param : -1, f->e->lowered->sharding->param[param].spread);
+  return place(f, "g", bucket->at + (offset < 0 ? 0 : offset));
+}
+
 void zp_emit_zeroed_gradients(zp_frame *f) {
   const zp_graph *g = f->seg->graph;
-  for (int i = 0; i < g->params.len && f->n_buckets > 0; i++) {
+  for (int i = 0; i < g->params.len && (f->scatters || f->keeps_early); i++) {
     int param = g->params.data[i].param;
-    int64_t offset = f->seg->param_offset[i];
-    const zp_bucket *bucket = find(f, offset < 0 ? param : -1, f->e->lowered->sharding->param[param].spread);
-    if (!f->e->lowered->zero_first[param]) continue;
-    zp_buf_line(&f->e->out, "zpr_zero(c, %s, %lld * (int64_t)sizeof(real)); /* %s: only added to */",
-                place(f, "g", bucket->at + (offset < 0 ? 0 : offset)), ZP_LL(f->e->lowered->param_elements[param]),
-                f->model->params.data[param].name);
+    bool early = f->pass != ZP_PASS_BACKWARD && f->seg->early_offset[i] >= 0;
+    long long elements = ZP_LL(f->e->lowered->param_elements[param]);
+    const char *name = f->model->params.data[param].name;
+    if (early && f->scatters)
+      zp_buf_line(&f->e->out, "zpr_copy(c, %s, %s, %lld * (int64_t)sizeof(real)); /* %s: from the first part */",
+                  in_bucket(f, i), zp_frame_early(f, i), elements, name);
+    else if (f->e->lowered->zero_first[param] && (early || f->scatters))
+      zp_buf_line(&f->e->out, "zpr_zero(c, %s, %lld * (int64_t)sizeof(real)); /* %s: only added to */",
+                  early ? zp_frame_early(f, i) : in_bucket(f, i), elements, name);
   }
 }
 
 void zp_emit_scatters(zp_frame *f) {
-  if (f->n_buckets == 0) return;
+  if (!f->scatters) return;
   zp_buf_line(&f->e->out, "/* Gradients: every data rank keeps the sum of its shard. */");
   for (int i = 0; i < f->n_buckets; i++) {
     const zp_bucket *b = &f->bucket[i];

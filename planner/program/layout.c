@@ -156,7 +156,7 @@ static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
   t->carry_elements = max64(t->carry_elements, max64(s->carry_in_elements, s->carry_out_elements));
   t->unit_saved_bytes = max64(t->unit_saved_bytes, s->saved_bytes);
   a->slot_bytes += s->saved_bytes * count;
-  a->pending_bytes += s->pending_bytes * count;
+  a->pending_bytes += zp_unit_pending_bytes(s, a->c) * count;
   a->calls += count;
 }
 
@@ -255,7 +255,7 @@ static void add_run(void *arg, int segment, int64_t first, int64_t count) {
   a->base.whole += stride.whole * count;
   a->base.spread += stride.spread * count;
   a->saved += a->l->segments[segment].saved_bytes * count;
-  a->pending += a->l->segments[segment].pending_bytes * count;
+  a->pending += zp_unit_pending_bytes(&a->l->segments[segment], a->c) * count;
 }
 
 /* Model chunk k runs units cut[k] .. cut[k + 1]. */

@@ -88,8 +88,6 @@ bool zp_choice_is_generated(const zp_choice *choice, const char **why_not) {
   const char *why = NULL;
   for (int i = 0; i < ZP_STATE_COUNT; i++)
     if (choice->home[i].eighths > 0) why = offload[i];
-  if (choice->zero >= 2 && zp_schedule_splits(choice->schedule))
-    why = "ZeRO 2 and 3 with backward in two parts are planned, not generated yet";
   if (why_not) *why_not = why;
   return why == NULL;
 }

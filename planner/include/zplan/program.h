@@ -130,6 +130,8 @@ typedef struct zp_segment_program {
   int64_t saved_bytes;     /* of one unit in one slot, the kept input included (it stands first, at offset 0) */
   int64_t pending_bytes;   /* of one unit: what a split backward hands from BI to BW besides the slot (output gradients, rebuilt
                             * inputs of weight gradients) */
+  int64_t early_bytes;     /* of one unit: gradients that BI yields, which wait behind that with ZeRO 2 and 3 */
+  int64_t *early_offset;   /* bytes in what waits, per graph->params entry; -1: BI adds nothing to it */
   bool keeps_gradient;     /* BW reads the unit's dy: it stands first of what waits, and BI finds it there */
   bool *uses_shared;       /* per entry of zp_lowered.shared */
 } zp_segment_program;
@@ -161,7 +163,7 @@ typedef struct zp_run { /* consecutive iterations of one segment, or one of a pi
   int64_t stride;          /* elements from instance to instance: the segment's, with ZeRO 2 and 3 padded to whole shards */
   int64_t spread_base, spread_stride; /* the same of spread parameters */
   int64_t saved;           /* byte offset of the first instance's area inside a slot; stride: saved_bytes of the segment */
-  int64_t pending;         /* the same inside what waits; stride: pending_bytes of the segment */
+  int64_t pending;         /* the same inside what waits; stride: zp_unit_pending_bytes of the segment */
 } zp_run;
 
 /* A parameter declared outside repeats, as a stage holds it: once, however many segments use it. */
@@ -269,6 +271,14 @@ zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_shar
                              const zp_choice *choice, const char **reason);
 static inline const zp_procedure *zp_backward_of(const zp_segment_program *segment, zp_schedule schedule) {
   return zp_schedule_splits(schedule) ? &segment->split : &segment->backward;
+}
+/* Do gradients of a split backward's first part wait for the second one, which scatters them? */
+static inline bool zp_early_gradients_wait(const zp_choice *choice) {
+  return choice->zero >= 2 && zp_schedule_splits(choice->schedule);
+}
+/* Of one unit, between the parts of a split backward. */
+static inline int64_t zp_unit_pending_bytes(const zp_segment_program *segment, const zp_choice *choice) {
+  return segment->pending_bytes + (zp_early_gradients_wait(choice) ? segment->early_bytes : 0);
 }
 /* Does the step exchange slots in an expert group? */
 bool zp_step_is_exchange(const zp_step *step);
