@@ -40,6 +40,7 @@ static void emit_layout_type(zp_emit *e, int max_runs) {
   if (splits(e)) zp_buf_line(out, "  int64_t pending, pending_count, pending_stride;");
   if (e->program->choice.zero >= 2)
     zp_buf_line(out, "  int64_t param_ring, grad_ring; /* parameters of the unit at work, gathered; its gradients */");
+  if (zp_emit_moves_beside(e)) zp_buf_line(out, "  int64_t ring_stride; /* bytes between the two buffers of a ring */");
   zp_buf_line(out, "  int64_t in_elements, out_elements; /* of one message from below and to above */");
   for (int p = 0; p < e->model->params.len; p++)
     if (e->model->params.data[p].segment < 0)
@@ -54,6 +55,7 @@ static void emit_layout_type(zp_emit *e, int max_runs) {
   zp_buf_line(out, spreads(e) ? "  int64_t layer, base, spread_base;" : "  int64_t layer, base;");
   zp_buf_line(out, splits(e) ? "  char *saved, *pending;" : "  char *saved;");
   zp_buf_line(out, "  real *x, *y, *dy, *dx;");
+  if (zp_emit_moves_beside(e)) zp_buf_line(out, "  real *w, *g; /* its buffers in the rings */");
   zp_buf_line(out, "} unit;");
   zp_buf_puts(out, "\n");
 }
@@ -118,6 +120,8 @@ static void emit_layout(zp_emit *e, int s, int k) {
   emit_chunk_fields(e, st, k);
   if (c->zero >= 2)
     zp_buf_line(out, "     .param_ring = %lld, .grad_ring = %lld,", LL(st->at_param_ring), LL(st->at_grad_ring));
+  if (zp_emit_moves_beside(e))
+    zp_buf_line(out, "     .ring_stride = %lld,", LL(st->bucket_elements * e->lowered->param_bytes));
   zp_buf_printf(out, "     .in_elements = %lld, .out_elements = %lld,", LL(message_elements(e, part)),
                 LL(message_elements(e, part + 1)));
   for (int p = 0; p < e->model->params.len; p++)

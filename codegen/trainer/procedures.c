@@ -182,12 +182,14 @@ static void declare_parameters(const zp_frame *f) {
   zp_buf *out = &f->e->out;
   bool own = false; /* parameters of the segment itself; shared ones are found through the stage's table */
   for (int i = 0; i < f->seg->graph->params.len; i++) own |= f->seg->param_offset[i] >= 0;
-  if (f->gathers)
+  if (f->gathers && zp_emit_moves_beside(f->e) && (f->uses_w || f->uses_we))
+    zp_buf_line(out, "const real *w = u->w;");
+  else if (f->gathers && !zp_emit_moves_beside(f->e))
     zp_buf_line(out, "real *w = at(c->arena, s->param_ring);");
   else if (own && f->uses_w)
     zp_buf_line(out, "const real *w = params(c) + u->base;");
   if (f->scatters)
-    zp_buf_line(out, "real *g = at(c->arena, s->grad_ring);");
+    zp_buf_line(out, zp_emit_moves_beside(f->e) ? "real *g = u->g;" : "real *g = at(c->arena, s->grad_ring);");
   else if (own && f->uses_g)
     zp_buf_line(out, "real *g = grads(c) + u->base;");
   if (own && f->uses_we)
@@ -264,6 +266,7 @@ static void emit_function(zp_emit *e, int segment, zp_stage_mode mode, zp_pass p
 
 void zp_emit_procedures(zp_emit *e, int segment, zp_stage_mode mode) {
   const zp_segment_program *seg = zp_emit_variant(e, segment, mode);
+  zp_emit_move_functions(e, segment, mode);
   emit_function(e, segment, mode, ZP_PASS_FORWARD, &seg->forward);
   if (zp_schedule_splits(e->program->choice.schedule)) {
     emit_function(e, segment, mode, ZP_PASS_INPUTS, &seg->split);

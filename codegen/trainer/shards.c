@@ -7,8 +7,10 @@ void zp_emit_find_buckets(zp_frame *f, int segment) {
   f->bucket = ZP_NEW_ARRAY(f->e->arena, zp_bucket, 2 + f->e->lowered->shared.len);
   if (f->e->program->choice.zero >= 2)
     f->n_buckets = zp_unit_buckets(f->e->lowered, &f->e->program->choice, segment, f->bucket);
-  f->gathers = f->n_buckets > 0 && f->e->program->choice.zero >= 3 && f->pass != ZP_PASS_WEIGHTS;
-  f->scatters = f->n_buckets > 0 && (f->pass == ZP_PASS_BACKWARD || f->pass == ZP_PASS_WEIGHTS);
+  f->gathers = f->n_buckets > 0 && f->e->program->choice.zero >= 3 && f->pass != ZP_PASS_WEIGHTS &&
+               f->pass != ZP_PASS_SCATTER;
+  f->scatters = f->n_buckets > 0 &&
+                (f->pass == ZP_PASS_BACKWARD || f->pass == ZP_PASS_WEIGHTS || f->pass == ZP_PASS_SCATTER);
   f->keeps_early = f->n_buckets > 0 && f->pass == ZP_PASS_INPUTS;
 }
 
@@ -35,7 +37,7 @@ static const char *first_element(const zp_frame *f, const zp_bucket *b) {
 }
 
 void zp_emit_gathers(zp_frame *f) {
-  if (!f->gathers) return;
+  if (!f->gathers || (zp_emit_moves_beside(f->e) && f->pass != ZP_PASS_GATHER)) return;
   zp_buf_line(&f->e->out, "/* Parameters: from the data ranks' shards. */");
   for (int i = 0; i < f->n_buckets; i++)
     zp_buf_line(&f->e->out, "zpr_gather_params(c, %s, %s); /* %lld elements */", first_element(f, &f->bucket[i]),
@@ -71,7 +73,7 @@ void zp_emit_zeroed_gradients(zp_frame *f) {
 }
 
 void zp_emit_scatters(zp_frame *f) {
-  if (!f->scatters) return;
+  if (!f->scatters || (zp_emit_moves_beside(f->e) && f->pass != ZP_PASS_SCATTER)) return;
   zp_buf_line(&f->e->out, "/* Gradients: every data rank keeps the sum of its shard. */");
   for (int i = 0; i < f->n_buckets; i++) {
     const zp_bucket *b = &f->bucket[i];
@@ -79,4 +81,29 @@ void zp_emit_scatters(zp_frame *f) {
     zp_buf_line(&f->e->out, "zpr_scatter_grads(c, %s, %s, %s); /* %lld elements */", first_element(f, b),
                 place(f, "g", b->at), always ? "true" : "mb > 0", ZP_LL(b->elements));
   }
+}
+
+static void emit_move(zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass) {
+  bool gather = pass == ZP_PASS_GATHER;
+  zp_frame f = {
+      .e = e, .seg = zp_emit_variant(e, segment, mode), .model = e->model, .pass = pass};
+  zp_emit_find_buckets(&f, segment);
+  zp_buf_line(&e->out, "static void %s(zpr *c, const layout *s, const unit *u, int64_t mb) {",
+              zp_emit_function_name(e, segment, mode, pass));
+  e->out.indent++;
+  if (f.n_buckets > 0) zp_buf_line(&e->out, gather ? "real *w = u->w;" : "real *g = u->g;");
+  zp_buf_line(&e->out, f.n_buckets > 0 ? "(void)s, (void)u, (void)mb;" : "(void)c, (void)s, (void)u, (void)mb;");
+  if (gather)
+    zp_emit_gathers(&f);
+  else
+    zp_emit_scatters(&f);
+  e->out.indent--;
+  zp_buf_line(&e->out, "}");
+  zp_buf_puts(&e->out, "\n");
+}
+
+void zp_emit_move_functions(zp_emit *e, int segment, zp_stage_mode mode) {
+  if (!zp_emit_moves_beside(e)) return;
+  if (e->program->choice.zero >= 3) emit_move(e, segment, mode, ZP_PASS_GATHER);
+  emit_move(e, segment, mode, ZP_PASS_SCATTER);
 }

@@ -20,7 +20,7 @@ static const char *layout_of(const zp_emit *e) {
   return zp_chunks(&e->program->choice) > 1 ? "&layouts[c->p][chunk]" : "&layouts[c->p]";
 }
 
-static void emit_dispatch(zp_emit *e, zp_pass pass) {
+void zp_emit_dispatch(zp_emit *e, zp_pass pass) {
   zp_buf *out = &e->out;
   zp_buf_line(out, "    switch (r->segment) {");
   for (int s = 0; s < e->lowered->n_segments; s++)
@@ -112,7 +112,7 @@ static void emit_slot(zp_emit *e) {
   zp_buf_line(&e->out, "  char *slot = slot_of(c, s, %smb);", zp_emit_pools(e) ? "chunk, " : "");
 }
 
-static void emit_unit(zp_emit *e, bool pending) {
+void zp_emit_unit(zp_emit *e, bool pending) {
   bool spread = zp_expert_ranks(&e->program->choice) > 1;
   zp_buf_line(&e->out,
               "    unit u = {.layer = r->first + i, .base = r->base + i * r->stride,%s .saved = slot + r->saved + i "
@@ -157,14 +157,17 @@ static void emit_forward(zp_emit *e) {
   if (pipe)
     zp_buf_line(out, "  if (s->in_elements > 0) zpr_recv(c, %s, true, input_of(c, s, slot, 0), s->in_elements, mb);",
                 chunk);
+  zp_emit_before_walk(e, ZP_PASS_FORWARD, "0");
   zp_buf_line(out, "  for (int64_t j = 0; j < s->n_units; j++) {");
   zp_buf_line(out, "    int64_t i;");
   zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
-  emit_unit(e, false);
+  zp_emit_unit(e, false);
   zp_buf_line(out, "    u.x = input_of(c, s, slot, j);");
   zp_buf_line(out, "    if (j + 1 < s->n_units) u.y = input_of(c, s, slot, j + 1);");
   if (pipe) emit_send_place(e, true);
-  emit_dispatch(e, ZP_PASS_FORWARD);
+  zp_emit_before_unit(e, ZP_PASS_FORWARD, "j + 1 < s->n_units", "j + 1");
+  zp_emit_dispatch(e, ZP_PASS_FORWARD);
+  zp_emit_after_unit(e, ZP_PASS_FORWARD);
   zp_buf_line(out, "  }");
   if (pipe) emit_send(e, true);
   zp_buf_line(out, "}");
@@ -174,6 +177,7 @@ static void emit_forward(zp_emit *e) {
 static void emit_backward(zp_emit *e) {
   zp_buf *out = &e->out;
   bool pipe = e->program->choice.pipeline > 1, split = splits(e);
+  zp_pass pass = split ? ZP_PASS_INPUTS : ZP_PASS_BACKWARD;
   const char *chunk = chunk_of(e);
   zp_buf_line(out, "/* All units of this %s backward for micro-batch mb, last unit first%s.",
               zp_chunks(&e->program->choice) > 1 ? "chunk" : "stage",
@@ -185,10 +189,11 @@ static void emit_backward(zp_emit *e) {
   if (pipe)
     zp_buf_line(out, "  if (s->out_elements > 0) zpr_recv(c, %s, false, %s, s->out_elements, mb);", chunk,
                 split ? "gradient_of(c, s, pending, s->n_units - 1)" : "at(c->arena, s->grad[0])");
+  zp_emit_before_walk(e, pass, "s->n_units - 1");
   zp_buf_line(out, "  for (int64_t j = s->n_units - 1; j >= 0; j--) {");
   zp_buf_line(out, split ? "    int64_t i;" : "    int64_t i, turn = (s->n_units - 1 - j) %% 2;");
   zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
-  emit_unit(e, split);
+  zp_emit_unit(e, split);
   zp_buf_line(out, "    u.x = input_of(c, s, slot, j);");
   if (split) {
     zp_buf_line(out, "    u.dy = gradient_of(c, s, pending, j);");
@@ -198,7 +203,9 @@ static void emit_backward(zp_emit *e) {
     zp_buf_line(out, "    if (j > 0) u.dx = at(c->arena, s->grad[1 - turn]);");
   }
   if (pipe) emit_send_place(e, false);
-  emit_dispatch(e, split ? ZP_PASS_INPUTS : ZP_PASS_BACKWARD);
+  zp_emit_before_unit(e, pass, "j > 0", "j - 1");
+  zp_emit_dispatch(e, pass);
+  zp_emit_after_unit(e, pass);
   zp_buf_line(out, "  }");
   if (zp_emit_pools(e) && !split) zp_buf_line(out, "  leave_slot(chunk, mb);");
   if (pipe) emit_send(e, false);
@@ -215,10 +222,12 @@ static void emit_weights(zp_emit *e) {
   zp_buf_line(out, "  for (int64_t j = s->n_units - 1; j >= 0; j--) {");
   zp_buf_line(out, "    int64_t i;");
   zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
-  emit_unit(e, true);
+  zp_emit_unit(e, true);
   zp_buf_line(out, "    u.x = input_of(c, s, slot, j);");
   zp_buf_line(out, "    u.dy = gradient_of(c, s, pending, j);");
-  emit_dispatch(e, ZP_PASS_WEIGHTS);
+  zp_emit_before_unit(e, ZP_PASS_WEIGHTS, NULL, NULL);
+  zp_emit_dispatch(e, ZP_PASS_WEIGHTS);
+  zp_emit_after_unit(e, ZP_PASS_WEIGHTS);
   zp_buf_line(out, "  }");
   if (zp_emit_pools(e)) zp_buf_line(out, "  leave_slot(chunk, mb);");
   zp_buf_line(out, "}");
@@ -228,6 +237,7 @@ static void emit_weights(zp_emit *e) {
 void zp_emit_walks(zp_emit *e) {
   emit_walk(e);
   if (splits(e)) emit_pending(e);
+  zp_emit_beside(e);
   emit_forward(e);
   emit_backward(e);
   if (splits(e)) emit_weights(e);

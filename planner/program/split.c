@@ -82,13 +82,13 @@ static void keep_early_gradients(zp_lowering *l, const zp_procedure *p) {
   out->early_offset = ZP_NEW_ARRAY(l->arena, int64_t, l->graph->params.len + 1);
   for (int use = 0; use < l->graph->params.len; use++) out->early_offset[use] = -1;
   for (int s = 0; s < p->n_inputs; s++)
-    for (int i = 0; i < p->steps.data[s].sums.len; i++) {
-      int use = p->steps.data[s].sums.data[i].use;
-      if (out->early_offset[use] >= 0) continue;
-      out->early_offset[use] = out->pending_bytes + out->early_bytes;
-      int64_t elements = l->lowered->param_elements[l->graph->params.data[use].param];
-      out->early_bytes += zp_round_up(elements * l->lowered->grad_bytes, ZP_ALIGN_BYTES);
-    }
+    for (int i = 0; i < p->steps.data[s].sums.len; i++) out->early_offset[p->steps.data[s].sums.data[i].use] = 0;
+  for (int use = 0; use < l->graph->params.len; use++) {
+    if (out->early_offset[use] < 0) continue;
+    out->early_offset[use] = out->pending_bytes + out->early_bytes;
+    int64_t elements = l->lowered->param_elements[l->graph->params.data[use].param];
+    out->early_bytes += zp_round_up(elements * l->lowered->grad_bytes, ZP_ALIGN_BYTES);
+  }
 }
 
 void zp_lower_split(zp_lowering *l) {

@@ -43,6 +43,13 @@ typedef struct zpr_message_buffer {
   int64_t bytes;
 } zpr_message_buffer;
 
+/* Where work goes, in order: a stream, and pinned memory for its staged pieces. */
+typedef struct zpr_lane {
+  void *stream;
+  char *pinned;
+  bool pinned_busy; /* a copy from it may not have ended */
+} zpr_lane;
+
 struct zpr_device {
   gpu_api api;
   bool emulated;
@@ -60,6 +67,7 @@ struct zpr_device {
   zpr_message_buffer *sends, receive; /* sends: [zpr_message_buffers] */
   bool receive_busy;                  /* as pinned_busy */
   zpr_nccl *nccl;                     /* NULL: messages are staged */
+  struct zpr_beside *beside;          /* NULL: nothing moves beside the units */
 };
 
 static inline gpu_pointer zpr_gpu(const void *p) { return (gpu_pointer)(uintptr_t)p; }
@@ -78,6 +86,10 @@ int64_t zpr_grid(const zpr *c, int64_t work);
 
 /* Starts the kernel of that name. */
 void zpr_sum_parts(zpr *c, const zpd_rank_sum *a);
+
+/* ---- beside.c: what moves while units compute, with ZeRO 2 and 3 ---- */
+void zpr_cuda_beside_open(zpr *c);
+void zpr_cuda_beside_close(zpr *c);
 
 /* ---- how ranks talk (comm.c, nccl.c) ---- */
 /* Collective: chooses NCCL where every rank has a GPU of its own and the library opens, or does as --comm says. */

@@ -105,11 +105,13 @@ void zpr_device_open(zpr *c) {
   zpr_cuda(c, d->api.allocate(&d->scalars, bytes), "get memory for sums");
   zpr_cuda(c, d->api.fill_bytes(d->scalars, 0, bytes, d->stream), "clear the sums");
   zpr_cuda_comm_open(c);
+  zpr_cuda_beside_open(c);
 }
 
 void zpr_device_close(zpr *c) {
   zpr_device *d = c->state->device;
   zpr_cuda_wait(c);
+  zpr_cuda_beside_close(c);
   zpr_cuda_comm_close(c);
   d->api.release(d->scalars);
   d->api.release_host(d->pinned);

@@ -18,9 +18,13 @@ int cublasDestroy_v2(void *handle) {
   return EMU_SUCCESS;
 }
 
+/* There is one handle. */
+static void *products_stream;
+
 EMU_EXPORT(cublasSetStream_v2, (void *handle, void *stream));
 int cublasSetStream_v2(void *handle, void *stream) {
-  (void)handle, (void)stream;
+  (void)handle;
+  products_stream = stream;
   return EMU_SUCCESS;
 }
 
@@ -99,7 +103,7 @@ static int multiply(product p, gpu_pointer a, gpu_pointer b, gpu_pointer y) {
   p.b = emu_host(b, matrix_bytes(p.trans_b ? p.n : p.k, p.trans_b ? p.k : p.n, p.ldb, size));
   p.y = emu_host(y, matrix_bytes(p.m, p.n, p.ldy, size));
   if (!p.a || !p.b || !p.y) return EMU_BLAS_INVALID_VALUE;
-  return emu_later(p.kind == BF16 ? run_bf16 : run_product, &p, sizeof p);
+  return emu_later(products_stream, p.kind == BF16 ? run_bf16 : run_product, &p, sizeof p);
 }
 
 EMU_EXPORT(cublasSgemm_v2, (void *handle, int trans_a, int trans_b, int m, int n, int k, const float *alpha,

@@ -7,7 +7,7 @@
  *   translated when it runs, and one that lies in no allocation is an error;
  *   new memory holds NaN; a page that faults stands behind every allocation;
  *   work runs only when somebody waits for it: a host that reads results too early, or writes memory that a copy has
- *   still to read, gets wrong numbers every time. */
+ *   still to read, gets wrong numbers every time; so does a stream that does not wait for what another one makes. */
 #ifndef ZPLAN_EMULATOR_H
 #define ZPLAN_EMULATOR_H
 
@@ -40,9 +40,9 @@ bool emu_translate(gpu_pointer *word);
 bool emu_is_pinned(const void *memory, size_t bytes);
 
 /* ---- stream.c: work that waits ---- */
-/* Copies the struct behind `work` and runs it when somebody waits. Results of work that failed come then. */
+/* Copies the struct behind `work` and runs it in its turn of the stream, when somebody waits. Results of work that failed come then. */
 typedef int emu_run(void *work);
-int emu_later(emu_run *run, const void *work, size_t bytes);
+int emu_later(void *stream, emu_run *run, const void *work, size_t bytes);
 /* Runs everything; the first error since the last call. */
 int emu_run_all(void);
 

@@ -254,6 +254,14 @@ void zpr_gather_params(zpr *c, int64_t first, void *to);
 /* Sums the bucket's gradients `from` over these ranks; this rank's shard of the sum replaces the one that it has, or is
  * added to it (zero >= 2). Overwrites `from`. Padding counts as zero. */
 void zpr_scatter_grads(zpr *c, int64_t first, void *from, bool add);
+/* GPUs: with ZeRO 2 and 3 buckets move beside the units, in a stream of their own. A ring in the arena has two buffers, 0 and 1,
+ * that neighbouring units use in turn. What is called between zpr_beside and zpr_beside_end (one or more of the two above) runs
+ * when the units have left the buffer; a unit that uses it comes after zpr_ring_wait and before zpr_ring_done. */
+typedef enum zpr_ring { ZPR_PARAM_RING, ZPR_GRAD_RING } zpr_ring;
+void zpr_beside(zpr *c, zpr_ring ring, int64_t buffer);
+void zpr_beside_end(zpr *c, zpr_ring ring, int64_t buffer);
+void zpr_ring_wait(zpr *c, zpr_ring ring, int64_t buffer);
+void zpr_ring_done(zpr *c, zpr_ring ring, int64_t buffer);
 /* Messages along the pipeline, same t and d: from this rank's `chunk` to the next part of the model (up) or the one before.
  * A send returns at once; its buffer may be written again after zpr_send_wait of the same chunk, direction and mb modulo
  * program->messages. Receives wait. Where the next part is on the same stage nothing is sent: the receiver copies. */
