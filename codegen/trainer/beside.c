@@ -1,6 +1,6 @@
-/* Prints how buckets move while units compute (ZeRO 2 and 3 on GPUs): unit j has buffer j % 2 of the rings, its neighbours
- * the other one. The next unit's parameters start to come before a unit begins, its own gradients start to go when it
- * is done. The runtime's events keep readers and writers of a buffer apart (rt.h: zpr_beside). */
+/* Prints how buckets move while units compute (ZeRO 2 and 3 on GPUs): unit j has buffer j % 2 of the rings, its
+ * neighbours the other one. The next unit's parameters start to come before a unit begins, its own gradients start to
+ * go when it is done. The runtime's events keep readers and writers of a buffer apart (rt.h: zpr_beside). */
 #include "emit.h"
 
 bool zp_emit_moves_beside(const zp_emit *e) { return e->gpu && e->program->choice.zero >= 2; }

@@ -7,10 +7,10 @@ void zp_emit_find_buckets(zp_frame *f, int segment) {
   f->bucket = ZP_NEW_ARRAY(f->e->arena, zp_bucket, 2 + f->e->lowered->shared.len);
   if (f->e->program->choice.zero >= 2)
     f->n_buckets = zp_unit_buckets(f->e->lowered, &f->e->program->choice, segment, f->bucket);
-  f->gathers = f->n_buckets > 0 && f->e->program->choice.zero >= 3 && f->pass != ZP_PASS_WEIGHTS &&
-               f->pass != ZP_PASS_SCATTER;
-  f->scatters = f->n_buckets > 0 &&
-                (f->pass == ZP_PASS_BACKWARD || f->pass == ZP_PASS_WEIGHTS || f->pass == ZP_PASS_SCATTER);
+  f->gathers =
+      f->n_buckets > 0 && f->e->program->choice.zero >= 3 && f->pass != ZP_PASS_WEIGHTS && f->pass != ZP_PASS_SCATTER;
+  f->scatters =
+      f->n_buckets > 0 && (f->pass == ZP_PASS_BACKWARD || f->pass == ZP_PASS_WEIGHTS || f->pass == ZP_PASS_SCATTER);
   f->keeps_early = f->n_buckets > 0 && f->pass == ZP_PASS_INPUTS;
 }
 
@@ -85,8 +85,7 @@ void zp_emit_scatters(zp_frame *f) {
 
 static void emit_move(zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass) {
   bool gather = pass == ZP_PASS_GATHER;
-  zp_frame f = {
-      .e = e, .seg = zp_emit_variant(e, segment, mode), .model = e->model, .pass = pass};
+  zp_frame f = {.e = e, .seg = zp_emit_variant(e, segment, mode), .model = e->model, .pass = pass};
   zp_emit_find_buckets(&f, segment);
   zp_buf_line(&e->out, "static void %s(zpr *c, const layout *s, const unit *u, int64_t mb) {",
               zp_emit_function_name(e, segment, mode, pass));

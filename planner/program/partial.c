@@ -1,7 +1,7 @@
-/* Gradients of which every tensor rank has a part (norm weights under sequence sharding). They are summed over the tensor
- * ranks once a step: with ZeRO 0 and 1 on every data rank, with ZeRO 2 and 3 shard by shard, after the units have
- * scattered their buckets, because sums over tensor ranks and over data ranks may come in either order and a shard is
- * less to send. Every layer's norms lie at the same places of its bucket, so one data rank may have most of them. */
+/* Gradients of which every tensor rank has a part (norm weights under sequence sharding). They are summed over the
+ * tensor ranks once a step: with ZeRO 0 and 1 on every data rank, with ZeRO 2 and 3 shard by shard, after the units
+ * have scattered their buckets, because sums over tensor ranks and over data ranks may come in either order and a shard
+ * is less to send. Every layer's norms lie at the same places of its bucket, so one data rank may have most of them. */
 #include "lower_internal.h"
 
 #include <assert.h>

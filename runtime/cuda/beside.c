@@ -72,7 +72,6 @@ static void change_lanes(zpr *c) {
   d->pinned = b->other.pinned;
   d->pinned_busy = b->other.pinned_busy;
   b->other = now;
-
 }
 
 void zpr_beside(zpr *c, zpr_ring ring, int64_t buffer) {

@@ -300,7 +300,8 @@ static zp_json *backward_with_early(const zp_json *plan) {
 Test(plan_space, lies_about_early_gradients_are_found) {
   zp_spec *spec = roomy_spec();
   const zp_plan *plan = plan_of(
-      spec, (zp_choice){.tensor = 1, .pipeline = 4, .data = 2, .zero = 3, .schedule = ZP_SCHEDULE_ZB_H1, .microbatch = 2});
+      spec,
+      (zp_choice){.tensor = 1, .pipeline = 4, .data = 2, .zero = 3, .schedule = ZP_SCHEDULE_ZB_H1, .microbatch = 2});
   for (int k = 0; k < 4; k++) {
     zp_json *json = zp_plan_to_json(arena, plan), *backward = backward_with_early(json);
     cr_assert_not_null(backward);

@@ -1,7 +1,7 @@
-/* What moves beside the units (runtime/cuda/beside.c), on the emulated GPU, whose streams run as late as they may: a walk
- * as trainers have it, with copies for gathers, units and scatters, so that the host waits for nothing in between. Each
- * of the two streams is the first to be waited for, so a missing wait in either direction changes numbers. Forward only
- * gathers, the second part of a split backward only scatters: there no other wait stands in for a missing one. */
+/* What moves beside the units (runtime/cuda/beside.c), on the emulated GPU, whose streams run as late as they may: a
+ * walk as trainers have it, with copies for gathers, units and scatters, so that the host waits for nothing in between.
+ * Each of the two streams is the first to be waited for, so a missing wait in either direction changes numbers. Forward
+ * only gathers, the second part of a split backward only scatters: there no other wait stands in for a missing one. */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include "../device/image.h"
@@ -11,8 +11,15 @@
 enum { UNITS = 5, N = 96, BYTES = N * 8, STEPS = 2 };
 
 /* Regions of the arena: what the update writes, shards, rings, what units read, sums of gradients, the last result. */
-enum { UPDATED, SHARDS = UPDATED + STEPS * UNITS, RINGS = SHARDS + UNITS, READ = RINGS + 4, SUMS = READ + UNITS,
-       RESULT = SUMS + UNITS, REGIONS = RESULT + UNITS };
+enum {
+  UPDATED,
+  SHARDS = UPDATED + STEPS * UNITS,
+  RINGS = SHARDS + UNITS,
+  READ = RINGS + 4,
+  SUMS = READ + UNITS,
+  RESULT = SUMS + UNITS,
+  REGIONS = RESULT + UNITS
+};
 
 static zpr context;
 static zpr_program program;

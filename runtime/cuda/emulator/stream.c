@@ -10,7 +10,7 @@ enum { MOST = 2048, WORK_BYTES = 4608, STREAMS = 8 };
 typedef struct entry {
   int stream;
   bool done;
-  size_t bytes; /* of work */
+  size_t bytes;             /* of work */
   long long record, awaits; /* numbers of records of events, 0: none */
   emu_run *run;             /* NULL: it only waits */
   _Alignas(16) char work[WORK_BYTES];
@@ -90,9 +90,7 @@ int emu_later(void *stream, emu_run *run, const void *work, size_t bytes) {
 
 /* ---- streams ---- */
 
-static struct stream {
-  bool used;
-} streams[STREAMS];
+static struct stream { bool used; } streams[STREAMS];
 
 static int number_of(void *stream) {
   for (int i = 1; i < STREAMS; i++)
