@@ -40,7 +40,6 @@ static const char *why_not_nccl(zpr *c) {
   free(all);
   if (d->emulated) return "the GPU is emulated";
   if (shared) return "several ranks share a GPU";
-  if (c->program->chunks > 1) return "several chunks of a stage would share its channels";
   if (without < 0) return NULL;
   snprintf(reason, sizeof reason, "rank %d has no NCCL%s%s", without, *missing ? ": " : "", missing);
   return reason;
@@ -62,6 +61,7 @@ void zpr_cuda_comm_close(zpr *c) {
   for (int64_t i = 0; d->sends && i < zpr_message_buffers(c->program); i++)
     if (d->sends[i].memory) d->api.release_host(d->sends[i].memory);
   if (d->receive.memory) d->api.release_host(d->receive.memory);
+  if (d->exchange.memory) d->api.release_host(d->exchange.memory);
   free(d->sends);
 }
 
@@ -207,7 +207,7 @@ static void *room(zpr *c, zpr_message_buffer *buffer, int64_t bytes) {
 void zpr_stage_send(zpr *c, const zpr_message *to, const void *data, int64_t count) {
   zpr_device *d = c->state->device;
   if (d->nccl) {
-    zpr_nccl_send(c, to->up, data, count);
+    zpr_nccl_send(c, to, data, count);
     return;
   }
   zpr_host_send_wait(c, to);
@@ -219,7 +219,7 @@ void zpr_stage_send(zpr *c, const zpr_message *to, const void *data, int64_t cou
 
 void zpr_stage_send_wait(zpr *c, const zpr_message *to) {
   if (c->state->device->nccl)
-    zpr_nccl_send_wait(c, to->up);
+    zpr_nccl_send_wait(c, to);
   else
     zpr_host_send_wait(c, to);
 }
@@ -227,7 +227,7 @@ void zpr_stage_send_wait(zpr *c, const zpr_message *to) {
 void zpr_stage_recv(zpr *c, const zpr_message *from, void *data, int64_t count) {
   zpr_device *d = c->state->device;
   if (d->nccl) {
-    zpr_nccl_recv(c, from->up, data, count);
+    zpr_nccl_recv(c, from, data, count);
     return;
   }
   if (d->receive_busy) zpr_cuda_wait(c);

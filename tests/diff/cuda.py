@@ -25,8 +25,8 @@ ARCH = "sm_90"
 EXIT_REFUSED = 1
 
 
-def layout(model, precision, t, p, d, **settings):
-    return trainings.layout(model, t, p, d, SMALL, words=GPU, precision=precision, batch=4, **settings)
+def layout(model, precision, t, p, d, more=None, **settings):
+    return trainings.layout(model, t, p, d, dict(SMALL, **(more or {})), words=GPU, precision=precision, batch=4, **settings)
 
 
 TABLE = (
@@ -38,6 +38,10 @@ TABLE = (
     layout("gpt", "fp32", 1, 1, 1),
     layout("gpt", "fp32", 1, 2, 2, zero=1),
     layout("llama", "fp64", 2, 2, 1, recompute="full"),
+    layout("moe", "fp64", 2, 1, 1, recompute="full"),  # experts cut over tensor ranks
+    layout("moe", "fp64", 1, 2, 2, more={"plan.expert": 2, "model.n": 4}),  # whole ones over data ranks
+    layout("moe", "fp64", 1, 1, 4, zero=1, more={"plan.expert": 2, "model.n": 4}),
+    layout("moe", "fp32", 1, 1, 1),
     layout("llama", "fp32", 2, 1, 1, recompute="selective"),
 )
 

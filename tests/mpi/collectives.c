@@ -314,10 +314,8 @@ int main(int argc, char **argv) {
   test_axis(c, ZPR_DATA, x, spare);
   test_sequence(c, x, 1);
   test_sequence(c, x, 77001);
-  if (!program.device_image) { /* experts are not run on GPUs */
-    test_exchange(c, x, 1);
-    test_exchange(c, x, 77001); /* more than the staging buffer holds */
-  }
+  test_exchange(c, x, 1);
+  test_exchange(c, x, 77001); /* more than the staging buffer holds */
   test_pipeline(c, x, 5);
   test_pipeline(c, x, 400000);
   test_tie(c, x);
