@@ -27,6 +27,11 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(dispatch)                                                                                                          \
   X(combine)                                                                                                           \
   X(combine_grad)                                                                                                      \
+  X(pack_signs)                                                                                                        \
+  X(average_signs)                                                                                                     \
+  X(unpack_signs)                                                                                                      \
+  X(momentum)                                                                                                          \
+  X(frozen_update)                                                                                                     \
   X(optimizer)                                                                                                         \
   X(sum_squares)                                                                                                       \
   X(sum_parts)
@@ -85,6 +90,10 @@ int64_t zpr_grid(const zpr *c, int64_t work);
 
 /* Starts the kernel of that name. */
 void zpr_sum_parts(zpr *c, const zpd_rank_sum *a);
+
+/* update.c: the factor of the gradients to where kernels read it, and the arguments for one block. */
+void zpr_put_grad_scale(zpr *c, double grad_scale);
+zpd_update zpr_update_args(zpr *c, const zpr_block *b, const zpk_update *rule);
 
 /* ---- how ranks talk (comm.c, nccl.c) ---- */
 /* Collective: chooses NCCL where every rank has a GPU of its own and the library opens, or does as --comm says. */
