@@ -191,6 +191,7 @@ static void emit_phrases(zp_emit *e) {
 }
 
 void zp_emit_order(zp_emit *e) {
+  assert(zp_messages_in_order(&e->program->choice, e->program->order, e->program->actions));
   zp_buf *out = &e->out;
   bool loop = is_loop(&e->program->choice);
   if (loop)
