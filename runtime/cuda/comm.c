@@ -23,8 +23,8 @@ static bool share_a_gpu(const zpr *c, const identity *all) {
   return false;
 }
 
-/* NULL when NCCL can be used. The same on all ranks. */
-static const char *why_not_nccl(zpr *c) {
+/* NULL when NCCL can be used. The same on all ranks. An emulated GPU has an emulated NCCL for those who ask for it. */
+static const char *why_not_nccl(zpr *c, bool asked) {
   zpr_device *d = c->state->device;
   static char reason[160];
   const char *missing = "";
@@ -38,7 +38,7 @@ static const char *why_not_nccl(zpr *c) {
   for (int r = c->ranks; r-- > 0;)
     if (!all[r].has_nccl) without = r;
   free(all);
-  if (d->emulated) return "the GPU is emulated";
+  if (d->emulated) return asked ? NULL : "the GPU is emulated";
   if (shared) return "several ranks share a GPU";
   if (without < 0) return NULL;
   snprintf(reason, sizeof reason, "rank %d has no NCCL%s%s", without, *missing ? ": " : "", missing);
@@ -46,7 +46,7 @@ static const char *why_not_nccl(zpr *c) {
 }
 
 void zpr_cuda_comm_open(zpr *c) {
-  const char *asked = c->state->options.comm, *why_not = why_not_nccl(c);
+  const char *asked = c->state->options.comm, *why_not = why_not_nccl(c, asked && strcmp(asked, "nccl") == 0);
   c->state->device->sends = zpr_alloc(c, (size_t)zpr_message_buffers(c->program), sizeof(zpr_message_buffer));
   zpr_error error = {0};
   if (asked && strcmp(asked, "nccl") == 0 && why_not)

@@ -16,7 +16,7 @@
 
 /* ---- opening ---- */
 
-static bool open_api(nccl_api *api, const char **why_not) {
+static bool open_api(nccl_api *api, bool emulated, const char **why_not) {
   static const struct {
     const char *name;
     size_t member;
@@ -24,7 +24,7 @@ static bool open_api(nccl_api *api, const char **why_not) {
 #define NCCL_SYMBOL(member, symbol, arguments) {symbol, offsetof(nccl_api, member)},
       NCCL_FUNCTIONS(NCCL_SYMBOL){"ncclGetErrorString", offsetof(nccl_api, error_text)}};
 #undef NCCL_SYMBOL
-  void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+  void *library = dlopen(emulated ? "libzplan_emulated_gpu.so" : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   *why_not = "libnccl.so.2 cannot be opened";
   if (!library) return false;
   for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
@@ -38,7 +38,7 @@ static bool open_api(nccl_api *api, const char **why_not) {
 
 bool zpr_nccl_available(const char **why_not) {
   nccl_api api;
-  return open_api(&api, why_not);
+  return open_api(&api, false, why_not);
 }
 
 void zpr_nccl_check(zpr *c, int result, const char *what) {
@@ -70,7 +70,7 @@ void zpr_nccl_open(zpr *c) {
   zpr_device *d = c->state->device;
   zpr_nccl *n = d->nccl = zpr_alloc(c, 1, sizeof *n);
   const char *why_not = "";
-  if (!open_api(&n->api, &why_not)) zpr_fail(c, "Z0853", "NCCL cannot be opened: %s", why_not);
+  if (!open_api(&n->api, d->emulated, &why_not)) zpr_fail(c, "Z0853", "NCCL cannot be opened: %s", why_not);
   zpr_nccl_id *all = zpr_alloc(c, (size_t)c->ranks, sizeof *all);
   n->tensor = join_group(c, zpr_axis_group(c, ZPR_TENSOR), all);
   n->data = join_group(c, zpr_axis_group(c, ZPR_DATA), all);
