@@ -5,38 +5,77 @@
  *                     ZeRO 3 every replica its own shards, which may begin and end inside a tensor;
  *   optimizer state   the same, but every replica its own shards from ZeRO 1 on;
  *   in both           tensor rank 0 alone where the tensor is not split. Of experts that are spread over expert groups
- *                     a replica is such a group: its ranks write their own experts.
- * Everybody reads what it holds. */
+ *                     a replica is such a group: its ranks write their own experts;
+ *   errors            of 1-bit Adam: replica d those that it has as a worker, under the number d, and those of the
+ *                     elements that it averages.
+ * Everybody reads what it holds, of errors its own. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "checkpoint.h"
 #include "device.h"
+#include "state.h"
 
-const char *const zpr_file_name[ZPR_FILES] = {"model.safetensors", "optimizer.safetensors"};
-enum { MODEL, OPTIMIZER };
+const char *const zpr_file_name[ZPR_FILES] = {"model.safetensors", "optimizer.safetensors", "errors.safetensors"};
+
+/* 1-bit Adam leaves nothing out before its variance freezes. */
+int zpr_file_count(const zpr *c) {
+  return c->program->freeze_step > 0 && c->frozen_steps > 0 ? ZPR_FILES : ZPR_ERRORS;
+}
 
 /* A kind of value that is kept for every element of every parameter: where, and as what in which file. */
 typedef struct array {
   const char *suffix;
   int64_t offset; /* bytes in the arena */
   bool sharded;   /* this rank has its shards only */
+  int replica;    /* 1 + the replica that has it and moves it; 0: all have it */
 } array;
 
-enum { MOST_ARRAYS = 3 };
+/* With room for a name behind it. The list is the caller's to free. */
+typedef struct array_list {
+  int n;
+  array *array;
+  char (*suffix)[32];
+} array_list;
 
-static int arrays_of(const zpr *c, int file, array list[MOST_ARRAYS]) {
+static void list_errors(zpr *c, array_list *list) {
+  list->n = c->program->data + 1;
+  list->array = zpr_alloc(c, (size_t)list->n, sizeof *list->array);
+  list->suffix = zpr_alloc(c, (size_t)list->n, sizeof *list->suffix);
+  for (int d = 0; d < c->program->data; d++) {
+    snprintf(list->suffix[d], sizeof *list->suffix, ".worker_error.%d", d);
+    list->array[d] = (array){.suffix = list->suffix[d], .offset = c->stage->error, .replica = 1 + d};
+  }
+  list->array[c->program->data] = (array){.suffix = ".server_error", .offset = c->stage->server_error, .sharded = true};
+}
+
+static array_list arrays_of(zpr *c, int file) {
   const zpr_stage *stage = c->stage;
-  if (file == MODEL) {
-    list[0] = (array){"", stage->params, c->program->zero >= 3};
-    return 1;
+  array_list list = {0};
+  if (file == ZPR_ERRORS) {
+    list_errors(c, &list);
+    return list;
+  }
+  list.array = zpr_alloc(c, 3, sizeof *list.array);
+  if (file == ZPR_MODEL) {
+    list.array[list.n++] = (array){.suffix = "", .offset = stage->params, .sharded = c->program->zero >= 3};
+    return list;
   }
   bool sgd = c->program->optimizer == 2, sharded = c->program->zero >= 1;
-  int n = 0;
-  if (c->program->dtype == ZPK_BF16) list[n++] = (array){".master", stage->master, sharded};
-  if (stage->moment1 >= 0) list[n++] = (array){sgd ? ".momentum_buffer" : ".exp_avg", stage->moment1, sharded};
-  if (stage->moment2 >= 0) list[n++] = (array){".exp_avg_sq", stage->moment2, sharded};
-  return n;
+  if (c->program->dtype == ZPK_BF16)
+    list.array[list.n++] = (array){.suffix = ".master", .offset = stage->master, .sharded = sharded};
+  if (stage->moment1 >= 0)
+    list.array[list.n++] =
+        (array){.suffix = sgd ? ".momentum_buffer" : ".exp_avg", .offset = stage->moment1, .sharded = sharded};
+  if (stage->moment2 >= 0)
+    list.array[list.n++] = (array){.suffix = ".exp_avg_sq", .offset = stage->moment2, .sharded = sharded};
+  return list;
+}
+
+static void free_arrays(array_list *list) {
+  free(list->array);
+  free(list->suffix);
 }
 
 static void tensor_name(char name[ZPR_TENSOR_NAME], const zpr_run *run, int64_t i, int k, const char *suffix) {
@@ -51,23 +90,24 @@ static int64_t local_start(const zpr_run *run, int64_t i, int k) {
 
 /* State is kept in what is computed in. */
 static zpk_dtype dtype_of(const zpr *c, int file) {
-  return file == OPTIMIZER && c->program->dtype == ZPK_BF16 ? ZPK_F32 : c->program->dtype;
+  if (file == ZPR_ERRORS) return ZPK_F32;
+  return file == ZPR_OPTIMIZER && c->program->dtype == ZPK_BF16 ? ZPK_F32 : c->program->dtype;
 }
 
 void zpr_file_tensors(zpr *c, int file, zpr_tensors *list) {
-  array arrays[MOST_ARRAYS];
-  int n = arrays_of(c, file, arrays);
+  array_list arrays = arrays_of(c, file);
   char name[ZPR_TENSOR_NAME];
   for (int p = 0; p < c->program->pipeline; p++)
     for (int r = 0; r < c->program->stages[p].n_runs; r++) {
       const zpr_run *run = &c->program->stages[p].runs[r];
       for (int64_t i = 0; i < run->count; i++)
         for (int k = 0; k < run->n_params; k++)
-          for (int a = 0; a < n; a++) {
-            tensor_name(name, run, i, k, arrays[a].suffix);
+          for (int a = 0; a < arrays.n; a++) {
+            tensor_name(name, run, i, k, arrays.array[a].suffix);
             zpr_tensors_add(c, list, name, dtype_of(c, file), &run->params[k], p, local_start(run, i, k));
           }
     }
+  free_arrays(&arrays);
 }
 
 /* ---- transfer ---- */
@@ -121,37 +161,44 @@ static void move_piece(void *arg, int64_t local, int64_t global, int64_t count) 
 static bool writes(zpr *c, const array *a, const zpr_tensor *tensor, const zpr_param *param, int64_t local) {
   if (tensor->stage != c->p || tensor->local != local) return false;
   if (param->split_dim < 0 && c->t != 0) return false;
-  return a->sharded || zpr_part_of(c, param->spread).place == 0;
+  return a->sharded || a->replica > 0 || zpr_part_of(c, param->spread).place == 0;
 }
 
-/* The elements of an array that this rank has of an instance of a run, or more of its neighbours. Optimizer state that
- * is whole stands as the flat buffers do. */
-static void set_range(zpr *c, const array *a, const zpr_run *run, int64_t i, transfer *t) {
-  zpr_slice shard = a->sharded ? zpr_slice_of(c, run, i) : (zpr_slice){0, c->stage->flat_elements, 0};
-  t->begin = shard.begin;
-  t->end = shard.end;
-  t->memory = (char *)zpr_at(c, a->offset) + shard.stored * t->element_bytes;
+/* The elements that this rank has of an array, of an instance of a run or more of its neighbours. What is whole stands
+ * as the flat buffers do; of a server's errors a rank has those of its part. */
+static zpr_slice held(zpr *c, int file, const array *a, const zpr_run *run, int64_t i) {
+  int64_t part = c->stage->flat_elements / c->program->data;
+  if (!a->sharded) return (zpr_slice){0, c->stage->flat_elements, 0};
+  return file == ZPR_ERRORS ? (zpr_slice){c->d * part, (c->d + 1) * part, 0} : zpr_slice_of(c, run, i);
+}
+
+static void move_instance(zpr *c, int file, const zpr_tensors *list, const array *a, const zpr_run *run, int64_t i,
+                          transfer *t) {
+  char name[ZPR_TENSOR_NAME];
+  zpr_slice part = held(c, file, a, run, i);
+  t->begin = part.begin;
+  t->end = part.end;
+  t->memory = (char *)zpr_at(c, a->offset) + part.stored * t->element_bytes;
+  for (int k = 0; k < run->n_params && !t->failed; k++) {
+    tensor_name(name, run, i, k, a->suffix);
+    const zpr_tensor *tensor = zpr_tensors_find(list, name);
+    if (t->write && !writes(c, a, tensor, &run->params[k], local_start(run, i, k))) continue;
+    t->file_offset = list->data_start + tensor->begin;
+    zpr_param_pieces(c, run, i, k, move_piece, t);
+  }
 }
 
 static bool move_all(zpr *c, int file, const zpr_tensors *list, transfer *t) {
-  array arrays[MOST_ARRAYS];
-  int n = arrays_of(c, file, arrays);
-  char name[ZPR_TENSOR_NAME];
+  array_list arrays = arrays_of(c, file);
   t->element_bytes = zpk_bytes(dtype_of(c, file));
-  for (int a = 0; a < n; a++) {
-    for (int r = 0; r < c->stage->n_runs; r++) {
-      const zpr_run *run = &c->stage->runs[r];
-      for (int64_t i = 0; i < run->count; i++)
-        for (int k = 0; k < run->n_params && !t->failed; k++) {
-          tensor_name(name, run, i, k, arrays[a].suffix);
-          const zpr_tensor *tensor = zpr_tensors_find(list, name);
-          if (t->write && !writes(c, &arrays[a], tensor, &run->params[k], local_start(run, i, k))) continue;
-          set_range(c, &arrays[a], run, i, t);
-          t->file_offset = list->data_start + tensor->begin;
-          zpr_param_pieces(c, run, i, k, move_piece, t);
-        }
-    }
+  for (int n = 0; n < arrays.n; n++) {
+    const array *a = &arrays.array[n];
+    if (a->replica > 0 && a->replica != 1 + c->d) continue;
+    for (int r = 0; r < c->stage->n_runs; r++)
+      for (int64_t i = 0; i < c->stage->runs[r].count; i++)
+        move_instance(c, file, list, a, &c->stage->runs[r], i, t);
   }
+  free_arrays(&arrays);
   return !t->failed;
 }
 

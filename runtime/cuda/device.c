@@ -90,7 +90,6 @@ void zpr_device_open(zpr *c) {
   zpr_device *d = c->state->device = zpr_alloc(c, 1, sizeof *d);
   zpr_error error = {0};
   find_gpu(c, &error);
-  if (zpr_expert_ranks(c->program) > 1) zpr_error_set(&error, "Z0851", "experts are not run on GPUs");
   zpr_agree(c, &error);
   zpr_cuda(c, d->api.device_name(d->name, sizeof d->name, d->ordinal), "ask for the GPU's name");
   zpr_cuda(c, d->api.attribute(&d->multiprocessors, GPU_MULTIPROCESSORS, d->ordinal), "ask for the GPU's size");

@@ -350,6 +350,9 @@ int64_t zp_order(const zp_choice *choice, int stage, int64_t microbatches, zp_ac
 int zp_chunk_stage(const zp_choice *choice, int64_t k, int *chunk);
 /* The other way round: which model chunk that is. */
 int64_t zp_model_chunk(const zp_choice *choice, int stage, int chunk);
+/* Does every stage take the messages of a neighbour, upwards and downwards, in the order in which that one sends them? order, length:
+ * of all stages. True of every table that zplan makes; NCCL's messages, which have no tags, count on it. */
+bool zp_messages_in_order(const zp_choice *choice, zp_action *const *order, const int64_t *length);
 /* May the trainer generator print this choice? Otherwise the first reason why not ("saved activations off the device are planned, not generated
  * yet"). */
 bool zp_choice_is_generated(const zp_choice *choice, const char **why_not);
