@@ -43,7 +43,8 @@ bool emu_is_pinned(const void *memory, size_t bytes);
 /* Copies the struct behind `work` and runs it in its turn of the stream, when somebody waits. Results of work that failed come then. */
 typedef int emu_run(void *work);
 int emu_later(void *stream, emu_run *run, const void *work, size_t bytes);
-/* Runs everything; the first error since the last call. */
+/* Runs everything, or what a stream has and waits for; the first error so far. */
 int emu_run_all(void);
+int emu_run_stream(void *stream);
 
 #endif

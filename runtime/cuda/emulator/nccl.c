@@ -1,6 +1,6 @@
 /* NCCL between ranks that have an emulated GPU each (--comm nccl): communicators are folders, messages are files in
- * them. What is checked so is who joins what in which order, how operations match, and what they read and write; not
- * speed, and not how streams wait for each other: the emulated GPU has one queue.
+ * them. What is checked so is who joins what in which order, how operations match, and what they read and write, in
+ * the order of their streams; not speed.
  *
  * Joining waits for all members, as NCCL does. An operation is done in two halves, first what it gives to others and
  * then what it takes from them; between ncclGroupStart and ncclGroupEnd all give before any takes. What is given leaves
@@ -31,6 +31,7 @@ typedef struct communicator {
 /* An operation as its halves see it. `to` and `from` are the host's. */
 typedef enum kind { SEND, RECEIVE, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST } kind;
 typedef struct operation {
+  void *stream;
   kind kind;
   const communicator *comm;
   const char *from;
@@ -81,7 +82,8 @@ static bool take(const communicator *c, int from, int number, char *data, size_t
   FILE *file = fopen(path, "rb");
   if (!file) return false;
   bool good = fread(data, 1, bytes, file) == bytes && fgetc(file) == EOF;
-  if (!good) fprintf(stderr, "emulated NCCL: message %d of rank %d has not the %zu bytes asked for\n", number, from, bytes);
+  if (!good)
+    fprintf(stderr, "emulated NCCL: message %d of rank %d has not the %zu bytes asked for\n", number, from, bytes);
   fclose(file);
   unlink(path);
   return good;
@@ -89,7 +91,7 @@ static bool take(const communicator *c, int from, int number, char *data, size_t
 
 /* ---- communicators ---- */
 
-EMU_EXPORT(ncclGetUniqueId, (unique_id *id));
+EMU_EXPORT(ncclGetUniqueId, (unique_id * id));
 int ncclGetUniqueId(unique_id *id) {
   const char *folder = getenv("TMPDIR");
   int length = snprintf(id->path, sizeof id->path, "%s/zplan-nccl-XXXXXX", folder ? folder : "/tmp");
@@ -240,22 +242,20 @@ static int run_take(void *work) {
 static operation grouped[MOST_GROUPED];
 static int n_grouped, depth;
 
+/* What an operation gives is given at once, after what its stream has before it: the others may wait for it. */
 static int queue(const operation *o, int n) {
   int result = EMU_SUCCESS;
-  bool gives = false;
-  for (int i = 0; i < n && result == EMU_SUCCESS; i++) {
-    result = emu_later(run_give, &o[i], sizeof *o);
-    gives |= o[i].kind != RECEIVE;
-  }
-  if (gives && result == EMU_SUCCESS) result = emu_run_all();
-  for (int i = 0; i < n && result == EMU_SUCCESS; i++) result = emu_later(run_take, &o[i], sizeof *o);
+  for (int i = 0; i < n && result == EMU_SUCCESS; i++) result = emu_later(o[i].stream, run_give, &o[i], sizeof *o);
+  for (int i = 0; i < n && result == EMU_SUCCESS; i++)
+    if (o[i].kind != RECEIVE) result = emu_run_stream(o[i].stream);
+  for (int i = 0; i < n && result == EMU_SUCCESS; i++) result = emu_later(o[i].stream, run_take, &o[i], sizeof *o);
   return result == EMU_SUCCESS ? SUCCESS : SYSTEM_ERROR;
 }
 
 /* Numbers the messages of an operation and lets it wait. from, to: the whole buffers' lengths in bytes. */
-static int start(kind what, communicator *c, const void *from, size_t from_bytes, void *to, size_t to_bytes,
-                 size_t bytes, int type, int peer) {
-  operation o = {.kind = what, .comm = c, .bytes = bytes, .type = type, .peer = peer};
+static int start(void *stream, kind what, communicator *c, const void *from, size_t from_bytes, void *to,
+                 size_t to_bytes, size_t bytes, int type, int peer) {
+  operation o = {.stream = stream, .kind = what, .comm = c, .bytes = bytes, .type = type, .peer = peer};
   if (!c || peer < 0 || peer >= c->ranks || (type != U8 && type != F32 && type != F64 && type != BF16))
     return INVALID_ARGUMENT;
   o.from = from_bytes ? emu_host((gpu_pointer)(size_t)from, from_bytes) : NULL;
@@ -292,44 +292,40 @@ int ncclGroupEnd(void) {
 
 EMU_EXPORT(ncclSend, (const void *from, size_t count, int type, int peer, void *comm, void *stream));
 int ncclSend(const void *from, size_t count, int type, int peer, void *comm, void *stream) {
-  (void)stream;
   size_t bytes = count * size_of(type);
-  return start(SEND, comm, from, bytes, NULL, 0, bytes, type, peer);
+  return start(stream, SEND, comm, from, bytes, NULL, 0, bytes, type, peer);
 }
 
 EMU_EXPORT(ncclRecv, (void *to, size_t count, int type, int peer, void *comm, void *stream));
 int ncclRecv(void *to, size_t count, int type, int peer, void *comm, void *stream) {
-  (void)stream;
   size_t bytes = count * size_of(type);
-  return start(RECEIVE, comm, NULL, 0, to, bytes, bytes, type, peer);
+  return start(stream, RECEIVE, comm, NULL, 0, to, bytes, bytes, type, peer);
 }
 
 EMU_EXPORT(ncclAllReduce, (const void *from, void *to, size_t count, int type, int op, void *comm, void *stream));
 int ncclAllReduce(const void *from, void *to, size_t count, int type, int op, void *comm, void *stream) {
-  (void)op, (void)stream;
+  (void)op;
   size_t bytes = count * size_of(type);
-  return start(ALL_REDUCE, comm, from, bytes, to, bytes, bytes, type, 0);
+  return start(stream, ALL_REDUCE, comm, from, bytes, to, bytes, bytes, type, 0);
 }
 
 EMU_EXPORT(ncclAllGather, (const void *from, void *to, size_t count, int type, void *comm, void *stream));
 int ncclAllGather(const void *from, void *to, size_t count, int type, void *comm, void *stream) {
-  (void)stream;
   size_t bytes = count * size_of(type), ranks = comm ? (size_t)((communicator *)comm)->ranks : 0;
-  return start(ALL_GATHER, comm, from, bytes, to, ranks * bytes, bytes, type, 0);
+  return start(stream, ALL_GATHER, comm, from, bytes, to, ranks * bytes, bytes, type, 0);
 }
 
 EMU_EXPORT(ncclReduceScatter, (const void *from, void *to, size_t count, int type, int op, void *comm, void *stream));
 int ncclReduceScatter(const void *from, void *to, size_t count, int type, int op, void *comm, void *stream) {
-  (void)op, (void)stream;
+  (void)op;
   size_t bytes = count * size_of(type), ranks = comm ? (size_t)((communicator *)comm)->ranks : 0;
-  return start(REDUCE_SCATTER, comm, from, ranks * bytes, to, bytes, bytes, type, 0);
+  return start(stream, REDUCE_SCATTER, comm, from, ranks * bytes, to, bytes, bytes, type, 0);
 }
 
 EMU_EXPORT(ncclBroadcast, (const void *from, void *to, size_t count, int type, int root, void *comm, void *stream));
 int ncclBroadcast(const void *from, void *to, size_t count, int type, int root, void *comm, void *stream) {
-  (void)stream;
   size_t bytes = count * size_of(type);
-  return start(BROADCAST, comm, from, bytes, to, bytes, bytes, type, root);
+  return start(stream, BROADCAST, comm, from, bytes, to, bytes, bytes, type, root);
 }
 
 __attribute__((visibility("default"))) const char *ncclGetErrorString(int result);

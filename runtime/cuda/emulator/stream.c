@@ -98,6 +98,11 @@ static int number_of(void *stream) {
   return stream ? -1 : 0;
 }
 
+int emu_run_stream(void *stream) {
+  int number = number_of(stream);
+  return number < 0 ? EMU_INVALID_VALUE : run_stream(number);
+}
+
 EMU_EXPORT(cuStreamCreate, (void **stream, unsigned flags));
 int cuStreamCreate(void **stream, unsigned flags) {
   (void)flags;
@@ -111,10 +116,7 @@ int cuStreamCreate(void **stream, unsigned flags) {
 }
 
 EMU_EXPORT(cuStreamSynchronize, (void *stream));
-int cuStreamSynchronize(void *stream) {
-  int number = number_of(stream);
-  return number < 0 ? EMU_INVALID_VALUE : run_stream(number);
-}
+int cuStreamSynchronize(void *stream) { return emu_run_stream(stream); }
 
 EMU_EXPORT(cuStreamDestroy_v2, (void *stream));
 int cuStreamDestroy_v2(void *stream) {
