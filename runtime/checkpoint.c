@@ -158,26 +158,28 @@ static bool load_file(zpr *c, const char *folder, int f, bool header_only, zpr_e
 }
 
 /* Rank 0: everything that can be wrong with a checkpoint as a whole, before any rank's memory changes. */
-static int64_t check_checkpoint(zpr *c, const char *folder, zpr_error *error) {
-  int64_t step = -1;
-  if (!zpr_manifest_check(folder, &step, &c->frozen_steps, error)) return -1;
+static void check_checkpoint(zpr *c, const char *folder, zpr_progress *progress, zpr_error *error) {
+  if (!zpr_manifest_check(folder, progress, error)) return;
   for (int f = 0; f < ZPR_FILES; f++)
-    if (!load_file(c, folder, f, true, error)) return -1;
-  return step;
+    if (!load_file(c, folder, f, true, error)) return;
 }
 
 int64_t zpr_checkpoint_load(zpr *c, const char *dir) {
   char folder[ZPR_PATH];
   zpr_error error = {0};
-  int64_t newest = zpr_world_min(c, c->rank == 0 ? zpr_newest_step(dir) : INT64_MAX), step = INT64_MAX;
+  zpr_progress progress = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX}; /* of rank 0; then of all */
+  int64_t newest = zpr_world_min(c, c->rank == 0 ? zpr_newest_step(dir) : INT64_MAX);
   if (newest < 0) return -1;
   zpr_path(folder, "%s/step_%06lld", dir, (long long)newest);
-  if (c->rank == 0) step = check_checkpoint(c, folder, &error);
+  if (c->rank == 0) check_checkpoint(c, folder, &progress, &error);
   zpr_agree(c, &error);
-  step = zpr_world_min(c, step);
-  c->frozen_steps = zpr_world_min(c, c->rank == 0 ? c->frozen_steps : INT64_MAX);
+  progress.step = zpr_world_min(c, progress.step);
+  c->frozen_steps = zpr_world_min(c, progress.frozen_steps);
+  c->skipped_steps = zpr_world_min(c, progress.skipped_steps);
+  int64_t scale = zpr_world_min(c, progress.loss_scale), scale_steps = zpr_world_min(c, progress.scale_steps);
+  zpr_loss_scale_resume(c, scale, scale_steps);
   for (int f = 0; f < ZPR_FILES; f++)
     if (!load_file(c, folder, f, false, &error)) break;
   zpr_agree(c, &error);
-  return step;
+  return progress.step;
 }

@@ -83,7 +83,12 @@ void zpr_remove_leftovers(const char *dir);
 /* ---- manifest (checkpoint_manifest.c) ---- */
 bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, zpr_error *error);
 /* Checks sizes and checksums of the files against the manifest. */
-bool zpr_manifest_check(const char *folder, int64_t *step, int64_t *frozen_steps, zpr_error *error);
+/* What a run has counted: besides the weights and moments all that the next step depends on. */
+typedef struct zpr_progress {
+  int64_t step, frozen_steps, skipped_steps;
+  int64_t loss_scale, scale_steps; /* 0, 0 where the manifest does not say them */
+} zpr_progress;
+bool zpr_manifest_check(const char *folder, zpr_progress *progress, zpr_error *error);
 
 /* ---- the phases of saving (checkpoint.c): begin and publish on rank 0, write on every rank ---- */
 typedef struct zpr_save {

@@ -1,5 +1,7 @@
 /* manifest.json: what a checkpoint is of, and size and checksum of its files. It is written last, so it also says
- * "complete". `frozen_steps`, where there were any: the steps of 1-bit Adam that left the variance as it was.
+ * "complete". Where there were any, `frozen_steps`: the steps of 1-bit Adam that left the variance as it was, and
+ * `skipped_steps`: those that were not applied. In f16 `loss_scale` of the next step, and `scale_steps`, how many steps
+ * in a row have been applied with it.
  *
  *   {"format": "zplan-checkpoint", "version": 1, "model": "gpt_tiny", "dtype": "F32", "step": 120, "samples": 3840,
  * "seed": 1, "files": [{"name": "model.safetensors", "bytes": 4218880, "fnv1a64x8": "0123456789abcdef"}, ...]}
@@ -113,6 +115,9 @@ bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, zpr_error *err
   fprintf(out, ",\n  \"dtype\": \"%s\",\n", zpr_dtype_name(program->dtype));
   fprintf(out, "  \"step\": %" PRId64 ",\n  \"samples\": %" PRId64 ",\n", step, step * program->batch);
   if (c->frozen_steps > 0) fprintf(out, "  \"frozen_steps\": %" PRId64 ",\n", c->frozen_steps);
+  if (c->skipped_steps > 0) fprintf(out, "  \"skipped_steps\": %" PRId64 ",\n", c->skipped_steps);
+  if (program->dtype == ZPK_F16)
+    fprintf(out, "  \"loss_scale\": %" PRId64 ",\n  \"scale_steps\": %" PRId64 ",\n", c->loss_scale, c->scale_steps);
   fprintf(out, "  \"seed\": %" PRIu64 ",\n", program->seed);
   bool good = print_files(out, folder, error);
   if (fclose(out) != 0 && good) {
@@ -147,13 +152,26 @@ static bool read_entry(zpr_json *j, entry *e) {
   return !j->failed;
 }
 
+/* Where the number of a key goes; NULL when it is no count. */
+static int64_t *count_of(zpr_progress *progress, const char *key) {
+  static const struct {
+    const char *key;
+    size_t offset;
+  } counts[] = {{"step", offsetof(zpr_progress, step)},
+                {"frozen_steps", offsetof(zpr_progress, frozen_steps)},
+                {"skipped_steps", offsetof(zpr_progress, skipped_steps)},
+                {"loss_scale", offsetof(zpr_progress, loss_scale)},
+                {"scale_steps", offsetof(zpr_progress, scale_steps)}};
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+    if (strcmp(key, counts[i].key) == 0) return (int64_t *)(void *)((char *)progress + counts[i].offset);
+  return NULL;
+}
+
 /* Entries in any order; each of our files must be there. */
-static bool read_manifest(const char *text, size_t bytes, int64_t *step, int64_t *frozen_steps,
-                          entry files[ZPR_FILES]) {
+static bool read_manifest(const char *text, size_t bytes, zpr_progress *progress, entry files[ZPR_FILES]) {
   char key[64], format[64] = "";
   int64_t version = 0;
-  *step = -1;
-  *frozen_steps = 0;
+  *progress = (zpr_progress){.step = -1};
   zpr_json j = zpr_json_open(text, bytes);
   zpr_json_object(&j);
   while (zpr_json_key(&j, key, sizeof key)) {
@@ -161,10 +179,8 @@ static bool read_manifest(const char *text, size_t bytes, int64_t *step, int64_t
       zpr_json_string(&j, format, sizeof format);
     else if (strcmp(key, "version") == 0)
       zpr_json_int(&j, &version);
-    else if (strcmp(key, "step") == 0)
-      zpr_json_int(&j, step);
-    else if (strcmp(key, "frozen_steps") == 0)
-      zpr_json_int(&j, frozen_steps);
+    else if (count_of(progress, key))
+      zpr_json_int(&j, count_of(progress, key));
     else if (strcmp(key, "files") != 0)
       zpr_json_skip(&j);
     else
@@ -177,7 +193,9 @@ static bool read_manifest(const char *text, size_t bytes, int64_t *step, int64_t
   }
   for (int f = 0; f < ZPR_FILES; f++)
     if (!files[f].name[0]) return false;
-  return zpr_json_done(&j) && strcmp(format, "zplan-checkpoint") == 0 && version == 1 && *step >= *frozen_steps;
+  return zpr_json_done(&j) && strcmp(format, "zplan-checkpoint") == 0 && version == 1 &&
+         progress->step >= progress->frozen_steps && progress->step >= progress->skipped_steps &&
+         progress->loss_scale <= ZPR_MOST_LOSS_SCALE;
 }
 
 static bool check_file(const char *folder, const entry *e, zpr_error *error) {
@@ -199,7 +217,7 @@ static bool check_file(const char *folder, const entry *e, zpr_error *error) {
   return false;
 }
 
-bool zpr_manifest_check(const char *folder, int64_t *step, int64_t *frozen_steps, zpr_error *error) {
+bool zpr_manifest_check(const char *folder, zpr_progress *progress, zpr_error *error) {
   char path[ZPR_PATH], *text = malloc(LONGEST_MANIFEST);
   entry files[ZPR_FILES] = {0};
   zpr_path(path, "%s/manifest.json", folder);
@@ -207,7 +225,7 @@ bool zpr_manifest_check(const char *folder, int64_t *step, int64_t *frozen_steps
   int64_t bytes = text && fd >= 0 ? read_full(fd, (unsigned char *)text, LONGEST_MANIFEST) : -1;
   if (bytes < 0) zpr_error_set(error, "Z0812", "cannot read \"%s\": %s", path, strerror(errno));
   bool good = bytes >= 0;
-  if (good && !read_manifest(text, (size_t)bytes, step, frozen_steps, files)) {
+  if (good && !read_manifest(text, (size_t)bytes, progress, files)) {
     zpr_error_set(error, "Z0812", "\"%s\" is corrupt: it is not the manifest of a checkpoint", path);
     good = false;
   }

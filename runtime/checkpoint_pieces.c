@@ -33,7 +33,7 @@ static int arrays_of(const zpr *c, int file, array list[MOST_ARRAYS]) {
   }
   bool sgd = c->program->optimizer == 2, sharded = c->program->zero >= 1;
   int n = 0;
-  if (c->program->dtype == ZPK_BF16) list[n++] = (array){".master", stage->master, sharded};
+  if (zpk_is_narrow(c->program->dtype)) list[n++] = (array){".master", stage->master, sharded};
   if (stage->moment1 >= 0) list[n++] = (array){sgd ? ".momentum_buffer" : ".exp_avg", stage->moment1, sharded};
   if (stage->moment2 >= 0) list[n++] = (array){".exp_avg_sq", stage->moment2, sharded};
   return n;
@@ -51,7 +51,7 @@ static int64_t local_start(const zpr_run *run, int64_t i, int k) {
 
 /* State is kept in what is computed in. */
 static zpk_dtype dtype_of(const zpr *c, int file) {
-  return file == OPTIMIZER && c->program->dtype == ZPK_BF16 ? ZPK_F32 : c->program->dtype;
+  return file == OPTIMIZER && zpk_is_narrow(c->program->dtype) ? ZPK_F32 : c->program->dtype;
 }
 
 void zpr_file_tensors(zpr *c, int file, zpr_tensors *list) {

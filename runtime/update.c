@@ -166,7 +166,7 @@ static double squares_of_step(const zpr *c, double squares) {
 static void update(zpr *c, double lr, double grad_scale) {
   const zpr_program *p = c->program;
   const zpr_updater *u = c->state->updater;
-  double t = (double)(c->step + 1), t2 = t - (double)c->frozen_steps - zpr_is_frozen(c); /* updates of the variance */
+  double t = (double)(c->step + 1 - c->skipped_steps), t2 = t - (double)c->frozen_steps - zpr_is_frozen(c); /* updates of the variance */
   zpk_update rule = {.dtype = p->dtype,
                      .kind = p->optimizer,
                      .lr = lr,
@@ -208,10 +208,13 @@ zpr_step_result zpr_finish_step(zpr *c, double lr, int signal) {
   double sum[VALUES] = {[SQUARES] = sum_squares(c), [LOSS] = c->t == 0 ? c->loss : 0};
   for (int i = 0; i < 3; i++) sum[SIGNALS + i] = signal == signals[i];
   zpr_world_sum(c, sum, VALUES);
-  zpr_step_result result = {.loss = sum[LOSS], .grad_norm = sqrt(squares_of_step(c, sum[SQUARES]))};
+  double scale = (double)c->loss_scale;
+  zpr_step_result result = {.loss = sum[LOSS], .grad_norm = sqrt(squares_of_step(c, sum[SQUARES])) / scale};
   for (int i = 0; i < 3 && result.signal == 0; i++)
     if (sum[SIGNALS + i] > 0) result.signal = signals[i];
   result.applied = isfinite(result.loss) && isfinite(result.grad_norm);
-  if (result.applied) update(c, lr, clip_factor(c->program->clip, result.grad_norm));
+  if (result.applied) update(c, lr, clip_factor(c->program->clip, result.grad_norm) / scale);
+  result.rescaled = !result.applied && zpr_loss_scale_can_fall(c);
+  zpr_loss_scale_step(c, result.applied);
   return result;
 }

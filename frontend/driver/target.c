@@ -35,13 +35,6 @@ static void check_target(zp_run_state *run, const zp_spec *spec) {
   zp_diag_help(d, "give --arch, for example --arch sm_90%s", mixed ? "" : ", or write arch = \"sm_90\" in the device");
 }
 
-static void check_precision(zp_run_state *run, const zp_spec *spec) {
-  if (spec->train.precision != ZP_PREC_MIXED_FP16) return;
-  zp_diag *d = zp_report(run->diags, ZP_Z0702, spec->train.span,
-                         "trainers compute in fp32, fp64 or mixed_bf16; mixed_fp16 is planned but not generated");
-  zp_diag_help(d, "set precision = \"mixed_bf16\" or \"fp32\"");
-}
-
 /* The node of a graph that routes tokens to experts; NULL: there is none. */
 static const zp_node *routing_node(const zp_graph *graph) {
   for (int n = 0; n < graph->nodes.len; n++)
@@ -61,7 +54,6 @@ static void check_experts(zp_run_state *run, const zp_spec *spec) {
 
 bool zp_can_generate(zp_run_state *run, const zp_spec *spec) {
   check_target(run, spec);
-  check_precision(run, spec);
   check_experts(run, spec);
   if (spec->train.data.kind == ZP_DATA_NONE) {
     zp_diag *d =

@@ -17,7 +17,7 @@ typedef struct unique_id {
 } unique_id;
 _Static_assert(sizeof(unique_id) <= ZPR_GATHER_BYTES, "an id travels in one control message");
 
-enum { NCCL_F32 = 7, NCCL_F64 = 8, NCCL_BF16 = 9, NCCL_SUM = 0 }; /* ncclDataType_t, ncclRedOp_t */
+enum { NCCL_F16 = 6, NCCL_F32 = 7, NCCL_F64 = 8, NCCL_BF16 = 9, NCCL_SUM = 0 }; /* ncclDataType_t, ncclRedOp_t */
 #define SCRATCH_BYTES ((int64_t)64 << 20) /* where shares of a sum arrive, on the GPU, outside the arena */
 
 /* name of the member, symbol, arguments; all return 0 for success */
@@ -170,7 +170,7 @@ void zpr_nccl_close(zpr *c) {
 /* ---- collectives ---- */
 
 static int type_of(const zpr *c) {
-  static const int type[] = {[ZPK_F32] = NCCL_F32, [ZPK_F64] = NCCL_F64, [ZPK_BF16] = NCCL_BF16};
+  static const int type[] = {[ZPK_F32] = NCCL_F32, [ZPK_F64] = NCCL_F64, [ZPK_BF16] = NCCL_BF16, [ZPK_F16] = NCCL_F16};
   return type[c->program->dtype];
 }
 

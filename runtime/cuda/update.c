@@ -45,7 +45,7 @@ void zpr_square_blocks(zpr *c, const zpr_block *blocks, int64_t n, double *squar
 void zpr_update_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule) {
   zpr_device *d = c->state->device;
   const zpr_stage *stage = c->stage;
-  bool mixed = rule->dtype == ZPK_BF16;
+  bool mixed = zpk_is_narrow(rule->dtype);
   int64_t size = zpk_bytes(rule->dtype), state_size = zpk_real_bytes(rule->dtype);
   char *master = mixed ? zpr_at(c, stage->master) : NULL;
   char *param = zpr_at(c, stage->params), *grad = zpr_at(c, stage->grads);

@@ -108,6 +108,9 @@ typedef struct zp_train {
   int64_t steps;   /* derived from tokens when only that was given */
   int64_t tokens;  /* as written; 0 when steps was given */
   zp_precision precision;
+  /* MIXED_FP16: what gradients are multiplied by at the start, a power of two, and steps without overflow after which it
+   * doubles; window 0: it stays as it is. Of other precisions 0. */
+  int64_t loss_scale, scale_window;
   zp_optimizer_kind optimizer;
   double lr, beta1, beta2, eps, weight_decay, momentum;
   int64_t freeze_step; /* 1-bit Adam: steps of plain Adam, as written; 0: not written, ask zp_freeze_step */
