@@ -159,7 +159,7 @@ void zpr_ce_loss(zpr *c, const void *stat, int ranks, int64_t rows, int64_t voca
               .vocabulary = vocabulary,
               .rows = rows,
               .ranks = ranks,
-              .scale = zpr_gradient_weight(c),
+              .scale = c->token_weight,
               .loss = (double *)(void *)zpr_gpu_host(d->scalars) + ZPR_LOSS};
   zpr_launch(c, &d->kernels.ce_loss, &a, sizeof a, 1, 1, 1, ZPD_CE_THREADS);
 }
