@@ -130,6 +130,11 @@ typedef struct zp_train {
   zp_span span, batch_span, precision_span, schedule_span;
 } zp_train;
 
+/* 16-bit operands, fp32 master weights. */
+static inline bool zp_is_mixed(const zp_train *train) {
+  return train->precision == ZP_PREC_MIXED_FP16 || train->precision == ZP_PREC_MIXED_BF16;
+}
+
 /* Steps of plain Adam before 1-bit Adam freezes the variance: as written, otherwise 15 % of the steps, the share that the
  * authors of arXiv 2102.02888 took for BERT-Large, and at least one. */
 static inline int64_t zp_freeze_step(const zp_train *train) {
