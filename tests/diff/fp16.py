@@ -13,7 +13,9 @@
 6. A fixed scale that is too high ends the run; wrong scales and what does not go with fp16 is refused.
 
 Bounds. A stored value is off by up to 2^-11 of its size, an eighth of bf16's: bf16.py's bounds / 8. Measured on 22 November 2026: losses of
-layouts within SEE_LAYOUT_LOSS, norms SEE_LAYOUT_NORM; one rank against f64 SEE_F64.
+layouts within 9.8e-5, norms 1.1e-3; one rank against f64 1.1e-4 and 1.3e-3; on the emulated GPU 4.9e-6 and 3.3e-5. Experts have bf16.py's own
+bounds: nearly equal scores are rarer by as much, but a token that goes to the other expert changes as much as it does there (measured
+1.2e-3 and 9.1e-3; one rank against f64 3.1e-3 and 2.1e-2).
 """
 import argparse
 import json
@@ -50,6 +52,10 @@ GPU = (small("gpt", 1, 2, 2, zero=1), small("llama", 2, 1, 1, sequence=True))
 OVERFLOW = (case("gpt", 2, 1, 2), case("gpt", 1, 1, 2, zero=1), case("gpt", 1, 2, 2, zero=2), case("gpt", 1, 1, 2, zero=3))
 
 
+def share(model):
+    return bf16.EXPERTS_SHARE if model == "moe" else SHARE
+
+
 def check_layouts(suite):
     references = {}
     for model, more in (("gpt", None), ("llama", None), ("moe", {"model.n": 8})):
@@ -57,9 +63,9 @@ def check_layouts(suite):
         want = references[model] = suite.train(one)
         trainings.sanity(suite.tally, one.name, want)
         suite.compare("%sone rank against f64" % bf16.experts(model), want, suite.train(bf16.case(model, 1, 1, 1, more, precision="fp64")),
-                      SHARE * bf16.share(model), "f64 " + model)
+                      share(model), "f64 " + model)
     for one in CPU:
-        suite.compare("%slayouts" % bf16.experts(one.model), suite.train(one), references[one.model], SHARE * bf16.share(one.model), one.name)
+        suite.compare("%slayouts" % bf16.experts(one.model), suite.train(one), references[one.model], share(one.model), one.name)
     for one in GPU:
         want = suite.train(small(one.model, 1, 1, 1), cuda.STEPS)
         suite.compare("emulated GPU", suite.train(one, cuda.STEPS, cuda.GPU), want, SHARE * bf16.GPU_SHARE, "GPU " + one.name)
