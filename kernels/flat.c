@@ -24,9 +24,7 @@ double zpk_sum_squares(zpk_dtype dtype, const void *x, int64_t begin, int64_t en
   return sum;
 }
 
-void zpk_fill(zpk_dtype dtype, void *y, double value, int64_t count) {
-  ZPK_BY_DTYPE(dtype, fill, y, value, count);
-}
+void zpk_fill(zpk_dtype dtype, void *y, double value, int64_t count) { ZPK_BY_DTYPE(dtype, fill, y, value, count); }
 
 void zpk_sum_parts(zpk_dtype dtype, void *out, const void *const *part, int n, int64_t begin, int64_t end) {
   ZPK_BY_DTYPE(dtype, sum_parts, out, part, n, begin, end);

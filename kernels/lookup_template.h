@@ -33,8 +33,8 @@ ZPK_CLONES static void NAME(position_grad)(const ELEM *restrict dy, int64_t ld, 
 /* All rows of a word are summed in f32 and rounded once: added one by one to a 16-bit sum, the rows of a frequent word
  * would soon be too small to change it. The rows of a word are found by comparing ids, once for BLOCK columns. */
 ZPK_CLONES static void NAME(embedding_grad)(const int32_t *ids, const ELEM *restrict dy, int64_t first_row,
-                                           int64_t n_rows, int64_t rows, int64_t cols, ELEM *restrict table_grad,
-                                           int64_t begin, int64_t end) {
+                                            int64_t n_rows, int64_t rows, int64_t cols, ELEM *restrict table_grad,
+                                            int64_t begin, int64_t end) {
   float sum[BLOCK];
   for (int64_t at = begin; at < end; at += BLOCK) {
     int64_t n = end - at < BLOCK ? end - at : BLOCK;

@@ -126,10 +126,11 @@ static void format_step(zpr *c, char *buf, size_t size, const zpr_record *r, dou
   if (isfinite(r->mfu)) snprintf(mfu, sizeof mfu, "  mfu %.1f%%", r->mfu * 100);
   if (r->loss_scale > 0) snprintf(scale, sizeof scale, "  scale %lld", (long long)r->loss_scale);
   long long eta = (long long)(eta_s + 0.5);
-  snprintf(buf, size,
-           "step %lld/%lld  loss %.6f  gnorm %.4f%s  lr %.2e  ms %.1f%s  cpu %.1f  tok/s %.0f%s  eta %lld:%02lld:%02lld",
-           (long long)r->step, (long long)steps, r->loss, fabs(r->grad_norm), scale, r->lr, r->step_ms, plan, cpu_ms,
-           r->tokens_per_s, mfu, eta / 3600, eta / 60 % 60, eta % 60);
+  snprintf(
+      buf, size,
+      "step %lld/%lld  loss %.6f  gnorm %.4f%s  lr %.2e  ms %.1f%s  cpu %.1f  tok/s %.0f%s  eta %lld:%02lld:%02lld",
+      (long long)r->step, (long long)steps, r->loss, fabs(r->grad_norm), scale, r->lr, r->step_ms, plan, cpu_ms,
+      r->tokens_per_s, mfu, eta / 3600, eta / 60 % 60, eta % 60);
 }
 
 /* Columns of the screen. The terminal that mpirun makes has none; `zplan run` passes those of the real one in COLUMNS.

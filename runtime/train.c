@@ -4,7 +4,8 @@
  * it, and end with status 130, 143 and 0. A second signal of the same kind ends the process at once.
  *
  * A step whose loss or gradient norm is not finite changes nothing and is told; after BAD_STEPS in a row the run ends.
- * Those do not count whose gradients a lower loss scale may mend: finite loss, and a scale that can fall (loss_scale.c).
+ * Those do not count whose gradients a lower loss scale may mend: finite loss, and a scale that can fall
+ * (loss_scale.c).
  */
 #include <math.h>
 #include <signal.h>

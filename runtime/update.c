@@ -166,7 +166,7 @@ static double squares_of_step(const zpr *c, double squares) {
 static void update(zpr *c, double lr, double grad_scale) {
   const zpr_program *p = c->program;
   const zpr_updater *u = c->state->updater;
-  double t = (double)(c->step + 1 - c->skipped_steps); /* updates of the parameters, this one included */
+  double t = (double)(c->step + 1 - c->skipped_steps);        /* updates of the parameters, this one included */
   double t2 = t - (double)c->frozen_steps - zpr_is_frozen(c); /* of the variance */
   zpk_update rule = {.dtype = p->dtype,
                      .kind = p->optimizer,

@@ -27,7 +27,7 @@ typedef struct zp_emit {
   LLVMModuleRef module;
   LLVMBuilderRef builder;
   LLVMTypeRef real, integer; /* integer: as wide as real */
-  LLVMTypeRef elem;          /* what operands are stored as: real; half, or i16 for bf16, which are computed with in f32 */
+  LLVMTypeRef elem; /* what operands are stored as: real; half, or i16 for bf16, which are computed with in f32 */
   LLVMTypeRef i1, i8, i32, i64, pointer;
   zpk_dtype dtype;
   int elem_bytes, real_bytes, vector_bytes;

@@ -35,7 +35,8 @@ static void emit_gpu(zp_buf *out, bool mpi, const char *arch, const char *define
                 "-ffp-contract=off -fno-exceptions -fno-rtti -DZPD_HOST%s%s $(ZPLAN_INCLUDE) -x c++ - -o $@ -lm -ldl",
                 space, element);
   else
-    zp_buf_line(out, "\t$(NVCC) -std=c++17 -arch=%s -cubin%s%s $(ZPLAN_INCLUDE) kernels.cu -o $@", arch, space, element);
+    zp_buf_line(out, "\t$(NVCC) -std=c++17 -arch=%s -cubin%s%s $(ZPLAN_INCLUDE) kernels.cu -o $@", arch, space,
+                element);
 }
 
 const char *zp_emit_makefile(const zp_emit *e, const char *arch) {

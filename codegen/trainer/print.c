@@ -106,7 +106,8 @@ zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_
   zp_buf_line(&e.out, "#include <zplan/rt.h>");
   zp_buf_puts(&e.out, "\n");
   if (zp_emit_mixed(&e))
-    zp_buf_line(&e.out, "typedef uint16_t real; /* operands: %s, computed with in f32 */", zp_trainer_dtype(plan) == ZPK_F16 ? "f16" : "bf16");
+    zp_buf_line(&e.out, "typedef uint16_t real; /* operands: %s, computed with in f32 */",
+                zp_trainer_dtype(plan) == ZPK_F16 ? "f16" : "bf16");
   else
     zp_buf_line(&e.out, "typedef %s real;", e.lowered->compute_bytes == 8 ? "double" : "float");
   zp_buf_puts(&e.out, "\n");

@@ -210,7 +210,8 @@ void zp_read_loss_scale(zp_reader *reader, const zp_env *env, const zp_attr *att
   }
   bool power = train->loss_scale > 0 && (train->loss_scale & (train->loss_scale - 1)) == 0;
   if (power && train->loss_scale <= MOST_SCALE) return;
-  zp_diag *d = zp_report(reader->diags, ZP_Z0306, attr->value->span, "a loss scale is a power of two from 1 to %d", MOST_SCALE);
+  zp_diag *d =
+      zp_report(reader->diags, ZP_Z0306, attr->value->span, "a loss scale is a power of two from 1 to %d", MOST_SCALE);
   zp_diag_help(d, "dividing by it again then rounds nothing: 32768, 65536");
 }
 

@@ -14,8 +14,8 @@ typedef struct product {
   const char *a, *b;
   char *y;
   zpk_dtype dtype;
-  /* 16-bit operands: ZPR_PRODUCT_BYTES for each worker; how many products are added up before a result is rounded, and how many
-   * bytes their operands are apart. */
+  /* 16-bit operands: ZPR_PRODUCT_BYTES for each worker; how many products are added up before a result is rounded, and
+   * how many bytes their operands are apart. */
   char *tiles;
   int64_t terms, a_term, b_term;
 } product;
@@ -74,7 +74,8 @@ static void tiles_narrow(const product *p, int worker) {
 }
 
 typedef void gemm_fn(const product *p, int worker);
-static gemm_fn *const gemm[] = {[ZPK_F32] = openblas_f32, [ZPK_F64] = openblas_f64, [ZPK_BF16] = tiles_narrow, [ZPK_F16] = tiles_narrow};
+static gemm_fn *const gemm[] = {
+    [ZPK_F32] = openblas_f32, [ZPK_F64] = openblas_f64, [ZPK_BF16] = tiles_narrow, [ZPK_F16] = tiles_narrow};
 
 static char *tiles_of(zpr *c) { return zpk_is_narrow(c->program->dtype) ? zpr_at(c, c->stage->products) : NULL; }
 

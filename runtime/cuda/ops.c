@@ -55,8 +55,9 @@ void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t 
   if (m == 0 || n == 0) return;
   zpr_comm_progress(c);
   if (zpk_is_narrow(c->program->dtype))
-    result = d->api.gemm(d->blas, trans_b, trans_a, (int)n, (int)m, (int)k, &one, zpr_gpu(b), narrow, (int)ldb, zpr_gpu(a),
-                         narrow, (int)lda, &add, zpr_gpu(y), narrow, (int)ldy, GPU_COMPUTE_F32, GPU_ANY_ALGORITHM);
+    result =
+        d->api.gemm(d->blas, trans_b, trans_a, (int)n, (int)m, (int)k, &one, zpr_gpu(b), narrow, (int)ldb, zpr_gpu(a),
+                    narrow, (int)lda, &add, zpr_gpu(y), narrow, (int)ldy, GPU_COMPUTE_F32, GPU_ANY_ALGORITHM);
   else if (c->program->dtype == ZPK_F64)
     result = d->api.gemm_f64(d->blas, trans_b, trans_a, (int)n, (int)m, (int)k, &one_f64, zpr_gpu(b), (int)ldb,
                              zpr_gpu(a), (int)lda, &add_f64, zpr_gpu(y), (int)ldy);

@@ -67,7 +67,8 @@ static inline int64_t bigram_place(int64_t *end, int64_t bytes) {
 }
 
 static inline void bigram_layout(bigram *b, int T, int D, int zero, zpk_dtype dtype) {
-  int64_t size = zpk_bytes(dtype), real = zpk_real_bytes(dtype), cols = (BIGRAM_V + T - 1) / T, rows = BIGRAM_MICRO * BIGRAM_S, end = 0;
+  int64_t size = zpk_bytes(dtype), real = zpk_real_bytes(dtype), cols = (BIGRAM_V + T - 1) / T,
+          rows = BIGRAM_MICRO * BIGRAM_S, end = 0;
   int64_t microbatches = BIGRAM_BATCH / D / BIGRAM_MICRO;
   zpr_stage *s = &b->stage;
   s->flat_elements = (BIGRAM_V * cols + D - 1) / D * D;

@@ -13,7 +13,9 @@ static inline float as_float(uint32_t bits) {
 }
 
 /* A stored number is off by up to this share of its size, and f16 below 2^-14 by up to narrow_least. */
-static inline double narrow_unit(zpk_dtype dtype) { return dtype == ZPK_F16 ? 0x1p-11 : dtype == ZPK_BF16 ? 0x1p-8 : 0; }
+static inline double narrow_unit(zpk_dtype dtype) {
+  return dtype == ZPK_F16 ? 0x1p-11 : dtype == ZPK_BF16 ? 0x1p-8 : 0;
+}
 static inline double narrow_least(zpk_dtype dtype) { return dtype == ZPK_F16 ? 0x1p-25 : 0; }
 
 static inline double wide_of(zpk_dtype dtype, uint16_t x) {

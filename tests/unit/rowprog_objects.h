@@ -101,8 +101,8 @@ static inline void check_all(bench *b, zpk_dtype type, double bound) {
 }
 
 /* Compiles for a target and compares all nodes with the oracle. */
-static inline void check_sizes(const int64_t *sizes, int n_sizes, zpk_dtype dtype, const char *cpu, const char *features,
-                               double bound) {
+static inline void check_sizes(const int64_t *sizes, int n_sizes, zpk_dtype dtype, const char *cpu,
+                               const char *features, double bound) {
   bench *b = calloc(1, sizeof *b);
   bench_open(b, sizes, n_sizes, dtype, cpu, features);
   check_all(b, dtype, bound);

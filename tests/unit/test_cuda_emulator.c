@@ -226,7 +226,8 @@ Test(cuda_emulator, shared_memory_is_fresh_for_every_block) {
     } args = {found};
     host_object o = host_load(text, dtype);
     cr_assert_eq(host_run(&o, "fresh", &args, 3, 32), 0);
-    for (int i = 0; i < 3 * 32; i++) cr_assert(isnan(dtype == ZPK_F64 ? found[i] : (double)((float *)found)[i]), "%d", i);
+    for (int i = 0; i < 3 * 32; i++)
+      cr_assert(isnan(dtype == ZPK_F64 ? found[i] : (double)((float *)found)[i]), "%d", i);
     host_unload(&o);
   }
 }

@@ -242,8 +242,8 @@ static void optimizer(zpk_dtype dtype, int kind, bool decay) {
     zpk_update u = settings(dtype, kind, step);
     for (int i = 0; i < N; i++) {
       put(dtype, g, i, gradient(i, step));
-      torch_step(&u, decay, step == 1, zpk_is_narrow(dtype) ? get(dtype, g, i) : gradient(i, step), &want_p[i], &want_m[i],
-                 &want_v[i]);
+      torch_step(&u, decay, step == 1, zpk_is_narrow(dtype) ? get(dtype, g, i) : gradient(i, step), &want_p[i],
+                 &want_m[i], &want_v[i]);
     }
     zpd_update a = device_update(&u, decay, &u.grad_scale);
     a.param = p, a.grad = g, a.m = m, a.v = kind == 2 ? NULL : v, a.count = N;

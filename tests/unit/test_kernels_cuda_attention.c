@@ -117,9 +117,10 @@ Test(kernels_cuda_attention, cpu_kernels_agree) {
     zpk_attention_grad(&cpu.a, 0, 4, 0);
     run_device(&k, &device);
     int64_t rows = 300, ld = cpu.a.dq_ld;
-    double *want = malloc((size_t)(rows * ld) * sizeof *want), bound = dtype == ZPK_F64   ? 4e-15
-                                                                       : dtype == ZPK_F32 ? 2e-6
- : 2 * narrow_unit((zpk_dtype)dtype);
+    double *want = malloc((size_t)(rows * ld) * sizeof *want), bound = dtype == ZPK_F64 ? 4e-15
+                                                                       : dtype == ZPK_F32
+                                                                           ? 2e-6
+                                                                           : 2 * narrow_unit((zpk_dtype)dtype);
     for (int64_t i = 0; i < rows * ld; i++) want[i] = i % ld < 8 * 48 ? get((zpk_dtype)dtype, cpu.d_qkv, i) : 0;
     for (int64_t r = 0; r < rows; r++) /* what lies between rows is nobody's */
       for (int64_t c = 8 * 48; c < ld; c++) put((zpk_dtype)dtype, device.d_qkv, r * ld + c, 0);

@@ -1,5 +1,5 @@
-/* CPU kernels of bf16 and f16: against those of f64 on the same numbers, each result rounded once; and the rounding itself.
- * Attention is in test_kernels_attention.c, row kernels are in test_rowprog_llvm.c. */
+/* CPU kernels of bf16 and f16: against those of f64 on the same numbers, each result rounded once; and the rounding
+ * itself. Attention is in test_kernels_attention.c, row kernels are in test_rowprog_llvm.c. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -53,7 +53,8 @@ EITHER(rounding) {
     else if (fabsf(x) <= (float)wide((uint16_t)largest) || dtype == ZPK_F16)
       cr_assert_eq(got, nearest((double)x), "%a", (double)x);
   }
-  float beyond = dtype == ZPK_F16 ? 65520 : as_float(0x7F7FFFFF), below = dtype == ZPK_F16 ? 65519 : as_float(0x7F7F7FFF);
+  float beyond = dtype == ZPK_F16 ? 65520 : as_float(0x7F7FFFFF),
+        below = dtype == ZPK_F16 ? 65519 : as_float(0x7F7F7FFF);
   uint16_t sum = nearest(1);
   zpk_round(dtype, &beyond, &got, 1);
   cr_assert_eq(got, largest + 1, "beyond the largest number lies infinity");
@@ -88,8 +89,8 @@ static void check(pair p, int64_t count, const char *what) {
   for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(p.exact[i]));
   for (int64_t i = 0; i < count; i++) {
     double error = fabs(wide(p.narrow[i]) - p.exact[i]);
-    cr_assert(error <= narrow_unit(dtype) * fabs(p.exact[i]) + narrow_least(dtype) + 1e-6 * largest, "%s: element %d is %g, not %g", what, (int)i,
-              wide(p.narrow[i]), p.exact[i]);
+    cr_assert(error <= narrow_unit(dtype) * fabs(p.exact[i]) + narrow_least(dtype) + 1e-6 * largest,
+              "%s: element %d is %g, not %g", what, (int)i, wide(p.narrow[i]), p.exact[i]);
   }
 }
 

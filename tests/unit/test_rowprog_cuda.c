@@ -121,10 +121,11 @@ static void check_models(const int64_t *sizes, int n_sizes, zpk_dtype dtype, dou
   free(m);
 }
 
-/* Sanitizers, whose compilation takes several times longer, see half of the sizes in f64 and the others in f32, bf16 and
- * f16. */
+/* Sanitizers, whose compilation takes several times longer, see half of the sizes in f64 and the others in f32, bf16
+ * and f16. */
 static void check_shapes(const int64_t *sizes, int n_sizes, zpk_dtype dtype) {
-  const double bounds[] = {[ZPK_F32] = f32_bound, [ZPK_F64] = f64_bound, [ZPK_BF16] = bf16_bound, [ZPK_F16] = f16_bound};
+  const double bounds[] = {
+      [ZPK_F32] = f32_bound, [ZPK_F64] = f64_bound, [ZPK_BF16] = bf16_bound, [ZPK_F16] = f16_bound};
   double bound = bounds[dtype];
   int half = n_sizes / 2;
   if (!sanitized)

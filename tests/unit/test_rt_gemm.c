@@ -10,9 +10,7 @@ static double value(int64_t i) { return (double)((i * 7919) % 101) / 101 - 0.5; 
 static double get(zpk_dtype d, const void *x, int64_t i) { return get_as(d, x, i); }
 
 /* 16 bits round a result once; the sums are f32. */
-static double bound_of(zpk_dtype d, double want) {
-  return d == ZPK_F64 ? 1e-12 : 1e-4 + narrow_unit(d) * fabs(want);
-}
+static double bound_of(zpk_dtype d, double want) { return d == ZPK_F64 ? 1e-12 : 1e-4 + narrow_unit(d) * fabs(want); }
 
 static void *matrix(zpk_dtype d, int64_t count, int64_t salt) {
   void *x = malloc((size_t)(count * zpk_bytes(d)));

@@ -61,7 +61,7 @@ static int run_narrow(void *work) {
   for (int64_t j = 0; j < p->n; j++)
     for (int64_t i = 0; i < p->m; i++) {
       float sum = 0;
-      for (int64_t l = 0; l < p->k; l++) 
+      for (int64_t l = 0; l < p->k; l++)
         sum += widen(p->kind, a[i * a_row + l * a_step]) * widen(p->kind, b[j * b_col + l * b_step]);
       uint16_t *to = y + j * p->ldy + i;
       float before = p->beta == 0 ? 0 : (float)p->beta * widen(p->kind, *to);
@@ -82,7 +82,8 @@ static bool sizes_fit(const product *p) {
 }
 
 static int multiply(product p, gpu_pointer a, gpu_pointer b, gpu_pointer y) {
-  static const size_t sizes[] = {[F32] = sizeof(float), [F64] = sizeof(double), [BF16] = sizeof(uint16_t), [F16] = sizeof(uint16_t)};
+  static const size_t sizes[] = {
+      [F32] = sizeof(float), [F64] = sizeof(double), [BF16] = sizeof(uint16_t), [F16] = sizeof(uint16_t)};
   size_t size = sizes[p.kind];
   if (!sizes_fit(&p)) return EMU_BLAS_INVALID_VALUE;
   if (p.m == 0 || p.n == 0) return EMU_SUCCESS;
