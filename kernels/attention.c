@@ -14,7 +14,7 @@ static const zpk_attention_level *level(void) {
 int64_t zpk_attention_workspace(zpk_dtype dtype, int64_t S, int64_t hd, int64_t group, bool backward) {
   int64_t ld = zpk_padded_head(dtype, hd), padded_S = (S + BLOCK - 1) / BLOCK * BLOCK;
   int64_t forward_elements = 2 * padded_S * ld + BLOCK * (2 * ld + BLOCK);
-  int64_t backward_elements = BLOCK * (8 * ld + 2 * BLOCK) + (dtype == ZPK_BF16 ? group * S * ld : 0);
+  int64_t backward_elements = BLOCK * (8 * ld + 2 * BLOCK) + (zpk_is_narrow(dtype) ? group * S * ld : 0);
   return (backward ? backward_elements : forward_elements) * zpk_real_bytes(dtype);
 }
 

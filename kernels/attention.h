@@ -20,7 +20,7 @@ static inline int64_t zpk_padded_head(zpk_dtype dtype, int64_t hd) {
 typedef void zpk_attention_task(const zpk_attention_args *args, int64_t b, int64_t g, void *workspace);
 
 typedef struct zpk_attention_level {
-  zpk_attention_task *forward[3], *backward[3]; /* by zpk_dtype */
+  zpk_attention_task *forward[ZPK_DTYPES], *backward[ZPK_DTYPES]; /* by zpk_dtype */
 } zpk_attention_level;
 
 extern const zpk_attention_level zpk_attention_base;

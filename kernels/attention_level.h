@@ -2,18 +2,8 @@
  */
 #include <string.h>
 
-#include "real_f32.h"
-#include "attention_tile.h"
-#include "attention_forward.h"
-#include "attention_backward.h"
-#include "real_f64.h"
-#include "attention_tile.h"
-#include "attention_forward.h"
-#include "attention_backward.h"
-#include "real_bf16.h"
-#include "attention_tile.h"
-#include "attention_forward.h"
-#include "attention_backward.h"
+#define TEMPLATE "attention_template.h"
+#include "every_dtype.h"
 
-const zpk_attention_level LEVEL = {.forward = {forward_f32, forward_f64, forward_bf16},
-                                   .backward = {backward_f32, backward_f64, backward_bf16}};
+const zpk_attention_level LEVEL = {.forward = {forward_f32, forward_f64, forward_bf16, forward_f16},
+                                   .backward = {backward_f32, backward_f64, backward_bf16, backward_f16}};

@@ -14,36 +14,20 @@ static int64_t valid_columns(int64_t V, int64_t first_col, int64_t vocabulary) {
   return valid < 0 ? 0 : valid > V ? V : valid;
 }
 
-#include "real_f32.h"
-#include "cross_entropy_template.h"
-#include "real_f64.h"
-#include "cross_entropy_template.h"
-#include "real_bf16.h"
-#include "cross_entropy_template.h"
+#define TEMPLATE "cross_entropy_template.h"
+#include "every_dtype.h"
 
 void zpk_ce_stats(zpk_dtype dtype, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary,
                   const int32_t *labels, void *stat, int64_t begin, int64_t end) {
-  if (dtype == ZPK_F64)
-    ce_stats_f64(logits, V, first_col, vocabulary, labels, stat, begin, end);
-  else if (dtype == ZPK_BF16)
-    ce_stats_bf16(logits, V, first_col, vocabulary, labels, stat, begin, end);
-  else
-    ce_stats_f32(logits, V, first_col, vocabulary, labels, stat, begin, end);
+  ZPK_BY_DTYPE(dtype, ce_stats, logits, V, first_col, vocabulary, labels, stat, begin, end);
 }
 
 double zpk_ce_loss(zpk_dtype dtype, const void *stat, int ranks, int64_t rows, int64_t vocabulary,
                    const int32_t *labels, void *lse, int64_t begin, int64_t end) {
-  if (dtype == ZPK_F64) return ce_loss_f64(stat, ranks, rows, vocabulary, labels, lse, begin, end);
-  if (dtype == ZPK_BF16) return ce_loss_bf16(stat, ranks, rows, vocabulary, labels, lse, begin, end);
-  return ce_loss_f32(stat, ranks, rows, vocabulary, labels, lse, begin, end);
+  return ZPK_BY_DTYPE(dtype, ce_loss, stat, ranks, rows, vocabulary, labels, lse, begin, end);
 }
 
 void zpk_ce_grad(zpk_dtype dtype, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary,
                  const int32_t *labels, const void *lse, double scale, void *dlogits, int64_t begin, int64_t end) {
-  if (dtype == ZPK_F64)
-    ce_grad_f64(logits, V, first_col, vocabulary, labels, lse, scale, dlogits, begin, end);
-  else if (dtype == ZPK_BF16)
-    ce_grad_bf16(logits, V, first_col, vocabulary, labels, lse, scale, dlogits, begin, end);
-  else
-    ce_grad_f32(logits, V, first_col, vocabulary, labels, lse, scale, dlogits, begin, end);
+  ZPK_BY_DTYPE(dtype, ce_grad, logits, V, first_col, vocabulary, labels, lse, scale, dlogits, begin, end);
 }

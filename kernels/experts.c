@@ -63,57 +63,28 @@ static void gate_grad(const zpk_routing *r, const double *score, const int32_t *
 
 enum { BLOCK = 256 }; /* columns whose sums are kept at once */
 
-#include "real_f32.h"
-#include "experts_template.h"
-#include "real_f64.h"
-#include "experts_template.h"
-#include "real_bf16.h"
-#include "experts_template.h"
+#define TEMPLATE "experts_template.h"
+#include "every_dtype.h"
 
 void zpk_top_k_gate(const zpk_routing *r, const void *score, void *weight, int32_t *slot, int64_t begin, int64_t end) {
-  if (r->dtype == ZPK_F64)
-    top_k_gate_f64(r, score, weight, slot, begin, end);
-  else if (r->dtype == ZPK_BF16)
-    top_k_gate_bf16(r, score, weight, slot, begin, end);
-  else
-    top_k_gate_f32(r, score, weight, slot, begin, end);
+  ZPK_BY_DTYPE(r->dtype, top_k_gate, r, score, weight, slot, begin, end);
 }
 
 void zpk_top_k_gate_grad(const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight,
                          double loss_scale, void *d_score, int64_t begin, int64_t end) {
-  if (r->dtype == ZPK_F64)
-    top_k_gate_grad_f64(r, score, slot, d_weight, loss_scale, d_score, begin, end);
-  else if (r->dtype == ZPK_BF16)
-    top_k_gate_grad_bf16(r, score, slot, d_weight, loss_scale, d_score, begin, end);
-  else
-    top_k_gate_grad_f32(r, score, slot, d_weight, loss_scale, d_score, begin, end);
+  ZPK_BY_DTYPE(r->dtype, top_k_gate_grad, r, score, slot, d_weight, loss_scale, d_score, begin, end);
 }
 
 void zpk_dispatch(const zpk_routing *r, const void *x, const int32_t *slot, void *out, int64_t begin, int64_t end) {
-  if (r->dtype == ZPK_F64)
-    dispatch_f64(r, x, slot, out, begin, end);
-  else if (r->dtype == ZPK_BF16)
-    dispatch_bf16(r, x, slot, out, begin, end);
-  else
-    dispatch_f32(r, x, slot, out, begin, end);
+  ZPK_BY_DTYPE(r->dtype, dispatch, r, x, slot, out, begin, end);
 }
 
 void zpk_combine(const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, void *out, int64_t begin,
                  int64_t end) {
-  if (r->dtype == ZPK_F64)
-    combine_f64(r, y, weight, slot, out, begin, end);
-  else if (r->dtype == ZPK_BF16)
-    combine_bf16(r, y, weight, slot, out, begin, end);
-  else
-    combine_f32(r, y, weight, slot, out, begin, end);
+  ZPK_BY_DTYPE(r->dtype, combine, r, y, weight, slot, out, begin, end);
 }
 
 void zpk_combine_grad(const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, const void *d_out,
                       void *dy, void *d_weight, int64_t begin, int64_t end) {
-  if (r->dtype == ZPK_F64)
-    combine_grad_f64(r, y, weight, slot, d_out, dy, d_weight, begin, end);
-  else if (r->dtype == ZPK_BF16)
-    combine_grad_bf16(r, y, weight, slot, d_out, dy, d_weight, begin, end);
-  else
-    combine_grad_f32(r, y, weight, slot, d_out, dy, d_weight, begin, end);
+  ZPK_BY_DTYPE(r->dtype, combine_grad, r, y, weight, slot, d_out, dy, d_weight, begin, end);
 }

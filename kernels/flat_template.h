@@ -11,8 +11,8 @@ ZPK_CLONES static double NAME(block_squares)(const ELEM *restrict x, int64_t cou
   return lane[0];
 }
 
-static void NAME(fill)(ELEM *y, REAL value, int64_t count) {
-  for (int64_t i = 0; i < count; i++) y[i] = PUT(value);
+static void NAME(fill)(ELEM *y, double value, int64_t count) {
+  for (int64_t i = 0; i < count; i++) y[i] = PUT((REAL)value);
 }
 
 /* Columns in blocks that stay in registers or the nearest cache, so that a sum is rounded to ELEM once. */

@@ -10,25 +10,13 @@
 #include "clones.h"
 #include <zplan/zpk.h>
 
-#include "real_f32.h"
-#include "optimizer_template.h"
-#include "real_f64.h"
-#include "optimizer_template.h"
-#include "real_bf16.h"
-#include "optimizer_template.h"
+#define TEMPLATE "optimizer_template.h"
+#include "every_dtype.h"
 
 void zpk_optimizer(const zpk_update *u, bool decay, void *param, const void *grad, void *m, void *v, int64_t begin,
                    int64_t end) {
-  bool sgd = u->kind == 2;
-  switch (u->dtype) {
-  case ZPK_F32:
-    sgd ? sgd_f32(u, decay, param, grad, m, begin, end) : adam_f32(u, decay, param, grad, m, v, begin, end);
-    break;
-  case ZPK_F64:
-    sgd ? sgd_f64(u, decay, param, grad, m, begin, end) : adam_f64(u, decay, param, grad, m, v, begin, end);
-    break;
-  case ZPK_BF16:
-    sgd ? sgd_bf16(u, decay, param, grad, m, begin, end) : adam_bf16(u, decay, param, grad, m, v, begin, end);
-    break;
-  }
+  if (u->kind == 2)
+    ZPK_BY_DTYPE(u->dtype, sgd, u, decay, param, grad, m, begin, end);
+  else
+    ZPK_BY_DTYPE(u->dtype, adam, u, decay, param, grad, m, v, begin, end);
 }

@@ -9,6 +9,7 @@
 #undef ELEM
 #undef GET
 #undef PUT
+#undef NARROW
 #define REAL float
 #define ELEM float
 #define GET(x) (x)

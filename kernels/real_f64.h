@@ -8,6 +8,7 @@
 #undef ELEM
 #undef GET
 #undef PUT
+#undef NARROW
 #define REAL double
 #define ELEM double
 #define GET(x) (x)

@@ -167,7 +167,8 @@ static void tell_of_errors(const zpr *c, const zpr_manifest *m) {
   if (m->error_ranks == 0)
     fprintf(stderr, "note: the checkpoint does not hold the errors of 1-bit Adam, they start at zero\n");
   else
-    fprintf(stderr, "note: the checkpoint holds the errors of 1-bit Adam on %lld data ranks; on %d they start at zero\n",
+    fprintf(stderr,
+            "note: the checkpoint holds the errors of 1-bit Adam on %lld data ranks; on %d they start at zero\n",
             (long long)m->error_ranks, c->program->data);
 }
 
@@ -183,17 +184,21 @@ int64_t zpr_checkpoint_load(zpr *c, const char *dir) {
   char folder[ZPR_PATH];
   zpr_error error = {0};
   int64_t newest = zpr_world_min(c, c->rank == 0 ? zpr_newest_step(dir) : INT64_MAX);
-  zpr_manifest manifest = {INT64_MAX, INT64_MAX, INT64_MAX};
+  zpr_manifest m = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX}; /* of rank 0; then of all */
   if (newest < 0) return -1;
   zpr_path(folder, "%s/step_%06lld", dir, (long long)newest);
-  if (c->rank == 0) check_checkpoint(c, folder, &manifest, &error);
+  if (c->rank == 0) check_checkpoint(c, folder, &m, &error);
   zpr_agree(c, &error);
-  manifest.step = zpr_world_min(c, manifest.step);
-  manifest.frozen_steps = c->frozen_steps = zpr_world_min(c, manifest.frozen_steps);
-  manifest.error_ranks = zpr_world_min(c, manifest.error_ranks);
-  if (c->rank == 0) tell_of_errors(c, &manifest);
-  for (int f = 0; f < files_to_load(c, &manifest); f++)
+  m.step = zpr_world_min(c, m.step);
+  m.frozen_steps = c->frozen_steps = zpr_world_min(c, m.frozen_steps);
+  m.error_ranks = zpr_world_min(c, m.error_ranks);
+  c->skipped_steps = zpr_world_min(c, m.skipped_steps);
+  m.loss_scale = zpr_world_min(c, m.loss_scale);
+  m.scale_steps = zpr_world_min(c, m.scale_steps);
+  zpr_loss_scale_resume(c, m.loss_scale, m.scale_steps);
+  if (c->rank == 0) tell_of_errors(c, &m);
+  for (int f = 0; f < files_to_load(c, &m); f++)
     if (!load_file(c, folder, f, false, &error)) break;
   zpr_agree(c, &error);
-  return manifest.step;
+  return m.step;
 }

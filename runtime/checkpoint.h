@@ -84,10 +84,11 @@ void zpr_remove_leftovers(const char *dir);
 
 /* ---- manifest (checkpoint_manifest.c) ---- */
 bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, zpr_error *error);
-/* What a manifest says of its checkpoint. */
+/* What a manifest says of its checkpoint: besides the weights and moments all that the next step depends on. */
 typedef struct zpr_manifest {
-  int64_t step, frozen_steps;
-  int64_t error_ranks; /* data ranks whose errors it holds; 0: it has no file of them */
+  int64_t step, frozen_steps, skipped_steps;
+  int64_t error_ranks;             /* data ranks whose errors of 1-bit Adam it holds; 0: it has no file of them */
+  int64_t loss_scale, scale_steps; /* 0, 0 where the manifest does not say them */
 } zpr_manifest;
 /* Reads it, and checks sizes and checksums of the files against it. */
 bool zpr_manifest_check(const char *folder, zpr_manifest *manifest, zpr_error *error);

@@ -1,6 +1,8 @@
 /* manifest.json: what a checkpoint is of, and size and checksum of its files. It is written last, so it also says
- * "complete". `frozen_steps`, where there were any: the steps of 1-bit Adam that left the variance as it was; `error_ranks`:
- * the data ranks whose errors of it are in errors.safetensors.
+ * "complete". Where there were any, `frozen_steps`: the steps of 1-bit Adam that left the variance as it was, and
+ * `skipped_steps`: those that were not applied; `error_ranks`: the data ranks whose errors of 1-bit Adam are in
+ * errors.safetensors. In f16 `loss_scale` of the next step, and `scale_steps`, how many steps in a row have been
+ * applied with it.
  *
  *   {"format": "zplan-checkpoint", "version": 1, "model": "gpt_tiny", "dtype": "F32", "step": 120, "samples": 3840,
  * "seed": 1, "files": [{"name": "model.safetensors", "bytes": 4218880, "fnv1a64x8": "0123456789abcdef"}, ...]}
@@ -115,6 +117,9 @@ bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, zpr_error *err
   fprintf(out, "  \"step\": %" PRId64 ",\n  \"samples\": %" PRId64 ",\n", step, step * program->batch);
   if (c->frozen_steps > 0) fprintf(out, "  \"frozen_steps\": %" PRId64 ",\n", c->frozen_steps);
   if (zpr_file_count(c) > ZPR_ERRORS) fprintf(out, "  \"error_ranks\": %d,\n", program->data);
+  if (c->skipped_steps > 0) fprintf(out, "  \"skipped_steps\": %" PRId64 ",\n", c->skipped_steps);
+  if (program->dtype == ZPK_F16)
+    fprintf(out, "  \"loss_scale\": %" PRId64 ",\n  \"scale_steps\": %" PRId64 ",\n", c->loss_scale, c->scale_steps);
   fprintf(out, "  \"seed\": %" PRIu64 ",\n", program->seed);
   bool good = print_files(out, folder, zpr_file_count(c), error);
   if (fclose(out) != 0 && good) {
@@ -149,6 +154,22 @@ static bool read_entry(zpr_json *j, entry *e) {
   return !j->failed;
 }
 
+/* Where the number of a key goes; NULL when it is no count. */
+static int64_t *count_of(zpr_manifest *m, const char *key) {
+  static const struct {
+    const char *key;
+    size_t offset;
+  } counts[] = {{"step", offsetof(zpr_manifest, step)},
+                {"frozen_steps", offsetof(zpr_manifest, frozen_steps)},
+                {"skipped_steps", offsetof(zpr_manifest, skipped_steps)},
+                {"error_ranks", offsetof(zpr_manifest, error_ranks)},
+                {"loss_scale", offsetof(zpr_manifest, loss_scale)},
+                {"scale_steps", offsetof(zpr_manifest, scale_steps)}};
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+    if (strcmp(key, counts[i].key) == 0) return (int64_t *)(void *)((char *)m + counts[i].offset);
+  return NULL;
+}
+
 /* Entries in any order; each of our files must be there, that of errors where there are any. */
 static bool read_manifest(const char *text, size_t bytes, zpr_manifest *m, entry files[ZPR_FILES]) {
   char key[64], format[64] = "";
@@ -161,12 +182,8 @@ static bool read_manifest(const char *text, size_t bytes, zpr_manifest *m, entry
       zpr_json_string(&j, format, sizeof format);
     else if (strcmp(key, "version") == 0)
       zpr_json_int(&j, &version);
-    else if (strcmp(key, "step") == 0)
-      zpr_json_int(&j, &m->step);
-    else if (strcmp(key, "frozen_steps") == 0)
-      zpr_json_int(&j, &m->frozen_steps);
-    else if (strcmp(key, "error_ranks") == 0)
-      zpr_json_int(&j, &m->error_ranks);
+    else if (count_of(m, key))
+      zpr_json_int(&j, count_of(m, key));
     else if (strcmp(key, "files") != 0)
       zpr_json_skip(&j);
     else
@@ -179,7 +196,8 @@ static bool read_manifest(const char *text, size_t bytes, zpr_manifest *m, entry
   }
   for (int f = 0; f < ZPR_FILES; f++)
     if (!files[f].name[0] && (f != ZPR_ERRORS || m->error_ranks > 0)) return false;
-  return zpr_json_done(&j) && strcmp(format, "zplan-checkpoint") == 0 && version == 1 && m->step >= m->frozen_steps;
+  return zpr_json_done(&j) && strcmp(format, "zplan-checkpoint") == 0 && version == 1 && m->step >= m->frozen_steps &&
+         m->step >= m->skipped_steps && m->loss_scale <= ZPR_MOST_LOSS_SCALE;
 }
 
 static bool check_file(const char *folder, const entry *e, zpr_error *error) {

@@ -20,9 +20,7 @@
 const char *const zpr_file_name[ZPR_FILES] = {"model.safetensors", "optimizer.safetensors", "errors.safetensors"};
 
 /* 1-bit Adam leaves nothing out before its variance freezes. */
-int zpr_file_count(const zpr *c) {
-  return c->program->freeze_step > 0 && c->frozen_steps > 0 ? ZPR_FILES : ZPR_ERRORS;
-}
+int zpr_file_count(const zpr *c) { return c->program->freeze_step > 0 && c->frozen_steps > 0 ? ZPR_FILES : ZPR_ERRORS; }
 
 /* A kind of value that is kept for every element of every parameter: where, and as what in which file. */
 typedef struct array {
@@ -63,7 +61,7 @@ static array_list arrays_of(zpr *c, int file) {
     return list;
   }
   bool sgd = c->program->optimizer == 2, sharded = c->program->zero >= 1;
-  if (c->program->dtype == ZPK_BF16)
+  if (zpk_is_narrow(c->program->dtype))
     list.array[list.n++] = (array){.suffix = ".master", .offset = stage->master, .sharded = sharded};
   if (stage->moment1 >= 0)
     list.array[list.n++] =
@@ -91,7 +89,7 @@ static int64_t local_start(const zpr_run *run, int64_t i, int k) {
 /* State is kept in what is computed in. */
 static zpk_dtype dtype_of(const zpr *c, int file) {
   if (file == ZPR_ERRORS) return ZPK_F32;
-  return file == ZPR_OPTIMIZER && c->program->dtype == ZPK_BF16 ? ZPK_F32 : c->program->dtype;
+  return file == ZPR_OPTIMIZER && zpk_is_narrow(c->program->dtype) ? ZPK_F32 : c->program->dtype;
 }
 
 void zpr_file_tensors(zpr *c, int file, zpr_tensors *list) {
@@ -195,8 +193,7 @@ static bool move_all(zpr *c, int file, const zpr_tensors *list, transfer *t) {
     const array *a = &arrays.array[n];
     if (a->replica > 0 && a->replica != 1 + c->d) continue;
     for (int r = 0; r < c->stage->n_runs; r++)
-      for (int64_t i = 0; i < c->stage->runs[r].count; i++)
-        move_instance(c, file, list, a, &c->stage->runs[r], i, t);
+      for (int64_t i = 0; i < c->stage->runs[r].count; i++) move_instance(c, file, list, a, &c->stage->runs[r], i, t);
   }
   free_arrays(&arrays);
   return !t->failed;

@@ -1,10 +1,10 @@
 /* Ranks, groups and collectives on memory of the host, over the point-to-point messages of a transport.
  *
  * Sums use a direct exchange: member i of a group owns chunk i = [i * count / n, (i + 1) * count / n); every member
- * sends chunk i to i, which adds in rank order, bf16 in f32 and rounded once. This moves as many bytes as a ring and
- * takes one hop instead of n - 1. What decided for it is the order: a ring adds chunk i starting at rank i + 1, so two
- * stages that hold the same tied weight at different places of their buffers would round differently and drift apart.
- * Here the order is the same for every element.
+ * sends chunk i to i, which adds in rank order, 16-bit elements in f32 and rounded once. This moves as many bytes as a
+ * ring and takes one hop instead of n - 1. What decided for it is the order: a ring adds chunk i starting at rank i +
+ * 1, so two stages that hold the same tied weight at different places of their buffers would round differently and
+ * drift apart. Here the order is the same for every element.
  *
  * Nothing is allocated after zpr_comm_init. Every payload byte is counted where it is sent. */
 #include <assert.h>

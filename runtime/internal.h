@@ -158,11 +158,22 @@ void zpr_begin_step(zpr *c);
 typedef struct zpr_step_result {
   double loss, grad_norm;  /* of the whole batch; the norm is the one before clipping */
   bool applied;            /* false: loss or norm is not finite and nothing was changed */
+  bool rescaled;           /* f16: it was not applied, and the next one has half the loss scale */
   int signal;              /* a signal that some rank received, or 0 */
 } zpr_step_result;
 /* After micro_batches: ties, data-parallel reduction, norm, clipping, update, all-gather. signal: what this rank received.
  * Collective over all ranks; the result is the same on all. */
 zpr_step_result zpr_finish_step(zpr *c, double lr, int signal);
+/* ---- the scale of f16 gradients (loss_scale.c) ---- */
+void zpr_loss_scale_start(zpr *c);
+/* As a checkpoint left it; scale 0: it says nothing. A scale that does not change is the program's. */
+void zpr_loss_scale_resume(zpr *c, int64_t scale, int64_t steps);
+/* After a step: counts it, lowers or raises the scale. The same on all ranks. */
+void zpr_loss_scale_step(zpr *c, bool applied);
+bool zpr_loss_scale_can_fall(const zpr *c);
+/* What the gradient of a token's loss is multiplied by. */
+static inline double zpr_gradient_weight(const zpr *c) { return c->token_weight * (double)c->loss_scale; }
+
 /* Initial parameters; gradients and optimizer state zero. */
 void zpr_init_weights(zpr *c);
 /* Keeps padding of uneven splits at zero: clears the padded elements of the flat gradients; of an instance of a run whose
@@ -218,6 +229,7 @@ int64_t zpr_checkpoint_load(zpr *c, const char *dir);
 typedef struct zpr_record {
   int64_t step;
   double loss, grad_norm, lr, step_ms, tokens_per_s, mfu;
+  int64_t loss_scale, skipped; /* f16: that of this step, 0 with other dtypes; steps that were skipped so far */
   int64_t device_peak_bytes;
 } zpr_record;
 /* Rank 0 writes; the other ranks' calls do nothing. Collective (it may fail with Z0841). */

@@ -90,12 +90,15 @@ static const char *number(char buf[32], double x) {
 }
 
 static void log_step_json(zpr *c, const zpr_record *r) {
-  char line[512], loss[32], norm[32], lr[32], mfu[32];
+  char line[640], loss[32], norm[32], lr[32], mfu[32], scale[96] = "";
+  if (r->loss_scale > 0)
+    snprintf(scale, sizeof scale, ", \"scale\": %lld, \"skipped\": %lld", (long long)r->loss_scale,
+             (long long)r->skipped);
   snprintf(line, sizeof line,
            "{\"step\": %lld, \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, \"step_ms\": %.3f, \"tokens_per_s\": %.1f, "
-           "\"mfu\": %s, \"device_peak_bytes\": %lld}",
+           "\"mfu\": %s, \"device_peak_bytes\": %lld%s}",
            (long long)r->step, number(loss, r->loss), number(norm, r->grad_norm), number(lr, r->lr), r->step_ms,
-           r->tokens_per_s, number(mfu, r->mfu), (long long)r->device_peak_bytes);
+           r->tokens_per_s, number(mfu, r->mfu), (long long)r->device_peak_bytes, scale);
   zpr_log_event(c, line);
 }
 
@@ -118,14 +121,16 @@ void zpr_log_checkpoint(zpr *c, int64_t step, const char *dir) {
 
 static void format_step(zpr *c, char *buf, size_t size, const zpr_record *r, double cpu_ms, int64_t steps,
                         double eta_s) {
-  char plan[48] = "", mfu[32] = "";
+  char plan[48] = "", mfu[32] = "", scale[32] = "";
   if (c->program->predicted_step_s > 0) snprintf(plan, sizeof plan, " (plan %.1f)", c->program->predicted_step_s * 1e3);
   if (isfinite(r->mfu)) snprintf(mfu, sizeof mfu, "  mfu %.1f%%", r->mfu * 100);
+  if (r->loss_scale > 0) snprintf(scale, sizeof scale, "  scale %lld", (long long)r->loss_scale);
   long long eta = (long long)(eta_s + 0.5);
-  snprintf(buf, size,
-           "step %lld/%lld  loss %.6f  gnorm %.4f  lr %.2e  ms %.1f%s  cpu %.1f  tok/s %.0f%s  eta %lld:%02lld:%02lld",
-           (long long)r->step, (long long)steps, r->loss, fabs(r->grad_norm), r->lr, r->step_ms, plan, cpu_ms,
-           r->tokens_per_s, mfu, eta / 3600, eta / 60 % 60, eta % 60);
+  snprintf(
+      buf, size,
+      "step %lld/%lld  loss %.6f  gnorm %.4f%s  lr %.2e  ms %.1f%s  cpu %.1f  tok/s %.0f%s  eta %lld:%02lld:%02lld",
+      (long long)r->step, (long long)steps, r->loss, fabs(r->grad_norm), scale, r->lr, r->step_ms, plan, cpu_ms,
+      r->tokens_per_s, mfu, eta / 3600, eta / 60 % 60, eta % 60);
 }
 
 /* Columns of the screen. The terminal that mpirun makes has none; `zplan run` passes those of the real one in COLUMNS.

@@ -65,7 +65,7 @@ static void start_or_resume(zpr *c) {
 
 static void announce(zpr *c) {
   const zpr_program *p = c->program;
-  static const char *const dtypes[] = {[ZPK_F32] = "f32", [ZPK_F64] = "f64", [ZPK_BF16] = "bf16"};
+  static const char *const dtypes[] = {[ZPK_F32] = "f32", [ZPK_F64] = "f64", [ZPK_BF16] = "bf16", [ZPK_F16] = "f16"};
   const char *dtype = dtypes[p->dtype];
   char line[768], device[160];
   snprintf(line, sizeof line,

@@ -37,7 +37,8 @@ void zpr_open(zpr *c, const zpr_program *program, const zpr_options *options, in
   zpr_comm_init(c, argc, argv);
   check_ranks(c);
   c->stage = &program->stages[c->p];
-  c->loss_scale = 1 / ((double)program->batch * (double)program->sequence);
+  zpr_loss_scale_start(c);
+  c->token_weight = 1 / ((double)program->batch * (double)program->sequence);
   c->first_sample = c->d * program->microbatches * program->microbatch;
   start_threads(c);
   zpr_device_open(c);

@@ -12,7 +12,7 @@ static int64_t elements_of(const zpr_tensor *tensor) {
 }
 
 const char *zpr_dtype_name(zpk_dtype dtype) {
-  static const char *const name[] = {[ZPK_F32] = "F32", [ZPK_F64] = "F64", [ZPK_BF16] = "BF16"};
+  static const char *const name[] = {[ZPK_F32] = "F32", [ZPK_F64] = "F64", [ZPK_BF16] = "BF16", [ZPK_F16] = "F16"};
   return name[dtype];
 }
 

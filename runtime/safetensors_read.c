@@ -93,8 +93,8 @@ static int by_name(const void *a, const void *b) {
 /* Length by shape; dtypes of other widths are refused later, by name (zpr_tensors_same). */
 static bool length_fits(const zpr_tensor *tensor) {
   int64_t bytes = 0;
-  for (zpk_dtype dtype = ZPK_F32; dtype <= ZPK_BF16; dtype++)
-    if (strcmp(tensor->dtype, zpr_dtype_name(dtype)) == 0) bytes = zpk_bytes(dtype);
+  for (int dtype = 0; dtype < ZPK_DTYPES; dtype++)
+    if (strcmp(tensor->dtype, zpr_dtype_name((zpk_dtype)dtype)) == 0) bytes = zpk_bytes((zpk_dtype)dtype);
   if (bytes == 0) return tensor->begin <= tensor->end;
   for (int k = 0; k < tensor->rank; k++)
     if (__builtin_mul_overflow(bytes, tensor->shape[k], &bytes)) return false;

@@ -4,6 +4,8 @@
  * it, and end with status 130, 143 and 0. A second signal of the same kind ends the process at once.
  *
  * A step whose loss or gradient norm is not finite changes nothing and is told; after BAD_STEPS in a row the run ends.
+ * Those do not count whose gradients a lower loss scale may mend: finite loss, and a scale that can fall
+ * (loss_scale.c).
  */
 #include <math.h>
 #include <signal.h>
@@ -95,12 +97,12 @@ static zpr_step_result run_step(loop *l, double lr) {
   run_micro_batches(c, c->program->micro_batches);
   zpr_step_result result = zpr_finish_step(c, lr, caught);
   for (int a = 0; a < ZPR_AXIS_COUNT; a++) l->totals.sent_bytes[a] += zpr_comm_sent_bytes(c, (zpr_axis)a) - before[a];
-  if (zpr_is_frozen(c)) c->frozen_steps++;
+  if (zpr_is_frozen(c) && result.applied) c->frozen_steps++;
   c->step++;
   return result;
 }
 
-static void log_step(loop *l, const zpr_step_result *result, double lr, double ms, double cpu_ms) {
+static void log_step(loop *l, const zpr_step_result *result, int64_t loss_scale, double lr, double ms, double cpu_ms) {
   zpr *c = l->c;
   const zpr_program *p = c->program;
   l->recent[l->totals.steps++ % RECENT] = ms;
@@ -109,6 +111,8 @@ static void log_step(loop *l, const zpr_step_result *result, double lr, double m
                        .loss = result->loss,
                        .grad_norm = result->grad_norm,
                        .lr = lr,
+                       .loss_scale = p->dtype == ZPK_F16 ? loss_scale : 0,
+                       .skipped = c->skipped_steps,
                        .step_ms = ms,
                        .tokens_per_s = (double)(p->batch * p->sequence) / ms * 1e3,
                        .mfu = p->peak_flop_per_s > 0 ? p->model_flop_per_step / (ms / 1e3) / p->peak_flop_per_s : NAN,
@@ -118,8 +122,14 @@ static void log_step(loop *l, const zpr_step_result *result, double lr, double m
 
 static void judge(loop *l, const zpr_step_result *result) {
   zpr *c = l->c;
-  l->bad_steps = result->applied ? 0 : l->bad_steps + 1;
-  if (l->bad_steps == 0) return;
+  if (result->applied) l->bad_steps = 0;
+  if (result->applied) return;
+  if (result->rescaled && isfinite(result->loss)) {
+    zpr_log_note(c, "step %lld skipped: gradients overflowed; loss scale is now %lld", (long long)c->step,
+                 (long long)c->loss_scale);
+    return;
+  }
+  l->bad_steps++;
   zpr_log_note(c, "warning: loss or gradient norm of step %lld is not finite; the step was not applied",
                (long long)c->step);
   zpr_error error = {0};
@@ -132,8 +142,9 @@ static void judge(loop *l, const zpr_step_result *result) {
 static int train_step(loop *l) {
   double wall = clock_ms(CLOCK_MONOTONIC), cpu = clock_ms(CLOCK_THREAD_CPUTIME_ID);
   double lr = zpr_learning_rate(l->c->program, l->c->step);
+  int64_t loss_scale = l->c->loss_scale;
   zpr_step_result result = run_step(l, lr);
-  log_step(l, &result, lr, clock_ms(CLOCK_MONOTONIC) - wall, clock_ms(CLOCK_THREAD_CPUTIME_ID) - cpu);
+  log_step(l, &result, loss_scale, lr, clock_ms(CLOCK_MONOTONIC) - wall, clock_ms(CLOCK_THREAD_CPUTIME_ID) - cpu);
   judge(l, &result);
   return result.signal;
 }

@@ -166,7 +166,8 @@ static double squares_of_step(const zpr *c, double squares) {
 static void update(zpr *c, double lr, double grad_scale) {
   const zpr_program *p = c->program;
   const zpr_updater *u = c->state->updater;
-  double t = (double)(c->step + 1), t2 = t - (double)c->frozen_steps - zpr_is_frozen(c); /* updates of the variance */
+  double t = (double)(c->step + 1 - c->skipped_steps);        /* updates of the parameters, this one included */
+  double t2 = t - (double)c->frozen_steps - zpr_is_frozen(c); /* of the variance */
   zpk_update rule = {.dtype = p->dtype,
                      .kind = p->optimizer,
                      .lr = lr,
@@ -184,6 +185,12 @@ static void update(zpr *c, double lr, double grad_scale) {
     return;
   }
   zpr_update_blocks(c, u->blocks, u->n, &rule);
+}
+
+/* ZeRO 1 and 2: from the owners of parameters to all. Also after a step that was skipped, so that every step sends what
+ * the plan says. */
+static void gather_params(zpr *c) {
+  const zpr_program *p = c->program;
   if (p->zero == 2) zpr_gather_updated(c);
   for (int i = 0; i < ZPR_PARTS && p->zero == 1; i++) {
     zpr_part part = zpr_part_of(c, i);
@@ -208,10 +215,14 @@ zpr_step_result zpr_finish_step(zpr *c, double lr, int signal) {
   double sum[VALUES] = {[SQUARES] = sum_squares(c), [LOSS] = c->t == 0 ? c->loss : 0};
   for (int i = 0; i < 3; i++) sum[SIGNALS + i] = signal == signals[i];
   zpr_world_sum(c, sum, VALUES);
-  zpr_step_result result = {.loss = sum[LOSS], .grad_norm = sqrt(squares_of_step(c, sum[SQUARES]))};
+  double scale = (double)c->loss_scale;
+  zpr_step_result result = {.loss = sum[LOSS], .grad_norm = sqrt(squares_of_step(c, sum[SQUARES])) / scale};
   for (int i = 0; i < 3 && result.signal == 0; i++)
     if (sum[SIGNALS + i] > 0) result.signal = signals[i];
   result.applied = isfinite(result.loss) && isfinite(result.grad_norm);
-  if (result.applied) update(c, lr, clip_factor(c->program->clip, result.grad_norm));
+  if (result.applied) update(c, lr, clip_factor(c->program->clip, result.grad_norm) / scale);
+  gather_params(c);
+  result.rescaled = !result.applied && zpr_loss_scale_can_fall(c);
+  zpr_loss_scale_step(c, result.applied);
   return result;
 }

@@ -98,7 +98,8 @@ static void init_range(void *arg, int64_t begin, int64_t end, int worker) {
     switch (a->to.dtype) {
     case ZPK_F32: ((float *)a->values)[e] = narrow; break;
     case ZPK_F64: ((double *)a->values)[e] = x; break;
-    case ZPK_BF16: zpk_round(&narrow, (zpk_bf16 *)a->values + e, 1); break;
+    case ZPK_BF16:
+    case ZPK_F16: zpk_round(a->to.dtype, &narrow, (uint16_t *)a->values + e, 1); break;
     }
   }
 }
@@ -123,7 +124,7 @@ static void init_piece(void *arg, int64_t local, int64_t global, int64_t count) 
 static void init_param(zpr *c, const zpr_run *run, int64_t i, int k) {
   char name[256];
   const zpr_stage *stage = c->stage;
-  bool mixed = c->program->dtype == ZPK_BF16, sharded = c->program->zero >= 3;
+  bool mixed = zpk_is_narrow(c->program->dtype), sharded = c->program->zero >= 3;
   zpr_slice all = {0, stage->flat_elements, 0}, shard = mixed || sharded ? zpr_slice_of(c, run, i) : all;
   init_args a = {.c = c, .param = &run->params[k]};
   a.name_hash = hash_name(zpr_instance_name(name, sizeof name, run->params[k].name, run->first + i));
@@ -140,7 +141,7 @@ void zpr_init_weights(zpr *c) {
   /* Alignment gaps take part in collectives: they are zero from the start, like the state. */
   zpr_zero(c, zpr_at(c, stage->params), (c->program->zero >= 3 ? stage->shard_elements : stage->flat_elements) * size);
   zpr_zero(c, zpr_at(c, stage->grads), (c->program->zero >= 2 ? stage->shard_elements : stage->flat_elements) * size);
-  if (c->program->dtype == ZPK_BF16) zpr_zero(c, zpr_at(c, stage->master), state_bytes);
+  if (zpk_is_narrow(c->program->dtype)) zpr_zero(c, zpr_at(c, stage->master), state_bytes);
   if (stage->moment1 >= 0) zpr_zero(c, zpr_at(c, stage->moment1), state_bytes);
   if (stage->moment2 >= 0) zpr_zero(c, zpr_at(c, stage->moment2), state_bytes);
   if (c->program->freeze_step > 0) {

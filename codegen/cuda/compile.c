@@ -1,6 +1,12 @@
 /* Which compiler an arch asks for. */
 #include "compile.h"
 
+const char *zp_cuda_define(zpk_dtype dtype) {
+  static const char *const define[] = {
+      [ZPK_F32] = NULL, [ZPK_F64] = "-DZPD_F64", [ZPK_BF16] = "-DZPD_BF16", [ZPK_F16] = "-DZPD_F16"};
+  return define[dtype];
+}
+
 bool zp_cuda_compile(zp_arena *arena, const zp_cuda_source *source, const char *arch, const char *out_path,
                      const char **error) {
   if (strcmp(arch, "host") == 0) return zp_cuda_compile_host(arena, source, out_path, error);

@@ -22,8 +22,7 @@ static void push_options(zp_arena *arena, const zp_cuda_source *source, zp_strin
                                       "-fno-rtti",  "-Wall", "-Wextra", "-Wno-unknown-pragmas", "-Wno-unused-function",
                                       "-DZPD_HOST"};
   for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) zp_push(arena, argv, fixed[i]);
-  if (source->elem_bytes == 8) zp_push(arena, argv, "-DZPD_F64");
-  if (source->elem_bytes == 2) zp_push(arena, argv, "-DZPD_BF16");
+  if (zp_cuda_define(source->dtype)) zp_push(arena, argv, zp_cuda_define(source->dtype));
   zp_push(arena, argv, source->sanitize ? "-O1" : "-O2");
   if (source->sanitize) {
     zp_push(arena, argv, "-g");

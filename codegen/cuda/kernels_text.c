@@ -13,7 +13,7 @@ static bool check_operands(const zp_kernel_set *set, const zp_kernel *k, const c
 }
 
 const char *zp_kernels_cuda_text(const zp_kernel_set *set, const char **error) {
-  zp_cuda_text t = {.arena = set->arena, .out = zp_buf_new(set->arena), .real_bytes = set->elem_bytes == 8 ? 8 : 4};
+  zp_cuda_text t = {.arena = set->arena, .out = zp_buf_new(set->arena), .real_bytes = (int)zpk_real_bytes(set->dtype)};
   zp_buf_line(&t.out, "/* Row kernels: a block takes one row at a time; of narrow rows, a warp. */");
   zp_buf_line(&t.out, "#include \"zpd_device.h\"");
   zp_buf_line(&t.out, "#include \"zpd_rows.cuh\"");

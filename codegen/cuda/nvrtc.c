@@ -53,8 +53,7 @@ static zp_strings options_of(zp_arena *arena, const zp_cuda_source *source, cons
   zp_strings options = {0};
   zp_push(arena, &options, zp_format(arena, "--gpu-architecture=%s", arch));
   zp_push(arena, &options, "--std=c++17");
-  if (source->elem_bytes == 8) zp_push(arena, &options, "-DZPD_F64");
-  if (source->elem_bytes == 2) zp_push(arena, &options, "-DZPD_BF16");
+  if (zp_cuda_define(source->dtype)) zp_push(arena, &options, zp_cuda_define(source->dtype));
   for (int i = 0; i < source->n_include_dirs; i++)
     zp_push(arena, &options, zp_format(arena, "--include-path=%s", source->include_dirs[i]));
   return options;

@@ -27,8 +27,9 @@ typedef struct zp_emit {
   LLVMModuleRef module;
   LLVMBuilderRef builder;
   LLVMTypeRef real, integer; /* integer: as wide as real */
-  LLVMTypeRef elem;          /* what operands are stored as: real, or i16 for bf16, which is computed with in f32 */
+  LLVMTypeRef elem; /* what operands are stored as: real; half, or i16 for bf16, which are computed with in f32 */
   LLVMTypeRef i1, i8, i32, i64, pointer;
+  zpk_dtype dtype;
   int elem_bytes, real_bytes, vector_bytes;
   const char *cpu, *features; /* function attributes; borrowed */
   LLVMValueRef output_scope;  /* metadata: stores belong to it, loads of inputs are outside */
@@ -131,7 +132,8 @@ void zp_emit_pass(zp_emit_kernel *k, const zp_row_pass *pass);
 void zp_emit_function(zp_emit *e, const zp_row_program *program, const char *symbol);
 
 typedef struct zp_module_spec {
-  int elem_bytes, count;
+  zpk_dtype dtype;
+  int count;
   const zp_row_program *const *program;
   const char *const *symbol;
   const char *cpu, *features; /* NULL: this host's */

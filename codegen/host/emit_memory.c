@@ -34,6 +34,7 @@ LLVMValueRef zp_emit_store(zp_emit *e, LLVMValueRef x, LLVMValueRef address, con
 
 LLVMValueRef zp_emit_widen(zp_emit *e, LLVMValueRef x) {
   if (!is_narrow(e)) return x;
+  if (e->dtype == ZPK_F16) return LLVMBuildFPExt(e->builder, x, zp_emit_like(e->real, x), "");
   LLVMValueRef bits = LLVMBuildZExt(e->builder, x, zp_emit_like(e->i32, x), "");
   LLVMValueRef high = LLVMBuildShl(e->builder, bits, zp_emit_integer(e, bits, 16), "");
   return LLVMBuildBitCast(e->builder, high, zp_emit_like(e->real, x), "");
@@ -41,6 +42,7 @@ LLVMValueRef zp_emit_widen(zp_emit *e, LLVMValueRef x) {
 
 LLVMValueRef zp_emit_round(zp_emit *e, LLVMValueRef x) {
   if (!is_narrow(e)) return x;
+  if (e->dtype == ZPK_F16) return LLVMBuildFPTrunc(e->builder, x, zp_emit_like(e->elem, x), "");
   LLVMBuilderRef b = e->builder;
   LLVMValueRef bits = LLVMBuildBitCast(b, x, zp_emit_like(e->i32, x), "");
   LLVMValueRef high = LLVMBuildLShr(b, bits, zp_emit_integer(e, bits, 16), "");

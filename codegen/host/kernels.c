@@ -11,7 +11,7 @@ bool zp_kernels_compile(zp_kernel_set *set, const char *cpu, const char *feature
     program[i] = set->kernels.data[i].program;
     symbol[i] = set->kernels.data[i].symbol;
   }
-  zp_module_spec spec = {.elem_bytes = set->elem_bytes, .count = n, .program = program, .symbol = symbol};
+  zp_module_spec spec = {.dtype = set->dtype, .count = n, .program = program, .symbol = symbol};
   spec.cpu = cpu;
   spec.features = features;
   const char *object = NULL, *ir = NULL;

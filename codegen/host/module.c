@@ -61,14 +61,17 @@ static void open_module(zp_emit *e, const zp_module_spec *spec, const target *t)
   e->context = LLVMContextCreate();
   e->module = LLVMModuleCreateWithNameInContext("row_kernels", e->context);
   e->builder = LLVMCreateBuilderInContext(e->context);
-  e->elem_bytes = spec->elem_bytes;
-  e->real_bytes = spec->elem_bytes == 8 ? 8 : 4;
+  e->dtype = spec->dtype;
+  e->elem_bytes = (int)zpk_bytes(spec->dtype);
+  e->real_bytes = (int)zpk_real_bytes(spec->dtype);
   e->vector_bytes = vector_bytes_of(t->features);
   e->cpu = t->cpu;
   e->features = t->features;
-  bool f64 = spec->elem_bytes == 8;
+  bool f64 = spec->dtype == ZPK_F64;
   e->real = f64 ? LLVMDoubleTypeInContext(e->context) : LLVMFloatTypeInContext(e->context);
-  e->elem = spec->elem_bytes == 2 ? LLVMInt16TypeInContext(e->context) : e->real;
+  e->elem = spec->dtype == ZPK_BF16  ? LLVMInt16TypeInContext(e->context)
+            : spec->dtype == ZPK_F16 ? LLVMHalfTypeInContext(e->context)
+                                     : e->real;
   e->i1 = LLVMInt1TypeInContext(e->context);
   e->i8 = LLVMInt8TypeInContext(e->context);
   e->i32 = LLVMInt32TypeInContext(e->context);

@@ -4,11 +4,10 @@
 #include <ctype.h>
 #include "kernel_set.h"
 
-zp_kernel_set *zp_kernels_new(zp_arena *arena, int elem_bytes) {
-  assert(elem_bytes == 2 || elem_bytes == 4 || elem_bytes == 8);
+zp_kernel_set *zp_kernels_new(zp_arena *arena, zpk_dtype dtype) {
   zp_kernel_set *set = ZP_NEW(arena, zp_kernel_set);
   set->arena = arena;
-  set->elem_bytes = elem_bytes;
+  set->dtype = dtype;
   return set;
 }
 

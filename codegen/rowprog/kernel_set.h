@@ -13,7 +13,7 @@ typedef struct zp_kernel {
 
 struct zp_kernel_set {
   zp_arena *arena; /* borrowed */
-  int elem_bytes;
+  zpk_dtype dtype;
   ZP_VEC(zp_kernel) kernels;
 };
 

@@ -45,7 +45,7 @@ typedef struct tree {
   const char *dir;
   const zp_toolchain *tools;
   bool mpi, gpu;
-  int elem_bytes;
+  zpk_dtype dtype;
 } tree;
 
 static const char *in_tree(const tree *t, const char *file) { return zp_format(t->arena, "%s/%s", t->dir, file); }
@@ -106,7 +106,7 @@ static bool compile_kernels(const tree *t, const zp_trainer_text *text, const ch
                                  .name = "kernels.cu",
                                  .include_dirs = t->tools->device_dirs,
                                  .n_include_dirs = sizeof t->tools->device_dirs / sizeof *t->tools->device_dirs,
-                                 .elem_bytes = t->elem_bytes,
+                                 .dtype = t->dtype,
                                  .sanitize = t->tools->sanitize};
   return zp_cuda_compile(t->arena, &source, t->tools->arch, in_tree(t, "kernels.image"), error);
 }
@@ -192,7 +192,7 @@ const char *zp_trainer_build(zp_arena *arena, const zp_plan *plan, const zp_diag
   *error = NULL;
   tree t = {.arena = arena, .dir = dir, .tools = tools, .mpi = zp_choice_ranks(&plan->best.choice) > 1};
   t.gpu = !plan->spec->cluster.node.device.is_cpu;
-  t.elem_bytes = plan->program->lowered->compute_bytes;
+  t.dtype = zp_trainer_dtype(plan);
   zp_trainer_text text = zp_trainer_print(arena, plan, diags, tools->arch);
   zp_json *json = zp_plan_to_json(arena, plan);
   const char *plan_text = zp_json_text(arena, json, true);

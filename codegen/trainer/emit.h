@@ -26,8 +26,8 @@ typedef enum zp_pass {
   ZP_PASS_SCATTER /* its gradients go */
 } zp_pass;
 
-/* Are operands bf16, with statistics, sums and state in f32? */
-static inline bool zp_emit_mixed(const zp_emit *e) { return e->lowered->compute_bytes == 2; }
+/* Are operands stored in 16 bits, with statistics, sums and state in f32? */
+static inline bool zp_emit_mixed(const zp_emit *e) { return zpk_is_narrow(zp_trainer_dtype(e->plan)); }
 /* "mlp.c_fc" -> "mlp_c_fc"; C keywords and leading digits are escaped. Arena. */
 const char *zp_emit_identifier(zp_arena *arena, const char *name);
 /* "gpt2.dz:14" with the folder left out, "" without a place. */

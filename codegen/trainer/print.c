@@ -76,6 +76,14 @@ static void emit_kernel_declarations(zp_emit *e) {
   if (n > 0 || e->gpu) zp_buf_puts(&e->out, "\n");
 }
 
+zpk_dtype zp_trainer_dtype(const zp_plan *plan) {
+  static const zpk_dtype dtype[] = {[ZP_PREC_F32] = ZPK_F32,
+                                    [ZP_PREC_F64] = ZPK_F64,
+                                    [ZP_PREC_MIXED_FP16] = ZPK_F16,
+                                    [ZP_PREC_MIXED_BF16] = ZPK_BF16};
+  return dtype[plan->spec->train.precision];
+}
+
 zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_diags *diags, const char *arch) {
   zp_emit e = {.arena = arena,
                .plan = plan,
@@ -84,7 +92,7 @@ zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_
                .model = plan->spec->model,
                .diags = diags,
                .gpu = !plan->spec->cluster.node.device.is_cpu};
-  e.kernels = zp_kernels_new(arena, e.lowered->compute_bytes);
+  e.kernels = zp_kernels_new(arena, zp_trainer_dtype(plan));
   /* Procedures go to a buffer of their own: the kernels that they use are declared above them. */
   e.out = zp_buf_new(arena);
   for (int s = 0; s < e.lowered->n_segments; s++)
@@ -98,7 +106,8 @@ zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_
   zp_buf_line(&e.out, "#include <zplan/rt.h>");
   zp_buf_puts(&e.out, "\n");
   if (zp_emit_mixed(&e))
-    zp_buf_line(&e.out, "typedef zpk_bf16 real; /* operands: 16 bits, computed with in f32 */");
+    zp_buf_line(&e.out, "typedef uint16_t real; /* operands: %s, computed with in f32 */",
+                zp_trainer_dtype(plan) == ZPK_F16 ? "f16" : "bf16");
   else
     zp_buf_line(&e.out, "typedef %s real;", e.lowered->compute_bytes == 8 ? "double" : "float");
   zp_buf_puts(&e.out, "\n");

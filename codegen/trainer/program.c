@@ -78,6 +78,8 @@ void zp_emit_program(zp_emit *e) {
       "    .predicted_bytes = {[ZPR_TENSOR] = %lld, [ZPR_DATA] = %lld, [ZPR_PIPELINE] = %lld, [ZPR_TIE] = %lld, "
       "[ZPR_EXPERT] = %lld},",
       LL(traffic.tensor), LL(traffic.data), LL(traffic.pipeline), LL(traffic.tie), LL(traffic.expert));
+  if (t->precision == ZP_PREC_MIXED_FP16)
+    zp_buf_line(out, "    .loss_scale = %lld, .scale_window = %lld,", LL(t->loss_scale), LL(t->scale_window));
   if (c->compress)
     zp_buf_line(out, "    .freeze_step = %lld, .predicted_warmup_data_bytes = %lld,", LL(zp_freeze_step(t)),
                 LL(traffic.warmup_data));

@@ -36,7 +36,7 @@ static void emit_wgrad(zp_frame *f, const zp_step *s) {
 static void emit_attention(zp_frame *f, const zp_step *s) {
   const zp_node *n = s->node;
   bool grad = s->op == ZP_OP_ATTENTION_GRAD;
-  zpk_dtype dtype = zp_emit_mixed(f->e) ? ZPK_BF16 : f->e->lowered->compute_bytes == 8 ? ZPK_F64 : ZPK_F32;
+  zpk_dtype dtype = zp_trainer_dtype(f->e->plan);
   assert(f->e->gpu || zp_frame_buffer(f, s->workspace)->bytes ==
                           ZPR_MAX_WORKERS * zpk_attention_workspace(dtype, f->model->sequence, n->attr.head_size,
                                                                     n->attr.heads / n->attr.kv_heads, grad));

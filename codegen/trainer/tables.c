@@ -7,7 +7,10 @@
 #define LL(x) ((long long)(x))
 
 static const char *precision_name(zp_precision p) {
-  return p == ZP_PREC_F64 ? "fp64" : p == ZP_PREC_MIXED_BF16 ? "bf16 with fp32 master weights" : "fp32";
+  return p == ZP_PREC_F64          ? "fp64"
+         : p == ZP_PREC_MIXED_BF16 ? "bf16 with fp32 master weights"
+         : p == ZP_PREC_MIXED_FP16 ? "fp16 with fp32 master weights"
+                                   : "fp32";
 }
 
 void zp_emit_header(zp_emit *e) {
@@ -63,10 +66,9 @@ static void emit_dimensions(zp_emit *e) {
   zp_buf_line(out, "  SEQUENCE = %lld,", LL(e->model->sequence));
   zp_buf_line(out, "  VOCABULARY = %lld,", LL(e->model->vocabulary));
   zp_buf_line(out, "};");
-  zp_buf_line(out, "#define DTYPE %s",
-              zp_emit_mixed(e)                 ? "ZPK_BF16"
-              : e->lowered->compute_bytes == 8 ? "ZPK_F64"
-                                               : "ZPK_F32");
+  static const char *const dtype[] = {
+      [ZPK_F32] = "ZPK_F32", [ZPK_F64] = "ZPK_F64", [ZPK_BF16] = "ZPK_BF16", [ZPK_F16] = "ZPK_F16"};
+  zp_buf_line(out, "#define DTYPE %s", dtype[zp_trainer_dtype(e->plan)]);
   zp_buf_puts(out, "\n");
 }
 

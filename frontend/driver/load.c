@@ -232,7 +232,7 @@ static zp_plan *refuse_ungenerated(zp_run_state *run, zp_plan *plan) {
   const char *why_not;
   if (!plan || !plan->feasible || !prints_trainer(run)) return plan;
   bool printed = zp_choice_is_generated(&plan->best.choice, &why_not);
-  if (printed && plan->best.choice.compress && plan->spec->train.precision == ZP_PREC_MIXED_BF16) {
+  if (printed && plan->best.choice.compress && zp_is_mixed(&plan->spec->train)) {
     printed = false;
     why_not = "1-bit Adam is generated in fp32 and fp64 only";
   }

@@ -35,16 +35,10 @@ static void check_target(zp_run_state *run, const zp_spec *spec) {
   zp_diag_help(d, "give --arch, for example --arch sm_90%s", mixed ? "" : ", or write arch = \"sm_90\" in the device");
 }
 
-static void check_precision(zp_run_state *run, const zp_spec *spec) {
-  if (spec->train.precision != ZP_PREC_MIXED_FP16) return;
-  zp_diag *d = zp_report(run->diags, ZP_Z0702, spec->train.span,
-                         "trainers compute in fp32, fp64 or mixed_bf16; mixed_fp16 is planned but not generated");
-  zp_diag_help(d, "set precision = \"mixed_bf16\" or \"fp32\"");
 }
 
 bool zp_can_generate(zp_run_state *run, const zp_spec *spec) {
   check_target(run, spec);
-  check_precision(run, spec);
   if (spec->train.data.kind == ZP_DATA_NONE) {
     zp_diag *d =
         zp_report(run->diags, ZP_Z0506, spec->train.span, "`train` has no `data`: there is nothing to train on");

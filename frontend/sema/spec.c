@@ -127,7 +127,7 @@ static void check_precision(zp_reader *reader) {
   const zp_device *device = &reader->spec->cluster.node.device;
   const zp_train *train = &reader->spec->train;
   if (!device->name || train->batch == 0) return;
-  bool is_half = train->precision == ZP_PREC_MIXED_FP16 || train->precision == ZP_PREC_MIXED_BF16;
+  bool is_half = zp_is_mixed(train);
   const char *missing = NULL, *help = "use `precision = \"fp32\"`";
   if (is_half && device->flop_per_s_half == 0)
     missing = "16-bit compute rate (`half`)";

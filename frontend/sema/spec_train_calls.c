@@ -198,18 +198,45 @@ void zp_read_schedule(zp_reader *reader, const zp_env *env, const zp_attr *attr,
 
 /* ---- loss scale ---- */
 static const zp_field dynamic_fields[] = {
-    {"initial", ZP_FIELD_REAL, .offset = ZP_CHECK_ONLY, .range = ZP_RANGE_POSITIVE},
-    {"window", ZP_FIELD_INT64, .offset = ZP_CHECK_ONLY, .range = ZP_RANGE_ONE_OR_MORE},
+    {"initial", ZP_FIELD_INT64, .offset = offsetof(zp_train, loss_scale), .range = ZP_RANGE_ONE_OR_MORE},
+    {"window", ZP_FIELD_INT64, .offset = offsetof(zp_train, scale_window), .range = ZP_RANGE_ONE_OR_MORE},
 };
 static const zp_function loss_scales[] = {{"dynamic", 0, ZP_SCHEMA("dynamic", dynamic_fields, 0)}};
 
-/* Checked and not kept: mixed precision can be planned, and a plan's memory and time do not depend on the scale; the
- * trainers that are generated compute in fp32 or fp64, where no scale is needed. */
+/* The start and the window of torch.amp.GradScaler. */
+enum { FIRST_SCALE = 65536, WINDOW = 2000, MOST_SCALE = 1 << 30 };
+
+/* A number stays as it is; dynamic(...) falls and rises from its start. A power of two, so that dividing by it again
+ * rounds nothing. */
 void zp_read_loss_scale(zp_reader *reader, const zp_env *env, const zp_attr *attr, void *base) {
+  zp_train *train = base;
   double scale;
-  if (!is_assignment(reader, attr, "loss_scale = dynamic(initial = 65536, window = 1000)")) return;
-  if (attr->value->kind == ZP_EXPR_CALL)
-    zp_read_call(reader, env, attr->value, "loss_scale", loss_scales, 1, base);
-  else
-    zp_read_number(reader, env, attr->value, "loss_scale", ZP_DIM_NONE, ZP_RANGE_POSITIVE, &scale);
+  if (!is_assignment(reader, attr, "loss_scale = dynamic(initial = 65536, window = 2000)")) return;
+  if (attr->value->kind == ZP_EXPR_CALL) {
+    train->loss_scale = FIRST_SCALE;
+    train->scale_window = WINDOW;
+    if (!zp_read_call(reader, env, attr->value, "loss_scale", loss_scales, 1, base)) return;
+  } else {
+    if (!zp_read_number(reader, env, attr->value, "loss_scale", ZP_DIM_NONE, ZP_RANGE_ONE_OR_MORE, &scale)) return;
+    train->loss_scale = scale > MOST_SCALE || scale != (double)(int64_t)scale ? -1 : (int64_t)scale;
+    train->scale_window = 0;
+  }
+  bool power = train->loss_scale > 0 && (train->loss_scale & (train->loss_scale - 1)) == 0;
+  if (power && train->loss_scale <= MOST_SCALE) return;
+  zp_diag *d =
+      zp_report(reader->diags, ZP_Z0306, attr->value->span, "a loss scale is a power of two from 1 to %d", MOST_SCALE);
+  zp_diag_help(d, "dividing by it again then rounds nothing: 32768, 65536");
+}
+
+void zp_check_loss_scale(zp_reader *reader, const zp_attrs *attrs, zp_train *train) {
+  const zp_attr *attr = zp_find_attr(attrs, "loss_scale");
+  bool fp16 = train->precision == ZP_PREC_MIXED_FP16;
+  if (fp16 && !attr) {
+    train->loss_scale = FIRST_SCALE;
+    train->scale_window = WINDOW;
+  }
+  if (fp16 || !attr) return;
+  train->loss_scale = train->scale_window = 0;
+  zp_diag *d = zp_report(reader->diags, ZP_Z0507, attr->span, "`loss_scale` without `precision = \"mixed_fp16\"`");
+  zp_diag_help(d, "leave `loss_scale` out, or set precision = \"mixed_fp16\"");
 }

@@ -21,36 +21,7 @@ typedef float real;
 
 #define ZPD_DEVICE static __device__ __forceinline__
 
-/* What operands are stored as; `real` is what is computed in. bf16 is the upper half of an f32, rounded to the nearest,
- * of two equally near ones to the even one; NaN stays NaN. */
-#ifdef ZPD_BF16
-#ifdef ZPD_HOST
-ZPD_DEVICE unsigned zpd_bits(float x) {
-  unsigned bits;
-  __builtin_memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-ZPD_DEVICE float zpd_float(unsigned bits) {
-  float x;
-  __builtin_memcpy(&x, &bits, sizeof x);
-  return x;
-}
-#else
-ZPD_DEVICE unsigned zpd_bits(float x) { return __float_as_uint(x); }
-ZPD_DEVICE float zpd_float(unsigned bits) { return __uint_as_float(bits); }
-#endif
-struct elem {
-  unsigned short bits;
-  elem() = default;
-  __device__ __forceinline__ elem(real x) {
-    const unsigned b = zpd_bits(x);
-    bits = (unsigned short)(x != x ? b >> 16 | 0x40u : (b + 0x7FFFu + (b >> 16 & 1u)) >> 16);
-  }
-  __device__ __forceinline__ operator real() const { return zpd_float((unsigned)bits << 16); }
-};
-#else
-typedef real elem;
-#endif
+#include "zpd_elem.h"
 
 /* An unrolled loop, so that arrays indexed by i become registers. */
 #ifdef ZPD_HOST
@@ -84,7 +55,7 @@ enum { ZPD_PACK = 16 / sizeof(real) };
 struct alignas(16) zpd_pack {
   real at[ZPD_PACK];
 };
-#ifdef ZPD_BF16
+#ifdef ZPD_NARROW
 struct alignas(ZPD_PACK * sizeof(elem)) zpd_stored {
   elem at[ZPD_PACK];
 };

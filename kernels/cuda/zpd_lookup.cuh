@@ -49,9 +49,9 @@ ZPD_DEVICE int zpd_list_bucket(const zpd_lookup &a, zpd_int first, int bucket, i
   return total;
 }
 
-#ifdef ZPD_BF16
+#ifdef ZPD_NARROW
 /* All rows of the list that have the same table row are added in a register and rounded once: added one by one to a
- * bf16 sum, the rows of a frequent token would soon be too small to change it. */
+ * 16-bit sum, the rows of a frequent token would soon be too small to change it. */
 ZPD_DEVICE void zpd_add_listed(const zpd_lookup &a, const zpd_int *list, int count, zpd_int j) {
   const elem *dy = (const elem *)a.from;
   for (int i = 0; i < count; i++) {

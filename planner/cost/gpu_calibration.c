@@ -77,7 +77,7 @@ static void apply_rates(const zp_calibration *c, zp_node_type *node, double rate
 
 bool zp_calibration_apply_gpu(zp_arena *arena, const zp_calibration *c, zp_spec *spec, const char **error) {
   zp_device *d = &spec->cluster.node.device;
-  bool half = spec->train.precision == ZP_PREC_MIXED_FP16 || spec->train.precision == ZP_PREC_MIXED_BF16;
+  bool half = zp_is_mixed(&spec->train);
   double rate = zp_calibration_value(c, half ? "gpu_half_flop_per_s" : "gpu_f32_flop_per_s", 0);
   double peak = half ? d->flop_per_s_half : d->flop_per_s_fp32;
   if (zp_calibration_value(c, "gpu_cores", 0) <= 0) {

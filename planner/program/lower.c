@@ -250,7 +250,7 @@ int64_t zp_element_bytes(const zp_lowered *lowered, zp_element element) {
 /* Bytes of the storage formats. Mixed precision as in the ZeRO paper (arXiv 1910.02054, section 3.1): 2-byte weights
  * and gradients, 4-byte master weights; moments have the accumulation type. */
 static void set_formats(zp_lowered *l, const zp_train *train) {
-  bool mixed = train->precision == ZP_PREC_MIXED_FP16 || train->precision == ZP_PREC_MIXED_BF16;
+  bool mixed = zp_is_mixed(train);
   l->compute_bytes = train->precision == ZP_PREC_F64 ? 8 : mixed ? 2 : 4;
   l->stat_bytes = train->precision == ZP_PREC_F64 ? 8 : 4;
   l->param_bytes = l->grad_bytes = l->compute_bytes;

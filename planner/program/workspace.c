@@ -17,7 +17,7 @@ int64_t zp_attention_workspace(int elem_bytes, int64_t sequence, int64_t head_si
 
 /* A tile of either operand, 128 x 256 and 256 x 128, and one of the result, in f32, for each worker. */
 int64_t zp_products_bytes(const zp_spec *spec) {
-  bool mixed = spec->train.precision == ZP_PREC_MIXED_FP16 || spec->train.precision == ZP_PREC_MIXED_BF16;
+  bool mixed = zp_is_mixed(&spec->train);
   if (!mixed || !spec->cluster.node.device.is_cpu) return 0;
   return ZP_MAX_WORKERS * INT64_C(4) * (2 * 128 * 256 + 128 * 128);
 }

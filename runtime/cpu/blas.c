@@ -14,13 +14,13 @@ typedef struct product {
   const char *a, *b;
   char *y;
   zpk_dtype dtype;
-  /* bf16: ZPR_PRODUCT_BYTES for each worker; how many products are added up before a result is rounded, and how many
-   * bytes their operands are apart. */
+  /* 16-bit operands: ZPR_PRODUCT_BYTES for each worker; how many products are added up before a result is rounded, and
+   * how many bytes their operands are apart. */
   char *tiles;
   int64_t terms, a_term, b_term;
 } product;
 
-/* The worker's share of the tiles is for bf16 alone. */
+/* The worker's share of the tiles is for 16-bit operands alone. */
 static void openblas_f32(const product *p, int worker) {
   (void)worker;
   cblas_sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans, p->trans_b ? CblasTrans : CblasNoTrans, (int)p->m,
@@ -37,45 +37,47 @@ static void openblas_f64(const product *p, int worker) {
               (int)p->ldy);
 }
 
-/* ---- bf16: tiles widened to f32, products and sums in f32, every result rounded once ---- */
+/* ---- 16-bit operands: tiles widened to f32, products and sums in f32, every result rounded once ---- */
 
 enum { M = ZPR_PRODUCT_M, N = ZPR_PRODUCT_N, K = ZPR_PRODUCT_K };
 
 /* rows x cols of a matrix to a tile with leading dimension cols. */
-static void widen_tile(const char *from, int64_t ld, int64_t rows, int64_t cols, float *to) {
-  for (int64_t i = 0; i < rows; i++) zpk_widen((const zpk_bf16 *)(const void *)from + i * ld, to + i * cols, cols);
+static void widen_tile(zpk_dtype dtype, const char *from, int64_t ld, int64_t rows, int64_t cols, float *to) {
+  for (int64_t i = 0; i < rows; i++) zpk_widen(dtype, from + i * ld * zpk_bytes(dtype), to + i * cols, cols);
 }
 
 static int64_t shorter(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static void one_tile(const product *p, int64_t i, int64_t j, float *tiles) {
   float *a = tiles, *b = a + M * K, *y = b + K * N;
-  int64_t m = shorter(M, p->m - i), n = shorter(N, p->n - j), size = sizeof(zpk_bf16);
+  int64_t m = shorter(M, p->m - i), n = shorter(N, p->n - j), size = zpk_bytes(p->dtype);
   memset(y, 0, (size_t)(m * n) * sizeof *y);
   for (int64_t term = 0; term < p->terms; term++)
     for (int64_t l = 0; l < p->k; l += K) {
       int64_t k = shorter(K, p->k - l);
-      widen_tile(p->a + term * p->a_term + (p->trans_a ? l * p->lda + i : i * p->lda + l) * size, p->lda,
+      widen_tile(p->dtype, p->a + term * p->a_term + (p->trans_a ? l * p->lda + i : i * p->lda + l) * size, p->lda,
                  p->trans_a ? k : m, p->trans_a ? m : k, a);
-      widen_tile(p->b + term * p->b_term + (p->trans_b ? j * p->ldb + l : l * p->ldb + j) * size, p->ldb,
+      widen_tile(p->dtype, p->b + term * p->b_term + (p->trans_b ? j * p->ldb + l : l * p->ldb + j) * size, p->ldb,
                  p->trans_b ? n : k, p->trans_b ? k : n, b);
       cblas_sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans, p->trans_b ? CblasTrans : CblasNoTrans, (int)m,
                   (int)n, (int)k, 1, a, (int)(p->trans_a ? m : k), b, (int)(p->trans_b ? k : n), 1, y, (int)n);
     }
-  zpk_bf16 *to = (zpk_bf16 *)(void *)p->y + i * p->ldy + j;
-  for (int64_t row = 0; row < m; row++) (p->accumulate ? zpk_round_add : zpk_round)(y + row * n, to + row * p->ldy, n);
+  char *to = p->y + (i * p->ldy + j) * size;
+  for (int64_t row = 0; row < m; row++)
+    (p->accumulate ? zpk_round_add : zpk_round)(p->dtype, y + row * n, to + row * p->ldy * size, n);
 }
 
-static void tiles_bf16(const product *p, int worker) {
+static void tiles_narrow(const product *p, int worker) {
   float *tiles = (float *)(void *)(p->tiles + worker * ZPR_PRODUCT_BYTES);
   for (int64_t i = 0; i < p->m; i += M)
     for (int64_t j = 0; j < p->n; j += N) one_tile(p, i, j, tiles);
 }
 
 typedef void gemm_fn(const product *p, int worker);
-static gemm_fn *const gemm[] = {[ZPK_F32] = openblas_f32, [ZPK_F64] = openblas_f64, [ZPK_BF16] = tiles_bf16};
+static gemm_fn *const gemm[] = {
+    [ZPK_F32] = openblas_f32, [ZPK_F64] = openblas_f64, [ZPK_BF16] = tiles_narrow, [ZPK_F16] = tiles_narrow};
 
-static char *tiles_of(zpr *c) { return c->program->dtype == ZPK_BF16 ? zpr_at(c, c->stage->products) : NULL; }
+static char *tiles_of(zpr *c) { return zpk_is_narrow(c->program->dtype) ? zpr_at(c, c->stage->products) : NULL; }
 
 void zpr_blas_open(void) { openblas_set_num_threads(1); }
 
@@ -136,7 +138,7 @@ static void some_products(void *arg, int64_t begin, int64_t end, int worker) {
     p.b += (list->sums ? i : expert) * list->b_step;
     p.y += i * list->y_step;
     int64_t calls = list->sums ? list->samples : 1;
-    if (list->sums && p.dtype == ZPK_BF16) { /* in one call, so that the sum is rounded once */
+    if (list->sums && zpk_is_narrow(p.dtype)) { /* in one call, so that the sum is rounded once */
       p.terms = list->samples;
       p.a_term = list->experts * list->a_step;
       p.b_term = list->experts * list->b_step;

@@ -207,7 +207,7 @@ void zpr_ce_loss(zpr *c, const void *stat, int ranks, int64_t rows, int64_t voca
   zpr_parallel(c, ZPK_CHUNKS, 1, ce_loss, &a);
   double sum = 0;
   for (int i = 0; i < ZPK_CHUNKS; i++) sum += a.loss[i];
-  c->loss += sum * c->loss_scale;
+  c->loss += sum * c->token_weight;
 }
 
 static void ce_grad(void *arg, int64_t begin, int64_t end, int worker) {
@@ -225,7 +225,7 @@ void zpr_ce_grad(zpr *c, const void *logits, int64_t V, int64_t first_col, int64
                .vocabulary = vocabulary,
                .labels = labels,
                .lse = lse,
-               .scale = c->loss_scale,
+               .scale = zpr_gradient_weight(c),
                .out = dlogits};
   zpr_parallel(c, rows, ROW_GRAIN, ce_grad, &a);
 }

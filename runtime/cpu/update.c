@@ -31,7 +31,7 @@ static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
   const blocks_task *a = arg;
   zpr *c = a->c;
   const zpr_stage *stage = c->stage;
-  bool mixed = a->rule->dtype == ZPK_BF16;
+  bool mixed = zpk_is_narrow(a->rule->dtype);
   int64_t size = zpk_bytes(a->rule->dtype);
   char *param = zpr_at(c, stage->params), *grad = zpr_at(c, stage->grads);
   float *master = mixed ? zpr_at(c, stage->master) : NULL;
@@ -44,7 +44,7 @@ static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
     /* all count in elements of the state */
     zpk_optimizer(a->rule, b->decay, mixed ? (char *)(void *)master : first - at * size, grad - b->to_state * size, m,
                   v, at, at + n);
-    if (mixed) zpk_round(master + at, (zpk_bf16 *)(void *)first, n);
+    if (mixed) zpk_round(a->rule->dtype, master + at, first, n);
   }
 }
 

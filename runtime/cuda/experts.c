@@ -81,12 +81,12 @@ static void multiply(zpr *c, const products *p, const char *a, const char *b, ch
   const float one = 1, add = p->accumulate;
   const double one_f64 = 1, add_f64 = p->accumulate;
   int m = (int)p->m, n = (int)p->n, k = (int)p->k, lda = (int)p->lda, ldb = (int)p->ldb, ldy = (int)p->ldy, result;
-  int count = (int)p->count;
+  int count = (int)p->count, narrow = c->program->dtype == ZPK_F16 ? GPU_F16 : GPU_BF16;
   if (m == 0 || n == 0 || count == 0) return;
   zpr_comm_progress(c);
-  if (c->program->dtype == ZPK_BF16)
-    result = d->api.gemms(d->blas, p->trans_b, p->trans_a, n, m, k, &one, zpr_gpu(b), GPU_BF16, ldb, p->b_step,
-                          zpr_gpu(a), GPU_BF16, lda, p->a_step, &add, zpr_gpu(y), GPU_BF16, ldy, p->y_step, count,
+  if (zpk_is_narrow(c->program->dtype))
+    result = d->api.gemms(d->blas, p->trans_b, p->trans_a, n, m, k, &one, zpr_gpu(b), narrow, ldb, p->b_step,
+                          zpr_gpu(a), narrow, lda, p->a_step, &add, zpr_gpu(y), narrow, ldy, p->y_step, count,
                           GPU_COMPUTE_F32, GPU_ANY_ALGORITHM);
   else if (c->program->dtype == ZPK_F64)
     result = d->api.gemms_f64(d->blas, p->trans_b, p->trans_a, n, m, k, &one_f64, zpr_gpu(b), ldb, p->b_step,
@@ -115,7 +115,7 @@ void zpr_batched_gemm(zpr *c, bool trans, int64_t samples, int64_t experts, int6
     multiply(c, &p, (const char *)x + b * experts * p.a_step * size, w, (char *)y + b * experts * p.y_step * size);
 }
 
-/* The sum over samples is added to call by call; in bf16 it is rounded in every one of them. */
+/* The sum over samples is added to call by call; in 16 bits it is rounded in every one of them. */
 void zpr_batched_wgrad(zpr *c, int64_t samples, int64_t experts, int64_t slots, int64_t m, int64_t n, const void *a,
                        int64_t lda, const void *b, int64_t ldb, bool accumulate, void *dw) {
   int64_t size = zpk_bytes(c->program->dtype);

@@ -13,7 +13,6 @@
 
 #define SCRATCH_BYTES ((int64_t)64 << 20) /* where shares of a sum arrive, on the GPU, outside the arena */
 
-
 /* ---- opening ---- */
 
 static bool open_api(nccl_api *api, bool emulated, const char **why_not) {
@@ -104,7 +103,7 @@ void zpr_nccl_close(zpr *c) {
 /* ---- collectives ---- */
 
 int zpr_nccl_type(const zpr *c) {
-  static const int type[] = {[ZPK_F32] = NCCL_F32, [ZPK_F64] = NCCL_F64, [ZPK_BF16] = NCCL_BF16};
+  static const int type[] = {[ZPK_F32] = NCCL_F32, [ZPK_F64] = NCCL_F64, [ZPK_BF16] = NCCL_BF16, [ZPK_F16] = NCCL_F16};
   return type[c->program->dtype];
 }
 
@@ -135,10 +134,11 @@ static void reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, char *data
       zpr_piece theirs = zpr_chunk_piece(count, g->n, r, at, most);
       if (r == g->me) continue;
       if (mine.count > 0)
-        zpr_nccl_check(c, nccl->receive(scratch + r * slot, (size_t)mine.count, type, r, comm, d->stream), "receive a share");
+        zpr_nccl_check(c, nccl->receive(scratch + r * slot, (size_t)mine.count, type, r, comm, d->stream),
+                       "receive a share");
       if (theirs.count > 0)
         zpr_nccl_check(c, nccl->send(data + theirs.begin * size, (size_t)theirs.count, type, r, comm, d->stream),
-              "send a share");
+                       "send a share");
       zpr_comm_count(c, axis, theirs.count * size);
     }
     zpr_nccl_check(c, nccl->group_end(), "exchange shares of a sum");
@@ -160,9 +160,9 @@ void zpr_nccl_group_all_gather(zpr *c, const zpr_group *g, zpr_axis axis, void *
   int64_t bytes = shard_count * zpk_bytes(c->program->dtype);
   if (shard_count == 0) return;
   zpr_nccl_check(c,
-        d->nccl->api.all_gather((char *)data + g->me * bytes, data, (size_t)shard_count, zpr_nccl_type(c),
-                                comm_of(c, g, axis), d->stream),
-        "gather");
+                 d->nccl->api.all_gather((char *)data + g->me * bytes, data, (size_t)shard_count, zpr_nccl_type(c),
+                                         comm_of(c, g, axis), d->stream),
+                 "gather");
   zpr_comm_count(c, axis, (g->n - 1) * bytes);
 }
 
@@ -178,8 +178,9 @@ void zpr_nccl_group_all_reduce(zpr *c, const zpr_group *g, zpr_axis axis, void *
     zpr_piece chunk = zpr_chunk_piece(count, g->n, r, 0, count);
     char *place = (char *)data + chunk.begin * size;
     if (chunk.count == 0) continue;
-    zpr_nccl_check(c, nccl->broadcast(place, place, (size_t)chunk.count, zpr_nccl_type(c), r, comm_of(c, g, axis), d->stream),
-          "spread a sum");
+    zpr_nccl_check(
+        c, nccl->broadcast(place, place, (size_t)chunk.count, zpr_nccl_type(c), r, comm_of(c, g, axis), d->stream),
+        "spread a sum");
     if (r == g->me) zpr_comm_count(c, axis, (g->n - 1) * chunk.count * size);
   }
   zpr_nccl_check(c, nccl->group_end(), "spread a sum");
@@ -192,8 +193,10 @@ void zpr_nccl_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count) {
   zpr_group g = zpr_axis_group(c, axis);
   int64_t size = zpk_bytes(c->program->dtype), mine = zpr_chunk_piece(count, g.n, g.me, 0, count).count;
   if (count == 0) return;
-  zpr_nccl_check(c, d->nccl->api.all_reduce(data, data, (size_t)count, zpr_nccl_type(c), NCCL_SUM, comm_of(c, &g, axis), d->stream),
-        "sum over ranks");
+  zpr_nccl_check(
+      c,
+      d->nccl->api.all_reduce(data, data, (size_t)count, zpr_nccl_type(c), NCCL_SUM, comm_of(c, &g, axis), d->stream),
+      "sum over ranks");
   zpr_comm_count(c, axis, (count - mine + (g.n - 1) * mine) * size);
 }
 
@@ -207,16 +210,16 @@ void zpr_nccl_reduce_scatter(zpr *c, zpr_axis axis, const void *data, int64_t sh
   zpr_group g = zpr_axis_group(c, axis);
   if (shard_count == 0) return;
   zpr_nccl_check(c,
-        d->nccl->api.reduce_scatter(data, out, (size_t)shard_count, zpr_nccl_type(c), NCCL_SUM, comm_of(c, &g, axis),
-                                    d->stream),
-        "sum shares over ranks");
+                 d->nccl->api.reduce_scatter(data, out, (size_t)shard_count, zpr_nccl_type(c), NCCL_SUM,
+                                             comm_of(c, &g, axis), d->stream),
+                 "sum shares over ranks");
   zpr_comm_count(c, axis, (g.n - 1) * shard_count * zpk_bytes(c->program->dtype));
 }
 
 /* ---- exchanges ---- */
 
-/* Block j of member r stands at one of two places, see zpr_spread_slots; blocks go one by one, because what is one piece
- * on one side is several on the other. */
+/* Block j of member r stands at one of two places, see zpr_spread_slots; blocks go one by one, because what is one
+ * piece on one side is several on the other. */
 void zpr_nccl_exchange_slots(zpr *c, bool spread, const char *in, int64_t experts, int64_t elements, char *out) {
   zpr_device *d = c->state->device;
   const nccl_api *nccl = &d->nccl->api;

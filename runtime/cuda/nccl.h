@@ -9,12 +9,19 @@ typedef struct zpr_nccl_id {
 } zpr_nccl_id;
 _Static_assert(sizeof(zpr_nccl_id) <= ZPR_GATHER_BYTES, "an id travels in one control message");
 
-enum { NCCL_U8 = 1, NCCL_F32 = 7, NCCL_F64 = 8, NCCL_BF16 = 9, NCCL_SUM = 0 }; /* ncclDataType_t, ncclRedOp_t */
+enum {
+  NCCL_U8 = 1,
+  NCCL_F16 = 6,
+  NCCL_F32 = 7,
+  NCCL_F64 = 8,
+  NCCL_BF16 = 9,
+  NCCL_SUM = 0
+}; /* ncclDataType_t, ncclRedOp_t */
 
 /* name of the member, symbol, arguments; all return 0 for success */
 #define NCCL_FUNCTIONS(X)                                                                                              \
-  X(new_id, "ncclGetUniqueId", (zpr_nccl_id * id))                                                                       \
-  X(join, "ncclCommInitRank", (void **comm, int ranks, zpr_nccl_id id, int rank))                                        \
+  X(new_id, "ncclGetUniqueId", (zpr_nccl_id * id))                                                                     \
+  X(join, "ncclCommInitRank", (void **comm, int ranks, zpr_nccl_id id, int rank))                                      \
   X(leave, "ncclCommDestroy", (void *comm))                                                                            \
   X(all_reduce, "ncclAllReduce",                                                                                       \
     (const void *from, void *to, size_t count, int type, int op, void *comm, void *stream))                            \

@@ -44,20 +44,20 @@ void zpr_rows(zpr *c, const zpr_rows_call *call) {
 /* ---- products ---- */
 
 /* Row-major y = op(a) op(b) is column-major y' = op(b)' op(a)', of the same memory. In full f32: cuBLAS takes TF32 only
- * where it is asked to. Products of bf16 are added in f32 and rounded once. */
+ * where it is asked to. Products of 16-bit operands are added in f32 and rounded once. */
 void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda,
               const void *b, int64_t ldb, bool accumulate, void *y, int64_t ldy) {
   assert(m <= INT_MAX && n <= INT_MAX && k <= INT_MAX && lda <= INT_MAX && ldb <= INT_MAX && ldy <= INT_MAX);
   zpr_device *d = c->state->device;
   const float one = 1, add = accumulate;
   const double one_f64 = 1, add_f64 = accumulate;
-  int result;
+  int result, narrow = c->program->dtype == ZPK_F16 ? GPU_F16 : GPU_BF16;
   if (m == 0 || n == 0) return;
   zpr_comm_progress(c);
-  if (c->program->dtype == ZPK_BF16)
+  if (zpk_is_narrow(c->program->dtype))
     result =
-        d->api.gemm(d->blas, trans_b, trans_a, (int)n, (int)m, (int)k, &one, zpr_gpu(b), GPU_BF16, (int)ldb, zpr_gpu(a),
-                    GPU_BF16, (int)lda, &add, zpr_gpu(y), GPU_BF16, (int)ldy, GPU_COMPUTE_F32, GPU_ANY_ALGORITHM);
+        d->api.gemm(d->blas, trans_b, trans_a, (int)n, (int)m, (int)k, &one, zpr_gpu(b), narrow, (int)ldb, zpr_gpu(a),
+                    narrow, (int)lda, &add, zpr_gpu(y), narrow, (int)ldy, GPU_COMPUTE_F32, GPU_ANY_ALGORITHM);
   else if (c->program->dtype == ZPK_F64)
     result = d->api.gemm_f64(d->blas, trans_b, trans_a, (int)n, (int)m, (int)k, &one_f64, zpr_gpu(b), (int)ldb,
                              zpr_gpu(a), (int)lda, &add_f64, zpr_gpu(y), (int)ldy);
@@ -160,7 +160,7 @@ void zpr_ce_loss(zpr *c, const void *stat, int ranks, int64_t rows, int64_t voca
               .vocabulary = vocabulary,
               .rows = rows,
               .ranks = ranks,
-              .scale = c->loss_scale,
+              .scale = c->token_weight,
               .loss = (double *)(void *)zpr_gpu_host(d->scalars) + ZPR_LOSS};
   zpr_launch(c, &d->kernels.ce_loss, &a, sizeof a, 1, 1, 1, ZPD_CE_THREADS);
 }
@@ -175,7 +175,7 @@ void zpr_ce_grad(zpr *c, const void *logits, int64_t V, int64_t first_col, int64
               .first_col = first_col,
               .vocabulary = vocabulary,
               .rows = rows,
-              .scale = c->loss_scale};
+              .scale = zpr_gradient_weight(c)};
   zpr_launch(c, &c->state->device->kernels.ce_grad, &a, sizeof a, zpr_grid(c, rows), 1, 1, ZPD_CE_THREADS);
 }
 

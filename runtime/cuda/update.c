@@ -50,7 +50,7 @@ void zpr_put_grad_scale(zpr *c, double grad_scale) {
 
 zpd_update zpr_update_args(zpr *c, const zpr_block *b, const zpk_update *rule) {
   const zpr_stage *stage = c->stage;
-  bool mixed = rule->dtype == ZPK_BF16;
+  bool mixed = zpk_is_narrow(rule->dtype);
   int64_t size = zpk_bytes(rule->dtype), state = (b->begin + b->to_state) * zpk_real_bytes(rule->dtype);
   char *param = (char *)zpr_at(c, stage->params) + (b->begin + b->to_params) * size;
   return (zpd_update){.kind = rule->kind,

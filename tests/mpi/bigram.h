@@ -31,11 +31,11 @@ static inline const void *bigram_table(zpr *c) {
 static inline void bigram_forward(zpr *c, int64_t mb) {
   const zpr_program *p = c->program;
   int64_t rows = p->microbatch * p->sequence, cols = (p->vocabulary + p->tensor - 1) / p->tensor, first = c->t * cols;
-  int64_t block = rows * 3 * zpk_bytes(p->dtype);
+  int64_t real = zpk_real_bytes(p->dtype), block = rows * 3 * real;
   char *logits = zpr_at(c, the_bigram.logits), *stats = zpr_at(c, the_bigram.stats);
   zpr_embedding(c, zpr_input(c, 0, mb), bigram_table(c), 0, p->vocabulary, rows, cols, logits);
   zpr_ce_stats(c, logits, cols, first, p->vocabulary, zpr_input(c, 1, mb), rows, stats + c->t * block);
-  zpr_all_gather(c, ZPR_TENSOR, stats + c->t * block, rows * 3, stats);
+  zpr_all_gather(c, ZPR_TENSOR, stats + c->t * block, block / zpk_bytes(p->dtype), stats);
   zpr_ce_loss(c, stats, p->tensor, rows, p->vocabulary, zpr_input(c, 1, mb), zpr_at(c, the_bigram.lse));
 }
 
@@ -67,28 +67,31 @@ static inline int64_t bigram_place(int64_t *end, int64_t bytes) {
 }
 
 static inline void bigram_layout(bigram *b, int T, int D, int zero, zpk_dtype dtype) {
-  int64_t size = zpk_bytes(dtype), cols = (BIGRAM_V + T - 1) / T, rows = BIGRAM_MICRO * BIGRAM_S, end = 0;
+  int64_t size = zpk_bytes(dtype), real = zpk_real_bytes(dtype), cols = (BIGRAM_V + T - 1) / T,
+          rows = BIGRAM_MICRO * BIGRAM_S, end = 0;
   int64_t microbatches = BIGRAM_BATCH / D / BIGRAM_MICRO;
   zpr_stage *s = &b->stage;
   s->flat_elements = (BIGRAM_V * cols + D - 1) / D * D;
   s->shard_elements = zero ? s->flat_elements / D : s->flat_elements;
   s->inputs = bigram_place(&end, 2 * microbatches * rows * 4);
   b->logits = bigram_place(&end, rows * cols * size);
-  b->stats = bigram_place(&end, T * rows * 3 * size);
-  b->lse = bigram_place(&end, rows * size);
+  b->stats = bigram_place(&end, T * rows * 3 * real);
+  b->lse = bigram_place(&end, rows * real);
   int64_t ring = zero >= 2 ? s->flat_elements * size : 0;
   b->grad_ring = bigram_place(&end, ring);
   b->param_ring = bigram_place(&end, zero >= 3 ? ring : 0);
   s->grads = bigram_place(&end, (zero >= 2 ? s->shard_elements : s->flat_elements) * size);
-  s->moment1 = bigram_place(&end, s->shard_elements * size);
-  s->moment2 = bigram_place(&end, s->shard_elements * size);
+  s->moment1 = bigram_place(&end, s->shard_elements * real);
+  s->moment2 = bigram_place(&end, s->shard_elements * real);
+  s->master = zpk_is_narrow(dtype) ? bigram_place(&end, s->shard_elements * real) : -1;
+  s->products = -1;
   s->params = bigram_place(&end, (zero >= 3 ? s->shard_elements : s->flat_elements) * size);
   s->arena_bytes = end;
   s->n_runs = 1;
   s->runs = &b->run;
   const int64_t passes[] = {2, 2, microbatches + 1, 2 * microbatches}; /* the table is gathered once a micro-batch */
   b->program.predicted_bytes[ZPR_DATA] = passes[zero] * (D - 1) * s->flat_elements * size * T;
-  b->program.predicted_bytes[ZPR_TENSOR] = (T - 1) * T * rows * 3 * size * microbatches * D;
+  b->program.predicted_bytes[ZPR_TENSOR] = (T - 1) * T * rows * 3 * real * microbatches * D;
 }
 
 static inline zpr_program *bigram_program(int T, int D, int zero, zpk_dtype dtype) {
@@ -139,6 +142,8 @@ static inline zpr_program *bigram_program(int T, int D, int zero, zpk_dtype dtyp
                              .validate = {.kind = 3, .seed = 2},
                              .validate_every = 10,
                              .validate_batches = 2,
+                             .loss_scale = dtype == ZPK_F16 ? 65536 : 0,
+                             .scale_window = dtype == ZPK_F16 ? 8 : 0,
                              .predicted_step_s = 1e-3};
   bigram_layout(b, T, D, zero, dtype);
   if (zero >= 2) b->run.stride = b->stage.flat_elements; /* whole shards */

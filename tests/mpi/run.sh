@@ -60,6 +60,17 @@ for layout in '2 2 1' '1 3 0' '2 2 3'; do
   rm -rf "$tmp/c"
 done
 
+# --- f16: gradients that overflow on one rank alone make all ranks skip the step, and half the loss scale does
+printf '%s\n' '65536 0' '65536 0' '65536 1' '32768 2' '16384 3' >"$tmp/want"
+for step in 6 7 8 9 10 11 12 13; do echo '8192 3'; done >>"$tmp/want"
+for step in 14 15 16 17 18 19 20; do echo '16384 3'; done >>"$tmp/want"
+for zero in 0 1 2 3; do
+  BIGRAM_OVERFLOW=3 ranks 4 "$bin/mpi_trainer" 2 2 $zero f16 --check-memory --log "$tmp/log" >"$tmp/out" 2>&1 ||
+    { fail "overflow with ZeRO $zero" && cat "$tmp/out"; }
+  sed -n 's/.*"scale": \([0-9]*\), "skipped": \([0-9]*\)}/\1 \2/p' "$tmp/log" >"$tmp/scales"
+  cmp -s "$tmp/scales" "$tmp/want" || fail "overflow with ZeRO $zero: scales and skipped steps"
+done
+
 # --- trouble: one message, the right status, no hang
 expect() { # STATUS TEXT COMMAND...
   status=$1 text=$2

@@ -1,4 +1,4 @@
-/* The bigram trainer as a program: trainer T D ZERO f32|f64 [options of zpr_main]. */
+/* The bigram trainer as a program: trainer T D ZERO f32|f64|f16 [options of zpr_main]. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,15 +11,22 @@ static void die_in_a_step(zpr *c) {
   bigram_micro_batches(c);
 }
 
+/* BIGRAM_OVERFLOW=R: the gradients of rank R alone are not finite in three steps. */
+static void overflow_in_one_rank(zpr *c) {
+  the_bigram.poisoned = c->step >= 2 && c->step < 5 && c->rank == atoi(getenv("BIGRAM_OVERFLOW"));
+  bigram_micro_batches(c);
+}
+
 int main(int argc, char **argv) {
   if (argc < 5) {
-    fprintf(stderr, "usage: %s TENSOR DATA ZERO f32|f64 [OPTIONS]\n", argv[0]);
+    fprintf(stderr, "usage: %s TENSOR DATA ZERO f32|f64|f16 [OPTIONS]\n", argv[0]);
     return 2;
   }
-  zpk_dtype dtype = strcmp(argv[4], "f64") == 0 ? ZPK_F64 : ZPK_F32;
+  zpk_dtype dtype = strcmp(argv[4], "f64") == 0 ? ZPK_F64 : strcmp(argv[4], "f16") == 0 ? ZPK_F16 : ZPK_F32;
   zpr_program *program = bigram_program(atoi(argv[1]), atoi(argv[2]), atoi(argv[3]), dtype);
   device_image(program);
   the_bigram.poisoned = getenv("BIGRAM_NAN") != NULL;
+  if (getenv("BIGRAM_OVERFLOW")) program->micro_batches = overflow_in_one_rank;
   if (getenv("BIGRAM_KILL")) program->micro_batches = die_in_a_step;
   argv[4] = argv[0];
   return zpr_main(argc - 4, argv + 4, program);

@@ -117,7 +117,7 @@ def read_log(path):
 
 # ---- checkpoints ----
 
-ELEMENT = {"F32": "f", "F64": "d", "BF16": "H"}
+ELEMENT = {"F32": "f", "F64": "d", "BF16": "H", "F16": "H"}
 
 
 def read_safetensors(path):
@@ -137,6 +137,8 @@ def read_safetensors(path):
             values.byteswap()
         if entry["dtype"] == "BF16":  # the upper halves of f32
             values = array.array("f", struct.pack("=%dI" % len(values), *(bits << 16 for bits in values)))
+        if entry["dtype"] == "F16":
+            values = array.array("f", struct.unpack("=%de" % len(values), values.tobytes()))
         tensors[name] = (entry["shape"], values)
     return tensors
 

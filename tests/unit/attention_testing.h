@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <zplan/zpk.h>
+#include "narrow_testing.h"
 
 typedef struct problem {
   zpk_attention_args a;
@@ -23,25 +24,10 @@ static inline double pseudo(uint64_t i) {
 }
 
 /* Of log-sum-exps, and of arithmetic. */
-static inline zpk_dtype real_of(zpk_dtype dtype) { return dtype == ZPK_BF16 ? ZPK_F32 : dtype; }
+static inline zpk_dtype real_of(zpk_dtype dtype) { return zpk_is_narrow(dtype) ? ZPK_F32 : dtype; }
 
-static inline double get(zpk_dtype dtype, const void *x, int64_t i) {
-  float wide;
-  if (dtype == ZPK_BF16) {
-    zpk_widen((const zpk_bf16 *)x + i, &wide, 1);
-    return (double)wide;
-  }
-  return dtype == ZPK_F64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
-}
-
-static inline void put(zpk_dtype dtype, void *x, int64_t i, double value) {
-  float narrow = (float)value;
-  switch (dtype) {
-  case ZPK_F32: ((float *)x)[i] = narrow; break;
-  case ZPK_F64: ((double *)x)[i] = value; break;
-  case ZPK_BF16: zpk_round(&narrow, (zpk_bf16 *)x + i, 1); break;
-  }
-}
+static inline double get(zpk_dtype dtype, const void *x, int64_t i) { return get_as(dtype, x, i); }
+static inline void put(zpk_dtype dtype, void *x, int64_t i, double value) { put_as(dtype, x, i, value); }
 
 /* Copies a dense [rows, cols] f64 matrix into a strided one, rounding the source to what was stored. */
 static inline void store(zpk_dtype dtype, double *from, int64_t rows, int64_t cols, void *to, int64_t ld) {
@@ -173,12 +159,12 @@ static inline double difference(zpk_dtype dtype, const void *x, int64_t ld, cons
   return worst / largest;
 }
 
-/* bf16: results are rounded to 8 bits; gradients also see the rounding of the output. */
+/* 16 bits: results are rounded to 8 or 11; gradients also see the rounding of the output. */
 static inline void check(problem *p, const char *what) {
   const zpk_attention_args *a = &p->a;
   int64_t rows = a->B * a->S, q_cols = a->H * a->hd, kv_cols = a->G * a->hd;
   double exact = a->dtype == ZPK_F64 ? 1e-14 * (1 + (double)a->S / 50) : 4e-6 * (1 + (double)a->S / 50);
-  double bound = a->dtype == ZPK_BF16 ? exact + 0x1p-7 : exact;
+  double bound = exact + 2 * narrow_unit(a->dtype);
   cr_expect_lt(difference(a->dtype, a->o, a->o_ld, p->o, rows, q_cols), bound, "%s: o", what);
   cr_expect_lt(difference(real_of(a->dtype), a->lse, a->H, p->lse, rows, a->H), exact, "%s: lse", what);
   cr_expect_lt(difference(a->dtype, a->dq, a->dq_ld, p->dq, rows, q_cols), bound, "%s: dq", what);

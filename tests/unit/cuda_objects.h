@@ -20,12 +20,12 @@ static const bool sanitized = false;
 static const char *const cuda_include_dirs[] = {ZPLAN_SOURCE_DIR "/kernels/include", ZPLAN_SOURCE_DIR "/kernels/cuda",
                                                 ZPLAN_SOURCE_DIR "/codegen/cuda/emulator"};
 
-static inline zp_cuda_source cuda_source(const char *text, int elem_bytes) {
+static inline zp_cuda_source cuda_source(const char *text, zpk_dtype dtype) {
   return (zp_cuda_source){.text = text,
                           .name = "kernels.cu",
                           .include_dirs = cuda_include_dirs,
                           .n_include_dirs = 3,
-                          .elem_bytes = elem_bytes,
+                          .dtype = dtype,
                           .sanitize = sanitized};
 }
 
@@ -43,12 +43,12 @@ static inline void host_find(const host_object *o, const char *symbol, void *pla
   memcpy(place, &address, sizeof address);
 }
 
-static inline host_object host_load(const char *text, int elem_bytes) {
+static inline host_object host_load(const char *text, zpk_dtype dtype) {
   host_object o = {0};
   char folder[] = "zplan-emulator-XXXXXX", path[64];
   const char *error = NULL;
   zp_arena *arena = zp_arena_new("emulator");
-  zp_cuda_source source = cuda_source(text, elem_bytes);
+  zp_cuda_source source = cuda_source(text, dtype);
   cr_assert_not_null(mkdtemp(folder));
   snprintf(path, sizeof path, "./%s/kernels.so", folder);
   cr_assert(zp_cuda_compile(arena, &source, "host", path, &error), "%s", error);

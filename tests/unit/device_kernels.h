@@ -10,7 +10,7 @@
 static inline host_object device_open(const char *text, zpk_dtype dtype, int head) {
   char whole[1024];
   snprintf(whole, sizeof whole, "#define ZPD_HEAD %d\n%s", head, text);
-  return host_load(whole, (int)zpk_bytes(dtype));
+  return host_load(whole, dtype);
 }
 
 static inline void device_launch(const host_object *o, const char *name, const void *args, int64_t x, int64_t y,

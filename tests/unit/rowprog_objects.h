@@ -45,19 +45,15 @@ static inline void run_kernel(const void *what, const zpk_row_args *args, int64_
   ((zpk_row_kernel *)what)(args, begin, end, chunk);
 }
 
-static inline zpk_dtype type_of_bytes(int elem_bytes) {
-  return elem_bytes == 8 ? ZPK_F64 : elem_bytes == 4 ? ZPK_F32 : ZPK_BF16;
-}
-
 /* All models at some sizes, in one object. */
 typedef struct bench {
   row_models models;
   loaded_set loaded;
 } bench;
 
-static inline void bench_open(bench *b, const int64_t *sizes, int n_sizes, int elem_bytes, const char *cpu,
+static inline void bench_open(bench *b, const int64_t *sizes, int n_sizes, zpk_dtype dtype, const char *cpu,
                               const char *features) {
-  row_models_open(&b->models, sizes, n_sizes, elem_bytes);
+  row_models_open(&b->models, sizes, n_sizes, dtype);
   b->loaded = load_set(b->models.set, cpu, features);
 }
 
@@ -84,15 +80,14 @@ static inline void check_partitions(const row_world *w, const zp_node *node, con
   }
 }
 
-static inline void check_all(bench *b, int elem_bytes, double bound) {
-  zpk_dtype type = type_of_bytes(elem_bytes);
+static inline void check_all(bench *b, zpk_dtype type, double bound) {
   for (int i = 0; i < b->models.count; i++) {
     row_world *w = &b->models.world[i];
     for (int n = 0; n < w->graph->nodes.len; n++) {
       const zp_node *node = &w->graph->nodes.data[n];
       if (!is_fused(node)) continue;
       const void *kernel = kernel_of(b, w, node);
-      if (type == ZPK_BF16) round_world(w);
+      if (zpk_is_narrow(type)) round_world(w, type);
       row_call call = row_call_new(w, node, 3, type);
       run_oracle(w, node);
       row_call_run(&call, run_kernel, kernel, 5);
@@ -106,11 +101,11 @@ static inline void check_all(bench *b, int elem_bytes, double bound) {
 }
 
 /* Compiles for a target and compares all nodes with the oracle. */
-static inline void check_sizes(const int64_t *sizes, int n_sizes, int elem_bytes, const char *cpu, const char *features,
-                               double bound) {
+static inline void check_sizes(const int64_t *sizes, int n_sizes, zpk_dtype dtype, const char *cpu,
+                               const char *features, double bound) {
   bench *b = calloc(1, sizeof *b);
-  bench_open(b, sizes, n_sizes, elem_bytes, cpu, features);
-  check_all(b, elem_bytes, bound);
+  bench_open(b, sizes, n_sizes, dtype, cpu, features);
+  check_all(b, dtype, bound);
   bench_close(b);
   free(b);
 }

@@ -3,6 +3,7 @@
 #ifndef ROWPROG_TESTING_H
 #define ROWPROG_TESTING_H
 
+#include "narrow_testing.h"
 #include "graph_testing.h"
 #include "../../kernels/include/zplan/zpk.h"
 #include "../../codegen/rowprog/rowprog.h"
@@ -165,36 +166,15 @@ typedef struct row_call {
   void **in, **out, **partial;
   int64_t *in_ld, *out_ld, *out_cols, *partial_cols;
   int n_out, n_partial;
-  zpk_dtype type; /* of operands; partial sums are f32 with bf16 */
+  zpk_dtype type; /* of operands; partial sums are f32 with 16-bit ones */
 } row_call;
 
 static inline int64_t value_columns(const zp_fused *fused, int v) {
   return v < fused->n_in ? fused->in_cols[v] : fused->ops.data[v - fused->n_in].cols;
 }
-static inline zpk_bf16 to_bf16(double x) {
-  float narrow = (float)x;
-  uint32_t bits;
-  memcpy(&bits, &narrow, sizeof bits);
-  return (zpk_bf16)(isnan(x) ? 0x7FC0 : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
-static inline double from_bf16(zpk_bf16 x) {
-  uint32_t bits = (uint32_t)x << 16;
-  float wide;
-  memcpy(&wide, &bits, sizeof wide);
-  return wide;
-}
-static inline zpk_dtype real_of(zpk_dtype type) { return type == ZPK_BF16 ? ZPK_F32 : type; }
-static inline void put(void *to, int64_t i, double x, zpk_dtype type) {
-  switch (type) {
-  case ZPK_F32: ((float *)to)[i] = (float)x; break;
-  case ZPK_F64: ((double *)to)[i] = x; break;
-  case ZPK_BF16: ((zpk_bf16 *)to)[i] = to_bf16(x); break;
-  }
-}
-static inline double get(const void *from, int64_t i, zpk_dtype type) {
-  if (type == ZPK_BF16) return from_bf16(((const zpk_bf16 *)from)[i]);
-  return type == ZPK_F64 ? ((const double *)from)[i] : (double)((const float *)from)[i];
-}
+static inline zpk_dtype real_of(zpk_dtype type) { return zpk_is_narrow(type) ? ZPK_F32 : type; }
+static inline void put(void *to, int64_t i, double x, zpk_dtype type) { put_as(type, to, i, x); }
+static inline double get(const void *from, int64_t i, zpk_dtype type) { return get_as(type, from, i); }
 
 static inline void *spread(zp_arena *arena, const double *x, int64_t rows, int64_t n, int64_t ld, zpk_dtype type) {
   void *copy = zp_alloc(arena, (size_t)(rows * ld * zpk_bytes(type)));
@@ -296,11 +276,11 @@ static inline double node_error(const row_world *w, const zp_node *node, const r
   return worst;
 }
 
-/* Everything as bf16 stores it, so that the oracle and the kernels see the same numbers. */
-static inline void round_world(row_world *w) {
+/* Everything as a 16-bit dtype stores it, so that the oracle and the kernels see the same numbers. */
+static inline void round_world(row_world *w, zpk_dtype dtype) {
   for (int t = 0; t < w->graph->tensors.len; t++)
     for (int64_t i = 0; i < zp_shape_elements(&w->graph->tensors.data[t].shape, ROW_B) && w->in->value[t]; i++)
-      w->in->value[t][i] = from_bf16(to_bf16(w->in->value[t][i]));
+      w->in->value[t][i] = wide_of(dtype, narrow_of(dtype, w->in->value[t][i]));
 }
 
 /* The oracle's results of one node alone. */
@@ -324,9 +304,9 @@ typedef struct row_models {
 
 static inline bool applies(const row_case *test, int64_t n) { return !test->even || n % 2 == 0; }
 
-static inline void row_models_open(row_models *m, const int64_t *sizes, int n_sizes, int elem_bytes) {
+static inline void row_models_open(row_models *m, const int64_t *sizes, int n_sizes, zpk_dtype dtype) {
   m->arena = zp_arena_new("kernels");
-  m->set = zp_kernels_new(m->arena, elem_bytes);
+  m->set = zp_kernels_new(m->arena, dtype);
   for (int s = 0; s < n_sizes; s++)
     for (int c = 0; c < N_ROW_CASES; c++) {
       if (!applies(&row_cases[c], sizes[s])) continue;
@@ -347,7 +327,7 @@ static inline void row_models_close(row_models *m) {
 /* |error| / (1 + |value|), about four times the largest that occurs: it comes from sums over thousands of columns and
  * from the slope of gelu, where 1 - sigmoid cancels. */
 static const double f64_bound = 5e-14, f32_bound = 1e-5;
-/* The f32 result, rounded once to 8 bits. */
-static const double bf16_bound = 0x1p-8 + 1e-5;
+/* The f32 result, rounded once to 8 or 11 bits. */
+static const double bf16_bound = 0x1p-8 + 1e-5, f16_bound = 0x1p-11 + 1e-5;
 
 #endif

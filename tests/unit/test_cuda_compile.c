@@ -12,11 +12,11 @@ static const char *archs_or_skip(zp_arena *arena) {
   return archs;
 }
 
-static void check_cubin(zp_arena *arena, const char *text, int elem_bytes, const char *arch, size_t *bytes,
+static void check_cubin(zp_arena *arena, const char *text, zpk_dtype dtype, const char *arch, size_t *bytes,
                         char **cubin) {
   char folder[] = "zplan-nvrtc-XXXXXX", path[64];
   const char *error = NULL;
-  zp_cuda_source source = cuda_source(text, elem_bytes);
+  zp_cuda_source source = cuda_source(text, dtype);
   cr_assert_not_null(mkdtemp(folder));
   snprintf(path, sizeof path, "%s/kernels.cubin", folder);
   cr_assert(zp_cuda_compile(arena, &source, arch, path, &error), "%s", error);
@@ -35,15 +35,15 @@ static bool holds(const char *bytes, size_t count, const char *word) {
 }
 
 /* All models of one size, for one arch; every kernel is in the cubin. */
-static void check_models(zp_arena *arena, int64_t cols, int elem_bytes, const char *arch) {
+static void check_models(zp_arena *arena, int64_t cols, zpk_dtype dtype, const char *arch) {
   row_models *m = calloc(1, sizeof *m);
   const char *error = NULL;
   size_t bytes;
   char *cubin;
-  row_models_open(m, &cols, 1, elem_bytes);
+  row_models_open(m, &cols, 1, dtype);
   const char *text = zp_kernels_cuda_text(m->set, &error);
   cr_assert_not_null(text, "%s", error);
-  check_cubin(arena, text, elem_bytes, arch, &bytes, &cubin);
+  check_cubin(arena, text, dtype, arch, &bytes, &cubin);
   for (int k = 0; k < zp_kernels_count(m->set); k++)
     cr_assert(holds(cubin, bytes, zp_kernels_symbol(m->set, k)), "%s: %s", arch, zp_kernels_symbol(m->set, k));
   row_models_close(m);
@@ -54,10 +54,10 @@ static void check_models(zp_arena *arena, int64_t cols, int elem_bytes, const ch
 Test(cuda_compile, row_kernels_become_cubins) {
   zp_arena *arena = zp_arena_new("cubins");
   const char *archs = archs_or_skip(arena);
-  check_models(arena, 12, 4, zp_strndup(arena, archs, strcspn(archs, " ")));
-  check_models(arena, 770, 4, "sm_80");
-  check_models(arena, 4096, 4, "sm_90");
-  check_models(arena, 770, 8, "sm_90");
+  check_models(arena, 12, ZPK_F32, zp_strndup(arena, archs, strcspn(archs, " ")));
+  check_models(arena, 770, ZPK_F32, "sm_80");
+  check_models(arena, 4096, ZPK_F32, "sm_90");
+  check_models(arena, 770, ZPK_F64, "sm_90");
   zp_arena_free(arena);
 }
 
@@ -65,12 +65,12 @@ Test(cuda_compile, cubins_are_deterministic) {
   zp_arena *arena = zp_arena_new("cubins");
   archs_or_skip(arena);
   row_world w = row_world_new(&row_cases[3], 96);
-  zp_kernel_set *set = zp_kernels_new(arena, 4);
+  zp_kernel_set *set = zp_kernels_new(arena, ZPK_F32);
   zp_kernels_add(set, w.graph, first_node(&w, ZP_OP_FUSED_GRAD), "k");
   size_t bytes[2];
   char *cubin[2];
   const char *error = NULL, *text = zp_kernels_cuda_text(set, &error);
-  for (int i = 0; i < 2; i++) check_cubin(arena, text, 4, "sm_90", &bytes[i], &cubin[i]);
+  for (int i = 0; i < 2; i++) check_cubin(arena, text, ZPK_F32, "sm_90", &bytes[i], &cubin[i]);
   cr_assert_eq(bytes[0], bytes[1]);
   cr_assert_eq(memcmp(cubin[0], cubin[1], bytes[0]), 0);
   row_world_free(&w);
@@ -80,7 +80,7 @@ Test(cuda_compile, cubins_are_deterministic) {
 /* ---- errors ---- */
 
 static const char *error_of(zp_arena *arena, const char *text, const char *arch, const char *path) {
-  zp_cuda_source source = cuda_source(text, 4);
+  zp_cuda_source source = cuda_source(text, ZPK_F32);
   const char *error = NULL;
   cr_assert_not(zp_cuda_compile(arena, &source, arch, path, &error));
   cr_assert_not_null(error);

@@ -40,7 +40,7 @@ Test(cuda_emulator, every_thread_of_every_block_runs_once) {
   struct {
     unsigned *out, *n;
   } args = {out, &n};
-  host_object o = host_load(geometry_text, 4);
+  host_object o = host_load(geometry_text, ZPK_F32);
   void (*kernel)(const void *);
   host_find(&o, "zpd_host_geometry", &kernel);
   cr_assert_eq(o.launch(kernel, &args, (unsigned[]){2, 3, 2}, (unsigned[]){5, 3, 2}), 0);
@@ -82,7 +82,7 @@ static void check_exchange(const char *text) {
     int rounds;
   } args = {x, reversed, sum, 7};
   for (int i = 0; i < N; i++) x[i] = i * i % 1009;
-  host_object o = host_load(text, 8);
+  host_object o = host_load(text, ZPK_F64);
   for (int again = 0; again < 2; again++) {
     memset(reversed, 0, sizeof reversed);
     cr_assert_eq(host_run(&o, "exchange", &args, BLOCKS, 96), 0);
@@ -119,7 +119,7 @@ static const char race_text[] = "#include \"zpd_device.h\"\n"
                                 "}\n";
 
 Test(cuda_emulator, a_missing_barrier_shows) {
-  host_object o = host_load(race_text, 4);
+  host_object o = host_load(race_text, ZPK_F32);
   for (int writer = 3; writer < 64; writer += 57) {
     int out[2] = {0};
     struct {
@@ -176,7 +176,7 @@ Test(cuda_emulator, threads_that_do_not_meet_are_an_error_that_names_the_kernel)
   struct {
     int *n;
   } args = {&n};
-  host_object o = host_load(wrong_text, 4);
+  host_object o = host_load(wrong_text, ZPK_F32);
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     char text[1024];
     n = 0;
@@ -200,7 +200,7 @@ Test(cuda_emulator, sizes_that_no_device_takes_are_an_error) {
     int *n;
   } args = {&n};
   char text[1024];
-  host_object o = host_load(wrong_text, 4);
+  host_object o = host_load(wrong_text, ZPK_F32);
   cr_assert_eq(run_caught(&o, "all_meet", &args, 0, 32, text, sizeof text), 1);
   cr_assert_eq(run_caught(&o, "all_meet", &args, 1, 0, text, sizeof text), 1);
   cr_assert_eq(run_caught(&o, "all_meet", &args, 1, 1056, text, sizeof text), 1);
@@ -219,14 +219,15 @@ Test(cuda_emulator, shared_memory_is_fresh_for_every_block) {
                              "  row[threadIdx.x] = 1;\n"
                              "}\n";
   if (sanitized) cr_skip_test("AddressSanitizer watches the bounds of shared memory instead");
-  for (int bytes = 4; bytes <= 8; bytes += 4) {
+  for (zpk_dtype dtype = ZPK_F32; dtype <= ZPK_F64; dtype++) {
     double found[3 * 32];
     struct {
       double *found;
     } args = {found};
-    host_object o = host_load(text, bytes);
+    host_object o = host_load(text, dtype);
     cr_assert_eq(host_run(&o, "fresh", &args, 3, 32), 0);
-    for (int i = 0; i < 3 * 32; i++) cr_assert(isnan(bytes == 8 ? found[i] : (double)((float *)found)[i]), "%d", i);
+    for (int i = 0; i < 3 * 32; i++)
+      cr_assert(isnan(dtype == ZPK_F64 ? found[i] : (double)((float *)found)[i]), "%d", i);
     host_unload(&o);
   }
 }

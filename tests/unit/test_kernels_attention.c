@@ -54,10 +54,12 @@ Test(kernels_attention, f32_causal) { run_shapes(ZPK_F32, true); }
 Test(kernels_attention, f32_full) { run_shapes(ZPK_F32, false); }
 Test(kernels_attention, bf16_causal) { run_shapes(ZPK_BF16, true); }
 Test(kernels_attention, bf16_full) { run_shapes(ZPK_BF16, false); }
+Test(kernels_attention, f16_causal) { run_shapes(ZPK_F16, true); }
+Test(kernels_attention, f16_full) { run_shapes(ZPK_F16, false); }
 
 /* The public functions take the best level; here the others of this machine. */
 static void run_level(const zpk_attention_level *level, const char *name) {
-  for (int dtype = 0; dtype <= ZPK_BF16; dtype++) {
+  for (int dtype = 0; dtype < ZPK_DTYPES; dtype++) {
     problem p = make_problem((zpk_dtype)dtype, 2, 67, 4, 2, 2, 24, true);
     p.a.workspace = malloc((size_t)share_bytes(&p.a));
     for (int64_t task = 0; task < 4; task++) level->forward[dtype](&p.a, task / 2, task % 2, p.a.workspace);

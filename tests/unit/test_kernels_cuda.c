@@ -1,6 +1,7 @@
 /* Device kernels for lookups, flat buffers and the optimizer, compiled for the host: against the CPU kernels, bit for
  * bit where nothing is rounded differently, and against the formulas of torch.optim. */
 #include "device_kernels.h"
+#include "narrow_testing.h"
 #include "optimizer_testing.h"
 #include <string.h>
 
@@ -15,8 +16,8 @@ static const char text[] = "#include \"zpd_lookup.cuh\"\n#include \"zpd_flat.cuh
                            "  y[6] = (real)zpd_block_count_before(1, &more), y[7] = (real)more;\n"
                            "}\n";
 
-/* Kernel texts of f32, f64 and bf16. */
-enum { DTYPES = 3 };
+/* Kernel texts of every dtype. */
+enum { DTYPES = ZPK_DTYPES };
 static host_object texts[DTYPES];
 
 static void open_texts(void) {
@@ -27,22 +28,8 @@ static void close_texts(void) {
 }
 TestSuite(kernels_cuda, .init = open_texts, .fini = close_texts);
 
-static void put(zpk_dtype dtype, void *x, int64_t i, double value) {
-  float narrow = (float)value;
-  switch (dtype) {
-  case ZPK_F32: ((float *)x)[i] = narrow; break;
-  case ZPK_F64: ((double *)x)[i] = value; break;
-  case ZPK_BF16: zpk_round(&narrow, (zpk_bf16 *)x + i, 1); break;
-  }
-}
-static double get(zpk_dtype dtype, const void *x, int64_t i) {
-  float wide;
-  if (dtype == ZPK_BF16) {
-    zpk_widen((const zpk_bf16 *)x + i, &wide, 1);
-    return wide;
-  }
-  return dtype == ZPK_F64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
-}
+static void put(zpk_dtype dtype, void *x, int64_t i, double value) { put_as(dtype, x, i, value); }
+static double get(zpk_dtype dtype, const void *x, int64_t i) { return get_as(dtype, x, i); }
 
 /* Numbers of any sign and size, so that the order of a sum shows in its bits. */
 static void *numbers(zpk_dtype dtype, int64_t count, int salt) {
@@ -122,8 +109,8 @@ Test(kernels_cuda, embedding_grad) {
       int64_t cols = widths[w], bytes = TABLE * cols * zpk_bytes((zpk_dtype)dtype);
       void *dy = numbers((zpk_dtype)dtype, LOOKUPS * cols, 2), *want = numbers((zpk_dtype)dtype, TABLE * cols, 3);
       void *start_of = copy_of((zpk_dtype)dtype, want, TABLE * cols);
-      /* bf16 is rounded once a pass over the ids */
-      int64_t rows = dtype == ZPK_BF16 ? 2000 : LOOKUPS;
+      /* 16 bits are rounded once a pass over the ids */
+      int64_t rows = zpk_is_narrow(dtype) ? 2000 : LOOKUPS;
       zpk_embedding_grad((zpk_dtype)dtype, ids, dy, FIRST, TABLE, rows, cols, want, 0, cols);
       for (size_t g = 0; g < sizeof grids / sizeof *grids; g++) {
         void *got = copy_of((zpk_dtype)dtype, start_of, TABLE * cols);
@@ -248,19 +235,19 @@ enum { N = 300, STEPS = 5 };
 static void optimizer(zpk_dtype dtype, int kind, bool decay) {
   double want_p[N], want_m[N] = {0}, want_v[N] = {0}, p[N], m[N] = {0}, v[N] = {0}, g[N];
   double bound = dtype == ZPK_F64 ? 1e-14 : 2e-7;
-  zpk_dtype real = dtype == ZPK_BF16 ? ZPK_F32 : dtype;
-  zpk_bf16 weight[N], rounded[N];
+  zpk_dtype real = zpk_is_narrow(dtype) ? ZPK_F32 : dtype;
+  uint16_t weight[N], rounded[N];
   for (int i = 0; i < N; i++) put(real, p, i, want_p[i] = start(i));
   for (int step = 1; step <= STEPS; step++) {
     zpk_update u = settings(dtype, kind, step);
     for (int i = 0; i < N; i++) {
       put(dtype, g, i, gradient(i, step));
-      torch_step(&u, decay, step == 1, dtype == ZPK_BF16 ? get(dtype, g, i) : gradient(i, step), &want_p[i], &want_m[i],
-                 &want_v[i]);
+      torch_step(&u, decay, step == 1, zpk_is_narrow(dtype) ? get(dtype, g, i) : gradient(i, step), &want_p[i],
+                 &want_m[i], &want_v[i]);
     }
     zpd_update a = device_update(&u, decay, &u.grad_scale);
     a.param = p, a.grad = g, a.m = m, a.v = kind == 2 ? NULL : v, a.count = N;
-    a.weight = dtype == ZPK_BF16 ? weight : NULL;
+    a.weight = zpk_is_narrow(dtype) ? weight : NULL;
     launch(dtype, "zpd_optimizer", &a, 1 + (unsigned)step % 2);
   }
   for (int i = 0; i < N; i++) {
@@ -268,8 +255,8 @@ static void optimizer(zpk_dtype dtype, int kind, bool decay) {
     cr_expect_float_eq(get(real, m, i), want_m[i], 10 * bound);
     cr_expect_float_eq(get(real, v, i), want_v[i], 10 * bound);
   }
-  if (dtype != ZPK_BF16) return;
-  zpk_round((const float *)(const void *)p, rounded, N);
+  if (!zpk_is_narrow(dtype)) return;
+  zpk_round(dtype, (const float *)(const void *)p, rounded, N);
   cr_expect_arr_eq(weight, rounded, sizeof weight, "kind %d: weights are the rounded master copy", kind);
 }
 

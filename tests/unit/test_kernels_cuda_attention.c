@@ -102,11 +102,12 @@ static void run_shapes(zpk_dtype dtype) {
 Test(kernels_cuda_attention, f64) { run_shapes(ZPK_F64); }
 Test(kernels_cuda_attention, f32) { run_shapes(ZPK_F32); }
 Test(kernels_cuda_attention, bf16) { run_shapes(ZPK_BF16); }
+Test(kernels_cuda_attention, f16) { run_shapes(ZPK_F16); }
 
 /* The CPU's kernels take other tiles and another exponential: equal up to rounding. The gradients are those of the same
  * output and log-sum-exp. */
 Test(kernels_cuda_attention, cpu_kernels_agree) {
-  for (int dtype = 0; dtype <= ZPK_BF16; dtype++) {
+  for (int dtype = 0; dtype < ZPK_DTYPES; dtype++) {
     host_object k = device_open(text, (zpk_dtype)dtype, 64);
     problem cpu = make_problem((zpk_dtype)dtype, 2, 150, 4, 2, 2, 48, true);
     problem device = make_problem((zpk_dtype)dtype, 2, 150, 4, 2, 2, 48, true);
@@ -116,9 +117,10 @@ Test(kernels_cuda_attention, cpu_kernels_agree) {
     zpk_attention_grad(&cpu.a, 0, 4, 0);
     run_device(&k, &device);
     int64_t rows = 300, ld = cpu.a.dq_ld;
-    double *want = malloc((size_t)(rows * ld) * sizeof *want), bound = dtype == ZPK_F64   ? 4e-15
-                                                                       : dtype == ZPK_F32 ? 2e-6
-                                                                                          : 0x1p-7;
+    double *want = malloc((size_t)(rows * ld) * sizeof *want), bound = dtype == ZPK_F64 ? 4e-15
+                                                                       : dtype == ZPK_F32
+                                                                           ? 2e-6
+                                                                           : 2 * narrow_unit((zpk_dtype)dtype);
     for (int64_t i = 0; i < rows * ld; i++) want[i] = i % ld < 8 * 48 ? get((zpk_dtype)dtype, cpu.d_qkv, i) : 0;
     for (int64_t r = 0; r < rows; r++) /* what lies between rows is nobody's */
       for (int64_t c = 8 * 48; c < ld; c++) put((zpk_dtype)dtype, device.d_qkv, r * ld + c, 0);

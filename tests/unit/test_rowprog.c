@@ -177,7 +177,7 @@ Test(rowprog, building_folds_and_shares) {
 
 Test(rowprog, equal_nodes_share_a_kernel) {
   row_world a = row_world_new(&row_cases[2], 8), b = row_world_new(&row_cases[2], 12);
-  zp_kernel_set *set = zp_kernels_new(a.k.arena, 4);
+  zp_kernel_set *set = zp_kernels_new(a.k.arena, ZPK_F32);
   const zp_node *node = first_node(&a, ZP_OP_FUSED);
   const char *first = zp_kernels_add(set, a.graph, node, "h.gelu");
   cr_assert_str_eq(first, "row_h_gelu");
@@ -197,7 +197,7 @@ Test(rowprog, streams_keep_kernels_apart) {
   carry_out(&k, dropout(&k, "a", x, 0.5));
   carry_out(&k, linear(&k, "w", dropout(&k, "b", x, 0.5), 8, false));
   zp_graph *graph = zp_fuse(zp_graph_localize_trivial(k.graph));
-  zp_kernel_set *set = zp_kernels_new(k.arena, 8);
+  zp_kernel_set *set = zp_kernels_new(k.arena, ZPK_F64);
   int nodes = 0;
   for (int i = 0; i < graph->nodes.len; i++)
     if (graph->nodes.data[i].op == ZP_OP_FUSED) zp_kernels_add(set, graph, &graph->nodes.data[i], "d"), nodes++;

@@ -100,19 +100,19 @@ static void check_node(const node_test *t) {
     check_same_bits(t, 1, 1, 1, 5);
 }
 
-static void check_models(const int64_t *sizes, int n_sizes, int elem_bytes, double bound) {
+static void check_models(const int64_t *sizes, int n_sizes, zpk_dtype dtype, double bound) {
   if (n_sizes == 0) return;
   row_models *m = calloc(1, sizeof *m);
-  row_models_open(m, sizes, n_sizes, elem_bytes);
-  host_object object = host_load(text_of(m->set), elem_bytes);
-  for (int i = 0; i < m->count && elem_bytes == 2; i++) round_world(&m->world[i]);
+  row_models_open(m, sizes, n_sizes, dtype);
+  host_object object = host_load(text_of(m->set), dtype);
+  for (int i = 0; i < m->count && zpk_is_narrow(dtype); i++) round_world(&m->world[i], dtype);
   for (int i = 0; i < m->count; i++)
     for (int n = 0; n < m->world[i].graph->nodes.len; n++) {
       node_test t = {.object = &object, .world = &m->world[i], .node = &m->world[i].graph->nodes.data[n]};
       if (!is_fused(t.node)) continue;
       t.program = zp_row_from_node(m->arena, t.node);
       t.kernel = zp_kernels_add(m->set, t.world->graph, t.node, "lookup");
-      t.type = elem_bytes == 8 ? ZPK_F64 : elem_bytes == 4 ? ZPK_F32 : ZPK_BF16;
+      t.type = dtype;
       t.bound = bound;
       check_node(&t);
     }
@@ -121,29 +121,34 @@ static void check_models(const int64_t *sizes, int n_sizes, int elem_bytes, doub
   free(m);
 }
 
-/* Sanitizers, whose compilation takes several times longer, see half of the sizes in f64 and the others in f32 and
- * bf16. */
-static void check_shapes(const int64_t *sizes, int n_sizes, int elem_bytes) {
-  double bound = elem_bytes == 8 ? f64_bound : elem_bytes == 4 ? f32_bound : bf16_bound;
+/* Sanitizers, whose compilation takes several times longer, see half of the sizes in f64 and the others in f32, bf16
+ * and f16. */
+static void check_shapes(const int64_t *sizes, int n_sizes, zpk_dtype dtype) {
+  const double bounds[] = {
+      [ZPK_F32] = f32_bound, [ZPK_F64] = f64_bound, [ZPK_BF16] = bf16_bound, [ZPK_F16] = f16_bound};
+  double bound = bounds[dtype];
   int half = n_sizes / 2;
   if (!sanitized)
-    check_models(sizes, n_sizes, elem_bytes, bound);
-  else if (elem_bytes == 8)
-    check_models(sizes, half, elem_bytes, bound);
+    check_models(sizes, n_sizes, dtype, bound);
+  else if (dtype == ZPK_F64)
+    check_models(sizes, half, dtype, bound);
   else
-    check_models(sizes + half, n_sizes - half, elem_bytes, bound);
+    check_models(sizes + half, n_sizes - half, dtype, bound);
 }
 
 static const int64_t small[] = {1, 12, 5}, large[] = {17, 768, 96, 300}, wide[] = {3073};
 
-Test(rowprog_cuda, f64_small) { check_shapes(small, 3, 8); }
-Test(rowprog_cuda, f64_large) { check_shapes(large, 4, 8); }
-Test(rowprog_cuda, f64_wide) { check_shapes(wide, 1, 8); }
-Test(rowprog_cuda, f32_small) { check_shapes(small, 3, 4); }
-Test(rowprog_cuda, f32_large) { check_shapes(large, 4, 4); }
-Test(rowprog_cuda, f32_wide) { check_shapes(wide, 1, 4); }
-Test(rowprog_cuda, bf16_small) { check_shapes(small, 3, 2); }
-Test(rowprog_cuda, bf16_large) { check_shapes(large, 4, 2); }
+Test(rowprog_cuda, f64_small) { check_shapes(small, 3, ZPK_F64); }
+Test(rowprog_cuda, f64_large) { check_shapes(large, 4, ZPK_F64); }
+Test(rowprog_cuda, f64_wide) { check_shapes(wide, 1, ZPK_F64); }
+Test(rowprog_cuda, f32_small) { check_shapes(small, 3, ZPK_F32); }
+Test(rowprog_cuda, f32_large) { check_shapes(large, 4, ZPK_F32); }
+Test(rowprog_cuda, f32_wide) { check_shapes(wide, 1, ZPK_F32); }
+Test(rowprog_cuda, bf16_small) { check_shapes(small, 3, ZPK_BF16); }
+Test(rowprog_cuda, bf16_large) { check_shapes(large, 4, ZPK_BF16); }
+
+Test(rowprog_cuda, f16_small) { check_shapes(small, 3, ZPK_F16); }
+Test(rowprog_cuda, f16_large) { check_shapes(large, 4, ZPK_F16); }
 
 /* ---- dropout ---- */
 
@@ -154,9 +159,9 @@ static void check_dropout(int64_t n, double rate) {
   k.streams = 11;
   carry_out(&k, dropout(&k, "drop", k.graph->carry_in.data[0], rate));
   zp_graph *graph = zp_fuse(zp_graph_localize_trivial(k.graph));
-  zp_kernel_set *set = zp_kernels_new(k.arena, 4);
+  zp_kernel_set *set = zp_kernels_new(k.arena, ZPK_F32);
   const char *symbol = zp_kernels_add(set, graph, &graph->nodes.data[0], "drop");
-  host_object object = host_load(text_of(set), 4);
+  host_object object = host_load(text_of(set), ZPK_F32);
   float *x = ZP_NEW_ARRAY(k.arena, float, ROW_ROWS *n), *y = ZP_NEW_ARRAY(k.arena, float, ROW_ROWS *n);
   for (int64_t i = 0; i < ROW_ROWS * n; i++) x[i] = 1;
   zpd_rows a = {.in = {x}, .in_ld = {n}, .out = {y}, .out_ld = {n}, .rows = ROW_ROWS, .seed = 0xfedcba9876543210ull};
@@ -196,9 +201,9 @@ Test(rowprog_cuda, nan_and_infinity_pass_through) {
   kit k = kit_new(1, 1, N);
   for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) carry_out(&k, op1(&k, ops[i], k.graph->carry_in.data[0]));
   zp_graph *graph = zp_fuse(zp_graph_localize_trivial(k.graph));
-  zp_kernel_set *set = zp_kernels_new(k.arena, 4);
+  zp_kernel_set *set = zp_kernels_new(k.arena, ZPK_F32);
   const char *symbol = zp_kernels_add(set, graph, &graph->nodes.data[0], "all");
-  host_object object = host_load(text_of(set), 4);
+  host_object object = host_load(text_of(set), ZPK_F32);
   float x[N] = {0}, y[10][N];
   x[0] = x[20] = NAN;
   zpd_rows a = {.in = {x}, .in_ld = {N}, .rows = 1, .chunks = 1};
@@ -229,9 +234,9 @@ static void check_rotary(int64_t positions, int64_t n, int64_t heads, bool inter
   zp_op_attr attr = {.heads = heads, .theta = 10000, .interleaved = interleaved};
   carry_out(&k, apply(&k, ZP_OP_ROPE, attr, "rope", k.graph->carry_in.data[0], -1, -1));
   zp_graph *graph = zp_fuse(zp_graph_localize_trivial(k.graph));
-  zp_kernel_set *set = zp_kernels_new(k.arena, 8);
+  zp_kernel_set *set = zp_kernels_new(k.arena, ZPK_F64);
   const char *symbol = zp_kernels_add(set, graph, &graph->nodes.data[0], "rope");
-  host_object object = host_load(text_of(set), 8);
+  host_object object = host_load(text_of(set), ZPK_F64);
   int64_t count = positions * n;
   double *x = ZP_NEW_ARRAY(k.arena, double, count), *y = ZP_NEW_ARRAY(k.arena, double, count);
   double *want = ZP_NEW_ARRAY(k.arena, double, count);
@@ -259,7 +264,7 @@ Test(rowprog_cuda, text_is_deterministic_and_reads_like_the_model) {
   const char *text[2];
   row_world *world[] = {&a, &b};
   for (int i = 0; i < 2; i++) {
-    zp_kernel_set *set = zp_kernels_new(world[i]->k.arena, 4);
+    zp_kernel_set *set = zp_kernels_new(world[i]->k.arena, ZPK_F32);
     zp_kernels_add(set, world[i]->graph, first_node(world[i], ZP_OP_FUSED), "h.ln 1");
     text[i] = text_of(set);
   }
@@ -281,7 +286,7 @@ Test(rowprog_cuda, more_operands_than_a_launch_holds_are_refused) {
   }
   carry_out(&k, x);
   zp_graph *graph = zp_fuse(zp_graph_localize_trivial(k.graph));
-  zp_kernel_set *set = zp_kernels_new(k.arena, 4);
+  zp_kernel_set *set = zp_kernels_new(k.arena, ZPK_F32);
   zp_kernels_add(set, graph, &graph->nodes.data[0], "many");
   const char *error = NULL;
   cr_assert_null(zp_kernels_cuda_text(set, &error));

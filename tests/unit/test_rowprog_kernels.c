@@ -16,7 +16,7 @@ Test(rowprog_kernels, dropout_numbers_are_those_of_the_stream) {
     kit k = kit_new(ROW_S, 1, N);
     k.streams = 11;
     zp_graph *graph = dropout_graph(&k, rates[r]);
-    zp_kernel_set *set = zp_kernels_new(k.arena, 4);
+    zp_kernel_set *set = zp_kernels_new(k.arena, ZPK_F32);
     const char *symbol = zp_kernels_add(set, graph, &graph->nodes.data[0], "drop");
     loaded_set l = load_set(set, NULL, NULL);
     zpk_row_kernel *kernel = (zpk_row_kernel *)find_symbol(&l, symbol);
@@ -59,7 +59,7 @@ Test(rowprog_kernels, nan_and_infinity_pass_through) {
   kit k = kit_new(1, 1, N);
   for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) carry_out(&k, op1(&k, ops[i], k.graph->carry_in.data[0]));
   zp_graph *graph = zp_fuse(zp_graph_localize_trivial(k.graph));
-  zp_kernel_set *set = zp_kernels_new(k.arena, 4);
+  zp_kernel_set *set = zp_kernels_new(k.arena, ZPK_F32);
   const char *symbol = zp_kernels_add(set, graph, &graph->nodes.data[0], "all");
   cr_assert_eq(graph->nodes.len, 1);
   loaded_set l = load_set(set, NULL, NULL);
@@ -97,7 +97,7 @@ Test(rowprog_kernels, long_rope_is_computed_row_by_row) {
   zp_op_attr attr = {.heads = 2, .theta = 10000};
   carry_out(&k, apply(&k, ZP_OP_ROPE, attr, "rope", k.graph->carry_in.data[0], -1, -1));
   zp_graph *graph = zp_fuse(zp_graph_localize_trivial(k.graph));
-  zp_kernel_set *set = zp_kernels_new(k.arena, 8);
+  zp_kernel_set *set = zp_kernels_new(k.arena, ZPK_F64);
   const char *symbol = zp_kernels_add(set, graph, &graph->nodes.data[0], "rope");
   loaded_set l = load_set(set, NULL, NULL);
   double *x = ZP_NEW_ARRAY(k.arena, double, POSITIONS *N), *y = ZP_NEW_ARRAY(k.arena, double, POSITIONS *N);
@@ -116,7 +116,7 @@ Test(rowprog_kernels, long_rope_is_computed_row_by_row) {
 /* ---- the object file ---- */
 
 static char *compiled(row_world *w, const char *object_path, const char *ir_path, size_t *len) {
-  zp_kernel_set *set = zp_kernels_new(w->k.arena, 4);
+  zp_kernel_set *set = zp_kernels_new(w->k.arena, ZPK_F32);
   for (int n = 0; n < w->graph->nodes.len; n++)
     if (is_fused(&w->graph->nodes.data[n])) zp_kernels_add(set, w->graph, &w->graph->nodes.data[n], "k");
   const char *error = NULL;
@@ -143,7 +143,7 @@ Test(rowprog_kernels, objects_are_deterministic) {
 
 Test(rowprog_kernels, unwritable_object_is_an_error) {
   row_world w = row_world_new(&row_cases[2], 8);
-  zp_kernel_set *set = zp_kernels_new(w.k.arena, 4);
+  zp_kernel_set *set = zp_kernels_new(w.k.arena, ZPK_F32);
   zp_kernels_add(set, w.graph, &w.graph->nodes.data[0], "k");
   const char *error = NULL;
   cr_assert_not(zp_kernels_compile(set, NULL, NULL, "/nonexistent-folder/kernels.o", NULL, &error));
@@ -153,7 +153,7 @@ Test(rowprog_kernels, unwritable_object_is_an_error) {
 
 Test(rowprog_kernels, empty_set_is_an_empty_object) {
   zp_arena *arena = zp_arena_new("test");
-  loaded_set l = load_set(zp_kernels_new(arena, 8), NULL, NULL);
+  loaded_set l = load_set(zp_kernels_new(arena, ZPK_F64), NULL, NULL);
   unload_set(&l);
   zp_arena_free(arena);
 }
@@ -161,7 +161,7 @@ Test(rowprog_kernels, empty_set_is_an_empty_object) {
 /* A chunk without rows stores zeros, whatever was there; a chunk stores only its own share. */
 Test(rowprog_kernels, column_sums_are_stored_even_for_no_rows) {
   row_world w = row_world_new(&row_cases[2], 5);
-  zp_kernel_set *set = zp_kernels_new(w.k.arena, 4);
+  zp_kernel_set *set = zp_kernels_new(w.k.arena, ZPK_F32);
   const zp_node *node = first_node(&w, ZP_OP_FUSED_GRAD);
   const char *symbol = zp_kernels_add(set, w.graph, node, "k");
   loaded_set l = load_set(set, NULL, NULL);

@@ -38,11 +38,11 @@ typedef struct compiled_function {
   zpk_row_kernel *kernel;
 } compiled_function;
 
-static compiled_function compile_op(zp_op op, int elem_bytes) {
+static compiled_function compile_op(zp_op op, zpk_dtype dtype) {
   compiled_function c = {.k = kit_new(1, 1, N)};
   carry_out(&c.k, op1(&c.k, op, c.k.graph->carry_in.data[0]));
   zp_graph *graph = zp_fuse(zp_graph_localize_trivial(c.k.graph));
-  zp_kernel_set *set = zp_kernels_new(c.k.arena, elem_bytes);
+  zp_kernel_set *set = zp_kernels_new(c.k.arena, dtype);
   const char *symbol = zp_kernels_add(set, graph, &graph->nodes.data[0], "f");
   c.loaded = load_set(set, NULL, NULL);
   c.kernel = (zpk_row_kernel *)find_symbol(&c.loaded, symbol);
@@ -56,7 +56,7 @@ static void run_op(const compiled_function *c, const void *x, void *y, int64_t r
 }
 
 static void check_function(const function *f, bool f64) {
-  compiled_function c = compile_op(f->op, f64 ? 8 : 4);
+  compiled_function c = compile_op(f->op, f64 ? ZPK_F64 : ZPK_F32);
   void *x = zp_alloc(c.k.arena, ROWS * N * 8), *y = zp_alloc(c.k.arena, ROWS * N * 8);
   for (int64_t i = 0; i < ROWS * N; i++) put(x, i, grid(f->low, f->high, i, ROWS * N), f64);
   run_op(&c, x, y, ROWS);
@@ -82,7 +82,7 @@ Test(rowprog_math, stated_bounds_f64) {
 
 /* erf is no op of the language: measured through gelu(x) = x / 2 (1 + erf(x / sqrt(2))). */
 static void check_gelu(bool f64, double bound) {
-  compiled_function c = compile_op(ZP_OP_GELU, f64 ? 8 : 4);
+  compiled_function c = compile_op(ZP_OP_GELU, f64 ? ZPK_F64 : ZPK_F32);
   void *x = zp_alloc(c.k.arena, ROWS * N * 8), *y = zp_alloc(c.k.arena, ROWS * N * 8);
   for (int64_t i = 0; i < ROWS * N; i++) put(x, i, grid(-12, 12, i, ROWS * N), f64);
   run_op(&c, x, y, ROWS);
@@ -99,7 +99,7 @@ Test(rowprog_math, gelu_f64) { check_gelu(true, 5e-16); }
 
 /* exp underflows gradually and overflows where libm does. */
 static void check_exp_ends(bool f64) {
-  compiled_function c = compile_op(ZP_OP_EXP, f64 ? 8 : 4);
+  compiled_function c = compile_op(ZP_OP_EXP, f64 ? ZPK_F64 : ZPK_F32);
   double x64[N], y64[N];
   float x32[N], y32[N];
   for (int i = 0; i < N; i++) x32[i] = (float)(x64[i] = f64 ? grid(-750, -700, i, N) : grid(-110, -85, i, N));

@@ -327,7 +327,7 @@ EACH_DTYPE(cross_entropy) {
     zpk_ce_stats(*dtype, logits.host + t * block, V, t * V, WORDS, labels, stat.host + t * stats, 0, ROWS);
     zpr_ce_stats(c, logits.gpu + t * block, V, t * V, WORDS, gpu_labels, ROWS, stat.gpu + t * stats);
   }
-  double loss = zpk_ce_loss(*dtype, stat.host, 2, ROWS, WORDS, labels, lse.host, 0, ROWS) * c->loss_scale;
+  double loss = zpk_ce_loss(*dtype, stat.host, 2, ROWS, WORDS, labels, lse.host, 0, ROWS) * c->token_weight;
   zpr_ce_loss(c, stat.gpu, 2, ROWS, WORDS, gpu_labels, lse.gpu);
   zpr_ce_loss(c, stat.gpu, 2, ROWS, WORDS, gpu_labels, lse.gpu);
   compare(&lse, rounding(c), "log-sum-exp");
@@ -337,7 +337,8 @@ EACH_DTYPE(cross_entropy) {
   zpr_collect_loss(c); /* nothing new */
   cr_assert_float_eq(c->loss, 1 + 2 * loss, (*dtype == ZPK_F64 ? 1e-13 : 1e-5) * loss);
   for (int t = 0; t < 2; t++) {
-    zpk_ce_grad(*dtype, logits.host + t * block, V, t * V, WORDS, labels, lse.host, c->loss_scale, grad.host, 0, ROWS);
+    zpk_ce_grad(*dtype, logits.host + t * block, V, t * V, WORDS, labels, lse.host, c->token_weight, grad.host, 0,
+                ROWS);
     zpr_ce_grad(c, logits.gpu + t * block, V, t * V, WORDS, gpu_labels, lse.gpu, ROWS, grad.gpu);
     compare(&grad, rounding(c), "gradient of the loss");
   }

@@ -3,33 +3,18 @@
 #include <math.h>
 #include <stdlib.h>
 #include "internal.h"
+#include "narrow_testing.h"
 
 static double value(int64_t i) { return (double)((i * 7919) % 101) / 101 - 0.5; }
 
-static double get(zpk_dtype d, const void *x, int64_t i) {
-  float wide;
-  if (d == ZPK_BF16) {
-    zpk_widen((const zpk_bf16 *)x + i, &wide, 1);
-    return (double)wide;
-  }
-  return d == ZPK_F64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
-}
+static double get(zpk_dtype d, const void *x, int64_t i) { return get_as(d, x, i); }
 
-/* bf16 rounds a result once; the sums are f32. */
-static double bound_of(zpk_dtype d, double want) {
-  return d == ZPK_F64 ? 1e-12 : 1e-4 + (d == ZPK_BF16 ? 0x1p-8 * fabs(want) : 0);
-}
+/* 16 bits round a result once; the sums are f32. */
+static double bound_of(zpk_dtype d, double want) { return d == ZPK_F64 ? 1e-12 : 1e-4 + narrow_unit(d) * fabs(want); }
 
 static void *matrix(zpk_dtype d, int64_t count, int64_t salt) {
   void *x = malloc((size_t)(count * zpk_bytes(d)));
-  for (int64_t i = 0; i < count; i++) {
-    float narrow = (float)value(i + salt);
-    switch (d) {
-    case ZPK_F32: ((float *)x)[i] = narrow; break;
-    case ZPK_F64: ((double *)x)[i] = value(i + salt); break;
-    case ZPK_BF16: zpk_round(&narrow, (zpk_bf16 *)x + i, 1); break;
-    }
-  }
+  for (int64_t i = 0; i < count; i++) put_as(d, x, i, value(i + salt));
   return x;
 }
 
@@ -112,4 +97,6 @@ Test(gemm, f64) { check_all(ZPK_F64, 1); }
 Test(gemm, f32_threads) { check_all(ZPK_F32, 3); }
 Test(gemm, bf16) { check_all(ZPK_BF16, 1); }
 Test(gemm, bf16_threads) { check_all(ZPK_BF16, 3); }
+Test(gemm, f16) { check_all(ZPK_F16, 1); }
+Test(gemm, f16_threads) { check_all(ZPK_F16, 3); }
 Test(gemm, f64_threads) { check_all(ZPK_F64, 2); }

@@ -203,6 +203,26 @@ Test(spec_train, defaults) {
   unload(&f);
 }
 
+/* Of the block `train { ... settings }`. */
+static void check_loss_scale(const char *settings, int64_t scale, int64_t window) {
+  char text[1500];
+  snprintf(text, sizeof text, "%strain { batch = 8  steps = 10  optimizer = adamw(lr = 0.1)  %s }\n", MODEL CLUSTER,
+           settings);
+  fixture f = good(text);
+  cr_expect_eq(f.spec->train.loss_scale, scale, "%s: %lld", settings, (long long)f.spec->train.loss_scale);
+  cr_expect_eq(f.spec->train.scale_window, window, "%s: %lld", settings, (long long)f.spec->train.scale_window);
+  unload(&f);
+}
+
+Test(spec_train, loss_scale) {
+  check_loss_scale("precision = \"mixed_fp16\"", 65536, 2000);
+  check_loss_scale("precision = \"mixed_fp16\" loss_scale = dynamic()", 65536, 2000);
+  check_loss_scale("precision = \"mixed_fp16\" loss_scale = dynamic(initial = 1024)", 1024, 2000);
+  check_loss_scale("loss_scale = dynamic(window = 50) precision = \"mixed_fp16\"", 65536, 50);
+  check_loss_scale("precision = \"mixed_fp16\" loss_scale = 128", 128, 0);
+  check_loss_scale("precision = \"fp32\"", 0, 0);
+}
+
 Test(spec_train, errors) {
   static const struct {
     const char *body;
@@ -228,6 +248,16 @@ Test(spec_train, errors) {
        "Z0502|`checkpoint` does not say `dir`"},
       {"batch = 1e30 steps = 5 optimizer = adamw(lr = 1)", 1, "Z0306|below 2^53"},
       {"batch = true steps = 5 optimizer = adamw(lr = 1)", 1, "Z0304|not true or false"},
+      {"batch = 8 steps = 5 optimizer = adamw(lr = 1) precision = \"mixed_fp16\" loss_scale = 1000", 1,
+       "Z0306|a power of two from 1 to 1073741824"},
+      {"batch = 8 steps = 5 optimizer = adamw(lr = 1) precision = \"mixed_fp16\" loss_scale = 2147483648", 1,
+       "Z0306|a power of two from 1 to 1073741824"},
+      {"batch = 8 steps = 5 optimizer = adamw(lr = 1) precision = \"mixed_fp16\" loss_scale = 1.5", 1,
+       "Z0306|a power of two"},
+      {"batch = 8 steps = 5 optimizer = adamw(lr = 1) precision = \"mixed_fp16\" loss_scale = dynamic(initial = 3)", 1,
+       "Z0306|a power of two"},
+      {"batch = 8 steps = 5 optimizer = adamw(lr = 1) precision = \"mixed_fp16\" loss_scale = dynamic(window = 0)", 1,
+       "Z0306|window"},
       {"batch[1] = 8 steps = 5 optimizer = adamw(lr = 1)", 0, "error"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

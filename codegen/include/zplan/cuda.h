@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <zplan/arena.h>
+#include <zplan/zpk.h>
 
 typedef struct zp_cuda_source {
   const char *text; /* CUDA C */
@@ -18,9 +19,12 @@ typedef struct zp_cuda_source {
    * again by hand with the very same files. */
   const char *const *include_dirs;
   int n_include_dirs;
-  int elem_bytes; /* 4: real is float; 8: double */
+  zpk_dtype dtype; /* of operands, as in zp_kernels_new */
   bool sanitize;  /* arch "host" only: address and undefined behaviour */
 } zp_cuda_source;
+
+/* The macro that makes kernel text speak a dtype: "-DZPD_F64"; NULL: f32 needs none. */
+const char *zp_cuda_define(zpk_dtype dtype);
 
 /* Compiles for "host" or for one of zp_cuda_archs and publishes the result by rename. Warnings and errors of the host's
  * compiler (CXX, c++, g++ or clang++, whichever is there) go to stderr. Deterministic for one NVRTC or compiler.

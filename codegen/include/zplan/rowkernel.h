@@ -11,11 +11,12 @@
 
 #include <zplan/buf.h>
 #include <zplan/model.h>
+#include <zplan/zpk.h>
 
 typedef struct zp_kernel_set zp_kernel_set;
 
-/* elem_bytes: 4 (f32) or 8 (f64), for operands and arithmetic alike; or 2: operands are bf16, arithmetic and column sums f32. */
-zp_kernel_set *zp_kernels_new(zp_arena *arena, int elem_bytes);
+/* dtype: of operands; arithmetic and column sums are f32 with the 16-bit ones, otherwise they have the same. */
+zp_kernel_set *zp_kernels_new(zp_arena *arena, zpk_dtype dtype);
 /* The kernel of a FUSED or FUSED_GRAD node; the same kernel for nodes that compute the same thing on the same columns.
  * Returns its symbol, a C identifier made from `hint` ("h_ln_1" -> "row_h_ln_1"), unique in the set. */
 const char *zp_kernels_add(zp_kernel_set *set, const zp_graph *graph, const zp_node *node, const char *hint);

@@ -11,6 +11,8 @@ typedef struct zp_trainer_text {
   zp_kernel_set *kernels;
 } zp_trainer_text;
 
+/* What operands are stored as in the trainer of a plan. */
+zpk_dtype zp_trainer_dtype(const zp_plan *plan);
 /* Prints the trainer of a plan, for CPU ranks or for GPUs as its cluster has them. arch: of the GPU, for the Makefile; NULL for
  * CPU plans. diags: only to turn spans into file:line for comments. Deterministic: no dates, host names or absolute paths. */
 zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_diags *diags, const char *arch);

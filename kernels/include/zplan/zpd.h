@@ -4,9 +4,8 @@
  * Every kernel has exactly one parameter, a struct passed by value, and is defined with ZPD_KERNEL. The same text also
  * compiles as C++ for the host (ZPD_HOST, see codegen/cuda/emulator): one fiber a thread of a block, blocks one after the other.
  *
- * `real` is float or double: the text is compiled with ZPD_F64 defined or not. Operands are `real`, with ZPD_BF16 bf16 in 16
- * bits: as zpk.h says. Matrices are row-major; `ld` counts
- * elements. Legend: B micro-batch, S sequence, H local heads, G local kv heads, hd head size, V local vocabulary, R = B * S rows.
+ * `real` is float or double: the text is compiled with ZPD_F64 defined or not. Operands are `real`; with ZPD_BF16 or ZPD_F16
+ * they have 16 bits, as zpk.h says. Matrices are row-major; `ld` counts elements. Legend: B micro-batch, S sequence, H local heads, G local kv heads, hd head size, V local vocabulary, R = B * S rows.
  * Results do not depend on the size of the grid: whatever is summed over rows is summed in a fixed order. */
 #ifndef ZPLAN_ZPD_H
 #define ZPLAN_ZPD_H
@@ -98,7 +97,7 @@ typedef struct zpd_update {
   int kind, decay; /* zpk_update.kind */
   double lr, beta1, beta2, eps, weight_decay, momentum, bias1, bias2;
   const double *grad_scale; /* on the device: known only when the norm is */
-  void *param;  /* with bf16 the master copy, */
+  void *param;  /* with 16-bit operands the master copy, */
   void *weight; /* and what is rounded from it; else NULL */
   const void *grad;
   void *m, *v;

@@ -1,6 +1,6 @@
 /* CPU kernels that the row programs do not cover, and the call convention of the generated ones.
  *
- * Everything comes in f32, f64 and bf16 (dtype argument). With bf16 operands are stored in 16 bits, each rounded once from what
+ * Everything comes in f32, f64, bf16 and f16 (dtype argument). With the last two operands are stored in 16 bits, each rounded once from what
  * was computed in f32, and what is said to be `real` below is f32; otherwise `real` is the dtype. Kernels work on a range of independent
  * tasks [begin, end) so that the caller can spread them over threads; results do not depend on how it does.
  * Matrices are row-major; `ld` is the distance between rows in elements (a view of a wider matrix has ld > columns).
@@ -12,16 +12,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef enum zpk_dtype { ZPK_F32, ZPK_F64, ZPK_BF16 } zpk_dtype;
-typedef uint16_t zpk_bf16; /* bfloat16: the upper half of an f32 */
+typedef enum zpk_dtype { ZPK_F32, ZPK_F64, ZPK_BF16, ZPK_F16 } zpk_dtype;
+enum { ZPK_DTYPES = ZPK_F16 + 1 };
+/* Are operands stored in 16 bits, bfloat16 or IEEE binary16 (zpk_narrow.h), and computed with in f32? */
+static inline bool zpk_is_narrow(zpk_dtype dtype) { return dtype == ZPK_BF16 || dtype == ZPK_F16; }
 /* Of an operand, and of a `real`. */
-static inline int64_t zpk_bytes(zpk_dtype dtype) { return dtype == ZPK_F64 ? 8 : dtype == ZPK_BF16 ? 2 : 4; }
+static inline int64_t zpk_bytes(zpk_dtype dtype) { return dtype == ZPK_F64 ? 8 : zpk_is_narrow(dtype) ? 2 : 4; }
 static inline int64_t zpk_real_bytes(zpk_dtype dtype) { return dtype == ZPK_F64 ? 8 : 4; }
 
-/* ---- bf16 arrays: widened, rounded to the nearest even, added and then rounded ---- */
-void zpk_widen(const zpk_bf16 *from, float *to, int64_t count);
-void zpk_round(const float *from, zpk_bf16 *to, int64_t count);
-void zpk_round_add(const float *from, zpk_bf16 *to, int64_t count);
+/* ---- arrays of a 16-bit dtype: widened, rounded to the nearest even, added and then rounded ---- */
+void zpk_widen(zpk_dtype dtype, const void *from, float *to, int64_t count);
+void zpk_round(zpk_dtype dtype, const float *from, void *to, int64_t count);
+void zpk_round_add(zpk_dtype dtype, const float *from, void *to, int64_t count);
 
 /* ---- generated row kernels ---- */
 
@@ -75,7 +77,7 @@ typedef struct zpk_attention_args {
   void *workspace;       /* zpk_attention_workspace bytes a worker; worker w uses its w-th share */
 } zpk_attention_args;
 /* Bytes of one share; `group` is H / G. In `real`, with hd' = hd rounded up to 64 bytes and S' = S rounded up to 48: forward
- * 2 S' hd' + 48 (2 hd' + 48); backward 48 (8 hd' + 96), and with bf16 group S hd' more, where the gradient of queries is summed. */
+ * 2 S' hd' + 48 (2 hd' + 48); backward 48 (8 hd' + 96), and with 16-bit operands group S hd' more, where the gradient of queries is summed. */
 int64_t zpk_attention_workspace(zpk_dtype dtype, int64_t S, int64_t hd, int64_t group, bool backward);
 /* Tasks: (sample, kv head) pairs, B * G of them. `worker`: which workspace share. */
 void zpk_attention(const zpk_attention_args *args, int64_t begin, int64_t end, int worker);
@@ -128,7 +130,7 @@ typedef struct zpk_update {
   double bias1, bias2;   /* 1 - beta^step */
   double grad_scale;     /* clipping factor applied to the gradient */
 } zpk_update;
-/* decay: whether weight decay applies to this range. SGD uses m only (v may be NULL). With bf16 the gradient alone is bf16:
+/* decay: whether weight decay applies to this range. SGD uses m only (v may be NULL). With a 16-bit dtype the gradient alone has it:
  * param is the f32 master copy, from which the caller rounds the weights. */
 void zpk_optimizer(const zpk_update *u, bool decay, void *param, const void *grad, void *m, void *v, int64_t begin, int64_t end);
 /* 1-bit Adam: formulas in compress.c. ZPK_SIGNS elements are a block: signs, bit i of element i, 1 for what is not negative,

@@ -2,7 +2,7 @@
 #include "emulator.h"
 #include <cblas.h>
 #include <stdint.h>
-#include <string.h>
+#include <zplan/zpk_narrow.h>
 
 EMU_EXPORT(cublasCreate_v2, (void **handle));
 int cublasCreate_v2(void **handle) {
@@ -28,7 +28,7 @@ int cublasSetStream_v2(void *handle, void *stream) {
   return EMU_SUCCESS;
 }
 
-typedef enum kind { F32, F64, BF16 } kind;
+typedef enum kind { F32, F64, BF16, F16 } kind;
 
 typedef struct product {
   kind kind;
@@ -49,23 +49,13 @@ static int run_product(void *work) {
   return EMU_SUCCESS;
 }
 
-/* ---- bf16: plain loops, sums in f32, every result rounded once ---- */
+/* ---- 16-bit operands: plain loops, sums in f32, every result rounded once ---- */
 
-static float widen(uint16_t x) {
-  uint32_t bits = (uint32_t)x << 16;
-  float wide;
-  memcpy(&wide, &bits, sizeof wide);
-  return wide;
-}
+static float widen(kind format, uint16_t x) { return format == F16 ? zpk_widen_f16(x) : zpk_widen_bf16(x); }
 
-static uint16_t to_bf16(float x) {
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  if (x != x) return (uint16_t)(bits >> 16 | 0x40);
-  return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
+static uint16_t narrow(kind format, float x) { return format == F16 ? zpk_round_f16(x) : zpk_round_bf16(x); }
 
-static int run_bf16(void *work) {
+static int run_narrow(void *work) {
   const product *p = work;
   const uint16_t *a = p->a, *b = p->b;
   uint16_t *y = p->y;
@@ -75,10 +65,11 @@ static int run_bf16(void *work) {
   for (int64_t j = 0; j < p->n; j++)
     for (int64_t i = 0; i < p->m; i++) {
       float sum = 0;
-      for (int64_t l = 0; l < p->k; l++) sum += widen(a[i * a_row + l * a_step]) * widen(b[j * b_col + l * b_step]);
+      for (int64_t l = 0; l < p->k; l++)
+        sum += widen(p->kind, a[i * a_row + l * a_step]) * widen(p->kind, b[j * b_col + l * b_step]);
       uint16_t *to = y + j * p->ldy + i;
-      float before = p->beta == 0 ? 0 : (float)p->beta * widen(*to);
-      *to = to_bf16((float)p->alpha * sum + before);
+      float before = p->beta == 0 ? 0 : (float)p->beta * widen(p->kind, *to);
+      *to = narrow(p->kind, (float)p->alpha * sum + before);
     }
   return EMU_SUCCESS;
 }
@@ -95,7 +86,8 @@ static bool sizes_fit(const product *p) {
 }
 
 static int multiply(product p, gpu_pointer a, gpu_pointer b, gpu_pointer y) {
-  static const size_t sizes[] = {[F32] = sizeof(float), [F64] = sizeof(double), [BF16] = sizeof(uint16_t)};
+  static const size_t sizes[] = {
+      [F32] = sizeof(float), [F64] = sizeof(double), [BF16] = sizeof(uint16_t), [F16] = sizeof(uint16_t)};
   size_t size = sizes[p.kind];
   if (!sizes_fit(&p)) return EMU_BLAS_INVALID_VALUE;
   if (p.m == 0 || p.n == 0) return EMU_SUCCESS;
@@ -103,7 +95,7 @@ static int multiply(product p, gpu_pointer a, gpu_pointer b, gpu_pointer y) {
   p.b = emu_host(b, matrix_bytes(p.trans_b ? p.n : p.k, p.trans_b ? p.k : p.n, p.ldb, size));
   p.y = emu_host(y, matrix_bytes(p.m, p.n, p.ldy, size));
   if (!p.a || !p.b || !p.y) return EMU_BLAS_INVALID_VALUE;
-  return emu_later(products_stream, p.kind == BF16 ? run_bf16 : run_product, &p, sizeof p);
+  return emu_later(products_stream, p.kind == BF16 || p.kind == F16 ? run_narrow : run_product, &p, sizeof p);
 }
 
 EMU_EXPORT(cublasSgemm_v2, (void *handle, int trans_a, int trans_b, int m, int n, int k, const float *alpha,
@@ -130,7 +122,7 @@ int cublasDgemm_v2(void *handle, int trans_a, int trans_b, int m, int n, int k, 
   return multiply(p, a, b, y);
 }
 
-/* In bf16 alone; measuring calls it with other types, too, and nothing is measured here. */
+/* In bf16 and f16 alone; measuring calls it with other types, too, and nothing is measured here. */
 EMU_EXPORT(cublasGemmEx, (void *handle, int trans_a, int trans_b, int m, int n, int k, const void *alpha, gpu_pointer a,
                           int type_a, int lda, gpu_pointer b, int type_b, int ldb, const void *beta, gpu_pointer y,
                           int type_y, int ldy, int compute, int algorithm));
@@ -138,10 +130,10 @@ int cublasGemmEx(void *handle, int trans_a, int trans_b, int m, int n, int k, co
                  int type_a, int lda, gpu_pointer b, int type_b, int ldb, const void *beta, gpu_pointer y, int type_y,
                  int ldy, int compute, int algorithm) {
   (void)handle, (void)algorithm;
-  bool bf16 = type_a == GPU_BF16 && type_b == GPU_BF16 && type_y == GPU_BF16 && compute == GPU_COMPUTE_F32;
-  if (!bf16) return EMU_BLAS_NOT_SUPPORTED;
+  bool known = (type_a == GPU_BF16 || type_a == GPU_F16) && type_b == type_a && type_y == type_a;
+  if (!known || compute != GPU_COMPUTE_F32) return EMU_BLAS_NOT_SUPPORTED;
   product p = {.trans_a = trans_a, .trans_b = trans_b, .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldy = ldy};
-  p.kind = BF16;
+  p.kind = type_a == GPU_F16 ? F16 : BF16;
   p.alpha = (double)*(const float *)alpha;
   p.beta = (double)*(const float *)beta;
   return multiply(p, a, b, y);
@@ -150,12 +142,13 @@ int cublasGemmEx(void *handle, int trans_a, int trans_b, int m, int n, int k, co
 /* ---- many products of one shape ---- */
 
 static int multiply_all(product p, gpu_pointer a, gpu_pointer b, gpu_pointer y, const long long steps[3], int count) {
-  static const unsigned sizes[] = {[F32] = sizeof(float), [F64] = sizeof(double), [BF16] = sizeof(uint16_t)};
+  static const unsigned sizes[] = {
+      [F32] = sizeof(float), [F64] = sizeof(double), [BF16] = sizeof(uint16_t), [F16] = sizeof(uint16_t)};
   if (count < 0) return EMU_BLAS_INVALID_VALUE;
   int result = EMU_SUCCESS;
   for (int i = 0; i < count && result == EMU_SUCCESS; i++)
-    result = multiply(p, a + (gpu_pointer)(i * steps[0]) * sizes[p.kind], b + (gpu_pointer)(i * steps[1]) * sizes[p.kind],
-                      y + (gpu_pointer)(i * steps[2]) * sizes[p.kind]);
+    result = multiply(p, a + (gpu_pointer)(i * steps[0]) * sizes[p.kind],
+                      b + (gpu_pointer)(i * steps[1]) * sizes[p.kind], y + (gpu_pointer)(i * steps[2]) * sizes[p.kind]);
   return result;
 }
 
@@ -188,7 +181,7 @@ int cublasDgemmStridedBatched(void *handle, int trans_a, int trans_b, int m, int
   return multiply_all(p, a, b, y, (long long[]){a_step, b_step, y_step}, count);
 }
 
-/* In bf16 alone, as cublasGemmEx. */
+/* In 16 bits alone, as cublasGemmEx. */
 EMU_EXPORT(cublasGemmStridedBatchedEx,
            (void *handle, int trans_a, int trans_b, int m, int n, int k, const void *alpha, gpu_pointer a, int type_a,
             int lda, long long a_step, gpu_pointer b, int type_b, int ldb, long long b_step, const void *beta,
@@ -198,10 +191,11 @@ int cublasGemmStridedBatchedEx(void *handle, int trans_a, int trans_b, int m, in
                                long long b_step, const void *beta, gpu_pointer y, int type_y, int ldy, long long y_step,
                                int count, int compute, int algorithm) {
   (void)handle, (void)algorithm;
-  bool bf16 = type_a == GPU_BF16 && type_b == GPU_BF16 && type_y == GPU_BF16 && compute == GPU_COMPUTE_F32;
-  if (!bf16) return EMU_BLAS_NOT_SUPPORTED;
+  bool known =
+      (type_a == GPU_BF16 || type_a == GPU_F16) && type_b == type_a && type_y == type_a && compute == GPU_COMPUTE_F32;
+  if (!known) return EMU_BLAS_NOT_SUPPORTED;
   product p = {.trans_a = trans_a, .trans_b = trans_b, .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldy = ldy};
-  p.kind = BF16;
+  p.kind = type_a == GPU_F16 ? F16 : BF16;
   p.alpha = (double)*(const float *)alpha;
   p.beta = (double)*(const float *)beta;
   return multiply_all(p, a, b, y, (long long[]){a_step, b_step, y_step}, count);

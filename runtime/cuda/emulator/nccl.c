@@ -13,9 +13,10 @@
 #include <time.h>
 #include <unistd.h>
 #include "emulator.h"
+#include <zplan/zpk_narrow.h>
 
 enum { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, INVALID_USAGE = 5 }; /* ncclResult_t */
-enum { U8 = 1, F32 = 7, F64 = 8, BF16 = 9 };                                     /* ncclDataType_t */
+enum { U8 = 1, F16 = 6, F32 = 7, F64 = 8, BF16 = 9 };                            /* ncclDataType_t */
 enum { ID_BYTES = 128, MOST_RANKS = 64, MOST_GROUPED = 4096, PATIENCE_S = 30, PATH = ID_BYTES + 64 };
 
 typedef struct unique_id {
@@ -149,19 +150,17 @@ int ncclCommDestroy(void *comm) {
 
 /* ---- sums, in the order of the ranks ---- */
 
+static bool is_narrow(int type) { return type == BF16 || type == F16; }
+
 static double element(const char *x, int type, size_t i) {
-  float narrow = 0;
-  unsigned short half;
-  unsigned bits;
+  uint16_t half;
   if (type == F64) return ((const double *)(const void *)x)[i];
   if (type == F32) return (double)((const float *)(const void *)x)[i];
   memcpy(&half, x + i * sizeof half, sizeof half);
-  bits = (unsigned)half << 16;
-  memcpy(&narrow, &bits, sizeof narrow);
-  return (double)narrow;
+  return (double)(type == F16 ? zpk_widen_f16(half) : zpk_widen_bf16(half));
 }
 
-/* Rounded to the type after every addition but for bf16, which is added in f32. */
+/* Rounded to the type after every addition but for 16 bits, which are added in f32. */
 static void add(char *sum, const char *x, int type, size_t count) {
   for (size_t i = 0; i < count; i++) {
     if (type == F64)
@@ -171,13 +170,7 @@ static void add(char *sum, const char *x, int type, size_t count) {
   }
 }
 
-static unsigned short to_bf16(float x) {
-  unsigned bits;
-  memcpy(&bits, &x, sizeof bits);
-  return (unsigned short)(x != x ? bits >> 16 | 0x40 : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
-
-static size_t size_of(int type) { return type == U8 ? 1 : type == F64 ? 8 : type == BF16 ? 2 : 4; }
+static size_t size_of(int type) { return type == U8 ? 1 : type == F64 ? 8 : is_narrow(type) ? 2 : 4; }
 
 /* Sum of the part that every member has given, of which mine is `own`. */
 static bool take_sum(const operation *o, const char *own) {
@@ -188,11 +181,12 @@ static bool take_sum(const operation *o, const char *own) {
     if (r != o->comm->me) good = take(o->comm, r, o->taken[r], part, o->bytes);
     if (good) add(sum, r == o->comm->me ? own : part, o->type, count);
   }
-  for (size_t i = 0; i < count && good && o->type == BF16; i++) {
-    unsigned short half = to_bf16(((float *)(void *)sum)[i]);
+  for (size_t i = 0; i < count && good && is_narrow(o->type); i++) {
+    float x = ((float *)(void *)sum)[i];
+    uint16_t half = o->type == F16 ? zpk_round_f16(x) : zpk_round_bf16(x);
     memcpy(o->to + i * sizeof half, &half, sizeof half);
   }
-  if (good && o->type != BF16) memcpy(o->to, sum, o->bytes);
+  if (good && !is_narrow(o->type)) memcpy(o->to, sum, o->bytes);
   free(sum);
   free(part);
   return good;
@@ -256,7 +250,7 @@ static int queue(const operation *o, int n) {
 static int start(void *stream, kind what, communicator *c, const void *from, size_t from_bytes, void *to,
                  size_t to_bytes, size_t bytes, int type, int peer) {
   operation o = {.stream = stream, .kind = what, .comm = c, .bytes = bytes, .type = type, .peer = peer};
-  if (!c || peer < 0 || peer >= c->ranks || (type != U8 && type != F32 && type != F64 && type != BF16))
+  if (!c || peer < 0 || peer >= c->ranks || (type != U8 && type != F32 && type != F64 && !is_narrow(type)))
     return INVALID_ARGUMENT;
   o.from = from_bytes ? emu_host((gpu_pointer)(size_t)from, from_bytes) : NULL;
   o.to = to_bytes ? emu_host((gpu_pointer)(size_t)to, to_bytes) : NULL;

@@ -57,13 +57,13 @@ typedef struct zpr_stage {
   int64_t arena_bytes;   /* the arena is exactly this large */
   /* Flat buffers of flat_elements, of the program's dtype; with zero >= 2 gradients, with 3 parameters of shard_elements. */
   int64_t params, grads;
-  int64_t moment1, moment2; /* of shard_elements, f32 with bf16; -1 when the optimizer has none */
+  int64_t moment1, moment2; /* of shard_elements, f32 with 16-bit dtypes; -1 when the optimizer has none */
   /* The flat buffers end with what is spread over expert groups. Either part is padded so that it divides over those who
    * hold the same when zero >= 1: all data ranks, or data / expert of them. Moments have shards of both parts. */
   int64_t flat_elements, shard_elements;          /* both parts; this rank's shards of them, all of them without ZeRO */
   int64_t spread_elements, spread_shard_elements; /* of them the second part; 0 when expert == 1 */
-  int64_t master;        /* bf16: f32 weights of shard_elements, which the update changes and weights are rounded from; else -1 */
-  int64_t products;      /* bf16 on CPU ranks: ZPR_MAX_WORKERS tiles of ZPR_PRODUCT_BYTES; else -1 */
+  int64_t master;        /* 16-bit dtypes: f32 weights of shard_elements, which the update changes and weights are rounded from; else -1 */
+  int64_t products;      /* 16-bit dtypes on CPU ranks: ZPR_MAX_WORKERS tiles of ZPR_PRODUCT_BYTES; else -1 */
   int64_t error, server_error; /* 1-bit Adam: what worker and server side still owe, f32 [flat_elements], [flat_elements / data] */
   int64_t scratch, scratch_bytes; /* free between steps: where partial gradients travel together */
   int64_t inputs;        /* int32 [inputs][micro-batches][microbatch][S]: tokens, then labels, of the whole step */
@@ -81,6 +81,9 @@ typedef struct zpr_source {
 } zpr_source;
 
 typedef struct zpr zpr;
+
+/* A loss scale does not grow beyond this. */
+#define ZPR_MOST_LOSS_SCALE ((int64_t)1 << 30)
 
 typedef struct zpr_program {
   const char *name, *plan_hash;
@@ -100,13 +103,15 @@ typedef struct zpr_program {
   int n_ties;
   const zpr_tie *ties;
   /* Runs all micro-batches of a training step in the plan's order: afterwards the flat gradient buffer holds this
-   * replica's gradient of (sum of token losses * zpr_loss_scale); with zero >= 2 the shards hold that of all replicas. */
+   * replica's gradient of (sum of token losses * token_weight * loss_scale); with zero >= 2 the shards hold that of all replicas. */
   void (*micro_batches)(zpr *c);
   /* Forward only for all micro-batches of the loaded inputs (validation). */
   void (*forwards)(zpr *c);
   /* Training settings. */
   int optimizer;                           /* zpk_update.kind */
   double lr, beta1, beta2, eps, weight_decay, momentum, clip, min_lr;
+  int64_t loss_scale;                      /* f16: to start with, a power of two up to ZPR_MOST_LOSS_SCALE; 0: 1 */
+  int64_t scale_window;                    /* f16: steps without overflow after which it doubles; 0: it stays as it is */
   int64_t freeze_step;                     /* > 0: 1-bit Adam, whose variance is frozen after so many steps of plain Adam */
   int schedule;                            /* 0 constant, 1 linear, 2 cosine, 3 warmup-stable-decay */
   int64_t warmup, decay_steps, steps;
@@ -134,11 +139,15 @@ struct zpr {
   const zpr_stage *stage;  /* this rank's */
   int rank, ranks, t, d, p;
   char *arena;
-  int64_t step;            /* of the optimizer, from 0 */
+  int64_t step;            /* of the data and the learning rate, from 0 */
   int64_t frozen_steps;    /* those of them that left the variance as it was: 1-bit Adam */
   bool training;           /* false during validation */
-  double loss_scale;       /* 1 / (batch * sequence) */
-  double loss;             /* this rank's share of the step's loss: sums times loss_scale */
+  double token_weight;     /* 1 / (batch * sequence) */
+  double loss;             /* this rank's share of the step's loss: sums times token_weight */
+  /* f16: what gradients are multiplied by, so that small ones do not vanish; a power of two, 1 with other dtypes. */
+  int64_t loss_scale;
+  int64_t scale_steps;     /* applied with this scale and no overflow between them: doubled after program->scale_window */
+  int64_t skipped_steps;   /* not applied, because loss or norm was not finite: `step` counts them, the optimizer does not */
   int64_t first_sample;    /* index, inside the batch, of this replica's first sample */
   struct zpr_state *state; /* private to the runtime */
 };
@@ -163,7 +172,7 @@ static inline void *zpr_at(zpr *c, int64_t offset) { return c->arena + offset; }
 /* Ids of model input i (0 tokens, 1 labels) of micro-batch mb: int32 [microbatch][S]. */
 const int32_t *zpr_input(zpr *c, int input, int64_t mb);
 
-/* Products of bf16 are made of tiles of this size, in f32: a worker's share of zpr_stage.products holds one of either operand
+/* Products of 16-bit operands are made of tiles of this size, in f32: a worker's share of zpr_stage.products holds one of either operand
  * and one of the result. */
 enum { ZPR_PRODUCT_M = 128, ZPR_PRODUCT_N = 128, ZPR_PRODUCT_K = 256 };
 #define ZPR_PRODUCT_BYTES                                                                                              \
@@ -231,7 +240,7 @@ void zpr_combine_grad(zpr *c, const zpk_routing *r, const void *y, const void *w
 void zpr_copy(zpr *c, void *dst, const void *src, int64_t bytes);
 void zpr_zero(zpr *c, void *dst, int64_t bytes);
 
-/* Collective over the axis. Elements of the program's dtype; bf16 is added in f32 and rounded once. Reduce-scatter then all-gather; every element is summed in rank
+/* Collective over the axis. Elements of the program's dtype; 16-bit ones are added in f32 and rounded once. Reduce-scatter then all-gather; every element is summed in rank
  * order, so the bits are the same on every rank and do not depend on where in a buffer the element lies. All ranks together
  * send 2(n-1) * count elements, as a ring does (all-gather: (n-1) * n * count). */
 void zpr_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count);

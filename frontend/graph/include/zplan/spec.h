@@ -108,6 +108,9 @@ typedef struct zp_train {
   int64_t steps;   /* derived from tokens when only that was given */
   int64_t tokens;  /* as written; 0 when steps was given */
   zp_precision precision;
+  /* MIXED_FP16: what gradients are multiplied by at the start, a power of two, and steps without overflow after which it
+   * doubles; window 0: it stays as it is. Of other precisions 0. */
+  int64_t loss_scale, scale_window;
   zp_optimizer_kind optimizer;
   double lr, beta1, beta2, eps, weight_decay, momentum;
   int64_t freeze_step; /* 1-bit Adam: steps of plain Adam, as written; 0: not written, ask zp_freeze_step */
@@ -126,6 +129,11 @@ typedef struct zp_train {
   int64_t log_every;
   zp_span span, batch_span, precision_span, schedule_span;
 } zp_train;
+
+/* 16-bit operands, fp32 master weights. */
+static inline bool zp_is_mixed(const zp_train *train) {
+  return train->precision == ZP_PREC_MIXED_FP16 || train->precision == ZP_PREC_MIXED_BF16;
+}
 
 /* Steps of plain Adam before 1-bit Adam freezes the variance: as written, otherwise 15 % of the steps, the share that the
  * authors of arXiv 2102.02888 took for BERT-Large, and at least one. */

@@ -1,0 +1,4 @@
+/* Attention in one dtype: the parts in the order in which they need each other. */
+#include "attention_tile.h"
+#include "attention_forward.h"
+#include "attention_backward.h"

@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""Mixed precision with fp16 and a loss scale (precision = "mixed_fp16"): what bf16.py is for bf16.
+
+    fp16.py [--verbose]
+
+1. Layouts on CPU ranks, 20 steps, and on the emulated GPU, 2 steps, against one CPU rank; one rank against f64. --check-memory.
+2. Overflow on purpose, from the largest scale: steps are skipped, in every layout the same ones, the scale halves with each and doubles
+   after the window, the learning rate goes on; once it fits the run learns, and losses are those of one rank. The emulated GPU too.
+3. A scale from where nothing overflows and one 2^10 higher train the same: scales are powers of two, and only what vanished differs.
+4. Weights are the rounded master weights to the last bit.
+5. 10 steps and 10 more, where the scale has moved, are 20 to the last byte; on another layout within the bounds. Scale, its count and the
+   skipped steps are in the manifest.
+6. A fixed scale that is too high ends the run; wrong scales and what does not go with fp16 is refused.
+
+Bounds. A stored value is off by up to 2^-11 of its size, an eighth of bf16's: bf16.py's bounds / 8. Measured on 22 November 2026: losses of
+layouts within 9.8e-5, norms 1.1e-3; one rank against f64 1.1e-4 and 1.3e-3; on the emulated GPU 4.9e-6 and 3.3e-5. Experts have bf16.py's own
+bounds: nearly equal scores are rarer by as much, but a token that goes to the other expert changes as much as it does there (measured
+1.2e-3 and 9.1e-3; one rank against f64 3.1e-3 and 2.1e-2).
+"""
+import argparse
+import json
+import os
+import struct
+import sys
+
+import bf16
+from bf16 import Suite, harness, trainings
+import cuda
+
+FP16, SHARE = "mixed_fp16", 1 / 8
+STEPS, HALF = bf16.STEPS, bf16.HALF
+HIGH = "loss_scale=dynamic(initial=1073741824, window=3)"
+
+
+def case(*args, **settings):
+    return bf16.case(*args, precision=FP16, **settings)
+
+
+def small(*args, **settings):
+    return bf16.small(*args, precision=FP16, **settings)
+
+
+CPU = (
+    case("gpt", 2, 2, 2, zero=1, recompute="full", recompute_shard="tensor", rank_order="tpd"),
+    case("gpt", 1, 2, 2, zero=2, schedule="interleaved", chunks=2),
+    case("llama", 2, 1, 2, zero=3, recompute="selective"),
+    case("llama", 2, 1, 1, sequence=True),
+    case("gpt", 1, 2, 1, schedule="zb_h1"),
+    case("moe", 1, 1, 2, {"plan.expert": 2, "model.n": 8}, zero=2),
+)
+GPU = (small("gpt", 1, 2, 2, zero=1), small("llama", 2, 1, 1, sequence=True))
+OVERFLOW = (case("gpt", 2, 1, 2), case("gpt", 1, 1, 2, zero=1), case("gpt", 1, 2, 2, zero=2), case("gpt", 1, 1, 2, zero=3))
+
+
+def share(model):
+    return bf16.EXPERTS_SHARE if model == "moe" else SHARE
+
+
+def check_layouts(suite):
+    references = {}
+    for model, more in (("gpt", None), ("llama", None), ("moe", {"model.n": 8})):
+        one = case(model, 1, 1, 1, more)
+        want = references[model] = suite.train(one)
+        trainings.sanity(suite.tally, one.name, want)
+        suite.compare("%sone rank against f64" % bf16.experts(model), want, suite.train(bf16.case(model, 1, 1, 1, more, precision="fp64")),
+                      share(model), "f64 " + model)
+    for one in CPU:
+        suite.compare("%slayouts" % bf16.experts(one.model), suite.train(one), references[one.model], share(one.model), one.name)
+    for one in GPU:
+        want = suite.train(small(one.model, 1, 1, 1), cuda.STEPS)
+        suite.compare("emulated GPU", suite.train(one, cuda.STEPS, cuda.GPU), want, SHARE * bf16.GPU_SHARE, "GPU " + one.name)
+    return references
+
+
+# ---- the scale ----
+
+def run(suite, one, name, steps, *more):
+    """Records of the steps, and the folder: trainings.train wants finite norms."""
+    place = os.path.join(suite.folder, name)
+    log = os.path.join(place, "log-%d.jsonl" % steps)
+    command = ["run", os.path.join(bf16.HERE, one.model + ".dz"), "--ranks", trainings.ranks_of(dict(one.settings)), "-o", os.path.join(place, "tree"),
+               "--log", log, "--steps", steps, "--threads", 1, "--check-memory"]
+    for key, value in one.settings:
+        command += ["--set", "%s=%s" % (key, json.dumps(value))]
+    outcome = harness.zplan(*command, *more, "--", "--checkpoint", os.path.join(place, "ck"))
+    return outcome, harness.read_log(log)[0] if os.path.exists(log) else [], place
+
+
+def scales(records):
+    return [(record["scale"], record["skipped"]) for record in records]
+
+
+def check_scales(suite, records, window):
+    """The rule, step by step, from what the log says."""
+    scale, skipped, good = records[0]["scale"], 0, 0
+    for record in records:
+        suite.tally.check("step %d: scale" % record["step"], record["scale"] == scale, "%s, not %s" % (record["scale"], scale))
+        if record["grad_norm"] is None:
+            scale, skipped, good = max(scale // 2, 1), skipped + 1, 0
+        else:
+            good += 1
+            if good == window:
+                scale, good = min(scale * 2, 1 << 30), 0
+        suite.tally.check("step %d: skipped" % record["step"], record["skipped"] == skipped, "%s, not %s" % (record["skipped"], skipped))
+    return skipped
+
+
+def check_overflow(suite):
+    one, more = case("gpt", 1, 1, 1), ("--set", HIGH)
+    outcome, want, _ = run(suite, one, "overflow", STEPS, *more)
+    if not suite.tally.check("overflow", outcome.status == 0 and len(want) == STEPS, outcome.tail()):
+        return
+    skipped = check_scales(suite, want, 3)
+    suite.tally.check("steps are skipped, and not all", 8 < skipped < STEPS - 4, str(skipped))
+    suite.tally.check("skipped first", all(record["grad_norm"] is None for record in want[:8]))
+    suite.tally.check("losses stay finite", all(record["loss"] for record in want))
+    suite.tally.check("it learns in the end", want[-1]["loss"] < want[0]["loss"] - 0.02, str(want[-1]["loss"]))
+    rates = [record["lr"] for record in harness.read_log(os.path.join(suite.folder, "1", "log.jsonl"))[0]]
+    suite.tally.check("the learning rate goes on", rates == [record["lr"] for record in want])
+    for number, layout in enumerate(OVERFLOW):
+        outcome, got, _ = run(suite, layout, "overflow-%d" % number, STEPS, *more)
+        if not suite.tally.check("overflow on " + layout.name, outcome.status == 0, outcome.tail()):
+            continue
+        suite.tally.check("the same steps on " + layout.name, scales(got) == scales(want), "%s\n%s" % (scales(got), scales(want)))
+        error = max(harness.number_error(a["loss"], b["loss"]) for a, b in zip(got, want))
+        suite.tally.check("the same losses on " + layout.name, error <= bf16.LOSS * SHARE, "%.1e" % error)
+    gpu, records = small("gpt", 1, 1, 2, zero=1), []
+    for where in ((), cuda.GPU):
+        outcome, got, _ = run(suite, gpu, "overflow-gpu%d" % len(where), 2, "--set", "loss_scale=dynamic(initial=1073741824)", *where)
+        suite.tally.check("overflow on the emulated GPU", outcome.status == 0, outcome.tail())
+        records.append(scales(got))
+    suite.tally.check("skips on the GPU", records[0] == records[1] == [(1 << 30, 1), (1 << 29, 2)], str(records))
+
+
+def check_fixed(suite, reference):
+    low = run(suite, case("gpt", 1, 1, 1), "fixed", STEPS, "--set", "loss_scale=64")[1]
+    error = max(harness.number_error(a["loss"], b) for a, b in zip(low, reference.losses))
+    suite.tally.check("a scale of 64 trains what 65536 does", len(low) == STEPS and 0 < error <= bf16.LOSS * SHARE, "%.1e" % error)
+    suite.tally.check("and stays", {record["scale"] for record in low} == {64})
+    outcome, records, _ = run(suite, case("gpt", 1, 1, 1), "too-high", STEPS, "--set", "loss_scale=1073741824")
+    suite.tally.check("a fixed scale that is too high ends the run", outcome.status == 7 and len(records) == 3, outcome.tail())
+
+
+# ---- master weights, resuming ----
+
+def half_of(x):
+    return struct.unpack("<H", struct.pack("<e", x))[0]
+
+
+def check_master(suite, result):
+    weights = harness.read_safetensors(result.checkpoint)
+    state = harness.read_safetensors(os.path.join(os.path.dirname(result.checkpoint), "optimizer.safetensors"))
+    for name, (_, values) in weights.items():
+        master = state[name + ".master"][1]
+        good = len(master) == len(values) and all(half_of(m) == half_of(w) for m, w in zip(master, values))
+        suite.tally.check("%s is the rounded master weight" % name, good)
+    finer = sum(m != w for name in weights for m, w in zip(state[name + ".master"][1], weights[name][1]))
+    suite.tally.check("master weights are finer than f16", 2 * finer > sum(len(values) for _, values in weights.values()), str(finer))
+
+
+def check_resume(suite):
+    """From a scale that overflows, with a window so short that the scale also rises: all of its state matters."""
+    more = ("--set", "loss_scale=dynamic(initial=4194304, window=4)")
+    for number, (one, then) in enumerate(((case("gpt", 1, 1, 1), case("gpt", 2, 1, 2, zero=1)), (case("gpt", 1, 1, 2, zero=2), case("gpt", 1, 2, 1)))):
+        _, want, whole = run(suite, one, "whole-%d" % number, STEPS, *more)
+        suite.tally.check("the scale falls and rises", len({record["scale"] for record in want}) > 3 and want[-1]["scale"] != 65536, str(scales(want)))
+        for name, second in (("same", one), ("other", then)):
+            _, first, place = run(suite, one, "half-%d-%s" % (number, name), HALF, *more)
+            with open(os.path.join(harness.step_folder(os.path.join(place, "ck"), HALF), "manifest.json")) as file:
+                manifest = json.load(file)
+            suite.tally.check("manifest", manifest["loss_scale"] == want[HALF]["scale"] and manifest["skipped_steps"] == want[HALF - 1]["skipped"]
+                              and 0 <= manifest["scale_steps"] < 4, str(manifest))
+            outcome, rest, _ = run(suite, second, "half-%d-%s" % (number, name), STEPS, "--resume", *more)
+            suite.tally.check("resumed on %s layout" % name, outcome.status == 0 and len(rest) == STEPS - HALF, outcome.tail())
+            suite.tally.check("resumed on %s layout: scales" % name, scales(rest) == scales(want[HALF:]), str(scales(rest)))
+            error = max(harness.number_error(a["loss"], b["loss"]) for a, b in zip(rest, want[HALF:]))
+            suite.tally.check("resumed on %s layout: losses" % name, error == 0 if one == second else error <= bf16.LOSS * SHARE, "%.1e" % error)
+            for file in ("model.safetensors", "optimizer.safetensors") if one == second else ():
+                paths = [os.path.join(harness.step_folder(os.path.join(folder, "ck"), STEPS), file) for folder in (place, whole)]
+                suite.tally.check("resumed: %s to the last byte" % file, harness.same_bytes(*paths))
+
+
+def check_compiled(suite):
+    if not any("NVRTC" in line and "not found" not in line for line in harness.zplan("doctor").out.splitlines()):
+        print("no NVRTC here: kernels are not compiled for %s" % cuda.ARCH)
+        return
+    outcome = cuda.build(suite.folder, "llama_tiny", FP16, 2)
+    suite.tally.check("llama_tiny in fp16 builds for %s" % cuda.ARCH, outcome.status == 0, outcome.tail())
+
+
+def check_refused(suite):
+    build = ("build", os.path.join(bf16.HERE, "gpt.dz"), "-o", os.path.join(suite.folder, "refused"), "--ranks", 2, "--set", 'precision="%s"' % FP16)
+    for words, text in ((("--set", "compress=true", "--set", "plan.data=2"), "1-bit Adam is generated in fp32 and fp64"),
+                        (("--set", "loss_scale=1000"), "a loss scale is a power of two"),
+                        (("--set", "loss_scale=dynamic(window=0)"), "window")):
+        outcome = harness.zplan(*build, *words)
+        suite.tally.check("refused: %s" % text, outcome.status in (1, 3) and text in outcome.err + outcome.out, outcome.tail())
+
+
+def main():
+    parser = argparse.ArgumentParser(description="mixed precision with fp16")
+    parser.add_argument("--verbose", action="store_true", help="a line a case")
+    options = parser.parse_args()
+    harness.require_zplan()
+    with harness.Scratch() as folder:
+        suite = Suite(folder, options.verbose)
+        check_compiled(suite)
+        check_refused(suite)
+        references = check_layouts(suite)
+        check_master(suite, references["gpt"])
+        check_fixed(suite, references["gpt"])
+        check_overflow(suite)
+        check_resume(suite)
+        suite.print_errors()
+    return suite.tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
