@@ -20,6 +20,7 @@ typedef float real;
 #endif
 
 #define ZPD_DEVICE static __device__ __forceinline__
+#define ZPD_TABLE static __device__ const
 
 /* What operands are stored as; `real` is what is computed in. bf16 is the upper half of an f32, rounded to the nearest,
  * of two equally near ones to the even one; NaN stays NaN. */
