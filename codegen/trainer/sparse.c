@@ -3,30 +3,10 @@
 
 #include <assert.h>
 
-typedef ZP_VEC(const zp_layout *) layouts;
-
-static int find(const layouts *list, const zp_layout *layout) {
-  for (int i = 0; i < list->len; i++)
-    if (zp_layout_equal(list->data[i], layout)) return i;
-  return -1;
-}
-
-static layouts layouts_of(const zp_model *model) {
-  layouts list = {0};
-  for (int s = 0; s < model->segments.len; s++) {
-    const zp_graph *graph = model->segments.data[s].graph;
-    for (int n = 0; n < graph->nodes.len; n++) {
-      const zp_layout *layout = graph->nodes.data[n].attr.layout;
-      if (layout && find(&list, layout) < 0) zp_push(model->arena, &list, layout);
-    }
-  }
-  return list;
-}
-
 int zp_layout_number(const zp_model *model, const zp_layout *layout) {
   if (!layout) return 0;
-  layouts list = layouts_of(model);
-  int at = find(&list, layout);
+  zp_layouts list = zp_model_layouts(model);
+  int at = zp_layouts_find(&list, layout);
   assert(at >= 0);
   return at + 1;
 }
@@ -57,13 +37,12 @@ static void put_list(zp_buf *out, const char *first_type, const char *run_type, 
 }
 
 static void put_title(zp_buf *out, const zp_layout *layout) {
-  zp_buf_line(out, "/* sparse.%s, %s, %d blocks a sequence: %.4g%% of dense attention.", zp_sparse_text(out->arena, layout->sparse),
-              layout->causal ? "causal" : "both ways", layout->n, 100 * zp_layout_density(layout));
+  zp_buf_printf(out, "/* %s.", zp_layout_text(out->arena, layout));
 }
 
 static void put_trainer_layout(zp_buf *out, const zp_layout *layout, int number) {
   static const char first[] = "static const int32_t", run[] = "static const zpk_run";
-  zp_buf_line(out, " * Block i sees the keys of runs first[i] .. first[i + 1] - 1, {first block, end}; then the same by key block. */");
+  zp_buf_line(out, "\n * Block i sees the keys of runs first[i] .. first[i + 1] - 1, {first block, end}; then the same by key block. */");
   put_list(out, first, run, zp_format(out->arena, "layout%d_keys", number), &layout->keys, layout->n);
   put_list(out, first, run, zp_format(out->arena, "layout%d_queries", number), &layout->queries, layout->n);
   zp_buf_line(out, "static const zpk_layout layout%d = {", number);
@@ -74,11 +53,11 @@ static void put_trainer_layout(zp_buf *out, const zp_layout *layout, int number)
 }
 
 void zp_print_layouts(zp_buf *out, const zp_model *model, bool gpu) {
-  layouts list = layouts_of(model);
+  zp_layouts list = zp_model_layouts(model);
   for (int i = 0; i < list.len; i++) {
     put_title(out, list.data[i]);
     if (gpu) {
-      zp_buf_line(out, " * kernels.cu has its tables. */");
+      zp_buf_line(out, "\n * kernels.cu has its tables. */");
       zp_buf_line(out, "static const zpk_layout layout%d = {.block = %lld, .id = %d};", i + 1,
                   (long long)list.data[i]->block, i + 1);
     } else
@@ -88,7 +67,7 @@ void zp_print_layouts(zp_buf *out, const zp_model *model, bool gpu) {
 }
 
 void zp_print_device_layouts(zp_buf *out, const zp_model *model) {
-  layouts list = layouts_of(model);
+  zp_layouts list = zp_model_layouts(model);
   if (!list.len) return;
   zp_buf_line(out, "/* Block-sparse attention: which runs of blocks a block meets. */");
   for (int i = 0; i < list.len; i++) {

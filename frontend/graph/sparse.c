@@ -183,3 +183,27 @@ double zp_layout_density(const zp_layout *layout) {
 }
 
 double zp_layout_excess(const zp_layout *layout) { return (double)layout->pairs / whole_pairs(layout); }
+
+int zp_layouts_find(const zp_layouts *list, const zp_layout *layout) {
+  for (int i = 0; i < list->len; i++)
+    if (zp_layout_equal(list->data[i], layout)) return i;
+  return -1;
+}
+
+zp_layouts zp_model_layouts(const zp_model *model) {
+  zp_layouts list = {0};
+  for (int s = 0; s < model->segments.len; s++) {
+    const zp_graph *graph = model->segments.data[s].graph;
+    for (int n = 0; n < graph->nodes.len; n++) {
+      const zp_layout *layout = graph->nodes.data[n].attr.layout;
+      if (layout && zp_layouts_find(&list, layout) < 0) zp_push(model->arena, &list, layout);
+    }
+  }
+  return list;
+}
+
+const char *zp_layout_text(zp_arena *arena, const zp_layout *layout) {
+  return zp_format(arena, "sparse.%s, %s, %d blocks a sequence: %.3g%% of dense attention",
+                   zp_sparse_text(arena, layout->sparse), layout->causal ? "causal" : "both ways", layout->n,
+                   100 * zp_layout_density(layout));
+}

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <zplan/vec.h>
+#include <zplan/model.h>
 
 /* Kernels handle 16 positions at once; a layout is a matrix of blocks while it is made. */
 enum { ZP_SPARSE_UNIT = 16, ZP_SPARSE_MAX_BLOCKS = 4096 };
@@ -62,6 +62,12 @@ double zp_layout_positions(const zp_layout *layout);
 double zp_layout_density(const zp_layout *layout);
 /* Work of kernels, which compute such pairs whole, over what zp_layout_positions counts: at least 1. */
 double zp_layout_excess(const zp_layout *layout);
+/* The different layouts of a model, in the order of its ops; in the model's arena. */
+typedef ZP_VEC(const zp_layout *) zp_layouts;
+zp_layouts zp_model_layouts(const zp_model *model);
+int zp_layouts_find(const zp_layouts *list, const zp_layout *layout); /* -1: none is equal */
+/* "sparse.sliding(block = 64, window = 3), causal, 32 blocks a sequence: 6.2% of dense attention". Arena. */
+const char *zp_layout_text(zp_arena *arena, const zp_layout *layout);
 const char *zp_sparse_name(zp_sparse_kind kind);                         /* "bigbird" */
 const char *zp_sparse_text(zp_arena *arena, const zp_sparse *sparse);    /* "bigbird(block = 64, window = 3, ...)" */
 
