@@ -80,7 +80,7 @@ static bool meets(const zp_sparse *s, int i, int j, int n) {
 /* `random` different blocks of the first `limit`, all when there are no more: a number of the stream of all plans, and
  * where that block is drawn already the next one that is not. */
 static void draw(const zp_sparse *s, int i, int limit, bool *drawn, bool *row) {
-  memset(drawn, 0, (size_t)limit * sizeof *drawn);
+  for (int j = 0; j < limit; j++) drawn[j] = false;
   for (int k = 0; k < s->random && k < limit; k++) {
     double u = zp_philox_uniform((uint64_t)s->seed, 0, (uint64_t)i, 0, 0, (uint64_t)k);
     int j = (int)(u * limit);

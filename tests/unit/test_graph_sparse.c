@@ -1,6 +1,5 @@
 /* Layouts of block-sparse attention, drawn: rows are query blocks, # is a block of keys that they see. */
-#include <criterion/criterion.h>
-#include <string.h>
+#include "graph_testing.h"
 #include <zplan/sparse.h>
 
 enum { BLOCK = 16 };
@@ -82,6 +81,24 @@ Test(graph_sparse, random_blocks) {
     cr_expect(seen == drawn || seen == drawn + 1, "block %d sees %d: the random ones and itself", i, seen);
   }
   zp_arena_free(arena);
+}
+
+/* Work is that of the pairs that are there; all blocks are dense attention. */
+static double attention_flop(const zp_sparse *sparse) {
+  kit k = kit_new(128, 1, 8);
+  int x = k.graph->carry_in.data[0];
+  apply(&k, ZP_OP_ATTENTION, (zp_op_attr){.heads = 2, .causal = true, .sparse = sparse}, "y", x, x, x);
+  double flop = zp_node_flop(k.graph, &k.graph->nodes.data[k.graph->nodes.len - 1], 3);
+  kit_free(&k);
+  return flop;
+}
+
+Test(graph_sparse, flop_follows_the_pairs) {
+  zp_sparse all = {.kind = ZP_SPARSE_SLIDING, .block = 32, .window = 7}, diagonal = all;
+  diagonal.window = 1;
+  cr_expect_float_eq(attention_flop(NULL), 2.0 * 3 * 128 * 128 * 8, 1e-6);
+  cr_expect_float_eq(attention_flop(&all), attention_flop(NULL), 1e-6);
+  cr_expect_float_eq(attention_flop(&diagonal), attention_flop(NULL) / 4, 1e-6);
 }
 
 Test(graph_sparse, counts) {
