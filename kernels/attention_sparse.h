@@ -1,6 +1,6 @@
-/* Block-sparse attention of one (sample, kv head) in one dtype and instruction set, and the choice between it and the dense
- * one. The inner steps are the dense ones; tiles begin and end where blocks do, so no tile is partly absent, and only the
- * pair of a block with itself is masked. Tiles of up to BLOCK keys run on over neighbouring blocks. */
+/* Block-sparse attention of one (sample, kv head) in one dtype and instruction set, and the choice between it and the
+ * dense one. The inner steps are the dense ones; tiles begin and end where blocks do, so no tile is partly absent, and
+ * only the pair of a block with itself is masked. Tiles of up to BLOCK keys run on over neighbouring blocks. */
 
 #define TILE(left) ((left) < BLOCK ? (left) : BLOCK)
 
@@ -8,7 +8,8 @@
 static void NAME(panel_scores)(const zpk_attention_args *args, const NAME(query_block) * x, const REAL *keys_t,
                                int64_t key, int64_t keys) {
   for (int64_t at = 0; at < keys; at += ZPK_SPARSE_UNIT) NAME(multiply)
-  (x->q, x->ld, 1, keys_t + (key + at) * x->ld, ZPK_SPARSE_UNIT, x->rows, ZPK_SPARSE_UNIT, args->hd, false, x->p + at, BLOCK);
+  (x->q, x->ld, 1, keys_t + (key + at) * x->ld, ZPK_SPARSE_UNIT, x->rows, ZPK_SPARSE_UNIT, args->hd, false, x->p + at,
+   BLOCK);
 }
 
 /* Queries first .. first + rows - 1, all of one block. */
@@ -36,8 +37,9 @@ static void NAME(sparse_forward)(const zpk_attention_args *args, int64_t b, int6
   REAL *keys_t = workspace, *values = keys_t + S * ld, *block = values + S * ld;
   for (int64_t key = 0; key < S; key += ZPK_SPARSE_UNIT) {
     int64_t row = b * S + key;
-    NAME(pack_transposed)((const ELEM *)args->k + row * args->k_ld + g * hd, args->k_ld, ZPK_SPARSE_UNIT, hd,
-                          keys_t + key * ld, ZPK_SPARSE_UNIT);
+    NAME(pack_transposed)
+    ((const ELEM *)args->k + row * args->k_ld + g * hd, args->k_ld, ZPK_SPARSE_UNIT, hd, keys_t + key * ld,
+     ZPK_SPARSE_UNIT);
   }
   NAME(pack_rows)((const ELEM *)args->v + b * S * args->v_ld + g * hd, args->v_ld, S, hd, values, ld);
   for (int64_t h = g * group; h < (g + 1) * group; h++)

@@ -42,7 +42,8 @@ static void put_title(zp_buf *out, const zp_layout *layout) {
 
 static void put_trainer_layout(zp_buf *out, const zp_layout *layout, int number) {
   static const char first[] = "static const int32_t", run[] = "static const zpk_run";
-  zp_buf_line(out, "\n * Block i sees the keys of runs first[i] .. first[i + 1] - 1, {first block, end}; then the same by key block. */");
+  zp_buf_line(out, "\n * Block i sees the keys of runs first[i] .. first[i + 1] - 1, {first block, end}; then the same "
+                   "by key block. */");
   put_list(out, first, run, zp_format(out->arena, "layout%d_keys", number), &layout->keys, layout->n);
   put_list(out, first, run, zp_format(out->arena, "layout%d_queries", number), &layout->queries, layout->n);
   zp_buf_line(out, "static const zpk_layout layout%d = {", number);
@@ -82,8 +83,9 @@ void zp_print_device_layouts(zp_buf *out, const zp_model *model) {
   zp_buf_line(out, "ZPD_DEVICE zpd_layout zpd_layout_of(int id) {");
   zp_buf_line(out, "  switch (id) {");
   for (int i = list.len; i > 0; i--)
-    zp_buf_line(out, "  %s: return {%lld, {layout%d_keys_first, layout%d_keys}, {layout%d_queries_first, layout%d_queries}};",
-                i > 1 ? zp_format(out->arena, "case %d", i) : "default", (long long)list.data[i - 1]->block, i, i, i, i);
+    zp_buf_line(
+        out, "  %s: return {%lld, {layout%d_keys_first, layout%d_keys}, {layout%d_queries_first, layout%d_queries}};",
+        i > 1 ? zp_format(out->arena, "case %d", i) : "default", (long long)list.data[i - 1]->block, i, i, i, i);
   zp_buf_line(out, "  }");
   zp_buf_line(out, "}");
   zp_buf_puts(out, "\n");

@@ -17,8 +17,7 @@ static const char *list_text(zp_arena *arena, const zp_ints *list) {
 const char *zp_sparse_text(zp_arena *arena, const zp_sparse *s) {
 #define N(x) ((long long)s->x)
   const char *head = zp_format(arena, "%s(block = %lld, ", names[s->kind], N(block));
-  const char *random =
-      s->random ? zp_format(arena, ", random = %lld, seed = %lld)", N(random), N(seed)) : ")";
+  const char *random = s->random ? zp_format(arena, ", random = %lld, seed = %lld)", N(random), N(seed)) : ")";
   switch (s->kind) {
   case ZP_SPARSE_FIXED: return zp_format(arena, "%slocal = %lld, global = %lld)", head, N(local), N(global));
   case ZP_SPARSE_VARIABLE:
@@ -67,8 +66,7 @@ static bool meets(const zp_sparse *s, int i, int j, int n) {
   int64_t apart = i < j ? j - i : i - j;
   switch (s->kind) {
   case ZP_SPARSE_FIXED: return i / s->local == j / s->local || is_representative(s, j, n);
-  case ZP_SPARSE_VARIABLE:
-    return window_of(&s->windows, i) == window_of(&s->windows, j) || listed(&s->globals, j);
+  case ZP_SPARSE_VARIABLE: return window_of(&s->windows, i) == window_of(&s->windows, j) || listed(&s->globals, j);
   case ZP_SPARSE_SLIDING: return in_window(s, i, j);
   case ZP_SPARSE_BIGBIRD: return in_window(s, i, j) || i < s->global || j < s->global;
   case ZP_SPARSE_LONGFORMER: return in_window(s, i, j) || listed(&s->globals, i) || listed(&s->globals, j);
@@ -90,7 +88,7 @@ static void draw(const zp_sparse *s, int i, int limit, bool *drawn, bool *row) {
 }
 
 static bool *matrix_of(zp_arena *arena, const zp_sparse *s, int n, bool causal) {
-  bool *seen = ZP_NEW_ARRAY(arena, bool, (size_t)n * (size_t)n), *drawn = ZP_NEW_ARRAY(arena, bool, (size_t)n);
+  bool *seen = ZP_NEW_ARRAY(arena, bool, (size_t)n *(size_t)n), *drawn = ZP_NEW_ARRAY(arena, bool, (size_t)n);
   for (int i = 0; i < n; i++) {
     int limit = causal ? i + 1 : n;
     for (int j = 0; j < limit; j++) seen[(size_t)i * (size_t)n + (size_t)j] = meets(s, i, j, n);
@@ -130,7 +128,8 @@ static const char *unfit(zp_arena *arena, const zp_sparse *s, int64_t sequence) 
                      (long long)sequence, (long long)n, (long long)s->block, ZP_SPARSE_MAX_BLOCKS);
   for (int i = 0; i < s->globals.len; i++)
     if (s->globals.data[i] >= n)
-      return zp_format(arena, "block %d of `global` does not exist: a sequence of %lld positions has %lld blocks of %lld",
+      return zp_format(arena,
+                       "block %d of `global` does not exist: a sequence of %lld positions has %lld blocks of %lld",
                        s->globals.data[i], (long long)sequence, (long long)n, (long long)s->block);
   return NULL;
 }

@@ -1,5 +1,5 @@
-/* Patterns of block-sparse attention: `sparse.fixed(...)` and its like, read by a table of their arguments. What depends on
- * the sequence is checked by the op's rule. */
+/* Patterns of block-sparse attention: `sparse.fixed(...)` and its like, read by a table of their arguments. What
+ * depends on the sequence is checked by the op's rule. */
 #include <zplan/sparse.h>
 #include "elaborate.h"
 
@@ -18,17 +18,22 @@ typedef struct argument {
   int64_t least, missing; /* LIST: [missing] */
 } argument;
 
-#define COUNTED(name, least, missing) {#name, COUNT, offsetof(zp_sparse, name), least, missing}
-#define LISTED(name, field, least, missing) {name, LIST, offsetof(zp_sparse, field), least, missing}
+#define COUNTED(name, least, missing)                                                                                  \
+  { #name, COUNT, offsetof(zp_sparse, name), least, missing }
+#define LISTED(name, field, least, missing)                                                                            \
+  { name, LIST, offsetof(zp_sparse, field), least, missing }
 #define BLOCK COUNTED(block, 1, 64)
 #define RANDOM(missing) COUNTED(random, 0, missing), COUNTED(seed, 0, 0)
-#define HORIZONTAL {"!horizontal", REFUSED, 0, 0, 0}
+#define HORIZONTAL                                                                                                     \
+  { "!horizontal", REFUSED, 0, 0, 0 }
 
 /* Defaults are DeepSpeed's but for the block, which is 16 there. */
 enum { MAX_ARGUMENTS = 7 };
 static const argument arguments[][MAX_ARGUMENTS] = {
-    [ZP_SPARSE_FIXED] = {BLOCK, COUNTED(local, 1, 4), COUNTED(global, 1, 1), {"!patterns", REFUSED, 0, 0, 0}, HORIZONTAL},
-    [ZP_SPARSE_VARIABLE] = {BLOCK, LISTED("windows", windows, 1, 4), LISTED("global", globals, 0, 0), RANDOM(0), HORIZONTAL},
+    [ZP_SPARSE_FIXED] =
+        {BLOCK, COUNTED(local, 1, 4), COUNTED(global, 1, 1), {"!patterns", REFUSED, 0, 0, 0}, HORIZONTAL},
+    [ZP_SPARSE_VARIABLE] = {BLOCK, LISTED("windows", windows, 1, 4), LISTED("global", globals, 0, 0), RANDOM(0),
+                            HORIZONTAL},
     [ZP_SPARSE_SLIDING] = {BLOCK, COUNTED(window, 1, 3)},
     [ZP_SPARSE_BIGBIRD] = {BLOCK, COUNTED(window, 1, 3), COUNTED(global, 0, 1), RANDOM(1)},
     [ZP_SPARSE_LONGFORMER] = {BLOCK, COUNTED(window, 1, 3), LISTED("global", globals, 0, 0)},

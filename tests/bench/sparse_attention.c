@@ -1,4 +1,5 @@
-/* Forward and backward of dense and of block-sparse attention in turn, on one thread: f32, causal, 4 heads of 64, one sample.
+/* Forward and backward of dense and of block-sparse attention in turn, on one thread: f32, causal, 4 heads of 64, one
+ * sample.
  *
  *   sparse_attention [ROUNDS [MOST POSITIONS]]
  *
@@ -67,11 +68,32 @@ static void compare(zp_arena *arena, const zp_sparse *sparse, int64_t length, in
   int64_t forward = zpk_attention_workspace(ZPK_F32, length, HEAD, 1, false),
           backward = zpk_attention_workspace(ZPK_F32, length, HEAD, 1, true);
   void *workspace = memory((size_t)(forward > backward ? forward : backward));
-  zpk_attention_args dense = {.dtype = ZPK_F32, .B = 1, .S = length, .H = HEADS, .G = HEADS, .hd = HEAD,
-                              .kv_heads_valid = HEADS, .scale = 1 / sqrt(HEAD), .causal = true,
-                              .q = x[0], .k = x[1], .v = x[2], .d_o = x[3], .o = x[4], .lse = lse,
-                              .dq = x[5], .dk = x[6], .dv = x[7], .q_ld = WIDTH, .k_ld = WIDTH, .v_ld = WIDTH,
-                              .o_ld = WIDTH, .d_o_ld = WIDTH, .dq_ld = WIDTH, .dk_ld = WIDTH, .dv_ld = WIDTH,
+  zpk_attention_args dense = {.dtype = ZPK_F32,
+                              .B = 1,
+                              .S = length,
+                              .H = HEADS,
+                              .G = HEADS,
+                              .hd = HEAD,
+                              .kv_heads_valid = HEADS,
+                              .scale = 1 / sqrt(HEAD),
+                              .causal = true,
+                              .q = x[0],
+                              .k = x[1],
+                              .v = x[2],
+                              .d_o = x[3],
+                              .o = x[4],
+                              .lse = lse,
+                              .dq = x[5],
+                              .dk = x[6],
+                              .dv = x[7],
+                              .q_ld = WIDTH,
+                              .k_ld = WIDTH,
+                              .v_ld = WIDTH,
+                              .o_ld = WIDTH,
+                              .d_o_ld = WIDTH,
+                              .dq_ld = WIDTH,
+                              .dk_ld = WIDTH,
+                              .dv_ld = WIDTH,
                               .workspace = workspace};
   zpk_attention_args some = dense;
   some.layout = &blocks;
@@ -82,8 +104,8 @@ static void compare(zp_arena *arena, const zp_sparse *sparse, int64_t length, in
     of_some[r] = run_s(&some);
   }
   double d = median(of_dense, rounds), s = median(of_some, rounds);
-  printf("%6lld  %-62s %9.1f %9.1f   %6.2f   %6.2f\n", (long long)length, zp_sparse_text(arena, sparse), d * 1e3, s * 1e3,
-         d / s, 1 / zp_layout_density(layout));
+  printf("%6lld  %-62s %9.1f %9.1f   %6.2f   %6.2f\n", (long long)length, zp_sparse_text(arena, sparse), d * 1e3,
+         s * 1e3, d / s, 1 / zp_layout_density(layout));
   fflush(stdout);
   for (int i = 0; i < TENSORS; i++) free(x[i]);
   free(lse);
@@ -107,8 +129,8 @@ int main(int argc, char **argv) {
       {.kind = ZP_SPARSE_LONGFORMER, .block = 64, .window = 15, .globals = first},
       {.kind = ZP_SPARSE_BIGBIRD, .block = 64, .window = 3, .global = 1, .random = 1},
   };
-  printf("%6s  %-62s %9s %9s   %6s   %6s\n", "length", "pattern, causal; forward and backward", "dense ms", "sparse ms", "ratio",
-         "pairs");
+  printf("%6s  %-62s %9s %9s   %6s   %6s\n", "length", "pattern, causal; forward and backward", "dense ms", "sparse ms",
+         "ratio", "pairs");
   for (int64_t length = 1024; length <= most; length *= 2)
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) compare(arena, &patterns[i], length, rounds);
   zp_arena_free(arena);

@@ -63,7 +63,8 @@ Test(graph_sparse, rules) {
   zp_arena_free(arena);
 }
 
-/* A row has as many random blocks as asked for, of those that it may see, the same ones every time; another seed others. */
+/* A row has as many random blocks as asked for, of those that it may see, the same ones every time; another seed
+ * others. */
 Test(graph_sparse, random_blocks) {
   enum { N = 40, RANDOM = 3 };
   zp_arena *arena = zp_arena_new("test");
