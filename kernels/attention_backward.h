@@ -68,10 +68,10 @@ static REAL *NAME(dq_place)(const zpk_attention_args *args, int64_t b, int64_t h
   return (REAL *)args->dq + (b * args->S + row) * args->dq_ld + h * args->hd;
 }
 
-/* One pair of blocks: queries from `first` of head h, keys from `key`. */
-static void NAME(backward_pair)(const zpk_attention_args *args, int64_t b, int64_t h, int64_t first, int64_t key,
-                                int64_t keys, const NAME(backward_blocks) * w) {
-  int64_t S = args->S, hd = args->hd, ld = w->ld, rows = S - first < BLOCK ? S - first : BLOCK, row = b * S + first;
+/* One pair of blocks: queries from `first` of head h, keys from `key`. add: dQ has something to be added to. */
+static void NAME(backward_pair)(const zpk_attention_args *args, int64_t b, int64_t h, int64_t first, int64_t rows,
+                                int64_t key, int64_t keys, bool add, const NAME(backward_blocks) * w) {
+  int64_t hd = args->hd, ld = w->ld, row = b * args->S + first;
   const ELEM *o = (const ELEM *)args->o + row * args->o_ld + h * hd;
   const REAL *lse = (const REAL *)args->lse + row * args->H + h;
   NAME(pack_rows)((const ELEM *)args->q + row * args->q_ld + h * hd, args->q_ld, rows, hd, w->q, ld);
@@ -88,26 +88,44 @@ static void NAME(backward_pair)(const zpk_attention_args *args, int64_t b, int64
   NAME(multiply)(w->ds, 1, BLOCK, w->q, ld, keys, ld, rows, true, w->dk, ld);
   NAME(multiply)(w->ds, BLOCK, 1, w->keys, ld, rows, ld, keys, false, w->dq, ld);
   NAME(sum_block)
-  (w->dq, ld, rows, hd, key > 0, NAME(dq_place)(args, b, h, first, w), NAME(sums_apart)() ? ld : args->dq_ld);
+  (w->dq, ld, rows, hd, add, NAME(dq_place)(args, b, h, first, w), NAME(sums_apart)() ? ld : args->dq_ld);
 }
 
-static void NAME(backward)(const zpk_attention_args *args, int64_t b, int64_t g, void *workspace) {
-  int64_t S = args->S, hd = args->hd, ld = zpk_padded_head(args->dtype, hd), group = args->H / args->G;
-  NAME(backward_blocks) w = NAME(cut_workspace)(workspace, ld);
+static void NAME(begin_keys)(const zpk_attention_args *args, int64_t b, int64_t g, int64_t key, int64_t keys,
+                             const NAME(backward_blocks) * w) {
+  int64_t hd = args->hd, ld = w->ld, row = b * args->S + key;
+  const ELEM *k = (const ELEM *)args->k + row * args->k_ld + g * hd;
+  NAME(pack_transposed)(k, args->k_ld, keys, hd, w->keys_t, BLOCK);
+  NAME(pack_rows)(k, args->k_ld, keys, hd, w->keys, ld);
+  NAME(pack_transposed)((const ELEM *)args->v + row * args->v_ld + g * hd, args->v_ld, keys, hd, w->values_t, BLOCK);
+  memset(w->dk, 0, (size_t)(BLOCK * ld) * sizeof(REAL));
+  memset(w->dv, 0, (size_t)(BLOCK * ld) * sizeof(REAL));
+}
+
+static void NAME(end_keys)(const zpk_attention_args *args, int64_t b, int64_t g, int64_t key, int64_t keys,
+                           const NAME(backward_blocks) * w) {
+  int64_t hd = args->hd, row = b * args->S + key;
+  NAME(unpack)(w->dk, w->ld, keys, hd, (ELEM *)args->dk + row * args->dk_ld + g * hd, args->dk_ld);
+  NAME(unpack)(w->dv, w->ld, keys, hd, (ELEM *)args->dv + row * args->dv_ld + g * hd, args->dv_ld);
+}
+
+/* The sums of dQ to their place, where they are apart. */
+static void NAME(end_queries)(const zpk_attention_args *args, int64_t b, int64_t g, const NAME(backward_blocks) * w) {
+  int64_t S = args->S, hd = args->hd, group = args->H / args->G;
+  for (int64_t h = g * group; h < (g + 1) * group && NAME(sums_apart)(); h++) NAME(unpack)
+  (NAME(dq_place)(args, b, h, 0, w), w->ld, S, hd, (ELEM *)args->dq + b * S * args->dq_ld + h * hd, args->dq_ld);
+}
+
+static void NAME(dense_backward)(const zpk_attention_args *args, int64_t b, int64_t g, void *workspace) {
+  int64_t S = args->S, group = args->H / args->G;
+  NAME(backward_blocks) w = NAME(cut_workspace)(workspace, zpk_padded_head(args->dtype, args->hd));
   for (int64_t key = 0; key < S; key += BLOCK) {
-    int64_t keys = S - key < BLOCK ? S - key : BLOCK, row = b * S + key;
-    const ELEM *k = (const ELEM *)args->k + row * args->k_ld + g * hd;
-    NAME(pack_transposed)(k, args->k_ld, keys, hd, w.keys_t);
-    NAME(pack_rows)(k, args->k_ld, keys, hd, w.keys, ld);
-    NAME(pack_transposed)((const ELEM *)args->v + row * args->v_ld + g * hd, args->v_ld, keys, hd, w.values_t);
-    memset(w.dk, 0, (size_t)(BLOCK * ld) * sizeof(REAL));
-    memset(w.dv, 0, (size_t)(BLOCK * ld) * sizeof(REAL));
+    int64_t keys = S - key < BLOCK ? S - key : BLOCK;
+    NAME(begin_keys)(args, b, g, key, keys, &w);
     for (int64_t h = g * group; h < (g + 1) * group; h++)
       for (int64_t first = args->causal ? key : 0; first < S; first += BLOCK)
-        NAME(backward_pair)(args, b, h, first, key, keys, &w);
-    NAME(unpack)(w.dk, ld, keys, hd, (ELEM *)args->dk + row * args->dk_ld + g * hd, args->dk_ld);
-    NAME(unpack)(w.dv, ld, keys, hd, (ELEM *)args->dv + row * args->dv_ld + g * hd, args->dv_ld);
+        NAME(backward_pair)(args, b, h, first, S - first < BLOCK ? S - first : BLOCK, key, keys, key > 0, &w);
+    NAME(end_keys)(args, b, g, key, keys, &w);
   }
-  for (int64_t h = g * group; h < (g + 1) * group && NAME(sums_apart)(); h++) NAME(unpack)
-  (NAME(dq_place)(args, b, h, 0, &w), ld, S, hd, (ELEM *)args->dq + b * S * args->dq_ld + h * hd, args->dq_ld);
+  NAME(end_queries)(args, b, g, &w);
 }

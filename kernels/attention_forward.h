@@ -36,39 +36,65 @@ static void NAME(store_output)(const zpk_attention_args *args, int64_t b, int64_
   }
 }
 
-static void NAME(forward_block)(const zpk_attention_args *args, int64_t b, int64_t h, int64_t first, const REAL *keys_t,
-                                const REAL *values, REAL *block) {
-  int64_t S = args->S, hd = args->hd, ld = zpk_padded_head(args->dtype, hd);
-  int64_t rows = S - first < BLOCK ? S - first : BLOCK, end = args->causal ? first + rows : S;
-  REAL *q = block, *o = q + BLOCK * ld, *p = o + BLOCK * ld;
+/* A block of queries, first .. first + rows - 1 of a head, while it meets keys. */
+typedef struct NAME(query_block) {
+  int64_t first, rows, ld;
+  REAL *q, *o, *p; /* [BLOCK][ld] twice, [BLOCK][BLOCK] */
   NAME(rows) state;
-  NAME(pack_rows)((const ELEM *)args->q + (b * S + first) * args->q_ld + h * hd, args->q_ld, rows, hd, q, ld);
-  for (int64_t i = 0; i < BLOCK * ld; i++) q[i] *= (REAL)args->scale;
-  memset(o, 0, (size_t)(BLOCK * ld) * sizeof(REAL));
+} NAME(query_block);
+
+static void NAME(begin_queries)(const zpk_attention_args *args, int64_t b, int64_t h, int64_t first, int64_t rows,
+                                REAL *workspace, NAME(query_block) * x) {
+  int64_t hd = args->hd, ld = zpk_padded_head(args->dtype, hd);
+  x->first = first;
+  x->rows = rows;
+  x->ld = ld;
+  x->q = workspace;
+  x->o = x->q + BLOCK * ld;
+  x->p = x->o + BLOCK * ld;
+  NAME(pack_rows)((const ELEM *)args->q + (b * args->S + first) * args->q_ld + h * hd, args->q_ld, rows, hd, x->q, ld);
+  for (int64_t i = 0; i < BLOCK * ld; i++) x->q[i] *= (REAL)args->scale;
+  memset(x->o, 0, (size_t)(BLOCK * ld) * sizeof(REAL));
   for (int64_t i = 0; i < BLOCK; i++) {
-    state.max[i] = (REAL)-INFINITY;
-    state.sum[i] = 0;
+    x->state.max[i] = (REAL)-INFINITY;
+    x->state.sum[i] = 0;
   }
-  for (int64_t key = 0; key < end; key += BLOCK) {
-    int64_t keys = end - key < BLOCK ? end - key : BLOCK;
-    NAME(multiply)(q, ld, 1, keys_t + key * ld, BLOCK, rows, keys, hd, false, p, BLOCK);
-    for (int64_t i = 0; i < rows; i++) {
-      int64_t causal_keys = first + i - key + 1;
-      int64_t valid = args->causal && causal_keys < keys ? causal_keys : keys;
-      NAME(softmax_step)(p + i * BLOCK, valid, &state, i, o + i * ld, ld);
-    }
-    NAME(multiply)(p, BLOCK, 1, values + key * ld, ld, rows, ld, keys, true, o, ld);
-  }
-  NAME(store_output)(args, b, h, first, rows, &state, o, ld);
 }
 
-static void NAME(forward)(const zpk_attention_args *args, int64_t b, int64_t g, void *workspace) {
+/* Adds keys `key` on, whose scores are in p. A row that sees none of them has seen others before. */
+static void NAME(add_keys)(const zpk_attention_args *args, NAME(query_block) * x, int64_t key, int64_t keys,
+                           const REAL *values) {
+  int64_t ld = x->ld;
+  for (int64_t i = 0; i < x->rows; i++) {
+    int64_t causal_keys = x->first + i - key + 1;
+    int64_t valid = args->causal && causal_keys < keys ? causal_keys : keys;
+    if (valid < 0) valid = 0;
+    NAME(softmax_step)(x->p + i * BLOCK, valid, &x->state, i, x->o + i * ld, ld);
+  }
+  NAME(multiply)(x->p, BLOCK, 1, values + key * ld, ld, x->rows, ld, keys, true, x->o, ld);
+}
+
+static void NAME(forward_block)(const zpk_attention_args *args, int64_t b, int64_t h, int64_t first, const REAL *keys_t,
+                                const REAL *values, REAL *workspace) {
+  int64_t S = args->S, rows = S - first < BLOCK ? S - first : BLOCK, end = args->causal ? first + rows : S;
+  NAME(query_block) x;
+  NAME(begin_queries)(args, b, h, first, rows, workspace, &x);
+  for (int64_t key = 0; key < end; key += BLOCK) {
+    int64_t keys = end - key < BLOCK ? end - key : BLOCK;
+    NAME(multiply)(x.q, x.ld, 1, keys_t + key * x.ld, BLOCK, rows, keys, args->hd, false, x.p, BLOCK);
+    NAME(add_keys)(args, &x, key, keys, values);
+  }
+  NAME(store_output)(args, b, h, first, rows, &x.state, x.o, x.ld);
+}
+
+static void NAME(dense_forward)(const zpk_attention_args *args, int64_t b, int64_t g, void *workspace) {
   int64_t S = args->S, hd = args->hd, ld = zpk_padded_head(args->dtype, hd), group = args->H / args->G;
   int64_t padded_S = (S + BLOCK - 1) / BLOCK * BLOCK;
   REAL *keys_t = workspace, *values = keys_t + padded_S * ld, *block = values + padded_S * ld;
   for (int64_t key = 0; key < S; key += BLOCK) {
     int64_t keys = S - key < BLOCK ? S - key : BLOCK, row = b * S + key;
-    NAME(pack_transposed)((const ELEM *)args->k + row * args->k_ld + g * hd, args->k_ld, keys, hd, keys_t + key * ld);
+    NAME(pack_transposed)((const ELEM *)args->k + row * args->k_ld + g * hd, args->k_ld, keys, hd, keys_t + key * ld,
+                          BLOCK);
     NAME(pack_rows)((const ELEM *)args->v + row * args->v_ld + g * hd, args->v_ld, keys, hd, values + key * ld, ld);
   }
   for (int64_t h = g * group; h < (g + 1) * group; h++)

@@ -2,3 +2,4 @@
 #include "attention_tile.h"
 #include "attention_forward.h"
 #include "attention_backward.h"
+#include "attention_sparse.h"

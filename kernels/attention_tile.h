@@ -16,11 +16,12 @@ static void NAME(pack_rows)(const ELEM *from, int64_t from_ld, int64_t rows, int
   }
 }
 
-/* The transpose of rows x hd: to[hd][BLOCK], zero in columns >= rows. */
-static void NAME(pack_transposed)(const ELEM *from, int64_t from_ld, int64_t rows, int64_t hd, REAL *to) {
-  if (rows < BLOCK) memset(to, 0, (size_t)(hd * BLOCK) * sizeof(REAL));
+/* The transpose of rows x hd: to[hd][width], zero in columns >= rows. */
+static void NAME(pack_transposed)(const ELEM *from, int64_t from_ld, int64_t rows, int64_t hd, REAL *to,
+                                  int64_t width) {
+  if (rows < width) memset(to, 0, (size_t)(hd * width) * sizeof(REAL));
   for (int64_t i = 0; i < rows; i++)
-    for (int64_t j = 0; j < hd; j++) to[j * BLOCK + i] = GET(from[i * from_ld + j]);
+    for (int64_t j = 0; j < hd; j++) to[j * width + i] = GET(from[i * from_ld + j]);
 }
 
 /* c[m, n] = (add ? c : 0) + a[m, k] b[k, n]; a's element (i, p) is a[i * a_row + p * a_col], so a transposed matrix

@@ -115,6 +115,7 @@ part 'emulated GPU' python3 tests/diff/cuda.py
 part 'mixed precision' python3 tests/diff/bf16.py
 part 'fp16 and its loss scale' python3 tests/diff/fp16.py
 part 'sequence' python3 tests/diff/sequence.py
+part 'sparse attention' python3 tests/diff/sparse.py
 part '1-bit Adam' python3 tests/diff/compress.py
 # shellcheck disable=SC2086 # absent when empty
 part 'layouts' python3 tests/diff/layouts.py $quick

@@ -1,6 +1,7 @@
 /* What a GPU trainer has besides trainer.c: the text of its device kernels, and how their image gets into the binary.
  */
 #include "device.h"
+#include "sparse.h"
 
 /* The largest head of the model decides registers and shared memory of the attention kernels; 0: it has no attention.
  */
@@ -26,6 +27,7 @@ const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp
   if (head) zp_buf_line(&out, "#define ZPD_HEAD %lld /* columns of the largest attention head */", (long long)head);
   zp_buf_puts(&out, rows);
   zp_buf_puts(&out, "\n");
+  zp_print_device_layouts(&out, plan->spec->model);
   zp_buf_line(&out, "/* Everything that is no row program: attention, losses, lookups, optimizers. */");
   zp_buf_line(&out, "#include \"zpd_kernels.cuh\"");
   return out.data;

@@ -1,5 +1,6 @@
 /* The order of a generated trainer.c, and names in it. */
 #include "emit.h"
+#include "sparse.h"
 
 #include <ctype.h>
 #include <zplan/zpk.h>
@@ -112,6 +113,7 @@ zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_
     zp_buf_line(&e.out, "typedef %s real;", e.lowered->compute_bytes == 8 ? "double" : "float");
   zp_buf_puts(&e.out, "\n");
   zp_emit_tables(&e);
+  zp_print_layouts(&e.out, e.model, e.gpu);
   emit_kernel_declarations(&e);
   zp_buf_put(&e.out, procedures.data, procedures.len);
   zp_emit_walks(&e);

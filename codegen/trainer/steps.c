@@ -1,6 +1,7 @@
 /* Prints steps: a comment with place and price, and one call of the runtime for each kind of step. Row programs and
  * experts have files of their own. */
 #include "procedure.h"
+#include "sparse.h"
 
 #include <assert.h>
 #include <zplan/rt.h>
@@ -54,6 +55,7 @@ static void emit_attention(zp_frame *f, const zp_step *s) {
   else
     zp_buf_line(out, "    .kv_heads_valid = %lld, .scale = %.17g, .causal = %s,", ZP_LL(G), n->attr.scale,
                 n->attr.causal ? "true" : "false");
+  if (n->attr.layout) zp_buf_line(out, "    .layout = &layout%d,", zp_layout_number(f->model, n->attr.layout));
   zp_buf_line(out, "    .q = %s, .q_ld = %lld, .k = %s, .k_ld = %lld, .v = %s, .v_ld = %lld,", zp_frame_name(f, in[0]),
               ZP_LL(zp_frame_buffer(f, in[0])->ld), zp_frame_name(f, in[1]), ZP_LL(zp_frame_buffer(f, in[1])->ld),
               zp_frame_name(f, in[2]), ZP_LL(zp_frame_buffer(f, in[2])->ld));

@@ -1,6 +1,7 @@
 /* zplan check: what the file says, without a plan. Lints are warnings. */
 #include "driver.h"
 
+#include <zplan/sparse.h>
 #include <stdio.h>
 
 static int64_t layers_of(const zp_model *model) {
@@ -115,6 +116,8 @@ int zp_cmd_check(zp_run_state *run) {
            grouped(run->arena, zp_model_parameters(m)), zp_show_count(run->arena, (double)zp_model_parameters(m)),
            active_text(run->arena, m), (long long)layers_of(m), (long long)m->sequence, (long long)m->vocabulary,
            zp_show_count(run->arena, zp_model_flop_per_sequence(m)));
+    zp_layouts sparse = zp_model_layouts(m);
+    for (int i = 0; i < sparse.len; i++) printf("attention %s\n", zp_layout_text(run->arena, sparse.data[i]));
     print_cluster(&spec->cluster);
   }
   return ZP_EXIT_OK;

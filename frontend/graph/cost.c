@@ -1,5 +1,6 @@
 /* Work and traffic of single nodes: what the cost model multiplies with machine rates. Formulas count what the kernels
  * do in the graph's own (local) shapes; a multiply-add is 2 FLOP. Left out: index arithmetic, random numbers. */
+#include <zplan/sparse.h>
 #include "graph_internal.h"
 
 static const zp_tensor *tensor_of(const zp_graph *graph, int id) { return &graph->tensors.data[id]; }
@@ -39,12 +40,13 @@ static double routing_flop(const zp_graph *graph, const zp_node *node, int64_t m
   }
 }
 
-/* Forward: scores q k^T and p v, 2 B S^2 heads head_size each, half of it when causal. Backward: dv, dp, dq, dk and the
+/* Forward: scores q k^T and p v, 2 B S^2 heads head_size each, half of it when causal, less where blocks are absent. Backward: dv, dp, dq, dk and the
  * scores once more, because they are never stored: 2.5 times the forward work. */
 static double attention_flop(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
   const zp_shape *q = &tensor_of(graph, node->in.data[0])->shape;
-  double forward = 4 * (double)zp_shape_elements(q, microbatch) * (double)q->dim[1];
-  if (node->attr.causal) forward /= 2;
+  double keys = (double)q->dim[1] * (node->attr.causal ? 0.5 : 1); /* that a query sees, on average */
+  if (node->attr.layout) keys = zp_layout_positions(node->attr.layout) / (double)q->dim[1];
+  double forward = 4 * (double)zp_shape_elements(q, microbatch) * keys;
   return node->op == ZP_OP_ATTENTION_GRAD ? 2.5 * forward : forward;
 }
 

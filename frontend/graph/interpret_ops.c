@@ -2,6 +2,7 @@
  * tensor rank. Shape legend: T rows (B*S), k and n columns, d head size. */
 #include <assert.h>
 #include <math.h>
+#include <zplan/sparse.h>
 #include "interpret_internal.h"
 
 static int64_t rows_of(const zp_interpreter *in, int tensor) {
@@ -92,6 +93,7 @@ static void position_grad(zp_interpreter *in, const zp_node *node) {
 typedef struct head {
   int64_t sequence, d, q_cols, kv_cols, q_at, kv_at, lse_at, heads;
   bool causal;
+  const zp_layout *layout; /* NULL: dense */
   double scale;
 } head;
 
@@ -101,6 +103,7 @@ static head head_at(const zp_interpreter *in, const zp_node *node, int64_t sampl
              .d = attr->head_size,
              .heads = attr->heads,
              .causal = attr->causal,
+             .layout = attr->layout,
              .scale = attr->scale};
   at.q_cols = cols_of(in, node->in.data[0]);
   at.kv_cols = cols_of(in, node->in.data[1]);
@@ -115,6 +118,7 @@ static int64_t keys_of(const head *at, int64_t query) { return at->causal ? quer
 
 static double score(const head *at, const double *q, const double *k, int64_t i, int64_t j) {
   double sum = 0;
+  if (at->layout && !zp_layout_sees(at->layout, i, j)) return -INFINITY;
   for (int64_t c = 0; c < at->d; c++) sum += q[at->q_at + i * at->q_cols + c] * k[at->kv_at + j * at->kv_cols + c];
   return sum * at->scale;
 }

@@ -3,6 +3,7 @@
  * local. */
 #include <assert.h>
 #include <math.h>
+#include <zplan/sparse.h>
 #include "graph_internal.h"
 
 static const zp_tensor *operand(const zp_rule *rule, int i) { return &rule->graph->tensors.data[rule->in[i]]; }
@@ -213,6 +214,17 @@ static void split(zp_rule *rule) {
   rule->n_out = (int)parts;
 }
 
+/* Checks call rules again with attributes that are filled in. */
+static bool want_layout(zp_rule *rule) {
+  zp_op_attr *attr = &rule->attr;
+  int64_t sequence = shape_of(rule, 0)->dim[1];
+  if (!attr->sparse || (attr->layout && attr->layout->n * attr->layout->block == sequence)) return true;
+  const char *error;
+  attr->layout = zp_layout_make(rule->graph->arena, attr->sparse, sequence, attr->causal, &error);
+  if (!attr->layout) fail(rule, ZP_Z0205, "`attention` with a pattern: %s", error);
+  return attr->layout != NULL;
+}
+
 static void attention(zp_rule *rule) {
   zp_op_attr *attr = &rule->attr;
   for (int i = 0; i < 3; i++)
@@ -229,6 +241,7 @@ static void attention(zp_rule *rule) {
          operand(rule, 0)->name, text_of(rule, 0), operand(rule, 1)->name, text_of(rule, 1));
     return;
   }
+  if (!want_layout(rule)) return;
   if (attr->scale == 0) attr->scale = 1 / sqrt((double)attr->head_size);
   answer(rule, ZP_ELEM_FLOAT, *shape_of(rule, 0));
   answer(rule, ZP_ELEM_STAT, with_last(shape_of(rule, 0), attr->heads));

@@ -1,5 +1,6 @@
 /* The readable dump of a graph: one line a node. */
 #include <zplan/buf.h>
+#include <zplan/sparse.h>
 #include "graph_internal.h"
 
 static const char *tensor_text(const zp_graph *graph, int id) {
@@ -60,6 +61,7 @@ const char *zp_graph_text(zp_arena *arena, const zp_graph *graph) {
     put_outputs(&text, graph, node);
     zp_buf_puts(&text, " <- ");
     put_list(&text, graph, &node->in);
+    if (node->attr.sparse) zp_buf_printf(&text, " %s", zp_sparse_text(arena, node->attr.sparse));
     if (node->fused) put_fused(&text, node->fused);
     if (node->op == ZP_OP_FUSED_GRAD) put_grad_args(&text, node);
     zp_buf_puts(&text, "\n");

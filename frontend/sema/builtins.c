@@ -3,7 +3,7 @@
 
 typedef struct builtin builtin;
 typedef bool builtin_apply(zp_elab *e, const builtin *op, const zp_expr *call, const zp_slot *slots, zp_value *value);
-enum { MAX_BUILTIN_ARGS = 8 };
+enum { MAX_BUILTIN_ARGS = 9 };
 struct builtin {
   const char *name;
   int required; /* the first ones must be given, and are tensors */
@@ -121,7 +121,8 @@ static bool apply_attention(zp_elab *e, const builtin *op, const zp_expr *call, 
             zp_slot_count(e, &slots[3], "heads", 1, &attr.heads) &&
             zp_slot_count(e, &slots[4], "kv_heads", attr.heads, &attr.kv_heads) &&
             zp_slot_bool(e, &slots[5], "causal", true, &attr.causal) &&
-            zp_slot_number(e, &slots[6], "scale", 0, &attr.scale); /* 0: 1 / sqrt(head size), by the op's rule */
+            zp_slot_number(e, &slots[6], "scale", 0, &attr.scale) && /* 0: 1 / sqrt(head size), by the op's rule */
+            zp_slot_sparse(e, &slots[7], "pattern", &attr.sparse);
   if (!ok) return false;
   if (!slots[6].given || attr.scale > 0) return apply_with(e, op, call, slots, attr, value);
   zp_report(e->diags, ZP_Z0237, slots[6].value.span, "`scale` must be above 0, this is %g", attr.scale);
@@ -191,7 +192,7 @@ static const builtin builtins[] = {
     {"split", 1, {"x", "n", "axis"}, apply_split, ZP_OP_SPLIT},
     {"attention",
      3,
-     {"q", "k", "v", "heads", "kv_heads", "causal", "scale", "!bias"},
+     {"q", "k", "v", "heads", "kv_heads", "causal", "scale", "pattern", "!bias"},
      apply_attention,
      ZP_OP_ATTENTION},
     {"top_k_gate", 1, {"scores", "k", "capacity", "normalize", "balance"}, apply_gate, ZP_OP_TOP_K_GATE},
@@ -259,6 +260,7 @@ bool zp_elab_call(void *user, const zp_expr *call, zp_value *value) {
   }
   const builtin *op = find_builtin(name);
   if (op) return call_builtin(e, op, call, value);
+  if (zp_is_sparse(name)) return zp_elab_sparse(e, call, name, value);
   zp_module *where;
   const zp_item *block = zp_module_find(e->frame->module, name, 1u << ZP_ITEM_BLOCK, &where);
   return block ? zp_elab_inline(e, call, block, where, value) : report_unknown(e, call, name);

@@ -117,6 +117,12 @@ bool zp_slot_bool(zp_elab *e, const zp_slot *slot, const char *name, bool missin
 /* Which of `choices` (NULL-terminated) the string is; 0 when absent. */
 bool zp_slot_choice(zp_elab *e, const zp_slot *slot, const char *name, const char *const *choices, int *choice);
 
+/* ---- sparse.c: patterns of block-sparse attention ---- */
+bool zp_is_sparse(const char *name); /* "sparse.*" */
+bool zp_elab_sparse(zp_elab *e, const zp_expr *call, const char *name, zp_value *value);
+/* NULL when absent. False after reporting. */
+bool zp_slot_sparse(zp_elab *e, const zp_slot *slot, const char *name, const struct zp_sparse **sparse);
+
 /* ---- blocks.c ---- */
 /* Binds the formals of a block or model in e->frame. */
 bool zp_elab_bind(zp_elab *e, const zp_expr *call, const zp_item *item, const zp_slot *slots);

@@ -18,6 +18,7 @@ const char *zp_value_kind_name(const zp_value *value) {
   case ZP_VAL_BOOL: return "true or false";
   case ZP_VAL_LIST: return value->list.len && value->list.data[0].kind == ZP_VAL_TENSOR ? "several tensors" : "a list";
   case ZP_VAL_TENSOR: return "a tensor";
+  case ZP_VAL_PATTERN: return "a pattern of attention";
   case ZP_VAL_POISON: return "an erroneous value";
   }
   return "a value";

@@ -12,7 +12,7 @@ typedef enum zp_dimension {
 
 /* POISON: stands for a value whose error was already reported; using it fails without another message. */
 typedef enum zp_value_kind {
-  ZP_VAL_NUMBER, ZP_VAL_STRING, ZP_VAL_BOOL, ZP_VAL_LIST, ZP_VAL_TENSOR, ZP_VAL_POISON,
+  ZP_VAL_NUMBER, ZP_VAL_STRING, ZP_VAL_BOOL, ZP_VAL_LIST, ZP_VAL_TENSOR, ZP_VAL_PATTERN, ZP_VAL_POISON,
 } zp_value_kind;
 
 typedef struct zp_value zp_value;
@@ -24,6 +24,7 @@ struct zp_value {
   const char *text;      /* STRING */
   ZP_VEC(zp_value) list;
   int tensor;            /* TENSOR: handle in the elaboration's table (elaboration only) */
+  const struct zp_sparse *sparse; /* PATTERN: of block-sparse attention (elaboration only) */
   zp_span span;          /* of the expression; of values in a scope: where the name got its value */
 };
 

@@ -1,4 +1,4 @@
-/* Attention by tiles of 64 rows, causal or full, grouped queries: the online softmax of Milakov and Gimelshein (2018)
+/* Attention by tiles of 64 rows, causal or full, dense or block-sparse, grouped queries: the online softmax of Milakov and Gimelshein (2018)
  * as FlashAttention (Dao et al., 2022) uses it. Scores exist for one pair of tiles only. In backward, probabilities are
  * computed again from the saved log-sum-exp: with P = exp(scale Q K^T - lse) and D = rowsum(dO * O),
  *
@@ -41,6 +41,43 @@ enum { ZPD_Q_BLOCKS = 2, ZPD_KV_BLOCKS = sizeof(real) == 4 && ZPD_KV_COLS <= 64 
 enum { ZPD_O_MINE = ZPD_COLS / ZPD_LANES, ZPD_KV_MINE = ZPD_KV_COLS / ZPD_LANES };
 
 ZPD_DEVICE zpd_int zpd_min(zpd_int x, zpd_int y) { return x < y ? x : y; }
+
+/* Tiles from `first` on, before `end`. */
+struct zpd_tiles {
+  int first, end;
+};
+
+/* Of a list of the other side's blocks, what the block that row `row` is in meets. Dense: one run, of which nothing is said
+ * here. Blocks are multiples of the tiles, so that a tile is there or not. */
+struct zpd_met {
+  const zpd_run *run;
+  int runs, block;
+  __device__ __forceinline__ zpd_tiles tiles(int r, int end) const {
+    zpd_tiles t = {0, end};
+    if (run) {
+      t.first = run[r].first * block;
+      t.end = run[r].end * block < end ? run[r].end * block : end;
+    }
+    return t;
+  }
+};
+
+#ifdef ZPD_LAYOUTS
+ZPD_DEVICE zpd_met zpd_meets(const zpd_attention &a, int row, bool keys) {
+  zpd_met met = {nullptr, 1, 0};
+  if (a.layout) {
+    const zpd_layout layout = zpd_layout_of(a.layout);
+    const zpd_block_list &list = keys ? layout.keys : layout.queries;
+    const int i = row / layout.block;
+    met.run = list.run + list.first[i];
+    met.runs = list.first[i + 1] - list.first[i];
+    met.block = layout.block;
+  }
+  return met;
+}
+#else
+ZPD_DEVICE zpd_met zpd_meets(const zpd_attention &, int, bool) { return {nullptr, 1, 0}; }
+#endif
 
 /* The tile of queries of this block. Causal: the last ones have the most keys, so they come first. */
 ZPD_DEVICE int zpd_first_query(const zpd_attention &a) {
@@ -120,11 +157,15 @@ ZPD_DEVICE void zpd_forward_part(const zpd_attention &a, const zpd_query_tile &t
     s.sum[i] = 0;
     ZPD_EACH (c, ZPD_O_MINE) o[i][c] = 0;
   }
-  for (int key = 0; key < t.keys; key += ZPD_KEYS) {
-    zpd_scores<ZPD_KEYS>(q, k, key, stage, score);
-    zpd_softmax_step(a, t.first, key, s, score, o);
-    zpd_share<ZPD_KEYS>(score, weights);
-    zpd_multiply<ZPD_KEYS, ZPD_COLS>(weights, v, key, col, stage, o);
+  const zpd_met met = zpd_meets(a, t.first, true);
+  for (int r = 0; r < met.runs; r++) {
+    const zpd_tiles tiles = met.tiles(r, t.keys);
+    for (int key = tiles.first; key < tiles.end; key += ZPD_KEYS) {
+      zpd_scores<ZPD_KEYS>(q, k, key, stage, score);
+      zpd_softmax_step(a, t.first, key, s, score, o);
+      zpd_share<ZPD_KEYS>(score, weights);
+      zpd_multiply<ZPD_KEYS, ZPD_COLS>(weights, v, key, col, stage, o);
+    }
   }
   ZPD_EACH (i, ZPD_MINE) {
     const real sum = zpd_row_sum(s.sum[i]);
@@ -160,16 +201,20 @@ ZPD_DEVICE void zpd_grad_q_part(const zpd_attention &a, const zpd_query_tile &t,
   real dq[ZPD_MINE][ZPD_O_MINE], p[ZPD_MINE][ZPD_KEYS / ZPD_LANES], ds[ZPD_MINE][ZPD_KEYS / ZPD_LANES];
   ZPD_EACH (i, ZPD_MINE)
     ZPD_EACH (c, ZPD_O_MINE) dq[i][c] = 0;
-  for (int key = 0; key < t.keys; key += ZPD_KEYS) {
-    zpd_scores<ZPD_KEYS>(q, k, key, stage, p);
-    zpd_scores<ZPD_KEYS>(d_o, v, key, stage, ds);
-    ZPD_EACH (i, ZPD_MINE)
-      ZPD_EACH (j, ZPD_KEYS / ZPD_LANES) {
-        const bool sees = zpd_sees(a, t.first + zpd_y() + i * ZPD_GROUPS, key + zpd_x() + j * ZPD_LANES);
-        zpd_softmax_grad(sees, p[i][j], ds[i][j], (real)a.scale, lse[i], delta[i]);
-      }
-    zpd_share<ZPD_KEYS>(ds, weights);
-    zpd_multiply<ZPD_KEYS, ZPD_COLS>(weights, k, key, col, stage, dq);
+  const zpd_met met = zpd_meets(a, t.first, true);
+  for (int r = 0; r < met.runs; r++) {
+    const zpd_tiles tiles = met.tiles(r, t.keys);
+    for (int key = tiles.first; key < tiles.end; key += ZPD_KEYS) {
+      zpd_scores<ZPD_KEYS>(q, k, key, stage, p);
+      zpd_scores<ZPD_KEYS>(d_o, v, key, stage, ds);
+      ZPD_EACH (i, ZPD_MINE)
+        ZPD_EACH (j, ZPD_KEYS / ZPD_LANES) {
+          const bool sees = zpd_sees(a, t.first + zpd_y() + i * ZPD_GROUPS, key + zpd_x() + j * ZPD_LANES);
+          zpd_softmax_grad(sees, p[i][j], ds[i][j], (real)a.scale, lse[i], delta[i]);
+        }
+      zpd_share<ZPD_KEYS>(ds, weights);
+      zpd_multiply<ZPD_KEYS, ZPD_COLS>(weights, k, key, col, stage, dq);
+    }
   }
   const real ones[ZPD_MINE] = {1, 1, 1, 1};
   zpd_store_rows<ZPD_COLS>(dq, ones, zpd_queries(a, t, a.dq, a.dq_ld), col);
@@ -261,9 +306,13 @@ ZPD_DEVICE void zpd_grad_kv_part(const zpd_attention &a, int first, int col, con
   real dk[ZPD_MINE][ZPD_KV_MINE], dv[ZPD_MINE][ZPD_KV_MINE];
   ZPD_EACH (i, ZPD_MINE)
     ZPD_EACH (c, ZPD_KV_MINE) dk[i][c] = dv[i][c] = 0;
+  const zpd_met met = zpd_meets(a, first, false);
   for (zpd_int head = g * group; head < (g + 1) * group; head++)
-    for (int query = a.causal ? first : 0; query < a.S; query += ZPD_QUERIES)
-      zpd_grad_kv_step(a, k, v, first, head, query, col, shared, dk, dv);
+    for (int r = 0; r < met.runs; r++) {
+      const zpd_tiles tiles = met.tiles(r, (int)a.S);
+      for (int query = a.causal && tiles.first < first ? first : tiles.first; query < tiles.end; query += ZPD_QUERIES)
+        zpd_grad_kv_step(a, k, v, first, head, query, col, shared, dk, dv);
+    }
   const real ones[ZPD_MINE] = {1, 1, 1, 1};
   zpd_store_rows<ZPD_KV_COLS>(dk, ones, dk_out, col);
   zpd_store_rows<ZPD_KV_COLS>(dv, ones, dv_out, col);

@@ -20,6 +20,7 @@ typedef float real;
 #endif
 
 #define ZPD_DEVICE static __device__ __forceinline__
+#define ZPD_TABLE static __device__ const
 
 #include "zpd_elem.h"
 

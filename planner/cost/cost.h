@@ -37,6 +37,9 @@ double zp_cost_memory_bound(const zp_machine *machine, double bytes, double flop
 double zp_cost_roofline(const zp_machine *machine, double flop, double efficiency, double bytes);
 double zp_cost_attention(const zp_machine *machine, double flop, double bytes, double sequence, double head,
                          bool backward);
+/* flop: of whole pairs of blocks of `block` positions. */
+double zp_cost_sparse_attention(const zp_machine *machine, double flop, double bytes, double block, double head,
+                                bool backward);
 /* A row kernel, a lookup or a loss; gradient: of a fused row kernel. */
 double zp_cost_row_kernel(const zp_machine *machine, double bytes, double flop, bool gradient);
 /* Norm and optimizer over elements that this device updates. */
@@ -45,6 +48,7 @@ double zp_cost_update(const zp_machine *machine, double norm_bytes, double updat
 /* ---- cpu.c: the same on measured CPU cores; the device has `measured` ---- */
 double zp_cost_cpu_product(const zp_machine *machine, zp_product_kind kind, double batch, double m, double n, double k);
 double zp_cost_cpu_attention(const zp_machine *machine, double flop, double sequence, double head, bool backward);
+double zp_cost_cpu_sparse_attention(const zp_machine *machine, double flop, double block, double head, bool backward);
 double zp_cost_cpu_row_kernel(const zp_machine *machine, double bytes, double flop, bool gradient);
 double zp_cost_cpu_update(const zp_machine *machine, double norm_bytes, double update_bytes);
 

@@ -124,3 +124,9 @@ double zp_cost_attention(const zp_machine *machine, double flop, double bytes, d
   if (device_of(machine)->measured) return zp_cost_cpu_attention(machine, flop, sequence, head, backward);
   return zp_cost_roofline(machine, flop, device_of(machine)->eff_attention, bytes);
 }
+
+double zp_cost_sparse_attention(const zp_machine *machine, double flop, double bytes, double block, double head,
+                                bool backward) {
+  if (device_of(machine)->measured) return zp_cost_cpu_sparse_attention(machine, flop, block, head, backward);
+  return zp_cost_roofline(machine, flop, device_of(machine)->eff_attention, bytes);
+}

@@ -1,5 +1,6 @@
 /* zp_price: seconds of every step of lowered segments. Rules by op class; a procedure costs the sum of its steps,
  * because the generated trainer runs them one after the other. */
+#include <zplan/sparse.h>
 #include "cost.h"
 
 typedef struct pricer {
@@ -55,7 +56,12 @@ static double grouped_s(const pricer *p, const zp_node *node) {
 
 static double attention_s(const pricer *p, const zp_step *step) {
   double sequence = (double)in_shape(p, step->node, 0)->dim[1], head = (double)step->node->attr.head_size;
-  return zp_cost_attention(p->machine, step->flop, step->bytes, sequence, head, step->op == ZP_OP_ATTENTION_GRAD);
+  bool backward = step->op == ZP_OP_ATTENTION_GRAD;
+  const zp_layout *layout = step->node->attr.layout;
+  if (layout)
+    return zp_cost_sparse_attention(p->machine, step->flop * zp_layout_excess(layout), step->bytes,
+                                    (double)layout->block, head, backward);
+  return zp_cost_attention(p->machine, step->flop, step->bytes, sequence, head, backward);
 }
 
 static double comm_s(const pricer *p, const zp_step *step) {

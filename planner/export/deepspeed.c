@@ -1,5 +1,6 @@
 /* A plan as the configuration file of DeepSpeed. The file knows no model: what model code has to do for the plan is
  * said in notes. */
+#include <zplan/sparse.h>
 #include "deepspeed.h"
 
 /* "13 x 4, 12 x 2": how many units the stages hold. */
@@ -75,6 +76,8 @@ static void put_batch(zp_exporter *e, zp_json *root) {
 void zp_export_deepspeed(zp_exporter *e) {
   zp_json *root = zp_json_object();
   zp_export_check_common(e);
+  if (zp_model_layouts(e->plan->spec->model).len)
+    zp_export_note(e, "block-sparse attention is the model's: what computes it has to have the same patterns");
   zp_export_note(e, "for DeepSpeed (" ZP_DEEPSPEED_VERSION "): %s", zp_export_headline(e));
   put_batch(e, root);
   check_pipeline(e);

@@ -2,6 +2,7 @@
 #include "export_internal.h"
 
 #include <math.h>
+#include <zplan/sparse.h>
 
 /* sum = x + branch, in either order; x is known. */
 static bool match_residual(const zp_gpt_reader *r, int sum, int x, int *branch) {
@@ -78,6 +79,9 @@ static bool match_attention(zp_gpt_reader *r, int branch, int carry) {
   gpt->heads = n->attr.heads;
   gpt->kv_heads = n->attr.kv_heads ? n->attr.kv_heads : n->attr.heads;
   gpt->head_size = zp_shape_cols(&r->graph->tensors.data[n->in.data[0]].shape) / gpt->heads;
+  if (n->attr.sparse)
+    return zp_gpt_stop(r, n->span, "attention is block-sparse: `pattern = sparse.%s(...)`",
+                       zp_sparse_name(n->attr.sparse->kind));
   if (!n->attr.causal) return zp_gpt_stop(r, n->span, "attention looks ahead: `causal = false`");
   double usual = 1 / sqrt((double)gpt->head_size);
   if (n->attr.scale != 0 && fabs(n->attr.scale - usual) > 1e-12)

@@ -88,6 +88,11 @@ static bool make_others(const kernels *k, double flop_unit, double memory_unit, 
   for (int i = 0; i < 2; i++)
     if (!make_table(k, zp_format(k->arena, "attention_%s", passes[i]), 2, true, flop32, &out->attention[i]))
       return false;
+  for (int i = 0; i < 2; i++) {
+    const char *prefix = zp_format(k->arena, "sparse_attention_%s", passes[i]);
+    if (has_rows(k->calibration, prefix) && !make_table(k, prefix, 2, true, flop32, &out->sparse_attention[i]))
+      return false;
+  }
   return make_table(k, "row_bytes_per_s", 1, false, memory_unit, &out->row_bytes) &&
          one_rate(k, "row_flop_per_s", flop32, &out->row_flop[0]) &&
          one_rate(k, "row_grad_flop_per_s", flop32, &out->row_flop[1]) &&

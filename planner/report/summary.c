@@ -1,5 +1,6 @@
 /* The first screen: what was asked, the plan, its price in terms, memory, duration, reasons, the next best. */
 #include <math.h>
+#include <zplan/sparse.h>
 #include "report_internal.h"
 
 static double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
@@ -47,6 +48,13 @@ static void put_throughput(zp_buf *out, const zp_plan *plan) {
               "HFU %.1f%%)",
               zp_show_count(arena, e->tokens_per_s), zp_show_count(arena, e->model_flop / each),
               zp_show_count(arena, e->hardware_flop / each), 100 * e->mfu, 100 * e->hfu);
+}
+
+/* What of attention there is, where some of it is block-sparse. */
+static void put_sparse(zp_buf *out, const zp_plan *plan) {
+  zp_layouts list = zp_model_layouts(plan->spec->model);
+  for (int i = 0; i < list.len; i++)
+    zp_buf_line(out, "  %-12s %s", i ? "" : "attention", zp_layout_text(out->arena, list.data[i]));
 }
 
 static void put_memory(zp_buf *out, const zp_plan *plan) {
@@ -165,6 +173,7 @@ const char *zp_report_summary(zp_arena *arena, const zp_plan *plan) {
   put_idle(&out, plan);
   put_time(&out, plan);
   put_throughput(&out, plan);
+  put_sparse(&out, plan);
   put_memory(&out, plan);
   put_duration(&out, plan);
   zp_buf_line(&out, "  why          %s", zp_words_wrap(arena, zp_words_why(arena, plan), 15));

@@ -1,6 +1,7 @@
 /* Prices for the sharding search: one micro-batch, forward and backward, relative between states rather than exact;
  * the program's steps are priced anew once they exist. Backward counts twice the forward work. */
 #include <math.h>
+#include <zplan/sparse.h>
 #include "cost.h"
 #include "shard_internal.h"
 
@@ -33,8 +34,11 @@ double zp_shard_node_seconds(const zp_shard_problem *problem, const zp_node *nod
     return FORWARD_AND_BACKWARD * zp_cost_roofline(machine, flop, machine->node->device.eff_matmul, bytes);
   if (node->op == ZP_OP_ATTENTION) {
     double sequence = (double)problem->graph->tensors.data[node->in.data[0]].shape.dim[1];
-    return FORWARD_AND_BACKWARD *
-           zp_cost_attention(machine, flop, bytes, sequence, (double)node->attr.head_size, false);
+    double head = (double)node->attr.head_size;
+    const zp_layout *layout = node->attr.layout;
+    return FORWARD_AND_BACKWARD * (layout ? zp_cost_sparse_attention(machine, flop * zp_layout_excess(layout), bytes,
+                                                                     (double)layout->block, head, false)
+                                          : zp_cost_attention(machine, flop, bytes, sequence, head, false));
   }
   return FORWARD_AND_BACKWARD * zp_cost_memory_bound(machine, bytes, flop);
 }

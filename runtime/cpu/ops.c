@@ -143,14 +143,23 @@ static void attention_grad(void *arg, int64_t begin, int64_t end, int worker) {
   zpk_attention_grad(arg, begin, end, worker);
 }
 
+/* A plan reserves shares for ZPR_MAX_WORKERS, of which fewer threads, or fewer tasks, leave the last ones unwritten: where
+ * memory is measured by what was written, they count as reserved. */
+static void mark_reserved(zpr *c, const zpk_attention_args *a, bool backward) {
+  int64_t share = zpk_attention_workspace(a->dtype, a->S, a->hd, a->H / a->G, backward);
+  if (c->state->options.check_memory) ((char *)a->workspace)[ZPR_MAX_WORKERS * share - 1] = 0;
+}
+
 void zpr_attention(zpr *c, const zpk_attention_args *args) {
   zpk_attention_args a = *args;
+  mark_reserved(c, &a, false);
   zpr_comm_progress(c);
   zpr_parallel(c, a.B * a.G, 1, attention, &a);
 }
 
 void zpr_attention_grad(zpr *c, const zpk_attention_args *args) {
   zpk_attention_args a = *args;
+  mark_reserved(c, &a, true);
   zpr_comm_progress(c);
   zpr_parallel(c, a.B * a.G, 1, attention_grad, &a);
 }

@@ -101,6 +101,7 @@ static zpd_attention attention_args(const zpk_attention_args *x) {
                          .kv_heads_valid = x->kv_heads_valid,
                          .scale = x->scale,
                          .causal = x->causal,
+                         .layout = x->layout ? x->layout->id : 0,
                          .q = x->q,
                          .k = x->k,
                          .v = x->v,

@@ -13,7 +13,7 @@ import harness  # noqa: E402
 
 PARAMETERS = {"gpt2": 124439808, "gpt1t": 1084659961856, "mixtral_8x7b": 46702792704,
               "dbrx_132b": 131596523520}
-TRAINERS = {"gpt_tiny": (1, 2, 4), "llama_tiny": (1, 2, 4), "moe_tiny": (1, 2, 4), "gpt2": (1, 2)}
+TRAINERS = {"gpt_tiny": (1, 2, 4), "llama_tiny": (1, 2, 4), "moe_tiny": (1, 2, 4), "gpt_long": (1, 2), "gpt2": (1, 2)}
 MAX_LINES, MAX_BUILD_S = 1200, 15
 MAX_PLAN_S = 10  # of processor time: how fast it is tests/bench/search_speed.sh prints, this only catches blow-ups
 V100_BYTES = 32 * 10**9

@@ -14,6 +14,7 @@ typedef struct problem {
   double *q, *k, *v, *d_o;        /* exact values of what the kernel gets */
   double *o, *lse, *dq, *dk, *dv; /* what the reference says */
   void *qkv, *d_qkv, *o_out, *d_o_in, *lse_out;
+  const bool *seen; /* [blocks][blocks] of the layout; NULL: dense */
 } problem;
 
 static inline double pseudo(uint64_t i) {
@@ -42,6 +43,51 @@ static inline double *numbers(int64_t count, uint64_t salt) {
   double *x = malloc((size_t)count * sizeof *x);
   for (int64_t i = 0; i < count; i++) x[i] = pseudo(salt * 1000003 + (uint64_t)i);
   return x;
+}
+
+/* A layout and the matrix that it was made from. */
+typedef struct blocks {
+  zpk_layout layout;
+  int64_t n;
+  bool *seen;
+} blocks;
+
+static inline zpk_block_list lines_of(const bool *seen, int64_t n, int64_t line, int64_t step) {
+  int32_t *first = malloc((size_t)(n + 1) * sizeof *first), runs = 0;
+  zpk_run *run = malloc((size_t)(n * n) * sizeof *run);
+  for (int64_t i = 0; i < n; i++) {
+    first[i] = runs;
+    for (int64_t j = 0; j < n; j++) {
+      if (!seen[i * line + j * step]) continue;
+      if (runs > first[i] && run[runs - 1].end == j)
+        run[runs - 1].end++;
+      else
+        run[runs++] = (zpk_run){(int32_t)j, (int32_t)j + 1};
+    }
+  }
+  first[n] = runs;
+  return (zpk_block_list){first, run};
+}
+
+/* `some` of a hundred pairs, and every block with itself. */
+static inline blocks make_blocks(int64_t n, int64_t block, bool causal, int some, uint64_t salt) {
+  blocks b = {.n = n, .seen = calloc((size_t)(n * n), sizeof(bool))};
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t j = 0; j < (causal ? i + 1 : n); j++)
+      b.seen[i * n + j] = i == j || pseudo(salt * 7919 + (uint64_t)(i * n + j)) < some / 50.0 - 1;
+  b.layout =
+      (zpk_layout){.block = block, .keys = lines_of(b.seen, n, n, 1), .queries = lines_of(b.seen, n, 1, n), .id = 1};
+  return b;
+}
+
+static inline void free_blocks(blocks *b) {
+  const void *all[] = {b->seen, b->layout.keys.first, b->layout.keys.run, b->layout.queries.first, b->layout.queries.run};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) free((void *)(uintptr_t)all[i]);
+}
+
+static inline void use_blocks(problem *p, const blocks *b) {
+  p->a.layout = &b->layout;
+  p->seen = b->seen;
 }
 
 /* A packed q,k,v matrix as a fused projection makes it, so that every operand is a strided view. */
@@ -121,7 +167,8 @@ static inline void reference_row(problem *p, int64_t b, int64_t h, int64_t query
   const double *q = p->q + (row * a->H + h) * hd, *d_o = p->d_o + (row * a->H + h) * hd;
   double *o = p->o + (row * a->H + h) * hd, *score = malloc((size_t)keys * sizeof *score), max = -INFINITY, sum = 0;
   for (int64_t j = 0; j < keys; j++) {
-    score[j] = a->scale * dot(q, p->k + ((b * S + j) * a->G + g) * hd, hd);
+    bool seen = !p->seen || p->seen[query / a->layout->block * (S / a->layout->block) + j / a->layout->block];
+    score[j] = seen ? a->scale * dot(q, p->k + ((b * S + j) * a->G + g) * hd, hd) : -INFINITY;
     max = fmax(max, score[j]);
   }
   for (int64_t j = 0; j < keys; j++) sum += exp(score[j] - max);

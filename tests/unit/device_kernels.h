@@ -8,8 +8,8 @@
 
 /* `text`: CUDA C that includes files of kernels/cuda; `head`: ZPD_HEAD. */
 static inline host_object device_open(const char *text, zpk_dtype dtype, int head) {
-  char whole[1024];
-  snprintf(whole, sizeof whole, "#define ZPD_HEAD %d\n%s", head, text);
+  char whole[8192];
+  cr_assert_lt(snprintf(whole, sizeof whole, "#define ZPD_HEAD %d\n%s", head, text), (int)sizeof whole);
   return host_load(whole, dtype);
 }
 

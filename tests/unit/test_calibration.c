@@ -40,6 +40,8 @@ static zp_calibration sample_calibration(void) {
     for (int h = 32; h <= 128; h *= 2) {
       add_row(&c, zp_format(arena, "attention_forward_%dx%d", s, h), 1e6 * s * h, "FLOP/s");
       add_row(&c, zp_format(arena, "attention_backward_%dx%d", s, h), 2e6 * s * h, "FLOP/s");
+      add_row(&c, zp_format(arena, "sparse_attention_forward_%dx%d", s / 4, h), 3e6 * s * h, "FLOP/s");
+      add_row(&c, zp_format(arena, "sparse_attention_backward_%dx%d", s / 4, h), 4e6 * s * h, "FLOP/s");
     }
   add_row(&c, "row_bytes_per_s_100000", 40e9, "B/s");
   add_row(&c, "row_bytes_per_s_10000000", 10e9, "B/s");
@@ -200,6 +202,8 @@ Test(calibration, attention_costs_what_was_measured_for_its_shape) {
   cr_expect(near(zp_cost_attention(&all, 1e9, 0, 256, 64, true), 2e-6 + 1e9 / (2e6 * 256 * 64), 1e-9));
   cr_expect(near(zp_cost_attention(&quarter, 1e9, 0, 64, 32, true), 2e-6 + 4e9 / (2e6 * 64 * 32), 1e-9));
   cr_expect(near(zp_cost_attention(&all, 1e9, 0, 16, 32, false), 2e-6 + 4e9 / (1e6 * 64 * 32), 1e-9));
+  cr_expect(near(zp_cost_sparse_attention(&all, 1e9, 0, 64, 64, false), 2e-6 + 1e9 / (3e6 * 256 * 64), 1e-9));
+  cr_expect(near(zp_cost_sparse_attention(&quarter, 1e9, 0, 16, 32, true), 2e-6 + 4e9 / (4e6 * 64 * 32), 1e-9));
 }
 
 Test(calibration, row_kernels_cost_their_bytes_or_their_arithmetic) {

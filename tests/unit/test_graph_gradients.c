@@ -1,5 +1,6 @@
 /* Every op's derivative against central differences, through localize, fuse, differentiate and the interpreter. */
 #include "graph_testing.h"
+#include <zplan/sparse.h>
 
 enum { S = 5, D = 8 };
 
@@ -136,6 +137,22 @@ Test(gradients, attention) {
   check_attention(2, 2, true);
   check_attention(4, 2, true);
   check_attention(4, 1, false);
+}
+
+static void check_sparse(zp_sparse sparse, bool causal) {
+  enum { POSITIONS = 64, COLUMNS = 4 };
+  kit k = kit_new(POSITIONS, 1, COLUMNS);
+  int x = k.graph->carry_in.data[0];
+  zp_op_attr attr = {.heads = 2, .kv_heads = 1, .causal = causal, .sparse = &sparse};
+  carry_out(&k, apply(&k, ZP_OP_ATTENTION, attr, "y", linear(&k, "q", x, COLUMNS, false),
+                      linear(&k, "k", x, COLUMNS / 2, false), linear(&k, "v", x, COLUMNS / 2, false)));
+  check_gradients(&k, 10, 0);
+  kit_free(&k);
+}
+
+Test(gradients, sparse_attention) {
+  check_sparse((zp_sparse){.kind = ZP_SPARSE_SLIDING, .block = 16, .window = 3}, true);
+  check_sparse((zp_sparse){.kind = ZP_SPARSE_FIXED, .block = 16, .local = 2, .global = 1}, false);
 }
 
 /* q, k and v one and the same tensor: three contributions to one gradient. */

@@ -57,6 +57,62 @@ Test(kernels_attention, bf16_full) { run_shapes(ZPK_BF16, false); }
 Test(kernels_attention, f16_causal) { run_shapes(ZPK_F16, true); }
 Test(kernels_attention, f16_full) { run_shapes(ZPK_F16, false); }
 
+/* ---- block-sparse ---- */
+
+static const struct {
+  int64_t B, n, block, H, G, valid, hd;
+  int some; /* of a hundred pairs of blocks */
+} sparse_shapes[] = {
+    {1, 1, 16, 1, 1, 1, 4, 0},  {2, 9, 16, 3, 3, 3, 5, 30},   {1, 5, 32, 4, 2, 2, 24, 50}, {1, 4, 48, 2, 1, 1, 64, 40},
+    {2, 3, 64, 6, 3, 2, 17, 0}, {1, 3, 112, 2, 2, 2, 32, 60}, {1, 6, 64, 2, 2, 2, 64, 100}, {1, 2, 128, 1, 1, 1, 80, 0},
+};
+
+static void run_sparse(zpk_dtype dtype, bool causal) {
+  for (size_t i = 0; i < sizeof sparse_shapes / sizeof *sparse_shapes; i++) {
+    blocks b = make_blocks(sparse_shapes[i].n, sparse_shapes[i].block, causal, sparse_shapes[i].some, i);
+    problem p = make_problem(dtype, sparse_shapes[i].B, b.n * sparse_shapes[i].block, sparse_shapes[i].H,
+                             sparse_shapes[i].G, sparse_shapes[i].valid, sparse_shapes[i].hd, causal);
+    use_blocks(&p, &b);
+    char what[80];
+    snprintf(what, sizeof what, "sparse %zu, f%d, %s", i, (int)zpk_bytes(dtype) * 8, causal ? "causal" : "full");
+    reference(&p);
+    run_public(&p);
+    check(&p, what);
+    free_problem(&p);
+    free_blocks(&b);
+  }
+}
+
+Test(kernels_attention, sparse_f64) {
+  run_sparse(ZPK_F64, true);
+  run_sparse(ZPK_F64, false);
+}
+Test(kernels_attention, sparse_f32) {
+  run_sparse(ZPK_F32, true);
+  run_sparse(ZPK_F32, false);
+}
+Test(kernels_attention, sparse_bf16) {
+  run_sparse(ZPK_BF16, true);
+  run_sparse(ZPK_BF16, false);
+}
+
+/* Absent blocks are not read: NaN in them changes nothing. */
+Test(kernels_attention, absent_blocks_are_skipped) {
+  enum { BLOCK_SIZE = 32, N = 4, HD = 16 };
+  blocks b = make_blocks(N, BLOCK_SIZE, true, 0, 1); /* every block sees itself only */
+  problem p = make_problem(ZPK_F32, 1, N * BLOCK_SIZE, 1, 1, 1, HD, true);
+  use_blocks(&p, &b);
+  reference(&p);
+  for (int64_t row = 0; row < BLOCK_SIZE; row++)
+    for (int64_t c = 0; c < 3 * HD; c++) ((float *)p.qkv)[row * p.a.q_ld + c] = NAN;
+  run_public(&p);
+  int64_t from = BLOCK_SIZE, rows = (N - 1) * BLOCK_SIZE;
+  cr_expect_lt(difference(ZPK_F32, (float *)p.a.o + from * HD, HD, p.o + from * HD, rows, HD), 1e-5);
+  cr_expect_lt(difference(ZPK_F32, (float *)p.a.dk + from * p.a.dk_ld, p.a.dk_ld, p.dk + from * HD, rows, HD), 1e-5);
+  free_problem(&p);
+  free_blocks(&b);
+}
+
 /* The public functions take the best level; here the others of this machine. */
 static void run_level(const zpk_attention_level *level, const char *name) {
   for (int dtype = 0; dtype < ZPK_DTYPES; dtype++) {
@@ -71,11 +127,30 @@ static void run_level(const zpk_attention_level *level, const char *name) {
   }
 }
 
+static void run_sparse_level(const zpk_attention_level *level, const char *name) {
+  for (int dtype = 0; dtype <= ZPK_BF16; dtype++) {
+    blocks b = make_blocks(4, 80, true, 40, 3);
+    problem p = make_problem((zpk_dtype)dtype, 1, 320, 2, 1, 1, 24, true);
+    use_blocks(&p, &b);
+    p.a.workspace = malloc((size_t)share_bytes(&p.a));
+    level->forward[dtype](&p.a, 0, 0, p.a.workspace);
+    level->backward[dtype](&p.a, 0, 0, p.a.workspace);
+    reference(&p);
+    check(&p, name);
+    free(p.a.workspace);
+    free_problem(&p);
+    free_blocks(&b);
+  }
+}
+
 Test(kernels_attention, every_instruction_set) {
   run_level(&zpk_attention_base, "base");
+  run_sparse_level(&zpk_attention_base, "base, sparse");
 #if ZPK_X86_LEVELS
   if (__builtin_cpu_supports("x86-64-v3")) run_level(&zpk_attention_v3, "v3");
+  if (__builtin_cpu_supports("x86-64-v3")) run_sparse_level(&zpk_attention_v3, "v3, sparse");
   if (__builtin_cpu_supports("x86-64-v4")) run_level(&zpk_attention_v4, "v4");
+  if (__builtin_cpu_supports("x86-64-v4")) run_sparse_level(&zpk_attention_v4, "v4, sparse");
 #endif
 }
 

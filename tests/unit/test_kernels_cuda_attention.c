@@ -1,6 +1,7 @@
 /* Device attention, compiled for the host, against the naive f64 reference and the CPU kernels. */
 #include "attention_testing.h"
 #include "device_kernels.h"
+#include <zplan/buf.h>
 
 static const char text[] = "#include \"zpd_attention.cuh\"\n";
 
@@ -13,6 +14,7 @@ static zpd_attention device_args(const zpk_attention_args *a) {
                          .kv_heads_valid = a->kv_heads_valid,
                          .scale = a->scale,
                          .causal = a->causal,
+                         .layout = a->layout ? a->layout->id : 0,
                          .q = a->q,
                          .k = a->k,
                          .v = a->v,
@@ -103,6 +105,67 @@ Test(kernels_cuda_attention, f64) { run_shapes(ZPK_F64); }
 Test(kernels_cuda_attention, f32) { run_shapes(ZPK_F32); }
 Test(kernels_cuda_attention, bf16) { run_shapes(ZPK_BF16); }
 Test(kernels_cuda_attention, f16) { run_shapes(ZPK_F16); }
+
+/* ---- block-sparse ---- */
+
+static void put_lines(zp_buf *out, const char *name, const zpk_block_list *list, int64_t n) {
+  zp_buf_printf(out, "ZPD_TABLE int %s_first[] = {", name);
+  for (int64_t i = 0; i <= n; i++) zp_buf_printf(out, "%d,", (int)list->first[i]);
+  zp_buf_printf(out, "};\nZPD_TABLE zpd_run %s[] = {", name);
+  for (int32_t r = 0; r < list->first[n]; r++)
+    zp_buf_printf(out, "{%d,%d},", (int)list->run[r].first, (int)list->run[r].end);
+  zp_buf_puts(out, "};\n");
+}
+
+/* As generated kernels have it: the tables, what finds them, the kernels. */
+static const char *text_with(zp_arena *arena, const blocks *b) {
+  zp_buf out = zp_buf_new(arena);
+  zp_buf_puts(&out, "#include \"zpd_device.h\"\n");
+  put_lines(&out, "keys", &b->layout.keys, b->n);
+  put_lines(&out, "queries", &b->layout.queries, b->n);
+  zp_buf_printf(&out,
+                "#define ZPD_LAYOUTS 1\n"
+                "ZPD_DEVICE zpd_layout zpd_layout_of(int) { return {%d, {keys_first, keys}, {queries_first, queries}}; }\n",
+                (int)b->layout.block);
+  zp_buf_puts(&out, text);
+  return out.data;
+}
+
+static const struct {
+  int64_t B, n, block, H, G, valid, hd;
+  int some; /* of a hundred pairs of blocks */
+  bool causal;
+} sparse_shapes[] = {
+    {1, 5, 64, 2, 2, 2, 32, 30, true},  {2, 3, 64, 4, 2, 1, 17, 40, false}, {1, 2, 128, 1, 1, 1, 64, 50, true},
+    {1, 3, 192, 2, 1, 1, 8, 0, true},   {1, 2, 128, 1, 1, 1, 80, 0, false}, {1, 4, 64, 1, 1, 1, 40, 100, true},
+};
+
+static void run_sparse(zpk_dtype dtype) {
+  zp_arena *arena = zp_arena_new("test");
+  for (size_t i = 0; i < sizeof sparse_shapes / sizeof *sparse_shapes; i += sanitized ? 2 : 1) {
+    blocks b = make_blocks(sparse_shapes[i].n, sparse_shapes[i].block, sparse_shapes[i].causal, sparse_shapes[i].some, i);
+    host_object k = device_open(text_with(arena, &b), dtype, 64);
+    /* a model may have both: the same kernels, dense and sparse */
+    for (int sparse = 0; sparse < 2; sparse++) {
+      problem p = make_problem(dtype, sparse_shapes[i].B, b.n * b.layout.block, sparse_shapes[i].H, sparse_shapes[i].G,
+                               sparse_shapes[i].valid, sparse_shapes[i].hd, sparse_shapes[i].causal);
+      if (sparse) use_blocks(&p, &b);
+      char what[64];
+      snprintf(what, sizeof what, "%s %zu, f%d", sparse ? "sparse" : "dense beside it", i, (int)zpk_bytes(dtype) * 8);
+      reference(&p);
+      run_device(&k, &p);
+      check(&p, what);
+      free_problem(&p);
+    }
+    host_unload(&k);
+    free_blocks(&b);
+  }
+  zp_arena_free(arena);
+}
+
+Test(kernels_cuda_attention, sparse_f64) { run_sparse(ZPK_F64); }
+Test(kernels_cuda_attention, sparse_f32) { run_sparse(ZPK_F32); }
+Test(kernels_cuda_attention, sparse_bf16) { run_sparse(ZPK_BF16); }
 
 /* The CPU's kernels take other tiles and another exponential: equal up to rounding. The gradients are those of the same
  * output and log-sum-exp. */

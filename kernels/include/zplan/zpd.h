@@ -51,10 +51,23 @@ typedef struct zpd_lookup {
 
 /* ---- attention: as zpk_attention and zpk_attention_grad, without a workspace: backward computes the row sums of o * d_o
  * again where it needs them ---- */
+/* Which blocks meet, as zpk_layout says; constants of the kernels' text. */
+typedef struct zpd_run {
+  int first, end;
+} zpd_run;
+typedef struct zpd_block_list {
+  const int *first;
+  const zpd_run *run;
+} zpd_block_list;
+typedef struct zpd_layout {
+  int block; /* a multiple of ZPD_ATTENTION_ROWS */
+  zpd_block_list keys, queries;
+} zpd_layout;
 typedef struct zpd_attention {
   zpd_int B, S, H, G, hd, kv_heads_valid;
   double scale;
   int causal;
+  int layout; /* 0: dense; else what zpd_layout_of, which stands before zpd_attention.cuh with ZPD_LAYOUTS, is asked for */
   const void *q, *k, *v;
   zpd_int q_ld, k_ld, v_ld;
   void *o;

@@ -58,13 +58,31 @@ void zpk_embedding_grad(zpk_dtype dtype, const int32_t *ids, const void *dy, int
 void zpk_position_grad(zpk_dtype dtype, const void *dy, int64_t ld, int64_t samples, int64_t S, int64_t cols, bool accumulate,
                        void *grad, int64_t begin, int64_t end);
 
-/* ---- attention: causal or full, grouped queries, never stores S x S scores ---- */
+/* ---- attention: causal or full, dense or block-sparse, grouped queries, never stores S x S scores ---- */
+/* Blocks first .. end - 1. */
+typedef struct zpk_run {
+  int32_t first, end;
+} zpk_run;
+/* What block i meets: run[first[i]] .. run[first[i + 1] - 1], ascending and apart. */
+typedef struct zpk_block_list {
+  const int32_t *first; /* [S / block + 1] */
+  const zpk_run *run;
+} zpk_block_list;
+/* Which blocks of keys the blocks of queries see, of all heads. Every block sees itself. */
+typedef struct zpk_layout {
+  int64_t block;       /* positions, a multiple of ZPK_SPARSE_UNIT; S is a multiple of it. On a GPU: of 64 */
+  zpk_block_list keys; /* of query blocks; when causal none behind the block itself */
+  zpk_block_list queries; /* the same pairs by key block */
+  int id;              /* on a GPU: number of the table in the device kernels, from 1 on */
+} zpk_layout;
+enum { ZPK_SPARSE_UNIT = 16 };
 typedef struct zpk_attention_args {
   zpk_dtype dtype;
   int64_t B, S, H, G, hd; /* H a multiple of G; query head h reads kv head h / (H / G) */
   int64_t kv_heads_valid; /* kv heads that are not padding; the rest: outputs and gradients are zero */
   double scale;
   bool causal;
+  const zpk_layout *layout; /* NULL: dense */
   const void *q, *k, *v; /* [R, H*hd], [R, G*hd], [R, G*hd] with these leading dimensions */
   int64_t q_ld, k_ld, v_ld;
   void *o;               /* [R, H*hd]; backward: input */

@@ -35,6 +35,7 @@ typedef enum zp_product_kind { ZP_PRODUCT_NT, ZP_PRODUCT_NN, ZP_PRODUCT_TN, ZP_P
 typedef struct zp_cpu_kernels {
   zp_rate_table product[ZP_PRODUCT_KINDS]; /* of flop_per_s, by rows, columns and depth of one rank's product */
   zp_rate_table attention[2];              /* of flop_per_s, forward and backward, by sequence and head size */
+  zp_rate_table sparse_attention[2];       /* by block and head size, of whole pairs of blocks; may have no table */
   zp_rate_table
       row_bytes;       /* of memory_bytes_per_s: row kernels by the bytes that a call moves on all ranks of a node */
   double row_flop[2];  /* of flop_per_s: arithmetic of row kernels, forward and gradients */

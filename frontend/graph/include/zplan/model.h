@@ -98,7 +98,7 @@ typedef enum zp_op_class { ZP_CLASS_ROW, ZP_CLASS_MATMUL, ZP_CLASS_ATTENTION, ZP
   X(DROPOUT, "dropout", ROW)                /* attr.rate, attr.stream: Philox stream number, unique per op in model */ \
   X(ROPE, "rope", ROW)                      /* x[B,S,h*hd] -> same; attr.heads, attr.theta, attr.interleaved */        \
   X(SPLIT, "split", VIEW)                   /* x -> attr.parts equal views of the last dim */                          \
-  X(ATTENTION, "attention", ATTENTION)      /* q,k,v -> o, lse stat[B,S,heads]; attr.heads kv_heads causal scale */    \
+  X(ATTENTION, "attention", ATTENTION)      /* q,k,v -> o, lse stat[B,S,heads]; attr.heads kv_heads causal scale sparse */ \
   /* Experts: E of them, C slots each in every sample. Every sample routes its own tokens (GShard's groups, arXiv        */ \
   /* 2006.16668), position by position, each token's choices by falling score; equal scores go to the lower expert. A    */ \
   /* choice whose expert has no slot left is dropped. So a sample's result depends on no other sample and on no plan.    */ \
@@ -155,6 +155,9 @@ typedef struct zp_op_attr {
   double capacity, balance;
   int64_t top_k, experts, slots;
   bool trans, tanh_form, causal, interleaved, normalize;
+  /* Attention: NULL where it is dense. The layout is made from the pattern by the op's rule. Arena. */
+  const struct zp_sparse *sparse;
+  const struct zp_layout *layout;
 } zp_op_attr;
 
 /* Inside a FUSED node: a small straight-line program over row values. Values 0..n_in-1 are the node's inputs (in order),

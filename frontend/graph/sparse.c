@@ -1,0 +1,208 @@
+/* Layouts of block-sparse attention: the rules of the patterns, and lists of runs made from the matrix of blocks. */
+#include <assert.h>
+#include <string.h>
+#include <zplan/interpret.h>
+#include <zplan/sparse.h>
+
+static const char *const names[] = {"fixed", "variable", "sliding", "bigbird", "longformer", "strided"};
+
+const char *zp_sparse_name(zp_sparse_kind kind) { return names[kind]; }
+
+static const char *list_text(zp_arena *arena, const zp_ints *list) {
+  const char *text = "[";
+  for (int i = 0; i < list->len; i++) text = zp_format(arena, "%s%s%d", text, i ? ", " : "", list->data[i]);
+  return zp_format(arena, "%s]", text);
+}
+
+const char *zp_sparse_text(zp_arena *arena, const zp_sparse *s) {
+#define N(x) ((long long)s->x)
+  const char *head = zp_format(arena, "%s(block = %lld, ", names[s->kind], N(block));
+  const char *random = s->random ? zp_format(arena, ", random = %lld, seed = %lld)", N(random), N(seed)) : ")";
+  switch (s->kind) {
+  case ZP_SPARSE_FIXED: return zp_format(arena, "%slocal = %lld, global = %lld)", head, N(local), N(global));
+  case ZP_SPARSE_VARIABLE:
+    return zp_format(arena, "%swindows = %s, global = %s%s", head, list_text(arena, &s->windows),
+                     list_text(arena, &s->globals), random);
+  case ZP_SPARSE_SLIDING: return zp_format(arena, "%swindow = %lld)", head, N(window));
+  case ZP_SPARSE_BIGBIRD:
+    return zp_format(arena, "%swindow = %lld, global = %lld%s", head, N(window), N(global), random);
+  case ZP_SPARSE_LONGFORMER:
+    return zp_format(arena, "%swindow = %lld, global = %s)", head, N(window), list_text(arena, &s->globals));
+  case ZP_SPARSE_STRIDED: return zp_format(arena, "%slocal = %lld, stride = %lld)", head, N(local), N(stride));
+  }
+#undef N
+  return head;
+}
+
+/* ---- the rules, for one pair of blocks ---- */
+
+static bool in_window(const zp_sparse *s, int i, int j) {
+  int64_t apart = i < j ? j - i : i - j;
+  return apart <= s->window / 2;
+}
+
+/* Of the run of `local` blocks that j is in; a run that the sequence cuts off has the last blocks of the sequence. */
+static bool is_representative(const zp_sparse *s, int j, int n) {
+  int64_t end = (j / s->local + 1) * s->local;
+  return j >= (end < n ? end : n) - s->global;
+}
+
+static int window_of(const zp_ints *windows, int block) {
+  int window = 0, end = 0;
+  do {
+    end += windows->data[window < windows->len ? window : windows->len - 1];
+    window++;
+  } while (end <= block);
+  return window;
+}
+
+static bool listed(const zp_ints *list, int block) {
+  for (int i = 0; i < list->len; i++)
+    if (list->data[i] == block) return true;
+  return false;
+}
+
+static bool meets(const zp_sparse *s, int i, int j, int n) {
+  int64_t apart = i < j ? j - i : i - j;
+  switch (s->kind) {
+  case ZP_SPARSE_FIXED: return i / s->local == j / s->local || is_representative(s, j, n);
+  case ZP_SPARSE_VARIABLE: return window_of(&s->windows, i) == window_of(&s->windows, j) || listed(&s->globals, j);
+  case ZP_SPARSE_SLIDING: return in_window(s, i, j);
+  case ZP_SPARSE_BIGBIRD: return in_window(s, i, j) || i < s->global || j < s->global;
+  case ZP_SPARSE_LONGFORMER: return in_window(s, i, j) || listed(&s->globals, i) || listed(&s->globals, j);
+  case ZP_SPARSE_STRIDED: return apart < s->local || apart % s->stride == 0;
+  }
+  return false;
+}
+
+/* `random` different blocks of the first `limit`, all when there are no more: a number of the stream of all plans, and
+ * where that block is drawn already the next one that is not. */
+static void draw(const zp_sparse *s, int i, int limit, bool *drawn, bool *row) {
+  for (int j = 0; j < limit; j++) drawn[j] = false;
+  for (int k = 0; k < s->random && k < limit; k++) {
+    double u = zp_philox_uniform((uint64_t)s->seed, 0, (uint64_t)i, 0, 0, (uint64_t)k);
+    int j = (int)(u * limit);
+    while (drawn[j]) j = (j + 1) % limit;
+    drawn[j] = row[j] = true;
+  }
+}
+
+static bool *matrix_of(zp_arena *arena, const zp_sparse *s, int n, bool causal) {
+  bool *seen = ZP_NEW_ARRAY(arena, bool, (size_t)n *(size_t)n), *drawn = ZP_NEW_ARRAY(arena, bool, (size_t)n);
+  for (int i = 0; i < n; i++) {
+    int limit = causal ? i + 1 : n;
+    for (int j = 0; j < limit; j++) seen[(size_t)i * (size_t)n + (size_t)j] = meets(s, i, j, n);
+    draw(s, i, limit, drawn, seen + (size_t)i * (size_t)n);
+    assert(seen[(size_t)i * (size_t)n + (size_t)i]);
+  }
+  return seen;
+}
+
+/* ---- lists ---- */
+
+/* Lines of the matrix, whose elements are `step` apart, and lines `line` apart. */
+static zp_block_list list_of(zp_arena *arena, const bool *seen, int n, size_t line, size_t step) {
+  ZP_VEC(zp_block_run) runs = {0};
+  int *first = ZP_NEW_ARRAY(arena, int, (size_t)n + 1);
+  for (int i = 0; i < n; i++) {
+    first[i] = runs.len;
+    for (int j = 0; j < n; j++) {
+      if (!seen[(size_t)i * line + (size_t)j * step]) continue;
+      int end = j + 1;
+      while (end < n && seen[(size_t)i * line + (size_t)end * step]) end++;
+      zp_push(arena, &runs, ((zp_block_run){j, end}));
+      j = end;
+    }
+  }
+  first[n] = runs.len;
+  return (zp_block_list){first, runs.data};
+}
+
+static const char *unfit(zp_arena *arena, const zp_sparse *s, int64_t sequence) {
+  if (sequence % s->block)
+    return zp_format(arena, "a sequence of %lld positions is no multiple of the pattern's block of %lld",
+                     (long long)sequence, (long long)s->block);
+  int64_t n = sequence / s->block;
+  if (n > ZP_SPARSE_MAX_BLOCKS)
+    return zp_format(arena, "a sequence of %lld positions has %lld blocks of %lld, at most %d are built",
+                     (long long)sequence, (long long)n, (long long)s->block, ZP_SPARSE_MAX_BLOCKS);
+  for (int i = 0; i < s->globals.len; i++)
+    if (s->globals.data[i] >= n)
+      return zp_format(arena,
+                       "block %d of `global` does not exist: a sequence of %lld positions has %lld blocks of %lld",
+                       s->globals.data[i], (long long)sequence, (long long)n, (long long)s->block);
+  return NULL;
+}
+
+const zp_layout *zp_layout_make(zp_arena *arena, const zp_sparse *sparse, int64_t sequence, bool causal,
+                                const char **error) {
+  *error = unfit(arena, sparse, sequence);
+  if (*error) return NULL;
+  size_t n = (size_t)(sequence / sparse->block);
+  const bool *seen = matrix_of(arena, sparse, (int)n, causal);
+  zp_layout *layout = ZP_NEW(arena, zp_layout);
+  *layout = (zp_layout){.sparse = sparse, .block = sparse->block, .n = (int)n, .causal = causal};
+  layout->keys = list_of(arena, seen, (int)n, n, 1);
+  layout->queries = list_of(arena, seen, (int)n, 1, n);
+  for (size_t i = 0; i < n * n; i++) layout->pairs += seen[i];
+  return layout;
+}
+
+/* ---- questions ---- */
+
+bool zp_layout_sees(const zp_layout *layout, int64_t query, int64_t key) {
+  if (layout->causal && key > query) return false;
+  int64_t i = query / layout->block, j = key / layout->block;
+  for (int r = layout->keys.first[i]; r < layout->keys.first[i + 1]; r++)
+    if (layout->keys.run[r].first <= j && j < layout->keys.run[r].end) return true;
+  return false;
+}
+
+static bool same_list(const zp_block_list *a, const zp_block_list *b, int n) {
+  return memcmp(a->first, b->first, ((size_t)n + 1) * sizeof *a->first) == 0 &&
+         memcmp(a->run, b->run, (size_t)a->first[n] * sizeof *a->run) == 0;
+}
+
+bool zp_layout_equal(const zp_layout *a, const zp_layout *b) {
+  return a->block == b->block && a->n == b->n && a->causal == b->causal && same_list(&a->keys, &b->keys, a->n);
+}
+
+/* In blocks: pairs, without the unseen halves. */
+static double whole_pairs(const zp_layout *layout) {
+  return (double)layout->pairs - (layout->causal ? layout->n / 2.0 : 0);
+}
+
+double zp_layout_positions(const zp_layout *layout) {
+  return whole_pairs(layout) * (double)layout->block * (double)layout->block;
+}
+
+double zp_layout_density(const zp_layout *layout) {
+  double n = layout->n;
+  return whole_pairs(layout) / (n * n * (layout->causal ? 0.5 : 1));
+}
+
+double zp_layout_excess(const zp_layout *layout) { return (double)layout->pairs / whole_pairs(layout); }
+
+int zp_layouts_find(const zp_layouts *list, const zp_layout *layout) {
+  for (int i = 0; i < list->len; i++)
+    if (zp_layout_equal(list->data[i], layout)) return i;
+  return -1;
+}
+
+zp_layouts zp_model_layouts(const zp_model *model) {
+  zp_layouts list = {0};
+  for (int s = 0; s < model->segments.len; s++) {
+    const zp_graph *graph = model->segments.data[s].graph;
+    for (int n = 0; n < graph->nodes.len; n++) {
+      const zp_layout *layout = graph->nodes.data[n].attr.layout;
+      if (layout && zp_layouts_find(&list, layout) < 0) zp_push(model->arena, &list, layout);
+    }
+  }
+  return list;
+}
+
+const char *zp_layout_text(zp_arena *arena, const zp_layout *layout) {
+  return zp_format(arena, "sparse.%s, %s, %d blocks a sequence: %.3g%% of dense attention",
+                   zp_sparse_text(arena, layout->sparse), layout->causal ? "causal" : "both ways", layout->n,
+                   100 * zp_layout_density(layout));
+}
