@@ -25,7 +25,7 @@ static void push_options(zp_arena *arena, const zp_cuda_source *source, zp_strin
   if (zp_cuda_define(source->dtype)) zp_push(arena, argv, zp_cuda_define(source->dtype));
   zp_push(arena, argv, source->sanitize ? "-O1" : "-O2");
   if (source->sanitize) {
-    zp_push(arena, argv, "-g");
+    zp_push(arena, argv, "-g1"); /* lines for backtraces, in two thirds of the time */
     zp_push(arena, argv, "-fsanitize=address,undefined");
     zp_push(arena, argv, "-fno-sanitize-recover=all");
   }

@@ -8,26 +8,28 @@
 #include "cut_branch.h"
 
 struct zp_matrix_game {
-  int most_rows, most_columns, rows, columns, width;
-  double *x;  /* [row + 1][columns, slacks, right side]; row 0: the objective */
+  zp_arena *arena; /* rows come when they are added: most games stay small */
+  int most_columns, rows, columns, width;
+  double **x; /* [row + 1][columns, slacks, right side]; row 0: the objective */
   int *basis; /* [row] */
   bool solved;
   int64_t work; /* numbers of the tableau that were changed */
 };
 
-static double *objective(const zp_matrix_game *g) { return g->x; }
+static double *objective(const zp_matrix_game *g) { return g->x[0]; }
 
 zp_matrix_game *zp_matrix_game_new(zp_arena *arena, int most_rows, int most_columns, int columns) {
   zp_matrix_game *g = ZP_NEW(arena, zp_matrix_game);
-  *g = (zp_matrix_game){.most_rows = most_rows, .most_columns = most_columns, .width = most_rows + most_columns + 1};
-  g->x = ZP_NEW_ARRAY(arena, double, (int64_t)(most_rows + 1) * g->width);
+  *g = (zp_matrix_game){.arena = arena, .most_columns = most_columns, .width = most_rows + most_columns + 1};
+  g->x = ZP_NEW_ARRAY(arena, double *, most_rows + 1);
+  g->x[0] = ZP_NEW_ARRAY(arena, double, g->width);
   g->basis = ZP_NEW_ARRAY(arena, int, most_rows);
   g->columns = columns;
   for (int c = 0; c < columns; c++) objective(g)[c] = -1;
   return g;
 }
 
-static double *row_of(const zp_matrix_game *g, int row) { return &g->x[(int64_t)(row + 1) * g->width]; }
+static double *row_of(const zp_matrix_game *g, int row) { return g->x[row + 1]; }
 static int slack(const zp_matrix_game *g, int row) { return g->most_columns + row; }
 static int right(const zp_matrix_game *g) { return g->width - 1; }
 
@@ -94,7 +96,7 @@ static void solve(zp_matrix_game *g) {
 
 void zp_matrix_game_add_row(zp_matrix_game *g, const double *value) {
   int row = g->rows++;
-  double *x = row_of(g, row);
+  double *x = g->x[row + 1] = ZP_NEW_ARRAY(g->arena, double, g->width);
   memcpy(x, value, sizeof *value * (size_t)g->columns);
   x[slack(g, row)] = x[right(g)] = 1;
   g->basis[row] = slack(g, row);

@@ -11,13 +11,14 @@ Which layouts. Axes: tensor, pipeline and data ranks (product at most 8; 6 with 
 full, full with kept inputs split over the tensor ranks, selective, or a mode of its own for every stage, starting with any of
 the four; cuts between layers or inside them; ranks numbered tensor, data, pipeline or tensor, pipeline, data; one sample a
 micro-batch or two. All that can be combined is a space of thousands, which --all trains. Otherwise a covering choice
-(support/covering.py) is made of it, in which for every model in f64
+(support/covering.py) is made of it, in which in f64
 
-- every (tensor, pipeline, data) occurs;
-- any two values of different axes occur together, wherever they can: tensor 5 with kept inputs split, pipeline 7 with cuts
-  inside layers, data 3 with ZeRO 1, ...;
-- any three occur together when degrees count as one or several ranks, wherever they can: tensor and data ranks with ZeRO 1,
-  cuts inside layers with kept inputs split in a pipeline, ...
+- every (tensor, pipeline, data) occurs with every model;
+- any three values of axes occur together with every model, wherever they can, when degrees count as one or several ranks:
+  tensor and data ranks with ZeRO 1, cuts inside layers with kept inputs split in a pipeline, ...;
+- any two values occur together, wherever they can, at their very degrees: tensor 5 with kept inputs split, pipeline 7 with
+  cuts inside layers, data 3 with ZeRO 1, ... With experts, and without: there in gpt.dz or llama.dz, which have the same
+  layouts and differ within layers only.
 
 That suffices because layouts are made of parts that know little of each other: an axis changes sizes of shards, who sends to
 whom, or which procedures are printed. What goes wrong does so where two of them meet, rarely three, and then at one rank
@@ -50,7 +51,7 @@ import harness  # noqa: E402
 import trainings  # noqa: E402
 
 MOST_RANKS = {"gpt": 8, "llama": 8, "moe": 6}
-KINDS = (("gpt", "fp64"), ("llama", "fp64"), ("moe", "fp64"), ("gpt", "fp32"), ("llama", "fp32"))
+KINDS = ((("gpt", "llama"), "fp64"), (("moe",), "fp64"), (("gpt", "llama"), "fp32"))
 RECOMPUTE = ("none", "full", "selective")
 STAGE_MODES = ("full", "none", "full/tensor", "selective")
 
@@ -116,18 +117,38 @@ def pairs_of_classes(layout):
     return values(layout) | covering.meetings(coarse(layout), 2)
 
 
+def degrees_and_classes(layout):
+    return {layout[:3]} | pairs_of_classes(layout) | covering.meetings(coarse(layout), 3)
+
+
 def pairs(layout):
-    return {layout[:3]} | covering.meetings(layout, 2) | covering.meetings(coarse(layout), 3)
+    return covering.meetings(layout, 2)
 
 
-def chosen(tally, model, precision, extent):
-    every = list(space(MOST_RANKS[model]))
+def of_model(case, needs):
+    model, layout = case
+    return {(model, need) for need in needs(layout)}
+
+
+def with_models(case):
+    return pairs(case[1]) | of_model(case, degrees_and_classes)
+
+
+def chosen(tally, models, precision, extent):
+    """(model, layout) of models that may stand in for each other."""
+    every = [(model, layout) for model in models for layout in space(MOST_RANKS[model])]
     if extent == "all":
         return every
-    needs = values if extent == "quick" else pairs if precision == "fp64" else pairs_of_classes
+
+    def needs(case):
+        if extent == "pairs" and precision == "fp64":
+            return with_models(case)
+        return of_model(case, values if extent == "quick" else pairs_of_classes)
+
     some = covering.cover(every, needs)
     missing = set().union(*map(needs, every)) - set().union(*map(needs, some))
-    tally.check("%s %s: the chosen layouts cover all" % (model, precision), not missing, "missing: %s" % sorted(missing, key=str)[:4])
+    tally.check("%s %s: the chosen layouts cover all" % (" ".join(models), precision), not missing,
+                "missing: %s" % sorted(missing, key=str)[:4])
     return some
 
 
@@ -160,7 +181,8 @@ def spread():
 
 
 def table(tally, extent):
-    found = [training(model, precision, layout) for model, precision in KINDS for layout in chosen(tally, model, precision, extent)]
+    found = [training(model, precision, layout) for models, precision in KINDS
+             for model, layout in chosen(tally, models, precision, extent)]
     return found + list(spread())
 
 

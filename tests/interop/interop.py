@@ -31,7 +31,7 @@ def expect(name, condition, detail=""):
 
 
 def zplan(*args):
-    return subprocess.run([ZPLAN, *args], capture_output=True, text=True, timeout=900, cwd=ROOT,
+    return subprocess.run([ZPLAN, *args], capture_output=True, text=True, errors="replace", timeout=900, cwd=ROOT,
                           env=dict(os.environ, NO_COLOR="1"))
 
 
@@ -447,7 +447,6 @@ def refused_imports(folder):
     path = folder + "/config.json"
     refused("import without a format", ["import"], 2, "hf, nccl or slurm")
     refused("import nccl", ["import", "nccl", "x"], 2, "not built in this version")
-    refused("import slurm", ["import", "slurm", "x"], 2, "not built in this version")
     refused("import of a misspelt format", ["import", "hff", "x"], 2, "did you mean `hf`?")
     refused("import of no file", ["import", "hf"], 2)
     refused("import of a missing file", ["import", "hf", folder + "/none.json"], 1, "Z0683")
@@ -478,6 +477,87 @@ def refused_imports(folder):
     refused("experts", changed(folder, "mixtral_8x7b", num_experts_per_tok=9), 1, "9 of 8 experts")
     run = zplan(*changed(folder, "mistral_7b", sliding_window=1024))
     expect("window", run.returncode == 0 and "S = 1024" in run.stdout, run.stderr)
+
+
+# ---- clusters ----
+
+NODE = "NodeName=n%d Arch=x86_64\n   CPUTot=128 RealMemory=%d State=IDLE\n   Gres=gpu:%s(S:0-1)\n"
+SLURM = {  # text, the machine that a plan for it names, what is noted
+    "environment": ("HOME=/root\nSLURM_JOB_NUM_NODES=4\nSLURM_JOB_NODELIST=gnode[010,020,025-026]\nSLURM_GPUS_PER_NODE=a100:8\n"
+                    "SLURM_JOB_CPUS_PER_NODE=128(x4)\n", "32 x a100_40, 40.0 GB each (4 x dgx_a100)", "40 GB are assumed"),
+    "environment, cores": ("SLURM_JOB_NODELIST=c[1-2]\nSLURM_CPUS_ON_NODE=32\nSLURM_MEM_PER_NODE=64000\n",
+                           "64 x cpu_cores", "zplan calibrate"),
+    "job": ("JobId=7 JobName=x\n   NumNodes=2 NumCPUs=64 NumTasks=16\n   NodeList=n[1-2]\n   TresPerNode=gres/gpu:h100:8\n",
+            "16 x h100_sxm, 80.0 GB each (2 x dgx_h100)", "those of dgx_h100"),
+    "older job": ("JobId=7\nNumNodes=3\nNodeList=a1,b[2-3]\nTresPerNode=gres:gpu:h200:4\n", "12 x h200", "dgx_h100"),
+    "nodes": (NODE % (1, 1000000, "a100:8") + "\n" + NODE % (2, 900000, "nvidia_a100-sxm4-80gb:4") +
+              NODE % (3, 800000, "nvidia_a100-sxm4-80gb:4"), "8 x a100_40, 40.0 GB each + 8 x a100_80", "dgx_a100"),
+    "one node": (NODE % (1, 500000, "rtx4090:2"), "2 x rtx4090", "workstation"),
+}
+BAD_SLURM = (  # text, code, line, words
+    ("", "Z0685", None, "says nothing of Slurm"),
+    ("SLURM_JOB_ID=7\n", "Z0685", None, "how many nodes"),
+    ("a=b\n", "Z0685", None, "scontrol show job"),
+    ("\0", "Z0685", None, "no text"),
+    ("HOME=/\nSLURM_JOB_NUM_NODES=four\n", "Z0685", 2, "`four` is no number"),
+    ("SLURM_JOB_NUM_NODES=0\n", "Z0685", 1, "`0` is no number"),
+    ("SLURM_JOB_NUM_NODES=99999999999999999999\n", "Z0685", 1, "is no number from 1"),
+    ("SLURM_JOB_NUM_NODES=2\nSLURM_JOB_NODELIST=n[1-3]\n", "Z0685", 1, "2 nodes, and `n[1-3]` names 3"),
+    ("SLURM_JOB_NODELIST=n[1-\n", "Z0685", 1, "no list of numbers"),
+    ("SLURM_JOB_NODELIST=n[3-1]\n", "Z0685", 1, "no list of numbers"),
+    ("SLURM_JOB_NODELIST=n[1-999999][1-999999]\n", "Z0685", 1, "more than 1000000 nodes"),
+    ("SLURM_JOB_NODELIST=n1,\n", "Z0685", 1, "ends with a comma"),
+    ("SLURM_JOB_NODELIST=n1\nSLURM_GPUS_PER_NODE=a100:x\n", "Z0685", 2, "`x` is no number"),
+    ("SLURM_JOB_NODELIST=n[1-2]\nSLURM_JOB_CPUS_PER_NODE=4,8\n", "Z0685", 2, "different numbers of cores"),
+    ("JobId=1\nNumNodes=4-8\n", "Z0685", 2, "is no number"),
+    ("JobId=1 NodeList=n1\n", "Z0685", 1, "no `NumNodes=`"),
+    ("NodeName=n1 CPUTot=4\nGres=gpu:a100:4,gpu:h100:4\n", "Z0685", 2, "of one type"),
+    ("SLURM_JOB_NODELIST=n1\nSLURM_GPUS_ON_NODE=8\n", "Z0686", None, "the type of the 8 GPUs is not said"),
+    ("SLURM_JOB_NODELIST=n1\nSLURM_GPUS_PER_NODE=mi300:8\n", "Z0686", None, "`mi300` are not in the library"),
+    ("SLURM_JOB_NODELIST=n1\n", "Z0686", None, "neither GPUs nor cores"),
+    ("SLURM_JOB_NODELIST=n[1-2]\nSLURM_GPUS_PER_NODE=rtx4090:2\n", "Z0686", None, "no network"),
+    ("SLURM_JOB_NODELIST=n1\nSLURM_GPUS_PER_NODE=b200:4\n", "Z0686", None, "nodes of 8"),
+)
+
+
+def clusters(folder):
+    """What Slurm says becomes a cluster block that a plan is made for; what is malformed is refused with its line."""
+    said, block, model = folder + "/slurm.txt", folder + "/cluster.dz", folder + "/with_cluster.dz"
+    with open(EXAMPLES + "gpt2.dz", encoding="utf-8") as file:
+        gpt2 = file.read()
+    for name, (text, machine, noted) in SLURM.items():
+        with open(said, "w", encoding="utf-8") as file:
+            file.write(text)
+        run = zplan("import", "slurm", said, "-o", block)
+        if not expect("slurm " + name, run.returncode == 0 and run.stdout == "" and noted in run.stderr, run.stderr[:300]):
+            continue
+        expect("canonical layout, slurm " + name, zplan("fmt", "--check", block).returncode == 0)
+        with open(block, encoding="utf-8") as file, open(model, "w", encoding="utf-8") as out:
+            out.write(gpt2 + file.read())
+        plan = zplan("plan", model, "--cluster", "slurm", *sets("batch=64"))
+        expect("plan for slurm " + name, machine in plan.stdout, plan.stdout[:200] + plan.stderr[:200])
+    refused("slurm: a missing file", ["import", "slurm", folder + "/none.txt"], 1, "Z0685")
+    refused("slurm: no file", ["import", "slurm"], 2)
+    for text, code, line, words in BAD_SLURM:
+        with open(said, "w", encoding="utf-8") as file:
+            file.write(text)
+        refused("slurm %r" % text, ["import", "slurm", said], 1, code, words, *(["slurm.txt:%d:" % line] if line else []))
+    damaged_slurm(said)
+
+
+def damaged_slurm(said):
+    draw, bad, texts = random.Random(9), [], [text.encode() for text, _, _ in SLURM.values()]
+    for i in range(150):
+        data = bytearray(draw.choice(texts))
+        for _ in range(draw.randint(1, 4)):
+            at = draw.randrange(len(data))
+            data[at:at + draw.randint(0, 3)] = draw.choice([b"", b"9", b"[", b"]", b",", b"-", b"=", b"(", b":", b"\n", b"\xff"])
+        with open(said, "wb") as file:
+            file.write(data)
+        run = zplan("import", "slurm", said)
+        if run.returncode not in (0, 1) or (run.returncode == 1) != ("error" in run.stderr):
+            bad.append((i, run.returncode, run.stderr[-200:]))
+    expect("damaged words of Slurm", not bad, str(bad[:3]))
 
 
 def damaged_configs(folder):
@@ -520,6 +600,7 @@ def main():
         foreign_models(folder)
         imports(folder)
         refused_imports(folder)
+        clusters(folder)
         damaged_configs(folder)
     print("%d passed, %d failed" % (passed[0], len(failures)))
     sys.exit(1 if failures else 0)
