@@ -1,11 +1,12 @@
 /* Device kernels of experts, compiled for the host, against those of CPU ranks: places and copies to the bit, what is
  * summed in another order within rounding. */
 #include "device_kernels.h"
+#include "narrow_testing.h"
 #include <math.h>
 #include <string.h>
 
 static const char text[] = "#include \"zpd_experts.cuh\"\n";
-enum { DTYPES = 3 };
+enum { DTYPES = 4 };
 static host_object texts[DTYPES];
 static void open_texts(void) {
   for (int dtype = 0; dtype < DTYPES; dtype++) texts[dtype] = device_open(text, (zpk_dtype)dtype, 64);
@@ -15,30 +16,14 @@ static void close_texts(void) {
 }
 TestSuite(kernels_cuda_experts, .init = open_texts, .fini = close_texts);
 
-/* What ought to be equal up to rounding: f64, f32, and a last place of bf16. */
-static const double near[DTYPES] = {1e-5, 1e-13, 1e-2};
-
-static void put(zpk_dtype dtype, void *x, int64_t i, double value) {
-  float narrow = (float)value;
-  if (dtype == ZPK_F32)
-    ((float *)x)[i] = narrow;
-  else if (dtype == ZPK_F64)
-    ((double *)x)[i] = value;
-  else
-    zpk_round(&narrow, (zpk_bf16 *)x + i, 1);
-}
-static double get(zpk_dtype dtype, const void *x, int64_t i) {
-  float wide;
-  if (dtype != ZPK_BF16) return dtype == ZPK_F64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
-  zpk_widen((const zpk_bf16 *)x + i, &wide, 1);
-  return wide;
-}
+/* What ought to be equal up to rounding: f32, f64, and a last place of bf16 and f16. */
+static const double near[DTYPES] = {1e-5, 1e-13, 1e-2, 2e-3};
 
 /* In [-1, 1), few different values where `steps` is small: then scores are equal now and then. */
 static void *numbers(zpk_dtype dtype, int64_t count, int seed, int steps) {
   void *x = malloc((size_t)(count * zpk_bytes(dtype)));
   for (int64_t i = 0; i < count; i++)
-    put(dtype, x, i, floor(2 * steps * zpk_philox_uniform(5, 0, 0, (uint64_t)seed, 0, (uint64_t)i)) / steps - 1);
+    put_as(dtype, x, i, floor(2 * steps * zpk_philox_uniform(5, 0, 0, (uint64_t)seed, 0, (uint64_t)i)) / steps - 1);
   return x;
 }
 static void *filled(int64_t bytes) {
@@ -49,8 +34,8 @@ static void *filled(int64_t bytes) {
 static void expect_near(zpk_dtype dtype, const void *got, const void *want, int64_t count, const char *what) {
   double largest = 0, error = 0;
   for (int64_t i = 0; i < count; i++) {
-    largest = fmax(largest, fabs(get(dtype, want, i)));
-    error = fmax(error, fabs(get(dtype, got, i) - get(dtype, want, i)));
+    largest = fmax(largest, fabs(get_as(dtype, want, i)));
+    error = fmax(error, fabs(get_as(dtype, got, i) - get_as(dtype, want, i)));
   }
   cr_expect(largest > 0 && error <= near[dtype] * largest, "%s, dtype %d: %g of %g", what, (int)dtype, error, largest);
 }
