@@ -9,6 +9,7 @@ typedef struct zpr_options {
   int64_t steps;           /* last step + 1 to run to; -1: the program's */
   bool resume, check_memory, progress;
   const char *log_path, *data_path, *validate_path, *checkpoint_dir; /* NULL: the program's */
+  const char *offload_dir; /* where state on disk goes; NULL: $ZPLAN_OFFLOAD, or beside the trainer */
   const char *comm;        /* how GPUs talk to each other: nccl, staged; NULL: the runtime chooses */
   int threads;             /* 0: cores / ranks of this host, at least 1, at most ZPR_MAX_WORKERS */
 } zpr_options;

@@ -50,6 +50,14 @@ static inline bool zp_schedule_splits(zp_schedule schedule) {
 static inline int zp_choice_ranks(const zp_choice *choice) { return choice->tensor * choice->pipeline * choice->data; }
 /* Ranks of an expert group: neighbours among the data ranks of a stage and tensor rank. Rank d has place d % expert. */
 static inline int zp_expert_ranks(const zp_choice *choice) { return choice->expert > 1 ? choice->expert : 1; }
+/* Do parameters, gradients pass through a ring of buffers, bucket by bucket: because a rank has shards of them, or because
+ * some of them live off the device? */
+static inline bool zp_moves_params(const zp_choice *choice) {
+  return choice->zero >= 3 || choice->home[ZP_STATE_PARAMS].eighths > 0;
+}
+static inline bool zp_moves_gradients(const zp_choice *choice) {
+  return choice->zero >= 2 || choice->home[ZP_STATE_GRADIENTS].eighths > 0;
+}
 static inline zp_stage_mode zp_choice_mode(const zp_choice *choice, int stage) {
   return choice->stage_recompute ? choice->stage_recompute[stage]
                                  : zp_stage_mode_of(choice->recompute, choice->recompute_shard);

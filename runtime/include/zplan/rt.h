@@ -13,6 +13,9 @@
 
 typedef enum zpr_axis { ZPR_TENSOR, ZPR_DATA, ZPR_PIPELINE, ZPR_TIE, ZPR_EXPERT, ZPR_CONTROL, ZPR_AXIS_COUNT } zpr_axis;
 
+/* What offloading moves: between device and host, between host and disk. */
+typedef enum zpr_move { ZPR_DOWN, ZPR_UP, ZPR_READ, ZPR_WRITTEN, ZPR_MOVE_COUNT } zpr_move;
+
 /* ---- tables that the generator prints ---- */
 
 /* A parameter as one segment uses it. Local elements are row-major in the local (padded) shape. */
@@ -52,9 +55,18 @@ typedef struct zpr_tie {
   int64_t elements;
 } zpr_tie;
 
+/* Of a class of state, what does not live on the device: the last `elements` of those that the rank has. */
+typedef struct zpr_away {
+  int64_t elements;      /* 0: all of it is on the device */
+  bool on_disk;
+  int64_t host;          /* byte of the host arena where it stands; of state on disks, where the windows stand */
+  int64_t file;          /* byte of the file */
+} zpr_away;
+
 /* Byte offsets in the arena of every rank of a stage. */
 typedef struct zpr_stage {
   int64_t arena_bytes;   /* the arena is exactly this large */
+  int64_t host_bytes, file_bytes; /* and so are the host arena and the file on disk of what lives off the device; 0: none */
   /* Flat buffers of flat_elements, of the program's dtype; with zero >= 2 gradients, with 3 parameters of shard_elements. */
   int64_t params, grads;
   int64_t moment1, moment2; /* of shard_elements, f32 with bf16; -1 when the optimizer has none */
@@ -120,6 +132,7 @@ typedef struct zpr_program {
   /* Predictions of the plan. */
   double predicted_step_s, model_flop_per_step, peak_flop_per_s; /* peak of all ranks together; 0 unknown */
   int64_t predicted_bytes[ZPR_AXIS_COUNT]; /* communicated by all ranks together in one step; CONTROL is not predicted */
+  int64_t predicted_moves[ZPR_MOVE_COUNT]; /* bytes that offloading moves, all ranks together in one step */
   int64_t predicted_warmup_data_bytes; /* 1-bit Adam: of ZPR_DATA in the steps of plain Adam */
   /* Trainers for GPUs only (linked with libzplanrt_cuda). The image is a cubin, or for `--arch host` the shared object with
    * the same kernels, byte for byte as the compiler wrote it: its ELF header says which of the two it is. */
@@ -153,7 +166,7 @@ enum {
 };
 
 /* Runs the trainer; the exit status of the process. Options: --steps N, --resume, --log F, --data PATH, --validate PATH,
- * --checkpoint DIR, --threads N, --check-memory, --no-progress, --help. */
+ * --checkpoint DIR, --offload DIR, --threads N, --check-memory, --no-progress, --help. */
 int zpr_main(int argc, char **argv, const zpr_program *program);
 
 /* ---- what the step functions of a generated trainer call ---- */
