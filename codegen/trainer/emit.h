@@ -43,6 +43,17 @@ void zp_emit_program(zp_emit *e); /* the zpr_program table and main */
 /* Do chunks of some stage take their slots from one pool? */
 bool zp_emit_pools(const zp_emit *e);
 
+/* saved.c: plans whose saved values leave the device, at least in part. */
+bool zp_emit_saved_leave(const zp_emit *e);
+/* Where units work and where their saved values are then: ring_of, input_of, saved_of. */
+void zp_emit_saved_places(zp_emit *e);
+/* Inside a walk, for unit j: before it works, and after it forward; the end of a forward, the begin of a backward. */
+void zp_emit_saved_make_room(zp_emit *e);
+void zp_emit_saved_put(zp_emit *e);
+void zp_emit_saved_end(zp_emit *e);
+void zp_emit_saved_begin(zp_emit *e);
+void zp_emit_saved_get(zp_emit *e);
+
 /* makefile.c: how to rebuild the tree by hand. arch: of a GPU, NULL for CPU plans. Arena. */
 const char *zp_emit_makefile(const zp_emit *e, const char *arch);
 

@@ -87,6 +87,7 @@ static void set_chunks(zp_json *o, const zp_stage *s) {
     zp_json_set_int(j, "units", chunk->units.count);
     zp_json_set_int(j, "slots", chunk->slots);
     zp_json_set_int(j, "slot_stride", chunk->slot_stride);
+    zp_json_set_int(j, "away_stride", chunk->away_stride);
     zp_json_set_int(j, "pending", chunk->pending);
     zp_json_set_int(j, "pending_stride", chunk->pending_stride);
   }
@@ -106,6 +107,7 @@ static void set_layers(zp_json *o, const zp_program *p, const zp_stage *s) {
     zp_json_set_int(j, "spread_base", run->spread_base);
     zp_json_set_int(j, "spread_stride", run->spread_stride);
     zp_json_set_int(j, "saved", run->saved);
+    zp_json_set_int(j, "saved_away", run->saved_away);
     zp_json_set_int(j, "pending", run->pending);
   }
 }
@@ -125,6 +127,9 @@ static void set_arena(zp_json *o, const zp_stage *s) {
                {"bucket_elements", s->bucket_elements},
                {"slots", s->slots},
                {"slot_stride", s->slot_stride},
+               {"away_stride", s->away_stride},
+               {"away_slots", s->away_slots},
+               {"away_staging", s->away_staging},
                {"at_params", s->at_params},
                {"at_grads", s->at_grads},
                {"at_master", s->at_master},

@@ -11,6 +11,9 @@
  * to be scattered (ZeRO 2, 3) or copied out. A copy goes straight between a ring, or the flat buffer, and pinned host
  * memory, so copies need no buffers of their own on the device.
  *
+ * Of saved values every unit's last eighths leave. Its steps want them in one piece, so the unit works in a buffer of a
+ * ring, from which the one part goes to its slot and the other one to the host, and back.
+ *
  * On the host: the shares whose home is there; for an update on the host, weights that it writes (with mixed precision
  * the master copy is that), and two buckets of gradients coming and two of weights going. For disks: two buckets of the
  * class read and two written. */
@@ -27,6 +30,16 @@ static int64_t region(int64_t *top, int64_t bytes) {
 static int64_t share_away(int64_t total, zp_home home, int64_t unit) {
   if (home.tier == ZP_TIER_DEVICE || home.eighths == 0) return 0;
   return home.eighths >= 8 ? total : total / 8 * home.eighths / unit * unit;
+}
+
+int64_t zp_saved_away(const zp_choice *choice, int64_t saved_bytes) {
+  zp_home home = choice->home[ZP_STATE_ACTIVATIONS];
+  return share_away(saved_bytes, home, home.tier == ZP_TIER_NVME ? ZP_PAGE_BYTES : ZP_ALIGN_BYTES);
+}
+
+int64_t zp_saved_away_stride(const zp_choice *choice, int64_t saved_bytes) {
+  bool disk = choice->home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME;
+  return zp_round_up(zp_saved_away(choice, saved_bytes), disk ? ZP_PAGE_BYTES : ZP_ALIGN_BYTES);
 }
 
 /* How a class's elements fall apart. */
@@ -93,15 +106,18 @@ static void place_flat_buffers(placing *p) {
 /* The number of slots follows from the order tables. Chunks of equal size share a pool, which the number in flight of
  * the whole stage bounds; chunks of unequal size may need less with slots of their own. */
 static int64_t place_slots(placing *p, int64_t microbatches) {
+  const zp_totals *t = p->t;
   zp_stage *s = p->s;
   s->slots = zp_in_flight(p->c, s->index, microbatches);
-  s->slot_stride = p->t->largest_slot;
-  int64_t pool = s->slots * s->slot_stride, bytes = pool <= p->t->slot_bytes ? pool : p->t->slot_bytes;
-  s->pooled = pool <= p->t->slot_bytes;
-  int64_t away = share_away(bytes, p->c->home[ZP_STATE_ACTIVATIONS], ZP_ALIGN_BYTES), before = p->top;
-  s->at_slots = region(&p->top, bytes - away);
-  s->at_saved_ring = region(&p->top, away > 0 ? 4 * p->t->unit_saved_bytes : 0);
-  s->at_pending = region(&p->top, p->t->pending_bytes);
+  s->slot_stride = t->largest_slot;
+  s->away_stride = t->largest_away;
+  s->pooled = s->slots * (s->slot_stride + s->away_stride) <= t->slot_bytes + t->away_bytes;
+  int64_t here = s->pooled ? s->slots * s->slot_stride : t->slot_bytes;
+  int64_t away = s->pooled ? s->slots * s->away_stride : t->away_bytes, before = p->top;
+  s->at_slots = region(&p->top, here);
+  s->saved_ring_stride = t->unit_saved_bytes;
+  s->at_saved_ring = region(&p->top, away > 0 ? ZP_SAVED_BUFFERS * t->unit_saved_bytes : 0);
+  s->at_pending = region(&p->top, t->pending_bytes);
   s->memory.saved = p->top - before;
   return away;
 }
@@ -127,6 +143,12 @@ int64_t zp_stage_send_at(const zp_choice *choice, const zp_stage *s, int chunk, 
 int64_t zp_stage_slots_at(const zp_stage *s, int chunk) {
   int64_t at = s->at_slots;
   for (int k = 0; k < chunk && at >= 0 && !s->pooled; k++) at += s->chunks[k].slots * s->chunks[k].slot_stride;
+  return at;
+}
+
+int64_t zp_stage_away_at(const zp_stage *s, int chunk) {
+  int64_t at = s->away_slots;
+  for (int k = 0; k < chunk && at >= 0 && !s->pooled; k++) at += s->chunks[k].slots * s->chunks[k].away_stride;
   return at;
 }
 
@@ -177,7 +199,14 @@ static void place_away(placing *p, int64_t saved_away) {
   if (p->state.away > 0) m->host += 2 * bucket * (l->grad_bytes + l->param_bytes);
   put_away(m, home[ZP_STATE_GRADIENTS].tier, p->grads.away * l->grad_bytes, bucket * l->grad_bytes);
   put_away(m, home[ZP_STATE_PARAMS].tier, p->params.away * l->param_bytes, bucket * l->param_bytes);
-  put_away(m, home[ZP_STATE_ACTIVATIONS].tier, saved_away, p->t->unit_saved_bytes);
+  bool disk = home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME;
+  if (saved_away > 0 && disk) {
+    m->nvme = zp_round_up(m->nvme, ZP_PAGE_BYTES);
+    m->host = zp_round_up(m->host, ZP_PAGE_BYTES);
+  }
+  p->s->away_slots = saved_away == 0 ? -1 : disk ? m->nvme : m->host;
+  p->s->away_staging = saved_away > 0 && disk ? m->host : -1;
+  put_away(m, home[ZP_STATE_ACTIVATIONS].tier, saved_away, p->t->unit_away_bytes);
 }
 
 void zp_place_regions(const zp_lowered *l, const zp_choice *choice, const zp_totals *t, zp_stage *s) {

@@ -153,7 +153,7 @@ Test(offload, saved_activations_on_the_host) {
   for (int s = 0; s < x.lowered->n_segments; s++)
     if (x.lowered->segments[s].saved_bytes > largest) largest = x.lowered->segments[s].saved_bytes;
   cr_expect_eq(x.stage.memory.host, here.stage.slots * here.stage.slot_stride);
-  cr_expect_eq(x.stage.memory.saved, 4 * largest);
+  cr_expect_eq(x.stage.memory.saved, ZP_SAVED_BUFFERS * largest);
 }
 
 /* ---- time ---- */
