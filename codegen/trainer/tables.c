@@ -213,6 +213,11 @@ static void emit_stages(zp_emit *e) {
         &e->out,
         "     .flat_elements = %lld, .shard_elements = %lld, .inputs = %lld, .n_runs = %d, .runs = stage%d_runs,",
         LL(st->flat_elements), LL(st->shard_elements), LL(st->at_inputs), stage_run_count(e, st), s);
+    if (st->memory.host > 0)
+      zp_buf_line(&e->out, "     .host_bytes = %lld, .file_bytes = %lld,", LL(st->memory.host), LL(st->memory.nvme));
+    if (st->away_staging >= 0)
+      zp_buf_line(&e->out, "     .saved_on_disk = true, .saved_staging = %lld, .saved_staging_bytes = %lld,",
+                  LL(st->away_staging), LL((st->memory.host - st->away_staging) / 4));
     if (e->program->choice.compress)
       zp_buf_line(&e->out, "     .error = %lld, .server_error = %lld,", LL(st->at_error), LL(st->at_server_error));
     if (e->program->choice.sequence)

@@ -80,13 +80,12 @@ int64_t zp_order(const zp_choice *choice, int stage, int64_t microbatches, zp_ac
 }
 
 bool zp_choice_is_generated(const zp_choice *choice, const char **why_not) {
-  static const char *const offload[ZP_STATE_COUNT] = {
+  static const char *const offload[ZP_STATE_ACTIVATIONS] = {
       "optimizer state off the device is planned, not generated yet",
       "gradients off the device are planned, not generated yet",
-      "parameters off the device are planned, not generated yet",
-      "saved activations off the device are planned, not generated yet"};
+      "parameters off the device are planned, not generated yet"};
   const char *why = NULL;
-  for (int i = 0; i < ZP_STATE_COUNT; i++)
+  for (int i = 0; i < ZP_STATE_ACTIVATIONS; i++)
     if (choice->home[i].eighths > 0) why = offload[i];
   if (choice->zero >= 2 && zp_schedule_splits(choice->schedule))
     why = "ZeRO 2 and 3 with backward in two parts are planned, not generated yet";
