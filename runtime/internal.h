@@ -229,6 +229,7 @@ typedef struct zpr_totals {
   int64_t steps;                       /* run by this process */
   double median_step_ms;
   int64_t sent_bytes[ZPR_AXIS_COUNT];  /* by this rank, in training steps only */
+  int64_t moved_bytes[ZPR_MOVE_COUNT]; /* likewise */
 } zpr_totals;
 /* Prints the table and the "end" event. With --check-memory: false when a peak or a byte count differs from the plan's. Collective. */
 bool zpr_summary(zpr *c, const zpr_totals *totals);

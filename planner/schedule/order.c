@@ -87,6 +87,8 @@ bool zp_choice_is_generated(const zp_choice *choice, const char **why_not) {
   const char *why = NULL;
   for (int i = 0; i < ZP_STATE_ACTIVATIONS; i++)
     if (choice->home[i].eighths > 0) why = offload[i];
+  if (choice->home[ZP_STATE_ACTIVATIONS].eighths > 0 && zp_schedule_splits(choice->schedule))
+    why = "saved activations off the device with backward in two parts are planned, not generated yet";
   if (choice->zero >= 2 && zp_schedule_splits(choice->schedule))
     why = "ZeRO 2 and 3 with backward in two parts are planned, not generated yet";
   if (choice->zero >= 2 && choice->sequence)
