@@ -19,6 +19,7 @@ struct zpr_state {
   zpr_pool *pool;
   zpr_device *device;
   zpr_tier *tier;
+  struct zpr_state_home *state_home; /* state_home.c; NULL: not used yet */
   zpr_updater *updater;
   zpr_partial *partial;
   zpr_log *log;
