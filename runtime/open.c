@@ -44,9 +44,11 @@ void zpr_open(zpr *c, const zpr_program *program, const zpr_options *options, in
   zpr_device_open(c);
   zpr_arena_open(c, options->check_memory);
   zpr_tier_open(c, options->check_memory);
+  zpr_saved_open(c);
 }
 
 void zpr_close(zpr *c) {
+  zpr_saved_close(c);
   zpr_tier_close(c);
   zpr_arena_close(c);
   zpr_device_close(c);

@@ -31,6 +31,10 @@ int64_t zpr_file_write(zpr *c, const void *memory, int64_t at, int64_t bytes);
 /* Until it is done; 0 and tickets that were waited for are done. */
 void zpr_file_wait(zpr *c, int64_t ticket);
 
+/* ---- saved values (saved.c) ---- */
+void zpr_saved_open(zpr *c);
+void zpr_saved_close(zpr *c);
+
 /* ---- counts ---- */
 /* Adds to what this rank has moved (rt.h); the sum since the start. */
 void zpr_count_move(zpr *c, zpr_move move, int64_t bytes);

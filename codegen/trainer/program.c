@@ -78,6 +78,11 @@ void zp_emit_program(zp_emit *e) {
       "    .predicted_bytes = {[ZPR_TENSOR] = %lld, [ZPR_DATA] = %lld, [ZPR_PIPELINE] = %lld, [ZPR_TIE] = %lld, "
       "[ZPR_EXPERT] = %lld},",
       LL(traffic.tensor), LL(traffic.data), LL(traffic.pipeline), LL(traffic.tie), LL(traffic.expert));
+  zp_moves moves = zp_program_moves(e->program);
+  if (moves.down > 0 || moves.up > 0)
+    zp_buf_line(out,
+                "    .predicted_moves = {[ZPR_DOWN] = %lld, [ZPR_UP] = %lld, [ZPR_READ] = %lld, [ZPR_WRITTEN] = %lld},",
+                LL(moves.down), LL(moves.up), LL(moves.read), LL(moves.written));
   if (c->compress)
     zp_buf_line(out, "    .freeze_step = %lld, .predicted_warmup_data_bytes = %lld,", LL(zp_freeze_step(t)),
                 LL(traffic.warmup_data));

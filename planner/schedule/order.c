@@ -80,14 +80,11 @@ int64_t zp_order(const zp_choice *choice, int stage, int64_t microbatches, zp_ac
 }
 
 bool zp_choice_is_generated(const zp_choice *choice, const char **why_not) {
-  static const char *const offload[ZP_STATE_COUNT] = {
-      "optimizer state off the device is planned, not generated yet",
-      "gradients off the device are planned, not generated yet",
-      "parameters off the device are planned, not generated yet",
-      "saved activations off the device are planned, not generated yet"};
   const char *why = NULL;
-  for (int i = 0; i < ZP_STATE_COUNT; i++)
-    if (choice->home[i].eighths > 0) why = offload[i];
+  if (choice->home[ZP_STATE_GRADIENTS].eighths > 0) why = "gradients off the device are planned, not generated yet";
+  if (choice->home[ZP_STATE_PARAMS].eighths > 0) why = "parameters off the device are planned, not generated yet";
+  if (choice->home[ZP_STATE_OPTIMIZER].eighths > 0 && choice->compress)
+    why = "1-bit Adam with optimizer state off the device is planned, not generated yet";
   if (choice->zero >= 2 && zp_schedule_splits(choice->schedule))
     why = "ZeRO 2 and 3 with backward in two parts are planned, not generated yet";
   if (choice->zero >= 2 && choice->sequence)

@@ -82,6 +82,8 @@ typedef struct zpr_stage {
   /* The update on the host works on so many elements at once; gradients land and rounded weights leave in two windows each,
    * bytes of the host arena; state on disks passes through state_windows, which state_away.host has. */
   int64_t window_elements, state_windows, landing, leaving;
+  bool saved_on_disk;    /* saved values that leave the device go to the file, through four buffers of the host: */
+  int64_t saved_staging, saved_staging_bytes; /* byte of the host arena where they stand, bytes of each */
   int64_t inputs;        /* int32 [inputs][micro-batches][microbatch][S]: tokens, then labels, of the whole step */
   int n_runs;
   const zpr_run *runs;
@@ -245,6 +247,20 @@ void zpr_dispatch(zpr *c, const zpk_routing *r, const void *x, const int32_t *sl
 void zpr_combine(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, void *out);
 void zpr_combine_grad(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, const void *d_out, void *dy,
                       void *d_weight);
+/* Saved values of a unit that leave the device: where the unit works, and its slot, whose first bytes are on the device. */
+typedef struct zpr_saved {
+  void *at, *here;
+  int64_t here_bytes;
+  int64_t away, away_bytes; /* byte of the host arena, or of the file */
+} zpr_saved;
+/* Start after the work that the device has been given. put: from where the unit worked to its slot; get: back. At most two
+ * are under way. */
+void zpr_saved_put(zpr *c, zpr_saved saved);
+void zpr_saved_get(zpr *c, zpr_saved saved);
+/* On disks only: starts to read what the next but one zpr_saved_get asks for (before the first one: the first two). */
+void zpr_saved_read(zpr *c, zpr_saved saved);
+/* Work that the device is given from now on finds all of them done but the last `under_way`. */
+void zpr_saved_wait(zpr *c, int under_way);
 void zpr_copy(zpr *c, void *dst, const void *src, int64_t bytes);
 void zpr_zero(zpr *c, void *dst, int64_t bytes);
 
