@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "checkpoint.h"
 #include "device.h"
+#include "state_home.h"
 
 const char *const zpr_file_name[ZPR_FILES] = {"model.safetensors", "optimizer.safetensors"};
 enum { MODEL, OPTIMIZER };
@@ -19,8 +20,9 @@ enum { MODEL, OPTIMIZER };
 /* A kind of value that is kept for every element of every parameter: where, and as what in which file. */
 typedef struct array {
   const char *suffix;
-  int64_t offset; /* bytes in the arena */
+  int64_t offset; /* of parameters: bytes in the arena */
   bool sharded;   /* this rank has its shards only */
+  zpr_array state; /* of the optimizer's file */
 } array;
 
 enum { MOST_ARRAYS = 3 };
@@ -28,14 +30,15 @@ enum { MOST_ARRAYS = 3 };
 static int arrays_of(const zpr *c, int file, array list[MOST_ARRAYS]) {
   const zpr_stage *stage = c->stage;
   if (file == MODEL) {
-    list[0] = (array){"", stage->params, c->program->zero >= 3};
+    list[0] = (array){"", stage->params, c->program->zero >= 3, ZPR_WEIGHTS};
     return 1;
   }
   bool sgd = c->program->optimizer == 2, sharded = c->program->zero >= 1;
   int n = 0;
-  if (c->program->dtype == ZPK_BF16) list[n++] = (array){".master", stage->master, sharded};
-  if (stage->moment1 >= 0) list[n++] = (array){sgd ? ".momentum_buffer" : ".exp_avg", stage->moment1, sharded};
-  if (stage->moment2 >= 0) list[n++] = (array){".exp_avg_sq", stage->moment2, sharded};
+  if (c->program->dtype == ZPK_BF16) list[n++] = (array){".master", -1, sharded, ZPR_WEIGHTS};
+  if (zpr_has_moment(c->program, ZPR_MOMENT1))
+    list[n++] = (array){sgd ? ".momentum_buffer" : ".exp_avg", -1, sharded, ZPR_MOMENT1};
+  if (zpr_has_moment(c->program, ZPR_MOMENT2)) list[n++] = (array){".exp_avg_sq", -1, sharded, ZPR_MOMENT2};
   return n;
 }
 
@@ -79,8 +82,9 @@ typedef struct transfer {
   const char *path;
   zpr_error *error;
   int64_t element_bytes;
-  char *memory; /* element `begin` of the flat buffers */
-  int64_t begin, end;
+  char *memory;    /* NULL: optimizer state, wherever it is */
+  zpr_array state;
+  int64_t begin, end, stored; /* elements of the flat buffers; the first of them among those that are here */
   int64_t file_offset; /* of the tensor's first element */
 } transfer;
 
@@ -107,14 +111,17 @@ static void move_piece(void *arg, int64_t local, int64_t global, int64_t count) 
   transfer *t = arg;
   int64_t begin = local > t->begin ? local : t->begin, end = local + count < t->end ? local + count : t->end;
   if (t->failed || begin >= end) return;
-  char *memory = t->memory + (begin - t->begin) * t->element_bytes;
-  int64_t bytes = (end - begin) * t->element_bytes,
-          offset = t->file_offset + (global + begin - local) * t->element_bytes;
-  int64_t most = zpr_window_bytes(t->c);
-  for (int64_t at = 0; at < bytes && !t->failed; at += most) {
-    int64_t n = bytes - at < most ? bytes - at : most;
-    t->failed = !move_bytes(t, zpr_window_open(t->c, memory + at, n, t->write), n, offset + at);
-    zpr_window_close(t->c);
+  int64_t most = zpr_window_bytes(t->c) / t->element_bytes, size = t->element_bytes;
+  for (int64_t at = begin, n; at < end && !t->failed; at += n) {
+    int64_t stored = t->stored + at - t->begin;
+    n = end - at < most ? end - at : most;
+    char *window = t->memory ? zpr_window_open(t->c, t->memory + stored * size, n * size, t->write)
+                             : zpr_state_open(t->c, t->state, stored, &n, t->write);
+    t->failed = !move_bytes(t, window, n * size, t->file_offset + (global + at - local) * size);
+    if (t->memory)
+      zpr_window_close(t->c);
+    else
+      zpr_state_close(t->c);
   }
 }
 
@@ -130,7 +137,9 @@ static void set_range(zpr *c, const array *a, const zpr_run *run, int64_t i, tra
   zpr_slice shard = a->sharded ? zpr_slice_of(c, run, i) : (zpr_slice){0, c->stage->flat_elements, 0};
   t->begin = shard.begin;
   t->end = shard.end;
-  t->memory = (char *)zpr_at(c, a->offset) + shard.stored * t->element_bytes;
+  t->stored = shard.stored;
+  t->memory = a->offset >= 0 ? zpr_at(c, a->offset) : NULL;
+  t->state = a->state;
 }
 
 static bool move_all(zpr *c, int file, const zpr_tensors *list, transfer *t) {
@@ -152,6 +161,7 @@ static bool move_all(zpr *c, int file, const zpr_tensors *list, transfer *t) {
         }
     }
   }
+  zpr_state_flush(c);
   return !t->failed;
 }
 

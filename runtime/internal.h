@@ -143,6 +143,8 @@ int zpr_train(zpr *c, zpr_data *train, zpr_data *validate, int64_t last);
 double zpr_learning_rate(const zpr_program *program, int64_t step);
 void zpr_update_open(zpr *c);
 void zpr_update_close(zpr *c);
+/* After the weights to start from are there. */
+void zpr_update_begin(zpr *c);
 /* Sums the gradients of which every tensor rank has a part (partial.c). Collective over the tensor ranks. */
 void zpr_partial_open(zpr *c);
 void zpr_partial_close(zpr *c);

@@ -10,11 +10,15 @@
 #include <string.h>
 #include "compress.h"
 #include "state.h"
+#include "state_home.h"
 
 struct zpr_updater {
   int64_t n, room;
   zpr_block *blocks;
-  double *squares; /* per block */
+  double *squares;       /* per block */
+  int64_t n_here;        /* blocks whose state is on the device, cut where it ends */
+  zpr_block *here;
+  zpr_host_update *away; /* the others; NULL: none */
 };
 
 /* ---- blocks ---- */
@@ -79,6 +83,20 @@ static void add_param(zpr *c, const zpr_run *run, int64_t i, const zpr_param *pa
   }
 }
 
+/* The optimizer's blocks on the device and on the host. The norm takes them uncut, so that it has the same bits whatever
+ * left. */
+static void split_blocks(zpr *c) {
+  zpr_updater *u = c->state->updater;
+  int64_t end = zpr_state_here(c);
+  u->here = zpr_alloc(c, (size_t)u->n + 1, sizeof *u->here);
+  for (int64_t i = 0; i < u->n; i++) {
+    zpr_block b = u->blocks[i];
+    if (b.end + b.to_state > end) b.end = end - b.to_state;
+    if (b.begin < b.end) u->here[u->n_here++] = b;
+  }
+  u->away = zpr_host_update_open(c, u->blocks, u->n);
+}
+
 void zpr_update_open(zpr *c) {
   zpr_updater *u = c->state->updater = zpr_alloc(c, 1, sizeof *u);
   for (int r = 0; r < c->stage->n_runs; r++) {
@@ -87,6 +105,7 @@ void zpr_update_open(zpr *c) {
       for (int k = 0; k < run->n_params; k++) add_param(c, run, i, &run->params[k]);
   }
   u->squares = zpr_alloc(c, (size_t)u->n, sizeof *u->squares);
+  split_blocks(c);
   zpr_partial_open(c);
 }
 
@@ -96,6 +115,10 @@ void zpr_update_close(zpr *c) {
   if (!u) return;
   free(u->blocks);
   free(u->squares);
+  free(u->here);
+  zpr_host_update_close(u->away);
+  free(c->state->state_home);
+  c->state->state_home = NULL;
   free(u);
   c->state->updater = NULL;
 }
@@ -163,6 +186,13 @@ static double squares_of_step(const zpr *c, double squares) {
 
 /* ---- update ---- */
 
+void zpr_update_begin(zpr *c) { zpr_host_update_begin(c, c->state->updater->away); }
+
+static void update_here(zpr *c, void *arg) {
+  const zpr_updater *u = c->state->updater;
+  zpr_update_blocks(c, u->here, u->n_here, arg);
+}
+
 static void update(zpr *c, double lr, double grad_scale) {
   const zpr_program *p = c->program;
   const zpr_updater *u = c->state->updater;
@@ -183,7 +213,10 @@ static void update(zpr *c, double lr, double grad_scale) {
     zpr_compressed_update(c, u->blocks, u->n, &rule);
     return;
   }
-  zpr_update_blocks(c, u->blocks, u->n, &rule);
+  if (u->away)
+    zpr_host_update_run(c, u->away, &rule, update_here, &rule);
+  else
+    update_here(c, &rule);
   if (p->zero == 2) zpr_gather_updated(c);
   for (int i = 0; i < ZPR_PARTS && p->zero == 1; i++) {
     zpr_part part = zpr_part_of(c, i);

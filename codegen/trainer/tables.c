@@ -202,6 +202,25 @@ static int stage_run_count(const zp_emit *e, const zp_stage *st) {
   return n;
 }
 
+static const char *on_disk(const zp_emit *e, zp_state state) {
+  return e->program->choice.home[state].tier == ZP_TIER_NVME ? "true" : "false";
+}
+
+/* What of optimizer state and gradients is off the device. */
+static void emit_away(zp_emit *e, const zp_stage *st) {
+  if (st->state_gone > 0)
+    zp_buf_line(&e->out, "     .state_away = {.elements = %lld, .on_disk = %s, .host = %lld, .file = %lld},",
+                LL(st->state_gone), on_disk(e, ZP_STATE_OPTIMIZER), LL(st->host_state), LL(st->file_state));
+  if (st->grads_gone > 0)
+    zp_buf_line(&e->out, "     .grads_away = {.elements = %lld, .host = %lld},", LL(st->grads_gone),
+                LL(st->host_grads));
+  if (st->window_elements > 0)
+    zp_buf_line(&e->out,
+                "     .window_elements = %lld, .state_windows = %lld, .landing = %lld, .leaving = %lld, /* of the "
+                "update on the host */",
+                LL(st->window_elements), LL(st->state_windows), LL(st->host_landing), LL(st->host_leaving));
+}
+
 static void emit_stages(zp_emit *e) {
   zp_buf_line(&e->out, "static const zpr_stage stages[PIPELINE] = {");
   for (int s = 0; s < e->program->choice.pipeline; s++) {
@@ -215,6 +234,7 @@ static void emit_stages(zp_emit *e) {
         LL(st->flat_elements), LL(st->shard_elements), LL(st->at_inputs), stage_run_count(e, st), s);
     if (st->memory.host > 0)
       zp_buf_line(&e->out, "     .host_bytes = %lld, .file_bytes = %lld,", LL(st->memory.host), LL(st->memory.nvme));
+    emit_away(e, st);
     if (st->away_staging >= 0)
       zp_buf_line(&e->out, "     .saved_on_disk = true, .saved_staging = %lld, .saved_staging_bytes = %lld,",
                   LL(st->away_staging), LL((st->memory.host - st->away_staging) / 4));

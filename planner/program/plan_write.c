@@ -150,7 +150,15 @@ static void set_arena(zp_json *o, const zp_stage *s) {
                {"at_grad1", s->at_grad[1]},
                {"at_send_down", s->at_send_down},
                {"at_products", s->at_products},
-               {"at_transient", s->at_transient}};
+               {"at_transient", s->at_transient},
+               {"state_gone", s->state_gone},
+               {"grads_gone", s->grads_gone},
+               {"window_elements", s->window_elements},
+               {"host_landing", s->host_landing},
+               {"host_leaving", s->host_leaving},
+               {"host_state", s->host_state},
+               {"file_state", s->file_state},
+               {"host_grads", s->host_grads}};
   for (size_t i = 0; i < sizeof field / sizeof *field; i++) zp_json_set_int(a, field[i].key, field[i].value);
 }
 

@@ -15,8 +15,8 @@
  * ring, from which the one part goes to its slot and the other one to the host, and back.
  *
  * On the host: the shares whose home is there; for an update on the host, weights that it writes (with mixed precision
- * the master copy is that), and two buckets of gradients coming and two of weights going. For disks: two buckets of the
- * class read and two written. */
+ * the master copy is that), two buckets of gradients coming, and with mixed precision two of weights going. For disks:
+ * four buckets of the class, in which it is read, changed and written; of optimizer state whole pages. */
 #include "layout_internal.h"
 
 static int64_t region(int64_t *top, int64_t bytes) {
@@ -188,15 +188,42 @@ static void put_away(zp_memory *m, zp_tier tier, int64_t bytes, int64_t staged) 
   m->host += tier == ZP_TIER_NVME ? 4 * staged : bytes;
 }
 
+/* On disks state is kept in whole pages, whatever the format: this many elements of 2 bytes are one. */
+enum { PAGE_ELEMENTS = ZP_PAGE_BYTES / 2, STATE_WINDOWS = 4 };
+
+/* `bytes` more on the host; where. -1: none. */
+static int64_t on_host(zp_memory *m, int64_t bytes) {
+  int64_t at = m->host;
+  m->host += bytes;
+  return bytes > 0 ? at : -1;
+}
+
+/* Optimizer state, and what its update on the host works through. Only the windows that the pieces take turns in. */
+static void place_state_away(placing *p, zp_memory *m) {
+  const zp_lowered *l = p->l;
+  zp_stage *s = p->s;
+  bool mixed = l->compute_bytes == 2, disk = p->c->home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME;
+  int64_t state_bytes = l->state_bytes + (mixed ? 0 : l->param_bytes), window = p->bucket_shard, gone = p->state.away;
+  if (disk && window > 0) window = zp_round_up(window, PAGE_ELEMENTS);
+  s->state_gone = gone;
+  s->grads_gone = p->grads.away;
+  s->window_elements = gone > 0 || p->grads.away > 0 ? window : 0;
+  s->host_landing = on_host(m, 2 * s->window_elements * l->grad_bytes);
+  s->host_leaving = on_host(m, gone > 0 && mixed ? 2 * window * l->param_bytes : 0);
+  int64_t pieces = gone > 0 ? (gone + window - 1) / window : 0, whole = zp_round_up(gone, PAGE_ELEMENTS);
+  s->state_windows = !disk ? 0 : pieces < STATE_WINDOWS ? pieces : STATE_WINDOWS;
+  s->host_state = on_host(m, (disk ? s->state_windows * (window < whole ? window : whole) : gone) * state_bytes);
+  s->file_state = disk && gone > 0 ? m->nvme : -1;
+  if (disk) m->nvme += whole * state_bytes;
+}
+
 static void place_away(placing *p, int64_t saved_away) {
   const zp_lowered *l = p->l;
   const zp_home *home = p->c->home;
   zp_memory *m = &p->s->memory;
   int64_t bucket = p->bucket_shard;
-  bool mixed = l->compute_bytes == 2;
-  int64_t state_bytes = l->state_bytes + (mixed ? 0 : l->param_bytes);
-  put_away(m, home[ZP_STATE_OPTIMIZER].tier, p->state.away * state_bytes, bucket * state_bytes);
-  if (p->state.away > 0) m->host += 2 * bucket * (l->grad_bytes + l->param_bytes);
+  place_state_away(p, m);
+  p->s->host_grads = p->grads.away > 0 ? m->host : -1;
   put_away(m, home[ZP_STATE_GRADIENTS].tier, p->grads.away * l->grad_bytes, bucket * l->grad_bytes);
   put_away(m, home[ZP_STATE_PARAMS].tier, p->params.away * l->param_bytes, bucket * l->param_bytes);
   bool disk = home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME;

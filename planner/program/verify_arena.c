@@ -148,10 +148,52 @@ static void add_away(zp_verifier *v, int s, zp_state state, int64_t bytes, int64
   v->host[s] += disk ? 4 * staged : bytes;
 }
 
+/* Optimizer state off the device, and what its update goes through. */
+typedef struct state_home {
+  int64_t state, grads, window;                 /* elements */
+  int64_t landing, leaving, place, file, gradients; /* bytes; -1: absent */
+} state_home;
+
+static int64_t on_host(zp_verifier *v, int s, int64_t bytes) {
+  int64_t at = v->host[s];
+  v->host[s] += bytes;
+  return bytes > 0 ? at : -1;
+}
+
+static state_home add_state_away(zp_verifier *v, int s, int64_t state, int64_t grads, int64_t bucket,
+                                 int64_t state_bytes) {
+  const int64_t page = 2048; /* elements: 4096 bytes of the shortest format */
+  bool disk = v->choice.home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME, any = state > 0 || grads > 0;
+  int64_t cb = v->compute_bytes, window = disk ? zp_up(bucket, page) : bucket, there = zp_up(state, page);
+  state_home h = {.state = state, .grads = grads, .window = any ? window : 0, .file = -1};
+  h.landing = on_host(v, s, 2 * h.window * cb);
+  h.leaving = on_host(v, s, state > 0 && cb == 2 ? 2 * window * cb : 0);
+  int64_t piece = window < there ? window : there, turns = state > 0 ? (state - 1) / window + 1 : 0;
+  if (disk && state > 0) h.file = v->nvme[s];
+  if (disk) v->nvme[s] += there * state_bytes;
+  h.place = on_host(v, s, (!disk ? state : turns < 4 ? turns * piece : 4 * piece) * state_bytes);
+  h.gradients = grads > 0 ? v->host[s] : -1;
+  return h;
+}
+
+static void check_state_home(zp_verifier *v, int s, const zp_json *a, const state_home *h) {
+  const struct {
+    const char *key;
+    int64_t want;
+  } claims[] = {{"state_gone", h->state},      {"grads_gone", h->grads},     {"window_elements", h->window},
+                {"host_landing", h->landing},  {"host_leaving", h->leaving}, {"host_state", h->place},
+                {"file_state", h->file},       {"host_grads", h->gradients}};
+  for (size_t i = 0; i < sizeof claims / sizeof *claims; i++)
+    if (zp_claim(a, claims[i].key) != claims[i].want)
+      zp_find(v, "stage %d: %s is %lld, the file says %lld", s, claims[i].key, LL(claims[i].want),
+              LL(zp_claim(a, claims[i].key)));
+}
+
 typedef struct classes { /* elements on the device */
   int64_t params, grads, state;
   int64_t away_slots, away_staging; /* where the slots' part off the device stands, and its buffers for disks */
   int param_ring, grad_ring;        /* buffers */
+  state_home home;
 } classes;
 
 static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, const needs *n, int64_t saved_away) {
@@ -167,8 +209,7 @@ static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, c
   int ahead = v->spec->cluster.node.device.is_cpu ? 0 : 1; /* CPU ranks gather and scatter when they need it */
   held.param_ring = params_away > 0 ? 2 : c->zero == 3 ? 1 + ahead : 0;
   held.grad_ring = grads_away > 0 ? 2 : c->zero >= 2 ? 1 + ahead : 0;
-  add_away(v, s, ZP_STATE_OPTIMIZER, state_away * state_bytes, bucket * state_bytes);
-  if (state_away > 0) v->host[s] += 4 * bucket * cb;
+  held.home = add_state_away(v, s, state_away, grads_away, bucket, state_bytes);
   add_away(v, s, ZP_STATE_GRADIENTS, grads_away * cb, bucket * cb);
   add_away(v, s, ZP_STATE_PARAMS, params_away * cb, bucket * cb);
   bool disk = v->choice.home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME;
@@ -267,6 +308,7 @@ void zp_verify_stage(zp_verifier *v, int s) {
   check_class(v, s, memory, "optimizer", master + moment1 + moment2 + error + error / v->choice.data, 5);
   check_class(v, s, memory, "saved", slots + ring + n.pending, 3);
   check_away(v, s, a, &held);
+  check_state_home(v, s, a, &held.home);
   check_class(v, s, memory, "host", v->host[s], 1);
   check_class(v, s, memory, "nvme", v->nvme[s], 1);
   check_budget(v, s, memory, zp_claim(a, "bytes"));

@@ -240,6 +240,11 @@ typedef struct zp_stage {
   int64_t at_pending;      /* waiting weight gradients */
   int64_t at_error, at_server_error; /* 1-bit compression: what the worker and the server side still owe, f32 */
   int64_t arena_bytes;
+  /* Optimizer state and gradients off the device: elements, and byte places in the host arena and in the file; -1 when absent.
+   * The update on the host takes pieces of window_elements: gradients land and (mixed precision) weights leave in two windows
+   * each; state on disks comes and goes through state_windows. On host and disk a piece has its weights, then moments. */
+  int64_t state_gone, grads_gone, window_elements, state_windows;
+  int64_t host_landing, host_leaving, host_state, file_state, host_grads;
   zp_memory memory;        /* sums to arena_bytes, and what is outside */
 } zp_stage;
 

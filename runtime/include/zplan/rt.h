@@ -78,6 +78,10 @@ typedef struct zpr_stage {
   int64_t products;      /* bf16 on CPU ranks: ZPR_MAX_WORKERS tiles of ZPR_PRODUCT_BYTES; else -1 */
   int64_t error, server_error; /* 1-bit Adam: what worker and server side still owe, f32 [flat_elements], [flat_elements / data] */
   int64_t scratch, scratch_bytes; /* free between steps: where partial gradients travel together */
+  zpr_away state_away, grads_away; /* of shard_elements of optimizer state, weights included; of the gradients */
+  /* The update on the host works on so many elements at once; gradients land and rounded weights leave in two windows each,
+   * bytes of the host arena; state on disks passes through state_windows, which state_away.host has. */
+  int64_t window_elements, state_windows, landing, leaving;
   bool saved_on_disk;    /* saved values that leave the device go to the file, through four buffers of the host: */
   int64_t saved_staging, saved_staging_bytes; /* byte of the host arena where they stand, bytes of each */
   int64_t inputs;        /* int32 [inputs][micro-batches][microbatch][S]: tokens, then labels, of the whole step */
