@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "checkpoint.h"
 #include "device.h"
+#include "param_home.h"
 #include "state_home.h"
 
 const char *const zpr_file_name[ZPR_FILES] = {"model.safetensors", "optimizer.safetensors"};
@@ -20,25 +21,24 @@ enum { MODEL, OPTIMIZER };
 /* A kind of value that is kept for every element of every parameter: where, and as what in which file. */
 typedef struct array {
   const char *suffix;
-  int64_t offset; /* of parameters: bytes in the arena */
-  bool sharded;   /* this rank has its shards only */
+  bool params;     /* otherwise optimizer state */
+  bool sharded;    /* this rank has its shards only */
   zpr_array state; /* of the optimizer's file */
 } array;
 
 enum { MOST_ARRAYS = 3 };
 
 static int arrays_of(const zpr *c, int file, array list[MOST_ARRAYS]) {
-  const zpr_stage *stage = c->stage;
   if (file == MODEL) {
-    list[0] = (array){"", stage->params, c->program->zero >= 3, ZPR_WEIGHTS};
+    list[0] = (array){"", true, c->program->zero >= 3, ZPR_WEIGHTS};
     return 1;
   }
   bool sgd = c->program->optimizer == 2, sharded = c->program->zero >= 1;
   int n = 0;
-  if (c->program->dtype == ZPK_BF16) list[n++] = (array){".master", -1, sharded, ZPR_WEIGHTS};
+  if (c->program->dtype == ZPK_BF16) list[n++] = (array){".master", false, sharded, ZPR_WEIGHTS};
   if (zpr_has_moment(c->program, ZPR_MOMENT1))
-    list[n++] = (array){sgd ? ".momentum_buffer" : ".exp_avg", -1, sharded, ZPR_MOMENT1};
-  if (zpr_has_moment(c->program, ZPR_MOMENT2)) list[n++] = (array){".exp_avg_sq", -1, sharded, ZPR_MOMENT2};
+    list[n++] = (array){sgd ? ".momentum_buffer" : ".exp_avg", false, sharded, ZPR_MOMENT1};
+  if (zpr_has_moment(c->program, ZPR_MOMENT2)) list[n++] = (array){".exp_avg_sq", false, sharded, ZPR_MOMENT2};
   return n;
 }
 
@@ -82,10 +82,10 @@ typedef struct transfer {
   const char *path;
   zpr_error *error;
   int64_t element_bytes;
-  char *memory;    /* NULL: optimizer state, wherever it is */
+  bool params; /* otherwise optimizer state */
   zpr_array state;
   int64_t begin, end, stored; /* elements of the flat buffers; the first of them among those that are here */
-  int64_t file_offset; /* of the tensor's first element */
+  int64_t file_offset;        /* of the tensor's first element */
 } transfer;
 
 static bool move_bytes(const transfer *t, char *memory, int64_t bytes, int64_t offset) {
@@ -115,11 +115,11 @@ static void move_piece(void *arg, int64_t local, int64_t global, int64_t count) 
   for (int64_t at = begin, n; at < end && !t->failed; at += n) {
     int64_t stored = t->stored + at - t->begin;
     n = end - at < most ? end - at : most;
-    char *window = t->memory ? zpr_window_open(t->c, t->memory + stored * size, n * size, t->write)
-                             : zpr_state_open(t->c, t->state, stored, &n, t->write);
+    char *window =
+        t->params ? zpr_params_open(t->c, stored, &n, t->write) : zpr_state_open(t->c, t->state, stored, &n, t->write);
     t->failed = !move_bytes(t, window, n * size, t->file_offset + (global + at - local) * size);
-    if (t->memory)
-      zpr_window_close(t->c);
+    if (t->params)
+      zpr_params_close(t->c);
     else
       zpr_state_close(t->c);
   }
@@ -138,7 +138,7 @@ static void set_range(zpr *c, const array *a, const zpr_run *run, int64_t i, tra
   t->begin = shard.begin;
   t->end = shard.end;
   t->stored = shard.stored;
-  t->memory = a->offset >= 0 ? zpr_at(c, a->offset) : NULL;
+  t->params = a->params;
   t->state = a->state;
 }
 

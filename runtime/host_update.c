@@ -1,6 +1,6 @@
 /* The optimizer on the host, over state that lives off the device (ZeRO-Offload, arXiv 2101.06840; on disks
- * ZeRO-Infinity, arXiv 2104.07857). Piece after piece: the next one's gradients come from the device, and its state from
- * the disk, while this one is updated; the one before goes back. Gradients that are on the host are read there.
+ * ZeRO-Infinity, arXiv 2104.07857). Piece after piece: the next one's gradients come from the device, and its state
+ * from the disk, while this one is updated; the one before goes back. Gradients that are on the host are read there.
  *
  * A piece's elements stand together in the state; in gradients and parameters stretches of them do: all of a part of
  * the flat buffers, with ZeRO 2 and 3 a rank's shard of a bucket. */
@@ -8,6 +8,7 @@
 #include <string.h>
 #include "device.h"
 #include "state.h"
+#include "param_home.h"
 #include "state_home.h"
 #include "tier.h"
 
@@ -158,8 +159,12 @@ static int64_t send_weights(zpr *c, const zpr_host_update *u, int64_t k) {
     const stretch *s = &u->stretches[i];
     int64_t a = most(s->begin, p.first), b = least(s->end, p.first + p.count);
     if (a >= b) continue;
-    ticket = zpr_copy_up(c, (char *)zpr_at(c, c->stage->params) + (a + s->to_params) * size,
-                         from + (a - p.first) * size, (b - a) * size, 0);
+    int64_t here = most(a, least(b, zpr_params_here(c) - s->to_params)); /* parameters from there on are on the host */
+    if (here < b)
+      memcpy(zpr_param_away_at(c, here + s->to_params), from + (here - p.first) * size, (size_t)((b - here) * size));
+    if (a < here)
+      ticket = zpr_copy_up(c, (char *)zpr_at(c, c->stage->params) + (a + s->to_params) * size,
+                           from + (a - p.first) * size, (here - a) * size, 0);
   }
   return ticket;
 }
@@ -183,7 +188,8 @@ static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
   int64_t real = zpk_real_bytes(w->rule->dtype), size = zpk_bytes(w->rule->dtype);
   int64_t landed = w->c->stage->grads_away.elements > 0 ? grads_here(w->c) : INT64_MAX;
   char *weights = counted_from(p->array[ZPR_WEIGHTS], p->first, real);
-  void *m = counted_from(p->array[ZPR_MOMENT1], p->first, real), *v = counted_from(p->array[ZPR_MOMENT2], p->first, real);
+  void *m = counted_from(p->array[ZPR_MOMENT1], p->first, real),
+       *v = counted_from(p->array[ZPR_MOMENT2], p->first, real);
   for (int64_t i = begin; i < end; i++) {
     const block *b = &w->blocks[i];
     int64_t cut = most(b->begin, least(b->end, landed));
@@ -255,9 +261,8 @@ void zpr_host_update_begin(zpr *c, const zpr_host_update *u) {
     for (int64_t at = most(s->begin, zpr_state_here(c)), n; at < s->end; at += n) {
       n = least(s->end - at, zpr_window_bytes(c) / size);
       char *to = zpr_state_open(c, ZPR_WEIGHTS, at, &n, false);
-      memcpy(to, zpr_window_open(c, (char *)zpr_at(c, c->stage->params) + (at + s->to_params) * size, n * size, true),
-             (size_t)(n * size));
-      zpr_window_close(c);
+      memcpy(to, zpr_params_open(c, at + s->to_params, &n, true), (size_t)(n * size));
+      zpr_params_close(c);
     }
   }
   zpr_state_flush(c);

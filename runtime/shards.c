@@ -13,8 +13,7 @@ zpr_slice zpr_slice_of(zpr *c, const zpr_run *run, int64_t i) {
   return (zpr_slice){begin, begin + size, part.state_begin + (first - part.begin) / part.holders.n};
 }
 
-/* The bucket of flat element `first`. */
-static const zpr_run *find_bucket(const zpr *c, int64_t first, int64_t *i) {
+const zpr_run *zpr_bucket_of(const zpr *c, int64_t first, int64_t *i) {
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
     if (first < run->base || first >= run->base + run->count * run->stride) continue;
@@ -25,20 +24,9 @@ static const zpr_run *find_bucket(const zpr *c, int64_t first, int64_t *i) {
   return NULL;
 }
 
-void zpr_gather_params(zpr *c, int64_t first, void *to) {
-  int64_t i, size = zpk_bytes(c->program->dtype);
-  const zpr_run *run = find_bucket(c, first, &i);
-  zpr_slice shard = zpr_slice_of(c, run, i);
-  zpr_part part = zpr_part_of(c, run->params[0].spread);
-  int64_t count = shard.end - shard.begin;
-  zpr_copy(c, (char *)to + part.place * count * size, (char *)zpr_at(c, c->stage->params) + shard.stored * size,
-           count * size);
-  zpr_group_all_gather(c, &part.holders, ZPR_DATA, to, count);
-}
-
 void zpr_scatter_grads(zpr *c, int64_t first, void *from, bool add) {
   int64_t i, size = zpk_bytes(c->program->dtype);
-  const zpr_run *run = find_bucket(c, first, &i);
+  const zpr_run *run = zpr_bucket_of(c, first, &i);
   zpr_slice shard = zpr_slice_of(c, run, i);
   zpr_part part = zpr_part_of(c, run->params[0].spread);
   int64_t count = shard.end - shard.begin;
@@ -68,7 +56,7 @@ void zpr_zero_shared_shards(zpr *c) {
 /* A tied parameter is a bucket of its own on every stage, with the same shards. */
 void zpr_sum_tied_shards(zpr *c, const zpr_tie *tie, const zpr_group *stages) {
   int64_t i, size = zpk_bytes(c->program->dtype);
-  const zpr_run *run = find_bucket(c, tie->offset[stages->me], &i);
+  const zpr_run *run = zpr_bucket_of(c, tie->offset[stages->me], &i);
   zpr_slice shard = zpr_slice_of(c, run, i);
   char *grads = zpr_at(c, c->stage->grads);
   zpr_group_all_reduce(c, stages, ZPR_TIE, grads + shard.stored * size, shard.end - shard.begin);

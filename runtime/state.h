@@ -22,6 +22,7 @@ struct zpr_state {
   zpr_tier *tier;
   struct zpr_state_home *state_home; /* state_home.c; NULL: not used yet */
   zpr_saving *saving;
+  int64_t fetched; /* param_home.c: the last copy that brings parameters */
   zpr_updater *updater;
   zpr_partial *partial;
   zpr_log *log;

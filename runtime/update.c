@@ -10,13 +10,14 @@
 #include <string.h>
 #include "compress.h"
 #include "state.h"
+#include "param_home.h"
 #include "state_home.h"
 
 struct zpr_updater {
   int64_t n, room;
   zpr_block *blocks;
-  double *squares;       /* per block */
-  int64_t n_here;        /* blocks whose state is on the device, cut where it ends */
+  double *squares; /* per block */
+  int64_t n_here;  /* blocks whose state is on the device, cut where it ends */
   zpr_block *here;
   zpr_host_update *away; /* the others; NULL: none */
 };
@@ -83,15 +84,16 @@ static void add_param(zpr *c, const zpr_run *run, int64_t i, const zpr_param *pa
   }
 }
 
-/* The optimizer's blocks on the device and on the host. The norm takes them uncut, so that it has the same bits whatever
- * left. */
+/* The optimizer's blocks on the device and on the host. The norm takes them uncut, so that it has the same bits
+ * whatever left. */
 static void split_blocks(zpr *c) {
   zpr_updater *u = c->state->updater;
-  int64_t end = zpr_state_here(c);
+  int64_t end = zpr_state_here(c), params_end = zpr_params_here(c);
   u->here = zpr_alloc(c, (size_t)u->n + 1, sizeof *u->here);
   for (int64_t i = 0; i < u->n; i++) {
     zpr_block b = u->blocks[i];
     if (b.end + b.to_state > end) b.end = end - b.to_state;
+    if (b.end + b.to_params > params_end) b.end = params_end - b.to_params;
     if (b.begin < b.end) u->here[u->n_here++] = b;
   }
   u->away = zpr_host_update_open(c, u->blocks, u->n);
@@ -191,6 +193,7 @@ void zpr_update_begin(zpr *c) { zpr_host_update_begin(c, c->state->updater->away
 static void update_here(zpr *c, void *arg) {
   const zpr_updater *u = c->state->updater;
   zpr_update_blocks(c, u->here, u->n_here, arg);
+  zpr_update_params_away(c, u->blocks, u->n, arg);
 }
 
 static void update(zpr *c, double lr, double grad_scale) {

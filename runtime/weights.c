@@ -9,6 +9,7 @@
 #include <string.h>
 #include "device.h"
 #include "state.h"
+#include "param_home.h"
 #include "state_home.h"
 
 typedef struct split {
@@ -70,7 +71,7 @@ const char *zpr_instance_name(char *buf, size_t size, const char *pattern, int64
 /* What is initialised: the weights of the flat buffers, or this rank's shards of their f32 master copy. */
 typedef struct init_target {
   zpk_dtype dtype;
-  char *memory;   /* NULL: the master copy, wherever it is */
+  bool master;    /* the f32 copy */
   zpr_slice kept; /* elements of the flat buffers that are there */
 } init_target;
 
@@ -114,14 +115,14 @@ static void init_piece(void *arg, int64_t local, int64_t global, int64_t count) 
   for (int64_t at = begin, n; at < end; at += n) {
     int64_t stored = a->to.kept.stored + at - a->to.kept.begin;
     n = end - at < most ? end - at : most;
-    a->values = a->to.memory ? zpr_window_open(c, a->to.memory + stored * size, n * size, false)
-                             : zpr_state_open(c, ZPR_WEIGHTS, stored, &n, false);
+    a->values =
+        a->to.master ? zpr_state_open(c, ZPR_WEIGHTS, stored, &n, false) : zpr_params_open(c, stored, &n, false);
     a->global = global + at - local;
     zpr_parallel(c, n, 1024, init_range, a);
-    if (a->to.memory)
-      zpr_window_close(c);
-    else
+    if (a->to.master)
       zpr_state_close(c);
+    else
+      zpr_params_close(c);
   }
 }
 
@@ -132,10 +133,10 @@ static void init_param(zpr *c, const zpr_run *run, int64_t i, int k) {
   zpr_slice all = {0, stage->flat_elements, 0}, shard = mixed || sharded ? zpr_slice_of(c, run, i) : all;
   init_args a = {.c = c, .param = &run->params[k]};
   a.name_hash = hash_name(zpr_instance_name(name, sizeof name, run->params[k].name, run->first + i));
-  a.to = (init_target){c->program->dtype, zpr_at(c, stage->params), sharded ? shard : all};
+  a.to = (init_target){c->program->dtype, false, sharded ? shard : all};
   zpr_param_pieces(c, run, i, k, init_piece, &a);
   if (!mixed) return;
-  a.to = (init_target){ZPK_F32, NULL, shard};
+  a.to = (init_target){ZPK_F32, true, shard};
   zpr_param_pieces(c, run, i, k, init_piece, &a);
 }
 
@@ -143,7 +144,7 @@ void zpr_init_weights(zpr *c) {
   const zpr_stage *stage = c->stage;
   int64_t size = zpk_bytes(c->program->dtype);
   /* Alignment gaps take part in collectives: they are zero from the start, like the state. */
-  zpr_zero(c, zpr_at(c, stage->params), (c->program->zero >= 3 ? stage->shard_elements : stage->flat_elements) * size);
+  zpr_params_zero(c);
   zpr_zero(c, zpr_at(c, stage->grads), (c->program->zero >= 2 ? stage->shard_elements : stage->flat_elements) * size);
   zpr_state_zero(c);
   if (c->program->freeze_step > 0) {

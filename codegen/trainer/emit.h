@@ -43,6 +43,14 @@ void zp_emit_program(zp_emit *e); /* the zpr_program table and main */
 /* Do chunks of some stage take their slots from one pool? */
 bool zp_emit_pools(const zp_emit *e);
 
+/* params.c: plans whose parameters leave the device, at least in part. */
+bool zp_emit_params_leave(const zp_emit *e);
+/* Where a unit's parameters come to, and how: params_of, fetch. */
+void zp_emit_fetch(zp_emit *e);
+/* Inside a walk: before its first unit, and before unit j works. first, next, there_is: C text. */
+void zp_emit_params_begin(zp_emit *e, const char *first);
+void zp_emit_params_next(zp_emit *e, const char *next, const char *there_is);
+
 /* saved.c: plans whose saved values leave the device, at least in part. */
 bool zp_emit_saved_leave(const zp_emit *e);
 /* Where units work and where their saved values are then: ring_of, input_of, saved_of. */

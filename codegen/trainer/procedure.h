@@ -18,6 +18,7 @@ typedef struct zp_frame {
   bool backward;     /* it yields gradients of weights */
   zp_bucket *bucket; /* ZeRO 2 and 3: what moves over the data ranks */
   int n_buckets;
+  bool scatters;     /* its gradients, too, stand in buckets */
 } zp_frame;
 
 const char *zp_frame_name(const zp_frame *f, int buffer);
@@ -37,6 +38,8 @@ void zp_emit_find_buckets(zp_frame *f, int segment);
 /* Address of a unit's own parameters (param -1) or of a shared one behind `base`, as C text; NULL: it has none. Arena.
  */
 const char *zp_frame_gathered(const zp_frame *f, int param, bool spread, const char *base);
+/* The first element of a bucket in the flat buffers, as C text. Arena. */
+const char *zp_frame_first_element(const zp_frame *f, int bucket);
 void zp_emit_gathers(zp_frame *f);
 void zp_emit_zeroed_gradients(zp_frame *f);
 void zp_emit_scatters(zp_frame *f);

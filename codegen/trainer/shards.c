@@ -5,7 +5,8 @@
 
 void zp_emit_find_buckets(zp_frame *f, int segment) {
   f->bucket = ZP_NEW_ARRAY(f->e->arena, zp_bucket, 2 + f->e->lowered->shared.len);
-  if (f->e->program->choice.zero >= 2)
+  f->scatters = f->e->program->choice.zero >= 2;
+  if (f->scatters || zp_moves_params(&f->e->program->choice))
     f->n_buckets = zp_unit_buckets(f->e->lowered, &f->e->program->choice, segment, f->bucket);
 }
 
@@ -24,24 +25,25 @@ const char *zp_frame_gathered(const zp_frame *f, int param, bool spread, const c
   return bucket ? place(f, base, bucket->at) : NULL;
 }
 
-/* Its first element in the flat buffers, as C text. */
-static const char *first_element(const zp_frame *f, const zp_bucket *b) {
+const char *zp_frame_first_element(const zp_frame *f, int bucket) {
+  const zp_bucket *b = &f->bucket[bucket];
   if (b->param >= 0)
     return zp_format(f->e->arena, "s->%s", zp_emit_identifier(f->e->arena, f->model->params.data[b->param].name));
   return b->spread ? "u->spread_base" : "u->base";
 }
 
 void zp_emit_gathers(zp_frame *f) {
-  if (f->e->program->choice.zero < 3 || f->n_buckets == 0) return;
-  zp_buf_line(&f->e->out, "/* Parameters: from the data ranks' shards. */");
+  if (!zp_moves_params(&f->e->program->choice) || f->n_buckets == 0) return;
+  zp_buf_line(&f->e->out, zp_emit_params_leave(f->e) ? "/* Parameters: what is on the device; the rest has come. */"
+                                                     : "/* Parameters: from the data ranks' shards. */");
   for (int i = 0; i < f->n_buckets; i++)
-    zp_buf_line(&f->e->out, "zpr_gather_params(c, %s, %s); /* %lld elements */", first_element(f, &f->bucket[i]),
+    zp_buf_line(&f->e->out, "zpr_gather_params(c, %s, %s); /* %lld elements */", zp_frame_first_element(f, i),
                 place(f, "w", f->bucket[i].at), ZP_LL(f->bucket[i].elements));
 }
 
 void zp_emit_zeroed_gradients(zp_frame *f) {
   const zp_graph *g = f->seg->graph;
-  for (int i = 0; i < g->params.len && f->n_buckets > 0; i++) {
+  for (int i = 0; i < g->params.len && f->scatters; i++) {
     int param = g->params.data[i].param;
     int64_t offset = f->seg->param_offset[i];
     const zp_bucket *bucket = find(f, offset < 0 ? param : -1, f->e->lowered->sharding->param[param].spread);
@@ -53,12 +55,12 @@ void zp_emit_zeroed_gradients(zp_frame *f) {
 }
 
 void zp_emit_scatters(zp_frame *f) {
-  if (f->n_buckets == 0) return;
+  if (!f->scatters || f->n_buckets == 0) return;
   zp_buf_line(&f->e->out, "/* Gradients: every data rank keeps the sum of its shard. */");
   for (int i = 0; i < f->n_buckets; i++) {
     const zp_bucket *b = &f->bucket[i];
     bool always = b->param >= 0 && f->e->lowered->zero_first[b->param]; /* other units may have been first */
-    zp_buf_line(&f->e->out, "zpr_scatter_grads(c, %s, %s, %s); /* %lld elements */", first_element(f, b),
+    zp_buf_line(&f->e->out, "zpr_scatter_grads(c, %s, %s, %s); /* %lld elements */", zp_frame_first_element(f, i),
                 place(f, "g", b->at), always ? "true" : "mb > 0", ZP_LL(b->elements));
   }
 }

@@ -115,8 +115,10 @@ static int shared_params(const zp_emit *e, const zp_stage *st, bool spread) {
   return n;
 }
 
-/* With ZeRO 2 and 3 every shared parameter is a bucket, a run of its own. */
-static bool moves_alone(const zp_emit *e) { return e->program->choice.zero >= 2; }
+/* Where parameters or gradients move in buckets every shared parameter is one, a run of its own. */
+static bool moves_alone(const zp_emit *e) {
+  return e->program->choice.zero >= 2 || zp_moves_params(&e->program->choice);
+}
 
 static void emit_params(zp_emit *e) {
   for (int k = 0; k < 2 * e->lowered->n_segments; k++) {
@@ -214,6 +216,10 @@ static void emit_away(zp_emit *e, const zp_stage *st) {
   if (st->grads_gone > 0)
     zp_buf_line(&e->out, "     .grads_away = {.elements = %lld, .host = %lld},", LL(st->grads_gone),
                 LL(st->host_grads));
+  if (st->params_gone > 0)
+    zp_buf_line(&e->out,
+                "     .params_away = {.elements = %lld, .host = %lld}, .param_ring = %lld, .bucket_elements = %lld,",
+                LL(st->params_gone), LL(st->host_params), LL(st->at_param_ring), LL(st->bucket_elements));
   if (st->window_elements > 0)
     zp_buf_line(&e->out,
                 "     .window_elements = %lld, .state_windows = %lld, .landing = %lld, .leaving = %lld, /* of the "
@@ -226,7 +232,8 @@ static void emit_stages(zp_emit *e) {
   for (int s = 0; s < e->program->choice.pipeline; s++) {
     const zp_stage *st = &e->program->stages[s];
     zp_buf_line(&e->out, "    {.arena_bytes = %lld, .params = %lld, .grads = %lld, .moment1 = %lld, .moment2 = %lld,",
-                LL(st->arena_bytes), LL(st->at_params), LL(st->at_grads), LL(st->at_moment1), LL(st->at_moment2));
+                LL(st->arena_bytes), LL(st->at_params < 0 ? 0 : st->at_params), LL(st->at_grads), LL(st->at_moment1),
+                LL(st->at_moment2));
     zp_buf_line(&e->out, "     .master = %lld, .products = %lld,", LL(st->at_master), LL(st->at_products));
     zp_buf_line(
         &e->out,

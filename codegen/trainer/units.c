@@ -124,6 +124,7 @@ static void emit_unit(zp_emit *e, bool pending) {
   zp_buf_line(&e->out, "    unit u = {.layer = r->first + i, .base = r->base + i * r->stride,%s .saved = %s};",
               spread ? " .spread_base = r->spread_base + i * r->spread_stride," : "",
               zp_emit_saved_leave(e) ? "ring_of(c, s, j)" : "slot + r->saved + i * r->saved_stride");
+  if (zp_emit_params_leave(e)) zp_buf_line(&e->out, "    u.w = params_of(c, s, j);");
   if (pending) zp_buf_line(&e->out, "    u.pending = pending + r->pending + i * r->pending_stride;");
 }
 
@@ -163,6 +164,7 @@ static void emit_forward(zp_emit *e) {
   if (pipe)
     zp_buf_line(out, "  if (s->in_elements > 0) zpr_recv(c, %s, true, %s, s->in_elements, mb);", chunk,
                 input_at(e, "0"));
+  zp_emit_params_begin(e, "0");
   zp_buf_line(out, "  for (int64_t j = 0; j < s->n_units; j++) {");
   zp_buf_line(out, "    int64_t i;");
   zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
@@ -171,6 +173,7 @@ static void emit_forward(zp_emit *e) {
   zp_buf_line(out, "    if (j + 1 < s->n_units) u.y = %s;", input_at(e, "j + 1"));
   if (pipe) emit_send_place(e, true);
   zp_emit_saved_make_room(e);
+  zp_emit_params_next(e, "j + 1", "j + 1 < s->n_units");
   emit_dispatch(e, ZP_PASS_FORWARD);
   zp_emit_saved_put(e);
   zp_buf_line(out, "  }");
@@ -195,6 +198,7 @@ static void emit_backward(zp_emit *e) {
     zp_buf_line(out, "  if (s->out_elements > 0) zpr_recv(c, %s, false, %s, s->out_elements, mb);", chunk,
                 split ? "gradient_of(c, s, pending, s->n_units - 1)" : "at(c->arena, s->grad[0])");
   zp_emit_saved_begin(e);
+  zp_emit_params_begin(e, "s->n_units - 1");
   zp_buf_line(out, "  for (int64_t j = s->n_units - 1; j >= 0; j--) {");
   zp_buf_line(out, split ? "    int64_t i;" : "    int64_t i, turn = (s->n_units - 1 - j) %% 2;");
   zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
@@ -209,6 +213,7 @@ static void emit_backward(zp_emit *e) {
   }
   if (pipe) emit_send_place(e, false);
   zp_emit_saved_get(e);
+  zp_emit_params_next(e, "j - 1", "j > 0");
   emit_dispatch(e, split ? ZP_PASS_INPUTS : ZP_PASS_BACKWARD);
   zp_buf_line(out, "  }");
   if (zp_emit_pools(e) && !split) zp_buf_line(out, "  leave_slot(chunk, mb);");
@@ -240,6 +245,7 @@ static void emit_weights(zp_emit *e) {
 
 void zp_emit_walks(zp_emit *e) {
   emit_walk(e);
+  zp_emit_fetch(e);
   if (splits(e)) emit_pending(e);
   emit_forward(e);
   emit_backward(e);

@@ -25,10 +25,46 @@ static void add_update(const zp_program *p, const zp_stage *s, int64_t ranks, zp
   int64_t state_bytes = l->state_bytes + (l->compute_bytes == 2 ? 0 : l->param_bytes);
   int64_t down = s->state_gone > s->grads_gone ? s->state_gone - s->grads_gone : 0;
   moves->down += ranks * down * l->grad_bytes;
-  moves->up += ranks * s->state_gone * l->param_bytes;
+  /* Elements of which the parameters are off the device, too, are the last ones of either: nothing goes up. On the
+   * device they are updated in a ring, to which they come and from which they go. */
+  int64_t both = s->state_gone < s->params_gone ? s->state_gone : s->params_gone;
+  moves->up += ranks * (s->state_gone - both + s->params_gone - both) * l->param_bytes;
+  moves->down += ranks * (s->params_gone - both) * l->param_bytes;
   if (s->file_state < 0) return;
   moves->read += ranks * zp_round_up(s->state_gone, ZP_PAGE_BYTES / 2) * state_bytes;
   moves->written += ranks * zp_round_up(s->state_gone, ZP_PAGE_BYTES / 2) * state_bytes;
+}
+
+/* Elements at the end of those that a rank has, of the bucket at flat element `first`. */
+static int64_t bucket_away(const zp_choice *c, const zp_stage *s, int64_t first, const zp_bucket *b) {
+  int64_t held = c->zero >= 3 ? s->shard_elements : s->flat_elements, start = 0, part = 0, holders = 1;
+  if (c->zero >= 3) {
+    holders = b->spread ? c->data / zp_expert_ranks(c) : c->data;
+    start = b->spread ? s->flat_elements - s->spread_elements : 0;
+    part = b->spread ? s->shard_elements - s->spread_shard_elements : 0;
+  }
+  int64_t begin = part + (first - start) / holders, end = begin + b->elements / holders, here = held - s->params_gone;
+  if (begin < here) begin = here;
+  return begin < end ? end - begin : 0;
+}
+
+/* Parameters come before either pass of a unit. */
+static void add_params(const zp_program *p, const zp_stage *s, int64_t ranks, zp_moves *moves) {
+  const zp_lowered *l = zp_program_lowered(p, s->index);
+  zp_bucket *bucket = ZP_NEW_ARRAY(p->arena, zp_bucket, 2 + l->shared.len);
+  int64_t elements = 0;
+  if (s->params_gone == 0) return;
+  for (int r = 0; r < s->runs.len; r++) {
+    const zp_run *run = &s->runs.data[r];
+    int n = zp_unit_buckets(l, &p->choice, run->segment, bucket);
+    for (int64_t i = 0; i < run->count; i++)
+      for (int b = 0; b < n; b++) {
+        int64_t own = bucket[b].spread ? run->spread_base + i * run->spread_stride : run->base + i * run->stride;
+        int64_t first = bucket[b].param >= 0 ? zp_stage_shared(s, bucket[b].param) : own;
+        elements += bucket_away(&p->choice, s, first, &bucket[b]);
+      }
+  }
+  moves->up += ranks * p->microbatches * 2 * elements * l->param_bytes;
 }
 
 zp_moves zp_program_moves(const zp_program *program) {
@@ -37,6 +73,7 @@ zp_moves zp_program_moves(const zp_program *program) {
   int64_t ranks = (int64_t)c->tensor * c->data;
   for (int s = 0; s < c->pipeline; s++) {
     add_saved(program, &program->stages[s], ranks, &moves);
+    add_params(program, &program->stages[s], ranks, &moves);
     add_update(program, &program->stages[s], ranks, &moves);
   }
   return moves;

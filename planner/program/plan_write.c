@@ -158,7 +158,9 @@ static void set_arena(zp_json *o, const zp_stage *s) {
                {"host_leaving", s->host_leaving},
                {"host_state", s->host_state},
                {"file_state", s->file_state},
-               {"host_grads", s->host_grads}};
+               {"host_grads", s->host_grads},
+               {"params_gone", s->params_gone},
+               {"host_params", s->host_params}};
   for (size_t i = 0; i < sizeof field / sizeof *field; i++) zp_json_set_int(a, field[i].key, field[i].value);
 }
 

@@ -225,6 +225,8 @@ static void place_away(placing *p, int64_t saved_away) {
   place_state_away(p, m);
   p->s->host_grads = p->grads.away > 0 ? m->host : -1;
   put_away(m, home[ZP_STATE_GRADIENTS].tier, p->grads.away * l->grad_bytes, bucket * l->grad_bytes);
+  p->s->params_gone = p->params.away;
+  p->s->host_params = p->params.away > 0 && home[ZP_STATE_PARAMS].tier == ZP_TIER_HOST ? m->host : -1;
   put_away(m, home[ZP_STATE_PARAMS].tier, p->params.away * l->param_bytes, bucket * l->param_bytes);
   bool disk = home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME;
   if (saved_away > 0 && disk) {

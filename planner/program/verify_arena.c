@@ -150,8 +150,8 @@ static void add_away(zp_verifier *v, int s, zp_state state, int64_t bytes, int64
 
 /* Optimizer state off the device, and what its update goes through. */
 typedef struct state_home {
-  int64_t state, grads, window;                 /* elements */
-  int64_t landing, leaving, place, file, gradients; /* bytes; -1: absent */
+  int64_t state, grads, params, window;                        /* elements */
+  int64_t landing, leaving, place, file, gradients, params_at; /* bytes; -1: absent */
 } state_home;
 
 static int64_t on_host(zp_verifier *v, int s, int64_t bytes) {
@@ -180,9 +180,10 @@ static void check_state_home(zp_verifier *v, int s, const zp_json *a, const stat
   const struct {
     const char *key;
     int64_t want;
-  } claims[] = {{"state_gone", h->state},      {"grads_gone", h->grads},     {"window_elements", h->window},
-                {"host_landing", h->landing},  {"host_leaving", h->leaving}, {"host_state", h->place},
-                {"file_state", h->file},       {"host_grads", h->gradients}};
+  } claims[] = {{"state_gone", h->state},     {"grads_gone", h->grads},     {"window_elements", h->window},
+                {"host_landing", h->landing}, {"host_leaving", h->leaving}, {"host_state", h->place},
+                {"file_state", h->file},      {"host_grads", h->gradients}, {"params_gone", h->params},
+                {"host_params", h->params_at}};
   for (size_t i = 0; i < sizeof claims / sizeof *claims; i++)
     if (zp_claim(a, claims[i].key) != claims[i].want)
       zp_find(v, "stage %d: %s is %lld, the file says %lld", s, claims[i].key, LL(claims[i].want),
@@ -211,6 +212,8 @@ static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, c
   held.grad_ring = grads_away > 0 ? 2 : c->zero >= 2 ? 1 + ahead : 0;
   held.home = add_state_away(v, s, state_away, grads_away, bucket, state_bytes);
   add_away(v, s, ZP_STATE_GRADIENTS, grads_away * cb, bucket * cb);
+  held.home.params = params_away;
+  held.home.params_at = params_away > 0 && c->home[ZP_STATE_PARAMS].tier == ZP_TIER_HOST ? v->host[s] : -1;
   add_away(v, s, ZP_STATE_PARAMS, params_away * cb, bucket * cb);
   bool disk = v->choice.home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME;
   if (saved_away > 0 && disk) {

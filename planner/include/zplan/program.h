@@ -245,6 +245,7 @@ typedef struct zp_stage {
    * each; state on disks comes and goes through state_windows. On host and disk a piece has its weights, then moments. */
   int64_t state_gone, grads_gone, window_elements, state_windows;
   int64_t host_landing, host_leaving, host_state, file_state, host_grads;
+  int64_t params_gone, host_params; /* the same of parameters: elements, byte place in the host arena */
   zp_memory memory;        /* sums to arena_bytes, and what is outside */
 } zp_stage;
 

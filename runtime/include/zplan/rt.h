@@ -78,6 +78,8 @@ typedef struct zpr_stage {
   int64_t products;      /* bf16 on CPU ranks: ZPR_MAX_WORKERS tiles of ZPR_PRODUCT_BYTES; else -1 */
   int64_t error, server_error; /* 1-bit Adam: what worker and server side still owe, f32 [flat_elements], [flat_elements / data] */
   int64_t scratch, scratch_bytes; /* free between steps: where partial gradients travel together */
+  zpr_away params_away; /* of the elements of `params`, on the host alone */
+  int64_t param_ring, bucket_elements; /* then: byte of the arena with two buffers, elements of each */
   zpr_away state_away, grads_away; /* of shard_elements of optimizer state, weights included; of the gradients */
   /* The update on the host works on so many elements at once; gradients land and rounded weights leave in two windows each,
    * bytes of the host arena; state on disks passes through state_windows, which state_away.host has. */
@@ -284,6 +286,11 @@ void zpr_return_slots(zpr *c, const void *in, int64_t samples, int64_t experts, 
 /* Collective over the data ranks that hold the same. The bucket that begins at flat element `first` (zpr_run), from the
  * shards of these ranks to all of it at `to` (zero == 3). */
 void zpr_gather_params(zpr *c, int64_t first, void *to);
+/* Parameters that are off the device (params_away): starts to bring what this rank has of the bucket to its place at `to`,
+ * for which zpr_gather_params then does the rest, also with zero == 0. Not collective. */
+void zpr_fetch_params(zpr *c, int64_t first, void *to);
+/* Work that the device is given from now on finds all that was fetched. */
+void zpr_await_params(zpr *c);
 /* Sums the bucket's gradients `from` over these ranks; this rank's shard of the sum replaces the one that it has, or is
  * added to it (zero >= 2). Overwrites `from`. Padding counts as zero. */
 void zpr_scatter_grads(zpr *c, int64_t first, void *from, bool add);
