@@ -7,8 +7,9 @@
  * takes as long as the slowest of computing and links; what exceeds computing is exposed. Collectives keep some
  * multiprocessors from computing while they run, copies none. What the first unit of an action needs and what the last
  * one made overlap with nothing. Of saved values that leave in part, the rest moves between the buffer where the unit
- * works and its slot, between kernels. A part of saved values is counted without its rounding to 256 bytes. Left out:
- * prefetch from one action into the next, contention between links and for memory. */
+ * works and its slot, between kernels. A part of saved values is counted without its rounding to 256 bytes,
+ * and parts of parameters and gradients as if every unit had the same share elsewhere: they are the stage's last ones.
+ * Left out: prefetch from one action into the next, contention between links and for memory. */
 #include <math.h>
 #include "constants.h"
 #include "cost.h"
