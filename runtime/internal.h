@@ -60,6 +60,10 @@ zpr_group zpr_axis_group(zpr *c, zpr_axis axis);
 zpr_group zpr_tie_group(zpr *c, int tie);
 /* Members of an expert group. */
 static inline int zpr_expert_ranks(const zpr_program *program) { return program->expert > 1 ? program->expert : 1; }
+/* Do units hand their gradients over in buckets? */
+static inline bool zpr_moves_gradients(const zpr_program *program) {
+  return program->zero >= 2 || program->moves_gradients;
+}
 /* The data ranks that hold the same experts. */
 zpr_group zpr_replica_group(zpr *c);
 void zpr_comm_init(zpr *c, int *argc, char ***argv);
@@ -231,6 +235,7 @@ typedef struct zpr_totals {
   int64_t steps;                       /* run by this process */
   double median_step_ms;
   int64_t sent_bytes[ZPR_AXIS_COUNT];  /* by this rank, in training steps only */
+  int64_t moved_bytes[ZPR_MOVE_COUNT]; /* likewise */
 } zpr_totals;
 /* Prints the table and the "end" event. With --check-memory: false when a peak or a byte count differs from the plan's. Collective. */
 bool zpr_summary(zpr *c, const zpr_totals *totals);

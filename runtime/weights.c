@@ -8,6 +8,7 @@
 #include <assert.h>
 #include <string.h>
 #include "device.h"
+#include "host_grads.h"
 #include "state.h"
 #include "state_home.h"
 
@@ -144,7 +145,7 @@ void zpr_init_weights(zpr *c) {
   int64_t size = zpk_bytes(c->program->dtype);
   /* Alignment gaps take part in collectives: they are zero from the start, like the state. */
   zpr_zero(c, zpr_at(c, stage->params), (c->program->zero >= 3 ? stage->shard_elements : stage->flat_elements) * size);
-  zpr_zero(c, zpr_at(c, stage->grads), (c->program->zero >= 2 ? stage->shard_elements : stage->flat_elements) * size);
+  zpr_zero_gradients(c, 0, c->program->zero >= 2 ? stage->shard_elements : stage->flat_elements);
   zpr_state_zero(c);
   if (c->program->freeze_step > 0) {
     zpr_zero(c, zpr_at(c, stage->error), stage->flat_elements * 4);

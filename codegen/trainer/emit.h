@@ -43,6 +43,11 @@ void zp_emit_program(zp_emit *e); /* the zpr_program table and main */
 /* Do chunks of some stage take their slots from one pool? */
 bool zp_emit_pools(const zp_emit *e);
 
+/* Do gradients leave the device, at least in part? */
+static inline bool zp_gradients_leave(const zp_emit *e) {
+  return e->program->choice.home[ZP_STATE_GRADIENTS].eighths > 0;
+}
+
 /* saved.c: plans whose saved values leave the device, at least in part. */
 bool zp_emit_saved_leave(const zp_emit *e);
 /* Where units work and where their saved values are then: ring_of, input_of, saved_of. */

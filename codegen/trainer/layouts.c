@@ -46,7 +46,7 @@ static void emit_layout_type(zp_emit *e, int max_runs) {
                 e->program->choice.home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME ? "in the rank's file"
                                                                                    : "in the host's memory");
   }
-  if (e->program->choice.zero >= 2)
+  if (zp_moves_buckets(&e->program->choice))
     zp_buf_line(out, "  int64_t param_ring, grad_ring; /* parameters of the unit at work, gathered; its gradients */");
   zp_buf_line(out, "  int64_t in_elements, out_elements; /* of one message from below and to above */");
   for (int p = 0; p < e->model->params.len; p++)
@@ -133,7 +133,7 @@ static void emit_layout(zp_emit *e, int s, int k) {
               LL(st->at_carry[0]), LL(st->at_carry[1]), LL(st->at_grad[0]), LL(st->at_grad[1]),
               LL(zp_stage_send_at(c, st, k, true)), LL(zp_stage_send_at(c, st, k, false)));
   emit_chunk_fields(e, st, k);
-  if (c->zero >= 2)
+  if (zp_moves_buckets(c))
     zp_buf_line(out, "     .param_ring = %lld, .grad_ring = %lld,", LL(st->at_param_ring), LL(st->at_grad_ring));
   zp_buf_printf(out, "     .in_elements = %lld, .out_elements = %lld,", LL(message_elements(e, part)),
                 LL(message_elements(e, part + 1)));

@@ -5,7 +5,7 @@
 
 void zp_emit_find_buckets(zp_frame *f, int segment) {
   f->bucket = ZP_NEW_ARRAY(f->e->arena, zp_bucket, 2 + f->e->lowered->shared.len);
-  if (f->e->program->choice.zero >= 2)
+  if (zp_moves_buckets(&f->e->program->choice))
     f->n_buckets = zp_unit_buckets(f->e->lowered, &f->e->program->choice, segment, f->bucket);
 }
 

@@ -115,8 +115,8 @@ static int shared_params(const zp_emit *e, const zp_stage *st, bool spread) {
   return n;
 }
 
-/* With ZeRO 2 and 3 every shared parameter is a bucket, a run of its own. */
-static bool moves_alone(const zp_emit *e) { return e->program->choice.zero >= 2; }
+/* Where parameters or gradients move, every shared parameter is a bucket, a run of its own. */
+static bool moves_alone(const zp_emit *e) { return zp_moves_buckets(&e->program->choice); }
 
 static void emit_params(zp_emit *e) {
   for (int k = 0; k < 2 * e->lowered->n_segments; k++) {
@@ -212,8 +212,8 @@ static void emit_away(zp_emit *e, const zp_stage *st) {
     zp_buf_line(&e->out, "     .state_away = {.elements = %lld, .on_disk = %s, .host = %lld, .file = %lld},",
                 LL(st->state_gone), on_disk(e, ZP_STATE_OPTIMIZER), LL(st->host_state), LL(st->file_state));
   if (st->grads_gone > 0)
-    zp_buf_line(&e->out, "     .grads_away = {.elements = %lld, .host = %lld},", LL(st->grads_gone),
-                LL(st->host_grads));
+    zp_buf_line(&e->out, "     .grads_away = {.elements = %lld, .host = %lld}, .bucket_elements = %lld,",
+                LL(st->grads_gone), LL(st->host_grads), LL(st->bucket_elements));
   if (st->window_elements > 0)
     zp_buf_line(&e->out,
                 "     .window_elements = %lld, .state_windows = %lld, .landing = %lld, .leaving = %lld, /* of the "
