@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "device.h"
+#include "host_grads.h"
 #include "state.h"
 #include "param_home.h"
 #include "state_home.h"
@@ -128,14 +129,11 @@ static char *turn(zpr *c, int64_t windows, int64_t k) {
   return (char *)zpr_host_at(c, windows) + k % 2 * c->stage->window_elements * zpk_bytes(c->program->dtype);
 }
 
-/* Elements of the gradients that are on the device: the first ones. */
-static int64_t grads_here(const zpr *c) { return c->stage->shard_elements - c->stage->grads_away.elements; }
-
 /* The gradients of a piece that are on the device. */
 static int64_t fetch_gradients(zpr *c, const zpr_host_update *u, int64_t k) {
   zpr_piece_of_state p = zpr_state_piece(c, k);
   int64_t size = zpk_bytes(c->program->dtype), ticket = 0, end = p.first + p.count;
-  if (c->stage->grads_away.elements > 0) end = least(end, grads_here(c));
+  if (c->stage->grads_away.elements > 0) end = least(end, zpr_gradients_here(c));
   for (int64_t i = 0; i < u->n_stretches; i++) {
     const stretch *s = &u->stretches[i];
     int64_t a = most(s->begin, p.first), b = least(s->end, end);
@@ -186,7 +184,7 @@ static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
   const work *w = arg;
   const zpr_piece_of_state *p = &w->piece;
   int64_t real = zpk_real_bytes(w->rule->dtype), size = zpk_bytes(w->rule->dtype);
-  int64_t landed = w->c->stage->grads_away.elements > 0 ? grads_here(w->c) : INT64_MAX;
+  int64_t landed = w->c->stage->grads_away.elements > 0 ? zpr_gradients_here(w->c) : INT64_MAX;
   char *weights = counted_from(p->array[ZPR_WEIGHTS], p->first, real);
   void *m = counted_from(p->array[ZPR_MOMENT1], p->first, real),
        *v = counted_from(p->array[ZPR_MOMENT2], p->first, real);
@@ -211,7 +209,7 @@ static void update_piece(zpr *c, const zpr_host_update *u, const zpk_update *rul
   work w = {.c = c, .rule = rule, .piece = zpr_state_piece(c, k), .blocks = u->blocks + u->first[k]};
   w.landed = turn(c, s->landing, k);
   if (s->grads_away.elements > 0)
-    w.at_home = (char *)zpr_host_at(c, s->grads_away.host) + (w.piece.first - grads_here(c)) * size;
+    w.at_home = (char *)zpr_host_at(c, s->grads_away.host) + (w.piece.first - zpr_gradients_here(c)) * size;
   zpr_parallel(c, u->first[k + 1] - u->first[k], 1, update_blocks, &w);
   if (c->program->dtype != ZPK_BF16) return;
   w.rounded = turn(c, s->leaving, k);

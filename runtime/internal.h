@@ -60,6 +60,10 @@ zpr_group zpr_axis_group(zpr *c, zpr_axis axis);
 zpr_group zpr_tie_group(zpr *c, int tie);
 /* Members of an expert group. */
 static inline int zpr_expert_ranks(const zpr_program *program) { return program->expert > 1 ? program->expert : 1; }
+/* Do units hand their gradients over in buckets? */
+static inline bool zpr_moves_gradients(const zpr_program *program) {
+  return program->zero >= 2 || program->moves_gradients;
+}
 /* The data ranks that hold the same experts. */
 zpr_group zpr_replica_group(zpr *c);
 void zpr_comm_init(zpr *c, int *argc, char ***argv);

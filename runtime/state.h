@@ -20,6 +20,7 @@ struct zpr_state {
   zpr_pool *pool;
   zpr_device *device;
   zpr_tier *tier;
+  struct zpr_landing *landing;       /* host_grads.c; likewise */
   struct zpr_state_home *state_home; /* state_home.c; NULL: not used yet */
   zpr_saving *saving;
   int64_t fetched; /* param_home.c: the last copy that brings parameters */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "compress.h"
+#include "host_grads.h"
 #include "state.h"
 #include "param_home.h"
 #include "state_home.h"
@@ -119,6 +120,7 @@ void zpr_update_close(zpr *c) {
   free(u->squares);
   free(u->here);
   zpr_host_update_close(u->away);
+  zpr_landing_close(c);
   free(c->state->state_home);
   c->state->state_home = NULL;
   free(u);
@@ -130,7 +132,7 @@ void zpr_update_close(zpr *c) {
 void zpr_begin_step(zpr *c) {
   int64_t size = zpk_bytes(c->program->dtype);
   char *grads = zpr_at(c, c->stage->grads);
-  if (c->program->zero >= 2) {
+  if (zpr_moves_gradients(c->program)) {
     zpr_zero_shared_shards(c);
     return;
   }
@@ -151,14 +153,16 @@ void zpr_begin_step(zpr *c) {
 static void reduce_gradients(zpr *c) {
   char *grads = zpr_at(c, c->stage->grads);
   int zero = c->program->zero;
+  bool moved = zpr_moves_gradients(c->program);
   int64_t size = zpk_bytes(c->program->dtype);
+  zpr_land_gradients(c);
   for (int i = 0; i < c->program->n_ties; i++) {
     const zpr_tie *tie = &c->program->ties[i];
     zpr_group g = zpr_tie_group(c, i);
-    if (g.n > 1 && zero >= 2) zpr_sum_tied_shards(c, tie, &g);
-    if (g.n > 1 && zero < 2) zpr_group_all_reduce(c, &g, ZPR_TIE, grads + tie->offset[g.me] * size, tie->elements);
+    if (g.n > 1 && moved) zpr_sum_tied_shards(c, tie, &g);
+    if (g.n > 1 && !moved) zpr_group_all_reduce(c, &g, ZPR_TIE, grads + tie->offset[g.me] * size, tie->elements);
   }
-  if (zero >= 2) return;
+  if (moved) return;
   zpr_sum_partial(c);
   for (int i = 0; i < ZPR_PARTS && !zpr_is_frozen(c); i++) {
     zpr_part part = zpr_part_of(c, i);
@@ -172,7 +176,7 @@ static void reduce_gradients(zpr *c) {
 
 static double sum_squares(zpr *c) {
   const zpr_updater *u = c->state->updater;
-  zpr_square_blocks(c, u->blocks, u->n, u->squares);
+  zpr_square_gradients(c, u->blocks, u->n, u->squares);
   double sum = 0;
   for (int64_t i = 0; i < u->n; i++) sum += u->squares[i];
   return sum;

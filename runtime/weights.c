@@ -8,6 +8,7 @@
 #include <assert.h>
 #include <string.h>
 #include "device.h"
+#include "host_grads.h"
 #include "state.h"
 #include "param_home.h"
 #include "state_home.h"
@@ -142,10 +143,9 @@ static void init_param(zpr *c, const zpr_run *run, int64_t i, int k) {
 
 void zpr_init_weights(zpr *c) {
   const zpr_stage *stage = c->stage;
-  int64_t size = zpk_bytes(c->program->dtype);
   /* Alignment gaps take part in collectives: they are zero from the start, like the state. */
   zpr_params_zero(c);
-  zpr_zero(c, zpr_at(c, stage->grads), (c->program->zero >= 2 ? stage->shard_elements : stage->flat_elements) * size);
+  zpr_zero_gradients(c, 0, c->program->zero >= 2 ? stage->shard_elements : stage->flat_elements);
   zpr_state_zero(c);
   if (c->program->freeze_step > 0) {
     zpr_zero(c, zpr_at(c, stage->error), stage->flat_elements * 4);

@@ -51,6 +51,11 @@ void zp_emit_fetch(zp_emit *e);
 void zp_emit_params_begin(zp_emit *e, const char *first);
 void zp_emit_params_next(zp_emit *e, const char *next, const char *there_is);
 
+/* Do gradients leave the device, at least in part? */
+static inline bool zp_gradients_leave(const zp_emit *e) {
+  return e->program->choice.home[ZP_STATE_GRADIENTS].eighths > 0;
+}
+
 /* saved.c: plans whose saved values leave the device, at least in part. */
 bool zp_emit_saved_leave(const zp_emit *e);
 /* Where units work and where their saved values are then: ring_of, input_of, saved_of. */

@@ -48,7 +48,7 @@ static void emit_layout_type(zp_emit *e, int max_runs) {
   }
   if (zp_emit_params_leave(e))
     zp_buf_line(out, "  int64_t param_stride; /* elements of one of the ring's two buffers */");
-  if (e->program->choice.zero >= 2 || zp_emit_params_leave(e))
+  if (zp_moves_buckets(&e->program->choice))
     zp_buf_line(out, "  int64_t param_ring, grad_ring; /* parameters of the unit at work, gathered; its gradients */");
   zp_buf_line(out, "  int64_t in_elements, out_elements; /* of one message from below and to above */");
   for (int p = 0; p < e->model->params.len; p++)
@@ -137,7 +137,7 @@ static void emit_layout(zp_emit *e, int s, int k) {
               LL(zp_stage_send_at(c, st, k, true)), LL(zp_stage_send_at(c, st, k, false)));
   emit_chunk_fields(e, st, k);
   if (zp_emit_params_leave(e)) zp_buf_line(out, "     .param_stride = %lld,", LL(st->bucket_elements));
-  if (c->zero >= 2 || zp_emit_params_leave(e))
+  if (zp_moves_buckets(c))
     zp_buf_line(out, "     .param_ring = %lld, .grad_ring = %lld,", LL(st->at_param_ring), LL(st->at_grad_ring));
   zp_buf_printf(out, "     .in_elements = %lld, .out_elements = %lld,", LL(message_elements(e, part)),
                 LL(message_elements(e, part + 1)));

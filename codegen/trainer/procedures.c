@@ -186,7 +186,8 @@ static void declare_parameters(const zp_frame *f) {
   else if (own && f->uses_w)
     zp_buf_line(out, "const real *w = params(c) + u->base;");
   if (scatters)
-    zp_buf_line(out, "real *g = at(c->arena, s->grad_ring);");
+    zp_buf_line(out, zp_gradients_leave(f->e) ? "real *g = zpr_grad_buffer(c, at(c->arena, s->grad_ring));"
+                                              : "real *g = at(c->arena, s->grad_ring);");
   else if (own && f->uses_g)
     zp_buf_line(out, "real *g = grads(c) + u->base;");
   if (own && f->uses_we)

@@ -5,8 +5,8 @@
 
 void zp_emit_find_buckets(zp_frame *f, int segment) {
   f->bucket = ZP_NEW_ARRAY(f->e->arena, zp_bucket, 2 + f->e->lowered->shared.len);
-  f->scatters = f->e->program->choice.zero >= 2;
-  if (f->scatters || zp_moves_params(&f->e->program->choice))
+  f->scatters = zp_moves_gradients(&f->e->program->choice);
+  if (zp_moves_buckets(&f->e->program->choice))
     f->n_buckets = zp_unit_buckets(f->e->lowered, &f->e->program->choice, segment, f->bucket);
 }
 

@@ -115,10 +115,8 @@ static int shared_params(const zp_emit *e, const zp_stage *st, bool spread) {
   return n;
 }
 
-/* Where parameters or gradients move in buckets every shared parameter is one, a run of its own. */
-static bool moves_alone(const zp_emit *e) {
-  return e->program->choice.zero >= 2 || zp_moves_params(&e->program->choice);
-}
+/* Where parameters or gradients move, every shared parameter is a bucket, a run of its own. */
+static bool moves_alone(const zp_emit *e) { return zp_moves_buckets(&e->program->choice); }
 
 static void emit_params(zp_emit *e) {
   for (int k = 0; k < 2 * e->lowered->n_segments; k++) {
@@ -217,9 +215,10 @@ static void emit_away(zp_emit *e, const zp_stage *st) {
     zp_buf_line(&e->out, "     .grads_away = {.elements = %lld, .host = %lld},", LL(st->grads_gone),
                 LL(st->host_grads));
   if (st->params_gone > 0)
-    zp_buf_line(&e->out,
-                "     .params_away = {.elements = %lld, .host = %lld}, .param_ring = %lld, .bucket_elements = %lld,",
-                LL(st->params_gone), LL(st->host_params), LL(st->at_param_ring), LL(st->bucket_elements));
+    zp_buf_line(&e->out, "     .params_away = {.elements = %lld, .host = %lld}, .param_ring = %lld,",
+                LL(st->params_gone), LL(st->host_params), LL(st->at_param_ring));
+  if (st->grads_gone > 0 || st->params_gone > 0)
+    zp_buf_line(&e->out, "     .bucket_elements = %lld,", LL(st->bucket_elements));
   if (st->window_elements > 0)
     zp_buf_line(&e->out,
                 "     .window_elements = %lld, .state_windows = %lld, .landing = %lld, .leaving = %lld, /* of the "

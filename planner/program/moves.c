@@ -19,6 +19,44 @@ static void add_saved(const zp_program *p, const zp_stage *s, int64_t ranks, zp_
   }
 }
 
+/* Of gradients [first, first + count), those off the device. */
+static int64_t gradients_away(const zp_program *p, const zp_stage *s, int64_t first, int64_t count) {
+  int64_t here = (p->choice.zero >= 2 ? s->shard_elements : s->flat_elements) - s->grads_gone - first;
+  return here < 0 ? count : here < count ? count - here : 0;
+}
+
+/* Every bucket's shard of a unit, as the runtime finds it: a bucket's first element, divided by the ranks that hold the
+ * same. */
+static int64_t unit_gradients_away(const zp_program *p, const zp_stage *s, const zp_run *run, int64_t i,
+                                   const zp_bucket *bucket, int n) {
+  const zp_choice *c = &p->choice;
+  int64_t whole = s->flat_elements - s->spread_elements, away = 0;
+  for (int b = 0; b < n; b++) {
+    int64_t own = bucket[b].spread ? run->spread_base + i * run->spread_stride : run->base + i * run->stride;
+    int64_t first = bucket[b].param < 0 ? own : zp_stage_shared(s, bucket[b].param);
+    int64_t holders = c->zero < 2 ? 1 : bucket[b].spread ? c->data / zp_expert_ranks(c) : c->data;
+    int64_t stored =
+        bucket[b].spread ? s->shard_elements - s->spread_shard_elements + (first - whole) / holders : first / holders;
+    away += gradients_away(p, s, stored, bucket[b].elements / holders);
+  }
+  return away;
+}
+
+/* Gradients go down after every unit's backward. */
+static void add_gradients(const zp_program *p, const zp_stage *s, int64_t ranks, zp_moves *moves) {
+  if (s->grads_gone == 0) return;
+  const zp_lowered *l = zp_program_lowered(p, s->index);
+  zp_arena *scratch = zp_arena_new("moves");
+  zp_bucket *bucket = ZP_NEW_ARRAY(scratch, zp_bucket, 2 + l->shared.len);
+  for (int r = 0; r < s->runs.len; r++) {
+    const zp_run *run = &s->runs.data[r];
+    int n = zp_unit_buckets(l, &p->choice, run->segment, bucket);
+    for (int64_t i = 0; i < run->count; i++)
+      moves->down += ranks * p->microbatches * unit_gradients_away(p, s, run, i, bucket, n) * l->grad_bytes;
+  }
+  zp_arena_free(scratch);
+}
+
 /* The update on the host: gradients down, unless they are there, weights up; from disks and back all of the state. */
 static void add_update(const zp_program *p, const zp_stage *s, int64_t ranks, zp_moves *moves) {
   const zp_lowered *l = zp_program_lowered(p, s->index);
@@ -74,6 +112,7 @@ zp_moves zp_program_moves(const zp_program *program) {
   for (int s = 0; s < c->pipeline; s++) {
     add_saved(program, &program->stages[s], ranks, &moves);
     add_params(program, &program->stages[s], ranks, &moves);
+    add_gradients(program, &program->stages[s], ranks, &moves);
     add_update(program, &program->stages[s], ranks, &moves);
   }
   return moves;

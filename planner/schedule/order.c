@@ -93,12 +93,23 @@ static const char *refuse_params_away(const zp_choice *c, const char *otherwise)
 
 bool zp_choice_is_generated(const zp_choice *choice, const char **why_not) {
   const char *why = NULL;
-  if (choice->home[ZP_STATE_GRADIENTS].eighths > 0) why = "gradients off the device are planned, not generated yet";
-  if (choice->home[ZP_STATE_OPTIMIZER].eighths > 0 && choice->compress)
-    why = "1-bit Adam with optimizer state off the device is planned, not generated yet";
+  const zp_home *home = choice->home, *gradients = &home[ZP_STATE_GRADIENTS];
+  bool leaves = false;
+  for (int i = 0; i < ZP_STATE_COUNT; i++) leaves |= home[i].eighths > 0;
+  if (gradients->eighths > 0 && choice->zero < 2 && choice->data > 1)
+    why = "gradients off the device with data ranks and without ZeRO 2 or 3 are planned, not generated yet";
+  if (gradients->eighths > home[ZP_STATE_OPTIMIZER].eighths)
+    why = "gradients off the device whose optimizer state is on it are planned, not generated yet";
+  if (gradients->eighths > 0 && gradients->tier == ZP_TIER_NVME)
+    why = "gradients on disks are planned, not generated yet";
   why = refuse_params_away(choice, why);
-  if (choice->home[ZP_STATE_ACTIVATIONS].eighths > 0 && zp_schedule_splits(choice->schedule))
+  if (leaves && choice->compress) why = "1-bit Adam with state off the device is planned, not generated yet";
+  if (home[ZP_STATE_ACTIVATIONS].eighths > 0 && zp_schedule_splits(choice->schedule))
     why = "saved activations off the device with backward in two parts are planned, not generated yet";
+  if (gradients->eighths > 0 && zp_schedule_splits(choice->schedule))
+    why = "gradients off the device with backward in two parts are planned, not generated yet";
+  if (gradients->eighths > 0 && choice->sequence)
+    why = "gradients off the device with sequence-sharded norms are planned, not generated yet";
   if (choice->zero >= 2 && zp_schedule_splits(choice->schedule))
     why = "ZeRO 2 and 3 with backward in two parts are planned, not generated yet";
   if (choice->zero >= 2 && choice->sequence)

@@ -17,6 +17,7 @@ static bool may_leave(const zp_searcher *s, zp_state state) {
   bool asked = s->constraints->idle.set || s->machine.devices == s->devices;
   zp_choice leaves = {0};
   leaves.home[state] = (zp_home){ZP_TIER_HOST, ZP_EIGHTHS};
+  if (state == ZP_STATE_GRADIENTS) leaves.home[ZP_STATE_OPTIMIZER] = leaves.home[state]; /* which is there before */
   if (s->generated_only && !zp_choice_is_generated(&leaves, NULL)) return false;
   return asked && zp_limit_leaves_device(&s->constraints->offload[state]);
 }

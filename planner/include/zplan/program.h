@@ -58,6 +58,9 @@ static inline bool zp_moves_params(const zp_choice *choice) {
 static inline bool zp_moves_gradients(const zp_choice *choice) {
   return choice->zero >= 2 || choice->home[ZP_STATE_GRADIENTS].eighths > 0;
 }
+static inline bool zp_moves_buckets(const zp_choice *choice) {
+  return zp_moves_params(choice) || zp_moves_gradients(choice);
+}
 static inline zp_stage_mode zp_choice_mode(const zp_choice *choice, int stage) {
   return choice->stage_recompute ? choice->stage_recompute[stage]
                                  : zp_stage_mode_of(choice->recompute, choice->recompute_shard);

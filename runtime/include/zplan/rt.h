@@ -79,11 +79,12 @@ typedef struct zpr_stage {
   int64_t error, server_error; /* 1-bit Adam: what worker and server side still owe, f32 [flat_elements], [flat_elements / data] */
   int64_t scratch, scratch_bytes; /* free between steps: where partial gradients travel together */
   zpr_away params_away; /* of the elements of `params`, on the host alone */
-  int64_t param_ring, bucket_elements; /* then: byte of the arena with two buffers, elements of each */
+  int64_t param_ring;   /* then: byte of the arena with two buffers of bucket_elements */
   zpr_away state_away, grads_away; /* of shard_elements of optimizer state, weights included; of the gradients */
   /* The update on the host works on so many elements at once; gradients land and rounded weights leave in two windows each,
    * bytes of the host arena; state on disks passes through state_windows, which state_away.host has. */
   int64_t window_elements, state_windows, landing, leaving;
+  int64_t bucket_elements; /* of a buffer of the rings of gradients and parameters, where either leave the device */
   bool saved_on_disk;    /* saved values that leave the device go to the file, through four buffers of the host: */
   int64_t saved_staging, saved_staging_bytes; /* byte of the host arena where they stand, bytes of each */
   int64_t inputs;        /* int32 [inputs][micro-batches][microbatch][S]: tokens, then labels, of the whole step */
@@ -106,6 +107,7 @@ typedef struct zpr_program {
   const char *name, *plan_hash;
   zpk_dtype dtype;
   int tensor, pipeline, data, zero;
+  bool moves_gradients; /* in buckets to the host, also without ZeRO 2 and 3; data is 1 then */
   int expert; /* neighbouring data ranks that share the experts of a tensor rank; 0, 1: none do */
   bool pipeline_before_data; /* ranks are numbered tensor, pipeline, data, fastest first; otherwise tensor, data, pipeline */
   /* The pipeline runs `chunks` parts of the model on every stage (0: one), numbered along the stages, again and again from
@@ -292,8 +294,11 @@ void zpr_fetch_params(zpr *c, int64_t first, void *to);
 /* Work that the device is given from now on finds all that was fetched. */
 void zpr_await_params(zpr *c);
 /* Sums the bucket's gradients `from` over these ranks; this rank's shard of the sum replaces the one that it has, or is
- * added to it (zero >= 2). Overwrites `from`. Padding counts as zero. */
+ * added to it (zero >= 2, or moves_gradients). Overwrites `from`. Padding counts as zero. */
 void zpr_scatter_grads(zpr *c, int64_t first, void *from, bool add);
+/* Where gradients leave the device: the buffer of the ring for the next unit's, of stage->bucket_elements each. What is
+ * computed from now on waits until it is free. */
+void *zpr_grad_buffer(zpr *c, void *ring);
 /* Messages along the pipeline, same t and d: from this rank's `chunk` to the next part of the model (up) or the one before.
  * A send returns at once; its buffer may be written again after zpr_send_wait of the same chunk, direction and mb modulo
  * program->messages. Receives wait. Where the next part is on the same stage nothing is sent: the receiver copies. */
