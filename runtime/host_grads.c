@@ -11,7 +11,7 @@ enum { AT_ONCE = 65536, BUFFERS = 2 };
 
 /* What lands and is not added yet. */
 struct zpr_landing {
-  bool waits, add;
+  bool used, waits, add;
   int64_t first, count, ticket;
   int window;                      /* the one that it lands in */
   int buffer;                      /* of the ring, of the unit at work */
@@ -106,9 +106,13 @@ void zpr_keep_gradients(zpr *c, int64_t first, const void *from, int64_t count, 
 
 void *zpr_grad_buffer(zpr *c, void *ring) {
   struct zpr_landing *l = landing_of(c);
+  int64_t size = zpk_bytes(c->program->dtype);
+  /* Gaps between parameters go down with them: they are numbers from the start. */
+  if (!l->used) zpr_zero(c, ring, BUFFERS * c->stage->bucket_elements * size);
+  l->used = true;
   l->buffer = (l->buffer + 1) % BUFFERS;
   zpr_copy_before(c, l->left[l->buffer]);
-  return (char *)ring + l->buffer * c->stage->bucket_elements * zpk_bytes(c->program->dtype);
+  return (char *)ring + l->buffer * c->stage->bucket_elements * size;
 }
 
 void zpr_zero_gradients(zpr *c, int64_t first, int64_t count) {

@@ -6,9 +6,10 @@
 #include <sys/resource.h>
 #include "device.h"
 #include "state.h"
+#include "tier.h"
 
 typedef struct rank_report {
-  int64_t arena_bytes, peak_bytes, rss_bytes, sent_bytes[ZPR_AXIS_COUNT], moved_bytes[ZPR_MOVE_COUNT];
+  int64_t arena_bytes, peak_bytes, rss_bytes, host_bytes, host_peak_bytes, file_bytes, file_peak_bytes, sent_bytes[ZPR_AXIS_COUNT], moved_bytes[ZPR_MOVE_COUNT];
 } rank_report;
 _Static_assert(sizeof(rank_report) <= ZPR_GATHER_BYTES, "a report travels in one control message");
 
@@ -133,16 +134,22 @@ static void log_end(zpr *c, const rank_report *reports, const zpr_totals *totals
 
 /* ---- the check ---- */
 
+static bool check_peak(const zpr *c, int rank, const char *what, int64_t used, int64_t planned) {
+  if (used == planned) return true;
+  if (c->rank == 0)
+    fprintf(stderr, "error[Z0840]: the %s of rank %d was used up to byte %lld, the plan says %lld\n", what, rank,
+            (long long)used, (long long)planned);
+  return false;
+}
+
 static bool check_plan(zpr *c, const rank_report *reports, const zpr_totals *totals) {
   bool same = true;
   if (totals->steps == 0) return true; /* nothing has run: only the start and, perhaps, a checkpoint */
   for (int r = 0; r < c->ranks; r++) {
     const rank_report *report = &reports[r];
-    if (report->peak_bytes == report->arena_bytes) continue;
-    same = false;
-    if (c->rank == 0)
-      fprintf(stderr, "error[Z0840]: the arena of rank %d was used up to byte %lld, the plan says %lld\n", r,
-              (long long)report->peak_bytes, (long long)report->arena_bytes);
+    same &= check_peak(c, r, "arena", report->peak_bytes, report->arena_bytes);
+    same &= check_peak(c, r, "host arena", report->host_peak_bytes, report->host_bytes);
+    same &= check_peak(c, r, "file", report->file_peak_bytes, report->file_bytes);
   }
   for (int a = 0; a < ZPR_CONTROL; a++) {
     double sent = bytes_per_step(c, reports, totals, a), planned = planned_per_step(c, totals, a);
@@ -171,7 +178,9 @@ static int64_t peak_rss_bytes(void) {
 
 bool zpr_summary(zpr *c, const zpr_totals *totals) {
   rank_report mine = {
-      .arena_bytes = c->stage->arena_bytes, .peak_bytes = zpr_arena_measured_peak(c), .rss_bytes = peak_rss_bytes()};
+      .arena_bytes = c->stage->arena_bytes, .peak_bytes = zpr_arena_measured_peak(c), .rss_bytes = peak_rss_bytes(),
+      .host_bytes = c->stage->host_bytes, .host_peak_bytes = zpr_host_measured_peak(c),
+      .file_bytes = c->stage->file_bytes, .file_peak_bytes = zpr_file_measured_peak(c)};
   memcpy(mine.sent_bytes, totals->sent_bytes, sizeof mine.sent_bytes);
   memcpy(mine.moved_bytes, totals->moved_bytes, sizeof mine.moved_bytes);
   rank_report *reports = zpr_alloc(c, (size_t)c->ranks, sizeof *reports);

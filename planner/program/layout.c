@@ -78,7 +78,8 @@ int zp_unit_buckets(const zp_lowered *l, const zp_choice *c, int segment, zp_buc
 
 int64_t zp_tied_elements(const zp_lowered *l, const zp_choice *c, int param) {
   zp_flat all = shared_elements(l, c, param);
-  if (c->zero < 2) return l->param_elements[param];
+  if (!zp_moves_gradients(c)) return l->param_elements[param];
+  if (c->zero < 2) return all.whole + all.spread;
   return all.whole / c->data + all.spread / (c->data / zp_expert_ranks(c));
 }
 

@@ -263,7 +263,7 @@ typedef struct zp_tied {
   zp_ints stages;
   ZP_VEC(int64_t) offset;
   int64_t elements;
-  int64_t summed; /* of them, by one rank: all, or with ZeRO 2 and 3 its shard, padded */
+  int64_t summed; /* of them, by one rank: all, or where gradients move in buckets its shard, padded */
 } zp_tied;
 
 typedef struct zp_program {
