@@ -42,6 +42,7 @@ static char *buffer_at(zpr *c, int buffer) {
 /* The next buffer of the host, which nobody reads or writes any more. */
 static int take_buffer(zpr *c, zpr_saving *s) {
   int b = (int)(s->turn++ % BUFFERS);
+  zpr_host_used(c, c->stage->saved_staging + (b + 1) * c->stage->saved_staging_bytes);
   zpr_file_wait(c, s->written[b]);
   zpr_copy_wait(c, s->up[b]);
   s->written[b] = s->up[b] = 0;
@@ -58,7 +59,10 @@ void zpr_saved_put(zpr *c, zpr_saved v) {
   const char *from = (const char *)v.at + v.here_bytes;
   moving m = {.buffer = -1, .down = true, .at = v.away, .bytes = pages(v.away_bytes)};
   zpr_copy(c, v.here, v.at, v.here_bytes);
-  if (c->stage->saved_on_disk) m.buffer = take_buffer(c, s);
+  if (c->stage->saved_on_disk)
+    m.buffer = take_buffer(c, s);
+  else
+    zpr_host_used(c, v.away + v.away_bytes);
   m.ticket =
       zpr_copy_down(c, m.buffer < 0 ? zpr_host_at(c, v.away) : (void *)buffer_at(c, m.buffer), from, v.away_bytes);
   push(s, m);

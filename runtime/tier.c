@@ -15,7 +15,7 @@ struct zpr_tier {
   char *host; /* NULL: none */
   zpr_disk *disk;
   bool check;
-  int64_t file_peak, moved[ZPR_MOVE_COUNT];
+  int64_t host_peak, file_peak, moved[ZPR_MOVE_COUNT];
 };
 
 /* Beside the trainer unless somebody says otherwise. */
@@ -59,7 +59,12 @@ int64_t zpr_host_measured_peak(zpr *c) {
   const zpr_tier *t = c->state->tier;
   int64_t end = t->host && t->check ? c->stage->host_bytes : 0;
   while (end > 0 && (unsigned char)t->host[end - 1] == PATTERN) end--;
-  return end;
+  return end > t->host_peak ? end : t->host_peak;
+}
+
+void zpr_host_used(zpr *c, int64_t end) {
+  zpr_tier *t = c->state->tier;
+  if (end > t->host_peak) t->host_peak = end;
 }
 
 int64_t zpr_file_measured_peak(zpr *c) { return c->state->tier->file_peak; }
