@@ -111,6 +111,7 @@ one_row &
 other_row &
 wait
 part 'emulated GPU' python3 tests/diff/cuda.py
+part 'offload' python3 tests/diff/offload.py
 part 'mixed precision' python3 tests/diff/bf16.py
 part 'sequence' python3 tests/diff/sequence.py
 part '1-bit Adam' python3 tests/diff/compress.py
