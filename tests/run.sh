@@ -112,6 +112,7 @@ other_row &
 wait
 part 'emulated GPU' python3 tests/diff/cuda.py
 part 'offload' python3 tests/diff/offload.py
+part 'offload of values' python3 tests/diff/offload_values.py
 part 'mixed precision' python3 tests/diff/bf16.py
 part 'sequence' python3 tests/diff/sequence.py
 part '1-bit Adam' python3 tests/diff/compress.py

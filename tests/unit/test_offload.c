@@ -134,8 +134,8 @@ Test(offload, part_of_the_optimizer) {
   cr_expect_eq(x.stage.memory.host, 12 * gone + 2 * bucket * 4);
 }
 
-/* On disks: the state there in whole pages, and on the host the windows that its pieces take turns in, and two buckets of
- * gradients and of weights. */
+/* On disks: the state there in whole pages, and on the host the windows that its pieces take turns in, and two buckets
+ * of gradients and of weights. */
 Test(offload, optimizer_on_disks) {
   zp_choice c = data_parallel(4, 1);
   c.home[ZP_STATE_OPTIMIZER] = NVME;
