@@ -20,8 +20,8 @@ enum { MODEL, OPTIMIZER };
 /* A kind of value that is kept for every element of every parameter: where, and as what in which file. */
 typedef struct array {
   const char *suffix;
-  int64_t offset; /* of parameters: bytes in the arena */
-  bool sharded;   /* this rank has its shards only */
+  int64_t offset;  /* of parameters: bytes in the arena */
+  bool sharded;    /* this rank has its shards only */
   zpr_array state; /* of the optimizer's file */
 } array;
 
@@ -82,10 +82,10 @@ typedef struct transfer {
   const char *path;
   zpr_error *error;
   int64_t element_bytes;
-  char *memory;    /* NULL: optimizer state, wherever it is */
+  char *memory; /* NULL: optimizer state, wherever it is */
   zpr_array state;
   int64_t begin, end, stored; /* elements of the flat buffers; the first of them among those that are here */
-  int64_t file_offset; /* of the tensor's first element */
+  int64_t file_offset;        /* of the tensor's first element */
 } transfer;
 
 static bool move_bytes(const transfer *t, char *memory, int64_t bytes, int64_t offset) {

@@ -13,11 +13,11 @@ enum { AT_ONCE = 65536, BUFFERS = 2 };
 struct zpr_landing {
   bool used, waits, add;
   int64_t first, count, ticket;
-  int window;                      /* the one that it lands in */
-  int buffer;                      /* of the ring, of the unit at work */
-  int64_t left[BUFFERS];           /* the last copy out of each */
-  zpr_block *blocks;               /* of the norm: their parts on the device, */
-  double *squares;                 /* and sums of the others */
+  int window;            /* the one that it lands in */
+  int buffer;            /* of the ring, of the unit at work */
+  int64_t left[BUFFERS]; /* the last copy out of each */
+  zpr_block *blocks;     /* of the norm: their parts on the device, */
+  double *squares;       /* and sums of the others */
 };
 
 static struct zpr_landing *landing_of(zpr *c) {
@@ -44,8 +44,7 @@ static char *on_device(zpr *c, int64_t i) {
 }
 
 static char *on_host(zpr *c, int64_t i) {
-  return (char *)zpr_host_at(c, c->stage->grads_away.host) +
-         (i - zpr_gradients_here(c)) * zpk_bytes(c->program->dtype);
+  return (char *)zpr_host_at(c, c->stage->grads_away.host) + (i - zpr_gradients_here(c)) * zpk_bytes(c->program->dtype);
 }
 
 static char *window_at(zpr *c, int window) {

@@ -1,6 +1,6 @@
 /* The optimizer on the host, over state that lives off the device (ZeRO-Offload, arXiv 2101.06840; on disks
- * ZeRO-Infinity, arXiv 2104.07857). Piece after piece: the next one's gradients come from the device, and its state from
- * the disk, while this one is updated; the one before goes back. Gradients that are on the host are read there.
+ * ZeRO-Infinity, arXiv 2104.07857). Piece after piece: the next one's gradients come from the device, and its state
+ * from the disk, while this one is updated; the one before goes back. Gradients that are on the host are read there.
  *
  * A piece's elements stand together in the state; in gradients and parameters stretches of them do: all of a part of
  * the flat buffers, with ZeRO 2 and 3 a rank's shard of a bucket. */
@@ -181,7 +181,8 @@ static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
   int64_t real = zpk_real_bytes(w->rule->dtype), size = zpk_bytes(w->rule->dtype);
   int64_t landed = w->c->stage->grads_away.elements > 0 ? zpr_gradients_here(w->c) : INT64_MAX;
   char *weights = counted_from(p->array[ZPR_WEIGHTS], p->first, real);
-  void *m = counted_from(p->array[ZPR_MOMENT1], p->first, real), *v = counted_from(p->array[ZPR_MOMENT2], p->first, real);
+  void *m = counted_from(p->array[ZPR_MOMENT1], p->first, real),
+       *v = counted_from(p->array[ZPR_MOMENT2], p->first, real);
   for (int64_t i = begin; i < end; i++) {
     const block *b = &w->blocks[i];
     int64_t cut = most(b->begin, least(b->end, landed));

@@ -39,9 +39,7 @@ static int64_t element_bytes(const zpr *c) {
 }
 
 /* The last piece, which may be short, has the first window: then the windows end where full pieces do. */
-static int64_t window_of(const zpr *c, int64_t k) {
-  return (zpr_state_pieces(c) - 1 - k) % c->stage->state_windows;
-}
+static int64_t window_of(const zpr *c, int64_t k) { return (zpr_state_pieces(c) - 1 - k) % c->stage->state_windows; }
 
 int64_t zpr_piece_before(const zpr *c, int64_t k) {
   return c->stage->state_away.on_disk && k >= c->stage->state_windows ? k - c->stage->state_windows : -1;

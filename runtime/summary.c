@@ -9,7 +9,8 @@
 #include "tier.h"
 
 typedef struct rank_report {
-  int64_t arena_bytes, peak_bytes, rss_bytes, host_bytes, host_peak_bytes, file_bytes, file_peak_bytes, sent_bytes[ZPR_AXIS_COUNT], moved_bytes[ZPR_MOVE_COUNT];
+  int64_t arena_bytes, peak_bytes, rss_bytes, host_bytes, host_peak_bytes, file_bytes, file_peak_bytes,
+      sent_bytes[ZPR_AXIS_COUNT], moved_bytes[ZPR_MOVE_COUNT];
 } rank_report;
 _Static_assert(sizeof(rank_report) <= ZPR_GATHER_BYTES, "a report travels in one control message");
 
@@ -177,10 +178,13 @@ static int64_t peak_rss_bytes(void) {
 }
 
 bool zpr_summary(zpr *c, const zpr_totals *totals) {
-  rank_report mine = {
-      .arena_bytes = c->stage->arena_bytes, .peak_bytes = zpr_arena_measured_peak(c), .rss_bytes = peak_rss_bytes(),
-      .host_bytes = c->stage->host_bytes, .host_peak_bytes = zpr_host_measured_peak(c),
-      .file_bytes = c->stage->file_bytes, .file_peak_bytes = zpr_file_measured_peak(c)};
+  rank_report mine = {.arena_bytes = c->stage->arena_bytes,
+                      .peak_bytes = zpr_arena_measured_peak(c),
+                      .rss_bytes = peak_rss_bytes(),
+                      .host_bytes = c->stage->host_bytes,
+                      .host_peak_bytes = zpr_host_measured_peak(c),
+                      .file_bytes = c->stage->file_bytes,
+                      .file_peak_bytes = zpr_file_measured_peak(c)};
   memcpy(mine.sent_bytes, totals->sent_bytes, sizeof mine.sent_bytes);
   memcpy(mine.moved_bytes, totals->moved_bytes, sizeof mine.moved_bytes);
   rank_report *reports = zpr_alloc(c, (size_t)c->ranks, sizeof *reports);

@@ -16,8 +16,8 @@
 struct zpr_updater {
   int64_t n, room;
   zpr_block *blocks;
-  double *squares;       /* per block */
-  int64_t n_here;        /* blocks whose state is on the device, cut where it ends */
+  double *squares; /* per block */
+  int64_t n_here;  /* blocks whose state is on the device, cut where it ends */
   zpr_block *here;
   zpr_host_update *away; /* the others; NULL: none */
 };
@@ -84,8 +84,8 @@ static void add_param(zpr *c, const zpr_run *run, int64_t i, const zpr_param *pa
   }
 }
 
-/* The optimizer's blocks on the device and on the host. The norm takes them uncut, so that it has the same bits whatever
- * left. */
+/* The optimizer's blocks on the device and on the host. The norm takes them uncut, so that it has the same bits
+ * whatever left. */
 static void split_blocks(zpr *c) {
   zpr_updater *u = c->state->updater;
   int64_t end = zpr_state_here(c);

@@ -35,8 +35,8 @@ static int64_t unit_gradients_away(const zp_program *p, const zp_stage *s, const
     int64_t own = bucket[b].spread ? run->spread_base + i * run->spread_stride : run->base + i * run->stride;
     int64_t first = bucket[b].param < 0 ? own : zp_stage_shared(s, bucket[b].param);
     int64_t holders = c->zero < 2 ? 1 : bucket[b].spread ? c->data / zp_expert_ranks(c) : c->data;
-    int64_t stored = bucket[b].spread ? s->shard_elements - s->spread_shard_elements + (first - whole) / holders
-                                      : first / holders;
+    int64_t stored =
+        bucket[b].spread ? s->shard_elements - s->spread_shard_elements + (first - whole) / holders : first / holders;
     away += gradients_away(p, s, stored, bucket[b].elements / holders);
   }
   return away;

@@ -150,7 +150,7 @@ static void add_away(zp_verifier *v, int s, zp_state state, int64_t bytes, int64
 
 /* Optimizer state off the device, and what its update goes through. */
 typedef struct state_home {
-  int64_t state, grads, window;                 /* elements */
+  int64_t state, grads, window;                     /* elements */
   int64_t landing, leaving, place, file, gradients; /* bytes; -1: absent */
 } state_home;
 
@@ -180,9 +180,9 @@ static void check_state_home(zp_verifier *v, int s, const zp_json *a, const stat
   const struct {
     const char *key;
     int64_t want;
-  } claims[] = {{"state_gone", h->state},      {"grads_gone", h->grads},     {"window_elements", h->window},
-                {"host_landing", h->landing},  {"host_leaving", h->leaving}, {"host_state", h->place},
-                {"file_state", h->file},       {"host_grads", h->gradients}};
+  } claims[] = {{"state_gone", h->state},     {"grads_gone", h->grads},     {"window_elements", h->window},
+                {"host_landing", h->landing}, {"host_leaving", h->leaving}, {"host_state", h->place},
+                {"file_state", h->file},      {"host_grads", h->gradients}};
   for (size_t i = 0; i < sizeof claims / sizeof *claims; i++)
     if (zp_claim(a, claims[i].key) != claims[i].want)
       zp_find(v, "stage %d: %s is %lld, the file says %lld", s, claims[i].key, LL(claims[i].want),
