@@ -1,5 +1,5 @@
-/* Private: gradients that a rank keeps, of which the last ones may be on the host (stage->grads_away). They stand as the
- * flat buffers do, with ZeRO 2 and 3 as the shards. */
+/* Private: gradients that a rank keeps, of which the last ones may be on the host (stage->grads_away). They stand as
+ * the flat buffers do, with ZeRO 2 and 3 as the shards. */
 #ifndef ZPLAN_RT_HOST_GRADS_H
 #define ZPLAN_RT_HOST_GRADS_H
 

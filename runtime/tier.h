@@ -5,8 +5,8 @@
  * Copies between the device's arena and the host arena are device.h's (zpr_copy_down, zpr_copy_up); here are the arena,
  * the file and the counts of what moved.
  *
- * Nothing here waits by itself: a read or a write returns a ticket at once and works on until zpr_file_wait of it. Until
- * then the memory of a read has anything in it, and that of a write must stay as it is. */
+ * Nothing here waits by itself: a read or a write returns a ticket at once and works on until zpr_file_wait of it.
+ * Until then the memory of a read has anything in it, and that of a write must stay as it is. */
 #ifndef ZPLAN_RT_TIER_H
 #define ZPLAN_RT_TIER_H
 

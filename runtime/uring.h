@@ -1,5 +1,5 @@
-/* Private to disk.c: as much of io_uring as it needs, by the kernel's own interface (io_uring(7)), so that trainers link
- * no library for it. */
+/* Private to disk.c: as much of io_uring as it needs, by the kernel's own interface (io_uring(7)), so that trainers
+ * link no library for it. */
 #ifndef ZPLAN_RT_URING_H
 #define ZPLAN_RT_URING_H
 

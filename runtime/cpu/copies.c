@@ -5,7 +5,7 @@
 #include "tier.h"
 
 void *zpr_pinned_open(zpr *c, int64_t bytes) {
-  void *memory;
+  void *memory = NULL;
   (void)c;
   return posix_memalign(&memory, ZPR_PAGE, (size_t)bytes) == 0 ? memory : NULL;
 }

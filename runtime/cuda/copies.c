@@ -1,8 +1,8 @@
 /* Copies between the arena and memory of the host, in a stream for each direction, so that both run beside kernels.
  *
- * A ticket is the copy's number in its direction, doubled, and the direction. Its event is one of a few that take turns:
- * when it was recorded again, for a later copy of the same stream, whoever waits for it waits longer than needed, never
- * less. */
+ * A ticket is the copy's number in its direction, doubled, and the direction. Its event is one of a few that take
+ * turns: when it was recorded again, for a later copy of the same stream, whoever waits for it waits longer than
+ * needed, never less. */
 #include "cuda.h"
 #include <stdlib.h>
 #include "tier.h"

@@ -17,7 +17,7 @@ static char *memory; /* [PAGES][PAGE] */
 static char why[512];
 
 static void make(void) {
-  void *pages;
+  void *pages = NULL;
   cr_assert(mkdtemp(folder));
   cr_assert_eq(posix_memalign(&pages, PAGE, (size_t)PAGES * PAGE), 0);
   memory = pages;
