@@ -22,16 +22,16 @@ static bool cannot_write(zpr_error *error, const char *path, int reason) {
 /* ---- saving: phases ---- */
 
 void zpr_save_open(zpr *c, zpr_save *save, const char *dir, int64_t step, int64_t keep, int64_t pid) {
-  *save = (zpr_save){.dir = dir, .step = step, .keep = keep};
+  *save = (zpr_save){.dir = dir, .step = step, .keep = keep, .files = zpr_file_count(c)};
   zpr_path(save->folder, "%s/.step_%06lld.tmp-%lld", dir, (long long)step, (long long)pid);
-  for (int f = 0; f < ZPR_FILES; f++) {
+  for (int f = 0; f < save->files; f++) {
     zpr_file_tensors(c, f, &save->tensors[f]);
     save->header[f] = zpr_tensors_seal(c, &save->tensors[f]);
   }
 }
 
 void zpr_save_close(zpr_save *save) {
-  for (int f = 0; f < ZPR_FILES; f++) {
+  for (int f = 0; f < save->files; f++) {
     zpr_tensors_free(&save->tensors[f]);
     free(save->header[f]);
   }
@@ -60,14 +60,14 @@ bool zpr_save_begin(zpr_save *save, zpr_error *error) {
   if (!zpr_make_folders(save->dir, error)) return false;
   zpr_remove_leftovers(save->dir);
   if (mkdir(save->folder, 0777) != 0) return cannot_write(error, save->dir, errno);
-  for (int f = 0; f < ZPR_FILES; f++)
+  for (int f = 0; f < save->files; f++)
     if (!create_file(save, f, error)) return false;
   return true;
 }
 
 bool zpr_save_write(zpr *c, zpr_save *save, zpr_error *error) {
   bool good = true;
-  for (int f = 0; f < ZPR_FILES && good; f++) {
+  for (int f = 0; f < save->files && good; f++) {
     char path[ZPR_PATH];
     zpr_path(path, "%s/%s", save->folder, zpr_file_name[f]);
     int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -157,27 +157,43 @@ static bool load_file(zpr *c, const char *folder, int f, bool header_only, zpr_e
   return good;
 }
 
+/* Errors of 1-bit Adam are those of data ranks, and mean nothing to other numbers of them. */
+static int files_to_load(const zpr *c, const zpr_manifest *m) {
+  return c->program->freeze_step > 0 && m->error_ranks == c->program->data ? ZPR_FILES : ZPR_ERRORS;
+}
+
+static void tell_of_errors(const zpr *c, const zpr_manifest *m) {
+  if (c->program->freeze_step == 0 || m->frozen_steps == 0 || files_to_load(c, m) > ZPR_ERRORS) return;
+  if (m->error_ranks == 0)
+    fprintf(stderr, "note: the checkpoint does not hold the errors of 1-bit Adam, they start at zero\n");
+  else
+    fprintf(stderr, "note: the checkpoint holds the errors of 1-bit Adam on %lld data ranks; on %d they start at zero\n",
+            (long long)m->error_ranks, c->program->data);
+}
+
 /* Rank 0: everything that can be wrong with a checkpoint as a whole, before any rank's memory changes. */
-static int64_t check_checkpoint(zpr *c, const char *folder, zpr_error *error) {
-  int64_t step = -1;
-  if (!zpr_manifest_check(folder, &step, &c->frozen_steps, error)) return -1;
-  for (int f = 0; f < ZPR_FILES; f++)
-    if (!load_file(c, folder, f, true, error)) return -1;
-  return step;
+static bool check_checkpoint(zpr *c, const char *folder, zpr_manifest *manifest, zpr_error *error) {
+  if (!zpr_manifest_check(folder, manifest, error)) return false;
+  for (int f = 0; f < files_to_load(c, manifest); f++)
+    if (!load_file(c, folder, f, true, error)) return false;
+  return true;
 }
 
 int64_t zpr_checkpoint_load(zpr *c, const char *dir) {
   char folder[ZPR_PATH];
   zpr_error error = {0};
-  int64_t newest = zpr_world_min(c, c->rank == 0 ? zpr_newest_step(dir) : INT64_MAX), step = INT64_MAX;
+  int64_t newest = zpr_world_min(c, c->rank == 0 ? zpr_newest_step(dir) : INT64_MAX);
+  zpr_manifest manifest = {INT64_MAX, INT64_MAX, INT64_MAX};
   if (newest < 0) return -1;
   zpr_path(folder, "%s/step_%06lld", dir, (long long)newest);
-  if (c->rank == 0) step = check_checkpoint(c, folder, &error);
+  if (c->rank == 0) check_checkpoint(c, folder, &manifest, &error);
   zpr_agree(c, &error);
-  step = zpr_world_min(c, step);
-  c->frozen_steps = zpr_world_min(c, c->rank == 0 ? c->frozen_steps : INT64_MAX);
-  for (int f = 0; f < ZPR_FILES; f++)
+  manifest.step = zpr_world_min(c, manifest.step);
+  manifest.frozen_steps = c->frozen_steps = zpr_world_min(c, manifest.frozen_steps);
+  manifest.error_ranks = zpr_world_min(c, manifest.error_ranks);
+  if (c->rank == 0) tell_of_errors(c, &manifest);
+  for (int f = 0; f < files_to_load(c, &manifest); f++)
     if (!load_file(c, folder, f, false, &error)) break;
   zpr_agree(c, &error);
-  return step;
+  return manifest.step;
 }

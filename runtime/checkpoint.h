@@ -58,9 +58,11 @@ bool zpr_tensors_same(const zpr_tensors *program, const zpr_tensors *file, const
 void zpr_tensors_free(zpr_tensors *list);
 
 /* ---- which tensors, and whose (checkpoint_pieces.c) ---- */
-enum { ZPR_FILES = 2 };
-extern const char *const zpr_file_name[ZPR_FILES]; /* parameters, optimizer state */
-/* All tensors of all stages, unsealed: file 0 or 1. */
+enum { ZPR_MODEL, ZPR_OPTIMIZER, ZPR_ERRORS, ZPR_FILES };
+extern const char *const zpr_file_name[ZPR_FILES]; /* parameters, optimizer state, what 1-bit Adam has left out */
+/* How many of them a checkpoint of this run has now. */
+int zpr_file_count(const zpr *c);
+/* All tensors of all stages, unsealed. */
 void zpr_file_tensors(zpr *c, int file, zpr_tensors *list);
 /* Moves every piece of a file that this rank writes (reads) between the arena and `fd`. */
 bool zpr_write_pieces(zpr *c, int file, const zpr_tensors *list, int fd, const char *path, zpr_error *error);
@@ -82,14 +84,20 @@ void zpr_remove_leftovers(const char *dir);
 
 /* ---- manifest (checkpoint_manifest.c) ---- */
 bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, zpr_error *error);
-/* Checks sizes and checksums of the files against the manifest. */
-bool zpr_manifest_check(const char *folder, int64_t *step, int64_t *frozen_steps, zpr_error *error);
+/* What a manifest says of its checkpoint. */
+typedef struct zpr_manifest {
+  int64_t step, frozen_steps;
+  int64_t error_ranks; /* data ranks whose errors it holds; 0: it has no file of them */
+} zpr_manifest;
+/* Reads it, and checks sizes and checksums of the files against it. */
+bool zpr_manifest_check(const char *folder, zpr_manifest *manifest, zpr_error *error);
 
 /* ---- the phases of saving (checkpoint.c): begin and publish on rank 0, write on every rank ---- */
 typedef struct zpr_save {
   const char *dir; /* borrowed */
   char folder[ZPR_PATH];
   int64_t step, keep;
+  int files;
   zpr_tensors tensors[ZPR_FILES];
   char *header[ZPR_FILES]; /* owned */
 } zpr_save;

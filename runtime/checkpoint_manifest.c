@@ -1,5 +1,6 @@
 /* manifest.json: what a checkpoint is of, and size and checksum of its files. It is written last, so it also says
- * "complete". `frozen_steps`, where there were any: the steps of 1-bit Adam that left the variance as it was.
+ * "complete". `frozen_steps`, where there were any: the steps of 1-bit Adam that left the variance as it was; `error_ranks`:
+ * the data ranks whose errors of it are in errors.safetensors.
  *
  *   {"format": "zplan-checkpoint", "version": 1, "model": "gpt_tiny", "dtype": "F32", "step": 120, "samples": 3840,
  * "seed": 1, "files": [{"name": "model.safetensors", "bytes": 4218880, "fnv1a64x8": "0123456789abcdef"}, ...]}
@@ -84,16 +85,16 @@ static void print_string(FILE *out, const char *text) {
   fputc('"', out);
 }
 
-static bool print_files(FILE *out, const char *folder, zpr_error *error) {
+static bool print_files(FILE *out, const char *folder, int files, zpr_error *error) {
   char path[ZPR_PATH];
   fputs("  \"files\": [\n", out);
-  for (int file = 0; file < ZPR_FILES; file++) {
+  for (int file = 0; file < files; file++) {
     uint64_t hash;
     int64_t bytes;
     zpr_path(path, "%s/%s", folder, zpr_file_name[file]);
     if (!checksum(path, &hash, &bytes, "Z0811", error)) return false;
     fprintf(out, "    {\"name\": \"%s\", \"bytes\": %" PRId64 ", \"fnv1a64x8\": \"%016" PRIx64 "\"}%s\n",
-            zpr_file_name[file], bytes, hash, file + 1 < ZPR_FILES ? "," : "");
+            zpr_file_name[file], bytes, hash, file + 1 < files ? "," : "");
   }
   fputs("  ]\n}\n", out);
   return true;
@@ -113,8 +114,9 @@ bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, zpr_error *err
   fprintf(out, ",\n  \"dtype\": \"%s\",\n", zpr_dtype_name(program->dtype));
   fprintf(out, "  \"step\": %" PRId64 ",\n  \"samples\": %" PRId64 ",\n", step, step * program->batch);
   if (c->frozen_steps > 0) fprintf(out, "  \"frozen_steps\": %" PRId64 ",\n", c->frozen_steps);
+  if (zpr_file_count(c) > ZPR_ERRORS) fprintf(out, "  \"error_ranks\": %d,\n", program->data);
   fprintf(out, "  \"seed\": %" PRIu64 ",\n", program->seed);
-  bool good = print_files(out, folder, error);
+  bool good = print_files(out, folder, zpr_file_count(c), error);
   if (fclose(out) != 0 && good) {
     zpr_error_set(error, "Z0822", "cannot get memory for a manifest");
     good = false;
@@ -147,13 +149,11 @@ static bool read_entry(zpr_json *j, entry *e) {
   return !j->failed;
 }
 
-/* Entries in any order; each of our files must be there. */
-static bool read_manifest(const char *text, size_t bytes, int64_t *step, int64_t *frozen_steps,
-                          entry files[ZPR_FILES]) {
+/* Entries in any order; each of our files must be there, that of errors where there are any. */
+static bool read_manifest(const char *text, size_t bytes, zpr_manifest *m, entry files[ZPR_FILES]) {
   char key[64], format[64] = "";
   int64_t version = 0;
-  *step = -1;
-  *frozen_steps = 0;
+  *m = (zpr_manifest){.step = -1};
   zpr_json j = zpr_json_open(text, bytes);
   zpr_json_object(&j);
   while (zpr_json_key(&j, key, sizeof key)) {
@@ -162,9 +162,11 @@ static bool read_manifest(const char *text, size_t bytes, int64_t *step, int64_t
     else if (strcmp(key, "version") == 0)
       zpr_json_int(&j, &version);
     else if (strcmp(key, "step") == 0)
-      zpr_json_int(&j, step);
+      zpr_json_int(&j, &m->step);
     else if (strcmp(key, "frozen_steps") == 0)
-      zpr_json_int(&j, frozen_steps);
+      zpr_json_int(&j, &m->frozen_steps);
+    else if (strcmp(key, "error_ranks") == 0)
+      zpr_json_int(&j, &m->error_ranks);
     else if (strcmp(key, "files") != 0)
       zpr_json_skip(&j);
     else
@@ -176,8 +178,8 @@ static bool read_manifest(const char *text, size_t bytes, int64_t *step, int64_t
       }
   }
   for (int f = 0; f < ZPR_FILES; f++)
-    if (!files[f].name[0]) return false;
-  return zpr_json_done(&j) && strcmp(format, "zplan-checkpoint") == 0 && version == 1 && *step >= *frozen_steps;
+    if (!files[f].name[0] && (f != ZPR_ERRORS || m->error_ranks > 0)) return false;
+  return zpr_json_done(&j) && strcmp(format, "zplan-checkpoint") == 0 && version == 1 && m->step >= m->frozen_steps;
 }
 
 static bool check_file(const char *folder, const entry *e, zpr_error *error) {
@@ -199,7 +201,7 @@ static bool check_file(const char *folder, const entry *e, zpr_error *error) {
   return false;
 }
 
-bool zpr_manifest_check(const char *folder, int64_t *step, int64_t *frozen_steps, zpr_error *error) {
+bool zpr_manifest_check(const char *folder, zpr_manifest *manifest, zpr_error *error) {
   char path[ZPR_PATH], *text = malloc(LONGEST_MANIFEST);
   entry files[ZPR_FILES] = {0};
   zpr_path(path, "%s/manifest.json", folder);
@@ -207,12 +209,13 @@ bool zpr_manifest_check(const char *folder, int64_t *step, int64_t *frozen_steps
   int64_t bytes = text && fd >= 0 ? read_full(fd, (unsigned char *)text, LONGEST_MANIFEST) : -1;
   if (bytes < 0) zpr_error_set(error, "Z0812", "cannot read \"%s\": %s", path, strerror(errno));
   bool good = bytes >= 0;
-  if (good && !read_manifest(text, (size_t)bytes, step, frozen_steps, files)) {
+  if (good && !read_manifest(text, (size_t)bytes, manifest, files)) {
     zpr_error_set(error, "Z0812", "\"%s\" is corrupt: it is not the manifest of a checkpoint", path);
     good = false;
   }
   if (fd >= 0) close(fd);
   free(text);
-  for (int f = 0; f < ZPR_FILES && good; f++) good = check_file(folder, &files[f], error);
+  for (int f = 0; f < ZPR_FILES && good; f++)
+    if (files[f].name[0]) good = check_file(folder, &files[f], error);
   return good;
 }

@@ -5,41 +5,84 @@
  *                     ZeRO 3 every replica its own shards, which may begin and end inside a tensor;
  *   optimizer state   the same, but every replica its own shards from ZeRO 1 on;
  *   in both           tensor rank 0 alone where the tensor is not split. Of experts that are spread over expert groups
- *                     a replica is such a group: its ranks write their own experts.
- * Everybody reads what it holds. */
+ *                     a replica is such a group: its ranks write their own experts;
+ *   errors            of 1-bit Adam: replica d those that it has as a worker, under the number d, and those of the
+ *                     elements that it averages.
+ * Everybody reads what it holds, of errors its own. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "checkpoint.h"
 #include "device.h"
 #include "param_home.h"
 #include "state_home.h"
+#include "state.h"
 
-const char *const zpr_file_name[ZPR_FILES] = {"model.safetensors", "optimizer.safetensors"};
-enum { MODEL, OPTIMIZER };
+const char *const zpr_file_name[ZPR_FILES] = {"model.safetensors", "optimizer.safetensors", "errors.safetensors"};
+
+/* 1-bit Adam leaves nothing out before its variance freezes. */
+int zpr_file_count(const zpr *c) { return c->program->freeze_step > 0 && c->frozen_steps > 0 ? ZPR_FILES : ZPR_ERRORS; }
 
 /* A kind of value that is kept for every element of every parameter: where, and as what in which file. */
 typedef struct array {
   const char *suffix;
-  bool params;     /* otherwise optimizer state */
-  bool sharded;    /* this rank has its shards only */
-  zpr_array state; /* of the optimizer's file */
+  enum {
+    PARAMS,
+    STATE,
+    ARENA
+  } where; /* parameters, optimizer state, or errors of 1-bit Adam at `offset` of the arena */
+  zpr_array state;
+  int64_t offset;
+  bool sharded; /* this rank has its shards only */
+  int replica;  /* 1 + the replica that has it and moves it; 0: all have it */
 } array;
 
-enum { MOST_ARRAYS = 3 };
+/* With room for a name behind it. The list is the caller's to free. */
+typedef struct array_list {
+  int n;
+  array *array;
+  char (*suffix)[32];
+} array_list;
 
-static int arrays_of(const zpr *c, int file, array list[MOST_ARRAYS]) {
-  if (file == MODEL) {
-    list[0] = (array){"", true, c->program->zero >= 3, ZPR_WEIGHTS};
-    return 1;
+static void list_errors(zpr *c, array_list *list) {
+  list->n = c->program->data + 1;
+  list->array = zpr_alloc(c, (size_t)list->n, sizeof *list->array);
+  list->suffix = zpr_alloc(c, (size_t)list->n, sizeof *list->suffix);
+  for (int d = 0; d < c->program->data; d++) {
+    snprintf(list->suffix[d], sizeof *list->suffix, ".worker_error.%d", d);
+    list->array[d] = (array){.suffix = list->suffix[d], .where = ARENA, .offset = c->stage->error, .replica = 1 + d};
+  }
+  list->array[c->program->data] =
+      (array){.suffix = ".server_error", .where = ARENA, .offset = c->stage->server_error, .sharded = true};
+}
+
+static array_list arrays_of(zpr *c, int file) {
+  array_list list = {0};
+  if (file == ZPR_ERRORS) {
+    list_errors(c, &list);
+    return list;
+  }
+  list.array = zpr_alloc(c, 3, sizeof *list.array);
+  if (file == ZPR_MODEL) {
+    list.array[list.n++] = (array){.suffix = "", .where = PARAMS, .sharded = c->program->zero >= 3};
+    return list;
   }
   bool sgd = c->program->optimizer == 2, sharded = c->program->zero >= 1;
-  int n = 0;
-  if (c->program->dtype == ZPK_BF16) list[n++] = (array){".master", false, sharded, ZPR_WEIGHTS};
-  if (zpr_has_moment(c->program, ZPR_MOMENT1))
-    list[n++] = (array){sgd ? ".momentum_buffer" : ".exp_avg", false, sharded, ZPR_MOMENT1};
-  if (zpr_has_moment(c->program, ZPR_MOMENT2)) list[n++] = (array){".exp_avg_sq", false, sharded, ZPR_MOMENT2};
-  return n;
+  array state = {.where = STATE, .state = ZPR_WEIGHTS, .suffix = ".master", .sharded = sharded};
+  if (c->program->dtype == ZPK_BF16) list.array[list.n++] = state;
+  state.state = ZPR_MOMENT1;
+  state.suffix = sgd ? ".momentum_buffer" : ".exp_avg";
+  if (zpr_has_moment(c->program, ZPR_MOMENT1)) list.array[list.n++] = state;
+  state.state = ZPR_MOMENT2;
+  state.suffix = ".exp_avg_sq";
+  if (zpr_has_moment(c->program, ZPR_MOMENT2)) list.array[list.n++] = state;
+  return list;
+}
+
+static void free_arrays(array_list *list) {
+  free(list->array);
+  free(list->suffix);
 }
 
 static void tensor_name(char name[ZPR_TENSOR_NAME], const zpr_run *run, int64_t i, int k, const char *suffix) {
@@ -54,23 +97,24 @@ static int64_t local_start(const zpr_run *run, int64_t i, int k) {
 
 /* State is kept in what is computed in. */
 static zpk_dtype dtype_of(const zpr *c, int file) {
-  return file == OPTIMIZER && c->program->dtype == ZPK_BF16 ? ZPK_F32 : c->program->dtype;
+  if (file == ZPR_ERRORS) return ZPK_F32;
+  return file == ZPR_OPTIMIZER && c->program->dtype == ZPK_BF16 ? ZPK_F32 : c->program->dtype;
 }
 
 void zpr_file_tensors(zpr *c, int file, zpr_tensors *list) {
-  array arrays[MOST_ARRAYS];
-  int n = arrays_of(c, file, arrays);
+  array_list arrays = arrays_of(c, file);
   char name[ZPR_TENSOR_NAME];
   for (int p = 0; p < c->program->pipeline; p++)
     for (int r = 0; r < c->program->stages[p].n_runs; r++) {
       const zpr_run *run = &c->program->stages[p].runs[r];
       for (int64_t i = 0; i < run->count; i++)
         for (int k = 0; k < run->n_params; k++)
-          for (int a = 0; a < n; a++) {
-            tensor_name(name, run, i, k, arrays[a].suffix);
+          for (int a = 0; a < arrays.n; a++) {
+            tensor_name(name, run, i, k, arrays.array[a].suffix);
             zpr_tensors_add(c, list, name, dtype_of(c, file), &run->params[k], p, local_start(run, i, k));
           }
     }
+  free_arrays(&arrays);
 }
 
 /* ---- transfer ---- */
@@ -82,8 +126,7 @@ typedef struct transfer {
   const char *path;
   zpr_error *error;
   int64_t element_bytes;
-  bool params; /* otherwise optimizer state */
-  zpr_array state;
+  const array *array;
   int64_t begin, end, stored; /* elements of the flat buffers; the first of them among those that are here */
   int64_t file_offset;        /* of the tensor's first element */
 } transfer;
@@ -106,6 +149,16 @@ static bool move_bytes(const transfer *t, char *memory, int64_t bytes, int64_t o
   return true;
 }
 
+static char *open_window(const transfer *t, int64_t stored, int64_t *count) {
+  int64_t size = t->element_bytes;
+  switch (t->array->where) {
+  case PARAMS: return zpr_params_open(t->c, stored, count, t->write);
+  case STATE: return zpr_state_open(t->c, t->array->state, stored, count, t->write);
+  case ARENA: break;
+  }
+  return zpr_window_open(t->c, (char *)zpr_at(t->c, t->array->offset) + stored * size, *count * size, t->write);
+}
+
 /* The part of a piece that lies in this rank's range of the flat buffers. */
 static void move_piece(void *arg, int64_t local, int64_t global, int64_t count) {
   transfer *t = arg;
@@ -115,53 +168,57 @@ static void move_piece(void *arg, int64_t local, int64_t global, int64_t count) 
   for (int64_t at = begin, n; at < end && !t->failed; at += n) {
     int64_t stored = t->stored + at - t->begin;
     n = end - at < most ? end - at : most;
-    char *window =
-        t->params ? zpr_params_open(t->c, stored, &n, t->write) : zpr_state_open(t->c, t->state, stored, &n, t->write);
+    char *window = open_window(t, stored, &n);
     t->failed = !move_bytes(t, window, n * size, t->file_offset + (global + at - local) * size);
-    if (t->params)
-      zpr_params_close(t->c);
-    else
+    if (t->array->where == STATE)
       zpr_state_close(t->c);
+    else
+      zpr_window_close(t->c);
   }
 }
 
 static bool writes(zpr *c, const array *a, const zpr_tensor *tensor, const zpr_param *param, int64_t local) {
   if (tensor->stage != c->p || tensor->local != local) return false;
   if (param->split_dim < 0 && c->t != 0) return false;
-  return a->sharded || zpr_part_of(c, param->spread).place == 0;
+  return a->sharded || a->replica > 0 || zpr_part_of(c, param->spread).place == 0;
 }
 
-/* The elements of an array that this rank has of an instance of a run, or more of its neighbours. Optimizer state that
- * is whole stands as the flat buffers do. */
-static void set_range(zpr *c, const array *a, const zpr_run *run, int64_t i, transfer *t) {
-  zpr_slice shard = a->sharded ? zpr_slice_of(c, run, i) : (zpr_slice){0, c->stage->flat_elements, 0};
-  t->begin = shard.begin;
-  t->end = shard.end;
-  t->stored = shard.stored;
-  t->params = a->params;
-  t->state = a->state;
+/* The elements that this rank has of an array, of an instance of a run or more of its neighbours. What is whole stands
+ * as the flat buffers do; of a server's errors a rank has those of its part. */
+static zpr_slice held(zpr *c, int file, const array *a, const zpr_run *run, int64_t i) {
+  int64_t part = c->stage->flat_elements / c->program->data;
+  if (!a->sharded) return (zpr_slice){0, c->stage->flat_elements, 0};
+  return file == ZPR_ERRORS ? (zpr_slice){c->d * part, (c->d + 1) * part, 0} : zpr_slice_of(c, run, i);
+}
+
+static void move_instance(zpr *c, int file, const zpr_tensors *list, const array *a, const zpr_run *run, int64_t i,
+                          transfer *t) {
+  char name[ZPR_TENSOR_NAME];
+  zpr_slice part = held(c, file, a, run, i);
+  t->begin = part.begin;
+  t->end = part.end;
+  t->stored = part.stored;
+  t->array = a;
+  for (int k = 0; k < run->n_params && !t->failed; k++) {
+    tensor_name(name, run, i, k, a->suffix);
+    const zpr_tensor *tensor = zpr_tensors_find(list, name);
+    if (t->write && !writes(c, a, tensor, &run->params[k], local_start(run, i, k))) continue;
+    t->file_offset = list->data_start + tensor->begin;
+    zpr_param_pieces(c, run, i, k, move_piece, t);
+  }
 }
 
 static bool move_all(zpr *c, int file, const zpr_tensors *list, transfer *t) {
-  array arrays[MOST_ARRAYS];
-  int n = arrays_of(c, file, arrays);
-  char name[ZPR_TENSOR_NAME];
+  array_list arrays = arrays_of(c, file);
   t->element_bytes = zpk_bytes(dtype_of(c, file));
-  for (int a = 0; a < n; a++) {
-    for (int r = 0; r < c->stage->n_runs; r++) {
-      const zpr_run *run = &c->stage->runs[r];
-      for (int64_t i = 0; i < run->count; i++)
-        for (int k = 0; k < run->n_params && !t->failed; k++) {
-          tensor_name(name, run, i, k, arrays[a].suffix);
-          const zpr_tensor *tensor = zpr_tensors_find(list, name);
-          if (t->write && !writes(c, &arrays[a], tensor, &run->params[k], local_start(run, i, k))) continue;
-          set_range(c, &arrays[a], run, i, t);
-          t->file_offset = list->data_start + tensor->begin;
-          zpr_param_pieces(c, run, i, k, move_piece, t);
-        }
-    }
+  for (int n = 0; n < arrays.n; n++) {
+    const array *a = &arrays.array[n];
+    if (a->replica > 0 && a->replica != 1 + c->d) continue;
+    for (int r = 0; r < c->stage->n_runs; r++)
+      for (int64_t i = 0; i < c->stage->runs[r].count; i++) move_instance(c, file, list, a, &c->stage->runs[r], i, t);
   }
   zpr_state_flush(c);
+  free_arrays(&arrays);
   return !t->failed;
 }
 

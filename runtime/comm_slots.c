@@ -53,12 +53,8 @@ static void exchange_slots(zpr *c, const exchange *x, char *in, char *out) {
   }
 }
 
-void zpr_spread_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out) {
-  exchange x = {zpr_expert_ranks(c->program), samples, experts, elements * zpk_bytes(c->program->dtype), true};
-  exchange_slots(c, &x, (char *)(uintptr_t)in, out);
-}
-
-void zpr_return_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out) {
-  exchange x = {zpr_expert_ranks(c->program), samples, experts, elements * zpk_bytes(c->program->dtype), false};
+void zpr_host_exchange_slots(zpr *c, bool spread, const void *in, int64_t samples, int64_t experts, int64_t elements,
+                             void *out) {
+  exchange x = {zpr_expert_ranks(c->program), samples, experts, elements * zpk_bytes(c->program->dtype), spread};
   exchange_slots(c, &x, (char *)(uintptr_t)in, out);
 }

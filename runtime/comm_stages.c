@@ -17,6 +17,10 @@ static int64_t buffers_each_way(const zpr_program *p) { return p->messages > 1 ?
 
 int64_t zpr_message_buffers(const zpr_program *program) { return 2 * chunks_of(program) * buffers_each_way(program); }
 
+int zpr_message_chunk(const zpr_program *program, const zpr_message *message) {
+  return (int)(message->buffer / (2 * buffers_each_way(program)));
+}
+
 static int part_of(const zpr *c, int chunk) {
   int stages = c->program->pipeline;
   return c->program->folded && chunk == 1 ? 2 * stages - 1 - c->p : chunk * stages + c->p;

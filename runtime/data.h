@@ -1,5 +1,5 @@
-/* The seam between data.c, which knows samples, and the sources of tokens (data_tokens.c, data_text.c,
- * data_synthetic.c). */
+/* The seam between data.c, which knows samples, and the sources of tokens (data_tokens.c,
+ * data_megatron.c, data_text.c, data_synthetic.c). */
 #ifndef ZPLAN_RT_DATA_H
 #define ZPLAN_RT_DATA_H
 
@@ -11,7 +11,8 @@ typedef struct zpr_shard {
   void *map;
   size_t map_bytes;
   const unsigned char *body; /* first token, inside map */
-  int width;                 /* bytes of a token: 1, 2 or 4, little-endian */
+  int width;                 /* bytes of a token: 1, 2, 4 or 8, little-endian */
+  bool is_signed;
   int64_t first, tokens;
 } zpr_shard;
 
@@ -23,6 +24,7 @@ typedef struct zpr_stream {
 
 /* Add files to the stream. False and an error when one cannot be used. */
 bool zpr_stream_add_token_files(zpr_stream *stream, const char *pattern, zpr_error *error);
+bool zpr_stream_add_megatron(zpr_stream *stream, const char *path, zpr_error *error); /* path: PREFIX.idx */
 bool zpr_stream_add_text(zpr_stream *stream, const char *path, zpr_error *error);
 /* Maps a file and appends it as an empty shard; the caller fills in body, width and tokens. */
 zpr_shard *zpr_stream_map(zpr_stream *stream, const char *path, zpr_error *error);

@@ -1,4 +1,4 @@
-/* Token files: llm.c shards, read in place.
+/* Token files, read in place: llm.c shards, and the indexed datasets of Megatron by their .idx (data_megatron.c).
  *
  * A shard is a header of 256 int32 (magic, version, number of tokens) and the tokens: magic 20240520 version 1 has
  * uint16 (GPT-2), magic 20240801 version 7 has uint32 (Llama 3). A pattern like "data/train_*.bin" names many; they are
@@ -79,12 +79,16 @@ static bool check_header(zpr_shard *shard, zpr_error *error) {
     return true;
   }
   zpr_error_set(error, "Z0802",
-                "\"%s\" is not a token file: magic %d version %d, expected %d version %d or %d version %d", shard->path,
-                header[0], header[1], formats[0].magic, formats[0].version, formats[1].magic, formats[1].version);
+                "\"%s\" is not a shard of llm.c (Megatron's datasets are named by their .idx): magic %d version %d, "
+                "expected %d version %d or %d version %d",
+                shard->path, header[0], header[1], formats[0].magic, formats[0].version, formats[1].magic,
+                formats[1].version);
   return false;
 }
 
 static bool add_file(zpr_stream *stream, const char *path, zpr_error *error) {
+  size_t len = strlen(path);
+  if (len > 4 && strcmp(path + len - 4, ".idx") == 0) return zpr_stream_add_megatron(stream, path, error);
   zpr_shard *shard = zpr_stream_map(stream, path, error);
   if (!shard || !check_header(shard, error)) return false;
   stream->tokens += shard->tokens;
@@ -106,11 +110,12 @@ bool zpr_stream_add_token_files(zpr_stream *stream, const char *pattern, zpr_err
 
 /* ---- reading ---- */
 
-static int32_t token_at(const zpr_shard *shard, int64_t i) {
+static int64_t token_at(const zpr_shard *shard, int64_t i) {
   const unsigned char *at = shard->body + i * shard->width;
-  uint32_t id = at[0];
-  for (int b = 1; b < shard->width; b++) id |= (uint32_t)at[b] << (8 * b);
-  return (int32_t)id; /* beyond int32: negative, so refused as out of range */
+  uint64_t id = at[0];
+  for (int b = 1; b < shard->width; b++) id |= (uint64_t)at[b] << (8 * b);
+  int above = 64 - 8 * shard->width;
+  return shard->is_signed ? (int64_t)(id << above) >> above : (int64_t)id;
 }
 
 static const zpr_shard *find_shard(const zpr_stream *stream, int64_t token) {
@@ -130,10 +135,11 @@ bool zpr_stream_read(const zpr_stream *stream, int64_t begin, int64_t count, int
   const zpr_shard *shard = find_shard(stream, begin);
   for (int64_t i = 0; i < count; i++) {
     while (begin + i >= shard->first + shard->tokens) shard++;
-    out[i] = token_at(shard, begin + i - shard->first);
-    if (out[i] >= 0 && out[i] < vocabulary) continue;
+    int64_t id = token_at(shard, begin + i - shard->first);
+    out[i] = (int32_t)id;
+    if (id >= 0 && id < vocabulary) continue;
     zpr_error_set(error, "Z0803", "\"%s\" has id %lld at token %lld, but the vocabulary ends at %lld", shard->path,
-                  (long long)(uint32_t)out[i], (long long)(begin + i - shard->first), (long long)vocabulary - 1);
+                  (long long)id, (long long)(begin + i - shard->first), (long long)vocabulary - 1);
     return false;
   }
   return true;

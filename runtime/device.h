@@ -47,6 +47,9 @@ void zpr_zero_columns(zpr *c, void *dst, int64_t pitch, int64_t bytes, int64_t r
 /* sum[i] += x[i]. Elements of the program's dtype. */
 void zpr_add(zpr *c, void *sum, const void *x, int64_t count);
 
+/* What moves beside the units and what they compute wait for each other here (rt.h; on CPU ranks nothing does). */
+void zpr_beside_join(zpr *c);
+
 /* ---- the step's end ---- */
 /* Adds to c->loss what zpr_ce_loss has summed on the device since the last call. */
 void zpr_collect_loss(zpr *c);

@@ -89,6 +89,12 @@ void zpr_host_reduce_scatter_to(zpr *c, const zpr_group *group, zpr_axis counted
 /* Bytes at send + r * stride go to member r, and those of member r come to recv + r * bytes. */
 void zpr_host_exchange(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *send, int64_t stride, int64_t bytes,
                        void *recv);
+/* zpr_spread_slots, or zpr_return_slots. */
+void zpr_host_exchange_slots(zpr *c, bool spread, const void *in, int64_t samples, int64_t experts, int64_t elements,
+                             void *out);
+/* As zpr_host_exchange, in the arena (of the back end). */
+void zpr_group_exchange(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *send, int64_t stride, int64_t bytes,
+                        void *recv);
 /* A message of the pipeline (comm_stages.c): to or from whom, which of the rank's message buffers, and its tag. */
 typedef struct zpr_message {
   bool up;
@@ -96,6 +102,7 @@ typedef struct zpr_message {
   int64_t buffer; /* below zpr_message_buffers; the same for all messages that wait for each other */
 } zpr_message;
 int64_t zpr_message_buffers(const zpr_program *program); /* of a rank */
+int zpr_message_chunk(const zpr_program *program, const zpr_message *message); /* whose sender it is */
 /* Messages between ranks, in the arena (of the back end) and on memory of the host. As zpr_send, _send_wait, _recv. */
 void zpr_stage_send(zpr *c, const zpr_message *to, const void *data, int64_t count);
 void zpr_stage_send_wait(zpr *c, const zpr_message *to);

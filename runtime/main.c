@@ -62,8 +62,6 @@ static void start_or_resume(zpr *c) {
   if (step >= 0) c->step = step;
   if (options->resume && step < 0 && c->rank == 0)
     fprintf(stderr, "note: no checkpoint in \"%s\", starting from step 0\n", options->checkpoint_dir);
-  if (c->program->freeze_step > 0 && step > c->program->freeze_step && c->rank == 0)
-    fprintf(stderr, "note: checkpoints do not hold what 1-bit Adam's ranks owe each other, it starts at zero\n");
 }
 
 static void announce(zpr *c) {

@@ -1,5 +1,7 @@
 /* Gradients of which every tensor rank has a part: of parameters that all of them hold whole, where each has its own
  * positions of every sample (norm weights, biases). Summed once a step.
+ * With ZeRO 2 and 3 the data ranks have scattered them before, and every rank sums what it has in its shards: the same
+ * elements as the other tensor ranks at its place.
  *
  * They are many and small, and stand scattered over the flat buffers, so they travel together: packed into the stage's
  * scratch region, a piece of them at a time where it is too small, summed, and put back. */
@@ -7,7 +9,7 @@
 #include <stdlib.h>
 #include "state.h"
 
-/* Neighbouring elements of the flat buffers. */
+/* Neighbouring elements of the gradients. */
 typedef struct range {
   int64_t begin, elements;
 } range;
@@ -17,14 +19,26 @@ struct zpr_partial {
   range *ranges;
 };
 
-static int64_t find_ranges(const zpr *c, range *out) {
+/* Where the gradients of flat elements [begin, end) of instance i of a run stand. */
+static range place_of(zpr *c, const zpr_run *run, int64_t i, int64_t begin, int64_t end) {
+  if (c->program->zero < 2) return (range){begin, end - begin};
+  zpr_slice shard = zpr_slice_of(c, run, i);
+  if (begin < shard.begin) begin = shard.begin;
+  if (end > shard.end) end = shard.end;
+  return (range){shard.stored + begin - shard.begin, end > begin ? end - begin : 0};
+}
+
+static int64_t find_ranges(zpr *c, range *out) {
   int64_t n = 0;
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
     for (int64_t i = 0; i < run->count; i++)
       for (int k = 0; k < run->n_params; k++) {
         if (!run->params[k].grad_partial) continue;
-        if (out) out[n] = (range){run->base + i * run->stride + run->params[k].offset, run->params[k].elements};
+        int64_t begin = run->base + i * run->stride + run->params[k].offset;
+        range mine = place_of(c, run, i, begin, begin + run->params[k].elements);
+        if (mine.elements == 0) continue;
+        if (out) out[n] = mine;
         n++;
       }
   }

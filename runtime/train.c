@@ -77,6 +77,15 @@ static int64_t device_peak_bytes(const zpr_program *program) {
   return peak;
 }
 
+/* Parameters come from the update, and the sums of gradients go there: the rings start and end with the micro-batches.
+ */
+static void run_micro_batches(zpr *c, void (*run)(zpr *c)) {
+  zpr_beside_join(c);
+  run(c);
+  zpr_wait_sends(c);
+  zpr_beside_join(c);
+}
+
 static zpr_step_result run_step(loop *l, double lr) {
   zpr *c = l->c;
   int64_t before[ZPR_AXIS_COUNT], moved[ZPR_MOVE_COUNT];
@@ -85,8 +94,7 @@ static zpr_step_result run_step(loop *l, double lr) {
   zpr_data_load(c, l->train, c->step);
   c->loss = 0;
   zpr_begin_step(c);
-  c->program->micro_batches(c);
-  zpr_wait_sends(c);
+  run_micro_batches(c, c->program->micro_batches);
   zpr_step_result result = zpr_finish_step(c, lr, caught);
   for (int a = 0; a < ZPR_AXIS_COUNT; a++) l->totals.sent_bytes[a] += zpr_comm_sent_bytes(c, (zpr_axis)a) - before[a];
   for (int m = 0; m < ZPR_MOVE_COUNT; m++) l->totals.moved_bytes[m] += zpr_moved_bytes(c, (zpr_move)m) - moved[m];
@@ -145,8 +153,7 @@ static void validate(loop *l) {
   c->loss = 0;
   for (int64_t b = 0; b < batches; b++) {
     zpr_data_load(c, l->validate, b);
-    p->forwards(c);
-    zpr_wait_sends(c);
+    run_micro_batches(c, p->forwards);
   }
   zpr_collect_loss(c);
   double sum = c->t == 0 ? c->loss : 0; /* 0 on stages without the end of the model */

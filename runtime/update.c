@@ -162,8 +162,9 @@ static void reduce_gradients(zpr *c) {
     if (g.n > 1 && moved) zpr_sum_tied_shards(c, tie, &g);
     if (g.n > 1 && !moved) zpr_group_all_reduce(c, &g, ZPR_TIE, grads + tie->offset[g.me] * size, tie->elements);
   }
-  if (moved) return;
+  if (moved && zero < 2) return;
   zpr_sum_partial(c);
+  if (zero >= 2) return;
   for (int i = 0; i < ZPR_PARTS && !zpr_is_frozen(c); i++) {
     zpr_part part = zpr_part_of(c, i);
     if (zero == 1)

@@ -58,10 +58,13 @@ static const char *compiler(const tree *t) {
   return getenv("CC") ? getenv("CC") : "cc";
 }
 
+/* The runtime and its back end call each other: it stands on both sides. */
 static void push_libraries(const tree *t, zp_strings *argv) {
   const char *transport = t->mpi ? "-lzplanrt_mpi" : "-lzplanrt_self";
-  const char *cpu[] = {"-lzplanrt", "-lzplanrt_cpu", transport, "-lzplan_kernels", "-lopenblas", "-lpthread", "-lm"};
-  const char *gpu[] = {"-lzplanrt", "-lzplanrt_cuda", transport, "-lzplan_kernels", "-lpthread", "-ldl", "-lm"};
+  const char *cpu[] = {"-lzplanrt",       "-lzplanrt_cpu", "-lzplanrt", transport,
+                       "-lzplan_kernels", "-lopenblas",    "-lpthread", "-lm"};
+  const char *gpu[] = {"-lzplanrt",       "-lzplanrt_cuda", "-lzplanrt", transport,
+                       "-lzplan_kernels", "-lpthread",      "-ldl",      "-lm"};
   const char **libs = t->gpu ? gpu : cpu;
   size_t n = t->gpu ? sizeof gpu / sizeof *gpu : sizeof cpu / sizeof *cpu;
   for (int i = 0; i < 2; i++) zp_push(t->arena, argv, zp_format(t->arena, "-L%s", t->tools->library_dirs[i]));

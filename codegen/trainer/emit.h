@@ -17,7 +17,14 @@ typedef struct zp_emit {
 } zp_emit;
 
 /* What a function of a segment does: INPUTS and WEIGHTS are BACKWARD in two parts. */
-typedef enum zp_pass { ZP_PASS_FORWARD, ZP_PASS_BACKWARD, ZP_PASS_INPUTS, ZP_PASS_WEIGHTS } zp_pass;
+typedef enum zp_pass {
+  ZP_PASS_FORWARD,
+  ZP_PASS_BACKWARD,
+  ZP_PASS_INPUTS,
+  ZP_PASS_WEIGHTS,
+  ZP_PASS_GATHER, /* beside others: its parameters come */
+  ZP_PASS_SCATTER /* its gradients go */
+} zp_pass;
 
 /* Are operands bf16, with statistics, sums and state in f32? */
 static inline bool zp_emit_mixed(const zp_emit *e) { return e->lowered->compute_bytes == 2; }
@@ -37,8 +44,21 @@ void zp_emit_tables(zp_emit *e); /* dimensions, parameters, stages */
 void zp_emit_layouts(zp_emit *e);
 void zp_emit_procedures(zp_emit *e, int segment, zp_stage_mode mode);
 void zp_emit_walks(zp_emit *e);   /* units of a stage or chunk, one after the other */
+/* A switch over segments that calls their functions, inside a function with zpr *c, const layout *s, const run *r, unit u, mb. */
+void zp_emit_dispatch(zp_emit *e, zp_pass pass);
+/* The initializer of a unit in such a function, from i, slot and, with `pending`, pending. */
+void zp_emit_unit(zp_emit *e, bool pending);
 void zp_emit_order(zp_emit *e);   /* the order of micro-batches */
 void zp_emit_program(zp_emit *e); /* the zpr_program table and main */
+
+/* beside.c: with ZeRO 2 and 3 on GPUs buckets move while units compute. */
+bool zp_emit_moves_beside(const zp_emit *e);
+void zp_emit_beside(zp_emit *e); /* functions that start to move a unit's buckets */
+/* In a walk, before and after the call of unit j's function: waits, buffers in use, the next unit's gather. `next`: the unit after j,
+ * as C text, and the condition that there is one. */
+void zp_emit_before_unit(zp_emit *e, zp_pass pass, const char *is_next, const char *next);
+void zp_emit_after_unit(zp_emit *e, zp_pass pass);
+void zp_emit_before_walk(zp_emit *e, zp_pass pass, const char *first);
 
 /* Do chunks of some stage take their slots from one pool? */
 bool zp_emit_pools(const zp_emit *e);

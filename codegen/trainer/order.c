@@ -162,6 +162,7 @@ static void emit_phrases(zp_emit *e) {
   zp_buf *out = &e->out;
   bool chunks = zp_chunks(&e->program->choice) > 1;
   bool split = zp_schedule_splits(e->program->choice.schedule);
+  assert(zp_messages_in_order(&e->program->choice, e->program->order, e->program->actions));
   const char *schedule = zp_schedule_name(e->program->choice.schedule), *at = chunks ? "[chunk]" : "";
   emit_tables(e);
   emit_act(e);

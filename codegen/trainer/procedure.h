@@ -15,10 +15,11 @@ typedef struct zp_frame {
   int first, last;   /* steps [first, last) */
   const char **name; /* C identifier per buffer, NULL when no step names it */
   bool uses_t, uses_saved, uses_pending, uses_w, uses_g, uses_we, uses_ge, uses_x, uses_y, uses_dy, uses_dx, uses_layer;
-  bool backward;     /* it yields gradients of weights */
+  zp_pass pass;
   zp_bucket *bucket; /* ZeRO 2 and 3: what moves over the data ranks */
   int n_buckets;
-  bool scatters;     /* its gradients, too, stand in buckets */
+  /* ZeRO 2 and 3: it gathers its parameters; the gradients that it yields wait; it scatters the unit's gradients */
+  bool gathers, keeps_early, scatters;
 } zp_frame;
 
 const char *zp_frame_name(const zp_frame *f, int buffer);
@@ -40,9 +41,13 @@ void zp_emit_find_buckets(zp_frame *f, int segment);
 const char *zp_frame_gathered(const zp_frame *f, int param, bool spread, const char *base);
 /* The first element of a bucket in the flat buffers, as C text. Arena. */
 const char *zp_frame_first_element(const zp_frame *f, int bucket);
+/* Address of a gradient that waits for the second part of a split backward, as C text. Arena. */
+const char *zp_frame_early(const zp_frame *f, int use);
 void zp_emit_gathers(zp_frame *f);
 void zp_emit_zeroed_gradients(zp_frame *f);
 void zp_emit_scatters(zp_frame *f);
+/* The same as functions of their own, for what moves beside the units. */
+void zp_emit_move_functions(zp_emit *e, int segment, zp_stage_mode mode);
 /* step_rows.c: the call of a row program. */
 void zp_emit_rows(zp_frame *f, const zp_step *s);
 /* step_experts.c: products of experts, and what routes tokens to them. */

@@ -63,7 +63,8 @@ static bool *find_used(zp_frame *f) {
     for (int i = 0; i < step->in.len; i++) note_use(f, used, step->in.data[i]);
     for (int i = 0; i < step->out.len; i++) note_use(f, used, step->out.data[i]);
     if (step->workspace >= 0) note_use(f, used, step->workspace);
-    for (int i = 0; i < step->sums.len; i++) *(is_spread(f, step->sums.data[i].use) ? &f->uses_ge : &f->uses_g) = true;
+    for (int i = 0; i < step->sums.len && !f->keeps_early; i++)
+      *(is_spread(f, step->sums.data[i].use) ? &f->uses_ge : &f->uses_g) = true;
   }
   for (int b = 0; b < f->p->buffers.len; b++) {
     const zp_buffer *x = &f->p->buffers.data[b];
@@ -95,6 +96,7 @@ const zp_tensor *zp_frame_tensor(const zp_frame *f, int buffer) {
 
 const char *zp_frame_gradient(const zp_frame *f, int use) {
   int64_t offset = f->seg->param_offset[use];
+  if (f->keeps_early) return zp_frame_early(f, use);
   if (offset < 0 && f->scatters)
     return zp_frame_gathered(f, f->seg->graph->params.data[use].param, is_spread(f, use), "g");
   if (offset < 0) return zp_format(f->e->arena, "grads(c) + s->%s", shared_field(f, use));
@@ -102,7 +104,7 @@ const char *zp_frame_gradient(const zp_frame *f, int use) {
 }
 
 const char *zp_frame_accumulate(const zp_frame *f, const zp_param_sum *sum) {
-  return sum->accumulate ? "true" : f->scatters ? "false" : "mb > 0";
+  return sum->accumulate ? "true" : f->scatters || f->keeps_early ? "false" : "mb > 0";
 }
 
 const char *zp_frame_first(const zp_frame *f, const zp_tensor *t, int dim) {
@@ -180,21 +182,25 @@ static void declare_parameters(const zp_frame *f) {
   zp_buf *out = &f->e->out;
   bool own = false; /* parameters of the segment itself; shared ones are found through the stage's table */
   for (int i = 0; i < f->seg->graph->params.len; i++) own |= f->seg->param_offset[i] >= 0;
-  bool gathers = f->n_buckets > 0 && zp_moves_params(&f->e->program->choice), scatters = f->scatters && f->backward;
-  if (gathers)
-    zp_buf_line(out, zp_emit_params_leave(f->e) ? "real *w = u->w;" : "real *w = at(c->arena, s->param_ring);");
-  else if (own && f->uses_w)
+  if (f->gathers && zp_emit_params_leave(f->e))
+    zp_buf_line(out, "real *w = u->w;");
+  else if (f->gathers && zp_emit_moves_beside(f->e) && (f->uses_w || f->uses_we))
+    zp_buf_line(out, "const real *w = u->w;");
+  else if (f->gathers && !zp_emit_moves_beside(f->e))
+    zp_buf_line(out, "real *w = at(c->arena, s->param_ring);");
+  else if (!f->gathers && own && f->uses_w)
     zp_buf_line(out, "const real *w = params(c) + u->base;");
-  if (scatters)
-    zp_buf_line(out, zp_gradients_leave(f->e) ? "real *g = zpr_grad_buffer(c, at(c->arena, s->grad_ring));"
-                                              : "real *g = at(c->arena, s->grad_ring);");
+  if (f->scatters && zp_gradients_leave(f->e))
+    zp_buf_line(out, "real *g = zpr_grad_buffer(c, at(c->arena, s->grad_ring));");
+  else if (f->scatters)
+    zp_buf_line(out, zp_emit_moves_beside(f->e) ? "real *g = u->g;" : "real *g = at(c->arena, s->grad_ring);");
   else if (own && f->uses_g)
     zp_buf_line(out, "real *g = grads(c) + u->base;");
   if (own && f->uses_we)
     zp_buf_line(out, "const real *we = %s;",
-                gathers ? zp_frame_gathered(f, -1, true, "w") : "params(c) + u->spread_base");
+                f->gathers ? zp_frame_gathered(f, -1, true, "w") : "params(c) + u->spread_base");
   if (own && f->uses_ge)
-    zp_buf_line(out, "real *ge = %s;", scatters ? zp_frame_gathered(f, -1, true, "g") : "grads(c) + u->spread_base");
+    zp_buf_line(out, "real *ge = %s;", f->scatters ? zp_frame_gathered(f, -1, true, "g") : "grads(c) + u->spread_base");
 }
 
 /* Pointers to the places that the steps name, before the buffers that are offsets from them. */
@@ -218,13 +224,13 @@ static zp_buf print_steps(zp_frame *f) {
   e->out = zp_buf_new(e->arena);
   e->out.indent = outer.indent;
   zp_emit_gathers(f);
-  if (f->backward) zp_emit_zeroed_gradients(f);
+  zp_emit_zeroed_gradients(f);
   for (int s = f->first; s < f->last; s++) {
     if (s == f->p->n_recompute && f->p->n_recompute > 0)
       zp_buf_line(&e->out, "/* -- forward values are rebuilt; backward proper -- */");
     zp_emit_step(f, &f->p->steps.data[s]);
   }
-  if (f->backward) zp_emit_scatters(f);
+  zp_emit_scatters(f);
   zp_buf steps = e->out;
   e->out = outer;
   return steps;
@@ -235,8 +241,7 @@ static void emit_function(zp_emit *e, int segment, zp_stage_mode mode, zp_pass p
                                      "backward for inputs: dy -> dx",
                                      "backward for weights: gradients of its parameters"};
   const zp_segment_program *seg = zp_emit_variant(e, segment, mode);
-  zp_frame f = {
-      .e = e, .seg = seg, .p = p, .model = e->model, .last = p->steps.len, .backward = pass == ZP_PASS_BACKWARD};
+  zp_frame f = {.e = e, .seg = seg, .p = p, .model = e->model, .last = p->steps.len, .pass = pass};
   zp_emit_find_buckets(&f, segment);
   if (pass == ZP_PASS_INPUTS) f.last = p->n_inputs;
   if (pass == ZP_PASS_WEIGHTS) f.first = p->n_inputs;
@@ -265,6 +270,7 @@ static void emit_function(zp_emit *e, int segment, zp_stage_mode mode, zp_pass p
 
 void zp_emit_procedures(zp_emit *e, int segment, zp_stage_mode mode) {
   const zp_segment_program *seg = zp_emit_variant(e, segment, mode);
+  zp_emit_move_functions(e, segment, mode);
   emit_function(e, segment, mode, ZP_PASS_FORWARD, &seg->forward);
   if (zp_schedule_splits(e->program->choice.schedule)) {
     emit_function(e, segment, mode, ZP_PASS_INPUTS, &seg->split);

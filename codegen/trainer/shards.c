@@ -5,9 +5,13 @@
 
 void zp_emit_find_buckets(zp_frame *f, int segment) {
   f->bucket = ZP_NEW_ARRAY(f->e->arena, zp_bucket, 2 + f->e->lowered->shared.len);
-  f->scatters = zp_moves_gradients(&f->e->program->choice);
   if (zp_moves_buckets(&f->e->program->choice))
     f->n_buckets = zp_unit_buckets(f->e->lowered, &f->e->program->choice, segment, f->bucket);
+  f->gathers = f->n_buckets > 0 && zp_moves_params(&f->e->program->choice) && f->pass != ZP_PASS_WEIGHTS &&
+               f->pass != ZP_PASS_SCATTER;
+  bool gradients = f->n_buckets > 0 && zp_moves_gradients(&f->e->program->choice);
+  f->scatters = gradients && (f->pass == ZP_PASS_BACKWARD || f->pass == ZP_PASS_WEIGHTS || f->pass == ZP_PASS_SCATTER);
+  f->keeps_early = gradients && f->pass == ZP_PASS_INPUTS;
 }
 
 static const zp_bucket *find(const zp_frame *f, int param, bool spread) {
@@ -33,7 +37,7 @@ const char *zp_frame_first_element(const zp_frame *f, int bucket) {
 }
 
 void zp_emit_gathers(zp_frame *f) {
-  if (!zp_moves_params(&f->e->program->choice) || f->n_buckets == 0) return;
+  if (!f->gathers || (zp_emit_moves_beside(f->e) && f->pass != ZP_PASS_GATHER)) return;
   zp_buf_line(&f->e->out, zp_emit_params_leave(f->e) ? "/* Parameters: what is on the device; the rest has come. */"
                                                      : "/* Parameters: from the data ranks' shards. */");
   for (int i = 0; i < f->n_buckets; i++)
@@ -41,21 +45,36 @@ void zp_emit_gathers(zp_frame *f) {
                 place(f, "w", f->bucket[i].at), ZP_LL(f->bucket[i].elements));
 }
 
+const char *zp_frame_early(const zp_frame *f, int use) {
+  return zp_format(f->e->arena, "at(u->pending, %lld)", ZP_LL(f->seg->early_offset[use]));
+}
+
+/* Where the gradient of a parameter stands in the unit's buckets. */
+static const char *in_bucket(const zp_frame *f, int use) {
+  int param = f->seg->graph->params.data[use].param;
+  int64_t offset = f->seg->param_offset[use];
+  const zp_bucket *bucket = find(f, offset < 0 ? param : -1, f->e->lowered->sharding->param[param].spread);
+  return place(f, "g", bucket->at + (offset < 0 ? 0 : offset));
+}
+
 void zp_emit_zeroed_gradients(zp_frame *f) {
   const zp_graph *g = f->seg->graph;
-  for (int i = 0; i < g->params.len && f->scatters; i++) {
+  for (int i = 0; i < g->params.len && (f->scatters || f->keeps_early); i++) {
     int param = g->params.data[i].param;
-    int64_t offset = f->seg->param_offset[i];
-    const zp_bucket *bucket = find(f, offset < 0 ? param : -1, f->e->lowered->sharding->param[param].spread);
-    if (!f->e->lowered->zero_first[param]) continue;
-    zp_buf_line(&f->e->out, "zpr_zero(c, %s, %lld * (int64_t)sizeof(real)); /* %s: only added to */",
-                place(f, "g", bucket->at + (offset < 0 ? 0 : offset)), ZP_LL(f->e->lowered->param_elements[param]),
-                f->model->params.data[param].name);
+    bool early = f->pass != ZP_PASS_BACKWARD && f->seg->early_offset[i] >= 0;
+    long long elements = ZP_LL(f->e->lowered->param_elements[param]);
+    const char *name = f->model->params.data[param].name;
+    if (early && f->scatters)
+      zp_buf_line(&f->e->out, "zpr_copy(c, %s, %s, %lld * (int64_t)sizeof(real)); /* %s: from the first part */",
+                  in_bucket(f, i), zp_frame_early(f, i), elements, name);
+    else if (f->e->lowered->zero_first[param] && (early || f->scatters))
+      zp_buf_line(&f->e->out, "zpr_zero(c, %s, %lld * (int64_t)sizeof(real)); /* %s: only added to */",
+                  early ? zp_frame_early(f, i) : in_bucket(f, i), elements, name);
   }
 }
 
 void zp_emit_scatters(zp_frame *f) {
-  if (!f->scatters || f->n_buckets == 0) return;
+  if (!f->scatters || (zp_emit_moves_beside(f->e) && f->pass != ZP_PASS_SCATTER)) return;
   zp_buf_line(&f->e->out, "/* Gradients: every data rank keeps the sum of its shard. */");
   for (int i = 0; i < f->n_buckets; i++) {
     const zp_bucket *b = &f->bucket[i];
@@ -63,4 +82,28 @@ void zp_emit_scatters(zp_frame *f) {
     zp_buf_line(&f->e->out, "zpr_scatter_grads(c, %s, %s, %s); /* %lld elements */", zp_frame_first_element(f, i),
                 place(f, "g", b->at), always ? "true" : "mb > 0", ZP_LL(b->elements));
   }
+}
+
+static void emit_move(zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass) {
+  bool gather = pass == ZP_PASS_GATHER;
+  zp_frame f = {.e = e, .seg = zp_emit_variant(e, segment, mode), .model = e->model, .pass = pass};
+  zp_emit_find_buckets(&f, segment);
+  zp_buf_line(&e->out, "static void %s(zpr *c, const layout *s, const unit *u, int64_t mb) {",
+              zp_emit_function_name(e, segment, mode, pass));
+  e->out.indent++;
+  if (f.n_buckets > 0) zp_buf_line(&e->out, gather ? "real *w = u->w;" : "real *g = u->g;");
+  zp_buf_line(&e->out, f.n_buckets > 0 ? "(void)s, (void)u, (void)mb;" : "(void)c, (void)s, (void)u, (void)mb;");
+  if (gather)
+    zp_emit_gathers(&f);
+  else
+    zp_emit_scatters(&f);
+  e->out.indent--;
+  zp_buf_line(&e->out, "}");
+  zp_buf_puts(&e->out, "\n");
+}
+
+void zp_emit_move_functions(zp_emit *e, int segment, zp_stage_mode mode) {
+  if (!zp_emit_moves_beside(e)) return;
+  if (e->program->choice.zero >= 3) emit_move(e, segment, mode, ZP_PASS_GATHER);
+  emit_move(e, segment, mode, ZP_PASS_SCATTER);
 }

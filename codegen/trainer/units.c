@@ -25,7 +25,7 @@ static const char *input_at(const zp_emit *e, const char *j) {
   return zp_format(e->arena, "input_of(c, s, %s%s)", zp_emit_saved_leave(e) ? "" : "slot, ", j);
 }
 
-static void emit_dispatch(zp_emit *e, zp_pass pass) {
+void zp_emit_dispatch(zp_emit *e, zp_pass pass) {
   zp_buf *out = &e->out;
   zp_buf_line(out, "    switch (r->segment) {");
   for (int s = 0; s < e->lowered->n_segments; s++)
@@ -119,7 +119,7 @@ static void emit_slot(zp_emit *e) {
     zp_buf_line(&e->out, "  char *slot = slot_of(c, s, %smb);", zp_emit_pools(e) ? "chunk, " : "");
 }
 
-static void emit_unit(zp_emit *e, bool pending) {
+void zp_emit_unit(zp_emit *e, bool pending) {
   bool spread = zp_expert_ranks(&e->program->choice) > 1;
   zp_buf_line(&e->out, "    unit u = {.layer = r->first + i, .base = r->base + i * r->stride,%s .saved = %s};",
               spread ? " .spread_base = r->spread_base + i * r->spread_stride," : "",
@@ -165,16 +165,19 @@ static void emit_forward(zp_emit *e) {
     zp_buf_line(out, "  if (s->in_elements > 0) zpr_recv(c, %s, true, %s, s->in_elements, mb);", chunk,
                 input_at(e, "0"));
   zp_emit_params_begin(e, "0");
+  zp_emit_before_walk(e, ZP_PASS_FORWARD, "0");
   zp_buf_line(out, "  for (int64_t j = 0; j < s->n_units; j++) {");
   zp_buf_line(out, "    int64_t i;");
   zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
-  emit_unit(e, false);
+  zp_emit_unit(e, false);
   zp_buf_line(out, "    u.x = %s;", input_at(e, "j"));
   zp_buf_line(out, "    if (j + 1 < s->n_units) u.y = %s;", input_at(e, "j + 1"));
   if (pipe) emit_send_place(e, true);
   zp_emit_saved_make_room(e);
   zp_emit_params_next(e, "j + 1", "j + 1 < s->n_units");
-  emit_dispatch(e, ZP_PASS_FORWARD);
+  zp_emit_before_unit(e, ZP_PASS_FORWARD, "j + 1 < s->n_units", "j + 1");
+  zp_emit_dispatch(e, ZP_PASS_FORWARD);
+  zp_emit_after_unit(e, ZP_PASS_FORWARD);
   zp_emit_saved_put(e);
   zp_buf_line(out, "  }");
   if (pipe) emit_send(e, true);
@@ -186,6 +189,7 @@ static void emit_forward(zp_emit *e) {
 static void emit_backward(zp_emit *e) {
   zp_buf *out = &e->out;
   bool pipe = e->program->choice.pipeline > 1, split = splits(e);
+  zp_pass pass = split ? ZP_PASS_INPUTS : ZP_PASS_BACKWARD;
   const char *chunk = chunk_of(e);
   zp_buf_line(out, "/* All units of this %s backward for micro-batch mb, last unit first%s.",
               zp_chunks(&e->program->choice) > 1 ? "chunk" : "stage",
@@ -199,10 +203,11 @@ static void emit_backward(zp_emit *e) {
                 split ? "gradient_of(c, s, pending, s->n_units - 1)" : "at(c->arena, s->grad[0])");
   zp_emit_saved_begin(e);
   zp_emit_params_begin(e, "s->n_units - 1");
+  zp_emit_before_walk(e, pass, "s->n_units - 1");
   zp_buf_line(out, "  for (int64_t j = s->n_units - 1; j >= 0; j--) {");
   zp_buf_line(out, split ? "    int64_t i;" : "    int64_t i, turn = (s->n_units - 1 - j) %% 2;");
   zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
-  emit_unit(e, split);
+  zp_emit_unit(e, split);
   zp_buf_line(out, "    u.x = %s;", input_at(e, "j"));
   if (split) {
     zp_buf_line(out, "    u.dy = gradient_of(c, s, pending, j);");
@@ -214,7 +219,9 @@ static void emit_backward(zp_emit *e) {
   if (pipe) emit_send_place(e, false);
   zp_emit_saved_get(e);
   zp_emit_params_next(e, "j - 1", "j > 0");
-  emit_dispatch(e, split ? ZP_PASS_INPUTS : ZP_PASS_BACKWARD);
+  zp_emit_before_unit(e, pass, "j > 0", "j - 1");
+  zp_emit_dispatch(e, pass);
+  zp_emit_after_unit(e, pass);
   zp_buf_line(out, "  }");
   if (zp_emit_pools(e) && !split) zp_buf_line(out, "  leave_slot(chunk, mb);");
   if (pipe) emit_send(e, false);
@@ -232,11 +239,13 @@ static void emit_weights(zp_emit *e) {
   zp_buf_line(out, "  for (int64_t j = s->n_units - 1; j >= 0; j--) {");
   zp_buf_line(out, "    int64_t i;");
   zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
-  emit_unit(e, true);
+  zp_emit_unit(e, true);
   zp_buf_line(out, "    u.x = %s;", input_at(e, "j"));
   zp_buf_line(out, "    u.dy = gradient_of(c, s, pending, j);");
   zp_emit_saved_get(e);
-  emit_dispatch(e, ZP_PASS_WEIGHTS);
+  zp_emit_before_unit(e, ZP_PASS_WEIGHTS, NULL, NULL);
+  zp_emit_dispatch(e, ZP_PASS_WEIGHTS);
+  zp_emit_after_unit(e, ZP_PASS_WEIGHTS);
   zp_buf_line(out, "  }");
   if (zp_emit_pools(e)) zp_buf_line(out, "  leave_slot(chunk, mb);");
   zp_buf_line(out, "}");
@@ -247,6 +256,7 @@ void zp_emit_walks(zp_emit *e) {
   emit_walk(e);
   zp_emit_fetch(e);
   if (splits(e)) emit_pending(e);
+  zp_emit_beside(e);
   emit_forward(e);
   emit_backward(e);
   if (splits(e)) emit_weights(e);

@@ -232,10 +232,6 @@ static zp_plan *refuse_ungenerated(zp_run_state *run, zp_plan *plan) {
   const char *why_not;
   if (!plan || !plan->feasible || !prints_trainer(run)) return plan;
   bool printed = zp_choice_is_generated(&plan->best.choice, &why_not);
-  if (printed && plan->best.choice.compress && !plan->spec->cluster.node.device.is_cpu) {
-    printed = false;
-    why_not = "1-bit Adam is generated for CPU ranks only";
-  }
   if (printed && plan->best.choice.compress && plan->spec->train.precision == ZP_PREC_MIXED_BF16) {
     printed = false;
     why_not = "1-bit Adam is generated in fp32 and fp64 only";

@@ -36,6 +36,8 @@ typedef enum option_id {
   O_CALIBRATION,
   O_SECONDS,
   O_GAP,
+  O_TOKENIZER,
+  O_EOD,
 } option_id;
 
 typedef struct option_row {
@@ -87,6 +89,9 @@ static const option_row rows[] = {
      "measurements of `zplan calibrate`; for CPU clusters also $ZPLAN_CALIBRATION"},
     {"--gap", O_GAP, "SHARE", "plan build run explain bench export compare",
      "stop searching when no plan is faster by more than this: 1%, 0.01 (default 0)"},
+    {"--tokenizer", O_TOKENIZER, "FILE", "data",
+     "tokenizer.json of a Hugging Face model, byte-level BPE (default: bytes)"},
+    {"--eod", O_EOD, "TOKEN", "data", "the tokenizer's token behind every file, e.g. '<|endoftext|>'"},
     {"-t", O_SECONDS, "SECONDS", "calibrate", "time to measure: 10 to 600 (default 30)"},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows, MOST_TOP = 1000 };
@@ -208,6 +213,8 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
     return true;
   case O_SET: zp_push(run->arena, &o->set, v); return true;
   case O_OUTPUT: o->output = v; return true;
+  case O_TOKENIZER: o->tokenizer = v; return true;
+  case O_EOD: o->eod = v; return true;
   case O_TOP:
     if (!parse_within(row->name, v, 0, MOST_TOP, &n)) return false;
     o->top = (int)n;

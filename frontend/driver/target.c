@@ -42,27 +42,9 @@ static void check_precision(zp_run_state *run, const zp_spec *spec) {
   zp_diag_help(d, "set precision = \"mixed_bf16\" or \"fp32\"");
 }
 
-/* The node of a graph that routes tokens to experts; NULL: there is none. */
-static const zp_node *routing_node(const zp_graph *graph) {
-  for (int n = 0; n < graph->nodes.len; n++)
-    if (zp_op_get_class(graph->nodes.data[n].op) == ZP_CLASS_ROUTING) return &graph->nodes.data[n];
-  return NULL;
-}
-
-static void check_experts(zp_run_state *run, const zp_spec *spec) {
-  for (int s = 0; s < spec->model->segments.len && is_gpu(spec); s++) {
-    const zp_node *node = routing_node(spec->model->segments.data[s].graph);
-    if (!node) continue;
-    zp_diag *d = zp_report(run->diags, ZP_Z0702, node->span, "experts are generated for CPU clusters only");
-    zp_diag_help(d, "`zplan plan`, `report` and `verify` work with such plans");
-    return;
-  }
-}
-
 bool zp_can_generate(zp_run_state *run, const zp_spec *spec) {
   check_target(run, spec);
   check_precision(run, spec);
-  check_experts(run, spec);
   if (spec->train.data.kind == ZP_DATA_NONE) {
     zp_diag *d =
         zp_report(run->diags, ZP_Z0506, spec->train.span, "`train` has no `data`: there is nothing to train on");

@@ -24,7 +24,7 @@ static const zp_verb verbs[] = {
     {"export", zp_cmd_export, "deepspeed|megatron|slurm FILE.dz|PLAN.json [--gpus N] [-o FILE]",
      "the plan in the words of another program"},
     {"import", zp_cmd_import, "hf CONFIG.json [-o FILE.dz]", "a model of Hugging Face as a .dz file"},
-    {"data", zp_cmd_data, "FILES... -o TOKENS.bin", "text files to byte tokens"},
+    {"data", zp_cmd_data, "FILES... -o TOKENS.bin [--tokenizer F.json]", "text files to token ids"},
     {"fmt", zp_cmd_fmt, "FILE.dz... [--check]", "canonical layout"},
     {"doctor", zp_cmd_doctor, "", "what was found on this machine"},
     {"completion", zp_cmd_completion, "bash|zsh|fish", "completion for a shell, on standard output"},

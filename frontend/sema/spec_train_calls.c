@@ -10,25 +10,27 @@ static bool is_assignment(zp_reader *reader, const zp_attr *attr, const char *ex
 
 /* ---- data ---- */
 static const zp_word orders[] = {{"sequential", false}, {"shuffled", true}, {NULL, 0}};
-/* "llmc": the shards of llm.c, which `zplan data` also writes. */
-static const zp_word formats[] = {{"llmc", 0}, {NULL, 0}};
+/* "llmc": shards of llm.c, which `zplan data` also writes; "megatron": indexed datasets. Files say themselves what they
+ * are; a format that is named must agree with the name of the file. */
+enum { ANY_FORMAT, FORMAT_LLMC, FORMAT_MEGATRON };
+static const zp_word formats[] = {{"llmc", FORMAT_LLMC}, {"megatron", FORMAT_MEGATRON}, {NULL, 0}};
 
 typedef struct data_args {
   zp_data data;
-  int shuffled;
+  int shuffled, format;
   int64_t seed;
 } data_args;
 
 static const zp_field tokens_fields[] = {
     {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path)},
     {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
-    {"format", ZP_FIELD_WORD, .offset = ZP_CHECK_ONLY, .words = formats},
+    {"format", ZP_FIELD_WORD, .offset = offsetof(data_args, format), .words = formats},
 };
 static const zp_field text_fields[] = {
     {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path)},
     {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
     {"tokenizer", ZP_FIELD_REFUSED,
-     .note = "`text` uses bytes as tokens; tokenise other vocabularies beforehand and read them with `tokens`"},
+     .note = "`text` uses bytes as tokens; make others with `zplan data --tokenizer` and read them with `tokens`"},
 };
 static const zp_field synthetic_fields[] = {
     {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
@@ -49,6 +51,11 @@ static const char *resolve_path(const zp_reader *reader, zp_span span, const cha
   return zp_format(reader->arena, "%.*s/%s", (int)(slash - file), file, path);
 }
 
+static bool is_index(const char *path) {
+  size_t len = strlen(path);
+  return len > 4 && strcmp(path + len - 4, ".idx") == 0;
+}
+
 void zp_read_data(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_data *data) {
   int before = zp_diags_errors(reader->diags);
   data_args args = {0};
@@ -66,6 +73,12 @@ void zp_read_data(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_
     zp_diag *d = zp_report(reader->diags, ZP_Z0307, attr->value->span, "`%s` needs a path", function->name);
     zp_diag_help(d, "for example `%s(\"%s\")`", function->name,
                  function->value == ZP_DATA_TEXT ? "book.txt" : "train_*.bin");
+    return;
+  }
+  if (args.format != ANY_FORMAT && is_index(args.data.path) != (args.format == FORMAT_MEGATRON)) {
+    zp_diag *d =
+        zp_report(reader->diags, ZP_Z0304, attr->value->span, "`%s` is not a file of that format", args.data.path);
+    zp_diag_help(d, "Megatron's datasets are named by their .idx, all other files are shards of llm.c");
     return;
   }
   *data = args.data;

@@ -125,3 +125,11 @@ const char *zp_json_key(const zp_json *object, int index) {
   while (at && index-- > 0) at = json_object_iter_next(raw(object), at);
   return at ? json_object_iter_key(at) : NULL;
 }
+
+bool zp_json_next(const zp_json *object, void **at, const char **key, const zp_json **value) {
+  *at = *at ? json_object_iter_next(raw(object), *at) : json_object_iter(raw(object));
+  if (!*at) return false;
+  *key = json_object_iter_key(*at);
+  *value = wrap(json_object_iter_value(*at));
+  return true;
+}

@@ -124,7 +124,7 @@ double zp_cost_exposed_reduce(const zp_machine *machine, double taken, double re
 double zp_cost_partial(const zp_program *program, const zp_machine *machine, int stage) {
   const zp_choice *c = &program->choice;
   zp_group_link link = zp_machine_tensor_group(machine, c->tensor, c->pipeline, c->data);
-  double elements = (double)zp_partial_elements(program, &program->stages[stage]);
+  double elements = (double)zp_partial_elements(program, &program->stages[stage]).most;
   return elements > 0 ? zp_cost_all_reduce(&link, elements * program->lowered->grad_bytes) : 0;
 }
 

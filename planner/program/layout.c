@@ -161,7 +161,7 @@ static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
   t->unit_away_bytes = max64(t->unit_away_bytes, away_stride);
   a->slot_bytes += (s->saved_bytes - away) * count;
   a->away_bytes += away_stride * count;
-  a->pending_bytes += s->pending_bytes * count;
+  a->pending_bytes += zp_unit_pending_bytes(s, a->c) * count;
   a->calls += count;
 }
 
@@ -270,7 +270,7 @@ static void add_run(void *arg, int segment, int64_t first, int64_t count) {
   int64_t saved = a->l->segments[segment].saved_bytes, away = zp_saved_away(a->c, saved);
   a->saved += (saved - away) * count;
   a->saved_away += zp_saved_away_stride(a->c, saved) * count;
-  a->pending += a->l->segments[segment].pending_bytes * count;
+  a->pending += zp_unit_pending_bytes(&a->l->segments[segment], a->c) * count;
 }
 
 /* Model chunk k runs units cut[k] .. cut[k + 1]. */

@@ -5,11 +5,6 @@
 #include "plan_file.h"
 #include "schedule.h"
 
-static const char *const place_name[] = {"param", "spread",   "shared",    "pending", "saved",   "transient",
-                                         "input", "carry_in", "carry_out", "grad_in", "grad_out"};
-static const char *const element_name[] = {[ZP_ELEM_FLOAT] = "float", [ZP_ELEM_I32] = "i32", [ZP_ELEM_STAT] = "stat"};
-static const char *const made_name[] = {"", "keep_shard", "gather_shard", "copy"};
-
 /* One mode of all stages, or "per stage" and a list. */
 static void set_recompute(zp_json *o, const zp_choice *c) {
   zp_json_set_string(o, "recompute", c->stage_recompute ? ZP_PLAN_PER_STAGE : zp_recompute_name(c->recompute));
@@ -179,90 +174,6 @@ static zp_json *stage_json(const zp_program *p, const zp_stage *s) {
   return o;
 }
 
-static void set_ints(zp_json *o, const char *key, const zp_ints *v) {
-  zp_json *a = zp_json_set(o, key, zp_json_array());
-  for (int i = 0; i < v->len; i++) zp_json_append_int(a, v->data[i]);
-}
-
-static zp_json *procedure_json(const zp_procedure *p) {
-  zp_json *o = zp_json_object(), *buffers = zp_json_set(o, "buffers", zp_json_array()),
-          *steps = zp_json_set(o, "steps", zp_json_array());
-  zp_json_set_int(o, "transient_bytes", p->transient_bytes);
-  for (int b = 0; b < p->buffers.len; b++) {
-    const zp_buffer *x = &p->buffers.data[b];
-    zp_json *j = zp_json_append(buffers, zp_json_object());
-    zp_json_set_string(j, "name", x->name);
-    zp_json_set_string(j, "place", place_name[x->place]);
-    zp_json_set_string(j, "element", element_name[x->element]);
-    zp_json_set_int(j, "rows", x->rows);
-    zp_json_set_int(j, "cols", x->cols);
-    zp_json_set_int(j, "ld", x->ld);
-    zp_json_set_int(j, "offset", x->offset);
-    zp_json_set_int(j, "bytes", x->bytes);
-    zp_json_set_int(j, "base", x->base);
-  }
-  for (int s = 0; s < p->steps.len; s++) {
-    const zp_step *x = &p->steps.data[s];
-    zp_json *j = zp_json_append(steps, zp_json_object());
-    zp_json_set_string(j, "op", x->kind ? made_name[x->kind] : zp_op_name(x->op));
-    zp_json_set_string(j, "name", x->node ? x->node->name : "");
-    set_ints(j, "in", &x->in);
-    set_ints(j, "out", &x->out);
-    if (x->workspace >= 0) zp_json_set_int(j, "workspace", x->workspace);
-    if (x->comm_elements) zp_json_set_int(j, "comm_elements", x->comm_elements);
-    zp_json_set_real(j, "cost_s", x->cost_s);
-  }
-  return o;
-}
-
-/* Backward as the schedule runs it: of a split one also how many steps are BI's. */
-static zp_json *backward_json(const zp_segment_program *x, zp_schedule schedule) {
-  const zp_procedure *p = zp_backward_of(x, schedule);
-  zp_json *o = procedure_json(p);
-  if (!zp_schedule_splits(schedule)) return o;
-  zp_json_set_int(o, "inputs", p->n_inputs);
-  zp_json_set_bool(o, "keeps_gradient", x->keeps_gradient);
-  return o;
-}
-
-static zp_json *segment_json(const zp_segment_program *x, zp_stage_mode mode, zp_schedule schedule) {
-  zp_json *j = zp_json_object();
-  zp_json_set_string(j, "name", x->segment->name);
-  zp_json_set_string(j, "recompute", zp_stage_mode_name(mode));
-  zp_json_set_int(j, "count", x->segment->count);
-  zp_json_set_int(j, "elements", x->elements);
-  zp_json_set_int(j, "spread_elements", x->spread_elements);
-  zp_json_set_int(j, "saved_bytes", x->saved_bytes);
-  zp_json_set_int(j, "pending_bytes", x->pending_bytes);
-  zp_json_set_int(j, "carry_in_elements", x->carry_in_elements);
-  zp_json_set_int(j, "carry_kept_elements", x->carry_kept_elements);
-  zp_json_set(j, "forward", procedure_json(&x->forward));
-  zp_json_set(j, "backward", backward_json(x, schedule));
-  return j;
-}
-
-/* Every segment once for every mode of a stage that runs it. */
-static zp_json *program_json(const zp_program *p) {
-  zp_json *o = zp_json_object(), *segments = zp_json_set(o, "segments", zp_json_array());
-  for (int s = 0; s < p->lowered->n_segments; s++)
-    for (int mode = 0; mode < ZP_STAGE_MODES; mode++) {
-      const zp_segment_program *x = zp_program_segment(p, s, (zp_stage_mode)mode);
-      if (x) zp_json_append(segments, segment_json(x, (zp_stage_mode)mode, p->choice.schedule));
-    }
-  zp_json *params = zp_json_set(o, "parameters", zp_json_array());
-  for (int i = 0; i < p->spec->model->params.len; i++) {
-    const zp_param_split *split = &p->lowered->sharding->param[i];
-    zp_json *j = zp_json_append(params, zp_json_object());
-    zp_json_set_string(j, "name", p->spec->model->params.data[i].name);
-    zp_json_set_int(j, "split_dim", split->split_dim);
-    zp_json_set_bool(j, "spread", split->spread);
-    zp_json_set_int(j, "outer", split->outer);
-    zp_json_set_int(j, "units", split->units);
-    zp_json_set_int(j, "local_elements", p->lowered->param_elements[i]);
-  }
-  return o;
-}
-
 static void set_certificate(zp_json *o, const zp_plan *plan) {
   const zp_certificate *c = &plan->certificate;
   zp_json *j = zp_json_set(o, "certificate", zp_json_object());
@@ -355,7 +266,7 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
     set_choice(a, plan, &plan->alternatives.data[i].choice);
     zp_json_set(a, "estimate", estimate_json(&plan->alternatives.data[i].estimate));
   }
-  if (plan->feasible) zp_json_set(o, "program", program_json(plan->program));
+  if (plan->feasible) zp_json_set(o, "program", zp_program_json(plan->program));
   set_inputs(o, plan);
   return o;
 }

@@ -4,7 +4,11 @@
  *
  * What BW reads must outlive BI. Values in the slot do. Everything else gets a place in what waits (ZP_AT_PENDING):
  * rebuilt values and gradients inside the unit, and first of all the unit's dy, which BI then finds there. So nothing
- * is copied. */
+ * is copied.
+ *
+ * With ZeRO 2 and 3 a unit's gradients are scattered when BW has completed them, and its parameters are gathered for
+ * BI, not for BW. So what reads parameters stays in BI; and the few gradients that BI yields beside others (of norms
+ * and biases) wait, behind the rest of what waits, until BW puts them into the unit's buckets. */
 #include "lower_internal.h"
 
 static int root_of(const zp_procedure *p, int b) { return p->buffers.data[b].base >= 0 ? p->buffers.data[b].base : b; }
@@ -17,13 +21,16 @@ static bool changed_later(const zp_procedure *p, int s, int root) {
   return false;
 }
 
-/* Products for weights and sums over columns that yield nothing else. The dx of the unit is gone when BW runs. */
+/* Products for weights and sums over columns that yield nothing else. The dx of the unit and its parameters are gone
+ * when BW runs. */
 static bool may_wait(const zp_procedure *p, int s) {
   const zp_step *step = &p->steps.data[s];
   if (step->kind != ZP_STEP_NODE || step->out.len > 0 || step->sums.len == 0) return false;
   for (int i = 0; i < step->in.len; i++) {
     int root = root_of(p, step->in.data[i]);
-    if (p->buffers.data[root].place == ZP_AT_GRAD_OUT || changed_later(p, s, root)) return false;
+    zp_place place = p->buffers.data[root].place;
+    bool parameter = place == ZP_AT_PARAM || place == ZP_AT_SPREAD || place == ZP_AT_SHARED;
+    if (parameter || place == ZP_AT_GRAD_OUT || changed_later(p, s, root)) return false;
   }
   return true;
 }
@@ -69,6 +76,21 @@ static void keep_for_weights(zp_lowering *l, zp_procedure *p) {
   }
 }
 
+/* Places for the gradients that BI yields, behind what waits. */
+static void keep_early_gradients(zp_lowering *l, const zp_procedure *p) {
+  zp_segment_program *out = l->out;
+  out->early_offset = ZP_NEW_ARRAY(l->arena, int64_t, l->graph->params.len + 1);
+  for (int use = 0; use < l->graph->params.len; use++) out->early_offset[use] = -1;
+  for (int s = 0; s < p->n_inputs; s++)
+    for (int i = 0; i < p->steps.data[s].sums.len; i++) out->early_offset[p->steps.data[s].sums.data[i].use] = 0;
+  for (int use = 0; use < l->graph->params.len; use++) {
+    if (out->early_offset[use] < 0) continue;
+    out->early_offset[use] = out->pending_bytes + out->early_bytes;
+    int64_t elements = l->lowered->param_elements[l->graph->params.data[use].param];
+    out->early_bytes += zp_round_up(elements * l->lowered->grad_bytes, ZP_ALIGN_BYTES);
+  }
+}
+
 void zp_lower_split(zp_lowering *l) {
   const zp_procedure *from = &l->out->backward;
   zp_procedure *to = &l->out->split;
@@ -80,5 +102,6 @@ void zp_lower_split(zp_lowering *l) {
   to->n_inputs = to->steps.len;
   add_part(l, from, to, true);
   keep_for_weights(l, to);
+  keep_early_gradients(l, to);
   zp_color_transients(l->scratch, to);
 }

@@ -48,25 +48,8 @@ static int64_t tensor_bytes(const zp_program *p, const zp_stage *stage) {
             elements = tensor_elements(l, &seg->forward, &stats) + tensor_elements(l, &seg->backward, &stats);
     bytes += (elements * l->compute_bytes + stats * l->stat_bytes) * stage->runs.data[r].count * p->microbatches;
   }
-  return (bytes + 2 * (l->sharding->tensor - 1) * zp_partial_elements(p, stage) * l->grad_bytes) * p->choice.data;
-}
-
-int64_t zp_partial_elements(const zp_program *p, const zp_stage *stage) {
-  const zp_lowered *l = p->lowered;
-  int64_t elements = 0;
-  for (int i = 0; i < stage->shared.len; i++) {
-    int param = stage->shared.data[i].param;
-    if (l->sharding->param[param].grad_partial) elements += l->param_elements[param];
-  }
-  for (int r = 0; r < stage->runs.len; r++) {
-    const zp_graph *g = l->segments[stage->runs.data[r].segment].graph;
-    for (int i = 0; i < g->params.len; i++) {
-      int param = g->params.data[i].param;
-      if (p->spec->model->params.data[param].segment >= 0 && l->sharding->param[param].grad_partial)
-        elements += l->param_elements[param] * stage->runs.data[r].count;
-    }
-  }
-  return elements;
+  int64_t partial = zp_partial_elements(p, stage).summed;
+  return bytes * p->choice.data + 2 * (l->sharding->tensor - 1) * partial * l->grad_bytes;
 }
 
 /* Bytes of a pass over elements, (n - 1) times those, for the n ranks of every group: all d data ranks, and of what is

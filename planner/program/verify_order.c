@@ -108,6 +108,8 @@ void zp_verify_order(zp_verifier *v) {
     if (p.next[s] != p.length[s])
       zp_find(v, "deadlock: stage %d stops after %lld of %lld actions", s, (long long)p.next[s],
               (long long)p.length[s]);
+  if (!zp_messages_in_order(&v->choice, p.order, p.length))
+    zp_find(v, "a stage takes messages of its neighbour in another order than they are sent in");
   for (int k = 0; k < p.places; k++)
     if (p.place[k].count[0] != v->microbatches || p.place[k].count[2] != v->microbatches)
       zp_find(v, "stage %d runs %lld forwards and %lld backwards", p.place[k].stage, (long long)p.place[k].count[0],

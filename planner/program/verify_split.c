@@ -1,4 +1,6 @@
-/* A split backward of a plan file: what BW reads outlives BI, and every deferred step is one that may wait. */
+/* A split backward of a plan file: what BW reads outlives BI, and every deferred step is one that may wait. With ZeRO 2
+ * and 3 no parameters are there for BW, and what BI adds to gradients has a place of its own behind the rest of what
+ * waits, from which BW takes it. */
 #include "schedule.h"
 #include "verify_internal.h"
 
@@ -25,6 +27,7 @@ static bool outlives(const splitting *p, const zp_json *root) {
   bool input_kept = zp_claim(p->segment, "carry_kept_elements") == zp_claim(p->segment, "carry_in_elements");
   if (is_at(root, "grad_in")) return zp_json_get_bool(zp_json_get(p->segment, "backward"), "keeps_gradient", false);
   if (is_at(root, "carry_in")) return input_kept;
+  if (p->v->choice.zero >= 2 && (is_at(root, "param") || is_at(root, "spread") || is_at(root, "shared"))) return false;
   return !is_at(root, "transient") && !is_at(root, "carry_out") && !is_at(root, "grad_out");
 }
 
@@ -55,6 +58,63 @@ static void check_gradient(const splitting *p) {
   }
 }
 
+/* ---- gradients that BI yields ---- */
+
+static const zp_segment *segment_of(const splitting *p) {
+  const zp_pieces *pieces = p->v->pieces;
+  const char *name = zp_json_get_string(p->segment, "name", "");
+  for (int i = 0; i < pieces->n; i++)
+    if (strcmp(pieces->piece[i].segment.name, name) == 0) return &pieces->piece[i].segment;
+  return NULL;
+}
+
+/* Elements of a parameter that the segment uses; -1: it uses none of that name. */
+static int64_t elements_of(const splitting *p, const char *name) {
+  const zp_segment *segment = segment_of(p);
+  for (int i = 0; segment && i < segment->graph->params.len; i++) {
+    int param = segment->graph->params.data[i].param;
+    if (strcmp(p->v->spec->model->params.data[param].name, name) == 0) return p->v->elements[param];
+  }
+  return -1;
+}
+
+/* They stand in the order of the file, without gaps, and end what waits. The first of them; -1: they do not. */
+static int64_t first_early(const splitting *p, const zp_json *early) {
+  int64_t first = zp_claim(p->segment, "pending_bytes"), at;
+  for (int i = 0; zp_json_key(early, i); i++) {
+    int64_t elements = elements_of(p, zp_json_key(early, i));
+    if (elements < 0) return -1;
+    first -= zp_up(elements * p->v->compute_bytes, 256);
+  }
+  at = first;
+  for (int i = 0; zp_json_key(early, i); i++) {
+    if (zp_claim(early, zp_json_key(early, i)) != at) return -1;
+    at += zp_up(elements_of(p, zp_json_key(early, i)) * p->v->compute_bytes, 256);
+  }
+  return first;
+}
+
+static void check_early(const splitting *p, int64_t inputs) {
+  const zp_json *early = zp_json_get(zp_json_get(p->segment, "backward"), "early");
+  int64_t first = first_early(p, early);
+  if (first < 0) {
+    zp_find(p->v, "%s: gradients that wait for the second part do not stand behind one another", p->name);
+    return;
+  }
+  for (int b = 0; b < zp_json_count(p->buffers); b++) {
+    const zp_json *x = zp_json_at(p->buffers, b);
+    bool waits = is_at(x, "pending") || (is_at(x, "grad_in") && outlives(p, x));
+    if (zp_claim(x, "base") < 0 && waits && zp_claim(x, "offset") + zp_claim(x, "bytes") > first)
+      zp_find(p->v, "%s: `%s` lies on gradients that wait", p->name, zp_json_get_string(x, "name", ""));
+  }
+  for (int s = 0; s < inputs; s++) {
+    const zp_json *sums = zp_json_get(zp_json_at(p->steps, s), "sums");
+    for (int i = 0; i < zp_json_count(sums); i++)
+      if (!zp_json_get(early, zp_json_string(zp_json_at(sums, i), "")))
+        zp_find(p->v, "%s: step %d adds to a gradient that has no place to wait", p->name, s);
+  }
+}
+
 void zp_verify_split(zp_verifier *v, const zp_json *segment, const char *name) {
   const zp_json *backward = zp_json_get(segment, "backward");
   splitting p = {.v = v, .name = name, .segment = segment};
@@ -71,4 +131,5 @@ void zp_verify_split(zp_verifier *v, const zp_json *segment, const char *name) {
   }
   for (int s = (int)inputs; s < zp_json_count(p.steps); s++) check_deferred(&p, s);
   check_gradient(&p);
+  if (zp_early_gradients_wait(&v->choice)) check_early(&p, inputs);
 }

@@ -110,10 +110,6 @@ bool zp_choice_is_generated(const zp_choice *choice, const char **why_not) {
     why = "gradients off the device with backward in two parts are planned, not generated yet";
   if (gradients->eighths > 0 && choice->sequence)
     why = "gradients off the device with sequence-sharded norms are planned, not generated yet";
-  if (choice->zero >= 2 && zp_schedule_splits(choice->schedule))
-    why = "ZeRO 2 and 3 with backward in two parts are planned, not generated yet";
-  if (choice->zero >= 2 && choice->sequence)
-    why = "ZeRO 2 and 3 with sequence-sharded norms are planned, not generated yet";
   if (why_not) *why_not = why;
   return why == NULL;
 }

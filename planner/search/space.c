@@ -57,9 +57,6 @@ static void try_choice(zp_searcher *s, const base *b, zp_choice choice) {
   } else if (s->generated_only && !zp_choice_is_generated(&choice, &why)) {
     s->reason = why;
     zp_search_reject(s, ZP_REJECT_GENERATED);
-  } else if (s->generated_only && choice.compress && !s->machine.node->device.is_cpu) {
-    s->reason = "1-bit Adam is generated for CPU ranks only";
-    zp_search_reject(s, ZP_REJECT_GENERATED);
   } else if (s->generated_only && choice.compress && s->spec->train.precision == ZP_PREC_MIXED_BF16) {
     s->reason = "1-bit Adam is generated in fp32 and fp64 only";
     zp_search_reject(s, ZP_REJECT_GENERATED);

@@ -1,5 +1,6 @@
 /* Collectives and messages of an arena that is memory of the host: those of comm.c as they are. */
 #include <string.h>
+#include "device.h"
 #include "state.h"
 
 void zpr_group_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count) {
@@ -45,6 +46,19 @@ void zpr_reduce_scatter_sequence(zpr *c, const void *in, int64_t samples, int64_
                                (char *)out + b * bytes);
 }
 
+void zpr_spread_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out) {
+  zpr_host_exchange_slots(c, true, in, samples, experts, elements, out);
+}
+
+void zpr_return_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out) {
+  zpr_host_exchange_slots(c, false, in, samples, experts, elements, out);
+}
+
+void zpr_group_exchange(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *send, int64_t stride,
+                        int64_t bytes, void *recv) {
+  zpr_host_exchange(c, group, counted_as, send, stride, bytes, recv);
+}
+
 void zpr_stage_send(zpr *c, const zpr_message *to, const void *data, int64_t count) {
   zpr_host_send(c, to, data, count);
 }
@@ -52,3 +66,5 @@ void zpr_stage_send(zpr *c, const zpr_message *to, const void *data, int64_t cou
 void zpr_stage_send_wait(zpr *c, const zpr_message *to) { zpr_host_send_wait(c, to); }
 
 void zpr_stage_recv(zpr *c, const zpr_message *from, void *data, int64_t count) { zpr_host_recv(c, from, data, count); }
+
+void zpr_beside_join(zpr *c) { (void)c; }

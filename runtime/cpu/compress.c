@@ -1,11 +1,5 @@
-/* The step's end of 1-bit Adam once the variance is frozen (arXiv 2102.02888), over the threads of a rank: every data
- * rank makes a momentum of its own gradients, and what the ranks send of it are signs and scales (kernels/compress.c).
- *
- * Rank r of n averages part r of the flat buffers, flat_elements / n of them. Every rank sends the record of part r to
- * r, which sends the record of the mean to all: two passes of 1 bit an element and 4 bytes for every ZPK_SIGNS of them.
- * The gradients are not needed any more once momentum is made of them, so the records lie in their place. */
+/* What 1-bit Adam does over the threads of a rank (../compress.c). */
 #include "compress.h"
-#include <assert.h>
 #include "state.h"
 
 enum { GRAIN = 256 }; /* blocks of ZPK_SIGNS elements */
@@ -27,7 +21,7 @@ static void momentum(void *arg, int64_t begin, int64_t end, int worker) {
   }
 }
 
-static void momentum_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule) {
+void zpr_momentum_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule) {
   blocks_task a = {c, blocks, rule};
   zpr_parallel(c, n, 1, momentum, &a);
 }
@@ -43,7 +37,7 @@ static void frozen(void *arg, int64_t begin, int64_t end, int worker) {
   }
 }
 
-static void frozen_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule) {
+void zpr_frozen_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule) {
   blocks_task a = {c, blocks, rule};
   zpr_parallel(c, n, 1, frozen, &a);
 }
@@ -79,7 +73,7 @@ static void pack(void *arg, int64_t begin, int64_t end, int worker) {
   zpk_pack_signs(a->dtype, a->m, a->v, a->error, a->to, begin, end);
 }
 
-static void pack_part(zpr *c, int part, void *record) {
+void zpr_pack_part(zpr *c, int part, void *record) {
   part_task a = task_of(c, part, record);
   zpr_parallel(c, a.blocks, GRAIN, pack, &a);
 }
@@ -90,7 +84,7 @@ static void average(void *arg, int64_t begin, int64_t end, int worker) {
   zpk_average_signs(a->dtype, a->n, a->records, a->blocks, a->v, a->error, a->to, begin, end);
 }
 
-static void average_part(zpr *c, int part, const void *records, void *record) {
+void zpr_average_part(zpr *c, int part, const void *records, void *record) {
   part_task a = task_of(c, part, record);
   a.n = c->program->data;
   a.records = records;
@@ -104,23 +98,7 @@ static void unpack(void *arg, int64_t begin, int64_t end, int worker) {
   zpk_unpack_signs(a->dtype, a->to, a->v, a->m, begin, end);
 }
 
-static void unpack_part(zpr *c, int part, const void *record) {
+void zpr_unpack_part(zpr *c, int part, const void *record) {
   part_task a = task_of(c, part, record);
   zpr_parallel(c, a.blocks, GRAIN, unpack, &a);
-}
-
-/* ---- the exchange ---- */
-
-void zpr_compressed_update(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule) {
-  zpr_group g = zpr_axis_group(c, ZPR_DATA);
-  int64_t part = c->stage->flat_elements / g.n, record = part / ZPK_SIGNS * ZPK_SIGNS_BYTES;
-  char *mine = zpr_at(c, c->stage->grads), *theirs = mine + g.n * record, *mean = theirs + g.n * record;
-  assert(part % ZPK_SIGNS == 0 && 3 * g.n * record <= c->stage->flat_elements * zpk_bytes(c->program->dtype));
-  momentum_blocks(c, blocks, n, rule);
-  for (int r = 0; r < g.n; r++) pack_part(c, r, mine + r * record);
-  zpr_host_exchange(c, &g, ZPR_DATA, mine, record, record, theirs);
-  average_part(c, g.me, theirs, mine);
-  zpr_host_exchange(c, &g, ZPR_DATA, mine, 0, record, mean);
-  for (int r = 0; r < g.n; r++) unpack_part(c, r, mean + r * record);
-  frozen_blocks(c, blocks, n, rule);
 }

@@ -1,6 +1,5 @@
 /* Mixture of experts, spread over the threads of a rank: a gate by samples, dispatch and combine by tokens. Every task
  * writes places of its own, so the number of threads changes nothing. The experts' products are in blas.c. */
-#include <assert.h>
 #include "state.h"
 
 enum { TOKEN_GRAIN = 16 };
@@ -74,36 +73,4 @@ void zpr_combine_grad(zpr *c, const zpk_routing *r, const void *y, const void *w
   expert_task a = {.r = r, .x = y, .weight = weight, .slot = slot, .d_out = d_out, .out = dy, .d_weight = d_weight};
   zpr_zero(c, dy, slot_bytes(r));
   zpr_parallel(c, r->B * r->S, TOKEN_GRAIN, combine_grad, &a);
-}
-
-/* ---- row kernels on slots of several members' samples ---- */
-
-enum { MAX_ROW_OPERANDS = 32 };
-
-static void move_operands(const zpr *c, int64_t row, int n, void *const *from, const int64_t *step, void **to) {
-  assert(n <= MAX_ROW_OPERANDS);
-  for (int i = 0; i < n; i++) to[i] = (char *)from[i] + row * step[i] * zpk_bytes(c->program->dtype);
-}
-
-/* The member of an expert group that has sample b has it at the same place of its own micro-batch. */
-void zpr_slot_rows(zpr *c, const zpr_rows_call *call, int64_t samples, int64_t experts, int64_t slots) {
-  zpr_group g = zpr_axis_group(c, ZPR_EXPERT);
-  int64_t of_replica = c->program->microbatches * c->program->microbatch;
-  void *in[MAX_ROW_OPERANDS], *out[MAX_ROW_OPERANDS];
-  bool add[MAX_ROW_OPERANDS];
-  zpr_rows_call block = *call;
-  block.rows = slots;
-  block.in = (const void *const *)in, block.out = out;
-  for (int i = 0; i < call->n_sums; i++) add[i] = call->accumulate[i];
-  block.accumulate = add;
-  for (int64_t row = 0; row < call->rows; row += slots) {
-    int64_t member = row / slots % g.n, expert = row / slots / g.n % experts, sample = row / slots / g.n / experts;
-    assert(sample < samples);
-    move_operands(c, row, call->n_in, (void *const *)call->in, call->in_step, in);
-    move_operands(c, row, call->n_out, call->out, call->out_ld, out);
-    block.first_sample = call->first_sample + (member - g.me) * of_replica + sample;
-    block.first_column = call->first_column + expert * slots * call->logical_columns;
-    zpr_rows(c, &block);
-    for (int i = 0; i < call->n_sums; i++) add[i] = true;
-  }
 }

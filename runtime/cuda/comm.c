@@ -23,8 +23,8 @@ static bool share_a_gpu(const zpr *c, const identity *all) {
   return false;
 }
 
-/* NULL when NCCL can be used. The same on all ranks. */
-static const char *why_not_nccl(zpr *c) {
+/* NULL when NCCL can be used. The same on all ranks. An emulated GPU has an emulated NCCL for those who ask for it. */
+static const char *why_not_nccl(zpr *c, bool asked) {
   zpr_device *d = c->state->device;
   static char reason[160];
   const char *missing = "";
@@ -38,16 +38,15 @@ static const char *why_not_nccl(zpr *c) {
   for (int r = c->ranks; r-- > 0;)
     if (!all[r].has_nccl) without = r;
   free(all);
-  if (d->emulated) return "the GPU is emulated";
+  if (d->emulated) return asked ? NULL : "the GPU is emulated";
   if (shared) return "several ranks share a GPU";
-  if (c->program->chunks > 1) return "several chunks of a stage would share its channels";
   if (without < 0) return NULL;
   snprintf(reason, sizeof reason, "rank %d has no NCCL%s%s", without, *missing ? ": " : "", missing);
   return reason;
 }
 
 void zpr_cuda_comm_open(zpr *c) {
-  const char *asked = c->state->options.comm, *why_not = why_not_nccl(c);
+  const char *asked = c->state->options.comm, *why_not = why_not_nccl(c, asked && strcmp(asked, "nccl") == 0);
   c->state->device->sends = zpr_alloc(c, (size_t)zpr_message_buffers(c->program), sizeof(zpr_message_buffer));
   zpr_error error = {0};
   if (asked && strcmp(asked, "nccl") == 0 && why_not)
@@ -62,6 +61,7 @@ void zpr_cuda_comm_close(zpr *c) {
   for (int64_t i = 0; d->sends && i < zpr_message_buffers(c->program); i++)
     if (d->sends[i].memory) d->api.release_host(d->sends[i].memory);
   if (d->receive.memory) d->api.release_host(d->receive.memory);
+  if (d->exchange.memory) d->api.release_host(d->exchange.memory);
   free(d->sends);
 }
 
@@ -207,7 +207,7 @@ static void *room(zpr *c, zpr_message_buffer *buffer, int64_t bytes) {
 void zpr_stage_send(zpr *c, const zpr_message *to, const void *data, int64_t count) {
   zpr_device *d = c->state->device;
   if (d->nccl) {
-    zpr_nccl_send(c, to->up, data, count);
+    zpr_nccl_send(c, to, data, count);
     return;
   }
   zpr_host_send_wait(c, to);
@@ -219,7 +219,7 @@ void zpr_stage_send(zpr *c, const zpr_message *to, const void *data, int64_t cou
 
 void zpr_stage_send_wait(zpr *c, const zpr_message *to) {
   if (c->state->device->nccl)
-    zpr_nccl_send_wait(c, to->up);
+    zpr_nccl_send_wait(c, to);
   else
     zpr_host_send_wait(c, to);
 }
@@ -227,7 +227,7 @@ void zpr_stage_send_wait(zpr *c, const zpr_message *to) {
 void zpr_stage_recv(zpr *c, const zpr_message *from, void *data, int64_t count) {
   zpr_device *d = c->state->device;
   if (d->nccl) {
-    zpr_nccl_recv(c, from->up, data, count);
+    zpr_nccl_recv(c, from, data, count);
     return;
   }
   if (d->receive_busy) zpr_cuda_wait(c);

@@ -21,6 +21,17 @@ typedef struct zpr_nccl zpr_nccl; /* nccl.c */
   X(ce_stats)                                                                                                          \
   X(ce_loss)                                                                                                           \
   X(ce_grad)                                                                                                           \
+  X(gate_choose)                                                                                                       \
+  X(gate_places)                                                                                                       \
+  X(gate_grad)                                                                                                         \
+  X(dispatch)                                                                                                          \
+  X(combine)                                                                                                           \
+  X(combine_grad)                                                                                                      \
+  X(pack_signs)                                                                                                        \
+  X(average_signs)                                                                                                     \
+  X(unpack_signs)                                                                                                      \
+  X(momentum)                                                                                                          \
+  X(frozen_update)                                                                                                     \
   X(optimizer)                                                                                                         \
   X(sum_squares)                                                                                                       \
   X(sum_parts)
@@ -43,6 +54,13 @@ typedef struct zpr_message_buffer {
   int64_t bytes;
 } zpr_message_buffer;
 
+/* Where work goes, in order: a stream, and pinned memory for its staged pieces. */
+typedef struct zpr_lane {
+  void *stream;
+  char *pinned;
+  bool pinned_busy; /* a copy from it may not have ended */
+} zpr_lane;
+
 struct zpr_device {
   gpu_api api;
   bool emulated;
@@ -60,7 +78,9 @@ struct zpr_device {
   struct zpr_copies *copies;          /* copies.c; NULL: nothing was copied yet */
   zpr_message_buffer *sends, receive; /* sends: [zpr_message_buffers] */
   bool receive_busy;                  /* as pinned_busy */
+  zpr_message_buffer exchange;        /* of slots and records (comm_slots.c) */
   zpr_nccl *nccl;                     /* NULL: messages are staged */
+  struct zpr_beside *beside;          /* NULL: nothing moves beside the units */
 };
 
 static inline gpu_pointer zpr_gpu(const void *p) { return (gpu_pointer)(uintptr_t)p; }
@@ -83,6 +103,14 @@ void zpr_copies_close(zpr *c);
 /* Starts the kernel of that name. */
 void zpr_sum_parts(zpr *c, const zpd_rank_sum *a);
 
+/* ---- beside.c: what moves while units compute, with ZeRO 2 and 3 ---- */
+void zpr_cuda_beside_open(zpr *c);
+void zpr_cuda_beside_close(zpr *c);
+
+/* update.c: the factor of the gradients to where kernels read it, and the arguments for one block. */
+void zpr_put_grad_scale(zpr *c, double grad_scale);
+zpd_update zpr_update_args(zpr *c, const zpr_block *b, const zpk_update *rule);
+
 /* ---- how ranks talk (comm.c, nccl.c) ---- */
 /* Collective: chooses NCCL where every rank has a GPU of its own and the library opens, or does as --comm says. */
 void zpr_cuda_comm_open(zpr *c);
@@ -99,8 +127,13 @@ void zpr_nccl_reduce_scatter(zpr *c, zpr_axis axis, const void *data, int64_t sh
 void zpr_nccl_group_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, void *data, int64_t shard_count);
 void zpr_nccl_group_all_reduce(zpr *c, const zpr_group *g, zpr_axis axis, void *data, int64_t count);
 void zpr_nccl_group_all_gather(zpr *c, const zpr_group *g, zpr_axis axis, void *data, int64_t shard_count);
-void zpr_nccl_send(zpr *c, bool up, const void *data, int64_t count);
-void zpr_nccl_send_wait(zpr *c, bool up);
-void zpr_nccl_recv(zpr *c, bool from_below, void *data, int64_t count);
+/* Of one sample. */
+void zpr_nccl_exchange_slots(zpr *c, bool spread, const char *in, int64_t experts, int64_t elements, char *out);
+void zpr_nccl_group_exchange(zpr *c, const zpr_group *g, zpr_axis axis, const void *send, int64_t stride, int64_t bytes,
+                             void *recv);
+/* As zpr_stage_send, _send_wait, _recv (nccl_stages.c). */
+void zpr_nccl_send(zpr *c, const zpr_message *to, const void *data, int64_t count);
+void zpr_nccl_send_wait(zpr *c, const zpr_message *to);
+void zpr_nccl_recv(zpr *c, const zpr_message *from, void *data, int64_t count);
 
 #endif

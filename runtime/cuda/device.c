@@ -90,7 +90,6 @@ void zpr_device_open(zpr *c) {
   zpr_device *d = c->state->device = zpr_alloc(c, 1, sizeof *d);
   zpr_error error = {0};
   find_gpu(c, &error);
-  if (zpr_expert_ranks(c->program) > 1) zpr_error_set(&error, "Z0851", "experts are not run on GPUs");
   zpr_agree(c, &error);
   zpr_cuda(c, d->api.device_name(d->name, sizeof d->name, d->ordinal), "ask for the GPU's name");
   zpr_cuda(c, d->api.attribute(&d->multiprocessors, GPU_MULTIPROCESSORS, d->ordinal), "ask for the GPU's size");
@@ -105,12 +104,14 @@ void zpr_device_open(zpr *c) {
   zpr_cuda(c, d->api.allocate(&d->scalars, bytes), "get memory for sums");
   zpr_cuda(c, d->api.fill_bytes(d->scalars, 0, bytes, d->stream), "clear the sums");
   zpr_cuda_comm_open(c);
+  zpr_cuda_beside_open(c);
 }
 
 void zpr_device_close(zpr *c) {
   zpr_device *d = c->state->device;
   zpr_cuda_wait(c);
   zpr_copies_close(c);
+  zpr_cuda_beside_close(c);
   zpr_cuda_comm_close(c);
   d->api.release(d->scalars);
   d->api.release_host(d->pinned);

@@ -68,7 +68,19 @@ enum { GPU_COMPUTE_F32 = 68, GPU_ANY_ALGORITHM = -1 };        /* cublasComputeTy
   X(gemm, "cublasGemmEx",                                                                                              \
     (void *handle, int trans_a, int trans_b, int m, int n, int k, const void *alpha, gpu_pointer a, int type_a,        \
      int lda, gpu_pointer b, int type_b, int ldb, const void *beta, gpu_pointer y, int type_y, int ldy, int compute,   \
-     int algorithm))
+     int algorithm))                                                                                                   \
+  X(gemms_f32, "cublasSgemmStridedBatched",                                                                            \
+    (void *handle, int trans_a, int trans_b, int m, int n, int k, const float *alpha, gpu_pointer a, int lda,          \
+     long long a_step, gpu_pointer b, int ldb, long long b_step, const float *beta, gpu_pointer y, int ldy,            \
+     long long y_step, int count))                                                                                     \
+  X(gemms_f64, "cublasDgemmStridedBatched",                                                                            \
+    (void *handle, int trans_a, int trans_b, int m, int n, int k, const double *alpha, gpu_pointer a, int lda,         \
+     long long a_step, gpu_pointer b, int ldb, long long b_step, const double *beta, gpu_pointer y, int ldy,           \
+     long long y_step, int count))                                                                                     \
+  X(gemms, "cublasGemmStridedBatchedEx",                                                                               \
+    (void *handle, int trans_a, int trans_b, int m, int n, int k, const void *alpha, gpu_pointer a, int type_a,        \
+     int lda, long long a_step, gpu_pointer b, int type_b, int ldb, long long b_step, const void *beta, gpu_pointer y, \
+     int type_y, int ldy, long long y_step, int count, int compute, int algorithm))
 
 typedef struct gpu_api {
 #define GPU_MEMBER(name, symbol, arguments) int(*name) arguments;

@@ -42,40 +42,42 @@ void zpr_square_blocks(zpr *c, const zpr_block *blocks, int64_t n, double *squar
   }
 }
 
-void zpr_update_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule) {
-  zpr_device *d = c->state->device;
+void zpr_put_grad_scale(zpr *c, double grad_scale) {
+  memcpy(zpr_window_open(c, zpr_gpu_host(scalar(c, ZPR_GRAD_SCALE)), sizeof grad_scale, false), &grad_scale,
+         sizeof grad_scale);
+  zpr_window_close(c);
+}
+
+zpd_update zpr_update_args(zpr *c, const zpr_block *b, const zpk_update *rule) {
   const zpr_stage *stage = c->stage;
   bool mixed = rule->dtype == ZPK_BF16;
-  int64_t size = zpk_bytes(rule->dtype), state_size = zpk_real_bytes(rule->dtype);
-  char *master = mixed ? zpr_at(c, stage->master) : NULL;
-  char *param = zpr_at(c, stage->params), *grad = zpr_at(c, stage->grads);
-  char *m = stage->moment1 >= 0 ? zpr_at(c, stage->moment1) : NULL;
-  char *v = stage->moment2 >= 0 ? zpr_at(c, stage->moment2) : NULL;
-  void *scale = zpr_gpu_host(scalar(c, ZPR_GRAD_SCALE));
-  memcpy(zpr_window_open(c, scale, sizeof(double), false), &rule->grad_scale, sizeof(double));
-  zpr_window_close(c);
+  int64_t size = zpk_bytes(rule->dtype), state = (b->begin + b->to_state) * zpk_real_bytes(rule->dtype);
+  char *param = (char *)zpr_at(c, stage->params) + (b->begin + b->to_params) * size;
+  return (zpd_update){.kind = rule->kind,
+                      .decay = b->decay,
+                      .lr = rule->lr,
+                      .beta1 = rule->beta1,
+                      .beta2 = rule->beta2,
+                      .eps = rule->eps,
+                      .weight_decay = rule->weight_decay,
+                      .momentum = rule->momentum,
+                      .bias1 = rule->bias1,
+                      .bias2 = rule->bias2,
+                      .grad_scale = (const double *)(void *)zpr_gpu_host(scalar(c, ZPR_GRAD_SCALE)),
+                      .param = mixed ? (char *)zpr_at(c, stage->master) + state : param,
+                      .weight = mixed ? param : NULL,
+                      .grad = (char *)zpr_at(c, stage->grads) + b->begin * size,
+                      .m = stage->moment1 >= 0 ? (char *)zpr_at(c, stage->moment1) + state : NULL,
+                      .v = stage->moment2 >= 0 ? (char *)zpr_at(c, stage->moment2) + state : NULL,
+                      .count = b->end - b->begin};
+}
+
+void zpr_update_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule) {
+  zpr_put_grad_scale(c, rule->grad_scale);
   for (int64_t i = 0; i < n; i++) {
-    const zpr_block *b = &blocks[i];
-    int64_t state = (b->begin + b->to_state) * state_size;
-    zpd_update a = {.kind = rule->kind,
-                    .decay = b->decay,
-                    .lr = rule->lr,
-                    .beta1 = rule->beta1,
-                    .beta2 = rule->beta2,
-                    .eps = rule->eps,
-                    .weight_decay = rule->weight_decay,
-                    .momentum = rule->momentum,
-                    .bias1 = rule->bias1,
-                    .bias2 = rule->bias2,
-                    .grad_scale = scale,
-                    .param = mixed ? master + state : param + (b->begin + b->to_params) * size,
-                    .weight = mixed ? param + (b->begin + b->to_params) * size : NULL,
-                    .grad = grad + b->begin * size,
-                    .m = m ? m + state : NULL,
-                    .v = v ? v + state : NULL,
-                    .count = b->end - b->begin};
+    zpd_update a = zpr_update_args(c, &blocks[i], rule);
     int64_t groups = (a.count + ZPD_FLAT_THREADS - 1) / ZPD_FLAT_THREADS;
-    zpr_launch(c, &d->kernels.optimizer, &a, sizeof a, zpr_grid(c, groups), 1, 1, ZPD_FLAT_THREADS);
+    zpr_launch(c, &c->state->device->kernels.optimizer, &a, sizeof a, zpr_grid(c, groups), 1, 1, ZPD_FLAT_THREADS);
   }
 }
 

@@ -3,7 +3,7 @@
 
     cuda.py [--only TEXT] [--list] [--jobs N] [--verbose]
 
-1. Emulated (`--arch host`): a few layouts of gpt.dz and llama.dz, cut down to a few layers and steps because blocks of threads
+1. Emulated (`--arch host`): a few layouts of gpt.dz, llama.dz and moe.dz, messages staged or over an emulated NCCL, cut down to a few layers and steps because blocks of threads
    are played by one thread. Losses, gradient norms and parameters against the CPU trainer on one rank, within the bounds of
    trainings.py. Every run has --check-memory: arena peak and bytes sent are the plan's.
 2. Compiled: trainers of the example models for sm_90, where NVRTC is on this machine.
@@ -20,13 +20,16 @@ import trainings  # noqa: E402
 
 STEPS = 2
 GPU = ("--cluster", "gpu", "--arch", "host")
+NCCL = ("--", "--comm", "nccl")  # an emulated one
 SMALL = {"model.layers": 2}
 ARCH = "sm_90"
 EXIT_REFUSED = 1
 
 
-def layout(model, precision, t, p, d, **settings):
-    return trainings.layout(model, t, p, d, SMALL, words=GPU, precision=precision, batch=4, **settings)
+def layout(model, precision, t, p, d, more=None, nccl=False, **settings):
+    one = trainings.layout(model, t, p, d, dict(SMALL, **(more or {})), words=GPU + (NCCL if nccl else ()), precision=precision, batch=4,
+                           **settings)
+    return one._replace(name=one.name + (" nccl" if nccl else ""))
 
 
 TABLE = (
@@ -38,6 +41,12 @@ TABLE = (
     layout("gpt", "fp32", 1, 1, 1),
     layout("gpt", "fp32", 1, 2, 2, zero=1),
     layout("llama", "fp64", 2, 2, 1, recompute="full"),
+    layout("moe", "fp64", 2, 1, 1, recompute="full"),  # experts cut over tensor ranks
+    layout("moe", "fp64", 1, 1, 4, zero=1, more={"plan.expert": 2, "model.n": 4}),  # whole ones over data ranks
+    layout("moe", "fp32", 1, 1, 1),
+    layout("gpt", "fp64", 1, 2, 2, schedule="interleaved", chunks=2, recompute="full", zero=1, nccl=True),
+    layout("gpt", "fp64", 2, 2, 1, schedule="zb_v", chunks=2, nccl=True),
+    layout("moe", "fp64", 1, 2, 2, more={"plan.expert": 2, "model.n": 4}, recompute="full", nccl=True),
     layout("llama", "fp32", 2, 1, 1, recompute="selective"),
 )
 

@@ -54,6 +54,10 @@ CASES = tuple((one, (), STEPS) for one in (
     case("moe", "fp64", 2, 1, 1, 2),
     case("moe", "fp64", 2, 2, 1, 1, recompute=FULL),
     case("moe", "fp64", 2, 1, 2, 2, zero=1, expert=2, experts=8),
+    case("gpt", "fp64", 2, 2, 2, 1, zero=2, schedule="zb_h1"),
+    case("gpt", "fp64", 2, 1, 2, 1, zero=3, recompute=FULL),
+    case("llama", "fp64", 2, 1, 4, 1, zero=3),  # norms on one data rank, or cut between two
+    case("moe", "fp64", 2, 1, 2, 2, zero=3, expert=2, experts=8),
 )) + tuple((one, ("--set", "model.layers=2") + GPU, GPU_STEPS) for one in (
     case("gpt", "fp64", 2, 1, 1, 2, recompute=FULL),
     case("gpt", "fp64", 2, 2, 1, 1, recompute=SELECTIVE),

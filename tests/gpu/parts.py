@@ -35,6 +35,15 @@ train {
 MODELS = (("gpt_tiny", 32, 100, 20), ("gpt2", 4, 30, 3))
 LAYOUTS = (("tensor", 2, 1, 1, 0), ("pipeline", 1, 2, 1, 0), ("data", 1, 1, 2, 0), ("data, ZeRO 1", 1, 1, 2, 1), ("tensor x data", 2, 1, 2, 1),
            ("pipeline x data", 1, 2, 2, 1), ("tensor x pipeline x data", 2, 2, 2, 1))
+CHUNKS = (("interleaved", 1, 2, 1, 0, "schedule=\"interleaved\"", "chunks=2"), ("folded (ZB-V)", 1, 2, 1, 0, "schedule=\"zb_v\"", "chunks=2"),
+          ("interleaved x data", 1, 2, 2, 1, "schedule=\"interleaved\"", "chunks=2"))
+# In f64: where two scores are nearly equal, an f32 rounding sends a token to another expert.
+EXPERTS_WORDS = ("precision=fp64", "train.data=synthetic(seed = 1)", "model.n=4")
+EXPERTS = (("experts", 1, 1, 1, 0), ("experts cut over tensor ranks", 2, 1, 1, 0), ("experts over data ranks", 1, 1, 2, 0, "plan.expert=2"),
+           ("experts over data ranks, pipeline", 1, 2, 2, 1, "plan.expert=2"))
+# Against CPU ranks of the same layout, in f64 and of a model without gradients that are rounding noise: signs hang on every bit.
+ONE_BIT = (("1-bit Adam", 1, 1, 2, 0), ("1-bit Adam, pipeline", 1, 2, 2, 0))
+ONE_BIT_WORDS = ("compress=true", "precision=fp64", "optimizer=adamw(lr = 3e-4, freeze_step = %d)")
 
 
 class Report:
@@ -105,7 +114,7 @@ def calibrate(report):
 def write_model(report, machine, model, batch, steps):
     path = report.path(model + ".dz")
     values = dict(machine, model=model, batch=batch, steps=steps, text=os.path.join(harness.ROOT, "README.md"),
-                  model_file=os.path.join(harness.ROOT, "examples", model + ".dz"))
+                  model_file=os.path.join(harness.ROOT, "tests/diff" if model == "moe" else "examples", model + ".dz"))
     with open(path, "w", encoding="utf-8") as file:
         file.write(DZ % values)
     return path
@@ -157,23 +166,48 @@ def train_one(report, machine, calibration, model, batch, steps, cpu_steps):
     return path, want
 
 
-def train_layouts(report, machine, path, want):
-    for comm in ("staged",) if machine["words"] else ("nccl", "staged"):  # an emulated GPU has no NCCL
-        for name, t, p, d, zero in LAYOUTS:
-            ranks = t * p * d
+def words_of(layout, more=()):
+    _, t, p, d, zero = layout[:5]
+    words = []
+    for pin in ("tensor=%d" % t, "pipeline=%d" % p, "plan.data=%d" % d, "zero=%d" % zero, *layout[5:], *more):
+        words += ["--set", pin]
+    return ["--ranks", t * p * d, *words]
+
+
+def train_layouts(report, machine, path, layouts, want, more=(), steps=20):
+    """want: steps to agree with, or a function that trains them for a layout."""
+    for comm in ("nccl", "staged"):
+        for number, layout in enumerate(layouts):
+            ranks = layout[1] * layout[2] * layout[3]
             if ranks > machine["gpus"]:
                 continue
-            words = ["--cluster", "gpu", "--ranks", ranks, "--check-memory", *machine["words"]]
-            for pin in ("tensor=%d" % t, "pipeline=%d" % p, "plan.data=%d" % d, "zero=%d" % zero):
-                words += ["--set", pin]
-            label = "%s over %s" % (name, comm)
-            got, end, outcome = train(report, "layout_t%d_p%d_d%d_zero%d_%s" % (t, p, d, zero, comm), path,
-                                      words + ["--steps", len(want or []) or 20, "--", "--comm", comm])
+            label = "%s over %s" % (layout[0], comm)
+            got, end, outcome = train(report, "%s_%d_%s" % (os.path.basename(path)[:-3] + ("_" + more[0] if more else ""), number, comm), path,
+                                      ["--cluster", "gpu", "--check-memory", *machine["words"], *words_of(layout, more), "--steps", steps, "--",
+                                       "--comm", comm])
             if outcome.status != 0:
                 report.add(label, False, outcome.tail(3))
                 continue
-            compare(report, label, got, want or [])
+            compare(report, label, got, want(layout) if callable(want) else want or [])
             time_of(report, label + ", time", got, end)
+
+
+def train_experts(report, machine, steps=20):
+    path = write_model(report, machine, "moe", 8, steps)
+    want, _, outcome = train(report, "moe_cpu", path, ["--cluster", "cpu", "--steps", steps, *words_of(EXPERTS[0], EXPERTS_WORDS)])
+    if outcome.status != 0:
+        report.add("experts on the CPU", False, outcome.tail(3))
+        return
+    train_layouts(report, machine, path, EXPERTS, want, EXPERTS_WORDS, steps)
+
+
+def train_one_bit(report, machine, steps=20):
+    """Half of the steps are plain Adam, the others compressed."""
+    path, words = write_model(report, machine, "llama_tiny", 4, steps), (*ONE_BIT_WORDS[:2], ONE_BIT_WORDS[2] % (steps // 2))
+
+    def on_cpus(layout):
+        return train(report, "one_bit_cpu", path, ["--cluster", "cpu", "--steps", steps, *words_of(layout, words)])[0]
+    train_layouts(report, machine, path, ONE_BIT, on_cpus, words, steps)
 
 
 def guarded(report, part, function, *arguments):
@@ -207,8 +241,12 @@ def main():
     for model, batch, steps, cpu_steps in models:
         trained = guarded(report, model, train_one, report, machine, calibration, model, batch, steps, cpu_steps)
         first = first or trained
+    few = 4 if options.arch else 20
+    guarded(report, "experts", train_experts, report, machine, few)
     if first and machine["gpus"] > 1:
-        guarded(report, "layouts", train_layouts, report, machine, *first)
+        path, want = first
+        guarded(report, "layouts", train_layouts, report, machine, path, LAYOUTS + CHUNKS, want, (), len(want or []) or 20)
+        guarded(report, "1-bit Adam", train_one_bit, report, machine, few)
     elif machine["gpus"] == 1:
         report.add("layouts", None, "one GPU: nothing to communicate with")
     good = sum(one["good"] is True for one in report.found)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The runtime of GPUs on several ranks that share an emulated GPU: run_cuda.sh FOLDER, where the programs lie. Messages are
-# staged; NCCL takes a GPU for every rank and is not run here.
+# staged, or go over an emulated NCCL.
 set -u
 bin=${1:?usage: run_cuda.sh FOLDER}
 tmp=$(mktemp -d) || exit 1
@@ -19,10 +19,14 @@ fail() {
   failed=1
 }
 
-# --- sums to the bit, gathers, messages, byte counts: TENSOR PIPELINE DATA dtype
-for layout in '2 1 1 f64' '1 2 1 f32' '1 1 3 f64' '2 2 1 f32' '1 2 2 f64'; do
+# --- sums to the bit, gathers, messages, byte counts: TENSOR PIPELINE DATA dtype [EXPERT]
+for layout in '2 1 1 f64' '1 2 1 f32' '1 1 3 f64' '2 2 1 f32' '1 2 2 f64' '1 1 4 f64 2'; do
   set -- $layout
   ranks $(($1 * $2 * $3)) "$bin/mpi_collectives_cuda" "$@" || fail "collectives $layout"
+done
+for layout in '2 2 1 f32' '1 1 4 f64 2'; do
+  set -- $layout
+  TEST_COMM=nccl ranks $(($1 * $2 * $3)) "$bin/mpi_collectives_cuda" "$@" || fail "collectives $layout over NCCL"
 done
 
 # --- the same losses as on a CPU: TENSOR DATA ZERO; the arena's peak and the bytes sent are those of the plan
@@ -70,9 +74,10 @@ expect() { # STATUS TEXT COMMAND...
   [ $got = "$status" ] || fail "expected status $status, got $got: $*"
   [ "$(grep -c "$text" "$tmp/err")" = 1 ] || { fail "expected one line with \"$text\": $*" && cat "$tmp/err"; }
 }
-expect 1 'error\[Z0853\]: --comm nccl cannot be had: the GPU is emulated' ranks 2 "$bin/mpi_trainer_cuda" 2 1 0 f64 --comm nccl
 expect 1 'error\[Z0853\]' "$bin/mpi_trainer" 1 1 0 f64 --comm staged
 expect 2 'nccl or staged, not "mpi"' "$bin/mpi_trainer_cuda" 1 1 0 f64 --comm mpi
 ranks 2 "$bin/mpi_trainer_cuda" 2 1 0 f64 --comm staged --steps 1 >/dev/null || fail '--comm staged'
+ranks 2 "$bin/mpi_trainer_cuda" 1 2 2 f64 --comm nccl --steps 2 --check-memory >"$tmp/out" || fail '--comm nccl'
+grep -q 'messages by NCCL' "$tmp/out" || fail 'the first line says that messages go by NCCL'
 
 exit $failed

@@ -86,12 +86,14 @@ def ranks_of(settings):
 # ---- one run ----
 
 def train(model, settings, folder, steps=STEPS, words=(), env=None):
-    """Builds and runs one training in `folder`, which must exist; nothing of it is left but the checkpoint and the log."""
+    """Builds and runs one training in `folder`, which must exist; nothing of it is left but the checkpoint and the log. What stands behind
+    "--" in words is for the trainer."""
     tree, log = os.path.join(folder, "tree"), os.path.join(folder, "log.jsonl")
     command = ["run", os.path.join(MODELS, model + ".dz"), "--ranks", ranks_of(settings), "-o", tree, "--log", log]
     for key, value in settings.items():
         command += ["--set", "%s=%s" % (key, json.dumps(value))]
-    command += ["--steps", steps, *words, "--threads", 1, "--check-memory", "--", "--checkpoint", os.path.join(folder, "ck")]
+    end = words.index("--") if "--" in words else len(words)
+    command += ["--steps", steps, *words[:end], "--threads", 1, "--check-memory", "--", "--checkpoint", os.path.join(folder, "ck"), *words[end + 1:]]
     outcome = harness.zplan(*command, env=dict(LAUNCH, **(env or {})))
     checkpoint = os.path.join(harness.step_folder(os.path.join(folder, "ck"), steps), "model.safetensors")
     if outcome.status != 0:

@@ -243,6 +243,22 @@ Test(layout, weight_gradients_wait_with_their_output_gradients) {
   cr_expect_eq(s1.memory.saved, 4 * 2 * l->segments[1].saved_bytes + 2 * 2 * l->segments[1].pending_bytes);
 }
 
+/* With ZeRO 2 and 3 what BI yields beside other gradients waits, too: weight and bias of both norms, and the biases of
+ * proj (d), fc (4 d) and attention's output (d); d is 64. */
+Test(layout, early_gradients_wait_with_sharded_gradients) {
+  zp_spec *spec = build_spec(arena, &TINY, gpu_cluster(1), 16);
+  zp_lowered *l = lower(spec, 1, false, 1, ZP_RECOMPUTE_NONE);
+  cr_expect_eq(l->segments[1].early_bytes, (4 + 1 + 4 + 1) * 64 * 4, "%lld", (long long)l->segments[1].early_bytes);
+  int64_t cut[] = {0, 3, 5, 7, 10};
+  zp_choice c = chunked(ZP_SCHEDULE_ZB_H1, 4, 1, cut);
+  c.data = 2;
+  for (c.zero = 0; c.zero <= 3; c.zero++) {
+    zp_stage s1 = lay_out(l, c, 1);
+    cr_expect_eq(s1.chunks[0].pending_stride,
+                 2 * (l->segments[1].pending_bytes + (c.zero >= 2 ? l->segments[1].early_bytes : 0)));
+  }
+}
+
 /* Without tensor ranks a layer keeps 2 norms' outputs (d each) and the activation (4 d) that it can rebuild; with full
  * recomputation only its input. */
 Test(layout, selective_rebuilds_norms_and_activations) {

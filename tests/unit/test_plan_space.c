@@ -241,17 +241,13 @@ Test(plan_space, generated_choices) {
   for (; c.zero <= 3; c.zero++) cr_expect(zp_choice_is_generated(&c, &why), "ZeRO %d", c.zero);
   c.zero = 3, c.schedule = ZP_SCHEDULE_GPIPE;
   cr_expect(zp_choice_is_generated(&c, &why));
-  c.schedule = ZP_SCHEDULE_ZB_H1;
-  cr_expect_not(zp_choice_is_generated(&c, &why));
-  cr_expect_str_eq(why, "ZeRO 2 and 3 with backward in two parts are planned, not generated yet");
-  c.zero = 1;
   for (int s = 0; s < ZP_SCHEDULE_COUNT; s++) {
     c.schedule = (zp_schedule)s;
-    cr_expect(zp_choice_is_generated(&c, &why), "%s", zp_schedule_name(c.schedule));
+    for (c.zero = 0; c.zero <= 3; c.zero++)
+      cr_expect(zp_choice_is_generated(&c, &why), "%s, ZeRO %d", zp_schedule_name(c.schedule), c.zero);
   }
   c.schedule = ZP_SCHEDULE_1F1B, c.zero = 3, c.sequence = true;
-  cr_expect_not(zp_choice_is_generated(&c, &why));
-  cr_expect_str_eq(why, "ZeRO 2 and 3 with sequence-sharded norms are planned, not generated yet");
+  cr_expect(zp_choice_is_generated(&c, &why));
   c.zero = 0, c.compress = true;
   cr_expect(zp_choice_is_generated(&c, NULL));
   c.home[ZP_STATE_ACTIVATIONS] = (zp_home){ZP_TIER_HOST, 1};
@@ -306,6 +302,37 @@ Test(plan_space, lies_about_memory_are_found) {
         (zp_json *)(lies[i].object ? zp_json_get(stage, lies[i].object) : zp_json_at(zp_json_get(stage, "chunks"), 0));
     zp_json_set_int(object, lies[i].key, zp_json_get_int(object, lies[i].key, 0) + lies[i].add);
     cr_expect_gt(findings_of(spec, json), 0, "%s", lies[i].key);
+    zp_json_free(json);
+  }
+}
+
+static zp_json *backward_with_early(const zp_json *plan) {
+  const zp_json *segments = zp_json_get(zp_json_get(plan, "program"), "segments");
+  for (int i = 0; i < zp_json_count(segments); i++) {
+    const zp_json *backward = zp_json_get(zp_json_at(segments, i), "backward");
+    if (zp_json_key(zp_json_get(backward, "early"), 0)) return (zp_json *)backward;
+  }
+  return NULL;
+}
+
+/* What BI adds to gradients waits for BW behind everything else: not elsewhere, and no BI step without such a place. */
+Test(plan_space, lies_about_early_gradients_are_found) {
+  zp_spec *spec = roomy_spec();
+  const zp_plan *plan = plan_of(
+      spec,
+      (zp_choice){.tensor = 1, .pipeline = 4, .data = 2, .zero = 3, .schedule = ZP_SCHEDULE_ZB_H1, .microbatch = 2});
+  for (int k = 0; k < 4; k++) {
+    zp_json *json = zp_plan_to_json(arena, plan), *backward = backward_with_early(json);
+    cr_assert_not_null(backward);
+    zp_json *early = (zp_json *)zp_json_get(backward, "early");
+    const char *first = zp_json_key(early, 0);
+    if (k == 1) zp_json_set_int(early, first, zp_json_get_int(early, first, 0) - 256);
+    if (k == 2) zp_json_set(backward, "early", zp_json_object());
+    if (k == 3) zp_json_set_int(early, "wte", 0);
+    if (k == 0)
+      cr_expect_eq(findings_of(spec, json), 0);
+    else
+      cr_expect_gt(findings_of(spec, json), 0, "lie %d", k);
     zp_json_free(json);
   }
 }

@@ -130,6 +130,8 @@ static void run_player(player *p) {
 static played play(zp_choice c, int64_t m, lengths t) {
   zp_arena *arena = zp_arena_new("play");
   player p = player_of(arena, &c, m, t);
+  cr_assert(zp_messages_in_order(&c, p.order, p.length), "%s p %d m %d", zp_schedule_name(c.schedule), c.pipeline,
+            (int)m);
   int64_t places = (int64_t)c.pipeline * zp_chunks(&c);
   run_player(&p);
   played out = {.finished = true};
@@ -182,6 +184,111 @@ static void check_forwards(zp_schedule schedule, int v) {
         cr_assert_eq(one.next[s], m * v, "%s p %d m %d", zp_schedule_name(schedule), p, (int)m);
       zp_arena_free(arena);
     }
+}
+
+/* ---- channels: messages that are matched by their order, as NCCL's are ---- */
+
+/* One message in a channel at a time: what is behind it waits, with the buffer that it lies in, until the receiver has
+ * asked for those before it. */
+typedef struct channel {
+  int64_t sent, taken;
+  int64_t *part, *microbatch;
+} channel;
+
+typedef struct network {
+  const zp_choice *c;
+  int64_t m;
+  zp_action **order;
+  int64_t *length, *next;
+  channel *channel; /* [from stage][to stage][up] */
+  int64_t *left;    /* [part][up]: messages that have left this part's buffers, in order */
+  int64_t *filled;  /* the same: messages that were put there */
+} network;
+
+static channel *channel_between(const network *n, int from, int to, bool up) {
+  return &n->channel[(from * n->c->pipeline + to) * 2 + up];
+}
+
+/* The next action of a stage, if its message is the next one of the channel, and its buffer has been emptied. */
+static bool act(network *n, int s) {
+  if (n->next[s] == n->length[s]) return false;
+  zp_action a = n->order[s][n->next[s]];
+  int64_t parts = (int64_t)n->c->pipeline * zp_chunks(n->c), mine = zp_model_chunk(n->c, s, a.chunk);
+  bool up = a.act == ZP_ACT_F;
+  int64_t from = mine + (up ? -1 : 1), to = mine + (up ? 1 : -1);
+  if (a.act != ZP_ACT_BW) {
+    bool receives = from >= 0 && from < parts, sends = to >= 0 && to < parts;
+    int below = receives ? zp_chunk_stage(n->c, from, NULL) : s, above = sends ? zp_chunk_stage(n->c, to, NULL) : s;
+    channel *in = channel_between(n, below, s, up), *out = channel_between(n, s, above, up);
+    if (receives && in->taken == in->sent) return false;
+    if (sends && n->filled[2 * mine + up] - n->left[2 * mine + up] == zp_message_buffers(n->c, n->m)) return false;
+    if (receives) {
+      cr_assert(in->part[in->taken] == from && in->microbatch[in->taken] == a.microbatch, "%s p %d m %d stage %d",
+                zp_schedule_name(n->c->schedule), n->c->pipeline, (int)n->m, s);
+      in->taken++;
+      n->left[2 * from + up]++;
+    }
+    if (sends) {
+      out->part[out->sent] = mine;
+      out->microbatch[out->sent++] = a.microbatch;
+      n->filled[2 * mine + up]++;
+    }
+  }
+  n->next[s]++;
+  return true;
+}
+
+/* The tables come to their end over such channels. */
+static void check_channels(zp_schedule schedule, int v) {
+  for (int p = 2; p <= MAX_P; p++)
+    for (int64_t m = 1; m <= MAX_M; m++) {
+      zp_arena *arena = zp_arena_new("channels");
+      zp_choice c = choice_of(schedule, p, v);
+      network n = {.c = &c, .m = m};
+      n.length = ZP_NEW_ARRAY(arena, int64_t, p);
+      n.next = ZP_NEW_ARRAY(arena, int64_t, p);
+      n.left = ZP_NEW_ARRAY(arena, int64_t, 2 * p * v);
+      n.filled = ZP_NEW_ARRAY(arena, int64_t, 2 * p * v);
+      n.channel = ZP_NEW_ARRAY(arena, channel, 2 * p * p);
+      for (int i = 0; i < 2 * p * p; i++) {
+        n.channel[i].part = ZP_NEW_ARRAY(arena, int64_t, m * v);
+        n.channel[i].microbatch = ZP_NEW_ARRAY(arena, int64_t, m * v);
+      }
+      n.order = zp_orders(arena, &c, m, n.length);
+      for (bool moved = true; moved;) {
+        moved = false;
+        for (int s = 0; s < p; s++)
+          while (act(&n, s)) moved = true;
+      }
+      for (int s = 0; s < p; s++)
+        cr_assert_eq(n.next[s], n.length[s], "%s p %d m %d: stage %d waits for ever", zp_schedule_name(schedule), p,
+                     (int)m, s);
+      zp_arena_free(arena);
+    }
+}
+
+Test(schedule, channels) {
+  static const zp_schedule of_one_chunk[] = {ZP_SCHEDULE_GPIPE, ZP_SCHEDULE_1F1B, ZP_SCHEDULE_ZB_H1, ZP_SCHEDULE_ZB_H2};
+  for (int i = 0; i < 4; i++) check_channels(of_one_chunk[i], 1);
+  check_channels(ZP_SCHEDULE_ZB_V, 2);
+  for (int v = 2; v <= MAX_V; v++) check_channels(ZP_SCHEDULE_INTERLEAVED, v);
+}
+
+/* A stage that takes two chunks' messages the other way round is found. */
+Test(schedule, messages_out_of_order) {
+  zp_arena *arena = zp_arena_new("order");
+  zp_choice c = choice_of(ZP_SCHEDULE_INTERLEAVED, 3, 2);
+  int64_t length[3];
+  zp_action **order = zp_orders(arena, &c, 6, length);
+  cr_assert(zp_messages_in_order(&c, order, length));
+  int64_t i = 0;
+  while (order[1][i].chunk == 0 || !order[1][i].forward) i++; /* the first forward of the second chunk */
+  cr_assert(order[1][i - 1].forward && order[1][i - 1].chunk == 0);
+  zp_action first = order[1][i - 1];
+  order[1][i - 1] = order[1][i];
+  order[1][i] = first;
+  cr_expect(!zp_messages_in_order(&c, order, length));
+  zp_arena_free(arena);
 }
 
 Test(schedule, forwards_alone) {

@@ -215,7 +215,7 @@ def idle_devices(folder):
 
 def targets(folder):
     """What trainers are generated for: the cluster decides, --target and --arch may not contradict it."""
-    cpu, gpu, experts = (ROOT + "/examples/%s.dz" % name for name in ("gpt_tiny", "gpt_tiny_gpu", "mixtral_8x7b"))
+    cpu, gpu = (ROOT + "/examples/%s.dz" % name for name in ("gpt_tiny", "gpt_tiny_gpu"))
     nameless = folder + "/nameless.dz"
     with open(nameless, "w") as file:
         file.write("""use std.hw
@@ -235,8 +235,6 @@ train { model = m.gpt_tiny()  batch = 8  steps = 2  optimizer = adamw(lr = 1e-3)
     check("no such target", ["build", gpu, "--target", "gpu"], 2, "--target is cpu or cuda")
     check("no such arch", ["build", gpu, "--arch", "ada"], 2, "such as sm_90, or host")
     check("half precision", ["build", gpu, "--set", "precision=mixed_fp16", *tree], 1, "mixed_fp16 is planned but not generated")
-    check("experts", ["build", experts, "--set", "precision=fp32", "--set", "train.data=synthetic(seed=1)", *tree], 1,
-          "experts are generated for CPU clusters only")
     check("no arch", ["build", nameless, *tree], 1, "does not say its `arch`")
     expect("nothing is built", not os.path.exists(folder + "/target"))
 

@@ -67,6 +67,21 @@ typedef struct zpd_attention {
   zpd_int dq_ld, dk_ld, dv_ld;
 } zpd_attention; /* kernels zpd_attention_forward, zpd_attention_grad_q, zpd_attention_grad_kv */
 
+/* ---- mixture of experts: as zpk_top_k_gate, zpk_top_k_gate_grad, zpk_dispatch, zpk_combine, zpk_combine_grad over all
+ * samples and tokens; members as those of zpk_routing. The gate in two kernels: which experts, then which places. ---- */
+typedef struct zpd_routing {
+  zpd_int B, S, k, experts, slots, d, first_slot, n_slots;
+  int normalize;
+  double balance, loss_scale;
+  const void *in;     /* scores; x of dispatch, y of the others */
+  const void *weight; /* combine: NULL, 1; gate_grad: d_weight */
+  const void *d_out;  /* combine_grad */
+  const int *slot;    /* all but gate_choose and gate_places */
+  void *out;          /* gate_choose: weights; else d_scores, slots, tokens, dy */
+  void *d_weight;     /* combine_grad */
+  int *choice;        /* gate_choose: -1 - expert; gate_places: that becomes the slot where there is a place */
+} zpd_routing;        /* kernels zpd_gate_choose, zpd_gate_places, zpd_gate_grad, zpd_dispatch, zpd_combine, zpd_combine_grad */
+
 /* ---- cross-entropy: as zpk_ce_stats, zpk_ce_loss, zpk_ce_grad ---- */
 typedef struct zpd_ce {
   const void *logits, *stat, *lse;
@@ -88,7 +103,19 @@ typedef struct zpd_update {
   const void *grad;
   void *m, *v;
   zpd_int count;
-} zpd_update; /* kernel zpd_optimizer: a thread an element, grid-stride */
+} zpd_update; /* kernels zpd_optimizer; zpd_momentum, zpd_frozen_update (as zpk_ without zpk's ranges): a thread an element, grid-stride */
+
+/* 1-bit Adam: as zpk_pack_signs, zpk_average_signs, zpk_unpack_signs over all blocks of records of so many; a warp a block
+ * of 64 elements, grid-stride. */
+typedef struct zpd_signs {
+  void *m; /* unpack writes it */
+  const void *v;
+  float *error;        /* pack, average */
+  const void *records; /* average: n of them; unpack: one */
+  void *record;        /* pack, average */
+  zpd_int blocks;
+  int n;
+} zpd_signs; /* kernels zpd_pack_signs, zpd_average_signs, zpd_unpack_signs */
 
 typedef struct zpd_squares {
   const void *x;
@@ -117,6 +144,9 @@ enum {
   ZPD_ATTENTION_THREADS = 128, /* the three of attention */
   ZPD_ATTENTION_ROWS = 64,     /* forward, grad_q: block (x, y, z) takes query rows [64 x, 64 x + 64) of head y of sample z;
                                   grad_kv: the same rows of keys, of kv head y */
+  ZPD_GATE_TOKENS = 256,       /* gate_grad: block (x, y) takes tokens [256 x, 256 x + 256) of sample y; gate_places: a block
+                                  a sample; dispatch, combine: a block a token */
+  ZPD_MAX_EXPERTS = 1024,
   ZPD_CE_THREADS = 256,        /* stats, grad: a block a row; loss: one block */
   ZPD_SQUARES_BLOCKS = 256
 };

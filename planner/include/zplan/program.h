@@ -141,6 +141,8 @@ typedef struct zp_segment_program {
   int64_t saved_bytes;     /* of one unit in one slot, the kept input included (it stands first, at offset 0) */
   int64_t pending_bytes;   /* of one unit: what a split backward hands from BI to BW besides the slot (output gradients, rebuilt
                             * inputs of weight gradients) */
+  int64_t early_bytes;     /* of one unit: gradients that BI yields, which wait behind that with ZeRO 2 and 3 */
+  int64_t *early_offset;   /* bytes in what waits, per graph->params entry; -1: BI adds nothing to it */
   bool keeps_gradient;     /* BW reads the unit's dy: it stands first of what waits, and BI finds it there */
   bool *uses_shared;       /* per entry of zp_lowered.shared */
 } zp_segment_program;
@@ -174,7 +176,7 @@ typedef struct zp_run { /* consecutive iterations of one segment, or one of a pi
   int64_t saved;           /* byte offset of the first instance's area inside a slot; stride: saved_bytes of the segment, less
                             * zp_saved_away */
   int64_t saved_away;      /* the same inside what the slot has off the device; stride: zp_saved_away_stride */
-  int64_t pending;         /* the same inside what waits; stride: pending_bytes of the segment */
+  int64_t pending;         /* the same inside what waits; stride: zp_unit_pending_bytes of the segment */
 } zp_run;
 
 /* A parameter declared outside repeats, as a stage holds it: once, however many segments use it. */
@@ -294,6 +296,14 @@ zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_shar
 static inline const zp_procedure *zp_backward_of(const zp_segment_program *segment, zp_schedule schedule) {
   return zp_schedule_splits(schedule) ? &segment->split : &segment->backward;
 }
+/* Do gradients of a split backward's first part wait for the second one, which scatters them? */
+static inline bool zp_early_gradients_wait(const zp_choice *choice) {
+  return choice->zero >= 2 && zp_schedule_splits(choice->schedule);
+}
+/* Of one unit, between the parts of a split backward. */
+static inline int64_t zp_unit_pending_bytes(const zp_segment_program *segment, const zp_choice *choice) {
+  return segment->pending_bytes + (zp_early_gradients_wait(choice) ? segment->early_bytes : 0);
+}
 /* Does the step exchange slots in an expert group? */
 bool zp_step_is_exchange(const zp_step *step);
 
@@ -364,6 +374,9 @@ int64_t zp_order(const zp_choice *choice, int stage, int64_t microbatches, zp_ac
 int zp_chunk_stage(const zp_choice *choice, int64_t k, int *chunk);
 /* The other way round: which model chunk that is. */
 int64_t zp_model_chunk(const zp_choice *choice, int stage, int chunk);
+/* Does every stage take the messages of a neighbour, upwards and downwards, in the order in which that one sends them? order, length:
+ * of all stages. True of every table that zplan makes; NCCL's messages, which have no tags, count on it. */
+bool zp_messages_in_order(const zp_choice *choice, zp_action *const *order, const int64_t *length);
 /* May the trainer generator print this choice? Otherwise the first reason why not ("saved activations off the device are planned, not generated
  * yet"). */
 bool zp_choice_is_generated(const zp_choice *choice, const char **why_not);
@@ -379,8 +392,12 @@ zp_traffic zp_program_traffic(const zp_program *program);
 /* Bytes that all ranks together move in one step between device and host, and between host and disks. */
 typedef struct zp_moves { int64_t down, up, read, written; } zp_moves;
 zp_moves zp_program_moves(const zp_program *program);
-/* Elements of the stage's parameters whose gradients are partial over the tensor ranks (sequence sharding): summed once a step. */
-int64_t zp_partial_elements(const zp_program *program, const zp_stage *stage);
+/* Gradients of a stage that are partial over its tensor ranks (sequence sharding), summed over them once a step: elements of all
+ * data ranks together, and of the data rank that has most. */
+typedef struct zp_partial {
+  int64_t summed, most;
+} zp_partial;
+zp_partial zp_partial_elements(const zp_program *program, const zp_stage *stage);
 
 /* Units whose saved values leave the device work in a ring of so many buffers: one at work; the next, whose input the
  * first one writes; and one on its way. */

@@ -18,9 +18,13 @@ int cublasDestroy_v2(void *handle) {
   return EMU_SUCCESS;
 }
 
+/* There is one handle. */
+static void *products_stream;
+
 EMU_EXPORT(cublasSetStream_v2, (void *handle, void *stream));
 int cublasSetStream_v2(void *handle, void *stream) {
-  (void)handle, (void)stream;
+  (void)handle;
+  products_stream = stream;
   return EMU_SUCCESS;
 }
 
@@ -99,7 +103,7 @@ static int multiply(product p, gpu_pointer a, gpu_pointer b, gpu_pointer y) {
   p.b = emu_host(b, matrix_bytes(p.trans_b ? p.n : p.k, p.trans_b ? p.k : p.n, p.ldb, size));
   p.y = emu_host(y, matrix_bytes(p.m, p.n, p.ldy, size));
   if (!p.a || !p.b || !p.y) return EMU_BLAS_INVALID_VALUE;
-  return emu_later(p.kind == BF16 ? run_bf16 : run_product, &p, sizeof p);
+  return emu_later(products_stream, p.kind == BF16 ? run_bf16 : run_product, &p, sizeof p);
 }
 
 EMU_EXPORT(cublasSgemm_v2, (void *handle, int trans_a, int trans_b, int m, int n, int k, const float *alpha,
@@ -141,4 +145,64 @@ int cublasGemmEx(void *handle, int trans_a, int trans_b, int m, int n, int k, co
   p.alpha = (double)*(const float *)alpha;
   p.beta = (double)*(const float *)beta;
   return multiply(p, a, b, y);
+}
+
+/* ---- many products of one shape ---- */
+
+static int multiply_all(product p, gpu_pointer a, gpu_pointer b, gpu_pointer y, const long long steps[3], int count) {
+  static const unsigned sizes[] = {[F32] = sizeof(float), [F64] = sizeof(double), [BF16] = sizeof(uint16_t)};
+  if (count < 0) return EMU_BLAS_INVALID_VALUE;
+  int result = EMU_SUCCESS;
+  for (int i = 0; i < count && result == EMU_SUCCESS; i++)
+    result = multiply(p, a + (gpu_pointer)(i * steps[0]) * sizes[p.kind], b + (gpu_pointer)(i * steps[1]) * sizes[p.kind],
+                      y + (gpu_pointer)(i * steps[2]) * sizes[p.kind]);
+  return result;
+}
+
+EMU_EXPORT(cublasSgemmStridedBatched,
+           (void *handle, int trans_a, int trans_b, int m, int n, int k, const float *alpha, gpu_pointer a, int lda,
+            long long a_step, gpu_pointer b, int ldb, long long b_step, const float *beta, gpu_pointer y, int ldy,
+            long long y_step, int count));
+int cublasSgemmStridedBatched(void *handle, int trans_a, int trans_b, int m, int n, int k, const float *alpha,
+                              gpu_pointer a, int lda, long long a_step, gpu_pointer b, int ldb, long long b_step,
+                              const float *beta, gpu_pointer y, int ldy, long long y_step, int count) {
+  (void)handle;
+  product p = {.trans_a = trans_a, .trans_b = trans_b, .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldy = ldy};
+  p.alpha = (double)*alpha;
+  p.beta = (double)*beta;
+  return multiply_all(p, a, b, y, (long long[]){a_step, b_step, y_step}, count);
+}
+
+EMU_EXPORT(cublasDgemmStridedBatched,
+           (void *handle, int trans_a, int trans_b, int m, int n, int k, const double *alpha, gpu_pointer a, int lda,
+            long long a_step, gpu_pointer b, int ldb, long long b_step, const double *beta, gpu_pointer y, int ldy,
+            long long y_step, int count));
+int cublasDgemmStridedBatched(void *handle, int trans_a, int trans_b, int m, int n, int k, const double *alpha,
+                              gpu_pointer a, int lda, long long a_step, gpu_pointer b, int ldb, long long b_step,
+                              const double *beta, gpu_pointer y, int ldy, long long y_step, int count) {
+  (void)handle;
+  product p = {.trans_a = trans_a, .trans_b = trans_b, .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldy = ldy};
+  p.kind = F64;
+  p.alpha = *alpha;
+  p.beta = *beta;
+  return multiply_all(p, a, b, y, (long long[]){a_step, b_step, y_step}, count);
+}
+
+/* In bf16 alone, as cublasGemmEx. */
+EMU_EXPORT(cublasGemmStridedBatchedEx,
+           (void *handle, int trans_a, int trans_b, int m, int n, int k, const void *alpha, gpu_pointer a, int type_a,
+            int lda, long long a_step, gpu_pointer b, int type_b, int ldb, long long b_step, const void *beta,
+            gpu_pointer y, int type_y, int ldy, long long y_step, int count, int compute, int algorithm));
+int cublasGemmStridedBatchedEx(void *handle, int trans_a, int trans_b, int m, int n, int k, const void *alpha,
+                               gpu_pointer a, int type_a, int lda, long long a_step, gpu_pointer b, int type_b, int ldb,
+                               long long b_step, const void *beta, gpu_pointer y, int type_y, int ldy, long long y_step,
+                               int count, int compute, int algorithm) {
+  (void)handle, (void)algorithm;
+  bool bf16 = type_a == GPU_BF16 && type_b == GPU_BF16 && type_y == GPU_BF16 && compute == GPU_COMPUTE_F32;
+  if (!bf16) return EMU_BLAS_NOT_SUPPORTED;
+  product p = {.trans_a = trans_a, .trans_b = trans_b, .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldy = ldy};
+  p.kind = BF16;
+  p.alpha = (double)*(const float *)alpha;
+  p.beta = (double)*(const float *)beta;
+  return multiply_all(p, a, b, y, (long long[]){a_step, b_step, y_step}, count);
 }

@@ -7,7 +7,7 @@
  *   translated when it runs, and one that lies in no allocation is an error;
  *   new memory holds NaN; a page that faults stands behind every allocation;
  *   work runs only when somebody waits for it: a host that reads results too early, or writes memory that a copy has
- *   still to read, gets wrong numbers every time. */
+ *   still to read, gets wrong numbers every time; so does a stream that does not wait for what another one makes. */
 #ifndef ZPLAN_EMULATOR_H
 #define ZPLAN_EMULATOR_H
 
@@ -40,10 +40,11 @@ bool emu_translate(gpu_pointer *word);
 bool emu_is_pinned(const void *memory, size_t bytes);
 
 /* ---- stream.c: work that waits ---- */
-/* Copies the struct behind `work` and runs it when somebody waits. Results of work that failed come then. */
+/* Copies the struct behind `work` and runs it in its turn of the stream, when somebody waits. Results of work that failed come then. */
 typedef int emu_run(void *work);
-int emu_later(emu_run *run, const void *work, size_t bytes);
-/* Runs everything; the first error since the last call. */
+int emu_later(void *stream, emu_run *run, const void *work, size_t bytes);
+/* Runs everything, or what a stream has and waits for; the first error so far. */
 int emu_run_all(void);
+int emu_run_stream(void *stream);
 
 #endif

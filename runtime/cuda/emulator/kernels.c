@@ -145,11 +145,10 @@ int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned gr
                    unsigned block_y, unsigned block_z, unsigned shared_bytes, void *stream, void **arguments,
                    void **extra) {
   start s = {.kernel = function, .grid = {grid_x, grid_y, grid_z}, .block = {block_x, block_y, block_z}};
-  (void)stream;
   if (arguments || shared_bytes || !read_arguments(extra, &s)) return EMU_NOT_SUPPORTED;
   /* The limits of every GPU since 2010. */
   bool fits = grid_x && grid_y && grid_z && block_x && block_y && block_z && grid_x <= 0x7fffffff && grid_y <= 65535 &&
               grid_z <= 65535 && block_x * block_y * block_z <= 1024;
   if (!fits) return EMU_INVALID_VALUE;
-  return emu_later(run_start, &s, sizeof s);
+  return emu_later(stream, run_start, &s, sizeof s);
 }

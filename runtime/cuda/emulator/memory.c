@@ -136,8 +136,8 @@ static int run_move(void *work) {
   return EMU_SUCCESS;
 }
 
-static int move_later(void *to, const void *from, size_t bytes) {
-  return emu_later(run_move, &(move){to, from, bytes}, sizeof(move));
+static int move_later(void *stream, void *to, const void *from, size_t bytes) {
+  return emu_later(stream, run_move, &(move){to, from, bytes}, sizeof(move));
 }
 
 /* A real driver stages memory that is not pinned; the runtime never gives it any. */
@@ -149,26 +149,23 @@ static bool check_pinned(const void *memory, size_t bytes) {
 
 EMU_EXPORT(cuMemcpyHtoDAsync_v2, (gpu_pointer to, const void *from, size_t bytes, void *stream));
 int cuMemcpyHtoDAsync_v2(gpu_pointer to, const void *from, size_t bytes, void *stream) {
-  (void)stream;
   void *host = emu_host(to, bytes);
   if (!check_pinned(from, bytes)) return EMU_NOT_SUPPORTED;
-  return host ? move_later(host, from, bytes) : EMU_INVALID_VALUE;
+  return host ? move_later(stream, host, from, bytes) : EMU_INVALID_VALUE;
 }
 
 EMU_EXPORT(cuMemcpyDtoHAsync_v2, (void *to, gpu_pointer from, size_t bytes, void *stream));
 int cuMemcpyDtoHAsync_v2(void *to, gpu_pointer from, size_t bytes, void *stream) {
-  (void)stream;
   const void *host = emu_host(from, bytes);
   if (!check_pinned(to, bytes)) return EMU_NOT_SUPPORTED;
-  return host ? move_later(to, host, bytes) : EMU_INVALID_VALUE;
+  return host ? move_later(stream, to, host, bytes) : EMU_INVALID_VALUE;
 }
 
 EMU_EXPORT(cuMemcpyDtoDAsync_v2, (gpu_pointer to, gpu_pointer from, size_t bytes, void *stream));
 int cuMemcpyDtoDAsync_v2(gpu_pointer to, gpu_pointer from, size_t bytes, void *stream) {
-  (void)stream;
   void *a = emu_host(to, bytes);
   const void *b = emu_host(from, bytes);
-  return a && b ? move_later(a, b, bytes) : EMU_INVALID_VALUE;
+  return a && b ? move_later(stream, a, b, bytes) : EMU_INVALID_VALUE;
 }
 
 typedef struct fill {
@@ -186,11 +183,10 @@ static int run_fill(void *work) {
 EMU_EXPORT(cuMemsetD2D8Async,
            (gpu_pointer to, size_t pitch, unsigned char value, size_t width, size_t height, void *stream));
 int cuMemsetD2D8Async(gpu_pointer to, size_t pitch, unsigned char value, size_t width, size_t height, void *stream) {
-  (void)stream;
   if (width == 0 || height == 0 || (pitch < width && height > 1)) return EMU_INVALID_VALUE;
   unsigned char *host = emu_host(to, (height - 1) * pitch + width);
   if (!host) return EMU_INVALID_VALUE;
-  return emu_later(run_fill, &(fill){host, pitch, width, height, value}, sizeof(fill));
+  return emu_later(stream, run_fill, &(fill){host, pitch, width, height, value}, sizeof(fill));
 }
 
 EMU_EXPORT(cuMemsetD8Async, (gpu_pointer to, unsigned char value, size_t bytes, void *stream));

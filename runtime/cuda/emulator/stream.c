@@ -1,72 +1,139 @@
-/* Work of the emulated GPU: one queue for all streams, in the order in which it was given, so events are always in
- * order. It runs when somebody waits, or when the queue is full. */
+/* Work of the emulated GPU, and its streams. Work runs as late as it may: when somebody waits for its stream, and then
+ * that of other streams only as far as an event tells it to wait for them. So a stream that lacks such a wait runs
+ * ahead of what it should wait for, every time; on a GPU it would only sometimes. */
 #include "emulator.h"
 #include <string.h>
 #include <time.h>
 
-enum { MOST = 1024, WORK_BYTES = 4608 };
+enum { MOST = 2048, WORK_BYTES = 4608, STREAMS = 8 };
 
 typedef struct entry {
-  emu_run *run;
+  int stream;
+  bool done;
+  size_t bytes;             /* of work */
+  long long record, awaits; /* numbers of records of events, 0: none */
+  emu_run *run;             /* NULL: it only waits */
   _Alignas(16) char work[WORK_BYTES];
 } entry;
 
 static entry queue[MOST];
 static int length, first_error;
+static long long records;
 
-int emu_run_all(void) {
-  for (int i = 0; i < length; i++) {
-    int result = queue[i].run(queue[i].work);
-    if (first_error == EMU_SUCCESS) first_error = result;
-    if (first_error != EMU_SUCCESS) break; /* as on a GPU: nothing runs after a kernel that failed */
+/* ---- the queue ---- */
+
+static void run_until(int stream, int last);
+
+static void await_record(long long number) {
+  for (int i = 0; i < length; i++)
+    if (!queue[i].done && queue[i].record == number) run_until(queue[i].stream, i);
+}
+
+/* What the stream was given up to entry `last`, in order. Of records that are awaited, each was given before its wait:
+ * so this ends. As on a GPU, nothing runs after a kernel that failed. */
+static void run_until(int stream, int last) {
+  for (int i = 0; i <= last; i++) {
+    entry *e = &queue[i];
+    if (e->done || e->stream != stream) continue;
+    if (e->awaits) await_record(e->awaits);
+    e->done = true;
+    if (first_error == EMU_SUCCESS && e->run) first_error = e->run(e->work);
   }
-  length = 0;
+}
+
+static void drop_done(void) {
+  int kept = 0;
+  for (int i = 0; i < length; i++) {
+    if (queue[i].done) continue;
+    if (kept < i) memcpy(&queue[kept], &queue[i], offsetof(entry, work) + queue[i].bytes);
+    kept++;
+  }
+  length = kept;
+}
+
+static int run_stream(int stream) {
+  run_until(stream, length - 1);
+  drop_done();
   return first_error;
 }
 
-int emu_later(emu_run *run, const void *work, size_t bytes) {
-  if (bytes > WORK_BYTES) return EMU_INVALID_VALUE;
-  if (length == MOST) emu_run_all();
-  queue[length].run = run;
-  memcpy(queue[length++].work, work, bytes);
+int emu_run_all(void) {
+  for (int s = 0; s < STREAMS; s++) run_until(s, length - 1);
+  drop_done();
   return first_error;
+}
+
+/* 0: the stream that is none, as those of NULL. */
+static int number_of(void *stream);
+
+static int add(entry **added, void *stream) {
+  int number = number_of(stream);
+  if (number < 0) return EMU_INVALID_VALUE;
+  if (length == MOST) run_stream(number);
+  if (length == MOST) emu_run_all();
+  *added = &queue[length++];
+  memset(*added, 0, offsetof(entry, work));
+  (*added)->stream = number;
+  return first_error;
+}
+
+int emu_later(void *stream, emu_run *run, const void *work, size_t bytes) {
+  entry *e = NULL;
+  if (bytes > WORK_BYTES) return EMU_INVALID_VALUE;
+  int result = add(&e, stream);
+  if (!e) return result;
+  e->run = run;
+  e->bytes = bytes;
+  memcpy(e->work, work, bytes);
+  return result;
 }
 
 /* ---- streams ---- */
 
+static struct stream { bool used; } streams[STREAMS];
+
+static int number_of(void *stream) {
+  for (int i = 1; i < STREAMS; i++)
+    if (stream == &streams[i] && streams[i].used) return i;
+  return stream ? -1 : 0;
+}
+
+int emu_run_stream(void *stream) {
+  int number = number_of(stream);
+  return number < 0 ? EMU_INVALID_VALUE : run_stream(number);
+}
+
 EMU_EXPORT(cuStreamCreate, (void **stream, unsigned flags));
 int cuStreamCreate(void **stream, unsigned flags) {
   (void)flags;
-  *stream = queue; /* all are one */
-  return EMU_SUCCESS;
-}
-
-EMU_EXPORT(cuStreamDestroy_v2, (void *stream));
-int cuStreamDestroy_v2(void *stream) {
-  (void)stream;
-  return emu_run_all();
+  for (int i = 1; i < STREAMS; i++) {
+    if (streams[i].used) continue;
+    streams[i].used = true;
+    *stream = &streams[i];
+    return EMU_SUCCESS;
+  }
+  return EMU_OUT_OF_MEMORY;
 }
 
 EMU_EXPORT(cuStreamSynchronize, (void *stream));
-int cuStreamSynchronize(void *stream) {
-  (void)stream;
-  return emu_run_all();
+int cuStreamSynchronize(void *stream) { return emu_run_stream(stream); }
+
+EMU_EXPORT(cuStreamDestroy_v2, (void *stream));
+int cuStreamDestroy_v2(void *stream) {
+  int result = cuStreamSynchronize(stream);
+  if (number_of(stream) > 0) ((struct stream *)stream)->used = false;
+  return result;
 }
 
 EMU_EXPORT(cuCtxSynchronize, (void));
 int cuCtxSynchronize(void) { return emu_run_all(); }
-
-EMU_EXPORT(cuStreamWaitEvent, (void *stream, void *awaited, unsigned flags));
-int cuStreamWaitEvent(void *stream, void *awaited, unsigned flags) {
-  (void)stream, (void)awaited, (void)flags;
-  return EMU_SUCCESS;
-}
 
 /* ---- events: the time when the work before them had run ---- */
 
 enum { EVENTS = 64 };
 typedef struct event {
   bool used;
+  long long record; /* the last one */
   double ms;
 } event;
 static event events[EVENTS];
@@ -100,14 +167,31 @@ static int run_record(void *work) {
 
 EMU_EXPORT(cuEventRecord, (void *recorded, void *stream));
 int cuEventRecord(void *recorded, void *stream) {
-  (void)stream;
-  return emu_later(run_record, &recorded, sizeof recorded);
+  entry *e = NULL;
+  int result = add(&e, stream);
+  if (!e) return result;
+  e->run = run_record;
+  e->record = ((event *)recorded)->record = ++records;
+  e->bytes = sizeof recorded;
+  memcpy(e->work, &recorded, sizeof recorded);
+  return result;
+}
+
+/* For what was recorded last before the call. */
+EMU_EXPORT(cuStreamWaitEvent, (void *stream, void *awaited, unsigned flags));
+int cuStreamWaitEvent(void *stream, void *awaited, unsigned flags) {
+  entry *e = NULL;
+  (void)flags;
+  int result = add(&e, stream);
+  if (e) e->awaits = ((event *)awaited)->record;
+  return result;
 }
 
 EMU_EXPORT(cuEventSynchronize, (void *awaited));
 int cuEventSynchronize(void *awaited) {
-  (void)awaited;
-  return emu_run_all();
+  await_record(((event *)awaited)->record);
+  drop_done();
+  return first_error;
 }
 
 EMU_EXPORT(cuEventElapsedTime, (float *milliseconds, void *begin, void *end));

@@ -299,6 +299,14 @@ void zpr_scatter_grads(zpr *c, int64_t first, void *from, bool add);
 /* Where gradients leave the device: the buffer of the ring for the next unit's, of stage->bucket_elements each. What is
  * computed from now on waits until it is free. */
 void *zpr_grad_buffer(zpr *c, void *ring);
+/* GPUs: with ZeRO 2 and 3 buckets move beside the units, in a stream of their own. A ring in the arena has two buffers, 0 and 1,
+ * that neighbouring units use in turn. What is called between zpr_beside and zpr_beside_end (one or more of the two above) runs
+ * when the units have left the buffer; a unit that uses it comes after zpr_ring_wait and before zpr_ring_done. */
+typedef enum zpr_ring { ZPR_PARAM_RING, ZPR_GRAD_RING } zpr_ring;
+void zpr_beside(zpr *c, zpr_ring ring, int64_t buffer);
+void zpr_beside_end(zpr *c, zpr_ring ring, int64_t buffer);
+void zpr_ring_wait(zpr *c, zpr_ring ring, int64_t buffer);
+void zpr_ring_done(zpr *c, zpr_ring ring, int64_t buffer);
 /* Messages along the pipeline, same t and d: from this rank's `chunk` to the next part of the model (up) or the one before.
  * A send returns at once; its buffer may be written again after zpr_send_wait of the same chunk, direction and mb modulo
  * program->messages. Receives wait. Where the next part is on the same stage nothing is sent: the receiver copies. */

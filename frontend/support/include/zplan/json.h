@@ -42,6 +42,8 @@ double zp_json_real(const zp_json *value, double missing);
 const char *zp_json_string(const zp_json *value, const char *missing);
 /* The index-th key in insertion order; NULL past the end. Borrowed. */
 const char *zp_json_key(const zp_json *object, int index);
+/* Goes through an object in insertion order: *at begins as NULL. False past the end. Key and value are borrowed. */
+bool zp_json_next(const zp_json *object, void **at, const char **key, const zp_json **value);
 bool zp_json_is_object(const zp_json *value);
 bool zp_json_is_array(const zp_json *value);
 bool zp_json_is_int(const zp_json *value);

@@ -1,0 +1,31 @@
+/* Text to token ids with the tokenizer.json of a Hugging Face model: byte-level BPE (Sennrich et al. 2016 over bytes,
+ * as in GPT-2), the form of GPT-2, GPT-NeoX, Llama 3, Qwen and others. What the file asks for and this does not do is
+ * refused by name: normalizers, SentencePiece's pieces, dropout. No tokens are put around a text: those that a file's
+ * post-processor would add are the caller's to ask for. */
+#ifndef ZPLAN_TOKENIZER_H
+#define ZPLAN_TOKENIZER_H
+
+#include <zplan/diag.h>
+
+typedef struct zp_tokenizer zp_tokenizer;
+
+/* `path` and `json` are borrowed until it returns. NULL after reporting what is malformed (Z0806) or not done here
+ * (Z0807). Freed with zp_tokenizer_free; the rest is of the arena. */
+zp_tokenizer *zp_tokenizer_read(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len);
+void zp_tokenizer_free(zp_tokenizer *tokenizer); /* NULL is allowed */
+
+/* The largest id and one: what a model needs at least. */
+int64_t zp_tokenizer_vocabulary(const zp_tokenizer *tokenizer);
+/* Id of an added token such as <|endoftext|>; -1 when there is none. */
+int32_t zp_tokenizer_added(const zp_tokenizer *tokenizer, const char *content);
+
+/* False stops. */
+typedef bool zp_on_tokens(void *user, const int32_t *ids, int n);
+
+/* Calls on_tokens for all ids of the text in their order; added tokens are found in it. The text is read in place, and
+ * memory does not grow with its length. False when on_tokens said so (*error: NULL), or with *error (arena) when the
+ * text is not UTF-8 or cannot be split. */
+bool zp_tokenize(zp_tokenizer *tokenizer, const char *text, size_t len, zp_on_tokens *on_tokens, void *user,
+                 const char **error);
+
+#endif

@@ -1,0 +1,23 @@
+/* The step's end of 1-bit Adam once the variance is frozen (arXiv 2102.02888): every data rank makes a momentum of its
+ * own gradients, and what the ranks send of it are signs and scales (kernels/compress.c).
+ *
+ * Rank r of n averages part r of the flat buffers, flat_elements / n of them. Every rank sends the record of part r to
+ * r, which sends the record of the mean to all: two passes of 1 bit an element and 4 bytes for every ZPK_SIGNS of them.
+ * The gradients are not needed any more once momentum is made of them, so the records lie in their place. */
+#include "compress.h"
+#include <assert.h>
+#include "state.h"
+
+void zpr_compressed_update(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule) {
+  zpr_group g = zpr_axis_group(c, ZPR_DATA);
+  int64_t part = c->stage->flat_elements / g.n, record = part / ZPK_SIGNS * ZPK_SIGNS_BYTES;
+  char *mine = zpr_at(c, c->stage->grads), *theirs = mine + g.n * record, *mean = theirs + g.n * record;
+  assert(part % ZPK_SIGNS == 0 && 3 * g.n * record <= c->stage->flat_elements * zpk_bytes(c->program->dtype));
+  zpr_momentum_blocks(c, blocks, n, rule);
+  for (int r = 0; r < g.n; r++) zpr_pack_part(c, r, mine + r * record);
+  zpr_group_exchange(c, &g, ZPR_DATA, mine, record, record, theirs);
+  zpr_average_part(c, g.me, theirs, mine);
+  zpr_group_exchange(c, &g, ZPR_DATA, mine, 0, record, mean);
+  for (int r = 0; r < g.n; r++) zpr_unpack_part(c, r, mean + r * record);
+  zpr_frozen_blocks(c, blocks, n, rule);
+}

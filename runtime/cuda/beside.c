@@ -1,0 +1,105 @@
+/* What moves beside the units with ZeRO 2 and 3: the next unit's parameters come while a unit computes, and gradients
+ * of the one before go. That has a lane of its own; events keep it and the units apart:
+ *
+ *   units       ... wait(moved[b])  unit in buffer b      record(computed[b]) ...
+ *   beside      ... wait(computed[b])  gather or scatter  record(moved[b])    ...
+ *
+ * So a buffer is never written while it is read. Everything that the two lanes share besides the rings (shards, NCCL's
+ * data group and its scratch memory) is kept in order by zpr_beside_join, before and after the micro-batches. Staged
+ * messages make the host wait for what they move: little goes on beside them then. */
+#include "cuda.h"
+#include <stdlib.h>
+
+enum { RINGS = 2, BUFFERS = 2 };
+
+typedef struct zpr_beside {
+  zpr_lane other; /* the lane that is not in use: the device has the other one */
+
+  void *computed[RINGS][BUFFERS], *moved[RINGS][BUFFERS];
+  void *joined[2];
+} beside;
+
+static void *new_event(zpr *c) {
+  void *event = NULL;
+  zpr_cuda(c, c->state->device->api.new_event(&event, 2), "make an event"); /* CU_EVENT_DISABLE_TIMING */
+  return event;
+}
+
+void zpr_cuda_beside_open(zpr *c) {
+  zpr_device *d = c->state->device;
+  if (c->program->zero < 2) return;
+  beside *b = d->beside = zpr_alloc(c, 1, sizeof *b);
+  zpr_cuda(c, d->api.new_stream(&b->other.stream, 1), "make a stream for what moves"); /* CU_STREAM_NON_BLOCKING */
+  zpr_cuda(c, d->api.allocate_host((void **)&b->other.pinned, ZPR_PINNED_BYTES), "get pinned memory of the host");
+  for (int r = 0; r < RINGS; r++)
+    for (int i = 0; i < BUFFERS; i++) {
+      b->computed[r][i] = new_event(c);
+      b->moved[r][i] = new_event(c);
+    }
+  for (int i = 0; i < 2; i++) b->joined[i] = new_event(c);
+}
+
+void zpr_cuda_beside_close(zpr *c) {
+  zpr_device *d = c->state->device;
+  beside *b = d->beside;
+  if (!b) return;
+  for (int r = 0; r < RINGS; r++)
+    for (int i = 0; i < BUFFERS; i++) {
+      d->api.release_event(b->computed[r][i]);
+      d->api.release_event(b->moved[r][i]);
+    }
+  for (int i = 0; i < 2; i++) d->api.release_event(b->joined[i]);
+  d->api.release_stream(b->other.stream);
+  d->api.release_host(b->other.pinned);
+  free(b);
+  d->beside = NULL;
+}
+
+static void wait_for(zpr *c, void *stream, void *event) {
+  zpr_cuda(c, c->state->device->api.stream_waits(stream, event, 0), "let one stream wait for the other");
+}
+
+static void record(zpr *c, void *event, void *stream) {
+  zpr_cuda(c, c->state->device->api.record(event, stream), "mark a place in a stream");
+}
+
+/* Everything that the runtime starts goes to the device's lane; products stay with cuBLAS's stream. */
+static void change_lanes(zpr *c) {
+  zpr_device *d = c->state->device;
+  beside *b = d->beside;
+  zpr_lane now = {d->stream, d->pinned, d->pinned_busy};
+  d->stream = b->other.stream;
+  d->pinned = b->other.pinned;
+  d->pinned_busy = b->other.pinned_busy;
+  b->other = now;
+}
+
+void zpr_beside(zpr *c, zpr_ring ring, int64_t buffer) {
+  beside *b = c->state->device->beside;
+  change_lanes(c);
+  wait_for(c, c->state->device->stream, b->computed[ring][buffer]);
+}
+
+void zpr_beside_end(zpr *c, zpr_ring ring, int64_t buffer) {
+  beside *b = c->state->device->beside;
+  record(c, b->moved[ring][buffer], c->state->device->stream);
+  change_lanes(c);
+}
+
+void zpr_ring_wait(zpr *c, zpr_ring ring, int64_t buffer) {
+  wait_for(c, c->state->device->stream, c->state->device->beside->moved[ring][buffer]);
+}
+
+void zpr_ring_done(zpr *c, zpr_ring ring, int64_t buffer) {
+  record(c, c->state->device->beside->computed[ring][buffer], c->state->device->stream);
+}
+
+void zpr_beside_join(zpr *c) {
+  zpr_device *d = c->state->device;
+  beside *b = d->beside;
+  if (!b) return;
+  record(c, b->joined[0], d->stream);
+  record(c, b->joined[1], b->other.stream);
+  wait_for(c, d->stream, b->joined[1]);
+  wait_for(c, b->other.stream, b->joined[0]);
+}

@@ -1,0 +1,67 @@
+/* Private to the files that call NCCL: its functions, communicators, and how trouble is told. */
+#ifndef ZPLAN_RT_NCCL_H
+#define ZPLAN_RT_NCCL_H
+
+#include "cuda.h"
+
+typedef struct zpr_nccl_id {
+  char bytes[128]; /* ncclUniqueId */
+} zpr_nccl_id;
+_Static_assert(sizeof(zpr_nccl_id) <= ZPR_GATHER_BYTES, "an id travels in one control message");
+
+enum { NCCL_U8 = 1, NCCL_F32 = 7, NCCL_F64 = 8, NCCL_BF16 = 9, NCCL_SUM = 0 }; /* ncclDataType_t, ncclRedOp_t */
+
+/* name of the member, symbol, arguments; all return 0 for success */
+#define NCCL_FUNCTIONS(X)                                                                                              \
+  X(new_id, "ncclGetUniqueId", (zpr_nccl_id * id))                                                                       \
+  X(join, "ncclCommInitRank", (void **comm, int ranks, zpr_nccl_id id, int rank))                                        \
+  X(leave, "ncclCommDestroy", (void *comm))                                                                            \
+  X(all_reduce, "ncclAllReduce",                                                                                       \
+    (const void *from, void *to, size_t count, int type, int op, void *comm, void *stream))                            \
+  X(all_gather, "ncclAllGather", (const void *from, void *to, size_t count, int type, void *comm, void *stream))       \
+  X(reduce_scatter, "ncclReduceScatter",                                                                               \
+    (const void *from, void *to, size_t count, int type, int op, void *comm, void *stream))                            \
+  X(broadcast, "ncclBroadcast",                                                                                        \
+    (const void *from, void *to, size_t count, int type, int root, void *comm, void *stream))                          \
+  X(send, "ncclSend", (const void *from, size_t count, int type, int peer, void *comm, void *stream))                  \
+  X(receive, "ncclRecv", (void *to, size_t count, int type, int peer, void *comm, void *stream))                       \
+  X(group_start, "ncclGroupStart", (void))                                                                             \
+  X(group_end, "ncclGroupEnd", (void))
+
+typedef struct nccl_api {
+#define NCCL_MEMBER(name, symbol, arguments) int(*name) arguments;
+  NCCL_FUNCTIONS(NCCL_MEMBER)
+#undef NCCL_MEMBER
+  const char *(*error_text)(int result);
+} nccl_api;
+
+/* A stream of messages from one rank to another (nccl_stages.c); a rank has both ends of a few. */
+typedef struct zpr_channel {
+  void *out, *in; /* communicators: this rank is member 0 of `out` and member 1 of `in`; NULL: nobody there */
+  void *stream;   /* of what is sent */
+} zpr_channel;
+
+enum { ZPR_CHANNELS = 4 };
+
+struct zpr_nccl {
+  nccl_api api;
+  void *tensor, *data, *replicas, *expert;
+  void **tie; /* [n_ties] */
+  zpr_channel channels[ZPR_CHANNELS];
+  void *ready;  /* event: a message is complete in the compute stream */
+  void **sent;  /* events, [zpr_message_buffers]: what is in a buffer has left */
+  bool *leaves; /* the same: the event is to be waited for */
+  gpu_pointer scratch;
+};
+
+void zpr_nccl_check(zpr *c, int result, const char *what);
+/* Collective over all ranks: everybody learns the ids that the ranks with `make` have made. */
+void zpr_nccl_exchange_ids(zpr *c, bool make, zpr_nccl_id *all);
+void *zpr_nccl_join(zpr *c, const zpr_nccl_id *id, int n, int me);
+/* ncclDataType_t of operands. */
+int zpr_nccl_type(const zpr *c);
+/* Collective over all ranks. ids: room for one of every rank. */
+void zpr_nccl_open_channels(zpr *c, zpr_nccl_id *ids);
+void zpr_nccl_close_channels(zpr *c);
+
+#endif

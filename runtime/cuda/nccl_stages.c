@@ -1,0 +1,129 @@
+/* Messages of the pipeline by NCCL, also between several chunks of a stage. It has not run on GPUs yet.
+ *
+ * A channel is a communicator of two ranks in which one sends, upwards or downwards, and the other receives; messages
+ * in it have no tags, they are matched in order. Both ends agree on the order, because all stages take the (chunk,
+ * micro-batch) pairs of forward in one order, and those of backward in one order: the receiver asks for messages in the
+ * order in which they were sent. With folded parts the two chunks of a stage send in opposite directions, so each has
+ * channels of its own. zp_messages_in_order proves it of a program's order tables before a trainer is printed.
+ *
+ * Nothing can wait for ever:
+ *  - A send has its channel's stream. It waits for its receiver and for earlier sends of the channel, which the receiver
+ *    takes before; it holds up no kernel. A receive is in the compute stream, behind what the order table has before it.
+ *    So a rank waits for a message only as long as the sender has not computed it, and with zpr_send_wait for a buffer
+ *    only until the receiver has reached that message: exactly when ranks wait for each other over MPI, where the order
+ *    tables and numbers of buffers are known to end.
+ *  - Communicators of two are joined in one order by all ranks, by channel and sending stage. Both members of the first
+ *    one that is not complete have joined all before it, so neither is elsewhere.
+ *  - NCCL connects two ranks when they first talk, and the host waits for that. All channels are therefore used once
+ *    when they are opened, in one group, in which the order does not matter.
+ *  - Two, if folded four, streams of sends beside the compute stream are fewer than the hardware queues that streams are
+ *    laid on (8 unless CUDA_DEVICE_MAX_CONNECTIONS says otherwise), so no stream stands behind another one's wait. */
+#include <stdlib.h>
+#include "nccl.h"
+
+static int channels_of(const zpr_program *p) { return p->folded ? 4 : 2; }
+
+/* Messages of a channel go up, or down; with folded parts those of chunk `channel / 2`. The stage to which `stage`
+ * sends in it, -1: it sends nothing, or keeps what it sends. */
+static int receiver_of(const zpr_program *p, int channel, int stage) {
+  bool up = channel % 2, back = channel / 2;
+  int to = stage + (up != back ? 1 : -1);
+  if (to < 0 || to >= p->pipeline) to = p->chunks > 1 && !p->folded ? (to + p->pipeline) % p->pipeline : -1;
+  return to == stage ? -1 : to;
+}
+
+static zpr_channel *channel_of(zpr *c, const zpr_message *m) {
+  int chunk = c->program->folded ? zpr_message_chunk(c->program, m) : 0;
+  return &c->state->device->nccl->channels[2 * chunk + m->up];
+}
+
+/* ---- opening ---- */
+
+static void join_channel(zpr *c, int channel, zpr_nccl_id *ids) {
+  const zpr_program *p = c->program;
+  zpr_channel *h = &c->state->device->nccl->channels[channel];
+  zpr_group g = zpr_axis_group(c, ZPR_PIPELINE);
+  zpr_nccl_exchange_ids(c, receiver_of(p, channel, c->p) >= 0, ids);
+  for (int s = 0; s < p->pipeline; s++) {
+    int to = receiver_of(p, channel, s);
+    if (to >= 0 && s == c->p) h->out = zpr_nccl_join(c, &ids[g.rank[s]], 2, 0);
+    if (to >= 0 && to == c->p) h->in = zpr_nccl_join(c, &ids[g.rank[s]], 2, 1);
+  }
+}
+
+/* A byte through every channel. */
+static void connect_channels(zpr *c) {
+  zpr_device *d = c->state->device;
+  const nccl_api *nccl = &d->nccl->api;
+  char *byte = zpr_gpu_host(d->nccl->scratch);
+  zpr_nccl_check(c, nccl->group_start(), "connect stages");
+  for (int i = 0; i < channels_of(c->program); i++) {
+    const zpr_channel *h = &d->nccl->channels[i];
+    if (h->out) zpr_nccl_check(c, nccl->send(byte + i, 1, NCCL_U8, 1, h->out, h->stream), "connect stages");
+    if (h->in)
+      zpr_nccl_check(c, nccl->receive(byte + ZPR_CHANNELS + i, 1, NCCL_U8, 0, h->in, d->stream), "connect stages");
+  }
+  zpr_nccl_check(c, nccl->group_end(), "connect stages");
+}
+
+void zpr_nccl_open_channels(zpr *c, zpr_nccl_id *ids) {
+  zpr_device *d = c->state->device;
+  zpr_nccl *n = d->nccl;
+  int64_t buffers = zpr_message_buffers(c->program);
+  if (c->program->pipeline == 1) return;
+  for (int i = 0; i < channels_of(c->program); i++) {
+    join_channel(c, i, ids);
+    zpr_cuda(c, d->api.new_stream(&n->channels[i].stream, 1), "make a stream for messages"); /* CU_STREAM_NON_BLOCKING */
+  }
+  n->sent = zpr_alloc(c, (size_t)buffers, sizeof *n->sent);
+  n->leaves = zpr_alloc(c, (size_t)buffers, sizeof *n->leaves);
+  zpr_cuda(c, d->api.new_event(&n->ready, 2), "make an event"); /* CU_EVENT_DISABLE_TIMING */
+  for (int64_t i = 0; i < buffers; i++) zpr_cuda(c, d->api.new_event(&n->sent[i], 2), "make an event");
+  connect_channels(c);
+}
+
+void zpr_nccl_close_channels(zpr *c) {
+  zpr_device *d = c->state->device;
+  zpr_nccl *n = d->nccl;
+  if (!n->sent) return; /* one stage */
+  for (int i = 0; i < channels_of(c->program); i++) {
+    zpr_channel *h = &n->channels[i];
+    if (h->in) n->api.leave(h->in);
+    if (h->out) n->api.leave(h->out);
+    d->api.release_stream(h->stream);
+  }
+  for (int64_t i = 0; i < zpr_message_buffers(c->program); i++) d->api.release_event(n->sent[i]);
+  d->api.release_event(n->ready);
+  free(n->sent);
+  free(n->leaves);
+}
+
+/* ---- messages ---- */
+
+void zpr_nccl_send(zpr *c, const zpr_message *to, const void *data, int64_t count) {
+  zpr_device *d = c->state->device;
+  zpr_nccl *n = d->nccl;
+  const zpr_channel *h = channel_of(c, to);
+  zpr_cuda(c, d->api.record(n->ready, d->stream), "mark a message as complete");
+  zpr_cuda(c, d->api.stream_waits(h->stream, n->ready, 0), "wait for a message to be complete");
+  zpr_nccl_check(c, n->api.send(data, (size_t)count, zpr_nccl_type(c), 1, h->out, h->stream), "send to the next stage");
+  zpr_cuda(c, d->api.record(n->sent[to->buffer], h->stream), "mark a message as sent");
+  n->leaves[to->buffer] = true;
+  zpr_comm_count(c, ZPR_PIPELINE, count * zpk_bytes(c->program->dtype));
+}
+
+/* What the compute stream does next may write the buffer. */
+void zpr_nccl_send_wait(zpr *c, const zpr_message *to) {
+  zpr_device *d = c->state->device;
+  zpr_nccl *n = d->nccl;
+  if (!n->sent || !n->leaves[to->buffer]) return;
+  zpr_cuda(c, d->api.stream_waits(d->stream, n->sent[to->buffer], 0), "wait for a message to be sent");
+  n->leaves[to->buffer] = false;
+}
+
+void zpr_nccl_recv(zpr *c, const zpr_message *from, void *data, int64_t count) {
+  zpr_device *d = c->state->device;
+  void *comm = channel_of(c, from)->in;
+  zpr_nccl_check(c, d->nccl->api.receive(data, (size_t)count, zpr_nccl_type(c), 0, comm, d->stream),
+                 "receive from the stage before");
+}

@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Tokens of other programs: tokenizer.json files against ids that Hugging Face's tokenizers gave (tokenizers/cases.json),
+Megatron's indexed datasets against llm.c shards of the same ids, in trainers; what is refused.
+"""
+import json
+import os
+import struct
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
+import harness  # noqa: E402
+
+TOKENIZERS = os.path.join(HERE, "tokenizers")
+EXAMPLE = os.path.join(harness.ROOT, "examples", "gpt_tiny.dz")
+failures, passed = [], [0]
+
+
+def expect(name, condition, detail=""):
+    if condition:
+        passed[0] += 1
+    else:
+        failures.append(name)
+        print("FAILED %s %s" % (name, detail))
+
+
+def write(path, content):
+    with open(path, "wb") as file:
+        file.write(content)
+    return path
+
+
+def read_shard(path):
+    """(ids, bytes a token) of an llm.c shard."""
+    with open(path, "rb") as file:
+        content = file.read()
+    magic, version, count = struct.unpack_from("<3i", content)
+    width = {(20240520, 1): 2, (20240801, 7): 4}[magic, version]
+    assert len(content) == 1024 + count * width
+    return list(struct.unpack_from("<%d%s" % (count, "HI"[width == 4]), content, 1024)), width
+
+
+def refused(name, outcome, *words):
+    expect(name, outcome.status == 1 and all(word in outcome.err for word in words), outcome.err)
+
+
+# ---- tokenizers ----
+
+def tokenize(folder, texts, tokenizer, *options):
+    files = [write(os.path.join(folder, "text%d" % i), text.encode() if isinstance(text, str) else text)
+             for i, text in enumerate(texts)]
+    out = os.path.join(folder, "out.bin")
+    return harness.zplan("data", *files, "-o", out, "--tokenizer", tokenizer, *options), out
+
+
+def check_tokenizers(folder):
+    with open(os.path.join(TOKENIZERS, "cases.json"), encoding="utf-8") as file:
+        cases = json.load(file)
+    for name in ("gpt2_like", "llama3_like"):
+        path = os.path.join(TOKENIZERS, name + ".json")
+        for i, case in enumerate(cases):
+            outcome, out = tokenize(folder, [case["text"]], path)
+            expect("%s, text %d" % (name, i), outcome.status == 0 and read_shard(out) == (case[name], 2), outcome.err)
+    path = os.path.join(TOKENIZERS, "gpt2_like.json")
+    outcome, out = tokenize(folder, [cases[1]["text"], cases[2]["text"]], path, "--eod", "<|endoftext|>")
+    end = cases[5]["gpt2_like"]  # has the token in its text
+    with open(path, encoding="utf-8") as file:
+        tokenizer = json.load(file)
+    eod = tokenizer["added_tokens"][0]["id"]
+    expect("the test has the token", eod in end)
+    expect("--eod", outcome.status == 0 and
+           read_shard(out)[0] == cases[1]["gpt2_like"] + [eod] + cases[2]["gpt2_like"] + [eod], outcome.err)
+
+    # An id above 65,535 needs the wide format.
+    tokenizer["added_tokens"][0]["id"] = 100000
+    wide = write(os.path.join(folder, "wide.json"), json.dumps(tokenizer).encode())
+    outcome, out = tokenize(folder, ["x<|endoftext|>"], wide)
+    expect("wide", outcome.status == 0 and read_shard(out) == (cases[1]["gpt2_like"] + [100000], 4), outcome.err)
+    expect("vocabulary is said", "2 tokens" in outcome.out and "vocabulary 100001" in outcome.out, outcome.out)
+
+
+def check_refusals(folder):
+    path = os.path.join(TOKENIZERS, "gpt2_like.json")
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+
+    def changed(name, change, *words):
+        tokenizer = json.loads(text)
+        change(tokenizer)
+        damaged = write(os.path.join(folder, "damaged.json"), json.dumps(tokenizer).encode())
+        refused(name, tokenize(folder, ["x"], damaged)[0], *words)
+
+    changed("normalizer", lambda t: t.update(normalizer={"type": "NFC"}), "Z0807", "NFC")
+    changed("unigram", lambda t: t["model"].update(type="Unigram"), "Z0807", "Unigram")
+    changed("pieces", lambda t: t["model"].update(byte_fallback=True), "Z0807", "byte_fallback")
+    changed("dropout", lambda t: t["model"].update(dropout=0.1), "Z0807", "dropout")
+    changed("space before", lambda t: t["pre_tokenizer"].update(add_prefix_space=True), "Z0807", "add_prefix_space")
+    changed("other steps", lambda t: t.update(pre_tokenizer={"type": "Whitespace"}), "Z0807", "Whitespace")
+    changed("swallowing", lambda t: t["added_tokens"][0].update(rstrip=True), "Z0807", "rstrip")
+    changed("no bytes", lambda t: t["model"]["vocab"].pop("a"), "Z0807", "byte 97")
+    changed("no vocabulary", lambda t: t["model"].pop("vocab"), "Z0806", "model.vocab")
+    changed("a rule of nothing", lambda t: t["model"]["merges"].insert(3, "q q"), "Z0806", "rule 3")
+    changed("no pair", lambda t: t["model"]["merges"].insert(2, "qq"), "Z0806", "rule 2")
+    changed("negative id", lambda t: t["model"]["vocab"].update(a=-1), "Z0806", "`a`")
+    changed("a pattern that is none", lambda t: t.update(pre_tokenizer={"type": "Sequence", "pretokenizers": [
+        {"type": "Split", "pattern": {"Regex": "(a"}, "behavior": "Isolated", "invert": False}]}), "Z0806", "(a")
+    refused("no JSON", tokenize(folder, ["x"], write(os.path.join(folder, "none.json"), b"{"))[0], "Z0806", "line 1")
+    refused("not there", tokenize(folder, ["x"], os.path.join(folder, "missing.json"))[0], "Z0806", "missing.json")
+    refused("no such token", tokenize(folder, ["x"], path, "--eod", "<eos>")[0], "Z0806", "<eos>")
+    for name, content, where in (("stray", b"abc\x80", 3), ("short", b"ab\xe6\x97", 2), ("surrogate", b"\xed\xa0\x80", 0),
+                                 ("long form", b"a\xc0\xaf", 1), ("too large", b"\xf4\x90\x80\x80", 0)):
+        outcome, out = tokenize(folder, [content], path)
+        refused("UTF-8: " + name, outcome, "Z0808", "byte %d " % where)
+    outcome = harness.zplan("data", path, "-o", os.path.join(folder, "x.bin"), "--eod", "<|endoftext|>")
+    expect("--eod alone", outcome.status == 2 and "--tokenizer" in outcome.err, outcome.err)
+    expect("nothing half-written", not [f for f in os.listdir(folder) if ".tmp-" in f])
+
+
+# ---- Megatron's datasets ----
+
+TYPES = {"u1": (1, "B"), "i2": (3, "h"), "i4": (4, "i"), "i8": (5, "q"), "u2": (8, "H")}
+
+
+def write_megatron(prefix, ids, kind="u2", lengths=None, code=None, version=1):
+    code_of, letter = TYPES[kind]
+    lengths = lengths or [len(ids) // 3, 0, len(ids) - len(ids) // 3]
+    width = struct.calcsize("<" + letter)
+    begins = [sum(lengths[:i]) * width for i in range(len(lengths))]
+    write(prefix + ".bin", struct.pack("<%d%s" % (len(ids), letter), *ids))
+    return write(prefix + ".idx", b"MMIDIDX\0\0" + struct.pack("<QBQQ", version, code or code_of, len(lengths), len(lengths) + 1) +
+                 struct.pack("<%di" % len(lengths), *lengths) + struct.pack("<%dq" % len(lengths), *begins) +
+                 struct.pack("<%dq" % (len(lengths) + 1), *range(len(lengths) + 1)))
+
+
+def train(folder, name, data, *settings):
+    log = os.path.join(folder, name + ".jsonl")
+    outcome = harness.zplan("run", EXAMPLE, "--ranks", 1, "--steps", 2, "--log", log, "-o", os.path.join(folder, "tree"),
+                            "--set", "data=%s" % data, "--set", "batch=4",
+                            *settings, "--", "--checkpoint", os.path.join(folder, "checkpoints"))
+    return outcome, [step["loss"] for step in harness.read_log(log)[0]] if outcome.status == 0 else None
+
+
+def check_megatron(folder):
+    ids = [(i * i + 7 * (i // 5)) % 250 for i in range(2000)]
+    shard = write(os.path.join(folder, "ids.bin"),
+                  struct.pack("<256i", 20240520, 1, len(ids), *[0] * 253) + struct.pack("<%dH" % len(ids), *ids))
+    outcome, want = train(folder, "llmc", 'tokens("%s")' % shard)
+    expect("llm.c shard", want is not None and len(want) == 2, outcome.tail())
+    for kind in TYPES:
+        index = write_megatron(os.path.join(folder, "set_" + kind), ids, kind)
+        outcome, got = train(folder, kind, 'tokens("%s", format = "megatron")' % index)
+        expect("the same training from %s" % kind, got == want, outcome.tail())
+    half = len(ids) // 2
+    for part, begin in enumerate((0, half)):
+        write_megatron(os.path.join(folder, "part%d" % part), ids[begin:begin + half], "i4")
+    outcome, got = train(folder, "parts", 'tokens("%s")' % os.path.join(folder, "part*.idx"))
+    expect("two datasets, one stream", got == want, outcome.tail())
+
+    def bad(name, words, change=None, **how):
+        prefix = os.path.join(folder, "bad")
+        index = write_megatron(prefix, how.pop("ids", ids), **how)
+        if change:
+            change(prefix)
+        outcome, _ = train(folder, "bad", 'tokens("%s")' % index)
+        expect("refused: " + name, outcome.status == 1 and all(word in outcome.err for word in words), outcome.tail())
+
+    def cut(path, size):
+        with open(path, "r+b") as file:
+            file.truncate(size)
+
+    bad("negative ids", ["Z0803", "id -3 "], ids=[-3] + ids[1:], kind="i2")
+    bad("ids beyond the vocabulary", ["Z0803", "id 4294967301 "], ids=[2 ** 32 + 5] + ids[1:], kind="i8")
+    bad("floating point", ["Z0802", "type of tokens 7"], code=7)
+    bad("another version", ["Z0802", "version 2"], version=2)
+    bad("sequences that overlap", ["Z0802", "sequence 1"], lengths=[700, -1, 1301])
+    bad("a truncated index", ["Z0802", "truncated"], change=lambda p: cut(p + ".idx", 60))
+    bad("less than a header", ["Z0802", "no index"], change=lambda p: cut(p + ".idx", 20))
+    bad("a truncated .bin", ["Z0802", "its .bin has 3998"], change=lambda p: cut(p + ".bin", 3998))
+    bad("no .bin", ["Z0801", "bad.bin"], change=lambda p: os.remove(p + ".bin"))
+    outcome, _ = train(folder, "bin", 'tokens("%s")' % os.path.join(folder, "set_u2.bin"))
+    expect("a .bin is pointed to its .idx", outcome.status == 1 and ".idx" in outcome.err, outcome.tail())
+    outcome, _ = train(folder, "format", 'tokens("%s", format = "megatron")' % shard)
+    expect("a format that is not the file's", outcome.status == 1 and "Z0304" in outcome.err, outcome.tail())
+
+
+def main():
+    harness.require_zplan()
+    with harness.Scratch() as folder:
+        check_tokenizers(folder)
+        check_refusals(folder)
+        check_megatron(folder)
+    print("%d passed, %d failed" % (passed[0], len(failures)))
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

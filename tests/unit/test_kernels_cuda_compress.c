@@ -1,0 +1,135 @@
+/* Device kernels of 1-bit Adam, compiled for the host, against those of CPU ranks. Values are few binary digits, so that
+ * sums are exact in any order: signs, scales and errors must be equal to the bit. */
+#include "device_kernels.h"
+#include <math.h>
+#include <string.h>
+
+static const char text[] = "#include \"zpd_compress.cuh\"\n";
+enum { DTYPES = 2, BLOCKS = 21, COUNT = BLOCKS * ZPK_SIGNS, RANKS = 3, RECORD = BLOCKS * ZPK_SIGNS_BYTES };
+static host_object texts[DTYPES];
+static void open_texts(void) {
+  for (int dtype = 0; dtype < DTYPES; dtype++) texts[dtype] = device_open(text, (zpk_dtype)dtype, 64);
+}
+static void close_texts(void) {
+  for (int dtype = 0; dtype < DTYPES; dtype++) host_unload(&texts[dtype]);
+}
+TestSuite(kernels_cuda_compress, .init = open_texts, .fini = close_texts);
+
+static void put(zpk_dtype dtype, void *x, int64_t i, double value) {
+  if (dtype == ZPK_F64)
+    ((double *)x)[i] = value;
+  else
+    ((float *)x)[i] = (float)value;
+}
+
+/* Multiples of 1/256 in [-1, 1), or in [0, 1) with every fifth 0. One block has zeros alone. */
+static void *numbers(zpk_dtype dtype, int seed, bool variance) {
+  void *x = calloc(COUNT, (size_t)zpk_bytes(dtype));
+  for (int64_t i = 0; i < COUNT; i++) {
+    double u = zpk_philox_uniform(9, 0, 0, (uint64_t)seed, 0, (uint64_t)i);
+    if (i / ZPK_SIGNS == 7 && variance) continue;
+    put(dtype, x, i, variance ? (i % 5 == 0 ? 0 : floor(u * 256 + 1) / 256) : floor(u * 512) / 256 - 1);
+  }
+  return x;
+}
+
+static void *copy_of(const void *x, int64_t bytes) {
+  void *y = malloc((size_t)bytes);
+  return memcpy(y, x, (size_t)bytes);
+}
+
+static void expect_same(void *got, void *want, int64_t bytes, const char *what, zpk_dtype dtype) {
+  cr_expect_arr_eq(got, want, (size_t)bytes, "%s, f%d", what, dtype == ZPK_F64 ? 64 : 32);
+}
+
+static void check_signs(zpk_dtype dtype, int64_t grid) {
+  int64_t bytes = COUNT * zpk_bytes(dtype);
+  void *m = numbers(dtype, 1, false), *v = numbers(dtype, 2, true);
+  float *error = numbers(ZPK_F32, 3, false), *want_error = copy_of(error, COUNT * 4);
+  char records[RANKS * RECORD], want[RECORD], record[RECORD];
+  memset(record, 0x5a, sizeof record);
+  zpk_pack_signs(dtype, m, v, want_error, zpk_signs_of(want, BLOCKS, 0), 0, BLOCKS);
+  zpd_signs a = {.m = m, .v = v, .error = error, .record = record, .blocks = BLOCKS};
+  device_launch(&texts[dtype], "zpd_pack_signs", &a, grid, 1, 1, ZPD_FLAT_THREADS);
+  expect_same(record, want, RECORD, "record", dtype);
+  expect_same(error, want_error, COUNT * 4, "worker's error", dtype);
+
+  for (int r = 0; r < RANKS; r++) { /* of other momenta, and scales that sums keep exact */
+    void *other = numbers(dtype, 10 + r, false);
+    float *nothing = calloc(COUNT, sizeof *nothing);
+    zpk_signs to = zpk_signs_of(records, BLOCKS, r);
+    zpk_pack_signs(dtype, other, v, nothing, to, 0, BLOCKS);
+    for (int b = 0; b < BLOCKS; b++) to.scale[b] = (float)(b + r + 1) / 32 * 3;
+    free(other), free(nothing);
+  }
+  zpk_average_signs(dtype, RANKS, records, BLOCKS, v, want_error, zpk_signs_of(want, BLOCKS, 0), 0, BLOCKS);
+  a.records = records, a.n = RANKS;
+  device_launch(&texts[dtype], "zpd_average_signs", &a, grid, 1, 1, ZPD_FLAT_THREADS);
+  expect_same(record, want, 8 * BLOCKS, "signs of the mean", dtype);
+  for (int b = 0; b < BLOCKS; b++) {
+    float got = zpk_signs_of(record, BLOCKS, 0).scale[b], should = zpk_signs_of(want, BLOCKS, 0).scale[b];
+    cr_expect(fabsf(got - should) <= 1e-6f * should, "scale of block %d: %g, %g", b, (double)got, (double)should);
+  }
+
+  void *got_m = copy_of(m, bytes);
+  zpk_unpack_signs(dtype, zpk_signs_of(want, BLOCKS, 0), v, m, 0, BLOCKS);
+  a.records = want, a.m = got_m;
+  device_launch(&texts[dtype], "zpd_unpack_signs", &a, grid, 1, 1, ZPD_FLAT_THREADS);
+  expect_same(got_m, m, bytes, "momentum", dtype);
+  free(m), free(v), free(error), free(want_error), free(got_m);
+}
+
+Test(kernels_cuda_compress, signs) {
+  for (int dtype = 0; dtype < DTYPES; dtype++)
+    for (int grid = 1; grid <= 3; grid++) check_signs((zpk_dtype)dtype, grid);
+}
+
+static void expect_near(zpk_dtype dtype, const void *got, const void *want, const char *what) {
+  for (int64_t i = 0; i < COUNT; i++) {
+    double x = dtype == ZPK_F64 ? ((const double *)got)[i] : (double)((const float *)got)[i];
+    double y = dtype == ZPK_F64 ? ((const double *)want)[i] : (double)((const float *)want)[i];
+    cr_assert(fabs(x - y) <= (dtype == ZPK_F64 ? 1e-15 : 5e-7), "%s %d: %g, %g", what, (int)i, x, y);
+  }
+}
+
+/* AdamW and Adam, with decay and without; where the variance is 0 or small, steps are clamped. */
+Test(kernels_cuda_compress, update) {
+  for (int dtype = 0; dtype < DTYPES; dtype++)
+    for (int way = 0; way < 4; way++) {
+      zpk_update u = {.dtype = (zpk_dtype)dtype,
+                      .kind = way & 1,
+                      .lr = 0.05,
+                      .beta1 = 0.9,
+                      .beta2 = 0.95,
+                      .eps = 1e-8,
+                      .weight_decay = 0.1,
+                      .bias1 = 0.3,
+                      .bias2 = 0.01,
+                      .grad_scale = 0.7};
+      int64_t bytes = COUNT * zpk_bytes(u.dtype);
+      void *param = numbers(u.dtype, 1, false), *grad = numbers(u.dtype, 2, false), *m = numbers(u.dtype, 3, false),
+           *v = numbers(u.dtype, 4, true), *got_m = copy_of(m, bytes), *got = copy_of(param, bytes);
+      zpd_update a = {.kind = u.kind,
+                      .decay = way > 1,
+                      .lr = u.lr,
+                      .beta1 = u.beta1,
+                      .beta2 = u.beta2,
+                      .eps = u.eps,
+                      .weight_decay = u.weight_decay,
+                      .bias1 = u.bias1,
+                      .bias2 = u.bias2,
+                      .grad_scale = &u.grad_scale,
+                      .param = got,
+                      .grad = grad,
+                      .m = got_m,
+                      .v = v,
+                      .count = COUNT};
+      zpk_momentum(&u, way > 1, param, grad, m, 0, COUNT);
+      device_launch(&texts[dtype], "zpd_momentum", &a, 2, 1, 1, ZPD_FLAT_THREADS);
+      expect_near(u.dtype, got_m, m, "momentum");
+      zpk_frozen_update(&u, way > 1, param, m, v, 0, COUNT);
+      device_launch(&texts[dtype], "zpd_frozen_update", &a, 2, 1, 1, ZPD_FLAT_THREADS);
+      expect_near(u.dtype, got, param, "parameter");
+      free(param), free(grad), free(m), free(v), free(got_m), free(got);
+    }
+}

@@ -1,0 +1,161 @@
+/* Device kernels of experts, compiled for the host, against those of CPU ranks: places and copies to the bit, what is
+ * summed in another order within rounding. */
+#include "device_kernels.h"
+#include <math.h>
+#include <string.h>
+
+static const char text[] = "#include \"zpd_experts.cuh\"\n";
+enum { DTYPES = 3 };
+static host_object texts[DTYPES];
+static void open_texts(void) {
+  for (int dtype = 0; dtype < DTYPES; dtype++) texts[dtype] = device_open(text, (zpk_dtype)dtype, 64);
+}
+static void close_texts(void) {
+  for (int dtype = 0; dtype < DTYPES; dtype++) host_unload(&texts[dtype]);
+}
+TestSuite(kernels_cuda_experts, .init = open_texts, .fini = close_texts);
+
+/* What ought to be equal up to rounding: f64, f32, and a last place of bf16. */
+static const double near[DTYPES] = {1e-5, 1e-13, 1e-2};
+
+static void put(zpk_dtype dtype, void *x, int64_t i, double value) {
+  float narrow = (float)value;
+  if (dtype == ZPK_F32)
+    ((float *)x)[i] = narrow;
+  else if (dtype == ZPK_F64)
+    ((double *)x)[i] = value;
+  else
+    zpk_round(&narrow, (zpk_bf16 *)x + i, 1);
+}
+static double get(zpk_dtype dtype, const void *x, int64_t i) {
+  float wide;
+  if (dtype != ZPK_BF16) return dtype == ZPK_F64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
+  zpk_widen((const zpk_bf16 *)x + i, &wide, 1);
+  return wide;
+}
+
+/* In [-1, 1), few different values where `steps` is small: then scores are equal now and then. */
+static void *numbers(zpk_dtype dtype, int64_t count, int seed, int steps) {
+  void *x = malloc((size_t)(count * zpk_bytes(dtype)));
+  for (int64_t i = 0; i < count; i++)
+    put(dtype, x, i, floor(2 * steps * zpk_philox_uniform(5, 0, 0, (uint64_t)seed, 0, (uint64_t)i)) / steps - 1);
+  return x;
+}
+static void *filled(int64_t bytes) {
+  void *x = malloc((size_t)bytes);
+  return memset(x, 0x5a, (size_t)bytes);
+}
+
+static void expect_near(zpk_dtype dtype, const void *got, const void *want, int64_t count, const char *what) {
+  double largest = 0, error = 0;
+  for (int64_t i = 0; i < count; i++) {
+    largest = fmax(largest, fabs(get(dtype, want, i)));
+    error = fmax(error, fabs(get(dtype, got, i) - get(dtype, want, i)));
+  }
+  cr_expect(largest > 0 && error <= near[dtype] * largest, "%s, dtype %d: %g of %g", what, (int)dtype, error, largest);
+}
+
+/* More experts than threads of a block, more choices than are listed at once, samples of no round length. */
+typedef struct shape {
+  int64_t B, S, k, experts, slots, d;
+} shape;
+static const shape shapes[] = {{3, 7, 2, 5, 3, 9}, {2, 300, 2, 300, 2, 1}, {1, 1100, 2, 4, 500, 300}};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static zpk_routing routing(const shape *s, zpk_dtype dtype, bool normalize, double balance) {
+  return (zpk_routing){.dtype = dtype,
+                       .B = s->B,
+                       .S = s->S,
+                       .k = s->k,
+                       .experts = s->experts,
+                       .slots = s->slots,
+                       .normalize = normalize,
+                       .balance = balance,
+                       .d = s->d,
+                       .first_slot = s->slots, /* a rank that has all experts but the first and the last */
+                       .n_slots = (s->experts - 2) * s->slots};
+}
+
+static zpd_routing device_routing(const zpk_routing *r) {
+  return (zpd_routing){.B = r->B,
+                       .S = r->S,
+                       .k = r->k,
+                       .experts = r->experts,
+                       .slots = r->slots,
+                       .d = r->d,
+                       .first_slot = r->first_slot,
+                       .n_slots = r->n_slots,
+                       .normalize = r->normalize,
+                       .balance = r->balance};
+}
+
+static void launch(const zpk_routing *r, const char *name, const zpd_routing *a, int64_t x, int64_t y) {
+  device_launch(&texts[r->dtype], name, a, x, y, 1, ZPD_FLAT_THREADS);
+}
+
+static void check_gate(const zpk_routing *r) {
+  int64_t tokens = r->B * r->S, choices = tokens * r->k, size = zpk_bytes(r->dtype);
+  void *score = numbers(r->dtype, tokens * r->experts, 1, 40), *d_weight = numbers(r->dtype, choices, 2, 1000);
+  void *weight = filled(choices * size), *want_weight = filled(choices * size);
+  int32_t *slot = filled(choices * 4), *want_slot = filled(choices * 4);
+  void *d_score = filled(tokens * r->experts * size), *want = filled(tokens * r->experts * size);
+  zpk_top_k_gate(r, score, want_weight, want_slot, 0, r->B);
+  zpk_top_k_gate_grad(r, score, want_slot, d_weight, 0.3, want, 0, r->B);
+  zpd_routing a = device_routing(r);
+  a.in = score, a.out = weight, a.choice = slot;
+  launch(r, "zpd_gate_choose", &a, 2, 1);
+  launch(r, "zpd_gate_places", &a, 2, 1);
+  cr_expect_arr_eq(slot, want_slot, (size_t)choices * 4, "slots, dtype %d", (int)r->dtype);
+  expect_near(r->dtype, weight, want_weight, choices, "weights");
+  a.slot = want_slot, a.weight = d_weight, a.out = d_score, a.loss_scale = 0.3;
+  launch(r, "zpd_gate_grad", &a, (r->S + ZPD_GATE_TOKENS - 1) / ZPD_GATE_TOKENS, r->B);
+  expect_near(r->dtype, d_score, want, tokens * r->experts, "gradient of scores");
+  free(score), free(d_weight), free(weight), free(want_weight), free(slot), free(want_slot), free(d_score), free(want);
+}
+
+Test(kernels_cuda_experts, gate) {
+  for (int s = 0; s < SHAPES; s++)
+    for (int dtype = 0; dtype < DTYPES; dtype++)
+      for (int way = 0; way < 3; way++) {
+        zpk_routing r = routing(&shapes[s], (zpk_dtype)dtype, way & 1, way < 2 ? 0.7 : 0);
+        check_gate(&r);
+      }
+}
+
+static void check_tokens(const zpk_routing *r) {
+  int64_t tokens = r->B * r->S, choices = tokens * r->k, size = zpk_bytes(r->dtype), rows = r->B * r->n_slots * r->d;
+  void *score = numbers(r->dtype, tokens * r->experts, 1, 1000), *weight = filled(choices * size);
+  int32_t *slot = filled(choices * 4);
+  void *x = numbers(r->dtype, tokens * r->d, 3, 1000), *y = numbers(r->dtype, rows, 4, 1000);
+  void *out = filled((rows + tokens * r->d) * size), *want = filled((rows + tokens * r->d) * size);
+  void *d_weight = filled(choices * size), *want_weight = filled(choices * size);
+  zpk_top_k_gate(r, score, weight, slot, 0, r->B);
+  zpd_routing a = device_routing(r);
+  a.slot = slot, a.out = out, a.in = x;
+  memset(out, 0, (size_t)(rows * size)), memset(want, 0, (size_t)(rows * size)); /* dispatch is given zeros */
+  zpk_dispatch(r, x, slot, want, 0, tokens);
+  launch(r, "zpd_dispatch", &a, 5, 1);
+  cr_expect_arr_eq(out, want, (size_t)(rows * size), "dispatch, dtype %d", (int)r->dtype);
+  a.in = y;
+  for (int weighted = 0; weighted < 2; weighted++) {
+    a.weight = weighted ? weight : NULL;
+    zpk_combine(r, y, a.weight, slot, want, 0, tokens);
+    launch(r, "zpd_combine", &a, 5, 1);
+    expect_near(r->dtype, out, want, tokens * r->d, "combine");
+  }
+  a.d_out = x, a.d_weight = d_weight;
+  memset(out, 0, (size_t)(rows * size)), memset(want, 0, (size_t)(rows * size));
+  zpk_combine_grad(r, y, weight, slot, x, want, want_weight, 0, tokens);
+  launch(r, "zpd_combine_grad", &a, 5, 1);
+  expect_near(r->dtype, out, want, rows, "gradient of slots");
+  expect_near(r->dtype, d_weight, want_weight, choices, "gradient of weights");
+  free(score), free(weight), free(slot), free(x), free(y), free(out), free(want), free(d_weight), free(want_weight);
+}
+
+Test(kernels_cuda_experts, tokens) {
+  for (int s = 0; s < SHAPES; s++)
+    for (int dtype = 0; dtype < DTYPES; dtype++) {
+      zpk_routing r = routing(&shapes[s], (zpk_dtype)dtype, true, 0);
+      check_tokens(&r);
+    }
+}
