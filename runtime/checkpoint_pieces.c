@@ -15,6 +15,8 @@
 #include <unistd.h>
 #include "checkpoint.h"
 #include "device.h"
+#include "param_home.h"
+#include "state_home.h"
 #include "state.h"
 
 const char *const zpr_file_name[ZPR_FILES] = {"model.safetensors", "optimizer.safetensors", "errors.safetensors"};
@@ -25,9 +27,15 @@ int zpr_file_count(const zpr *c) { return c->program->freeze_step > 0 && c->froz
 /* A kind of value that is kept for every element of every parameter: where, and as what in which file. */
 typedef struct array {
   const char *suffix;
-  int64_t offset; /* bytes in the arena */
-  bool sharded;   /* this rank has its shards only */
-  int replica;    /* 1 + the replica that has it and moves it; 0: all have it */
+  enum {
+    PARAMS,
+    STATE,
+    ARENA
+  } where; /* parameters, optimizer state, or errors of 1-bit Adam at `offset` of the arena */
+  zpr_array state;
+  int64_t offset;
+  bool sharded; /* this rank has its shards only */
+  int replica;  /* 1 + the replica that has it and moves it; 0: all have it */
 } array;
 
 /* With room for a name behind it. The list is the caller's to free. */
@@ -43,13 +51,13 @@ static void list_errors(zpr *c, array_list *list) {
   list->suffix = zpr_alloc(c, (size_t)list->n, sizeof *list->suffix);
   for (int d = 0; d < c->program->data; d++) {
     snprintf(list->suffix[d], sizeof *list->suffix, ".worker_error.%d", d);
-    list->array[d] = (array){.suffix = list->suffix[d], .offset = c->stage->error, .replica = 1 + d};
+    list->array[d] = (array){.suffix = list->suffix[d], .where = ARENA, .offset = c->stage->error, .replica = 1 + d};
   }
-  list->array[c->program->data] = (array){.suffix = ".server_error", .offset = c->stage->server_error, .sharded = true};
+  list->array[c->program->data] =
+      (array){.suffix = ".server_error", .where = ARENA, .offset = c->stage->server_error, .sharded = true};
 }
 
 static array_list arrays_of(zpr *c, int file) {
-  const zpr_stage *stage = c->stage;
   array_list list = {0};
   if (file == ZPR_ERRORS) {
     list_errors(c, &list);
@@ -57,17 +65,18 @@ static array_list arrays_of(zpr *c, int file) {
   }
   list.array = zpr_alloc(c, 3, sizeof *list.array);
   if (file == ZPR_MODEL) {
-    list.array[list.n++] = (array){.suffix = "", .offset = stage->params, .sharded = c->program->zero >= 3};
+    list.array[list.n++] = (array){.suffix = "", .where = PARAMS, .sharded = c->program->zero >= 3};
     return list;
   }
   bool sgd = c->program->optimizer == 2, sharded = c->program->zero >= 1;
-  if (zpk_is_narrow(c->program->dtype))
-    list.array[list.n++] = (array){.suffix = ".master", .offset = stage->master, .sharded = sharded};
-  if (stage->moment1 >= 0)
-    list.array[list.n++] =
-        (array){.suffix = sgd ? ".momentum_buffer" : ".exp_avg", .offset = stage->moment1, .sharded = sharded};
-  if (stage->moment2 >= 0)
-    list.array[list.n++] = (array){.suffix = ".exp_avg_sq", .offset = stage->moment2, .sharded = sharded};
+  array state = {.where = STATE, .state = ZPR_WEIGHTS, .suffix = ".master", .sharded = sharded};
+  if (zpk_is_narrow(c->program->dtype)) list.array[list.n++] = state;
+  state.state = ZPR_MOMENT1;
+  state.suffix = sgd ? ".momentum_buffer" : ".exp_avg";
+  if (zpr_has_moment(c->program, ZPR_MOMENT1)) list.array[list.n++] = state;
+  state.state = ZPR_MOMENT2;
+  state.suffix = ".exp_avg_sq";
+  if (zpr_has_moment(c->program, ZPR_MOMENT2)) list.array[list.n++] = state;
   return list;
 }
 
@@ -117,9 +126,9 @@ typedef struct transfer {
   const char *path;
   zpr_error *error;
   int64_t element_bytes;
-  char *memory; /* element `begin` of the flat buffers */
-  int64_t begin, end;
-  int64_t file_offset; /* of the tensor's first element */
+  const array *array;
+  int64_t begin, end, stored; /* elements of the flat buffers; the first of them among those that are here */
+  int64_t file_offset;        /* of the tensor's first element */
 } transfer;
 
 static bool move_bytes(const transfer *t, char *memory, int64_t bytes, int64_t offset) {
@@ -140,19 +149,31 @@ static bool move_bytes(const transfer *t, char *memory, int64_t bytes, int64_t o
   return true;
 }
 
+static char *open_window(const transfer *t, int64_t stored, int64_t *count) {
+  int64_t size = t->element_bytes;
+  switch (t->array->where) {
+  case PARAMS: return zpr_params_open(t->c, stored, count, t->write);
+  case STATE: return zpr_state_open(t->c, t->array->state, stored, count, t->write);
+  case ARENA: break;
+  }
+  return zpr_window_open(t->c, (char *)zpr_at(t->c, t->array->offset) + stored * size, *count * size, t->write);
+}
+
 /* The part of a piece that lies in this rank's range of the flat buffers. */
 static void move_piece(void *arg, int64_t local, int64_t global, int64_t count) {
   transfer *t = arg;
   int64_t begin = local > t->begin ? local : t->begin, end = local + count < t->end ? local + count : t->end;
   if (t->failed || begin >= end) return;
-  char *memory = t->memory + (begin - t->begin) * t->element_bytes;
-  int64_t bytes = (end - begin) * t->element_bytes,
-          offset = t->file_offset + (global + begin - local) * t->element_bytes;
-  int64_t most = zpr_window_bytes(t->c);
-  for (int64_t at = 0; at < bytes && !t->failed; at += most) {
-    int64_t n = bytes - at < most ? bytes - at : most;
-    t->failed = !move_bytes(t, zpr_window_open(t->c, memory + at, n, t->write), n, offset + at);
-    zpr_window_close(t->c);
+  int64_t most = zpr_window_bytes(t->c) / t->element_bytes, size = t->element_bytes;
+  for (int64_t at = begin, n; at < end && !t->failed; at += n) {
+    int64_t stored = t->stored + at - t->begin;
+    n = end - at < most ? end - at : most;
+    char *window = open_window(t, stored, &n);
+    t->failed = !move_bytes(t, window, n * size, t->file_offset + (global + at - local) * size);
+    if (t->array->where == STATE)
+      zpr_state_close(t->c);
+    else
+      zpr_window_close(t->c);
   }
 }
 
@@ -176,7 +197,8 @@ static void move_instance(zpr *c, int file, const zpr_tensors *list, const array
   zpr_slice part = held(c, file, a, run, i);
   t->begin = part.begin;
   t->end = part.end;
-  t->memory = (char *)zpr_at(c, a->offset) + part.stored * t->element_bytes;
+  t->stored = part.stored;
+  t->array = a;
   for (int k = 0; k < run->n_params && !t->failed; k++) {
     tensor_name(name, run, i, k, a->suffix);
     const zpr_tensor *tensor = zpr_tensors_find(list, name);
@@ -195,6 +217,7 @@ static bool move_all(zpr *c, int file, const zpr_tensors *list, transfer *t) {
     for (int r = 0; r < c->stage->n_runs; r++)
       for (int64_t i = 0; i < c->stage->runs[r].count; i++) move_instance(c, file, list, a, &c->stage->runs[r], i, t);
   }
+  zpr_state_flush(c);
   free_arrays(&arrays);
   return !t->failed;
 }

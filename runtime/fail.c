@@ -24,7 +24,8 @@ static int status_of(const char *code) {
   } table[] = {{"Z0821", ZPR_EXIT_FAILED},
                {"Z0822", ZPR_EXIT_MEMORY},
                {"Z0830", ZPR_EXIT_NOT_FINITE},
-               {"Z0852", ZPR_EXIT_FAILED}};
+               {"Z0852", ZPR_EXIT_FAILED},
+               {"Z0862", ZPR_EXIT_FAILED}};
   for (size_t i = 0; i < sizeof table / sizeof *table; i++)
     if (strcmp(table[i].code, code) == 0) return table[i].status;
   return ZPR_EXIT_REFUSED;

@@ -9,6 +9,7 @@ typedef struct zpr_options {
   int64_t steps;           /* last step + 1 to run to; -1: the program's */
   bool resume, check_memory, progress;
   const char *log_path, *data_path, *validate_path, *checkpoint_dir; /* NULL: the program's */
+  const char *offload_dir; /* where state on disk goes; NULL: $ZPLAN_OFFLOAD, or beside the trainer */
   const char *comm;        /* how GPUs talk to each other: nccl, staged; NULL: the runtime chooses */
   int threads;             /* 0: cores / ranks of this host, at least 1, at most ZPR_MAX_WORKERS */
 } zpr_options;
@@ -59,6 +60,10 @@ zpr_group zpr_axis_group(zpr *c, zpr_axis axis);
 zpr_group zpr_tie_group(zpr *c, int tie);
 /* Members of an expert group. */
 static inline int zpr_expert_ranks(const zpr_program *program) { return program->expert > 1 ? program->expert : 1; }
+/* Do units hand their gradients over in buckets? */
+static inline bool zpr_moves_gradients(const zpr_program *program) {
+  return program->zero >= 2 || program->moves_gradients;
+}
 /* The data ranks that hold the same experts. */
 zpr_group zpr_replica_group(zpr *c);
 void zpr_comm_init(zpr *c, int *argc, char ***argv);
@@ -149,6 +154,8 @@ int zpr_train(zpr *c, zpr_data *train, zpr_data *validate, int64_t last);
 double zpr_learning_rate(const zpr_program *program, int64_t step);
 void zpr_update_open(zpr *c);
 void zpr_update_close(zpr *c);
+/* After the weights to start from are there. */
+void zpr_update_begin(zpr *c);
 /* Sums the gradients of which every tensor rank has a part (partial.c). Collective over the tensor ranks. */
 void zpr_partial_open(zpr *c);
 void zpr_partial_close(zpr *c);
@@ -202,6 +209,8 @@ typedef struct zpr_slice {
 } zpr_slice;
 /* Of an instance of a run; ZeRO 0 and 1: of the part that it lies in. */
 zpr_slice zpr_slice_of(zpr *c, const zpr_run *run, int64_t i);
+/* The run whose instance *i is the bucket of flat element `first`. */
+const zpr_run *zpr_bucket_of(const zpr *c, int64_t first, int64_t *i);
 /* ZeRO 2 and 3: zeroes the gradients that several units add to. */
 void zpr_zero_shared_shards(zpr *c);
 /* ZeRO 2 and 3: sums this rank's shard of a tied gradient over the stages. */
@@ -247,6 +256,7 @@ typedef struct zpr_totals {
   int64_t steps;                       /* run by this process */
   double median_step_ms;
   int64_t sent_bytes[ZPR_AXIS_COUNT];  /* by this rank, in training steps only */
+  int64_t moved_bytes[ZPR_MOVE_COUNT]; /* likewise */
 } zpr_totals;
 /* Prints the table and the "end" event. With --check-memory: false when a peak or a byte count differs from the plan's. Collective. */
 bool zpr_summary(zpr *c, const zpr_totals *totals);

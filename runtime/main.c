@@ -58,6 +58,7 @@ static void start_or_resume(zpr *c) {
   zpr_agree(c, &error);
   zpr_init_weights(c);
   int64_t step = options->resume ? zpr_checkpoint_load(c, options->checkpoint_dir) : -1;
+  zpr_update_begin(c);
   if (step >= 0) c->step = step;
   if (options->resume && step < 0 && c->rank == 0)
     fprintf(stderr, "note: no checkpoint in \"%s\", starting from step 0\n", options->checkpoint_dir);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include "device.h"
 #include "state.h"
+#include "tier.h"
 
 static void check_ranks(zpr *c) {
   const zpr_program *p = c->program;
@@ -43,9 +44,13 @@ void zpr_open(zpr *c, const zpr_program *program, const zpr_options *options, in
   start_threads(c);
   zpr_device_open(c);
   zpr_arena_open(c, options->check_memory);
+  zpr_tier_open(c, options->check_memory);
+  zpr_saved_open(c);
 }
 
 void zpr_close(zpr *c) {
+  zpr_saved_close(c);
+  zpr_tier_close(c);
   zpr_arena_close(c);
   zpr_device_close(c);
   zpr_pool_stop(c);

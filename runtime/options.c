@@ -21,6 +21,8 @@ static const struct option {
     {"--data", "PATH", TEXT, offsetof(zpr_options, data_path), "train on PATH: token files (*.bin) or a text file"},
     {"--validate", "PATH", TEXT, offsetof(zpr_options, validate_path), "validate on PATH, likewise"},
     {"--checkpoint", "FOLDER", TEXT, offsetof(zpr_options, checkpoint_dir), "keep checkpoints in FOLDER"},
+    {"--offload", "FOLDER", TEXT, offsetof(zpr_options, offload_dir),
+     "state that the plan keeps on disk goes to FOLDER (default: $ZPLAN_OFFLOAD, or the trainer's folder)"},
     {"--threads", "N", THREADS, offsetof(zpr_options, threads),
      "threads of each rank (default: cores / ranks on this host)"},
     {"--comm", "WAY", WAY, offsetof(zpr_options, comm), "between GPUs: nccl, or staged in host memory and sent by MPI"},

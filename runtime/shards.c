@@ -4,17 +4,17 @@
  * gradients and for parameters. */
 #include <assert.h>
 #include "device.h"
+#include "host_grads.h"
 
 zpr_slice zpr_slice_of(zpr *c, const zpr_run *run, int64_t i) {
   zpr_part part = zpr_part_of(c, run->params[0].spread);
-  if (c->program->zero < 2)
+  if (!zpr_moves_gradients(c->program))
     return (zpr_slice){part.shard_begin, part.shard_begin + part.shard_elements, part.state_begin};
   int64_t first = run->base + i * run->stride, size = run->stride / part.holders.n, begin = first + part.place * size;
   return (zpr_slice){begin, begin + size, part.state_begin + (first - part.begin) / part.holders.n};
 }
 
-/* The bucket of flat element `first`. */
-static const zpr_run *find_bucket(const zpr *c, int64_t first, int64_t *i) {
+const zpr_run *zpr_bucket_of(const zpr *c, int64_t first, int64_t *i) {
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
     if (first < run->base || first >= run->base + run->count * run->stride) continue;
@@ -25,53 +25,35 @@ static const zpr_run *find_bucket(const zpr *c, int64_t first, int64_t *i) {
   return NULL;
 }
 
-void zpr_gather_params(zpr *c, int64_t first, void *to) {
-  int64_t i, size = zpk_bytes(c->program->dtype);
-  const zpr_run *run = find_bucket(c, first, &i);
-  zpr_slice shard = zpr_slice_of(c, run, i);
-  zpr_part part = zpr_part_of(c, run->params[0].spread);
-  int64_t count = shard.end - shard.begin;
-  zpr_copy(c, (char *)to + part.place * count * size, (char *)zpr_at(c, c->stage->params) + shard.stored * size,
-           count * size);
-  zpr_group_all_gather(c, &part.holders, ZPR_DATA, to, count);
-}
-
 void zpr_scatter_grads(zpr *c, int64_t first, void *from, bool add) {
   int64_t i, size = zpk_bytes(c->program->dtype);
-  const zpr_run *run = find_bucket(c, first, &i);
+  const zpr_run *run = zpr_bucket_of(c, first, &i);
   zpr_slice shard = zpr_slice_of(c, run, i);
   zpr_part part = zpr_part_of(c, run->params[0].spread);
   int64_t count = shard.end - shard.begin;
-  char *mine = (char *)zpr_at(c, c->stage->grads) + shard.stored * size;
   const char *sum = (const char *)from + part.place * count * size;
   zpr_clear_instance_padding(c, run, from);
   zpr_group_reduce_scatter(c, &part.holders, ZPR_DATA, from, count);
-  if (add)
-    zpr_add(c, mine, sum, count);
-  else
-    zpr_copy(c, mine, sum, count * size);
+  zpr_keep_gradients(c, shard.stored, sum, count, add);
 }
 
 void zpr_zero_shared_shards(zpr *c) {
-  int64_t size = zpk_bytes(c->program->dtype);
-  char *grads = zpr_at(c, c->stage->grads);
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
     if (run->n_params > 1 || !run->params[0].zero_first) continue;
     for (int64_t i = 0; i < run->count; i++) {
       zpr_slice shard = zpr_slice_of(c, run, i);
-      zpr_zero(c, grads + shard.stored * size, (shard.end - shard.begin) * size);
+      zpr_zero_gradients(c, shard.stored, shard.end - shard.begin);
     }
   }
 }
 
 /* A tied parameter is a bucket of its own on every stage, with the same shards. */
 void zpr_sum_tied_shards(zpr *c, const zpr_tie *tie, const zpr_group *stages) {
-  int64_t i, size = zpk_bytes(c->program->dtype);
-  const zpr_run *run = find_bucket(c, tie->offset[stages->me], &i);
+  int64_t i;
+  const zpr_run *run = zpr_bucket_of(c, tie->offset[stages->me], &i);
   zpr_slice shard = zpr_slice_of(c, run, i);
-  char *grads = zpr_at(c, c->stage->grads);
-  zpr_group_all_reduce(c, stages, ZPR_TIE, grads + shard.stored * size, shard.end - shard.begin);
+  zpr_sum_gradients(c, stages, ZPR_TIE, shard.stored, shard.end - shard.begin);
 }
 
 void zpr_gather_updated(zpr *c) {

@@ -8,6 +8,8 @@
 typedef struct zpr_comm zpr_comm;       /* comm.c */
 typedef struct zpr_pool zpr_pool;       /* pool.c */
 typedef struct zpr_device zpr_device;   /* of the back end: cpu/, cuda/ */
+typedef struct zpr_tier zpr_tier;       /* tier.c */
+typedef struct zpr_saving zpr_saving;   /* saved.c */
 typedef struct zpr_updater zpr_updater; /* update.c */
 typedef struct zpr_partial zpr_partial; /* partial.c */
 typedef struct zpr_log zpr_log;         /* log.c */
@@ -17,6 +19,11 @@ struct zpr_state {
   zpr_comm *comm;
   zpr_pool *pool;
   zpr_device *device;
+  zpr_tier *tier;
+  struct zpr_landing *landing;       /* host_grads.c; likewise */
+  struct zpr_state_home *state_home; /* state_home.c; NULL: not used yet */
+  zpr_saving *saving;
+  int64_t fetched; /* param_home.c: the last copy that brings parameters */
   zpr_updater *updater;
   zpr_partial *partial;
   zpr_log *log;

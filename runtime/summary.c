@@ -6,9 +6,11 @@
 #include <sys/resource.h>
 #include "device.h"
 #include "state.h"
+#include "tier.h"
 
 typedef struct rank_report {
-  int64_t arena_bytes, peak_bytes, rss_bytes, sent_bytes[ZPR_AXIS_COUNT];
+  int64_t arena_bytes, peak_bytes, rss_bytes, host_bytes, host_peak_bytes, file_bytes, file_peak_bytes,
+      sent_bytes[ZPR_AXIS_COUNT], moved_bytes[ZPR_MOVE_COUNT];
 } rank_report;
 _Static_assert(sizeof(rank_report) <= ZPR_GATHER_BYTES, "a report travels in one control message");
 
@@ -32,6 +34,22 @@ static double bytes_per_step(const zpr *c, const rank_report *reports, const zpr
   int64_t sum = 0;
   for (int r = 0; r < c->ranks; r++) sum += reports[r].sent_bytes[axis];
   return totals->steps > 0 ? (double)sum / (double)totals->steps : 0;
+}
+
+static const char *const move_names[ZPR_MOVE_COUNT] = {
+    [ZPR_DOWN] = "to host", [ZPR_UP] = "from host", [ZPR_READ] = "read", [ZPR_WRITTEN] = "written"};
+
+/* Of offloading, as bytes_per_step. */
+static double moved_per_step(const zpr *c, const rank_report *reports, const zpr_totals *totals, int move) {
+  int64_t sum = 0;
+  for (int r = 0; r < c->ranks; r++) sum += reports[r].moved_bytes[move];
+  return totals->steps > 0 ? (double)sum / (double)totals->steps : 0;
+}
+
+static bool any_moves(const zpr *c) {
+  int64_t sum = 0;
+  for (int m = 0; m < ZPR_MOVE_COUNT; m++) sum += c->program->predicted_moves[m];
+  return sum > 0;
 }
 
 static void print_time(zpr *c, const zpr_totals *totals) {
@@ -62,6 +80,14 @@ static void print_communication(zpr *c, const rank_report *reports, const zpr_to
     if (a != ZPR_CONTROL) snprintf(plan, sizeof plan, "%.0f", planned_per_step(c, totals, a));
     zpr_log_note(c, "%-10s %16s %16.0f", axis_names[a], plan, bytes_per_step(c, reports, totals, a));
   }
+}
+
+static void print_moves(zpr *c, const rank_report *reports, const zpr_totals *totals) {
+  if (totals->steps == 0 || !any_moves(c)) return;
+  zpr_log_note(c, "%-10s %16s %16s", "offload", "bytes/step, plan", "moved");
+  for (int m = 0; m < ZPR_MOVE_COUNT; m++)
+    zpr_log_note(c, "%-10s %16lld %16.0f", move_names[m], (long long)c->program->predicted_moves[m],
+                 moved_per_step(c, reports, totals, m));
 }
 
 /* ---- the "end" event ---- */
@@ -95,23 +121,36 @@ static void log_end(zpr *c, const rank_report *reports, const zpr_totals *totals
   fprintf(f, "}, \"predicted_bytes\": {");
   for (int a = 0; a < ZPR_CONTROL; a++)
     fprintf(f, "%s\"%s\": %.17g", a ? ", " : "", axis_names[a], planned_per_step(c, totals, a));
-  fprintf(f, "}}");
+  fputc('}', f);
+  if (any_moves(c)) {
+    fprintf(f, ", \"moved_bytes\": {");
+    for (int m = 0; m < ZPR_MOVE_COUNT; m++)
+      fprintf(f, "%s\"%s\": %.17g", m ? ", " : "", move_names[m], moved_per_step(c, reports, totals, m));
+    fputc('}', f);
+  }
+  fputc('}', f);
   if (fclose(f) == 0) zpr_log_event(c, text);
   free(text);
 }
 
 /* ---- the check ---- */
 
+static bool check_peak(const zpr *c, int rank, const char *what, int64_t used, int64_t planned) {
+  if (used == planned) return true;
+  if (c->rank == 0)
+    fprintf(stderr, "error[Z0840]: the %s of rank %d was used up to byte %lld, the plan says %lld\n", what, rank,
+            (long long)used, (long long)planned);
+  return false;
+}
+
 static bool check_plan(zpr *c, const rank_report *reports, const zpr_totals *totals) {
   bool same = true;
   if (totals->steps == 0) return true; /* nothing has run: only the start and, perhaps, a checkpoint */
   for (int r = 0; r < c->ranks; r++) {
     const rank_report *report = &reports[r];
-    if (report->peak_bytes == report->arena_bytes) continue;
-    same = false;
-    if (c->rank == 0)
-      fprintf(stderr, "error[Z0840]: the arena of rank %d was used up to byte %lld, the plan says %lld\n", r,
-              (long long)report->peak_bytes, (long long)report->arena_bytes);
+    same &= check_peak(c, r, "arena", report->peak_bytes, report->arena_bytes);
+    same &= check_peak(c, r, "host arena", report->host_peak_bytes, report->host_bytes);
+    same &= check_peak(c, r, "file", report->file_peak_bytes, report->file_bytes);
   }
   for (int a = 0; a < ZPR_CONTROL; a++) {
     double sent = bytes_per_step(c, reports, totals, a), planned = planned_per_step(c, totals, a);
@@ -120,6 +159,14 @@ static bool check_plan(zpr *c, const rank_report *reports, const zpr_totals *tot
     if (c->rank == 0)
       fprintf(stderr, "error[Z0840]: the ranks sent %.1f bytes a step over the %s axis, the plan says %.1f\n", sent,
               axis_names[a], planned);
+  }
+  for (int m = 0; m < ZPR_MOVE_COUNT; m++) {
+    double moved = moved_per_step(c, reports, totals, m), planned = (double)c->program->predicted_moves[m];
+    if (moved == planned || (c->skipped_steps > 0 && moved < planned)) continue; /* skipped steps update nothing */
+    same = false;
+    if (c->rank == 0)
+      fprintf(stderr, "error[Z0840]: offloading moved %.1f bytes a step (%s), the plan says %.1f\n", moved,
+              move_names[m], planned);
   }
   return same;
 }
@@ -131,14 +178,21 @@ static int64_t peak_rss_bytes(void) {
 }
 
 bool zpr_summary(zpr *c, const zpr_totals *totals) {
-  rank_report mine = {
-      .arena_bytes = c->stage->arena_bytes, .peak_bytes = zpr_arena_measured_peak(c), .rss_bytes = peak_rss_bytes()};
+  rank_report mine = {.arena_bytes = c->stage->arena_bytes,
+                      .peak_bytes = zpr_arena_measured_peak(c),
+                      .rss_bytes = peak_rss_bytes(),
+                      .host_bytes = c->stage->host_bytes,
+                      .host_peak_bytes = zpr_host_measured_peak(c),
+                      .file_bytes = c->stage->file_bytes,
+                      .file_peak_bytes = zpr_file_measured_peak(c)};
   memcpy(mine.sent_bytes, totals->sent_bytes, sizeof mine.sent_bytes);
+  memcpy(mine.moved_bytes, totals->moved_bytes, sizeof mine.moved_bytes);
   rank_report *reports = zpr_alloc(c, (size_t)c->ranks, sizeof *reports);
   zpr_world_gather(c, &mine, sizeof mine, reports);
   print_time(c, totals);
   print_memory(c, reports);
   print_communication(c, reports, totals);
+  print_moves(c, reports, totals);
   log_end(c, reports, totals);
   bool same = !c->state->options.check_memory || check_plan(c, reports, totals);
   free(reports);

@@ -14,6 +14,7 @@
 #include <time.h>
 #include "compress.h"
 #include "state.h"
+#include "tier.h"
 
 enum { BAD_STEPS = 3, RECENT = 1024 };
 
@@ -89,14 +90,16 @@ static void run_micro_batches(zpr *c, void (*run)(zpr *c)) {
 
 static zpr_step_result run_step(loop *l, double lr) {
   zpr *c = l->c;
-  int64_t before[ZPR_AXIS_COUNT];
+  int64_t before[ZPR_AXIS_COUNT], moved[ZPR_MOVE_COUNT];
   for (int a = 0; a < ZPR_AXIS_COUNT; a++) before[a] = zpr_comm_sent_bytes(c, (zpr_axis)a);
+  for (int m = 0; m < ZPR_MOVE_COUNT; m++) moved[m] = zpr_moved_bytes(c, (zpr_move)m);
   zpr_data_load(c, l->train, c->step);
   c->loss = 0;
   zpr_begin_step(c);
   run_micro_batches(c, c->program->micro_batches);
   zpr_step_result result = zpr_finish_step(c, lr, caught);
   for (int a = 0; a < ZPR_AXIS_COUNT; a++) l->totals.sent_bytes[a] += zpr_comm_sent_bytes(c, (zpr_axis)a) - before[a];
+  for (int m = 0; m < ZPR_MOVE_COUNT; m++) l->totals.moved_bytes[m] += zpr_moved_bytes(c, (zpr_move)m) - moved[m];
   if (zpr_is_frozen(c) && result.applied) c->frozen_steps++;
   c->step++;
   return result;

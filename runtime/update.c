@@ -9,12 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include "compress.h"
+#include "host_grads.h"
 #include "state.h"
+#include "param_home.h"
+#include "state_home.h"
 
 struct zpr_updater {
   int64_t n, room;
   zpr_block *blocks;
   double *squares; /* per block */
+  int64_t n_here;  /* blocks whose state is on the device, cut where it ends */
+  zpr_block *here;
+  zpr_host_update *away; /* the others; NULL: none */
 };
 
 /* ---- blocks ---- */
@@ -79,6 +85,21 @@ static void add_param(zpr *c, const zpr_run *run, int64_t i, const zpr_param *pa
   }
 }
 
+/* The optimizer's blocks on the device and on the host. The norm takes them uncut, so that it has the same bits
+ * whatever left. */
+static void split_blocks(zpr *c) {
+  zpr_updater *u = c->state->updater;
+  int64_t end = zpr_state_here(c), params_end = zpr_params_here(c);
+  u->here = zpr_alloc(c, (size_t)u->n + 1, sizeof *u->here);
+  for (int64_t i = 0; i < u->n; i++) {
+    zpr_block b = u->blocks[i];
+    if (b.end + b.to_state > end) b.end = end - b.to_state;
+    if (b.end + b.to_params > params_end) b.end = params_end - b.to_params;
+    if (b.begin < b.end) u->here[u->n_here++] = b;
+  }
+  u->away = zpr_host_update_open(c, u->blocks, u->n);
+}
+
 void zpr_update_open(zpr *c) {
   zpr_updater *u = c->state->updater = zpr_alloc(c, 1, sizeof *u);
   for (int r = 0; r < c->stage->n_runs; r++) {
@@ -87,6 +108,7 @@ void zpr_update_open(zpr *c) {
       for (int k = 0; k < run->n_params; k++) add_param(c, run, i, &run->params[k]);
   }
   u->squares = zpr_alloc(c, (size_t)u->n, sizeof *u->squares);
+  split_blocks(c);
   zpr_partial_open(c);
 }
 
@@ -96,6 +118,11 @@ void zpr_update_close(zpr *c) {
   if (!u) return;
   free(u->blocks);
   free(u->squares);
+  free(u->here);
+  zpr_host_update_close(u->away);
+  zpr_landing_close(c);
+  free(c->state->state_home);
+  c->state->state_home = NULL;
   free(u);
   c->state->updater = NULL;
 }
@@ -105,7 +132,7 @@ void zpr_update_close(zpr *c) {
 void zpr_begin_step(zpr *c) {
   int64_t size = zpk_bytes(c->program->dtype);
   char *grads = zpr_at(c, c->stage->grads);
-  if (c->program->zero >= 2) {
+  if (zpr_moves_gradients(c->program)) {
     zpr_zero_shared_shards(c);
     return;
   }
@@ -126,13 +153,16 @@ void zpr_begin_step(zpr *c) {
 static void reduce_gradients(zpr *c) {
   char *grads = zpr_at(c, c->stage->grads);
   int zero = c->program->zero;
+  bool moved = zpr_moves_gradients(c->program);
   int64_t size = zpk_bytes(c->program->dtype);
+  zpr_land_gradients(c);
   for (int i = 0; i < c->program->n_ties; i++) {
     const zpr_tie *tie = &c->program->ties[i];
     zpr_group g = zpr_tie_group(c, i);
-    if (g.n > 1 && zero >= 2) zpr_sum_tied_shards(c, tie, &g);
-    if (g.n > 1 && zero < 2) zpr_group_all_reduce(c, &g, ZPR_TIE, grads + tie->offset[g.me] * size, tie->elements);
+    if (g.n > 1 && moved) zpr_sum_tied_shards(c, tie, &g);
+    if (g.n > 1 && !moved) zpr_group_all_reduce(c, &g, ZPR_TIE, grads + tie->offset[g.me] * size, tie->elements);
   }
+  if (moved && zero < 2) return;
   zpr_sum_partial(c);
   if (zero >= 2) return;
   for (int i = 0; i < ZPR_PARTS && !zpr_is_frozen(c); i++) {
@@ -147,7 +177,7 @@ static void reduce_gradients(zpr *c) {
 
 static double sum_squares(zpr *c) {
   const zpr_updater *u = c->state->updater;
-  zpr_square_blocks(c, u->blocks, u->n, u->squares);
+  zpr_square_gradients(c, u->blocks, u->n, u->squares);
   double sum = 0;
   for (int64_t i = 0; i < u->n; i++) sum += u->squares[i];
   return sum;
@@ -162,6 +192,14 @@ static double squares_of_step(const zpr *c, double squares) {
 }
 
 /* ---- update ---- */
+
+void zpr_update_begin(zpr *c) { zpr_host_update_begin(c, c->state->updater->away); }
+
+static void update_here(zpr *c, void *arg) {
+  const zpr_updater *u = c->state->updater;
+  zpr_update_blocks(c, u->here, u->n_here, arg);
+  zpr_update_params_away(c, u->blocks, u->n, arg);
+}
 
 static void update(zpr *c, double lr, double grad_scale) {
   const zpr_program *p = c->program;
@@ -184,7 +222,10 @@ static void update(zpr *c, double lr, double grad_scale) {
     zpr_compressed_update(c, u->blocks, u->n, &rule);
     return;
   }
-  zpr_update_blocks(c, u->blocks, u->n, &rule);
+  if (u->away)
+    zpr_host_update_run(c, u->away, &rule, update_here, &rule);
+  else
+    update_here(c, &rule);
 }
 
 /* ZeRO 1 and 2: from the owners of parameters to all. Also after a step that was skipped, so that every step sends what

@@ -8,7 +8,10 @@
 #include <assert.h>
 #include <string.h>
 #include "device.h"
+#include "host_grads.h"
 #include "state.h"
+#include "param_home.h"
+#include "state_home.h"
 
 typedef struct split {
   int64_t blocks;        /* before * outer */
@@ -69,7 +72,7 @@ const char *zpr_instance_name(char *buf, size_t size, const char *pattern, int64
 /* What is initialised: the weights of the flat buffers, or this rank's shards of their f32 master copy. */
 typedef struct init_target {
   zpk_dtype dtype;
-  char *memory;
+  bool master;    /* the f32 copy */
   zpr_slice kept; /* elements of the flat buffers that are there */
 } init_target;
 
@@ -111,13 +114,17 @@ static void init_piece(void *arg, int64_t local, int64_t global, int64_t count) 
   int64_t begin = local > a->to.kept.begin ? local : a->to.kept.begin,
           end = local + count < a->to.kept.end ? local + count : a->to.kept.end;
   int64_t size = zpk_bytes(a->to.dtype), most = zpr_window_bytes(c) / size;
-  char *values = a->to.memory + a->to.kept.stored * size;
-  for (int64_t at = begin; at < end; at += most) {
-    int64_t n = end - at < most ? end - at : most;
-    a->values = zpr_window_open(c, values + (at - a->to.kept.begin) * size, n * size, false);
+  for (int64_t at = begin, n; at < end; at += n) {
+    int64_t stored = a->to.kept.stored + at - a->to.kept.begin;
+    n = end - at < most ? end - at : most;
+    a->values =
+        a->to.master ? zpr_state_open(c, ZPR_WEIGHTS, stored, &n, false) : zpr_params_open(c, stored, &n, false);
     a->global = global + at - local;
     zpr_parallel(c, n, 1024, init_range, a);
-    zpr_window_close(c);
+    if (a->to.master)
+      zpr_state_close(c);
+    else
+      zpr_params_close(c);
   }
 }
 
@@ -128,22 +135,19 @@ static void init_param(zpr *c, const zpr_run *run, int64_t i, int k) {
   zpr_slice all = {0, stage->flat_elements, 0}, shard = mixed || sharded ? zpr_slice_of(c, run, i) : all;
   init_args a = {.c = c, .param = &run->params[k]};
   a.name_hash = hash_name(zpr_instance_name(name, sizeof name, run->params[k].name, run->first + i));
-  a.to = (init_target){c->program->dtype, zpr_at(c, stage->params), sharded ? shard : all};
+  a.to = (init_target){c->program->dtype, false, sharded ? shard : all};
   zpr_param_pieces(c, run, i, k, init_piece, &a);
   if (!mixed) return;
-  a.to = (init_target){ZPK_F32, zpr_at(c, stage->master), shard};
+  a.to = (init_target){ZPK_F32, true, shard};
   zpr_param_pieces(c, run, i, k, init_piece, &a);
 }
 
 void zpr_init_weights(zpr *c) {
   const zpr_stage *stage = c->stage;
-  int64_t size = zpk_bytes(c->program->dtype), state_bytes = stage->shard_elements * zpk_real_bytes(c->program->dtype);
   /* Alignment gaps take part in collectives: they are zero from the start, like the state. */
-  zpr_zero(c, zpr_at(c, stage->params), (c->program->zero >= 3 ? stage->shard_elements : stage->flat_elements) * size);
-  zpr_zero(c, zpr_at(c, stage->grads), (c->program->zero >= 2 ? stage->shard_elements : stage->flat_elements) * size);
-  if (zpk_is_narrow(c->program->dtype)) zpr_zero(c, zpr_at(c, stage->master), state_bytes);
-  if (stage->moment1 >= 0) zpr_zero(c, zpr_at(c, stage->moment1), state_bytes);
-  if (stage->moment2 >= 0) zpr_zero(c, zpr_at(c, stage->moment2), state_bytes);
+  zpr_params_zero(c);
+  zpr_zero_gradients(c, 0, c->program->zero >= 2 ? stage->shard_elements : stage->flat_elements);
+  zpr_state_zero(c);
   if (c->program->freeze_step > 0) {
     zpr_zero(c, zpr_at(c, stage->error), stage->flat_elements * 4);
     zpr_zero(c, zpr_at(c, stage->server_error), stage->flat_elements / c->program->data * 4);
@@ -151,6 +155,7 @@ void zpr_init_weights(zpr *c) {
   for (int r = 0; r < stage->n_runs; r++)
     for (int64_t i = 0; i < stage->runs[r].count; i++)
       for (int k = 0; k < stage->runs[r].n_params; k++) init_param(c, &stage->runs[r], i, k);
+  zpr_state_flush(c);
 }
 
 /* ---- padding ---- */

@@ -112,6 +112,8 @@ one_row &
 other_row &
 wait
 part 'emulated GPU' python3 tests/diff/cuda.py
+part 'offload' python3 tests/diff/offload.py
+part 'offload of values' python3 tests/diff/offload_values.py
 part 'mixed precision' python3 tests/diff/bf16.py
 part 'fp16 and its loss scale' python3 tests/diff/fp16.py
 part 'sequence' python3 tests/diff/sequence.py

@@ -61,7 +61,7 @@ static const char *compiler(const tree *t) {
 /* The runtime and its back end call each other: it stands on both sides. */
 static void push_libraries(const tree *t, zp_strings *argv) {
   const char *transport = t->mpi ? "-lzplanrt_mpi" : "-lzplanrt_self";
-  const char *cpu[] = {"-lzplanrt",       "-lzplanrt_cpu", "-lzplanrt",  transport,
+  const char *cpu[] = {"-lzplanrt",       "-lzplanrt_cpu", "-lzplanrt", transport,
                        "-lzplan_kernels", "-lopenblas",    "-lpthread", "-lm"};
   const char *gpu[] = {"-lzplanrt",       "-lzplanrt_cuda", "-lzplanrt", transport,
                        "-lzplan_kernels", "-lpthread",      "-ldl",      "-lm"};

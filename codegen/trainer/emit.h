@@ -63,6 +63,30 @@ void zp_emit_before_walk(zp_emit *e, zp_pass pass, const char *first);
 /* Do chunks of some stage take their slots from one pool? */
 bool zp_emit_pools(const zp_emit *e);
 
+/* params.c: plans whose parameters leave the device, at least in part. */
+bool zp_emit_params_leave(const zp_emit *e);
+/* Where a unit's parameters come to, and how: params_of, fetch. */
+void zp_emit_fetch(zp_emit *e);
+/* Inside a walk: before its first unit, and before unit j works. first, next, there_is: C text. */
+void zp_emit_params_begin(zp_emit *e, const char *first);
+void zp_emit_params_next(zp_emit *e, const char *next, const char *there_is);
+
+/* Do gradients leave the device, at least in part? */
+static inline bool zp_gradients_leave(const zp_emit *e) {
+  return e->program->choice.home[ZP_STATE_GRADIENTS].eighths > 0;
+}
+
+/* saved.c: plans whose saved values leave the device, at least in part. */
+bool zp_emit_saved_leave(const zp_emit *e);
+/* Where units work and where their saved values are then: ring_of, input_of, saved_of. */
+void zp_emit_saved_places(zp_emit *e);
+/* Inside a walk, for unit j: before it works, and after it forward; the end of a forward, the begin of a backward. */
+void zp_emit_saved_make_room(zp_emit *e);
+void zp_emit_saved_put(zp_emit *e);
+void zp_emit_saved_end(zp_emit *e);
+void zp_emit_saved_begin(zp_emit *e);
+void zp_emit_saved_get(zp_emit *e);
+
 /* makefile.c: how to rebuild the tree by hand. arch: of a GPU, NULL for CPU plans. Arena. */
 const char *zp_emit_makefile(const zp_emit *e, const char *arch);
 

@@ -39,6 +39,8 @@ void zp_emit_find_buckets(zp_frame *f, int segment);
 /* Address of a unit's own parameters (param -1) or of a shared one behind `base`, as C text; NULL: it has none. Arena.
  */
 const char *zp_frame_gathered(const zp_frame *f, int param, bool spread, const char *base);
+/* The first element of a bucket in the flat buffers, as C text. Arena. */
+const char *zp_frame_first_element(const zp_frame *f, int bucket);
 /* Address of a gradient that waits for the second part of a split backward, as C text. Arena. */
 const char *zp_frame_early(const zp_frame *f, int use);
 void zp_emit_gathers(zp_frame *f);

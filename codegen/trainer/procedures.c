@@ -97,14 +97,14 @@ const zp_tensor *zp_frame_tensor(const zp_frame *f, int buffer) {
 const char *zp_frame_gradient(const zp_frame *f, int use) {
   int64_t offset = f->seg->param_offset[use];
   if (f->keeps_early) return zp_frame_early(f, use);
-  if (offset < 0 && f->n_buckets > 0)
+  if (offset < 0 && f->scatters)
     return zp_frame_gathered(f, f->seg->graph->params.data[use].param, is_spread(f, use), "g");
   if (offset < 0) return zp_format(f->e->arena, "grads(c) + s->%s", shared_field(f, use));
   return zp_format(f->e->arena, "%s + %lld", is_spread(f, use) ? "ge" : "g", ZP_LL(offset));
 }
 
 const char *zp_frame_accumulate(const zp_frame *f, const zp_param_sum *sum) {
-  return sum->accumulate ? "true" : f->n_buckets > 0 ? "false" : "mb > 0";
+  return sum->accumulate ? "true" : f->scatters || f->keeps_early ? "false" : "mb > 0";
 }
 
 const char *zp_frame_first(const zp_frame *f, const zp_tensor *t, int dim) {
@@ -114,7 +114,7 @@ const char *zp_frame_first(const zp_frame *f, const zp_tensor *t, int dim) {
 
 /* Address of a parameter declared outside repeats. */
 static const char *shared_place(const zp_frame *f, int use) {
-  if (f->e->program->choice.zero >= 3)
+  if (zp_moves_params(&f->e->program->choice))
     return zp_frame_gathered(f, f->seg->graph->params.data[use].param, is_spread(f, use), "w");
   return zp_format(f->e->arena, "params(c) + s->%s", shared_field(f, use));
 }
@@ -182,13 +182,17 @@ static void declare_parameters(const zp_frame *f) {
   zp_buf *out = &f->e->out;
   bool own = false; /* parameters of the segment itself; shared ones are found through the stage's table */
   for (int i = 0; i < f->seg->graph->params.len; i++) own |= f->seg->param_offset[i] >= 0;
-  if (f->gathers && zp_emit_moves_beside(f->e) && (f->uses_w || f->uses_we))
+  if (f->gathers && zp_emit_params_leave(f->e))
+    zp_buf_line(out, "real *w = u->w;");
+  else if (f->gathers && zp_emit_moves_beside(f->e) && (f->uses_w || f->uses_we))
     zp_buf_line(out, "const real *w = u->w;");
   else if (f->gathers && !zp_emit_moves_beside(f->e))
     zp_buf_line(out, "real *w = at(c->arena, s->param_ring);");
-  else if (own && f->uses_w)
+  else if (!f->gathers && own && f->uses_w)
     zp_buf_line(out, "const real *w = params(c) + u->base;");
-  if (f->scatters)
+  if (f->scatters && zp_gradients_leave(f->e))
+    zp_buf_line(out, "real *g = zpr_grad_buffer(c, at(c->arena, s->grad_ring));");
+  else if (f->scatters)
     zp_buf_line(out, zp_emit_moves_beside(f->e) ? "real *g = u->g;" : "real *g = at(c->arena, s->grad_ring);");
   else if (own && f->uses_g)
     zp_buf_line(out, "real *g = grads(c) + u->base;");

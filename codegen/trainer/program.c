@@ -49,6 +49,7 @@ void zp_emit_program(zp_emit *e) {
   zp_buf_line(out, "    .tensor = TENSOR, .pipeline = PIPELINE, .data = DATA, .zero = %d, .pipeline_before_data = %s,",
               c->zero, c->order == ZP_ORDER_TPD ? "true" : "false");
   if (zp_expert_ranks(c) > 1) zp_buf_line(out, "    .expert = EXPERT,");
+  if (c->zero < 2 && zp_moves_gradients(c)) zp_buf_line(out, "    .moves_gradients = true,");
   if (zp_chunks(c) > 1)
     zp_buf_line(out, "    .chunks = CHUNKS, .folded = %s, .messages = MESSAGES,",
                 c->schedule == ZP_SCHEDULE_ZB_V ? "true" : "false");
@@ -80,6 +81,11 @@ void zp_emit_program(zp_emit *e) {
       LL(traffic.tensor), LL(traffic.data), LL(traffic.pipeline), LL(traffic.tie), LL(traffic.expert));
   if (t->precision == ZP_PREC_MIXED_FP16)
     zp_buf_line(out, "    .loss_scale = %lld, .scale_window = %lld,", LL(t->loss_scale), LL(t->scale_window));
+  zp_moves moves = zp_program_moves(e->program);
+  if (moves.down > 0 || moves.up > 0)
+    zp_buf_line(out,
+                "    .predicted_moves = {[ZPR_DOWN] = %lld, [ZPR_UP] = %lld, [ZPR_READ] = %lld, [ZPR_WRITTEN] = %lld},",
+                LL(moves.down), LL(moves.up), LL(moves.read), LL(moves.written));
   if (c->compress)
     zp_buf_line(out, "    .freeze_step = %lld, .predicted_warmup_data_bytes = %lld,", LL(zp_freeze_step(t)),
                 LL(traffic.warmup_data));

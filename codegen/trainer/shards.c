@@ -5,13 +5,13 @@
 
 void zp_emit_find_buckets(zp_frame *f, int segment) {
   f->bucket = ZP_NEW_ARRAY(f->e->arena, zp_bucket, 2 + f->e->lowered->shared.len);
-  if (f->e->program->choice.zero >= 2)
+  if (zp_moves_buckets(&f->e->program->choice))
     f->n_buckets = zp_unit_buckets(f->e->lowered, &f->e->program->choice, segment, f->bucket);
-  f->gathers =
-      f->n_buckets > 0 && f->e->program->choice.zero >= 3 && f->pass != ZP_PASS_WEIGHTS && f->pass != ZP_PASS_SCATTER;
-  f->scatters =
-      f->n_buckets > 0 && (f->pass == ZP_PASS_BACKWARD || f->pass == ZP_PASS_WEIGHTS || f->pass == ZP_PASS_SCATTER);
-  f->keeps_early = f->n_buckets > 0 && f->pass == ZP_PASS_INPUTS;
+  f->gathers = f->n_buckets > 0 && zp_moves_params(&f->e->program->choice) && f->pass != ZP_PASS_WEIGHTS &&
+               f->pass != ZP_PASS_SCATTER;
+  bool gradients = f->n_buckets > 0 && zp_moves_gradients(&f->e->program->choice);
+  f->scatters = gradients && (f->pass == ZP_PASS_BACKWARD || f->pass == ZP_PASS_WEIGHTS || f->pass == ZP_PASS_SCATTER);
+  f->keeps_early = gradients && f->pass == ZP_PASS_INPUTS;
 }
 
 static const zp_bucket *find(const zp_frame *f, int param, bool spread) {
@@ -29,8 +29,8 @@ const char *zp_frame_gathered(const zp_frame *f, int param, bool spread, const c
   return bucket ? place(f, base, bucket->at) : NULL;
 }
 
-/* Its first element in the flat buffers, as C text. */
-static const char *first_element(const zp_frame *f, const zp_bucket *b) {
+const char *zp_frame_first_element(const zp_frame *f, int bucket) {
+  const zp_bucket *b = &f->bucket[bucket];
   if (b->param >= 0)
     return zp_format(f->e->arena, "s->%s", zp_emit_identifier(f->e->arena, f->model->params.data[b->param].name));
   return b->spread ? "u->spread_base" : "u->base";
@@ -38,9 +38,10 @@ static const char *first_element(const zp_frame *f, const zp_bucket *b) {
 
 void zp_emit_gathers(zp_frame *f) {
   if (!f->gathers || (zp_emit_moves_beside(f->e) && f->pass != ZP_PASS_GATHER)) return;
-  zp_buf_line(&f->e->out, "/* Parameters: from the data ranks' shards. */");
+  zp_buf_line(&f->e->out, zp_emit_params_leave(f->e) ? "/* Parameters: what is on the device; the rest has come. */"
+                                                     : "/* Parameters: from the data ranks' shards. */");
   for (int i = 0; i < f->n_buckets; i++)
-    zp_buf_line(&f->e->out, "zpr_gather_params(c, %s, %s); /* %lld elements */", first_element(f, &f->bucket[i]),
+    zp_buf_line(&f->e->out, "zpr_gather_params(c, %s, %s); /* %lld elements */", zp_frame_first_element(f, i),
                 place(f, "w", f->bucket[i].at), ZP_LL(f->bucket[i].elements));
 }
 
@@ -78,7 +79,7 @@ void zp_emit_scatters(zp_frame *f) {
   for (int i = 0; i < f->n_buckets; i++) {
     const zp_bucket *b = &f->bucket[i];
     bool always = b->param >= 0 && f->e->lowered->zero_first[b->param]; /* other units may have been first */
-    zp_buf_line(&f->e->out, "zpr_scatter_grads(c, %s, %s, %s); /* %lld elements */", first_element(f, b),
+    zp_buf_line(&f->e->out, "zpr_scatter_grads(c, %s, %s, %s); /* %lld elements */", zp_frame_first_element(f, i),
                 place(f, "g", b->at), always ? "true" : "mb > 0", ZP_LL(b->elements));
   }
 }

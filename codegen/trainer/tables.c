@@ -117,8 +117,8 @@ static int shared_params(const zp_emit *e, const zp_stage *st, bool spread) {
   return n;
 }
 
-/* With ZeRO 2 and 3 every shared parameter is a bucket, a run of its own. */
-static bool moves_alone(const zp_emit *e) { return e->program->choice.zero >= 2; }
+/* Where parameters or gradients move, every shared parameter is a bucket, a run of its own. */
+static bool moves_alone(const zp_emit *e) { return zp_moves_buckets(&e->program->choice); }
 
 static void emit_params(zp_emit *e) {
   for (int k = 0; k < 2 * e->lowered->n_segments; k++) {
@@ -204,17 +204,48 @@ static int stage_run_count(const zp_emit *e, const zp_stage *st) {
   return n;
 }
 
+static const char *on_disk(const zp_emit *e, zp_state state) {
+  return e->program->choice.home[state].tier == ZP_TIER_NVME ? "true" : "false";
+}
+
+/* What of optimizer state and gradients is off the device. */
+static void emit_away(zp_emit *e, const zp_stage *st) {
+  if (st->state_gone > 0)
+    zp_buf_line(&e->out, "     .state_away = {.elements = %lld, .on_disk = %s, .host = %lld, .file = %lld},",
+                LL(st->state_gone), on_disk(e, ZP_STATE_OPTIMIZER), LL(st->host_state), LL(st->file_state));
+  if (st->grads_gone > 0)
+    zp_buf_line(&e->out, "     .grads_away = {.elements = %lld, .host = %lld},", LL(st->grads_gone),
+                LL(st->host_grads));
+  if (st->params_gone > 0)
+    zp_buf_line(&e->out, "     .params_away = {.elements = %lld, .host = %lld}, .param_ring = %lld,",
+                LL(st->params_gone), LL(st->host_params), LL(st->at_param_ring));
+  if (st->grads_gone > 0 || st->params_gone > 0)
+    zp_buf_line(&e->out, "     .bucket_elements = %lld,", LL(st->bucket_elements));
+  if (st->window_elements > 0)
+    zp_buf_line(&e->out,
+                "     .window_elements = %lld, .state_windows = %lld, .landing = %lld, .leaving = %lld, /* of the "
+                "update on the host */",
+                LL(st->window_elements), LL(st->state_windows), LL(st->host_landing), LL(st->host_leaving));
+}
+
 static void emit_stages(zp_emit *e) {
   zp_buf_line(&e->out, "static const zpr_stage stages[PIPELINE] = {");
   for (int s = 0; s < e->program->choice.pipeline; s++) {
     const zp_stage *st = &e->program->stages[s];
     zp_buf_line(&e->out, "    {.arena_bytes = %lld, .params = %lld, .grads = %lld, .moment1 = %lld, .moment2 = %lld,",
-                LL(st->arena_bytes), LL(st->at_params), LL(st->at_grads), LL(st->at_moment1), LL(st->at_moment2));
+                LL(st->arena_bytes), LL(st->at_params < 0 ? 0 : st->at_params), LL(st->at_grads), LL(st->at_moment1),
+                LL(st->at_moment2));
     zp_buf_line(&e->out, "     .master = %lld, .products = %lld,", LL(st->at_master), LL(st->at_products));
     zp_buf_line(
         &e->out,
         "     .flat_elements = %lld, .shard_elements = %lld, .inputs = %lld, .n_runs = %d, .runs = stage%d_runs,",
         LL(st->flat_elements), LL(st->shard_elements), LL(st->at_inputs), stage_run_count(e, st), s);
+    if (st->memory.host > 0)
+      zp_buf_line(&e->out, "     .host_bytes = %lld, .file_bytes = %lld,", LL(st->memory.host), LL(st->memory.nvme));
+    emit_away(e, st);
+    if (st->away_staging >= 0)
+      zp_buf_line(&e->out, "     .saved_on_disk = true, .saved_staging = %lld, .saved_staging_bytes = %lld,",
+                  LL(st->away_staging), LL((st->memory.host - st->away_staging) / 4));
     if (e->program->choice.compress)
       zp_buf_line(&e->out, "     .error = %lld, .server_error = %lld,", LL(st->at_error), LL(st->at_server_error));
     if (e->program->choice.sequence)

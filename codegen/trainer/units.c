@@ -20,6 +20,11 @@ static const char *layout_of(const zp_emit *e) {
   return zp_chunks(&e->program->choice) > 1 ? "&layouts[c->p][chunk]" : "&layouts[c->p]";
 }
 
+/* Where unit j reads its input, as C text. */
+static const char *input_at(const zp_emit *e, const char *j) {
+  return zp_format(e->arena, "input_of(c, s, %s%s)", zp_emit_saved_leave(e) ? "" : "slot, ", j);
+}
+
 void zp_emit_dispatch(zp_emit *e, zp_pass pass) {
   zp_buf *out = &e->out;
   zp_buf_line(out, "    switch (r->segment) {");
@@ -33,29 +38,28 @@ void zp_emit_dispatch(zp_emit *e, zp_pass pass) {
 
 /* ---- where things are ---- */
 
-static void emit_pool(zp_emit *e) {
-  static const char *const text =
-      "/* The chunks of a stage take slots from one pool: whose slot it is, 1 + chunk * MICROBATCHES + mb; 0: "
-      "nobody's. */\n"
-      "static int64_t owner[MOST_SLOTS];\n"
-      "\n"
-      "static int64_t find_owned(int64_t who) {\n"
-      "  int64_t i = 0;\n"
-      "  while (owner[i] != who) i++;\n"
-      "  return i;\n"
-      "}\n"
-      "\n"
-      "static void take_slot(int chunk, int64_t mb) { owner[find_owned(0)] = 1 + chunk * MICROBATCHES + mb; }\n"
-      "static void leave_slot(int chunk, int64_t mb) { owner[find_owned(1 + chunk * MICROBATCHES + mb)] = 0; }\n"
-      "\n"
-      "static char *slot_of(zpr *c, const layout *s, int chunk, int64_t mb) {\n"
-      "  if (s->slots < 0) return NULL;\n"
-      "  int64_t i = s->pooled ? find_owned(1 + chunk * MICROBATCHES + mb) : mb % s->slot_count;\n"
-      "  return (char *)zpr_at(c, s->slots) + i * s->slot_stride;\n"
-      "}\n"
-      "\n";
-  zp_buf_puts(&e->out, text);
-}
+static const char *const pool =
+    "/* The chunks of a stage take slots from one pool: whose slot it is, 1 + chunk * MICROBATCHES + mb; 0: "
+    "nobody's. */\n"
+    "static int64_t owner[MOST_SLOTS];\n"
+    "\n"
+    "static int64_t find_owned(int64_t who) {\n"
+    "  int64_t i = 0;\n"
+    "  while (owner[i] != who) i++;\n"
+    "  return i;\n"
+    "}\n"
+    "\n"
+    "static void take_slot(int chunk, int64_t mb) { owner[find_owned(0)] = 1 + chunk * MICROBATCHES + mb; }\n"
+    "static void leave_slot(int chunk, int64_t mb) { owner[find_owned(1 + chunk * MICROBATCHES + mb)] = 0; }\n"
+    "\n";
+
+static const char *const pooled_slot =
+    "static char *slot_of(zpr *c, const layout *s, int chunk, int64_t mb) {\n"
+    "  if (s->slots < 0) return NULL;\n"
+    "  int64_t i = s->pooled ? find_owned(1 + chunk * MICROBATCHES + mb) : mb % s->slot_count;\n"
+    "  return (char *)zpr_at(c, s->slots) + i * s->slot_stride;\n"
+    "}\n"
+    "\n";
 
 static void emit_walk(zp_emit *e) {
   static const char *const find = "static const run *find_run(const layout *s, int64_t j, int64_t *i) {\n"
@@ -80,10 +84,12 @@ static void emit_walk(zp_emit *e) {
   zp_buf_line(&e->out, "/* The run that unit j of the %s belongs to; *i: its place inside. */",
               zp_chunks(&e->program->choice) > 1 ? "chunk" : "stage");
   zp_buf_puts(&e->out, find);
-  if (zp_emit_pools(e))
-    emit_pool(e);
-  else
-    zp_buf_puts(&e->out, slot);
+  if (zp_emit_pools(e)) zp_buf_puts(&e->out, pool);
+  if (zp_emit_saved_leave(e)) {
+    zp_emit_saved_places(e);
+    return;
+  }
+  zp_buf_puts(&e->out, zp_emit_pools(e) ? pooled_slot : slot);
   zp_buf_puts(&e->out, input);
 }
 
@@ -109,15 +115,16 @@ static void emit_pending(zp_emit *e) {
 
 static void emit_slot(zp_emit *e) {
   zp_buf_line(&e->out, "  const layout *s = %s;", layout_of(e));
-  zp_buf_line(&e->out, "  char *slot = slot_of(c, s, %smb);", zp_emit_pools(e) ? "chunk, " : "");
+  if (!zp_emit_saved_leave(e))
+    zp_buf_line(&e->out, "  char *slot = slot_of(c, s, %smb);", zp_emit_pools(e) ? "chunk, " : "");
 }
 
 void zp_emit_unit(zp_emit *e, bool pending) {
   bool spread = zp_expert_ranks(&e->program->choice) > 1;
-  zp_buf_line(&e->out,
-              "    unit u = {.layer = r->first + i, .base = r->base + i * r->stride,%s .saved = slot + r->saved + i "
-              "* r->saved_stride};",
-              spread ? " .spread_base = r->spread_base + i * r->spread_stride," : "");
+  zp_buf_line(&e->out, "    unit u = {.layer = r->first + i, .base = r->base + i * r->stride,%s .saved = %s};",
+              spread ? " .spread_base = r->spread_base + i * r->spread_stride," : "",
+              zp_emit_saved_leave(e) ? "ring_of(c, s, j)" : "slot + r->saved + i * r->saved_stride");
+  if (zp_emit_params_leave(e)) zp_buf_line(&e->out, "    u.w = params_of(c, s, j);");
   if (pending) zp_buf_line(&e->out, "    u.pending = pending + r->pending + i * r->pending_stride;");
 }
 
@@ -155,21 +162,26 @@ static void emit_forward(zp_emit *e) {
   if (zp_emit_pools(e)) zp_buf_line(out, "  take_slot(chunk, mb);");
   emit_slot(e);
   if (pipe)
-    zp_buf_line(out, "  if (s->in_elements > 0) zpr_recv(c, %s, true, input_of(c, s, slot, 0), s->in_elements, mb);",
-                chunk);
+    zp_buf_line(out, "  if (s->in_elements > 0) zpr_recv(c, %s, true, %s, s->in_elements, mb);", chunk,
+                input_at(e, "0"));
+  zp_emit_params_begin(e, "0");
   zp_emit_before_walk(e, ZP_PASS_FORWARD, "0");
   zp_buf_line(out, "  for (int64_t j = 0; j < s->n_units; j++) {");
   zp_buf_line(out, "    int64_t i;");
   zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
   zp_emit_unit(e, false);
-  zp_buf_line(out, "    u.x = input_of(c, s, slot, j);");
-  zp_buf_line(out, "    if (j + 1 < s->n_units) u.y = input_of(c, s, slot, j + 1);");
+  zp_buf_line(out, "    u.x = %s;", input_at(e, "j"));
+  zp_buf_line(out, "    if (j + 1 < s->n_units) u.y = %s;", input_at(e, "j + 1"));
   if (pipe) emit_send_place(e, true);
+  zp_emit_saved_make_room(e);
+  zp_emit_params_next(e, "j + 1", "j + 1 < s->n_units");
   zp_emit_before_unit(e, ZP_PASS_FORWARD, "j + 1 < s->n_units", "j + 1");
   zp_emit_dispatch(e, ZP_PASS_FORWARD);
   zp_emit_after_unit(e, ZP_PASS_FORWARD);
+  zp_emit_saved_put(e);
   zp_buf_line(out, "  }");
   if (pipe) emit_send(e, true);
+  zp_emit_saved_end(e);
   zp_buf_line(out, "}");
   zp_buf_puts(out, "\n");
 }
@@ -189,12 +201,14 @@ static void emit_backward(zp_emit *e) {
   if (pipe)
     zp_buf_line(out, "  if (s->out_elements > 0) zpr_recv(c, %s, false, %s, s->out_elements, mb);", chunk,
                 split ? "gradient_of(c, s, pending, s->n_units - 1)" : "at(c->arena, s->grad[0])");
+  zp_emit_saved_begin(e);
+  zp_emit_params_begin(e, "s->n_units - 1");
   zp_emit_before_walk(e, pass, "s->n_units - 1");
   zp_buf_line(out, "  for (int64_t j = s->n_units - 1; j >= 0; j--) {");
   zp_buf_line(out, split ? "    int64_t i;" : "    int64_t i, turn = (s->n_units - 1 - j) %% 2;");
   zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
   zp_emit_unit(e, split);
-  zp_buf_line(out, "    u.x = input_of(c, s, slot, j);");
+  zp_buf_line(out, "    u.x = %s;", input_at(e, "j"));
   if (split) {
     zp_buf_line(out, "    u.dy = gradient_of(c, s, pending, j);");
     zp_buf_line(out, "    if (j > 0) u.dx = gradient_of(c, s, pending, j - 1);");
@@ -203,6 +217,8 @@ static void emit_backward(zp_emit *e) {
     zp_buf_line(out, "    if (j > 0) u.dx = at(c->arena, s->grad[1 - turn]);");
   }
   if (pipe) emit_send_place(e, false);
+  zp_emit_saved_get(e);
+  zp_emit_params_next(e, "j - 1", "j > 0");
   zp_emit_before_unit(e, pass, "j > 0", "j - 1");
   zp_emit_dispatch(e, pass);
   zp_emit_after_unit(e, pass);
@@ -219,12 +235,14 @@ static void emit_weights(zp_emit *e) {
   zp_buf_line(out, "static void backward_weights(zpr *c, %s) {", parameters(e));
   emit_slot(e);
   zp_buf_line(out, "  char *pending = pending_of(c, s, mb);");
+  zp_emit_saved_begin(e);
   zp_buf_line(out, "  for (int64_t j = s->n_units - 1; j >= 0; j--) {");
   zp_buf_line(out, "    int64_t i;");
   zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
   zp_emit_unit(e, true);
-  zp_buf_line(out, "    u.x = input_of(c, s, slot, j);");
+  zp_buf_line(out, "    u.x = %s;", input_at(e, "j"));
   zp_buf_line(out, "    u.dy = gradient_of(c, s, pending, j);");
+  zp_emit_saved_get(e);
   zp_emit_before_unit(e, ZP_PASS_WEIGHTS, NULL, NULL);
   zp_emit_dispatch(e, ZP_PASS_WEIGHTS);
   zp_emit_after_unit(e, ZP_PASS_WEIGHTS);
@@ -236,6 +254,7 @@ static void emit_weights(zp_emit *e) {
 
 void zp_emit_walks(zp_emit *e) {
   emit_walk(e);
+  zp_emit_fetch(e);
   if (splits(e)) emit_pending(e);
   zp_emit_beside(e);
   emit_forward(e);

@@ -6,15 +6,17 @@
  * work beside each other: data ranks, PCIe down, PCIe up, disks, host memory; transfers on one link add up. A unit
  * takes as long as the slowest of computing and links; what exceeds computing is exposed. Collectives keep some
  * multiprocessors from computing while they run, copies none. What the first unit of an action needs and what the last
- * one made overlap with nothing. Left out: prefetch from one action into the next, contention between links and for
- * memory. */
+ * one made overlap with nothing. Of saved values that leave in part, the rest moves between the buffer where the unit
+ * works and its slot, between kernels. A part of saved values is counted without its rounding to 256 bytes,
+ * and parts of parameters and gradients as if every unit had the same share elsewhere: they are the stage's last ones.
+ * Left out: prefetch from one action into the next, contention between links and for memory. */
 #include <math.h>
 #include "constants.h"
 #include "cost.h"
 
-/* Seconds on each link for one unit. */
+/* Seconds on each link for one unit; device: copies inside its memory. */
 typedef struct lanes {
-  double data_s, pcie_s, disk_s, host_s;
+  double data_s, pcie_s, disk_s, host_s, device_s;
 } lanes;
 
 typedef struct unit_moves {
@@ -52,6 +54,7 @@ typedef struct mover {
   const zp_lowered *lowered;
   const zp_choice *choice;
   zp_host_rates rates;
+  double device_bytes_per_s;    /* of its memory */
   zp_group_link data, replicas; /* of what all data ranks hold, and of what is spread over expert groups */
   bool waits;                   /* for the data ranks: CPU ranks gather and scatter when they need it */
   double taken; /* share of the multiprocessors that collectives over the data ranks have to themselves */
@@ -126,12 +129,19 @@ static void send_gradients(const mover *m, const zp_segment_program *s, lanes *o
   if (m->microbatches > 1) out->host_s += zp_cost_moving(3 * away, m->rates.host_bytes_per_s);
 }
 
+/* Saved values leave after forward, and come back for either part of backward. */
+static void move_saved(const mover *m, const zp_segment_program *s, bool forward, unit_moves *moves) {
+  double share = zp_cost_away(m->choice, ZP_STATE_ACTIVATIONS), bytes = (double)s->saved_bytes;
+  lanes *to = forward ? &moves->out : &moves->in;
+  if (share <= 0) return;
+  (forward ? send_out : bring)(m, to, ZP_STATE_ACTIVATIONS, bytes * share);
+  to->device_s += zp_cost_moving(2 * bytes * (1 - share), m->device_bytes_per_s);
+}
+
 static unit_moves moves_of(const mover *m, const zp_segment_program *s, zp_act act) {
   unit_moves moves = {0};
-  double saved = (double)s->saved_bytes * zp_cost_away(m->choice, ZP_STATE_ACTIVATIONS);
   if (act != ZP_ACT_BW) bring_parameters(m, s, &moves.in);
-  if (act == ZP_ACT_F) send_out(m, &moves.out, ZP_STATE_ACTIVATIONS, saved);
-  if (act == ZP_ACT_B || act == ZP_ACT_BI) bring(m, &moves.in, ZP_STATE_ACTIVATIONS, saved);
+  move_saved(m, s, act == ZP_ACT_F, &moves);
   if (act == ZP_ACT_B || act == ZP_ACT_BW) send_gradients(m, s, &moves.out);
   return moves;
 }
@@ -146,13 +156,13 @@ static double busy(const unit_moves *in, const unit_moves *out, double *data_s) 
 static void expose(const mover *m, zp_exposed *e, double compute_s, const unit_moves *in, const unit_moves *out) {
   double data, all = busy(in, out, &data), of_data = fmax(m->taken * data, m->waits ? data : data - compute_s);
   e->data_s += of_data;
-  e->offload_s += fmax(0, all - compute_s - of_data);
+  e->offload_s += fmax(0, all - compute_s - of_data) + in->in.device_s + out->out.device_s;
 }
 
 /* One transfer after the other, with nothing beside them. */
 static void expose_chain(zp_exposed *e, const lanes *l) {
   e->data_s += l->data_s;
-  e->offload_s += l->pcie_s + l->disk_s + l->host_s;
+  e->offload_s += l->pcie_s + l->disk_s + l->host_s + l->device_s;
 }
 
 /* Units in the order in which the action runs them. */
@@ -197,6 +207,7 @@ zp_exposed zp_cost_exposed(const zp_lowered *lowered, const zp_machine *machine,
   sequence q = {.mover = &m, .act = act};
   if (!moves_anything(choice)) return q.exposed;
   m.rates = zp_cost_host_rates(machine);
+  m.device_bytes_per_s = machine->memory_bytes_per_s;
   m.data = zp_machine_data_group(machine, choice->tensor, choice->pipeline, choice->data, choice->order);
   m.taken = zp_cost_taken(machine, &m.data);
   m.waits = machine->node->device.is_cpu;

@@ -27,6 +27,20 @@ static double packing_s(const zp_machine *machine, double elements, double data)
   return zp_cost_memory_bound(machine, elements * (worker + server / data), 0);
 }
 
+/* Of the state off the device, the share whose parameters are on it: either class has its last elements away. */
+static double here_of(const zp_choice *c, zp_state other) {
+  double state = zp_cost_away(c, ZP_STATE_OPTIMIZER);
+  return state > 0 ? fmax(0, 1 - zp_cost_away(c, other) / state) : 0;
+}
+
+/* Parameters off the device whose state is on it come up piece by piece to be updated, and go down beside the next one.
+ */
+static double moved_update_s(const zp_lowered *l, const zp_machine *machine, const zp_choice *c, double elements) {
+  double share = zp_cost_away(c, ZP_STATE_PARAMS) - zp_cost_away(c, ZP_STATE_OPTIMIZER);
+  return share > 0 ? zp_cost_moving(elements * share * l->param_bytes, zp_cost_host_rates(machine).pcie_bytes_per_s)
+                   : 0;
+}
+
 /* Time of the share that is updated on the host. `buckets`: how many pieces it goes through in; *pieces_s: all of them
  * on the slowest link alone. */
 static double host_update_s(const zp_lowered *l, const zp_machine *machine, const zp_choice *c, double elements,
@@ -36,8 +50,8 @@ static double host_update_s(const zp_lowered *l, const zp_machine *machine, cons
   zp_host_rates rates = zp_cost_host_rates(machine);
   bool disk = c->home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME, master = l->compute_bytes == 2;
   double state = elements * (l->state_bytes + (master ? 0 : l->param_bytes));
-  double gradients = elements * l->grad_bytes * (1 - zp_cost_away(c, ZP_STATE_GRADIENTS)),
-         weights = elements * l->param_bytes * (1 - zp_cost_away(c, ZP_STATE_PARAMS));
+  double gradients = elements * l->grad_bytes * here_of(c, ZP_STATE_GRADIENTS),
+         weights = elements * l->param_bytes * here_of(c, ZP_STATE_PARAMS);
   const double part[] = {zp_cost_moving(gradients, rates.pcie_bytes_per_s),
                          zp_cost_moving(weights, rates.pcie_bytes_per_s),
                          zp_cost_moving(elements * update_bytes_per_element(l) + weights, rates.host_bytes_per_s),
@@ -70,8 +84,9 @@ static void price_update(zp_step_end *end, const zp_lowered *lowered, const zp_m
   if (choice->compress) end->optimizer_s += packing_s(machine, (double)flat_elements, choice->data);
   double norm = zp_cost_moving(norm_away, zp_cost_host_rates(machine).host_bytes_per_s), pieces;
   double update = host_update_s(lowered, machine, choice, away, count_buckets(lowered, flat_elements), &pieces);
-  end->offload_s = fmax(0, norm + update - end->optimizer_s);
-  end->least_offload_s = fmax(0, norm + pieces - end->optimizer_s);
+  double moved = moved_update_s(lowered, machine, choice, (double)shard_elements);
+  end->offload_s = fmax(0, norm + update - end->optimizer_s) + moved;
+  end->least_offload_s = fmax(0, norm + pieces - end->optimizer_s) + moved;
 }
 
 /* Adds the passes over elements that the ranks of one kind of group hold. */

@@ -78,7 +78,8 @@ int zp_unit_buckets(const zp_lowered *l, const zp_choice *c, int segment, zp_buc
 
 int64_t zp_tied_elements(const zp_lowered *l, const zp_choice *c, int param) {
   zp_flat all = shared_elements(l, c, param);
-  if (c->zero < 2) return l->param_elements[param];
+  if (!zp_moves_gradients(c)) return l->param_elements[param];
+  if (c->zero < 2) return all.whole + all.spread;
   return all.whole / c->data + all.spread / (c->data / zp_expert_ranks(c));
 }
 
@@ -134,8 +135,8 @@ typedef struct adding {
   const zp_lowered *l;
   const zp_choice *c;
   zp_totals *t;
-  uint64_t noted;                           /* shared parameters in use */
-  int64_t slot_bytes, pending_bytes, calls; /* of the chunk at hand */
+  uint64_t noted;                                       /* shared parameters in use */
+  int64_t slot_bytes, away_bytes, pending_bytes, calls; /* of the chunk at hand */
 } adding;
 
 static zp_flat most(zp_flat a, zp_flat b) { return (zp_flat){max64(a.whole, b.whole), max64(a.spread, b.spread)}; }
@@ -155,7 +156,11 @@ static void add_totals(void *arg, int segment, int64_t first, int64_t count) {
   t->any_shard |= s->carry_kept_elements < s->carry_in_elements;
   t->carry_elements = max64(t->carry_elements, max64(s->carry_in_elements, s->carry_out_elements));
   t->unit_saved_bytes = max64(t->unit_saved_bytes, s->saved_bytes);
-  a->slot_bytes += s->saved_bytes * count;
+  int64_t away = zp_saved_away(a->c, s->saved_bytes);
+  int64_t away_stride = zp_saved_away_stride(a->c, s->saved_bytes);
+  t->unit_away_bytes = max64(t->unit_away_bytes, away_stride);
+  a->slot_bytes += (s->saved_bytes - away) * count;
+  a->away_bytes += away_stride * count;
   a->pending_bytes += zp_unit_pending_bytes(s, a->c) * count;
   a->calls += count;
 }
@@ -167,12 +172,19 @@ static zp_totals find_totals(const zp_lowered *l, const zp_choice *c, int stage,
   zp_totals t = {.units = 0};
   adding a = {.l = l, .c = c, .t = &t};
   for (int k = 0; k < zp_chunks(c); k++) {
-    a.slot_bytes = a.pending_bytes = a.calls = 0;
+    a.slot_bytes = a.away_bytes = a.pending_bytes = a.calls = 0;
     for_pieces(l, part[k], add_totals, &a);
     int64_t slots = flight ? flight[k] : zp_in_flight_chunk(c, stage, k, m);
-    zp_chunk chunk = {part[k], slots, a.slot_bytes, zp_pending_chunk(c, stage, k, m), a.pending_bytes};
+    zp_chunk chunk = {.units = part[k],
+                      .slots = slots,
+                      .slot_stride = a.slot_bytes,
+                      .away_stride = a.away_bytes,
+                      .pending = zp_pending_chunk(c, stage, k, m),
+                      .pending_stride = a.pending_bytes};
     t.slot_bytes += chunk.slots * chunk.slot_stride;
     t.largest_slot = max64(t.largest_slot, chunk.slot_stride);
+    t.away_bytes += chunk.slots * chunk.away_stride;
+    t.largest_away = max64(t.largest_away, chunk.away_stride);
     t.pending_bytes += chunk.pending * zp_chunk_pending_stride(&chunk);
     t.most_calls = max64(t.most_calls, a.calls);
     t.calls += a.calls;
@@ -236,7 +248,7 @@ struct runs_arg {
   zp_stage *s;
   int chunk;
   zp_flat base;
-  int64_t saved, pending;
+  int64_t saved, saved_away, pending;
 };
 static void add_run(void *arg, int segment, int64_t first, int64_t count) {
   struct runs_arg *a = arg;
@@ -250,11 +262,14 @@ static void add_run(void *arg, int segment, int64_t first, int64_t count) {
                 .spread_base = a->base.spread,
                 .spread_stride = stride.spread,
                 .saved = a->saved,
+                .saved_away = a->saved_away,
                 .pending = a->pending};
   zp_push(a->arena, &a->s->runs, run);
   a->base.whole += stride.whole * count;
   a->base.spread += stride.spread * count;
-  a->saved += a->l->segments[segment].saved_bytes * count;
+  int64_t saved = a->l->segments[segment].saved_bytes, away = zp_saved_away(a->c, saved);
+  a->saved += (saved - away) * count;
+  a->saved_away += zp_saved_away_stride(a->c, saved) * count;
   a->pending += zp_unit_pending_bytes(&a->l->segments[segment], a->c) * count;
 }
 
@@ -280,7 +295,7 @@ void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice
   runs.base.spread += spread_start(out);
   for (int k = 0; k < n; k++) {
     runs.chunk = k;
-    runs.saved = runs.pending = 0;
+    runs.saved = runs.saved_away = runs.pending = 0;
     for_pieces(lowered, part[k], add_run, &runs);
   }
 }

@@ -82,6 +82,7 @@ static void set_chunks(zp_json *o, const zp_stage *s) {
     zp_json_set_int(j, "units", chunk->units.count);
     zp_json_set_int(j, "slots", chunk->slots);
     zp_json_set_int(j, "slot_stride", chunk->slot_stride);
+    zp_json_set_int(j, "away_stride", chunk->away_stride);
     zp_json_set_int(j, "pending", chunk->pending);
     zp_json_set_int(j, "pending_stride", chunk->pending_stride);
   }
@@ -101,6 +102,7 @@ static void set_layers(zp_json *o, const zp_program *p, const zp_stage *s) {
     zp_json_set_int(j, "spread_base", run->spread_base);
     zp_json_set_int(j, "spread_stride", run->spread_stride);
     zp_json_set_int(j, "saved", run->saved);
+    zp_json_set_int(j, "saved_away", run->saved_away);
     zp_json_set_int(j, "pending", run->pending);
   }
 }
@@ -120,6 +122,9 @@ static void set_arena(zp_json *o, const zp_stage *s) {
                {"bucket_elements", s->bucket_elements},
                {"slots", s->slots},
                {"slot_stride", s->slot_stride},
+               {"away_stride", s->away_stride},
+               {"away_slots", s->away_slots},
+               {"away_staging", s->away_staging},
                {"at_params", s->at_params},
                {"at_grads", s->at_grads},
                {"at_master", s->at_master},
@@ -140,7 +145,17 @@ static void set_arena(zp_json *o, const zp_stage *s) {
                {"at_grad1", s->at_grad[1]},
                {"at_send_down", s->at_send_down},
                {"at_products", s->at_products},
-               {"at_transient", s->at_transient}};
+               {"at_transient", s->at_transient},
+               {"state_gone", s->state_gone},
+               {"grads_gone", s->grads_gone},
+               {"window_elements", s->window_elements},
+               {"host_landing", s->host_landing},
+               {"host_leaving", s->host_leaving},
+               {"host_state", s->host_state},
+               {"file_state", s->file_state},
+               {"host_grads", s->host_grads},
+               {"params_gone", s->params_gone},
+               {"host_params", s->host_params}};
   for (size_t i = 0; i < sizeof field / sizeof *field; i++) zp_json_set_int(a, field[i].key, field[i].value);
 }
 

@@ -11,9 +11,12 @@
  * to be scattered (ZeRO 2, 3) or copied out. A copy goes straight between a ring, or the flat buffer, and pinned host
  * memory, so copies need no buffers of their own on the device.
  *
+ * Of saved values every unit's last eighths leave. Its steps want them in one piece, so the unit works in a buffer of a
+ * ring, from which the one part goes to its slot and the other one to the host, and back.
+ *
  * On the host: the shares whose home is there; for an update on the host, weights that it writes (with mixed precision
- * the master copy is that), and two buckets of gradients coming and two of weights going. For disks: two buckets of the
- * class read and two written. */
+ * the master copy is that), two buckets of gradients coming, and with mixed precision two of weights going. For disks:
+ * four buckets of the class, in which it is read, changed and written; of optimizer state whole pages. */
 #include "layout_internal.h"
 
 static int64_t region(int64_t *top, int64_t bytes) {
@@ -27,6 +30,16 @@ static int64_t region(int64_t *top, int64_t bytes) {
 static int64_t share_away(int64_t total, zp_home home, int64_t unit) {
   if (home.tier == ZP_TIER_DEVICE || home.eighths == 0) return 0;
   return home.eighths >= 8 ? total : total / 8 * home.eighths / unit * unit;
+}
+
+int64_t zp_saved_away(const zp_choice *choice, int64_t saved_bytes) {
+  zp_home home = choice->home[ZP_STATE_ACTIVATIONS];
+  return share_away(saved_bytes, home, home.tier == ZP_TIER_NVME ? ZP_PAGE_BYTES : ZP_ALIGN_BYTES);
+}
+
+int64_t zp_saved_away_stride(const zp_choice *choice, int64_t saved_bytes) {
+  bool disk = choice->home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME;
+  return zp_round_up(zp_saved_away(choice, saved_bytes), disk ? ZP_PAGE_BYTES : ZP_ALIGN_BYTES);
 }
 
 /* How a class's elements fall apart. */
@@ -93,15 +106,18 @@ static void place_flat_buffers(placing *p) {
 /* The number of slots follows from the order tables. Chunks of equal size share a pool, which the number in flight of
  * the whole stage bounds; chunks of unequal size may need less with slots of their own. */
 static int64_t place_slots(placing *p, int64_t microbatches) {
+  const zp_totals *t = p->t;
   zp_stage *s = p->s;
   s->slots = zp_in_flight(p->c, s->index, microbatches);
-  s->slot_stride = p->t->largest_slot;
-  int64_t pool = s->slots * s->slot_stride, bytes = pool <= p->t->slot_bytes ? pool : p->t->slot_bytes;
-  s->pooled = pool <= p->t->slot_bytes;
-  int64_t away = share_away(bytes, p->c->home[ZP_STATE_ACTIVATIONS], ZP_ALIGN_BYTES), before = p->top;
-  s->at_slots = region(&p->top, bytes - away);
-  s->at_saved_ring = region(&p->top, away > 0 ? 4 * p->t->unit_saved_bytes : 0);
-  s->at_pending = region(&p->top, p->t->pending_bytes);
+  s->slot_stride = t->largest_slot;
+  s->away_stride = t->largest_away;
+  s->pooled = s->slots * (s->slot_stride + s->away_stride) <= t->slot_bytes + t->away_bytes;
+  int64_t here = s->pooled ? s->slots * s->slot_stride : t->slot_bytes;
+  int64_t away = s->pooled ? s->slots * s->away_stride : t->away_bytes, before = p->top;
+  s->at_slots = region(&p->top, here);
+  s->saved_ring_stride = t->unit_saved_bytes;
+  s->at_saved_ring = region(&p->top, away > 0 ? ZP_SAVED_BUFFERS * t->unit_saved_bytes : 0);
+  s->at_pending = region(&p->top, t->pending_bytes);
   s->memory.saved = p->top - before;
   return away;
 }
@@ -127,6 +143,12 @@ int64_t zp_stage_send_at(const zp_choice *choice, const zp_stage *s, int chunk, 
 int64_t zp_stage_slots_at(const zp_stage *s, int chunk) {
   int64_t at = s->at_slots;
   for (int k = 0; k < chunk && at >= 0 && !s->pooled; k++) at += s->chunks[k].slots * s->chunks[k].slot_stride;
+  return at;
+}
+
+int64_t zp_stage_away_at(const zp_stage *s, int chunk) {
+  int64_t at = s->away_slots;
+  for (int k = 0; k < chunk && at >= 0 && !s->pooled; k++) at += s->chunks[k].slots * s->chunks[k].away_stride;
   return at;
 }
 
@@ -166,18 +188,54 @@ static void put_away(zp_memory *m, zp_tier tier, int64_t bytes, int64_t staged) 
   m->host += tier == ZP_TIER_NVME ? 4 * staged : bytes;
 }
 
+/* On disks state is kept in whole pages, whatever the format: this many elements of 2 bytes are one. */
+enum { PAGE_ELEMENTS = ZP_PAGE_BYTES / 2, STATE_WINDOWS = 4 };
+
+/* `bytes` more on the host; where. -1: none. */
+static int64_t on_host(zp_memory *m, int64_t bytes) {
+  int64_t at = m->host;
+  m->host += bytes;
+  return bytes > 0 ? at : -1;
+}
+
+/* Optimizer state, and what its update on the host works through. Only the windows that the pieces take turns in. */
+static void place_state_away(placing *p, zp_memory *m) {
+  const zp_lowered *l = p->l;
+  zp_stage *s = p->s;
+  bool mixed = l->compute_bytes == 2, disk = p->c->home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME;
+  int64_t state_bytes = l->state_bytes + (mixed ? 0 : l->param_bytes), window = p->bucket_shard, gone = p->state.away;
+  if (disk && window > 0) window = zp_round_up(window, PAGE_ELEMENTS);
+  s->state_gone = gone;
+  s->grads_gone = p->grads.away;
+  s->window_elements = gone > 0 || p->grads.away > 0 ? window : 0;
+  s->host_landing = on_host(m, 2 * s->window_elements * l->grad_bytes);
+  s->host_leaving = on_host(m, gone > 0 && mixed ? 2 * window * l->param_bytes : 0);
+  int64_t pieces = gone > 0 ? (gone + window - 1) / window : 0, whole = zp_round_up(gone, PAGE_ELEMENTS);
+  s->state_windows = !disk ? 0 : pieces < STATE_WINDOWS ? pieces : STATE_WINDOWS;
+  s->host_state = on_host(m, (disk ? s->state_windows * (window < whole ? window : whole) : gone) * state_bytes);
+  s->file_state = disk && gone > 0 ? m->nvme : -1;
+  if (disk) m->nvme += whole * state_bytes;
+}
+
 static void place_away(placing *p, int64_t saved_away) {
   const zp_lowered *l = p->l;
   const zp_home *home = p->c->home;
   zp_memory *m = &p->s->memory;
   int64_t bucket = p->bucket_shard;
-  bool mixed = l->compute_bytes == 2;
-  int64_t state_bytes = l->state_bytes + (mixed ? 0 : l->param_bytes);
-  put_away(m, home[ZP_STATE_OPTIMIZER].tier, p->state.away * state_bytes, bucket * state_bytes);
-  if (p->state.away > 0) m->host += 2 * bucket * (l->grad_bytes + l->param_bytes);
+  place_state_away(p, m);
+  p->s->host_grads = p->grads.away > 0 ? m->host : -1;
   put_away(m, home[ZP_STATE_GRADIENTS].tier, p->grads.away * l->grad_bytes, bucket * l->grad_bytes);
+  p->s->params_gone = p->params.away;
+  p->s->host_params = p->params.away > 0 && home[ZP_STATE_PARAMS].tier == ZP_TIER_HOST ? m->host : -1;
   put_away(m, home[ZP_STATE_PARAMS].tier, p->params.away * l->param_bytes, bucket * l->param_bytes);
-  put_away(m, home[ZP_STATE_ACTIVATIONS].tier, saved_away, p->t->unit_saved_bytes);
+  bool disk = home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME;
+  if (saved_away > 0 && disk) {
+    m->nvme = zp_round_up(m->nvme, ZP_PAGE_BYTES);
+    m->host = zp_round_up(m->host, ZP_PAGE_BYTES);
+  }
+  p->s->away_slots = saved_away == 0 ? -1 : disk ? m->nvme : m->host;
+  p->s->away_staging = saved_away > 0 && disk ? m->host : -1;
+  put_away(m, home[ZP_STATE_ACTIVATIONS].tier, saved_away, p->t->unit_away_bytes);
 }
 
 void zp_place_regions(const zp_lowered *l, const zp_choice *choice, const zp_totals *t, zp_stage *s) {

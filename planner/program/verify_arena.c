@@ -29,10 +29,17 @@ static void check_regions(zp_verifier *v, int s, const region *r, int n, int64_t
   if (end != bytes) zp_find(v, "stage %d: the arena is %lld bytes, its regions end at %lld", s, LL(bytes), LL(end));
 }
 
+/* Of `total`, what is not on the device, in pieces of `unit`. */
+static int64_t away(const zp_verifier *v, zp_state state, int64_t total, int64_t unit) {
+  int eighths = v->choice.home[state].eighths;
+  return eighths == 8 ? total : total / 8 * eighths / unit * unit;
+}
+
 /* ---- what the stage's units need, from the model and from their (verified) procedures ---- */
 
 typedef struct needs {
-  int64_t slots, largest_slot, pending, transient, unit_saved; /* bytes */
+  int64_t slots, largest_slot, pending, transient, unit_saved; /* bytes, of slots on the device */
+  int64_t away, largest_away, unit_away;                       /* of slots elsewhere */
   int64_t carry, most_calls; /* elements; calls of procedures in the chunk with most of them */
   bool shards;               /* some unit keeps its input as shards: the forward ping-pong exists */
 } needs;
@@ -46,17 +53,25 @@ static int64_t carried(const zp_verifier *v, const zp_graph *g, const zp_ints *c
 }
 
 /* Adds one run; slot: bytes of the chunk's slot so far. */
-static void add_needs(zp_verifier *v, int s, const zp_json *layer, needs *n, int64_t *slot, int64_t *pending) {
+static void add_needs(zp_verifier *v, int s, const zp_json *layer, needs *n, int64_t *slot, int64_t *gone,
+                      int64_t *pending) {
   const zp_json *program = zp_claimed_program(v, s, layer);
   const zp_segment *segment = &v->pieces->piece[zp_claimed_piece(v, layer)].segment;
   int64_t count = zp_claim(layer, "count"), saved = zp_claim(program, "saved_bytes");
+  int64_t page = v->choice.home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME ? 4096 : 256;
+  int64_t gone_of_unit = away(v, ZP_STATE_ACTIVATIONS, saved, page), there = zp_up(gone_of_unit, page);
   if (zp_claim(layer, "saved") != *slot)
     zp_find(v, "stage %d: slot areas of `%s` start at %lld", s, segment->name, LL(zp_claim(layer, "saved")));
   if (zp_claim(layer, "pending") != *pending)
     zp_find(v, "stage %d: what waits of `%s` starts at %lld", s, segment->name, LL(zp_claim(layer, "pending")));
-  *slot += zp_times(count, saved);
+  if (zp_claim(layer, "saved_away") != *gone)
+    zp_find(v, "stage %d: off the device slot areas of `%s` start at %lld", s, segment->name,
+            LL(zp_claim(layer, "saved_away")));
+  *slot += zp_times(count, saved - gone_of_unit);
+  *gone += zp_times(count, there);
   *pending += zp_times(count, zp_claim(program, "pending_bytes"));
   n->unit_saved = max64(n->unit_saved, saved);
+  n->unit_away = max64(n->unit_away, there);
   n->transient = max64(n->transient, zp_claim(zp_json_get(program, "forward"), "transient_bytes"));
   n->transient = max64(n->transient, zp_claim(zp_json_get(program, "backward"), "transient_bytes"));
   n->carry = max64(n->carry, carried(v, segment->graph, &segment->graph->carry_in));
@@ -65,7 +80,8 @@ static void add_needs(zp_verifier *v, int s, const zp_json *layer, needs *n, int
 }
 
 /* A chunk's slots hold what the order tables have in flight; more would only cost memory, which the budget bounds. */
-static void check_chunk(zp_verifier *v, int s, int k, const zp_json *chunk, int64_t slot, int64_t pending) {
+static void check_chunk(zp_verifier *v, int s, int k, const zp_json *chunk, int64_t slot, int64_t gone,
+                        int64_t pending) {
   const struct {
     const char *count, *stride, *what;
     int64_t most, bytes;
@@ -79,6 +95,9 @@ static void check_chunk(zp_verifier *v, int s, int k, const zp_json *chunk, int6
       zp_find(v, "stage %d, chunk %d: a slot needs %lld bytes, the file says %lld", s, k, LL(kind[i].bytes),
               LL(zp_claim(chunk, kind[i].stride)));
   }
+  if (zp_claim(chunk, "away_stride") != gone)
+    zp_find(v, "stage %d, chunk %d: a slot has %lld bytes off the device, the file says %lld", s, k, LL(gone),
+            LL(zp_claim(chunk, "away_stride")));
 }
 
 static needs find_needs(zp_verifier *v, int s, const zp_json *stage) {
@@ -86,40 +105,41 @@ static needs find_needs(zp_verifier *v, int s, const zp_json *stage) {
   needs n = {0};
   for (int k = 0; k < v->chunks; k++) {
     const zp_json *chunk = zp_json_at(chunks, k);
-    int64_t slot = 0, pending = 0, calls = 0;
+    int64_t slot = 0, gone = 0, pending = 0, calls = 0;
     for (int r = 0; r < zp_json_count(layers); r++) {
       const zp_json *layer = zp_json_at(layers, r);
       if (zp_claim(layer, "chunk") != k) continue;
-      add_needs(v, s, layer, &n, &slot, &pending);
+      add_needs(v, s, layer, &n, &slot, &gone, &pending);
       calls += zp_claim(layer, "count");
     }
-    check_chunk(v, s, k, chunk, slot, pending);
+    check_chunk(v, s, k, chunk, slot, gone, pending);
     n.slots += zp_times(zp_claim(chunk, "slots"), slot);
     n.largest_slot = max64(n.largest_slot, slot);
+    n.away += zp_times(zp_claim(chunk, "slots"), gone);
+    n.largest_away = max64(n.largest_away, gone);
     n.pending += zp_times(zp_claim(chunk, "pending"), zp_up(pending, 256));
     n.most_calls = max64(n.most_calls, calls);
   }
   return n;
 }
 
-/* Bytes of all slots: own ones of every chunk, or one pool. */
-static int64_t slot_bytes(zp_verifier *v, int s, const zp_json *arena, const needs *n) {
+/* Bytes of all slots on the device, own ones of every chunk, or one pool; *gone: elsewhere. */
+static int64_t slot_bytes(zp_verifier *v, int s, const zp_json *arena, const needs *n, int64_t *gone) {
   int64_t slots = zp_claim(arena, "slots");
   if (slots < v->pool[s])
     zp_find(v, "stage %d has %lld slots, %lld micro-batches are in flight", s, LL(slots), LL(v->pool[s]));
   if (zp_claim(arena, "slot_stride") != n->largest_slot)
     zp_find(v, "stage %d: a slot needs %lld bytes, the file says %lld", s, LL(n->largest_slot),
             LL(zp_claim(arena, "slot_stride")));
-  return zp_json_get_bool(arena, "pooled", false) ? zp_times(slots, n->largest_slot) : n->slots;
+  if (zp_claim(arena, "away_stride") != n->largest_away)
+    zp_find(v, "stage %d: a slot has %lld bytes off the device, the file says %lld", s, LL(n->largest_away),
+            LL(zp_claim(arena, "away_stride")));
+  bool pooled = zp_json_get_bool(arena, "pooled", false);
+  *gone = pooled ? zp_times(slots, n->largest_away) : n->away;
+  return pooled ? zp_times(slots, n->largest_slot) : n->slots;
 }
 
 /* ---- homes ---- */
-
-/* Of `total`, what is not on the device, in pieces of `unit`. */
-static int64_t away(const zp_verifier *v, zp_state state, int64_t total, int64_t unit) {
-  int eighths = v->choice.home[state].eighths;
-  return eighths == 8 ? total : total / 8 * eighths / unit * unit;
-}
 
 static void add_away(zp_verifier *v, int s, zp_state state, int64_t bytes, int64_t staged) {
   bool disk = v->choice.home[state].tier == ZP_TIER_NVME;
@@ -128,12 +148,56 @@ static void add_away(zp_verifier *v, int s, zp_state state, int64_t bytes, int64
   v->host[s] += disk ? 4 * staged : bytes;
 }
 
-typedef struct classes { /* elements on the device; bytes of saved values elsewhere */
-  int64_t params, grads, state, saved_away;
-  int param_ring, grad_ring; /* buffers */
+/* Optimizer state off the device, and what its update goes through. */
+typedef struct state_home {
+  int64_t state, grads, params, window;                        /* elements */
+  int64_t landing, leaving, place, file, gradients, params_at; /* bytes; -1: absent */
+} state_home;
+
+static int64_t on_host(zp_verifier *v, int s, int64_t bytes) {
+  int64_t at = v->host[s];
+  v->host[s] += bytes;
+  return bytes > 0 ? at : -1;
+}
+
+static state_home add_state_away(zp_verifier *v, int s, int64_t state, int64_t grads, int64_t bucket,
+                                 int64_t state_bytes) {
+  const int64_t page = 2048; /* elements: 4096 bytes of the shortest format */
+  bool disk = v->choice.home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME, any = state > 0 || grads > 0;
+  int64_t cb = v->compute_bytes, window = disk ? zp_up(bucket, page) : bucket, there = zp_up(state, page);
+  state_home h = {.state = state, .grads = grads, .window = any ? window : 0, .file = -1};
+  h.landing = on_host(v, s, 2 * h.window * cb);
+  h.leaving = on_host(v, s, state > 0 && cb == 2 ? 2 * window * cb : 0);
+  int64_t piece = window < there ? window : there, turns = state > 0 ? (state - 1) / window + 1 : 0;
+  if (disk && state > 0) h.file = v->nvme[s];
+  if (disk) v->nvme[s] += there * state_bytes;
+  h.place = on_host(v, s, (!disk ? state : turns < 4 ? turns * piece : 4 * piece) * state_bytes);
+  h.gradients = grads > 0 ? v->host[s] : -1;
+  return h;
+}
+
+static void check_state_home(zp_verifier *v, int s, const zp_json *a, const state_home *h) {
+  const struct {
+    const char *key;
+    int64_t want;
+  } claims[] = {{"state_gone", h->state},     {"grads_gone", h->grads},     {"window_elements", h->window},
+                {"host_landing", h->landing}, {"host_leaving", h->leaving}, {"host_state", h->place},
+                {"file_state", h->file},      {"host_grads", h->gradients}, {"params_gone", h->params},
+                {"host_params", h->params_at}};
+  for (size_t i = 0; i < sizeof claims / sizeof *claims; i++)
+    if (zp_claim(a, claims[i].key) != claims[i].want)
+      zp_find(v, "stage %d: %s is %lld, the file says %lld", s, claims[i].key, LL(claims[i].want),
+              LL(zp_claim(a, claims[i].key)));
+}
+
+typedef struct classes { /* elements on the device */
+  int64_t params, grads, state;
+  int64_t away_slots, away_staging; /* where the slots' part off the device stands, and its buffers for disks */
+  int param_ring, grad_ring;        /* buffers */
+  state_home home;
 } classes;
 
-static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, const needs *n, int64_t slots) {
+static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, const needs *n, int64_t saved_away) {
   const zp_choice *c = &v->choice;
   int64_t cb = v->compute_bytes, params = c->zero >= 3 ? sizes->shard : sizes->flat,
           grads = c->zero >= 2 ? sizes->shard : sizes->flat, bucket = sizes->bucket_shard;
@@ -143,15 +207,22 @@ static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, c
   int moments = !sgd ? 2 : v->spec->train.momentum != 0;
   int64_t state_bytes = moments * v->stat_bytes + (cb == 2 ? 4 : cb);
   classes held = {.params = params - params_away, .grads = grads - grads_away, .state = sizes->shard - state_away};
-  held.saved_away = away(v, ZP_STATE_ACTIVATIONS, slots, 256);
   int ahead = v->spec->cluster.node.device.is_cpu ? 0 : 1; /* CPU ranks gather and scatter when they need it */
   held.param_ring = params_away > 0 ? 2 : c->zero == 3 ? 1 + ahead : 0;
   held.grad_ring = grads_away > 0 ? 2 : c->zero >= 2 ? 1 + ahead : 0;
-  add_away(v, s, ZP_STATE_OPTIMIZER, state_away * state_bytes, bucket * state_bytes);
-  if (state_away > 0) v->host[s] += 4 * bucket * cb;
+  held.home = add_state_away(v, s, state_away, grads_away, bucket, state_bytes);
   add_away(v, s, ZP_STATE_GRADIENTS, grads_away * cb, bucket * cb);
+  held.home.params = params_away;
+  held.home.params_at = params_away > 0 && c->home[ZP_STATE_PARAMS].tier == ZP_TIER_HOST ? v->host[s] : -1;
   add_away(v, s, ZP_STATE_PARAMS, params_away * cb, bucket * cb);
-  add_away(v, s, ZP_STATE_ACTIVATIONS, held.saved_away, n->unit_saved);
+  bool disk = v->choice.home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME;
+  if (saved_away > 0 && disk) {
+    v->nvme[s] = zp_up(v->nvme[s], 4096);
+    v->host[s] = zp_up(v->host[s], 4096);
+  }
+  held.away_slots = saved_away == 0 ? -1 : disk ? v->nvme[s] : v->host[s];
+  held.away_staging = saved_away > 0 && disk ? v->host[s] : -1;
+  add_away(v, s, ZP_STATE_ACTIVATIONS, saved_away, n->unit_away);
   return held;
 }
 
@@ -189,6 +260,14 @@ static int64_t message_bytes(int64_t n, int64_t carry) {
   return n > 0 ? zp_times(n - 1, zp_up(carry, 256)) + carry : 0;
 }
 
+/* Classes stand one after the other on the host and in the file. */
+static void check_away(zp_verifier *v, int s, const zp_json *a, const classes *held) {
+  if (zp_claim(a, "away_slots") != held->away_slots || zp_claim(a, "away_staging") != held->away_staging)
+    zp_find(v, "stage %d: off the device slots stand at %lld and their buffers at %lld, the file says %lld and %lld", s,
+            LL(held->away_slots), LL(held->away_staging), LL(zp_claim(a, "away_slots")),
+            LL(zp_claim(a, "away_staging")));
+}
+
 void zp_verify_stage(zp_verifier *v, int s) {
   const zp_json *stage = zp_json_at(v->stages, s), *a = zp_json_get(stage, "arena"),
                 *memory = zp_json_get(stage, "memory");
@@ -198,11 +277,11 @@ void zp_verify_stage(zp_verifier *v, int s) {
   bool sgd = train->optimizer == ZP_OPT_SGD;
   int last = zp_chunk_stage(&v->choice, (int64_t)v->choice.pipeline * v->chunks - 1, NULL);
   int64_t cb = v->compute_bytes, carry = n.carry * cb, up = v->chunks - (s == last), down = v->chunks - (s == 0);
-  int64_t messages = zp_message_buffers(&v->choice, v->microbatches), slots = slot_bytes(v, s, a, &n);
-  classes held = find_classes(v, s, &sizes, &n, slots);
+  int64_t messages = zp_message_buffers(&v->choice, v->microbatches), gone, slots = slot_bytes(v, s, a, &n, &gone);
+  classes held = find_classes(v, s, &sizes, &n, gone);
   int64_t master = cb == 2 ? held.state * 4 : 0, moment1 = sgd && train->momentum == 0 ? 0 : held.state * v->stat_bytes;
   int64_t moment2 = sgd ? 0 : held.state * v->stat_bytes, error = v->choice.compress ? sizes.flat * 4 : 0;
-  int64_t ring = held.saved_away > 0 ? 4 * n.unit_saved : 0, bucket = sizes.bucket * cb;
+  int64_t ring = gone > 0 ? 3 * n.unit_saved : 0, bucket = sizes.bucket * cb;
   const region regions[] = {
       {"params", zp_claim(a, "at_params"), held.params * cb},
       {"gradients", zp_claim(a, "at_grads"), held.grads * cb},
@@ -213,7 +292,7 @@ void zp_verify_stage(zp_verifier *v, int s) {
       {"server error", zp_claim(a, "at_server_error"), error / v->choice.data},
       {"inputs", zp_claim(a, "at_inputs"),
        v->spec->model->inputs.len * v->microbatches * v->choice.microbatch * v->spec->model->sequence * 4},
-      {"slots", zp_claim(a, "at_slots"), slots - held.saved_away},
+      {"slots", zp_claim(a, "at_slots"), slots},
       {"saved ring", zp_claim(a, "at_saved_ring"), ring},
       {"pending", zp_claim(a, "at_pending"), n.pending},
       {"parameter ring", zp_claim(a, "at_param_ring"), held.param_ring * bucket},
@@ -230,7 +309,9 @@ void zp_verify_stage(zp_verifier *v, int s) {
   check_class(v, s, memory, "weights", held.params * cb, 1);
   check_class(v, s, memory, "gradients", held.grads * cb, 1);
   check_class(v, s, memory, "optimizer", master + moment1 + moment2 + error + error / v->choice.data, 5);
-  check_class(v, s, memory, "saved", slots - held.saved_away + ring + n.pending, 3);
+  check_class(v, s, memory, "saved", slots + ring + n.pending, 3);
+  check_away(v, s, a, &held);
+  check_state_home(v, s, a, &held.home);
   check_class(v, s, memory, "host", v->host[s], 1);
   check_class(v, s, memory, "nvme", v->nvme[s], 1);
   check_budget(v, s, memory, zp_claim(a, "bytes"));

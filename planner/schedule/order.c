@@ -79,15 +79,37 @@ int64_t zp_order(const zp_choice *choice, int stage, int64_t microbatches, zp_ac
   return n;
 }
 
+static const char *refuse_params_away(const zp_choice *c, const char *otherwise) {
+  zp_home home = c->home[ZP_STATE_PARAMS];
+  if (home.eighths == 0) return otherwise;
+  if (home.tier == ZP_TIER_NVME) return "parameters on disks are planned, not generated yet";
+  if (c->zero == 1 || c->zero == 2) return "parameters off the device with ZeRO 1 or 2 are planned, not generated yet";
+  if (c->tensor > 1 && c->sequence)
+    return "parameters off the device with sequence-sharded norms are planned, not generated yet";
+  if (zp_schedule_splits(c->schedule))
+    return "parameters off the device with backward in two parts are planned, not generated yet";
+  return otherwise;
+}
+
 bool zp_choice_is_generated(const zp_choice *choice, const char **why_not) {
-  static const char *const offload[ZP_STATE_COUNT] = {
-      "optimizer state off the device is planned, not generated yet",
-      "gradients off the device are planned, not generated yet",
-      "parameters off the device are planned, not generated yet",
-      "saved activations off the device are planned, not generated yet"};
   const char *why = NULL;
-  for (int i = 0; i < ZP_STATE_COUNT; i++)
-    if (choice->home[i].eighths > 0) why = offload[i];
+  const zp_home *home = choice->home, *gradients = &home[ZP_STATE_GRADIENTS];
+  bool leaves = false;
+  for (int i = 0; i < ZP_STATE_COUNT; i++) leaves |= home[i].eighths > 0;
+  if (gradients->eighths > 0 && choice->zero < 2 && choice->data > 1)
+    why = "gradients off the device with data ranks and without ZeRO 2 or 3 are planned, not generated yet";
+  if (gradients->eighths > home[ZP_STATE_OPTIMIZER].eighths)
+    why = "gradients off the device whose optimizer state is on it are planned, not generated yet";
+  if (gradients->eighths > 0 && gradients->tier == ZP_TIER_NVME)
+    why = "gradients on disks are planned, not generated yet";
+  why = refuse_params_away(choice, why);
+  if (leaves && choice->compress) why = "1-bit Adam with state off the device is planned, not generated yet";
+  if (home[ZP_STATE_ACTIVATIONS].eighths > 0 && zp_schedule_splits(choice->schedule))
+    why = "saved activations off the device with backward in two parts are planned, not generated yet";
+  if (gradients->eighths > 0 && zp_schedule_splits(choice->schedule))
+    why = "gradients off the device with backward in two parts are planned, not generated yet";
+  if (gradients->eighths > 0 && choice->sequence)
+    why = "gradients off the device with sequence-sharded norms are planned, not generated yet";
   if (why_not) *why_not = why;
   return why == NULL;
 }

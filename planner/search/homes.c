@@ -15,7 +15,11 @@
  * times as many degrees would have to be opened. */
 static bool may_leave(const zp_searcher *s, zp_state state) {
   bool asked = s->constraints->idle.set || s->machine.devices == s->devices;
-  return asked && zp_limit_leaves_device(&s->constraints->offload[state]) && !s->generated_only;
+  zp_choice leaves = {0};
+  leaves.home[state] = (zp_home){ZP_TIER_HOST, ZP_EIGHTHS};
+  if (state == ZP_STATE_GRADIENTS) leaves.home[ZP_STATE_OPTIMIZER] = leaves.home[state]; /* which is there before */
+  if (s->generated_only && !zp_choice_is_generated(&leaves, NULL)) return false;
+  return asked && zp_limit_leaves_device(&s->constraints->offload[state]);
 }
 
 /* Nothing is faster on disks than on the host. */
@@ -51,6 +55,10 @@ static zp_rejection refuse(zp_searcher *s, zp_point *point) {
 }
 
 static void add_point(zp_searcher *s, const zp_point *point) {
+  if (s->generated_only && !zp_choice_is_generated(&point->choice, NULL)) {
+    zp_search_reject(s, ZP_REJECT_GENERATED);
+    return;
+  }
   zp_point fresh = *point;
   fresh.every_cut = zp_every_chunk_cut(s, point);
   zp_rejection why = refuse(s, &fresh);

@@ -98,7 +98,7 @@ static double fixed_bytes(const zp_searcher *s, const zp_choice *c, const zp_low
   int64_t bytes = transient + zp_choice_communicator_bytes(s, c, l->ties);
   if (c->home[ZP_STATE_PARAMS].eighths == 8) bytes += 2 * elements * l->param_bytes;
   if (c->home[ZP_STATE_GRADIENTS].eighths == 8) bytes += 2 * elements * l->grad_bytes;
-  if (c->home[ZP_STATE_ACTIVATIONS].eighths == 8) bytes += 4 * unit->saved_bytes;
+  if (c->home[ZP_STATE_ACTIVATIONS].eighths == 8) bytes += ZP_SAVED_BUFFERS * unit->saved_bytes;
   return (double)bytes;
 }
 

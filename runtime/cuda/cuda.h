@@ -75,6 +75,7 @@ struct zpr_device {
   bool pinned_busy;   /* a copy from it may not have ended */
   gpu_pointer window; /* where the open window's bytes go; 0: it was opened to be read */
   int64_t window_bytes;
+  struct zpr_copies *copies;          /* copies.c; NULL: nothing was copied yet */
   zpr_message_buffer *sends, receive; /* sends: [zpr_message_buffers] */
   bool receive_busy;                  /* as pinned_busy */
   zpr_message_buffer exchange;        /* of slots and records (comm_slots.c) */
@@ -95,6 +96,9 @@ void zpr_launch(zpr *c, zpr_device_kernel *kernel, const void *args, size_t byte
                 int64_t grid_z, unsigned threads);
 /* Blocks for `work` pieces of a kernel that takes any grid. */
 int64_t zpr_grid(const zpr *c, int64_t work);
+
+/* Ends copies between tiers (copies.c). */
+void zpr_copies_close(zpr *c);
 
 /* Starts the kernel of that name. */
 void zpr_sum_parts(zpr *c, const zpd_rank_sum *a);

@@ -110,6 +110,7 @@ void zpr_device_open(zpr *c) {
 void zpr_device_close(zpr *c) {
   zpr_device *d = c->state->device;
   zpr_cuda_wait(c);
+  zpr_copies_close(c);
   zpr_cuda_beside_close(c);
   zpr_cuda_comm_close(c);
   d->api.release(d->scalars);

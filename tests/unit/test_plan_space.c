@@ -254,6 +254,25 @@ Test(plan_space, generated_choices) {
   cr_expect_not(zp_choice_is_generated(&c, NULL));
 }
 
+/* Gradients leave after the state that is updated with them. */
+Test(plan_space, generated_offload) {
+  const char *why;
+  zp_choice c = {.tensor = 1, .pipeline = 2, .data = 2, .zero = 2, .microbatch = 1};
+  c.home[ZP_STATE_GRADIENTS] = (zp_home){ZP_TIER_HOST, 3};
+  cr_expect_not(zp_choice_is_generated(&c, &why));
+  cr_expect_str_eq(why, "gradients off the device whose optimizer state is on it are planned, not generated yet");
+  c.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_NVME, 3};
+  cr_expect(zp_choice_is_generated(&c, &why), "%s", why);
+  c.zero = 1;
+  cr_expect_not(zp_choice_is_generated(&c, &why));
+  cr_expect(strstr(why, "without ZeRO 2 or 3"), "%s", why);
+  c.data = 1, c.zero = 0;
+  cr_expect(zp_choice_is_generated(&c, &why), "%s", why);
+  c.home[ZP_STATE_GRADIENTS].tier = ZP_TIER_NVME;
+  cr_expect_not(zp_choice_is_generated(&c, &why));
+  cr_expect_str_eq(why, "gradients on disks are planned, not generated yet");
+}
+
 /* ---- files that lie ---- */
 
 static int findings_of(const zp_spec *spec, const zp_json *json) {

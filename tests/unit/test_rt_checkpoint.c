@@ -308,6 +308,7 @@ Test(rt_checkpoint, sgd_has_one_moment) {
   int64_t step = 3;
   size_t bytes;
   l->program.optimizer = 2;
+  l->program.momentum = 0.9; /* without it there is none */
   make_stage(l, 0, 0, LAYERS);
   save_all(l, step);
   char *text = file_bytes("step_000003/optimizer.safetensors", &bytes);

@@ -50,6 +50,17 @@ static inline bool zp_schedule_splits(zp_schedule schedule) {
 static inline int zp_choice_ranks(const zp_choice *choice) { return choice->tensor * choice->pipeline * choice->data; }
 /* Ranks of an expert group: neighbours among the data ranks of a stage and tensor rank. Rank d has place d % expert. */
 static inline int zp_expert_ranks(const zp_choice *choice) { return choice->expert > 1 ? choice->expert : 1; }
+/* Do parameters, gradients pass through a ring of buffers, bucket by bucket: because a rank has shards of them, or because
+ * some of them live off the device? */
+static inline bool zp_moves_params(const zp_choice *choice) {
+  return choice->zero >= 3 || choice->home[ZP_STATE_PARAMS].eighths > 0;
+}
+static inline bool zp_moves_gradients(const zp_choice *choice) {
+  return choice->zero >= 2 || choice->home[ZP_STATE_GRADIENTS].eighths > 0;
+}
+static inline bool zp_moves_buckets(const zp_choice *choice) {
+  return zp_moves_params(choice) || zp_moves_gradients(choice);
+}
 static inline zp_stage_mode zp_choice_mode(const zp_choice *choice, int stage) {
   return choice->stage_recompute ? choice->stage_recompute[stage]
                                  : zp_stage_mode_of(choice->recompute, choice->recompute_shard);
@@ -162,7 +173,9 @@ typedef struct zp_run { /* consecutive iterations of one segment, or one of a pi
   int64_t base;            /* element offset of the first instance in the flat buffers */
   int64_t stride;          /* elements from instance to instance: the segment's, with ZeRO 2 and 3 padded to whole shards */
   int64_t spread_base, spread_stride; /* the same of spread parameters */
-  int64_t saved;           /* byte offset of the first instance's area inside a slot; stride: saved_bytes of the segment */
+  int64_t saved;           /* byte offset of the first instance's area inside a slot; stride: saved_bytes of the segment, less
+                            * zp_saved_away */
+  int64_t saved_away;      /* the same inside what the slot has off the device; stride: zp_saved_away_stride */
   int64_t pending;         /* the same inside what waits; stride: zp_unit_pending_bytes of the segment */
 } zp_run;
 
@@ -190,7 +203,8 @@ typedef struct zp_units { int64_t first, count; } zp_units;
 /* A stage's share of one model chunk. */
 typedef struct zp_chunk {
   zp_units units;
-  int64_t slots, slot_stride;      /* most in flight of this chunk; bytes of one slot */
+  int64_t slots, slot_stride;      /* most in flight of this chunk; bytes of one slot on the device */
+  int64_t away_stride;             /* bytes of one slot off the device */
   int64_t pending, pending_stride; /* the same for weight gradients that wait (schedules that split backward) */
 } zp_chunk;
 
@@ -211,6 +225,9 @@ typedef struct zp_stage {
   int64_t spread_elements, spread_shard_elements;      /* of the second */
   int64_t bucket_elements; /* largest unit's parameters, shared ones included: a buffer of a ring */
   int64_t slots, slot_stride; /* slot count = micro-batches in flight. Several chunks: of the pool, when `pooled` */
+  int64_t away_stride;     /* of what a slot has off the device, likewise */
+  int64_t away_slots;      /* byte offset of all that: in the rank's memory on the host, or in its file; -1: nothing */
+  int64_t away_staging;    /* disks: byte offset of the host buffers that it passes through; -1: none */
   bool pooled;             /* the chunks take their slots from one pool; otherwise each has its own (zp_chunk.slots) */
   /* byte offsets in the arena; -1 when absent */
   int64_t at_params, at_grads, at_master, at_moment1, at_moment2, at_inputs, at_slots;
@@ -223,10 +240,17 @@ typedef struct zp_stage {
   int64_t at_transient;
   int64_t at_param_ring, at_grad_ring; /* two buffers of bucket_elements, on CPU ranks without offloading one: parameters gathered or copied in, gradients on
                             * their way out */
-  int64_t at_saved_ring;   /* two units' saved values each way between slots here and on another tier */
+  int64_t saved_ring_stride; /* bytes of one of the buffers of at_saved_ring */
+  int64_t at_saved_ring;   /* ZP_SAVED_BUFFERS units' saved values: where units work when a part of their slots is off the device */
   int64_t at_pending;      /* waiting weight gradients */
   int64_t at_error, at_server_error; /* 1-bit compression: what the worker and the server side still owe, f32 */
   int64_t arena_bytes;
+  /* Optimizer state and gradients off the device: elements, and byte places in the host arena and in the file; -1 when absent.
+   * The update on the host takes pieces of window_elements: gradients land and (mixed precision) weights leave in two windows
+   * each; state on disks comes and goes through state_windows. On host and disk a piece has its weights, then moments. */
+  int64_t state_gone, grads_gone, window_elements, state_windows;
+  int64_t host_landing, host_leaving, host_state, file_state, host_grads;
+  int64_t params_gone, host_params; /* the same of parameters: elements, byte place in the host arena */
   zp_memory memory;        /* sums to arena_bytes, and what is outside */
 } zp_stage;
 
@@ -241,7 +265,7 @@ typedef struct zp_tied {
   zp_ints stages;
   ZP_VEC(int64_t) offset;
   int64_t elements;
-  int64_t summed; /* of them, by one rank: all, or with ZeRO 2 and 3 its shard, padded */
+  int64_t summed; /* of them, by one rank: all, or where gradients move in buckets its shard, padded */
 } zp_tied;
 
 typedef struct zp_program {
@@ -365,6 +389,9 @@ typedef struct zp_traffic {
 /* 1-bit Adam sends a sign an element and an f32 scale for every block of neighbours; a parameter begins at a whole block. */
 enum { ZP_SIGNS_BLOCK = 64, ZP_SIGNS_BLOCK_BYTES = ZP_SIGNS_BLOCK / 8 + 4 };
 zp_traffic zp_program_traffic(const zp_program *program);
+/* Bytes that all ranks together move in one step between device and host, and between host and disks. */
+typedef struct zp_moves { int64_t down, up, read, written; } zp_moves;
+zp_moves zp_program_moves(const zp_program *program);
 /* Gradients of a stage that are partial over its tensor ranks (sequence sharding), summed over them once a step: elements of all
  * data ranks together, and of the data rank that has most. */
 typedef struct zp_partial {
@@ -372,6 +399,14 @@ typedef struct zp_partial {
 } zp_partial;
 zp_partial zp_partial_elements(const zp_program *program, const zp_stage *stage);
 
+/* Units whose saved values leave the device work in a ring of so many buffers: one at work; the next, whose input the
+ * first one writes; and one on its way. */
+enum { ZP_SAVED_BUFFERS = 3 };
+/* Of a unit's saved bytes, those at the end that live off the device; the room that they take there, whole pages on disks. */
+int64_t zp_saved_away(const zp_choice *choice, int64_t saved_bytes);
+int64_t zp_saved_away_stride(const zp_choice *choice, int64_t saved_bytes);
+/* Offset of what a chunk's slots have off the device (all of the pool, when pooled); -1 when absent. */
+int64_t zp_stage_away_at(const zp_stage *stage, int chunk);
 /* Where the stage holds a shared parameter, in elements; -1 when it does not. */
 int64_t zp_stage_shared(const zp_stage *stage, int param);
 /* The buffer that owns the storage of buffer `b` (itself, unless a view or alias), and the element offset inside it. */

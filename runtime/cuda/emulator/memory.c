@@ -93,7 +93,9 @@ EMU_EXPORT(cuMemAllocHost_v2, (void **memory, size_t bytes));
 int cuMemAllocHost_v2(void **memory, size_t bytes) {
   for (int i = 0; i < MOST; i++) {
     if (pinned[i].memory) continue;
-    pinned[i] = (pinned_block){malloc(bytes ? bytes : 1), bytes};
+    void *block = NULL; /* a real one begins at a page, too */
+    if (posix_memalign(&block, (size_t)sysconf(_SC_PAGESIZE), bytes ? bytes : 1) != 0) return EMU_OUT_OF_MEMORY;
+    pinned[i] = (pinned_block){block, bytes};
     *memory = pinned[i].memory;
     return *memory ? EMU_SUCCESS : EMU_OUT_OF_MEMORY;
   }

@@ -13,6 +13,9 @@
 
 typedef enum zpr_axis { ZPR_TENSOR, ZPR_DATA, ZPR_PIPELINE, ZPR_TIE, ZPR_EXPERT, ZPR_CONTROL, ZPR_AXIS_COUNT } zpr_axis;
 
+/* What offloading moves: between device and host, between host and disk. */
+typedef enum zpr_move { ZPR_DOWN, ZPR_UP, ZPR_READ, ZPR_WRITTEN, ZPR_MOVE_COUNT } zpr_move;
+
 /* ---- tables that the generator prints ---- */
 
 /* A parameter as one segment uses it. Local elements are row-major in the local (padded) shape. */
@@ -52,9 +55,18 @@ typedef struct zpr_tie {
   int64_t elements;
 } zpr_tie;
 
+/* Of a class of state, what does not live on the device: the last `elements` of those that the rank has. */
+typedef struct zpr_away {
+  int64_t elements;      /* 0: all of it is on the device */
+  bool on_disk;
+  int64_t host;          /* byte of the host arena where it stands; of state on disks, where the windows stand */
+  int64_t file;          /* byte of the file */
+} zpr_away;
+
 /* Byte offsets in the arena of every rank of a stage. */
 typedef struct zpr_stage {
   int64_t arena_bytes;   /* the arena is exactly this large */
+  int64_t host_bytes, file_bytes; /* and so are the host arena and the file on disk of what lives off the device; 0: none */
   /* Flat buffers of flat_elements, of the program's dtype; with zero >= 2 gradients, with 3 parameters of shard_elements. */
   int64_t params, grads;
   int64_t moment1, moment2; /* of shard_elements, f32 with 16-bit dtypes; -1 when the optimizer has none */
@@ -66,6 +78,15 @@ typedef struct zpr_stage {
   int64_t products;      /* 16-bit dtypes on CPU ranks: ZPR_MAX_WORKERS tiles of ZPR_PRODUCT_BYTES; else -1 */
   int64_t error, server_error; /* 1-bit Adam: what worker and server side still owe, f32 [flat_elements], [flat_elements / data] */
   int64_t scratch, scratch_bytes; /* free between steps: where partial gradients travel together */
+  zpr_away params_away; /* of the elements of `params`, on the host alone */
+  int64_t param_ring;   /* then: byte of the arena with two buffers of bucket_elements */
+  zpr_away state_away, grads_away; /* of shard_elements of optimizer state, weights included; of the gradients */
+  /* The update on the host works on so many elements at once; gradients land and rounded weights leave in two windows each,
+   * bytes of the host arena; state on disks passes through state_windows, which state_away.host has. */
+  int64_t window_elements, state_windows, landing, leaving;
+  int64_t bucket_elements; /* of a buffer of the rings of gradients and parameters, where either leave the device */
+  bool saved_on_disk;    /* saved values that leave the device go to the file, through four buffers of the host: */
+  int64_t saved_staging, saved_staging_bytes; /* byte of the host arena where they stand, bytes of each */
   int64_t inputs;        /* int32 [inputs][micro-batches][microbatch][S]: tokens, then labels, of the whole step */
   int n_runs;
   const zpr_run *runs;
@@ -89,6 +110,7 @@ typedef struct zpr_program {
   const char *name, *plan_hash;
   zpk_dtype dtype;
   int tensor, pipeline, data, zero;
+  bool moves_gradients; /* in buckets to the host, also without ZeRO 2 and 3; data is 1 then */
   int expert; /* neighbouring data ranks that share the experts of a tensor rank; 0, 1: none do */
   bool pipeline_before_data; /* ranks are numbered tensor, pipeline, data, fastest first; otherwise tensor, data, pipeline */
   /* The pipeline runs `chunks` parts of the model on every stage (0: one), numbered along the stages, again and again from
@@ -125,6 +147,7 @@ typedef struct zpr_program {
   /* Predictions of the plan. */
   double predicted_step_s, model_flop_per_step, peak_flop_per_s; /* peak of all ranks together; 0 unknown */
   int64_t predicted_bytes[ZPR_AXIS_COUNT]; /* communicated by all ranks together in one step; CONTROL is not predicted */
+  int64_t predicted_moves[ZPR_MOVE_COUNT]; /* bytes that offloading moves, all ranks together in one step */
   int64_t predicted_warmup_data_bytes; /* 1-bit Adam: of ZPR_DATA in the steps of plain Adam */
   /* Trainers for GPUs only (linked with libzplanrt_cuda). The image is a cubin, or for `--arch host` the shared object with
    * the same kernels, byte for byte as the compiler wrote it: its ELF header says which of the two it is. */
@@ -162,7 +185,7 @@ enum {
 };
 
 /* Runs the trainer; the exit status of the process. Options: --steps N, --resume, --log F, --data PATH, --validate PATH,
- * --checkpoint DIR, --threads N, --check-memory, --no-progress, --help. */
+ * --checkpoint DIR, --offload DIR, --threads N, --check-memory, --no-progress, --help. */
 int zpr_main(int argc, char **argv, const zpr_program *program);
 
 /* ---- what the step functions of a generated trainer call ---- */
@@ -237,6 +260,20 @@ void zpr_dispatch(zpr *c, const zpk_routing *r, const void *x, const int32_t *sl
 void zpr_combine(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, void *out);
 void zpr_combine_grad(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, const void *d_out, void *dy,
                       void *d_weight);
+/* Saved values of a unit that leave the device: where the unit works, and its slot, whose first bytes are on the device. */
+typedef struct zpr_saved {
+  void *at, *here;
+  int64_t here_bytes;
+  int64_t away, away_bytes; /* byte of the host arena, or of the file */
+} zpr_saved;
+/* Start after the work that the device has been given. put: from where the unit worked to its slot; get: back. At most two
+ * are under way. */
+void zpr_saved_put(zpr *c, zpr_saved saved);
+void zpr_saved_get(zpr *c, zpr_saved saved);
+/* On disks only: starts to read what the next but one zpr_saved_get asks for (before the first one: the first two). */
+void zpr_saved_read(zpr *c, zpr_saved saved);
+/* Work that the device is given from now on finds all of them done but the last `under_way`. */
+void zpr_saved_wait(zpr *c, int under_way);
 void zpr_copy(zpr *c, void *dst, const void *src, int64_t bytes);
 void zpr_zero(zpr *c, void *dst, int64_t bytes);
 
@@ -260,9 +297,17 @@ void zpr_return_slots(zpr *c, const void *in, int64_t samples, int64_t experts, 
 /* Collective over the data ranks that hold the same. The bucket that begins at flat element `first` (zpr_run), from the
  * shards of these ranks to all of it at `to` (zero == 3). */
 void zpr_gather_params(zpr *c, int64_t first, void *to);
+/* Parameters that are off the device (params_away): starts to bring what this rank has of the bucket to its place at `to`,
+ * for which zpr_gather_params then does the rest, also with zero == 0. Not collective. */
+void zpr_fetch_params(zpr *c, int64_t first, void *to);
+/* Work that the device is given from now on finds all that was fetched. */
+void zpr_await_params(zpr *c);
 /* Sums the bucket's gradients `from` over these ranks; this rank's shard of the sum replaces the one that it has, or is
- * added to it (zero >= 2). Overwrites `from`. Padding counts as zero. */
+ * added to it (zero >= 2, or moves_gradients). Overwrites `from`. Padding counts as zero. */
 void zpr_scatter_grads(zpr *c, int64_t first, void *from, bool add);
+/* Where gradients leave the device: the buffer of the ring for the next unit's, of stage->bucket_elements each. What is
+ * computed from now on waits until it is free. */
+void *zpr_grad_buffer(zpr *c, void *ring);
 /* GPUs: with ZeRO 2 and 3 buckets move beside the units, in a stream of their own. A ring in the arena has two buffers, 0 and 1,
  * that neighbouring units use in turn. What is called between zpr_beside and zpr_beside_end (one or more of the two above) runs
  * when the units have left the buffer; a unit that uses it comes after zpr_ring_wait and before zpr_ring_done. */

@@ -1,0 +1,174 @@
+/* Gradients on the host (ZeRO-Offload, arXiv 2101.06840): a unit's go down beside the next unit's work, to one of two
+ * windows, and are added to the sum by the host when the ones after them are on their way. Two buffers of the ring take
+ * turns on the device: what writes to one waits for what left it. */
+#include "host_grads.h"
+#include <stdlib.h>
+#include <string.h>
+#include "state.h"
+#include "tier.h"
+
+enum { AT_ONCE = 65536, BUFFERS = 2 };
+
+/* What lands and is not added yet. */
+struct zpr_landing {
+  bool used, waits, add;
+  int64_t first, count, ticket;
+  int window;            /* the one that it lands in */
+  int buffer;            /* of the ring, of the unit at work */
+  int64_t left[BUFFERS]; /* the last copy out of each */
+  zpr_block *blocks;     /* of the norm: their parts on the device, */
+  double *squares;       /* and sums of the others */
+};
+
+static struct zpr_landing *landing_of(zpr *c) {
+  if (!c->state->landing) c->state->landing = zpr_alloc(c, 1, sizeof *c->state->landing);
+  return c->state->landing;
+}
+
+void zpr_landing_close(zpr *c) {
+  struct zpr_landing *l = c->state->landing;
+  if (!l) return;
+  free(l->blocks);
+  free(l->squares);
+  free(l);
+  c->state->landing = NULL;
+}
+
+int64_t zpr_gradients_here(const zpr *c) {
+  int64_t all = c->program->zero >= 2 ? c->stage->shard_elements : c->stage->flat_elements;
+  return all - c->stage->grads_away.elements;
+}
+
+static char *on_device(zpr *c, int64_t i) {
+  return (char *)zpr_at(c, c->stage->grads) + i * zpk_bytes(c->program->dtype);
+}
+
+static char *on_host(zpr *c, int64_t i) {
+  return (char *)zpr_host_at(c, c->stage->grads_away.host) + (i - zpr_gradients_here(c)) * zpk_bytes(c->program->dtype);
+}
+
+static char *window_at(zpr *c, int window) {
+  return (char *)zpr_host_at(c, c->stage->landing) + window * c->stage->window_elements * zpk_bytes(c->program->dtype);
+}
+
+/* Of `count` gradients from `first` on, those on the device. */
+static int64_t count_here(const zpr *c, int64_t first, int64_t count) {
+  int64_t here = zpr_gradients_here(c) - first;
+  return here < 0 ? 0 : here < count ? here : count;
+}
+
+/* ---- sums ---- */
+
+typedef struct add_task {
+  zpk_dtype dtype;
+  char *sum;
+  const char *landed;
+  bool add;
+} add_task;
+
+static void add_range(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const add_task *a = arg;
+  const void *parts[] = {a->sum, a->landed};
+  int64_t size = zpk_bytes(a->dtype);
+  if (a->add)
+    zpk_sum_parts(a->dtype, a->sum, parts, 2, begin, end);
+  else
+    memcpy(a->sum + begin * size, a->landed + begin * size, (size_t)((end - begin) * size));
+}
+
+void zpr_land_gradients(zpr *c) {
+  struct zpr_landing *l = landing_of(c);
+  if (!l->waits) return;
+  zpr_copy_wait(c, l->ticket);
+  add_task a = {c->program->dtype, on_host(c, l->first), window_at(c, l->window), l->add};
+  zpr_parallel(c, l->count, AT_ONCE, add_range, &a);
+  l->waits = false;
+}
+
+void zpr_keep_gradients(zpr *c, int64_t first, const void *from, int64_t count, bool add) {
+  int64_t here = count_here(c, first, count), size = zpk_bytes(c->program->dtype);
+  if (here > 0 && add) zpr_add(c, on_device(c, first), from, here);
+  if (here > 0 && !add) zpr_copy(c, on_device(c, first), from, here * size);
+  if (here == count) return;
+  struct zpr_landing *l = landing_of(c);
+  int window = (l->window + 1) % 2; /* whatever landed there was added when the other one was taken */
+  int64_t ticket = zpr_copy_down(c, window_at(c, window), (const char *)from + here * size, (count - here) * size);
+  zpr_land_gradients(c);
+  l->window = window;
+  l->waits = true;
+  l->add = add;
+  l->first = first + here;
+  l->count = count - here;
+  l->ticket = l->left[l->buffer] = ticket;
+}
+
+void *zpr_grad_buffer(zpr *c, void *ring) {
+  struct zpr_landing *l = landing_of(c);
+  int64_t size = zpk_bytes(c->program->dtype);
+  /* Gaps between parameters go down with them: they are numbers from the start. */
+  if (!l->used) zpr_zero(c, ring, BUFFERS * c->stage->bucket_elements * size);
+  l->used = true;
+  l->buffer = (l->buffer + 1) % BUFFERS;
+  zpr_copy_before(c, l->left[l->buffer]);
+  return (char *)ring + l->buffer * c->stage->bucket_elements * size;
+}
+
+void zpr_zero_gradients(zpr *c, int64_t first, int64_t count) {
+  int64_t here = count_here(c, first, count), size = zpk_bytes(c->program->dtype);
+  if (here > 0) zpr_zero(c, on_device(c, first), here * size);
+  if (here < count) memset(on_host(c, first + here), 0, (size_t)((count - here) * size));
+}
+
+/* Element by element in rank order on either side, so it does not matter where one lies. */
+void zpr_sum_gradients(zpr *c, const zpr_group *group, zpr_axis counted_as, int64_t first, int64_t count) {
+  int64_t here = count_here(c, first, count);
+  if (here > 0) zpr_group_all_reduce(c, group, counted_as, on_device(c, first), here);
+  if (here < count) zpr_host_all_reduce(c, group, counted_as, on_host(c, first + here), count - here);
+}
+
+/* ---- the norm ---- */
+
+typedef struct squares_task {
+  zpr *c;
+  const zpr_block *blocks;
+  double *squares;
+} squares_task;
+
+/* The part of each block that is on the host. Cut by element numbers, so threads do not matter. */
+static void square_away(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const squares_task *a = arg;
+  int64_t here = zpr_gradients_here(a->c);
+  const char *grads = on_host(a->c, here);
+  for (int64_t i = begin; i < end; i++) {
+    const zpr_block *b = &a->blocks[i];
+    int64_t first = b->begin > here ? b->begin : here;
+    a->squares[i] = 0;
+    if (b->counted && first < b->end)
+      a->squares[i] = zpk_sum_squares(a->c->program->dtype, grads, first - here, b->end - here);
+  }
+}
+
+/* Both sums of a block. */
+void zpr_square_gradients(zpr *c, const zpr_block *blocks, int64_t n, double *squares) {
+  int64_t here = zpr_gradients_here(c);
+  if (c->stage->grads_away.elements == 0) {
+    zpr_square_blocks(c, blocks, n, squares);
+    return;
+  }
+  struct zpr_landing *l = landing_of(c);
+  if (!l->blocks) {
+    l->blocks = zpr_alloc(c, (size_t)n + 1, sizeof *l->blocks);
+    l->squares = zpr_alloc(c, (size_t)n + 1, sizeof *l->squares);
+  }
+  for (int64_t i = 0; i < n; i++) {
+    l->blocks[i] = blocks[i];
+    if (l->blocks[i].end > here) l->blocks[i].end = here;
+    if (l->blocks[i].begin >= l->blocks[i].end) l->blocks[i].counted = false;
+  }
+  zpr_square_blocks(c, l->blocks, n, squares);
+  squares_task a = {c, blocks, l->squares};
+  zpr_parallel(c, n, 1, square_away, &a);
+  for (int64_t i = 0; i < n; i++) squares[i] += l->squares[i];
+}

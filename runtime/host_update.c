@@ -1,0 +1,267 @@
+/* The optimizer on the host, over state that lives off the device (ZeRO-Offload, arXiv 2101.06840; on disks
+ * ZeRO-Infinity, arXiv 2104.07857). Piece after piece: the next one's gradients come from the device, and its state
+ * from the disk, while this one is updated; the one before goes back. Gradients that are on the host are read there.
+ *
+ * A piece's elements stand together in the state; in gradients and parameters stretches of them do: all of a part of
+ * the flat buffers, with ZeRO 2 and 3 a rank's shard of a bucket. */
+#include <stdlib.h>
+#include <string.h>
+#include "device.h"
+#include "host_grads.h"
+#include "state.h"
+#include "param_home.h"
+#include "state_home.h"
+#include "tier.h"
+
+enum { AT_ONCE = 65536 }; /* elements that a thread takes */
+
+/* Elements [begin, end) of the state. */
+typedef struct stretch {
+  int64_t begin, end, to_grads, to_params;
+} stretch;
+
+typedef struct block {
+  int64_t begin, end;
+  bool decay;
+} block;
+
+struct zpr_host_update {
+  int64_t n_stretches, n_blocks;
+  stretch *stretches; /* one after the other: no element of the state is in none */
+  block *blocks;      /* in the order of the state; each in one piece */
+  int64_t *first;     /* [pieces + 1]: the first block of a piece */
+};
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* ---- what there is to do, once ---- */
+
+/* Gradients stand as the state does, or as the flat buffers do. */
+static void add_stretch(zpr *c, zpr_host_update *u, int64_t begin, int64_t flat, int64_t count) {
+  int zero = c->program->zero;
+  u->stretches[u->n_stretches++] = (stretch){.begin = begin,
+                                             .end = begin + count,
+                                             .to_grads = zero >= 2 ? 0 : flat - begin,
+                                             .to_params = zero >= 3 ? 0 : flat - begin};
+}
+
+static void find_stretches(zpr *c, zpr_host_update *u) {
+  int64_t n = ZPR_PARTS;
+  for (int r = 0; r < c->stage->n_runs; r++) n += c->stage->runs[r].count;
+  u->stretches = zpr_alloc(c, (size_t)n, sizeof *u->stretches);
+  for (int i = 0; i < ZPR_PARTS && c->program->zero < 2; i++) {
+    zpr_part part = zpr_part_of(c, i);
+    if (part.shard_elements > 0) add_stretch(c, u, part.state_begin, part.shard_begin, part.shard_elements);
+  }
+  for (int r = 0; r < c->stage->n_runs && c->program->zero >= 2; r++)
+    for (int64_t i = 0; i < c->stage->runs[r].count; i++) {
+      zpr_slice shard = zpr_slice_of(c, &c->stage->runs[r], i);
+      add_stretch(c, u, shard.stored, shard.begin, shard.end - shard.begin);
+    }
+}
+
+static void add_block(zpr_host_update *u, block b) {
+  if (u->blocks) u->blocks[u->n_blocks] = b;
+  u->n_blocks++;
+}
+
+/* Cut at pieces. Counts them as long as there is no room. */
+static void cut_blocks(zpr *c, zpr_host_update *u, const zpr_block *blocks, int64_t n) {
+  int64_t here = zpr_state_here(c), piece = c->stage->window_elements;
+  u->n_blocks = 0;
+  for (int64_t i = 0; i < n; i++) {
+    int64_t begin = most(blocks[i].begin + blocks[i].to_state, here), end = blocks[i].end + blocks[i].to_state;
+    while (begin < end) {
+      int64_t cut = least(end, here + ((begin - here) / piece + 1) * piece);
+      cut = least(cut, begin + AT_ONCE);
+      add_block(u, (block){begin, cut, blocks[i].decay});
+      begin = cut;
+    }
+  }
+}
+
+static int by_place(const void *a, const void *b) {
+  int64_t x = ((const block *)a)->begin, y = ((const block *)b)->begin;
+  return (x > y) - (x < y);
+}
+
+static int by_begin(const void *a, const void *b) {
+  int64_t x = ((const stretch *)a)->begin, y = ((const stretch *)b)->begin;
+  return (x > y) - (x < y);
+}
+
+zpr_host_update *zpr_host_update_open(zpr *c, const zpr_block *blocks, int64_t n) {
+  int64_t pieces = zpr_state_pieces(c);
+  if (pieces == 0) return NULL;
+  zpr_host_update *u = zpr_alloc(c, 1, sizeof *u);
+  find_stretches(c, u);
+  qsort(u->stretches, (size_t)u->n_stretches, sizeof *u->stretches, by_begin);
+  cut_blocks(c, u, blocks, n);
+  u->blocks = zpr_alloc(c, (size_t)u->n_blocks + 1, sizeof *u->blocks);
+  cut_blocks(c, u, blocks, n);
+  qsort(u->blocks, (size_t)u->n_blocks, sizeof *u->blocks, by_place);
+  u->first = zpr_alloc(c, (size_t)pieces + 1, sizeof *u->first);
+  for (int64_t k = 0, i = 0; k <= pieces; k++) {
+    int64_t begin = zpr_state_here(c) + k * c->stage->window_elements;
+    while (i < u->n_blocks && u->blocks[i].begin < begin) i++;
+    u->first[k] = k == pieces ? u->n_blocks : i;
+  }
+  return u;
+}
+
+void zpr_host_update_close(zpr_host_update *u) {
+  if (!u) return;
+  free(u->stretches);
+  free(u->blocks);
+  free(u->first);
+  free(u);
+}
+
+/* ---- ways of a piece ---- */
+
+typedef struct tickets {
+  int64_t down, up, read, write;
+} tickets;
+
+/* Two windows take turns. */
+static char *turn(zpr *c, int64_t windows, int64_t k) {
+  return (char *)zpr_host_at(c, windows) + k % 2 * c->stage->window_elements * zpk_bytes(c->program->dtype);
+}
+
+/* The gradients of a piece that are on the device. */
+static int64_t fetch_gradients(zpr *c, const zpr_host_update *u, int64_t k) {
+  zpr_piece_of_state p = zpr_state_piece(c, k);
+  int64_t size = zpk_bytes(c->program->dtype), ticket = 0, end = p.first + p.count;
+  if (c->stage->grads_away.elements > 0) end = least(end, zpr_gradients_here(c));
+  for (int64_t i = 0; i < u->n_stretches; i++) {
+    const stretch *s = &u->stretches[i];
+    int64_t a = most(s->begin, p.first), b = least(s->end, end);
+    if (a >= b) continue;
+    ticket = zpr_copy_down(c, turn(c, c->stage->landing, k) + (a - p.first) * size,
+                           (char *)zpr_at(c, c->stage->grads) + (a + s->to_grads) * size, (b - a) * size);
+  }
+  return ticket;
+}
+
+/* Weights as they are computed with: rounded, or those of the state themselves. */
+static const char *leaving(zpr *c, const zpr_piece_of_state *p, int64_t k) {
+  return zpk_is_narrow(c->program->dtype) ? turn(c, c->stage->leaving, k) : p->array[ZPR_WEIGHTS];
+}
+
+static int64_t send_weights(zpr *c, const zpr_host_update *u, int64_t k) {
+  zpr_piece_of_state p = zpr_state_piece(c, k);
+  int64_t size = zpk_bytes(c->program->dtype), ticket = 0;
+  const char *from = leaving(c, &p, k);
+  for (int64_t i = 0; i < u->n_stretches; i++) {
+    const stretch *s = &u->stretches[i];
+    int64_t a = most(s->begin, p.first), b = least(s->end, p.first + p.count);
+    if (a >= b) continue;
+    int64_t here = most(a, least(b, zpr_params_here(c) - s->to_params)); /* parameters from there on are on the host */
+    if (here < b)
+      memcpy(zpr_param_away_at(c, here + s->to_params), from + (here - p.first) * size, (size_t)((b - here) * size));
+    if (a < here)
+      ticket = zpr_copy_up(c, (char *)zpr_at(c, c->stage->params) + (a + s->to_params) * size,
+                           from + (a - p.first) * size, (here - a) * size, 0);
+  }
+  return ticket;
+}
+
+/* ---- the optimizer ---- */
+
+typedef struct work {
+  zpr *c;
+  const block *blocks;
+  const zpk_update *rule;
+  zpr_piece_of_state piece;
+  char *landed, *at_home, *rounded; /* element piece.first of gradients that came, that are on the host; of weights */
+} work;
+
+static void *counted_from(char *array, int64_t first, int64_t size) { return array ? array - first * size : NULL; }
+
+static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const work *w = arg;
+  const zpr_piece_of_state *p = &w->piece;
+  int64_t real = zpk_real_bytes(w->rule->dtype), size = zpk_bytes(w->rule->dtype);
+  int64_t landed = w->c->stage->grads_away.elements > 0 ? zpr_gradients_here(w->c) : INT64_MAX;
+  char *weights = counted_from(p->array[ZPR_WEIGHTS], p->first, real);
+  void *m = counted_from(p->array[ZPR_MOMENT1], p->first, real),
+       *v = counted_from(p->array[ZPR_MOMENT2], p->first, real);
+  for (int64_t i = begin; i < end; i++) {
+    const block *b = &w->blocks[i];
+    int64_t cut = most(b->begin, least(b->end, landed));
+    zpk_optimizer(w->rule, b->decay, weights, counted_from(w->landed, p->first, size), m, v, b->begin, cut);
+    zpk_optimizer(w->rule, b->decay, weights, counted_from(w->at_home, p->first, size), m, v, cut, b->end);
+  }
+}
+
+static void round_weights(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const work *w = arg;
+  const float *from = (const float *)(const void *)w->piece.array[ZPR_WEIGHTS];
+  zpk_round(w->c->program->dtype, from + begin, (uint16_t *)(void *)w->rounded + begin, end - begin);
+}
+
+static void update_piece(zpr *c, const zpr_host_update *u, const zpk_update *rule, int64_t k) {
+  const zpr_stage *s = c->stage;
+  int64_t size = zpk_bytes(c->program->dtype);
+  work w = {.c = c, .rule = rule, .piece = zpr_state_piece(c, k), .blocks = u->blocks + u->first[k]};
+  w.landed = turn(c, s->landing, k);
+  if (s->grads_away.elements > 0)
+    w.at_home = (char *)zpr_host_at(c, s->grads_away.host) + (w.piece.first - zpr_gradients_here(c)) * size;
+  zpr_parallel(c, u->first[k + 1] - u->first[k], 1, update_blocks, &w);
+  if (!zpk_is_narrow(c->program->dtype)) return;
+  w.rounded = turn(c, s->leaving, k);
+  zpr_parallel(c, w.piece.count, AT_ONCE, round_weights, &w);
+}
+
+/* Of the few pieces that are on their way at once. */
+enum { ON_THE_WAY = 8 };
+
+static void begin_piece(zpr *c, const zpr_host_update *u, int64_t k, tickets *t) {
+  int64_t before = zpr_piece_before(c, k);
+  if (before >= 0) { /* its window */
+    zpr_copy_wait(c, t[before % ON_THE_WAY].up);
+    zpr_file_wait(c, t[before % ON_THE_WAY].write);
+  }
+  t[k % ON_THE_WAY] = (tickets){.read = zpr_read_piece(c, k), .down = fetch_gradients(c, u, k)};
+}
+
+void zpr_host_update_run(zpr *c, const zpr_host_update *u, const zpk_update *rule, zpr_between *between, void *arg) {
+  tickets t[ON_THE_WAY] = {{0}};
+  int64_t pieces = zpr_state_pieces(c), last = 0;
+  begin_piece(c, u, 0, t);
+  between(c, arg);
+  for (int64_t k = 0; k < pieces; k++) {
+    tickets *now = &t[k % ON_THE_WAY];
+    if (k + 1 < pieces) begin_piece(c, u, k + 1, t);
+    zpr_copy_wait(c, now->down);
+    zpr_file_wait(c, now->read);
+    if (k >= 2) zpr_copy_wait(c, t[(k - 2) % ON_THE_WAY].up); /* where weights leave from */
+    update_piece(c, u, rule, k);
+    now->write = zpr_write_piece(c, k);
+    last = now->up = send_weights(c, u, k);
+  }
+  for (int64_t k = most(0, pieces - ON_THE_WAY); k < pieces; k++) {
+    zpr_copy_wait(c, t[k % ON_THE_WAY].up);
+    zpr_file_wait(c, t[k % ON_THE_WAY].write);
+  }
+  zpr_copy_before(c, last);
+}
+
+/* Piece by piece through the windows, as in a step. */
+void zpr_host_update_begin(zpr *c, const zpr_host_update *u) {
+  if (!u || zpk_is_narrow(c->program->dtype)) return;
+  int64_t size = zpk_bytes(c->program->dtype);
+  for (int64_t i = 0; i < u->n_stretches; i++) {
+    const stretch *s = &u->stretches[i];
+    for (int64_t at = most(s->begin, zpr_state_here(c)), n; at < s->end; at += n) {
+      n = least(s->end - at, zpr_window_bytes(c) / size);
+      char *to = zpr_state_open(c, ZPR_WEIGHTS, at, &n, false);
+      memcpy(to, zpr_params_open(c, at + s->to_params, &n, true), (size_t)(n * size));
+      zpr_params_close(c);
+    }
+  }
+  zpr_state_flush(c);
+}

@@ -1,0 +1,142 @@
+/* Where elements of optimizer state are, and the ways to them. */
+#include "state_home.h"
+#include <string.h>
+#include "device.h"
+#include "state.h"
+#include "tier.h"
+
+enum { PAGE_ELEMENTS = ZPR_PAGE / 2 }; /* a page in the shortest format; the plan rounds to it */
+
+struct zpr_state_home {
+  int64_t open; /* disks: the piece in the window between steps; -1: none */
+  bool changed, device;
+};
+
+bool zpr_has_moment(const zpr_program *program, zpr_array moment) {
+  enum { SGD = 2 };
+  if (moment == ZPR_MOMENT1) return program->optimizer != SGD || program->momentum != 0;
+  return moment == ZPR_MOMENT2 && program->optimizer != SGD;
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* ---- pieces ---- */
+
+int64_t zpr_state_pieces(const zpr *c) {
+  const zpr_stage *s = c->stage;
+  return s->state_away.elements > 0 ? (s->state_away.elements - 1) / s->window_elements + 1 : 0;
+}
+
+/* Elements of piece k, with what fills up its last page. */
+static int64_t whole_pages(const zpr *c, int64_t k) {
+  int64_t left = c->stage->state_away.elements - k * c->stage->window_elements;
+  return least(c->stage->window_elements, (left + PAGE_ELEMENTS - 1) / PAGE_ELEMENTS * PAGE_ELEMENTS);
+}
+
+static int64_t element_bytes(const zpr *c) {
+  int arrays = 1 + zpr_has_moment(c->program, ZPR_MOMENT1) + zpr_has_moment(c->program, ZPR_MOMENT2);
+  return arrays * zpk_real_bytes(c->program->dtype);
+}
+
+/* The last piece, which may be short, has the first window: then the windows end where full pieces do. */
+static int64_t window_of(const zpr *c, int64_t k) { return (zpr_state_pieces(c) - 1 - k) % c->stage->state_windows; }
+
+int64_t zpr_piece_before(const zpr *c, int64_t k) {
+  return c->stage->state_away.on_disk && k >= c->stage->state_windows ? k - c->stage->state_windows : -1;
+}
+
+static char *window_at(zpr *c, int64_t k) {
+  return (char *)zpr_host_at(c, c->stage->state_away.host) + window_of(c, k) * whole_pages(c, 0) * element_bytes(c);
+}
+
+zpr_piece_of_state zpr_state_piece(zpr *c, int64_t k) {
+  const zpr_away *away = &c->stage->state_away;
+  int64_t first = k * c->stage->window_elements, real = zpk_real_bytes(c->program->dtype);
+  zpr_piece_of_state p = {.first = zpr_state_here(c) + first,
+                          .count = least(c->stage->window_elements, away->elements - first)};
+  int64_t stride = (away->on_disk ? whole_pages(c, k) : away->elements) * real;
+  char *at = away->on_disk ? window_at(c, k) : (char *)zpr_host_at(c, away->host) + first * real;
+  for (int a = 0; a < ZPR_ARRAYS; a++) {
+    if (a != ZPR_WEIGHTS && !zpr_has_moment(c->program, (zpr_array)a)) continue;
+    p.array[a] = at;
+    at += stride;
+  }
+  return p;
+}
+
+static int64_t place_in_file(const zpr *c, int64_t k) {
+  return c->stage->state_away.file + k * c->stage->window_elements * element_bytes(c);
+}
+
+int64_t zpr_read_piece(zpr *c, int64_t k) {
+  if (!c->stage->state_away.on_disk) return 0;
+  return zpr_file_read(c, window_at(c, k), place_in_file(c, k), whole_pages(c, k) * element_bytes(c));
+}
+
+int64_t zpr_write_piece(zpr *c, int64_t k) {
+  if (!c->stage->state_away.on_disk) return 0;
+  return zpr_file_write(c, window_at(c, k), place_in_file(c, k), whole_pages(c, k) * element_bytes(c));
+}
+
+/* ---- between steps ---- */
+
+static struct zpr_state_home *home_of(zpr *c) {
+  if (!c->state->state_home) {
+    c->state->state_home = zpr_alloc(c, 1, sizeof *c->state->state_home);
+    c->state->state_home->open = -1;
+  }
+  return c->state->state_home;
+}
+
+void zpr_state_flush(zpr *c) {
+  struct zpr_state_home *h = home_of(c);
+  if (h->open >= 0 && h->changed) zpr_file_wait(c, zpr_write_piece(c, h->open));
+  h->open = -1;
+  h->changed = false;
+}
+
+/* Pieces are read whole, also to change some of their elements. */
+static void open_piece(zpr *c, int64_t k) {
+  struct zpr_state_home *h = home_of(c);
+  if (h->open == k || !c->stage->state_away.on_disk) return;
+  zpr_state_flush(c);
+  zpr_file_wait(c, zpr_read_piece(c, k));
+  h->open = k;
+}
+
+void *zpr_state_open(zpr *c, zpr_array array, int64_t at, int64_t *count, bool to_read) {
+  const zpr_stage *s = c->stage;
+  struct zpr_state_home *h = home_of(c);
+  int64_t here = zpr_state_here(c), size = zpk_real_bytes(c->program->dtype);
+  int64_t place = array == ZPR_WEIGHTS ? s->master : array == ZPR_MOMENT1 ? s->moment1 : s->moment2;
+  h->device = at < here;
+  if (h->device) {
+    *count = least(least(*count, here - at), zpr_window_bytes(c) / size);
+    return zpr_window_open(c, (char *)zpr_at(c, place) + at * size, *count * size, to_read);
+  }
+  int64_t k = (at - here) / s->window_elements;
+  open_piece(c, k);
+  if (!to_read) h->changed = true;
+  zpr_piece_of_state piece = zpr_state_piece(c, k);
+  *count = least(*count, piece.first + piece.count - at);
+  return piece.array[array] + (at - piece.first) * size;
+}
+
+void zpr_state_close(zpr *c) {
+  if (home_of(c)->device) zpr_window_close(c);
+}
+
+void zpr_state_zero(zpr *c) {
+  const zpr_stage *s = c->stage;
+  int64_t here = zpr_state_here(c) * zpk_real_bytes(c->program->dtype);
+  const int64_t places[ZPR_ARRAYS] = {s->master, s->moment1, s->moment2};
+  for (int a = 0; a < ZPR_ARRAYS; a++)
+    if (places[a] >= 0) zpr_zero(c, zpr_at(c, places[a]), here);
+  zpr_state_flush(c);
+  if (!s->state_away.on_disk && s->state_away.elements > 0)
+    memset(zpr_host_at(c, s->state_away.host), 0, (size_t)(s->state_away.elements * element_bytes(c)));
+  for (int64_t k = 0; s->state_away.on_disk && k < zpr_state_pieces(c); k++) {
+    memset(window_at(c, k), 0, (size_t)(whole_pages(c, k) * element_bytes(c)));
+    zpr_file_wait(c, zpr_write_piece(c, k));
+  }
+}

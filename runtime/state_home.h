@@ -1,0 +1,53 @@
+/* Private: optimizer state that may be off the device. A rank's elements of state are numbered 0 .. shard_elements - 1;
+ * the last stage->state_away.elements of them live on the host or on a disk, where weights belong to them: the f32
+ * master copy, or without mixed precision a copy of the parameters. On the host the arrays stand side by side, on a
+ * disk piece by piece, so that a piece is one read and one write. */
+#ifndef ZPLAN_RT_STATE_HOME_H
+#define ZPLAN_RT_STATE_HOME_H
+
+#include "device.h"
+
+typedef enum zpr_array { ZPR_WEIGHTS, ZPR_MOMENT1, ZPR_MOMENT2, ZPR_ARRAYS } zpr_array;
+
+/* Does the optimizer have this moment? On the device it may have none of its elements. */
+bool zpr_has_moment(const zpr_program *program, zpr_array moment);
+/* Elements of state on the device. */
+static inline int64_t zpr_state_here(const zpr *c) { return c->stage->shard_elements - c->stage->state_away.elements; }
+
+/* What is worked on at once: elements [first, first + count) and where they stand in memory of the host. The arrays are
+ * NULL where the optimizer has none. */
+typedef struct zpr_piece_of_state {
+  int64_t first, count;
+  char *array[ZPR_ARRAYS];
+} zpr_piece_of_state;
+int64_t zpr_state_pieces(const zpr *c);
+zpr_piece_of_state zpr_state_piece(zpr *c, int64_t k);
+/* State on disks: a piece comes to its window, or goes from there; tickets of zpr_file_wait, 0 for state on the host.
+ */
+int64_t zpr_read_piece(zpr *c, int64_t k);
+int64_t zpr_write_piece(zpr *c, int64_t k);
+/* The piece that was the last one in the same window before k; -1: none. */
+int64_t zpr_piece_before(const zpr *c, int64_t k);
+
+/* ---- between steps: weights to start from, checkpoints ---- */
+/* Host access to elements from `at` on of an array, wherever they are, one window at a time; *count becomes what there
+ * is at once. As zpr_window_open. Weights that are on the device are only there with mixed precision. */
+void *zpr_state_open(zpr *c, zpr_array array, int64_t at, int64_t *count, bool to_read);
+void zpr_state_close(zpr *c);
+/* All state zero; and puts to disk what windows still hold: before the first step and before the file is closed. */
+void zpr_state_zero(zpr *c);
+void zpr_state_flush(zpr *c);
+
+/* ---- the update on the host (host_update.c) ---- */
+typedef struct zpr_host_update zpr_host_update;
+/* For those of the rank's blocks whose state is away. NULL: none is. */
+zpr_host_update *zpr_host_update_open(zpr *c, const zpr_block *blocks, int64_t n);
+void zpr_host_update_close(zpr_host_update *update);
+/* Copies parameters to the weights off the device, where these are a copy. */
+void zpr_host_update_begin(zpr *c, const zpr_host_update *update);
+/* Gradients down, optimizer, weights up. between: work for the device, given to it while the first piece comes. */
+typedef void zpr_between(zpr *c, void *arg);
+void zpr_host_update_run(zpr *c, const zpr_host_update *update, const zpk_update *rule, zpr_between *between,
+                         void *arg);
+
+#endif

@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+"""GPU trainers whose state lives off the device, on the host or on disks, train what one CPU rank trains.
+
+    offload.py [--only TEXT] [--list] [--jobs N] [--verbose]
+
+1. A table of plans on the emulated GPU (`--arch host`): optimizer state, gradients, in part or whole, on the host, on disks, with
+   ZeRO 0 to 3, pipelines, tensor and data ranks, tied weights, in f64, f32 and bf16. Losses, gradient norms and parameters against
+   one CPU rank that keeps everything (bounds of trainings.py; bf16: those that bf16.py gives reasons for). Every run has
+   --check-memory: peaks of the device's arena, of the host's, and the file, bytes between ranks and between tiers are the plan's.
+2. What a plan says of bytes is computed again from the number of parameters: that anything leaves at all is not taken from the plan.
+3. State on disks trains the same bits as state on the host.
+4. Checkpoints know nothing of it: a run with offload continues one without, and the other way round.
+5. A folder that cannot be written, and a disk without room, end a run with one message.
+
+The search offloads only what does not fit. Here a plan is made with everything on the device; what leaves is written into its file,
+from which `zplan run` derives the rest.
+"""
+import collections
+import json
+import math
+import os
+import shutil
+import struct
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
+import harness  # noqa: E402
+import trainings  # noqa: E402
+
+STEPS = 3
+GPU = ("--cluster", "gpu")
+SMALL = {"model.layers": 2}
+# bf16 after a few steps: loss and norm as in bf16.py. Key biases of gpt.dz have gradients that are rounding noise, and Adam makes
+# whole steps of it, so elements of parameters say nothing; that weights are the rounded master copy does (check_rounded).
+BOUNDS = dict(trainings.BOUNDS, mixed_bf16={"loss": 2e-4, "gradient norm": 3e-3, "parameters": math.inf})
+FILES = ("model.safetensors", "optimizer.safetensors")
+EXIT_REFUSED = 1
+
+
+def away(model, precision, t, p, d, homes, **settings):
+    """homes: state to "tier:eighths"."""
+    settings.setdefault("batch", 4)
+    more = dict(SMALL, **{"away." + state: home for state, home in homes.items()})
+    return trainings.layout(model, t, p, d, more, words=GPU, precision=precision, **settings)
+
+
+BOTH = {"optimizer": "host:8", "gradients": "host:8"}
+
+TABLE = (
+    away("gpt", "fp64", 1, 1, 1, {"optimizer": "host:8"}),
+    away("gpt", "fp64", 1, 1, 1, {"optimizer": "host:3"}, recompute="full"),
+    away("gpt", "fp64", 1, 1, 1, {"optimizer": "nvme:8"}),
+    away("gpt", "fp64", 1, 1, 1, {"optimizer": "nvme:5", "gradients": "host:5"}, microbatch=2),
+    away("gpt", "fp64", 1, 1, 1, BOTH, microbatch=4),
+    away("gpt", "fp64", 1, 2, 1, BOTH),  # a tied weight, its gradients on the hosts of two stages
+    away("gpt", "fp64", 1, 2, 2, {"optimizer": "host:8", "gradients": "host:3"}, zero=2),
+    away("gpt", "fp64", 2, 1, 2, {"optimizer": "host:6"}, zero=1),
+    away("gpt", "fp64", 1, 1, 2, {"optimizer": "nvme:8"}),
+    away("gpt", "fp64", 1, 1, 3, {"optimizer": "host:8", "gradients": "host:8"}, zero=3, batch=6),
+    away("gpt", "fp64", 1, 1, 2, {"optimizer": "nvme:6", "gradients": "host:2"}, zero=2),
+    away("gpt", "fp64", 1, 2, 1, {"optimizer": "nvme:8", "gradients": "host:8"}, schedule="gpipe", cut="block"),
+    away("llama", "fp64", 2, 1, 1, {"optimizer": "host:8", "gradients": "host:5"}, recompute="selective"),
+    away("llama", "fp32", 1, 1, 2, BOTH, zero=2),
+    away("gpt", "mixed_bf16", 1, 1, 1, BOTH),
+    away("gpt", "mixed_bf16", 1, 1, 2, {"optimizer": "nvme:7"}, zero=1),
+)
+
+
+# ---- a run ----
+
+def homes_of(settings):
+    """(what is set, what leaves the device)"""
+    kept = {key: value for key, value in settings.items() if not key.startswith("away.")}
+    homes = {key[5:]: value.split(":") for key, value in settings.items() if key.startswith("away.")}
+    return kept, {state: {"tier": tier, "eighths": int(eighths)} for state, (tier, eighths) in homes.items()}
+
+
+def make_plan(model, settings, folder):
+    """The plan's file, or None and why there is none."""
+    kept, homes = homes_of(settings)
+    path = os.path.join(folder, "plan.json")
+    command = ["plan", os.path.join(trainings.MODELS, model + ".dz"), "--ranks", trainings.ranks_of(kept), *GPU, "-o", path]
+    for key, value in kept.items():
+        command += ["--set", "%s=%s" % (key, json.dumps(value))]
+    outcome = harness.zplan(*command)
+    if outcome.status != 0:
+        return None, outcome.tail()
+    with open(path, encoding="utf-8") as file:
+        plan = json.load(file)
+    plan["offload"] = homes
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(plan, file)
+    return path, None
+
+
+Ran = collections.namedtuple("Ran", "outcome steps end")
+
+
+def run_plan(plan, folder, steps, words=(), env=None, last_words=()):
+    log = os.path.join(folder, "log.jsonl")
+    outcome = harness.zplan("run", plan, "--arch", "host", "-o", os.path.join(folder, "tree"), "--log", log, "--steps", steps,
+                            *words, "--threads", 1, "--check-memory", "--", "--checkpoint", os.path.join(folder, "ck"), *last_words,
+                            env=dict(trainings.LAUNCH, **(env or {})))
+    steps, end = harness.read_log(log) if os.path.exists(log) else ([], None)
+    return Ran(outcome, steps, end)
+
+
+def nearest_bf16(value):
+    """f32 to the nearest bf16, to even in the middle, as f32."""
+    (bits,) = struct.unpack("<I", struct.pack("<f", value))
+    bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
+    return struct.unpack("<f", struct.pack("<I", bits))[0]
+
+
+def not_rounded(folder):
+    """Which weights are not the rounded master copy; None: all are."""
+    weights, state = (harness.read_safetensors(os.path.join(folder, name)) for name in FILES)
+    for name, (_, values) in weights.items():
+        master = state[name + ".master"][1]
+        if any(nearest_bf16(wide) != narrow for wide, narrow in zip(master, values)):
+            return "%s is not the rounded master copy" % name
+    return None
+
+
+class Offloads(trainings.Suite):
+    """References are trained as ever, all others from a plan's file."""
+    ends = {}  # what a run says at its end: {settings: event}
+
+    def run_job(self, job):
+        number, (model, settings, words) = job
+        if not words:
+            return super().run_job(job)
+        folder = os.path.join(self.folder, "%d" % number)
+        os.makedirs(folder)
+        plan, why = make_plan(model, dict(settings), folder)
+        checkpoint = os.path.join(harness.step_folder(os.path.join(folder, "ck"), self.steps), FILES[0])
+        if not plan:
+            return trainings.Result("no plan: %s" % why, [], [], checkpoint, 0)
+        ran = run_plan(plan, folder, self.steps)
+        error = None
+        if ran.outcome.status != 0 or not ran.end:
+            error = "exit %d\n%s" % (ran.outcome.status, ran.outcome.tail())
+        elif ran.end["predicted_peak_bytes"] != ran.end["measured_peak_bytes"]:
+            error = "other peaks than predicted: %s" % ran.end
+        elif dict(settings)["precision"] == "mixed_bf16":
+            error = not_rounded(os.path.dirname(checkpoint))
+        self.ends[settings] = ran.end
+        shutil.rmtree(os.path.join(folder, "tree"), ignore_errors=True)
+        return trainings.Result(error, [r["loss"] for r in ran.steps], [r["grad_norm"] for r in ran.steps], checkpoint,
+                                ran.outcome.seconds)
+
+
+# ---- bytes, from the number of parameters ----
+
+def check_bytes(tally, suite):
+    """One rank: a gradient and a weight of every parameter cross, state is read and written once. Alignment adds a little."""
+    parameters = 42600  # of gpt.dz with two layers: `zplan plan` prints it, the checkpoint's tensors have as many elements
+    f64, arrays = 8, 3
+    expected = {
+        TABLE[0].settings: {"to host": f64, "from host": f64, "read": 0, "written": 0},
+        TABLE[1].settings: {"to host": f64 * 3 / 8, "from host": f64 * 3 / 8, "read": 0, "written": 0},
+        TABLE[2].settings: {"to host": f64, "from host": f64, "read": arrays * f64, "written": arrays * f64},
+        TABLE[4].settings: {"to host": f64, "from host": f64, "read": 0, "written": 0}}
+    shared = {TABLE[4].settings: 61 * 40}  # the tied embedding's gradient goes down from both ends of the model
+    for settings, moved in expected.items():
+        end = suite.ends.get(settings)
+        for way, bytes_each in moved.items():
+            elements = parameters + (shared.get(settings, 0) if way == "to host" else 0)
+            want, got = bytes_each * elements, end["moved_bytes"][way] if end else -1
+            tally.check("%s bytes, %s" % (way, trainings.name_for("gpt", dict(settings))), want * 0.99 <= got <= want * 1.12,
+                        "%s, about %s expected" % (got, want))
+
+
+# ---- disks and checkpoints ----
+
+def same_files(tally, what, one, other, steps=STEPS):
+    for name in FILES:
+        paths = [os.path.join(harness.step_folder(os.path.join(folder, "ck"), steps), name) for folder in (one, other)]
+        tally.check("%s: %s" % (what, name), all(map(os.path.exists, paths)) and harness.same_bytes(*paths))
+
+
+def prepared(folder, name, homes, **settings):
+    """A folder with the plan of a training of gpt.dz."""
+    place = os.path.join(folder, name)
+    os.makedirs(place)
+    one = away("gpt", "fp64", 1, 1, 1, homes, **settings)
+    return place, make_plan(one.model, dict(one.settings), place)[0]
+
+
+def check_disks(tally, folder):
+    """The same arithmetic in the same pieces, so the same bits; and what there is on a disk has a page's granularity."""
+    places = []
+    for tier in ("host", "nvme"):
+        place, plan = prepared(folder, "on_" + tier, {"optimizer": tier + ":8"})
+        ran = run_plan(plan, place, STEPS, env={"ZPLAN_OFFLOAD": os.path.join(place, "disk")})
+        tally.check("state on " + tier, ran.outcome.status == 0, ran.outcome.tail())
+        places.append(place)
+    same_files(tally, "disk and host", *places)
+    left = os.path.join(places[1], "disk")
+    tally.check("the file has no name any more", os.path.isdir(left) and not os.listdir(left))
+
+
+def check_resume(tally, folder):
+    """1 + 2 steps without and with offload, both ways, are 3 steps that one CPU rank does."""
+    here, here_plan = prepared(folder, "here", {})
+    for name, homes in (("whole", {"optimizer": "host:8", "gradients": "host:8"}), ("disk", {"optimizer": "nvme:5"})):
+        left, left_plan = prepared(folder, "left_" + name, homes)
+        whole, other = os.path.join(folder, "3_" + name), None
+        for first, second in ((here_plan, left_plan), (left_plan, here_plan)):
+            place = os.path.join(folder, "%s_%s" % (name, "back" if other else "there"))
+            os.makedirs(place)
+            a = run_plan(first, place, 1)
+            b = run_plan(second, place, STEPS, words=("--resume",))
+            good = a.outcome.status == 0 and b.outcome.status == 0
+            tally.check("resume %s" % place.rsplit("/", 1)[1], good, a.outcome.tail() + b.outcome.tail())
+            other = place
+            if not os.path.exists(whole):
+                os.makedirs(whole)
+                run_plan(here_plan, whole, STEPS)
+            for file in FILES:
+                paths = [os.path.join(harness.step_folder(os.path.join(p, "ck"), STEPS), file) for p in (place, whole)]
+                error, tensor = harness.model_error(*paths) if all(map(os.path.exists, paths)) else (1, "no file")
+                tally.check("resumed %s %s" % (place.rsplit("/", 1)[1], file), error <= BOUNDS["fp64"]["parameters"], "%g, %s" % (error, tensor))
+    shutil.rmtree(here)
+
+
+def check_trouble(tally, folder):
+    place, plan = prepared(folder, "trouble", {"optimizer": "nvme:8"})
+    ran = run_plan(plan, place, 1, last_words=("--offload", "/proc/nowhere"))
+    tally.check("no folder: status", ran.outcome.status == EXIT_REFUSED, ran.outcome.tail())
+    tally.check("no folder: message", "error[Z0861]" in ran.outcome.err and "/proc/nowhere" in ran.outcome.err, ran.outcome.err)
+    trainer = os.path.join(place, "tree", "trainer")
+    blocks = (os.path.getsize(os.path.join(place, "tree", "kernels.image")) >> 9) + 8  # the emulated GPU copies it to a file
+    outcome = harness.run(["sh", "-c", "ulimit -f %d; trap '' XFSZ; exec \"$0\" \"$@\"" % blocks, trainer, "--steps", "1",
+                           "--offload", os.path.join(place, "disk")])
+    tally.check("no room: status", outcome.status == EXIT_REFUSED, outcome.tail())
+    tally.check("no room: message", "error[Z0861]: cannot reserve" in outcome.err, outcome.err)
+
+
+def main():
+    options = trainings.arguments("state off the device").parse_args()
+    table = [one for one in TABLE if options.only in one.name]
+    if options.list:
+        print("\n".join(one.name for one in table))
+        return 0
+    harness.require_zplan()
+    with harness.Scratch() as folder:
+        suite = Offloads(table, folder, options.jobs, options.verbose, BOUNDS, STEPS)
+        suite.run()
+        if not options.only:
+            check_bytes(suite.tally, suite)
+            check_disks(suite.tally, folder)
+            check_resume(suite.tally, folder)
+            check_trouble(suite.tally, folder)
+        return suite.tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""GPU trainers whose saved values and parameters live off the device train the same bits as without.
+
+    offload_values.py [--only TEXT] [--list] [--jobs N] [--verbose]
+
+1. A table of plans on the emulated GPU: saved values and parameters, in part or whole, on the host, saved values on disks, too, with
+   optimizer state beside them, all schedules whose backward is whole, cuts inside layers, recomputation, tensor and data ranks, ZeRO 3.
+   Losses, gradient norms and parameters against one CPU rank (bounds of offload.py). Every run has --check-memory: the arena's
+   peak, bytes between ranks and bytes between device, host and disk are the plan's.
+2. The same plans with everything on the device write the same checkpoints, to the last byte. (Where optimizer state is off the device,
+   too, the host's arithmetic rounds differently: then the bounds alone hold.)
+3. Bytes that parameters move, computed again from their number.
+4. A run with offload continues one without, and the other way round.
+5. What is not generated is refused with its name.
+"""
+import os
+import shutil
+import sys
+
+import offload  # puts tests/support on the path
+import harness
+import trainings
+from offload import BOUNDS, FILES, STEPS, away
+
+PARAMETERS = 42600  # of gpt.dz with two layers
+
+TABLE = (
+    away("gpt", "fp64", 1, 1, 1, {"activations": "host:8"}),
+    away("gpt", "fp64", 1, 1, 1, {"activations": "host:3"}, microbatch=2),
+    away("gpt", "fp64", 1, 1, 1, {"activations": "nvme:8"}, recompute="full"),
+    away("gpt", "fp64", 1, 2, 1, {"activations": "nvme:5"}, recompute="selective"),
+    away("gpt", "fp64", 1, 2, 1, {"activations": "host:8"}, schedule="gpipe", cut="block"),
+    away("gpt", "fp64", 1, 2, 1, {"activations": "nvme:8", "params": "host:8"}, schedule="interleaved", chunks=2),
+    away("llama", "fp64", 2, 1, 1, {"activations": "host:8"}, recompute="full", recompute_shard="tensor"),
+    away("gpt", "fp64", 1, 1, 2, {"activations": "host:4"}, zero=2),
+    away("gpt", "fp64", 1, 1, 1, {"params": "host:8"}),
+    away("gpt", "fp64", 1, 1, 2, {"params": "host:3"}, recompute="full"),
+    away("gpt", "fp64", 1, 1, 2, {"params": "host:8"}, zero=3),
+    away("gpt", "fp64", 1, 2, 2, {"params": "host:5", "activations": "host:8"}, zero=3, recompute="selective"),
+    away("llama", "fp32", 2, 1, 1, {"params": "host:8"}),
+    away("gpt", "mixed_bf16", 1, 2, 1, {"params": "host:6", "activations": "nvme:8"}, cut="block"),
+    away("gpt", "fp64", 1, 1, 2, {"params": "host:8", "optimizer": "host:8", "activations": "host:8"}, zero=3),
+    away("gpt", "fp64", 1, 1, 1, {"params": "host:3", "optimizer": "nvme:6"}),
+)
+
+
+def on_device(settings):
+    """The same plan with everything on the device."""
+    return tuple(item for item in settings if not item[0].startswith("away."))
+
+
+class Values(offload.Offloads):
+    """Keeps checkpoints until they were compared with those of the same plan without offload."""
+    twins = {}
+
+    def report(self, one, result):
+        homes = offload.homes_of(dict(one.settings))[1]
+        if not result.error and "optimizer" not in homes:
+            key = (one.model, on_device(one.settings))
+            if key not in self.twins:
+                self.twins[key] = self.run_job((1000 + len(self.twins), (*key, one.words)))
+            for name in FILES:
+                paths = [os.path.join(os.path.dirname(x.checkpoint), name) for x in (result, self.twins[key])]
+                same = all(map(os.path.exists, paths)) and harness.same_bytes(*paths)
+                self.tally.check("%s: %s as on the device" % (one.name, name), same, self.twins[key].error or "")
+        super().report(one, result)
+
+
+# ---- bytes ----
+
+def check_bytes(tally, suite):
+    """Every element comes twice a micro-batch, the tied embedding for both ends of the model; without optimizer state beside them
+    parameters come up and go down once more. Alignment adds a little."""
+    f64, micro_batches, tied = 8, 4, 61 * 40
+    end = suite.ends.get(TABLE[8].settings)
+    for way, elements in (("from host", 2 * micro_batches * (PARAMETERS + tied) + PARAMETERS), ("to host", PARAMETERS)):
+        got = end and end["moved_bytes"][way]
+        tally.check("bytes of parameters %s" % way, end and f64 * elements <= got <= 1.12 * f64 * elements, "%s, about %d expected" % (got, f64 * elements))
+    whole, part = (suite.ends.get(TABLE[i].settings) for i in (0, 1))
+    moved = [x and x["moved_bytes"]["to host"] for x in (whole, part)]
+    tally.check("three eighths of saved values", all(moved) and 0.33 < moved[1] / moved[0] <= 0.375, str(moved))
+    disk = (suite.ends.get(TABLE[2].settings) or {}).get("moved_bytes", {})
+    tally.check("saved values reach the disk", disk.get("written", 0) >= disk.get("to host", 0) > 0 and disk["read"] == disk["written"], str(disk))
+
+
+# ---- checkpoints ----
+
+def check_resume(tally, folder):
+    """1 + 2 steps, with offload before or after, are 3 steps without, to the last byte."""
+    here, here_plan = offload.prepared(folder, "here", {}, recompute="full")
+    _, left_plan = offload.prepared(folder, "left", {"params": "host:5", "activations": "nvme:8"}, recompute="full")
+    whole = os.path.join(folder, "whole")
+    os.makedirs(whole)
+    offload.run_plan(here_plan, whole, STEPS)
+    for name, first, second in (("there", here_plan, left_plan), ("back", left_plan, here_plan)):
+        place = os.path.join(folder, name)
+        os.makedirs(place)
+        for plan, steps, words in ((first, 1, ()), (second, STEPS, ("--resume",))):
+            ran = offload.run_plan(plan, place, steps, words=words)
+            tally.check("resume %s to step %d" % (name, steps), ran.outcome.status == 0, ran.outcome.tail())
+        offload.same_files(tally, "resumed %s" % name, place, whole)
+    shutil.rmtree(here)
+
+
+# ---- refusals ----
+
+REFUSED = (
+    (1, {"params": "nvme:8"}, {}, "parameters on disks"),
+    (2, {"params": "host:8"}, {"zero": 1}, "ZeRO 1 or 2"),
+    (2, {"activations": "host:8"}, {"pipeline": 2, "schedule": "zb_h1"}, "backward in two parts"),
+    (2, {"params": "host:8"}, {"pipeline": 2, "schedule": "zb_h1"}, "backward in two parts"),
+)
+
+
+def check_refused(tally, folder):
+    for number, (ranks, homes, more, words) in enumerate(REFUSED):
+        more = dict(more)
+        stages = more.pop("pipeline", 1)
+        one = away("gpt", "fp64", 1, stages, ranks // stages, homes, **more)
+        place = os.path.join(folder, "refused_%d" % number)
+        os.makedirs(place)
+        plan, why = offload.make_plan(one.model, dict(one.settings), place)
+        outcome = harness.zplan("build", plan, "--arch", "host", "-o", os.path.join(place, "tree")) if plan else None
+        tally.check("refused: %s" % words, outcome and outcome.status == 1 and words in outcome.err, why or outcome.err)
+
+
+def main():
+    options = trainings.arguments("saved values and parameters off the device").parse_args()
+    table = [one for one in TABLE if options.only in one.name]
+    if options.list:
+        print("\n".join(one.name for one in table))
+        return 0
+    harness.require_zplan()
+    with harness.Scratch() as folder:
+        suite = Values(table, folder, options.jobs, options.verbose, BOUNDS, STEPS)
+        suite.run()
+        if not options.only:
+            check_bytes(suite.tally, suite)
+            check_resume(suite.tally, folder)
+            check_refused(suite.tally, folder)
+        return suite.tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
