@@ -33,12 +33,13 @@ static double here_of(const zp_choice *c, zp_state other) {
   return state > 0 ? fmax(0, 1 - zp_cost_away(c, other) / state) : 0;
 }
 
-/* Parameters off the device whose state is on it come up piece by piece to be updated, and go down beside the next one.
- */
+/* State on the device that updates what is elsewhere: gradients and parameters come up, and parameters go down piece by
+ * piece beside the next one. */
 static double moved_update_s(const zp_lowered *l, const zp_machine *machine, const zp_choice *c, double elements) {
-  double share = zp_cost_away(c, ZP_STATE_PARAMS) - zp_cost_away(c, ZP_STATE_OPTIMIZER);
-  return share > 0 ? zp_cost_moving(elements * share * l->param_bytes, zp_cost_host_rates(machine).pcie_bytes_per_s)
-                   : 0;
+  double state = zp_cost_away(c, ZP_STATE_OPTIMIZER), params = fmax(0, zp_cost_away(c, ZP_STATE_PARAMS) - state),
+         gradients = fmax(0, zp_cost_away(c, ZP_STATE_GRADIENTS) - state);
+  double bytes = elements * (params * l->param_bytes + gradients * l->grad_bytes);
+  return bytes > 0 ? zp_cost_moving(bytes, zp_cost_host_rates(machine).pcie_bytes_per_s) : 0;
 }
 
 /* Time of the share that is updated on the host. `buckets`: how many pieces it goes through in; *pieces_s: all of them

@@ -200,6 +200,22 @@ Test(offload, norm_on_the_host) {
   expect_near(end.offload_s, 2 * n / host + 30 * n / host + 2 * n / 10e9 / buckets - nothing, "norm and update");
 }
 
+/* The device updates: gradients that are on the host come up over PCIe, parameters come up and go down again beside. */
+Test(offload, update_on_the_device_of_what_is_elsewhere) {
+  zp_choice c = data_parallel(16, 3);
+  c.home[ZP_STATE_GRADIENTS] = HOST;
+  case_of x = make(&TINY, c, 16);
+  double n = (double)x.stage.shard_elements, norm = 2 * n / (10e9 * stream_share());
+  double update = zp_cost_update(&x.machine, 0, 28 * n);
+  zp_step_end end =
+      zp_cost_step_end(x.lowered, &x.machine, &x.choice, x.stage.flat_elements, 0, x.stage.shard_elements);
+  expect_near(end.optimizer_s, update, "on the device");
+  expect_near(end.offload_s, fmax(0, norm - update) + 2 * n / 10e9, "gradients come up");
+  c.home[ZP_STATE_PARAMS] = (zp_home){ZP_TIER_HOST, 4};
+  end = zp_cost_step_end(x.lowered, &x.machine, &c, x.stage.flat_elements, 0, x.stage.shard_elements);
+  expect_near(end.offload_s, fmax(0, norm - update) + (2 + 0.5 * 2) * n / 10e9, "half of the parameters, too");
+}
+
 /* Two devices behind one PCIe root, two sockets: one rank alone has its whole link and one socket's memory channels. */
 Test(offload, ranks_share_roots_and_sockets) {
   zp_cluster cluster = roomy();
