@@ -213,17 +213,16 @@ Test(search_bounds, wider_constraints_are_never_worse) {
 Test(search_bounds, generated_only_says_what_is_not_generated) {
   model_size size = {STYLE_GPT, 250, 32, 64, 4, 4, 4, 256, true};
   zp_spec *spec = build_spec(arena, &size, cpu_cluster(), 8);
-  pin(&spec->plans.data[0].zero, 3);
-  pin(&spec->plans.data[0].sequence, 1);
-  pin(&spec->plans.data[0].tensor, 2);
+  spec->train.precision = ZP_PREC_MIXED_BF16;
+  pin(&spec->plans.data[0].compress, 1);
   zp_search_options options = {.generated_only = true};
   zp_plan *plan = zp_search(arena, spec, 4, &options);
   cr_expect(!plan->feasible);
   cr_assert_not_null(plan->why_not);
-  cr_expect(strstr(plan->why_not, "planned, not generated"), "%s", plan->why_not);
+  cr_expect(strstr(plan->why_not, "1-bit Adam is generated in"), "%s", plan->why_not);
   plan = zp_search(arena, spec, 4, NULL);
   cr_assert(plan->feasible);
-  cr_expect(plan->best.choice.sequence && plan->best.choice.zero == 3);
+  cr_expect(plan->best.choice.compress);
 }
 
 Test(search_bounds, cpu_clusters_plan_what_is_generated) {
