@@ -110,12 +110,13 @@ ZPD_DEVICE void zpd_gate_grad_of(const zpd_routing &a, zpd_int t, const int *cho
   const zpd_gate_softmax all = zpd_gate_over_all(a, score);
   const zpd_gate_softmax s = a.normalize ? zpd_gate_over_chosen(a, score, slot) : all;
   double mean = 0, mean_share = 0;
-  for (int j = 0; j < a.k; j++)
-    mean += zpd_gate_share(s, score[zpd_expert_of(a, slot[j])]) * (double)(real)d_weight[j];
-  for (int e = 0; e < a.experts && a.balance != 0; e++) mean_share += chosen[e] / choices * zpd_gate_share(all, score[e]);
+  for (int j = 0; j < a.k; j++) mean += zpd_gate_share(s, score[zpd_expert_of(a, slot[j])]) * (double)(real)d_weight[j];
+  for (int e = 0; e < a.experts && a.balance != 0; e++)
+    mean_share += chosen[e] / choices * zpd_gate_share(all, score[e]);
   for (int e = 0; e < a.experts; e++) {
     const double p = zpd_gate_share(all, score[e]);
-    double d = a.balance != 0 ? a.balance * (double)a.experts * a.loss_scale * p * (chosen[e] / choices - mean_share) : 0;
+    double d =
+        a.balance != 0 ? a.balance * (double)a.experts * a.loss_scale * p * (chosen[e] / choices - mean_share) : 0;
     if (!a.normalize) d -= p * mean;
     for (int j = 0; j < a.k; j++)
       if (zpd_expert_of(a, slot[j]) == e)
@@ -147,7 +148,8 @@ ZPD_KERNEL(zpd_dispatch, zpd_routing) {
     const elem *from = (const elem *)a.in + t * a.d;
     for (int j = 0; j < a.k; j++) {
       const zpd_int row = zpd_slot_row(a, t, j);
-      for (zpd_int i = threadIdx.x; i < a.d && row >= 0; i += ZPD_FLAT_THREADS) ((elem *)a.out)[row * a.d + i] = from[i];
+      for (zpd_int i = threadIdx.x; i < a.d && row >= 0; i += ZPD_FLAT_THREADS)
+        ((elem *)a.out)[row * a.d + i] = from[i];
     }
   }
 }

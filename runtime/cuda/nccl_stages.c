@@ -7,17 +7,17 @@
  * channels of its own. zp_messages_in_order proves it of a program's order tables before a trainer is printed.
  *
  * Nothing can wait for ever:
- *  - A send has its channel's stream. It waits for its receiver and for earlier sends of the channel, which the receiver
- *    takes before; it holds up no kernel. A receive is in the compute stream, behind what the order table has before it.
- *    So a rank waits for a message only as long as the sender has not computed it, and with zpr_send_wait for a buffer
- *    only until the receiver has reached that message: exactly when ranks wait for each other over MPI, where the order
- *    tables and numbers of buffers are known to end.
+ *  - A send has its channel's stream. It waits for its receiver and for earlier sends of the channel, which the
+ * receiver takes before; it holds up no kernel. A receive is in the compute stream, behind what the order table has
+ * before it. So a rank waits for a message only as long as the sender has not computed it, and with zpr_send_wait for a
+ * buffer only until the receiver has reached that message: exactly when ranks wait for each other over MPI, where the
+ * order tables and numbers of buffers are known to end.
  *  - Communicators of two are joined in one order by all ranks, by channel and sending stage. Both members of the first
  *    one that is not complete have joined all before it, so neither is elsewhere.
  *  - NCCL connects two ranks when they first talk, and the host waits for that. All channels are therefore used once
  *    when they are opened, in one group, in which the order does not matter.
- *  - Two, if folded four, streams of sends beside the compute stream are fewer than the hardware queues that streams are
- *    laid on (8 unless CUDA_DEVICE_MAX_CONNECTIONS says otherwise), so no stream stands behind another one's wait. */
+ *  - Two, if folded four, streams of sends beside the compute stream are fewer than the hardware queues that streams
+ * are laid on (8 unless CUDA_DEVICE_MAX_CONNECTIONS says otherwise), so no stream stands behind another one's wait. */
 #include <stdlib.h>
 #include "nccl.h"
 
@@ -73,7 +73,8 @@ void zpr_nccl_open_channels(zpr *c, zpr_nccl_id *ids) {
   if (c->program->pipeline == 1) return;
   for (int i = 0; i < channels_of(c->program); i++) {
     join_channel(c, i, ids);
-    zpr_cuda(c, d->api.new_stream(&n->channels[i].stream, 1), "make a stream for messages"); /* CU_STREAM_NON_BLOCKING */
+    zpr_cuda(c, d->api.new_stream(&n->channels[i].stream, 1),
+             "make a stream for messages"); /* CU_STREAM_NON_BLOCKING */
   }
   n->sent = zpr_alloc(c, (size_t)buffers, sizeof *n->sent);
   n->leaves = zpr_alloc(c, (size_t)buffers, sizeof *n->leaves);
