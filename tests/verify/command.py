@@ -234,7 +234,6 @@ train { model = m.gpt_tiny()  batch = 8  steps = 2  optimizer = adamw(lr = 1e-3)
         check("a GPU cluster", [verb, gpu, "--target", "cpu", *tree], 1, "--target cpu is for CPU cores")
     check("no such target", ["build", gpu, "--target", "gpu"], 2, "--target is cpu or cuda")
     check("no such arch", ["build", gpu, "--arch", "ada"], 2, "such as sm_90, or host")
-    check("half precision", ["build", gpu, "--set", "precision=mixed_fp16", *tree], 1, "mixed_fp16 is planned but not generated")
     check("no arch", ["build", nameless, *tree], 1, "does not say its `arch`")
     expect("nothing is built", not os.path.exists(folder + "/target"))
 
