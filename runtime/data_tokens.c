@@ -79,7 +79,7 @@ static bool check_header(zpr_shard *shard, zpr_error *error) {
     return true;
   }
   zpr_error_set(error, "Z0802",
-                "\"%s\" is not a shard of llm.c (Megatron's datasets are named by their .idx): magic %d version %d, "
+                "\"%s\" is not a token file (Megatron's datasets are named by their .idx): magic %d version %d, "
                 "expected %d version %d or %d version %d",
                 shard->path, header[0], header[1], formats[0].magic, formats[0].version, formats[1].magic,
                 formats[1].version);
