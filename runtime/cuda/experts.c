@@ -33,7 +33,7 @@ void zpr_top_k_gate(zpr *c, const zpk_routing *r, const void *score, void *weigh
 void zpr_top_k_gate_grad(zpr *c, const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight,
                          void *d_score) {
   zpd_routing a = routing_args(r);
-  a.in = score, a.slot = slot, a.weight = d_weight, a.out = d_score, a.loss_scale = c->loss_scale;
+  a.in = score, a.slot = slot, a.weight = d_weight, a.out = d_score, a.loss_scale = zpr_gradient_weight(c);
   int64_t groups = (r->S + ZPD_GATE_TOKENS - 1) / ZPD_GATE_TOKENS;
   zpr_launch(c, &c->state->device->kernels.gate_grad, &a, sizeof a, groups, r->B, 1, ZPD_FLAT_THREADS);
 }
