@@ -14,14 +14,20 @@ typedef struct zpr_updater zpr_updater; /* update.c */
 typedef struct zpr_partial zpr_partial; /* partial.c */
 typedef struct zpr_log zpr_log;         /* log.c */
 
+/* state_home.c: where state is open between steps. */
+typedef struct zpr_open_state {
+  int64_t piece; /* disks: 1 + the piece in the window; 0: none */
+  bool changed, device;
+} zpr_open_state;
+
 struct zpr_state {
   zpr_options options;
   zpr_comm *comm;
   zpr_pool *pool;
   zpr_device *device;
   zpr_tier *tier;
-  struct zpr_landing *landing;       /* host_grads.c; likewise */
-  struct zpr_state_home *state_home; /* state_home.c; NULL: not used yet */
+  struct zpr_landing *landing; /* host_grads.c; NULL: not used yet */
+  zpr_open_state open_state;
   zpr_saving *saving;
   int64_t fetched; /* param_home.c: the last copy that brings parameters */
   zpr_updater *updater;

@@ -7,11 +7,6 @@
 
 enum { PAGE_ELEMENTS = ZPR_PAGE / 2 }; /* a page in the shortest format; the plan rounds to it */
 
-struct zpr_state_home {
-  int64_t open; /* disks: the piece in the window between steps; -1: none */
-  bool changed, device;
-};
-
 bool zpr_has_moment(const zpr_program *program, zpr_array moment) {
   enum { SGD = 2 };
   if (moment == ZPR_MOMENT1) return program->optimizer != SGD || program->momentum != 0;
@@ -80,33 +75,25 @@ int64_t zpr_write_piece(zpr *c, int64_t k) {
 
 /* ---- between steps ---- */
 
-static struct zpr_state_home *home_of(zpr *c) {
-  if (!c->state->state_home) {
-    c->state->state_home = zpr_alloc(c, 1, sizeof *c->state->state_home);
-    c->state->state_home->open = -1;
-  }
-  return c->state->state_home;
-}
-
 void zpr_state_flush(zpr *c) {
-  struct zpr_state_home *h = home_of(c);
-  if (h->open >= 0 && h->changed) zpr_file_wait(c, zpr_write_piece(c, h->open));
-  h->open = -1;
+  zpr_open_state *h = &c->state->open_state;
+  if (h->piece > 0 && h->changed) zpr_file_wait(c, zpr_write_piece(c, h->piece - 1));
+  h->piece = 0;
   h->changed = false;
 }
 
 /* Pieces are read whole, also to change some of their elements. */
 static void open_piece(zpr *c, int64_t k) {
-  struct zpr_state_home *h = home_of(c);
-  if (h->open == k || !c->stage->state_away.on_disk) return;
+  zpr_open_state *h = &c->state->open_state;
+  if (h->piece == k + 1 || !c->stage->state_away.on_disk) return;
   zpr_state_flush(c);
   zpr_file_wait(c, zpr_read_piece(c, k));
-  h->open = k;
+  h->piece = k + 1;
 }
 
 void *zpr_state_open(zpr *c, zpr_array array, int64_t at, int64_t *count, bool to_read) {
   const zpr_stage *s = c->stage;
-  struct zpr_state_home *h = home_of(c);
+  zpr_open_state *h = &c->state->open_state;
   int64_t here = zpr_state_here(c), size = zpk_real_bytes(c->program->dtype);
   int64_t place = array == ZPR_WEIGHTS ? s->master : array == ZPR_MOMENT1 ? s->moment1 : s->moment2;
   h->device = at < here;
@@ -123,7 +110,7 @@ void *zpr_state_open(zpr *c, zpr_array array, int64_t at, int64_t *count, bool t
 }
 
 void zpr_state_close(zpr *c) {
-  if (home_of(c)->device) zpr_window_close(c);
+  if (c->state->open_state.device) zpr_window_close(c);
 }
 
 void zpr_state_zero(zpr *c) {

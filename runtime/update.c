@@ -121,8 +121,6 @@ void zpr_update_close(zpr *c) {
   free(u->here);
   zpr_host_update_close(u->away);
   zpr_landing_close(c);
-  free(c->state->state_home);
-  c->state->state_home = NULL;
   free(u);
   c->state->updater = NULL;
 }
