@@ -10,10 +10,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "checkpoint.h"
-#include "uring.h"
+#ifdef ZPLAN_LIBURING
+#include <liburing.h>
+#endif
 
 enum { AT_ONCE = 32 };
 static const int64_t MOST = INT64_C(1) << 30;
+
+typedef struct ring ring;
 
 typedef struct request {
   int64_t ticket; /* 0: free */
@@ -24,12 +28,88 @@ typedef struct request {
 
 struct zpr_disk {
   int fd;
-  zpr_uring *ring; /* NULL: none */
+  ring *ring; /* NULL: none */
   char name[ZPR_PATH];
   int64_t last; /* ticket */
   request requests[AT_ONCE];
   char trouble[ZPR_PATH + 256]; /* "": none */
 };
+
+static uint32_t piece(const request *r) { return (uint32_t)(r->left < MOST ? r->left : MOST); }
+
+/* ---- the ring; functions that may fail return 0 or an errno ---- */
+
+#ifdef ZPLAN_LIBURING
+struct ring {
+  struct io_uring uring;
+};
+
+static bool passes(int result) { return result == -EINTR || result == -EAGAIN; }
+
+/* Kernels before 5.6 have rings without reads and writes at a place; they cannot be asked either. */
+static bool can_read_and_write(struct io_uring *uring) {
+  struct io_uring_probe *probe = io_uring_get_probe_ring(uring);
+  bool can =
+      probe && io_uring_opcode_supported(probe, IORING_OP_READ) && io_uring_opcode_supported(probe, IORING_OP_WRITE);
+  io_uring_free_probe(probe);
+  return can;
+}
+
+/* NULL when the kernel has none or forbids it, as containers may. Owned. */
+static ring *ring_open(void) {
+  ring *g = calloc(1, sizeof *g);
+  if (g && io_uring_queue_init(AT_ONCE, &g->uring, 0) == 0) {
+    if (can_read_and_write(&g->uring)) return g;
+    io_uring_queue_exit(&g->uring);
+  }
+  free(g);
+  return NULL;
+}
+
+static void ring_close(ring *g) {
+  if (g) io_uring_queue_exit(&g->uring);
+  free(g);
+}
+
+/* Requests are as many as entries, and each goes to the kernel at once: there is always an entry. */
+static int ring_start(ring *g, int fd, const request *r, uint64_t which) {
+  struct io_uring_sqe *entry = io_uring_get_sqe(&g->uring);
+  if (!entry) return EBUSY;
+  if (r->write)
+    io_uring_prep_write(entry, fd, r->memory, piece(r), (uint64_t)r->at);
+  else
+    io_uring_prep_read(entry, fd, r->memory, piece(r), (uint64_t)r->at);
+  io_uring_sqe_set_data64(entry, which);
+  int result;
+  do result = io_uring_submit(&g->uring);
+  while (passes(result));
+  return result < 0 ? -result : 0;
+}
+
+/* Waits until one is done: which, and its bytes or -errno. */
+static int ring_wait(ring *g, uint64_t *which, int32_t *done) {
+  struct io_uring_cqe *entry;
+  int result;
+  do result = io_uring_wait_cqe(&g->uring, &entry);
+  while (passes(result));
+  if (result < 0) return -result;
+  *which = io_uring_cqe_get_data64(entry);
+  *done = entry->res;
+  io_uring_cqe_seen(&g->uring, entry);
+  return 0;
+}
+#else
+static ring *ring_open(void) { return NULL; }
+static void ring_close(ring *g) { (void)g; }
+static int ring_start(ring *g, int fd, const request *r, uint64_t which) {
+  (void)g, (void)fd, (void)r, (void)which;
+  return ENOSYS;
+}
+static int ring_wait(ring *g, uint64_t *which, int32_t *done) {
+  (void)g, (void)which, (void)done;
+  return ENOSYS;
+}
+#endif
 
 /* ---- opening ---- */
 
@@ -61,7 +141,7 @@ zpr_disk *zpr_disk_open(const char *folder, int64_t bytes, bool with_ring, char 
     unlink(path);
     if (reserve(d, bytes, why, size)) {
       (void)fcntl(d->fd, F_SETFL, O_DIRECT); /* memory file systems cannot; they have nothing to go past */
-      if (with_ring) d->ring = zpr_uring_open(AT_ONCE);
+      if (with_ring) d->ring = ring_open();
       return d;
     }
   }
@@ -74,7 +154,7 @@ void zpr_disk_close(zpr_disk *d) {
   if (!d) return;
   for (int i = 0; i < AT_ONCE; i++)
     if (d->requests[i].ticket) (void)zpr_disk_wait(d, d->requests[i].ticket);
-  zpr_uring_close(d->ring);
+  ring_close(d->ring);
   if (d->fd >= 0) close(d->fd);
   free(d);
 }
@@ -108,8 +188,6 @@ static bool advance(zpr_disk *d, request *r, int64_t done) {
   return true;
 }
 
-static uint32_t piece(const request *r) { return (uint32_t)(r->left < MOST ? r->left : MOST); }
-
 static bool do_now(zpr_disk *d, request *r) {
   while (r->left > 0) {
     ssize_t done = r->write ? pwrite(d->fd, r->memory, piece(r), r->at) : pread(d->fd, r->memory, piece(r), r->at);
@@ -119,7 +197,7 @@ static bool do_now(zpr_disk *d, request *r) {
 }
 
 static bool start_piece(zpr_disk *d, request *r) {
-  int error = zpr_uring_start(d->ring, r->write, d->fd, r->memory, r->at, piece(r), (uint64_t)(r - d->requests));
+  int error = ring_start(d->ring, d->fd, r, (uint64_t)(r - d->requests));
   return error == 0 || fail(d, r, error);
 }
 
@@ -127,7 +205,7 @@ static bool start_piece(zpr_disk *d, request *r) {
 static bool next_piece(zpr_disk *d) {
   uint64_t which;
   int32_t result;
-  int error = zpr_uring_wait(d->ring, &which, &result);
+  int error = ring_wait(d->ring, &which, &result);
   if (error) {
     snprintf(d->trouble, sizeof d->trouble, "could not wait for the disk: %s", strerror(error));
     for (int i = 0; i < AT_ONCE; i++) d->requests[i].ticket = 0;

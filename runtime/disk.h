@@ -1,5 +1,6 @@
 /* Private to the tier store: one file with reads and writes that run by themselves. Knows nothing of ranks: troubles
- * are texts. With io_uring where the system lets us have one; otherwise every request is done when it is made. */
+ * are texts. With io_uring (liburing) where the build and the kernel have it; otherwise every request is done when it
+ * is made. */
 #ifndef ZPLAN_RT_DISK_H
 #define ZPLAN_RT_DISK_H
 

@@ -29,6 +29,15 @@ static const char *library(zp_arena *arena, const char *name) {
   return zp_strdup(arena, name);
 }
 
+/* The version that the runtime of this build was made with, or NULL. */
+static const char *liburing(void) {
+#ifdef ZPLAN_LIBURING
+  return ZPLAN_LIBURING " (in the runtime)";
+#else
+  return NULL;
+#endif
+}
+
 int zp_cmd_doctor(zp_run_state *run) {
   if (run->options.files.len) return zp_usage_error("`zplan doctor` takes no files");
   zp_toolchain tools = zp_find_toolchain(run->arena);
@@ -41,6 +50,7 @@ int zp_cmd_doctor(zp_run_state *run) {
   row("LLVM", library(run->arena, zp_kernels_library()), "row kernels of trainers");
   row("OpenBLAS", library(run->arena, "libopenblas.so.0"), "matmuls of CPU trainers");
   row("runtime", access(rt, R_OK) == 0 ? rt : NULL, "linking trainers");
+  row("liburing", liburing(), "NVMe through io_uring; without it pread, pwrite");
   row("headers", access(header, R_OK) == 0 ? header : NULL, "compiling trainers");
   const char *ignored = NULL, *kernels = zp_format(run->arena, "%s/zpd_kernels.cuh", tools.device_dirs[1]);
   row("CUDA driver", library(run->arena, "libcuda.so.1"), "running trainers on GPUs");

@@ -1,12 +1,19 @@
 /* The file of offloaded state: what is written comes back, and every trouble of a disk is told. */
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/io_uring.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include "disk.h"
 
@@ -37,6 +44,30 @@ static zpr_disk *open_one(int64_t pages, bool ring) {
   return d;
 }
 
+/* A file has a ring where the runtime was built with liburing and the kernel gives rings, by its own word. */
+static bool has_rings(void) {
+#ifdef ZPLAN_LIBURING
+  struct io_uring_params params = {0};
+  int ring = (int)syscall(SYS_io_uring_setup, 1, &params);
+  if (ring >= 0) close(ring);
+  return ring >= 0 && (params.features & IORING_FEAT_RW_CUR_POS); /* Linux 5.6, as reads and writes at a place */
+#else
+  return false;
+#endif
+}
+
+static void need_rings(void) {
+  if (!has_rings()) cr_skip_test("no io_uring here");
+}
+
+Test(disk, ring_where_there_are_rings) {
+  zpr_disk *with = open_one(1, true), *without = open_one(1, false);
+  cr_expect_eq(zpr_disk_has_ring(with), has_rings());
+  cr_expect_not(zpr_disk_has_ring(without));
+  zpr_disk_close(with);
+  zpr_disk_close(without);
+}
+
 /* More requests than fit at once, and none is waited for before all are under way. */
 static void write_and_read(bool ring) {
   int64_t ticket[PAGES];
@@ -60,7 +91,10 @@ static void write_and_read(bool ring) {
 }
 
 Test(disk, comes_back) { write_and_read(false); }
-Test(disk, comes_back_through_a_ring) { write_and_read(true); }
+Test(disk, comes_back_through_a_ring) {
+  need_rings();
+  write_and_read(true);
+}
 
 static void cut_short(bool ring) {
   zpr_disk *d = open_one(4, ring);
@@ -75,7 +109,10 @@ static void cut_short(bool ring) {
 }
 
 Test(disk, cut_short) { cut_short(false); }
-Test(disk, cut_short_with_a_ring) { cut_short(true); }
+Test(disk, cut_short_with_a_ring) {
+  need_rings();
+  cut_short(true);
+}
 
 /* /dev/full takes the file's place: every write to it finds the disk full. */
 static void full(bool ring) {
@@ -90,7 +127,10 @@ static void full(bool ring) {
 }
 
 Test(disk, full) { full(false); }
-Test(disk, full_with_a_ring) { full(true); }
+Test(disk, full_with_a_ring) {
+  need_rings();
+  full(true);
+}
 
 /* Room is asked for when the file is made, not in the middle of a step. */
 Test(disk, no_room) {
@@ -101,6 +141,27 @@ Test(disk, no_room) {
   cr_expect(strstr(why, "cannot reserve 36864 bytes in folder"), "%s", why);
   zpr_disk_close(open_one(8, true));
 }
+
+/* A kernel that knows no io_uring answers ENOSYS, a container that forbids it EPERM: a filter of this process says so.
+ */
+static void refused(unsigned error) {
+  struct sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog filter = {sizeof code / sizeof *code, code};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter))
+    cr_skip_test("no system call filters here");
+  zpr_disk *d = open_one(1, true);
+  cr_expect_not(zpr_disk_has_ring(d));
+  zpr_disk_close(d);
+  write_and_read(true);
+}
+
+Test(disk, no_ring_in_the_kernel) { refused(ENOSYS); }
+Test(disk, ring_forbidden) { refused(EPERM); }
 
 Test(disk, no_folder) {
   cr_expect_null(zpr_disk_open("/proc/nothing", PAGE, true, why, sizeof why));
