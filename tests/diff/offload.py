@@ -238,22 +238,28 @@ def check_trouble(tally, folder):
     tally.check("no room: message", "error[Z0861]: cannot reserve" in outcome.err, outcome.err)
 
 
-def main():
-    options = trainings.arguments("state off the device").parse_args()
-    table = [one for one in TABLE if options.only in one.name]
+def run_table(purpose, table, make_suite, checks):
+    """What a script does: the trainings that are asked for, then, where all are, the checks with (suite, folder)."""
+    options = trainings.arguments(purpose).parse_args()
+    table = [one for one in table if options.only in one.name]
     if options.list:
         print("\n".join(one.name for one in table))
         return 0
     harness.require_zplan()
     with harness.Scratch() as folder:
-        suite = Offloads(table, folder, options.jobs, options.verbose, BOUNDS, STEPS)
+        suite = make_suite(table, folder, options.jobs, options.verbose, BOUNDS, STEPS)
         suite.run()
-        if not options.only:
-            check_bytes(suite.tally, suite)
-            check_disks(suite.tally, folder)
-            check_resume(suite.tally, folder)
-            check_trouble(suite.tally, folder)
+        for check in checks if not options.only else ():
+            check(suite, folder)
         return suite.tally.finish()
+
+
+def main():
+    return run_table("state off the device", TABLE, Offloads,
+                     (lambda suite, _: check_bytes(suite.tally, suite),
+                      lambda suite, folder: check_disks(suite.tally, folder),
+                      lambda suite, folder: check_resume(suite.tally, folder),
+                      lambda suite, folder: check_trouble(suite.tally, folder)))
 
 
 if __name__ == "__main__":

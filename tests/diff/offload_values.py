@@ -125,20 +125,10 @@ def check_refused(tally, folder):
 
 
 def main():
-    options = trainings.arguments("saved values and parameters off the device").parse_args()
-    table = [one for one in TABLE if options.only in one.name]
-    if options.list:
-        print("\n".join(one.name for one in table))
-        return 0
-    harness.require_zplan()
-    with harness.Scratch() as folder:
-        suite = Values(table, folder, options.jobs, options.verbose, BOUNDS, STEPS)
-        suite.run()
-        if not options.only:
-            check_bytes(suite.tally, suite)
-            check_resume(suite.tally, folder)
-            check_refused(suite.tally, folder)
-        return suite.tally.finish()
+    return offload.run_table("saved values and parameters off the device", TABLE, Values,
+                             (lambda suite, _: check_bytes(suite.tally, suite),
+                              lambda suite, folder: check_resume(suite.tally, folder),
+                              lambda suite, folder: check_refused(suite.tally, folder)))
 
 
 if __name__ == "__main__":
