@@ -256,7 +256,8 @@ typedef struct zpr_totals {
   int64_t steps;                       /* run by this process */
   double median_step_ms;
   int64_t sent_bytes[ZPR_AXIS_COUNT];  /* by this rank, in training steps only */
-  int64_t moved_bytes[ZPR_MOVE_COUNT]; /* likewise */
+  int64_t applied_steps;               /* those that were not skipped */
+  int64_t moved_bytes[ZPR_MOVE_COUNT]; /* likewise, in applied steps: a skipped one moves less than planned */
 } zpr_totals;
 /* Prints the table and the "end" event. With --check-memory: false when a peak or a byte count differs from the plan's. Collective. */
 bool zpr_summary(zpr *c, const zpr_totals *totals);

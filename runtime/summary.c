@@ -39,11 +39,11 @@ static double bytes_per_step(const zpr *c, const rank_report *reports, const zpr
 static const char *const move_names[ZPR_MOVE_COUNT] = {
     [ZPR_DOWN] = "to host", [ZPR_UP] = "from host", [ZPR_READ] = "read", [ZPR_WRITTEN] = "written"};
 
-/* Of offloading, as bytes_per_step. */
+/* Of offloading, as bytes_per_step, in the steps that were applied. */
 static double moved_per_step(const zpr *c, const rank_report *reports, const zpr_totals *totals, int move) {
   int64_t sum = 0;
   for (int r = 0; r < c->ranks; r++) sum += reports[r].moved_bytes[move];
-  return totals->steps > 0 ? (double)sum / (double)totals->steps : 0;
+  return totals->applied_steps > 0 ? (double)sum / (double)totals->applied_steps : 0;
 }
 
 static bool any_moves(const zpr *c) {
@@ -162,7 +162,7 @@ static bool check_plan(zpr *c, const rank_report *reports, const zpr_totals *tot
   }
   for (int m = 0; m < ZPR_MOVE_COUNT; m++) {
     double moved = moved_per_step(c, reports, totals, m), planned = (double)c->program->predicted_moves[m];
-    if (moved == planned || (c->skipped_steps > 0 && moved < planned)) continue; /* skipped steps update nothing */
+    if (moved == planned || totals->applied_steps == 0) continue;
     same = false;
     if (c->rank == 0)
       fprintf(stderr, "error[Z0840]: offloading moved %.1f bytes a step (%s), the plan says %.1f\n", moved,

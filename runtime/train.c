@@ -99,7 +99,9 @@ static zpr_step_result run_step(loop *l, double lr) {
   run_micro_batches(c, c->program->micro_batches);
   zpr_step_result result = zpr_finish_step(c, lr, caught);
   for (int a = 0; a < ZPR_AXIS_COUNT; a++) l->totals.sent_bytes[a] += zpr_comm_sent_bytes(c, (zpr_axis)a) - before[a];
-  for (int m = 0; m < ZPR_MOVE_COUNT; m++) l->totals.moved_bytes[m] += zpr_moved_bytes(c, (zpr_move)m) - moved[m];
+  l->totals.applied_steps += result.applied;
+  for (int m = 0; m < ZPR_MOVE_COUNT && result.applied; m++)
+    l->totals.moved_bytes[m] += zpr_moved_bytes(c, (zpr_move)m) - moved[m];
   if (zpr_is_frozen(c) && result.applied) c->frozen_steps++;
   c->step++;
   return result;
