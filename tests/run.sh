@@ -85,42 +85,68 @@ finish() {
   exit
 }
 
-# Parts that keep one core busy, in two rows that run side by side and take about as long.
-one_row() {
-  part 'command' python3 tests/verify/command.py
-  part 'compare' python3 tests/verify/compare.py
-  part 'messages' tests/golden/run_errors.sh
-  part 'interop' python3 tests/interop/interop.py
-  part 'tokens' python3 tests/interop/tokens.py
-  part 'accuracy' python3 tests/accuracy/goals.py
-  part 'mutations' python3 tests/fault/mutations.py
-  part 'faults' python3 tests/fault/faults.py
+# Parts that run side by side, each on about one core: the longest first, so that none goes on alone at the end.
+list_parts() {
+  cat <<end
+layouts|python3 tests/diff/layouts.py --jobs 1 $quick
+mixed precision|python3 tests/diff/bf16.py
+offload of values|python3 tests/diff/offload_values.py --jobs 1
+faults|python3 tests/fault/faults.py
+offload|python3 tests/diff/offload.py --jobs 1
+command|python3 tests/verify/command.py
+emulated GPU|python3 tests/diff/cuda.py --jobs 1
+1-bit Adam|python3 tests/diff/compress.py
+fp16 and its loss scale|python3 tests/diff/fp16.py
+schedules|python3 tests/diff/schedules.py
+sharded state|python3 tests/diff/zero.py
+sequence|python3 tests/diff/sequence.py
+resume|python3 tests/diff/resume.py
+sparse attention|python3 tests/diff/sparse.py --jobs 1
+plan files|python3 tests/verify/tamper.py
+examples|python3 tests/diff/examples.py
+pytorch|python3 tests/torch/compare.py
+interop|python3 tests/interop/interop.py
+compare|python3 tests/verify/compare.py
+tokens|python3 tests/interop/tokens.py
+messages|tests/golden/run_errors.sh
+mutations|python3 tests/fault/mutations.py
+accuracy|python3 tests/accuracy/goals.py
+end
 }
 
-other_row() {
-  part 'examples' python3 tests/diff/examples.py
-  part 'plan files' python3 tests/verify/tamper.py
-  part 'pytorch' python3 tests/torch/compare.py
-  part 'resume' python3 tests/diff/resume.py
-  part 'schedules' python3 tests/diff/schedules.py
-  part 'sharded state' python3 tests/diff/zero.py
+# A shell that waits for a command hears no signal before it ends; one that waits for a background process does.
+# shellcheck disable=SC2317 # called through part
+in_background() { # COMMAND...
+  "$@" &
+  running=$!
+  wait "$running"
+}
+
+# Takes parts from the list that nobody has taken: whoever makes a part's folder runs it.
+take_parts() {
+  trap 'kill "$running" 2>/dev/null; wait; exit 130' TERM
+  while IFS='|' read -r name command; do
+    mkdir "$logs/taken/$name" 2>/dev/null || continue
+    # shellcheck disable=SC2086 # words
+    part "$name" in_background $command
+  done <"$logs/parts"
+}
+
+run_side_by_side() {
+  rm -rf "$logs/taken" && mkdir "$logs/taken" && list_parts >"$logs/parts" || exit 1
+  take_parts &
+  one=$!
+  take_parts &
+  other=$!
+  # Ctrl-C does not reach what a shell runs in the background.
+  trap 'kill "$one" "$other" 2>/dev/null; wait; exit 130' INT TERM
+  wait
+  trap - INT TERM
 }
 
 part 'build release' build release || finish
 part 'unit release' unit release
-one_row &
-other_row &
-wait
-part 'emulated GPU' python3 tests/diff/cuda.py
-part 'offload' python3 tests/diff/offload.py
-part 'offload of values' python3 tests/diff/offload_values.py
-part 'mixed precision' python3 tests/diff/bf16.py
-part 'fp16 and its loss scale' python3 tests/diff/fp16.py
-part 'sequence' python3 tests/diff/sequence.py
-part 'sparse attention' python3 tests/diff/sparse.py
-part '1-bit Adam' python3 tests/diff/compress.py
-# shellcheck disable=SC2086 # absent when empty
-part 'layouts' python3 tests/diff/layouts.py $quick
+run_side_by_side
 if [ $dev = yes ]; then
   part 'build dev' build dev && part 'unit dev' unit dev
 fi

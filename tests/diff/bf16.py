@@ -202,7 +202,7 @@ def resume(suite, one, place):
     for key, value in one.settings:
         command += ["--set", "%s=%s" % (key, json.dumps(value))]
     outcome = harness.zplan(*command, "--steps", STEPS, "--resume", "--threads", 1, "--check-memory", "--", "--checkpoint",
-                            os.path.join(place, "ck"))
+                            os.path.join(place, "ck"), env=trainings.environment(BF16))
     suite.tally.check("resume on " + one.name, outcome.status == 0, outcome.tail())
     records = harness.read_log(log)[0] if outcome.status == 0 else []
     shutil.rmtree(tree, ignore_errors=True)

@@ -82,7 +82,7 @@ def run(suite, one, name, steps, *more):
                "--log", log, "--steps", steps, "--threads", 1, "--check-memory"]
     for key, value in one.settings:
         command += ["--set", "%s=%s" % (key, json.dumps(value))]
-    outcome = harness.zplan(*command, *more, "--", "--checkpoint", os.path.join(place, "ck"))
+    outcome = harness.zplan(*command, *more, "--", "--checkpoint", os.path.join(place, "ck"), env=trainings.environment(FP16))
     return outcome, harness.read_log(log)[0] if os.path.exists(log) else [], place
 
 

@@ -24,8 +24,7 @@ That suffices because layouts are made of parts that know little of each other: 
 whom, or which procedures are printed. What goes wrong does so where two of them meet, rarely three, and then at one rank
 against several or at one uneven degree, not at a single combination of eight values. In f32 kernels are others, layouts are
 not: every value of every axis, and any two when degrees count as one or several. --quick: every value of every axis.
-Layouts with experts spread over data ranks are listed. Trainers are built with optimization in f32, without it in f64: that
-takes a third off their builds, and the generated C runs both ways.
+Layouts with experts spread over data ranks are listed.
 
 Bounds. f64: 1e-10. f32, where one rounding is u = 6e-8, about ten times what was measured on 845 layouts:
 
@@ -210,7 +209,7 @@ def main():
         return 0
     harness.require_zplan()
     with harness.Scratch() as folder:
-        suite = trainings.Suite(found, folder, options.jobs, options.verbose, tally=tally, unoptimized=("fp64",))
+        suite = trainings.Suite(found, folder, options.jobs, options.verbose, tally=tally)
         suite.run()
         print_costs(suite)
         return tally.finish()

@@ -12,6 +12,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 import harness  # noqa: E402
+import trainings  # noqa: E402
 
 STEPS, HALF = 20, 10
 FILES = ("model.safetensors", "optimizer.safetensors")
@@ -47,7 +48,7 @@ def train(folder, layout, checkpoints, steps, model="gpt", precision="fp32", thr
     command += ["--", "--checkpoint", os.path.join(folder, checkpoints)]
     if os.path.exists(log):
         os.remove(log)
-    outcome = harness.zplan(*command)
+    outcome = harness.zplan(*command, env=trainings.environment(precision))
     records = harness.read_log(log)[0] if outcome.status == 0 else []
     return outcome, [record["loss"] for record in records]
 

@@ -24,6 +24,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 import harness  # noqa: E402
+import trainings  # noqa: E402
 
 STEPS, HALF = 10, 5
 LAYERS = {"gpt": 3, "llama": 3, "moe": 2}
@@ -115,7 +116,7 @@ def train(folder, case, place, steps=None, resume=False):
     command += ["--steps", steps or case.steps, "--log", log, "--threads", 1, "--check-memory", *case.more]
     command += ["--resume"] if resume else []
     command += ["--", "--checkpoint", os.path.join(root, "ck"), "--validate", tokens]
-    outcome = harness.zplan(*command)
+    outcome = harness.zplan(*command, env=trainings.environment(case.precision))
     if outcome.status != 0:
         return Result("exit %d\n%s" % (outcome.status, outcome.tail()), [], [], None, None, root)
     records, end = harness.read_log(log)

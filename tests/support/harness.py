@@ -26,11 +26,15 @@ def require_zplan():
         sys.exit("%s is not there: build it (cmake --preset release && cmake --build --preset release) or set ZPLAN" % ZPLAN)
 
 
+scratch_folders, sessions = set(), set()  # what is there at the moment
+
+
 class Scratch:
     """A temporary folder that goes away; kept when the test fails and KEEP=1."""
 
     def __enter__(self):
         self.path = tempfile.mkdtemp(prefix="zplan-test-")
+        scratch_folders.add(self.path)
         return self.path
 
     def __exit__(self, *_):
@@ -73,6 +77,18 @@ def end_session(leader):
             pass  # it ended meanwhile
 
 
+def end_all(signal_number, _):
+    """Leaves nothing behind: tests/run.sh was interrupted."""
+    for leader in list(sessions):
+        end_session(leader)
+    for folder in () if os.environ.get("KEEP") else list(scratch_folders):
+        shutil.rmtree(folder, ignore_errors=True)
+    os._exit(128 + signal_number)
+
+
+signal.signal(signal.SIGTERM, end_all)
+
+
 def run(command, timeout=PATIENCE, cwd=None, env=None):
     """Runs a command in a session of its own, so that a time-out also ends what it started."""
     begin = time.monotonic()
@@ -82,6 +98,7 @@ def run(command, timeout=PATIENCE, cwd=None, env=None):
                                    env=dict(os.environ, NO_COLOR="1", **(env or {})))
     except OSError as error:
         return Outcome(127, "", "cannot start %s: %s" % (command[0], error), 0.0)
+    sessions.add(process.pid)
     try:
         out, err = process.communicate(timeout=timeout)
         status = process.returncode
@@ -93,6 +110,7 @@ def run(command, timeout=PATIENCE, cwd=None, env=None):
             end_session(process.pid)
             out, err = process.communicate()
         status, err = 124, err + "\ntimed out after %d s" % timeout
+    sessions.discard(process.pid)
     return Outcome(status, out, err, time.monotonic() - begin)
 
 

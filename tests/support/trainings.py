@@ -39,8 +39,11 @@ Result = collections.namedtuple("Result", "error losses norms checkpoint seconds
 # Ranks on one machine: the other networks need not be looked for, and messages of some kB are copied faster through memory
 # that ranks share than by a call of the kernel. A run of 8 ranks takes two thirds of the time.
 LAUNCH = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
-# Trainers of a suite that says so are built without optimization; kernels are LLVM's and stay as they are.
-UNOPTIMIZED = dict.fromkeys(("CC", "OMPI_CC"), os.path.join(harness.ROOT, "tests", "support", "cc_unoptimized.sh"))
+# Trainers in f64 are built without optimization, kernels of emulated GPUs too: that is half of their build, and the generated text
+# is the same in other precisions, which are optimized. CPU kernels are LLVM's and stay as they are.
+SUPPORT = os.path.join(harness.ROOT, "tests", "support")
+UNOPTIMIZED = {"CC": os.path.join(SUPPORT, "cc_unoptimized.sh"), "OMPI_CC": os.path.join(SUPPORT, "cc_unoptimized.sh"),
+               "CXX": os.path.join(SUPPORT, "cxx_unoptimized.sh")}
 
 DEGREES = ("tensor", "pipeline", "plan.data")
 ONE_RANK = {"tensor": 1, "pipeline": 1, "plan.data": 1, "microbatch": 1, "zero": 0, "recompute": "none", "recompute_shard": "none",
@@ -85,7 +88,15 @@ def ranks_of(settings):
 
 # ---- one run ----
 
-def train(model, settings, folder, steps=STEPS, words=(), env=None):
+def environment(precision, model=None):
+    """Of a command that builds and runs a trainer."""
+    chosen = dict(LAUNCH, **(UNOPTIMIZED if precision == "fp64" else {}))
+    if model == "sparse":
+        chosen.pop("CXX", None)  # its kernels run longer than it takes to optimize them
+    return chosen
+
+
+def train(model, settings, folder, steps=STEPS, words=()):
     """Builds and runs one training in `folder`, which must exist; nothing of it is left but the checkpoint and the log. What stands behind
     "--" in words is for the trainer."""
     tree, log = os.path.join(folder, "tree"), os.path.join(folder, "log.jsonl")
@@ -94,7 +105,7 @@ def train(model, settings, folder, steps=STEPS, words=(), env=None):
         command += ["--set", "%s=%s" % (key, json.dumps(value))]
     end = words.index("--") if "--" in words else len(words)
     command += ["--steps", steps, *words[:end], "--threads", 1, "--check-memory", "--", "--checkpoint", os.path.join(folder, "ck"), *words[end + 1:]]
-    outcome = harness.zplan(*command, env=dict(LAUNCH, **(env or {})))
+    outcome = harness.zplan(*command, env=environment(settings["precision"], model))
     checkpoint = os.path.join(harness.step_folder(os.path.join(folder, "ck"), steps), "model.safetensors")
     if outcome.status != 0:
         return Result("exit %d\n%s" % (outcome.status, outcome.tail()), [], [], checkpoint, outcome.seconds)
@@ -142,13 +153,11 @@ def sanity(tally, name, want):
 class Suite:
     """Trains a table, two at a time, and judges every training by its reference, which is trained once.
 
-    unoptimized: precisions whose trainers are built without optimization.
     After run(): references {(model, settings): Result}, largest {(group, quantity): (error, name)}."""
 
-    def __init__(self, table, folder, jobs=2, verbose=False, bounds=None, steps=STEPS, reference_words=(), tally=None, unoptimized=()):
+    def __init__(self, table, folder, jobs=2, verbose=False, bounds=None, steps=STEPS, reference_words=(), tally=None):
         self.table, self.folder, self.jobs, self.verbose = table, folder, jobs, verbose
         self.bounds, self.steps, self.reference_words = bounds or BOUNDS, steps, tuple(reference_words)
-        self.unoptimized = unoptimized
         self.tally, self.references = tally or harness.Tally(), {}
         self.largest = collections.defaultdict(lambda: (0.0, ""))
 
@@ -156,8 +165,7 @@ class Suite:
         number, (model, settings, words) = job
         folder = os.path.join(self.folder, "%d" % number)
         os.makedirs(folder)
-        env = UNOPTIMIZED if dict(settings)["precision"] in self.unoptimized else None
-        return train(model, dict(settings), folder, self.steps, words, env)
+        return train(model, dict(settings), folder, self.steps, words)
 
     def run_jobs(self, jobs, first):
         """Results in the order of the jobs, while later ones still run."""

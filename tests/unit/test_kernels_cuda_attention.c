@@ -114,25 +114,28 @@ Test(kernels_cuda_attention, f16) { run_shapes(ZPK_F16); }
 
 /* ---- block-sparse ---- */
 
-static void put_lines(zp_buf *out, const char *name, const zpk_block_list *list, int64_t n) {
-  zp_buf_printf(out, "ZPD_TABLE int %s_first[] = {", name);
+static void put_lines(zp_buf *out, const char *name, int id, const zpk_block_list *list, int64_t n) {
+  zp_buf_printf(out, "ZPD_TABLE int %s_first%d[] = {", name, id);
   for (int64_t i = 0; i <= n; i++) zp_buf_printf(out, "%d,", (int)list->first[i]);
-  zp_buf_printf(out, "};\nZPD_TABLE zpd_run %s[] = {", name);
+  zp_buf_printf(out, "};\nZPD_TABLE zpd_run %s%d[] = {", name, id);
   for (int32_t r = 0; r < list->first[n]; r++)
     zp_buf_printf(out, "{%d,%d},", (int)list->run[r].first, (int)list->run[r].end);
   zp_buf_puts(out, "};\n");
 }
 
-/* As generated kernels have it: the tables, what finds them, the kernels. */
-static const char *text_with(zp_arena *arena, const blocks *b) {
+/* As generated kernels have it: the tables of all layouts, numbered from 1, what finds them, the kernels. */
+static const char *text_with(zp_arena *arena, const blocks *layouts, int n) {
   zp_buf out = zp_buf_new(arena);
   zp_buf_puts(&out, "#include \"zpd_device.h\"\n");
-  put_lines(&out, "keys", &b->layout.keys, b->n);
-  put_lines(&out, "queries", &b->layout.queries, b->n);
-  zp_buf_printf(&out,
-                "#define ZPD_LAYOUTS 1\n"
-                "ZPD_DEVICE zpd_layout zpd_layout_of(int) { return {%d, {keys_first, keys}, {queries_first, queries}}; }\n",
-                (int)b->layout.block);
+  for (int i = 0; i < n; i++) {
+    put_lines(&out, "keys", i + 1, &layouts[i].layout.keys, layouts[i].n);
+    put_lines(&out, "queries", i + 1, &layouts[i].layout.queries, layouts[i].n);
+  }
+  zp_buf_printf(&out, "#define ZPD_LAYOUTS %d\nZPD_DEVICE zpd_layout zpd_layout_of(int id) {\n  switch (id) {\n", n);
+  for (int i = 1; i <= n; i++)
+    zp_buf_printf(&out, "  case %d: %sreturn {%d, {keys_first%d, keys%d}, {queries_first%d, queries%d}};\n", i,
+                  i < n ? "" : "default: ", (int)layouts[i - 1].layout.block, i, i, i, i);
+  zp_buf_puts(&out, "  }\n}\n");
   zp_buf_puts(&out, text);
   return out.data;
 }
@@ -142,30 +145,35 @@ static const struct {
   int some; /* of a hundred pairs of blocks */
   bool causal;
 } sparse_shapes[] = {
-    {1, 5, 64, 2, 2, 2, 32, 30, true},  {2, 3, 64, 4, 2, 1, 17, 40, false}, {1, 2, 128, 1, 1, 1, 64, 50, true},
-    {1, 3, 192, 2, 1, 1, 8, 0, true},   {1, 2, 128, 1, 1, 1, 80, 0, false}, {1, 4, 64, 1, 1, 1, 40, 100, true},
+    {1, 5, 64, 2, 2, 2, 32, 30, true}, {2, 3, 64, 4, 2, 1, 17, 40, false}, {1, 2, 128, 1, 1, 1, 64, 50, true},
+    {1, 3, 192, 2, 1, 1, 8, 0, true},  {1, 2, 128, 1, 1, 1, 80, 0, false}, {1, 4, 64, 1, 1, 1, 40, 100, true},
 };
 
 static void run_sparse(zpk_dtype dtype) {
+  enum { N = sizeof sparse_shapes / sizeof *sparse_shapes };
   zp_arena *arena = zp_arena_new("test");
-  for (size_t i = 0; i < sizeof sparse_shapes / sizeof *sparse_shapes; i += sanitized ? 2 : 1) {
-    blocks b = make_blocks(sparse_shapes[i].n, sparse_shapes[i].block, sparse_shapes[i].causal, sparse_shapes[i].some, i);
-    host_object k = device_open(text_with(arena, &b), dtype, 64);
-    /* a model may have both: the same kernels, dense and sparse */
-    for (int sparse = 0; sparse < 2; sparse++) {
-      problem p = make_problem(dtype, sparse_shapes[i].B, b.n * b.layout.block, sparse_shapes[i].H, sparse_shapes[i].G,
-                               sparse_shapes[i].valid, sparse_shapes[i].hd, sparse_shapes[i].causal);
-      if (sparse) use_blocks(&p, &b);
+  blocks all[N];
+  for (int i = 0; i < N; i++) {
+    all[i] = make_blocks(sparse_shapes[i].n, sparse_shapes[i].block, sparse_shapes[i].causal, sparse_shapes[i].some,
+                         (size_t)i);
+    all[i].layout.id = i + 1;
+  }
+  host_object k = device_open(text_with(arena, all, N), dtype, 64);
+  for (int i = 0; i < N; i += sanitized ? 2 : 1)
+    for (int sparse = 0; sparse < 2; sparse++) { /* a model may have both: the same kernels, dense and sparse */
+      problem p =
+          make_problem(dtype, sparse_shapes[i].B, all[i].n * all[i].layout.block, sparse_shapes[i].H,
+                       sparse_shapes[i].G, sparse_shapes[i].valid, sparse_shapes[i].hd, sparse_shapes[i].causal);
+      if (sparse) use_blocks(&p, &all[i]);
       char what[64];
-      snprintf(what, sizeof what, "%s %zu, f%d", sparse ? "sparse" : "dense beside it", i, (int)zpk_bytes(dtype) * 8);
+      snprintf(what, sizeof what, "%s %d, f%d", sparse ? "sparse" : "dense beside it", i, (int)zpk_bytes(dtype) * 8);
       reference(&p);
       run_device(&k, &p);
       check(&p, what);
       free_problem(&p);
     }
-    host_unload(&k);
-    free_blocks(&b);
-  }
+  host_unload(&k);
+  for (int i = 0; i < N; i++) free_blocks(&all[i]);
   zp_arena_free(arena);
 }
 

@@ -4,14 +4,15 @@
 #ifdef __SANITIZE_ADDRESS__
 enum { INSTANCES = 30, MIXED_INSTANCES = 40, OFFLOAD_INSTANCES = 10 };
 #else
-enum { INSTANCES = 1000, MIXED_INSTANCES = 250, OFFLOAD_INSTANCES = 150 };
+enum { INSTANCES = 1030, MIXED_INSTANCES = 256, OFFLOAD_INSTANCES = 170 };
 #endif
 
 TestSuite(search_full, .init = setup, .fini = teardown, .timeout = 1200);
 
 /* ---- brute force: every choice, every cut, every way to give stages modes ---- */
 
-enum { MODES = 4, MOST_WAYS = 81 };
+/* One instance in thirty has so many plans that brute force would spend most of its time on it: it is left out. */
+enum { MODES = 4, MOST_WAYS = 81, MOST_SIMULATIONS = 70000 };
 
 /* One mode, priced on every set of the node types in use; a plain cluster has set 1. */
 typedef struct priced {
@@ -26,10 +27,15 @@ typedef struct brute {
   bool may_leave;            /* state, where the constraints say so */
   bool every_cut;            /* of several chunks a stage; else two: */
   int cut_by;                /* by the times of this mode */
+  int simulations;
   double best_s;
 } brute;
 
+static bool has_enough(const brute *b) { return b->simulations > MOST_SIMULATIONS; }
+
 static void simulate(brute *b, const zp_choice *choice, const zp_lowered *const *stages) {
+  if (has_enough(b)) return;
+  b->simulations++;
   zp_arena *scratch = zp_arena_new("brute");
   zp_choice c = *choice;
   zp_stage_mode *modes = ZP_NEW_ARRAY(scratch, zp_stage_mode, c.pipeline);
@@ -62,6 +68,7 @@ static void try_cut(brute *b, zp_choice *choice) {
   const zp_lowered *fitting[16][MODES], *stages[16];
   int n[16], ways = 1, P = choice->pipeline;
   bool chunked = choice->chunks > 1;
+  if (has_enough(b)) return;
   for (int s = 0; s < P; s++) {
     if ((n[s] = find_fitting(b, choice, s, fitting[s])) == 0) return;
     if (ways <= MOST_WAYS) ways *= n[s];
@@ -241,9 +248,16 @@ static void find_modes(brute *b, const zp_choice *choice) {
   }
 }
 
+static void try_rank_orders(brute *b, zp_choice choice, bool allowed) {
+  for (int order = 0; order < ZP_ORDER_COUNT && b->n_modes && allowed; order++) {
+    choice.order = (zp_rank_order)order;
+    try_orders(b, choice);
+  }
+}
+
 static void try_degrees(brute *b, int tensor, int pipeline, int data) {
   const zp_constraints *c = &b->spec->plans.data[0];
-  if (tensor > b->machine.devices_per_node) return;
+  if (tensor > b->machine.devices_per_node || has_enough(b)) return;
   for (int64_t microbatch = 1; microbatch <= 4; microbatch++)
     for (int sequence = 0; sequence <= (tensor > 1); sequence++) {
       if (b->spec->train.batch % (data * microbatch) || !zp_limit_allows(&c->microbatch, (double)microbatch) ||
@@ -256,20 +270,15 @@ static void try_degrees(brute *b, int tensor, int pipeline, int data) {
                           .sequence = sequence,
                           .cut = ZP_NEW_ARRAY(arena, int64_t, 64)};
       find_modes(b, &choice);
-      for (int order = 0; order < ZP_ORDER_COUNT && b->n_modes; order++) {
-        choice.order = (zp_rank_order)order;
-        choice.fine = false;
-        find_modes(b, &choice);
-        if (zp_limit_allows(&c->cut, 0)) try_orders(b, choice);
-        if (!looks_inside_layers(b->mode[0].any, &c->cut, pipeline)) continue;
-        choice.fine = true;
-        find_modes(b, &choice);
-        if (b->n_modes) try_orders(b, choice);
-        b->n_modes = 1; /* those of whole layers are there */
-      }
+      try_rank_orders(b, choice, zp_limit_allows(&c->cut, 0));
+      choice.fine = b->n_modes && looks_inside_layers(b->mode[0].any, &c->cut, pipeline);
+      if (!choice.fine) continue;
+      find_modes(b, &choice);
+      try_rank_orders(b, choice, true);
     }
 }
 
+/* NAN: too many plans. */
 static double brute_force(const zp_spec *spec, int devices) {
   brute b = {.spec = spec, .best_s = INFINITY};
   int units = 0;
@@ -283,7 +292,7 @@ static double brute_force(const zp_spec *spec, int devices) {
         b.may_leave = ranks == devices || spec->plans.data[0].idle.set; /* else idle devices go with none away */
         try_degrees(&b, tensor, pipeline, data);
       }
-  return b.best_s;
+  return has_enough(&b) ? NAN : b.best_s;
 }
 
 static void scale_memory(zp_node_type *node, const void *user) {
@@ -314,7 +323,7 @@ static void set_offload(zp_constraints *c, bool offload) {
 }
 
 static void expect_optima(bool several_types, bool offload, int instances) {
-  int feasible = 0, mixed = 0;
+  int feasible = 0, mixed = 0, left_out = 0;
   for (int i = 0; i < instances; i++) {
     zp_arena_mark mark = zp_arena_get_mark(arena);
     int devices;
@@ -322,6 +331,11 @@ static void expect_optima(bool several_types, bool offload, int instances) {
     set_offload(&spec->plans.data[0], offload);
     if (i % 2) squeeze(spec, devices);
     double best = brute_force(spec, devices);
+    if (isnan(best)) {
+      left_out++;
+      zp_arena_rewind(arena, mark);
+      continue;
+    }
     const zp_plan *plan = zp_search(arena, spec, devices, NULL);
     cr_assert(plan->feasible == isfinite(best), "instance %d: search says %d, optimum %g", i, plan->feasible, best);
     if (plan->feasible) {
@@ -335,6 +349,7 @@ static void expect_optima(bool several_types, bool offload, int instances) {
   }
   cr_expect(feasible > instances / 4 && feasible < instances, "%d of %d", feasible, instances);
   cr_expect(mixed > instances / 100 || offload, "%d plans with stages that differ", mixed);
+  cr_expect(left_out <= instances / 10, "%d of %d have too many plans", left_out, instances);
 }
 
 Test(search_full, equals_brute_force) {
