@@ -219,7 +219,7 @@ def check_text(suite):
         place = os.path.join(suite.folder, "text-" + precision)
         log = os.path.join(place, "log.jsonl")
         outcome = harness.zplan("run", os.path.join(harness.ROOT, "examples", "gpt_tiny.dz"), "--ranks", 1, "-o", os.path.join(place, "tree"),
-                                "--log", log, "--set", 'precision="%s"' % precision, "--set", "batch=16", "--steps", TEXT_STEPS,
+                                "--log", log, "--set", 'precision="%s"' % precision, *trainings.ON_TEXT, "--set", "batch=16", "--steps", TEXT_STEPS,
                                 "--threads", 1, "--check-memory", "--", "--checkpoint", os.path.join(place, "ck"))
         if not suite.tally.check("gpt_tiny in " + precision, outcome.status == 0, outcome.tail()):
             return

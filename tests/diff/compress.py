@@ -154,12 +154,12 @@ def check_gpu(tally, folder):
 
 
 def check_learning(tally, folder, verbose):
-    """Mean loss of the last ten steps, 200 steps of two layers on the text of this repository's README."""
+    """Mean loss of the last ten steps, 200 steps of two layers on a text."""
     ends = []
     for compress in ("false", "true"):
         log = os.path.join(folder, "learn_%s.jsonl" % compress)
         outcome = harness.zplan("run", os.path.join(harness.ROOT, "examples", "gpt_tiny.dz"), "--ranks", 2, "-o", os.path.join(folder, "learn" + compress),
-                                "--log", log, "--set", "tensor=1", "--set", "pipeline=1", "--set", "plan.data=2", "--set", "zero=0",
+                                "--log", log, *trainings.ON_TEXT, "--set", "tensor=1", "--set", "pipeline=1", "--set", "plan.data=2", "--set", "zero=0",
                                 "--set", "compress=" + compress, "--set", "model.layers=2", "--set", "model.d=64", "--set", "batch=16",
                                 "--set", "steps=200", "--threads", 1, "--", "--checkpoint", os.path.join(folder, "ck" + compress))
         if not tally.check("gpt_tiny with compress=%s" % compress, outcome.status == 0, outcome.tail()):

@@ -27,6 +27,9 @@ import harness
 
 STEPS = 20
 MODELS = os.path.join(harness.ROOT, "tests", "diff")
+TEXT = os.path.join(harness.ROOT, "tests", "data", "text.txt")
+# Words of `zplan run` with which examples/gpt_tiny.dz learns from a text that stays as it is.
+ON_TEXT = ("--set", 'train.data=text("%s", order = "shuffled")' % TEXT, "--set", 'train.validate.data=text("%s")' % TEXT)
 QUANTITIES = ("loss", "gradient norm", "parameters")
 BOUNDS = {"fp64": {quantity: 1e-10 for quantity in QUANTITIES},
           "fp32": {"loss": 5e-6, "gradient norm": 1e-4, "parameters": 2e-2}}
