@@ -1,0 +1,114 @@
+/* Training settings: what zp_load makes of the train block. */
+#include "spec_testing.h"
+
+Test(spec_train, all_keys) {
+  fixture f =
+      good(MODEL CLUSTER
+           "train {\n  model = m(V = 128)\n  data = tokens(\"shard_*.bin\", order = \"shuffled\")\n  batch = 4\n  "
+           "tokens = 1e6\n"
+           "  precision = \"fp64\"\n  optimizer = adamw(lr = 6e-4, betas = [0.9, 0.95], eps = 1e-7, weight_decay = "
+           "0.1, decay = \"all\")\n"
+           "  schedule = wsd(warmup = 100, decay = 50, min_lr = 6e-5)\n  clip = 1.0\n  dropout = 10%\n  seed = 1337\n"
+           "  validate { data = text(\"/abs/val.txt\")  every = 250  batches = 20 }\n"
+           "  checkpoint { dir = \"out/m\"  every = 500  keep = 3  format = \"safetensors\" }\n"
+           "  log { jsonl = \"out/log.jsonl\"  every = 5 }\n}\n");
+  const zp_train *t = &f.spec->train;
+  cr_expect_eq(t->data.kind, ZP_DATA_TOKENS);
+  cr_expect_str_eq(t->data.path, "folder/shard_*.bin", "relative to the .dz file");
+  cr_expect(t->data.shuffled);
+  cr_expect_eq(t->batch, 4);
+  cr_expect_eq(t->steps, 15625, "1e6 tokens / (4 x 16), found %lld", (long long)t->steps);
+  cr_expect_eq(t->precision, ZP_PREC_F64);
+  cr_expect_eq(t->optimizer, ZP_OPT_ADAMW);
+  cr_expect(t->lr == 6e-4 && t->beta1 == 0.9 && t->beta2 == 0.95 && t->eps == 1e-7 && t->weight_decay == 0.1 &&
+            t->decay_all);
+  cr_expect(t->schedule == ZP_LR_WSD && t->warmup == 100 && t->decay_steps == 50 && t->min_lr == 6e-5);
+  cr_expect(t->clip == 1.0 && t->seed == 1337);
+  cr_expect_float_eq(t->dropout, 0.1, 1e-12);
+  cr_expect_eq(t->validate_data.kind, ZP_DATA_TEXT);
+  cr_expect_str_eq(t->validate_data.path, "/abs/val.txt");
+  cr_expect(t->validate_every == 250 && t->validate_batches == 20);
+  cr_expect_str_eq(t->checkpoint_dir, "out/m", "relative to the current folder");
+  cr_expect(t->checkpoint_every == 500 && t->checkpoint_keep == 3);
+  cr_expect_str_eq(t->log_path, "out/log.jsonl");
+  cr_expect_eq(t->log_every, 5);
+  cr_expect_eq(f.spec->model->vocabulary, 128);
+  unload(&f);
+}
+
+Test(spec_train, defaults) {
+  fixture f = good(MODEL CLUSTER "train { batch = 8  steps = 10  optimizer = sgd(lr = 0.1, momentum = 0.9) }\n");
+  const zp_train *t = &f.spec->train;
+  cr_expect_eq(t->data.kind, ZP_DATA_NONE);
+  cr_expect_eq(t->precision, ZP_PREC_F32);
+  cr_expect(t->optimizer == ZP_OPT_SGD && t->momentum == 0.9 && t->weight_decay == 0);
+  cr_expect(t->schedule == ZP_LR_CONSTANT && t->clip == 0 && t->dropout == 0);
+  cr_expect(!t->checkpoint_dir && !t->log_path && t->validate_every == 0 && t->log_every == 1);
+  unload(&f);
+}
+
+/* Of the block `train { ... settings }`. */
+static void check_loss_scale(const char *settings, int64_t scale, int64_t window) {
+  char text[1500];
+  snprintf(text, sizeof text, "%strain { batch = 8  steps = 10  optimizer = adamw(lr = 0.1)  %s }\n", MODEL CLUSTER,
+           settings);
+  fixture f = good(text);
+  cr_expect_eq(f.spec->train.loss_scale, scale, "%s: %lld", settings, (long long)f.spec->train.loss_scale);
+  cr_expect_eq(f.spec->train.scale_window, window, "%s: %lld", settings, (long long)f.spec->train.scale_window);
+  unload(&f);
+}
+
+Test(spec_train, loss_scale) {
+  check_loss_scale("precision = \"mixed_fp16\"", 65536, 2000);
+  check_loss_scale("precision = \"mixed_fp16\" loss_scale = dynamic()", 65536, 2000);
+  check_loss_scale("precision = \"mixed_fp16\" loss_scale = dynamic(initial = 1024)", 1024, 2000);
+  check_loss_scale("loss_scale = dynamic(window = 50) precision = \"mixed_fp16\"", 65536, 50);
+  check_loss_scale("precision = \"mixed_fp16\" loss_scale = 128", 128, 0);
+  check_loss_scale("precision = \"fp32\"", 0, 0);
+}
+
+Test(spec_train, errors) {
+  static const struct {
+    const char *body;
+    int errors;
+    const char *words;
+  } cases[] = {
+      {"batch = 8 optimizer = adamw(lr = 1)", 1, "Z0502|neither `steps` nor `tokens`"},
+      {"steps = 8", 2, "`train` does not say `batch`|`train` does not say `optimizer`"},
+      {"batch = 8 step = 5 optimizer = adamw(lr = 1)", 1, "Z0301|did you mean `steps`"},
+      {"batch = 8 steps = 5 tokens = 5 optimizer = adamw(lr = 1)", 1, "Z0503|already"},
+      {"batch = 8 steps = 5 optimizer = adamw(lr = 1, betas = [0.9])", 1, "Z0304|a list of two numbers"},
+      {"batch = 8 steps = 5 optimizer = adamw(0.1)", 1, "Z0311|`lr = ...`"},
+      {"batch = 8 steps = 5 optimizer = adamw(lr = 1) data = tokens()", 1, "Z0307|needs a path"},
+      {"batch = 8 steps = 5 optimizer = adamw(lr = 1) data = tokens(\"a\", order = \"random\")", 1,
+       "Z0308|\"shuffled\""},
+      {"batch = 8 steps = 5 optimizer = adamw(lr = 1) schedule = \"1f1b\"", 1, "Z0304|belongs in a `plan` block"},
+      {"batch = 8 steps = 5 optimizer = adamw(lr = 1) schedule = wsd(warmup = 1)", 1, "Z0307|last phase"},
+      {"batch = 8 steps = 5 optimizer = adamw(lr = 1e-3) schedule = cosine(min_lr = 1)", 1,
+       "Z0306|above the learning rate"},
+      {"batch = 8 steps = 5 optimizer = adamw(lr = 1) validate { every = 5 }", 1,
+       "Z0502|`validate` does not say `data`"},
+      {"batch = 8 steps = 5 optimizer = adamw(lr = 1) checkpoint { every = 5 }", 1,
+       "Z0502|`checkpoint` does not say `dir`"},
+      {"batch = 1e30 steps = 5 optimizer = adamw(lr = 1)", 1, "Z0306|below 2^53"},
+      {"batch = true steps = 5 optimizer = adamw(lr = 1)", 1, "Z0304|not true or false"},
+      {"batch = 8 steps = 5 optimizer = adamw(lr = 1) precision = \"mixed_fp16\" loss_scale = 1000", 1,
+       "Z0306|a power of two from 1 to 1073741824"},
+      {"batch = 8 steps = 5 optimizer = adamw(lr = 1) precision = \"mixed_fp16\" loss_scale = 2147483648", 1,
+       "Z0306|a power of two from 1 to 1073741824"},
+      {"batch = 8 steps = 5 optimizer = adamw(lr = 1) precision = \"mixed_fp16\" loss_scale = 1.5", 1,
+       "Z0306|a power of two"},
+      {"batch = 8 steps = 5 optimizer = adamw(lr = 1) precision = \"mixed_fp16\" loss_scale = dynamic(initial = 3)", 1,
+       "Z0306|a power of two"},
+      {"batch = 8 steps = 5 optimizer = adamw(lr = 1) precision = \"mixed_fp16\" loss_scale = dynamic(window = 0)", 1,
+       "Z0306|window"},
+      {"batch[1] = 8 steps = 5 optimizer = adamw(lr = 1)", 0, "error"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char text[1500];
+    snprintf(text, sizeof text, "%strain { %s }\n", MODEL CLUSTER, cases[i].body);
+    fixture f = load_with(text, (zp_load_options){0});
+    check_failure(cases[i].body, &f, cases[i].errors, cases[i].words);
+    unload(&f);
+  }
+}
