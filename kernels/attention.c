@@ -18,6 +18,14 @@ int64_t zpk_attention_workspace(zpk_dtype dtype, int64_t S, int64_t hd, int64_t 
   return (backward ? backward_elements : forward_elements) * zpk_real_bytes(dtype);
 }
 
+int64_t zpk_attention_unwritten(const zpk_attention_args *args, bool backward) {
+  int64_t S = args->S, ld = zpk_padded_head(args->dtype, args->hd), real = zpk_real_bytes(args->dtype);
+  if (backward && zpk_is_narrow(args->dtype)) return (ld - args->hd) * real;
+  int64_t most = args->layout ? args->layout->block : S, elements = most < BLOCK ? (BLOCK - most) * BLOCK : 0;
+  if (args->layout && !backward) elements += 2 * ((S + BLOCK - 1) / BLOCK * BLOCK - S) * ld; /* keys of whole blocks */
+  return elements * real;
+}
+
 /* Zero `heads` heads from `head` on, of all rows of sample b. */
 static void clear_heads(const zpk_attention_args *args, int64_t b, void *x, int64_t ld, int64_t head, int64_t heads) {
   int64_t bytes = zpk_bytes(args->dtype);

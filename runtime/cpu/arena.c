@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "arena.h"
 #include "blas.h"
 #include "device.h"
 #include "state.h"
@@ -51,7 +52,7 @@ void zpr_arena_open(zpr *c, bool check) {
     zpr_fail(c, "Z0822", "cannot map an arena of %lld bytes: %s", (long long)c->stage->arena_bytes, strerror(errno));
   madvise(a->map + a->page, (size_t)body, MADV_HUGEPAGE); /* only faster; a kernel without it is fine */
   c->arena = a->map + a->page + (body - bytes);
-  if (check) memset(c->arena, PATTERN, (size_t)c->stage->arena_bytes);
+  if (check) zpr_arena_forget(c->arena, c->stage->arena_bytes);
 }
 
 void zpr_arena_close(zpr *c) {
@@ -60,10 +61,14 @@ void zpr_arena_close(zpr *c) {
 }
 
 int64_t zpr_arena_measured_peak(zpr *c) {
-  if (!c->state->device->check) return 0;
-  int64_t end = c->stage->arena_bytes;
-  while (end > 0 && (unsigned char)c->arena[end - 1] == PATTERN) end--;
-  return end;
+  return c->state->device->check ? zpr_arena_written(c->arena, c->stage->arena_bytes) : 0;
+}
+
+void zpr_arena_forget(void *part, int64_t bytes) { memset(part, PATTERN, (size_t)bytes); }
+
+int64_t zpr_arena_written(const void *part, int64_t bytes) {
+  while (bytes > 0 && ((const unsigned char *)part)[bytes - 1] == PATTERN) bytes--;
+  return bytes;
 }
 
 /* The arena is here: a window is the place itself. */

@@ -3,6 +3,7 @@
  * order. */
 #include <assert.h>
 #include <string.h>
+#include "arena.h"
 #include "device.h"
 #include "state.h"
 
@@ -143,26 +144,37 @@ static void attention_grad(void *arg, int64_t begin, int64_t end, int worker) {
   zpk_attention_grad(arg, begin, end, worker);
 }
 
-/* A plan reserves shares for ZPR_MAX_WORKERS, of which fewer threads, or fewer tasks, leave the last ones unwritten: where
- * memory is measured by what was written, they count as reserved. */
-static void mark_reserved(zpr *c, const zpk_attention_args *a, bool backward) {
-  int64_t share = zpk_attention_workspace(a->dtype, a->S, a->hd, a->H / a->G, backward);
-  if (c->state->options.check_memory) ((char *)a->workspace)[ZPR_MAX_WORKERS * share - 1] = 0;
+/* With --check-memory: does a share have as many bytes as the kernel needs? Then the shares of threads that did not
+ * take part, which the plan reserves as well, count as written. */
+static void run_checked(zpr *c, const zpk_attention_args *a, bool backward, zpr_task *task) {
+  int64_t share = zpk_attention_workspace(a->dtype, a->S, a->hd, a->H / a->G, backward), most = 0;
+  char *shares = a->workspace;
+  int threads = zpr_threads(c) < ZPR_MAX_WORKERS ? zpr_threads(c) : ZPR_MAX_WORKERS;
+  zpr_arena_forget(shares, threads * share);
+  zpr_parallel(c, a->B * a->G, 1, task, (void *)(uintptr_t)a);
+  for (int i = 0; i < threads; i++) {
+    int64_t written = zpr_arena_written(shares + i * share, share);
+    if (written > most) most = written;
+  }
+  int64_t needed = most + zpk_attention_unwritten(a, backward);
+  if (a->kv_heads_valid > 0 && needed < share)
+    zpr_fail(c, "Z0840", "attention needs %lld bytes of workspace a thread, the plan reserves %lld", (long long)needed,
+             (long long)share);
+  shares[ZPR_MAX_WORKERS * share - 1] = 0;
 }
 
-void zpr_attention(zpr *c, const zpk_attention_args *args) {
+static void run_attention(zpr *c, const zpk_attention_args *args, bool backward, zpr_task *task) {
   zpk_attention_args a = *args;
-  mark_reserved(c, &a, false);
   zpr_comm_progress(c);
-  zpr_parallel(c, a.B * a.G, 1, attention, &a);
+  if (c->state->options.check_memory)
+    run_checked(c, &a, backward, task);
+  else
+    zpr_parallel(c, a.B * a.G, 1, task, &a);
 }
 
-void zpr_attention_grad(zpr *c, const zpk_attention_args *args) {
-  zpk_attention_args a = *args;
-  mark_reserved(c, &a, true);
-  zpr_comm_progress(c);
-  zpr_parallel(c, a.B * a.G, 1, attention_grad, &a);
-}
+void zpr_attention(zpr *c, const zpk_attention_args *args) { run_attention(c, args, false, attention); }
+
+void zpr_attention_grad(zpr *c, const zpk_attention_args *args) { run_attention(c, args, true, attention_grad); }
 
 /* ---- cross-entropy ---- */
 

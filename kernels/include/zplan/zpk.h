@@ -97,6 +97,9 @@ typedef struct zpk_attention_args {
 /* Bytes of one share; `group` is H / G. In `real`, with hd' = hd rounded up to 64 bytes and S' = S rounded up to 48: forward
  * 2 S' hd' + 48 (2 hd' + 48); backward 48 (8 hd' + 96), and with 16-bit operands group S hd' more, where the gradient of queries is summed. */
 int64_t zpk_attention_workspace(zpk_dtype dtype, int64_t S, int64_t hd, int64_t group, bool backward);
+/* Bytes at the end of a share that a task of this size, its head no padding, may leave unwritten: rows of a tile that are not there, the
+ * padding of the last row of sums. Exactly so many for dense attention of 48 positions and more. */
+int64_t zpk_attention_unwritten(const zpk_attention_args *args, bool backward);
 /* Tasks: (sample, kv head) pairs, B * G of them. `worker`: which workspace share. */
 void zpk_attention(const zpk_attention_args *args, int64_t begin, int64_t end, int worker);
 void zpk_attention_grad(const zpk_attention_args *args, int64_t begin, int64_t end, int worker);
