@@ -76,11 +76,11 @@ def homes_of(settings):
     return kept, {state: {"tier": tier, "eighths": int(eighths)} for state, (tier, eighths) in homes.items()}
 
 
-def make_plan(model, settings, folder):
-    """The plan's file, or None and why there is none."""
+def make_plan(model, settings, folder, words=()):
+    """The plan's file, or None and why there is none. words: further ones of `zplan plan`."""
     kept, homes = homes_of(settings)
     path = os.path.join(folder, "plan.json")
-    command = ["plan", os.path.join(trainings.MODELS, model + ".dz"), "--ranks", trainings.ranks_of(kept), *GPU, "-o", path]
+    command = ["plan", os.path.join(trainings.MODELS, model + ".dz"), "--ranks", trainings.ranks_of(kept), *GPU, *words, "-o", path]
     for key, value in kept.items():
         command += ["--set", "%s=%s" % (key, json.dumps(value))]
     outcome = harness.zplan(*command)

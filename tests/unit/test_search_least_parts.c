@@ -1,0 +1,133 @@
+/* The least work of points that may be cut inside layers, against every cut: with limits of memory between those under
+ * which all fits and those under which nothing does. */
+#include "search_instances.h"
+
+#ifdef __SANITIZE_ADDRESS__
+enum { POINTS = 500 };
+#else
+enum { POINTS = 2000 };
+#endif
+enum { MOST_CUTS = 3000 };
+
+TestSuite(search_least_parts, .init = setup, .fini = teardown, .timeout = 1200);
+
+typedef struct trial {
+  zp_searcher s;
+  zp_spec *spec;
+  zp_point point;
+  zp_choice choice;
+  int64_t limit_bytes;
+  double least_s;         /* of all cuts that fit: every stage in its fastest mode that fits */
+  int64_t least, largest; /* arena bytes of a stage, over all cuts and modes */
+  int cuts;
+} trial;
+
+static const zp_lowered *mode_of(const trial *t, int i) { return t->s.variants.data[t->point.modes[i]].lowered; }
+
+static int64_t stage_bytes(const trial *t, int mode, int stage) {
+  zp_arena *scratch = zp_arena_new("stage");
+  zp_stage x;
+  zp_layout_stage(scratch, mode_of(t, mode), &t->choice, stage, &x);
+  int64_t bytes = x.arena_bytes;
+  zp_arena_free(scratch);
+  return bytes;
+}
+
+static void try_cut(trial *t) {
+  double sum = 0;
+  for (int stage = 0; stage < t->choice.pipeline; stage++) {
+    double best = INFINITY;
+    for (int i = 0; i < t->point.n_modes; i++) {
+      int64_t bytes = stage_bytes(t, i, stage);
+      if (bytes < t->least) t->least = bytes;
+      if (bytes > t->largest) t->largest = bytes;
+      if (bytes > t->limit_bytes) continue;
+      double seconds = 0;
+      for (int64_t u = t->choice.cut[stage]; u < t->choice.cut[stage + 1]; u++) seconds += unit_s(mode_of(t, i), u);
+      best = fmin(best, seconds);
+    }
+    sum += best;
+  }
+  t->least_s = fmin(t->least_s, sum);
+}
+
+static void all_cuts(trial *t, int stage) {
+  int64_t units = mode_of(t, 0)->n_units, stages = t->choice.pipeline;
+  if (stage == stages - 1) {
+    t->choice.cut[stages] = units;
+    if (++t->cuts <= MOST_CUTS) try_cut(t);
+    return;
+  }
+  for (int64_t end = t->choice.cut[stage] + 1; end <= units - (stages - 1 - stage); end++) {
+    t->choice.cut[stage + 1] = end;
+    all_cuts(t, stage + 1);
+  }
+}
+
+/* False: more cuts than are worth while. */
+static bool brute_force(trial *t, int64_t limit_bytes) {
+  t->limit_bytes = limit_bytes;
+  t->least_s = INFINITY, t->least = INT64_MAX, t->largest = 0, t->cuts = 0;
+  all_cuts(t, 0);
+  return t->cuts <= MOST_CUTS;
+}
+
+static bool random_point(trial *t) {
+  zp_choice c = {.tensor = 1 + (int)random_below(2), .pipeline = 2 + (int)random_below(2), .data = 1, .fine = true};
+  c.zero = (int)random_below(2), c.microbatch = 1 << random_below(2);
+  c.order = (zp_rank_order)random_below(ZP_ORDER_COUNT);
+  if (random_below(4) == 0) c.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 1 + (int)random_below(8)};
+  if (t->spec->train.batch % c.microbatch || zp_choice_refusal(&c, t->spec)) return false;
+  zp_mode_set modes = (zp_mode_set)(1 + random_below(7));
+  t->choice = c;
+  return zp_search_point(&t->s, &c, modes, &t->point) && c.pipeline <= zp_point_units(&t->s, &t->point);
+}
+
+/* Many layers beside a small vocabulary: what is bounded is most of the memory. */
+static zp_spec *deep_spec(int *devices) {
+  model_size size = {
+      .style = STYLE_GPT, .V = 8, .S = 8 << random_below(4), .d = 8 << random_below(2), .layers = 4 + random_below(60)};
+  size.heads = size.kv_heads = 2;
+  size.ff = size.d * (1 + random_below(6));
+  *devices = 4;
+  return build_spec(arena, &size, gpu_cluster(1), 16 << random_below(3));
+}
+
+typedef struct seen {
+  int points, fit, forced; /* forced: more work than that of the fastest modes */
+} seen;
+
+/* Some memory between the stage that needs least and the one that needs most. */
+static void check_point(trial *t, seen *n) {
+  t->choice.cut = ZP_NEW_ARRAY(arena, int64_t, t->choice.pipeline + 1);
+  if (!brute_force(t, INT64_MAX)) return;
+  double free_s = t->least_s, share = 0.01 * (double)random_below(100);
+  brute_force(t, t->least + (int64_t)(share * share * (double)(t->largest - t->least)));
+  t->s.limit_bytes = t->limit_bytes;
+  zp_point point = t->point;
+  bool has_room = zp_find_least_work(&t->s, &point, false);
+  cr_assert(has_room || isinf(t->least_s), "no room, but %g s fit into %lld bytes", t->least_s,
+            (long long)t->limit_bytes);
+  cr_assert(point.work_s <= t->least_s * (1 + 1e-9), "least work %.9g, but a cut has %.9g", point.work_s, t->least_s);
+  n->points++;
+  n->fit += isfinite(t->least_s);
+  n->forced += has_room && point.work_s > free_s * (1 + 1e-6);
+}
+
+Test(search_least_parts, no_cut_that_fits_has_less_work) {
+  seen n = {0};
+  state = 21;
+  while (n.points < POINTS) {
+    zp_arena_mark mark = zp_arena_get_mark(arena);
+    int devices;
+    trial t = {.s.arena = zp_arena_new("trial"), .spec = random_below(2) ? random_spec(&devices) : deep_spec(&devices)};
+    zp_machine machine = zp_machine_make(&t.spec->cluster, t.spec->train.precision, devices);
+    zp_search_start(&t.s, t.spec, &machine, NULL);
+    for (int k = 0; k < 20; k++)
+      if (devices > 3 && random_point(&t)) check_point(&t, &n);
+    zp_search_end(&t.s);
+    zp_arena_rewind(arena, mark);
+  }
+  cr_expect(n.fit > n.points / 4 && n.fit < n.points, "%d of %d fit", n.fit, n.points);
+  cr_expect(n.forced > n.points / 100, "%d of %d have more work than the fastest modes", n.forced, n.points);
+}
