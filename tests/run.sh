@@ -97,7 +97,7 @@ command|python3 tests/verify/command.py
 emulated GPU|python3 tests/diff/cuda.py --jobs 1
 1-bit Adam|python3 tests/diff/compress.py
 fp16 and its loss scale|python3 tests/diff/fp16.py
-schedules|python3 tests/diff/schedules.py
+schedules|python3 tests/diff/schedules.py --jobs 1
 sharded state|python3 tests/diff/zero.py
 sequence|python3 tests/diff/sequence.py
 resume|python3 tests/diff/resume.py

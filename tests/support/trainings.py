@@ -99,8 +99,8 @@ def environment(precision, model=None):
     return chosen
 
 
-def train(model, settings, folder, steps=STEPS, words=()):
-    """Builds and runs one training in `folder`, which must exist; nothing of it is left but the checkpoint and the log. What stands behind
+def train(model, settings, folder, steps=STEPS, words=(), keep_tree=False):
+    """Builds and runs one training in `folder`, which must exist; nothing of it is left but the checkpoint, the log and, with keep_tree, the tree. What stands behind
     "--" in words is for the trainer."""
     tree, log = os.path.join(folder, "tree"), os.path.join(folder, "log.jsonl")
     command = ["run", os.path.join(MODELS, model + ".dz"), "--ranks", ranks_of(settings), "-o", tree, "--log", log]
@@ -118,7 +118,8 @@ def train(model, settings, folder, steps=STEPS, words=()):
         error = "the log has steps %s" % [record["step"] for record in records]
     elif not end or end["predicted_peak_bytes"] != end["measured_peak_bytes"]:
         error = "no peaks, or others than predicted: %s" % end
-    shutil.rmtree(tree, ignore_errors=True)
+    if not keep_tree:
+        shutil.rmtree(tree, ignore_errors=True)
     return Result(error, [r["loss"] for r in records], [r["grad_norm"] for r in records], checkpoint, outcome.seconds)
 
 
@@ -154,9 +155,12 @@ def sanity(tally, name, want):
 # ---- a table of them ----
 
 class Suite:
-    """Trains a table, two at a time, and judges every training by its reference, which is trained once.
+    """Trains a table, two at a time, and judges every training by its reference, which is trained once. A test that looks at more than
+    losses, norms and parameters derives from it.
 
     After run(): references {(model, settings): Result}, largest {(group, quantity): (error, name)}."""
+
+    keep_trees = False  # until a training is reported
 
     def __init__(self, table, folder, jobs=2, verbose=False, bounds=None, steps=STEPS, reference_words=(), tally=None):
         self.table, self.folder, self.jobs, self.verbose = table, folder, jobs, verbose
@@ -168,7 +172,7 @@ class Suite:
         number, (model, settings, words) = job
         folder = os.path.join(self.folder, "%d" % number)
         os.makedirs(folder)
-        return train(model, dict(settings), folder, self.steps, words)
+        return train(model, dict(settings), folder, self.steps, words, self.keep_trees)
 
     def run_jobs(self, jobs, first):
         """Results in the order of the jobs, while later ones still run."""
