@@ -3,7 +3,7 @@
 #include "search_instances.h"
 
 #ifdef __SANITIZE_ADDRESS__
-enum { POINTS = 500 };
+enum { POINTS = 200 };
 #else
 enum { POINTS = 2000 };
 #endif
