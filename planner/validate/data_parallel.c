@@ -50,15 +50,15 @@ static double stage_data_s(const zp_program *program, const zp_machine *machine,
   zp_group_link link = zp_machine_data_group(machine, c->tensor, c->pipeline, c->data, c->order);
   zp_step_end end =
       zp_cost_step_end(l, machine, c, stage->flat_elements, stage->spread_elements, stage->shard_elements);
-  double ours =
-      zp_cost_exposed_reduce(machine, end.taken, end.reduce_s, e->stage_backward_s[s], stage->n_calls) + end.gather_s;
+  zp_step_end of_trainer = zp_cost_replicas_end(program, machine, s, e->stage_backward_s[s]);
+  double ours = of_trainer.reduce_s + of_trainer.gather_s;
   double lists = c->zero == 1 ? count_tensors(l, stage, software) * list_s(software, c->data) : 0;
   double reduce = end.reduce_s, gather = end.gather_s + lists;
   if (c->zero == 1 && software->sums_whole)
     return zp_cost_all_reduce(&link, (double)stage->flat_elements * l->grad_bytes) + gather - ours;
   if (end.reduce_s > 0) reduce += buckets_s(&link, software, (double)stage->flat_elements * l->grad_bytes);
   if (!software->overlaps_data) return reduce + gather - ours;
-  double reduced = zp_cost_exposed_reduce(machine, end.taken, reduce, e->stage_backward_s[s], stage->n_calls);
+  double reduced = zp_cost_exposed_reduce(machine, end.taken, reduce, 0, e->stage_backward_s[s], stage->n_calls);
   return reduced + lists + fmax(0, end.gather_s - e->stage_forward_s[s]) - ours;
 }
 
