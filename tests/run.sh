@@ -112,6 +112,7 @@ one_row &
 other_row &
 wait
 part 'emulated GPU' python3 tests/diff/cuda.py
+part 'GPU script' python3 tests/gpu/parts.py build/test-logs/gpu --arch host --only '1-bit'
 part 'offload' python3 tests/diff/offload.py
 part 'offload of values' python3 tests/diff/offload_values.py
 part 'mixed precision' python3 tests/diff/bf16.py
