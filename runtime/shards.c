@@ -1,7 +1,7 @@
-/* Buckets, the instances of runs, over the data ranks that hold the same. With ZeRO 1 to 3 these ranks own pieces of them:
- * whole shards of 64 elements each, so that a bucket's first element, divided by the ranks that share it, is its shard's
- * place in the buffers of shards. Every rank of a group owns the piece at its place: of optimizer state, with ZeRO 2 of
- * gradients, with ZeRO 3 of parameters, too. */
+/* Buckets, the instances of runs, over the data ranks that hold the same. With ZeRO 1 to 3 these ranks own pieces of
+ * them: whole shards of 64 elements each, so that a bucket's first element, divided by the ranks that share it, is its
+ * shard's place in the buffers of shards. Every rank of a group owns the piece at its place: of optimizer state, with
+ * ZeRO 2 of gradients, with ZeRO 3 of parameters, too. */
 #include <assert.h>
 #include "device.h"
 #include "host_grads.h"

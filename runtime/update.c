@@ -144,7 +144,8 @@ void zpr_begin_step(zpr *c) {
   }
 }
 
-/* With ZeRO 2 and 3, and in trainers that reduce beside backward, the units have done it. ZeRO 0 sums all buckets at once.
+/* With ZeRO 2 and 3, and in trainers that reduce beside backward, the units have done it. ZeRO 0 sums all buckets at
+ * once.
  */
 static void sum_replicas(zpr *c) {
   const zpr_program *p = c->program;
@@ -159,8 +160,8 @@ static void sum_replicas(zpr *c) {
   }
 }
 
-/* The replicas first, then ties and tensor ranks, which with ZeRO 1 to 3 sum their shards. All sums add in rank order, so
- * the stages of a tie get the same bits and their copies of the weight stay equal for good. */
+/* The replicas first, then ties and tensor ranks, which with ZeRO 1 to 3 sum their shards. All sums add in rank order,
+ * so the stages of a tie get the same bits and their copies of the weight stay equal for good. */
 static void reduce_gradients(zpr *c) {
   char *grads = zpr_at(c, c->stage->grads);
   bool moved = zpr_moves_gradients(c->program), shards = moved || c->program->zero >= 1;

@@ -1,6 +1,7 @@
 /* Prints how GPUs sum gradients over the data ranks with ZeRO 0 and 1: bucket by bucket, beside backward of the last
- * micro-batch, from the unit on that was the last to add to them. A parameter that several units of a stage use waits for
- * the last of these, which the stage's order table names. 1-bit Adam exchanges momentum after the micro-batches instead. */
+ * micro-batch, from the unit on that was the last to add to them. A parameter that several units of a stage use waits
+ * for the last of these, which the stage's order table names. 1-bit Adam exchanges momentum after the micro-batches
+ * instead. */
 #include "emit.h"
 
 bool zp_emit_reduces_beside(const zp_emit *e) {
@@ -17,7 +18,8 @@ static const char *field(const zp_emit *e, int param) {
 void zp_emit_last_uses_type(zp_emit *e) {
   for (int p = 0; p < e->model->params.len && zp_emit_reduces_beside(e); p++)
     if (is_shared(e, p))
-      zp_buf_line(&e->out, "  int64_t %s; /* unit that is the last to add to its gradient; -1: none here */", field(e, p));
+      zp_buf_line(&e->out, "  int64_t %s; /* unit that is the last to add to its gradient; -1: none here */",
+                  field(e, p));
 }
 
 static bool uses(const zp_emit *e, const zp_run *run, int param) {
@@ -62,7 +64,9 @@ void zp_emit_last_uses(zp_emit *e, int s, int k) {
 void zp_emit_reduce(zp_emit *e) {
   zp_buf *out = &e->out;
   if (!zp_emit_reduces_beside(e)) return;
-  zp_buf_line(out, "/* Gradients that unit j has completed start to be summed over the data ranks, beside the units before. */");
+  zp_buf_line(
+      out,
+      "/* Gradients that unit j has completed start to be summed over the data ranks, beside the units before. */");
   zp_buf_line(out, "static void reduce_unit(zpr *c, const layout *s, int64_t j) {");
   zp_buf_line(out, "  int64_t i;");
   zp_buf_line(out, "  const run *r = find_run(s, j, &i);");

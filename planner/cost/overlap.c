@@ -2,15 +2,16 @@
  * gradients over the data ranks; state that lives on the host or on disks crosses PCIe (and the disks' links).
  *
  * CPU ranks wait for the other data ranks: their cores make the copies of messages. So do trainers whose parameters or
- * gradients leave the device, for the data ranks' part: they gather what has come up, and scatter what goes down, when a
- * unit needs it. Otherwise GPUs, and copies between tiers always, prefetch, depth one: while unit i computes, what unit i + 1 needs comes in and what unit i - 1 made goes out. Links
- * work beside each other: data ranks, PCIe down, PCIe up, disks, host memory; transfers on one link add up. A unit
- * takes as long as the slowest of computing and links; what exceeds computing is exposed. Collectives keep some
- * multiprocessors from computing while they run, copies none. What the first unit of an action needs and what the last
- * one made overlap with nothing. Of saved values that leave in part, the rest moves between the buffer where the unit
- * works and its slot, between kernels. A part of saved values is counted without its rounding to 256 bytes,
- * and parts of parameters and gradients as if every unit had the same share elsewhere: they are the stage's last ones.
- * Left out: prefetch from one action into the next, contention between links and for memory. */
+ * gradients leave the device, for the data ranks' part: they gather what has come up, and scatter what goes down, when
+ * a unit needs it. Otherwise GPUs, and copies between tiers always, prefetch, depth one: while unit i computes, what
+ * unit i + 1 needs comes in and what unit i - 1 made goes out. Links work beside each other: data ranks, PCIe down,
+ * PCIe up, disks, host memory; transfers on one link add up. A unit takes as long as the slowest of computing and
+ * links; what exceeds computing is exposed. Collectives keep some multiprocessors from computing while they run, copies
+ * none. What the first unit of an action needs and what the last one made overlap with nothing. Of saved values that
+ * leave in part, the rest moves between the buffer where the unit works and its slot, between kernels. A part of saved
+ * values is counted without its rounding to 256 bytes, and parts of parameters and gradients as if every unit had the
+ * same share elsewhere: they are the stage's last ones. Left out: prefetch from one action into the next, contention
+ * between links and for memory. */
 #include <math.h>
 #include "constants.h"
 #include "cost.h"

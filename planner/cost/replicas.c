@@ -1,6 +1,6 @@
-/* What data ranks sum and spread once a step, as the trainers do it: gradients with ZeRO 0 and 1, updated weights back with
- * ZeRO 1 and 2, every bucket (a unit's own parameters, a shared one) a collective. In one go: sums of CPU ranks with ZeRO
- * 0; gathers of GPUs, where NCCL starts those of all buckets as one.
+/* What data ranks sum and spread once a step, as the trainers do it: gradients with ZeRO 0 and 1, updated weights back
+ * with ZeRO 1 and 2, every bucket (a unit's own parameters, a shared one) a collective. In one go: sums of CPU ranks
+ * with ZeRO 0; gathers of GPUs, where NCCL starts those of all buckets as one.
  *
  * GPUs sum beside backward of the last micro-batch, where backward is split beside its gradients of weights alone. The
  * last bucket has nothing left to hide behind: that of the stage's first unit, with the shared parameters that it uses,

@@ -14,9 +14,9 @@
  * The trainer makes (runtime/cuda/nccl.c, nccl_stages.c) a communicator for its tensor group, data group, expert group
  * and the replicas of that, each where it has more than one rank, one for every tied parameter on two stages, and for
  * every pair of neighbouring stages one in each direction and sender: two stages cannot share one both ways, because a
- * send that waits for its receiver would hold up what comes the other way. So a stage between two others has four; where
- * stages are a ring, for interleaved chunks, all have; with folded parts either chunk has its own. Norms and losses go
- * through the host. */
+ * send that waits for its receiver would hold up what comes the other way. So a stage between two others has four;
+ * where stages are a ring, for interleaved chunks, all have; with folded parts either chunk has its own. Norms and
+ * losses go through the host. */
 #include <zplan/program.h>
 #include "../cost/constants.h"
 

@@ -2,8 +2,8 @@
  * in the arena. zp_stage_footprint is the same arithmetic without the tables, for the search.
  *
  * Flat buffers: shared parameters first, then unit after unit; behind all that the same for what is spread over expert
- * groups. ZeRO shards them in buckets: what a unit has of its own, and every shared parameter alone, because a unit uses
- * some of these and stages share a few of them. So each of them is padded to whole shards of 64 elements. */
+ * groups. ZeRO shards them in buckets: what a unit has of its own, and every shared parameter alone, because a unit
+ * uses some of these and stages share a few of them. So each of them is padded to whole shards of 64 elements. */
 #include "layout_internal.h"
 
 #include <assert.h>

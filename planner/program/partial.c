@@ -1,6 +1,7 @@
 /* Gradients of which every tensor rank has a part (norm weights under sequence sharding). They are summed over the
- * tensor ranks once a step: with ZeRO 0 on every data rank, with ZeRO 1 to 3 shard by shard, after the buckets have been
- * scattered, because sums over tensor ranks and over data ranks may come in either order and a shard is less to send. Every layer's norms lie at the same places of its bucket, so one data rank may have most of them. */
+ * tensor ranks once a step: with ZeRO 0 on every data rank, with ZeRO 1 to 3 shard by shard, after the buckets have
+ * been scattered, because sums over tensor ranks and over data ranks may come in either order and a shard is less to
+ * send. Every layer's norms lie at the same places of its bucket, so one data rank may have most of them. */
 #include "lower_internal.h"
 
 #include <assert.h>

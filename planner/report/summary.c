@@ -166,7 +166,8 @@ static void put_certificate(zp_buf *out, const zp_plan *plan) {
                 (long long)c->stated_cuts);
 }
 
-/* `zplan calibrate` measures block-sparse attention on CPUs alone; otherwise its small tiles are priced like dense ones. */
+/* `zplan calibrate` measures block-sparse attention on CPUs alone; otherwise its small tiles are priced like dense
+ * ones. */
 static bool sparse_is_measured(const zp_plan *plan) {
   const zp_cpu_kernels *kernels = plan->spec->cluster.node.device.measured;
   return kernels && kernels->sparse_attention[0].log_share;
@@ -179,7 +180,8 @@ static void put_confidence(zp_buf *out, const zp_plan *plan) {
               calibration ? zp_format(out->arena, "the measurements in %s", calibration)
                           : "uncalibrated library numbers");
   if (zp_model_layouts(plan->spec->model).len > 0 && !sparse_is_measured(plan))
-    zp_buf_line(out, "               block-sparse attention is not calibrated: it is taken to be as efficient as dense");
+    zp_buf_line(out,
+                "               block-sparse attention is not calibrated: it is taken to be as efficient as dense");
 }
 
 const char *zp_report_summary(zp_arena *arena, const zp_plan *plan) {

@@ -175,7 +175,8 @@ static double disk_s(const zp_choice *c, const zp_host_rates *rates, double para
 
 /* Of one micro-batch on a stage with the mean of parameters and saved values: the data ranks' link with ZeRO 2 and 3,
  * PCIe each way and the disks with state off the device. Forward and backward take at least as long as their transfers
- * on any one link; where units wait for the data ranks (overlap.c), that long beside what a stage computes in the mean. */
+ * on any one link; where units wait for the data ranks (overlap.c), that long beside what a stage computes in the mean.
+ */
 static double transfers_s(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   if ((c->zero < 2 && all_on_device(c)) || zp_has_types(s)) return 0;

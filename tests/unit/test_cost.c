@@ -236,8 +236,8 @@ Test(cost, messages_delay_their_receiver) {
   expect_near(terms(&e), e.step_s, "terms");
 }
 
-/* Two passes of an all-reduce, or one of gradients and one of weights; with ZeRO every layer (12 d^2 + 13 d elements) and
- * each of the tables and the final norm by itself. */
+/* Two passes of an all-reduce, or one of gradients and one of weights; with ZeRO every layer (12 d^2 + 13 d elements)
+ * and each of the tables and the final norm by itself. */
 Test(cost, zero_1_moves_as_much_and_updates_less) {
   const int64_t cut[] = {0, 6};
   zp_choice choice = {.tensor = 1, .pipeline = 1, .data = 2, .microbatch = 1};

@@ -331,8 +331,8 @@ Test(machine, communicators_by_hand) {
   cr_expect_eq(zp_communicator_bytes(&node, 8, 1), 0);
 }
 
-/* Two stages: a channel each way. Four: those between others have four; folded, twice as many; interleaved chunks make a
- * ring of them. A tie on the first and the last one. All over the network but tensor; 64 MiB for shares of sums. */
+/* Two stages: a channel each way. Four: those between others have four; folded, twice as many; interleaved chunks make
+ * a ring of them. A tie on the first and the last one. All over the network but tensor; 64 MiB for shares of sums. */
 Test(machine, communicators_that_a_trainer_makes) {
   zp_cluster cluster = {.nodes = 8};
   cluster.node = (zp_node_type){.devices = 8, .nics = 8, .link = {"nvswitch", 300e9, 0}, .device = {.has_nccl = true}};

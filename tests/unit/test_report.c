@@ -106,8 +106,9 @@ Test(report, alternating_stages_share_rows) {
   cr_expect_str_eq(zp_words_group(arena, groups.data[3]), "6-10");
 }
 
-/* Tensor 2, data 2 and 2 stages on nodes of 4: of the groups, tensor and one of data ranks and stages are in a node. Two
- * channels between the stages and a tie; 64 MiB for shares of sums. What is reserved is part of the peak, and said. */
+/* Tensor 2, data 2 and 2 stages on nodes of 4: of the groups, tensor and one of data ranks and stages are in a node.
+ * Two channels between the stages and a tie; 64 MiB for shares of sums. What is reserved is part of the peak, and said.
+ */
 Test(report, what_is_outside_of_the_arena_is_listed) {
   zp_cluster cluster = gpu_cluster(2);
   cluster.node.devices = 4;
@@ -125,12 +126,12 @@ Test(report, what_is_outside_of_the_arena_is_listed) {
   int64_t between = 2 + 1;
   int64_t made = pair + (stages_apart ? pair + between * apart : apart + between * pair) + sums;
   const zp_stage *stage = &plan->program->stages[plan->best.estimate.peak_stage];
-  cr_expect_eq(stage->memory.communicators, made, "%lld, not %lld", (long long)stage->memory.communicators, (long long)made);
-  cr_expect_eq(plan->best.estimate.peak_bytes,
-               stage->arena_bytes + cluster.node.device.context_bytes + made);
+  cr_expect_eq(stage->memory.communicators, made, "%lld, not %lld", (long long)stage->memory.communicators,
+               (long long)made);
+  cr_expect_eq(plan->best.estimate.peak_bytes, stage->arena_bytes + cluster.node.device.context_bytes + made);
   const char *text = zp_report_summary(arena, plan);
-  EXPECT_WORDS(text, "context 1.50 GB (CUDA, libraries, their workspace)", "tensor 419 MB",
-               "shares of sums 67.1 MB", "context and NCCL");
+  EXPECT_WORDS(text, "context 1.50 GB (CUDA, libraries, their workspace)", "tensor 419 MB", "shares of sums 67.1 MB",
+               "context and NCCL");
   EXPECT_WORDS(zp_report_memory(arena, plan), "NCCL", "context and NCCL are estimates");
   EXPECT_WORDS(zp_report_html(arena, plan, NULL), "<th>NCCL (est)</th>", "Outside of the arena, estimates: context");
 }
