@@ -50,11 +50,11 @@ static void find_stretches(zpr *c, zpr_host_update *u) {
   int64_t n = ZPR_PARTS;
   for (int r = 0; r < c->stage->n_runs; r++) n += c->stage->runs[r].count;
   u->stretches = zpr_alloc(c, (size_t)n, sizeof *u->stretches);
-  for (int i = 0; i < ZPR_PARTS && c->program->zero < 2; i++) {
+  for (int i = 0; i < ZPR_PARTS && c->program->zero == 0; i++) {
     zpr_part part = zpr_part_of(c, i);
-    if (part.shard_elements > 0) add_stretch(c, u, part.state_begin, part.shard_begin, part.shard_elements);
+    if (part.elements > 0) add_stretch(c, u, part.state_begin, part.begin, part.elements);
   }
-  for (int r = 0; r < c->stage->n_runs && c->program->zero >= 2; r++)
+  for (int r = 0; r < c->stage->n_runs && c->program->zero >= 1; r++)
     for (int64_t i = 0; i < c->stage->runs[r].count; i++) {
       zpr_slice shard = zpr_slice_of(c, &c->stage->runs[r], i);
       add_stretch(c, u, shard.stored, shard.begin, shard.end - shard.begin);

@@ -79,6 +79,8 @@ void zpr_group_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, v
 /* Afterwards my shard of data[n * shard_count] holds the sum; and every member's shard goes to all others, in place. */
 void zpr_group_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
 void zpr_group_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
+/* Collectives between the two calls need not wait for each other: NCCL starts them as one. */
+void zpr_together(zpr *c, bool begin);
 /* The same on memory of the host. */
 void zpr_host_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count);
 void zpr_host_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
@@ -194,8 +196,7 @@ typedef struct zpr_part {
   int place;               /* of this rank among them */
   int64_t begin, elements; /* of the flat buffers */
   int64_t shard_elements;  /* what one holder updates: all of them without ZeRO */
-  int64_t shard_begin;     /* in the flat buffers: of this rank's (ZeRO 0 and 1) */
-  int64_t state_begin;     /* of that in the optimizer state, and in all buffers of shards */
+  int64_t state_begin;     /* of the part in the optimizer state, and in all buffers of shards */
 } zpr_part;
 enum { ZPR_PARTS = 2 };
 /* The part of parameters that are spread, or of all others. */
@@ -207,15 +208,17 @@ zpr_part zpr_part_of(zpr *c, bool spread);
 typedef struct zpr_slice {
   int64_t begin, end, stored;
 } zpr_slice;
-/* Of an instance of a run; ZeRO 0 and 1: of the part that it lies in. */
+/* Of an instance of a run; ZeRO 0: of the part that it lies in. */
 zpr_slice zpr_slice_of(zpr *c, const zpr_run *run, int64_t i);
+/* Where its gradients stand: element of the buffer of gradients. */
+int64_t zpr_gradients_of(const zpr *c, const zpr_slice *shard);
 /* The run whose instance *i is the bucket of flat element `first`. */
 const zpr_run *zpr_bucket_of(const zpr *c, int64_t first, int64_t *i);
 /* ZeRO 2 and 3: zeroes the gradients that several units add to. */
 void zpr_zero_shared_shards(zpr *c);
-/* ZeRO 2 and 3: sums this rank's shard of a tied gradient over the stages. */
+/* ZeRO 1 to 3: sums this rank's shard of a tied gradient over the stages. */
 void zpr_sum_tied_shards(zpr *c, const zpr_tie *tie, const zpr_group *stages);
-/* ZeRO 2: updated parameters from their owners to all, bucket by bucket. */
+/* ZeRO 1 and 2: updated parameters from their owners to all, bucket by bucket. */
 void zpr_gather_updated(zpr *c);
 
 /* A rank's piece of a logical parameter instance: called for every maximal contiguous local range.

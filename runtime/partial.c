@@ -1,6 +1,6 @@
 /* Gradients of which every tensor rank has a part: of parameters that all of them hold whole, where each has its own
  * positions of every sample (norm weights, biases). Summed once a step.
- * With ZeRO 2 and 3 the data ranks have scattered them before, and every rank sums what it has in its shards: the same
+ * With ZeRO 1 to 3 the data ranks have scattered them before, and every rank sums what it has in its shards: the same
  * elements as the other tensor ranks at its place.
  *
  * They are many and small, and stand scattered over the flat buffers, so they travel together: packed into the stage's
@@ -21,11 +21,11 @@ struct zpr_partial {
 
 /* Where the gradients of flat elements [begin, end) of instance i of a run stand. */
 static range place_of(zpr *c, const zpr_run *run, int64_t i, int64_t begin, int64_t end) {
-  if (c->program->zero < 2) return (range){begin, end - begin};
+  if (c->program->zero == 0) return (range){begin, end - begin};
   zpr_slice shard = zpr_slice_of(c, run, i);
   if (begin < shard.begin) begin = shard.begin;
   if (end > shard.end) end = shard.end;
-  return (range){shard.stored + begin - shard.begin, end > begin ? end - begin : 0};
+  return (range){zpr_gradients_of(c, &shard) + begin - shard.begin, end > begin ? end - begin : 0};
 }
 
 static int64_t find_ranges(zpr *c, range *out) {

@@ -1,17 +1,22 @@
-/* Parameters and gradients of which a rank has only its shards (ZeRO 2 and 3). They move in buckets, the instances of
- * runs: whole shards of 64 elements each, so that a bucket's first element, divided by the ranks that share it, is its
- * shard's place in the buffers of shards. Every rank of a group owns the piece at its place: for optimizer state, for
- * gradients and for parameters. */
+/* Buckets, the instances of runs, over the data ranks that hold the same. With ZeRO 1 to 3 these ranks own pieces of
+ * them: whole shards of 64 elements each, so that a bucket's first element, divided by the ranks that share it, is its
+ * shard's place in the buffers of shards. Every rank of a group owns the piece at its place: of optimizer state, with
+ * ZeRO 2 of gradients, with ZeRO 3 of parameters, too. */
 #include <assert.h>
 #include "device.h"
 #include "host_grads.h"
 
 zpr_slice zpr_slice_of(zpr *c, const zpr_run *run, int64_t i) {
   zpr_part part = zpr_part_of(c, run->params[0].spread);
-  if (!zpr_moves_gradients(c->program))
-    return (zpr_slice){part.shard_begin, part.shard_begin + part.shard_elements, part.state_begin};
-  int64_t first = run->base + i * run->stride, size = run->stride / part.holders.n, begin = first + part.place * size;
-  return (zpr_slice){begin, begin + size, part.state_begin + (first - part.begin) / part.holders.n};
+  if (c->program->zero == 0 && !zpr_moves_gradients(c->program))
+    return (zpr_slice){part.begin, part.begin + part.elements, part.state_begin};
+  int owners = c->program->data / (run->params[0].spread ? zpr_expert_ranks(c->program) : 1);
+  int64_t first = run->base + i * run->stride, size = run->stride / owners, begin = first + part.place * size;
+  return (zpr_slice){begin, begin + size, part.state_begin + (first - part.begin) / owners};
+}
+
+int64_t zpr_gradients_of(const zpr *c, const zpr_slice *shard) {
+  return zpr_moves_gradients(c->program) ? shard->stored : shard->begin;
 }
 
 const zpr_run *zpr_bucket_of(const zpr *c, int64_t first, int64_t *i) {
@@ -23,6 +28,18 @@ const zpr_run *zpr_bucket_of(const zpr *c, int64_t first, int64_t *i) {
   }
   assert(!"every bucket is an instance of a run");
   return NULL;
+}
+
+void zpr_reduce_grads(zpr *c, int64_t first) {
+  int64_t i, size = zpk_bytes(c->program->dtype);
+  const zpr_run *run = zpr_bucket_of(c, first, &i);
+  zpr_group holders = zpr_part_of(c, run->params[0].spread).holders;
+  char *grads = (char *)zpr_at(c, c->stage->grads) + first * size;
+  zpr_clear_instance_padding(c, run, grads);
+  if (c->program->zero == 1)
+    zpr_group_reduce_scatter(c, &holders, ZPR_DATA, grads, run->stride / holders.n);
+  else
+    zpr_group_all_reduce(c, &holders, ZPR_DATA, grads, run->stride);
 }
 
 void zpr_scatter_grads(zpr *c, int64_t first, void *from, bool add) {
@@ -53,12 +70,13 @@ void zpr_sum_tied_shards(zpr *c, const zpr_tie *tie, const zpr_group *stages) {
   int64_t i;
   const zpr_run *run = zpr_bucket_of(c, tie->offset[stages->me], &i);
   zpr_slice shard = zpr_slice_of(c, run, i);
-  zpr_sum_gradients(c, stages, ZPR_TIE, shard.stored, shard.end - shard.begin);
+  zpr_sum_gradients(c, stages, ZPR_TIE, zpr_gradients_of(c, &shard), shard.end - shard.begin);
 }
 
 void zpr_gather_updated(zpr *c) {
   int64_t size = zpk_bytes(c->program->dtype);
   char *params = zpr_at(c, c->stage->params);
+  zpr_together(c, true);
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
     zpr_group holders = zpr_part_of(c, run->params[0].spread).holders;
@@ -66,4 +84,5 @@ void zpr_gather_updated(zpr *c) {
       zpr_group_all_gather(c, &holders, ZPR_DATA, params + (run->base + i * run->stride) * size,
                            run->stride / holders.n);
   }
+  zpr_together(c, false);
 }

@@ -1,5 +1,5 @@
-/* From the gradients of this replica to new parameters: sums over ties and replicas, norm, clipping, optimizer. With
- * ZeRO 2 and 3 the replicas' sums are made before, unit by unit (shards.c).
+/* From the gradients of this replica to new parameters: sums over replicas and ties, norm, clipping, optimizer. With
+ * ZeRO 2 and 3, and on GPUs, the replicas' sums are made before, unit by unit (shards.c).
  *
  * The elements that this rank updates are cut into blocks once, at the start: a block lies in one parameter and in one
  * aligned window (device.h) of the flat buffers, so it has one decay flag, and sums over blocks do not depend on the
@@ -57,7 +57,6 @@ zpr_part zpr_part_of(zpr *c, bool spread) {
                    .shard_elements = stage->spread_shard_elements};
   if (!spread) part.shard_elements = stage->shard_elements - stage->spread_shard_elements;
   if (spread) part.state_begin = stage->shard_elements - stage->spread_shard_elements;
-  part.shard_begin = part.begin + (c->program->zero >= 1 ? part.place * part.shard_elements : 0);
   return part;
 }
 
@@ -145,32 +144,39 @@ void zpr_begin_step(zpr *c) {
   }
 }
 
-/* Ties and tensor ranks first: each replica completes its own gradient, then the replicas are summed. With ZeRO 2 and 3
- * the units have summed over the replicas. All sums add in rank order, so the stages of a tie get the same bits and
- * their copies of the weight stay equal for good. */
+/* With ZeRO 2 and 3, and in trainers that reduce beside backward, the units have done it. ZeRO 0 sums all buckets at
+ * once.
+ */
+static void sum_replicas(zpr *c) {
+  const zpr_program *p = c->program;
+  char *grads = zpr_at(c, c->stage->grads);
+  if (zpr_moves_gradients(p) || p->reduces_beside || zpr_is_frozen(c)) return;
+  for (int r = 0; r < c->stage->n_runs && p->zero == 1; r++)
+    for (int64_t i = 0; i < c->stage->runs[r].count; i++)
+      zpr_reduce_grads(c, c->stage->runs[r].base + i * c->stage->runs[r].stride);
+  for (int i = 0; i < ZPR_PARTS && p->zero == 0; i++) {
+    zpr_part part = zpr_part_of(c, i);
+    zpr_group_all_reduce(c, &part.holders, ZPR_DATA, grads + part.begin * zpk_bytes(p->dtype), part.elements);
+  }
+}
+
+/* The replicas first, then ties and tensor ranks, which with ZeRO 1 to 3 sum their shards. All sums add in rank order,
+ * so the stages of a tie get the same bits and their copies of the weight stay equal for good. */
 static void reduce_gradients(zpr *c) {
   char *grads = zpr_at(c, c->stage->grads);
-  int zero = c->program->zero;
-  bool moved = zpr_moves_gradients(c->program);
+  bool moved = zpr_moves_gradients(c->program), shards = moved || c->program->zero >= 1;
   int64_t size = zpk_bytes(c->program->dtype);
   zpr_land_gradients(c);
+  sum_replicas(c);
   for (int i = 0; i < c->program->n_ties; i++) {
     const zpr_tie *tie = &c->program->ties[i];
     zpr_group g = zpr_tie_group(c, i);
-    if (g.n > 1 && moved) zpr_sum_tied_shards(c, tie, &g);
-    if (g.n > 1 && !moved) zpr_group_all_reduce(c, &g, ZPR_TIE, grads + tie->offset[g.me] * size, tie->elements);
+    if (g.n > 1 && shards) zpr_sum_tied_shards(c, tie, &g);
+    if (g.n > 1 && !shards) zpr_group_all_reduce(c, &g, ZPR_TIE, grads + tie->offset[g.me] * size, tie->elements);
   }
-  if (moved && zero < 2) return;
+  if (moved && c->program->zero < 2) return;
   zpr_sum_partial(c);
-  if (zero >= 2) return;
-  for (int i = 0; i < ZPR_PARTS && !zpr_is_frozen(c); i++) {
-    zpr_part part = zpr_part_of(c, i);
-    if (zero == 1)
-      zpr_group_reduce_scatter(c, &part.holders, ZPR_DATA, grads + part.begin * size, part.shard_elements);
-    else
-      zpr_group_all_reduce(c, &part.holders, ZPR_DATA, grads + part.begin * size, part.elements);
-  }
-  zpr_clear_padding(c);
+  if (!moved) zpr_clear_padding(c);
 }
 
 static double sum_squares(zpr *c) {
@@ -230,12 +236,7 @@ static void update(zpr *c, double lr, double grad_scale) {
  * the plan says. */
 static void gather_params(zpr *c) {
   const zpr_program *p = c->program;
-  if (p->zero == 2) zpr_gather_updated(c);
-  for (int i = 0; i < ZPR_PARTS && p->zero == 1; i++) {
-    zpr_part part = zpr_part_of(c, i);
-    char *params = (char *)zpr_at(c, c->stage->params) + part.begin * zpk_bytes(p->dtype);
-    zpr_group_all_gather(c, &part.holders, ZPR_DATA, params, part.shard_elements);
-  }
+  if (p->zero == 1 || p->zero == 2) zpr_gather_updated(c);
 }
 
 /* As torch.nn.utils.clip_grad_norm_. */

@@ -102,6 +102,7 @@ sharded state|python3 tests/diff/zero.py
 sequence|python3 tests/diff/sequence.py
 resume|python3 tests/diff/resume.py
 sparse attention|python3 tests/diff/sparse.py --jobs 1
+GPU script|python3 tests/gpu/parts.py build/test-logs/gpu --arch host --only 1-bit
 plan files|python3 tests/verify/tamper.py
 examples|python3 tests/diff/examples.py
 pytorch|python3 tests/torch/compare.py

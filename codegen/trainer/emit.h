@@ -60,6 +60,15 @@ void zp_emit_before_unit(zp_emit *e, zp_pass pass, const char *is_next, const ch
 void zp_emit_after_unit(zp_emit *e, zp_pass pass);
 void zp_emit_before_walk(zp_emit *e, zp_pass pass, const char *first);
 
+/* reduce.c: with ZeRO 0 and 1 on GPUs gradients are summed over the data ranks while the last micro-batch goes back. */
+bool zp_emit_reduces_beside(const zp_emit *e);
+/* Fields of a layout, and their values of chunk k of stage s: where shared parameters have their last gradient. */
+void zp_emit_last_uses_type(zp_emit *e);
+void zp_emit_last_uses(zp_emit *e, int s, int k);
+/* The function that starts to reduce a unit's buckets; its call, after unit j. */
+void zp_emit_reduce(zp_emit *e);
+void zp_emit_reduce_unit(zp_emit *e, zp_pass pass);
+
 /* Do chunks of some stage take their slots from one pool? */
 bool zp_emit_pools(const zp_emit *e);
 

@@ -57,6 +57,7 @@ static void emit_layout_type(zp_emit *e, int max_runs) {
     if (e->model->params.data[p].segment < 0)
       zp_buf_line(out, "  int64_t %s; /* element offset of the shared parameter */",
                   zp_emit_identifier(e->arena, e->model->params.data[p].name));
+  zp_emit_last_uses_type(e);
   zp_buf_line(out, "  int64_t n_units;");
   zp_buf_line(out, "  int n_runs;");
   zp_buf_line(out, "  run runs[%d];", max_runs);
@@ -151,6 +152,7 @@ static void emit_layout(zp_emit *e, int s, int k) {
     if (e->model->params.data[p].segment < 0)
       zp_buf_printf(out, " .%s = %lld,", zp_emit_identifier(e->arena, e->model->params.data[p].name),
                     LL(zp_stage_shared(st, p)));
+  zp_emit_last_uses(e, s, k);
   zp_buf_printf(out, " .n_units = %lld, .n_runs = %d,\n", LL(count_calls(st, k)), count_runs(st, k));
   zp_buf_line(out, "     .runs = {");
   for (int r = 0; r < st->runs.len; r++)

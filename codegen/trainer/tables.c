@@ -117,8 +117,11 @@ static int shared_params(const zp_emit *e, const zp_stage *st, bool spread) {
   return n;
 }
 
-/* Where parameters or gradients move, every shared parameter is a bucket, a run of its own. */
-static bool moves_alone(const zp_emit *e) { return zp_moves_buckets(&e->program->choice); }
+/* Where buckets move one by one, every shared parameter is one, a run of its own. */
+static bool moves_alone(const zp_emit *e) {
+  const zp_choice *c = &e->program->choice;
+  return zp_moves_buckets(c) || c->zero >= 1 || zp_emit_reduces_beside(e);
+}
 
 static void emit_params(zp_emit *e) {
   for (int k = 0; k < 2 * e->lowered->n_segments; k++) {

@@ -222,6 +222,7 @@ static void emit_backward(zp_emit *e) {
   zp_emit_before_unit(e, pass, "j > 0", "j - 1");
   zp_emit_dispatch(e, pass);
   zp_emit_after_unit(e, pass);
+  zp_emit_reduce_unit(e, pass);
   zp_buf_line(out, "  }");
   if (zp_emit_pools(e) && !split) zp_buf_line(out, "  leave_slot(chunk, mb);");
   if (pipe) emit_send(e, false);
@@ -246,6 +247,7 @@ static void emit_weights(zp_emit *e) {
   zp_emit_before_unit(e, ZP_PASS_WEIGHTS, NULL, NULL);
   zp_emit_dispatch(e, ZP_PASS_WEIGHTS);
   zp_emit_after_unit(e, ZP_PASS_WEIGHTS);
+  zp_emit_reduce_unit(e, ZP_PASS_WEIGHTS);
   zp_buf_line(out, "  }");
   if (zp_emit_pools(e)) zp_buf_line(out, "  leave_slot(chunk, mb);");
   zp_buf_line(out, "}");
@@ -257,6 +259,7 @@ void zp_emit_walks(zp_emit *e) {
   zp_emit_fetch(e);
   if (splits(e)) emit_pending(e);
   zp_emit_beside(e);
+  zp_emit_reduce(e);
   emit_forward(e);
   emit_backward(e);
   if (splits(e)) emit_weights(e);

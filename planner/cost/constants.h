@@ -57,6 +57,8 @@
   X(COMMUNICATOR_BYTES, 1 << 28, "bytes",                                                                              \
     "of a communicator with several ranks in a node, besides connections: what the figures of NVIDIA/nccl issue 964 "  \
     "leave (planner/machine/communicators.c)")                                                                             \
+  X(SUM_SHARES_BYTES, 1 << 26, "bytes",                                                                                \
+    "where the trainer lets shares of a gradient's sum arrive, beside NCCL's buffers (runtime/cuda/nccl.c)")           \
   X(RING_BYTES_PER_S, 25e9, "bytes / s", "line rate of one NVLink, which is what a ring takes; as in hw.dz")           \
   X(MOST_RINGS, 12, "rings", "in a node; each is doubled (NCCL src/graph/connect.cc; opened): 24 channels; estimate")
 

@@ -65,11 +65,6 @@ typedef struct zp_step_end {
  * that this rank updates. Ties are not counted. */
 zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                              int64_t flat_elements, int64_t spread_elements, int64_t shard_elements);
-/* How much longer the step takes for a reduction beside the backward of the stage's last micro-batch. CPU ranks: all of
- * it, their trainer reduces after the last micro-batch. GPU ranks: at least the share of one of `units`, and what the
- * rest takes from backward, a share `taken` of the device. */
-double zp_cost_exposed_reduce(const zp_machine *machine, double taken, double reduce_s, double backward_s,
-                              int64_t units);
 /* All-reduce over the tensor ranks of gradients that sequence sharding leaves partial. */
 double zp_cost_partial(const zp_program *program, const zp_machine *machine, int stage);
 /* All-reduce of the tied parameters that a stage holds, over the stages that hold them too. */
@@ -95,12 +90,26 @@ typedef struct zp_unit_time {
 zp_unit_time zp_cost_unit(const zp_segment_program *segment);
 double zp_cost_act(const zp_unit_time *time, zp_act act);
 
+/* ---- replicas.c: sums over the data ranks, bucket by bucket ---- */
+/* How much longer the step takes for a reduction beside the backward of the stage's last micro-batch. CPU ranks: all of
+ * it, their trainer reduces after the last micro-batch. GPU ranks: at least its last piece, last_s and no less than the
+ * share of one of `units`, and what the rest takes from backward, a share `taken` of the device. */
+double zp_cost_exposed_reduce(const zp_machine *machine, double taken, double reduce_s, double last_s,
+                              double backward_s, int64_t units);
+/* Of a micro-batch's time on a stage, what yields gradients of weights. */
+double zp_cost_beside(const zp_choice *choice, const zp_stage_time *time);
+/* zp_cost_step_end of a stage of a program, whose reduce_s is what of it is left after the last backward: beside_s of the
+ * stage's micro-batch is zp_cost_beside. Never less than zp_cost_step_end and zp_cost_exposed_reduce of the elements say. */
+zp_step_end zp_cost_replicas_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s);
+
 /* ---- overlap.c: transfers beside computing ---- */
 typedef struct zp_exposed {
   double data_s, offload_s;
 } zp_exposed;
 zp_exposed zp_cost_exposed(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                            const zp_stage *stage, int chunk, zp_act act);
+/* Do units wait for the data ranks' gathers and scatters (ZeRO 2, 3), instead of computing beside them? */
+bool zp_cost_waits(const zp_machine *machine, const zp_choice *choice);
 /* Share of a state class that lives off the device. */
 double zp_cost_away(const zp_choice *choice, zp_state state);
 /* What one rank has of its node's rates. */
@@ -162,8 +171,10 @@ void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run);
 
 /* ---- simulate.c ---- */
 /* What follows the micro-batches on one stage of a program: reduce_s is what of all its reductions (data ranks, ties,
- * partial gradients) is left after the last backward, which takes backward_s. Looks at no other stage. */
-zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double backward_s);
+ * partial gradients) is left after the last backward. beside_s: as for zp_cost_replicas_end. Looks at no other stage. */
+zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s);
+/* Time of one micro-batch on a stage, all of its chunks. */
+zp_stage_time zp_cost_stage_time(const zp_pipeline_run *run, int stage);
 /* Fills a pipeline run for a priced program, outputs included. Arena. */
 zp_pipeline_run zp_cost_pipeline(zp_arena *arena, const zp_program *program, const zp_machine *machine);
 /* Simulates the run with whichever of the two simulations is the faster one. */

@@ -1,15 +1,17 @@
 /* What moves beside the units of a stage while they compute: ZeRO 3 gathers parameters and ZeRO 2 and 3 scatter
  * gradients over the data ranks; state that lives on the host or on disks crosses PCIe (and the disks' links).
  *
- * CPU ranks wait for the other data ranks: their cores make the copies of messages. GPUs and copies between tiers
- * prefetch, depth one: while unit i computes, what unit i + 1 needs comes in and what unit i - 1 made goes out. Links
- * work beside each other: data ranks, PCIe down, PCIe up, disks, host memory; transfers on one link add up. A unit
- * takes as long as the slowest of computing and links; what exceeds computing is exposed. Collectives keep some
- * multiprocessors from computing while they run, copies none. What the first unit of an action needs and what the last
- * one made overlap with nothing. Of saved values that leave in part, the rest moves between the buffer where the unit
- * works and its slot, between kernels. A part of saved values is counted without its rounding to 256 bytes,
- * and parts of parameters and gradients as if every unit had the same share elsewhere: they are the stage's last ones.
- * Left out: prefetch from one action into the next, contention between links and for memory. */
+ * CPU ranks wait for the other data ranks: their cores make the copies of messages. So do trainers whose parameters or
+ * gradients leave the device, for the data ranks' part: they gather what has come up, and scatter what goes down, when
+ * a unit needs it. Otherwise GPUs, and copies between tiers always, prefetch, depth one: while unit i computes, what
+ * unit i + 1 needs comes in and what unit i - 1 made goes out. Links work beside each other: data ranks, PCIe down,
+ * PCIe up, disks, host memory; transfers on one link add up. A unit takes as long as the slowest of computing and
+ * links; what exceeds computing is exposed. Collectives keep some multiprocessors from computing while they run, copies
+ * none. What the first unit of an action needs and what the last one made overlap with nothing. Of saved values that
+ * leave in part, the rest moves between the buffer where the unit works and its slot, between kernels. A part of saved
+ * values is counted without its rounding to 256 bytes, and parts of parameters and gradients as if every unit had the
+ * same share elsewhere: they are the stage's last ones. Left out: prefetch from one action into the next, contention
+ * between links and for memory. */
 #include <math.h>
 #include "constants.h"
 #include "cost.h"
@@ -56,7 +58,7 @@ typedef struct mover {
   zp_host_rates rates;
   double device_bytes_per_s;    /* of its memory */
   zp_group_link data, replicas; /* of what all data ranks hold, and of what is spread over expert groups */
-  bool waits;                   /* for the data ranks: CPU ranks gather and scatter when they need it */
+  bool waits;                   /* for the data ranks: gathers and scatters when a unit needs it */
   double taken; /* share of the multiprocessors that collectives over the data ranks have to themselves */
   int64_t microbatches;
 } mover;
@@ -152,7 +154,7 @@ static double busy(const unit_moves *in, const unit_moves *out, double *data_s) 
   return fmax(fmax(*data_s, fmax(in->in.pcie_s, out->out.pcie_s)), fmax(disk, host));
 }
 
-/* Computing is slower for as long as a collective has its multiprocessors; CPU ranks do not compute meanwhile. */
+/* Computing is slower for as long as a collective has its multiprocessors; ranks that wait do not compute meanwhile. */
 static void expose(const mover *m, zp_exposed *e, double compute_s, const unit_moves *in, const unit_moves *out) {
   double data, all = busy(in, out, &data), of_data = fmax(m->taken * data, m->waits ? data : data - compute_s);
   e->data_s += of_data;
@@ -201,6 +203,11 @@ static bool moves_anything(const zp_choice *c) {
          zp_cost_away(c, ZP_STATE_ACTIVATIONS) > 0;
 }
 
+bool zp_cost_waits(const zp_machine *machine, const zp_choice *choice) {
+  return machine->node->device.is_cpu || zp_cost_away(choice, ZP_STATE_PARAMS) > 0 ||
+         zp_cost_away(choice, ZP_STATE_GRADIENTS) > 0;
+}
+
 zp_exposed zp_cost_exposed(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                            const zp_stage *stage, int chunk, zp_act act) {
   mover m = {.lowered = lowered, .choice = choice, .microbatches = zp_microbatches(lowered->spec, choice)};
@@ -210,7 +217,7 @@ zp_exposed zp_cost_exposed(const zp_lowered *lowered, const zp_machine *machine,
   m.device_bytes_per_s = machine->memory_bytes_per_s;
   m.data = zp_machine_data_group(machine, choice->tensor, choice->pipeline, choice->data, choice->order);
   m.taken = zp_cost_taken(machine, &m.data);
-  m.waits = machine->node->device.is_cpu;
+  m.waits = zp_cost_waits(machine, choice);
   m.replicas = zp_machine_replica_group(machine, choice->tensor, choice->pipeline, choice->data,
                                         zp_expert_ranks(choice), choice->order);
   int n = stage->runs.len;

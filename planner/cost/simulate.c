@@ -49,7 +49,7 @@ zp_pipeline_run zp_cost_pipeline(zp_arena *arena, const zp_program *program, con
                            .end_s = ZP_NEW_ARRAY(arena, double, c->pipeline)};
 }
 
-static zp_stage_time stage_time(const zp_pipeline_run *run, int stage) {
+zp_stage_time zp_cost_stage_time(const zp_pipeline_run *run, int stage) {
   zp_stage_time sum = {0};
   for (int k = 0; k < run->chunks; k++) zp_cost_add_time(&sum, &run->time[stage * run->chunks + k]);
   return sum;
@@ -61,20 +61,18 @@ typedef struct step_ends {
   double ready_s, reduce_s, optimizer_s, offload_s, gather_s;
 } step_ends;
 
-zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double backward_s) {
-  const zp_stage *at = &program->stages[stage];
+zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s) {
   zp_machine own = zp_machine_of_stage(machine, &program->choice, stage);
-  zp_step_end end = zp_cost_step_end(zp_program_lowered(program, stage), &own, &program->choice, at->flat_elements,
-                                     at->spread_elements, at->shard_elements);
-  end.reduce_s = zp_cost_exposed_reduce(&own, end.taken, end.reduce_s, backward_s, at->n_calls) +
-                 zp_cost_ties(program, machine, stage) + zp_cost_partial(program, &own, stage);
+  zp_step_end end = zp_cost_replicas_end(program, &own, stage, beside_s);
+  end.reduce_s += zp_cost_ties(program, machine, stage) + zp_cost_partial(program, &own, stage);
   return end;
 }
 
 static step_ends end_of_step(const zp_program *program, const zp_machine *machine, const zp_pipeline_run *run) {
   step_ends ends = {.ready_s = -1};
   for (int s = 0; s < run->stages; s++) {
-    zp_step_end end = zp_cost_stage_end(program, machine, s, stage_time(run, s).backward_s);
+    zp_stage_time time = zp_cost_stage_time(run, s);
+    zp_step_end end = zp_cost_stage_end(program, machine, s, zp_cost_beside(&program->choice, &time));
     double reduce = end.reduce_s;
     if (run->end_s[s] + reduce > ends.ready_s) {
       ends.last = s;
@@ -108,9 +106,9 @@ static double exposed_messages(zp_arena *arena, const zp_pipeline_run *run, int 
 }
 
 static zp_stage_time busiest_stage(const zp_pipeline_run *run) {
-  zp_stage_time busiest = stage_time(run, 0);
+  zp_stage_time busiest = zp_cost_stage_time(run, 0);
   for (int s = 1; s < run->stages; s++) {
-    zp_stage_time time = stage_time(run, s);
+    zp_stage_time time = zp_cost_stage_time(run, s);
     if (time.forward_s + time.backward_s > busiest.forward_s + busiest.backward_s) busiest = time;
   }
   return busiest;
@@ -162,8 +160,8 @@ static void fill_stage_times(zp_arena *arena, zp_estimate *e, const zp_pipeline_
   e->stage_forward_s = ZP_NEW_ARRAY(arena, double, run->stages);
   e->stage_backward_s = ZP_NEW_ARRAY(arena, double, run->stages);
   for (int s = 0; s < run->stages; s++) {
-    e->stage_forward_s[s] = stage_time(run, s).forward_s;
-    e->stage_backward_s[s] = stage_time(run, s).backward_s;
+    e->stage_forward_s[s] = zp_cost_stage_time(run, s).forward_s;
+    e->stage_backward_s[s] = zp_cost_stage_time(run, s).backward_s;
   }
 }
 
@@ -183,7 +181,7 @@ double zp_cost_step(zp_arena *arena, const zp_program *program, const zp_machine
 static void fill_least_ends(const zp_program *program, const zp_pipeline_run *run) {
   double up = 0;
   for (int s = 0; s < run->stages; s++) {
-    zp_stage_time all = stage_time(run, s);
+    zp_stage_time all = zp_cost_stage_time(run, s);
     run->end_s[s] = up + (double)run->microbatches * (all.forward_s + all.backward_s);
     up += run->time[s * run->chunks].forward_s + run->message_s[s];
   }

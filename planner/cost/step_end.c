@@ -115,13 +115,6 @@ zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machin
   return end;
 }
 
-double zp_cost_exposed_reduce(const zp_machine *machine, double taken, double reduce_s, double backward_s,
-                              int64_t units) {
-  if (machine->node->device.is_cpu || units < 1) return reduce_s;
-  double share = 1.0 / (double)units, slower = taken * (1 - share);
-  return fmax(reduce_s * (share + slower), reduce_s - backward_s * (1 - share));
-}
-
 double zp_cost_partial(const zp_program *program, const zp_machine *machine, int stage) {
   const zp_choice *c = &program->choice;
   zp_group_link link = zp_machine_tensor_group(machine, c->tensor, c->pipeline, c->data);

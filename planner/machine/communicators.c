@@ -11,9 +11,12 @@
  * a pair, leave 256 MiB either way. We found no source for these; groups with one member a node are taken to do
  * without. Left out: buffers of all-to-all, NVLink SHARP, and that communicators may share buffers (ncclCommSplit).
  *
- * The trainer has a communicator for every group of the plan with more than one rank, as its MPI form has (runtime/
- * comm.c): all ranks for norms and losses, tensor, data, expert groups and their replicas, the stages of a pipeline,
- * and the stages of tied parameters. Groups of the same ranks share one. */
+ * The trainer makes (runtime/cuda/nccl.c, nccl_stages.c) a communicator for its tensor group, data group, expert group
+ * and the replicas of that, each where it has more than one rank, one for every tied parameter on two stages, and for
+ * every pair of neighbouring stages one in each direction and sender: two stages cannot share one both ways, because a
+ * send that waits for its receiver would hold up what comes the other way. So a stage between two others has four;
+ * where stages are a ring, for interleaved chunks, all have; with folded parts either chunk has its own. Norms and
+ * losses go through the host. */
 #include <zplan/program.h>
 #include "../cost/constants.h"
 
@@ -42,36 +45,47 @@ static int nodes_of(int ranks, int64_t stride, int width) {
   return (int)((ranks + local - 1) / local);
 }
 
-zp_communicators zp_communicators_of(const zp_cluster *cluster, const zp_choice *c, int ties) {
-  int t = c->tensor, p = c->pipeline, d = c->data, all_ranks = t * p * d;
-  int e = zp_expert_ranks(c) < d ? zp_expert_ranks(c) : 1; /* a whole data group has its communicator */
-  bool inner = c->order == ZP_ORDER_TPD;                   /* stages lie nearer than replicas */
-  const struct {
-    int ranks;
-    int64_t stride;
-  } groups[ZP_COMMUNICATOR_COUNT] = {
-      [ZP_COMMUNICATOR_ALL] = {all_ranks, 1},
-      [ZP_COMMUNICATOR_TENSOR] = {t, 1},
-      [ZP_COMMUNICATOR_DATA] = {d, (int64_t)t * (inner ? p : 1)},
-      [ZP_COMMUNICATOR_PIPELINE] = {p, (int64_t)t * (inner ? 1 : d)},
-      [ZP_COMMUNICATOR_EXPERT] = {e, (int64_t)t * (inner ? p : 1)},
-      [ZP_COMMUNICATOR_REPLICAS] = {e > 1 ? d / e : 1, (int64_t)t * (inner ? p : 1) * e},
-      [ZP_COMMUNICATOR_TIES] = {p > 2 && ties > 0 ? 2 : 1, (int64_t)t * (inner ? 1 : d) * (p - 1)},
-  };
-  zp_communicators all = {0};
-  if (!cluster->node.device.has_nccl) return all;
+/* Of pairs with the stages below and above, either way: a stage between others, in the middle of a node where there is
+ * room; or the first or last one. local: stages that a node has of a pipeline. */
+static int64_t pair_bytes(const zp_node_type *node, const zp_choice *c, int local, bool between) {
+  bool folded = c->schedule == ZP_SCHEDULE_ZB_V, ring = zp_chunks(c) > 1 && !folded;
+  int sides = ring || between ? 2 : 1, near = local - 1 < sides ? local - 1 : sides, channels = folded ? 4 : 2;
+  if (c->pipeline == 1) return 0;
+  if (c->pipeline == 2) near = local > 1 ? sides : 0;
+  return channels * (near * zp_communicator_bytes(node, 2, 1) + (sides - near) * zp_communicator_bytes(node, 2, 2));
+}
+
+static int64_t group_bytes(const zp_cluster *cluster, int ranks, int64_t stride) {
   int width = cluster->node.devices > 0 ? cluster->node.devices : 1;
-  for (int g = 0; g < ZP_COMMUNICATOR_COUNT; g++) {
-    if (g != ZP_COMMUNICATOR_ALL && groups[g].ranks == all_ranks) continue;
-    int nodes = groups[g].ranks > 1 ? nodes_of(groups[g].ranks, groups[g].stride, width) : 1;
-    all.bytes[g] = zp_communicator_bytes(&cluster->node, groups[g].ranks, nodes);
-    all.total_bytes += all.bytes[g];
-  }
-  return all;
+  return ranks > 1 ? zp_communicator_bytes(&cluster->node, ranks, nodes_of(ranks, stride, width)) : 0;
+}
+
+zp_communicators zp_communicators_of(const zp_cluster *cluster, const zp_choice *c, int ties) {
+  int t = c->tensor, p = c->pipeline, d = c->data, e = zp_expert_ranks(c);
+  bool inner = c->order == ZP_ORDER_TPD; /* stages lie nearer than replicas */
+  int64_t of_data = (int64_t)t * (inner ? p : 1), of_stages = (int64_t)t * (inner ? 1 : d);
+  int width = cluster->node.devices > 0 ? cluster->node.devices : 1;
+  int local = of_stages >= width ? 1 : (int)(width / of_stages);
+  zp_communicators made = {0};
+  if (!cluster->node.device.has_nccl || t * p * d == 1) return made;
+  made.bytes[ZP_COMMUNICATOR_TENSOR] = group_bytes(cluster, t, 1);
+  made.bytes[ZP_COMMUNICATOR_DATA] = group_bytes(cluster, d, of_data);
+  made.bytes[ZP_COMMUNICATOR_EXPERT] = group_bytes(cluster, e, of_data);
+  made.bytes[ZP_COMMUNICATOR_REPLICAS] = e > 1 ? group_bytes(cluster, d / e, of_data * e) : 0;
+  made.bytes[ZP_COMMUNICATOR_SUMS] = (int64_t)zp_cost_constant(ZP_COST_SUM_SHARES_BYTES);
+  int64_t at_end = pair_bytes(&cluster->node, c, local, false), between = pair_bytes(&cluster->node, c, local, true),
+          tie = 0;
+  if (p > 1 && c->schedule != ZP_SCHEDULE_ZB_V) /* folded, both ends of the model are on one stage */
+    tie = ties * group_bytes(cluster, 2, of_stages * (p - 1));
+  bool ends = p == 2 || at_end + tie >= between;
+  made.bytes[ZP_COMMUNICATOR_PIPELINE] = ends ? at_end : between;
+  made.bytes[ZP_COMMUNICATOR_TIES] = ends ? tie : 0;
+  for (int g = 0; g < ZP_COMMUNICATOR_COUNT; g++) made.total_bytes += made.bytes[g];
+  return made;
 }
 
 const char *zp_communicator_name(zp_communicator_kind kind) {
   static const char *const name[ZP_COMMUNICATOR_COUNT] = {
-      "all ranks", "tensor", "data", "pipeline", "tied weights", "experts", "replicas of experts"};
+      "tensor", "data", "pipeline", "tied weights", "experts", "replicas of experts", "shares of sums"};
   return name[kind];
 }

@@ -2,9 +2,8 @@
  * in the arena. zp_stage_footprint is the same arithmetic without the tables, for the search.
  *
  * Flat buffers: shared parameters first, then unit after unit; behind all that the same for what is spread over expert
- * groups. With ZeRO 2 and 3 they move in buckets: what a unit has of its own, and every shared parameter alone, because
- * a unit uses some of these and stages share a few of them. So each of them is padded to whole shards of 64 elements;
- * otherwise only the whole is. */
+ * groups. ZeRO shards them in buckets: what a unit has of its own, and every shared parameter alone, because a unit
+ * uses some of these and stages share a few of them. So each of them is padded to whole shards of 64 elements. */
 #include "layout_internal.h"
 
 #include <assert.h>
@@ -28,9 +27,9 @@ int64_t zp_stage_shared(const zp_stage *stage, int param) {
 
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Padded to whole shards where a unit's parameters move alone. */
+/* Padded to whole shards where data ranks own pieces of it. */
 static zp_flat padded(const zp_choice *c, zp_flat elements) {
-  if (c->zero < 2) return elements;
+  if (c->zero == 0) return elements;
   int64_t shard = ZP_ALIGN_ELEMENTS * (int64_t)c->data;
   return (zp_flat){zp_round_up(elements.whole, shard), zp_round_up(elements.spread, shard / zp_expert_ranks(c))};
 }
@@ -78,8 +77,7 @@ int zp_unit_buckets(const zp_lowered *l, const zp_choice *c, int segment, zp_buc
 
 int64_t zp_tied_elements(const zp_lowered *l, const zp_choice *c, int param) {
   zp_flat all = shared_elements(l, c, param);
-  if (!zp_moves_gradients(c)) return l->param_elements[param];
-  if (c->zero < 2) return all.whole + all.spread;
+  if (c->zero == 0) return zp_moves_gradients(c) ? all.whole + all.spread : l->param_elements[param];
   return all.whole / c->data + all.spread / (c->data / zp_expert_ranks(c));
 }
 

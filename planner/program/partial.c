@@ -1,7 +1,7 @@
 /* Gradients of which every tensor rank has a part (norm weights under sequence sharding). They are summed over the
- * tensor ranks once a step: with ZeRO 0 and 1 on every data rank, with ZeRO 2 and 3 shard by shard, after the units
- * have scattered their buckets, because sums over tensor ranks and over data ranks may come in either order and a shard
- * is less to send. Every layer's norms lie at the same places of its bucket, so one data rank may have most of them. */
+ * tensor ranks once a step: with ZeRO 0 on every data rank, with ZeRO 1 to 3 shard by shard, after the buckets have
+ * been scattered, because sums over tensor ranks and over data ranks may come in either order and a shard is less to
+ * send. Every layer's norms lie at the same places of its bucket, so one data rank may have most of them. */
 #include "lower_internal.h"
 
 #include <assert.h>
@@ -9,7 +9,7 @@
 typedef struct counting {
   const zp_program *program;
   zp_arena *scratch;
-  int64_t all, *held; /* held: with ZeRO 2 and 3, of every data rank */
+  int64_t all, *held; /* held: with ZeRO 1 to 3, of every data rank */
 } counting;
 
 static void count(counting *k, int param, const zp_bucket *bucket, int64_t offset, int64_t instances) {
@@ -61,7 +61,7 @@ zp_partial zp_partial_elements(const zp_program *p, const zp_stage *stage) {
   zp_partial found = {0};
   if (!p->choice.sequence) return found;
   counting k = {.program = p, .scratch = zp_arena_new("partial gradients")};
-  if (p->choice.zero >= 2) k.held = ZP_NEW_ARRAY(k.scratch, int64_t, p->choice.data);
+  if (p->choice.zero >= 1) k.held = ZP_NEW_ARRAY(k.scratch, int64_t, p->choice.data);
   for (int r = 0; r < stage->runs.len; r++) count_run(&k, &stage->runs.data[r]);
   for (int i = 0; i < stage->shared.len; i++)
     if (p->lowered->sharding->param[stage->shared.data[i].param].grad_partial)

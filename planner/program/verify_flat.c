@@ -25,9 +25,9 @@ static zp_verify_elements padded(const zp_verifier *v, zp_verify_elements e, boo
   return (zp_verify_elements){zp_up(e.whole, 64 * n.whole), zp_up(e.spread, 64 * n.spread)};
 }
 
-/* ZeRO 2 and 3 move units and shared parameters one by one. */
+/* ZeRO shards units and shared parameters one by one. */
 static zp_verify_elements unit_padded(const zp_verifier *v, zp_verify_elements e) {
-  return v->choice.zero >= 2 ? padded(v, e, true) : e;
+  return v->choice.zero >= 1 ? padded(v, e, true) : e;
 }
 
 /* Of a parameter declared outside repeats. */

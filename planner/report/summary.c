@@ -1,5 +1,6 @@
 /* The first screen: what was asked, the plan, its price in terms, memory, duration, reasons, the next best. */
 #include <math.h>
+#include <zplan/cpu_kernels.h>
 #include <zplan/sparse.h>
 #include "report_internal.h"
 
@@ -165,6 +166,24 @@ static void put_certificate(zp_buf *out, const zp_plan *plan) {
                 (long long)c->stated_cuts);
 }
 
+/* `zplan calibrate` measures block-sparse attention on CPUs alone; otherwise its small tiles are priced like dense
+ * ones. */
+static bool sparse_is_measured(const zp_plan *plan) {
+  const zp_cpu_kernels *kernels = plan->spec->cluster.node.device.measured;
+  return kernels && kernels->sparse_attention[0].log_share;
+}
+
+static void put_confidence(zp_buf *out, const zp_plan *plan) {
+  const char *calibration = plan->spec->cluster.calibration;
+  zp_buf_line(out, "  confidence   memory is exact but for the context%s; times are estimates from %s",
+              zp_memory_classes(plan) == ZP_MEMORY_CLASSES ? " and NCCL" : "",
+              calibration ? zp_format(out->arena, "the measurements in %s", calibration)
+                          : "uncalibrated library numbers");
+  if (zp_model_layouts(plan->spec->model).len > 0 && !sparse_is_measured(plan))
+    zp_buf_line(out,
+                "               block-sparse attention is not calibrated: it is taken to be as efficient as dense");
+}
+
 const char *zp_report_summary(zp_arena *arena, const zp_plan *plan) {
   zp_buf out = zp_buf_new(arena);
   put_title(&out, plan);
@@ -178,9 +197,6 @@ const char *zp_report_summary(zp_arena *arena, const zp_plan *plan) {
   put_duration(&out, plan);
   zp_buf_line(&out, "  why          %s", zp_words_wrap(arena, zp_words_why(arena, plan), 15));
   put_certificate(&out, plan);
-  const char *calibration = plan->spec->cluster.calibration;
-  zp_buf_line(&out, "  confidence   memory is exact but for the context%s; times are estimates from %s",
-              zp_memory_classes(plan) == ZP_MEMORY_CLASSES ? " and NCCL" : "",
-              calibration ? zp_format(arena, "the measurements in %s", calibration) : "uncalibrated library numbers");
+  put_confidence(&out, plan);
   return out.data;
 }

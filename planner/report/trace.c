@@ -57,10 +57,9 @@ static void put_step_end(tracer *t, const zp_plan *plan, const zp_pipeline_run *
   double ready = 0;
   for (int pass = 0; pass < 2; pass++)
     for (int s = 0; s < run->stages; s++) {
-      zp_step_end end =
-          zp_cost_step_end(zp_program_lowered(p, s), &plan->machine, &p->choice, p->stages[s].flat_elements,
-                           p->stages[s].spread_elements, p->stages[s].shard_elements);
-      double reduced = run->end_s[s] + end.reduce_s + zp_cost_ties(p, &plan->machine, s);
+      zp_stage_time time = zp_cost_stage_time(run, s);
+      zp_step_end end = zp_cost_stage_end(p, &plan->machine, s, zp_cost_beside(&p->choice, &time));
+      double reduced = run->end_s[s] + end.reduce_s;
       if (pass == 0) {
         if (reduced > ready) ready = reduced;
         if (reduced > run->end_s[s]) put_box(t, s, 1, "reduce gradients", "data", run->end_s[s], reduced, -1);

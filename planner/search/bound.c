@@ -128,7 +128,7 @@ static double step_end(const zp_searcher *s, const zp_point *point, double backw
       end_of(s, v, c, one ? v->elements : v->elements_before[1], one ? v->spread_elements : v->spread_before[1]);
   double reduce = of_first.reduce_s;
   if (c->pipeline == 1)
-    reduce = zp_cost_exposed_reduce(&s->machine, of_first.taken, reduce, backward, zp_point_units(s, point));
+    reduce = zp_cost_exposed_reduce(&s->machine, of_first.taken, reduce, 0, backward, zp_point_units(s, point));
   else if (!s->machine.node->device.is_cpu)
     reduce = 0;
   zp_step_end end = end_of(s, v, c, v->elements / c->pipeline, v->spread_elements / c->pipeline);
@@ -175,7 +175,8 @@ static double disk_s(const zp_choice *c, const zp_host_rates *rates, double para
 
 /* Of one micro-batch on a stage with the mean of parameters and saved values: the data ranks' link with ZeRO 2 and 3,
  * PCIe each way and the disks with state off the device. Forward and backward take at least as long as their transfers
- * on any one link. */
+ * on any one link; where units wait for the data ranks (overlap.c), that long beside what a stage computes in the mean.
+ */
 static double transfers_s(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   if ((c->zero < 2 && all_on_device(c)) || zp_has_types(s)) return 0;
@@ -190,6 +191,7 @@ static double transfers_s(const zp_searcher *s, const zp_point *point) {
              (c->zero >= 2 ? shard : whole + spread) * v->lowered->grad_bytes * zp_cost_away(c, ZP_STATE_GRADIENTS),
          saved = (double)v->saved_bytes / c->pipeline * zp_cost_away(c, ZP_STATE_ACTIVATIONS);
   double pcie = zp_cost_moving(fmax(params, saved) + fmax(params + saved, gradients), rates.pcie_bytes_per_s);
+  if (zp_cost_waits(&s->machine, c)) data += point->work_s / c->pipeline;
   return fmax(fmax(data, pcie), disk_s(c, &rates, params, gradients, saved));
 }
 
@@ -239,7 +241,7 @@ static double own_reduce_s(const stage_at *a) {
          spread = (double)(v->spread_before[a->end] - v->spread_before[a->first]);
   double reduce = (c->zero == 0 ? all_reduce_s : pass_s)(a->s, c, whole, spread, v->lowered->grad_bytes);
   double work = v->prefix_s[a->end] - v->prefix_s[a->first], forward = v->forward_s[a->end] - v->forward_s[a->first];
-  return zp_cost_exposed_reduce(&a->s->machine, zp_cost_taken(&a->s->machine, data_link(a->s, c)), reduce,
+  return zp_cost_exposed_reduce(&a->s->machine, zp_cost_taken(&a->s->machine, data_link(a->s, c)), reduce, 0,
                                 work - forward, a->end - a->first);
 }
 

@@ -61,7 +61,8 @@ int64_t zp_choice_communicator_bytes(const zp_searcher *s, const zp_choice *c, i
   zp_communicators_memo *memo = &s->memo->communicators;
   const zp_choice *k = &memo->choice;
   if (!memo->known || k->tensor != c->tensor || k->pipeline != c->pipeline || k->data != c->data ||
-      k->order != c->order || zp_expert_ranks(k) != zp_expert_ranks(c))
+      k->order != c->order || zp_expert_ranks(k) != zp_expert_ranks(c) || zp_chunks(k) != zp_chunks(c) ||
+      k->schedule != c->schedule)
     *memo = (zp_communicators_memo){true, *c, zp_communicators_of(&s->spec->cluster, c, ties).total_bytes};
   return memo->bytes;
 }

@@ -177,7 +177,7 @@ typedef struct zp_fits_memo {
 } zp_fits_memo;
 typedef struct zp_communicators_memo {
   bool known;
-  zp_choice choice; /* degrees, expert groups and rank order count */
+  zp_choice choice; /* degrees, expert groups, rank order, schedule and chunks count */
   int64_t bytes;
 } zp_communicators_memo;
 typedef struct zp_search_memo {

@@ -72,7 +72,7 @@ static zp_stage_cost price(zp_stage_costs *costs, const zp_lowered *lowered, int
   zp_arena_mark mark = zp_arena_get_mark(costs->arena);
   zp_layout_stage(costs->arena, lowered, &p->choice, stage, &p->stages[stage]);
   zp_stage_time time = zp_cost_chunk(lowered, machine, &p->choice, &p->stages[stage], 0);
-  zp_step_end after = zp_cost_stage_end(p, machine, stage, time.backward_s);
+  zp_step_end after = zp_cost_stage_end(p, machine, stage, zp_cost_beside(&p->choice, &time));
   zp_arena_rewind(costs->arena, mark);
   return (zp_stage_cost){.time = time,
                          .reduce_s = after.reduce_s,
@@ -96,7 +96,7 @@ zp_stage_cost zp_stage_cost_of(zp_stage_costs *costs, const zp_lowered *lowered,
 zp_step_end zp_chunks_cost(zp_arena *arena, const zp_searcher *s, const zp_choice *choice, const zp_lowered *lowered,
                            int stage, zp_stage_time *time) {
   zp_arena_mark mark = zp_arena_get_mark(arena);
-  double backward = 0;
+  double beside = 0;
   const zp_lowered **stages = ZP_NEW_ARRAY(arena, const zp_lowered *, choice->pipeline);
   zp_program p = {.arena = arena, .spec = s->spec, .choice = *choice, .lowered = lowered, .stage_lowered = stages};
   p.stages = ZP_NEW_ARRAY(arena, zp_stage, choice->pipeline);
@@ -104,9 +104,9 @@ zp_step_end zp_chunks_cost(zp_arena *arena, const zp_searcher *s, const zp_choic
   zp_layout_stage(arena, lowered, choice, stage, &p.stages[stage]);
   for (int k = 0; k < p.stages[stage].n_chunks; k++) {
     time[k] = zp_cost_chunk(lowered, &s->machine, choice, &p.stages[stage], k);
-    backward += time[k].backward_s;
+    beside += zp_cost_beside(choice, &time[k]);
   }
-  zp_step_end end = zp_cost_stage_end(&p, &s->machine, stage, backward);
+  zp_step_end end = zp_cost_stage_end(&p, &s->machine, stage, beside);
   zp_arena_rewind(arena, mark);
   return end;
 }

@@ -4,6 +4,7 @@
  * the library copies one piece a rank between the list and its flat buffer. Both are work of the host, whatever the
  * pieces' size, and grow with the ranks. */
 #include <math.h>
+#include <string.h>
 #include "../cost/cost.h"
 #include "validate_internal.h"
 
@@ -39,7 +40,7 @@ static double buckets_s(const zp_group_link *link, const zp_software *software, 
   return buckets * zp_cost_all_reduce(link, bytes / buckets) - zp_cost_all_reduce(link, bytes);
 }
 
-/* Reduction and gather of ZeRO 0 and 1: what is exposed, less what the planner's estimate has. Software that does not
+/* What is exposed of reduction and gather of ZeRO 0 and 1. Software that does not
  * overlap waits for all of it; software that overlaps both ways also gathers ZeRO's weights beside the first forward of
  * the next step. */
 static double stage_data_s(const zp_program *program, const zp_machine *machine, const zp_estimate *e,
@@ -50,25 +51,46 @@ static double stage_data_s(const zp_program *program, const zp_machine *machine,
   zp_group_link link = zp_machine_data_group(machine, c->tensor, c->pipeline, c->data, c->order);
   zp_step_end end =
       zp_cost_step_end(l, machine, c, stage->flat_elements, stage->spread_elements, stage->shard_elements);
-  double ours =
-      zp_cost_exposed_reduce(machine, end.taken, end.reduce_s, e->stage_backward_s[s], stage->n_calls) + end.gather_s;
   double lists = c->zero == 1 ? count_tensors(l, stage, software) * list_s(software, c->data) : 0;
   double reduce = end.reduce_s, gather = end.gather_s + lists;
   if (c->zero == 1 && software->sums_whole)
-    return zp_cost_all_reduce(&link, (double)stage->flat_elements * l->grad_bytes) + gather - ours;
+    return zp_cost_all_reduce(&link, (double)stage->flat_elements * l->grad_bytes) + gather;
   if (end.reduce_s > 0) reduce += buckets_s(&link, software, (double)stage->flat_elements * l->grad_bytes);
-  if (!software->overlaps_data) return reduce + gather - ours;
-  double reduced = zp_cost_exposed_reduce(machine, end.taken, reduce, e->stage_backward_s[s], stage->n_calls);
-  return reduced + lists + fmax(0, end.gather_s - e->stage_forward_s[s]) - ours;
+  if (!software->overlaps_data) return reduce + gather;
+  double reduced = zp_cost_exposed_reduce(machine, end.taken, reduce, 0, e->stage_backward_s[s], stage->n_calls);
+  return reduced + lists + fmax(0, end.gather_s - e->stage_forward_s[s]);
+}
+
+/* Megatron-LM and DeepSpeed sum a tied gradient whole before ZeRO 1 scatters it; the generated trainer afterwards, a
+ * shard. */
+static double ties_s(const zp_program *program, const zp_machine *machine, int stage) {
+  zp_program whole = *program;
+  memset(&whole.tied, 0, sizeof whole.tied);
+  for (int i = 0; i < program->tied.len; i++) {
+    zp_tied tie = program->tied.data[i];
+    if (program->choice.zero == 1) tie.summed = tie.elements;
+    zp_push(program->arena, &whole.tied, tie);
+  }
+  return zp_cost_ties(&whole, machine, stage);
 }
 
 double zp_software_data_s(const zp_program *program, const zp_machine *machine, const zp_estimate *e,
                           const zp_software *software) {
   if (program->choice.data == 1) return 0;
-  double longer = stage_data_s(program, machine, e, software, 0);
-  for (int s = 1; s < program->choice.pipeline; s++)
-    longer = fmax(longer, stage_data_s(program, machine, e, software, s));
-  return longer;
+  zp_pipeline_run run = zp_cost_pipeline(program->arena, program, machine);
+  zp_cost_microbatches(program->arena, &run);
+  double ours = 0, theirs = 0; /* when the last stage is done */
+  for (int s = 0; s < run.stages; s++) {
+    zp_stage_time time = zp_cost_stage_time(&run, s);
+    double beside = zp_cost_beside(&program->choice, &time);
+    zp_step_end end = zp_cost_stage_end(program, machine, s, beside),
+                replicas = zp_cost_replicas_end(program, machine, s, beside);
+    double partial = end.reduce_s - replicas.reduce_s - zp_cost_ties(program, machine, s);
+    ours = fmax(ours, run.end_s[s] + end.reduce_s + end.gather_s);
+    theirs = fmax(theirs, run.end_s[s] + partial + ties_s(program, machine, s) +
+                              stage_data_s(program, machine, e, software, s));
+  }
+  return theirs - ours;
 }
 
 /* ---- beside the units: ZeRO 2 and 3 ---- */

@@ -1,5 +1,6 @@
-/* What moves beside the units with ZeRO 2 and 3: the next unit's parameters come while a unit computes, and gradients
- * of the one before go. That has a lane of its own; events keep it and the units apart:
+/* What moves beside the units: with ZeRO 2 and 3 the next unit's parameters come while a unit computes, and gradients
+ * of the one before go; with ZeRO 0 and 1 the gradients of the last micro-batch are summed over the data ranks. That
+ * has a lane of its own; events keep it and the units apart:
  *
  *   units       ... wait(moved[b])  unit in buffer b      record(computed[b]) ...
  *   beside      ... wait(computed[b])  gather or scatter  record(moved[b])    ...
@@ -27,7 +28,7 @@ static void *new_event(zpr *c) {
 
 void zpr_cuda_beside_open(zpr *c) {
   zpr_device *d = c->state->device;
-  if (c->program->zero < 2) return;
+  if (c->program->zero < 2 && !c->program->reduces_beside) return;
   beside *b = d->beside = zpr_alloc(c, 1, sizeof *b);
   zpr_cuda(c, d->api.new_stream(&b->other.stream, 1), "make a stream for what moves"); /* CU_STREAM_NON_BLOCKING */
   zpr_cuda(c, d->api.allocate_host((void **)&b->other.pinned, ZPR_PINNED_BYTES), "get pinned memory of the host");

@@ -148,6 +148,10 @@ void zpr_group_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, v
     staged_all_gather(c, group, counted_as, data, shard_count);
 }
 
+void zpr_together(zpr *c, bool begin) {
+  if (c->state->device->nccl) zpr_nccl_together(c, begin);
+}
+
 void zpr_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count) {
   zpr_group g = zpr_axis_group(c, axis);
   if (g.n == 1) return;
@@ -168,16 +172,16 @@ void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *
 void zpr_all_gather_sequence(zpr *c, const void *in, int64_t samples, int64_t elements, void *out) {
   zpr_group g = zpr_axis_group(c, ZPR_TENSOR);
   int64_t bytes = elements * element_bytes(c);
-  if (c->state->device->nccl) zpr_nccl_together(c, true);
+  zpr_together(c, true);
   for (int64_t b = 0; b < samples; b++)
     zpr_all_gather(c, ZPR_TENSOR, (const char *)in + b * bytes, elements, (char *)out + b * g.n * bytes);
-  if (c->state->device->nccl) zpr_nccl_together(c, false);
+  zpr_together(c, false);
 }
 
 void zpr_reduce_scatter_sequence(zpr *c, const void *in, int64_t samples, int64_t elements, void *out) {
   zpr_group g = zpr_axis_group(c, ZPR_TENSOR);
   int64_t bytes = elements * element_bytes(c);
-  if (c->state->device->nccl) zpr_nccl_together(c, true);
+  zpr_together(c, true);
   for (int64_t b = 0; b < samples; b++) {
     const char *from = (const char *)in + b * g.n * bytes;
     char *to = (char *)out + b * bytes;
@@ -188,7 +192,7 @@ void zpr_reduce_scatter_sequence(zpr *c, const void *in, int64_t samples, int64_
     else
       staged_reduce_scatter(c, &g, ZPR_TENSOR, from, elements, to);
   }
-  if (c->state->device->nccl) zpr_nccl_together(c, false);
+  zpr_together(c, false);
 }
 
 /* ---- pipeline neighbours ---- */

@@ -103,7 +103,7 @@ void zpr_copies_close(zpr *c);
 /* Starts the kernel of that name. */
 void zpr_sum_parts(zpr *c, const zpd_rank_sum *a);
 
-/* ---- beside.c: what moves while units compute, with ZeRO 2 and 3 ---- */
+/* ---- beside.c: what moves while units compute ---- */
 void zpr_cuda_beside_open(zpr *c);
 void zpr_cuda_beside_close(zpr *c);
 

@@ -202,7 +202,7 @@ void zpr_nccl_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count) {
 
 void zpr_nccl_together(zpr *c, bool begin) {
   const nccl_api *nccl = &c->state->device->nccl->api;
-  zpr_nccl_check(c, begin ? nccl->group_start() : nccl->group_end(), "exchange shares of samples");
+  zpr_nccl_check(c, begin ? nccl->group_start() : nccl->group_end(), "start collectives together");
 }
 
 void zpr_nccl_reduce_scatter(zpr *c, zpr_axis axis, const void *data, int64_t shard_count, void *out) {

@@ -48,6 +48,13 @@ TABLE = (
     layout("gpt", "fp64", 2, 2, 1, schedule="zb_v", chunks=2, nccl=True),
     layout("moe", "fp64", 1, 2, 2, more={"plan.expert": 2, "model.n": 4}, recompute="full", nccl=True),
     layout("llama", "fp32", 2, 1, 1, recompute="selective"),
+    # Gradients are summed over the data ranks beside the last backward: tied weights on one stage, on two, on one by two chunks; a
+    # backward in two parts; sequence-split norms; uneven heads, whose padding takes part in no sum.
+    layout("gpt", "fp64", 1, 2, 2, schedule="zb_v", chunks=2),
+    layout("gpt", "fp64", 1, 2, 2, schedule="zb_h1", zero=1, nccl=True),
+    layout("llama", "fp64", 2, 1, 2, zero=1, more={"sequence": True}),
+    layout("llama", "fp64", 1, 2, 2, schedule="gpipe", nccl=True),
+    layout("gpt", "fp64", 1, 1, 3, zero=1, more={"batch": 6}, nccl=True),
 )
 
 

@@ -226,7 +226,7 @@ def consistency(folder):
                                     ("megatron", "t_nlg", T_NLG, check_megatron),
                                     ("megatron", "llama", LLAMA, check_megatron), ("megatron", "gpt2", GPT2, check_megatron),
                                     ("deepspeed", "offload", OFFLOAD, check_deepspeed),
-                                    ("deepspeed", "offload 1t", [CARDS + "offload_1t.dz", *sets("sequence=false")], check_deepspeed),
+                                    ("deepspeed", "offload 1t", [CARDS + "offload_1t.dz", *sets("sequence=false pipeline=1")], check_deepspeed),
                                     ("deepspeed", "zero2", ZERO2, check_deepspeed),
                                     ("deepspeed", "one bit", ONE_BIT, check_deepspeed),
                                     ("deepspeed", "pipeline", PIPELINE, check_deepspeed),

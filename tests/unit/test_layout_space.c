@@ -57,7 +57,7 @@ Test(layout, zero_table) {
 }
 
 /* A unit of TINY: 12 d^2 + 13 d elements, each parameter padded to 64: d = 64 needs no padding. Shared: tables and
- * final norm (V d, S d, d and d). With ZeRO 2 each goes up to a multiple of 64 * data; the largest bucket is that of
+ * final norm (V d, S d, d and d). With ZeRO each goes up to a multiple of 64 * data; the largest bucket is that of
  * the first unit, which uses both tables, or that of a layer. */
 Test(layout, buckets_are_padded_to_whole_shards) {
   zp_spec *spec = build_spec(arena, &TINY, gpu_cluster(1), 24);
@@ -65,12 +65,15 @@ Test(layout, buckets_are_padded_to_whole_shards) {
   int64_t cut[] = {0, 10}, unit = 12 * 64 * 64 + 13 * 64, shared = 256 * 64 + 32 * 64 + 2 * 64, pad = 3 * 64;
   zp_choice c = {.tensor = 1, .pipeline = 1, .data = 3, .zero = 1, .microbatch = 1, .cut = cut};
   zp_stage one = lay_out(l, c, 0);
-  cr_expect_eq(one.flat_elements, (8 * unit + shared + pad - 1) / pad * pad);
+  c.zero = 0;
+  cr_expect_eq(lay_out(l, c, 0).flat_elements, 8 * unit + shared);
   c.zero = 2;
   zp_stage two = lay_out(l, c, 0);
   int64_t padded = (unit + pad - 1) / pad * pad, wte = (256 * 64 + pad - 1) / pad * pad;
   int64_t wpe = (32 * 64 + pad - 1) / pad * pad, padded_shared = wte + wpe + 2 * pad;
   cr_expect_eq(two.flat_elements, 8 * padded + padded_shared);
+  cr_expect_eq(one.flat_elements, two.flat_elements);
+  cr_expect_eq(one.memory.optimizer, two.memory.optimizer);
   cr_expect_eq(two.runs.data[1].stride, padded);
   cr_expect_eq(two.bucket_elements, padded > wte + wpe ? padded : wte + wpe);
   cr_expect_eq(two.memory.gradients, two.flat_elements / 3 * 4);
@@ -79,13 +82,13 @@ Test(layout, buckets_are_padded_to_whole_shards) {
 
 /* EXPERTS: layers of three matrices of 8 experts, 96 x 64 each, none of which needs padding. Two tensor ranks have 4
  * each, and with groups of 4 ranks one, so that of 8 data ranks 2 hold the same. ZeRO 1 shards the rest over 8, these
- * over 2; f32 and Adam's two moments. */
+ * over 2, every unit and shared parameter by itself; f32 and Adam's two moments. */
 Test(layout, experts_over_data_ranks) {
   static const model_size size = {STYLE_EXPERTS, 256, 32, 64, 6, 4, 8, 96, false};
   zp_spec *spec = build_spec(arena, &size, gpu_cluster(1), 64);
   const char *reason = NULL;
   zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, 16);
-  int64_t cut[] = {0, 8}, whole = 0, spread = 6 * 3 * 96 * 64;
+  int64_t cut[] = {0, 8}, whole = 0, eighths = 0, spread = 6 * 3 * 96 * 64;
   for (int zero = 0; zero <= 1; zero++) {
     zp_choice c = {.tensor = 2, .pipeline = 1, .data = 8, .expert = 4, .zero = zero, .microbatch = 1, .cut = cut};
     zp_sharding *sharding = zp_shard_experts(arena, spec->model, &machine, 2, 4, false, &reason);
@@ -94,8 +97,12 @@ Test(layout, experts_over_data_ranks) {
     zp_stage s = lay_out(l, c, 0);
     cr_expect_eq(s.spread_elements, spread);
     cr_expect_eq(s.spread_shard_elements, zero ? spread / 2 : spread);
-    if (!zero) whole = s.flat_elements - spread;
-    int64_t padded = zero ? (whole + 511) / 512 * 512 : whole;
+    if (!zero) {
+      whole = s.flat_elements - spread;
+      for (int i = 0; i < s.shared.len; i++) eighths += (l->param_elements[s.shared.data[i].param] + 511) / 512;
+      for (int r = 0; r < s.runs.len; r++) eighths += s.runs.data[r].count * ((s.runs.data[r].stride + 511) / 512);
+    }
+    int64_t padded = zero ? 512 * eighths : whole;
     cr_expect_eq(s.flat_elements, padded + spread);
     cr_expect_eq(s.shard_elements, zero ? padded / 8 + spread / 2 : padded + spread);
     cr_expect_eq(s.runs.data[1].spread_base, padded, "behind all that every data rank holds");

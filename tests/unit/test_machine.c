@@ -331,24 +331,37 @@ Test(machine, communicators_by_hand) {
   cr_expect_eq(zp_communicator_bytes(&node, 8, 1), 0);
 }
 
-/* One for every group, but groups of the same ranks share: data over everything, a tie of two stages. */
-Test(machine, groups_of_the_same_ranks_share_a_communicator) {
+/* Two stages: a channel each way. Four: those between others have four; folded, twice as many; interleaved chunks make
+ * a ring of them. A tie on the first and the last one. All over the network but tensor; 64 MiB for shares of sums. */
+Test(machine, communicators_that_a_trainer_makes) {
   zp_cluster cluster = {.nodes = 8};
   cluster.node = (zp_node_type){.devices = 8, .nics = 8, .link = {"nvswitch", 300e9, 0}, .device = {.has_nccl = true}};
   zp_choice data = {.tensor = 1, .pipeline = 1, .data = 64}, two = {.tensor = 8, .pipeline = 2, .data = 4},
             four = {.tensor = 8, .pipeline = 4, .data = 2};
-  int64_t mib = 1 << 20, all = (256 + 16 * 2 * 12) * mib, tensor = (256 + 24 * 2 * 12) * mib;
-  cr_expect_eq(zp_communicators_of(&cluster, &data, 1).total_bytes, all);
-  cr_expect_eq(zp_communicators_of(&cluster, &two, 1).total_bytes, all + tensor + 2 * 2 * 20 * mib + 2 * 20 * mib);
+  int64_t mib = 1 << 20, all = (256 + 16 * 2 * 12) * mib, tensor = (256 + 24 * 2 * 12) * mib, sums = 64 * mib;
+  int64_t over_network = 2 * 2 * 20 * mib, pair = 2 * 20 * mib;
+  cr_expect_eq(zp_communicators_of(&cluster, &data, 1).total_bytes, all + sums);
+  cr_expect_eq(zp_communicators_of(&cluster, &two, 1).total_bytes, tensor + over_network + (2 + 1) * pair + sums);
+  cr_expect_eq(zp_communicators_of(&cluster, &two, 2).total_bytes, tensor + over_network + (2 + 2) * pair + sums);
   zp_choice experts = data;
-  experts.expert = experts.data; /* the data group */
-  cr_expect_eq(zp_communicators_of(&cluster, &experts, 1).total_bytes, all);
+  experts.expert = experts.data; /* a group of its own beside the data group */
+  cr_expect_eq(zp_communicators_of(&cluster, &experts, 1).total_bytes, 2 * all + sums);
   experts.expert = experts.data / 2;
   zp_communicators spread = zp_communicators_of(&cluster, &experts, 1);
   cr_expect_gt(spread.bytes[ZP_COMMUNICATOR_EXPERT], 0);
-  cr_expect_eq(spread.total_bytes, all + spread.bytes[ZP_COMMUNICATOR_EXPERT] + spread.bytes[ZP_COMMUNICATOR_REPLICAS]);
-  zp_communicators made = zp_communicators_of(&cluster, &four, 1);
-  cr_expect_eq(made.bytes[ZP_COMMUNICATOR_TIES], 2 * 20 * mib);
-  cr_expect_eq(made.total_bytes, all + tensor + (2 + 2 * 2 + 2) * 20 * mib);
-  cr_expect_eq(zp_communicators_of(&cluster, &four, 0).bytes[ZP_COMMUNICATOR_TIES], 0);
+  cr_expect_eq(spread.total_bytes,
+               all + spread.bytes[ZP_COMMUNICATOR_EXPERT] + spread.bytes[ZP_COMMUNICATOR_REPLICAS] + sums);
+  int64_t others = tensor + pair + sums; /* tensor ranks, two data ranks on two nodes */
+  cr_expect_eq(zp_communicators_of(&cluster, &four, 1).total_bytes, others + 4 * pair, "a stage between others");
+  cr_expect_eq(zp_communicators_of(&cluster, &four, 3).total_bytes, others + (2 + 3) * pair, "the ends");
+  four.chunks = 2;
+  four.schedule = ZP_SCHEDULE_INTERLEAVED;
+  cr_expect_eq(zp_communicators_of(&cluster, &four, 1).total_bytes, others + (4 + 1) * pair, "a ring");
+  four.schedule = ZP_SCHEDULE_ZB_V;
+  cr_expect_eq(zp_communicators_of(&cluster, &four, 1).total_bytes, others + 8 * pair, "folded");
+  zp_choice near = {.tensor = 4, .pipeline = 8, .data = 1};
+  int64_t in_node = (256 + 24 * 12) * mib;
+  cr_expect_eq(zp_communicators_of(&cluster, &near, 1).total_bytes, tensor + 2 * in_node + 2 * pair + sums, "one near");
+  near.tensor = 2;
+  cr_expect_eq(zp_communicators_of(&cluster, &near, 1).total_bytes, in_node + 4 * in_node + sums, "both near");
 }

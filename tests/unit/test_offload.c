@@ -299,13 +299,14 @@ Test(offload, cpu_ranks_wait) {
 /* The reduction hides behind the last backward on GPUs, but for one unit's share; CPU trainers reduce afterwards. */
 Test(offload, reduction_beside_the_last_backward) {
   case_of x = make(&TINY, data_parallel(16, 0), 16);
-  expect_near(zp_cost_exposed_reduce(&x.machine, 0.25, 8, 4, 4), 5, "partly");
-  expect_near(zp_cost_exposed_reduce(&x.machine, 0, 8, 40, 4), 2, "one bucket is left");
-  expect_near(zp_cost_exposed_reduce(&x.machine, 0.25, 8, 40, 4), 3.5, "and a quarter of the device for the others");
-  expect_near(zp_cost_exposed_reduce(&x.machine, 0.25, 8, 40, 1), 8, "a single unit hides nothing");
+  expect_near(zp_cost_exposed_reduce(&x.machine, 0.25, 8, 0, 4, 4), 5, "partly");
+  expect_near(zp_cost_exposed_reduce(&x.machine, 0, 8, 0, 40, 4), 2, "one bucket is left");
+  expect_near(zp_cost_exposed_reduce(&x.machine, 0, 8, 5, 40, 4), 5, "the last bucket is a large one");
+  expect_near(zp_cost_exposed_reduce(&x.machine, 0.25, 8, 0, 40, 4), 3.5, "and a quarter of the device for the others");
+  expect_near(zp_cost_exposed_reduce(&x.machine, 0.25, 8, 0, 40, 1), 8, "a single unit hides nothing");
   zp_cluster cpu = cpu_cluster();
   zp_machine machine = zp_machine_make(&cpu, ZP_PREC_F32, 2);
-  expect_near(zp_cost_exposed_reduce(&machine, 0.25, 8, 40, 4), 8, "CPU");
+  expect_near(zp_cost_exposed_reduce(&machine, 0.25, 8, 0, 40, 4), 8, "CPU");
 }
 
 /* One bit an element instead of 16, twice; and a scale of four bytes for 64 of them. */

@@ -28,15 +28,15 @@ static void check_stage(const zp_lowered *l, const zp_choice *c, const zp_stage 
   cr_assert_eq(m->context, l->spec->cluster.node.device.context_bytes);
   cr_assert_eq(stage->slots, depth < microbatches ? depth : microbatches);
   cr_assert_eq(stage->flat_elements, stage->shard_elements * (c->zero ? c->data : 1));
-  int64_t saved = 0, base = 0;
+  int64_t saved = 0, base = 0, pad = c->zero ? 64 * (int64_t)c->data : 64;
   for (int i = 0; i < stage->shared.len; i++) {
     cr_assert_eq(stage->shared.data[i].offset, base);
-    base += (l->param_elements[stage->shared.data[i].param] + 63) / 64 * 64;
+    base += (l->param_elements[stage->shared.data[i].param] + pad - 1) / pad * pad;
   }
   for (int r = 0; r < stage->runs.len; r++) {
     const zp_run *run = &stage->runs.data[r];
     cr_assert(run->base == base && run->saved == saved);
-    base += run->count * l->segments[run->segment].elements;
+    base += run->count * ((l->segments[run->segment].elements + pad - 1) / pad * pad);
     saved += run->count * l->segments[run->segment].saved_bytes;
   }
   cr_assert_eq(saved, stage->slot_stride);

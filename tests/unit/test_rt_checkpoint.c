@@ -27,19 +27,22 @@ typedef struct layout {
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+/* Instances divide over the data ranks, each of which owns a piece of every one with ZeRO. */
 static void make_stage(layout *l, int p, int64_t first, int64_t count) {
   const zpr_program *g = &l->program;
-  int64_t size = zpk_bytes(g->dtype), gap = 3;
-  int64_t stride = l->layer[1].offset + l->layer[1].elements + 1;
-  l->run[p][0] = (zpr_run){.segment = "embedding", .count = 1, .base = p, .n_params = 1, .params = &l->wte};
+  int64_t size = zpk_bytes(g->dtype), gap = 3 * g->data, base = p * g->data;
+  int64_t stride = ceil_div(l->layer[1].offset + l->layer[1].elements + 1, g->data) * g->data;
+  int64_t embedding = ceil_div(l->wte.elements, g->data) * g->data;
+  l->run[p][0] = (zpr_run){
+      .segment = "embedding", .count = 1, .base = base, .stride = embedding, .n_params = 1, .params = &l->wte};
   l->run[p][1] = (zpr_run){.segment = "layer",
                            .first = first,
                            .count = count,
-                           .base = p + l->wte.elements + gap,
+                           .base = base + embedding + gap,
                            .stride = stride,
                            .n_params = 2,
                            .params = l->layer};
-  int64_t flat = ceil_div(p + l->wte.elements + gap + count * stride, g->data) * g->data;
+  int64_t flat = base + embedding + gap + count * stride;
   int64_t shard = g->zero ? flat / g->data : flat;
   l->stage[p] = (zpr_stage){.params = 0,
                             .grads = flat * size,
@@ -145,6 +148,7 @@ typedef struct visit {
   zpr *c;
   char name[64];
   bool check;
+  int64_t low, high, stored; /* what the rank has the moments of: elements, and where they stand */
   int64_t seen, wrong;
 } visit;
 
@@ -164,12 +168,11 @@ static void visit_element(visit *v, int kind, int64_t at, int64_t local, int64_t
 static void visit_piece(void *arg, int64_t local, int64_t global, int64_t count) {
   visit *v = arg;
   const zpr_stage *stage = v->c->stage;
-  int64_t low = v->c->program->zero ? v->c->d * stage->shard_elements : 0, high = low + stage->shard_elements;
   for (int64_t i = 0; i < count; i++) {
     visit_element(v, 0, stage->params, local + i, global + i);
-    if (local + i < low || local + i >= high) continue;
-    visit_element(v, 1, stage->moment1, local + i - low, global + i);
-    if (stage->moment2 >= 0) visit_element(v, 2, stage->moment2, local + i - low, global + i);
+    if (local + i < v->low || local + i >= v->high) continue;
+    visit_element(v, 1, stage->moment1, v->stored + local + i - v->low, global + i);
+    if (stage->moment2 >= 0) visit_element(v, 2, stage->moment2, v->stored + local + i - v->low, global + i);
   }
 }
 
@@ -180,6 +183,10 @@ static visit visit_rank(zpr *c, bool check) {
     for (int64_t i = 0; i < c->stage->runs[r].count; i++)
       for (int k = 0; k < c->stage->runs[r].n_params; k++) {
         const zpr_run *run = &c->stage->runs[r];
+        int64_t begin = run->base + i * run->stride, owners = c->program->zero ? c->program->data : 1;
+        v.low = begin + (c->program->zero ? c->d : 0) * (run->stride / owners);
+        v.high = v.low + run->stride / owners;
+        v.stored = begin / owners;
         zpr_instance_name(v.name, sizeof v.name, run->params[k].name, run->first + i);
         zpr_param_pieces(c, run, i, k, visit_piece, &v);
       }

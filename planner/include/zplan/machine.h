@@ -86,12 +86,12 @@ zp_group_link zp_machine_pipeline_link(const zp_machine *m, int tensor, int pipe
 /* Device memory of one NCCL communicator of so many ranks on so many nodes; 0 without NCCL. */
 int64_t zp_communicator_bytes(const zp_node_type *node, int ranks, int nodes);
 typedef enum zp_communicator_kind {
-  ZP_COMMUNICATOR_ALL,
   ZP_COMMUNICATOR_TENSOR,
   ZP_COMMUNICATOR_DATA,
-  ZP_COMMUNICATOR_PIPELINE,
-  ZP_COMMUNICATOR_TIES, /* first and last stage */
-  ZP_COMMUNICATOR_EXPERT, ZP_COMMUNICATOR_REPLICAS, /* expert groups that are no whole data group; who holds the same */
+  ZP_COMMUNICATOR_PIPELINE, /* pairs of neighbouring stages, one for each direction and sender */
+  ZP_COMMUNICATOR_TIES,     /* first and last stage, one for each tied parameter */
+  ZP_COMMUNICATOR_EXPERT, ZP_COMMUNICATOR_REPLICAS, /* expert groups; who holds the same experts */
+  ZP_COMMUNICATOR_SUMS,     /* none of NCCL's: where the trainer lets shares of gradients arrive */
   ZP_COMMUNICATOR_COUNT
 } zp_communicator_kind;
 /* Those of one rank of a choice, the most that a rank has. */

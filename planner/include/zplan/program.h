@@ -171,7 +171,7 @@ typedef struct zp_run { /* consecutive iterations of one segment, or one of a pi
   int64_t first, count;    /* iterations of the segment */
   int chunk;               /* of the stage: 0 .. chunks-1 */
   int64_t base;            /* element offset of the first instance in the flat buffers */
-  int64_t stride;          /* elements from instance to instance: the segment's, with ZeRO 2 and 3 padded to whole shards */
+  int64_t stride;          /* elements from instance to instance: the segment's, with ZeRO 1 to 3 padded to whole shards */
   int64_t spread_base, spread_stride; /* the same of spread parameters */
   int64_t saved;           /* byte offset of the first instance's area inside a slot; stride: saved_bytes of the segment, less
                             * zp_saved_away */
@@ -182,13 +182,13 @@ typedef struct zp_run { /* consecutive iterations of one segment, or one of a pi
 /* A parameter declared outside repeats, as a stage holds it: once, however many segments use it. */
 typedef struct zp_shared { int param; int64_t offset; /* elements in the flat buffers */ } zp_shared;
 
-/* Parameters that lie together in the flat buffers and, with ZeRO 2 and 3, move together over those who hold the same. A
+/* Parameters that lie together in the flat buffers; over those who hold the same they move, and ZeRO shards them, together. A
  * unit works with one bucket of its own parameters, one for every shared parameter that it uses, and the same of spread
  * ones. */
 typedef struct zp_bucket {
   int param;               /* the shared one; -1: the unit's own */
   bool spread;
-  int64_t elements;        /* with ZeRO 2 and 3 whole shards of 64 */
+  int64_t elements;        /* with ZeRO 1 to 3 whole shards of 64 */
   int64_t at;              /* elements from the start of the ring's buffer in which the unit has its parameters or gradients */
 } zp_bucket;
 
@@ -265,7 +265,7 @@ typedef struct zp_tied {
   zp_ints stages;
   ZP_VEC(int64_t) offset;
   int64_t elements;
-  int64_t summed; /* of them, by one rank: all, or where gradients move in buckets its shard, padded */
+  int64_t summed; /* of them, by one rank: all, with ZeRO 1 to 3 its shard, padded */
 } zp_tied;
 
 typedef struct zp_program {
