@@ -91,6 +91,7 @@ one_row() {
   part 'compare' python3 tests/verify/compare.py
   part 'messages' tests/golden/run_errors.sh
   part 'interop' python3 tests/interop/interop.py
+  part 'topologies' python3 tests/interop/nccl.py
   part 'tokens' python3 tests/interop/tokens.py
   part 'accuracy' python3 tests/accuracy/goals.py
   part 'mutations' python3 tests/fault/mutations.py

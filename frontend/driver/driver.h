@@ -33,7 +33,7 @@ typedef struct zp_options {
   int64_t device_memory; /* 0: the cluster's */
   int threads;
   const char *target, *arch; /* cpu, cuda; sm_NN, host; NULL: the cluster's and its device's */
-  const char *tokenizer, *eod;
+  const char *tokenizer, *eod, *gpu;
   const char *output, *log, *html, *trace, *hostfile, *why_not, *dump;
   bool gpus_auto;          /* --gpus auto */
   int gpus_low, gpus_high; /* --gpus LOW..HIGH; 0: not given */

@@ -38,6 +38,7 @@ typedef enum option_id {
   O_GAP,
   O_TOKENIZER,
   O_EOD,
+  O_GPU,
 } option_id;
 
 typedef struct option_row {
@@ -92,6 +93,7 @@ static const option_row rows[] = {
     {"--tokenizer", O_TOKENIZER, "FILE", "data",
      "tokenizer.json of a Hugging Face model, byte-level BPE (default: bytes)"},
     {"--eod", O_EOD, "TOKEN", "data", "the tokenizer's token behind every file, e.g. '<|endoftext|>'"},
+    {"--gpu", O_GPU, "NAME", "import", "which device of std.hw the GPUs of a topology file are, e.g. a100_40"},
     {"-t", O_SECONDS, "SECONDS", "calibrate", "time to measure: 10 to 600 (default 30)"},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows, MOST_TOP = 1000 };
@@ -215,6 +217,7 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   case O_OUTPUT: o->output = v; return true;
   case O_TOKENIZER: o->tokenizer = v; return true;
   case O_EOD: o->eod = v; return true;
+  case O_GPU: o->gpu = v; return true;
   case O_TOP:
     if (!parse_within(row->name, v, 0, MOST_TOP, &n)) return false;
     o->top = (int)n;
