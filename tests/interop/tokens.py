@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tokens of other programs: tokenizer.json files against ids that Hugging Face's tokenizers gave (tokenizers/cases.json),
+"""Tokens of other programs: tokenizer.json files against ids that Hugging Face's tokenizers gave (cases.json and variants.json),
 Megatron's indexed datasets against llm.c shards of the same ids, in trainers; what is refused.
 """
 import json
@@ -79,6 +79,48 @@ def check_tokenizers(folder):
     expect("vocabulary is said", "2 tokens" in outcome.out and "vocabulary 100001" in outcome.out, outcome.out)
 
 
+BYTES = ["<0x%02X>" % byte for byte in range(256)]
+
+
+def variant_of(base, how):
+    """The tokenizer of a variant, as in tokenizers/make.py."""
+    t = json.loads(json.dumps(base))
+    for key in ("normalizer", "pre_tokenizer", "added_tokens"):
+        if key in how:
+            t[key] = how[key]
+    t["model"].update(how.get("model", {}))
+    for left, right in how.get("joins", []):
+        t["model"]["vocab"][left + right] = len(t["model"]["vocab"])
+        t["model"]["merges"].append([left, right])
+    if how.get("bytes"):
+        t["model"]["byte_fallback"] = True
+        t["model"]["vocab"] += [[name, -20.0] for name in BYTES]
+        t["added_tokens"] = t["added_tokens"][:3]
+    return t
+
+
+def load(name):
+    with open(os.path.join(TOKENIZERS, name + ".json"), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def check_variants(folder):
+    """Normalizers, SentencePiece's BPE and unigram: all texts of a variant as files of one call, singly where they differ."""
+    cases, bases = load("variants"), {}
+    for variant in cases["variants"]:
+        base = bases.setdefault(variant["base"], load(variant["base"]))
+        path = write(os.path.join(folder, "variant.json"), json.dumps(variant_of(base, variant["change"])).encode())
+        outcome, out = tokenize(folder, cases["texts"], path)
+        want = [id for ids in variant["ids"] for id in ids]
+        if outcome.status == 0 and read_shard(out)[0] == want:
+            passed[0] += 1
+            continue
+        for text, ids in zip(cases["texts"], variant["ids"]):
+            outcome, out = tokenize(folder, [text], path)
+            got = read_shard(out)[0] if outcome.status == 0 else outcome.err
+            expect("%s, text %r" % (variant["name"], text), got == ids, "%s, not %s" % (got, ids))
+
+
 def check_refusals(folder):
     path = os.path.join(TOKENIZERS, "gpt2_like.json")
     with open(path, encoding="utf-8") as file:
@@ -90,9 +132,9 @@ def check_refusals(folder):
         damaged = write(os.path.join(folder, "damaged.json"), json.dumps(tokenizer).encode())
         refused(name, tokenize(folder, ["x"], damaged)[0], *words)
 
-    changed("normalizer", lambda t: t.update(normalizer={"type": "NFC"}), "Z0807", "NFC")
-    changed("unigram", lambda t: t["model"].update(type="Unigram"), "Z0807", "Unigram")
-    changed("pieces", lambda t: t["model"].update(byte_fallback=True), "Z0807", "byte_fallback")
+    changed("normalizer", lambda t: t.update(normalizer={"type": "StripAccents"}), "Z0807", "StripAccents")
+    changed("unigram of bytes", lambda t: t["model"].update(type="Unigram"), "Z0807", "ByteLevel")
+    changed("words", lambda t: t["model"].update(type="WordPiece"), "Z0807", "WordPiece")
     changed("dropout", lambda t: t["model"].update(dropout=0.1), "Z0807", "dropout")
     changed("space before", lambda t: t["pre_tokenizer"].update(add_prefix_space=True), "Z0807", "add_prefix_space")
     changed("other steps", lambda t: t.update(pre_tokenizer={"type": "Whitespace"}), "Z0807", "Whitespace")
@@ -187,6 +229,7 @@ def main():
     harness.require_zplan()
     with harness.Scratch() as folder:
         check_tokenizers(folder)
+        check_variants(folder)
         check_refusals(folder)
         check_megatron(folder)
     print("%d passed, %d failed" % (passed[0], len(failures)))
