@@ -91,7 +91,7 @@ static const option_row rows[] = {
     {"--gap", O_GAP, "SHARE", "plan build run explain bench export compare",
      "stop searching when no plan is faster by more than this: 1%, 0.01 (default 0)"},
     {"--tokenizer", O_TOKENIZER, "FILE", "data",
-     "tokenizer.json of a Hugging Face model, byte-level BPE (default: bytes)"},
+     "tokenizer.json of a Hugging Face model: BPE, unigram (default: bytes)"},
     {"--eod", O_EOD, "TOKEN", "data", "the tokenizer's token behind every file, e.g. '<|endoftext|>'"},
     {"--gpu", O_GPU, "NAME", "import", "which device of std.hw the GPUs of a topology file are, e.g. a100_40"},
     {"-t", O_SECONDS, "SECONDS", "calibrate", "time to measure: 10 to 600 (default 30)"},
