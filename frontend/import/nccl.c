@@ -107,6 +107,10 @@ static bool follow_up(reader *r, const xml_element *pci, nccl_gpu *gpu) {
   for (const xml_element *e = pci; e && xml_is(e, "pci"); e = e->parent) {
     double rate;
     if (!pcie_rate(r, e, &rate)) return false;
+    if (rate > 0 && e != pci && same_text(xml_get(e, "link_width"), "1")) {
+      r->node->narrow++;
+      rate = 0;
+    }
     if (rate > 0 && (gpu->pcie_bytes_per_s == 0 || rate < gpu->pcie_bytes_per_s)) gpu->pcie_bytes_per_s = rate;
     gpu->root = e;
   }
@@ -146,6 +150,7 @@ static bool add_net(reader *r, const xml_element *net) {
   const xml_element *pci = net->parent->parent;
   const char *guid = xml_get(net, "guid"), *port = xml_get(net, "port"), *name = xml_get(net, "name");
   nccl_nic nic = {.gpu_direct = !same_text(xml_get(net, "gdr"), "0"),
+                  .kind_said = pci && xml_is(pci, "pci") && xml_get(pci, "class"),
                   .infiniband = pci && xml_is(pci, "pci") && starts(xml_get(pci, "class"), "0x0207")};
   if (same_text(xml_get(net, "net"), "0") || same_text(xml_get(net, "keep"), "0"))
     return true; /* used in another way */
@@ -235,6 +240,7 @@ nccl_node *nccl_read(zp_arena *arena, zp_diags *diags, const char *path, const c
     return NULL;
   }
   r.has_gpu_elements = has_gpu_elements(root);
+  r.node->by_hand = !r.has_gpu_elements;
   if (!read_element(&r, root)) return NULL;
   if (r.node->gpus.len == 0) {
     complain(&r, root, "no GPU is in it");

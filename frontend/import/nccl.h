@@ -17,10 +17,10 @@ typedef struct nccl_gpu {
 } nccl_gpu;
 
 typedef struct nccl_nic {
-  int64_t megabits_per_s; /* of one port; 0: not said */
-  bool infiniband;
-  bool gpu_direct; /* as of GPUs */
-  const char *key; /* card and port: a port may be listed once for each plug-in that uses it */
+  int64_t megabits_per_s;     /* of one port; 0: not said */
+  bool infiniband, kind_said; /* by the class of the PCI device */
+  bool gpu_direct;            /* as of GPUs */
+  const char *key;            /* card and port: a port may be listed once for each plug-in that uses it */
 } nccl_nic;
 
 typedef struct nccl_node {
@@ -28,6 +28,8 @@ typedef struct nccl_node {
   ZP_VEC(nccl_nic) nics;
   int silent_cards; /* network cards without a speed */
   int cpu_links;    /* NVLinks and C2C links between GPUs and CPUs */
+  bool by_hand;     /* PCI devices alone, as people write them for NCCL_TOPO_FILE: NVLinks are not said */
+  int narrow;       /* bridges of one lane above GPUs: virtual machines show them, and they say nothing of rates */
   bool joined;      /* NVLinks lead from every GPU to every other, directly or over others */
 } nccl_node;
 

@@ -64,6 +64,12 @@ static bool put_links(writer *w) {
     zp_report(w->diags, ZP_Z0686, n->gpus.data[0].pci->at, "the GPUs have NVLinks, and %s has none", w->device);
     return false;
   }
+  if (n->by_hand && each > 0) {
+    zp_diag *d = zp_report(w->diags, ZP_Z0687, n->gpus.data[0].pci->at,
+                           "PCI devices alone: whether NVLinks join the GPUs is not said");
+    zp_diag_help(d, "NCCL says it when a job starts with NCCL_TOPO_DUMP_FILE=topo.xml");
+    return false;
+  }
   if (switched > 0) {
     put_link(w, "nvswitch", switched * each, latency_nvlink);
     return true;
@@ -111,6 +117,8 @@ static void put_host(writer *w) {
     zp_buf_printf(&w->out, "host { pcie = %s }\n", rate_text(w, pcie));
   else
     note(w, "PCIe: no speed is said");
+  if (w->node->narrow > 0)
+    note(w, "PCIe: bridges of one lane above the GPUs are passed over, as virtual machines show them");
   note(w, "memory of the host and its bandwidth are not in the file: without them, in `host`, nothing is offloaded");
 }
 
@@ -138,6 +146,7 @@ static void put_nics(writer *w) {
                 nic->infiniband ? "infiniband" : "ethernet", best_count,
                 rate_text(w, (double)nic->megabits_per_s * 1e6 / 8),
                 nic->infiniband ? latency_infiniband : latency_ethernet);
+  if (!nic->kind_said) note(w, "network: InfiniBand or Ethernet is not said; Ethernet is written");
   if (best_count < n->nics.len)
     note(w, "network ports with another speed or of another kind are left out: %d", n->nics.len - best_count);
 }

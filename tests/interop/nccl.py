@@ -148,6 +148,11 @@ MACHINES = {  # file, further words, lines of the block, words of the notes, wha
     "no gpu direct": (system(cpu(0, gpu(1, 0, gdr=0) + card(2, net(0)))), [], ["count = 1"], ["staged"], "1 x a100_80"),
     "grace": (system(cpu(0, gpu(1, 0, "0x2342", 90, element("c2c", bw=372, count=10)))), ["--gpu", "h100_sxm_96"],
               ["1 * std.hw.h100_sxm_96"], ["between GPUs and CPUs"], "1 x h100_sxm_96"),
+    "virtual machine": (system(cpu(0, "".join(bridge(0x10 * i + 1, gpu(0x10 * i + 2, i, "0x2330", 90, to_switch(5, 4, 5, 4), width=0),
+                                                     speed="2.5 GT/s PCIe", width=1) for i in range(8)))), [],
+                        ["bandwidth = 450GB/s"], ["bridges of one lane", "no speed is said"], "8 x h100_sxm"),
+    "a card below the CPU": (system(cpu(0, gpu(1, 0) + element("nic", net(0, name="mlx5_0+mlx5_1")))), [],
+                             ['kind = "ethernet"  count = 1  bandwidth = 25GB/s'], ["Ethernet is written"], "1 x a100_80"),
     "comments": ("<?xml version=\"1.0\"?>\n<!-- by hand -->\n" + workstation(), [], ["2 * std.hw.rtx4090"], [], "2 x rtx4090"),
 }
 
@@ -231,6 +236,8 @@ def machines(folder):
         expect("plan for " + name, plan.status == 0 and machine in plan.out, plan.out[:200] + plan.err[:200])
     write(topology, by_hand())
     run = harness.zplan("import", "nccl", topology, "--gpu", "a100_40")
+    expect("by hand, NVLink is not said", run.status == 1 and "NVLinks" in run.err and "topo.xml:3:" in run.err, run.err)
+    run = harness.zplan("import", "nccl", topology, "--gpu", "v100_pcie_16")
     expect("by hand, PCIe is not said", run.status == 1 and "link_speed" in run.err, run.err)
     several_nodes(folder, gpt2)
     for name, sm in DEVICES.items():
