@@ -3,7 +3,7 @@
 #
 # install_packages installs those that are missing and says so; where nothing is missing it does nothing. It returns 1 with
 # a message when it cannot.
-packages='gcc g++ cmake ninja-build pkg-config flex bison libjansson-dev libpcre2-dev llvm-19-dev libcriterion-dev libopenmpi-dev openmpi-bin
+packages='gcc g++ cmake ninja-build pkg-config flex bison libjansson-dev libpcre2-dev libexpat1-dev libunistring-dev llvm-19-dev libcriterion-dev libopenmpi-dev openmpi-bin
 libopenblas-dev liburing-dev python3'
 
 missing_packages() {

@@ -23,7 +23,7 @@ static int status_of(const char *code) {
     int status;
   } table[] = {{"Z0821", ZPR_EXIT_FAILED},
                {"Z0822", ZPR_EXIT_MEMORY},
-               {"Z0830", ZPR_EXIT_NOT_FINITE},
+               {"Z0830", ZPR_EXIT_FAILED},
                {"Z0852", ZPR_EXIT_FAILED},
                {"Z0862", ZPR_EXIT_FAILED}};
   for (size_t i = 0; i < sizeof table / sizeof *table; i++)

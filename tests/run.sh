@@ -108,6 +108,7 @@ examples|python3 tests/diff/examples.py
 pytorch|python3 tests/torch/compare.py
 interop|python3 tests/interop/interop.py
 compare|python3 tests/verify/compare.py
+topologies|python3 tests/interop/nccl.py
 tokens|python3 tests/interop/tokens.py
 messages|tests/golden/run_errors.sh
 mutations|python3 tests/fault/mutations.py

@@ -1,4 +1,5 @@
-/* zplan diff A B: two plans side by side. Exit status 4 when they differ. */
+/* zplan diff A B: what differs between two plans. Exit status 4 when a decision does: this verb is for scripts,
+ * `compare` shows whole plans side by side. */
 #include "driver.h"
 
 #include <math.h>
@@ -8,7 +9,7 @@
 static void put_decisions(zp_buf *out, const zp_plan_diff *diff) {
   for (int i = 0; i < diff->decisions.len; i++) {
     const zp_decision_pair *d = &diff->decisions.data[i];
-    zp_buf_line(out, "%c %-22s %-24s %s", d->same ? ' ' : '*', d->name, d->a, d->b);
+    if (!d->same) zp_buf_line(out, "* %-22s %-24s %s", d->name, d->a, d->b);
   }
 }
 
@@ -18,15 +19,13 @@ static void put_prices(zp_buf *out, const zp_plan_diff *diff) {
   for (int i = 0; i < diff->prices.terms.len; i++) {
     const zp_term *t = &diff->prices.terms.data[i];
     double change = t->asked_s - t->best_s;
-    const char *mine = zp_show_seconds(arena, t->best_s), *theirs = zp_show_seconds(arena, t->asked_s);
-    if (fabs(change) <= 1e-9 * a->step_s)
-      zp_buf_line(out, "  %-22s %-24s %s", t->name, mine, theirs);
-    else
-      zp_buf_line(out, "* %-22s %-24s %-24s %c%s", t->name, mine, theirs, change < 0 ? '-' : '+',
-                  zp_show_seconds(arena, fabs(change)));
+    if (fabs(change) <= 1e-9 * a->step_s) continue;
+    zp_buf_line(out, "* %-22s %-24s %-24s %c%s", t->name, zp_show_seconds(arena, t->best_s),
+                zp_show_seconds(arena, t->asked_s), change < 0 ? '-' : '+', zp_show_seconds(arena, fabs(change)));
   }
-  zp_buf_line(out, "%c %-22s %-24s %s", a->peak_bytes == b->peak_bytes ? ' ' : '*', "peak memory",
-              zp_show_bytes(arena, a->peak_bytes), zp_show_bytes(arena, b->peak_bytes));
+  if (a->peak_bytes != b->peak_bytes)
+    zp_buf_line(out, "* %-22s %-24s %s", "peak memory", zp_show_bytes(arena, a->peak_bytes),
+                zp_show_bytes(arena, b->peak_bytes));
 }
 
 static zp_json *diff_json(const zp_plan_diff *diff, const zp_strings *files) {

@@ -6,23 +6,31 @@
 
 #include <stdio.h>
 
-typedef zp_imported *import_format(zp_arena *arena, zp_diags *diags, const char *path, const char *text, size_t len);
+typedef enum import_format { HF, NCCL, SLURM } import_format;
 static const struct {
-  import_format *read;
   const char *file; /* what it wants */
   zp_diag_code missing;
-} formats[] = {{zp_import_hf, "config.json", ZP_Z0683},
-               {NULL, NULL, ZP_Z0683},
-               {zp_import_slurm, "file of what Slurm said", ZP_Z0685}};
+} formats[] = {[HF] = {"config.json", ZP_Z0683},
+               [NCCL] = {"file of NCCL_TOPO_DUMP_FILE", ZP_Z0687},
+               [SLURM] = {"file of what Slurm said", ZP_Z0685}};
+
+static zp_imported *read_format(zp_run_state *run, import_format format, const char *path, const char *text,
+                                size_t len) {
+  switch (format) {
+  case HF: return zp_import_hf(run->arena, run->diags, path, text, len);
+  case NCCL: return zp_import_nccl(run->arena, run->diags, path, text, len, run->options.gpu);
+  case SLURM: return zp_import_slurm(run->arena, run->diags, path, text, len);
+  }
+  return NULL;
+}
 
 int zp_cmd_import(zp_run_state *run) {
   static const char *const words[] = {"hf", "nccl", "slurm"};
   int format = zp_take_format(run, words, sizeof words / sizeof *words);
   if (format < 0) return ZP_EXIT_USAGE;
-  if (!formats[format].read)
-    return zp_usage_error(
-        "`zplan import %s` is not built in this version; `zplan import hf` and `zplan import slurm` are",
-        words[format]);
+  if (run->options.gpu && format != NCCL)
+    return zp_usage_error("--gpu says which GPUs `zplan import nccl` reads; `zplan import %s` does not take it",
+                          words[format]);
   if (run->options.files.len != 1)
     return zp_usage_error("`zplan import %s` wants one %s, %d were given", words[format], formats[format].file,
                           run->options.files.len);
@@ -34,7 +42,7 @@ int zp_cmd_import(zp_run_state *run) {
     zp_flush_diags(run);
     return ZP_EXIT_ERROR;
   }
-  zp_imported *found = formats[format].read(run->arena, run->diags, path, text, len);
+  zp_imported *found = read_format(run, (import_format)format, path, text, len);
   if (!zp_flush_diags(run) || !found) return ZP_EXIT_ERROR;
   for (int i = 0; i < found->notes.len; i++) fprintf(stderr, "note: %s\n", found->notes.data[i]);
   const char *laid_out = zp_format_source(

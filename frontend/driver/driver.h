@@ -13,14 +13,13 @@
  * that miss their prediction. 128 + N: a rank died of signal N, or (130, 143) the command was interrupted. */
 enum {
   ZP_EXIT_OK,
-  ZP_EXIT_ERROR,          /* in the input or the work; the trainer refused its data, checkpoint or log */
-  ZP_EXIT_USAGE,          /* wrong words on the command line, the trainer's included */
-  ZP_EXIT_INFEASIBLE,     /* no plan fits */
-  ZP_EXIT_DIFFERENT,      /* `fmt --check` or `diff` found a difference */
-  ZP_EXIT_TRAINER,        /* the trainer failed in another way than those below */
-  ZP_EXIT_NOT_FINITE = 7, /* loss or gradients stayed NaN or infinite */
-  ZP_EXIT_MEMORY = 8,     /* the trainer ran out of memory */
-  ZP_EXIT_NO_TOOL = 127,  /* mpirun or the trainer cannot be started; the shells' number for that */
+  ZP_EXIT_ERROR,         /* in the input or the work; the trainer refused its data, checkpoint or log */
+  ZP_EXIT_USAGE,         /* wrong words on the command line, the trainer's included */
+  ZP_EXIT_INFEASIBLE,    /* no plan fits */
+  ZP_EXIT_DIFFERENT,     /* `fmt --check` or `diff` found a difference */
+  ZP_EXIT_TRAINER,       /* the trainer failed: not finite, communication, disk, not as planned */
+  ZP_EXIT_MEMORY = 8,    /* the trainer ran out of memory */
+  ZP_EXIT_NO_TOOL = 127, /* mpirun or the trainer cannot be started; the shells' number for that */
 };
 
 typedef struct zp_options {
@@ -34,7 +33,7 @@ typedef struct zp_options {
   int64_t device_memory; /* 0: the cluster's */
   int threads;
   const char *target, *arch; /* cpu, cuda; sm_NN, host; NULL: the cluster's and its device's */
-  const char *tokenizer, *eod;
+  const char *tokenizer, *eod, *gpu;
   const char *output, *log, *html, *trace, *hostfile, *why_not, *dump;
   bool gpus_auto;          /* --gpus auto */
   int gpus_low, gpus_high; /* --gpus LOW..HIGH; 0: not given */

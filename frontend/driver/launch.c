@@ -184,8 +184,8 @@ static void report_death(zp_run_state *run, const ending *e, const filter *f, in
 
 /* What a trainer says itself (rt.h) is passed on. */
 static int known_status(int code) {
-  static const int known[] = {ZP_EXIT_OK,     ZP_EXIT_ERROR,   ZP_EXIT_USAGE, ZP_EXIT_NOT_FINITE,
-                              ZP_EXIT_MEMORY, ZP_EXIT_NO_TOOL, 128 + SIGINT,  128 + SIGTERM};
+  static const int known[] = {ZP_EXIT_OK,      ZP_EXIT_ERROR, ZP_EXIT_USAGE, ZP_EXIT_MEMORY,
+                              ZP_EXIT_NO_TOOL, 128 + SIGINT,  128 + SIGTERM};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (known[i] == code) return code;
   return ZP_EXIT_TRAINER;

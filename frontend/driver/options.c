@@ -38,6 +38,7 @@ typedef enum option_id {
   O_GAP,
   O_TOKENIZER,
   O_EOD,
+  O_GPU,
 } option_id;
 
 typedef struct option_row {
@@ -90,8 +91,9 @@ static const option_row rows[] = {
     {"--gap", O_GAP, "SHARE", "plan build run explain bench export compare",
      "stop searching when no plan is faster by more than this: 1%, 0.01 (default 0)"},
     {"--tokenizer", O_TOKENIZER, "FILE", "data",
-     "tokenizer.json of a Hugging Face model, byte-level BPE (default: bytes)"},
+     "tokenizer.json of a Hugging Face model: BPE, unigram (default: bytes)"},
     {"--eod", O_EOD, "TOKEN", "data", "the tokenizer's token behind every file, e.g. '<|endoftext|>'"},
+    {"--gpu", O_GPU, "NAME", "import", "which device of std.hw the GPUs of a topology file are, e.g. a100_40"},
     {"-t", O_SECONDS, "SECONDS", "calibrate", "time to measure: 10 to 600 (default 30)"},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows, MOST_TOP = 1000 };
@@ -215,6 +217,7 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   case O_OUTPUT: o->output = v; return true;
   case O_TOKENIZER: o->tokenizer = v; return true;
   case O_EOD: o->eod = v; return true;
+  case O_GPU: o->gpu = v; return true;
   case O_TOP:
     if (!parse_within(row->name, v, 0, MOST_TOP, &n)) return false;
     o->top = (int)n;
@@ -277,15 +280,19 @@ static const char *as_key(zp_arena *arena, const char *word) {
   return key;
 }
 
-/* A decision of the plan, perhaps in another tool's words; else a slip of a letter in an option of this verb. */
-static bool unknown_option(zp_run_state *run, const char *word) {
+/* An option of other verbs alone; a decision of the plan, perhaps in another tool's words; else a slip of a letter in
+ * an option of this verb. */
+static bool unknown_option(zp_run_state *run, const char *word, bool of_others) {
   const char *names[N_ROWS], *note, *key = as_key(run->arena, word);
   int n = 0;
   for (int i = 0; i < N_ROWS; i++)
     if (takes(&rows[i], run->command)) names[n++] = rows[i].name;
   const char *near = zp_closest(word, names, n);
   bool settable = takes(find_row("--set", 5), run->command) && zp_is_setting_key(key, &note);
-  if (settable && note)
+  if (of_others)
+    zp_usage_error("`zplan %s` does not take %s%s", run->command, word,
+                   near ? zp_format(run->arena, "; did you mean `%s`?", near) : "");
+  else if (settable && note)
     zp_usage_error("unknown option `%s`: %s; settings are given as --set KEY=VALUE", word, note);
   else if (settable)
     zp_usage_error("unknown option `%s`: it is a setting, write --set %s=VALUE", word, key);
@@ -313,8 +320,8 @@ bool zp_parse_options(zp_run_state *run, int argc, char **argv) {
     }
     const char *equals = strncmp(word, "--", 2) == 0 ? strchr(word, '=') : NULL;
     const option_row *row = find_row(word, equals ? (size_t)(equals - word) : strlen(word));
-    if (!row) return unknown_option(run, word);
-    if (!takes(row, run->command)) return zp_usage_error("`zplan %s` does not take %s", run->command, row->name), false;
+    if (!row) return unknown_option(run, word, false);
+    if (!takes(row, run->command)) return unknown_option(run, row->name, true);
     if (!row->value && equals) return zp_usage_error("%s takes no value", row->name), false;
     if (row->value && !equals && i + 1 >= argc) return zp_usage_error("%s wants a value", row->name), false;
     const char *value = !row->value ? NULL : equals ? equals + 1 : argv[++i];

@@ -1,4 +1,4 @@
-/* Names of schedules and rank orders, each from its one list, and of what stages recompute. */
+/* Names of schedules and rank orders, each from its one list, of what stages recompute, and of precisions. */
 #include <zplan/spec.h>
 
 static const char *const names[ZP_SCHEDULE_COUNT] = {
@@ -27,6 +27,14 @@ zp_rank_order zp_rank_order_by_name(const char *name) {
   for (int i = 0; i < ZP_ORDER_COUNT; i++)
     if (strcmp(order_names[i], name) == 0) return (zp_rank_order)i;
   return ZP_ORDER_COUNT;
+}
+
+const char *zp_precision_name(zp_precision precision) {
+  static const char *const words[] = {[ZP_PREC_F32] = "fp32",
+                                      [ZP_PREC_F64] = "fp64",
+                                      [ZP_PREC_MIXED_FP16] = "mixed_fp16",
+                                      [ZP_PREC_MIXED_BF16] = "mixed_bf16"};
+  return words[precision];
 }
 
 const char *zp_recompute_name(zp_recompute recompute) {

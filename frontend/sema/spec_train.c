@@ -23,7 +23,7 @@ static void read_precision(zp_reader *reader, const zp_env *env, const zp_attr *
                                   {"fp64", ZP_PREC_F64},
                                   {"mixed_fp16", ZP_PREC_MIXED_FP16},
                                   {"mixed_bf16", ZP_PREC_MIXED_BF16},
-                                  {NULL, 0}};
+                                  {NULL, 0}}; /* zp_precision_name has them, too */
   static const char *const short_names[] = {"fp16", "bf16", "half"};
   zp_train *train = base;
   int word;

@@ -1,7 +1,6 @@
-/* One word to ids: its bytes, then again and again the pair with the least rank becomes one token, of equal ranks the
- * leftmost. Candidates wait in a heap, so a long word takes n log n. */
+/* One word to ids: its bytes or characters, then again and again the pair with the least rank becomes one token, of
+ * equal ranks the leftmost. Candidates wait in a heap, so a long word takes n log n. */
 #include "tokenize.h"
-#include <zplan/hash.h>
 
 void merger_init(merger *m, zp_arena *arena, int rules) {
   uint64_t slots = 16;
@@ -10,7 +9,7 @@ void merger_init(merger *m, zp_arena *arena, int rules) {
   m->rules = ZP_NEW_ARRAY(arena, merge_rule, slots);
   m->mask = slots - 1;
   for (uint64_t i = 0; i < slots; i++) m->rules[i].rank = -1;
-  m->cache = ZP_NEW_ARRAY(arena, cached_word, CACHED_WORDS);
+  cache_init(&m->cache, arena);
 }
 
 static merge_rule *rule_of(const merger *m, int32_t left, int32_t right) {
@@ -71,22 +70,51 @@ static void join(merger *m, int left, int32_t id) {
   propose(m, left);
 }
 
-static void apply_rules(merger *m, const char *word, int len) {
+static void add_symbol(merger *m, int32_t id) {
+  int at = m->symbols.len++;
+  m->symbols.data[at] = (symbol){id, at - 1, -1};
+  if (at > 0) m->symbols.data[at - 1].after = at;
+}
+
+/* False: *where is a character that is no token, and nothing stands for it. */
+static bool add_characters(merger *m, const char *word, int len, int *where) {
+  bool unknown_before = false;
+  for (int i = 0, bytes; i < len; i += bytes) {
+    bytes = character_bytes((unsigned char)word[i]);
+    int32_t id = vocabulary_find(m->characters, word + i, (size_t)bytes);
+    bool unknown = id < 0 && !m->other.bytes;
+    if (id >= 0) {
+      add_symbol(m, id);
+    } else if (!unknown) {
+      for (int k = 0; k < bytes; k++) add_symbol(m, m->other.of_byte[(unsigned char)word[i + k]]);
+    } else if (m->other.unknown < 0) {
+      *where = i;
+      return false;
+    } else if (!(unknown_before && m->other.fuse)) {
+      add_symbol(m, m->other.unknown);
+    }
+    unknown_before = unknown;
+  }
+  return true;
+}
+
+static bool apply_rules(merger *m, const char *word, int len, int *where) {
   m->symbols.len = m->heap.len = m->ids.len = 0;
   zp_reserve(m->arena, &m->symbols, len);
-  for (int i = 0; i < len; i++)
-    m->symbols.data[i] = (symbol){m->of_byte[(unsigned char)word[i]], i - 1, i + 1 < len ? i + 1 : -1};
-  m->symbols.len = len;
-  for (int i = 0; i + 1 < len; i++) propose(m, i);
+  if (m->characters && !add_characters(m, word, len, where)) return false;
+  for (int i = 0; i < len && !m->characters; i++) add_symbol(m, m->of_byte[(unsigned char)word[i]]);
+  for (int i = 0; i + 1 < m->symbols.len; i++) propose(m, i);
   while (m->heap.len > 0) {
     candidate c = heap_take(m);
     const merge_rule *rule = rule_at(m, c.left);
     if (rule && rule->rank == c.rank) join(m, c.left, c.id); /* else its symbols have changed since */
   }
   for (int i = 0; i >= 0; i = m->symbols.data[i].after) zp_push(m->arena, &m->ids, m->symbols.data[i].id);
+  return true;
 }
 
 static int32_t find_whole(merger *m, const char *word, int len) {
+  if (m->characters) return vocabulary_find(m->whole, word, (size_t)len);
   m->written.len = 0;
   zp_reserve(m->arena, &m->written, 2 * len);
   for (int i = 0; i < len; i++) m->written.len += byte_text((unsigned char)word[i], m->written.data + m->written.len);
@@ -94,27 +122,16 @@ static int32_t find_whole(merger *m, const char *word, int len) {
 }
 
 const int32_t *merge_word(merger *m, const char *word, int len, int *n) {
-  cached_word *slot = NULL;
-  if (len <= CACHED_BYTES) {
-    slot = &m->cache[zp_hash(ZP_HASH_START, word, (size_t)len) % CACHED_WORDS];
-    if (slot->len == len && memcmp(slot->bytes, word, (size_t)len) == 0) {
-      *n = slot->n;
-      return slot->ids;
-    }
-  }
+  const int32_t *known = cache_find(&m->cache, word, len, n);
+  if (known) return known;
   int32_t whole = m->whole ? find_whole(m, word, len) : -1;
   if (whole >= 0) {
     m->ids.len = 0;
     zp_push(m->arena, &m->ids, whole);
-  } else {
-    apply_rules(m, word, len);
+  } else if (!apply_rules(m, word, len, n)) {
+    return NULL;
   }
-  if (slot) {
-    slot->len = (uint8_t)len;
-    slot->n = (uint8_t)m->ids.len;
-    memcpy(slot->bytes, word, (size_t)len);
-    memcpy(slot->ids, m->ids.data, sizeof(int32_t) * (size_t)m->ids.len);
-  }
+  cache_keep(&m->cache, word, len, m->ids.data, m->ids.len);
   *n = m->ids.len;
   return m->ids.data;
 }

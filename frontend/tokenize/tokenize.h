@@ -30,13 +30,7 @@ int32_t vocabulary_find(const vocabulary *v, const char *text, size_t len);   /*
  * Returns its length, 1 or 2. (openai/gpt-2, src/encoder.py) */
 int byte_text(unsigned char byte, char out[2]);
 
-/* ---- merge.c ---- */
-
-typedef struct merge_rule {
-  int32_t left, right; /* ids */
-  int32_t rank;        /* the order in which rules apply; -1: empty slot */
-  int32_t id;          /* of both together */
-} merge_rule;
+/* ---- cache.c ---- */
 
 enum { CACHED_BYTES = 24, CACHED_WORDS = 1 << 15 };
 
@@ -46,6 +40,38 @@ typedef struct cached_word {
   char bytes[CACHED_BYTES];
   int32_t ids[CACHED_BYTES];
 } cached_word;
+
+typedef struct word_cache {
+  cached_word *slots; /* CACHED_WORDS */
+} word_cache;
+
+void cache_init(word_cache *c, zp_arena *arena);
+/* NULL: it is not there. */
+const int32_t *cache_find(const word_cache *c, const char *word, int len, int *n);
+void cache_keep(word_cache *c, const char *word, int len, const int32_t *ids, int n); /* at most one id a byte */
+
+/* ---- alphabet.c ---- */
+
+/* What a character becomes that is no token: the tokens <0x00> to <0xFF> of its bytes, or the unknown token. */
+typedef struct fallback {
+  bool bytes;
+  int32_t of_byte[256];
+  int32_t unknown; /* -1: there is none, the text is refused */
+  bool fuse;       /* several in a row are one */
+} fallback;
+
+/* All 256 tokens of bytes, or false and how many there are. */
+bool fallback_find_bytes(fallback *f, const vocabulary *v, int *found);
+/* Bytes of the UTF-8 character that the byte begins; 1 for others. */
+int character_bytes(unsigned char first);
+
+/* ---- merge.c ---- */
+
+typedef struct merge_rule {
+  int32_t left, right; /* ids */
+  int32_t rank;        /* the order in which rules apply; -1: empty slot */
+  int32_t id;          /* of both together */
+} merge_rule;
 
 typedef struct symbol {
   int32_t id;
@@ -59,11 +85,13 @@ typedef struct candidate {
 
 typedef struct merger {
   zp_arena *arena;
-  int32_t of_byte[256];
+  int32_t of_byte[256];         /* byte-level: where every word begins */
+  const vocabulary *characters; /* or, not NULL, a word begins as its characters; others are the fallback's */
+  fallback other;
   merge_rule *rules;
   uint64_t mask;
   const vocabulary *whole; /* a word that is a token is that token, whatever the rules; NULL: rules only */
-  cached_word *cache;
+  word_cache cache;
   ZP_VEC(symbol) symbols;
   ZP_VEC(candidate) heap; /* least rank first, then leftmost */
   ZP_VEC(int32_t) ids;
@@ -72,8 +100,40 @@ typedef struct merger {
 
 void merger_init(merger *m, zp_arena *arena, int rules);
 void merger_add(merger *m, merge_rule rule);
-/* Ids of a word, at most one a byte; valid until the next call. */
+/* Ids of a word, at most one a byte; valid until the next call. NULL: *n is the position of a character that is no
+ * token. */
 const int32_t *merge_word(merger *m, const char *word, int len, int *n);
+
+/* ---- unigram.c ---- */
+
+typedef struct piece {
+  const char *text; /* borrowed */
+  int len;
+  int32_t id;
+  double score; /* logarithm of its probability */
+} piece;
+
+typedef struct best_end {
+  double score; /* of the best pieces up to here */
+  int begin;    /* of the last of them; -1: none ends here */
+  int32_t id;
+} best_end;
+
+typedef struct unigram {
+  zp_arena *arena;
+  ZP_VEC(piece) pieces; /* sorted by text; of equal texts the last counts */
+  int first_of[257];    /* pieces by their first byte */
+  double unknown_score;
+  fallback other;
+  word_cache cache;
+  ZP_VEC(best_end) best;
+  ZP_VEC(int32_t) ids;
+} unigram;
+
+/* After the pieces were pushed. */
+void unigram_sort(unigram *u);
+/* As merge_word: the pieces with the greatest sum of scores. */
+const int32_t *unigram_word(unigram *u, const char *word, int len, int *n);
 
 /* ---- split.c ---- */
 
@@ -91,25 +151,119 @@ void splitter_free(splitter *s);
 int splitter_next(splitter *s, const char *text, size_t len, size_t from, size_t *begin, size_t *end);
 const char *splitter_error(zp_arena *arena, int code);
 
+/* ---- charsmap.c ---- */
+
+typedef ZP_VEC(char) characters;
+
+/* SentencePiece's own normalization: a double-array trie from byte strings to replacements. */
+typedef struct charsmap {
+  const uint32_t *units;
+  size_t n_units;
+  const char *replacements; /* each ends with a NUL */
+  size_t n_replacements;
+} charsmap;
+
+/* `base64` as in the file. False: it is none. */
+bool charsmap_read(charsmap *m, zp_arena *arena, const char *base64);
+
+/* Appends to `out`. False: the map is damaged. */
+bool charsmap_apply(const charsmap *m, zp_arena *arena, const char *text, size_t len, characters *out);
+
+/* ---- normalize.c ---- */
+
+typedef enum normal_kind { TO_FORM, TO_LOWER, PREPEND, REPLACE, STRIP, BY_CHARSMAP } normal_kind;
+
+/* One normalizer of the file. */
+typedef struct normal_step {
+  normal_kind kind;
+  const char *form; /* TO_FORM: "NFC" */
+  splitter pattern; /* REPLACE */
+  const char *text; /* PREPEND, REPLACE: what is put */
+  size_t len;
+  bool left, right; /* STRIP */
+  charsmap map;     /* BY_CHARSMAP */
+} normal_step;
+
+bool is_form(const char *name);
+/* *text and *len go through one step, into `out` if they change. False with *error (arena). */
+bool normalize_step(const normal_step *step, zp_arena *arena, const char **text, size_t *len, characters *out,
+                    const char **error);
+
 /* ---- tokenizer.c ---- */
 
+/* Position of the first byte that is no UTF-8 (RFC 3629: no surrogates, nothing above U+10FFFF, shortest form); len if
+ * there is none. */
+size_t find_not_utf8(const unsigned char *s, size_t len);
+
 typedef struct added_token {
-  const char *content;
+  const char *name;    /* as in the file */
+  const char *content; /* what is looked for: of normalized text the name through the normalizers */
   size_t len;
   int32_t id;
 } added_token;
 
-enum { MOST_STAGES = 8 };
+typedef struct added_tokens {
+  ZP_VEC(added_token) tokens; /* longest first */
+  splitter find;              /* code NULL: there are none */
+} added_tokens;
+
+/* What cuts a text into words, one after the other. */
+typedef enum stage_kind {
+  ISOLATE, /* matches, and what lies between them */
+  REMOVE,  /* what lies between matches */
+  MARK     /* spaces become a mark, which begins a word (SentencePiece; `Metaspace`) */
+} stage_kind;
+
+typedef struct stage {
+  stage_kind kind;
+  splitter pattern;                      /* ISOLATE, REMOVE */
+  const char *mark;                      /* MARK: U+2581 usually */
+  enum { NEVER, FIRST, ALWAYS } prepend; /* a mark before the first word of the text, or of every piece */
+  bool split;                            /* at marks */
+  characters marked;
+} stage;
+
+enum { MOST_STAGES = 8, MOST_NORMALIZERS = 16 };
 
 struct zp_tokenizer {
   zp_arena *arena;
   vocabulary vocabulary;
+  bool by_unigram;
   merger merger;
-  ZP_VEC(added_token) added; /* longest first */
-  splitter find_added;       /* code NULL: there are none */
-  splitter stages[MOST_STAGES];
+  unigram unigram;
+  added_tokens raw, normal; /* found before, and after the normalizers */
+  normal_step normalizers[MOST_NORMALIZERS];
+  int n_normalizers;
+  characters normalized[2]; /* each step reads one and writes the other */
+  stage stages[MOST_STAGES];
   int n_stages;
   int64_t largest_id;
 };
+
+/* Through all normalizers: the text itself where there are none, else a place that is valid until the next call. */
+bool normalize(zp_tokenizer *t, const char **text, size_t *len, const char **error);
+
+/* ---- read.c: shared by its parts ---- */
+
+typedef struct reader {
+  zp_diags *diags;
+  const char *path;
+  zp_tokenizer *t;
+  bool byte_level;
+} reader;
+
+bool malformed(reader *r, const char *what); /* Z0806; false */
+bool refuse(reader *r, const char *what);    /* Z0807; false */
+const char *name_in(reader *r, const char *format, const char *what);
+bool is_said(const zp_json *object, const char *key); /* there, and neither null nor "" */
+
+bool read_id(const zp_json *value, int32_t *id);
+void use_id(zp_tokenizer *t, int32_t id);
+/* ---- read_steps.c: before read_model.c ---- */
+bool read_normalizer(reader *r, const zp_json *step);
+bool read_words(reader *r, const zp_json *step); /* `pre_tokenizer`; sets byte_level */
+bool add_pattern(reader *r, stage_kind kind, const char *pattern, bool literal);
+/* ---- read_model.c ---- */
+bool read_model(reader *r, const zp_json *model);
 
 #endif

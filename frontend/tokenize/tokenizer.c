@@ -1,8 +1,10 @@
-/* A text to ids: added tokens are taken out, what lies between goes through the patterns one after the other, and every
- * piece that is left is a word. */
+/* A text to ids. Added tokens are taken out, what lies between goes through the normalizers, and once more added tokens
+ * are taken out: those that are looked for in normalized text. The rest goes through the stages one after the other,
+ * and every piece that is left is a word. */
 #include "tokenize.h"
 
-enum { LONGEST_WORD = 1 << 28 };
+/* A unigram model keeps 24 bytes for every one of a word. */
+enum { LONGEST_WORD = 1 << 28, LONGEST_UNIGRAM = 1 << 26 };
 
 typedef struct walk {
   zp_tokenizer *t;
@@ -11,46 +13,117 @@ typedef struct walk {
   const char **error;
 } walk;
 
+/* Part of the text; `first`: it is where the text begins. */
+typedef struct part {
+  const char *text;
+  size_t len;
+  bool first;
+} part;
+
 static bool fail(const walk *w, const char *why) {
   *w->error = why;
   return false;
 }
 
-static bool on_word(const walk *w, const char *text, size_t len) {
-  if (len > LONGEST_WORD)
-    return fail(w, zp_format(w->t->arena, "a word of %zu bytes; at most %d are possible", len, LONGEST_WORD));
-  int n;
-  const int32_t *ids = merge_word(&w->t->merger, text, (int)len, &n);
-  return w->on_tokens(w->user, ids, n);
+static part part_of(part p, size_t begin, size_t end) {
+  return (part){p.text + begin, end - begin, p.first && begin == 0};
 }
 
-/* A piece through the patterns from `stage` on. */
-static bool on_piece(const walk *w, int stage, const char *text, size_t len) {
-  if (len == 0) return true;
-  if (stage == w->t->n_stages) return on_word(w, text, len);
-  splitter *s = &w->t->stages[stage];
+static bool on_word(const walk *w, part p) {
+  zp_tokenizer *t = w->t;
+  size_t most = t->by_unigram ? LONGEST_UNIGRAM : LONGEST_WORD;
+  if (p.len > most) return fail(w, zp_format(t->arena, "a word of %zu bytes; at most %zu are possible", p.len, most));
+  int n;
+  const int32_t *ids = t->by_unigram ? unigram_word(&t->unigram, p.text, (int)p.len, &n)
+                                     : merge_word(&t->merger, p.text, (int)p.len, &n);
+  if (ids) return w->on_tokens(w->user, ids, n);
+  return fail(w, zp_format(t->arena, "the tokenizer has no token for `%.*s`, and none for unknown characters",
+                           character_bytes((unsigned char)p.text[n]), p.text + n));
+}
+
+static bool on_piece(const walk *w, int stage, part p);
+
+static bool on_pattern(const walk *w, int at, part p) {
+  stage *s = &w->t->stages[at];
   size_t done = 0, begin, end;
   int found;
-  while ((found = splitter_next(s, text, len, done, &begin, &end)) > 0) {
-    if (!on_piece(w, stage + 1, text + done, begin - done)) return false;
-    if (!on_piece(w, stage + 1, text + begin, end - begin)) return false;
+  while ((found = splitter_next(&s->pattern, p.text, p.len, done, &begin, &end)) > 0) {
+    if (!on_piece(w, at + 1, part_of(p, done, begin))) return false;
+    if (s->kind == ISOLATE && !on_piece(w, at + 1, part_of(p, begin, end))) return false;
     done = end;
   }
   if (found < 0) return fail(w, splitter_error(w->t->arena, found));
-  return on_piece(w, stage + 1, text + done, len - done);
+  return on_piece(w, at + 1, part_of(p, done, p.len));
 }
 
-static bool on_added(const walk *w, const char *text, size_t len) {
-  for (int i = 0; i < w->t->added.len; i++) {
-    const added_token *a = &w->t->added.data[i];
+/* Spaces become marks, in a buffer of the stage. */
+static bool on_mark(const walk *w, int at, part p) {
+  stage *s = &w->t->stages[at];
+  size_t mark = strlen(s->mark), spaces = 0;
+  for (size_t i = 0; i < p.len; i++) spaces += p.text[i] == ' ';
+  if (p.len + (spaces + 1) * mark > INT32_MAX / 2) return fail(w, "its marked text is longer than 1 GiB");
+  s->marked.len = 0;
+  zp_reserve(w->t->arena, &s->marked, (int)(p.len + (spaces + 1) * mark));
+  char *to = s->marked.data;
+  bool marked = p.text[0] == ' ' || (p.len >= mark && memcmp(p.text, s->mark, mark) == 0);
+  if (!marked && (s->prepend == ALWAYS || (s->prepend == FIRST && p.first)))
+    to = (char *)memcpy(to, s->mark, mark) + mark;
+  for (size_t i = 0; i < p.len; i++) {
+    if (p.text[i] == ' ')
+      to = (char *)memcpy(to, s->mark, mark) + mark;
+    else
+      *to++ = p.text[i];
+  }
+  part all = {s->marked.data, (size_t)(to - s->marked.data), p.first};
+  size_t begin = 0;
+  for (size_t i = 1; s->split && i + mark <= all.len; i++) {
+    if (memcmp(all.text + i, s->mark, mark) != 0) continue;
+    if (!on_piece(w, at + 1, part_of(all, begin, i))) return false;
+    begin = i;
+    i += mark - 1;
+  }
+  return on_piece(w, at + 1, part_of(all, begin, all.len));
+}
+
+static bool on_piece(const walk *w, int at, part p) {
+  if (p.len == 0) return true;
+  if (at == w->t->n_stages) return on_word(w, p);
+  return w->t->stages[at].kind == MARK ? on_mark(w, at, p) : on_pattern(w, at, p);
+}
+
+/* ---- added tokens ---- */
+
+static bool on_added(const walk *w, const added_tokens *added, const char *text, size_t len) {
+  for (int i = 0; i < added->tokens.len; i++) {
+    const added_token *a = &added->tokens.data[i];
     if (a->len == len && memcmp(a->content, text, len) == 0) return w->on_tokens(w->user, &a->id, 1);
   }
   return fail(w, "an added token is not in its own list");
 }
 
-/* Position of the first byte that is no UTF-8 (RFC 3629: no surrogates, nothing above U+10FFFF, shortest form); len if
- * there is none. */
-static size_t find_not_utf8(const unsigned char *s, size_t len) {
+typedef bool on_between(const walk *w, part p);
+
+static bool take_out(const walk *w, added_tokens *added, part p, on_between *between) {
+  size_t done = 0, begin, end;
+  int found = 0;
+  while (added->find.code && (found = splitter_next(&added->find, p.text, p.len, done, &begin, &end)) > 0) {
+    if (!between(w, part_of(p, done, begin)) || !on_added(w, added, p.text + begin, end - begin)) return false;
+    done = end;
+  }
+  if (found < 0) return fail(w, splitter_error(w->t->arena, found));
+  return between(w, part_of(p, done, p.len));
+}
+
+static bool on_normal(const walk *w, part p) { return on_piece(w, 0, p); }
+
+static bool on_raw(const walk *w, part p) {
+  if (p.len == 0) return true;
+  return normalize(w->t, &p.text, &p.len, w->error) && take_out(w, &w->t->normal, p, on_normal);
+}
+
+/* ---- the text ---- */
+
+size_t find_not_utf8(const unsigned char *s, size_t len) {
   size_t i = 0;
   while (i < len) {
     unsigned char c = s[i];
@@ -77,20 +150,18 @@ bool zp_tokenize(zp_tokenizer *t, const char *text, size_t len, zp_on_tokens *on
   *error = NULL;
   size_t bad = find_not_utf8((const unsigned char *)text, len);
   if (bad < len) return fail(&w, zp_format(t->arena, "byte %zu (0x%02X) is no UTF-8", bad, (unsigned char)text[bad]));
-  size_t done = 0, begin, end;
-  int found = 0;
-  while (t->find_added.code && (found = splitter_next(&t->find_added, text, len, done, &begin, &end)) > 0) {
-    if (!on_piece(&w, 0, text + done, begin - done) || !on_added(&w, text + begin, end - begin)) return false;
-    done = end;
-  }
-  if (found < 0) return fail(&w, splitter_error(t->arena, found));
-  return on_piece(&w, 0, text + done, len - done);
+  return take_out(&w, &t->raw, (part){text, len, true}, on_raw);
 }
 
 int64_t zp_tokenizer_vocabulary(const zp_tokenizer *t) { return t->largest_id + 1; }
 
-int32_t zp_tokenizer_added(const zp_tokenizer *t, const char *content) {
-  for (int i = 0; i < t->added.len; i++)
-    if (strcmp(t->added.data[i].content, content) == 0) return t->added.data[i].id;
+static int32_t find_added(const added_tokens *added, const char *content) {
+  for (int i = 0; i < added->tokens.len; i++)
+    if (strcmp(added->tokens.data[i].name, content) == 0) return added->tokens.data[i].id;
   return -1;
+}
+
+int32_t zp_tokenizer_added(const zp_tokenizer *t, const char *content) {
+  int32_t id = find_added(&t->raw, content);
+  return id >= 0 ? id : find_added(&t->normal, content);
 }

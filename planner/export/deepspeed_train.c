@@ -74,9 +74,23 @@ static void put_scheduler(zp_exporter *e, zp_json *root) {
   zp_export_note(e, "learning rates come one step later: DeepSpeed's first step has rate 0");
 }
 
+/* zplan's scale halves at every overflow and not below 1; DeepSpeed's (runtime/fp16/loss_scaler.py) does with a
+ * hysteresis of 1. A scale of 0 asks for one that moves. */
+static void put_fp16(const zp_train *t, zp_json *fp16) {
+  zp_json_set_bool(fp16, "enabled", true);
+  zp_json_set_int(fp16, "loss_scale", t->scale_window == 0 ? t->loss_scale : 0);
+  if (t->scale_window == 0) return;
+  int power = 0;
+  while (INT64_C(1) << power < t->loss_scale) power++; /* a power of two (spec.h) */
+  zp_json_set_int(fp16, "initial_scale_power", power);
+  zp_json_set_int(fp16, "loss_scale_window", t->scale_window);
+  zp_json_set_int(fp16, "hysteresis", 1);
+  zp_json_set_int(fp16, "min_loss_scale", 1);
+}
+
 static void put_precision(zp_exporter *e, zp_json *root) {
   zp_precision p = e->spec->train.precision;
-  if (p == ZP_PREC_MIXED_FP16) zp_json_set_bool(zp_json_set(root, "fp16", zp_json_object()), "enabled", true);
+  if (p == ZP_PREC_MIXED_FP16) put_fp16(&e->spec->train, zp_json_set(root, "fp16", zp_json_object()));
   if (p != ZP_PREC_MIXED_BF16) return;
   zp_json_set_bool(zp_json_set(root, "bf16", zp_json_object()), "enabled", true);
   /* gradients have two bytes in the plan */

@@ -37,6 +37,11 @@
   X(PRECISION_AWARE, "--use-precision-aware-optimizer", NONE, "training/arguments.py")                                 \
   X(BF16, "--bf16", NONE, "core/model_parallel_config.py")                                                             \
   X(FP16, "--fp16", NONE, "core/model_parallel_config.py")                                                             \
+  X(LOSS_SCALE, "--loss-scale", INT, "training/arguments.py")                                                          \
+  X(INITIAL_SCALE, "--initial-loss-scale", INT, "training/arguments.py")                                               \
+  X(MIN_SCALE, "--min-loss-scale", INT, "training/arguments.py")                                                       \
+  X(SCALE_WINDOW, "--loss-scale-window", INT, "training/arguments.py")                                                 \
+  X(HYSTERESIS, "--hysteresis", INT, "training/arguments.py")                                                          \
   X(REDUCE_BF16, "--grad-reduce-in-bf16", NONE, "training/arguments.py")                                               \
   X(IMPLEMENTATION, "--transformer-impl", TEXT, "core/transformer/transformer_config.py")                              \
   X(LAYERS, "--num-layers", INT, "core/transformer/transformer_config.py")                                             \

@@ -78,9 +78,26 @@ static void put_start(zp_megatron *m) {
                    gpt->one_std ? "" : ", and not all of a kind alike");
 }
 
+/* zplan's scale halves at every overflow and not below 1; Megatron-LM's (core/optimizer/grad_scaler.py) does with a
+ * hysteresis of 1, and has no upper end. */
+static void put_loss_scale(zp_megatron *m) {
+  const zp_train *t = &m->e->spec->train;
+  if (t->scale_window == 0) {
+    PUT_INT(LOSS_SCALE, t->loss_scale);
+    return;
+  }
+  PUT_INT(INITIAL_SCALE, t->loss_scale);
+  PUT_INT(MIN_SCALE, 1);
+  PUT_INT(SCALE_WINDOW, t->scale_window);
+  PUT_INT(HYSTERESIS, 1);
+}
+
 static void put_precision(zp_megatron *m) {
   const zp_train *t = &m->e->spec->train;
-  if (t->precision == ZP_PREC_MIXED_FP16) PUT(FP16);
+  if (t->precision == ZP_PREC_MIXED_FP16) {
+    PUT(FP16);
+    put_loss_scale(m);
+  }
   if (t->precision == ZP_PREC_MIXED_BF16) {
     PUT(BF16);
     PUT(REDUCE_BF16); /* gradients have two bytes in the plan */

@@ -23,6 +23,9 @@ const char *zp_plan_hash(zp_arena *arena, const zp_program *p) {
                      p->spec->train.batch,
                      zp_model_parameters(p->spec->model)};
   uint64_t hash = zp_hash(ZP_HASH_START, facts, sizeof facts);
+  zp_precision precision = p->spec->train.precision;
+  if (precision == ZP_PREC_MIXED_FP16) /* has bf16's sizes; the others keep the names that older files have */
+    hash = zp_hash(hash, &precision, sizeof precision);
   for (int s = 0; s < c->pipeline && c->stage_recompute; s++)
     hash = zp_hash(hash, &c->stage_recompute[s], sizeof c->stage_recompute[s]);
   hash = zp_hash(hash, c->cut, sizeof *c->cut * (size_t)(c->pipeline * zp_chunks(c) + 1));

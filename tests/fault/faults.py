@@ -22,7 +22,7 @@ import harness  # noqa: E402
 
 MODEL = os.path.join(HERE, "tiny.dz")
 LAYOUTS = {1: (1, 1), 4: (2, 2)}  # ranks: (tensor, pipeline)
-ERROR, USAGE, INFEASIBLE, NOT_FINITE, MEMORY, NO_TOOL = 1, 2, 3, 7, 8, 127  # frontend/driver/README.md
+ERROR, USAGE, INFEASIBLE, FAILED, MEMORY, NO_TOOL = 1, 2, 3, 5, 8, 127  # frontend/driver/README.md
 STOP_SECONDS = 120  # a time-out, not a measurement: what ends at all ends within about a second
 MOST_LINES = 6  # on stderr: the plan, the error with its help, the count of errors
 
@@ -375,7 +375,7 @@ def log_full(b):
 
 def not_finite(b):
     outcome = b.train(4, 40, model=("optimizer.lr=1e30", "schedule=constant(warmup=1)"))
-    b.expect(outcome, NOT_FINITE, "error[Z0830]", "not finite")
+    b.expect(outcome, FAILED, "error[Z0830]", "not finite")
 
 
 def wrong_trainer_option(b):

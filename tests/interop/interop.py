@@ -151,6 +151,8 @@ def megatron_parameters(f):
 
 def check_megatron(name, plan, path):
     f, degrees = flags_of(path), plan["degrees"]
+    scale = [flag in f for flag in ("--initial-loss-scale", "--loss-scale-window", "--min-loss-scale", "--hysteresis")]
+    expect(name + " loss scale", all(scale) if "--fp16" in f else not any(scale) and "--loss-scale" not in f, str(scale))
     tensor, pipeline, data = degrees["tensor"], degrees["pipeline"], degrees["data"]
     expect(name + " degrees", (int(f["--tensor-model-parallel-size"]), int(f["--pipeline-model-parallel-size"])) ==
            (tensor, pipeline))
@@ -241,6 +243,32 @@ def consistency(folder):
         run = zplan("export", kind, plan_file, "-o", out)
         if expect(name + " from its plan file", run.returncode == 0 and run.stdout == "", run.stderr[:300]):
             check(name, plan, out)
+
+
+def loss_scales():
+    """A scale that moves and one that stays, as the model says; bf16 has none."""
+    fp16 = sets("precision=mixed_fp16")
+    for name, words, megatron, deepspeed in (
+            ("default", fp16, {"--initial-loss-scale": "65536", "--loss-scale-window": "2000", "--min-loss-scale": "1", "--hysteresis": "1"},
+             {"enabled": True, "loss_scale": 0, "initial_scale_power": 16, "loss_scale_window": 2000, "hysteresis": 1, "min_loss_scale": 1}),
+            ("moving", [*fp16, "--set", "loss_scale=dynamic(initial=1024,window=50)"],
+             {"--initial-loss-scale": "1024", "--loss-scale-window": "50", "--min-loss-scale": "1", "--hysteresis": "1"},
+             {"enabled": True, "loss_scale": 0, "initial_scale_power": 10, "loss_scale_window": 50, "hysteresis": 1, "min_loss_scale": 1}),
+            ("from 1", [*fp16, "--set", "loss_scale=dynamic(initial=1)"], {"--initial-loss-scale": "1"}, {"initial_scale_power": 0}),
+            ("fixed", [*fp16, "--set", "loss_scale=128"], {"--loss-scale": "128"}, {"enabled": True, "loss_scale": 128}),
+            ("none", sets("precision=mixed_bf16"), {}, None)):
+        with Scratch() as folder:
+            out = folder + "/out"
+            run = zplan("export", "megatron", *LLAMA, *words, "-o", out)
+            if expect("megatron, loss scale " + name, run.returncode == 0, run.stderr[:300]):
+                found = {flag: value for flag, value in flags_of(out).items() if "scale" in flag or flag == "--hysteresis"}
+                expect("megatron has loss scale " + name, megatron.items() <= found.items() and
+                       len(found) == (4 if "--initial-loss-scale" in megatron else len(megatron)), str(found))
+            run = zplan("export", "deepspeed", *GPT2, *words)
+            if expect("deepspeed, loss scale " + name, run.returncode == 0, run.stderr[:300]):
+                found = json.loads(run.stdout).get("fp16")
+                expect("deepspeed has loss scale " + name, found == deepspeed or
+                       (deepspeed is not None and "enabled" not in deepspeed and deepspeed.items() <= found.items()), str(found))
 
 
 def imported_models(folder):
@@ -446,7 +474,6 @@ def changed(folder, base, **fields):
 def refused_imports(folder):
     path = folder + "/config.json"
     refused("import without a format", ["import"], 2, "hf, nccl or slurm")
-    refused("import nccl", ["import", "nccl", "x"], 2, "not built in this version")
     refused("import of a misspelt format", ["import", "hff", "x"], 2, "did you mean `hf`?")
     refused("import of no file", ["import", "hf"], 2)
     refused("import of a missing file", ["import", "hf", folder + "/none.json"], 1, "Z0683")
@@ -595,6 +622,7 @@ def main():
         golden()
         consistency(folder)
         imported_models(folder)
+        loss_scales()
         runs_script(folder)
         refused_exports(folder)
         foreign_models(folder)

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Tokens of other programs: tokenizer.json files against ids that Hugging Face's tokenizers gave (tokenizers/cases.json),
+"""Tokens of other programs: tokenizer.json files against ids that Hugging Face's tokenizers gave (cases.json and variants.json),
 Megatron's indexed datasets against llm.c shards of the same ids, in trainers; what is refused.
 """
 import json
 import os
+import random
 import struct
 import sys
 
@@ -79,6 +80,127 @@ def check_tokenizers(folder):
     expect("vocabulary is said", "2 tokens" in outcome.out and "vocabulary 100001" in outcome.out, outcome.out)
 
 
+BYTES = ["<0x%02X>" % byte for byte in range(256)]
+
+
+def variant_of(base, how):
+    """The tokenizer of a variant, as in tokenizers/make.py."""
+    t = json.loads(json.dumps(base))
+    for key in ("normalizer", "pre_tokenizer", "added_tokens"):
+        if key in how:
+            t[key] = how[key]
+    t["model"].update(how.get("model", {}))
+    for left, right in how.get("joins", []):
+        t["model"]["vocab"][left + right] = len(t["model"]["vocab"])
+        t["model"]["merges"].append([left, right])
+    if how.get("bytes"):
+        t["model"]["byte_fallback"] = True
+        t["model"]["vocab"] += [[name, -20.0] for name in BYTES]
+        t["added_tokens"] = t["added_tokens"][:3]
+    return t
+
+
+def load(name):
+    with open(os.path.join(TOKENIZERS, name + ".json"), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def check_variants(folder):
+    """Normalizers, SentencePiece's BPE and unigram: all texts of a variant as files of one call, singly where they differ."""
+    cases, bases = load("variants"), {}
+    for variant in cases["variants"]:
+        base = bases.setdefault(variant["base"], load(variant["base"]))
+        path = write(os.path.join(folder, "variant.json"), json.dumps(variant_of(base, variant["change"])).encode())
+        outcome, out = tokenize(folder, cases["texts"], path)
+        want = [id for ids in variant["ids"] for id in ids]
+        if outcome.status == 0 and read_shard(out)[0] == want:
+            passed[0] += 1
+            continue
+        for text, ids in zip(cases["texts"], variant["ids"]):
+            outcome, out = tokenize(folder, [text], path)
+            got = read_shard(out)[0] if outcome.status == 0 else outcome.err
+            expect("%s, text %r" % (variant["name"], text), got == ids, "%s, not %s" % (got, ids))
+
+
+def refuse_sentencepiece(folder):
+    """The same for files of SentencePiece's kind."""
+    bases = {name: load(name) for name in ("llama_like", "t5_like")}
+
+    def changed(name, base, change, *words, text="x"):
+        tokenizer = json.loads(json.dumps(bases[base]))
+        change(tokenizer)
+        damaged = write(os.path.join(folder, "damaged.json"), json.dumps(tokenizer).encode())
+        refused(base + ": " + name, tokenize(folder, [text], damaged)[0], *words)
+
+    spaces = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": True}
+    strip = {"type": "Strip", "strip_left": True, "strip_right": False}
+    changed("a byte is missing", "llama_like", lambda t: t["model"]["vocab"].pop("<0x0A>"), "Z0807", "255 of 256")
+    changed("unknown token", "llama_like", lambda t: t["model"].update(unk_token="<none>"), "Z0806", "<none>")
+    changed("unknown characters", "llama_like", lambda t: t["model"].update(unk_token=None, byte_fallback=False), "Z0808", "`\u0416`",
+            text="a \u0416")
+    changed("unknown characters", "t5_like", lambda t: t["model"].update(unk_id=None), "Z0808", "`\u0416`", text="a \u0416")
+    changed("sampling", "llama_like", lambda t: t["model"].update(dropout=0.5), "Z0807", "dropout")
+    changed("ends of words", "llama_like", lambda t: t["model"].update(end_of_word_suffix="</w>"), "Z0807", "ends of words")
+    changed("a mark of two", "llama_like", lambda t: t.update(pre_tokenizer=dict(spaces, replacement="__")), "Z0806", "Metaspace")
+    changed("no mark", "llama_like", lambda t: t.update(pre_tokenizer=dict(spaces, replacement="")), "Z0806", "Metaspace")
+    changed("another scheme", "llama_like", lambda t: t.update(pre_tokenizer=dict(spaces, prepend_scheme="last")), "Z0806", "`last`")
+    changed("a beginning that may go", "llama_like", lambda t: t.update(normalizer=strip, pre_tokenizer=spaces), "Z0807", "first")
+    changed("a replacement of nothing", "llama_like", lambda t: t.update(normalizer={"type": "Replace"}), "Z0806", "Replace")
+    changed("a pattern that is none", "llama_like", lambda t: t.update(
+        normalizer={"type": "Replace", "pattern": {"Regex": "(a"}, "content": ""}), "Z0806", "(a")
+    changed("too many", "llama_like", lambda t: t.update(normalizer={"type": "Sequence", "normalizers": [{"type": "NFC"}] * 17}), "Z0807", "sixteen")
+    changed("a token that goes", "llama_like", lambda t: (t["added_tokens"][1].update(normalized=True), t.update(
+        normalizer={"type": "Replace", "pattern": {"String": "<s>"}, "content": ""})), "Z0807", "`<s>`")
+    changed("a piece without a score", "t5_like", lambda t: t["model"]["vocab"][3].pop(), "Z0806", "piece 3")
+    changed("a score that is none", "t5_like", lambda t: t["model"]["vocab"][3].__setitem__(1, "x"), "Z0806", "piece 3")
+    changed("no pieces", "t5_like", lambda t: t["model"].update(vocab={}), "Z0806", "no list")
+    changed("unknown piece", "t5_like", lambda t: t["model"].update(unk_id=4000), "Z0806", "unk_id")
+    for name, value in (("words", "abc!"), ("too short", "AAAA"), ("a size beyond", "////f0FBQUE="), ("none", "")):
+        changed("a map, " + name, "t5_like", lambda t: t["normalizer"].update(precompiled_charsmap=value), "Z0806", "charsmap")
+    good = bases["t5_like"]["normalizer"]["precompiled_charsmap"]
+    for at in range(8, len(good) - 8, max(1, len(good) // 60)):  # a damaged trie is found, or maps something else
+        tokenizer = json.loads(json.dumps(bases["t5_like"]))
+        tokenizer["normalizer"]["precompiled_charsmap"] = good[:at] + ("A" if good[at] != "A" else "/") + good[at + 1:]
+        path = write(os.path.join(folder, "damaged.json"), json.dumps(tokenizer).encode())
+        outcome, _ = tokenize(folder, ["\ufb01ne \uff21\uff22 e\u0301 \u2122 x"], path)
+        expect("a map with another digit at %d" % at, outcome.status == 0 or (outcome.status == 1 and "damaged" in outcome.err)
+               or "precompiled" in outcome.err, outcome.err)
+
+
+def check_damaged(folder):
+    """Tokenizers with parts exchanged from a seed: ids or a refusal, never a crash."""
+    draw, bad = random.Random(3), []
+    names = ("gpt2_like", "llama_like", "t5_like")
+    values = [0, -1, 2 ** 31, 1e300, None, True, "", "x", "\u2581", [], {}, [0], ["a", "b"], {"type": "NFC"}, {"type": "Metaspace"}]
+
+    def places(value, found):
+        for key in (value if isinstance(value, dict) else range(len(value))):
+            found.append((value, key))
+            if isinstance(value[key], (dict, list)):
+                places(value[key], found)
+        return found
+
+    bases = [load(name) for name in names]
+    for i in range(200):
+        tokenizer = json.loads(json.dumps(draw.choice(bases)))
+        found = places({key: value for key, value in tokenizer.items() if key != "model"}, [])
+        found += [(tokenizer["model"], key) for key in tokenizer["model"]]
+        found += draw.sample(places(tokenizer["model"], []), 20)
+        for where, key in draw.sample(found, draw.randint(1, 3)):
+            try:
+                where[key] = draw.choice(values)
+            except (IndexError, KeyError):
+                pass
+        for key in ("normalizer", "pre_tokenizer", "added_tokens"):
+            if draw.randrange(6) == 0:
+                tokenizer[key] = draw.choice(values)
+        path = write(os.path.join(folder, "damaged.json"), json.dumps(tokenizer).encode())
+        outcome, _ = tokenize(folder, ["The mill \ufb01ne <s> \u0416\n"], path)
+        if outcome.status not in (0, 1) or (outcome.status == 1) != ("error[Z080" in outcome.err):
+            bad.append((i, outcome.status, outcome.err[-300:]))
+    expect("damaged tokenizers", not bad, str(bad[:3]))
+
+
 def check_refusals(folder):
     path = os.path.join(TOKENIZERS, "gpt2_like.json")
     with open(path, encoding="utf-8") as file:
@@ -90,9 +212,9 @@ def check_refusals(folder):
         damaged = write(os.path.join(folder, "damaged.json"), json.dumps(tokenizer).encode())
         refused(name, tokenize(folder, ["x"], damaged)[0], *words)
 
-    changed("normalizer", lambda t: t.update(normalizer={"type": "NFC"}), "Z0807", "NFC")
-    changed("unigram", lambda t: t["model"].update(type="Unigram"), "Z0807", "Unigram")
-    changed("pieces", lambda t: t["model"].update(byte_fallback=True), "Z0807", "byte_fallback")
+    changed("normalizer", lambda t: t.update(normalizer={"type": "StripAccents"}), "Z0807", "StripAccents")
+    changed("unigram of bytes", lambda t: t["model"].update(type="Unigram"), "Z0807", "ByteLevel")
+    changed("words", lambda t: t["model"].update(type="WordPiece"), "Z0807", "WordPiece")
     changed("dropout", lambda t: t["model"].update(dropout=0.1), "Z0807", "dropout")
     changed("space before", lambda t: t["pre_tokenizer"].update(add_prefix_space=True), "Z0807", "add_prefix_space")
     changed("other steps", lambda t: t.update(pre_tokenizer={"type": "Whitespace"}), "Z0807", "Whitespace")
@@ -104,6 +226,7 @@ def check_refusals(folder):
     changed("negative id", lambda t: t["model"]["vocab"].update(a=-1), "Z0806", "`a`")
     changed("a pattern that is none", lambda t: t.update(pre_tokenizer={"type": "Sequence", "pretokenizers": [
         {"type": "Split", "pattern": {"Regex": "(a"}, "behavior": "Isolated", "invert": False}]}), "Z0806", "(a")
+    refuse_sentencepiece(folder)
     refused("no JSON", tokenize(folder, ["x"], write(os.path.join(folder, "none.json"), b"{"))[0], "Z0806", "line 1")
     refused("not there", tokenize(folder, ["x"], os.path.join(folder, "missing.json"))[0], "Z0806", "missing.json")
     refused("no such token", tokenize(folder, ["x"], path, "--eod", "<eos>")[0], "Z0806", "<eos>")
@@ -187,7 +310,9 @@ def main():
     harness.require_zplan()
     with harness.Scratch() as folder:
         check_tokenizers(folder)
+        check_variants(folder)
         check_refusals(folder)
+        check_damaged(folder)
         check_megatron(folder)
     print("%d passed, %d failed" % (passed[0], len(failures)))
     return 1 if failures else 0

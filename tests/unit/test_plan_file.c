@@ -92,6 +92,18 @@ Test(plan_file, hash_follows_the_decisions) {
   }
 }
 
+/* bf16 and fp16 take the same bytes everywhere. */
+Test(plan_file, hash_follows_the_precision) {
+  static const zp_precision precision[] = {ZP_PREC_F64, ZP_PREC_F32, ZP_PREC_MIXED_FP16, ZP_PREC_MIXED_BF16};
+  const char *hash[4];
+  for (int i = 0; i < 4; i++) {
+    zp_spec *spec = build_spec(arena, &GPT, cpu_cluster(), BATCH);
+    spec->train.precision = precision[i];
+    hash[i] = zp_plan_hash(arena, plan_of(spec, choice_of(1, 2, 2, 0, 2, false, false, (int64_t[]){0, 4, 9}))->program);
+    for (int k = 0; k < i; k++) cr_expect_str_neq(hash[i], hash[k]);
+  }
+}
+
 Test(plan_file, infeasible_plans_say_so) {
   zp_cluster tiny = cpu_cluster();
   tiny.node.device.memory_bytes = 60000000;

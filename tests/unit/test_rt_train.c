@@ -115,7 +115,7 @@ Test(train, write_behind_the_arena_is_a_fault, .exit_code = 42) {
   RUN("--steps", "1");
 }
 
-Test(train, steps_that_are_not_finite_change_nothing_and_end_the_run, .exit_code = ZPR_EXIT_NOT_FINITE) {
+Test(train, steps_that_are_not_finite_change_nothing_and_end_the_run, .exit_code = ZPR_EXIT_FAILED) {
   cr_redirect_stderr();
   bigram_program(1, 1, 0, ZPK_F32);
   the_bigram.poisoned = true;

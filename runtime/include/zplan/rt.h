@@ -181,11 +181,10 @@ struct zpr {
 
 /* Exit statuses of a trainer; the command of `zplan run` ends with the same. Interrupted by SIGINT or SIGTERM: 130, 143. */
 enum {
-  ZPR_EXIT_REFUSED = 1,    /* data, checkpoint, log, number of ranks: nothing that another plan would help */
-  ZPR_EXIT_USAGE = 2,      /* options */
-  ZPR_EXIT_FAILED = 5,     /* communication broke, or memory or traffic was not as planned */
-  ZPR_EXIT_NOT_FINITE = 7, /* loss or gradients stayed NaN or infinite */
-  ZPR_EXIT_MEMORY = 8,     /* the system refused memory */
+  ZPR_EXIT_REFUSED = 1, /* data, checkpoint, log, number of ranks: nothing that another plan would help */
+  ZPR_EXIT_USAGE = 2,   /* options */
+  ZPR_EXIT_FAILED = 5,  /* loss or norm stayed NaN or infinite, communication broke, memory or traffic was not as planned */
+  ZPR_EXIT_MEMORY = 8,  /* the system refused memory */
 };
 
 /* Runs the trainer; the exit status of the process. Options: --steps N, --resume, --log F, --data PATH, --validate PATH,

@@ -48,6 +48,10 @@ MEGATRON_ARGS=(
   --attention-dropout 0
   --init-method-std 0.02
   --fp16
+  --initial-loss-scale 65536
+  --min-loss-scale 1
+  --loss-scale-window 2000
+  --hysteresis 1
   --transformer-impl local
 
   # training

@@ -19,4 +19,10 @@ zp_imported *zp_import_hf(zp_arena *arena, zp_diags *diags, const char *path, co
  * As above; what is malformed is Z0685 with its place, GPUs that have no type or that the library has not are Z0686. */
 zp_imported *zp_import_slurm(zp_arena *arena, zp_diags *diags, const char *path, const char *text, size_t len);
 
+/* NCCL's topology file (NCCL_TOPO_DUMP_FILE): a cluster block of one node. `gpu` is a device of the library, needed where
+ * the file does not tell which GPUs it means; NULL: not said. As above; what is malformed is Z0687 with its place, GPUs that
+ * are not known or of which `gpu` says something else are Z0686. */
+zp_imported *zp_import_nccl(zp_arena *arena, zp_diags *diags, const char *path, const char *text, size_t len,
+                            const char *gpu);
+
 #endif

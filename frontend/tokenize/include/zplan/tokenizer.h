@@ -1,6 +1,7 @@
 /* Text to token ids with the tokenizer.json of a Hugging Face model: byte-level BPE (Sennrich et al. 2016 over bytes,
- * as in GPT-2), the form of GPT-2, GPT-NeoX, Llama 3, Qwen and others. What the file asks for and this does not do is
- * refused by name: normalizers, SentencePiece's pieces, dropout. No tokens are put around a text: those that a file's
+ * as in GPT-2; GPT-NeoX, Llama 3, Qwen), and SentencePiece's BPE and unigram (Kudo and Richardson 2018; LLaMA-2,
+ * Mistral, T5) with their normalizers. What the file asks for and this does not do is refused by name: WordPiece,
+ * dropout, tokens that swallow spaces, other normalizers. No tokens are put around a text: those that a file's
  * post-processor would add are the caller's to ask for. */
 #ifndef ZPLAN_TOKENIZER_H
 #define ZPLAN_TOKENIZER_H
@@ -23,8 +24,10 @@ int32_t zp_tokenizer_added(const zp_tokenizer *tokenizer, const char *content);
 typedef bool zp_on_tokens(void *user, const int32_t *ids, int n);
 
 /* Calls on_tokens for all ids of the text in their order; added tokens are found in it. The text is read in place, and
- * memory does not grow with its length. False when on_tokens said so (*error: NULL), or with *error (arena) when the
- * text is not UTF-8 or cannot be split. */
+ * memory does not grow with its length; with normalizers or marks for spaces, and where a unigram model or rules over
+ * characters find no place to cut, it grows with the longest piece between added tokens. False when on_tokens said so
+ * (*error: NULL), or with *error (arena) when the text is not UTF-8, cannot be split, or has a character that is no
+ * token. */
 bool zp_tokenize(zp_tokenizer *tokenizer, const char *text, size_t len, zp_on_tokens *on_tokens, void *user,
                  const char **error);
 
