@@ -231,7 +231,7 @@ static zpd_update device_update(const zpk_update *u, bool decay, const double *s
 
 enum { N = 300, STEPS = 5 };
 
-/* Steps of the device against the formulas in f64. SGD has no second moment, without momentum (PLAIN_SGD) no first one. */
+/* Steps of the device against f64 formulas. SGD has no second moment, without momentum (PLAIN_SGD) no first one. */
 enum { SGD = 2, PLAIN_SGD };
 static void optimizer(zpk_dtype dtype, int kind, bool decay) {
   double want_p[N], want_m[N] = {0}, want_v[N] = {0}, p[N], m[N] = {0}, v[N] = {0}, g[N];
