@@ -108,6 +108,8 @@ static bool parse_death(const char *line, int *rank, int *signal_number) {
 
 typedef struct filter {
   bool in_banner, spoke; /* inside mpirun's ruled-off text; a trainer error line was seen */
+  bool spoke_banner;     /* a line of that text was shown */
+  zp_buf banner;         /* what stood there and was not shown */
   int dead_rank, dead_signal;
 } filter;
 
@@ -127,7 +129,10 @@ static void filter_line(filter *f, const char *line) {
   }
   if (parse_death(line, &f->dead_rank, &f->dead_signal)) return;
   if (f->in_banner) {
-    if (strstr(line, "could not") || strstr(line, "unable to") || strstr(line, "not found")) fputs(line, stderr);
+    if (strstr(line, "could not") || strstr(line, "unable to") || strstr(line, "not found"))
+      fputs(line, stderr), f->spoke_banner = true;
+    else
+      zp_buf_puts(&f->banner, line);
     return;
   }
   if (strncmp(line, "error", 5) == 0) f->spoke = true;
@@ -207,6 +212,9 @@ static int exit_status(zp_run_state *run, const ending *e, const filter *f, int 
   bool failed = f->spoke || (ranks == 1 && e->code && e->code < 128);
   if (interrupted && interrupted != SIGUSR1 && !failed) return 128 + interrupted;
   report_death(run, e, f, ranks);
+  bool said = f->spoke || f->spoke_banner || e->signal || f->dead_rank >= 0;
+  if (e->code && !said && f->banner.len)
+    fprintf(stderr, "error: mpirun ended with status %d:\n%s", e->code, f->banner.data);
   if (e->out_of_memory) return ZP_EXIT_MEMORY;
   return e->signal && !f->spoke ? 128 + e->signal : known_status(e->code);
 }
@@ -246,7 +254,7 @@ int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool qui
   child_is_mpirun = ranks > 1;
   child = (sig_atomic_t)pid;
   if (interrupted) kill(pid, SIGTERM); /* before it could be told */
-  filter f = {.dead_rank = -1};
+  filter f = {.dead_rank = -1, .banner = zp_buf_new(run->arena)};
   if (ranks > 1)
     read_errors(&f, fds[0]);
   else

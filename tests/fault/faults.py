@@ -469,6 +469,15 @@ def no_mpirun(b):
     b.expect(outcome, NO_TOOL, "Z0704", "mpirun")
 
 
+def hostfile_damaged(b):
+    """What mpirun says of it reaches the user."""
+    with open(b.path("hosts"), "w", encoding="ascii") as file:
+        file.write("localhost slots=x\n")
+    outcome = b.train(4, 1, extra=("--hostfile", b.path("hosts")))
+    b.check("exit status 1", outcome.status == ERROR, "it was %d\n%s" % (outcome.status, outcome.tail()))
+    b.check("says why", "error: mpirun" in outcome.err and "hostfile" in outcome.err.split("error: mpirun")[-1], outcome.tail())
+
+
 def build_command(tree, microbatch):
     return [harness.ZPLAN, "build", MODEL, "-o", tree, "--set", "microbatch=%d" % microbatch]
 
@@ -533,9 +542,10 @@ def too_little_memory(b):
 
 TESTS = [data_missing, data_truncated, data_foreign, data_too_short, data_beyond_vocabulary, data_command, checkpoint_unwritable,
          checkpoint_full_disk, checkpoint_file_limit, checkpoint_corrupt, checkpoint_foreign, wrong_rank_count, rank_killed,
-         first_rank_killed, rank_stopped_and_killed, rank_crashes, interrupt_one, interrupt_four, terminate_four, hang_up_four, batch_system_warns, command_killed,
+         first_rank_killed, rank_stopped_and_killed, rank_crashes, interrupt_one, interrupt_four, terminate_four, hang_up_four,
+         batch_system_warns, command_killed,
          interrupted_on_full_folder, wrong_trainer_option, out_of_memory, calibrate_unwritable,
-         calibrate_interrupted, log_unwritable, log_full, no_compiler, no_mpirun, build_interrupted, builds_at_once,
+         calibrate_interrupted, log_unwritable, log_full, no_compiler, no_mpirun, hostfile_damaged, build_interrupted, builds_at_once,
          tree_unwritable, plan_file_damaged, too_little_memory, not_finite]
 
 
