@@ -4,7 +4,8 @@
  *   AdamW   p *= 1 - lr wd;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
  *           p -= lr / bias1 * m / (sqrt(v) / sqrt(bias2) + eps)
  *   Adam    the same with g += wd p instead of the first step
- *   SGD     g += wd p;  m = momentum m + g;  p -= lr m   (torch starts m as the first g: the same as from zero)
+ *   SGD     g += wd p;  m = momentum m + g;  p -= lr m   (torch starts m as the first g: the same as from zero;
+ *           without m: p -= lr g)
  *
  * Coefficients are computed in f64 and rounded once. */
 #include "clones.h"
@@ -15,7 +16,9 @@
 
 void zpk_optimizer(const zpk_update *u, bool decay, void *param, const void *grad, void *m, void *v, int64_t begin,
                    int64_t end) {
-  if (u->kind == 2)
+  if (u->kind == 2 && !m)
+    ZPK_BY_DTYPE(u->dtype, plain_sgd, u, decay, param, grad, begin, end);
+  else if (u->kind == 2)
     ZPK_BY_DTYPE(u->dtype, sgd, u, decay, param, grad, m, begin, end);
   else
     ZPK_BY_DTYPE(u->dtype, adam, u, decay, param, grad, m, v, begin, end);

@@ -27,3 +27,10 @@ ZPK_CLONES static void NAME(sgd)(const zpk_update *u, bool decay, REAL *restrict
     param[i] -= lr * m1;
   }
 }
+
+/* SGD without momentum: there is no m. */
+ZPK_CLONES static void NAME(plain_sgd)(const zpk_update *u, bool decay, REAL *restrict param, const ELEM *restrict grad,
+                                       int64_t begin, int64_t end) {
+  REAL wd = (REAL)(decay ? u->weight_decay : 0), scale = (REAL)u->grad_scale, lr = (REAL)u->lr;
+  for (int64_t i = begin; i < end; i++) param[i] -= lr * (GET(grad[i]) * scale + wd * param[i]);
+}

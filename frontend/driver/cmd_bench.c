@@ -181,7 +181,7 @@ static zp_spec *quiet_spec(zp_arena *arena, const zp_spec *spec) {
 static int run_plans(bench *b) {
   zp_run_state *run = b->run;
   const char *root = run->options.output ? run->options.output : zp_format(run->arena, "%s.bench", zp_tree_dir(run));
-  if (run->options.steps < 1) run->options.steps = DEFAULT_STEPS;
+  if (run->options.steps < 0) run->options.steps = DEFAULT_STEPS;
   zp_warn_busy();
   mkdir(root, 0777); /* that it cannot be written shows when the first trainer is built */
   for (int i = 0; i < b->rows.len; i++) {
@@ -196,6 +196,7 @@ static int run_plans(bench *b) {
 }
 
 int zp_cmd_bench(zp_run_state *run) {
+  if (run->options.steps == 0) return zp_usage_error("--steps of `zplan bench` wants at least 1");
   zp_json *json;
   zp_spec *spec = zp_load_input(run, &json);
   if (!spec) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;

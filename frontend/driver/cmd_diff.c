@@ -56,7 +56,7 @@ static zp_json *diff_json(const zp_plan_diff *diff, const zp_strings *files) {
 
 int zp_cmd_diff(zp_run_state *run) {
   zp_strings files = run->options.files;
-  if (files.len != 2) return zp_usage_error("`zplan diff` wants two plans, %d were given", files.len);
+  if (files.len != 2) return zp_usage_error("`zplan diff` wants two plans, not %d", files.len);
   const zp_plan *a, *b;
   int status = zp_obtain_plan_of(run, files.data[0], &a);
   if (status == ZP_EXIT_OK) status = zp_obtain_plan_of(run, files.data[1], &b);

@@ -58,6 +58,10 @@ typedef struct zp_run_state {
 /* ---- options.c ---- */
 /* Parses argv after the verb. false after printing what is wrong (exit status 2). */
 bool zp_parse_options(zp_run_state *run, int argc, char **argv);
+
+/* ---- outputs.c ---- */
+/* Whether no result would be written over an input or another result; false after saying which (exit status 2). */
+bool zp_results_are_apart(const zp_run_state *run);
 /* Options for help and completion. */
 typedef struct zp_option {
   const char *name, *value, *help; /* value: what follows it, NULL for nothing */

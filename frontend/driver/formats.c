@@ -34,6 +34,6 @@ bool zp_put_output(zp_run_state *run, const char *text) {
   const char *error = NULL, *path = run->options.output;
   if (!path) return fputs(text, stdout) >= 0;
   if (zp_write_file(run->arena, path, text, strlen(text), &error)) return true;
-  zp_report(run->diags, ZP_Z0641, ZP_NO_SPAN, "cannot write %s: %s", path, error);
+  zp_report(run->diags, ZP_Z0641, ZP_NO_SPAN, "%s", error);
   return zp_flush_diags(run);
 }

@@ -10,6 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,7 +20,7 @@ static volatile sig_atomic_t child, child_is_mpirun, interrupted; /* interrupted
 
 /* A trainer that is interrupted ends its step and publishes a checkpoint; a closed terminal (SIGHUP) is the same to it
  * as SIGTERM. mpirun would kill its ranks instead; the one signal that it hands on to them is SIGUSR1, which means the
- * same. Asked a second time, it is over at once. */
+ * same, but is no failure: batch systems send it before the time is up. Asked a second time, it is over at once. */
 static void forward_signal(int signal_number) {
   bool again = interrupted != 0;
   interrupted = signal_number;
@@ -28,11 +31,19 @@ static void forward_signal(int signal_number) {
 
 /* What the trainer says after a signal counts, so reading goes on. `nohup` stays in force. */
 static void forward_signals(void) {
-  static const int handled[] = {SIGINT, SIGTERM, SIGHUP};
+  static const int handled[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
   struct sigaction forward = {.sa_handler = forward_signal, .sa_flags = SA_RESTART}, before;
   for (size_t i = 0; i < sizeof handled / sizeof *handled; i++)
     if (sigaction(handled[i], NULL, &before) == 0 && (handled[i] != SIGHUP || before.sa_handler != SIG_IGN))
       sigaction(handled[i], &forward, NULL);
+}
+
+/* In the child: a command that is killed, or whose reader has gone away, leaves no training behind. */
+static void end_with_parent(pid_t parent) {
+#ifdef __linux__
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+#endif
+  if (getppid() != parent) _exit(ZP_EXIT_TRAINER); /* it is gone already */
 }
 
 static void push(zp_run_state *run, zp_strings *argv, const char *word) { zp_push(run->arena, argv, word); }
@@ -97,6 +108,8 @@ static bool parse_death(const char *line, int *rank, int *signal_number) {
 
 typedef struct filter {
   bool in_banner, spoke; /* inside mpirun's ruled-off text; a trainer error line was seen */
+  bool spoke_banner;     /* a line of that text was shown */
+  zp_buf banner;         /* what stood there and was not shown */
   int dead_rank, dead_signal;
 } filter;
 
@@ -116,7 +129,10 @@ static void filter_line(filter *f, const char *line) {
   }
   if (parse_death(line, &f->dead_rank, &f->dead_signal)) return;
   if (f->in_banner) {
-    if (strstr(line, "could not") || strstr(line, "unable to") || strstr(line, "not found")) fputs(line, stderr);
+    if (strstr(line, "could not") || strstr(line, "unable to") || strstr(line, "not found"))
+      fputs(line, stderr), f->spoke_banner = true;
+    else
+      zp_buf_puts(&f->banner, line);
     return;
   }
   if (strncmp(line, "error", 5) == 0) f->spoke = true;
@@ -194,8 +210,11 @@ static int known_status(int code) {
 /* Asked to end, it ends with a checkpoint; that it could not publish one is worse than the interruption. */
 static int exit_status(zp_run_state *run, const ending *e, const filter *f, int ranks) {
   bool failed = f->spoke || (ranks == 1 && e->code && e->code < 128);
-  if (interrupted && !failed) return 128 + interrupted;
+  if (interrupted && interrupted != SIGUSR1 && !failed) return 128 + interrupted;
   report_death(run, e, f, ranks);
+  bool said = f->spoke || f->spoke_banner || e->signal || f->dead_rank >= 0;
+  if (e->code && !said && f->banner.len)
+    fprintf(stderr, "error: mpirun ended with status %d:\n%s", e->code, f->banner.data);
   if (e->out_of_memory) return ZP_EXIT_MEMORY;
   return e->signal && !f->spoke ? 128 + e->signal : known_status(e->code);
 }
@@ -218,8 +237,9 @@ int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool qui
   pass_screen_width();
   fflush(NULL);
   forward_signals();
-  pid_t pid = fork();
+  pid_t parent = getpid(), pid = fork();
   if (pid == 0) {
+    end_with_parent(parent);
     if (ranks > 1) dup2(fds[1], STDERR_FILENO);
     if (quiet && !freopen("/dev/null", "w", stdout)) _exit(127);
     close(fds[0]);
@@ -234,7 +254,7 @@ int zp_launch_trainer(zp_run_state *run, const char *binary, int ranks, bool qui
   child_is_mpirun = ranks > 1;
   child = (sig_atomic_t)pid;
   if (interrupted) kill(pid, SIGTERM); /* before it could be told */
-  filter f = {.dead_rank = -1};
+  filter f = {.dead_rank = -1, .banner = zp_buf_new(run->arena)};
   if (ranks > 1)
     read_errors(&f, fds[0]);
   else

@@ -1,6 +1,7 @@
 /* The zplan command: finds the verb and hands over. `zplan FILE ...` without a verb plans. */
 #include "driver.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -67,11 +68,13 @@ static int run_verb(zp_arena *arena, int argc, char **argv) {
   }
   zp_run_state run = {.arena = arena, .command = v->name};
   run.diags = zp_diags_new(arena);
-  return zp_parse_options(&run, argc - first, argv + first) ? v->run(&run) : ZP_EXIT_USAGE;
+  bool good = zp_parse_options(&run, argc - first, argv + first) && zp_results_are_apart(&run);
+  return good ? v->run(&run) : ZP_EXIT_USAGE;
 }
 
 int main(int argc, char **argv) {
   int status = ZP_EXIT_OK;
+  signal(SIGXFSZ, SIG_IGN); /* a limit on files is an error of the write, after which nothing half-written is left */
   if (argc < 2) {
     print_help(stderr);
     status = ZP_EXIT_USAGE;

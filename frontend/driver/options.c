@@ -39,6 +39,7 @@ typedef enum option_id {
   O_TOKENIZER,
   O_EOD,
   O_GPU,
+  O_COUNT
 } option_id;
 
 typedef struct option_row {
@@ -261,8 +262,22 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   case O_CALIBRATION: o->calibration = v; return true;
   case O_GAP: o->gap_text = v; return parse_share(row->name, v, &o->gap);
   case O_SECONDS: return parse_count(row->name, v, 1, &o->seconds);
+  case O_COUNT: break;
   }
   return false;
+}
+
+/* Of two different answers one would be lost. --set and compare's --plan add up; --color is often in an alias. */
+static bool may_repeat(const zp_run_state *run, option_id id) {
+  return id == O_SET || id == O_COLOR || id == O_FORMAT || (id == O_PLAN && strcmp(run->command, "compare") == 0);
+}
+
+static bool once(const zp_run_state *run, const option_row *row, const char *value, const char *given[]) {
+  const char **before = &given[row->id];
+  if (*before && strcmp(*before, value) != 0 && !may_repeat(run, row->id))
+    return zp_usage_error("%s %s contradicts the `%s` before it", row->name, value, *before), false;
+  *before = value;
+  return true;
 }
 
 static const option_row *find_row(const char *name, size_t len) {
@@ -305,6 +320,7 @@ static bool unknown_option(zp_run_state *run, const char *word, bool of_others) 
 
 bool zp_parse_options(zp_run_state *run, int argc, char **argv) {
   zp_options *o = &run->options;
+  const char *given[O_COUNT] = {0}; /* the value of every option so far */
   o->steps = -1;
   o->color = -1;
   o->top = -1;
@@ -326,6 +342,7 @@ bool zp_parse_options(zp_run_state *run, int argc, char **argv) {
     if (row->value && !equals && i + 1 >= argc) return zp_usage_error("%s wants a value", row->name), false;
     const char *value = !row->value ? NULL : equals ? equals + 1 : argv[++i];
     if (value && !*value) return zp_usage_error("%s wants a value, not an empty one", row->name), false;
+    if (value && !once(run, row, value, given)) return false;
     if (!apply(run, row, value)) return false;
   }
   o->load.set = o->set.data;

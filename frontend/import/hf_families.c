@@ -213,7 +213,7 @@ bool hf_read_model(hf_reader *r) {
     families[i].read(r);
     return true;
   }
-  if (!*type) return false; /* reported already */
+  if (!zp_json_string(hf_value(r, "model_type"), NULL)) return false; /* reported already */
   zp_diag *d =
       zp_report(r->diags, ZP_Z0684, hf_place(r, "model_type"), "model_type `%s` is not known to this import", type);
   zp_diag_did_you_mean(d, type, names, N_FAMILIES);

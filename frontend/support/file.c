@@ -12,6 +12,9 @@ static const char *failure(zp_arena *arena, const char *verb, const char *path, 
   return zp_format(arena, "cannot %s `%s`: %s", verb, path, strerror(number));
 }
 
+/* Sources, plans, tables and logs are far below; an endless device is refused here. */
+enum { MOST_FILE_BYTES = 256 << 20 };
+
 /* The whole of `fd`; NULL with errno set. Works for pipes too, so the size is not asked for. */
 static char *read_all(zp_arena *arena, int fd, size_t *len) {
   size_t cap = 64 << 10, used = 0;
@@ -26,6 +29,7 @@ static char *read_all(zp_arena *arena, int fd, size_t *len) {
     if (got < 0) return NULL;
     if (got == 0) break;
     used += (size_t)got;
+    if (used > MOST_FILE_BYTES) return errno = EFBIG, NULL;
   }
   data[used] = '\0';
   *len = used;

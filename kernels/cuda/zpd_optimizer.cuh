@@ -37,8 +37,8 @@ ZPD_DEVICE void zpd_sgd(const zpd_update &a, zpd_int first, zpd_int stride) {
   real *param = (real *)a.param, *m = (real *)a.m;
   const elem *grad = (const elem *)a.grad;
   for (zpd_int i = first; i < a.count; i += stride) {
-    const real old = param[i], m1 = m[i] * momentum + (grad[i] * scale + wd * old);
-    m[i] = m1;
+    const real old = param[i], g = grad[i] * scale + wd * old, m1 = m ? m[i] * momentum + g : g; /* no m: no momentum */
+    if (m) m[i] = m1;
     zpd_set_weight(a, i, param[i] = old - lr * m1);
   }
 }

@@ -9,8 +9,9 @@ static double percent(double part, double whole) { return whole > 0 ? 100 * part
 static void put_title(zp_buf *out, const zp_plan *plan) {
   const zp_spec *spec = plan->spec;
   zp_arena *arena = out->arena;
-  zp_buf_line(out, "%s: %s parameters, %lld units  |  %s  |  batch %lld x %lld tokens", spec->model->name,
-              zp_show_count(arena, (double)zp_model_parameters(spec->model)), (long long)zp_words_units(plan),
+  long long units = (long long)zp_words_units(plan);
+  zp_buf_line(out, "%s: %s parameters, %lld unit%s  |  %s  |  batch %lld x %lld tokens", spec->model->name,
+              zp_show_count(arena, (double)zp_model_parameters(spec->model)), units, units == 1 ? "" : "s",
               zp_words_devices(arena, plan), (long long)spec->train.batch, (long long)spec->model->sequence);
 }
 

@@ -26,6 +26,8 @@ LAYOUTS = {
     "t2d2z1": {"tensor": 2, "plan.data": 2, "zero": 1},
     "p3": {"pipeline": 3},
     "t3": {"tensor": 3},
+    "sgd": {"optimizer": "sgd(lr = 0.1)"},  # no state between steps
+    "sgd-t2d2z1": {"optimizer": "sgd(lr = 0.1)", "tensor": 2, "plan.data": 2, "zero": 1},
     "t3d2e2z1": {"tensor": 3, "plan.data": 2, "plan.expert": 2, "zero": 1},
 }
 # Every kind of change: splitting, joining, moving between axes, ZeRO on and off.
@@ -98,6 +100,13 @@ def chains(tally, folder, model, pairs):
             other_layout(tally, folder, model, reference, losses, before, after)
 
 
+def without_state(tally, folder):
+    """SGD without momentum has a checkpoint without state; it is continued on other ranks."""
+    outcome, losses = train(folder, "sgd", "reference-sgd", STEPS, precision="fp64")
+    if check_run(tally, "reference of sgd", outcome):
+        other_layout(tally, folder, "gpt", "reference-sgd", losses, "sgd", "sgd-t2d2z1")
+
+
 def threads_and_repeats(tally, folder):
     for model, layout, threads in (("gpt", "one", 2), ("gpt", "t2p2", 1), ("moe", "t3d2e2z1", 2)):
         name, again = "%s on %s again, threads %d" % (model, layout, threads), "again-%s-%s" % (model, layout)
@@ -117,10 +126,11 @@ def main():
     harness.require_zplan()
     tally = harness.Tally()
     with harness.Scratch() as folder:
-        for model, layout in (("gpt", "one"), ("gpt", "t2p2"), ("llama", "t2d2z1"), ("moe", "t3d2e2z1")):
+        for model, layout in (("gpt", "one"), ("gpt", "t2p2"), ("gpt", "sgd"), ("llama", "t2d2z1"), ("moe", "t3d2e2z1")):
             same_layout(tally, folder, layout, model)
         chains(tally, folder, "gpt", CHAINS)
         chains(tally, folder, "moe", EXPERT_CHAINS)
+        without_state(tally, folder)
         threads_and_repeats(tally, folder)
         initial_weights(tally, folder)
         return tally.finish()

@@ -315,12 +315,13 @@ def rank_crashes(b):
     rank_dies(b, 3, [signal.SIGSEGV])
 
 
-def interrupted(b, ranks, number):
+def interrupted(b, ranks, number, status=None):
+    status = 128 + number if status is None else status
     running = Running(b, ranks)
     steps = running.steps()
     running.process.send_signal(number)
     outcome = running.end(STOP_SECONDS)
-    b.check("exit status %d" % (128 + number), outcome.status == 128 + number, "it was %s\n%s" % (outcome.status, outcome.tail()))
+    b.check("exit status %d" % status, outcome.status == status, "it was %s\n%s" % (outcome.status, outcome.tail()))
     b.check("no error is shown", "error" not in outcome.err, outcome.tail())
     last = running.steps()
     manifest = os.path.join(harness.step_folder(b.path("ck"), last), "manifest.json")
@@ -358,6 +359,28 @@ def hang_up_four(b):
 
 def terminate_four(b):
     interrupted(b, 4, signal.SIGTERM)
+
+
+def batch_system_warns(b):
+    """SIGUSR1 asks for a checkpoint and an end that is no failure."""
+    for ranks in LAYOUTS:
+        b.begin("batch_system_warns")
+        interrupted(b, ranks, signal.SIGUSR1, status=0)
+
+
+def command_killed(b):
+    """Nobody is left to stop the trainer then: it ends by itself."""
+    for ranks in LAYOUTS:
+        running = Running(b, ranks)
+        session = running.process.pid
+        running.process.kill()
+        running.process.wait()
+        limit = time.monotonic() + STOP_SECONDS
+        while harness.in_session(session) and time.monotonic() < limit:
+            time.sleep(0.1)
+        b.check("%d ranks have ended" % ranks, not harness.in_session(session), "%s" % harness.in_session(session))
+        running.end(1)
+        os.remove(running.log)
 
 
 # ---- the rest of the environment ----
@@ -446,6 +469,15 @@ def no_mpirun(b):
     b.expect(outcome, NO_TOOL, "Z0704", "mpirun")
 
 
+def hostfile_damaged(b):
+    """What mpirun says of it reaches the user."""
+    with open(b.path("hosts"), "w", encoding="ascii") as file:
+        file.write("localhost slots=x\n")
+    outcome = b.train(4, 1, extra=("--hostfile", b.path("hosts")))
+    b.check("exit status 1", outcome.status == ERROR, "it was %d\n%s" % (outcome.status, outcome.tail()))
+    b.check("says why", "error: mpirun" in outcome.err and "hostfile" in outcome.err.split("error: mpirun")[-1], outcome.tail())
+
+
 def build_command(tree, microbatch):
     return [harness.ZPLAN, "build", MODEL, "-o", tree, "--set", "microbatch=%d" % microbatch]
 
@@ -511,8 +543,9 @@ def too_little_memory(b):
 TESTS = [data_missing, data_truncated, data_foreign, data_too_short, data_beyond_vocabulary, data_command, checkpoint_unwritable,
          checkpoint_full_disk, checkpoint_file_limit, checkpoint_corrupt, checkpoint_foreign, wrong_rank_count, rank_killed,
          first_rank_killed, rank_stopped_and_killed, rank_crashes, interrupt_one, interrupt_four, terminate_four, hang_up_four,
+         batch_system_warns, command_killed,
          interrupted_on_full_folder, wrong_trainer_option, out_of_memory, calibrate_unwritable,
-         calibrate_interrupted, log_unwritable, log_full, no_compiler, no_mpirun, build_interrupted, builds_at_once,
+         calibrate_interrupted, log_unwritable, log_full, no_compiler, no_mpirun, hostfile_damaged, build_interrupted, builds_at_once,
          tree_unwritable, plan_file_damaged, too_little_memory, not_finite]
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Damaged models and plan files: whatever is in them, the command ends by itself, with a documented exit status, and says
+"""Damaged models, plan files, configurations of Hugging Face, calibrations, tokenizers and tables of runs: whatever is in them, the command ends by itself, with a documented exit status, and says
 what is wrong.
 
     mutations.py [COUNT [SEED]]     how many of each (default 80), and where the sequence begins (default 1)
@@ -110,6 +110,44 @@ def damaged_plans(tally, rng, folder, count):
         expect_answer(tally, "plan %d" % i, text, "verify" if i % 3 else "report", path)
 
 
+def damage_values(rng, text):
+    document = json.loads(text)
+    for _ in range(rng.choice((1, 1, 2))):
+        every = [path for path in paths(document) if path]
+        if not every:
+            break
+        path, holder = rng.choice(every), document
+        for key in path[:-1]:
+            holder = holder[key]
+        if rng.random() < 0.2:
+            del holder[path[-1]]
+        else:
+            holder[path[-1]] = rng.choice(VALUES)
+    return json.dumps(document)
+
+
+def damaged_inputs(tally, rng, folder, count):
+    """What other programs write: values of JSON documents changed, or words of the text."""
+    here = os.path.join(harness.ROOT, "tests")
+    text, path, out = (os.path.join(folder, name) for name in ("text", "damaged", "out"))
+    with open(text, "w", encoding="utf-8") as file:
+        file.write("whatever is in them, the command ends by itself\n" * 20)
+    kinds = [(os.path.join(here, "interop", "hf", name), ("import", "hf", path, "-o", out))
+             for name in ("gpt2.json", "mixtral_8x7b.json", "gpt_neox_20b.json")]
+    kinds += [(os.path.join(here, "interop", "tokenizers", "gpt2_like.json"), ("data", "--tokenizer", path, text, "-o", out)),
+              (os.path.join(here, "golden", "errors", "common", "measured.json"),
+               ("plan", os.path.join(harness.ROOT, "examples", "gpt_tiny.dz"), "--ranks", "2", "--calibration", path)),
+              (os.path.join(here, "data", "published_runs.csv"), ("validate", path))]
+    for i in range(count):
+        source, command = kinds[i % len(kinds)]
+        with open(source, encoding="utf-8") as file:
+            sound = "".join(file.readlines()[:12]) if source.endswith(".csv") else file.read()
+        damaged = damage_values(rng, sound) if source.endswith(".json") and rng.random() < 0.7 else damage_text(rng, sound, NUMBERS)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(damaged)
+        expect_answer(tally, "input %d, %s" % (i, os.path.basename(source)), damaged, *command)
+
+
 def main():
     harness.require_zplan()
     tally = harness.Tally()
@@ -117,6 +155,7 @@ def main():
     with harness.Scratch() as folder:
         damaged_models(tally, random.Random(seed), folder, count)
         damaged_plans(tally, random.Random(seed), folder, count)
+        damaged_inputs(tally, random.Random(seed), folder, count)
     return tally.finish()
 
 

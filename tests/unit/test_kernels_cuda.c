@@ -231,7 +231,8 @@ static zpd_update device_update(const zpk_update *u, bool decay, const double *s
 
 enum { N = 300, STEPS = 5 };
 
-/* Steps of the device against the formulas in f64. SGD has no second moment. */
+/* Steps of the device against f64 formulas. SGD has no second moment, without momentum (PLAIN_SGD) no first one. */
+enum { SGD = 2, PLAIN_SGD };
 static void optimizer(zpk_dtype dtype, int kind, bool decay) {
   double want_p[N], want_m[N] = {0}, want_v[N] = {0}, p[N], m[N] = {0}, v[N] = {0}, g[N];
   double bound = dtype == ZPK_F64 ? 1e-14 : 2e-7;
@@ -239,20 +240,22 @@ static void optimizer(zpk_dtype dtype, int kind, bool decay) {
   uint16_t weight[N], rounded[N];
   for (int i = 0; i < N; i++) put(real, p, i, want_p[i] = start(i));
   for (int step = 1; step <= STEPS; step++) {
-    zpk_update u = settings(dtype, kind, step);
+    zpk_update u = settings(dtype, kind == PLAIN_SGD ? SGD : kind, step);
+    if (kind == PLAIN_SGD) u.momentum = 0;
     for (int i = 0; i < N; i++) {
       put(dtype, g, i, gradient(i, step));
       torch_step(&u, decay, step == 1, zpk_is_narrow(dtype) ? get(dtype, g, i) : gradient(i, step), &want_p[i],
                  &want_m[i], &want_v[i]);
     }
     zpd_update a = device_update(&u, decay, &u.grad_scale);
-    a.param = p, a.grad = g, a.m = m, a.v = kind == 2 ? NULL : v, a.count = N;
+    a.param = p, a.grad = g, a.count = N;
+    a.m = kind == PLAIN_SGD ? NULL : m, a.v = kind >= SGD ? NULL : v;
     a.weight = zpk_is_narrow(dtype) ? weight : NULL;
     launch(dtype, "zpd_optimizer", &a, 1 + (unsigned)step % 2);
   }
   for (int i = 0; i < N; i++) {
     cr_expect_float_eq(get(real, p, i), want_p[i], bound, "kind %d element %d", kind, i);
-    cr_expect_float_eq(get(real, m, i), want_m[i], 10 * bound);
+    if (kind != PLAIN_SGD) cr_expect_float_eq(get(real, m, i), want_m[i], 10 * bound);
     cr_expect_float_eq(get(real, v, i), want_v[i], 10 * bound);
   }
   if (!zpk_is_narrow(dtype)) return;
@@ -262,7 +265,7 @@ static void optimizer(zpk_dtype dtype, int kind, bool decay) {
 
 Test(kernels_cuda, optimizer) {
   for (int dtype = 0; dtype < DTYPES; dtype++)
-    for (int kind = 0; kind < 3; kind++) {
+    for (int kind = 0; kind <= PLAIN_SGD; kind++) {
       optimizer((zpk_dtype)dtype, kind, true);
       optimizer((zpk_dtype)dtype, kind, false);
     }

@@ -53,6 +53,39 @@ Test(kernels_optimizer, f32_follows_f64) {
   }
 }
 
+/* Without momentum a plan has no place for m. */
+static void plain_sgd(zpk_dtype dtype, double bound) {
+  double want[N], p[N], g[N];
+  float *p32 = (float *)(void *)p, *g32 = (float *)(void *)g;
+  for (int i = 0; i < N; i++) {
+    want[i] = start(i);
+    if (dtype == ZPK_F64)
+      p[i] = want[i];
+    else
+      p32[i] = (float)want[i];
+  }
+  for (int step = 1; step <= 5; step++) {
+    zpk_update u = settings(dtype, 2, step);
+    u.momentum = 0;
+    for (int i = 0; i < N; i++) {
+      double m = 0, v = 0;
+      torch_step(&u, true, step == 1, gradient(i, step), &want[i], &m, &v);
+      if (dtype == ZPK_F64)
+        g[i] = gradient(i, step);
+      else
+        g32[i] = (float)gradient(i, step);
+    }
+    zpk_optimizer(&u, true, p, g, NULL, NULL, 0, 5);
+    zpk_optimizer(&u, true, p, g, NULL, NULL, 5, N);
+  }
+  for (int i = 0; i < N; i++) cr_expect_float_eq(dtype == ZPK_F64 ? p[i] : p32[i], want[i], bound, "element %d", i);
+}
+
+Test(kernels_optimizer, sgd_without_momentum_has_no_m) {
+  plain_sgd(ZPK_F64, 1e-14);
+  plain_sgd(ZPK_F32, 2e-7);
+}
+
 /* AdamW's first step by hand: with g = 0.5, m / denominator is 1 up to eps, so p moves by lr and shrinks by lr * wd. */
 Test(kernels_optimizer, first_adamw_step_by_hand) {
   zpk_update u = {.dtype = ZPK_F64,

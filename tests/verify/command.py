@@ -3,8 +3,10 @@
 
 usage: command.py [ZPLAN]
 """
+import glob
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -77,6 +79,11 @@ def statuses(folder):
     check("no log", ["report", plan, "--log", GPT2], 1, "holds no step of a training")
     check("no hostfile", ["run", GPT2, "--ranks", "2", "--hostfile", folder + "/none"], 1, "cannot read the hostfile")
     check("too many", [GPT2, "--top", "1000000000"], 2, "at most 1000")
+    check("examples are in canonical layout", ["fmt", "--check", *glob.glob(ROOT + "/examples/**/*.dz", recursive=True)], 0)
+    check("an endless file", ["check", "/dev/zero"], 1, "File too large")
+    check("two answers", [GPT2, "--gpus", "2", "--ranks", "4"], 2, "--ranks 4 contradicts the `2` before it")
+    check("the same answer", [GPT2, "--gpus", "2", "--ranks", "2", "--set", "tensor=2", "--set", "zero=0"], 0, "best plan")
+    check("nothing to measure", ["bench", GPT2, "--steps", "0"], 2, "at least 1")
     check("empty value", [GPT2, "-o", ""], 2, "an empty one")
     check("option of a plan", [GPT2, "--tensor", "4"], 2, "write --set tensor=VALUE")
     check("option of another tool", [GPT2, "--tensor-model-parallel-size=4"], 2, "here it is called `tensor`")
@@ -149,6 +156,32 @@ def documents(folder):
     expect("ranks", 0 <= short["first_rank"] <= short["last_rank"] < 800)
     expect("numbers", all(numbers(d) for d in (auto, sweep)))
     expect("stable", zplan(GPT1T, "--gpus", "800", "--json").stdout == zplan(GPT1T, "--gpus", "800", "--json").stdout)
+
+
+def results_apart(folder):
+    """A result that would take the place of what it is made from is refused before anything is done."""
+    model, plan, config = folder + "/apart.dz", folder + "/apart.json", folder + "/config.json"
+    for source, path in ((GPT2, model), (ROOT + "/tests/interop/hf/gpt2.json", config)):
+        with open(source) as file, open(path, "w") as copy:
+            copy.write(file.read())
+    check("plan for apart", [model, "--gpus", "2", "-o", plan], 0)
+    for args in ([model, "--gpus", "2", "-o", folder + "/../" + os.path.basename(folder) + "/apart.dz"],
+                 ["run", model, "--log", model], ["report", plan, "--html", plan], ["import", "hf", config, "-o", config],
+                 ["report", plan, "--html", folder + "/new", "--trace", folder + "/new"]):
+        read = [open(path).read() for path in (model, plan, config)]
+        check("over its input: " + " ".join(args[:2]), args, 2, "would take the place of")
+        expect("nothing is changed", read == [open(path).read() for path in (model, plan, config)], args)
+    check("a plan again", [model, "--gpus", "2", "-o", plan], 0)
+
+
+def file_limit(folder):
+    """A limit on the size of files is an error with a message, and leaves nothing behind."""
+    inside = folder + "/limit"
+    os.mkdir(inside)
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))  # noqa: E731
+    check("limit: plan", [GPT2, "--gpus", "2", "-o", inside + "/p.json"], 1, "File too large", preexec_fn=limit)
+    check("limit: data", ["data", GPT1T, ROOT + "/README.md", "-o", inside + "/d.bin"], 1, "File too large", preexec_fn=limit)
+    expect("limit: nothing is left", os.listdir(inside) == [], os.listdir(inside))
 
 
 def full_disk(folder):
@@ -268,7 +301,8 @@ def completions(folder):
 def main():
     os.environ.pop("ZPLAN_CALIBRATION", None)
     with tempfile.TemporaryDirectory() as folder:
-        for part in (statuses, documents, full_disk, interrupted, tables_and_files, idle_devices, targets, completions):
+        for part in (statuses, documents, results_apart, file_limit, full_disk, interrupted, tables_and_files, idle_devices, targets,
+                     completions):
             start = time.time()
             part(folder)
             print("%-12s %5.1f s" % (part.__name__, time.time() - start))

@@ -151,7 +151,7 @@ typedef struct zpk_update {
   double bias1, bias2;   /* 1 - beta^step */
   double grad_scale;     /* clipping factor applied to the gradient */
 } zpk_update;
-/* decay: whether weight decay applies to this range. SGD uses m only (v may be NULL). With a 16-bit dtype the gradient alone has it:
+/* decay: whether weight decay applies to this range. SGD uses m only (v may be NULL; m, too, without momentum). With a 16-bit dtype the gradient alone has it:
  * param is the f32 master copy, from which the caller rounds the weights. */
 void zpk_optimizer(const zpk_update *u, bool decay, void *param, const void *grad, void *m, void *v, int64_t begin, int64_t end);
 /* 1-bit Adam: formulas in compress.c. ZPK_SIGNS elements are a block: signs, bit i of element i, 1 for what is not negative,
