@@ -88,7 +88,7 @@ static zp_outcome try_cut(zp_tree *t) {
 }
 
 enum { WIDER = 4 };
-/* Gaps below this are closed in one search. */
+/* Gaps below this are closed in one search; every time that was done, gaps that are WIDER times as large. */
 static const double NEAR = 1e-4;
 
 /* Rounds take stages away until none are left or a plan is found; what labels without merging leave is searched. *far:
@@ -106,7 +106,7 @@ static zp_outcome rounds_below(zp_tree *t, double *low, bool *far) {
       return visit(t, 0, (checked){0, 1});
     }
     if (10 * zp_stage_graph_arcs(t->graph) <= 9 * arcs) continue;
-    *far = width >= WIDER && t->target_s - *low > NEAR * t->target_s;
+    *far = width >= WIDER && t->target_s - *low > t->near * t->target_s;
     if (*far) return ZP_FOUND_NONE;
     width *= WIDER;
   }
@@ -128,12 +128,15 @@ static double highest_target(const zp_tree *t) { return t->task->limit_s(t->task
 /* Targets between the bound and the ceiling, below which all plans are in the graph: far below the best plan little is
  * left of it, and either outcome brings the two closer. A plan that is found lowers the ceiling, so the graph stays as
  * it is; where there is none, it is as it was before. Wide rounds are for targets near the bound: a target that would
- * need them is the next ceiling, and when nothing is below that, the graph is made anew. */
+ * need them is the next ceiling, and when nothing is below that, the graph is made anew. Where labels are weak that
+ * ceiling is as near to the bound as wide rounds may be, so these reach further every time. */
 static double search(zp_tree *t, double bound_s) {
   double low = bound_s, ceiling = 0, share = 0.5;
   zp_stage_graph *all = NULL;
+  t->near = NEAR;
   while (low < highest_target(t)) {
     if (low >= ceiling) {
+      if (all) t->near *= WIDER;
       ceiling = highest_target(t);
       if (!plant_graph(t, ceiling)) return ceiling;
       all = zp_stage_graph_copy(t->scratch, t->graph, NULL);
@@ -150,7 +153,7 @@ static double search(zp_tree *t, double bound_s) {
     else
       zp_stage_graph_copy(t->scratch, t->graph, all);
     if (!none) ceiling = far ? target : highest_target(t);
-    share = ceiling - low < NEAR * ceiling ? 1 : easy ? fmin(2 * share, 1) : 0.25;
+    share = ceiling - low < t->near * ceiling ? 1 : easy ? fmin(2 * share, 1) : 0.25;
   }
   return low;
 }
