@@ -94,9 +94,11 @@ static const double NEAR = 1e-4;
 /* Rounds take stages away until none are left or a plan is found; what labels without merging leave is searched. *far:
  * none of that yet, and the bound is far below the target. */
 static zp_outcome rounds_below(zp_tree *t, double *low, bool *far) {
-  for (int width = 1; t->effort->work_left > t->stop_at;) {
-    int64_t arcs = zp_stage_graph_arcs(t->graph);
+  int64_t work = 0; /* of the next round, about */
+  for (int width = 1; t->effort->work_left - work > t->stop_at;) {
+    int64_t arcs = zp_stage_graph_arcs(t->graph), before = t->effort->work_left;
     zp_label_round round = look_at_labels(t, width);
+    work = before - t->effort->work_left;
     if (!round.open) return ZP_FOUND_NONE;
     *low = fmax(*low, round.bound_s);
     if (try_cut(t) == ZP_FOUND) return ZP_FOUND;
@@ -108,7 +110,7 @@ static zp_outcome rounds_below(zp_tree *t, double *low, bool *far) {
     if (10 * zp_stage_graph_arcs(t->graph) <= 9 * arcs) continue;
     *far = width >= WIDER && t->target_s - *low > t->near * t->target_s;
     if (*far) return ZP_FOUND_NONE;
-    width *= WIDER;
+    width *= WIDER, work *= WIDER;
   }
   return ZP_SPENT;
 }
@@ -158,10 +160,10 @@ static double search(zp_tree *t, double bound_s) {
   return low;
 }
 
-double zp_label_branch(zp_searcher *s, const zp_point *point, const zp_branching *task) {
+double zp_label_branch(zp_searcher *s, const zp_point *point, const zp_branching *task, bool deep) {
   zp_tree t = {.scratch = zp_arena_new("branch")};
   zp_tree_plant(&t, s, point, task);
-  t.stop_at = s->effort.work_left - s->effort.work_left / 2; /* others want their share */
+  t.stop_at = s->effort.work_left - s->effort.work_left / (deep ? 2 : 64); /* others want their share */
   double low = search(&t, point->bound_s);
   zp_arena_free(t.scratch);
   return low;
