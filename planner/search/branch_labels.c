@@ -88,15 +88,17 @@ static zp_outcome try_cut(zp_tree *t) {
 }
 
 enum { WIDER = 4 };
-/* Gaps below this are closed in one search. */
+/* Gaps below this are closed in one search; every time that was done, gaps that are WIDER times as large. */
 static const double NEAR = 1e-4;
 
 /* Rounds take stages away until none are left or a plan is found; what labels without merging leave is searched. *far:
  * none of that yet, and the bound is far below the target. */
 static zp_outcome rounds_below(zp_tree *t, double *low, bool *far) {
-  for (int width = 1; t->effort->work_left > t->stop_at;) {
-    int64_t arcs = zp_stage_graph_arcs(t->graph);
+  int64_t work = 0; /* of the next round, about */
+  for (int width = 1; t->effort->work_left - work > t->stop_at;) {
+    int64_t arcs = zp_stage_graph_arcs(t->graph), before = t->effort->work_left;
     zp_label_round round = look_at_labels(t, width);
+    work = before - t->effort->work_left;
     if (!round.open) return ZP_FOUND_NONE;
     *low = fmax(*low, round.bound_s);
     if (try_cut(t) == ZP_FOUND) return ZP_FOUND;
@@ -106,9 +108,9 @@ static zp_outcome rounds_below(zp_tree *t, double *low, bool *far) {
       return visit(t, 0, (checked){0, 1});
     }
     if (10 * zp_stage_graph_arcs(t->graph) <= 9 * arcs) continue;
-    *far = width >= WIDER && t->target_s - *low > NEAR * t->target_s;
+    *far = width >= WIDER && t->target_s - *low > t->near * t->target_s;
     if (*far) return ZP_FOUND_NONE;
-    width *= WIDER;
+    width *= WIDER, work *= WIDER;
   }
   return ZP_SPENT;
 }
@@ -128,12 +130,15 @@ static double highest_target(const zp_tree *t) { return t->task->limit_s(t->task
 /* Targets between the bound and the ceiling, below which all plans are in the graph: far below the best plan little is
  * left of it, and either outcome brings the two closer. A plan that is found lowers the ceiling, so the graph stays as
  * it is; where there is none, it is as it was before. Wide rounds are for targets near the bound: a target that would
- * need them is the next ceiling, and when nothing is below that, the graph is made anew. */
+ * need them is the next ceiling, and when nothing is below that, the graph is made anew. Where labels are weak that
+ * ceiling is as near to the bound as wide rounds may be, so these reach further every time. */
 static double search(zp_tree *t, double bound_s) {
   double low = bound_s, ceiling = 0, share = 0.5;
   zp_stage_graph *all = NULL;
+  t->near = NEAR;
   while (low < highest_target(t)) {
     if (low >= ceiling) {
+      if (all) t->near *= WIDER;
       ceiling = highest_target(t);
       if (!plant_graph(t, ceiling)) return ceiling;
       all = zp_stage_graph_copy(t->scratch, t->graph, NULL);
@@ -150,15 +155,15 @@ static double search(zp_tree *t, double bound_s) {
     else
       zp_stage_graph_copy(t->scratch, t->graph, all);
     if (!none) ceiling = far ? target : highest_target(t);
-    share = ceiling - low < NEAR * ceiling ? 1 : easy ? fmin(2 * share, 1) : 0.25;
+    share = ceiling - low < t->near * ceiling ? 1 : easy ? fmin(2 * share, 1) : 0.25;
   }
   return low;
 }
 
-double zp_label_branch(zp_searcher *s, const zp_point *point, const zp_branching *task) {
+double zp_label_branch(zp_searcher *s, const zp_point *point, const zp_branching *task, bool deep) {
   zp_tree t = {.scratch = zp_arena_new("branch")};
   zp_tree_plant(&t, s, point, task);
-  t.stop_at = s->effort.work_left - s->effort.work_left / 2; /* others want their share */
+  t.stop_at = s->effort.work_left - s->effort.work_left / (deep ? 2 : 64); /* others want their share */
   double low = search(&t, point->bound_s);
   zp_arena_free(t.scratch);
   return low;

@@ -1,5 +1,5 @@
-/* Shared by those who search all cuts of one point: what stages and chunks cost, labels, chains of actions, and the game
- * between them that bounds a step. */
+/* Shared by those who search all cuts of one point: what stages and chunks cost, labels, chains of actions, and the
+ * game between them that bounds a step. */
 #ifndef ZPLAN_CUT_BRANCH_H
 #define ZPLAN_CUT_BRANCH_H
 
@@ -31,8 +31,9 @@ typedef struct zp_branching {
   double (*on_cut)(void *user, int64_t *cut); /* exact step time; ranks the plan */
   void *user;
 } zp_branching;
-/* Looks for better cuts of a point of 1F1B. Returns the new lower bound of its step time. */
-double zp_label_branch(zp_searcher *s, const zp_point *point, const zp_branching *task);
+/* Looks for better cuts of a point of 1F1B. Returns the new lower bound of its step time. deep: other points need
+ * little of the work that is left. */
+double zp_label_branch(zp_searcher *s, const zp_point *point, const zp_branching *task, bool deep);
 /* Would its rules drop the cut while looking for plans below target_s? Then how many of its first stages they need to
  * know; -1: it is looked at. What the tests prove the rules with. */
 int zp_label_branch_refusal(zp_searcher *s, const zp_point *point, const int64_t *cut, double target_s);

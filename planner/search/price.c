@@ -253,6 +253,9 @@ static double branch_limit(void *user) {
   return fmin(cutoff(p), r->best[0].estimate.step_s / r->closer);
 }
 
+/* Faster plans of the point are not looked for, or cannot be. */
+static bool is_settled(pricing *p) { return p->point->bound_s >= branch_limit(p) * (1 - ZP_GAP_TOLERANCE); }
+
 static double branch_cut(void *user, int64_t *cut) {
   pricing *p = user;
   zp_limits limits = zp_search_limits(p->s);
@@ -262,23 +265,40 @@ static double branch_cut(void *user, int64_t *cut) {
 
 /* Branch and bound takes equal ranges of a repeat for one stage, which they are not on different node types: these
  * points stay open down to their bounds. */
-static void settle_by_labels(pricing *p) {
-  if (zp_has_types(p->s) || p->point->bound_s >= branch_limit(p)) return;
+static void settle_by_labels(pricing *p, bool deep) {
+  if (zp_has_types(p->s) || is_settled(p)) return;
   p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, p->point->choice.pipeline);
   const zp_branching task = {branch_limit, branch_cut, p};
   zp_remember_fits(p->s, p->point);
-  p->point->bound_s = zp_label_branch(p->s, p->point, &task);
+  p->point->bound_s = zp_label_branch(p->s, p->point, &task, deep);
 }
 
-/* The same by chains: first what takes little of every point, then what is left. */
+/* The same by chains. */
 static void settle_by_chains(pricing *p, bool deep) {
   const zp_choice *c = &p->point->choice;
   bool stated = zp_chunks(c) > 1 && !p->point->every_cut;
-  if (zp_has_types(p->s) || stated || p->point->bound_s >= branch_limit(p)) return;
+  if (zp_has_types(p->s) || stated || is_settled(p)) return;
   p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, c->pipeline);
   const zp_branching task = {branch_limit, branch_cut, p};
   zp_remember_fits(p->s, p->point);
   p->point->bound_s = zp_chain_branch(p->s, p->point, &task, deep);
+}
+
+/* First what takes little of every point, then, deep, what is left. Labels do most of 1F1B, chains what these leave:
+ * with few micro-batches windows of stages say little (labels.c), so labels that close such a point do so soon, and
+ * with the fewest chains come before another try. */
+static void settle(pricing *p, bool deep) {
+  const zp_choice *c = &p->point->choice;
+  int64_t m = zp_microbatches(p->s->spec, c);
+  if (c->schedule != ZP_SCHEDULE_1F1B) {
+    settle_by_chains(p, deep);
+  } else if (!deep) {
+    settle_by_labels(p, m > 2 * c->pipeline);
+  } else {
+    if (2 * m <= c->pipeline) settle_by_chains(p, true);
+    settle_by_labels(p, true);
+    settle_by_chains(p, true);
+  }
 }
 
 static void settle_points(pricing *p, const zp_ints *points) {
@@ -286,10 +306,7 @@ static void settle_points(pricing *p, const zp_ints *points) {
     for (int i = 0; i < points->len; i++) {
       look_at(p, points->data[i]);
       zp_arena_mark mark = zp_arena_get_mark(p->scratch);
-      if (p->point->choice.schedule != ZP_SCHEDULE_1F1B)
-        settle_by_chains(p, turn == 1);
-      else if (turn == 0)
-        settle_by_labels(p);
+      settle(p, turn == 1);
       zp_arena_rewind(p->scratch, mark);
     }
 }

@@ -24,6 +24,7 @@ typedef struct zp_tree {
   zp_arena *scratch;   /* of simulations */
   double ties_s;       /* of the first and the last stage */
   double target_s;     /* cuts that take as long or longer are not looked for */
+  double near;         /* gaps below this share of the target are closed in one search */
   double *update_s;    /* [fixed]: longest update of the fixed stages, and at least that of any cut */
   zp_stage_cost *cost; /* [stage], fixed ones */
   int miss;            /* how many first stages are to blame for what was not found: no cut that starts like them is
