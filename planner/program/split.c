@@ -10,8 +10,9 @@
  * the device.
  *
  * With ZeRO 2 and 3 a unit's gradients are scattered when BW has completed them, and its parameters are gathered for
- * BI, not for BW; parameters and gradients off the device come and go the same way. So what reads parameters stays in BI; and the few gradients that BI yields beside others (of norms
- * and biases) wait, behind the rest of what waits, until BW puts them into the unit's buckets. */
+ * BI, not for BW; parameters and gradients off the device come and go the same way. So what reads parameters stays in
+ * BI; and the few gradients that BI yields beside others (of norms and biases) wait, behind the rest of what waits,
+ * until BW puts them into the unit's buckets. */
 #include "lower_internal.h"
 
 static int root_of(const zp_procedure *p, int b) { return p->buffers.data[b].base >= 0 ? p->buffers.data[b].base : b; }
