@@ -94,6 +94,8 @@ void zp_emit_saved_make_room(zp_emit *e);
 void zp_emit_saved_put(zp_emit *e);
 void zp_emit_saved_end(zp_emit *e);
 void zp_emit_saved_begin(zp_emit *e);
+void zp_emit_saved_put_again(zp_emit *e); /* after unit j of a split backward's first part, and after its last unit: */
+void zp_emit_saved_put_again_end(zp_emit *e);
 void zp_emit_saved_get(zp_emit *e);
 
 /* makefile.c: how to rebuild the tree by hand. arch: of a GPU, NULL for CPU plans. Arena. */

@@ -25,6 +25,8 @@ static void emit_run_type(zp_emit *e) {
   if (splits(e)) {
     zp_buf_line(out, "  int64_t pending, pending_stride; /* bytes in what waits for the gradients of weights */");
     zp_buf_line(out, "  bool keeps_gradient; /* of its output, first of what waits */");
+    if (zp_emit_saved_leave(e))
+      zp_buf_line(out, "  bool changes_saved; /* backward_inputs writes to saved values: they go out again */");
   }
   zp_buf_line(out, "} run;");
 }
@@ -88,8 +90,11 @@ static void emit_run(zp_emit *e, int s, const zp_run *run) {
   const char *spread =
       spreads(e) ? zp_format(e->arena, "%lld, %lld, ", LL(run->spread_base), LL(run->spread_stride)) : "";
   const char *pending =
-      splits(e) ? zp_format(e->arena, ", %lld, %lld, %s", LL(run->pending),
-                            LL(zp_unit_pending_bytes(seg, &e->program->choice)), seg->keeps_gradient ? "true" : "false")
+      splits(e) ? zp_format(e->arena, ", %lld, %lld, %s%s", LL(run->pending),
+                            LL(zp_unit_pending_bytes(seg, &e->program->choice)), seg->keeps_gradient ? "true" : "false",
+                            !zp_emit_saved_leave(e) ? ""
+                            : seg->changes_saved    ? ", true"
+                                                    : ", false")
                 : "";
   int64_t gone = zp_saved_away(&e->program->choice, seg->saved_bytes);
   const char *away = zp_emit_saved_leave(e)

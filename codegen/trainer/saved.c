@@ -61,6 +61,14 @@ void zp_emit_saved_end(zp_emit *e) {
   if (zp_emit_saved_leave(e)) zp_buf_line(&e->out, "  if (c->training) zpr_saved_wait(c, 0);");
 }
 
+void zp_emit_saved_put_again(zp_emit *e) {
+  if (zp_emit_saved_leave(e)) zp_buf_line(&e->out, "    if (r->changes_saved) zpr_saved_put(c, %s);", saved_of(e, "j"));
+}
+
+void zp_emit_saved_put_again_end(zp_emit *e) {
+  if (zp_emit_saved_leave(e)) zp_buf_line(&e->out, "  zpr_saved_wait(c, 0);");
+}
+
 /* What comes from a disk is read two units ahead. */
 void zp_emit_saved_begin(zp_emit *e) {
   if (!zp_emit_saved_leave(e)) return;

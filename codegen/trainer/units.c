@@ -223,7 +223,9 @@ static void emit_backward(zp_emit *e) {
   zp_emit_dispatch(e, pass);
   zp_emit_after_unit(e, pass);
   zp_emit_reduce_unit(e, pass);
+  if (split) zp_emit_saved_put_again(e);
   zp_buf_line(out, "  }");
+  if (split) zp_emit_saved_put_again_end(e);
   if (zp_emit_pools(e) && !split) zp_buf_line(out, "  leave_slot(chunk, mb);");
   if (pipe) emit_send(e, false);
   zp_buf_line(out, "}");

@@ -131,19 +131,26 @@ static void send_gradients(const mover *m, const zp_segment_program *s, lanes *o
   if (m->microbatches > 1) out->host_s += zp_cost_moving(3 * away, m->rates.host_bytes_per_s);
 }
 
-/* Saved values leave after forward, and come back for either part of backward. */
-static void move_saved(const mover *m, const zp_segment_program *s, bool forward, unit_moves *moves) {
+/* Saved values leave after forward, and come back for either part of backward; what the first of two parts changes
+ * leaves again. */
+static void move_saved(const mover *m, const zp_segment_program *s, zp_act act, unit_moves *moves) {
   double share = zp_cost_away(m->choice, ZP_STATE_ACTIVATIONS), bytes = (double)s->saved_bytes;
-  lanes *to = forward ? &moves->out : &moves->in;
+  double here_s = zp_cost_moving(2 * bytes * (1 - share), m->device_bytes_per_s);
   if (share <= 0) return;
-  (forward ? send_out : bring)(m, to, ZP_STATE_ACTIVATIONS, bytes * share);
-  to->device_s += zp_cost_moving(2 * bytes * (1 - share), m->device_bytes_per_s);
+  if (act != ZP_ACT_F) {
+    bring(m, &moves->in, ZP_STATE_ACTIVATIONS, bytes * share);
+    moves->in.device_s += here_s;
+  }
+  if (act == ZP_ACT_F || (act == ZP_ACT_BI && s->changes_saved)) {
+    send_out(m, &moves->out, ZP_STATE_ACTIVATIONS, bytes * share);
+    moves->out.device_s += here_s;
+  }
 }
 
 static unit_moves moves_of(const mover *m, const zp_segment_program *s, zp_act act) {
   unit_moves moves = {0};
   if (act != ZP_ACT_BW) bring_parameters(m, s, &moves.in);
-  move_saved(m, s, act == ZP_ACT_F, &moves);
+  move_saved(m, s, act, &moves);
   if (act == ZP_ACT_B || act == ZP_ACT_BW) send_gradients(m, s, &moves.out);
   return moves;
 }

@@ -2,19 +2,22 @@
 #include "lower_internal.h"
 #include "schedule.h"
 
-/* Saved values go once a micro-batch, and come back for every part of backward. */
+/* Saved values go once a micro-batch, a second time where the first part of backward changes them, and come back for
+ * every part of backward. */
 static void add_saved(const zp_program *p, const zp_stage *s, int64_t ranks, zp_moves *moves) {
   const zp_choice *c = &p->choice;
   int64_t times = ranks * p->microbatches, back = zp_schedule_splits(c->schedule) ? 2 : 1;
+  const zp_lowered *l = zp_program_lowered(p, s->index);
   bool disk = c->home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME;
   for (int r = 0; r < s->runs.len; r++) {
     const zp_run *run = &s->runs.data[r];
-    int64_t saved = zp_program_lowered(p, s->index)->segments[run->segment].saved_bytes;
+    int64_t saved = l->segments[run->segment].saved_bytes;
+    int64_t out = back == 2 && l->segments[run->segment].changes_saved ? 2 : 1;
     int64_t bytes = times * run->count * zp_saved_away(c, saved),
             on_disk = disk ? times * run->count * zp_saved_away_stride(c, saved) : 0;
-    moves->down += bytes;
+    moves->down += out * bytes;
     moves->up += back * bytes;
-    moves->written += on_disk;
+    moves->written += out * on_disk;
     moves->read += back * on_disk;
   }
 }

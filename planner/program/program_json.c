@@ -67,6 +67,7 @@ static zp_json *backward_json(const zp_segment_program *x, const zp_program *pro
   if (!zp_schedule_splits(c->schedule)) return o;
   zp_json_set_int(o, "inputs", p->n_inputs);
   zp_json_set_bool(o, "keeps_gradient", x->keeps_gradient);
+  if (c->home[ZP_STATE_ACTIVATIONS].eighths > 0) zp_json_set_bool(o, "changes_saved", x->changes_saved);
   if (zp_early_gradients_wait(c)) zp_json_set(o, "early", early_json(x, model));
   return o;
 }

@@ -6,9 +6,13 @@
  * rebuilt values and gradients inside the unit, and first of all the unit's dy, which BI then finds there. So nothing
  * is copied.
  *
+ * Values in the slot that BI changes in place (logits become their gradient) go out again where saved values live off
+ * the device.
+ *
  * With ZeRO 2 and 3 a unit's gradients are scattered when BW has completed them, and its parameters are gathered for
- * BI, not for BW. So what reads parameters stays in BI; and the few gradients that BI yields beside others (of norms
- * and biases) wait, behind the rest of what waits, until BW puts them into the unit's buckets. */
+ * BI, not for BW; parameters and gradients off the device come and go the same way. So what reads parameters stays in
+ * BI; and the few gradients that BI yields beside others (of norms and biases) wait, behind the rest of what waits,
+ * until BW puts them into the unit's buckets. */
 #include "lower_internal.h"
 
 static int root_of(const zp_procedure *p, int b) { return p->buffers.data[b].base >= 0 ? p->buffers.data[b].base : b; }
@@ -91,6 +95,13 @@ static void keep_early_gradients(zp_lowering *l, const zp_procedure *p) {
   }
 }
 
+static bool changes_saved(const zp_procedure *p) {
+  for (int s = 0; s < p->n_inputs; s++)
+    for (int i = 0; i < p->steps.data[s].out.len; i++)
+      if (p->buffers.data[root_of(p, p->steps.data[s].out.data[i])].place == ZP_AT_SAVED) return true;
+  return false;
+}
+
 void zp_lower_split(zp_lowering *l) {
   const zp_procedure *from = &l->out->backward;
   zp_procedure *to = &l->out->split;
@@ -101,6 +112,7 @@ void zp_lower_split(zp_lowering *l) {
   add_part(l, from, to, false);
   to->n_inputs = to->steps.len;
   add_part(l, from, to, true);
+  l->out->changes_saved = changes_saved(to);
   keep_for_weights(l, to);
   keep_early_gradients(l, to);
   zp_color_transients(l->scratch, to);

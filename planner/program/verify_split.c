@@ -1,6 +1,6 @@
-/* A split backward of a plan file: what BW reads outlives BI, and every deferred step is one that may wait. With ZeRO 2
- * and 3 no parameters are there for BW, and what BI adds to gradients has a place of its own behind the rest of what
- * waits, from which BW takes it. */
+/* A split backward of a plan file: what BW reads outlives BI, and every deferred step is one that may wait. Where
+ * parameters or gradients pass through rings no parameters are there for BW, and what BI adds to gradients has a place
+ * of its own behind the rest of what waits, from which BW takes it. */
 #include "schedule.h"
 #include "verify_internal.h"
 
@@ -27,7 +27,8 @@ static bool outlives(const splitting *p, const zp_json *root) {
   bool input_kept = zp_claim(p->segment, "carry_kept_elements") == zp_claim(p->segment, "carry_in_elements");
   if (is_at(root, "grad_in")) return zp_json_get_bool(zp_json_get(p->segment, "backward"), "keeps_gradient", false);
   if (is_at(root, "carry_in")) return input_kept;
-  if (p->v->choice.zero >= 2 && (is_at(root, "param") || is_at(root, "spread") || is_at(root, "shared"))) return false;
+  if (zp_moves_buckets(&p->v->choice) && (is_at(root, "param") || is_at(root, "spread") || is_at(root, "shared")))
+    return false;
   return !is_at(root, "transient") && !is_at(root, "carry_out") && !is_at(root, "grad_out");
 }
 
@@ -39,6 +40,18 @@ static void check_deferred(const splitting *p, int s) {
     if (!outlives(p, root_of(p, in, i)))
       zp_find(p->v, "%s: step %d reads `%s`, which does not wait for it", p->name, s,
               zp_json_get_string(root_of(p, in, i), "name", ""));
+}
+
+/* Off the device, saved values that BI changes must go out again, or BW would read the old ones. */
+static void check_saved(const splitting *p, int64_t inputs) {
+  bool changes = false;
+  for (int s = 0; s < inputs; s++) {
+    const zp_json *out = zp_json_get(zp_json_at(p->steps, s), "out");
+    for (int i = 0; i < zp_json_count(out); i++) changes |= is_at(root_of(p, out, i), "saved");
+  }
+  if (changes != zp_json_get_bool(zp_json_get(p->segment, "backward"), "changes_saved", false))
+    zp_find(p->v, "%s: the first part of backward %s saved values, the file says otherwise", p->name,
+            changes ? "changes" : "does not change");
 }
 
 /* dy stands first of what waits, where it is kept. */
@@ -131,5 +144,6 @@ void zp_verify_split(zp_verifier *v, const zp_json *segment, const char *name) {
   }
   for (int s = (int)inputs; s < zp_json_count(p.steps); s++) check_deferred(&p, s);
   check_gradient(&p);
+  if (v->choice.home[ZP_STATE_ACTIVATIONS].eighths > 0) check_saved(&p, inputs);
   if (zp_early_gradients_wait(&v->choice)) check_early(&p, inputs);
 }

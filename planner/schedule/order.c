@@ -86,8 +86,6 @@ static const char *refuse_params_away(const zp_choice *c, const char *otherwise)
   if (c->zero == 1 || c->zero == 2) return "parameters off the device with ZeRO 1 or 2 are planned, not generated yet";
   if (c->tensor > 1 && c->sequence)
     return "parameters off the device with sequence-sharded norms are planned, not generated yet";
-  if (zp_schedule_splits(c->schedule))
-    return "parameters off the device with backward in two parts are planned, not generated yet";
   return otherwise;
 }
 
@@ -104,10 +102,6 @@ bool zp_choice_is_generated(const zp_choice *choice, const char **why_not) {
     why = "gradients on disks are planned, not generated yet";
   why = refuse_params_away(choice, why);
   if (leaves && choice->compress) why = "1-bit Adam with state off the device is planned, not generated yet";
-  if (home[ZP_STATE_ACTIVATIONS].eighths > 0 && zp_schedule_splits(choice->schedule))
-    why = "saved activations off the device with backward in two parts are planned, not generated yet";
-  if (gradients->eighths > 0 && zp_schedule_splits(choice->schedule))
-    why = "gradients off the device with backward in two parts are planned, not generated yet";
   if (gradients->eighths > 0 && choice->sequence)
     why = "gradients off the device with sequence-sharded norms are planned, not generated yet";
   if (why_not) *why_not = why;

@@ -60,6 +60,7 @@ TABLE = (
     away("gpt", "fp64", 1, 1, 3, {"optimizer": "host:8", "gradients": "host:8"}, zero=3, batch=6),
     away("gpt", "fp64", 1, 1, 2, {"optimizer": "nvme:6", "gradients": "host:2"}, zero=2),
     away("gpt", "fp64", 1, 2, 1, {"optimizer": "nvme:8", "gradients": "host:8"}, schedule="gpipe", cut="block"),
+    away("gpt", "fp64", 1, 2, 1, BOTH, schedule="zb_h2"),
     away("llama", "fp64", 2, 1, 1, {"optimizer": "host:8", "gradients": "host:5"}, recompute="selective"),
     away("llama", "fp32", 1, 1, 2, BOTH, zero=2),
     away("gpt", "mixed_bf16", 1, 1, 1, BOTH),

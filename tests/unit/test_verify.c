@@ -452,3 +452,30 @@ Test(verify, missing_parts_are_findings) {
   }
   cr_expect_gt(findings_of(plan->spec, NULL).len, 0);
 }
+
+/* Saved values off the device that the first part of backward changes must go out again: the logits become their
+ * gradient. */
+Test(verify, changed_saved_values_go_out_again) {
+  zp_cluster cluster = gpu_cluster(1);
+  cluster.node.host_memory_bytes = INT64_C(1) << 40;
+  cluster.node.host_bytes_per_s = 160e9;
+  cluster.node.pcie_bytes_per_s = 10e9;
+  zp_spec *spec = build_spec(arena, &GPT, cluster, BATCH);
+  zp_choice c = choice_of(1, 2, 1, 0, 2, false, false, (int64_t[]){0, 4, 9});
+  c.schedule = ZP_SCHEDULE_ZB_H1;
+  c.home[ZP_STATE_ACTIVATIONS] = c.home[ZP_STATE_PARAMS] = (zp_home){ZP_TIER_HOST, 8};
+  zp_plan *plan = plan_of(spec, c);
+  expect_sound(plan);
+  zp_json *json = zp_plan_to_json(arena, plan);
+  const zp_json *segments = zp_json_get(zp_json_get(json, "program"), "segments");
+  int changed = 0;
+  for (int i = 0; i < zp_json_count(segments); i++) {
+    zp_json *backward = (zp_json *)zp_json_get(zp_json_at(segments, i), "backward");
+    if (!zp_json_get_bool(backward, "changes_saved", false)) continue;
+    changed++;
+    zp_json_set_bool(backward, "changes_saved", false);
+  }
+  cr_expect_eq(changed, 1);
+  cr_expect_eq(findings_of(spec, json).len, 1);
+  zp_json_free(json);
+}

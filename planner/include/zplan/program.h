@@ -141,9 +141,11 @@ typedef struct zp_segment_program {
   int64_t saved_bytes;     /* of one unit in one slot, the kept input included (it stands first, at offset 0) */
   int64_t pending_bytes;   /* of one unit: what a split backward hands from BI to BW besides the slot (output gradients, rebuilt
                             * inputs of weight gradients) */
-  int64_t early_bytes;     /* of one unit: gradients that BI yields, which wait behind that with ZeRO 2 and 3 */
+  int64_t early_bytes;     /* of one unit: gradients that BI yields, which wait behind that where gradients pass
+                            * through a ring (zp_moves_gradients) */
   int64_t *early_offset;   /* bytes in what waits, per graph->params entry; -1: BI adds nothing to it */
   bool keeps_gradient;     /* BW reads the unit's dy: it stands first of what waits, and BI finds it there */
+  bool changes_saved;      /* the first part of a split backward writes to saved values: off the device they go out again */
   bool *uses_shared;       /* per entry of zp_lowered.shared */
 } zp_segment_program;
 
@@ -298,7 +300,7 @@ static inline const zp_procedure *zp_backward_of(const zp_segment_program *segme
 }
 /* Do gradients of a split backward's first part wait for the second one, which scatters them? */
 static inline bool zp_early_gradients_wait(const zp_choice *choice) {
-  return choice->zero >= 2 && zp_schedule_splits(choice->schedule);
+  return zp_moves_gradients(choice) && zp_schedule_splits(choice->schedule);
 }
 /* Of one unit, between the parts of a split backward. */
 static inline int64_t zp_unit_pending_bytes(const zp_segment_program *segment, const zp_choice *choice) {
