@@ -127,6 +127,8 @@ static int next_of_all(zp_frontier *f, const zp_ranking *r) {
   int point = next_of_first(f, r), degrees;
   if (point >= 0) return point;
   do {
+    if (f->one_by_one && f->points.len) break;
+    if (f->one_by_one) s->points.len = 0;
     degrees = pop_degrees(f, r, f->points.len ? s->points.data[f->points.data[0]].bound_s : HUGE_VAL);
     if (degrees >= 0) look_into(f, degrees, r);
   } while (degrees >= 0);
@@ -137,6 +139,7 @@ int zp_frontier_next(zp_frontier *f, const zp_ranking *r) {
   int point = next_of_all(f, r);
   if (point >= 0 || f->idle.len == 0) return point;
   while (f->idle.len) push(f->s, &f->degrees, degrees_are_before, f->idle.data[--f->idle.len]);
+  f->one_by_one = f->s->opens_families = true;
   return next_of_all(f, r);
 }
 
