@@ -8,43 +8,38 @@
 
 /* ---- heaps ---- */
 
-typedef bool is_before(const zp_searcher *s, int a, int b);
-
-static bool point_is_before(const zp_searcher *s, int a, int b) {
-  const zp_point *x = &s->points.data[a], *y = &s->points.data[b];
+/* Equal bounds: in a fixed order. */
+static bool is_before(const zp_searcher *s, const zp_heap *heap, const zp_wait *x, const zp_wait *y) {
   if (x->bound_s != y->bound_s) return x->bound_s < y->bound_s;
-  int order = zp_choice_compare(&x->choice, &y->choice);
-  return order ? order < 0 : a < b;
+  int order = heap->of_points ? zp_choice_compare(&s->points.data[x->item].choice, &s->points.data[y->item].choice) : 0;
+  return order ? order < 0 : x->item < y->item;
 }
 
-static bool degrees_are_before(const zp_searcher *s, int a, int b) {
-  const zp_degrees *x = &s->degrees.data[a], *y = &s->degrees.data[b];
-  return x->bound_s != y->bound_s ? x->bound_s < y->bound_s : a < b;
+static void push(zp_searcher *s, zp_heap *heap, int item) {
+  zp_wait turn = {heap->of_points ? s->points.data[item].bound_s : s->degrees.data[item].bound_s, item};
+  zp_push(s->arena, &heap->turns, turn);
+  zp_wait *all = heap->turns.data;
+  int i = heap->turns.len - 1;
+  for (; i > 0 && is_before(s, heap, &turn, &all[(i - 1) / 2]); i = (i - 1) / 2) all[i] = all[(i - 1) / 2];
+  all[i] = turn;
 }
 
-static void swap(zp_ints *heap, int i, int k) {
-  int moved = heap->data[i];
-  heap->data[i] = heap->data[k];
-  heap->data[k] = moved;
-}
-
-static void push(zp_searcher *s, zp_ints *heap, is_before *before, int item) {
-  zp_push(s->arena, heap, item);
-  for (int i = heap->len - 1; i > 0 && before(s, heap->data[i], heap->data[(i - 1) / 2]); i = (i - 1) / 2)
-    swap(heap, i, (i - 1) / 2);
-}
-
-static int pop(const zp_searcher *s, zp_ints *heap, is_before *before) {
-  if (heap->len == 0) return -1;
-  int first = heap->data[0];
-  heap->data[0] = heap->data[--heap->len];
-  for (int i = 0, least; (least = 2 * i + 1) < heap->len; i = least) {
-    if (least + 1 < heap->len && before(s, heap->data[least + 1], heap->data[least])) least++;
-    if (!before(s, heap->data[least], heap->data[i])) break;
-    swap(heap, i, least);
+static int pop(const zp_searcher *s, zp_heap *heap) {
+  if (heap->turns.len == 0) return -1;
+  zp_wait *all = heap->turns.data;
+  int first = all[0].item, n = --heap->turns.len, i = 0;
+  zp_wait moved = all[n];
+  for (int least; (least = 2 * i + 1) < n; i = least) {
+    if (least + 1 < n && is_before(s, heap, &all[least + 1], &all[least])) least++;
+    if (!is_before(s, heap, &all[least], &moved)) break;
+    all[i] = all[least];
   }
+  all[i] = moved;
   return first;
 }
+
+/* Of the first turn; without one: none comes. */
+static double next_bound(const zp_heap *heap) { return heap->turns.len ? heap->turns.data[0].bound_s : HUGE_VAL; }
 
 /* ---- degrees ---- */
 
@@ -53,10 +48,10 @@ static bool uses_all(const zp_searcher *s, const zp_degrees *d) {
 }
 
 zp_frontier zp_frontier_new(zp_searcher *s) {
-  zp_frontier f = {.s = s};
+  zp_frontier f = {.s = s, .points.of_points = true};
   for (int i = 0; i < s->degrees.len; i++)
     if (uses_all(s, &s->degrees.data[i]))
-      push(s, &f.degrees, degrees_are_before, i);
+      push(s, &f.degrees, i);
     else
       zp_push(s->arena, &f.idle, i);
   return f;
@@ -66,8 +61,8 @@ zp_frontier zp_frontier_new(zp_searcher *s) {
  * known plans is left out unmeasured. */
 static int pop_degrees(zp_frontier *f, const zp_ranking *r, double limit_s) {
   zp_searcher *s = f->s;
-  while (f->degrees.len && s->degrees.data[f->degrees.data[0]].bound_s <= limit_s) {
-    int i = pop(s, &f->degrees, degrees_are_before);
+  while (f->degrees.turns.len && next_bound(&f->degrees) <= limit_s) {
+    int i = pop(s, &f->degrees);
     zp_degrees *d = &s->degrees.data[i];
     s->cutoff_s = zp_cutoff(r, &(zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data});
     if (d->bound_s >= s->cutoff_s) {
@@ -76,7 +71,7 @@ static int pop_degrees(zp_frontier *f, const zp_ranking *r, double limit_s) {
     } else if (d->measured) {
       return i;
     } else if (zp_measure_degrees(s, d)) {
-      push(s, &f->degrees, degrees_are_before, i);
+      push(s, &f->degrees, i);
     }
   }
   return -1;
@@ -88,7 +83,7 @@ static void push_points(zp_frontier *f, int first) {
     if (s->points.data[i].open && !f->opens)
       zp_push(s->arena, &f->families, i);
     else
-      push(s, &f->points, point_is_before, i);
+      push(s, &f->points, i);
 }
 
 /* Requires: the degrees were popped just now. */
@@ -106,7 +101,7 @@ static void look_into(zp_frontier *f, int degrees, const zp_ranking *r) {
 static int next_of_first(zp_frontier *f, const zp_ranking *r) {
   zp_searcher *s = f->s;
   while (r->len < r->cap) {
-    int point = r->len == f->known ? pop(s, &f->points, point_is_before) : -1;
+    int point = r->len == f->known ? pop(s, &f->points) : -1;
     if (point >= 0) return point;
     int degrees = pop_degrees(f, r, HUGE_VAL);
     if (degrees < 0) break;
@@ -115,9 +110,9 @@ static int next_of_first(zp_frontier *f, const zp_ranking *r) {
     else
       zp_push(s->arena, &f->later, degrees);
   }
-  while (f->later.len) push(s, &f->degrees, degrees_are_before, f->later.data[--f->later.len]);
+  while (f->later.len) push(s, &f->degrees, f->later.data[--f->later.len]);
   f->opens = true;
-  while (f->families.len) push(s, &f->points, point_is_before, f->families.data[--f->families.len]);
+  while (f->families.len) push(s, &f->points, f->families.data[--f->families.len]);
   return -1;
 }
 
@@ -126,19 +121,20 @@ static int next_of_all(zp_frontier *f, const zp_ranking *r) {
   zp_searcher *s = f->s;
   int point = next_of_first(f, r), degrees;
   if (point >= 0) return point;
-  do {
-    if (f->one_by_one && f->points.len) break;
-    if (f->one_by_one) s->points.len = 0;
-    degrees = pop_degrees(f, r, f->points.len ? s->points.data[f->points.data[0]].bound_s : HUGE_VAL);
-    if (degrees >= 0) look_into(f, degrees, r);
-  } while (degrees >= 0);
-  return pop(s, &f->points, point_is_before);
+  while (!(f->one_by_one && f->points.turns.len)) {
+    if (f->one_by_one) s->points.len = 0; /* all of them have been looked at */
+    degrees = pop_degrees(f, r, next_bound(&f->points));
+    if (degrees < 0) break;
+    look_into(f, degrees, r);
+  }
+  return pop(s, &f->points);
 }
 
+/* Of idle degrees, too: one after the other, because few have anything to offer and nearly all are looked into. */
 int zp_frontier_next(zp_frontier *f, const zp_ranking *r) {
   int point = next_of_all(f, r);
   if (point >= 0 || f->idle.len == 0) return point;
-  while (f->idle.len) push(f->s, &f->degrees, degrees_are_before, f->idle.data[--f->idle.len]);
+  while (f->idle.len) push(f->s, &f->degrees, f->idle.data[--f->idle.len]);
   f->one_by_one = f->s->opens_families = true;
   return next_of_all(f, r);
 }
@@ -152,4 +148,4 @@ void zp_frontier_open(zp_frontier *f, int family, const zp_ranking *r) {
   push_points(f, first);
 }
 
-void zp_frontier_return(zp_frontier *f, int point) { push(f->s, &f->points, point_is_before, point); }
+void zp_frontier_return(zp_frontier *f, int point) { push(f->s, &f->points, point); }

@@ -147,10 +147,6 @@ static double least_end(const zp_searcher *s, const zp_point *family) {
 
 /* A measured family. */
 static void keep_family(zp_searcher *s, zp_point *family) {
-  if (family->bound_s < s->cutoff_s) {
-    family->end_s = least_end(s, family);
-    family->bound_s += family->end_s;
-  }
   if (!zp_is_beaten(s, family->bound_s)) zp_push(s->arena, &s->points, *family);
 }
 

@@ -486,9 +486,17 @@ double zp_cutoff(const zp_ranking *r, const zp_choice *choice);
 /* ---- frontier.c ---- */
 /* What is still to be looked at: degrees, and the points of those that were looked into, in the order of their bounds.
  */
+typedef struct zp_wait { /* of degrees or a point, whose bound stays while it waits */
+  double bound_s;
+  int item; /* index */
+} zp_wait;
+typedef struct zp_heap {
+  ZP_VEC(zp_wait) turns;
+  bool of_points; /* else of degrees */
+} zp_heap;
 typedef struct zp_frontier {
   zp_searcher *s;
-  zp_ints degrees, points; /* heaps */
+  zp_heap degrees, points;
   zp_ints families;        /* of points: once the first plans are known */
   zp_ints later;           /* degrees that do not look as if they fit: once the first plans are known */
   zp_ints idle;            /* degrees that leave devices idle: once no other degrees are left */
