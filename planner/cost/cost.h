@@ -65,6 +65,9 @@ typedef struct zp_step_end {
  * that this rank updates. Ties are not counted. */
 zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                              int64_t flat_elements, int64_t spread_elements, int64_t shard_elements);
+/* Of these only the update: optimizer_s, offload_s, least_offload_s. */
+zp_step_end zp_cost_step_update(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
+                                int64_t flat_elements, int64_t shard_elements);
 /* How much longer the step takes for a reduction beside the backward of the stage's last micro-batch. CPU ranks: all of
  * it, their trainer reduces after the last micro-batch. GPU ranks: at least the share of one of `units`, and what the
  * rest takes from backward, a share `taken` of the device. */

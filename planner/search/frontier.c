@@ -121,17 +121,21 @@ static int next_of_all(zp_frontier *f, const zp_ranking *r) {
   zp_searcher *s = f->s;
   int point = next_of_first(f, r), degrees;
   if (point >= 0) return point;
-  do {
+  while (!(f->one_by_one && f->points.all.len)) {
+    if (f->one_by_one) s->points.len = 0; /* all of them have been looked at */
     degrees = pop_degrees(f, r, next_bound(&f->points));
-    if (degrees >= 0) look_into(f, degrees, r);
-  } while (degrees >= 0);
+    if (degrees < 0) break;
+    look_into(f, degrees, r);
+  }
   return pop(s, &f->points);
 }
 
+/* Of idle degrees, too: one after the other, because few have anything to offer and nearly all are looked into. */
 int zp_frontier_next(zp_frontier *f, const zp_ranking *r) {
   int point = next_of_all(f, r);
   if (point >= 0 || f->idle.len == 0) return point;
   while (f->idle.len) push(f->s, &f->degrees, f->idle.data[--f->idle.len]);
+  f->one_by_one = f->s->opens_families = true;
   return next_of_all(f, r);
 }
 

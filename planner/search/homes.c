@@ -14,12 +14,11 @@
 /* Plans that leave devices idle keep all state on the device, unless `idle` is written: with both, the families of ten
  * times as many degrees would have to be opened. */
 static bool may_leave(const zp_searcher *s, zp_state state) {
-  bool asked = s->constraints->idle.set || s->machine.devices == s->devices;
   zp_choice leaves = {0};
   leaves.home[state] = (zp_home){ZP_TIER_HOST, ZP_EIGHTHS};
   if (state == ZP_STATE_GRADIENTS) leaves.home[ZP_STATE_OPTIMIZER] = leaves.home[state]; /* which is there before */
   if (s->generated_only && !zp_choice_is_generated(&leaves, NULL)) return false;
-  return asked && zp_limit_leaves_device(&s->constraints->offload[state]);
+  return zp_limit_leaves_device(&s->constraints->offload[state]);
 }
 
 /* Nothing is faster on disks than on the host. */
@@ -132,18 +131,23 @@ static zp_rejection measure_family(const zp_searcher *s, zp_point *family) {
   return ZP_REJECT_COUNT;
 }
 
-static void keep_family(zp_searcher *s, zp_point *family) {
-  if (s->keeps_all) { /* no share needs less than all of the class */
-    set_share(family, ZP_EIGHTHS);
-    family->open = 0;
-    add_point(s, family);
-    return;
+/* Of all shares from the family's one on, on the fastest places: the end of a step may take less with more of a class
+ * off the device (gradients need not go down to an update on the host). */
+static double least_end(const zp_searcher *s, const zp_point *family) {
+  zp_point point = *family;
+  bool differs = class_of(family) != ZP_STATE_ACTIVATIONS; /* these are gone by then */
+  double least = HUGE_VAL;
+  for (int i = family->choice.home[class_of(family)].eighths; i <= ZP_EIGHTHS; i++) {
+    set_share(&point, i);
+    least = fmin(least, zp_bound_end_of_homes(s, &point));
+    if (!differs) break;
   }
-  zp_rejection why = measure_family(s, family);
-  if (why != ZP_REJECT_COUNT)
-    zp_search_reject(s, why);
-  else if (!zp_is_beaten(s, family->bound_s))
-    zp_push(s->arena, &s->points, *family);
+  return least;
+}
+
+/* A measured family. */
+static void keep_family(zp_searcher *s, zp_point *family) {
+  if (!zp_is_beaten(s, family->bound_s)) zp_push(s->arena, &s->points, *family);
 }
 
 /* The modes of a choice: all together, and each by itself. */
@@ -181,40 +185,63 @@ static void each_family(zp_searcher *s, const mode_points *p, zp_on_family *on_f
   }
 }
 
+/* The families of a choice that may be had. */
 typedef struct findings {
+  zp_point family[ZP_STATE_COUNT * ZP_MOST_MODES];
+  int len, n_rejected;
   double bound_s;
-  zp_rejection why; /* the last reason why a family cannot be had */
+  zp_rejection why[ZP_STATE_COUNT * ZP_MOST_MODES]; /* the others cannot */
 } findings;
 
-static void find_least(zp_searcher *s, zp_point *family, void *user) {
+static void find_family(zp_searcher *s, zp_point *family, void *user) {
   findings *found = user;
   zp_rejection why = measure_family(s, family);
-  if (why == ZP_REJECT_COUNT)
-    found->bound_s = fmin(found->bound_s, family->bound_s);
-  else
-    found->why = why;
+  if (why != ZP_REJECT_COUNT) {
+    found->why[found->n_rejected++] = why;
+    return;
+  }
+  found->bound_s = fmin(found->bound_s, family->bound_s);
+  found->family[found->len++] = *family;
 }
 
-static void keep_each(zp_searcher *s, zp_point *family, void *user) {
+static void find_families(zp_searcher *s, const mode_points *p, findings *found) {
+  found->len = found->n_rejected = 0;
+  found->bound_s = HUGE_VAL;
+  each_family(s, p, find_family, found);
+}
+
+static void keep_families(zp_searcher *s, findings *found) {
+  for (int i = 0; i < found->n_rejected; i++) zp_search_reject(s, found->why[i]);
+  for (int i = 0; i < found->len; i++) keep_family(s, &found->family[i]);
+}
+
+/* No share needs less than all of the class. */
+static void keep_smallest(zp_searcher *s, zp_point *family, void *user) {
   (void)user;
-  keep_family(s, family);
+  set_share(family, ZP_EIGHTHS);
+  family->open = 0;
+  add_point(s, family);
 }
 
 /* The families of a choice wait as one until its turn comes: most never have it. */
 static void add_families(zp_searcher *s, const mode_points *p) {
   if (s->keeps_all) {
-    each_family(s, p, keep_each, NULL);
+    each_family(s, p, keep_smallest, NULL);
     return;
   }
-  findings found = {HUGE_VAL, ZP_REJECT_SCHEDULE};
-  each_family(s, p, find_least, &found);
+  findings found;
+  find_families(s, p, &found);
   zp_point all = p->all;
   all.open = ZP_ALL_CLASSES;
   all.every_cut = false;
   all.bound_s = found.bound_s;
-  if (!isfinite(found.bound_s))
-    zp_search_reject(s, found.why);
-  else if (!zp_is_beaten(s, all.bound_s))
+  if (found.len == 0)
+    zp_search_reject(s, found.n_rejected ? found.why[found.n_rejected - 1] : ZP_REJECT_SCHEDULE);
+  else if (zp_is_beaten(s, all.bound_s))
+    return;
+  else if (s->opens_families)
+    keep_families(s, &found);
+  else
     zp_push(s->arena, &s->points, all);
 }
 
@@ -262,7 +289,8 @@ static double least_of_shares(zp_searcher *s, const zp_point *family) {
 static zp_rejection look_at_share(zp_searcher *s, zp_point *family, zp_fits_share *fits) {
   if (!raise_share(s, family, fits)) return ZP_REJECT_MEMORY;
   if (!away_may_fit(s, family)) return ZP_REJECT_HOST;
-  family->bound_s = fmax(family->bound_s, least_of_shares(s, family));
+  family->end_s = least_end(s, family);
+  family->bound_s = fmax(family->bound_s, least_of_shares(s, family) + family->end_s);
   return ZP_REJECT_COUNT;
 }
 
@@ -294,7 +322,9 @@ static void add_places(zp_searcher *s, const zp_point *point, int state, int las
 void zp_open_family(zp_searcher *s, const zp_point *family) {
   if (family->open == ZP_ALL_CLASSES) {
     mode_points p = find_modes(s, &family->choice, zp_variant_of(s, family)->modes);
-    each_family(s, &p, keep_each, NULL);
+    findings found;
+    find_families(s, &p, &found);
+    keep_families(s, &found);
     return;
   }
   int state = class_of(family);

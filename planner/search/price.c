@@ -206,8 +206,8 @@ static zp_rejection look_closer(pricing *p) {
   return looks[p->point->looks++](p);
 }
 
-static void look_at(pricing *p, int point) {
-  p->point = &p->s->points.data[point];
+static void look_at(pricing *p, zp_point *point) {
+  p->point = point;
   zp_search_use(p->s, zp_choice_ranks(&p->point->choice));
 }
 
@@ -218,8 +218,8 @@ static zp_rejection bound_homes(pricing *p) { return zp_bound_family(p->s, p->po
 static zp_rejection bound_cuts_of_homes(pricing *p) {
   if (!has_stated_cuts(p)) return ZP_REJECT_COUNT;
   p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, p->point->choice.pipeline);
-  p->point->cut_s = bound_stated_cuts(p, p->point->bound_s);
-  raise_bound(p, p->point->cut_s * (1 - 1e-9));
+  p->point->cut_s = bound_stated_cuts(p, p->point->bound_s - p->point->end_s);
+  raise_bound(p, p->point->cut_s * (1 - 1e-9) + p->point->end_s);
   return ZP_REJECT_COUNT;
 }
 
@@ -281,10 +281,22 @@ static void settle_by_chains(pricing *p, bool deep) {
   p->point->bound_s = zp_chain_branch(p->s, p->point, &task, deep);
 }
 
-static void settle_points(pricing *p, const zp_ints *points) {
+/* Points that have been looked at and may still have a plan that is faster than the best one. */
+typedef ZP_VEC(zp_point) open_points;
+
+/* Those that cannot are settled. */
+static void keep_open(pricing *p, open_points *open) {
+  zp_searcher *s = p->s;
+  if (p->ranking->len && p->point->bound_s >= branch_limit(p))
+    s->left_out_s = fmin(s->left_out_s, p->point->bound_s);
+  else
+    zp_push(s->arena, open, *p->point);
+}
+
+static void settle_points(pricing *p, const open_points *points) {
   for (int turn = 0; turn < 2; turn++)
     for (int i = 0; i < points->len; i++) {
-      look_at(p, points->data[i]);
+      look_at(p, &points->data[i]);
       zp_arena_mark mark = zp_arena_get_mark(p->scratch);
       if (p->point->choice.schedule != ZP_SCHEDULE_1F1B)
         settle_by_chains(p, turn == 1);
@@ -297,9 +309,9 @@ static void settle_points(pricing *p, const zp_ints *points) {
 void zp_price_points(zp_searcher *s, zp_ranking *r) {
   pricing p = {.s = s, .scratch = zp_arena_new("simulate"), .ranking = r};
   zp_frontier frontier = zp_frontier_new(s);
-  zp_ints finalists = {0}; /* priced or bounded */
+  open_points open = {0};
   for (int i; (i = zp_frontier_next(&frontier, r)) >= 0;) {
-    look_at(&p, i);
+    look_at(&p, &s->points.data[i]);
     zp_arena_mark mark = zp_arena_get_mark(p.scratch);
     if (p.point->open && p.point->bound_s < cutoff(&p)) {
       look_at_family(&p, &frontier, i);
@@ -316,11 +328,11 @@ void zp_price_points(zp_searcher *s, zp_ranking *r) {
       s->certificate.priced++;
     else
       s->certificate.rejected[why]++;
-    if (why == ZP_REJECT_COUNT || why == ZP_REJECT_BOUND) zp_push(s->arena, &finalists, i);
+    if (why == ZP_REJECT_COUNT || why == ZP_REJECT_BOUND) keep_open(&p, &open);
   }
   double bound = s->left_out_s;
-  if (r->len) settle_points(&p, &finalists);
-  for (int i = 0; i < finalists.len && r->len; i++) bound = fmin(bound, s->points.data[finalists.data[i]].bound_s);
+  if (r->len) settle_points(&p, &open);
+  for (int i = 0; i < open.len && r->len; i++) bound = fmin(bound, open.data[i].bound_s);
   s->certificate.bound_s = r->len ? bound : 0;
   zp_arena_free(p.scratch);
 }

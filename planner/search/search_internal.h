@@ -69,6 +69,7 @@ typedef struct zp_point {
   zp_least_work *least;              /* while the point is priced; NULL: its variant says all */
   int64_t fits;                      /* number of what is remembered of it (fit_table.c); 0: nothing */
   double cut_s;                      /* of the stated cuts, whatever their memory and homes, at least; 0: not known */
+  double end_s;                      /* of a family: the end of its steps, at least */
   double bound_s;                    /* no plan of this point is faster */
   int looks;                         /* how many it has had (price.c) */
   int open; /* 1 + the class of state whose share is open: a family of points; ZP_ALL_CLASSES: all of these (homes.c) */
@@ -130,9 +131,10 @@ typedef struct zp_places_memo {
 /* What the bounds of neighbouring points share: groups of thousands of ranks are slow to look through. */
 typedef struct zp_step_end_memo {
   bool known;
-  zp_choice choice;
-  int64_t elements;
-  double seconds;
+  zp_choice choice;        /* degrees, expert groups and rank order count */
+  const int64_t *elements; /* elements_before of the variants */
+  double gather_s, reduce_s;
+  zp_step_end update; /* with all state on the device */
 } zp_step_end_memo;
 typedef struct zp_link_memo {
   bool known;
@@ -219,6 +221,7 @@ typedef struct zp_searcher {
   zp_degrees_list degrees;   /* subspaces: none is looked into that cannot beat the plans that are known by then */
   zp_degrees_list too_small; /* those that do not fit, by their memory floor */
   ZP_VEC(zp_point) points;   /* those that may fit into memory */
+  bool opens_families;       /* of a choice as soon as they are found: none would wait in vain */
   bool keeps_all;            /* and those that do not: nothing fits, and the nearest miss is looked for */
   double cutoff_s;           /* points of the subspace at hand that are not faster are left out */
   double left_out_s;         /* the least bound of what was left out so */
@@ -462,6 +465,8 @@ double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, const zp_v
 double zp_bound_update(const zp_searcher *s, const zp_point *point);
 /* Seconds between the micro-batches and the end of the step, at least. */
 double zp_bound_step_end(const zp_searcher *s, const zp_point *point);
+/* Of these the part that homes change, and what they do not but for reductions: at most the above. O(1). */
+double zp_bound_end_of_homes(const zp_searcher *s, const zp_point *point);
 
 /* ---- ranking.c: the best plans, one per triple of degrees, ascending; of estimates only step_s is known ---- */
 typedef struct zp_ranking {
@@ -495,6 +500,7 @@ typedef struct zp_frontier {
   zp_ints families; /* of points: once the first plans are known */
   zp_ints later;    /* degrees that do not look as if they fit: once the first plans are known */
   zp_ints idle;     /* degrees that leave devices idle: once no other degrees are left */
+  bool one_by_one;  /* all points of degrees go before the next are looked into */
   bool opens;       /* families do not wait any more */
   int known;        /* plans when degrees were looked into last */
 } zp_frontier;
