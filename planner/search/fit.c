@@ -101,12 +101,16 @@ static bool any_away(const zp_choice *c) {
 }
 
 bool zp_fits_device(const zp_searcher *s, const zp_point *point) {
-  return some_cut_fits(s, point, (zp_limits){s->limit_bytes, INT64_MAX, INT64_MAX});
+  zp_point trial = *point;
+  zp_limits limits = {s->limit_bytes, INT64_MAX, INT64_MAX};
+  zp_remember_fits(s, &trial, &limits);
+  return some_cut_fits(s, &trial, limits);
 }
 
 bool zp_point_fits(const zp_searcher *s, zp_point *point, zp_rejection *why) {
-  zp_remember_fits(s, point);
-  if (some_cut_fits(s, point, zp_search_limits(s))) return true;
+  zp_limits limits = zp_search_limits(s);
+  zp_remember_fits(s, point, &limits);
+  if (some_cut_fits(s, point, limits)) return true;
   *why = any_away(&point->choice) && zp_fits_device(s, point) ? ZP_REJECT_HOST : ZP_REJECT_MEMORY;
   return false;
 }

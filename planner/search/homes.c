@@ -6,7 +6,6 @@
  * points with the same classes gone and a share of the next one, whatever the places. A family stands for them on the
  * fastest place of every class, with the least share that may fit. It is looked at in steps that take ever longer
  * (price.c), and only what is left of it then becomes points. Before that, all families of a choice wait as one. */
-#include <assert.h>
 #include <math.h>
 #include "schedule.h"
 #include "search_internal.h"
@@ -150,33 +149,34 @@ static void keep_family(zp_searcher *s, zp_point *family) {
   if (!zp_is_beaten(s, family->bound_s)) zp_push(s->arena, &s->points, *family);
 }
 
-/* The modes of a choice: all together, and each by itself. */
-typedef struct mode_points {
-  zp_point all, one[ZP_MOST_MODES];
-} mode_points;
-
-static mode_points find_modes(zp_searcher *s, const zp_choice *choice, zp_mode_set modes) {
-  mode_points p;
-  bool lowered = zp_search_point(s, choice, modes, &p.all);
-  assert(lowered);
-  (void)lowered;
-  for (int i = 0; i < p.all.n_modes && !choice->stage_recompute; i++)
-    zp_search_point(s, choice, zp_set_of_mode(s->variants.data[p.all.modes[i]].mode), &p.one[i]);
+zp_mode_points zp_find_modes(zp_searcher *s, const zp_point *all) {
+  zp_mode_points p = {.all = *all};
+  for (int i = 0; i < all->n_modes && !all->choice.stage_recompute; i++)
+    zp_search_point(s, &all->choice, zp_set_of_mode(s->variants.data[all->modes[i]].mode), &p.one[i]);
   return p;
+}
+
+zp_point zp_with_choice(const zp_searcher *s, const zp_point *like, const zp_choice *choice) {
+  zp_point point = *like;
+  point.choice = *choice;
+  point.choice.recompute = like->choice.recompute;
+  point.choice.recompute_shard = like->choice.recompute_shard;
+  point.every_cut = zp_every_chunk_cut(s, &point);
+  return point;
 }
 
 /* Calls for every family of a choice; all before its class of state have left, as far as they may. */
 typedef void zp_on_family(zp_searcher *s, zp_point *family, void *user);
-static void each_family(zp_searcher *s, const mode_points *p, zp_on_family *on_family, void *user) {
-  zp_choice c = p->all.choice;
+static void each_family(zp_searcher *s, const zp_point *all, const zp_mode_points *p, zp_on_family *on_family,
+                        void *user) {
+  zp_choice c = all->choice;
   for (int state = 0; state < ZP_STATE_COUNT; state++) {
     if (!may_leave(s, (zp_state)state)) continue;
     c.home[state] = (zp_home){fastest_tier(s, (zp_state)state), 1};
     if (zp_choice_refusal(&c, s->spec)) return;
-    bool one = has_one_mode(s, &p->all, state);
-    for (int i = 0; i < (one ? p->all.n_modes : 1); i++) {
-      zp_point family = one ? p->one[i] : p->all;
-      memcpy(family.choice.home, c.home, sizeof family.choice.home);
+    bool one = has_one_mode(s, all, state);
+    for (int i = 0; i < (one ? all->n_modes : 1); i++) {
+      zp_point family = zp_with_choice(s, one ? &p->one[i] : all, &c);
       family.open = 1 + state;
       family.every_cut = false;
       on_family(s, &family, user);
@@ -204,10 +204,10 @@ static void find_family(zp_searcher *s, zp_point *family, void *user) {
   found->family[found->len++] = *family;
 }
 
-static void find_families(zp_searcher *s, const mode_points *p, findings *found) {
+static void find_families(zp_searcher *s, const zp_point *all, const zp_mode_points *p, findings *found) {
   found->len = found->n_rejected = 0;
   found->bound_s = HUGE_VAL;
-  each_family(s, p, find_family, found);
+  each_family(s, all, p, find_family, found);
 }
 
 static void keep_families(zp_searcher *s, findings *found) {
@@ -223,37 +223,42 @@ static void keep_smallest(zp_searcher *s, zp_point *family, void *user) {
   add_point(s, family);
 }
 
-/* The families of a choice wait as one until its turn comes: most never have it. */
-static void add_families(zp_searcher *s, const mode_points *p) {
+/* The families of a choice wait as one until its turn comes: most never have it. all: everything on the device, which
+ * moves least. */
+static void add_families(zp_searcher *s, const zp_point *all, const zp_mode_points *p) {
   if (s->keeps_all) {
-    each_family(s, p, keep_smallest, NULL);
+    each_family(s, all, p, keep_smallest, NULL);
     return;
   }
+  zp_point family = *all;
+  family.every_cut = false;
+  if (zp_is_beaten(s, zp_bound_moving(s, &family))) return;
   findings found;
-  find_families(s, p, &found);
-  zp_point all = p->all;
-  all.open = ZP_ALL_CLASSES;
-  all.every_cut = false;
-  all.bound_s = found.bound_s;
+  find_families(s, all, p, &found);
+  family.open = ZP_ALL_CLASSES;
+  family.bound_s = found.bound_s;
   if (found.len == 0)
     zp_search_reject(s, found.n_rejected ? found.why[found.n_rejected - 1] : ZP_REJECT_SCHEDULE);
-  else if (zp_is_beaten(s, all.bound_s))
+  else if (zp_is_beaten(s, family.bound_s))
     return;
   else if (s->opens_families)
     keep_families(s, &found);
   else
-    zp_push(s->arena, &s->points, all);
+    zp_push(s->arena, &s->points, family);
 }
 
-void zp_try_homes(zp_searcher *s, const zp_choice *choice, zp_mode_set modes) {
-  mode_points p = find_modes(s, choice, modes);
-  if (!has_one_mode(s, &p.all, ZP_STATE_COUNT))
-    add_point(s, &p.all);
+void zp_try_homes(zp_searcher *s, const zp_choice *choice, const zp_mode_points *p) {
+  zp_point all = zp_with_choice(s, &p->all, choice);
+  if (!has_one_mode(s, &all, ZP_STATE_COUNT))
+    add_point(s, &all);
   else
-    for (int i = 0; i < p.all.n_modes; i++) add_point(s, &p.one[i]);
+    for (int i = 0; i < all.n_modes; i++) {
+      zp_point one = zp_with_choice(s, &p->one[i], choice);
+      add_point(s, &one);
+    }
   bool any = false;
   for (int i = 0; i < ZP_STATE_COUNT; i++) any |= may_leave(s, (zp_state)i);
-  if (any) add_families(s, &p);
+  if (any) add_families(s, &all, p);
 }
 
 /* ---- looks at a family ---- */
@@ -321,9 +326,11 @@ static void add_places(zp_searcher *s, const zp_point *point, int state, int las
 
 void zp_open_family(zp_searcher *s, const zp_point *family) {
   if (family->open == ZP_ALL_CLASSES) {
-    mode_points p = find_modes(s, &family->choice, zp_variant_of(s, family)->modes);
+    zp_point all = *family;
+    all.open = all.looks = 0;
+    zp_mode_points p = zp_find_modes(s, &all);
     findings found;
-    find_families(s, &p, &found);
+    find_families(s, &all, &p, &found);
     keep_families(s, &found);
     return;
   }

@@ -266,7 +266,8 @@ static void settle_by_labels(pricing *p) {
   if (zp_has_types(p->s) || p->point->bound_s >= branch_limit(p)) return;
   p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, p->point->choice.pipeline);
   const zp_branching task = {branch_limit, branch_cut, p};
-  zp_remember_fits(p->s, p->point);
+  zp_limits limits = zp_search_limits(p->s);
+  zp_remember_fits(p->s, p->point, &limits);
   p->point->bound_s = zp_label_branch(p->s, p->point, &task);
 }
 
@@ -277,7 +278,8 @@ static void settle_by_chains(pricing *p, bool deep) {
   if (zp_has_types(p->s) || stated || p->point->bound_s >= branch_limit(p)) return;
   p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, c->pipeline);
   const zp_branching task = {branch_limit, branch_cut, p};
-  zp_remember_fits(p->s, p->point);
+  zp_limits limits = zp_search_limits(p->s);
+  zp_remember_fits(p->s, p->point, &limits);
   p->point->bound_s = zp_chain_branch(p->s, p->point, &task, deep);
 }
 

@@ -163,6 +163,11 @@ typedef struct zp_stated_cut_memo { /* zp_state_cut of one variant, asked for la
 typedef struct zp_known_fit {
   int64_t fits, fails; /* units: the most that are known to fit, the fewest that are known not to */
 } zp_known_fit;
+/* A range of units inside one segment, on any stage but the first and the last one. */
+typedef struct zp_known_inner {
+  int64_t point; /* number of the point; another one: not known */
+  zp_inner_stage stage;
+} zp_known_inner;
 /* Ranges of units inside one segment from some unit on. */
 typedef struct zp_range_order {
   int order;
@@ -173,8 +178,11 @@ typedef struct zp_fits_memo {
   const zp_pieces *pieces; /* of the next two */
   zp_range_order *order;   /* [units] */
   int orders;              /* of ranges (fit_table.c) */
+  zp_limits limits;        /* that were asked for */
   int64_t cap;
   zp_known_fit *known; /* [pipeline][modes][orders] */
+  int64_t inner_cap;
+  zp_known_inner *inner; /* [modes][orders][units]: of ranges inside a segment */
   int64_t laid_out;    /* stages, for answers that were not known */
 } zp_fits_memo;
 typedef struct zp_communicators_memo {
@@ -356,8 +364,15 @@ void zp_search_expand(zp_searcher *s, const zp_degrees *degrees);
 /* ---- homes.c ---- */
 /* The choice with all that lowers its memory and is in the space: no choice of its schedule needs less. */
 zp_choice zp_smallest(const zp_searcher *s, const zp_choice *choice);
-/* The points of a choice whose stages may have these modes, all of which are lowered: like zp_search_expand. */
-void zp_try_homes(zp_searcher *s, const zp_choice *choice, zp_mode_set modes);
+/* The points of one choice in all modes together and in each of them by itself (none where modes are pinned). */
+typedef struct zp_mode_points {
+  zp_point all, one[ZP_MOST_MODES];
+} zp_mode_points;
+zp_mode_points zp_find_modes(zp_searcher *s, const zp_point *all);
+/* The point of another choice of the same procedures. */
+zp_point zp_with_choice(const zp_searcher *s, const zp_point *like, const zp_choice *choice);
+/* The points of a choice, given those of another one of the same procedures: like zp_search_expand. */
+void zp_try_homes(zp_searcher *s, const zp_choice *choice, const zp_mode_points *like);
 /* Raise the least share and the bound of a family: by the room that the stages have together; by cuts that fit on the
  * devices. Why none of its points fits; ZP_REJECT_COUNT: some may. */
 zp_rejection zp_bound_family(zp_searcher *s, zp_point *family);
@@ -389,9 +404,9 @@ bool zp_fits_device(const zp_searcher *s, const zp_point *point);
 void zp_note_misses(zp_searcher *s);
 
 /* ---- fit_table.c ---- */
-/* From now on, until another point comes, what fits on the stages of this one within the limits of the search is
- * remembered. Homes must not change. Several chunks a stage: nothing is. */
-void zp_remember_fits(const zp_searcher *s, zp_point *point);
+/* From now on, until another point comes, what fits on the stages of this one within these limits is remembered. Homes
+ * must not change. Several chunks a stage: nothing is. */
+void zp_remember_fits(const zp_searcher *s, zp_point *point, const zp_limits *limits);
 /* Of the communicators of every rank of the choice. */
 int64_t zp_choice_communicator_bytes(const zp_searcher *s, const zp_choice *choice, int ties);
 /* The first of the point's modes first .. end - 1 in which the stage with these parts stays within the limits; -1: none

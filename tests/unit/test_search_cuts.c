@@ -149,7 +149,7 @@ Test(search_cuts, remembered_fits_are_those_of_layouts) {
     trial t = {.s.arena = zp_arena_new("trial")};
     if (random_trial(&t, stages, stages + random_below(12))) {
       zp_limits limits = zp_search_limits(&t.s);
-      zp_remember_fits(&t.s, &t.point);
+      zp_remember_fits(&t.s, &t.point, &limits);
       for (int k = 0; k < 100; k++) {
         int64_t units = zp_point_units(&t.s, &t.point), first = random_below(units);
         zp_units part = {first, 1 + random_below(units - first)};
