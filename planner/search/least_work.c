@@ -229,7 +229,7 @@ bool zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth) {
   if (c->stage_recompute || zp_has_types(s)) return true; /* the variant says it */
   if (c->fine)
     return zp_find_least_parts(s, point, state_bytes(c, zp_variant_of(s, point)->lowered),
-                               here(c, ZP_STATE_ACTIVATIONS), zp_find_flights(s, c)->flight);
+                               here(c, ZP_STATE_ACTIVATIONS), zp_find_flights(s, c));
   filling f = start(s, point);
   verdict known = worth ? DEPENDS : judge_extremes(&f);
   if (known != DEPENDS) return known == ENOUGH; /* and the work is that of the fastest mode */

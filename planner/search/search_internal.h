@@ -197,6 +197,7 @@ typedef struct zp_search_memo {
   zp_fits_memo fits;
   zp_communicators_memo communicators;
   ZP_VEC(int64_t *) units_before;          /* of a variant: zp_least_work's */
+  ZP_VEC(struct zp_parts_for_sale *) for_sale; /* of a variant: zp_find_least_parts' */
   zp_step_end_memo end[4][2];              /* [zero][compress] */
   int groups, groups_tensor, groups_ranks; /* the tensor groups that were asked for last */
   zp_link_memo data, replicas, stages;     /* of the data ranks, of those that hold the same experts, between stages */
@@ -342,9 +343,10 @@ const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *cho
 typedef struct zp_state_bytes {
   double whole, spread;
 } zp_state_bytes;
-/* The work_s of a point whose cuts may lie inside layers; false as above. flight: of every stage; kept: share of
- * what micro-batches save that stays on the device. */
-bool zp_find_least_parts(const zp_searcher *s, zp_point *point, zp_state_bytes each, double kept, const double *flight);
+/* The work_s of a point whose cuts may lie inside layers; false as above. kept: share of what micro-batches save that
+ * stays on the device. */
+bool zp_find_least_parts(const zp_searcher *s, zp_point *point, zp_state_bytes each, double kept,
+                         const zp_flight_memo *flights);
 
 /* ---- space.c ---- */
 enum { ZP_MOST_FREE_MICROBATCH = 64 }; /* without a constraint on it */
