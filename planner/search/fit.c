@@ -39,8 +39,9 @@ bool zp_stage_fits(const zp_lowered *lowered, const zp_choice *choice, int stage
   return zp_memory_of_arena(&m) <= limits->device && m.host <= limits->host && m.nvme <= limits->nvme;
 }
 
-/* The mean over the stages: states once, and of every micro-batch what the stage with the fewest in flight keeps. */
-int64_t zp_memory_floor(const zp_searcher *s, const zp_point *point) {
+/* Bytes of all stages together, in eighths: states once, and of every micro-batch what the stage with the fewest in
+ * flight keeps. */
+static int64_t floor_eighths(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   const zp_variant *v = zp_variant_of(s, point);
   const zp_lowered *l = v->lowered;
@@ -54,7 +55,25 @@ int64_t zp_memory_floor(const zp_searcher *s, const zp_point *point) {
   eighths += zp_held_elements(c, whole, spread, c->zero >= 3) * l->param_bytes * zp_eighths_here(c, ZP_STATE_PARAMS);
   eighths += zp_held_elements(c, whole, spread, c->zero >= 2) * l->grad_bytes * zp_eighths_here(c, ZP_STATE_GRADIENTS);
   eighths += zp_held_elements(c, whole, spread, c->zero >= 1) * l->state_bytes * zp_eighths_here(c, ZP_STATE_OPTIMIZER);
-  return eighths / ZP_EIGHTHS / c->pipeline;
+  return eighths;
+}
+
+/* The mean over the stages. */
+int64_t zp_memory_floor(const zp_searcher *s, const zp_point *point) {
+  return floor_eighths(s, point) / ZP_EIGHTHS / point->choice.pipeline;
+}
+
+int zp_least_eighths(const zp_searcher *s, const zp_point *point, zp_state state) {
+  zp_point share = *point;
+  int64_t limit = ((int64_t)(s->most_bytes + 1) * ZP_EIGHTHS * point->choice.pipeline) - 1; /* the most that may be */
+  share.choice.home[state].eighths = 1;
+  int64_t most = floor_eighths(s, &share);
+  if (most <= limit) return 1;
+  share.choice.home[state].eighths = ZP_EIGHTHS;
+  int64_t least = floor_eighths(s, &share), of_one = (most - least) / (ZP_EIGHTHS - 1);
+  for (int eighths = 2; eighths < ZP_EIGHTHS; eighths++)
+    if (least + (ZP_EIGHTHS - eighths) * of_one <= limit) return eighths;
+  return least <= limit ? ZP_EIGHTHS : ZP_EIGHTHS + 1;
 }
 
 /* Parts of a class are whole numbers of aligned elements. */

@@ -84,10 +84,6 @@ static zp_state class_of(const zp_point *family) { return (zp_state)(family->ope
 
 static void set_share(zp_point *family, int eighths) { family->choice.home[class_of(family)].eighths = eighths; }
 
-static bool fits_floor(const zp_searcher *s, const zp_point *family) {
-  return zp_memory_floor(s, family) <= s->most_bytes;
-}
-
 static bool has_room(const zp_searcher *s, const zp_point *family) {
   zp_point share = *family;
   return zp_find_least_work(s, &share, false);
@@ -124,7 +120,9 @@ static bool away_may_fit(const zp_searcher *s, const zp_point *family) {
 
 /* The least share that may fit, as far as is known at once, and the bound that goes with it. */
 static zp_rejection measure_family(const zp_searcher *s, zp_point *family) {
-  if (!raise_share(s, family, fits_floor)) return ZP_REJECT_MEMORY;
+  int eighths = zp_least_eighths(s, family, class_of(family));
+  if (eighths > ZP_EIGHTHS) return ZP_REJECT_MEMORY;
+  set_share(family, eighths);
   if (!away_may_fit(s, family)) return ZP_REJECT_HOST;
   family->bound_s = zp_bound_moving(s, family);
   return ZP_REJECT_COUNT;

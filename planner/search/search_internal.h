@@ -385,6 +385,8 @@ void zp_open_family(zp_searcher *s, const zp_point *family);
 /* ---- fit.c: memory ---- */
 /* Least bytes that the fullest stage of a point needs, however it is cut. O(1). */
 int64_t zp_memory_floor(const zp_searcher *s, const zp_point *point);
+/* The fewest eighths of a class off the device with which that may fit; more than there are: none. */
+int zp_least_eighths(const zp_searcher *s, const zp_point *point, zp_state state);
 /* The same of the host's memory and the disks: less than one of them needs. */
 zp_limits zp_away_floor(const zp_searcher *s, const zp_point *point);
 /* What the ranks of a machine may use. */
