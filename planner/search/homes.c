@@ -47,7 +47,7 @@ static zp_rejection refuse(zp_searcher *s, zp_point *point) {
   if (away.host > s->host_bytes || away.nvme > s->nvme_bytes) return ZP_REJECT_HOST;
   point->bound_s = zp_bound(s, point);
   if (point->bound_s >= s->cutoff_s) return ZP_REJECT_COUNT;
-  if (!zp_find_least_work(s, point, false)) return ZP_REJECT_MEMORY;
+  if (!zp_find_least_work(s, point, ZP_ASK_WORK)) return ZP_REJECT_MEMORY;
   point->bound_s = zp_bound(s, point);
   return ZP_REJECT_COUNT;
 }
@@ -86,7 +86,7 @@ static void set_share(zp_point *family, int eighths) { family->choice.home[class
 
 static bool has_room(const zp_searcher *s, const zp_point *family) {
   zp_point share = *family;
-  return zp_find_least_work(s, &share, false);
+  return zp_find_least_work(s, &share, ZP_ASK_ROOM);
 }
 
 /* The family's share becomes the least one, from the one it has on, that fits: more of one class off the device never
@@ -267,7 +267,7 @@ static double bound_share(zp_searcher *s, const zp_point *family, int eighths, b
   point.choice.home[class_of(family)].eighths = eighths;
   double moving = zp_bound_moving(s, &point);
   *moves = true;
-  if (moving >= s->cutoff_s || !zp_find_least_work(s, &point, false)) return moving;
+  if (moving >= s->cutoff_s || !zp_find_least_work(s, &point, ZP_ASK_WORK)) return moving;
   double all = zp_bound_moving(s, &point);
   *moves = all <= moving;
   return all;

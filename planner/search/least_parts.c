@@ -185,6 +185,7 @@ static bool never_have_room(const sale *all, const prices *p, int stages, double
   return stages * p->limit * most < all->n * (1 - 1e-9);
 }
 
+/* And the fastest mode. */
 static bool always_have_all(const sale *all, const prices *p, int stages, double most_flight) {
   gains most = {0};
   for (int i = 0; i < all->n_modes; i++) {
@@ -197,7 +198,7 @@ static bool always_have_all(const sale *all, const prices *p, int stages, double
 }
 
 bool zp_find_least_parts(const zp_searcher *s, zp_point *point, zp_state_bytes each, double kept,
-                         const zp_flight_memo *flights) {
+                         const zp_flight_memo *flights, zp_least_ask ask) {
   const sale *all = find_sale(s, point);
   const zp_choice *c = &point->choice;
   int64_t limit = s->limit_bytes - zp_choice_communicator_bytes(s, c, zp_variant_of(s, point)->lowered->ties);
@@ -205,7 +206,9 @@ bool zp_find_least_parts(const zp_searcher *s, zp_point *point, zp_state_bytes e
   const prices p = {each, kept, (double)limit * (1 + 1e-9), zp_chunks(c)};
   if (never_have_room(all, &p, c->pipeline, flights->least)) return false;
   if (always_have_all(all, &p, c->pipeline, flights->most)) return true;
-  gains left = serve(all, &p, c, flights->flight, (gains){all->slow_s - all->fast_s, all->n});
+  double slower_s = ask == ZP_ASK_ROOM ? 0 : all->slow_s - all->fast_s;
+  gains left = serve(all, &p, c, flights->flight, (gains){slower_s, all->n});
+  if (ask == ZP_ASK_ROOM) return left.parts <= 1e-9 * all->n;
   double least = all->others_s + all->fast_s + fmax(0, left.seconds);
   point->work_s = fmax(point->work_s, least * (1 - 1e-9));
   return left.parts <= 1e-9 * all->n;

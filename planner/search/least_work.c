@@ -224,14 +224,14 @@ static verdict judge_extremes(const filling *f) {
   return stages * room_of(f, 0, flights->most) >= f->units ? ENOUGH : DEPENDS;
 }
 
-bool zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth) {
+bool zp_find_least_work(const zp_searcher *s, zp_point *point, zp_least_ask ask) {
   const zp_choice *c = &point->choice;
   if (c->stage_recompute || zp_has_types(s)) return true; /* the variant says it */
   if (c->fine)
     return zp_find_least_parts(s, point, state_bytes(c, zp_variant_of(s, point)->lowered),
-                               here(c, ZP_STATE_ACTIVATIONS), zp_find_flights(s, c));
+                               here(c, ZP_STATE_ACTIVATIONS), zp_find_flights(s, c), ask);
   filling f = start(s, point);
-  verdict known = worth ? DEPENDS : judge_extremes(&f);
+  verdict known = ask == ZP_ASK_ALL ? DEPENDS : judge_extremes(&f);
   if (known != DEPENDS) return known == ENOUGH; /* and the work is that of the fastest mode */
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
   zp_least_work w = {.rooms = NULL};
@@ -242,7 +242,7 @@ bool zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth) {
   double least = zp_variant_of(s, point)->prefix_s[zp_point_units(s, point)];
   least += longer(&w, point->n_modes, 0, point->choice.pipeline, f.units);
   point->work_s = fmax(point->work_s, least * (1 - 1e-12));
-  if (!worth) {
+  if (ask != ZP_ASK_ALL) {
     zp_arena_rewind(s->arena, mark);
     return fits;
   }

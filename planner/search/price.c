@@ -6,6 +6,7 @@
  * best plan of all go to branch_labels.c (1F1B) and chain_branch.c. Stated cuts of several chunks a stage are few
  * (chunk_cut.c): settled. */
 #include <math.h>
+#include <zplan/hash.h>
 #include "cost.h"
 #include "schedule.h"
 #include "cut_branch.h"
@@ -78,17 +79,23 @@ static void price_cut(void *user, int64_t *cut) {
   p->least_s = fmin(p->least_s, seconds);
 }
 
-/* Of the stated cuts, whatever their memory and homes; 0 when one of them takes no longer than is known anyway. */
-static double bound_stated_cuts(const pricing *p, double known_s) {
+/* Of the stated cuts, whatever their memory and homes. Points that differ in these ask for the same. */
+static double bound_stated_cuts(const pricing *p) {
   const zp_searcher *s = p->s;
+  const zp_choice *c = &p->point->choice;
+  const int64_t key[] = {p->point->variant, (int64_t)c->schedule, zp_chunks(c), c->pipeline, c->data};
+  zp_stated_bound_memo *memo = &s->memo->stated_bound[zp_hash(ZP_HASH_START, key, sizeof key) % ZP_STATED_BOUND_SLOTS];
+  if (memo->known && memcmp(memo->key, key, sizeof key) == 0) return memo->seconds;
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
   zp_stated_cuts stated = zp_state_cuts(s->arena, s, p->point);
-  for (int k = 0; k < p->point->choice.pipeline; k++) p->own[k] = zp_variant_of(s, p->point);
+  for (int k = 0; k < c->pipeline; k++) p->own[k] = zp_variant_of(s, p->point);
   double least = HUGE_VAL;
-  for (int i = 0; i < stated.n && least > known_s; i++)
-    least = fmin(least, zp_bound_of_chunks(s, p->point, stated.cut[i], p->own));
+  for (int i = 0; i < stated.n; i++) least = fmin(least, zp_bound_of_chunks(s, p->point, stated.cut[i], p->own));
   zp_arena_rewind(s->arena, mark);
-  return least > known_s ? least : 0;
+  memo->known = true;
+  memcpy(memo->key, key, sizeof key);
+  memo->seconds = least;
+  return least;
 }
 
 /* Calls on_cut for the stated cuts that fit into memory. */
@@ -153,11 +160,11 @@ static bool has_stated_cuts(const pricing *p) { return zp_chunks(&p->point->choi
 /* What memory forces on its stages, and the stated cuts whatever their memory. */
 static zp_rejection look_at_work(pricing *p) {
   if (!p->point->choice.fine) { /* else space.c knew all of it */
-    zp_find_least_work(p->s, p->point, true);
+    zp_find_least_work(p->s, p->point, ZP_ASK_ALL);
     raise_bound(p, zp_bound(p->s, p->point));
   }
   if (has_stated_cuts(p) && p->point->cut_s == 0) {
-    p->point->cut_s = bound_stated_cuts(p, p->point->bound_s - zp_bound_step_end(p->s, p->point));
+    p->point->cut_s = bound_stated_cuts(p);
     raise_bound(p, zp_bound(p->s, p->point));
   }
   return ZP_REJECT_COUNT;
@@ -218,7 +225,7 @@ static zp_rejection bound_homes(pricing *p) { return zp_bound_family(p->s, p->po
 static zp_rejection bound_cuts_of_homes(pricing *p) {
   if (!has_stated_cuts(p)) return ZP_REJECT_COUNT;
   p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, p->point->choice.pipeline);
-  p->point->cut_s = bound_stated_cuts(p, p->point->bound_s - p->point->end_s);
+  p->point->cut_s = bound_stated_cuts(p);
   raise_bound(p, p->point->cut_s * (1 - 1e-9) + p->point->end_s);
   return ZP_REJECT_COUNT;
 }

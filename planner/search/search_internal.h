@@ -68,7 +68,7 @@ typedef struct zp_point {
   double work_s, longest_s;          /* of all units and of the longest stage, at least */
   zp_least_work *least;              /* while the point is priced; NULL: its variant says all */
   int64_t fits;                      /* number of what is remembered of it (fit_table.c); 0: nothing */
-  double cut_s;                      /* of the stated cuts, whatever their memory and homes, at least; 0: not known */
+  double cut_s;                      /* of the stated cuts, whatever their memory and homes; 0: not known */
   double end_s;                      /* of a family: the end of its steps, at least */
   double bound_s;                    /* no plan of this point is faster */
   int looks;                         /* how many it has had (price.c) */
@@ -159,6 +159,12 @@ typedef struct zp_stated_cut_memo { /* zp_state_cut of one variant, asked for la
   int room;     /* for numbers of a cut */
   int64_t *cut; /* [chunks + 1] */
 } zp_stated_cut_memo;
+enum { ZP_STATED_BOUND_SLOTS = 1 << 13 };
+typedef struct zp_stated_bound_memo { /* of the stated cuts of a point (price.c) */
+  bool known;
+  int64_t key[5]; /* variant, schedule, chunks a stage, pipeline, data */
+  double seconds;
+} zp_stated_bound_memo;
 /* Of the last point that zp_remember_fits was called for. */
 typedef struct zp_known_fit {
   int64_t fits, fails; /* units: the most that are known to fit, the fewest that are known not to */
@@ -194,6 +200,7 @@ typedef struct zp_search_memo {
   zp_places_memo places;
   zp_flight_memo flight[ZP_FLIGHT_SLOTS];
   zp_stated_cut_memo stated[ZP_STATED_CUT_SLOTS];
+  zp_stated_bound_memo stated_bound[ZP_STATED_BOUND_SLOTS];
   zp_fits_memo fits;
   zp_communicators_memo communicators;
   ZP_VEC(int64_t *) units_before;          /* of a variant: zp_least_work's */
@@ -327,9 +334,11 @@ bool zp_cut_variants(const zp_searcher *s, const zp_point *point, const zp_limit
 zp_choice zp_choice_of_cut(const zp_searcher *s, const zp_point *point, int64_t *cut, const zp_variant *const *stage);
 
 /* ---- least_work.c ---- */
-/* Fills in the point's work_s; once it is worth more time, longest_s and what the next two need, too. False: the
- * stages together have no room for the layers. */
-bool zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth);
+/* What is asked: is there room; the work_s of the point, too; and once it is worth more time, longest_s and what the
+ * next two functions need. */
+typedef enum zp_least_ask { ZP_ASK_ROOM, ZP_ASK_WORK, ZP_ASK_ALL } zp_least_ask;
+/* Fills in what is asked of the point. False: the stages together have no room for the layers. */
+bool zp_find_least_work(const zp_searcher *s, zp_point *point, zp_least_ask ask);
 /* Seconds of the units before `first` on the stages before `stage`, of those from `end` on on the stages after it, at
  * least. */
 double zp_least_before(const zp_searcher *s, const zp_point *point, int stage, int64_t first);
@@ -346,7 +355,7 @@ typedef struct zp_state_bytes {
 /* The work_s of a point whose cuts may lie inside layers; false as above. kept: share of what micro-batches save that
  * stays on the device. */
 bool zp_find_least_parts(const zp_searcher *s, zp_point *point, zp_state_bytes each, double kept,
-                         const zp_flight_memo *flights);
+                         const zp_flight_memo *flights, zp_least_ask ask);
 
 /* ---- space.c ---- */
 enum { ZP_MOST_FREE_MICROBATCH = 64 }; /* without a constraint on it */

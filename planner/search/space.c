@@ -87,7 +87,7 @@ static bool is_hopeless(zp_searcher *s, const base *b, const zp_choice *choice) 
   if (s->keeps_all) return false;
   zp_point point = zp_with_choice(s, &b->points.all, &smallest);
   if (zp_is_beaten(s, zp_bound_microbatches(s, &point))) return true;
-  if (zp_find_least_work(s, &point, false)) return zp_is_beaten(s, zp_bound_microbatches(s, &point));
+  if (zp_find_least_work(s, &point, ZP_ASK_WORK)) return zp_is_beaten(s, zp_bound_microbatches(s, &point));
   zp_search_reject(s, ZP_REJECT_MEMORY);
   return true;
 }

@@ -76,7 +76,7 @@ static bool random_trial(trial *t, int stages, int64_t layers) {
                                             zp_set_of_mode(ZP_RECOMPUTE_FULL);
   if (zp_choice_refusal(&c, spec) || !zp_search_point(&t->s, &c, modes, &t->point)) return false;
   if (random_below(2)) t->s.limit_bytes = zp_memory_floor(&t->s, &t->point) * (10 + random_below(20)) / 10;
-  zp_find_least_work(&t->s, &t->point, true);
+  zp_find_least_work(&t->s, &t->point, ZP_ASK_ALL);
   return zp_modes_are_ordered(&t->s, &t->point);
 }
 
@@ -336,7 +336,7 @@ static void make_chunks(trial *t, zp_point *point) {
   if (zp_point_units(&t->s, point) < 2 * c.pipeline || zp_choice_refusal(&c, t->s.spec) ||
       !zp_search_point(&t->s, &c, modes, &chunked))
     return;
-  zp_find_least_work(&t->s, &chunked, true);
+  zp_find_least_work(&t->s, &chunked, ZP_ASK_ALL);
   *point = chunked;
 }
 
