@@ -166,35 +166,47 @@ static gains most_of_stage(const sale *all, const prices *p, double flight, cons
   return most;
 }
 
-/* What is still wanted when all stages have given what they have; below zero: more than enough. */
-static gains serve(const sale *all, const prices *p, const zp_choice *c, const double *flight, gains wanted) {
-  gains most = {0};
-  for (int stage = 0; stage < c->pipeline && (wanted.seconds > 0 || wanted.parts > 0); stage++) {
-    if (stage == 0 || flight[stage] != flight[stage - 1]) most = most_of_stage(all, p, flight[stage], &wanted);
-    wanted.seconds -= most.seconds;
-    wanted.parts -= most.parts;
-  }
-  return wanted;
-}
-
-/* What the stages with the fewest and the most in flight say of all. */
-static bool never_have_room(const sale *all, const prices *p, int stages, double least_flight) {
+/* Parts that any stage with so many or more in flight has room for, at most. */
+static double most_room(const sale *all, const prices *p, double flight) {
   double most = 0;
   for (int i = 0; i < all->n_modes; i++)
-    if (!all->mode[i].needless) most = zp_later(most, best_rate(p, &all->mode[i], PARTS, least_flight));
-  return stages * p->limit * most < all->n * (1 - 1e-9);
+    if (!all->mode[i].needless) most = zp_later(most, best_rate(p, &all->mode[i], PARTS, flight));
+  return p->limit * most;
 }
 
-/* And the fastest mode. */
-static bool always_have_all(const sale *all, const prices *p, int stages, double most_flight) {
-  gains most = {0};
+/* What any stage with so many or fewer in flight is worth, at least. */
+static gains least_of_stage(const sale *all, const prices *p, double flight) {
+  gains least = {0};
   for (int i = 0; i < all->n_modes; i++) {
     const lot *turn = &all->mode[i].turn;
-    double turns = p->limit / bytes_of(p, turn, most_flight); /* endless where a turn needs nothing */
-    if (turn->worth[SECONDS] > 0) most.seconds = zp_later(most.seconds, turns * turn->worth[SECONDS]);
-    most.parts = zp_later(most.parts, turns * turn->worth[PARTS]);
+    double turns = p->limit / bytes_of(p, turn, flight); /* endless where a turn needs nothing */
+    if (turn->worth[SECONDS] > 0) least.seconds = zp_later(least.seconds, turns * turn->worth[SECONDS]);
+    least.parts = zp_later(least.parts, turns * turn->worth[PARTS]);
   }
-  return stages * most.seconds >= all->slow_s - all->fast_s && stages * most.parts >= all->n;
+  return least;
+}
+
+static bool is_power_of_two(int n) { return (n & (n - 1)) == 0; }
+
+/* *wanted becomes what is still wanted when all stages have given what they have; not above zero: enough. The last
+ * stages come first, because they have the fewest in flight; now and then those that are left are looked at together.
+ * False: the parts have no room. */
+static bool serve(const sale *all, const prices *p, const zp_flight_memo *flights, gains *wanted) {
+  const double *flight = flights->flight;
+  gains least = least_of_stage(all, p, flights->most), most = {0};
+  for (int left = flights->pipeline; left > 0; left--) {
+    if (left * least.parts >= wanted->parts) wanted->parts = 0;
+    if (left * least.seconds >= wanted->seconds) wanted->seconds = 0;
+    if (wanted->parts <= 0 && wanted->seconds <= 0) return true;
+    int stage = left - 1;
+    if (wanted->parts > 0 && is_power_of_two(flights->pipeline - stage) &&
+        left * most_room(all, p, flights->descend ? flight[stage] : flights->least) < wanted->parts - 1e-9 * all->n)
+      return false;
+    if (left == flights->pipeline || flight[stage] != flight[left]) most = most_of_stage(all, p, flight[stage], wanted);
+    wanted->seconds -= most.seconds;
+    wanted->parts -= most.parts;
+  }
+  return wanted->parts <= 1e-9 * all->n;
 }
 
 bool zp_find_least_parts(const zp_searcher *s, zp_point *point, zp_state_bytes each, double kept,
@@ -204,12 +216,8 @@ bool zp_find_least_parts(const zp_searcher *s, zp_point *point, zp_state_bytes e
   int64_t limit = s->limit_bytes - zp_choice_communicator_bytes(s, c, zp_variant_of(s, point)->lowered->ties);
   if (limit <= 0) return false;
   const prices p = {each, kept, (double)limit * (1 + 1e-9), zp_chunks(c)};
-  if (never_have_room(all, &p, c->pipeline, flights->least)) return false;
-  if (always_have_all(all, &p, c->pipeline, flights->most)) return true;
-  double slower_s = ask == ZP_ASK_ROOM ? 0 : all->slow_s - all->fast_s;
-  gains left = serve(all, &p, c, flights->flight, (gains){slower_s, all->n});
-  if (ask == ZP_ASK_ROOM) return left.parts <= 1e-9 * all->n;
-  double least = all->others_s + all->fast_s + fmax(0, left.seconds);
-  point->work_s = fmax(point->work_s, least * (1 - 1e-9));
-  return left.parts <= 1e-9 * all->n;
+  gains wanted = {ask == ZP_ASK_ROOM ? 0 : all->slow_s - all->fast_s, all->n};
+  if (!serve(all, &p, flights, &wanted)) return false;
+  point->work_s = fmax(point->work_s, (all->others_s + all->fast_s + fmax(0, wanted.seconds)) * (1 - 1e-9));
+  return true;
 }

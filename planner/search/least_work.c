@@ -75,12 +75,13 @@ const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *c) 
     memo->flight = ZP_NEW_ARRAY(s->kept, double, memo->room);
     memo->chunk = ZP_NEW_ARRAY(s->kept, int64_t, memo->room);
   }
-  memo->known = true;
+  memo->known = memo->descend = true;
   memo->schedule = c->schedule, memo->chunks = chunks, memo->pipeline = c->pipeline, memo->microbatches = m;
   for (int stage = 0; stage < c->pipeline; stage++) {
     int64_t *chunk = &memo->chunk[stage * chunks];
     for (int k = 0; k < chunks; k++) chunk[k] = zp_in_flight_chunk(c, stage, k, m);
     memo->flight[stage] = least_flight(c, stage, m, chunk);
+    memo->descend &= stage == 0 || memo->flight[stage] <= memo->flight[stage - 1];
     memo->least = stage ? zp_sooner(memo->least, memo->flight[stage]) : memo->flight[stage];
     memo->most = stage ? zp_later(memo->most, memo->flight[stage]) : memo->flight[stage];
   }

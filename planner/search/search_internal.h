@@ -149,6 +149,7 @@ typedef struct zp_flight_memo { /* of one pipeline that was asked for */
   int64_t microbatches;
   double *flight;     /* [pipeline]: see least_work.c */
   double least, most; /* of all stages */
+  bool descend;       /* no stage has more than the one before it */
   int64_t *chunk;     /* [pipeline][chunks]: zp_in_flight_chunk */
 } zp_flight_memo;
 enum { ZP_STATED_CUT_SLOTS = 512 };
