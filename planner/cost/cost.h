@@ -65,6 +65,9 @@ typedef struct zp_step_end {
  * that this rank updates. Ties are not counted. */
 zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                              int64_t flat_elements, int64_t spread_elements, int64_t shard_elements);
+/* Of these only the update: optimizer_s, offload_s, least_offload_s. */
+zp_step_end zp_cost_step_update(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
+                                int64_t flat_elements, int64_t shard_elements);
 /* All-reduce over the tensor ranks of gradients that sequence sharding leaves partial. */
 double zp_cost_partial(const zp_program *program, const zp_machine *machine, int stage);
 /* All-reduce of the tied parameters that a stage holds, over the stages that hold them too. */

@@ -76,18 +76,20 @@ static double count_buckets(const zp_lowered *l, int64_t flat_elements) {
   return fmax(1, (double)(flat_elements / largest));
 }
 
-static void price_update(zp_step_end *end, const zp_lowered *lowered, const zp_machine *machine,
-                         const zp_choice *choice, int64_t flat_elements, int64_t shard_elements) {
+zp_step_end zp_cost_step_update(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
+                                int64_t flat_elements, int64_t shard_elements) {
+  zp_step_end end = {0};
   double away = (double)shard_elements * zp_cost_away(choice, ZP_STATE_OPTIMIZER), here = (double)shard_elements - away;
   double norm_bytes = (double)shard_elements * lowered->grad_bytes,
          norm_away = norm_bytes * zp_cost_away(choice, ZP_STATE_GRADIENTS);
-  end->optimizer_s = zp_cost_update(machine, norm_bytes - norm_away, here * update_bytes_per_element(lowered));
-  if (choice->compress) end->optimizer_s += packing_s(machine, (double)flat_elements, choice->data);
+  end.optimizer_s = zp_cost_update(machine, norm_bytes - norm_away, here * update_bytes_per_element(lowered));
+  if (choice->compress) end.optimizer_s += packing_s(machine, (double)flat_elements, choice->data);
   double norm = zp_cost_moving(norm_away, zp_cost_host_rates(machine).host_bytes_per_s), pieces;
   double update = host_update_s(lowered, machine, choice, away, count_buckets(lowered, flat_elements), &pieces);
   double moved = moved_update_s(lowered, machine, choice, (double)shard_elements);
-  end->offload_s = fmax(0, norm + update - end->optimizer_s) + moved;
-  end->least_offload_s = fmax(0, norm + pieces - end->optimizer_s) + moved;
+  end.offload_s = fmax(0, norm + update - end.optimizer_s) + moved;
+  end.least_offload_s = fmax(0, norm + pieces - end.optimizer_s) + moved;
+  return end;
 }
 
 /* Adds the passes over elements that the ranks of one kind of group hold. */
@@ -102,8 +104,8 @@ static void price_passes(zp_step_end *end, const zp_lowered *lowered, const zp_c
 zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                              int64_t flat_elements, int64_t spread_elements, int64_t shard_elements) {
   zp_group_link link = zp_machine_data_group(machine, choice->tensor, choice->pipeline, choice->data, choice->order);
-  zp_step_end end = {.taken = zp_cost_taken(machine, &link)}; /* replicas of experts: counted alike */
-  price_update(&end, lowered, machine, choice, flat_elements, shard_elements);
+  zp_step_end end = zp_cost_step_update(lowered, machine, choice, flat_elements, shard_elements);
+  end.taken = zp_cost_taken(machine, &link); /* replicas of experts: counted alike */
   if (choice->data == 1) return end;
   price_passes(&end, lowered, choice, &link, (double)(flat_elements - spread_elements));
   if (choice->compress)

@@ -203,6 +203,26 @@ zp_memory zp_stage_footprint(const zp_lowered *lowered, const zp_choice *choice,
   return s.memory;
 }
 
+zp_inner_stage zp_inner_footprint(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part) {
+  assert(zp_chunks(choice) == 1 && stage > 0 && stage < choice->pipeline - 1);
+  zp_stage s = {.index = stage};
+  zp_chunk chunk;
+  zp_totals t = find_totals(lowered, choice, stage, part, NULL, &chunk);
+  zp_place_regions(lowered, choice, &t, &s);
+  s.memory.context = s.memory.communicators = 0;
+  return (zp_inner_stage){s.memory,          chunk.slots,       chunk.pending,
+                          chunk.slot_stride, chunk.away_stride, zp_chunk_pending_stride(&chunk)};
+}
+
+/* Slots are whole numbers of aligned bytes, so a region grows by just that. */
+zp_memory zp_inner_memory(const zp_inner_stage *known, const zp_spec *spec, const zp_choice *choice, int stage) {
+  int64_t m = zp_microbatches(spec, choice), more = zp_in_flight_chunk(choice, stage, 0, m) - known->flight;
+  zp_memory memory = known->memory;
+  memory.saved += more * known->slot + (zp_pending_chunk(choice, stage, 0, m) - known->pending) * known->pending_slot;
+  *(choice->home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME ? &memory.nvme : &memory.host) += more * known->away_slot;
+  return memory;
+}
+
 int64_t zp_memory_of_arena(const zp_memory *m) {
   return m->weights + m->gradients + m->optimizer + m->saved + m->buffers;
 }

@@ -117,33 +117,57 @@ static zp_step_end end_of(const zp_searcher *s, const zp_variant *v, const zp_ch
                           zp_held_elements(c, whole, spread, c->zero >= 1));
 }
 
-/* A stage with the mean of the parameters exists; the first stage holds the first unit. The generated CPU trainer
- * reduces after the last micro-batch; on GPUs what is left of the reduction is known for one stage only. backward: of
- * all units. */
-static double step_end(const zp_searcher *s, const zp_point *point, double backward) {
+/* The update of a stage with the mean of the parameters: there is one with as many. */
+static zp_step_end update_of(const zp_searcher *s, const zp_variant *v, const zp_choice *c) {
+  int64_t whole = v->elements / c->pipeline, spread = v->spread_elements / c->pipeline;
+  return zp_cost_step_update(v->lowered, &s->machine, c, whole + spread,
+                             zp_held_elements(c, whole, spread, c->zero >= 1));
+}
+
+/* The reduction that nothing hides: the first stage holds the first unit. The generated CPU trainer reduces after the
+ * last micro-batch; on GPUs what is left of the reduction is known for one stage only. backward: of all units. */
+static double reduce_s(const zp_searcher *s, const zp_point *point, double backward) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
   bool one = c->pipeline == 1;
+  if (!one && !s->machine.node->device.is_cpu) return 0;
   zp_step_end of_first =
       end_of(s, v, c, one ? v->elements : v->elements_before[1], one ? v->spread_elements : v->spread_before[1]);
-  double reduce = of_first.reduce_s;
-  if (c->pipeline == 1)
-    reduce = zp_cost_exposed_reduce(&s->machine, of_first.taken, reduce, 0, backward, zp_point_units(s, point));
-  else if (!s->machine.node->device.is_cpu)
-    reduce = 0;
-  zp_step_end end = end_of(s, v, c, v->elements / c->pipeline, v->spread_elements / c->pipeline);
-  return reduce + end.optimizer_s + end.least_offload_s + end.gather_s;
+  if (!one) return of_first.reduce_s;
+  return zp_cost_exposed_reduce(&s->machine, of_first.taken, of_first.reduce_s, 0, backward, zp_point_units(s, point));
+}
+
+/* What follows from degrees, ZeRO stage and compression, whatever the homes. */
+static const zp_step_end_memo *recall_end(const zp_searcher *s, const zp_point *point) {
+  const zp_variant *v = zp_variant_of(s, point);
+  const zp_choice *c = &point->choice;
+  zp_step_end_memo *memo = &s->memo->end[c->zero][c->compress];
+  if (memo->known && same_degrees(&memo->choice, c) && memo->elements == v->elements_before) return memo;
+  zp_choice here = *c;
+  memset(here.home, 0, sizeof here.home);
+  double gather = end_of(s, v, &here, v->elements / c->pipeline, v->spread_elements / c->pipeline).gather_s;
+  double reduce = c->pipeline == 1 ? 0 : reduce_s(s, point, 0);
+  *memo = (zp_step_end_memo){true, *c, v->elements_before, gather, reduce, update_of(s, v, &here)};
+  return memo;
+}
+
+static double step_end(const zp_searcher *s, const zp_point *point, double backward) {
+  const zp_choice *c = &point->choice;
+  const zp_step_end_memo *memo = recall_end(s, point);
+  double reduce = c->pipeline == 1 ? reduce_s(s, point, backward) : memo->reduce_s;
+  zp_step_end end = all_on_device(c) ? memo->update : update_of(s, zp_variant_of(s, point), c);
+  return reduce + end.optimizer_s + end.least_offload_s + memo->gather_s;
 }
 
 double zp_bound_step_end(const zp_searcher *s, const zp_point *point) {
-  const zp_choice *c = &point->choice;
   if (zp_has_types(s)) return 0;
-  double backward = point->work_s - zp_variant_of(s, point)->forward_s[zp_point_units(s, point)];
-  if (c->pipeline == 1 || !all_on_device(c)) return step_end(s, point, backward);
-  zp_step_end_memo *memo = &s->memo->end[c->zero][c->compress];
-  if (!memo->known || !same_degrees(&memo->choice, c) || memo->elements != zp_variant_of(s, point)->elements)
-    *memo = (zp_step_end_memo){true, *c, zp_variant_of(s, point)->elements, step_end(s, point, backward)};
-  return memo->seconds;
+  return step_end(s, point, point->work_s - zp_variant_of(s, point)->forward_s[zp_point_units(s, point)]);
+}
+
+double zp_bound_end_of_homes(const zp_searcher *s, const zp_point *point) {
+  if (zp_has_types(s)) return 0;
+  zp_step_end end = update_of(s, zp_variant_of(s, point), &point->choice);
+  return (end.optimizer_s + end.least_offload_s + recall_end(s, point)->gather_s) * (1 - 1e-9);
 }
 
 /* On CPU ranks the end of the step is more than an update. */

@@ -96,7 +96,23 @@ typedef struct findings {
   bool some_groups; /* a size of expert groups is allowed and possible */
   double bound_s;
   zp_rejection why;
+  bool short_of_host; /* some would fit with more host memory */
 } findings;
+
+/* What is not on the device is on the host or on disks, where it may go there. */
+static bool all_tiers_may_fit(const zp_searcher *s, const zp_point *point) {
+  zp_point here = *point;
+  int64_t bytes = s->most_bytes;
+  bool host = false, nvme = false;
+  memset(here.choice.home, 0, sizeof here.choice.home);
+  for (int i = 0; i < ZP_STATE_COUNT; i++) {
+    host |= zp_limit_allows(&s->constraints->offload[i], ZP_TIER_HOST);
+    nvme |= zp_limit_allows(&s->constraints->offload[i], ZP_TIER_NVME);
+  }
+  if (host) bytes += s->host_bytes;
+  if (nvme) bytes += s->nvme_bytes;
+  return zp_has_types(s) || zp_memory_floor(s, &here) <= bytes;
+}
 
 /* The degrees may be had with any of these procedures. */
 static void consider(zp_searcher *s, zp_degrees *d, const zp_choice *smallest, const zp_runnable *all,
@@ -116,6 +132,10 @@ static void consider(zp_searcher *s, zp_degrees *d, const zp_choice *smallest, c
     int64_t bytes = zp_memory_floor(s, &point);
     if (bytes < d->floor_bytes) d->floor_bytes = bytes;
     if (bytes > s->most_bytes) continue;
+    if (!all_tiers_may_fit(s, &point)) {
+      found->short_of_host = true;
+      continue;
+    }
     found->bound_s = fmin(found->bound_s, zp_bound_work(s, &point));
     d->may_fit |= first_stage_bytes(s, &point, bytes) <= s->most_bytes;
   }
@@ -143,7 +163,7 @@ bool zp_measure_degrees(zp_searcher *s, zp_degrees *d) {
   zp_search_use(s, d->tensor * d->pipeline * d->data);
   const zp_runnable *all = of_groups(s, d->tensor);
   zp_choice choice = zp_smallest(s, &(zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data});
-  findings found = {false, HUGE_VAL, all->least.len ? ZP_REJECT_BATCH : all->why_none};
+  findings found = {.bound_s = HUGE_VAL, .why = all->least.len ? ZP_REJECT_BATCH : all->why_none};
   d->floor_bytes = INT64_MAX;
   if (zp_limit_allows(&s->constraints->expert, 1)) consider(s, d, &choice, all, &found);
   consider_experts(s, d, &found);
@@ -151,8 +171,9 @@ bool zp_measure_degrees(zp_searcher *s, zp_degrees *d) {
   if (!found.some_groups) return true; /* zp_search_expand says why */
   d->bound_s = fmax(d->bound_s, found.bound_s);
   if (isfinite(found.bound_s)) return true;
-  zp_search_reject(s, found.why == ZP_REJECT_COUNT ? ZP_REJECT_MEMORY : found.why);
-  if (found.why == ZP_REJECT_COUNT) zp_push(s->arena, &s->too_small, *d);
+  if (found.why == ZP_REJECT_COUNT) found.why = found.short_of_host ? ZP_REJECT_HOST : ZP_REJECT_MEMORY;
+  zp_search_reject(s, found.why);
+  if (found.why == ZP_REJECT_MEMORY) zp_push(s->arena, &s->too_small, *d);
   return false;
 }
 

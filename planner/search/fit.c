@@ -39,8 +39,9 @@ bool zp_stage_fits(const zp_lowered *lowered, const zp_choice *choice, int stage
   return zp_memory_of_arena(&m) <= limits->device && m.host <= limits->host && m.nvme <= limits->nvme;
 }
 
-/* The mean over the stages: states once, and of every micro-batch what the stage with the fewest in flight keeps. */
-int64_t zp_memory_floor(const zp_searcher *s, const zp_point *point) {
+/* Bytes of all stages together, in eighths: states once, and of every micro-batch what the stage with the fewest in
+ * flight keeps. */
+static int64_t floor_eighths(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   const zp_variant *v = zp_variant_of(s, point);
   const zp_lowered *l = v->lowered;
@@ -54,7 +55,26 @@ int64_t zp_memory_floor(const zp_searcher *s, const zp_point *point) {
   eighths += zp_held_elements(c, whole, spread, c->zero >= 3) * l->param_bytes * zp_eighths_here(c, ZP_STATE_PARAMS);
   eighths += zp_held_elements(c, whole, spread, c->zero >= 2) * l->grad_bytes * zp_eighths_here(c, ZP_STATE_GRADIENTS);
   eighths += zp_held_elements(c, whole, spread, c->zero >= 1) * l->state_bytes * zp_eighths_here(c, ZP_STATE_OPTIMIZER);
-  return eighths / ZP_EIGHTHS / c->pipeline;
+  return eighths;
+}
+
+/* The mean over the stages. */
+int64_t zp_memory_floor(const zp_searcher *s, const zp_point *point) {
+  return floor_eighths(s, point) / ZP_EIGHTHS / point->choice.pipeline;
+}
+
+int zp_least_eighths(const zp_searcher *s, const zp_point *point, zp_state state) {
+  zp_point share = *point;
+  int64_t bytes = s->most_bytes - zp_choice_communicator_bytes(s, &share.choice, zp_variant_of(s, point)->lowered->ties);
+  int64_t limit = (bytes + 1) * ZP_EIGHTHS * point->choice.pipeline - 1; /* a stage's floor is rounded down */
+  share.choice.home[state].eighths = 1;
+  int64_t most = floor_eighths(s, &share);
+  if (most <= limit) return 1;
+  share.choice.home[state].eighths = ZP_EIGHTHS;
+  int64_t least = floor_eighths(s, &share), of_one = (most - least) / (ZP_EIGHTHS - 1);
+  for (int eighths = 2; eighths < ZP_EIGHTHS; eighths++)
+    if (least + (ZP_EIGHTHS - eighths) * of_one <= limit) return eighths;
+  return least <= limit ? ZP_EIGHTHS : ZP_EIGHTHS + 1;
 }
 
 /* Parts of a class are whole numbers of aligned elements. */
@@ -101,12 +121,16 @@ static bool any_away(const zp_choice *c) {
 }
 
 bool zp_fits_device(const zp_searcher *s, const zp_point *point) {
-  return some_cut_fits(s, point, (zp_limits){s->limit_bytes, INT64_MAX, INT64_MAX});
+  zp_point trial = *point;
+  zp_limits limits = {s->limit_bytes, INT64_MAX, INT64_MAX};
+  zp_remember_fits(s, &trial, &limits);
+  return some_cut_fits(s, &trial, limits);
 }
 
 bool zp_point_fits(const zp_searcher *s, zp_point *point, zp_rejection *why) {
-  zp_remember_fits(s, point);
-  if (some_cut_fits(s, point, zp_search_limits(s))) return true;
+  zp_limits limits = zp_search_limits(s);
+  zp_remember_fits(s, point, &limits);
+  if (some_cut_fits(s, point, limits)) return true;
   *why = any_away(&point->choice) && zp_fits_device(s, point) ? ZP_REJECT_HOST : ZP_REJECT_MEMORY;
   return false;
 }

@@ -1,5 +1,6 @@
-/* Which numbers of units fit on the stages of one point, remembered: cuts ask for the same ranges again and again. Of
- * two ranges of units, one inside the other, the inner one needs no more bytes on the same stage, so of ranges that
+/* Which numbers of units fit on the stages of one point, remembered: cuts ask for the same ranges again and again. What
+ * a range inside a segment needs is remembered for all inner stages together, because they differ only in how many
+ * micro-batches are in flight. Of two ranges of units, one inside the other, the inner one needs no more bytes on the same stage, so of ranges that
  * follow each other in this order two numbers say all: the longest one that is known to fit and the shortest one that
  * is known not to. Three such orders are kept for every stage and mode: ranges from the first unit of the model on,
  * ranges up to its last one, and ranges inside one segment, which differ in their length alone when they begin with the
@@ -8,6 +9,7 @@
 #include "search_internal.h"
 
 enum { FROM_FIRST, TO_LAST, INSIDE };
+enum { MOST_INNER_UNITS = 128 }; /* of a range whose bytes are remembered */
 
 /* Every lowering has pieces of its own. */
 static bool same_units(const zp_pieces *a, const zp_pieces *b) {
@@ -28,32 +30,47 @@ static void find_orders(zp_fits_memo *memo, const zp_searcher *s, const zp_piece
   }
 }
 
-void zp_remember_fits(const zp_searcher *s, zp_point *point) {
+static void make_room(const zp_searcher *s, zp_fits_memo *memo, const zp_point *point) {
+  int64_t ranges = (int64_t)memo->orders * point->n_modes, known = ranges * point->choice.pipeline;
+  if (known > memo->cap) {
+    memo->cap = known;
+    memo->known = ZP_NEW_ARRAY(s->kept, zp_known_fit, known);
+  }
+  for (int64_t i = 0; i < known; i++) memo->known[i] = (zp_known_fit){0, INT64_MAX};
+  if (ranges * MOST_INNER_UNITS > memo->inner_cap) {
+    memo->inner_cap = ranges * MOST_INNER_UNITS;
+    memo->inner = ZP_NEW_ARRAY(s->kept, zp_known_inner, memo->inner_cap);
+  }
+}
+
+void zp_remember_fits(const zp_searcher *s, zp_point *point, const zp_limits *limits) {
   zp_fits_memo *memo = &s->memo->fits;
   point->fits = 0;
   if (zp_chunks(&point->choice) > 1) return;
   find_orders(memo, s, zp_variant_of(s, point)->lowered->pieces);
-  int64_t n = (int64_t)memo->orders * point->choice.pipeline * point->n_modes;
-  if (n > memo->cap) {
-    memo->cap = n;
-    memo->known = ZP_NEW_ARRAY(s->kept, zp_known_fit, n);
-  }
-  for (int64_t i = 0; i < n; i++) memo->known[i] = (zp_known_fit){0, INT64_MAX};
+  make_room(s, memo, point);
+  memo->limits = *limits;
   point->fits = ++memo->point;
+}
+
+static bool is_remembered(const zp_fits_memo *memo, const zp_point *point) {
+  return point->fits && point->fits == memo->point;
+}
+
+/* -1: neither at an end of the model nor inside one segment. */
+static int order_of(const zp_fits_memo *memo, const zp_units *part) {
+  const zp_range_order *at = &memo->order[part->first];
+  int64_t end = part->first + part->count;
+  if (part->first == 0) return FROM_FIRST;
+  return end == memo->pieces->n_units ? TO_LAST : end <= at->segment_end ? at->order : -1;
 }
 
 /* Of the first mode; those of the others follow, memo->orders from each to the next. NULL: nothing is remembered. */
 static zp_known_fit *find_known(const zp_searcher *s, const zp_point *point, int stage, const zp_units *part,
                                 const zp_limits *limits) {
   zp_fits_memo *memo = &s->memo->fits;
-  if (point->fits == 0 || point->fits != memo->point) return NULL;
-  if (limits->device != s->limit_bytes || limits->host != s->host_bytes || limits->nvme != s->nvme_bytes) return NULL;
-  const zp_range_order *at = &memo->order[part->first];
-  int64_t end = part->first + part->count;
-  int order = part->first == 0               ? FROM_FIRST
-              : end == memo->pieces->n_units ? TO_LAST
-              : end <= at->segment_end       ? at->order
-                                             : -1;
+  if (!is_remembered(memo, point) || memcmp(limits, &memo->limits, sizeof *limits) != 0) return NULL;
+  int order = order_of(memo, part);
   return order < 0 ? NULL : &memo->known[(int64_t)stage * point->n_modes * memo->orders + order];
 }
 
@@ -67,16 +84,35 @@ int64_t zp_choice_communicator_bytes(const zp_searcher *s, const zp_choice *c, i
   return memo->bytes;
 }
 
-/* Laid out. */
+/* NULL: not a range inside a segment on an inner stage, or too long a one. */
+static zp_known_inner *find_inner(const zp_searcher *s, const zp_point *point, int mode, int stage,
+                                  const zp_units *part) {
+  zp_fits_memo *memo = &s->memo->fits;
+  if (!is_remembered(memo, point) || stage == 0 || stage == point->choice.pipeline - 1) return NULL;
+  int order = part->count < MOST_INNER_UNITS ? order_of(memo, part) : -1;
+  return order < INSIDE ? NULL : &memo->inner[(mode * memo->orders + order) * MOST_INNER_UNITS + part->count];
+}
+
+static zp_memory lay_out(const zp_searcher *s, const zp_point *point, int mode, int stage, const zp_units *part) {
+  const zp_lowered *lowered = s->variants.data[point->modes[mode]].lowered;
+  const zp_choice *c = &point->choice;
+  int chunks = zp_chunks(c);
+  zp_known_inner *inner = find_inner(s, point, mode, stage, part);
+  if (!inner || inner->point != point->fits) s->memo->fits.laid_out++;
+  if (!inner)
+    return zp_stage_footprint(lowered, c, stage, part,
+                              chunks > 1 ? zp_find_flights(s, c)->chunk + stage * chunks : NULL);
+  if (inner->point != point->fits) *inner = (zp_known_inner){point->fits, zp_inner_footprint(lowered, c, stage, part)};
+  return zp_inner_memory(&inner->stage, s->spec, c, stage);
+}
+
 static bool mode_fits(const zp_searcher *s, const zp_point *point, int mode, int stage, const zp_units *part,
                       const zp_limits *limits) {
   zp_limits own = zp_limits_of_stage(s, &point->choice, stage, limits);
-  const zp_lowered *lowered = s->variants.data[point->modes[mode]].lowered;
-  int chunks = zp_chunks(&point->choice);
-  if (own.device != INT64_MAX) own.device -= zp_choice_communicator_bytes(s, &point->choice, lowered->ties);
-  const int64_t *flight = chunks > 1 ? zp_find_flights(s, &point->choice)->chunk + stage * chunks : NULL;
-  s->memo->fits.laid_out++;
-  return zp_stage_fits(lowered, &point->choice, stage, part, flight, &own);
+  int ties = s->variants.data[point->modes[mode]].lowered->ties;
+  if (own.device != INT64_MAX) own.device -= zp_choice_communicator_bytes(s, &point->choice, ties);
+  zp_memory memory = lay_out(s, point, mode, stage, part);
+  return zp_memory_of_arena(&memory) <= own.device && memory.host <= own.host && memory.nvme <= own.nvme;
 }
 
 int zp_first_mode_that_fits(const zp_searcher *s, const zp_point *point, int first, int end, int stage,

@@ -8,11 +8,9 @@
 
 /* ---- heaps ---- */
 
-/* Bounds lie beside the indices, because what waits is far apart in memory. Equal bounds: in a fixed order. */
-static bool is_before(const zp_searcher *s, const zp_heap *heap, const zp_wait *x, const zp_wait *y) {
-  if (x->bound_s != y->bound_s) return x->bound_s < y->bound_s;
-  int order = heap->of_points ? zp_choice_compare(&s->points.data[x->item].choice, &s->points.data[y->item].choice) : 0;
-  return order ? order < 0 : x->item < y->item;
+/* Bounds lie beside the indices, because what waits is far apart in memory. Equal bounds: what came first. */
+static bool is_before(const zp_wait *x, const zp_wait *y) {
+  return x->bound_s != y->bound_s ? x->bound_s < y->bound_s : x->item < y->item;
 }
 
 static void push(zp_searcher *s, zp_heap *heap, int item) {
@@ -20,18 +18,18 @@ static void push(zp_searcher *s, zp_heap *heap, int item) {
   zp_push(s->arena, &heap->all, fresh);
   zp_wait *at = heap->all.data;
   int i = heap->all.len - 1;
-  for (; i > 0 && is_before(s, heap, &fresh, &at[(i - 1) / 2]); i = (i - 1) / 2) at[i] = at[(i - 1) / 2];
+  for (; i > 0 && is_before(&fresh, &at[(i - 1) / 2]); i = (i - 1) / 2) at[i] = at[(i - 1) / 2];
   at[i] = fresh;
 }
 
-static int pop(const zp_searcher *s, zp_heap *heap) {
+static int pop(zp_heap *heap) {
   if (heap->all.len == 0) return -1;
   zp_wait *at = heap->all.data;
   int first = at[0].item, n = --heap->all.len, i = 0;
   zp_wait moved = at[n];
   for (int least; (least = 2 * i + 1) < n; i = least) {
-    if (least + 1 < n && is_before(s, heap, &at[least + 1], &at[least])) least++;
-    if (!is_before(s, heap, &at[least], &moved)) break;
+    if (least + 1 < n && is_before(&at[least + 1], &at[least])) least++;
+    if (!is_before(&at[least], &moved)) break;
     at[i] = at[least];
   }
   at[i] = moved;
@@ -62,7 +60,7 @@ zp_frontier zp_frontier_new(zp_searcher *s) {
 static int pop_degrees(zp_frontier *f, const zp_ranking *r, double limit_s) {
   zp_searcher *s = f->s;
   while (f->degrees.all.len && next_bound(&f->degrees) <= limit_s) {
-    int i = pop(s, &f->degrees);
+    int i = pop(&f->degrees);
     zp_degrees *d = &s->degrees.data[i];
     s->cutoff_s = zp_cutoff(r, &(zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data});
     if (d->bound_s >= s->cutoff_s) {
@@ -101,7 +99,7 @@ static void look_into(zp_frontier *f, int degrees, const zp_ranking *r) {
 static int next_of_first(zp_frontier *f, const zp_ranking *r) {
   zp_searcher *s = f->s;
   while (r->len < r->cap) {
-    int point = r->len == f->known ? pop(s, &f->points) : -1;
+    int point = r->len == f->known ? pop(&f->points) : -1;
     if (point >= 0) return point;
     int degrees = pop_degrees(f, r, HUGE_VAL);
     if (degrees < 0) break;
@@ -121,17 +119,21 @@ static int next_of_all(zp_frontier *f, const zp_ranking *r) {
   zp_searcher *s = f->s;
   int point = next_of_first(f, r), degrees;
   if (point >= 0) return point;
-  do {
+  while (!(f->one_by_one && f->points.all.len)) {
+    if (f->one_by_one) s->points.len = 0; /* all of them have been looked at */
     degrees = pop_degrees(f, r, next_bound(&f->points));
-    if (degrees >= 0) look_into(f, degrees, r);
-  } while (degrees >= 0);
-  return pop(s, &f->points);
+    if (degrees < 0) break;
+    look_into(f, degrees, r);
+  }
+  return pop(&f->points);
 }
 
+/* Of idle degrees, too: one after the other, because few have anything to offer and nearly all are looked into. */
 int zp_frontier_next(zp_frontier *f, const zp_ranking *r) {
   int point = next_of_all(f, r);
   if (point >= 0 || f->idle.len == 0) return point;
   while (f->idle.len) push(f->s, &f->degrees, f->idle.data[--f->idle.len]);
+  f->one_by_one = f->s->opens_families = true;
   return next_of_all(f, r);
 }
 

@@ -6,7 +6,6 @@
  * points with the same classes gone and a share of the next one, whatever the places. A family stands for them on the
  * fastest place of every class, with the least share that may fit. It is looked at in steps that take ever longer
  * (price.c), and only what is left of it then becomes points. Before that, all families of a choice wait as one. */
-#include <assert.h>
 #include <math.h>
 #include "schedule.h"
 #include "search_internal.h"
@@ -14,12 +13,11 @@
 /* Plans that leave devices idle keep all state on the device, unless `idle` is written: with both, the families of ten
  * times as many degrees would have to be opened. */
 static bool may_leave(const zp_searcher *s, zp_state state) {
-  bool asked = s->constraints->idle.set || s->machine.devices == s->devices;
   zp_choice leaves = {0};
   leaves.home[state] = (zp_home){ZP_TIER_HOST, ZP_EIGHTHS};
   if (state == ZP_STATE_GRADIENTS) leaves.home[ZP_STATE_OPTIMIZER] = leaves.home[state]; /* which is there before */
   if (s->generated_only && !zp_choice_is_generated(&leaves, NULL)) return false;
-  return asked && zp_limit_leaves_device(&s->constraints->offload[state]);
+  return zp_limit_leaves_device(&s->constraints->offload[state]);
 }
 
 /* Nothing is faster on disks than on the host. */
@@ -49,7 +47,7 @@ static zp_rejection refuse(zp_searcher *s, zp_point *point) {
   if (away.host > s->host_bytes || away.nvme > s->nvme_bytes) return ZP_REJECT_HOST;
   point->bound_s = zp_bound(s, point);
   if (point->bound_s >= s->cutoff_s) return ZP_REJECT_COUNT;
-  if (!zp_find_least_work(s, point, false)) return ZP_REJECT_MEMORY;
+  if (!zp_find_least_work(s, point, ZP_ASK_WORK)) return ZP_REJECT_MEMORY;
   point->bound_s = zp_bound(s, point);
   return ZP_REJECT_COUNT;
 }
@@ -86,13 +84,9 @@ static zp_state class_of(const zp_point *family) { return (zp_state)(family->ope
 
 static void set_share(zp_point *family, int eighths) { family->choice.home[class_of(family)].eighths = eighths; }
 
-static bool fits_floor(const zp_searcher *s, const zp_point *family) {
-  return zp_memory_floor(s, family) <= s->most_bytes;
-}
-
 static bool has_room(const zp_searcher *s, const zp_point *family) {
   zp_point share = *family;
-  return zp_find_least_work(s, &share, false);
+  return zp_find_least_work(s, &share, ZP_ASK_ROOM);
 }
 
 /* The family's share becomes the least one, from the one it has on, that fits: more of one class off the device never
@@ -126,53 +120,61 @@ static bool away_may_fit(const zp_searcher *s, const zp_point *family) {
 
 /* The least share that may fit, as far as is known at once, and the bound that goes with it. */
 static zp_rejection measure_family(const zp_searcher *s, zp_point *family) {
-  if (!raise_share(s, family, fits_floor)) return ZP_REJECT_MEMORY;
+  int eighths = zp_least_eighths(s, family, class_of(family));
+  if (eighths > ZP_EIGHTHS) return ZP_REJECT_MEMORY;
+  set_share(family, eighths);
   if (!away_may_fit(s, family)) return ZP_REJECT_HOST;
   family->bound_s = zp_bound_moving(s, family);
   return ZP_REJECT_COUNT;
 }
 
-static void keep_family(zp_searcher *s, zp_point *family) {
-  if (s->keeps_all) { /* no share needs less than all of the class */
-    set_share(family, ZP_EIGHTHS);
-    family->open = 0;
-    add_point(s, family);
-    return;
+/* Of all shares from the family's one on, on the fastest places: the end of a step may take less with more of a class
+ * off the device (gradients need not go down to an update on the host). */
+static double least_end(const zp_searcher *s, const zp_point *family) {
+  zp_point point = *family;
+  bool differs = class_of(family) != ZP_STATE_ACTIVATIONS; /* these are gone by then */
+  double least = HUGE_VAL;
+  for (int i = family->choice.home[class_of(family)].eighths; i <= ZP_EIGHTHS; i++) {
+    set_share(&point, i);
+    least = fmin(least, zp_bound_end_of_homes(s, &point));
+    if (!differs) break;
   }
-  zp_rejection why = measure_family(s, family);
-  if (why != ZP_REJECT_COUNT)
-    zp_search_reject(s, why);
-  else if (!zp_is_beaten(s, family->bound_s))
-    zp_push(s->arena, &s->points, *family);
+  return least;
 }
 
-/* The modes of a choice: all together, and each by itself. */
-typedef struct mode_points {
-  zp_point all, one[ZP_MOST_MODES];
-} mode_points;
+/* A measured family. */
+static void keep_family(zp_searcher *s, zp_point *family) {
+  if (!zp_is_beaten(s, family->bound_s)) zp_push(s->arena, &s->points, *family);
+}
 
-static mode_points find_modes(zp_searcher *s, const zp_choice *choice, zp_mode_set modes) {
-  mode_points p;
-  bool lowered = zp_search_point(s, choice, modes, &p.all);
-  assert(lowered);
-  (void)lowered;
-  for (int i = 0; i < p.all.n_modes && !choice->stage_recompute; i++)
-    zp_search_point(s, choice, zp_set_of_mode(s->variants.data[p.all.modes[i]].mode), &p.one[i]);
+zp_mode_points zp_find_modes(zp_searcher *s, const zp_point *all) {
+  zp_mode_points p = {.all = *all};
+  for (int i = 0; i < all->n_modes && !all->choice.stage_recompute; i++)
+    zp_search_point(s, &all->choice, zp_set_of_mode(s->variants.data[all->modes[i]].mode), &p.one[i]);
   return p;
+}
+
+zp_point zp_with_choice(const zp_searcher *s, const zp_point *like, const zp_choice *choice) {
+  zp_point point = *like;
+  point.choice = *choice;
+  point.choice.recompute = like->choice.recompute;
+  point.choice.recompute_shard = like->choice.recompute_shard;
+  point.every_cut = zp_every_chunk_cut(s, &point);
+  return point;
 }
 
 /* Calls for every family of a choice; all before its class of state have left, as far as they may. */
 typedef void zp_on_family(zp_searcher *s, zp_point *family, void *user);
-static void each_family(zp_searcher *s, const mode_points *p, zp_on_family *on_family, void *user) {
-  zp_choice c = p->all.choice;
+static void each_family(zp_searcher *s, const zp_point *all, const zp_mode_points *p, zp_on_family *on_family,
+                        void *user) {
+  zp_choice c = all->choice;
   for (int state = 0; state < ZP_STATE_COUNT; state++) {
     if (!may_leave(s, (zp_state)state)) continue;
     c.home[state] = (zp_home){fastest_tier(s, (zp_state)state), 1};
     if (zp_choice_refusal(&c, s->spec)) return;
-    bool one = has_one_mode(s, &p->all, state);
-    for (int i = 0; i < (one ? p->all.n_modes : 1); i++) {
-      zp_point family = one ? p->one[i] : p->all;
-      memcpy(family.choice.home, c.home, sizeof family.choice.home);
+    bool one = has_one_mode(s, all, state);
+    for (int i = 0; i < (one ? all->n_modes : 1); i++) {
+      zp_point family = zp_with_choice(s, one ? &p->one[i] : all, &c);
       family.open = 1 + state;
       family.every_cut = false;
       on_family(s, &family, user);
@@ -181,52 +183,80 @@ static void each_family(zp_searcher *s, const mode_points *p, zp_on_family *on_f
   }
 }
 
+/* The families of a choice that may be had. */
 typedef struct findings {
+  zp_point family[ZP_STATE_COUNT * ZP_MOST_MODES];
+  int len, n_rejected;
   double bound_s;
-  zp_rejection why; /* the last reason why a family cannot be had */
+  zp_rejection why[ZP_STATE_COUNT * ZP_MOST_MODES]; /* the others cannot */
 } findings;
 
-static void find_least(zp_searcher *s, zp_point *family, void *user) {
+static void find_family(zp_searcher *s, zp_point *family, void *user) {
   findings *found = user;
   zp_rejection why = measure_family(s, family);
-  if (why == ZP_REJECT_COUNT)
-    found->bound_s = fmin(found->bound_s, family->bound_s);
-  else
-    found->why = why;
-}
-
-static void keep_each(zp_searcher *s, zp_point *family, void *user) {
-  (void)user;
-  keep_family(s, family);
-}
-
-/* The families of a choice wait as one until its turn comes: most never have it. */
-static void add_families(zp_searcher *s, const mode_points *p) {
-  if (s->keeps_all) {
-    each_family(s, p, keep_each, NULL);
+  if (why != ZP_REJECT_COUNT) {
+    found->why[found->n_rejected++] = why;
     return;
   }
-  findings found = {HUGE_VAL, ZP_REJECT_SCHEDULE};
-  each_family(s, p, find_least, &found);
-  zp_point all = p->all;
-  all.open = ZP_ALL_CLASSES;
-  all.every_cut = false;
-  all.bound_s = found.bound_s;
-  if (!isfinite(found.bound_s))
-    zp_search_reject(s, found.why);
-  else if (!zp_is_beaten(s, all.bound_s))
-    zp_push(s->arena, &s->points, all);
+  found->bound_s = fmin(found->bound_s, family->bound_s);
+  found->family[found->len++] = *family;
 }
 
-void zp_try_homes(zp_searcher *s, const zp_choice *choice, zp_mode_set modes) {
-  mode_points p = find_modes(s, choice, modes);
-  if (!has_one_mode(s, &p.all, ZP_STATE_COUNT))
-    add_point(s, &p.all);
+static void find_families(zp_searcher *s, const zp_point *all, const zp_mode_points *p, findings *found) {
+  found->len = found->n_rejected = 0;
+  found->bound_s = HUGE_VAL;
+  each_family(s, all, p, find_family, found);
+}
+
+static void keep_families(zp_searcher *s, findings *found) {
+  for (int i = 0; i < found->n_rejected; i++) zp_search_reject(s, found->why[i]);
+  for (int i = 0; i < found->len; i++) keep_family(s, &found->family[i]);
+}
+
+/* No share needs less than all of the class. */
+static void keep_smallest(zp_searcher *s, zp_point *family, void *user) {
+  (void)user;
+  set_share(family, ZP_EIGHTHS);
+  family->open = 0;
+  add_point(s, family);
+}
+
+/* The families of a choice wait as one until its turn comes: most never have it. all: everything on the device, which
+ * moves least. */
+static void add_families(zp_searcher *s, const zp_point *all, const zp_mode_points *p) {
+  if (s->keeps_all) {
+    each_family(s, all, p, keep_smallest, NULL);
+    return;
+  }
+  zp_point family = *all;
+  family.every_cut = false;
+  if (zp_is_beaten(s, zp_bound_moving(s, &family))) return;
+  findings found;
+  find_families(s, all, p, &found);
+  family.open = ZP_ALL_CLASSES;
+  family.bound_s = found.bound_s;
+  if (found.len == 0)
+    zp_search_reject(s, found.n_rejected ? found.why[found.n_rejected - 1] : ZP_REJECT_SCHEDULE);
+  else if (zp_is_beaten(s, family.bound_s))
+    return;
+  else if (s->opens_families)
+    keep_families(s, &found);
   else
-    for (int i = 0; i < p.all.n_modes; i++) add_point(s, &p.one[i]);
+    zp_push(s->arena, &s->points, family);
+}
+
+void zp_try_homes(zp_searcher *s, const zp_choice *choice, const zp_mode_points *p) {
+  zp_point all = zp_with_choice(s, &p->all, choice);
+  if (!has_one_mode(s, &all, ZP_STATE_COUNT))
+    add_point(s, &all);
+  else
+    for (int i = 0; i < all.n_modes; i++) {
+      zp_point one = zp_with_choice(s, &p->one[i], choice);
+      add_point(s, &one);
+    }
   bool any = false;
   for (int i = 0; i < ZP_STATE_COUNT; i++) any |= may_leave(s, (zp_state)i);
-  if (any) add_families(s, &p);
+  if (any) add_families(s, &all, p);
 }
 
 /* ---- looks at a family ---- */
@@ -237,7 +267,7 @@ static double bound_share(zp_searcher *s, const zp_point *family, int eighths, b
   point.choice.home[class_of(family)].eighths = eighths;
   double moving = zp_bound_moving(s, &point);
   *moves = true;
-  if (moving >= s->cutoff_s || !zp_find_least_work(s, &point, false)) return moving;
+  if (moving >= s->cutoff_s || !zp_find_least_work(s, &point, ZP_ASK_WORK)) return moving;
   double all = zp_bound_moving(s, &point);
   *moves = all <= moving;
   return all;
@@ -262,7 +292,8 @@ static double least_of_shares(zp_searcher *s, const zp_point *family) {
 static zp_rejection look_at_share(zp_searcher *s, zp_point *family, zp_fits_share *fits) {
   if (!raise_share(s, family, fits)) return ZP_REJECT_MEMORY;
   if (!away_may_fit(s, family)) return ZP_REJECT_HOST;
-  family->bound_s = fmax(family->bound_s, least_of_shares(s, family));
+  family->end_s = least_end(s, family);
+  family->bound_s = fmax(family->bound_s, least_of_shares(s, family) + family->end_s);
   return ZP_REJECT_COUNT;
 }
 
@@ -293,8 +324,12 @@ static void add_places(zp_searcher *s, const zp_point *point, int state, int las
 
 void zp_open_family(zp_searcher *s, const zp_point *family) {
   if (family->open == ZP_ALL_CLASSES) {
-    mode_points p = find_modes(s, &family->choice, zp_variant_of(s, family)->modes);
-    each_family(s, &p, keep_each, NULL);
+    zp_point all = *family;
+    all.open = all.looks = 0;
+    zp_mode_points p = zp_find_modes(s, &all);
+    findings found;
+    find_families(s, &all, &p, &found);
+    keep_families(s, &found);
     return;
   }
   int state = class_of(family);

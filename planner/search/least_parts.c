@@ -8,61 +8,32 @@
 #include "schedule.h"
 #include "search_internal.h"
 
-typedef struct parts { /* of one mode */
-  int n;
-  double state[ZP_MOST_PARTS], kept[ZP_MOST_PARTS]; /* bytes: whatever is in flight; of a micro-batch in flight */
-  double faster_s[ZP_MOST_PARTS];                   /* than in the slowest mode */
-} parts;
-
-/* Bytes, which are linear in what is in flight, of a turn or of a run of parts, and what it is worth: seconds that the
- * slowest mode would take longer, parts. */
+/* What a stage buys with its bytes, in one mode: a turn, or a run of parts. Worth: seconds that the slowest mode would
+ * take longer; parts. */
 enum { SECONDS, PARTS, WORTHS };
 typedef struct lot {
-  double state, kept, worth[WORTHS];
+  double whole, spread, kept; /* elements held by all data ranks, spread ones; bytes saved of a micro-batch */
+  double worth[WORTHS];
 } lot;
 
 enum { MOST_RUNS = ZP_MOST_PARTS * (ZP_MOST_PARTS - 1) };
 typedef struct goods { /* of one mode */
   lot turn, run[MOST_RUNS];
   int n_runs;
+  bool needless; /* a stage has room for no more parts than in another mode that is looked at */
 } goods;
 
-static void add_part(lot *sum, const parts *p, int part) {
-  sum->state += p->state[part];
-  sum->kept += p->kept[part];
-  sum->worth[SECONDS] += p->faster_s[part];
-  sum->worth[PARTS]++;
-}
+/* Of all points of a variant. */
+struct zp_parts_for_sale {
+  goods mode[ZP_MOST_MODES];
+  int n_modes;
+  double others_s;       /* of all units that are not such parts */
+  double fast_s, slow_s; /* of the parts: in the fastest mode of each, all in the slowest one */
+  double n;              /* parts */
+};
+typedef struct zp_parts_for_sale sale;
 
-static goods goods_of(const parts *p) {
-  goods g = {.n_runs = 0};
-  for (int i = 0; i < p->n; i++) add_part(&g.turn, p, i);
-  for (int first = 0; first < p->n; first++) {
-    lot run = {0};
-    for (int i = 0; i + 1 < p->n; i++) { /* around the end of a turn, but no whole one */
-      add_part(&run, p, (first + i) % p->n);
-      g.run[g.n_runs++] = run;
-    }
-  }
-  return g;
-}
-
-static double bytes_of(const lot *x, double flight) { return x->state + flight * x->kept; }
-
-/* The most that `limit` bytes buy in so many chunks: turns, and in every chunk the run that is worth most beyond turns
- * of its bytes; no more than all bytes at the best rate there is. */
-static double most_worth(const goods *g, int worth, double flight, double limit, int chunks) {
-  double turn_bytes = bytes_of(&g->turn, flight), gain = 0;
-  if (turn_bytes <= 0) return g->turn.worth[worth] > 0 ? HUGE_VAL : 0;
-  double of_byte = g->turn.worth[worth] / turn_bytes, best = of_byte;
-  for (int i = 0; i < g->n_runs; i++) {
-    double bytes = bytes_of(&g->run[i], flight), all = g->run[i].worth[worth], more = all - of_byte * bytes;
-    if (more <= 0) continue;
-    gain = zp_later(gain, more);
-    if (all > best * bytes) best = bytes > 0 ? all / bytes : HUGE_VAL;
-  }
-  return zp_sooner(limit * of_byte + chunks * gain, limit * best);
-}
+/* ---- what there is ---- */
 
 static int heaviest_repeat(const zp_variant *v) {
   int heaviest = 0;
@@ -74,72 +45,179 @@ static int heaviest_repeat(const zp_variant *v) {
   return heaviest;
 }
 
-static parts parts_of(const zp_variant *v, int segment, zp_state_bytes each, double kept, const zp_variant *slowest) {
-  parts p = {.n = v->lowered->pieces->parts[segment]};
-  for (int i = 0; i < p.n; i++) {
-    int piece = zp_pieces_find(v->lowered->pieces, segment, i, i + 1);
-    p.state[i] = each.whole * v->part_elements[piece] + each.spread * v->part_spread[piece];
-    p.kept[i] = kept * v->kept_bytes[piece];
-    p.faster_s[i] = fmax(0, slowest->unit_s[piece] - v->unit_s[piece]);
-  }
-  return p;
+static void add_part(lot *sum, const lot *part) {
+  sum->whole += part->whole;
+  sum->spread += part->spread;
+  sum->kept += part->kept;
+  for (int i = 0; i < WORTHS; i++) sum->worth[i] += part->worth[i];
 }
 
-/* What all stages together may gain on the slowest mode, and how many parts they have room for. */
-typedef struct gains {
-  double seconds, parts;
-} gains;
+static goods goods_of(const zp_variant *v, int segment, const zp_variant *slowest) {
+  goods g = {.n_runs = 0};
+  lot part[ZP_MOST_PARTS];
+  int n = v->lowered->pieces->parts[segment];
+  for (int i = 0; i < n; i++) {
+    int piece = zp_pieces_find(v->lowered->pieces, segment, i, i + 1);
+    part[i] = (lot){v->part_elements[piece],
+                    v->part_spread[piece],
+                    v->kept_bytes[piece],
+                    {[SECONDS] = fmax(0, slowest->unit_s[piece] - v->unit_s[piece]), [PARTS] = 1}};
+    add_part(&g.turn, &part[i]);
+  }
+  for (int first = 0; first < n; first++) {
+    lot run = {0};
+    for (int i = 0; i + 1 < n; i++) { /* around the end of a turn, but no whole one */
+      add_part(&run, &part[(first + i) % n]);
+      g.run[g.n_runs++] = run;
+    }
+  }
+  return g;
+}
 
-/* Needs a no more for every part than b? */
-static bool needs_no_more(const parts *a, const parts *b) {
-  for (int i = 0; i < a->n; i++)
-    if (a->state[i] > b->state[i] || a->kept[i] > b->kept[i]) return false;
+/* Needs a no more for every run of parts than b? */
+static bool needs_no_more(const goods *a, const goods *b) {
+  if (a->turn.kept > b->turn.kept || a->turn.whole > b->turn.whole || a->turn.spread > b->turn.spread) return false;
+  for (int i = 0; i < a->n_runs; i++)
+    if (a->run[i].kept > b->run[i].kept || a->run[i].whole > b->run[i].whole || a->run[i].spread > b->run[i].spread)
+      return false;
   return true;
 }
 
-/* Has a stage room for no more parts in this mode than in another one that is looked at? */
-static bool is_needless(const parts *modes, int n_modes, int mode) {
-  for (int i = 0; i < n_modes; i++)
-    if (i != mode && needs_no_more(&modes[i], &modes[mode]) && (i > mode || !needs_no_more(&modes[mode], &modes[i])))
+static bool is_needless(const sale *all, int mode) {
+  for (int i = 0; i < all->n_modes; i++)
+    if (i != mode && needs_no_more(&all->mode[i], &all->mode[mode]) &&
+        (i > mode || !needs_no_more(&all->mode[mode], &all->mode[i])))
       return true;
   return false;
 }
 
-static gains add_stages(const parts *modes, int n_modes, const zp_choice *c, double limit, const double *flight) {
-  goods of_mode[ZP_MOST_MODES];
-  bool needless[ZP_MOST_MODES];
-  gains sum = {0}, most = {0};
-  for (int i = 0; i < n_modes; i++) {
-    of_mode[i] = goods_of(&modes[i]);
-    needless[i] = is_needless(modes, n_modes, i);
+static const sale *find_sale(const zp_searcher *s, const zp_point *point) {
+  zp_search_memo *memo = s->memo;
+  while (memo->for_sale.len <= point->variant) zp_push(s->kept, &memo->for_sale, NULL);
+  sale **known = &memo->for_sale.data[point->variant];
+  if (*known) return *known;
+  const zp_variant *all = zp_variant_of(s, point), *slowest = &s->variants.data[point->modes[point->n_modes - 1]];
+  int segment = heaviest_repeat(all);
+  double layers = (double)all->lowered->segments[segment].segment->count;
+  sale *fresh = *known = ZP_NEW(s->kept, sale);
+  fresh->n_modes = point->n_modes;
+  for (int i = 0; i < point->n_modes; i++)
+    fresh->mode[i] = goods_of(&s->variants.data[point->modes[i]], segment, slowest);
+  for (int i = 0; i < point->n_modes; i++) fresh->mode[i].needless = is_needless(fresh, i);
+  fresh->n = layers * all->lowered->pieces->parts[segment];
+  fresh->fast_s = layers * all->unit_s[segment];
+  fresh->slow_s = layers * slowest->unit_s[segment];
+  fresh->others_s = all->prefix_s[all->lowered->n_units] - fresh->fast_s;
+  return fresh;
+}
+
+/* ---- what stages are worth ---- */
+
+typedef struct prices {
+  zp_state_bytes each; /* of an element */
+  double kept;         /* share of what is saved that stays on the device */
+  double limit;        /* bytes of a stage */
+  int chunks;          /* of a stage */
+} prices;
+
+static double bytes_of(const prices *p, const lot *x, double flight) {
+  return p->each.whole * x->whole + p->each.spread * x->spread + flight * p->kept * x->kept;
+}
+
+/* Of a byte, at the best rate there is: ever less with more in flight. */
+static double best_rate(const prices *p, const goods *g, int worth, double flight) {
+  double bytes = bytes_of(p, &g->turn, flight), best = bytes > 0 ? g->turn.worth[worth] / bytes : HUGE_VAL;
+  for (int i = 0; i < g->n_runs; i++) {
+    bytes = bytes_of(p, &g->run[i], flight);
+    if (g->run[i].worth[worth] > best * bytes) best = bytes > 0 ? g->run[i].worth[worth] / bytes : HUGE_VAL;
   }
-  for (int stage = 0; stage < c->pipeline; stage++) {
-    if (stage == 0 || flight[stage] != flight[stage - 1]) {
-      most = (gains){0};
-      for (int i = 0; i < n_modes; i++) {
-        const goods *g = &of_mode[i];
-        if (g->turn.worth[SECONDS] > 0)
-          most.seconds = zp_later(most.seconds, most_worth(g, SECONDS, flight[stage], limit, zp_chunks(c)));
-        if (!needless[i]) most.parts = zp_later(most.parts, most_worth(g, PARTS, flight[stage], limit, zp_chunks(c)));
-      }
-    }
-    sum.seconds += most.seconds;
-    sum.parts += most.parts;
+  return best;
+}
+
+/* The most that the bytes of a stage buy: turns, and in every chunk the run that is worth most beyond turns of its
+ * bytes; no more than all bytes at the best rate there is. */
+static double most_worth(const prices *p, const goods *g, int worth, double flight) {
+  double turn_bytes = bytes_of(p, &g->turn, flight), gain = 0;
+  if (turn_bytes <= 0) return g->turn.worth[worth] > 0 ? HUGE_VAL : 0;
+  double of_byte = g->turn.worth[worth] / turn_bytes, best = of_byte;
+  for (int i = 0; i < g->n_runs; i++) {
+    double bytes = bytes_of(p, &g->run[i], flight), all = g->run[i].worth[worth], more = all - of_byte * bytes;
+    if (more <= 0) continue;
+    gain = zp_later(gain, more);
+    if (all > best * bytes) best = bytes > 0 ? all / bytes : HUGE_VAL;
   }
-  return sum;
+  return zp_sooner(p->limit * of_byte + p->chunks * gain, p->limit * best);
+}
+
+/* What stages may gain on the slowest mode, and how many parts they have room for. */
+typedef struct gains {
+  double seconds, parts;
+} gains;
+
+/* `wanted`: 0: need not be found. */
+static gains most_of_stage(const sale *all, const prices *p, double flight, const gains *wanted) {
+  gains most = {0};
+  for (int i = 0; i < all->n_modes; i++) {
+    const goods *g = &all->mode[i];
+    if (wanted->seconds > 0 && g->turn.worth[SECONDS] > 0)
+      most.seconds = zp_later(most.seconds, most_worth(p, g, SECONDS, flight));
+    if (wanted->parts > 0 && !g->needless) most.parts = zp_later(most.parts, most_worth(p, g, PARTS, flight));
+  }
+  return most;
+}
+
+/* Parts that any stage with so many or more in flight has room for, at most. */
+static double most_room(const sale *all, const prices *p, double flight) {
+  double most = 0;
+  for (int i = 0; i < all->n_modes; i++)
+    if (!all->mode[i].needless) most = zp_later(most, best_rate(p, &all->mode[i], PARTS, flight));
+  return p->limit * most;
+}
+
+/* What any stage with so many or fewer in flight is worth, at least. */
+static gains least_of_stage(const sale *all, const prices *p, double flight) {
+  gains least = {0};
+  for (int i = 0; i < all->n_modes; i++) {
+    const lot *turn = &all->mode[i].turn;
+    double turns = p->limit / bytes_of(p, turn, flight); /* endless where a turn needs nothing */
+    if (turn->worth[SECONDS] > 0) least.seconds = zp_later(least.seconds, turns * turn->worth[SECONDS]);
+    least.parts = zp_later(least.parts, turns * turn->worth[PARTS]);
+  }
+  return least;
+}
+
+static bool is_power_of_two(int n) { return (n & (n - 1)) == 0; }
+
+/* *wanted becomes what is still wanted when all stages have given what they have; not above zero: enough. The last
+ * stages come first, because they have the fewest in flight; now and then those that are left are looked at together.
+ * False: the parts have no room. */
+static bool serve(const sale *all, const prices *p, const zp_flight_memo *flights, gains *wanted) {
+  const double *flight = flights->flight;
+  gains least = least_of_stage(all, p, flights->most), most = {0};
+  for (int left = flights->pipeline; left > 0; left--) {
+    if (left * least.parts >= wanted->parts) wanted->parts = 0;
+    if (left * least.seconds >= wanted->seconds) wanted->seconds = 0;
+    if (wanted->parts <= 0 && wanted->seconds <= 0) return true;
+    int stage = left - 1;
+    if (wanted->parts > 0 && is_power_of_two(flights->pipeline - stage) &&
+        left * most_room(all, p, flights->descend ? flight[stage] : flights->least) < wanted->parts - 1e-9 * all->n)
+      return false;
+    if (left == flights->pipeline || flight[stage] != flight[left]) most = most_of_stage(all, p, flight[stage], wanted);
+    wanted->seconds -= most.seconds;
+    wanted->parts -= most.parts;
+  }
+  return wanted->parts <= 1e-9 * all->n;
 }
 
 bool zp_find_least_parts(const zp_searcher *s, zp_point *point, zp_state_bytes each, double kept,
-                         const double *flight) {
-  const zp_variant *all = zp_variant_of(s, point), *slowest = &s->variants.data[point->modes[point->n_modes - 1]];
-  int segment = heaviest_repeat(all), n = all->lowered->pieces->parts[segment];
-  double layers = (double)all->lowered->segments[segment].segment->count;
-  parts modes[ZP_MOST_MODES];
-  for (int i = 0; i < point->n_modes; i++)
-    modes[i] = parts_of(&s->variants.data[point->modes[i]], segment, each, kept, slowest);
-  gains most = add_stages(modes, point->n_modes, &point->choice, (double)s->limit_bytes * (1 + 1e-9), flight);
-  double slow = layers * slowest->unit_s[segment];
-  double others = all->prefix_s[all->lowered->n_units] - layers * all->unit_s[segment];
-  point->work_s = fmax(point->work_s, (others + slow - fmin(most.seconds, slow)) * (1 - 1e-9));
-  return most.parts >= layers * n * (1 - 1e-9);
+                         const zp_flight_memo *flights, zp_least_ask ask) {
+  const sale *all = find_sale(s, point);
+  const zp_choice *c = &point->choice;
+  int64_t limit = s->limit_bytes - zp_choice_communicator_bytes(s, c, zp_variant_of(s, point)->lowered->ties);
+  if (limit <= 0) return false;
+  const prices p = {each, kept, (double)limit * (1 + 1e-9), zp_chunks(c)};
+  gains wanted = {ask == ZP_ASK_ROOM ? 0 : all->slow_s - all->fast_s, all->n};
+  if (!serve(all, &p, flights, &wanted)) return false;
+  point->work_s = fmax(point->work_s, (all->others_s + all->fast_s + fmax(0, wanted.seconds)) * (1 - 1e-9));
+  return true;
 }

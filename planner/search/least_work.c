@@ -75,12 +75,13 @@ const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *c) 
     memo->flight = ZP_NEW_ARRAY(s->kept, double, memo->room);
     memo->chunk = ZP_NEW_ARRAY(s->kept, int64_t, memo->room);
   }
-  memo->known = true;
+  memo->known = memo->descend = true;
   memo->schedule = c->schedule, memo->chunks = chunks, memo->pipeline = c->pipeline, memo->microbatches = m;
   for (int stage = 0; stage < c->pipeline; stage++) {
     int64_t *chunk = &memo->chunk[stage * chunks];
     for (int k = 0; k < chunks; k++) chunk[k] = zp_in_flight_chunk(c, stage, k, m);
     memo->flight[stage] = least_flight(c, stage, m, chunk);
+    memo->descend &= stage == 0 || memo->flight[stage] <= memo->flight[stage - 1];
     memo->least = stage ? zp_sooner(memo->least, memo->flight[stage]) : memo->flight[stage];
     memo->most = stage ? zp_later(memo->most, memo->flight[stage]) : memo->flight[stage];
   }
@@ -224,14 +225,14 @@ static verdict judge_extremes(const filling *f) {
   return stages * room_of(f, 0, flights->most) >= f->units ? ENOUGH : DEPENDS;
 }
 
-bool zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth) {
+bool zp_find_least_work(const zp_searcher *s, zp_point *point, zp_least_ask ask) {
   const zp_choice *c = &point->choice;
   if (c->stage_recompute || zp_has_types(s)) return true; /* the variant says it */
   if (c->fine)
     return zp_find_least_parts(s, point, state_bytes(c, zp_variant_of(s, point)->lowered),
-                               here(c, ZP_STATE_ACTIVATIONS), zp_find_flights(s, c)->flight);
+                               here(c, ZP_STATE_ACTIVATIONS), zp_find_flights(s, c), ask);
   filling f = start(s, point);
-  verdict known = worth ? DEPENDS : judge_extremes(&f);
+  verdict known = ask == ZP_ASK_ALL ? DEPENDS : judge_extremes(&f);
   if (known != DEPENDS) return known == ENOUGH; /* and the work is that of the fastest mode */
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
   zp_least_work w = {.rooms = NULL};
@@ -242,7 +243,7 @@ bool zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth) {
   double least = zp_variant_of(s, point)->prefix_s[zp_point_units(s, point)];
   least += longer(&w, point->n_modes, 0, point->choice.pipeline, f.units);
   point->work_s = fmax(point->work_s, least * (1 - 1e-12));
-  if (!worth) {
+  if (ask != ZP_ASK_ALL) {
     zp_arena_rewind(s->arena, mark);
     return fits;
   }

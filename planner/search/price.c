@@ -6,6 +6,7 @@
  * best plan of all go to branch_labels.c (1F1B) and chain_branch.c. Stated cuts of several chunks a stage are few
  * (chunk_cut.c): settled. */
 #include <math.h>
+#include <zplan/hash.h>
 #include "cost.h"
 #include "schedule.h"
 #include "cut_branch.h"
@@ -78,17 +79,23 @@ static void price_cut(void *user, int64_t *cut) {
   p->least_s = fmin(p->least_s, seconds);
 }
 
-/* Of the stated cuts, whatever their memory and homes; 0 when one of them takes no longer than is known anyway. */
-static double bound_stated_cuts(const pricing *p, double known_s) {
+/* Of the stated cuts, whatever their memory and homes. Points that differ in these ask for the same. */
+static double bound_stated_cuts(const pricing *p) {
   const zp_searcher *s = p->s;
+  const zp_choice *c = &p->point->choice;
+  const int64_t key[] = {p->point->variant, (int64_t)c->schedule, zp_chunks(c), c->pipeline, c->data};
+  zp_stated_bound_memo *memo = &s->memo->stated_bound[zp_hash(ZP_HASH_START, key, sizeof key) % ZP_STATED_BOUND_SLOTS];
+  if (memo->known && memcmp(memo->key, key, sizeof key) == 0) return memo->seconds;
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
   zp_stated_cuts stated = zp_state_cuts(s->arena, s, p->point);
-  for (int k = 0; k < p->point->choice.pipeline; k++) p->own[k] = zp_variant_of(s, p->point);
+  for (int k = 0; k < c->pipeline; k++) p->own[k] = zp_variant_of(s, p->point);
   double least = HUGE_VAL;
-  for (int i = 0; i < stated.n && least > known_s; i++)
-    least = fmin(least, zp_bound_of_chunks(s, p->point, stated.cut[i], p->own));
+  for (int i = 0; i < stated.n; i++) least = fmin(least, zp_bound_of_chunks(s, p->point, stated.cut[i], p->own));
   zp_arena_rewind(s->arena, mark);
-  return least > known_s ? least : 0;
+  memo->known = true;
+  memcpy(memo->key, key, sizeof key);
+  memo->seconds = least;
+  return least;
 }
 
 /* Calls on_cut for the stated cuts that fit into memory. */
@@ -153,11 +160,11 @@ static bool has_stated_cuts(const pricing *p) { return zp_chunks(&p->point->choi
 /* What memory forces on its stages, and the stated cuts whatever their memory. */
 static zp_rejection look_at_work(pricing *p) {
   if (!p->point->choice.fine) { /* else space.c knew all of it */
-    zp_find_least_work(p->s, p->point, true);
+    zp_find_least_work(p->s, p->point, ZP_ASK_ALL);
     raise_bound(p, zp_bound(p->s, p->point));
   }
   if (has_stated_cuts(p) && p->point->cut_s == 0) {
-    p->point->cut_s = bound_stated_cuts(p, p->point->bound_s - zp_bound_step_end(p->s, p->point));
+    p->point->cut_s = bound_stated_cuts(p);
     raise_bound(p, zp_bound(p->s, p->point));
   }
   return ZP_REJECT_COUNT;
@@ -206,8 +213,8 @@ static zp_rejection look_closer(pricing *p) {
   return looks[p->point->looks++](p);
 }
 
-static void look_at(pricing *p, int point) {
-  p->point = &p->s->points.data[point];
+static void look_at(pricing *p, zp_point *point) {
+  p->point = point;
   zp_search_use(p->s, zp_choice_ranks(&p->point->choice));
 }
 
@@ -218,8 +225,8 @@ static zp_rejection bound_homes(pricing *p) { return zp_bound_family(p->s, p->po
 static zp_rejection bound_cuts_of_homes(pricing *p) {
   if (!has_stated_cuts(p)) return ZP_REJECT_COUNT;
   p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, p->point->choice.pipeline);
-  p->point->cut_s = bound_stated_cuts(p, p->point->bound_s);
-  raise_bound(p, p->point->cut_s * (1 - 1e-9));
+  p->point->cut_s = bound_stated_cuts(p);
+  raise_bound(p, p->point->cut_s * (1 - 1e-9) + p->point->end_s);
   return ZP_REJECT_COUNT;
 }
 
@@ -269,7 +276,8 @@ static void settle_by_labels(pricing *p, bool deep) {
   if (zp_has_types(p->s) || is_settled(p)) return;
   p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, p->point->choice.pipeline);
   const zp_branching task = {branch_limit, branch_cut, p};
-  zp_remember_fits(p->s, p->point);
+  zp_limits limits = zp_search_limits(p->s);
+  zp_remember_fits(p->s, p->point, &limits);
   p->point->bound_s = zp_label_branch(p->s, p->point, &task, deep);
 }
 
@@ -280,7 +288,8 @@ static void settle_by_chains(pricing *p, bool deep) {
   if (zp_has_types(p->s) || stated || is_settled(p)) return;
   p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, c->pipeline);
   const zp_branching task = {branch_limit, branch_cut, p};
-  zp_remember_fits(p->s, p->point);
+  zp_limits limits = zp_search_limits(p->s);
+  zp_remember_fits(p->s, p->point, &limits);
   p->point->bound_s = zp_chain_branch(p->s, p->point, &task, deep);
 }
 
@@ -301,10 +310,22 @@ static void settle(pricing *p, bool deep) {
   }
 }
 
-static void settle_points(pricing *p, const zp_ints *points) {
+/* Points that have been looked at and may still have a plan that is faster than the best one. */
+typedef ZP_VEC(zp_point) open_points;
+
+/* Those that cannot are settled. */
+static void keep_open(pricing *p, open_points *open) {
+  zp_searcher *s = p->s;
+  if (p->ranking->len && is_settled(p))
+    s->left_out_s = fmin(s->left_out_s, p->point->bound_s);
+  else
+    zp_push(s->arena, open, *p->point);
+}
+
+static void settle_points(pricing *p, const open_points *points) {
   for (int turn = 0; turn < 2; turn++)
     for (int i = 0; i < points->len; i++) {
-      look_at(p, points->data[i]);
+      look_at(p, &points->data[i]);
       zp_arena_mark mark = zp_arena_get_mark(p->scratch);
       settle(p, turn == 1);
       zp_arena_rewind(p->scratch, mark);
@@ -314,9 +335,9 @@ static void settle_points(pricing *p, const zp_ints *points) {
 void zp_price_points(zp_searcher *s, zp_ranking *r) {
   pricing p = {.s = s, .scratch = zp_arena_new("simulate"), .ranking = r};
   zp_frontier frontier = zp_frontier_new(s);
-  zp_ints finalists = {0}; /* priced or bounded */
+  open_points open = {0};
   for (int i; (i = zp_frontier_next(&frontier, r)) >= 0;) {
-    look_at(&p, i);
+    look_at(&p, &s->points.data[i]);
     zp_arena_mark mark = zp_arena_get_mark(p.scratch);
     if (p.point->open && p.point->bound_s < cutoff(&p)) {
       look_at_family(&p, &frontier, i);
@@ -333,11 +354,11 @@ void zp_price_points(zp_searcher *s, zp_ranking *r) {
       s->certificate.priced++;
     else
       s->certificate.rejected[why]++;
-    if (why == ZP_REJECT_COUNT || why == ZP_REJECT_BOUND) zp_push(s->arena, &finalists, i);
+    if (why == ZP_REJECT_COUNT || why == ZP_REJECT_BOUND) keep_open(&p, &open);
   }
   double bound = s->left_out_s;
-  if (r->len) settle_points(&p, &finalists);
-  for (int i = 0; i < finalists.len && r->len; i++) bound = fmin(bound, s->points.data[finalists.data[i]].bound_s);
+  if (r->len) settle_points(&p, &open);
+  for (int i = 0; i < open.len && r->len; i++) bound = fmin(bound, open.data[i].bound_s);
   s->certificate.bound_s = r->len ? bound : 0;
   zp_arena_free(p.scratch);
 }

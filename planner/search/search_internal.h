@@ -68,7 +68,8 @@ typedef struct zp_point {
   double work_s, longest_s;          /* of all units and of the longest stage, at least */
   zp_least_work *least;              /* while the point is priced; NULL: its variant says all */
   int64_t fits;                      /* number of what is remembered of it (fit_table.c); 0: nothing */
-  double cut_s;                      /* of the stated cuts, whatever their memory and homes, at least; 0: not known */
+  double cut_s;                      /* of the stated cuts, whatever their memory and homes; 0: not known */
+  double end_s;                      /* of a family: the end of its steps, at least */
   double bound_s;                    /* no plan of this point is faster */
   int looks;                         /* how many it has had (price.c) */
   int open; /* 1 + the class of state whose share is open: a family of points; ZP_ALL_CLASSES: all of these (homes.c) */
@@ -130,9 +131,10 @@ typedef struct zp_places_memo {
 /* What the bounds of neighbouring points share: groups of thousands of ranks are slow to look through. */
 typedef struct zp_step_end_memo {
   bool known;
-  zp_choice choice;
-  int64_t elements;
-  double seconds;
+  zp_choice choice;        /* degrees, expert groups and rank order count */
+  const int64_t *elements; /* elements_before of the variants */
+  double gather_s, reduce_s;
+  zp_step_end update; /* with all state on the device */
 } zp_step_end_memo;
 typedef struct zp_link_memo {
   bool known;
@@ -147,6 +149,7 @@ typedef struct zp_flight_memo { /* of one pipeline that was asked for */
   int64_t microbatches;
   double *flight;     /* [pipeline]: see least_work.c */
   double least, most; /* of all stages */
+  bool descend;       /* no stage has more than the one before it */
   int64_t *chunk;     /* [pipeline][chunks]: zp_in_flight_chunk */
 } zp_flight_memo;
 enum { ZP_STATED_CUT_SLOTS = 512 };
@@ -157,10 +160,21 @@ typedef struct zp_stated_cut_memo { /* zp_state_cut of one variant, asked for la
   int room;     /* for numbers of a cut */
   int64_t *cut; /* [chunks + 1] */
 } zp_stated_cut_memo;
+enum { ZP_STATED_BOUND_SLOTS = 1 << 13 };
+typedef struct zp_stated_bound_memo { /* of the stated cuts of a point (price.c) */
+  bool known;
+  int64_t key[5]; /* variant, schedule, chunks a stage, pipeline, data */
+  double seconds;
+} zp_stated_bound_memo;
 /* Of the last point that zp_remember_fits was called for. */
 typedef struct zp_known_fit {
   int64_t fits, fails; /* units: the most that are known to fit, the fewest that are known not to */
 } zp_known_fit;
+/* A range of units inside one segment, on any stage but the first and the last one. */
+typedef struct zp_known_inner {
+  int64_t point; /* number of the point; another one: not known */
+  zp_inner_stage stage;
+} zp_known_inner;
 /* Ranges of units inside one segment from some unit on. */
 typedef struct zp_range_order {
   int order;
@@ -171,8 +185,11 @@ typedef struct zp_fits_memo {
   const zp_pieces *pieces; /* of the next two */
   zp_range_order *order;   /* [units] */
   int orders;              /* of ranges (fit_table.c) */
+  zp_limits limits;        /* that were asked for */
   int64_t cap;
   zp_known_fit *known; /* [pipeline][modes][orders] */
+  int64_t inner_cap;
+  zp_known_inner *inner; /* [modes][orders][units]: of ranges inside a segment */
   int64_t laid_out;    /* stages, for answers that were not known */
 } zp_fits_memo;
 typedef struct zp_communicators_memo {
@@ -184,9 +201,11 @@ typedef struct zp_search_memo {
   zp_places_memo places;
   zp_flight_memo flight[ZP_FLIGHT_SLOTS];
   zp_stated_cut_memo stated[ZP_STATED_CUT_SLOTS];
+  zp_stated_bound_memo stated_bound[ZP_STATED_BOUND_SLOTS];
   zp_fits_memo fits;
   zp_communicators_memo communicators;
   ZP_VEC(int64_t *) units_before;          /* of a variant: zp_least_work's */
+  ZP_VEC(struct zp_parts_for_sale *) for_sale; /* of a variant: zp_find_least_parts' */
   zp_step_end_memo end[4][2];              /* [zero][compress] */
   int groups, groups_tensor, groups_ranks; /* the tensor groups that were asked for last */
   zp_link_memo data, replicas, stages;     /* of the data ranks, of those that hold the same experts, between stages */
@@ -219,6 +238,7 @@ typedef struct zp_searcher {
   zp_degrees_list degrees;   /* subspaces: none is looked into that cannot beat the plans that are known by then */
   zp_degrees_list too_small; /* those that do not fit, by their memory floor */
   ZP_VEC(zp_point) points;   /* those that may fit into memory */
+  bool opens_families;       /* of a choice as soon as they are found: none would wait in vain */
   bool keeps_all;            /* and those that do not: nothing fits, and the nearest miss is looked for */
   double cutoff_s;           /* points of the subspace at hand that are not faster are left out */
   double left_out_s;         /* the least bound of what was left out so */
@@ -315,9 +335,11 @@ bool zp_cut_variants(const zp_searcher *s, const zp_point *point, const zp_limit
 zp_choice zp_choice_of_cut(const zp_searcher *s, const zp_point *point, int64_t *cut, const zp_variant *const *stage);
 
 /* ---- least_work.c ---- */
-/* Fills in the point's work_s; once it is worth more time, longest_s and what the next two need, too. False: the
- * stages together have no room for the layers. */
-bool zp_find_least_work(const zp_searcher *s, zp_point *point, bool worth);
+/* What is asked: is there room; the work_s of the point, too; and once it is worth more time, longest_s and what the
+ * next two functions need. */
+typedef enum zp_least_ask { ZP_ASK_ROOM, ZP_ASK_WORK, ZP_ASK_ALL } zp_least_ask;
+/* Fills in what is asked of the point. False: the stages together have no room for the layers. */
+bool zp_find_least_work(const zp_searcher *s, zp_point *point, zp_least_ask ask);
 /* Seconds of the units before `first` on the stages before `stage`, of those from `end` on on the stages after it, at
  * least. */
 double zp_least_before(const zp_searcher *s, const zp_point *point, int stage, int64_t first);
@@ -331,9 +353,10 @@ const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *cho
 typedef struct zp_state_bytes {
   double whole, spread;
 } zp_state_bytes;
-/* The work_s of a point whose cuts may lie inside layers; false as above. flight: of every stage; kept: share of
- * what micro-batches save that stays on the device. */
-bool zp_find_least_parts(const zp_searcher *s, zp_point *point, zp_state_bytes each, double kept, const double *flight);
+/* The work_s of a point whose cuts may lie inside layers; false as above. kept: share of what micro-batches save that
+ * stays on the device. */
+bool zp_find_least_parts(const zp_searcher *s, zp_point *point, zp_state_bytes each, double kept,
+                         const zp_flight_memo *flights, zp_least_ask ask);
 
 /* ---- space.c ---- */
 enum { ZP_MOST_FREE_MICROBATCH = 64 }; /* without a constraint on it */
@@ -353,8 +376,15 @@ void zp_search_expand(zp_searcher *s, const zp_degrees *degrees);
 /* ---- homes.c ---- */
 /* The choice with all that lowers its memory and is in the space: no choice of its schedule needs less. */
 zp_choice zp_smallest(const zp_searcher *s, const zp_choice *choice);
-/* The points of a choice whose stages may have these modes, all of which are lowered: like zp_search_expand. */
-void zp_try_homes(zp_searcher *s, const zp_choice *choice, zp_mode_set modes);
+/* The points of one choice in all modes together and in each of them by itself (none where modes are pinned). */
+typedef struct zp_mode_points {
+  zp_point all, one[ZP_MOST_MODES];
+} zp_mode_points;
+zp_mode_points zp_find_modes(zp_searcher *s, const zp_point *all);
+/* The point of another choice of the same procedures. */
+zp_point zp_with_choice(const zp_searcher *s, const zp_point *like, const zp_choice *choice);
+/* The points of a choice, given those of another one of the same procedures: like zp_search_expand. */
+void zp_try_homes(zp_searcher *s, const zp_choice *choice, const zp_mode_points *like);
 /* Raise the least share and the bound of a family: by the room that the stages have together; by cuts that fit on the
  * devices. Why none of its points fits; ZP_REJECT_COUNT: some may. */
 zp_rejection zp_bound_family(zp_searcher *s, zp_point *family);
@@ -365,6 +395,8 @@ void zp_open_family(zp_searcher *s, const zp_point *family);
 /* ---- fit.c: memory ---- */
 /* Least bytes that the fullest stage of a point needs, however it is cut. O(1). */
 int64_t zp_memory_floor(const zp_searcher *s, const zp_point *point);
+/* The fewest eighths of a class off the device with which that may fit; more than there are: none. */
+int zp_least_eighths(const zp_searcher *s, const zp_point *point, zp_state state);
 /* The same of the host's memory and the disks: less than one of them needs. */
 zp_limits zp_away_floor(const zp_searcher *s, const zp_point *point);
 /* What the ranks of a machine may use. */
@@ -386,9 +418,9 @@ bool zp_fits_device(const zp_searcher *s, const zp_point *point);
 void zp_note_misses(zp_searcher *s);
 
 /* ---- fit_table.c ---- */
-/* From now on, until another point comes, what fits on the stages of this one within the limits of the search is
- * remembered. Homes must not change. Several chunks a stage: nothing is. */
-void zp_remember_fits(const zp_searcher *s, zp_point *point);
+/* From now on, until another point comes, what fits on the stages of this one within these limits is remembered. Homes
+ * must not change. Several chunks a stage: nothing is. */
+void zp_remember_fits(const zp_searcher *s, zp_point *point, const zp_limits *limits);
 /* Of the communicators of every rank of the choice. */
 int64_t zp_choice_communicator_bytes(const zp_searcher *s, const zp_choice *choice, int ties);
 /* The first of the point's modes first .. end - 1 in which the stage with these parts stays within the limits; -1: none
@@ -462,6 +494,8 @@ double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, const zp_v
 double zp_bound_update(const zp_searcher *s, const zp_point *point);
 /* Seconds between the micro-batches and the end of the step, at least. */
 double zp_bound_step_end(const zp_searcher *s, const zp_point *point);
+/* Of these the part that homes change, and what they do not but for reductions: at most the above. O(1). */
+double zp_bound_end_of_homes(const zp_searcher *s, const zp_point *point);
 
 /* ---- ranking.c: the best plans, one per triple of degrees, ascending; of estimates only step_s is known ---- */
 typedef struct zp_ranking {
@@ -495,6 +529,7 @@ typedef struct zp_frontier {
   zp_ints families; /* of points: once the first plans are known */
   zp_ints later;    /* degrees that do not look as if they fit: once the first plans are known */
   zp_ints idle;     /* degrees that leave devices idle: once no other degrees are left */
+  bool one_by_one;  /* all points of degrees go before the next are looked into */
   bool opens;       /* families do not wait any more */
   int known;        /* plans when degrees were looked into last */
 } zp_frontier;

@@ -44,10 +44,10 @@ bool zp_is_beaten(zp_searcher *s, double bound_s) {
 
 /* ---- the innermost decisions ---- */
 
-/* A choice of degrees, micro-batch and sequence, and the modes that its stages may have. */
+/* A choice of degrees, micro-batch and sequence, and its points in the modes that its stages may have. */
 typedef struct base {
   zp_choice choice;
-  zp_mode_set modes;
+  zp_mode_points points;
 } base;
 
 static void try_choice(zp_searcher *s, const base *b, zp_choice choice) {
@@ -61,7 +61,7 @@ static void try_choice(zp_searcher *s, const base *b, zp_choice choice) {
     s->reason = "1-bit Adam is generated in fp32 and fp64 only";
     zp_search_reject(s, ZP_REJECT_GENERATED);
   } else {
-    zp_try_homes(s, &choice, b->modes);
+    zp_try_homes(s, &choice, &b->points);
   }
 }
 
@@ -84,10 +84,10 @@ static void try_zero(zp_searcher *s, const base *b, zp_choice choice) {
  * too long. Not when the nearest miss is looked for. */
 static bool is_hopeless(zp_searcher *s, const base *b, const zp_choice *choice) {
   zp_choice smallest = zp_smallest(s, choice);
-  zp_point point;
-  if (s->keeps_all || !zp_search_point(s, &smallest, b->modes, &point)) return false;
+  if (s->keeps_all) return false;
+  zp_point point = zp_with_choice(s, &b->points.all, &smallest);
   if (zp_is_beaten(s, zp_bound_microbatches(s, &point))) return true;
-  if (zp_find_least_work(s, &point, false)) return zp_is_beaten(s, zp_bound_microbatches(s, &point));
+  if (zp_find_least_work(s, &point, ZP_ASK_WORK)) return zp_is_beaten(s, zp_bound_microbatches(s, &point));
   zp_search_reject(s, ZP_REJECT_MEMORY);
   return true;
 }
@@ -129,16 +129,18 @@ static bool is_unbalanced(const zp_searcher *s, const zp_point *point) {
   return stages > units || !zp_cut_is_possible(s, point, UNBALANCED * mean_s);
 }
 
-/* The subspaces of a choice of degrees, micro-batch and sequence, whose modes are lowered: unless none of them can be
- * the answer. */
-static void try_base(zp_searcher *s, const base *b, const zp_point *point) {
+/* The subspaces of a choice of degrees, micro-batch and sequence, and its point: unless none of them can be the answer.
+ */
+static void try_base(zp_searcher *s, const zp_choice *choice, const zp_point *point) {
   zp_point smallest = *point;
-  smallest.choice = zp_smallest(s, &point->choice);
+  smallest.choice = zp_smallest(s, choice);
   if (zp_is_beaten(s, zp_bound_work(s, point))) return;
-  if (!s->keeps_all && zp_memory_floor(s, &smallest) > s->most_bytes)
+  if (!s->keeps_all && zp_memory_floor(s, &smallest) > s->most_bytes) {
     zp_search_reject(s, ZP_REJECT_MEMORY);
-  else
-    try_schedules(s, b);
+  } else {
+    base b = {*choice, zp_find_modes(s, point)};
+    try_schedules(s, &b);
+  }
 }
 
 /* Only modes that can be lowered are left. */
@@ -150,17 +152,15 @@ static void try_modes(zp_searcher *s, zp_choice choice, zp_mode_set modes) {
     zp_search_reject(s, ZP_REJECT_SPLIT);
     return;
   }
-  base b = {choice, zp_variant_of(s, &point)->modes};
-  if (layers) try_base(s, &b, &point);
+  modes = zp_variant_of(s, &point)->modes;
+  if (layers) try_base(s, &choice, &point);
   if (choice.pipeline == 1 || !zp_limit_allows(cut, 1)) return;
   if (layers && (zp_has_types(s) || !is_unbalanced(s, &point))) return; /* on several node types there is no mean */
-  b.choice.fine = true;
-  if (zp_search_point(s, &b.choice, b.modes, &point)) {
-    b.modes = zp_variant_of(s, &point)->modes;
-    try_base(s, &b, &point);
-  } else if (!layers) {
+  choice.fine = true;
+  if (zp_search_point(s, &choice, modes, &point))
+    try_base(s, &choice, &point);
+  else if (!layers)
     zp_search_reject(s, ZP_REJECT_CUT);
-  }
 }
 
 /* The modes that the plan block pins; split inputs need tensor ranks to split over. */

@@ -59,11 +59,11 @@ static void random_cut(int64_t *cut, int chunks, int64_t units) {
 static void check_rooms(trial *t, const zp_point *point, int64_t limit_bytes) {
   t->s.limit_bytes = limit_bytes;
   zp_point all = *point;
-  bool has_room = zp_find_least_work(&t->s, &all, false);
+  bool has_room = zp_find_least_work(&t->s, &all, ZP_ASK_WORK);
   for (int i = 0; i < point->n_modes && !has_room; i++) {
     zp_point one;
     zp_search_point(&t->s, &point->choice, zp_set_of_mode(t->s.variants.data[point->modes[i]].mode), &one);
-    cr_assert(!zp_find_least_work(&t->s, &one, false), "mode %d of %d has room", i, point->n_modes);
+    cr_assert(!zp_find_least_work(&t->s, &one, ZP_ASK_WORK), "mode %d of %d has room", i, point->n_modes);
   }
 }
 
@@ -86,8 +86,8 @@ static void check_bounds(trial *t, zp_point *point) {
   if (!point->choice.fine && random_below(8) == 0) check_rooms(t, point, random_below(most));
   t->s.limit_bytes = most; /* what memory forces is a bound of plans that fit */
   zp_point quick = *point;
-  bool has_room = zp_find_least_work(&t->s, &quick, false);
-  cr_assert(has_room == zp_find_least_work(&t->s, point, true) && quick.work_s == point->work_s && has_room,
+  bool has_room = zp_find_least_work(&t->s, &quick, ZP_ASK_WORK);
+  cr_assert(has_room == zp_find_least_work(&t->s, point, ZP_ASK_ALL) && quick.work_s == point->work_s && has_room,
             "%s, %d x %d x %d: room %d, work %.9g and %.9g", zp_schedule_name(c.schedule), c.tensor, c.pipeline, c.data,
             has_room, quick.work_s, point->work_s);
   double step = zp_simulate(scratch, program, &t->s.machine).step_s;

@@ -76,7 +76,7 @@ static bool random_trial(trial *t, int stages, int64_t layers) {
                                             zp_set_of_mode(ZP_RECOMPUTE_FULL);
   if (zp_choice_refusal(&c, spec) || !zp_search_point(&t->s, &c, modes, &t->point)) return false;
   if (random_below(2)) t->s.limit_bytes = zp_memory_floor(&t->s, &t->point) * (10 + random_below(20)) / 10;
-  zp_find_least_work(&t->s, &t->point, true);
+  zp_find_least_work(&t->s, &t->point, ZP_ASK_ALL);
   return zp_modes_are_ordered(&t->s, &t->point);
 }
 
@@ -149,7 +149,7 @@ Test(search_cuts, remembered_fits_are_those_of_layouts) {
     trial t = {.s.arena = zp_arena_new("trial")};
     if (random_trial(&t, stages, stages + random_below(12))) {
       zp_limits limits = zp_search_limits(&t.s);
-      zp_remember_fits(&t.s, &t.point);
+      zp_remember_fits(&t.s, &t.point, &limits);
       for (int k = 0; k < 100; k++) {
         int64_t units = zp_point_units(&t.s, &t.point), first = random_below(units);
         zp_units part = {first, 1 + random_below(units - first)};
@@ -336,7 +336,7 @@ static void make_chunks(trial *t, zp_point *point) {
   if (zp_point_units(&t->s, point) < 2 * c.pipeline || zp_choice_refusal(&c, t->s.spec) ||
       !zp_search_point(&t->s, &c, modes, &chunked))
     return;
-  zp_find_least_work(&t->s, &chunked, true);
+  zp_find_least_work(&t->s, &chunked, ZP_ASK_ALL);
   *point = chunked;
 }
 

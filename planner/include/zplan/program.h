@@ -320,6 +320,15 @@ void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice
  * flight: micro-batches that its chunks keep, where the caller knows them; else NULL. O(chunks * segments), no allocation. */
 zp_memory zp_stage_footprint(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
                              const int64_t *flight);
+/* Memory of a stage of one chunk that is neither the first nor the last one: any other such stage with as many units of
+ * the same kinds differs only in how many micro-batches are in flight, and wait for their weight gradients. */
+typedef struct zp_inner_stage {
+  zp_memory memory;
+  int64_t flight, pending;               /* micro-batches */
+  int64_t slot, away_slot, pending_slot; /* bytes that one more adds: in flight, off the device, waiting */
+} zp_inner_stage;
+zp_inner_stage zp_inner_footprint(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part);
+zp_memory zp_inner_memory(const zp_inner_stage *known, const zp_spec *spec, const zp_choice *choice, int stage);
 /* The buckets of a unit of `segment`, in the order in which they stand in a ring; out: room for 2 + lowered->shared.len. */
 int zp_unit_buckets(const zp_lowered *lowered, const zp_choice *choice, int segment, zp_bucket *out);
 /* zp_tied.summed of a parameter. */
