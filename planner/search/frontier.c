@@ -128,12 +128,13 @@ static int next_of_all(zp_frontier *f, const zp_ranking *r) {
   return pop(&f->points);
 }
 
-/* Of idle degrees, too: one after the other, because few have anything to offer and nearly all are looked into. */
+/* Of idle degrees, too. Where state of theirs may leave the device, one after the other: they have many points, few
+ * have anything to offer, and nearly all are looked into. */
 int zp_frontier_next(zp_frontier *f, const zp_ranking *r) {
   int point = next_of_all(f, r);
   if (point >= 0 || f->idle.len == 0) return point;
   while (f->idle.len) push(f->s, &f->degrees, f->idle.data[--f->idle.len]);
-  f->one_by_one = f->s->opens_families = true;
+  f->one_by_one = f->s->opens_families = zp_some_state_may_leave(f->s);
   return next_of_all(f, r);
 }
 

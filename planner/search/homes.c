@@ -10,14 +10,18 @@
 #include "schedule.h"
 #include "search_internal.h"
 
-/* Plans that leave devices idle keep all state on the device, unless `idle` is written: with both, the families of ten
- * times as many degrees would have to be opened. */
 static bool may_leave(const zp_searcher *s, zp_state state) {
   zp_choice leaves = {0};
   leaves.home[state] = (zp_home){ZP_TIER_HOST, ZP_EIGHTHS};
   if (state == ZP_STATE_GRADIENTS) leaves.home[ZP_STATE_OPTIMIZER] = leaves.home[state]; /* which is there before */
   if (s->generated_only && !zp_choice_is_generated(&leaves, NULL)) return false;
   return zp_limit_leaves_device(&s->constraints->offload[state]);
+}
+
+bool zp_some_state_may_leave(const zp_searcher *s) {
+  for (int i = 0; i < ZP_STATE_COUNT; i++)
+    if (may_leave(s, (zp_state)i)) return true;
+  return false;
 }
 
 /* Nothing is faster on disks than on the host. */
@@ -254,9 +258,7 @@ void zp_try_homes(zp_searcher *s, const zp_choice *choice, const zp_mode_points 
       zp_point one = zp_with_choice(s, &p->one[i], choice);
       add_point(s, &one);
     }
-  bool any = false;
-  for (int i = 0; i < ZP_STATE_COUNT; i++) any |= may_leave(s, (zp_state)i);
-  if (any) add_families(s, &all, p);
+  if (zp_some_state_may_leave(s)) add_families(s, &all, p);
 }
 
 /* ---- looks at a family ---- */

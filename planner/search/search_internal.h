@@ -374,6 +374,7 @@ bool zp_is_beaten(zp_searcher *s, double bound_s);
 void zp_search_expand(zp_searcher *s, const zp_degrees *degrees);
 
 /* ---- homes.c ---- */
+bool zp_some_state_may_leave(const zp_searcher *s);
 /* The choice with all that lowers its memory and is in the space: no choice of its schedule needs less. */
 zp_choice zp_smallest(const zp_searcher *s, const zp_choice *choice);
 /* The points of one choice in all modes together and in each of them by itself (none where modes are pinned). */

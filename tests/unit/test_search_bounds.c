@@ -97,6 +97,9 @@ static void check_bounds(trial *t, zp_point *point) {
             zp_schedule_name(c.schedule), c.tensor, c.pipeline, c.data, c.zero, c.chunks,
             (long long)program->microbatches, whole, of_cut, step);
   cr_assert(zp_memory_floor(&t->s, point) <= most);
+  double end = zp_bound_step_end(&t->s, point), of_homes = zp_bound_end_of_homes(&t->s, point);
+  cr_assert(of_homes <= end && zp_bound_moving(&t->s, point) + of_homes <= step, "end of step: %.9g of %.9g", of_homes,
+            end);
   double least = zp_cost_step_least(scratch, program, &t->s.machine);
   cr_assert(least <= step && least > 0.2 * step, "%s, %d stages, chunks %d, %lld micro-batches: %.9g of %.9g",
             zp_schedule_name(c.schedule), c.pipeline, c.chunks, (long long)program->microbatches, least, step);

@@ -55,3 +55,10 @@ Test(search_counts, forty_eight_layers, .timeout = 1200) {
   const char *set[] = {"zero<=1", "schedule=\"1f1b\"", "sequence=false", "model.layers=48"};
   expect_never_worse("gpt1t.dz", set, 4);
 }
+
+/* Half the memory, so that state leaves the device, and one class that may. */
+Test(search_counts, state_off_the_device, .timeout = 1200) {
+  const char *set[] = {"zero<=1",       "schedule=\"1f1b\"", "sequence=false",
+                       "cut=\"layer\"", "memory<=50%",       "offload[optimizer] in [\"none\", \"cpu\"]"};
+  expect_never_worse("gpt1t.dz", set, 6);
+}

@@ -17,9 +17,13 @@ static zp_spec *random_input(void) {
   zp_spec *spec = random_spec(&devices);
   zp_constraints *c = &spec->plans.data[0];
   c->idle = c->compress = (zp_limit){0};
-  for (int i = 0; i < ZP_STATE_COUNT; i++) { /* plans that leave devices idle keep state on the device unless asked */
-    c->offload[i] = (zp_limit){0};
-    allow(&c->offload[i], ZP_TIER_DEVICE);
+  return spec;
+}
+
+static zp_spec *all_on_device(zp_spec *spec) {
+  for (int i = 0; i < ZP_STATE_COUNT; i++) {
+    spec->plans.data[0].offload[i] = (zp_limit){0};
+    allow(&spec->plans.data[0].offload[i], ZP_TIER_DEVICE);
   }
   return spec;
 }
@@ -49,17 +53,15 @@ Test(search_idle, more_devices_are_never_worse) {
   cr_expect(better > INSTANCES && idle > INSTANCES, "%d steps down, %d plans with idle devices", better, idle);
 }
 
-/* With offloading, too, where `idle` is written. */
+/* With offloading, too, where memory is short. */
 Test(search_idle, more_devices_are_never_worse_with_offloading) {
   int leaves = 0;
   state = 79;
   for (int i = 0; i < INSTANCES / 3; i++) {
     zp_arena_mark mark = zp_arena_get_mark(arena);
-    zp_spec *spec = random_input();
-    zp_constraints *c = &spec->plans.data[0];
+    zp_spec *spec = all_on_device(random_input());
     tighten(spec, 4, 0.5);
-    allow(&c->offload[random_below(ZP_STATE_COUNT)], 1 + random_below(2));
-    c->idle = (zp_limit){.set = true, .high = INFINITY};
+    allow(&spec->plans.data[0].offload[random_below(ZP_STATE_COUNT)], 1 + random_below(2));
     double before = INFINITY;
     for (int n = 1; n <= MOST_DEVICES / 2; n++) {
       const zp_plan *plan = zp_search(arena, zp_spec_with_devices(arena, spec, n), n, NULL);
@@ -74,13 +76,13 @@ Test(search_idle, more_devices_are_never_worse_with_offloading) {
   cr_expect(leaves > 0 || INSTANCES < 30, "nothing left the device");
 }
 
-/* And where it is not, a plan that keeps all state on the device is never lost. */
+/* A plan that keeps all state on the device is never lost. */
 Test(search_idle, offloading_is_never_worse_than_none) {
   int better = 0;
   state = 80;
   for (int i = 0; i < 2 * INSTANCES; i++) {
     zp_arena_mark mark = zp_arena_get_mark(arena);
-    zp_spec *spec = random_input();
+    zp_spec *spec = all_on_device(random_input());
     int n = 1 + (int)random_below(30);
     tighten(spec, n, 0.3 + 0.01 * (double)random_below(50));
     const zp_plan *without = zp_search(arena, zp_spec_with_devices(arena, spec, n), n, NULL);

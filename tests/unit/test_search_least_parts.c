@@ -103,9 +103,11 @@ static void check_point(trial *t, seen *n) {
   if (!brute_force(t, INT64_MAX)) return;
   double free_s = t->least_s, share = 0.01 * (double)random_below(100);
   brute_force(t, t->least + (int64_t)(share * share * (double)(t->largest - t->least)));
-  t->s.limit_bytes = t->limit_bytes;
+  t->s.limit_bytes = t->limit_bytes + zp_choice_communicator_bytes(&t->s, &t->choice, mode_of(t, 0)->ties);
   zp_point point = t->point;
-  bool has_room = zp_find_least_work(&t->s, &point, false);
+  bool has_room = zp_find_least_work(&t->s, &point, ZP_ASK_WORK);
+  zp_point again = t->point;
+  cr_assert_eq(has_room, zp_find_least_work(&t->s, &again, ZP_ASK_ROOM));
   cr_assert(has_room || isinf(t->least_s), "no room, but %g s fit into %lld bytes", t->least_s,
             (long long)t->limit_bytes);
   cr_assert(point.work_s <= t->least_s * (1 + 1e-9), "least work %.9g, but a cut has %.9g", point.work_s, t->least_s);
