@@ -33,12 +33,6 @@ zp_limits zp_limits_of_stage(const zp_searcher *s, const zp_choice *choice, int 
                      shifted(smallest->nvme, s->nvme_bytes, own->nvme)};
 }
 
-bool zp_stage_fits(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
-                   const int64_t *flight, const zp_limits *limits) {
-  zp_memory m = zp_stage_footprint(lowered, choice, stage, part, flight);
-  return zp_memory_of_arena(&m) <= limits->device && m.host <= limits->host && m.nvme <= limits->nvme;
-}
-
 /* Bytes of all stages together, in eighths: states once, and of every micro-batch what the stage with the fewest in
  * flight keeps. */
 static int64_t floor_eighths(const zp_searcher *s, const zp_point *point) {

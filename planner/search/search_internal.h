@@ -406,10 +406,6 @@ zp_limits zp_machine_limits(const zp_searcher *s, const zp_machine *machine);
 zp_limits zp_search_limits(const zp_searcher *s);
 /* Limits of one stage: where its node types have more than the smallest, it may use so much more. */
 zp_limits zp_limits_of_stage(const zp_searcher *s, const zp_choice *choice, int stage, const zp_limits *smallest);
-/* Do the arena of a stage with these parts and what is off the device stay within the limits? flight: of its chunks;
- * NULL: not known yet. */
-bool zp_stage_fits(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
-                   const int64_t *flight, const zp_limits *limits);
 /* Is there a cut that fits? False: *why says whether the device or the host was short. What fits is remembered from
  * then on (fit_table.c). */
 bool zp_point_fits(const zp_searcher *s, zp_point *point, zp_rejection *why);

@@ -146,7 +146,7 @@ static inline zpr_program *bigram_program(int T, int D, int zero, zpk_dtype dtyp
                              .scale_window = dtype == ZPK_F16 ? 8 : 0,
                              .predicted_step_s = 1e-3};
   bigram_layout(b, T, D, zero, dtype);
-  if (zero >= 2) b->run.stride = b->stage.flat_elements; /* whole shards */
+  if (zero >= 1) b->run.stride = b->stage.flat_elements; /* whole shards */
   return &b->program;
 }
 

@@ -24,7 +24,6 @@ typedef struct brute {
   zp_machine machine;
   priced mode[MODES];        /* of the choice at hand, fastest first */
   int n_modes, first, n_set; /* stages choose among mode[first .. first + n_set - 1] */
-  bool may_leave;            /* state, where the constraints say so */
   bool every_cut;            /* of several chunks a stage; else two: */
   int cut_by;                /* by the times of this mode */
   int simulations;
@@ -203,7 +202,7 @@ static void try_orders(brute *b, zp_choice choice) {
             continue;
           if ((only && schedule != ZP_SCHEDULE_1F1B) || (alone && zero > 0)) continue;
           try_homes(b, &choice);
-          if (b->may_leave) try_tiers(b, choice, 0);
+          try_tiers(b, choice, 0);
         }
 }
 
@@ -289,7 +288,6 @@ static double brute_force(const zp_spec *spec, int devices) {
         int ranks = tensor * pipeline * data;
         if (spec->train.batch % data || !zp_limit_allows(&spec->plans.data[0].idle, devices - ranks)) continue;
         b.machine = zp_machine_make(&spec->cluster, spec->train.precision, ranks);
-        b.may_leave = ranks == devices || spec->plans.data[0].idle.set; /* else idle devices go with none away */
         try_degrees(&b, tensor, pipeline, data);
       }
   return has_enough(&b) ? NAN : b.best_s;
