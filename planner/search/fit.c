@@ -59,7 +59,8 @@ int64_t zp_memory_floor(const zp_searcher *s, const zp_point *point) {
 
 int zp_least_eighths(const zp_searcher *s, const zp_point *point, zp_state state) {
   zp_point share = *point;
-  int64_t bytes = s->most_bytes - zp_choice_communicator_bytes(s, &share.choice, zp_variant_of(s, point)->lowered->ties);
+  int64_t bytes =
+      s->most_bytes - zp_choice_communicator_bytes(s, &share.choice, zp_variant_of(s, point)->lowered->ties);
   int64_t limit = (bytes + 1) * ZP_EIGHTHS * point->choice.pipeline - 1; /* a stage's floor is rounded down */
   share.choice.home[state].eighths = 1;
   int64_t most = floor_eighths(s, &share);

@@ -1,10 +1,10 @@
 /* Which numbers of units fit on the stages of one point, remembered: cuts ask for the same ranges again and again. What
  * a range inside a segment needs is remembered for all inner stages together, because they differ only in how many
- * micro-batches are in flight. Of two ranges of units, one inside the other, the inner one needs no more bytes on the same stage, so of ranges that
- * follow each other in this order two numbers say all: the longest one that is known to fit and the shortest one that
- * is known not to. Three such orders are kept for every stage and mode: ranges from the first unit of the model on,
- * ranges up to its last one, and ranges inside one segment, which differ in their length alone when they begin with the
- * same part of a layer. */
+ * micro-batches are in flight. Of two ranges of units, one inside the other, the inner one needs no more bytes on the
+ * same stage, so of ranges that follow each other in this order two numbers say all: the longest one that is known to
+ * fit and the shortest one that is known not to. Three such orders are kept for every stage and mode: ranges from the
+ * first unit of the model on, ranges up to its last one, and ranges inside one segment, which differ in their length
+ * alone when they begin with the same part of a layer. */
 #include "schedule.h"
 #include "search_internal.h"
 

@@ -190,7 +190,7 @@ typedef struct zp_fits_memo {
   zp_known_fit *known; /* [pipeline][modes][orders] */
   int64_t inner_cap;
   zp_known_inner *inner; /* [modes][orders][units]: of ranges inside a segment */
-  int64_t laid_out;    /* stages, for answers that were not known */
+  int64_t laid_out;      /* stages, for answers that were not known */
 } zp_fits_memo;
 typedef struct zp_communicators_memo {
   bool known;
@@ -204,11 +204,11 @@ typedef struct zp_search_memo {
   zp_stated_bound_memo stated_bound[ZP_STATED_BOUND_SLOTS];
   zp_fits_memo fits;
   zp_communicators_memo communicators;
-  ZP_VEC(int64_t *) units_before;          /* of a variant: zp_least_work's */
+  ZP_VEC(int64_t *) units_before;              /* of a variant: zp_least_work's */
   ZP_VEC(struct zp_parts_for_sale *) for_sale; /* of a variant: zp_find_least_parts' */
-  zp_step_end_memo end[4][2];              /* [zero][compress] */
-  int groups, groups_tensor, groups_ranks; /* the tensor groups that were asked for last */
-  zp_link_memo data, replicas, stages;     /* of the data ranks, of those that hold the same experts, between stages */
+  zp_step_end_memo end[4][2];                  /* [zero][compress] */
+  int groups, groups_tensor, groups_ranks;     /* the tensor groups that were asked for last */
+  zp_link_memo data, replicas, stages; /* of the data ranks, of those that hold the same experts, between stages */
 } zp_search_memo;
 
 /* What branch and bound over cuts took, and may still take. */

@@ -158,7 +158,8 @@ Test(search_cuts, remembered_fits_are_those_of_layouts) {
         zp_limits of_arena = limits;
         of_arena.device -= zp_communicators_of(&t.s.spec->cluster, &t.point.choice, lowered->ties).total_bytes;
         zp_memory need = zp_stage_footprint(lowered, &t.point.choice, stage, &part, NULL);
-        bool fits = zp_memory_of_arena(&need) <= of_arena.device && need.host <= limits.host && need.nvme <= limits.nvme;
+        bool fits =
+            zp_memory_of_arena(&need) <= of_arena.device && need.host <= limits.host && need.nvme <= limits.nvme;
         bool found = zp_first_mode_that_fits(&t.s, &t.point, mode, mode + 1, stage, &part, &limits) == mode;
         cr_assert_eq(found, fits);
         fitting += fits;
