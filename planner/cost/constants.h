@@ -9,7 +9,14 @@
   X(GPU_TILE_FILL, 96, "depth", "inner length whose time a tile spends on filling and writing; estimate")              \
   X(GPU_SPLIT_DEPTH, 1024, "depth", "shortest inner length that is divided over tiles (split-K); estimate")            \
   X(GPU_ALIGN_BYTES, 16, "bytes",                                                                                      \
-    "rows of operands must start at multiples for tensor cores; NVIDIA Deep Learning Performance Guide, section 2")    \
+    "rows of operands must be multiples for the fastest kernels; NVIDIA Deep Learning Performance Guide, section 2")   \
+  X(VOLTA_ALIGN_BYTES, 8, "bytes",                                                                                     \
+    "the same on V100: heads of 100 columns ran at the rate of aligned ones (DeepSpeed's runs on 16 V100, "            \
+    "docs/accuracy.md)")                                                                                               \
+  X(GPU_UNALIGNED, 0.5, "share",                                                                                       \
+    "of the rate of one large product with aligned rows; a round figure: linear layers 1.3 to 4 times faster when "    \
+    "padded (NVIDIA Linear/Fully-Connected Layers User's Guide), steps of GPT-2 124M on A100 14 % (rasbt/"             \
+    "LLMs-from-scratch ch05/10) to 25 % (A. Karpathy, 3 February 2023, from memory) faster with 50,304 words")         \
   X(CPU_GEMM_M_HALF, 4, "rows", "packing and edge loss of a blocked CPU matmul; estimate, to be calibrated")           \
   X(CPU_GEMM_N_HALF, 8, "columns", "as above")                                                                         \
   X(CPU_GEMM_K_HALF, 16, "depth", "as above")                                                                          \
@@ -56,7 +63,7 @@
     "net.cc; opened")                                                                                                  \
   X(COMMUNICATOR_BYTES, 1 << 28, "bytes",                                                                              \
     "of a communicator with several ranks in a node, besides connections: what the figures of NVIDIA/nccl issue 964 "  \
-    "leave (planner/machine/communicators.c)")                                                                             \
+    "leave (planner/machine/communicators.c)")                                                                         \
   X(SUM_SHARES_BYTES, 1 << 26, "bytes",                                                                                \
     "where the trainer lets shares of a gradient's sum arrive, beside NCCL's buffers (runtime/cuda/nccl.c)")           \
   X(RING_BYTES_PER_S, 25e9, "bytes / s", "line rate of one NVLink, which is what a ring takes; as in hw.dz")           \

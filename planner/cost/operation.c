@@ -3,10 +3,11 @@
  * Matrix product on a GPU: the output is cut into tiles, tiles run in waves over the device's multiprocessors, a tile
  * costs its products plus the filling of its pipeline, and small tiles wait more for their operands. The library picks
  * the fastest of some tile shapes and may divide a long inner dimension; so does this model. Operands whose rows are
- * not aligned do without the tensor cores. On CPUs every dimension saturates as x / (x + half), unless they were
+ * not aligned have slower kernels. On CPUs every dimension saturates as x / (x + half), unless they were
  * measured (cpu.c). Nothing is faster than its bytes (roofline). Left out: clocks that depend on the data, caches,
  * differences between library versions. */
 #include <math.h>
+#include <string.h>
 #include "constants.h"
 #include "cost.h"
 
@@ -57,17 +58,35 @@ static double fastest_tile_flop(double units, double batch, double m, double n, 
   return best;
 }
 
-static bool is_aligned(double elements, int float_bytes) {
-  return fmod(elements * float_bytes, zp_cost_constant(ZP_COST_GPU_ALIGN_BYTES)) == 0;
+/* Bytes that rows of operands must be multiples of for the fastest kernels. */
+static double align_bytes(const zp_device *device) {
+  bool volta = device->arch && strcmp(device->arch, "sm_70") == 0;
+  return zp_cost_constant(volta ? ZP_COST_VOLTA_ALIGN_BYTES : ZP_COST_GPU_ALIGN_BYTES);
 }
 
-static double gpu_product_s(const zp_machine *machine, double batch, double m, double n, double k, int float_bytes) {
+/* The dimensions along which the matrices of a product lie in memory: those of op(A), op(B) and the result; the third
+ * one's length is free. */
+static bool rows_are_aligned(const zp_device *device, zp_product_kind kind, double m, double n, double k,
+                             int float_bytes) {
+  double bytes = align_bytes(device), along_a = kind == ZP_PRODUCT_TN ? m : k, along_b = kind == ZP_PRODUCT_NT ? k : n;
+  return fmod(along_a * float_bytes, bytes) == 0 && fmod(along_b * float_bytes, bytes) == 0 &&
+         fmod(n * float_bytes, bytes) == 0;
+}
+
+/* Rate of 16-bit products whose rows are not aligned: one large product has tensor-core kernels with narrow loads, the
+ * batched ones have none. */
+static double unaligned_rate(const zp_machine *machine, double batch) {
+  const zp_device *device = &machine->node->device;
+  double narrow = machine->flop_per_s * zp_cost_constant(ZP_COST_GPU_UNALIGNED);
+  return batch > 1 && device->flop_per_s_fp32 > 0 ? fmin(narrow, device->flop_per_s_fp32) : narrow;
+}
+
+static double gpu_product_s(const zp_machine *machine, zp_product_kind kind, double batch, double m, double n, double k,
+                            int float_bytes) {
   const zp_device *device = device_of(machine);
-  double units = zp_cost_units(machine);
-  double rate = machine->flop_per_s;
-  bool aligned = is_aligned(m, float_bytes) && is_aligned(n, float_bytes) && is_aligned(k, float_bytes);
-  if (float_bytes == 2 && !aligned && device->flop_per_s_fp32 > 0) rate = fmin(rate, device->flop_per_s_fp32);
-  return fastest_tile_flop(units, batch, m, n, k) / (rate * share(device->eff_matmul));
+  bool aligned = float_bytes != 2 || rows_are_aligned(device, kind, m, n, k, float_bytes);
+  double rate = aligned ? machine->flop_per_s : unaligned_rate(machine, batch);
+  return fastest_tile_flop(zp_cost_units(machine), batch, m, n, k) / (rate * share(device->eff_matmul));
 }
 
 /* ---- matrix products ---- */
@@ -84,8 +103,8 @@ double zp_cost_product(const zp_machine *machine, zp_product_kind kind, double b
   if (batch <= 0 || m <= 0 || n <= 0 || k <= 0) return 0;
   const zp_device *device = device_of(machine);
   if (device->measured) return zp_cost_cpu_product(machine, kind, batch, m, n, k);
-  double compute =
-      device->is_cpu ? cpu_product_s(machine, batch, m, n, k) : gpu_product_s(machine, batch, m, n, k, float_bytes);
+  double compute = device->is_cpu ? cpu_product_s(machine, batch, m, n, k)
+                                  : gpu_product_s(machine, kind, batch, m, n, k, float_bytes);
   double bytes = batch * (m * k + k * n + m * n) * float_bytes;
   return device->launch_s + fmax(compute, memory_s(machine, bytes));
 }

@@ -72,20 +72,29 @@ static int64_t checkpoint_bytes(const asking *a, const zp_stage *stage) {
   return buffers ? stage->memory.saved / stage->slots * 2 * c->pipeline : stage->memory.saved;
 }
 
+/* Of all micro-batches in flight. Several chunks: a micro-batch in flight keeps what one chunk keeps. The stage's slots
+ * bound how many there are of all chunks, each chunk's slots how many of it; an allocator without slots needs no more
+ * than either. */
 static int64_t saved_bytes(const asking *a, const zp_stage *stage) {
   if (a->lowered->recompute != ZP_RECOMPUTE_NONE) return checkpoint_bytes(a, stage);
-  int64_t bytes = 0;
-  for (int r = 0; r < stage->runs.len; r++)
-    bytes += kept_bytes(a, stage->runs.data[r].segment) * stage->runs.data[r].count;
-  return bytes * stage->slots;
+  int64_t largest = 0, each = 0;
+  for (int k = 0; k < stage->n_chunks; k++) {
+    int64_t bytes = 0;
+    for (int r = 0; r < stage->runs.len; r++)
+      if (stage->runs.data[r].chunk == k)
+        bytes += kept_bytes(a, stage->runs.data[r].segment) * stage->runs.data[r].count;
+    largest = max64(largest, bytes);
+    each += stage->chunks[k].slots * bytes;
+  }
+  return min64(stage->slots * largest, each);
 }
 
-/* What the embedding leaves: it is in no checkpoint. */
+/* What the embedding leaves, which is in the first chunk: it is in no checkpoint. */
 static int64_t embedding_bytes(const asking *a, const zp_stage *stage) {
   if (stage->index > 0) return 0;
   int64_t elements = a->lowered->segments[BEGIN].carry_out_elements;
   int64_t norm = a->software->embedding_norm ? elements * a->lowered->compute_bytes : 0;
-  return stage->slots * (norm + (a->software->dropout ? elements : 0));
+  return stage->chunks[0].slots * (norm + (a->software->dropout ? elements : 0));
 }
 
 /* ---- working memory ---- */

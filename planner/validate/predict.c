@@ -144,8 +144,18 @@ static bool price(const question *q, int64_t microbatch, int chunks, zp_predicti
   return true;
 }
 
-/* Every micro-batch that divides the replica's batch, up to this, where the row has none. */
-enum { MOST_MICROBATCH = 16 };
+/* Every micro-batch that divides the replica's batch, and every number of chunks a stage, up to these, where the row
+ * has none. */
+enum { MOST_MICROBATCH = 16, MOST_CHUNKS = 8 };
+
+/* A program with the interleaved schedule: chunks of equal layers, whole groups of micro-batches (Megatron-LM,
+ * megatron/schedules.py and arguments.py). */
+static bool could_have_chunks(const question *q, int chunks, int64_t microbatch) {
+  const zp_measured *run = q->run;
+  if (chunks == 1) return true;
+  return q->software->interleaves && run->pipeline > 1 && run->layers % ((int64_t)run->pipeline * chunks) == 0 &&
+         run->batch / (run->data * microbatch) % run->pipeline == 0;
+}
 
 /* The people who ran it took the fastest that fitted. */
 static bool better(const zp_prediction *a, const zp_prediction *b) {
@@ -153,19 +163,27 @@ static bool better(const zp_prediction *a, const zp_prediction *b) {
   return a->fits ? a->estimate.step_s < b->estimate.step_s : a->peak_bytes < b->peak_bytes;
 }
 
+/* The best at one micro-batch. */
+static void price_chunks(const question *q, int64_t microbatch, zp_prediction *best, bool *found, const char **why) {
+  int low = q->run->chunks > 0 ? q->run->chunks : 1, high = q->run->chunks > 0 ? q->run->chunks : MOST_CHUNKS;
+  for (int v = low; v <= high; v++) {
+    if (q->run->chunks <= 0 && !could_have_chunks(q, v, microbatch)) continue;
+    zp_prediction one = *best;
+    zp_arena_mark mark = zp_arena_get_mark(q->arena);
+    if (price(q, microbatch, v, &one, why) && (!*found || better(&one, best))) {
+      *best = one;
+      *found = true;
+    }
+    zp_arena_rewind(q->arena, mark);
+  }
+}
+
 static bool price_best(const question *q, zp_prediction *out, const char **why) {
   const zp_measured *run = q->run;
   bool found = false;
   int64_t low = run->microbatch ? run->microbatch : 1, high = run->microbatch ? run->microbatch : MOST_MICROBATCH;
-  for (int64_t b = low; b <= high; b = run->microbatch ? b + 1 : 2 * b) {
-    zp_prediction one = *out;
-    zp_arena_mark mark = zp_arena_get_mark(q->arena);
-    if (run->batch % (run->data * b) == 0 && price(q, b, 1, &one, why) && (!found || better(&one, out))) {
-      *out = one;
-      found = true;
-    }
-    zp_arena_rewind(q->arena, mark);
-  }
+  for (int64_t b = low; b <= high; b = run->microbatch ? b + 1 : 2 * b)
+    if (run->batch % (run->data * b) == 0) price_chunks(q, b, out, &found, why);
   out->choice.cut = NULL;
   return found;
 }
@@ -204,6 +222,9 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
   if (!q.sharding || !price_best(&q, &p, &p.why_not)) return p;
   if (!full.microbatch)
     p.assumed = join(arena, p.assumed, zp_format(arena, "micro-batch %lld", (long long)p.choice.microbatch));
+  if (full.chunks <= 0 && q.software->interleaves && full.pipeline > 1)
+    p.assumed = join(arena, p.assumed,
+                     zp_format(arena, "%d chunk%s a stage", zp_chunks(&p.choice), zp_chunks(&p.choice) > 1 ? "s" : ""));
   p.why_not = NULL;
   p.predicted = true;
   /* that no micro-batch fits is decided without knowing which it was */

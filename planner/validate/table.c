@@ -90,6 +90,7 @@ static zp_json *row_json(const zp_prediction *p) {
   zp_json_set_string(o, "software", p->software);
   zp_json_set_string(o, "assumed", p->assumed);
   zp_json_set_int(o, "microbatch", p->choice.microbatch);
+  zp_json_set_int(o, "interleave_v", zp_chunks(&p->choice));
   set_measured(o, "measured_s", p->measured_s);
   zp_json_set_real(o, "predicted_s", p->estimate.step_s);
   zp_json_set_real(o, "error_pct", p->measured_s > 0 ? 100 * p->error : NAN);

@@ -104,6 +104,7 @@ struct zp_software {
   bool cuts_units;          /* embedding and head count as layers in the cut */
   bool cuts_by_parameters;  /* stages have equal parameters, not equal layers */
   bool cuts_by_products;    /* stages have about equal matrix products, the head's included */
+  bool interleaves;         /* it has the interleaved schedule: used where a row does not say, if it pays */
   bool blocking_messages;   /* a stage waits for its messages between stages */
   bool scatter_gather;      /* messages cross the network in one piece a tensor rank */
   bool whole_gradients;     /* but those of backward do not */
