@@ -2,8 +2,8 @@
  *
  * Greedy over the nodes in order: a row node joins the groups that make its operands (their results then need not
  * travel through memory twice) and the groups that read the same rows (one read instead of two). Two groups may join
- * when their rows agree in shape and in column split, and when no path leads from one to the other through a third
- * node: then the joined group would have to run both before and after that node.
+ * when their rows agree in shape, in column split and in how ropes pair columns, and when no path leads from one to the
+ * other through a third node: then the joined group would have to run both before and after that node.
  *
  * Group outputs are only the values that someone outside reads. Backward rebuilds all others from the group's inputs,
  * which are in memory anyway, so nothing is stored for its sake. */
@@ -31,6 +31,19 @@ static bool rows_agree(const fuse_pass *pass, int a, int b) {
   const zp_tensor *ta = result_of(pass, a), *tb = result_of(pass, b);
   return zp_shape_equal(&ta->shape, &tb->shape) && ta->split_dim == tb->split_dim && ta->full_dim == tb->full_dim &&
          ta->partial == tb->partial;
+}
+
+/* The rope of a group, NULL when it has none. */
+static const zp_op_attr *rope_of(const fuse_pass *pass, int group) {
+  for (int m = group; m < pass->n; m++)
+    if (pass->group[m] == group && pass->graph->nodes.data[m].op == ZP_OP_ROPE) return &pass->graph->nodes.data[m].attr;
+  return NULL;
+}
+
+/* A kernel reads a row at the other column of each pair, so that a group has one way to pair columns. */
+static bool pairs_agree(const fuse_pass *pass, int ga, int gb) {
+  const zp_op_attr *a = rope_of(pass, ga), *b = rope_of(pass, gb);
+  return !a || !b || (a->head_size == b->head_size && a->interleaved == b->interleaved);
 }
 
 /* ---- paths between groups ---- */
@@ -71,6 +84,7 @@ static bool detour(fuse_pass *pass, int from, int to) {
 static void try_join(fuse_pass *pass, int a, int b) {
   int ga = pass->group[a], gb = pass->group[b];
   if (ga == gb || !rows_agree(pass, a, b) || pass->size[ga] + pass->size[gb] > MAX_GROUP_OPS) return;
+  if (!pairs_agree(pass, ga, gb)) return;
   if (detour(pass, ga, gb) || detour(pass, gb, ga)) return;
   int keep = ga < gb ? ga : gb, drop = ga < gb ? gb : ga;
   for (int m = 0; m < pass->n; m++)

@@ -103,6 +103,26 @@ Test(fuse, strangers_stay_apart) {
   kit_free(&k);
 }
 
+static int ropes_of_heads(int64_t heads, bool second_interleaved) {
+  kit k = kit_new(4, 1, 8);
+  zp_op_attr first = {.heads = 2, .theta = 100};
+  zp_op_attr second = {.heads = heads, .theta = 10, .interleaved = second_interleaved};
+  int y = apply(&k, ZP_OP_ROPE, first, "first", k.graph->carry_in.data[0], -1, -1);
+  carry_out(&k, apply(&k, ZP_OP_ROPE, second, "second", op1(&k, ZP_OP_TANH, y), -1, -1));
+  zp_graph *graph = zp_fuse(k.graph);
+  must_be_sound(&k, graph);
+  check_gradients(&k, 1, 0.2);
+  int groups = count_nodes(graph, ZP_OP_FUSED);
+  kit_free(&k);
+  return groups;
+}
+
+Test(fuse, ropes_that_pair_columns_otherwise_stay_apart) {
+  cr_assert_eq(ropes_of_heads(2, false), 1, "another angle is no other pairing");
+  cr_assert_eq(ropes_of_heads(4, false), 2);
+  cr_assert_eq(ropes_of_heads(2, true), 2);
+}
+
 /* Local graphs: rows split over ranks do not join rows that are whole; the split is noted for dropout. */
 Test(fuse, column_split_is_kept_apart_and_noted) {
   kit k = kit_new(4, 1, 8);
