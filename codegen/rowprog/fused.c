@@ -37,11 +37,10 @@ typedef struct backward {
   zp_row_program *program;
   const zp_node *node;
   const zp_fused *fused;
-  int *result; /* per group value: as its op computes it */
-  int *given;  /* per group value: as backward should read it: the saved one, else `result` */
-  int *grad;   /* per group value: its gradient so far, -1 for none */
-  int *alias;  /* per row value of the forward part: the saved value that it equals, or -1 */
-  int n_alias;
+  int *value;   /* per group value: as backward reads it, the saved one where there is one */
+  int count;    /* row values of the forward part */
+  int *origin;  /* per row value: of a saved result, the value that its op computes; else -1 */
+  int *adjoint; /* per row value: its gradient so far, -1 for none */
 } backward;
 
 static int64_t group_cols(const zp_fused *fused, int value) {
@@ -61,28 +60,31 @@ static int saved_leaf(backward *b, int value, int input) {
 }
 
 /* Values that were not saved are computed again; group inputs that were not saved stay UNKNOWN and must turn out to be
- * dead code (the derivative of a sum does not need its terms). */
+ * dead code (the derivative of a sum does not need its terms). A saved result is a leaf that stands after the value it
+ * was computed as; both are on the tape. */
 static void rebuild_forward(backward *b) {
   const zp_fused *fused = b->fused;
   int n = fused->n_in + fused->ops.len;
+  int *computed = ZP_NEW_ARRAY(b->program->arena, int, n);
   for (int v = 0; v < n; v++) {
+    computed[v] = v < fused->n_in ? -1 : expand_with(b->program, &fused->ops.data[v - fused->n_in], b->value);
     int input = saved_input(b->node, v);
-    int leaf = input < 0 ? -1 : saved_leaf(b, v, input);
-    if (v >= fused->n_in)
-      b->result[v] = expand_with(b->program, &fused->ops.data[v - fused->n_in], b->given);
+    if (input >= 0)
+      b->value[v] = saved_leaf(b, v, input);
     else
-      b->result[v] = leaf >= 0 ? leaf : zp_row_leaf(b->program, ZP_ROW_UNKNOWN, v, fused->in_cols[v]);
-    b->given[v] = leaf >= 0 ? leaf : b->result[v];
+      b->value[v] = computed[v] >= 0 ? computed[v] : zp_row_leaf(b->program, ZP_ROW_UNKNOWN, v, fused->in_cols[v]);
   }
-  b->n_alias = b->program->values.len;
-  b->alias = ZP_NEW_ARRAY(b->program->arena, int, b->n_alias);
-  for (int v = 0; v < b->n_alias; v++) b->alias[v] = -1;
+  b->count = b->program->values.len;
+  b->origin = ZP_NEW_ARRAY(b->program->arena, int, b->count);
+  b->adjoint = ZP_NEW_ARRAY(b->program->arena, int, b->count);
+  for (int v = 0; v < b->count; v++) b->origin[v] = b->adjoint[v] = -1;
   for (int v = fused->n_in; v < n; v++)
-    if (b->given[v] != b->result[v]) b->alias[b->result[v]] = b->given[v];
+    if (b->value[v] != computed[v]) b->origin[b->value[v]] = computed[v];
 }
 
-static void add_gradient(backward *b, int value, int g) {
-  b->grad[value] = b->grad[value] < 0 ? g : zp_row_binary(b->program, ZP_ROW_ADD, b->grad[value], g);
+static void add_gradient(backward *b, int group_value, int g) {
+  int *adjoint = &b->adjoint[b->value[group_value]];
+  *adjoint = *adjoint < 0 ? g : zp_row_binary(b->program, ZP_ROW_ADD, *adjoint, g);
 }
 
 static void add_inputs(backward *b, zp_grad_use use) {
@@ -93,22 +95,12 @@ static void add_inputs(backward *b, zp_grad_use use) {
   }
 }
 
-static void differentiate_op(backward *b, int i) {
-  const zp_fused_op *op = &b->fused->ops.data[i];
-  int v = b->fused->n_in + i;
-  if (b->grad[v] < 0) return;
-  int arg[3] = {0}, grad[3] = {-1, -1, -1};
-  for (int k = 0; k < op->n_arg; k++) arg[k] = b->given[op->arg[k]];
-  zp_row_differentiate(b->program, b->result[v], b->grad[v], arg, op->n_arg, b->alias, b->n_alias, grad);
-  for (int k = 0; k < op->n_arg; k++)
-    if (grad[k] >= 0) add_gradient(b, op->arg[k], grad[k]);
-}
-
 static void store_gradients(backward *b) {
   for (int k = 0; k < b->node->grad_out.len; k++) {
     zp_grad_arg arg = b->node->grad_out.data[k];
     assert(arg.use == ZP_USE_ROWS || arg.use == ZP_USE_COLUMNS);
-    int g = b->grad[arg.value] < 0 ? zp_row_imm(b->program, 0) : b->grad[arg.value];
+    int g = b->adjoint[b->value[arg.value]];
+    assert(g >= 0); /* the graph asks only for gradients of values that a gradient reaches */
     zp_row_sink_value(b->program, arg.use == ZP_USE_ROWS ? ZP_ROW_STORE : ZP_ROW_CSUM, g,
                       group_cols(b->fused, arg.value));
   }
@@ -116,15 +108,11 @@ static void store_gradients(backward *b) {
 
 static void build_backward(zp_row_program *program, const zp_node *node) {
   backward b = {.program = program, .node = node, .fused = node->fused};
-  int n = node->fused->n_in + node->fused->ops.len;
   program->n_in = node->grad_in.len;
-  b.result = ZP_NEW_ARRAY(program->arena, int, n);
-  b.given = ZP_NEW_ARRAY(program->arena, int, n);
-  b.grad = ZP_NEW_ARRAY(program->arena, int, n);
-  for (int v = 0; v < n; v++) b.grad[v] = -1;
+  b.value = ZP_NEW_ARRAY(program->arena, int, node->fused->n_in + node->fused->ops.len);
   rebuild_forward(&b);
   add_inputs(&b, ZP_USE_GRAD);
-  for (int i = node->fused->ops.len - 1; i >= 0; i--) differentiate_op(&b, i);
+  zp_row_differentiate(program, b.count, b.origin, b.adjoint);
   add_inputs(&b, ZP_USE_ADDEND);
   store_gradients(&b);
 }

@@ -1,23 +1,27 @@
-/* Reverse-mode differentiation of row values: one rule for each primitive op, so that every graph op gets its backward
- * from its forward definition in expand.c.
+/* Reverse-mode differentiation of a row program: one rule for each primitive op, applied from the last value to the
+ * first, so that every graph op gets its backward from its forward definition in expand.c.
+ *
+ * The expression graph alone is differentiated. Which graph op a value came from plays no part: build.c may have
+ * simplified across ops, and one value may stand for the results of several.
  *
  * Shapes: the adjoint of an r value may be a u (the same in every column). What flows from an r value into a u argument
  * is summed over the columns; what flows from a u into an r argument (through a reduction) is broadcast. */
+#include <assert.h>
 #include <math.h>
 #include "rowprog.h"
 
 typedef struct tape {
   zp_row_program *program;
-  int *adjoint; /* per value below count: its adjoint, -1 when nothing arrived */
-  const int *alias;
-  int n_alias;
+  int count;    /* values of the forward part */
+  int *adjoint; /* per forward value: its adjoint, -1 when nothing arrived */
+  int *saved;   /* per forward value: the leaf that holds its saved result, -1 none */
 } tape;
 
 static int binary(tape *t, zp_row_op op, int a, int b) { return zp_row_binary(t->program, op, a, b); }
 static int imm(tape *t, double number) { return zp_row_imm(t->program, number); }
 
 /* Forward value v as backward should read it. */
-static int read(const tape *t, int v) { return v < t->n_alias && t->alias[v] >= 0 ? t->alias[v] : v; }
+static int read(const tape *t, int v) { return v < t->count && t->saved[v] >= 0 ? t->saved[v] : v; }
 
 /* Adds g, the adjoint that value `from` passes on, to the adjoint of its argument `to`. */
 static void pass_on(tape *t, int from, int to, int g) {
@@ -88,32 +92,17 @@ static void apply_rule(tape *t, int v) {
   }
 }
 
-/* Takes the adjoint that has arrived at arg[k]. A value that is several arguments at once hands it to the first: equal
- * values may share their gradient in any way. */
-static void collect(tape *t, int v, const int *arg, int n_arg, int *grad) {
-  for (int k = 0; k < n_arg; k++) {
-    if (arg[k] != v) continue;
-    grad[k] = grad[k] < 0 ? t->adjoint[v] : binary(t, ZP_ROW_ADD, grad[k], t->adjoint[v]);
-    return;
-  }
-}
-
-static bool is_argument(int v, const int *arg, int n_arg) {
-  for (int k = 0; k < n_arg; k++)
-    if (arg[k] == v) return true;
-  return false;
-}
-
-void zp_row_differentiate(zp_row_program *program, int result, int seed, const int *arg, int n_arg, const int *alias,
-                          int n_alias, int *grad) {
-  tape t = {.program = program, .alias = alias, .n_alias = n_alias};
-  t.adjoint = ZP_NEW_ARRAY(program->arena, int, result + 1);
-  for (int v = 0; v < result; v++) t.adjoint[v] = -1;
-  t.adjoint[result] = seed;
-  for (int v = result; v >= 0; v--) {
-    if (t.adjoint[v] < 0) continue;
-    if (is_argument(v, arg, n_arg))
-      collect(&t, v, arg, n_arg, grad);
+void zp_row_differentiate(zp_row_program *program, int count, const int *origin, int *adjoint) {
+  tape t = {.program = program, .count = count, .adjoint = adjoint};
+  t.saved = ZP_NEW_ARRAY(program->arena, int, count);
+  for (int v = 0; v < count; v++) t.saved[v] = -1;
+  for (int v = 0; v < count; v++)
+    if (origin[v] >= 0) t.saved[origin[v]] = v;
+  for (int v = count - 1; v >= 0; v--) {
+    assert(origin[v] < v); /* else what the leaf's readers pass on would come after its origin's turn */
+    if (adjoint[v] < 0) continue;
+    if (origin[v] >= 0)
+      pass_on(&t, v, origin[v], adjoint[v]);
     else
       apply_rule(&t, v);
   }

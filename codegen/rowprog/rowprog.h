@@ -8,8 +8,8 @@
  * value have its number of columns; after zp_row_legalize no SWAP, RLSE or UNKNOWN is left and every value is used.
  *
  * build.c makes values, expand.c turns graph ops into them, grad.c differentiates, fused.c turns FUSED and FUSED_GRAD
- * nodes into programs. codegen/host lowers programs to LLVM, codegen/cuda prints them as CUDA C; interpret.c runs them in
- * f64 as the oracle. */
+ * nodes into programs. codegen/host lowers programs to LLVM, codegen/cuda prints them as CUDA C; interpret.c runs them
+ * in f64 as the oracle. */
 #ifndef ZPLAN_ROWPROG_H
 #define ZPLAN_ROWPROG_H
 
@@ -105,10 +105,10 @@ static inline bool zp_row_is_u(const zp_row_program *program, int value) {
 /* ---- the passes ---- */
 /* expand.c: the value of a graph op; arg: values of its operands. */
 int zp_row_expand(zp_row_program *program, const zp_fused_op *op, const int *arg);
-/* grad.c: adds the derivative of `result` times `seed` to grad[k] of every arg[k]; grad[k] < 0 means zero so far.
- * alias[v] >= 0 (v < n_alias) names a value to read instead of v: forward results that were saved. */
-void zp_row_differentiate(zp_row_program *program, int result, int seed, const int *arg, int n_arg, const int *alias,
-                          int n_alias, int *grad);
+/* grad.c: reverse mode over values 0 .. count - 1. adjoint[v]: the incoming gradient of value v, -1 for none; on return
+ * the whole gradient, -1 where none arrives. origin[v] >= 0: v is a leaf that holds the saved result of the earlier
+ * value origin[v]: the leaf is read in its place, and its gradient is that of the origin. */
+void zp_row_differentiate(zp_row_program *program, int count, const int *origin, int *adjoint);
 /* legalize.c: a new program without SWAP, RLSE and dead values. */
 zp_row_program *zp_row_legalize(const zp_row_program *program);
 /* fused.c: the legalized program of a FUSED or FUSED_GRAD node. */

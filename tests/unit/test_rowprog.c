@@ -75,9 +75,12 @@ static void check_op(const op_case *test) {
   int x = zp_row_leaf(forward, ZP_ROW_ROWS, 0, N);
   zp_row_sink_value(forward, ZP_ROW_STORE, zp_row_expand(forward, &op, &x), N);
   x = zp_row_leaf(backward, ZP_ROW_ROWS, 0, N);
-  int dy = zp_row_leaf(backward, ZP_ROW_ROWS, 1, N), y = zp_row_expand(backward, &op, &x), dx = -1;
-  zp_row_differentiate(backward, y, dy, &x, 1, NULL, 0, &dx);
-  zp_row_sink_value(backward, ZP_ROW_STORE, dx, N);
+  int y = zp_row_expand(backward, &op, &x), count = backward->values.len;
+  int *origin = ZP_NEW_ARRAY(arena, int, count), *adjoint = ZP_NEW_ARRAY(arena, int, count);
+  for (int v = 0; v < count; v++) origin[v] = adjoint[v] = -1;
+  adjoint[y] = zp_row_leaf(backward, ZP_ROW_ROWS, 1, N);
+  zp_row_differentiate(backward, count, origin, adjoint);
+  zp_row_sink_value(backward, ZP_ROW_STORE, adjoint[x], N);
 
   double point[N], weight[N], gradient[N];
   uint64_t state = 5;
