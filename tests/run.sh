@@ -101,6 +101,7 @@ schedules|python3 tests/diff/schedules.py --jobs 1
 sharded state|python3 tests/diff/zero.py
 sequence|python3 tests/diff/sequence.py
 resume|python3 tests/diff/resume.py
+gradients|python3 tests/diff/gradients.py
 sparse attention|python3 tests/diff/sparse.py --jobs 1
 GPU script|python3 tests/gpu/parts.py build/test-logs/gpu --arch host --only 1-bit
 plan files|python3 tests/verify/tamper.py

@@ -161,6 +161,31 @@ def read_safetensors(path):
     return tensors
 
 
+def checksum(data):
+    """Of a checkpoint's manifest (runtime/checkpoint_manifest.c): byte i into FNV-1a number i mod 8, then the FNV-1a of these eight."""
+    def fnv(part):
+        result = 14695981039346656037
+        for byte in part:
+            result = (result ^ byte) * 1099511628211 & (1 << 64) - 1
+        return result
+
+    return "%016x" % fnv(struct.pack("<8Q", *(fnv(data[chain::8]) for chain in range(8))))
+
+
+def replace_model(folder, data):
+    """Other bytes for model.safetensors of the checkpoint in a step's folder, with a manifest that agrees."""
+    with open(os.path.join(folder, "model.safetensors"), "wb") as file:
+        file.write(data)
+    path = os.path.join(folder, "manifest.json")
+    with open(path, encoding="utf-8") as file:
+        manifest = json.load(file)
+    for entry in manifest["files"]:
+        if entry["name"] == "model.safetensors":
+            entry.update(bytes=len(data), fnv1a64x8=checksum(data))
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(manifest, file)
+
+
 def step_folder(checkpoints, step):
     return os.path.join(checkpoints, "step_%06d" % step)
 
