@@ -101,20 +101,32 @@ static zp_node *rebuild(const zp_lowering *l, const zp_node *node, int i) {
   return bytes >= zp_cost_constant(ZP_COST_SELECTIVE_BYTES_PER_FLOP) * flop ? out : NULL;
 }
 
-/* Later outputs of a group first: they are computed from the earlier ones, which then stay. */
+/* Appends the parts of one group, chosen last output first, so that each stands behind those whose values it reads. A
+ * part computes one value of the group out of values with lower numbers, so they go by that number: outputs are listed
+ * in an order of their own. */
+static void append_in_order(zp_lowering *l, const zp_node *node, zp_node **again) {
+  for (int value = node->fused->n_in; value < node->fused->n_in + node->fused->ops.len; value++)
+    for (int i = 0; i < node->out.len; i++)
+      if (again[i] && node->fused->out_value.data[i] == value) zp_push(l->scratch, &l->rebuilds, again[i]);
+}
+
+/* Later outputs of a group are chosen first: they are computed from the earlier ones, which then stay, or are rebuilt
+ * before them. Groups come in the order of forward, and read nothing of later ones. */
 void zp_lower_select(zp_lowering *l) {
   l->rebuilt = ZP_NEW_ARRAY(l->scratch, bool, l->graph->tensors.len + 1);
   if (l->lowered->recompute != ZP_RECOMPUTE_SELECTIVE || !l->out->segment->is_repeat) return;
   for (int n = 0; n < l->graph->n_forward; n++) {
     const zp_node *node = &l->graph->nodes.data[n];
-    for (int i = node->out.len - 1; node->op == ZP_OP_FUSED && i >= 0; i--) {
+    if (node->op != ZP_OP_FUSED) continue;
+    zp_node **again = ZP_NEW_ARRAY(l->scratch, zp_node *, node->out.len + 1);
+    for (int i = node->out.len - 1; i >= 0; i--) {
       int tensor = node->out.data[i];
       if (!l->saved[tensor]) continue; /* views and aliases are not outputs of groups that own storage */
-      zp_node *again = rebuild(l, node, i);
-      if (!again) continue;
+      again[i] = rebuild(l, node, i);
+      if (!again[i]) continue;
       l->saved[tensor] = false;
       l->rebuilt[tensor] = true;
-      zp_push(l->scratch, &l->rebuilds, again);
     }
+    append_in_order(l, node, again);
   }
 }

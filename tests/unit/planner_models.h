@@ -1,5 +1,6 @@
 /* Small models for the planner's unit tests, built op by op: a GPT-2 style decoder, without and with dropout, a LLaMA
- * style one, one with attention and MLP side by side, and one with experts; and two clusters. */
+ * style one, one with attention and MLP side by side, one with experts, and three whose elementwise code is longer; and
+ * two clusters. */
 #ifndef PLANNER_MODELS_H
 #define PLANNER_MODELS_H
 
@@ -7,7 +8,16 @@
 #include <math.h>
 #include <zplan/plan.h>
 
-typedef enum model_style { STYLE_GPT, STYLE_LLAMA, STYLE_PARALLEL, STYLE_DROPOUT, STYLE_EXPERTS } model_style;
+typedef enum model_style {
+  STYLE_GPT,
+  STYLE_LLAMA,
+  STYLE_PARALLEL,
+  STYLE_DROPOUT,
+  STYLE_EXPERTS,
+  STYLE_SCALED,        /* norms before and behind each part, and a learned scale of it */
+  STYLE_PARALLEL_NORM, /* attention and MLP side by side, their sum scaled and normalized */
+  STYLE_STREAMS,       /* two streams that elementwise code divides and joins */
+} model_style;
 typedef struct model_size {
   model_style style;
   int64_t V, S, d, layers, heads, kv_heads, ff; /* kv_heads of STYLE_EXPERTS: its experts */
@@ -99,6 +109,32 @@ static inline int parallel_layer(builder *b, const model_size *m, int x) {
   return add2(b, x, add2(b, gpt_attention(b, m, h, true), gpt_mlp(b, m, h, true)));
 }
 
+static inline int mul2(builder *b, int x, int y) { return apply(b, ZP_OP_MUL, x, y, -1, (zp_op_attr){0}, "scale"); }
+
+/* LayerScale and sandwich norms, as in CaiT, Gemma 2 and OLMo 2. */
+static inline int scaled_layer(builder *b, const model_size *m, int x) {
+  for (int part = 0; part < 2; part++) {
+    int h = rms_norm(b, x, m->d);
+    h = rms_norm(b, part ? gpt_mlp(b, m, h, true) : gpt_attention(b, m, h, true), m->d);
+    x = add2(b, x, mul2(b, h, weight(b, "gamma", shape_of_rank(1, m->d, 0, 0))));
+  }
+  return x;
+}
+
+static inline int parallel_norm_layer(builder *b, const model_size *m, int x) {
+  int h = layer_norm(b, x, m->d);
+  int sum = add2(b, gpt_attention(b, m, h, true), gpt_mlp(b, m, h, true));
+  return add2(b, x, rms_norm(b, mul2(b, sum, weight(b, "gamma", shape_of_rank(1, m->d, 0, 0))), m->d));
+}
+
+static inline int streams_layer(builder *b, const model_size *m, int x) {
+  int first = rms_norm(b, x, m->d), second = apply(b, ZP_OP_SILU, x, -1, -1, (zp_op_attr){0}, "silu");
+  first = add2(b, first, gpt_attention(b, m, mul2(b, first, second), false));
+  second = add2(b, layer_norm(b, second, m->d), gpt_mlp(b, m, layer_norm(b, second, m->d), false));
+  int gate = apply(b, ZP_OP_SIGMOID, first, -1, -1, (zp_op_attr){0}, "gate");
+  return add2(b, x, add2(b, mul2(b, gate, second), first));
+}
+
 static inline int llama_layer(builder *b, const model_size *m, int x) {
   int64_t kv = m->d / m->heads * m->kv_heads;
   int h = rms_norm(b, x, m->d);
@@ -157,11 +193,14 @@ static inline zp_model *build_model(zp_arena *arena, const model_size *m) {
   b.graph = open_segment(&b, m, "h", m->layers, true);
   b.segment = 1;
   x = b.graph->carry_in.data[0];
-  x = m->style == STYLE_GPT       ? gpt_layer(&b, m, x)
-      : m->style == STYLE_LLAMA   ? llama_layer(&b, m, x)
-      : m->style == STYLE_DROPOUT ? dropout_layer(&b, m, x)
-      : m->style == STYLE_EXPERTS ? expert_layer(&b, m, x)
-                                  : parallel_layer(&b, m, x);
+  x = m->style == STYLE_GPT             ? gpt_layer(&b, m, x)
+      : m->style == STYLE_LLAMA         ? llama_layer(&b, m, x)
+      : m->style == STYLE_DROPOUT       ? dropout_layer(&b, m, x)
+      : m->style == STYLE_EXPERTS       ? expert_layer(&b, m, x)
+      : m->style == STYLE_SCALED        ? scaled_layer(&b, m, x)
+      : m->style == STYLE_STREAMS       ? streams_layer(&b, m, x)
+      : m->style == STYLE_PARALLEL_NORM ? parallel_norm_layer(&b, m, x)
+                                        : parallel_layer(&b, m, x);
   zp_push(arena, &b.graph->carry_out, x);
 
   b.graph = open_segment(&b, m, "end", 1, true);

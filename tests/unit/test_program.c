@@ -239,6 +239,46 @@ Test(program, same_text_twice) {
   cr_expect_str_eq(a, zp_procedure_text(arena, &lower_size(GPT, 3, 2, true, true)->segments[LAYER].backward));
 }
 
+/* ---- selective recomputation: what is rebuilt stands behind what it is rebuilt from ---- */
+
+static bool given_to_backward(const zp_procedure *p, int root) {
+  zp_place place = p->buffers.data[root].place;
+  return place != ZP_AT_TRANSIENT && place != ZP_AT_GRAD_OUT;
+}
+
+/* No step reads a transient that no step before it has written. */
+static void expect_written_first(const zp_procedure *p) {
+  bool *written = ZP_NEW_ARRAY(arena, bool, p->buffers.len + 1);
+  for (int s = 0; s < p->steps.len; s++) {
+    const zp_step *step = &p->steps.data[s];
+    for (int i = 0; i < step->in.len; i++) {
+      int root = root_of(p, step->in.data[i]);
+      cr_expect(given_to_backward(p, root) || written[root], "step %d reads `%s`, which nothing has written\n%s", s,
+                p->buffers.data[root].name, zp_procedure_text(arena, p));
+    }
+    for (int i = 0; i < step->out.len; i++) written[root_of(p, step->out.data[i])] = true;
+  }
+}
+
+Test(program, values_are_rebuilt_in_the_order_of_what_they_read) {
+  static const model_style styles[] = {STYLE_SCALED, STYLE_PARALLEL_NORM, STYLE_STREAMS, STYLE_EXPERTS, STYLE_DROPOUT};
+  for (size_t i = 0; i < sizeof styles / sizeof *styles; i++) {
+    model_size size = {styles[i], 11, 4, 12, 2, 3, 3, 10, true};
+    zp_spec *spec = spec_of(size);
+    const char *reason = NULL;
+    zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, 1);
+    zp_sharding *sharding = zp_shard(arena, spec->model, &machine, 1, 1, false, &reason);
+    for (int keep = ZP_RECOMPUTE_NONE; keep <= ZP_RECOMPUTE_SELECTIVE; keep++) {
+      zp_lowered *l = zp_lower(arena, spec, sharding, 1, (zp_recompute)keep, false, &reason);
+      cr_assert(l, "%s", reason);
+      expect_written_first(&l->segments[LAYER].backward);
+      expect_written_first(&l->segments[LAYER].split);
+      bool rebuilds = l->segments[LAYER].backward.n_recompute > 0;
+      cr_expect(rebuilds == (keep != ZP_RECOMPUTE_NONE));
+    }
+  }
+}
+
 /* ---- what lowering does not build is refused, with a reason ---- */
 
 static const char *refusal(zp_model *model) {

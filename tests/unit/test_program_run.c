@@ -157,6 +157,31 @@ Test(program_run, llama_schedules) { check_schedules(&LLAMA, true); }
 Test(program_run, parallel_schedules) { check_schedules(&PARALLEL, false); }
 Test(program_run, experts_schedules) { check_schedules(&EXPERTS, true); }
 
+/* Groups with several outputs that selective recomputation rebuilds, one out of another; a sum over the tensor ranks
+ * made where a group has left its part. Every mode, in plain and split backward, whole layers and parts of them. */
+static void check_recompute(model_style style) {
+  model_size size = {style, 11, 4, 12, 2, 3, 3, 10, true};
+  zp_spec *spec = f64_spec(&size);
+  pm_reference reference = pm_run_reference(arena, spec, BATCH);
+  for (int tensor = 1; tensor <= 2; tensor++)
+    for (int pipeline = 1; pipeline <= 3; pipeline++)
+      for (int keep = ZP_RECOMPUTE_NONE; keep <= ZP_RECOMPUTE_SELECTIVE; keep++) {
+        layout w = {.tensor = tensor, .pipeline = pipeline, .microbatch = 1, .recompute = (zp_recompute)keep};
+        check_layout(spec, &reference, w);
+        w.schedule = ZP_SCHEDULE_ZB_H1;
+        check_layout(spec, &reference, w);
+        const zp_lowered *whole = make_program(spec, w)->lowered;
+        const char *reason;
+        if (!zp_lower_pieces(arena, whole, &reason)) continue; /* no place inside the layer where one tensor flows */
+        w.fine = true;
+        check_layout(spec, &reference, w);
+      }
+}
+
+Test(program_run, scaled_and_normalized_twice) { check_recompute(STYLE_SCALED); }
+Test(program_run, sum_of_parts_normalized) { check_recompute(STYLE_PARALLEL_NORM); }
+Test(program_run, two_streams) { check_recompute(STYLE_STREAMS); }
+
 Test(program_run, gpt) { check_model(&GPT); }
 Test(program_run, llama) { check_model(&LLAMA); }
 Test(program_run, parallel) { check_model(&PARALLEL); }
