@@ -1,4 +1,5 @@
-/* zplan verify: the independent proof, then the file against what its own decisions give when lowered again. */
+/* zplan verify: the independent proof, the file against what its own decisions give when lowered again, and the program
+ * of that over poisoned memory. */
 #include "driver.h"
 
 #include <math.h>
@@ -64,6 +65,7 @@ static void rederive(zp_run_state *run, const zp_spec *spec, const zp_json *json
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
     compare(run->arena, keys[i], zp_json_get(json, keys[i]), zp_json_get(again, keys[i]), findings);
   zp_json_free(again);
+  if (findings->len == 0) zp_replay_program(run->arena, plan->program, findings);
 }
 
 int zp_cmd_verify(zp_run_state *run) {

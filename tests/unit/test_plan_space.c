@@ -1,5 +1,5 @@
-/* The whole space through the back door: for every kind of decision a program is made, simulated, written as a plan
- * file, read back and verified; and files that lie are found out. */
+/* The whole space through the back door: for every kind of decision a program is made, simulated, played over
+ * poisoned memory, written as a plan file, read back and verified; and files that lie are found out. */
 #include <math.h>
 #include "planner_models.h"
 
@@ -92,6 +92,7 @@ static void round_trip(const zp_spec *spec, zp_choice c) {
   expect_same_choice(&plan->best.choice, &back);
   zp_strings findings = {0};
   zp_verify(arena, spec, json, &findings);
+  zp_replay_program(arena, plan->program, &findings);
   for (int i = 0; i < findings.len; i++)
     cr_expect_fail("%s zero %d: %s", zp_schedule_name(c.schedule), c.zero, findings.data[i]);
   zp_json_free(json);

@@ -1,0 +1,268 @@
+/* Actions of an order table as a trainer does them (codegen/trainer/units.c, saved.c): slots, messages, inputs and
+ * gradients between units, saved values that leave the device and come back. */
+#include "replay_internal.h"
+
+#define LL(x) ((long long)(x))
+
+/* ---- places that calls share ---- */
+
+static bool splits(const zp_replay *r) { return zp_schedule_splits(r->program->choice.schedule); }
+static bool saved_leave(const zp_replay *r) { return r->program->choice.home[ZP_STATE_ACTIVATIONS].eighths > 0; }
+static int chunk_index(const zp_replay *r, const zp_replay_chunk *chunk) { return (int)(chunk - r->chunk); }
+
+static bool keeps_input(const zp_replay_call *call) {
+  return call->seg->carry_kept_elements == call->seg->carry_in_elements;
+}
+
+/* Place of the micro-batch among the slots, -1: none. who: 0 finds a free one. */
+static int64_t owned(const zp_replay *r, int64_t who) {
+  for (int64_t i = 0; i < r->stage->slots; i++)
+    if (r->owner[i] == who) return i;
+  return -1;
+}
+
+static int64_t who(const zp_replay *r, const zp_replay_chunk *chunk, int64_t mb) {
+  return 1 + chunk_index(r, chunk) * r->microbatches + mb;
+}
+
+static int64_t slot_of(const zp_replay *r, const zp_replay_chunk *chunk, int64_t mb) {
+  int64_t slots = r->stage->chunks[chunk_index(r, chunk)].slots;
+  if (r->stage->pooled) return owned(r, who(r, chunk, mb));
+  return slots > 0 ? mb % slots : -1;
+}
+
+static int64_t area_of_slot(const zp_replay *r, const zp_replay_chunk *chunk, int64_t j, int64_t mb) {
+  const zp_stage *s = r->stage;
+  const zp_replay_call *call = &chunk->call[j];
+  int64_t slot = slot_of(r, chunk, mb), at = zp_stage_slots_at(s, chunk_index(r, chunk));
+  int64_t here = call->seg->saved_bytes - zp_saved_away(&r->program->choice, call->seg->saved_bytes);
+  if (slot < 0 || at < 0) return -1;
+  at += slot * (s->pooled ? s->slot_stride : s->chunks[chunk_index(r, chunk)].slot_stride);
+  return at + call->run->saved + call->i * here;
+}
+
+static int64_t saved_of(const zp_replay *r, const zp_replay_chunk *chunk, int64_t j, int64_t mb) {
+  if (!saved_leave(r)) return area_of_slot(r, chunk, j, mb);
+  return r->stage->at_saved_ring < 0 ? -1
+                                     : r->stage->at_saved_ring + j % ZP_SAVED_BUFFERS * r->stage->saved_ring_stride;
+}
+
+static int64_t pending_of(const zp_replay *r, const zp_replay_chunk *chunk, int64_t j, int64_t mb) {
+  int k = chunk_index(r, chunk);
+  const zp_chunk *c = &r->stage->chunks[k];
+  const zp_replay_call *call = &chunk->call[j];
+  int64_t at = zp_stage_pending_at(r->stage, k);
+  if (!splits(r) || at < 0 || c->pending == 0) return -1;
+  return at + mb % c->pending * zp_chunk_pending_stride(c) + call->run->pending +
+         call->i * zp_unit_pending_bytes(call->seg, &r->program->choice);
+}
+
+static int64_t input_of(const zp_replay *r, const zp_replay_chunk *chunk, int64_t j, int64_t mb) {
+  return keeps_input(&chunk->call[j]) ? saved_of(r, chunk, j, mb) : r->stage->at_carry[j % 2];
+}
+
+static int64_t gradient_of(const zp_replay *r, const zp_replay_chunk *chunk, int64_t j, int64_t mb) {
+  if (splits(r) && chunk->call[j].seg->keeps_gradient) return pending_of(r, chunk, j, mb);
+  return r->stage->at_grad[(chunk->calls - 1 - j) % 2];
+}
+
+static int64_t message_at(const zp_replay *r, const zp_replay_chunk *chunk, bool up, int64_t mb) {
+  int64_t at = zp_stage_send_at(&r->program->choice, r->stage, chunk_index(r, chunk), up);
+  return at < 0 ? -1 : at + mb % r->stage->messages * r->stage->message_stride;
+}
+
+/* ---- what flows between units ---- */
+
+static zp_shadow_place carried(const zp_replay *r, const zp_replay_call *call, bool in, int64_t at) {
+  const zp_graph *g = call->seg->graph;
+  int64_t elements = in ? call->seg->carry_in_elements : call->seg->carry_out_elements;
+  int64_t row = zp_shape_cols(&g->tensors.data[in ? g->carry_in.data[0] : g->carry_out.data[0]].shape);
+  int64_t size = r->lowered->compute_bytes;
+  return (zp_shadow_place){at, elements * size, row * size, 0, row * size, 0};
+}
+
+/* The call has made what flows on: from here it is known by the place between two units. */
+static void hand_on(zp_replay *r, const zp_replay_frame *f, bool up, int64_t at) {
+  const zp_graph *g = f->call->seg->graph;
+  int tensor = up ? g->carry_out.data[0] : g->grad_out.data[0];
+  int64_t column;
+  uint64_t made = zp_replay_value_of(r, f, tensor, &column);
+  zp_shadow_place place = carried(r, f->call, !up, at);
+  zp_replay_want(r, f, place, made, g->tensors.data[tensor].name);
+  zp_shadow_write(&r->device, place,
+                  zp_replay_value(up ? ZP_TAG_CARRY : ZP_TAG_CARRY_GRAD, 0, up ? f->call->end : f->call->first, f->mb));
+}
+
+static void receive(zp_replay *r, const zp_replay_chunk *chunk, bool up, int64_t mb) {
+  int64_t j = up ? 0 : chunk->calls - 1;
+  const zp_replay_call *call = &chunk->call[j];
+  int64_t at = up ? input_of(r, chunk, 0, mb) : gradient_of(r, chunk, j, mb);
+  if ((up ? chunk->part == 0 : chunk->is_last)) return;
+  if (at < 0)
+    zp_replay_find(r, NULL, "nothing receives the message of micro-batch %lld", LL(mb));
+  else
+    zp_shadow_write(&r->device, carried(r, call, up, at),
+                    zp_replay_value(up ? ZP_TAG_CARRY : ZP_TAG_CARRY_GRAD, 0, up ? call->first : call->end, mb));
+}
+
+/* The message of micro-batch mb may be on its way until its buffer is wanted again, and is whole until then. */
+void zp_replay_expect_message(zp_replay *r, const zp_replay_chunk *chunk, bool up, int64_t mb) {
+  const zp_replay_call *call = &chunk->call[up ? chunk->calls - 1 : 0];
+  int64_t at = message_at(r, chunk, up, mb);
+  if (mb < 0 || mb >= r->microbatches || at < 0) return;
+  zp_replay_want(r, NULL, carried(r, call, !up, at),
+                 zp_replay_value(up ? ZP_TAG_CARRY : ZP_TAG_CARRY_GRAD, 0, up ? call->end : call->first, mb),
+                 up ? "a message to the next stage" : "a message to the stage before");
+}
+
+/* ---- saved values that leave the device ---- */
+
+/* Copies out are as late as they may be: those above `most` are waited for. */
+static void wait_for_copies(zp_replay *r, int most) {
+  int done = r->n_going > most ? r->n_going - most : 0;
+  for (int i = 0; i < done; i++) {
+    const zp_replay_going *g = &r->going[i];
+    zp_shadow_copy(&r->device, g->ring, g->here_bytes, &r->device, g->here);
+    zp_shadow_copy(&r->device, g->ring + g->here_bytes, g->away_bytes, &r->away, g->away);
+  }
+  for (int i = done; i < r->n_going; i++) r->going[i - done] = r->going[i];
+  r->n_going -= done;
+}
+
+static zp_replay_going copies_of(const zp_replay *r, const zp_replay_chunk *chunk, int64_t j, int64_t mb) {
+  const zp_stage *s = r->stage;
+  const zp_replay_call *call = &chunk->call[j];
+  int k = chunk_index(r, chunk);
+  int64_t gone = zp_saved_away(&r->program->choice, call->seg->saved_bytes),
+          stride = zp_saved_away_stride(&r->program->choice, call->seg->saved_bytes);
+  return (zp_replay_going){.ring = saved_of(r, chunk, j, mb),
+                           .here = area_of_slot(r, chunk, j, mb),
+                           .here_bytes = call->seg->saved_bytes - gone,
+                           .away = zp_stage_away_at(s, k) +
+                                   slot_of(r, chunk, mb) * (s->pooled ? s->away_stride : s->chunks[k].away_stride) +
+                                   call->run->saved_away + call->i * stride,
+                           .away_bytes = gone};
+}
+
+static void put_saved(zp_replay *r, const zp_replay_chunk *chunk, int64_t j, int64_t mb) {
+  if (!saved_leave(r)) return;
+  wait_for_copies(r, ZP_REPLAY_GOING - 1);
+  r->going[r->n_going++] = copies_of(r, chunk, j, mb);
+}
+
+/* Copies in are as early as they may be. */
+static void get_saved(zp_replay *r, const zp_replay_chunk *chunk, int64_t j, int64_t mb) {
+  zp_replay_going g = copies_of(r, chunk, j, mb);
+  zp_shadow_copy(&r->device, g.here, g.here_bytes, &r->device, g.ring);
+  zp_shadow_copy(&r->away, g.away, g.away_bytes, &r->device, g.ring + g.here_bytes);
+}
+
+static void begin_gets(zp_replay *r, const zp_replay_chunk *chunk, int64_t mb) {
+  if (saved_leave(r)) get_saved(r, chunk, chunk->calls - 1, mb);
+}
+
+static void next_get(zp_replay *r, const zp_replay_chunk *chunk, int64_t j, int64_t mb) {
+  if (!saved_leave(r)) return;
+  wait_for_copies(r, 0);
+  if (j > 0) get_saved(r, chunk, j - 1, mb);
+}
+
+/* ---- actions: the walks of a trainer (codegen/trainer/units.c) ---- */
+
+static zp_replay_frame frame_of(const zp_replay *r, const zp_replay_chunk *chunk, zp_replay_pass pass, int64_t j,
+                                int64_t mb) {
+  const zp_replay_call *call = &chunk->call[j];
+  zp_replay_frame f = {
+      .chunk = chunk, .call = call, .pass = pass, .j = j, .mb = mb, .step = -1, .y = -1, .dy = -1, .dx = -1};
+  bool forward = pass == ZP_REPLAY_FORWARD;
+  f.p = forward ? &call->seg->forward : zp_backward_of(call->seg, r->program->choice.schedule);
+  f.saved = saved_of(r, chunk, j, mb);
+  f.pending = pending_of(r, chunk, j, mb);
+  f.x = forward || keeps_input(call) ? input_of(r, chunk, j, mb) : -1;
+  if (!forward) f.dy = gradient_of(r, chunk, j, mb);
+  return f;
+}
+
+/* Runs one call, its parameters there and its gradients taken care of. */
+static void run_call(zp_replay *r, zp_replay_frame *f, int first, int last) {
+  zp_replay_open(r, f);
+  zp_replay_steps(r, f, first, last);
+  zp_replay_close(r, f);
+}
+
+static void forward(zp_replay *r, const zp_replay_chunk *chunk, int64_t mb) {
+  if (r->stage->pooled) {
+    int64_t slot = owned(r, 0);
+    if (slot < 0) {
+      zp_replay_find(r, NULL, "no slot is free for micro-batch %lld", LL(mb));
+      return;
+    }
+    r->owner[slot] = who(r, chunk, mb);
+  }
+  receive(r, chunk, true, mb);
+  if (zp_replay_gathers_ahead(r)) zp_replay_gather(r, chunk, 0);
+  for (int64_t j = 0; j < chunk->calls; j++) {
+    zp_replay_frame f = frame_of(r, chunk, ZP_REPLAY_FORWARD, j, mb);
+    if (j + 1 < chunk->calls)
+      f.y = input_of(r, chunk, j + 1, mb);
+    else if (!chunk->is_last) {
+      zp_replay_expect_message(r, chunk, true, mb - r->stage->messages);
+      f.y = message_at(r, chunk, true, mb);
+    }
+    wait_for_copies(r, 1);
+    if (zp_replay_gathers_ahead(r) && j + 1 < chunk->calls) zp_replay_gather(r, chunk, j + 1);
+    run_call(r, &f, 0, f.p->steps.len);
+    if (f.y >= 0) hand_on(r, &f, true, f.y);
+    put_saved(r, chunk, j, mb);
+  }
+  wait_for_copies(r, 0);
+}
+
+static void leave_slot(zp_replay *r, const zp_replay_chunk *chunk, int64_t mb) {
+  int64_t slot = r->stage->pooled ? owned(r, who(r, chunk, mb)) : -1;
+  if (slot >= 0) r->owner[slot] = 0;
+}
+
+/* The whole backward, or its first part. */
+static void backward(zp_replay *r, const zp_replay_chunk *chunk, zp_replay_pass pass, int64_t mb) {
+  bool whole = pass == ZP_REPLAY_BACKWARD;
+  receive(r, chunk, false, mb);
+  begin_gets(r, chunk, mb);
+  if (zp_replay_gathers_ahead(r)) zp_replay_gather(r, chunk, chunk->calls - 1);
+  for (int64_t j = chunk->calls - 1; j >= 0; j--) {
+    zp_replay_frame f = frame_of(r, chunk, pass, j, mb);
+    if (j > 0)
+      f.dx = gradient_of(r, chunk, j - 1, mb);
+    else if (chunk->part > 0) {
+      zp_replay_expect_message(r, chunk, false, mb - r->stage->messages);
+      f.dx = message_at(r, chunk, false, mb);
+    }
+    next_get(r, chunk, j, mb);
+    if (zp_replay_gathers_ahead(r) && j > 0) zp_replay_gather(r, chunk, j - 1);
+    run_call(r, &f, 0, whole ? f.p->steps.len : f.p->n_inputs);
+    if (f.dx >= 0) hand_on(r, &f, false, f.dx);
+    if (!whole && f.call->seg->changes_saved) put_saved(r, chunk, j, mb);
+  }
+  wait_for_copies(r, 0);
+  if (whole) leave_slot(r, chunk, mb);
+}
+
+static void weights(zp_replay *r, const zp_replay_chunk *chunk, int64_t mb) {
+  begin_gets(r, chunk, mb);
+  for (int64_t j = chunk->calls - 1; j >= 0; j--) {
+    zp_replay_frame f = frame_of(r, chunk, ZP_REPLAY_WEIGHTS, j, mb);
+    next_get(r, chunk, j, mb);
+    run_call(r, &f, f.p->n_inputs, f.p->steps.len);
+  }
+  leave_slot(r, chunk, mb);
+}
+
+void zp_replay_act(zp_replay *r, const zp_action *a) {
+  const zp_replay_chunk *chunk = &r->chunk[a->chunk];
+  switch (a->act) {
+  case ZP_ACT_F: forward(r, chunk, a->microbatch); break;
+  case ZP_ACT_B: backward(r, chunk, ZP_REPLAY_BACKWARD, a->microbatch); break;
+  case ZP_ACT_BI: backward(r, chunk, ZP_REPLAY_INPUTS, a->microbatch); break;
+  case ZP_ACT_BW: weights(r, chunk, a->microbatch); break;
+  }
+}

@@ -1,0 +1,380 @@
+/* The replay of programs over poisoned memory: finds nothing in sound programs, and every kind of damage. */
+#include "planner_models.h"
+#include "../../planner/program/shadow.h"
+
+static zp_arena *arena;
+static void setup(void) { arena = zp_arena_new("test"); }
+static void teardown(void) { zp_arena_free(arena); }
+TestSuite(replay, .init = setup, .fini = teardown);
+TestSuite(shadow, .init = setup, .fini = teardown);
+
+/* ---- shadow memory ---- */
+
+static bool holds(const zp_shadow *s, zp_shadow_place place, uint64_t value) {
+  uint64_t found;
+  int64_t at;
+  return zp_shadow_holds(s, place, value, &found, &at);
+}
+
+Test(shadow, bytes_hold_what_was_written_last) {
+  zp_shadow s = {.arena = arena};
+  cr_expect(!holds(&s, zp_shadow_whole(0, 10), 1));
+  zp_shadow_write(&s, zp_shadow_whole(100, 50), 1);
+  cr_expect(holds(&s, zp_shadow_whole(100, 50), 1) && holds(&s, zp_shadow_whole(100, 20), 1));
+  cr_expect(!holds(&s, zp_shadow_whole(110, 20), 1), "byte 10 of a value is not its byte 0");
+  cr_expect(!holds(&s, zp_shadow_whole(100, 51), 1) && !holds(&s, zp_shadow_whole(100, 50), 2));
+  zp_shadow_write(&s, zp_shadow_whole(120, 10), 2);
+  cr_expect(holds(&s, zp_shadow_whole(120, 10), 2) && holds(&s, zp_shadow_whole(100, 20), 1));
+  cr_expect(!holds(&s, zp_shadow_whole(100, 50), 1));
+  uint64_t found;
+  int64_t at;
+  zp_shadow_holds(&s, zp_shadow_whole(100, 50), 1, &found, &at);
+  cr_expect(found == 2 && at == 120);
+  zp_shadow_poison(&s, 90, 15);
+  cr_expect_eq(zp_shadow_get(&s, 100, 20), ZP_POISON);
+}
+
+Test(shadow, columns_are_values_of_their_own) {
+  zp_shadow s = {.arena = arena};
+  zp_shadow_place all = {0, 40, 10, 0, 10, 0}, left = {0, 40, 10, 0, 4, 0}, right = {0, 40, 10, 4, 10, 4};
+  zp_shadow_place wrong = {0, 40, 10, 4, 8, 0};
+  zp_shadow_write(&s, left, 7);
+  cr_expect(holds(&s, left, 7) && !holds(&s, all, 7));
+  zp_shadow_write(&s, right, 7);
+  cr_expect(holds(&s, all, 7) && holds(&s, right, 7) && !holds(&s, wrong, 7));
+  zp_shadow_write(&s, (zp_shadow_place){0, 40, 10, 2, 6, 0}, 8); /* columns 0 to 4 of another value */
+  cr_expect(!holds(&s, all, 7) && !holds(&s, left, 7));
+  cr_expect(holds(&s, (zp_shadow_place){0, 40, 10, 2, 6, 0}, 8) && holds(&s, (zp_shadow_place){0, 40, 10, 0, 2, 0}, 7));
+  zp_shadow_write(&s, all, 9);
+  cr_expect(holds(&s, right, 9) && !holds(&s, wrong, 9));
+}
+
+Test(shadow, pieces_of_a_value_come_together_again) {
+  zp_shadow s = {.arena = arena}, away = {.arena = arena};
+  zp_shadow_write(&s, zp_shadow_whole(0, 100), 5);
+  zp_shadow_copy(&s, 0, 60, &s, 200);
+  zp_shadow_copy(&s, 60, 40, &away, 0);
+  zp_shadow_poison(&s, 0, 100);
+  zp_shadow_copy(&away, 0, 40, &s, 60);
+  cr_expect(!holds(&s, zp_shadow_whole(0, 100), 5));
+  zp_shadow_copy(&s, 200, 60, &s, 0);
+  cr_expect(holds(&s, zp_shadow_whole(0, 100), 5));
+  zp_shadow_copy(&s, 200, 60, &s, 40); /* the same bytes where others belong */
+  cr_expect(!holds(&s, zp_shadow_whole(0, 100), 5));
+}
+
+/* ---- programs ---- */
+
+static const model_size STREAMS = {STYLE_STREAMS, 64, 8, 24, 6, 4, 4, 32, true};
+static const model_size LLAMA = {STYLE_LLAMA, 64, 8, 24, 6, 4, 4, 32, true};
+static const model_size SCALED = {STYLE_SCALED, 64, 8, 24, 6, 4, 4, 32, true};
+enum { BATCH = 16, LAYER = 1 };
+
+static zp_cluster roomy(void) {
+  zp_cluster c = gpu_cluster(1);
+  c.node.host_memory_bytes = INT64_C(1) << 40;
+  c.node.nvme_bytes = INT64_C(1) << 42;
+  return c;
+}
+
+/* A program of its own for every call: mutants change it. */
+static zp_program *make(const model_size *size, zp_choice c) {
+  const char *reason = NULL;
+  zp_spec *spec = build_spec(arena, size, roomy(), BATCH);
+  spec->train.precision = ZP_PREC_MIXED_FP16;
+  zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, zp_choice_ranks(&c));
+  zp_sharding *sharding =
+      zp_shard_experts(arena, spec->model, &machine, c.tensor, zp_expert_ranks(&c), c.sequence, &reason);
+  cr_assert(sharding, "%s", reason);
+  zp_lowered **l = zp_lower_stages(arena, spec, sharding, &c, &reason);
+  cr_assert(l, "%s", reason);
+  int64_t parts = c.pipeline * zp_chunks(&c);
+  c.cut = ZP_NEW_ARRAY(arena, int64_t, parts + 1);
+  for (int64_t k = 0; k <= parts; k++) c.cut[k] = l[0]->n_units * k / parts;
+  return zp_program_make(arena, (const zp_lowered *const *)l, &c);
+}
+
+static zp_strings play(const zp_program *program) {
+  zp_strings findings = {0};
+  zp_replay_program(arena, program, &findings);
+  return findings;
+}
+
+static zp_choice plain(zp_recompute recompute) {
+  return (zp_choice){.tensor = 1, .pipeline = 2, .data = 1, .microbatch = 1, .recompute = recompute};
+}
+
+static zp_choice one_stage(void) {
+  zp_choice c = plain(ZP_RECOMPUTE_NONE);
+  c.pipeline = 1;
+  return c;
+}
+
+static zp_choice split_backward(void) {
+  zp_choice c = plain(ZP_RECOMPUTE_NONE);
+  c.schedule = ZP_SCHEDULE_ZB_H1;
+  return c;
+}
+
+static zp_choice away(void) {
+  zp_choice c = plain(ZP_RECOMPUTE_NONE);
+  c.home[ZP_STATE_ACTIVATIONS] = (zp_home){ZP_TIER_HOST, 4};
+  return c;
+}
+
+static zp_choice sharded(void) {
+  zp_choice c = plain(ZP_RECOMPUTE_NONE);
+  c.data = 2, c.zero = 3;
+  return c;
+}
+
+static zp_choice kept_shards(void) {
+  zp_choice c = plain(ZP_RECOMPUTE_FULL);
+  c.tensor = 2, c.recompute_shard = true;
+  return c;
+}
+
+static zp_choice two_chunks(void) {
+  zp_choice c = plain(ZP_RECOMPUTE_NONE);
+  c.schedule = ZP_SCHEDULE_INTERLEAVED, c.chunks = 2;
+  return c;
+}
+
+/* Every kind of model in every mode, under every schedule; test_plan_space.c has the other decisions. */
+Test(replay, sound_programs) {
+  for (int style = STYLE_GPT; style <= STYLE_STREAMS; style++)
+    for (int keep = ZP_RECOMPUTE_NONE; keep <= ZP_RECOMPUTE_SELECTIVE; keep++)
+      for (int schedule = 0; schedule < ZP_SCHEDULE_COUNT; schedule++)
+        for (int tensor = 1; tensor <= 2; tensor++) {
+          zp_arena_mark mark = zp_arena_get_mark(arena);
+          model_size size = {(model_style)style, 64, 8, 24, 6, 4, 4, 32, true};
+          zp_choice c = plain((zp_recompute)keep);
+          c.tensor = tensor;
+          c.schedule = (zp_schedule)schedule;
+          if (c.schedule == ZP_SCHEDULE_INTERLEAVED || c.schedule == ZP_SCHEDULE_ZB_V) c.chunks = 2;
+          zp_strings findings = play(make(&size, c));
+          cr_expect_eq(findings.len, 0, "style %d, mode %d, schedule %d: %s", style, keep, schedule,
+                       findings.len ? findings.data[0] : "");
+          zp_arena_rewind(arena, mark);
+        }
+}
+
+/* ---- damage ---- */
+
+/* The program is ours to change. */
+static zp_segment_program *layer_of(zp_program *p) {
+  return (zp_segment_program *)(uintptr_t)&p->stage_lowered[0]->segments[LAYER];
+}
+
+static int root_of(const zp_procedure *p, int b) { return p->buffers.data[b].base >= 0 ? p->buffers.data[b].base : b; }
+
+static bool reads(const zp_procedure *p, int step, int root) {
+  for (int i = 0; i < p->steps.data[step].in.len; i++)
+    if (root_of(p, p->steps.data[step].in.data[i]) == root) return true;
+  return false;
+}
+
+/* The last step that reads the buffer; -1. */
+static int last_reader(const zp_procedure *p, int root) {
+  for (int s = p->steps.len - 1; s >= 0; s--)
+    if (reads(p, s, root)) return s;
+  return -1;
+}
+
+static void swap_steps(zp_procedure *p, int a, int b) {
+  zp_step step = p->steps.data[a];
+  p->steps.data[a] = p->steps.data[b];
+  p->steps.data[b] = step;
+}
+
+/* Two neighbours of which the second reads what the first one writes. */
+static void swap_dependent(zp_procedure *p, int first, int last) {
+  for (int s = first; s + 1 < last; s++)
+    for (int i = 0; i < p->steps.data[s].out.len; i++)
+      if (reads(p, s + 1, root_of(p, p->steps.data[s].out.data[i]))) {
+        swap_steps(p, s, s + 1);
+        return;
+      }
+  cr_assert_fail("no such steps");
+}
+
+static void remove_step(zp_procedure *p, int s) {
+  for (int i = s; i + 1 < p->steps.len; i++) p->steps.data[i] = p->steps.data[i + 1];
+  p->steps.len--;
+}
+
+/* A transient that some step reads after another one was written: where that one stands, too. */
+static void lay_on_another(zp_procedure *p) {
+  for (int s = 1; s < p->steps.len; s++)
+    for (int i = 0; i < p->steps.data[s].out.len; i++) {
+      int written = root_of(p, p->steps.data[s].out.data[i]);
+      for (int b = 0; b < p->buffers.len; b++) {
+        zp_buffer *x = &p->buffers.data[b], *y = &p->buffers.data[written];
+        bool both = x->place == ZP_AT_TRANSIENT && y->place == ZP_AT_TRANSIENT && x->base < 0 && x->tensor >= 0;
+        if (!both || b == written || x->first_step >= s || last_reader(p, b) <= s) continue;
+        y->offset = x->offset;
+        return;
+      }
+    }
+  cr_assert_fail("no such buffers");
+}
+
+static zp_buffer *first_buffer(zp_procedure *p, zp_place place, bool view) {
+  for (int b = 0; b < p->buffers.len; b++)
+    if (p->buffers.data[b].place == place && (p->buffers.data[b].base >= 0) == view && p->buffers.data[b].tensor >= 0)
+      return &p->buffers.data[b];
+  cr_assert_fail("no such buffer");
+  return NULL;
+}
+
+static void old_selective_order(zp_program *p) {
+  zp_procedure *backward = &layer_of(p)->backward;
+  for (int s = 0; s < backward->n_recompute / 2; s++) swap_steps(backward, s, backward->n_recompute - 1 - s);
+}
+static void swapped_steps_of_backward(zp_program *p) {
+  zp_procedure *backward = &layer_of(p)->backward;
+  swap_dependent(backward, backward->n_recompute, backward->steps.len);
+}
+static void swapped_steps_of_forward(zp_program *p) {
+  swap_dependent(&layer_of(p)->forward, 0, layer_of(p)->forward.steps.len);
+}
+static void missing_step(zp_program *p) { remove_step(&layer_of(p)->backward, 0); }
+static void offset_overlaps(zp_program *p) { lay_on_another(&layer_of(p)->backward); }
+static void freed_too_early(zp_program *p) { lay_on_another(&layer_of(p)->forward); }
+static void wrong_operand(zp_program *p) {
+  zp_procedure *forward = &layer_of(p)->forward;
+  for (int s = 2; s < forward->steps.len; s++)
+    if (forward->steps.data[s].in.data[0] != forward->steps.data[1].in.data[0]) {
+      forward->steps.data[s].in.data[0] = forward->steps.data[1].in.data[0];
+      return;
+    }
+}
+static void wrong_column_of_a_view(zp_program *p) {
+  first_buffer(&layer_of(p)->forward, ZP_AT_SAVED, true)->offset +=
+      first_buffer(&layer_of(p)->forward, ZP_AT_SAVED, true)->cols;
+}
+static void saved_elsewhere(zp_program *p) { first_buffer(&layer_of(p)->backward, ZP_AT_SAVED, false)->offset += 256; }
+static void saved_on_each_other(zp_program *p) {
+  for (int backward = 0; backward < 2; backward++) {
+    zp_procedure *q = backward ? &layer_of(p)->backward : &layer_of(p)->forward;
+    for (int b = 0; b < q->buffers.len; b++)
+      if (q->buffers.data[b].place == ZP_AT_SAVED && q->buffers.data[b].base < 0) q->buffers.data[b].offset = 1024;
+  }
+}
+static void too_few_slots(zp_program *p) {
+  p->stages[0].slots--;
+  for (int k = 0; k < p->stages[0].n_chunks; k++) p->stages[0].chunks[k].slots--;
+}
+static void slots_too_close(zp_program *p) {
+  p->stages[0].slot_stride -= 256;
+  for (int k = 0; k < p->stages[0].n_chunks; k++) p->stages[0].chunks[k].slot_stride -= 256;
+}
+static void units_too_close(zp_program *p) { layer_of(p)->saved_bytes -= 256; }
+static void runs_on_each_other(zp_program *p) { p->stages[1].runs.data[1].saved = p->stages[1].runs.data[0].saved; }
+static void one_gradient_buffer(zp_program *p) { p->stages[0].at_grad[1] = p->stages[0].at_grad[0]; }
+static void one_carry_buffer(zp_program *p) { p->stages[0].at_carry[1] = p->stages[0].at_carry[0]; }
+static void message_in_transients(zp_program *p) { p->stages[0].at_send_up = p->stages[0].at_transient; }
+static void message_on_slots(zp_program *p) { p->stages[0].at_send_up = p->stages[0].at_slots; }
+static void inputs_on_slots(zp_program *p) { p->stages[0].at_inputs = p->stages[0].at_slots; }
+static void transients_on_state(zp_program *p) { p->stages[0].at_transient = p->stages[0].at_moment1; }
+static void instances_too_close(zp_program *p) { p->stages[0].runs.data[1].stride -= 64; }
+static void parameter_elsewhere(zp_program *p) {
+  first_buffer(&layer_of(p)->forward, ZP_AT_PARAM, false)->offset += 64, layer_of(p)->param_offset[0] += 64;
+}
+static zp_param_sum *sum_of(zp_program *p, bool accumulate) {
+  for (int g = 0; g < p->stage_lowered[0]->n_segments; g++) {
+    zp_procedure *q = (zp_procedure *)(uintptr_t)&p->stage_lowered[0]->segments[g].backward;
+    for (int s = 0; s < q->steps.len; s++)
+      for (int i = 0; i < q->steps.data[s].sums.len; i++)
+        if (q->steps.data[s].sums.data[i].accumulate == accumulate) return &q->steps.data[s].sums.data[i];
+  }
+  cr_assert_fail("no such sum");
+  return NULL;
+}
+static void sum_overwrites(zp_program *p) { sum_of(p, true)->accumulate = false; }
+static void sum_adds_to_nothing(zp_program *p) { sum_of(p, false)->accumulate = true; }
+static void sum_of_another(zp_program *p) { sum_of(p, false)->use ^= 1; }
+static void not_zeroed(zp_program *p) {
+  for (int i = 0; i < p->spec->model->params.len; i++) p->stage_lowered[0]->zero_first[i] = false;
+}
+static void gradient_does_not_wait(zp_program *p) { layer_of(p)->keeps_gradient = false; }
+static void waiting_values_overlap(zp_program *p) {
+  zp_procedure *q = &layer_of(p)->split;
+  for (int b = 0; b < q->buffers.len; b++)
+    if (q->buffers.data[b].place == ZP_AT_PENDING && q->buffers.data[b].base < 0) q->buffers.data[b].offset = 0;
+}
+static void too_few_waiting(zp_program *p) { p->stages[0].chunks[0].pending--; }
+static void waits_too_early(zp_program *p) { layer_of(p)->split.n_inputs -= 2; }
+static void one_saved_buffer(zp_program *p) { p->stages[0].saved_ring_stride = 0; }
+static void away_slots_overlap(zp_program *p) {
+  p->stages[0].away_stride = 0;
+  for (int k = 0; k < p->stages[0].n_chunks; k++) p->stages[0].chunks[k].away_stride = 0;
+}
+static void one_bucket(zp_program *p) { p->stages[0].bucket_elements = 0; }
+static void ring_of_gradients_on_parameters(zp_program *p) { p->stages[0].at_grad_ring = p->stages[0].at_param_ring; }
+static void shard_elsewhere(zp_program *p) {
+  for (int b = 0; b < layer_of(p)->backward.buffers.len; b++)
+    if (layer_of(p)->backward.buffers.data[b].place == ZP_AT_SAVED) layer_of(p)->backward.buffers.data[b].offset += 256;
+}
+
+typedef struct mutant {
+  const char *name;
+  const model_size *model;
+  zp_choice choice;
+  void (*change)(zp_program *program);
+} mutant;
+
+#define MUTANT(model, choice, change)                                                                                  \
+  { #change, &model, choice, change }
+
+/* Every kind of damage is found, with a place. */
+Test(replay, finds_damage) {
+  const mutant mutants[] = {
+      MUTANT(SCALED, plain(ZP_RECOMPUTE_SELECTIVE), old_selective_order),
+      MUTANT(STREAMS, plain(ZP_RECOMPUTE_NONE), swapped_steps_of_backward),
+      MUTANT(STREAMS, plain(ZP_RECOMPUTE_FULL), swapped_steps_of_forward),
+      MUTANT(STREAMS, plain(ZP_RECOMPUTE_FULL), missing_step),
+      MUTANT(STREAMS, plain(ZP_RECOMPUTE_NONE), offset_overlaps),
+      MUTANT(STREAMS, plain(ZP_RECOMPUTE_FULL), freed_too_early),
+      MUTANT(STREAMS, plain(ZP_RECOMPUTE_NONE), wrong_operand),
+      MUTANT(STREAMS, plain(ZP_RECOMPUTE_NONE), wrong_column_of_a_view),
+      MUTANT(STREAMS, plain(ZP_RECOMPUTE_NONE), saved_elsewhere),
+      MUTANT(STREAMS, plain(ZP_RECOMPUTE_NONE), saved_on_each_other),
+      MUTANT(STREAMS, plain(ZP_RECOMPUTE_NONE), too_few_slots),
+      MUTANT(STREAMS, two_chunks(), too_few_slots),
+      MUTANT(STREAMS, plain(ZP_RECOMPUTE_FULL), slots_too_close),
+      MUTANT(STREAMS, plain(ZP_RECOMPUTE_NONE), units_too_close),
+      MUTANT(STREAMS, plain(ZP_RECOMPUTE_NONE), runs_on_each_other),
+      MUTANT(STREAMS, plain(ZP_RECOMPUTE_NONE), one_gradient_buffer),
+      MUTANT(STREAMS, kept_shards(), one_carry_buffer),
+      MUTANT(STREAMS, kept_shards(), shard_elsewhere),
+      MUTANT(STREAMS, plain(ZP_RECOMPUTE_NONE), message_in_transients),
+      MUTANT(STREAMS, plain(ZP_RECOMPUTE_NONE), message_on_slots),
+      MUTANT(STREAMS, plain(ZP_RECOMPUTE_NONE), inputs_on_slots),
+      MUTANT(STREAMS, plain(ZP_RECOMPUTE_NONE), transients_on_state),
+      MUTANT(STREAMS, plain(ZP_RECOMPUTE_NONE), instances_too_close),
+      MUTANT(STREAMS, plain(ZP_RECOMPUTE_NONE), parameter_elsewhere),
+      MUTANT(STREAMS, one_stage(), sum_overwrites),
+      MUTANT(STREAMS, plain(ZP_RECOMPUTE_NONE), sum_adds_to_nothing),
+      MUTANT(STREAMS, plain(ZP_RECOMPUTE_NONE), sum_of_another),
+      MUTANT(STREAMS, plain(ZP_RECOMPUTE_NONE), not_zeroed),
+      MUTANT(LLAMA, split_backward(), gradient_does_not_wait),
+      MUTANT(STREAMS, split_backward(), waiting_values_overlap),
+      MUTANT(STREAMS, split_backward(), too_few_waiting),
+      MUTANT(STREAMS, split_backward(), waits_too_early),
+      MUTANT(STREAMS, away(), one_saved_buffer),
+      MUTANT(STREAMS, away(), away_slots_overlap),
+      MUTANT(STREAMS, sharded(), one_bucket),
+      MUTANT(STREAMS, sharded(), ring_of_gradients_on_parameters),
+  };
+  for (size_t i = 0; i < sizeof mutants / sizeof *mutants; i++) {
+    zp_arena_mark mark = zp_arena_get_mark(arena);
+    zp_program *program = make(mutants[i].model, mutants[i].choice);
+    cr_expect_eq(play(program).len, 0, "%s: not sound before", mutants[i].name);
+    mutants[i].change(program);
+    zp_strings findings = play(program);
+    cr_expect(findings.len > 0, "%s is not found", mutants[i].name);
+    cr_expect(findings.len == 0 || strncmp(findings.data[0], "stage ", 6) == 0);
+    zp_arena_rewind(arena, mark);
+  }
+}
