@@ -19,6 +19,7 @@ typedef struct play {
   int *place_of; /* [stage * chunks + chunk] */
   zp_action **order;
   int64_t *length, *next;
+  int64_t *held; /* [stage]: micro-batches in flight, all chunks together */
   int64_t messages;
 } play;
 
@@ -29,14 +30,10 @@ static place *neighbour(play *p, int k, int step) {
 static void note_counts(play *p, const place *x) {
   zp_verifier *v = p->v;
   int at = x->stage * v->chunks + x->chunk;
-  int64_t in_flight = x->count[0] - x->count[2], pending = x->count[1] - x->count[2], all = 0;
+  int64_t in_flight = x->count[0] - x->count[2], pending = x->count[1] - x->count[2];
   if (v->in_flight[at] < in_flight) v->in_flight[at] = in_flight;
   if (v->pending[at] < pending) v->pending[at] = pending;
-  for (int c = 0; c < v->chunks; c++) {
-    const place *other = &p->place[p->place_of[x->stage * v->chunks + c]];
-    all += other->count[0] - other->count[2];
-  }
-  if (v->pool[x->stage] < all) v->pool[x->stage] = all;
+  if (v->pool[x->stage] < p->held[x->stage]) v->pool[x->stage] = p->held[x->stage];
 }
 
 static void finish(play *p, place *x, int what, int64_t microbatch) {
@@ -44,6 +41,7 @@ static void finish(play *p, place *x, int what, int64_t microbatch) {
     zp_find(p->v, "stage %d: micro-batch %lld is done twice", x->stage, (long long)microbatch);
   x->done[what][microbatch] = true;
   x->count[what]++;
+  p->held[x->stage] += what == 0 ? 1 : what == 2 ? -1 : 0;
 }
 
 /* May the action run, as far as its own stage is concerned? Receiving needs the message; sending needs a free buffer,
@@ -90,6 +88,7 @@ static play set_up(zp_verifier *v) {
   }
   p.length = ZP_NEW_ARRAY(arena, int64_t, v->choice.pipeline);
   p.next = ZP_NEW_ARRAY(arena, int64_t, v->choice.pipeline);
+  p.held = ZP_NEW_ARRAY(arena, int64_t, v->choice.pipeline);
   p.order = zp_orders(arena, &v->choice, v->microbatches, p.length);
   v->in_flight = ZP_NEW_ARRAY(arena, int64_t, p.places);
   v->pending = ZP_NEW_ARRAY(arena, int64_t, p.places);

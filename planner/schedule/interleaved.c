@@ -20,29 +20,37 @@ int64_t zp_interleaved_warmup(int pipeline, int chunks, int stage, int64_t micro
   return warmup < all ? warmup : all;
 }
 
-/* Where the n-th forward (or backward) of a stage stands: its chunk and micro-batch. */
-static zp_action nth(const zp_groups *g, int chunks, int64_t n, zp_act act) {
-  int64_t long_part = g->longer * (g->size + 1) * chunks, first = 0, size = g->size + 1;
-  if (n >= long_part) {
-    n -= long_part;
-    first = g->longer * size;
-    size = g->size;
-  }
-  first += n / (size * chunks) * size;
-  int64_t inside = n % (size * chunks);
-  int chunk = (int)(inside / size);
-  return zp_act_of(act, act == ZP_ACT_F ? chunk : chunks - 1 - chunk, first + inside % size);
+/* A walk over the forwards (or backwards) of a stage: group by group, in each chunk by chunk. */
+typedef struct walk {
+  const zp_groups *groups;
+  int chunks, turn;                 /* chunk of the group that is at work */
+  int64_t group, size, first, next; /* its number, its micro-batches, the first of them, the one that is next */
+} walk;
+
+static walk walk_of(const zp_groups *g, int chunks) {
+  return (walk){.groups = g, .chunks = chunks, .size = g->size + (g->longer > 0)};
+}
+
+static zp_action step(walk *w, zp_act act) {
+  zp_action a = zp_act_of(act, act == ZP_ACT_F ? w->turn : w->chunks - 1 - w->turn, w->first + w->next);
+  if (++w->next < w->size) return a;
+  w->next = 0;
+  if (++w->turn < w->chunks) return a;
+  w->turn = 0;
+  w->first += w->size;
+  w->size = w->groups->size + (++w->group < w->groups->longer);
+  return a;
 }
 
 int64_t zp_order_interleaved(int pipeline, int chunks, int stage, int64_t microbatches, zp_action *out) {
   zp_groups g = zp_interleaved_groups(pipeline, microbatches);
-  int64_t all = microbatches * chunks, forward = 0, backward = 0;
-  int64_t warmup = zp_interleaved_warmup(pipeline, chunks, stage, microbatches);
-  while (forward < warmup) *out++ = nth(&g, chunks, forward++, ZP_ACT_F);
-  while (forward < all) {
-    *out++ = nth(&g, chunks, forward++, ZP_ACT_F);
-    *out++ = nth(&g, chunks, backward++, ZP_ACT_B);
+  int64_t all = microbatches * chunks, warmup = zp_interleaved_warmup(pipeline, chunks, stage, microbatches);
+  walk forward = walk_of(&g, chunks), backward = forward;
+  for (int64_t n = 0; n < warmup; n++) *out++ = step(&forward, ZP_ACT_F);
+  for (int64_t n = warmup; n < all; n++) {
+    *out++ = step(&forward, ZP_ACT_F);
+    *out++ = step(&backward, ZP_ACT_B);
   }
-  while (backward < all) *out++ = nth(&g, chunks, backward++, ZP_ACT_B);
+  for (int64_t n = all - warmup; n < all; n++) *out++ = step(&backward, ZP_ACT_B);
   return 2 * all;
 }

@@ -259,7 +259,7 @@ typedef struct zp_stage {
 /* One entry of an order table. `forward` is true for ZP_ACT_F. B is the whole backward; schedules that split it use BI
  * (gradients of inputs) and BW (gradients of weights). */
 typedef enum zp_act { ZP_ACT_F, ZP_ACT_B, ZP_ACT_BI, ZP_ACT_BW } zp_act;
-typedef struct zp_action { bool forward; int64_t microbatch; zp_act act; int chunk; } zp_action;
+typedef struct zp_action { int64_t microbatch; zp_act act; int chunk; bool forward; } zp_action;
 
 /* A parameter on several stages. */
 typedef struct zp_tied {
