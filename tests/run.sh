@@ -100,6 +100,7 @@ fp16 and its loss scale|python3 tests/diff/fp16.py
 schedules|python3 tests/diff/schedules.py --jobs 1
 sharded state|python3 tests/diff/zero.py
 sequence|python3 tests/diff/sequence.py
+recomputation|python3 tests/diff/recompute.py --jobs 1
 resume|python3 tests/diff/resume.py
 gradients|python3 tests/diff/gradients.py
 sparse attention|python3 tests/diff/sparse.py --jobs 1
@@ -109,6 +110,7 @@ examples|python3 tests/diff/examples.py
 pytorch|python3 tests/torch/compare.py
 interop|python3 tests/interop/interop.py
 compare|python3 tests/verify/compare.py
+proof|python3 tests/verify/proof.py
 topologies|python3 tests/interop/nccl.py
 tokens|python3 tests/interop/tokens.py
 messages|tests/golden/run_errors.sh

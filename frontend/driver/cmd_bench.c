@@ -95,6 +95,7 @@ static int run_plan(bench *b, const char *root, int index) {
   bench_row *row = &b->rows.data[index];
   const char *error = NULL, *folder = zp_format(run->arena, "%s/plan%d", root, index + 1);
   const zp_plan *plan = zp_plan_of_choice(run->arena, b->spec, &row->choice, b->ranks, &error);
+  if (plan && !zp_prove_plan(run, plan)) return ZP_EXIT_BUG;
   zp_toolchain tools = zp_target_toolchain(run, b->spec);
   const char *binary = plan ? zp_trainer_build(run->arena, plan, run->diags, &tools, folder, &error) : NULL;
   if (!binary) {

@@ -18,6 +18,7 @@ enum {
   ZP_EXIT_INFEASIBLE,    /* no plan fits */
   ZP_EXIT_DIFFERENT,     /* `fmt --check` or `diff` found a difference */
   ZP_EXIT_TRAINER,       /* the trainer failed: not finite, communication, disk, not as planned */
+  ZP_EXIT_BUG = 70,      /* of ours: a plan that is not sound */
   ZP_EXIT_MEMORY = 8,    /* the trainer ran out of memory */
   ZP_EXIT_NO_TOOL = 127, /* mpirun or the trainer cannot be started; the shells' number for that */
 };
@@ -51,6 +52,7 @@ typedef struct zp_run_state {
   zp_diags *diags;
   zp_options options;
   const char *command;
+  bool unsound; /* a plan was not proven: whatever the command returns, its status is ZP_EXIT_BUG */
   /* Called with a spec before it is searched (zp_obtain_plan); NULL: nothing to change. */
   void (*before_search)(struct zp_run_state *run, zp_spec *spec);
 } zp_run_state;
@@ -103,6 +105,14 @@ void zp_lay_settings_over(zp_run_state *run, const zp_strings *earlier, const zp
 /* "tensor=8, zero in [1, 2]", cut at commas outside of brackets, laid over options.set as wishes. false: there are
  * none. */
 bool zp_add_wishes(zp_run_state *run, const char *text);
+
+/* ---- proof.c ---- */
+/* Is the plan sound? Otherwise says what is not, and sets run->unsound. */
+bool zp_prove_plan(zp_run_state *run, const zp_plan *plan);
+/* The same of what the decisions of a plan file give. Decisions that break a rule are the file's, and are reported. */
+bool zp_prove_plan_file(zp_run_state *run, const char *path, const zp_plan *plan);
+/* Takes alternatives that are not sound out of the plan, and says so. */
+void zp_prove_alternatives(zp_run_state *run, zp_plan *plan);
 
 /* ---- load.c ---- */
 /* The spec of options.files[0], a .dz file or the sources inside a plan file. *json: the parsed plan file or NULL

@@ -266,6 +266,14 @@ static bool check_words_of_plan(zp_run_state *run, const zp_options *own, const 
   return d == NULL;
 }
 
+/* Sound, and a trainer is generated where one is wanted; else NULL. */
+static zp_plan *accept(zp_run_state *run, zp_plan *plan) {
+  plan = refuse_ungenerated(run, plan);
+  if (!plan || !zp_prove_plan(run, plan)) return NULL;
+  if (!prints_trainer(run)) zp_prove_alternatives(run, plan);
+  return plan;
+}
+
 zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
   const zp_options own = run->options; /* a plan file adds the words that it recorded */
   zp_json *json;
@@ -275,7 +283,7 @@ zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
     int top = run->options.top > 0 ? run->options.top : 0;
     if (run->before_search) run->before_search(run, spec);
     zp_search_options options = {.top = top, .generated_only = prints_trainer(run)};
-    return refuse_ungenerated(run, zp_search(run->arena, spec, zp_rank_count(run, spec, fallback_ranks), &options));
+    return accept(run, zp_search(run->arena, spec, zp_rank_count(run, spec, fallback_ranks), &options));
   }
   zp_choice choice;
   int devices;
@@ -285,7 +293,7 @@ zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
     plan = zp_plan_of_choice(run->arena, spec, &choice, devices, &error);
   if (!plan)
     zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s: %s", run->options.files.data[0], error);
-  else if (!check_words_of_plan(run, &own, plan))
+  else if (!check_words_of_plan(run, &own, plan) || !zp_prove_plan_file(run, run->options.files.data[0], plan))
     plan = NULL;
   zp_flush_diags(run);
   zp_json_free(json);

@@ -16,7 +16,8 @@ static void print_help(FILE *out) {
                "`zplan --version`; `zplan explain CODE` says more about an error.\n"
                "\nExit status: 0 done, 1 error in the input or the work, 2 usage, 3 no feasible plan,\n"
                "4 fmt or diff found a difference; of the trainer: 5 failed, 7 loss not finite, 8 out of memory,\n"
-               "127 it or mpirun cannot be started, 128 + N a rank died of signal N; 130, 143 interrupted\n");
+               "127 it or mpirun cannot be started, 128 + N a rank died of signal N; 130, 143 interrupted;\n"
+               "70 a bug of zplan: a plan that did not pass its proof, nothing was written\n");
 }
 
 static void print_verb_help(const zp_verb *verb) {
@@ -69,7 +70,8 @@ static int run_verb(zp_arena *arena, int argc, char **argv) {
   zp_run_state run = {.arena = arena, .command = v->name};
   run.diags = zp_diags_new(arena);
   bool good = zp_parse_options(&run, argc - first, argv + first) && zp_results_are_apart(&run);
-  return good ? v->run(&run) : ZP_EXIT_USAGE;
+  int status = good ? v->run(&run) : ZP_EXIT_USAGE;
+  return run.unsound ? ZP_EXIT_BUG : status;
 }
 
 int main(int argc, char **argv) {
