@@ -12,8 +12,13 @@
 /* Before the arena: ranks, coordinates and stage are known, threads run. Collective. */
 void zpr_device_open(zpr *c);
 void zpr_device_close(zpr *c);
-/* What computes, for the first line of a run: "threads per rank 2". */
-void zpr_device_describe(zpr *c, char *text, size_t size);
+/* What computes, for the start of a run. */
+typedef struct zpr_device_text {
+  char device[160];  /* "threads per rank 2" */
+  char products[96]; /* what multiplies matrices: "oneDNN 2.6.3 avx512_core", "cuBLAS" */
+  char warning[320]; /* where it could be faster on this machine; else empty */
+} zpr_device_text;
+void zpr_device_describe(zpr *c, zpr_device_text *text);
 
 /* ---- the arena ---- */
 /* Exactly stage->arena_bytes, at c->arena. check: filled with the pattern 0xE7. */

@@ -68,17 +68,22 @@ static void announce(zpr *c) {
   const zpr_program *p = c->program;
   static const char *const dtypes[] = {[ZPK_F32] = "f32", [ZPK_F64] = "f64", [ZPK_BF16] = "bf16", [ZPK_F16] = "f16"};
   const char *dtype = dtypes[p->dtype];
-  char line[768], device[160];
-  snprintf(line, sizeof line,
-           "{\"event\": \"%s\", \"step\": %lld, \"program\": \"%s\", \"plan\": \"%s\", \"ranks\": %d, \"tensor\": %d, "
-           "\"pipeline\": %d, \"data\": %d, \"expert\": %d, \"zero\": %d, \"dtype\": \"%s\", \"threads\": %d}",
-           c->step > 0 ? "resume" : "start", (long long)c->step, p->name, p->plan_hash, c->ranks, p->tensor,
-           p->pipeline, p->data, zpr_expert_ranks(p), p->zero, dtype, zpr_threads(c));
+  char line[768];
+  zpr_device_text text;
+  zpr_device_describe(c, &text);
+  snprintf(
+      line, sizeof line,
+      "{\"event\": \"%s\", \"step\": %lld, \"program\": \"%s\", \"plan\": \"%s\", \"ranks\": %d, \"tensor\": %d, "
+      "\"pipeline\": %d, \"data\": %d, \"expert\": %d, \"zero\": %d, \"dtype\": \"%s\", \"threads\": %d, \"products\": "
+      "\"%s\"}",
+      c->step > 0 ? "resume" : "start", (long long)c->step, p->name, p->plan_hash, c->ranks, p->tensor, p->pipeline,
+      p->data, zpr_expert_ranks(p), p->zero, dtype, zpr_threads(c), text.products);
   zpr_log_event(c, line);
-  zpr_device_describe(c, device, sizeof device);
-  zpr_log_note(c, "%s: %d rank%s (tensor %d x pipeline %d x data %d), ZeRO %d, %s, %s, from step %lld to %lld", p->name,
-               c->ranks, c->ranks == 1 ? "" : "s", p->tensor, p->pipeline, p->data, p->zero, dtype, device,
-               (long long)c->step, (long long)c->state->options.steps);
+  zpr_log_note(
+      c, "%s: %d rank%s (tensor %d x pipeline %d x data %d), ZeRO %d, %s, %s, products by %s, from step %lld to %lld",
+      p->name, c->ranks, c->ranks == 1 ? "" : "s", p->tensor, p->pipeline, p->data, p->zero, dtype, text.device,
+      text.products, (long long)c->step, (long long)c->state->options.steps);
+  if (c->rank == 0 && text.warning[0]) fprintf(stderr, "warning: %s\n", text.warning);
 }
 
 static int run(zpr *c) {

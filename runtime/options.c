@@ -6,7 +6,7 @@
 
 const zpr_options zpr_default_options = {.steps = -1, .progress = true};
 
-typedef enum value_kind { FLAG_ON, FLAG_OFF, COUNT, THREADS, TEXT, WAY, HELP } value_kind;
+typedef enum value_kind { FLAG_ON, FLAG_OFF, COUNT, THREADS, TEXT, WAY, LIBRARY, HELP } value_kind;
 
 static const struct option {
   const char *name, *value;
@@ -26,6 +26,8 @@ static const struct option {
     {"--threads", "N", THREADS, offsetof(zpr_options, threads),
      "threads of each rank (default: cores / ranks on this host)"},
     {"--comm", "WAY", WAY, offsetof(zpr_options, comm), "between GPUs: nccl, or staged in host memory and sent by MPI"},
+    {"--products", "LIBRARY", LIBRARY, offsetof(zpr_options, products),
+     "of CPU ranks: by openblas or onednn (default: what has kernels for the processor's features)"},
     {"--check-memory", NULL, FLAG_ON, offsetof(zpr_options, check_memory),
      "measure the arena's peak and the bytes sent; fail if they are not the plan's"},
     {"--no-progress", NULL, FLAG_OFF, offsetof(zpr_options, progress), "plain lines, also on a terminal"},
@@ -50,6 +52,9 @@ static bool store(const struct option *o, const char *value, zpr_options *option
   case FLAG_OFF: *(bool *)(void *)field = o->kind == FLAG_ON; return true;
   case TEXT: *(const char **)(void *)field = value; return *value != 0;
   case WAY: *(const char **)(void *)field = value; return strcmp(value, "nccl") == 0 || strcmp(value, "staged") == 0;
+  case LIBRARY:
+    *(const char **)(void *)field = value;
+    return strcmp(value, "openblas") == 0 || strcmp(value, "onednn") == 0;
   case COUNT: return parse_number(value, 0, INT64_MAX, (int64_t *)(void *)field);
   case THREADS:
     if (!parse_number(value, 1, ZPR_MAX_WORKERS, &number)) return false;
@@ -78,9 +83,10 @@ int zpr_options_parse(int argc, char **argv, zpr_options *options, char *message
     const char *value = o->value && i + 1 < argc ? argv[++i] : "";
     if (!store(o, value, options)) {
       snprintf(message, size, "%s needs a value %s%s, not \"%s\"", o->name, o->value,
-               o->kind == THREADS ? " from 1 to 8"
-               : o->kind == WAY   ? ", nccl or staged"
-                                  : "",
+               o->kind == THREADS   ? " from 1 to 8"
+               : o->kind == WAY     ? ", nccl or staged"
+               : o->kind == LIBRARY ? ", openblas or onednn"
+                                    : "",
                value);
       return ZPR_OPTIONS_WRONG;
     }

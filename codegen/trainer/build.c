@@ -62,7 +62,7 @@ static const char *compiler(const tree *t) {
 static void push_libraries(const tree *t, zp_strings *argv) {
   const char *transport = t->mpi ? "-lzplanrt_mpi" : "-lzplanrt_self";
   const char *cpu[] = {"-lzplanrt",       "-lzplanrt_cpu", "-lzplanrt", transport,
-                       "-lzplan_kernels", "-lopenblas",    "-lpthread", "-lm"};
+                       "-lzplan_kernels", "-lpthread",     "-ldl",      "-lm"};
   const char *gpu[] = {"-lzplanrt",       "-lzplanrt_cuda", "-lzplanrt", transport,
                        "-lzplan_kernels", "-lpthread",      "-ldl",      "-lm"};
   const char **libs = t->gpu ? gpu : cpu;

@@ -24,7 +24,7 @@ void zpr_device_open(zpr *c) {
   if (c->state->options.comm)
     zpr_error_set(&error, "Z0853", "--comm is for trainers of GPUs: this one was built for CPU ranks");
   zpr_agree(c, &error);
-  zpr_blas_open();
+  zpr_blas_open(c);
   c->state->device = zpr_alloc(c, 1, sizeof *c->state->device);
 }
 
@@ -33,8 +33,10 @@ void zpr_device_close(zpr *c) {
   c->state->device = NULL;
 }
 
-void zpr_device_describe(zpr *c, char *text, size_t size) {
-  snprintf(text, size, "threads per rank %d", zpr_threads(c));
+void zpr_device_describe(zpr *c, zpr_device_text *text) {
+  snprintf(text->device, sizeof text->device, "threads per rank %d", zpr_threads(c));
+  zpr_blas_describe(c->program->dtype, text->products, sizeof text->products);
+  zpr_blas_warning(c->program->dtype, text->warning, sizeof text->warning);
 }
 
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }

@@ -1,104 +1,81 @@
-/* Matrix products, behind a table of two functions so that another library can stand in for OpenBLAS.
- *
- * The library runs one thread; this rank's threads share a product by strips of its longer side. OpenBLAS's own threads
- * would spin beside ours on the same cores, and attention kernels call the library from inside a task. */
+/* Matrix products over the threads of a rank. A library runs one thread a call; this rank's threads share a product by
+ * strips of its longer side. Which library multiplies is decided once, when the device is opened. */
 #include <assert.h>
 #include <limits.h>
-#include <cblas.h>
-#include <string.h>
+#include <stdatomic.h>
 #include "blas.h"
+#include "product.h"
+#include <string.h>
 
-typedef struct product {
-  bool trans_a, trans_b, accumulate;
-  int64_t m, n, k, lda, ldb, ldy;
-  const char *a, *b;
-  char *y;
-  zpk_dtype dtype;
-  /* 16-bit operands: ZPR_PRODUCT_BYTES for each worker; how many products are added up before a result is rounded, and
-   * how many bytes their operands are apart. */
-  char *tiles;
-  int64_t terms, a_term, b_term;
-} product;
+/* Of this process, from zpr_blas_open on. */
+static zpr_products in_use;
+static atomic_bool out_of_memory;
 
-/* The worker's share of the tiles is for 16-bit operands alone. */
-static void openblas_f32(const product *p, int worker) {
-  (void)worker;
-  cblas_sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans, p->trans_b ? CblasTrans : CblasNoTrans, (int)p->m,
-              (int)p->n, (int)p->k, 1, (const float *)(const void *)p->a, (int)p->lda,
-              (const float *)(const void *)p->b, (int)p->ldb, p->accumulate ? 1 : 0, (float *)(void *)p->y,
-              (int)p->ldy);
+static const zpr_library *library_of(zpk_dtype dtype) {
+  if (dtype == ZPK_F64) return in_use.f64;
+  return dtype == ZPK_BF16 && in_use.bf16 ? in_use.bf16 : in_use.f32;
 }
 
-static void openblas_f64(const product *p, int worker) {
-  (void)worker;
-  cblas_dgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans, p->trans_b ? CblasTrans : CblasNoTrans, (int)p->m,
-              (int)p->n, (int)p->k, 1, (const double *)(const void *)p->a, (int)p->lda,
-              (const double *)(const void *)p->b, (int)p->ldb, p->accumulate ? 1 : 0, (double *)(void *)p->y,
-              (int)p->ldy);
+void zpr_blas_open(zpr *c) {
+  zpr_error error = {0};
+  const char *only = c->state->options.products;
+  zpk_dtype dtype = c->program->dtype;
+  in_use = zpr_choose_products(zpr_processor_features(), zpr_openblas(), zpr_onednn(), only);
+  if (dtype == ZPK_F64 ? !in_use.f64 : !in_use.f32)
+    zpr_error_set(&error, "Z0854", "no library of matrix products is on this machine: %s",
+                  dtype == ZPK_F64                      ? "OpenBLAS (libopenblas.so.0) is needed for f64"
+                  : only && strcmp(only, "onednn") == 0 ? "--products onednn needs oneDNN (libdnnl.so.2 or 3)"
+                  : only                                ? "--products openblas needs OpenBLAS (libopenblas.so.0)"
+                                                        : "OpenBLAS (libopenblas.so.0) or oneDNN (libdnnl.so.2 or 3)");
+  zpr_agree(c, &error);
 }
 
-/* ---- 16-bit operands: tiles widened to f32, products and sums in f32, every result rounded once ---- */
-
-enum { M = ZPR_PRODUCT_M, N = ZPR_PRODUCT_N, K = ZPR_PRODUCT_K };
-
-/* rows x cols of a matrix to a tile with leading dimension cols. */
-static void widen_tile(zpk_dtype dtype, const char *from, int64_t ld, int64_t rows, int64_t cols, float *to) {
-  for (int64_t i = 0; i < rows; i++) zpk_widen(dtype, from + i * ld * zpk_bytes(dtype), to + i * cols, cols);
+void zpr_blas_describe(zpk_dtype dtype, char *text, size_t size) {
+  const zpr_library *library = library_of(dtype);
+  snprintf(text, size, "%s %s %s%s", library->name, library->version, library->kernels,
+           zpk_is_narrow(dtype) && !library->bf16 ? " in f32" : "");
 }
 
-static int64_t shorter(int64_t a, int64_t b) { return a < b ? a : b; }
-
-static void one_tile(const product *p, int64_t i, int64_t j, float *tiles) {
-  float *a = tiles, *b = a + M * K, *y = b + K * N;
-  int64_t m = shorter(M, p->m - i), n = shorter(N, p->n - j), size = zpk_bytes(p->dtype);
-  memset(y, 0, (size_t)(m * n) * sizeof *y);
-  for (int64_t term = 0; term < p->terms; term++)
-    for (int64_t l = 0; l < p->k; l += K) {
-      int64_t k = shorter(K, p->k - l);
-      widen_tile(p->dtype, p->a + term * p->a_term + (p->trans_a ? l * p->lda + i : i * p->lda + l) * size, p->lda,
-                 p->trans_a ? k : m, p->trans_a ? m : k, a);
-      widen_tile(p->dtype, p->b + term * p->b_term + (p->trans_b ? j * p->ldb + l : l * p->ldb + j) * size, p->ldb,
-                 p->trans_b ? n : k, p->trans_b ? k : n, b);
-      cblas_sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans, p->trans_b ? CblasTrans : CblasNoTrans, (int)m,
-                  (int)n, (int)k, 1, a, (int)(p->trans_a ? m : k), b, (int)(p->trans_b ? k : n), 1, y, (int)n);
-    }
-  char *to = p->y + (i * p->ldy + j) * size;
-  for (int64_t row = 0; row < m; row++)
-    (p->accumulate ? zpk_round_add : zpk_round)(p->dtype, y + row * n, to + row * p->ldy * size, n);
+void zpr_blas_warning(zpk_dtype dtype, char *text, size_t size) {
+  zpr_narrow_kernels(zpr_processor_features(), library_of(dtype), text, size);
 }
 
-static void tiles_narrow(const product *p, int worker) {
-  float *tiles = (float *)(void *)(p->tiles + worker * ZPR_PRODUCT_BYTES);
-  for (int64_t i = 0; i < p->m; i += M)
-    for (int64_t j = 0; j < p->n; j += N) one_tile(p, i, j, tiles);
+static void multiply(const zpr_product *p, int worker) {
+  bool done = zpk_is_narrow(p->dtype) ? zpr_narrow_product(p, worker)
+              : p->dtype == ZPK_F64   ? p->use->f64->f64(&p->of)
+                                      : p->use->f32->f32(&p->of);
+  if (!done) atomic_store(&out_of_memory, true);
 }
 
-typedef void gemm_fn(const product *p, int worker);
-static gemm_fn *const gemm[] = {
-    [ZPK_F32] = openblas_f32, [ZPK_F64] = openblas_f64, [ZPK_BF16] = tiles_narrow, [ZPK_F16] = tiles_narrow};
+static void check_memory(zpr *c) {
+  if (atomic_load(&out_of_memory))
+    zpr_fail(c, "Z0822", "%s could not multiply: it has no memory", library_of(c->program->dtype)->name);
+}
 
 static char *tiles_of(zpr *c) { return zpk_is_narrow(c->program->dtype) ? zpr_at(c, c->stage->products) : NULL; }
 
-void zpr_blas_open(void) { openblas_set_num_threads(1); }
+static zpr_product product_of(zpr *c, zpr_operands of) {
+  return (zpr_product){.of = of, .dtype = c->program->dtype, .use = &in_use, .tiles = tiles_of(c), .terms = 1};
+}
 
 /* Rows [begin, end) of y. */
 static void row_strip(void *arg, int64_t begin, int64_t end, int worker) {
-  product p = *(const product *)arg;
+  zpr_product p = *(const zpr_product *)arg;
   int64_t size = zpk_bytes(p.dtype);
-  p.a += begin * (p.trans_a ? 1 : p.lda) * size;
-  p.y += begin * p.ldy * size;
-  p.m = end - begin;
-  gemm[p.dtype](&p, worker);
+  p.of.a = (const char *)p.of.a + begin * (p.of.trans_a ? 1 : p.of.lda) * size;
+  p.of.y = (char *)p.of.y + begin * p.of.ldy * size;
+  p.of.m = end - begin;
+  multiply(&p, worker);
 }
 
 /* Columns [begin, end) of y. */
 static void column_strip(void *arg, int64_t begin, int64_t end, int worker) {
-  product p = *(const product *)arg;
+  zpr_product p = *(const zpr_product *)arg;
   int64_t size = zpk_bytes(p.dtype);
-  p.b += begin * (p.trans_b ? p.ldb : 1) * size;
-  p.y += begin * size;
-  p.n = end - begin;
-  gemm[p.dtype](&p, worker);
+  p.of.b = (const char *)p.of.b + begin * (p.of.trans_b ? p.of.ldb : 1) * size;
+  p.of.y = (char *)p.of.y + begin * size;
+  p.of.n = end - begin;
+  multiply(&p, worker);
 }
 
 /* Strips are cut at multiples of STRIP, the width that the library's inner kernels like; below SMALL multiply-adds
@@ -109,21 +86,22 @@ void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t 
               const void *b, int64_t ldb, bool accumulate, void *y, int64_t ldy) {
   assert(m <= INT_MAX && n <= INT_MAX && k <= INT_MAX && lda <= INT_MAX && ldb <= INT_MAX && ldy <= INT_MAX);
   if (m == 0 || n == 0) return;
-  product p = {trans_a, trans_b, accumulate, m, n, k, lda, ldb, ldy, a, b, y, c->program->dtype, tiles_of(c), 1, 0, 0};
+  zpr_product p = product_of(c, (zpr_operands){trans_a, trans_b, accumulate, m, n, k, lda, ldb, ldy, a, b, y});
   zpr_comm_progress(c);
   if (m * n * k < SMALL)
-    gemm[p.dtype](&p, 0);
+    multiply(&p, 0);
   else if (m > n)
     zpr_parallel(c, m, STRIP, row_strip, &p);
   else
     zpr_parallel(c, n, STRIP, column_strip, &p);
+  check_memory(c);
 }
 
 /* ---- experts ---- */
 
 /* Products of one shape: number i reads a and b at i times their strides. */
 typedef struct product_list {
-  product first;
+  zpr_product first;
   int64_t experts, samples;       /* a task is one product of the list, or one expert's sum over the samples */
   int64_t a_step, b_step, y_step; /* bytes from expert to expert; b_step of a weight, the same for all samples */
   bool sums;
@@ -132,11 +110,11 @@ typedef struct product_list {
 static void some_products(void *arg, int64_t begin, int64_t end, int worker) {
   const product_list *list = arg;
   for (int64_t i = begin; i < end; i++) {
-    product p = list->first;
+    zpr_product p = list->first;
     int64_t expert = i % list->experts;
-    p.a += i * list->a_step;
-    p.b += (list->sums ? i : expert) * list->b_step;
-    p.y += i * list->y_step;
+    p.of.a = (const char *)p.of.a + i * list->a_step;
+    p.of.b = (const char *)p.of.b + (list->sums ? i : expert) * list->b_step;
+    p.of.y = (char *)p.of.y + i * list->y_step;
     int64_t calls = list->sums ? list->samples : 1;
     if (list->sums && zpk_is_narrow(p.dtype)) { /* in one call, so that the sum is rounded once */
       p.terms = list->samples;
@@ -145,10 +123,10 @@ static void some_products(void *arg, int64_t begin, int64_t end, int worker) {
       calls = 1;
     }
     for (int64_t s = 0; s < calls; s++) {
-      gemm[p.dtype](&p, worker);
-      p.a += list->experts * list->a_step;
-      p.b += list->experts * list->b_step;
-      p.accumulate = true;
+      multiply(&p, worker);
+      p.of.a = (const char *)p.of.a + list->experts * list->a_step;
+      p.of.b = (const char *)p.of.b + list->experts * list->b_step;
+      p.of.accumulate = true;
     }
   }
 }
@@ -156,8 +134,8 @@ static void some_products(void *arg, int64_t begin, int64_t end, int worker) {
 void zpr_batched_gemm(zpr *c, bool trans, int64_t samples, int64_t experts, int64_t slots, int64_t n, int64_t k,
                       const void *x, int64_t x_ld, const void *w, void *y, int64_t y_ld) {
   int64_t size = zpk_bytes(c->program->dtype);
-  product_list list = {.first = {false, trans, false, slots, n, k, x_ld, trans ? k : n, y_ld, x, w, y,
-                                 c->program->dtype, tiles_of(c), 1, 0, 0},
+  zpr_operands first = {false, trans, false, slots, n, k, x_ld, trans ? k : n, y_ld, x, w, y};
+  product_list list = {.first = product_of(c, first),
                        .experts = experts,
                        .samples = samples,
                        .a_step = slots * x_ld * size,
@@ -165,19 +143,21 @@ void zpr_batched_gemm(zpr *c, bool trans, int64_t samples, int64_t experts, int6
                        .y_step = slots * y_ld * size};
   zpr_comm_progress(c);
   zpr_parallel(c, samples * experts, 1, some_products, &list);
+  check_memory(c);
 }
 
 void zpr_batched_wgrad(zpr *c, int64_t samples, int64_t experts, int64_t slots, int64_t m, int64_t n, const void *a,
                        int64_t lda, const void *b, int64_t ldb, bool accumulate, void *dw) {
   int64_t size = zpk_bytes(c->program->dtype);
-  product_list list = {
-      .first = {true, false, accumulate, m, n, slots, lda, ldb, n, a, b, dw, c->program->dtype, tiles_of(c), 1, 0, 0},
-      .experts = experts,
-      .samples = samples,
-      .a_step = slots * lda * size,
-      .b_step = slots * ldb * size,
-      .y_step = m * n * size,
-      .sums = true};
+  zpr_operands first = {true, false, accumulate, m, n, slots, lda, ldb, n, a, b, dw};
+  product_list list = {.first = product_of(c, first),
+                       .experts = experts,
+                       .samples = samples,
+                       .a_step = slots * lda * size,
+                       .b_step = slots * ldb * size,
+                       .y_step = m * n * size,
+                       .sums = true};
   zpr_comm_progress(c);
   zpr_parallel(c, experts, 1, some_products, &list);
+  check_memory(c);
 }

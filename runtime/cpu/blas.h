@@ -1,10 +1,15 @@
-/* The matrix library's start; zpr_gemm itself is in rt.h. */
+/* The start of matrix products; zpr_gemm itself is in rt.h. */
 #ifndef ZPLAN_RT_BLAS_H
 #define ZPLAN_RT_BLAS_H
 
-#include "internal.h"
+#include "state.h"
 
-/* One thread per call: the callers are the threads. */
-void zpr_blas_open(void);
+/* Chooses the libraries that multiply: those of the option --products, or what suits the processor. Z0854: there is
+ * none. Collective. */
+void zpr_blas_open(zpr *c);
+/* After it, what multiplies operands of this dtype: "oneDNN 2.6.3 avx512_core". */
+void zpr_blas_describe(zpk_dtype dtype, char *text, size_t size);
+/* And one line where its kernels are narrower than the processor; else empty. */
+void zpr_blas_warning(zpk_dtype dtype, char *text, size_t size);
 
 #endif

@@ -89,6 +89,9 @@ static void load_kernels(zpr *c) {
 void zpr_device_open(zpr *c) {
   zpr_device *d = c->state->device = zpr_alloc(c, 1, sizeof *d);
   zpr_error error = {0};
+  if (c->state->options.products)
+    zpr_error_set(&error, "Z0854", "--products is for trainers of CPU ranks: this one was built for GPUs, and cuBLAS");
+  zpr_agree(c, &error);
   find_gpu(c, &error);
   zpr_agree(c, &error);
   zpr_cuda(c, d->api.device_name(d->name, sizeof d->name, d->ordinal), "ask for the GPU's name");
@@ -123,10 +126,11 @@ void zpr_device_close(zpr *c) {
   c->state->device = NULL;
 }
 
-void zpr_device_describe(zpr *c, char *text, size_t size) {
+void zpr_device_describe(zpr *c, zpr_device_text *text) {
   const zpr_device *d = c->state->device;
   const char *way = c->ranks == 1 ? "" : d->nccl ? ", messages by NCCL" : ", messages staged in host memory";
-  snprintf(text, size, "%s%s", d->name, way);
+  *text = (zpr_device_text){.products = "cuBLAS"};
+  snprintf(text->device, sizeof text->device, "%s%s", d->name, way);
 }
 
 /* ---- kernels ---- */

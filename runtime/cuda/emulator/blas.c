@@ -1,13 +1,20 @@
 /* Products of the emulated GPU, by OpenBLAS. Column-major, as cuBLAS has them. */
 #include "emulator.h"
-#include <cblas.h>
+#include <openblas.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <zplan/zpk_narrow.h>
+
+static const zpr_openblas_calls *library; /* from cublasCreate_v2 on */
 
 EMU_EXPORT(cublasCreate_v2, (void **handle));
 int cublasCreate_v2(void **handle) {
   static char blas;
-  openblas_set_num_threads(1);
+  library = zpr_openblas_open();
+  if (!library) {
+    fprintf(stderr, "the emulated GPU multiplies by OpenBLAS (libopenblas.so.0), which is not on this machine\n");
+    return EMU_BLAS_NOT_INITIALIZED;
+  }
   *handle = &blas;
   return EMU_SUCCESS;
 }
@@ -40,12 +47,13 @@ typedef struct product {
 
 static int run_product(void *work) {
   const product *p = work;
-  CBLAS_TRANSPOSE a = p->trans_a ? CblasTrans : CblasNoTrans, b = p->trans_b ? CblasTrans : CblasNoTrans;
+  int order = CBLAS_COLUMN_MAJOR;
+  int a = p->trans_a ? CBLAS_TRANS : CBLAS_NO_TRANS, b = p->trans_b ? CBLAS_TRANS : CBLAS_NO_TRANS;
   if (p->kind == F64)
-    cblas_dgemm(CblasColMajor, a, b, p->m, p->n, p->k, p->alpha, p->a, p->lda, p->b, p->ldb, p->beta, p->y, p->ldy);
+    library->dgemm(order, a, b, p->m, p->n, p->k, p->alpha, p->a, p->lda, p->b, p->ldb, p->beta, p->y, p->ldy);
   else
-    cblas_sgemm(CblasColMajor, a, b, p->m, p->n, p->k, (float)p->alpha, p->a, p->lda, p->b, p->ldb, (float)p->beta,
-                p->y, p->ldy);
+    library->sgemm(order, a, b, p->m, p->n, p->k, (float)p->alpha, p->a, p->lda, p->b, p->ldb, (float)p->beta, p->y,
+                   p->ldy);
   return EMU_SUCCESS;
 }
 

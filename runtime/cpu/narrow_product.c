@@ -1,0 +1,90 @@
+/* Products of 16-bit operands: tiles of the result are computed in f32 and every element of it is rounded once. Where
+ * the processor multiplies bf16 itself, the library reads the operands where they are; otherwise tiles of them are
+ * widened and multiplied in f32. Either way products are exact and sums are f32. */
+#include <string.h>
+#include <zplan/rt.h>
+#include "product.h"
+
+static int64_t shorter(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static const char *left(const zpr_product *p, int64_t term, int64_t i, int64_t l) {
+  const zpr_operands *o = &p->of;
+  return (const char *)o->a + term * p->a_term + (o->trans_a ? l * o->lda + i : i * o->lda + l) * zpk_bytes(p->dtype);
+}
+
+static const char *right(const zpr_product *p, int64_t term, int64_t l, int64_t j) {
+  const zpr_operands *o = &p->of;
+  return (const char *)o->b + term * p->b_term + (o->trans_b ? j * o->ldb + l : l * o->ldb + j) * zpk_bytes(p->dtype);
+}
+
+/* The tile y[m][n] to rows from i and columns from j of the result. */
+static void round_tile(const zpr_product *p, int64_t i, int64_t j, int64_t m, int64_t n, const float *y) {
+  const zpr_operands *o = &p->of;
+  int64_t size = zpk_bytes(p->dtype);
+  char *to = (char *)o->y + (i * o->ldy + j) * size;
+  for (int64_t row = 0; row < m; row++)
+    (o->accumulate ? zpk_round_add : zpk_round)(p->dtype, y + row * n, to + row * o->ldy * size, n);
+}
+
+/* ---- operands as they are ---- */
+
+enum { BF16_M = 256, BF16_N = 320 };
+_Static_assert((int64_t)BF16_M *BF16_N * sizeof(float) <= ZPR_PRODUCT_BYTES, "the tile fits into a worker's share");
+
+static bool bf16_tile(const zpr_product *p, int64_t i, int64_t j, float *y) {
+  const zpr_operands *o = &p->of;
+  int64_t m = shorter(BF16_M, o->m - i), n = shorter(BF16_N, o->n - j);
+  for (int64_t term = 0; term < p->terms; term++) {
+    const zpr_operands tile = {o->trans_a,          o->trans_b,           term > 0, m, n, o->k, o->lda, o->ldb, n,
+                               left(p, term, i, 0), right(p, term, 0, j), y};
+    if (!p->use->bf16->bf16(&tile)) return false;
+  }
+  round_tile(p, i, j, m, n, y);
+  return true;
+}
+
+static bool bf16_product(const zpr_product *p, float *tile) {
+  bool done = true;
+  for (int64_t i = 0; i < p->of.m && done; i += BF16_M)
+    for (int64_t j = 0; j < p->of.n && done; j += BF16_N) done = bf16_tile(p, i, j, tile);
+  return done;
+}
+
+/* ---- widened operands ---- */
+
+enum { M = ZPR_PRODUCT_M, N = ZPR_PRODUCT_N, K = ZPR_PRODUCT_K };
+
+/* rows x cols of a matrix to a tile with leading dimension cols. */
+static void widen_tile(zpk_dtype dtype, const char *from, int64_t ld, int64_t rows, int64_t cols, float *to) {
+  for (int64_t i = 0; i < rows; i++) zpk_widen(dtype, from + i * ld * zpk_bytes(dtype), to + i * cols, cols);
+}
+
+static bool widened_tile(const zpr_product *p, int64_t i, int64_t j, float *tiles) {
+  const zpr_operands *o = &p->of;
+  float *a = tiles, *b = a + M * K, *y = b + K * N;
+  int64_t m = shorter(M, o->m - i), n = shorter(N, o->n - j);
+  memset(y, 0, (size_t)(m * n) * sizeof *y);
+  for (int64_t term = 0; term < p->terms; term++)
+    for (int64_t l = 0; l < o->k; l += K) {
+      int64_t k = shorter(K, o->k - l);
+      widen_tile(p->dtype, left(p, term, i, l), o->lda, o->trans_a ? k : m, o->trans_a ? m : k, a);
+      widen_tile(p->dtype, right(p, term, l, j), o->ldb, o->trans_b ? n : k, o->trans_b ? k : n, b);
+      const zpr_operands tile = {o->trans_a,         o->trans_b,         true, m, n, k,
+                                 o->trans_a ? m : k, o->trans_b ? k : n, n,    a, b, y};
+      if (!p->use->f32->f32(&tile)) return false;
+    }
+  round_tile(p, i, j, m, n, y);
+  return true;
+}
+
+static bool widened_product(const zpr_product *p, float *tiles) {
+  bool done = true;
+  for (int64_t i = 0; i < p->of.m && done; i += M)
+    for (int64_t j = 0; j < p->of.n && done; j += N) done = widened_tile(p, i, j, tiles);
+  return done;
+}
+
+bool zpr_narrow_product(const zpr_product *p, int worker) {
+  float *tiles = (float *)(void *)(p->tiles + worker * ZPR_PRODUCT_BYTES);
+  return p->dtype == ZPK_BF16 && p->use->bf16 ? bf16_product(p, tiles) : widened_product(p, tiles);
+}

@@ -1,0 +1,21 @@
+/* A product on its way from zpr_gemm to a library: private to blas.c and narrow_product.c. */
+#ifndef ZPLAN_RT_PRODUCT_H
+#define ZPLAN_RT_PRODUCT_H
+
+#include <zplan/zpk.h>
+#include "products.h"
+
+typedef struct zpr_product {
+  zpr_operands of; /* elements of dtype */
+  zpk_dtype dtype;
+  const zpr_products *use;
+  /* 16-bit operands: ZPR_PRODUCT_BYTES for each worker; how many products are added up before a result is rounded, and
+   * how many bytes their operands are apart. */
+  char *tiles;
+  int64_t terms, a_term, b_term;
+} zpr_product;
+
+/* 16-bit operands: sums in f32, every result rounded once. False: the library could not. */
+bool zpr_narrow_product(const zpr_product *p, int worker);
+
+#endif

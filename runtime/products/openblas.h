@@ -1,0 +1,19 @@
+/* OpenBLAS in its own words, for products that zpr_library has no words for. */
+#ifndef ZPLAN_RT_OPENBLAS_H
+#define ZPLAN_RT_OPENBLAS_H
+
+#include "products.h"
+
+/* Values of CBLAS. */
+enum { CBLAS_ROW_MAJOR = 101, CBLAS_COLUMN_MAJOR = 102, CBLAS_NO_TRANS = 111, CBLAS_TRANS = 112 };
+
+typedef struct zpr_openblas_calls {
+  void (*sgemm)(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a, int lda,
+                const float *b, int ldb, float beta, float *y, int ldy);
+  void (*dgemm)(int order, int trans_a, int trans_b, int m, int n, int k, double alpha, const double *a, int lda,
+                const double *b, int ldb, double beta, double *y, int ldy);
+} zpr_openblas_calls;
+/* NULL: OpenBLAS is not on this machine. As zpr_openblas. */
+const zpr_openblas_calls *zpr_openblas_open(void);
+
+#endif
