@@ -1,6 +1,5 @@
 /* zplan calibrate: runs the measuring programs, writes the file for --calibration. */
 #include "driver.h"
-#include <zplan/calibration.h>
 
 #include <errno.h>
 #include <stdio.h>
@@ -29,8 +28,7 @@ static void take_row(zp_arena *arena, char *line, zp_calibration *c) {
   if (row.value > 0) zp_push(arena, &c->rows, row);
 }
 
-/* Gathers the rows that a program prints; false when it could not be started or failed. */
-static bool run_program(zp_arena *arena, const char *const *argv, zp_calibration *c) {
+bool zp_run_measuring(zp_arena *arena, const char *const *argv, zp_calibration *c) {
   int fds[2];
   if (pipe(fds) != 0) return false;
   fflush(NULL);
@@ -58,7 +56,7 @@ static bool run_program(zp_arena *arena, const char *const *argv, zp_calibration
 static bool measure_compute(zp_run_state *run, double seconds, const char *folder, zp_calibration *c) {
   const char *binary = zp_format(run->arena, "%s/zplan-calibrate", zp_program_dir(run->arena));
   const char *argv[] = {binary, "compute", zp_format(run->arena, "%g", seconds), folder, NULL};
-  if (run_program(run->arena, argv, c)) return true;
+  if (zp_run_measuring(run->arena, argv, c)) return true;
   zp_report(run->diags, ZP_Z0704, ZP_NO_SPAN, "cannot measure this machine: %s failed", binary);
   return false;
 }
@@ -68,7 +66,7 @@ static void measure_gpu(zp_run_state *run, double seconds, zp_calibration *c) {
   const char *binary = zp_format(run->arena, "%s/zplan-calibrate", zp_program_dir(run->arena));
   const char *argv[] = {binary, "gpu", zp_format(run->arena, "%g", seconds), NULL};
   int before = c->rows.len;
-  if (run_program(run->arena, argv, c)) return;
+  if (zp_run_measuring(run->arena, argv, c)) return;
   c->rows.len = before;
   fprintf(stderr, "zplan: the GPU was not measured: %s failed\n", binary);
 }
@@ -93,7 +91,7 @@ static void measure_links(zp_run_state *run, double seconds, zp_calibration *c) 
                         NULL};
   for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) zp_push(run->arena, &argv, rest[i]);
   int before = c->rows.len;
-  if (!run_program(run->arena, argv.data, c)) {
+  if (!zp_run_measuring(run->arena, argv.data, c)) {
     c->rows.len = before;
     fprintf(stderr, "zplan: messages between ranks were not measured (is mpirun.openmpi installed?)\n");
   }

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static const char *find_tool(zp_arena *arena, const char *tool) {
@@ -38,6 +39,30 @@ static const char *liburing(void) {
 #endif
 }
 
+static bool begins(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
+
+/* What multiplies matrices in trainers, asked of a program that is linked as they are: a processor that a library takes
+ * for an older one trains several times slower, and nothing else would say so. */
+static void show_products(zp_arena *arena) {
+  const char *binary = zp_format(arena, "%s/zplan-calibrate", zp_program_dir(arena));
+  const char *argv[] = {binary, "products", "0.2", NULL};
+  zp_calibration c = {0};
+  bool ran = access(binary, X_OK) == 0 && zp_run_measuring(arena, argv, &c);
+  bool has_f64 = zp_calibration_value(&c, "products_f64", 0) > 0,
+       has_f32 = zp_calibration_value(&c, "products_f32", 0) > 0;
+  for (int i = 0; i < c.rows.len; i++) {
+    const zp_measurement *m = &c.rows.data[i];
+    if (strcmp(m->name, "processor") == 0) row("processor", m->how, "");
+    if (begins(m->name, "products_"))
+      row(zp_format(arena, "products %s", m->name + strlen("products_")),
+          zp_format(arena, "%s: %sFLOP/s", m->how, zp_show_count(arena, m->value)), "");
+  }
+  if (!has_f32) row("products f32", NULL, ran ? "CPU trainers: oneDNN or OpenBLAS" : binary);
+  if (!has_f64) row("products f64", NULL, ran ? "CPU trainers in f64: OpenBLAS" : binary);
+  for (int i = 0; i < c.rows.len; i++)
+    if (begins(c.rows.data[i].name, "warning_")) printf("  warning: %s\n", c.rows.data[i].how);
+}
+
 int zp_cmd_doctor(zp_run_state *run) {
   if (run->options.files.len) return zp_usage_error("`zplan doctor` takes no files");
   zp_toolchain tools = zp_find_toolchain(run->arena);
@@ -48,7 +73,6 @@ int zp_cmd_doctor(zp_run_state *run) {
   row("mpicc", find_tool(run->arena, "mpicc.openmpi"), "trainers of several ranks");
   row("mpirun", find_tool(run->arena, "mpirun.openmpi"), "zplan run --ranks 2 and more");
   row("LLVM", library(run->arena, zp_kernels_library()), "row kernels of trainers");
-  row("OpenBLAS", library(run->arena, "libopenblas.so.0"), "matmuls of CPU trainers");
   row("runtime", access(rt, R_OK) == 0 ? rt : NULL, "linking trainers");
   row("liburing", liburing(), "NVMe through io_uring; without it pread, pwrite");
   row("headers", access(header, R_OK) == 0 ? header : NULL, "compiling trainers");
@@ -58,6 +82,7 @@ int zp_cmd_doctor(zp_run_state *run) {
   row("GPU kernels", access(kernels, R_OK) == 0 ? kernels : NULL, "compiling kernels for GPUs");
   row("NCCL", library(run->arena, "libnccl.so.2"), "GPUs that talk without the host in between");
   row("c++", find_tool(run->arena, getenv("CXX") ? getenv("CXX") : "c++"), "--arch host, an emulated GPU");
+  show_products(run->arena);
   printf("  %-14s %ld\n", "cores", sysconf(_SC_NPROCESSORS_ONLN));
   printf("  %-14s %s\n", "memory", zp_show_gib(run->arena, (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE)));
   return ZP_EXIT_OK;

@@ -5,6 +5,7 @@
 #define ZPLAN_DRIVER_H
 
 #include <zplan/answers.h>
+#include <zplan/calibration.h>
 #include <zplan/plan.h>
 #include <zplan/sema.h>
 #include <zplan/trainer.h>
@@ -82,6 +83,9 @@ bool zp_flush_diags(zp_run_state *run);
 int zp_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* cmd_calibrate.c. Says so on stderr when other work keeps the processors busy: what is measured now is too slow. */
 void zp_warn_busy(void);
+/* cmd_calibrate.c. Starts a measuring program (argv, ends with NULL) and gathers the rows that it prints; false when it
+ * could not be started or failed, which it says on stderr. */
+bool zp_run_measuring(zp_arena *arena, const char *const *argv, zp_calibration *c);
 
 /* ---- places.c: the folder of the running binary, and the folders that belong to it. Arena. ---- */
 const char *zp_program_dir(zp_arena *arena);

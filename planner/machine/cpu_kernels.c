@@ -1,6 +1,7 @@
 /* Measured kernels of CPU ranks: rows of a calibration as tables of rates. Everything is measured on all cores; a
  * cluster with another number of cores gets its share by core. In f64, rows measured in f32 alone count half their FLOP
- * rate: vectors hold half as many elements. */
+ * rate: vectors hold half as many elements. Products of bf16 have rows of their own where the processor multiplies bf16
+ * itself. */
 #include <math.h>
 #include <stdio.h>
 #include <zplan/calibration.h>
@@ -111,10 +112,13 @@ static double largest_share(const zp_rate_table *table) {
 bool zp_calibration_apply_kernels(zp_arena *arena, const zp_calibration *c, zp_spec *spec, const char **error) {
   zp_device *d = &spec->cluster.node.device, changed = *d;
   bool f64 = spec->train.precision == ZP_PREC_F64;
+  bool bf16 = spec->train.precision == ZP_PREC_MIXED_BF16 && has_rows(c, "gemm_bf16_");
   int nodes = spec->cluster.nodes > 0 ? spec->cluster.nodes : 1, ranks = ((int)spec->cluster.ranks + nodes - 1) / nodes;
   kernels k = {.arena = arena,
                .calibration = c,
-               .precision = f64 ? "f64" : "f32",
+               .precision = f64    ? "f64"
+                            : bf16 ? "bf16"
+                                   : "f32",
                .cores = d->cores > 0 ? d->cores : 1,
                .f64 = f64,
                .error = error};
@@ -125,8 +129,8 @@ bool zp_calibration_apply_kernels(zp_arena *arena, const zp_calibration *c, zp_s
   }
   zp_cpu_kernels *out = ZP_NEW(arena, zp_cpu_kernels);
   double measured_cores = zp_calibration_value(c, "cores", k.cores), flop_per_s = fastest_product(&k);
-  *(f64 ? &changed.flop_per_s_fp64 : &changed.flop_per_s_fp32) = flop_per_s;
-  if (d->flop_per_s_half > 0) changed.flop_per_s_half = changed.flop_per_s_fp32; /* 16-bit operands are widened */
+  *(f64 ? &changed.flop_per_s_fp64 : bf16 ? &changed.flop_per_s_half : &changed.flop_per_s_fp32) = flop_per_s;
+  if (d->flop_per_s_half > 0 && !bf16) changed.flop_per_s_half = changed.flop_per_s_fp32; /* operands are widened */
   changed.memory_bytes_per_s = zp_calibration_value(c, "update_bytes_per_s", d->memory_bytes_per_s);
   if (!make_products(&k, flop_per_s, out) ||
       !make_others(&k, flop_per_s * measured_cores / k.cores, changed.memory_bytes_per_s, out))

@@ -35,6 +35,12 @@ int machine_cores(void);
 /* ---- gemm.c: products of trainers' shapes. With fewer threads than cores the other cores are kept as busy by copies
  * of this process, as they are when every rank has its own. ---- */
 void measure_gemm(zpk_dtype dtype, int threads, double budget_s);
+/* ---- libraries.c: which library and kernels multiply ---- */
+void measure_libraries(double budget_s);
+/* Does the processor multiply bf16 itself? */
+bool multiplies_bf16(void);
+/* For `zplan doctor`: the processor's features, the rows of measure_libraries, warnings. */
+void show_libraries(double budget_s);
 /* ---- rows.c, attention.c, streams.c: on all threads of the rank ---- */
 void measure_rows(zpr *c, double budget_s);
 void measure_attention(zpr *c, double budget_s);

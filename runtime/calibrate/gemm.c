@@ -49,6 +49,7 @@ static void set_shape(product *p, int64_t m, int64_t n, int64_t k) {
 
 static void measure_grid(zpr *c, char *pool, int threads, double budget_s) {
   enum { SHAPES = CUBE * KINDS };
+  static const char *const dtypes[] = {[ZPK_F32] = "f32", [ZPK_F64] = "f64", [ZPK_BF16] = "bf16"};
   product products[SHAPES];
   timing timings[SHAPES];
   for (int i = 0; i < SHAPES; i++) {
@@ -61,8 +62,8 @@ static void measure_grid(zpr *c, char *pool, int threads, double budget_s) {
   for (int i = 0; i < SHAPES; i++) {
     const product *p = &products[i];
     char name[64];
-    snprintf(name, sizeof name, "gemm_%s_t%d_%s_%dx%dx%d", c->program->dtype == ZPK_F64 ? "f64" : "f32", threads,
-             kinds[i / CUBE], (int)p->m, (int)p->n, (int)p->k);
+    snprintf(name, sizeof name, "gemm_%s_t%d_%s_%dx%dx%d", dtypes[c->program->dtype], threads, kinds[i / CUBE],
+             (int)p->m, (int)p->n, (int)p->k);
     put_row(name, 2.0 * (double)p->m * (double)p->n * (double)p->k * p->calls / timings[i].seconds, "FLOP/s",
             "%d operand sets in turn", (int)p->sets);
   }

@@ -2,6 +2,7 @@
  * turns its rows into a file.
  *
  *   zplan-calibrate compute SECONDS FOLDER     all but messages; FOLDER: where the disk is measured
+ *   zplan-calibrate products SECONDS           what multiplies matrices, for `zplan doctor`
  *   zplan-calibrate gpu SECONDS                the first GPU, if there is one
  *   mpirun -n 2 zplan-calibrate-mpi links SECONDS */
 #define _GNU_SOURCE
@@ -26,7 +27,7 @@ static int by_size(const void *a, const void *b) {
 
 /* ---- rows ---- */
 
-enum { PASSES = 3, MOST_ROWS = 2048, NAME_SIZE = 64, HOW_SIZE = 160 };
+enum { PASSES = 3, MOST_ROWS = 2048, NAME_SIZE = 64, HOW_SIZE = 320 };
 
 static struct row {
   char name[NAME_SIZE], how[HOW_SIZE];
@@ -103,7 +104,8 @@ int machine_cores(void) {
 }
 
 void open_rank(zpr *c, zpr_program *program, int threads) {
-  static zpr_stage stage = {.arena_bytes = 256};
+  static zpr_stage stage;
+  stage.arena_bytes = zpk_is_narrow(program->dtype) ? ZPR_MAX_WORKERS * ZPR_PRODUCT_BYTES : 256;
   zpr_options options = zpr_default_options;
   int argc = 0;
   char **argv = NULL;
@@ -153,12 +155,16 @@ static void measure_compute(double budget_s, const char *folder) {
   int cores = machine_cores() < ZPR_MAX_WORKERS ? machine_cores() : ZPR_MAX_WORKERS;
   put_row("cores", cores, "cores", "that this process may use, at most the %d threads of a rank", ZPR_MAX_WORKERS);
   double share = budget_s / PASSES * (cores > 1 ? 0.5 : 1); /* ranks with all threads, and with one */
+  double bf16 = multiplies_bf16() ? 0.2 : 0;                /* otherwise f32's rates are those of bf16 */
   for (int pass = 0; pass < PASSES; pass++) {
-    measure_gemm(ZPK_F32, cores, 0.4 * share);
-    if (cores > 1) measure_gemm(ZPK_F32, 1, 0.4 * share);
-    measure_kernels(0.3 * budget_s / PASSES);
-    measure_gemm(ZPK_F64, cores, 0.3 * share);
-    if (cores > 1) measure_gemm(ZPK_F64, 1, 0.3 * share);
+    measure_libraries(0.02 * budget_s / PASSES);
+    measure_gemm(ZPK_F32, cores, (0.4 - bf16 / 2) * share);
+    if (cores > 1) measure_gemm(ZPK_F32, 1, (0.4 - bf16 / 2) * share);
+    measure_kernels(0.28 * budget_s / PASSES);
+    measure_gemm(ZPK_F64, cores, (0.3 - bf16 / 2) * share);
+    if (cores > 1) measure_gemm(ZPK_F64, 1, (0.3 - bf16 / 2) * share);
+    if (bf16 > 0) measure_gemm(ZPK_BF16, cores, bf16 * share);
+    if (bf16 > 0 && cores > 1) measure_gemm(ZPK_BF16, 1, bf16 * share);
   }
   measure_disk(folder);
 }
@@ -169,9 +175,15 @@ int main(int argc, char **argv) {
     measure_compute(budget_s, argv[3]);
     return print_rows();
   }
+  if (argc == 3 && strcmp(argv[1], "products") == 0 && budget_s > 0) {
+    show_libraries(budget_s);
+    return print_rows();
+  }
   if (argc == 3 && strcmp(argv[1], "links") == 0 && budget_s > 0)
     return measure_links(argc, argv, budget_s) || print_rows();
   if (argc == 3 && strcmp(argv[1], "gpu") == 0 && budget_s > 0) return measure_gpu(budget_s) || print_rows();
-  fprintf(stderr, "usage: zplan-calibrate compute SECONDS FOLDER | gpu SECONDS | links SECONDS (two ranks)\n");
+  fprintf(
+      stderr,
+      "usage: zplan-calibrate compute SECONDS FOLDER | products SECONDS | gpu SECONDS | links SECONDS (two ranks)\n");
   return 2;
 }

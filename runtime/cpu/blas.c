@@ -33,7 +33,7 @@ void zpr_blas_open(zpr *c) {
 void zpr_blas_describe(zpk_dtype dtype, char *text, size_t size) {
   const zpr_library *library = library_of(dtype);
   snprintf(text, size, "%s %s %s%s", library->name, library->version, library->kernels,
-           zpk_is_narrow(dtype) && !library->bf16 ? " in f32" : "");
+           zpk_is_narrow(dtype) && library != in_use.bf16 ? " in f32" : "");
 }
 
 void zpr_blas_warning(zpk_dtype dtype, char *text, size_t size) {
