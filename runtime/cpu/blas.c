@@ -16,11 +16,22 @@ static const zpr_library *library_of(zpk_dtype dtype) {
   return dtype == ZPK_BF16 && in_use.bf16 ? in_use.bf16 : in_use.f32;
 }
 
+/* Only those are opened that may be used: either costs a start some milliseconds. */
+static zpr_products choose(zpk_dtype dtype, const char *only) {
+  static const zpr_library absent;
+  unsigned processor = zpr_processor_features(), widths = processor & (ZPR_AVX2 | ZPR_AVX512);
+  bool wants_onednn = dtype != ZPK_F64 && !(only && strcmp(only, "openblas") == 0);
+  const zpr_library *onednn = wants_onednn ? zpr_onednn() : &absent;
+  bool settled = wants_onednn && onednn->name && widths != 0 && (widths & ~onednn->features) == 0;
+  bool wants_openblas = dtype == ZPK_F64 || (!settled && !(only && strcmp(only, "onednn") == 0));
+  return zpr_choose_products(processor, wants_openblas ? zpr_openblas() : &absent, onednn, only);
+}
+
 void zpr_blas_open(zpr *c) {
   zpr_error error = {0};
   const char *only = c->state->options.products;
   zpk_dtype dtype = c->program->dtype;
-  in_use = zpr_choose_products(zpr_processor_features(), zpr_openblas(), zpr_onednn(), only);
+  in_use = choose(dtype, only);
   if (dtype == ZPK_F64 ? !in_use.f64 : !in_use.f32)
     zpr_error_set(&error, "Z0854", "no library of matrix products is on this machine: %s",
                   dtype == ZPK_F64                      ? "OpenBLAS (libopenblas.so.0) is needed for f64"

@@ -120,6 +120,15 @@ Test(openblas, without_a_variable_it_is_as_wide_as_the_processor) {
   cr_assert_str_empty(text);
 }
 
+/* Whatever model it takes the processor for. */
+Test(openblas, it_is_told_the_core) {
+  unsetenv("OPENBLAS_CORETYPE");
+  const char *core = zpr_openblas_core(zpr_processor_features());
+  cr_assert(zpr_openblas()->name);
+  cr_assert((core == NULL) == (getenv("OPENBLAS_CORETYPE") == NULL));
+  if (core) cr_assert_str_eq(getenv("OPENBLAS_CORETYPE"), core);
+}
+
 #if defined(__x86_64__)
 Test(openblas, the_users_variable_wins) {
   setenv("OPENBLAS_CORETYPE", "Prescott", true);

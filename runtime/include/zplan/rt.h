@@ -188,7 +188,7 @@ enum {
 };
 
 /* Runs the trainer; the exit status of the process. Options: --steps N, --resume, --log F, --data PATH, --validate PATH,
- * --checkpoint DIR, --offload DIR, --threads N, --check-memory, --no-progress, --help. */
+ * --checkpoint DIR, --offload DIR, --threads N, --products LIBRARY, --check-memory, --no-progress, --help. */
 int zpr_main(int argc, char **argv, const zpr_program *program);
 
 /* ---- what the step functions of a generated trainer call ---- */
@@ -198,8 +198,8 @@ static inline void *zpr_at(zpr *c, int64_t offset) { return c->arena + offset; }
 /* Ids of model input i (0 tokens, 1 labels) of micro-batch mb: int32 [microbatch][S]. */
 const int32_t *zpr_input(zpr *c, int input, int64_t mb);
 
-/* Products of 16-bit operands are made of tiles of this size, in f32: a worker's share of zpr_stage.products holds one of either operand
- * and one of the result. */
+/* Products of 16-bit operands that are widened are made of tiles of this size, in f32: a worker's share of zpr_stage.products holds one of
+ * either operand and one of the result. */
 enum { ZPR_PRODUCT_M = 128, ZPR_PRODUCT_N = 128, ZPR_PRODUCT_K = 256 };
 #define ZPR_PRODUCT_BYTES                                                                                              \
   (((int64_t)ZPR_PRODUCT_M * ZPR_PRODUCT_K + ZPR_PRODUCT_K * ZPR_PRODUCT_N + ZPR_PRODUCT_M * ZPR_PRODUCT_N) * 4)
