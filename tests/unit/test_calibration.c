@@ -255,6 +255,27 @@ Test(calibration, missing_rows_are_named) {
   }
 }
 
+/* Where a processor multiplies bf16 itself, its products were measured apart; elsewhere operands are widened to f32. */
+Test(calibration, bf16_has_the_rates_of_its_products) {
+  double flop = 2.0 * 128 * 256 * 384;
+  for (int measured = 0; measured < 2; measured++) {
+    zp_calibration c = sample_calibration();
+    double factor = measured ? 2 : 1;
+    const char *error = NULL;
+    if (measured) add_products(&c, "bf16", 4, factor);
+    zp_spec *spec = build_spec(arena, &TINY, cpu_cluster(), 8);
+    spec->train.precision = ZP_PREC_MIXED_BF16;
+    spec->cluster.node.device.flop_per_s_half = 1e9;
+    spec->cluster.ranks = 1;
+    cr_assert(zp_calibration_apply(arena, &c, "m.json", spec, &error), "%s", error);
+    double want = factor * 4 * power_rate(1024, 1024, 1024), got = spec->cluster.node.device.flop_per_s_half;
+    cr_expect(near(got, want, 1e-9), "%g, not %g", got, want);
+    zp_machine m = zp_machine_make(&spec->cluster, ZP_PREC_MIXED_BF16, 1);
+    double seconds = zp_cost_product(&m, ZP_PRODUCT_NT, 1, 128, 256, 384, 2);
+    cr_expect(near(seconds, 2e-6 + flop / factor / power_rate(128, 256, 384), 1e-9), "%g", seconds);
+  }
+}
+
 Test(calibration, gpu_clusters_and_missing_precisions_are_refused) {
   zp_calibration c = sample_calibration();
   const char *error = NULL;
