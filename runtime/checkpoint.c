@@ -184,12 +184,19 @@ int64_t zpr_checkpoint_load(zpr *c, const char *dir) {
   char folder[ZPR_PATH];
   zpr_error error = {0};
   int64_t newest = zpr_world_min(c, c->rank == 0 ? zpr_newest_step(dir) : INT64_MAX);
-  zpr_manifest m = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX}; /* of rank 0; then of all */
+  zpr_manifest m = {.step = INT64_MAX,
+                    .frozen_steps = INT64_MAX,
+                    .skipped_steps = INT64_MAX,
+                    .samples = INT64_MAX,
+                    .error_ranks = INT64_MAX,
+                    .loss_scale = INT64_MAX,
+                    .scale_steps = INT64_MAX}; /* of rank 0; then of all */
   if (newest < 0) return -1;
   zpr_path(folder, "%s/step_%06lld", dir, (long long)newest);
-  if (c->rank == 0) check_checkpoint(c, folder, &m, &error);
+  if (c->rank == 0 && check_checkpoint(c, folder, &m, &error)) m.samples = zpr_resume_sample(c, &m, &error);
   zpr_agree(c, &error);
   m.step = zpr_world_min(c, m.step);
+  c->samples = zpr_world_min(c, m.samples);
   m.frozen_steps = c->frozen_steps = zpr_world_min(c, m.frozen_steps);
   m.error_ranks = zpr_world_min(c, m.error_ranks);
   c->skipped_steps = zpr_world_min(c, m.skipped_steps);

@@ -82,16 +82,31 @@ void zpr_prune(const char *dir, int64_t keep, int64_t current);
 /* Removes the temporary folders of killed runs. */
 void zpr_remove_leftovers(const char *dir);
 
+/* Removes all checkpoints of the folder. Z0811 when some stay. */
+bool zpr_remove_checkpoints(const char *dir, zpr_error *error);
+
+/* ---- one run at a time (checkpoint_lock.c): rank 0 ---- */
+/* Until zpr_unlock_folder, or the end of the process. Z0817 when another process has it, Z0811 when no file can be made. */
+bool zpr_lock_folder(const char *dir, zpr_error *error);
+void zpr_unlock_folder(void); /* if it is locked */
+
 /* ---- manifest (checkpoint_manifest.c) ---- */
 bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, zpr_error *error);
 /* What a manifest says of its checkpoint: besides the weights and moments all that the next step depends on. */
 typedef struct zpr_manifest {
   int64_t step, frozen_steps, skipped_steps;
+  int64_t samples, batch, sequence, seed; /* samples -1, batch 0: written before manifests said them */
+  zpr_data_identity data;
   int64_t error_ranks;             /* data ranks whose errors of 1-bit Adam it holds; 0: it has no file of them */
   int64_t loss_scale, scale_steps; /* 0, 0 where the manifest does not say them */
 } zpr_manifest;
 /* Reads it, and checks sizes and checksums of the files against it. */
 bool zpr_manifest_check(const char *folder, zpr_manifest *manifest, zpr_error *error);
+
+/* ---- what changed since (resume.c) ---- */
+/* Rank 0: where in the data a run goes on from a checkpoint: its next sample. Warns of changes that it can go on with;
+ * Z0814 names those that it goes on with only when told (--accept-changes). */
+int64_t zpr_resume_sample(const zpr *c, const zpr_manifest *manifest, zpr_error *error);
 
 /* ---- the phases of saving (checkpoint.c): begin and publish on rank 0, write on every rank ---- */
 typedef struct zpr_save {

@@ -125,6 +125,19 @@ void zpr_prune(const char *dir, int64_t keep, int64_t current) {
     zpr_remove_folder(zpr_path(path, "%s/step_%06lld", dir, (long long)step));
 }
 
+/* `latest` goes first, so that what is left after a crash is looked for by its manifests. */
+bool zpr_remove_checkpoints(const char *dir, zpr_error *error) {
+  char path[ZPR_PATH];
+  unlink(zpr_path(path, "%s/latest", dir));
+  for (int64_t step; (step = highest_below(dir, INT64_MAX)) >= 0;) {
+    zpr_remove_folder(zpr_path(path, "%s/step_%06lld", dir, (long long)step));
+    if (!complete(dir, step)) continue;
+    zpr_error_set(error, "Z0811", "cannot remove the checkpoint \"%s\"", path);
+    return false;
+  }
+  return true;
+}
+
 void zpr_remove_leftovers(const char *dir) {
   char path[ZPR_PATH];
   DIR *entries = opendir(dir);

@@ -2,10 +2,13 @@
  * "complete". Where there were any, `frozen_steps`: the steps of 1-bit Adam that left the variance as it was, and
  * `skipped_steps`: those that were not applied; `error_ranks`: the data ranks whose errors of 1-bit Adam are in
  * errors.safetensors. In f16 `loss_scale` of the next step, and `scale_steps`, how many steps in a row have been
- * applied with it.
+ * applied with it. `samples`: how many of the data have been used, which is where a resumed run goes on; `batch`,
+ * `sequence`, `seed` and `data`: what it compares itself with (resume.c).
  *
  *   {"format": "zplan-checkpoint", "version": 1, "model": "gpt_tiny", "dtype": "F32", "step": 120, "samples": 3840,
- * "seed": 1, "files": [{"name": "model.safetensors", "bytes": 4218880, "fnv1a64x8": "0123456789abcdef"}, ...]}
+ * "batch": 32, "sequence": 64, "seed": 1, "data": {"source": "text", "path": "book.txt", "order": "shuffled", "seed":
+ * 0, "tokens": 174800, "fnv1a64": "0123456789abcdef"}, "files": [{"name": "model.safetensors", "bytes": 4218880,
+ * "fnv1a64x8": "0123456789abcdef"}, ...]}
  *
  * fnv1a64x8: byte i of the file goes into FNV-1a (64 bits) number i mod 8; the checksum is the FNV-1a of those eight
  * results as 64 little-endian bytes. Eight chains run side by side in one core: about five times as fast as one. */
@@ -17,6 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "checkpoint.h"
+#include "state.h"
 
 enum { CHAINS = 8, BUFFER = 1 << 20, LONGEST_MANIFEST = 1 << 16 };
 #define FNV_START UINT64_C(14695981039346656037)
@@ -87,6 +91,16 @@ static void print_string(FILE *out, const char *text) {
   fputc('"', out);
 }
 
+/* Nothing where no data was opened: the initial checkpoint needs none. */
+static void print_data(FILE *out, const zpr_data_identity *data) {
+  if (data->kind == 0) return;
+  fprintf(out, "  \"data\": {\"source\": \"%s\", \"path\": ", zpr_data_kind_name(data->kind));
+  print_string(out, data->path);
+  fprintf(out,
+          ", \"order\": \"%s\", \"seed\": %" PRId64 ", \"tokens\": %" PRId64 ", \"fnv1a64\": \"%016" PRIx64 "\"},\n",
+          data->shuffled ? "shuffled" : "sequential", data->seed, data->tokens, data->hash);
+}
+
 static bool print_files(FILE *out, const char *folder, int files, zpr_error *error) {
   char path[ZPR_PATH];
   fputs("  \"files\": [\n", out);
@@ -114,13 +128,16 @@ bool zpr_manifest_write(zpr *c, const char *folder, int64_t step, zpr_error *err
   fputs("{\n  \"format\": \"zplan-checkpoint\",\n  \"version\": 1,\n  \"model\": ", out);
   print_string(out, program->name);
   fprintf(out, ",\n  \"dtype\": \"%s\",\n", zpr_dtype_name(program->dtype));
-  fprintf(out, "  \"step\": %" PRId64 ",\n  \"samples\": %" PRId64 ",\n", step, step * program->batch);
+  fprintf(out, "  \"step\": %" PRId64 ",\n  \"samples\": %" PRId64 ",\n", step, c->samples);
   if (c->frozen_steps > 0) fprintf(out, "  \"frozen_steps\": %" PRId64 ",\n", c->frozen_steps);
   if (zpr_file_count(c) > ZPR_ERRORS) fprintf(out, "  \"error_ranks\": %d,\n", program->data);
   if (c->skipped_steps > 0) fprintf(out, "  \"skipped_steps\": %" PRId64 ",\n", c->skipped_steps);
   if (program->dtype == ZPK_F16)
     fprintf(out, "  \"loss_scale\": %" PRId64 ",\n  \"scale_steps\": %" PRId64 ",\n", c->loss_scale, c->scale_steps);
-  fprintf(out, "  \"seed\": %" PRIu64 ",\n", program->seed);
+  fprintf(out, "  \"batch\": %" PRId64 ",\n  \"sequence\": %" PRId64 ",\n  \"seed\": %" PRIu64 ",\n", program->batch,
+          program->sequence, program->seed);
+  const zpr_data_identity data = zpr_data_identify(c->state->data);
+  print_data(out, &data);
   bool good = print_files(out, folder, zpr_file_count(c), error);
   if (fclose(out) != 0 && good) {
     zpr_error_set(error, "Z0822", "cannot get memory for a manifest");
@@ -154,6 +171,28 @@ static bool read_entry(zpr_json *j, entry *e) {
   return !j->failed;
 }
 
+static bool read_data(zpr_json *j, zpr_data_identity *data) {
+  char key[32], word[32] = "";
+  zpr_json_object(j);
+  while (zpr_json_key(j, key, sizeof key)) {
+    if (strcmp(key, "source") == 0 && zpr_json_string(j, word, sizeof word))
+      data->kind = zpr_data_kind_of(word);
+    else if (strcmp(key, "path") == 0)
+      zpr_json_string(j, data->path, sizeof data->path);
+    else if (strcmp(key, "order") == 0 && zpr_json_string(j, word, sizeof word))
+      data->shuffled = strcmp(word, "shuffled") == 0;
+    else if (strcmp(key, "seed") == 0)
+      zpr_json_int(j, &data->seed);
+    else if (strcmp(key, "tokens") == 0)
+      zpr_json_int(j, &data->tokens);
+    else if (strcmp(key, "fnv1a64") == 0 && zpr_json_string(j, word, sizeof word))
+      data->hash = strtoull(word, NULL, 16);
+    else
+      zpr_json_skip(j);
+  }
+  return !j->failed;
+}
+
 /* Where the number of a key goes; NULL when it is no count. */
 static int64_t *count_of(zpr_manifest *m, const char *key) {
   static const struct {
@@ -163,6 +202,10 @@ static int64_t *count_of(zpr_manifest *m, const char *key) {
                 {"frozen_steps", offsetof(zpr_manifest, frozen_steps)},
                 {"skipped_steps", offsetof(zpr_manifest, skipped_steps)},
                 {"error_ranks", offsetof(zpr_manifest, error_ranks)},
+                {"samples", offsetof(zpr_manifest, samples)},
+                {"batch", offsetof(zpr_manifest, batch)},
+                {"sequence", offsetof(zpr_manifest, sequence)},
+                {"seed", offsetof(zpr_manifest, seed)},
                 {"loss_scale", offsetof(zpr_manifest, loss_scale)},
                 {"scale_steps", offsetof(zpr_manifest, scale_steps)}};
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
@@ -174,7 +217,7 @@ static int64_t *count_of(zpr_manifest *m, const char *key) {
 static bool read_manifest(const char *text, size_t bytes, zpr_manifest *m, entry files[ZPR_FILES]) {
   char key[64], format[64] = "";
   int64_t version = 0;
-  *m = (zpr_manifest){.step = -1};
+  *m = (zpr_manifest){.step = -1, .samples = -1};
   zpr_json j = zpr_json_open(text, bytes);
   zpr_json_object(&j);
   while (zpr_json_key(&j, key, sizeof key)) {
@@ -184,6 +227,8 @@ static bool read_manifest(const char *text, size_t bytes, zpr_manifest *m, entry
       zpr_json_int(&j, &version);
     else if (count_of(m, key))
       zpr_json_int(&j, count_of(m, key));
+    else if (strcmp(key, "data") == 0)
+      read_data(&j, &m->data);
     else if (strcmp(key, "files") != 0)
       zpr_json_skip(&j);
     else

@@ -1,13 +1,15 @@
-/* Which sample comes when. The order depends on the source, its seed and the batch size, never on the plan:
+/* Which sample comes when. The order depends on the source and its seed, never on the plan:
  *
- *   sample n of the run      n = step * batch + index in the batch
- *   windows                  W = floor((tokens - 1) / S) windows of the stream: window w has tokens [w * S, w * S + S],
- * one more than S because labels are tokens shifted by one; neighbours share that token sequential               sample
- * n is window n mod W shuffled                 sample n is window perm(seed, n / W)[n mod W]: a new permutation for
- * every pass over the data synthetic                sample n is made up from (seed, n), no windows
+ * - A run counts its samples, whatever the batch: the next batch begins where the one before it ended.
+ * - The stream has W = floor((tokens - 1) / S) windows. Window w has tokens [w * S, w * S + S], one more than S because
+ *   labels are tokens shifted by one; neighbours share that token.
+ * - sequential: sample n is window n mod W.
+ * - shuffled: sample n is window perm(seed, n / W)[n mod W], a new permutation for every pass over the data.
+ * - synthetic: sample n is made up from (seed, n); there are no windows.
  *
  * The permutation is a four-round Feistel network over the smallest even number of bits that holds W, walked again
  * until the result is below W: any entry is computed on its own, so no table has to be kept or resumed. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include "data.h"
@@ -83,6 +85,42 @@ void zpr_data_close(zpr_data *data) {
   free(data);
 }
 
+/* ---- identity ---- */
+
+static const char *const kind_names[] = {"", "tokens", "text", "synthetic"};
+enum { KINDS = sizeof kind_names / sizeof *kind_names };
+
+const char *zpr_data_kind_name(int64_t kind) {
+  assert(kind > SOURCE_NONE && kind < KINDS);
+  return kind_names[kind];
+}
+
+int64_t zpr_data_kind_of(const char *name) {
+  for (int64_t kind = SOURCE_NONE + 1; kind < KINDS; kind++)
+    if (strcmp(name, kind_names[kind]) == 0) return kind;
+  return SOURCE_NONE;
+}
+
+zpr_data_identity zpr_data_identify(const zpr_data *data) {
+  zpr_data_identity id = {0};
+  if (!data) return id;
+  id.kind = data->source.kind;
+  id.shuffled = data->source.shuffled;
+  id.seed = (int64_t)data->source.seed;
+  if (data->source.path) snprintf(id.path, sizeof id.path, "%s", data->source.path);
+  if (id.kind == SOURCE_SYNTHETIC) return id;
+  id.tokens = data->stream.tokens;
+  id.hash = zpr_stream_hash(&data->stream, id.tokens);
+  return id;
+}
+
+bool zpr_data_begins_with(const zpr_data *data, const zpr_data_identity *earlier) {
+  bool made_up = data->source.kind == SOURCE_SYNTHETIC;
+  if (made_up != (earlier->kind == SOURCE_SYNTHETIC)) return false;
+  return made_up ||
+         (earlier->tokens <= data->stream.tokens && zpr_stream_hash(&data->stream, earlier->tokens) == earlier->hash);
+}
+
 /* ---- loading ---- */
 
 static void read_sample(zpr_data *data, int64_t n) {
@@ -104,12 +142,12 @@ static void put_tokens(zpr *c, int32_t *place, const int32_t *tokens) {
   zpr_window_close(c);
 }
 
-void zpr_data_load(zpr *c, zpr_data *data, int64_t step) {
+void zpr_data_load(zpr *c, zpr_data *data, int64_t first) {
   const zpr_program *p = c->program;
   int64_t S = p->sequence, samples = p->microbatches * p->microbatch;
   int32_t *tokens = zpr_at(c, c->stage->inputs);
   for (int64_t i = 0; i < samples; i++) {
-    read_sample(data, step * p->batch + c->first_sample + i);
+    read_sample(data, first + c->first_sample + i);
     put_tokens(c, tokens + i * S, data->window);
     if (p->n_inputs > 1) put_tokens(c, tokens + (samples + i) * S, data->window + 1);
   }

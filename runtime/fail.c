@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "checkpoint.h"
 #include "state.h"
 
 static void print_error(zpr *c, const char *code, const char *text) {
@@ -49,6 +50,7 @@ _Noreturn void zpr_fail(zpr *c, const char *code, const char *format, ...) {
   bool ranks_run = c && c->state && c->state->comm;
   if (ranks_run) wait_my_turn(c);
   print_error(c, code, text);
+  zpr_unlock_folder();
   if (ranks_run) zpr_linked_transport->abort(status_of(code));
   exit(status_of(code));
 }

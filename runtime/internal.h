@@ -8,6 +8,8 @@
 typedef struct zpr_options {
   int64_t steps;           /* last step + 1 to run to; -1: the program's */
   bool resume, check_memory, progress;
+  bool overwrite;          /* without resume: checkpoints that are there are removed */
+  bool accept_changes;     /* with resume: goes on with other data, or another seed */
   const char *log_path, *data_path, *validate_path, *checkpoint_dir; /* NULL: the program's */
   const char *offload_dir; /* where state on disk goes; NULL: $ZPLAN_OFFLOAD, or beside the trainer */
   const char *comm;        /* how GPUs talk to each other: nccl, staged; NULL: the runtime chooses */
@@ -147,13 +149,31 @@ typedef struct zpr_data zpr_data;
  * Z0804 too short for one sample). */
 zpr_data *zpr_data_open(zpr *c, const zpr_source *source); /* collective */
 void zpr_data_close(zpr_data *data);
-/* Fills the arena's inputs with this replica's samples of batch number `step`: sample n of the whole run is
- * step * batch + first_sample + i. Order: see data.c's header comment. */
-void zpr_data_load(zpr *c, zpr_data *data, int64_t step);
+/* Fills the arena's inputs with this replica's samples of the batch that begins with sample `first` of the run: sample
+ * first + c->first_sample + i. Order: see data.c's header comment. */
+void zpr_data_load(zpr *c, zpr_data *data, int64_t first);
+/* What a checkpoint says of the data that it was trained on, and what a resumed run has. */
+enum { ZPR_DATA_NAME = 256 };
+typedef struct zpr_data_identity {
+  int64_t kind;             /* of zpr_source; 0: nothing is known */
+  char path[ZPR_DATA_NAME]; /* as given; for messages only */
+  bool shuffled;
+  int64_t seed;             /* of the order, or of made-up samples */
+  int64_t tokens;           /* of the stream; 0 of made-up samples */
+  uint64_t hash;            /* of tokens of the stream, see data_identity.c */
+} zpr_data_identity;
+/* Reads some pages all over the data. data NULL: nothing is known. */
+zpr_data_identity zpr_data_identify(const zpr_data *data);
+/* Does the stream begin with all of the tokens of `earlier`, by number and hash? */
+bool zpr_data_begins_with(const zpr_data *data, const zpr_data_identity *earlier);
+/* "text", "tokens", "synthetic": of a zpr_source.kind. */
+const char *zpr_data_kind_name(int64_t kind);
+/* The kind of that name; 0 for any other word. */
+int64_t zpr_data_kind_of(const char *name);
 
 /* ---- training (train.c, update.c, weights.c, schedule.c) ---- */
-/* The loop, from c->step to `last`; the process's exit status. */
-int zpr_train(zpr *c, zpr_data *train, zpr_data *validate, int64_t last);
+/* The loop, from c->step to `last`, with the data of the state; the process's exit status. */
+int zpr_train(zpr *c, zpr_data *validate, int64_t last);
 double zpr_learning_rate(const zpr_program *program, int64_t step);
 void zpr_update_open(zpr *c);
 void zpr_update_close(zpr *c);
@@ -234,9 +254,18 @@ const char *zpr_instance_name(char *buf, size_t size, const char *pattern, int64
 /* Publishes <dir>/step_%06d atomically (model.safetensors, optimizer.safetensors, manifest.json), updates <dir>/latest, removes all
  * but `keep` newest (keep 0: keeps all). Collective over all ranks. Z0811 when it cannot be written (the folder is left as it was). */
 void zpr_checkpoint_save(zpr *c, const char *dir, int64_t step, int64_t keep);
-/* Loads the newest complete checkpoint of any layout; the step to continue with, or -1 when the folder has none.
- * Z0812 corrupt, Z0813 of another model. Collective. */
+/* Loads the newest complete checkpoint of any layout; the step to continue with, or -1 when the folder has none. Sets
+ * c->samples. Z0812 corrupt, Z0813 of another model, Z0814 of other data or another seed. Collective. */
 int64_t zpr_checkpoint_load(zpr *c, const char *dir);
+
+/* ---- losses far above the recent ones (spike.c) ---- */
+enum { ZPR_RECENT_LOSSES = 32 };
+typedef struct zpr_losses {
+  int64_t count; /* seen so far */
+  double value[ZPR_RECENT_LOSSES];
+} zpr_losses;
+/* Adds the loss of a step; true, and *usual is the median of the recent ones, when it is far above them. */
+bool zpr_loss_is_spike(zpr_losses *losses, double loss, double *usual);
 
 /* ---- output (log.c) ---- */
 typedef struct zpr_record {
@@ -244,6 +273,7 @@ typedef struct zpr_record {
   double loss, grad_norm, lr, step_ms, tokens_per_s, mfu;
   int64_t loss_scale, skipped; /* f16: that of this step, 0 with other dtypes; steps that were skipped so far */
   int64_t device_peak_bytes;
+  bool spike; /* the loss is far above the recent ones */
 } zpr_record;
 /* Rank 0 writes; the other ranks' calls do nothing. Collective (it may fail with Z0841). */
 void zpr_log_open(zpr *c, const char *jsonl, bool append, bool progress);

@@ -4,11 +4,14 @@
  * it stays. Elsewhere there are only lines. Trouble with the log file after it was opened is told once and training
  * goes on: a full disk must not cost the run. */
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "checkpoint.h"
 #include "state.h"
@@ -32,6 +35,23 @@ static void make_folder_of(const char *file) {
   zpr_make_folders(folder, &ignored);
 }
 
+/* The lock is the kernel's and ends with the process. Lines of two runs in one file would be nobody's log; where a file
+ * system has no locks nothing is said, the file only loses what it is for. */
+static FILE *open_json(const char *path, bool append, zpr_error *error) {
+  int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (append ? O_APPEND : 0), 0666);
+  struct stat status;
+  bool is_file = fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+  bool busy = is_file && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  bool cut = is_file && !busy && !append;
+  FILE *json = fd >= 0 && !busy && (!cut || ftruncate(fd, 0) == 0) ? fdopen(fd, append ? "a" : "w") : NULL;
+  if (busy)
+    zpr_error_set(error, "Z0817", "another run writes the log \"%s\": wait for it, or name another --log", path);
+  else if (!json)
+    zpr_error_set(error, "Z0841", "cannot write the log \"%s\": %s", path, strerror(errno));
+  if (fd >= 0 && !json) close(fd);
+  return json;
+}
+
 /* mpirun gives rank 0 a terminal of its own whether or not a person watches: `zplan run` knows, and passes
  * --no-progress. */
 void zpr_log_open(zpr *c, const char *jsonl, bool append, bool progress) {
@@ -43,8 +63,7 @@ void zpr_log_open(zpr *c, const char *jsonl, bool append, bool progress) {
     log->every = c->program->log_every > 0 ? c->program->log_every : 1;
     log->first = -1;
     if (jsonl) make_folder_of(jsonl);
-    if (jsonl && !(log->json = fopen(jsonl, append ? "a" : "w")))
-      zpr_error_set(&error, "Z0841", "cannot write the log \"%s\": %s", jsonl, strerror(errno));
+    if (jsonl) log->json = open_json(jsonl, append, &error);
   }
   zpr_agree(c, &error);
 }
@@ -96,9 +115,10 @@ static void log_step_json(zpr *c, const zpr_record *r) {
              (long long)r->skipped);
   snprintf(line, sizeof line,
            "{\"step\": %lld, \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, \"step_ms\": %.3f, \"tokens_per_s\": %.1f, "
-           "\"mfu\": %s, \"device_peak_bytes\": %lld%s}",
+           "\"mfu\": %s, \"device_peak_bytes\": %lld%s%s}",
            (long long)r->step, number(loss, r->loss), number(norm, r->grad_norm), number(lr, r->lr), r->step_ms,
-           r->tokens_per_s, number(mfu, r->mfu), (long long)r->device_peak_bytes, scale);
+           r->tokens_per_s, number(mfu, r->mfu), (long long)r->device_peak_bytes, scale,
+           r->spike ? ", \"loss_spike\": true" : "");
   zpr_log_event(c, line);
 }
 

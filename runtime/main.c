@@ -39,17 +39,38 @@ static void use_defaults(zpr_options *options, const zpr_program *program) {
   if (!options->checkpoint_dir) options->checkpoint_dir = program->checkpoint_dir;
 }
 
-/* A folder that cannot be written is told now, not at the first checkpoint hours later. */
+/* A folder that cannot be written is told now, not at the first checkpoint hours later; nor does a run prune what
+ * another one has left there, unless it is told to. */
+static void claim_folder(const zpr_options *options, zpr_error *error) {
+  const char *dir = options->checkpoint_dir;
+  if (!zpr_make_folders(dir, error)) return;
+  if (access(dir, W_OK | X_OK) != 0)
+    zpr_error_set(error, "Z0811", "cannot write checkpoint folder \"%s\": %s", dir, strerror(errno));
+  else if (zpr_lock_folder(dir, error) && !options->resume && !options->overwrite && zpr_newest_step(dir) >= 0)
+    zpr_error_set(
+        error, "Z0815",
+        "\"%s\" holds the checkpoints of a run, the newest of step %lld: --resume goes on with it, --overwrite "
+        "removes them and starts anew, another folder (--checkpoint) keeps them",
+        dir, (long long)zpr_newest_step(dir));
+}
+
 static void check_checkpoint_folder(zpr *c) {
-  const char *dir = c->state->options.checkpoint_dir;
   zpr_error error = {0};
-  if (dir && c->rank == 0 && zpr_make_folders(dir, &error) && access(dir, W_OK | X_OK) != 0)
-    zpr_error_set(&error, "Z0811", "cannot write checkpoint folder \"%s\": %s", dir, strerror(errno));
+  if (c->state->options.checkpoint_dir && c->rank == 0) claim_folder(&c->state->options, &error);
   zpr_agree(c, &error);
 }
 
-/* The weights to start from. */
-static void start_or_resume(zpr *c) {
+/* Now that nothing else can be refused. */
+static void overwrite(zpr *c) {
+  const zpr_options *options = &c->state->options;
+  zpr_error error = {0};
+  if (options->overwrite && options->checkpoint_dir && c->rank == 0)
+    zpr_remove_checkpoints(options->checkpoint_dir, &error);
+  zpr_agree(c, &error);
+}
+
+/* The weights to start from. Whether they are those that the run ends with. */
+static bool start_or_resume(zpr *c) {
   const zpr_options *options = &c->state->options;
   zpr_error error = {0};
   if (options->resume && !options->checkpoint_dir)
@@ -60,8 +81,16 @@ static void start_or_resume(zpr *c) {
   int64_t step = options->resume ? zpr_checkpoint_load(c, options->checkpoint_dir) : -1;
   zpr_update_begin(c);
   if (step >= 0) c->step = step;
+  if (step > options->steps)
+    zpr_error_set(
+        &error, "Z0816",
+        "the checkpoint in \"%s\" is of step %lld, and the run ends with step %lld: --steps counts from the first "
+        "step of all",
+        options->checkpoint_dir, (long long)step, (long long)options->steps);
+  zpr_agree(c, &error);
   if (options->resume && step < 0 && c->rank == 0)
     fprintf(stderr, "note: no checkpoint in \"%s\", starting from step 0\n", options->checkpoint_dir);
+  return step == options->steps;
 }
 
 static void announce(zpr *c) {
@@ -90,20 +119,26 @@ static int run(zpr *c) {
   const zpr_program *program = c->program;
   const zpr_options *options = &c->state->options;
   int64_t last = options->steps;
-  zpr_data *train = NULL, *validate = NULL;
+  zpr_data *validate = NULL;
+  int status = 0;
   zpr_source source = source_of(&program->train, options->data_path);
   zpr_source held_out = source_of(&program->validate, options->validate_path);
-  if (last > 0) train = zpr_data_open(c, &source); /* the initial checkpoint needs no data */
+  if (last > 0) c->state->data = zpr_data_open(c, &source); /* the initial checkpoint needs no data */
   if (last > 0 && held_out.kind != 0) validate = zpr_data_open(c, &held_out);
   zpr_update_open(c);
   check_checkpoint_folder(c);
-  start_or_resume(c);
-  zpr_log_open(c, options->log_path, c->step > 0, options->progress);
-  announce(c);
-  int status = zpr_train(c, train, validate, last);
-  zpr_log_close(c);
+  if (start_or_resume(c)) {
+    if (c->rank == 0) printf("already at step %lld of %lld: nothing to do\n", (long long)c->step, (long long)last);
+  } else {
+    zpr_log_open(c, options->log_path, c->step > 0, options->progress);
+    announce(c);
+    overwrite(c);
+    status = zpr_train(c, validate, last);
+    zpr_log_close(c);
+  }
+  zpr_unlock_folder();
   zpr_update_close(c);
-  zpr_data_close(train);
+  zpr_data_close(c->state->data);
   zpr_data_close(validate);
   return status;
 }

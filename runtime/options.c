@@ -17,6 +17,10 @@ static const struct option {
     {"--steps", "N", COUNT, offsetof(zpr_options, steps),
      "train until N steps are done in all; 0 publishes the initial checkpoint"},
     {"--resume", NULL, FLAG_ON, offsetof(zpr_options, resume), "continue from the newest checkpoint, if there is one"},
+    {"--accept-changes", NULL, FLAG_ON, offsetof(zpr_options, accept_changes),
+     "with --resume: go on although data or seed are not those of the checkpoint"},
+    {"--overwrite", NULL, FLAG_ON, offsetof(zpr_options, overwrite),
+     "start anew where checkpoints are, and remove these"},
     {"--log", "FILE", TEXT, offsetof(zpr_options, log_path), "write one JSON object a step to FILE"},
     {"--data", "PATH", TEXT, offsetof(zpr_options, data_path), "train on PATH: token files (*.bin) or a text file"},
     {"--validate", "PATH", TEXT, offsetof(zpr_options, validate_path), "validate on PATH, likewise"},
@@ -91,7 +95,11 @@ int zpr_options_parse(int argc, char **argv, zpr_options *options, char *message
       return ZPR_OPTIONS_WRONG;
     }
   }
-  return ZPR_OPTIONS_RUN;
+  const char *wrong = options->overwrite && options->resume ? "--resume goes on, --overwrite starts anew: one of them"
+                      : options->accept_changes && !options->resume ? "--accept-changes goes with --resume"
+                                                                    : NULL;
+  if (wrong) snprintf(message, size, "%s", wrong);
+  return wrong ? ZPR_OPTIONS_WRONG : ZPR_OPTIONS_RUN;
 }
 
 _Static_assert(ZPR_MAX_WORKERS == 8, "the message above names the limit");

@@ -33,6 +33,7 @@ struct zpr_state {
   zpr_updater *updater;
   zpr_partial *partial;
   zpr_log *log;
+  zpr_data *data; /* trained on; NULL: none is opened */
 };
 
 /* Memory of the runtime itself; ends the run with Z0822 when there is none. Zeroed. */

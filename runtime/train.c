@@ -20,12 +20,14 @@ enum { BAD_STEPS = 3, RECENT = 1024 };
 
 typedef struct loop {
   zpr *c;
-  zpr_data *train, *validate;
+  zpr_data *validate;    /* NULL: none */
   int64_t last;          /* step to stop at */
   int64_t saved;         /* step of the newest checkpoint, or -1 */
   int bad_steps;         /* in a row */
   double smooth_ms;      /* moving average, for the ETA */
   double recent[RECENT]; /* the newest step times, a ring */
+  zpr_losses losses;
+  bool spike; /* the last step was one */
   zpr_totals totals;
 } loop;
 
@@ -93,7 +95,7 @@ static zpr_step_result run_step(loop *l, double lr) {
   int64_t before[ZPR_AXIS_COUNT], moved[ZPR_MOVE_COUNT];
   for (int a = 0; a < ZPR_AXIS_COUNT; a++) before[a] = zpr_comm_sent_bytes(c, (zpr_axis)a);
   for (int m = 0; m < ZPR_MOVE_COUNT; m++) moved[m] = zpr_moved_bytes(c, (zpr_move)m);
-  zpr_data_load(c, l->train, c->step);
+  zpr_data_load(c, c->state->data, c->samples);
   c->loss = 0;
   zpr_begin_step(c);
   run_micro_batches(c, c->program->micro_batches);
@@ -104,6 +106,7 @@ static zpr_step_result run_step(loop *l, double lr) {
     l->totals.moved_bytes[m] += zpr_moved_bytes(c, (zpr_move)m) - moved[m];
   if (zpr_is_frozen(c) && result.applied) c->frozen_steps++;
   c->step++;
+  c->samples += c->program->batch;
   return result;
 }
 
@@ -111,6 +114,9 @@ static void log_step(loop *l, const zpr_step_result *result, int64_t loss_scale,
   zpr *c = l->c;
   const zpr_program *p = c->program;
   l->recent[l->totals.steps++ % RECENT] = ms;
+  double usual = 0;
+  bool before = l->spike;
+  l->spike = zpr_loss_is_spike(&l->losses, result->loss, &usual);
   l->smooth_ms = l->totals.steps <= 2 ? ms : 0.9 * l->smooth_ms + 0.1 * ms; /* the first step also touches its memory */
   zpr_record record = {.step = c->step,
                        .loss = result->loss,
@@ -121,8 +127,12 @@ static void log_step(loop *l, const zpr_step_result *result, int64_t loss_scale,
                        .step_ms = ms,
                        .tokens_per_s = (double)(p->batch * p->sequence) / ms * 1e3,
                        .mfu = p->peak_flop_per_s > 0 ? p->model_flop_per_step / (ms / 1e3) / p->peak_flop_per_s : NAN,
-                       .device_peak_bytes = device_peak_bytes(p)};
+                       .device_peak_bytes = device_peak_bytes(p),
+                       .spike = l->spike};
   zpr_log_step(c, &record, cpu_ms, l->last, (double)(l->last - c->step) * l->smooth_ms / 1e3);
+  if (l->spike && !before)
+    zpr_log_note(c, "warning: loss %.6f of step %lld is far above the recent ones, whose median is %.6f", result->loss,
+                 (long long)c->step, usual);
 }
 
 static void judge(loop *l, const zpr_step_result *result) {
@@ -165,7 +175,7 @@ static void validate(loop *l) {
   c->training = false;
   c->loss = 0;
   for (int64_t b = 0; b < batches; b++) {
-    zpr_data_load(c, l->validate, b);
+    zpr_data_load(c, l->validate, b * p->batch);
     run_micro_batches(c, p->forwards);
   }
   zpr_collect_loss(c);
@@ -187,9 +197,9 @@ static void save(loop *l) {
 
 static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
 
-int zpr_train(zpr *c, zpr_data *train, zpr_data *validate_data, int64_t last) {
+int zpr_train(zpr *c, zpr_data *validate_data, int64_t last) {
   loop *l = zpr_alloc(c, 1, sizeof *l);
-  *l = (loop){.c = c, .train = train, .validate = validate_data, .last = last, .saved = c->step > 0 ? c->step : -1};
+  *l = (loop){.c = c, .validate = validate_data, .last = last, .saved = c->step > 0 ? c->step : -1};
   int signal = 0;
   catch_signals();
   while (c->step < last && signal == 0) {

@@ -13,7 +13,16 @@ static bool check_hostfile(zp_run_state *run) {
   return zp_flush_diags(run);
 }
 
+/* The trainer would refuse them, too, after the build. */
+static bool check_words(const zp_options *o) {
+  if (o->resume && o->overwrite)
+    return zp_usage_error("--resume goes on, --overwrite starts anew: give one of them"), false;
+  if (o->accept_changes && !o->resume) return zp_usage_error("--accept-changes goes with --resume"), false;
+  return true;
+}
+
 int zp_cmd_run(zp_run_state *run) {
+  if (!check_words(&run->options)) return ZP_EXIT_USAGE;
   if (!check_hostfile(run)) return ZP_EXIT_ERROR;
   zp_plan *plan = zp_obtain_plan(run, 1);
   if (!plan) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;

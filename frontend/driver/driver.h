@@ -28,7 +28,7 @@ typedef struct zp_options {
   zp_strings files;           /* positional arguments */
   zp_load_options load;       /* --gpus/--ranks --nodes --cluster --model --plan --set */
   zp_strings set, plan_names; /* --set; every --plan (load.plan: the last) */
-  bool ranks_given, json, resume, check, check_memory, message_json;
+  bool ranks_given, json, resume, accept_changes, overwrite, check, check_memory, message_json;
   int color;             /* -1 auto, 0, 1 */
   int top;               /* -1: not given */
   int64_t steps;         /* -1: the file's */

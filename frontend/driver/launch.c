@@ -56,6 +56,8 @@ static void push_trainer(zp_run_state *run, zp_strings *argv, const char *binary
     push(run, argv, zp_format(run->arena, "%lld", (long long)o->steps));
   }
   if (o->resume) push(run, argv, "--resume");
+  if (o->accept_changes) push(run, argv, "--accept-changes");
+  if (o->overwrite) push(run, argv, "--overwrite");
   if (o->check_memory) push(run, argv, "--check-memory");
   if (!isatty(STDOUT_FILENO)) push(run, argv, "--no-progress"); /* behind mpirun the trainer cannot see that */
   if (o->log) {

@@ -19,6 +19,8 @@ typedef enum option_id {
   O_ARCH,
   O_HOSTFILE,
   O_RESUME,
+  O_ACCEPT,
+  O_OVERWRITE,
   O_STEPS,
   O_LOG,
   O_MEMORY,
@@ -72,6 +74,8 @@ static const option_row rows[] = {
      "of GPU trainers (default: the device's); host: an emulated GPU, slow, to try trainers without one"},
     {"--hostfile", O_HOSTFILE, "FILE", "run", "given to mpirun"},
     {"--resume", O_RESUME, NULL, "run", "go on from the last checkpoint"},
+    {"--accept-changes", O_ACCEPT, NULL, "run", "with --resume: also when data or seed are not those of the checkpoint"},
+    {"--overwrite", O_OVERWRITE, NULL, "run", "start anew where checkpoints are, and remove these"},
     {"--steps", O_STEPS, "N", "run bench", "steps to run instead of the file's"},
     {"--log", O_LOG, "FILE", "run report", "JSON lines of a run: written by run, read by report"},
     {"--device-memory", O_MEMORY, "SIZE", "plan build run explain bench export compare",
@@ -234,6 +238,8 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
     return zp_usage_error("--arch is the architecture of a GPU such as sm_90, or host, not `%s`", v), false;
   case O_HOSTFILE: o->hostfile = v; return true;
   case O_RESUME: return o->resume = true;
+  case O_ACCEPT: return o->accept_changes = true;
+  case O_OVERWRITE: return o->overwrite = true;
   case O_STEPS: return parse_count(row->name, v, 0, &o->steps);
   case O_LOG: o->log = v; return true;
   case O_MEMORY: return parse_size(row->name, v, &o->device_memory);

@@ -166,7 +166,8 @@ struct zpr {
   const zpr_stage *stage;  /* this rank's */
   int rank, ranks, t, d, p;
   char *arena;
-  int64_t step;            /* of the data and the learning rate, from 0 */
+  int64_t step;            /* of the learning rate and the random numbers, from 0 */
+  int64_t samples;         /* of the data used so far: the number of the next one */
   int64_t frozen_steps;    /* those of them that left the variance as it was: 1-bit Adam */
   bool training;           /* false during validation */
   double token_weight;     /* 1 / (batch * sequence) */

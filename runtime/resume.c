@@ -1,0 +1,123 @@
+/* A run goes on from a checkpoint: what of data, batch and seed is not what it was.
+ *
+ * What is kept is the number of samples that have been used. Another batch goes on with the sample behind the last one,
+ * another sample length behind the last token: both are told and done. What cannot be continued, because other samples
+ * would come again or never, is refused unless --accept-changes says otherwise:
+ *
+ *   other tokens                     accepted: begins at the first sample of the new data
+ *   another order, or seed of it     accepted: as many samples of the new order are passed over
+ *   another sample length, shuffled  accepted: likewise, as many tokens
+ *   another seed of the run          accepted: dropout goes on with other random numbers
+ *
+ * Data that only became longer (the first tokens are those of before) goes on where it was in the first pass over
+ * sequential data. */
+#include <assert.h>
+#include <stdarg.h>
+#include <string.h>
+#include "checkpoint.h"
+#include "state.h"
+
+typedef struct changes {
+  const zpr *c;
+  const zpr_manifest *m;
+  zpr_data_identity now;
+  bool begins_alike, longer; /* than what the checkpoint was trained on */
+  char refused[400], told[400];
+} changes;
+
+/* "a; b" */
+__attribute__((format(printf, 3, 4))) static void add(char *list, size_t size, const char *format, ...) {
+  size_t length = strlen(list);
+  if (length > 0 && length + 3 < size) length += (size_t)snprintf(list + length, size - length, "; ");
+  va_list args;
+  va_start(args, format);
+  vsnprintf(list + length, size - length, format, args);
+  va_end(args);
+}
+#define REFUSE(...) add(ch->refused, sizeof ch->refused, __VA_ARGS__)
+#define TELL(...) add(ch->told, sizeof ch->told, __VA_ARGS__)
+
+/* The end of a long path says most. */
+static const char *tail(const char *path) {
+  enum { MOST = 60 };
+  size_t length = strlen(path);
+  return length > MOST ? path + length - MOST : path;
+}
+
+static const char *order(bool shuffled) { return shuffled ? "shuffled" : "sequential"; }
+
+static const char *data_text(char buf[160], const zpr_data_identity *d) {
+  if (d->tokens > 0)
+    snprintf(buf, 160, "\"%.60s\" (%lld tokens, hash %08llx)", tail(d->path), (long long)d->tokens,
+             (unsigned long long)(d->hash & 0xffffffff));
+  else
+    snprintf(buf, 160, "%s", zpr_data_kind_name(d->kind));
+  return buf;
+}
+
+static int64_t windows(int64_t tokens, int64_t sequence) { return tokens > sequence ? (tokens - 1) / sequence : 1; }
+
+static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+
+/* The first sample of the new length behind all tokens that were used. */
+static int64_t after_resizing(const changes *ch) {
+  const zpr_manifest *m = ch->m;
+  int64_t S = ch->c->program->sequence, tokens = ch->now.tokens;
+  if (tokens == 0) return m->samples; /* made up: any sample that was not used yet */
+  int64_t W = windows(tokens, m->sequence), passes = m->samples / W, used = m->samples % W * m->sequence;
+  return passes * windows(tokens, S) + ceil_div(used, S);
+}
+
+static void compare_data(changes *ch) {
+  char before[160], after[160];
+  const zpr_data_identity *was = &ch->m->data, *is = &ch->now;
+  if (was->kind == 0 || is->kind == 0) return;
+  if (!ch->begins_alike || (ch->longer && (was->shuffled || ch->m->samples > windows(was->tokens, ch->m->sequence))))
+    REFUSE("data %s, this run has %s", data_text(before, was), data_text(after, is));
+  else if (ch->longer)
+    TELL("data of %lld tokens, now there are %lld, the first ones alike", (long long)was->tokens,
+         (long long)is->tokens);
+  if (was->shuffled != is->shuffled && is->tokens > 0)
+    REFUSE("%s data, this run has %s", order(was->shuffled), order(is->shuffled));
+  else if (was->seed != is->seed)
+    REFUSE("data of seed %lld, this run has %lld", (long long)was->seed, (long long)is->seed);
+}
+
+static void compare(changes *ch) {
+  const zpr_manifest *m = ch->m;
+  const zpr_program *p = ch->c->program;
+  if (m->batch == 0) return;
+  if (m->seed != (int64_t)p->seed) REFUSE("seed %lld, this run has %lld", (long long)m->seed, (long long)p->seed);
+  if (m->samples == 0) return; /* nothing is trained yet */
+  compare_data(ch);
+  if (m->sequence != p->sequence && ch->now.shuffled && ch->now.tokens > 0)
+    REFUSE("samples of %lld tokens, shuffled, this run has %lld", (long long)m->sequence, (long long)p->sequence);
+  else if (m->sequence != p->sequence)
+    TELL("samples of %lld tokens, now %lld", (long long)m->sequence, (long long)p->sequence);
+  if (m->batch != p->batch) TELL("batch %lld, now %lld", (long long)m->batch, (long long)p->batch);
+}
+
+int64_t zpr_resume_sample(const zpr *c, const zpr_manifest *m, zpr_error *error) {
+  assert(c->rank == 0);
+  changes change = {.c = c, .m = m, .now = zpr_data_identify(c->state->data)}, *ch = &change;
+  if (m->batch == 0) {
+    fprintf(stderr, "note: the checkpoint does not say what it was trained on: not compared with this run's data\n");
+    return m->samples >= 0 ? m->samples : m->step * c->program->batch;
+  }
+  bool known = m->data.kind != 0 && ch->now.kind != 0;
+  ch->begins_alike = !known || zpr_data_begins_with(c->state->data, &m->data);
+  ch->longer = known && ch->now.tokens > m->data.tokens;
+  compare(ch);
+  bool accepts = c->state->options.accept_changes;
+  if (ch->refused[0] && !accepts) {
+    zpr_error_set(error, "Z0814", "the checkpoint of step %lld was trained with %s; --accept-changes goes on with it",
+                  (long long)m->step, ch->refused);
+    return 0;
+  }
+  int64_t next = !ch->begins_alike ? 0 : m->sequence != c->program->sequence ? after_resizing(ch) : m->samples;
+  if (ch->refused[0] || ch->told[0])
+    fprintf(stderr,
+            "warning: the checkpoint of step %lld was trained with %s%s%s; goes on with sample %lld of the data\n",
+            (long long)m->step, ch->refused, ch->refused[0] && ch->told[0] ? "; " : "", ch->told, (long long)next + 1);
+  return next;
+}
