@@ -76,6 +76,7 @@ void zpr_agree(zpr *c, const zpr_error *error) {
     else
       print_error(c, error->code, error->text);
   }
+  zpr_unlock_folder(); /* while nobody has left: then the launcher ends this rank */
   /* All end alike, and not before the message is out: the first exit makes the launcher end the others. */
   int64_t status = zpr_world_min(c, c->rank == first ? status_of(error->code) : INT64_MAX);
   zpr_comm_finish(c);

@@ -45,12 +45,15 @@ class Bench:
         return self.tally.check("%s: %s" % (self.name, what), good, detail)
 
     def run_command(self, ranks, steps, extra=(), trainer=(), model=()):
+        """A run that is not to be resumed takes the place of the one before it in the same test."""
         tensor, pipeline = LAYOUTS[ranks]
         command = [harness.ZPLAN, "run", MODEL, "--ranks", ranks, "-o", os.path.join(self.folder, "tree%d" % ranks),
                    "--set", "tensor=%d" % tensor, "--set", "pipeline=%d" % pipeline]
         for setting in model:
             command += ["--set", setting]
-        command += ["--steps", steps, *extra, "--", "--checkpoint", self.path("ck"), *trainer]
+        if "--resume" not in extra and "--keep" not in extra:
+            command += ["--overwrite"]
+        command += ["--steps", steps, *(word for word in extra if word != "--keep"), "--", "--checkpoint", self.path("ck"), *trainer]
         return [str(word) for word in command]
 
     def train(self, ranks, steps, extra=(), trainer=(), model=(), **keywords):
@@ -218,6 +221,51 @@ def checkpoint_corrupt(b):
     damaged(b, 1, "manifest.json", scribble, "corrupt")
 
 
+def checkpoints_of_another_run(b):
+    """A run that is not told to goes neither on from them nor over them, and leaves the log alone, too."""
+    for ranks in LAYOUTS:
+        log = ("--log", b.path("log%d.jsonl" % ranks))
+        b.train(ranks, 5, extra=log)
+        b.expect(b.train(ranks, 2, extra=(*log, "--keep")), ERROR, "error[Z0815]", "step 5", "--resume", "--overwrite")
+        b.expect_nothing_half_written(5)
+        b.check("the log stays", len(harness.read_log(log[1])[0]) == 5)
+        b.expect(b.train(ranks, 2, extra=(*log, "--resume")), ERROR, "error[Z0816]", "step 5", "step 2")
+        outcome = b.train(ranks, 2, extra=log)
+        b.check("--overwrite begins anew", outcome.status == 0, outcome.tail())
+        b.expect_nothing_half_written(2)
+    for words in (("--resume", "--overwrite"), ("--accept-changes",)):
+        outcome = b.train(1, 2, extra=(*words, "--keep"))
+        b.check("usage", outcome.status == USAGE and words[0] in outcome.err, outcome.tail())
+
+
+def resumed_with_changes(b):
+    """Another batch goes on and says so; another seed, or other data, only when told."""
+    for ranks, before in ((1, 4), (4, 1)):
+        b.train(before, 5)
+        b.expect(b.train(ranks, 10, extra=("--resume",), model=("seed=7",)), ERROR, "error[Z0814]", "this run has 7", "--accept-changes")
+        with open(b.path("other.txt"), "w", encoding="ascii") as file:
+            file.write("other data, " * 100)
+        other = b.train(ranks, 10, extra=("--resume",), trainer=("--data", b.path("other.txt")))
+        b.expect(other, ERROR, "error[Z0814]", 'other.txt" (1200 tokens')
+        b.expect_nothing_half_written(5)
+        outcome = b.train(ranks, 10, extra=("--resume",), model=("batch=16",))
+        b.check("another batch", outcome.status == 0 and "batch 8, now 16; goes on with sample 41" in outcome.err, outcome.tail())
+        outcome = b.train(ranks, 15, extra=("--resume", "--accept-changes"), trainer=("--data", b.path("other.txt")))
+        b.check("accepted", outcome.status == 0 and "goes on with sample 1 of the data" in outcome.err, outcome.tail())
+
+
+def two_runs_at_once(b):
+    """In one folder of checkpoints, or with one log: the second is told who is there, and the first does not notice."""
+    for ranks in LAYOUTS:
+        first = Running(b, ranks)
+        other = ("--log", b.path("other.jsonl"))
+        b.expect(b.train(ranks, 5, extra=(*other, "--keep")), ERROR, "error[Z0817]", "pid ", os.uname().nodename)
+        b.expect(b.train(ranks, 5, extra=("--log", first.log), trainer=("--checkpoint", b.path("ck2"))), ERROR, "error[Z0817]", "log.jsonl")
+        first.process.send_signal(signal.SIGINT)
+        b.check("the first ends as ever", first.end(STOP_SECONDS).status == 128 + signal.SIGINT)
+        b.check("no lock is left", ".lock" not in os.listdir(b.path("ck")), "%s" % os.listdir(b.path("ck")))
+
+
 def checkpoint_foreign(b):
     b.train(1, 5, model=("model.d=48",))
     for ranks in LAYOUTS:
@@ -295,8 +343,9 @@ def rank_dies(b, rank, signals):
     left = [other for other in range(4) if running.rank_process(other)]
     b.check("no rank is left", not left, "%s" % left)
     print("%s: the others stopped after %.1f s" % (b.name, outcome.seconds))
-    outcome = b.train(4, 1, extra=("--resume",))  # beyond step 1 already: loads, saves nothing, ends
-    b.check("its checkpoint is good", outcome.status == 0, outcome.tail())
+    newest = max(int(name[len("step_"):]) for name in os.listdir(b.path("ck")) if name.startswith("step_"))
+    outcome = b.train(4, newest, extra=("--resume",))  # loads, has nothing to do, ends
+    b.check("its checkpoint is good", outcome.status == 0 and "nothing to do" in outcome.out, outcome.tail())
 
 
 def rank_killed(b):
@@ -541,7 +590,7 @@ def too_little_memory(b):
 
 
 TESTS = [data_missing, data_truncated, data_foreign, data_too_short, data_beyond_vocabulary, data_command, checkpoint_unwritable,
-         checkpoint_full_disk, checkpoint_file_limit, checkpoint_corrupt, checkpoint_foreign, wrong_rank_count, rank_killed,
+         checkpoint_full_disk, checkpoint_file_limit, checkpoint_corrupt, checkpoint_foreign, checkpoints_of_another_run, resumed_with_changes, two_runs_at_once, wrong_rank_count, rank_killed,
          first_rank_killed, rank_stopped_and_killed, rank_crashes, interrupt_one, interrupt_four, terminate_four, hang_up_four,
          batch_system_warns, command_killed,
          interrupted_on_full_folder, wrong_trainer_option, out_of_memory, calibrate_unwritable,
