@@ -68,7 +68,7 @@ train() {
   # shellcheck disable=SC2086 # settings hold no spaces
   "$zplan" run examples/gpt_tiny.dz --ranks 4 $settings --set "train.data=text(\"$out/text.txt\", order = \"shuffled\")" \
     --set "train.validate.data=text(\"$out/text.txt\")" --set "steps=$steps" --set log.every=10 \
-    -o "$out/$name" --log "$out/$name.jsonl" --check-memory -- --checkpoint "$out/$name/checkpoints" || stop "training failed"
+    -o "$out/$name" --log "$out/$name.jsonl" --check-memory --overwrite -- --checkpoint "$out/$name/checkpoints" || stop "training failed"
 }
 
 # First and last loss of a log.

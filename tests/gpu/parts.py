@@ -45,7 +45,7 @@ class Trainings:
         log = self.report.path(file_name(name) + ".jsonl")
         if os.path.exists(log):
             os.remove(log)
-        outcome = harness.zplan("run", *words, "-o", self.report.path(file_name(name)), "--log", log, "--", *last,
+        outcome = harness.zplan("run", *words, "-o", self.report.path(file_name(name)), "--log", log, "--overwrite", "--", *last,
                                 timeout=max(LEAST_S, min(ONE_TRAINING_S, self.report.left())))
         self.report.keep(file_name(name), outcome)
         steps, end = harness.read_log(log) if os.path.exists(log) else ([], None)

@@ -259,7 +259,7 @@ def train(folder, name, data, *settings):
     log = os.path.join(folder, name + ".jsonl")
     outcome = harness.zplan("run", EXAMPLE, "--ranks", 1, "--steps", 2, "--log", log, "-o", os.path.join(folder, "tree"),
                             "--set", "data=%s" % data, "--set", "batch=4",
-                            *settings, "--", "--checkpoint", os.path.join(folder, "checkpoints"))
+                            *settings, "--overwrite", "--", "--checkpoint", os.path.join(folder, "checkpoints"))
     return outcome, [step["loss"] for step in harness.read_log(log)[0]] if outcome.status == 0 else None
 
 

@@ -43,7 +43,7 @@ def zplan_run(name, layout, folder, steps, precision=None):
     outcome = harness.zplan(
         "run", os.path.join(settings.HERE, name + ".dz"), "--ranks", ranks, "-o",
         os.path.join(folder, "tree-%s-%d-%d" % (name, ranks, tensor)), "--set", "tensor=%d" % tensor,
-        "--set", "pipeline=%d" % pipeline, "--set", "plan.expert=%d" % expert, "--steps", steps, "--log", log, *check, *(("--set", 'precision="%s"' % precision) if precision else ()), "--", "--checkpoint", checkpoints)
+        "--set", "pipeline=%d" % pipeline, "--set", "plan.expert=%d" % expert, "--steps", steps, "--overwrite", "--log", log, *check, *(("--set", 'precision="%s"' % precision) if precision else ()), "--", "--checkpoint", checkpoints)
     return outcome, log, checkpoints
 
 
