@@ -44,11 +44,12 @@ static const zp_function data_functions[] = {
 
 /* Paths in a file are relative to the file's folder, so that an example works from anywhere; paths of --set are
  * relative to the current folder, where the shell completed them. */
-static const char *resolve_path(const zp_reader *reader, zp_span span, const char *path) {
+static void resolve_path(const zp_reader *reader, zp_span span, zp_data *data) {
   const char *file = zp_diags_source_path(reader->diags, span.file);
   const char *slash = strrchr(file, '/');
-  if (path[0] == '/' || !slash || zp_is_setting(reader, span)) return path;
-  return zp_format(reader->arena, "%.*s/%s", (int)(slash - file), file, path);
+  if (data->path[0] == '/' || zp_is_setting(reader, span)) return;
+  data->written = data->path;
+  if (slash) data->path = zp_format(reader->arena, "%.*s/%s", (int)(slash - file), file, data->path);
 }
 
 static bool is_index(const char *path) {
@@ -86,7 +87,7 @@ void zp_read_data(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_
   data->seed = (uint64_t)args.seed;
   data->shuffled = args.shuffled;
   data->span = attr->value->span;
-  if (data->path) data->path = resolve_path(reader, attr->value->span, data->path);
+  if (data->path) resolve_path(reader, attr->value->span, data);
 }
 
 /* ---- optimizer ---- */
