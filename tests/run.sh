@@ -94,6 +94,7 @@ offload of values|python3 tests/diff/offload_values.py --jobs 1
 faults|python3 tests/fault/faults.py
 offload|python3 tests/diff/offload.py --jobs 1
 command|python3 tests/verify/command.py
+surroundings|python3 tests/verify/surroundings.py
 emulated GPU|python3 tests/diff/cuda.py --jobs 1
 1-bit Adam|python3 tests/diff/compress.py
 fp16 and its loss scale|python3 tests/diff/fp16.py

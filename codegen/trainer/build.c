@@ -1,5 +1,6 @@
 /* Writes a generated tree and compiles it with the system compiler. */
 #include "device.h"
+#include "emit.h"
 #include "process.h"
 #include <zplan/cuda.h>
 
@@ -164,9 +165,13 @@ static bool write_sources(const tree *t, const zp_trainer_text *text, const char
   const struct {
     const char *file, *text;
     bool rebuilds; /* does a change of it change the binary? */
-  } files[] = {{"trainer.c", text->trainer_c, true}, {"rows.txt", zp_kernels_text(text->kernels), true},
-               {"Makefile", text->makefile, t->gpu}, {"plan.json", plan_text, false},
-               {"kernels.cu", kernels_cu, true},     {"kernels_image.S", zp_kernels_image_s, true}};
+  } files[] = {{"trainer.c", text->trainer_c, true},
+               {"rows.txt", zp_kernels_text(text->kernels), true},
+               {"Makefile", text->makefile, t->gpu},
+               {"zplan.mk", zp_emit_zplan_mk(t->arena, t->tools, compiler(t)), false},
+               {"plan.json", plan_text, false},
+               {"kernels.cu", kernels_cu, true},
+               {"kernels_image.S", zp_kernels_image_s, true}};
   size_t n = sizeof files / sizeof *files - (t->gpu ? 0 : 2);
   bool ignored = false;
   for (size_t i = 0; i < n; i++)
@@ -194,10 +199,11 @@ const char *zp_trainer_build(zp_arena *arena, const zp_plan *plan, const zp_diag
   t.gpu = !plan->spec->cluster.node.device.is_cpu;
   t.dtype = zp_trainer_dtype(plan);
   zp_trainer_text text = zp_trainer_print(arena, plan, diags, tools->arch);
+  if (!make_dirs(arena, dir, error)) return NULL;
   zp_json *json = zp_plan_to_json(arena, plan);
+  zp_set_model_folder(arena, json, plan->spec, in_tree(&t, "plan.json"));
   const char *plan_text = zp_json_text(arena, json, true);
   zp_json_free(json);
-  if (!make_dirs(arena, dir, error)) return NULL;
   int lock = lock_folder(arena, dir, error);
   if (lock < 0) return NULL;
   const char *binary = build_in(&t, plan, &text, plan_text, error);

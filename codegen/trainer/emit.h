@@ -99,6 +99,7 @@ void zp_emit_saved_put_again_end(zp_emit *e);
 void zp_emit_saved_get(zp_emit *e);
 
 /* makefile.c: how to rebuild the tree by hand. arch: of a GPU, NULL for CPU plans. Arena. */
+const char *zp_emit_zplan_mk(zp_arena *arena, const zp_toolchain *tools, const char *compiler);
 const char *zp_emit_makefile(const zp_emit *e, const char *arch);
 
 #endif

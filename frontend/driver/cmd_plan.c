@@ -32,6 +32,7 @@ static int dump(zp_run_state *run, const zp_plan *plan) {
 
 static int write_plan(zp_run_state *run, const zp_plan *plan, const zp_relaxations *nearest) {
   zp_json *json = zp_plan_to_json(run->arena, plan);
+  zp_set_model_folder(run->arena, json, plan->spec, run->options.output ? run->options.output : "plan");
   if (nearest) {
     if (plan->miss.have_bytes > 0) zp_json_set(json, "miss", zp_miss_json(&plan->miss));
     zp_json_set(json, "nearest", zp_relaxations_json(nearest));

@@ -31,6 +31,7 @@ int zp_cmd_run(zp_run_state *run) {
     return ZP_EXIT_INFEASIBLE;
   }
   if (!zp_can_generate(run, plan->spec)) return ZP_EXIT_ERROR;
+  if (!zp_host_holds(run, plan)) return ZP_EXIT_MEMORY;
   const zp_choice *c = &plan->best.choice;
   const char *expert = zp_expert_ranks(c) > 1 ? zp_format(run->arena, " (expert %d)", c->expert) : "";
   fprintf(stderr,

@@ -165,6 +165,15 @@ zp_json *zp_pareto_json(const zp_pareto *front);
 /* Prints and frees. */
 void zp_print_json(zp_arena *arena, zp_json *json);
 
+/* ---- host.c ---- */
+/* Whether this machine's memory holds the ranks of a plan; false after saying why not. Warns where they share cores. */
+bool zp_host_holds(zp_run_state *run, const zp_plan *plan);
+
+/* ---- plan_data.c ---- */
+/* Data that a plan's model names relative to itself: beside the model, else beside the plan file. false after saying
+ * where it was looked for, when a trainer is to be started now. */
+bool zp_find_plan_data(zp_run_state *run, const char *plan, zp_spec *spec);
+
 /* ---- launch.c ---- */
 /* Starts a trainer with the options' words and waits; the exit status of the command. quiet: what it prints on stdout
  * is dropped. */

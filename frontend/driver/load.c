@@ -127,9 +127,12 @@ static zp_spec *load_plan_file(zp_run_state *run, const char *path, zp_json **js
     zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s carries no sources: it is not a plan of zplan", path);
     return NULL;
   }
+  const char *folder = zp_json_get_string(*json, "model_folder", ".");
+  const char *model =
+      zp_path_beside(run->arena, path, zp_format(run->arena, "%s/plan", folder)); /* a file of that folder */
   zp_source_text *sources = ZP_NEW_ARRAY(run->arena, zp_source_text, n);
   for (int i = 0; i < n; i++) {
-    sources[i].path = zp_path_beside(run->arena, path, zp_json_get_string(zp_json_at(list, i), "path", ""));
+    sources[i].path = zp_path_beside(run->arena, model, zp_json_get_string(zp_json_at(list, i), "path", ""));
     sources[i].text = zp_strdup(run->arena, zp_json_get_string(zp_json_at(list, i), "text", ""));
     sources[i].len = strlen(sources[i].text);
   }
@@ -176,6 +179,7 @@ zp_spec *zp_load_input(zp_run_state *run, zp_json **json) {
   zp_spec *spec = zp_is_plan_file(path) ? load_plan_file(run, path, json)
                                         : zp_load(run->arena, run->diags, path, NULL, 0, &run->options.load);
   if (!zp_flush_diags(run)) spec = NULL;
+  if (spec && *json && !zp_find_plan_data(run, path, spec)) spec = NULL;
   if (spec && (!calibrate(run, spec, *json) || !check_size(run, spec))) spec = NULL;
   if (!spec) {
     if (*json) zp_json_free(*json);

@@ -1,6 +1,8 @@
 /* Where the command finds its own files: beside the binary, or in the source tree that built it. */
 #include "driver.h"
 
+#include <zplan/path.h>
+
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -26,6 +28,8 @@ zp_toolchain zp_find_toolchain(zp_arena *arena) {
   const char *dir = zp_program_dir(arena), *root = zp_format(arena, "%s/../..", dir);
   if (access(zp_format(arena, "%s/runtime/include/zplan/rt.h", root), R_OK) != 0) root = ZPLAN_SOURCE_DIR;
   zp_toolchain tools = {
+      .source_dir = zp_path_tidy(arena, root),
+      .build_dir = dir,
       .include_dirs = {zp_format(arena, "%s/runtime/include", root), zp_format(arena, "%s/kernels/include", root)},
       .library_dirs = {zp_format(arena, "%s/runtime", dir), zp_format(arena, "%s/kernels", dir)},
       .device_dirs = {zp_format(arena, "%s/kernels/include", root), zp_format(arena, "%s/kernels/cuda", root),

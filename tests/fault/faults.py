@@ -264,6 +264,7 @@ def two_runs_at_once(b):
         first.process.send_signal(signal.SIGINT)
         b.check("the first ends as ever", first.end(STOP_SECONDS).status == 128 + signal.SIGINT)
         b.check("no lock is left", ".lock" not in os.listdir(b.path("ck")), "%s" % os.listdir(b.path("ck")))
+        os.remove(first.log)
 
 
 def checkpoint_foreign(b):

@@ -21,6 +21,7 @@ const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp
 
 /* Where the runtime's headers and libraries are. */
 typedef struct zp_toolchain {
+  const char *source_dir, *build_dir; /* tidy: what the folders below are in, when zplan stands in its source tree */
   const char *include_dirs[2]; /* runtime, kernels */
   const char *library_dirs[2];
   const char *device_dirs[3];  /* headers of device kernels: zpd.h, kernel text, emulator (<zplan/cuda.h>) */
@@ -29,7 +30,7 @@ typedef struct zp_toolchain {
   bool sanitize;
 } zp_toolchain;
 
-/* Writes DIR/{trainer.c,rows.txt,Makefile,plan.json}, and for CPU plans kernels.{o,ll}, for GPU plans kernels.cu, what it
+/* Writes DIR/{trainer.c,rows.txt,Makefile,zplan.mk,plan.json}, and for CPU plans kernels.{o,ll}, for GPU plans kernels.cu, what it
  * compiles to and the assembly that puts it into the trainer, kernels_image.S; compiles DIR/trainer. Files that would not change are left
  * alone; the binary is published by rename. Returns the binary's path (arena), NULL with *error. */
 const char *zp_trainer_build(zp_arena *arena, const zp_plan *plan, const zp_diags *diags, const zp_toolchain *tools,

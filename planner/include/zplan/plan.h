@@ -126,8 +126,11 @@ void zp_price_choice(zp_lowered *lowered, const zp_machine *machine, const zp_ch
 /* The same for what zp_lower_stages made; returns the array as zp_program_make wants it. */
 const zp_lowered *const *zp_price_stages(zp_lowered **stages, const zp_machine *machine, const zp_choice *choice);
 
-/* ---- plan files (plan_write.c, plan_read.c) ---- */
+/* ---- plan files (plan_write.c, plan_folder.c, plan_read.c) ---- */
 zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan);
+/* Adds to a plan that will be the file `path` where its model stands as seen from there, `model_folder`, unless that is
+ * the same folder or there is no such file. The folder of `path` must exist. */
+void zp_set_model_folder(zp_arena *arena, zp_json *json, const zp_spec *spec, const char *path);
 /* The terms of a step under the names of their fields. */
 void zp_estimate_set_terms(zp_json *object, const zp_estimate *estimate);
 /* Only the choice, and how many devices it was made for; everything else is derived again. false with *error (arena) for
