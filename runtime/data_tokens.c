@@ -34,8 +34,12 @@ zpr_shard *zpr_stream_map(zpr_stream *stream, const char *path, zpr_error *error
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block here */
   struct stat st;
   zpr_shard shard = {0}, *placed = NULL;
+  char here[256];
   if (fd < 0 || fstat(fd, &st) != 0) {
-    zpr_error_set(error, "Z0801", "cannot read data file \"%s\": %s", path, strerror(errno));
+    int reason = errno;
+    bool relative = path[0] != '/' && getcwd(here, sizeof here);
+    zpr_error_set(error, "Z0801", "cannot read data file \"%s\"%s%s: %s", path, relative ? " from the folder " : "",
+                  relative ? here : "", strerror(reason));
   } else if (!S_ISREG(st.st_mode)) {
     zpr_error_set(error, "Z0801", "data file \"%s\" is not a regular file", path);
   } else if (st.st_size == 0) {

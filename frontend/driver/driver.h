@@ -169,10 +169,10 @@ void zp_print_json(zp_arena *arena, zp_json *json);
 /* Whether this machine's memory holds the ranks of a plan; false after saying why not. Warns where they share cores. */
 bool zp_host_holds(zp_run_state *run, const zp_plan *plan);
 
-/* ---- plan_data.c ---- */
-/* Data that a plan's model names relative to itself: beside the model, else beside the plan file. false after saying
- * where it was looked for, when a trainer is to be started now. */
-bool zp_find_plan_data(zp_run_state *run, const char *plan, zp_spec *spec);
+/* ---- find_data.c ---- */
+/* Data of a plan file that is not beside its model is looked for beside the plan. false, when a trainer is to be started
+ * here and now, after saying where data was looked for in vain. */
+bool zp_find_data(zp_run_state *run, const char *file, bool is_plan, zp_spec *spec);
 
 /* ---- launch.c ---- */
 /* Starts a trainer with the options' words and waits; the exit status of the command. quiet: what it prints on stdout

@@ -179,7 +179,7 @@ zp_spec *zp_load_input(zp_run_state *run, zp_json **json) {
   zp_spec *spec = zp_is_plan_file(path) ? load_plan_file(run, path, json)
                                         : zp_load(run->arena, run->diags, path, NULL, 0, &run->options.load);
   if (!zp_flush_diags(run)) spec = NULL;
-  if (spec && *json && !zp_find_plan_data(run, path, spec)) spec = NULL;
+  if (spec && !zp_find_data(run, path, *json != NULL, spec)) spec = NULL;
   if (spec && (!calibrate(run, spec, *json) || !check_size(run, spec))) spec = NULL;
   if (!spec) {
     if (*json) zp_json_free(*json);

@@ -81,6 +81,13 @@ def check_plan_data(tally, folder):
     run("the model from another folder", model)
     run("its plan, data beside the model", plan)
     run("the plan of the generated folder", os.path.join(folder, "plan-tree", "plan.json"))
+    shutil.move(data, data + ".gone")
+    outcome = harness.zplan("run", model, "--steps", 1, "-o", os.path.join(folder, "nothing"))
+    tally.check("a model without its data", outcome.status == ERROR and "error[Z0801]" in outcome.err and "looked for `%s`" % data in outcome.err,
+                outcome.tail())
+    outcome = harness.zplan("run", model, "--steps", 0, "-o", os.path.join(folder, "plan-tree"), "--", "--checkpoint", os.path.join(folder, "ck0"))
+    tally.check("the initial checkpoint needs none", outcome.status == 0, outcome.tail())
+    shutil.move(data + ".gone", data)
     shutil.move(home, os.path.join(folder, "away"))
     plan, data = (path.replace(home, os.path.join(folder, "away")) for path in (plan, data))
     run("moved together", plan)
@@ -106,7 +113,7 @@ def check_machine(tally, folder):
                              preexec_fn=lambda: os.sched_setaffinity(0, {core}))
         tally.check("%d ranks on a core" % ranks, run.returncode == 0 and
                     ("warning[Z0706]: 2 ranks on 1 core: steps take 2 times" in run.stderr) == told, run.stderr)
-    huge = write(os.path.join(folder, "huge", "huge.dz"), read(TINY).replace("memory = 8GiB", "memory = 100TB").replace(
+    huge = write(os.path.join(folder, "huge", "huge.dz"), read(TINY).replace("memory = 8GiB", "memory = 100TB").replace('"tiny.dz"', '"%s"' % TINY).replace(
         'use "', 'use "%s/' % os.path.dirname(TINY)))
     tree = os.path.join(folder, "huge-tree")
     outcome = harness.zplan("run", huge, "--ranks", 2, "--set", "model.d=98304", "-o", tree)

@@ -1,0 +1,53 @@
+/* Is the data there that a trainer is to be started with? Told before anything is built, with the places looked at. A
+ * model names data relative to its own folder. A plan file carries the model's text, and where the model stood as seen
+ * from the plan, so both may move together; a plan that was sent away alone may have its data beside it. */
+#include "driver.h"
+#include <zplan/path.h>
+
+#include <glob.h>
+#include <unistd.h>
+
+/* Of tokens("shards/train_*.bin"): any file. */
+static bool is_there(const zp_data *data, const char *path) {
+  glob_t found;
+  if (data->kind != ZP_DATA_TOKENS) return access(path, F_OK) == 0;
+  bool any = glob(path, 0, NULL, &found) == 0;
+  globfree(&found);
+  return any;
+}
+
+/* Does the trainer get this word, which takes the place of the data? */
+static bool is_replaced(const zp_run_state *run, const char *word) {
+  for (int i = 0; i < run->options.trainer_args.len; i++)
+    if (strcmp(run->options.trainer_args.data[i], word) == 0) return true;
+  return false;
+}
+
+static bool starts_here(const zp_run_state *run) {
+  const zp_options *o = &run->options;
+  return strcmp(run->command, "run") == 0 && !o->hostfile && o->steps != 0; /* the initial checkpoint needs no data */
+}
+
+static void find_one(zp_run_state *run, const char *file, bool is_plan, zp_data *data, const char *replacement) {
+  if (!data->path || is_there(data, data->path)) return;
+  const char *beside_model = data->path;
+  const char *beside_plan = is_plan && data->written ? zp_path_beside(run->arena, file, data->written) : beside_model;
+  if (is_there(data, beside_plan)) {
+    data->path = beside_plan;
+    return;
+  }
+  if (!starts_here(run) || is_replaced(run, replacement)) return; /* it need not be on this machine */
+  zp_diag *d = zp_report(run->diags, ZP_Z0801, data->span, "the data `%s` is not there",
+                         data->written ? data->written : data->path);
+  char here[4096];
+  zp_diag_note(d, "looked for `%s`%s", beside_model, data->written ? ", beside the model" : "");
+  if (strcmp(beside_plan, beside_model) != 0) zp_diag_note(d, "looked for `%s`, beside the plan", beside_plan);
+  if (beside_model[0] != '/' && getcwd(here, sizeof here)) zp_diag_note(d, "the current folder is %s", here);
+  zp_diag_help(d, "name it: zplan run %s -- %s PATH", file, replacement);
+}
+
+bool zp_find_data(zp_run_state *run, const char *file, bool is_plan, zp_spec *spec) {
+  find_one(run, file, is_plan, &spec->train.data, "--data");
+  find_one(run, file, is_plan, &spec->train.validate_data, "--validate");
+  return zp_flush_diags(run);
+}
