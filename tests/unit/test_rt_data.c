@@ -223,6 +223,31 @@ Test(data, shuffled_epoch_shows_every_window_once) {
   zpr_close(&l.c);
 }
 
+static uint64_t hash_of_text(const char *text, size_t bytes) {
+  char path[128];
+  zpr_stream stream = {0};
+  zpr_error error = {0};
+  write_file("text", text, bytes);
+  cr_assert(zpr_stream_add_text(&stream, path_of(path, "text"), &error), "%s", error.text);
+  uint64_t hash = zpr_stream_hash(&stream, stream.tokens);
+  zpr_stream_close(&stream);
+  return hash;
+}
+
+Test(data, a_long_stream_is_told_by_blocks_from_its_first_token_to_its_last) {
+  enum { BYTES = 200000, BLOCK = 1024 };
+  static char text[BYTES];
+  for (int i = 0; i < BYTES; i++) text[i] = (char)('a' + i * 7 % 26);
+  uint64_t hash = hash_of_text(text, BYTES);
+  int in_blocks[] = {0, BLOCK - 1, (BYTES - BLOCK) / 63 * 21 + 100, BYTES - BLOCK, BYTES - 1};
+  for (int i = 0; i < 5; i++) {
+    text[in_blocks[i]] ^= 1;
+    cr_expect_neq(hash_of_text(text, BYTES), hash, "token %d", in_blocks[i]);
+    text[in_blocks[i]] ^= 1;
+  }
+  cr_expect_eq(hash_of_text(text, BYTES), hash);
+}
+
 Test(data, too_short_for_one_sample, .exit_code = 1) {
   cr_redirect_stderr();
   char path[128];
