@@ -159,6 +159,107 @@ Test(replay, sound_programs) {
         }
 }
 
+/* ---- any decisions ---- */
+
+static uint64_t state; /* of the choices */
+
+static int any(int n) { /* 0 .. n - 1 */
+  state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+  return (int)((state >> 33) % (uint64_t)n);
+}
+
+static zp_choice any_choice(void) {
+  static const int chunks[ZP_SCHEDULE_COUNT] = {[ZP_SCHEDULE_INTERLEAVED] = 2, [ZP_SCHEDULE_ZB_V] = 2};
+  zp_choice c = {
+      .tensor = 1 + any(3), .pipeline = 1 + any(4), .data = 1 << any(3), .zero = any(4), .microbatch = 1 + any(2)};
+  c.schedule = (zp_schedule)any(ZP_SCHEDULE_COUNT);
+  c.chunks = chunks[c.schedule];
+  if (c.schedule == ZP_SCHEDULE_INTERLEAVED) c.chunks += any(2);
+  c.recompute = (zp_recompute)any(3);
+  c.recompute_shard = c.recompute == ZP_RECOMPUTE_FULL && any(3) == 0;
+  c.sequence = c.tensor == 2 && any(3) == 0;
+  c.fine = any(4) == 0;
+  c.expert = any(3) == 0 ? c.data : 1;
+  c.compress = any(8) == 0;
+  for (int i = 0; i < ZP_STATE_COUNT && any(3) == 0; i++)
+    if (any(2)) c.home[i] = (zp_home){any(2) ? ZP_TIER_HOST : ZP_TIER_NVME, 1 + any(8)};
+  return c;
+}
+
+/* Units in random shares, at least one a chunk; NULL: there are too few. */
+static int64_t *any_cut(const zp_choice *c, int64_t units) {
+  int64_t parts = c->pipeline * zp_chunks(c), *cut = ZP_NEW_ARRAY(arena, int64_t, parts + 1);
+  if (units < parts) return NULL;
+  for (int64_t k = 1; k <= parts; k++)
+    cut[k] = k == parts ? units : cut[k - 1] + 1 + any((int)(units - cut[k - 1] - 1 - (parts - k)) + 1);
+  return cut;
+}
+
+static zp_stage_mode *any_modes(const zp_choice *c) {
+  zp_stage_mode *mode = ZP_NEW_ARRAY(arena, zp_stage_mode, c->pipeline);
+  for (int s = 0; s < c->pipeline; s++) mode[s] = zp_stage_mode_of((zp_recompute)any(3), false);
+  return mode;
+}
+
+/* NULL: there is no such plan. */
+static zp_plan *any_plan(void) {
+  static const zp_precision precision[] = {ZP_PREC_F32, ZP_PREC_F64, ZP_PREC_MIXED_FP16};
+  const char *reason = NULL;
+  model_size size = {(model_style)any(STYLE_STREAMS + 1), 64, 8, 24, 2 + any(5), 4, 4, 32, any(2)};
+  zp_spec *spec = build_spec(arena, &size, any(2) ? roomy() : cpu_cluster(), 8 * (1 + any(4)));
+  spec->train.precision = precision[any(3)];
+  for (int i = 0; i < spec->model->params.len; i++) /* in a plan file they have names of their own */
+    spec->model->params.data[i].name = zp_format(arena, "%s.%d", spec->model->params.data[i].name, i);
+  zp_choice c = any_choice();
+  if (size.style != STYLE_EXPERTS) c.expert = 1;
+  if (spec->train.batch % (c.data * c.microbatch) != 0 || zp_choice_refusal(&c, spec)) return NULL;
+  zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, zp_choice_ranks(&c));
+  zp_sharding *sharding =
+      zp_shard_experts(arena, spec->model, &machine, c.tensor, zp_expert_ranks(&c), c.sequence, &reason);
+  if (any(3) == 0 && !c.recompute_shard) zp_choice_set_modes(&c, any_modes(&c));
+  zp_lowered **l = sharding ? zp_lower_stages(arena, spec, sharding, &c, &reason) : NULL;
+  c.cut = l ? any_cut(&c, l[0]->n_units) : NULL;
+  if (!c.cut) return NULL;
+  zp_plan *plan = ZP_NEW(arena, zp_plan);
+  *plan = (zp_plan){.arena = arena, .spec = spec, .devices = machine.devices, .machine = machine, .feasible = true};
+  plan->program = zp_program_make(arena, zp_price_stages(l, &machine, &c), &c);
+  plan->best.choice = plan->program->choice;
+  plan->best.estimate = zp_simulate(arena, plan->program, &machine);
+  return plan;
+}
+
+/* As the command proves plans. */
+static zp_strings prove(const zp_plan *plan) {
+  zp_strings findings = play(plan->program);
+  zp_json *json = zp_plan_to_json(arena, plan);
+  zp_verify(arena, plan->spec, json, &findings);
+  zp_json_free(json);
+  return findings;
+}
+
+static const char *words_of(const zp_choice *c, uint64_t seed) {
+  return zp_format(arena, "choice %llu: t%d p%d d%d e%d zero %d %s x %d recompute %d fine %d sequence %d",
+                   (unsigned long long)seed, c->tensor, c->pipeline, c->data, c->expert, c->zero,
+                   zp_schedule_name(c->schedule), c->chunks, (int)c->recompute, c->fine, c->sequence);
+}
+
+/* Random decisions, the same ones every time: no sound plan is refused. REPLAY_SEEDS=N: more of them. */
+Test(replay, any_decisions) {
+  const char *seeds = getenv("REPLAY_SEEDS");
+  int proven = 0;
+  for (uint64_t seed = 1; seed <= (seeds ? strtoull(seeds, NULL, 10) : 1000); seed++) {
+    zp_arena_mark mark = zp_arena_get_mark(arena);
+    state = seed;
+    const zp_plan *plan = any_plan();
+    zp_strings findings = {0};
+    if (plan) findings = prove(plan);
+    proven += plan != NULL;
+    if (findings.len > 0) cr_expect_fail("%s: %s", words_of(&plan->best.choice, seed), findings.data[0]);
+    zp_arena_rewind(arena, mark);
+  }
+  cr_expect_gt(proven, 150, "%d", proven);
+}
+
 /* ---- damage ---- */
 
 /* The program is ours to change. */
