@@ -1,6 +1,7 @@
 /* zp_price: seconds of every step of lowered segments. Rules by op class; a procedure costs the sum of its steps,
  * because the generated trainer runs them one after the other. */
 #include <zplan/sparse.h>
+#include "../software/software.h"
 #include "cost.h"
 
 typedef struct pricer {
@@ -110,6 +111,8 @@ void zp_price_choice(zp_lowered *lowered, const zp_machine *machine, const zp_ch
     price_procedure(&p, &lowered->segments[i].backward);
     price_procedure(&p, &lowered->segments[i].split);
   }
+  const zp_software *software = machine->cluster ? machine->cluster->software : NULL;
+  if (software) zp_software_price(lowered, machine, software, &p.tensor_link);
 }
 
 void zp_price(zp_lowered *lowered, const zp_machine *machine, int tensor, int pipeline, int data) {

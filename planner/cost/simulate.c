@@ -6,6 +6,7 @@
  * took no time; reduction and update are those of the stages that the others wait for; the rest is bubble. The terms
  * sum to step_s. */
 #include <math.h>
+#include "../software/software.h"
 #include "cost.h"
 #include "schedule.h"
 
@@ -169,7 +170,12 @@ static double step_seconds(const step_ends *ends) {
   return ends->ready_s + ends->optimizer_s + ends->offload_s + ends->gather_s;
 }
 
+static const zp_software *software_of(const zp_machine *machine) {
+  return machine->cluster ? machine->cluster->software : NULL;
+}
+
 double zp_cost_step(zp_arena *arena, const zp_program *program, const zp_machine *machine) {
+  if (software_of(machine)) return zp_simulate(arena, program, machine).step_s;
   zp_pipeline_run run = zp_cost_pipeline(arena, program, machine);
   zp_cost_microbatches(arena, &run);
   step_ends ends = end_of_step(program, machine, &run);
@@ -217,6 +223,8 @@ zp_estimate zp_simulate(zp_arena *arena, const zp_program *program, const zp_mac
       e.compute_s + e.tensor_comm_s + e.expert_comm_s + e.pipeline_comm_s + e.data_comm_s + e.optimizer_s + e.offload_s;
   e.bubble_s = fmax(0, e.step_s - explained);
   fill_stage_times(arena, &e, &run);
+  const zp_software *software = software_of(machine);
+  if (software) zp_software_step(arena, program, machine, software, &e);
   fill_rates(&e, program, machine);
   fill_memory(&e, program, machine);
   return e;

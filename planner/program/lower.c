@@ -249,11 +249,12 @@ int64_t zp_element_bytes(const zp_lowered *lowered, zp_element element) {
 
 /* Bytes of the storage formats. Mixed precision as in the ZeRO paper (arXiv 1910.02054, section 3.1): 2-byte weights
  * and gradients, 4-byte master weights; moments have the accumulation type. */
-static void set_formats(zp_lowered *l, const zp_train *train) {
+static void set_formats(zp_lowered *l, const zp_train *train, const zp_software *software) {
   bool mixed = zp_is_mixed(train);
   l->compute_bytes = train->precision == ZP_PREC_F64 ? 8 : mixed ? 2 : 4;
   l->stat_bytes = train->precision == ZP_PREC_F64 ? 8 : 4;
-  l->param_bytes = l->grad_bytes = l->compute_bytes;
+  l->param_bytes = l->compute_bytes;
+  l->grad_bytes = zp_software_grad_bytes(software, l->compute_bytes);
   int moments = train->optimizer == ZP_OPT_SGD ? (train->momentum != 0) : 2;
   l->state_bytes = moments * l->stat_bytes + (mixed ? 4 : 0);
 }
@@ -305,7 +306,7 @@ zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sh
   l->microbatch = microbatch;
   l->recompute = recompute;
   l->recompute_shard = recompute_shard;
-  set_formats(l, &spec->train);
+  set_formats(l, &spec->train, spec->cluster.software);
   l->row_chunks = row_chunks(&spec->cluster);
   l->pieces = zp_pieces_whole(arena, model);
   l->n_segments = l->pieces->n;

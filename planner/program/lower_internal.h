@@ -3,6 +3,7 @@
 #define ZPLAN_LOWER_INTERNAL_H
 
 #include <zplan/program.h>
+#include <zplan/software.h>
 
 #define ZP_ALIGN_BYTES 256   /* of every buffer in the arena */
 #define ZP_PAGE_BYTES 4096   /* of what lies on disks */

@@ -74,7 +74,7 @@ static zp_spec *spec_of(zp_arena *arena, const zp_measured *run, const zp_device
 typedef struct question {
   zp_arena *arena;
   const zp_measured *run;
-  const zp_spec *spec;
+  zp_spec *spec;
   const zp_software *software;
   zp_machine machine;
   const zp_sharding *sharding;
@@ -107,7 +107,9 @@ static bool price(const question *q, int64_t microbatch, int chunks, zp_predicti
   c.chunks = chunks;
   c.schedule = chunks > 1 ? ZP_SCHEDULE_INTERLEAVED : ZP_SCHEDULE_1F1B;
   c.sequence = q->sharding->sequence;
-  c.recompute = is(run->recompute, "full") ? ZP_RECOMPUTE_FULL : ZP_RECOMPUTE_NONE;
+  c.recompute = is(run->recompute, "full")        ? ZP_RECOMPUTE_FULL
+                : is(run->recompute, "selective") ? ZP_RECOMPUTE_SELECTIVE
+                                                  : ZP_RECOMPUTE_NONE;
   if (run->layers < (int64_t)run->pipeline * chunks) return *why = "fewer layers than stages", false;
   c.recompute_shard =
       (run->partitions || q->software->splits_checkpoints) && c.tensor > 1 && c.recompute == ZP_RECOMPUTE_FULL;
@@ -117,27 +119,11 @@ static bool price(const question *q, int64_t microbatch, int chunks, zp_predicti
   zp_lowered **stages = zp_lower_stages(q->arena, q->spec, q->sharding, &c, why);
   if (!stages) return false;
   zp_lowered *lowered = stages[0]; /* published runs recompute the same on all stages */
-  if (q->software->float_gradients) lowered->grad_bytes = 4;
   zp_price(lowered, &q->machine, c.tensor, c.pipeline, c.data);
-  zp_group_link tensor = zp_machine_tensor_group(&q->machine, c.tensor, c.pipeline, c.data);
-  zp_software_price(lowered, &q->machine, q->software, &tensor, is(run->recompute, "selective"));
   zp_program *program = zp_program_make(q->arena, (const zp_lowered *const *)stages, &c);
   out->choice = program->choice;
   out->estimate = zp_simulate(q->arena, program, &q->machine);
-  double data = zp_software_data_s(program, &q->machine, &out->estimate, q->software) +
-                zp_software_gathers_s(program, &q->machine, q->software);
-  out->estimate.step_s += data;
-  out->estimate.data_comm_s += data;
-  double update = zp_software_update_s(program, &q->machine, &out->estimate, q->software);
-  out->estimate.step_s += update;
-  out->estimate.optimizer_s += update;
-  double offload = zp_software_offload_s(program, &q->machine, &out->estimate, q->software);
-  out->estimate.step_s += offload;
-  out->estimate.offload_s += offload;
-  double messages = zp_software_message_s(q->arena, program, &q->machine, q->software);
-  out->estimate.step_s += messages;
-  out->estimate.pipeline_comm_s += messages;
-  zp_software_memory memory = zp_software_peak(program, &q->machine, q->software, run->recompute);
+  zp_software_memory memory = zp_software_peak(program, &q->machine, q->software, run->recompute != NULL);
   out->peak_bytes = memory.printed;
   out->fits = fits(program, &q->machine, memory.device);
   out->estimate.stage_forward_s = out->estimate.stage_backward_s = NULL;
@@ -208,6 +194,8 @@ zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, co
   const zp_device *device = lookup(user, name);
   if (!device) return p.why_not = zp_format(arena, "the library has no device `%s`", name), p;
   question q = {.arena = arena, .run = &full, .spec = spec_of(arena, &full, device), .software = zp_software_of(run)};
+  q.spec->cluster.trainer = q.software->trainer;
+  q.spec->cluster.software = q.software;
   if (!q.spec->model) return p.why_not = "the model's shape is not sound", p;
   p.software = q.software->name;
   if (!q.software->source_words[0])

@@ -1,6 +1,7 @@
 /* Which software profile stands for a measured run: by the row's source, or by its year where the source is not listed.
- * The profiles themselves: software_megatron.c, software_deepspeed.c, software_frameworks.c. */
-#include "software_profiles.h"
+ * The profiles themselves: ../software. */
+#include "../software/profiles.h"
+#include "validate_internal.h"
 
 static const zp_profiles *const lists[] = {&zp_profiles_frameworks, &zp_profiles_deepspeed, &zp_profiles_megatron};
 enum { N_LISTS = sizeof lists / sizeof *lists };

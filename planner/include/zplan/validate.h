@@ -6,9 +6,7 @@
 #define ZPLAN_VALIDATE_H
 
 #include <zplan/plan.h>
-
-/* How the measured program differs from the generated trainer in what its kernels and messages do (software.c). */
-typedef struct zp_software zp_software;
+#include <zplan/software.h>
 
 /* One measured run. 0, -1 or NULL: the cell is empty. */
 typedef struct zp_measured {

@@ -55,6 +55,21 @@ typedef unsigned zp_node_set; /* bit g: group g */
  * traffic meets the oversubscription. */
 typedef enum zp_topology { ZP_FAT_TREE, ZP_RAIL } zp_topology;
 
+/* The program that a plan is for: whose kernels, messages and memory are priced, and whose abilities bound the space. NONE:
+ * nobody's in particular, the libraries' kernels in the generated trainer's order. */
+#define ZP_TRAINERS(X)                                                                                                 \
+  X(NONE, "none", "no program")                                                                                        \
+  X(ZPLAN, "zplan", "zplan's own trainer")                                                                             \
+  X(MEGATRON, "megatron", "Megatron-LM")                                                                               \
+  X(DEEPSPEED, "deepspeed", "DeepSpeed")                                                                               \
+  X(FSDP, "fsdp", "PyTorch FSDP")
+typedef enum zp_trainer {
+#define ZP_TRAINER_ROW(name, word, text) ZP_TRAINER_##name,
+  ZP_TRAINERS(ZP_TRAINER_ROW)
+#undef ZP_TRAINER_ROW
+  ZP_TRAINER_COUNT
+} zp_trainer;
+
 typedef struct zp_cluster {
   const char *name;
   int nodes;
@@ -71,6 +86,8 @@ typedef struct zp_cluster {
   int64_t rank_memory_bytes; /* CPU: no rank may use more, however few share a node; 0: its share */
   double price_per_gpu_hour; /* dollars, 0 unknown */
   const char *calibration; /* file whose measurements replaced rates; NULL: as written */
+  zp_trainer trainer;      /* what its devices run */
+  const struct zp_software *software; /* <zplan/software.h>: profile of a trainer that is not zplan's; NULL: none */
   zp_span span;
 } zp_cluster;
 

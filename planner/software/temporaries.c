@@ -1,6 +1,6 @@
 /* Buffers that a measured program takes after the micro-batches, or between them: gradients are added, reduced, their
  * norm is taken, and the update is made from copies of them. */
-#include "validate_internal.h"
+#include "software.h"
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 

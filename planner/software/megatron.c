@@ -1,11 +1,13 @@
 /* Megatron-LM itself, by version. */
-#include "software_profiles.h"
+#include "profiles.h"
 
 /* First bucket size of distributed_data_parallel.py, 40,000,000 elements, in bytes of fp32 gradients. */
 #define MCORE_BUCKET_BYTES (4 * 40e6)
 
 static const zp_software profiles[] = {
     {.name = "megatron-core",
+     .trainer = ZP_TRAINER_MEGATRON,
+     .newest = true,
      .source_words = {"model_table.png"},
      EAGER,
      .communicators = MEGATRON_GROUPS,
@@ -19,6 +21,7 @@ static const zp_software profiles[] = {
      .facts = "FlashAttention or cuDNN attention, fp32 gradient accumulation, --overlap-grad-reduce, "
               "--overlap-param-gather, --tp-comm-overlap (Megatron-Core r0.8 README)"},
     {.name = "megatron-lm-interleaved",
+     .trainer = ZP_TRAINER_MEGATRON,
      .source_words = {"cases_april2021", "2104.04473"},
      MEGATRON,
      .communicators = MEGATRON_GROUPS,
@@ -28,6 +31,7 @@ static const zp_software profiles[] = {
      .update_copies = COPIES_SHARD,
      .facts = "scatter-gather messages came with the interleaved schedule (arXiv 2104.04473, section 4.1)"},
     {.name = "megatron-lm-v3",
+     .trainer = ZP_TRAINER_MEGATRON,
      .source_words = {"2205.05198"},
      MEGATRON,
      .communicators = MEGATRON_GROUPS,
@@ -36,6 +40,7 @@ static const zp_software profiles[] = {
      .update_copies = COPIES_SHARD,
      .facts = "as before, weight gradients added in the matrix product (Megatron-LM v3.0 release notes)"},
     {.name = "megatron",
+     .trainer = ZP_TRAINER_MEGATRON,
      .first_year = 0,
      .last_year = 2022,
      MEGATRON,

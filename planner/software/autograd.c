@@ -11,7 +11,7 @@
  *
  * Checkpointing by operations (torchtitan, selective_ac_option "op"; torchtitan/parallelisms/parallelize_llama.py)
  * replays the layer but for results on a list: every second product, counted from the first, and attention. */
-#include "validate_internal.h"
+#include "software.h"
 
 typedef struct keeper {
   const zp_graph *graph;

@@ -4,7 +4,7 @@
  * alone and gathers its output again for backward. */
 #include <math.h>
 #include "../cost/cost.h"
-#include "validate_internal.h"
+#include "software.h"
 
 /* Of one micro-batch at one boundary: what its forward part waits for, its backward part, and the sender's own. */
 typedef struct exchange {

@@ -13,7 +13,7 @@
  * pipeline_buffer_pass.cpp of June 2021; opened): forward to backward twice the stages, except on the last; of a
  * tensor that two stages share one copy where it is made and as many where it is read as stages lie between; its
  * gradient once at each end. */
-#include "validate_internal.h"
+#include "software.h"
 
 /* Per element of the score matrix: softmax and dropout results (2 each), the mask; a gradient while backward runs. */
 enum { KEPT_SCORE_BYTES = 5, GRADIENT_SCORE_BYTES = 2 };
@@ -76,7 +76,7 @@ static int64_t checkpoint_bytes(const asking *a, const zp_stage *stage) {
  * bound how many there are of all chunks, each chunk's slots how many of it; an allocator without slots needs no more
  * than either. */
 static int64_t saved_bytes(const asking *a, const zp_stage *stage) {
-  if (a->lowered->recompute != ZP_RECOMPUTE_NONE) return checkpoint_bytes(a, stage);
+  if (a->lowered->recompute == ZP_RECOMPUTE_FULL) return checkpoint_bytes(a, stage);
   int64_t largest = 0, each = 0;
   for (int k = 0; k < stage->n_chunks; k++) {
     int64_t bytes = 0;
@@ -130,7 +130,7 @@ static int64_t autograd_working(const asking *a, int index) {
   zp_autograd_scores of_scores = {scores * KEPT_SCORE_BYTES, scores * GRADIENT_SCORE_BYTES};
   int64_t bytes = zp_autograd_backward_bytes(a->program->arena, l->sharding->local[index], l->microbatch,
                                              l->compute_bytes, &of_scores, has_fresh_gradients(a));
-  bool all = l->recompute == ZP_RECOMPUTE_NONE;
+  bool all = l->recompute != ZP_RECOMPUTE_FULL;
   return max64(0, bytes + mask_bytes(a, index) - (all ? kept_bytes(a, index) : segment->saved_bytes));
 }
 
@@ -140,7 +140,7 @@ static int64_t freed_first(const asking *a, int index) {
   const zp_segment_program *segment = &a->lowered->segments[index];
   bool frees = a->software->autograd || a->software->static_plan;
   if (!frees || logits_of(a->lowered, segment) == 0) return 0;
-  return a->lowered->recompute == ZP_RECOMPUTE_NONE ? kept_bytes(a, index) : segment->saved_bytes;
+  return a->lowered->recompute != ZP_RECOMPUTE_FULL ? kept_bytes(a, index) : segment->saved_bytes;
 }
 
 /* Of the unit that needs most, besides what waits for its backward. */
@@ -252,16 +252,16 @@ static int64_t printed_bytes(const asking *a, const zp_stage *stage, int64_t use
 }
 
 zp_software_memory zp_software_peak(const zp_program *program, const zp_machine *machine, const zp_software *software,
-                                    const char *recompute) {
+                                    bool known) {
   const zp_choice *c = &program->choice;
   asking a = {.program = program, .software = software};
-  a.keeps_scores = software->score_matrix && recompute && strcmp(recompute, "none") == 0;
-  a.by_operations = software->selects_operations && recompute && strcmp(recompute, "selective") == 0;
   int64_t context = zp_gpu_context_bytes(machine->node->device.name);
   zp_software_memory m = {0};
   for (int s = 0; s < c->pipeline; s++) {
     const zp_stage *stage = &program->stages[s];
     a.lowered = zp_program_lowered(program, s);
+    a.keeps_scores = known && software->score_matrix && a.lowered->recompute == ZP_RECOMPUTE_NONE;
+    a.by_operations = software->selects_operations && a.lowered->recompute == ZP_RECOMPUTE_SELECTIVE;
     int64_t used = used_bytes(&a, stage);
     int64_t outside = context + zp_software_communicators(c, machine, &software->communicators, s);
     m.device = max64(m.device, used + outside);

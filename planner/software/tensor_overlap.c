@@ -9,7 +9,7 @@
  * makes the weight's. */
 #include <math.h>
 #include "../cost/cost.h"
-#include "validate_internal.h"
+#include "software.h"
 
 /* A product beside a gather is three: of the rank's own rows, of those before and of those after. */
 enum { SPLIT_PRODUCTS = 3 };

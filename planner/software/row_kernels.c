@@ -15,7 +15,7 @@
  * element forward, 76 backward (weight product 12, casts 12, products 24, mean 16, sum of gradients 12). Rotary
  * positions in complex fp32 (torchtitan/models/llama/model.py, apply_rotary_emb): cast, product, cast: 20 bytes either
  * way. */
-#include "validate_internal.h"
+#include "software.h"
 
 enum { FUSED_GATE_PASSES = 3, FUSED_GATE_GRAD_PASSES = 5, GATE_PASSES = 2 + 3, GATE_GRAD_PASSES = 3 + 3 + 3 };
 enum { JOIN_GATES_PASSES = 4 };

@@ -1,7 +1,7 @@
 /* Communicators that a measured program makes, and what they take of a device: a group's ranks on their nodes, as the
  * planner's ranks stand (tensor ranks side by side, then data, then stages). What two neighbouring stages send each
  * other is a communicator of two ranks: torch.distributed makes one for every pair (PyTorch ProcessGroupNCCL.cpp). */
-#include "validate_internal.h"
+#include "software.h"
 
 static int64_t group_bytes(const zp_machine *machine, int ranks, int nodes) {
   return zp_communicator_bytes(machine->node, ranks, nodes);

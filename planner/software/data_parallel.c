@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 #include "../cost/cost.h"
-#include "validate_internal.h"
+#include "software.h"
 
 /* DeepSpeed's stage3_param_persistence_threshold: smaller parameters stay on every rank. */
 enum { RESIDENT_ELEMENTS = 100000 };

@@ -1,6 +1,6 @@
 /* Where the measured software cuts the model into stages: by layers, by units, by parameters or by products. Units:
  * embedding, layers, head. */
-#include "validate_internal.h"
+#include "software.h"
 
 /* Equal numbers of layers, embedding and head with the first and last, as Megatron cuts. Where layers do not divide,
  * stages are filled from the front, as DeepSpeed's partition_balanced does (deepspeed/runtime/utils.py). */

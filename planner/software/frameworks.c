@@ -1,5 +1,5 @@
 /* Programs with layers and communication of their own: PyTorch's FSDP, nanotron, OneFlow. */
-#include "software_profiles.h"
+#include "profiles.h"
 
 /* FlashAttention-2 is about twice as fast as the first version (arXiv 2307.08691, abstract). */
 enum { FIRST_FLASH_ATTENTION = 2 };
@@ -23,6 +23,7 @@ enum { FIRST_FLASH_ATTENTION = 2 };
 
 static const zp_software profiles[] = {
     {.name = "fsdp-2023",
+     .trainer = ZP_TRAINER_FSDP,
      .source_words = {"mosaicml"},
      EAGER,
      .communicators = PLAN_GROUPS,
@@ -32,17 +33,21 @@ static const zp_software profiles[] = {
          "PyTorch FSDP with the first FlashAttention in Triton and overlapped gathers (llm-foundry README), loss fused "
          "in half precision (llmfoundry/models/mpt/modeling_mpt.py: fused_crossentropy; opened)"},
     {.name = "fsdp-compiled",
+     .trainer = ZP_TRAINER_FSDP,
+     .newest = true,
      .source_words = {"asyncTP_llama3"},
      FSDP_2,
      COMPILED,
      .facts = "the same as fsdp, every layer through torch.compile (its table headings; opened)"},
     {.name = "fsdp-compiled",
+     .trainer = ZP_TRAINER_FSDP,
      .source_words = {"torchtitan"},
      .only_compiled = true,
      FSDP_2,
      COMPILED,
      .facts = "the same as fsdp, every layer through torch.compile (the row's notes)"},
     {.name = "fsdp",
+     .trainer = ZP_TRAINER_FSDP,
      .source_words = {"torchtitan"},
      EAGER,
      FSDP_2,

@@ -4,7 +4,7 @@
  * comes down twice a micro-batch before it is used. Left out: page locking, the Python around every tensor. */
 #include <math.h>
 #include "../cost/cost.h"
-#include "validate_internal.h"
+#include "software.h"
 
 /* Host bytes per parameter: gradients scaled (4 + 4), Adam over gradient, master copy and moments (4 + 12 + 12),
  * weights written and read again by the copy (2 + 2). Down go fp32 gradients, up fp16 weights. */

@@ -8,7 +8,7 @@
  * written), the copy. Causality is a mask: nothing is skipped. */
 #include <math.h>
 #include "../cost/cost.h"
-#include "validate_internal.h"
+#include "software.h"
 
 enum { SOFTMAX_PASSES = 2, DROPOUT_PASSES = 2, SOFTMAX_GRAD_PASSES = 3, DROPOUT_GRAD_PASSES = 2, MASK_BYTES = 1 };
 enum { COPY_PASSES = 2, ATTENTION_KERNELS = 5, ATTENTION_GRAD_KERNELS = 8 };
@@ -226,12 +226,12 @@ static void price_segment(pricer *p, zp_segment_program *segment) {
 }
 
 void zp_software_price(zp_lowered *lowered, const zp_machine *machine, const zp_software *software,
-                       const zp_group_link *tensor, bool selective) {
+                       const zp_group_link *tensor) {
   pricer p = {.lowered = lowered,
               .machine = machine,
               .software = software,
               .tensor = lowered->sharding->tensor,
               .taken = software->whole_pieces ? zp_cost_taken(machine, tensor) : 0,
-              .selective = selective};
+              .selective = lowered->recompute == ZP_RECOMPUTE_SELECTIVE};
   for (int i = 0; i < lowered->n_segments; i++) price_segment(&p, &lowered->segments[i]);
 }

@@ -1,9 +1,9 @@
 /* What software profiles share: the lists they stand in, and the constants of PyTorch programs. Which facts were read
  * again and which are from memory: docs/accuracy.md, "What was fitted". */
-#ifndef ZP_SOFTWARE_PROFILES_H
-#define ZP_SOFTWARE_PROFILES_H
+#ifndef ZP_PROFILES_H
+#define ZP_PROFILES_H
 
-#include "validate_internal.h"
+#include "software.h"
 
 /* More special profiles come first: of those that fit a row's source, the first counts. */
 typedef struct zp_profiles {

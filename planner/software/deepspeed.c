@@ -1,5 +1,5 @@
 /* DeepSpeed, by version and by what it did: its optimizers, its pipeline and its ZeRO 3 around Megatron-LM's layers. */
-#include "software_profiles.h"
+#include "profiles.h"
 
 /* ZeRO 3 copies every gradient into a bucket and divides it by the ranks there (deepspeed/runtime/zero/stage3.py). */
 enum { ACCUMULATE_BUCKET = 8 };
@@ -35,8 +35,28 @@ enum { REDUCE_BUCKET_2022 = 500000000 };
 #define MEGATRON_V1                                                                                                    \
   MEGATRON_BASE, .separate_scores = true, .separate_biases = true, .accumulate_bytes = ACCUMULATE_HALF,                \
                  .update_copies = COPIES_WHOLE
+
+/* What one program does by its settings, measured runs have one profile each for: with pipelines and ZeRO 0 or 1 the
+ * terms are those of megatron-deepspeed-bf16, with ZeRO 3 those of deepspeed-zero3-2022. No row is of this profile. */
+#define NO_ROW .first_year = 9999
+
 static const zp_software profiles[] = {
+    {.name = "deepspeed-2022",
+     .trainer = ZP_TRAINER_DEEPSPEED,
+     .newest = true,
+     NO_ROW,
+     MEGATRON,
+     PIPELINE,
+     BF16_OPTIMIZER,
+     .float_gradients = true,
+     .accumulate_bytes = ACCUMULATE_COPY,
+     .gathers_wait = true,
+     .gathers_tensors = true,
+     .update_copies = COPIES_SHARD,
+     .facts = "Megatron-DeepSpeed's layers and pipeline with BF16_Optimizer, ZeRO 3 by tensors: see "
+              "megatron-deepspeed-bf16 and deepspeed-zero3-2022"},
     {.name = "megatron-deepspeed-fp16",
+     .trainer = ZP_TRAINER_DEEPSPEED,
      .source_words = {"chronicles-prequel"},
      MEGATRON,
      PIPELINE,
@@ -46,6 +66,7 @@ static const zp_software profiles[] = {
      .facts = "gradients in half precision until 27 February 2022, memory read from nvidia-smi (bigscience tr11 "
               "chronicles-prequel.md, \"Rebalancing layers\" and the end of the tables; opened)"},
     {.name = "megatron-deepspeed-bf16",
+     .trainer = ZP_TRAINER_DEEPSPEED,
      .source_words = {"tr11-176B"},
      MEGATRON,
      PIPELINE,
@@ -59,6 +80,7 @@ static const zp_software profiles[] = {
               "(bigscience tr11 chronicles-prequel.md, \"Rebalancing layers\"; opened); --embed-layernorm "
               "(tr11-176B-ml.slurm; opened)"},
     {.name = "megatron-deepspeed",
+     .trainer = ZP_TRAINER_DEEPSPEED,
      .source_words = {"Megatron-DeepSpeed", "gpt-neox", "GLM-130B"},
      .most_zero = 1,
      MEGATRON,
@@ -67,6 +89,7 @@ static const zp_software profiles[] = {
      .update_copies = COPIES_SHARD,
      .facts = "Megatron-LM v2 under DeepSpeed's pipeline"},
     {.name = "deepspeed-zero3-2021",
+     .trainer = ZP_TRAINER_DEEPSPEED,
      .source_words = {"PTD-P vs ZeRO-3"},
      MEGATRON,
      ZERO_3,
@@ -75,11 +98,13 @@ static const zp_software profiles[] = {
          "DeepSpeed 0.3: parameters gathered one by one with torch.distributed.all_gather into a list of one piece "
          "a rank (deepspeed/runtime/zero/partition_parameters.py: _allgather_param)"},
     {.name = "deepspeed-zero3-2022",
+     .trainer = ZP_TRAINER_DEEPSPEED,
      .source_words = {"deepspeed-azure"},
      MEGATRON,
      ZERO_3,
      .facts = "prefetch bucket of 5e7 elements, less than one matrix of these models (examples_deepspeed/azure/*.sh)"},
     {.name = "deepspeed-zero3-offload",
+     .trainer = ZP_TRAINER_DEEPSPEED,
      .source_words = {"2021-03-08-zero3-offload"},
      MEGATRON,
      ZERO_3,
@@ -90,12 +115,14 @@ static const zp_software profiles[] = {
      .facts = "ZeRO 3 by tensors, checkpoints on the host (microsoft/DeepSpeedExamples Megatron-LM-v1.1.5-ZeRO3/"
               "examples/ds_pretrain_gpt2-zero3.sh: --partition-activations --checkpoint-in-cpu; opened)"},
     {.name = "deepspeed-pipeline",
+     .trainer = ZP_TRAINER_DEEPSPEED,
      .source_words = {"pp-lowbw"},
      MEGATRON_V1,
      PIPELINE_2020,
      .cuts_by_parameters = true,
      .facts = "PipelineModule's partition_method is \"parameters\" by default (deepspeed/runtime/pipe/module.py)"},
     {.name = "deepspeed-3d",
+     .trainer = ZP_TRAINER_DEEPSPEED,
      .source_words = {"Extreme-scale"},
      MEGATRON,
      PIPELINE_2020,
@@ -105,6 +132,7 @@ static const zp_software profiles[] = {
      .facts = "Megatron with DeepSpeed's pipeline and partitioned checkpoints (microsoft/DeepSpeedExamples Megatron-LM-"
               "v1.1.5-3D_parallelism/examples/ds_pretrain_gpt2_pipe.sh: --partition-activations; opened)"},
     {.name = "deepspeed-2020",
+     .trainer = ZP_TRAINER_DEEPSPEED,
      .source_words = {"1910.02054", "ZeRO paper", "microsoft/DeepSpeed docs", "DeepSpeed docs and", "ZeRO-Offload"},
      MEGATRON_V1,
      .communicators = PLAN_GROUPS,

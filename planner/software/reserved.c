@@ -5,7 +5,7 @@
  * program asks for them. Sizes are rounded as the allocator rounds: 512 bytes; small ones share segments of 2 MiB,
  * those below 10 MiB segments of 20 MiB, larger ones have their own in steps of 2 MiB. Left out: how the small blocks
  * of a micro-batch fall apart. */
-#include "validate_internal.h"
+#include "software.h"
 
 enum {
   GRAIN = 512,
