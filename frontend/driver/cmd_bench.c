@@ -1,6 +1,7 @@
 /* zplan bench: builds and runs the best plans of a file, one after the other, and prints what was predicted beside what
  * was measured. Trainers neither validate nor write checkpoints here. */
 #include "driver.h"
+#include <zplan/software.h>
 #include <zplan/validate.h>
 
 #include <math.h>
@@ -25,8 +26,7 @@ typedef struct bench {
 
 static void add(bench *b, const zp_candidate *candidate) {
   bench_row row = {.choice = candidate->choice, .predicted_s = candidate->estimate.step_s};
-  const char *why_not;
-  if (b->rows.len >= b->wanted || !zp_choice_is_generated(&row.choice, &why_not)) return;
+  if (b->rows.len >= b->wanted || zp_trainer_refusal(ZP_TRAINER_ZPLAN, &b->spec->train, &row.choice)) return;
   for (int i = 0; i < b->rows.len; i++)
     if (zp_same_decisions(&b->rows.data[i].choice, &row.choice)) return;
   zp_push(b->run->arena, &b->rows, row);

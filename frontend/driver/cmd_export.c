@@ -2,16 +2,11 @@
  */
 #include "driver.h"
 #include <zplan/export.h>
+#include <zplan/software.h>
 
 #include <stdio.h>
 
-static zp_export_format format; /* of this run: before_search has no other way to know */
-
-static void narrow(zp_run_state *run, zp_spec *spec) {
-  const char *keys = zp_export_narrow(run->arena, spec, format);
-  if (keys)
-    fprintf(stderr, "note: searched among plans that %s can express (limited: %s)\n", zp_export_word(format), keys);
-}
+static zp_export_format format; /* of this run */
 
 /* "out/gpt1t.sh" -> "gpt1t": for the comments of the file. */
 static const char *base_name(zp_run_state *run) {
@@ -34,14 +29,26 @@ static void report(zp_run_state *run, const zp_export *result) {
   zp_flush_diags(run);
 }
 
+/* The plan for the program of the format; where the plan block wants what that lacks, one that is refused by name. */
+static zp_plan *obtain(zp_run_state *run) {
+  const zp_options own = run->options;
+  if (format == ZP_EXPORT_MEGATRON) run->default_program = zp_trainer_word(ZP_TRAINER_MEGATRON);
+  if (format == ZP_EXPORT_DEEPSPEED) run->default_program = zp_trainer_word(ZP_TRAINER_DEEPSPEED);
+  run->lacking_is_fine = true;
+  zp_plan *plan = zp_obtain_plan(run, 0);
+  if (!plan || plan->feasible || !run->default_program || own.program) return plan;
+  run->options = own;
+  run->default_program = NULL;
+  return zp_obtain_plan(run, 0);
+}
+
 int zp_cmd_export(zp_run_state *run) {
   const char *words[ZP_EXPORT_COUNT];
   for (int i = 0; i < ZP_EXPORT_COUNT; i++) words[i] = zp_export_word((zp_export_format)i);
   int index = zp_take_format(run, words, ZP_EXPORT_COUNT);
   if (index < 0) return ZP_EXIT_USAGE;
   format = (zp_export_format)index;
-  run->before_search = narrow;
-  zp_plan *plan = zp_obtain_plan(run, 0);
+  zp_plan *plan = obtain(run);
   if (!plan) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
   if (!plan->feasible) {
     fputs(zp_report_infeasible(run->arena, plan), stderr);

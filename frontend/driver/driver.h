@@ -40,6 +40,7 @@ typedef struct zp_options {
   bool gpus_auto;          /* --gpus auto */
   int gpus_low, gpus_high; /* --gpus LOW..HIGH; 0: not given */
   bool sensitivity, pareto;
+  const char *program;     /* --for; NULL: the plan file's, else zplan */
   const char *calibration; /* file; NULL: $ZPLAN_CALIBRATION, or none */
   const char *gap_text;    /* --gap as given; NULL: the plan block's */
   double gap;              /* the same as a share */
@@ -54,8 +55,8 @@ typedef struct zp_run_state {
   zp_options options;
   const char *command;
   bool unsound; /* a plan was not proven: whatever the command returns, its status is ZP_EXIT_BUG */
-  /* Called with a spec before it is searched (zp_obtain_plan); NULL: nothing to change. */
-  void (*before_search)(struct zp_run_state *run, zp_spec *spec);
+  const char *default_program; /* that plans are for without --for; NULL: zplan */
+  bool lacking_is_fine;        /* limits that leave nothing which the program has are reported by somebody else */
 } zp_run_state;
 
 /* ---- options.c ---- */
@@ -117,6 +118,10 @@ bool zp_prove_plan(zp_run_state *run, const zp_plan *plan);
 bool zp_prove_plan_file(zp_run_state *run, const char *path, const zp_plan *plan);
 /* Takes alternatives that are not sound out of the plan, and says so. */
 void zp_prove_alternatives(zp_run_state *run, zp_plan *plan);
+/* ---- program.c: the program that a plan is for ---- */
+/* Sets what the cluster runs by --for, the plan file's word or the default, and limits the plan block to what it has. false
+ * after saying what does not go together. */
+bool zp_choose_program(zp_run_state *run, zp_spec *spec, bool from_plan);
 
 /* ---- load.c ---- */
 /* The spec of options.files[0], a .dz file or the sources inside a plan file. *json: the parsed plan file or NULL

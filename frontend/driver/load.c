@@ -2,6 +2,7 @@
 #include "driver.h"
 #include <zplan/calibration.h>
 #include <zplan/path.h>
+#include <zplan/software.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,6 +109,7 @@ static bool recall_options(zp_run_state *run, const zp_json *json) {
   if (!run->options.device_memory) run->options.device_memory = kept.device_memory;
   if (!run->options.gap_text) run->options.gap_text = kept.gap_text, run->options.gap = kept.gap;
   if (!run->options.calibration) run->options.calibration = kept.calibration;
+  if (!run->options.program) run->options.program = kept.program;
   zp_lay_settings_over(run, &kept.set, &own.set);
   return ok;
 }
@@ -189,7 +191,10 @@ zp_spec *zp_load_input(zp_run_state *run, zp_json **json) {
   cap_memory(run, spec);
   set_gap(run, spec);
   keep_options(run, spec);
-  return spec;
+  if (zp_choose_program(run, spec, *json != NULL)) return spec;
+  if (*json) zp_json_free(*json);
+  *json = NULL;
+  return NULL;
 }
 
 int zp_rank_count(const zp_run_state *run, const zp_spec *spec, int fallback) {
@@ -233,14 +238,9 @@ zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice
 
 /* A plan may hold more than the generator of trainers can print. */
 static zp_plan *refuse_ungenerated(zp_run_state *run, zp_plan *plan) {
-  const char *why_not;
   if (!plan || !plan->feasible || !prints_trainer(run)) return plan;
-  bool printed = zp_choice_is_generated(&plan->best.choice, &why_not);
-  if (printed && plan->best.choice.compress && zp_is_mixed(&plan->spec->train)) {
-    printed = false;
-    why_not = "1-bit Adam is generated in fp32 and fp64 only";
-  }
-  if (printed) return plan;
+  const char *why_not = zp_trainer_refusal(ZP_TRAINER_ZPLAN, &plan->spec->train, &plan->best.choice);
+  if (!why_not) return plan;
   zp_diag *d = zp_report(run->diags, ZP_Z0702, ZP_NO_SPAN, "%s", why_not);
   zp_diag_help(d, "`zplan plan`, `report` and `verify` work with such plans; without this constraint a plan is "
                   "searched that can be built");
@@ -285,7 +285,6 @@ zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
   if (!spec) return NULL;
   if (!json) {
     int top = run->options.top > 0 ? run->options.top : 0;
-    if (run->before_search) run->before_search(run, spec);
     zp_search_options options = {.top = top, .generated_only = prints_trainer(run)};
     return accept(run, zp_search(run->arena, spec, zp_rank_count(run, spec, fallback_ranks), &options));
   }

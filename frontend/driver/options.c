@@ -1,5 +1,7 @@
 /* Command-line options, one table for all subcommands. */
 #include "driver.h"
+#include <zplan/buf.h>
+#include <zplan/software.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,6 +43,7 @@ typedef enum option_id {
   O_TOKENIZER,
   O_EOD,
   O_GPU,
+  O_FOR,
   O_COUNT
 } option_id;
 
@@ -94,6 +97,8 @@ static const option_row rows[] = {
     {"--pareto", O_PARETO, NULL, "plan", "step time against memory, devices and price"},
     {"--calibration", O_CALIBRATION, "FILE", "plan build run explain bench export compare",
      "measurements of `zplan calibrate`; for CPU clusters also $ZPLAN_CALIBRATION"},
+    {"--for", O_FOR, "PROGRAM", "plan build run report explain bench export compare",
+     "whose kernels are priced and what it can do: zplan (default), megatron, deepspeed, fsdp, or one of their profiles"},
     {"--gap", O_GAP, "SHARE", "plan build run explain bench export compare",
      "stop searching when no plan is faster by more than this: 1%, 0.01 (default 0)"},
     {"--tokenizer", O_TOKENIZER, "FILE", "data",
@@ -207,6 +212,16 @@ static bool is_pass(const char *name) {
   return zp_usage_error("--dump-after is graph, shard, differentiate or lower, not `%s`", name), false;
 }
 
+static bool is_program(zp_run_state *run, const char *word) {
+  zp_trainer trainer;
+  const zp_software *software;
+  if (zp_software_find(word, &trainer, &software)) return true;
+  zp_strings words = zp_software_words(run->arena);
+  zp_buf list = zp_buf_new(run->arena);
+  for (int i = 0; i < words.len; i++) zp_buf_printf(&list, "%s%s", i ? ", " : "", words.data[i]);
+  return zp_usage_error("--for names a program, not `%s`; there are %s", word, list.data), false;
+}
+
 static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   zp_options *o = &run->options;
   int64_t n = 0;
@@ -224,6 +239,7 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   case O_TOKENIZER: o->tokenizer = v; return true;
   case O_EOD: o->eod = v; return true;
   case O_GPU: o->gpu = v; return true;
+  case O_FOR: o->program = v; return is_program(run, v);
   case O_TOP:
     if (!parse_within(row->name, v, 0, MOST_TOP, &n)) return false;
     o->top = (int)n;

@@ -2,6 +2,7 @@
  */
 #include <zplan/path.h>
 #include <zplan/plan.h>
+#include <zplan/software.h>
 #include "plan_file.h"
 #include "schedule.h"
 
@@ -209,6 +210,14 @@ static void set_inputs(zp_json *o, const zp_plan *plan) {
   }
 }
 
+/* Whose kernels were priced, and what bounded the space. */
+static void set_program(zp_json *o, const zp_cluster *cluster) {
+  if (cluster->trainer == ZP_TRAINER_NONE) return;
+  zp_json *program = zp_json_set(o, "for", zp_json_object());
+  zp_json_set_string(program, "program", zp_trainer_word(cluster->trainer));
+  if (cluster->software) zp_json_set_string(program, "profile", zp_software_name(cluster->software));
+}
+
 static void set_model(zp_json *o, const zp_plan *plan) {
   const zp_spec *spec = plan->spec;
   zp_json *m = zp_json_set(o, "model", zp_json_object());
@@ -240,6 +249,7 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
   zp_json *o = zp_json_object();
   zp_json_set_string(o, "format_version", "1.0");
   zp_json_set_bool(o, "feasible", plan->feasible);
+  set_program(o, &plan->spec->cluster);
   set_model(o, plan);
   if (plan->feasible) {
     const zp_program *p = plan->program;

@@ -1,6 +1,7 @@
 /* The first screen: what was asked, the plan, its price in terms, memory, duration, reasons, the next best. */
 #include <math.h>
 #include <zplan/cpu_kernels.h>
+#include <zplan/software.h>
 #include <zplan/sparse.h>
 #include "report_internal.h"
 
@@ -188,6 +189,8 @@ static void put_confidence(zp_buf *out, const zp_plan *plan) {
 const char *zp_report_summary(zp_arena *arena, const zp_plan *plan) {
   zp_buf out = zp_buf_new(arena);
   put_title(&out, plan);
+  if (plan->spec->cluster.trainer != ZP_TRAINER_NONE)
+    zp_buf_line(&out, "%s", zp_trainer_phrase(arena, &plan->spec->cluster));
   zp_buf_line(&out, "%s   %s", plan->certificate.candidates ? "best plan" : "plan",
               zp_words_choice(arena, &plan->best.choice));
   put_idle(&out, plan);

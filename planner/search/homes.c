@@ -7,6 +7,7 @@
  * fastest place of every class, with the least share that may fit. It is looked at in steps that take ever longer
  * (price.c), and only what is left of it then becomes points. Before that, all families of a choice wait as one. */
 #include <math.h>
+#include <zplan/software.h>
 #include "schedule.h"
 #include "search_internal.h"
 
@@ -14,7 +15,7 @@ static bool may_leave(const zp_searcher *s, zp_state state) {
   zp_choice leaves = {0};
   leaves.home[state] = (zp_home){ZP_TIER_HOST, ZP_EIGHTHS};
   if (state == ZP_STATE_GRADIENTS) leaves.home[ZP_STATE_OPTIMIZER] = leaves.home[state]; /* which is there before */
-  if (s->generated_only && !zp_choice_is_generated(&leaves, NULL)) return false;
+  if (s->trainer == ZP_TRAINER_ZPLAN && !zp_choice_is_generated(&leaves, NULL)) return false;
   return zp_limit_leaves_device(&s->constraints->offload[state]);
 }
 
@@ -57,7 +58,7 @@ static zp_rejection refuse(zp_searcher *s, zp_point *point) {
 }
 
 static void add_point(zp_searcher *s, const zp_point *point) {
-  if (s->generated_only && !zp_choice_is_generated(&point->choice, NULL)) {
+  if (zp_trainer_refusal(s->trainer, &s->spec->train, &point->choice)) {
     zp_search_reject(s, ZP_REJECT_GENERATED);
     return;
   }

@@ -10,6 +10,7 @@
  * at only where a constraint names them. A subtree that is rejected as a whole counts as one candidate. */
 #include <assert.h>
 #include <math.h>
+#include <zplan/software.h>
 #include "schedule.h"
 #include "search_internal.h"
 
@@ -54,11 +55,8 @@ static void try_choice(zp_searcher *s, const base *b, zp_choice choice) {
   const char *why;
   if (zp_choice_refusal(&choice, s->spec)) {
     zp_search_reject(s, ZP_REJECT_SCHEDULE);
-  } else if (s->generated_only && !zp_choice_is_generated(&choice, &why)) {
+  } else if ((why = zp_trainer_refusal(s->trainer, &s->spec->train, &choice))) {
     s->reason = why;
-    zp_search_reject(s, ZP_REJECT_GENERATED);
-  } else if (s->generated_only && choice.compress && zp_is_mixed(&s->spec->train)) {
-    s->reason = "1-bit Adam is generated in fp32 and fp64 only";
     zp_search_reject(s, ZP_REJECT_GENERATED);
   } else {
     zp_try_homes(s, &choice, &b->points);

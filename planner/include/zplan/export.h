@@ -36,11 +36,6 @@ typedef struct zp_export {
   ZP_VEC(zp_export_refusal) refusals;
 } zp_export;
 
-/* Limits the plan block to what the format can express, before a search. A key that the user limited to values which
- * the format lacks stays as it is: what is found then is refused by name. Returns the keys that were limited, for a
- * message ("schedule, cut"); NULL when none was. */
-const char *zp_export_narrow(zp_arena *arena, zp_spec *spec, zp_export_format format);
-
 /* Requires: a feasible plan. name: of the file that is written, without folder and ending, for comments. */
 zp_export *zp_export_plan(zp_arena *arena, const zp_plan *plan, zp_export_format format, const char *name);
 

@@ -47,7 +47,7 @@ typedef struct zp_candidate {
   X(BOUND, "bound", "cannot beat the best plan (lower bound)")                                                         \
   X(HOST, "host", "does not fit the host memory or the disks")                                                         \
   X(SCHEDULE, "schedule", "decisions that do not go together")                                                         \
-  X(GENERATED, "generated", "planned, but no trainer is generated for it")                                             \
+  X(GENERATED, "program", "not in the program that the plan is for")                                                    \
   X(CUT, "cut", "no cut inside a layer where the plan block wants one")
 typedef enum zp_rejection {
 #define ZP_REJECTION_ROW(name, key, text) ZP_REJECT_##name,
@@ -111,7 +111,8 @@ static inline int zp_plan_idle(const zp_plan *plan, const zp_choice *choice) {
 typedef struct zp_search_options {
   int top;             /* alternatives to search for; 0: up to three that are met, not slower than the best plan by a quarter */
   double gap;          /* plans that are not faster by more than this share are not looked for; 0: as the plan block says */
-  bool generated_only; /* only choices that zp_choice_is_generated accepts: for `build` and `run` */
+  bool generated_only; /* for `build` and `run`: what zplan's own trainer has, whatever program the cluster names, and of that
+                        * what is not plain only where a constraint names it */
   bool no_miss;        /* where nothing fits, the nearest miss is not looked for */
 } zp_search_options;
 /* Searches all plans that use at most `devices`; options may be NULL. Never NULL; plan->feasible says whether something

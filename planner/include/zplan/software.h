@@ -25,8 +25,21 @@ int zp_software_grad_bytes(const zp_software *software, int compute_bytes);
 /* "for zplan's own trainer", "for Megatron-LM (profile megatron-core)". Arena. */
 const char *zp_trainer_phrase(zp_arena *arena, const zp_cluster *cluster);
 
-/* Can the program that the cluster runs do what the choice decides? Otherwise the first reason why not (arena or constant).
- * Memory, legality and the model are other questions. */
-const char *zp_trainer_refusal(const zp_spec *spec, const zp_choice *choice);
+/* ---- what a program can do: narrow.c, trainers.c ---- */
+/* A key of the plan block whose limit leaves only values that the program lacks. */
+typedef struct zp_lacking {
+  const char *key, *why; /* "offload[gradients]", "gradients on disks are not generated yet" */
+  zp_span span;          /* of the limit */
+  zp_trainer other;      /* the first program that has one of the values; NONE: none has */
+} zp_lacking;
+typedef struct zp_narrowing {
+  zp_strings keys;          /* whose limits were narrowed */
+  ZP_VEC(zp_lacking) lacking; /* these limits are left alone */
+} zp_narrowing;
+/* Limits the chosen plan block to what the cluster's program has. */
+zp_narrowing zp_trainer_narrow(zp_arena *arena, zp_spec *spec);
+/* Decisions that do not go together in the program: the first reason (constant), NULL when it can do them. What one key
+ * decides is zp_trainer_narrow's; NONE can do everything. */
+const char *zp_trainer_refusal(zp_trainer trainer, const zp_train *train, const zp_choice *choice);
 
 #endif

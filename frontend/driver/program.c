@@ -1,0 +1,59 @@
+/* The program that a plan is for (--for): whose kernels are priced, and whose abilities bound the space. */
+#include "driver.h"
+#include <zplan/software.h>
+
+/* Trainers are those of zplan. */
+static bool needs_own_trainer(const zp_run_state *run) {
+  static const char *const verbs[] = {"build", "run", "bench"};
+  for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
+    if (strcmp(run->command, verbs[i]) == 0) return true;
+  return false;
+}
+
+static void check_verb(zp_run_state *run, const zp_cluster *cluster) {
+  if (cluster->trainer == ZP_TRAINER_ZPLAN || !needs_own_trainer(run)) return;
+  const char *title = zp_trainer_title(cluster->trainer), *path = run->options.files.data[0];
+  zp_diag *d = zp_report(run->diags, ZP_Z0702, ZP_NO_SPAN, "%s is planned for %s; `zplan %s` makes zplan's own trainer",
+                         path, title, run->command);
+  if (cluster->trainer == ZP_TRAINER_FSDP)
+    zp_diag_help(d, "--for zplan takes the plan as it is for zplan's own trainer");
+  else
+    zp_diag_help(d, "`zplan export %s %s` writes its settings; --for zplan takes the plan as it is for zplan's own trainer",
+                 zp_trainer_word(cluster->trainer), path);
+}
+
+static void check_device(zp_run_state *run, const zp_cluster *cluster) {
+  if (!cluster->software || !cluster->node.device.is_cpu) return;
+  zp_diag *d = zp_report(run->diags, ZP_Z0627, cluster->span, "cluster `%s` has CPU devices, %s runs on GPUs",
+                         cluster->name, zp_trainer_title(cluster->trainer));
+  zp_diag_help(d, "CPU ranks are trained by zplan's own trainer: --for zplan; for GPUs choose another cluster with "
+                  "--cluster");
+}
+
+static void report_lacking(zp_run_state *run, const zp_cluster *cluster, const zp_lacking *lacking) {
+  zp_diag *d = zp_report(run->diags, ZP_Z0627, lacking->span, "no value that `%s` may have is in %s: %s", lacking->key,
+                         zp_trainer_title(cluster->trainer), lacking->why);
+  if (lacking->other != ZP_TRAINER_NONE)
+    zp_diag_help(d, "%s has it: --for %s plans for that program", zp_trainer_title(lacking->other),
+                 zp_trainer_word(lacking->other));
+}
+
+/* The word goes into plan files as the profile's name: what is newest changes. Files without it are for zplan. */
+static void keep_word(zp_run_state *run, zp_spec *spec) {
+  if (!spec->cluster.software) return;
+  zp_push(run->arena, &spec->options, "--for");
+  zp_push(run->arena, &spec->options, zp_software_name(spec->cluster.software));
+}
+
+bool zp_choose_program(zp_run_state *run, zp_spec *spec, bool from_plan) {
+  zp_cluster *cluster = &spec->cluster;
+  const char *word = run->options.program ? run->options.program : from_plan ? NULL : run->default_program;
+  (void)zp_software_find(word ? word : zp_trainer_word(ZP_TRAINER_ZPLAN), &cluster->trainer, &cluster->software);
+  check_device(run, cluster);
+  check_verb(run, cluster);
+  zp_narrowing done = zp_trainer_narrow(run->arena, spec);
+  for (int i = 0; i < done.lacking.len && !from_plan && !run->lacking_is_fine; i++)
+    report_lacking(run, cluster, &done.lacking.data[i]);
+  keep_word(run, spec);
+  return zp_flush_diags(run);
+}
