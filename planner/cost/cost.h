@@ -176,6 +176,8 @@ void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run);
 /* What follows the micro-batches on one stage of a program: reduce_s is what of all its reductions (data ranks, ties,
  * partial gradients) is left after the last backward. beside_s: as for zp_cost_replicas_end. Looks at no other stage. */
 zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s);
+/* The same without what the program of the cluster may do in less: a bound of the stage's end. */
+zp_step_end zp_cost_least_stage_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s);
 /* Time of one micro-batch on a stage, all of its chunks. */
 zp_stage_time zp_cost_stage_time(const zp_pipeline_run *run, int stage);
 /* Fills a pipeline run for a priced program, outputs included. Arena. */

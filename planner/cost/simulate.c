@@ -69,11 +69,25 @@ zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machi
   return end;
 }
 
-static step_ends end_of_step(const zp_program *program, const zp_machine *machine, const zp_pipeline_run *run) {
+static const zp_software *software_of(const zp_machine *machine) {
+  return machine->cluster ? machine->cluster->software : NULL;
+}
+
+zp_step_end zp_cost_least_stage_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s) {
+  zp_step_end end = zp_cost_stage_end(program, machine, stage, beside_s);
+  zp_software_floor floor = zp_software_floor_of(software_of(machine));
+  if (!floor.reductions) end.reduce_s = end.gather_s = 0;
+  if (!floor.offload) end.offload_s = end.least_offload_s = 0;
+  return end;
+}
+
+typedef zp_step_end zp_end_of_stage(const zp_program *program, const zp_machine *machine, int stage, double beside_s);
+static step_ends end_of_step(const zp_program *program, const zp_machine *machine, const zp_pipeline_run *run,
+                             zp_end_of_stage *end_of_stage) {
   step_ends ends = {.ready_s = -1};
   for (int s = 0; s < run->stages; s++) {
     zp_stage_time time = zp_cost_stage_time(run, s);
-    zp_step_end end = zp_cost_stage_end(program, machine, s, zp_cost_beside(&program->choice, &time));
+    zp_step_end end = end_of_stage(program, machine, s, zp_cost_beside(&program->choice, &time));
     double reduce = end.reduce_s;
     if (run->end_s[s] + reduce > ends.ready_s) {
       ends.last = s;
@@ -170,15 +184,11 @@ static double step_seconds(const step_ends *ends) {
   return ends->ready_s + ends->optimizer_s + ends->offload_s + ends->gather_s;
 }
 
-static const zp_software *software_of(const zp_machine *machine) {
-  return machine->cluster ? machine->cluster->software : NULL;
-}
-
 double zp_cost_step(zp_arena *arena, const zp_program *program, const zp_machine *machine) {
   if (software_of(machine)) return zp_simulate(arena, program, machine).step_s;
   zp_pipeline_run run = zp_cost_pipeline(arena, program, machine);
   zp_cost_microbatches(arena, &run);
-  step_ends ends = end_of_step(program, machine, &run);
+  step_ends ends = end_of_step(program, machine, &run, zp_cost_stage_end);
   return step_seconds(&ends);
 }
 
@@ -198,8 +208,10 @@ static void fill_least_ends(const zp_program *program, const zp_pipeline_run *ru
 
 double zp_cost_step_least(zp_arena *arena, const zp_program *program, const zp_machine *machine) {
   zp_pipeline_run run = zp_cost_pipeline(arena, program, machine);
+  if (!zp_software_floor_of(software_of(machine)).messages)
+    run.message_s = ZP_NEW_ARRAY(arena, double, run.stages * run.chunks);
   fill_least_ends(program, &run);
-  step_ends ends = end_of_step(program, machine, &run);
+  step_ends ends = end_of_step(program, machine, &run, zp_cost_least_stage_end);
   return step_seconds(&ends) * (1 - 1e-9);
 }
 
@@ -207,7 +219,7 @@ zp_estimate zp_simulate(zp_arena *arena, const zp_program *program, const zp_mac
   zp_estimate e = {0};
   zp_pipeline_run run = zp_cost_pipeline(arena, program, machine);
   zp_cost_microbatches(arena, &run);
-  step_ends ends = end_of_step(program, machine, &run);
+  step_ends ends = end_of_step(program, machine, &run, zp_cost_stage_end);
   double m = (double)program->microbatches;
   zp_stage_time busiest = busiest_stage(&run);
   double exposed = busiest.comm_s + busiest.expert_s + busiest.data_s + busiest.offload_s;

@@ -59,7 +59,7 @@ static const zp_group_link *replica_link(const zp_searcher *s, const zp_choice *
  * which of them is fastest depends on the group. */
 double zp_least_message(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
-  if (zp_has_types(s)) return 0;
+  if (zp_has_types(s) || !s->floor.messages) return 0;
   const zp_variant *v = zp_variant_of(s, point);
   const zp_group_link *link = recall_link(s, &s->memo->stages, zp_machine_pipeline_link, c);
   return zp_cost_message(link, (double)v->carry_elements * v->lowered->compute_bytes);
@@ -120,8 +120,10 @@ static zp_step_end end_of(const zp_searcher *s, const zp_variant *v, const zp_ch
 /* The update of a stage with the mean of the parameters: there is one with as many. */
 static zp_step_end update_of(const zp_searcher *s, const zp_variant *v, const zp_choice *c) {
   int64_t whole = v->elements / c->pipeline, spread = v->spread_elements / c->pipeline;
-  return zp_cost_step_update(v->lowered, &s->machine, c, whole + spread,
-                             zp_held_elements(c, whole, spread, c->zero >= 1));
+  zp_step_end end = zp_cost_step_update(v->lowered, &s->machine, c, whole + spread,
+                                        zp_held_elements(c, whole, spread, c->zero >= 1));
+  if (!s->floor.offload) end.offload_s = end.least_offload_s = 0;
+  return end;
 }
 
 /* The reduction that nothing hides: the first stage holds the first unit. The generated CPU trainer reduces after the
@@ -130,7 +132,7 @@ static double reduce_s(const zp_searcher *s, const zp_point *point, double backw
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
   bool one = c->pipeline == 1;
-  if (!one && !s->machine.node->device.is_cpu) return 0;
+  if ((!one && !s->machine.node->device.is_cpu) || !s->floor.reductions) return 0;
   zp_step_end of_first =
       end_of(s, v, c, one ? v->elements : v->elements_before[1], one ? v->spread_elements : v->spread_before[1]);
   if (!one) return of_first.reduce_s;
@@ -145,7 +147,9 @@ static const zp_step_end_memo *recall_end(const zp_searcher *s, const zp_point *
   if (memo->known && same_degrees(&memo->choice, c) && memo->elements == v->elements_before) return memo;
   zp_choice here = *c;
   memset(here.home, 0, sizeof here.home);
-  double gather = end_of(s, v, &here, v->elements / c->pipeline, v->spread_elements / c->pipeline).gather_s;
+  double gather = 0;
+  if (s->floor.reductions)
+    gather = end_of(s, v, &here, v->elements / c->pipeline, v->spread_elements / c->pipeline).gather_s;
   double reduce = c->pipeline == 1 ? 0 : reduce_s(s, point, 0);
   *memo = (zp_step_end_memo){true, *c, v->elements_before, gather, reduce, update_of(s, v, &here)};
   return memo;
@@ -258,7 +262,7 @@ static double loops(const stage_at *a, double flight, double before, double from
 static double own_reduce_s(const stage_at *a) {
   const zp_choice *c = a->c;
   if (c->pipeline == 1 || c->data == 1 || c->zero > 1 || c->compress || a->s->machine.node->device.is_cpu ||
-      zp_has_types(a->s))
+      zp_has_types(a->s) || !a->s->floor.reductions)
     return 0;
   const zp_variant *v = a->own;
   double whole = (double)(v->elements_before[a->end] - v->elements_before[a->first]),

@@ -124,6 +124,7 @@ double zp_edge_message(const zp_searcher *s, const zp_point *point, const zp_gro
   const zp_lowered *l = zp_variant_of(s, point)->lowered;
   int segment;
   int64_t iteration;
+  if (!s->floor.messages) return 0;
   zp_unit(l, end - 1, &segment, &iteration);
   return zp_cost_message(link, (double)l->segments[segment].carry_out_elements * l->compute_bytes);
 }

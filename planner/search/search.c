@@ -89,6 +89,7 @@ void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *mach
   s->cutoff_s = s->left_out_s = HUGE_VAL;
   if (zp_has_types(s)) s->machine.spans = ZP_NEW(s->arena, zp_span_memo);
   s->generated_only = options && options->generated_only;
+  s->floor = zp_software_floor_of(spec->cluster.software);
   s->trainer = s->generated_only ? ZP_TRAINER_ZPLAN : spec->cluster.trainer;
   s->wants_miss = !(options && options->no_miss);
   zp_use_limits(s);

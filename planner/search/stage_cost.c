@@ -1,5 +1,5 @@
 /* What one stage of known units costs: the one place where the branch and bound learns it. Exactly what the simulation
- * uses, but for ties, which depend on other stages. Ranges inside one repeat differ in their length alone, so equal
+ * uses, but for ties, which depend on other stages, and for what another program does otherwise around its kernels. Ranges inside one repeat differ in their length alone, so equal
  * ranges are priced once. */
 #include "cost.h"
 #include "cut_branch.h"
@@ -72,7 +72,7 @@ static zp_stage_cost price(zp_stage_costs *costs, const zp_lowered *lowered, int
   zp_arena_mark mark = zp_arena_get_mark(costs->arena);
   zp_layout_stage(costs->arena, lowered, &p->choice, stage, &p->stages[stage]);
   zp_stage_time time = zp_cost_chunk(lowered, machine, &p->choice, &p->stages[stage], 0);
-  zp_step_end after = zp_cost_stage_end(p, machine, stage, zp_cost_beside(&p->choice, &time));
+  zp_step_end after = zp_cost_least_stage_end(p, machine, stage, zp_cost_beside(&p->choice, &time));
   zp_arena_rewind(costs->arena, mark);
   return (zp_stage_cost){.time = time,
                          .reduce_s = after.reduce_s,
@@ -106,7 +106,7 @@ zp_step_end zp_chunks_cost(zp_arena *arena, const zp_searcher *s, const zp_choic
     time[k] = zp_cost_chunk(lowered, &s->machine, choice, &p.stages[stage], k);
     beside += zp_cost_beside(choice, &time[k]);
   }
-  zp_step_end end = zp_cost_stage_end(&p, &s->machine, stage, beside);
+  zp_step_end end = zp_cost_least_stage_end(&p, &s->machine, stage, beside);
   zp_arena_rewind(arena, mark);
   return end;
 }

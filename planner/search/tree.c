@@ -20,6 +20,7 @@ void zp_tree_fix(zp_tree *t, int stage, int64_t end) {
   t->update_s[stage + 1] = fmax(t->update_s[stage], cost.update_s + cost.offload_s);
   t->time[stage] = cost.time;
   if (stage + 1 == t->choice.pipeline) return;
+  if (!t->s->floor.messages) return; /* they stay 0 */
   double elements = (double)zp_cost_carry_elements(t->v->lowered, &t->choice, stage);
   t->messages_s[stage] = zp_cost_message(&t->link, elements * t->v->lowered->compute_bytes);
 }

@@ -148,6 +148,15 @@ void zp_software_price(zp_lowered *lowered, const zp_machine *machine, const zp_
 void zp_software_step(zp_arena *arena, const zp_program *program, const zp_machine *machine,
                       const zp_software *software, zp_estimate *estimate);
 
+/* Which terms of the generated trainer a step never falls below, whatever the software adds elsewhere: bounds use these.
+ * reductions: sums of gradients and gathers of weights after the micro-batches; messages between stages; offload: the
+ * update on the host. */
+typedef struct zp_software_floor {
+  bool reductions, messages, offload;
+} zp_software_floor;
+/* software may be NULL: all of them. */
+zp_software_floor zp_software_floor_of(const zp_software *software);
+
 /* ---- data_parallel.c ---- */
 /* How much longer, or shorter, data-parallel communication delays the step; e: with the stages' times. */
 double zp_software_data_s(const zp_program *program, const zp_machine *machine, const zp_estimate *e,
