@@ -31,11 +31,17 @@ static void check_device(zp_run_state *run, const zp_cluster *cluster) {
 }
 
 static void report_lacking(zp_run_state *run, const zp_cluster *cluster, const zp_lacking *lacking) {
-  zp_diag *d = zp_report(run->diags, ZP_Z0627, lacking->span, "no value that `%s` may have is in %s: %s", lacking->key,
-                         zp_trainer_title(cluster->trainer), lacking->why);
+  zp_diag *d = cluster->node.device.is_cpu
+                   ? zp_report(run->diags, ZP_Z0627, lacking->span, "`%s`: %s", lacking->key, lacking->why)
+                   : zp_report(run->diags, ZP_Z0627, lacking->span, "no value that `%s` may have is in %s: %s",
+                               lacking->key, zp_trainer_title(cluster->trainer), lacking->why);
   if (lacking->other != ZP_TRAINER_NONE)
     zp_diag_help(d, "%s has it: --for %s plans for that program", zp_trainer_title(lacking->other),
                  zp_trainer_word(lacking->other));
+}
+
+static void warn_useless(zp_run_state *run, const zp_lacking *useless) {
+  zp_report(run->diags, ZP_Z0628, useless->span, "`%s` has no effect here: %s", useless->key, useless->why);
 }
 
 /* The word goes into plan files as the profile's name: what is newest changes. Files without it are for zplan. */
@@ -54,6 +60,7 @@ bool zp_choose_program(zp_run_state *run, zp_spec *spec, bool from_plan) {
   zp_narrowing done = zp_trainer_narrow(run->arena, spec);
   for (int i = 0; i < done.lacking.len && !from_plan && !run->lacking_is_fine; i++)
     report_lacking(run, cluster, &done.lacking.data[i]);
+  for (int i = 0; i < done.useless.len && !from_plan; i++) warn_useless(run, &done.useless.data[i]);
   keep_word(run, spec);
   return zp_flush_diags(run);
 }

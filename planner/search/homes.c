@@ -19,6 +19,19 @@ static bool may_leave(const zp_searcher *s, zp_state state) {
   return zp_limit_leaves_device(&s->constraints->offload[state]);
 }
 
+/* The plan block leaves it nowhere else: all of it has to leave. */
+static bool must_leave(const zp_searcher *s, zp_state state) {
+  return may_leave(s, state) && !zp_limit_allows(&s->constraints->offload[state], ZP_TIER_DEVICE);
+}
+
+/* The last class that has to leave; -1: none. Points that leave it on the device are not in the space. */
+static int last_to_leave(const zp_searcher *s) {
+  int last = -1;
+  for (int i = 0; i < ZP_STATE_COUNT; i++)
+    if (must_leave(s, (zp_state)i)) last = i;
+  return last;
+}
+
 bool zp_some_state_may_leave(const zp_searcher *s) {
   for (int i = 0; i < ZP_STATE_COUNT; i++)
     if (may_leave(s, (zp_state)i)) return true;
@@ -126,6 +139,7 @@ static bool away_may_fit(const zp_searcher *s, const zp_point *family) {
 /* The least share that may fit, as far as is known at once, and the bound that goes with it. */
 static zp_rejection measure_family(const zp_searcher *s, zp_point *family) {
   int eighths = zp_least_eighths(s, family, class_of(family));
+  if (must_leave(s, class_of(family)) && eighths < ZP_EIGHTHS) eighths = ZP_EIGHTHS;
   if (eighths > ZP_EIGHTHS) return ZP_REJECT_MEMORY;
   set_share(family, eighths);
   if (!away_may_fit(s, family)) return ZP_REJECT_HOST;
@@ -173,10 +187,15 @@ typedef void zp_on_family(zp_searcher *s, zp_point *family, void *user);
 static void each_family(zp_searcher *s, const zp_point *all, const zp_mode_points *p, zp_on_family *on_family,
                         void *user) {
   zp_choice c = all->choice;
+  int last = last_to_leave(s);
   for (int state = 0; state < ZP_STATE_COUNT; state++) {
     if (!may_leave(s, (zp_state)state)) continue;
     c.home[state] = (zp_home){fastest_tier(s, (zp_state)state), 1};
     if (zp_choice_refusal(&c, s->spec)) return;
+    if (state < last) {
+      c.home[state].eighths = ZP_EIGHTHS;
+      continue;
+    }
     bool one = has_one_mode(s, all, state);
     for (int i = 0; i < (one ? all->n_modes : 1); i++) {
       zp_point family = zp_with_choice(s, one ? &p->one[i] : all, &c);
@@ -252,7 +271,9 @@ static void add_families(zp_searcher *s, const zp_point *all, const zp_mode_poin
 
 void zp_try_homes(zp_searcher *s, const zp_choice *choice, const zp_mode_points *p) {
   zp_point all = zp_with_choice(s, &p->all, choice);
-  if (!has_one_mode(s, &all, ZP_STATE_COUNT))
+  if (last_to_leave(s) >= 0)
+    zp_search_reject(s, ZP_REJECT_CONSTRAINT);
+  else if (!has_one_mode(s, &all, ZP_STATE_COUNT))
     add_point(s, &all);
   else
     for (int i = 0; i < all.n_modes; i++) {

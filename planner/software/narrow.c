@@ -2,7 +2,7 @@
  * a single key decides is here; what several decide together is in trainers.c. */
 #include "software.h"
 
-/* Limits of one key of the plan block in one program. */
+/* Values of one key of the plan block in one program. */
 typedef struct rule {
   zp_trainer trainer;
   const char *key;
@@ -99,10 +99,35 @@ static zp_trainer find_other(const rule *r, unsigned wanted, bool mixed) {
   return ZP_TRAINER_NONE;
 }
 
+static const char *const offload_keys[ZP_STATE_COUNT] = {
+    [ZP_STATE_OPTIMIZER] = "offload[optimizer]",
+    [ZP_STATE_GRADIENTS] = "offload[gradients]",
+    [ZP_STATE_PARAMS] = "offload[params]",
+    [ZP_STATE_ACTIVATIONS] = "offload[activations]",
+};
+
+/* CPU ranks, whatever program. */
+static void narrow_offload(zp_arena *arena, zp_constraints *c, zp_narrowing *done) {
+  for (int i = 0; i < ZP_STATE_COUNT; i++) {
+    zp_limit *limit = &c->offload[i];
+    if (!zp_limit_leaves_device(limit)) continue;
+    zp_lacking lacking = {offload_keys[i], "CPU ranks compute in host memory: there is nowhere to offload to", limit->span,
+                          ZP_TRAINER_NONE};
+    if (zp_limit_allows(limit, ZP_TIER_DEVICE)) {
+      const rule r = {.highest = ZP_TIER_NVME};
+      zp_push(arena, &done->useless, lacking);
+      keep_values(arena, &r, limit, ON_DEVICE);
+    } else {
+      zp_push(arena, &done->lacking, lacking);
+    }
+  }
+}
+
 zp_narrowing zp_trainer_narrow(zp_arena *arena, zp_spec *spec) {
   zp_narrowing done = {0};
   zp_constraints *c = &spec->plans.data[spec->plan];
   bool mixed = zp_is_mixed(&spec->train);
+  if (spec->cluster.node.device.is_cpu) narrow_offload(arena, c, &done);
   for (int i = 0; i < N_RULES; i++) {
     const rule *r = &rules[i];
     if (r->trainer != spec->cluster.trainer || (r->mixed && !mixed)) continue;

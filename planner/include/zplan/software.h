@@ -35,6 +35,7 @@ typedef struct zp_lacking {
 typedef struct zp_narrowing {
   zp_strings keys;          /* whose limits were narrowed */
   ZP_VEC(zp_lacking) lacking; /* these limits are left alone */
+  ZP_VEC(zp_lacking) useless; /* that allow what the cluster has no place for, among other values */
 } zp_narrowing;
 /* Limits the chosen plan block to what the cluster's program has. */
 zp_narrowing zp_trainer_narrow(zp_arena *arena, zp_spec *spec);
