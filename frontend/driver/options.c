@@ -98,7 +98,8 @@ static const option_row rows[] = {
     {"--calibration", O_CALIBRATION, "FILE", "plan build run explain bench export compare",
      "measurements of `zplan calibrate`; for CPU clusters also $ZPLAN_CALIBRATION"},
     {"--for", O_FOR, "PROGRAM", "plan build run report explain bench export compare",
-     "whose kernels are priced and what it can do: zplan (default), megatron, deepspeed, fsdp, or one of their profiles"},
+     "whose kernels are priced and what it can do: zplan (default), megatron, deepspeed, fsdp, or one of their "
+     "profiles"},
     {"--gap", O_GAP, "SHARE", "plan build run explain bench export compare",
      "stop searching when no plan is faster by more than this: 1%, 0.01 (default 0)"},
     {"--tokenizer", O_TOKENIZER, "FILE", "data",

@@ -18,8 +18,9 @@ static void check_verb(zp_run_state *run, const zp_cluster *cluster) {
   if (cluster->trainer == ZP_TRAINER_FSDP)
     zp_diag_help(d, "--for zplan takes the plan as it is for zplan's own trainer");
   else
-    zp_diag_help(d, "`zplan export %s %s` writes its settings; --for zplan takes the plan as it is for zplan's own trainer",
-                 zp_trainer_word(cluster->trainer), path);
+    zp_diag_help(
+        d, "`zplan export %s %s` writes its settings; --for zplan takes the plan as it is for zplan's own trainer",
+        zp_trainer_word(cluster->trainer), path);
 }
 
 static void check_device(zp_run_state *run, const zp_cluster *cluster) {

@@ -17,6 +17,12 @@
     "of the rate of one large product with aligned rows; a round figure: linear layers 1.3 to 4 times faster when "    \
     "padded (NVIDIA Linear/Fully-Connected Layers User's Guide), steps of GPT-2 124M on A100 14 % (rasbt/"             \
     "LLMs-from-scratch ch05/10) to 25 % (A. Karpathy, 3 February 2023, from memory) faster with 50,304 words")         \
+  X(OWN_ATTENTION, 0.35, "share",                                                                                      \
+    "of the single-precision peak that the GPU trainer's attention reaches: a roofline by hand of the emitted "        \
+    "instructions, 118 ms of a step of GPT-2 124M, 32 x 1,024 tokens, on H100 (November 2026); estimate")              \
+  X(OWN_COLUMN_BYTES_PER_S, 5.5e9, "bytes / s",                                                                        \
+    "of one thread block of its kernels with sums over columns, loads of 2 bytes: 42 ms of the same step, 64 blocks; " \
+    "estimate")                                                                                                        \
   X(CPU_GEMM_M_HALF, 4, "rows", "packing and edge loss of a blocked CPU matmul; estimate, to be calibrated")           \
   X(CPU_GEMM_N_HALF, 8, "columns", "as above")                                                                         \
   X(CPU_GEMM_K_HALF, 16, "depth", "as above")                                                                          \

@@ -45,6 +45,14 @@ double zp_cost_row_kernel(const zp_machine *machine, double bytes, double flop, 
 /* Norm and optimizer over elements that this device updates. */
 double zp_cost_update(const zp_machine *machine, double norm_bytes, double update_bytes);
 
+/* ---- own_gpu.c: kernels of zplan's own GPU trainer ---- */
+/* Does the cluster run it? */
+bool zp_cost_is_own_gpu(const zp_machine *machine);
+/* flop: as counted, of the pairs that are computed. */
+double zp_cost_own_attention(const zp_machine *machine, double flop, double bytes, bool backward);
+/* A row kernel that also sums over rows, in so many thread blocks. */
+double zp_cost_column_sums(const zp_machine *machine, double bytes, double flop, int blocks);
+
 /* ---- cpu.c: the same on measured CPU cores; the device has `measured` ---- */
 double zp_cost_cpu_product(const zp_machine *machine, zp_product_kind kind, double batch, double m, double n, double k);
 double zp_cost_cpu_attention(const zp_machine *machine, double flop, double sequence, double head, bool backward);
@@ -101,8 +109,9 @@ double zp_cost_exposed_reduce(const zp_machine *machine, double taken, double re
                               double backward_s, int64_t units);
 /* Of a micro-batch's time on a stage, what yields gradients of weights. */
 double zp_cost_beside(const zp_choice *choice, const zp_stage_time *time);
-/* zp_cost_step_end of a stage of a program, whose reduce_s is what of it is left after the last backward: beside_s of the
- * stage's micro-batch is zp_cost_beside. Never less than zp_cost_step_end and zp_cost_exposed_reduce of the elements say. */
+/* zp_cost_step_end of a stage of a program, whose reduce_s is what of it is left after the last backward: beside_s of
+ * the stage's micro-batch is zp_cost_beside. Never less than zp_cost_step_end and zp_cost_exposed_reduce of the
+ * elements say. */
 zp_step_end zp_cost_replicas_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s);
 
 /* ---- overlap.c: transfers beside computing ---- */
@@ -174,7 +183,8 @@ void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run);
 
 /* ---- simulate.c ---- */
 /* What follows the micro-batches on one stage of a program: reduce_s is what of all its reductions (data ranks, ties,
- * partial gradients) is left after the last backward. beside_s: as for zp_cost_replicas_end. Looks at no other stage. */
+ * partial gradients) is left after the last backward. beside_s: as for zp_cost_replicas_end. Looks at no other stage.
+ */
 zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s);
 /* The same without what the program of the cluster may do in less: a bound of the stage's end. */
 zp_step_end zp_cost_least_stage_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s);

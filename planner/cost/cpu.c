@@ -24,8 +24,7 @@ double zp_cost_cpu_attention(const zp_machine *machine, double flop, double sequ
 
 /* Calibrations from before there was block-sparse attention have no table of it: then as dense attention over sequences
  * of as many positions as a block has. */
-double zp_cost_cpu_sparse_attention(const zp_machine *machine, double flop, double block, double head,
-                                    bool backward) {
+double zp_cost_cpu_sparse_attention(const zp_machine *machine, double flop, double block, double head, bool backward) {
   const zp_rate_table *table = &kernels_of(machine)->sparse_attention[backward];
   if (!table->log_share) return zp_cost_cpu_attention(machine, flop, block, head, backward);
   return start_s(machine) + flop / (machine->flop_per_s * zp_rate_at(table, (double[]){block, head}));

@@ -59,6 +59,9 @@ static double attention_s(const pricer *p, const zp_step *step) {
   double sequence = (double)in_shape(p, step->node, 0)->dim[1], head = (double)step->node->attr.head_size;
   bool backward = step->op == ZP_OP_ATTENTION_GRAD;
   const zp_layout *layout = step->node->attr.layout;
+  if (zp_cost_is_own_gpu(p->machine))
+    return zp_cost_own_attention(p->machine, step->flop * (layout ? zp_layout_excess(layout) : 1), step->bytes,
+                                 backward);
   if (layout)
     return zp_cost_sparse_attention(p->machine, step->flop * zp_layout_excess(layout), step->bytes,
                                     (double)layout->block, head, backward);
@@ -80,6 +83,13 @@ static double comm_s(const pricer *p, const zp_step *step) {
   }
 }
 
+static double row_s(const pricer *p, const zp_step *step) {
+  bool gradient = step->op == ZP_OP_FUSED_GRAD;
+  if (gradient && step->sums.len > 0 && zp_cost_is_own_gpu(p->machine))
+    return zp_cost_column_sums(p->machine, step->bytes, step->flop, p->lowered->row_chunks);
+  return zp_cost_row_kernel(p->machine, step->bytes, step->flop, gradient);
+}
+
 static double step_s(const pricer *p, const zp_step *step) {
   if (zp_cost_is_comm(step)) return comm_s(p, step);
   if (step->kind != ZP_STEP_NODE) return zp_cost_row_kernel(p->machine, step->bytes, step->flop, false);
@@ -88,7 +98,7 @@ static double step_s(const pricer *p, const zp_step *step) {
   case ZP_CLASS_MATMUL: return matmul_s(p, step->node);
   case ZP_CLASS_GROUPED: return grouped_s(p, step->node);
   case ZP_CLASS_ATTENTION: return attention_s(p, step);
-  default: return zp_cost_row_kernel(p->machine, step->bytes, step->flop, step->op == ZP_OP_FUSED_GRAD);
+  default: return row_s(p, step);
   }
 }
 

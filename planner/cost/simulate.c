@@ -209,7 +209,7 @@ static void fill_least_ends(const zp_program *program, const zp_pipeline_run *ru
 double zp_cost_step_least(zp_arena *arena, const zp_program *program, const zp_machine *machine) {
   zp_pipeline_run run = zp_cost_pipeline(arena, program, machine);
   if (!zp_software_floor_of(software_of(machine)).messages)
-    run.message_s = ZP_NEW_ARRAY(arena, double, run.stages * run.chunks);
+    run.message_s = ZP_NEW_ARRAY(arena, double, run.stages *run.chunks);
   fill_least_ends(program, &run);
   step_ends ends = end_of_step(program, machine, &run, zp_cost_least_stage_end);
   return step_seconds(&ends) * (1 - 1e-9);

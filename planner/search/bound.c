@@ -120,8 +120,8 @@ static zp_step_end end_of(const zp_searcher *s, const zp_variant *v, const zp_ch
 /* The update of a stage with the mean of the parameters: there is one with as many. */
 static zp_step_end update_of(const zp_searcher *s, const zp_variant *v, const zp_choice *c) {
   int64_t whole = v->elements / c->pipeline, spread = v->spread_elements / c->pipeline;
-  zp_step_end end = zp_cost_step_update(v->lowered, &s->machine, c, whole + spread,
-                                        zp_held_elements(c, whole, spread, c->zero >= 1));
+  zp_step_end end =
+      zp_cost_step_update(v->lowered, &s->machine, c, whole + spread, zp_held_elements(c, whole, spread, c->zero >= 1));
   if (!s->floor.offload) end.offload_s = end.least_offload_s = 0;
   return end;
 }

@@ -1,5 +1,5 @@
-/* Before a search: the plan block without what the program of the plan cannot do, so that the best of the rest is found. What
- * a single key decides is here; what several decide together is in trainers.c. */
+/* Before a search: the plan block without what the program of the plan cannot do, so that the best of the rest is
+ * found. What a single key decides is here; what several decide together is in trainers.c. */
 #include "software.h"
 
 /* Values of one key of the plan block in one program. */
@@ -7,9 +7,9 @@ typedef struct rule {
   zp_trainer trainer;
   const char *key;
   size_t offset;
-  int highest;    /* value of the key */
-  unsigned keep;  /* bit v: the program has value v */
-  bool mixed;     /* in mixed precision only */
+  int highest;   /* value of the key */
+  unsigned keep; /* bit v: the program has value v */
+  bool mixed;    /* in mixed precision only */
   const char *why;
 } rule;
 
@@ -53,7 +53,8 @@ static const rule rules[] = {
     WHOLE_LAYERS(ZP_TRAINER_FSDP),
     TWO_SCHEDULES(ZP_TRAINER_FSDP),
     NO_COMPRESSION(ZP_TRAINER_FSDP),
-    {ZP_TRAINER_FSDP, "zero", OF(zero), 3, BIT(2) | BIT(3), false, "it shards gradients or parameters, too: ZeRO 2 or 3"},
+    {ZP_TRAINER_FSDP, "zero", OF(zero), 3, BIT(2) | BIT(3), false,
+     "it shards gradients or parameters, too: ZeRO 2 or 3"},
     {ZP_TRAINER_FSDP, "recompute_shard", OF(recompute_shard), 1, BIT(0), false,
      "it keeps whole inputs of recomputed layers"},
     OFFLOAD(ZP_TRAINER_FSDP, ZP_STATE_OPTIMIZER, "optimizer", ON_DEVICE, no_offload),
@@ -111,8 +112,8 @@ static void narrow_offload(zp_arena *arena, zp_constraints *c, zp_narrowing *don
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
     zp_limit *limit = &c->offload[i];
     if (!zp_limit_leaves_device(limit)) continue;
-    zp_lacking lacking = {offload_keys[i], "CPU ranks compute in host memory: there is nowhere to offload to", limit->span,
-                          ZP_TRAINER_NONE};
+    zp_lacking lacking = {offload_keys[i], "CPU ranks compute in host memory: there is nowhere to offload to",
+                          limit->span, ZP_TRAINER_NONE};
     if (zp_limit_allows(limit, ZP_TIER_DEVICE)) {
       const rule r = {.highest = ZP_TIER_NVME};
       zp_push(arena, &done->useless, lacking);

@@ -1,0 +1,31 @@
+/* Kernels of zplan's own GPU trainer where they are not a library's. Matrix products are cuBLAS', most row kernels move
+ * their bytes as any do; attention and sums over columns are its own, and slower than what other programs call.
+ *
+ * Attention (kernels/cuda/zpd_attention.cuh) computes on the cores for single precision, whatever the operands are
+ * stored as: 4 operations forward and 14 backward for a pair of query and key and a column of a head, where 4 and 10
+ * are counted as work. A gradient's sums over rows (zpd_rows.cuh) are made by a fixed number of thread blocks,
+ * lowered.row_chunks, whatever the device has. Left out: tiles that causality cuts, launches. Nothing here has been
+ * measured on a GPU. */
+#include <math.h>
+#include "constants.h"
+#include "cost.h"
+
+bool zp_cost_is_own_gpu(const zp_machine *machine) {
+  const zp_cluster *cluster = machine->cluster;
+  return cluster && cluster->trainer == ZP_TRAINER_ZPLAN && !machine->node->device.is_cpu;
+}
+
+double zp_cost_own_attention(const zp_machine *machine, double flop, double bytes, bool backward) {
+  enum { COUNTED = 10, DONE = 14 };
+  const zp_device *device = &machine->node->device;
+  double peak = machine->precision == ZP_PREC_F64 ? device->flop_per_s_fp64 : device->flop_per_s_fp32;
+  if (peak <= 0) peak = machine->flop_per_s;
+  double done = backward ? flop * DONE / COUNTED : flop;
+  double compute = done / (peak * zp_cost_constant(ZP_COST_OWN_ATTENTION));
+  return fmax(device->launch_s + compute, zp_cost_memory_bound(machine, bytes, 0));
+}
+
+double zp_cost_column_sums(const zp_machine *machine, double bytes, double flop, int blocks) {
+  double rate = blocks * zp_cost_constant(ZP_COST_OWN_COLUMN_BYTES_PER_S);
+  return fmax(machine->node->device.launch_s + bytes / rate, zp_cost_memory_bound(machine, bytes, flop));
+}
