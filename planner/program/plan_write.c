@@ -210,6 +210,18 @@ static void set_inputs(zp_json *o, const zp_plan *plan) {
   }
 }
 
+/* Where measured runs say how far the time may be off. */
+static void set_range(zp_arena *arena, zp_json *estimate, const zp_plan *plan) {
+  bool several = zp_machine_nodes(&plan->machine) > 1;
+  double step_s = plan->best.estimate.step_s;
+  zp_step_range range = zp_software_range(arena, &plan->spec->cluster, several, step_s);
+  if (!range.known) return;
+  zp_json_set_real(estimate, "step_s_low", range.low_s);
+  zp_json_set_real(estimate, "step_s_high", range.high_s);
+  zp_json_set_string(estimate, "range_family", range.family);
+  zp_json_set_int(estimate, "range_runs", range.runs);
+}
+
 /* Whose kernels were priced, and what bounded the space. */
 static void set_program(zp_json *o, const zp_cluster *cluster) {
   if (cluster->trainer == ZP_TRAINER_NONE) return;
@@ -258,7 +270,8 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
     zp_json_set_int(o, "microbatches", p->microbatches);
     zp_json *stages = zp_json_set(o, "stages", zp_json_array());
     for (int s = 0; s < p->choice.pipeline; s++) zp_json_append(stages, stage_json(p, &p->stages[s]));
-    zp_json_set(o, "estimate", estimate_json(&plan->best.estimate));
+    zp_json *estimate = zp_json_set(o, "estimate", estimate_json(&plan->best.estimate));
+    set_range(arena, estimate, plan);
     zp_traffic t = zp_program_traffic(p);
     zp_json *traffic = zp_json_set(o, "traffic_bytes", zp_json_object());
     zp_json_set_int(traffic, "tensor", t.tensor);

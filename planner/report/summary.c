@@ -42,6 +42,19 @@ static void put_time(zp_buf *out, const zp_plan *plan) {
   zp_buf_puts(out, ")\n");
 }
 
+/* What the time is worth. */
+static void put_range(zp_buf *out, const zp_plan *plan) {
+  const zp_cluster *cluster = &plan->spec->cluster;
+  if (cluster->trainer == ZP_TRAINER_NONE) return;
+  bool several = zp_machine_nodes(&plan->machine) > 1;
+  zp_step_range range = zp_software_range(out->arena, cluster, several, plan->best.estimate.step_s);
+  const char *text = range.source;
+  if (range.known)
+    text = zp_format(out->arena, "%s to %s: %s", zp_show_seconds(out->arena, range.low_s),
+                     zp_show_seconds(out->arena, range.high_s), range.source);
+  zp_buf_line(out, "  range        %s", zp_words_wrap(out->arena, text, 15));
+}
+
 static void put_throughput(zp_buf *out, const zp_plan *plan) {
   const zp_estimate *e = &plan->best.estimate;
   zp_arena *arena = out->arena;
@@ -195,6 +208,7 @@ const char *zp_report_summary(zp_arena *arena, const zp_plan *plan) {
               zp_words_choice(arena, &plan->best.choice));
   put_idle(&out, plan);
   put_time(&out, plan);
+  put_range(&out, plan);
   put_throughput(&out, plan);
   put_sparse(&out, plan);
   put_memory(&out, plan);

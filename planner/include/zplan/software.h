@@ -25,6 +25,17 @@ int zp_software_grad_bytes(const zp_software *software, int compute_bytes);
 /* "for zplan's own trainer", "for Megatron-LM (profile megatron-core)". Arena. */
 const char *zp_trainer_phrase(zp_arena *arena, const zp_cluster *cluster);
 
+/* Seconds between which a step that is predicted to take step_s is likely to be measured. Not known: of these devices or this
+ * program nothing was measured; `source` says so. */
+typedef struct zp_step_range {
+  bool known;
+  double low_s, high_s;
+  const char *source; /* in words, arena or constant */
+  const char *family; /* of docs/accuracy.md; NULL: not known */
+  int runs;           /* that it is from */
+} zp_step_range;
+zp_step_range zp_software_range(zp_arena *arena, const zp_cluster *cluster, bool several_nodes, double step_s);
+
 /* ---- what a program can do: narrow.c, trainers.c ---- */
 /* A key of the plan block whose limit leaves only values that the program lacks. */
 typedef struct zp_lacking {

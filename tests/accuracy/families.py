@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""How far measured runs came out from what was predicted for them, by profile, GPU and number of nodes: the table behind the
+range of a plan's time (planner/software/families.def).
+
+usage: families.py                     checks the rows whose runs are all in tests/data/published_runs.csv
+       families.py --write TABLE...    makes the file anew from tables of published runs; more of them than tests/data has
+
+A row's range holds the middle 80 % of its runs where there are ten or more, else all of them.
+"""
+import csv
+import json
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "support"))
+import harness  # noqa: E402
+
+RUNS = os.path.join(harness.ROOT, "tests", "data", "published_runs.csv")
+TABLE = os.path.join(harness.ROOT, "planner", "software", "families.def")
+TENTH = 10  # runs from which on the outermost tenths are left out
+HEAD = """/* ZP_FAMILY(profile, gpu, several nodes, n, low, high, mean error, bias, families): percent. low, high: measured over predicted step
+ * time less 1, of the middle 80 %% of the runs where there are ten or more, else of all; mean error and bias as in docs/accuracy.md
+ * (predicted over measured). Made by tests/accuracy/families.py --write from %d published runs, which names its rows; do not edit. */
+"""
+
+
+def generation(gpu):
+    return re.match("[A-Z]+[0-9]+", gpu).group(0).lower()
+
+
+def quantile(values, share):
+    """Linear between the sorted values."""
+    at = share * (len(values) - 1)
+    low = int(at)
+    high = min(low + 1, len(values) - 1)
+    return values[low] + (at - low) * (values[high] - values[low])
+
+
+def predict(table):
+    ran = harness.zplan("validate", "--json", table)
+    with open(table, encoding="utf-8", newline="") as file:
+        published = {row["id"]: row for row in csv.DictReader(file)}
+    for row in json.loads(ran.out)["rows"]:
+        if row.get("error_pct") is not None:
+            run = published[row["id"]]
+            nodes = int(run["n_gpus"]) > int(run["gpus_per_node"] or 8)
+            yield (row["software"], generation(run["gpu"]), int(nodes)), row["family"].rstrip("_"), row["error_pct"]
+
+
+def rows_of(tables):
+    groups = {}
+    for table in tables:
+        for key, family, error in predict(table):
+            groups.setdefault(key, []).append((family, error))
+    lines = {}
+    for key, runs in sorted(groups.items()):
+        errors = [error for _, error in runs]
+        ratios = sorted(100 * (1 / (1 + error / 100) - 1) for error in errors)
+        share = 0.1 if len(runs) >= TENTH else 0
+        lines[key] = 'ZP_FAMILY("%s", "%s", %d, %d, %.1f, %.1f, %.1f, %.1f, "%s")' % (
+            *key, len(runs), quantile(ratios, share), quantile(ratios, 1 - share), sum(map(abs, errors)) / len(runs),
+            sum(errors) / len(runs), ", ".join(sorted({family for family, _ in runs})))
+    return lines
+
+
+def committed():
+    with open(TABLE, encoding="utf-8") as file:
+        text = file.read()
+    pattern = r'^ZP_FAMILY\("([^"]+)", "([^"]+)", (\d), (\d+),.*"([^"]+)"\)$'
+    return {(m[1], m[2], int(m[3])): (m[0], int(m[4])) for m in re.finditer(pattern, text, re.M)}
+
+
+def main():
+    if sys.argv[1:2] == ["--write"]:
+        lines = rows_of(sys.argv[2:])
+        count = sum(int(line.split(", ")[3]) for line in lines.values())
+        with open(TABLE, "w", encoding="utf-8") as file:
+            file.write(HEAD % count + "\n".join(lines.values()) + "\n")
+        return 0
+    tally = harness.Tally()
+    rows = committed()
+    whole = 0
+    for key, line in rows_of([RUNS]).items():
+        mine = line.split(", ")
+        if key not in rows:
+            tally.check("%s %s %d" % key, False, "no such row")
+        elif rows[key][1] == int(mine[3]):
+            whole += 1
+            tally.check("%s %s %d" % key, rows[key][0] == line, "%s, now %s" % (rows[key][0], line))
+        else:
+            tally.check("%s %s %d" % key, rows[key][1] > int(mine[3]), "%d runs, tests/data has %s" % (rows[key][1], mine[3]))
+    tally.check("rows that can be compared", whole >= 8, "%d" % whole)
+    return tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
