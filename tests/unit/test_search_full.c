@@ -1,4 +1,5 @@
 /* The search over all dimensions against brute force, on small random instances. */
+#include <zplan/software.h>
 #include "search_instances.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -368,4 +369,52 @@ Test(search_full, equals_brute_force_with_offloading) {
 Test(search_full, equals_brute_force_with_offloading_on_mixed_nodes) {
   state = 13;
   expect_optima(true, true, OFFLOAD_INSTANCES / 3);
+}
+
+/* ---- other programs: their profiles change prices and what bounds them ---- */
+
+#ifdef __SANITIZE_ADDRESS__
+enum { PROGRAM_INSTANCES = 6 };
+#else
+enum { PROGRAM_INSTANCES = 40 };
+#endif
+
+/* What the program cannot do in one key is narrowed; brute force does not know the rest, so nobody's program runs it. */
+static void set_program(zp_spec *spec, const char *profile) {
+  cr_assert(zp_software_find(profile, &spec->cluster.trainer, &spec->cluster.software));
+  zp_constraints *c = &spec->plans.data[0];
+  zp_limit *sound[] = {&c->schedule, &c->zero, &c->sequence, &c->cut, &c->compress};
+  for (size_t i = 0; i < sizeof sound / sizeof *sound; i++) *sound[i] = (zp_limit){0};
+  for (int zero = 2 * (spec->cluster.trainer == ZP_TRAINER_FSDP); zero <= 3; zero++) allow(&c->zero, zero);
+  allow(&c->compress, 0);
+  (void)zp_trainer_narrow(arena, spec);
+  spec->cluster.trainer = ZP_TRAINER_NONE;
+}
+
+Test(search_full, finds_the_optimum_of_other_programs) {
+  static const char *const profiles[] = {"megatron", "megatron-lm-v3", "deepspeed", "fsdp", "deepspeed-zero3-2022"};
+  int compared = 0;
+  for (int i = 0; i < PROGRAM_INSTANCES; i++) {
+    zp_arena_mark mark = zp_arena_get_mark(arena);
+    int devices;
+    zp_spec *spec = random_spec_on(false, &devices);
+    const char *profile = profiles[i % 5];
+    set_offload(&spec->plans.data[0], false);
+    if (!spec->cluster.node.device.is_cpu) {
+      set_program(spec, profile);
+      if (i % 2) squeeze(spec, devices);
+      double best = brute_force(spec, devices);
+      const zp_plan *plan = isnan(best) ? NULL : zp_search(arena, spec, devices, NULL);
+      if (plan) cr_assert(plan->feasible == isfinite(best), "%s, instance %d", profile, i);
+      if (plan && plan->feasible) {
+        double found = plan->best.estimate.step_s;
+        cr_assert(plan->certificate.bound_s <= best * (1 + 1e-9), "%s, instance %d: bound %.9g, optimum %.9g", profile,
+                  i, plan->certificate.bound_s, best);
+        cr_assert(fabs(found / best - 1) < 1e-9, "%s, instance %d: found %.9g, optimum %.9g", profile, i, found, best);
+        compared++;
+      }
+    }
+    zp_arena_rewind(arena, mark);
+  }
+  cr_assert(compared >= PROGRAM_INSTANCES / 4, "%d instances were compared", compared);
 }
