@@ -118,6 +118,8 @@ tokens|python3 tests/interop/tokens.py
 messages|tests/golden/run_errors.sh
 mutations|python3 tests/fault/mutations.py
 accuracy|python3 tests/accuracy/goals.py
+errors of measured runs|python3 tests/accuracy/families.py
+programs|python3 tests/accuracy/programs.py
 end
 }
 

@@ -166,7 +166,7 @@ static state_home add_state_away(zp_verifier *v, int s, int64_t state, int64_t g
   bool disk = v->choice.home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME, any = state > 0 || grads > 0;
   int64_t cb = v->compute_bytes, window = disk ? zp_up(bucket, page) : bucket, there = zp_up(state, page);
   state_home h = {.state = state, .grads = grads, .window = any ? window : 0, .file = -1};
-  h.landing = on_host(v, s, 2 * h.window * cb);
+  h.landing = on_host(v, s, 2 * h.window * v->grad_bytes);
   h.leaving = on_host(v, s, state > 0 && cb == 2 ? 2 * window * cb : 0);
   int64_t piece = window < there ? window : there, turns = state > 0 ? (state - 1) / window + 1 : 0;
   if (disk && state > 0) h.file = v->nvme[s];
@@ -211,7 +211,7 @@ static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, c
   held.param_ring = params_away > 0 ? 2 : c->zero == 3 ? 1 + ahead : 0;
   held.grad_ring = grads_away > 0 ? 2 : c->zero >= 2 ? 1 + ahead : 0;
   held.home = add_state_away(v, s, state_away, grads_away, bucket, state_bytes);
-  add_away(v, s, ZP_STATE_GRADIENTS, grads_away * cb, bucket * cb);
+  add_away(v, s, ZP_STATE_GRADIENTS, grads_away * v->grad_bytes, bucket * v->grad_bytes);
   held.home.params = params_away;
   held.home.params_at = params_away > 0 && c->home[ZP_STATE_PARAMS].tier == ZP_TIER_HOST ? v->host[s] : -1;
   add_away(v, s, ZP_STATE_PARAMS, params_away * cb, bucket * cb);
@@ -284,7 +284,7 @@ void zp_verify_stage(zp_verifier *v, int s) {
   int64_t ring = gone > 0 ? 3 * n.unit_saved : 0, bucket = sizes.bucket * cb;
   const region regions[] = {
       {"params", zp_claim(a, "at_params"), held.params * cb},
-      {"gradients", zp_claim(a, "at_grads"), held.grads * cb},
+      {"gradients", zp_claim(a, "at_grads"), held.grads * v->grad_bytes},
       {"master weights", zp_claim(a, "at_master"), master},
       {"first moment", zp_claim(a, "at_moment1"), moment1},
       {"second moment", zp_claim(a, "at_moment2"), moment2},
@@ -296,7 +296,7 @@ void zp_verify_stage(zp_verifier *v, int s) {
       {"saved ring", zp_claim(a, "at_saved_ring"), ring},
       {"pending", zp_claim(a, "at_pending"), n.pending},
       {"parameter ring", zp_claim(a, "at_param_ring"), held.param_ring * bucket},
-      {"gradient ring", zp_claim(a, "at_grad_ring"), held.grad_ring * bucket},
+      {"gradient ring", zp_claim(a, "at_grad_ring"), held.grad_ring * sizes.bucket * v->grad_bytes},
       {"carry 0", zp_claim(a, "at_carry0"), n.shards ? carry : 0},
       {"carry 1", zp_claim(a, "at_carry1"), n.shards ? carry : 0},
       {"message up", zp_claim(a, "at_send_up"), message_bytes(up * messages, carry)},
@@ -307,7 +307,7 @@ void zp_verify_stage(zp_verifier *v, int s) {
       {"transient", zp_claim(a, "at_transient"), n.transient}};
   check_regions(v, s, regions, (int)(sizeof regions / sizeof *regions), zp_claim(a, "bytes"));
   check_class(v, s, memory, "weights", held.params * cb, 1);
-  check_class(v, s, memory, "gradients", held.grads * cb, 1);
+  check_class(v, s, memory, "gradients", held.grads * v->grad_bytes, 1);
   check_class(v, s, memory, "optimizer", master + moment1 + moment2 + error + error / v->choice.data, 5);
   check_class(v, s, memory, "saved", slots + ring + n.pending, 3);
   check_away(v, s, a, &held);

@@ -3,6 +3,7 @@
 #define ZPLAN_VERIFY_INTERNAL_H
 
 #include <zplan/plan.h>
+#include <zplan/software.h>
 
 /* Elements that all data ranks hold, and those that are spread over expert groups. */
 typedef struct zp_verify_elements {
@@ -15,7 +16,7 @@ typedef struct zp_verifier {
   zp_strings *findings;
   zp_choice choice; /* as the file says it; cut not filled in before the units are checked */
   int64_t microbatches;
-  int compute_bytes, stat_bytes;
+  int compute_bytes, stat_bytes, grad_bytes;
   zp_machine machine;
   const zp_json *stages, *program;
   const zp_pieces *pieces;      /* of the model: what a stage may run */

@@ -97,12 +97,12 @@ static int64_t first_early(const splitting *p, const zp_json *early) {
   for (int i = 0; zp_json_key(early, i); i++) {
     int64_t elements = elements_of(p, zp_json_key(early, i));
     if (elements < 0) return -1;
-    first -= zp_up(elements * p->v->compute_bytes, 256);
+    first -= zp_up(elements * p->v->grad_bytes, 256);
   }
   at = first;
   for (int i = 0; zp_json_key(early, i); i++) {
     if (zp_claim(early, zp_json_key(early, i)) != at) return -1;
-    at += zp_up(elements_of(p, zp_json_key(early, i)) * p->v->compute_bytes, 256);
+    at += zp_up(elements_of(p, zp_json_key(early, i)) * p->v->grad_bytes, 256);
   }
   return first;
 }

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""The program that a plan is for: `--for` bounds the space, prices with the profile that `validate` uses, and is kept and shown.
+
+A published plan is planned here with its decisions pinned; its time must be what `validate` predicts for the row, to 1e-9: one code
+prices both.
+"""
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "support"))
+import harness  # noqa: E402
+
+RUNS = os.path.join(harness.ROOT, "tests", "data", "published_runs.csv")
+EXAMPLES = os.path.join(harness.ROOT, "examples")
+MODEL = """use std.nn
+use std.hw
+use "%s/gpt2.dz" as g
+model gpt(V = 51200, S = 2048, d = %d, layers = %d, heads = %d) {
+  input tokens: i32[B, S]
+  input labels: i32[B, S]
+  param wte: [V, d] ~ normal(std = 0.006)
+  param wpe: [S, d] ~ normal(std = 0.006)
+  x = embedding(tokens, wte) + wpe
+  repeat h in 0..layers { x = g.gpt_layer(x, heads = heads) }
+  ln_f   = layer_norm(x)
+  logits = matmul(ln_f, transpose(wte))
+  output loss = cross_entropy(logits, labels)
+}
+cluster gpus { nodes = %d  node = std.hw.%s }
+cluster cores { nodes = 1  node = std.hw.cpu_generic(cores = 4, memory = 64GiB) }
+train {
+  model = gpt  batch = %d  steps = 10  precision = "%s"
+  data = synthetic(seed = 1)
+  optimizer = adam(lr = 1e-4, betas = [0.9, 0.95])
+  clip = 1.0
+}
+plan {
+  %s
+}
+"""
+PUBLISHED = """tensor = 8  pipeline = 8  data = 1  microbatch = 1  cut = "layer"
+  schedule = "interleaved"  chunks = 3  rank_order = "tdp"
+  sequence = %s  recompute = "%s"  recompute_shard = "none\""""
+
+
+def write(folder, name, plan, size=(256, 4, 4), nodes=1, node="dgx_a100", batch=8, precision="mixed_bf16"):
+    path = os.path.join(folder, name + ".dz")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(MODEL % (EXAMPLES, *size, nodes, node, batch, precision, plan))
+    return path
+
+
+def plan_of(path, *words):
+    ran = harness.zplan(path, "--json", *words)
+    return json.loads(ran.out) if ran.status in (0, 3) else {"error": ran.err}
+
+
+def check_published(tally, folder):
+    """korth_175B_full and korth_175B_seqsel: tensor 8, pipeline 8, three chunks, batch 64."""
+    rows = {r["id"]: r for r in json.loads(harness.zplan("validate", "--json", RUNS).out)["rows"]}
+    for name, sequence, recompute in (("korth_175B_full", "false", "full"), ("korth_175B_seqsel", "true", "selective")):
+        want = rows[name]["predicted_s"]
+        path = write(folder, name, PUBLISHED % (sequence, recompute), (12288, 96, 96), 8, "dgx_a100", 64, "mixed_fp16")
+        plan = plan_of(path, "--for", "megatron-lm-v3")
+        got = plan.get("estimate", {}).get("step_s", 0)
+        tally.check("%s: plan and validate" % name, abs(got / want - 1) < 1e-9, "%.9g s, validate %.9g s" % (got, want))
+        low, high = (plan.get("estimate", {}).get("step_s_" + end, 0) for end in ("low", "high"))
+        tally.check("%s: range" % name, 0 < low <= got < high, "%g to %g" % (low, high))
+        own = plan_of(path)
+        tally.check("%s: zplan's own kernels are slower" % name, own["estimate"]["step_s"] > got, str(own.get("error")))
+        tally.check("%s: no range of its own" % name, "step_s_low" not in own["estimate"], "")
+
+
+def check_words(tally, folder):
+    path = write(folder, "small", "tensor <= 4")
+    for word, program, profile, said in (("zplan", "zplan", None, "for zplan's own trainer"),
+                                         ("megatron", "megatron", "megatron-core", "for Megatron-LM (profile megatron-core)"),
+                                         ("deepspeed", "deepspeed", "deepspeed-2022", "for DeepSpeed (profile deepspeed-2022)"),
+                                         ("fsdp", "fsdp", "fsdp-compiled", "for PyTorch FSDP (profile fsdp-compiled)"),
+                                         ("megatron-lm-v3", "megatron", "megatron-lm-v3", "(profile megatron-lm-v3)")):
+        ran = harness.zplan(path, "--for", word)
+        tally.check("first screen for %s" % word, ran.status == 0 and said in "".join(ran.out.splitlines()[:2]), ran.tail())
+        file = os.path.join(folder, word + ".json")
+        plan = plan_of(path, "--for", word, "-o", file)
+        want = {"program": program, "profile": profile} if profile else {"program": program}
+        tally.check("JSON for %s" % word, plan.get("for") == want, str(plan.get("for", plan.get("error"))))
+        ran = harness.zplan("report", file)
+        tally.check("report of a plan for %s" % word, ran.status == 0 and said in ran.out, ran.tail())
+        ran = harness.zplan("verify", file)
+        tally.check("verify of a plan for %s" % word, ran.status == 0, ran.tail())
+    ran = harness.zplan(path, "--for", "horovod")
+    tally.check("unknown program", ran.status == 2 and "megatron-core" in ran.err, ran.tail())
+    ran = harness.zplan(path)
+    tally.check("zplan unless said", ran.status == 0 and "for zplan's own trainer" in ran.out, ran.tail())
+    file = os.path.join(folder, "megatron.json")
+    ran = harness.zplan("build", file, "-o", os.path.join(folder, "tree"))
+    tally.check("build refuses another program's plan",
+                ran.status == 1 and "Z0702" in ran.err and "zplan export megatron" in ran.err, ran.tail())
+    ran = harness.zplan("report", file, "--for", "zplan")
+    tally.check("a plan file for another program", ran.status == 0 and "for zplan's own trainer" in ran.out, ran.tail())
+
+
+def check_space(tally, folder):
+    """What a plan may hold is what its program has; what is pinned and missing is refused by name."""
+    disks = write(folder, "disks", 'offload[gradients] = "nvme"  offload[optimizer] = "nvme"', node="dgx2", precision="mixed_fp16")
+    ran = harness.zplan(disks)
+    tally.check("gradients on disks", ran.status == 1 and "Z0627" in ran.err and "--for deepspeed" in ran.err, ran.tail())
+    ran = harness.zplan(write(folder, "onebit", "compress = true  data = 2"))
+    tally.check("1-bit Adam in half precision", ran.status == 1 and "Z0627" in ran.err and "fp32 and fp64" in ran.err, ran.tail())
+    ran = harness.zplan(write(folder, "zb", 'schedule = "zb_h1"  pipeline = 2'), "--for", "megatron")
+    tally.check("zb_h1 in Megatron-LM", ran.status == 1 and "Z0627" in ran.err and "--for zplan" in ran.err, ran.tail())
+    ran = harness.zplan(write(folder, "pipe", "zero = 3  pipeline = 2  data = 2"), "--for", "deepspeed")
+    tally.check("ZeRO 3 with a pipeline in DeepSpeed", ran.status == 3 and "refuses ZeRO 2 and 3" in ran.err, ran.tail())
+    plan = plan_of(write(folder, "free", "pipeline = 2"), "--for", "deepspeed")
+    tally.check("DeepSpeed runs 1f1b", plan.get("schedule") == "1f1b" and plan.get("cut") == "layer", str(plan.get("error")))
+    plan = plan_of(write(folder, "fsdp2", "data = 4"), "--for", "fsdp")
+    tally.check("FSDP shards", plan.get("zero") in (2, 3), str(plan.get("zero", plan.get("error"))))
+    ran = harness.zplan(write(folder, "cpu", "data = 1"), "--cluster", "cores", "--for", "megatron")
+    tally.check("CPU ranks", ran.status == 1 and "Z0627" in ran.err, ran.tail())
+
+
+def check_offload(tally, folder):
+    """`=` pins all of a class; `in` permits; CPU ranks have nowhere to offload to."""
+    homes = ('offload[optimizer] = "cpu"', 'offload[optimizer] in ["none", "cpu"]')
+    pinned = plan_of(write(folder, "pinned", homes[0]))
+    home = pinned.get("offload", {}).get("optimizer")
+    tally.check("= pins", home == {"tier": "host", "eighths": 8}, str(home or pinned))
+    free = plan_of(write(folder, "permitted", homes[1]))
+    tally.check("in permits", not free.get("offload"), str(free.get("offload", free.get("error"))))
+    ran = harness.zplan(os.path.join(folder, "pinned.dz"), "--cluster", "cores", "--gpus", "1")
+    tally.check("pinned on CPU ranks", ran.status == 1 and "Z0627" in ran.err and "host memory" in ran.err, ran.tail())
+    ran = harness.zplan(os.path.join(folder, "permitted.dz"), "--cluster", "cores", "--gpus", "1")
+    tally.check("permitted on CPU ranks", ran.status == 0 and "Z0628" in ran.err, ran.tail())
+
+
+def main():
+    harness.require_zplan()
+    tally = harness.Tally()
+    with harness.Scratch() as folder:
+        check_published(tally, folder)
+        check_words(tally, folder)
+        check_space(tally, folder)
+        check_offload(tally, folder)
+    return tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
