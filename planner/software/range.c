@@ -1,7 +1,7 @@
-/* How far a predicted step may be from what is measured: the errors of the nearest runs that were predicted and measured
- * (families.def, docs/accuracy.md). Near is, in this order: the profile, or a profile of the same program; the generation of the GPU;
- * one node or several. Runs of another profile, generation or kind of network count with twice their range, because nobody
- * measured that they say as much. */
+/* How far a predicted step may be from what is measured: the errors of the nearest runs that were predicted and
+ * measured (families.def, docs/accuracy.md). Near is, in this order: the profile, or a profile of the same program; the
+ * generation of the GPU; one node or several. Runs of another profile, generation or kind of network count with twice
+ * their range, because nobody measured that they say as much. */
 #include <zplan/buf.h>
 #include "software.h"
 
@@ -21,8 +21,8 @@ static const family families[] = {
 };
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
-/* Plans of CPU ranks on a machine that `zplan calibrate` had measured: 42 measurements of 14 plans, all but one within 16 % (docs/
- * accuracy.md, "CPU plans on a calibrated machine", 22 November 2026). */
+/* Plans of CPU ranks on a machine that `zplan calibrate` had measured: 42 measurements of 14 plans, all but one within
+ * 16 % (docs/ accuracy.md, "CPU plans on a calibrated machine", 22 November 2026). */
 static const family calibrated_cpu = {"zplan", "cpu", false, 42, -14, 19, 6, 0, "plans on two calibrated cores"};
 
 static bool is_gpu(const family *f, const char *device) { return strncmp(device, f->gpu, strlen(f->gpu)) == 0; }
@@ -58,15 +58,18 @@ static zp_step_range spread(zp_arena *arena, const family *f, double step_s, int
 zp_step_range zp_software_range(zp_arena *arena, const zp_cluster *cluster, bool several_nodes, double step_s) {
   if (cluster->trainer == ZP_TRAINER_ZPLAN && cluster->node.device.is_cpu && cluster->calibration) {
     zp_step_range range = spread(arena, &calibrated_cpu, step_s, SAME, "zplan's trainer");
-    range.source = "42 measurements of 14 plans on two calibrated cores took -14 to +19 % of what was predicted, but for one";
+    range.source =
+        "42 measurements of 14 plans on two calibrated cores took -14 to +19 % of what was predicted, but for one";
     return range;
   }
   if (!cluster->software && cluster->node.device.is_cpu)
-    return (zp_step_range){.source = "unknown: `zplan calibrate` measures this machine, --calibration FILE plans with it"};
+    return (zp_step_range){.source =
+                               "unknown: `zplan calibrate` measures this machine, --calibration FILE plans with it"};
   if (!cluster->software)
-    return (zp_step_range){.source = "unknown: zplan's trainer was not measured on GPUs yet; its attention and its sums "
-                                     "over columns are priced by hand counts of what is emitted, other kernels as a "
-                                     "library's"};
+    return (zp_step_range){.source =
+                               "unknown: zplan's trainer was not measured on GPUs yet; its attention and its sums "
+                               "over columns are priced by hand counts of what is emitted, other kernels as a "
+                               "library's"};
   const family *nearest = NULL;
   int best = 0;
   for (int i = 0; i < N_FAMILIES; i++) {

@@ -379,7 +379,8 @@ enum { PROGRAM_INSTANCES = 6 };
 enum { PROGRAM_INSTANCES = 40 };
 #endif
 
-/* What the program cannot do in one key is narrowed; brute force does not know the rest, so nobody's program runs it. */
+/* What the program cannot do in one key is narrowed; brute force does not know the rest, so nobody's program runs it.
+ */
 static void set_program(zp_spec *spec, const char *profile) {
   cr_assert(zp_software_find(profile, &spec->cluster.trainer, &spec->cluster.software));
   zp_constraints *c = &spec->plans.data[0];
