@@ -29,17 +29,32 @@ static void report(zp_run_state *run, const zp_export *result) {
   zp_flush_diags(run);
 }
 
-/* The plan for the program of the format; where the plan block wants what that lacks, one that is refused by name. */
+static void note_narrowed(const zp_run_state *run, const zp_plan *plan) {
+  if (run->narrowed.len == 0 || plan->certificate.candidates == 0) return;
+  fprintf(stderr,
+          "note: searched among plans that %s can express (limited: ", zp_trainer_title(plan->spec->cluster.trainer));
+  for (int i = 0; i < run->narrowed.len; i++) fprintf(stderr, "%s%s", i ? ", " : "", run->narrowed.data[i]);
+  fputs(")\n", stderr);
+}
+
+/* The plan for the program of the format. Where that has none, because it lacks what the plan block wants or needs more
+ * memory by its count, the one for zplan's own trainer: what the program lacks in it is refused by name. */
 static zp_plan *obtain(zp_run_state *run) {
   const zp_options own = run->options;
   if (format == ZP_EXPORT_MEGATRON) run->default_program = zp_trainer_word(ZP_TRAINER_MEGATRON);
   if (format == ZP_EXPORT_DEEPSPEED) run->default_program = zp_trainer_word(ZP_TRAINER_DEEPSPEED);
   run->lacking_is_fine = true;
   zp_plan *plan = zp_obtain_plan(run, 0);
+  if (plan && plan->feasible) note_narrowed(run, plan);
   if (!plan || plan->feasible || !run->default_program || own.program) return plan;
+  const char *title = zp_trainer_title(plan->spec->cluster.trainer);
   run->options = own;
   run->default_program = NULL;
-  return zp_obtain_plan(run, 0);
+  plan = zp_obtain_plan(run, 0);
+  if (plan && plan->feasible)
+    fprintf(stderr, "note: no plan for %s fits these limits (--for says why); this one is for zplan's own trainer\n",
+            title);
+  return plan;
 }
 
 int zp_cmd_export(zp_run_state *run) {

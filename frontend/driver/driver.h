@@ -56,6 +56,7 @@ typedef struct zp_run_state {
   const char *command;
   bool unsound; /* a plan was not proven: whatever the command returns, its status is ZP_EXIT_BUG */
   const char *default_program; /* that plans are for without --for; NULL: zplan */
+  zp_strings narrowed;         /* keys of the plan block that the program limits further */
   bool lacking_is_fine;        /* limits that leave nothing which the program has are reported by somebody else */
 } zp_run_state;
 

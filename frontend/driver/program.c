@@ -54,13 +54,15 @@ static void keep_word(zp_run_state *run, zp_spec *spec) {
 
 bool zp_choose_program(zp_run_state *run, zp_spec *spec, bool from_plan) {
   zp_cluster *cluster = &spec->cluster;
-  const char *word = run->options.program ? run->options.program : from_plan ? NULL : run->default_program;
+  const char *otherwise = from_plan || cluster->node.device.is_cpu ? NULL : run->default_program;
+  const char *word = run->options.program ? run->options.program : otherwise;
   (void)zp_software_find(word ? word : zp_trainer_word(ZP_TRAINER_ZPLAN), &cluster->trainer, &cluster->software);
   check_device(run, cluster);
   check_verb(run, cluster);
   zp_narrowing done = zp_trainer_narrow(run->arena, spec);
   for (int i = 0; i < done.lacking.len && !from_plan && !run->lacking_is_fine; i++)
     report_lacking(run, cluster, &done.lacking.data[i]);
+  run->narrowed = done.keys;
   for (int i = 0; i < done.useless.len && !from_plan; i++) warn_useless(run, &done.useless.data[i]);
   keep_word(run, spec);
   return zp_flush_diags(run);

@@ -5,6 +5,7 @@
 
 #include <zplan/buf.h>
 #include <zplan/export.h>
+#include <zplan/software.h>
 
 /* ---- export.c: one export in the making ---- */
 typedef struct zp_exporter {

@@ -48,9 +48,10 @@ static void put_head(zp_buf *out, const zp_exporter *e) {
                                    "export megatron.",
                                    e->spec->model->name, e->plan->devices, e->spec->cluster.node.device.name));
   zp_export_comment(out, zp_format(e->arena, "%s.", zp_export_headline(e)));
-  zp_export_comment(
-      out, zp_format(e->arena, "zplan's estimates, for programs of its own: %s a step, at most %s on a device.",
-                     zp_show_seconds(e->arena, estimate->step_s), zp_show_bytes(e->arena, estimate->peak_bytes)));
+  zp_export_comment(out, zp_format(e->arena, "zplan's estimates, %s: %s a step, at most %s on a device.",
+                                   zp_trainer_phrase(e->arena, &e->spec->cluster),
+                                   zp_show_seconds(e->arena, estimate->step_s),
+                                   zp_show_bytes(e->arena, estimate->peak_bytes)));
   zp_buf_puts(out, "#\n");
   zp_buf_printf(out, "#   source %s\n", e->name);
   zp_buf_puts(out, "#   torchrun ... pretrain_gpt.py \"${MEGATRON_ARGS[@]}\"");

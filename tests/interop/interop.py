@@ -230,7 +230,7 @@ def consistency(folder):
                                     ("deepspeed", "offload", OFFLOAD, check_deepspeed),
                                     ("deepspeed", "offload 1t", [CARDS + "offload_1t.dz", *sets("sequence=false pipeline=1")], check_deepspeed),
                                     ("deepspeed", "zero2", ZERO2, check_deepspeed),
-                                    ("deepspeed", "one bit", ONE_BIT, check_deepspeed),
+                                    ("deepspeed", "one bit", [*ONE_BIT, "--for", "deepspeed"], check_deepspeed),
                                     ("deepspeed", "pipeline", PIPELINE, check_deepspeed),
                                     ("slurm", "gpt1t", GPT1T, lambda *a: check_slurm(*a, 71526)),
                                     ("slurm", "gpt2", CPU, lambda *a: check_slurm(*a, 2000))):

@@ -275,6 +275,18 @@ Test(search_bounds, early_stages_recompute_first) {
   cr_expect(mixed > 2, "%d mixed plans", mixed);
 }
 
+Test(search_bounds, a_home_without_the_device_takes_all) {
+  model_size size = {STYLE_GPT, 250, 32, 64, 4, 4, 4, 256, true};
+  zp_spec *spec = build_spec(arena, &size, gpu_cluster(1), 8);
+  spec->cluster.node.host_memory_bytes = INT64_C(1) << 32;
+  spec->cluster.node.host_bytes_per_s = 100e9, spec->cluster.node.pcie_bytes_per_s = 10e9;
+  pin(&spec->plans.data[0].offload[ZP_STATE_OPTIMIZER], ZP_TIER_HOST);
+  zp_plan *plan = zp_search(arena, spec, 1, NULL);
+  cr_assert(plan->feasible);
+  cr_expect_eq(plan->best.choice.home[ZP_STATE_OPTIMIZER].eighths, 8);
+  cr_expect_eq(plan->best.choice.home[ZP_STATE_OPTIMIZER].tier, ZP_TIER_HOST);
+}
+
 Test(search_bounds, offload_takes_the_least_share_that_fits) {
   model_size size = {STYLE_GPT, 250, 32, 64, 4, 4, 4, 256, true};
   zp_cluster c = gpu_cluster(1);
@@ -282,7 +294,10 @@ Test(search_bounds, offload_takes_the_least_share_that_fits) {
   c.node.host_memory_bytes = INT64_C(1) << 32;
   c.node.host_bytes_per_s = 100e9, c.node.pcie_bytes_per_s = 10e9;
   zp_spec *spec = build_spec(arena, &size, c, 8);
-  allow(&spec->plans.data[0].offload[ZP_STATE_OPTIMIZER], ZP_TIER_HOST);
+  zp_limit *optimizer = &spec->plans.data[0].offload[ZP_STATE_OPTIMIZER];
+  *optimizer = (zp_limit){0};
+  allow(optimizer, ZP_TIER_DEVICE);
+  allow(optimizer, ZP_TIER_HOST);
   pin(&spec->plans.data[0].recompute, ZP_RECOMPUTE_FULL);
   pin(&spec->plans.data[0].microbatch, 1);
   zp_plan *plan = zp_search(arena, spec, 1, NULL);

@@ -163,6 +163,10 @@ static void try_homes(brute *b, const zp_choice *choice) {
   bool one = (chunked && leaves) || acts;
   zp_choice c = *choice;
   if (zp_choice_refusal(&c, b->spec)) return;
+  for (int i = 0; i < ZP_STATE_COUNT; i++) { /* = pins all of a class */
+    const zp_limit *limit = &b->spec->plans.data[0].offload[i];
+    if (!zp_limit_allows(limit, ZP_TIER_DEVICE) && choice->home[i].eighths < 8) return;
+  }
   for (int k = 0; k < (one ? b->n_modes : 1); k++) {
     b->every_cut = !leaves && !b->spec->cluster.groups.len;
     b->first = k;
@@ -312,13 +316,19 @@ static void squeeze(zp_spec *spec, int devices) {
   zp_cluster_change(arena, &spec->cluster, scale_memory, &share);
 }
 
+/* Sometimes a class that may leave the device has to. */
+static bool pins_homes;
+
 /* Brute force takes up to 33 times as long where state may leave: these instances are fewer. */
 static void set_offload(zp_constraints *c, bool offload) {
   for (int i = 0; i < ZP_STATE_COUNT && !offload; i++) {
     c->offload[i] = (zp_limit){0};
     allow(&c->offload[i], ZP_TIER_DEVICE);
   }
-  if (offload) allow(&c->offload[random_below(ZP_STATE_COUNT)], 1 + random_below(2));
+  if (!offload) return;
+  zp_limit *limit = &c->offload[random_below(ZP_STATE_COUNT)];
+  if (pins_homes && random_below(2)) *limit = (zp_limit){0};
+  allow(limit, 1 + random_below(2));
 }
 
 static void expect_optima(bool several_types, bool offload, int instances) {
@@ -369,6 +379,12 @@ Test(search_full, equals_brute_force_with_offloading) {
 Test(search_full, equals_brute_force_with_offloading_on_mixed_nodes) {
   state = 13;
   expect_optima(true, true, OFFLOAD_INSTANCES / 3);
+}
+
+Test(search_full, equals_brute_force_with_pinned_homes) {
+  state = 17;
+  pins_homes = true;
+  expect_optima(false, true, OFFLOAD_INSTANCES / 3);
 }
 
 /* ---- other programs: their profiles change prices and what bounds them ---- */

@@ -1,6 +1,6 @@
 # gpt2 on 8 x h100_sxm, for Megatron-LM (core 0.20.0, commit d98e8a64); made by zplan export megatron.
 # tensor 1 x pipeline 1 x data 8 = 8 ranks, ZeRO 2, micro-batch 32, recompute none.
-# zplan's estimates, for programs of its own: 228 ms a step, at most 15.6 GB on a device.
+# zplan's estimates, for Megatron-LM (profile megatron-core): 114 ms a step, at most 15.8 GB on a device.
 #
 #   source gpt2.sh
 #   torchrun ... pretrain_gpt.py "${MEGATRON_ARGS[@]}"

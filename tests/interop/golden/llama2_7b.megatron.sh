@@ -1,6 +1,6 @@
 # llama on 8 x h100_sxm, for Megatron-LM (core 0.20.0, commit d98e8a64); made by zplan export megatron.
 # tensor 2 x pipeline 2 x data 2 = 8 ranks, ZeRO 1, micro-batch 1, recompute none.
-# zplan's estimates, for programs of its own: 12.4 s a step, at most 28.6 GB on a device.
+# zplan's estimates, for Megatron-LM (profile megatron-core): 12.1 s a step, at most 31.9 GB on a device.
 #
 #   source llama2_7b.sh
 #   torchrun ... pretrain_gpt.py "${MEGATRON_ARGS[@]}"
