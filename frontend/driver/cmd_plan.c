@@ -1,6 +1,7 @@
 /* zplan FILE.dz: searches, prints the summary, writes the plan file. --gpus auto, --gpus LOW..HIGH, --sensitivity and
  * --pareto ask for a table instead. */
 #include "driver.h"
+#include <zplan/software.h>
 
 #include <stdio.h>
 
@@ -152,6 +153,7 @@ static int plan_tables(zp_run_state *run) {
     zp_flush_diags(run);
     return ZP_EXIT_ERROR;
   }
+  if (!run->options.json && spec->cluster.software) printf("%s\n", zp_trainer_phrase(run->arena, &spec->cluster));
   return run->options.pareto ? print_pareto(run, spec) : print_sizes(run, spec);
 }
 
