@@ -5,7 +5,7 @@
 # a message when it cannot.
 # Trainers open OpenBLAS and oneDNN when they start. Of oneDNN only the library is needed, whose package has the version in its name.
 packages='gcc g++ cmake ninja-build pkg-config flex bison libjansson-dev libpcre2-dev libexpat1-dev libunistring-dev llvm-19-dev libcriterion-dev libopenmpi-dev openmpi-bin
-libopenblas0 libdnnl-dev liburing-dev python3'
+libopenblas0 libdnnl-dev liburing-dev python3 python3-numpy'
 
 missing_packages() {
   for package in $packages; do
