@@ -1,0 +1,378 @@
+"""What a model means: its loss and the gradients of all its parameters, from the language's documentation alone.
+
+    run = Run(model, values, step, tokens)       # values: {name in a checkpoint: array}; None: they are drawn
+    run.loss, run.gradients()
+
+Nothing here knows the compiler. Random numbers of dropout are Philox4x32-10 keyed by (seed, step, sample, call, iteration,
+element), block-sparse patterns are matrices of blocks, routing is sorted lists of tokens.
+"""
+import math
+
+import numpy as np
+
+import tape as t
+import tree
+
+NEAR = 1e-7  # a choice (sign of a relu, rank of a score) that hangs on less is no test of gradients
+LARGE, SMALL = 300.0, 2e-3
+
+
+class Unfit(Exception):
+    """The values make the model no test: something is large, near a pole, or near a kink."""
+
+
+# ---- random numbers ----
+
+def philox(key, counter):
+    """Ten rounds on arrays of four 32-bit words."""
+    multiplier, weyl, low = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85), np.uint64(0xFFFFFFFF)
+    words = [np.asarray(word, dtype=np.uint64) for word in counter]
+    k0, k1 = key
+    for _ in range(10):
+        a, b = words[0] * np.uint64(multiplier[0]), words[2] * np.uint64(multiplier[1])
+        words = [(b >> np.uint64(32)) ^ words[1] ^ np.uint64(k0), b & low, (a >> np.uint64(32)) ^ words[3] ^ np.uint64(k1), a & low]
+        k0, k1 = (k0 + weyl[0]) & 0xFFFFFFFF, (k1 + weyl[1]) & 0xFFFFFFFF
+    return words
+
+
+def uniform(seed, step, sample, stream, iteration, element):
+    """In [0, 1); sample and element are arrays that broadcast."""
+    sample, element = np.broadcast_arrays(sample, element)
+    one = np.zeros_like(element)
+    words = philox((seed & 0xFFFFFFFF, seed >> 32), (element // 4, one + (stream << 16 | iteration), sample, one + step))
+    return np.choose(element % 4, words).astype(np.float64) * 2.0 ** -32
+
+
+# ---- block-sparse patterns ----
+
+def window_of(windows, block):
+    end = window = 0
+    while True:
+        end += windows[min(window, len(windows) - 1)]
+        if block < end:
+            return window
+        window += 1
+
+
+def meets(kind, o, i, j, n):
+    """Does block i see block j, but for random ones?"""
+    near = "window" in o and abs(i - j) <= o["window"] // 2
+    if kind == "fixed":
+        end = min((j // o["local"] + 1) * o["local"], n)
+        return i // o["local"] == j // o["local"] or j >= end - o["global"]
+    if kind == "strided":
+        return abs(i - j) < o["local"] or abs(i - j) % o["stride"] == 0
+    if kind == "sliding":
+        return near
+    if kind == "longformer":
+        return near or i in o["global"] or j in o["global"]
+    if kind == "bigbird":
+        return near or i < o["global"] or j < o["global"]
+    return window_of(o["windows"], i) == window_of(o["windows"], j) or j in o["global"]
+
+
+def block_matrix(kind, o, n, causal):
+    seen = np.zeros((n, n), dtype=bool)
+    for i in range(n):
+        limit = i + 1 if causal else n
+        seen[i, :limit] = [meets(kind, o, i, j, n) for j in range(limit)]
+        drawn = set()
+        for k in range(min(o.get("random", 0), limit)):
+            j = int(float(uniform(o.get("seed", 0), 0, i, 0, 0, k)) * limit)
+            while j in drawn:
+                j = (j + 1) % limit
+            drawn.add(j)
+            seen[i, j] = True
+    return seen
+
+
+def visible(length, causal, pattern):
+    """[queries, keys]"""
+    seen = np.ones((length, length), dtype=bool)
+    if pattern:
+        kind, o = pattern
+        seen = np.kron(block_matrix(kind, o, length // o["block"], causal), np.ones((o["block"], o["block"]), dtype=bool)).astype(bool)
+    return seen & np.tril(np.ones_like(seen)) if causal else seen
+
+
+# ---- compositions ----
+
+def softmax(x):
+    e = t.exp(t.sub(x, x.value.max(-1, keepdims=True)))
+    return t.div(e, t.row_sum(e))
+
+
+def mean(x):
+    return t.mul(t.row_sum(x), 1 / x.value.shape[-1])
+
+
+def normalize(x, eps):
+    return t.div(x, t.sqrt(t.add(mean(t.mul(x, x)), eps)))
+
+
+def gelu(x, approximate):
+    if approximate == "tanh":
+        inner = t.mul(t.add(x, t.mul(t.mul(t.mul(x, x), x), 0.044715)), math.sqrt(2 / math.pi))
+        return t.mul(t.mul(x, 0.5), t.add(t.tanh(inner), 1.0))
+    return t.mul(t.mul(x, 0.5), t.add(t.error_function(t.mul(x, 1 / math.sqrt(2))), 1.0))
+
+
+def to_heads(x, heads):
+    batch, length, width = x.value.shape
+    return t.reshape(x, (batch, length, heads, width // heads))
+
+
+def rope(x, heads, theta, style):
+    shape = x.value.shape
+    size = shape[-1] // heads
+    column = np.arange(size)
+    if style == "interleaved":
+        pair, first = column // 2, column % 2 == 0
+        partner = np.where(first, column + 1, column - 1)
+    else:
+        pair, first = column % (size // 2), column < size // 2
+        partner = np.where(first, column + size // 2, column - size // 2)
+    angle = np.outer(np.arange(shape[1]), theta ** (-2.0 * pair / size))[:, None, :]
+    y = to_heads(x, heads)
+    turned = t.mul(t.take(y, partner, 3), np.sin(angle) * np.where(first, -1.0, 1.0))
+    return t.reshape(t.add(t.mul(y, np.cos(angle)), turned), shape)
+
+
+def attention(q, k, v, heads, kv_heads, causal, scale, pattern):
+    shape = q.value.shape
+    size = shape[-1] // heads
+    shared = np.arange(heads) // (heads // kv_heads)  # the key/value head of every query head
+    q, k, v = to_heads(q, heads), t.take(to_heads(k, kv_heads), shared, 2), t.take(to_heads(v, kv_heads), shared, 2)
+    scores = t.mul(t.einsum("bqhd,bkhd->bhqk", q, k), scale or 1 / math.sqrt(size))
+    weights = softmax(t.add(scores, np.where(visible(shape[1], causal, pattern), 0.0, -1e300)))
+    return t.reshape(t.einsum("bhqk,bkhd->bqhd", weights, v), shape)
+
+
+class Routing:
+    """Which token of every sample is in which slot of which expert."""
+
+    def __init__(self, scores, k, capacity):
+        batch, length, experts = scores.shape
+        order = np.argsort(-scores, axis=-1, kind="stable")
+        ranked = np.take_along_axis(scores, order, -1)
+        if k < experts and (ranked[..., k - 1] - ranked[..., k]).min() < NEAR or np.diff(ranked[..., :k], axis=-1).max(initial=-1.0) > -NEAR:
+            raise Unfit("scores of experts are near each other")
+        self.choice = order[..., :k]
+        self.slots = min(math.ceil(capacity * length * k / experts * (1 - 1e-12)), length)
+        self.place = np.zeros((batch, length, k, experts, self.slots))  # 1 where a choice has that slot
+        for b in range(batch):
+            used = [0] * experts
+            for s in range(length):
+                for j, e in enumerate(self.choice[b, s]):
+                    if used[e] < self.slots:
+                        self.place[b, s, j, e, used[e]] = 1
+                        used[e] += 1
+        self.share = np.array([np.bincount(self.choice[b].ravel(), minlength=experts) / (length * k) for b in range(batch)])
+
+
+UNARY = {"exp": t.exp, "log": t.log, "sqrt": t.sqrt, "rsqrt": lambda x: t.div(1.0, t.sqrt(x)), "tanh": t.tanh, "sigmoid": t.sigmoid,
+         "relu": t.relu, "silu": lambda x: t.mul(x, t.sigmoid(x)), "softmax": softmax, "neg": lambda x: t.mul(x, -1.0)}
+BINARY = {"add": t.add, "sub": t.sub, "mul": t.mul, "div": t.div}
+
+
+class Run:
+    """One step's forward pass. After it: loss (as a trainer prints it), objective (with balancing losses), values."""
+
+    def __init__(self, model, values, step, tokens, noise=0.0, seed=0, guard=True):
+        self.model, self.step, self.guard = model, step, guard
+        self.random = np.random.default_rng([model["seed"], 7])
+        self.given, self.values, self.nodes = values, {}, {}
+        self.tape = t.Tape(noise, np.random.default_rng(seed))
+        length, batch = model["sizes"]["S"], model["batch"]
+        windows = tokens[step * batch * length:][:batch * length + 1]
+        self.tokens, self.labels = windows[:-1].reshape(batch, length), windows[1:].reshape(batch, length)
+        self.scope, self.taken, self.prefix, self.iteration, self.stream = {"tokens": None, "labels": None}, set(), "", 0, 0
+        self.extra = []  # balancing losses
+        with np.errstate(all="ignore"):
+            self.body(model["body"])
+
+    def gradients(self):
+        with np.errstate(all="ignore"):
+            self.tape.backward(self.objective)
+        return {name: node.grad if node.grad is not None else np.zeros_like(node.value) for name, node in self.nodes.items()}
+
+    # ---- statements ----
+
+    def body(self, body):
+        for statement in body:
+            getattr(self, statement[0] + "_statement")(*statement[1:])
+
+    def param_statement(self, name, sizes, kind):
+        self.scope[name] = self.parameter(name, sizes, kind)
+
+    def let_statement(self, names, expression):
+        whole = names[0] if len(names) == 1 and names[0] not in self.scope else None
+        value = self.value(expression, whole)
+        for name, part in zip(names, value if len(names) > 1 else [value]):
+            self.scope[name] = part
+
+    def repeat_statement(self, variable, count, body, carry):
+        outside, first = self.scope, self.stream
+        value = outside[carry]
+        for iteration in range(count):
+            self.scope = {"tokens": None, "labels": None, carry: value}
+            self.prefix, self.iteration, self.stream = "%s.%d." % (variable, iteration), iteration, first
+            self.body(body)
+            value = self.scope[carry]
+        self.scope, self.prefix, self.iteration = dict(outside), "", 0
+        self.scope[carry] = value
+
+    def output_statement(self, expression):
+        self.loss_node = self.value(expression)
+        self.loss = float(self.loss_node.value)
+        self.objective = self.loss_node
+        for extra in self.extra:
+            self.objective = t.add(self.objective, extra)
+
+    # ---- parameters ----
+
+    def size(self, size):
+        return self.model["sizes"][size] if isinstance(size, str) else size
+
+    def parameter(self, name, sizes, kind):
+        name = self.prefix + name
+        shape = tuple(map(self.size, sizes))
+        if self.given is None:
+            self.values[name] = self.draw(shape, kind)
+        else:
+            self.values[name] = self.given[name]
+        self.nodes[name] = self.tape.leaf(self.values[name])
+        assert self.nodes[name].value.shape == shape, name
+        return self.nodes[name]
+
+    def draw(self, shape, kind):
+        if kind in ("gain", "divisor"):
+            return self.random.uniform(0.6, 1.4 if kind == "gain" else 1.8, shape)
+        if kind == "vector":
+            return self.random.normal(0.1, 0.5, shape)
+        return self.random.normal(0, 0.8 if kind == "table" else 1 / math.sqrt(max(shape[-2:])), shape)
+
+    def block(self, operation, options, x, whole):
+        """std.nn: the parameters have the name on the left where that is new, else the block's."""
+        name, count = whole or operation, 2
+        while (self.prefix, name) in self.taken:
+            name, count = "%s_%d" % (whole or operation, count), count + 1
+        self.taken.add((self.prefix, name))
+        listed = tree.BLOCKS[operation](x.value.shape[-1], options)
+        p = [self.parameter("%s.%s" % (name, part), sizes, kind) for part, sizes, kind in listed]
+        if operation == "linear":
+            y = t.einsum("%sk,nk->%sn" % (letters(x), letters(x)), x, p[0])
+            return t.add(y, p[1]) if len(p) > 1 else y
+        return self.norm(operation, options, [x] + p)
+
+    # ---- expressions ----
+
+    def check(self, value, low=None):
+        if not self.guard:
+            return
+        size = np.abs(value)
+        if not size.max(initial=0) < LARGE or (low is not None and not np.min(value if low == "positive" else size) > SMALL):
+            raise Unfit("values out of range")
+
+    def value(self, expression, whole=None):
+        if isinstance(expression, str):
+            return self.scope[expression]
+        if not tree.is_call(expression):
+            return float(expression)
+        operation, options, *arguments = expression
+        arguments = [self.value(argument) for argument in arguments]
+        if operation in BINARY:
+            result = self.binary(operation, *arguments)
+        elif operation in UNARY:
+            result = self.unary(operation, *arguments)
+        elif operation in tree.BLOCKS:
+            result = self.block(operation, options, arguments[0], whole)
+        else:
+            result = getattr(self, operation)(options, *arguments)
+        if isinstance(result, t.Node):
+            self.check(result.value)
+        return result
+
+    def binary(self, operation, a, b):
+        if operation == "div":
+            self.check(b.value if isinstance(b, t.Node) else b, "apart")
+        return BINARY[operation](a, b)
+
+    def unary(self, operation, x):
+        if operation in ("log", "sqrt", "rsqrt"):
+            self.check(x.value, "positive")
+        if operation == "relu" and self.guard and (np.abs(x.value) < NEAR).any() and x.value.ndim < 4:
+            raise Unfit("a relu hangs on rounding")  # slots that no token took hold zeros
+        return UNARY[operation](x)
+
+    def norm(self, operation, options, x):
+        y = normalize(t.sub(x[0], mean(x[0])) if operation.startswith("layer") else x[0], options.get("eps", 1e-5))
+        y = t.mul(y, x[1])
+        return t.add(y, x[2]) if len(x) > 2 else y
+
+    def layer_normalize(self, options, *x):
+        return self.norm("layer", options, x)
+
+    def rms_normalize(self, options, *x):
+        return self.norm("rms", options, x)
+
+    def gelu(self, options, x):
+        return gelu(x, options.get("approximate", "none"))
+
+    def embedding(self, options, ids, table):
+        return t.take(table, self.tokens, 0)
+
+    def matmul(self, options, x, w):
+        return t.einsum("%sk,%s->%sn" % (letters(x), "nk" if options.get("transpose") else "kn", letters(x)), x, w)
+
+    def batched_matmul(self, options, x, w):
+        return t.einsum("beck,%s->becn" % ("enk" if options.get("transpose") else "ekn"), x, w)
+
+    def dropout(self, options, x):
+        rate, stream = options.get("rate", self.model["dropout"]), self.stream
+        self.stream += 1
+        if rate == 0:
+            return x
+        sample = np.arange(x.value.shape[0])  # in the batch of the step
+        element = np.arange(math.prod(x.value.shape[1:]))
+        u = uniform(self.model["seed"], self.step, sample[:, None], stream, self.iteration, element[None])
+        return t.mul(x, np.where(u >= rate, 1 / (1 - rate), 0.0).reshape(x.value.shape))
+
+    def rope(self, options, x):
+        return rope(x, options["heads"], options.get("theta", 10000.0), options.get("style", "half"))
+
+    def split(self, options, x):
+        width = x.value.shape[-1] // options["n"]
+        return [t.take(x, np.arange(i * width, (i + 1) * width), x.value.ndim - 1) for i in range(options["n"])]
+
+    def attention(self, options, q, k, v):
+        heads = options["heads"]
+        return attention(q, k, v, heads, options.get("kv_heads", heads), options.get("causal", True), options.get("scale"),
+                         options.get("pattern"))
+
+    def top_k_gate(self, options, scores):
+        k, experts = options["k"], scores.value.shape[-1]
+        routing = Routing(scores.value, k, options.get("capacity", 1.25))
+        chosen = softmax(t.take_along_rows(scores, routing.choice)) if options.get("normalize", True) else \
+            t.take_along_rows(softmax(scores), routing.choice)
+        if options.get("balance", 0):
+            share = routing.share[:, None, :] * (options["balance"] * experts / scores.value.shape[0] / scores.value.shape[1])
+            self.extra.append(t.total(t.mul(softmax(scores), share)))
+        return [chosen, routing]
+
+    def dispatch(self, options, x, routing):
+        return t.einsum("bsec,bsd->becd", routing.place.sum(2), x)
+
+    def combine(self, options, y, weight, routing):
+        places = t.einsum("bsj,bsjec->bsec", weight, routing.place)
+        return t.einsum("bsec,becd->bsd", places, y)
+
+    def cross_entropy(self, options, logits, labels):
+        probability = t.take_along_rows(softmax(logits), self.labels[..., None])
+        if self.guard and probability.value.min() < 1e-12:
+            raise Unfit("a label has no probability")
+        return t.mul(t.total(t.log(probability)), -1 / self.labels.size)
+
+
+def letters(x):
+    return "bsxy"[:x.value.ndim - 1]

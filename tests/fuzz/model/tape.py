@@ -1,0 +1,173 @@
+"""Reverse-mode differentiation over NumPy arrays of f64, with few primitives: what can be said with them is.
+
+    tape = Tape()
+    x = tape.leaf(array)
+    y = einsum("ij,jk->ik", x, w)
+    tape.backward(loss)            # then x.grad
+
+A node keeps, for every operand, a function from the node's gradient to the operand's. Layer norms, attention, routing and the
+loss are compositions (interpret.py), so that no derivative but those of the primitives is written down here.
+
+noise: a relative rounding error that every primitive adds to its result, for how much a model's gradients depend on rounding.
+"""
+import math
+
+import numpy as np
+
+erf = np.frompyfunc(math.erf, 1, 1)
+
+
+class Node:
+    __slots__ = ("tape", "value", "grad", "pulls")
+
+    def __init__(self, tape, value, pulls=()):
+        self.tape, self.value, self.grad, self.pulls = tape, value, None, pulls
+
+
+class Tape:
+    def __init__(self, noise=0.0, random=None):
+        self.nodes, self.noise, self.random = [], noise, random
+
+    def leaf(self, value):
+        return self.add(np.asarray(value, dtype=np.float64))
+
+    def add(self, value, *pulls):
+        if self.noise and pulls:
+            value = value * (1 + self.noise * self.random.uniform(-1, 1, np.shape(value)))
+        node = Node(self, value, pulls)
+        self.nodes.append(node)
+        return node
+
+    def backward(self, loss):
+        """Gradients of `loss`, a scalar, in every node that it depends on; None in the others."""
+        loss.grad = np.ones(())
+        for node in reversed(self.nodes):
+            if node.grad is None:
+                continue
+            for operand, pull in node.pulls:
+                part = pull(node.grad)
+                if self.noise:
+                    part = part * (1 + self.noise * self.random.uniform(-1, 1, part.shape))
+                operand.grad = part if operand.grad is None else operand.grad + part
+
+
+def fit(grad, shape):
+    """Sums over what was broadcast."""
+    while grad.ndim > len(shape):
+        grad = grad.sum(0)
+    for axis, size in enumerate(shape):
+        if size == 1 and grad.shape[axis] != 1:
+            grad = grad.sum(axis, keepdims=True)
+    return grad
+
+
+# ---- two operands; the second one may be a number or an array that nothing flows into ----
+
+def parts(a, b):
+    tape = a.tape if isinstance(a, Node) else b.tape
+    return tape, a.value if isinstance(a, Node) else np.asarray(a), b.value if isinstance(b, Node) else np.asarray(b)
+
+
+def pulls(*pairs):
+    """Those of operands that are nodes."""
+    return [(operand, pull) for operand, pull in pairs if isinstance(operand, Node)]
+
+
+def add(a, b):
+    tape, x, y = parts(a, b)
+    return tape.add(x + y, *pulls((a, lambda g: fit(g, x.shape)), (b, lambda g: fit(g, y.shape))))
+
+
+def sub(a, b):
+    tape, x, y = parts(a, b)
+    return tape.add(x - y, *pulls((a, lambda g: fit(g, x.shape)), (b, lambda g: fit(-g, y.shape))))
+
+
+def mul(a, b):
+    tape, x, y = parts(a, b)
+    return tape.add(x * y, *pulls((a, lambda g: fit(g * y, x.shape)), (b, lambda g: fit(g * x, y.shape))))
+
+
+def div(a, b):
+    tape, x, y = parts(a, b)
+    return tape.add(x / y, *pulls((a, lambda g: fit(g / y, x.shape)), (b, lambda g: fit(-g * x / (y * y), y.shape))))
+
+
+def einsum(formula, a, b):
+    """No letter twice in an operand; a letter that is summed stands in both."""
+    tape, x, y = parts(a, b)
+    left, out = formula.split("->")
+    left, right = left.split(",")
+    return tape.add(np.einsum(formula, x, y),
+                    *pulls((a, lambda g: np.einsum("%s,%s->%s" % (out, right, left), g, y)),
+                           (b, lambda g: np.einsum("%s,%s->%s" % (out, left, right), g, x))))
+
+
+# ---- one operand ----
+
+def unary(a, value, slope):
+    return a.tape.add(value, (a, lambda g: g * slope))
+
+
+def exp(a):
+    y = np.exp(a.value)
+    return unary(a, y, y)
+
+
+def log(a):
+    return unary(a, np.log(a.value), 1 / a.value)
+
+
+def sqrt(a):
+    y = np.sqrt(a.value)
+    return unary(a, y, 0.5 / y)
+
+
+def tanh(a):
+    y = np.tanh(a.value)
+    return unary(a, y, 1 - y * y)
+
+
+def relu(a):
+    return unary(a, np.maximum(a.value, 0), (a.value > 0).astype(np.float64))
+
+
+def error_function(a):
+    return unary(a, erf(a.value).astype(np.float64), 2 / math.sqrt(math.pi) * np.exp(-a.value * a.value))
+
+
+def sigmoid(a):
+    return div(1.0, add(exp(mul(a, -1.0)), 1.0))
+
+
+def total(a):
+    return a.tape.add(a.value.sum(), (a, lambda g: np.broadcast_to(g, a.value.shape)))
+
+
+def row_sum(a):
+    """Over the last axis, which stays with size 1."""
+    return a.tape.add(a.value.sum(-1, keepdims=True), (a, lambda g: np.broadcast_to(g, a.value.shape)))
+
+
+def reshape(a, shape):
+    return a.tape.add(a.value.reshape(shape), (a, lambda g: g.reshape(a.value.shape)))
+
+
+def take(a, indices, axis):
+    """numpy.take; indices of any shape."""
+    def back(g):
+        grad = np.zeros_like(a.value)
+        at = [slice(None)] * a.value.ndim
+        at[axis] = indices
+        np.add.at(grad, tuple(at), g)
+        return grad
+    return a.tape.add(np.take(a.value, indices, axis), (a, back))
+
+
+def take_along_rows(a, indices):
+    """numpy.take_along_axis over the last axis; an index stands once in a row."""
+    def back(g):
+        grad = np.zeros_like(a.value)
+        np.put_along_axis(grad, indices, g, -1)
+        return grad
+    return a.tape.add(np.take_along_axis(a.value, indices, -1), (a, back))
