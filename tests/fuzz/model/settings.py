@@ -1,0 +1,96 @@
+"""How a random model is trained: layout, schedule, state, recomputation, precision, on CPU ranks or an emulated GPU.
+
+A setting is drawn from what may be legal; zplan refuses what does not fit the model (more stages than pieces, experts that no group
+divides), and a refusal is counted, not judged.
+"""
+import os
+import sys
+
+import tree
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "support"))
+import trainings  # noqa: E402
+
+MOST_RANKS = 4
+GPU = ("--cluster", "gpu", "--arch", "host")
+GPU_BLOCK = 64  # of block-sparse attention
+DEGREES = [(t, p, d) for t in range(1, MOST_RANKS + 1) for p in range(1, MOST_RANKS // t + 1) for d in range(1, MOST_RANKS // (t * p) + 1)]
+
+
+def one_rank(model):
+    return dict(trainings.ONE_RANK, batch=model["batch"], precision="fp64")
+
+
+def schedule(random, pipeline):
+    if pipeline == 1:
+        return {"schedule": random.choice(("1f1b", "1f1b", "gpipe", "zb_h1"))}
+    chosen = random.choice(("1f1b", "1f1b", "gpipe", "interleaved", "zb_h1", "zb_h2", "zb_v"))
+    return {"schedule": chosen, **({"chunks": 2} if chosen in ("interleaved", "zb_v") else {})}
+
+
+def recomputation(random, tensor, pipeline):
+    modes = ["none", "selective", "full"]
+    if pipeline > 1 and random.random() < 0.25:
+        return {"stage_recompute": [random.choice(modes) for _ in range(pipeline)]}
+    mode = random.choice(modes + ["selective"])
+    return {"recompute": mode, "recompute_shard": "tensor" if mode == "full" and tensor > 1 and random.random() < 0.5 else "none"}
+
+
+def layout(random, model, tensor, pipeline, data):
+    chosen = one_rank(model)
+    share = model["batch"] // data
+    chosen.update(tensor=tensor, pipeline=pipeline, microbatch=random.choice([m for m in range(1, share + 1) if share % m == 0]))
+    chosen["plan.data"] = data
+    chosen.update(schedule(random, pipeline))
+    chosen.update(recomputation(random, tensor, pipeline))
+    if "stage_recompute" in chosen:
+        del chosen["recompute"], chosen["recompute_shard"]
+    if data > 1:
+        chosen["zero"] = random.choice((0, 1, 2, 3))
+        if "top_k_gate" in tree.operations(model) and random.random() < 0.5:
+            chosen["plan.expert"] = data
+    if pipeline > 1 and random.random() < 0.5:
+        chosen["cut"] = "block"
+    if min(pipeline, data) > 1 and random.random() < 0.5:
+        chosen["rank_order"] = "tpd"
+    if tensor > 1 and model["sizes"]["S"] % tensor == 0 and random.random() < 0.5:
+        chosen["sequence"] = True
+    return chosen
+
+
+def fits_gpu(model):
+    return all(e[1]["pattern"][1]["block"] % GPU_BLOCK == 0 for e in tree.expressions(model["body"])
+               if tree.is_call(e) and "pattern" in e[1])
+
+
+def several_ranks(random, model):
+    degrees = [(t, p, d) for t, p, d in DEGREES if model["batch"] % d == 0 and t * p * d > 1]
+    return layout(random, model, *random.choice(degrees))
+
+
+def draw_precision(random, model):
+    """In 16 bits a token may take another expert, and nothing is comparable from there on."""
+    drawn = random.random()
+    if drawn < 0.86:
+        return "fp64"
+    if drawn < 0.93 or "top_k_gate" in tree.operations(model):
+        return "fp32"
+    return "mixed_bf16" if drawn < 0.97 else "mixed_fp16"
+
+
+def draw(random, model, several=0.4, gpu=0.07):
+    """(settings, words of `zplan run`). several, gpu: shares of several ranks, of the emulated GPU."""
+    on_gpu = fits_gpu(model) and random.random() < gpu
+    if random.random() < several:
+        chosen = several_ranks(random, model)
+    else:
+        chosen = layout(random, model, 1, 1, 1)
+    chosen["precision"] = draw_precision(random, model)
+    return chosen, GPU if on_gpu else ()
+
+
+def shown(settings, words):
+    """What differs from one rank that keeps everything, as one word a setting."""
+    listed = ["%s=%s" % (key, ",".join(value) if isinstance(value, list) else value) for key, value in settings.items()
+              if key not in ("batch",) and trainings.ONE_RANK.get(key, "fp64") != value]
+    return " ".join(listed + (["gpu"] if words else [])) or "one rank"
