@@ -60,7 +60,7 @@ def judge(case, folder, chance):
     verdict = check.examine(case, folder)
     if verdict.kind == "refused" and (is_plain(case) or verdict.text.startswith("Z02")):
         return check.Verdict("bad", "refused, and not for its layout\n" + verdict.text)
-    one_cpu_rank = settings.trainings.ranks_of(case.settings) == 1 and not case.words and case.precision() == "fp64"
+    one_cpu_rank = settings.trainings.ranks_of(case.settings) == 1 and not settings.on_gpu(case.words) and case.precision() == "fp64"
     if verdict.kind == "good" and one_cpu_rank and check.can_differ(case) and chance.random() < DIFFERENCES:
         off = check.check_differences(case, folder, chance)
         return check.Verdict("bad", "\n".join(off)) if off else check.Verdict("good", "differences")
@@ -144,7 +144,7 @@ class Fuzzer:
         self.counts.update("layout refused by " + code for code in result.refusals)
         if verdict.kind != "refused":
             self.operations.update(tree.operations(case.model))
-            self.counts["gpu" if case.words else "%d ranks" % settings.trainings.ranks_of(case.settings)] += 1
+            self.counts["gpu" if settings.on_gpu(case.words) else "%d ranks" % settings.trainings.ranks_of(case.settings)] += 1
             self.counts[case.precision()] += 1
             self.counts["differences"] += verdict.text == "differences"
             self.tally.check("model %d, %s" % (result.number, shown), verdict.kind == "good", verdict.text)

@@ -40,6 +40,10 @@ def tokens_of(model):
     return np.random.default_rng([model["seed"], 3]).integers(0, model["sizes"]["V"], count)
 
 
+def in_range(gradients):
+    return 1e-6 < max(np.abs(g).max() for g in gradients.values()) < 1e6
+
+
 class Case:
     """A model, how it is trained, and what the first step must be. lr moves its largest element by 1/8 to 1/4."""
 
@@ -56,7 +60,7 @@ class Case:
             self.why = str(unfit)
             return
         self.largest = max(np.abs(g).max() for g in self.gradients.values())
-        if 1e-6 < self.largest < 1e6:
+        if in_range(self.gradients):
             self.lr = 2.0 ** math.floor(math.log2(0.25 / self.largest))
         else:
             self.why = "gradients out of range"
@@ -113,6 +117,8 @@ def compare_step(case, step, before, trained):
     except interpret.Unfit:
         return None
     off, want = [], case.gradients if step == 0 else run.gradients()
+    if not in_range(want):
+        return None
     if not abs(trained.losses[step] - run.loss) <= loss_bound(case, step, values, run):
         off.append("loss of step %d: %r, not %r" % (step + 1, trained.losses[step], run.loss))
     got = {name: (before[name] - trained.values[step][name]) / case.lr for name in before}

@@ -47,7 +47,7 @@ class Drawing:
         for name in ("f", "g")[:self.random.randint(0, 2)]:
             sizes[name] = self.random.randint(1, 13)
         if self.chance(0.12):
-            sizes["S"] = 16 * self.random.randint(1, 3)  # patterns have blocks of 16
+            sizes["S"] = self.one((16, 32, 48, 16, 32, 48, 128))  # patterns have blocks of 16, or of 64, which GPUs take
         return sizes
 
     def width(self):
@@ -216,9 +216,10 @@ class Drawing:
         self.let(scope, names, ["split", {"n": parts}, x], [width] * parts)
 
     def pattern(self, length):
-        n, kind = length // 16, self.one(PATTERNS)
+        block, kind = 16 if length < 128 else 64, self.one(PATTERNS)
+        n = length // block
         listed = sorted(self.random.sample(range(n), self.random.randint(0, min(n, 2))))
-        o = {"block": 16}
+        o = {"block": block}
         if kind in ("sliding", "longformer", "bigbird"):
             o["window"] = self.one((1, 3))
         if kind == "fixed":

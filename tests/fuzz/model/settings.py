@@ -13,6 +13,7 @@ import trainings  # noqa: E402
 
 MOST_RANKS = 4
 GPU = ("--cluster", "gpu", "--arch", "host")
+LOSS_SCALES = ("128", "dynamic(initial = 128, window = 1)")  # as trainer.LOSS_SCALE, and one that doubles after a step
 GPU_BLOCK = 64  # of block-sparse attention
 DEGREES = [(t, p, d) for t in range(1, MOST_RANKS + 1) for p in range(1, MOST_RANKS // t + 1) for d in range(1, MOST_RANKS // (t * p) + 1)]
 
@@ -80,17 +81,25 @@ def draw_precision(random, model):
 
 def draw(random, model, several=0.4, gpu=0.07):
     """(settings, words of `zplan run`). several, gpu: shares of several ranks, of the emulated GPU."""
-    on_gpu = fits_gpu(model) and random.random() < gpu
+    if model["sizes"]["S"] >= GPU_BLOCK:  # few models
+        gpu = 0.5
+    words = GPU if fits_gpu(model) and random.random() < gpu else ()
     if random.random() < several:
         chosen = several_ranks(random, model)
     else:
         chosen = layout(random, model, 1, 1, 1)
     chosen["precision"] = draw_precision(random, model)
-    return chosen, GPU if on_gpu else ()
+    if chosen["precision"] == "mixed_fp16":
+        words += ("--set", "loss_scale=" + random.choice(LOSS_SCALES))
+    return chosen, words
+
+
+def on_gpu(words):
+    return words[:len(GPU)] == GPU
 
 
 def shown(settings, words):
     """What differs from one rank that keeps everything, as one word a setting."""
     listed = ["%s=%s" % (key, ",".join(value) if isinstance(value, list) else value) for key, value in settings.items()
               if key not in ("batch",) and trainings.ONE_RANK.get(key, "fp64") != value]
-    return " ".join(listed + (["gpu"] if words else [])) or "one rank"
+    return " ".join(listed + (["gpu"] if on_gpu(words) else [])) or "one rank"

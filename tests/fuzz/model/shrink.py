@@ -9,6 +9,7 @@ What is no model (shapes that do not fit, names that are not there) is left out 
 import copy
 
 import tree
+from settings import GPU, on_gpu
 
 # What a layout has that one rank has not, and what takes its place; in this order.
 SIMPLER = (("sequence", False), ("recompute_shard", "none"), ("stage_recompute", None), ("zero", 0), ("plan.expert", None), ("rank_order", "tdp"),
@@ -16,8 +17,10 @@ SIMPLER = (("sequence", False), ("recompute_shard", "none"), ("stage_recompute",
 
 
 def simpler_settings(model, settings, words):
-    if words:
-        yield model, settings, ()
+    if on_gpu(words):
+        yield model, settings, words[len(GPU):]
+    if settings["precision"] != "fp64":
+        yield model, dict(settings, precision="fp64"), GPU if on_gpu(words) else ()
     for key, value in SIMPLER:
         if settings.get(key, value) == value:
             continue

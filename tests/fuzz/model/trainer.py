@@ -12,7 +12,7 @@ import harness  # noqa: E402
 import trainings  # noqa: E402
 
 STEPS = 2
-LOSS_SCALE = 128  # of mixed_fp16
+LOSS_SCALE = 128  # of mixed_fp16, in the first step
 FNV_START, FNV_PRIME, MASK = 14695981039346656037, 1099511628211, (1 << 64) - 1
 
 
@@ -123,8 +123,6 @@ def train(folder, text, tokens, seed, values, settings, words=()):
     command += ["--log", os.path.join(folder, "log.jsonl")]
     for key, value in settings.items():
         command += ["--set", "%s=%s" % (key, json.dumps(value))]
-    if precision == "mixed_fp16":
-        command += ["--set", "loss_scale=%d" % LOSS_SCALE]
     command += [*words, "--resume", "--threads", 1, "--check-memory", "--", "--checkpoint", os.path.join(folder, "ck")]
     outcome = harness.zplan(*command, env=trainings.environment("fp64"))
     return Trained(outcome, folder, precision)
