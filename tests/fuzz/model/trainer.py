@@ -124,7 +124,8 @@ def train(folder, text, tokens, seed, values, settings, words=()):
     for key, value in settings.items():
         command += ["--set", "%s=%s" % (key, json.dumps(value))]
     command += [*words, "--resume", "--threads", 1, "--check-memory", "--", "--checkpoint", os.path.join(folder, "ck")]
-    outcome = harness.zplan(*command, env=trainings.environment("fp64"))
+    # A folder of its own: an mpirun that ends may remove the common one while another begins.
+    outcome = harness.zplan(*command, env=dict(trainings.environment("fp64"), OMPI_MCA_orte_tmpdir_base=folder))
     return Trained(outcome, folder, precision)
 
 
