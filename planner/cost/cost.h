@@ -81,6 +81,11 @@ double zp_cost_partial(const zp_program *program, const zp_machine *machine, int
 /* All-reduce of the tied parameters that a stage holds, over the stages that hold them too. */
 double zp_cost_ties(const zp_program *program, const zp_machine *machine, int stage);
 
+/* ---- price.c ---- */
+/* Prices every step of lowered segments whose tensor and expert groups have these links. */
+void zp_price_links(zp_lowered *lowered, const zp_machine *machine, const zp_group_link *tensor,
+                    const zp_group_link *expert);
+
 /* ---- duration.c ---- */
 /* Of one micro-batch: a chunk of a stage, or a whole stage. */
 typedef struct zp_stage_time {

@@ -111,10 +111,9 @@ static void price_procedure(const pricer *p, zp_procedure *procedure) {
   }
 }
 
-void zp_price_choice(zp_lowered *lowered, const zp_machine *machine, const zp_choice *c) {
-  pricer p = {.lowered = lowered, .machine = machine};
-  p.tensor_link = zp_machine_tensor_group(machine, c->tensor, c->pipeline, c->data);
-  p.expert_link = zp_machine_expert_group(machine, c->tensor, c->pipeline, c->data, zp_expert_ranks(c), c->order);
+void zp_price_links(zp_lowered *lowered, const zp_machine *machine, const zp_group_link *tensor,
+                    const zp_group_link *expert) {
+  pricer p = {.lowered = lowered, .machine = machine, .tensor_link = *tensor, .expert_link = *expert};
   for (int i = 0; i < lowered->n_segments; i++) {
     p.graph = lowered->segments[i].graph;
     price_procedure(&p, &lowered->segments[i].forward);
@@ -123,6 +122,13 @@ void zp_price_choice(zp_lowered *lowered, const zp_machine *machine, const zp_ch
   }
   const zp_software *software = machine->cluster ? machine->cluster->software : NULL;
   if (software) zp_software_price(lowered, machine, software, &p.tensor_link);
+}
+
+void zp_price_choice(zp_lowered *lowered, const zp_machine *machine, const zp_choice *c) {
+  zp_group_link tensor = zp_machine_tensor_group(machine, c->tensor, c->pipeline, c->data),
+                expert =
+                    zp_machine_expert_group(machine, c->tensor, c->pipeline, c->data, zp_expert_ranks(c), c->order);
+  zp_price_links(lowered, machine, &tensor, &expert);
 }
 
 void zp_price(zp_lowered *lowered, const zp_machine *machine, int tensor, int pipeline, int data) {

@@ -18,10 +18,10 @@ static inline zp_mode_set zp_set_of_mode(zp_stage_mode mode) { return 1u << mode
  * what is bounded with it is bounded for every stage. Seconds of the first units, [units + 1] each: */
 typedef struct zp_variant {
   int tensor;
-  int groups;                /* index of the tensor groups that it is priced on */
-  int expert, expert_stride; /* ranks of an expert group, 1: none; from one to the next */
-  zp_group_link expert_link; /* of more than one */
-  int expert_ranks;          /* of the plan, where groups stand on several node types; else 0 */
+  int groups;                      /* index of the tensor groups that it is priced on */
+  int expert;                      /* ranks of an expert group, 1: none */
+  zp_group_link expert_link;       /* of more than one: all that prices know of where they stand in a plain cluster */
+  int expert_stride, expert_ranks; /* several node types: from one rank of a group to the next; of the plan. Else 0 */
   bool sequence;
   int64_t microbatch;
   zp_mode_set modes;

@@ -195,14 +195,15 @@ static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *mode
 static bool same_variant(const zp_variant *a, const zp_variant *b) {
   return a->groups == b->groups && a->sequence == b->sequence && a->microbatch == b->microbatch && a->fine == b->fine &&
          a->modes == b->modes && a->types == b->types && a->expert == b->expert &&
-         (a->expert == 1 || (a->expert_stride == b->expert_stride && a->expert_ranks == b->expert_ranks &&
-                             zp_same_link(&a->expert_link, &b->expert_link)));
+         a->expert_stride == b->expert_stride && a->expert_ranks == b->expert_ranks &&
+         (a->expert == 1 || zp_same_link(&a->expert_link, &b->expert_link));
 }
 
 /* Where the index has a variant, or has room for it. */
 static int *slot_of(const zp_searcher *s, const zp_variant *v) {
   uint64_t key = (uint64_t)v->microbatch * 8191 + (uint64_t)v->groups;
   key = (key * 8191 + (uint64_t)v->expert) * 8191 + (uint64_t)v->expert_stride;
+  key = (key * 8191 + (uint64_t)v->expert_link.nodes) * 8191 + (uint64_t)(v->expert_link.bytes_per_s / 1e6);
   key = ((key * 127 + v->modes) * 131 + v->types) * 4 + 2 * v->sequence + v->fine;
   size_t mask = (size_t)s->variant_index.len - 1, at = (size_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) & mask;
   while (s->variant_index.data[at] && !same_variant(&s->variants.data[s->variant_index.data[at] - 1], v))
@@ -282,16 +283,18 @@ static zp_lowered *lower(zp_searcher *s, const zp_variant *v) {
 static void make_variant(zp_searcher *s, zp_variant *v) {
   v->lowered = lower(s, v);
   if (!v->lowered) return;
-  /* The tensor group's links depend on the tensor degree alone, an expert group's also on how far its ranks lie apart:
-   * groups are numbered through all ranks. */
-  zp_machine machine = zp_has_types(s) ? zp_machine_of_types(&s->machine, v->types) : s->machine;
-  zp_choice c = {.tensor = v->tensor, .pipeline = 1, .data = s->machine.devices / v->tensor, .expert = v->expert};
-  if (v->expert_stride > v->tensor) { /* ranks of stages lie between those of a group */
-    c.order = ZP_ORDER_TPD;
-    c.pipeline = v->expert_stride / v->tensor;
-    c.data /= c.pipeline;
+  if (zp_has_types(s)) {
+    zp_machine machine = zp_machine_of_types(&s->machine, v->types);
+    zp_choice c = {.tensor = v->tensor, .pipeline = 1, .data = s->machine.devices / v->tensor, .expert = v->expert};
+    if (v->expert_stride > v->tensor) { /* ranks of stages lie between those of a group */
+      c.order = ZP_ORDER_TPD;
+      c.pipeline = v->expert_stride / v->tensor;
+      c.data /= c.pipeline;
+    }
+    zp_price_choice(v->lowered, &machine, &c);
+  } else {
+    zp_price_links(v->lowered, &s->machine, &s->groups.data[v->groups].link, &v->expert_link);
   }
-  zp_price_choice(v->lowered, &machine, &c);
   measure_units(s, v, &v->lowered, 1);
 }
 
@@ -357,9 +360,10 @@ static zp_variant variant_like(const zp_searcher *s, const zp_choice *c, int gro
                   .microbatch = c->microbatch,
                   .fine = c->fine};
   if (v.expert == 1) return v;
-  v.expert_stride = c->tensor * (c->order == ZP_ORDER_TPD ? c->pipeline : 1);
   v.expert_link = zp_machine_expert_group(&s->machine, c->tensor, c->pipeline, c->data, v.expert, c->order);
-  if (zp_has_types(s)) v.expert_ranks = s->machine.devices;
+  if (!zp_has_types(s)) return v;
+  v.expert_stride = c->tensor * (c->order == ZP_ORDER_TPD ? c->pipeline : 1);
+  v.expert_ranks = s->machine.devices;
   return v;
 }
 
