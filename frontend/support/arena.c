@@ -4,7 +4,6 @@
  * Under AddressSanitizer everything that is not handed out is poisoned: a use after a rewind is reported. */
 #include <zplan/arena.h>
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -34,6 +33,7 @@ struct zp_arena {
   block *newest; /* NULL before the first allocation and after a rewind to the empty arena */
   block *spare;  /* given up by rewinds, the last one first; linked by `older` */
   size_t peak_bytes;
+  zp_arena_budget *budget; /* NULL: nobody counts */
 };
 
 static _Noreturn void out_of_memory(const char *arena, size_t bytes) {
@@ -48,9 +48,31 @@ zp_arena *zp_arena_new(const char *name) {
   return arena;
 }
 
-static void free_chain(block *dead) {
+zp_arena *zp_arena_new_within(const char *name, zp_arena_budget *budget) {
+  zp_arena *arena = zp_arena_new(name);
+  arena->budget = budget;
+  return arena;
+}
+
+zp_arena *zp_arena_new_beside(const char *name, const zp_arena *other) {
+  return zp_arena_new_within(name, other->budget);
+}
+
+bool zp_arena_has_room(const zp_arena *arena, size_t bytes) {
+  const zp_arena_budget *b = arena->budget;
+  return !b || (b->held_bytes <= b->limit_bytes && bytes <= b->limit_bytes - b->held_bytes);
+}
+
+static void count_held(zp_arena_budget *budget, size_t bytes) {
+  if (!budget) return;
+  budget->held_bytes += bytes;
+  if (budget->held_bytes > budget->peak_bytes) budget->peak_bytes = budget->held_bytes;
+}
+
+static void free_chain(zp_arena *arena, block *dead) {
   while (dead) {
     block *older = dead->older;
+    if (arena->budget) arena->budget->held_bytes -= dead->cap;
     unpoison(dead->data, dead->cap);
     free(dead);
     dead = older;
@@ -59,8 +81,8 @@ static void free_chain(block *dead) {
 
 void zp_arena_free(zp_arena *arena) {
   if (!arena) return;
-  free_chain(arena->newest);
-  free_chain(arena->spare);
+  free_chain(arena, arena->newest);
+  free_chain(arena, arena->spare);
   free(arena);
 }
 
@@ -77,7 +99,7 @@ static block *take_spare(zp_arena *arena, size_t bytes) {
   block *spare = arena->spare;
   if (!spare) return NULL;
   if (spare->cap < bytes) {
-    free_chain(spare);
+    free_chain(arena, spare);
     arena->spare = NULL;
     return NULL;
   }
@@ -94,8 +116,11 @@ static void add_block(zp_arena *arena, size_t bytes) {
   if (cap < bytes) cap = bytes;
   block *fresh = take_spare(arena, bytes);
   if (fresh) cap = fresh->cap;
-  if (!fresh) fresh = malloc(sizeof *fresh + cap);
-  if (!fresh) out_of_memory(arena->name, cap);
+  if (!fresh) {
+    fresh = malloc(sizeof *fresh + cap);
+    if (!fresh) out_of_memory(arena->name, cap);
+    count_held(arena->budget, cap);
+  }
   *fresh = (block){.older = older, .cap = cap, .older_bytes = older ? older->older_bytes + older->used : 0};
   poison(fresh->data, cap);
   arena->newest = fresh;

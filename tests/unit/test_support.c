@@ -37,6 +37,24 @@ Test(arena, memory_is_zeroed_and_aligned_also_after_a_rewind) {
   }
 }
 
+Test(arena, a_budget_counts_what_its_arenas_hold) {
+  zp_arena_budget budget = {.limit_bytes = 8 << 20};
+  zp_arena *first = zp_arena_new_within("first", &budget), *second = zp_arena_new_beside("second", first);
+  zp_arena_mark mark = zp_arena_get_mark(first);
+  zp_alloc(first, 3 << 20);
+  zp_alloc(second, 2 << 20);
+  cr_expect(budget.held_bytes == 5 << 20, "%zu", budget.held_bytes);
+  cr_expect(zp_arena_has_room(second, 3 << 20) && !zp_arena_has_room(second, (3 << 20) + 1));
+  zp_arena_rewind(first, mark);
+  cr_expect(budget.held_bytes == 5 << 20, "spare blocks are held");
+  zp_alloc(first, 5 << 20); /* the spare block is too small: it goes */
+  cr_expect(budget.held_bytes == 7 << 20, "%zu", budget.held_bytes);
+  zp_arena_free(first);
+  zp_arena_free(second);
+  cr_expect(budget.held_bytes == 0 && budget.peak_bytes == 7 << 20);
+  cr_expect(zp_arena_has_room(arena, SIZE_MAX), "no budget");
+}
+
 Test(arena, rewind_keeps_what_is_older_than_the_mark) {
   char *kept = zp_strdup(arena, "kept");
   zp_arena_mark mark = zp_arena_get_mark(arena);

@@ -5,6 +5,7 @@
 #define ZPLAN_ARENA_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -15,8 +16,19 @@ typedef struct zp_arena_mark {
   size_t used;
 } zp_arena_mark;
 
+/* What some arenas hold of the machine's memory together, spare blocks included. It is counted here and kept by whoever
+ * allocates, who asks before he begins something large: the same input holds the same bytes on every machine. */
+typedef struct zp_arena_budget {
+  size_t limit_bytes, held_bytes, peak_bytes;
+} zp_arena_budget;
+
 /* Owned by the caller; free with zp_arena_free. `name` is borrowed and must be a literal. */
 zp_arena *zp_arena_new(const char *name);
+/* One that counts in a budget, which is borrowed and lives longer; in the budget of another arena, or in none as that. */
+zp_arena *zp_arena_new_within(const char *name, zp_arena_budget *budget);
+zp_arena *zp_arena_new_beside(const char *name, const zp_arena *other);
+/* May its budget hold so much more? Without one always. */
+bool zp_arena_has_room(const zp_arena *arena, size_t bytes);
 void zp_arena_free(zp_arena *arena);
 
 /* Zeroed, aligned to 16 bytes. */
