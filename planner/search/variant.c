@@ -265,18 +265,35 @@ const zp_variant *zp_on_stage(const zp_searcher *s, const zp_choice *c, const zp
 
 static zp_lowered *lowered_on(zp_searcher *s, const zp_variant *like, zp_stage_mode mode, zp_node_set types);
 
+/* Of an expert group on another link; on several node types every price may differ. */
+static const zp_lowered *lowered_before(const zp_searcher *s, const zp_sharding_try *t, const zp_variant *v) {
+  for (int i = 0; i < t->lowered[v->fine].len && !zp_has_types(s); i++) {
+    const zp_lowered *l = t->lowered[v->fine].data[i];
+    if (l->microbatch == v->microbatch && l->recompute == zp_stage_mode_recompute(v->mode) &&
+        l->recompute_shard == zp_stage_mode_split(v->mode))
+      return l;
+  }
+  return NULL;
+}
+
 /* Pieces are added to the procedures of the variant without them. */
 static zp_lowered *lower(zp_searcher *s, const zp_variant *v) {
+  const zp_lowered *whole = NULL;
   if (v->fine) {
-    zp_variant whole = *v;
-    whole.fine = false;
-    const zp_lowered *known = lowered_on(s, &whole, v->mode, v->types);
-    return known ? zp_lower_pieces(s->arena, known, &s->cut_reason) : NULL;
+    zp_variant layers = *v;
+    layers.fine = false;
+    whole = lowered_on(s, &layers, v->mode, v->types);
+    if (!whole) return NULL;
   }
-  const zp_sharding *sharding = try_sharding(s, v)->sharding;
-  if (!sharding) return NULL;
-  return zp_lower(s->arena, s->spec, sharding, v->microbatch, zp_stage_mode_recompute(v->mode),
-                  zp_stage_mode_split(v->mode), &s->reason);
+  zp_sharding_try *t = try_sharding(s, v);
+  if (!t->sharding) return NULL;
+  const zp_lowered *before = lowered_before(s, t, v);
+  if (before) return zp_lower_again(s->arena, before, whole);
+  zp_lowered *fresh = v->fine ? zp_lower_pieces(s->arena, whole, &s->cut_reason)
+                              : zp_lower(s->arena, s->spec, t->sharding, v->microbatch,
+                                         zp_stage_mode_recompute(v->mode), zp_stage_mode_split(v->mode), &s->reason);
+  if (fresh) zp_push(s->arena, &t->lowered[v->fine], fresh);
+  return fresh;
 }
 
 /* Of one mode, priced on one set of node types. */

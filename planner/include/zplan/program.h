@@ -291,6 +291,9 @@ zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sh
 /* The same with the pieces of layers, for plans that cut inside them. Shares the segments' procedures with `lowered`; the
  * pieces' are not priced. NULL with *reason (arena) when no layer of the model can be cut, or not with this sharding. */
 zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *lowered, const char **reason);
+/* The procedures of `known` once more, to be priced for expert groups on other links: what no exchange is near is shared.
+ * whole: segments that are no pieces are its, unless it is NULL. Arena; the other two live as long. */
+zp_lowered *zp_lower_again(zp_arena *arena, const zp_lowered *known, const zp_lowered *whole);
 /* What every stage of a choice runs: one zp_lowered for every mode and set of node types that occurs. [pipeline], arena;
  * NULL with *reason. Whatever takes a zp_lowered and a stage, here and below, wants the one of that stage. */
 zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding,
