@@ -67,6 +67,7 @@ zp_json *zp_sizes_json(const zp_sizes *sizes) {
     zp_json_set_int(o, "devices", size->devices);
     if (size->feasible) zp_json_set_int(o, "idle", size->devices - zp_choice_ranks(&size->best.choice));
     zp_json_set_bool(o, "feasible", size->feasible);
+    if (size->stopped) zp_json_set_bool(o, "stopped", true);
     if (!size->feasible) {
       set_miss(o, &size->miss);
       continue;

@@ -66,6 +66,14 @@ static int print_answer(zp_run_state *run, const char *text, zp_json *json, bool
   return feasible ? ZP_EXIT_OK : ZP_EXIT_INFEASIBLE;
 }
 
+/* Some size had no plan when the search ran out of memory: that nothing fits would be a guess. */
+static int refuse_unknown(zp_run_state *run) {
+  zp_diag *d = zp_report(run->diags, ZP_Z0604, ZP_NO_SPAN, "no plan was found, and not all sizes could be settled");
+  zp_diag_help(d, "give the search more with --search-memory");
+  zp_flush_diags(run);
+  return ZP_EXIT_ERROR;
+}
+
 /* Row by row as they are found, so that an interrupted sweep leaves what it has. */
 static int print_sweep(zp_run_state *run, const zp_spec *spec) {
   const zp_options *o = &run->options;
@@ -84,6 +92,8 @@ static int print_sweep(zp_run_state *run, const zp_spec *spec) {
   else
     fputs(zp_show_sizes_legend(run->arena), stdout);
   if (zp_first_fit(&sizes)) return ZP_EXIT_OK;
+  for (int i = 0; i < sizes.len; i++)
+    if (sizes.data[i].stopped) return refuse_unknown(run);
   fprintf(stderr, "error[Z0603]: %s fits on none of these numbers of devices\n", spec->model->name);
   return ZP_EXIT_INFEASIBLE;
 }
@@ -92,6 +102,7 @@ static int print_sizes(zp_run_state *run, const zp_spec *spec) {
   const zp_options *o = &run->options;
   if (o->gpus_auto) {
     zp_fewest fewest = zp_find_fewest(run->arena, spec);
+    if (!fewest.found && fewest.stopped) return refuse_unknown(run);
     return print_answer(run, zp_show_fewest(run->arena, spec, &fewest), zp_fewest_json(&fewest), fewest.found);
   }
   return print_sweep(run, spec);

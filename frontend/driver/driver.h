@@ -44,6 +44,7 @@ typedef struct zp_options {
   const char *calibration; /* file; NULL: $ZPLAN_CALIBRATION, or none */
   const char *gap_text;    /* --gap as given; NULL: the plan block's */
   double gap;              /* the same as a share */
+  int64_t search_memory;   /* --search-memory in bytes; 0: the plan block's */
   int64_t seconds;         /* calibrate -t; 0: the default */
   zp_strings trainer_args; /* after -- */
 } zp_options;
@@ -134,8 +135,14 @@ int zp_rank_count(const zp_run_state *run, const zp_spec *spec, int fallback);
 /* The plan of a file: searched for a .dz, rebuilt from its decisions for a plan file. NULL after printing diagnostics;
  * plan->feasible may be false. */
 zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks);
+/* A search that found nothing before its memory ran out has no answer, neither a plan nor that there is none: NULL
+ * after saying so. Else the plan. */
+zp_plan *zp_refuse_stopped(zp_run_state *run, zp_plan *plan);
 /* The same for another file than options.files; the exit status, 0 with a feasible *plan. What is wrong is printed. */
 int zp_obtain_plan_of(zp_run_state *run, const char *path, const zp_plan **plan);
+/* A search that found nothing before its memory ran out has no answer, neither a plan nor that there is none: NULL after
+ * saying so. Else the plan. */
+zp_plan *zp_refuse_stopped(zp_run_state *run, zp_plan *plan);
 /* By its name, or because it begins as JSON does and no .dz file can. */
 bool zp_is_plan_file(const char *path);
 /* Lowers and prices one choice without searching. NULL with *error. */

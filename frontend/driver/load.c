@@ -41,6 +41,10 @@ static void keep_options(zp_run_state *run, zp_spec *spec) {
     zp_push(run->arena, &spec->options, "--device-memory");
     zp_push(run->arena, &spec->options, zp_format(run->arena, "%lldB", (long long)run->options.device_memory));
   }
+  if (run->options.search_memory) {
+    zp_push(run->arena, &spec->options, "--search-memory");
+    zp_push(run->arena, &spec->options, zp_format(run->arena, "%lldB", (long long)run->options.search_memory));
+  }
   for (int i = 0; i < l->n_set; i++) {
     zp_push(run->arena, &spec->options, "--set");
     zp_push(run->arena, &spec->options, l->set[i]);
@@ -66,8 +70,10 @@ static void cap_memory(zp_run_state *run, zp_spec *spec) {
   for (int i = 0; i < spec->plans.len; i++) spec->plans.data[i].memory_fraction = 1.0;
 }
 
-static void set_gap(const zp_run_state *run, zp_spec *spec) {
-  if (run->options.gap_text) spec->plans.data[spec->plan].search_gap = run->options.gap;
+static void limit_search(const zp_run_state *run, zp_spec *spec) {
+  zp_constraints *plan = &spec->plans.data[spec->plan];
+  if (run->options.gap_text) plan->search_gap = run->options.gap;
+  if (run->options.search_memory) plan->search_memory = run->options.search_memory;
 }
 
 /* Measured rates instead of the library's. $ZPLAN_CALIBRATION is for CPU clusters in general, so it does not disturb a
@@ -108,6 +114,7 @@ static bool recall_options(zp_run_state *run, const zp_json *json) {
   if (!l->plan) l->plan = kept.load.plan;
   if (!run->options.device_memory) run->options.device_memory = kept.device_memory;
   if (!run->options.gap_text) run->options.gap_text = kept.gap_text, run->options.gap = kept.gap;
+  if (!run->options.search_memory) run->options.search_memory = kept.search_memory;
   if (!run->options.calibration) run->options.calibration = kept.calibration;
   if (!run->options.program) run->options.program = kept.program;
   zp_lay_settings_over(run, &kept.set, &own.set);
@@ -189,7 +196,7 @@ zp_spec *zp_load_input(zp_run_state *run, zp_json **json) {
     return NULL;
   }
   cap_memory(run, spec);
-  set_gap(run, spec);
+  limit_search(run, spec);
   keep_options(run, spec);
   if (zp_choose_program(run, spec, *json != NULL)) return spec;
   if (*json) zp_json_free(*json);
@@ -270,9 +277,17 @@ static bool check_words_of_plan(zp_run_state *run, const zp_options *own, const 
   return d == NULL;
 }
 
-/* Sound, and a trainer is generated where one is wanted; else NULL. */
+zp_plan *zp_refuse_stopped(zp_run_state *run, zp_plan *plan) {
+  if (!plan->stopped) return plan;
+  zp_diag *d = zp_report(run->diags, ZP_Z0604, ZP_NO_SPAN, "%s", plan->why_not);
+  zp_diag_help(d, "give it more with --search-memory, or fewer candidates: pin what is known, as in --set tensor=8");
+  zp_flush_diags(run);
+  return NULL;
+}
+
+/* Found, sound, and a trainer is generated where one is wanted; else NULL. */
 static zp_plan *accept(zp_run_state *run, zp_plan *plan) {
-  plan = refuse_ungenerated(run, plan);
+  plan = refuse_ungenerated(run, zp_refuse_stopped(run, plan));
   if (!plan || !zp_prove_plan(run, plan)) return NULL;
   if (!prints_trainer(run)) zp_prove_alternatives(run, plan);
   return plan;

@@ -40,6 +40,7 @@ typedef enum option_id {
   O_CALIBRATION,
   O_SECONDS,
   O_GAP,
+  O_SEARCH_MEMORY,
   O_TOKENIZER,
   O_EOD,
   O_GPU,
@@ -102,6 +103,8 @@ static const option_row rows[] = {
      "profiles"},
     {"--gap", O_GAP, "SHARE", "plan build run explain bench export compare",
      "stop searching when no plan is faster by more than this: 1%, 0.01 (default 0)"},
+    {"--search-memory", O_SEARCH_MEMORY, "SIZE", "plan build run explain bench export compare",
+     "memory that the search may hold, e.g. 512MiB (default 2GiB); what it then leaves open is the gap"},
     {"--tokenizer", O_TOKENIZER, "FILE", "data",
      "tokenizer.json of a Hugging Face model: BPE, unigram (default: bytes)"},
     {"--eod", O_EOD, "TOKEN", "data", "the tokenizer's token behind every file, e.g. '<|endoftext|>'"},
@@ -285,6 +288,7 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   case O_PARETO: return o->pareto = true;
   case O_CALIBRATION: o->calibration = v; return true;
   case O_GAP: o->gap_text = v; return parse_share(row->name, v, &o->gap);
+  case O_SEARCH_MEMORY: return parse_size(row->name, v, &o->search_memory);
   case O_SECONDS: return parse_count(row->name, v, 1, &o->seconds);
   case O_COUNT: break;
   }

@@ -71,7 +71,9 @@ const char *zp_show_size(zp_arena *arena, const zp_spec *spec, const zp_size *si
   zp_buf out = zp_buf_new(arena);
   zp_buf_printf(&out, "%7d  ", size->devices);
   if (!size->feasible) {
-    zp_buf_line(&out, "%s", miss_words(arena, &size->miss));
+    zp_buf_line(&out, "%s",
+                size->stopped ? "not known: the search reached its memory budget (--search-memory)"
+                              : miss_words(arena, &size->miss));
     return out.data;
   }
   const zp_estimate *e = &size->best.estimate;

@@ -23,9 +23,10 @@ static void read_objective(zp_reader *reader, const zp_env *env, const zp_attr *
   zp_diag_help(d, "write `objective = minimize(step_time)`, or leave it out");
 }
 
-/* The search ends by itself, so its budget is never exhausted: checked, not kept. */
+/* The search ends by itself, so its budget of time is never exhausted: checked, not kept. */
 static const zp_field search_fields[] = {
     {"gap", ZP_FIELD_SHARE, .offset = offsetof(zp_constraints, search_gap), .range = ZP_RANGE_BELOW_ONE},
+    {"memory", ZP_FIELD_BYTES, .offset = offsetof(zp_constraints, search_memory), .range = ZP_RANGE_POSITIVE},
     {"budget", ZP_FIELD_SECONDS, .offset = ZP_CHECK_ONLY, .range = ZP_RANGE_POSITIVE},
     {"keep", ZP_FIELD_INT, .offset = ZP_CHECK_ONLY, .range = ZP_RANGE_ONE_OR_MORE},
 };

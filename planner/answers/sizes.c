@@ -58,7 +58,7 @@ zp_size zp_plan_size(zp_arena *arena, const zp_spec *spec, int devices) {
   zp_arena *scratch = zp_arena_new("size");
   const zp_spec *changed = zp_spec_with_devices(scratch, spec, devices);
   const zp_plan *plan = zp_search(scratch, changed, devices, NULL);
-  zp_size size = {.devices = devices, .feasible = plan->feasible};
+  zp_size size = {.devices = devices, .feasible = plan->feasible, .stopped = plan->stopped};
   if (plan->feasible) {
     size.best = zp_keep_candidate(arena, &plan->best);
     fill_cost(&size, spec);
@@ -134,6 +134,7 @@ static int next_count(int devices, int unit) {
 static bool try_count(zp_arena *arena, const zp_spec *spec, int devices, zp_fewest *out) {
   zp_size size = zp_plan_size(arena, spec, devices);
   out->searched++;
+  out->stopped += size.stopped;
   if (!size.feasible && out->found) return false;
   if (!out->found) out->sizes.len = 0; /* of misses the last one is kept */
   zp_push(arena, &out->sizes, size);

@@ -112,7 +112,7 @@ zp_order_graph *zp_order_graph_new(zp_arena *arena, const zp_pipeline_run *run) 
   g->last = ZP_NEW_ARRAY(arena, int32_t, run->stages);
   find_places(&m, arena);
   for (int s = 0; s < run->stages; s++) g->last[s] = NOTHING;
-  zp_arena *scratch = zp_arena_new("order_graph");
+  zp_arena *scratch = zp_arena_new_beside("order_graph", arena);
   for (int way = 0; way < 2; way++) {
     m.made[way] = ZP_NEW_ARRAY(scratch, int32_t, g->places * run->microbatches);
     for (int64_t i = 0; i < g->places * run->microbatches; i++) m.made[way][i] = NOTHING;

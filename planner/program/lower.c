@@ -318,7 +318,7 @@ zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sh
   for (int p = 0; p < model->params.len; p++)
     if (model->params.data[p].segment < 0) zp_push(arena, &l->shared, p);
   l->ties = zp_count_ties(model);
-  zp_arena *scratch = zp_arena_new("lower");
+  zp_arena *scratch = zp_arena_new_beside("lower", arena);
   set_zero_first(scratch, l, model);
   *reason = NULL;
   for (int s = 0; s < l->n_segments; s++) lower_segment(arena, scratch, l, s, sharding->trained[s], reason);
@@ -339,7 +339,7 @@ zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *whole, const char
   l->n_units = l->pieces->n_units;
   l->segments = ZP_NEW_ARRAY(arena, zp_segment_program, l->n_segments);
   memcpy(l->segments, whole->segments, sizeof *l->segments * (size_t)whole->n_segments);
-  zp_arena *scratch = zp_arena_new("lower");
+  zp_arena *scratch = zp_arena_new_beside("lower", arena);
   for (int i = l->pieces->n_whole; i < l->n_segments && !*reason; i++) {
     if (pieces->trained[i])
       lower_segment(arena, scratch, l, i, pieces->trained[i], reason);

@@ -188,6 +188,9 @@ static void set_certificate(zp_json *o, const zp_plan *plan) {
   zp_json *pruned = zp_json_set(j, "cut_pruned", zp_json_object());
   for (int i = 0; i < ZP_CUT_RULE_COUNT; i++)
     zp_json_set_int(pruned, zp_cut_rule_key((zp_cut_pruning)i), c->cut_pruned[i]);
+  zp_json_set_int(j, "search_memory_bytes", c->memory_bytes);
+  zp_json_set_int(j, "search_held_bytes", c->held_bytes);
+  zp_json_set_bool(j, "short_of_memory", c->short_of_memory);
   zp_json_set_real(j, "tolerance", ZP_GAP_TOLERANCE);
   if (c->stated_cuts)
     zp_json_set_string(j, "restriction",

@@ -176,6 +176,11 @@ static void put_certificate(zp_buf *out, const zp_plan *plan) {
         out,
         "  proof        no plan of the %lld candidates is more than %.2g%% faster in this cost model (lower bound %s)",
         (long long)c->candidates, 100 * (1 - c->bound_s / c->best_s), zp_show_seconds(out->arena, c->bound_s));
+  if (c->short_of_memory)
+    zp_buf_line(
+        out,
+        "               the search stopped at its memory budget of %s (--search-memory): what it left open is that gap",
+        zp_show_bytes(out->arena, c->memory_bytes));
   if (c->stated_cuts)
     zp_buf_line(out, "               %lld of them with several chunks a stage, cut only for the shortest longest chunk",
                 (long long)c->stated_cuts);

@@ -28,7 +28,7 @@ static zp_label_round look_at_labels(zp_tree *t, int width) {
   zp_label_round round = zp_label_search_round(t->labels, width, t->target_s, t->reach);
   t->effort->work_left -= (zp_label_search_work(t->labels) - before) / NUMBERS_PER_ACTION;
   t->effort->nodes++;
-  if (!round.open) t->effort->pruned[ZP_CUT_WINDOW]++;
+  if (!round.open && !round.spent) t->effort->pruned[ZP_CUT_WINDOW]++;
   return round;
 }
 
@@ -91,14 +91,20 @@ enum { WIDER = 4 };
 /* Gaps below this are closed in one search; every time that was done, gaps that are WIDER times as large. */
 static const double NEAR = 1e-4;
 
+static zp_outcome note_spent(zp_tree *t) {
+  t->s->certificate.short_of_memory = true;
+  return ZP_SPENT;
+}
+
 /* Rounds take stages away until none are left or a plan is found; what labels without merging leave is searched. *far:
  * none of that yet, and the bound is far below the target. */
 static zp_outcome rounds_below(zp_tree *t, double *low, bool *far) {
   int64_t work = 0; /* of the next round, about */
-  for (int width = 1; t->effort->work_left - work > t->stop_at;) {
+  for (int width = 1; t->effort->work_left - work > t->stop_at && zp_may_grow(t->s, ZP_GROW_CUTS, 0);) {
     int64_t arcs = zp_stage_graph_arcs(t->graph), before = t->effort->work_left;
     zp_label_round round = look_at_labels(t, width);
     work = before - t->effort->work_left;
+    if (round.spent) return note_spent(t);
     if (!round.open) return ZP_FOUND_NONE;
     *low = fmax(*low, round.bound_s);
     if (try_cut(t) == ZP_FOUND) return ZP_FOUND;
@@ -119,7 +125,7 @@ static zp_outcome labels_below(zp_tree *t, double target_s, double *low, bool *f
   t->target_s = target_s;
   *far = false;
   if (!zp_stage_graph_narrow(t->graph, target_s)) return ZP_FOUND_NONE;
-  t->labels = zp_label_search_new(t->graph);
+  t->labels = zp_label_search_new(t->scratch, t->graph);
   zp_outcome found = rounds_below(t, low, far);
   zp_label_search_free(t->labels);
   return found;
@@ -161,7 +167,7 @@ static double search(zp_tree *t, double bound_s) {
 }
 
 double zp_label_branch(zp_searcher *s, const zp_point *point, const zp_branching *task, bool deep) {
-  zp_tree t = {.scratch = zp_arena_new("branch")};
+  zp_tree t = {.scratch = zp_arena_new_beside("branch", s->arena)};
   zp_tree_plant(&t, s, point, task);
   t.stop_at = s->effort.work_left - s->effort.work_left / (deep ? 2 : 64); /* others want their share */
   double low = search(&t, point->bound_s);
@@ -185,7 +191,7 @@ static bool may_end(zp_tree *t, int stage, int64_t first, int64_t end) {
 static int refusal(zp_tree *t, const int64_t *cut) {
   int stages = t->choice.pipeline, refused = -1;
   if (!plant_graph(t, t->target_s)) return 0;
-  t->labels = zp_label_search_new(t->graph);
+  t->labels = zp_label_search_new(t->scratch, t->graph);
   zp_prefix_start(zp_label_search_labels(t->labels), t->prefix[0]);
   if (!look_at_labels(t, 2).open) refused = 0;
   for (int k = 0; k < stages && refused < 0; k++)
@@ -195,7 +201,7 @@ static int refusal(zp_tree *t, const int64_t *cut) {
 }
 
 int zp_label_branch_refusal(zp_searcher *s, const zp_point *point, const int64_t *cut, double target_s) {
-  zp_tree t = {.scratch = zp_arena_new("branch"), .target_s = target_s};
+  zp_tree t = {.scratch = zp_arena_new_beside("branch", s->arena), .target_s = target_s};
   zp_tree_plant(&t, s, point, NULL);
   int refused = refusal(&t, cut);
   zp_arena_free(t.scratch);

@@ -20,6 +20,7 @@
 #include "schedule.h"
 
 enum { MOST_ACTIONS = 1 << 21 };
+enum { BYTES_AN_ACTION = 64 }; /* in the order tables and their graph, at most */
 
 /* ---- chains of the tree ---- */
 
@@ -170,6 +171,7 @@ static bool plant(zp_chain_tree *t) {
   t->places = zp_model_chunks(c);
   t->stages = c->pipeline;
   if (t->effort->work_left <= 0 || 3 * m * t->places > MOST_ACTIONS) return false;
+  if (!zp_may_grow(t->s, ZP_GROW_CUTS, (size_t)(3 * m * t->places) * BYTES_AN_ACTION)) return false;
   t->limits = zp_search_limits(t->s);
   if (!zp_chain_chunked(t)) {
     t->ties_s = zp_least_ties(t->arena, t->s, t->point);
@@ -216,8 +218,8 @@ static void search(zp_chain_tree *t, bool deep) {
 
 double zp_chain_branch(zp_searcher *s, const zp_point *point, const zp_branching *task, bool deep) {
   zp_chain_tree t = {.s = s, .point = point, .task = task, .effort = &s->effort, .low_s = point->bound_s};
-  t.arena = zp_arena_new("chain_branch");
-  t.scratch = zp_arena_new("chain_branch.scratch");
+  t.arena = zp_arena_new_beside("chain_branch", s->arena);
+  t.scratch = zp_arena_new_beside("chain_branch.scratch", s->arena);
   t.stop_at = s->effort.work_left - s->effort.work_left / (deep ? 4 : 16); /* other points want their share */
   t.target_s = limit_s(&t) * (1 - ZP_CHAIN_CLOSED);
   if (plant(&t)) {

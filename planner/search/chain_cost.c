@@ -91,7 +91,7 @@ static void make_graph(zp_chain_tree *t) {
   int64_t m = zp_microbatches(t->s->spec, c), *actions = ZP_NEW_ARRAY(a, int64_t, t->stages);
   t->time = ZP_NEW_ARRAY(a, zp_stage_time, t->places);
   t->message_s = ZP_NEW_ARRAY(a, double, t->places);
-  zp_arena *tables = zp_arena_new("orders");
+  zp_arena *tables = zp_arena_new_beside("orders", t->arena);
   zp_action **order = zp_orders(tables, c, m, actions);
   t->run = (zp_pipeline_run){.stages = t->stages,
                              .chunks = zp_chunks(c),

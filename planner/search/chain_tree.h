@@ -67,7 +67,7 @@ static inline bool zp_chain_chunked(const zp_chain_tree *t) { return t->places >
 /* work: estimated low, so it counts twice. */
 static inline void zp_chain_spend(zp_chain_tree *t, int64_t work) {
   t->effort->work_left -= 2 * work;
-  t->spent |= t->effort->work_left < t->stop_at;
+  t->spent |= t->effort->work_left < t->stop_at || !zp_may_grow(t->s, ZP_GROW_CUTS, 0);
 }
 
 static inline double zp_chain_seconds(const zp_chain *chain, int place, const zp_edge_cost *cost) {

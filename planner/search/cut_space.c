@@ -101,7 +101,7 @@ static bool make_edges(making *m, zp_arena *arena) {
         zp_edge_cost cost = cost_of(m, k, a, b);
         zp_push(arena, &edges, cost);
       }
-      if (edges.len > MOST_EDGES) return false;
+      if (edges.len > MOST_EDGES || !zp_arena_has_room(arena, 4 * sizeof *edges.data * (size_t)edges.len)) return false;
     }
   }
   for (int64_t at = x->base[x->places]; at <= x->ends; at++) x->first_edge[at] = edges.len;

@@ -33,6 +33,10 @@ static zp_runnable measure_all(zp_searcher *s, zp_choice choice) {
   int64_t batch = s->spec->train.batch;
   for (int64_t b = 1; b <= batch && (c->microbatch.set || b <= ZP_MOST_FREE_MICROBATCH); b++) {
     if (batch % b || !zp_limit_allows(&c->microbatch, (double)b)) continue;
+    if (!zp_may_grow(s, ZP_GROW_MORE, 0)) {
+      all.incomplete = true;
+      break;
+    }
     choice.microbatch = b;
     for (int sequence = 0; sequence <= (choice.tensor > 1); sequence++) {
       bool layers = zp_limit_allows(&c->cut, 0), inside = zp_limit_allows(&c->cut, 1) && (s->pieces || !layers);
@@ -53,7 +57,7 @@ static const zp_runnable *of_groups(zp_searcher *s, int tensor) {
   int index = zp_use_groups(s, tensor);
   if (!s->groups.data[index].measured) {
     zp_runnable all = measure_all(s, (zp_choice){.tensor = tensor, .pipeline = 1, .data = 1});
-    s->groups.data[index].measured = true;
+    s->groups.data[index].measured = !all.incomplete;
     s->groups.data[index].all = all;
   }
   return &s->groups.data[index].all;
@@ -93,6 +97,7 @@ static bool is_too_wide(const zp_searcher *s, int tensor) {
 
 /* What degrees have so far: the least bound, and why there is none. */
 typedef struct findings {
+  bool incomplete;  /* of some procedures nothing is known: see zp_runnable */
   bool some_groups; /* a size of expert groups is allowed and possible */
   double bound_s;
   zp_rejection why;
@@ -118,6 +123,7 @@ static bool all_tiers_may_fit(const zp_searcher *s, const zp_point *point) {
 static void consider(zp_searcher *s, zp_degrees *d, const zp_choice *smallest, const zp_runnable *all,
                      findings *found) {
   found->some_groups = true;
+  found->incomplete |= all->incomplete;
   int64_t samples = s->spec->train.batch / d->data;
   for (int i = 0; i < all->least.len; i++) {
     zp_point point = {.choice = *smallest, .variant = all->least.data[i]};
@@ -143,7 +149,7 @@ static void consider(zp_searcher *s, zp_degrees *d, const zp_choice *smallest, c
 
 /* Expert groups larger than one, in both rank orders. */
 static void consider_experts(zp_searcher *s, zp_degrees *d, findings *found) {
-  for (int expert = 2; expert <= d->data && zp_model_has_experts(s->spec->model); expert++) {
+  for (int expert = 2; expert <= d->data && zp_model_has_experts(s->spec->model) && !found->incomplete; expert++) {
     if (d->data % expert || !zp_limit_allows(&s->constraints->expert, expert) ||
         zp_shard_refuse_experts(s->arena, s->spec->model, d->tensor, expert))
       continue;
@@ -167,6 +173,10 @@ bool zp_measure_degrees(zp_searcher *s, zp_degrees *d) {
   d->floor_bytes = INT64_MAX;
   if (zp_limit_allows(&s->constraints->expert, 1)) consider(s, d, &choice, all, &found);
   consider_experts(s, d, &found);
+  if (found.incomplete) {
+    zp_leave_out(s, d->bound_s);
+    return false;
+  }
   d->measured = true;
   if (!found.some_groups) return true; /* zp_search_expand says why */
   d->bound_s = fmax(d->bound_s, found.bound_s);

@@ -250,7 +250,7 @@ void zp_note_misses(zp_searcher *s) {
   s->keeps_all = true;
   s->cutoff_s = HUGE_VAL;
   s->points.len = 0;
-  for (int i = 0; i < all->len && is_nearer(s, all->data[i].floor_bytes); i++) {
+  for (int i = 0; i < all->len && is_nearer(s, all->data[i].floor_bytes) && zp_may_grow(s, ZP_GROW_POINTS, 0); i++) {
     zp_search_expand(s, &all->data[i]);
     note_points(s);
   }

@@ -55,6 +55,11 @@ zp_frontier zp_frontier_new(zp_searcher *s) {
   return f;
 }
 
+/* What looking closer at the degrees makes grow. The first plans have what others must leave. */
+static zp_growth growth_of(const zp_frontier *f, const zp_degrees *d) {
+  return !d->measured ? ZP_GROW_PROCEDURES : f->opens ? ZP_GROW_POINTS : ZP_GROW_MORE;
+}
+
 /* The measured degrees with the least bound, which leave the heap; -1: none has one up to limit_s. What cannot beat the
  * known plans is left out unmeasured. */
 static int pop_degrees(zp_frontier *f, const zp_ranking *r, double limit_s) {
@@ -66,6 +71,10 @@ static int pop_degrees(zp_frontier *f, const zp_ranking *r, double limit_s) {
     if (d->bound_s >= s->cutoff_s) {
       s->left_out_s = fmin(s->left_out_s, d->bound_s);
       zp_search_reject(s, ZP_REJECT_WORK);
+    } else if (!f->opens && !d->measured && !zp_has_room(s, ZP_GROW_EARLY, 0)) {
+      zp_push(s->arena, &f->later, i);
+    } else if (!zp_may_grow(s, growth_of(f, d), 0)) {
+      zp_leave_out(s, d->bound_s);
     } else if (d->measured) {
       return i;
     } else if (zp_measure_degrees(s, d)) {
@@ -141,6 +150,10 @@ int zp_frontier_next(zp_frontier *f, const zp_ranking *r) {
 void zp_frontier_open(zp_frontier *f, int family, const zp_ranking *r) {
   zp_searcher *s = f->s;
   zp_point opened = s->points.data[family];
+  if (!zp_may_grow(s, ZP_GROW_POINTS, 0)) {
+    zp_leave_out(s, opened.bound_s);
+    return;
+  }
   int first = s->points.len;
   s->cutoff_s = zp_cutoff(r, &opened.choice);
   zp_open_family(s, &opened);

@@ -80,13 +80,12 @@ static void add_point(zp_searcher *s, const zp_point *point) {
   zp_rejection why = refuse(s, &fresh);
   if (why != ZP_REJECT_COUNT) {
     zp_search_reject(s, why);
-    if (s->keeps_all) zp_push(s->arena, &s->points, fresh);
+    if (s->keeps_all) zp_keep_point(s, &fresh);
     return;
   }
   s->certificate.stated_cuts += zp_chunks(&fresh.choice) > 1 && !fresh.every_cut;
   if (zp_is_beaten(s, fresh.bound_s)) return;
-  s->certificate.candidates++;
-  zp_push(s->arena, &s->points, fresh);
+  if (zp_keep_point(s, &fresh)) s->certificate.candidates++;
 }
 
 /* Stages choose among all modes. One mode for all of them with saved values off the device, where keeping more moves
@@ -163,7 +162,7 @@ static double least_end(const zp_searcher *s, const zp_point *family) {
 
 /* A measured family. */
 static void keep_family(zp_searcher *s, zp_point *family) {
-  if (!zp_is_beaten(s, family->bound_s)) zp_push(s->arena, &s->points, *family);
+  if (!zp_is_beaten(s, family->bound_s)) zp_keep_point(s, family);
 }
 
 zp_mode_points zp_find_modes(zp_searcher *s, const zp_point *all) {
@@ -266,7 +265,7 @@ static void add_families(zp_searcher *s, const zp_point *all, const zp_mode_poin
   else if (s->opens_families)
     keep_families(s, &found);
   else
-    zp_push(s->arena, &s->points, family);
+    zp_keep_point(s, &family);
 }
 
 void zp_try_homes(zp_searcher *s, const zp_choice *choice, const zp_mode_points *p) {

@@ -47,6 +47,7 @@ struct zp_label_search {
   ZP_VEC(record) records;
   double target_s;
   bool merged;
+  bool spent; /* the budget of memory: the round ends */
   int64_t work;
 };
 
@@ -66,11 +67,24 @@ static void start_pile(pile *p, int64_t length) {
 
 static double *label_of(const pile *p, int label) { return p->numbers + label * p->length; }
 
+/* Numbers that the pile has room for once it has grown by a label. */
+static int64_t next_room(const pile *p) {
+  if ((p->n + 1) * p->length <= p->room) return p->room;
+  return 2 * p->room > 64 * p->length ? 2 * p->room : 64 * p->length;
+}
+
+/* Is there memory for one more label? False ends the round. */
+static bool may_add(zp_label_search *k, const pile *p) {
+  int64_t room = next_room(p);
+  if (room > p->room && !zp_arena_has_room(p->arena, 2 * sizeof *p->numbers * (size_t)room)) k->spent = true;
+  return !k->spent;
+}
+
 /* Room for one more label: its numbers. */
 static double *next_label(pile *p) {
-  int64_t used = p->n * p->length;
-  if (used + p->length > p->room) {
-    p->room = 2 * p->room > 64 * p->length ? 2 * p->room : 64 * p->length;
+  int64_t used = p->n * p->length, room = next_room(p);
+  if (room > p->room) {
+    p->room = room;
     double *numbers = ZP_NEW_ARRAY(p->arena, double, p->room);
     if (used) memcpy(numbers, p->numbers, sizeof *numbers * (size_t)used);
     p->numbers = numbers;
@@ -130,7 +144,7 @@ static bool add_suffixes(zp_label_search *k, int stage, const zp_prefix_view *le
   const node_labels *next = labels_at(k, stage + 1, arc->end);
   bool last = stage == k->graph->pipe.stages - 1, any = false;
   int64_t length = zp_suffix_length(k->graph->pipe.stages - stage - 1);
-  for (int i = 0; i < (last ? 1 : next->n); i++) {
+  for (int i = 0; i < (last ? 1 : next->n) && may_add(k, found); i++) {
     double *suffix = next_label(found);
     zp_suffix_extend(k->labels, last ? NULL : next->suffixes + i * length, stage, &k->graph->cost.data[arc->cost],
                      suffix);
@@ -185,6 +199,7 @@ static void extend_prefixes(zp_label_search *k, const pile *known, int stage, pi
     zp_stage_node *node = zp_stage_node_at(k->graph, stage, e->node);
     for (int j = 0; j < node->n; j++) {
       zp_stage_arc *arc = &node->arcs[j];
+      if (!may_add(k, found)) return;
       double *prefix = next_label(found);
       zp_prefix_extend(k->labels, label_of(known, e->label), stage, &k->graph->cost.data[arc->cost], prefix);
       if (!zp_label_search_may_follow(k, prefix, stage + 1, arc->end)) continue;
@@ -265,16 +280,16 @@ static void start_prefixes(zp_label_search *k) {
     }
 }
 
-zp_label_search *zp_label_search_new(zp_stage_graph *graph) {
-  zp_arena *arena = zp_arena_new("labels");
+zp_label_search *zp_label_search_new(const zp_arena *beside, zp_stage_graph *graph) {
+  zp_arena *arena = zp_arena_new_beside("labels", beside);
   zp_label_search *k = ZP_NEW(arena, zp_label_search);
   int stages = graph->pipe.stages;
   k->arena = arena;
   k->graph = graph;
   k->labels = zp_labels_new(arena, &graph->pipe);
   k->known.arena = k->found.arena = arena;
-  k->front = zp_arena_new("prefixes");
-  k->back = zp_arena_new("suffixes");
+  k->front = zp_arena_new_beside("prefixes", beside);
+  k->back = zp_arena_new_beside("suffixes", beside);
   k->no_front = zp_arena_get_mark(k->front);
   k->no_back = zp_arena_get_mark(k->back);
   k->nodes = ZP_NEW_ARRAY(arena, node_labels *, stages + 1);
@@ -301,14 +316,17 @@ static const entry *least_bound(const pile *p) {
 zp_label_round zp_label_search_round(zp_label_search *k, int width, double target_s, int64_t *cut) {
   k->target_s = target_s;
   find_suffixes(k, width < MOST_SUFFIXES ? width : MOST_SUFFIXES);
+  if (k->spent) return (zp_label_round){.spent = true};
   k->merged = false; /* merged suffixes only keep prefixes that need not be there */
   find_prefixes(k, width);
+  if (k->spent) return (zp_label_round){.spent = true};
   if (k->known.n == 0) return (zp_label_round){.open = false};
   const entry *least = least_bound(&k->known);
   int stage = k->graph->pipe.stages;
   for (int at = least->record; at >= 0; at = k->records.data[at].before) cut[stage--] = k->records.data[at].end;
   cut[0] = 0;
-  return (zp_label_round){true, !k->merged, zp_prefix_bound(label_of(&k->known, least->label))};
+  return (zp_label_round){
+      .open = true, .exact = !k->merged, .bound_s = zp_prefix_bound(label_of(&k->known, least->label))};
 }
 
 zp_labels *zp_label_search_labels(const zp_label_search *k) { return k->labels; }

@@ -103,9 +103,11 @@ void zp_label_merge(double *a, const double *b, int64_t length);
 /* ---- label_search.c ---- */
 typedef struct zp_label_search zp_label_search;
 /* Graph is borrowed and narrowed: zp_stage_graph_narrow has to come first. */
-zp_label_search *zp_label_search_new(zp_stage_graph *graph);
+/* Its arenas count in the budget of `beside`. */
+zp_label_search *zp_label_search_new(const zp_arena *beside, zp_stage_graph *graph);
 void zp_label_search_free(zp_label_search *search);
 typedef struct zp_label_round {
+  bool spent;     /* the budget is: nothing is known, and no other round may follow */
   bool open;      /* a plan below the target may exist */
   bool exact;     /* no labels were merged */
   double bound_s; /* open: no plan below the target is below this */

@@ -30,6 +30,15 @@ const zp_program *zp_search_program(zp_arena *arena, const zp_searcher *s, const
   return program;
 }
 
+/* Order tables and what runs them, at most; 1F1B needs none. */
+enum { BYTES_AN_ACTION = 40 };
+
+static size_t simulation_bytes(const pricing *p) {
+  const zp_choice *c = &p->point->choice;
+  size_t actions = (zp_schedule_splits(c->schedule) ? 3 : 2) * (size_t)zp_model_chunks(c);
+  return c->schedule == ZP_SCHEDULE_1F1B ? 0 : actions * (size_t)zp_microbatches(p->s->spec, c) * BYTES_AN_ACTION;
+}
+
 /* Requires: p->own is what the stages of this cut run. */
 static double simulate_cut(pricing *p, int64_t *cut) {
   zp_arena_mark mark = zp_arena_get_mark(p->scratch);
@@ -75,7 +84,10 @@ static void price_cut(void *user, int64_t *cut) {
   double seconds = zp_bound_of_cut(p->s, p->point, cut, p->own);
   bool long_tables = zp_chunks(&p->point->choice) > 1;
   if (long_tables && is_worth_it(p, seconds)) seconds = fmax(seconds, bound_program(p, cut));
-  if (is_worth_it(p, seconds)) seconds = simulate_cut(p, cut);
+  if (is_worth_it(p, seconds) && zp_may_grow(p->s, ZP_GROW_CUTS, simulation_bytes(p)))
+    seconds = simulate_cut(p, cut);
+  else if (is_worth_it(p, seconds))
+    zp_leave_out(p->s, seconds);
   p->least_s = fmin(p->least_s, seconds);
 }
 
@@ -333,7 +345,7 @@ static void settle_points(pricing *p, const open_points *points) {
 }
 
 void zp_price_points(zp_searcher *s, zp_ranking *r) {
-  pricing p = {.s = s, .scratch = zp_arena_new("simulate"), .ranking = r};
+  pricing p = {.s = s, .scratch = zp_arena_new_beside("simulate", s->arena), .ranking = r};
   zp_frontier frontier = zp_frontier_new(s);
   open_points open = {0};
   for (int i; (i = zp_frontier_next(&frontier, r)) >= 0;) {

@@ -3,6 +3,7 @@
  * proven lower bound exceeds the best plan. What is left open is the gap between the best plan and the smallest bound.
  */
 #include <math.h>
+#include <zplan/buf.h>
 #include "search_internal.h"
 
 enum { DEFAULT_TOP = 3 };
@@ -56,7 +57,15 @@ static void fill_plan(zp_plan *plan, zp_searcher *s, const zp_ranking *r) {
   plan->certificate.cut_nodes = s->effort.nodes;
   plan->certificate.cut_work = MOST_WORK - s->effort.work_left;
   plan->certificate.laid_out = s->memo->fits.laid_out;
+  plan->certificate.memory_bytes = (int64_t)s->budget.limit_bytes;
+  plan->certificate.held_bytes = (int64_t)s->budget.peak_bytes;
   memcpy(plan->certificate.cut_pruned, s->effort.pruned, sizeof s->effort.pruned);
+  if (r->len == 0 && s->certificate.rejected[ZP_REJECT_BUDGET]) {
+    plan->stopped = true;
+    plan->why_not = zp_format(plan->arena, "the search reached its memory budget of %s before it found a plan",
+                              zp_show_bytes(plan->arena, plan->certificate.memory_bytes));
+    return;
+  }
   if (r->len == 0) {
     if (s->wants_miss && s->certificate.rejected[ZP_REJECT_HOST] == 0) /* else the devices are not what is short */
       zp_note_misses(s);
@@ -81,9 +90,10 @@ static void fill_plan(zp_plan *plan, zp_searcher *s, const zp_ranking *r) {
 }
 
 void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *machine, const zp_search_options *options) {
-  s->kept = zp_arena_new("search.kept");
+  s->kept = zp_arena_new_beside("search.kept", s->arena);
   s->spec = spec;
   s->constraints = &spec->plans.data[spec->plan];
+  s->budget.limit_bytes = (size_t)(s->constraints->search_memory ? s->constraints->search_memory : ZP_SEARCH_MEMORY);
   s->devices = machine->devices;
   s->machine = *machine;
   s->cutoff_s = s->left_out_s = HUGE_VAL;
@@ -114,7 +124,8 @@ zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_s
   plan->spec = spec;
   plan->devices = devices;
   plan->machine = zp_machine_make(&spec->cluster, spec->train.precision, devices);
-  zp_searcher s = {.arena = zp_arena_new("search")};
+  zp_searcher s = {0};
+  s.arena = zp_arena_new_within("search", &s.budget);
   bool many = options && options->top > 0;
   zp_search_start(&s, spec, &plan->machine, options);
   zp_search_degrees(&s);

@@ -90,6 +90,7 @@ typedef struct zp_sharding_try {
 typedef struct zp_runnable {
   zp_ints least;
   zp_rejection why_none;
+  bool incomplete; /* the search came near its memory budget: there may be more, and nothing is bounded by these */
 } zp_runnable;
 
 /* Tensor groups of one size, and the ranks that they consist of. Plans that use different numbers of ranks have the
@@ -220,8 +221,9 @@ typedef struct zp_effort {
 } zp_effort;
 
 typedef struct zp_searcher {
-  zp_arena *arena; /* of the search, given back at its end */
-  zp_arena *kept;  /* the same for what is made while some of the other one is on its way to be given back */
+  zp_arena_budget budget; /* of all arenas of the search (budget.c) */
+  zp_arena *arena;        /* of the search, given back at its end */
+  zp_arena *kept;         /* the same for what is made while some of the other one is on its way to be given back */
   const zp_spec *spec;
   const zp_constraints *constraints;
   int devices;        /* given: plans use at most so many */
@@ -245,6 +247,7 @@ typedef struct zp_searcher {
   bool opens_families;       /* of a choice as soon as they are found: none would wait in vain */
   bool keeps_all;            /* and those that do not: nothing fits, and the nearest miss is looked for */
   double cutoff_s;           /* points of the subspace at hand that are not faster are left out */
+  double expanding_s;        /* bound of the degrees that are being looked into */
   double left_out_s;         /* the least bound of what was left out so */
   zp_search_memo *memo;
   zp_certificate certificate;
@@ -286,6 +289,24 @@ static inline int64_t zp_point_units(const zp_searcher *s, const zp_point *point
 void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *machine, const zp_search_options *options);
 /* Gives the memory back; started or not. */
 void zp_search_end(zp_searcher *s);
+
+/* ---- budget.c ---- */
+/* What makes the search grow, in the order in which it does without. */
+typedef enum zp_growth {
+  ZP_GROW_EARLY,      /* degrees are measured while plans are still missing: the others wait until these are known */
+  ZP_GROW_PROCEDURES, /* degrees are measured */
+  ZP_GROW_POINTS,     /* degrees are looked into, families opened */
+  ZP_GROW_MORE,       /* what is begun of that goes on */
+  ZP_GROW_CUTS        /* branch and bound, simulations */
+} zp_growth;
+/* Is there room for it, and for `bytes` besides? */
+bool zp_has_room(const zp_searcher *s, zp_growth what, size_t bytes);
+/* The same; false is noted in the certificate: whoever asks leaves it out. */
+bool zp_may_grow(zp_searcher *s, zp_growth what, size_t bytes);
+/* Plans with this bound are not looked for any more: counted. */
+void zp_leave_out(zp_searcher *s, double bound_s);
+/* The point waits in s->points. False: the list cannot grow, and it is left out. */
+bool zp_keep_point(zp_searcher *s, const zp_point *point);
 
 /* ---- ranks.c ---- */
 /* From now on plans that use so many ranks are at hand. */

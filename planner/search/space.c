@@ -220,7 +220,10 @@ static void try_microbatches(zp_searcher *s, zp_choice choice) {
     if (samples % b || !zp_limit_allows(limit, (double)b)) continue;
     any = true;
     choice.microbatch = b;
-    try_sequence(s, choice);
+    if (zp_may_grow(s, ZP_GROW_MORE, 0))
+      try_sequence(s, choice);
+    else
+      zp_leave_out(s, s->expanding_s);
   }
   if (!any) zp_search_reject(s, ZP_REJECT_BATCH);
 }
@@ -279,5 +282,6 @@ static void try_experts(zp_searcher *s, zp_choice choice) {
 
 void zp_search_expand(zp_searcher *s, const zp_degrees *d) {
   zp_search_use(s, d->tensor * d->pipeline * d->data);
+  s->expanding_s = d->bound_s;
   try_experts(s, (zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data});
 }

@@ -5,11 +5,12 @@
 #include <zplan/sema.h>
 
 typedef struct search_work {
-  const char *file;
+  const char *file; /* of examples/; with a slash: of tests/ */
   int gpus;
   const char *set[4]; /* NULL: nothing */
   int top;
   int64_t most_priced, most_simulated, most_nodes, most_work, most_laid_out; /* as in zp_certificate */
+  int64_t most_held;       /* bytes of the search; 0: does not matter */
   int64_t most_candidates; /* families of homes that are opened become many; 0: does not matter */
 } search_work;
 
@@ -19,24 +20,26 @@ typedef struct search_work {
 #define UNIFORM "zero<=1", "schedule=\"1f1b\"", "sequence=false"
 
 static const search_work searches[] = {
-    {"gpt1t", 800, {NULL}, 0, 22, 18, 0, 0, 57000, 0},
-    {"gpt1t", 800, {"idle=0"}, 3, 18, 36, 0, 0, 24000, 0},
-    {"gpt1t", 1024, {NULL}, 0, 28, 58, 25, 2600000, 170000, 0},
-    {"gpt1t", 1024, {UNIFORM, "cut=\"layer\""}, 0, 20, 43, 42, 4600000, 1400, 0},
-    {"gpt1t", 4096, {UNIFORM}, 0, 100, 140, 12, 240000, 26000, 0},
-    {"gpt1t", 16384, {UNIFORM}, 0, 88, 145, 720, 7200000, 44000, 0},
-    {"gpt1t", 16384, {"schedule=\"1f1b\""}, 0, 120, 820, 1050, 7200000, 37000, 0},
-    {"gpt1t", 16384, {"idle=0"}, 3, 115, 60, 0, 0, 290000, 0},
-    {"gpt1t", 1024, {OFFLOAD}, 0, 250, 420, 120, 1520000, 980000, 1120000},
-    {"gpt1t", 4096, {OFFLOAD}, 0, 95, 110, 0, 0, 1450000, 840000},
+    {"gpt1t", 800, {NULL}, 0, 22, 18, 0, 0, 57000, 0, 0},
+    {"gpt1t", 800, {"idle=0"}, 3, 18, 36, 0, 0, 24000, 0, 0},
+    {"gpt1t", 1024, {NULL}, 0, 28, 58, 25, 2600000, 170000, 0, 0},
+    {"gpt1t", 1024, {UNIFORM, "cut=\"layer\""}, 0, 20, 43, 42, 4600000, 1400, 0, 0},
+    {"gpt1t", 4096, {UNIFORM}, 0, 100, 140, 12, 240000, 26000, 0, 0},
+    {"gpt1t", 16384, {UNIFORM}, 0, 88, 145, 720, 7200000, 44000, 0, 0},
+    {"gpt1t", 16384, {"schedule=\"1f1b\""}, 0, 120, 820, 1050, 7200000, 37000, 0, 0},
+    {"gpt1t", 16384, {"idle=0"}, 3, 115, 60, 0, 0, 290000, 0, 0},
+    {"gpt1t", 1024, {OFFLOAD}, 0, 250, 420, 120, 1520000, 980000, 0, 1120000},
+    {"gpt1t", 4096, {OFFLOAD}, 0, 95, 110, 0, 0, 1450000, 0, 840000},
+    {"data/moe_235b", 1024, {NULL}, 0, 40, 20, 30, 1000000, 130000, 220000000, 0},
 };
 
-static const zp_spec *load(zp_arena *arena, const search_work *w) {
+static zp_spec *load(zp_arena *arena, const search_work *w) {
   zp_diags *diags = zp_diags_new(arena);
   zp_load_options options = {.gpus = w->gpus, .set = w->set, .library_dir = ZPLAN_SOURCE_DIR "/frontend/library"};
   while (options.n_set < 4 && w->set[options.n_set]) options.n_set++;
-  const char *path = zp_format(arena, ZPLAN_SOURCE_DIR "/examples/%s.dz", w->file);
-  const zp_spec *spec = zp_load(arena, diags, path, NULL, 0, &options);
+  const char *folder = strchr(w->file, '/') ? "tests" : "examples";
+  const char *path = zp_format(arena, ZPLAN_SOURCE_DIR "/%s/%s.dz", folder, w->file);
+  zp_spec *spec = zp_load(arena, diags, path, NULL, 0, &options);
   if (!spec) zp_diags_print(diags, stderr, false);
   cr_assert(spec, "%s does not load", w->file);
   return spec;
@@ -58,7 +61,39 @@ static void check(const search_work *w) {
   expect_at_most(w, "nodes of branch and bound", c->cut_nodes, w->most_nodes);
   expect_at_most(w, "actions of branch and bound", c->cut_work, w->most_work);
   expect_at_most(w, "stages laid out", c->laid_out, w->most_laid_out);
+  if (w->most_held) expect_at_most(w, "bytes", c->held_bytes, w->most_held);
   if (w->most_candidates) expect_at_most(w, "candidates", c->candidates, w->most_candidates);
+  zp_arena_free(arena);
+}
+
+/* 64 MiB for a search that takes 129 MB: the sound plan that it has by then, a gap that says what is left open, and the
+ * budget is kept. */
+Test(search_work, keeps_its_budget, .timeout = 1200) {
+  const search_work w = {.file = "gpt1t", .gpus = 800};
+  zp_arena *arena = zp_arena_new("budget");
+  zp_spec *spec = load(arena, &w);
+  const zp_plan *all = zp_search(arena, spec, 800, NULL);
+  cr_expect(!all->certificate.short_of_memory && all->certificate.memory_bytes == ZP_SEARCH_MEMORY);
+  spec->plans.data[spec->plan].search_memory = 64 << 20;
+  const zp_plan *plan = zp_search(arena, spec, 800, NULL);
+  const zp_certificate *c = &plan->certificate;
+  cr_assert(plan->feasible && c->short_of_memory);
+  cr_expect(c->held_bytes <= 64 << 20, "%lld bytes held", (long long)c->held_bytes);
+  cr_expect(c->rejected[ZP_REJECT_BUDGET] > 0);
+  cr_expect(c->bound_s <= all->best.estimate.step_s, "what was left open is in the gap");
+  cr_expect(c->bound_s < c->best_s && plan->best.estimate.step_s >= all->best.estimate.step_s);
+  zp_arena_free(arena);
+}
+
+/* Nothing is known when not even the first plan could be looked for: that is no "does not fit". */
+Test(search_work, stops_without_a_plan, .timeout = 1200) {
+  const search_work w = {.file = "gpt1t", .gpus = 800};
+  zp_arena *arena = zp_arena_new("budget");
+  zp_spec *spec = load(arena, &w);
+  spec->plans.data[spec->plan].search_memory = 1 << 20;
+  const zp_plan *plan = zp_search(arena, spec, 800, NULL);
+  cr_expect(!plan->feasible && plan->stopped && plan->miss.have_bytes == 0);
+  cr_expect(plan->why_not && strstr(plan->why_not, "memory budget"));
   zp_arena_free(arena);
 }
 

@@ -227,6 +227,30 @@ def tables_and_files(folder):
     expect("nothing half-written", not any("tokens.bin" in name for name in os.listdir(folder)), os.listdir(folder))
 
 
+def search_memory(folder):
+    """Mixtures of experts with many groups, and budgets of the search: an answer within the address space that is left."""
+    limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (1000000 << 10, 1000000 << 10))
+    for name in ("moe_671b", "moe_235b"):
+        run = check(name, [ROOT + "/tests/data/%s.dz" % name, "--json"], 0, preexec_fn=limit)
+        found = json.loads(run.stdout or "{}").get("certificate", {})
+        expect(name + ": gap", found.get("gap", 1) == 0 and found["short_of_memory"] is False, found)
+        expect(name + ": held", 0 < found.get("search_held_bytes", 0) < 1e9, found)
+    model = [GPT1T, "--gpus", "800", "--search-memory"]
+    small = lambda: resource.setrlimit(resource.RLIMIT_AS, (300000 << 10, 300000 << 10))
+    run = check("64 MiB", [*model, "64MiB"], 0, "stopped at its memory budget of 67.1 MB", preexec_fn=small)
+    expect("64 MiB again", run.stdout == zplan(*model, "64MiB").stdout)
+    check("64 MiB: gap", [*model, "64MiB"], 0, "% faster in this cost model (lower bound")
+    check("1 KiB", [*model, "1KiB"], 1, "error[Z0604]", preexec_fn=small)
+    check("of the plan block", [GPT1T, "--gpus", "800..801", "--search-memory", "1MiB"], 1, "not known: the search reached")
+    check("the fewest", [GPT2, "--gpus", "auto", "--search-memory", "1KiB"], 1, "error[Z0604]")
+    check("no size", [*model, "64"], 2, "wants a size with a unit")
+    plan = folder + "/budget.json"
+    check("kept in the plan file", [*model, "64MiB", "-o", plan], 0)
+    with open(plan) as file:
+        kept = json.load(file)
+    expect("kept in the plan file", kept["options"].count("--search-memory") == 1 and kept["certificate"]["short_of_memory"])
+
+
 def idle_devices(folder):
     """A prime number of devices: what is used, what is left out, and who pays."""
     plan, model = folder + "/idle.json", ["--set", "zero<=1", "--set", 'schedule="1f1b"', "--set", 'cut="layer"']
@@ -301,7 +325,7 @@ def completions(folder):
 def main():
     os.environ.pop("ZPLAN_CALIBRATION", None)
     with tempfile.TemporaryDirectory() as folder:
-        for part in (statuses, documents, results_apart, file_limit, full_disk, interrupted, tables_and_files, idle_devices, targets,
+        for part in (statuses, documents, results_apart, file_limit, full_disk, interrupted, tables_and_files, search_memory, idle_devices, targets,
                      completions):
             start = time.time()
             part(folder)

@@ -22,6 +22,7 @@ bool zp_same_decisions(const zp_choice *a, const zp_choice *b);
 typedef struct zp_size {
   int devices;
   bool feasible;
+  bool stopped;            /* not feasible: the search reached its memory budget first, nothing is known */
   zp_candidate best;       /* when feasible */
   zp_miss miss;            /* when not, and memory was the reason */
   double run_device_hours; /* of the whole training run; 0: its length is unknown */
@@ -47,6 +48,7 @@ int64_t zp_least_state_bytes(zp_arena *arena, const zp_spec *spec);
 
 typedef struct zp_fewest {
   int lower_bound; /* by the state alone: fewer devices cannot hold it */
+  int stopped;        /* of these: their searches reached the memory budget first, nothing is known */
   int searched;    /* counts that were planned */
   bool found;
   zp_sizes sizes; /* found: the fewest that fit, then the next sizes (at most three); else the largest tried */

@@ -47,8 +47,9 @@ typedef struct zp_candidate {
   X(BOUND, "bound", "cannot beat the best plan (lower bound)")                                                         \
   X(HOST, "host", "does not fit the host memory or the disks")                                                         \
   X(SCHEDULE, "schedule", "decisions that do not go together")                                                         \
-  X(GENERATED, "program", "not in the program that the plan is for")                                                    \
-  X(CUT, "cut", "no cut inside a layer where the plan block wants one")
+  X(GENERATED, "program", "not in the program that the plan is for")                                                   \
+  X(CUT, "cut", "no cut inside a layer where the plan block wants one")                                                \
+  X(BUDGET, "search memory", "not looked at: the search had reached its memory budget")
 typedef enum zp_rejection {
 #define ZP_REJECTION_ROW(name, key, text) ZP_REJECT_##name,
   ZP_REJECTIONS(ZP_REJECTION_ROW)
@@ -85,6 +86,9 @@ typedef struct zp_certificate {
   int64_t cut_pruned[ZP_CUT_RULE_COUNT];
   int64_t cut_work;              /* of branch and bound, in simulated actions */
   int64_t laid_out;              /* stages whose memory was added up */
+  int64_t memory_bytes;          /* budget of the search */
+  int64_t held_bytes;            /* the most that it held of it: the same on every machine */
+  bool short_of_memory;          /* something was left open that more memory would have settled */
   int64_t stated_cuts;           /* points with several chunks a stage that are looked at not with every cut, but with stated ones */
 } zp_certificate;
 
@@ -100,6 +104,7 @@ typedef struct zp_plan {
   bool exact_alternatives;       /* the next best ones, searched for; else good ones that the search for the best plan met */
   zp_certificate certificate;
   zp_miss miss;                  /* have_bytes > 0: the nearest that did not fit */
+  bool stopped;                  /* not feasible: the search ended at its memory budget, so there may be plans */
   const char *why_not;           /* one sentence when nothing was even tried for memory (arena) */
 } zp_plan;
 
@@ -107,6 +112,9 @@ typedef struct zp_plan {
 static inline int zp_plan_idle(const zp_plan *plan, const zp_choice *choice) {
   return plan->devices - zp_choice_ranks(choice);
 }
+
+/* Memory that a search may hold unless the plan block or --search-memory says otherwise. */
+#define ZP_SEARCH_MEMORY (INT64_C(2) << 30)
 
 typedef struct zp_search_options {
   int top;             /* alternatives to search for; 0: up to three that are met, not slower than the best plan by a quarter */

@@ -241,6 +241,7 @@ typedef struct zp_constraints {
   zp_limit compress;        /* 0, 1: 1-bit compressed data-parallel communication; unset: 0 */
   zp_limit rank_order;      /* values of zp_rank_order */
   double search_gap;        /* the search may stop when no plan is faster by more than this share */
+  int64_t search_memory;    /* bytes that the search may hold; 0: ZP_SEARCH_MEMORY (plan.h) */
   double memory_fraction;   /* of device memory the arena + context may use; default 0.94, CPU 0.8 */
   zp_span span;
 } zp_constraints;
