@@ -121,7 +121,9 @@ static void put_next_best(zp_buf *out, const zp_plan *plan) {
   zp_buf_puts(out, plan->exact_alternatives ? "  next best    " : "  also good    ");
   for (int i = 0; i < plan->alternatives.len && i < 3; i++) {
     const zp_candidate *c = &plan->alternatives.data[i];
-    zp_buf_printf(out, "%s%+.1f%% tensor %d pipeline %d data %d", i ? "  |  " : "",
+    /* Degrees that were only met may have a better plan than this one. */
+    zp_buf_printf(out, "%s%s%.1f%% tensor %d pipeline %d data %d", i ? "  |  " : "",
+                  plan->exact_alternatives ? "+" : "within ",
                   100 * (c->estimate.step_s / plan->best.estimate.step_s - 1), c->choice.tensor, c->choice.pipeline,
                   c->choice.data);
     if (zp_expert_ranks(&c->choice) != zp_expert_ranks(&plan->best.choice))

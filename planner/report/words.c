@@ -250,11 +250,73 @@ int64_t zp_words_units(const zp_plan *plan) {
 
 static double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
+/* The parameter of which padding takes the largest share; NULL: the tensor ranks divide all evenly. */
+static const zp_param_split *most_padded(const zp_plan *plan, int *param) {
+  const zp_sharding *sharding = plan->program->lowered->sharding;
+  const zp_param_split *most = NULL;
+  double worst = 1;
+  for (int p = 0; p < plan->spec->model->params.len; p++) {
+    const zp_param_split *split = &sharding->param[p];
+    if (split->split_dim < 0) continue;
+    int64_t shares = split->spread ? sharding->tensor * (int64_t)sharding->expert : sharding->tensor;
+    double padded = (double)((split->units + shares - 1) / shares * shares) / (double)split->units;
+    if (padded > worst) worst = padded, most = split, *param = p;
+  }
+  return most;
+}
+
+/* The largest parameter whose share is no multiple of the 16 bytes that products of a GPU load at once, though the
+ * whole is one; NULL: there is none. */
+static const zp_param_split *most_ragged(const zp_plan *plan, int *param) {
+  const zp_lowered *l = plan->program->lowered;
+  const zp_param_split *most = NULL;
+  int64_t largest = 0;
+  if (plan->machine.node->device.is_cpu) return NULL;
+  for (int p = 0; p < plan->spec->model->params.len; p++) {
+    const zp_param_split *split = &l->sharding->param[p];
+    int rank = split->local.rank; /* experts are the first of three dimensions, and no width of theirs */
+    if (split->split_dim < 0 || rank < 2 || split->split_dim < rank - 2) continue;
+    int64_t whole = plan->spec->model->params.data[p].shape.dim[split->split_dim];
+    bool ragged = split->local.dim[split->split_dim] * l->compute_bytes % 16 != 0 && whole * l->compute_bytes % 16 == 0;
+    if (!ragged || l->param_elements[p] <= largest) continue;
+    largest = l->param_elements[p], most = split, *param = p;
+  }
+  return most;
+}
+
+/* Padding is computed like everything else. */
+static void explain_padding(zp_buf *out, const zp_plan *plan, const zp_param_split *split, int param) {
+  int64_t shares = plan->program->lowered->sharding->tensor;
+  if (split->spread) shares *= plan->program->lowered->sharding->expert;
+  int64_t each = (split->units + shares - 1) / shares;
+  zp_buf_printf(
+      out,
+      "tensor %d does not divide every layer: a rank has %lld of the %lld units of `%s`, so that %.1f%% of the "
+      "work on them is padding; ",
+      plan->best.choice.tensor, (long long)each, (long long)split->units, plan->spec->model->params.data[param].name,
+      100 - percent((double)split->units, (double)(each * shares)));
+}
+
+static void explain_ragged(zp_buf *out, const zp_plan *plan) {
+  int param = 0;
+  const zp_param_split *split = most_ragged(plan, &param);
+  if (!split) return;
+  zp_buf_printf(out, "a rank's %lld of `%s` are no multiple of 16 bytes: products of such rows run slower; ",
+                (long long)split->local.dim[split->split_dim], plan->spec->model->params.data[param].name);
+}
+
 static void explain_tensor(zp_buf *out, const zp_plan *plan) {
   const zp_choice *c = &plan->best.choice;
   if (c->tensor == 1) return;
   zp_group_link link = zp_machine_tensor_group(&plan->machine, c->tensor, c->pipeline, c->data);
-  zp_buf_printf(out, "tensor %d divides every layer; its all-reduces %s and take %.1f%% of the step. ", c->tensor,
+  int param = 0;
+  const zp_param_split *padded = most_padded(plan, &param);
+  if (padded)
+    explain_padding(out, plan, padded, param);
+  else
+    zp_buf_printf(out, "tensor %d divides every layer; ", c->tensor);
+  explain_ragged(out, plan);
+  zp_buf_printf(out, "its all-reduces %s and take %.1f%% of the step. ",
                 link.nodes == 1 ? "stay inside a node" : "cross nodes",
                 percent(plan->best.estimate.tensor_comm_s, plan->best.estimate.step_s));
 }
@@ -335,7 +397,8 @@ static void explain_recompute(zp_buf *out, const zp_plan *plan) {
   }
   if (most > 0)
     zp_buf_printf(
-        out, "without recomputation the fullest stage would need %s of %s. ", zp_show_bytes(out->arena, most),
+        out, "without recomputation the fullest stage would need %s, and %s may be used of %s. ",
+        zp_show_bytes(out->arena, most), zp_show_bytes(out->arena, zp_words_usable_bytes(plan, fullest)),
         zp_show_bytes(out->arena, zp_machine_of_stage(&plan->machine, &plan->best.choice, fullest).memory_bytes));
 }
 

@@ -251,6 +251,25 @@ def search_memory(folder):
     expect("kept in the plan file", kept["options"].count("--search-memory") == 1 and kept["certificate"]["short_of_memory"])
 
 
+def reasons(folder):
+    """Reasons on the first screen: padding and odd widths, what memory was compared with, one label for one price."""
+    del folder
+    words = lambda run: " ".join(run.stdout.split())
+    mixtral = [ROOT + "/examples/mixtral_8x7b.dz", "--gpus", "24", "--set", "pipeline=1"]
+    run = check("padded", [*mixtral, "--set", "tensor=3"], 0)
+    for part in ("tensor 3 does not divide every layer: a rank has 3 of the 8 units", "11.1% of the work on them is padding",
+                 "4779 of `layers.{}.block_sparse_moe.w1` are no multiple of 16 bytes"):
+        expect("padded: " + part, part in words(run), run.stdout)
+    run = check("even", [*mixtral, "--set", "tensor=2", "--set", "recompute=full"], 0)
+    expect("even", "tensor 2 divides every layer; its all-reduces" in words(run), run.stdout)
+    model = [GPT1T, "--gpus", "800", "--set", 'schedule="1f1b"', "--set", "sequence=false"]
+    run = check("met", model, 0)
+    expect("met", "also good within " in words(run) and "next best" not in run.stdout, run.stdout)
+    expect("what may be used", ", and 30.1 GB may be used of 32.0 GB" in words(run), run.stdout)
+    run = check("searched for", [*model, "--top", "1"], 0)
+    expect("searched for", "next best +" in words(run) and "also good" not in run.stdout, run.stdout)
+
+
 def idle_devices(folder):
     """A prime number of devices: what is used, what is left out, and who pays."""
     plan, model = folder + "/idle.json", ["--set", "zero<=1", "--set", 'schedule="1f1b"', "--set", 'cut="layer"']
@@ -325,7 +344,7 @@ def completions(folder):
 def main():
     os.environ.pop("ZPLAN_CALIBRATION", None)
     with tempfile.TemporaryDirectory() as folder:
-        for part in (statuses, documents, results_apart, file_limit, full_disk, interrupted, tables_and_files, search_memory, idle_devices, targets,
+        for part in (statuses, documents, results_apart, file_limit, full_disk, interrupted, tables_and_files, search_memory, reasons, idle_devices, targets,
                      completions):
             start = time.time()
             part(folder)
