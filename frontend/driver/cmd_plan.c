@@ -185,6 +185,20 @@ static void print_fewer_ranks(zp_run_state *run, const zp_plan *plan) {
          zp_show_seconds(run->arena, plan->best.estimate.step_s), zp_show_choice(run->arena, &fewer.choice), ranks);
 }
 
+/* Where most of the devices' time goes elsewhere: where to, and whether far fewer of them would do. */
+static void print_poor_use(zp_run_state *run, const zp_plan *plan) {
+  const zp_estimate *e = &plan->best.estimate;
+  zp_poor_use poor;
+  if (!zp_find_poor_use(run->arena, plan, &poor)) return;
+  printf("\npoor use: MFU %.1f%%, of the step est %.0f%% %s", 100 * e->mfu, 100 * poor.term_s / e->step_s, poor.term);
+  if (poor.devices)
+    printf("; %d devices take est %.1f times as long, %.1f times fewer device hours: %s (--gpus %d; --gpus LOW..HIGH "
+           "compares sizes)",
+           poor.devices, poor.times_longer, poor.times_fewer_hours, zp_show_choice(run->arena, &poor.fewer.choice),
+           poor.devices);
+  printf("\n");
+}
+
 int zp_cmd_plan(zp_run_state *run) {
   const zp_options *o = &run->options;
   if (refuse_combination(o) != ZP_EXIT_OK) return ZP_EXIT_USAGE;
@@ -197,6 +211,7 @@ int zp_cmd_plan(zp_run_state *run) {
     fputs("\n", stdout);
     fputs(zp_report_memory(run->arena, plan), stdout);
     print_fewer_ranks(run, plan);
+    print_poor_use(run, plan);
   }
   zp_relaxations nearest = {0};
   if (!plan->feasible) {

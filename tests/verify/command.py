@@ -270,6 +270,24 @@ def reasons(folder):
     expect("searched for", "next best +" in words(run) and "also good" not in run.stdout, run.stdout)
 
 
+def poor_use(folder):
+    """More devices than the batch feeds: the longest term, and fewer that take hardly longer, planned for themselves."""
+    del folder
+    model = [ROOT + "/examples/mixtral_8x7b.dz", "--set", "batch=32", "--set", "expert=1", "--set", "cut=layer"]
+    line = [l for l in check("poor use", [*model, "--gpus", "1024"], 0).stdout.splitlines() if l.startswith("poor use: ")]
+    if not expect("poor use", len(line) == 1 and "% pipeline bubble; " in line[0], line):
+        return
+    words = line[0].split()
+    devices, longer, fewer = (words[words.index(w) - n] for w, n in (("devices", 1), ("times", 1), ("fewer", 2)))
+    found = parse("those devices", [*model, "--gpus", devices])
+    step = parse("all devices", [*model, "--gpus", "1024"])["estimate"]["step_s"]
+    ratio = found["estimate"]["step_s"] / step
+    expect("times as long", 1 / 1.1 < ratio / float(longer) < 1.05, (ratio, line))
+    expect("device hours", float(fewer) >= 2 and float(longer) <= 3, line)
+    run = check("good use", [*model[:1], "--gpus", "64", "--set", "cut=layer"], 0)
+    expect("good use", "poor use" not in run.stdout, run.stdout)
+
+
 def idle_devices(folder):
     """A prime number of devices: what is used, what is left out, and who pays."""
     plan, model = folder + "/idle.json", ["--set", "zero<=1", "--set", 'schedule="1f1b"', "--set", 'cut="layer"']
@@ -344,7 +362,7 @@ def completions(folder):
 def main():
     os.environ.pop("ZPLAN_CALIBRATION", None)
     with tempfile.TemporaryDirectory() as folder:
-        for part in (statuses, documents, results_apart, file_limit, full_disk, interrupted, tables_and_files, search_memory, reasons, idle_devices, targets,
+        for part in (statuses, documents, results_apart, file_limit, full_disk, interrupted, tables_and_files, search_memory, reasons, poor_use, idle_devices, targets,
                      completions):
             start = time.time()
             part(folder)

@@ -96,6 +96,18 @@ const char *zp_report_relaxation(zp_arena *arena, const zp_relaxation *relaxatio
 /* zp_report_infeasible (zplan/plan.h) with relaxations that are known already. */
 const char *zp_report_no_plan(zp_arena *arena, const zp_plan *plan, const zp_relaxations *nearest);
 
+/* ---- poor use (poor_use.c) ---- */
+typedef struct zp_poor_use {
+  const char *term; /* of the step that takes longest, and how long */
+  double term_s;
+  int devices; /* so many take hardly longer; 0: no count that was looked at */
+  double times_longer, times_fewer_hours;
+  zp_candidate fewer; /* their plan, arena */
+} zp_poor_use;
+/* Does a searched plan on GPUs make little of them (MFU)? Then why, and with how many the hours are better spent, if a
+ * few reduced searches find that. Requires a feasible plan. */
+bool zp_find_poor_use(zp_arena *arena, const zp_plan *plan, zp_poor_use *out);
+
 /* ---- fewer ranks (fewer.c) ---- */
 
 /* Are CPU ranks all started because `idle` is not written, and would fewer of them be faster by more than 1 %? Then *best
