@@ -64,7 +64,8 @@ static void cap_memory(zp_run_state *run, zp_spec *spec) {
   if (!run->options.device_memory) return;
   bool starts = prints_trainer(run) || strcmp(run->command, "bench") == 0;
   int64_t ranks = spec->cluster.node.device.is_cpu ? zp_rank_count(run, spec, starts) : 1;
-  int64_t bytes = run->options.device_memory * ranks;
+  int64_t most = INT64_MAX / 4 / ranks,
+          bytes = ranks * (run->options.device_memory < most ? run->options.device_memory : most);
   zp_cluster_change(run->arena, &spec->cluster, set_memory, &bytes);
   spec->cluster.rank_memory_bytes = run->options.device_memory;
   for (int i = 0; i < spec->plans.len; i++) spec->plans.data[i].memory_fraction = 1.0;

@@ -168,7 +168,7 @@ static void change_batch(relaxer *r) {
 /* The fewest above those that were asked for. CPU ranks would only share what is there. */
 static void add_devices(relaxer *r) {
   const zp_spec *spec = r->plan->spec;
-  int devices = r->plan->devices, most = zp_most_devices(spec);
+  int devices = r->plan->devices, most = zp_most_looked_at(spec, devices);
   if (spec->cluster.node.device.is_cpu) return;
   if (most / MOST_TIMES > devices) most = devices * MOST_TIMES;
   zp_fewest fewest = zp_fewest_above(r->arena, spec, devices, most);

@@ -6,6 +6,8 @@
 #include "answers_internal.h"
 
 enum { NEXT_SIZES = 3, FINE_NODES = 16, COARSE_PART = 8 };
+/* Counts that nobody asked for are looked at up to here, or to twice of what is needed at least. */
+enum { MOST_LOOKED_AT = 20000 };
 
 int zp_count_unit(const zp_spec *spec) {
   const zp_node_type *node = &spec->cluster.node;
@@ -18,6 +20,12 @@ int zp_most_devices(const zp_spec *spec) {
   if (spec->cluster.groups.len) return written < ZP_MOST_RANKS ? (int)written : ZP_MOST_RANKS;
   bool connected = node->nics > 0 && node->nic.bytes_per_s > 0;
   return connected || node->device.is_cpu ? ZP_MOST_RANKS : zp_count_unit(spec);
+}
+
+int zp_most_looked_at(const zp_spec *spec, int at_least) {
+  int most = zp_most_devices(spec);
+  if (most / 2 <= at_least || most <= MOST_LOOKED_AT) return most;
+  return at_least > MOST_LOOKED_AT / 2 ? 2 * at_least : MOST_LOOKED_AT;
 }
 
 /* ---- counts ---- */
@@ -180,7 +188,8 @@ zp_fewest zp_fewest_above(zp_arena *arena, const zp_spec *spec, int above, int m
 zp_fewest zp_find_fewest(zp_arena *arena, const zp_spec *spec) {
   const zp_cluster *c = &spec->cluster;
   /* More CPU ranks than cores never have more memory than fewer: one pass over the cores settles it. */
-  int most = c->node.device.is_cpu ? c->node.devices * (c->nodes > 0 ? c->nodes : 1) : zp_most_devices(spec);
+  int most = c->node.device.is_cpu ? c->node.devices * (c->nodes > 0 ? c->nodes : 1)
+                                   : zp_most_looked_at(spec, bound_by_state(arena, spec));
   zp_fewest out = zp_fewest_above(arena, spec, 0, most);
   if (out.found) add_next_sizes(arena, spec, &out);
   return out;

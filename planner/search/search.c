@@ -108,9 +108,10 @@ void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *mach
   s->most_units = s->pieces ? s->pieces->n_units : s->n_units;
   s->effort.work_left = MOST_WORK;
   s->memo = ZP_NEW(s->arena, zp_search_memo);
-  s->memo->places.types = ZP_NEW_ARRAY(s->arena, zp_node_set, machine->devices);
-  s->memo->places.sets = ZP_NEW_ARRAY(s->arena, zp_node_set, machine->devices);
-  s->memo->places.limits = ZP_NEW_ARRAY(s->arena, zp_limits, machine->devices);
+  int64_t most_stages = machine->devices < s->most_units ? machine->devices : s->most_units;
+  s->memo->places.types = ZP_NEW_ARRAY(s->arena, zp_node_set, most_stages);
+  s->memo->places.sets = ZP_NEW_ARRAY(s->arena, zp_node_set, most_stages);
+  s->memo->places.limits = ZP_NEW_ARRAY(s->arena, zp_limits, most_stages);
 }
 
 void zp_search_end(zp_searcher *s) {

@@ -125,7 +125,7 @@ typedef struct zp_limits {
 typedef struct zp_places_memo {
   bool known;
   zp_choice choice;   /* tensor, pipeline, data and order count */
-  zp_node_set *types; /* [pipeline]; room for all devices */
+  zp_node_set *types; /* [pipeline]; room for the most stages */
   zp_limits *limits;  /* [pipeline] */
   zp_node_set *sets;  /* the different ones among `types` */
   int n_sets;

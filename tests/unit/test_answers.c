@@ -35,10 +35,10 @@ Test(answers, sweep_counts_are_divisors_then_round_numbers_of_nodes) {
 }
 
 Test(answers, sweep_counts_are_few_and_keep_the_ends) {
-  zp_ints counts = zp_sweep_counts(arena, gpu_spec(4, 100), 1, 20000);
+  zp_ints counts = zp_sweep_counts(arena, gpu_spec(4, 100), 1, 1 << 20);
   cr_expect_leq(counts.len, ZP_SWEEP_SIZES);
   cr_expect_eq(counts.data[0], 1);
-  cr_expect_eq(counts.data[counts.len - 1], 20000);
+  cr_expect_eq(counts.data[counts.len - 1], 1 << 20);
   for (int i = 1; i < counts.len; i++) cr_expect_lt(counts.data[i - 1], counts.data[i]);
 }
 
@@ -87,7 +87,7 @@ Test(answers, nothing_fits_anywhere) {
 
 Test(answers, nodes_without_network_stay_alone) {
   zp_spec *spec = gpu_spec(1, 100);
-  cr_expect_eq(zp_most_devices(spec), 20000);
+  cr_expect_eq(zp_most_devices(spec), 1 << 20);
   spec->cluster.node.nics = 0;
   cr_expect_eq(zp_most_devices(spec), 4);
 }

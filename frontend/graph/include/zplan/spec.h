@@ -247,7 +247,7 @@ typedef struct zp_constraints {
 } zp_constraints;
 
 /* ---- one run ---- */
-enum { ZP_MOST_RANKS = 20000 }; /* the largest plans that are made */
+enum { ZP_MOST_RANKS = 1 << 20 }; /* the largest plans that are made */
 typedef struct zp_source_text { const char *path, *text; size_t len; } zp_source_text;
 typedef struct zp_spec {
   zp_model *model;
