@@ -49,7 +49,8 @@ static void guess_shape(zp_buf *words, zp_measured *run) {
 static void guess_plan(zp_buf *words, zp_measured *run) {
   if (!run->tensor && run->zero == 3) assume(words, "tensor", run->tensor = 1);
   if (!run->pipeline && run->zero == 3) assume(words, "pipeline", run->pipeline = 1);
-  if (!run->data && run->tensor && run->pipeline) run->data = run->gpus / (run->tensor * run->pipeline);
+  int64_t ranks = (int64_t)run->tensor * run->pipeline;
+  if (!run->data && ranks > 0 && ranks <= run->gpus) run->data = (int)(run->gpus / ranks);
   if (run->batch || run->fits < 0 || !run->data) return;
   if (!run->microbatch) run->microbatch = 1;
   assume(words, "batch", run->batch = run->microbatch * run->data);
@@ -124,7 +125,10 @@ static int weight(builder *b, const char *name, zp_shape shape) {
 static zp_shape matrix(int64_t rows, int64_t cols) { return (zp_shape){2, {rows, cols}}; }
 static zp_shape row(int64_t cols) { return (zp_shape){1, {cols}}; }
 
+/* -1 where an operand was refused, as the op itself would be. */
 static int apply(builder *b, zp_op op, const int *in, int n_in, zp_op_attr attr, const char *name) {
+  for (int i = 0; i < n_in; i++)
+    if (in[i] < 0) return -1;
   return zp_graph_apply(b->graph, b->diags, op, in, n_in, attr, name, ZP_NO_SPAN);
 }
 
@@ -154,6 +158,7 @@ static int gpt_layer(builder *b, int x) {
   int64_t h = b->run->hidden, f = b->run->ffn;
   int qkv = linear(b, norm(b, x), h, 3 * h, "qkv");
   int q = apply(b, ZP_OP_SPLIT, &qkv, 1, (zp_op_attr){.parts = 3}, "split");
+  if (q < 0) return -1;
   x = add(b, x, linear(b, attention(b, q, q + 1, q + 2), h, h, "proj"));
   int up = linear(b, norm(b, x), h, f, "up");
   int active = apply(b, ZP_OP_GELU, &up, 1, (zp_op_attr){.tanh_form = true}, "gelu");
@@ -184,6 +189,7 @@ static void open_segment(builder *b, const char *name, int64_t count, bool carri
 }
 
 zp_model *zp_run_model(zp_arena *arena, const zp_measured *run) {
+  if (run->heads < 1 || run->hidden < 1) return NULL; /* nobody said, and there was nothing to guess them from */
   builder b = {.run = run, .model = zp_model_new(arena, "measured"), .diags = zp_diags_new(arena), .segment = -1};
   zp_shape ids = matrix(ZP_DIM_B, run->seq);
   int tokens = zp_model_add_input(b.model, "tokens", ids, ZP_NO_SPAN);

@@ -3,6 +3,7 @@
 
 usage: command.py [ZPLAN]
 """
+import csv
 import glob
 import json
 import os
@@ -227,6 +228,22 @@ def tables_and_files(folder):
     expect("nothing half-written", not any("tokens.bin" in name for name in os.listdir(folder)), os.listdir(folder))
 
 
+def absurd_rows(folder):
+    """Measured runs with sizes that no machine has: refused by row, not by a signal."""
+    with open(ROOT + "/tests/data/published_runs.csv") as file:
+        rows = list(csv.reader(file))
+    for run, change, words in (("sc21_t1_1.7B", {"tp": "65536", "pp": "65536", "dp": ""}, "the plan is not published"),
+                               ("nano_1.34B_8", {"heads": "97"}, "the model's shape is not sound"),
+                               ("nano_1.34B_8", {"hidden": "97"}, "the model's shape is not sound")):
+        row = dict(zip(rows[0], next(r for r in rows if r[0] == run)), **change)
+        path = folder + "/absurd.csv"
+        with open(path, "w", newline="") as file:
+            table = csv.DictWriter(file, rows[0], restval="")
+            table.writeheader()
+            table.writerow(row)
+        check("absurd row %s %s" % (run, change), ["validate", path], 0, words)
+
+
 def search_memory(folder):
     """Mixtures of experts with many groups, and budgets of the search: an answer within the address space that is left."""
     limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (1000000 << 10, 1000000 << 10))
@@ -284,6 +301,7 @@ def poor_use(folder):
     ratio = found["estimate"]["step_s"] / step
     expect("times as long", 1 / 1.1 < ratio / float(longer) < 1.05, (ratio, line))
     expect("device hours", float(fewer) >= 2 and float(longer) <= 3, line)
+    check("a large cluster", [GPT1T, "--gpus", "131072", "--set", "batch=16384", "--gap", "2%"], 0, "131072 x v100")
     run = check("good use", [*model[:1], "--gpus", "64", "--set", "cut=layer"], 0)
     expect("good use", "poor use" not in run.stdout, run.stdout)
 
@@ -362,7 +380,7 @@ def completions(folder):
 def main():
     os.environ.pop("ZPLAN_CALIBRATION", None)
     with tempfile.TemporaryDirectory() as folder:
-        for part in (statuses, documents, results_apart, file_limit, full_disk, interrupted, tables_and_files, search_memory, reasons, poor_use, idle_devices, targets,
+        for part in (statuses, documents, results_apart, file_limit, full_disk, interrupted, tables_and_files, absurd_rows, search_memory, reasons, poor_use, idle_devices, targets,
                      completions):
             start = time.time()
             part(folder)
