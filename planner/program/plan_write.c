@@ -175,12 +175,27 @@ static zp_json *stage_json(const zp_program *p, const zp_stage *s) {
   return o;
 }
 
+/* What the candidates are, beside the plan block's constraints: as planner/search/README.md says. */
+static const char SPACE[] =
+    "degrees within the devices, tensor groups inside a node unless named, micro-batches up to 64 sequences unless "
+    "named; "
+    "on CPU clusters schedules but 1F1B, sequence-split norms, ZeRO 2 and 3, and idle ranks only where named; cuts "
+    "inside "
+    "layers where named, or where whole layers leave a stage 1 % longer than the mean on one node type; state leaves "
+    "the "
+    "device in the order optimizer, gradients, parameters, saved values, each in eighths when those before it that may "
+    "leave are gone, hosts and disks shared equally by the ranks of a node; every stage has the fastest recomputation "
+    "mode "
+    "that fits; one mode for all stages with saved values away, with several chunks a stage and any state away, and "
+    "where "
+    "a mode that keeps more takes longer; node types in the written order";
+
 static void set_certificate(zp_json *o, const zp_plan *plan) {
   const zp_certificate *c = &plan->certificate;
   zp_json *j = zp_json_set(o, "certificate", zp_json_object());
   zp_json_set_real(j, "best_s", c->best_s);
   zp_json_set_real(j, "bound_s", c->bound_s);
-  zp_json_set_real(j, "gap", c->bound_s > 0 ? c->best_s / c->bound_s - 1 : 0);
+  zp_json_set_real(j, "gap", zp_certificate_gap(c));
   zp_json_set_int(j, "candidates", c->candidates);
   zp_json_set_int(j, "priced", c->priced);
   zp_json_set_int(j, "simulated", c->simulated);
@@ -192,11 +207,16 @@ static void set_certificate(zp_json *o, const zp_plan *plan) {
   zp_json_set_int(j, "search_held_bytes", c->held_bytes);
   zp_json_set_bool(j, "short_of_memory", c->short_of_memory);
   zp_json_set_real(j, "tolerance", ZP_GAP_TOLERANCE);
-  if (c->stated_cuts)
-    zp_json_set_string(j, "restriction",
-                       "where stages of several chunks can be cut in more than 4096 ways, where state may leave the "
-                       "device and on several node types, they are cut for the shortest longest chunk, by the times of "
-                       "every recomputation mode; other cuts of theirs are not in the space");
+  zp_json_set_string(j, "space", SPACE);
+  if (c->searched_s > c->bound_s) {
+    zp_json_set_real(j, "searched_s", c->searched_s);
+    zp_json_set_int(j, "stated_cuts", c->stated_cuts);
+    zp_json_set_string(
+        j, "stated",
+        "so many candidates with several chunks a stage were cut for the shortest longest chunk alone, by "
+        "the times of every recomputation mode: searched_s bounds all plans but their other cuts, bound_s "
+        "and gap these, too");
+  }
   zp_json *r = zp_json_set(o, "rejected", zp_json_object());
   for (int i = 0; i < ZP_REJECT_COUNT; i++) zp_json_set_int(r, zp_rejection_key((zp_rejection)i), c->rejected[i]);
 }

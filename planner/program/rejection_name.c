@@ -1,6 +1,8 @@
 /* Keys and texts of what the search rejects and why, each from its one list. */
 #include <zplan/plan.h>
 
+double zp_certificate_gap(const zp_certificate *c) { return c->best_s > 0 ? (c->best_s - c->bound_s) / c->best_s : 0; }
+
 const char *zp_rejection_key(zp_rejection r) {
   static const char *const key[] = {
 #define ROW(name, k, text) k,

@@ -16,19 +16,16 @@ static void put_title(zp_buf *out, const zp_plan *plan) {
               zp_words_devices(arena, plan), (long long)spec->train.batch, (long long)spec->model->sequence);
 }
 
-static double gap_of(const zp_certificate *c) { return c->bound_s > 0 ? c->best_s / c->bound_s - 1 : 0; }
-
 /* Devices that are left out, and why. They are paid for. */
 static void put_idle(zp_buf *out, const zp_plan *plan) {
   const zp_certificate *c = &plan->certificate;
   int used = plan->machine.devices, idle = zp_plan_idle(plan, &plan->best.choice);
   if (idle == 0) return;
   zp_buf_printf(out, "  devices      %d of %d used, %d left out", used, plan->devices, idle);
-  if (c->candidates && gap_of(c) <= 0)
+  if (c->candidates && zp_certificate_gap(c) <= 0)
     zp_buf_puts(out, ": no plan that uses more of them is faster");
   else if (c->candidates)
-    zp_buf_printf(out, ": no plan that uses more of them is more than %.2g%% faster",
-                  100 * (1 - c->bound_s / c->best_s));
+    zp_buf_printf(out, ": no plan that uses more of them is more than %.2g%% faster", 100 * zp_certificate_gap(c));
   zp_buf_puts(out, "\n");
 }
 
@@ -170,22 +167,26 @@ static void put_certificate(zp_buf *out, const zp_plan *plan) {
   put_next_best(out, plan);
   put_rejected(out, c);
   put_effort(out, c);
-  if (gap_of(c) <= 0)
+  if (zp_certificate_gap(c) <= 0)
     zp_buf_line(out, "  proof        no plan of the %lld candidates is faster in this cost model",
                 (long long)c->candidates);
   else
     zp_buf_line(
         out,
         "  proof        no plan of the %lld candidates is more than %.2g%% faster in this cost model (lower bound %s)",
-        (long long)c->candidates, 100 * (1 - c->bound_s / c->best_s), zp_show_seconds(out->arena, c->bound_s));
+        (long long)c->candidates, 100 * zp_certificate_gap(c), zp_show_seconds(out->arena, c->bound_s));
   if (c->short_of_memory)
     zp_buf_line(
         out,
         "               the search stopped at its memory budget of %s (--search-memory): what it left open is that gap",
         zp_show_bytes(out->arena, c->memory_bytes));
-  if (c->stated_cuts)
-    zp_buf_line(out, "               %lld of them with several chunks a stage, cut only for the shortest longest chunk",
-                (long long)c->stated_cuts);
+  if (c->searched_s <= c->bound_s) return;
+  double searched = (c->best_s - c->searched_s) / c->best_s;
+  zp_buf_line(out,
+              "               other cuts of %lld of them with several chunks a stage are bounded, not searched; of the "
+              "rest none is %sfaster",
+              (long long)c->stated_cuts,
+              searched > 0 ? zp_format(out->arena, "more than %.2g%% ", 100 * searched) : "");
 }
 
 /* `zplan calibrate` measures block-sparse attention on CPUs alone; otherwise its small tiles are priced like dense

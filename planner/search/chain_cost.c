@@ -6,6 +6,9 @@
 #include "chain_tree.h"
 #include "schedule.h"
 
+/* Laying out and pricing a stage takes as long as so many simulated actions. */
+enum { STAGE_WORK = 512 };
+
 const zp_edge_cost *zp_chain_edge(const zp_chain_tree *t, int place) {
   return &t->space->edges[zp_cut_edge(t->space, place, t->choice.cut[place], t->choice.cut[place + 1])];
 }
@@ -17,6 +20,7 @@ static bool settle_stage(zp_chain_tree *t, int stage) {
   const zp_variant *own = zp_stage_variant(t->s, t->point, stage, part, &t->limits);
   if (!own) return false;
   zp_stage_time time[ZP_MOST_CHUNKS];
+  zp_chain_spend(t, STAGE_WORK);
   zp_step_end end = zp_chunks_cost(t->scratch, t->s, &t->choice, own->lowered, stage, time);
   for (int k = 0; k < t->places; k++) {
     if (t->stage_of[k] != stage) continue;

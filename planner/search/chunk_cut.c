@@ -92,18 +92,25 @@ void zp_parts_of_stage(const zp_choice *c, int stage, const int64_t *cut, zp_uni
 
 /* As many as are looked at one by one with one chunk a stage (cut.c), of no more chunks than can be simulated often. */
 static const double MOST_WAYS = 4096;
-enum { MOST_FREE_CHUNKS = 64 };
+enum { MOST_FREE_CHUNKS = 64, MOST_FREE_ACTIONS = 1024, MOST_RANGES = 1 << 17 };
+
+bool zp_few_chunk_cuts(const zp_searcher *s, const zp_point *point) {
+  int64_t units = zp_point_units(s, point), chunks = zp_model_chunks(&point->choice);
+  double ways = 1; /* (units - 1) over (chunks - 1) */
+  int64_t fewer = chunks - 1 < units - chunks ? chunks - 1 : units - chunks;
+  for (int64_t i = 1; i <= fewer && ways <= MOST_WAYS; i++) ways *= (double)(units - i) / (double)i;
+  return ways <= MOST_WAYS;
+}
 
 bool zp_every_chunk_cut(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
-  int64_t units = zp_point_units(s, point), chunks = zp_model_chunks(c);
-  double ways = 1; /* (units - 1) over (chunks - 1) */
-  int64_t fewer = chunks - 1 < units - chunks ? chunks - 1 : units - chunks;
+  int chunks = zp_model_chunks(c);
   if (zp_chunks(c) == 1 || chunks > MOST_FREE_CHUNKS || zp_has_types(s)) return false;
   for (int i = 0; i < ZP_STATE_COUNT; i++)
     if (c->home[i].tier != ZP_TIER_DEVICE) return false;
-  for (int64_t i = 1; i <= fewer && ways <= MOST_WAYS; i++) ways *= (double)(units - i) / (double)i;
-  return ways <= MOST_WAYS;
+  int64_t units = zp_point_units(s, point);
+  bool light = 3 * zp_microbatches(s->spec, c) * chunks <= MOST_FREE_ACTIONS && units * units * chunks <= MOST_RANGES;
+  return light || zp_few_chunk_cuts(s, point);
 }
 
 typedef struct looking {

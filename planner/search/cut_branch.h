@@ -102,6 +102,11 @@ void zp_chain_cut(const zp_cut_space *x, const zp_chain *chain, const double *re
 /* May a cut of which a chain takes so long be below the target? */
 bool zp_chain_meets(double seconds, double target_s);
 
+/* ---- chunk_chains.c ---- */
+/* Several chunks a stage: no cut has its micro-batches done sooner. Stops where the bound is enough. Memory of the
+ * arena is not given back. */
+double zp_bound_by_chunk_chains(zp_arena *arena, const zp_searcher *s, const zp_point *point, double enough_s);
+
 /* ---- matrix_game.c ---- */
 typedef struct zp_matrix_game zp_matrix_game;
 /* Arena. Values are above 0, best near 1. */

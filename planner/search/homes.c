@@ -83,7 +83,8 @@ static void add_point(zp_searcher *s, const zp_point *point) {
     if (s->keeps_all) zp_keep_point(s, &fresh);
     return;
   }
-  s->certificate.stated_cuts += zp_chunks(&fresh.choice) > 1 && !fresh.every_cut;
+  s->certificate.stated_cuts += zp_has_stated_cuts(s, &fresh);
+  zp_note_unsearched(s, &fresh, ZP_UNSEARCHED_POINT);
   if (zp_is_beaten(s, fresh.bound_s)) return;
   if (zp_keep_point(s, &fresh)) s->certificate.candidates++;
 }
@@ -221,6 +222,7 @@ static void find_family(zp_searcher *s, zp_point *family, void *user) {
     found->why[found->n_rejected++] = why;
     return;
   }
+  zp_note_unsearched(s, family, ZP_UNSEARCHED_FAMILY);
   found->bound_s = fmin(found->bound_s, family->bound_s);
   found->family[found->len++] = *family;
 }
@@ -253,7 +255,10 @@ static void add_families(zp_searcher *s, const zp_point *all, const zp_mode_poin
   }
   zp_point family = *all;
   family.every_cut = false;
-  if (zp_is_beaten(s, zp_bound_moving(s, &family))) return;
+  if (zp_is_beaten(s, zp_bound_moving(s, &family))) {
+    zp_note_unsearched(s, &family, ZP_UNSEARCHED_CHOICE);
+    return;
+  }
   findings found;
   find_families(s, all, p, &found);
   family.open = ZP_ALL_CLASSES;

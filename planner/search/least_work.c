@@ -125,13 +125,40 @@ static double room_of(const filling *f, int mode, double flight) {
   return whole_part(f->limit[mode] * (1 + 1e-12) / (f->state + flight * f->kept[mode]));
 }
 
+/* Are all units but the first and the last one of the repeat, so that every chunk of a stage in between has one? */
+static bool fills_all_between(const filling *f, int stage) {
+  int units = (int)zp_point_units(f->s, f->point);
+  return stage > 0 && stage < f->point->choice.pipeline - 1 && f->units >= units - 2;
+}
+
+/* With several chunks a stage, however it is cut. The chunks have slots of their own: every chunk has a unit, what is
+ * more is in the chunk with the fewest in flight. Or they share a pool, whose slots have room for the largest chunk. */
+static double room_of_chunks(const filling *f, int mode, int stage, const int64_t *flight) {
+  int chunks = zp_chunks(&f->point->choice);
+  double bytes = f->limit[mode] * (1 + 1e-12), kept = f->kept[mode], fewest = HUGE_VAL, all = 0;
+  if (bytes <= 0) return 0;
+  if (f->state + kept <= 0) return HUGE_VAL;
+  for (int k = 0; k < chunks; k++) fewest = zp_sooner(fewest, (double)flight[k]), all += (double)flight[k];
+  bool forced = fills_all_between(f, stage);
+  double own = (bytes - (forced ? kept * (all - chunks * fewest) : 0)) / (f->state + kept * fewest);
+  if (forced && own < chunks) own = 0;
+  double slots = (double)zp_in_flight(&f->point->choice, stage, zp_microbatches(f->s->spec, &f->point->choice));
+  double each = whole_part(bytes / (chunks * f->state + slots * kept)); /* units of a chunk */
+  double pooled = chunks * each;
+  if (f->state > 0) pooled = zp_later(pooled, (bytes - slots * kept * (each + 1)) / f->state);
+  return whole_part(zp_later(zp_later(own, pooled), 0));
+}
+
 /* How many units a stage has room for in every mode. Neighbours may have the same in flight. */
 static void find_rooms(filling *f) {
-  int stages = f->point->choice.pipeline, n = f->point->n_modes;
+  int stages = f->point->choice.pipeline, n = f->point->n_modes, chunks = zp_chunks(&f->point->choice);
+  const int64_t *flight = zp_find_flights(f->s, &f->point->choice)->chunk;
   f->room = ZP_NEW_ARRAY(f->s->arena, double, stages *n);
   for (int stage = 0; stage < stages; stage++) {
     double *room = &f->room[stage * n];
-    if (stage > 0 && f->flight[stage] == f->flight[stage - 1])
+    if (chunks > 1)
+      for (int i = 0; i < n; i++) room[i] = room_of_chunks(f, i, stage, flight + stage * chunks);
+    else if (stage > 0 && f->flight[stage] == f->flight[stage - 1])
       memcpy(room, room - n, sizeof *room * (size_t)n);
     else
       for (int i = 0; i < n; i++) room[i] = room_of(f, i, f->flight[stage]);
@@ -270,4 +297,64 @@ double zp_least_after(const zp_searcher *s, const zp_point *point, int stage, in
   if (!w || !w->after) return seconds;
   double units = (double)(w->units_before[zp_point_units(s, point)] - w->units_before[end]);
   return seconds + longer(w, point->n_modes, stage + 1, point->choice.pipeline, units);
+}
+
+/* ---- several chunks a stage ---- */
+
+/* What a stage cannot compute in: chunks before its first one have a unit each, whose forward comes before its first
+ * action and, but where backward is split, whose backward after its last one. */
+static double least_ramp(const zp_searcher *s, const zp_point *point, int stage, double message_s) {
+  const zp_variant *v = zp_variant_of(s, point);
+  bool split = zp_schedule_splits(point->choice.schedule);
+  return (split ? v->forward_s : v->prefix_s)[stage] + (split ? 1 : 2) * stage * message_s;
+}
+
+/* Units of the repeat that the stages run at most when the micro-batches take so long. The first and the last unit
+ * stand where they always do. */
+static double reached_by_chunks(const filling *f, double seconds, double message_s, double least) {
+  const zp_choice *c = &f->point->choice;
+  const zp_variant *v = zp_variant_of(f->s, f->point);
+  int64_t units = zp_point_units(f->s, f->point);
+  int first_segment, last_segment, last_stage = zp_chunk_stage(c, zp_model_chunks(c) - 1, NULL);
+  int64_t iteration;
+  zp_unit(v->lowered, 0, &first_segment, &iteration);
+  zp_unit(v->lowered, units - 1, &last_segment, &iteration);
+  double m = (double)zp_microbatches(f->s->spec, c), reached = 0;
+  for (int stage = 0; stage < c->pipeline && reached < least; stage++) {
+    double own = (seconds - least_ramp(f->s, f->point, stage, message_s)) / m, most = 0;
+    if (stage == 0 && first_segment != f->segment) own -= v->prefix_s[1];
+    if (stage == last_stage && last_segment != f->segment) own -= v->prefix_s[units] - v->prefix_s[units - 1];
+    for (int i = 0; i < f->point->n_modes && own > 0; i++) {
+      double n = whole_part(own / f->unit_s[i] * (1 + 1e-9));
+      most = zp_later(most, f->room ? zp_sooner(n, f->room[stage * f->point->n_modes + i]) : n);
+    }
+    reached += most;
+  }
+  return reached;
+}
+
+/* The stages wait as long as their ramps, in the mean beside the mean of the work. */
+static double mean_of_chunks(const zp_searcher *s, const zp_point *point, double message_s) {
+  double sum = (double)zp_microbatches(s->spec, &point->choice) * point->work_s;
+  for (int stage = 0; stage < point->choice.pipeline; stage++) sum += least_ramp(s, point, stage, message_s);
+  return sum / point->choice.pipeline;
+}
+
+double zp_bound_any_chunks(const zp_searcher *s, const zp_point *point, bool memory, double high_s) {
+  double message_s = zp_least_message(s, point), low = mean_of_chunks(s, point, message_s) * (1 - 1e-9), high = high_s;
+  if (point->choice.fine || low >= high) return low;
+  zp_arena_mark mark = zp_arena_get_mark(s->arena);
+  filling f = start(s, point);
+  if (memory && !zp_has_types(s)) find_rooms(&f);
+  if (!isfinite(high)) high = 4 * low;
+  if (reached_by_chunks(&f, high, message_s, f.units) < f.units) low = high;
+  while (high - low > 1e-6 * high) { /* invariant: not below low */
+    double middle = low + (high - low) / 2;
+    if (reached_by_chunks(&f, middle, message_s, f.units) >= f.units)
+      high = middle;
+    else
+      low = middle;
+  }
+  zp_arena_rewind(s->arena, mark);
+  return low * (1 - 1e-9);
 }

@@ -6,6 +6,7 @@
  * best plan of all go to branch_labels.c (1F1B) and chain_branch.c. Stated cuts of several chunks a stage are few
  * (chunk_cut.c): settled. */
 #include <math.h>
+#include <stdlib.h>
 #include <zplan/hash.h>
 #include "cost.h"
 #include "schedule.h"
@@ -175,6 +176,10 @@ static zp_rejection look_at_work(pricing *p) {
     zp_find_least_work(p->s, p->point, ZP_ASK_ALL);
     raise_bound(p, zp_bound(p->s, p->point));
   }
+  if (p->point->every_cut) {
+    double end = zp_bound_step_end(p->s, p->point);
+    raise_bound(p, zp_bound_any_chunks(p->s, p->point, true, cutoff(p) - end) + end);
+  }
   if (has_stated_cuts(p) && p->point->cut_s == 0) {
     p->point->cut_s = bound_stated_cuts(p);
     raise_bound(p, zp_bound(p->s, p->point));
@@ -185,7 +190,11 @@ static zp_rejection look_at_work(pricing *p) {
 /* Some cut fits, and then the stated cuts in the modes that fit. With every cut all is on the device. */
 static zp_rejection look_at_memory(pricing *p) {
   zp_rejection why;
-  if (p->point->every_cut) return ZP_REJECT_COUNT;
+  if (p->point->every_cut) {
+    double end = zp_bound_step_end(p->s, p->point);
+    raise_bound(p, zp_bound_by_chunk_chains(p->scratch, p->s, p->point, cutoff(p) - end) + end);
+    return ZP_REJECT_COUNT;
+  }
   if (!zp_point_fits(p->s, p->point, &why)) return why;
   if (!has_stated_cuts(p)) return ZP_REJECT_COUNT;
   p->least_s = HUGE_VAL;
@@ -199,6 +208,7 @@ static zp_rejection simulate(pricing *p) {
   p->simulated = 0;
   if (p->point->every_cut) {
     if (!price_any_chunks(p)) return ZP_REJECT_MEMORY;
+    p->point->seen_s = p->least_s;
   } else if (has_stated_cuts(p)) {
     each_stated_cut(p, price_cut);
     p->point->bound_s = p->least_s;
@@ -293,6 +303,11 @@ static void settle_by_labels(pricing *p, bool deep) {
   p->point->bound_s = zp_label_branch(p->s, p->point, &task, deep);
 }
 
+/* Several chunks a stage that can be cut in many ways. */
+static bool is_wide(const zp_searcher *s, const zp_point *point) {
+  return point->every_cut && !zp_few_chunk_cuts(s, point);
+}
+
 /* The same by chains. */
 static void settle_by_chains(pricing *p, bool deep) {
   const zp_choice *c = &p->point->choice;
@@ -301,8 +316,15 @@ static void settle_by_chains(pricing *p, bool deep) {
   p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, c->pipeline);
   const zp_branching task = {branch_limit, branch_cut, p};
   zp_limits limits = zp_search_limits(p->s);
+  zp_effort *effort = &p->s->effort;
+  int64_t all = effort->work_left, kept = is_wide(p->s, p->point) && all > effort->chunk_work_left
+                                              ? all - effort->chunk_work_left
+                                              : 0; /* for others */
   zp_remember_fits(p->s, p->point, &limits);
+  effort->work_left -= kept;
   p->point->bound_s = zp_chain_branch(p->s, p->point, &task, deep);
+  effort->work_left += kept;
+  if (is_wide(p->s, p->point)) effort->chunk_work_left -= all - effort->work_left;
 }
 
 /* First what takes little of every point, then, deep, what is left. Labels do most of 1F1B, chains what these leave:
@@ -334,10 +356,25 @@ static void keep_open(pricing *p, open_points *open) {
     zp_push(s->arena, open, *p->point);
 }
 
+/* Those with many cuts of several chunks a stage last, and of these the ones with the best plans so far first. */
+static int by_promise(const void *a, const void *b) {
+  const zp_point *x = *(const zp_point *const *)a, *y = *(const zp_point *const *)b;
+  if (x->seen_s != y->seen_s) return x->seen_s < y->seen_s ? -1 : 1;
+  return x < y ? -1 : x > y;
+}
+
 static void settle_points(pricing *p, const open_points *points) {
+  zp_point **order = ZP_NEW_ARRAY(p->s->arena, zp_point *, points->len + 1);
+  int wide = 0;
+  for (int turn = 0; turn < 2; turn++)
+    for (int i = 0; i < points->len; i++)
+      if (is_wide(p->s, &points->data[i]) == (turn == 1)) order[wide++] = &points->data[i];
+  wide = 0;
+  while (wide < points->len && !is_wide(p->s, order[wide])) wide++;
+  if (points->len > wide) qsort(order + wide, (size_t)(points->len - wide), sizeof *order, by_promise);
   for (int turn = 0; turn < 2; turn++)
     for (int i = 0; i < points->len; i++) {
-      look_at(p, &points->data[i]);
+      look_at(p, order[i]);
       zp_arena_mark mark = zp_arena_get_mark(p->scratch);
       settle(p, turn == 1);
       zp_arena_rewind(p->scratch, mark);
@@ -370,7 +407,10 @@ void zp_price_points(zp_searcher *s, zp_ranking *r) {
   }
   double bound = s->left_out_s;
   if (r->len) settle_points(&p, &open);
-  for (int i = 0; i < open.len && r->len; i++) bound = fmin(bound, open.data[i].bound_s);
-  s->certificate.bound_s = r->len ? bound : 0;
+  for (int i = 0; i < open.len && r->len; i++) {
+    double *least_s = is_wide(s, &open.data[i]) ? &s->unsearched_s : &bound;
+    *least_s = fmin(*least_s, open.data[i].bound_s);
+  }
+  s->certificate.searched_s = r->len ? bound : 0;
   zp_arena_free(p.scratch);
 }

@@ -9,6 +9,8 @@
 enum { DEFAULT_TOP = 3 };
 /* Simulated actions that branch and bound over cuts may take, about a second. */
 static const int64_t MOST_WORK = 200000000;
+/* The same over many cuts of several chunks a stage, which are improved, but seldom settled. */
+static const int64_t MOST_CHUNK_WORK = 6000000;
 /* Unless a number of alternatives is asked for, they are what the search for the best plan meets, up to this factor
  * slower. */
 static const double ALTERNATIVES_RANGE = 1.25;
@@ -52,6 +54,13 @@ static const char *explain_empty(zp_arena *arena, const zp_searcher *s, const ch
   return "there is nothing to choose from";
 }
 
+/* A bound that is as close to the best plan as can be told, or as was asked for, is rounded to that. */
+static double rounded_bound(double bound_s, double best_s, double closer) {
+  double wanted = best_s / closer;
+  if (bound_s > best_s * (1 - ZP_GAP_TOLERANCE)) return best_s;
+  return bound_s > wanted * (1 - ZP_GAP_TOLERANCE) ? fmax(bound_s, wanted) : bound_s;
+}
+
 static void fill_plan(zp_plan *plan, zp_searcher *s, const zp_ranking *r) {
   plan->certificate = s->certificate;
   plan->certificate.cut_nodes = s->effort.nodes;
@@ -78,12 +87,10 @@ static void fill_plan(zp_plan *plan, zp_searcher *s, const zp_ranking *r) {
     return;
   }
   adopt(plan, &r->best[0].choice);
-  plan->certificate.best_s = plan->best.estimate.step_s;
-  double wanted = plan->certificate.best_s / r->closer; /* a bound this close to it is rounded to it */
-  if (plan->certificate.bound_s > plan->certificate.best_s * (1 - ZP_GAP_TOLERANCE))
-    plan->certificate.bound_s = plan->certificate.best_s;
-  else if (plan->certificate.bound_s > wanted * (1 - ZP_GAP_TOLERANCE))
-    plan->certificate.bound_s = fmax(plan->certificate.bound_s, wanted);
+  zp_certificate *c = &plan->certificate;
+  c->best_s = plan->best.estimate.step_s;
+  c->searched_s = rounded_bound(c->searched_s, c->best_s, r->closer);
+  c->bound_s = rounded_bound(fmin(c->searched_s, s->unsearched_s), c->best_s, r->closer);
   plan->exact_alternatives = r->exact;
   for (int i = 1; i < r->len && r->best[i].estimate.step_s <= r->range * r->best[0].estimate.step_s; i++)
     zp_push(plan->arena, &plan->alternatives, explain(plan, s, &r->best[i].choice));
@@ -96,7 +103,7 @@ void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *mach
   s->budget.limit_bytes = (size_t)(s->constraints->search_memory ? s->constraints->search_memory : ZP_SEARCH_MEMORY);
   s->devices = machine->devices;
   s->machine = *machine;
-  s->cutoff_s = s->left_out_s = HUGE_VAL;
+  s->cutoff_s = s->left_out_s = s->unsearched_s = HUGE_VAL;
   if (zp_has_types(s)) s->machine.spans = ZP_NEW(s->arena, zp_span_memo);
   s->generated_only = options && options->generated_only;
   s->floor = zp_software_floor_of(spec->cluster.software);
@@ -107,6 +114,7 @@ void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *mach
   if (zp_limit_allows(&s->constraints->cut, 1)) s->pieces = zp_pieces_divided(s->arena, spec->model);
   s->most_units = s->pieces ? s->pieces->n_units : s->n_units;
   s->effort.work_left = MOST_WORK;
+  s->effort.chunk_work_left = MOST_CHUNK_WORK;
   s->memo = ZP_NEW(s->arena, zp_search_memo);
   int64_t most_stages = machine->devices < s->most_units ? machine->devices : s->most_units;
   s->memo->places.types = ZP_NEW_ARRAY(s->arena, zp_node_set, most_stages);

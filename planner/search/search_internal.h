@@ -72,6 +72,7 @@ typedef struct zp_point {
   double cut_s;                      /* of the stated cuts, whatever their memory and homes; 0: not known */
   double end_s;                      /* of a family: the end of its steps, at least */
   double bound_s;                    /* no plan of this point is faster */
+  double seen_s;                     /* of the fastest cut that was simulated or bounded as if */
   int looks;                         /* how many it has had (price.c) */
   int open; /* 1 + the class of state whose share is open: a family of points; ZP_ALL_CLASSES: all of these (homes.c) */
 } zp_point;
@@ -217,7 +218,8 @@ typedef struct zp_search_memo {
 /* What branch and bound over cuts took, and may still take. */
 typedef struct zp_effort {
   int64_t nodes, pruned[ZP_CUT_RULE_COUNT];
-  int64_t work_left; /* in simulated actions */
+  int64_t work_left;       /* in simulated actions */
+  int64_t chunk_work_left; /* the same of points of several chunks a stage with many cuts, at most */
 } zp_effort;
 
 typedef struct zp_searcher {
@@ -249,6 +251,7 @@ typedef struct zp_searcher {
   double cutoff_s;           /* points of the subspace at hand that are not faster are left out */
   double expanding_s;        /* bound of the degrees that are being looked into */
   double left_out_s;         /* the least bound of what was left out so */
+  double unsearched_s;       /* of all cuts of points whose cuts are stated */
   zp_search_memo *memo;
   zp_certificate certificate;
   zp_effort effort;
@@ -370,6 +373,10 @@ bool zp_find_least_work(const zp_searcher *s, zp_point *point, zp_least_ask ask)
 double zp_least_before(const zp_searcher *s, const zp_point *point, int stage, int64_t first);
 double zp_least_after(const zp_searcher *s, const zp_point *point, int stage, int64_t end);
 
+/* Several chunks a stage: no cut, in any of the point's modes, has its micro-batches done sooner. memory: what the
+ * stages have room for counts. Plans that take high_s or longer are not told apart. */
+double zp_bound_any_chunks(const zp_searcher *s, const zp_point *point, bool memory, double high_s);
+
 /* What the chunks of the stages have in flight. */
 const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *choice);
 
@@ -487,11 +494,22 @@ zp_stated_cuts zp_state_cuts(zp_arena *arena, const zp_searcher *s, const zp_poi
 bool zp_chunks_fit(const zp_searcher *s, const zp_point *point, const zp_limits *limits, const int64_t *cut);
 /* Is every cut of the point in the space? The choice says what may leave the device. */
 bool zp_every_chunk_cut(const zp_searcher *s, const zp_point *point);
+/* Are its ways to cut so few that branch and bound settles them for certain? */
+bool zp_few_chunk_cuts(const zp_searcher *s, const zp_point *point);
 /* Any cut that fits into memory, found or ruled out in a limited number of steps. cut: chunks + 1 numbers. */
 typedef enum zp_any_cut { ZP_ANY_CUT, ZP_NO_CUT, ZP_CUT_UNKNOWN } zp_any_cut;
 zp_any_cut zp_find_chunk_cut(const zp_searcher *s, const zp_point *point, int64_t *cut);
 /* What stage `stage` of a cut has of every chunk: part[chunks]. */
 void zp_parts_of_stage(const zp_choice *choice, int stage, const int64_t *cut, zp_units *part);
+
+/* ---- unsearched.c ---- */
+/* Are the point's cuts stated ones, and others left out? */
+bool zp_has_stated_cuts(const zp_searcher *s, const zp_point *point);
+/* What is left out: cuts of a point; of all points of a measured family; of all points of a choice, whose homes and
+ * ZeRO stage are those of zp_smallest. */
+typedef enum zp_unsearched { ZP_UNSEARCHED_POINT, ZP_UNSEARCHED_FAMILY, ZP_UNSEARCHED_CHOICE } zp_unsearched;
+/* s->unsearched_s follows, whatever becomes of the point. */
+void zp_note_unsearched(zp_searcher *s, const zp_point *point, zp_unsearched what);
 
 /* ---- bound.c ---- */
 /* Seconds of a message between neighbouring stages, at least. */

@@ -84,10 +84,14 @@ static bool is_hopeless(zp_searcher *s, const base *b, const zp_choice *choice) 
   zp_choice smallest = zp_smallest(s, choice);
   if (s->keeps_all) return false;
   zp_point point = zp_with_choice(s, &b->points.all, &smallest);
-  if (zp_is_beaten(s, zp_bound_microbatches(s, &point))) return true;
-  if (zp_find_least_work(s, &point, ZP_ASK_WORK)) return zp_is_beaten(s, zp_bound_microbatches(s, &point));
-  zp_search_reject(s, ZP_REJECT_MEMORY);
-  return true;
+  bool beaten = zp_is_beaten(s, zp_bound_microbatches(s, &point));
+  if (!beaten && !zp_find_least_work(s, &point, ZP_ASK_WORK)) {
+    zp_search_reject(s, ZP_REJECT_MEMORY);
+    return true;
+  }
+  beaten = beaten || zp_is_beaten(s, zp_bound_microbatches(s, &point));
+  if (beaten) zp_note_unsearched(s, &point, ZP_UNSEARCHED_CHOICE);
+  return beaten;
 }
 
 static void try_chunks(zp_searcher *s, const base *b, zp_choice choice) {

@@ -23,9 +23,9 @@ typedef struct zp_estimate {
 #define ZP_STEP_TERM_FIELD(field, name) double field;
   ZP_STEP_TERMS(ZP_STEP_TERM_FIELD)
 #undef ZP_STEP_TERM_FIELD
-  double tokens_per_s, mfu, hfu;      /* model FLOPs (without recomputation) and hardware FLOPs over peak */
-  double model_flop, hardware_flop;   /* of one step, all ranks */
-  int64_t peak_bytes;                 /* arena + context of the fullest stage */
+  double tokens_per_s, mfu, hfu;    /* model FLOPs (without recomputation) and hardware FLOPs over peak */
+  double model_flop, hardware_flop; /* of one step, all ranks */
+  int64_t peak_bytes;               /* arena + context of the fullest stage */
   int peak_stage;
   double *stage_forward_s, *stage_backward_s; /* one micro-batch; [pipeline] */
 } zp_estimate;
@@ -54,23 +54,28 @@ typedef enum zp_rejection {
 #define ZP_REJECTION_ROW(name, key, text) ZP_REJECT_##name,
   ZP_REJECTIONS(ZP_REJECTION_ROW)
 #undef ZP_REJECTION_ROW
-  ZP_REJECT_COUNT
+      ZP_REJECT_COUNT
 } zp_rejection;
 const char *zp_rejection_key(zp_rejection r);
 const char *zp_rejection_text(zp_rejection r);
 
 /* The nearest miss by memory, for the report and the infeasible answer. */
-typedef struct zp_miss { zp_choice choice; int stage; int64_t need_bytes, have_bytes; zp_memory memory; } zp_miss;
+typedef struct zp_miss {
+  zp_choice choice;
+  int stage;
+  int64_t need_bytes, have_bytes;
+  zp_memory memory;
+} zp_miss;
 
-/* Why branch and bound over the cuts of a finalist left out a subtree; one list as above. window: the other units cannot be
- * cut so that stages fit and no neighbours take too long together. prefix: simulated alone, the first stages take too long.
- * chain: actions that wait for each other take too long, whatever the other units do. */
+/* Why branch and bound over the cuts of a finalist left out a subtree; one list as above. window: the other units
+ * cannot be cut so that stages fit and no neighbours take too long together. prefix: simulated alone, the first stages
+ * take too long. chain: actions that wait for each other take too long, whatever the other units do. */
 #define ZP_CUT_RULES(X) X(WINDOW, "window") X(PREFIX, "prefix") X(CHAIN, "chain")
 typedef enum zp_cut_pruning {
 #define ZP_CUT_RULE_ROW(name, key) ZP_CUT_##name,
   ZP_CUT_RULES(ZP_CUT_RULE_ROW)
 #undef ZP_CUT_RULE_ROW
-  ZP_CUT_RULE_COUNT
+      ZP_CUT_RULE_COUNT
 } zp_cut_pruning;
 const char *zp_cut_rule_key(zp_cut_pruning rule);
 
@@ -78,34 +83,38 @@ const char *zp_cut_rule_key(zp_cut_pruning rule);
 #define ZP_GAP_TOLERANCE 2e-9
 
 typedef struct zp_certificate {
-  double best_s, bound_s;        /* gap = best / bound - 1; 0: proven optimal in the stated space */
-  int64_t candidates, priced;    /* points of the space; finalists that were simulated */
+  double best_s, bound_s;     /* no plan of the space is faster; zp_certificate_gap says how close they are */
+  double searched_s;          /* the same but for plans of the stated points, below, with other cuts */
+  int64_t candidates, priced; /* points of the space; finalists that were simulated */
   int64_t rejected[ZP_REJECT_COUNT];
-  int64_t simulated;             /* cuts of finalists */
-  int64_t cut_nodes;             /* first stages of cuts that branch and bound looked at */
+  int64_t simulated; /* cuts of finalists */
+  int64_t cut_nodes; /* first stages of cuts that branch and bound looked at */
   int64_t cut_pruned[ZP_CUT_RULE_COUNT];
-  int64_t cut_work;              /* of branch and bound, in simulated actions */
-  int64_t laid_out;              /* stages whose memory was added up */
-  int64_t memory_bytes;          /* budget of the search */
-  int64_t held_bytes;            /* the most that it held of it: the same on every machine */
-  bool short_of_memory;          /* something was left open that more memory would have settled */
-  int64_t stated_cuts;           /* points with several chunks a stage that are looked at not with every cut, but with stated ones */
+  int64_t cut_work;     /* of branch and bound, in simulated actions */
+  int64_t laid_out;     /* stages whose memory was added up */
+  int64_t memory_bytes; /* budget of the search */
+  int64_t held_bytes;   /* the most that it held of it: the same on every machine */
+  bool short_of_memory; /* something was left open that more memory would have settled */
+  /* points with several chunks a stage that are looked at not with every cut, but with stated ones */
+  int64_t stated_cuts;
 } zp_certificate;
+/* By what share of the best plan's time another one may be faster; 0: proven optimal in the stated space. */
+double zp_certificate_gap(const zp_certificate *certificate);
 
 typedef struct zp_plan {
   zp_arena *arena;
   const zp_spec *spec;
-  int devices;                   /* given; the plan uses machine.devices of them, the first ones */
-  zp_machine machine;            /* of the ranks in use; not feasible: of all devices */
+  int devices;        /* given; the plan uses machine.devices of them, the first ones */
+  zp_machine machine; /* of the ranks in use; not feasible: of all devices */
   bool feasible;
   zp_candidate best;
-  zp_program *program;           /* of best */
+  zp_program *program;               /* of best */
   ZP_VEC(zp_candidate) alternatives; /* with other degrees, ascending step time */
-  bool exact_alternatives;       /* the next best ones, searched for; else good ones that the search for the best plan met */
+  bool exact_alternatives; /* the next best ones, searched for; else good ones that the search for the best plan met */
   zp_certificate certificate;
-  zp_miss miss;                  /* have_bytes > 0: the nearest that did not fit */
-  bool stopped;                  /* not feasible: the search ended at its memory budget, so there may be plans */
-  const char *why_not;           /* one sentence when nothing was even tried for memory (arena) */
+  zp_miss miss;        /* have_bytes > 0: the nearest that did not fit */
+  bool stopped;        /* not feasible: the search ended at its memory budget, so there may be plans */
+  const char *why_not; /* one sentence when nothing was even tried for memory (arena) */
 } zp_plan;
 
 /* Devices that a choice leaves out. */
@@ -117,10 +126,10 @@ static inline int zp_plan_idle(const zp_plan *plan, const zp_choice *choice) {
 #define ZP_SEARCH_MEMORY (INT64_C(2) << 30)
 
 typedef struct zp_search_options {
-  int top;             /* alternatives to search for; 0: up to three that are met, not slower than the best plan by a quarter */
-  double gap;          /* plans that are not faster by more than this share are not looked for; 0: as the plan block says */
-  bool generated_only; /* for `build` and `run`: what zplan's own trainer has, whatever program the cluster names, and of that
-                        * what is not plain only where a constraint names it */
+  int top;    /* alternatives to search for; 0: up to three that are met, not slower than the best plan by a quarter */
+  double gap; /* plans that are not faster by more than this share are not looked for; 0: as the plan block says */
+  bool generated_only; /* for `build` and `run`: what zplan's own trainer has, whatever program the cluster names, and
+                        * of that what is not plain only where a constraint names it */
   bool no_miss;        /* where nothing fits, the nearest miss is not looked for */
 } zp_search_options;
 /* Searches all plans that use at most `devices`; options may be NULL. Never NULL; plan->feasible says whether something
@@ -142,8 +151,8 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan);
 void zp_set_model_folder(zp_arena *arena, zp_json *json, const zp_spec *spec, const char *path);
 /* The terms of a step under the names of their fields. */
 void zp_estimate_set_terms(zp_json *object, const zp_estimate *estimate);
-/* Only the choice, and how many devices it was made for; everything else is derived again. false with *error (arena) for
- * a malformed file. */
+/* Only the choice, and how many devices it was made for; everything else is derived again. false with *error (arena)
+ * for a malformed file. */
 bool zp_plan_choice_from_json(zp_arena *arena, const zp_json *json, zp_choice *choice, int *devices,
                               const char **error);
 /* Identity of a plan: hash of its decisions, and of the sizes that follow from them. 16 hex digits. */
@@ -161,7 +170,8 @@ void zp_replay_program(zp_arena *arena, const zp_program *program, zp_strings *f
 const char *zp_report_summary(zp_arena *arena, const zp_plan *plan);
 /* What is recomputed, in words: "full", "full on stages 0-5, selective on 6-9, none on 10-15". */
 const char *zp_report_recompute(zp_arena *arena, const zp_choice *choice);
-/* Per-stage memory table: weights, gradients, optimizer, saved activations, buffers, context. Equal stages in one row. */
+/* Per-stage memory table: weights, gradients, optimizer, saved activations, buffers, context. Equal stages in one row.
+ */
 const char *zp_report_memory(zp_arena *arena, const zp_plan *plan);
 /* When nothing fits: what, on which stage, by how much, the nearest change that fits. */
 const char *zp_report_infeasible(zp_arena *arena, const zp_plan *plan);
