@@ -114,9 +114,9 @@ static void draw_zero(fuzz *f, zp_choice *c) {
     c->zero = c->data > 1 ? (int)fuzz_below(f, 4) : 0;
     if (allows(f, &f->allowed->zero, c->zero, c->zero <= 1)) break;
   }
-  c->compress = c->data > 1 && c->zero == 0 && f->allowed->compress.set &&
-                (!zp_limit_allows(&f->allowed->compress, 0) ||
-                 (zp_limit_allows(&f->allowed->compress, 1) && one_in(f, 2)));
+  c->compress =
+      c->data > 1 && c->zero == 0 && f->allowed->compress.set &&
+      (!zp_limit_allows(&f->allowed->compress, 0) || (zp_limit_allows(&f->allowed->compress, 1) && one_in(f, 2)));
 }
 
 /* Classes leave in one order, in eighths, each when those before it that may leave are gone. */
@@ -199,7 +199,8 @@ void copy_choice(const family *of, const zp_choice *choice, plan *out) {
 /* Units between two places move on by one place. */
 static void move_unit(fuzz *f, plan *p) {
   int places = p->choice.pipeline * zp_chunks(&p->choice);
-  int from = (int)fuzz_below(f, places), to = one_in(f, 2) ? from + (one_in(f, 2) ? 1 : -1) : (int)fuzz_below(f, places);
+  int from = (int)fuzz_below(f, places),
+      to = one_in(f, 2) ? from + (one_in(f, 2) ? 1 : -1) : (int)fuzz_below(f, places);
   if (to < 0 || to >= places || from == to || p->cut[from + 1] - p->cut[from] < 2) return;
   for (int k = from + 1; k <= to; k++) p->cut[k]--;
   for (int k = to + 1; k <= from; k++) p->cut[k]++;

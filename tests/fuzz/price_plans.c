@@ -13,10 +13,10 @@
 #include "plan_fuzz.h"
 
 enum {
-  PLANS_OF_A_CLIMB = 60,   /* changes of one start */
-  CLIMBS_OF_A_FAMILY = 4,  /* sharding and lowering take as long as some hundred plans */
-  FIRST_SHARE = 2,         /* one in so many families has the degrees of the best plan */
-  VERIFIED = 64            /* one in so many plans that fit goes through the verifier */
+  PLANS_OF_A_CLIMB = 60,  /* changes of one start */
+  CLIMBS_OF_A_FAMILY = 4, /* sharding and lowering take as long as some hundred plans */
+  FIRST_SHARE = 2,        /* one in so many families has the degrees of the best plan */
+  VERIFIED = 64           /* one in so many plans that fit goes through the verifier */
 };
 
 typedef struct tally {
@@ -89,7 +89,8 @@ static int count_findings(fuzz *f, const family *of, const plan *p, const option
 static const char *words_of(zp_arena *arena, const plan *p, double step_s) {
   zp_choice c = choice_of(arena, p);
   zp_buf out = zp_buf_new(arena);
-  zp_buf_printf(&out, "step %.9g tensor %d pipeline %d data %d expert %d zero %d microbatch %lld %s chunks %d order %s%s%s%s",
+  zp_buf_printf(&out,
+                "step %.9g tensor %d pipeline %d data %d expert %d zero %d microbatch %lld %s chunks %d order %s%s%s%s",
                 step_s, c.tensor, c.pipeline, c.data, zp_expert_ranks(&c), c.zero, (long long)c.microbatch,
                 zp_schedule_name(c.schedule), zp_chunks(&c), zp_rank_order_name(c.order), c.sequence ? " sequence" : "",
                 c.fine ? " fine" : "", c.compress ? " compress" : "");
