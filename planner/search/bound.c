@@ -163,11 +163,6 @@ static double step_end(const zp_searcher *s, const zp_point *point, double backw
   return reduce + end.optimizer_s + end.least_offload_s + memo->gather_s;
 }
 
-double zp_bound_step_end(const zp_searcher *s, const zp_point *point) {
-  if (zp_has_types(s)) return 0;
-  return step_end(s, point, point->work_s - zp_variant_of(s, point)->forward_s[zp_point_units(s, point)]);
-}
-
 double zp_bound_end_of_homes(const zp_searcher *s, const zp_point *point) {
   if (zp_has_types(s)) return 0;
   zp_step_end end = update_of(s, zp_variant_of(s, point), &point->choice);
@@ -221,6 +216,15 @@ static double transfers_s(const zp_searcher *s, const zp_point *point) {
   double pcie = zp_cost_moving(fmax(params, saved) + fmax(params + saved, gradients), rates.pcie_bytes_per_s);
   if (zp_cost_waits(&s->machine, c)) data += point->work_s / c->pipeline;
   return fmax(fmax(data, pcie), disk_s(c, &rates, params, gradients, saved));
+}
+
+/* One stage: what hides the reduction is the last backward with its transfers, so of a micro-batch all but the least
+ * forward. Longer micro-batches hide more, but never more than they take longer. */
+double zp_bound_step_end(const zp_searcher *s, const zp_point *point) {
+  if (zp_has_types(s)) return 0;
+  double whole = point->work_s;
+  if (point->choice.pipeline == 1) whole = fmax(whole, transfers_s(s, point));
+  return step_end(s, point, whole - zp_variant_of(s, point)->forward_s[zp_point_units(s, point)]);
 }
 
 /* A little below, so that rounding never makes a bound exceed what it bounds. */
