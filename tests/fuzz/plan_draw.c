@@ -63,6 +63,7 @@ static bool family_is_legal(const fuzz *f, const zp_choice *c) {
       !allows(f, &a->sequence, c->sequence, !c->sequence) || !zp_limit_allows(&a->cut, c->fine))
     return false;
   if (c->microbatch > 64 && !a->microbatch.set) return false;
+  if (c->fine && c->pipeline == 1) return false; /* one stage has no cut */
   return !a->stage_recompute.len;
 }
 
@@ -104,16 +105,18 @@ static void draw_schedule(fuzz *f, const family *of, zp_choice *c) {
     if (!zp_limit_allows(&a->chunks, zp_chunks(c)) || zp_chunks(c) * c->pipeline > of->units ||
         zp_chunks(c) * c->pipeline > MOST_PLACES)
       continue;
-    if (c->pipeline > 1 || c->schedule == ZP_SCHEDULE_1F1B) return;
+    if (c->pipeline > 1 || c->schedule == ZP_SCHEDULE_1F1B || !zp_limit_allows(&a->schedule, ZP_SCHEDULE_1F1B)) return;
   }
-  c->schedule = ZP_SCHEDULE_1F1B, c->chunks = 0;
+  c->schedule = ZP_SCHEDULE_INTERLEAVED, c->chunks = 0; /* none was drawn: refused */
 }
 
 static void draw_zero(fuzz *f, zp_choice *c) {
-  for (int tries = 0; tries < 10; tries++) {
-    c->zero = c->data > 1 ? (int)fuzz_below(f, 4) : 0;
-    if (allows(f, &f->allowed->zero, c->zero, c->zero <= 1)) break;
-  }
+  int seen = 0;
+  c->zero = 0;
+  for (int zero = 0; zero <= 3; zero++)
+    if ((c->data > 1 || zero == 0 || !zp_limit_allows(&f->allowed->zero, 0)) &&
+        allows(f, &f->allowed->zero, zero, zero <= 1) && one_in(f, ++seen))
+      c->zero = zero;
   c->compress =
       c->data > 1 && c->zero == 0 && f->allowed->compress.set &&
       (!zp_limit_allows(&f->allowed->compress, 0) || (zp_limit_allows(&f->allowed->compress, 1) && one_in(f, 2)));
