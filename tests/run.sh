@@ -118,7 +118,6 @@ proof|python3 tests/verify/proof.py
 topologies|python3 tests/interop/nccl.py
 tokens|python3 tests/interop/tokens.py
 messages|tests/golden/run_errors.sh
-mutations|python3 tests/fault/mutations.py
 accuracy|python3 tests/accuracy/goals.py
 errors of measured runs|python3 tests/accuracy/families.py
 programs|python3 tests/accuracy/programs.py
@@ -159,6 +158,6 @@ part 'build release' build release || finish
 part 'unit release' unit release
 run_side_by_side
 if [ $dev = yes ]; then
-  part 'build dev' build dev && part 'unit dev' unit dev
+  part 'build dev' build dev && part 'unit dev' unit dev && part 'damaged inputs' python3 tests/fuzz/inputs.py --seconds 60
 fi
 finish
