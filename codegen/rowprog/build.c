@@ -106,6 +106,17 @@ int zp_row_unary(zp_row_program *program, zp_row_op op, int a) {
   return zp_row_emit(program, (zp_row_value){.op = op, .arg = {a}});
 }
 
+/* number / x, which the language writes as (x * 0 + number) / x: the number, when `a` is such a numerator; else -1. The
+ * quotient of an infinite x is then 0, as it must be, and not that of 0 * Inf. */
+static int numerator_of(const zp_row_program *program, int a, int x) {
+  const zp_row_value *sum = &program->values.data[a];
+  double number, zero;
+  if (sum->op != ZP_ROW_ADD || !is_imm(program, sum->arg[1], &number)) return -1;
+  const zp_row_value *product = &program->values.data[sum->arg[0]];
+  bool none = product->op == ZP_ROW_MUL && product->arg[0] == x && is_imm(program, product->arg[1], &zero) && zero == 0;
+  return none ? sum->arg[1] : -1;
+}
+
 /* x + 0, x - 0, x * 1, x / 1, x * -1 and signs that move into the operation; -1 when there is nothing to simplify.
  * Constants stand on the right. */
 static int simplify_binary(zp_row_program *program, zp_row_op op, int a, int b) {
@@ -119,6 +130,8 @@ static int simplify_binary(zp_row_program *program, zp_row_op op, int a, int b) 
     if (op == ZP_ROW_MUL && va->op == ZP_ROW_MUL && is_imm(program, va->arg[1], &inner))
       return zp_row_binary(program, ZP_ROW_MUL, va->arg[0], zp_row_imm(program, inner * number));
   }
+  int number_of_quotient = op == ZP_ROW_DIV ? numerator_of(program, a, b) : -1;
+  if (number_of_quotient >= 0) return zp_row_emit(program, (zp_row_value){.op = op, .arg = {number_of_quotient, b}});
   if (vb->op == ZP_ROW_NEG && op == ZP_ROW_ADD) return zp_row_binary(program, ZP_ROW_SUB, a, vb->arg[0]);
   if (vb->op == ZP_ROW_NEG && op == ZP_ROW_SUB) return zp_row_binary(program, ZP_ROW_ADD, a, vb->arg[0]);
   if (va->op == ZP_ROW_NEG && op == ZP_ROW_ADD) return zp_row_binary(program, ZP_ROW_SUB, b, va->arg[0]);

@@ -172,6 +172,11 @@ Test(rowprog, building_folds_and_shares) {
   cr_assert_eq(p->values.data[two].op, ZP_ROW_IMM);
   cr_assert_eq(p->values.data[two].imm, 2);
   /* The factor leaves the sum, and the sum of a u is cols times it. */
+  int three = zp_row_imm(p, 3), none = zp_row_binary(p, ZP_ROW_ADD, zp_row_binary(p, ZP_ROW_MUL, x, zero), three);
+  const zp_row_value *quotient = &p->values.data[zp_row_binary(p, ZP_ROW_DIV, none, x)];
+  cr_assert(quotient->op == ZP_ROW_DIV && quotient->arg[0] == three && quotient->arg[1] == x, "3 / Inf is 0");
+  quotient = &p->values.data[zp_row_binary(p, ZP_ROW_DIV, none, y)];
+  cr_assert(quotient->op == ZP_ROW_DIV && quotient->arg[0] == none && quotient->arg[1] == y);
   int s = zp_row_sum(p, x, 4), scaled = zp_row_sum(p, zp_row_binary(p, ZP_ROW_MUL, x, s), 4);
   cr_assert_eq(scaled, zp_row_binary(p, ZP_ROW_MUL, s, s));
   cr_assert_eq(zp_row_sum(p, two, 4), zp_row_imm(p, 8));
