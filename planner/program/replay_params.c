@@ -131,10 +131,9 @@ bool zp_replay_gathers_ahead(const zp_replay *r) {
   return choice_of(r)->home[ZP_STATE_PARAMS].eighths > 0 || (choice_of(r)->zero >= 3 && moves_beside(r));
 }
 
-static int64_t ring_stride(const zp_replay *r) { return r->stage->bucket_elements * r->lowered->param_bytes; }
-
 static int64_t params_of(const zp_replay *r, int64_t j) {
-  return r->stage->at_param_ring + (zp_replay_gathers_ahead(r) ? j % 2 : 0) * ring_stride(r);
+  int64_t stride = r->stage->bucket_elements * r->lowered->param_bytes;
+  return r->stage->at_param_ring + (zp_replay_gathers_ahead(r) ? j % 2 : 0) * stride;
 }
 
 static void put_params(zp_replay *r, const zp_replay_call *call, int64_t at) {
@@ -201,7 +200,7 @@ void zp_replay_open(zp_replay *r, zp_replay_frame *f) {
   }
   if (scatters(r, f) && r->stage->at_grad_ring >= 0) {
     r->turn = !takes_turns ? 0 : moves_beside(r) ? (int)(f->j % 2) : 1 - r->turn;
-    f->gradients = r->stage->at_grad_ring + r->turn * ring_stride(r);
+    f->gradients = r->stage->at_grad_ring + r->turn * r->stage->bucket_elements * r->lowered->grad_bytes;
     let_go(r, &r->leaving[r->turn]);
   }
   begin_gradients(r, f);

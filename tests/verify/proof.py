@@ -15,6 +15,7 @@ import harness  # noqa: E402
 
 BUG, ERROR = 70, 1
 GPT2 = os.path.join(ROOT, "examples", "gpt2.dz")
+TEXT = os.path.join(ROOT, "tests", "data", "text.txt")
 
 
 def unsound(tensor, *words):
@@ -38,7 +39,7 @@ def check_commands(tally, folder):
     tally.check("a sound plan is written", made.status == 0, made.tail())
     for verb, words in (("plan", (GPT2, "--gpus", 4, *two, "-o", path)), ("plan", (GPT2, "--gpus", 4, *two, "--json", "-o", path)),
                         ("build", (GPT2, "--gpus", 4, *two, "-o", path)), ("build", (plan, "-o", path)),
-                        ("run", (GPT2, "--gpus", 4, *two, "-o", path)), ("report", (plan, "--html", path)),
+                        ("run", (GPT2, "--gpus", 4, *two, "-o", path, "--", "--data", TEXT)), ("report", (plan, "--html", path)),
                         ("bench", (GPT2, "--gpus", 4, *two, "-o", path)),
                         ("export", ("megatron", plan, "-o", path)), ("compare", (plan, plan)),
                         ("explain", (plan, "--why-not", "tensor=4"))):
