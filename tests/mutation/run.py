@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Mutation testing of differentiation, sharding, layout and schedules: which small faults do the tests see?
 
-    run.py [--count N] [--seed N] [--jobs N] [--into FOLDER] [--only FILE-PREFIX] [--slow]
+    run.py [--count N] [--seed N] [--jobs N] [--into FOLDER] [--only FILE-PREFIX] [--slowest SECONDS]
 
 Puts N mutants (default 300) into a copy of the tree, builds that once, and runs for each mutant the tests that reach it, the quickest
-first, until one fails. --slow: survivors of the unit tests also meet trainings. Prints the share that was killed, file by file, and
+first, until one fails: unit tests of the compiler, some trainings. Prints the share that was killed, file by file, and
 every survivor; FOLDER/report.json has all of it. Needs libclang for Python (Debian: python3-clang-14, with /usr/bin/python3).
 
 Survivors that are no faults, or that no test can see, are explained in tests/mutation/README.md.
@@ -28,8 +28,9 @@ FILES = ("codegen/rowprog/build.c", "codegen/rowprog/grad.c", "codegen/rowprog/f
          "frontend/graph/differentiate.c", "frontend/graph/diff_*.c", "frontend/graph/fuse.c", "frontend/graph/cluster.c",
          "planner/shard/*.c", "planner/program/lower.c", "planner/program/layout.c", "planner/program/regions.c", "planner/program/selective.c",
          "planner/program/split.c", "planner/program/steps.c", "planner/program/storage.c", "planner/program/partial.c", "planner/schedule/*.c")
-TRAININGS = (("models", "python3 tests/fuzz/models.py --count 12 --seed 3"), ("examples", "python3 tests/diff/examples.py"),
-             ("layouts", "python3 tests/diff/layouts.py --quick --jobs 1"), ("schedules", "python3 tests/diff/schedules.py --jobs 1"))
+TRAININGS = (("models", "python3 tests/fuzz/models.py --count 16 --seed 3 --jobs 1"), ("gradients", "python3 tests/diff/gradients.py"),
+             ("recompute", "python3 tests/diff/recompute.py --jobs 1"), ("examples", "python3 tests/diff/examples.py"),
+             ("tamper", "python3 tests/verify/tamper.py"))
 PATIENCE = 10  # times as long as without a mutant
 
 
@@ -40,7 +41,7 @@ def arguments():
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--into", default=os.path.join(ROOT, "build", "mutation"))
     parser.add_argument("--only", default="")
-    parser.add_argument("--slow", action="store_true")
+    parser.add_argument("--slowest", type=float, default=10, help="seconds: tests that take longer are left out")
     return parser.parse_args()
 
 
@@ -103,8 +104,8 @@ def put_in(tree, commands, options):
 # ---- running ----
 
 class Runner:
-    def __init__(self, tree, into, count):
-        self.tree, self.into, self.count = tree, into, count
+    def __init__(self, tree, into, count, slowest):
+        self.tree, self.into, self.count, self.slowest = tree, into, count, slowest
         self.tests = {}  # name: (command, seconds, reached)
 
     def start(self, command, limit, **env):
@@ -133,7 +134,7 @@ class Runner:
             reached = {i for i, byte in enumerate(file.read()) if byte}
         if not good:
             print("left out, fails without a mutant: %s" % name, flush=True)
-        elif reached:
+        elif reached and seconds <= self.slowest:
             self.tests[name] = (command, seconds, reached)
 
     def kill(self, number):
@@ -151,9 +152,9 @@ def main():
     mutants = put_in(tree, commands, options)
     print("%d mutants in %d files" % (len(mutants), len({name for name, _ in mutants})), flush=True)
     subprocess.run(["cmake", "--build", os.path.join(tree, "build", "release")], check=True, stdout=subprocess.DEVNULL)
-    runner = Runner(tree, options.into, len(mutants))
+    runner = Runner(tree, options.into, len(mutants), options.slowest)
     tests = [(os.path.basename(p), p) for p in sorted(glob.glob(os.path.join(tree, "build", "release", "tests", "test_*"))) if os.access(p, os.X_OK)]
-    tests = [t for t in tests if not t[0].startswith(("test_rt_", "test_kernels_"))] + list(TRAININGS if options.slow else ())
+    tests = [t for t in tests if not t[0].startswith(("test_rt_", "test_kernels_"))] + list(TRAININGS)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         list(pool.map(lambda t: runner.measure(*t), tests))
         print("%d tests reach a mutant; %.0f s" % (len(runner.tests), sum(t[1] for t in runner.tests.values())), flush=True)
