@@ -7,8 +7,12 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <sys/mman.h>
-#include <unistd.h>
+
+/* Not unistd.h: files have functions of their own called read and link. */
+extern off_t lseek(int file, off_t offset, int whence);
+extern int close(int file);
 
 static int zp_mutant_now = -1;
 static volatile unsigned char *zp_mutant_seen;
