@@ -194,6 +194,15 @@ static void move_procedure(zp_arena *arena, zp_procedure *p) {
   p->steps.data = steps, p->steps.cap = p->steps.len;
 }
 
+static bool has_products(const zp_procedure *p) {
+  for (int i = 0; i < p->steps.len; i++) {
+    const zp_step *step = &p->steps.data[i];
+    zp_op_class class = step->kind == ZP_STEP_NODE ? zp_op_get_class(step->op) : ZP_CLASS_VIEW;
+    if (class == ZP_CLASS_MATMUL || class == ZP_CLASS_GROUPED) return true;
+  }
+  return false;
+}
+
 /* Segment or piece `index`; graph: of one tensor rank, fused and differentiated. */
 static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowered, int index, const zp_graph *graph,
                           const char **reason) {
@@ -237,6 +246,8 @@ static void lower_segment(zp_arena *arena, zp_arena *scratch, zp_lowered *lowere
   if (!l.reason) refuse_strided(&l, &out->forward);
   if (!l.reason) refuse_strided(&l, &out->backward);
   if (l.reason && !*reason) *reason = l.reason;
+  if (has_products(&out->forward) || has_products(&out->backward))
+    out->products_bytes = zp_products_bytes(lowered->spec);
   move_procedure(arena, &out->forward);
   move_procedure(arena, &out->backward);
   move_procedure(arena, &out->split);

@@ -177,7 +177,7 @@ static void place_buffers(placing *p, int64_t microbatches) {
   s->at_grad[0] = region(&p->top, up || n >= 3 ? carry : 0);
   s->at_grad[1] = region(&p->top, n >= 2 ? carry : 0);
   s->at_send_down = region(&p->top, message_bytes(s, down, carry));
-  s->at_products = region(&p->top, zp_products_bytes(l->spec));
+  s->at_products = region(&p->top, p->t->products_bytes);
   s->at_transient = region(&p->top, p->t->transient_bytes);
 }
 

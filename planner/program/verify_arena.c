@@ -41,10 +41,19 @@ typedef struct needs {
   int64_t slots, largest_slot, pending, transient, unit_saved; /* bytes, of slots on the device */
   int64_t away, largest_away, unit_away;                       /* of slots elsewhere */
   int64_t carry, most_calls; /* elements; calls of procedures in the chunk with most of them */
+  bool products;             /* some unit multiplies matrices */
   bool shards;               /* some unit keeps its input as shards: the forward ping-pong exists */
 } needs;
 
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static bool multiplies(const zp_graph *g) {
+  for (int i = 0; i < g->nodes.len; i++) {
+    zp_op_class class = zp_op_get_class(g->nodes.data[i].op);
+    if (class == ZP_CLASS_MATMUL || class == ZP_CLASS_GROUPED) return true;
+  }
+  return false;
+}
 
 static int64_t carried(const zp_verifier *v, const zp_graph *g, const zp_ints *carry) {
   if (carry->len == 0) return 0;
@@ -76,6 +85,7 @@ static void add_needs(zp_verifier *v, int s, const zp_json *layer, needs *n, int
   n->transient = max64(n->transient, zp_claim(zp_json_get(program, "backward"), "transient_bytes"));
   n->carry = max64(n->carry, carried(v, segment->graph, &segment->graph->carry_in));
   n->carry = max64(n->carry, carried(v, segment->graph, &segment->graph->carry_out));
+  n->products |= multiplies(segment->graph);
   n->shards |= zp_claim(program, "carry_kept_elements") < zp_claim(program, "carry_in_elements");
 }
 
@@ -303,7 +313,7 @@ void zp_verify_stage(zp_verifier *v, int s) {
       {"gradient 0", zp_claim(a, "at_grad0"), up || n.most_calls >= 3 ? carry : 0},
       {"gradient 1", zp_claim(a, "at_grad1"), n.most_calls >= 2 ? carry : 0},
       {"message down", zp_claim(a, "at_send_down"), message_bytes(down * messages, carry)},
-      {"tiles of products", zp_claim(a, "at_products"), zp_products_bytes(v->spec)},
+      {"tiles of products", zp_claim(a, "at_products"), n.products ? zp_products_bytes(v->spec) : 0},
       {"transient", zp_claim(a, "at_transient"), n.transient}};
   check_regions(v, s, regions, (int)(sizeof regions / sizeof *regions), zp_claim(a, "bytes"));
   check_class(v, s, memory, "weights", held.params * cb, 1);

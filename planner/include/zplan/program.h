@@ -147,6 +147,7 @@ typedef struct zp_segment_program {
   bool keeps_gradient;     /* BW reads the unit's dy: it stands first of what waits, and BI finds it there */
   bool changes_saved;      /* the first part of a split backward writes to saved values: off the device they go out again */
   bool *uses_shared;       /* per entry of zp_lowered.shared */
+  int64_t products_bytes;  /* f32 tiles that its products go through (zp_products_bytes); 0: none */
 } zp_segment_program;
 
 /* All segments for one (tensor, sequence, micro-batch, recompute, precision); once priced, for one set of node types. */
@@ -337,7 +338,7 @@ int zp_unit_buckets(const zp_lowered *lowered, const zp_choice *choice, int segm
 /* zp_tied.summed of a parameter. */
 int64_t zp_tied_elements(const zp_lowered *lowered, const zp_choice *choice, int param);
 int64_t zp_memory_of_arena(const zp_memory *memory);
-/* Bytes of zp_stage.at_products; 0: none. */
+/* Bytes of zp_stage.at_products where a unit of the stage has products; 0: none. */
 int64_t zp_products_bytes(const zp_spec *spec);
 int64_t zp_memory_on_device(const zp_memory *memory); /* arena and communicators, without the context */
 /* For one chunk a stage: bytes of the arena; bytes of the rank on its node's host and disks. */
