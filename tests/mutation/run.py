@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Mutation testing of differentiation, sharding, layout and schedules: which small faults do the tests see?
 
-    run.py [--count N] [--seed N] [--jobs N] [--into FOLDER] [--only FILE-PREFIX] [--slowest SECONDS]
+    run.py [--count N] [--seed N] [--jobs N] [--into FOLDER] [--only FILE-PREFIX] [--slowest SECONDS] [--again REPORT]
 
 Puts N mutants (default 300) into a copy of the tree, builds that once, and runs for each mutant the tests that reach it, the quickest
 first, until one fails: unit tests of the compiler, some trainings. Prints the share that was killed, file by file, and
 every survivor; FOLDER/report.json has all of it. Needs libclang for Python (Debian: python3-clang-14, with /usr/bin/python3).
+
+--again takes what the run of REPORT killed as killed and tries its survivors with the tests of now; the mutants must be the same (same
+code, count and seed).
 
 Survivors that are no faults, or that no test can see, are explained in tests/mutation/README.md.
 """
@@ -42,6 +45,7 @@ def arguments():
     parser.add_argument("--into", default=os.path.join(ROOT, "build", "mutation"))
     parser.add_argument("--only", default="")
     parser.add_argument("--slowest", type=float, default=10, help="seconds: tests that take longer are left out")
+    parser.add_argument("--again", metavar="REPORT", help="report.json of an earlier run: only its survivors")
     return parser.parse_args()
 
 
@@ -145,12 +149,22 @@ class Runner:
         return None
 
 
+def earlier_killers(report, mutants):
+    """Who killed each mutant in an earlier run; None: nobody."""
+    with open(report, encoding="utf-8") as file:
+        rows = json.load(file)
+    if [(row["file"], row["line"], row["what"]) for row in rows] != [(name, place.line, place.what) for name, place in mutants]:
+        sys.exit("run.py: %s is about other mutants: the code, --count or --seed differ" % report)
+    return [row["killed_by"] for row in rows]
+
+
 def main():
     options = arguments()
     tree = copy_tree(options.into)
     commands = configure(tree)
     mutants = put_in(tree, commands, options)
     print("%d mutants in %d files" % (len(mutants), len({name for name, _ in mutants})), flush=True)
+    before = earlier_killers(options.again, mutants) if options.again else [None] * len(mutants)
     subprocess.run(["cmake", "--build", os.path.join(tree, "build", "release")], check=True, stdout=subprocess.DEVNULL)
     runner = Runner(tree, options.into, len(mutants), options.slowest)
     tests = [(os.path.basename(p), p) for p in sorted(glob.glob(os.path.join(tree, "build", "release", "tests", "test_*"))) if os.access(p, os.X_OK)]
@@ -158,7 +172,7 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         list(pool.map(lambda t: runner.measure(*t), tests))
         print("%d tests reach a mutant; %.0f s" % (len(runner.tests), sum(t[1] for t in runner.tests.values())), flush=True)
-        killers = list(pool.map(runner.kill, range(len(mutants))))
+        killers = list(pool.map(lambda i: before[i] or runner.kill(i), range(len(mutants))))
     return report(options, runner, mutants, killers)
 
 
