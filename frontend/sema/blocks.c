@@ -308,7 +308,7 @@ bool zp_elab_inline(zp_elab *e, const zp_expr *call, const zp_item *block, zp_mo
                     .param_path = caller->param_path};
   const char *component = zp_elab_instance(e, call, block);
   if (*component)
-    frame.param_path = zp_elab_unique(e, &e->paths, zp_elab_join(e->arena, caller->param_path, component));
+    frame.param_path = zp_taken_names_give(e->arena, &e->paths, zp_elab_join(e->arena, caller->param_path, component));
   frame.result_name = result_name(e, call, &frame);
   e->frame = &frame;
   bool ok = zp_elab_bind(e, call, block, slots) && run_block(e, call, block);

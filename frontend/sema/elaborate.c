@@ -149,8 +149,8 @@ bool zp_elaborate(zp_arena *arena, zp_diags *diags, zp_spec *spec, zp_module *ma
                   const zp_expr *model_call, double default_dropout) {
   zp_elab e = {.arena = arena, .diags = diags, .segment = -1, .dropout = default_dropout};
   e.carry.segment = e.carry.index = -1;
-  zp_push(arena, &e.segment_names, "begin"); /* a repeat variable of that name is begin_2 */
-  zp_push(arena, &e.segment_names, "end");
+  zp_taken_names_give(arena, &e.segment_names, "begin"); /* a repeat variable of that name is begin_2 */
+  zp_taken_names_give(arena, &e.segment_names, "end");
   choice c = read_choice(&e, options, model_call);
   zp_module *where;
   const zp_item *item = find_model(&e, main, &c, &where);

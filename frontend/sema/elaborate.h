@@ -5,6 +5,7 @@
 #define ZPLAN_SEMA_ELABORATE_H
 
 #include "eval.h"
+#include "names.h"
 
 /* What a tensor value stands for. Parameters and inputs become tensors of a graph only where an op uses them. */
 typedef enum zp_handle_kind {
@@ -57,9 +58,9 @@ typedef struct zp_elab {
   int segment;                    /* open segment, -1: the next op opens one */
   int middles;                    /* segments between repeats so far */
   zp_handle carry;                /* what flows into the open (or next) segment; carry.segment -1: nothing yet */
-  zp_strings paths;               /* parameter paths given out */
-  zp_strings segment_names;       /* given out, and those that flat segments have */
-  zp_strings names;               /* node names given out in the open segment */
+  zp_taken_names paths;           /* parameter paths given out */
+  zp_taken_names segment_names;   /* given out, and those that flat segments have */
+  zp_taken_names names;           /* node names given out in the open segment */
   ZP_VEC(const zp_item *) failed; /* blocks whose body had an error: told once, not at every call */
   bool has_output;
   zp_span output_span;
@@ -98,8 +99,6 @@ void zp_elab_repeat(zp_elab *e, const zp_stmt *stmt);
 const char *zp_elab_join(zp_arena *arena, const char *prefix, const char *name);
 /* A parameter path without the repeat in front: "mlp.c_fc" for "h.{}.mlp.c_fc". Names of nodes and tensors. */
 const char *zp_elab_local(const char *path);
-/* `path`, or path_2, path_3, ... when taken; marks it as taken. */
-const char *zp_elab_unique(zp_elab *e, zp_strings *taken, const char *path);
 /* Path component of a block instance; "" when the call adds none. */
 const char *zp_elab_instance(const zp_elab *e, const zp_expr *call, const zp_item *block);
 void zp_elab_param(zp_elab *e, const zp_stmt *stmt);

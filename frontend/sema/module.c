@@ -1,6 +1,7 @@
 /* Loads a file and the files it uses, and finds items by name across them. */
 #include <zplan/buf.h>
 #include <zplan/path.h>
+#include <unistd.h>
 #include "eval.h"
 
 /* Modules already read, by path: a file used twice is read once. */
@@ -37,7 +38,10 @@ static char *read_source(loader *l, const char *path, bool is_library, size_t *l
 static void report_unreadable(loader *l, const char *shown, bool is_library, const char *error, zp_span from) {
   const char *why = strstr(error, "`: "); /* the reader's message names the path once more */
   zp_diag *d = zp_report(l->diags, ZP_Z0210, from, "cannot read `%s`: %s", shown, why ? why + 3 : error);
-  if (is_library)
+  if (is_library && access(l->options->library_dir, R_OK) != 0)
+    zp_diag_help(d, "the library is looked for in `%s`, which is not there: this copy of zplan is not whole",
+                 l->options->library_dir);
+  else if (is_library)
     zp_diag_help(d, "the library has `std.nn` (layers) and `std.hw` (machines)");
   else if (from.file >= 0)
     zp_diag_help(d, "the path is relative to the folder of the file that says `use`");

@@ -9,7 +9,7 @@ static const char *node_name(zp_elab *e, const zp_expr *expr, const char *word) 
   const char *name = is_whole && !e->whole.name ? frame->result_name : NULL;
   if (is_whole && e->whole.name) word = e->whole.name;
   if (!name) name = zp_elab_join(e->arena, zp_elab_local(frame->param_path), word);
-  return zp_elab_unique(e, &e->names, name);
+  return zp_taken_names_give(e->arena, &e->names, name);
 }
 
 bool zp_elab_apply(zp_elab *e, const zp_expr *expr, zp_op op, const zp_value *in, int n_in, zp_op_attr attr,

@@ -20,19 +20,6 @@ const char *zp_elab_local(const char *path) {
   return hole[2] ? hole + 3 : "";
 }
 
-static bool is_taken(const zp_strings *taken, const char *path) {
-  for (int i = 0; i < taken->len; i++)
-    if (strcmp(taken->data[i], path) == 0) return true;
-  return false;
-}
-
-const char *zp_elab_unique(zp_elab *e, zp_strings *taken, const char *path) {
-  const char *free_path = path;
-  for (int n = 2; is_taken(taken, free_path); n++) free_path = zp_format(e->arena, "%s_%d", path, n);
-  zp_push(e->arena, taken, free_path);
-  return free_path;
-}
-
 static bool declares_param(const zp_stmts *stmts) {
   for (int i = 0; i < stmts->len; i++) {
     const zp_stmt *stmt = stmts->data[i];
@@ -140,7 +127,7 @@ void zp_elab_param(zp_elab *e, const zp_stmt *stmt) {
   ok = read_init(e, stmt->expr, &param) && ok;
   zp_value value = {.kind = ZP_VAL_POISON, .span = name->span};
   if (ok) {
-    param.name = zp_elab_unique(e, &e->paths, zp_elab_join(e->arena, e->frame->param_path, name->text));
+    param.name = zp_taken_names_give(e->arena, &e->paths, zp_elab_join(e->arena, e->frame->param_path, name->text));
     zp_handle handle = {
         .kind = ZP_HANDLE_PARAM, .segment = param.segment, .index = zp_model_add_param(e->model, param)};
     value = zp_elab_tensor(e, handle, name->span);

@@ -26,7 +26,7 @@ static void open_segment(zp_elab *e, const char *name, int64_t count, bool is_re
     zp_model_add_segment(e->model, name, count, is_repeat, &carried.shape, &carried.name, 1, span);
   }
   e->segment = e->model->segments.len - 1;
-  e->names.len = 0;
+  zp_taken_names_clear(&e->names);
 }
 
 zp_graph *zp_elab_graph(zp_elab *e) {
@@ -216,7 +216,8 @@ static void close_segment(zp_elab *e, const zp_value *value) {
 /* The statements before this repeat are not the end after all. */
 static void rename_middle(zp_elab *e) {
   zp_segment *last = e->segment > 0 ? &e->model->segments.data[e->segment] : NULL;
-  if (last) last->name = zp_elab_unique(e, &e->segment_names, zp_format(e->arena, "middle%d", ++e->middles));
+  if (last)
+    last->name = zp_taken_names_give(e->arena, &e->segment_names, zp_format(e->arena, "middle%d", ++e->middles));
 }
 
 static bool check_result(zp_elab *e, const zp_stmt *stmt, const zp_name *carried, const zp_value *result) {
@@ -246,7 +247,7 @@ static void run_body(zp_elab *e, const zp_stmt *stmt, const zp_name *carried) {
                    .item = outer->item,
                    .module = outer->module,
                    .scope = zp_scope_new(e->arena, outer->scope)};
-  body.param_path = zp_format(e->arena, "%s.{}", zp_elab_unique(e, &e->paths, variable));
+  body.param_path = zp_format(e->arena, "%s.{}", zp_taken_names_give(e->arena, &e->paths, variable));
   zp_handle iteration = {.kind = ZP_HANDLE_ITERATION, .segment = e->segment};
   zp_scope_set(body.scope, variable, zp_elab_tensor(e, iteration, stmt->names.data[0].span));
   zp_handle entry = value_handle(e->segment, graph_at(e, e->segment)->carry_in.data[0]);
@@ -285,6 +286,6 @@ void zp_elab_repeat(zp_elab *e, const zp_stmt *stmt) {
   }
   rename_middle(e);
   close_segment(e, &entry);
-  open_segment(e, zp_elab_unique(e, &e->segment_names, stmt->names.data[0].text), count, true, stmt->span);
+  open_segment(e, zp_taken_names_give(e->arena, &e->segment_names, stmt->names.data[0].text), count, true, stmt->span);
   run_body(e, stmt, &carried);
 }

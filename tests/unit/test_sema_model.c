@@ -315,3 +315,25 @@ Test(sema_model, repeatable) {
   unload(&a);
   unload(&b);
 }
+
+/* A name that a model says 8,000 times: the suffixes are told apart without going through all of them every time, or
+ * this takes hours. */
+Test(sema_model, a_name_said_thousands_of_times) {
+  enum { TIMES = 8000 };
+  static const char begin[] = HEAD, line[] = "  x = gelu(x)\n", end[] = TAIL;
+  char *text = malloc(sizeof begin + TIMES * (sizeof line - 1) + sizeof end), *at = text;
+  at = stpcpy(at, begin);
+  for (int i = 0; i < TIMES; i++) at = stpcpy(at, line);
+  stpcpy(at, end);
+  fixture f = load_good(text);
+  const zp_graph *graph = f.spec->model->segments.data[0].graph;
+  int gelus = 0;
+  for (int i = 0; i < graph->nodes.len; i++) {
+    if (graph->nodes.data[i].op != ZP_OP_GELU) continue;
+    gelus++; /* the embedding is the first x */
+    cr_assert_str_eq(graph->nodes.data[i].name, zp_format(f.arena, "x_%d", gelus + 1));
+  }
+  cr_expect_eq(gelus, TIMES);
+  free(text);
+  unload(&f);
+}
