@@ -60,6 +60,7 @@ void zp_buf_line(zp_buf *buf, const char *format, ...) {
 
 /* `value` with so many significant digits, then the unit; no fraction when the value is that large. */
 static const char *show(zp_arena *arena, double value, int digits, const char *unit) {
+  if (!isfinite(value)) return zp_format(arena, "%g %s", value, unit); /* sums of a damaged file */
   double size = fabs(value);
   int whole = size >= 1 ? (int)floor(log10(size)) + 1 : 1;
   int decimals = whole < digits ? digits - whole : 0;

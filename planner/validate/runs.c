@@ -102,6 +102,8 @@ static int repeated_title(const zp_strings *header) {
   return -1;
 }
 
+enum { SHOWN_BYTES = 80 }; /* of a title: whatever a damaged table holds, the message is one line */
+
 /* What no column of ours is called: the table may have more than we read, and may have misspelt what we would. */
 static void note_ignored(reader *r, const zp_strings *header, int line) {
   zp_strings titles = {0};
@@ -112,8 +114,8 @@ static void note_ignored(reader *r, const zp_strings *header, int line) {
     if (known) continue;
     const char *near = zp_closest(header->data[i], titles.data, titles.len);
     zp_push(r->arena, &r->table->ignored,
-            zp_format(r->arena, "line %d: column %d, `%s`, is unknown and not used%s%s%s", line, i + 1, header->data[i],
-                      near ? "; did you mean `" : "", near ? near : "", near ? "`?" : ""));
+            zp_format(r->arena, "line %d: column %d, `%.*s`, is unknown and not used%s%s%s", line, i + 1, SHOWN_BYTES,
+                      header->data[i], near ? "; did you mean `" : "", near ? near : "", near ? "`?" : ""));
   }
 }
 

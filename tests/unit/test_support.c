@@ -130,6 +130,8 @@ Test(buf, human_sizes) {
   expect_text(zp_show_count(arena, 1084659961856), "1.085 T");
   expect_text(zp_show_count(arena, 124439808), "124.4 M");
   expect_text(zp_show_count(arena, 42), "42");
+  expect_text(zp_show_seconds(arena, INFINITY), "inf days");
+  expect_text(zp_show_seconds(arena, -INFINITY), "-inf days");
 }
 
 Test(buf, human_times) {
