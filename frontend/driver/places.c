@@ -1,4 +1,5 @@
-/* Where the command finds its own files: beside the binary, or in the source tree that built it. */
+/* Where the command finds its own files: installed in PREFIX/lib/zplan, beside PREFIX/bin where the binary is, else in
+ * the source tree that built it. Both have the same folders inside. */
 #include "driver.h"
 
 #include <zplan/path.h>
@@ -16,19 +17,39 @@ const char *zp_program_dir(zp_arena *arena) {
   return zp_strdup(arena, path);
 }
 
-/* Uninstalled: the source tree that built the binary. ZPLAN_LIBRARY overrides. */
+/* A build folder says how to get from it to the tree that it was built from. */
+static const char *source_of(zp_arena *arena, const char *build) {
+  char path[4096];
+  FILE *file = fopen(zp_format(arena, "%s/zplan.source", build), "r");
+  if (!file) return NULL;
+  size_t n = fread(path, 1, sizeof path - 1, file);
+  fclose(file);
+  while (n > 0 && path[n - 1] == '\n') n--;
+  path[n] = '\0';
+  return n > 0 ? zp_path_tidy(arena, zp_format(arena, "%s/%s", build, path)) : NULL;
+}
+
+/* The folder that has runtime/include, kernels/cuda, frontend/library; build: the one with the runtime's libraries. */
+static const char *find_home(zp_arena *arena, const char **build) {
+  const char *dir = zp_program_dir(arena), *installed = zp_path_tidy(arena, zp_format(arena, "%s/../lib/zplan", dir));
+  *build = dir;
+  const char *source = source_of(arena, dir);
+  if (source) return source;
+  *build = installed;
+  return installed;
+}
+
+/* ZPLAN_LIBRARY overrides. */
 const char *zp_library_dir(zp_arena *arena) {
-  const char *wish = getenv("ZPLAN_LIBRARY");
+  const char *wish = getenv("ZPLAN_LIBRARY"), *build;
   if (wish && *wish) return zp_strdup(arena, wish);
-  const char *near = zp_format(arena, "%s/../../frontend/library", zp_program_dir(arena));
-  return access(near, R_OK) == 0 ? near : ZPLAN_SOURCE_DIR "/frontend/library";
+  return zp_format(arena, "%s/frontend/library", find_home(arena, &build));
 }
 
 zp_toolchain zp_find_toolchain(zp_arena *arena) {
-  const char *dir = zp_program_dir(arena), *root = zp_format(arena, "%s/../..", dir);
-  if (access(zp_format(arena, "%s/runtime/include/zplan/rt.h", root), R_OK) != 0) root = ZPLAN_SOURCE_DIR;
+  const char *dir, *root = find_home(arena, &dir);
   zp_toolchain tools = {
-      .source_dir = zp_path_tidy(arena, root),
+      .source_dir = root,
       .build_dir = dir,
       .include_dirs = {zp_format(arena, "%s/runtime/include", root), zp_format(arena, "%s/kernels/include", root)},
       .library_dirs = {zp_format(arena, "%s/runtime", dir), zp_format(arena, "%s/kernels", dir)},
