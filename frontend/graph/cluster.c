@@ -24,7 +24,8 @@ bool zp_node_type_equal(const zp_node_type *a, const zp_node_type *b) {
   return same_word(a->name, b->name) && a->devices == b->devices && same_device(&a->device, &b->device) &&
          same_link(&a->link, &b->link) && same_link(&a->nic, &b->nic) && a->nics == b->nics &&
          a->host_memory_bytes == b->host_memory_bytes && a->host_bytes_per_s == b->host_bytes_per_s &&
-         a->pcie_bytes_per_s == b->pcie_bytes_per_s && a->nvme_bytes == b->nvme_bytes &&
+         a->pcie_bytes_per_s == b->pcie_bytes_per_s && a->host_sockets == b->host_sockets &&
+         a->pcie_devices_per_root == b->pcie_devices_per_root && a->nvme_bytes == b->nvme_bytes &&
          a->nvme_read_bytes_per_s == b->nvme_read_bytes_per_s && a->nvme_write_bytes_per_s == b->nvme_write_bytes_per_s;
 }
 
@@ -104,6 +105,9 @@ static void mix_node(zp_node_type *a, const zp_node_type *b) {
   both.nvme_write_bytes_per_s = SHARE(nvme_write_bytes_per_s);
 #undef SHARE
   both.pcie_bytes_per_s = least(a->pcie_bytes_per_s, b->pcie_bytes_per_s);
+  both.host_sockets = a->host_sockets > b->host_sockets ? a->host_sockets : b->host_sockets;
+  both.pcie_devices_per_root =
+      a->pcie_devices_per_root > b->pcie_devices_per_root ? a->pcie_devices_per_root : b->pcie_devices_per_root;
   both.nics = a->nics < b->nics ? a->nics : b->nics;
   *a = both;
 }
