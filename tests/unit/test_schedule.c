@@ -15,6 +15,7 @@ typedef struct played {
   int64_t makespan, work;  /* of the busiest stage */
   int64_t idle_inside;     /* of the worst stage, between its first and last action */
   int64_t in_flight, pool; /* worst excess over the closed forms: chunk, stage; 0: equal somewhere, never above */
+  int64_t chunk[MAX_V];    /* the same of one chunk, over all stages */
 } played;
 
 typedef struct player {
@@ -75,6 +76,7 @@ static void compare_in_flight(const player *p, played *out) {
   zp_action *table = calloc((size_t)(3 * zp_chunks(p->c) * p->m), sizeof *table);
   int64_t most[MAX_V];
   out->in_flight = out->pool = INT64_MIN;
+  for (int c = 0; c < MAX_V; c++) out->chunk[c] = INT64_MIN;
   for (int s = 0; s < p->c->pipeline; s++) {
     int64_t n = zp_order(p->c, s, p->m, table, most), now = 0, pool = 0;
     cr_assert_eq(n, p->length[s]);
@@ -90,6 +92,7 @@ static void compare_in_flight(const player *p, played *out) {
       if (over > out->in_flight) out->in_flight = over;
       if (over < 0 && p->c->schedule != ZP_SCHEDULE_ZB_V)
         cr_assert_fail("%d %d: stage %d chunk %d has %d", p->c->pipeline, (int)p->m, s, c, (int)most[c]);
+      if (over > out->chunk[c]) out->chunk[c] = over;
       int64_t waiting = 0, waits = 0;
       for (int64_t i = 0; i < n; i++) {
         if (table[i].chunk != c) continue;
@@ -163,6 +166,9 @@ static void check_all(zp_schedule schedule, int v) {
       cr_assert(r.finished, "%s p %d v %d m %d deadlocks", zp_schedule_name(schedule), p, v, (int)m);
       cr_assert(r.in_flight <= 0 && r.pool == 0, "%s p %d v %d m %d: in flight %d, stage %d too many",
                 zp_schedule_name(schedule), p, v, (int)m, (int)r.in_flight, (int)r.pool);
+      for (int k = 0; k < v && m >= 2 * p; k++)
+        cr_assert(r.chunk[k] == 0, "%s p %d m %d: chunk %d never has what it has room for", zp_schedule_name(schedule),
+                  p, (int)m, k);
     }
 }
 
