@@ -59,7 +59,7 @@ static int dropout(zp_row_program *p, const zp_fused_op *op, int x) {
 /* Each pair (a, b) turns into (a cos - b sin, b cos + a sin); the signs are in the SIN table. */
 static int rope(zp_row_program *p, const zp_fused_op *op, int x) {
   zp_row_pairs pairs = {.head = op->attr.head_size, .interleaved = op->attr.interleaved};
-  if (pairs.head == 0) pairs.head = op->cols / op->attr.heads;
+  assert(pairs.head > 0); /* filled in by the shape rules */
   zp_row_value table = {.op = ZP_ROW_COS, .cols = op->cols, .imm = op->attr.theta, .table = pairs};
   int cosine = zp_row_emit(p, table);
   table.op = ZP_ROW_SIN;

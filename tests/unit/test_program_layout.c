@@ -295,3 +295,23 @@ Test(program_layout, units_are_numbered_along_the_model) {
     cr_expect(segment == expected[i].segment && iteration == expected[i].iteration);
   }
 }
+
+/* Where messages lie: the last part of the model sends nothing up, the first nothing down, and on the first stage the
+ * second chunk has the first buffer. */
+Test(program_layout, buffers_of_messages_by_hand) {
+  zp_choice plain = {.tensor = 1, .pipeline = 4, .data = 1, .schedule = ZP_SCHEDULE_1F1B, .chunks = 1},
+            chunked = {.tensor = 1, .pipeline = 4, .data = 1, .schedule = ZP_SCHEDULE_INTERLEAVED, .chunks = 2};
+  zp_stage s = {.at_send_up = 1000, .at_send_down = 5000, .messages = 2, .message_stride = 256};
+  const struct {
+    const zp_choice *choice;
+    int stage, chunk;
+    int64_t up, down;
+  } rows[] = {{&plain, 0, 0, 1000, -1},     {&plain, 1, 0, 1000, 5000},   {&plain, 3, 0, -1, 5000},
+              {&chunked, 0, 0, 1000, -1},   {&chunked, 0, 1, 1512, 5000}, {&chunked, 2, 1, 1512, 5512},
+              {&chunked, 3, 0, 1000, 5000}, {&chunked, 3, 1, -1, 5512}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    s.index = rows[i].stage;
+    cr_expect_eq(zp_stage_send_at(rows[i].choice, &s, rows[i].chunk, true), rows[i].up, "row %zu, up", i);
+    cr_expect_eq(zp_stage_send_at(rows[i].choice, &s, rows[i].chunk, false), rows[i].down, "row %zu, down", i);
+  }
+}

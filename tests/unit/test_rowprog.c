@@ -46,8 +46,16 @@ static double evaluate(const scalar_function *f, const double *x) {
 typedef struct op_case {
   zp_op op;
   zp_op_attr attr;
-  bool is_positive; /* defined for positive numbers only */
+  bool is_positive;                              /* defined for positive numbers only */
+  int (*expand)(zp_row_program *program, int x); /* instead of an op; NULL */
 } op_case;
+
+/* No op has a choice whose two results both depend on x: x <= 0 ? 2 x^2 : 3 x. */
+static int choose(zp_row_program *p, int x) {
+  int twice = zp_row_binary(p, ZP_ROW_MUL, zp_row_imm(p, 2), zp_row_binary(p, ZP_ROW_MUL, x, x));
+  return zp_row_select_le(p, x, zp_row_imm(p, 0), twice, zp_row_binary(p, ZP_ROW_MUL, zp_row_imm(p, 3), x));
+}
+
 static const op_case op_cases[] = {
     {.op = ZP_OP_EXP},
     {.op = ZP_OP_LOG, .is_positive = true},
@@ -64,18 +72,23 @@ static const op_case op_cases[] = {
     {.op = ZP_OP_MUL_CONST, .attr = {.value = -3}},
     {.op = ZP_OP_LAYER_NORM, .attr = {.eps = 1e-5}},
     {.op = ZP_OP_RMS_NORM, .attr = {.eps = 1e-5}},
+    {.expand = choose},
 };
+
+static int expand(const op_case *test, zp_row_program *p, int x, int64_t cols) {
+  zp_fused_op op = {.op = test->op, .n_arg = 1, .attr = test->attr, .cols = cols};
+  return test->expand ? test->expand(p, x) : zp_row_expand(p, &op, &x);
+}
 
 /* y = op(x), and its gradient program with inputs x, dy. */
 static void check_op(const op_case *test) {
   enum { N = 7 };
   zp_arena *arena = zp_arena_new("test");
-  zp_fused_op op = {.op = test->op, .n_arg = 1, .attr = test->attr, .cols = N};
   zp_row_program *forward = zp_row_program_new(arena, 1), *backward = zp_row_program_new(arena, 1);
   int x = zp_row_leaf(forward, ZP_ROW_ROWS, 0, N);
-  zp_row_sink_value(forward, ZP_ROW_STORE, zp_row_expand(forward, &op, &x), N);
+  zp_row_sink_value(forward, ZP_ROW_STORE, expand(test, forward, x, N), N);
   x = zp_row_leaf(backward, ZP_ROW_ROWS, 0, N);
-  int y = zp_row_expand(backward, &op, &x), count = backward->values.len;
+  int y = expand(test, backward, x, N), count = backward->values.len;
   int *origin = ZP_NEW_ARRAY(arena, int, count), *adjoint = ZP_NEW_ARRAY(arena, int, count);
   for (int v = 0; v < count; v++) origin[v] = adjoint[v] = -1;
   adjoint[y] = zp_row_leaf(backward, ZP_ROW_ROWS, 1, N);
@@ -177,6 +190,11 @@ Test(rowprog, building_folds_and_shares) {
   cr_assert(quotient->op == ZP_ROW_DIV && quotient->arg[0] == three && quotient->arg[1] == x, "3 / Inf is 0");
   quotient = &p->values.data[zp_row_binary(p, ZP_ROW_DIV, none, y)];
   cr_assert(quotient->op == ZP_ROW_DIV && quotient->arg[0] == none && quotient->arg[1] == y);
+  zp_row_pairs halves = {.head = 4}, neighbours = {.head = 4, .interleaved = true}, small = {.head = 2};
+  int swapped = zp_row_swap(p, x, halves);
+  cr_assert_eq(zp_row_swap(p, swapped, halves), x, "the same exchange twice");
+  cr_assert_neq(zp_row_swap(p, swapped, neighbours), x, "of other pairs");
+  cr_assert_neq(zp_row_swap(p, swapped, small), x);
   int s = zp_row_sum(p, x, 4), scaled = zp_row_sum(p, zp_row_binary(p, ZP_ROW_MUL, x, s), 4);
   cr_assert_eq(scaled, zp_row_binary(p, ZP_ROW_MUL, s, s));
   cr_assert_eq(zp_row_sum(p, two, 4), zp_row_imm(p, 8));
