@@ -401,3 +401,33 @@ Test(plan_space, a_node_holds_ranks_of_several_stages) {
   cr_expect_eq(zp_most_of_a_node(&c, 6, bytes), 402);
   cr_expect_eq(zp_most_of_a_node(&c, 100, bytes), 444);
 }
+
+/* One eighth off the device is off the device: every rule that refuses does so from the first on. */
+Test(plan_space, one_eighth_off_the_device_is_refused_like_eight) {
+  for (int eighths = 0; eighths <= 8; eighths += eighths ? 7 : 1) {
+    const char *why;
+    zp_home host = {.tier = ZP_TIER_HOST, .eighths = eighths}, disk = {.tier = ZP_TIER_NVME, .eighths = eighths};
+    zp_choice plain = {.tensor = 1, .pipeline = 1, .data = 2, .zero = 2, .chunks = 1, .microbatch = 1}, c = plain;
+    cr_expect(zp_choice_is_generated(&plain, &why) && !why);
+    c.home[ZP_STATE_OPTIMIZER] = c.home[ZP_STATE_GRADIENTS] = host;
+    cr_expect(zp_choice_is_generated(&c, NULL), "ZeRO 2, %d eighths", eighths);
+    c.zero = 1;
+    cr_expect_eq(zp_choice_is_generated(&c, NULL), eighths == 0, "gradients below ZeRO 2, %d eighths", eighths);
+    c.zero = 2, c.tensor = 2, c.sequence = true;
+    cr_expect_eq(zp_choice_is_generated(&c, NULL), eighths == 0, "sequence, %d eighths", eighths);
+    c = plain, c.home[ZP_STATE_GRADIENTS] = host;
+    cr_expect_eq(zp_choice_is_generated(&c, NULL), eighths == 0, "gradients without their optimizer, %d", eighths);
+    c.home[ZP_STATE_OPTIMIZER] = c.home[ZP_STATE_GRADIENTS] = disk;
+    cr_expect_eq(zp_choice_is_generated(&c, NULL), eighths == 0, "gradients on disks, %d", eighths);
+    for (int state = 0; state < ZP_STATE_COUNT; state++) {
+      c = plain, c.zero = 0, c.data = 1, c.compress = true, c.home[state] = host;
+      cr_expect_eq(zp_choice_is_generated(&c, NULL), eighths == 0, "1-bit Adam, state %d, %d eighths", state, eighths);
+    }
+    c = plain, c.home[ZP_STATE_PARAMS] = host;
+    cr_expect_eq(zp_choice_is_generated(&c, NULL), eighths == 0, "parameters with ZeRO 2, %d", eighths);
+    c.zero = 3;
+    cr_expect(zp_choice_is_generated(&c, NULL), "parameters with ZeRO 3, %d", eighths);
+    c.home[ZP_STATE_PARAMS] = disk;
+    cr_expect_eq(zp_choice_is_generated(&c, NULL), eighths == 0, "parameters on disks, %d", eighths);
+  }
+}
