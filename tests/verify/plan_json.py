@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""docs/plan_json.md against plan files: every field of a file is on the page, and every field of the page that is not marked (n)
+is in a file."""
+import json
+import os
+import re
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
+import harness  # noqa: E402
+
+PLANS = (("gpt1t.dz", "--gpus", "800"), ("gpt1t.dz", "--gpus", "8"), ("gpt_tiny.dz", "--ranks", "4"), ("moe_tiny.dz", "--ranks", "2"),
+         ("gpt_tiny.dz", "--ranks", "4", "--set", "pipeline=4", "--set", "schedule=zb_v", "--set", "zero=0"), ("capacity/offload_13b.dz",),
+         ("gpt_tiny_gpu.dz", "--gpus", "4", "--for", "megatron"), ("gpt_tiny_gpu.dz", "--gpus", "4", "--for", "deepspeed"),
+         ("gpt_tiny.dz", "--ranks", "2", "--set", "plan.data=2", "--set", "compress=true"))
+
+
+def fields(value, path, found):
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            below = path + "." + key if path else key
+            found.add(below)
+            fields(inner, below, found)
+    elif isinstance(value, list):
+        for inner in value:
+            fields(inner, path + "[]", found)
+
+
+def page():
+    """{field: must it be in some file}"""
+    with open(os.path.join(harness.ROOT, "docs", "plan_json.md"), encoding="utf-8") as file:
+        rows = [line.split(" | ") for line in file if line.startswith("| `")]
+    return {name: "*(n)*" not in row[1] for row in rows for name in re.findall(r"`([^`]+)`", row[0])}
+
+
+def pattern(name):
+    return re.compile(re.escape(name).replace(r"\*", r".+" if name.endswith("*") else r"[^.\[]+") + r"\Z")
+
+
+def main():
+    harness.require_zplan()
+    tally, found, known = harness.Tally(), set(), page()
+    with harness.Scratch() as folder:
+        for i, (model, *words) in enumerate(PLANS):
+            path = os.path.join(folder, "%d.json" % i)
+            outcome = harness.zplan("plan", os.path.join(harness.ROOT, "examples", model), *words, "-o", path)
+            if tally.check("%s %s is planned" % (model, " ".join(words)), os.path.exists(path), outcome.tail()):
+                with open(path, encoding="utf-8") as file:
+                    fields(json.load(file), "", found)
+        patterns = {name: pattern(name) for name in known}
+        # Alternatives, and what nearly fits, have the fields of the plan itself.
+        repeated = re.compile(r"(alternatives\[\]|miss\.plan|nearest\[\]\.plan)\.(degrees\.)?")
+        for field in sorted(found):
+            plain = repeated.sub("", field)
+            names = (field, plain, "degrees." + plain)
+            tally.check("on the page: " + field, any(p.match(name) for p in patterns.values() for name in names))
+        for name, always in sorted(known.items()):
+            tally.check("in a file: " + name, not always or any(patterns[name].match(field) for field in found))
+        return tally.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
