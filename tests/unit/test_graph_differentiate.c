@@ -61,6 +61,29 @@ Test(differentiate, split_of_a_split) {
   kit_free(&k);
 }
 
+/* Parts of a carried tensor, which is the first of all tensors. */
+Test(differentiate, split_of_a_split_of_the_input) {
+  kit k = kit_new(S, 1, 12);
+  int v = split3(&k, k.graph->carry_in.data[0]);
+  int u = apply(&k, ZP_OP_SPLIT, (zp_op_attr){.parts = 2}, "half", v + 1, -1, -1);
+  carry_out(&k, op2(&k, ZP_OP_MUL, op1(&k, ZP_OP_TANH, u), u + 1));
+  carry_out(&k, op2(&k, ZP_OP_MUL, v, v + 2));
+  check_gradients(&k, 1, 0.1);
+  kit_free(&k);
+}
+
+/* A kernel has two results, and only one leads to the loss: the operand of the other alone has no gradient from it. */
+Test(differentiate, a_result_that_nothing_needs) {
+  kit k = kit_new(S, 2, D);
+  int x = k.graph->carry_in.data[0], z = k.graph->carry_in.data[1];
+  carry_out(&k, op1(&k, ZP_OP_TANH, x));
+  linear(&k, "unused", op2(&k, ZP_OP_MUL, x, z), 4, false);
+  zp_graph *graph = check_gradients(&k, 1, 0.1);
+  cr_assert_eq(count_nodes(graph, ZP_OP_FUSED_GRAD), 1);
+  cr_assert_eq(nth(graph, ZP_OP_FUSED_GRAD, 0)->out.len, 1);
+  kit_free(&k);
+}
+
 /* The whole is read beside its parts. */
 Test(differentiate, base_and_views_both_read) {
   kit k = kit_new(S, 1, D);
@@ -180,6 +203,21 @@ Test(differentiate, sequence_pair) {
   const zp_node *back = nth(graph, ZP_OP_REDUCE_SCATTER_SEQ, 1);
   cr_assert(graph->tensors.data[back->in.data[0]].partial);
   cr_assert(!graph->tensors.data[back->out.data[0]].partial);
+  for (int i = graph->n_forward; i < graph->nodes.len; i++) cr_assert(!reads(&graph->nodes.data[i], e));
+  kit_free(&k);
+}
+
+/* A carried tensor is gathered by the first node of all: backward keeps the share and gathers it again. */
+Test(differentiate, the_first_node_gathers_the_sequence) {
+  kit k = kit_new(S, 1, D);
+  zp_op_attr one = {.parts = 1};
+  int e = apply(&k, ZP_OP_ALL_GATHER_SEQ, one, "gather", k.graph->carry_in.data[0], -1, -1);
+  int h = op2(&k, ZP_OP_MUL, linear(&k, "a", e, 4, false), linear(&k, "b", e, 4, false));
+  int y = linear(&k, "c", h, D, false);
+  k.graph->tensors.data[y].partial = true;
+  carry_out(&k, apply(&k, ZP_OP_REDUCE_SCATTER_SEQ, one, "share", y, -1, -1));
+  zp_graph *graph = check_gradients(&k, 1, 0.3);
+  cr_assert_eq(count_nodes(graph, ZP_OP_ALL_GATHER_SEQ), 3);
   for (int i = graph->n_forward; i < graph->nodes.len; i++) cr_assert(!reads(&graph->nodes.data[i], e));
   kit_free(&k);
 }

@@ -94,13 +94,15 @@ Test(fuse, readers_of_one_tensor_join) {
 
 /* Nothing is shared but a bias: no reason to run together. */
 Test(fuse, strangers_stay_apart) {
-  kit k = kit_new(4, 2, 8);
-  int bias = param(&k, "bias", shape1(8));
-  carry_out(&k, op2(&k, ZP_OP_ADD, k.graph->carry_in.data[0], bias));
-  carry_out(&k, op2(&k, ZP_OP_ADD, k.graph->carry_in.data[1], bias));
-  zp_graph *graph = zp_fuse(k.graph);
-  cr_assert_eq(count_nodes(graph, ZP_OP_FUSED), 2);
-  kit_free(&k);
+  for (int first = 0; first < 2; first++) {
+    kit k = kit_new(4, 2, 8);
+    int bias = param(&k, "bias", shape1(8));
+    carry_out(&k, op2(&k, ZP_OP_ADD, k.graph->carry_in.data[first], bias));
+    carry_out(&k, op2(&k, ZP_OP_ADD, k.graph->carry_in.data[1 - first], bias));
+    zp_graph *graph = zp_fuse(k.graph);
+    cr_assert_eq(count_nodes(graph, ZP_OP_FUSED), 2);
+    kit_free(&k);
+  }
 }
 
 static int ropes_of_heads(int64_t heads, bool second_interleaved) {
@@ -134,5 +136,17 @@ Test(fuse, column_split_is_kept_apart_and_noted) {
   cr_assert_eq(count_nodes(graph, ZP_OP_FUSED), 2);
   cr_assert(!nth(graph, ZP_OP_FUSED, 0)->fused->split);
   cr_assert(nth(graph, ZP_OP_FUSED, 1)->fused->split);
+  kit_free(&k);
+}
+
+/* Both are shares of 16 elements, of other dimensions. */
+Test(fuse, splits_of_other_dimensions_are_kept_apart) {
+  kit k = kit_new(4, 1, 8);
+  int a = op1(&k, ZP_OP_TANH, k.graph->carry_in.data[0]), b = op1(&k, ZP_OP_SILU, a);
+  carry_out(&k, b);
+  zp_tensor *t = k.graph->tensors.data;
+  t[a].split_dim = 1, t[a].full_dim = 16;
+  t[b].split_dim = 2, t[b].full_dim = 16;
+  cr_assert_eq(count_nodes(zp_fuse(k.graph), ZP_OP_FUSED), 2);
   kit_free(&k);
 }
