@@ -19,24 +19,17 @@ const char *zp_program_dir(zp_arena *arena) {
 
 /* A build folder says how to get from it to the tree that it was built from. */
 static const char *source_of(zp_arena *arena, const char *build) {
-  char path[4096];
-  FILE *file = fopen(zp_format(arena, "%s/zplan.source", build), "r");
-  if (!file) return NULL;
-  size_t n = fread(path, 1, sizeof path - 1, file);
-  fclose(file);
-  while (n > 0 && path[n - 1] == '\n') n--;
-  path[n] = '\0';
-  return n > 0 ? zp_path_tidy(arena, zp_format(arena, "%s/%s", build, path)) : NULL;
+  size_t len;
+  const char *error, *path = zp_read_file(arena, zp_format(arena, "%s/zplan.source", build), &len, &error);
+  return path ? zp_path_tidy(arena, zp_format(arena, "%s/%s", build, path)) : NULL;
 }
 
 /* The folder that has runtime/include, kernels/cuda, frontend/library; build: the one with the runtime's libraries. */
 static const char *find_home(zp_arena *arena, const char **build) {
-  const char *dir = zp_program_dir(arena), *installed = zp_path_tidy(arena, zp_format(arena, "%s/../lib/zplan", dir));
+  const char *dir = zp_program_dir(arena), *source = source_of(arena, dir);
+  if (!source) dir = source = zp_path_tidy(arena, zp_format(arena, "%s/../lib/zplan", dir));
   *build = dir;
-  const char *source = source_of(arena, dir);
-  if (source) return source;
-  *build = installed;
-  return installed;
+  return source;
 }
 
 /* ZPLAN_LIBRARY overrides. */

@@ -1,7 +1,7 @@
 /* Included first by every file that has mutants (instrument.py): which mutant runs, and which places are reached.
  *
- * ZP_MUTANT=N makes mutant N the one that runs. ZP_MUTANT_SEEN=FILE: a file of as many bytes as there are mutants, in which a
- * byte becomes 1 when its place is reached, in whatever process. */
+ * ZP_MUTANT=N makes mutant N the one that runs. ZP_MUTANT_SEEN=FILE: a file of as many bytes as there are mutants, in
+ * which a byte becomes 1 when its place is reached, in whatever process. */
 #ifndef ZPLAN_MUTANT_H
 #define ZPLAN_MUTANT_H
 

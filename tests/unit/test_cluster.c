@@ -66,6 +66,7 @@ Test(cluster, nodes_that_differ_in_one_field_are_not_alike) {
   MORE(device.eff_attention);
   MORE(device.eff_memory);
   MORE(device.launch_s);
+  DIFFERS(device.measured, (const struct zp_cpu_kernels *)&b);
   DIFFERS(device.arch, "sm_80");
   DIFFERS(device.arch, NULL);
   MORE(device.cores);
@@ -145,7 +146,7 @@ static void expect_worse(const zp_node_type *mix) {
   cr_expect(mix->link.bytes_per_s == 16 && mix->link.latency_s == 4e-6);
   cr_expect(mix->nic.bytes_per_s == 10 && mix->nic.latency_s == 9e-6 && mix->nics == 1);
   cr_expect(mix->pcie_bytes_per_s == 12 && mix->host_sockets == 4 && mix->pcie_devices_per_root == 4);
-  /* Of a node's own resources a device has the smaller share: a hundred of 400 bytes, times eight devices. */
+  /* Eight devices with the smaller share each: 400 bytes for four devices are 800 for eight. */
   cr_expect_eq(mix->devices, 8);
   cr_expect_eq(mix->host_memory_bytes, 800);
   cr_expect_float_eq(mix->host_bytes_per_s, 200, 1e-9);
@@ -173,6 +174,9 @@ Test(cluster, a_mix_without_a_common_half_precision) {
   cr_expect_str_eq(mix.device.name, "chip", "20 is less than 25");
   cr_expect_eq(mix.device.cores, 132);
   cr_expect_eq(mix.device.flop_per_s_half, 0);
+  cr_expect_float_eq(mix.device.eff_attention, 0.3, 1e-12);
+  mix = mixed(arena, &b, &a);
+  cr_expect_str_eq(mix.device.name, "chip");
   cr_expect_float_eq(mix.device.eff_attention, 0.3, 1e-12);
   b.device.flop_per_s_fp32 = 20; /* as fast: the first stays */
   mix = mixed(arena, &a, &b);

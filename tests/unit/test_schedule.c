@@ -166,6 +166,7 @@ static void check_all(zp_schedule schedule, int v) {
       cr_assert(r.finished, "%s p %d v %d m %d deadlocks", zp_schedule_name(schedule), p, v, (int)m);
       cr_assert(r.in_flight <= 0 && r.pool == 0, "%s p %d v %d m %d: in flight %d, stage %d too many",
                 zp_schedule_name(schedule), p, v, (int)m, (int)r.in_flight, (int)r.pool);
+      /* 2 p micro-batches fill every pipeline: then each chunk has some stage that needs all of its room. */
       for (int k = 0; k < v && m >= 2 * p; k++)
         cr_assert(r.chunk[k] == 0, "%s p %d m %d: chunk %d never has what it has room for", zp_schedule_name(schedule),
                   p, (int)m, k);

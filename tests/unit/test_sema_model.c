@@ -316,9 +316,9 @@ Test(sema_model, repeatable) {
   unload(&b);
 }
 
-/* A name that a model says 8,000 times: the suffixes are told apart without going through all of them every time, or
- * this takes hours. */
-Test(sema_model, a_name_said_thousands_of_times) {
+/* A name that a model says 8,000 times takes a fraction of a second. Going through all names for every suffix, it took
+ * 276 s. */
+Test(sema_model, a_name_said_thousands_of_times, .timeout = 60) {
   enum { TIMES = 8000 };
   static const char begin[] = HEAD, line[] = "  x = gelu(x)\n", end[] = TAIL;
   char *text = malloc(sizeof begin + TIMES * (sizeof line - 1) + sizeof end), *at = text;

@@ -92,6 +92,17 @@ Test(validate, columns_that_are_not_used_are_named) {
   cr_expect_eq(read_table(HEADER GOOD)->ignored.len, 0);
 }
 
+/* 80 bytes of a title are shown, so that the message stays one that is read. */
+Test(validate, endless_titles_are_cut) {
+  char title[4096], shown[81] = "";
+  memset(title, 'x', sizeof title - 1);
+  title[sizeof title - 1] = '\0';
+  memset(shown, 'x', 80);
+  zp_measured_table *t = read_table(zp_format(arena, "id,gpu,n_gpus,%s\na,A100,8,1\n", title));
+  cr_assert_eq(t->ignored.len, 1);
+  cr_expect_str_eq(t->ignored.data[0], zp_format(arena, "line 1: column 4, `%s`, is unknown and not used", shown));
+}
+
 Test(validate, headers_that_cannot_be_read) {
   const char *error = NULL, *twice = "id,gpu,n_gpus, GPU\na,A100,8,H100\n", *other = "id;gpu;n_gpus\na;A100;8\n";
   cr_expect_null(zp_measured_read(arena, twice, strlen(twice), "x", &error));

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""docs/plan_json.md against plan files: every field of a file is on the page, and every field of the page that is not marked (n)
-is in a file."""
+"""docs/plan_json.md against plan files and what writes them: every field of a file is on the page, every field of the page that is
+not marked (n) is in a file, and those that are have names that the code sets; and what writes the files sets no others."""
+import glob
 import json
 import os
 import re
@@ -15,6 +16,14 @@ PLANS = (("gpt1t.dz", "--gpus", "800"), ("gpt1t.dz", "--gpus", "8"), ("gpt_tiny.
          ("gpt_tiny.dz", "--ranks", "4", "--set", "pipeline=4", "--set", "schedule=zb_v", "--set", "zero=0"), ("capacity/offload_13b.dz",),
          ("gpt_tiny_gpu.dz", "--gpus", "4", "--for", "megatron"), ("gpt_tiny_gpu.dz", "--gpus", "4", "--for", "deepspeed"),
          ("gpt_tiny.dz", "--ranks", "2", "--set", "plan.data=2", "--set", "compress=true"))
+
+
+WRITERS = ("planner/program/plan_write.c", "planner/program/program_json.c")
+MIXED = """use std.hw
+use "%s" as g
+cluster two { nodes = [2 * std.hw.dgx_a100, std.hw.dgx2] }
+train { model = g.gpt_tiny()  data = synthetic(seed = 1)  batch = 48  steps = 10  optimizer = adamw(lr = 1e-3) }
+"""
 
 
 def fields(value, path, found):
@@ -35,6 +44,25 @@ def page():
     return {name: "*(n)*" not in row[1] for row in rows for name in re.findall(r"`([^`]+)`", row[0])}
 
 
+def last_word(field):
+    return field.split(".")[-1].replace("[]", "")
+
+
+def check_sources(tally, known):
+    """What no plan here need show is a name that the code sets; and the writers set no names that the page does not have."""
+    said, sources = {last_word(name) for name in known}, ""
+    for folder in ("planner", os.path.join("frontend", "driver")):
+        for path in glob.glob(os.path.join(harness.ROOT, folder, "**", "*.[ch]"), recursive=True):
+            with open(path, encoding="utf-8") as file:
+                sources += file.read()
+    for name, always in sorted(known.items()):
+        tally.check("in the code: " + name, always or name.endswith("*") or '"%s"' % last_word(name) in sources)
+    for path in WRITERS:
+        with open(os.path.join(harness.ROOT, path), encoding="utf-8") as file:
+            for word in sorted(set(re.findall(r'zp_json_set\w*\(\w+, "([^"]+)"', file.read()))):
+                tally.check("%s sets %s" % (path, word), word in said)
+
+
 def pattern(name):
     return re.compile(re.escape(name).replace(r"\*", r".+" if name.endswith("*") else r"[^.\[]+") + r"\Z")
 
@@ -43,9 +71,13 @@ def main():
     harness.require_zplan()
     tally, found, known = harness.Tally(), set(), page()
     with harness.Scratch() as folder:
-        for i, (model, *words) in enumerate(PLANS):
+        examples = os.path.join(harness.ROOT, "examples")
+        mixed = os.path.join(folder, "mixed.dz")
+        with open(mixed, "w", encoding="utf-8") as file:
+            file.write(MIXED % os.path.relpath(os.path.join(examples, "gpt_tiny.dz"), folder))
+        for i, (model, *words) in enumerate(PLANS + ((mixed,),)):
             path = os.path.join(folder, "%d.json" % i)
-            outcome = harness.zplan("plan", os.path.join(harness.ROOT, "examples", model), *words, "-o", path)
+            outcome = harness.zplan("plan", os.path.join(examples, model), *words, "-o", path)
             if tally.check("%s %s is planned" % (model, " ".join(words)), os.path.exists(path), outcome.tail()):
                 with open(path, encoding="utf-8") as file:
                     fields(json.load(file), "", found)
@@ -58,6 +90,7 @@ def main():
             tally.check("on the page: " + field, any(p.match(name) for p in patterns.values() for name in names))
         for name, always in sorted(known.items()):
             tally.check("in a file: " + name, not always or any(patterns[name].match(field) for field in found))
+        check_sources(tally, known)
         return tally.finish()
 
 

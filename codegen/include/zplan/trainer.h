@@ -21,7 +21,7 @@ const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp
 
 /* Where the runtime's headers and libraries are. */
 typedef struct zp_toolchain {
-  const char *source_dir, *build_dir; /* tidy: what the folders below are in, when zplan stands in its source tree */
+  const char *source_dir, *build_dir; /* tidy: what the folders below are in; an installed zplan has one for both */
   const char *include_dirs[2]; /* runtime, kernels */
   const char *library_dirs[2];
   const char *device_dirs[3];  /* headers of device kernels: zpd.h, kernel text, emulator (<zplan/cuda.h>) */

@@ -29,8 +29,8 @@ import trainer
 LOSS_BOUND, GRADIENT_BOUND, FLOOR = 1e-11, 1e-9, 1e-3
 # Other precisions: how far one rounding is off, how often a gradient is computed with such roundings, and what a trainer may be off.
 ROUNDING = {"fp32": 2.0 ** -23, "mixed_bf16": 2.0 ** -8, "mixed_fp16": 2.0 ** -10}
-# What three noisy runs do not explain, thirty may: a relu whose argument rounds to the other side of 0 in one run of ten moves a
-# gradient by much more than all other roundings do.
+# What three noisy runs do not explain, thirty may: a rounding that crosses a kink, as a relu's, is rare and moves a gradient by much
+# more than all others do (kept/rare_rounding_bf16.json).
 NOISY_RUNS, MANY_NOISY_RUNS, SLACK = 3, 30, 6.0
 MEASURED = 2.0 ** -24  # a gradient is the difference of two values in f32 over lr
 
@@ -88,13 +88,13 @@ def gradient_errors(got, want):
 # ---- other precisions ----
 
 def noisy_errors(case, step, values, got, want):
-    """Errors over what the model's own roundings explain: lengths of differences, with what happens to the gradients when every
-    operation of the interpreter rounds."""
     errors = errors_over(case, step, values, got, want, NOISY_RUNS)
     return errors if max(errors.values()) <= 1 else errors_over(case, step, values, got, want, MANY_NOISY_RUNS)
 
 
 def errors_over(case, step, values, got, want, n_runs):
+    """Errors over what the model's own roundings explain: lengths of differences, with what happens to the gradients when every
+    operation of the interpreter rounds."""
     noise = ROUNDING[case.precision()]
     runs = [interpret.Run(case.model, values, step, case.tokens, noise, seed, guard=False).gradients() for seed in range(n_runs)]
     largest = max(np.linalg.norm(g) for g in want.values())
