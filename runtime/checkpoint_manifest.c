@@ -213,6 +213,15 @@ static int64_t *count_of(zpr_manifest *m, const char *key) {
   return NULL;
 }
 
+/* What no run can have trained: more tokens or steps than can be counted on with, samples of unknown length. */
+static bool is_plausible(const zpr_manifest *m) {
+  static const int64_t most_tokens = INT64_MAX / 4, most_steps = INT64_C(1) << 40;
+  int64_t samples = m->samples < 0 ? 0 : m->samples;
+  if (m->step > most_steps || m->step < m->frozen_steps || m->step < m->skipped_steps) return false;
+  if (m->batch > 0 && (m->sequence == 0 || m->samples < 0)) return false;
+  return samples <= most_tokens / (m->sequence > 0 ? m->sequence : 1) && m->loss_scale <= ZPR_MOST_LOSS_SCALE;
+}
+
 /* Entries in any order; each of our files must be there, that of errors where there are any. */
 static bool read_manifest(const char *text, size_t bytes, zpr_manifest *m, entry files[ZPR_FILES]) {
   char key[64], format[64] = "";
@@ -241,8 +250,7 @@ static bool read_manifest(const char *text, size_t bytes, zpr_manifest *m, entry
   }
   for (int f = 0; f < ZPR_FILES; f++)
     if (!files[f].name[0] && (f != ZPR_ERRORS || m->error_ranks > 0)) return false;
-  return zpr_json_done(&j) && strcmp(format, "zplan-checkpoint") == 0 && version == 1 && m->step >= m->frozen_steps &&
-         m->step >= m->skipped_steps && m->loss_scale <= ZPR_MOST_LOSS_SCALE;
+  return zpr_json_done(&j) && strcmp(format, "zplan-checkpoint") == 0 && version == 1 && is_plausible(m);
 }
 
 static bool check_file(const char *folder, const entry *e, zpr_error *error) {

@@ -455,6 +455,30 @@ Test(rt_checkpoint, damaged_files) {
   expect_error(load_base, "bad manifest", "Z0812", "manifest");
 }
 
+/* The manifest, with `was` in it replaced by as many bytes. */
+static void alter_manifest(const char *was, const char *by) {
+  size_t bytes;
+  char *text = file_bytes("step_000001/manifest.json", &bytes), *at = strstr(text, was);
+  cr_assert(at && strlen(was) == strlen(by), "%s", was);
+  overwrite("manifest.json", at - text, by, strlen(by));
+  free(text);
+}
+
+/* Each would be divided by, or multiplied beyond 64 bits, when the place in the data is worked out. */
+Test(rt_checkpoint, manifests_that_no_run_can_have_written) {
+  static const char *const altered[][2] = {
+      {"\"sequence\": 8", "\"saquence\": 8"}, {"\"sequence\": 8", "\"sequence\": 0"}, {"\"samples\":", "\"simples\":"}};
+  for (size_t i = 0; i < sizeof altered / sizeof *altered; i++) {
+    zpr_checkpoint_save(&base, folder, 1, 0);
+    alter_manifest(altered[i][0], altered[i][1]);
+    expect_error(load_base, altered[i][1], "Z0812", "not the manifest of a checkpoint");
+  }
+  base.samples = INT64_MAX / 16;
+  zpr_checkpoint_save(&base, folder, 1, 0);
+  base.samples = 0;
+  expect_error(load_base, "tokens beyond 64 bits", "Z0812", "not the manifest of a checkpoint");
+}
+
 static layout *foreign;
 static void load_foreign(void) {
   zpr c = play(foreign, 0, 0, 0);
