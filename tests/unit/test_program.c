@@ -1,6 +1,7 @@
 /* Lowered procedures against rules written down a second time: live ranges, kept values, recomputation, gradients. What
  * they compute is tested in test_program_run.c, where they lie in test_program_layout.c. */
 #include "program_testing.h"
+#include "small_layers.h"
 
 TestSuite(program, .init = setup, .fini = teardown);
 
@@ -277,6 +278,43 @@ Test(program, values_are_rebuilt_in_the_order_of_what_they_read) {
       cr_expect(rebuilds == (keep != ZP_RECOMPUTE_NONE));
     }
   }
+}
+
+/* ---- a backward in two parts ---- */
+
+static int bias_then_product(builder *b, const model_size *size, int x) {
+  return product(b, add2(b, x, weight(b, "bias", shape_of_rank(1, size->d, 0, 0))), size->d, size->d, "w");
+}
+
+/* x + bias opens the layer, so the bias' gradient is the column sums of what the layer sends down,
+ * which is gone when BW runs, as parameters are. */
+Test(program, what_waits_reads_nothing_that_is_gone) {
+  static const model_size size = {STYLE_GPT, 256, 32, 64, 8, 4, 4, 256, true};
+  zp_spec *spec = build_spec(arena, &size, gpu_cluster(1), 32);
+  spec->model = small_layers(arena, &size, 0, bias_then_product);
+  zp_choice c = {.tensor = 1, .pipeline = 2, .data = 1, .schedule = ZP_SCHEDULE_ZB_H1, .microbatch = 1};
+  const char *reason = NULL;
+  zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, zp_choice_ranks(&c));
+  zp_sharding *sharding = zp_shard(arena, spec->model, &machine, 1, 1, false, &reason);
+  zp_lowered **l = zp_lower_stages(arena, spec, sharding, &c, &reason);
+  cr_assert(l, "%s", reason);
+  int waiting = 0, sums = 0;
+  for (int s = 0; s < l[0]->n_segments; s++) {
+    const zp_procedure *p = &l[0]->segments[s].split;
+    for (int k = 0; k < p->steps.len; k++) {
+      const zp_step *step = &p->steps.data[k];
+      sums += step->out.len == 0 && step->sums.len > 0;
+      waiting += step->deferred;
+      for (int i = 0; i < step->in.len; i++) {
+        int in = step->in.data[i], base = p->buffers.data[in].base;
+        zp_place place = p->buffers.data[base >= 0 ? base : in].place;
+        cr_expect(!step->deferred || (place != ZP_AT_PARAM && place != ZP_AT_SPREAD && place != ZP_AT_SHARED &&
+                                      place != ZP_AT_GRAD_OUT),
+                  "segment %d: step %d reads what is gone", s, k);
+      }
+    }
+  }
+  cr_expect(waiting > 0 && waiting < sums, "%d of %d wait: the sums of the bias do not", waiting, sums);
 }
 
 /* ---- what lowering does not build is refused, with a reason ---- */

@@ -365,6 +365,24 @@ Test(schedule, bubble_of_zb_v) {
     }
 }
 
+/* The published bound, p / 2 + 1 in whole numbers, which long tables reach. */
+Test(schedule, zb_v_waiting_weight_gradients) {
+  static const int most[] = {0, 1, 2, 2, 3, 3, 4, 4, 5}; /* by pipeline */
+  for (int p = 2; p <= 8; p++) {
+    int64_t m = 3 * p, top = 0;
+    zp_choice c = choice_of(ZP_SCHEDULE_ZB_V, p, 2);
+    zp_action table[6 * 3 * 8];
+    for (int s = 0; s < p; s++) {
+      int64_t n = zp_order(&c, s, m, table, NULL), waiting[2] = {0, 0};
+      for (int64_t i = 0; i < n; i++) {
+        waiting[table[i].chunk] += (table[i].act == ZP_ACT_BI) - (table[i].act == ZP_ACT_BW);
+        if (waiting[table[i].chunk] > top) top = waiting[table[i].chunk];
+      }
+    }
+    cr_expect_eq(top, most[p], "%d stages: %d wait", p, (int)top);
+  }
+}
+
 Test(schedule, chunks_on_stages) {
   int chunk;
   zp_choice v = choice_of(ZP_SCHEDULE_ZB_V, 4, 2), i = choice_of(ZP_SCHEDULE_INTERLEAVED, 4, 3);
