@@ -35,13 +35,7 @@ static int64_t count(const interleaved *x, int64_t turn, int64_t n) {
 /* Of the first n actions, 0 where n is below 0. */
 static int64_t count_past(const interleaved *x, int64_t turn, int64_t n) { return n > 0 ? count(x, turn, n) : 0; }
 
-/* In flight of a chunk when its run of forwards in a group ends. */
-static int64_t after_forwards(const interleaved *x, int64_t chunk, int64_t group) {
-  int64_t n = group_start(x, group) * x->v + (chunk + 1) * group_size(x, group);
-  return group_start(x, group + 1) - count_past(x, x->v - 1 - chunk, n - 1 - x->warmup);
-}
-
-/* And right before its run of backwards in a group starts. */
+/* In flight of a chunk right before its run of backwards in a group starts. */
 static int64_t before_backwards(const interleaved *x, int64_t chunk, int64_t group) {
   int64_t backward = group_start(x, group) * x->v + (x->v - 1 - chunk) * group_size(x, group);
   int64_t n = x->warmup + 1 + backward;
@@ -49,15 +43,10 @@ static int64_t before_backwards(const interleaved *x, int64_t chunk, int64_t gro
   return x->all / x->v - count_past(x, x->v - 1 - chunk, x->all - 1 - x->warmup);
 }
 
-/* The number in flight is piecewise linear in the forwards: its maximum stands where a run of forwards ends or a run of
- * backwards starts. Groups of one size repeat, and backwards lag less than three groups behind: the first groups and
- * those where the size changes tell all. */
+/* It falls only within runs of backwards of the chunk, so its maximum stands where one starts. Groups of one size
+ * repeat: the first groups and those where the size changes tell all. */
 static int64_t interleaved_chunk(const interleaved *x, int64_t chunk) {
   int64_t longer = x->groups.longer, edge = 4, most = before_backwards(x, chunk, 0);
-  for (int64_t g = 0; g < x->groups.count && g < longer + edge; g++) {
-    if (g == edge && longer > edge) g = longer;
-    most = max64(most, after_forwards(x, chunk, g));
-  }
   for (int64_t g = longer > edge ? longer - edge : 1; g < x->groups.count && g < longer + 2; g++)
     most = max64(most, before_backwards(x, chunk, g));
   return most;
