@@ -1,32 +1,37 @@
-/* Prints the order in which a stage takes its micro-batches: GPipe and 1F1B as loops, everything else as phrases, which
- * are found in the order tables of the program: a run of actions and how often it is repeated. So a table of any number
- * of micro-batches is a few lines. */
+/* Prints the order in which a stage takes its micro-batches, from the phrases that the plan file states, too: those of
+ * GPipe and 1F1B as loops, all others as they are. */
 #include "emit.h"
 
 #include <assert.h>
 
-static bool is_loop(const zp_choice *c) { return c->schedule == ZP_SCHEDULE_1F1B || c->schedule == ZP_SCHEDULE_GPIPE; }
-
-/* The loops say what the order tables say, entry by entry. */
-static void check_loops(const zp_program *p) {
-  zp_action *order = ZP_NEW_ARRAY(p->arena, zp_action, 2 * p->microbatches);
+/* Forwards, one forward and one backward in turn, backwards: as many of each on every stage as the loops have. */
+static bool are_loops(zp_emit *e, int64_t (*warmup)(const zp_program *p, int stage)) {
+  const zp_program *p = e->program;
+  static const zp_action turn[] = {{.act = ZP_ACT_F, .forward = true}, {.act = ZP_ACT_B}};
   for (int s = 0; s < p->choice.pipeline; s++) {
-    zp_order(&p->choice, s, p->microbatches, order, NULL);
-    int64_t m = p->microbatches, warmup = p->choice.pipeline - 1 - s, n = 0, f = 0, b = 0;
-    if (p->choice.schedule == ZP_SCHEDULE_GPIPE || warmup > m) warmup = m;
-    for (bool forward = true; n < 2 * m; n++) {
-      forward = f < warmup || (f < m && f - b == warmup);
-      assert(order[n].forward == forward && order[n].microbatch == (forward ? f : b));
-      *(forward ? &f : &b) += 1;
-    }
+    zp_phrases phrases = zp_stage_phrases(e->arena, &p->choice, s, p->microbatches, p->order ? p->order[s] : NULL);
+    int64_t ahead = warmup(p, s);
+    zp_phrase three[] = {{.times = ahead, .length = 1, .actions = &turn[0]},
+                         {.times = p->microbatches - ahead, .length = 2, .actions = turn},
+                         {.times = ahead, .length = 1, .actions = &turn[1]}};
+    zp_phrases loops = {0};
+    for (int i = 0; i < 3; i++)
+      if (three[i].times > 0) zp_push(e->arena, &loops, three[i]);
+    if (strcmp(zp_order_text(e->arena, &phrases, 1), zp_order_text(e->arena, &loops, 1)) != 0) return false;
   }
+  return true;
 }
 
-static void emit_loops(zp_emit *e) {
+static int64_t all_first(const zp_program *p, int stage) { return (void)stage, p->microbatches; }
+
+static int64_t stages_after(const zp_program *p, int stage) {
+  int64_t after = p->choice.pipeline - 1 - stage;
+  return after < p->microbatches ? after : p->microbatches;
+}
+
+static void emit_loops(zp_emit *e, bool gpipe) {
   zp_buf *out = &e->out;
   const zp_choice *c = &e->program->choice;
-  check_loops(e->program);
-  bool gpipe = c->schedule == ZP_SCHEDULE_GPIPE;
   zp_buf_line(out, "/* One step: the micro-batches of this replica in %s order. */", gpipe ? "GPipe" : "1F1B");
   zp_buf_line(out, "static void micro_batches(zpr *c) {");
   if (gpipe) {
@@ -53,37 +58,16 @@ static void emit_loops(zp_emit *e) {
 
 /* ---- phrases ---- */
 
-static bool same(const zp_action *a, const zp_action *b) { return a->act == b->act && a->chunk == b->chunk; }
-
-/* How often the `length` actions at the start of table[n] stand there one after the other. */
-static int64_t repeats(const zp_action *table, int64_t n, int64_t length) {
-  int64_t i = length;
-  while (i < n && same(&table[i], &table[i - length])) i++;
-  return i / length;
-}
-
-typedef struct phrase {
-  int64_t length, times;
-} phrase;
-
-/* The phrase at the start of table[n] that covers most, the shortest of several; times 1: nothing worth it is repeated.
- */
-static phrase find_phrase(const zp_action *table, int64_t n, int64_t longest) {
-  phrase best = {1, 1};
-  for (int64_t length = 1; length <= longest && 2 * length <= n; length++) {
-    phrase p = {length, repeats(table, n, length)};
-    if (p.times > 1 && p.length * p.times > 3 && p.length * p.times > best.length * best.times) best = p;
+static void emit_phrase(zp_emit *e, const zp_phrase *p, const char *indent) {
+  if (p->group > 0) {
+    zp_buf_line(&e->out, "    {%lld, NULL, %d},", (long long)p->times, p->group);
+    return;
   }
-  return best;
-}
-
-static void emit_phrase(zp_emit *e, const zp_action *table, phrase p) {
-  static const char act[] = {[ZP_ACT_F] = 'F', [ZP_ACT_B] = 'B', [ZP_ACT_BI] = 'I', [ZP_ACT_BW] = 'W'};
-  zp_buf_printf(&e->out, "    {%lld, \"", (long long)p.times);
-  for (int64_t i = 0; i < p.length; i++) {
-    zp_buf_printf(&e->out, "%s%c", i ? " " : "", act[table[i].act]);
-    if (zp_chunks(&e->program->choice) > 1) zp_buf_printf(&e->out, "%d", table[i].chunk);
-    if (i % 24 == 23 && i + 1 < p.length) zp_buf_puts(&e->out, "\"\n        \"");
+  zp_buf_printf(&e->out, "    %s{%lld, \"", indent, (long long)p->times);
+  for (int64_t i = 0; i < p->length; i++) {
+    zp_buf_printf(&e->out, "%s%s", i ? " " : "",
+                  zp_action_text(e->arena, &p->actions[i], zp_chunks(&e->program->choice)));
+    if (i % 24 == 23 && i + 1 < p->length) zp_buf_puts(&e->out, "\"\n        \"");
   }
   zp_buf_puts(&e->out, "\"},\n");
 }
@@ -99,29 +83,32 @@ static void check_ascending(const zp_program *p, int s) {
   }
 }
 
-static void emit_stage_order(zp_emit *e, int s) {
+static zp_phrases phrases_of(zp_emit *e, int s) {
   const zp_program *p = e->program;
-  const zp_action *table = p->order[s];
-  int64_t n = p->actions[s], longest = 8 * (int64_t)p->choice.pipeline * zp_chunks(&p->choice), single = 0, i = 0;
-  check_ascending(p, s);
-  zp_buf_line(&e->out, "static const phrase order_%d[] = {", s);
-  while (i < n) {
-    phrase next = find_phrase(table + i, n - i, longest);
-    if (next.times == 1 && i + 1 < n) {
-      i++, single++;
-      continue;
-    }
-    if (next.times == 1) single++, i++; /* the last one */
-    if (single > 0) emit_phrase(e, table + i - single, (phrase){single, 1});
-    single = 0;
-    if (next.times == 1) break;
-    emit_phrase(e, table + i, next);
-    i += next.length * next.times;
-  }
-  zp_buf_line(&e->out, "    {0, NULL}};");
+  return zp_stage_phrases(e->arena, &p->choice, s, p->microbatches, p->order[s]);
 }
 
-static void emit_tables(zp_emit *e) {
+static bool has_groups(zp_emit *e) {
+  bool any = false;
+  for (int s = 0; s < e->program->choice.pipeline; s++) {
+    zp_phrases phrases = phrases_of(e, s);
+    for (int i = 0; i < phrases.len; i++) any |= phrases.data[i].group > 0;
+  }
+  return any;
+}
+
+static void emit_stage_order(zp_emit *e, int s) {
+  zp_phrases phrases = phrases_of(e, s);
+  check_ascending(e->program, s);
+  zp_buf_line(&e->out, "static const phrase order_%d[] = {", s);
+  for (int i = 0, left = 0; i < phrases.len; i++) {
+    emit_phrase(e, &phrases.data[i], left > 0 ? "  " : "");
+    left = phrases.data[i].group > 0 ? phrases.data[i].group : left - 1;
+  }
+  zp_buf_line(&e->out, "    {0}};");
+}
+
+static void emit_tables(zp_emit *e, bool groups) {
   zp_buf *out = &e->out;
   const zp_choice *c = &e->program->choice;
   zp_buf_line(
@@ -133,6 +120,7 @@ static void emit_tables(zp_emit *e) {
   zp_buf_line(out, "typedef struct phrase {");
   zp_buf_line(out, "  int64_t times;");
   zp_buf_line(out, "  const char *actions;");
+  if (groups) zp_buf_line(out, "  int group; /* instead of actions: so many of the phrases that follow */");
   zp_buf_line(out, "} phrase;");
   for (int s = 0; s < c->pipeline; s++) emit_stage_order(e, s);
   zp_buf_printf(out, "static const phrase *const orders[PIPELINE] = {");
@@ -163,29 +151,49 @@ static void emit_phrases(zp_emit *e) {
   bool chunks = zp_chunks(&e->program->choice) > 1;
   bool split = zp_schedule_splits(e->program->choice.schedule);
   assert(zp_messages_in_order(&e->program->choice, e->program->order, e->program->actions));
-  const char *schedule = zp_schedule_name(e->program->choice.schedule), *at = chunks ? "[chunk]" : "";
-  emit_tables(e);
+  const zp_choice *c = &e->program->choice;
+  const char *schedule = c->own_order ? "the plan file" : zp_schedule_name(c->schedule),
+             *of_chunk = chunks ? "[chunk]" : "";
+  const char *size = chunks ? "[CHUNKS]" : "";
+  bool groups = has_groups(e);
+  emit_tables(e, groups);
   emit_act(e);
+  zp_buf_line(out, "/* The next micro-batch of every kind of action%s. */", chunks ? " and chunk" : "");
+  zp_buf_line(out, "typedef struct progress {");
+  zp_buf_line(out, "  int64_t f%s, b%s%s%s;", size, size, split ? ", w" : "", split ? size : "");
+  zp_buf_line(out, "} progress;");
+  zp_buf_puts(out, "\n");
+  zp_buf_line(out, "static void follow_phrase(zpr *c, const phrase *p, progress *at, bool training) {");
+  zp_buf_line(out, "  for (int64_t i = 0; i < p->times; i++)");
+  zp_buf_line(out, "    for (const char *a = p->actions; *a;) {");
+  zp_buf_line(out, "      const char what = *a++;");
+  if (chunks) {
+    zp_buf_line(out, "      int chunk = 0;");
+    zp_buf_line(out, "      while (*a >= '0') chunk = 10 * chunk + *a++ - '0';");
+  }
+  zp_buf_line(out, "      if (*a == ' ') a++;");
+  zp_buf_line(out, "      if (what != 'F' && !training) continue;");
+  zp_buf_line(out, "      int64_t *next = what == 'F' ? &at->f%s : %s%s%s&at->b%s;", of_chunk,
+              split ? "what == 'W' ? &at->w" : "", split ? of_chunk : "", split ? " : " : "", of_chunk);
+  zp_buf_line(out, "      act(c, what, %s(*next)++);", chunks ? "chunk, " : "");
+  if (zp_emit_pools(e)) zp_buf_line(out, "      if (!training) leave_slot(chunk, at->f[chunk] - 1);");
+  zp_buf_line(out, "    }");
+  zp_buf_line(out, "}");
+  zp_buf_puts(out, "\n");
   zp_buf_line(out, "/* The micro-batches of this replica in the order of %s; without training the forwards alone. */",
               schedule);
   zp_buf_line(out, "static void follow_order(zpr *c, bool training) {");
-  const char *size = chunks ? "[CHUNKS] = {0}" : " = 0";
-  zp_buf_line(out, "  int64_t f%s, b%s%s%s;", size, size, split ? ", w" : "", split ? size : "");
-  zp_buf_line(out, "  for (const phrase *p = orders[c->p]; p->times > 0; p++)");
-  zp_buf_line(out, "    for (int64_t i = 0; i < p->times; i++)");
-  zp_buf_line(out, "      for (const char *a = p->actions; *a;) {");
-  zp_buf_line(out, "        const char what = *a++;");
-  if (chunks) {
-    zp_buf_line(out, "        int chunk = 0;");
-    zp_buf_line(out, "        while (*a >= '0') chunk = 10 * chunk + *a++ - '0';");
+  zp_buf_line(out, "  progress at = {0};");
+  if (groups) {
+    zp_buf_line(out, "  for (const phrase *p = orders[c->p]; p->times > 0; p += 1 + p->group)");
+    zp_buf_line(out, "    if (p->group == 0)");
+    zp_buf_line(out, "      follow_phrase(c, p, &at, training);");
+    zp_buf_line(out, "    else");
+    zp_buf_line(out, "      for (int64_t i = 0; i < p->times; i++)");
+    zp_buf_line(out, "        for (int k = 1; k <= p->group; k++) follow_phrase(c, p + k, &at, training);");
+  } else {
+    zp_buf_line(out, "  for (const phrase *p = orders[c->p]; p->times > 0; p++) follow_phrase(c, p, &at, training);");
   }
-  zp_buf_line(out, "        if (*a == ' ') a++;");
-  zp_buf_line(out, "        if (what != 'F' && !training) continue;");
-  zp_buf_line(out, "        int64_t *next = what == 'F' ? &f%s : %s%s%s&b%s;", at, split ? "what == 'W' ? &w" : "",
-              split ? at : "", split ? " : " : "", at);
-  zp_buf_line(out, "        act(c, what, %s(*next)++);", chunks ? "chunk, " : "");
-  if (zp_emit_pools(e)) zp_buf_line(out, "        if (!training) leave_slot(chunk, f[chunk] - 1);");
-  zp_buf_line(out, "      }");
   zp_buf_line(out, "}");
   zp_buf_puts(out, "\n");
   zp_buf_line(out, "static void micro_batches(zpr *c) { follow_order(c, true); }");
@@ -193,9 +201,9 @@ static void emit_phrases(zp_emit *e) {
 
 void zp_emit_order(zp_emit *e) {
   zp_buf *out = &e->out;
-  bool loop = is_loop(&e->program->choice);
-  if (loop)
-    emit_loops(e);
+  bool gpipe = zp_chunks(&e->program->choice) == 1 && are_loops(e, all_first);
+  if (gpipe || (zp_chunks(&e->program->choice) == 1 && are_loops(e, stages_after)))
+    emit_loops(e, gpipe);
   else
     emit_phrases(e);
   if (zp_chunks(&e->program->choice) > 1) {

@@ -104,7 +104,7 @@ static step_ends end_of_step(const zp_program *program, const zp_machine *machin
 }
 
 void zp_cost_microbatches(zp_arena *arena, const zp_pipeline_run *run) {
-  if (run->choice->schedule == ZP_SCHEDULE_1F1B)
+  if (run->choice->schedule == ZP_SCHEDULE_1F1B && !run->choice->own_order)
     zp_pipeline_1f1b(arena, run);
   else
     zp_pipeline_simulate(arena, run, NULL, NULL);

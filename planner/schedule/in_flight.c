@@ -1,4 +1,5 @@
-/* How many micro-batches a stage keeps, without making its order table. */
+/* How many micro-batches a stage keeps, without making its order table. An order of its own was played when it was
+ * read. */
 #include "schedule.h"
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -63,6 +64,7 @@ static interleaved interleaved_of(const zp_choice *c, int stage, int64_t microba
 
 int64_t zp_in_flight_chunk(const zp_choice *choice, int stage, int chunk, int64_t microbatches) {
   int64_t p = choice->pipeline, m = microbatches;
+  if (choice->own_order) return choice->own_order->kept.in_flight[stage * zp_chunks(choice) + chunk];
   switch (choice->schedule) {
   case ZP_SCHEDULE_GPIPE: return m;
   case ZP_SCHEDULE_INTERLEAVED: {
@@ -78,6 +80,7 @@ int64_t zp_in_flight_chunk(const zp_choice *choice, int stage, int chunk, int64_
 
 int64_t zp_in_flight(const zp_choice *choice, int stage, int64_t microbatches) {
   int64_t p = choice->pipeline, v = zp_chunks(choice), m = microbatches;
+  if (choice->own_order) return choice->own_order->kept.pool[stage];
   if (choice->schedule == ZP_SCHEDULE_INTERLEAVED)
     return min64(m * v, zp_interleaved_warmup(choice->pipeline, (int)v, stage, m) + 1);
   if (choice->schedule == ZP_SCHEDULE_ZB_V) return min64(2 * m, 2 * p);
@@ -85,6 +88,7 @@ int64_t zp_in_flight(const zp_choice *choice, int stage, int64_t microbatches) {
 }
 
 int64_t zp_pending_chunk(const zp_choice *choice, int stage, int chunk, int64_t microbatches) {
+  if (choice->own_order) return choice->own_order->kept.pending[stage * zp_chunks(choice) + chunk];
   switch (choice->schedule) {
   case ZP_SCHEDULE_ZB_H1: return min64(microbatches, stage + 1);
   case ZP_SCHEDULE_ZB_H2: return min64(microbatches, 2 * stage + 1);
@@ -97,6 +101,7 @@ int64_t zp_pending_chunk(const zp_choice *choice, int stage, int chunk, int64_t 
 /* One where neighbours take turns. ZB-V's tables are made on equal durations without counting messages: two always
  * sufficed. Interleaving: groups longer than the pipeline send ahead to the next chunk by what they are longer. */
 int64_t zp_message_buffers(const zp_choice *choice, int64_t microbatches) {
+  if (choice->own_order) return choice->own_order->messages;
   if (choice->schedule == ZP_SCHEDULE_ZB_V) return 2;
   if (choice->schedule != ZP_SCHEDULE_INTERLEAVED) return 1;
   zp_groups g = zp_interleaved_groups(choice->pipeline, microbatches);

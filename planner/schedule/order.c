@@ -1,6 +1,8 @@
 /* One door to all schedules: placement of chunks, order tables, and what the generator of trainers can print. */
 #include "schedule.h"
 
+#include <assert.h>
+
 int zp_chunk_stage(const zp_choice *choice, int64_t k, int *chunk) {
   int p = choice->pipeline;
   int turn = (int)(k / p), inside = (int)(k % p);
@@ -26,7 +28,7 @@ const char *zp_schedule_refusal(const zp_choice *choice) {
   return v > 1 ? "only interleaved and zb_v have more than one chunk a stage" : NULL;
 }
 
-static int64_t table_length(const zp_choice *choice, int64_t microbatches) {
+int64_t zp_order_length(const zp_choice *choice, int64_t microbatches) {
   return (zp_schedule_splits(choice->schedule) ? 3 : 2) * zp_chunks(choice) * microbatches;
 }
 
@@ -43,7 +45,10 @@ static int64_t order_stage(const zp_choice *c, int stage, int64_t m, zp_action *
 
 zp_action **zp_orders(zp_arena *arena, const zp_choice *choice, int64_t microbatches, int64_t *length) {
   zp_action **order = ZP_NEW_ARRAY(arena, zp_action *, choice->pipeline);
-  int64_t n = table_length(choice, microbatches);
+  int64_t n = zp_order_length(choice, microbatches);
+  assert(!choice->own_order || choice->own_order->microbatches == microbatches);
+  for (int s = 0; s < choice->pipeline && choice->own_order; s++) length[s] = n;
+  if (choice->own_order) return choice->own_order->table;
   for (int s = 0; s < choice->pipeline; s++) {
     order[s] = ZP_NEW_ARRAY(arena, zp_action, n);
     length[s] = n;
@@ -66,8 +71,11 @@ static void find_in_flight(const zp_action *table, int64_t n, int chunks, int64_
 }
 
 int64_t zp_order(const zp_choice *choice, int stage, int64_t microbatches, zp_action *out, int64_t *in_flight) {
-  int64_t n = table_length(choice, microbatches);
-  if (choice->schedule == ZP_SCHEDULE_ZB_V) { /* made for all stages at once */
+  int64_t n = zp_order_length(choice, microbatches);
+  if (choice->own_order) {
+    assert(choice->own_order->microbatches == microbatches);
+    memcpy(out, choice->own_order->table[stage], sizeof *out * (size_t)n);
+  } else if (choice->schedule == ZP_SCHEDULE_ZB_V) { /* made for all stages at once */
     zp_arena *scratch = zp_arena_new("order");
     int64_t *length = ZP_NEW_ARRAY(scratch, int64_t, choice->pipeline);
     memcpy(out, zp_orders(scratch, choice, microbatches, length)[stage], sizeof *out * (size_t)n);

@@ -30,6 +30,21 @@ void zp_orders_zb_v(int pipeline, int64_t microbatches, zp_action *const *out);
 /* Order tables of all stages in the arena, and their lengths. */
 zp_action **zp_orders(zp_arena *arena, const zp_choice *choice, int64_t microbatches, int64_t *length);
 
+/* Entries of every stage's table. */
+int64_t zp_order_length(const zp_choice *choice, int64_t microbatches);
+
+/* ---- phrases.c ---- */
+/* A table of n actions as phrases of at most `longest` actions. Arena; borrows the table. */
+zp_phrases zp_phrases_of(zp_arena *arena, const zp_action *table, int64_t n, int64_t longest);
+
+/* The text of an order, read back: its actions, and how many; -1: it is none, or longer than `room`; *wrong: where. */
+int64_t zp_read_order(const char *text, int chunks, zp_action *out, int64_t room, const char **wrong);
+
+/* ---- play.c ---- */
+/* Plays the tables of all stages with so many message buffers. What is wrong goes to `findings` (arena). */
+zp_played_order zp_play_order(zp_arena *arena, const zp_choice *choice, int64_t microbatches, int64_t messages,
+                              zp_action *const *order, const int64_t *length, zp_strings *findings);
+
 /* ---- in_flight.c: what the tables keep, in closed form and O(1); the tests play the tables against it ---- */
 /* Most micro-batches that a chunk of the stage has in flight: F done, its last backward not. */
 int64_t zp_in_flight_chunk(const zp_choice *choice, int stage, int chunk, int64_t microbatches);

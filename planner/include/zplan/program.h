@@ -36,6 +36,7 @@ struct zp_choice { /* typedef: machine.h */
   zp_stage_mode *stage_recompute; /* [pipeline]: what every stage recomputes, where they differ; `recompute` and
                            * `recompute_shard` are then those of stage 0. NULL: all stages as these two say.
                            * zp_choice_mode reads either. */
+  const struct zp_own_order *own_order; /* an order that is not the schedule's, from a plan file; NULL: the schedule's. Borrowed */
   int64_t *cut;           /* pipeline * chunks + 1 unit numbers: chunk k of the model runs units cut[k] .. cut[k+1]-1; with one
                            * chunk a stage, chunk k is stage k. zp_chunk_stage says which stage has chunk k. */
 };
@@ -262,6 +263,31 @@ typedef struct zp_stage {
 typedef enum zp_act { ZP_ACT_F, ZP_ACT_B, ZP_ACT_BI, ZP_ACT_BW } zp_act;
 typedef struct zp_action { int64_t microbatch; zp_act act; int chunk; bool forward; } zp_action;
 
+/* A run of actions and how often it stands there, one after the other; or as often the next `group` phrases, which are no
+ * groups. Every action is on the next micro-batch of its kind and chunk; those of the actions here are the first time's, or 0. */
+typedef struct zp_phrase {
+  int64_t times, length;
+  const zp_action *actions; /* [length] */
+  int group;                /* 0: a run of actions */
+} zp_phrase;
+typedef ZP_VEC(zp_phrase) zp_phrases;
+
+/* What order tables keep when they are played. */
+typedef struct zp_played_order {
+  int64_t *in_flight, *pending; /* [stage * chunks + chunk]: most micro-batches in flight; whose weight gradients wait */
+  int64_t *pool;                /* [stage]: most in flight, all chunks together */
+} zp_played_order;
+
+/* An order of its own, proven legal by zp_own_order_make. */
+typedef struct zp_own_order {
+  int64_t microbatches;
+  zp_action **table;       /* [pipeline][length] */
+  const int64_t *length;   /* [pipeline] */
+  zp_played_order kept;
+  int64_t messages;        /* buffers of a chunk in each direction, with which nothing stands still */
+  uint64_t hash;           /* of all actions */
+} zp_own_order;
+
 /* A parameter on several stages. */
 typedef struct zp_tied {
   int param;
@@ -389,6 +415,17 @@ int64_t zp_order(const zp_choice *choice, int stage, int64_t microbatches, zp_ac
 int zp_chunk_stage(const zp_choice *choice, int64_t k, int *chunk);
 /* The other way round: which model chunk that is. */
 int64_t zp_model_chunk(const zp_choice *choice, int stage, int chunk);
+/* The order of a stage as phrases, the one form of plan files and trainers. table: the stage's; may be NULL for GPipe, 1F1B and
+ * choices with an order of their own. Arena; borrows the table. */
+zp_phrases zp_stage_phrases(zp_arena *arena, const zp_choice *choice, int stage, int64_t microbatches, const zp_action *table);
+/* F forward, B backward, or I and W, its halves; then the chunk, where a stage has several: "B", "F0". */
+const char *zp_action_text(zp_arena *arena, const zp_action *action, int chunks);
+/* "3 F, 29 F B, 3 B": phrases, each with how often; groups in brackets, "8 (4 F0, 4 F1)". Arena. */
+const char *zp_order_text(zp_arena *arena, const zp_phrases *phrases, int chunks);
+/* A choice's order that is not the schedule's. table, length: [pipeline], borrowed. NULL with *error (arena), which says the circle in which
+ * stages wait for each other, or the message that is never sent. */
+const zp_own_order *zp_own_order_make(zp_arena *arena, const zp_choice *choice, int64_t microbatches, zp_action **table,
+                                      const int64_t *length, const char **error);
 /* Does every stage take the messages of a neighbour, upwards and downwards, in the order in which that one sends them? order, length:
  * of all stages. True of every table that zplan makes; NCCL's messages, which have no tags, count on it. */
 bool zp_messages_in_order(const zp_choice *choice, zp_action *const *order, const int64_t *length);

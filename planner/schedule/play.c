@@ -1,0 +1,211 @@
+/* Order tables of all stages, played at once with so many message buffers: does every stage come to its end, and what
+ * does every chunk keep on the way? Where the stages wait for each other, the circle in which they do is said. */
+#include "schedule.h"
+
+/* One chunk of the model. `done` counts forwards, gradients of inputs and of weights; a message of a direction is taken
+ * when the neighbour begins what needs it. */
+typedef struct place {
+  int stage, chunk;
+  bool *done[3]; /* [microbatch] */
+  int64_t count[3];
+  int64_t sent[2], taken[2]; /* [0] gradients down, [1] values up */
+} place;
+
+typedef struct play {
+  zp_arena *arena;
+  const zp_choice *choice;
+  int chunks, places;
+  place *place;
+  int *place_of; /* [stage * chunks + chunk] */
+  zp_action *const *order;
+  const int64_t *length;
+  int64_t *next;
+  int64_t *held; /* [stage]: micro-batches in flight, all chunks together */
+  int64_t microbatches, messages;
+  zp_played_order *out;
+} play;
+
+static place *neighbour(play *p, int k, int step) {
+  return k + step < 0 || k + step >= p->places ? NULL : &p->place[k + step];
+}
+
+static void note_counts(play *p, const place *x) {
+  int at = x->stage * p->chunks + x->chunk;
+  int64_t in_flight = x->count[0] - x->count[2], pending = x->count[1] - x->count[2];
+  if (p->out->in_flight[at] < in_flight) p->out->in_flight[at] = in_flight;
+  if (p->out->pending[at] < pending) p->out->pending[at] = pending;
+  if (p->out->pool[x->stage] < p->held[x->stage]) p->out->pool[x->stage] = p->held[x->stage];
+}
+
+static void finish(play *p, place *x, int what, int64_t microbatch) {
+  x->done[what][microbatch] = true;
+  x->count[what]++;
+  p->held[x->stage] += what == 0 ? 1 : what == 2 ? -1 : 0;
+}
+
+/* What keeps an action from running: something that a stage does later, maybe its own. */
+typedef struct blocker {
+  bool blocks;
+  int stage;
+  const char *why;
+} blocker;
+
+/* What keeps the next action of a place from running. Receiving needs the message; sending needs a free buffer, also
+ * where the next chunk is on the same stage and copies. */
+static blocker blocker_of(play *p, int k, const zp_action *a) {
+  bool forward = a->act == ZP_ACT_F;
+  place *x = &p->place[k], *from = neighbour(p, k, forward ? -1 : 1), *to = neighbour(p, k, forward ? 1 : -1);
+  int what = forward ? 0 : 1;
+  if (a->act == ZP_ACT_BW)
+    return x->done[1][a->microbatch] ? (blocker){0} : (blocker){true, x->stage, "its gradients of inputs"};
+  if (!forward && !x->done[0][a->microbatch]) return (blocker){true, x->stage, "its forward"};
+  if (from && !from->done[what][a->microbatch]) return (blocker){true, from->stage, forward ? "values" : "gradients"};
+  if (to && x->sent[forward] - x->taken[forward] >= p->messages)
+    return (blocker){true, to->stage, "a free message buffer"};
+  return (blocker){0};
+}
+
+static const zp_action *next_of(const play *p, int s) {
+  return p->next[s] < p->length[s] ? &p->order[s][p->next[s]] : NULL;
+}
+
+static bool step_stage(play *p, int s) {
+  const zp_action *a = next_of(p, s);
+  if (!a) return false;
+  int k = p->place_of[s * p->chunks + a->chunk];
+  bool forward = a->act == ZP_ACT_F;
+  if (blocker_of(p, k, a).blocks) return false;
+  place *x = &p->place[k], *from = neighbour(p, k, forward ? -1 : 1);
+  if (a->act != ZP_ACT_BW) {
+    if (from) from->taken[forward]++;
+    x->sent[forward]++;
+    finish(p, x, forward ? 0 : 1, a->microbatch);
+  }
+  if (a->act == ZP_ACT_BW || a->act == ZP_ACT_B) finish(p, x, 2, a->microbatch);
+  note_counts(p, x);
+  p->next[s]++;
+  return true;
+}
+
+static play set_up(zp_arena *arena, const zp_choice *c, int64_t microbatches) {
+  play p = {.arena = arena, .choice = c, .chunks = zp_chunks(c), .microbatches = microbatches};
+  p.places = c->pipeline * p.chunks;
+  p.place = ZP_NEW_ARRAY(arena, place, p.places);
+  p.place_of = ZP_NEW_ARRAY(arena, int, p.places);
+  for (int k = 0; k < p.places; k++) {
+    place *x = &p.place[k];
+    x->stage = zp_chunk_stage(c, k, &x->chunk);
+    p.place_of[x->stage * p.chunks + x->chunk] = k;
+    for (int i = 0; i < 3; i++) x->done[i] = ZP_NEW_ARRAY(arena, bool, microbatches);
+  }
+  p.next = ZP_NEW_ARRAY(arena, int64_t, c->pipeline);
+  p.held = ZP_NEW_ARRAY(arena, int64_t, c->pipeline);
+  return p;
+}
+
+/* ---- what is wrong, in words ---- */
+
+/* What is wrong with how often a stage does something, the worse first. */
+typedef enum fault { NO_SUCH_ACTION, MISSING, TOO_MANY, FAULTS } fault;
+
+static void say_count(play *p, int s, zp_action action, int64_t found, fault kind, zp_strings *findings) {
+  const char *effect = kind == NO_SUCH_ACTION    ? ", and the schedule has no such action"
+                       : kind == TOO_MANY        ? ""
+                       : action.act == ZP_ACT_BW ? ": gradients of weights are missing"
+                                                 : ": a message that its neighbour waits for is never sent";
+  zp_push(p->arena, findings,
+          zp_format(p->arena, "stage %d does %s %lld times, there are %lld micro-batches%s", s,
+                    zp_action_text(p->arena, &action, p->chunks), (long long)found, (long long)p->microbatches,
+                    effect));
+}
+
+static void check_stage_counts(play *p, int s, const int64_t *done, fault kind, zp_strings *findings) {
+  bool splits = zp_schedule_splits(p->choice->schedule);
+  for (int act = 0; act <= ZP_ACT_BW; act++)
+    for (int k = 0; k < p->chunks; k++) {
+      bool wanted = act == ZP_ACT_F || (act == ZP_ACT_B ? !splits : splits);
+      int64_t found = done[act * p->chunks + k];
+      bool at_fault = kind == NO_SUCH_ACTION ? !wanted && found > 0
+                      : kind == MISSING      ? wanted && found < p->microbatches
+                                             : wanted && found > p->microbatches;
+      if (at_fault) say_count(p, s, zp_act_of((zp_act)act, k, 0), found, kind, findings);
+    }
+}
+
+/* Every micro-batch once and in turn, by every kind of action that the schedule has, in every chunk. */
+static bool check_counts(play *p, zp_strings *findings) {
+  int kinds = (ZP_ACT_BW + 1) * p->chunks, before = findings->len;
+  int64_t *done = ZP_NEW_ARRAY(p->arena, int64_t, (int64_t)kinds * p->choice->pipeline);
+  for (int s = 0; s < p->choice->pipeline; s++)
+    for (int64_t i = 0; i < p->length[s]; i++) {
+      const zp_action *a = &p->order[s][i];
+      int64_t *turn = &done[(int64_t)s * kinds + a->act * p->chunks + a->chunk];
+      if (a->microbatch != *turn && findings->len == before)
+        zp_push(p->arena, findings,
+                zp_format(p->arena, "stage %d takes micro-batch %lld where %lld is next", s, (long long)a->microbatch,
+                          (long long)*turn));
+      ++*turn;
+    }
+  for (int kind = 0; kind < FAULTS; kind++)
+    for (int s = 0; s < p->choice->pipeline; s++)
+      check_stage_counts(p, s, &done[(int64_t)s * kinds], (fault)kind, findings);
+  return findings->len == before;
+}
+
+/* "stage 0, B of micro-batch 2, waits for gradients from stage 1". */
+static const char *wait_text(play *p, int s, const blocker *b) {
+  const zp_action *a = next_of(p, s);
+  const char *from =
+      b->stage == s ? ", which comes later on the stage" : zp_format(p->arena, " from stage %d", b->stage);
+  return zp_format(p->arena, "stage %d waits with %s of micro-batch %lld for %s%s", s,
+                   zp_action_text(p->arena, a, p->chunks), (long long)a->microbatch, b->why, from);
+}
+
+static blocker blocker_of_stage(play *p, int s) {
+  const zp_action *a = next_of(p, s);
+  return blocker_of(p, p->place_of[s * p->chunks + a->chunk], a);
+}
+
+/* Follows who waits for whom from a stage that stands still to one that was met before, and says the circle. */
+static void explain_deadlock(play *p, int stuck, zp_strings *findings) {
+  bool *met = ZP_NEW_ARRAY(p->arena, bool, p->choice->pipeline);
+  int s = stuck;
+  while (!met[s] && next_of(p, s)) {
+    met[s] = true;
+    s = blocker_of_stage(p, s).stage;
+  }
+  const char *circle = "";
+  int at = s;
+  do {
+    blocker b = blocker_of_stage(p, at);
+    circle = zp_format(p->arena, "%s%s%s", circle, *circle ? "; " : "", wait_text(p, at, &b));
+    at = b.stage;
+  } while (at != s);
+  zp_push(p->arena, findings, zp_format(p->arena, "deadlock: %s", circle));
+}
+
+zp_played_order zp_play_order(zp_arena *arena, const zp_choice *choice, int64_t microbatches, int64_t messages,
+                              zp_action *const *order, const int64_t *length, zp_strings *findings) {
+  play p = set_up(arena, choice, microbatches);
+  zp_played_order out = {.in_flight = ZP_NEW_ARRAY(arena, int64_t, p.places),
+                         .pending = ZP_NEW_ARRAY(arena, int64_t, p.places),
+                         .pool = ZP_NEW_ARRAY(arena, int64_t, choice->pipeline)};
+  p.order = order;
+  p.length = length;
+  p.messages = messages;
+  p.out = &out;
+  if (!check_counts(&p, findings)) return out;
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int s = 0; s < choice->pipeline; s++)
+      while (step_stage(&p, s)) moved = true;
+  }
+  for (int s = 0; s < choice->pipeline; s++)
+    if (next_of(&p, s)) {
+      explain_deadlock(&p, s, findings);
+      return out;
+    }
+  if (!zp_messages_in_order(choice, order, length))
+    zp_push(arena, findings, "a stage takes messages of its neighbour in another order than they are sent in");
+  return out;
+}
