@@ -112,6 +112,7 @@ GPU script|python3 tests/gpu/parts.py build/test-logs/gpu --arch host --only 1-b
 plan file page|python3 tests/verify/plan_json.py
 installed copy|python3 tests/verify/install.py
 plan files|python3 tests/verify/tamper.py
+edited orders|python3 tests/verify/orders.py
 examples|python3 tests/diff/examples.py
 pytorch|python3 tests/torch/compare.py
 interop|python3 tests/interop/interop.py

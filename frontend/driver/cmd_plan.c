@@ -38,18 +38,7 @@ static int write_plan(zp_run_state *run, const zp_plan *plan, const zp_relaxatio
     if (plan->miss.have_bytes > 0) zp_json_set(json, "miss", zp_miss_json(&plan->miss));
     zp_json_set(json, "nearest", zp_relaxations_json(nearest));
   }
-  const char *text = zp_json_text(run->arena, json, true), *error = NULL;
-  zp_json_free(json);
-  if (run->options.json) printf("%s\n", text);
-  if (!run->options.output) return ZP_EXIT_OK;
-  if (!zp_write_file(run->arena, run->options.output, text, strlen(text), &error)) {
-    zp_report(run->diags, ZP_Z0641, ZP_NO_SPAN, "cannot write the plan: %s", error);
-    zp_flush_diags(run);
-    return ZP_EXIT_ERROR;
-  }
-  if (!run->options.json)
-    printf("plan written to %s (zplan report, zplan explain, zplan verify, zplan build)\n", run->options.output);
-  return ZP_EXIT_OK;
+  return zp_write_plan(run, json);
 }
 
 /* ---- tables ---- */

@@ -49,23 +49,51 @@ static void compare(zp_arena *arena, const char *path, const zp_json *file, cons
       zp_format(arena, "%s is %s in the file and %s when derived again", path, show(arena, file), show(arena, again)));
 }
 
-static void rederive(zp_run_state *run, const zp_spec *spec, const zp_json *json, zp_strings *findings) {
-  static const char *const keys[] = {"model",  "cluster",  "plan_hash",     "idle",   "microbatches",
-                                     "stages", "estimate", "traffic_bytes", "program"};
+/* The plan of a file's decisions; NULL, with a finding, where they make none. */
+static zp_plan *derive(zp_run_state *run, const zp_spec *spec, const zp_json *json, zp_strings *findings) {
   zp_choice choice;
   int devices;
   const char *error = NULL;
-  if (!zp_plan_choice_from_json(run->arena, json, &choice, &devices, &error)) return; /* already found */
-  zp_plan *plan = zp_plan_of_choice(run->arena, spec, &choice, devices, &error);
-  if (!plan) {
-    zp_push(run->arena, findings, error);
-    return;
-  }
+  zp_plan *plan = NULL;
+  if (zp_plan_choice_from_json(run->arena, json, &choice, &devices, &error))
+    plan = zp_plan_of_choice(run->arena, spec, &choice, devices, &error);
+  if (!plan) zp_push(run->arena, findings, error);
+  return plan;
+}
+
+static void check_derived(zp_run_state *run, const zp_plan *plan, const zp_json *json, zp_strings *findings) {
+  static const char *const keys[] = {"model",  "cluster",  "plan_hash",     "idle",   "microbatches",
+                                     "stages", "estimate", "traffic_bytes", "program"};
   zp_json *again = zp_plan_to_json(run->arena, plan);
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
     compare(run->arena, keys[i], zp_json_get(json, keys[i]), zp_json_get(again, keys[i]), findings);
   zp_json_free(again);
-  if (findings->len == 0) zp_replay_program(run->arena, plan->program, findings);
+}
+
+/* The order of the stages was written by hand: a decision, from which slots, buffers and times follow that the file
+ * does not have. What follows is proven instead. */
+static bool is_edited(zp_run_state *run, const zp_plan *plan, const zp_json *json) {
+  return plan->program->choice.own_order &&
+         strcmp(zp_json_get_string(json, "plan_hash", ""), zp_plan_hash(run->arena, plan->program)) != 0;
+}
+
+static void say_edited(zp_run_state *run, const zp_plan *plan, const zp_json *json) {
+  const zp_estimate *e = &plan->best.estimate;
+  double was = zp_json_real(zp_json_get(zp_json_get(json, "estimate"), "step_s"), 0);
+  printf("%s: sound with the order of its stages (plan %s): %s a step, %s on the fullest device\n",
+         run->options.files.data[0], zp_plan_hash(run->arena, plan->program), zp_show_seconds(run->arena, e->step_s),
+         zp_show_bytes(run->arena, e->peak_bytes));
+  if (run->options.output) return;
+  printf("  its other numbers are of the order before (%s a step); -o FILE writes a plan with those of this order\n",
+         zp_show_seconds(run->arena, was));
+}
+
+/* -o: the plan as it was derived, in a file of its own. */
+static int write_derived(zp_run_state *run, const zp_plan *plan) {
+  if (!run->options.output) return ZP_EXIT_OK;
+  zp_json *json = zp_plan_to_json(run->arena, plan);
+  zp_set_model_folder(run->arena, json, plan->spec, run->options.output);
+  return zp_write_plan(run, json);
 }
 
 int zp_cmd_verify(zp_run_state *run) {
@@ -74,11 +102,18 @@ int zp_cmd_verify(zp_run_state *run) {
   if (!spec) return run->options.files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
   if (!json) return zp_usage_error("`zplan verify` wants a plan file (zplan FILE.dz -o PLAN.json makes one)");
   zp_strings findings = {0};
-  zp_verify(run->arena, spec, json, &findings);
-  if (findings.len == 0) rederive(run, spec, json, &findings);
+  zp_plan *plan = derive(run, spec, json, &findings);
+  bool edited = plan && is_edited(run, plan, json);
+  zp_json *proven = edited ? zp_plan_to_json(run->arena, plan) : json;
+  if (plan) zp_verify(run->arena, spec, proven, &findings);
+  if (findings.len == 0) check_derived(run, plan, proven, &findings);
+  if (findings.len == 0) zp_replay_program(run->arena, plan->program, &findings);
   for (int i = 0; i < findings.len; i++) fprintf(stderr, "error[Z0642]: %s\n", findings.data[i]);
-  if (findings.len == 0)
+  if (findings.len == 0 && edited)
+    say_edited(run, plan, json);
+  else if (findings.len == 0)
     printf("%s: sound (plan %s)\n", run->options.files.data[0], zp_json_get_string(json, "plan_hash", ""));
+  if (edited) zp_json_free(proven);
   zp_json_free(json);
-  return findings.len ? ZP_EXIT_ERROR : ZP_EXIT_OK;
+  return findings.len ? ZP_EXIT_ERROR : write_derived(run, plan);
 }

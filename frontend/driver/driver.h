@@ -80,6 +80,8 @@ bool zp_verb_takes(const char *verb, int index);
 int zp_take_format(zp_run_state *run, const char *const *words, int count);
 /* -o: prints `text` there, or to standard output. */
 bool zp_put_output(zp_run_state *run, const char *text);
+/* A plan file, where --json and -o ask for it. Takes the document; exit status. */
+int zp_write_plan(zp_run_state *run, zp_json *json);
 /* Prints the diagnostics gathered so far to stderr in the chosen form; true when there was no error. */
 bool zp_flush_diags(zp_run_state *run);
 /* "zplan: ..." on stderr; returns ZP_EXIT_USAGE. */

@@ -68,7 +68,7 @@ static const option_row rows[] = {
      "which plan block of the file; compare takes several"},
     {"--set", O_SET, "KEY=VALUE", "plan build run check explain bench export compare",
      "instead of the file's plan limit or train setting: 'tensor<=8', steps=50, model.layers=3; several add up"},
-    {"-o", O_OUTPUT, "FILE", "plan build run data calibrate bench export import",
+    {"-o", O_OUTPUT, "FILE", "plan build run verify data calibrate bench export import",
      "where the result goes (build, run, bench: a folder)"},
     {"--top", O_TOP, "K", "plan bench", "search for the K next best plans, too"},
     {"--json", O_JSON, NULL, "plan check validate explain bench diff compare", "one JSON document on standard output"},

@@ -27,7 +27,7 @@ static bool differs_from(const named_path *result, const char *what, const char 
 
 bool zp_results_are_apart(const zp_run_state *run) {
   /* The -o of data: cmd_data.c; of the other verbs it is a folder. */
-  static const char *const to_file[] = {"plan", "calibrate", "export", "import"};
+  static const char *const to_file[] = {"plan", "verify", "calibrate", "export", "import"};
   const zp_options *o = &run->options;
   bool reads_log = strcmp(run->command, "report") == 0;
   const named_path results[] = {
@@ -48,4 +48,19 @@ bool zp_results_are_apart(const zp_run_state *run) {
       if (!differs_from(&results[i], results[k].what, results[k].path)) return false;
   }
   return true;
+}
+
+int zp_write_plan(zp_run_state *run, zp_json *json) {
+  const char *text = zp_json_text(run->arena, json, true), *error = NULL;
+  zp_json_free(json);
+  if (run->options.json) printf("%s\n", text);
+  if (!run->options.output) return ZP_EXIT_OK;
+  if (!zp_write_file(run->arena, run->options.output, text, strlen(text), &error)) {
+    zp_report(run->diags, ZP_Z0641, ZP_NO_SPAN, "cannot write the plan: %s", error);
+    zp_flush_diags(run);
+    return ZP_EXIT_ERROR;
+  }
+  if (!run->options.json)
+    printf("plan written to %s (zplan report, zplan explain, zplan verify, zplan build)\n", run->options.output);
+  return ZP_EXIT_OK;
 }

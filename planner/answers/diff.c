@@ -53,6 +53,8 @@ zp_decisions zp_plan_decisions(zp_arena *arena, const zp_plan *plan) {
   add_number(arena, &out, "microbatch", c->microbatch);
   add(arena, &out, "rank_order", zp_rank_order_name(c->order));
   add(arena, &out, "schedule", zp_schedule_name(c->schedule));
+  add(arena, &out, "order",
+      c->own_order ? zp_format(arena, "its own, %08x", (unsigned)c->own_order->hash) : "the schedule's");
   add_number(arena, &out, "chunks", c->chunks > 1 ? c->chunks : 1);
   add(arena, &out, "recompute", zp_report_recompute(arena, c));
   add(arena, &out, "sequence", c->sequence ? "true" : "false");

@@ -7,6 +7,15 @@
 /* The value of "recompute" when "stage_recompute" lists a mode for every stage. */
 #define ZP_PLAN_PER_STAGE "per stage"
 
+/* The order of a stage as a plan file states it. Arena. */
+const char *zp_stated_order(zp_arena *arena, const zp_program *program, int stage);
+/* Reads that of a file's stage into `table`, which has room for its actions. What is wrong with it (arena), or NULL. */
+const char *zp_read_stage_order(zp_arena *arena, const zp_json *stage_json, const zp_choice *choice, int stage,
+                                int64_t microbatches, zp_action *table);
+/* Those of all stages: choice->own_order where they are not the schedule's. */
+bool zp_read_orders(zp_arena *arena, const zp_json *stages, zp_choice *choice, int64_t microbatches,
+                    const char **error);
+
 /* Segments with their procedures, and parameters. */
 zp_json *zp_program_json(const zp_program *program);
 

@@ -33,6 +33,7 @@ const char *zp_plan_hash(zp_arena *arena, const zp_program *p) {
     int64_t home[] = {c->home[i].tier, c->home[i].eighths};
     hash = zp_hash(hash, home, sizeof home);
   }
+  if (c->own_order) hash = zp_hash(hash, &c->own_order->hash, sizeof c->own_order->hash);
   for (int s = 0; s < c->pipeline; s++) hash = zp_hash(hash, &p->stages[s].arena_bytes, sizeof(int64_t));
   for (int i = 0; i < p->spec->model->params.len; i++)
     hash = zp_hash(hash, p->spec->model->params.data[i].name, strlen(p->spec->model->params.data[i].name));

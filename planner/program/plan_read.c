@@ -127,5 +127,7 @@ bool zp_plan_choice_from_json(zp_arena *arena, const zp_json *json, zp_choice *c
     *error = refusal;
     return false;
   }
-  return read_cuts(arena, zp_json_get(json, "stages"), choice, error);
+  const zp_json *stages = zp_json_get(json, "stages");
+  return read_cuts(arena, stages, choice, error) &&
+         zp_read_orders(arena, stages, choice, zp_json_get_int(json, "microbatches", 0), error);
 }

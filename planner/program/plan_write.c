@@ -167,6 +167,9 @@ static zp_json *stage_json(const zp_program *p, const zp_stage *s) {
   zp_json_set_string(o, "recompute", zp_stage_mode_name(zp_choice_mode(&p->choice, s->index)));
   set_chunks(o, s);
   set_layers(o, p, s);
+  zp_arena *scratch = zp_arena_new("order");
+  zp_json_set_string(o, "order", zp_stated_order(scratch, p, s->index));
+  zp_arena_free(scratch);
   zp_json *shared = zp_json_set(o, "shared", zp_json_object());
   for (int i = 0; i < s->shared.len; i++)
     zp_json_set_int(shared, p->spec->model->params.data[s->shared.data[i].param].name, s->shared.data[i].offset);

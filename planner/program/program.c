@@ -94,8 +94,9 @@ zp_program *zp_program_make(zp_arena *arena, const zp_lowered *const *stage_lowe
 }
 
 zp_program *zp_program_make_priced(zp_arena *arena, const zp_lowered *const *stage_lowered, const zp_choice *choice) {
-  return choice->schedule == ZP_SCHEDULE_1F1B ? zp_program_make_stages(arena, stage_lowered, choice)
-                                              : zp_program_make(arena, stage_lowered, choice);
+  return choice->schedule == ZP_SCHEDULE_1F1B && !choice->own_order
+             ? zp_program_make_stages(arena, stage_lowered, choice)
+             : zp_program_make(arena, stage_lowered, choice);
 }
 
 const zp_segment_program *zp_program_segment(const zp_program *p, int segment, zp_stage_mode mode) {

@@ -57,10 +57,11 @@ static bool has_slots_for(const zp_replay *r, int64_t microbatches) {
   return fits;
 }
 
-/* Enough micro-batches that every slot is used again, as far as the work allows. */
+/* Enough micro-batches that every slot is used again, as far as the work allows. An order of its own is one of all. */
 static int64_t microbatches_to_play(const zp_replay *r, int64_t work) {
   const zp_choice *c = &r->program->choice;
   int64_t all = r->program->microbatches, most = 0, allowed = work / (zp_replay_cost(r) + 1);
+  if (c->own_order) return all;
   for (int k = 0; k < zp_chunks(c); k++) {
     int64_t flight = zp_in_flight_chunk(c, r->stage->index, k, all);
     if (most < flight) most = flight;
@@ -84,20 +85,23 @@ static zp_replay replay_of(const zp_program *program, int stage, zp_arena *arena
   return r;
 }
 
-static void play(zp_replay *r) {
-  int64_t room = 3 * zp_chunks(&r->program->choice) * r->microbatches;
+/* Where the work does not allow all of an order, only its beginning. */
+static void play(zp_replay *r, int64_t work) {
+  int64_t room = 3 * zp_chunks(&r->program->choice) * r->microbatches, allowed = work / (zp_replay_cost(r) + 1) + 2;
   zp_action *order = ZP_NEW_ARRAY(r->arena, zp_action, room);
   int64_t n = zp_order(&r->program->choice, r->stage->index, r->microbatches, order, NULL);
+  bool all = !r->program->choice.own_order || allowed >= r->microbatches;
+  if (!all) n = n / r->microbatches * allowed;
   r->owner = ZP_NEW_ARRAY(r->arena, int64_t, r->stage->slots + 1);
   list_calls(r);
   zp_replay_load(r);
   for (int64_t i = 0; i < n && r->n_found == 0; i++) zp_replay_act(r, &order[i]);
-  for (int k = 0; k < r->stage->n_chunks && r->n_found == 0; k++)
+  for (int k = 0; k < r->stage->n_chunks && r->n_found == 0 && all; k++)
     for (int64_t mb = r->microbatches - r->stage->messages; mb < r->microbatches; mb++) {
       if (!r->chunk[k].is_last) zp_replay_expect_message(r, &r->chunk[k], true, mb);
       if (r->chunk[k].part > 0) zp_replay_expect_message(r, &r->chunk[k], false, mb);
     }
-  if (r->n_found == 0) zp_replay_check_end(r);
+  if (r->n_found == 0 && all) zp_replay_check_end(r);
 }
 
 /* ---- which stages ---- */
@@ -138,7 +142,7 @@ void zp_replay_program(zp_arena *arena, const zp_program *program, zp_strings *f
       zp_arena_mark mark = zp_arena_get_mark(scratch);
       zp_replay r = replay_of(program, s, scratch, arena, findings, each);
       int64_t work = zp_replay_cost(&r) * r.microbatches;
-      if (pass == 0 || work <= left) play(&r);
+      if (pass == 0 || work <= left) play(&r, each);
       left -= work;
       zp_arena_rewind(scratch, mark);
     }

@@ -256,6 +256,7 @@ void zp_verify(zp_arena *arena, const zp_spec *spec, const zp_json *json, zp_str
   if (findings->len) return; /* what follows needs sane indices */
   zp_verify_procedures(&v);
   zp_verify_order(&v);
+  if (!v.played.in_flight) return;
   for (int s = 0; s < v.choice.pipeline; s++) zp_verify_stage(&v, s);
   zp_verify_nodes(&v);
 }

@@ -95,8 +95,9 @@ static void check_chunk(zp_verifier *v, int s, int k, const zp_json *chunk, int6
   const struct {
     const char *count, *stride, *what;
     int64_t most, bytes;
-  } kind[] = {{"slots", "slot_stride", "in flight", v->in_flight[s * v->chunks + k], slot},
-              {"pending", "pending_stride", "waiting for weight gradients", v->pending[s * v->chunks + k], pending}};
+  } kind[] = {
+      {"slots", "slot_stride", "in flight", v->played.in_flight[s * v->chunks + k], slot},
+      {"pending", "pending_stride", "waiting for weight gradients", v->played.pending[s * v->chunks + k], pending}};
   for (int i = 0; i < 2; i++) {
     if (zp_claim(chunk, kind[i].count) < kind[i].most)
       zp_find(v, "stage %d, chunk %d has %lld micro-batches %s and %lld slots", s, k, LL(kind[i].most), kind[i].what,
@@ -136,8 +137,8 @@ static needs find_needs(zp_verifier *v, int s, const zp_json *stage) {
 /* Bytes of all slots on the device, own ones of every chunk, or one pool; *gone: elsewhere. */
 static int64_t slot_bytes(zp_verifier *v, int s, const zp_json *arena, const needs *n, int64_t *gone) {
   int64_t slots = zp_claim(arena, "slots");
-  if (slots < v->pool[s])
-    zp_find(v, "stage %d has %lld slots, %lld micro-batches are in flight", s, LL(slots), LL(v->pool[s]));
+  if (slots < v->played.pool[s])
+    zp_find(v, "stage %d has %lld slots, %lld micro-batches are in flight", s, LL(slots), LL(v->played.pool[s]));
   if (zp_claim(arena, "slot_stride") != n->largest_slot)
     zp_find(v, "stage %d: a slot needs %lld bytes, the file says %lld", s, LL(n->largest_slot),
             LL(zp_claim(arena, "slot_stride")));

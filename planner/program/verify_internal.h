@@ -24,8 +24,7 @@ typedef struct zp_verifier {
   bool *spread;                 /* per model parameter: over expert groups */
   zp_verify_elements *instance; /* per piece: flat elements of one instance */
   int chunks;                   /* of a stage */
-  int64_t *in_flight, *pending; /* [stage * chunks + chunk]: most at once, from playing the order tables */
-  int64_t *pool;                /* [stage]: most in flight of all chunks together */
+  zp_played_order played;       /* what the stated orders keep */
   int64_t *host, *nvme;         /* [stage]: bytes of one rank off the device */
 } zp_verifier;
 

@@ -55,6 +55,7 @@ const char *zp_words_choice(zp_arena *arena, const zp_choice *c) {
   zp_buf out = zp_buf_new(arena);
   zp_buf_printf(&out, "tensor %d  pipeline %d (%s", c->tensor, c->pipeline, zp_schedule_name(c->schedule));
   if (c->chunks > 1) zp_buf_printf(&out, ", %d chunks", c->chunks);
+  if (c->own_order) zp_buf_puts(&out, ", in an order of its own");
   zp_buf_printf(&out, ")  data %d  zero %d  microbatch %lld  recompute %s", c->data, c->zero, (long long)c->microbatch,
                 zp_report_recompute(arena, c));
   if (zp_expert_ranks(c) > 1) zp_buf_printf(&out, "  expert %d", c->expert);
