@@ -25,7 +25,7 @@ static void emit_move(zp_emit *e, bool gather) {
               gather ? "gather" : "scatter");
   zp_buf_line(out, "    int64_t i;");
   zp_buf_line(out, "    const run *r = find_run(s, j, &i);");
-  zp_buf_line(out, "    unit u = {.base = r->base + i * r->stride};");
+  zp_buf_line(out, "    unit u = {%s};", zp_emit_unit_elements(e));
   zp_buf_line(out, "    u.%s = ring_at(c, s->%s_ring, s, j);", gather ? "w" : "g", gather ? "param" : "grad");
   zp_buf_line(out, "    zpr_beside(c, %s, j %% 2);", ring);
   zp_emit_dispatch(e, gather ? ZP_PASS_GATHER : ZP_PASS_SCATTER);

@@ -48,6 +48,8 @@ void zp_emit_walks(zp_emit *e);   /* units of a stage or chunk, one after the ot
 void zp_emit_dispatch(zp_emit *e, zp_pass pass);
 /* The initializer of a unit in such a function, from i, slot and, with `pending`, pending. */
 void zp_emit_unit(zp_emit *e, bool pending);
+/* Where iteration i of run r has its elements: designated initialisers of a `unit`. Whoever makes one prints these. */
+const char *zp_emit_unit_elements(const zp_emit *e);
 void zp_emit_order(zp_emit *e);   /* the order of micro-batches */
 void zp_emit_program(zp_emit *e); /* the zpr_program table and main */
 

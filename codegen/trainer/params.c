@@ -26,8 +26,7 @@ void zp_emit_fetch(zp_emit *e) {
   zp_buf_line(out, "static void fetch(zpr *c, const layout *s, int64_t j) {");
   zp_buf_line(out, "  int64_t i;");
   zp_buf_line(out, "  const run *r = find_run(s, j, &i);");
-  zp_buf_line(out, "  const unit unit_j = {.base = r->base + i * r->stride%s}, *u = &unit_j;",
-              zp_expert_ranks(&e->program->choice) > 1 ? ", .spread_base = r->spread_base + i * r->spread_stride" : "");
+  zp_buf_line(out, "  const unit unit_j = {%s}, *u = &unit_j;", zp_emit_unit_elements(e));
   zp_buf_line(out, "  real *w = params_of(c, s, j);");
   zp_buf_line(out, "  (void)u, (void)w;");
   zp_buf_line(out, "  switch (r->segment) {");

@@ -52,8 +52,8 @@ void zp_emit_program(zp_emit *e) {
   if (c->zero < 2 && zp_moves_gradients(c)) zp_buf_line(out, "    .moves_gradients = true,");
   if (zp_emit_reduces_beside(e)) zp_buf_line(out, "    .reduces_beside = true,");
   if (zp_chunks(c) > 1)
-    zp_buf_line(out, "    .chunks = CHUNKS, .folded = %s, .messages = MESSAGES,",
-                c->schedule == ZP_SCHEDULE_ZB_V ? "true" : "false");
+    zp_buf_line(out, "    .chunks = CHUNKS, .folded = %s,", c->schedule == ZP_SCHEDULE_ZB_V ? "true" : "false");
+  if (e->program->stages[0].messages > 1) zp_buf_line(out, "    .messages = MESSAGES,");
   zp_buf_line(out, "    .batch = %lld, .microbatch = MICROBATCH, .microbatches = MICROBATCHES,", LL(t->batch));
   zp_buf_line(out, "    .sequence = SEQUENCE, .vocabulary = VOCABULARY, .n_inputs = %d,", e->model->inputs.len);
   zp_buf_line(out, "    .stages = stages, .n_ties = %d, .ties = %s,", e->program->tied.len,

@@ -119,10 +119,14 @@ static void emit_slot(zp_emit *e) {
     zp_buf_line(&e->out, "  char *slot = slot_of(c, s, %smb);", zp_emit_pools(e) ? "chunk, " : "");
 }
 
+const char *zp_emit_unit_elements(const zp_emit *e) {
+  return zp_expert_ranks(&e->program->choice) > 1
+             ? ".base = r->base + i * r->stride, .spread_base = r->spread_base + i * r->spread_stride"
+             : ".base = r->base + i * r->stride";
+}
+
 void zp_emit_unit(zp_emit *e, bool pending) {
-  bool spread = zp_expert_ranks(&e->program->choice) > 1;
-  zp_buf_line(&e->out, "    unit u = {.layer = r->first + i, .base = r->base + i * r->stride,%s .saved = %s};",
-              spread ? " .spread_base = r->spread_base + i * r->spread_stride," : "",
+  zp_buf_line(&e->out, "    unit u = {.layer = r->first + i, %s, .saved = %s};", zp_emit_unit_elements(e),
               zp_emit_saved_leave(e) ? "ring_of(c, s, j)" : "slot + r->saved + i * r->saved_stride");
   if (zp_emit_params_leave(e)) zp_buf_line(&e->out, "    u.w = params_of(c, s, j);");
   if (pending) zp_buf_line(&e->out, "    u.pending = pending + r->pending + i * r->pending_stride;");

@@ -99,12 +99,13 @@ int64_t zp_pending_chunk(const zp_choice *choice, int stage, int chunk, int64_t 
 }
 
 /* One where neighbours take turns. ZB-V's tables are made on equal durations without counting messages: two always
- * sufficed. Interleaving: groups longer than the pipeline send ahead to the next chunk by what they are longer. */
+ * sufficed. Interleaving: groups longer than the pipeline send ahead to the next chunk by what they are longer. A
+ * buffer for a micro-batch that there is not would never be written. */
 int64_t zp_message_buffers(const zp_choice *choice, int64_t microbatches) {
   if (choice->own_order) return choice->own_order->messages;
-  if (choice->schedule == ZP_SCHEDULE_ZB_V) return 2;
+  if (choice->schedule == ZP_SCHEDULE_ZB_V) return min64(2, microbatches);
   if (choice->schedule != ZP_SCHEDULE_INTERLEAVED) return 1;
   zp_groups g = zp_interleaved_groups(choice->pipeline, microbatches);
   int64_t ahead = g.size + (g.longer > 0) - choice->pipeline;
-  return ahead > 0 ? ahead + 2 : 2;
+  return min64(ahead > 0 ? ahead + 2 : 2, microbatches);
 }

@@ -43,6 +43,8 @@ TABLE = (
     layout("llama", "fp64", 2, 2, 1, recompute="full"),
     layout("moe", "fp64", 2, 1, 1, recompute="full"),  # experts cut over tensor ranks
     layout("moe", "fp64", 1, 1, 4, zero=1, more={"plan.expert": 2, "model.n": 4}),  # whole ones over data ranks
+    layout("moe", "fp64", 1, 1, 4, zero=2, more={"plan.expert": 2, "model.n": 4}),  # their buckets come and go beside the units
+    layout("moe", "fp64", 1, 2, 2, zero=3, more={"plan.expert": 2, "model.n": 4}, nccl=True),
     layout("moe", "fp32", 1, 1, 1),
     layout("gpt", "fp64", 1, 2, 2, schedule="interleaved", chunks=2, recompute="full", zero=1, nccl=True),
     layout("gpt", "fp64", 2, 2, 1, schedule="zb_v", chunks=2, nccl=True),

@@ -79,6 +79,12 @@ def close(one, other):
     return abs(one - other) <= 1e-9 * abs(other)
 
 
+def message_bytes(document):
+    """Between the one message buffer and what is behind it."""
+    arena = document["stages"][0]["arena"]
+    return arena["at_grad0"] - arena["at_send_up"]
+
+
 def check_legal(tally, folder):
     """An order of the other schedule is priced as that schedule's with the same cut; one of nobody's trains the same bits."""
     path, one = plan(folder, "1f1b.json", 'schedule="1f1b"')
@@ -102,8 +108,12 @@ def check_legal(tally, folder):
     mine = edited(folder, "mine.json", one, eager)
     new, made = written(tally, folder, "mine.json", mine)
     tally.check("an order of nobody's: slots by hand", [s["arena"]["slots"] for s in made["stages"]] == [4, 3, 2])
+    ahead = edited(folder, "ahead.json", one, [["%d F" % m, "%d B" % m], ["%d F" % m, "%d B" % m], ["%d F B" % m]])
+    _, made = written(tally, folder, "ahead.json", ahead)
+    starts = [made["stages"][0]["arena"][key] for key in ("at_send_up", "at_grad0")]
+    tally.check("forwards far ahead: several message buffers", starts[1] - starts[0] > 2 * message_bytes(one), str(starts))
     want = trained(tally, folder, "1f1b", path)
-    for name, file in (("edited", mine), ("written", new), ("borrowed", borrowed)):
+    for name, file in (("edited", mine), ("written", new), ("borrowed", borrowed), ("ahead", ahead)):
         tally.check("%s: losses of 1F1B" % name, trained(tally, folder, name, file) == want and len(want) == STEPS)
     wordy = [["1 %s" % action for p in order for action in p.split()[1:] * int(p.split()[0])] for order in orders_of(one)]
     outcome = harness.zplan("verify", edited(folder, "wordy.json", one, wordy))
