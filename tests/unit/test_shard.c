@@ -222,6 +222,110 @@ Test(shard, functions_that_move_zero_are_not_padded) {
   cr_expect_str_eq(reason, "no parameter of the model can be split over 4 tensor ranks");
 }
 
+/* ---- tied parameters ---- */
+
+enum { WORDS = 1000, WIDTH = 64 };
+
+/* A table of `columns` columns that embeds and, transposed, makes the logits; between it and the carried tensors of
+ * WIDTH columns stand products "in" and "out", where asked for. */
+static zp_model *tied_table(int64_t columns, bool in, bool out) {
+  builder b = {.model = zp_model_new(arena, "tied"), .diags = zp_diags_new(arena), .segment = -1};
+  model_size size = {.S = 8, .d = WIDTH};
+  zp_shape ids = shape_of_rank(2, ZP_DIM_B, size.S, 0);
+  int tokens = zp_model_add_input(b.model, "tokens", ids, ZP_NO_SPAN);
+  int labels = zp_model_add_input(b.model, "labels", ids, ZP_NO_SPAN);
+  int table = add_param(&b, "table", shape_of_rank(2, WORDS, columns, 0));
+  b.graph = open_segment(&b, &size, "begin", 1, false);
+  int x = apply(&b, ZP_OP_EMBEDDING, zp_graph_input(b.graph, b.model, tokens), zp_graph_param(b.graph, b.model, table),
+                -1, (zp_op_attr){0}, "embed");
+  zp_push(arena, &b.graph->carry_out, in ? product(&b, x, columns, WIDTH, "in") : x);
+  b.graph = open_segment(&b, &size, "end", 1, true);
+  x = b.graph->carry_in.data[0];
+  if (out) x = product(&b, x, WIDTH, columns, "out");
+  x = apply(&b, ZP_OP_MATMUL, x, zp_graph_param(b.graph, b.model, table), -1, (zp_op_attr){.trans = true}, "logits");
+  b.graph->loss =
+      apply(&b, ZP_OP_CROSS_ENTROPY, x, zp_graph_input(b.graph, b.model, labels), -1, (zp_op_attr){0}, "loss");
+  b.model->vocabulary = WORDS;
+  return b.model;
+}
+
+/* Rows of the table on every rank would make whole what is looked up: "in" could not be divided, for a column of it
+ * gives columns of a carried tensor; nor could "out", whose columns meet whole rows. That is 2 * 16 * 64 elements on
+ * every rank. Columns of the table make "in" a product of split rows, and logits that are partial sums: none. */
+Test(shard, tied_table_between_products_is_split_in_columns) {
+  zp_sharding *s = shard_model(tied_table(16, true, true), 2);
+  const zp_graph *begin = s->local[0], *end = s->local[1];
+  cr_expect_eq(param(begin, "table")->split_dim, 1);
+  cr_expect_eq(param(begin, "table")->shape.dim[1], 8);
+  cr_expect_eq(param(begin, "in")->split_dim, 1); /* [WIDTH, 16], its inner dimension */
+  cr_expect_eq(param(end, "out")->split_dim, 0);  /* [16, WIDTH], its outer one */
+  cr_expect_eq(param(end, "table")->split_dim, 1);
+  for (int p = 0; p < 3; p++) cr_expect_eq(s->param[p].split_dim, p == 2 ? 0 : 1);
+  cr_expect_eq(count(end, ZP_OP_ALL_REDUCE), 1, "of the logits");
+  cr_expect_eq(count(end, ZP_OP_GATHER_STATS), 0);
+}
+
+/* Each end alone would take another split of the table: that with a product beside it columns, for then nothing is
+ * replicated, the other one rows, for columns cannot be. Rows it is, and the product is replicated. */
+Test(shard, tied_table_is_split_as_all_uses_can) {
+  for (int at_end = 0; at_end <= 1; at_end++) {
+    zp_sharding *s = shard_model(tied_table(WIDTH, !at_end, at_end), 2);
+    cr_expect_eq(s->param[0].split_dim, 0);
+    cr_expect_eq(param(s->local[0], "table")->shape.dim[0], WORDS / 2);
+    cr_expect_eq(param(s->local[1], "table")->shape.dim[0], WORDS / 2);
+    cr_expect_eq(s->param[1].split_dim, -1, "the product");
+    cr_expect_eq(count(s->local[1], ZP_OP_GATHER_STATS), 1);
+  }
+}
+
+/* ---- local graphs ---- */
+
+Test(shard, only_the_segment_with_cross_entropy_has_a_loss) {
+  for (int tensor = 1; tensor <= 2; tensor++) {
+    zp_sharding *s = shard_size(GPT, tensor);
+    cr_expect_eq(s->local[BEGIN]->loss, -1);
+    cr_expect_eq(s->local[LAYER]->loss, -1);
+    cr_expect_geq(s->local[END]->loss, 0);
+  }
+}
+
+/* An MLP without a middle, of one operand. */
+static int narrow_mlp(builder *b, int x, int64_t in) { return product(b, product(b, x, in, 66, "up"), 66, 64, "down"); }
+
+/* Halves and quarters of a replicated carried tensor: views of it, whatever stands between; but what ENTER makes of a
+ * view is a tensor of its own. */
+Test(shard, views_of_a_carried_tensor) {
+  builder b = {.model = zp_model_new(arena, "views"), .diags = zp_diags_new(arena), .segment = -1};
+  model_size size = {.S = 8, .d = 64};
+  b.graph = open_segment(&b, &size, "h", 1, true);
+  int x = b.graph->carry_in.data[0];
+  int half = apply(&b, ZP_OP_SPLIT, x, -1, -1, (zp_op_attr){.parts = 2}, "half");
+  int quarter = apply(&b, ZP_OP_SPLIT, half + 1, -1, -1, (zp_op_attr){.parts = 2}, "quarter");
+  int product_of_quarters = apply(&b, ZP_OP_MUL, quarter, quarter + 1, -1, (zp_op_attr){0}, "square");
+  int y = add2(&b, narrow_mlp(&b, half, 32), narrow_mlp(&b, product_of_quarters, 16));
+  zp_push(arena, &b.graph->carry_out, add2(&b, x, y));
+
+  const zp_graph *local = shard_model(b.model, 2)->local[0];
+  int carry = local->carry_in.data[0], entered_views = 0;
+  for (int n = 0; n < local->nodes.len; n++) {
+    const zp_node *node = &local->nodes.data[n];
+    const zp_tensor *in = &local->tensors.data[node->in.data[0]], *out = &local->tensors.data[node->out.data[0]];
+    if (node->op == ZP_OP_SPLIT) {
+      bool quarters = strcmp(node->name, "quarter") == 0;
+      for (int i = 0; i < 2; i++) { /* columns 0 and 32 of 64; 32 and 48 of the right half */
+        const zp_tensor *view = &local->tensors.data[node->out.data[i]];
+        cr_expect_eq(view->base, carry, "%s lies in %d", view->name, view->base);
+        cr_expect_eq(view->column, quarters ? 32 + 16 * i : 32 * i, "%s at column %d", view->name, (int)view->column);
+      }
+    }
+    if (node->op != ZP_OP_ENTER) continue;
+    entered_views += in->base == carry;
+    cr_expect_eq(out->base, -1, "%s", out->name);
+  }
+  cr_expect_eq(count(local, ZP_OP_SPLIT), 2);
+  cr_expect_eq(entered_views, 1, "%s", zp_graph_text(arena, local));
+}
+
 static const model_size EXPERTS = {STYLE_EXPERTS, 29, 12, 40, 2, 5, 8, 50, false};
 
 static zp_sharding *spread(int tensor, int expert, const char **reason) {

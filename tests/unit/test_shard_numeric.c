@@ -252,6 +252,46 @@ Test(shard_numeric, attention_and_mlp_side_by_side) {
   check_model((model_size){STYLE_PARALLEL, 31, 12, 40, 2, 5, 5, 50, true});
 }
 
+/* Biases added to what is looked up, and to what is carried into the end: two of their own, or one that both share. */
+static zp_model *two_biases(bool tied) {
+  builder b = {.model = zp_model_new(arena, "biases"), .diags = zp_diags_new(arena), .segment = -1};
+  model_size size = {.V = 29, .S = 12, .d = 40};
+  zp_shape ids = shape_of_rank(2, ZP_DIM_B, size.S, 0), row = shape_of_rank(1, size.d, 0, 0);
+  int tokens = zp_model_add_input(b.model, "tokens", ids, ZP_NO_SPAN);
+  int labels = zp_model_add_input(b.model, "labels", ids, ZP_NO_SPAN);
+  int first = add_param(&b, "first", row), second = tied ? first : add_param(&b, "second", row);
+  b.graph = open_segment(&b, &size, "begin", 1, false);
+  int x = apply(&b, ZP_OP_EMBEDDING, zp_graph_input(b.graph, b.model, tokens),
+                weight(&b, "table", shape_of_rank(2, size.V, size.d, 0)), -1, (zp_op_attr){0}, "embed");
+  x = add2(&b, x, zp_graph_param(b.graph, b.model, first));
+  x = product(&b, product(&b, x, size.d, 50, "up"), 50, size.d, "down");
+  zp_push(arena, &b.graph->carry_out, x);
+  b.graph = open_segment(&b, &size, "end", 1, true);
+  x = add2(&b, b.graph->carry_in.data[0], zp_graph_param(b.graph, b.model, second));
+  x = product(&b, x, size.d, size.V, "head");
+  b.graph->loss =
+      apply(&b, ZP_OP_CROSS_ENTROPY, x, zp_graph_input(b.graph, b.model, labels), -1, (zp_op_attr){0}, "loss");
+  b.model->vocabulary = size.V;
+  return b.model;
+}
+
+/* Along the sequence the carried tensor is a share, and its bias has a part of the gradient on every rank. The one in
+ * front of the first product is alone cheaper beside whole rows, two all-reduces for five passes: its gradient is then
+ * complete. One gradient cannot be both, so a bias that they share has parts in both segments. */
+Test(shard_numeric, tied_vectors_have_one_form) {
+  zp_cluster cluster = cpu_cluster();
+  for (int tied = 0; tied <= 1; tied++) {
+    zp_model *model = two_biases(tied);
+    zp_machine machine = zp_machine_make(&cluster, ZP_PREC_F64, 2);
+    const char *reason = "none given";
+    zp_sharding *s = zp_shard(arena, model, &machine, 2, 1, true, &reason);
+    cr_assert(s, "%s", reason);
+    cr_expect_eq(s->param[0].grad_partial, tied, "in front of the first product");
+    if (!tied) cr_expect(s->param[1].grad_partial, "behind the carried share");
+    for (int i = 0; i < model->segments.len; i++) check_segment(model, s, model->segments.data[i].graph, s->local[i]);
+  }
+}
+
 /* Experts that the ranks divide go to them whole; where padding would be more work, every expert is cut along its
  * hidden columns instead: both ways, and both together with the sequence. */
 static void check_experts(int64_t experts, int64_t ff, int tensor, bool whole) {
