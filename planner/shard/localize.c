@@ -29,10 +29,9 @@ static void mark_sequence(zp_tensor *t, int tensor) {
   t->shape.dim[1] /= tensor;
 }
 
-/* A local copy of a logical tensor, without storage of another. */
+/* A local copy of a logical tensor, without storage of another. Its producer is set with the node that makes it. */
 static zp_tensor copy_tensor(const localizer *l, int id) {
   zp_tensor t = l->from->tensors.data[id];
-  t.producer = -1;
   t.base = -1;
   t.column = 0;
   t.split_dim = -1;
@@ -42,7 +41,6 @@ static zp_tensor copy_tensor(const localizer *l, int id) {
 }
 
 static void add_outside(localizer *l, int id) {
-  if (l->local[id] >= 0) return;
   zp_tensor t = copy_tensor(l, id);
   bool is_share = l->sequence && t.role == ZP_ROLE_CARRY_IN;
   if (is_share) mark_sequence(&t, l->tensor);

@@ -239,22 +239,15 @@ static bool falls_along_sequence(const zp_graph *graph, const zp_node *node, con
   return true;
 }
 
-static bool is_param_need(zp_need need) {
-  return need == ZP_NEED_W_IN || need == ZP_NEED_W_OUT || need == ZP_NEED_ROWS || need == ZP_NEED_SHARED ||
-         need == ZP_NEED_W_EXPERTS;
-}
-
 static bool is_activation_need(zp_need need) {
   return need == ZP_NEED_P || need == ZP_NEED_ENTER || need == ZP_NEED_SEQ || need == ZP_NEED_GATHER ||
          need == ZP_NEED_EXPERTS;
 }
 
-/* A parameter is split or replicated, never a partial sum, and a computed tensor is no matrix of a split matmul. */
-static bool operands_allow(const zp_graph *graph, const zp_node *node, const zp_pattern *pattern) {
-  for (int i = 0; i < node->in.len; i++) {
-    bool is_param = tensor_of(graph, node->in.data[i])->role == ZP_ROLE_PARAM;
-    if (is_param ? is_activation_need(pattern->in[i]) : is_param_need(pattern->in[i])) return false;
-  }
+/* A parameter is split or replicated, never a partial sum. */
+static bool params_allow(const zp_graph *graph, const zp_node *node, const zp_pattern *pattern) {
+  for (int i = 0; i < node->in.len; i++)
+    if (tensor_of(graph, node->in.data[i])->role == ZP_ROLE_PARAM && is_activation_need(pattern->in[i])) return false;
   return true;
 }
 
@@ -273,7 +266,7 @@ int zp_shard_patterns(const zp_shard_problem *problem, const zp_node *node, zp_p
     bool sequence = pattern->out == ZP_FORM_SEQ || pattern->in[0] == ZP_NEED_GATHER;
     if ((divided && problem->tensor == 1) || (sequence && !problem->sequence)) continue;
     if (cuts_experts(problem, pattern, node->op)) continue;
-    if (operands_allow(problem->graph, node, pattern) && agrees(problem->graph, node, pattern, problem->tensor) &&
+    if (params_allow(problem->graph, node, pattern) && agrees(problem->graph, node, pattern, problem->tensor) &&
         falls_along_sequence(problem->graph, node, pattern, problem->tensor))
       out[n++] = *pattern;
   }

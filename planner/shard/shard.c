@@ -12,7 +12,6 @@ typedef struct sharder {
   zp_shard_problem problem;
   int *fixed; /* per model parameter, see zp_shard_problem */
   int tied[MAX_TIED], n_tied;
-  int64_t visited;
 } sharder;
 
 static const zp_tensor *param_tensor(const zp_graph *graph, int param) {
@@ -40,12 +39,10 @@ static bool solve_all(sharder *s, zp_shard_answer *answers, zp_shard_cost *total
     const zp_segment *segment = &s->model->segments.data[i];
     s->problem.graph = segment->graph;
     answers[i] = zp_shard_solve(s->scratch, &s->problem);
-    s->visited += answers[i].visited;
     if (!answers[i].found) return false;
     double count = (double)segment->count;
     total->replicated += count * answers[i].cost.replicated;
     total->seconds += count * answers[i].cost.seconds;
-    total->comm_s += count * answers[i].cost.comm_s;
   }
   for (int i = 0; i < s->n_tied; i++) {
     const zp_shape *shape = &s->model->params.data[s->tied[i]].shape;
@@ -135,7 +132,7 @@ static bool divides_something(const zp_sharding *sharding, int n_params) {
   return false;
 }
 
-static zp_sharding *build(sharder *s, const zp_shard_answer *answers, double comm_s, const char **reason) {
+static zp_sharding *build(sharder *s, const zp_shard_answer *answers, const char **reason) {
   const zp_model *model = s->model;
   zp_sharding *sharding = ZP_NEW(s->arena, zp_sharding);
   sharding->tensor = s->problem.tensor;
@@ -145,8 +142,6 @@ static zp_sharding *build(sharder *s, const zp_shard_answer *answers, double com
   sharding->trained = ZP_NEW_ARRAY(s->arena, zp_graph *, model->segments.len);
   sharding->pieces = ZP_NEW(s->arena, zp_shard_pieces);
   sharding->param = ZP_NEW_ARRAY(s->arena, zp_param_split, model->params.len);
-  sharding->comm_s = comm_s;
-  sharding->states_visited = s->visited;
   for (int i = 0; i < model->segments.len; i++) {
     s->problem.graph = model->segments.data[i].graph;
     sharding->local[i] = zp_shard_localize(s->arena, &s->problem, answers[i].pattern);
@@ -235,7 +230,7 @@ static zp_sharding *shard(sharder *s, const char **reason) {
                           tensor);
     return NULL;
   }
-  zp_sharding *sharding = build(s, answers, cost.comm_s, reason);
+  zp_sharding *sharding = build(s, answers, reason);
   if (!sharding) return NULL;
   if (!record_splits(s, answers, sharding)) {
     *reason = "a shared parameter falls into different units in its uses";

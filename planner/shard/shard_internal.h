@@ -42,7 +42,7 @@ typedef struct zp_pattern {
 /* Cost of an answer: first the matrix elements that could not be divided, then seconds. Reason: a tensor degree exists
  * to divide the model; by time alone a small model would be cheapest with everything replicated. */
 typedef struct zp_shard_cost {
-  double replicated, seconds, comm_s;
+  double replicated, seconds;
 } zp_shard_cost;
 bool zp_shard_cheaper(const zp_shard_cost *a, const zp_shard_cost *b);
 
@@ -71,11 +71,11 @@ typedef struct zp_shard_answer {
   bool found;
   zp_shard_cost cost;
   zp_pattern *pattern; /* per node */
-  int64_t visited;
 } zp_shard_answer;
 
 /* ---- patterns.c ---- */
-/* The legal patterns of a node of the problem's graph, divided ones first. */
+/* The legal patterns of a node of the problem's graph, divided ones first. Some want a parameter where the node reads a
+ * value: a value has no form that meets such a need. */
 int zp_shard_patterns(const zp_shard_problem *problem, const zp_node *node, zp_pattern out[ZP_SHARD_PATTERNS]);
 /* Can this activation be split along the sequence over so many ranks? Equal shares only: a padded share would make
  * padding rows of what is gathered, in the middle of every sample. */

@@ -95,11 +95,6 @@ static void insert(solver *s, layer *l, const unsigned char *forms, entry e) {
 
 /* ---- one step ---- */
 
-static void pay(zp_shard_cost *cost, double seconds) {
-  cost->seconds += seconds;
-  cost->comm_s += seconds;
-}
-
 static zp_param_form param_form(zp_need need, int dim) {
   if (need == ZP_NEED_SHARED) return ZP_PARAM_SHARED;
   return dim < 0 ? ZP_PARAM_REPLICATED : (zp_param_form)(ZP_PARAM_SPLIT_0 + dim);
@@ -122,7 +117,7 @@ static bool use_param(solver *s, const zp_node *node, int i, zp_need need, unsig
 static bool use_replicated(solver *s, int tensor, bool enter, unsigned char *live, zp_shard_cost *cost) {
   switch (*live) {
   case PARTIAL:
-    pay(cost, zp_shard_reduce_seconds(s->problem, tensor));
+    cost->seconds += zp_shard_reduce_seconds(s->problem, tensor);
     *live = REDUCED;
     break;
   case REPLICATED:
@@ -133,7 +128,7 @@ static bool use_replicated(solver *s, int tensor, bool enter, unsigned char *liv
   default: return false;
   }
   if (!enter || *live == REPLICATED_ENTERED || *live == REDUCED_ENTERED) return true;
-  pay(cost, zp_shard_reduce_seconds(s->problem, tensor));
+  cost->seconds += zp_shard_reduce_seconds(s->problem, tensor);
   *live = *live == REPLICATED ? REPLICATED_ENTERED : REDUCED_ENTERED;
   return true;
 }
@@ -144,12 +139,12 @@ static bool use_sequence(solver *s, int tensor, bool gather, unsigned char *live
   double pass_s = zp_shard_pass_seconds(s->problem, tensor);
   if (*live == PARTIAL) {
     if (!zp_divides_sequence(&s->graph->tensors.data[tensor], s->problem->tensor)) return false;
-    pay(cost, 2 * pass_s);
+    cost->seconds += 2 * pass_s;
     *live = SEQUENCE;
   }
   if (*live != SEQUENCE && *live != SEQUENCE_GATHERED) return false;
   if (!gather || *live == SEQUENCE_GATHERED) return true;
-  pay(cost, 3 * pass_s);
+  cost->seconds += 3 * pass_s;
   *live = SEQUENCE_GATHERED;
   return true;
 }
@@ -169,7 +164,7 @@ static bool use_operand(solver *s, const zp_node *node, int i, zp_need need, uns
     if (*live != PARTIAL && *live != PARTIAL_USED) return false;
     *live = PARTIAL_USED;
     return true;
-  default: return false;
+  default: return false; /* of parameters: no form of a value meets it */
   }
 }
 
@@ -235,7 +230,6 @@ zp_shard_answer zp_shard_solve(zp_arena *arena, const zp_shard_problem *problem)
     int count = zp_shard_patterns(problem, &graph->nodes.data[n], pattern);
     for (int e = 0; e < layers[n].entries.len; e++)
       for (int p = 0; p < count; p++) step(&s, &layers[n], e, n, &pattern[p], &layers[n + 1]);
-    answer.visited += layers[n + 1].entries.len;
     if (layers[n + 1].entries.len > MAX_STATES) return answer;
   }
   int best = finish(&s, &layers[graph->nodes.len]);

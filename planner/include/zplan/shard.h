@@ -34,8 +34,6 @@ typedef struct zp_sharding {
   zp_graph **trained;    /* per segment: the same fused and differentiated */
   zp_shard_pieces *pieces;
   zp_param_split *param; /* per model parameter */
-  double comm_s;         /* of one micro-batch through all segments, as the search priced it */
-  int64_t states_visited;/* for the certificate */
 } zp_sharding;
 
 /* Exact for the stated space: states R, S(last), S(experts), P; conversions all-reduce forward and its transpose
