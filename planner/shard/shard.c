@@ -1,5 +1,6 @@
 /* zp_shard: every segment's best states, with one split per parameter. Parameters that several segments use (tied
  * embeddings) couple them: their splits are enumerated, and for each combination the segments are solved alone. */
+#include <assert.h>
 #include "shard_internal.h"
 
 /* 4 states each, or 5: at most 4,096 combinations, or 15,625. More tied parameters than that are refused. */
@@ -104,7 +105,9 @@ static bool is_matrix_of_experts(const zp_graph *graph, int param) {
   return false;
 }
 
-/* Tied uses must also agree on the units of the split dimension. */
+/* Tied uses must also agree on the units of the split dimension. On its form they agree: the uses of a segment take one
+ * (solve.c, use_param), segments that share a parameter the one in `fixed`. So a replicated parameter's gradient is
+ * complete on every rank in all segments, or a part in all of them: `grad_partial` is true of each. */
 static bool record_splits(const sharder *s, const zp_shard_answer *answers, zp_sharding *sharding) {
   for (int p = 0; p < s->model->params.len; p++) {
     zp_param_split *split = &sharding->param[p];
@@ -118,7 +121,8 @@ static bool record_splits(const sharder *s, const zp_shard_answer *answers, zp_s
       if (!first && (here.split_dim != split->split_dim || here.outer != split->outer || here.units != split->units))
         return false;
       here.spread = sharding->expert > 1 && is_matrix_of_experts(sharding->local[i], p);
-      here.grad_partial = split->grad_partial || is_shared(s->model->segments.data[i].graph, answers[i].pattern, p);
+      here.grad_partial = is_shared(s->model->segments.data[i].graph, answers[i].pattern, p);
+      assert(first || here.grad_partial == split->grad_partial);
       *split = here;
       first = false;
     }
