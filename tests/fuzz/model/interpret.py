@@ -145,6 +145,7 @@ def attention(q, k, v, heads, kv_heads, causal, scale, pattern):
     q, k, v = to_heads(q, heads), t.take(to_heads(k, kv_heads), shared, 2), t.take(to_heads(v, kv_heads), shared, 2)
     scores = t.mul(t.einsum("bqhd,bkhd->bhqk", q, k), scale or 1 / math.sqrt(size))
     weights = softmax(t.add(scores, np.where(visible(shape[1], causal, pattern), 0.0, -1e300)))
+    weights = t.rounded(weights, np.abs(scores.value).max(-1, keepdims=True))
     return t.reshape(t.einsum("bhqk,bkhd->bqhd", weights, v), shape)
 
 

@@ -140,6 +140,15 @@ def sigmoid(a):
     return div(1.0, add(exp(mul(a, -1.0)), 1.0))
 
 
+def rounded(a, sizes):
+    """With noise: off by roundings of numbers so large. Backward of attention makes its weights again, exp(score - log of the sum of
+    exps), from a saved sum, as FlashAttention does (arXiv 2307.08691, algorithm 2): what that is rounded by, in f32 at least, they are off by."""
+    if not a.tape.noise:
+        return a
+    factor = 1 + min(a.tape.noise, 2.0 ** -23) * sizes * a.tape.random.uniform(-1, 1, sizes.shape)
+    return a.tape.add(a.value * factor, (a, lambda g: g * factor))
+
+
 def total(a):
     return a.tape.add(a.value.sum(), (a, lambda g: np.broadcast_to(g, a.value.shape)))
 
