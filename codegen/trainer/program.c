@@ -82,7 +82,7 @@ void zp_emit_program(zp_emit *e) {
       LL(traffic.tensor), LL(traffic.data), LL(traffic.pipeline), LL(traffic.tie), LL(traffic.expert));
   if (t->precision == ZP_PREC_MIXED_FP16)
     zp_buf_line(out, "    .loss_scale = %lld, .scale_window = %lld,", LL(t->loss_scale), LL(t->scale_window));
-  zp_moves moves = zp_program_moves(e->program);
+  zp_tier_bytes moves = zp_program_tier_bytes(e->program);
   if (moves.down > 0 || moves.up > 0)
     zp_buf_line(out,
                 "    .predicted_moves = {[ZPR_DOWN] = %lld, [ZPR_UP] = %lld, [ZPR_READ] = %lld, [ZPR_WRITTEN] = %lld},",

@@ -14,6 +14,10 @@ static const zp_graph *local_piece(const zp_lowered *l, int piece) {
 static int dump(zp_run_state *run, const zp_plan *plan) {
   const char *pass = run->options.dump;
   const zp_lowered *l = plan->program->lowered;
+  if (strcmp(pass, "moves") == 0) {
+    fputs(zp_moves_text(run->arena, plan->program), stdout);
+    return ZP_EXIT_OK;
+  }
   for (int s = 0; s < l->n_segments; s++) {
     const zp_segment *segment = l->segments[s].segment; /* or a piece of one, where a stage begins inside a layer */
     printf("segment %s x %lld\n", segment->name, (long long)segment->count);

@@ -93,7 +93,7 @@ static const option_row rows[] = {
     {"--color", O_COLOR, "auto|always|never", "*", "of diagnostics; auto obeys NO_COLOR"},
     {"--message-format", O_FORMAT, "human|json", "*", "of diagnostics"},
     {"--threads", O_THREADS, "N", "run bench", "threads of a rank"},
-    {"--dump-after", O_DUMP, "graph|shard|differentiate|lower", "plan", "an intermediate form"},
+    {"--dump-after", O_DUMP, "graph|shard|differentiate|lower|moves", "plan", "an intermediate form"},
     {"--sensitivity", O_SENSITIVITY, NULL, "plan", "the best plan on a machine with one rate changed"},
     {"--pareto", O_PARETO, NULL, "plan", "step time against memory, devices and price"},
     {"--calibration", O_CALIBRATION, "FILE", "plan build run explain bench export compare",
@@ -210,10 +210,10 @@ static bool parse_share(const char *option, const char *text, double *out) {
 }
 
 static bool is_pass(const char *name) {
-  static const char *const passes[] = {"graph", "shard", "differentiate", "lower"};
+  static const char *const passes[] = {"graph", "shard", "differentiate", "lower", "moves"};
   for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
     if (strcmp(passes[i], name) == 0) return true;
-  return zp_usage_error("--dump-after is graph, shard, differentiate or lower, not `%s`", name), false;
+  return zp_usage_error("--dump-after is graph, shard, differentiate, lower or moves, not `%s`", name), false;
 }
 
 static bool is_program(zp_run_state *run, const char *word) {

@@ -56,22 +56,27 @@ zp_flat zp_unit_needs(const zp_lowered *l, const zp_choice *c, int segment) {
   return needs;
 }
 
-int zp_unit_buckets(const zp_lowered *l, const zp_choice *c, int segment, zp_bucket *out) {
-  zp_flat own = unit_elements(l, c, segment);
-  int64_t at = 0;
-  int n = 0;
-  for (int spread = 0; spread <= 1; spread++) {
-    if ((spread ? own.spread : own.whole) > 0)
-      out[n++] = (zp_bucket){.param = -1, .spread = spread, .elements = spread ? own.spread : own.whole, .at = at};
-    if (n > 0) at = out[n - 1].at + out[n - 1].elements;
-    for (int i = 0; i < l->shared.len; i++) {
-      int param = l->shared.data[i];
-      zp_flat shared = shared_elements(l, c, param);
-      if (!l->segments[segment].uses_shared[i] || l->sharding->param[param].spread != (bool)spread) continue;
-      out[n] = (zp_bucket){.param = param, .spread = spread, .elements = shared.whole + shared.spread, .at = at};
-      at += out[n++].elements;
-    }
+/* Its own and the shared ones that all data ranks hold, then the same of what is spread. */
+bool zp_next_bucket(const zp_lowered *l, const zp_choice *c, int segment, zp_bucket_walk *walk) {
+  int n = 1 + l->shared.len;
+  while (walk->next < 2 * n) {
+    int i = walk->next % n - 1, param = i < 0 ? -1 : l->shared.data[i];
+    bool spread = walk->next++ >= n;
+    if (i >= 0 && !l->segments[segment].uses_shared[i]) continue;
+    zp_flat both = i < 0 ? unit_elements(l, c, segment) : shared_elements(l, c, param);
+    int64_t elements = spread ? both.spread : both.whole;
+    if (elements == 0) continue;
+    walk->bucket = (zp_bucket){.param = param, .spread = spread, .elements = elements, .at = walk->end};
+    walk->end += elements;
+    return true;
   }
+  return false;
+}
+
+int zp_unit_buckets(const zp_lowered *l, const zp_choice *c, int segment, zp_bucket *out) {
+  zp_bucket_walk walk = {0};
+  int n = 0;
+  while (zp_next_bucket(l, c, segment, &walk)) out[n++] = walk.bucket;
   return n;
 }
 

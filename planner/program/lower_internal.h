@@ -17,10 +17,6 @@
 
 static inline int64_t zp_round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-/* Elements of parameters: those that all data ranks hold, and those that are spread over expert groups. */
-typedef struct zp_flat {
-  int64_t whole, spread;
-} zp_flat;
 /* What one unit of a segment works with: its buckets together (zp_unit_buckets). */
 zp_flat zp_unit_needs(const zp_lowered *lowered, const zp_choice *choice, int segment);
 

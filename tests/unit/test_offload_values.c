@@ -99,7 +99,7 @@ Test(offload_values, saved_values_on_disks) {
   cr_expect_eq(st->memory.nvme, pages);
   cr_expect_eq(st->memory.host, 4 * largest);
   cr_expect_eq(st->away_staging, 0);
-  zp_moves moves = zp_program_moves(x.program);
+  zp_tier_bytes moves = zp_program_tier_bytes(x.program);
   cr_expect_eq(moves.down, times * bytes);
   cr_expect_eq(moves.up, times * bytes);
   cr_expect_eq(moves.written, times * pages);
@@ -122,7 +122,7 @@ Test(offload_values, parameters_on_the_host) {
   cr_expect_gt(passes, st->flat_elements, "a tied weight comes twice");
   cr_expect_eq(st->memory.weights, 0);
   cr_expect_eq(st->memory.host, 4 * st->flat_elements);
-  zp_moves moves = zp_program_moves(x.program);
+  zp_tier_bytes moves = zp_program_tier_bytes(x.program);
   cr_expect_eq(moves.up, 4 * (2 * BATCH * passes + st->flat_elements));
   cr_expect_eq(moves.down, 4 * st->flat_elements);
   cr_expect_eq(moves.read + moves.written, 0);
@@ -130,7 +130,7 @@ Test(offload_values, parameters_on_the_host) {
   x = make(c, ZP_RECOMPUTE_NONE);
   st = &x.program->stages[0];
   int64_t gone = st->flat_elements / 8 * 4 / 64 * 64, here = st->flat_elements - gone;
-  moves = zp_program_moves(x.program);
+  moves = zp_program_tier_bytes(x.program);
   cr_expect_eq(moves.up, 4 * (2 * BATCH * passes + here));
   cr_expect_eq(moves.down, 4 * (here + gone), "weights that were updated here, gradients for the host");
 }
@@ -146,7 +146,7 @@ Test(offload_values, shards_on_the_host) {
     int n = zp_unit_buckets(x.lowered, &x.program->choice, s, bucket);
     for (int b = 0; b < n; b++) passes += (s == 1 ? 6 : 1) * bucket[b].elements;
   }
-  zp_moves moves = zp_program_moves(x.program);
+  zp_tier_bytes moves = zp_program_tier_bytes(x.program);
   cr_expect_eq(moves.up, 4 * 2 * (BATCH / 4) * passes, "all ranks together bring one copy, nothing after the update");
 }
 

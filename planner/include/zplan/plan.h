@@ -3,7 +3,7 @@
 #define ZPLAN_PLAN_H
 
 #include <zplan/json.h>
-#include <zplan/program.h>
+#include <zplan/moves.h>
 
 /* What a step's seconds go to, one list for fields, keys in files and names. Offload: waiting for host memory, PCIe and
  * disks; the update on the host, where it is longer. */

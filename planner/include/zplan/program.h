@@ -186,6 +186,9 @@ typedef struct zp_run { /* consecutive iterations of one segment, or one of a pi
 /* A parameter declared outside repeats, as a stage holds it: once, however many segments use it. */
 typedef struct zp_shared { int param; int64_t offset; /* elements in the flat buffers */ } zp_shared;
 
+/* Elements of parameters: those that all data ranks hold, and those that are spread over expert groups. */
+typedef struct zp_flat { int64_t whole, spread; } zp_flat;
+
 /* Parameters that lie together in the flat buffers; over those who hold the same they move, and ZeRO shards them, together. A
  * unit works with one bucket of its own parameters, one for every shared parameter that it uses, and the same of spread
  * ones. */
@@ -361,6 +364,9 @@ zp_inner_stage zp_inner_footprint(const zp_lowered *lowered, const zp_choice *ch
 zp_memory zp_inner_memory(const zp_inner_stage *known, const zp_spec *spec, const zp_choice *choice, int stage);
 /* The buckets of a unit of `segment`, in the order in which they stand in a ring; out: room for 2 + lowered->shared.len. */
 int zp_unit_buckets(const zp_lowered *lowered, const zp_choice *choice, int segment, zp_bucket *out);
+/* The same one by one; begins with {0}. false: there is none more. */
+typedef struct zp_bucket_walk { int next; int64_t end; zp_bucket bucket; } zp_bucket_walk;
+bool zp_next_bucket(const zp_lowered *lowered, const zp_choice *choice, int segment, zp_bucket_walk *walk);
 /* zp_tied.summed of a parameter. */
 int64_t zp_tied_elements(const zp_lowered *lowered, const zp_choice *choice, int param);
 int64_t zp_memory_of_arena(const zp_memory *memory);
@@ -433,17 +439,8 @@ bool zp_messages_in_order(const zp_choice *choice, zp_action *const *order, cons
  * yet"). */
 bool zp_choice_is_generated(const zp_choice *choice, const char **why_not);
 
-/* Bytes that all ranks together send in one step, by axis, with the runtime's ring algorithms. */
-typedef struct zp_traffic {
-  int64_t tensor, data, pipeline, tie, expert;
-  int64_t warmup_data; /* 1-bit Adam: over the data ranks in a step before the variance freezes; 0 for others */
-} zp_traffic;
 /* 1-bit Adam sends a sign an element and an f32 scale for every block of neighbours; a parameter begins at a whole block. */
 enum { ZP_SIGNS_BLOCK = 64, ZP_SIGNS_BLOCK_BYTES = ZP_SIGNS_BLOCK / 8 + 4 };
-zp_traffic zp_program_traffic(const zp_program *program);
-/* Bytes that all ranks together move in one step between device and host, and between host and disks. */
-typedef struct zp_moves { int64_t down, up, read, written; } zp_moves;
-zp_moves zp_program_moves(const zp_program *program);
 /* Gradients of a stage that are partial over its tensor ranks (sequence sharding), summed over them once a step: elements of all
  * data ranks together, and of the data rank that has most. */
 typedef struct zp_partial {

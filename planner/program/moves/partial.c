@@ -2,9 +2,10 @@
  * tensor ranks once a step: with ZeRO 0 on every data rank, with ZeRO 1 to 3 shard by shard, after the buckets have
  * been scattered, because sums over tensor ranks and over data ranks may come in either order and a shard is less to
  * send. Every layer's norms lie at the same places of its bucket, so one data rank may have most of them. */
-#include "lower_internal.h"
+#include "strategy.h"
 
 #include <assert.h>
+#include <zplan/buf.h>
 
 typedef struct counting {
   const zp_program *program;
@@ -73,3 +74,29 @@ zp_partial zp_partial_elements(const zp_program *p, const zp_stage *stage) {
   zp_arena_free(k.scratch);
   return found;
 }
+
+/* ---- the move ---- */
+
+static bool applies(const zp_move_scope *x) { return x->program && x->choice->sequence && x->choice->tensor > 1; }
+
+static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
+  if (x->moment != ZP_MOMENT_STEP) return;
+  zp_partial elements = zp_partial_elements(x->program, x->stage);
+  zp_move move = zp_move_begin(x, &zp_partial_sums, ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_BACKWARD, ZP_WAIT_BY_NORM);
+  move.way = ZP_WAY_ALL_REDUCE;
+  move.queue = ZP_QUEUE_TENSOR;
+  move.from = ZP_END_DEVICE;
+  move.to = ZP_END_TENSOR_RANKS;
+  move.elements = elements.most;
+  move.all_elements = elements.summed;
+  move.element_bytes = x->lowered->grad_bytes;
+  move.ranks = x->choice->tensor;
+  if (elements.summed > 0) emit(user, &move);
+}
+
+static const char *explain(zp_arena *arena, const zp_move_scope *x) {
+  return zp_format(arena, "%d tensor ranks have parts of the norms' gradients, which they sum once a step",
+                   x->choice->tensor);
+}
+
+const zp_move_strategy zp_partial_sums = {"partial sums", applies, make, explain};

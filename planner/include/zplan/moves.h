@@ -1,0 +1,212 @@
+/* What a step moves, as a list: one record for everything that leaves or enters a rank's memory, or crosses it beside
+ * the units' own steps. A strategy (ZeRO's gather, saved values away, ...) is one file of planner/program/moves, which
+ * says when it applies, makes its records and explains itself; whatever counts, prices, sizes, prints or proves moves
+ * asks the list.
+ *
+ * A record is about one unit, or about a stage, of one rank. `elements` are exact, padded as they lie in the flat
+ * buffers. Without a stage that is laid out (zp_move_scope.run) the place of a unit's bytes among the stage's is not
+ * known: then every unit has the same share off the device, and nothing else differs. */
+#ifndef ZPLAN_MOVES_H
+#define ZPLAN_MOVES_H
+
+#include <zplan/program.h>
+
+#define ZP_MOVE_GOODS(X)                                                                                               \
+  X(PARAMETERS, "parameters")                                                                                          \
+  X(GRADIENTS, "gradients")                                                                                            \
+  X(OPTIMIZER, "optimizer state")                                                                                      \
+  X(SAVED, "saved values")                                                                                             \
+  X(MESSAGE, "message")                                                                                                \
+  X(PARTIAL, "partial sums")                                                                                           \
+  X(SLOTS, "slots of experts")                                                                                         \
+  X(SIGNS, "signs of momentum")
+typedef enum zp_move_what {
+#define ZP_MOVE_ROW(name, text) ZP_MOVE_##name,
+  ZP_MOVE_GOODS(ZP_MOVE_ROW)
+#undef ZP_MOVE_ROW
+      ZP_MOVE_WHAT_COUNT
+} zp_move_what;
+
+/* An end of a move: a tier of the rank itself, or the ranks that take part. */
+#define ZP_MOVE_ENDS(X)                                                                                                \
+  X(DEVICE, "device")                                                                                                  \
+  X(HOST, "host")                                                                                                      \
+  X(DISK, "disk")                                                                                                      \
+  X(DATA_RANKS, "data ranks")                                                                                          \
+  X(REPLICAS, "replicas of experts")                                                                                   \
+  X(TENSOR_RANKS, "tensor ranks")                                                                                      \
+  X(EXPERT_RANKS, "expert group")                                                                                      \
+  X(NEIGHBOUR, "neighbour")                                                                                            \
+  X(TIED_STAGES, "tied stages")
+typedef enum zp_move_end {
+#define ZP_MOVE_ROW(name, text) ZP_END_##name,
+  ZP_MOVE_ENDS(ZP_MOVE_ROW)
+#undef ZP_MOVE_ROW
+      ZP_END_COUNT
+} zp_move_end;
+
+/* How. Elements of an all-reduce, a reduce-scatter and an all-gather are those of the whole array; of an exchange what
+ * a rank has for all of the group, itself included. */
+#define ZP_MOVE_WAYS(X)                                                                                                \
+  X(COPY, "copy")                                                                                                      \
+  X(SEND, "send")                                                                                                      \
+  X(ALL_REDUCE, "all-reduce")                                                                                          \
+  X(REDUCE_SCATTER, "reduce-scatter")                                                                                  \
+  X(ALL_GATHER, "all-gather")                                                                                          \
+  X(EXCHANGE, "exchange")
+typedef enum zp_move_way {
+#define ZP_MOVE_ROW(name, text) ZP_WAY_##name,
+  ZP_MOVE_WAYS(ZP_MOVE_ROW)
+#undef ZP_MOVE_ROW
+      ZP_WAY_COUNT
+} zp_move_way;
+
+/* What is busy meanwhile: moves on one queue follow each other, queues work beside each other. */
+#define ZP_MOVE_QUEUES(X)                                                                                              \
+  X(COMPUTE, "the unit's steps")                                                                                       \
+  X(DATA, "data ranks")                                                                                                \
+  X(TENSOR, "tensor ranks")                                                                                            \
+  X(MESSAGES, "messages")                                                                                              \
+  X(TIES, "tied stages")                                                                                               \
+  X(DOWN, "PCIe down")                                                                                                 \
+  X(UP, "PCIe up")                                                                                                     \
+  X(READ, "disk read")                                                                                                 \
+  X(WRITE, "disk write")                                                                                               \
+  X(HOST_MEMORY, "host memory")                                                                                        \
+  X(DEVICE_MEMORY, "device memory")
+typedef enum zp_move_queue {
+#define ZP_MOVE_ROW(name, text) ZP_QUEUE_##name,
+  ZP_MOVE_QUEUES(ZP_MOVE_ROW)
+#undef ZP_MOVE_ROW
+      ZP_QUEUE_COUNT
+} zp_move_queue;
+
+/* When, in the order of a step. A unit's: before, in or after one of its actions. A stage's: with every message; once a
+ * step, from what backward hides to the updated weights. */
+#define ZP_MOVE_TIMES(X)                                                                                               \
+  X(BEFORE_UNIT, "before")                                                                                             \
+  X(IN_UNIT, "in")                                                                                                     \
+  X(AFTER_UNIT, "after")                                                                                               \
+  X(AFTER_ACTION, "after the action")                                                                                  \
+  X(BESIDE_BACKWARD, "beside the last backward")                                                                       \
+  X(AFTER_BACKWARD, "after the last backward")                                                                         \
+  X(AT_NORM, "for the norm")                                                                                           \
+  X(AT_HOST_UPDATE, "update on the host")                                                                              \
+  X(AT_DEVICE_UPDATE, "update on the device")                                                                          \
+  X(AFTER_UPDATE, "after the update")
+typedef enum zp_move_when {
+#define ZP_MOVE_ROW(name, text) ZP_WHEN_##name,
+  ZP_MOVE_TIMES(ZP_MOVE_ROW)
+#undef ZP_MOVE_ROW
+      ZP_WHEN_COUNT
+} zp_move_when;
+
+/* Where it is waited for. */
+#define ZP_MOVE_WAITS(X)                                                                                               \
+  X(AT_ONCE, "at once")                                                                                                \
+  X(BY_UNIT, "by the unit; starts a unit ahead")                                                                       \
+  X(BY_BUFFER, "by the next unit with its buffer")                                                                     \
+  X(BY_RECEIVER, "by the action that receives it")                                                                     \
+  X(BY_NORM, "by the norm")                                                                                            \
+  X(BY_STEP, "by the end of the step")
+typedef enum zp_move_wait {
+#define ZP_MOVE_ROW(name, text) ZP_WAIT_##name,
+  ZP_MOVE_WAITS(ZP_MOVE_ROW)
+#undef ZP_MOVE_ROW
+      ZP_WAIT_COUNT
+} zp_move_wait;
+
+typedef struct zp_move_strategy zp_move_strategy;
+
+typedef struct zp_move {
+  const zp_move_strategy *strategy;
+  zp_move_what what;
+  zp_move_end from, to;
+  zp_move_way way;
+  zp_move_queue queue;
+  zp_move_when when;
+  zp_move_wait wait;
+  zp_act act;           /* BEFORE_UNIT .. AFTER_ACTION: of which action */
+  int run;              /* of the stage; -1: of no unit, or no stage was given */
+  int64_t first, count; /* iterations of the run, which are alike */
+  int bucket;           /* its place among zp_unit_buckets; -1: of none */
+  int64_t elements;     /* of one occurrence: a rank's copy or message, a collective's array. Of saved values bytes */
+  int element_bytes;
+  int64_t all_elements; /* the same of all ranks (groups) of the stage together */
+  int64_t times;        /* occurrences in a step, of one unit */
+  int ranks;            /* that take part; 1 of a copy */
+  bool mirrored;        /* its bytes are counted with another stage's record (ties) */
+  bool warmup;          /* only before the variance freezes (1-bit Adam); the others of `signs` only after that */
+} zp_move;
+
+/* What a strategy is asked about. */
+typedef enum zp_move_moment {
+  ZP_MOMENT_ACTION,  /* an action of a unit: segment, act */
+  ZP_MOMENT_BUCKETS, /* what the buckets of a unit do once a step: segment */
+  ZP_MOMENT_CHUNK,   /* what an action of a chunk begins or ends with: chunk, act. Wants program and stage */
+  ZP_MOMENT_STEP,    /* what a stage does once a step: elements */
+} zp_move_moment;
+
+typedef struct zp_move_scope {
+  const zp_lowered *lowered;
+  const zp_choice *choice;
+  bool cpu; /* ranks compute on CPUs */
+  int64_t microbatches;
+  zp_move_moment moment;
+  zp_act act;
+  int segment, chunk;
+  const zp_program *program; /* NULL: ties, partial sums and messages are left out */
+  const zp_stage *stage;     /* NULL: not laid out */
+  int run;                   /* of the stage, -1: places are not known */
+  int64_t iteration;         /* of the run: 0 .. count - 1 */
+  bool own;                  /* MOMENT_BUCKETS: without parameters declared outside repeats */
+  bool steps;                /* MOMENT_ACTION: collectives that are steps of the unit, too */
+  /* A relaxation, for bounds and for sums of which only elements are known: */
+  const zp_flat *together; /* instead of a unit's buckets one with so many elements, as if nothing were padded */
+  int64_t saved_bytes;     /* instead of the segment's, where `together` is not NULL */
+  int64_t shard_elements;  /* MOMENT_STEP: of the optimizer's state */
+} zp_move_scope;
+
+typedef void zp_on_move(void *user, const zp_move *move);
+
+struct zp_move_strategy {
+  const char *name;
+  /* Does a plan of such a choice have it? */
+  bool (*applies)(const zp_move_scope *scope);
+  /* Calls emit for every record of the scope's moment. Requires: applies. */
+  void (*make)(const zp_move_scope *scope, zp_on_move *emit, void *user);
+  /* One line: what, when and why. Requires: applies. Arena. */
+  const char *(*explain)(zp_arena *arena, const zp_move_scope *scope);
+};
+
+/* All strategies; the last entry is NULL. */
+extern const zp_move_strategy *const zp_move_strategies[];
+
+/* Of a choice, as far as that goes; moment, segment and the like are left to be filled in. run: -1. */
+zp_move_scope zp_move_scope_of(const zp_lowered *lowered, const zp_choice *choice);
+/* All strategies that apply make their records. */
+void zp_make_moves(const zp_move_scope *scope, zp_on_move *emit, void *user);
+
+/* Records of a stage in the order of a step, units that are alike in one record. */
+typedef ZP_VEC(zp_move) zp_move_list;
+zp_move_list zp_stage_moves(zp_arena *arena, const zp_program *program, int stage);
+/* Bytes that all ranks of the stage send in a step for it; a copy sends nothing. */
+int64_t zp_move_sent_bytes(const zp_move *move);
+/* Bytes of all occurrences in all units of a record, of all ranks of the stage. */
+int64_t zp_move_all_bytes(const zp_move *move);
+/* The list in words, a line a record, stages that are alike once; then a line for every strategy. */
+const char *zp_moves_text(zp_arena *arena, const zp_program *program);
+
+/* Bytes that all ranks together send in one step, by axis, with the runtime's ring algorithms. */
+typedef struct zp_traffic {
+  int64_t tensor, data, pipeline, tie, expert;
+  int64_t warmup_data; /* 1-bit Adam: over the data ranks in a step before the variance freezes; 0 for others */
+} zp_traffic;
+zp_traffic zp_program_traffic(const zp_program *program);
+/* Bytes that all ranks together move in one step between device and host, and between host and disks. */
+typedef struct zp_tier_bytes {
+  int64_t down, up, read, written;
+} zp_tier_bytes;
+zp_tier_bytes zp_program_tier_bytes(const zp_program *program);
+
+#endif

@@ -1,0 +1,74 @@
+/* Sums over the list: bytes that ranks send in a step, by axis, and that cross between a device, its host and disks.
+ * They are those that trainers count (`zplan run --check-memory`). */
+#include "strategy.h"
+
+int64_t zp_move_all_bytes(const zp_move *m) {
+  return m->mirrored ? 0 : m->all_elements * m->element_bytes * m->times * m->count;
+}
+
+/* Rings: of n ranks each sends n - 1 parts of n, in an all-reduce twice. In an exchange one of n parts stays at home.
+ */
+int64_t zp_move_sent_bytes(const zp_move *m) {
+  int64_t bytes = zp_move_all_bytes(m);
+  switch (m->way) {
+  case ZP_WAY_SEND: return bytes;
+  case ZP_WAY_ALL_REDUCE: return 2 * (m->ranks - 1) * bytes;
+  case ZP_WAY_REDUCE_SCATTER:
+  case ZP_WAY_ALL_GATHER:
+  case ZP_WAY_EXCHANGE: return (m->ranks - 1) * bytes;
+  case ZP_WAY_COPY:
+  case ZP_WAY_COUNT: break;
+  }
+  return 0;
+}
+
+typedef void on_stage(void *sum, const zp_move_list *list);
+
+static void for_stages(const zp_program *program, on_stage *add, void *sum) {
+  zp_arena *scratch = zp_arena_new("moves");
+  for (int s = 0; s < program->choice.pipeline; s++) {
+    zp_arena_mark mark = zp_arena_get_mark(scratch);
+    zp_move_list list = zp_stage_moves(scratch, program, s);
+    add(sum, &list);
+    zp_arena_rewind(scratch, mark);
+  }
+  zp_arena_free(scratch);
+}
+
+static void add_sent(void *sum, const zp_move_list *list) {
+  zp_traffic *t = sum;
+  int64_t none = 0;
+  for (int i = 0; i < list->len; i++) {
+    const zp_move *m = &list->data[i];
+    int64_t *const axis[ZP_END_COUNT] = {[ZP_END_DATA_RANKS] = m->warmup ? &t->warmup_data : &t->data,
+                                         [ZP_END_REPLICAS] = &t->data,
+                                         [ZP_END_TENSOR_RANKS] = &t->tensor,
+                                         [ZP_END_EXPERT_RANKS] = &t->expert,
+                                         [ZP_END_NEIGHBOUR] = &t->pipeline,
+                                         [ZP_END_TIED_STAGES] = &t->tie};
+    zp_move_end peers = m->from > m->to ? m->from : m->to; /* those that are no tier of the rank come last */
+    *(axis[peers] ? axis[peers] : &none) += zp_move_sent_bytes(m);
+  }
+}
+
+zp_traffic zp_program_traffic(const zp_program *program) {
+  zp_traffic traffic = {0};
+  for_stages(program, add_sent, &traffic);
+  return traffic;
+}
+
+static void add_copied(void *sum, const zp_move_list *list) {
+  zp_tier_bytes *b = sum;
+  for (int i = 0; i < list->len; i++) {
+    const zp_move *m = &list->data[i];
+    int64_t *const way[ZP_QUEUE_COUNT] = {
+        [ZP_QUEUE_DOWN] = &b->down, [ZP_QUEUE_UP] = &b->up, [ZP_QUEUE_READ] = &b->read, [ZP_QUEUE_WRITE] = &b->written};
+    if (way[m->queue]) *way[m->queue] += zp_move_all_bytes(m);
+  }
+}
+
+zp_tier_bytes zp_program_tier_bytes(const zp_program *program) {
+  zp_tier_bytes bytes = {0};
+  for_stages(program, add_copied, &bytes);
+  return bytes;
+}

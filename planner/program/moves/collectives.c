@@ -1,0 +1,84 @@
+/* Collectives over the tensor ranks and in expert groups are steps of a unit, priced and run as such; here are their
+ * elements, one record for all steps of an action that are alike. */
+#include "strategy.h"
+
+#include <zplan/buf.h>
+
+typedef struct sums {
+  int64_t reduced, gathered, scattered, statistics, exchanged; /* whole arrays, a rank's */
+} sums;
+
+static void add(sums *to, const zp_step *step, int64_t tensor) {
+  if (zp_step_is_exchange(step))
+    to->exchanged += step->comm_elements;
+  else if (step->kind == ZP_STEP_GATHER_SHARD || step->op == ZP_OP_ALL_GATHER_SEQ)
+    to->gathered += tensor * step->comm_elements;
+  else if (step->op == ZP_OP_REDUCE_SCATTER_SEQ)
+    to->scattered += step->comm_elements;
+  else if (step->op == ZP_OP_GATHER_STATS)
+    to->statistics += tensor * step->comm_elements;
+  else
+    to->reduced += step->comm_elements;
+}
+
+static sums sums_of(const zp_move_scope *x) {
+  const zp_segment_program *s = &x->lowered->segments[x->segment];
+  bool splits = x->act == ZP_ACT_BI || x->act == ZP_ACT_BW;
+  const zp_procedure *p = x->act == ZP_ACT_F ? &s->forward : splits ? &s->split : &s->backward;
+  int first = x->act == ZP_ACT_BW ? p->n_inputs : 0, end = x->act == ZP_ACT_BI ? p->n_inputs : p->steps.len;
+  sums found = {0};
+  for (int i = first; i < end; i++)
+    if (p->steps.data[i].comm_elements > 0) add(&found, &p->steps.data[i], x->choice->tensor);
+  return found;
+}
+
+static void put(const zp_move_scope *x, zp_move move, zp_move_way way, zp_move_end peers, int ranks, int64_t elements,
+                int element_bytes, zp_on_move *emit, void *user) {
+  if (elements == 0) return;
+  move.way = way;
+  move.queue = ZP_QUEUE_COMPUTE;
+  move.from = ZP_END_DEVICE;
+  move.to = peers;
+  move.elements = elements;
+  move.element_bytes = element_bytes;
+  move.ranks = ranks;
+  move.all_elements = elements * (x->choice->tensor * x->choice->data / ranks);
+  emit(user, &move);
+}
+
+static bool tensor_applies(const zp_move_scope *x) { return x->choice->tensor > 1; }
+
+static void make_tensor(const zp_move_scope *x, zp_on_move *emit, void *user) {
+  const zp_lowered *l = x->lowered;
+  int t = x->choice->tensor;
+  if (x->moment != ZP_MOMENT_ACTION || !x->steps) return;
+  sums s = sums_of(x);
+  zp_move move = zp_move_begin(x, &zp_tensor_collectives, ZP_MOVE_PARTIAL, ZP_WHEN_IN_UNIT, ZP_WAIT_AT_ONCE);
+  put(x, move, ZP_WAY_ALL_REDUCE, ZP_END_TENSOR_RANKS, t, s.reduced, l->compute_bytes, emit, user);
+  put(x, move, ZP_WAY_ALL_GATHER, ZP_END_TENSOR_RANKS, t, s.gathered, l->compute_bytes, emit, user);
+  put(x, move, ZP_WAY_REDUCE_SCATTER, ZP_END_TENSOR_RANKS, t, s.scattered, l->compute_bytes, emit, user);
+  put(x, move, ZP_WAY_ALL_GATHER, ZP_END_TENSOR_RANKS, t, s.statistics, l->stat_bytes, emit, user);
+}
+
+static const char *explain_tensor(zp_arena *arena, const zp_move_scope *x) {
+  return zp_format(arena, "%d tensor ranks share every layer: partial results are summed%s in the units",
+                   x->choice->tensor, x->choice->sequence ? ", cut along the sequence and gathered" : "");
+}
+
+const zp_move_strategy zp_tensor_collectives = {"tensor collectives", tensor_applies, make_tensor, explain_tensor};
+
+static bool experts_apply(const zp_move_scope *x) { return zp_expert_ranks(x->choice) > 1; }
+
+static void make_experts(const zp_move_scope *x, zp_on_move *emit, void *user) {
+  if (x->moment != ZP_MOMENT_ACTION || !x->steps) return;
+  zp_move move = zp_move_begin(x, &zp_expert_exchange, ZP_MOVE_SLOTS, ZP_WHEN_IN_UNIT, ZP_WAIT_AT_ONCE);
+  put(x, move, ZP_WAY_EXCHANGE, ZP_END_EXPERT_RANKS, zp_expert_ranks(x->choice), sums_of(x).exchanged,
+      x->lowered->compute_bytes, emit, user);
+}
+
+static const char *explain_experts(zp_arena *arena, const zp_move_scope *x) {
+  return zp_format(arena, "%d data ranks share their experts and exchange the slots of their samples",
+                   zp_expert_ranks(x->choice));
+}
+
+const zp_move_strategy zp_expert_exchange = {"expert exchange", experts_apply, make_experts, explain_experts};

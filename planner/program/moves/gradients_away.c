@@ -1,0 +1,42 @@
+/* Gradients that live off the device go down when a unit's backward has made them, and are added there to those of the
+ * micro-batches before: two reads and a write of host memory. The norm reads them there. What the device updates comes
+ * up again. */
+#include "strategy.h"
+
+#include <zplan/buf.h>
+
+static bool applies(const zp_move_scope *x) { return zp_eighths_away(x, ZP_STATE_GRADIENTS) > 0; }
+
+static void make_unit(const zp_move_scope *x, zp_on_move *emit, void *user) {
+  zp_bucket_walk walk = {0};
+  int bytes = x->lowered->grad_bytes;
+  zp_move move = zp_move_begin(x, &zp_gradients_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_UNIT, ZP_WAIT_BY_BUFFER);
+  for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++) {
+    int64_t away = zp_bucket_away(x, &walk.bucket, ZP_STATE_GRADIENTS);
+    zp_move sum = move;
+    sum.times = x->microbatches - 1;
+    zp_emit_down(x, move, ZP_STATE_GRADIENTS, away, bytes, away, emit, user);
+    if (sum.times > 0) zp_emit_copy(x, sum, ZP_QUEUE_HOST_MEMORY, away, 3 * bytes, emit, user);
+  }
+}
+
+static void make_update(const zp_move_scope *x, zp_on_move *emit, void *user) {
+  int bytes = x->lowered->grad_bytes;
+  int64_t gone = zp_scope_gone(x, ZP_STATE_GRADIENTS), here = gone - zp_scope_gone(x, ZP_STATE_OPTIMIZER);
+  zp_move norm = zp_move_begin(x, &zp_gradients_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_NORM, ZP_WAIT_AT_ONCE);
+  zp_emit_copy(x, norm, ZP_QUEUE_HOST_MEMORY, gone, bytes, emit, user);
+  zp_move up = zp_move_begin(x, &zp_gradients_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_DEVICE_UPDATE, ZP_WAIT_BY_STEP);
+  zp_emit_up(x, up, ZP_STATE_GRADIENTS, here, bytes, here, emit, user);
+}
+
+static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
+  if (x->moment == ZP_MOMENT_ACTION && zp_makes_gradients(x->act)) make_unit(x, emit, user);
+  if (x->moment == ZP_MOMENT_STEP) make_update(x, emit, user);
+}
+
+static const char *explain(zp_arena *arena, const zp_move_scope *x) {
+  return zp_format(arena, "of the gradients %s: they go down after every backward of a unit and are summed there",
+                   zp_home_words(arena, x, ZP_STATE_GRADIENTS));
+}
+
+const zp_move_strategy zp_gradients_away = {"gradients away", applies, make, explain};

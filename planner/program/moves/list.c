@@ -1,0 +1,114 @@
+/* The list of a stage: every strategy is asked about every moment of a step; units that are alike share a record. */
+#include "schedule.h"
+#include "strategy.h"
+
+const zp_move_strategy *const zp_move_strategies[] = {
+#define ZP_MOVE_ROW(strategy) &strategy,
+    ZP_MOVE_STRATEGIES(ZP_MOVE_ROW)
+#undef ZP_MOVE_ROW
+        NULL};
+
+void zp_make_moves(const zp_move_scope *scope, zp_on_move *emit, void *user) {
+  for (int i = 0; zp_move_strategies[i]; i++)
+    if (zp_move_strategies[i]->applies(scope)) zp_move_strategies[i]->make(scope, emit, user);
+}
+
+typedef struct listing {
+  zp_arena *arena;
+  zp_move_list *list;
+  zp_move_list open, now; /* of the iterations so far that were alike; of the one at hand */
+} listing;
+
+static void put(void *user, const zp_move *move) {
+  listing *x = user;
+  zp_push(x->arena, &x->now, *move);
+}
+
+static bool are_alike(const zp_move *a, const zp_move *b) {
+  return a->strategy == b->strategy && a->what == b->what && a->from == b->from && a->to == b->to && a->way == b->way &&
+         a->queue == b->queue && a->when == b->when && a->wait == b->wait && a->act == b->act && a->run == b->run &&
+         a->bucket == b->bucket && a->elements == b->elements && a->element_bytes == b->element_bytes &&
+         a->all_elements == b->all_elements && a->times == b->times && a->ranks == b->ranks &&
+         a->mirrored == b->mirrored && a->warmup == b->warmup;
+}
+
+static bool continues(const listing *x) {
+  if (x->open.len != x->now.len) return false;
+  for (int i = 0; i < x->now.len; i++)
+    if (!are_alike(&x->open.data[i], &x->now.data[i])) return false;
+  return true;
+}
+
+static void close_records(listing *x) {
+  for (int i = 0; i < x->open.len; i++) zp_push(x->arena, x->list, x->open.data[i]);
+  x->open.len = 0;
+}
+
+/* The records of one iteration join those before them, or end them. */
+static void end_iteration(listing *x) {
+  if (continues(x)) {
+    for (int i = 0; i < x->open.len; i++) x->open.data[i].count++;
+  } else {
+    close_records(x);
+    for (int i = 0; i < x->now.len; i++) zp_push(x->arena, &x->open, x->now.data[i]);
+  }
+  x->now.len = 0;
+}
+
+static void list_run(listing *x, zp_move_scope *scope, int r) {
+  const zp_run *run = &scope->stage->runs.data[r];
+  scope->run = r;
+  scope->segment = run->segment;
+  for (scope->iteration = 0; scope->iteration < run->count; scope->iteration++) {
+    zp_make_moves(scope, put, x);
+    end_iteration(x);
+  }
+  close_records(x);
+}
+
+static void list_action(listing *x, zp_move_scope *scope, zp_act act) {
+  scope->act = act;
+  for (scope->chunk = 0; scope->chunk < scope->stage->n_chunks; scope->chunk++) {
+    scope->moment = ZP_MOMENT_ACTION;
+    for (int r = 0; r < scope->stage->runs.len; r++)
+      if (scope->stage->runs.data[r].chunk == scope->chunk) list_run(x, scope, r);
+    scope->moment = ZP_MOMENT_CHUNK;
+    scope->run = -1;
+    zp_make_moves(scope, put, x);
+    end_iteration(x);
+    close_records(x);
+  }
+}
+
+/* By when they happen, otherwise in the order in which they were made. */
+static void sort_end(zp_move_list *list, int first) {
+  for (int i = first + 1; i < list->len; i++) {
+    zp_move move = list->data[i];
+    int j = i;
+    for (; j > first && list->data[j - 1].when > move.when; j--) list->data[j] = list->data[j - 1];
+    list->data[j] = move;
+  }
+}
+
+zp_move_list zp_stage_moves(zp_arena *arena, const zp_program *program, int stage) {
+  zp_move_list list = {0};
+  listing x = {.arena = arena, .list = &list};
+  zp_move_scope scope = zp_move_scope_of(zp_program_lowered(program, stage), &program->choice);
+  bool splits = zp_schedule_splits(program->choice.schedule);
+  scope.program = program;
+  scope.stage = &program->stages[stage];
+  scope.steps = true;
+  list_action(&x, &scope, ZP_ACT_F);
+  list_action(&x, &scope, splits ? ZP_ACT_BI : ZP_ACT_B);
+  if (splits) list_action(&x, &scope, ZP_ACT_BW);
+  int end = list.len;
+  scope.moment = ZP_MOMENT_BUCKETS;
+  for (int r = 0; r < scope.stage->runs.len; r++) list_run(&x, &scope, r);
+  scope.moment = ZP_MOMENT_STEP;
+  scope.run = -1;
+  zp_make_moves(&scope, put, &x);
+  end_iteration(&x);
+  close_records(&x);
+  sort_end(&list, end);
+  return list;
+}

@@ -1,0 +1,41 @@
+/* What chunks of the model send each other over pipeline stages: activations up after forward, their gradients down
+ * after backward, or after its first part. */
+#include "schedule.h"
+#include "strategy.h"
+
+#include <zplan/buf.h>
+
+static bool applies(const zp_move_scope *x) { return x->choice->pipeline > 1; }
+
+/* Elements of one micro-batch between model chunks k - 1 and k; 0: one stage has both. */
+static int64_t carry(const zp_move_scope *x, int64_t k) {
+  const zp_choice *c = x->choice;
+  int segment;
+  int64_t iteration;
+  if (k <= 0 || k >= (int64_t)c->pipeline * zp_chunks(c)) return 0;
+  if (zp_chunk_stage(c, k - 1, NULL) == zp_chunk_stage(c, k, NULL)) return 0;
+  zp_unit(x->lowered, c->cut[k], &segment, &iteration);
+  return x->lowered->segments[segment].carry_in_elements;
+}
+
+static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
+  if (x->moment != ZP_MOMENT_CHUNK || x->act == ZP_ACT_BW) return;
+  int64_t k = zp_model_chunk(x->choice, x->stage->index, x->chunk);
+  zp_move move = zp_move_begin(x, &zp_pipeline_messages, ZP_MOVE_MESSAGE, ZP_WHEN_AFTER_ACTION, ZP_WAIT_BY_RECEIVER);
+  move.way = ZP_WAY_SEND;
+  move.queue = ZP_QUEUE_MESSAGES;
+  move.from = ZP_END_DEVICE;
+  move.to = ZP_END_NEIGHBOUR;
+  move.elements = carry(x, x->act == ZP_ACT_F ? k + 1 : k);
+  move.element_bytes = x->lowered->compute_bytes;
+  move.all_elements = move.elements * x->choice->tensor * x->choice->data;
+  move.ranks = 2;
+  if (move.elements > 0) emit(user, &move);
+}
+
+static const char *explain(zp_arena *arena, const zp_move_scope *x) {
+  return zp_format(arena, "%d stages, %lld micro-batches: activations go up, their gradients down", x->choice->pipeline,
+                   (long long)x->microbatches);
+}
+
+const zp_move_strategy zp_pipeline_messages = {"pipeline messages", applies, make, explain};

@@ -1,0 +1,35 @@
+/* Parameters that live off the device come up before a unit computes either way, a unit ahead, into a ring of buffers.
+ * What the device updates of them comes up once more and goes down again. */
+#include "strategy.h"
+
+#include <zplan/buf.h>
+
+static bool applies(const zp_move_scope *x) { return zp_eighths_away(x, ZP_STATE_PARAMS) > 0; }
+
+static void make_unit(const zp_move_scope *x, zp_on_move *emit, void *user) {
+  zp_bucket_walk walk = {0};
+  zp_move move = zp_move_begin(x, &zp_params_away, ZP_MOVE_PARAMETERS, ZP_WHEN_BEFORE_UNIT, ZP_WAIT_BY_UNIT);
+  for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++) {
+    int64_t away = zp_bucket_away(x, &walk.bucket, ZP_STATE_PARAMS);
+    zp_emit_up(x, move, ZP_STATE_PARAMS, away, x->lowered->param_bytes, away, emit, user);
+  }
+}
+
+static void make_update(const zp_move_scope *x, zp_on_move *emit, void *user) {
+  int64_t away = zp_scope_gone(x, ZP_STATE_PARAMS) - zp_scope_gone(x, ZP_STATE_OPTIMIZER);
+  zp_move move = zp_move_begin(x, &zp_params_away, ZP_MOVE_PARAMETERS, ZP_WHEN_AT_DEVICE_UPDATE, ZP_WAIT_BY_STEP);
+  zp_emit_up(x, move, ZP_STATE_PARAMS, away, x->lowered->param_bytes, away, emit, user);
+  zp_emit_down(x, move, ZP_STATE_PARAMS, away, x->lowered->param_bytes, away, emit, user);
+}
+
+static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
+  if (x->moment == ZP_MOMENT_ACTION && zp_needs_params(x->act)) make_unit(x, emit, user);
+  if (x->moment == ZP_MOMENT_STEP) make_update(x, emit, user);
+}
+
+static const char *explain(zp_arena *arena, const zp_move_scope *x) {
+  return zp_format(arena, "of the parameters %s: they come up twice a micro-batch, a unit ahead",
+                   zp_home_words(arena, x, ZP_STATE_PARAMS));
+}
+
+const zp_move_strategy zp_params_away = {"parameters away", applies, make, explain};

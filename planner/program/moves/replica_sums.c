@@ -1,0 +1,39 @@
+/* ZeRO 0 and 1: gradients are summed over the data ranks once a step. GPUs do it bucket by bucket beside the backward
+ * of the last micro-batch, from the unit on that was the last to add to them; CPU ranks after it, with ZeRO 0 all at
+ * once.
+ */
+#include "strategy.h"
+
+#include <zplan/buf.h>
+
+static bool applies(const zp_move_scope *x) {
+  return x->choice->data > 1 && !zp_shards_gradients(x->choice) && !x->choice->compress;
+}
+
+static zp_move_way way_of(const zp_move_scope *x) {
+  return x->choice->zero == 0 ? ZP_WAY_ALL_REDUCE : ZP_WAY_REDUCE_SCATTER;
+}
+
+static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
+  zp_bucket_walk walk = {0};
+  int bytes = x->lowered->grad_bytes;
+  zp_move_when when = x->cpu ? ZP_WHEN_AFTER_BACKWARD : ZP_WHEN_BESIDE_BACKWARD;
+  zp_move move = zp_move_begin(x, &zp_replica_sums, ZP_MOVE_GRADIENTS, when, ZP_WAIT_BY_NORM);
+  bool at_once = x->cpu && x->choice->zero == 0;
+  if (at_once && x->moment == ZP_MOMENT_STEP) {
+    zp_flat all = zp_scope_flat(x);
+    zp_emit_among_holders(x, move, way_of(x), false, all.whole, bytes, emit, user);
+    zp_emit_among_holders(x, move, way_of(x), true, all.spread, bytes, emit, user);
+  }
+  if (at_once || x->moment != ZP_MOMENT_BUCKETS) return;
+  for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++)
+    zp_emit_among_holders(x, move, way_of(x), walk.bucket.spread, walk.bucket.elements, bytes, emit, user);
+}
+
+static const char *explain(zp_arena *arena, const zp_move_scope *x) {
+  return zp_format(arena, "gradients are summed over %d data ranks once a step, %s", x->choice->data,
+                   x->cpu ? x->choice->zero == 0 ? "all at once" : "bucket by bucket"
+                          : "bucket by bucket beside the last backward");
+}
+
+const zp_move_strategy zp_replica_sums = {"sums over replicas", applies, make, explain};

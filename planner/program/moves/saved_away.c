@@ -1,0 +1,46 @@
+/* Saved values that live off the device leave after a unit's forward and come back for either part of its backward;
+ * what the first of two parts changes leaves again. A unit works in a ring of buffers (ZP_SAVED_BUFFERS), between which
+ * and its slot what stays on the device is copied, between kernels. */
+#include "strategy.h"
+
+#include <zplan/buf.h>
+
+static bool applies(const zp_move_scope *x) { return zp_eighths_away(x, ZP_STATE_ACTIVATIONS) > 0; }
+
+/* Bytes of the unit off the device, and their room on disks. A relaxation leaves out what rounding to whole lines or
+ * pages keeps on the device. */
+static int64_t away_of(const zp_move_scope *x, int64_t *room) {
+  if (x->together) return *room = x->saved_bytes * zp_eighths_away(x, ZP_STATE_ACTIVATIONS) / 8;
+  int64_t saved = x->lowered->segments[x->segment].saved_bytes;
+  *room = zp_saved_away_stride(x->choice, saved);
+  return zp_saved_away(x->choice, saved);
+}
+
+static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
+  enum { READ_AND_WRITTEN = 2 };
+  if (x->moment != ZP_MOMENT_ACTION) return;
+  int64_t saved = x->together ? x->saved_bytes : x->lowered->segments[x->segment].saved_bytes, room;
+  int64_t away = away_of(x, &room);
+  bool changed = !x->together && x->lowered->segments[x->segment].changes_saved;
+  if (x->act != ZP_ACT_F) {
+    zp_move in = zp_move_begin(x, &zp_saved_away_strategy, ZP_MOVE_SAVED, ZP_WHEN_BEFORE_UNIT, ZP_WAIT_BY_UNIT),
+            stays = in;
+    stays.wait = ZP_WAIT_AT_ONCE;
+    zp_emit_up(x, in, ZP_STATE_ACTIVATIONS, away, 1, room, emit, user);
+    zp_emit_copy(x, stays, ZP_QUEUE_DEVICE_MEMORY, saved - away, READ_AND_WRITTEN, emit, user);
+  }
+  if (x->act == ZP_ACT_F || (x->act == ZP_ACT_BI && changed)) {
+    zp_move out = zp_move_begin(x, &zp_saved_away_strategy, ZP_MOVE_SAVED, ZP_WHEN_AFTER_UNIT, ZP_WAIT_BY_BUFFER),
+            stays = out;
+    stays.wait = ZP_WAIT_AT_ONCE;
+    zp_emit_down(x, out, ZP_STATE_ACTIVATIONS, away, 1, room, emit, user);
+    zp_emit_copy(x, stays, ZP_QUEUE_DEVICE_MEMORY, saved - away, READ_AND_WRITTEN, emit, user);
+  }
+}
+
+static const char *explain(zp_arena *arena, const zp_move_scope *x) {
+  return zp_format(arena, "of what a unit keeps for backward %s: it leaves after forward and comes back a unit ahead",
+                   zp_home_words(arena, x, ZP_STATE_ACTIVATIONS));
+}
+
+const zp_move_strategy zp_saved_away_strategy = {"saved values away", applies, make, explain};

@@ -1,0 +1,150 @@
+/* What strategies ask a scope, and how they fill in records. */
+#include "strategy.h"
+
+#include <zplan/buf.h>
+
+zp_move_scope zp_move_scope_of(const zp_lowered *lowered, const zp_choice *choice) {
+  return (zp_move_scope){.lowered = lowered,
+                         .choice = choice,
+                         .cpu = lowered->spec->cluster.node.device.is_cpu,
+                         .microbatches = zp_microbatches(lowered->spec, choice),
+                         .run = -1};
+}
+
+bool zp_buckets_move_beside(const zp_move_scope *x) {
+  return !x->cpu && zp_eighths_away(x, ZP_STATE_PARAMS) == 0 && zp_eighths_away(x, ZP_STATE_GRADIENTS) == 0;
+}
+
+/* The stage's first unit with a shared parameter stands for all of them in what happens once a step. */
+static bool is_first_user(const zp_move_scope *x, int param) {
+  const zp_lowered *l = x->lowered;
+  int shared = 0;
+  while (l->shared.data[shared] != param) shared++;
+  for (int r = 0; r < x->run && x->stage; r++)
+    if (l->segments[x->stage->runs.data[r].segment].uses_shared[shared]) return false;
+  return x->iteration == 0;
+}
+
+bool zp_scope_next_bucket(const zp_move_scope *x, zp_bucket_walk *walk) {
+  if (!x->together) {
+    while (zp_next_bucket(x->lowered, x->choice, x->segment, walk)) {
+      int param = walk->bucket.param;
+      if (param < 0 || x->moment != ZP_MOMENT_BUCKETS || (!x->own && is_first_user(x, param))) return true;
+    }
+    return false;
+  }
+  while (walk->next < 2) {
+    bool spread = walk->next++ == 1;
+    int64_t elements = spread ? x->together->spread : x->together->whole;
+    walk->bucket = (zp_bucket){.param = -1, .spread = spread, .elements = elements};
+    if (elements > 0) return true;
+  }
+  return false;
+}
+
+/* Elements of the stage from the first one of a bucket on, as a rank stores them. */
+static int64_t stored_at(const zp_move_scope *x, const zp_bucket *b, bool sharded) {
+  const zp_stage *s = x->stage;
+  const zp_run *run = &s->runs.data[x->run];
+  int64_t own =
+      b->spread ? run->spread_base + x->iteration * run->spread_stride : run->base + x->iteration * run->stride;
+  int64_t first = b->param >= 0 ? zp_stage_shared(s, b->param) : own;
+  if (!sharded) return first;
+  if (!b->spread) return first / zp_holders(x->choice, false);
+  int64_t start = s->flat_elements - s->spread_elements, before = s->shard_elements - s->spread_shard_elements;
+  return before + (first - start) / zp_holders(x->choice, true);
+}
+
+int64_t zp_bucket_away(const zp_move_scope *x, const zp_bucket *b, zp_state state) {
+  bool params = state == ZP_STATE_PARAMS;
+  bool sharded = params ? zp_shards_params(x->choice) : zp_shards_gradients(x->choice);
+  int64_t part = b->elements / (sharded ? zp_holders(x->choice, b->spread) : 1);
+  if (x->run < 0) return part * zp_eighths_away(x, state) / 8;
+  const zp_stage *s = x->stage;
+  int64_t here = (sharded ? s->shard_elements : s->flat_elements) - (params ? s->params_gone : s->grads_gone);
+  int64_t begin = stored_at(x, b, sharded), end = begin + part;
+  if (begin < here) begin = here;
+  return begin < end ? end - begin : 0;
+}
+
+zp_flat zp_scope_flat(const zp_move_scope *x) {
+  if (x->together) return *x->together;
+  return (zp_flat){x->stage->flat_elements - x->stage->spread_elements, x->stage->spread_elements};
+}
+
+int64_t zp_scope_shard(const zp_move_scope *x) { return x->together ? x->shard_elements : x->stage->shard_elements; }
+
+int64_t zp_scope_gone(const zp_move_scope *x, zp_state state) {
+  if (x->together) return x->shard_elements * zp_eighths_away(x, state) / 8;
+  const zp_stage *s = x->stage;
+  return state == ZP_STATE_PARAMS ? s->params_gone : state == ZP_STATE_GRADIENTS ? s->grads_gone : s->state_gone;
+}
+
+/* ---- records ---- */
+
+zp_move zp_move_begin(const zp_move_scope *x, const zp_move_strategy *strategy, zp_move_what what, zp_move_when when,
+                      zp_move_wait wait) {
+  bool unit = x->moment == ZP_MOMENT_ACTION || x->moment == ZP_MOMENT_BUCKETS;
+  return (zp_move){.strategy = strategy,
+                   .what = what,
+                   .when = when,
+                   .wait = wait,
+                   .act = x->act,
+                   .run = unit ? x->run : -1,
+                   .first = unit ? x->iteration : 0,
+                   .count = 1,
+                   .bucket = -1,
+                   .times = x->moment == ZP_MOMENT_ACTION || x->moment == ZP_MOMENT_CHUNK ? x->microbatches : 1,
+                   .ranks = 1};
+}
+
+void zp_emit_copy(const zp_move_scope *x, zp_move move, zp_move_queue queue, int64_t elements, int element_bytes,
+                  zp_on_move *emit, void *user) {
+  static const struct {
+    zp_move_end from, to;
+  } ends[ZP_QUEUE_COUNT] = {
+      [ZP_QUEUE_DOWN] = {ZP_END_DEVICE, ZP_END_HOST},      [ZP_QUEUE_UP] = {ZP_END_HOST, ZP_END_DEVICE},
+      [ZP_QUEUE_READ] = {ZP_END_DISK, ZP_END_HOST},        [ZP_QUEUE_WRITE] = {ZP_END_HOST, ZP_END_DISK},
+      [ZP_QUEUE_HOST_MEMORY] = {ZP_END_HOST, ZP_END_HOST}, [ZP_QUEUE_DEVICE_MEMORY] = {ZP_END_DEVICE, ZP_END_DEVICE}};
+  if (elements <= 0) return;
+  move.way = ZP_WAY_COPY;
+  move.queue = queue;
+  move.from = ends[queue].from;
+  move.to = ends[queue].to;
+  move.elements = elements;
+  move.element_bytes = element_bytes;
+  move.all_elements = elements * x->choice->tensor * x->choice->data;
+  emit(user, &move);
+}
+
+void zp_emit_up(const zp_move_scope *x, zp_move move, zp_state state, int64_t elements, int element_bytes,
+                int64_t disk_elements, zp_on_move *emit, void *user) {
+  if (zp_on_disk(x, state)) zp_emit_copy(x, move, ZP_QUEUE_READ, disk_elements, element_bytes, emit, user);
+  zp_emit_copy(x, move, ZP_QUEUE_UP, elements, element_bytes, emit, user);
+}
+
+void zp_emit_down(const zp_move_scope *x, zp_move move, zp_state state, int64_t elements, int element_bytes,
+                  int64_t disk_elements, zp_on_move *emit, void *user) {
+  zp_emit_copy(x, move, ZP_QUEUE_DOWN, elements, element_bytes, emit, user);
+  if (zp_on_disk(x, state)) zp_emit_copy(x, move, ZP_QUEUE_WRITE, disk_elements, element_bytes, emit, user);
+}
+
+void zp_emit_among_holders(const zp_move_scope *x, zp_move move, zp_move_way way, bool spread, int64_t elements,
+                           int element_bytes, zp_on_move *emit, void *user) {
+  const zp_choice *c = x->choice;
+  zp_move_end peers = spread ? ZP_END_REPLICAS : ZP_END_DATA_RANKS;
+  if (elements <= 0) return;
+  move.way = way;
+  move.queue = ZP_QUEUE_DATA;
+  move.from = way == ZP_WAY_ALL_GATHER ? peers : ZP_END_DEVICE;
+  move.to = way == ZP_WAY_ALL_GATHER ? ZP_END_DEVICE : peers;
+  move.elements = elements;
+  move.element_bytes = element_bytes;
+  move.ranks = zp_holders(c, spread);
+  move.all_elements = elements * (c->tensor * c->data / move.ranks);
+  emit(user, &move);
+}
+
+const char *zp_home_words(zp_arena *arena, const zp_move_scope *x, zp_state state) {
+  return zp_format(arena, "%d/8 on %s", zp_eighths_away(x, state), zp_on_disk(x, state) ? "disks" : "the host");
+}

@@ -1,0 +1,33 @@
+/* 1-bit Adam (arXiv 2102.02888): after the micro-batches ranks exchange chunks of momentum, one bit an element and a
+ * scale for a block of ZP_SIGNS_BLOCK of them; each averages a chunk and all gather it. Packing passes over momentum
+ * and error in f32: the worker's side reads both, writes error and signs' sources; the server's side, of a chunk,
+ * unpacks, reads and writes its error. Before the variance freezes gradients are summed instead. */
+#include "strategy.h"
+
+#include <zplan/buf.h>
+
+enum { F32 = 4, WORKER_BYTES = 4 * F32, SERVER_BYTES = 3 * F32 };
+
+static bool applies(const zp_move_scope *x) { return x->choice->compress; }
+
+static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
+  zp_flat flat;
+  if (x->moment != ZP_MOMENT_STEP) return;
+  flat = zp_scope_flat(x);
+  int64_t all = flat.whole + flat.spread, blocks = all / ZP_SIGNS_BLOCK;
+  zp_move move = zp_move_begin(x, &zp_signs_exchange, ZP_MOVE_SIGNS, ZP_WHEN_AFTER_BACKWARD, ZP_WAIT_BY_NORM);
+  zp_emit_among_holders(x, move, ZP_WAY_REDUCE_SCATTER, false, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
+  zp_emit_among_holders(x, move, ZP_WAY_ALL_GATHER, false, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
+  zp_emit_copy(x, move, ZP_QUEUE_DEVICE_MEMORY, all, WORKER_BYTES, emit, user);
+  zp_emit_copy(x, move, ZP_QUEUE_DEVICE_MEMORY, all / x->choice->data, SERVER_BYTES, emit, user);
+  move.what = ZP_MOVE_GRADIENTS;
+  move.warmup = true;
+  zp_emit_among_holders(x, move, ZP_WAY_ALL_REDUCE, false, all, x->lowered->grad_bytes, emit, user);
+}
+
+static const char *explain(zp_arena *arena, const zp_move_scope *x) {
+  return zp_format(arena, "%d data ranks exchange the signs of their momentum, %d bytes for %d elements",
+                   x->choice->data, ZP_SIGNS_BLOCK_BYTES, ZP_SIGNS_BLOCK);
+}
+
+const zp_move_strategy zp_signs_exchange = {"1-bit exchange", applies, make, explain};

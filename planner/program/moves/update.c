@@ -1,0 +1,37 @@
+/* The update on the device, inside its memory, of one element (AdamW in f32: 32 bytes): the norm reads the gradient;
+ * the update reads gradient, state (moments, master copy) and, without a master copy, weights, and writes state and
+ * weights. */
+#include "strategy.h"
+
+#include <zplan/buf.h>
+
+/* A master copy stands for the weights. */
+static bool has_master(const zp_lowered *l) { return l->compute_bytes == 2; }
+
+int zp_update_bytes(const zp_lowered *l) {
+  return l->grad_bytes + 2 * l->state_bytes + (has_master(l) ? 1 : 2) * l->param_bytes;
+}
+
+int zp_update_state_bytes(const zp_lowered *l) { return l->state_bytes + (has_master(l) ? 0 : l->param_bytes); }
+
+static bool applies(const zp_move_scope *x) {
+  (void)x;
+  return true;
+}
+
+static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
+  if (x->moment != ZP_MOMENT_STEP) return;
+  int64_t shard = zp_scope_shard(x), gradients = shard - zp_scope_gone(x, ZP_STATE_GRADIENTS);
+  zp_move norm = zp_move_begin(x, &zp_device_update, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_NORM, ZP_WAIT_AT_ONCE);
+  zp_emit_copy(x, norm, ZP_QUEUE_DEVICE_MEMORY, gradients, x->lowered->grad_bytes, emit, user);
+  zp_move update = zp_move_begin(x, &zp_device_update, ZP_MOVE_OPTIMIZER, ZP_WHEN_AT_DEVICE_UPDATE, ZP_WAIT_AT_ONCE);
+  zp_emit_copy(x, update, ZP_QUEUE_DEVICE_MEMORY, shard - zp_scope_gone(x, ZP_STATE_OPTIMIZER),
+               zp_update_bytes(x->lowered), emit, user);
+}
+
+static const char *explain(zp_arena *arena, const zp_move_scope *x) {
+  return zp_format(arena, "the device updates %d/8 of its state, %d bytes an element",
+                   8 - zp_eighths_away(x, ZP_STATE_OPTIMIZER), zp_update_bytes(x->lowered));
+}
+
+const zp_move_strategy zp_device_update = {"update", applies, make, explain};

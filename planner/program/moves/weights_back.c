@@ -1,0 +1,30 @@
+/* ZeRO 1 and 2: a rank updates its pieces of the weights, all of which every data rank keeps. GPUs gather all buckets
+ * at once, CPU ranks one after the other. */
+#include "strategy.h"
+
+#include <zplan/buf.h>
+
+static bool applies(const zp_move_scope *x) {
+  return x->choice->data > 1 && x->choice->zero >= 1 && !zp_shards_params(x->choice);
+}
+
+static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
+  zp_bucket_walk walk = {0};
+  int bytes = x->lowered->param_bytes;
+  zp_move move = zp_move_begin(x, &zp_weights_back, ZP_MOVE_PARAMETERS, ZP_WHEN_AFTER_UPDATE, ZP_WAIT_BY_STEP);
+  if (!x->cpu && x->moment == ZP_MOMENT_STEP) {
+    zp_flat all = zp_scope_flat(x);
+    zp_emit_among_holders(x, move, ZP_WAY_ALL_GATHER, false, all.whole, bytes, emit, user);
+    zp_emit_among_holders(x, move, ZP_WAY_ALL_GATHER, true, all.spread, bytes, emit, user);
+  }
+  if (!x->cpu || x->moment != ZP_MOMENT_BUCKETS) return;
+  for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++)
+    zp_emit_among_holders(x, move, ZP_WAY_ALL_GATHER, walk.bucket.spread, walk.bucket.elements, bytes, emit, user);
+}
+
+static const char *explain(zp_arena *arena, const zp_move_scope *x) {
+  return zp_format(arena, "a rank updates 1/%d of the weights and gets the rest from the others, %s", x->choice->data,
+                   x->cpu ? "bucket by bucket" : "all at once");
+}
+
+const zp_move_strategy zp_weights_back = {"weights back", applies, make, explain};

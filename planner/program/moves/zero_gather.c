@@ -1,0 +1,25 @@
+/* ZeRO 3: data ranks own pieces of every bucket of parameters; a unit gets its buckets whole before it computes either
+ * way (arXiv 1910.02054, section 5.3). */
+#include "strategy.h"
+
+#include <zplan/buf.h>
+
+static bool applies(const zp_move_scope *x) { return zp_shards_params(x->choice); }
+
+static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
+  zp_bucket_walk walk = {0};
+  if (x->moment != ZP_MOMENT_ACTION || !zp_needs_params(x->act)) return;
+  zp_move_wait wait = zp_buckets_move_beside(x) ? ZP_WAIT_BY_UNIT : ZP_WAIT_AT_ONCE;
+  zp_move move = zp_move_begin(x, &zp_zero_gather, ZP_MOVE_PARAMETERS, ZP_WHEN_BEFORE_UNIT, wait);
+  for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++)
+    zp_emit_among_holders(x, move, ZP_WAY_ALL_GATHER, walk.bucket.spread, walk.bucket.elements, x->lowered->param_bytes,
+                          emit, user);
+}
+
+static const char *explain(zp_arena *arena, const zp_move_scope *x) {
+  return zp_format(arena, "a rank keeps 1/%d of the parameters; a unit gathers its own twice a micro-batch, %s",
+                   x->choice->data,
+                   zp_buckets_move_beside(x) ? "while the unit before it computes" : "and waits for them");
+}
+
+const zp_move_strategy zp_zero_gather = {"ZeRO gather", applies, make, explain};

@@ -1,0 +1,346 @@
+/* What a step moves, record by record: lists of small plans, counted by hand.
+ *
+ * The model: V = 256, S = 32, d = 64, three layers. A layer has 12 d^2 + 13 d = 49984 elements, in whole shards of two
+ * ranks 50048. Shared: the table, V d = 16384, which the first and the last unit use; positions, S d = 2048, of the
+ * first; two vectors of the last norm, d = 64 each, in whole shards of two ranks 128. f32, AdamW, batch 8. A message
+ * has S d = 2048 elements. */
+#include <string.h>
+#include "planner_models.h"
+
+static zp_arena *arena;
+static void setup(void) { arena = zp_arena_new("test"); }
+static void teardown(void) { zp_arena_free(arena); }
+TestSuite(moves, .init = setup, .fini = teardown);
+
+enum { LAYER = 49984, PADDED = 50048, TABLE = 16384, POSITIONS = 2048, NORM = 64, NORM_PADDED = 128, MESSAGE = 2048 };
+enum { BEGIN, LAYERS, END, UPDATE_BYTES = 28 };
+static const model_size TINY = {STYLE_GPT, 256, 32, 64, 3, 4, 4, 256, true};
+static const zp_home HOST = {ZP_TIER_HOST, 8}, DISK = {ZP_TIER_NVME, 8};
+
+static zp_program *program_of(const model_size *size, bool gpu, zp_choice c, int64_t batch) {
+  const char *reason = NULL;
+  zp_spec *spec = build_spec(arena, size, gpu ? gpu_cluster(1) : cpu_cluster(), batch);
+  zp_machine machine = zp_machine_make(&spec->cluster, ZP_PREC_F32, c.tensor);
+  zp_sharding *sharding =
+      zp_shard_experts(arena, spec->model, &machine, c.tensor, c.expert ? c.expert : 1, c.sequence, &reason);
+  cr_assert(sharding, "%s", reason);
+  zp_lowered **stages = zp_lower_stages(arena, spec, sharding, &c, &reason);
+  cr_assert(stages, "%s", reason);
+  return zp_program_make(arena, (const zp_lowered *const *)stages, &c);
+}
+
+static zp_choice choice_of(int pipeline, int data, int zero) {
+  int64_t *cut = ZP_NEW_ARRAY(arena, int64_t, pipeline + 1); /* two stages: begin and a layer, two layers and end */
+  cut[pipeline] = 5;
+  if (pipeline == 2) cut[1] = 2;
+  return (zp_choice){.tensor = 1, .pipeline = pipeline, .data = data, .zero = zero, .microbatch = 1, .cut = cut};
+}
+
+typedef struct row {
+  const char *strategy;
+  zp_move_when when;
+  zp_act act; /* of what is once a step: not looked at */
+  int run;
+  int64_t first, count, elements;
+  int element_bytes;
+  int64_t times;
+  zp_move_queue queue;
+  int ranks;
+} row;
+
+/* The list of a stage is exactly these rows, in this order; without the update on the device, which every plan has. */
+static void expect_rows(const zp_program *p, int stage, const row *rows, int n) {
+  zp_move_list list = zp_stage_moves(arena, p, stage);
+  int at = 0;
+  for (int i = 0; i < list.len; i++) {
+    const zp_move *m = &list.data[i];
+    if (strcmp(m->strategy->name, "update") == 0) continue;
+    cr_assert_lt(at, n, "record %d, of `%s`, is one too many", at, m->strategy->name);
+    const row *r = &rows[at++];
+    cr_expect_str_eq(m->strategy->name, r->strategy, "record %d: %s, expected %s", at, m->strategy->name, r->strategy);
+    cr_expect_eq(m->when, r->when, "record %d: when %d, expected %d", at, m->when, r->when);
+    if (m->when <= ZP_WHEN_AFTER_ACTION) cr_expect_eq(m->act, r->act, "record %d: act %d", at, m->act);
+    cr_expect(m->run == r->run && m->first == r->first && m->count == r->count, "record %d: run %d, %lld + %lld", at,
+              m->run, (long long)m->first, (long long)m->count);
+    cr_expect_eq(m->elements, r->elements, "record %d: %lld elements, expected %lld", at, (long long)m->elements,
+                 (long long)r->elements);
+    cr_expect_eq(m->element_bytes, r->element_bytes, "record %d: %d bytes an element", at, m->element_bytes);
+    cr_expect_eq(m->times, r->times, "record %d: %lld times", at, (long long)m->times);
+    cr_expect_eq(m->queue, r->queue, "record %d: queue %d", at, m->queue);
+    cr_expect_eq(m->ranks, r->ranks, "record %d: %d ranks", at, m->ranks);
+  }
+  cr_expect_eq(at, n, "%d records, expected %d", at, n);
+}
+#define EXPECT_ROWS(program, stage, ...)                                                                               \
+  do {                                                                                                                 \
+    static const row rows[] = {__VA_ARGS__};                                                                           \
+    expect_rows(program, stage, rows, (int)(sizeof rows / sizeof *rows));                                              \
+  } while (0)
+
+#define GATHER(act, run, count, elements)                                                                              \
+  { "ZeRO gather", ZP_WHEN_BEFORE_UNIT, act, run, 0, count, elements, 4, 4, ZP_QUEUE_DATA, 2 }
+#define SCATTER(run, count, elements)                                                                                  \
+  { "ZeRO scatter", ZP_WHEN_AFTER_UNIT, ZP_ACT_B, run, 0, count, elements, 4, 4, ZP_QUEUE_DATA, 2 }
+#define SUM(when, run, count, elements)                                                                                \
+  { "sums over replicas", when, 0, run, 0, count, elements, 4, 1, ZP_QUEUE_DATA, 2 }
+#define BACK(run, count, elements)                                                                                     \
+  { "weights back", ZP_WHEN_AFTER_UPDATE, 0, run, 0, count, elements, 4, 1, ZP_QUEUE_DATA, 2 }
+#define COPY(strategy, when, act, run, first, count, elements, bytes, times, queue)                                    \
+  { strategy, when, act, run, first, count, elements, bytes, times, queue, 1 }
+
+/* One device and nothing away: the update alone. 7 numbers of 4 bytes an element: gradient; weight and two moments,
+ * read and written. */
+Test(moves, one_device) {
+  zp_program *p = program_of(&TINY, true, choice_of(1, 1, 0), 8);
+  expect_rows(p, 0, NULL, 0);
+  zp_move_list list = zp_stage_moves(arena, p, 0);
+  int64_t all = 3 * LAYER + TABLE + POSITIONS + 2 * NORM;
+  cr_assert_eq(list.len, 2);
+  cr_expect(list.data[0].when == ZP_WHEN_AT_NORM && list.data[0].elements == all && list.data[0].element_bytes == 4);
+  cr_expect(list.data[1].when == ZP_WHEN_AT_DEVICE_UPDATE && list.data[1].elements == all &&
+            list.data[1].element_bytes == UPDATE_BYTES);
+}
+
+/* GPUs bucket by bucket beside backward, the table once; CPU ranks all at once. */
+Test(moves, zero_0) {
+  EXPECT_ROWS(program_of(&TINY, true, choice_of(1, 2, 0), 8), 0, SUM(ZP_WHEN_BESIDE_BACKWARD, BEGIN, 1, TABLE),
+              SUM(ZP_WHEN_BESIDE_BACKWARD, BEGIN, 1, POSITIONS), SUM(ZP_WHEN_BESIDE_BACKWARD, LAYERS, 3, LAYER),
+              SUM(ZP_WHEN_BESIDE_BACKWARD, END, 1, NORM), SUM(ZP_WHEN_BESIDE_BACKWARD, END, 1, NORM));
+  EXPECT_ROWS(program_of(&TINY, false, choice_of(1, 2, 0), 8), 0,
+              SUM(ZP_WHEN_AFTER_BACKWARD, -1, 1, 3 * LAYER + TABLE + POSITIONS + 2 * NORM));
+}
+
+/* A reduce-scatter and an all-gather; CPU ranks bucket by bucket, GPUs gather all at once. */
+Test(moves, zero_1) {
+  zp_program *gpu = program_of(&TINY, true, choice_of(1, 2, 1), 8),
+             *cpu = program_of(&TINY, false, choice_of(1, 2, 1), 8);
+  EXPECT_ROWS(gpu, 0, SUM(ZP_WHEN_BESIDE_BACKWARD, BEGIN, 1, TABLE), SUM(ZP_WHEN_BESIDE_BACKWARD, BEGIN, 1, POSITIONS),
+              SUM(ZP_WHEN_BESIDE_BACKWARD, LAYERS, 3, PADDED), SUM(ZP_WHEN_BESIDE_BACKWARD, END, 1, NORM_PADDED),
+              SUM(ZP_WHEN_BESIDE_BACKWARD, END, 1, NORM_PADDED),
+              BACK(-1, 1, 3 * PADDED + TABLE + POSITIONS + 2 * NORM_PADDED));
+  EXPECT_ROWS(cpu, 0, SUM(ZP_WHEN_AFTER_BACKWARD, BEGIN, 1, TABLE), SUM(ZP_WHEN_AFTER_BACKWARD, BEGIN, 1, POSITIONS),
+              SUM(ZP_WHEN_AFTER_BACKWARD, LAYERS, 3, PADDED), SUM(ZP_WHEN_AFTER_BACKWARD, END, 1, NORM_PADDED),
+              SUM(ZP_WHEN_AFTER_BACKWARD, END, 1, NORM_PADDED), BACK(BEGIN, 1, TABLE), BACK(BEGIN, 1, POSITIONS),
+              BACK(LAYERS, 3, PADDED), BACK(END, 1, NORM_PADDED), BACK(END, 1, NORM_PADDED));
+  cr_expect_eq(zp_stage_moves(arena, gpu, 0).data[0].way, ZP_WAY_REDUCE_SCATTER);
+}
+
+/* Every unit's gradients after each of 4 micro-batches, the table for both ends. */
+Test(moves, zero_2) {
+  zp_program *p = program_of(&TINY, true, choice_of(1, 2, 2), 8);
+  EXPECT_ROWS(p, 0, SCATTER(BEGIN, 1, TABLE), SCATTER(BEGIN, 1, POSITIONS), SCATTER(LAYERS, 3, PADDED),
+              SCATTER(END, 1, TABLE), SCATTER(END, 1, NORM_PADDED), SCATTER(END, 1, NORM_PADDED),
+              BACK(-1, 1, 3 * PADDED + TABLE + POSITIONS + 2 * NORM_PADDED));
+  int64_t units = 3 * PADDED + 2 * TABLE + POSITIONS + 2 * NORM_PADDED;
+  cr_expect_eq(zp_program_traffic(p).data, 4 * (4 * units + units - TABLE), "one ring pass of two ranks sends it once");
+  cr_expect_eq(zp_stage_moves(arena, p, 0).data[0].wait, ZP_WAIT_BY_BUFFER);
+  p = program_of(&TINY, false, choice_of(1, 2, 2), 8);
+  cr_expect_eq(zp_stage_moves(arena, p, 0).data[0].wait, ZP_WAIT_AT_ONCE, "CPU ranks copy their messages themselves");
+}
+
+/* And parameters before either pass; nothing after the update. */
+Test(moves, zero_3) {
+  zp_program *p = program_of(&TINY, true, choice_of(1, 2, 3), 8);
+#define GATHERS(act)                                                                                                   \
+  GATHER(act, BEGIN, 1, TABLE), GATHER(act, BEGIN, 1, POSITIONS), GATHER(act, LAYERS, 3, PADDED),                      \
+      GATHER(act, END, 1, TABLE), GATHER(act, END, 1, NORM_PADDED), GATHER(act, END, 1, NORM_PADDED)
+#define BOTH(run, count, elements) GATHER(ZP_ACT_B, run, count, elements), SCATTER(run, count, elements)
+  EXPECT_ROWS(p, 0, GATHERS(ZP_ACT_F), GATHER(ZP_ACT_B, BEGIN, 1, TABLE), GATHER(ZP_ACT_B, BEGIN, 1, POSITIONS),
+              SCATTER(BEGIN, 1, TABLE), SCATTER(BEGIN, 1, POSITIONS), BOTH(LAYERS, 3, PADDED),
+              GATHER(ZP_ACT_B, END, 1, TABLE), GATHER(ZP_ACT_B, END, 1, NORM_PADDED),
+              GATHER(ZP_ACT_B, END, 1, NORM_PADDED), SCATTER(END, 1, TABLE), SCATTER(END, 1, NORM_PADDED),
+              SCATTER(END, 1, NORM_PADDED));
+  zp_move first = zp_stage_moves(arena, p, 0).data[0];
+  cr_expect(first.wait == ZP_WAIT_BY_UNIT && first.from == ZP_END_DATA_RANKS && first.to == ZP_END_DEVICE);
+}
+
+/* What leaves first: of eight eighths 3, of 168512 elements 3 * 21064 = 63192, in whole 64: 63168. The flat buffer has
+ * table, positions, norms (18560), then layers: of the last one all, of the one before the last 13184. */
+Test(moves, parameters_away) {
+  zp_choice c = choice_of(1, 1, 0);
+  c.home[ZP_STATE_PARAMS] = (zp_home){ZP_TIER_HOST, 3};
+  zp_program *p = program_of(&TINY, true, c, 8);
+#define UP(act, first, elements)                                                                                       \
+  COPY("parameters away", ZP_WHEN_BEFORE_UNIT, act, LAYERS, first, 1, elements, 4, 8, ZP_QUEUE_UP)
+  EXPECT_ROWS(p, 0, UP(ZP_ACT_F, 1, 63168 - LAYER), UP(ZP_ACT_F, 2, LAYER), UP(ZP_ACT_B, 1, 63168 - LAYER),
+              UP(ZP_ACT_B, 2, LAYER),
+              COPY("parameters away", ZP_WHEN_AT_DEVICE_UPDATE, 0, -1, 0, 1, 63168, 4, 1, ZP_QUEUE_UP),
+              COPY("parameters away", ZP_WHEN_AT_DEVICE_UPDATE, 0, -1, 0, 1, 63168, 4, 1, ZP_QUEUE_DOWN));
+  zp_tier_bytes moved = zp_program_tier_bytes(p);
+  cr_expect_eq(moved.up, 4 * INT64_C(63168) * (2 * 8 + 1));
+  cr_expect_eq(moved.down, 4 * INT64_C(63168));
+}
+
+/* All gradients and all of the state: the sum on the host, two reads and a write for 7 of 8 micro-batches; the norm
+ * there; weights up. Disks: whole pages of 2048 elements. */
+Test(moves, gradients_and_optimizer_away) {
+  zp_choice c = choice_of(1, 1, 0);
+  c.home[ZP_STATE_GRADIENTS] = HOST;
+  c.home[ZP_STATE_OPTIMIZER] = DISK;
+  enum { PAGES = 83 * 2048 };
+  cr_assert_eq(3 * LAYER + TABLE + POSITIONS + 2 * NORM, 168512);
+#define DOWN(run, count, elements)                                                                                     \
+  COPY("gradients away", ZP_WHEN_AFTER_UNIT, ZP_ACT_B, run, 0, count, elements, 4, 8, ZP_QUEUE_DOWN),                  \
+      COPY("gradients away", ZP_WHEN_AFTER_UNIT, ZP_ACT_B, run, 0, count, elements, 12, 7, ZP_QUEUE_HOST_MEMORY)
+#define HOST_UPDATE(elements, bytes, queue)                                                                            \
+  COPY("optimizer away", ZP_WHEN_AT_HOST_UPDATE, 0, -1, 0, 1, elements, bytes, 1, queue)
+  EXPECT_ROWS(program_of(&TINY, true, c, 8), 0, DOWN(BEGIN, 1, TABLE), DOWN(BEGIN, 1, POSITIONS),
+              DOWN(LAYERS, 3, LAYER), DOWN(END, 1, TABLE), DOWN(END, 1, NORM), DOWN(END, 1, NORM),
+              COPY("gradients away", ZP_WHEN_AT_NORM, 0, -1, 0, 1, 168512, 4, 1, ZP_QUEUE_HOST_MEMORY),
+              HOST_UPDATE(168512, 4, ZP_QUEUE_UP), HOST_UPDATE(168512, 4, ZP_QUEUE_HOST_MEMORY),
+              HOST_UPDATE(168512, UPDATE_BYTES, ZP_QUEUE_HOST_MEMORY), HOST_UPDATE(PAGES, 12, ZP_QUEUE_READ),
+              HOST_UPDATE(PAGES, 12, ZP_QUEUE_WRITE));
+}
+
+/* The optimizer alone: gradients go down for it. With ZeRO 1 a rank's half. */
+Test(moves, optimizer_away) {
+  zp_choice c = choice_of(1, 2, 1);
+  c.home[ZP_STATE_OPTIMIZER] = HOST;
+  enum { SHARD = (3 * PADDED + TABLE + POSITIONS + 2 * NORM_PADDED) / 2 };
+  zp_move_list list = zp_stage_moves(arena, program_of(&TINY, true, c, 8), 0);
+  int64_t down = 0, up = 0;
+  for (int i = 0; i < list.len; i++) {
+    if (list.data[i].queue == ZP_QUEUE_DOWN) down += list.data[i].elements;
+    if (list.data[i].queue == ZP_QUEUE_UP) up += list.data[i].elements;
+    cr_expect(list.data[i].when != ZP_WHEN_AT_DEVICE_UPDATE, "nothing is left to update on the device");
+  }
+  cr_expect_eq(down, SHARD);
+  cr_expect_eq(up, SHARD);
+}
+
+/* A layer keeps its input alone, S d elements of 4 bytes, with full recomputation. Half of it leaves; the other half
+ * moves inside the device, read and written. The first unit keeps nothing; the last one, which is not recomputed, keeps
+ * more: half of it leaves, rounded down to 256 bytes. On disks whole pages. */
+Test(moves, saved_values_away) {
+  zp_choice c = choice_of(1, 1, 0);
+  c.recompute = ZP_RECOMPUTE_FULL;
+  c.home[ZP_STATE_ACTIVATIONS] = (zp_home){ZP_TIER_HOST, 4};
+  zp_program *p = program_of(&TINY, true, c, 8);
+  cr_assert_eq(p->lowered->segments[LAYERS].saved_bytes, 4 * MESSAGE);
+  cr_assert_eq(p->lowered->segments[BEGIN].saved_bytes, 0);
+  int64_t last = p->lowered->segments[END].saved_bytes, gone = last / 8 * 4 / 256 * 256;
+  cr_assert_gt(gone, 0);
+#define SAVED(when, act, run, count, elements, bytes, queue)                                                           \
+  COPY("saved values away", when, act, run, 0, count, elements, bytes, 8, queue)
+#define OUT(run, count, away, stays)                                                                                   \
+  SAVED(ZP_WHEN_AFTER_UNIT, ZP_ACT_F, run, count, away, 1, ZP_QUEUE_DOWN),                                             \
+      SAVED(ZP_WHEN_AFTER_UNIT, ZP_ACT_F, run, count, stays, 2, ZP_QUEUE_DEVICE_MEMORY)
+#define IN(run, count, away, stays)                                                                                    \
+  SAVED(ZP_WHEN_BEFORE_UNIT, ZP_ACT_B, run, count, away, 1, ZP_QUEUE_UP),                                              \
+      SAVED(ZP_WHEN_BEFORE_UNIT, ZP_ACT_B, run, count, stays, 2, ZP_QUEUE_DEVICE_MEMORY)
+  const row rows[] = {OUT(LAYERS, 3, 2 * MESSAGE, 2 * MESSAGE), OUT(END, 1, gone, last - gone),
+                      IN(LAYERS, 3, 2 * MESSAGE, 2 * MESSAGE), IN(END, 1, gone, last - gone)};
+  expect_rows(p, 0, rows, sizeof rows / sizeof *rows);
+  c.home[ZP_STATE_ACTIVATIONS] = DISK;
+  zp_tier_bytes moved = zp_program_tier_bytes(program_of(&TINY, true, c, 8));
+  cr_expect_eq(moved.down, 8 * (3 * 4 * MESSAGE + last));
+  cr_expect_eq(moved.written, 8 * (3 * 4 * MESSAGE + (last + 4095) / 4096 * 4096),
+               "a layer's 8192 bytes are two pages");
+}
+
+/* Two stages: activations up, gradients down; the table stands on both, and the first stage counts its sum. */
+Test(moves, pipeline_and_ties) {
+  zp_program *p = program_of(&TINY, true, choice_of(2, 1, 0), 8);
+#define SEND(act) {"pipeline messages", ZP_WHEN_AFTER_ACTION, act, -1, 0, 1, MESSAGE, 4, 8, ZP_QUEUE_MESSAGES, 2}
+#define TIE                                                                                                            \
+  { "tied weights", ZP_WHEN_AFTER_BACKWARD, 0, -1, 0, 1, TABLE, 4, 1, ZP_QUEUE_TIES, 2 }
+  EXPECT_ROWS(p, 0, SEND(ZP_ACT_F), TIE);
+  EXPECT_ROWS(p, 1, SEND(ZP_ACT_B), TIE);
+  zp_traffic t = zp_program_traffic(p);
+  cr_expect_eq(t.pipeline, 2 * 8 * MESSAGE * 4);
+  cr_expect_eq(t.tie, 2 * TABLE * 4);
+}
+
+/* Backward in two parts: the first one sends down, the second one completes gradients. */
+Test(moves, split_backward) {
+  zp_choice c = choice_of(2, 2, 2);
+  c.schedule = ZP_SCHEDULE_ZB_H1;
+  zp_move_list list = zp_stage_moves(arena, program_of(&TINY, true, c, 8), 1);
+  int sends = 0, scatters = 0;
+  for (int i = 0; i < list.len; i++) {
+    const zp_move *m = &list.data[i];
+    bool send = m->way == ZP_WAY_SEND, scatter = m->when == ZP_WHEN_AFTER_UNIT;
+    if (send) cr_expect_eq(m->act, ZP_ACT_BI);
+    if (scatter) cr_expect_eq(m->act, ZP_ACT_BW);
+    sends += send;
+    scatters += scatter;
+  }
+  cr_expect_eq(sends, 1);
+  cr_expect_eq(scatters, 4, "layers; table and two vectors of the last unit");
+}
+
+/* 8 experts over two data ranks: a rank has slots of all 8, [8, 8, 64] rows a sample, out and back in either pass.
+ * Experts of different ranks are not the same, so nobody sums them. */
+Test(moves, experts) {
+  static const model_size size = {STYLE_EXPERTS, 256, 32, 64, 3, 4, 8, 96, false};
+  zp_choice c = choice_of(1, 2, 0);
+  c.expert = 2;
+  zp_program *p = program_of(&size, true, c, 8);
+  zp_move_list list = zp_stage_moves(arena, p, 0);
+  int64_t exchanged = 0, spread = 0;
+  for (int i = 0; i < list.len; i++) {
+    const zp_move *m = &list.data[i];
+    if (m->way == ZP_WAY_EXCHANGE) {
+      cr_expect(m->run == LAYERS && m->count == 3 && m->ranks == 2 && m->when == ZP_WHEN_IN_UNIT);
+      exchanged += m->elements;
+    }
+    if (m->to == ZP_END_REPLICAS) spread += m->elements * (m->ranks - 1);
+  }
+  cr_expect_eq(exchanged, 4 * 8 * 8 * 64);
+  cr_expect_eq(spread, 0);
+}
+
+/* Half the norms' gradients on each of two tensor ranks: two norms a layer and the last one, two vectors of 64 each;
+ * and biases of projections, which are added once: two of 64 a layer. */
+Test(moves, partial_sums) {
+  zp_choice c = choice_of(1, 1, 0);
+  c.tensor = 2;
+  c.sequence = true;
+  zp_move_list list = zp_stage_moves(arena, program_of(&TINY, true, c, 8), 0);
+  int found = 0;
+  for (int i = 0; i < list.len; i++) {
+    if (list.data[i].queue != ZP_QUEUE_TENSOR) continue;
+    found++;
+    cr_expect_eq(list.data[i].elements, 3 * (4 + 2) * 64 + 2 * 64, "%lld", (long long)list.data[i].elements);
+    cr_expect_eq(zp_move_sent_bytes(&list.data[i]), 2 * list.data[i].elements * 4);
+  }
+  cr_expect_eq(found, 1);
+}
+
+/* 168512 elements are 2633 blocks of 64, which two ranks share: 2634. A sign an element and 4 bytes a block, two
+ * passes. */
+Test(moves, one_bit_exchange) {
+  zp_choice c = choice_of(1, 2, 0);
+  c.compress = true;
+  zp_program *p = program_of(&TINY, true, c, 8);
+#define SIGNS(elements, bytes)                                                                                         \
+  {"1-bit exchange", ZP_WHEN_AFTER_BACKWARD, 0, -1, 0, 1, elements, bytes, 1, ZP_QUEUE_DATA, 2}
+  EXPECT_ROWS(p, 0, SIGNS(2634, 12), SIGNS(2634, 12),
+              COPY("1-bit exchange", ZP_WHEN_AFTER_BACKWARD, 0, -1, 0, 1, 2634 * 64, 16, 1, ZP_QUEUE_DEVICE_MEMORY),
+              COPY("1-bit exchange", ZP_WHEN_AFTER_BACKWARD, 0, -1, 0, 1, 1317 * 64, 12, 1, ZP_QUEUE_DEVICE_MEMORY),
+              SIGNS(2634 * 64, 4));
+  zp_traffic t = zp_program_traffic(p);
+  cr_expect_eq(t.data, 2 * 2634 * 12);
+  cr_expect_eq(t.warmup_data, 2 * 2634 * 64 * 4);
+}
+
+/* Every strategy that applies says so in one line, and the text names it. */
+Test(moves, text) {
+  zp_choice c = choice_of(2, 2, 3);
+  c.home[ZP_STATE_PARAMS] = c.home[ZP_STATE_GRADIENTS] = c.home[ZP_STATE_OPTIMIZER] = HOST;
+  c.home[ZP_STATE_ACTIVATIONS] = DISK;
+  zp_program *p = program_of(&TINY, true, c, 8);
+  const char *text = zp_moves_text(arena, p);
+  zp_move_scope scope = zp_move_scope_of(p->lowered, &p->choice);
+  scope.program = p;
+  int n = 0;
+  for (int i = 0; zp_move_strategies[i]; i++) {
+    const zp_move_strategy *s = zp_move_strategies[i];
+    if (!s->applies(&scope)) continue;
+    const char *words = s->explain(arena, &scope);
+    cr_expect(strlen(words) > 0 && !strchr(words, '\n'), "%s", s->name);
+    cr_expect_not_null(strstr(text, words), "%s", s->name);
+    n++;
+  }
+  cr_expect_eq(n, 9, "gather, scatter, four classes away, messages, ties, update");
+}
