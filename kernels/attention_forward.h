@@ -93,8 +93,8 @@ static void NAME(dense_forward)(const zpk_attention_args *args, int64_t b, int64
   REAL *keys_t = workspace, *values = keys_t + padded_S * ld, *block = values + padded_S * ld;
   for (int64_t key = 0; key < S; key += BLOCK) {
     int64_t keys = S - key < BLOCK ? S - key : BLOCK, row = b * S + key;
-    NAME(pack_transposed)((const ELEM *)args->k + row * args->k_ld + g * hd, args->k_ld, keys, hd, keys_t + key * ld,
-                          BLOCK);
+    NAME(pack_transposed)
+    ((const ELEM *)args->k + row * args->k_ld + g * hd, args->k_ld, keys, hd, keys_t + key * ld, BLOCK);
     NAME(pack_rows)((const ELEM *)args->v + row * args->v_ld + g * hd, args->v_ld, keys, hd, values + key * ld, ld);
   }
   for (int64_t h = g * group; h < (g + 1) * group; h++)

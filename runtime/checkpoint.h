@@ -86,7 +86,8 @@ void zpr_remove_leftovers(const char *dir);
 bool zpr_remove_checkpoints(const char *dir, zpr_error *error);
 
 /* ---- one run at a time (checkpoint_lock.c): rank 0 ---- */
-/* Until zpr_unlock_folder, or the end of the process. Z0817 when another process has it, Z0811 when no file can be made. */
+/* Until zpr_unlock_folder, or the end of the process. Z0817 when another process has it, Z0811 when no file can be
+ * made. */
 bool zpr_lock_folder(const char *dir, zpr_error *error);
 void zpr_unlock_folder(void); /* if it is locked */
 

@@ -37,9 +37,9 @@ void zpr_window_close(zpr *c);
 /* NULL when there is none. On a GPU pinned, at a multiple of ZPR_PAGE. */
 void *zpr_pinned_open(zpr *c, int64_t bytes);
 void zpr_pinned_close(zpr *c, void *memory, int64_t bytes);
-/* Start after all work that the device has been given, run beside what it is given later, and return a ticket; copies of
- * one direction run in order. Host addresses are of zpr_host_at. A copy up also waits for the copy `after`, 0: for none.
- * Counted as moved. */
+/* Start after all work that the device has been given, run beside what it is given later, and return a ticket; copies
+ * of one direction run in order. Host addresses are of zpr_host_at. A copy up also waits for the copy `after`, 0: for
+ * none. Counted as moved. */
 int64_t zpr_copy_down(zpr *c, void *host, const void *device, int64_t bytes);
 int64_t zpr_copy_up(zpr *c, void *device, const void *host, int64_t bytes, int64_t after);
 /* The host waits for a copy; work that the device is given from now on does. 0 and finished ones: nobody waits. */

@@ -6,10 +6,10 @@
 #include <zplan/rt.h>
 
 typedef struct zpr_options {
-  int64_t steps;           /* last step + 1 to run to; -1: the program's */
+  int64_t steps; /* last step + 1 to run to; -1: the program's */
   bool resume, check_memory, progress;
-  bool overwrite;          /* without resume: checkpoints that are there are removed */
-  bool accept_changes;     /* with resume: goes on with other data, or another seed */
+  bool overwrite;      /* without resume: checkpoints that are there are removed */
+  bool accept_changes; /* with resume: goes on with other data, or another seed */
   const char *log_path, *data_path, *validate_path, *checkpoint_dir; /* NULL: the program's */
   const char *offload_dir; /* where state on disk goes; NULL: $ZPLAN_OFFLOAD, or beside the trainer */
   const char *comm;        /* how GPUs talk to each other: nccl, staged; NULL: the runtime chooses */
@@ -24,21 +24,23 @@ int zpr_options_parse(int argc, char **argv, zpr_options *options, char *message
 void zpr_options_help(FILE *out, const zpr_program *program);
 
 /* ---- setting up and tearing down (open.c) ---- */
-/* Starts the ranks, checks their number (Z0820), opens arena and threads. What remains for training: weights, data, log. */
+/* Starts the ranks, checks their number (Z0820), opens arena and threads. What remains for training: weights, data,
+ * log. */
 void zpr_open(zpr *c, const zpr_program *program, const zpr_options *options, int *argc, char ***argv);
 void zpr_close(zpr *c);
 
 /* ---- trouble (fail.c); one rank's trouble on its own: zpr_fail in rt.h ---- */
 typedef struct zpr_error {
-  char code[8];            /* "" : none */
+  char code[8]; /* "" : none */
   char text[512];
 } zpr_error;
 void zpr_error_set(zpr_error *error, const char *code, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* Collective over all ranks. Returns when no rank has an error; otherwise the lowest such rank prints its message and all
- * ranks leave in an orderly way with status 1. */
+/* Collective over all ranks. Returns when no rank has an error; otherwise the lowest such rank prints its message and
+ * all ranks leave in an orderly way with status 1. */
 void zpr_agree(zpr *c, const zpr_error *error);
 
-/* ---- ranks (comm_self.c, comm_mpi.c): point-to-point back end. One table; the collectives stand on it (comm.c). ---- */
+/* ---- ranks (comm_self.c, comm_mpi.c): point-to-point back end. One table; the collectives stand on it (comm.c). ----
+ */
 typedef struct zpr_transport {
   const char *name;
   void (*init)(int *argc, char ***argv, int *rank, int *ranks);
@@ -75,7 +77,8 @@ void zpr_comm_finish(zpr *c);
 int64_t zpr_comm_sent_bytes(zpr *c, zpr_axis axis);
 /* Lets posted sends advance; called between kernels because MPI makes no progress on its own. */
 void zpr_comm_progress(zpr *c);
-/* Incoming pieces of a reduction wait here. Allocated once, outside the arena: reported as part of the process's context. */
+/* Incoming pieces of a reduction wait here. Allocated once, outside the arena: reported as part of the process's
+ * context. */
 #define ZPR_STAGING_BYTES ((int64_t)4 << 20)
 /* Collective over explicit members, in the arena (of the back end, see device.h). Elements of the program's dtype. */
 void zpr_group_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count);
@@ -89,24 +92,24 @@ void zpr_host_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, vo
 void zpr_host_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
 void zpr_host_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
 /* The sum of my shard goes to `out`, and data stay as they are. */
-void zpr_host_reduce_scatter_to(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *data, int64_t shard_count,
-                                void *out);
+void zpr_host_reduce_scatter_to(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *data,
+                                int64_t shard_count, void *out);
 /* Bytes at send + r * stride go to member r, and those of member r come to recv + r * bytes. */
-void zpr_host_exchange(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *send, int64_t stride, int64_t bytes,
-                       void *recv);
+void zpr_host_exchange(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *send, int64_t stride,
+                       int64_t bytes, void *recv);
 /* zpr_spread_slots, or zpr_return_slots. */
 void zpr_host_exchange_slots(zpr *c, bool spread, const void *in, int64_t samples, int64_t experts, int64_t elements,
                              void *out);
 /* As zpr_host_exchange, in the arena (of the back end). */
-void zpr_group_exchange(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *send, int64_t stride, int64_t bytes,
-                        void *recv);
+void zpr_group_exchange(zpr *c, const zpr_group *group, zpr_axis counted_as, const void *send, int64_t stride,
+                        int64_t bytes, void *recv);
 /* A message of the pipeline (comm_stages.c): to or from whom, which of the rank's message buffers, and its tag. */
 typedef struct zpr_message {
   bool up;
   int peer, tag;
   int64_t buffer; /* below zpr_message_buffers; the same for all messages that wait for each other */
 } zpr_message;
-int64_t zpr_message_buffers(const zpr_program *program); /* of a rank */
+int64_t zpr_message_buffers(const zpr_program *program);                       /* of a rank */
 int zpr_message_chunk(const zpr_program *program, const zpr_message *message); /* whose sender it is */
 /* Messages between ranks, in the arena (of the back end) and on memory of the host. As zpr_send, _send_wait, _recv. */
 void zpr_stage_send(zpr *c, const zpr_message *to, const void *data, int64_t count);
@@ -117,8 +120,8 @@ void zpr_host_send_wait(zpr *c, const zpr_message *to);
 void zpr_host_recv(zpr *c, const zpr_message *from, void *data, int64_t count);
 /* Until nothing is left to be sent. */
 void zpr_wait_sends(zpr *c);
-/* For a back end that sends by other means: bytes that it sent, and the part of chunk r, of which count elements have n,
- * that lies in the round that starts `at` elements into every chunk and takes at most `most` of each. */
+/* For a back end that sends by other means: bytes that it sent, and the part of chunk r, of which count elements have
+ * n, that lies in the round that starts `at` elements into every chunk and takes at most `most` of each. */
 typedef struct zpr_piece {
   int64_t begin, count;
 } zpr_piece;
@@ -126,7 +129,8 @@ zpr_piece zpr_chunk_piece(int64_t count, int n, int r, int64_t at, int64_t most)
 void zpr_comm_count(zpr *c, zpr_axis axis, int64_t bytes);
 /* Control values of all ranks: collective over all ranks, the same bits everywhere. */
 #define ZPR_GATHER_BYTES 256
-void zpr_world_gather(zpr *c, const void *mine, int64_t bytes, void *all); /* all[rank * bytes]; bytes <= ZPR_GATHER_BYTES */
+void zpr_world_gather(zpr *c, const void *mine, int64_t bytes,
+                      void *all); /* all[rank * bytes]; bytes <= ZPR_GATHER_BYTES */
 void zpr_world_sum(zpr *c, double *values, int count);
 int64_t zpr_world_min(zpr *c, int64_t value);
 void zpr_barrier(zpr *c);
@@ -141,7 +145,6 @@ void zpr_pool_stop(zpr *c);
 /* Calls task on disjoint ranges covering [0, count), cut at multiples of `grain`; worker < ZPR_MAX_WORKERS. */
 void zpr_parallel(zpr *c, int64_t count, int64_t grain, zpr_task *task, void *arg);
 int zpr_threads(const zpr *c);
-
 
 /* ---- data (data*.c) ---- */
 typedef struct zpr_data zpr_data;
@@ -158,9 +161,9 @@ typedef struct zpr_data_identity {
   int64_t kind;             /* of zpr_source; 0: nothing is known */
   char path[ZPR_DATA_NAME]; /* as given; for messages only */
   bool shuffled;
-  int64_t seed;             /* of the order, or of made-up samples */
-  int64_t tokens;           /* of the stream; 0 of made-up samples */
-  uint64_t hash;            /* of tokens of the stream, see data_identity.c */
+  int64_t seed;   /* of the order, or of made-up samples */
+  int64_t tokens; /* of the stream; 0 of made-up samples */
+  uint64_t hash;  /* of tokens of the stream, see data_identity.c */
 } zpr_data_identity;
 /* Reads some pages all over the data. data NULL: nothing is known. */
 zpr_data_identity zpr_data_identify(const zpr_data *data);
@@ -186,13 +189,13 @@ void zpr_sum_partial(zpr *c);
 /* Zeroes the gradients that micro-batches only add to. */
 void zpr_begin_step(zpr *c);
 typedef struct zpr_step_result {
-  double loss, grad_norm;  /* of the whole batch; the norm is the one before clipping */
-  bool applied;            /* false: loss or norm is not finite and nothing was changed */
-  bool rescaled;           /* f16: it was not applied, and the next one has half the loss scale */
-  int signal;              /* a signal that some rank received, or 0 */
+  double loss, grad_norm; /* of the whole batch; the norm is the one before clipping */
+  bool applied;           /* false: loss or norm is not finite and nothing was changed */
+  bool rescaled;          /* f16: it was not applied, and the next one has half the loss scale */
+  int signal;             /* a signal that some rank received, or 0 */
 } zpr_step_result;
-/* After micro_batches: ties, data-parallel reduction, norm, clipping, update, all-gather. signal: what this rank received.
- * Collective over all ranks; the result is the same on all. */
+/* After micro_batches: ties, data-parallel reduction, norm, clipping, update, all-gather. signal: what this rank
+ * received. Collective over all ranks; the result is the same on all. */
 zpr_step_result zpr_finish_step(zpr *c, double lr, int signal);
 /* ---- the scale of f16 gradients (loss_scale.c) ---- */
 void zpr_loss_scale_start(zpr *c);
@@ -206,8 +209,8 @@ static inline double zpr_gradient_weight(const zpr *c) { return c->token_weight 
 
 /* Initial parameters; gradients and optimizer state zero. */
 void zpr_init_weights(zpr *c);
-/* Keeps padding of uneven splits at zero: clears the padded elements of the flat gradients; of an instance of a run whose
- * elements stand at `instance`. */
+/* Keeps padding of uneven splits at zero: clears the padded elements of the flat gradients; of an instance of a run
+ * whose elements stand at `instance`. */
 void zpr_clear_padding(zpr *c);
 void zpr_clear_instance_padding(zpr *c, const zpr_run *run, void *instance);
 
@@ -224,8 +227,8 @@ enum { ZPR_PARTS = 2 };
 zpr_part zpr_part_of(zpr *c, bool spread);
 
 /* ---- shards of units (shards.c) ---- */
-/* What this rank updates: flat elements [begin, end), which stand at `stored` of the optimizer state, with ZeRO 2 of the
- * gradients, too, and with ZeRO 3 of the parameters. */
+/* What this rank updates: flat elements [begin, end), which stand at `stored` of the optimizer state, with ZeRO 2 of
+ * the gradients, too, and with ZeRO 3 of the parameters. */
 typedef struct zpr_slice {
   int64_t begin, end, stored;
 } zpr_slice;
@@ -251,8 +254,9 @@ void zpr_param_pieces(zpr *c, const zpr_run *run, int64_t i, int k, zpr_piece_fn
 const char *zpr_instance_name(char *buf, size_t size, const char *pattern, int64_t instance);
 
 /* ---- checkpoints (checkpoint.c, safetensors.c, json_scan.c) ---- */
-/* Publishes <dir>/step_%06d atomically (model.safetensors, optimizer.safetensors, manifest.json), updates <dir>/latest, removes all
- * but `keep` newest (keep 0: keeps all). Collective over all ranks. Z0811 when it cannot be written (the folder is left as it was). */
+/* Publishes <dir>/step_%06d atomically (model.safetensors, optimizer.safetensors, manifest.json), updates <dir>/latest,
+ * removes all but `keep` newest (keep 0: keeps all). Collective over all ranks. Z0811 when it cannot be written (the
+ * folder is left as it was). */
 void zpr_checkpoint_save(zpr *c, const char *dir, int64_t step, int64_t keep);
 /* Loads the newest complete checkpoint of any layout; the step to continue with, or -1 when the folder has none. Sets
  * c->samples. Z0812 corrupt, Z0813 of another model, Z0814 of other data or another seed. Collective. */
@@ -282,18 +286,19 @@ void zpr_log_validation(zpr *c, int64_t step, double loss);
 void zpr_log_checkpoint(zpr *c, int64_t step, const char *dir);
 void zpr_log_event(zpr *c, const char *json); /* one line of the JSON log: a complete object */
 void zpr_log_note(zpr *c, const char *format, ...) __attribute__((format(printf, 2, 3))); /* a line on the screen */
-void zpr_log_clear(zpr *c);                   /* removes the status line before something else is printed */
+void zpr_log_clear(zpr *c); /* removes the status line before something else is printed */
 void zpr_log_close(zpr *c);
 
 /* ---- the closing table of a run (summary.c) ---- */
 typedef struct zpr_totals {
-  int64_t steps;                       /* run by this process */
+  int64_t steps; /* run by this process */
   double median_step_ms;
   int64_t sent_bytes[ZPR_AXIS_COUNT];  /* by this rank, in training steps only */
   int64_t applied_steps;               /* those that were not skipped */
   int64_t moved_bytes[ZPR_MOVE_COUNT]; /* likewise, in applied steps: a skipped one moves less than planned */
 } zpr_totals;
-/* Prints the table and the "end" event. With --check-memory: false when a peak or a byte count differs from the plan's. Collective. */
+/* Prints the table and the "end" event. With --check-memory: false when a peak or a byte count differs from the plan's.
+ * Collective. */
 bool zpr_summary(zpr *c, const zpr_totals *totals);
 
 #endif

@@ -20,8 +20,8 @@ void zpr_tier_close(zpr *c);
 void *zpr_host_at(zpr *c, int64_t offset);
 /* 1 + the highest byte that was ever written: of the host arena (only with check), of the file. */
 int64_t zpr_host_measured_peak(zpr *c);
-/* Everything before byte `end` of the host arena is in use, whatever its bytes are: copies of what kernels leave unwritten
- * look as if nobody had written them. */
+/* Everything before byte `end` of the host arena is in use, whatever its bytes are: copies of what kernels leave
+ * unwritten look as if nobody had written them. */
 void zpr_host_used(zpr *c, int64_t end);
 int64_t zpr_file_measured_peak(zpr *c);
 

@@ -4,8 +4,8 @@
 
 #include <zplan/trainer.h>
 
-/* The text of kernels_image.S, the same for all trainers: symbols kernels_image and kernels_image_end around the bytes of
- * kernels.image. */
+/* The text of kernels_image.S, the same for all trainers: symbols kernels_image and kernels_image_end around the bytes
+ * of kernels.image. */
 extern const char zp_kernels_image_s[];
 
 #endif

@@ -43,8 +43,9 @@ void zp_emit_header(zp_emit *e); /* the comment at the top */
 void zp_emit_tables(zp_emit *e); /* dimensions, parameters, stages */
 void zp_emit_layouts(zp_emit *e);
 void zp_emit_procedures(zp_emit *e, int segment, zp_stage_mode mode);
-void zp_emit_walks(zp_emit *e);   /* units of a stage or chunk, one after the other */
-/* A switch over segments that calls their functions, inside a function with zpr *c, const layout *s, const run *r, unit u, mb. */
+void zp_emit_walks(zp_emit *e); /* units of a stage or chunk, one after the other */
+/* A switch over segments that calls their functions, inside a function with zpr *c, const layout *s, const run *r, unit
+ * u, mb. */
 void zp_emit_dispatch(zp_emit *e, zp_pass pass);
 /* The initializer of a unit in such a function, from i, slot and, with `pending`, pending. */
 void zp_emit_unit(zp_emit *e, bool pending);
@@ -56,8 +57,8 @@ void zp_emit_program(zp_emit *e); /* the zpr_program table and main */
 /* beside.c: with ZeRO 2 and 3 on GPUs buckets move while units compute. */
 bool zp_emit_moves_beside(const zp_emit *e);
 void zp_emit_beside(zp_emit *e); /* functions that start to move a unit's buckets */
-/* In a walk, before and after the call of unit j's function: waits, buffers in use, the next unit's gather. `next`: the unit after j,
- * as C text, and the condition that there is one. */
+/* In a walk, before and after the call of unit j's function: waits, buffers in use, the next unit's gather. `next`: the
+ * unit after j, as C text, and the condition that there is one. */
 void zp_emit_before_unit(zp_emit *e, zp_pass pass, const char *is_next, const char *next);
 void zp_emit_after_unit(zp_emit *e, zp_pass pass);
 void zp_emit_before_walk(zp_emit *e, zp_pass pass, const char *first);

@@ -55,7 +55,7 @@ typedef struct zp_run_state {
   zp_diags *diags;
   zp_options options;
   const char *command;
-  bool unsound; /* a plan was not proven: whatever the command returns, its status is ZP_EXIT_BUG */
+  bool unsound;                /* a plan was not proven: whatever the command returns, its status is ZP_EXIT_BUG */
   const char *default_program; /* that plans are for without --for; NULL: zplan */
   zp_strings narrowed;         /* keys of the plan block that the program limits further */
   bool lacking_is_fine;        /* limits that leave nothing which the program has are reported by somebody else */
@@ -123,8 +123,8 @@ bool zp_prove_plan_file(zp_run_state *run, const char *path, const zp_plan *plan
 /* Takes alternatives that are not sound out of the plan, and says so. */
 void zp_prove_alternatives(zp_run_state *run, zp_plan *plan);
 /* ---- program.c: the program that a plan is for ---- */
-/* Sets what the cluster runs by --for, the plan file's word or the default, and limits the plan block to what it has. false
- * after saying what does not go together. */
+/* Sets what the cluster runs by --for, the plan file's word or the default, and limits the plan block to what it has.
+ * false after saying what does not go together. */
 bool zp_choose_program(zp_run_state *run, zp_spec *spec, bool from_plan);
 
 /* ---- load.c ---- */
@@ -142,8 +142,8 @@ zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks);
 zp_plan *zp_refuse_stopped(zp_run_state *run, zp_plan *plan);
 /* The same for another file than options.files; the exit status, 0 with a feasible *plan. What is wrong is printed. */
 int zp_obtain_plan_of(zp_run_state *run, const char *path, const zp_plan **plan);
-/* A search that found nothing before its memory ran out has no answer, neither a plan nor that there is none: NULL after
- * saying so. Else the plan. */
+/* A search that found nothing before its memory ran out has no answer, neither a plan nor that there is none: NULL
+ * after saying so. Else the plan. */
 zp_plan *zp_refuse_stopped(zp_run_state *run, zp_plan *plan);
 /* By its name, or because it begins as JSON does and no .dz file can. */
 bool zp_is_plan_file(const char *path);
@@ -185,8 +185,8 @@ void zp_print_json(zp_arena *arena, zp_json *json);
 bool zp_host_holds(zp_run_state *run, const zp_plan *plan);
 
 /* ---- find_data.c ---- */
-/* Data of a plan file that is not beside its model is looked for beside the plan. false, when a trainer is to be started
- * here and now, after saying where data was looked for in vain. */
+/* Data of a plan file that is not beside its model is looked for beside the plan. false, when a trainer is to be
+ * started here and now, after saying where data was looked for in vain. */
 bool zp_find_data(zp_run_state *run, const char *file, bool is_plan, zp_spec *spec);
 
 /* ---- launch.c ---- */

@@ -47,13 +47,12 @@ void zp_fused_set_rows(zp_fused *fused, const zp_tensor *rows);
 /* Rows of one sample: the product of the dims between the first and the last. */
 int64_t zp_shape_rows_per_sample(const zp_shape *shape);
 
-
 /* ---- slice.c ---- */
-/* The one tensor, made before `node` or carried in, that it or a later one reads or that is carried on; -1 when there are
- * several or none. */
+/* The one tensor, made before `node` or carried in, that it or a later one reads or that is carried on; -1 when there
+ * are several or none. */
 int zp_graph_crossing(const zp_graph *graph, int node);
-/* The graph of nodes first .. end - 1: what crosses before them is carried in, what crosses after them is carried out. Tensors
- * keep their indices. Requires: one tensor crosses at an end that is not the graph's own. */
+/* The graph of nodes first .. end - 1: what crosses before them is carried in, what crosses after them is carried out.
+ * Tensors keep their indices. Requires: one tensor crosses at an end that is not the graph's own. */
 zp_graph *zp_graph_slice(const zp_graph *graph, int first, int end);
 
 #endif

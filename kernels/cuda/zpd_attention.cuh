@@ -1,6 +1,7 @@
-/* Attention by tiles of 64 rows, causal or full, dense or block-sparse, grouped queries: the online softmax of Milakov and Gimelshein (2018)
- * as FlashAttention (Dao et al., 2022) uses it. Scores exist for one pair of tiles only. In backward, probabilities are
- * computed again from the saved log-sum-exp: with P = exp(scale Q K^T - lse) and D = rowsum(dO * O),
+/* Attention by tiles of 64 rows, causal or full, dense or block-sparse, grouped queries: the online softmax of Milakov
+ * and Gimelshein (2018) as FlashAttention (Dao et al., 2022) uses it. Scores exist for one pair of tiles only. In
+ * backward, probabilities are computed again from the saved log-sum-exp: with P = exp(scale Q K^T - lse) and D =
+ * rowsum(dO * O),
  *
  *   dV = P^T dO      dS = P * (dO V^T - D) * scale      dQ = dS K      dK = dS^T Q
  *
@@ -47,8 +48,8 @@ struct zpd_tiles {
   int first, end;
 };
 
-/* Of a list of the other side's blocks, what the block that row `row` is in meets. Dense: one run, of which nothing is said
- * here. Blocks are multiples of the tiles, so that a tile is there or not. */
+/* Of a list of the other side's blocks, what the block that row `row` is in meets. Dense: one run, of which nothing is
+ * said here. Blocks are multiples of the tiles, so that a tile is there or not. */
 struct zpd_met {
   const zpd_run *run;
   int runs, block;

@@ -8,9 +8,10 @@
 #define ZP_ALIGN_BYTES 256   /* of every buffer in the arena */
 #define ZP_PAGE_BYTES 4096   /* of what lies on disks */
 #define ZP_ALIGN_ELEMENTS 64 /* of every parameter in the flat buffers: 256 bytes in f32 */
-/* Column sums are made per chunk of rows. CPU ranks: the same constant as ZPK_CHUNKS in the kernels' header. GPUs: a chunk is
- * the work of one block (zpd.h), and half of the multiprocessors of a large GPU should have one. On CPU ranks at most so many
- * threads take part in a task: ZPR_MAX_WORKERS in the runtime's header. Codegen asserts that these agree. */
+/* Column sums are made per chunk of rows. CPU ranks: the same constant as ZPK_CHUNKS in the kernels' header. GPUs: a
+ * chunk is the work of one block (zpd.h), and half of the multiprocessors of a large GPU should have one. On CPU ranks
+ * at most so many threads take part in a task: ZPR_MAX_WORKERS in the runtime's header. Codegen asserts that these
+ * agree. */
 #define ZP_ROW_CHUNKS_CPU 8
 #define ZP_ROW_CHUNKS_GPU 64
 #define ZP_MAX_WORKERS 8
@@ -53,7 +54,8 @@ void zp_lower_nodes(zp_lowering *l, zp_procedure *p, int *buffer_of, int first, 
 /* The buffer of a tensor in this procedure, made on first use. */
 int zp_lower_buffer(zp_lowering *l, zp_procedure *p, int *buffer_of, int tensor);
 int zp_lower_add_buffer(zp_lowering *l, zp_procedure *p, zp_buffer buffer);
-/* Has an earlier step of the procedure, an earlier sum of this one, or the step's zeroing already written to the gradient? */
+/* Has an earlier step of the procedure, an earlier sum of this one, or the step's zeroing already written to the
+ * gradient? */
 bool zp_lower_is_written(const zp_lowering *l, const zp_procedure *p, const zp_step *step, int use);
 /* Marks the steps of a backward procedure that BW takes when it is split. */
 void zp_lower_mark_deferred(zp_procedure *backward);

@@ -6,8 +6,8 @@
 #include <zplan/plan.h>
 
 /* ---- words.c ---- */
-/* "tensor 8  pipeline 50 (1f1b)  data 2  zero 1  microbatch 1  recompute full, kept inputs split over tensor", then what
- * else departs from the plain: sequence, compression, homes of state. */
+/* "tensor 8  pipeline 50 (1f1b)  data 2  zero 1  microbatch 1  recompute full, kept inputs split over tensor", then
+ * what else departs from the plain: sequence, compression, homes of state. */
 const char *zp_words_choice(zp_arena *arena, const zp_choice *choice);
 /* "begin, h.0-h.4": what a stage runs. */
 const char *zp_words_stage(zp_arena *arena, const zp_lowered *lowered, const zp_stage *stage);

@@ -231,8 +231,8 @@ typedef struct zp_searcher {
   int devices;        /* given: plans use at most so many */
   zp_machine machine; /* of the ranks that the plan at hand uses (zp_search_use), like the limits below */
   bool generated_only;
-  zp_trainer trainer; /* what it can do bounds the space */
-  zp_software_floor floor; /* terms of the generated trainer that bound those of the program */
+  zp_trainer trainer;             /* what it can do bounds the space */
+  zp_software_floor floor;        /* terms of the generated trainer that bound those of the program */
   bool wants_miss;                /* where nothing fits */
   int64_t limit_bytes;            /* arena bytes that a rank may use; several node types: on the smallest */
   int64_t most_bytes;             /* the same on the largest */

@@ -148,9 +148,9 @@ void zp_software_price(zp_lowered *lowered, const zp_machine *machine, const zp_
 void zp_software_step(zp_arena *arena, const zp_program *program, const zp_machine *machine,
                       const zp_software *software, zp_estimate *estimate);
 
-/* Which terms of the generated trainer a step never falls below, whatever the software adds elsewhere: bounds use these.
- * reductions: sums of gradients and gathers of weights after the micro-batches; messages between stages; offload: the
- * update on the host. */
+/* Which terms of the generated trainer a step never falls below, whatever the software adds elsewhere: bounds use
+ * these. reductions: sums of gradients and gathers of weights after the micro-batches; messages between stages;
+ * offload: the update on the host. */
 typedef struct zp_software_floor {
   bool reductions, messages, offload;
 } zp_software_floor;

@@ -1,13 +1,13 @@
-/* Gives damaged files and command lines to the zplan command, whose code is linked in, one process forked for each. Whatever
- * they hold, the command must end by itself within its limits of time and memory, with a documented status, and say what is
- * wrong.
+/* Gives damaged files and command lines to the zplan command, whose code is linked in, one process forked for each.
+ * Whatever they hold, the command must end by itself within its limits of time and memory, with a documented status,
+ * and say what is wrong.
  *
  *   fuzz_inputs SEED SECONDS FINDINGS NAME WORD... -- SEEDFILE...
  *
- * WORD... is the command line; the word @ becomes the path of the damaged file. Without @ the words themselves are damaged: the
- * seed files then hold one command line each, words apart by blanks, and @1, @2, ... in them are the words before `--`.
- * FINDINGS: a folder, in which an input that fails is kept. Prints one line a finding and at the end `N runs, N findings`;
- * status 1 if there is any.
+ * WORD... is the command line; the word @ becomes the path of the damaged file. Without @ the words themselves are
+ * damaged: the seed files then hold one command line each, words apart by blanks, and @1, @2, ... in them are the words
+ * before `--`. FINDINGS: a folder, in which an input that fails is kept. Prints one line a finding and at the end `N
+ * runs, N findings`; status 1 if there is any.
  *
  * Built with sanitizers (preset dev) it sees more. With clang's libFuzzer: libfuzzer.sh. */
 #define _GNU_SOURCE
@@ -30,7 +30,14 @@
 int zplan_main(int argc, char **argv);
 
 /* An input may be this long; a run may take so much of the processor, and write so large a file. */
-enum { MOST_BYTES = 1 << 20, MOST_SEEDS = 64, MOST_WORDS = 64, MOST_CPU_S = 30, MOST_FILE = 64 << 20, SAID_BYTES = 1 << 16 };
+enum {
+  MOST_BYTES = 1 << 20,
+  MOST_SEEDS = 64,
+  MOST_WORDS = 64,
+  MOST_CPU_S = 30,
+  MOST_FILE = 64 << 20,
+  SAID_BYTES = 1 << 16
+};
 /* Resident memory of a run. AddressSanitizer reserves terabytes of addresses, so that these cannot be limited. */
 #define MOST_RSS_MB "3000"
 
@@ -47,8 +54,8 @@ enum { SANITIZED = 0 };
 
 typedef struct campaign {
   const char *name, *findings;
-  char *input;    /* path of the damaged file */
-  char **words;   /* the command line */
+  char *input;  /* path of the damaged file */
+  char **words; /* the command line */
   int n_words;
   bool damages_words;
   fuzz_text seeds[MOST_SEEDS];

@@ -19,15 +19,17 @@ size_t fuzz_below(fuzz_random *random, size_t n) {
 }
 
 static const char *const numbers[] = {
-    "0",     "-1",    "1",          "2",          "3",    "7",          "1e300",  "1e18",   "9223372036854775807",
-    "1e-300", "0.5",  "2147483648", "4294967296", "-0.0", "1e9GB/s",    "16GiB",  "0GiB",   "99999999999999999999",
-    "1%",    "0%",    "1e308",      "65536",      "1000", "2147483647", "3us",    "1e999",  "-9223372036854775808",
-    "64",    "12",    "0x10",       "NaN",        "inf",  "1 / 0",      "131072", "100000", "1048577"};
+    "0",      "-1",  "1",          "2",          "3",    "7",          "1e300",  "1e18",   "9223372036854775807",
+    "1e-300", "0.5", "2147483648", "4294967296", "-0.0", "1e9GB/s",    "16GiB",  "0GiB",   "99999999999999999999",
+    "1%",     "0%",  "1e308",      "65536",      "1000", "2147483647", "3us",    "1e999",  "-9223372036854775808",
+    "64",     "12",  "0x10",       "NaN",        "inf",  "1 / 0",      "131072", "100000", "1048577"};
+/* clang-format off */
 static const char *const words[] = {
-    "{",   "}",     "(",     ")",     "[",        "]",     "=",      "\"",        "\\",    "#",         "\n",       "..",
-    "~",   "->",    "<=",    ">=",    "null",     "true",  "false",  "\"\"",      "[]",    "{}",        "\\u0000",  "\xff",
+    "{", "}", "(", ")", "[", "]", "=", "\"", "\\", "#", "\n", "..",
+    "~", "->", "<=", ">=", "null", "true", "false", "\"\"", "[]", "{}", "\\u0000", "\xff",
     ",",   ":",     "/",     "<",     ">",        "</a>",  "<!--",   "&amp;",     "&#0;",  "\xef\xbb\xbf", "\r\n", "\t",
     "repeat h in 0..layers {", "-x", "x + x", "x / x", "sqrt(-1)", "transpose(x)", "split(x, 3)", "B", "S", "d"};
+/* clang-format on */
 
 static const char *any(fuzz_random *random, const char *const *list, size_t n) { return list[fuzz_below(random, n)]; }
 #define ANY(random, list) any(random, list, sizeof(list) / sizeof *(list))
@@ -54,7 +56,8 @@ static size_t somewhere(fuzz_random *random, const fuzz_text *text) { return fuz
 /* The word at a place: letters, digits and what stands in names and numbers. */
 static range word_at(const fuzz_text *text, size_t at) {
   range r = {at, at};
-  while (r.from > 0 && (isalnum((unsigned char)text->data[r.from - 1]) || strchr("_.", text->data[r.from - 1]))) r.from--;
+  while (r.from > 0 && (isalnum((unsigned char)text->data[r.from - 1]) || strchr("_.", text->data[r.from - 1])))
+    r.from--;
   while (r.to < text->len && (isalnum((unsigned char)text->data[r.to]) || strchr("_.", text->data[r.to]))) r.to++;
   if (r.from == r.to && r.to < text->len) r.to++;
   return r;

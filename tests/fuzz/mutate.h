@@ -18,8 +18,8 @@ typedef struct fuzz_text {
   size_t len;
 } fuzz_text;
 
-/* A damaged copy of `text`: bytes flipped, words replaced, numbers made absurd, lines and brackets removed, doubled or moved, a
- * piece of `other` (may be the same text) put in. At most `most` bytes. Owned by the caller. */
+/* A damaged copy of `text`: bytes flipped, words replaced, numbers made absurd, lines and brackets removed, doubled or
+ * moved, a piece of `other` (may be the same text) put in. At most `most` bytes. Owned by the caller. */
 fuzz_text fuzz_damage(fuzz_random *random, const fuzz_text *text, const fuzz_text *other, size_t most);
 
 #endif

@@ -21,7 +21,7 @@ typedef struct fuzz {
 
 /* What one rank of a stage may use. */
 typedef struct rank_room {
-  double device;       /* context included */
+  double device; /* context included */
   int64_t context, host, nvme;
 } rank_room;
 

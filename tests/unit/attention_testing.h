@@ -81,7 +81,8 @@ static inline blocks make_blocks(int64_t n, int64_t block, bool causal, int some
 }
 
 static inline void free_blocks(blocks *b) {
-  const void *all[] = {b->seen, b->layout.keys.first, b->layout.keys.run, b->layout.queries.first, b->layout.queries.run};
+  const void *all[] = {b->seen, b->layout.keys.first, b->layout.keys.run, b->layout.queries.first,
+                       b->layout.queries.run};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) free((void *)(uintptr_t)all[i]);
 }
 

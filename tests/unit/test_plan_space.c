@@ -365,8 +365,8 @@ Test(plan_space, lies_about_decisions_are_found) {
   const struct {
     const char *key, *text;
     int64_t number;
-  } lies[] = {{"schedule", "zb_h2", 0}, {"schedule", "2f2b", 0}, {"zero", NULL, 2},
-              {"zero", NULL, 4},        {"chunks", NULL, 2},      {"chunks", NULL, -1},    {"recompute", "some", 0}};
+  } lies[] = {{"schedule", "zb_h2", 0}, {"schedule", "2f2b", 0}, {"zero", NULL, 2},       {"zero", NULL, 4},
+              {"chunks", NULL, 2},      {"chunks", NULL, -1},    {"recompute", "some", 0}};
   for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
     zp_json *json = zp_plan_to_json(arena, plan);
     if (lies[i].text)

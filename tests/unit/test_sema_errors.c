@@ -53,24 +53,28 @@ Test(sema_errors, names_and_calls) {
 /* What does not depend on the sequence is refused first: that of HEAD, 8, is too short for any pattern. */
 #define SPARSE(pattern) HEAD "  x = attention(x, x, x, heads = 2, pattern = " pattern ")\n" TAIL
 Test(sema_errors, patterns) {
-  CHECK({"no pattern", SPARSE("3"), "Z0202|must be a pattern of attention, this is a number|sparse.sliding("},
-        {"unknown", SPARSE("sparse.slidng(window = 3)"), "Z0215|`sparse.slidng`|did you mean `sliding`"},
-        {"far off", SPARSE("sparse.zzzzzzzzz()"), "Z0215|patterns are `sparse.fixed`, `sparse.variable`"},
-        {"argument", SPARSE("sparse.sliding(local = 3)"), "Z0214|`sparse.sliding` has no argument `local`"},
-        {"horizontal", SPARSE("sparse.fixed(horizontal = true)"), "Z0216|`horizontal` of `sparse.fixed`"},
-        {"patterns of heads", SPARSE("sparse.fixed(patterns = 4)"), "Z0216|`patterns` of `sparse.fixed`"},
-        {"no window", SPARSE("sparse.sliding(window = 0)"), "Z0237|`window` must be a whole number of at least 1, this is 0"},
-        {"even window", SPARSE("sparse.bigbird(window = 4)"), "Z0237|`window`|odd, this is 4"},
-        {"half a block", SPARSE("sparse.strided(block = 24)"), "Z0237|`block` must be a multiple of 16, this is 24"},
-        {"more global than local", SPARSE("sparse.fixed(local = 2, global = 3)"), "Z0237|`global` is 3 of `local` = 2"},
-        {"no windows", SPARSE("sparse.variable(windows = [])"), "Z0237|`windows` must have"},
-        {"a window is no list", SPARSE("sparse.variable(windows = 4)"), "a list of whole numbers"},
-        {"a wrong list", SPARSE("sparse.longformer(global = [0, -1])"), "Z0237|`global` must be a list of whole numbers"},
-        {"sequence", SPARSE("sparse.sliding(block = 16)"), "Z0205|8 positions is no multiple of the pattern's block of 16"},
-        {"global block", "model m(V = 32, S = 32, d = 16) {\n  input tokens: i32[B, S]\n  input labels: i32[B, S]\n"
-                         "  param wte: [V, d]\n  x = embedding(tokens, wte)\n  x = attention(x, x, x, heads = 2, "
-                         "pattern = sparse.longformer(block = 16, global = [2]))\n" TAIL,
-         "Z0205|block 2 of `global` does not exist|2 blocks of 16"});
+  CHECK(
+      {"no pattern", SPARSE("3"), "Z0202|must be a pattern of attention, this is a number|sparse.sliding("},
+      {"unknown", SPARSE("sparse.slidng(window = 3)"), "Z0215|`sparse.slidng`|did you mean `sliding`"},
+      {"far off", SPARSE("sparse.zzzzzzzzz()"), "Z0215|patterns are `sparse.fixed`, `sparse.variable`"},
+      {"argument", SPARSE("sparse.sliding(local = 3)"), "Z0214|`sparse.sliding` has no argument `local`"},
+      {"horizontal", SPARSE("sparse.fixed(horizontal = true)"), "Z0216|`horizontal` of `sparse.fixed`"},
+      {"patterns of heads", SPARSE("sparse.fixed(patterns = 4)"), "Z0216|`patterns` of `sparse.fixed`"},
+      {"no window", SPARSE("sparse.sliding(window = 0)"),
+       "Z0237|`window` must be a whole number of at least 1, this is 0"},
+      {"even window", SPARSE("sparse.bigbird(window = 4)"), "Z0237|`window`|odd, this is 4"},
+      {"half a block", SPARSE("sparse.strided(block = 24)"), "Z0237|`block` must be a multiple of 16, this is 24"},
+      {"more global than local", SPARSE("sparse.fixed(local = 2, global = 3)"), "Z0237|`global` is 3 of `local` = 2"},
+      {"no windows", SPARSE("sparse.variable(windows = [])"), "Z0237|`windows` must have"},
+      {"a window is no list", SPARSE("sparse.variable(windows = 4)"), "a list of whole numbers"},
+      {"a wrong list", SPARSE("sparse.longformer(global = [0, -1])"), "Z0237|`global` must be a list of whole numbers"},
+      {"sequence", SPARSE("sparse.sliding(block = 16)"),
+       "Z0205|8 positions is no multiple of the pattern's block of 16"},
+      {"global block",
+       "model m(V = 32, S = 32, d = 16) {\n  input tokens: i32[B, S]\n  input labels: i32[B, S]\n"
+       "  param wte: [V, d]\n  x = embedding(tokens, wte)\n  x = attention(x, x, x, heads = 2, "
+       "pattern = sparse.longformer(block = 16, global = [2]))\n" TAIL,
+       "Z0205|block 2 of `global` does not exist|2 blocks of 16"});
 }
 
 Test(sema_errors, arguments) {

@@ -20,7 +20,7 @@ typedef struct zp_cuda_source {
   const char *const *include_dirs;
   int n_include_dirs;
   zpk_dtype dtype; /* of operands, as in zp_kernels_new */
-  bool sanitize;  /* arch "host" only: address and undefined behaviour */
+  bool sanitize;   /* arch "host" only: address and undefined behaviour */
 } zp_cuda_source;
 
 /* The macro that makes kernel text speak a dtype: "-DZPD_F64"; NULL: f32 needs none. */

@@ -4,8 +4,8 @@
  *                                        \                      \--CUDA C--> <zplan/cuda.h>
  *                                         \--interpreter (f64), the oracle
  *
- * The row-program IR itself is in codegen/rowprog/rowprog.h. Calling conventions: zpk_row_kernel in <zplan/zpk.h>, zpd_rows
- * in <zplan/zpd.h>. One set serves one target or both: it holds programs. */
+ * The row-program IR itself is in codegen/rowprog/rowprog.h. Calling conventions: zpk_row_kernel in <zplan/zpk.h>,
+ * zpd_rows in <zplan/zpd.h>. One set serves one target or both: it holds programs. */
 #ifndef ZPLAN_ROWKERNEL_H
 #define ZPLAN_ROWKERNEL_H
 
@@ -31,9 +31,9 @@ const char *zp_kernels_library(void);
  * false with *error (arena) when LLVM refuses or is not there. */
 bool zp_kernels_compile(zp_kernel_set *set, const char *cpu, const char *features, const char *object_path,
                         const char *ir_path, const char **error);
-/* All kernels as CUDA C, a ZPD_KERNEL each under its symbol, for zpd_rows and ZPD_ROW_THREADS threads a block; `real` decides
- * the element type when it is compiled. Begins with the includes that it needs. Deterministic. Arena.
- * NULL with *error (arena) when a kernel has more operands than zpd_rows. */
+/* All kernels as CUDA C, a ZPD_KERNEL each under its symbol, for zpd_rows and ZPD_ROW_THREADS threads a block; `real`
+ * decides the element type when it is compiled. Begins with the includes that it needs. Deterministic. Arena. NULL with
+ * *error (arena) when a kernel has more operands than zpd_rows. */
 const char *zp_kernels_cuda_text(const zp_kernel_set *set, const char **error);
 /* Readable dump of the row programs. Arena. */
 const char *zp_kernels_text(const zp_kernel_set *set);

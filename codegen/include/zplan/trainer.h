@@ -13,26 +13,29 @@ typedef struct zp_trainer_text {
 
 /* What operands are stored as in the trainer of a plan. */
 zpk_dtype zp_trainer_dtype(const zp_plan *plan);
-/* Prints the trainer of a plan, for CPU ranks or for GPUs as its cluster has them. arch: of the GPU, for the Makefile; NULL for
- * CPU plans. diags: only to turn spans into file:line for comments. Deterministic: no dates, host names or absolute paths. */
+/* Prints the trainer of a plan, for CPU ranks or for GPUs as its cluster has them. arch: of the GPU, for the Makefile;
+ * NULL for CPU plans. diags: only to turn spans into file:line for comments. Deterministic: no dates, host names or
+ * absolute paths. */
 zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_diags *diags, const char *arch);
 /* GPU plans: the CUDA C text of all device kernels. Arena. NULL with *error when a row kernel cannot be printed. */
-const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp_kernel_set *kernels, const char **error);
+const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp_kernel_set *kernels,
+                                  const char **error);
 
 /* Where the runtime's headers and libraries are. */
 typedef struct zp_toolchain {
   const char *source_dir, *build_dir; /* tidy: what the folders below are in; an installed zplan has one for both */
-  const char *include_dirs[2]; /* runtime, kernels */
+  const char *include_dirs[2];        /* runtime, kernels */
   const char *library_dirs[2];
-  const char *device_dirs[3];  /* headers of device kernels: zpd.h, kernel text, emulator (<zplan/cuda.h>) */
-  const char *arch;            /* of a GPU plan: "sm_90", or "host" */
-  const char *cc;              /* NULL: $CC or cc; plans of several ranks link through mpicc */
+  const char *device_dirs[3]; /* headers of device kernels: zpd.h, kernel text, emulator (<zplan/cuda.h>) */
+  const char *arch;           /* of a GPU plan: "sm_90", or "host" */
+  const char *cc;             /* NULL: $CC or cc; plans of several ranks link through mpicc */
   bool sanitize;
 } zp_toolchain;
 
-/* Writes DIR/{trainer.c,rows.txt,Makefile,zplan.mk,plan.json}, and for CPU plans kernels.{o,ll}, for GPU plans kernels.cu, what it
- * compiles to and the assembly that puts it into the trainer, kernels_image.S; compiles DIR/trainer. Files that would not change are left
- * alone; the binary is published by rename. Returns the binary's path (arena), NULL with *error. */
+/* Writes DIR/{trainer.c,rows.txt,Makefile,zplan.mk,plan.json}, and for CPU plans kernels.{o,ll}, for GPU plans
+ * kernels.cu, what it compiles to and the assembly that puts it into the trainer, kernels_image.S; compiles
+ * DIR/trainer. Files that would not change are left alone; the binary is published by rename. Returns the binary's path
+ * (arena), NULL with *error. */
 const char *zp_trainer_build(zp_arena *arena, const zp_plan *plan, const zp_diags *diags, const zp_toolchain *tools,
                              const char *dir, const char **error);
 

@@ -2,11 +2,13 @@
  * generates (CUDA C, which NVRTC compiles). So only built-in types appear here.
  *
  * Every kernel has exactly one parameter, a struct passed by value, and is defined with ZPD_KERNEL. The same text also
- * compiles as C++ for the host (ZPD_HOST, see codegen/cuda/emulator): one fiber a thread of a block, blocks one after the other.
+ * compiles as C++ for the host (ZPD_HOST, see codegen/cuda/emulator): one fiber a thread of a block, blocks one after
+ * the other.
  *
- * `real` is float or double: the text is compiled with ZPD_F64 defined or not. Operands are `real`; with ZPD_BF16 or ZPD_F16
- * they have 16 bits, as zpk.h says. Matrices are row-major; `ld` counts elements. Legend: B micro-batch, S sequence, H local heads, G local kv heads, hd head size, V local vocabulary, R = B * S rows.
- * Results do not depend on the size of the grid: whatever is summed over rows is summed in a fixed order. */
+ * `real` is float or double: the text is compiled with ZPD_F64 defined or not. Operands are `real`; with ZPD_BF16 or
+ * ZPD_F16 they have 16 bits, as zpk.h says. Matrices are row-major; `ld` counts elements. Legend: B micro-batch, S
+ * sequence, H local heads, G local kv heads, hd head size, V local vocabulary, R = B * S rows. Results do not depend on
+ * the size of the grid: whatever is summed over rows is summed in a fixed order. */
 #ifndef ZPLAN_ZPD_H
 #define ZPLAN_ZPD_H
 
@@ -18,8 +20,8 @@ typedef unsigned long long zpd_uint;
 #define ZPD_OPERANDS 16
 
 /* Operands as in zpk_row_args. Without column sums: any grid; blocks share the rows out. With sums: gridDim.x ==
- * chunks, block b takes the rows of chunk b, [rows * b / chunks, rows * (b + 1) / chunks), and stores its sums of columns to
- * partial[i] + b * columns_i, zeros where the chunk is empty. */
+ * chunks, block b takes the rows of chunk b, [rows * b / chunks, rows * (b + 1) / chunks), and stores its sums of
+ * columns to partial[i] + b * columns_i, zeros where the chunk is empty. */
 typedef struct zpd_rows {
   const void *in[ZPD_OPERANDS];
   void *out[ZPD_OPERANDS], *partial[ZPD_OPERANDS];
@@ -27,8 +29,8 @@ typedef struct zpd_rows {
   zpd_int rows;
   zpd_uint seed, step, instance; /* of the random stream, as in zpk_row_args */
   zpd_int first_sample, first_column, logical_columns;
-  int dropout;                   /* 0 during validation */
-  int chunks;                    /* 1 without sums */
+  int dropout; /* 0 during validation */
+  int chunks;  /* 1 without sums */
 } zpd_rows;
 
 /* sum[j] (+)= partial[0][j] + partial[1][j] + ..., in this order. A thread a column. */
@@ -49,8 +51,8 @@ typedef struct zpd_lookup {
   int accumulate;         /* position_grad */
 } zpd_lookup;             /* kernels zpd_embedding, zpd_embedding_grad, zpd_position_grad */
 
-/* ---- attention: as zpk_attention and zpk_attention_grad, without a workspace: backward computes the row sums of o * d_o
- * again where it needs them ---- */
+/* ---- attention: as zpk_attention and zpk_attention_grad, without a workspace: backward computes the row sums of o *
+ * d_o again where it needs them ---- */
 /* Which blocks meet, as zpk_layout says; constants of the kernels' text. */
 typedef struct zpd_run {
   int first, end;
@@ -67,7 +69,8 @@ typedef struct zpd_attention {
   zpd_int B, S, H, G, hd, kv_heads_valid;
   double scale;
   int causal;
-  int layout; /* 0: dense; else what zpd_layout_of, which stands before zpd_attention.cuh with ZPD_LAYOUTS, is asked for */
+  int layout; /* 0: dense; else what zpd_layout_of, which stands before zpd_attention.cuh with ZPD_LAYOUTS, is asked for
+               */
   const void *q, *k, *v;
   zpd_int q_ld, k_ld, v_ld;
   void *o;
@@ -80,7 +83,8 @@ typedef struct zpd_attention {
 } zpd_attention; /* kernels zpd_attention_forward, zpd_attention_grad_q, zpd_attention_grad_kv */
 
 /* ---- mixture of experts: as zpk_top_k_gate, zpk_top_k_gate_grad, zpk_dispatch, zpk_combine, zpk_combine_grad over all
- * samples and tokens; members as those of zpk_routing. The gate in two kernels: which experts, then which places. ---- */
+ * samples and tokens; members as those of zpk_routing. The gate in two kernels: which experts, then which places. ----
+ */
 typedef struct zpd_routing {
   zpd_int B, S, k, experts, slots, d, first_slot, n_slots;
   int normalize;
@@ -92,7 +96,8 @@ typedef struct zpd_routing {
   void *out;          /* gate_choose: weights; else d_scores, slots, tokens, dy */
   void *d_weight;     /* combine_grad */
   int *choice;        /* gate_choose: -1 - expert; gate_places: that becomes the slot where there is a place */
-} zpd_routing;        /* kernels zpd_gate_choose, zpd_gate_places, zpd_gate_grad, zpd_dispatch, zpd_combine, zpd_combine_grad */
+} zpd_routing; /* kernels zpd_gate_choose, zpd_gate_places, zpd_gate_grad, zpd_dispatch, zpd_combine, zpd_combine_grad
+                */
 
 /* ---- cross-entropy: as zpk_ce_stats, zpk_ce_loss, zpk_ce_grad ---- */
 typedef struct zpd_ce {
@@ -110,15 +115,16 @@ typedef struct zpd_update {
   int kind, decay; /* zpk_update.kind */
   double lr, beta1, beta2, eps, weight_decay, momentum, bias1, bias2;
   const double *grad_scale; /* on the device: known only when the norm is */
-  void *param;  /* with 16-bit operands the master copy, */
-  void *weight; /* and what is rounded from it; else NULL */
+  void *param;              /* with 16-bit operands the master copy, */
+  void *weight;             /* and what is rounded from it; else NULL */
   const void *grad;
   void *m, *v;
   zpd_int count;
-} zpd_update; /* kernels zpd_optimizer; zpd_momentum, zpd_frozen_update (as zpk_ without zpk's ranges): a thread an element, grid-stride */
+} zpd_update; /* kernels zpd_optimizer; zpd_momentum, zpd_frozen_update (as zpk_ without zpk's ranges): a thread an
+                 element, grid-stride */
 
-/* 1-bit Adam: as zpk_pack_signs, zpk_average_signs, zpk_unpack_signs over all blocks of records of so many; a warp a block
- * of 64 elements, grid-stride. */
+/* 1-bit Adam: as zpk_pack_signs, zpk_average_signs, zpk_unpack_signs over all blocks of records of so many; a warp a
+ * block of 64 elements, grid-stride. */
 typedef struct zpd_signs {
   void *m; /* unpack writes it */
   const void *v;
@@ -141,7 +147,8 @@ typedef struct zpd_flat {
   zpd_int count;
 } zpd_flat; /* kernel zpd_fill */
 
-/* mine = x[0] + x[1] + ... + x[n - 1] in this order, rounded once: x[me] is mine, x[r] the others' elements from r * slot. */
+/* mine = x[0] + x[1] + ... + x[n - 1] in this order, rounded once: x[me] is mine, x[r] the others' elements from r *
+ * slot. */
 typedef struct zpd_rank_sum {
   void *mine;
   const void *others;
@@ -154,12 +161,12 @@ enum {
   ZPD_ROW_THREADS = 256,       /* row kernels */
   ZPD_FLAT_THREADS = 256,      /* everything not named here */
   ZPD_ATTENTION_THREADS = 128, /* the three of attention */
-  ZPD_ATTENTION_ROWS = 64,     /* forward, grad_q: block (x, y, z) takes query rows [64 x, 64 x + 64) of head y of sample z;
-                                  grad_kv: the same rows of keys, of kv head y */
-  ZPD_GATE_TOKENS = 256,       /* gate_grad: block (x, y) takes tokens [256 x, 256 x + 256) of sample y; gate_places: a block
-                                  a sample; dispatch, combine: a block a token */
+  ZPD_ATTENTION_ROWS = 64, /* forward, grad_q: block (x, y, z) takes query rows [64 x, 64 x + 64) of head y of sample z;
+                              grad_kv: the same rows of keys, of kv head y */
+  ZPD_GATE_TOKENS = 256, /* gate_grad: block (x, y) takes tokens [256 x, 256 x + 256) of sample y; gate_places: a block
+                            a sample; dispatch, combine: a block a token */
   ZPD_MAX_EXPERTS = 1024,
-  ZPD_CE_THREADS = 256,        /* stats, grad: a block a row; loss: one block */
+  ZPD_CE_THREADS = 256, /* stats, grad: a block a row; loss: one block */
   ZPD_SQUARES_BLOCKS = 256
 };
 

@@ -1,10 +1,11 @@
 /* CPU kernels that the row programs do not cover, and the call convention of the generated ones.
  *
- * Everything comes in f32, f64, bf16 and f16 (dtype argument). With the last two operands are stored in 16 bits, each rounded once from what
- * was computed in f32, and what is said to be `real` below is f32; otherwise `real` is the dtype. Kernels work on a range of independent
- * tasks [begin, end) so that the caller can spread them over threads; results do not depend on how it does.
- * Matrices are row-major; `ld` is the distance between rows in elements (a view of a wider matrix has ld > columns).
- * Legend: B micro-batch, S sequence, H local heads, G local kv heads, hd head size, V local vocabulary, R = B * S rows. */
+ * Everything comes in f32, f64, bf16 and f16 (dtype argument). With the last two operands are stored in 16 bits, each
+ * rounded once from what was computed in f32, and what is said to be `real` below is f32; otherwise `real` is the
+ * dtype. Kernels work on a range of independent tasks [begin, end) so that the caller can spread them over threads;
+ * results do not depend on how it does. Matrices are row-major; `ld` is the distance between rows in elements (a view
+ * of a wider matrix has ld > columns). Legend: B micro-batch, S sequence, H local heads, G local kv heads, hd head
+ * size, V local vocabulary, R = B * S rows. */
 #ifndef ZPLAN_ZPK_H
 #define ZPLAN_ZPK_H
 
@@ -27,36 +28,40 @@ void zpk_round_add(zpk_dtype dtype, const float *from, void *to, int64_t count);
 
 /* ---- generated row kernels ---- */
 
-/* Rows are cut into this many chunks, whatever the number of threads; every chunk has its own partial column sums, and they
- * are added in chunk order: results are the same on any number of threads. */
+/* Rows are cut into this many chunks, whatever the number of threads; every chunk has its own partial column sums, and
+ * they are added in chunk order: results are the same on any number of threads. */
 #define ZPK_CHUNKS 8
 
 typedef struct zpk_row_args {
   const void *const *in; /* in the order of the node's inputs */
-  const int64_t *in_ld;  /* for row operands; ignored for per-column and per-position operands (position: ld = columns) */
+  const int64_t
+      *in_ld; /* for row operands; ignored for per-column and per-position operands (position: ld = columns) */
   void *const *out;
   const int64_t *out_ld;
-  /* Column sums of kernel call (begin, end, chunk) are *stored* (not added) to partial[i] + chunk * columns_i, as `real`. */
+  /* Column sums of kernel call (begin, end, chunk) are *stored* (not added) to partial[i] + chunk * columns_i, as
+   * `real`. */
   void *const *partial;
   uint64_t seed, step, instance; /* of the random stream (see zpk_philox_uniform) */
   int64_t first_sample;          /* global index, inside the step's batch, of the sample that row 0 belongs to */
   int64_t first_column;          /* logical column of local column 0 */
-  int64_t logical_columns;       /* logical columns of a row: elements are numbered row_in_sample * logical_columns + column */
-  bool dropout;                  /* false during validation: dropout is the identity */
+  int64_t
+      logical_columns; /* logical columns of a row: elements are numbered row_in_sample * logical_columns + column */
+  bool dropout;        /* false during validation: dropout is the identity */
 } zpk_row_args;
 typedef void zpk_row_kernel(const zpk_row_args *args, int64_t row_begin, int64_t row_end, int64_t chunk);
 
 /* ---- lookups ---- */
-/* out[r] = table[ids[r] - first_row] for rows [begin, end), zero rows for ids outside [first_row, first_row + n_rows). */
-void zpk_embedding(zpk_dtype dtype, const int32_t *ids, const void *table, int64_t first_row, int64_t n_rows, int64_t cols,
-                   void *out, int64_t begin, int64_t end);
-/* table_grad[ids[r] - first_row][begin..end) += dy[r][begin..end) for all `rows` rows: tasks are *columns*, so threads never
- * meet and the order of sums is fixed. */
-void zpk_embedding_grad(zpk_dtype dtype, const int32_t *ids, const void *dy, int64_t first_row, int64_t n_rows, int64_t rows,
-                        int64_t cols, void *table_grad, int64_t begin, int64_t end);
+/* out[r] = table[ids[r] - first_row] for rows [begin, end), zero rows for ids outside [first_row, first_row + n_rows).
+ */
+void zpk_embedding(zpk_dtype dtype, const int32_t *ids, const void *table, int64_t first_row, int64_t n_rows,
+                   int64_t cols, void *out, int64_t begin, int64_t end);
+/* table_grad[ids[r] - first_row][begin..end) += dy[r][begin..end) for all `rows` rows: tasks are *columns*, so threads
+ * never meet and the order of sums is fixed. */
+void zpk_embedding_grad(zpk_dtype dtype, const int32_t *ids, const void *dy, int64_t first_row, int64_t n_rows,
+                        int64_t rows, int64_t cols, void *table_grad, int64_t begin, int64_t end);
 /* grad[s] (+)= sum over samples b of dy[b * S + s], for positions s in [begin, end). */
-void zpk_position_grad(zpk_dtype dtype, const void *dy, int64_t ld, int64_t samples, int64_t S, int64_t cols, bool accumulate,
-                       void *grad, int64_t begin, int64_t end);
+void zpk_position_grad(zpk_dtype dtype, const void *dy, int64_t ld, int64_t samples, int64_t S, int64_t cols,
+                       bool accumulate, void *grad, int64_t begin, int64_t end);
 
 /* ---- attention: causal or full, dense or block-sparse, grouped queries, never stores S x S scores ---- */
 /* Blocks first .. end - 1. */
@@ -70,10 +75,10 @@ typedef struct zpk_block_list {
 } zpk_block_list;
 /* Which blocks of keys the blocks of queries see, of all heads. Every block sees itself. */
 typedef struct zpk_layout {
-  int64_t block;       /* positions, a multiple of ZPK_SPARSE_UNIT; S is a multiple of it. On a GPU: of 64 */
-  zpk_block_list keys; /* of query blocks; when causal none behind the block itself */
+  int64_t block;          /* positions, a multiple of ZPK_SPARSE_UNIT; S is a multiple of it. On a GPU: of 64 */
+  zpk_block_list keys;    /* of query blocks; when causal none behind the block itself */
   zpk_block_list queries; /* the same pairs by key block */
-  int id;              /* on a GPU: number of the table in the device kernels, from 1 on */
+  int id;                 /* on a GPU: number of the table in the device kernels, from 1 on */
 } zpk_layout;
 enum { ZPK_SPARSE_UNIT = 16 };
 typedef struct zpk_attention_args {
@@ -83,22 +88,23 @@ typedef struct zpk_attention_args {
   double scale;
   bool causal;
   const zpk_layout *layout; /* NULL: dense */
-  const void *q, *k, *v; /* [R, H*hd], [R, G*hd], [R, G*hd] with these leading dimensions */
+  const void *q, *k, *v;    /* [R, H*hd], [R, G*hd], [R, G*hd] with these leading dimensions */
   int64_t q_ld, k_ld, v_ld;
-  void *o;               /* [R, H*hd]; backward: input */
+  void *o; /* [R, H*hd]; backward: input */
   int64_t o_ld;
-  void *lse;             /* [R, H] `real`: log-sum-exp of scaled scores */
-  const void *d_o;       /* backward only, [R, H*hd] */
+  void *lse;       /* [R, H] `real`: log-sum-exp of scaled scores */
+  const void *d_o; /* backward only, [R, H*hd] */
   int64_t d_o_ld;
   void *dq, *dk, *dv;
   int64_t dq_ld, dk_ld, dv_ld;
-  void *workspace;       /* zpk_attention_workspace bytes a worker; worker w uses its w-th share */
+  void *workspace; /* zpk_attention_workspace bytes a worker; worker w uses its w-th share */
 } zpk_attention_args;
-/* Bytes of one share; `group` is H / G. In `real`, with hd' = hd rounded up to 64 bytes and S' = S rounded up to 48: forward
- * 2 S' hd' + 48 (2 hd' + 48); backward 48 (8 hd' + 96), and with 16-bit operands group S hd' more, where the gradient of queries is summed. */
+/* Bytes of one share; `group` is H / G. In `real`, with hd' = hd rounded up to 64 bytes and S' = S rounded up to 48:
+ * forward 2 S' hd' + 48 (2 hd' + 48); backward 48 (8 hd' + 96), and with 16-bit operands group S hd' more, where the
+ * gradient of queries is summed. */
 int64_t zpk_attention_workspace(zpk_dtype dtype, int64_t S, int64_t hd, int64_t group, bool backward);
-/* Bytes at the end of a share that a task of this size, its head no padding, may leave unwritten: rows of a tile that are not there, the
- * padding of the last row of sums. Exactly so many for dense attention of 48 positions and more. */
+/* Bytes at the end of a share that a task of this size, its head no padding, may leave unwritten: rows of a tile that
+ * are not there, the padding of the last row of sums. Exactly so many for dense attention of 48 positions and more. */
 int64_t zpk_attention_unwritten(const zpk_attention_args *args, bool backward);
 /* Tasks: (sample, kv head) pairs, B * G of them. `worker`: which workspace share. */
 void zpk_attention(const zpk_attention_args *args, int64_t begin, int64_t end, int worker);
@@ -109,54 +115,59 @@ void zpk_attention_grad(const zpk_attention_args *args, int64_t begin, int64_t e
 #define ZPK_MAX_TOP_K 16
 typedef struct zpk_routing {
   zpk_dtype dtype;
-  int64_t B, S, k;             /* k: choices of a token */
-  int64_t experts, slots;      /* gates: of all ranks; slots of one expert for one sample */
-  bool normalize;              /* gates: weights sum to 1 over the chosen experts, else they are probabilities among all */
-  double balance;              /* gates: weight of the balancing loss, only in the gradient */
-  int64_t d;                   /* the others: columns of a token */
-  int64_t first_slot, n_slots; /* the others: this rank's share of a sample's experts * slots, padding experts included */
+  int64_t B, S, k;        /* k: choices of a token */
+  int64_t experts, slots; /* gates: of all ranks; slots of one expert for one sample */
+  bool normalize;         /* gates: weights sum to 1 over the chosen experts, else they are probabilities among all */
+  double balance;         /* gates: weight of the balancing loss, only in the gradient */
+  int64_t d;              /* the others: columns of a token */
+  /* the others: this rank's share of a sample's experts * slots, padding experts included */
+  int64_t first_slot, n_slots;
 } zpk_routing;
-/* Scores [R, experts] -> weights and slots [R, k]: expert * slots + place, positions in order, or -1 - expert when it has no
- * place left. Equal scores go to the lower expert. Tasks: samples. */
+/* Scores [R, experts] -> weights and slots [R, k]: expert * slots + place, positions in order, or -1 - expert when it
+ * has no place left. Equal scores go to the lower expert. Tasks: samples. */
 void zpk_top_k_gate(const zpk_routing *r, const void *score, void *weight, int32_t *slot, int64_t begin, int64_t end);
-void zpk_top_k_gate_grad(const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight, double loss_scale,
-                         void *d_score, int64_t begin, int64_t end);
+void zpk_top_k_gate_grad(const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight,
+                         double loss_scale, void *d_score, int64_t begin, int64_t end);
 /* Rows of x [R, d] to the rank's slots [B, n_slots, d], which the caller has zeroed. Tasks: tokens. */
 void zpk_dispatch(const zpk_routing *r, const void *x, const int32_t *slot, void *out, int64_t begin, int64_t end);
 /* out[token] = sum of weight * y[slot] over its choices that are here; weight NULL: 1, which is dispatch backward. */
 void zpk_combine(const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, void *out, int64_t begin,
                  int64_t end);
 /* dy, which the caller has zeroed, and d_weight; of choices that are not here the latter is zero. */
-void zpk_combine_grad(const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, const void *d_out, void *dy,
-                      void *d_weight, int64_t begin, int64_t end);
+void zpk_combine_grad(const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, const void *d_out,
+                      void *dy, void *d_weight, int64_t begin, int64_t end);
 
 /* ---- cross-entropy over a vocabulary that may be split over tensor ranks ---- */
-/* stat and lse are `real`. stat[r] = {max, sum exp(x - max), logit of the label or -inf when the label is not here}; columns first_col + j >= vocabulary
- * are padding and do not count. Labels outside [0, vocabulary) mean: ignore this row. */
-void zpk_ce_stats(zpk_dtype dtype, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
-                  void *stat, int64_t begin, int64_t end);
-/* Combines `ranks` stat blocks [ranks][rows][3] into lse[rows] and returns the summed loss of rows [begin, end) in f64. */
-double zpk_ce_loss(zpk_dtype dtype, const void *stat, int ranks, int64_t rows, int64_t vocabulary, const int32_t *labels,
-                   void *lse, int64_t begin, int64_t end);
+/* stat and lse are `real`. stat[r] = {max, sum exp(x - max), logit of the label or -inf when the label is not here};
+ * columns first_col + j >= vocabulary are padding and do not count. Labels outside [0, vocabulary) mean: ignore this
+ * row. */
+void zpk_ce_stats(zpk_dtype dtype, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary,
+                  const int32_t *labels, void *stat, int64_t begin, int64_t end);
+/* Combines `ranks` stat blocks [ranks][rows][3] into lse[rows] and returns the summed loss of rows [begin, end) in f64.
+ */
+double zpk_ce_loss(zpk_dtype dtype, const void *stat, int ranks, int64_t rows, int64_t vocabulary,
+                   const int32_t *labels, void *lse, int64_t begin, int64_t end);
 /* dlogits[r][j] = (exp(logit - lse[r]) - [first_col + j == label]) * scale; zero in padding columns and ignored rows.
  * dlogits may be logits (in place). */
-void zpk_ce_grad(zpk_dtype dtype, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
-                 const void *lse, double scale, void *dlogits, int64_t begin, int64_t end);
+void zpk_ce_grad(zpk_dtype dtype, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary,
+                 const int32_t *labels, const void *lse, double scale, void *dlogits, int64_t begin, int64_t end);
 
 /* ---- optimizer and flat buffers; element ranges [begin, end) ---- */
 typedef struct zpk_update {
   zpk_dtype dtype;
-  int kind;              /* 0 AdamW, 1 Adam (decay added to the gradient), 2 SGD with momentum: as torch.optim */
+  int kind; /* 0 AdamW, 1 Adam (decay added to the gradient), 2 SGD with momentum: as torch.optim */
   double lr, beta1, beta2, eps, weight_decay, momentum;
-  double bias1, bias2;   /* 1 - beta^step */
-  double grad_scale;     /* clipping factor applied to the gradient */
+  double bias1, bias2; /* 1 - beta^step */
+  double grad_scale;   /* clipping factor applied to the gradient */
 } zpk_update;
-/* decay: whether weight decay applies to this range. SGD uses m only (v may be NULL; m, too, without momentum). With a 16-bit dtype the gradient alone has it:
- * param is the f32 master copy, from which the caller rounds the weights. */
-void zpk_optimizer(const zpk_update *u, bool decay, void *param, const void *grad, void *m, void *v, int64_t begin, int64_t end);
-/* 1-bit Adam: formulas in compress.c. ZPK_SIGNS elements are a block: signs, bit i of element i, 1 for what is not negative,
- * and a scale. A record of many blocks has all signs before the scales. Ranges of pack, average and unpack count blocks;
- * element b * ZPK_SIGNS of m, v and error is the first of block b. What has variance 0 stays 0, with error 0. */
+/* decay: whether weight decay applies to this range. SGD uses m only (v may be NULL; m, too, without momentum). With a
+ * 16-bit dtype the gradient alone has it: param is the f32 master copy, from which the caller rounds the weights. */
+void zpk_optimizer(const zpk_update *u, bool decay, void *param, const void *grad, void *m, void *v, int64_t begin,
+                   int64_t end);
+/* 1-bit Adam: formulas in compress.c. ZPK_SIGNS elements are a block: signs, bit i of element i, 1 for what is not
+ * negative, and a scale. A record of many blocks has all signs before the scales. Ranges of pack, average and unpack
+ * count blocks; element b * ZPK_SIGNS of m, v and error is the first of block b. What has variance 0 stays 0, with
+ * error 0. */
 enum { ZPK_SIGNS = 64, ZPK_SIGNS_BYTES = ZPK_SIGNS / 8 + 4 /* of a block in a record */ };
 typedef struct zpk_signs {
   uint32_t *bits; /* [blocks][2] */
@@ -173,31 +184,35 @@ static inline double zpk_most_of_adam(double beta1, double beta2) {
   return rest1 * rest1 > rest2 ? rest1 / sqrt(rest2) : 1;
 }
 /* m = beta1 m + (1 - beta1) (grad_scale grad), with Adam's decay in the gradient; elements. */
-void zpk_momentum(const zpk_update *u, bool decay, const void *param, const void *grad, void *m, int64_t begin, int64_t end);
+void zpk_momentum(const zpk_update *u, bool decay, const void *param, const void *grad, void *m, int64_t begin,
+                  int64_t end);
 /* The worker's side: of m + error; updates the error. */
-void zpk_pack_signs(zpk_dtype dtype, const void *m, const void *v, float *error, zpk_signs to, int64_t begin, int64_t end);
+void zpk_pack_signs(zpk_dtype dtype, const void *m, const void *v, float *error, zpk_signs to, int64_t begin,
+                    int64_t end);
 /* The server's side: of the mean of n workers' records, summed in their order, + error; updates the error. */
-void zpk_average_signs(zpk_dtype dtype, int n, const void *records, int64_t blocks, const void *v, float *error, zpk_signs to,
-                       int64_t begin, int64_t end);
+void zpk_average_signs(zpk_dtype dtype, int n, const void *records, int64_t blocks, const void *v, float *error,
+                       zpk_signs to, int64_t begin, int64_t end);
 void zpk_unpack_signs(zpk_dtype dtype, zpk_signs from, const void *v, void *m, int64_t begin, int64_t end);
 /* The parameters by momentum, the variance as it is; elements. bias2: of the last step that changed the variance. */
-void zpk_frozen_update(const zpk_update *u, bool decay, void *param, const void *m, const void *v, int64_t begin, int64_t end);
+void zpk_frozen_update(const zpk_update *u, bool decay, void *param, const void *m, const void *v, int64_t begin,
+                       int64_t end);
 /* Sum of squares in f64 with a fixed association that does not depend on begin/end splits at multiples of 4096. */
 double zpk_sum_squares(zpk_dtype dtype, const void *x, int64_t begin, int64_t end);
-/* out = part[0] + part[1] + ..., in this order and rounded once, for elements [begin, end); out may be one of the parts, of
- * which there is at least one. */
+/* out = part[0] + part[1] + ..., in this order and rounded once, for elements [begin, end); out may be one of the
+ * parts, of which there is at least one. */
 void zpk_sum_parts(zpk_dtype dtype, void *out, const void *const *part, int n, int64_t begin, int64_t end);
 /* y = [y +] part[0] + part[1] + ..., likewise; the parts are `real`. */
 void zpk_sum_partials(zpk_dtype dtype, bool accumulate, void *y, const void *const *part, int n, int64_t count);
 void zpk_fill(zpk_dtype dtype, void *y, double value, int64_t count);
 
 /* ---- the random stream of all plans ---- */
-/* Philox4x32-10: key (seed low, seed high), counter (element / 4, stream << 16 | instance, sample, step), word element % 4;
- * uniform = word / 2^32. The same as zp_philox_uniform and as the generated kernels. */
+/* Philox4x32-10: key (seed low, seed high), counter (element / 4, stream << 16 | instance, sample, step), word element
+ * % 4; uniform = word / 2^32. The same as zp_philox_uniform and as the generated kernels. */
 void zpk_philox(uint32_t counter[4], uint32_t key0, uint32_t key1); /* ten rounds in place */
-double zpk_philox_uniform(uint64_t seed, uint64_t step, uint64_t sample, uint64_t stream, uint64_t instance, uint64_t element);
-/* Initial weights: element e of the parameter whose instance name hashes (FNV-1a 64) to `name_hash`; normal by Box-Muller.
- * kind: 0 normal(a = mean, b = std), 1 uniform(a, b), 2 constant a. */
+double zpk_philox_uniform(uint64_t seed, uint64_t step, uint64_t sample, uint64_t stream, uint64_t instance,
+                          uint64_t element);
+/* Initial weights: element e of the parameter whose instance name hashes (FNV-1a 64) to `name_hash`; normal by
+ * Box-Muller. kind: 0 normal(a = mean, b = std), 1 uniform(a, b), 2 constant a. */
 double zpk_initial_weight(uint64_t seed, uint64_t name_hash, uint64_t element, int kind, double a, double b);
 
 #endif

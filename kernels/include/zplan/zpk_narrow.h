@@ -1,5 +1,5 @@
-/* The two 16-bit formats that operands may be stored in, to f32 and back: of one number, without a branch, so that loops
- * vectorise. For kernels of the host, and for device kernels that are compiled for the host (C++).
+/* The two 16-bit formats that operands may be stored in, to f32 and back: of one number, without a branch, so that
+ * loops vectorise. For kernels of the host, and for device kernels that are compiled for the host (C++).
  *
  *   bf16  bfloat16, the upper half of an f32: the same exponents, 8 significant bits
  *   f16   IEEE 754 binary16: 11 significant bits, from 2^-24 (below 2^-14 with fewer bits) to 65504
@@ -51,10 +51,7 @@ ZPK_NARROW uint16_t zpk_round_f16(float x) {
   uint32_t subnormal = zpk_to_bits(zpk_from_bits(bits) + 0.5f) - zpk_to_bits(0.5f);
   uint32_t normal = (bits - (112u << 23) + 0xFFF + (bits >> 13 & 1)) >> 13;
   uint32_t quiet = 0x7E00 | (bits >> 13 & 0x3FF);
-  uint32_t narrow = bits < 113u << 23     ? subnormal
-                    : bits < 143u << 23   ? normal
-                    : bits <= 0x7F800000u ? 0x7C00
-                                          : quiet;
+  uint32_t narrow = bits < 113u << 23 ? subnormal : bits < 143u << 23 ? normal : bits <= 0x7F800000u ? 0x7C00 : quiet;
   return (uint16_t)(narrow | sign);
 }
 

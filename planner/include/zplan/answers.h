@@ -48,7 +48,7 @@ int64_t zp_least_state_bytes(zp_arena *arena, const zp_spec *spec);
 
 typedef struct zp_fewest {
   int lower_bound; /* by the state alone: fewer devices cannot hold it */
-  int stopped;        /* of these: their searches reached the memory budget first, nothing is known */
+  int stopped;     /* of these: their searches reached the memory budget first, nothing is known */
   int searched;    /* counts that were planned */
   bool found;
   zp_sizes sizes; /* found: the fewest that fit, then the next sizes (at most three); else the largest tried */
@@ -110,8 +110,8 @@ bool zp_find_poor_use(zp_arena *arena, const zp_plan *plan, zp_poor_use *out);
 
 /* ---- fewer ranks (fewer.c) ---- */
 
-/* Are CPU ranks all started because `idle` is not written, and would fewer of them be faster by more than 1 %? Then *best
- * (its choice in the arena) is the best plan with fewer. Requires a feasible plan. */
+/* Are CPU ranks all started because `idle` is not written, and would fewer of them be faster by more than 1 %? Then
+ * *best (its choice in the arena) is the best plan with fewer. Requires a feasible plan. */
 bool zp_find_fewer_ranks(zp_arena *arena, const zp_plan *plan, zp_candidate *best);
 
 /* ---- why not (compare.c) ---- */
@@ -123,11 +123,12 @@ typedef struct zp_term {
 } zp_term;
 typedef struct zp_why_not {
   const zp_plan *best, *asked;
-  ZP_VEC(zp_term) terms;     /* both feasible: they sum to the last one, the step */
-  int first_rank, last_rank; /* infeasible by memory: ranks of the stage that is short (order TPD: of the first replica) */
-  int64_t short_bytes;       /* by how much */
-  zp_strings refusals;       /* infeasible otherwise: zp_explain_refusals */
-  zp_relaxations nearest;    /* infeasible: changes of the asked plan that fit */
+  ZP_VEC(zp_term) terms; /* both feasible: they sum to the last one, the step */
+  /* infeasible by memory: ranks of the stage that is short (order TPD: of the first replica) */
+  int first_rank, last_rank;
+  int64_t short_bytes;    /* by how much */
+  zp_strings refusals;    /* infeasible otherwise: zp_explain_refusals */
+  zp_relaxations nearest; /* infeasible: changes of the asked plan that fit */
 } zp_why_not;
 /* `asked`: a search of the same input under more constraints. */
 zp_why_not zp_compare(zp_arena *arena, const zp_plan *best, const zp_plan *asked);

@@ -1,4 +1,5 @@
-/* Measurements of one machine, its cores and its first GPU (`zplan calibrate`), and what the cost model takes from them.
+/* Measurements of one machine, its cores and its first GPU (`zplan calibrate`), and what the cost model takes from
+ * them.
  *
  * A file is JSON: {"format": "zplan-calibration", "version": 2, "machine": TEXT, "date": TEXT,
  * "rows": [{"name", "value", "unit", "how"}]}. Rows that nobody knows are kept and ignored. */

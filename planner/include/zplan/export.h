@@ -16,7 +16,7 @@ typedef enum zp_export_format {
 #define ZP_EXPORT_ROW(name, word, makes) ZP_EXPORT_##name,
   ZP_EXPORTS(ZP_EXPORT_ROW)
 #undef ZP_EXPORT_ROW
-  ZP_EXPORT_COUNT
+      ZP_EXPORT_COUNT
 } zp_export_format;
 const char *zp_export_word(zp_export_format format);
 /* ZP_EXPORT_COUNT when unknown. */

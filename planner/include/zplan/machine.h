@@ -40,11 +40,11 @@ typedef struct zp_group_link {
   int n, local, nodes;
   double blocks; /* thread blocks that a collective runs on; 0 on CPUs */
   double bytes_per_s;
-  double local_bytes_per_s, network_bytes_per_s; /* of a ring inside a node, and of all that the group's members in a node
-                                                  * send out of it; 0 where there is no network between them */
-  double latency_s;                          /* mean hop of the ring */
-  double local_latency_s, network_latency_s; /* a hop in a node and between nodes */
-  bool trees;                                /* runs NCCL: trees of nodes for all-reduces, low-latency protocols */
+  double local_bytes_per_s, network_bytes_per_s; /* of a ring inside a node, and of all that the group's members in a
+                                                  * node send out of it; 0 where there is no network between them */
+  double latency_s;                              /* mean hop of the ring */
+  double local_latency_s, network_latency_s;     /* a hop in a node and between nodes */
+  bool trees;                                    /* runs NCCL: trees of nodes for all-reduces, low-latency protocols */
 } zp_group_link;
 
 zp_machine zp_machine_make(const zp_cluster *cluster, zp_precision precision, int devices);
@@ -90,7 +90,8 @@ typedef enum zp_communicator_kind {
   ZP_COMMUNICATOR_DATA,
   ZP_COMMUNICATOR_PIPELINE, /* pairs of neighbouring stages, one for each direction and sender */
   ZP_COMMUNICATOR_TIES,     /* first and last stage, one for each tied parameter */
-  ZP_COMMUNICATOR_EXPERT, ZP_COMMUNICATOR_REPLICAS, /* expert groups; who holds the same experts */
+  ZP_COMMUNICATOR_EXPERT,
+  ZP_COMMUNICATOR_REPLICAS, /* expert groups; who holds the same experts */
   ZP_COMMUNICATOR_SUMS,     /* none of NCCL's: where the trainer lets shares of gradients arrive */
   ZP_COMMUNICATOR_COUNT
 } zp_communicator_kind;

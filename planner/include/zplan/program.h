@@ -1,9 +1,9 @@
-/* The plan as a program: for every pipeline stage procedures of steps over buffers at fixed offsets of one arena, and an
- * order table. Simulate prices it, verify proves it, report draws it, codegen prints it.
+/* The plan as a program: for every pipeline stage procedures of steps over buffers at fixed offsets of one arena, and
+ * an order table. Simulate prices it, verify proves it, report draws it, codegen prints it.
  *
  * Units: the pipeline's indivisible parts, numbered along the model: one per segment iteration, or one per part of the
- * iteration in plans that cut inside layers (pieces.h). A stage is a range of units. Procedures are per segment, and per
- * piece of a segment where a stage runs one, not per unit or stage: program size does not grow with depth. */
+ * iteration in plans that cut inside layers (pieces.h). A stage is a range of units. Procedures are per segment, and
+ * per piece of a segment where a stage runs one, not per unit or stage: program size does not grow with depth. */
 #ifndef ZPLAN_PROGRAM_H
 #define ZPLAN_PROGRAM_H
 
@@ -21,24 +21,25 @@ typedef struct zp_home {
  * recomputed or offloaded. */
 struct zp_choice { /* typedef: machine.h */
   int tensor, pipeline, data;
-  int expert;             /* data ranks that share the experts of a tensor rank (0 means 1); zp_expert_ranks reads it */
-  int zero;               /* 0 .. 3 */
+  int expert; /* data ranks that share the experts of a tensor rank (0 means 1); zp_expert_ranks reads it */
+  int zero;   /* 0 .. 3 */
   zp_schedule schedule;
-  int chunks;             /* model chunks a stage (0 means 1): > 1 for INTERLEAVED, 2 for ZB_V */
-  bool sequence;          /* see zp_constraints.sequence */
-  bool fine;              /* cuts may lie inside layers: units are parts of a repeat's body (pieces.h) */
-  bool compress;          /* 1-bit Adam: momentum compressed over the data ranks (arXiv 2102.02888) */
+  int chunks;    /* model chunks a stage (0 means 1): > 1 for INTERLEAVED, 2 for ZB_V */
+  bool sequence; /* see zp_constraints.sequence */
+  bool fine;     /* cuts may lie inside layers: units are parts of a repeat's body (pieces.h) */
+  bool compress; /* 1-bit Adam: momentum compressed over the data ranks (arXiv 2102.02888) */
   zp_home home[ZP_STATE_COUNT];
-  zp_rank_order order;    /* of the ranks over the nodes */
+  zp_rank_order order; /* of the ranks over the nodes */
   int64_t microbatch;
   zp_recompute recompute;
-  bool recompute_shard;   /* kept unit inputs are split over the tensor ranks */
+  bool recompute_shard;           /* kept unit inputs are split over the tensor ranks */
   zp_stage_mode *stage_recompute; /* [pipeline]: what every stage recomputes, where they differ; `recompute` and
-                           * `recompute_shard` are then those of stage 0. NULL: all stages as these two say.
-                           * zp_choice_mode reads either. */
-  const struct zp_own_order *own_order; /* an order that is not the schedule's, from a plan file; NULL: the schedule's. Borrowed */
-  int64_t *cut;           /* pipeline * chunks + 1 unit numbers: chunk k of the model runs units cut[k] .. cut[k+1]-1; with one
-                           * chunk a stage, chunk k is stage k. zp_chunk_stage says which stage has chunk k. */
+                                   * `recompute_shard` are then those of stage 0. NULL: all stages as these two say.
+                                   * zp_choice_mode reads either. */
+  /* An order that is not the schedule's, from a plan file; NULL: the schedule's. Borrowed. */
+  const struct zp_own_order *own_order;
+  int64_t *cut; /* pipeline * chunks + 1 unit numbers: chunk k of the model runs units cut[k] .. cut[k+1]-1; with one
+                 * chunk a stage, chunk k is stage k. zp_chunk_stage says which stage has chunk k. */
 };
 
 /* Model chunks a stage. */
@@ -51,8 +52,8 @@ static inline bool zp_schedule_splits(zp_schedule schedule) {
 static inline int zp_choice_ranks(const zp_choice *choice) { return choice->tensor * choice->pipeline * choice->data; }
 /* Ranks of an expert group: neighbours among the data ranks of a stage and tensor rank. Rank d has place d % expert. */
 static inline int zp_expert_ranks(const zp_choice *choice) { return choice->expert > 1 ? choice->expert : 1; }
-/* Do parameters, gradients pass through a ring of buffers, bucket by bucket: because a rank has shards of them, or because
- * some of them live off the device? */
+/* Do parameters, gradients pass through a ring of buffers, bucket by bucket: because a rank has shards of them, or
+ * because some of them live off the device? */
 static inline bool zp_moves_params(const zp_choice *choice) {
   return choice->zero >= 3 || choice->home[ZP_STATE_PARAMS].eighths > 0;
 }
@@ -73,11 +74,11 @@ zp_choice zp_choice_copy(zp_arena *arena, const zp_choice *choice);
 
 /* Where a buffer lives. Offsets are relative to what the place says. */
 typedef enum zp_place {
-  ZP_AT_PARAM,     /* parameter of a repeat: flat buffer, instance base + offset (elements) */
-  ZP_AT_SPREAD,    /* the same of a parameter that is spread over expert groups: instance spread base + offset */
-  ZP_AT_SHARED,    /* parameter declared outside repeats: flat buffer, zp_stage.shared says where */
-  ZP_AT_PENDING,   /* the unit's area in what waits for gradients of weights: kept from BI to BW (split backward only) */
-  ZP_AT_SAVED,     /* the unit's area in the micro-batch's slot: kept from forward to backward */
+  ZP_AT_PARAM,   /* parameter of a repeat: flat buffer, instance base + offset (elements) */
+  ZP_AT_SPREAD,  /* the same of a parameter that is spread over expert groups: instance spread base + offset */
+  ZP_AT_SHARED,  /* parameter declared outside repeats: flat buffer, zp_stage.shared says where */
+  ZP_AT_PENDING, /* the unit's area in what waits for gradients of weights: kept from BI to BW (split backward only) */
+  ZP_AT_SAVED,   /* the unit's area in the micro-batch's slot: kept from forward to backward */
   ZP_AT_TRANSIENT, /* the stage's transient region: lives inside one procedure call */
   ZP_AT_INPUT,     /* model inputs of the whole step */
   ZP_AT_CARRY_IN,  /* x: argument of the procedure */
@@ -90,68 +91,69 @@ typedef struct zp_buffer {
   const char *name;
   zp_place place;
   zp_element element;
-  int64_t rows, cols, ld;  /* ld, offsets in elements for views; rows * ld elements of storage for the rest */
-  int64_t offset;          /* bytes (elements for parameters); of a view or alias: elements from its base's start */
-  int64_t bytes;           /* of own storage, 0 for views and aliases */
-  int base;                /* buffer whose storage a view or alias uses; -1 */
+  int64_t rows, cols, ld;    /* ld, offsets in elements for views; rows * ld elements of storage for the rest */
+  int64_t offset;            /* bytes (elements for parameters); of a view or alias: elements from its base's start */
+  int64_t bytes;             /* of own storage, 0 for views and aliases */
+  int base;                  /* buffer whose storage a view or alias uses; -1 */
   int first_step, last_step; /* live range inside its procedure (TRANSIENT only) */
-  int tensor;              /* of the graph; -1: workspace or a kept shard */
-  int index;               /* PARAM, SHARED: entry of graph->params; INPUT: model input */
+  int tensor;                /* of the graph; -1: workspace or a kept shard */
+  int index;                 /* PARAM, SHARED: entry of graph->params; INPUT: model input */
 } zp_buffer;
 
 typedef struct zp_param_sum { /* a step's contribution to a parameter's gradient */
-  int use;                 /* index into graph->params */
-  bool accumulate;         /* always add (an earlier step of the same backward has written, or it is zeroed at step start);
-                            * false: overwrite on the first micro-batch of a step, add later */
+  int use;                    /* index into graph->params */
+  bool accumulate; /* always add (an earlier step of the same backward has written, or it is zeroed at step start);
+                    * false: overwrite on the first micro-batch of a step, add later */
 } zp_param_sum;
 
 typedef struct zp_step {
   zp_op op;
-  const zp_node *node;     /* NULL for steps made by lowering: all kinds but NODE */
+  const zp_node *node; /* NULL for steps made by lowering: all kinds but NODE */
   enum { ZP_STEP_NODE, ZP_STEP_KEEP_SHARD, ZP_STEP_GATHER_SHARD, ZP_STEP_COPY } kind;
-  zp_ints in, out;         /* buffer indices of the procedure, in the order of the node's in/out */
+  zp_ints in, out; /* buffer indices of the procedure, in the order of the node's in/out */
   ZP_VEC(zp_param_sum) sums;
-  int workspace;           /* buffer index, -1 */
-  bool deferred;           /* backward: of BW when it is split, a product for weights or a sum over columns */
-  double flop, bytes;      /* work of one call */
-  int64_t comm_elements;   /* per rank: payload of a collective over the tensor axis or an expert group, 0 for others */
-  double cost_s;           /* filled in by pricing */
+  int workspace;         /* buffer index, -1 */
+  bool deferred;         /* backward: of BW when it is split, a product for weights or a sum over columns */
+  double flop, bytes;    /* work of one call */
+  int64_t comm_elements; /* per rank: payload of a collective over the tensor axis or an expert group, 0 for others */
+  double cost_s;         /* filled in by pricing */
 } zp_step;
 
 typedef struct zp_procedure {
-  const char *name;        /* "h_forward" */
+  const char *name; /* "h_forward" */
   ZP_VEC(zp_buffer) buffers;
   ZP_VEC(zp_step) steps;
-  int n_recompute;         /* backward: the first steps that rebuild forward values */
-  int n_inputs;            /* split backward: the first steps, which are BI; the rest is BW. 0 otherwise */
+  int n_recompute; /* backward: the first steps that rebuild forward values */
+  int n_inputs;    /* split backward: the first steps, which are BI; the rest is BW. 0 otherwise */
   int64_t transient_bytes;
   double cost_s;
 } zp_procedure;
 
 typedef struct zp_segment_program {
   const zp_segment *segment; /* of the model, or a piece of one */
-  const zp_graph *graph;   /* local, fused, differentiated */
+  const zp_graph *graph;     /* local, fused, differentiated */
   zp_procedure forward, backward;
-  zp_procedure split;      /* backward for schedules that split it; zp_backward_of says which */
-  int64_t *param_offset;   /* elements from the instance's start (its spread start), per graph->params entry; -1: shared,
-                            * see zp_stage.shared */
-  int64_t elements;        /* of one instance in the flat buffers (aligned); shared and spread parameters not counted */
-  int64_t spread_elements; /* the same of its spread parameters */
+  zp_procedure split;    /* backward for schedules that split it; zp_backward_of says which */
+  int64_t *param_offset; /* elements from the instance's start (its spread start), per graph->params entry; -1: shared,
+                          * see zp_stage.shared */
+  int64_t elements;      /* of one instance in the flat buffers (aligned); shared and spread parameters not counted */
+  int64_t spread_elements;                       /* the same of its spread parameters */
   int64_t carry_in_elements, carry_out_elements; /* of one micro-batch; 0 at the ends of the model */
-  int64_t carry_kept_elements; /* what the slot keeps of the input: all, or the rank's shard */
-  int64_t saved_bytes;     /* of one unit in one slot, the kept input included (it stands first, at offset 0) */
-  int64_t pending_bytes;   /* of one unit: what a split backward hands from BI to BW besides the slot (output gradients, rebuilt
-                            * inputs of weight gradients) */
-  int64_t early_bytes;     /* of one unit: gradients that BI yields, which wait behind that where gradients pass
-                            * through a ring (zp_moves_gradients) */
-  int64_t *early_offset;   /* bytes in what waits, per graph->params entry; -1: BI adds nothing to it */
-  bool keeps_gradient;     /* BW reads the unit's dy: it stands first of what waits, and BI finds it there */
-  bool changes_saved;      /* the first part of a split backward writes to saved values: off the device they go out again */
-  bool *uses_shared;       /* per entry of zp_lowered.shared */
-  int64_t products_bytes;  /* f32 tiles that its products go through (zp_products_bytes); 0: none */
+  int64_t carry_kept_elements;                   /* what the slot keeps of the input: all, or the rank's shard */
+  int64_t saved_bytes;   /* of one unit in one slot, the kept input included (it stands first, at offset 0) */
+  int64_t pending_bytes; /* of one unit: what a split backward hands from BI to BW besides the slot (output gradients,
+                          * rebuilt inputs of weight gradients) */
+  int64_t early_bytes;   /* of one unit: gradients that BI yields, which wait behind that where gradients pass
+                          * through a ring (zp_moves_gradients) */
+  int64_t *early_offset; /* bytes in what waits, per graph->params entry; -1: BI adds nothing to it */
+  bool keeps_gradient;   /* BW reads the unit's dy: it stands first of what waits, and BI finds it there */
+  bool changes_saved; /* the first part of a split backward writes to saved values: off the device they go out again */
+  bool *uses_shared;  /* per entry of zp_lowered.shared */
+  int64_t products_bytes; /* f32 tiles that its products go through (zp_products_bytes); 0: none */
 } zp_segment_program;
 
-/* All segments for one (tensor, sequence, micro-batch, recompute, precision); once priced, for one set of node types. */
+/* All segments for one (tensor, sequence, micro-batch, recompute, precision); once priced, for one set of node types.
+ */
 typedef struct zp_lowered {
   const zp_spec *spec;
   const zp_sharding *sharding;
@@ -159,9 +161,9 @@ typedef struct zp_lowered {
   zp_recompute recompute;
   bool recompute_shard;
   int compute_bytes, stat_bytes, param_bytes, grad_bytes, state_bytes; /* state: master copy and moments, per element */
-  int row_chunks;          /* that column sums over rows are made in, by the kind of device */
+  int row_chunks; /* that column sums over rows are made in, by the kind of device */
   const zp_pieces *pieces;
-  int n_segments;          /* procedures: the model's segments, then their pieces (pieces.h has the same indices) */
+  int n_segments; /* procedures: the model's segments, then their pieces (pieces.h has the same indices) */
   zp_segment_program *segments;
   int64_t n_units;
   int64_t *param_elements; /* per model parameter: local, padding included, one instance */
@@ -172,40 +174,47 @@ typedef struct zp_lowered {
 
 typedef struct zp_run { /* consecutive iterations of one segment, or one of a piece, on a stage */
   int segment;
-  int64_t first, count;    /* iterations of the segment */
-  int chunk;               /* of the stage: 0 .. chunks-1 */
-  int64_t base;            /* element offset of the first instance in the flat buffers */
-  int64_t stride;          /* elements from instance to instance: the segment's, with ZeRO 1 to 3 padded to whole shards */
+  int64_t first, count; /* iterations of the segment */
+  int chunk;            /* of the stage: 0 .. chunks-1 */
+  int64_t base;         /* element offset of the first instance in the flat buffers */
+  int64_t stride;       /* elements from instance to instance: the segment's, with ZeRO 1 to 3 padded to whole shards */
   int64_t spread_base, spread_stride; /* the same of spread parameters */
-  int64_t saved;           /* byte offset of the first instance's area inside a slot; stride: saved_bytes of the segment, less
-                            * zp_saved_away */
-  int64_t saved_away;      /* the same inside what the slot has off the device; stride: zp_saved_away_stride */
-  int64_t pending;         /* the same inside what waits; stride: zp_unit_pending_bytes of the segment */
+  int64_t saved; /* byte offset of the first instance's area inside a slot; stride: saved_bytes of the segment, less
+                  * zp_saved_away */
+  int64_t saved_away; /* the same inside what the slot has off the device; stride: zp_saved_away_stride */
+  int64_t pending;    /* the same inside what waits; stride: zp_unit_pending_bytes of the segment */
 } zp_run;
 
 /* A parameter declared outside repeats, as a stage holds it: once, however many segments use it. */
-typedef struct zp_shared { int param; int64_t offset; /* elements in the flat buffers */ } zp_shared;
+typedef struct zp_shared {
+  int param;
+  int64_t offset; /* elements in the flat buffers */
+} zp_shared;
 
 /* Elements of parameters: those that all data ranks hold, and those that are spread over expert groups. */
-typedef struct zp_flat { int64_t whole, spread; } zp_flat;
+typedef struct zp_flat {
+  int64_t whole, spread;
+} zp_flat;
 
-/* Parameters that lie together in the flat buffers; over those who hold the same they move, and ZeRO shards them, together. A
- * unit works with one bucket of its own parameters, one for every shared parameter that it uses, and the same of spread
- * ones. */
+/* Parameters that lie together in the flat buffers; over those who hold the same they move, and ZeRO shards them,
+ * together. A unit works with one bucket of its own parameters, one for every shared parameter that it uses, and the
+ * same of spread ones. */
 typedef struct zp_bucket {
-  int param;               /* the shared one; -1: the unit's own */
+  int param; /* the shared one; -1: the unit's own */
   bool spread;
-  int64_t elements;        /* with ZeRO 1 to 3 whole shards of 64 */
-  int64_t at;              /* elements from the start of the ring's buffer in which the unit has its parameters or gradients */
+  int64_t elements; /* with ZeRO 1 to 3 whole shards of 64 */
+  int64_t at;       /* elements from the start of the ring's buffer in which the unit has its parameters or gradients */
 } zp_bucket;
 
 typedef struct zp_memory {
   int64_t weights, gradients, optimizer, saved, buffers; /* on the device: the arena */
-  int64_t context, communicators;                         /* and outside of it, estimates */
-  int64_t host, nvme;                                             /* of this rank, on its node's host and disks */
+  int64_t context, communicators;                        /* and outside of it, estimates */
+  int64_t host, nvme;                                    /* of this rank, on its node's host and disks */
 } zp_memory;
 
-typedef struct zp_units { int64_t first, count; } zp_units;
+typedef struct zp_units {
+  int64_t first, count;
+} zp_units;
 
 /* A stage's share of one model chunk. */
 typedef struct zp_chunk {
@@ -220,54 +229,63 @@ int64_t zp_chunk_pending_stride(const zp_chunk *chunk);
 
 typedef struct zp_stage {
   int index;
-  int64_t first_unit, n_units;     /* of the first chunk; of all chunks together */
-  int64_t n_calls;                 /* of procedures, for one micro-batch: units, but a whole layer is one call */
+  int64_t first_unit, n_units; /* of the first chunk; of all chunks together */
+  int64_t n_calls;             /* of procedures, for one micro-batch: units, but a whole layer is one call */
   int n_chunks;
   zp_chunk *chunks;
   ZP_VEC(zp_run) runs;
   ZP_VEC(zp_shared) shared; /* first in the flat buffers */
-  /* Flat buffers: first what all data ranks hold, then what is spread over expert groups, which every data / expert ranks
-   * hold. ZeRO shards either over those who hold the same. */
-  int64_t flat_elements, shard_elements;               /* of both */
-  int64_t spread_elements, spread_shard_elements;      /* of the second */
-  int64_t bucket_elements; /* largest unit's parameters, shared ones included: a buffer of a ring */
+  /* Flat buffers: first what all data ranks hold, then what is spread over expert groups, which every data / expert
+   * ranks hold. ZeRO shards either over those who hold the same. */
+  int64_t flat_elements, shard_elements;          /* of both */
+  int64_t spread_elements, spread_shard_elements; /* of the second */
+  int64_t bucket_elements;    /* largest unit's parameters, shared ones included: a buffer of a ring */
   int64_t slots, slot_stride; /* slot count = micro-batches in flight. Several chunks: of the pool, when `pooled` */
-  int64_t away_stride;     /* of what a slot has off the device, likewise */
-  int64_t away_slots;      /* byte offset of all that: in the rank's memory on the host, or in its file; -1: nothing */
-  int64_t away_staging;    /* disks: byte offset of the host buffers that it passes through; -1: none */
-  bool pooled;             /* the chunks take their slots from one pool; otherwise each has its own (zp_chunk.slots) */
+  int64_t away_stride;        /* of what a slot has off the device, likewise */
+  int64_t away_slots;   /* byte offset of all that: in the rank's memory on the host, or in its file; -1: nothing */
+  int64_t away_staging; /* disks: byte offset of the host buffers that it passes through; -1: none */
+  bool pooled;          /* the chunks take their slots from one pool; otherwise each has its own (zp_chunk.slots) */
   /* byte offsets in the arena; -1 when absent */
   int64_t at_params, at_grads, at_master, at_moment1, at_moment2, at_inputs, at_slots;
-  int64_t at_carry[2];     /* forward ping-pong, only when slots keep shards; the last unit's output otherwise goes to at_send_up */
-  int64_t at_send_up, at_send_down; /* messages to the neighbours, `messages` buffers for every chunk that has one (zp_stage_send_at);
-                            * absent at the ends */
+  int64_t at_carry[2]; /* forward ping-pong, only when slots keep shards; the last unit's output otherwise goes to
+                          at_send_up */
+  int64_t at_send_up, at_send_down; /* messages to the neighbours, `messages` buffers for every chunk that has one
+                                     * (zp_stage_send_at); absent at the ends */
   int64_t messages, message_stride; /* buffers of a chunk in each direction; bytes from one to the next */
-  int64_t at_grad[2];      /* backward ping-pong */
-  int64_t at_products;     /* CPU ranks with 16-bit operands: f32 tiles of products */
+  int64_t at_grad[2];               /* backward ping-pong */
+  int64_t at_products;              /* CPU ranks with 16-bit operands: f32 tiles of products */
   int64_t at_transient;
-  int64_t at_param_ring, at_grad_ring; /* two buffers of bucket_elements, on CPU ranks without offloading one: parameters gathered or copied in, gradients on
-                            * their way out */
-  int64_t saved_ring_stride; /* bytes of one of the buffers of at_saved_ring */
-  int64_t at_saved_ring;   /* ZP_SAVED_BUFFERS units' saved values: where units work when a part of their slots is off the device */
-  int64_t at_pending;      /* waiting weight gradients */
+  int64_t at_param_ring, at_grad_ring; /* two buffers of bucket_elements, on CPU ranks without offloading one:
+                                        * parameters gathered or copied in, gradients on their way out */
+  int64_t saved_ring_stride;           /* bytes of one of the buffers of at_saved_ring */
+  int64_t at_saved_ring; /* ZP_SAVED_BUFFERS units' saved values: where units work when a part of their slots is off the
+                            device */
+  int64_t at_pending;    /* waiting weight gradients */
   int64_t at_error, at_server_error; /* 1-bit compression: what the worker and the server side still owe, f32 */
   int64_t arena_bytes;
-  /* Optimizer state and gradients off the device: elements, and byte places in the host arena and in the file; -1 when absent.
-   * The update on the host takes pieces of window_elements: gradients land and (mixed precision) weights leave in two windows
-   * each; state on disks comes and goes through state_windows. On host and disk a piece has its weights, then moments. */
+  /* Optimizer state and gradients off the device: elements, and byte places in the host arena and in the file; -1 when
+   * absent. The update on the host takes pieces of window_elements: gradients land and (mixed precision) weights leave
+   * in two windows each; state on disks comes and goes through state_windows. On host and disk a piece has its weights,
+   * then moments. */
   int64_t state_gone, grads_gone, window_elements, state_windows;
   int64_t host_landing, host_leaving, host_state, file_state, host_grads;
   int64_t params_gone, host_params; /* the same of parameters: elements, byte place in the host arena */
-  zp_memory memory;        /* sums to arena_bytes, and what is outside */
+  zp_memory memory;                 /* sums to arena_bytes, and what is outside */
 } zp_stage;
 
 /* One entry of an order table. `forward` is true for ZP_ACT_F. B is the whole backward; schedules that split it use BI
  * (gradients of inputs) and BW (gradients of weights). */
 typedef enum zp_act { ZP_ACT_F, ZP_ACT_B, ZP_ACT_BI, ZP_ACT_BW } zp_act;
-typedef struct zp_action { int64_t microbatch; zp_act act; int chunk; bool forward; } zp_action;
+typedef struct zp_action {
+  int64_t microbatch;
+  zp_act act;
+  int chunk;
+  bool forward;
+} zp_action;
 
-/* A run of actions and how often it stands there, one after the other; or as often the next `group` phrases, which are no
- * groups. Every action is on the next micro-batch of its kind and chunk; those of the actions here are the first time's, or 0. */
+/* A run of actions and how often it stands there, one after the other; or as often the next `group` phrases, which are
+ * no groups. Every action is on the next micro-batch of its kind and chunk; those of the actions here are the first
+ * time's, or 0. */
 typedef struct zp_phrase {
   int64_t times, length;
   const zp_action *actions; /* [length] */
@@ -277,18 +295,19 @@ typedef ZP_VEC(zp_phrase) zp_phrases;
 
 /* What order tables keep when they are played. */
 typedef struct zp_played_order {
-  int64_t *in_flight, *pending; /* [stage * chunks + chunk]: most micro-batches in flight; whose weight gradients wait */
-  int64_t *pool;                /* [stage]: most in flight, all chunks together */
+  /* [stage * chunks + chunk]: most micro-batches in flight; whose weight gradients wait */
+  int64_t *in_flight, *pending;
+  int64_t *pool; /* [stage]: most in flight, all chunks together */
 } zp_played_order;
 
 /* An order of its own, proven legal by zp_own_order_make. */
 typedef struct zp_own_order {
   int64_t microbatches;
-  zp_action **table;       /* [pipeline][length] */
-  const int64_t *length;   /* [pipeline] */
+  zp_action **table;     /* [pipeline][length] */
+  const int64_t *length; /* [pipeline] */
   zp_played_order kept;
-  int64_t messages;        /* buffers of a chunk in each direction, with which nothing stands still */
-  uint64_t hash;           /* of all actions */
+  int64_t messages; /* buffers of a chunk in each direction, with which nothing stands still */
+  uint64_t hash;    /* of all actions */
 } zp_own_order;
 
 /* A parameter on several stages. */
@@ -307,10 +326,10 @@ typedef struct zp_program {
   const zp_lowered *lowered; /* of stage 0: for what all stages share (spec, sharding, formats, sizes of parameters and
                               * carries). Steps, kept values and their bytes are those of stage_lowered. */
   const zp_lowered **stage_lowered; /* [pipeline]; stages with equal modes may have different ones */
-  int64_t microbatches;    /* of one replica and step */
-  zp_stage *stages;        /* [pipeline] */
-  zp_action **order;       /* [pipeline][actions]; NULL: not made, see zp_program_make_priced */
-  int64_t *actions;        /* [pipeline]: entries of the stage's order table */
+  int64_t microbatches;             /* of one replica and step */
+  zp_stage *stages;                 /* [pipeline] */
+  zp_action **order;                /* [pipeline][actions]; NULL: not made, see zp_program_make_priced */
+  int64_t *actions;                 /* [pipeline]: entries of the stage's order table */
   ZP_VEC(zp_tied) tied;
 } zp_program;
 
@@ -318,16 +337,17 @@ typedef struct zp_program {
 /* NULL with *reason (arena) when the model needs what lowering does not build. Does not price. */
 zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, int64_t microbatch,
                      zp_recompute recompute, bool recompute_shard, const char **reason);
-/* The same with the pieces of layers, for plans that cut inside them. Shares the segments' procedures with `lowered`; the
- * pieces' are not priced. NULL with *reason (arena) when no layer of the model can be cut, or not with this sharding. */
+/* The same with the pieces of layers, for plans that cut inside them. Shares the segments' procedures with `lowered`;
+ * the pieces' are not priced. NULL with *reason (arena) when no layer of the model can be cut, or not with this
+ * sharding. */
 zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *lowered, const char **reason);
-/* The procedures of `known` once more, to be priced for expert groups on other links: what no exchange is near is shared.
- * whole: segments that are no pieces are its, unless it is NULL. Arena; the other two live as long. */
+/* The procedures of `known` once more, to be priced for expert groups on other links: what no exchange is near is
+ * shared. whole: segments that are no pieces are its, unless it is NULL. Arena; the other two live as long. */
 zp_lowered *zp_lower_again(zp_arena *arena, const zp_lowered *known, const zp_lowered *whole);
-/* What every stage of a choice runs: one zp_lowered for every mode and set of node types that occurs. [pipeline], arena;
- * NULL with *reason. Whatever takes a zp_lowered and a stage, here and below, wants the one of that stage. */
-zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding,
-                             const zp_choice *choice, const char **reason);
+/* What every stage of a choice runs: one zp_lowered for every mode and set of node types that occurs. [pipeline],
+ * arena; NULL with *reason. Whatever takes a zp_lowered and a stage, here and below, wants the one of that stage. */
+zp_lowered **zp_lower_stages(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, const zp_choice *choice,
+                             const char **reason);
 static inline const zp_procedure *zp_backward_of(const zp_segment_program *segment, zp_schedule schedule) {
   return zp_schedule_splits(schedule) ? &segment->split : &segment->backward;
 }
@@ -350,7 +370,8 @@ int zp_count_ties(const zp_model *model);
 void zp_layout_stage(zp_arena *arena, const zp_lowered *lowered, const zp_choice *choice, int stage, zp_stage *out);
 /* Memory of a stage whose chunk k runs units part[k], for the search: the same arithmetic without the tables. Context
  * and communicators left 0.
- * flight: micro-batches that its chunks keep, where the caller knows them; else NULL. O(chunks * segments), no allocation. */
+ * flight: micro-batches that its chunks keep, where the caller knows them; else NULL. O(chunks * segments), no
+ * allocation. */
 zp_memory zp_stage_footprint(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part,
                              const int64_t *flight);
 /* Memory of a stage of one chunk that is neither the first nor the last one: any other such stage with as many units of
@@ -362,10 +383,15 @@ typedef struct zp_inner_stage {
 } zp_inner_stage;
 zp_inner_stage zp_inner_footprint(const zp_lowered *lowered, const zp_choice *choice, int stage, const zp_units *part);
 zp_memory zp_inner_memory(const zp_inner_stage *known, const zp_spec *spec, const zp_choice *choice, int stage);
-/* The buckets of a unit of `segment`, in the order in which they stand in a ring; out: room for 2 + lowered->shared.len. */
+/* The buckets of a unit of `segment`, in the order in which they stand in a ring; out: room for 2 +
+ * lowered->shared.len. */
 int zp_unit_buckets(const zp_lowered *lowered, const zp_choice *choice, int segment, zp_bucket *out);
 /* The same one by one; begins with {0}. false: there is none more. */
-typedef struct zp_bucket_walk { int next; int64_t end; zp_bucket bucket; } zp_bucket_walk;
+typedef struct zp_bucket_walk {
+  int next;
+  int64_t end;
+  zp_bucket bucket;
+} zp_bucket_walk;
 bool zp_next_bucket(const zp_lowered *lowered, const zp_choice *choice, int segment, zp_bucket_walk *walk);
 /* zp_tied.summed of a parameter. */
 int64_t zp_tied_elements(const zp_lowered *lowered, const zp_choice *choice, int param);
@@ -376,8 +402,8 @@ int64_t zp_memory_on_device(const zp_memory *memory); /* arena and communicators
 /* For one chunk a stage: bytes of the arena; bytes of the rank on its node's host and disks. */
 int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit,
                        int64_t n_units);
-void zp_stage_host_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit, int64_t n_units,
-                         int64_t *host, int64_t *nvme);
+void zp_stage_host_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit,
+                         int64_t n_units, int64_t *host, int64_t *nvme);
 /* Stage of a rank. */
 static inline int zp_stage_of_rank(const zp_choice *c, int64_t rank) {
   return (int)(c->order == ZP_ORDER_TPD ? rank / c->tensor % c->pipeline : rank / ((int64_t)c->tensor * c->data));
@@ -388,13 +414,15 @@ static inline int64_t zp_stage_block(const zp_choice *c) {
 }
 /* The most that the ranks of one node need together, given what a rank of every stage needs. */
 int64_t zp_most_of_a_node(const zp_choice *choice, int devices_per_node, const int64_t *stage_bytes);
-/* Why the parts of a choice do not go together, whatever the model ("ZeRO 2 does not go with compress"); NULL when they do. */
+/* Why the parts of a choice do not go together, whatever the model ("ZeRO 2 does not go with compress"); NULL when they
+ * do. */
 const char *zp_choice_refusal(const zp_choice *choice, const zp_spec *spec);
 const char *zp_state_name(zp_state state); /* "optimizer" */
 const char *zp_tier_name(zp_tier tier);    /* "host" */
 
 /* ---- the whole program ---- */
-/* The whole program of a choice. stage_lowered: [pipeline], of one spec, sharding and micro-batch; the array is copied. */
+/* The whole program of a choice. stage_lowered: [pipeline], of one spec, sharding and micro-batch; the array is copied.
+ */
 zp_program *zp_program_make(zp_arena *arena, const zp_lowered *const *stage_lowered, const zp_choice *choice);
 /* The same without order tables where its price takes none: 1F1B. They can be larger than all the rest. */
 zp_program *zp_program_make_priced(zp_arena *arena, const zp_lowered *const *stage_lowered, const zp_choice *choice);
@@ -411,38 +439,43 @@ void zp_unit(const zp_lowered *lowered, int64_t unit, int *segment, int64_t *ite
  * stage)). */
 int64_t zp_microbatches(const zp_spec *spec, const zp_choice *choice);
 int64_t zp_in_flight(const zp_choice *choice, int stage, int64_t microbatches);
-/* 1F1B order of a stage (one forward, one backward after min(pipeline - 1 - stage, m) warm-up forwards). out: 2 * m entries. */
+/* 1F1B order of a stage (one forward, one backward after min(pipeline - 1 - stage, m) warm-up forwards). out: 2 * m
+ * entries. */
 void zp_order_1f1b(int pipeline, int stage, int64_t microbatches, zp_action *out);
 
-/* The order table of a stage under any schedule; returns the number of entries. out: room for 3 * chunks * m entries. Fills the
- * most micro-batches that any chunk has in flight (F done, B or BW not) into *in_flight[chunk] when not NULL. */
+/* The order table of a stage under any schedule; returns the number of entries. out: room for 3 * chunks * m entries.
+ * Fills the most micro-batches that any chunk has in flight (F done, B or BW not) into *in_flight[chunk] when not NULL.
+ */
 int64_t zp_order(const zp_choice *choice, int stage, int64_t microbatches, zp_action *out, int64_t *in_flight);
 /* Stage of model chunk k, and its place on that stage. */
 int zp_chunk_stage(const zp_choice *choice, int64_t k, int *chunk);
 /* The other way round: which model chunk that is. */
 int64_t zp_model_chunk(const zp_choice *choice, int stage, int chunk);
-/* The order of a stage as phrases, the one form of plan files and trainers. table: the stage's; may be NULL for GPipe, 1F1B and
- * choices with an order of their own. Arena; borrows the table. */
-zp_phrases zp_stage_phrases(zp_arena *arena, const zp_choice *choice, int stage, int64_t microbatches, const zp_action *table);
+/* The order of a stage as phrases, the one form of plan files and trainers. table: the stage's; may be NULL for GPipe,
+ * 1F1B and choices with an order of their own. Arena; borrows the table. */
+zp_phrases zp_stage_phrases(zp_arena *arena, const zp_choice *choice, int stage, int64_t microbatches,
+                            const zp_action *table);
 /* F forward, B backward, or I and W, its halves; then the chunk, where a stage has several: "B", "F0". */
 const char *zp_action_text(zp_arena *arena, const zp_action *action, int chunks);
 /* "3 F, 29 F B, 3 B": phrases, each with how often; groups in brackets, "8 (4 F0, 4 F1)". Arena. */
 const char *zp_order_text(zp_arena *arena, const zp_phrases *phrases, int chunks);
-/* A choice's order that is not the schedule's. table, length: [pipeline], borrowed. NULL with *error (arena), which says the circle in which
- * stages wait for each other, or the message that is never sent. */
+/* A choice's order that is not the schedule's. table, length: [pipeline], borrowed. NULL with *error (arena), which
+ * says the circle in which stages wait for each other, or the message that is never sent. */
 const zp_own_order *zp_own_order_make(zp_arena *arena, const zp_choice *choice, int64_t microbatches, zp_action **table,
                                       const int64_t *length, const char **error);
-/* Does every stage take the messages of a neighbour, upwards and downwards, in the order in which that one sends them? order, length:
- * of all stages. True of every table that zplan makes; NCCL's messages, which have no tags, count on it. */
+/* Does every stage take the messages of a neighbour, upwards and downwards, in the order in which that one sends them?
+ * order, length: of all stages. True of every table that zplan makes; NCCL's messages, which have no tags, count on it.
+ */
 bool zp_messages_in_order(const zp_choice *choice, zp_action *const *order, const int64_t *length);
-/* May the trainer generator print this choice? Otherwise the first reason why not ("saved activations off the device are planned, not generated
- * yet"). */
+/* May the trainer generator print this choice? Otherwise the first reason why not ("saved activations off the device
+ * are planned, not generated yet"). */
 bool zp_choice_is_generated(const zp_choice *choice, const char **why_not);
 
-/* 1-bit Adam sends a sign an element and an f32 scale for every block of neighbours; a parameter begins at a whole block. */
+/* 1-bit Adam sends a sign an element and an f32 scale for every block of neighbours; a parameter begins at a whole
+ * block. */
 enum { ZP_SIGNS_BLOCK = 64, ZP_SIGNS_BLOCK_BYTES = ZP_SIGNS_BLOCK / 8 + 4 };
-/* Gradients of a stage that are partial over its tensor ranks (sequence sharding), summed over them once a step: elements of all
- * data ranks together, and of the data rank that has most. */
+/* Gradients of a stage that are partial over its tensor ranks (sequence sharding), summed over them once a step:
+ * elements of all data ranks together, and of the data rank that has most. */
 typedef struct zp_partial {
   int64_t summed, most;
 } zp_partial;
@@ -451,7 +484,8 @@ zp_partial zp_partial_elements(const zp_program *program, const zp_stage *stage)
 /* Units whose saved values leave the device work in a ring of so many buffers: one at work; the next, whose input the
  * first one writes; and one on its way. */
 enum { ZP_SAVED_BUFFERS = 3 };
-/* Of a unit's saved bytes, those at the end that live off the device; the room that they take there, whole pages on disks. */
+/* Of a unit's saved bytes, those at the end that live off the device; the room that they take there, whole pages on
+ * disks. */
 int64_t zp_saved_away(const zp_choice *choice, int64_t saved_bytes);
 int64_t zp_saved_away_stride(const zp_choice *choice, int64_t saved_bytes);
 /* Offset of what a chunk's slots have off the device (all of the pool, when pooled); -1 when absent. */
@@ -461,17 +495,17 @@ int64_t zp_stage_shared(const zp_stage *stage, int param);
 /* The buffer that owns the storage of buffer `b` (itself, unless a view or alias), and the element offset inside it. */
 const zp_buffer *zp_buffer_root(const zp_procedure *procedure, int b, int64_t *element_offset);
 int64_t zp_element_bytes(const zp_lowered *lowered, zp_element element);
-/* Arena offsets of what a chunk has: its slots (all of the pool, when pooled), its waiting weight gradients, its first message
- * buffer of a direction. -1 when absent. */
+/* Arena offsets of what a chunk has: its slots (all of the pool, when pooled), its waiting weight gradients, its first
+ * message buffer of a direction. -1 when absent. */
 int64_t zp_stage_slots_at(const zp_stage *stage, int chunk);
 int64_t zp_stage_pending_at(const zp_stage *stage, int chunk);
 int64_t zp_stage_send_at(const zp_choice *choice, const zp_stage *stage, int chunk, bool up);
-/* Message buffers that a chunk needs in each direction so that the order tables cannot deadlock when a send must wait for a free
- * one; micro-batch mb takes buffer mb % n. */
+/* Message buffers that a chunk needs in each direction so that the order tables cannot deadlock when a send must wait
+ * for a free one; micro-batch mb takes buffer mb % n. */
 int64_t zp_message_buffers(const zp_choice *choice, int64_t microbatches);
 /* Buffers that the units of a stage exchange: which one is written by unit `j` of `n` (0-based on the stage). */
-int zp_stage_carry_index(int64_t j);              /* forward ping-pong: input of unit j */
-int zp_stage_grad_index(int64_t n, int64_t j);    /* backward ping-pong: dy of unit j; its dx goes to that of unit j - 1 */
+int zp_stage_carry_index(int64_t j);           /* forward ping-pong: input of unit j */
+int zp_stage_grad_index(int64_t n, int64_t j); /* backward ping-pong: dy of unit j; its dx goes to that of unit j - 1 */
 
 const char *zp_procedure_text(zp_arena *arena, const zp_procedure *procedure);
 

@@ -13,8 +13,8 @@
 typedef struct zp_param_split {
   int split_dim;
   int64_t outer, units;
-  zp_shape local;    /* padded: ceil(units / shares) units a rank; share t * expert + x of tensor rank t, expert rank x */
-  bool spread;       /* on dimension 0 (then split_dim), and further over the expert ranks: tensor * expert shares */
+  zp_shape local; /* padded: ceil(units / shares) units a rank; share t * expert + x of tensor rank t, expert rank x */
+  bool spread;    /* on dimension 0 (then split_dim), and further over the expert ranks: tensor * expert shares */
   bool grad_partial; /* replicated, but every rank has only its rows' share of the gradient: one all-reduce of `local`
                       * over the tensor ranks a step. Only with `sequence`: norm weights, biases added to split rows */
 } zp_param_split;
@@ -28,10 +28,10 @@ typedef struct zp_shard_pieces {
 
 typedef struct zp_sharding {
   int tensor;
-  int expert;            /* ranks of an expert group, 1: every data rank has all experts of its tensor rank */
-  bool sequence;         /* carried tensors are split along the sequence */
-  zp_graph **local;      /* per segment: unfused, undifferentiated local graph */
-  zp_graph **trained;    /* per segment: the same fused and differentiated */
+  int expert;         /* ranks of an expert group, 1: every data rank has all experts of its tensor rank */
+  bool sequence;      /* carried tensors are split along the sequence */
+  zp_graph **local;   /* per segment: unfused, undifferentiated local graph */
+  zp_graph **trained; /* per segment: the same fused and differentiated */
   zp_shard_pieces *pieces;
   zp_param_split *param; /* per model parameter */
 } zp_sharding;

@@ -1,6 +1,6 @@
-/* Programs that plans are made for. zplan's own trainer is what the planner lowers and the generator prints; another program
- * is a profile of how it differs in kernels, messages and memory (planner/software/). A cluster says which of them runs on
- * its devices (zp_cluster.trainer, zp_cluster.software). */
+/* Programs that plans are made for. zplan's own trainer is what the planner lowers and the generator prints; another
+ * program is a profile of how it differs in kernels, messages and memory (planner/software/). A cluster says which of
+ * them runs on its devices (zp_cluster.trainer, zp_cluster.software). */
 #ifndef ZPLAN_SOFTWARE_H
 #define ZPLAN_SOFTWARE_H
 
@@ -15,8 +15,8 @@ const char *zp_trainer_title(zp_trainer trainer); /* "Megatron-LM" */
 const char *zp_software_name(const zp_software *software);
 /* Where its differences are documented. */
 const char *zp_software_facts(const zp_software *software);
-/* A word names a trainer, with the newest profile of it, or one profile. false: neither; *trainer is NONE then. zplan has no
- * profile: *software is NULL. */
+/* A word names a trainer, with the newest profile of it, or one profile. false: neither; *trainer is NONE then. zplan
+ * has no profile: *software is NULL. */
 bool zp_software_find(const char *word, zp_trainer *trainer, const zp_software **software);
 /* Every word, for messages and completion. Arena. */
 zp_strings zp_software_words(zp_arena *arena);
@@ -25,8 +25,8 @@ int zp_software_grad_bytes(const zp_software *software, int compute_bytes);
 /* "for zplan's own trainer", "for Megatron-LM (profile megatron-core)". Arena. */
 const char *zp_trainer_phrase(zp_arena *arena, const zp_cluster *cluster);
 
-/* Seconds between which a step that is predicted to take step_s is likely to be measured. Not known: of these devices or this
- * program nothing was measured; `source` says so. */
+/* Seconds between which a step that is predicted to take step_s is likely to be measured. Not known: of these devices
+ * or this program nothing was measured; `source` says so. */
 typedef struct zp_step_range {
   bool known;
   double low_s, high_s;
@@ -44,7 +44,7 @@ typedef struct zp_lacking {
   zp_trainer other;      /* the first program that has one of the values; NONE: none has */
 } zp_lacking;
 typedef struct zp_narrowing {
-  zp_strings keys;          /* whose limits were narrowed */
+  zp_strings keys;            /* whose limits were narrowed */
   ZP_VEC(zp_lacking) lacking; /* these limits are left alone */
   ZP_VEC(zp_lacking) useless; /* that allow what the cluster has no place for, among other values */
 } zp_narrowing;

@@ -15,7 +15,7 @@ typedef struct zp_measured {
   int year;
   int64_t layers, hidden, heads, kv_heads, ffn, vocab, seq;
   double parameters;
-  bool gated, rotary; /* SwiGLU or GeGLU: three MLP matrices; no learned positions */
+  bool gated, rotary;   /* SwiGLU or GeGLU: three MLP matrices; no learned positions */
   double gpu_memory_gb; /* where the GPU's name does not say */
   int gpus_per_node;
   double intra_bytes_per_s, inter_bytes_per_s; /* per GPU and direction; line rates */

@@ -41,7 +41,8 @@ bool emu_translate(gpu_pointer *word);
 bool emu_is_pinned(const void *memory, size_t bytes);
 
 /* ---- stream.c: work that waits ---- */
-/* Copies the struct behind `work` and runs it in its turn of the stream, when somebody waits. Results of work that failed come then. */
+/* Copies the struct behind `work` and runs it in its turn of the stream, when somebody waits. Results of work that
+ * failed come then. */
 typedef int emu_run(void *work);
 int emu_later(void *stream, emu_run *run, const void *work, size_t bytes);
 /* Runs everything, or what a stream has and waits for; the first error so far. */

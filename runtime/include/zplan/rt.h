@@ -1,8 +1,9 @@
-/* libzplanrt: what a generated trainer links. The trainer supplies constant tables (zpr_program) and one function that runs
- * the micro-batches of a step; the runtime does the rest: options, ranks, arena, data, loop, optimizer, log, checkpoints.
+/* libzplanrt: what a generated trainer links. The trainer supplies constant tables (zpr_program) and one function that
+ * runs the micro-batches of a step; the runtime does the rest: options, ranks, arena, data, loop, optimizer, log,
+ * checkpoints.
  *
- * Ranks: rank = (p * data + d) * tensor + t, tensor fastest. "Collective" = all ranks of the named axis must call it, in
- * the same order. Errors of the environment end all ranks with one message (zpr_fail); nothing returns half-done. */
+ * Ranks: rank = (p * data + d) * tensor + t, tensor fastest. "Collective" = all ranks of the named axis must call it,
+ * in the same order. Errors of the environment end all ranks with one message (zpr_fail); nothing returns half-done. */
 #ifndef ZPLAN_RT_H
 #define ZPLAN_RT_H
 
@@ -22,13 +23,14 @@ typedef enum zpr_move { ZPR_DOWN, ZPR_UP, ZPR_READ, ZPR_WRITTEN, ZPR_MOVE_COUNT 
 typedef struct zpr_param {
   const char *name; /* "wte", or with {} for the layer: "h.{}.mlp.c_fc.weight" */
   int rank;
-  int64_t shape[4];  /* logical */
-  int split_dim;     /* -1: every tensor rank has all of it */
-  int64_t outer, units; /* the split dimension is [outer][units][unit size]; share i has units i*ceil(units/shares) ... */
-  bool spread;       /* false: `tensor` shares, i = t. true: tensor * expert shares, i = t * expert + d % expert */
-  int64_t offset;    /* elements from the start of its instance in the flat buffers */
-  int64_t elements;  /* local, padding included */
-  int init;          /* zpk_initial_weight */
+  int64_t shape[4]; /* logical */
+  int split_dim;    /* -1: every tensor rank has all of it */
+  /* the split dimension is [outer][units][unit size]; share i has units i*ceil(units/shares) ... */
+  int64_t outer, units;
+  bool spread;      /* false: `tensor` shares, i = t. true: tensor * expert shares, i = t * expert + d % expert */
+  int64_t offset;   /* elements from the start of its instance in the flat buffers */
+  int64_t elements; /* local, padding included */
+  int init;         /* zpk_initial_weight */
   double init_a, init_b;
   bool decay;
   bool zero_first;   /* the gradient is only ever added to: zero it at the start of a step */
@@ -36,13 +38,13 @@ typedef struct zpr_param {
 } zpr_param;
 
 /* `count` consecutive instances of a segment that live on a stage, side by side in the flat buffers. Its parameters are
- * all spread over expert groups, or none of them is. zero >= 1, moves_gradients, reduces_beside: an instance is a bucket,
- * what moves over the ranks that hold the same at once; a parameter declared outside repeats has a run of its own. With
- * zero >= 1 its stride divides by those ranks. */
+ * all spread over expert groups, or none of them is. zero >= 1, moves_gradients, reduces_beside: an instance is a
+ * bucket, what moves over the ranks that hold the same at once; a parameter declared outside repeats has a run of its
+ * own. With zero >= 1 its stride divides by those ranks. */
 typedef struct zpr_run {
   const char *segment;
-  int64_t first, count;  /* first instance: names h.{first} ... */
-  int64_t base, stride;  /* elements in the flat buffers */
+  int64_t first, count; /* first instance: names h.{first} ... */
+  int64_t base, stride; /* elements in the flat buffers */
   int n_params;
   const zpr_param *params;
 } zpr_run;
@@ -58,37 +60,41 @@ typedef struct zpr_tie {
 
 /* Of a class of state, what does not live on the device: the last `elements` of those that the rank has. */
 typedef struct zpr_away {
-  int64_t elements;      /* 0: all of it is on the device */
+  int64_t elements; /* 0: all of it is on the device */
   bool on_disk;
-  int64_t host;          /* byte of the host arena where it stands; of state on disks, where the windows stand */
-  int64_t file;          /* byte of the file */
+  int64_t host; /* byte of the host arena where it stands; of state on disks, where the windows stand */
+  int64_t file; /* byte of the file */
 } zpr_away;
 
 /* Byte offsets in the arena of every rank of a stage. */
 typedef struct zpr_stage {
-  int64_t arena_bytes;   /* the arena is exactly this large */
-  int64_t host_bytes, file_bytes; /* and so are the host arena and the file on disk of what lives off the device; 0: none */
-  /* Flat buffers of flat_elements, of the program's dtype; with zero >= 2 gradients, with 3 parameters of shard_elements. */
+  int64_t arena_bytes; /* the arena is exactly this large */
+  /* host arena and file on disk of what lives off the device, exactly as large; 0: none */
+  int64_t host_bytes, file_bytes;
+  /* Flat buffers of flat_elements, of the program's dtype; with zero >= 2 gradients, with 3 parameters of
+   * shard_elements. */
   int64_t params, grads;
   int64_t moment1, moment2; /* of shard_elements, f32 with 16-bit dtypes; -1 when the optimizer has none */
-  /* The flat buffers end with what is spread over expert groups. Either part is padded so that it divides over those who
-   * hold the same when zero >= 1: all data ranks, or data / expert of them. Moments have shards of both parts. */
+  /* The flat buffers end with what is spread over expert groups. Either part is padded so that it divides over those
+   * who hold the same when zero >= 1: all data ranks, or data / expert of them. Moments have shards of both parts. */
   int64_t flat_elements, shard_elements;          /* both parts; this rank's shards of them, all of them without ZeRO */
   int64_t spread_elements, spread_shard_elements; /* of them the second part; 0 when expert == 1 */
-  int64_t master;        /* 16-bit dtypes: f32 weights of shard_elements, which the update changes and weights are rounded from; else -1 */
-  int64_t products;      /* 16-bit dtypes on CPU ranks: ZPR_MAX_WORKERS tiles of ZPR_PRODUCT_BYTES; else -1 */
-  int64_t error, server_error; /* 1-bit Adam: what worker and server side still owe, f32 [flat_elements], [flat_elements / data] */
-  int64_t scratch, scratch_bytes; /* free between steps: where partial gradients travel together */
-  zpr_away params_away; /* of the elements of `params`, on the host alone */
-  int64_t param_ring;   /* then: byte of the arena with two buffers of bucket_elements */
+  int64_t master;   /* 16-bit dtypes: f32 weights of shard_elements, which the update changes and weights are rounded
+                       from; else -1 */
+  int64_t products; /* 16-bit dtypes on CPU ranks: ZPR_MAX_WORKERS tiles of ZPR_PRODUCT_BYTES; else -1 */
+  /* 1-bit Adam: what worker and server side still owe, f32 [flat_elements], [flat_elements / data] */
+  int64_t error, server_error;
+  int64_t scratch, scratch_bytes;  /* free between steps: where partial gradients travel together */
+  zpr_away params_away;            /* of the elements of `params`, on the host alone */
+  int64_t param_ring;              /* then: byte of the arena with two buffers of bucket_elements */
   zpr_away state_away, grads_away; /* of shard_elements of optimizer state, weights included; of the gradients */
-  /* The update on the host works on so many elements at once; gradients land and rounded weights leave in two windows each,
-   * bytes of the host arena; state on disks passes through state_windows, which state_away.host has. */
+  /* The update on the host works on so many elements at once; gradients land and rounded weights leave in two windows
+   * each, bytes of the host arena; state on disks passes through state_windows, which state_away.host has. */
   int64_t window_elements, state_windows, landing, leaving;
   int64_t bucket_elements; /* of a buffer of the rings of gradients and parameters, where either leave the device */
-  bool saved_on_disk;    /* saved values that leave the device go to the file, through four buffers of the host: */
+  bool saved_on_disk;      /* saved values that leave the device go to the file, through four buffers of the host: */
   int64_t saved_staging, saved_staging_bytes; /* byte of the host arena where they stand, bytes of each */
-  int64_t inputs;        /* int32 [inputs][micro-batches][microbatch][S]: tokens, then labels, of the whole step */
+  int64_t inputs; /* int32 [inputs][micro-batches][microbatch][S]: tokens, then labels, of the whole step */
   int n_runs;
   const zpr_run *runs;
   /* Predicted, for the closing table of a run. */
@@ -96,7 +102,7 @@ typedef struct zpr_stage {
 } zpr_stage;
 
 typedef struct zpr_source {
-  int kind;              /* 0 none, 1 token files (glob), 2 text as bytes, 3 synthetic */
+  int kind; /* 0 none, 1 token files (glob), 2 text as bytes, 3 synthetic */
   const char *path;
   uint64_t seed;
   bool shuffled;
@@ -112,34 +118,35 @@ typedef struct zpr_program {
   zpk_dtype dtype;
   int tensor, pipeline, data, zero;
   bool moves_gradients; /* in buckets to the host, also without ZeRO 2 and 3; data is 1 then */
-  bool reduces_beside;  /* zero 0 or 1 on GPUs: micro_batches calls zpr_reduce_grads for every bucket; otherwise the runtime
-                         * sums over the data ranks after it */
-  int expert; /* neighbouring data ranks that share the experts of a tensor rank; 0, 1: none do */
-  bool pipeline_before_data; /* ranks are numbered tensor, pipeline, data, fastest first; otherwise tensor, data, pipeline */
-  /* The pipeline runs `chunks` parts of the model on every stage (0: one), numbered along the stages, again and again from
-   * the first one; folded: two parts, the second back from the last stage to the first. */
+  bool reduces_beside;  /* zero 0 or 1 on GPUs: micro_batches calls zpr_reduce_grads for every bucket; otherwise the
+                         * runtime  sums over the data ranks after it */
+  int expert;           /* neighbouring data ranks that share the experts of a tensor rank; 0, 1: none do */
+  bool pipeline_before_data; /* ranks are numbered tensor, pipeline, data, fastest first; otherwise tensor, data,
+                                pipeline */
+  /* The pipeline runs `chunks` parts of the model on every stage (0: one), numbered along the stages, again and again
+   * from the first one; folded: two parts, the second back from the last stage to the first. */
   int chunks;
   bool folded;
   int64_t messages; /* buffers of a chunk in each direction (0: one); micro-batch mb takes buffer mb % messages */
   int64_t batch, microbatch, microbatches; /* microbatches a replica: batch / (data * microbatch) */
   int64_t sequence, vocabulary;
-  int n_inputs;                            /* 1: tokens; 2: tokens, labels */
-  const zpr_stage *stages;                 /* [pipeline] */
+  int n_inputs;            /* 1: tokens; 2: tokens, labels */
+  const zpr_stage *stages; /* [pipeline] */
   int n_ties;
   const zpr_tie *ties;
   /* Runs all micro-batches of a training step in the plan's order: afterwards the flat gradient buffer holds this
-   * replica's gradient of (sum of token losses * token_weight * loss_scale); with zero >= 2 the shards, with reduces_beside the buckets,
-   * hold that of all replicas. */
+   * replica's gradient of (sum of token losses * token_weight * loss_scale); with zero >= 2 the shards, with
+   * reduces_beside the buckets, hold that of all replicas. */
   void (*micro_batches)(zpr *c);
   /* Forward only for all micro-batches of the loaded inputs (validation). */
   void (*forwards)(zpr *c);
   /* Training settings. */
-  int optimizer;                           /* zpk_update.kind */
+  int optimizer; /* zpk_update.kind */
   double lr, beta1, beta2, eps, weight_decay, momentum, clip, min_lr;
-  int64_t loss_scale;                      /* f16: to start with, a power of two up to ZPR_MOST_LOSS_SCALE; 0: 1 */
-  int64_t scale_window;                    /* f16: steps without overflow after which it doubles; 0: it stays as it is */
-  int64_t freeze_step;                     /* > 0: 1-bit Adam, whose variance is frozen after so many steps of plain Adam */
-  int schedule;                            /* 0 constant, 1 linear, 2 cosine, 3 warmup-stable-decay */
+  int64_t loss_scale;   /* f16: to start with, a power of two up to ZPR_MOST_LOSS_SCALE; 0: 1 */
+  int64_t scale_window; /* f16: steps without overflow after which it doubles; 0: it stays as it is */
+  int64_t freeze_step;  /* > 0: 1-bit Adam, whose variance is frozen after so many steps of plain Adam */
+  int schedule;         /* 0 constant, 1 linear, 2 cosine, 3 warmup-stable-decay */
   int64_t warmup, decay_steps, steps;
   uint64_t seed;
   zpr_source train, validate;
@@ -150,11 +157,12 @@ typedef struct zpr_program {
   int64_t log_every;
   /* Predictions of the plan. */
   double predicted_step_s, model_flop_per_step, peak_flop_per_s; /* peak of all ranks together; 0 unknown */
-  int64_t predicted_bytes[ZPR_AXIS_COUNT]; /* communicated by all ranks together in one step; CONTROL is not predicted */
+  int64_t
+      predicted_bytes[ZPR_AXIS_COUNT]; /* communicated by all ranks together in one step; CONTROL is not predicted */
   int64_t predicted_moves[ZPR_MOVE_COUNT]; /* bytes that offloading moves, all ranks together in one step */
-  int64_t predicted_warmup_data_bytes; /* 1-bit Adam: of ZPR_DATA in the steps of plain Adam */
-  /* Trainers for GPUs only (linked with libzplanrt_cuda). The image is a cubin, or for `--arch host` the shared object with
-   * the same kernels, byte for byte as the compiler wrote it: its ELF header says which of the two it is. */
+  int64_t predicted_warmup_data_bytes;     /* 1-bit Adam: of ZPR_DATA in the steps of plain Adam */
+  /* Trainers for GPUs only (linked with libzplanrt_cuda). The image is a cubin, or for `--arch host` the shared object
+   * with the same kernels, byte for byte as the compiler wrote it: its ELF header says which of the two it is. */
   const void *device_image;
   int64_t device_image_bytes;
   int row_chunks; /* chunks of a row kernel's column sums; on the host always ZPK_CHUNKS */
@@ -163,58 +171,63 @@ typedef struct zpr_program {
 /* ---- context: fields that generated code reads ---- */
 struct zpr {
   const zpr_program *program;
-  const zpr_stage *stage;  /* this rank's */
+  const zpr_stage *stage; /* this rank's */
   int rank, ranks, t, d, p;
   char *arena;
-  int64_t step;            /* of the learning rate and the random numbers, from 0 */
-  int64_t samples;         /* of the data used so far: the number of the next one */
-  int64_t frozen_steps;    /* those of them that left the variance as it was: 1-bit Adam */
-  bool training;           /* false during validation */
-  double token_weight;     /* 1 / (batch * sequence) */
-  double loss;             /* this rank's share of the step's loss: sums times token_weight */
+  int64_t step;         /* of the learning rate and the random numbers, from 0 */
+  int64_t samples;      /* of the data used so far: the number of the next one */
+  int64_t frozen_steps; /* those of them that left the variance as it was: 1-bit Adam */
+  bool training;        /* false during validation */
+  double token_weight;  /* 1 / (batch * sequence) */
+  double loss;          /* this rank's share of the step's loss: sums times token_weight */
   /* f16: what gradients are multiplied by, so that small ones do not vanish; a power of two, 1 with other dtypes. */
   int64_t loss_scale;
-  int64_t scale_steps;     /* applied with this scale and no overflow between them: doubled after program->scale_window */
-  int64_t skipped_steps;   /* not applied, because loss or norm was not finite: `step` counts them, the optimizer does not */
+  int64_t scale_steps; /* applied with this scale and no overflow between them: doubled after program->scale_window */
+  int64_t
+      skipped_steps; /* not applied, because loss or norm was not finite: `step` counts them, the optimizer does not */
   int64_t first_sample;    /* index, inside the batch, of this replica's first sample */
   struct zpr_state *state; /* private to the runtime */
 };
 
-/* Exit statuses of a trainer; the command of `zplan run` ends with the same. Interrupted by SIGINT or SIGTERM: 130, 143. */
+/* Exit statuses of a trainer; the command of `zplan run` ends with the same. Interrupted by SIGINT or SIGTERM: 130,
+ * 143. */
 enum {
   ZPR_EXIT_REFUSED = 1, /* data, checkpoint, log, number of ranks: nothing that another plan would help */
   ZPR_EXIT_USAGE = 2,   /* options */
-  ZPR_EXIT_FAILED = 5,  /* loss or norm stayed NaN or infinite, communication broke, memory or traffic was not as planned */
-  ZPR_EXIT_MEMORY = 8,  /* the system refused memory */
+  ZPR_EXIT_FAILED =
+      5, /* loss or norm stayed NaN or infinite, communication broke, memory or traffic was not as planned */
+  ZPR_EXIT_MEMORY = 8, /* the system refused memory */
 };
 
-/* Runs the trainer; the exit status of the process. Options: --steps N, --resume, --log F, --data PATH, --validate PATH,
+/* Runs the trainer; the exit status of the process. Options: --steps N, --resume, --log F, --data PATH, --validate
+ * PATH,
  * --checkpoint DIR, --offload DIR, --threads N, --products LIBRARY, --check-memory, --no-progress, --help. */
 int zpr_main(int argc, char **argv, const zpr_program *program);
 
 /* ---- what the step functions of a generated trainer call ---- */
 
-/* Address of byte `offset` of the arena; on a GPU it is the device's, so only kernels and zpr_ functions may read it. */
+/* Address of byte `offset` of the arena; on a GPU it is the device's, so only kernels and zpr_ functions may read it.
+ */
 static inline void *zpr_at(zpr *c, int64_t offset) { return c->arena + offset; }
 /* Ids of model input i (0 tokens, 1 labels) of micro-batch mb: int32 [microbatch][S]. */
 const int32_t *zpr_input(zpr *c, int input, int64_t mb);
 
-/* Products of 16-bit operands that are widened are made of tiles of this size, in f32: a worker's share of zpr_stage.products holds one of
- * either operand and one of the result. */
+/* Products of 16-bit operands that are widened are made of tiles of this size, in f32: a worker's share of
+ * zpr_stage.products holds one of either operand and one of the result. */
 enum { ZPR_PRODUCT_M = 128, ZPR_PRODUCT_N = 128, ZPR_PRODUCT_K = 256 };
 #define ZPR_PRODUCT_BYTES                                                                                              \
   (((int64_t)ZPR_PRODUCT_M * ZPR_PRODUCT_K + ZPR_PRODUCT_K * ZPR_PRODUCT_N + ZPR_PRODUCT_M * ZPR_PRODUCT_N) * 4)
 /* y[m,n] (+)= op(a) op(b): a is [m,k] (or [k,m] when trans_a), b is [k,n] (or [n,k] when trans_b). */
-void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *b,
-              int64_t ldb, bool accumulate, void *y, int64_t ldy);
+void zpr_gemm(zpr *c, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda,
+              const void *b, int64_t ldb, bool accumulate, void *y, int64_t ldy);
 
 /* One product for every expert of every sample: y[samples, experts, slots, n] = x[.., k] w[expert], which is [k, n], or
  * [n, k] with trans. */
-void zpr_batched_gemm(zpr *c, bool trans, int64_t samples, int64_t experts, int64_t slots, int64_t n, int64_t k, const void *x,
-                      int64_t x_ld, const void *w, void *y, int64_t y_ld);
+void zpr_batched_gemm(zpr *c, bool trans, int64_t samples, int64_t experts, int64_t slots, int64_t n, int64_t k,
+                      const void *x, int64_t x_ld, const void *w, void *y, int64_t y_ld);
 /* dw[expert] (+)= the sum over samples of a' b: a is [samples, experts, slots, m], b [.., n], dw[expert] is [m, n]. */
-void zpr_batched_wgrad(zpr *c, int64_t samples, int64_t experts, int64_t slots, int64_t m, int64_t n, const void *a, int64_t lda,
-                       const void *b, int64_t ldb, bool accumulate, void *dw);
+void zpr_batched_wgrad(zpr *c, int64_t samples, int64_t experts, int64_t slots, int64_t m, int64_t n, const void *a,
+                       int64_t lda, const void *b, int64_t ldb, bool accumulate, void *dw);
 
 /* A kernel of the device image. The runtime looks the function up at the first launch. */
 typedef struct zpr_device_kernel {
@@ -231,13 +244,14 @@ typedef struct zpr_rows_call {
   const int64_t *in_ld;
   void *const *out;
   const int64_t *out_ld;
-  int n_in, n_out;         /* for zpr_slot_rows and on a GPU: at most ZPD_OPERANDS there */
-  const int64_t *in_step;  /* for zpr_slot_rows; elements from row to row: in_ld, or 0 where all rows read the same one */
-  int n_sums;              /* column sums: added over chunks into sum[i] (of sum_cols[i] elements) */
+  int n_in, n_out; /* for zpr_slot_rows and on a GPU: at most ZPD_OPERANDS there */
+  const int64_t
+      *in_step; /* for zpr_slot_rows; elements from row to row: in_ld, or 0 where all rows read the same one */
+  int n_sums;   /* column sums: added over chunks into sum[i] (of sum_cols[i] elements) */
   const int64_t *sum_cols;
   void *const *sum;
-  const bool *accumulate;  /* per sum: add to what is there, or overwrite */
-  void *workspace;         /* ZPK_CHUNKS, on a GPU program->row_chunks, * (total of sum_cols) elements; NULL without sums */
+  const bool *accumulate; /* per sum: add to what is there, or overwrite */
+  void *workspace; /* ZPK_CHUNKS, on a GPU program->row_chunks, * (total of sum_cols) elements; NULL without sums */
   int64_t instance, first_sample, first_column, logical_columns; /* of the random stream */
 } zpr_rows_call;
 void zpr_rows(zpr *c, const zpr_rows_call *call);
@@ -245,33 +259,41 @@ void zpr_rows(zpr *c, const zpr_rows_call *call);
  * sample is that of the member who has it. first_column: of the rank's first expert. */
 void zpr_slot_rows(zpr *c, const zpr_rows_call *call, int64_t samples, int64_t experts, int64_t slots);
 
-void zpr_embedding(zpr *c, const int32_t *ids, const void *table, int64_t first_row, int64_t n_rows, int64_t rows, int64_t cols, void *out);
-void zpr_embedding_grad(zpr *c, const int32_t *ids, const void *dy, int64_t first_row, int64_t n_rows, int64_t rows, int64_t cols, void *grad);
-void zpr_position_grad(zpr *c, const void *dy, int64_t ld, int64_t samples, int64_t S, int64_t cols, bool accumulate, void *grad);
-/* args->workspace holds ZPR_MAX_WORKERS shares of zpk_attention_workspace bytes; kernels run one BLAS thread each. On a GPU
- * it is not used and may be NULL. */
+void zpr_embedding(zpr *c, const int32_t *ids, const void *table, int64_t first_row, int64_t n_rows, int64_t rows,
+                   int64_t cols, void *out);
+void zpr_embedding_grad(zpr *c, const int32_t *ids, const void *dy, int64_t first_row, int64_t n_rows, int64_t rows,
+                        int64_t cols, void *grad);
+void zpr_position_grad(zpr *c, const void *dy, int64_t ld, int64_t samples, int64_t S, int64_t cols, bool accumulate,
+                       void *grad);
+/* args->workspace holds ZPR_MAX_WORKERS shares of zpk_attention_workspace bytes; kernels run one BLAS thread each. On a
+ * GPU it is not used and may be NULL. */
 void zpr_attention(zpr *c, const zpk_attention_args *args);
 void zpr_attention_grad(zpr *c, const zpk_attention_args *args);
 /* The number of workspace shares that a plan reserves, a constant: never more threads than this take part in a task. */
 #define ZPR_MAX_WORKERS 8
-void zpr_ce_stats(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels, int64_t rows, void *stat);
-void zpr_ce_loss(zpr *c, const void *stat, int ranks, int64_t rows, int64_t vocabulary, const int32_t *labels, void *lse); /* adds to c->loss */
-void zpr_ce_grad(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels, const void *lse, int64_t rows, void *dlogits);
+void zpr_ce_stats(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
+                  int64_t rows, void *stat);
+void zpr_ce_loss(zpr *c, const void *stat, int ranks, int64_t rows, int64_t vocabulary, const int32_t *labels,
+                 void *lse); /* adds to c->loss */
+void zpr_ce_grad(zpr *c, const void *logits, int64_t V, int64_t first_col, int64_t vocabulary, const int32_t *labels,
+                 const void *lse, int64_t rows, void *dlogits);
 /* Mixture of experts; r->B samples. */
 void zpr_top_k_gate(zpr *c, const zpk_routing *r, const void *score, void *weight, int32_t *slot);
-void zpr_top_k_gate_grad(zpr *c, const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight, void *d_score);
+void zpr_top_k_gate_grad(zpr *c, const zpk_routing *r, const void *score, const int32_t *slot, const void *d_weight,
+                         void *d_score);
 void zpr_dispatch(zpr *c, const zpk_routing *r, const void *x, const int32_t *slot, void *out);
 void zpr_combine(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, void *out);
-void zpr_combine_grad(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot, const void *d_out, void *dy,
-                      void *d_weight);
-/* Saved values of a unit that leave the device: where the unit works, and its slot, whose first bytes are on the device. */
+void zpr_combine_grad(zpr *c, const zpk_routing *r, const void *y, const void *weight, const int32_t *slot,
+                      const void *d_out, void *dy, void *d_weight);
+/* Saved values of a unit that leave the device: where the unit works, and its slot, whose first bytes are on the
+ * device. */
 typedef struct zpr_saved {
   void *at, *here;
   int64_t here_bytes;
   int64_t away, away_bytes; /* byte of the host arena, or of the file */
 } zpr_saved;
-/* Start after the work that the device has been given. put: from where the unit worked to its slot; get: back. At most two
- * are under way. */
+/* Start after the work that the device has been given. put: from where the unit worked to its slot; get: back. At most
+ * two are under way. */
 void zpr_saved_put(zpr *c, zpr_saved saved);
 void zpr_saved_get(zpr *c, zpr_saved saved);
 /* On disks only: starts to read what the next but one zpr_saved_get asks for (before the first one: the first two). */
@@ -281,53 +303,57 @@ void zpr_saved_wait(zpr *c, int under_way);
 void zpr_copy(zpr *c, void *dst, const void *src, int64_t bytes);
 void zpr_zero(zpr *c, void *dst, int64_t bytes);
 
-/* Collective over the axis. Elements of the program's dtype; 16-bit ones are added in f32 and rounded once. Reduce-scatter then all-gather; every element is summed in rank
- * order, so the bits are the same on every rank and do not depend on where in a buffer the element lies. All ranks together
- * send 2(n-1) * count elements, as a ring does (all-gather: (n-1) * n * count). */
+/* Collective over the axis. Elements of the program's dtype; 16-bit ones are added in f32 and rounded once.
+ * Reduce-scatter then all-gather; every element is summed in rank order, so the bits are the same on every rank and do
+ * not depend on where in a buffer the element lies. All ranks together send 2(n-1) * count elements, as a ring does
+ * (all-gather: (n-1) * n * count). */
 void zpr_all_reduce(zpr *c, zpr_axis axis, void *data, int64_t count);
 /* out[i * count ..] = rank i's `in`; in may be its own place in out. */
 void zpr_all_gather(zpr *c, zpr_axis axis, const void *in, int64_t count, void *out);
-/* Collective over the n tensor ranks, between a rank's share of every sample's positions, [samples, elements], and all of
- * them, [samples, n, elements]; `elements` are those of one share of one sample. The gather sends as n ranks' all-gather of
- * samples * elements each. The reduce-scatter adds what the ranks have for my share, in rank order on the host, and leaves
- * `in` as it is; all ranks together send (n-1) * n * samples * elements. */
+/* Collective over the n tensor ranks, between a rank's share of every sample's positions, [samples, elements], and all
+ * of them, [samples, n, elements]; `elements` are those of one share of one sample. The gather sends as n ranks'
+ * all-gather of samples * elements each. The reduce-scatter adds what the ranks have for my share, in rank order on the
+ * host, and leaves `in` as it is; all ranks together send (n-1) * n * samples * elements. */
 void zpr_all_gather_sequence(zpr *c, const void *in, int64_t samples, int64_t elements, void *out);
 void zpr_reduce_scatter_sequence(zpr *c, const void *in, int64_t samples, int64_t elements, void *out);
 /* Collective over an expert group, n ranks, of which each has `experts`: from the slots of all experts for this rank's
- * samples, in[samples, n, experts, elements], to those of this rank's experts for the samples of all members, out[samples,
- * experts, n, elements]; `elements` are the slots of one expert for one sample. And back. Each rank sends all but 1/n. */
+ * samples, in[samples, n, experts, elements], to those of this rank's experts for the samples of all members,
+ * out[samples, experts, n, elements]; `elements` are the slots of one expert for one sample. And back. Each rank sends
+ * all but 1/n. */
 void zpr_spread_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out);
 void zpr_return_slots(zpr *c, const void *in, int64_t samples, int64_t experts, int64_t elements, void *out);
 /* Collective over the data ranks that hold the same. The bucket that begins at flat element `first` (zpr_run), from the
  * shards of these ranks to all of it at `to` (zero == 3). */
 void zpr_gather_params(zpr *c, int64_t first, void *to);
-/* Parameters that are off the device (params_away): starts to bring what this rank has of the bucket to its place at `to`,
- * for which zpr_gather_params then does the rest, also with zero == 0. Not collective. */
+/* Parameters that are off the device (params_away): starts to bring what this rank has of the bucket to its place at
+ * `to`, for which zpr_gather_params then does the rest, also with zero == 0. Not collective. */
 void zpr_fetch_params(zpr *c, int64_t first, void *to);
 /* Work that the device is given from now on finds all that was fetched. */
 void zpr_await_params(zpr *c);
 /* Sums the bucket's gradients `from` over these ranks; this rank's shard of the sum replaces the one that it has, or is
  * added to it (zero >= 2, or moves_gradients). Overwrites `from`. Padding counts as zero. */
 void zpr_scatter_grads(zpr *c, int64_t first, void *from, bool add);
-/* Collective over the data ranks that hold the same, zero 0 or 1, once a step: the gradients of the bucket that begins at
- * flat element `first` are complete. Sums them in place; with zero == 1 every rank the shard that it owns, and the rest is
- * undefined. Padding counts as zero. */
+/* Collective over the data ranks that hold the same, zero 0 or 1, once a step: the gradients of the bucket that begins
+ * at flat element `first` are complete. Sums them in place; with zero == 1 every rank the shard that it owns, and the
+ * rest is undefined. Padding counts as zero. */
 void zpr_reduce_grads(zpr *c, int64_t first);
 /* Where gradients leave the device: the buffer of the ring for the next unit's, of stage->bucket_elements each. What is
  * computed from now on waits until it is free. */
 void *zpr_grad_buffer(zpr *c, void *ring);
 /* GPUs: buckets move beside the units, in a stream of their own. A ring in the arena has two buffers, 0 and 1,
- * that neighbouring units use in turn. What is called between zpr_beside and zpr_beside_end (gathers, scatters, reductions) runs
- * when the units have left the buffer; a unit that uses it comes after zpr_ring_wait and before zpr_ring_done. With
- * reduces_beside there is no buffer to wait for: gradients are reduced where they stand, after zpr_ring_done of their unit. */
+ * that neighbouring units use in turn. What is called between zpr_beside and zpr_beside_end (gathers, scatters,
+ * reductions) runs when the units have left the buffer; a unit that uses it comes after zpr_ring_wait and before
+ * zpr_ring_done. With reduces_beside there is no buffer to wait for: gradients are reduced where they stand, after
+ * zpr_ring_done of their unit. */
 typedef enum zpr_ring { ZPR_PARAM_RING, ZPR_GRAD_RING } zpr_ring;
 void zpr_beside(zpr *c, zpr_ring ring, int64_t buffer);
 void zpr_beside_end(zpr *c, zpr_ring ring, int64_t buffer);
 void zpr_ring_wait(zpr *c, zpr_ring ring, int64_t buffer);
 void zpr_ring_done(zpr *c, zpr_ring ring, int64_t buffer);
-/* Messages along the pipeline, same t and d: from this rank's `chunk` to the next part of the model (up) or the one before.
- * A send returns at once; its buffer may be written again after zpr_send_wait of the same chunk, direction and mb modulo
- * program->messages. Receives wait. Where the next part is on the same stage nothing is sent: the receiver copies. */
+/* Messages along the pipeline, same t and d: from this rank's `chunk` to the next part of the model (up) or the one
+ * before. A send returns at once; its buffer may be written again after zpr_send_wait of the same chunk, direction and
+ * mb modulo program->messages. Receives wait. Where the next part is on the same stage nothing is sent: the receiver
+ * copies. */
 void zpr_send(zpr *c, int chunk, bool up, const void *data, int64_t count, int64_t mb);
 void zpr_send_wait(zpr *c, int chunk, bool up, int64_t mb);
 void zpr_recv(zpr *c, int chunk, bool from_below, void *data, int64_t count, int64_t mb);

@@ -16,7 +16,7 @@
 #define ZP_MAX_RANK 4
 #define ZP_MAX_EXPERTS 1024
 #define ZP_MAX_TOP_K 16 /* experts that one token may choose */
-#define ZP_DIM_B (-1) /* the micro-batch size; only as dim[0] */
+#define ZP_DIM_B (-1)   /* the micro-batch size; only as dim[0] */
 
 typedef struct zp_shape {
   int rank;
@@ -50,8 +50,8 @@ typedef struct zp_tensor {
   zp_element element;
   zp_shape shape;
   zp_role role;
-  int index;        /* see zp_role */
-  int producer;     /* node index, -1 for inputs, params, carries, and values that fusion left over */
+  int index;    /* see zp_role */
+  int producer; /* node index, -1 for inputs, params, carries, and values that fusion left over */
   zp_span span;
   /* A view is `width` columns of the last dimension of tensor `base`, from column `column`. base = -1: own storage.
    * Views are made by ZP_OP_SPLIT, where no node computes them, and by zp_differentiate: the gradient of a split tensor
@@ -66,23 +66,31 @@ typedef struct zp_tensor {
   bool partial;
 } zp_tensor;
 
-/* The op table: enum name, printed name, class. Classes: ROW ops are computed row by row by generated kernels and may be
- * fused; the others have kernels of their own. */
-typedef enum zp_op_class { ZP_CLASS_ROW, ZP_CLASS_MATMUL, ZP_CLASS_ATTENTION, ZP_CLASS_LOOKUP, ZP_CLASS_LOSS, ZP_CLASS_VIEW, ZP_CLASS_COMM, ZP_CLASS_FUSED,
+/* The op table: enum name, printed name, class. Classes: ROW ops are computed row by row by generated kernels and may
+ * be fused; the others have kernels of their own. */
+typedef enum zp_op_class {
+  ZP_CLASS_ROW,
+  ZP_CLASS_MATMUL,
+  ZP_CLASS_ATTENTION,
+  ZP_CLASS_LOOKUP,
+  ZP_CLASS_LOSS,
+  ZP_CLASS_VIEW,
+  ZP_CLASS_COMM,
+  ZP_CLASS_FUSED,
   ZP_CLASS_GROUPED, /* one matrix product an expert */
   ZP_CLASS_ROUTING, /* tokens to the slots of experts and back */
 } zp_op_class;
 
 #define ZP_OPS(X)                                                                                                      \
   /* Forward, written by users. in -> out. Rows are all leading dims together, columns the last dim. */                \
-  X(EMBEDDING, "embedding", LOOKUP)         /* ids i32[B,S], table[V,d] -> [B,S,d]; out-of-shard ids give zero rows */ \
-  X(MATMUL, "matmul", MATMUL)               /* x[..,k], w -> [..,n]; attr.trans: w is [n,k], else [k,n] */             \
-  X(ADD, "+", ROW)                          /* a, b: b as a, or [n] per column, or [S,n] per position (a [B,S,n]) */   \
+  X(EMBEDDING, "embedding", LOOKUP) /* ids i32[B,S], table[V,d] -> [B,S,d]; out-of-shard ids give zero rows */         \
+  X(MATMUL, "matmul", MATMUL)       /* x[..,k], w -> [..,n]; attr.trans: w is [n,k], else [k,n] */                     \
+  X(ADD, "+", ROW)                  /* a, b: b as a, or [n] per column, or [S,n] per position (a [B,S,n]) */           \
   X(SUB, "-", ROW)                                                                                                     \
   X(MUL, "*", ROW)                                                                                                     \
   X(DIV, "/", ROW)                                                                                                     \
-  X(ADD_CONST, "+ const", ROW)              /* a + attr.value */                                                       \
-  X(MUL_CONST, "* const", ROW)              /* a * attr.value */                                                       \
+  X(ADD_CONST, "+ const", ROW) /* a + attr.value */                                                                    \
+  X(MUL_CONST, "* const", ROW) /* a * attr.value */                                                                    \
   X(EXP, "exp", ROW)                                                                                                   \
   X(LOG, "log", ROW)                                                                                                   \
   X(SQRT, "sqrt", ROW)                                                                                                 \
@@ -91,59 +99,64 @@ typedef enum zp_op_class { ZP_CLASS_ROW, ZP_CLASS_MATMUL, ZP_CLASS_ATTENTION, ZP
   X(SIGMOID, "sigmoid", ROW)                                                                                           \
   X(RELU, "relu", ROW)                                                                                                 \
   X(SILU, "silu", ROW)                                                                                                 \
-  X(GELU, "gelu", ROW)                      /* attr.tanh_form: tanh approximation, else erf */                         \
-  X(LAYER_NORM, "layer_norm", ROW)          /* x, weight[n], bias[n] -> as x; attr.eps; over the last dim */           \
-  X(RMS_NORM, "rms_norm", ROW)              /* x, weight[n] -> as x; attr.eps */                                       \
-  X(SOFTMAX, "softmax", ROW)                /* over the last dim */                                                    \
-  X(DROPOUT, "dropout", ROW)                /* attr.rate, attr.stream: Philox stream number, unique per op in model */ \
-  X(ROPE, "rope", ROW)                      /* x[B,S,h*hd] -> same; attr.heads, attr.theta, attr.interleaved */        \
-  X(SPLIT, "split", VIEW)                   /* x -> attr.parts equal views of the last dim */                          \
-  X(ATTENTION, "attention", ATTENTION)      /* q,k,v -> o, lse stat[B,S,heads]; attr.heads kv_heads causal scale sparse */ \
-  /* Experts: E of them, C slots each in every sample. Every sample routes its own tokens (GShard's groups, arXiv        */ \
-  /* 2006.16668), position by position, each token's choices by falling score; equal scores go to the lower expert. A    */ \
-  /* choice whose expert has no slot left is dropped. So a sample's result depends on no other sample and on no plan.    */ \
-  X(TOP_K_GATE, "top_k_gate", ROUTING)      /* scores[B,S,E] -> weight[B,S,k], slot i32[B,S,k]: e * C + place, or -1-e */ \
-                                            /* when dropped; attr.top_k capacity normalize balance                     */ \
-  X(DISPATCH, "dispatch", ROUTING)          /* x[B,S,d], slot -> [B,E,C,d]; empty slots are zero; attr.experts slots   */ \
-  X(BATCHED_MATMUL, "batched_matmul", GROUPED) /* x[B,E,C,k], w[E,k,n] -> [B,E,C,n]; attr.trans: w is [E,n,k]          */ \
-  X(COMBINE, "combine", ROUTING)            /* y[B,E,C,d], weight, slot -> [B,S,d]: the weighted sum of its experts    */ \
-  X(CROSS_ENTROPY, "cross_entropy", LOSS)   /* logits[B,S,V], labels i32[B,S] -> loss scalar (mean over all tokens) */ \
+  X(GELU, "gelu", ROW)                 /* attr.tanh_form: tanh approximation, else erf */                              \
+  X(LAYER_NORM, "layer_norm", ROW)     /* x, weight[n], bias[n] -> as x; attr.eps; over the last dim */                \
+  X(RMS_NORM, "rms_norm", ROW)         /* x, weight[n] -> as x; attr.eps */                                            \
+  X(SOFTMAX, "softmax", ROW)           /* over the last dim */                                                         \
+  X(DROPOUT, "dropout", ROW)           /* attr.rate, attr.stream: Philox stream number, unique per op in model */      \
+  X(ROPE, "rope", ROW)                 /* x[B,S,h*hd] -> same; attr.heads, attr.theta, attr.interleaved */             \
+  X(SPLIT, "split", VIEW)              /* x -> attr.parts equal views of the last dim */                               \
+  X(ATTENTION, "attention", ATTENTION) /* q,k,v -> o, lse stat[B,S,heads]; attr.heads kv_heads causal scale sparse */  \
+  /* Experts: E of them, C slots each in every sample. Every sample routes its own tokens (GShard's groups, arXiv */   \
+  /* 2006.16668), position by position, each token's choices by falling score; equal scores go to the lower expert. A  \
+   */                                                                                                                  \
+  /* choice whose expert has no slot left is dropped. So a sample's result depends on no other sample and on no plan.  \
+   */                                                                                                                  \
+  X(TOP_K_GATE, "top_k_gate", ROUTING) /* scores[B,S,E] -> weight[B,S,k], slot i32[B,S,k]: e * C + place, or -1-e */   \
+                                       /* when dropped; attr.top_k capacity normalize balance                     */   \
+  X(DISPATCH, "dispatch", ROUTING)     /* x[B,S,d], slot -> [B,E,C,d]; empty slots are zero; attr.experts slots   */   \
+  X(BATCHED_MATMUL, "batched_matmul", GROUPED) /* x[B,E,C,k], w[E,k,n] -> [B,E,C,n]; attr.trans: w is [E,n,k] */       \
+  X(COMBINE, "combine", ROUTING) /* y[B,E,C,d], weight, slot -> [B,S,d]: the weighted sum of its experts    */         \
+  X(CROSS_ENTROPY, "cross_entropy", LOSS) /* logits[B,S,V], labels i32[B,S] -> loss scalar (mean over all tokens) */   \
   /* Local graphs: collectives over the tensor axis. */                                                                \
-  X(ALL_REDUCE, "all_reduce", COMM)         /* partial -> replicated, in place; backward: identity */                  \
-  X(ENTER, "enter", COMM)                   /* identity (same storage); backward: all-reduce of the gradient */        \
-  /* Sequence sharding: [B,S,n] and the rank's share [B,S/t,n] of every sample's positions; attr.parts = t. One ring   */ \
-  /* a sample, so that both stay in the order of the positions. Each is the other's derivative.                        */ \
-  X(ALL_GATHER_SEQ, "all_gather_seq", COMM)         /* share -> replicated; backward gathers the share once more      */ \
-  X(REDUCE_SCATTER_SEQ, "reduce_scatter_seq", COMM) /* partial -> share of the sum                                    */ \
-  /* Collectives over an expert group, attr.parts = e data ranks: each keeps the slots of E/e experts, of the samples of */ \
-  /* all members, in their order. Each is the other's derivative.                                                      */ \
-  X(SPREAD_SLOTS, "spread_slots", COMM)     /* own samples [B,E,C,d] -> own experts [B,E/e,e*C,d]                      */ \
-  X(RETURN_SLOTS, "return_slots", COMM)     /* and back                                                                */ \
-  X(CE_STATS, "ce_stats", LOSS)             /* logits[B,S,Vlocal], labels -> stat[B,S,3]: max, sum exp, label logit */ \
-  X(GATHER_STATS, "gather_stats", COMM)     /* stat[B,S,3] -> stat[t,B*S,3], attr.parts = t; shape written [B,t*S,3] */\
-  X(CE_LOSS, "ce_loss", LOSS)               /* stat[t,B*S,3], labels -> lse stat[B,S]; adds the loss to the step sum */\
+  X(ALL_REDUCE, "all_reduce", COMM) /* partial -> replicated, in place; backward: identity */                          \
+  X(ENTER, "enter", COMM)           /* identity (same storage); backward: all-reduce of the gradient */                \
+  /* Sequence sharding: [B,S,n] and the rank's share [B,S/t,n] of every sample's positions; attr.parts = t. One ring   \
+   */                                                                                                                  \
+  /* a sample, so that both stay in the order of the positions. Each is the other's derivative. */                     \
+  X(ALL_GATHER_SEQ, "all_gather_seq", COMM) /* share -> replicated; backward gathers the share once more      */       \
+  X(REDUCE_SCATTER_SEQ, "reduce_scatter_seq", COMM) /* partial -> share of the sum */                                  \
+  /* Collectives over an expert group, attr.parts = e data ranks: each keeps the slots of E/e experts, of the samples  \
+   * of */                                                                                                             \
+  /* all members, in their order. Each is the other's derivative. */                                                   \
+  X(SPREAD_SLOTS, "spread_slots", COMM) /* own samples [B,E,C,d] -> own experts [B,E/e,e*C,d]                      */  \
+  X(RETURN_SLOTS, "return_slots", COMM) /* and back                                                                */  \
+  X(CE_STATS, "ce_stats", LOSS)         /* logits[B,S,Vlocal], labels -> stat[B,S,3]: max, sum exp, label logit */     \
+  X(GATHER_STATS, "gather_stats", COMM) /* stat[B,S,3] -> stat[t,B*S,3], attr.parts = t; shape written [B,t*S,3] */    \
+  X(CE_LOSS, "ce_loss", LOSS)           /* stat[t,B*S,3], labels -> lse stat[B,S]; adds the loss to the step sum */    \
   /* Fused groups of ROW ops (zp_fuse) and their derivatives. */                                                       \
   X(FUSED, "fused", FUSED)                                                                                             \
   X(FUSED_GRAD, "fused_grad", FUSED)                                                                                   \
   /* Backward. */                                                                                                      \
-  X(MATMUL_DGRAD, "matmul_dgrad", MATMUL)   /* dy, w -> dx */                                                          \
-  X(MATMUL_WGRAD, "matmul_wgrad", MATMUL)   /* dy, x -> gradient of parameter (accumulates) */                         \
+  X(MATMUL_DGRAD, "matmul_dgrad", MATMUL)     /* dy, w -> dx */                                                        \
+  X(MATMUL_WGRAD, "matmul_wgrad", MATMUL)     /* dy, x -> gradient of parameter (accumulates) */                       \
   X(EMBEDDING_GRAD, "embedding_grad", LOOKUP) /* dy, ids -> gradient of parameter (adds; zeroed at step start) */      \
-  X(POSITION_GRAD, "position_grad", LOOKUP) /* dy[B,S,n] -> gradient of parameter [S,n]: sum over B (accumulates) */   \
-  X(ATTENTION_GRAD, "attention_grad", ATTENTION) /* q,k,v,o,lse,do -> dq,dk,dv */                                      \
+  X(POSITION_GRAD, "position_grad", LOOKUP)   /* dy[B,S,n] -> gradient of parameter [S,n]: sum over B (accumulates) */ \
+  X(ATTENTION_GRAD, "attention_grad", ATTENTION)           /* q,k,v,o,lse,do -> dq,dk,dv */                            \
   X(BATCHED_MATMUL_DGRAD, "batched_matmul_dgrad", GROUPED) /* dy, w -> dx */                                           \
   X(BATCHED_MATMUL_WGRAD, "batched_matmul_wgrad", GROUPED) /* dy, x -> gradient of parameter (accumulates) */          \
-  X(TOP_K_GATE_GRAD, "top_k_gate_grad", ROUTING) /* scores, slot, d weight -> d scores, the balancing loss's included */ \
+  X(TOP_K_GATE_GRAD, "top_k_gate_grad",                                                                                \
+    ROUTING)                                 /* scores, slot, d weight -> d scores, the balancing loss's included */   \
   X(DISPATCH_GRAD, "dispatch_grad", ROUTING) /* slot, dy[B,E,C,d] -> dx[B,S,d] */                                      \
-  X(COMBINE_GRAD, "combine_grad", ROUTING)  /* y, weight, slot, d_out[B,S,d] -> dy, d weight */                        \
-  X(CE_GRAD, "ce_grad", LOSS)               /* logits, labels, lse -> dlogits = (softmax - onehot) / tokens in batch */\
+  X(COMBINE_GRAD, "combine_grad", ROUTING)   /* y, weight, slot, d_out[B,S,d] -> dy, d weight */                       \
+  X(CE_GRAD, "ce_grad", LOSS) /* logits, labels, lse -> dlogits = (softmax - onehot) / tokens in batch */              \
   X(GRAD_ALL_REDUCE, "grad_all_reduce", COMM) /* backward of ENTER: partial -> replicated, in place */
 
 typedef enum zp_op {
 #define ZP_OP_ROW(name, text, class) ZP_OP_##name,
   ZP_OPS(ZP_OP_ROW)
 #undef ZP_OP_ROW
-  ZP_OP_COUNT
+      ZP_OP_COUNT
 } zp_op;
 
 typedef struct zp_op_attr {
@@ -160,10 +173,10 @@ typedef struct zp_op_attr {
   const struct zp_layout *layout;
 } zp_op_attr;
 
-/* Inside a FUSED node: a small straight-line program over row values. Values 0..n_in-1 are the node's inputs (in order),
- * value n_in + i is the result of ops[i]. */
+/* Inside a FUSED node: a small straight-line program over row values. Values 0..n_in-1 are the node's inputs (in
+ * order), value n_in + i is the result of ops[i]. */
 typedef struct zp_fused_op {
-  zp_op op; /* class ROW */
+  zp_op op;          /* class ROW */
   int arg[3], n_arg; /* value numbers */
   zp_op_attr attr;
   zp_span span;
@@ -183,7 +196,7 @@ typedef struct zp_fused {
   zp_operand *operand; /* n_in */
   int64_t *in_cols;    /* n_in */
   ZP_VEC(zp_fused_op) ops;
-  zp_ints out_value;   /* value number of every output of the FUSED node, in order of node.out */
+  zp_ints out_value;       /* value number of every output of the FUSED node, in order of node.out */
   int64_t rows_per_sample; /* S: rows of one sample (position = row % rows_per_sample) */
   /* The rank's share of this group, for dropout counters. split: of the columns: logical column of local column c is
    * rank * local_cols + c (legal for outer == 1 only). split_rows: of every sample's positions: the position of local
@@ -193,11 +206,11 @@ typedef struct zp_fused {
 
 /* FUSED_GRAD inputs and outputs refer to values of the forward group. */
 typedef enum zp_grad_use {
-  ZP_USE_SAVED,  /* in: the forward value `value` itself (group input or materialised output) */
-  ZP_USE_GRAD,   /* in: a contribution to the gradient of group output value `value`; several are summed */
-  ZP_USE_ADDEND, /* in: an earlier contribution to the gradient of group input `value`, to be added to the result */
-  ZP_USE_ROWS,   /* out: gradient of group input `value`, [rows, cols] (POSITION operands too: per row, unreduced) */
-  ZP_USE_COLUMNS,/* out: gradient of a COLUMNS operand, summed over rows, accumulated into the parameter's gradient */
+  ZP_USE_SAVED,   /* in: the forward value `value` itself (group input or materialised output) */
+  ZP_USE_GRAD,    /* in: a contribution to the gradient of group output value `value`; several are summed */
+  ZP_USE_ADDEND,  /* in: an earlier contribution to the gradient of group input `value`, to be added to the result */
+  ZP_USE_ROWS,    /* out: gradient of group input `value`, [rows, cols] (POSITION operands too: per row, unreduced) */
+  ZP_USE_COLUMNS, /* out: gradient of a COLUMNS operand, summed over rows, accumulated into the parameter's gradient */
 } zp_grad_use;
 typedef struct zp_grad_arg {
   zp_grad_use use;
@@ -214,9 +227,10 @@ typedef struct zp_node {
    * in order: outputs of the node that are parameter gradients are *not* in `out`. For FUSED_GRAD the order is that of
    * the ZP_USE_COLUMNS entries of grad_out. */
   zp_ints param_grad;
-  zp_fused *fused;     /* FUSED, FUSED_GRAD: the forward group */
-  ZP_VEC(zp_grad_arg) grad_in;  /* FUSED_GRAD: parallel to in */
-  ZP_VEC(zp_grad_arg) grad_out; /* FUSED_GRAD: the ROWS entries parallel to out, then the COLUMNS entries parallel to param_grad */
+  zp_fused *fused;             /* FUSED, FUSED_GRAD: the forward group */
+  ZP_VEC(zp_grad_arg) grad_in; /* FUSED_GRAD: parallel to in */
+  ZP_VEC(zp_grad_arg)
+  grad_out; /* FUSED_GRAD: the ROWS entries parallel to out, then the COLUMNS entries parallel to param_grad */
 } zp_node;
 
 /* One use of a model parameter by a graph. A parameter used twice in one graph stands here once. */
@@ -228,12 +242,12 @@ typedef struct zp_param_use {
 typedef struct zp_graph {
   zp_arena *arena; /* borrowed */
   ZP_VEC(zp_tensor) tensors;
-  ZP_VEC(zp_node) nodes; /* topological order */
+  ZP_VEC(zp_node) nodes;       /* topological order */
   ZP_VEC(zp_param_use) params; /* in order of first use: the order of the flat parameter buffer */
   zp_ints carry_in, carry_out; /* tensor indices; equal shapes position by position between neighbours */
   int loss;                    /* tensor index of the loss, -1 when this segment has none */
-  /* After zp_differentiate: nodes[0 .. n_forward) are forward, the rest backward. grad_in[i] is the tensor (role GRAD_IN)
-   * of the gradient of carry_out[i]; grad_out[i] that of carry_in[i]. */
+  /* After zp_differentiate: nodes[0 .. n_forward) are forward, the rest backward. grad_in[i] is the tensor (role
+   * GRAD_IN) of the gradient of carry_out[i]; grad_out[i] that of carry_in[i]. */
   int n_forward;
   zp_ints grad_in, grad_out;
 } zp_graph;
@@ -244,7 +258,7 @@ typedef struct zp_param {
   zp_shape shape;
   zp_init_kind init;
   double init_a, init_b; /* normal: mean, std; uniform: low, high; constant: value */
-  int segment;  /* the repeat segment that owns it, one copy per iteration; -1: declared outside repeats, one copy */
+  int segment; /* the repeat segment that owns it, one copy per iteration; -1: declared outside repeats, one copy */
   zp_span span;
 } zp_param;
 
@@ -268,14 +282,14 @@ typedef struct zp_model {
   ZP_VEC(zp_param) params;
   ZP_VEC(zp_input) inputs;
   ZP_VEC(zp_segment) segments;
-  int64_t sequence; /* S: dim[1] of the first input */
+  int64_t sequence;   /* S: dim[1] of the first input */
   int64_t vocabulary; /* rows of the loss's logits: valid token ids are below it */
   zp_span span;
 } zp_model;
 
 /* ---- op table (ops.c) ---- */
-const char *zp_op_name(zp_op op);        /* "layer_norm" */
-const char *zp_op_identifier(zp_op op);  /* "LAYER_NORM" */
+const char *zp_op_name(zp_op op);       /* "layer_norm" */
+const char *zp_op_identifier(zp_op op); /* "LAYER_NORM" */
 zp_op_class zp_op_get_class(zp_op op);
 /* What the derivative of a ROW op with respect to operand `operand` reads: bit j set = the forward value of operand j.
  * zp_differentiate saves by this table, and kernels may rely on no more than that. */
@@ -290,9 +304,9 @@ zp_model *zp_model_new(zp_arena *arena, const char *name);
 int zp_model_add_param(zp_model *model, zp_param param);
 int zp_model_add_input(zp_model *model, const char *name, zp_shape shape, zp_span span);
 /* Opens a new segment; its graph's carry_in are fresh tensors with these shapes (n may be 0). */
-zp_segment *zp_model_add_segment(zp_model *model, const char *name, int64_t count, bool is_repeat, const zp_shape *carry,
-                                 const char *const *carry_names, int n_carry, zp_span span);
-int zp_graph_param(zp_graph *graph, const zp_model *model, int param);  /* the tensor of a parameter (made once) */
+zp_segment *zp_model_add_segment(zp_model *model, const char *name, int64_t count, bool is_repeat,
+                                 const zp_shape *carry, const char *const *carry_names, int n_carry, zp_span span);
+int zp_graph_param(zp_graph *graph, const zp_model *model, int param); /* the tensor of a parameter (made once) */
 int zp_graph_input(zp_graph *graph, const zp_model *model, int input);
 /* Applies an op. Shape errors are reported to diags (Z0204 and the like, naming the shapes) and -1 is returned;
  * otherwise the index of the first output tensor (SPLIT: parts consecutive tensors; ATTENTION: o, then lse;
@@ -329,8 +343,9 @@ void zp_graph_infer_parts(zp_graph *graph);
 /* The local graph at tensor degree 1: CROSS_ENTROPY becomes CE_STATS and CE_LOSS, which reads stat[B,S,3] = [1,B*S,3]
  * directly; graph.loss is then CE_LOSS's output. Tensors keep their indices. Returns a new graph in the same arena. */
 zp_graph *zp_graph_localize_trivial(const zp_graph *graph);
-/* The graph of one rank of an expert group of `parts` data ranks, from that of its tensor rank (undifferentiated): it has
- * a share of the tensor rank's experts. Tensors keep their indices. A new graph in the same arena; NULL with *reason. */
+/* The graph of one rank of an expert group of `parts` data ranks, from that of its tensor rank (undifferentiated): it
+ * has a share of the tensor rank's experts. Tensors keep their indices. A new graph in the same arena; NULL with
+ * *reason. */
 zp_graph *zp_graph_spread_experts(const zp_graph *graph, int parts, const char **reason);
 /* Groups neighbouring ROW nodes of a (local, undifferentiated) graph into FUSED nodes, greedily, where the rows agree;
  * every ROW node ends up in a FUSED node, alone if need be. Nothing else changes order relative to its users.
@@ -339,9 +354,9 @@ zp_graph *zp_graph_spread_experts(const zp_graph *graph, int parts, const char *
  * Returns a new graph in the same arena. */
 zp_graph *zp_fuse(const zp_graph *graph);
 /* Reverse-mode differentiation of a fused local graph: returns a new graph with the backward nodes appended.
- * Parameters' gradients accumulate (node.param_grad); identities are aliased, never copied: grad_out[i] may be a grad_in
- * tensor itself (a residual path), and one gradient tensor may belong to several forward tensors. Sums that no FUSED_GRAD
- * takes in are FUSED nodes of additions. */
+ * Parameters' gradients accumulate (node.param_grad); identities are aliased, never copied: grad_out[i] may be a
+ * grad_in tensor itself (a residual path), and one gradient tensor may belong to several forward tensors. Sums that no
+ * FUSED_GRAD takes in are FUSED nodes of additions. */
 zp_graph *zp_differentiate(const zp_graph *graph);
 
 #endif

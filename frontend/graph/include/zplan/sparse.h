@@ -1,6 +1,6 @@
-/* Block-sparse attention: which blocks of keys a block of queries sees, known when the model is read. A *pattern* is what the
- * user writes, a *layout* what it comes to for one sequence length: a set of pairs of blocks, the same for all heads, samples
- * and layers. Every query block sees itself, so no row of the softmax is empty and no key is unused. */
+/* Block-sparse attention: which blocks of keys a block of queries sees, known when the model is read. A *pattern* is
+ * what the user writes, a *layout* what it comes to for one sequence length: a set of pairs of blocks, the same for all
+ * heads, samples and layers. Every query block sees itself, so no row of the softmax is empty and no key is unused. */
 #ifndef ZPLAN_SPARSE_H
 #define ZPLAN_SPARSE_H
 
@@ -11,12 +11,14 @@
 /* Kernels handle 16 positions at once; a layout is a matrix of blocks while it is made. */
 enum { ZP_SPARSE_UNIT = 16, ZP_SPARSE_MAX_BLOCKS = 4096 };
 
-/* Rules for query block i and key block j of n, without causality. Fixed and strided: Child et al. 2019 (arXiv 1904.10509)
- * as DeepSpeed has the former; BigBird: Zaheer et al. 2020 (2007.14062); Longformer: Beltagy et al. 2020 (2004.05150). */
+/* Rules for query block i and key block j of n, without causality. Fixed and strided: Child et al. 2019 (arXiv
+ * 1904.10509) as DeepSpeed has the former; BigBird: Zaheer et al. 2020 (2007.14062); Longformer: Beltagy et al. 2020
+ * (2004.05150). */
 typedef enum zp_sparse_kind {
-  ZP_SPARSE_FIXED,      /* i / local == j / local, or j among the last `global` blocks of its run of `local` (a shorter last
-                         * run: of the sequence) */
-  ZP_SPARSE_VARIABLE,   /* i and j in the same window of the listed sizes, the last of which repeats; listed j; random j */
+  ZP_SPARSE_FIXED, /* i / local == j / local, or j among the last `global` blocks of its run of `local` (a shorter last
+                    * run: of the sequence) */
+  ZP_SPARSE_VARIABLE,   /* i and j in the same window of the listed sizes, the last of which repeats; listed j; random j
+                         */
   ZP_SPARSE_SLIDING,    /* |i - j| <= window / 2 */
   ZP_SPARSE_BIGBIRD,    /* sliding; i or j < global; random j */
   ZP_SPARSE_LONGFORMER, /* sliding; i or j listed */
@@ -53,11 +55,12 @@ typedef struct zp_layout {
 } zp_layout;
 
 /* Arena; NULL with *error (arena) when the pattern does not fit the sequence. */
-const zp_layout *zp_layout_make(zp_arena *arena, const zp_sparse *sparse, int64_t sequence, bool causal, const char **error);
+const zp_layout *zp_layout_make(zp_arena *arena, const zp_sparse *sparse, int64_t sequence, bool causal,
+                                const char **error);
 bool zp_layout_sees(const zp_layout *layout, int64_t query, int64_t key); /* positions; causality included */
 bool zp_layout_equal(const zp_layout *a, const zp_layout *b);
-/* Pairs of positions that are seen, with half of a causal pair of a block with itself, as dense attention is counted; and
- * their share of dense attention's. */
+/* Pairs of positions that are seen, with half of a causal pair of a block with itself, as dense attention is counted;
+ * and their share of dense attention's. */
 double zp_layout_positions(const zp_layout *layout);
 double zp_layout_density(const zp_layout *layout);
 /* Work of kernels, which compute such pairs whole, over what zp_layout_positions counts: at least 1. */
@@ -68,7 +71,7 @@ zp_layouts zp_model_layouts(const zp_model *model);
 int zp_layouts_find(const zp_layouts *list, const zp_layout *layout); /* -1: none is equal */
 /* "sparse.sliding(block = 64, window = 3), causal, 32 blocks a sequence: 6.2% of dense attention". Arena. */
 const char *zp_layout_text(zp_arena *arena, const zp_layout *layout);
-const char *zp_sparse_name(zp_sparse_kind kind);                         /* "bigbird" */
-const char *zp_sparse_text(zp_arena *arena, const zp_sparse *sparse);    /* "bigbird(block = 64, window = 3, ...)" */
+const char *zp_sparse_name(zp_sparse_kind kind);                      /* "bigbird" */
+const char *zp_sparse_text(zp_arena *arena, const zp_sparse *sparse); /* "bigbird(block = 64, window = 3, ...)" */
 
 #endif

@@ -1,4 +1,5 @@
-/* What a .dz file says besides the model: machines, training settings, plan constraints; and the whole input of a run. */
+/* What a .dz file says besides the model: machines, training settings, plan constraints; and the whole input of a run.
+ */
 #ifndef ZPLAN_SPEC_H
 #define ZPLAN_SPEC_H
 
@@ -6,19 +7,20 @@
 
 /* ---- machines. All rates are per device and per direction, in bytes/s, FLOP/s, seconds. 0 = absent. ---- */
 typedef struct zp_device {
-  const char *name;        /* "v100_sxm3_32" */
-  bool is_cpu;             /* then memory and rates are those of the whole node, which its ranks share */
+  const char *name; /* "v100_sxm3_32" */
+  bool is_cpu;      /* then memory and rates are those of the whole node, which its ranks share */
   int64_t memory_bytes;
-  int64_t context_bytes;   /* outside the arena: CUDA context, libraries, code */
+  int64_t context_bytes; /* outside the arena: CUDA context, libraries, code */
   double memory_bytes_per_s;
   double flop_per_s_fp64, flop_per_s_fp32, flop_per_s_half; /* dense peak; half: fp16 or bf16 tensor cores */
   bool has_bf16;
-  bool has_nccl;           /* its ranks talk through NCCL, whose buffers lie outside of arena and context */
+  bool has_nccl; /* its ranks talk through NCCL, whose buffers lie outside of arena and context */
   double eff_matmul, eff_attention, eff_memory; /* share of peak reached by large operations */
-  double launch_s;         /* fixed cost of one kernel */
-  const struct zp_cpu_kernels *measured; /* CPU: what calibration found out about kernels (cpu_kernels.h), NULL: nothing */
-  const char *arch;        /* GPUs: what kernels are compiled for, "sm_90"; NULL: not said */
-  int cores;               /* CPU devices: cores of the whole node; GPUs: multiprocessors */
+  double launch_s;                              /* fixed cost of one kernel */
+  const struct zp_cpu_kernels
+      *measured;    /* CPU: what calibration found out about kernels (cpu_kernels.h), NULL: nothing */
+  const char *arch; /* GPUs: what kernels are compiled for, "sm_90"; NULL: not said */
+  int cores;        /* CPU devices: cores of the whole node; GPUs: multiprocessors */
 } zp_device;
 
 typedef struct zp_link {
@@ -29,17 +31,17 @@ typedef struct zp_link {
 
 typedef struct zp_node_type {
   const char *name;
-  int devices;       /* per node; CPU nodes: ranks are not limited by it (see zp_cluster) */
+  int devices; /* per node; CPU nodes: ranks are not limited by it (see zp_cluster) */
   zp_device device;
-  zp_link link;      /* between devices of a node */
+  zp_link link; /* between devices of a node */
   int64_t host_memory_bytes;
   double host_bytes_per_s, pcie_bytes_per_s; /* of all memory channels; of one PCIe link and direction */
-  int host_sockets;          /* the channels are divided over them; 0: one */
-  int pcie_devices_per_root; /* devices behind one link to the host; 0: one */
+  int host_sockets;                          /* the channels are divided over them; 0: one */
+  int pcie_devices_per_root;                 /* devices behind one link to the host; 0: one */
   int64_t nvme_bytes;
   double nvme_read_bytes_per_s, nvme_write_bytes_per_s;
   int nics;
-  zp_link nic;       /* one NIC */
+  zp_link nic; /* one NIC */
 } zp_node_type;
 
 /* Nodes of one type side by side, in a cluster of several. */
@@ -51,12 +53,12 @@ typedef struct zp_node_group {
 enum { ZP_MOST_NODE_GROUPS = 6 };
 typedef unsigned zp_node_set; /* bit g: group g */
 
-/* What lies between the nodes. Rails: devices with the same index in their nodes share a leaf switch, so that only other
- * traffic meets the oversubscription. */
+/* What lies between the nodes. Rails: devices with the same index in their nodes share a leaf switch, so that only
+ * other traffic meets the oversubscription. */
 typedef enum zp_topology { ZP_FAT_TREE, ZP_RAIL } zp_topology;
 
-/* The program that a plan is for: whose kernels, messages and memory are priced, and whose abilities bound the space. NONE:
- * nobody's in particular, the libraries' kernels in the generated trainer's order. */
+/* The program that a plan is for: whose kernels, messages and memory are priced, and whose abilities bound the space.
+ * NONE: nobody's in particular, the libraries' kernels in the generated trainer's order. */
 #define ZP_TRAINERS(X)                                                                                                 \
   X(NONE, "none", "no program")                                                                                        \
   X(ZPLAN, "zplan", "zplan's own trainer")                                                                             \
@@ -67,7 +69,7 @@ typedef enum zp_trainer {
 #define ZP_TRAINER_ROW(name, word, text) ZP_TRAINER_##name,
   ZP_TRAINERS(ZP_TRAINER_ROW)
 #undef ZP_TRAINER_ROW
-  ZP_TRAINER_COUNT
+      ZP_TRAINER_COUNT
 } zp_trainer;
 
 typedef struct zp_cluster {
@@ -81,12 +83,13 @@ typedef struct zp_cluster {
   zp_node_type *slowest; /* [1 << groups.len]: what every device of a set of groups has at least; from 1 on */
   zp_topology topology;
   double fabric_latency_s, oversubscription; /* oversubscription 1.0: full bisection */
-  double collective_share; /* of the network's bandwidth that collectives over several nodes reach; 0: not measured, 1 */
-  bool host_staged;        /* no GPU-direct: what crosses the network passes through host memory and PCIe */
-  int64_t rank_memory_bytes; /* CPU: no rank may use more, however few share a node; 0: its share */
-  double price_per_gpu_hour; /* dollars, 0 unknown */
-  const char *calibration; /* file whose measurements replaced rates; NULL: as written */
-  zp_trainer trainer;      /* what its devices run */
+  double
+      collective_share; /* of the network's bandwidth that collectives over several nodes reach; 0: not measured, 1 */
+  bool host_staged;     /* no GPU-direct: what crosses the network passes through host memory and PCIe */
+  int64_t rank_memory_bytes;          /* CPU: no rank may use more, however few share a node; 0: its share */
+  double price_per_gpu_hour;          /* dollars, 0 unknown */
+  const char *calibration;            /* file whose measurements replaced rates; NULL: as written */
+  zp_trainer trainer;                 /* what its devices run */
   const struct zp_software *software; /* <zplan/software.h>: profile of a trainer that is not zplan's; NULL: none */
   zp_span span;
 } zp_cluster;
@@ -114,37 +117,37 @@ typedef enum zp_data_kind { ZP_DATA_NONE, ZP_DATA_TOKENS, ZP_DATA_TEXT, ZP_DATA_
 
 typedef struct zp_data {
   zp_data_kind kind;
-  const char *path; /* relative paths: to the folder of the .dz file (resolved by sema); globs for TOKENS */
+  const char *path;    /* relative paths: to the folder of the .dz file (resolved by sema); globs for TOKENS */
   const char *written; /* such a relative path as the file says it; NULL: `path` is as it was given */
   uint64_t seed;
-  bool shuffled;    /* order = "shuffled"; default "sequential": sample n starts at token n * S (mod windows) */
+  bool shuffled; /* order = "shuffled"; default "sequential": sample n starts at token n * S (mod windows) */
   zp_span span;
 } zp_data;
 
 typedef struct zp_train {
   zp_data data;
-  int64_t batch;   /* sequences per optimizer step, all ranks together */
-  int64_t steps;   /* derived from tokens when only that was given */
-  int64_t tokens;  /* as written; 0 when steps was given */
+  int64_t batch;  /* sequences per optimizer step, all ranks together */
+  int64_t steps;  /* derived from tokens when only that was given */
+  int64_t tokens; /* as written; 0 when steps was given */
   zp_precision precision;
-  /* MIXED_FP16: what gradients are multiplied by at the start, a power of two, and steps without overflow after which it
-   * doubles; window 0: it stays as it is. Of other precisions 0. */
+  /* MIXED_FP16: what gradients are multiplied by at the start, a power of two, and steps without overflow after which
+   * it doubles; window 0: it stays as it is. Of other precisions 0. */
   int64_t loss_scale, scale_window;
   zp_optimizer_kind optimizer;
   double lr, beta1, beta2, eps, weight_decay, momentum;
   int64_t freeze_step; /* 1-bit Adam: steps of plain Adam, as written; 0: not written, ask zp_freeze_step */
-  bool decay_all;  /* decay = "all"; default "matrices": only parameters with two or more dimensions */
+  bool decay_all;      /* decay = "all"; default "matrices": only parameters with two or more dimensions */
   zp_lr_kind schedule;
   int64_t warmup, decay_steps; /* decay_steps: WSD's last phase */
   double min_lr;
-  double clip;     /* 0: no clipping */
-  double dropout;  /* default rate of dropout(x) without an own rate */
+  double clip;    /* 0: no clipping */
+  double dropout; /* default rate of dropout(x) without an own rate */
   uint64_t seed;
   zp_data validate_data;
-  int64_t validate_every, validate_batches; /* every 0: never */
-  const char *checkpoint_dir; /* NULL: none */
+  int64_t validate_every, validate_batches;  /* every 0: never */
+  const char *checkpoint_dir;                /* NULL: none */
   int64_t checkpoint_every, checkpoint_keep; /* every 0: only at the end */
-  const char *log_path; /* jsonl, NULL: none */
+  const char *log_path;                      /* jsonl, NULL: none */
   int64_t log_every;
   zp_span span, batch_span, precision_span, schedule_span;
 } zp_train;
@@ -154,8 +157,8 @@ static inline bool zp_is_mixed(const zp_train *train) {
   return train->precision == ZP_PREC_MIXED_FP16 || train->precision == ZP_PREC_MIXED_BF16;
 }
 
-/* Steps of plain Adam before 1-bit Adam freezes the variance: as written, otherwise 15 % of the steps, the share that the
- * authors of arXiv 2102.02888 took for BERT-Large, and at least one. */
+/* Steps of plain Adam before 1-bit Adam freezes the variance: as written, otherwise 15 % of the steps, the share that
+ * the authors of arXiv 2102.02888 took for BERT-Large, and at least one. */
 static inline int64_t zp_freeze_step(const zp_train *train) {
   if (train->freeze_step > 0) return train->freeze_step;
   return train->steps * 15 / 100 > 0 ? train->steps * 15 / 100 : 1;
@@ -163,24 +166,30 @@ static inline int64_t zp_freeze_step(const zp_train *train) {
 
 /* ---- plan constraints: for every key a set of allowed values ---- */
 typedef struct zp_limit {
-  bool set;            /* mentioned at all, or given a default when the file was read */
-  double low, high;    /* inclusive */
-  ZP_VEC(double) in;   /* when not empty: one of these */
+  bool set;          /* mentioned at all, or given a default when the file was read */
+  double low, high;  /* inclusive */
+  ZP_VEC(double) in; /* when not empty: one of these */
   zp_span span;
 } zp_limit;
 
-/* SELECTIVE rebuilds what is cheap for its bytes (row kernels: norms, activations); FULL rebuilds a unit from its input. */
+/* SELECTIVE rebuilds what is cheap for its bytes (row kernels: norms, activations); FULL rebuilds a unit from its
+ * input. */
 typedef enum zp_recompute { ZP_RECOMPUTE_NONE, ZP_RECOMPUTE_FULL, ZP_RECOMPUTE_SELECTIVE } zp_recompute;
 
 /* What one pipeline stage keeps from forward to backward: a zp_recompute, and with ZP_RECOMPUTE_FULL the bit
  * ZP_STAGE_SPLIT when every tensor rank keeps its share of the unit inputs. Users write "none", "selective", "full" and
  * "full/tensor". */
 typedef uint8_t zp_stage_mode;
-enum { ZP_STAGE_SPLIT = 4, ZP_STAGE_MODES = ZP_STAGE_SPLIT + ZP_RECOMPUTE_FULL + 1 }; /* every mode is below the second */
+enum {
+  ZP_STAGE_SPLIT = 4,
+  ZP_STAGE_MODES = ZP_STAGE_SPLIT + ZP_RECOMPUTE_FULL + 1
+}; /* every mode is below the second */
 static inline zp_stage_mode zp_stage_mode_of(zp_recompute recompute, bool split) {
   return (zp_stage_mode)(recompute | (split && recompute == ZP_RECOMPUTE_FULL ? ZP_STAGE_SPLIT : 0));
 }
-static inline zp_recompute zp_stage_mode_recompute(zp_stage_mode mode) { return (zp_recompute)(mode & ~ZP_STAGE_SPLIT); }
+static inline zp_recompute zp_stage_mode_recompute(zp_stage_mode mode) {
+  return (zp_recompute)(mode & ~ZP_STAGE_SPLIT);
+}
 static inline bool zp_stage_mode_split(zp_stage_mode mode) { return (mode & ZP_STAGE_SPLIT) != 0; }
 
 /* Order of micro-batches on the stages; names as users write them. */
@@ -190,15 +199,15 @@ static inline bool zp_stage_mode_split(zp_stage_mode mode) { return (mode & ZP_S
   X(INTERLEAVED, "interleaved") /* chunks > 1 */                                                                       \
   X(ZB_H1, "zb_h1")             /* backward split into input and weight gradients */                                   \
   X(ZB_H2, "zb_h2")                                                                                                    \
-  X(ZB_V, "zb_v")               /* two chunks a stage, folded back: stage s has chunks s and 2 * pipeline - 1 - s */
+  X(ZB_V, "zb_v") /* two chunks a stage, folded back: stage s has chunks s and 2 * pipeline - 1 - s */
 typedef enum zp_schedule {
 #define ZP_SCHEDULE_ROW(name, text) ZP_SCHEDULE_##name,
   ZP_SCHEDULES(ZP_SCHEDULE_ROW)
 #undef ZP_SCHEDULE_ROW
-  ZP_SCHEDULE_COUNT
+      ZP_SCHEDULE_COUNT
 } zp_schedule;
-/* How ranks are numbered, and with that which of them share a node: the axis that varies fastest first. Nodes are filled
- * in order. Megatron-LM calls them tp-cp-ep-dp-pp (its default) and tp-cp-ep-pp-dp (--use-tp-pp-dp-mapping). */
+/* How ranks are numbered, and with that which of them share a node: the axis that varies fastest first. Nodes are
+ * filled in order. Megatron-LM calls them tp-cp-ep-dp-pp (its default) and tp-cp-ep-pp-dp (--use-tp-pp-dp-mapping). */
 #define ZP_RANK_ORDERS(X)                                                                                              \
   X(TDP, "tdp") /* tensor, data, pipeline: rank = (p * data + d) * tensor + t */                                       \
   X(TPD, "tpd") /* tensor, pipeline, data: rank = (d * pipeline + p) * tensor + t */
@@ -206,7 +215,7 @@ typedef enum zp_rank_order {
 #define ZP_RANK_ORDER_ROW(name, text) ZP_ORDER_##name,
   ZP_RANK_ORDERS(ZP_RANK_ORDER_ROW)
 #undef ZP_RANK_ORDER_ROW
-  ZP_ORDER_COUNT
+      ZP_ORDER_COUNT
 } zp_rank_order;
 const char *zp_rank_order_name(zp_rank_order order);
 /* ZP_ORDER_COUNT when unknown. */
@@ -221,7 +230,13 @@ zp_schedule zp_schedule_by_name(const char *name);
 
 /* Where a class of state lives. */
 typedef enum zp_tier { ZP_TIER_DEVICE, ZP_TIER_HOST, ZP_TIER_NVME } zp_tier;
-typedef enum zp_state { ZP_STATE_OPTIMIZER, ZP_STATE_GRADIENTS, ZP_STATE_PARAMS, ZP_STATE_ACTIVATIONS, ZP_STATE_COUNT } zp_state;
+typedef enum zp_state {
+  ZP_STATE_OPTIMIZER,
+  ZP_STATE_GRADIENTS,
+  ZP_STATE_PARAMS,
+  ZP_STATE_ACTIVATIONS,
+  ZP_STATE_COUNT
+} zp_state;
 
 typedef struct zp_constraints {
   const char *name; /* of the plan block, NULL for the unnamed one */
@@ -232,32 +247,36 @@ typedef struct zp_constraints {
   zp_limit recompute_shard; /* 0 none, 1 tensor */
   ZP_VEC(zp_stage_mode) stage_recompute; /* pinned mode of every stage, `pipeline` then is their number; empty: free */
   zp_span stage_recompute_span;
-  zp_limit schedule;        /* values of zp_schedule */
-  zp_limit chunks;          /* interleaving: model chunks a stage */
-  zp_limit sequence;        /* 0, 1: norms and residuals split over the tensor ranks along the sequence; default: free,
-                             * 0 on CPU clusters */
+  zp_limit schedule; /* values of zp_schedule */
+  zp_limit chunks;   /* interleaving: model chunks a stage */
+  zp_limit sequence; /* 0, 1: norms and residuals split over the tensor ranks along the sequence; default: free,
+                      * 0 on CPU clusters */
   zp_limit offload[ZP_STATE_COUNT]; /* values of zp_tier: where the offloaded share may go; unset: device only */
-  zp_limit cut;             /* 0 between layers, 1 also inside them (pieces.h); unset: both */
-  zp_limit compress;        /* 0, 1: 1-bit compressed data-parallel communication; unset: 0 */
-  zp_limit rank_order;      /* values of zp_rank_order */
-  double search_gap;        /* the search may stop when no plan is faster by more than this share */
-  int64_t search_memory;    /* bytes that the search may hold; 0: ZP_SEARCH_MEMORY (plan.h) */
-  double memory_fraction;   /* of device memory the arena + context may use; default 0.94, CPU 0.8 */
+  zp_limit cut;                     /* 0 between layers, 1 also inside them (pieces.h); unset: both */
+  zp_limit compress;                /* 0, 1: 1-bit compressed data-parallel communication; unset: 0 */
+  zp_limit rank_order;              /* values of zp_rank_order */
+  double search_gap;                /* the search may stop when no plan is faster by more than this share */
+  int64_t search_memory;            /* bytes that the search may hold; 0: ZP_SEARCH_MEMORY (plan.h) */
+  double memory_fraction;           /* of device memory the arena + context may use; default 0.94, CPU 0.8 */
   zp_span span;
 } zp_constraints;
 
 /* ---- one run ---- */
 enum { ZP_MOST_RANKS = 1 << 20 }; /* the largest plans that are made */
-typedef struct zp_source_text { const char *path, *text; size_t len; } zp_source_text;
+typedef struct zp_source_text {
+  const char *path, *text;
+  size_t len;
+} zp_source_text;
 typedef struct zp_spec {
   zp_model *model;
   zp_cluster cluster;
   zp_train train;
-  ZP_VEC(zp_constraints) plans; /* at least one; the unnamed or first is the default */
-  int plan;                     /* chosen index */
+  ZP_VEC(zp_constraints) plans;   /* at least one; the unnamed or first is the default */
+  int plan;                       /* chosen index */
   ZP_VEC(zp_source_text) sources; /* the .dz file first, then the files it uses (library files excluded) */
   const char *path;               /* of the .dz file, as given */
-  zp_strings options;             /* command-line words that shaped it ("--gpus", "800", "--set", "tensor=8"): kept in the plan file */
+  zp_strings
+      options; /* command-line words that shaped it ("--gpus", "800", "--set", "tensor=8"): kept in the plan file */
 } zp_spec;
 
 /* Does the limit allow the value? Unset limits allow everything. */

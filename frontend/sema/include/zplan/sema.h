@@ -1,4 +1,5 @@
-/* From syntax trees to a zp_spec: names, shapes (unification in block signatures), units, blocks inlined, segments cut. */
+/* From syntax trees to a zp_spec: names, shapes (unification in block signatures), units, blocks inlined, segments cut.
+ */
 #ifndef ZPLAN_SEMA_H
 #define ZPLAN_SEMA_H
 
@@ -6,20 +7,20 @@
 #include <zplan/spec.h>
 
 typedef struct zp_load_options {
-  const char *cluster;      /* --cluster NAME: which cluster block, NULL = the only one or the first */
-  const char *model;        /* --model NAME, NULL = train's model or the only one */
-  const char *plan;         /* --plan NAME */
-  int64_t gpus, nodes;      /* --gpus, --nodes: override the cluster's size; 0 = as written. gpus not a multiple of a node's
-                             * devices: the last node is partly used */
-  const char *const *set;   /* --set strings; two of one key add up, as two attributes of one block do */
+  const char *cluster; /* --cluster NAME: which cluster block, NULL = the only one or the first */
+  const char *model;   /* --model NAME, NULL = train's model or the only one */
+  const char *plan;    /* --plan NAME */
+  int64_t gpus, nodes; /* --gpus, --nodes: override the cluster's size; 0 = as written. gpus not a multiple of a node's
+                        * devices: the last node is partly used */
+  const char *const *set; /* --set strings; two of one key add up, as two attributes of one block do */
   int n_set;
-  int n_wishes;             /* the last so many of them are wishes of --why-not: decisions of a plan, nothing else */
-  const char *library_dir;  /* where std.nn, std.hw live (nn.dz, hw.dz) */
-  bool model_only;          /* `check` of a file without cluster/train/plan is fine */
+  int n_wishes;            /* the last so many of them are wishes of --why-not: decisions of a plan, nothing else */
+  const char *library_dir; /* where std.nn, std.hw live (nn.dz, hw.dz) */
+  bool model_only;         /* `check` of a file without cluster/train/plan is fine */
 } zp_load_options;
 
-/* Loads a file and everything it uses. NULL after reporting errors to diags. `sources`, when not NULL, holds texts to use
- * instead of the file system (a plan's embedded sources). Memory: arena. */
+/* Loads a file and everything it uses. NULL after reporting errors to diags. `sources`, when not NULL, holds texts to
+ * use instead of the file system (a plan's embedded sources). Memory: arena. */
 zp_spec *zp_load(zp_arena *arena, zp_diags *diags, const char *path, const zp_source_text *sources, int n_sources,
                  const zp_load_options *options);
 /* Is it a key that --set takes without a prefix: one of `plan` or `train`? For another tool's word for one, *note says

@@ -58,7 +58,8 @@ void zp_diag_label(zp_diag *diag, const char *format, ...) __attribute__((format
 void zp_diag_also(zp_diag *diag, zp_span span, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void zp_diag_note(zp_diag *diag, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void zp_diag_help(zp_diag *diag, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* "did you mean `x`?" when a candidate is near enough (Damerau-Levenshtein <= max(1, len/3)); says whether it added one. */
+/* "did you mean `x`?" when a candidate is near enough (Damerau-Levenshtein <= max(1, len/3)); says whether it added
+ * one. */
 bool zp_diag_did_you_mean(zp_diag *diag, const char *word, const char *const *candidates, int count);
 
 int zp_diags_errors(const zp_diags *diags);

@@ -41,15 +41,30 @@ typedef enum zp_expr_kind {
 } zp_expr_kind;
 
 typedef enum zp_operator {
-  ZP_OPR_ADD, ZP_OPR_SUB, ZP_OPR_MUL, ZP_OPR_DIV, ZP_OPR_MOD, ZP_OPR_NEG, ZP_OPR_NOT, ZP_OPR_AND, ZP_OPR_OR,
-  ZP_OPR_EQ, ZP_OPR_NE, ZP_OPR_LT, ZP_OPR_LE, ZP_OPR_GT, ZP_OPR_GE, ZP_OPR_IN, ZP_OPR_RANGE,
+  ZP_OPR_ADD,
+  ZP_OPR_SUB,
+  ZP_OPR_MUL,
+  ZP_OPR_DIV,
+  ZP_OPR_MOD,
+  ZP_OPR_NEG,
+  ZP_OPR_NOT,
+  ZP_OPR_AND,
+  ZP_OPR_OR,
+  ZP_OPR_EQ,
+  ZP_OPR_NE,
+  ZP_OPR_LT,
+  ZP_OPR_LE,
+  ZP_OPR_GT,
+  ZP_OPR_GE,
+  ZP_OPR_IN,
+  ZP_OPR_RANGE,
 } zp_operator;
 
 struct zp_expr {
   zp_expr_kind kind;
   zp_operator op;
-  zp_span span;    /* the whole expression */
-  zp_span at;      /* operator, called name, or field name: where a caret points best */
+  zp_span span; /* the whole expression */
+  zp_span at;   /* operator, called name, or field name: where a caret points best */
   double number;
   bool is_integer; /* NUMBER written without '.' or exponent */
   const char *unit;
@@ -99,7 +114,16 @@ struct zp_stmt {
   bool is_else_if; /* IF: it is the whole `otherwise` of the statement before */
 };
 
-typedef enum zp_attr_op { ZP_ATTR_SET, ZP_ATTR_LE, ZP_ATTR_GE, ZP_ATTR_LT, ZP_ATTR_GT, ZP_ATTR_NE, ZP_ATTR_IN, ZP_ATTR_BLOCK } zp_attr_op;
+typedef enum zp_attr_op {
+  ZP_ATTR_SET,
+  ZP_ATTR_LE,
+  ZP_ATTR_GE,
+  ZP_ATTR_LT,
+  ZP_ATTR_GT,
+  ZP_ATTR_NE,
+  ZP_ATTR_IN,
+  ZP_ATTR_BLOCK
+} zp_attr_op;
 
 /* key op value, or key ["label"] { body }. `offload[optimizer]` has key "offload" and index "optimizer". */
 struct zp_attr {
@@ -117,7 +141,12 @@ typedef enum zp_item_kind {
   ZP_ITEM_LET,   /* let name = expr */
   ZP_ITEM_BLOCK, /* block name(formals) -> returns { body } */
   ZP_ITEM_MODEL, /* model name(formals) { body } */
-  ZP_ITEM_DEVICE, ZP_ITEM_NODE, ZP_ITEM_CLUSTER, ZP_ITEM_FABRIC, ZP_ITEM_TRAIN, ZP_ITEM_PLAN, /* kind [name] [(formals)] { attrs } */
+  ZP_ITEM_DEVICE,
+  ZP_ITEM_NODE,
+  ZP_ITEM_CLUSTER,
+  ZP_ITEM_FABRIC,
+  ZP_ITEM_TRAIN,
+  ZP_ITEM_PLAN, /* kind [name] [(formals)] { attrs } */
 } zp_item_kind;
 
 typedef struct zp_item {
