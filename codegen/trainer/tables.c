@@ -25,7 +25,7 @@ void zp_emit_header(zp_emit *e) {
               "recompute %s%s; %s",
               zp_plan_hash(e->arena, e->program), c->tensor, c->pipeline, c->data, c->zero,
               LL(e->program->microbatches), LL(c->microbatch), zp_schedule_name(c->schedule),
-              zp_report_recompute(e->arena, c), c->fine ? ", cuts inside layers" : "",
+              zp_choice_recompute_words(e->arena, c), c->fine ? ", cuts inside layers" : "",
               precision_name(e->plan->spec->train.precision));
   zp_buf_line(out, " * predicted step %.3f ms; %lld parameters; rank = %s * tensor + t", est->step_s * 1e3,
               LL(zp_model_parameters(e->model)), c->order == ZP_ORDER_TPD ? "(d * pipeline + p)" : "(p * data + d)");

@@ -37,7 +37,7 @@ int zp_cmd_run(zp_run_state *run) {
   fprintf(stderr,
           "plan: tensor %d x pipeline %d x data %d%s, zero %d, micro-batch %lld, recompute %s; estimated step %s\n",
           c->tensor, c->pipeline, c->data, expert, c->zero, (long long)c->microbatch,
-          zp_report_recompute(run->arena, c), zp_show_seconds(run->arena, plan->best.estimate.step_s));
+          zp_choice_recompute_words(run->arena, c), zp_show_seconds(run->arena, plan->best.estimate.step_s));
   zp_toolchain tools = zp_target_toolchain(run, plan->spec);
   const char *error = NULL, *binary = zp_trainer_build(run->arena, plan, run->diags, &tools, zp_tree_dir(run), &error);
   if (!binary) {

@@ -56,7 +56,7 @@ zp_decisions zp_plan_decisions(zp_arena *arena, const zp_plan *plan) {
   add(arena, &out, "order",
       c->own_order ? zp_format(arena, "its own, %08x", (unsigned)c->own_order->hash) : "the schedule's");
   add_number(arena, &out, "chunks", c->chunks > 1 ? c->chunks : 1);
-  add(arena, &out, "recompute", zp_report_recompute(arena, c));
+  add(arena, &out, "recompute", zp_choice_recompute_words(arena, c));
   add(arena, &out, "sequence", c->sequence ? "true" : "false");
   add(arena, &out, "compress", c->compress ? "true" : "false");
   for (int s = 0; s < ZP_STATE_COUNT; s++)

@@ -1,64 +1,9 @@
-/* Shared inside the planner: time of single operations and collectives, and of the end of a step. */
+/* Shared inside the planner: time of units, stages and the pipeline, and of the end of a step. */
 #ifndef ZPLAN_COST_H
 #define ZPLAN_COST_H
 
-#include <zplan/cpu_kernels.h>
 #include <zplan/plan.h>
-
-/* fmax and fmin of seconds, which are never NaN: those of libm are calls. */
-static inline double zp_later(double a, double b) { return a > b ? a : b; }
-static inline double zp_sooner(double a, double b) { return a < b ? a : b; }
-
-/* ---- collective.c: ring algorithms, as the runtime's ---- */
-/* Time of an all-reduce of `bytes` on every rank; 0 for one rank. */
-double zp_cost_all_reduce(const zp_group_link *link, double bytes);
-/* Time of a reduce-scatter, or of an all-gather, whose full array has `bytes`. */
-double zp_cost_ring_pass(const zp_group_link *link, double bytes);
-/* Time of an exchange of `bytes` of every rank in equal parts, one for each member and one of them for itself. */
-double zp_cost_all_to_all(const zp_group_link *link, double bytes);
-/* Share of the multiprocessors that the group's collectives keep from kernels beside them; 0 on CPUs. */
-double zp_cost_taken(const zp_machine *machine, const zp_group_link *link);
-/* Time of one message. */
-double zp_cost_message(const zp_group_link *link, double bytes);
-
-/* ---- operation.c ---- */
-/* Multiprocessors of the device. */
-double zp_cost_units(const zp_machine *machine);
-/* `batch` independent products [m, k] x [k, n] in one call, with operands that lie so. */
-double zp_cost_product(const zp_machine *machine, zp_product_kind kind, double batch, double m, double n, double k,
-                       int float_bytes);
-/* Neither operand is turned. Matrix product [m, k] x [k, n]. */
-double zp_cost_matmul(const zp_machine *machine, double m, double n, double k, int float_bytes);
-/* `batch` independent products [m, k] x [k, n] in one call. */
-double zp_cost_batched_matmul(const zp_machine *machine, double batch, double m, double n, double k, int float_bytes);
-/* Moves `bytes` and computes `flop` beside it. */
-double zp_cost_memory_bound(const zp_machine *machine, double bytes, double flop);
-/* The larger of computing and moving. */
-double zp_cost_roofline(const zp_machine *machine, double flop, double efficiency, double bytes);
-double zp_cost_attention(const zp_machine *machine, double flop, double bytes, double sequence, double head,
-                         bool backward);
-/* flop: of whole pairs of blocks of `block` positions. */
-double zp_cost_sparse_attention(const zp_machine *machine, double flop, double bytes, double block, double head,
-                                bool backward);
-/* A row kernel, a lookup or a loss; gradient: of a fused row kernel. */
-double zp_cost_row_kernel(const zp_machine *machine, double bytes, double flop, bool gradient);
-/* Norm and optimizer over elements that this device updates. */
-double zp_cost_update(const zp_machine *machine, double norm_bytes, double update_bytes);
-
-/* ---- own_gpu.c: kernels of zplan's own GPU trainer ---- */
-/* Does the cluster run it? */
-bool zp_cost_is_own_gpu(const zp_machine *machine);
-/* flop: as counted, of the pairs that are computed. */
-double zp_cost_own_attention(const zp_machine *machine, double flop, double bytes, bool backward);
-/* A row kernel that also sums over rows, in so many thread blocks. */
-double zp_cost_column_sums(const zp_machine *machine, double bytes, double flop, int blocks);
-
-/* ---- cpu.c: the same on measured CPU cores; the device has `measured` ---- */
-double zp_cost_cpu_product(const zp_machine *machine, zp_product_kind kind, double batch, double m, double n, double k);
-double zp_cost_cpu_attention(const zp_machine *machine, double flop, double sequence, double head, bool backward);
-double zp_cost_cpu_sparse_attention(const zp_machine *machine, double flop, double block, double head, bool backward);
-double zp_cost_cpu_row_kernel(const zp_machine *machine, double bytes, double flop, bool gradient);
-double zp_cost_cpu_update(const zp_machine *machine, double norm_bytes, double update_bytes);
+#include "../machine/rates.h"
 
 /* ---- step_end.c: what follows the micro-batches of a step on one stage ---- */
 typedef struct zp_step_end {

@@ -102,7 +102,7 @@ zp_recompute zp_export_recompute(zp_exporter *e) {
     zp_export_note(e,
                    "recompute %s: %s has one mode for all stages, here the strongest of these; it needs no more memory "
                    "and more time",
-                   zp_report_recompute(e->arena, c), e->program);
+                   zp_choice_recompute_words(e->arena, c), e->program);
   return most;
 }
 
@@ -113,7 +113,7 @@ const char *zp_export_headline(const zp_exporter *e) {
   return zp_format(e->arena,
                    "tensor %d x pipeline %d%s x data %d = %d rank%s, ZeRO %d, micro-batch %lld%s, recompute %s",
                    c->tensor, c->pipeline, chunks, c->data, zp_choice_ranks(c), zp_choice_ranks(c) == 1 ? "" : "s",
-                   c->zero, (long long)c->microbatch, expert, zp_report_recompute(e->arena, c));
+                   c->zero, (long long)c->microbatch, expert, zp_choice_recompute_words(e->arena, c));
 }
 
 void zp_export_comment(zp_buf *out, const char *text) {

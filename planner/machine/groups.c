@@ -7,7 +7,7 @@
 #include <string.h>
 #include <zplan/hash.h>
 #include <zplan/machine.h>
-#include "../cost/constants.h"
+#include "constants.h"
 
 static int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
@@ -46,7 +46,7 @@ static double collective_bytes_per_s(const zp_machine *m, const zp_node_type *no
   return node->device.is_cpu ? rate : rate * link_share(node, local);
 }
 
-/* Thread blocks of a collective, inside a node or over `cards` of it (planner/cost/collective.c: zp_cost_taken). */
+/* Thread blocks of a collective, inside a node or over `cards` of it (planner/machine/collective.c: zp_cost_taken). */
 static double blocks_of(const zp_node_type *node, bool leaves, double cards) {
   double links = node->link.bytes_per_s / zp_cost_constant(ZP_COST_LINK_BLOCK_BYTES_PER_S),
          inside = fmin(links, zp_cost_constant(ZP_COST_LINK_BLOCKS));

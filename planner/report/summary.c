@@ -128,8 +128,8 @@ static void put_next_best(zp_buf *out, const zp_plan *plan) {
     if (zp_plan_idle(plan, &c->choice) != zp_plan_idle(plan, &plan->best.choice))
       zp_buf_printf(out, " idle %d", zp_plan_idle(plan, &c->choice));
     if (c->choice.zero != plan->best.choice.zero) zp_buf_printf(out, " zero %d", c->choice.zero);
-    const char *recompute = zp_report_recompute(out->arena, &c->choice);
-    if (strcmp(recompute, zp_report_recompute(out->arena, &plan->best.choice)) != 0)
+    const char *recompute = zp_choice_recompute_words(out->arena, &c->choice);
+    if (strcmp(recompute, zp_choice_recompute_words(out->arena, &plan->best.choice)) != 0)
       zp_buf_printf(out, " recompute %s", c->choice.stage_recompute ? "by stage" : recompute);
   }
   zp_buf_puts(out, "\n");

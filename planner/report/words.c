@@ -10,54 +10,13 @@ static void put_homes(zp_buf *out, const zp_choice *c) {
     if (c->home[i].eighths) zp_buf_printf(out, "  %s %d/8 on %s", state[i], c->home[i].eighths, tier[c->home[i].tier]);
 }
 
-/* "full on stages 0-5, selective on 6-9". */
-static void put_mode_ranges(zp_buf *out, const zp_choice *c) {
-  for (int first = 0, last; first < c->pipeline; first = last + 1) {
-    for (last = first; last + 1 < c->pipeline && c->stage_recompute[last + 1] == c->stage_recompute[first];) last++;
-    const char *stages = first > 0 ? "" : last == first ? "stage " : "stages ";
-    zp_buf_printf(out, "%s%s on %s%s", first ? ", " : "", zp_stage_mode_name(c->stage_recompute[first]), stages,
-                  zp_words_group(out->arena, (zp_stage_group){first, last, 1}));
-  }
-}
-
-/* "full on 30 stages, selective on 20": where the ranges are too many to read; the modes in the order of the stages. */
-static void put_mode_counts(zp_buf *out, const zp_choice *c) {
-  for (int first = 0; first < c->pipeline; first++) {
-    int count = 0;
-    bool seen = false;
-    for (int stage = 0; stage < c->pipeline; stage++) {
-      bool same = c->stage_recompute[stage] == c->stage_recompute[first];
-      count += same;
-      seen |= same && stage < first;
-    }
-    if (!seen)
-      zp_buf_printf(out, "%s%s on %d stage%s", first ? ", " : "", zp_stage_mode_name(c->stage_recompute[first]), count,
-                    count > 1 ? "s" : "");
-  }
-}
-
-const char *zp_report_recompute(zp_arena *arena, const zp_choice *c) {
-  enum { MOST_RANGES = 6 };
-  if (!c->stage_recompute)
-    return c->recompute_shard ? "full, kept inputs split over tensor" : zp_recompute_name(c->recompute);
-  zp_buf out = zp_buf_new(arena);
-  int ranges = 1;
-  for (int stage = 1; stage < c->pipeline; stage++)
-    ranges += c->stage_recompute[stage] != c->stage_recompute[stage - 1];
-  if (ranges <= MOST_RANGES)
-    put_mode_ranges(&out, c);
-  else
-    put_mode_counts(&out, c);
-  return out.data;
-}
-
 const char *zp_words_choice(zp_arena *arena, const zp_choice *c) {
   zp_buf out = zp_buf_new(arena);
   zp_buf_printf(&out, "tensor %d  pipeline %d (%s", c->tensor, c->pipeline, zp_schedule_name(c->schedule));
   if (c->chunks > 1) zp_buf_printf(&out, ", %d chunks", c->chunks);
   if (c->own_order) zp_buf_puts(&out, ", in an order of its own");
   zp_buf_printf(&out, ")  data %d  zero %d  microbatch %lld  recompute %s", c->data, c->zero, (long long)c->microbatch,
-                zp_report_recompute(arena, c));
+                zp_choice_recompute_words(arena, c));
   if (zp_expert_ranks(c) > 1) zp_buf_printf(&out, "  expert %d", c->expert);
   if (c->fine) zp_buf_puts(&out, "  cuts inside layers");
   if (c->sequence) zp_buf_puts(&out, "  norms split along the sequence");

@@ -2,7 +2,7 @@
  * are worked out by hand from the documented formulas. */
 #include <math.h>
 #include "planner_models.h"
-#include "../../planner/cost/constants.h"
+#include "../../planner/machine/constants.h"
 #include "../../planner/cost/cost.h"
 
 static zp_arena *arena;

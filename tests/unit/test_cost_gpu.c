@@ -1,6 +1,6 @@
 /* Cost functions for GPUs, by hand: tiles and waves, alignment, batched products, rings and trees over nodes, meshes.
  * They see the planner's private header: the functions are shared inside the planner only. */
-#include "../../planner/cost/constants.h"
+#include "../../planner/machine/constants.h"
 #include "../../planner/cost/cost.h"
 #include <math.h>
 #include "planner_models.h"

@@ -1,7 +1,7 @@
 /* State off the device: bytes on host and disks, and what moving them costs. Expected numbers by hand. */
 #include <math.h>
 #include "planner_models.h"
-#include "../../planner/cost/constants.h"
+#include "../../planner/machine/constants.h"
 #include "../../planner/cost/cost.h"
 
 static zp_arena *arena;

@@ -258,10 +258,10 @@ Test(report, impossible_constraint_is_named) {
 Test(report, recomputation_by_stage_in_words) {
   uint8_t few[] = {ZP_RECOMPUTE_FULL, ZP_RECOMPUTE_FULL, ZP_RECOMPUTE_SELECTIVE, ZP_RECOMPUTE_NONE};
   zp_choice c = {.tensor = 1, .pipeline = 4, .data = 1, .stage_recompute = few};
-  cr_expect_str_eq(zp_report_recompute(arena, &c), "full on stages 0-1, selective on 2, none on 3");
+  cr_expect_str_eq(zp_choice_recompute_words(arena, &c), "full on stages 0-1, selective on 2, none on 3");
   uint8_t many[9] = {ZP_RECOMPUTE_FULL};
   for (int i = 1; i < 9; i++) many[i] = i % 2 ? ZP_RECOMPUTE_SELECTIVE : ZP_RECOMPUTE_FULL;
   many[8] = ZP_RECOMPUTE_NONE;
   c.pipeline = 9, c.stage_recompute = many;
-  cr_expect_str_eq(zp_report_recompute(arena, &c), "full on 4 stages, selective on 4 stages, none on 1 stage");
+  cr_expect_str_eq(zp_choice_recompute_words(arena, &c), "full on 4 stages, selective on 4 stages, none on 1 stage");
 }

@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <zplan/buf.h>
-#include "../../planner/cost/constants.h"
+#include "../../planner/machine/constants.h"
 #include "../../planner/cost/cost.h"
 #include "../../planner/validate/validate_internal.h"
 

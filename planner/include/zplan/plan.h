@@ -168,8 +168,6 @@ void zp_replay_program(zp_arena *arena, const zp_program *program, zp_strings *f
 /* ---- reports (report/) ---- */
 /* The first screen: degrees, time, throughput, memory, tokens and days, why, next best, rejected. */
 const char *zp_report_summary(zp_arena *arena, const zp_plan *plan);
-/* What is recomputed, in words: "full", "full on stages 0-5, selective on 6-9, none on 10-15". */
-const char *zp_report_recompute(zp_arena *arena, const zp_choice *choice);
 /* Per-stage memory table: weights, gradients, optimizer, saved activations, buffers, context. Equal stages in one row.
  */
 const char *zp_report_memory(zp_arena *arena, const zp_plan *plan);

@@ -414,6 +414,8 @@ static inline int64_t zp_stage_block(const zp_choice *c) {
 }
 /* The most that the ranks of one node need together, given what a rank of every stage needs. */
 int64_t zp_most_of_a_node(const zp_choice *choice, int devices_per_node, const int64_t *stage_bytes);
+/* What is recomputed, in words: "full", "full on stages 0-5, selective on 6-9, none on 10-15". */
+const char *zp_choice_recompute_words(zp_arena *arena, const zp_choice *choice);
 /* Why the parts of a choice do not go together, whatever the model ("ZeRO 2 does not go with compress"); NULL when they
  * do. */
 const char *zp_choice_refusal(const zp_choice *choice, const zp_spec *spec);

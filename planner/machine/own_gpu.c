@@ -8,7 +8,7 @@
  * measured on a GPU. */
 #include <math.h>
 #include "constants.h"
-#include "cost.h"
+#include "rates.h"
 
 bool zp_cost_is_own_gpu(const zp_machine *machine) {
   const zp_cluster *cluster = machine->cluster;

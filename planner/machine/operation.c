@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 #include "constants.h"
-#include "cost.h"
+#include "rates.h"
 
 static const zp_device *device_of(const zp_machine *machine) { return &machine->node->device; }
 

@@ -14,7 +14,7 @@
  * share them with nothing else (NVIDIA/nccl issue 689). */
 #include <math.h>
 #include "constants.h"
-#include "cost.h"
+#include "rates.h"
 
 /* Hops against those of Simple, bandwidth of the whole ring. */
 typedef struct protocol {
