@@ -70,8 +70,24 @@ typedef struct zp_exposed {
 } zp_exposed;
 zp_exposed zp_cost_exposed(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                            const zp_stage *stage, int chunk, zp_act act);
-/* Do units wait for the data ranks' gathers and scatters (ZeRO 2, 3), instead of computing beside them? */
-bool zp_cost_waits(const zp_machine *machine, const zp_choice *choice);
+/* The link of data ranks, or of the replicas of experts. */
+zp_group_link zp_cost_link_of(const zp_machine *machine, const zp_choice *choice, zp_move_end peers);
+/* Time of a record that is a collective of them. */
+double zp_cost_collective(const zp_group_link *link, const zp_move *move);
+/* Units as if they were one, without what padding adds, and with all that rounding may keep on the device. */
+typedef struct zp_relaxed_unit {
+  zp_flat elements;
+  int64_t saved_bytes, units; /* of the units together; how many they are */
+} zp_relaxed_unit;
+/* What forward and backward of units take at least with what they move, whatever hides behind what: links_s; and
+ * data_s, where they wait for the data ranks beside computing. replicas: NULL where nothing is spread. */
+typedef struct zp_least_moving {
+  double data_s, links_s;
+  bool waits;
+} zp_least_moving;
+zp_least_moving zp_cost_least_moving(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
+                                     const zp_relaxed_unit *units, const zp_group_link *data,
+                                     const zp_group_link *replicas);
 /* Share of a state class that lives off the device. */
 double zp_cost_away(const zp_choice *choice, zp_state state);
 /* What one rank has of its node's rates. */

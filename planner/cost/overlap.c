@@ -8,17 +8,19 @@
  * PCIe up, disks, host memory; transfers on one link add up. A unit takes as long as the slowest of computing and
  * links; what exceeds computing is exposed. Collectives keep some multiprocessors from computing while they run, copies
  * none. What the first unit of an action needs and what the last one made overlap with nothing. Of saved values that
- * leave in part, the rest moves between the buffer where the unit works and its slot, between kernels. A part of saved
- * values is counted without its rounding to 256 bytes, and parts of parameters and gradients as if every unit had the
- * same share elsewhere: they are the stage's last ones. Left out: prefetch from one action into the next, contention
- * between links and for memory. */
+ * leave in part, the rest moves between the buffer where the unit works and its slot, between kernels. What moves, on
+ * which queue, and whether a unit waits for it, is the list's (zplan/moves.h), without the places of units: parts of
+ * parameters and gradients are counted as if every unit had the same share elsewhere, though they are the stage's last
+ * ones. Left out: prefetch from one action into the next, contention between links and for memory. */
 #include <math.h>
 #include "constants.h"
 #include "cost.h"
 
-/* Seconds on each link for one unit; device: copies inside its memory. */
+/* What one unit moves on each link before it computes, or after: seconds among data ranks, bytes of copies. */
 typedef struct lanes {
-  double data_s, pcie_s, disk_s, host_s, device_s;
+  double data_s;
+  int64_t pcie, read, written, host, device; /* device: copies inside its memory */
+  bool waits;                                /* for the data ranks */
 } lanes;
 
 typedef struct unit_moves {
@@ -47,192 +49,181 @@ double zp_cost_moving(double bytes, double bytes_per_s) {
   return bytes <= 0 ? 0 : bytes_per_s > 0 ? bytes / bytes_per_s : HUGE_VAL;
 }
 
-/* Parameters of a unit by who holds the same. */
-typedef struct elements {
-  double whole, spread;
-} elements;
+zp_group_link zp_cost_link_of(const zp_machine *machine, const zp_choice *c, zp_move_end peers) {
+  return peers == ZP_END_REPLICAS
+             ? zp_machine_replica_group(machine, c->tensor, c->pipeline, c->data, zp_expert_ranks(c), c->order)
+             : zp_machine_data_group(machine, c->tensor, c->pipeline, c->data, c->order);
+}
 
 typedef struct mover {
-  const zp_lowered *lowered;
-  const zp_choice *choice;
+  const zp_machine *machine;
+  zp_move_scope scope;
+  const zp_group_link *link[2]; /* NULL: not looked for yet; what is found goes here: */
+  zp_group_link *found;
   zp_host_rates rates;
-  double device_bytes_per_s;    /* of its memory */
-  zp_group_link data, replicas; /* of what all data ranks hold, and of what is spread over expert groups */
-  bool waits;                   /* for the data ranks: gathers and scatters when a unit needs it */
   double taken; /* share of the multiprocessors that collectives over the data ranks have to themselves */
-  int64_t microbatches;
+  unit_moves *to;
 } mover;
 
-/* Bytes that come in over PCIe, from the disks where they live there. */
-static void bring(const mover *m, lanes *to, zp_state state, double bytes) {
-  if (bytes <= 0) return;
-  to->pcie_s += zp_cost_moving(bytes, m->rates.pcie_bytes_per_s);
-  if (m->choice->home[state].tier == ZP_TIER_NVME) to->disk_s += zp_cost_moving(bytes, m->rates.read_bytes_per_s);
-}
-
-static void send_out(const mover *m, lanes *to, zp_state state, double bytes) {
-  if (bytes <= 0) return;
-  to->pcie_s += zp_cost_moving(bytes, m->rates.pcie_bytes_per_s);
-  if (m->choice->home[state].tier == ZP_TIER_NVME) to->disk_s += zp_cost_moving(bytes, m->rates.write_bytes_per_s);
-}
-
-/* Its own, and the shared ones that it uses. */
-static elements unit_elements(const mover *m, const zp_segment_program *s) {
-  const zp_lowered *l = m->lowered;
-  elements e = {(double)s->elements, (double)s->spread_elements};
-  for (int i = 0; i < l->shared.len; i++) {
-    int param = l->shared.data[i];
-    if (s->uses_shared[i])
-      *(l->sharding->param[param].spread ? &e.spread : &e.whole) += (double)l->param_elements[param];
+static const zp_group_link *link_of(mover *m, zp_move_end peers) {
+  bool spread = peers == ZP_END_REPLICAS;
+  if (!m->link[spread]) {
+    m->found[spread] = zp_cost_link_of(m->machine, m->scope.choice, peers);
+    m->link[spread] = &m->found[spread];
   }
-  return e;
+  return m->link[spread];
 }
 
-static double bucket_s(const mover *m, bool spread, int64_t n, int element_bytes) {
-  return n > 0 ? zp_cost_ring_pass(spread ? &m->replicas : &m->data, (double)n * element_bytes) : 0;
+double zp_cost_collective(const zp_group_link *link, const zp_move *move) {
+  double bytes = (double)move->elements * move->element_bytes;
+  return move->way == ZP_WAY_ALL_REDUCE ? zp_cost_all_reduce(link, bytes) : zp_cost_ring_pass(link, bytes);
 }
 
-/* A pass over the buckets of a unit, each a collective. */
-static double pass_s(const mover *m, const zp_segment_program *s, int element_bytes) {
-  const zp_lowered *l = m->lowered;
-  double seconds =
-      bucket_s(m, false, s->elements, element_bytes) + bucket_s(m, true, s->spread_elements, element_bytes);
-  for (int i = 0; i < l->shared.len; i++) {
-    int param = l->shared.data[i];
-    if (s->uses_shared[i])
-      seconds += bucket_s(m, l->sharding->param[param].spread, l->param_elements[param], element_bytes);
-  }
-  return seconds;
-}
-
-/* What a rank has of them when they are sharded, or not. */
-static double held(const mover *m, elements e, bool sharded) {
-  double data = sharded ? m->choice->data : 1, replicas = sharded ? data / zp_expert_ranks(m->choice) : 1;
-  return e.whole / data + e.spread / replicas;
-}
-
-/* Parameters of a unit, before it computes either way. */
-static void bring_parameters(const mover *m, const zp_segment_program *s, lanes *in) {
-  elements e = unit_elements(m, s);
-  bool sharded = m->choice->zero >= 3;
-  if (sharded) in->data_s += pass_s(m, s, m->lowered->param_bytes);
-  bring(m, in, ZP_STATE_PARAMS,
-        held(m, e, sharded) * m->lowered->param_bytes * zp_cost_away(m->choice, ZP_STATE_PARAMS));
-}
-
-/* Gradients of a unit, after its weight gradients. On the host, later micro-batches are added to the sum there: two
- * reads and a write. */
-static void send_gradients(const mover *m, const zp_segment_program *s, lanes *out) {
-  elements e = unit_elements(m, s);
-  bool sharded = m->choice->zero >= 2;
-  if (sharded) out->data_s += pass_s(m, s, m->lowered->grad_bytes);
-  double away = held(m, e, sharded) * m->lowered->grad_bytes * zp_cost_away(m->choice, ZP_STATE_GRADIENTS);
-  send_out(m, out, ZP_STATE_GRADIENTS, away);
-  if (m->microbatches > 1) out->host_s += zp_cost_moving(3 * away, m->rates.host_bytes_per_s);
-}
-
-/* Saved values leave after forward, and come back for either part of backward; what the first of two parts changes
- * leaves again. */
-static void move_saved(const mover *m, const zp_segment_program *s, zp_act act, unit_moves *moves) {
-  double share = zp_cost_away(m->choice, ZP_STATE_ACTIVATIONS), bytes = (double)s->saved_bytes;
-  double here_s = zp_cost_moving(2 * bytes * (1 - share), m->device_bytes_per_s);
-  if (share <= 0) return;
-  if (act != ZP_ACT_F) {
-    bring(m, &moves->in, ZP_STATE_ACTIVATIONS, bytes * share);
-    moves->in.device_s += here_s;
-  }
-  if (act == ZP_ACT_F || (act == ZP_ACT_BI && s->changes_saved)) {
-    send_out(m, &moves->out, ZP_STATE_ACTIVATIONS, bytes * share);
-    moves->out.device_s += here_s;
+static void add_move(void *user, const zp_move *move) {
+  mover *m = user;
+  lanes *to = move->when == ZP_WHEN_BEFORE_UNIT ? &m->to->in : &m->to->out;
+  int64_t bytes = move->elements * move->element_bytes;
+  switch (move->queue) {
+  case ZP_QUEUE_DATA:
+    to->data_s += zp_cost_collective(link_of(m, move->from > move->to ? move->from : move->to), move);
+    to->waits |= move->wait == ZP_WAIT_AT_ONCE;
+    break;
+  case ZP_QUEUE_UP:
+  case ZP_QUEUE_DOWN: to->pcie += bytes; break;
+  case ZP_QUEUE_READ: to->read += bytes; break;
+  case ZP_QUEUE_WRITE: to->written += bytes; break;
+  case ZP_QUEUE_HOST_MEMORY: to->host += bytes; break;
+  case ZP_QUEUE_DEVICE_MEMORY: to->device += bytes; break;
+  case ZP_QUEUE_COMPUTE:
+  case ZP_QUEUE_TENSOR:
+  case ZP_QUEUE_MESSAGES:
+  case ZP_QUEUE_TIES:
+  case ZP_QUEUE_COUNT: break;
   }
 }
 
-static unit_moves moves_of(const mover *m, const zp_segment_program *s, zp_act act) {
+static unit_moves moves_of(mover *m, int segment) {
   unit_moves moves = {0};
-  if (act != ZP_ACT_BW) bring_parameters(m, s, &moves.in);
-  move_saved(m, s, act, &moves);
-  if (act == ZP_ACT_B || act == ZP_ACT_BW) send_gradients(m, s, &moves.out);
+  m->to = &moves;
+  m->scope.segment = segment;
+  zp_make_moves(&m->scope, add_move, m);
   return moves;
 }
 
-static double busy(const unit_moves *in, const unit_moves *out, double *data_s) {
-  *data_s = in->in.data_s + out->out.data_s;
-  double disk = in->in.disk_s + out->out.disk_s, host = in->in.host_s + out->out.host_s;
-  return fmax(fmax(*data_s, fmax(in->in.pcie_s, out->out.pcie_s)), fmax(disk, host));
+static double pcie_s(const mover *m, const lanes *l) {
+  return zp_cost_moving((double)l->pcie, m->rates.pcie_bytes_per_s);
+}
+static double disk_s(const mover *m, const lanes *l) {
+  return zp_cost_moving((double)l->read, m->rates.read_bytes_per_s) +
+         zp_cost_moving((double)l->written, m->rates.write_bytes_per_s);
+}
+static double host_s(const mover *m, const lanes *l) {
+  return zp_cost_moving((double)l->host, m->rates.host_bytes_per_s);
+}
+static double device_s(const mover *m, const lanes *l) {
+  return zp_cost_moving((double)l->device, m->machine->memory_bytes_per_s);
 }
 
 /* Computing is slower for as long as a collective has its multiprocessors; ranks that wait do not compute meanwhile. */
-static void expose(const mover *m, zp_exposed *e, double compute_s, const unit_moves *in, const unit_moves *out) {
-  double data, all = busy(in, out, &data), of_data = fmax(m->taken * data, m->waits ? data : data - compute_s);
+static void expose(const mover *m, zp_exposed *e, double compute_s, const lanes *in, const lanes *out) {
+  double data = in->data_s + out->data_s, disk = disk_s(m, in) + disk_s(m, out), host = host_s(m, in) + host_s(m, out);
+  double all = fmax(fmax(data, fmax(pcie_s(m, in), pcie_s(m, out))), fmax(disk, host));
+  double of_data = fmax(m->taken * data, in->waits || out->waits ? data : data - compute_s);
   e->data_s += of_data;
-  e->offload_s += fmax(0, all - compute_s - of_data) + in->in.device_s + out->out.device_s;
+  e->offload_s += fmax(0, all - compute_s - of_data) + device_s(m, in) + device_s(m, out);
 }
 
 /* One transfer after the other, with nothing beside them. */
-static void expose_chain(zp_exposed *e, const lanes *l) {
+static void expose_chain(const mover *m, zp_exposed *e, const lanes *l) {
   e->data_s += l->data_s;
-  e->offload_s += l->pcie_s + l->disk_s + l->host_s + l->device_s;
+  e->offload_s += pcie_s(m, l) + disk_s(m, l) + host_s(m, l) + device_s(m, l);
 }
 
 /* Units in the order in which the action runs them. */
 typedef struct sequence {
-  const mover *mover;
-  zp_act act;
+  mover *mover;
   unit_moves before, now;
   double now_s;
   int n;
   zp_exposed exposed;
 } sequence;
 
-static void next_unit(sequence *q, int segment, double compute_s) {
-  unit_moves moves = moves_of(q->mover, &q->mover->lowered->segments[segment], q->act);
+static void next_unit(sequence *q, const unit_moves *moves, double compute_s) {
   if (q->n == 0) {
-    expose_chain(&q->exposed, &moves.in);
+    expose_chain(q->mover, &q->exposed, &moves->in);
   } else {
-    expose(q->mover, &q->exposed, q->now_s, &moves, &q->before);
+    expose(q->mover, &q->exposed, q->now_s, &moves->in, &q->before.out);
     q->before = q->now;
   }
-  q->now = moves;
+  q->now = *moves;
   q->now_s = compute_s;
   q->n++;
 }
 
 static zp_exposed finish(sequence *q) {
-  static const unit_moves none = {0};
+  static const lanes none = {0};
   if (q->n == 0) return q->exposed;
-  expose(q->mover, &q->exposed, q->now_s, &none, &q->before);
-  expose_chain(&q->exposed, &q->now.out);
+  expose(q->mover, &q->exposed, q->now_s, &none, &q->before.out);
+  expose_chain(q->mover, &q->exposed, &q->now.out);
   return q->exposed;
-}
-
-static bool moves_anything(const zp_choice *c) {
-  return c->zero >= 2 || zp_cost_away(c, ZP_STATE_PARAMS) > 0 || zp_cost_away(c, ZP_STATE_GRADIENTS) > 0 ||
-         zp_cost_away(c, ZP_STATE_ACTIVATIONS) > 0;
-}
-
-bool zp_cost_waits(const zp_machine *machine, const zp_choice *choice) {
-  return machine->node->device.is_cpu || zp_cost_away(choice, ZP_STATE_PARAMS) > 0 ||
-         zp_cost_away(choice, ZP_STATE_GRADIENTS) > 0;
 }
 
 zp_exposed zp_cost_exposed(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                            const zp_stage *stage, int chunk, zp_act act) {
-  mover m = {.lowered = lowered, .choice = choice, .microbatches = zp_microbatches(lowered->spec, choice)};
-  sequence q = {.mover = &m, .act = act};
-  if (!moves_anything(choice)) return q.exposed;
+  zp_group_link found[2];
+  mover m = {.machine = machine, .scope = zp_move_scope_of(lowered, choice), .found = found};
+  sequence q = {.mover = &m};
+  m.scope.cpu = machine->node->device.is_cpu;
+  m.scope.moment = ZP_MOMENT_ACTION;
+  m.scope.act = act;
+  if (!zp_moves_beside_units(&m.scope)) return q.exposed;
   m.rates = zp_cost_host_rates(machine);
-  m.device_bytes_per_s = machine->memory_bytes_per_s;
-  m.data = zp_machine_data_group(machine, choice->tensor, choice->pipeline, choice->data, choice->order);
-  m.taken = zp_cost_taken(machine, &m.data);
-  m.waits = zp_cost_waits(machine, choice);
-  m.replicas = zp_machine_replica_group(machine, choice->tensor, choice->pipeline, choice->data,
-                                        zp_expert_ranks(choice), choice->order);
+  m.taken = zp_cost_taken(machine, link_of(&m, ZP_END_DATA_RANKS));
   int n = stage->runs.len;
   for (int i = 0; i < n; i++) {
     const zp_run *run = &stage->runs.data[act == ZP_ACT_F ? i : n - 1 - i];
     if (run->chunk != chunk) continue;
     zp_unit_time time = zp_cost_unit(&lowered->segments[run->segment]);
-    for (int64_t k = 0; k < run->count; k++) next_unit(&q, run->segment, zp_cost_act(&time, act));
+    unit_moves moves = moves_of(&m, run->segment);
+    for (int64_t k = 0; k < run->count; k++) next_unit(&q, &moves, zp_cost_act(&time, act));
   }
   return finish(&q);
+}
+
+/* A relaxation of the list: a link is busy for at least what all units together move over it, and no action is over
+ * sooner. Of one micro-batch. Collectives of several buckets take no less than one of all; elements are those without
+ * padding, saved values lose what rounding may keep of each unit. PCIe works both ways at once, an action takes as long
+ * as the slower one. A backward in two parts moves no less than a whole one. Left out: host memory, copies inside the
+ * device, and what of an action's first and last moves nothing hides. */
+zp_least_moving zp_cost_least_moving(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
+                                     const zp_relaxed_unit *units, const zp_group_link *data,
+                                     const zp_group_link *replicas) {
+  mover m = {.machine = machine,
+             .scope = {.lowered = lowered,
+                       .choice = choice,
+                       .cpu = machine->node->device.is_cpu,
+                       .microbatches = 1,
+                       .run = -1,
+                       .together = &units->elements,
+                       .saved_bytes = units->saved_bytes,
+                       .units = units->units},
+             .link = {data, replicas}};
+  if (!zp_moves_beside_units(&m.scope)) return (zp_least_moving){0};
+  m.rates = zp_cost_host_rates(machine);
+  static const zp_act acts[] = {ZP_ACT_F, ZP_ACT_B};
+  double of_data = 0;
+  int64_t pcie = 0, read = 0, written = 0;
+  bool waits = false;
+  for (int i = 0; i < 2; i++) {
+    m.scope.act = acts[i];
+    unit_moves moves = moves_of(&m, 0);
+    const lanes *in = &moves.in, *out = &moves.out;
+    of_data += in->data_s + out->data_s;
+    waits |= in->waits || out->waits;
+    pcie += in->pcie > out->pcie ? in->pcie : out->pcie;
+    read += in->read + out->read;
+    written += in->written + out->written;
+  }
+  lanes all = {.pcie = pcie, .read = read, .written = written};
+  return (zp_least_moving){of_data, fmax(pcie_s(&m, &all), disk_s(&m, &all)), waits};
 }

@@ -1,6 +1,5 @@
-/* What data ranks sum and spread once a step, as the trainers do it: gradients with ZeRO 0 and 1, updated weights back
- * with ZeRO 1 and 2, every bucket (a unit's own parameters, a shared one) a collective. In one go: sums of CPU ranks
- * with ZeRO 0; gathers of GPUs, where NCCL starts those of all buckets as one.
+/* What data ranks sum and spread once a step, as the trainers do it: the list (zplan/moves.h) says what goes bucket by
+ * bucket, each a collective, and what all at once.
  *
  * GPUs sum beside backward of the last micro-batch, where backward is split beside its gradients of weights alone. The
  * last bucket has nothing left to hide behind: that of the stage's first unit, with the shared parameters that it uses,
@@ -10,45 +9,42 @@
 #include "cost.h"
 
 typedef struct sums {
-  double reduce_s, last_s, gather_s; /* last: part of reduce */
+  const zp_machine *machine;
+  const zp_choice *choice;
+  double count; /* of units alike */
+  bool known[2];
+  zp_group_link link[2];
+  bool reduces, gathers; /* bucket by bucket; otherwise all at once, as zp_cost_step_end has it */
+  double reduce_s, gather_s;
 } sums;
 
-typedef struct links {
-  const zp_lowered *lowered;
-  const zp_choice *choice;
-  zp_group_link data, replicas; /* of what all data ranks hold, and of what is spread over expert groups */
-} links;
-
-static void add_bucket(const links *k, sums *to, bool spread, double elements, double count) {
-  const zp_group_link *link = spread ? &k->replicas : &k->data;
-  double gradients = elements * k->lowered->grad_bytes;
-  int zero = k->choice->zero;
-  if (elements <= 0) return;
-  if (zero == 0) to->reduce_s += count * zp_cost_all_reduce(link, gradients);
-  if (zero == 1) to->reduce_s += count * zp_cost_ring_pass(link, gradients);
-  if (zero == 1 || zero == 2) to->gather_s += count * zp_cost_ring_pass(link, elements * k->lowered->param_bytes);
+static void add_bucket(void *user, const zp_move *m) {
+  sums *to = user;
+  zp_move_end peers = m->from > m->to ? m->from : m->to;
+  bool spread = peers == ZP_END_REPLICAS, gather = m->when == ZP_WHEN_AFTER_UPDATE;
+  if (!to->known[spread]) to->link[spread] = zp_cost_link_of(to->machine, to->choice, peers);
+  to->known[spread] = true;
+  *(gather ? &to->gathers : &to->reduces) = true;
+  *(gather ? &to->gather_s : &to->reduce_s) += to->count * zp_cost_collective(&to->link[spread], m);
 }
 
-static void add_own(const links *k, sums *to, const zp_segment_program *s, double count) {
-  add_bucket(k, to, false, (double)s->elements, count);
-  add_bucket(k, to, true, (double)s->spread_elements, count);
+static void add_unit(sums *to, zp_move_scope *scope, int run, zp_bucket_choice buckets, double count) {
+  scope->run = run;
+  scope->segment = scope->stage->runs.data[run].segment;
+  scope->buckets = buckets;
+  to->count = count;
+  zp_make_moves(scope, add_bucket, to);
 }
 
-static void add_shared(const links *k, sums *to, int param) {
-  add_bucket(k, to, k->lowered->sharding->param[param].spread, (double)k->lowered->param_elements[param], 1);
-}
-
-static sums sums_of(const links *k, const zp_stage *stage) {
-  sums all = {0}, last = {0};
-  for (int r = 0; r < stage->runs.len; r++)
-    add_own(k, &all, &k->lowered->segments[stage->runs.data[r].segment], (double)stage->runs.data[r].count);
-  for (int i = 0; i < stage->shared.len; i++) add_shared(k, &all, stage->shared.data[i].param);
-  if (stage->runs.len == 0) return all;
-  const zp_segment_program *first = &k->lowered->segments[stage->runs.data[0].segment];
-  add_own(k, &last, first, 1);
-  for (int i = 0; i < k->lowered->shared.len; i++)
-    if (first->uses_shared[i]) add_shared(k, &last, k->lowered->shared.data[i]);
-  all.last_s = last.reduce_s;
+/* last_s: of the stage's first unit, which backward comes to last. */
+static sums sums_of(zp_move_scope *scope, const zp_machine *machine, double *last_s) {
+  sums all = {.machine = machine, .choice = scope->choice}, last = all;
+  int n = scope->stage->runs.len;
+  scope->moment = ZP_MOMENT_BUCKETS;
+  for (int r = 0; r < n; r++) add_unit(&all, scope, r, ZP_BUCKETS_OWN, (double)scope->stage->runs.data[r].count);
+  for (int r = 0; r < n; r++) add_unit(&all, scope, r, ZP_BUCKETS_SHARED, 1);
+  if (n > 0) add_unit(&last, scope, 0, ZP_BUCKETS_ALL, 1);
+  *last_s = last.reduce_s;
   return all;
 }
 
@@ -68,13 +64,12 @@ zp_step_end zp_cost_replicas_end(const zp_program *program, const zp_machine *ma
   const zp_lowered *l = zp_program_lowered(program, stage);
   const zp_choice *c = &program->choice;
   zp_step_end end = zp_cost_step_end(l, machine, c, at->flat_elements, at->spread_elements, at->shard_elements);
-  if (c->data == 1 || c->compress) return end;
-  links k = {l, c, zp_machine_data_group(machine, c->tensor, c->pipeline, c->data, c->order),
-             zp_machine_replica_group(machine, c->tensor, c->pipeline, c->data, zp_expert_ranks(c), c->order)};
-  sums s = sums_of(&k, at);
-  bool cpu = machine->node->device.is_cpu;
-  if (!cpu || c->zero > 0)
-    end.reduce_s = zp_cost_exposed_reduce(machine, end.taken, s.reduce_s, s.last_s, beside_s, at->n_calls);
-  if (cpu) end.gather_s = s.gather_s;
+  zp_move_scope scope = zp_move_scope_of(l, c);
+  double last_s;
+  scope.cpu = machine->node->device.is_cpu;
+  scope.stage = at;
+  sums s = sums_of(&scope, machine, &last_s);
+  if (s.reduces) end.reduce_s = zp_cost_exposed_reduce(machine, end.taken, s.reduce_s, last_s, beside_s, at->n_calls);
+  if (s.gathers) end.gather_s = s.gather_s;
   return end;
 }

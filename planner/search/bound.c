@@ -187,35 +187,29 @@ static double all_reduce_s(const zp_searcher *s, const zp_choice *c, double whol
   return spread > 0 ? seconds + zp_cost_all_reduce(replica_link(s, c), spread * element_bytes) : seconds;
 }
 
-/* Reads and writes of one micro-batch. */
-static double disk_s(const zp_choice *c, const zp_host_rates *rates, double params, double gradients, double saved) {
-  double in = 0, out = 0;
-  if (c->home[ZP_STATE_PARAMS].tier == ZP_TIER_NVME) in += 2 * params;
-  if (c->home[ZP_STATE_GRADIENTS].tier == ZP_TIER_NVME) out += gradients;
-  if (c->home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME) in += saved, out += saved;
-  return zp_cost_moving(in, rates->read_bytes_per_s) + zp_cost_moving(out, rates->write_bytes_per_s);
+static bool same_moving(const zp_moving_memo *memo, const zp_choice *c, const zp_relaxed_unit *mean) {
+  return memo->known && same_degrees(&memo->choice, c) && memo->choice.zero == c->zero &&
+         memcmp(memo->choice.home, c->home, sizeof c->home) == 0 && memo->mean.elements.whole == mean->elements.whole &&
+         memo->mean.elements.spread == mean->elements.spread && memo->mean.saved_bytes == mean->saved_bytes &&
+         memo->mean.units == mean->units;
 }
 
-/* Of one micro-batch on a stage with the mean of parameters and saved values: the data ranks' link with ZeRO 2 and 3,
- * PCIe each way and the disks with state off the device. Forward and backward take at least as long as their transfers
- * on any one link; where units wait for the data ranks (overlap.c), that long beside what a stage computes in the mean.
- */
+/* Of one micro-batch on a stage with the mean of parameters and saved values: there is one that moves as much. */
 static double transfers_s(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
-  if ((c->zero < 2 && all_on_device(c)) || zp_has_types(s)) return 0;
   const zp_variant *v = zp_variant_of(s, point);
-  double whole = (double)v->elements / c->pipeline, spread = (double)v->spread_elements / c->pipeline, data = 0;
-  double replicas = (double)c->data / zp_expert_ranks(c), shard = whole / c->data + spread / replicas;
-  if (c->zero >= 2) data += pass_s(s, c, whole, spread, v->lowered->grad_bytes);
-  if (c->zero >= 3) data += 2 * pass_s(s, c, whole, spread, v->lowered->param_bytes);
-  zp_host_rates rates = zp_cost_host_rates(&s->machine);
-  double params = (c->zero >= 3 ? shard : whole + spread) * v->lowered->param_bytes * zp_cost_away(c, ZP_STATE_PARAMS),
-         gradients =
-             (c->zero >= 2 ? shard : whole + spread) * v->lowered->grad_bytes * zp_cost_away(c, ZP_STATE_GRADIENTS),
-         saved = (double)v->saved_bytes / c->pipeline * zp_cost_away(c, ZP_STATE_ACTIVATIONS);
-  double pcie = zp_cost_moving(fmax(params, saved) + fmax(params + saved, gradients), rates.pcie_bytes_per_s);
-  if (zp_cost_waits(&s->machine, c)) data += point->work_s / c->pipeline;
-  return fmax(fmax(data, pcie), disk_s(c, &rates, params, gradients, saved));
+  zp_moving_memo *memo = &s->memo->moving;
+  if (zp_has_types(s)) return 0;
+  zp_relaxed_unit mean = {.elements = {v->elements / c->pipeline, v->spread_elements / c->pipeline},
+                          .saved_bytes = v->saved_bytes / c->pipeline,
+                          .units = (zp_point_units(s, point) + c->pipeline - 1) / c->pipeline};
+  if (!same_moving(memo, c, &mean)) {
+    const zp_group_link *replicas = mean.elements.spread > 0 ? replica_link(s, c) : NULL;
+    zp_least_moving moving = zp_cost_least_moving(v->lowered, &s->machine, c, &mean, data_link(s, c), replicas);
+    *memo = (zp_moving_memo){true, *c, mean, moving};
+  }
+  double data = memo->moving.data_s + (memo->moving.waits ? point->work_s / c->pipeline : 0);
+  return fmax(data, memo->moving.links_s);
 }
 
 /* One stage: what hides the reduction is the last backward with its transfers, so of a micro-batch all but the least

@@ -140,6 +140,12 @@ typedef struct zp_step_end_memo {
   double gather_s, reduce_s;
   zp_step_end update; /* with all state on the device */
 } zp_step_end_memo;
+typedef struct zp_moving_memo { /* of the point that was asked for last */
+  bool known;
+  zp_choice choice; /* degrees, expert groups, rank order, ZeRO stage and homes count */
+  zp_relaxed_unit mean;
+  zp_least_moving moving;
+} zp_moving_memo;
 typedef struct zp_link_memo {
   bool known;
   zp_choice choice;
@@ -212,6 +218,7 @@ typedef struct zp_search_memo {
   ZP_VEC(struct zp_parts_for_sale *) for_sale; /* of a variant: zp_find_least_parts' */
   zp_step_end_memo end[4][2];                  /* [zero][compress] */
   int groups, groups_tensor, groups_ranks;     /* the tensor groups that were asked for last */
+  zp_moving_memo moving;
   zp_link_memo data, replicas, stages; /* of the data ranks, of those that hold the same experts, between stages */
 } zp_search_memo;
 

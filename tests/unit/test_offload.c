@@ -250,17 +250,18 @@ Test(offload, activations_leave_beside_computing) {
   cr_expect_eq(e.data_s, 0);
 }
 
-/* ZeRO 3 gathers unit i + 1 while unit i computes. */
+/* ZeRO 3 gathers unit i + 1 while unit i computes, buckets padded to whole shards of 16 ranks. */
 Test(offload, gathers_are_prefetched) {
   case_of x = make(&TINY, data_parallel(16, 3), 16);
   zp_group_link link = zp_machine_data_group(&x.machine, 1, 1, 16, ZP_ORDER_TDP);
   double gather[3] = {0}, compute[3];
   for (int s = 0; s < 3; s++) { /* shared parameters one by one: the ends have none of their own */
     const zp_segment_program *segment = &x.lowered->segments[s];
-    if (segment->elements) gather[s] = zp_cost_ring_pass(&link, (double)segment->elements * 2);
+    if (segment->elements) gather[s] = zp_cost_ring_pass(&link, (double)zp_up_to(segment->elements, 16 * 64) * 2);
     for (int i = 0; i < x.lowered->shared.len; i++)
       if (segment->uses_shared[i])
-        gather[s] += zp_cost_ring_pass(&link, (double)x.lowered->param_elements[x.lowered->shared.data[i]] * 2);
+        gather[s] += zp_cost_ring_pass(
+            &link, (double)zp_up_to(x.lowered->param_elements[x.lowered->shared.data[i]], 16 * 64) * 2);
     compute[s] = segment->forward.cost_s;
   }
   double taken = zp_cost_taken(&x.machine, &link), expected = gather[0];
@@ -275,6 +276,55 @@ Test(offload, gathers_are_prefetched) {
                0);
 }
 
+/* What the search counts for the moves of a stage, as if its units were one, is never more than forward and backward
+ * with them: every ZeRO stage, every class away alone and all of them, any eighths, both kinds of ranks; over links so
+ * slow that computing says nothing, where all that rounding keeps on the device would show. */
+static void check_least(zp_choice c, bool cpu, zp_recompute recompute, double rates) {
+  c.recompute = recompute;
+  case_of x = make(&TINY, c, 16);
+  zp_node_type node = *x.machine.node;
+  node.device.is_cpu = cpu;
+  node.pcie_bytes_per_s *= rates;
+  node.nvme_read_bytes_per_s *= rates;
+  node.nvme_write_bytes_per_s *= rates;
+  x.machine.node = &node;
+  zp_relaxed_unit all = {.units = x.stage.n_units};
+  double work = 0;
+  for (int r = 0; r < x.stage.runs.len; r++) {
+    const zp_run *run = &x.stage.runs.data[r];
+    const zp_segment_program *s = &x.lowered->segments[run->segment];
+    all.elements.whole += run->count * s->elements;
+    all.saved_bytes += run->count * s->saved_bytes;
+    work += (double)run->count * (s->forward.cost_s + s->backward.cost_s);
+  }
+  zp_group_link link = zp_machine_data_group(&x.machine, 1, 1, 16, ZP_ORDER_TDP);
+  zp_least_moving moving = zp_cost_least_moving(x.lowered, &x.machine, &x.choice, &all, &link, &link);
+  double least = fmax(moving.links_s, moving.data_s + (moving.waits ? work : 0));
+  zp_stage_time time = zp_cost_chunk(x.lowered, &x.machine, &x.choice, &x.stage, 0);
+  bool moves = c.zero >= 2;
+  for (int i = 0; i < ZP_STATE_COUNT; i++) moves |= i != ZP_STATE_OPTIMIZER && c.home[i].eighths > 0;
+  cr_expect_leq(least, (time.forward_s + time.backward_s) * (1 + 1e-12), "%g of %g", least,
+                time.forward_s + time.backward_s);
+  cr_expect(!moves || least > 0 || c.home[ZP_STATE_ACTIVATIONS].eighths > 0, "nothing is bounded");
+}
+
+Test(offload, least_moving_is_never_more) {
+  for (int zero = 0; zero <= 3; zero++)
+    for (int state = 0; state <= ZP_STATE_COUNT; state++)
+      for (int eighths = 1; eighths <= 8; eighths += state < ZP_STATE_COUNT ? 3 : 7)
+        for (int kind = 0; kind < 4; kind++) {
+          zp_choice c = data_parallel(16, zero);
+          zp_arena_mark mark = zp_arena_get_mark(arena);
+          for (int i = 0; i < ZP_STATE_COUNT; i++)
+            if (i == state || state == ZP_STATE_COUNT)
+              c.home[i] = (zp_home){kind & 1 ? ZP_TIER_NVME : ZP_TIER_HOST, eighths};
+          for (int slow = 0; slow <= 1; slow++)
+            check_least(c, false, kind & 2 ? ZP_RECOMPUTE_FULL : ZP_RECOMPUTE_NONE, slow ? 1e-6 : 1);
+          zp_arena_rewind(arena, mark);
+        }
+  for (int zero = 0; zero <= 3; zero++) check_least(data_parallel(16, zero), true, ZP_RECOMPUTE_NONE, 1);
+}
+
 /* CPU ranks wait for their gathers and sums, whatever they compute. */
 Test(offload, cpu_ranks_wait) {
   case_of x = make(&TINY, data_parallel(16, 3), 16);
@@ -287,10 +337,11 @@ Test(offload, cpu_ranks_wait) {
   zp_group_link link = zp_machine_data_group(&x.machine, 1, 1, 16, ZP_ORDER_TDP);
   for (int s = 0; s < 3; s++) {
     const zp_segment_program *segment = &x.lowered->segments[s];
-    if (segment->elements) all += 6 * zp_cost_ring_pass(&link, (double)segment->elements * 2);
+    if (segment->elements) all += 6 * zp_cost_ring_pass(&link, (double)zp_up_to(segment->elements, 16 * 64) * 2);
     for (int i = 0; i < x.lowered->shared.len; i++)
       if (segment->uses_shared[i])
-        all += zp_cost_ring_pass(&link, (double)x.lowered->param_elements[x.lowered->shared.data[i]] * 2);
+        all += zp_cost_ring_pass(&link,
+                                 (double)zp_up_to(x.lowered->param_elements[x.lowered->shared.data[i]], 16 * 64) * 2);
   }
   expect_near(forward.data_s, all, "gathers");
   expect_near(backward.data_s, 2 * all, "gathers, and sums of as many bytes");

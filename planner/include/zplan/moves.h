@@ -141,11 +141,15 @@ typedef struct zp_move {
 
 /* What a strategy is asked about. */
 typedef enum zp_move_moment {
-  ZP_MOMENT_ACTION,  /* an action of a unit: segment, act */
+  ZP_MOMENT_ACTION,  /* beside the steps of a unit in an action, before or after them: segment, act */
+  ZP_MOMENT_INSIDE,  /* collectives that are steps of a unit in an action: segment, act */
   ZP_MOMENT_BUCKETS, /* what the buckets of a unit do once a step: segment */
   ZP_MOMENT_CHUNK,   /* what an action of a chunk begins or ends with: chunk, act. Wants program and stage */
   ZP_MOMENT_STEP,    /* what a stage does once a step: elements */
 } zp_move_moment;
+
+/* A unit's own parameters; those declared outside repeats, with the first unit of the stage that uses them. */
+typedef enum zp_bucket_choice { ZP_BUCKETS_ALL, ZP_BUCKETS_OWN, ZP_BUCKETS_SHARED } zp_bucket_choice;
 
 typedef struct zp_move_scope {
   const zp_lowered *lowered;
@@ -159,11 +163,11 @@ typedef struct zp_move_scope {
   const zp_stage *stage;     /* NULL: not laid out */
   int run;                   /* of the stage, -1: places are not known */
   int64_t iteration;         /* of the run: 0 .. count - 1 */
-  bool own;                  /* MOMENT_BUCKETS: without parameters declared outside repeats */
-  bool steps;                /* MOMENT_ACTION: collectives that are steps of the unit, too */
+  zp_bucket_choice buckets;  /* MOMENT_BUCKETS: which */
   /* A relaxation, for bounds and for sums of which only elements are known: */
   const zp_flat *together; /* instead of a unit's buckets one with so many elements, as if nothing were padded */
   int64_t saved_bytes;     /* instead of the segment's, where `together` is not NULL */
+  int64_t units;           /* that these are of: rounding keeps something of each on the device */
   int64_t shard_elements;  /* MOMENT_STEP: of the optimizer's state */
 } zp_move_scope;
 
@@ -184,6 +188,12 @@ extern const zp_move_strategy *const zp_move_strategies[];
 
 /* Of a choice, as far as that goes; moment, segment and the like are left to be filled in. run: -1. */
 zp_move_scope zp_move_scope_of(const zp_lowered *lowered, const zp_choice *choice);
+/* Does anything go beside the steps of units? */
+bool zp_moves_beside_units(const zp_move_scope *scope);
+/* Gathers and scatters of ZeRO 2 and 3 run beside the units, instead of in them: on GPUs, while nothing that they work
+ * with leaves the device. CPU ranks would make the copies of their messages themselves; what has left comes and goes
+ * through the same buffers. */
+bool zp_buckets_move_beside(const zp_move_scope *scope);
 /* All strategies that apply make their records. */
 void zp_make_moves(const zp_move_scope *scope, zp_on_move *emit, void *user);
 

@@ -51,7 +51,6 @@ static bool tensor_applies(const zp_move_scope *x) { return x->choice->tensor > 
 static void make_tensor(const zp_move_scope *x, zp_on_move *emit, void *user) {
   const zp_lowered *l = x->lowered;
   int t = x->choice->tensor;
-  if (x->moment != ZP_MOMENT_ACTION || !x->steps) return;
   sums s = sums_of(x);
   zp_move move = zp_move_begin(x, &zp_tensor_collectives, ZP_MOVE_PARTIAL, ZP_WHEN_IN_UNIT, ZP_WAIT_AT_ONCE);
   put(x, move, ZP_WAY_ALL_REDUCE, ZP_END_TENSOR_RANKS, t, s.reduced, l->compute_bytes, emit, user);
@@ -70,7 +69,6 @@ const zp_move_strategy zp_tensor_collectives = {"tensor collectives", tensor_app
 static bool experts_apply(const zp_move_scope *x) { return zp_expert_ranks(x->choice) > 1; }
 
 static void make_experts(const zp_move_scope *x, zp_on_move *emit, void *user) {
-  if (x->moment != ZP_MOMENT_ACTION || !x->steps) return;
   zp_move move = zp_move_begin(x, &zp_expert_exchange, ZP_MOVE_SLOTS, ZP_WHEN_IN_UNIT, ZP_WAIT_AT_ONCE);
   put(x, move, ZP_WAY_EXCHANGE, ZP_END_EXPERT_RANKS, zp_expert_ranks(x->choice), sums_of(x).exchanged,
       x->lowered->compute_bytes, emit, user);

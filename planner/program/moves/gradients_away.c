@@ -15,8 +15,8 @@ static void make_unit(const zp_move_scope *x, zp_on_move *emit, void *user) {
     int64_t away = zp_bucket_away(x, &walk.bucket, ZP_STATE_GRADIENTS);
     zp_move sum = move;
     sum.times = x->microbatches - 1;
-    zp_emit_down(x, move, ZP_STATE_GRADIENTS, away, bytes, away, emit, user);
-    if (sum.times > 0) zp_emit_copy(x, sum, ZP_QUEUE_HOST_MEMORY, away, 3 * bytes, emit, user);
+    zp_emit_down(x, &move, ZP_STATE_GRADIENTS, away, bytes, away, emit, user);
+    if (sum.times > 0) zp_emit_copy(x, &sum, ZP_QUEUE_HOST_MEMORY, away, 3 * bytes, emit, user);
   }
 }
 
@@ -24,9 +24,9 @@ static void make_update(const zp_move_scope *x, zp_on_move *emit, void *user) {
   int bytes = x->lowered->grad_bytes;
   int64_t gone = zp_scope_gone(x, ZP_STATE_GRADIENTS), here = gone - zp_scope_gone(x, ZP_STATE_OPTIMIZER);
   zp_move norm = zp_move_begin(x, &zp_gradients_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_NORM, ZP_WAIT_AT_ONCE);
-  zp_emit_copy(x, norm, ZP_QUEUE_HOST_MEMORY, gone, bytes, emit, user);
+  zp_emit_copy(x, &norm, ZP_QUEUE_HOST_MEMORY, gone, bytes, emit, user);
   zp_move up = zp_move_begin(x, &zp_gradients_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_DEVICE_UPDATE, ZP_WAIT_BY_STEP);
-  zp_emit_up(x, up, ZP_STATE_GRADIENTS, here, bytes, here, emit, user);
+  zp_emit_up(x, &up, ZP_STATE_GRADIENTS, here, bytes, here, emit, user);
 }
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {

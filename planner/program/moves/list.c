@@ -2,15 +2,32 @@
 #include "schedule.h"
 #include "strategy.h"
 
-const zp_move_strategy *const zp_move_strategies[] = {
-#define ZP_MOVE_ROW(strategy) &strategy,
-    ZP_MOVE_STRATEGIES(ZP_MOVE_ROW)
+#define ZP_MOVE_ROW(strategy, moments) &strategy,
+const zp_move_strategy *const zp_move_strategies[] = {ZP_MOVE_STRATEGIES(ZP_MOVE_ROW) NULL};
 #undef ZP_MOVE_ROW
-        NULL};
+
+enum {
+  ON_ACTION = 1 << ZP_MOMENT_ACTION,
+  ON_INSIDE = 1 << ZP_MOMENT_INSIDE,
+  ON_BUCKETS = 1 << ZP_MOMENT_BUCKETS,
+  ON_CHUNK = 1 << ZP_MOMENT_CHUNK,
+  ON_STEP = 1 << ZP_MOMENT_STEP,
+};
+#define ZP_MOVE_ROW(strategy, moments) moments,
+static const unsigned char moments_of[] = {ZP_MOVE_STRATEGIES(ZP_MOVE_ROW)}; /* the search asks millions of times */
+#undef ZP_MOVE_ROW
+enum { N_STRATEGIES = sizeof moments_of };
+
+bool zp_moves_beside_units(const zp_move_scope *scope) {
+  for (int i = 0; i < N_STRATEGIES; i++)
+    if (moments_of[i] & ON_ACTION && zp_move_strategies[i]->applies(scope)) return true;
+  return false;
+}
 
 void zp_make_moves(const zp_move_scope *scope, zp_on_move *emit, void *user) {
-  for (int i = 0; zp_move_strategies[i]; i++)
-    if (zp_move_strategies[i]->applies(scope)) zp_move_strategies[i]->make(scope, emit, user);
+  for (int i = 0; i < N_STRATEGIES; i++)
+    if (moments_of[i] & 1u << scope->moment && zp_move_strategies[i]->applies(scope))
+      zp_move_strategies[i]->make(scope, emit, user);
 }
 
 typedef struct listing {
@@ -55,12 +72,19 @@ static void end_iteration(listing *x) {
   x->now.len = 0;
 }
 
+static void list_inside(listing *x, const zp_move_scope *action) {
+  zp_move_scope inside = *action;
+  inside.moment = ZP_MOMENT_INSIDE;
+  zp_make_moves(&inside, put, x);
+}
+
 static void list_run(listing *x, zp_move_scope *scope, int r) {
   const zp_run *run = &scope->stage->runs.data[r];
   scope->run = r;
   scope->segment = run->segment;
   for (scope->iteration = 0; scope->iteration < run->count; scope->iteration++) {
     zp_make_moves(scope, put, x);
+    if (scope->moment == ZP_MOMENT_ACTION) list_inside(x, scope);
     end_iteration(x);
   }
   close_records(x);
@@ -97,7 +121,6 @@ zp_move_list zp_stage_moves(zp_arena *arena, const zp_program *program, int stag
   bool splits = zp_schedule_splits(program->choice.schedule);
   scope.program = program;
   scope.stage = &program->stages[stage];
-  scope.steps = true;
   list_action(&x, &scope, ZP_ACT_F);
   list_action(&x, &scope, splits ? ZP_ACT_BI : ZP_ACT_B);
   if (splits) list_action(&x, &scope, ZP_ACT_BW);

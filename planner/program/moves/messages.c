@@ -19,7 +19,7 @@ static int64_t carry(const zp_move_scope *x, int64_t k) {
 }
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
-  if (x->moment != ZP_MOMENT_CHUNK || x->act == ZP_ACT_BW) return;
+  if (x->act == ZP_ACT_BW) return;
   int64_t k = zp_model_chunk(x->choice, x->stage->index, x->chunk);
   zp_move move = zp_move_begin(x, &zp_pipeline_messages, ZP_MOVE_MESSAGE, ZP_WHEN_AFTER_ACTION, ZP_WAIT_BY_RECEIVER);
   move.way = ZP_WAY_SEND;

@@ -11,21 +11,20 @@ static int64_t positive(int64_t value) { return value > 0 ? value : 0; }
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   const zp_lowered *l = x->lowered;
-  if (x->moment != ZP_MOMENT_STEP) return;
   int64_t gone = zp_scope_gone(x, ZP_STATE_OPTIMIZER);
   int64_t down = positive(gone - zp_scope_gone(x, ZP_STATE_GRADIENTS));
   int64_t up = positive(gone - zp_scope_gone(x, ZP_STATE_PARAMS));
   zp_move move = zp_move_begin(x, &zp_optimizer_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_HOST_UPDATE, ZP_WAIT_BY_STEP);
-  zp_emit_copy(x, move, ZP_QUEUE_DOWN, down, l->grad_bytes, emit, user);
+  zp_emit_copy(x, &move, ZP_QUEUE_DOWN, down, l->grad_bytes, emit, user);
   move.what = ZP_MOVE_PARAMETERS;
-  zp_emit_copy(x, move, ZP_QUEUE_UP, up, l->param_bytes, emit, user);
-  zp_emit_copy(x, move, ZP_QUEUE_HOST_MEMORY, up, l->param_bytes, emit, user);
+  zp_emit_copy(x, &move, ZP_QUEUE_UP, up, l->param_bytes, emit, user);
+  zp_emit_copy(x, &move, ZP_QUEUE_HOST_MEMORY, up, l->param_bytes, emit, user);
   move.what = ZP_MOVE_OPTIMIZER;
-  zp_emit_copy(x, move, ZP_QUEUE_HOST_MEMORY, gone, zp_update_bytes(l), emit, user);
+  zp_emit_copy(x, &move, ZP_QUEUE_HOST_MEMORY, gone, zp_update_bytes(l), emit, user);
   if (!zp_on_disk(x, ZP_STATE_OPTIMIZER)) return;
   int64_t pages = x->together ? gone : zp_round_up(gone, ZP_PAGE_BYTES / 2);
-  zp_emit_copy(x, move, ZP_QUEUE_READ, pages, zp_update_state_bytes(l), emit, user);
-  zp_emit_copy(x, move, ZP_QUEUE_WRITE, pages, zp_update_state_bytes(l), emit, user);
+  zp_emit_copy(x, &move, ZP_QUEUE_READ, pages, zp_update_state_bytes(l), emit, user);
+  zp_emit_copy(x, &move, ZP_QUEUE_WRITE, pages, zp_update_state_bytes(l), emit, user);
 }
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {

@@ -11,15 +11,15 @@ static void make_unit(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_move move = zp_move_begin(x, &zp_params_away, ZP_MOVE_PARAMETERS, ZP_WHEN_BEFORE_UNIT, ZP_WAIT_BY_UNIT);
   for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++) {
     int64_t away = zp_bucket_away(x, &walk.bucket, ZP_STATE_PARAMS);
-    zp_emit_up(x, move, ZP_STATE_PARAMS, away, x->lowered->param_bytes, away, emit, user);
+    zp_emit_up(x, &move, ZP_STATE_PARAMS, away, x->lowered->param_bytes, away, emit, user);
   }
 }
 
 static void make_update(const zp_move_scope *x, zp_on_move *emit, void *user) {
   int64_t away = zp_scope_gone(x, ZP_STATE_PARAMS) - zp_scope_gone(x, ZP_STATE_OPTIMIZER);
   zp_move move = zp_move_begin(x, &zp_params_away, ZP_MOVE_PARAMETERS, ZP_WHEN_AT_DEVICE_UPDATE, ZP_WAIT_BY_STEP);
-  zp_emit_up(x, move, ZP_STATE_PARAMS, away, x->lowered->param_bytes, away, emit, user);
-  zp_emit_down(x, move, ZP_STATE_PARAMS, away, x->lowered->param_bytes, away, emit, user);
+  zp_emit_up(x, &move, ZP_STATE_PARAMS, away, x->lowered->param_bytes, away, emit, user);
+  zp_emit_down(x, &move, ZP_STATE_PARAMS, away, x->lowered->param_bytes, away, emit, user);
 }
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {

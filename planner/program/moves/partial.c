@@ -80,7 +80,6 @@ zp_partial zp_partial_elements(const zp_program *p, const zp_stage *stage) {
 static bool applies(const zp_move_scope *x) { return x->program && x->choice->sequence && x->choice->tensor > 1; }
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
-  if (x->moment != ZP_MOMENT_STEP) return;
   zp_partial elements = zp_partial_elements(x->program, x->stage);
   zp_move move = zp_move_begin(x, &zp_partial_sums, ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_BACKWARD, ZP_WAIT_BY_NORM);
   move.way = ZP_WAY_ALL_REDUCE;

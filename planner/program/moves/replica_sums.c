@@ -22,12 +22,12 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   bool at_once = x->cpu && x->choice->zero == 0;
   if (at_once && x->moment == ZP_MOMENT_STEP) {
     zp_flat all = zp_scope_flat(x);
-    zp_emit_among_holders(x, move, way_of(x), false, all.whole, bytes, emit, user);
-    zp_emit_among_holders(x, move, way_of(x), true, all.spread, bytes, emit, user);
+    zp_emit_among_holders(x, &move, way_of(x), false, all.whole, bytes, emit, user);
+    zp_emit_among_holders(x, &move, way_of(x), true, all.spread, bytes, emit, user);
   }
   if (at_once || x->moment != ZP_MOMENT_BUCKETS) return;
   for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++)
-    zp_emit_among_holders(x, move, way_of(x), walk.bucket.spread, walk.bucket.elements, bytes, emit, user);
+    zp_emit_among_holders(x, &move, way_of(x), walk.bucket.spread, walk.bucket.elements, bytes, emit, user);
 }
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {

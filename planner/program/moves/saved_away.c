@@ -7,10 +7,15 @@
 
 static bool applies(const zp_move_scope *x) { return zp_eighths_away(x, ZP_STATE_ACTIVATIONS) > 0; }
 
-/* Bytes of the unit off the device, and their room on disks. A relaxation leaves out what rounding to whole lines or
- * pages keeps on the device. */
+/* Bytes off the device, and their room on disks. A relaxation: of units together, less what rounding to whole lines or
+ * pages keeps of each of them at most. */
 static int64_t away_of(const zp_move_scope *x, int64_t *room) {
-  if (x->together) return *room = x->saved_bytes * zp_eighths_away(x, ZP_STATE_ACTIVATIONS) / 8;
+  int eighths = zp_eighths_away(x, ZP_STATE_ACTIVATIONS);
+  if (x->together) {
+    int64_t kept = x->units * ((zp_on_disk(x, ZP_STATE_ACTIVATIONS) ? ZP_PAGE_BYTES : ZP_ALIGN_BYTES) + 8);
+    int64_t away = x->saved_bytes / 8 * eighths - (eighths < 8 ? kept : 0);
+    return *room = away > 0 ? away : 0;
+  }
   int64_t saved = x->lowered->segments[x->segment].saved_bytes;
   *room = zp_saved_away_stride(x->choice, saved);
   return zp_saved_away(x->choice, saved);
@@ -18,7 +23,6 @@ static int64_t away_of(const zp_move_scope *x, int64_t *room) {
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   enum { READ_AND_WRITTEN = 2 };
-  if (x->moment != ZP_MOMENT_ACTION) return;
   int64_t saved = x->together ? x->saved_bytes : x->lowered->segments[x->segment].saved_bytes, room;
   int64_t away = away_of(x, &room);
   bool changed = !x->together && x->lowered->segments[x->segment].changes_saved;
@@ -26,15 +30,15 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
     zp_move in = zp_move_begin(x, &zp_saved_away_strategy, ZP_MOVE_SAVED, ZP_WHEN_BEFORE_UNIT, ZP_WAIT_BY_UNIT),
             stays = in;
     stays.wait = ZP_WAIT_AT_ONCE;
-    zp_emit_up(x, in, ZP_STATE_ACTIVATIONS, away, 1, room, emit, user);
-    zp_emit_copy(x, stays, ZP_QUEUE_DEVICE_MEMORY, saved - away, READ_AND_WRITTEN, emit, user);
+    zp_emit_up(x, &in, ZP_STATE_ACTIVATIONS, away, 1, room, emit, user);
+    zp_emit_copy(x, &stays, ZP_QUEUE_DEVICE_MEMORY, saved - away, READ_AND_WRITTEN, emit, user);
   }
   if (x->act == ZP_ACT_F || (x->act == ZP_ACT_BI && changed)) {
     zp_move out = zp_move_begin(x, &zp_saved_away_strategy, ZP_MOVE_SAVED, ZP_WHEN_AFTER_UNIT, ZP_WAIT_BY_BUFFER),
             stays = out;
     stays.wait = ZP_WAIT_AT_ONCE;
-    zp_emit_down(x, out, ZP_STATE_ACTIVATIONS, away, 1, room, emit, user);
-    zp_emit_copy(x, stays, ZP_QUEUE_DEVICE_MEMORY, saved - away, READ_AND_WRITTEN, emit, user);
+    zp_emit_down(x, &out, ZP_STATE_ACTIVATIONS, away, 1, room, emit, user);
+    zp_emit_copy(x, &stays, ZP_QUEUE_DEVICE_MEMORY, saved - away, READ_AND_WRITTEN, emit, user);
   }
 }
 

@@ -29,7 +29,9 @@ bool zp_scope_next_bucket(const zp_move_scope *x, zp_bucket_walk *walk) {
   if (!x->together) {
     while (zp_next_bucket(x->lowered, x->choice, x->segment, walk)) {
       int param = walk->bucket.param;
-      if (param < 0 || x->moment != ZP_MOMENT_BUCKETS || (!x->own && is_first_user(x, param))) return true;
+      if (x->moment != ZP_MOMENT_BUCKETS) return true;
+      if (param < 0 ? x->buckets != ZP_BUCKETS_SHARED : x->buckets != ZP_BUCKETS_OWN && is_first_user(x, param))
+        return true;
     }
     return false;
   }
@@ -82,23 +84,7 @@ int64_t zp_scope_gone(const zp_move_scope *x, zp_state state) {
 
 /* ---- records ---- */
 
-zp_move zp_move_begin(const zp_move_scope *x, const zp_move_strategy *strategy, zp_move_what what, zp_move_when when,
-                      zp_move_wait wait) {
-  bool unit = x->moment == ZP_MOMENT_ACTION || x->moment == ZP_MOMENT_BUCKETS;
-  return (zp_move){.strategy = strategy,
-                   .what = what,
-                   .when = when,
-                   .wait = wait,
-                   .act = x->act,
-                   .run = unit ? x->run : -1,
-                   .first = unit ? x->iteration : 0,
-                   .count = 1,
-                   .bucket = -1,
-                   .times = x->moment == ZP_MOMENT_ACTION || x->moment == ZP_MOMENT_CHUNK ? x->microbatches : 1,
-                   .ranks = 1};
-}
-
-void zp_emit_copy(const zp_move_scope *x, zp_move move, zp_move_queue queue, int64_t elements, int element_bytes,
+void zp_emit_copy(const zp_move_scope *x, zp_move *move, zp_move_queue queue, int64_t elements, int element_bytes,
                   zp_on_move *emit, void *user) {
   static const struct {
     zp_move_end from, to;
@@ -107,42 +93,43 @@ void zp_emit_copy(const zp_move_scope *x, zp_move move, zp_move_queue queue, int
       [ZP_QUEUE_READ] = {ZP_END_DISK, ZP_END_HOST},        [ZP_QUEUE_WRITE] = {ZP_END_HOST, ZP_END_DISK},
       [ZP_QUEUE_HOST_MEMORY] = {ZP_END_HOST, ZP_END_HOST}, [ZP_QUEUE_DEVICE_MEMORY] = {ZP_END_DEVICE, ZP_END_DEVICE}};
   if (elements <= 0) return;
-  move.way = ZP_WAY_COPY;
-  move.queue = queue;
-  move.from = ends[queue].from;
-  move.to = ends[queue].to;
-  move.elements = elements;
-  move.element_bytes = element_bytes;
-  move.all_elements = elements * x->choice->tensor * x->choice->data;
-  emit(user, &move);
+  move->way = ZP_WAY_COPY;
+  move->ranks = 1;
+  move->queue = queue;
+  move->from = ends[queue].from;
+  move->to = ends[queue].to;
+  move->elements = elements;
+  move->element_bytes = element_bytes;
+  move->all_elements = elements * x->choice->tensor * x->choice->data;
+  emit(user, move);
 }
 
-void zp_emit_up(const zp_move_scope *x, zp_move move, zp_state state, int64_t elements, int element_bytes,
+void zp_emit_up(const zp_move_scope *x, zp_move *move, zp_state state, int64_t elements, int element_bytes,
                 int64_t disk_elements, zp_on_move *emit, void *user) {
   if (zp_on_disk(x, state)) zp_emit_copy(x, move, ZP_QUEUE_READ, disk_elements, element_bytes, emit, user);
   zp_emit_copy(x, move, ZP_QUEUE_UP, elements, element_bytes, emit, user);
 }
 
-void zp_emit_down(const zp_move_scope *x, zp_move move, zp_state state, int64_t elements, int element_bytes,
+void zp_emit_down(const zp_move_scope *x, zp_move *move, zp_state state, int64_t elements, int element_bytes,
                   int64_t disk_elements, zp_on_move *emit, void *user) {
   zp_emit_copy(x, move, ZP_QUEUE_DOWN, elements, element_bytes, emit, user);
   if (zp_on_disk(x, state)) zp_emit_copy(x, move, ZP_QUEUE_WRITE, disk_elements, element_bytes, emit, user);
 }
 
-void zp_emit_among_holders(const zp_move_scope *x, zp_move move, zp_move_way way, bool spread, int64_t elements,
+void zp_emit_among_holders(const zp_move_scope *x, zp_move *move, zp_move_way way, bool spread, int64_t elements,
                            int element_bytes, zp_on_move *emit, void *user) {
   const zp_choice *c = x->choice;
   zp_move_end peers = spread ? ZP_END_REPLICAS : ZP_END_DATA_RANKS;
   if (elements <= 0) return;
-  move.way = way;
-  move.queue = ZP_QUEUE_DATA;
-  move.from = way == ZP_WAY_ALL_GATHER ? peers : ZP_END_DEVICE;
-  move.to = way == ZP_WAY_ALL_GATHER ? ZP_END_DEVICE : peers;
-  move.elements = elements;
-  move.element_bytes = element_bytes;
-  move.ranks = zp_holders(c, spread);
-  move.all_elements = elements * (c->tensor * c->data / move.ranks);
-  emit(user, &move);
+  move->way = way;
+  move->queue = ZP_QUEUE_DATA;
+  move->from = way == ZP_WAY_ALL_GATHER ? peers : ZP_END_DEVICE;
+  move->to = way == ZP_WAY_ALL_GATHER ? ZP_END_DEVICE : peers;
+  move->elements = elements;
+  move->element_bytes = element_bytes;
+  move->ranks = zp_holders(c, spread);
+  move->all_elements = elements * (c->tensor * c->data / move->ranks);
+  emit(user, move);
 }
 
 const char *zp_home_words(zp_arena *arena, const zp_move_scope *x, zp_state state) {

@@ -12,17 +12,16 @@ static bool applies(const zp_move_scope *x) { return x->choice->compress; }
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_flat flat;
-  if (x->moment != ZP_MOMENT_STEP) return;
   flat = zp_scope_flat(x);
   int64_t all = flat.whole + flat.spread, blocks = all / ZP_SIGNS_BLOCK;
   zp_move move = zp_move_begin(x, &zp_signs_exchange, ZP_MOVE_SIGNS, ZP_WHEN_AFTER_BACKWARD, ZP_WAIT_BY_NORM);
-  zp_emit_among_holders(x, move, ZP_WAY_REDUCE_SCATTER, false, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
-  zp_emit_among_holders(x, move, ZP_WAY_ALL_GATHER, false, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
-  zp_emit_copy(x, move, ZP_QUEUE_DEVICE_MEMORY, all, WORKER_BYTES, emit, user);
-  zp_emit_copy(x, move, ZP_QUEUE_DEVICE_MEMORY, all / x->choice->data, SERVER_BYTES, emit, user);
+  zp_emit_among_holders(x, &move, ZP_WAY_REDUCE_SCATTER, false, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
+  zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, false, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
+  zp_emit_copy(x, &move, ZP_QUEUE_DEVICE_MEMORY, all, WORKER_BYTES, emit, user);
+  zp_emit_copy(x, &move, ZP_QUEUE_DEVICE_MEMORY, all / x->choice->data, SERVER_BYTES, emit, user);
   move.what = ZP_MOVE_GRADIENTS;
   move.warmup = true;
-  zp_emit_among_holders(x, move, ZP_WAY_ALL_REDUCE, false, all, x->lowered->grad_bytes, emit, user);
+  zp_emit_among_holders(x, &move, ZP_WAY_ALL_REDUCE, false, all, x->lowered->grad_bytes, emit, user);
 }
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {

@@ -5,24 +5,24 @@
 #include "lower_internal.h"
 #include <zplan/moves.h>
 
-/* In the order of a step. A new strategy is one file of this folder and one row here. */
+/* In the order of a step, and when they have records. A new strategy is one file of this folder and one row here. */
 #define ZP_MOVE_STRATEGIES(X)                                                                                          \
-  X(zp_params_away)                                                                                                    \
-  X(zp_zero_gather)                                                                                                    \
-  X(zp_saved_away_strategy)                                                                                            \
-  X(zp_tensor_collectives)                                                                                             \
-  X(zp_expert_exchange)                                                                                                \
-  X(zp_zero_scatter)                                                                                                   \
-  X(zp_gradients_away)                                                                                                 \
-  X(zp_pipeline_messages)                                                                                              \
-  X(zp_replica_sums)                                                                                                   \
-  X(zp_signs_exchange)                                                                                                 \
-  X(zp_tied_weights)                                                                                                   \
-  X(zp_partial_sums)                                                                                                   \
-  X(zp_optimizer_away)                                                                                                 \
-  X(zp_device_update)                                                                                                  \
-  X(zp_weights_back)
-#define ZP_MOVE_ROW(strategy) extern const zp_move_strategy strategy;
+  X(zp_params_away, ON_ACTION | ON_STEP)                                                                               \
+  X(zp_zero_gather, ON_ACTION)                                                                                         \
+  X(zp_saved_away_strategy, ON_ACTION)                                                                                 \
+  X(zp_tensor_collectives, ON_INSIDE)                                                                                  \
+  X(zp_expert_exchange, ON_INSIDE)                                                                                     \
+  X(zp_zero_scatter, ON_ACTION)                                                                                        \
+  X(zp_gradients_away, ON_ACTION | ON_STEP)                                                                            \
+  X(zp_pipeline_messages, ON_CHUNK)                                                                                    \
+  X(zp_replica_sums, ON_BUCKETS | ON_STEP)                                                                             \
+  X(zp_signs_exchange, ON_STEP)                                                                                        \
+  X(zp_tied_weights, ON_STEP)                                                                                          \
+  X(zp_partial_sums, ON_STEP)                                                                                          \
+  X(zp_optimizer_away, ON_STEP)                                                                                        \
+  X(zp_device_update, ON_STEP)                                                                                         \
+  X(zp_weights_back, ON_BUCKETS | ON_STEP)
+#define ZP_MOVE_ROW(strategy, moments) extern const zp_move_strategy strategy;
 ZP_MOVE_STRATEGIES(ZP_MOVE_ROW)
 #undef ZP_MOVE_ROW
 
@@ -41,11 +41,6 @@ static inline int zp_holders(const zp_choice *c, bool spread) {
 /* Do data ranks own pieces of parameters, of gradients? */
 static inline bool zp_shards_params(const zp_choice *c) { return c->zero >= 3; }
 static inline bool zp_shards_gradients(const zp_choice *c) { return c->zero >= 2; }
-/* Gathers and scatters of ZeRO 2 and 3 run beside the units, instead of in them: on GPUs, while nothing that they work
- * with leaves the device. CPU ranks would make the copies of their messages themselves; what has left comes and goes
- * through the same buffers. */
-bool zp_buckets_move_beside(const zp_move_scope *x);
-
 /* Buckets of the scope's unit, or its relaxation's two. begin: {0}. */
 bool zp_scope_next_bucket(const zp_move_scope *x, zp_bucket_walk *walk);
 /* What a rank has of a bucket off the device, PARAMS or GRADIENTS, in elements: exact where the unit's place is known.
@@ -60,19 +55,33 @@ int64_t zp_scope_gone(const zp_move_scope *x, zp_state state);
 int64_t zp_scope_shard(const zp_move_scope *x);
 
 /* ---- making records ---- */
-/* A record of the scope's unit (ACTION, BUCKETS) or stage. bucket: NULL, or what the record is about; at: its place. */
-zp_move zp_move_begin(const zp_move_scope *x, const zp_move_strategy *strategy, zp_move_what what, zp_move_when when,
-                      zp_move_wait wait);
-/* Emits a copy of `elements` on a queue, unless there are none. */
-void zp_emit_copy(const zp_move_scope *x, zp_move move, zp_move_queue queue, int64_t elements, int element_bytes,
+/* A record of the scope's unit or stage. */
+static inline zp_move zp_move_begin(const zp_move_scope *x, const zp_move_strategy *strategy, zp_move_what what,
+                                    zp_move_when when, zp_move_wait wait) {
+  bool unit = x->moment <= ZP_MOMENT_BUCKETS;
+  return (zp_move){.strategy = strategy,
+                   .what = what,
+                   .when = when,
+                   .wait = wait,
+                   .act = x->act,
+                   .run = unit ? x->run : -1,
+                   .first = unit ? x->iteration : 0,
+                   .count = 1,
+                   .bucket = -1,
+                   .times = x->moment == ZP_MOMENT_BUCKETS || x->moment == ZP_MOMENT_STEP ? 1 : x->microbatches,
+                   .ranks = 1};
+}
+/* What emits fills in the rest of a record, which may be used again. A copy of `elements` on a queue, unless there are
+ * none. */
+void zp_emit_copy(const zp_move_scope *x, zp_move *move, zp_move_queue queue, int64_t elements, int element_bytes,
                   zp_on_move *emit, void *user);
 /* The way up, from disks first where the class lives there; the way down. */
-void zp_emit_up(const zp_move_scope *x, zp_move move, zp_state state, int64_t elements, int element_bytes,
+void zp_emit_up(const zp_move_scope *x, zp_move *move, zp_state state, int64_t elements, int element_bytes,
                 int64_t disk_elements, zp_on_move *emit, void *user);
-void zp_emit_down(const zp_move_scope *x, zp_move move, zp_state state, int64_t elements, int element_bytes,
+void zp_emit_down(const zp_move_scope *x, zp_move *move, zp_state state, int64_t elements, int element_bytes,
                   int64_t disk_elements, zp_on_move *emit, void *user);
 /* Emits a collective of the ranks that hold the same, unless it has no elements. */
-void zp_emit_among_holders(const zp_move_scope *x, zp_move move, zp_move_way way, bool spread, int64_t elements,
+void zp_emit_among_holders(const zp_move_scope *x, zp_move *move, zp_move_way way, bool spread, int64_t elements,
                            int element_bytes, zp_on_move *emit, void *user);
 /* Bytes that an update reads and writes of an element; of them its state, and the weights where they are no copy. */
 int zp_update_bytes(const zp_lowered *lowered);

@@ -13,7 +13,6 @@ static bool has(const zp_tied *tie, int stage) {
 }
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
-  if (x->moment != ZP_MOMENT_STEP) return;
   for (int i = 0; i < x->program->tied.len; i++) {
     const zp_tied *tie = &x->program->tied.data[i];
     if (!has(tie, x->stage->index)) continue;

@@ -14,12 +14,12 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_move move = zp_move_begin(x, &zp_weights_back, ZP_MOVE_PARAMETERS, ZP_WHEN_AFTER_UPDATE, ZP_WAIT_BY_STEP);
   if (!x->cpu && x->moment == ZP_MOMENT_STEP) {
     zp_flat all = zp_scope_flat(x);
-    zp_emit_among_holders(x, move, ZP_WAY_ALL_GATHER, false, all.whole, bytes, emit, user);
-    zp_emit_among_holders(x, move, ZP_WAY_ALL_GATHER, true, all.spread, bytes, emit, user);
+    zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, false, all.whole, bytes, emit, user);
+    zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, true, all.spread, bytes, emit, user);
   }
   if (!x->cpu || x->moment != ZP_MOMENT_BUCKETS) return;
   for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++)
-    zp_emit_among_holders(x, move, ZP_WAY_ALL_GATHER, walk.bucket.spread, walk.bucket.elements, bytes, emit, user);
+    zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, walk.bucket.spread, walk.bucket.elements, bytes, emit, user);
 }
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {

@@ -7,11 +7,11 @@ static bool applies(const zp_move_scope *x) { return zp_shards_gradients(x->choi
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_bucket_walk walk = {0};
-  if (x->moment != ZP_MOMENT_ACTION || !zp_makes_gradients(x->act)) return;
+  if (!zp_makes_gradients(x->act)) return;
   zp_move_wait wait = zp_buckets_move_beside(x) ? ZP_WAIT_BY_BUFFER : ZP_WAIT_AT_ONCE;
   zp_move move = zp_move_begin(x, &zp_zero_scatter, ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_UNIT, wait);
   for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++)
-    zp_emit_among_holders(x, move, ZP_WAY_REDUCE_SCATTER, walk.bucket.spread, walk.bucket.elements,
+    zp_emit_among_holders(x, &move, ZP_WAY_REDUCE_SCATTER, walk.bucket.spread, walk.bucket.elements,
                           x->lowered->grad_bytes, emit, user);
 }
 
