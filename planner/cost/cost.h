@@ -2,7 +2,7 @@
 #ifndef ZPLAN_COST_H
 #define ZPLAN_COST_H
 
-#include <zplan/plan.h>
+#include <zplan/estimate.h>
 #include "../machine/rates.h"
 
 /* ---- step_end.c: what follows the micro-batches of a step on one stage ---- */

@@ -17,7 +17,7 @@
  * send that waits for its receiver would hold up what comes the other way. So a stage between two others has four;
  * where stages are a ring, for interleaved chunks, all have; with folded parts either chunk has its own. Norms and
  * losses go through the host. */
-#include <zplan/program.h>
+#include <zplan/machine.h>
 #include "constants.h"
 
 static double clamp_rings(double rings) {

@@ -4,7 +4,7 @@
  * when ranks outnumber cores) and an equal share of its memory and memory bandwidth; the rates of a CPU device in a .dz
  * file are those of the whole node. Clusters of several node types have GPUs only.
  */
-#include <zplan/program.h>
+#include <zplan/machine.h>
 
 static int ceil_div(int a, int b) { return (a + b - 1) / b; }
 

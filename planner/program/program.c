@@ -1,31 +1,9 @@
-/* Choices; the whole program of one: stages, order tables, tied parameters; readable text. */
+/* The whole program of a choice: stages, order tables, tied parameters; readable text. */
 #include "lower_internal.h"
 #include "schedule.h"
 
 #include <assert.h>
 #include <zplan/buf.h>
-
-zp_choice zp_choice_copy(zp_arena *arena, const zp_choice *from) {
-  zp_choice copy = *from;
-  size_t cuts = (size_t)(from->pipeline * zp_chunks(from) + 1), stages = (size_t)from->pipeline;
-  if (from->cut) {
-    copy.cut = ZP_NEW_ARRAY(arena, int64_t, cuts);
-    memcpy(copy.cut, from->cut, sizeof *copy.cut * cuts);
-  }
-  if (from->stage_recompute) {
-    copy.stage_recompute = ZP_NEW_ARRAY(arena, zp_stage_mode, stages);
-    memcpy(copy.stage_recompute, from->stage_recompute, sizeof *copy.stage_recompute * stages);
-  }
-  return copy;
-}
-
-void zp_choice_set_modes(zp_choice *choice, zp_stage_mode *mode) {
-  choice->recompute = zp_stage_mode_recompute(mode[0]);
-  choice->recompute_shard = zp_stage_mode_split(mode[0]);
-  choice->stage_recompute = NULL;
-  for (int s = 1; s < choice->pipeline; s++)
-    if (mode[s] != mode[0]) choice->stage_recompute = mode;
-}
 
 static bool uses(const zp_segment *segment, int param) {
   for (int i = 0; i < segment->graph->params.len; i++)

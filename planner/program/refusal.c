@@ -3,14 +3,6 @@
 #include "lower_internal.h"
 #include "schedule.h"
 
-static const char *const state_name[ZP_STATE_COUNT] = {"optimizer", "gradients", "params", "activations"};
-
-const char *zp_state_name(zp_state state) { return state_name[state]; }
-
-static const char *const tier_name[] = {"device", "host", "nvme"};
-
-const char *zp_tier_name(zp_tier tier) { return tier_name[tier]; }
-
 static const char *refuse_homes(const zp_choice *c, const zp_node_type *node) {
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
     const zp_home *home = &c->home[i];

@@ -2,7 +2,7 @@
 #ifndef ZPLAN_SCHEDULE_H
 #define ZPLAN_SCHEDULE_H
 
-#include <zplan/program.h>
+#include <zplan/order.h>
 
 static inline zp_action zp_act_of(zp_act act, int chunk, int64_t microbatch) {
   return (zp_action){.forward = act == ZP_ACT_F, .microbatch = microbatch, .act = act, .chunk = chunk};

@@ -3,7 +3,7 @@
 #ifndef ZPLAN_SOFTWARE_INTERNAL_H
 #define ZPLAN_SOFTWARE_INTERNAL_H
 
-#include <zplan/plan.h>
+#include <zplan/estimate.h>
 #include <zplan/software.h>
 
 /* A framework's context and kernels on such a device, without NCCL, as nvidia-smi shows them. */

@@ -3,9 +3,7 @@
 #ifndef ZPLAN_MACHINE_H
 #define ZPLAN_MACHINE_H
 
-#include <zplan/spec.h>
-
-typedef struct zp_choice zp_choice; /* program.h */
+#include <zplan/choice.h>
 
 /* How many nodes groups span, kept between questions: with several node types every rank is looked at. Zeroed by
  * whoever owns it. */

@@ -7,70 +7,9 @@
 #ifndef ZPLAN_PROGRAM_H
 #define ZPLAN_PROGRAM_H
 
+#include <zplan/order.h>
 #include <zplan/pieces.h>
 #include <zplan/shard.h>
-#include <zplan/spec.h>
-
-/* The last `eighths`/8 of a state class's bytes live on `tier`, the rest on the device. tier DEVICE: eighths is 0. */
-typedef struct zp_home {
-  zp_tier tier;
-  int eighths; /* 0 .. 8 */
-} zp_home;
-
-/* What the search chooses. All zero but the degrees, the micro-batch and the cut is a sound choice: 1F1B, nothing
- * recomputed or offloaded. */
-struct zp_choice { /* typedef: machine.h */
-  int tensor, pipeline, data;
-  int expert; /* data ranks that share the experts of a tensor rank (0 means 1); zp_expert_ranks reads it */
-  int zero;   /* 0 .. 3 */
-  zp_schedule schedule;
-  int chunks;    /* model chunks a stage (0 means 1): > 1 for INTERLEAVED, 2 for ZB_V */
-  bool sequence; /* see zp_constraints.sequence */
-  bool fine;     /* cuts may lie inside layers: units are parts of a repeat's body (pieces.h) */
-  bool compress; /* 1-bit Adam: momentum compressed over the data ranks (arXiv 2102.02888) */
-  zp_home home[ZP_STATE_COUNT];
-  zp_rank_order order; /* of the ranks over the nodes */
-  int64_t microbatch;
-  zp_recompute recompute;
-  bool recompute_shard;           /* kept unit inputs are split over the tensor ranks */
-  zp_stage_mode *stage_recompute; /* [pipeline]: what every stage recomputes, where they differ; `recompute` and
-                                   * `recompute_shard` are then those of stage 0. NULL: all stages as these two say.
-                                   * zp_choice_mode reads either. */
-  /* An order that is not the schedule's, from a plan file; NULL: the schedule's. Borrowed. */
-  const struct zp_own_order *own_order;
-  int64_t *cut; /* pipeline * chunks + 1 unit numbers: chunk k of the model runs units cut[k] .. cut[k+1]-1; with one
-                 * chunk a stage, chunk k is stage k. zp_chunk_stage says which stage has chunk k. */
-};
-
-/* Model chunks a stage. */
-static inline int zp_chunks(const zp_choice *choice) { return choice->chunks > 1 ? choice->chunks : 1; }
-/* Does the schedule split backward into gradients of inputs (BI) and of weights (BW)? */
-static inline bool zp_schedule_splits(zp_schedule schedule) {
-  return schedule == ZP_SCHEDULE_ZB_H1 || schedule == ZP_SCHEDULE_ZB_H2 || schedule == ZP_SCHEDULE_ZB_V;
-}
-/* Ranks that a plan uses. */
-static inline int zp_choice_ranks(const zp_choice *choice) { return choice->tensor * choice->pipeline * choice->data; }
-/* Ranks of an expert group: neighbours among the data ranks of a stage and tensor rank. Rank d has place d % expert. */
-static inline int zp_expert_ranks(const zp_choice *choice) { return choice->expert > 1 ? choice->expert : 1; }
-/* Do parameters, gradients pass through a ring of buffers, bucket by bucket: because a rank has shards of them, or
- * because some of them live off the device? */
-static inline bool zp_moves_params(const zp_choice *choice) {
-  return choice->zero >= 3 || choice->home[ZP_STATE_PARAMS].eighths > 0;
-}
-static inline bool zp_moves_gradients(const zp_choice *choice) {
-  return choice->zero >= 2 || choice->home[ZP_STATE_GRADIENTS].eighths > 0;
-}
-static inline bool zp_moves_buckets(const zp_choice *choice) {
-  return zp_moves_params(choice) || zp_moves_gradients(choice);
-}
-static inline zp_stage_mode zp_choice_mode(const zp_choice *choice, int stage) {
-  return choice->stage_recompute ? choice->stage_recompute[stage]
-                                 : zp_stage_mode_of(choice->recompute, choice->recompute_shard);
-}
-/* Sets the modes of all stages in their one normal form: stage_recompute only where they differ. Borrows `mode`. */
-void zp_choice_set_modes(zp_choice *choice, zp_stage_mode *mode);
-/* With its own cut and modes. Arena. */
-zp_choice zp_choice_copy(zp_arena *arena, const zp_choice *choice);
 
 /* Where a buffer lives. Offsets are relative to what the place says. */
 typedef enum zp_place {
@@ -273,43 +212,6 @@ typedef struct zp_stage {
   zp_memory memory;                 /* sums to arena_bytes, and what is outside */
 } zp_stage;
 
-/* One entry of an order table. `forward` is true for ZP_ACT_F. B is the whole backward; schedules that split it use BI
- * (gradients of inputs) and BW (gradients of weights). */
-typedef enum zp_act { ZP_ACT_F, ZP_ACT_B, ZP_ACT_BI, ZP_ACT_BW } zp_act;
-typedef struct zp_action {
-  int64_t microbatch;
-  zp_act act;
-  int chunk;
-  bool forward;
-} zp_action;
-
-/* A run of actions and how often it stands there, one after the other; or as often the next `group` phrases, which are
- * no groups. Every action is on the next micro-batch of its kind and chunk; those of the actions here are the first
- * time's, or 0. */
-typedef struct zp_phrase {
-  int64_t times, length;
-  const zp_action *actions; /* [length] */
-  int group;                /* 0: a run of actions */
-} zp_phrase;
-typedef ZP_VEC(zp_phrase) zp_phrases;
-
-/* What order tables keep when they are played. */
-typedef struct zp_played_order {
-  /* [stage * chunks + chunk]: most micro-batches in flight; whose weight gradients wait */
-  int64_t *in_flight, *pending;
-  int64_t *pool; /* [stage]: most in flight, all chunks together */
-} zp_played_order;
-
-/* An order of its own, proven legal by zp_own_order_make. */
-typedef struct zp_own_order {
-  int64_t microbatches;
-  zp_action **table;     /* [pipeline][length] */
-  const int64_t *length; /* [pipeline] */
-  zp_played_order kept;
-  int64_t messages; /* buffers of a chunk in each direction, with which nothing stands still */
-  uint64_t hash;    /* of all actions */
-} zp_own_order;
-
 /* A parameter on several stages. */
 typedef struct zp_tied {
   int param;
@@ -404,23 +306,11 @@ int64_t zp_stage_bytes(const zp_lowered *lowered, const zp_choice *choice, int s
                        int64_t n_units);
 void zp_stage_host_bytes(const zp_lowered *lowered, const zp_choice *choice, int stage, int64_t first_unit,
                          int64_t n_units, int64_t *host, int64_t *nvme);
-/* Stage of a rank. */
-static inline int zp_stage_of_rank(const zp_choice *c, int64_t rank) {
-  return (int)(c->order == ZP_ORDER_TPD ? rank / c->tensor % c->pipeline : rank / ((int64_t)c->tensor * c->data));
-}
-/* Ranks with consecutive numbers stand on one stage in blocks of so many. */
-static inline int64_t zp_stage_block(const zp_choice *c) {
-  return c->order == ZP_ORDER_TPD ? c->tensor : (int64_t)c->tensor * c->data;
-}
 /* The most that the ranks of one node need together, given what a rank of every stage needs. */
 int64_t zp_most_of_a_node(const zp_choice *choice, int devices_per_node, const int64_t *stage_bytes);
-/* What is recomputed, in words: "full", "full on stages 0-5, selective on 6-9, none on 10-15". */
-const char *zp_choice_recompute_words(zp_arena *arena, const zp_choice *choice);
 /* Why the parts of a choice do not go together, whatever the model ("ZeRO 2 does not go with compress"); NULL when they
  * do. */
 const char *zp_choice_refusal(const zp_choice *choice, const zp_spec *spec);
-const char *zp_state_name(zp_state state); /* "optimizer" */
-const char *zp_tier_name(zp_tier tier);    /* "host" */
 
 /* ---- the whole program ---- */
 /* The whole program of a choice. stage_lowered: [pipeline], of one spec, sharding and micro-batch; the array is copied.
@@ -437,41 +327,8 @@ static inline const zp_lowered *zp_program_lowered(const zp_program *program, in
 }
 /* Which segment (or piece, of one part) and iteration a unit is. */
 void zp_unit(const zp_lowered *lowered, int64_t unit, int *segment, int64_t *iteration);
-/* Micro-batches of one step and replica; the most in flight on a stage, all chunks together (1F1B: min(m, pipeline -
- * stage)). */
+/* Micro-batches of one step and replica. */
 int64_t zp_microbatches(const zp_spec *spec, const zp_choice *choice);
-int64_t zp_in_flight(const zp_choice *choice, int stage, int64_t microbatches);
-/* 1F1B order of a stage (one forward, one backward after min(pipeline - 1 - stage, m) warm-up forwards). out: 2 * m
- * entries. */
-void zp_order_1f1b(int pipeline, int stage, int64_t microbatches, zp_action *out);
-
-/* The order table of a stage under any schedule; returns the number of entries. out: room for 3 * chunks * m entries.
- * Fills the most micro-batches that any chunk has in flight (F done, B or BW not) into *in_flight[chunk] when not NULL.
- */
-int64_t zp_order(const zp_choice *choice, int stage, int64_t microbatches, zp_action *out, int64_t *in_flight);
-/* Stage of model chunk k, and its place on that stage. */
-int zp_chunk_stage(const zp_choice *choice, int64_t k, int *chunk);
-/* The other way round: which model chunk that is. */
-int64_t zp_model_chunk(const zp_choice *choice, int stage, int chunk);
-/* The order of a stage as phrases, the one form of plan files and trainers. table: the stage's; may be NULL for GPipe,
- * 1F1B and choices with an order of their own. Arena; borrows the table. */
-zp_phrases zp_stage_phrases(zp_arena *arena, const zp_choice *choice, int stage, int64_t microbatches,
-                            const zp_action *table);
-/* F forward, B backward, or I and W, its halves; then the chunk, where a stage has several: "B", "F0". */
-const char *zp_action_text(zp_arena *arena, const zp_action *action, int chunks);
-/* "3 F, 29 F B, 3 B": phrases, each with how often; groups in brackets, "8 (4 F0, 4 F1)". Arena. */
-const char *zp_order_text(zp_arena *arena, const zp_phrases *phrases, int chunks);
-/* A choice's order that is not the schedule's. table, length: [pipeline], borrowed. NULL with *error (arena), which
- * says the circle in which stages wait for each other, or the message that is never sent. */
-const zp_own_order *zp_own_order_make(zp_arena *arena, const zp_choice *choice, int64_t microbatches, zp_action **table,
-                                      const int64_t *length, const char **error);
-/* Does every stage take the messages of a neighbour, upwards and downwards, in the order in which that one sends them?
- * order, length: of all stages. True of every table that zplan makes; NCCL's messages, which have no tags, count on it.
- */
-bool zp_messages_in_order(const zp_choice *choice, zp_action *const *order, const int64_t *length);
-/* May the trainer generator print this choice? Otherwise the first reason why not ("saved activations off the device
- * are planned, not generated yet"). */
-bool zp_choice_is_generated(const zp_choice *choice, const char **why_not);
 
 /* 1-bit Adam sends a sign an element and an f32 scale for every block of neighbours; a parameter begins at a whole
  * block. */
@@ -502,9 +359,6 @@ int64_t zp_element_bytes(const zp_lowered *lowered, zp_element element);
 int64_t zp_stage_slots_at(const zp_stage *stage, int chunk);
 int64_t zp_stage_pending_at(const zp_stage *stage, int chunk);
 int64_t zp_stage_send_at(const zp_choice *choice, const zp_stage *stage, int chunk, bool up);
-/* Message buffers that a chunk needs in each direction so that the order tables cannot deadlock when a send must wait
- * for a free one; micro-batch mb takes buffer mb % n. */
-int64_t zp_message_buffers(const zp_choice *choice, int64_t microbatches);
 /* Buffers that the units of a stage exchange: which one is written by unit `j` of `n` (0-based on the stage). */
 int zp_stage_carry_index(int64_t j);           /* forward ping-pong: input of unit j */
 int zp_stage_grad_index(int64_t n, int64_t j); /* backward ping-pong: dy of unit j; its dx goes to that of unit j - 1 */

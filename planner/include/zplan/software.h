@@ -4,7 +4,7 @@
 #ifndef ZPLAN_SOFTWARE_H
 #define ZPLAN_SOFTWARE_H
 
-#include <zplan/program.h>
+#include <zplan/choice.h>
 
 /* How a program differs from the generated trainer. */
 typedef struct zp_software zp_software;

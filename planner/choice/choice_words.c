@@ -1,6 +1,6 @@
 /* Decisions of a choice in words. */
 #include <zplan/buf.h>
-#include <zplan/program.h>
+#include <zplan/choice.h>
 
 /* "full on stages 0-5, selective on 6-9". */
 static void put_mode_ranges(zp_buf *out, const zp_choice *c) {

@@ -1,0 +1,82 @@
+/* What the search chooses, and what a plan file decides: degrees, schedule, cut, what is recomputed and where state
+ * lives. */
+#ifndef ZPLAN_CHOICE_H
+#define ZPLAN_CHOICE_H
+
+#include <zplan/spec.h>
+
+/* The last `eighths`/8 of a state class's bytes live on `tier`, the rest on the device. tier DEVICE: eighths is 0. */
+typedef struct zp_home {
+  zp_tier tier;
+  int eighths; /* 0 .. 8 */
+} zp_home;
+
+/* What the search chooses. All zero but the degrees, the micro-batch and the cut is a sound choice: 1F1B, nothing
+ * recomputed or offloaded. */
+typedef struct zp_choice {
+  int tensor, pipeline, data;
+  int expert; /* data ranks that share the experts of a tensor rank (0 means 1); zp_expert_ranks reads it */
+  int zero;   /* 0 .. 3 */
+  zp_schedule schedule;
+  int chunks;    /* model chunks a stage (0 means 1): > 1 for INTERLEAVED, 2 for ZB_V */
+  bool sequence; /* see zp_constraints.sequence */
+  bool fine;     /* cuts may lie inside layers: units are parts of a repeat's body (pieces.h) */
+  bool compress; /* 1-bit Adam: momentum compressed over the data ranks (arXiv 2102.02888) */
+  zp_home home[ZP_STATE_COUNT];
+  zp_rank_order order; /* of the ranks over the nodes */
+  int64_t microbatch;
+  zp_recompute recompute;
+  bool recompute_shard;           /* kept unit inputs are split over the tensor ranks */
+  zp_stage_mode *stage_recompute; /* [pipeline]: what every stage recomputes, where they differ; `recompute` and
+                                   * `recompute_shard` are then those of stage 0. NULL: all stages as these two say.
+                                   * zp_choice_mode reads either. */
+  /* An order that is not the schedule's, from a plan file; NULL: the schedule's. Borrowed. */
+  const struct zp_own_order *own_order;
+  int64_t *cut; /* pipeline * chunks + 1 unit numbers: chunk k of the model runs units cut[k] .. cut[k+1]-1; with one
+                 * chunk a stage, chunk k is stage k. zp_chunk_stage says which stage has chunk k. */
+} zp_choice;
+
+/* Model chunks a stage. */
+static inline int zp_chunks(const zp_choice *choice) { return choice->chunks > 1 ? choice->chunks : 1; }
+/* Does the schedule split backward into gradients of inputs (BI) and of weights (BW)? */
+static inline bool zp_schedule_splits(zp_schedule schedule) {
+  return schedule == ZP_SCHEDULE_ZB_H1 || schedule == ZP_SCHEDULE_ZB_H2 || schedule == ZP_SCHEDULE_ZB_V;
+}
+/* Ranks that a plan uses. */
+static inline int zp_choice_ranks(const zp_choice *choice) { return choice->tensor * choice->pipeline * choice->data; }
+/* Ranks of an expert group: neighbours among the data ranks of a stage and tensor rank. Rank d has place d % expert. */
+static inline int zp_expert_ranks(const zp_choice *choice) { return choice->expert > 1 ? choice->expert : 1; }
+/* Do parameters, gradients pass through a ring of buffers, bucket by bucket: because a rank has shards of them, or
+ * because some of them live off the device? */
+static inline bool zp_moves_params(const zp_choice *choice) {
+  return choice->zero >= 3 || choice->home[ZP_STATE_PARAMS].eighths > 0;
+}
+static inline bool zp_moves_gradients(const zp_choice *choice) {
+  return choice->zero >= 2 || choice->home[ZP_STATE_GRADIENTS].eighths > 0;
+}
+static inline bool zp_moves_buckets(const zp_choice *choice) {
+  return zp_moves_params(choice) || zp_moves_gradients(choice);
+}
+static inline zp_stage_mode zp_choice_mode(const zp_choice *choice, int stage) {
+  return choice->stage_recompute ? choice->stage_recompute[stage]
+                                 : zp_stage_mode_of(choice->recompute, choice->recompute_shard);
+}
+/* Sets the modes of all stages in their one normal form: stage_recompute only where they differ. Borrows `mode`. */
+void zp_choice_set_modes(zp_choice *choice, zp_stage_mode *mode);
+/* With its own cut and modes. Arena. */
+zp_choice zp_choice_copy(zp_arena *arena, const zp_choice *choice);
+
+/* Stage of a rank. */
+static inline int zp_stage_of_rank(const zp_choice *c, int64_t rank) {
+  return (int)(c->order == ZP_ORDER_TPD ? rank / c->tensor % c->pipeline : rank / ((int64_t)c->tensor * c->data));
+}
+/* Ranks with consecutive numbers stand on one stage in blocks of so many. */
+static inline int64_t zp_stage_block(const zp_choice *c) {
+  return c->order == ZP_ORDER_TPD ? c->tensor : (int64_t)c->tensor * c->data;
+}
+/* What is recomputed, in words: "full", "full on stages 0-5, selective on 6-9, none on 10-15". */
+const char *zp_choice_recompute_words(zp_arena *arena, const zp_choice *choice);
+const char *zp_state_name(zp_state state); /* "optimizer" */
+const char *zp_tier_name(zp_tier tier);    /* "host" */
+
+#endif

@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""How the sources read, as far as a program can tell.
+
+usage: style.py
+
+  format    clang-format (the repository's .clang-format) would change no C file; no line is longer than 120 columns
+  comments  none begins with "Of", "The same" or "And": each stands by itself (folders that still have some are listed, with how many)
+  includes  no two folders of the compiler include each other, in however many steps
+  records   decision records carry a date and a status
+  readmes   every file of a folder with a README has a line in it, or in that of the folder above
+"""
+import collections
+import os
+import re
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
+import harness  # noqa: E402
+
+COLUMNS = 120
+SOURCE = (".c", ".h", ".cuh")
+PARTS = ("frontend", "planner", "codegen", "runtime", "kernels")
+# Comments that lean on the one before, by folder; may only become fewer.
+LEANING = {"codegen/cuda": 2, "codegen/trainer": 4, "frontend/driver": 9, "frontend/graph": 4, "frontend/graph/include/zplan": 1,
+           "frontend/import": 1, "frontend/sema": 1, "kernels/cuda": 2, "kernels/include/zplan": 1, "planner/answers": 2, "planner/cost": 10,
+           "planner/export": 1, "planner/include/zplan": 13, "planner/machine": 3, "planner/program": 6, "planner/report": 3,
+           "planner/schedule": 1, "planner/search": 53, "planner/shard": 1, "planner/software": 8, "planner/validate": 1, "runtime": 9,
+           "runtime/cpu": 2, "runtime/cuda": 2, "runtime/include/zplan": 2, "tests/bench": 1, "tests/fuzz": 1, "tests/mpi": 1, "tests/unit": 16}
+# Public headers stand in one folder for all of the planner: the folder that each belongs to.
+OWNER = {"choice.h": "choice", "order.h": "schedule", "machine.h": "machine", "cpu_kernels.h": "machine", "calibration.h": "machine", "shard.h": "shard", "program.h": "program",
+         "moves.h": "program", "estimate.h": "cost", "plan.h": "search", "software.h": "software", "validate.h": "validate", "answers.h": "answers", "export.h": "export"}
+
+
+# Includes against the order of the layers that are left; may only become fewer. Plan files and their proof stand in program/ and know what a
+# search found; the bytes of a gradient are a number of a program's profile; simulation asks a profile for its terms.
+BACKWARD = {("planner/program", "planner/search"), ("planner/program", "planner/software"), ("planner/cost", "planner/software")}
+
+
+def tracked():
+    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode == 0:
+        names = listed.stdout.split("\n")
+    else:  # an archive without its history
+        names = [os.path.relpath(os.path.join(where, name), ROOT) for where, _, files in os.walk(ROOT) for name in files]
+    return [name for name in names if name and not name.startswith("build/") and os.path.isfile(os.path.join(ROOT, name))]
+
+
+def read(name):
+    with open(os.path.join(ROOT, name), encoding="utf-8") as file:
+        return file.read()
+
+
+def check_format(tally, sources):
+    done = subprocess.run(["clang-format", "--dry-run", "-Werror", "--ferror-limit=1"] + sources, cwd=ROOT, capture_output=True, text=True)
+    wrong = sorted(set(re.findall(r"^([^:\s]+):\d+:\d+: error", done.stderr, re.M)))
+    tally.check("clang-format: %d files" % len(sources), done.returncode == 0, " ".join(wrong) or done.stderr[:200])
+
+
+def check_columns(tally, names):
+    long = ["%s:%d" % (name, i + 1) for name in names for i, line in enumerate(read(name).split("\n")) if len(line) > COLUMNS]
+    tally.check("%d columns" % COLUMNS, not long, " ".join(long[:10]))
+
+
+def check_comments(tally, sources):
+    found = collections.Counter()
+    for name in sources:
+        found[os.path.dirname(name)] += len(re.findall(r"(?:/\*|//)\s*(?:Of|The same|And)\b", read(name)))
+    for folder in sorted(set(found) | set(LEANING)):
+        allowed = LEANING.get(folder, 0)
+        tally.check("comments of %s stand by themselves" % folder, found[folder] <= allowed, "%d, of %d that are known" % (found[folder], allowed))
+
+
+# ---- includes ----
+
+def layer_of(name):
+    """planner/program/include/zplan/x.h and planner/program/moves/x.c are of planner/program."""
+    parts = name.split("/")
+    if parts[0] == "planner":
+        return "planner/" + (OWNER[parts[-1]] if parts[1] == "include" else parts[1])
+    if parts[0] == "frontend":
+        return "/".join(parts[:2])
+    return "codegen/cuda/emulator" if name.startswith("codegen/cuda/emulator/") else parts[0]  # what kernels' text sees instead of a GPU
+
+
+def edges_of(sources):
+    by_name, edges = collections.defaultdict(list), collections.defaultdict(dict)
+    for name in sources:
+        by_name[os.path.basename(name)].append(name)
+    for name in sources:
+        for included in re.findall(r'^#include [<"]([^>"]+)[>"]', read(name), re.M):
+            targets = [t for t in by_name.get(os.path.basename(included), ()) if not included.startswith("zplan/") or "/include/zplan/" in t]
+            # Of headers with one name: the one that shares most folders.
+            targets.sort(key=lambda t: -len(os.path.commonprefix([t.split("/"), name.split("/")])))
+            for target in targets[:1]:
+                one, other = layer_of(name), layer_of(target)
+                if one != other and (one, other) not in BACKWARD:
+                    edges[one].setdefault(other, "%s includes %s" % (name, included))
+    return edges
+
+
+def circle(edges):
+    """A list of layers that include each other in a circle, or None."""
+    state, path = {}, []
+
+    def visit(layer):
+        state[layer] = 1
+        path.append(layer)
+        for other in edges.get(layer, ()):
+            if state.get(other) == 1:
+                return path[path.index(other):] + [other]
+            if other not in state:
+                found = visit(other)
+                if found:
+                    return found
+        state[layer] = 2
+        path.pop()
+        return None
+
+    for layer in sorted(edges):
+        if layer not in state:
+            found = visit(layer)
+            if found:
+                return found
+    return None
+
+
+def check_includes(tally, sources):
+    edges = edges_of([name for name in sources if name.split("/")[0] in PARTS])
+    found = circle(edges)
+    text = "; ".join(edges[a][b] for a, b in zip(found, found[1:])) if found else ""
+    tally.check("no circle of includes between %d layers" % len(edges), not found, text)
+    turned = {a: dict(b) for a, b in edges.items()}
+    turned.setdefault("planner/machine", {})["planner/search"] = "made up"
+    tally.check("a circle would be found", circle(turned) is not None)
+
+
+# ---- texts ----
+
+def check_records(tally):
+    records = re.split(r"^### ", read("CONTRIBUTING.md"), flags=re.M)[1:]
+    bad = [r.split("\n")[0] for r in records if re.match(r"\d+\. ", r) and not re.match(r"[^\n]*\n\*\d+ [A-Z][a-z]+ 20\d\d, [a-z][^*]*\*\n", r)]
+    tally.check("decision records have date and status", len(records) > 20 and not bad, "; ".join(bad))
+
+
+def check_readmes(tally, names):
+    for folder in sorted({os.path.dirname(n) for n in names if n.split("/")[0] in PARTS and n.endswith(SOURCE + (".y", ".l"))}):
+        if "/include" in folder:
+            continue
+        above, texts = folder, ""
+        while above and not texts:
+            if os.path.isfile(os.path.join(ROOT, above, "README.md")):
+                texts = read(os.path.join(above, "README.md"))
+            above = os.path.dirname(above)
+        missing = [os.path.basename(n) for n in names if os.path.dirname(n) == folder and n.endswith(SOURCE) and
+                   os.path.basename(n) not in texts]
+        tally.check("%s: a line for every file" % folder, not missing, " ".join(missing))
+
+
+def main():
+    tally, names = harness.Tally(), tracked()
+    sources = [n for n in names if n.endswith(SOURCE)]
+    check_format(tally, sources)
+    check_columns(tally, [n for n in names if n.endswith(SOURCE + (".y", ".l"))])
+    check_comments(tally, sources)
+    check_includes(tally, sources)
+    check_records(tally)
+    check_readmes(tally, names)
+    return tally.finish()
+
+
+sys.exit(main())
