@@ -1,4 +1,4 @@
-/* One door to all schedules: placement of chunks, order tables, and what the generator of trainers can print. */
+/* One door to all schedules: placement of chunks, order tables. */
 #include "schedule.h"
 
 #include <assert.h>
@@ -85,33 +85,4 @@ int64_t zp_order(const zp_choice *choice, int stage, int64_t microbatches, zp_ac
   }
   if (in_flight) find_in_flight(out, n, zp_chunks(choice), in_flight);
   return n;
-}
-
-static const char *refuse_params_away(const zp_choice *c, const char *otherwise) {
-  zp_home home = c->home[ZP_STATE_PARAMS];
-  if (home.eighths == 0) return otherwise;
-  if (home.tier == ZP_TIER_NVME) return "parameters on disks are planned, not generated yet";
-  if (c->zero == 1 || c->zero == 2) return "parameters off the device with ZeRO 1 or 2 are planned, not generated yet";
-  if (c->tensor > 1 && c->sequence)
-    return "parameters off the device with sequence-sharded norms are planned, not generated yet";
-  return otherwise;
-}
-
-bool zp_choice_is_generated(const zp_choice *choice, const char **why_not) {
-  const char *why = NULL;
-  const zp_home *home = choice->home, *gradients = &home[ZP_STATE_GRADIENTS];
-  bool leaves = false;
-  for (int i = 0; i < ZP_STATE_COUNT; i++) leaves |= home[i].eighths > 0;
-  if (gradients->eighths > 0 && choice->zero < 2 && choice->data > 1)
-    why = "gradients off the device with data ranks and without ZeRO 2 or 3 are planned, not generated yet";
-  if (gradients->eighths > home[ZP_STATE_OPTIMIZER].eighths)
-    why = "gradients off the device whose optimizer state is on it are planned, not generated yet";
-  if (gradients->eighths > 0 && gradients->tier == ZP_TIER_NVME)
-    why = "gradients on disks are planned, not generated yet";
-  why = refuse_params_away(choice, why);
-  if (leaves && choice->compress) why = "1-bit Adam with state off the device is planned, not generated yet";
-  if (gradients->eighths > 0 && choice->sequence)
-    why = "gradients off the device with sequence-sharded norms are planned, not generated yet";
-  if (why_not) *why_not = why;
-  return why == NULL;
 }

@@ -9,9 +9,8 @@ typedef struct rule {
   size_t offset;
   int highest;   /* value of the key */
   unsigned keep; /* bit v: the program has value v */
-  bool mixed;    /* in mixed precision only */
   const char *why;
-} rule;
+} rule; /* of zplan's own trainer keep and why are what strategies say (zplan/moves.h) */
 
 #define BIT(value) (1u << (value))
 #define OF(field) offsetof(zp_constraints, field)
@@ -19,24 +18,26 @@ typedef struct rule {
 #define NO_DISKS (BIT(ZP_TIER_DEVICE) | BIT(ZP_TIER_HOST))
 enum { LAST_SCHEDULE = ZP_SCHEDULE_COUNT - 1 };
 #define WHOLE_LAYERS(trainer)                                                                                          \
-  { trainer, "cut", OF(cut), 1, BIT(0), false, "it cuts stages between layers" }
+  { trainer, "cut", OF(cut), 1, BIT(0), "it cuts stages between layers" }
 #define NO_COMPRESSION(trainer)                                                                                        \
-  { trainer, "compress", OF(compress), 1, BIT(0), false, "it has no 1-bit Adam" }
+  { trainer, "compress", OF(compress), 1, BIT(0), "it has no 1-bit Adam" }
 #define OFFLOAD(trainer, class, name, keep, why)                                                                       \
-  { trainer, "offload[" name "]", OF(offload[class]), ZP_TIER_NVME, keep, false, why }
+  { trainer, "offload[" name "]", OF(offload[class]), ZP_TIER_NVME, keep, why }
 static const char no_offload[] = "it is planned without anything off the device";
 static const char only_optimizer[] = "it offloads the optimizer to the host alone";
 static const char two_schedules[] = "it runs 1f1b and interleaved";
 #define TWO_SCHEDULES(trainer)                                                                                         \
   {                                                                                                                    \
-    trainer, "schedule", OF(schedule), LAST_SCHEDULE, BIT(ZP_SCHEDULE_1F1B) | BIT(ZP_SCHEDULE_INTERLEAVED), false,     \
+    trainer, "schedule", OF(schedule), LAST_SCHEDULE, BIT(ZP_SCHEDULE_1F1B) | BIT(ZP_SCHEDULE_INTERLEAVED),            \
         two_schedules                                                                                                  \
   }
 
 static const rule rules[] = {
-    OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_PARAMS, "params", NO_DISKS, "parameters on disks are not generated yet"),
-    OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_GRADIENTS, "gradients", NO_DISKS, "gradients on disks are not generated yet"),
-    {ZP_TRAINER_ZPLAN, "compress", OF(compress), 1, BIT(0), true, "1-bit Adam is generated in fp32 and fp64 only"},
+    OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_OPTIMIZER, "optimizer", 0, NULL),
+    OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_GRADIENTS, "gradients", 0, NULL),
+    OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_PARAMS, "params", 0, NULL),
+    OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_ACTIVATIONS, "activations", 0, NULL),
+    {ZP_TRAINER_ZPLAN, "compress", OF(compress), 1, 0, NULL},
     WHOLE_LAYERS(ZP_TRAINER_MEGATRON),
     TWO_SCHEDULES(ZP_TRAINER_MEGATRON),
     NO_COMPRESSION(ZP_TRAINER_MEGATRON),
@@ -45,18 +46,16 @@ static const rule rules[] = {
     OFFLOAD(ZP_TRAINER_MEGATRON, ZP_STATE_PARAMS, "params", ON_DEVICE, only_optimizer),
     OFFLOAD(ZP_TRAINER_MEGATRON, ZP_STATE_ACTIVATIONS, "activations", ON_DEVICE, only_optimizer),
     WHOLE_LAYERS(ZP_TRAINER_DEEPSPEED),
-    {ZP_TRAINER_DEEPSPEED, "schedule", OF(schedule), LAST_SCHEDULE, BIT(ZP_SCHEDULE_1F1B), false, "it runs 1f1b"},
-    {ZP_TRAINER_DEEPSPEED, "sequence", OF(sequence), 1, BIT(0), false,
+    {ZP_TRAINER_DEEPSPEED, "schedule", OF(schedule), LAST_SCHEDULE, BIT(ZP_SCHEDULE_1F1B), "it runs 1f1b"},
+    {ZP_TRAINER_DEEPSPEED, "sequence", OF(sequence), 1, BIT(0),
      "its tensor parallelism does not split norms along the sequence"},
     OFFLOAD(ZP_TRAINER_DEEPSPEED, ZP_STATE_ACTIVATIONS, "activations", NO_DISKS,
             "it moves the inputs of recomputed layers to the host"),
     WHOLE_LAYERS(ZP_TRAINER_FSDP),
     TWO_SCHEDULES(ZP_TRAINER_FSDP),
     NO_COMPRESSION(ZP_TRAINER_FSDP),
-    {ZP_TRAINER_FSDP, "zero", OF(zero), 3, BIT(2) | BIT(3), false,
-     "it shards gradients or parameters, too: ZeRO 2 or 3"},
-    {ZP_TRAINER_FSDP, "recompute_shard", OF(recompute_shard), 1, BIT(0), false,
-     "it keeps whole inputs of recomputed layers"},
+    {ZP_TRAINER_FSDP, "zero", OF(zero), 3, BIT(2) | BIT(3), "it shards gradients or parameters, too: ZeRO 2 or 3"},
+    {ZP_TRAINER_FSDP, "recompute_shard", OF(recompute_shard), 1, BIT(0), "it keeps whole inputs of recomputed layers"},
     OFFLOAD(ZP_TRAINER_FSDP, ZP_STATE_OPTIMIZER, "optimizer", ON_DEVICE, no_offload),
     OFFLOAD(ZP_TRAINER_FSDP, ZP_STATE_GRADIENTS, "gradients", ON_DEVICE, no_offload),
     OFFLOAD(ZP_TRAINER_FSDP, ZP_STATE_PARAMS, "params", ON_DEVICE, no_offload),
@@ -86,10 +85,35 @@ static void keep_values(zp_arena *arena, const rule *r, zp_limit *limit, unsigne
   *limit = kept;
 }
 
+/* With everything else as a trainer likes it best: ZeRO 3, and optimizer state off the device where gradients are. */
+static const char *own_lacks(const rule *r, int value, bool mixed) {
+  zp_choice c = {.tensor = 1, .pipeline = 1, .data = 2, .zero = r->offset == OF(compress) ? 0 : 3};
+  c.compress = r->offset == OF(compress) && value == 1;
+  for (int i = 0; i < ZP_STATE_COUNT; i++)
+    if (r->offset == OF(offload[0]) + (size_t)i * sizeof(zp_limit) && value != ZP_TIER_DEVICE)
+      c.home[i] = (zp_home){(zp_tier)value, 8};
+  if (c.home[ZP_STATE_GRADIENTS].eighths > 0) c.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 8};
+  return zp_moves_lacking(&c, mixed);
+}
+
+static unsigned kept(const rule *r, bool mixed) {
+  unsigned bits = 0;
+  if (r->trainer != ZP_TRAINER_ZPLAN) return r->keep;
+  for (int v = 0; v <= r->highest; v++)
+    if (!own_lacks(r, v, mixed)) bits |= BIT(v);
+  return bits;
+}
+
+/* Why the first of the wanted values is not kept. */
+static const char *why_not(const rule *r, unsigned wanted, bool mixed) {
+  int value = 0;
+  while (!(wanted & BIT(value))) value++;
+  return r->trainer == ZP_TRAINER_ZPLAN ? own_lacks(r, value, mixed) : r->why;
+}
+
 static bool has(zp_trainer trainer, const rule *asked, unsigned wanted, bool mixed) {
   for (int i = 0; i < N_RULES; i++)
-    if (rules[i].trainer == trainer && rules[i].offset == asked->offset && (mixed || !rules[i].mixed))
-      return (rules[i].keep & wanted) != 0;
+    if (rules[i].trainer == trainer && rules[i].offset == asked->offset) return (kept(&rules[i], mixed) & wanted) != 0;
   return true;
 }
 
@@ -131,16 +155,16 @@ zp_narrowing zp_trainer_narrow(zp_arena *arena, zp_spec *spec) {
   if (spec->cluster.node.device.is_cpu) narrow_offload(arena, c, &done);
   for (int i = 0; i < N_RULES; i++) {
     const rule *r = &rules[i];
-    if (r->trainer != spec->cluster.trainer || (r->mixed && !mixed)) continue;
+    if (r->trainer != spec->cluster.trainer) continue;
     zp_limit *limit = limit_of(r, c);
-    unsigned wanted = allowed(r, limit);
-    if ((wanted & r->keep) == wanted) continue;
-    if (wanted & r->keep) {
-      keep_values(arena, r, limit, wanted & r->keep);
+    unsigned wanted = allowed(r, limit), keep = kept(r, mixed);
+    if ((wanted & keep) == wanted) continue;
+    if (wanted & keep) {
+      keep_values(arena, r, limit, wanted & keep);
       zp_push(arena, &done.keys, r->key);
       continue;
     }
-    zp_lacking lacking = {r->key, r->why, limit->span, find_other(r, wanted, mixed)};
+    zp_lacking lacking = {r->key, why_not(r, wanted, mixed), limit->span, find_other(r, wanted, mixed)};
     zp_push(arena, &done.lacking, lacking);
   }
   return done;

@@ -3,12 +3,6 @@
 
 static bool leaves(const zp_choice *c, zp_state state) { return c->home[state].eighths > 0; }
 
-static const char *refuse_zplan(const zp_train *train, const zp_choice *c) {
-  const char *why = NULL;
-  if (!zp_choice_is_generated(c, &why)) return why;
-  return c->compress && zp_is_mixed(train) ? "1-bit Adam is generated in fp32 and fp64 only" : NULL;
-}
-
 /* The distributed optimizer is ZeRO 1; ZeRO 2 and 3 are Megatron FSDP, without a pipeline. */
 static const char *refuse_megatron(const zp_train *train, const zp_choice *c) {
   if (c->zero >= 2 && c->pipeline > 1) return "Megatron FSDP, which is ZeRO 2 and 3, goes without a pipeline";
@@ -41,7 +35,7 @@ static const char *refuse_deepspeed(const zp_train *train, const zp_choice *c) {
 
 const char *zp_trainer_refusal(zp_trainer trainer, const zp_train *train, const zp_choice *choice) {
   switch (trainer) {
-  case ZP_TRAINER_ZPLAN: return refuse_zplan(train, choice);
+  case ZP_TRAINER_ZPLAN: return zp_moves_lacking(choice, zp_is_mixed(train));
   case ZP_TRAINER_MEGATRON: return refuse_megatron(train, choice);
   case ZP_TRAINER_DEEPSPEED: return refuse_deepspeed(train, choice);
   case ZP_TRAINER_FSDP:

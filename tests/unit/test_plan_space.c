@@ -261,7 +261,7 @@ Test(plan_space, generated_offload) {
   zp_choice c = {.tensor = 1, .pipeline = 2, .data = 2, .zero = 2, .microbatch = 1};
   c.home[ZP_STATE_GRADIENTS] = (zp_home){ZP_TIER_HOST, 3};
   cr_expect_not(zp_choice_is_generated(&c, &why));
-  cr_expect_str_eq(why, "gradients off the device whose optimizer state is on it are planned, not generated yet");
+  cr_expect_str_eq(why, "gradients off the device whose optimizer state is on it: planned, not generated yet");
   c.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_NVME, 3};
   cr_expect(zp_choice_is_generated(&c, &why), "%s", why);
   c.zero = 1;
@@ -271,7 +271,7 @@ Test(plan_space, generated_offload) {
   cr_expect(zp_choice_is_generated(&c, &why), "%s", why);
   c.home[ZP_STATE_GRADIENTS].tier = ZP_TIER_NVME;
   cr_expect_not(zp_choice_is_generated(&c, &why));
-  cr_expect_str_eq(why, "gradients on disks are planned, not generated yet");
+  cr_expect_str_eq(why, "gradients on disks: planned, not generated yet");
 }
 
 /* ---- files that lie ---- */

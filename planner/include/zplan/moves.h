@@ -171,6 +171,9 @@ typedef struct zp_move_scope {
   int64_t shard_elements;  /* MOMENT_STEP: of the optimizer's state */
 } zp_move_scope;
 
+/* The one form in which a plan is refused that is priced, but not generated. */
+#define ZP_NOT_GENERATED(what) what ": planned, not generated yet"
+
 typedef void zp_on_move(void *user, const zp_move *move);
 
 struct zp_move_strategy {
@@ -181,10 +184,20 @@ struct zp_move_strategy {
   void (*make)(const zp_move_scope *scope, zp_on_move *emit, void *user);
   /* One line: what, when and why. Requires: applies. Arena. */
   const char *(*explain)(zp_arena *arena, const zp_move_scope *scope);
+  /* Why decisions about it do not go together, whatever the model and the program; NULL: they do. May be NULL. */
+  const char *(*refuses)(const zp_choice *choice, const zp_spec *spec);
+  /* ZP_NOT_GENERATED(what), of what zplan's own trainer has not got yet; NULL: nothing. May be NULL. */
+  const char *(*lacks)(const zp_choice *choice, bool mixed);
 };
 
 /* All strategies; the last entry is NULL. */
 extern const zp_move_strategy *const zp_move_strategies[];
+
+/* What the first strategy that refuses or lacks something says; NULL: none does. mixed: in 16 bits. */
+const char *zp_moves_refusal(const zp_choice *choice, const zp_spec *spec);
+const char *zp_moves_lacking(const zp_choice *choice, bool mixed);
+/* May the trainer generator print this choice, in any format? Otherwise the first reason why not (zp_moves_lacking). */
+bool zp_choice_is_generated(const zp_choice *choice, const char **why_not);
 
 /* Of a choice, as far as that goes; moment, segment and the like are left to be filled in. run: -1. */
 zp_move_scope zp_move_scope_of(const zp_lowered *lowered, const zp_choice *choice);

@@ -69,9 +69,6 @@ const zp_own_order *zp_own_order_make(zp_arena *arena, const zp_choice *choice, 
  * order, length: of all stages. True of every table that zplan makes; NCCL's messages, which have no tags, count on it.
  */
 bool zp_messages_in_order(const zp_choice *choice, zp_action *const *order, const int64_t *length);
-/* May the trainer generator print this choice? Otherwise the first reason why not ("saved activations off the device
- * are planned, not generated yet"). */
-bool zp_choice_is_generated(const zp_choice *choice, const char **why_not);
 /* The most micro-batches in flight on a stage, all chunks together (1F1B: min(m, pipeline - stage)). */
 int64_t zp_in_flight(const zp_choice *choice, int stage, int64_t microbatches);
 /* Message buffers that a chunk needs in each direction so that the order tables cannot deadlock when a send must wait

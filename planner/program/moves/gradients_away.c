@@ -39,4 +39,21 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    zp_home_words(arena, x, ZP_STATE_GRADIENTS));
 }
 
-const zp_move_strategy zp_gradients_away = {"gradients away", applies, make, explain};
+static const char *refuses(const zp_choice *c, const zp_spec *spec) {
+  return zp_refuse_home(c, spec, ZP_STATE_GRADIENTS);
+}
+
+static const char *lacks(const zp_choice *c, bool mixed) {
+  const zp_home *home = &c->home[ZP_STATE_GRADIENTS];
+  (void)mixed;
+  if (home->eighths == 0) return NULL;
+  if (c->sequence) return ZP_NOT_GENERATED("gradients off the device with sequence-sharded norms");
+  if (home->tier == ZP_TIER_NVME) return ZP_NOT_GENERATED("gradients on disks");
+  if (home->eighths > c->home[ZP_STATE_OPTIMIZER].eighths)
+    return ZP_NOT_GENERATED("gradients off the device whose optimizer state is on it");
+  if (c->zero < 2 && c->data > 1)
+    return ZP_NOT_GENERATED("gradients off the device with data ranks and without ZeRO 2 or 3");
+  return NULL;
+}
+
+const zp_move_strategy zp_gradients_away = {"gradients away", applies, make, explain, refuses, lacks};

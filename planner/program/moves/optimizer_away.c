@@ -32,4 +32,8 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    zp_home_words(arena, x, ZP_STATE_OPTIMIZER));
 }
 
-const zp_move_strategy zp_optimizer_away = {"optimizer away", applies, make, explain};
+static const char *refuses(const zp_choice *c, const zp_spec *spec) {
+  return zp_refuse_home(c, spec, ZP_STATE_OPTIMIZER);
+}
+
+const zp_move_strategy zp_optimizer_away = {"optimizer away", applies, make, explain, refuses, NULL};

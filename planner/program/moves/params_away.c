@@ -32,4 +32,16 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    zp_home_words(arena, x, ZP_STATE_PARAMS));
 }
 
-const zp_move_strategy zp_params_away = {"parameters away", applies, make, explain};
+static const char *refuses(const zp_choice *c, const zp_spec *spec) { return zp_refuse_home(c, spec, ZP_STATE_PARAMS); }
+
+static const char *lacks(const zp_choice *c, bool mixed) {
+  const zp_home *home = &c->home[ZP_STATE_PARAMS];
+  (void)mixed;
+  if (home->eighths == 0) return NULL;
+  if (home->tier == ZP_TIER_NVME) return ZP_NOT_GENERATED("parameters on disks");
+  if (c->zero == 1 || c->zero == 2) return ZP_NOT_GENERATED("parameters off the device with ZeRO 1 or 2");
+  if (c->tensor > 1 && c->sequence) return ZP_NOT_GENERATED("parameters off the device with sequence-sharded norms");
+  return NULL;
+}
+
+const zp_move_strategy zp_params_away = {"parameters away", applies, make, explain, refuses, lacks};

@@ -47,4 +47,8 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    zp_home_words(arena, x, ZP_STATE_ACTIVATIONS));
 }
 
-const zp_move_strategy zp_saved_away_strategy = {"saved values away", applies, make, explain};
+static const char *refuses(const zp_choice *c, const zp_spec *spec) {
+  return zp_refuse_home(c, spec, ZP_STATE_ACTIVATIONS);
+}
+
+const zp_move_strategy zp_saved_away_strategy = {"saved values away", applies, make, explain, refuses, NULL};

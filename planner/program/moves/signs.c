@@ -29,4 +29,23 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    x->choice->data, ZP_SIGNS_BLOCK_BYTES, ZP_SIGNS_BLOCK);
 }
 
-const zp_move_strategy zp_signs_exchange = {"1-bit exchange", applies, make, explain};
+/* Ranks send momentum instead of gradients and keep errors for the whole vector. */
+static const char *refuses(const zp_choice *c, const zp_spec *spec) {
+  if (!c->compress) return NULL;
+  if (spec->train.optimizer == ZP_OPT_SGD) return "compress is for adam and adamw";
+  if (c->data < 2) return "compress needs two or more data ranks";
+  if (zp_expert_ranks(c) > 1) return "compress does not go with experts spread over data ranks";
+  if (c->zero > 0) return "compress does not go with ZeRO 1 to 3";
+  for (int i = 0; i < ZP_STATE_ACTIVATIONS; i++)
+    if (c->home[i].eighths > 0) return "compress does not go with state off the device";
+  return NULL;
+}
+
+static const char *lacks(const zp_choice *c, bool mixed) {
+  if (!c->compress) return NULL;
+  for (int i = 0; i < ZP_STATE_COUNT; i++)
+    if (c->home[i].eighths > 0) return ZP_NOT_GENERATED("1-bit Adam with state off the device");
+  return mixed ? ZP_NOT_GENERATED("1-bit Adam in 16 bits") : NULL;
+}
+
+const zp_move_strategy zp_signs_exchange = {"1-bit exchange", applies, make, explain, refuses, lacks};

@@ -22,4 +22,4 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    zp_buckets_move_beside(x) ? "while the unit before it computes" : "and waits for them");
 }
 
-const zp_move_strategy zp_zero_gather = {"ZeRO gather", applies, make, explain};
+const zp_move_strategy zp_zero_gather = {"ZeRO gather", applies, make, explain, NULL, NULL};

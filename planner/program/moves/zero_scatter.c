@@ -20,4 +20,4 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    x->choice->data, zp_buckets_move_beside(x) ? "beside the units that follow" : "which waits for it");
 }
 
-const zp_move_strategy zp_zero_scatter = {"ZeRO scatter", applies, make, explain};
+const zp_move_strategy zp_zero_scatter = {"ZeRO scatter", applies, make, explain, NULL, NULL};
