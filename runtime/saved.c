@@ -59,6 +59,10 @@ void zpr_saved_put(zpr *c, zpr_saved v) {
   const char *from = (const char *)v.at + v.here_bytes;
   moving m = {.buffer = -1, .down = true, .at = v.away, .bytes = pages(v.away_bytes)};
   zpr_copy(c, v.here, v.at, v.here_bytes);
+  if (v.away_bytes == 0) { /* its share is less than a line or a page; it still has its turn */
+    push(s, m);
+    return;
+  }
   if (c->stage->saved_on_disk)
     m.buffer = take_buffer(c, s);
   else
@@ -70,6 +74,7 @@ void zpr_saved_put(zpr *c, zpr_saved v) {
 
 void zpr_saved_read(zpr *c, zpr_saved v) {
   zpr_saving *s = c->state->saving;
+  if (v.away_bytes == 0) return;
   int b = take_buffer(c, s);
   s->read[b] = zpr_file_read(c, buffer_at(c, b), v.away, pages(v.away_bytes));
   s->ready[s->n_ready++] = b;
@@ -86,8 +91,12 @@ static int take_read(zpr *c, zpr_saving *s) {
 
 void zpr_saved_get(zpr *c, zpr_saved v) {
   zpr_saving *s = c->state->saving;
-  int b = c->stage->saved_on_disk ? take_read(c, s) : -1;
   zpr_copy(c, v.at, v.here, v.here_bytes);
+  if (v.away_bytes == 0) {
+    push(s, (moving){.buffer = -1});
+    return;
+  }
+  int b = c->stage->saved_on_disk ? take_read(c, s) : -1;
   int64_t ticket = zpr_copy_up(c, (char *)v.at + v.here_bytes, b < 0 ? zpr_host_at(c, v.away) : (void *)buffer_at(c, b),
                                v.away_bytes, 0);
   if (b >= 0) s->up[b] = ticket;

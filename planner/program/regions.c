@@ -18,6 +18,7 @@
  * the master copy is that), two buckets of gradients coming, and with mixed precision two of weights going. For disks:
  * four buckets of the class, in which it is read, changed and written; of optimizer state whole pages. */
 #include "layout_internal.h"
+#include <zplan/moves.h>
 
 static int64_t region(int64_t *top, int64_t bytes) {
   if (bytes <= 0) return -1;
@@ -57,6 +58,7 @@ typedef struct placing {
   const zp_choice *c;
   const zp_totals *t;
   zp_stage *s;
+  zp_move_scope moves; /* asked how many buffers what moves needs */
   held params, grads, state;
   zp_flat bucket;
   int64_t bucket_shard; /* of one bucket: what a rank updates */
@@ -116,17 +118,10 @@ static int64_t place_slots(placing *p, int64_t microbatches) {
   int64_t away = s->pooled ? s->slots * s->away_stride : t->away_bytes, before = p->top;
   s->at_slots = region(&p->top, here);
   s->saved_ring_stride = t->unit_saved_bytes;
-  s->at_saved_ring = region(&p->top, away > 0 ? ZP_SAVED_BUFFERS * t->unit_saved_bytes : 0);
+  s->at_saved_ring = region(&p->top, zp_move_buffers(&p->moves, ZP_MOVE_SAVED) * t->unit_saved_bytes);
   s->at_pending = region(&p->top, t->pending_bytes);
   s->memory.saved = p->top - before;
   return away;
-}
-
-/* Buffers of a ring: one in use and one on its way. CPU ranks move nothing ahead between each other: they would compute
- * the copies of their messages themselves. */
-static int ring_buffers(const placing *p, bool sharded, int64_t away) {
-  if (!sharded && away == 0) return 0;
-  return p->l->spec->cluster.node.device.is_cpu && away == 0 ? 1 : 2;
 }
 
 /* Of `chunks` chunks; the last buffer ends with its message. */
@@ -169,7 +164,7 @@ static void place_buffers(placing *p, int64_t microbatches) {
   int64_t down = zp_chunks(c) - (s->index == 0); /* chunks that have a chunk of the model above, below */
   s->messages = zp_message_buffers(c, microbatches);
   s->message_stride = zp_round_up(carry, ZP_ALIGN_BYTES);
-  int params = ring_buffers(p, c->zero >= 3, p->params.away), grads = ring_buffers(p, c->zero >= 2, p->grads.away);
+  int params = zp_move_buffers(&p->moves, ZP_MOVE_PARAMETERS), grads = zp_move_buffers(&p->moves, ZP_MOVE_GRADIENTS);
   s->at_param_ring = region(&p->top, params * s->bucket_elements * l->param_bytes);
   s->at_grad_ring = region(&p->top, grads * s->bucket_elements * l->grad_bytes);
   for (int i = 0; i < 2; i++) s->at_carry[i] = region(&p->top, p->t->any_shard ? carry : 0);
@@ -241,6 +236,7 @@ static void place_away(placing *p, int64_t saved_away) {
 void zp_place_regions(const zp_lowered *l, const zp_choice *choice, const zp_totals *t, zp_stage *s) {
   const zp_spec *spec = l->spec;
   placing p = {.l = l, .c = choice, .t = t, .s = s};
+  p.moves = (zp_move_scope){.lowered = l, .choice = choice, .cpu = spec->cluster.node.device.is_cpu, .run = -1};
   int64_t m = zp_microbatches(spec, choice);
   s->n_units = t->units;
   s->n_calls = t->calls;

@@ -41,6 +41,9 @@ TABLE = (
     away("gpt", "mixed_bf16", 1, 2, 1, {"params": "host:6", "activations": "nvme:8"}, cut="block"),
     away("gpt", "fp64", 1, 1, 2, {"params": "host:8", "optimizer": "host:8", "activations": "host:8"}, zero=3),
     away("gpt", "fp64", 1, 1, 1, {"params": "host:3", "optimizer": "nvme:6"}),
+    # a layer's eighth is less than a page: on the first stage nothing leaves, its units still work in the ring
+    away("gpt", "fp64", 1, 2, 1, {"activations": "nvme:1"}, recompute="full"),
+    away("gpt", "fp64", 1, 1, 1, {"activations": "nvme:5"}, recompute="full"),
     # backward in two parts: the gradient of the logits stands in their place, and goes out again between them
     away("gpt", "fp64", 1, 2, 1, {"activations": "host:8"}, schedule="zb_h1"),
     away("gpt", "fp64", 1, 2, 1, {"activations": "nvme:5"}, schedule="zb_v", recompute="selective"),

@@ -64,8 +64,8 @@ static const char *explain_tensor(zp_arena *arena, const zp_move_scope *x) {
                    x->choice->tensor, x->choice->sequence ? ", cut along the sequence and gathered" : "");
 }
 
-const zp_move_strategy zp_tensor_collectives = {"tensor collectives", tensor_applies, make_tensor,
-                                                explain_tensor,       NULL,           NULL};
+const zp_move_strategy zp_tensor_collectives = {
+    "tensor collectives", tensor_applies, make_tensor, explain_tensor, NULL, NULL, NULL};
 
 static bool experts_apply(const zp_move_scope *x) { return zp_expert_ranks(x->choice) > 1; }
 
@@ -80,5 +80,5 @@ static const char *explain_experts(zp_arena *arena, const zp_move_scope *x) {
                    zp_expert_ranks(x->choice));
 }
 
-const zp_move_strategy zp_expert_exchange = {"expert exchange", experts_apply, make_experts,
-                                             explain_experts,   NULL,          NULL};
+const zp_move_strategy zp_expert_exchange = {
+    "expert exchange", experts_apply, make_experts, explain_experts, NULL, NULL, NULL};

@@ -39,6 +39,12 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    zp_home_words(arena, x, ZP_STATE_GRADIENTS));
 }
 
+/* One that a unit works with, and one on its way. */
+static int buffers(const zp_move_scope *x, zp_move_what what) {
+  (void)x;
+  return what == ZP_MOVE_GRADIENTS ? 2 : 0;
+}
+
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   return zp_refuse_home(c, spec, ZP_STATE_GRADIENTS);
 }
@@ -56,4 +62,4 @@ static const char *lacks(const zp_choice *c, bool mixed) {
   return NULL;
 }
 
-const zp_move_strategy zp_gradients_away = {"gradients away", applies, make, explain, refuses, lacks};
+const zp_move_strategy zp_gradients_away = {"gradients away", applies, make, explain, buffers, refuses, lacks};

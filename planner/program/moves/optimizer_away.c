@@ -36,4 +36,4 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   return zp_refuse_home(c, spec, ZP_STATE_OPTIMIZER);
 }
 
-const zp_move_strategy zp_optimizer_away = {"optimizer away", applies, make, explain, refuses, NULL};
+const zp_move_strategy zp_optimizer_away = {"optimizer away", applies, make, explain, NULL, refuses, NULL};

@@ -32,6 +32,12 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    zp_home_words(arena, x, ZP_STATE_PARAMS));
 }
 
+/* One that a unit works with, and one on its way. */
+static int buffers(const zp_move_scope *x, zp_move_what what) {
+  (void)x;
+  return what == ZP_MOVE_PARAMETERS ? 2 : 0;
+}
+
 static const char *refuses(const zp_choice *c, const zp_spec *spec) { return zp_refuse_home(c, spec, ZP_STATE_PARAMS); }
 
 static const char *lacks(const zp_choice *c, bool mixed) {
@@ -44,4 +50,4 @@ static const char *lacks(const zp_choice *c, bool mixed) {
   return NULL;
 }
 
-const zp_move_strategy zp_params_away = {"parameters away", applies, make, explain, refuses, lacks};
+const zp_move_strategy zp_params_away = {"parameters away", applies, make, explain, buffers, refuses, lacks};

@@ -98,4 +98,4 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    x->choice->tensor);
 }
 
-const zp_move_strategy zp_partial_sums = {"partial sums", applies, make, explain, NULL, NULL};
+const zp_move_strategy zp_partial_sums = {"partial sums", applies, make, explain, NULL, NULL, NULL};

@@ -47,8 +47,13 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    zp_home_words(arena, x, ZP_STATE_ACTIVATIONS));
 }
 
+static int buffers(const zp_move_scope *x, zp_move_what what) {
+  (void)x;
+  return what == ZP_MOVE_SAVED ? ZP_SAVED_BUFFERS : 0;
+}
+
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   return zp_refuse_home(c, spec, ZP_STATE_ACTIVATIONS);
 }
 
-const zp_move_strategy zp_saved_away_strategy = {"saved values away", applies, make, explain, refuses, NULL};
+const zp_move_strategy zp_saved_away_strategy = {"saved values away", applies, make, explain, buffers, refuses, NULL};

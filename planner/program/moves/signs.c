@@ -48,4 +48,4 @@ static const char *lacks(const zp_choice *c, bool mixed) {
   return mixed ? ZP_NOT_GENERATED("1-bit Adam in 16 bits") : NULL;
 }
 
-const zp_move_strategy zp_signs_exchange = {"1-bit exchange", applies, make, explain, refuses, lacks};
+const zp_move_strategy zp_signs_exchange = {"1-bit exchange", applies, make, explain, NULL, refuses, lacks};

@@ -33,4 +33,4 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    8 - zp_eighths_away(x, ZP_STATE_OPTIMIZER), zp_update_bytes(x->lowered));
 }
 
-const zp_move_strategy zp_device_update = {"update", applies, make, explain, NULL, NULL};
+const zp_move_strategy zp_device_update = {"update", applies, make, explain, NULL, NULL, NULL};

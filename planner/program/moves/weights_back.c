@@ -27,4 +27,4 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    x->cpu ? "bucket by bucket" : "all at once");
 }
 
-const zp_move_strategy zp_weights_back = {"weights back", applies, make, explain, NULL, NULL};
+const zp_move_strategy zp_weights_back = {"weights back", applies, make, explain, NULL, NULL, NULL};

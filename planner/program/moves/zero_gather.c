@@ -22,4 +22,9 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    zp_buckets_move_beside(x) ? "while the unit before it computes" : "and waits for them");
 }
 
-const zp_move_strategy zp_zero_gather = {"ZeRO gather", applies, make, explain, NULL, NULL};
+/* One that a unit works with, and one on its way; CPU ranks move nothing ahead. */
+static int buffers(const zp_move_scope *x, zp_move_what what) {
+  return what != ZP_MOVE_PARAMETERS ? 0 : x->cpu ? 1 : 2;
+}
+
+const zp_move_strategy zp_zero_gather = {"ZeRO gather", applies, make, explain, buffers, NULL, NULL};

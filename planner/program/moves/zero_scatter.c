@@ -20,4 +20,7 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
                    x->choice->data, zp_buckets_move_beside(x) ? "beside the units that follow" : "which waits for it");
 }
 
-const zp_move_strategy zp_zero_scatter = {"ZeRO scatter", applies, make, explain, NULL, NULL};
+/* One that a unit works with, and one on its way; CPU ranks move nothing ahead. */
+static int buffers(const zp_move_scope *x, zp_move_what what) { return what != ZP_MOVE_GRADIENTS ? 0 : x->cpu ? 1 : 2; }
+
+const zp_move_strategy zp_zero_scatter = {"ZeRO scatter", applies, make, explain, buffers, NULL, NULL};
