@@ -6,10 +6,7 @@
 
 #include <zplan/cpu_kernels.h>
 #include <zplan/machine.h>
-
-/* fmax and fmin of seconds, which are never NaN: those of libm are calls. */
-static inline double zp_later(double a, double b) { return a > b ? a : b; }
-static inline double zp_sooner(double a, double b) { return a < b ? a : b; }
+#include <zplan/seconds.h>
 
 /* ---- collective.c: ring algorithms, as the runtime's ---- */
 /* Time of an all-reduce of `bytes` on every rank; 0 for one rank. */

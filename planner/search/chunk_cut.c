@@ -1,5 +1,5 @@
 /* Cutting units into several model chunks a stage. A stage's memory then depends on chunks that are far apart in the
- * model. Up to 4,096 ways to cut, every one is in the space, and chain_branch.c looks for the best. Where there are
+ * model. Up to 4,096 ways to cut, every one is in the space, and planner/cuts looks for the best. Where there are
  * more, where state may leave the device, and on several node types cuts are stated: the longest chunk as short as
  * possible, and of these cuts the ones with the longest first or the longest last chunks. */
 #include <math.h>

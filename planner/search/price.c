@@ -3,14 +3,14 @@
  * its bound, raised by then, is the least one again. Where the ways to cut are few, all of them are looked at and the
  * point is settled. Where they are many, the cut with the least bound and the two extreme ones with the shortest
  * longest stage are simulated, and the point stays open down to its bound over all cuts. Points that are open below the
- * best plan of all go to branch_labels.c (1F1B) and chain_branch.c. Stated cuts of several chunks a stage are few
+ * best plan of all go to the provers of planner/cuts. Stated cuts of several chunks a stage are few
  * (chunk_cut.c): settled. */
 #include <math.h>
 #include <stdlib.h>
 #include <zplan/hash.h>
 #include "cost.h"
 #include "schedule.h"
-#include "cut_branch.h"
+#include "cut_problem.h"
 
 typedef struct pricing {
   zp_searcher *s;
@@ -191,8 +191,7 @@ static zp_rejection look_at_work(pricing *p) {
 static zp_rejection look_at_memory(pricing *p) {
   zp_rejection why;
   if (p->point->every_cut) {
-    double end = zp_bound_step_end(p->s, p->point);
-    raise_bound(p, zp_bound_by_chunk_chains(p->scratch, p->s, p->point, cutoff(p) - end) + end);
+    raise_bound(p, zp_bound_before_cuts(p->scratch, p->s, p->point, cutoff(p)));
     return ZP_REJECT_COUNT;
   }
   if (!zp_point_fits(p->s, p->point, &why)) return why;
@@ -292,56 +291,37 @@ static double branch_cut(void *user, int64_t *cut) {
   return simulate_cut(p, cut);
 }
 
-/* Branch and bound takes equal ranges of a repeat for one stage, which they are not on different node types: these
- * points stay open down to their bounds. */
-static void settle_by_labels(pricing *p, bool deep) {
-  if (zp_has_types(p->s) || is_settled(p)) return;
-  p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, p->point->choice.pipeline);
-  const zp_branching task = {branch_limit, branch_cut, p};
-  zp_limits limits = zp_search_limits(p->s);
-  zp_remember_fits(p->s, p->point, &limits);
-  p->point->bound_s = zp_label_branch(p->s, p->point, &task, deep);
-}
-
 /* Several chunks a stage that can be cut in many ways. */
 static bool is_wide(const zp_searcher *s, const zp_point *point) {
   return point->every_cut && !zp_few_chunk_cuts(s, point);
 }
 
-/* The same by chains. */
-static void settle_by_chains(pricing *p, bool deep) {
-  const zp_choice *c = &p->point->choice;
-  bool stated = zp_chunks(c) > 1 && !p->point->every_cut;
-  if (zp_has_types(p->s) || stated || is_settled(p)) return;
-  p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, c->pipeline);
-  const zp_branching task = {branch_limit, branch_cut, p};
-  zp_limits limits = zp_search_limits(p->s);
+static void prove(pricing *p, zp_cut_problem *problem, const zp_cut_prover *prover, zp_cut_turn turn) {
+  const zp_cut_task task = {branch_limit, branch_cut, p};
   zp_effort *effort = &p->s->effort;
-  int64_t all = effort->work_left, kept = is_wide(p->s, p->point) && all > effort->chunk_work_left
-                                              ? all - effort->chunk_work_left
-                                              : 0; /* for others */
+  int64_t all = effort->cuts.work_left, kept = is_wide(p->s, p->point) && all > effort->chunk_work_left
+                                                   ? all - effort->chunk_work_left
+                                                   : 0; /* for others */
+  p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, p->point->choice.pipeline);
+  zp_limits limits = zp_search_limits(p->s);
   zp_remember_fits(p->s, p->point, &limits);
-  effort->work_left -= kept;
-  p->point->bound_s = zp_chain_branch(p->s, p->point, &task, deep);
-  effort->work_left += kept;
-  if (is_wide(p->s, p->point)) effort->chunk_work_left -= all - effort->work_left;
+  effort->cuts.work_left -= kept;
+  zp_cut_proof proof = prover->prove(problem, &task, &effort->cuts, turn);
+  p->point->bound_s = problem->bound_s = proof.bound_s;
+  p->s->certificate.short_of_memory |= proof.short_of_memory;
+  effort->cuts.work_left += kept;
+  if (is_wide(p->s, p->point)) effort->chunk_work_left -= all - effort->cuts.work_left;
 }
 
-/* First what takes little of every point, then, deep, what is left. Labels do most of 1F1B, chains what these leave:
- * with few micro-batches windows of stages say little (labels.c), so labels that close such a point do so soon, and
- * with the fewest chains come before another try. */
-static void settle(pricing *p, bool deep) {
-  const zp_choice *c = &p->point->choice;
-  int64_t m = zp_microbatches(p->s->spec, c);
-  if (c->schedule != ZP_SCHEDULE_1F1B) {
-    settle_by_chains(p, deep);
-  } else if (!deep) {
-    settle_by_labels(p, m > 2 * c->pipeline);
-  } else {
-    if (2 * m <= c->pipeline) settle_by_chains(p, true);
-    settle_by_labels(p, true);
-    settle_by_chains(p, true);
-  }
+/* First what takes little of every point, then what is left. Provers take equal ranges of a repeat for one stage, which
+ * they are not on different node types: these points stay open down to their bounds. */
+static void settle(pricing *p, zp_cut_turn turn) {
+  if (zp_has_types(p->s) || has_stated_cuts(p) || is_settled(p)) return;
+  zp_arena *arena = zp_arena_new_beside("cut_problem", p->s->arena);
+  zp_cut_problem *problem = zp_cut_problem_of(arena, p->s, p->point);
+  for (int i = 0; i < ZP_CUT_PROVERS && !is_settled(p); i++)
+    if (zp_cut_provers[i].applies(problem, turn)) prove(p, problem, &zp_cut_provers[i], turn);
+  zp_arena_free(arena);
 }
 
 /* Points that have been looked at and may still have a plan that is faster than the best one. */
@@ -376,7 +356,7 @@ static void settle_points(pricing *p, const open_points *points) {
     for (int i = 0; i < points->len; i++) {
       look_at(p, order[i]);
       zp_arena_mark mark = zp_arena_get_mark(p->scratch);
-      settle(p, turn == 1);
+      settle(p, turn == 0 ? ZP_CUT_SHALLOW : ZP_CUT_DEEP);
       zp_arena_rewind(p->scratch, mark);
     }
 }

@@ -63,12 +63,12 @@ static double rounded_bound(double bound_s, double best_s, double closer) {
 
 static void fill_plan(zp_plan *plan, zp_searcher *s, const zp_ranking *r) {
   plan->certificate = s->certificate;
-  plan->certificate.cut_nodes = s->effort.nodes;
-  plan->certificate.cut_work = MOST_WORK - s->effort.work_left;
+  plan->certificate.cut_nodes = s->effort.cuts.nodes;
+  plan->certificate.cut_work = MOST_WORK - s->effort.cuts.work_left;
   plan->certificate.laid_out = s->memo->fits.laid_out;
   plan->certificate.memory_bytes = (int64_t)s->budget.limit_bytes;
   plan->certificate.held_bytes = (int64_t)s->budget.peak_bytes;
-  memcpy(plan->certificate.cut_pruned, s->effort.pruned, sizeof s->effort.pruned);
+  memcpy(plan->certificate.cut_pruned, s->effort.cuts.pruned, sizeof s->effort.cuts.pruned);
   if (r->len == 0 && s->certificate.rejected[ZP_REJECT_BUDGET]) {
     plan->stopped = true;
     plan->why_not = zp_format(plan->arena, "the search reached its memory budget of %s before it found a plan",
@@ -113,7 +113,7 @@ void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *mach
   for (int i = 0; i < spec->model->segments.len; i++) s->n_units += spec->model->segments.data[i].count;
   if (zp_limit_allows(&s->constraints->cut, 1)) s->pieces = zp_pieces_divided(s->arena, spec->model);
   s->most_units = s->pieces ? s->pieces->n_units : s->n_units;
-  s->effort.work_left = MOST_WORK;
+  s->effort.cuts.work_left = MOST_WORK;
   s->effort.chunk_work_left = MOST_CHUNK_WORK;
   s->memo = ZP_NEW(s->arena, zp_search_memo);
   int64_t most_stages = machine->devices < s->most_units ? machine->devices : s->most_units;

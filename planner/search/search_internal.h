@@ -7,7 +7,7 @@
 #include "../cost/cost.h"
 #include "../software/software.h"
 
-enum { ZP_MOST_CHUNKS = 8 }; /* of a stage */
+enum { ZP_MOST_CHUNKS = ZP_CUT_MOST_CHUNKS }; /* of a stage */
 
 /* A set of modes that stages may have: bit zp_stage_mode. */
 typedef unsigned zp_mode_set;
@@ -224,9 +224,8 @@ typedef struct zp_search_memo {
 
 /* What branch and bound over cuts took, and may still take. */
 typedef struct zp_effort {
-  int64_t nodes, pruned[ZP_CUT_RULE_COUNT];
-  int64_t work_left;       /* in simulated actions */
-  int64_t chunk_work_left; /* the same of points of several chunks a stage with many cuts, at most */
+  zp_cut_effort cuts;
+  int64_t chunk_work_left; /* of cuts.work_left what points of several chunks a stage with many cuts may take */
 } zp_effort;
 
 typedef struct zp_searcher {

@@ -2,7 +2,7 @@
  * uses, but for ties, which depend on other stages, and for what another program does otherwise around its kernels.
  * Ranges inside one repeat differ in their length alone, so equal ranges are priced once. */
 #include "cost.h"
-#include "cut_branch.h"
+#include "cut_problem.h"
 
 typedef struct slot {
   const zp_lowered *lowered; /* what the stage runs; NULL: empty */

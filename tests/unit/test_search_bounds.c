@@ -1,6 +1,6 @@
 /* Bounds of the search against the simulation, what is monotone, and its options. Small random instances. */
 #include "search_instances.h"
-#include "../../planner/search/cut_branch.h"
+#include "../../planner/search/cut_problem.h"
 
 #ifdef __SANITIZE_ADDRESS__
 enum { INSTANCES = 60, PARTIAL_PLANS = 4000 };
@@ -102,9 +102,11 @@ static void check_bounds(trial *t, zp_point *point) {
     double any = zp_bound_any_chunks(&t->s, point, true, 2 * step) + zp_bound_step_end(&t->s, point);
     cr_assert(any <= step, "%s, %d x %d x %d: any cut %.9g of %.9g", zp_schedule_name(c.schedule), c.tensor, c.pipeline,
               c.data, any, step);
-    double chains = zp_bound_by_chunk_chains(scratch, &t->s, point, 2 * step) + zp_bound_step_end(&t->s, point);
-    cr_assert(chains <= step && chains > 0, "%s, %d x %d x %d: chains %.9g of %.9g", zp_schedule_name(c.schedule),
-              c.tensor, c.pipeline, c.data, chains, step);
+    zp_point unbounded = *point;
+    unbounded.bound_s = 0;
+    double chains = zp_bound_before_cuts(scratch, &t->s, &unbounded, 3 * step);
+    cr_assert(chains <= step && chains > zp_bound_step_end(&t->s, point), "%s, %d x %d x %d: chains %.9g of %.9g",
+              zp_schedule_name(c.schedule), c.tensor, c.pipeline, c.data, chains, step);
   }
   double end = zp_bound_step_end(&t->s, point), of_homes = zp_bound_end_of_homes(&t->s, point);
   cr_assert(of_homes <= end && zp_bound_moving(&t->s, point) + of_homes <= step, "end of step: %.9g of %.9g", of_homes,

@@ -1,7 +1,10 @@
 /* Branch and bound over cuts: its rules against the simulation, its answers against all cuts, the gap of models of real
  * size. Random instances from a fixed seed. */
 #include <math.h>
-#include "../../planner/search/labels.h"
+#include "../../planner/cuts/cut_space.h"
+#include "../../planner/cuts/labels.h"
+#include "../../planner/cuts/provers.h"
+#include "../../planner/search/cut_problem.h"
 #include "planner_models.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -124,10 +127,11 @@ Test(search_cuts, rules_never_drop_a_better_cut) {
       double step = step_of(&t, cut);
       if (!isfinite(step)) continue;
       plans++;
-      int by = zp_label_branch_refusal(&t.s, &t.point, cut, step * (1 + 1e-9));
+      const zp_cut_problem *problem = zp_cut_problem_of(t.s.arena, &t.s, &t.point);
+      int by = zp_cut_refusal(problem, cut, step * (1 + 1e-9));
       cr_assert(by < 0, "plan %d: of %d stages, zero %d: %.12g s is dropped after %d stages", plans, stages,
                 t.point.choice.zero, step, by);
-      by = zp_label_branch_refusal(&t.s, &t.point, cut, step * (1 - 1e-6));
+      by = zp_cut_refusal(problem, cut, step * (1 - 1e-6));
       cr_assert(by >= 0 || t.s.spec->model == NULL, "plan %d: a cut that is too slow is kept", plans);
       refused += by < stages;
       partial += stages;
@@ -272,9 +276,10 @@ static double price_of(void *user, int64_t *cut) {
 }
 
 static double branch(trial *t, best_cut *found) {
-  zp_branching task = {limit_of, price_of, found};
-  return t->point.choice.schedule == ZP_SCHEDULE_1F1B ? zp_label_branch(&t->s, &t->point, &task, true)
-                                                      : zp_chain_branch(&t->s, &t->point, &task, true);
+  const zp_cut_task task = {limit_of, price_of, found};
+  const zp_cut_problem *problem = zp_cut_problem_of(t->s.arena, &t->s, &t->point);
+  return (problem->run_first ? zp_prove_by_labels : zp_prove_by_chains)(problem, &task, &t->s.effort.cuts, ZP_CUT_DEEP)
+      .bound_s;
 }
 
 Test(search_cuts, equal_to_all_cuts) {
@@ -356,9 +361,10 @@ Test(search_cuts, chains_equal_to_all_cuts) {
       if (isfinite(all.best_s)) found.best_s = all.best_s * (1.2 + 0.01 * (double)random_below(100));
       double first = found.best_s;
       t.point.bound_s = 0;
-      t.s.effort.work_left = 1 << 28;
-      zp_branching task = {limit_of, price_of, &found};
-      double bound = isfinite(first) ? zp_chain_branch(&t.s, &t.point, &task, true) : 0;
+      t.s.effort.cuts.work_left = 1 << 28;
+      const zp_cut_task task = {limit_of, price_of, &found};
+      const zp_cut_problem *problem = zp_cut_problem_of(t.s.arena, &t.s, &t.point);
+      double bound = isfinite(first) ? zp_prove_by_chains(problem, &task, &t.s.effort.cuts, ZP_CUT_DEEP).bound_s : 0;
       if (isfinite(first)) {
         cr_assert(bound <= all.best_s * (1 + 1e-15), "instance %d: %s, bound %.12g of %.12g", i,
                   zp_schedule_name(t.point.choice.schedule), bound, all.best_s);

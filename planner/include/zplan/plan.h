@@ -2,6 +2,7 @@
 #ifndef ZPLAN_PLAN_H
 #define ZPLAN_PLAN_H
 
+#include <zplan/cuts.h>
 #include <zplan/estimate.h>
 #include <zplan/json.h>
 
@@ -42,16 +43,7 @@ typedef struct zp_miss {
   zp_memory memory;
 } zp_miss;
 
-/* Why branch and bound over the cuts of a finalist left out a subtree; one list as above. window: the other units
- * cannot be cut so that stages fit and no neighbours take too long together. prefix: simulated alone, the first stages
- * take too long. chain: actions that wait for each other take too long, whatever the other units do. */
-#define ZP_CUT_RULES(X) X(WINDOW, "window") X(PREFIX, "prefix") X(CHAIN, "chain")
-typedef enum zp_cut_pruning {
-#define ZP_CUT_RULE_ROW(name, key) ZP_CUT_##name,
-  ZP_CUT_RULES(ZP_CUT_RULE_ROW)
-#undef ZP_CUT_RULE_ROW
-      ZP_CUT_RULE_COUNT
-} zp_cut_pruning;
+/* Why branch and bound over the cuts of a finalist left out a subtree: zp_cut_pruning of cuts.h. */
 const char *zp_cut_rule_key(zp_cut_pruning rule);
 
 /* A bound that is this close to the best plan, as a share, counts as equal: sums of up to a million rounded terms. */

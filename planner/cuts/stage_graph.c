@@ -12,12 +12,8 @@
 
 typedef struct maker {
   zp_arena *arena;
-  const zp_searcher *s;
-  const zp_point *point;
-  const zp_variant *v;
-  zp_stage_costs *costs;
+  const zp_cut_problem *problem;
   zp_stage_graph *graph;
-  zp_limits limits;
   double deadline_s; /* of the micro-batches */
   int **known;       /* [first unit][units]: cost index + 1 of this stage, < 0: does not fit, 0: not asked for yet */
 } maker;
@@ -25,7 +21,7 @@ typedef struct maker {
 /* The same with the least times of all other units: grows with the stage. */
 static bool may_take(const maker *k, int stage, int64_t first, int64_t end, double work_s) {
   const zp_pipe *pipe = &k->graph->pipe;
-  const double *prefix = k->v->prefix_s;
+  const double *prefix = k->problem->work_s;
   double after = prefix[pipe->units] - prefix[end], between = (double)zp_pipe_between(pipe, stage);
   double around = prefix[first] + after + 2 * (pipe->stages - 1) * pipe->message_s;
   if (between >= 1) around += after + between * work_s;
@@ -33,21 +29,24 @@ static bool may_take(const maker *k, int stage, int64_t first, int64_t end, doub
 }
 
 static bool may_take_least(const maker *k, int stage, int64_t first, int64_t end) {
-  return may_take(k, stage, first, end, k->v->prefix_s[end] - k->v->prefix_s[first]);
+  return may_take(k, stage, first, end, k->problem->work_s[end] - k->problem->work_s[first]);
+}
+
+static bool fits(const maker *k, int stage, int64_t first, int64_t end) {
+  double work_s;
+  return k->problem->fits(k->problem->user, stage, first, end, &work_s);
 }
 
 static int price_range(maker *k, int stage, int64_t first, int64_t end) {
-  const zp_variant *own = zp_stage_variant(k->s, k->point, stage, &(zp_units){first, end - first}, &k->limits);
-  if (!own) return -1;
-  zp_stage_cost cost = zp_stage_cost_of(k->costs, own->lowered, stage, first, end);
-  zp_push(k->arena, &k->graph->cost,
-          ((zp_range_cost){cost.time.forward_s, cost.time.backward_s, cost.reduce_s, cost.update_s + cost.offload_s}));
+  if (!fits(k, stage, first, end)) return -1;
+  zp_cut_cost cost = k->problem->cost(k->problem->user, stage, first, end);
+  zp_push(k->arena, &k->graph->cost, ((zp_range_cost){cost.forward_s, cost.backward_s, cost.reduce_s, cost.update_s}));
   return k->graph->cost.len;
 }
 
 /* Ranges with the same procedures are one and the same on one stage. Cost index; < 0: does not fit. */
 static int cost_of_range(maker *k, int stage, int64_t first, int64_t end) {
-  int64_t start = zp_stage_canonical(k->v->lowered, first, end);
+  int64_t start = k->problem->alike(k->problem->user, first, end);
   if (!k->known[start]) k->known[start] = ZP_NEW_ARRAY(k->arena, int, k->graph->pipe.units + 1);
   int *known = &k->known[start][end - first];
   if (*known == 0) *known = price_range(k, stage, first, end);
@@ -66,9 +65,7 @@ static void find_lows(maker *k) {
   low[pipe->stages] = pipe->units;
   for (int stage = pipe->stages - 1; stage > 0; stage--) {
     int64_t end = low[stage + 1], start = end;
-    while (start > stage && may_take_least(k, stage, start - 1, end) &&
-           zp_stage_variant(k->s, k->point, stage, &(zp_units){start - 1, end - start + 1}, &k->limits))
-      start--;
+    while (start > stage && may_take_least(k, stage, start - 1, end) && fits(k, stage, start - 1, end)) start--;
     low[stage] = start;
   }
   low[0] = 0;
@@ -92,20 +89,16 @@ static void add_arcs(maker *k, int stage, int64_t first) {
   node->n = arcs.len;
 }
 
-zp_stage_graph *zp_stage_graph_new(zp_arena *arena, const zp_searcher *s, const zp_point *point, zp_stage_costs *costs,
-                                   const zp_pipe *pipe, double target_s) {
+zp_stage_graph *zp_stage_graph_new(zp_arena *arena, const zp_cut_problem *problem, const zp_pipe *pipe,
+                                   double target_s) {
   zp_stage_graph *g = ZP_NEW(arena, zp_stage_graph);
   *g = (zp_stage_graph){.pipe = *pipe,
                         .nodes = ZP_NEW_ARRAY(arena, zp_stage_node *, pipe->stages + 1),
                         .low = ZP_NEW_ARRAY(arena, int64_t, pipe->stages + 1),
                         .high = ZP_NEW_ARRAY(arena, int64_t, pipe->stages + 1)};
   maker k = {.arena = arena,
-             .s = s,
-             .point = point,
-             .v = zp_variant_of(s, point),
-             .costs = costs,
+             .problem = problem,
              .graph = g,
-             .limits = zp_search_limits(s),
              .deadline_s = target_s - pipe->update_s,
              .known = ZP_NEW_ARRAY(arena, int *, pipe->units)};
   find_lows(&k);

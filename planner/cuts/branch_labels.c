@@ -1,20 +1,22 @@
-/* 1F1B: the best cut of a point by labels (label_search.c). The graph of the stages that a plan below the target may
+/* 1F1B: the best cut by labels (label_search.c). The graph of the stages that a plan below the target may
  * have gets smaller from round to round; every round also offers a cut, which is simulated. What labels without merging
  * leave is searched, arc by arc, with the simulation of the fixed stages. Numbers of labels are counted as parts of
  * simulated actions. */
 #include <math.h>
+#include "provers.h"
 #include "tree.h"
 
 /* The graph of all plans below the target. False: there are none. */
 static bool plant_graph(zp_tree *t, double target_s) {
-  int stages = t->choice.pipeline;
+  const zp_cut_problem *p = t->problem;
+  int stages = p->stages;
   const zp_pipe pipe = {.stages = stages,
-                        .units = t->units,
-                        .microbatches = t->microbatches,
-                        .message_s = t->message_s,
-                        .ties_s = t->ties_s,
+                        .units = p->units,
+                        .microbatches = p->microbatches,
+                        .message_s = p->message_s,
+                        .ties_s = p->ties_s,
                         .update_s = t->update_s[0]};
-  t->graph = zp_stage_graph_new(t->scratch, t->s, t->point, t->costs, &pipe, target_s);
+  t->graph = zp_stage_graph_new(t->scratch, p, &pipe, target_s);
   t->prefix = ZP_NEW_ARRAY(t->scratch, double *, stages + 1);
   for (int k = 0; k <= stages; k++) t->prefix[k] = ZP_NEW_ARRAY(t->scratch, double, zp_prefix_length(k));
   return zp_stage_graph_narrow(t->graph, target_s);
@@ -44,7 +46,7 @@ typedef struct checked {
 static zp_outcome visit(zp_tree *t, int fixed, checked so_far);
 
 static zp_outcome visit_arcs(zp_tree *t, int fixed, checked so_far) {
-  const zp_stage_node *node = zp_stage_node_at(t->graph, fixed, t->choice.cut[fixed]);
+  const zp_stage_node *node = zp_stage_node_at(t->graph, fixed, t->cut[fixed]);
   for (int i = node->n; i-- > 0;) {
     const zp_stage_arc *arc = &node->arcs[i];
     zp_prefix_extend(zp_label_search_labels(t->labels), t->prefix[fixed], fixed, &t->graph->cost.data[arc->cost],
@@ -63,7 +65,7 @@ static zp_outcome visit_arcs(zp_tree *t, int fixed, checked so_far) {
 }
 
 static zp_outcome visit(zp_tree *t, int fixed, checked so_far) {
-  int stages = t->choice.pipeline;
+  int stages = t->problem->stages;
   t->effort->nodes++;
   t->effort->work_left -= 2 * stages; /* what its label takes */
   if (t->effort->work_left < t->stop_at) return ZP_SPENT;
@@ -82,9 +84,9 @@ static zp_outcome visit(zp_tree *t, int fixed, checked so_far) {
 
 /* Simulates t->reach. */
 static zp_outcome try_cut(zp_tree *t) {
-  memcpy(t->choice.cut, t->reach, sizeof *t->reach * (size_t)(t->choice.pipeline + 1));
+  memcpy(t->cut, t->reach, sizeof *t->reach * (size_t)(t->problem->stages + 1));
   if (zp_tree_time_of_cut(t) >= t->target_s) return ZP_FOUND_NONE;
-  return t->task->on_cut(t->task->user, t->choice.cut) < t->target_s ? ZP_FOUND : ZP_FOUND_NONE;
+  return t->task->on_cut(t->task->user, t->cut) < t->target_s ? ZP_FOUND : ZP_FOUND_NONE;
 }
 
 enum { WIDER = 4 };
@@ -92,7 +94,7 @@ enum { WIDER = 4 };
 static const double NEAR = 1e-4;
 
 static zp_outcome note_spent(zp_tree *t) {
-  t->s->certificate.short_of_memory = true;
+  t->short_of_memory = true;
   return ZP_SPENT;
 }
 
@@ -100,7 +102,7 @@ static zp_outcome note_spent(zp_tree *t) {
  * none of that yet, and the bound is far below the target. */
 static zp_outcome rounds_below(zp_tree *t, double *low, bool *far) {
   int64_t work = 0; /* of the next round, about */
-  for (int width = 1; t->effort->work_left - work > t->stop_at && zp_may_grow(t->s, ZP_GROW_CUTS, 0);) {
+  for (int width = 1; t->effort->work_left - work > t->stop_at && t->problem->may_grow(t->problem->user, 0);) {
     int64_t arcs = zp_stage_graph_arcs(t->graph), before = t->effort->work_left;
     zp_label_round round = look_at_labels(t, width);
     work = before - t->effort->work_left;
@@ -166,13 +168,17 @@ static double search(zp_tree *t, double bound_s) {
   return low;
 }
 
-double zp_label_branch(zp_searcher *s, const zp_point *point, const zp_branching *task, bool deep) {
-  zp_tree t = {.scratch = zp_arena_new_beside("branch", s->arena)};
-  zp_tree_plant(&t, s, point, task);
-  t.stop_at = s->effort.work_left - s->effort.work_left / (deep ? 2 : 64); /* others want their share */
-  double low = search(&t, point->bound_s);
+zp_cut_proof zp_prove_by_labels(const zp_cut_problem *problem, const zp_cut_task *task, zp_cut_effort *effort,
+                                zp_cut_turn turn) {
+  /* With few micro-batches windows of stages say little (labels.c): there labels get a small share at first. */
+  bool deep = turn == ZP_CUT_DEEP || problem->microbatches > 2 * problem->stages;
+  zp_tree t = {.problem = problem, .task = task, .effort = effort};
+  t.scratch = zp_arena_new_beside("branch", problem->beside);
+  zp_tree_plant(&t);
+  t.stop_at = effort->work_left - effort->work_left / (deep ? 2 : 64); /* others want their share */
+  double low = search(&t, problem->bound_s);
   zp_arena_free(t.scratch);
-  return low;
+  return (zp_cut_proof){low, t.short_of_memory};
 }
 
 /* ---- one cut ---- */
@@ -189,7 +195,7 @@ static bool may_end(zp_tree *t, int stage, int64_t first, int64_t end) {
 }
 
 static int refusal(zp_tree *t, const int64_t *cut) {
-  int stages = t->choice.pipeline, refused = -1;
+  int stages = t->problem->stages, refused = -1;
   if (!plant_graph(t, t->target_s)) return 0;
   t->labels = zp_label_search_new(t->scratch, t->graph);
   zp_prefix_start(zp_label_search_labels(t->labels), t->prefix[0]);
@@ -200,9 +206,11 @@ static int refusal(zp_tree *t, const int64_t *cut) {
   return refused;
 }
 
-int zp_label_branch_refusal(zp_searcher *s, const zp_point *point, const int64_t *cut, double target_s) {
-  zp_tree t = {.scratch = zp_arena_new_beside("branch", s->arena), .target_s = target_s};
-  zp_tree_plant(&t, s, point, NULL);
+int zp_cut_refusal(const zp_cut_problem *problem, const int64_t *cut, double target_s) {
+  zp_cut_effort effort = {0};
+  zp_tree t = {.problem = problem, .effort = &effort, .target_s = target_s};
+  t.scratch = zp_arena_new_beside("branch", problem->beside);
+  zp_tree_plant(&t);
   int refused = refusal(&t, cut);
   zp_arena_free(t.scratch);
   return refused;

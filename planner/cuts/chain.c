@@ -1,10 +1,10 @@
 /* Chains of actions that wait for each other, and means of them, over the cuts of a point: seconds of a chain are a sum
  * over the edges of a cut (cut_space.c), so the cut that it allows most is a shortest path. */
 #include <math.h>
-#include "cut_branch.h"
+#include "cut_space.h"
 
 zp_chain zp_chain_new(zp_arena *arena, int places) {
-  zp_chain chain = {.at = ZP_NEW_ARRAY(arena, zp_place_weights, places)};
+  zp_chain chain = {.at = ZP_NEW_ARRAY(arena, zp_cut_weights, places)};
   chain.reduce = ZP_NEW_ARRAY(arena, double, places);
   chain.update = ZP_NEW_ARRAY(arena, double, places);
   return chain;
@@ -31,12 +31,12 @@ void zp_chain_add(zp_chain *sum, const zp_chain *chain, double share, int places
 
 bool zp_chain_meets(double seconds, double target_s) { return seconds * (1 - 1e-10) < target_s; }
 
-double zp_chain_of_edge(const zp_place_weights *w, double reduce, double update, const zp_edge_cost *cost) {
+double zp_chain_of_edge(const zp_cut_weights *w, double reduce, double update, const zp_cut_cost *cost) {
   return w->forwards * cost->forward_s + w->backwards * cost->backward_s + w->weights * cost->weights_s +
          w->messages * cost->message_s + reduce * cost->reduce_s + update * cost->update_s;
 }
 
-static double seconds_of(const zp_chain *chain, int place, const zp_edge_cost *cost) {
+static double seconds_of(const zp_chain *chain, int place, const zp_cut_cost *cost) {
   return zp_chain_of_edge(&chain->at[place], chain->reduce[place], chain->update[place], cost);
 }
 

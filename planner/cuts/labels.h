@@ -1,8 +1,11 @@
 /* Inside this folder: bounds of 1F1B pipelines whose first or last stages are known, and the cuts that they leave. */
-#ifndef ZPLAN_SEARCH_LABELS_H
-#define ZPLAN_SEARCH_LABELS_H
+#ifndef ZPLAN_CUT_LABELS_H
+#define ZPLAN_CUT_LABELS_H
 
-#include "cut_branch.h"
+#include <string.h>
+#include <zplan/cuts.h>
+#include <zplan/seconds.h>
+#include <zplan/vec.h>
 
 /* Between the forward and the backward of the first micro-batch on a stage, or of the last one. */
 typedef enum zp_turn { ZP_FIRST_TURN, ZP_LAST_TURN } zp_turn;
@@ -61,8 +64,8 @@ static inline int64_t zp_stage_graph_width(const zp_stage_graph *graph, int stag
   return width > 0 ? width : 0;
 }
 /* All stages of plans below the target, and more. Arena. */
-zp_stage_graph *zp_stage_graph_new(zp_arena *arena, const zp_searcher *s, const zp_point *point, zp_stage_costs *costs,
-                                   const zp_pipe *pipe, double target_s);
+zp_stage_graph *zp_stage_graph_new(zp_arena *arena, const zp_cut_problem *problem, const zp_pipe *pipe,
+                                   double target_s);
 /* Takes away stages that no plan below the target has, by what they take themselves. False: no cut is left. */
 bool zp_stage_graph_narrow(zp_stage_graph *graph, double target_s);
 int64_t zp_stage_graph_arcs(const zp_stage_graph *graph);

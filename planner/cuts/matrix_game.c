@@ -5,7 +5,7 @@
  * are added to the solved tableau: a column by the slacks' part of it, which is the inverse of the basis, a row by
  * eliminating what is in the basis; then the dual method makes it feasible, and the primal one best again. */
 #include <math.h>
-#include "cut_branch.h"
+#include "cut_space.h"
 
 struct zp_matrix_game {
   zp_arena *arena; /* rows come when they are added: most games stay small */

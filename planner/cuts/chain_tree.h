@@ -1,9 +1,8 @@
 /* Shared by chain_branch.c, chain_root.c and chain_cost.c: the state of one branch and bound by chains. */
-#ifndef ZPLAN_CHAIN_TREE_H
-#define ZPLAN_CHAIN_TREE_H
+#ifndef ZPLAN_CUT_CHAIN_TREE_H
+#define ZPLAN_CUT_CHAIN_TREE_H
 
-#include "../cost/cost.h"
-#include "cut_branch.h"
+#include "cut_space.h"
 
 enum { ZP_MOST_CHAINS = 128, ZP_MOST_SEEN = 256 };
 
@@ -18,31 +17,26 @@ typedef struct zp_held_chain {
 } zp_held_chain;
 
 typedef struct zp_chain_tree {
-  zp_searcher *s;
-  const zp_point *point;
-  const zp_branching *task;
-  zp_effort *effort;
+  const zp_cut_problem *problem;
+  const zp_cut_task *task;
+  zp_cut_effort *effort;
   zp_arena *arena, *scratch; /* of the tree; of a call */
   int64_t stop_at;           /* of effort->work_left */
   bool spent;
   double target_s; /* cuts that take as long or longer are not looked for */
   double low_s;    /* no cut is faster */
-  zp_limits limits;
-  int places, stages;    /* chunks of the model */
-  zp_stage_costs *costs; /* of points with one chunk a stage */
+  int places, stages;
   zp_cut_space *space;
   double *done_s; /* [ends]: room */
 
   /* chain_cost.c: the cut at hand */
-  zp_choice choice;        /* its cut */
-  zp_edge_cost *cost;      /* [place] */
-  int *stage_of, *at;      /* [place]: its stage; its times in run.time */
-  int *last_place;         /* [stage] */
-  double ties_s, update_s; /* of the first and the last stage; of several chunks a stage the update, at least */
-  zp_order_graph *graph;
-  zp_pipeline_run run;
-  zp_stage_time *time; /* run.time */
-  double *message_s;   /* run.message_s */
+  int64_t *cut;
+  zp_cut_cost *cost;   /* [place] */
+  const int *stage_of; /* [place] */
+  int *last_place;     /* [stage] */
+  double update_s;     /* of several chunks a stage, at least: what the update_s of costs leave out */
+  double *message_s;   /* [place]: of the cut that was simulated last */
+  double *end_s;       /* [stage]: room */
 
   /* chain_root.c */
   zp_chain *rows; /* chains */
@@ -67,18 +61,18 @@ static inline bool zp_chain_chunked(const zp_chain_tree *t) { return t->places >
 /* work: estimated low, so it counts twice. */
 static inline void zp_chain_spend(zp_chain_tree *t, int64_t work) {
   t->effort->work_left -= 2 * work;
-  t->spent |= t->effort->work_left < t->stop_at || !zp_may_grow(t->s, ZP_GROW_CUTS, 0);
+  t->spent |= t->effort->work_left < t->stop_at || !t->problem->may_grow(t->problem->user, 0);
 }
 
-static inline double zp_chain_seconds(const zp_chain *chain, int place, const zp_edge_cost *cost) {
+static inline double zp_chain_seconds(const zp_chain *chain, int place, const zp_cut_cost *cost) {
   return zp_chain_of_edge(&chain->at[place], chain->reduce[place], chain->update[place], cost);
 }
 
 /* ---- chain_cost.c: what the cut at hand costs, and what it waits for ---- */
-/* Makes the graph of the order tables. */
+/* Requires: stage_of. */
 void zp_chain_start_costs(zp_chain_tree *t);
 /* Least costs of a place of the cut. */
-const zp_edge_cost *zp_chain_edge(const zp_chain_tree *t, int place);
+const zp_cut_cost *zp_chain_edge(const zp_chain_tree *t, int place);
 /* t->cost of a place, with its stage where it is the last one of it, or of the whole cut. False: it does not fit; of a
  * whole cut t->cost are the least costs then. */
 bool zp_chain_fix_place(zp_chain_tree *t, int place);

@@ -17,7 +17,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "chain_tree.h"
-#include "schedule.h"
+#include "provers.h"
 
 enum { MOST_ACTIONS = 1 << 21 };
 enum { BYTES_AN_ACTION = 64 }; /* in the order tables and their graph, at most */
@@ -77,7 +77,7 @@ static double bound_of_place(zp_chain_tree *t, int place) {
   for (int r = 0; r < t->n_chains; r++) {
     zp_held_chain *h = &t->chains[r];
     add_place(t, h, place);
-    double seconds = h->sum_s[place + 1] + rest_of(t, h, place + 1, t->choice.cut[place + 1]);
+    double seconds = h->sum_s[place + 1] + rest_of(t, h, place + 1, t->cut[place + 1]);
     if (seconds > most) most = seconds;
     if (!zp_chain_meets(seconds, t->target_s)) h->used = ++t->now;
   }
@@ -88,7 +88,7 @@ static double bound_of_place(zp_chain_tree *t, int place) {
 static int blame(zp_chain_tree *t, zp_held_chain *h) {
   for (int k = 0; k < t->places; k++) add_place(t, h, k);
   for (int k = 0; k <= t->places; k++)
-    if (!zp_chain_meets(h->sum_s[k] + rest_of(t, h, k, t->choice.cut[k]), t->target_s)) return k;
+    if (!zp_chain_meets(h->sum_s[k] + rest_of(t, h, k, t->cut[k]), t->target_s)) return k;
   return t->places;
 }
 
@@ -112,13 +112,13 @@ static int visit(zp_chain_tree *t, int place) {
   t->effort->nodes++;
   if (place == t->places) return visit_leaf(t);
   const zp_cut_space *x = t->space;
-  int64_t at = x->base[place] + t->choice.cut[place] - x->low[place], n = 0;
+  int64_t at = x->base[place] + t->cut[place] - x->low[place], n = 0;
   zp_arena_mark mark = zp_arena_get_mark(t->scratch);
   child *children = ZP_NEW_ARRAY(t->scratch, child, x->stop[at] - x->begin[at] + 1);
   for (int64_t e = x->begin[at]; e < x->stop[at]; e++) {
     int64_t end = x->nearest[at] + e - x->first_edge[at];
     if (!x->alive[e]) continue;
-    t->choice.cut[place + 1] = end;
+    t->cut[place + 1] = end;
     if (!zp_chain_fix_place(t, place)) continue;
     double bound = bound_of_place(t, place);
     if (zp_chain_meets(bound, t->target_s))
@@ -130,7 +130,7 @@ static int visit(zp_chain_tree *t, int place) {
   if (n) qsort(children, (size_t)n, sizeof *children, by_child);
   int miss = place + 1;
   for (int64_t i = 0; i < n && !t->spent && miss > place; i++) {
-    t->choice.cut[place + 1] = children[i].end;
+    t->cut[place + 1] = children[i].end;
     zp_chain_fix_place(t, place);
     if (!zp_chain_meets(bound_of_place(t, place), t->target_s)) continue;
     miss = visit(t, place + 1);
@@ -163,26 +163,20 @@ static void search_tree(zp_chain_tree *t) {
 
 /* ---- start ---- */
 
-/* False: the tables are too long, or the ways to cut too many. */
+/* False: the orders are too long, or the ways to cut too many. */
 static bool plant(zp_chain_tree *t) {
-  const zp_choice *c = &t->point->choice;
-  int64_t m = zp_microbatches(t->s->spec, c);
-  t->choice = *c;
-  t->places = zp_model_chunks(c);
-  t->stages = c->pipeline;
-  if (t->effort->work_left <= 0 || 3 * m * t->places > MOST_ACTIONS) return false;
-  if (!zp_may_grow(t->s, ZP_GROW_CUTS, (size_t)(3 * m * t->places) * BYTES_AN_ACTION)) return false;
-  t->limits = zp_search_limits(t->s);
-  if (!zp_chain_chunked(t)) {
-    t->ties_s = zp_least_ties(t->arena, t->s, t->point);
-    t->costs = zp_stage_costs_new(t->arena, t->s, t->point);
-  } else {
-    t->update_s = zp_bound_update(t->s, t->point);
-  }
-  t->space = zp_cut_space_new(t->arena, t->s, t->point, t->costs, t->target_s);
-  zp_chain_spend(t, t->space ? t->space->n_edges : m * t->places);
+  const zp_cut_problem *p = t->problem;
+  t->places = zp_cut_places(p);
+  t->stages = p->stages;
+  t->stage_of = p->stage_of;
+  int64_t actions = 3 * p->microbatches * t->places;
+  if (t->effort->work_left <= 0 || actions > MOST_ACTIONS) return false;
+  if (!p->may_grow(p->user, (size_t)actions * BYTES_AN_ACTION)) return false;
+  if (zp_chain_chunked(t)) t->update_s = p->update_s;
+  t->space = zp_cut_space_new(t->arena, p, t->target_s);
+  zp_chain_spend(t, t->space ? t->space->n_edges : p->microbatches * t->places);
   if (!t->space) return false;
-  t->choice.cut = ZP_NEW_ARRAY(t->arena, int64_t, t->places + 1);
+  t->cut = ZP_NEW_ARRAY(t->arena, int64_t, t->places + 1);
   t->done_s = ZP_NEW_ARRAY(t->arena, double, t->space->ends);
   if (t->space->possible) zp_chain_start_costs(t);
   return true;
@@ -216,11 +210,13 @@ static void search(zp_chain_tree *t, bool deep) {
   }
 }
 
-double zp_chain_branch(zp_searcher *s, const zp_point *point, const zp_branching *task, bool deep) {
-  zp_chain_tree t = {.s = s, .point = point, .task = task, .effort = &s->effort, .low_s = point->bound_s};
-  t.arena = zp_arena_new_beside("chain_branch", s->arena);
-  t.scratch = zp_arena_new_beside("chain_branch.scratch", s->arena);
-  t.stop_at = s->effort.work_left - s->effort.work_left / (deep ? 4 : 16); /* other points want their share */
+zp_cut_proof zp_prove_by_chains(const zp_cut_problem *problem, const zp_cut_task *task, zp_cut_effort *effort,
+                                zp_cut_turn turn) {
+  bool deep = turn == ZP_CUT_DEEP;
+  zp_chain_tree t = {.problem = problem, .task = task, .effort = effort, .low_s = problem->bound_s};
+  t.arena = zp_arena_new_beside("chain_branch", problem->beside);
+  t.scratch = zp_arena_new_beside("chain_branch.scratch", problem->beside);
+  t.stop_at = effort->work_left - effort->work_left / (deep ? 4 : 16); /* other problems want their share */
   t.target_s = limit_s(&t) * (1 - ZP_CHAIN_CLOSED);
   if (plant(&t)) {
     if (t.space->possible && zp_chain_start_root(&t))
@@ -230,5 +226,5 @@ double zp_chain_branch(zp_searcher *s, const zp_point *point, const zp_branching
   }
   zp_arena_free(t.scratch);
   zp_arena_free(t.arena);
-  return t.low_s;
+  return (zp_cut_proof){.bound_s = t.low_s};
 }

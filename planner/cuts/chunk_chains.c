@@ -8,9 +8,8 @@
  * game (matrix_game.c), and the cut that this mean allows most is simulated next. Loose where memory forces stages to
  * recompute, and where what is best for the chains together is no cut. */
 #include <math.h>
-#include <zplan/hash.h>
-#include "schedule.h"
-#include "cut_branch.h"
+#include "cut_space.h"
+#include "provers.h"
 
 enum { MOST_ROUNDS = 24 };
 /* Shares move so far to the best ones for the cuts seen, which jump while these are few. */
@@ -18,15 +17,11 @@ static const double TOWARDS = 0.5;
 
 typedef struct bounding {
   zp_arena *arena;
-  const zp_variant *v;
+  const zp_cut_problem *problem;
   int places, stages;
   int64_t units;
-  bool split;
-  double message_s;
-  int *at; /* [place]: its times in run.time */
-  zp_pipeline_run run;
-  zp_stage_time *time; /* run.time */
-  zp_order_graph *graph;
+  zp_cut_cost *cost; /* [place]: of the cut at hand */
+  double *end_s;     /* [stage]: room */
   zp_chain row[MOST_ROUNDS], mean;
   int64_t *cut[MOST_ROUNDS];
   int rounds;
@@ -34,29 +29,29 @@ typedef struct bounding {
   int32_t *where; /* the same: the end before */
 } bounding;
 
-static zp_edge_cost cost_of(const bounding *b, int64_t first, int64_t end) {
-  const zp_variant *v = b->v;
-  double forward = v->forward_s[end] - v->forward_s[first], work = v->prefix_s[end] - v->prefix_s[first],
-         input = b->split ? v->input_s[end] - v->input_s[first] : work;
-  return (zp_edge_cost){.forward_s = forward,
-                        .backward_s = zp_later(input - forward, 0),
-                        .weights_s = zp_later(work - input, 0),
-                        .message_s = b->message_s};
+static zp_cut_cost cost_of(const bounding *b, int64_t first, int64_t end) {
+  const zp_cut_problem *p = b->problem;
+  double forward = p->forward_s[end] - p->forward_s[first], work = p->work_s[end] - p->work_s[first],
+         input = p->split ? p->input_s[end] - p->input_s[first] : work;
+  return (zp_cut_cost){.forward_s = forward,
+                       .backward_s = zp_later(input - forward, 0),
+                       .weights_s = zp_later(work - input, 0),
+                       .message_s = p->message_s};
 }
 
 static double chain_of_cut(const bounding *b, const zp_chain *chain, const int64_t *cut) {
   double seconds = 0;
   for (int k = 0; k < b->places; k++) {
-    zp_edge_cost cost = cost_of(b, cut[k], cut[k + 1]);
+    zp_cut_cost cost = cost_of(b, cut[k], cut[k + 1]);
     seconds += zp_chain_of_edge(&chain->at[k], 0, 0, &cost);
   }
   return seconds;
 }
 
 /* Seconds of all units before an end, as often as the chain passes the place. */
-static double weighed(const bounding *b, const zp_place_weights *w, int64_t end) {
-  const zp_variant *v = b->v;
-  double forward = v->forward_s[end], work = v->prefix_s[end], input = b->split ? v->input_s[end] : work;
+static double weighed(const bounding *b, const zp_cut_weights *w, int64_t end) {
+  const zp_cut_problem *p = b->problem;
+  double forward = p->forward_s[end], work = p->work_s[end], input = p->split ? p->input_s[end] : work;
   return w->forwards * forward + w->backwards * (input - forward) + w->weights * (work - input);
 }
 
@@ -64,7 +59,7 @@ static double weighed(const bounding *b, const zp_place_weights *w, int64_t end)
 static double find_least(const bounding *b, const zp_chain *chain, int64_t *cut) {
   int64_t wide = b->units + 1;
   double messages = 0;
-  for (int k = 0; k < b->places; k++) messages += chain->at[k].messages * b->message_s;
+  for (int k = 0; k < b->places; k++) messages += chain->at[k].messages * b->problem->message_s;
   b->least[0] = 0;
   for (int k = 1; k <= b->places; k++) {
     const double *before = &b->least[(k - 1) * wide];
@@ -86,17 +81,14 @@ static double find_least(const bounding *b, const zp_chain *chain, int64_t *cut)
 
 /* Adds the chain that the cut waits for, and remembers the cut. */
 static void learn(bounding *b, const int64_t *cut) {
+  const zp_cut_problem *p = b->problem;
   int longest = 0;
-  for (int k = 0; k < b->places; k++) {
-    zp_edge_cost cost = cost_of(b, cut[k], cut[k + 1]);
-    b->time[b->at[k]] = (zp_stage_time){
-        .forward_s = cost.forward_s, .backward_s = cost.backward_s + cost.weights_s, .weights_s = cost.weights_s};
-  }
-  zp_order_graph_run(b->graph);
+  for (int k = 0; k < b->places; k++) b->cost[k] = cost_of(b, cut[k], cut[k + 1]);
+  p->run(p->user, b->cost, b->end_s);
   for (int s = 1; s < b->stages; s++)
-    if (b->run.end_s[s] > b->run.end_s[longest]) longest = s;
+    if (b->end_s[s] > b->end_s[longest]) longest = s;
   b->row[b->rounds] = zp_chain_new(b->arena, b->places);
-  zp_order_graph_chain(b->graph, longest, b->row[b->rounds].at);
+  p->chain(p->user, longest, b->row[b->rounds].at);
   b->cut[b->rounds] = ZP_NEW_ARRAY(b->arena, int64_t, b->places + 1);
   memcpy(b->cut[b->rounds], cut, sizeof *cut * (size_t)(b->places + 1));
   b->rounds++;
@@ -150,40 +142,22 @@ static double search(bounding *b, double enough_s) {
   return most;
 }
 
-double zp_bound_by_chunk_chains(zp_arena *arena, const zp_searcher *s, const zp_point *point, double enough_s) {
-  const zp_choice *c = &point->choice;
-  const zp_variant *v = zp_variant_of(s, point);
+zp_cut_proof zp_prove_by_means(const zp_cut_problem *problem, const zp_cut_task *task, zp_cut_effort *effort,
+                               zp_cut_turn turn) {
+  (void)effort, (void)turn; /* a bound alone, in limited rounds */
+  zp_arena *arena = zp_arena_new_beside("means", problem->beside);
   bounding b = {.arena = arena,
-                .v = v,
-                .places = zp_model_chunks(c),
-                .stages = c->pipeline,
-                .units = zp_point_units(s, point),
-                .split = zp_schedule_splits(c->schedule),
-                .message_s = zp_least_message(s, point)};
-  int chunks = zp_chunks(c);
-  int64_t m = zp_microbatches(s->spec, c), *actions = ZP_NEW_ARRAY(arena, int64_t, b.stages);
-  double *message_s = ZP_NEW_ARRAY(arena, double, b.places);
-  b.at = ZP_NEW_ARRAY(arena, int, b.places);
-  b.time = ZP_NEW_ARRAY(arena, zp_stage_time, b.places);
-  for (int k = 0; k < b.places; k++) {
-    int chunk, stage = zp_chunk_stage(c, k, &chunk);
-    b.at[k] = stage * chunks + chunk;
-    message_s[k] = b.message_s;
-  }
-  b.run = (zp_pipeline_run){.stages = b.stages,
-                            .chunks = chunks,
-                            .choice = c,
-                            .microbatches = m,
-                            .buffers = zp_message_buffers(c, m),
-                            .order = zp_orders(arena, c, m, actions),
-                            .actions = actions,
-                            .time = b.time,
-                            .message_s = message_s,
-                            .end_s = ZP_NEW_ARRAY(arena, double, b.stages)};
-  b.graph = zp_order_graph_new(arena, &b.run);
+                .problem = problem,
+                .places = zp_cut_places(problem),
+                .stages = problem->stages,
+                .units = problem->units};
+  b.cost = ZP_NEW_ARRAY(arena, zp_cut_cost, b.places);
+  b.end_s = ZP_NEW_ARRAY(arena, double, b.stages);
   b.mean = zp_chain_new(arena, b.places);
   int64_t numbers = (b.places + 1) * (b.units + 1);
   b.least = ZP_NEW_ARRAY(arena, double, numbers);
   b.where = ZP_NEW_ARRAY(arena, int32_t, numbers);
-  return search(&b, enough_s) * (1 - 1e-9);
+  double microbatches = search(&b, task->limit_s(task->user) - problem->end_s) * (1 - 1e-9);
+  zp_arena_free(arena);
+  return (zp_cut_proof){.bound_s = fmax(problem->bound_s, microbatches + problem->end_s)};
 }

@@ -6,7 +6,6 @@
  * found, and edges that no such cut has are dropped. */
 #include <math.h>
 #include "chain_tree.h"
-#include "schedule.h"
 
 /* Means that raise the bound by little one after the other are enough. */
 enum { MOST_SINCE = 12 };
@@ -32,10 +31,9 @@ static zp_chain *add_row(zp_chain_tree *t) {
 
 /* All units on one place: no cut, but shares of rows that let it weigh less than cuts do are not worth trying. */
 static double all_at(const zp_chain_tree *t, const zp_chain *row, int place) {
-  const zp_variant *v = zp_variant_of(t->s, t->point);
-  double forward = v->forward_s[t->space->units], work = v->prefix_s[t->space->units];
-  double input = zp_schedule_splits(t->choice.schedule) ? v->input_s[t->space->units] : work;
-  zp_edge_cost all = {.forward_s = forward, .backward_s = input - forward, .weights_s = work - input};
+  const zp_cut_problem *p = t->problem;
+  double forward = p->forward_s[p->units], work = p->work_s[p->units], input = p->split ? p->input_s[p->units] : work;
+  zp_cut_cost all = {.forward_s = forward, .backward_s = input - forward, .weights_s = work - input};
   double seconds = row->constant_s + zp_chain_of_edge(&row->at[place], 0, 0, &all);
   for (int k = 0; k + 1 < t->places; k++) seconds += row->at[k].messages * t->message_s[k];
   return seconds;
@@ -51,7 +49,7 @@ static double work_of_stage(const zp_chain_tree *t, int stage) {
   double seconds = 0;
   for (int k = stage; k < t->places; k++)
     if (t->stage_of[k] == stage) {
-      const zp_edge_cost *edge = zp_chain_edge(t, k);
+      const zp_cut_cost *edge = zp_chain_edge(t, k);
       seconds += edge->forward_s + edge->backward_s + edge->weights_s;
     }
   return seconds;
@@ -63,7 +61,7 @@ static void add_plain_rows(zp_chain_tree *t) {
   for (int stage = 0; stage < t->stages; stage++)
     for (int end = stage;; end = 0) {
       zp_chain *row = add_row(t);
-      zp_order_graph_through(t->graph, end, stage, row->at);
+      t->problem->through(t->problem->user, end, stage, row->at);
       zp_chain_end(t, row, end, t->last_place[stage]);
       play_row(t, row);
       if (end == 0) break;
@@ -87,7 +85,7 @@ static void add_stage_rows(zp_chain_tree *t) {
   }
 }
 
-/* Simulates t->choice.cut, whose chain becomes a row; a plan below the target is a new best plan. t->seen_s: how long
+/* Simulates t->cut, whose chain becomes a row; a plan below the target is a new best plan. t->seen_s: how long
  * the cut takes, at least. False: it does not fit. */
 static bool learn_row(zp_chain_tree *t) {
   bool fits = zp_chain_fix_cut(t);
@@ -103,10 +101,10 @@ static bool learn_row(zp_chain_tree *t) {
 /* The same, and the cut becomes a column. */
 static void learn_cut(zp_chain_tree *t) {
   learn_row(t);
-  for (int r = 0; r < t->n_rows; r++) t->value[r] = zp_chain_of_cut(t->space, &t->rows[r], t->choice.cut) / t->scale_s;
+  for (int r = 0; r < t->n_rows; r++) t->value[r] = zp_chain_of_cut(t->space, &t->rows[r], t->cut) / t->scale_s;
   zp_matrix_game_add_column(t->game, t->value);
   t->cuts[t->n_cuts] = ZP_NEW_ARRAY(t->arena, int64_t, t->places + 1);
-  memcpy(t->cuts[t->n_cuts++], t->choice.cut, sizeof *t->choice.cut * (size_t)(t->places + 1));
+  memcpy(t->cuts[t->n_cuts++], t->cut, sizeof *t->cut * (size_t)(t->places + 1));
   zp_chain_spend(t, (int64_t)t->n_rows * (t->n_rows + t->places) / 8);
 }
 
@@ -117,14 +115,14 @@ bool zp_chain_ask(zp_chain_tree *t, const zp_chain *chain, double *rest_s) {
   return true;
 }
 
-/* Moves the ends between two places by one unit; false: no chunk may be so, t->choice.cut is as before. */
+/* Moves the ends between two places by one unit; false: no chunk may be so, t->cut is as before. */
 static bool move_unit(zp_chain_tree *t, int from, int to) {
   int step = from < to ? -1 : 1, low = from < to ? from : to, high = from < to ? to : from;
-  for (int k = low + 1; k <= high; k++) t->choice.cut[k] += step;
+  for (int k = low + 1; k <= high; k++) t->cut[k] += step;
   for (int k = low; k <= high; k++) {
-    int64_t edge = zp_cut_edge(t->space, k, t->choice.cut[k], t->choice.cut[k + 1]);
+    int64_t edge = zp_cut_edge(t->space, k, t->cut[k], t->cut[k + 1]);
     if (edge >= 0) continue;
-    for (int i = low + 1; i <= high; i++) t->choice.cut[i] -= step;
+    for (int i = low + 1; i <= high; i++) t->cut[i] -= step;
     return false;
   }
   return true;
@@ -133,7 +131,7 @@ static bool move_unit(zp_chain_tree *t, int from, int to) {
 /* Does every row allow a faster cut? The last ones know most. */
 static bool rows_allow(const zp_chain_tree *t, double seconds) {
   for (int r = t->n_rows; r-- > 0;)
-    if (!zp_chain_meets(zp_chain_of_cut(t->space, &t->rows[r], t->choice.cut), seconds)) return false;
+    if (!zp_chain_meets(zp_chain_of_cut(t->space, &t->rows[r], t->cut), seconds)) return false;
   return true;
 }
 
@@ -184,8 +182,8 @@ bool zp_chain_search_root(zp_chain_tree *t) {
       most = bound;
       memcpy(t->best_share, t->share, sizeof *t->share * (size_t)t->n_rows);
     }
-    zp_chain_cut(t->space, &t->mean, t->rest_s, t->choice.cut);
-    if (!is_known(t, t->choice.cut))
+    zp_chain_cut(t->space, &t->mean, t->rest_s, t->cut);
+    if (!is_known(t, t->cut))
       learn_cut(t);
     else if (towards >= 1)
       break;
@@ -210,9 +208,9 @@ static void make_room(zp_chain_tree *t) {
 
 bool zp_chain_start_root(zp_chain_tree *t) {
   make_room(t);
-  if (!zp_cut_balanced(t->scratch, t->space, t->choice.cut)) return false;
+  if (!zp_cut_balanced(t->scratch, t->space, t->cut)) return false;
   zp_chain_fix_cut(t);
-  if (t->stages * t->run.microbatches * t->places < (t->effort->work_left - t->stop_at) / 4)
+  if (t->stages * t->problem->microbatches * t->places < (t->effort->work_left - t->stop_at) / 4)
     add_stage_rows(t);
   else
     add_plain_rows(t);
