@@ -61,6 +61,7 @@ const char *zp_report_html(zp_arena *arena, const zp_plan *plan, const char *log
   zp_html_timeline(&out, plan);
   zp_buf_puts(&out, "<h2>Communication</h2>\n");
   zp_html_traffic(&out, plan);
+  zp_html_moves(&out, plan);
   zp_buf_puts(&out, "<h2>Alternatives</h2>\n");
   zp_html_alternatives(&out, plan);
   zp_buf_puts(&out, "<h2>Search</h2>\n");

@@ -99,6 +99,23 @@ void zp_html_traffic(zp_buf *out, const zp_plan *plan) {
   foot(out);
 }
 
+void zp_html_moves(zp_buf *out, const zp_plan *plan) {
+  static const char *const name[] = {"what moves", "in one step, all ranks", "how"};
+  zp_move_scope scope = zp_move_scope_of(plan->program->lowered, &plan->program->choice);
+  scope.program = plan->program;
+  head(out, name, 3);
+  for (int i = 0; zp_move_strategies[i]; i++) {
+    const zp_move_strategy *s = zp_move_strategies[i];
+    if (!s->applies(&scope)) continue;
+    zp_buf_puts(out, "<tr>");
+    cell(out, s->name);
+    cell(out, zp_words_bytes(out->arena, zp_program_strategy_bytes(plan->program, s)));
+    cell(out, s->explain(out->arena, &scope));
+    zp_buf_puts(out, "</tr>\n");
+  }
+  foot(out);
+}
+
 void zp_html_measured(zp_buf *out, const zp_plan *plan, const zp_log_steps *steps) {
   static const char *const name[] = {"", "predicted", "measured", "measured / predicted"};
   zp_arena *arena = out->arena;

@@ -136,6 +136,22 @@ Test(report, what_is_outside_of_the_arena_is_listed) {
   EXPECT_WORDS(zp_report_html(arena, plan, NULL), "<th>NCCL (est)</th>", "Outside of the arena, estimates: context");
 }
 
+/* Pipeline messages are the traffic of that axis; what does not apply is not named. */
+Test(report, moves_have_a_table) {
+  zp_spec *spec = build_spec(arena, &TINY, cpu_cluster(), 8);
+  pin(&spec->plans.data[0].pipeline, 2), pin(&spec->plans.data[0].microbatch, 1), pin(&spec->plans.data[0].zero, 0);
+  zp_plan *plan = zp_search(arena, spec, 2, NULL);
+  cr_assert(plan->feasible);
+  const char *html = zp_report_html(arena, plan, NULL);
+  int64_t bytes = zp_program_traffic(plan->program).pipeline;
+  cr_assert_gt(bytes, 0);
+  const char *row = strstr(html, "<td>pipeline messages</td>");
+  cr_assert_not_null(row);
+  const char *want = zp_format(arena, "<td>pipeline messages</td><td>%s</td>", zp_show_bytes(arena, bytes));
+  cr_expect(strncmp(row, want, strlen(want)) == 0, "%.80s", row);
+  cr_expect(!strstr(html, "<td>ZeRO gather</td>") && !strstr(html, "<td>parameters away</td>"));
+}
+
 /* ---- HTML ---- */
 
 /* Tags must nest; void elements are written with a slash. Returns what is wrong. */

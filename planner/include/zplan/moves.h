@@ -221,6 +221,8 @@ zp_move_list zp_stage_moves(zp_arena *arena, const zp_program *program, int stag
 int64_t zp_move_sent_bytes(const zp_move *move);
 /* Bytes of all occurrences in all units of a record, of all ranks of the stage. */
 int64_t zp_move_all_bytes(const zp_move *move);
+/* Bytes that all ranks together send or copy for it in a step; of 1-bit Adam after its warm-up. */
+int64_t zp_program_strategy_bytes(const zp_program *program, const zp_move_strategy *strategy);
 /* The list in words, a line a record, stages that are alike once; then a line for every strategy. */
 const char *zp_moves_text(zp_arena *arena, const zp_program *program);
 

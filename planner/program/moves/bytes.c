@@ -72,3 +72,23 @@ zp_tier_bytes zp_program_tier_bytes(const zp_program *program) {
   for_stages(program, add_copied, &bytes);
   return bytes;
 }
+
+typedef struct of_strategy {
+  const zp_move_strategy *strategy;
+  int64_t bytes;
+} of_strategy;
+
+static void add_strategy(void *sum, const zp_move_list *list) {
+  of_strategy *of = sum;
+  for (int i = 0; i < list->len; i++) {
+    const zp_move *m = &list->data[i];
+    if (m->strategy == of->strategy && !m->warmup)
+      of->bytes += m->way == ZP_WAY_COPY ? zp_move_all_bytes(m) : zp_move_sent_bytes(m);
+  }
+}
+
+int64_t zp_program_strategy_bytes(const zp_program *program, const zp_move_strategy *strategy) {
+  of_strategy of = {.strategy = strategy};
+  for_stages(program, add_strategy, &of);
+  return of.bytes;
+}
