@@ -3,17 +3,10 @@
  * go when it is done. The runtime's events keep readers and writers of a buffer apart (rt.h: zpr_beside). */
 #include "emit.h"
 
-/* What is off the device comes and goes by itself (params.c, the runtime's host_grads.c). */
-bool zp_emit_moves_beside(const zp_emit *e) {
-  return e->gpu && e->program->choice.zero >= 2 && !zp_emit_params_leave(e) && !zp_gradients_leave(e);
-}
-
-static bool gathers(const zp_emit *e, zp_pass pass) {
-  return zp_emit_moves_beside(e) && e->program->choice.zero >= 3 && pass != ZP_PASS_WEIGHTS;
-}
+static bool gathers(const zp_emit *e, zp_pass pass) { return zp_emit_gathers_beside(e) && pass != ZP_PASS_WEIGHTS; }
 
 static bool scatters(const zp_emit *e, zp_pass pass) {
-  return zp_emit_moves_beside(e) && (pass == ZP_PASS_BACKWARD || pass == ZP_PASS_WEIGHTS);
+  return zp_emit_scatters_beside(e) && (pass == ZP_PASS_BACKWARD || pass == ZP_PASS_WEIGHTS);
 }
 
 static void emit_move(zp_emit *e, bool gather) {
@@ -35,12 +28,12 @@ static void emit_move(zp_emit *e, bool gather) {
 }
 
 void zp_emit_beside(zp_emit *e) {
-  if (!zp_emit_moves_beside(e)) return;
+  if (!zp_emit_scatters_beside(e)) return;
   zp_buf_line(&e->out, "static real *ring_at(zpr *c, int64_t ring, const layout *s, int64_t j) {");
   zp_buf_line(&e->out, "  return at(c->arena, ring + j %% 2 * s->bucket_stride);");
   zp_buf_line(&e->out, "}");
   zp_buf_puts(&e->out, "\n");
-  if (e->program->choice.zero >= 3) emit_move(e, true);
+  if (zp_emit_gathers_beside(e)) emit_move(e, true);
   emit_move(e, false);
 }
 

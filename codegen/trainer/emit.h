@@ -54,8 +54,13 @@ const char *zp_emit_unit_elements(const zp_emit *e);
 void zp_emit_order(zp_emit *e);   /* the order of micro-batches */
 void zp_emit_program(zp_emit *e); /* the zpr_program table and main */
 
-/* beside.c: with ZeRO 2 and 3 on GPUs buckets move while units compute. */
-bool zp_emit_moves_beside(const zp_emit *e);
+/* moves.c: does the list have gathers or scatters that run while units compute (ZeRO 2 and 3 on GPUs), sums of
+ * gradients over the data ranks while the last micro-batch goes back (ZeRO 0 and 1 on GPUs)? */
+bool zp_emit_gathers_beside(const zp_emit *e);
+bool zp_emit_scatters_beside(const zp_emit *e);
+bool zp_emit_reduces_beside(const zp_emit *e);
+
+/* beside.c: what runs while units compute. */
 void zp_emit_beside(zp_emit *e); /* functions that start to move a unit's buckets */
 /* In a walk, before and after the call of unit j's function: waits, buffers in use, the next unit's gather. `next`: the
  * unit after j, as C text, and the condition that there is one. */
@@ -63,8 +68,7 @@ void zp_emit_before_unit(zp_emit *e, zp_pass pass, const char *is_next, const ch
 void zp_emit_after_unit(zp_emit *e, zp_pass pass);
 void zp_emit_before_walk(zp_emit *e, zp_pass pass, const char *first);
 
-/* reduce.c: with ZeRO 0 and 1 on GPUs gradients are summed over the data ranks while the last micro-batch goes back. */
-bool zp_emit_reduces_beside(const zp_emit *e);
+/* reduce.c: sums beside the last backward. */
 /* Fields of a layout, and their values of chunk k of stage s: where shared parameters have their last gradient. */
 void zp_emit_last_uses_type(zp_emit *e);
 void zp_emit_last_uses(zp_emit *e, int s, int k);

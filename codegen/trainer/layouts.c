@@ -52,7 +52,7 @@ static void emit_layout_type(zp_emit *e, int max_runs) {
     zp_buf_line(out, "  int64_t param_stride; /* elements of one of the ring's two buffers */");
   if (zp_moves_buckets(&e->program->choice))
     zp_buf_line(out, "  int64_t param_ring, grad_ring; /* parameters of the unit at work, gathered; its gradients */");
-  if (zp_emit_moves_beside(e))
+  if (zp_emit_scatters_beside(e))
     zp_buf_line(out, "  int64_t bucket_stride; /* bytes between the two buffers of a ring */");
   zp_buf_line(out, "  int64_t in_elements, out_elements; /* of one message from below and to above */");
   for (int p = 0; p < e->model->params.len; p++)
@@ -70,7 +70,7 @@ static void emit_layout_type(zp_emit *e, int max_runs) {
   zp_buf_line(out, splits(e) ? "  char *saved, *pending;" : "  char *saved;");
   zp_buf_line(out, "  real *x, *y, *dy, *dx;");
   if (zp_emit_params_leave(e)) zp_buf_line(out, "  real *w; /* its parameters */");
-  if (zp_emit_moves_beside(e)) zp_buf_line(out, "  real *w, *g; /* its buffers in the rings */");
+  if (zp_emit_scatters_beside(e)) zp_buf_line(out, "  real *w, *g; /* its buffers in the rings */");
   zp_buf_line(out, "} unit;");
   zp_buf_puts(out, "\n");
 }
@@ -149,7 +149,7 @@ static void emit_layout(zp_emit *e, int s, int k) {
   if (zp_emit_params_leave(e)) zp_buf_line(out, "     .param_stride = %lld,", LL(st->bucket_elements));
   if (zp_moves_buckets(c))
     zp_buf_line(out, "     .param_ring = %lld, .grad_ring = %lld,", LL(st->at_param_ring), LL(st->at_grad_ring));
-  if (zp_emit_moves_beside(e))
+  if (zp_emit_scatters_beside(e))
     zp_buf_line(out, "     .bucket_stride = %lld,", LL(st->bucket_elements * e->lowered->param_bytes));
   zp_buf_printf(out, "     .in_elements = %lld, .out_elements = %lld,", LL(message_elements(e, part)),
                 LL(message_elements(e, part + 1)));

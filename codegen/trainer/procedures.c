@@ -184,16 +184,16 @@ static void declare_parameters(const zp_frame *f) {
   for (int i = 0; i < f->seg->graph->params.len; i++) own |= f->seg->param_offset[i] >= 0;
   if (f->gathers && zp_emit_params_leave(f->e))
     zp_buf_line(out, "real *w = u->w;");
-  else if (f->gathers && zp_emit_moves_beside(f->e) && (f->uses_w || f->uses_we))
+  else if (f->gathers && zp_emit_gathers_beside(f->e) && (f->uses_w || f->uses_we))
     zp_buf_line(out, "const real *w = u->w;");
-  else if (f->gathers && !zp_emit_moves_beside(f->e))
+  else if (f->gathers && !zp_emit_gathers_beside(f->e))
     zp_buf_line(out, "real *w = at(c->arena, s->param_ring);");
   else if (!f->gathers && own && f->uses_w)
     zp_buf_line(out, "const real *w = params(c) + u->base;");
   if (f->scatters && zp_gradients_leave(f->e))
     zp_buf_line(out, "real *g = zpr_grad_buffer(c, at(c->arena, s->grad_ring));");
   else if (f->scatters)
-    zp_buf_line(out, zp_emit_moves_beside(f->e) ? "real *g = u->g;" : "real *g = at(c->arena, s->grad_ring);");
+    zp_buf_line(out, zp_emit_scatters_beside(f->e) ? "real *g = u->g;" : "real *g = at(c->arena, s->grad_ring);");
   else if (own && f->uses_g)
     zp_buf_line(out, "real *g = grads(c) + u->base;");
   if (own && f->uses_we)

@@ -4,11 +4,6 @@
  * instead. */
 #include "emit.h"
 
-bool zp_emit_reduces_beside(const zp_emit *e) {
-  const zp_choice *c = &e->program->choice;
-  return e->gpu && c->data > 1 && c->zero < 2 && !c->compress && !zp_moves_gradients(c);
-}
-
 static bool is_shared(const zp_emit *e, int param) { return e->model->params.data[param].segment < 0; }
 
 static const char *field(const zp_emit *e, int param) {

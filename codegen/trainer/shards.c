@@ -37,7 +37,7 @@ const char *zp_frame_first_element(const zp_frame *f, int bucket) {
 }
 
 void zp_emit_gathers(zp_frame *f) {
-  if (!f->gathers || (zp_emit_moves_beside(f->e) && f->pass != ZP_PASS_GATHER)) return;
+  if (!f->gathers || (zp_emit_gathers_beside(f->e) && f->pass != ZP_PASS_GATHER)) return;
   zp_buf_line(&f->e->out, zp_emit_params_leave(f->e) ? "/* Parameters: what is on the device; the rest has come. */"
                                                      : "/* Parameters: from the data ranks' shards. */");
   for (int i = 0; i < f->n_buckets; i++)
@@ -74,7 +74,7 @@ void zp_emit_zeroed_gradients(zp_frame *f) {
 }
 
 void zp_emit_scatters(zp_frame *f) {
-  if (!f->scatters || (zp_emit_moves_beside(f->e) && f->pass != ZP_PASS_SCATTER)) return;
+  if (!f->scatters || (zp_emit_scatters_beside(f->e) && f->pass != ZP_PASS_SCATTER)) return;
   zp_buf_line(&f->e->out, "/* Gradients: every data rank keeps the sum of its shard. */");
   for (int i = 0; i < f->n_buckets; i++) {
     const zp_bucket *b = &f->bucket[i];
@@ -103,7 +103,7 @@ static void emit_move(zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass)
 }
 
 void zp_emit_move_functions(zp_emit *e, int segment, zp_stage_mode mode) {
-  if (!zp_emit_moves_beside(e)) return;
-  if (e->program->choice.zero >= 3) emit_move(e, segment, mode, ZP_PASS_GATHER);
+  if (!zp_emit_scatters_beside(e)) return;
+  if (zp_emit_gathers_beside(e)) emit_move(e, segment, mode, ZP_PASS_GATHER);
   emit_move(e, segment, mode, ZP_PASS_SCATTER);
 }
