@@ -58,7 +58,7 @@ typedef struct placing {
   const zp_choice *c;
   const zp_totals *t;
   zp_stage *s;
-  zp_move_scope moves; /* asked how many buffers what moves needs */
+  int buffers[ZP_MOVE_WHAT_COUNT]; /* that what moves passes through */
   held params, grads, state;
   zp_flat bucket;
   int64_t bucket_shard; /* of one bucket: what a rank updates */
@@ -118,7 +118,7 @@ static int64_t place_slots(placing *p, int64_t microbatches) {
   int64_t away = s->pooled ? s->slots * s->away_stride : t->away_bytes, before = p->top;
   s->at_slots = region(&p->top, here);
   s->saved_ring_stride = t->unit_saved_bytes;
-  s->at_saved_ring = region(&p->top, zp_move_buffers(&p->moves, ZP_MOVE_SAVED) * t->unit_saved_bytes);
+  s->at_saved_ring = region(&p->top, p->buffers[ZP_MOVE_SAVED] * t->unit_saved_bytes);
   s->at_pending = region(&p->top, t->pending_bytes);
   s->memory.saved = p->top - before;
   return away;
@@ -164,9 +164,8 @@ static void place_buffers(placing *p, int64_t microbatches) {
   int64_t down = zp_chunks(c) - (s->index == 0); /* chunks that have a chunk of the model above, below */
   s->messages = zp_message_buffers(c, microbatches);
   s->message_stride = zp_round_up(carry, ZP_ALIGN_BYTES);
-  int params = zp_move_buffers(&p->moves, ZP_MOVE_PARAMETERS), grads = zp_move_buffers(&p->moves, ZP_MOVE_GRADIENTS);
-  s->at_param_ring = region(&p->top, params * s->bucket_elements * l->param_bytes);
-  s->at_grad_ring = region(&p->top, grads * s->bucket_elements * l->grad_bytes);
+  s->at_param_ring = region(&p->top, p->buffers[ZP_MOVE_PARAMETERS] * s->bucket_elements * l->param_bytes);
+  s->at_grad_ring = region(&p->top, p->buffers[ZP_MOVE_GRADIENTS] * s->bucket_elements * l->grad_bytes);
   for (int i = 0; i < 2; i++) s->at_carry[i] = region(&p->top, p->t->any_shard ? carry : 0);
   s->at_send_up = region(&p->top, message_bytes(s, up, carry));
   s->at_grad[0] = region(&p->top, up || n >= 3 ? carry : 0);
@@ -236,7 +235,8 @@ static void place_away(placing *p, int64_t saved_away) {
 void zp_place_regions(const zp_lowered *l, const zp_choice *choice, const zp_totals *t, zp_stage *s) {
   const zp_spec *spec = l->spec;
   placing p = {.l = l, .c = choice, .t = t, .s = s};
-  p.moves = (zp_move_scope){.lowered = l, .choice = choice, .cpu = spec->cluster.node.device.is_cpu, .run = -1};
+  zp_move_scope moves = {.lowered = l, .choice = choice, .cpu = spec->cluster.node.device.is_cpu, .run = -1};
+  zp_move_buffers(&moves, p.buffers);
   int64_t m = zp_microbatches(spec, choice);
   s->n_units = t->units;
   s->n_calls = t->calls;

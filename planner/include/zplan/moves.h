@@ -184,8 +184,8 @@ struct zp_move_strategy {
   void (*make)(const zp_move_scope *scope, zp_on_move *emit, void *user);
   /* One line: what, when and why. Requires: applies. Arena. */
   const char *(*explain)(zp_arena *arena, const zp_move_scope *scope);
-  /* Buffers of a unit's size that its records of a class pass through, beside each other; may be NULL: none. */
-  int (*buffers)(const zp_move_scope *scope, zp_move_what what);
+  /* Raises the classes whose records pass through buffers of a unit's size to the number of these; may be NULL. */
+  void (*raise_buffers)(const zp_move_scope *scope, int buffers[ZP_MOVE_WHAT_COUNT]);
   /* Why decisions about it do not go together, whatever the model and the program; NULL: they do. May be NULL. */
   const char *(*refuses)(const zp_choice *choice, const zp_spec *spec);
   /* ZP_NOT_GENERATED(what), of what zplan's own trainer has not got yet; NULL: nothing. May be NULL. */
@@ -209,8 +209,8 @@ bool zp_moves_beside_units(const zp_move_scope *scope);
  * with leaves the device. CPU ranks would make the copies of their messages themselves; what has left comes and goes
  * through the same buffers. */
 bool zp_buckets_move_beside(const zp_move_scope *scope);
-/* Buffers of a unit's size that all moves of a class need: the most that a strategy that applies does. */
-int zp_move_buffers(const zp_move_scope *scope, zp_move_what what);
+/* Buffers of a unit's size that the moves of every class pass through. */
+void zp_move_buffers(const zp_move_scope *scope, int buffers[ZP_MOVE_WHAT_COUNT]);
 /* All strategies that apply make their records. */
 void zp_make_moves(const zp_move_scope *scope, zp_on_move *emit, void *user);
 

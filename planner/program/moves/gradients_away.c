@@ -40,9 +40,9 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
 }
 
 /* One that a unit works with, and one on its way. */
-static int buffers(const zp_move_scope *x, zp_move_what what) {
+static void raise_buffers(const zp_move_scope *x, int buffers[ZP_MOVE_WHAT_COUNT]) {
   (void)x;
-  return what == ZP_MOVE_GRADIENTS ? 2 : 0;
+  zp_raise(&buffers[ZP_MOVE_GRADIENTS], 2);
 }
 
 static const char *refuses(const zp_choice *c, const zp_spec *spec) {
@@ -62,4 +62,4 @@ static const char *lacks(const zp_choice *c, bool mixed) {
   return NULL;
 }
 
-const zp_move_strategy zp_gradients_away = {"gradients away", applies, make, explain, buffers, refuses, lacks};
+const zp_move_strategy zp_gradients_away = {"gradients away", applies, make, explain, raise_buffers, refuses, lacks};

@@ -25,15 +25,10 @@ bool zp_moves_beside_units(const zp_move_scope *scope) {
   return false;
 }
 
-int zp_move_buffers(const zp_move_scope *scope, zp_move_what what) {
-  int most = 0;
-  for (int i = 0; i < N_STRATEGIES; i++) {
-    const zp_move_strategy *s = zp_move_strategies[i];
-    if (!(moments_of[i] & ON_ACTION) || !s->applies(scope)) continue;
-    int buffers = s->buffers(scope, what);
-    if (buffers > most) most = buffers;
-  }
-  return most;
+void zp_move_buffers(const zp_move_scope *scope, int buffers[ZP_MOVE_WHAT_COUNT]) {
+  for (int i = 0; i < N_STRATEGIES; i++)
+    if (moments_of[i] & ON_ACTION && zp_move_strategies[i]->applies(scope))
+      zp_move_strategies[i]->raise_buffers(scope, buffers);
 }
 
 void zp_make_moves(const zp_move_scope *scope, zp_on_move *emit, void *user) {

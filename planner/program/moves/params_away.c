@@ -33,9 +33,9 @@ static const char *explain(zp_arena *arena, const zp_move_scope *x) {
 }
 
 /* One that a unit works with, and one on its way. */
-static int buffers(const zp_move_scope *x, zp_move_what what) {
+static void raise_buffers(const zp_move_scope *x, int buffers[ZP_MOVE_WHAT_COUNT]) {
   (void)x;
-  return what == ZP_MOVE_PARAMETERS ? 2 : 0;
+  zp_raise(&buffers[ZP_MOVE_PARAMETERS], 2);
 }
 
 static const char *refuses(const zp_choice *c, const zp_spec *spec) { return zp_refuse_home(c, spec, ZP_STATE_PARAMS); }
@@ -50,4 +50,4 @@ static const char *lacks(const zp_choice *c, bool mixed) {
   return NULL;
 }
 
-const zp_move_strategy zp_params_away = {"parameters away", applies, make, explain, buffers, refuses, lacks};
+const zp_move_strategy zp_params_away = {"parameters away", applies, make, explain, raise_buffers, refuses, lacks};

@@ -39,6 +39,9 @@ static inline bool zp_makes_gradients(zp_act act) { return act == ZP_ACT_B || ac
 static inline int zp_holders(const zp_choice *c, bool spread) {
   return spread ? c->data / zp_expert_ranks(c) : c->data;
 }
+static inline void zp_raise(int *to, int at_least) {
+  if (*to < at_least) *to = at_least;
+}
 /* Do data ranks own pieces of parameters, of gradients? */
 static inline bool zp_shards_params(const zp_choice *c) { return c->zero >= 3; }
 static inline bool zp_shards_gradients(const zp_choice *c) { return c->zero >= 2; }
