@@ -42,8 +42,9 @@ static bool find_ranges(const making *m) {
   zp_cut_space *x = m->space;
   x->high[0] = 0;
   for (int k = 0; k < x->places; k++) {
-    x->high[k + 1] = furthest_end(m, k, x->high[k], x->high[k]);
-    if (x->high[k + 1] == x->high[k]) return false;
+    int64_t start = x->high[k];
+    while (x->high[k + 1] = furthest_end(m, k, start, start), x->high[k + 1] == start)
+      if (--start < k) return false; /* the next unit alone may have room on later stages only */
   }
   if (x->high[x->places] < x->units) return false;
   x->low[x->places] = x->high[x->places] = x->units;

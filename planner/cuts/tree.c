@@ -115,6 +115,8 @@ static bool can_update_within(const zp_tree *t, double update_s, tried *updates)
   *updates = (tried){0, HUGE_VAL};
   for (int k = 0; k < stages; k++) {
     int64_t end = furthest(t, k, at, units, update_s, updates);
+    while (end == at && at > k)
+      at--, end = furthest(t, k, at, units, update_s, updates); /* room for it is further on */
     if (end == at) return false;
     units = end - at;
     at = end;
