@@ -235,6 +235,10 @@ zp_cut_problem *zp_cut_problem_of(zp_arena *arena, zp_searcher *s, const zp_poin
   return &a->problem;
 }
 
+bool zp_prover_applies(const zp_searcher *s, const zp_cut_problem *problem, int prover, zp_cut_turn turn) {
+  return !(s->without >> prover & 1) && zp_cut_provers[prover].applies(problem, turn);
+}
+
 static double enough_of(void *user) { return *(const double *)user; }
 
 double zp_bound_before_cuts(zp_arena *arena, zp_searcher *s, const zp_point *point, double enough_s) {
@@ -242,7 +246,7 @@ double zp_bound_before_cuts(zp_arena *arena, zp_searcher *s, const zp_point *poi
   const zp_cut_problem *problem = zp_cut_problem_of(arena, s, point);
   double bound = problem->bound_s;
   for (int i = 0; i < ZP_CUT_PROVERS; i++)
-    if (zp_cut_provers[i].applies(problem, ZP_CUT_BEFORE))
+    if (zp_prover_applies(s, problem, i, ZP_CUT_BEFORE))
       bound = zp_later(bound, zp_cut_provers[i].prove(problem, &task, NULL, ZP_CUT_BEFORE).bound_s);
   return bound;
 }

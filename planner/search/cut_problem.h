@@ -28,8 +28,10 @@ double zp_least_ties(zp_arena *arena, const zp_searcher *s, const zp_point *poin
 /* Arena. The searcher and the point are borrowed; neither the point's state nor its limits may change while the problem
  * is in use. */
 zp_cut_problem *zp_cut_problem_of(zp_arena *arena, zp_searcher *s, const zp_point *point);
-/* All provers that apply in a turn and look for no cuts; the bound that they reach, or one that is enough. Memory of
- * the arena is not given back. */
+/* Is this row of zp_cut_provers tried? */
+bool zp_prover_applies(const zp_searcher *s, const zp_cut_problem *problem, int prover, zp_cut_turn turn);
+/* All provers that apply before any cut is known and look for no cuts; the bound that they reach, or one that is
+ * enough. Memory of the arena is not given back. */
 double zp_bound_before_cuts(zp_arena *arena, zp_searcher *s, const zp_point *point, double enough_s);
 
 #endif

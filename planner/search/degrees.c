@@ -132,7 +132,7 @@ static void consider(zp_searcher *s, zp_degrees *d, const zp_choice *smallest, c
     if (samples % v->microbatch || (v->fine && d->pipeline == 1 && zp_limit_allows(&s->constraints->cut, 0))) continue;
     if (found->why == ZP_REJECT_BATCH) found->why = ZP_REJECT_UNITS;
     if (d->pipeline > units) continue;
-    found->why = ZP_REJECT_COUNT;
+    found->why = ZP_REJECT_NONE;
     point.choice.microbatch = v->microbatch;
     point.work_s = v->prefix_s[units];
     int64_t bytes = zp_memory_floor(s, &point);
@@ -181,7 +181,7 @@ bool zp_measure_degrees(zp_searcher *s, zp_degrees *d) {
   if (!found.some_groups) return true; /* zp_search_expand says why */
   d->bound_s = fmax(d->bound_s, found.bound_s);
   if (isfinite(found.bound_s)) return true;
-  if (found.why == ZP_REJECT_COUNT) found.why = found.short_of_host ? ZP_REJECT_HOST : ZP_REJECT_MEMORY;
+  if (found.why == ZP_REJECT_NONE) found.why = found.short_of_host ? ZP_REJECT_HOST : ZP_REJECT_MEMORY;
   zp_search_reject(s, found.why);
   if (found.why == ZP_REJECT_MEMORY) zp_push(s->arena, &s->too_small, *d);
   return false;

@@ -59,15 +59,15 @@ zp_choice zp_smallest(const zp_searcher *s, const zp_choice *choice) {
  * bound. */
 static zp_rejection refuse(zp_searcher *s, zp_point *point) {
   point->bound_s = zp_bound_moving(s, point);
-  if (point->bound_s >= s->cutoff_s) return ZP_REJECT_COUNT;
+  if (point->bound_s >= s->cutoff_s) return ZP_REJECT_NONE;
   if (zp_memory_floor(s, point) > s->most_bytes) return ZP_REJECT_MEMORY;
   zp_limits away = zp_away_floor(s, point);
   if (away.host > s->host_bytes || away.nvme > s->nvme_bytes) return ZP_REJECT_HOST;
   point->bound_s = zp_bound(s, point);
-  if (point->bound_s >= s->cutoff_s) return ZP_REJECT_COUNT;
+  if (point->bound_s >= s->cutoff_s) return ZP_REJECT_NONE;
   if (!zp_find_least_work(s, point, ZP_ASK_WORK)) return ZP_REJECT_MEMORY;
   point->bound_s = zp_bound(s, point);
-  return ZP_REJECT_COUNT;
+  return ZP_REJECT_NONE;
 }
 
 static void add_point(zp_searcher *s, const zp_point *point) {
@@ -78,7 +78,7 @@ static void add_point(zp_searcher *s, const zp_point *point) {
   zp_point fresh = *point;
   fresh.every_cut = zp_every_chunk_cut(s, point);
   zp_rejection why = refuse(s, &fresh);
-  if (why != ZP_REJECT_COUNT) {
+  if (why != ZP_REJECT_NONE) {
     zp_search_reject(s, why);
     if (s->keeps_all) zp_keep_point(s, &fresh);
     return;
@@ -144,7 +144,7 @@ static zp_rejection measure_family(const zp_searcher *s, zp_point *family) {
   set_share(family, eighths);
   if (!away_may_fit(s, family)) return ZP_REJECT_HOST;
   family->bound_s = zp_bound_moving(s, family);
-  return ZP_REJECT_COUNT;
+  return ZP_REJECT_NONE;
 }
 
 /* Of all shares from the family's one on, on the fastest places: the end of a step may take less with more of a class
@@ -218,7 +218,7 @@ typedef struct findings {
 static void find_family(zp_searcher *s, zp_point *family, void *user) {
   findings *found = user;
   zp_rejection why = measure_family(s, family);
-  if (why != ZP_REJECT_COUNT) {
+  if (why != ZP_REJECT_NONE) {
     found->why[found->n_rejected++] = why;
     return;
   }
@@ -322,7 +322,7 @@ static zp_rejection look_at_share(zp_searcher *s, zp_point *family, zp_fits_shar
   if (!away_may_fit(s, family)) return ZP_REJECT_HOST;
   family->end_s = least_end(s, family);
   family->bound_s = fmax(family->bound_s, least_of_shares(s, family) + family->end_s);
-  return ZP_REJECT_COUNT;
+  return ZP_REJECT_NONE;
 }
 
 zp_rejection zp_bound_family(zp_searcher *s, zp_point *family) { return look_at_share(s, family, has_room); }

@@ -184,7 +184,7 @@ static zp_rejection look_at_work(pricing *p) {
     p->point->cut_s = bound_stated_cuts(p);
     raise_bound(p, zp_bound(p->s, p->point));
   }
-  return ZP_REJECT_COUNT;
+  return ZP_REJECT_NONE;
 }
 
 /* Some cut fits, and then the stated cuts in the modes that fit. With every cut all is on the device. */
@@ -192,14 +192,14 @@ static zp_rejection look_at_memory(pricing *p) {
   zp_rejection why;
   if (p->point->every_cut) {
     raise_bound(p, zp_bound_before_cuts(p->scratch, p->s, p->point, cutoff(p)));
-    return ZP_REJECT_COUNT;
+    return ZP_REJECT_NONE;
   }
   if (!zp_point_fits(p->s, p->point, &why)) return why;
-  if (!has_stated_cuts(p)) return ZP_REJECT_COUNT;
+  if (!has_stated_cuts(p)) return ZP_REJECT_NONE;
   p->least_s = HUGE_VAL;
   each_stated_cut(p, bound_cut);
   raise_bound(p, p->least_s);
-  return ZP_REJECT_COUNT;
+  return ZP_REJECT_NONE;
 }
 
 static zp_rejection simulate(pricing *p) {
@@ -217,7 +217,7 @@ static zp_rejection simulate(pricing *p) {
     if (!price_least_bound(p)) return ZP_REJECT_BOUND;
     price_extremes(p);
   }
-  return ZP_REJECT_COUNT;
+  return ZP_REJECT_NONE;
 }
 
 static void count_behind(const pricing *p) {
@@ -225,7 +225,7 @@ static void count_behind(const pricing *p) {
   r->behind += p->point->looks > 0 && r->len && p->point->bound_s >= r->best[0].estimate.step_s;
 }
 
-/* The next look; why the point was rejected, ZP_REJECT_COUNT when it was not. */
+/* The next look; why the point was rejected, ZP_REJECT_NONE when it was not. */
 static zp_rejection look_closer(pricing *p) {
   static zp_rejection (*const looks[ZP_LOOKS])(pricing * p) = {look_at_work, look_at_memory, simulate};
   if (p->point->bound_s >= cutoff(p)) return ZP_REJECT_BOUND;
@@ -244,11 +244,11 @@ static void look_at(pricing *p, zp_point *point) {
 static zp_rejection bound_homes(pricing *p) { return zp_bound_family(p->s, p->point); }
 
 static zp_rejection bound_cuts_of_homes(pricing *p) {
-  if (!has_stated_cuts(p)) return ZP_REJECT_COUNT;
+  if (!has_stated_cuts(p)) return ZP_REJECT_NONE;
   p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, p->point->choice.pipeline);
   p->point->cut_s = bound_stated_cuts(p);
   raise_bound(p, p->point->cut_s * (1 - 1e-9) + p->point->end_s);
-  return ZP_REJECT_COUNT;
+  return ZP_REJECT_NONE;
 }
 
 static zp_rejection fit_homes(pricing *p) { return zp_fit_family(p->s, p->point); }
@@ -257,14 +257,14 @@ static zp_rejection fit_homes(pricing *p) { return zp_fit_family(p->s, p->point)
 static void look_at_family(pricing *p, zp_frontier *frontier, int family) {
   static zp_rejection (*const looks[])(pricing * p) = {bound_homes, bound_cuts_of_homes, fit_homes};
   enum { LOOKS = sizeof looks / sizeof *looks };
-  zp_rejection why = ZP_REJECT_COUNT;
+  zp_rejection why = ZP_REJECT_NONE;
   double before_s = p->point->bound_s;
   count_behind(p);
   p->s->cutoff_s = cutoff(p);
   if (p->point->open == ZP_ALL_CLASSES) p->point->looks = LOOKS;
-  while (why == ZP_REJECT_COUNT && p->point->looks < LOOKS && p->point->bound_s <= before_s)
+  while (why == ZP_REJECT_NONE && p->point->looks < LOOKS && p->point->bound_s <= before_s)
     why = looks[p->point->looks++](p);
-  if (why != ZP_REJECT_COUNT)
+  if (why != ZP_REJECT_NONE)
     zp_search_reject(p->s, why);
   else if (p->point->bound_s > before_s)
     zp_frontier_return(frontier, family);
@@ -320,7 +320,7 @@ static void settle(pricing *p, zp_cut_turn turn) {
   zp_arena *arena = zp_arena_new_beside("cut_problem", p->s->arena);
   zp_cut_problem *problem = zp_cut_problem_of(arena, p->s, p->point);
   for (int i = 0; i < ZP_CUT_PROVERS && !is_settled(p); i++)
-    if (zp_cut_provers[i].applies(problem, turn)) prove(p, problem, &zp_cut_provers[i], turn);
+    if (zp_prover_applies(p->s, problem, i, turn)) prove(p, problem, &zp_cut_provers[i], turn);
   zp_arena_free(arena);
 }
 
@@ -375,15 +375,15 @@ void zp_price_points(zp_searcher *s, zp_ranking *r) {
     }
     zp_rejection why = look_closer(&p);
     zp_arena_rewind(p.scratch, mark);
-    if (why == ZP_REJECT_COUNT && p.point->looks < ZP_LOOKS) {
+    if (why == ZP_REJECT_NONE && p.point->looks < ZP_LOOKS) {
       zp_frontier_return(&frontier, i);
       continue;
     }
-    if (why == ZP_REJECT_COUNT)
+    if (why == ZP_REJECT_NONE)
       s->certificate.priced++;
     else
       s->certificate.rejected[why]++;
-    if (why == ZP_REJECT_COUNT || why == ZP_REJECT_BOUND) keep_open(&p, &open);
+    if (why == ZP_REJECT_NONE || why == ZP_REJECT_BOUND) keep_open(&p, &open);
   }
   double bound = s->left_out_s;
   if (r->len) settle_points(&p, &open);

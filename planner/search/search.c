@@ -109,6 +109,7 @@ void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *mach
   s->floor = zp_software_floor_of(spec->cluster.software);
   s->trainer = s->generated_only ? ZP_TRAINER_ZPLAN : spec->cluster.trainer;
   s->wants_miss = !(options && options->no_miss);
+  s->without = options ? options->without : 0;
   zp_use_limits(s);
   for (int i = 0; i < spec->model->segments.len; i++) s->n_units += spec->model->segments.data[i].count;
   if (zp_limit_allows(&s->constraints->cut, 1)) s->pieces = zp_pieces_divided(s->arena, spec->model);

@@ -240,6 +240,7 @@ typedef struct zp_searcher {
   zp_trainer trainer;             /* what it can do bounds the space */
   zp_software_floor floor;        /* terms of the generated trainer that bound those of the program */
   bool wants_miss;                /* where nothing fits */
+  unsigned without;               /* provers: zp_search_options */
   int64_t limit_bytes;            /* arena bytes that a rank may use; several node types: on the smallest */
   int64_t most_bytes;             /* the same on the largest */
   int64_t host_bytes, nvme_bytes; /* a rank's equal share of its node's */
@@ -425,7 +426,7 @@ zp_point zp_with_choice(const zp_searcher *s, const zp_point *like, const zp_cho
 /* The points of a choice, given those of another one of the same procedures: like zp_search_expand. */
 void zp_try_homes(zp_searcher *s, const zp_choice *choice, const zp_mode_points *like);
 /* Raise the least share and the bound of a family: by the room that the stages have together; by cuts that fit on the
- * devices. Why none of its points fits; ZP_REJECT_COUNT: some may. */
+ * devices. Why none of its points fits; ZP_REJECT_NONE: some may. */
 zp_rejection zp_bound_family(zp_searcher *s, zp_point *family);
 zp_rejection zp_fit_family(zp_searcher *s, zp_point *family);
 /* What a family consists of, in the same way as zp_search_expand: points, or families of one class. */

@@ -27,6 +27,7 @@ typedef struct zp_candidate {
   X(CUT, "cut", "no cut inside a layer where the plan block wants one")                                                \
   X(BUDGET, "search memory", "not looked at: the search had reached its memory budget")
 typedef enum zp_rejection {
+  ZP_REJECT_NONE = -1, /* not rejected */
 #define ZP_REJECTION_ROW(name, key, text) ZP_REJECT_##name,
   ZP_REJECTIONS(ZP_REJECTION_ROW)
 #undef ZP_REJECTION_ROW
@@ -98,6 +99,7 @@ typedef struct zp_search_options {
   bool generated_only; /* for `build` and `run`: what zplan's own trainer has, whatever program the cluster names, and
                         * of that what is not plain only where a constraint names it */
   bool no_miss;        /* where nothing fits, the nearest miss is not looked for */
+  unsigned without;    /* bit i: row i of zp_cut_provers is left out; for measurements of what it buys */
 } zp_search_options;
 /* Searches all plans that use at most `devices`; options may be NULL. Never NULL; plan->feasible says whether something
  * fits. */
