@@ -1,0 +1,50 @@
+/* Searches one model with every prover of planner/cuts, and without one of them after the other. Prints a line a
+ * search: what was left out ("-": nothing), step, bound of all that was searched, CPU seconds. For cut_provers.py.
+ *
+ *   cut_provers FILE.dz GPUS LIBRARY [KEY=VALUE]... */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <zplan/plan.h>
+#include <zplan/sema.h>
+
+static double cpu_s(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void measure(const zp_spec *spec, int gpus, const char *name, unsigned without) {
+  zp_arena *arena = zp_arena_new("plan");
+  double begin = cpu_s();
+  const zp_plan *plan = zp_search(arena, spec, gpus, &(zp_search_options){.without = without, .no_miss = true});
+  double seconds = cpu_s() - begin;
+  const zp_certificate *c = &plan->certificate;
+  printf("%s\t%d\t%.17g\t%.17g\t%.6f\n", name, plan->feasible, c->best_s, c->searched_s, seconds);
+  zp_arena_free(arena);
+}
+
+int main(int argc, char **argv) {
+  if (argc < 4) {
+    fprintf(stderr, "usage: cut_provers FILE.dz GPUS LIBRARY [KEY=VALUE]...\n");
+    return 2;
+  }
+  zp_arena *arena = zp_arena_new("spec");
+  zp_diags *diags = zp_diags_new(arena);
+  int gpus = atoi(argv[2]);
+  zp_load_options load = {.gpus = gpus, .set = (const char **)argv + 4, .n_set = argc - 4, .library_dir = argv[3]};
+  const zp_spec *spec = zp_load(arena, diags, argv[1], NULL, 0, &load);
+  if (!spec) {
+    zp_diags_print(diags, stderr, false);
+    return 2;
+  }
+  unsigned chains = 0;
+  for (int i = 0; i < ZP_CUT_PROVERS; i++)
+    if (strncmp(zp_cut_provers[i].name, "chains", 6) == 0) chains |= 1u << i;
+  measure(spec, gpus, "-", 0);
+  for (int i = 0; i < ZP_CUT_PROVERS; i++) measure(spec, gpus, zp_cut_provers[i].name, 1u << i);
+  measure(spec, gpus, "both rows of chains", chains);
+  zp_arena_free(arena);
+  return 0;
+}
