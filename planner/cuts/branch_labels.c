@@ -22,13 +22,10 @@ static bool plant_graph(zp_tree *t, double target_s) {
   return zp_stage_graph_narrow(t->graph, target_s);
 }
 
-/* Looking at a number of a label takes about this share of simulating an action. */
-static const int64_t NUMBERS_PER_ACTION = 8;
-
 static zp_label_round look_at_labels(zp_tree *t, int width) {
   int64_t before = zp_label_search_work(t->labels);
   zp_label_round round = zp_label_search_round(t->labels, width, t->target_s, t->reach);
-  t->effort->work_left -= (zp_label_search_work(t->labels) - before) / NUMBERS_PER_ACTION;
+  t->effort->work_left -= (zp_label_search_work(t->labels) - before) / ZP_LABEL_NUMBERS;
   t->effort->nodes++;
   if (!round.open && !round.spent) t->effort->pruned[ZP_CUT_WINDOW]++;
   return round;
@@ -89,10 +86,6 @@ static zp_outcome try_cut(zp_tree *t) {
   return t->task->on_cut(t->task->user, t->cut) < t->target_s ? ZP_FOUND : ZP_FOUND_NONE;
 }
 
-enum { WIDER = 4 };
-/* Gaps below this are closed in one search; every time that was done, gaps that are WIDER times as large. */
-static const double NEAR = 1e-4;
-
 static zp_outcome note_spent(zp_tree *t) {
   t->short_of_memory = true;
   return ZP_SPENT;
@@ -116,9 +109,9 @@ static zp_outcome rounds_below(zp_tree *t, double *low, bool *far) {
       return visit(t, 0, (checked){0, 1});
     }
     if (10 * zp_stage_graph_arcs(t->graph) <= 9 * arcs) continue;
-    *far = width >= WIDER && t->target_s - *low > t->near * t->target_s;
+    *far = width >= ZP_WIDER && t->target_s - *low > t->near * t->target_s;
     if (*far) return ZP_FOUND_NONE;
-    width *= WIDER, work *= WIDER;
+    width *= ZP_WIDER, work *= ZP_WIDER;
   }
   return ZP_SPENT;
 }
@@ -133,7 +126,7 @@ static zp_outcome labels_below(zp_tree *t, double target_s, double *low, bool *f
   return found;
 }
 
-static double highest_target(const zp_tree *t) { return t->task->limit_s(t->task->user) * (1 - ZP_TREE_CLOSED); }
+static double highest_target(const zp_tree *t) { return t->task->limit_s(t->task->user) * (1 - ZP_BOUND_SLACK); }
 
 /* Targets between the bound and the ceiling, below which all plans are in the graph: far below the best plan little is
  * left of it, and either outcome brings the two closer. A plan that is found lowers the ceiling, so the graph stays as
@@ -143,10 +136,10 @@ static double highest_target(const zp_tree *t) { return t->task->limit_s(t->task
 static double search(zp_tree *t, double bound_s) {
   double low = bound_s, ceiling = 0, share = 0.5;
   zp_stage_graph *all = NULL;
-  t->near = NEAR;
+  t->near = ZP_NEAR; /* and wider every time that it was reached */
   while (low < highest_target(t)) {
     if (low >= ceiling) {
-      if (all) t->near *= WIDER;
+      if (all) t->near *= ZP_WIDER;
       ceiling = highest_target(t);
       if (!plant_graph(t, ceiling)) return ceiling;
       all = zp_stage_graph_copy(t->scratch, t->graph, NULL);
@@ -175,7 +168,8 @@ zp_cut_proof zp_prove_by_labels(const zp_cut_problem *problem, const zp_cut_task
   zp_tree t = {.problem = problem, .task = task, .effort = effort};
   t.scratch = zp_arena_new_beside("branch", problem->beside);
   zp_tree_plant(&t);
-  t.stop_at = effort->work_left - effort->work_left / (deep ? 2 : 64); /* others want their share */
+  t.stop_at = effort->work_left -
+              effort->work_left / (deep ? ZP_LABELS_DEEP_PART : ZP_LABELS_PART); /* others want their share */
   double low = search(&t, problem->bound_s);
   zp_arena_free(t.scratch);
   return (zp_cut_proof){low, t.short_of_memory};

@@ -19,7 +19,6 @@
 #include "chain_tree.h"
 #include "provers.h"
 
-enum { MOST_ACTIONS = 1 << 21 };
 enum { BYTES_AN_ACTION = 64 }; /* in the order tables and their graph, at most */
 
 /* ---- chains of the tree ---- */
@@ -149,7 +148,7 @@ static bool take_row(zp_chain_tree *t, const zp_chain *row) {
 /* The chains of the root that count in its mean, as far as there is room for more, and the mean. */
 static bool take_rows(zp_chain_tree *t) {
   for (int r = t->n_rows; r-- > 0 && t->n_chains < ZP_MOST_CHAINS / 2;)
-    if (t->share[r] > 1e-6 && !take_row(t, &t->rows[r])) return false;
+    if (t->share[r] > ZP_GAME_SHARE && !take_row(t, &t->rows[r])) return false;
   return take_row(t, &t->mean);
 }
 
@@ -170,7 +169,7 @@ static bool plant(zp_chain_tree *t) {
   t->stages = p->stages;
   t->stage_of = p->stage_of;
   int64_t actions = 3 * p->microbatches * t->places;
-  if (t->effort->work_left <= 0 || actions > MOST_ACTIONS) return false;
+  if (t->effort->work_left <= 0 || actions > ZP_MOST_ACTIONS) return false;
   if (!p->may_grow(p->user, (size_t)actions * BYTES_AN_ACTION)) return false;
   if (zp_chain_chunked(t)) t->update_s = p->update_s;
   t->space = zp_cut_space_new(t->arena, p, t->target_s);
@@ -202,9 +201,9 @@ static double limit_s(const zp_chain_tree *t) { return t->task->limit_s(t->task-
  * best plan itself. */
 static void search(zp_chain_tree *t, bool deep) {
   double high, share = 0.25;
-  while (high = limit_s(t), t->low_s < high * (1 - ZP_CHAIN_CLOSED) && !t->spent) {
+  while (high = limit_s(t), t->low_s < high * (1 - ZP_BOUND_SLACK) && !t->spent) {
     int64_t nodes = t->effort->nodes;
-    search_below(t, fmin(t->low_s + share * (high - t->low_s), high * (1 - ZP_CHAIN_CLOSED)), deep);
+    search_below(t, fmin(t->low_s + share * (high - t->low_s), high * (1 - ZP_BOUND_SLACK)), deep);
     bool searched = t->effort->nodes > nodes;
     share = limit_s(t) < high ? 0.25 : searched || share >= 0.5 ? 1 : 0.5;
   }
@@ -216,8 +215,9 @@ zp_cut_proof zp_prove_by_chains(const zp_cut_problem *problem, const zp_cut_task
   zp_chain_tree t = {.problem = problem, .task = task, .effort = effort, .low_s = problem->bound_s};
   t.arena = zp_arena_new_beside("chain_branch", problem->beside);
   t.scratch = zp_arena_new_beside("chain_branch.scratch", problem->beside);
-  t.stop_at = effort->work_left - effort->work_left / (deep ? 4 : 16); /* other problems want their share */
-  t.target_s = limit_s(&t) * (1 - ZP_CHAIN_CLOSED);
+  t.stop_at = effort->work_left -
+              effort->work_left / (deep ? ZP_CHAINS_DEEP_PART : ZP_CHAINS_PART); /* other problems want their share */
+  t.target_s = limit_s(&t) * (1 - ZP_BOUND_SLACK);
   if (plant(&t)) {
     if (t.space->possible && zp_chain_start_root(&t))
       search(&t, deep);

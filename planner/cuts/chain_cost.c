@@ -5,9 +5,6 @@
 #include <math.h>
 #include "chain_tree.h"
 
-/* Laying out and pricing a stage takes as long as so many simulated actions. */
-enum { STAGE_WORK = 512 };
-
 const zp_cut_cost *zp_chain_edge(const zp_chain_tree *t, int place) {
   return &t->space->edges[zp_cut_edge(t->space, place, t->cut[place], t->cut[place + 1])];
 }
@@ -17,7 +14,7 @@ static bool settle_stage(zp_chain_tree *t, int stage) {
   const zp_cut_problem *p = t->problem;
   zp_cut_cost own[ZP_CUT_MOST_CHUNKS];
   if (!p->stage(p->user, stage, t->cut, own)) return false;
-  zp_chain_spend(t, STAGE_WORK);
+  zp_chain_spend(t, ZP_STAGE_WORK);
   for (int k = 0; k < t->places; k++) {
     if (t->stage_of[k] != stage) continue;
     t->cost[k] = own[p->chunk_of[k]];
@@ -76,7 +73,7 @@ void zp_chain_simulate(zp_chain_tree *t, zp_chain *chain) {
 
 void zp_chain_found(zp_chain_tree *t) {
   t->task->on_cut(t->task->user, t->cut);
-  t->target_s = fmin(t->target_s, t->task->limit_s(t->task->user) * (1 - ZP_CHAIN_CLOSED));
+  t->target_s = fmin(t->target_s, t->task->limit_s(t->task->user) * (1 - ZP_BOUND_SLACK));
 }
 
 void zp_chain_start_costs(zp_chain_tree *t) {

@@ -7,16 +7,6 @@
 #include <math.h>
 #include "chain_tree.h"
 
-/* Means that raise the bound by little one after the other are enough. */
-enum { MOST_SINCE = 12 };
-static const double LITTLE = 0.01;
-/* How much longer a stage is made than the longest one. */
-static const double SLOWER = 1.1;
-/* Shares move so far to the best ones for the cuts seen, which jump while these are few (Wentges 1997). */
-static const double TOWARDS = 0.3;
-/* See all_at. */
-static const double SLACK = 1.01;
-
 static bool is_known(const zp_chain_tree *t, const int64_t *cut) {
   for (int i = 0; i < t->n_cuts; i++)
     if (memcmp(t->cuts[i], cut, sizeof *cut * (size_t)(t->places + 1)) == 0) return true;
@@ -40,7 +30,7 @@ static double all_at(const zp_chain_tree *t, const zp_chain *row, int place) {
 }
 
 static void play_row(zp_chain_tree *t, const zp_chain *row) {
-  for (int k = 0; k < t->places; k++) t->value[k] = all_at(t, row, k) * SLACK / t->scale_s;
+  for (int k = 0; k < t->places; k++) t->value[k] = all_at(t, row, k) * ZP_GAME_ROOM / t->scale_s;
   for (int c = 0; c < t->n_cuts; c++) t->value[t->places + c] = zp_chain_of_cut(t->space, row, t->cuts[c]) / t->scale_s;
   zp_matrix_game_add_row(t->game, t->value);
 }
@@ -73,7 +63,7 @@ static void add_stage_rows(zp_chain_tree *t) {
   double longest = 0;
   for (int stage = 0; stage < t->stages; stage++) longest = fmax(longest, work_of_stage(t, stage));
   for (int stage = 0; stage < t->stages; stage++) {
-    double factor = SLOWER * longest / work_of_stage(t, stage);
+    double factor = ZP_SLOWER_STAGE * longest / work_of_stage(t, stage);
     for (int k = 0; k < t->places; k++) {
       t->cost[k] = *zp_chain_edge(t, k);
       if (t->stage_of[k] != stage) continue;
@@ -145,7 +135,7 @@ static void improve_cut(zp_chain_tree *t) {
     int from = (int)(i / n), to = (int)(i % n);
     if (from == to || !move_unit(t, from, to)) continue;
     zp_chain_spend(t, t->places / 4);
-    if (rows_allow(t, best * (1 - ZP_CHAIN_CLOSED)) && learn_row(t) && t->seen_s < best * (1 - ZP_CHAIN_CLOSED))
+    if (rows_allow(t, best * (1 - ZP_BOUND_SLACK)) && learn_row(t) && t->seen_s < best * (1 - ZP_BOUND_SLACK))
       best = t->seen_s, since = 0;
     else
       move_unit(t, to, from);
@@ -170,14 +160,14 @@ static bool ask_rows(zp_chain_tree *t) {
 }
 
 bool zp_chain_search_root(zp_chain_tree *t) {
-  double most = 0, towards = TOWARDS;
+  double most = 0, towards = ZP_TOWARDS_CUTS;
   if (!ask_rows(t)) return false;
   zp_chain_spend(t, zp_matrix_game_shares(t->game, t->best_share) / 16);
-  for (int since = 0; t->n_cuts < ZP_MOST_SEEN && t->n_rows < t->most_rows && since < MOST_SINCE && !t->spent;) {
+  for (int since = 0; t->n_cuts < ZP_MOST_SEEN && t->n_rows < t->most_rows && since < ZP_MOST_SINCE && !t->spent;) {
     find_mean(t, towards);
     if (!zp_chain_ask(t, &t->mean, t->rest_s)) return false;
     double bound = t->mean.constant_s + t->rest_s[0];
-    since = bound > most + LITTLE * (t->target_s - most) ? 0 : since + 1;
+    since = bound > most + ZP_LITTLE * (t->target_s - most) ? 0 : since + 1;
     if (bound > most) {
       most = bound;
       memcpy(t->best_share, t->share, sizeof *t->share * (size_t)t->n_rows);

@@ -4,11 +4,6 @@
 
 #include "cut_space.h"
 
-enum { ZP_MOST_CHAINS = 128, ZP_MOST_SEEN = 256 };
-
-/* Bounds this close to the best plan count as equal to it, as in tree.h. */
-static const double ZP_CHAIN_CLOSED = 1e-9;
-
 /* A chain of the tree. */
 typedef struct zp_held_chain {
   zp_chain chain;

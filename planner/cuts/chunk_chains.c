@@ -11,10 +11,6 @@
 #include "cut_space.h"
 #include "provers.h"
 
-enum { MOST_ROUNDS = 24 };
-/* Shares move so far to the best ones for the cuts seen, which jump while these are few. */
-static const double TOWARDS = 0.5;
-
 typedef struct bounding {
   zp_arena *arena;
   const zp_cut_problem *problem;
@@ -22,8 +18,8 @@ typedef struct bounding {
   int64_t units;
   zp_cut_cost *cost; /* [place]: of the cut at hand */
   double *end_s;     /* [stage]: room */
-  zp_chain row[MOST_ROUNDS], mean;
-  int64_t *cut[MOST_ROUNDS];
+  zp_chain row[ZP_MOST_ROUNDS], mean;
+  int64_t *cut[ZP_MOST_ROUNDS];
   int rounds;
   double *least;  /* [places + 1][units + 1] */
   int32_t *where; /* the same: the end before */
@@ -102,7 +98,7 @@ static bool is_known(const bounding *b, const int64_t *cut) {
 
 /* The newest cut and chain join the game. */
 static void play(bounding *b, zp_matrix_game *game, double scale_s) {
-  double value[MOST_ROUNDS];
+  double value[ZP_MOST_ROUNDS];
   int n = b->rounds - 1;
   for (int r = 0; r < n; r++) value[r] = chain_of_cut(b, &b->row[r], b->cut[n]) / scale_s;
   if (n > 0) zp_matrix_game_add_column(game, value);
@@ -111,12 +107,12 @@ static void play(bounding *b, zp_matrix_game *game, double scale_s) {
 }
 
 static double search(bounding *b, double enough_s) {
-  double most = 0, best[MOST_ROUNDS] = {1}, share[MOST_ROUNDS] = {1}, towards = TOWARDS;
+  double most = 0, best[ZP_MOST_ROUNDS] = {1}, share[ZP_MOST_ROUNDS] = {1}, towards = ZP_TOWARDS_CHUNKS;
   int64_t *cut = ZP_NEW_ARRAY(b->arena, int64_t, b->places + 1);
   for (int k = 0; k <= b->places; k++) cut[k] = b->units * k / b->places;
   learn(b, cut);
   double scale = chain_of_cut(b, &b->row[0], cut);
-  zp_matrix_game *game = zp_matrix_game_new(b->arena, MOST_ROUNDS, MOST_ROUNDS, 1);
+  zp_matrix_game *game = zp_matrix_game_new(b->arena, ZP_MOST_ROUNDS, ZP_MOST_ROUNDS, 1);
   play(b, game, scale);
   while (most < enough_s) {
     zp_chain_clear(&b->mean, b->places);
@@ -131,7 +127,7 @@ static double search(bounding *b, double enough_s) {
       memcpy(best, share, sizeof best);
     }
     bool known = is_known(b, cut);
-    if (b->rounds == MOST_ROUNDS || (known && towards >= 1)) break;
+    if (b->rounds == ZP_MOST_ROUNDS || (known && towards >= 1)) break;
     if (known) {
       towards = fmin(1, 2 * towards);
       continue;
@@ -157,7 +153,7 @@ zp_cut_proof zp_prove_by_means(const zp_cut_problem *problem, const zp_cut_task 
   int64_t numbers = (b.places + 1) * (b.units + 1);
   b.least = ZP_NEW_ARRAY(arena, double, numbers);
   b.where = ZP_NEW_ARRAY(arena, int32_t, numbers);
-  double microbatches = search(&b, task->limit_s(task->user) - problem->end_s) * (1 - 1e-9);
+  double microbatches = search(&b, task->limit_s(task->user) - problem->end_s) * (1 - ZP_BOUND_SLACK);
   zp_arena_free(arena);
   return (zp_cut_proof){.bound_s = fmax(problem->bound_s, microbatches + problem->end_s)};
 }

@@ -9,8 +9,6 @@
 #include <math.h>
 #include "cut_space.h"
 
-enum { MOST_EDGES = 1 << 20 };
-
 typedef struct making {
   zp_cut_space *space;
   const zp_cut_problem *problem;
@@ -86,7 +84,8 @@ static bool make_edges(making *m, zp_arena *arena) {
         zp_cut_cost cost = cost_of(m, k, a, b);
         zp_push(arena, &edges, cost);
       }
-      if (edges.len > MOST_EDGES || !zp_arena_has_room(arena, 4 * sizeof *edges.data * (size_t)edges.len)) return false;
+      if (edges.len > ZP_MOST_EDGES || !zp_arena_has_room(arena, 4 * sizeof *edges.data * (size_t)edges.len))
+        return false;
     }
   }
   for (int64_t at = x->base[x->places]; at <= x->ends; at++) x->first_edge[at] = edges.len;

@@ -5,6 +5,7 @@
 
 #include <string.h>
 #include <zplan/cuts.h>
+#include <zplan/search_numbers.h>
 #include <zplan/seconds.h>
 #include <zplan/vec.h>
 

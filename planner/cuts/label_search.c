@@ -55,8 +55,6 @@ static node_labels *labels_at(const zp_label_search *k, int stage, int64_t first
   return &k->nodes[stage][first - k->graph->low[stage]];
 }
 
-enum { MOST_SUFFIXES = 16 }; /* of a node: each is held against every prefix */
-
 /* ---- piles ---- */
 
 /* Empties a pile for labels of another length. */
@@ -315,7 +313,7 @@ static const entry *least_bound(const pile *p) {
 
 zp_label_round zp_label_search_round(zp_label_search *k, int width, double target_s, int64_t *cut) {
   k->target_s = target_s;
-  find_suffixes(k, width < MOST_SUFFIXES ? width : MOST_SUFFIXES);
+  find_suffixes(k, width < ZP_MOST_SUFFIXES ? width : ZP_MOST_SUFFIXES);
   if (k->spent) return (zp_label_round){.spent = true};
   k->merged = false; /* merged suffixes only keep prefixes that need not be there */
   find_prefixes(k, width);

@@ -133,7 +133,7 @@ void zp_prefix_extend(zp_labels *k, const double *prefix, int stage, const zp_ra
 double zp_prefix_bound(const double *prefix) {
   double end = prefix[ZP_PREFIX_WORK];
   for (int i = 0; i < 4; i++) end = zp_later(end, prefix[ZP_PREFIX_DONE + i]);
-  return (end + prefix[ZP_PREFIX_UPDATE]) * (1 - 1e-11);
+  return (end + prefix[ZP_PREFIX_UPDATE]) * (1 - ZP_LABEL_SLACK);
 }
 
 /* ---- suffixes ---- */
@@ -184,7 +184,7 @@ static bool means_are_below(const zp_labels *k, double mean, const double *suffi
   bool below = true;
   for (int j = 0; j < count; j++) {
     double most = zp_later(mean, (runs[j] + k->messages_s) * k->share[j + 1]) * k->between[stage + j];
-    below &= (zp_later(most, 0) * (1 + 1e-12) + peaks[j]) * (1 + 1e-12) < time_s;
+    below &= (zp_later(most, 0) * (1 + ZP_ROUNDING) + peaks[j]) * (1 + ZP_ROUNDING) < time_s;
   }
   return below;
 }
@@ -201,7 +201,7 @@ static bool windows_are_below(zp_labels *k, const zp_prefix_view *prefix, const 
     if (left <= 0) return false;
     int64_t longest = longest_window(k, stage + j, stage + j + 1) - j - 1;
     double most = zp_later(prefix->highest_mean_s, inside * k->share[j + 1]) * k->between[stage + j];
-    if (longest <= 0 || most * (1 + 1e-12) < left) continue;
+    if (longest <= 0 || most * (1 + ZP_ROUNDING) < left) continue;
     const round_of *rounds = &rounds_at(k, stage + j)[j + 2];
     k->work += longest;
     for (int64_t i = 0; i < longest; i++) /* no maximum: that would wait for the one before it */
@@ -214,7 +214,7 @@ bool zp_labels_join(zp_labels *k, const zp_prefix_view *view, const double *suff
   const double *prefix = view->label;
   if (stage == k->pipe.stages) return zp_prefix_bound(prefix) < target_s;
   k->work += 8;
-  double deadline = target_s * (1 + 1e-11) - zp_later(prefix[ZP_PREFIX_UPDATE], suffix[ZP_SUFFIX_UPDATE]);
+  double deadline = target_s * (1 + ZP_LABEL_SLACK) - zp_later(prefix[ZP_PREFIX_UPDATE], suffix[ZP_SUFFIX_UPDATE]);
   double message = stage > 0 ? k->messages_s : 0;
   double first = suffix[ZP_SUFFIX_TURN + ZP_FIRST_TURN] + message,
          last = suffix[ZP_SUFFIX_TURN + ZP_LAST_TURN] + message;

@@ -60,12 +60,12 @@ static void pivot(zp_matrix_game *g, int row, int column) {
 /* One step of the primal method; false: nothing is better. */
 static bool improve(zp_matrix_game *g) {
   int column = -1, row = -1;
-  double least = -1e-10, ratio = HUGE_VAL;
+  double least = -ZP_GAME_STEP, ratio = HUGE_VAL;
   for (int c = g->columns ? 0 : g->most_columns; is_column(g, c); c = next_column(g, c))
     if (objective(g)[c] < least) column = c, least = objective(g)[c];
   for (int r = 0; r < g->rows && column >= 0; r++) {
     const double *x = row_of(g, r);
-    if (x[column] > 1e-9 && x[right(g)] / x[column] < ratio) row = r, ratio = x[right(g)] / x[column];
+    if (x[column] > ZP_GAME_PIVOT && x[right(g)] / x[column] < ratio) row = r, ratio = x[right(g)] / x[column];
   }
   if (row >= 0) pivot(g, row, column);
   return row >= 0;
@@ -74,12 +74,12 @@ static bool improve(zp_matrix_game *g) {
 /* One step of the dual method; false: no right side is below 0. */
 static bool repair(zp_matrix_game *g) {
   int row = -1, column = -1;
-  double least = -1e-10, ratio = HUGE_VAL;
+  double least = -ZP_GAME_STEP, ratio = HUGE_VAL;
   for (int r = 0; r < g->rows; r++)
     if (row_of(g, r)[right(g)] < least) row = r, least = row_of(g, r)[right(g)];
   for (int c = g->columns ? 0 : g->most_columns; row >= 0 && is_column(g, c); c = next_column(g, c)) {
     double x = row_of(g, row)[c];
-    if (x < -1e-9 && objective(g)[c] / -x < ratio) column = c, ratio = objective(g)[c] / -x;
+    if (x < -ZP_GAME_PIVOT && objective(g)[c] / -x < ratio) column = c, ratio = objective(g)[c] / -x;
   }
   if (column >= 0) pivot(g, row, column);
   return column >= 0;

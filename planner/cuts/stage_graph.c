@@ -25,7 +25,7 @@ static bool may_take(const maker *k, int stage, int64_t first, int64_t end, doub
   double after = prefix[pipe->units] - prefix[end], between = (double)zp_pipe_between(pipe, stage);
   double around = prefix[first] + after + 2 * (pipe->stages - 1) * pipe->message_s;
   if (between >= 1) around += after + between * work_s;
-  return (around + work_s) * (1 - 1e-11) <= k->deadline_s;
+  return (around + work_s) * (1 - ZP_LABEL_SLACK) <= k->deadline_s;
 }
 
 static bool may_take_least(const maker *k, int stage, int64_t first, int64_t end) {
@@ -153,7 +153,7 @@ static bool may_be_below(const zp_stage_graph *g, int stage, const zp_stage_node
   turns_of(g, stage, arc, turn_s);
   double end = node->before_s + work + (stage == 0 ? own->reduce_s + g->pipe.ties_s : 0);
   end += between >= 1 ? turn_s[0] + turn_s[1] + between * work : zp_later(turn_s[0], turn_s[1]);
-  return (end + zp_later(own->update_s, g->pipe.update_s)) * (1 - 1e-11) < target_s;
+  return (end + zp_later(own->update_s, g->pipe.update_s)) * (1 - ZP_LABEL_SLACK) < target_s;
 }
 
 /* From the front, so that what is taken away counts for what follows. True: something was. */

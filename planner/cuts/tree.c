@@ -40,7 +40,7 @@ static double simulate_fixed(zp_tree *t, int fixed) {
 }
 
 bool zp_tree_misses(zp_tree *t, int fixed) {
-  return simulate_fixed(t, fixed) * (1 - 1e-12) >= zp_tree_deadline(t, fixed);
+  return simulate_fixed(t, fixed) * (1 - ZP_ROUNDING) >= zp_tree_deadline(t, fixed);
 }
 
 int zp_tree_first_miss(zp_tree *t, int known, int fixed) {
@@ -127,9 +127,9 @@ static bool can_update_within(const zp_tree *t, double update_s, tried *updates)
 /* The shortest possible longest update, or a little less. Both a success and a failure jump to a value that occurs. */
 static double least_update(const zp_tree *t) {
   double low = 0, high = update_of(t, 0, 0, t->problem->units);
-  for (bool middle = true; high - low > 1e-7 * high; middle = !middle) {
+  for (bool middle = true; high - low > ZP_UPDATE_STEP * high; middle = !middle) {
     tried updates;
-    double limit = middle ? low + (high - low) / 2 : low * (1 + 1e-12);
+    double limit = middle ? low + (high - low) / 2 : low * (1 + ZP_ROUNDING);
     if (can_update_within(t, limit, &updates))
       high = zp_sooner(limit, updates.taken_s);
     else

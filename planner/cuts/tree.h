@@ -26,9 +26,6 @@ typedef struct zp_tree {
   double *end_s;           /* [stage]: room */
 } zp_tree;
 
-/* Bounds this close to the best plan count as equal to it: rounding of sums of up to a million actions stays below. */
-static const double ZP_TREE_CLOSED = 1e-9;
-
 typedef enum zp_outcome { ZP_FOUND_NONE, ZP_FOUND, ZP_SPENT } zp_outcome;
 
 /* ---- tree.c ---- */

@@ -166,12 +166,12 @@ static double step_end(const zp_searcher *s, const zp_point *point, double backw
 double zp_bound_end_of_homes(const zp_searcher *s, const zp_point *point) {
   if (zp_has_types(s)) return 0;
   zp_step_end end = update_of(s, zp_variant_of(s, point), &point->choice);
-  return (end.optimizer_s + end.least_offload_s + recall_end(s, point)->gather_s) * (1 - 1e-9);
+  return (end.optimizer_s + end.least_offload_s + recall_end(s, point)->gather_s) * (1 - ZP_BOUND_SLACK);
 }
 
 /* On CPU ranks the end of the step is more than an update. */
 double zp_bound_update(const zp_searcher *s, const zp_point *point) {
-  return s->machine.node->device.is_cpu ? 0 : zp_bound_step_end(s, point) * (1 - 1e-9);
+  return s->machine.node->device.is_cpu ? 0 : zp_bound_step_end(s, point) * (1 - ZP_BOUND_SLACK);
 }
 
 /* ---- transfers beside the micro-batches ---- */
@@ -222,7 +222,7 @@ double zp_bound_step_end(const zp_searcher *s, const zp_point *point) {
 }
 
 /* A little below, so that rounding never makes a bound exceed what it bounds. */
-static double below(double seconds) { return seconds * (1 - 1e-9); }
+static double below(double seconds) { return seconds * (1 - ZP_BOUND_SLACK); }
 
 double zp_bound_microbatches(const zp_searcher *s, const zp_point *point) { return below(pipeline_bound(s, point)); }
 

@@ -47,13 +47,13 @@ static double next_chunk_s(const double *prefix_s, int64_t units, int chunks, do
 /* The shortest possible longest chunk, exactly: both a success and a failure jump to a value that occurs. cut: scratch.
  */
 static double find_shortest_longest(const zp_variant *v, int64_t units, int chunks, int64_t *cut) {
-  double total = v->prefix_s[units], low = fmax(total / chunks, v->longest_s) * (1 - 1e-9);
+  double total = v->prefix_s[units], low = fmax(total / chunks, v->longest_s) * (1 - ZP_BOUND_SLACK);
   /* Chunks that are full to within one unit are longer than the mean. */
-  if (!fill(v->prefix_s, units, chunks, (total / chunks + v->longest_s) * (1 + 1e-9), false, cut))
+  if (!fill(v->prefix_s, units, chunks, (total / chunks + v->longest_s) * (1 + ZP_BOUND_SLACK), false, cut))
     fill(v->prefix_s, units, chunks, total, false, cut);
   double high = longest_chunk(v->prefix_s, chunks, cut);
-  for (bool middle = false; high - low > 1e-9 * high; middle = !middle) {
-    double chunk_s = middle ? low + (high - low) / 2 : low * (1 + 1e-12);
+  for (bool middle = false; high - low > ZP_EXACT_STEP * high; middle = !middle) {
+    double chunk_s = middle ? low + (high - low) / 2 : low * (1 + ZP_ROUNDING);
     if (fill(v->prefix_s, units, chunks, chunk_s, false, cut))
       high = fmin(chunk_s, longest_chunk(v->prefix_s, chunks, cut));
     else
@@ -91,25 +91,23 @@ void zp_parts_of_stage(const zp_choice *c, int stage, const int64_t *cut, zp_uni
 /* ---- every cut ---- */
 
 /* As many as are looked at one by one with one chunk a stage (cut.c), of no more chunks than can be simulated often. */
-static const double MOST_WAYS = 4096;
-enum { MOST_FREE_CHUNKS = 64, MOST_FREE_ACTIONS = 1024, MOST_RANGES = 1 << 17 };
-
 bool zp_few_chunk_cuts(const zp_searcher *s, const zp_point *point) {
   int64_t units = zp_point_units(s, point), chunks = zp_model_chunks(&point->choice);
   double ways = 1; /* (units - 1) over (chunks - 1) */
   int64_t fewer = chunks - 1 < units - chunks ? chunks - 1 : units - chunks;
-  for (int64_t i = 1; i <= fewer && ways <= MOST_WAYS; i++) ways *= (double)(units - i) / (double)i;
-  return ways <= MOST_WAYS;
+  for (int64_t i = 1; i <= fewer && ways <= ZP_MOST_CUTS; i++) ways *= (double)(units - i) / (double)i;
+  return ways <= ZP_MOST_CUTS;
 }
 
 bool zp_every_chunk_cut(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   int chunks = zp_model_chunks(c);
-  if (zp_chunks(c) == 1 || chunks > MOST_FREE_CHUNKS || zp_has_types(s)) return false;
+  if (zp_chunks(c) == 1 || chunks > ZP_MOST_FREE_CHUNKS || zp_has_types(s)) return false;
   for (int i = 0; i < ZP_STATE_COUNT; i++)
     if (c->home[i].tier != ZP_TIER_DEVICE) return false;
   int64_t units = zp_point_units(s, point);
-  bool light = 3 * zp_microbatches(s->spec, c) * chunks <= MOST_FREE_ACTIONS && units * units * chunks <= MOST_RANGES;
+  bool light =
+      3 * zp_microbatches(s->spec, c) * chunks <= ZP_MOST_FREE_ACTIONS && units * units * chunks <= ZP_MOST_FREE_RANGES;
   return light || zp_few_chunk_cuts(s, point);
 }
 
@@ -177,7 +175,7 @@ bool zp_state_cut(const zp_searcher *s, const zp_point *point, int by, bool from
   int chunks = zp_model_chunks(&point->choice);
   zp_stated_cut_memo *memo = find_stated_cut(s, point->modes[by], chunks, from_back);
   if (!memo->known) {
-    double longest = shortest_longest(s, v, zp_point_units(s, point), chunks, cut) * (1 + 2e-9);
+    double longest = shortest_longest(s, v, zp_point_units(s, point), chunks, cut) * (1 + ZP_FILL_SLACK);
     memo->known = true;
     memo->possible = fill(v->prefix_s, zp_point_units(s, point), chunks, longest, from_back, cut);
     if (memo->possible) memcpy(memo->cut, cut, sizeof *cut * (size_t)(chunks + 1));

@@ -105,14 +105,14 @@ double zp_cut_bottleneck(const zp_searcher *s, const zp_point *point) {
   int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, stages + 1);
   zp_cut_rule rule = {.total_s = HUGE_VAL, .limits = zp_search_limits(s)};
   double low = fmax(point->work_s / stages, point->longest_s); /* nothing below is possible */
-  rule.stage_s = low * (1 + 1e-12);
+  rule.stage_s = low * (1 + ZP_ROUNDING);
   if (zp_cut_within(s, point, &rule, cut)) return longest_stage(s, point, cut);
   rule.stage_s = HUGE_VAL;
   bool found = zp_cut_within(s, point, &rule, cut);
   assert(found);
   (void)found;
   double high = longest_stage(s, point, cut);
-  while (high - low > 1e-9 * high) { /* invariant: possible at high, impossible at low */
+  while (high - low > ZP_EXACT_STEP * high) { /* invariant: possible at high, impossible at low */
     rule.stage_s = low + (high - low) / 2;
     if (zp_cut_within(s, point, &rule, cut))
       high = fmin(longest_stage(s, point, cut), rule.stage_s); /* rounding of prefix differences */
@@ -128,9 +128,9 @@ double zp_cut_least_bound(const zp_searcher *s, const zp_point *point, double lo
   cutter c = cutter_of(s, point, &rule);
   int64_t *trial = ZP_NEW_ARRAY(s->arena, int64_t, point->choice.pipeline + 1);
   double low = low_s, high = high_s;
-  for (bool middle = true; high - low > 1e-6 * high;
+  for (bool middle = true; high - low > ZP_CLOSE_STEP * high;
        middle = !middle) { /* invariant: possible at high, not below low */
-    rule.total_s = middle ? low + (high - low) / 2 : low * (1 + 1e-12);
+    rule.total_s = middle ? low + (high - low) / 2 : low * (1 + ZP_ROUNDING);
     if (cut_within(&c, trial)) {
       high = zp_sooner(rule.total_s, c.longest_s);
       memcpy(cut, trial, sizeof *cut * (size_t)(point->choice.pipeline + 1));
@@ -148,7 +148,7 @@ int64_t zp_cut_least_memory(const zp_searcher *s, const zp_point *point, int64_t
     low = high;
     high = high > INT64_MAX / 2 ? INT64_MAX : 2 * high;
   }
-  while (high - low > 1 && (double)(high - low) > 1e-6 * (double)high) {
+  while (high - low > 1 && (double)(high - low) > ZP_CLOSE_STEP * (double)high) {
     rule.limits.device = low + (high - low) / 2;
     if (zp_cut_within(s, point, &rule, cut))
       high = rule.limits.device;
@@ -163,8 +163,6 @@ int64_t zp_cut_least_memory(const zp_searcher *s, const zp_point *point, int64_t
 }
 
 /* ---- all cuts of small problems ---- */
-
-enum { MAX_CUTS = 4096 };
 
 typedef struct all_cuts {
   zp_searcher *s;
@@ -196,9 +194,9 @@ static bool few_cuts(int64_t units, int64_t stages) {
   double ways = 1;
   for (int64_t i = 1; i < stages; i++) {
     ways *= (double)(units - i) / (double)i;
-    if (ways > 64.0 * MAX_CUTS) return false;
+    if (ways > 64.0 * ZP_MOST_CUTS) return false;
   }
-  return ways <= MAX_CUTS;
+  return ways <= ZP_MOST_CUTS;
 }
 
 bool zp_cut_all(zp_searcher *s, const zp_point *point, zp_on_cut *on_cut, void *user) {

@@ -80,7 +80,7 @@ double zp_bound_work(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   double longest = fmax(point->work_s / c->pipeline, longest_share(v, c->pipeline));
   double all = (double)zp_microbatches(s->spec, c) * longest;
-  return fmax(all, v->input_s[v->lowered->n_units]) * (1 - 1e-9);
+  return fmax(all, v->input_s[v->lowered->n_units]) * (1 - ZP_BOUND_SLACK);
 }
 
 /* About what the first stage of 1F1B needs, with as many micro-batches in flight as there are stages. */
@@ -192,7 +192,7 @@ static double bound_products(const zp_searcher *s) {
   const zp_device *device = &s->machine.node->device;
   double flop = 2.0 / 3 * zp_model_flop_per_sequence(s->spec->model) * (double)s->spec->train.batch;
   double efficiency = fmax(1, fmax(device->eff_matmul, device->eff_attention));
-  return flop / (efficiency * zp_machine_peak_flop_per_s(&s->machine)) * (1 - 1e-9);
+  return flop / (efficiency * zp_machine_peak_flop_per_s(&s->machine)) * (1 - ZP_BOUND_SLACK);
 }
 
 static void add_degrees(zp_searcher *s, zp_degrees d) {

@@ -9,7 +9,7 @@
 #include "schedule.h"
 #include "search_internal.h"
 
-enum { CHUNKED_MISSES = 32, ROUNDED_ELEMENTS = 128 }; /* the last: at most, of a part of a class */
+enum { ROUNDED_ELEMENTS = 128 }; /* at most, of a part of a class */
 
 zp_limits zp_machine_limits(const zp_searcher *s, const zp_machine *machine) {
   double fraction = s->constraints->memory_fraction;
@@ -159,7 +159,7 @@ static void note_miss(zp_searcher *s, const zp_point *point) {
   int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, point->choice.pipeline + 1);
   if (have <= 0) have = 1;
   if (s->miss_ratio > 0) { /* not nearer than the nearest so far? one pass instead of a bisection */
-    int64_t beat = (int64_t)(s->miss_ratio * (double)have * (1 - 1e-6)) - context;
+    int64_t beat = (int64_t)(s->miss_ratio * (double)have * (1 - ZP_CLOSE_STEP)) - context;
     zp_cut_rule rule = {.stage_s = HUGE_VAL, .total_s = HUGE_VAL, .limits = {beat, INT64_MAX, INT64_MAX}};
     if (!zp_cut_within(s, point, &rule, cut)) return;
   }
@@ -224,7 +224,7 @@ static void note_points(zp_searcher *s) {
   bool chunked = n == 0;
   if (chunked) n = floors_of(s, 2, ZP_MOST_CHUNKS, floors);
   if (n) qsort(floors, (size_t)n, sizeof *floors, by_floor);
-  if (chunked && n > CHUNKED_MISSES) n = CHUNKED_MISSES;
+  if (chunked && n > ZP_CHUNKED_MISSES) n = ZP_CHUNKED_MISSES;
   for (int i = 0; i < n; i++) {
     const zp_point *point = &s->points.data[floors[i].point];
     if (!is_nearer(s, floors[i].bytes)) break;

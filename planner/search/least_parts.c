@@ -200,13 +200,14 @@ static bool serve(const sale *all, const prices *p, const zp_flight_memo *flight
     if (wanted->parts <= 0 && wanted->seconds <= 0) return true;
     int stage = left - 1;
     if (wanted->parts > 0 && is_power_of_two(flights->pipeline - stage) &&
-        left * most_room(all, p, flights->descend ? flight[stage] : flights->least) < wanted->parts - 1e-9 * all->n)
+        left * most_room(all, p, flights->descend ? flight[stage] : flights->least) <
+            wanted->parts - ZP_BOUND_SLACK * all->n)
       return false;
     if (left == flights->pipeline || flight[stage] != flight[left]) most = most_of_stage(all, p, flight[stage], wanted);
     wanted->seconds -= most.seconds;
     wanted->parts -= most.parts;
   }
-  return wanted->parts <= 1e-9 * all->n;
+  return wanted->parts <= ZP_BOUND_SLACK * all->n;
 }
 
 bool zp_find_least_parts(const zp_searcher *s, zp_point *point, zp_state_bytes each, double kept,
@@ -215,9 +216,9 @@ bool zp_find_least_parts(const zp_searcher *s, zp_point *point, zp_state_bytes e
   const zp_choice *c = &point->choice;
   int64_t limit = s->limit_bytes - zp_choice_communicator_bytes(s, c, zp_variant_of(s, point)->lowered->ties);
   if (limit <= 0) return false;
-  const prices p = {each, kept, (double)limit * (1 + 1e-9), zp_chunks(c)};
+  const prices p = {each, kept, (double)limit * (1 + ZP_BOUND_SLACK), zp_chunks(c)};
   gains wanted = {ask == ZP_ASK_ROOM ? 0 : all->slow_s - all->fast_s, all->n};
   if (!serve(all, &p, flights, &wanted)) return false;
-  point->work_s = fmax(point->work_s, (all->others_s + all->fast_s + fmax(0, wanted.seconds)) * (1 - 1e-9));
+  point->work_s = fmax(point->work_s, (all->others_s + all->fast_s + fmax(0, wanted.seconds)) * (1 - ZP_BOUND_SLACK));
   return true;
 }

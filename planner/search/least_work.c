@@ -122,7 +122,7 @@ static filling start(const zp_searcher *s, const zp_point *point) {
 
 static double room_of(const filling *f, int mode, double flight) {
   if (f->limit[mode] <= 0) return 0; /* whatever a unit needs: it may be nothing */
-  return whole_part(f->limit[mode] * (1 + 1e-12) / (f->state + flight * f->kept[mode]));
+  return whole_part(f->limit[mode] * (1 + ZP_ROUNDING) / (f->state + flight * f->kept[mode]));
 }
 
 /* Are all units but the first and the last one of the repeat, so that every chunk of a stage in between has one? */
@@ -135,7 +135,7 @@ static bool fills_all_between(const filling *f, int stage) {
  * more is in the chunk with the fewest in flight. Or they share a pool, whose slots have room for the largest chunk. */
 static double room_of_chunks(const filling *f, int mode, int stage, const int64_t *flight) {
   int chunks = zp_chunks(&f->point->choice);
-  double bytes = f->limit[mode] * (1 + 1e-12), kept = f->kept[mode], fewest = HUGE_VAL, all = 0;
+  double bytes = f->limit[mode] * (1 + ZP_ROUNDING), kept = f->kept[mode], fewest = HUGE_VAL, all = 0;
   if (bytes <= 0) return 0;
   if (f->state + kept <= 0) return HUGE_VAL;
   for (int k = 0; k < chunks; k++) fewest = zp_sooner(fewest, (double)flight[k]), all += (double)flight[k];
@@ -189,13 +189,13 @@ static double longer(const zp_least_work *w, int n_modes, int first, int end, do
     seconds += zp_later(0, reached - placed) * (w->unit_s[i] - w->unit_s[0]);
     placed = zp_later(placed, reached);
   }
-  return seconds * (1 - 1e-12);
+  return seconds * (1 - ZP_ROUNDING);
 }
 
 static double reached_within(const filling *f, double longest_s) {
   double reached = 0, units[ZP_MOST_MODES];
   int n = f->point->n_modes;
-  for (int i = 0; i < n; i++) units[i] = whole_part(longest_s / f->unit_s[i] * (1 + 1e-12));
+  for (int i = 0; i < n; i++) units[i] = whole_part(longest_s / f->unit_s[i] * (1 + ZP_ROUNDING));
   for (int stage = 0; stage < f->point->choice.pipeline; stage++) {
     double most = 0;
     for (int i = 0; i < n; i++) most = zp_later(most, zp_sooner(units[i], f->room[stage * n + i]));
@@ -206,8 +206,8 @@ static double reached_within(const filling *f, double longest_s) {
 
 /* From below, to a thousandth. */
 static double least_longest(const filling *f) {
-  double low = f->unit_s[0] * (1 - 1e-9), high = f->units * f->unit_s[f->point->n_modes - 1];
-  while (high - low > 1e-3 * high) {
+  double low = f->unit_s[0] * (1 - ZP_BOUND_SLACK), high = f->units * f->unit_s[f->point->n_modes - 1];
+  while (high - low > ZP_COARSE_STEP * high) {
     double middle = low + (high - low) / 2;
     if (reached_within(f, middle) >= f->units)
       high = middle;
@@ -269,7 +269,7 @@ bool zp_find_least_work(const zp_searcher *s, zp_point *point, zp_least_ask ask)
   bool fits = w.rooms[(c->pipeline + 1) * point->n_modes - 1] >= f.units;
   double least = zp_variant_of(s, point)->prefix_s[zp_point_units(s, point)];
   least += longer(&w, point->n_modes, 0, point->choice.pipeline, f.units);
-  point->work_s = fmax(point->work_s, least * (1 - 1e-12));
+  point->work_s = fmax(point->work_s, least * (1 - ZP_ROUNDING));
   if (ask != ZP_ASK_ALL) {
     zp_arena_rewind(s->arena, mark);
     return fits;
@@ -325,7 +325,7 @@ static double reached_by_chunks(const filling *f, double seconds, double message
     if (stage == 0 && first_segment != f->segment) own -= v->prefix_s[1];
     if (stage == last_stage && last_segment != f->segment) own -= v->prefix_s[units] - v->prefix_s[units - 1];
     for (int i = 0; i < f->point->n_modes && own > 0; i++) {
-      double n = whole_part(own / f->unit_s[i] * (1 + 1e-9));
+      double n = whole_part(own / f->unit_s[i] * (1 + ZP_BOUND_SLACK));
       most = zp_later(most, f->room ? zp_sooner(n, f->room[stage * f->point->n_modes + i]) : n);
     }
     reached += most;
@@ -341,14 +341,15 @@ static double mean_of_chunks(const zp_searcher *s, const zp_point *point, double
 }
 
 double zp_bound_any_chunks(const zp_searcher *s, const zp_point *point, bool memory, double high_s) {
-  double message_s = zp_least_message(s, point), low = mean_of_chunks(s, point, message_s) * (1 - 1e-9), high = high_s;
+  double message_s = zp_least_message(s, point), low = mean_of_chunks(s, point, message_s) * (1 - ZP_BOUND_SLACK),
+         high = high_s;
   if (point->choice.fine || low >= high) return low;
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
   filling f = start(s, point);
   if (memory && !zp_has_types(s)) find_rooms(&f);
   if (!isfinite(high)) high = 4 * low;
   if (reached_by_chunks(&f, high, message_s, f.units) < f.units) low = high;
-  while (high - low > 1e-6 * high) { /* invariant: not below low */
+  while (high - low > ZP_CLOSE_STEP * high) { /* invariant: not below low */
     double middle = low + (high - low) / 2;
     if (reached_by_chunks(&f, middle, message_s, f.units) >= f.units)
       high = middle;
@@ -356,5 +357,5 @@ double zp_bound_any_chunks(const zp_searcher *s, const zp_point *point, bool mem
       low = middle;
   }
   zp_arena_rewind(s->arena, mark);
-  return low * (1 - 1e-9);
+  return low * (1 - ZP_BOUND_SLACK);
 }

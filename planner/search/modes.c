@@ -47,8 +47,8 @@ static bool ordered_on(const zp_searcher *s, const zp_point *point, zp_node_set 
     const zp_lowered *fast = zp_on_types(s, &s->variants.data[point->modes[i]], types)->lowered,
                      *slow = zp_on_types(s, &s->variants.data[point->modes[i + 1]], types)->lowered;
     for (int k = 0; k < fast->n_segments; k++)
-      if (fast->segments[k].forward.cost_s > slow->segments[k].forward.cost_s * (1 + 1e-12) ||
-          fast->segments[k].backward.cost_s > slow->segments[k].backward.cost_s * (1 + 1e-12))
+      if (fast->segments[k].forward.cost_s > slow->segments[k].forward.cost_s * (1 + ZP_ROUNDING) ||
+          fast->segments[k].backward.cost_s > slow->segments[k].backward.cost_s * (1 + ZP_ROUNDING))
         return false;
   }
   return true;

@@ -144,7 +144,7 @@ static bool price_least_bound(pricing *p) {
   zp_cut_variants(s, p->point, &rule.limits, cut, p->own);
   double high = zp_bound_of_cut(s, p->point, cut, p->own) - end, low = fmin(p->point->bound_s - end, high);
   double least = zp_cut_least_bound(s, p->point, low, high, cut);
-  p->point->bound_s = fmax(p->point->bound_s, (least + end) * (1 - 1e-9));
+  p->point->bound_s = fmax(p->point->bound_s, (least + end) * (1 - ZP_BOUND_SLACK));
   price_cut(p, cut);
   return p->point->bound_s < cutoff(p);
 }
@@ -153,7 +153,7 @@ static void price_extremes(pricing *p) {
   zp_searcher *s = p->s;
   int stages = p->point->choice.pipeline;
   zp_cut_rule rule = {.total_s = HUGE_VAL, .limits = zp_search_limits(s)};
-  rule.stage_s = zp_cut_bottleneck(s, p->point) * (1 + 2e-9);
+  rule.stage_s = zp_cut_bottleneck(s, p->point) * (1 + ZP_FILL_SLACK);
   int64_t *front = ZP_NEW_ARRAY(p->scratch, int64_t, stages + 1), *back = ZP_NEW_ARRAY(p->scratch, int64_t, stages + 1);
   bool first = zp_cut_within(s, p->point, &rule, front);
   if (first) price_cut(p, front);
@@ -247,7 +247,7 @@ static zp_rejection bound_cuts_of_homes(pricing *p) {
   if (!has_stated_cuts(p)) return ZP_REJECT_NONE;
   p->own = ZP_NEW_ARRAY(p->scratch, const zp_variant *, p->point->choice.pipeline);
   p->point->cut_s = bound_stated_cuts(p);
-  raise_bound(p, p->point->cut_s * (1 - 1e-9) + p->point->end_s);
+  raise_bound(p, p->point->cut_s * (1 - ZP_BOUND_SLACK) + p->point->end_s);
   return ZP_REJECT_NONE;
 }
 

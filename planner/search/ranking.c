@@ -3,9 +3,6 @@
 #include <math.h>
 #include "search_internal.h"
 
-/* In the order of their bounds, the points that make the best alternatives come first. */
-enum { MOST_BEHIND = 128 };
-
 /* Fewer ranks first, then fewer tensor ranks, fewer stages, and so on. */
 int zp_choice_compare(const zp_choice *a, const zp_choice *b) {
   int64_t difference[13 + 2 * ZP_STATE_COUNT] = {zp_choice_ranks(a) - zp_choice_ranks(b),
@@ -34,8 +31,8 @@ int zp_choice_compare(const zp_choice *a, const zp_choice *b) {
 
 static bool faster(const zp_candidate *a, const zp_candidate *b) {
   double x = a->estimate.step_s, y = b->estimate.step_s;
-  if (x < y * (1 - 1e-12)) return true;
-  return x <= y * (1 + 1e-12) && zp_choice_compare(&a->choice, &b->choice) < 0;
+  if (x < y * (1 - ZP_ROUNDING)) return true;
+  return x <= y * (1 + ZP_ROUNDING) && zp_choice_compare(&a->choice, &b->choice) < 0;
 }
 
 static bool same_degrees(const zp_choice *a, const zp_choice *b) {
@@ -81,7 +78,7 @@ void zp_rank(zp_searcher *s, zp_ranking *r, const zp_candidate *candidate) {
 
 double zp_cutoff(const zp_ranking *r, const zp_choice *choice) {
   if (r->len == 0) return HUGE_VAL;
-  bool best_only = !r->exact && r->behind >= MOST_BEHIND;
+  bool best_only = !r->exact && r->behind >= ZP_MOST_BEHIND;
   double range = (best_only ? 1 : r->range) * r->best[0].estimate.step_s;
   int same = find_degrees(r, choice);
   double beat = same >= 0         ? r->best[same].estimate.step_s

@@ -6,15 +6,6 @@
 #include <zplan/buf.h>
 #include "search_internal.h"
 
-enum { DEFAULT_TOP = 3 };
-/* Simulated actions that branch and bound over cuts may take, about a second. */
-static const int64_t MOST_WORK = 200000000;
-/* The same over many cuts of several chunks a stage, which are improved, but seldom settled. */
-static const int64_t MOST_CHUNK_WORK = 6000000;
-/* Unless a number of alternatives is asked for, they are what the search for the best plan meets, up to this factor
- * slower. */
-static const double ALTERNATIVES_RANGE = 1.25;
-
 /* The winner is derived once more in the plan's own arena; the search's memory goes. */
 static void adopt(zp_plan *plan, const zp_choice *winner) {
   const char *reason = NULL;
@@ -64,7 +55,7 @@ static double rounded_bound(double bound_s, double best_s, double closer) {
 static void fill_plan(zp_plan *plan, zp_searcher *s, const zp_ranking *r) {
   plan->certificate = s->certificate;
   plan->certificate.cut_nodes = s->effort.cuts.nodes;
-  plan->certificate.cut_work = MOST_WORK - s->effort.cuts.work_left;
+  plan->certificate.cut_work = ZP_MOST_WORK - s->effort.cuts.work_left;
   plan->certificate.laid_out = s->memo->fits.laid_out;
   plan->certificate.memory_bytes = (int64_t)s->budget.limit_bytes;
   plan->certificate.held_bytes = (int64_t)s->budget.peak_bytes;
@@ -114,8 +105,8 @@ void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *mach
   for (int i = 0; i < spec->model->segments.len; i++) s->n_units += spec->model->segments.data[i].count;
   if (zp_limit_allows(&s->constraints->cut, 1)) s->pieces = zp_pieces_divided(s->arena, spec->model);
   s->most_units = s->pieces ? s->pieces->n_units : s->n_units;
-  s->effort.cuts.work_left = MOST_WORK;
-  s->effort.chunk_work_left = MOST_CHUNK_WORK;
+  s->effort.cuts.work_left = ZP_MOST_WORK;
+  s->effort.chunk_work_left = ZP_MOST_CHUNK_WORK;
   s->memo = ZP_NEW(s->arena, zp_search_memo);
   int64_t most_stages = machine->devices < s->most_units ? machine->devices : s->most_units;
   s->memo->places.types = ZP_NEW_ARRAY(s->arena, zp_node_set, most_stages);
@@ -139,8 +130,8 @@ zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_s
   bool many = options && options->top > 0;
   zp_search_start(&s, spec, &plan->machine, options);
   zp_search_degrees(&s);
-  zp_ranking r = {.cap = 1 + (many ? options->top : DEFAULT_TOP),
-                  .range = many ? HUGE_VAL : ALTERNATIVES_RANGE,
+  zp_ranking r = {.cap = 1 + (many ? options->top : ZP_DEFAULT_TOP),
+                  .range = many ? HUGE_VAL : ZP_ALTERNATIVES_RANGE,
                   .exact = many,
                   .closer = 1 + (options && options->gap > 0 ? options->gap : s.constraints->search_gap)};
   r.best = ZP_NEW_ARRAY(s.arena, zp_candidate, r.cap + 1);

@@ -4,6 +4,7 @@
 #define ZPLAN_SEARCH_INTERNAL_H
 
 #include <zplan/plan.h>
+#include <zplan/search_numbers.h>
 #include "../cost/cost.h"
 #include "../software/software.h"
 
@@ -398,7 +399,6 @@ bool zp_find_least_parts(const zp_searcher *s, zp_point *point, zp_state_bytes e
                          const zp_flight_memo *flights, zp_least_ask ask);
 
 /* ---- space.c ---- */
-enum { ZP_MOST_FREE_MICROBATCH = 64 }; /* without a constraint on it */
 /* Only this value is allowed. */
 bool zp_limit_is_pin(const zp_limit *limit);
 void zp_search_reject(zp_searcher *s, zp_rejection why);

@@ -120,15 +120,13 @@ static void try_schedules(zp_searcher *s, const base *b) {
 
 /* ---- procedures ---- */
 
-/* A stage is this much longer than the mean wherever layers are left whole: then cuts inside them are looked at. In the
+/* Is a stage that much longer than the mean wherever layers are left whole? Then cuts inside them are looked at. In the
  * fastest of the modes, whatever the memory. */
-static const double UNBALANCED = 1.01;
-
 static bool is_unbalanced(const zp_searcher *s, const zp_point *point) {
   int stages = point->choice.pipeline;
   int64_t units = zp_point_units(s, point);
   double mean_s = s->variants.data[point->modes[0]].prefix_s[units] / stages;
-  return stages > units || !zp_cut_is_possible(s, point, UNBALANCED * mean_s);
+  return stages > units || !zp_cut_is_possible(s, point, ZP_UNBALANCED * mean_s);
 }
 
 /* The subspaces of a choice of degrees, micro-batch and sequence, and its point: unless none of them can be the answer.

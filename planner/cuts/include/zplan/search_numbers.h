@@ -1,0 +1,67 @@
+/* Every tolerance and every limit of effort of the search and of its cuts: name, value, unit, reason. Limits of room in
+ * memory tables that only save work (slots of caches) stand where the tables are. ZP_GAP_TOLERANCE of plan.h, which
+ * plan files state, is twice ZP_BOUND_SLACK: a bound and a best plan may each be off by that much. */
+#ifndef ZPLAN_SEARCH_NUMBERS_H
+#define ZPLAN_SEARCH_NUMBERS_H
+
+/* Shares. */
+#define ZP_SEARCH_SHARES(X)                                                                                            \
+  X(ZP_BOUND_SLACK, 1e-9, "of a time", "bounds are that much lower: sums of up to a million rounded terms")            \
+  X(ZP_PATH_SLACK, 1e-10, "of a time", "of a chain over the places of a cut: some thousand terms")                     \
+  X(ZP_LABEL_SLACK, 1e-11, "of a time", "of a label: some hundred terms")                                              \
+  X(ZP_ROUNDING, 1e-12, "of a value", "a few operations; the same number computed in two ways")                        \
+  X(ZP_FILL_SLACK, 2e-9, "of a time", "cuts for a longest stage that was found to within ZP_BOUND_SLACK")              \
+  X(ZP_EXACT_STEP, 1e-9, "of a value", "bisections end: results of this are compared as if they were exact")           \
+  X(ZP_UPDATE_STEP, 1e-7, "of a time", "bisection ends: an update is a small part of a step")                          \
+  X(ZP_CLOSE_STEP, 1e-6, "of a value", "bisections end: a bound, or the bytes of the nearest miss")                    \
+  X(ZP_COARSE_STEP, 1e-3, "of a time", "bisection ends: a first look that later ones sharpen")                         \
+  X(ZP_NEAR, 1e-4, "of a time", "gaps below this are closed by one search of labels")                                  \
+  X(ZP_GAME_STEP, 1e-10, "of a cut's time", "a simplex step that gains less is none")                                  \
+  X(ZP_GAME_PIVOT, 1e-9, "of a cut's time", "smaller pivots would amplify rounding")                                   \
+  X(ZP_GAME_SHARE, 1e-6, "of a mean", "chains that count less in it are not taken into the tree")                      \
+  X(ZP_GAME_ROOM, 1.01, "of a time", "all units on one place weigh so much: shares that no cut allows are not tried")  \
+  X(ZP_LITTLE, 0.01, "of the way to the target",                                                                       \
+    "means that raise the bound by less, one after the other, are enough")                                             \
+  X(ZP_TOWARDS_CUTS, 0.3, "of a step", "shares move so far to the best ones for the cuts seen (Wentges 1997)")         \
+  X(ZP_TOWARDS_CHUNKS, 0.5, "of a step", "the same before cuts are known: fewer rounds")                               \
+  X(ZP_SLOWER_STAGE, 1.1, "of the longest stage", "a stage is made so long to see what a cut waits for then")          \
+  X(ZP_UNBALANCED, 1.01, "of the mean", "longest stages above this make cuts inside layers worth looking at")          \
+  X(ZP_ALTERNATIVES_RANGE, 1.25, "of the best time", "slower alternatives are not looked for unless a number is asked")
+
+/* Counts. */
+#define ZP_SEARCH_COUNTS(X)                                                                                            \
+  X(ZP_MOST_WORK, 200000000, "simulated actions", "branch and bound over cuts: about a second")                        \
+  X(ZP_MOST_CHUNK_WORK, 6000000, "simulated actions", "many cuts of several chunks: improved, but seldom settled")     \
+  X(ZP_DEFAULT_TOP, 3, "plans", "alternatives on the first screen")                                                    \
+  X(ZP_MOST_BEHIND, 128, "points", "that cannot be the best plan: the first ones make the best alternatives")          \
+  X(ZP_LABELS_DEEP_PART, 2, "1 / work left", "labels, deep: chains come after them")                                   \
+  X(ZP_LABELS_PART, 64, "1 / work left", "labels at first, where they say little")                                     \
+  X(ZP_CHAINS_DEEP_PART, 4, "1 / work left", "chains, deep: other points are left open, too")                          \
+  X(ZP_CHAINS_PART, 16, "1 / work left", "chains at first: other points want their share")                             \
+  X(ZP_LABEL_NUMBERS, 8, "numbers an action", "looking at a number of a label takes that part of an action")           \
+  X(ZP_STAGE_WORK, 512, "simulated actions", "laying out and pricing a stage takes so long")                           \
+  X(ZP_WIDER, 4, "factor", "labels a node in the next round, and gaps that are near in the next search")               \
+  X(ZP_MOST_SUFFIXES, 16, "labels a node", "each is held against every prefix")                                        \
+  X(ZP_MOST_SINCE, 12, "means", "in a row that raise the bound by little end the root")                                \
+  X(ZP_MOST_ROUNDS, 24, "chains", "before cuts are known: later ones add next to nothing")                             \
+  X(ZP_MOST_CHAINS, 128, "chains", "of a tree: every node asks all of them")                                           \
+  X(ZP_MOST_SEEN, 256, "cuts", "columns of a game, whose work grows with their square")                                \
+  X(ZP_MOST_ACTIONS, 1 << 21, "actions", "orders that branch and bound by chains simulates")                           \
+  X(ZP_MOST_EDGES, 1 << 20, "edges", "cuts of a problem as a graph: larger ones are left to their bounds")             \
+  X(ZP_MOST_CUTS, 4096, "cuts", "of a point that are all looked at one by one")                                        \
+  X(ZP_MOST_FREE_CHUNKS, 64, "chunks", "of all stages, where every cut of them is looked for")                         \
+  X(ZP_MOST_FREE_ACTIONS, 1024, "actions", "of orders, where every cut is looked for among more than ZP_MOST_CUTS")    \
+  X(ZP_MOST_FREE_RANGES, 1 << 17, "ranges of units", "over all chunks: as above")                                      \
+  X(ZP_MOST_FREE_MICROBATCH, 64, "sequences", "without a constraint on the micro-batch")                               \
+  X(ZP_CHUNKED_MISSES, 32, "points", "of several chunks a stage that are asked for the nearest miss")
+
+#define ZP_SEARCH_SHARE(name, value, unit, reason) static const double name = value;
+ZP_SEARCH_SHARES(ZP_SEARCH_SHARE)
+#undef ZP_SEARCH_SHARE
+enum {
+#define ZP_SEARCH_COUNT(name, value, unit, reason) name = value,
+  ZP_SEARCH_COUNTS(ZP_SEARCH_COUNT)
+#undef ZP_SEARCH_COUNT
+};
+
+#endif
