@@ -133,7 +133,7 @@ typedef struct zp_cut_prover {
 } zp_cut_prover;
 
 /* All of them, in the order in which they are tried while a gap is left. */
-enum { ZP_CUT_PROVERS = 4 };
+enum { ZP_CUT_PROVERS = 3 };
 extern const zp_cut_prover zp_cut_provers[ZP_CUT_PROVERS];
 
 /* 1F1B: would labels drop the cut while looking for ones below target_s? Then how many of its first stages they need to
