@@ -31,7 +31,7 @@ static int stage_of(const zpr *c, int part) {
   return c->program->folded && part >= stages ? 2 * stages - 1 - part : part % stages;
 }
 
-/* Of what `sender` sends: equal on both ends. */
+/* The tag of a message that `sender` sends: equal on both ends. */
 static int tag_of(const zpr *c, int sender, bool up, int64_t mb) {
   int streams = 2 * chunks_of(c->program) * c->program->pipeline, turns = TAGS / streams > 1 ? TAGS / streams : 1;
   return FIRST_TAG + ((2 * sender + up) * turns + (int)(mb % turns)) % TAGS;

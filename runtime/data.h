@@ -32,7 +32,7 @@ zpr_shard *zpr_stream_map(zpr_stream *stream, const char *path, zpr_error *error
 bool zpr_stream_read(const zpr_stream *stream, int64_t begin, int64_t count, int64_t vocabulary, int32_t *out,
                      zpr_error *error);
 void zpr_stream_close(zpr_stream *stream);
-/* Of the first `tokens` ids, which the stream must have (data_identity.c). */
+/* Hash of the first `tokens` ids, which the stream must have (data_identity.c). */
 uint64_t zpr_stream_hash(const zpr_stream *stream, int64_t tokens);
 
 /* Sample n of the made-up language: count ids below vocabulary. */

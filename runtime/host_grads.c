@@ -51,7 +51,7 @@ static char *window_at(zpr *c, int window) {
   return (char *)zpr_host_at(c, c->stage->landing) + window * c->stage->window_elements * zpk_bytes(c->program->dtype);
 }
 
-/* Of `count` gradients from `first` on, those on the device. */
+/* How many of `count` gradients from `first` on are on the device. */
 static int64_t count_here(const zpr *c, int64_t first, int64_t count) {
   int64_t here = zpr_gradients_here(c) - first;
   return here < 0 ? 0 : here < count ? here : count;

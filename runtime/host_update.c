@@ -216,7 +216,7 @@ static void update_piece(zpr *c, const zpr_host_update *u, const zpk_update *rul
   zpr_parallel(c, w.piece.count, AT_ONCE, round_weights, &w);
 }
 
-/* Of the few pieces that are on their way at once. */
+/* Room for the tickets of the few pieces that are on their way at once. */
 enum { ON_THE_WAY = 8 };
 
 static void begin_piece(zpr *c, const zpr_host_update *u, int64_t k, tickets *t) {

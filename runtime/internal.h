@@ -87,7 +87,7 @@ void zpr_group_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_a
 void zpr_group_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
 /* Collectives between the two calls need not wait for each other: NCCL starts them as one. */
 void zpr_together(zpr *c, bool begin);
-/* The same on memory of the host. */
+/* Collectives over explicit members, on memory of the host. */
 void zpr_host_all_reduce(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t count);
 void zpr_host_reduce_scatter(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
 void zpr_host_all_gather(zpr *c, const zpr_group *group, zpr_axis counted_as, void *data, int64_t shard_count);
@@ -232,7 +232,7 @@ zpr_part zpr_part_of(zpr *c, bool spread);
 typedef struct zpr_slice {
   int64_t begin, end, stored;
 } zpr_slice;
-/* Of an instance of a run; ZeRO 0: of the part that it lies in. */
+/* What this rank updates of an instance of a run; ZeRO 0: of the part that it lies in. */
 zpr_slice zpr_slice_of(zpr *c, const zpr_run *run, int64_t i);
 /* Where its gradients stand: element of the buffer of gradients. */
 int64_t zpr_gradients_of(const zpr *c, const zpr_slice *shard);

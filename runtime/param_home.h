@@ -6,7 +6,7 @@
 
 #include "device.h"
 
-/* Of the rank's parameters; of them on the device. */
+/* How many parameters the rank has, and how many of them are on the device. */
 int64_t zpr_params_held(const zpr *c);
 static inline int64_t zpr_params_here(const zpr *c) { return zpr_params_held(c) - c->stage->params_away.elements; }
 /* Elements off the device stand here; `at` >= zpr_params_here. */

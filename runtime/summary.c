@@ -39,7 +39,7 @@ static double bytes_per_step(const zpr *c, const rank_report *reports, const zpr
 static const char *const move_names[ZPR_MOVE_COUNT] = {
     [ZPR_DOWN] = "to host", [ZPR_UP] = "from host", [ZPR_READ] = "read", [ZPR_WRITTEN] = "written"};
 
-/* Of offloading, as bytes_per_step, in the steps that were applied. */
+/* Bytes that offloading moved, of all ranks together, in one of the steps that were applied on average. */
 static double moved_per_step(const zpr *c, const rank_report *reports, const zpr_totals *totals, int move) {
   int64_t sum = 0;
   for (int r = 0; r < c->ranks; r++) sum += reports[r].moved_bytes[move];

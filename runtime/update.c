@@ -187,9 +187,9 @@ static double sum_squares(zpr *c) {
   return sum;
 }
 
-/* Of all ranks' squares that of the gradient's norm. 1-bit Adam counts the gradients of every replica: the same of each
- * while they are summed; once the variance is frozen a replica has its own part g of the sum of n, and the norm is the
- * root mean square of their n g. */
+/* Square of the gradient's norm, from the sum of all ranks' squares. 1-bit Adam counts the gradients of every replica:
+ * the same of each while they are summed; once the variance is frozen a replica has its own part g of the sum of n, and
+ * the norm is the root mean square of their n g. */
 static double squares_of_step(const zpr *c, double squares) {
   if (c->program->freeze_step == 0) return squares;
   return zpr_is_frozen(c) ? squares * c->program->data : squares / c->program->data;

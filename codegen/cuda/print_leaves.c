@@ -6,7 +6,7 @@
  * for all heads of the row. */
 #include "text.h"
 
-/* Of 48 KiB static shared memory, what cosines and sines may take. */
+/* The part of 48 KiB static shared memory that cosines and sines may take. */
 enum { MAX_ROTARY_BYTES = 32 * 1024 };
 
 static bool is_rotary(const zp_row_value *v) { return v->op == ZP_ROW_COS || v->op == ZP_ROW_SIN; }

@@ -5,7 +5,7 @@
 
 /* Sums of a thread that stay in registers; loops over more columns are not unrolled. */
 enum { MAX_SUMS_OF_THREAD = 32, MAX_COLUMNS_OF_THREAD = 8 };
-/* Of 48 KiB static shared memory, what the sums of all warps may take. */
+/* The part of 48 KiB static shared memory that the sums of all warps may take. */
 enum { MAX_SUMS_BYTES = 32 * 1024 };
 
 /* The columns that are summed: of all sums, and of the longest. */

@@ -75,7 +75,7 @@ static void emit_layout_type(zp_emit *e, int max_runs) {
   zp_buf_puts(out, "\n");
 }
 
-/* Of a message into model chunk k. */
+/* Elements of a message into model chunk k; 0 for the first chunk, which gets none. */
 static int64_t message_elements(const zp_emit *e, int64_t k) {
   const zp_choice *c = &e->program->choice;
   if (k <= 0 || k >= (int64_t)c->pipeline * zp_chunks(c)) return 0;

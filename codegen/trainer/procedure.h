@@ -46,7 +46,7 @@ const char *zp_frame_early(const zp_frame *f, int use);
 void zp_emit_gathers(zp_frame *f);
 void zp_emit_zeroed_gradients(zp_frame *f);
 void zp_emit_scatters(zp_frame *f);
-/* The same as functions of their own, for what moves beside the units. */
+/* Prints gathers and scatters of buckets as functions of their own, for what moves beside the units. */
 void zp_emit_move_functions(zp_emit *e, int segment, zp_stage_mode mode);
 /* step_rows.c: the call of a row program. */
 void zp_emit_rows(zp_frame *f, const zp_step *s);

@@ -10,7 +10,7 @@
 int zp_layout_number(const zp_model *model, const zp_layout *layout);
 /* The tables `layout1`, ... of trainer.c. Those of a GPU trainer only name the ones that its kernels have. */
 void zp_print_layouts(zp_buf *out, const zp_model *model, bool gpu);
-/* The same as CUDA C, with what finds them by number. */
+/* Prints the layouts as tables in CUDA C, with what finds them by number. */
 void zp_print_device_layouts(zp_buf *out, const zp_model *model);
 
 #endif

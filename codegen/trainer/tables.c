@@ -288,7 +288,7 @@ static void emit_helpers(zp_emit *e) {
   zp_buf_line(out, "static inline real *grads(zpr *c) { return zpr_at(c, c->stage->grads); }");
   if (uneven) {
     zp_buf_line(
-        out, "/* Of `total` units in shares of `share`: how many this tensor rank really has; the rest is padding. */");
+        out, "/* How many of `total` units in shares of `share` this tensor rank really has; the rest is padding. */");
     zp_buf_line(out, "static inline int64_t valid_units(const zpr *c, int64_t total, int64_t share) {");
     zp_buf_line(out, "  int64_t left = total - c->t * share;");
     zp_buf_line(out, "  return left < 0 ? 0 : left < share ? left : share;");

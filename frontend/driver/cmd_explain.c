@@ -19,7 +19,7 @@ static bool is_code(const char *word) {
   return true;
 }
 
-/* The same search with the asked-for constraints on top. */
+/* Searches once more with the asked-for constraints on top of those of the file. */
 static int why_not(zp_run_state *run, const zp_plan *best) {
   const char *wish = run->options.why_not;
   if (!zp_add_wishes(run, wish)) return zp_usage_error("--why-not wants constraints such as 'tensor=8, zero=1'");

@@ -118,7 +118,8 @@ bool zp_add_wishes(zp_run_state *run, const char *text);
 /* ---- proof.c ---- */
 /* Is the plan sound? Otherwise says what is not, and sets run->unsound. */
 bool zp_prove_plan(zp_run_state *run, const zp_plan *plan);
-/* The same of what the decisions of a plan file give. Decisions that break a rule are the file's, and are reported. */
+/* Is the plan that the decisions of a plan file give sound? Decisions that break a rule are the file's, and are
+ * reported; otherwise as zp_prove_plan. */
 bool zp_prove_plan_file(zp_run_state *run, const char *path, const zp_plan *plan);
 /* Takes alternatives that are not sound out of the plan, and says so. */
 void zp_prove_alternatives(zp_run_state *run, zp_plan *plan);
@@ -140,7 +141,8 @@ zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks);
 /* A search that found nothing before its memory ran out has no answer, neither a plan nor that there is none: NULL
  * after saying so. Else the plan. */
 zp_plan *zp_refuse_stopped(zp_run_state *run, zp_plan *plan);
-/* The same for another file than options.files; the exit status, 0 with a feasible *plan. What is wrong is printed. */
+/* Obtains the plan of another file than options.files[0]. Returns the exit status, 0 with a feasible *plan. What is
+ * wrong is printed. */
 int zp_obtain_plan_of(zp_run_state *run, const char *path, const zp_plan **plan);
 /* A search that found nothing before its memory ran out has no answer, neither a plan nor that there is none: NULL
  * after saying so. Else the plan. */
@@ -173,7 +175,7 @@ zp_json *zp_sizes_json(const zp_sizes *sizes);
 zp_json *zp_fewest_json(const zp_fewest *fewest);
 zp_json *zp_why_not_json(const zp_why_not *answer);
 zp_json *zp_sensitivity_json(const zp_plan *plan, const zp_sensitivities *all);
-/* Of a plan that memory is short for. */
+/* The explanation of a plan that memory is short for. */
 zp_json *zp_miss_json(const zp_miss *miss);
 zp_json *zp_relaxations_json(const zp_relaxations *all);
 zp_json *zp_pareto_json(const zp_pareto *front);

@@ -7,7 +7,7 @@
 #include <glob.h>
 #include <unistd.h>
 
-/* Of tokens("shards/train_*.bin"): any file. */
+/* Is there data at this path? For tokens("shards/train_*.bin"): is there any file of the pattern? */
 static bool is_there(const zp_data *data, const char *path) {
   glob_t found;
   if (data->kind != ZP_DATA_TOKENS) return access(path, F_OK) == 0;

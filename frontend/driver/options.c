@@ -295,7 +295,8 @@ static bool apply(zp_run_state *run, const option_row *row, const char *v) {
   return false;
 }
 
-/* Of two different answers one would be lost. --set and compare's --plan add up; --color is often in an alias. */
+/* May an option be given twice? If two different answers were given, one would be lost. --set and compare's --plan add
+ * up; --color is often in an alias. */
 static bool may_repeat(const zp_run_state *run, option_id id) {
   return id == O_SET || id == O_COLOR || id == O_FORMAT || (id == O_PLAN && strcmp(run->command, "compare") == 0);
 }

@@ -9,7 +9,7 @@ static void keep(zp_arena *arena, const zp_strings *from, zp_strings *to) {
   for (int i = 0; i < from->len; i++) zp_push(arena, to, zp_strdup(arena, from->data[i]));
 }
 
-/* Of the rules for plan files. */
+/* Appends what breaks the rules for plan files. */
 static void check_rules(zp_arena *arena, const zp_plan *plan, zp_strings *findings) {
   zp_arena *scratch = zp_arena_new("proof");
   zp_strings found = {0};

@@ -16,7 +16,7 @@ static bool is_key(const char *key, size_t len, const char *name) {
   return strlen(name) == len && strncmp(key, name, len) == 0;
 }
 
-/* Of one key, or `steps` and `tokens`, which say the same thing. */
+/* Are both settings of one key, or of `steps` and `tokens`, which say the same thing? */
 static bool replaces(const char *later, const char *earlier) {
   size_t n, m;
   const char *a = key_of(later, &n), *b = key_of(earlier, &m);

@@ -29,7 +29,7 @@ const char *zp_show_choice(zp_arena *arena, const zp_choice *c) {
                    c->fine ? "  in" : "", *away ? "  away " : "", away);
 }
 
-/* The same of a plan for that many devices. */
+/* A plan for that many devices in words, with the devices that stay idle. */
 static const char *show_plan(zp_arena *arena, const zp_choice *c, int devices) {
   int idle = devices - zp_choice_ranks(c);
   const char *words = zp_show_choice(arena, c);

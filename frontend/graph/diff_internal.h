@@ -28,7 +28,7 @@ int zp_diff_slot(diff_pass *pass, int view);
 void zp_diff_contribute(diff_pass *pass, int t, int gradient);
 /* The gradient of t as one tensor, -1 when nothing depends on t. */
 int zp_diff_total(diff_pass *pass, int t);
-/* The same, of its own storage: for nodes that work in place. */
+/* The gradient of t as one tensor with its own storage, for nodes that work in place; -1 when nothing depends on t. */
 int zp_diff_total_owned(diff_pass *pass, int t);
 /* Writes the total (zero when there is none) into tensor `into`. */
 void zp_diff_total_into(diff_pass *pass, int t, int into);

@@ -32,7 +32,7 @@ typedef struct zp_rule {
 bool zp_rule_apply(zp_rule *rule);
 
 /* ---- graph.c ---- */
-/* The same tensors, nodes and lists in new vectors, so that appending to the copy leaves the original alone. */
+/* Copies tensors, nodes and lists into new vectors, so that appending to the copy leaves the original alone. */
 zp_graph *zp_graph_copy(const zp_graph *graph);
 /* Everything but the nodes; producers are reset to -1. */
 zp_graph *zp_graph_copy_tensors(const zp_graph *graph);

@@ -197,7 +197,7 @@ int64_t zp_pieces_whole_unit(const zp_pieces *p, int64_t unit) {
   return before;
 }
 
-/* The same for one segment, in units of its own. */
+/* Calls fn for units [first, end) of one segment, counted from the segment's first. */
 static void walk_segment(const zp_pieces *p, int s, int64_t first, int64_t end, zp_on_piece *fn, void *arg) {
   int parts = p->parts[s];
   if (parts == 1) {

@@ -41,7 +41,8 @@ static bool in_window(const zp_sparse *s, int i, int j) {
   return apart <= s->window / 2;
 }
 
-/* Of the run of `local` blocks that j is in; a run that the sequence cuts off has the last blocks of the sequence. */
+/* Does block j stand for its run of `local` blocks, at the end of the run? A run that the sequence cuts off has the
+ * last blocks of the sequence. */
 static bool is_representative(const zp_sparse *s, int j, int n) {
   int64_t end = (j / s->local + 1) * s->local;
   return j >= (end < n ? end : n) - s->global;

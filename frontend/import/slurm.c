@@ -155,7 +155,7 @@ static bool read_cores(reader *r, const word *w, slurm_nodes *nodes) {
   return true;
 }
 
-/* Of a job: how many nodes there are must be what the list names. */
+/* Reads how many nodes a job has, which must be what the list names. */
 static bool read_count(reader *r, const word *count, const word *list, slurm_nodes *nodes) {
   int64_t listed = list ? count_list(r, list) : 0;
   if (list && !listed) return false;

@@ -56,7 +56,8 @@ const char *zp_dimension_name(zp_dimension dimension); /* "a size in bytes", "a 
  * false after reporting (unknown name with suggestion, units that do not agree, division by zero, ...). */
 bool zp_eval(zp_arena *arena, zp_diags *diags, const zp_scope *scope, const zp_expr *expr, zp_value *value);
 
-/* The same evaluator with what elaboration adds: calls and operators on tensors, and a check of every tensor name. */
+/* An evaluator of all that elaboration needs: expressions as in zp_eval, calls and operators on tensors, and a check of
+ * every tensor name. */
 typedef struct zp_evaluator {
   zp_arena *arena;
   zp_diags *diags;

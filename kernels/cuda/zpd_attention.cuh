@@ -48,7 +48,7 @@ struct zpd_tiles {
   int first, end;
 };
 
-/* Of a list of the other side's blocks, what the block that row `row` is in meets. Dense: one run, of which nothing is
+/* What the block that row `row` is in meets in a list of the other side's blocks. Dense: one run, of which nothing is
  * said here. Blocks are multiples of the tiles, so that a tile is there or not. */
 struct zpd_met {
   const zpd_run *run;

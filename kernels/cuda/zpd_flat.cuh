@@ -24,7 +24,7 @@ ZPD_DEVICE void zpd_store(elem *y, zpd_int i, zpd_int count, bool aligned, const
       if (i + k < count) y[i + k] = p.at[k];
 }
 
-/* The same elements go to the same thread with and without alignment. */
+/* Every thread gets the same elements with and without alignment. */
 ZPD_KERNEL(zpd_sum_squares, zpd_squares) {
   const elem *x = (const elem *)a.x;
   const bool aligned = zpd_aligned(x);

@@ -3,14 +3,15 @@
  * more candidates together than the search for the plan did. */
 #include "answers_internal.h"
 
-/* Of the peak: below this a plan is asked about. Measured trainings of large models reach 20 to 60 %. */
+/* A plan that reaches less than this share of the peak is asked about. Measured trainings of large models reach 20 to
+ * 60 %. */
 static const double POOR_MFU = 0.15;
 /* Device hours that must be saved, and how much longer a step may take, for fewer devices to be worth a line. */
 static const double SAVES = 2, LONGER = 3;
 static const double SEARCH_GAP = 0.05;
 enum { STEP = 4, MOST_SIZES = 3 };
 
-/* Of the step, besides compute. */
+/* Finds the term that takes most of the step besides compute. */
 static void find_largest_term(zp_poor_use *out, const zp_estimate *e) {
   const struct {
     const char *name;

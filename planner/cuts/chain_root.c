@@ -88,7 +88,7 @@ static bool learn_row(zp_chain_tree *t) {
   return true;
 }
 
-/* The same, and the cut becomes a column. */
+/* Simulates t->cut, whose chain becomes a row (learn_row), and makes the cut a column. */
 static void learn_cut(zp_chain_tree *t) {
   learn_row(t);
   for (int r = 0; r < t->n_rows; r++) t->value[r] = zp_chain_of_cut(t->space, &t->rows[r], t->cut) / t->scale_s;

@@ -87,7 +87,7 @@ void zp_chain_found(zp_chain_tree *t);
 bool zp_chain_ask(zp_chain_tree *t, const zp_chain *chain, double *rest_s);
 /* The first rows and cuts. False: no cut is below the target. */
 bool zp_chain_start_root(zp_chain_tree *t);
-/* The same with means of rows, which become better. */
+/* Bounds all cuts by means of rows, which become better while it searches. False: no cut is below the target. */
 bool zp_chain_search_root(zp_chain_tree *t);
 
 #endif

@@ -51,7 +51,7 @@ static double weighed(const bounding *b, const zp_cut_weights *w, int64_t end) {
   return w->forwards * forward + w->backwards * (input - forward) + w->weights * (work - input);
 }
 
-/* Of all cuts the one that the chain allows most, into cut; its seconds. */
+/* Finds the cut for which the chain is shortest, into cut; its seconds. */
 static double find_least(const bounding *b, const zp_chain *chain, int64_t *cut) {
   int64_t wide = b->units + 1;
   double messages = 0;

@@ -27,12 +27,12 @@ typedef struct zp_cut_space {
 } zp_cut_space;
 /* Arena. Without the cuts of which one chunk alone misses the target. NULL: there are too many edges. */
 zp_cut_space *zp_cut_space_new(zp_arena *arena, const zp_cut_problem *problem, double target_s);
-/* Of these ends of a chunk; -1: there is none. */
+/* The edge of the chunk at `place` with these ends; -1: there is none. */
 int64_t zp_cut_edge(const zp_cut_space *x, int place, int64_t first, int64_t end);
 /* Number of the end that an edge leads to from end number `at`, where chunk `place` begins. */
 int64_t zp_cut_end_of(const zp_cut_space *x, int place, int64_t at, int64_t edge);
-/* Of all cuts the one with the least sum of the squares of its chunks' seconds. False: there is none. Scratch memory
- * from the arena. */
+/* The cut with the least sum of the squares of its chunks' seconds. False: there is none. Scratch memory from the
+ * arena. */
 bool zp_cut_balanced(zp_arena *arena, const zp_cut_space *x, int64_t *cut);
 /* Keeps what is dropped by now; returns to it. */
 void zp_cut_keep(zp_cut_space *x);
@@ -50,7 +50,7 @@ zp_chain zp_chain_new(zp_arena *arena, int places);
 void zp_chain_clear(zp_chain *chain, int places);
 void zp_chain_add(zp_chain *sum, const zp_chain *chain, double share, int places);
 double zp_chain_of_edge(const zp_cut_weights *w, double reduce, double update, const zp_cut_cost *cost);
-/* Of a cut whose edges are all there. */
+/* Seconds of the chain in a cut whose edges are all there. */
 double zp_chain_of_cut(const zp_cut_space *x, const zp_chain *chain, const int64_t *cut);
 /* Least seconds behind every end, [ends]. Returns how many edges it took. */
 int64_t zp_chain_rest(const zp_cut_space *x, const zp_chain *chain, double *rest_s);

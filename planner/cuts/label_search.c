@@ -24,7 +24,7 @@ typedef struct pile {
   int n, most_entries;
 } pile;
 
-/* Of a chosen prefix: where its last stage ends and what is before it. */
+/* A chosen prefix: where its last stage ends and what is before it. */
 typedef struct record {
   int before;
   int64_t end;

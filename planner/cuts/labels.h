@@ -82,11 +82,12 @@ static inline int64_t zp_prefix_length(int stages) { return ZP_PREFIX_RUNS + sta
 static inline int64_t zp_suffix_length(int stages) { return ZP_SUFFIX_RUNS + 2 * stages; }
 typedef struct zp_labels zp_labels;
 zp_labels *zp_labels_new(zp_arena *arena, const zp_pipe *pipe);
-/* Of no stages. */
+/* Makes the label of a prefix without stages. */
 void zp_prefix_start(const zp_labels *labels, double *prefix);
-/* Of the stages before `stage` and that one. */
+/* longer: the label of the stages up to and with `stage`; prefix: that of the stages before it. */
 void zp_prefix_extend(zp_labels *labels, const double *prefix, int stage, const zp_range_cost *cost, double *longer);
-/* Of `stage` and those after it; suffix: of the latter, not looked at when there are none. */
+/* longer: the label of `stage` and those after it; suffix: that of the stages after it, not looked at when there are
+ * none. */
 void zp_suffix_extend(zp_labels *labels, const double *suffix, int stage, const zp_range_cost *cost, double *longer);
 /* A label of the stages before `stage` that is held against many suffixes. */
 typedef struct zp_prefix_view {
@@ -96,7 +97,7 @@ typedef struct zp_prefix_view {
 zp_prefix_view zp_prefix_view_of(zp_labels *labels, const double *prefix, int stage);
 /* May a plan be below the target whose stages before `stage` are these and whose stages from it on are those? */
 bool zp_labels_join(zp_labels *labels, const zp_prefix_view *prefix, const double *suffix, int stage, double target_s);
-/* Of all stages: the bound of their step. */
+/* Bound of the step, from the label of all stages. */
 double zp_prefix_bound(const double *prefix);
 /* Numbers that were looked at so far. */
 int64_t zp_labels_work(const zp_labels *labels);

@@ -18,7 +18,8 @@ typedef struct maker {
   int **known;       /* [first unit][units]: cost index + 1 of this stage, < 0: does not fit, 0: not asked for yet */
 } maker;
 
-/* The same with the least times of all other units: grows with the stage. */
+/* May a stage take units [first, end) in work_s, if all other units take their least times? The time that it
+ * compares grows with the stage. */
 static bool may_take(const maker *k, int stage, int64_t first, int64_t end, double work_s) {
   const zp_pipe *pipe = &k->graph->pipe;
   const double *prefix = k->problem->work_s;

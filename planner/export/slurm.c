@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-/* Of the whole run and a fifth more, at least ten minutes. */
+/* Seconds to ask for: those of the whole run and a fifth more, at least ten minutes. */
 static double run_seconds(const zp_exporter *e) {
   return fmax(600, ceil(e->plan->best.estimate.step_s * (double)e->spec->train.steps * 1.2));
 }

@@ -45,8 +45,8 @@ static int nodes_of(int ranks, int64_t stride, int width) {
   return (int)((ranks + local - 1) / local);
 }
 
-/* Of pairs with the stages below and above, either way: a stage between others, in the middle of a node where there is
- * room; or the first or last one. local: stages that a node has of a pipeline. */
+/* Bytes of communicators of pairs with the stages below and above, either way: for a stage between others, in the
+ * middle of a node where there is room; or for the first or last one. local: stages that a node has of a pipeline. */
 static int64_t pair_bytes(const zp_node_type *node, const zp_choice *c, int local, bool between) {
   bool folded = c->schedule == ZP_SCHEDULE_ZB_V, ring = zp_chunks(c) > 1 && !folded;
   int sides = ring || between ? 2 : 1, near = local - 1 < sides ? local - 1 : sides, channels = folded ? 4 : 2;

@@ -207,7 +207,7 @@ static zp_group_link ring_link(const zp_machine *m, const layout *l) {
   for (const zp_node_type *node; (node = next_type(m, &g));) {
     double rate = collective_bytes_per_s(m, node, link.local), inside = rate, cards = 0;
     if (link.nodes > 1) {
-      /* The same places of every node: rings leave and enter on the same rail. */
+      /* A ring on equal places of every node leaves and enters on one rail. */
       int here = ranks_of_node(m, node);
       bool on_rail = here % l->stride == 0 || l->stride % here == 0;
       double network = network_bytes_per_s(m, node, ceil_div(here, link.local), on_rail) * m->collective_share;
@@ -224,7 +224,7 @@ static zp_group_link ring_link(const zp_machine *m, const layout *l) {
   }
   link.latency_s = link.local_latency_s;
   if (link.nodes == 1) return link;
-  /* Of the n - 1 hops of a pass, nodes - 1 cross the network. */
+  /* A pass has n - 1 hops; nodes - 1 of them cross the network. */
   double crossing = (double)(link.nodes - 1) / (link.n - 1);
   link.latency_s = crossing * link.network_latency_s + (1 - crossing) * link.local_latency_s;
   return link;

@@ -15,10 +15,9 @@ const char *zp_words_stage(zp_arena *arena, const zp_lowered *lowered, const zp_
 /* Devices of the plan: "16 x a100_80, 80.0 GB each (2 x dgx_a100)", every type of them. */
 const char *zp_words_devices(zp_arena *arena, const zp_plan *plan);
 const char *zp_words_bytes(zp_arena *arena, int64_t bytes);
-/* Bytes that arena and context may use on a device. */
-/* Of a device of the stage, context included. */
+/* Bytes that arena and context may use on a device of the stage. */
 int64_t zp_words_usable_bytes(const zp_plan *plan, int stage);
-/* Of the model: layers, and what stands before, between and after them, whole. */
+/* Units of the model: layers, and what stands before, between and after them, whole. */
 int64_t zp_words_units(const zp_plan *plan);
 /* Why this plan, from the terms of its price. One or more sentences. */
 const char *zp_words_why(zp_arena *arena, const zp_plan *plan);

@@ -333,7 +333,7 @@ static void explain_data(zp_buf *out, const zp_plan *plan) {
   zp_buf_puts(out, ". ");
 }
 
-/* The same cuts with everything kept: is recomputation needed? Laid out, not guessed. */
+/* Is recomputation needed? Lays out the plan's cuts with everything kept, instead of guessing. */
 static void explain_recompute(zp_buf *out, const zp_plan *plan) {
   zp_choice keep = plan->best.choice;
   if (!keep.stage_recompute && keep.recompute == ZP_RECOMPUTE_NONE) return;

@@ -33,7 +33,7 @@ static int64_t count(const interleaved *x, int64_t turn, int64_t n) {
   return before + (inside < 0 ? 0 : min64(inside, group_size(x, group)));
 }
 
-/* Of the first n actions, 0 where n is below 0. */
+/* count() for any n: 0 where n is below 0. */
 static int64_t count_past(const interleaved *x, int64_t turn, int64_t n) { return n > 0 ? count(x, turn, n) : 0; }
 
 /* In flight of a chunk right before its run of backwards in a group starts. */

@@ -133,8 +133,9 @@ static bool use_replicated(solver *s, int tensor, bool enter, unsigned char *liv
   return true;
 }
 
-/* The same along the sequence: a partial sum is scattered forward and its gradient gathered backward. The gathered form
- * costs a pass forward, one backward, and the one that gathers what backward reads once more. */
+/* The form of a tensor that is divided along the sequence: a partial sum is scattered forward and its gradient gathered
+ * backward. The gathered form costs a pass forward, one backward, and the one that gathers what backward reads once
+ * more. */
 static bool use_sequence(solver *s, int tensor, bool gather, unsigned char *live, zp_shard_cost *cost) {
   double pass_s = zp_shard_pass_seconds(s->problem, tensor);
   if (*live == PARTIAL) {

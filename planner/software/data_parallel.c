@@ -13,7 +13,7 @@ enum { RESIDENT_ELEMENTS = 100000 };
 /* Host time of one copy from C++, and of one view or query from Python; estimates. */
 #define COPY_CALL_S 10e-6
 #define PYTHON_CALL_S 5e-6
-/* Of one entry of a list: a view and a rank query in Python, a copy from C++. */
+/* Host time of one entry of a list: a view and a rank query in Python, a copy from C++. */
 #define LIST_ENTRY_S (COPY_CALL_S + 2 * PYTHON_CALL_S)
 
 static double list_s(const zp_software *software, double ranks) {

@@ -55,7 +55,7 @@ static int64_t mask_bytes(const asking *a, int segment) {
   return a->software->dropout && segment == LAYER ? LAYER_MASKS * elements : 0;
 }
 
-/* Of one unit without recomputation. */
+/* Bytes that one unit keeps for backward without recomputation. */
 static int64_t kept_bytes(const asking *a, int segment) {
   const zp_lowered *l = a->lowered;
   const zp_graph *local = l->sharding->local[segment];
@@ -72,9 +72,9 @@ static int64_t checkpoint_bytes(const asking *a, const zp_stage *stage) {
   return buffers ? stage->memory.saved / stage->slots * 2 * c->pipeline : stage->memory.saved;
 }
 
-/* Of all micro-batches in flight. Several chunks: a micro-batch in flight keeps what one chunk keeps. The stage's slots
- * bound how many there are of all chunks, each chunk's slots how many of it; an allocator without slots needs no more
- * than either. */
+/* Bytes that all micro-batches in flight keep. Several chunks: a micro-batch in flight keeps what one chunk keeps. The
+ * stage's slots bound how many there are of all chunks, each chunk's slots how many of it; an allocator without slots
+ * needs no more than either. */
 static int64_t saved_bytes(const asking *a, const zp_stage *stage) {
   if (a->lowered->recompute == ZP_RECOMPUTE_FULL) return checkpoint_bytes(a, stage);
   int64_t largest = 0, each = 0;
@@ -143,7 +143,7 @@ static int64_t freed_first(const asking *a, int index) {
   return a->lowered->recompute != ZP_RECOMPUTE_FULL ? kept_bytes(a, index) : segment->saved_bytes;
 }
 
-/* Of the unit that needs most, besides what waits for its backward. */
+/* Working memory of the unit that needs most, besides what waits for its backward. */
 static int64_t working_bytes(const asking *a, const zp_stage *stage) {
   int64_t most = 0, first = 0;
   for (int r = 0; r < stage->runs.len; r++) {

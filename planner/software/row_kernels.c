@@ -19,8 +19,8 @@
 
 enum { FUSED_GATE_PASSES = 3, FUSED_GATE_GRAD_PASSES = 5, GATE_PASSES = 2 + 3, GATE_GRAD_PASSES = 3 + 3 + 3 };
 enum { JOIN_GATES_PASSES = 4 };
-/* Of the fused kernel and the separate ones above: an operand read twice, and backward two reads more and two for the
- * weight. */
+/* Passes of the fused norm kernel and of the separate ones above: an operand read twice, and backward two reads more
+ * and two for the weight. */
 enum { NORM_PASSES = 2, NORM_GRAD_PASSES = 3 + 4, FLOAT_NORM_PASSES = 36 / 2, FLOAT_NORM_GRAD_PASSES = 76 / 2 };
 enum { FLOAT_NORM_KERNELS = 8 - 1, FLOAT_NORM_GRAD_KERNELS = 20 - 3 };
 enum { ROTARY_PASSES = 2, FLOAT_ROTARY_PASSES = 20 / 2, FLOAT_ROTARY_KERNELS = 3 - 1 };

@@ -161,7 +161,7 @@ zp_software_floor zp_software_floor_of(const zp_software *software);
 /* How much longer, or shorter, data-parallel communication delays the step; e: with the stages' times. */
 double zp_software_data_s(const zp_program *program, const zp_machine *machine, const zp_estimate *e,
                           const zp_software *software);
-/* The same for the gathers and scatters of ZeRO 2 and 3. */
+/* How much longer the gathers and scatters of ZeRO 2 and 3 make the step. */
 double zp_software_gathers_s(const zp_program *program, const zp_machine *machine, const zp_software *software);
 /* How much longer the update of the fullest stage takes. */
 double zp_software_update_s(const zp_program *program, const zp_machine *machine, const zp_estimate *e,
@@ -173,7 +173,8 @@ double zp_software_update_s(const zp_program *program, const zp_machine *machine
 int64_t zp_autograd_kept_bytes(zp_arena *arena, const zp_graph *local, int64_t microbatch, int compute_bytes,
                                bool by_operations);
 
-/* Of an attention whose scores are in device memory, bytes: what waits for backward, and what backward adds to it. */
+/* Bytes of scores, for an attention that has them in device memory: what waits for backward, and what backward adds to
+ * it. */
 typedef struct zp_autograd_scores {
   int64_t kept, gradient;
 } zp_autograd_scores;

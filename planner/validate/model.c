@@ -73,7 +73,7 @@ zp_measured zp_run_complete(zp_arena *arena, const zp_measured_table *table, con
   return full;
 }
 
-/* Of the matrix products of one layer. */
+/* Weights in the matrix products of one layer. */
 static double layer_weights(const zp_measured *run) {
   double h = (double)run->hidden, kv = h * (double)run->kv_heads / (double)run->heads;
   return 2 * h * h + 2 * h * kv + (run->gated ? 3 : 2) * h * (double)run->ffn;

@@ -7,7 +7,7 @@
 #include "product.h"
 #include <string.h>
 
-/* Of this process, from zpr_blas_open on. */
+/* The libraries that this process multiplies with, from zpr_blas_open on. */
 static zpr_products in_use;
 static atomic_bool out_of_memory;
 

@@ -9,7 +9,7 @@
 void zpr_blas_open(zpr *c);
 /* After it, what multiplies operands of this dtype: "oneDNN 2.6.3 avx512_core". */
 void zpr_blas_describe(zpk_dtype dtype, char *text, size_t size);
-/* And one line where its kernels are narrower than the processor; else empty. */
+/* One line of warning after zpr_blas_open where that library's kernels are narrower than the processor; else empty. */
 void zpr_blas_warning(zpk_dtype dtype, char *text, size_t size);
 
 #endif

@@ -48,7 +48,7 @@ enum { ZPR_PINNED_BYTES = 8 << 20 };
 /* Doubles on the device outside the arena: the step's loss, the factor of the gradients, sums of squares. */
 enum { ZPR_SQUARES_AT_ONCE = 64, ZPR_LOSS = 0, ZPR_GRAD_SCALE, ZPR_SQUARES, ZPR_SCALARS = 64 };
 
-/* Of messages between stages: pinned; grows with the longest message, so only in the first step. */
+/* Memory for messages between stages: pinned; grows with the longest message, so only in the first step. */
 typedef struct zpr_message_buffer {
   void *memory;
   int64_t bytes;
@@ -127,7 +127,7 @@ void zpr_nccl_reduce_scatter(zpr *c, zpr_axis axis, const void *data, int64_t sh
 void zpr_nccl_group_reduce_scatter(zpr *c, const zpr_group *g, zpr_axis axis, void *data, int64_t shard_count);
 void zpr_nccl_group_all_reduce(zpr *c, const zpr_group *g, zpr_axis axis, void *data, int64_t count);
 void zpr_nccl_group_all_gather(zpr *c, const zpr_group *g, zpr_axis axis, void *data, int64_t shard_count);
-/* Of one sample. */
+/* Exchanges the slots of one sample. */
 void zpr_nccl_exchange_slots(zpr *c, bool spread, const char *in, int64_t experts, int64_t elements, char *out);
 void zpr_nccl_group_exchange(zpr *c, const zpr_group *g, zpr_axis axis, const void *send, int64_t stride, int64_t bytes,
                              void *recv);

@@ -43,7 +43,7 @@ static double median(double *x, int n) {
   return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
 }
 
-/* The same lists; the kernels' types are their own. */
+/* The list in the kernels' own types. */
 static zpk_block_list kernel_list(zp_arena *arena, const zp_block_list *list, int n) {
   zpk_run *run = ZP_NEW_ARRAY(arena, zpk_run, list->first[n]);
   for (int r = 0; r < list->first[n]; r++) run[r] = (zpk_run){list->run[r].first, list->run[r].end};

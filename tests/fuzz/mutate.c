@@ -125,7 +125,7 @@ static void flip_bits(fuzz_random *random, fuzz_text *text) {
     text->data[fuzz_below(random, text->len)] ^= (char)(1 << fuzz_below(random, 8));
 }
 
-/* The same piece many times: depth and length. */
+/* Repeats a piece many times in a row: depth and length. */
 static void multiply(fuzz_random *random, fuzz_text *text, size_t most) {
   range r = any_range(random, text);
   size_t n = r.to - r.from, times = (size_t)1 << fuzz_below(random, 12);

@@ -99,7 +99,7 @@ static void test_all_reduce(zpr *c, zpr_axis axis, void *x, int64_t count) {
   CHECK(sent == want, "all-reduce of %lld elements sent %.0f bytes, expected %.0f", (long long)count, sent, want);
 }
 
-/* The same element at another place of the buffer gets the same bits: what tied weights rely on. */
+/* An element gets the same bits at another place of the buffer: what tied weights rely on. */
 static void test_place(zpr *c, zpr_axis axis, void *x) {
   zpr_group g = zpr_axis_group(c, axis);
   enum { COUNT = 1000, SHIFT = 333 };

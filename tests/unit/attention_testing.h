@@ -24,7 +24,7 @@ static inline double pseudo(uint64_t i) {
   return (double)(i >> 40) / (1 << 23) - 1;
 }
 
-/* Of log-sum-exps, and of arithmetic. */
+/* The type of log-sum-exps and of arithmetic. */
 static inline zpk_dtype real_of(zpk_dtype dtype) { return zpk_is_narrow(dtype) ? ZPK_F32 : dtype; }
 
 static inline double get(zpk_dtype dtype, const void *x, int64_t i) { return get_as(dtype, x, i); }

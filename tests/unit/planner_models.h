@@ -266,14 +266,14 @@ static inline zp_spec *build_spec(zp_arena *arena, const model_size *size, zp_cl
   return spec;
 }
 
-/* The same procedures on all stages. */
+/* One lowered model as that of all stages. */
 static inline const zp_lowered *const *on_all_stages(zp_arena *arena, const zp_lowered *lowered, int stages) {
   const zp_lowered **all = ZP_NEW_ARRAY(arena, const zp_lowered *, stages);
   for (int s = 0; s < stages; s++) all[s] = lowered;
   return all;
 }
 
-/* Of one or two parts, which together are never more than the layer. */
+/* Seconds of one part of a layer. Its parts, one or two, together are never more than the layer. */
 static inline double share_of_layer(double part, double other, double layer) {
   return part + other > layer ? layer * part / (part + other) : part;
 }
@@ -292,7 +292,7 @@ static inline double unit_s(const zp_lowered *l, int64_t unit) {
          share_of_layer(own->backward.cost_s, other->backward.cost_s, layer->backward.cost_s);
 }
 
-/* Of all ways to cut the first `units` units into stages, the shortest longest stage. */
+/* The shortest longest stage that any cut of the first `units` units into stages has. */
 static inline double evenest_cut(const zp_lowered *l, int64_t units, int stages) {
   if (stages == 0) return units == 0 ? 0 : INFINITY;
   double least = INFINITY, last = 0;

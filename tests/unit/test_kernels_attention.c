@@ -10,8 +10,8 @@ static int64_t share_bytes(const zpk_attention_args *a) {
   return forward > backward ? forward : backward;
 }
 
-/* Of exactly the promised size, so that the address sanitizer sees what goes beyond, and full of numbers that would
- * show: in f32 -2e24, in f64 -1e190. */
+/* A workspace has exactly the promised size, so that the address sanitizer sees what goes beyond, and is full of
+ * numbers that would show: in f32 -2e24, in f64 -1e190. */
 enum { UNWRITTEN = 0xE7 };
 static void *new_workspace(const zpk_attention_args *a, bool backward, int shares) {
   size_t bytes = (size_t)(shares * zpk_attention_workspace(a->dtype, a->S, a->hd, a->H / a->G, backward));

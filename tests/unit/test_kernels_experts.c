@@ -92,7 +92,7 @@ Test(kernels_experts, equal_scores_go_to_the_lower_expert) {
   cr_expect_eq(slot[(S - 1) * K + 1], -2);
 }
 
-/* Of the weights times numbers, plus the balancing loss of every sample on the scale of its tokens. */
+/* The sum of weights times numbers, plus the balancing loss of every sample on the scale of its tokens. */
 static double objective(const zpk_routing *r, const double *score, double loss_scale) {
   double weight[TOKENS * K], sum = 0;
   int32_t slot[TOKENS * K];

@@ -66,7 +66,7 @@ EITHER(rounding) {
 
 static double pseudo(int i) { return sin(1.7 * i) + 0.25 * cos(0.3 * i); }
 
-/* The same numbers in 16 bits and in f64. */
+/* Numbers in 16 bits, and the same ones in f64. */
 typedef struct pair {
   uint16_t *narrow;
   double *exact;

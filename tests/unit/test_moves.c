@@ -138,7 +138,7 @@ Test(moves, zero_2) {
   cr_expect_eq(zp_stage_moves(arena, p, 0).data[0].wait, ZP_WAIT_AT_ONCE, "CPU ranks copy their messages themselves");
 }
 
-/* And parameters before either pass; nothing after the update. */
+/* ZeRO 3 scatters gradients as ZeRO 2 does, and gathers parameters before either pass; nothing after the update. */
 Test(moves, zero_3) {
   zp_program *p = program_of(&TINY, true, choice_of(1, 2, 3), 8);
 #define GATHERS(act)                                                                                                   \

@@ -338,7 +338,7 @@ Test(plan_space, lies_about_early_gradients_are_found) {
   }
 }
 
-/* Of the first repeated layer of stage 0, of its arena, of a matrix of experts; and of the degree itself. */
+/* Lies about the first repeated layer of stage 0, its arena, a matrix of experts; and about the degree itself. */
 Test(plan_space, lies_about_experts_are_found) {
   zp_spec *spec = spec_of(&EXPERTS);
   const zp_plan *plan =

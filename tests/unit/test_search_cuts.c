@@ -95,7 +95,7 @@ static void random_cut(int64_t *cut, int stages, int64_t units) {
   }
 }
 
-/* Of a cut into any number of chunks a stage; HUGE_VAL: does not fit. */
+/* Step time of a cut into any number of chunks a stage; HUGE_VAL: does not fit. */
 static double step_of(trial *t, int64_t *cut) {
   const zp_variant *own[32];
   zp_units part[ZP_MOST_CHUNKS];

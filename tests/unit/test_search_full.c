@@ -103,7 +103,7 @@ static double least_unit_s(const priced *mode, int64_t unit) {
   return n == 1 ? unit_s(mode->any, unit) : forward + backward;
 }
 
-/* Of all cuts in lexicographic order: those with the shortest longest chunk, the first and the last of them. */
+/* Cuts with the shortest longest chunk: the first and the last of them in lexicographic order. */
 typedef struct balanced {
   double longest_s;
   int64_t least[64], most[64];

@@ -306,7 +306,7 @@ Test(sema_model, node_names) {
   unload(&f);
 }
 
-/* The same text gives the same model, however often it is read. */
+/* A text gives the same model however often it is read. */
 Test(sema_model, repeatable) {
   fixture a = load_example("llama_tiny"), b = load_example("llama_tiny");
   for (int i = 0; i < a.spec->model->segments.len; i++)

@@ -60,7 +60,7 @@ Test(sema_module, circle) {
   unload(&f);
 }
 
-/* The same circle through longer and longer spellings of one path. */
+/* A file uses itself through longer and longer spellings of one path. */
 Test(sema_module, circle_with_dots) {
   const zp_source_text files[] = {FILE_OF("d/main.dz", "use \"../d/./main.dz\"\n" MODEL("m"))};
   fixture f = load_files(files, 1, NULL);

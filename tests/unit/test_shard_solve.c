@@ -334,7 +334,7 @@ Test(shard_solve, prefixes_with_equal_futures_are_one_state) {
   zp_shard_answer answer = zp_shard_solve(arena, &problem);
   cr_assert(answer.found);
   cr_expect_eq(answer.cost.replicated, 0);
-  /* Of x [1, 8, 16], 512 bytes, an all-reduce of the sum and one of the gradient a block: 2 us + 2 hops of 1 us +
-   * 2 * 1/2 * 512 / 5e9 s = 4.1024 us. */
+  /* A block all-reduces the sum and one gradient of x [1, 8, 16], 512 bytes: 2 us + 2 hops of 1 us + 2 * 1/2 * 512 /
+   * 5e9 s = 4.1024 us. */
   expect_seconds(answer.cost.seconds, 80 * 4.1024e-6, "all-reduces of 40 blocks");
 }

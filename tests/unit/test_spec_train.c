@@ -47,7 +47,7 @@ Test(spec_train, defaults) {
   unload(&f);
 }
 
-/* Of the block `train { ... settings }`. */
+/* Checks what the block `train { ... settings }` gives. */
 static void check_loss_scale(const char *settings, int64_t scale, int64_t window) {
   char text[1500];
   snprintf(text, sizeof text, "%strain { batch = 8  steps = 10  optimizer = adamw(lr = 0.1)  %s }\n", MODEL CLUSTER,

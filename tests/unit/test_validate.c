@@ -115,7 +115,7 @@ Test(validate, headers_that_cannot_be_read) {
   cr_expect(strstr(t->malformed.data[0], "line 2: a byte is zero"), "%s", t->malformed.data[0]);
 }
 
-/* The same all-reduce rate, once as bytes and once as the share that `fabric { collectives = ... }` takes. */
+/* An all-reduce rate is given as bytes or as the share that `fabric { collectives = ... }` takes, not as both. */
 Test(validate, collectives_as_a_share) {
   zp_measured_table *t = read_table("id,gpu,n_gpus,collective_share,collective_bw_GBps_per_gpu\n"
                                     "a,A100,8,0.6,\nb,A100,8,1.2,\nc,A100,8,0.6,15\n");

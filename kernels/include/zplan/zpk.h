@@ -17,7 +17,7 @@ typedef enum zpk_dtype { ZPK_F32, ZPK_F64, ZPK_BF16, ZPK_F16 } zpk_dtype;
 enum { ZPK_DTYPES = ZPK_F16 + 1 };
 /* Are operands stored in 16 bits, bfloat16 or IEEE binary16 (zpk_narrow.h), and computed with in f32? */
 static inline bool zpk_is_narrow(zpk_dtype dtype) { return dtype == ZPK_BF16 || dtype == ZPK_F16; }
-/* Of an operand, and of a `real`. */
+/* Bytes of an operand, and of a `real`. */
 static inline int64_t zpk_bytes(zpk_dtype dtype) { return dtype == ZPK_F64 ? 8 : zpk_is_narrow(dtype) ? 2 : 4; }
 static inline int64_t zpk_real_bytes(zpk_dtype dtype) { return dtype == ZPK_F64 ? 8 : 4; }
 

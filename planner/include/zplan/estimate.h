@@ -16,7 +16,7 @@
   X(optimizer_s, "optimizer")                                                                                          \
   X(offload_s, "offload")
 
-/* Of one optimizer step; seconds on the critical path. The terms sum to step_s. */
+/* The price of one optimizer step; seconds on the critical path. The terms sum to step_s. */
 typedef struct zp_estimate {
   double step_s;
 #define ZP_STEP_TERM_FIELD(field, name) double field;
@@ -33,9 +33,9 @@ typedef struct zp_estimate {
 zp_estimate zp_simulate(zp_arena *arena, const zp_program *program, const zp_machine *machine);
 /* Prices every step of lowered segments (cost_s), given the degrees. */
 void zp_price(zp_lowered *lowered, const zp_machine *machine, int tensor, int pipeline, int data);
-/* The same with what expert groups exchange: degrees and rank order of the choice count. */
+/* Prices every step as zp_price does, and what expert groups exchange: degrees and rank order of the choice count. */
 void zp_price_choice(zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice);
-/* The same for what zp_lower_stages made; returns the array as zp_program_make wants it. */
+/* Prices what zp_lower_stages made, as zp_price_choice does; returns the array as zp_program_make wants it. */
 const zp_lowered *const *zp_price_stages(zp_lowered **stages, const zp_machine *machine, const zp_choice *choice);
 
 #endif

@@ -49,10 +49,10 @@ zp_machine zp_machine_make(const zp_cluster *cluster, zp_precision precision, in
 /* The machine of one stage's ranks: the slowest device and the smallest memory of the node types they stand on. The
  * machine itself when all nodes are of one type. */
 zp_machine zp_machine_of_stage(const zp_machine *m, const zp_choice *choice, int stage);
-/* The same for stages first .. last together: what lies between them. */
+/* The machine of the ranks of stages first .. last together: for what lies between them. */
 zp_machine zp_machine_of_stages(const zp_machine *m, const zp_choice *choice, int first, int last);
 
-/* The same for ranks on a set of node groups; clusters of several node types only. */
+/* The machine of ranks on a set of node groups; clusters of several node types only. */
 zp_machine zp_machine_of_types(const zp_machine *m, zp_node_set types);
 
 /* One node with the ranks on it. */

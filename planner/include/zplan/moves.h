@@ -201,7 +201,8 @@ const char *zp_moves_lacking(const zp_choice *choice, bool mixed);
 /* May the trainer generator print this choice, in any format? Otherwise the first reason why not (zp_moves_lacking). */
 bool zp_choice_is_generated(const zp_choice *choice, const char **why_not);
 
-/* Of a choice, as far as that goes; moment, segment and the like are left to be filled in. run: -1. */
+/* The scope of a choice, as far as the choice says it; moment, segment and the like are left to be filled in. run: -1.
+ */
 zp_move_scope zp_move_scope_of(const zp_lowered *lowered, const zp_choice *choice);
 /* Does anything go beside the steps of units? */
 bool zp_moves_beside_units(const zp_move_scope *scope);

@@ -239,9 +239,9 @@ typedef struct zp_program {
 /* NULL with *reason (arena) when the model needs what lowering does not build. Does not price. */
 zp_lowered *zp_lower(zp_arena *arena, const zp_spec *spec, const zp_sharding *sharding, int64_t microbatch,
                      zp_recompute recompute, bool recompute_shard, const char **reason);
-/* The same with the pieces of layers, for plans that cut inside them. Shares the segments' procedures with `lowered`;
- * the pieces' are not priced. NULL with *reason (arena) when no layer of the model can be cut, or not with this
- * sharding. */
+/* Adds the pieces of layers to what zp_lower made, for plans that cut inside them. Shares the segments' procedures with
+ * `lowered`; the pieces' are not priced. NULL with *reason (arena) when no layer of the model can be cut, or not with
+ * this sharding. */
 zp_lowered *zp_lower_pieces(zp_arena *arena, const zp_lowered *lowered, const char **reason);
 /* The procedures of `known` once more, to be priced for expert groups on other links: what no exchange is near is
  * shared. whole: segments that are no pieces are its, unless it is NULL. Arena; the other two live as long. */
@@ -257,7 +257,7 @@ static inline const zp_procedure *zp_backward_of(const zp_segment_program *segme
 static inline bool zp_early_gradients_wait(const zp_choice *choice) {
   return zp_moves_gradients(choice) && zp_schedule_splits(choice->schedule);
 }
-/* Of one unit, between the parts of a split backward. */
+/* Bytes that one unit keeps between the parts of a split backward. */
 static inline int64_t zp_unit_pending_bytes(const zp_segment_program *segment, const zp_choice *choice) {
   return segment->pending_bytes + (zp_early_gradients_wait(choice) ? segment->early_bytes : 0);
 }
@@ -288,7 +288,7 @@ zp_memory zp_inner_memory(const zp_inner_stage *known, const zp_spec *spec, cons
 /* The buckets of a unit of `segment`, in the order in which they stand in a ring; out: room for 2 +
  * lowered->shared.len. */
 int zp_unit_buckets(const zp_lowered *lowered, const zp_choice *choice, int segment, zp_bucket *out);
-/* The same one by one; begins with {0}. false: there is none more. */
+/* Walks over the buckets of zp_unit_buckets one by one; begins with {0}. false: there is none more. */
 typedef struct zp_bucket_walk {
   int next;
   int64_t end;
@@ -316,9 +316,10 @@ const char *zp_choice_refusal(const zp_choice *choice, const zp_spec *spec);
 /* The whole program of a choice. stage_lowered: [pipeline], of one spec, sharding and micro-batch; the array is copied.
  */
 zp_program *zp_program_make(zp_arena *arena, const zp_lowered *const *stage_lowered, const zp_choice *choice);
-/* The same without order tables where its price takes none: 1F1B. They can be larger than all the rest. */
+/* The program of a choice, without order tables where its price takes none: 1F1B. They can be larger than all the rest.
+ */
 zp_program *zp_program_make_priced(zp_arena *arena, const zp_lowered *const *stage_lowered, const zp_choice *choice);
-/* The same without order tables: for what looks at the stages alone. */
+/* The program of a choice without order tables: for what looks at the stages alone. */
 zp_program *zp_program_make_stages(zp_arena *arena, const zp_lowered *const *stage_lowered, const zp_choice *choice);
 /* A segment as stages of that mode run it; NULL when no stage does. */
 const zp_segment_program *zp_program_segment(const zp_program *program, int segment, zp_stage_mode mode);
@@ -343,7 +344,7 @@ zp_partial zp_partial_elements(const zp_program *program, const zp_stage *stage)
 /* Units whose saved values leave the device work in a ring of so many buffers: one at work; the next, whose input the
  * first one writes; and one on its way. */
 enum { ZP_SAVED_BUFFERS = 3 };
-/* Of a unit's saved bytes, those at the end that live off the device; the room that they take there, whole pages on
+/* The part at the end of a unit's saved bytes that lives off the device; the room that it takes there, whole pages on
  * disks. */
 int64_t zp_saved_away(const zp_choice *choice, int64_t saved_bytes);
 int64_t zp_saved_away_stride(const zp_choice *choice, int64_t saved_bytes);

@@ -43,8 +43,8 @@ typedef struct zp_sharding {
  * or more tensor ranks and a sequence that they divide. */
 zp_sharding *zp_shard(zp_arena *arena, const zp_model *model, const zp_machine *machine, int tensor, int64_t microbatch,
                       bool sequence, const char **reason);
-/* The same for one rank of expert groups: whole experts are divided over the tensor ranks, and those of a tensor rank
- * over the `expert` data ranks of its group (zp_graph_spread_experts), which must divide them. */
+/* Shards as zp_shard does for one rank of expert groups: whole experts are divided over the tensor ranks, and those of
+ * a tensor rank over the `expert` data ranks of its group (zp_graph_spread_experts), which must divide them. */
 zp_sharding *zp_shard_experts(zp_arena *arena, const zp_model *model, const zp_machine *machine, int tensor, int expert,
                               bool sequence, const char **reason);
 /* Why the experts of a tensor rank cannot be divided over so many data ranks; NULL when they can, as far as their

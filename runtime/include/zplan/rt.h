@@ -58,7 +58,7 @@ typedef struct zpr_tie {
   int64_t elements;
 } zpr_tie;
 
-/* Of a class of state, what does not live on the device: the last `elements` of those that the rank has. */
+/* The part of a class of state that does not live on the device: the last `elements` of those that the rank has. */
 typedef struct zpr_away {
   int64_t elements; /* 0: all of it is on the device */
   bool on_disk;
@@ -255,8 +255,8 @@ typedef struct zpr_rows_call {
   int64_t instance, first_sample, first_column, logical_columns; /* of the random stream */
 } zpr_rows_call;
 void zpr_rows(zpr *c, const zpr_rows_call *call);
-/* The same over slots that an expert group has spread, [samples, experts, n, slots] rows: the random stream of every
- * sample is that of the member who has it. first_column: of the rank's first expert. */
+/* Runs a row kernel over slots that an expert group has spread, [samples, experts, n, slots] rows: the random stream of
+ * every sample is that of the member who has it. first_column: of the rank's first expert. */
 void zpr_slot_rows(zpr *c, const zpr_rows_call *call, int64_t samples, int64_t experts, int64_t slots);
 
 void zpr_embedding(zpr *c, const int32_t *ids, const void *table, int64_t first_row, int64_t n_rows, int64_t rows,

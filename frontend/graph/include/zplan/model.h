@@ -324,7 +324,7 @@ bool zp_shape_equal(const zp_shape *a, const zp_shape *b);
 const char *zp_shape_text(zp_arena *arena, const zp_shape *shape); /* "[B, 1024, 768]" */
 /* Parameters, tied ones once, all iterations counted. */
 int64_t zp_model_parameters(const zp_model *model);
-/* Of these, what one token meets: of matrices of experts, its top_k. */
+/* Parameters that one token meets: all of them, but of matrices of experts only its top_k. */
 int64_t zp_model_active_parameters(const zp_model *model);
 /* Model FLOPs of one sequence, forward + backward without recomputation (attention counted causally where causal, all
  * slots of all experts, filled or not). */
