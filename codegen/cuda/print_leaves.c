@@ -38,13 +38,13 @@ static bool is_first_rotary(const zp_cuda_text *t, const zp_row_value *v) {
 
 static void print_frequencies(zp_cuda_text *t, const zp_row_value *v, int table) {
   int64_t pairs = v->table.head / 2;
-  zp_buf_line(&t->out, "/* theta %.17g, head %lld */", v->imm, (long long)v->table.head);
+  zp_buf_line(&t->out, "/* theta %s, head %lld */", zp_decimal(t->arena, v->imm), (long long)v->table.head);
   zp_buf_line(&t->out, "static __device__ const double zpd_frequency_%d[%lld] = {", table, (long long)pairs);
   t->out.indent++;
   for (int64_t i = 0; i < pairs; i += 4) {
     const char *line = "";
     for (int64_t k = i; k < i + 4 && k < pairs; k++)
-      line = zp_format(t->arena, "%s%s%.17g,", line, k > i ? " " : "", zp_row_frequency(v, k));
+      line = zp_format(t->arena, "%s%s%s,", line, k > i ? " " : "", zp_decimal(t->arena, zp_row_frequency(v, k)));
     zp_buf_line(&t->out, "%s", line);
   }
   t->out.indent--;
@@ -72,7 +72,8 @@ void zp_cuda_print_constants(zp_cuda_text *t) {
 /* ---- before the loop over rows ---- */
 
 static void print_factor(zp_cuda_text *t, const zp_row_value *v) {
-  zp_buf_line(&t->out, "const real factor%d = a.dropout ? (real)%.17g : 1;", index_of(t, v), 1 / (1 - v->imm));
+  zp_buf_line(&t->out, "const real factor%d = a.dropout ? (real)%s : 1;", index_of(t, v),
+              zp_decimal(t->arena, 1 / (1 - v->imm)));
 }
 
 static void print_shared(zp_cuda_text *t, const zp_row_value *v) {

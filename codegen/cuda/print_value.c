@@ -7,7 +7,7 @@
 static const char *number(zp_arena *arena, double x) {
   if (isnan(x)) return "(zpd_infinity() - zpd_infinity())";
   if (isinf(x)) return x > 0 ? "zpd_infinity()" : "-zpd_infinity()";
-  const char *digits = zp_format(arena, "%.17g", x);
+  const char *digits = zp_decimal(arena, x);
   return zp_format(arena, "(real)%s%s", digits, strpbrk(digits, ".e") ? "" : ".0");
 }
 

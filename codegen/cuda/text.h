@@ -8,6 +8,7 @@
 #define ZPLAN_CUDA_TEXT_H
 
 #include <zplan/buf.h>
+#include <zplan/decimal.h>
 #include <zplan/zpd.h>
 #include "rowprog.h"
 

@@ -2,6 +2,7 @@
 #ifndef ZPLAN_TRAINER_EMIT_H
 #define ZPLAN_TRAINER_EMIT_H
 
+#include <zplan/decimal.h>
 #include <zplan/trainer.h>
 
 typedef struct zp_emit {

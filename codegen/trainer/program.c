@@ -59,10 +59,12 @@ void zp_emit_program(zp_emit *e) {
   zp_buf_line(out, "    .stages = stages, .n_ties = %d, .ties = %s,", e->program->tied.len,
               e->program->tied.len ? "ties" : "NULL");
   zp_buf_line(out, "    .micro_batches = micro_batches, .forwards = forwards,");
-  zp_buf_line(out, "    .optimizer = %d, .lr = %.17g, .beta1 = %.17g, .beta2 = %.17g, .eps = %.17g,", (int)t->optimizer,
-              t->lr, t->beta1, t->beta2, t->eps);
-  zp_buf_line(out, "    .weight_decay = %.17g, .momentum = %.17g, .clip = %.17g, .min_lr = %.17g,", t->weight_decay,
-              t->momentum, t->clip, t->min_lr);
+  zp_buf_line(out, "    .optimizer = %d, .lr = %s, .beta1 = %s, .beta2 = %s, .eps = %s,", (int)t->optimizer,
+              zp_decimal(e->arena, t->lr), zp_decimal(e->arena, t->beta1), zp_decimal(e->arena, t->beta2),
+              zp_decimal(e->arena, t->eps));
+  zp_buf_line(out, "    .weight_decay = %s, .momentum = %s, .clip = %s, .min_lr = %s,",
+              zp_decimal(e->arena, t->weight_decay), zp_decimal(e->arena, t->momentum), zp_decimal(e->arena, t->clip),
+              zp_decimal(e->arena, t->min_lr));
   zp_buf_line(out, "    .schedule = %d, .warmup = %lld, .decay_steps = %lld, .steps = %lld, .seed = %lluu,",
               (int)t->schedule, LL(t->warmup), LL(t->decay_steps), LL(t->steps), (unsigned long long)t->seed);
   emit_source(e, "train", &t->data);

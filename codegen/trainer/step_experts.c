@@ -64,8 +64,8 @@ void zp_emit_route(zp_frame *f, const zp_step *s) {
   zp_buf_line(out, "    .dtype = DTYPE, .B = MICROBATCH, .S = SEQUENCE, .k = %lld,", ZP_LL(attr->top_k));
   if (r->slots == NOTHING) {
     assert(attr->top_k <= ZPK_MAX_TOP_K && attr->experts <= ZPK_MAX_EXPERTS);
-    zp_buf_line(out, "    .experts = %lld, .slots = %lld, .normalize = %s, .balance = %.17g,", ZP_LL(attr->experts),
-                ZP_LL(attr->slots), attr->normalize ? "true" : "false", attr->balance);
+    zp_buf_line(out, "    .experts = %lld, .slots = %lld, .normalize = %s, .balance = %s,", ZP_LL(attr->experts),
+                ZP_LL(attr->slots), attr->normalize ? "true" : "false", zp_decimal(f->e->arena, attr->balance));
   } else {
     emit_slots(f, operand_of(s, r->slots));
   }

@@ -50,11 +50,11 @@ static void emit_attention(zp_frame *f, const zp_step *s) {
   zp_buf_line(out, "    .dtype = DTYPE, .B = MICROBATCH, .S = SEQUENCE, .H = %lld, .G = %lld, .hd = %lld,",
               ZP_LL(n->attr.heads), ZP_LL(G), ZP_LL(n->attr.head_size));
   if (k->split_dim >= 0 && total != G * f->e->program->choice.tensor)
-    zp_buf_line(out, "    .kv_heads_valid = valid_units(c, %lld, %lld), .scale = %.17g, .causal = %s,", ZP_LL(total),
-                ZP_LL(G), n->attr.scale, n->attr.causal ? "true" : "false");
+    zp_buf_line(out, "    .kv_heads_valid = valid_units(c, %lld, %lld), .scale = %s, .causal = %s,", ZP_LL(total),
+                ZP_LL(G), zp_decimal(f->e->arena, n->attr.scale), n->attr.causal ? "true" : "false");
   else
-    zp_buf_line(out, "    .kv_heads_valid = %lld, .scale = %.17g, .causal = %s,", ZP_LL(G), n->attr.scale,
-                n->attr.causal ? "true" : "false");
+    zp_buf_line(out, "    .kv_heads_valid = %lld, .scale = %s, .causal = %s,", ZP_LL(G),
+                zp_decimal(f->e->arena, n->attr.scale), n->attr.causal ? "true" : "false");
   if (n->attr.layout) zp_buf_line(out, "    .layout = &layout%d,", zp_layout_number(f->model, n->attr.layout));
   zp_buf_line(out, "    .q = %s, .q_ld = %lld, .k = %s, .k_ld = %lld, .v = %s, .v_ld = %lld,", zp_frame_name(f, in[0]),
               ZP_LL(zp_frame_buffer(f, in[0])->ld), zp_frame_name(f, in[1]), ZP_LL(zp_frame_buffer(f, in[1])->ld),

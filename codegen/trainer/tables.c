@@ -82,9 +82,10 @@ static void emit_param(zp_emit *e, int param, int64_t offset) {
                 LL(s->split_dim < 0 ? 1 : s->outer), LL(s->split_dim < 0 ? 1 : s->units),
                 s->spread ? " .spread = true," : "");
   zp_buf_printf(&e->out,
-                "     .offset = %lld, .elements = %lld, .init = %d, .init_a = %.17g, .init_b = %.17g, .decay = %s, "
+                "     .offset = %lld, .elements = %lld, .init = %d, .init_a = %s, .init_b = %s, .decay = %s, "
                 ".zero_first = %s%s},\n",
-                LL(offset), LL(e->lowered->param_elements[param]), init[p->init], p->init_a, p->init_b,
+                LL(offset), LL(e->lowered->param_elements[param]), init[p->init], zp_decimal(e->arena, p->init_a),
+                zp_decimal(e->arena, p->init_b),
                 e->plan->spec->train.decay_all || p->shape.rank >= 2 ? "true" : "false",
                 e->lowered->zero_first[param] ? "true" : "false", s->grad_partial ? ", .grad_partial = true" : "");
 }
