@@ -93,7 +93,7 @@ static void print_string(FILE *out, const char *text) {
 
 /* Nothing where no data was opened: the initial checkpoint needs none. */
 static void print_data(FILE *out, const zpr_data_identity *data) {
-  if (data->kind == 0) return;
+  if (data->kind == ZPR_NO_DATA) return;
   fprintf(out, "  \"data\": {\"source\": \"%s\", \"path\": ", zpr_data_kind_name(data->kind));
   print_string(out, data->path);
   fprintf(out,

@@ -68,7 +68,7 @@ static array_list arrays_of(zpr *c, int file) {
     list.array[list.n++] = (array){.suffix = "", .where = PARAMS, .sharded = c->program->zero >= 3};
     return list;
   }
-  bool sgd = c->program->optimizer == 2, sharded = c->program->zero >= 1;
+  bool sgd = c->program->optimizer == ZPR_SGD, sharded = c->program->zero >= 1;
   array state = {.where = STATE, .state = ZPR_WEIGHTS, .suffix = ".master", .sharded = sharded};
   if (zpk_is_narrow(c->program->dtype)) list.array[list.n++] = state;
   state.state = ZPR_MOMENT1;

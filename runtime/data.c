@@ -16,8 +16,6 @@
 #include "device.h"
 #include "state.h"
 
-enum { SOURCE_NONE, SOURCE_TOKENS, SOURCE_TEXT, SOURCE_SYNTHETIC };
-
 struct zpr_data {
   zpr *c;
   zpr_source source;
@@ -55,8 +53,8 @@ int64_t zpr_permute(uint64_t seed, uint64_t epoch, int64_t windows, int64_t inde
 static void open_stream(zpr_data *data, zpr_error *error) {
   const zpr_source *s = &data->source;
   int64_t S = data->c->program->sequence;
-  bool ok = s->kind == SOURCE_TOKENS ? zpr_stream_add_token_files(&data->stream, s->path, error)
-                                     : zpr_stream_add_text(&data->stream, s->path, error);
+  bool ok = s->kind == ZPR_TOKENS ? zpr_stream_add_token_files(&data->stream, s->path, error)
+                                  : zpr_stream_add_text(&data->stream, s->path, error);
   if (!ok) return;
   data->windows = (data->stream.tokens - 1) / S;
   if (data->windows < 1)
@@ -70,9 +68,9 @@ zpr_data *zpr_data_open(zpr *c, const zpr_source *source) {
   data->c = c;
   data->source = *source;
   data->window = zpr_alloc(c, (size_t)c->program->sequence + 1, sizeof *data->window);
-  if (source->kind == SOURCE_NONE)
+  if (source->kind == ZPR_NO_DATA)
     zpr_error_set(&error, "Z0801", "there is no data to train on: name some in the train block or with --data");
-  else if (source->kind != SOURCE_SYNTHETIC)
+  else if (source->kind != ZPR_SYNTHETIC)
     open_stream(data, &error);
   zpr_agree(c, &error);
   return data;
@@ -91,14 +89,14 @@ static const char *const kind_names[] = {"", "tokens", "text", "synthetic"};
 enum { KINDS = sizeof kind_names / sizeof *kind_names };
 
 const char *zpr_data_kind_name(int64_t kind) {
-  assert(kind > SOURCE_NONE && kind < KINDS);
+  assert(kind > ZPR_NO_DATA && kind < KINDS);
   return kind_names[kind];
 }
 
 int64_t zpr_data_kind_of(const char *name) {
-  for (int64_t kind = SOURCE_NONE + 1; kind < KINDS; kind++)
+  for (int64_t kind = ZPR_NO_DATA + 1; kind < KINDS; kind++)
     if (strcmp(name, kind_names[kind]) == 0) return kind;
-  return SOURCE_NONE;
+  return ZPR_NO_DATA;
 }
 
 zpr_data_identity zpr_data_identify(const zpr_data *data) {
@@ -108,15 +106,15 @@ zpr_data_identity zpr_data_identify(const zpr_data *data) {
   id.shuffled = data->source.shuffled;
   id.seed = (int64_t)data->source.seed;
   if (data->source.path) snprintf(id.path, sizeof id.path, "%s", data->source.path);
-  if (id.kind == SOURCE_SYNTHETIC) return id;
+  if (id.kind == ZPR_SYNTHETIC) return id;
   id.tokens = data->stream.tokens;
   id.hash = zpr_stream_hash(&data->stream, id.tokens);
   return id;
 }
 
 bool zpr_data_begins_with(const zpr_data *data, const zpr_data_identity *earlier) {
-  bool made_up = data->source.kind == SOURCE_SYNTHETIC;
-  if (made_up != (earlier->kind == SOURCE_SYNTHETIC)) return false;
+  bool made_up = data->source.kind == ZPR_SYNTHETIC;
+  if (made_up != (earlier->kind == ZPR_SYNTHETIC)) return false;
   return made_up ||
          (earlier->tokens <= data->stream.tokens && zpr_stream_hash(&data->stream, earlier->tokens) == earlier->hash);
 }
@@ -126,7 +124,7 @@ bool zpr_data_begins_with(const zpr_data *data, const zpr_data_identity *earlier
 static void read_sample(zpr_data *data, int64_t n) {
   zpr *c = data->c;
   int64_t S = c->program->sequence, V = c->program->vocabulary;
-  if (data->source.kind == SOURCE_SYNTHETIC) {
+  if (data->source.kind == ZPR_SYNTHETIC) {
     zpr_synthetic(data->source.seed, (uint64_t)n, V, S + 1, data->window);
     return;
   }

@@ -24,11 +24,10 @@ static int explain(const zpr_program *program, int parsed, const char *message, 
 /* A path on the command line replaces the program's source and keeps its order: *.bin are token files, the rest is
  * text. */
 static zpr_source source_of(const zpr_source *source, const char *path) {
-  enum { TOKENS = 1, TEXT = 2 };
   zpr_source s = *source;
   if (!path) return s;
   size_t length = strlen(path);
-  s.kind = length >= 4 && strcmp(path + length - 4, ".bin") == 0 ? TOKENS : TEXT;
+  s.kind = length >= 4 && strcmp(path + length - 4, ".bin") == 0 ? ZPR_TOKENS : ZPR_TEXT;
   s.path = path;
   return s;
 }
@@ -124,7 +123,7 @@ static int run(zpr *c) {
   zpr_source source = source_of(&program->train, options->data_path);
   zpr_source held_out = source_of(&program->validate, options->validate_path);
   if (last > 0) c->state->data = zpr_data_open(c, &source); /* the initial checkpoint needs no data */
-  if (last > 0 && held_out.kind != 0) validate = zpr_data_open(c, &held_out);
+  if (last > 0 && held_out.kind != ZPR_NO_DATA) validate = zpr_data_open(c, &held_out);
   zpr_update_open(c);
   check_checkpoint_folder(c);
   if (start_or_resume(c)) {

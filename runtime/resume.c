@@ -71,7 +71,7 @@ static int64_t after_resizing(const changes *ch) {
 static void compare_data(changes *ch) {
   char before[160], after[160];
   const zpr_data_identity *was = &ch->m->data, *is = &ch->now;
-  if (was->kind == 0 || is->kind == 0) return;
+  if (was->kind == ZPR_NO_DATA || is->kind == ZPR_NO_DATA) return;
   if (!ch->begins_alike || (ch->longer && (was->shuffled || ch->m->samples > windows(was->tokens, ch->m->sequence))))
     REFUSE("data %s, this run has %s", data_text(before, was), data_text(after, is));
   else if (ch->longer)
@@ -104,7 +104,7 @@ int64_t zpr_resume_sample(const zpr *c, const zpr_manifest *m, zpr_error *error)
     fprintf(stderr, "note: the checkpoint does not say what it was trained on: not compared with this run's data\n");
     return m->samples >= 0 ? m->samples : m->step * c->program->batch;
   }
-  bool known = m->data.kind != 0 && ch->now.kind != 0;
+  bool known = m->data.kind != ZPR_NO_DATA && ch->now.kind != ZPR_NO_DATA;
   ch->begins_alike = !known || zpr_data_begins_with(c->state->data, &m->data);
   ch->longer = known && ch->now.tokens > m->data.tokens;
   compare(ch);

@@ -9,20 +9,20 @@
 static double clamp01(double x) { return x < 0 ? 0 : x > 1 ? 1 : x; }
 
 double zpr_learning_rate(const zpr_program *program, int64_t step) {
-  enum { CONSTANT, LINEAR, COSINE, STABLE_DECAY };
   double lr = program->lr, low = program->min_lr;
   if (step < program->warmup) return lr * (double)(step + 1) / (double)program->warmup;
   int64_t begin = program->warmup, end = program->decay_steps > 0 ? program->decay_steps : program->steps;
-  if (program->schedule == STABLE_DECAY) {
+  if (program->schedule == ZPR_RATE_STABLE_DECAY) {
     int64_t length = program->decay_steps > 0 ? program->decay_steps : program->steps / 10;
     end = program->steps;
     if (end - length > begin) begin = end - length;
   }
   double done = end > begin ? clamp01((double)(step - begin) / (double)(end - begin)) : 1;
   switch (program->schedule) {
-  case COSINE: return low + (lr - low) * 0.5 * (1 + cos(3.14159265358979323846 * done));
-  case LINEAR:
-  case STABLE_DECAY: return lr + (low - lr) * done;
-  default: return lr;
+  case ZPR_RATE_COSINE: return low + (lr - low) * 0.5 * (1 + cos(3.14159265358979323846 * done));
+  case ZPR_RATE_LINEAR:
+  case ZPR_RATE_STABLE_DECAY: return lr + (low - lr) * done;
+  case ZPR_RATE_CONSTANT: break;
   }
+  return lr;
 }

@@ -8,9 +8,8 @@
 enum { PAGE_ELEMENTS = ZPR_PAGE / 2 }; /* a page in the shortest format; the plan rounds to it */
 
 bool zpr_has_moment(const zpr_program *program, zpr_array moment) {
-  enum { SGD = 2 };
-  if (moment == ZPR_MOMENT1) return program->optimizer != SGD || program->momentum != 0;
-  return moment == ZPR_MOMENT2 && program->optimizer != SGD;
+  if (moment == ZPR_MOMENT1) return program->optimizer != ZPR_SGD || program->momentum != 0;
+  return moment == ZPR_MOMENT2 && program->optimizer != ZPR_SGD;
 }
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }

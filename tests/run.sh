@@ -110,6 +110,7 @@ products|python3 tests/diff/products.py
 sparse attention|python3 tests/diff/sparse.py --jobs 1
 GPU script|python3 tests/gpu/parts.py build/test-logs/gpu --arch host --only 1-bit
 style|python3 tests/style/style.py
+generated code|python3 tests/verify/generated.py
 plan file page|python3 tests/verify/plan_json.py
 installed copy|python3 tests/verify/install.py
 plan files|python3 tests/verify/tamper.py

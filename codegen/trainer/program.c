@@ -20,8 +20,11 @@ static const char *quoted(const zp_emit *e, const char *text) {
 }
 
 static void emit_source(zp_emit *e, const char *field, const zp_data *d) {
-  static const int kind[] = {[ZP_DATA_NONE] = 0, [ZP_DATA_TOKENS] = 1, [ZP_DATA_TEXT] = 2, [ZP_DATA_SYNTHETIC] = 3};
-  zp_buf_line(&e->out, "    .%s = {.kind = %d, .path = %s, .seed = %lluu, .shuffled = %s},", field, kind[d->kind],
+  static const char *const kind[] = {[ZP_DATA_NONE] = "ZPR_NO_DATA",
+                                     [ZP_DATA_TOKENS] = "ZPR_TOKENS",
+                                     [ZP_DATA_TEXT] = "ZPR_TEXT",
+                                     [ZP_DATA_SYNTHETIC] = "ZPR_SYNTHETIC"};
+  zp_buf_line(&e->out, "    .%s = {.kind = %s, .path = %s, .seed = %lluu, .shuffled = %s},", field, kind[d->kind],
               quoted(e, d->path), (unsigned long long)d->seed, d->shuffled ? "true" : "false");
 }
 
@@ -39,6 +42,12 @@ static void emit_main(zp_emit *e) {
 }
 
 void zp_emit_program(zp_emit *e) {
+  static const char *const optimizer[] = {
+      [ZP_OPT_ADAMW] = "ZPR_ADAMW", [ZP_OPT_ADAM] = "ZPR_ADAM", [ZP_OPT_SGD] = "ZPR_SGD"};
+  static const char *const rate[] = {[ZP_LR_CONSTANT] = "ZPR_RATE_CONSTANT",
+                                     [ZP_LR_LINEAR] = "ZPR_RATE_LINEAR",
+                                     [ZP_LR_COSINE] = "ZPR_RATE_COSINE",
+                                     [ZP_LR_WSD] = "ZPR_RATE_STABLE_DECAY"};
   zp_buf *out = &e->out;
   const zp_train *t = &e->plan->spec->train;
   const zp_choice *c = &e->program->choice;
@@ -59,14 +68,14 @@ void zp_emit_program(zp_emit *e) {
   zp_buf_line(out, "    .stages = stages, .n_ties = %d, .ties = %s,", e->program->tied.len,
               e->program->tied.len ? "ties" : "NULL");
   zp_buf_line(out, "    .micro_batches = micro_batches, .forwards = forwards,");
-  zp_buf_line(out, "    .optimizer = %d, .lr = %s, .beta1 = %s, .beta2 = %s, .eps = %s,", (int)t->optimizer,
+  zp_buf_line(out, "    .optimizer = %s, .lr = %s, .beta1 = %s, .beta2 = %s, .eps = %s,", optimizer[t->optimizer],
               zp_decimal(e->arena, t->lr), zp_decimal(e->arena, t->beta1), zp_decimal(e->arena, t->beta2),
               zp_decimal(e->arena, t->eps));
   zp_buf_line(out, "    .weight_decay = %s, .momentum = %s, .clip = %s, .min_lr = %s,",
               zp_decimal(e->arena, t->weight_decay), zp_decimal(e->arena, t->momentum), zp_decimal(e->arena, t->clip),
               zp_decimal(e->arena, t->min_lr));
-  zp_buf_line(out, "    .schedule = %d, .warmup = %lld, .decay_steps = %lld, .steps = %lld, .seed = %lluu,",
-              (int)t->schedule, LL(t->warmup), LL(t->decay_steps), LL(t->steps), (unsigned long long)t->seed);
+  zp_buf_line(out, "    .schedule = %s, .warmup = %lld, .decay_steps = %lld, .steps = %lld, .seed = %lluu,",
+              rate[t->schedule], LL(t->warmup), LL(t->decay_steps), LL(t->steps), (unsigned long long)t->seed);
   emit_source(e, "train", &t->data);
   emit_source(e, "validate", &t->validate_data);
   zp_buf_line(out, "    .validate_every = %lld, .validate_batches = %lld,", LL(t->validate_every),

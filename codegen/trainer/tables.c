@@ -75,14 +75,16 @@ static void emit_dimensions(zp_emit *e) {
 static void emit_param(zp_emit *e, int param, int64_t offset) {
   const zp_param *p = &e->model->params.data[param];
   const zp_param_split *s = &e->lowered->sharding->param[param];
-  static const int init[] = {[ZP_INIT_NORMAL] = 0, [ZP_INIT_UNIFORM] = 1, [ZP_INIT_CONSTANT] = 2};
+  static const char *const init[] = {[ZP_INIT_NORMAL] = "ZPR_INIT_NORMAL",
+                                     [ZP_INIT_UNIFORM] = "ZPR_INIT_UNIFORM",
+                                     [ZP_INIT_CONSTANT] = "ZPR_INIT_CONSTANT"};
   zp_buf_printf(&e->out, "    {.name = \"%s\", .rank = %d, .shape = {", p->name, p->shape.rank);
   for (int i = 0; i < p->shape.rank; i++) zp_buf_printf(&e->out, "%s%lld", i ? ", " : "", LL(p->shape.dim[i]));
   zp_buf_printf(&e->out, "}, .split_dim = %d, .outer = %lld, .units = %lld,%s\n", s->split_dim,
                 LL(s->split_dim < 0 ? 1 : s->outer), LL(s->split_dim < 0 ? 1 : s->units),
                 s->spread ? " .spread = true," : "");
   zp_buf_printf(&e->out,
-                "     .offset = %lld, .elements = %lld, .init = %d, .init_a = %s, .init_b = %s, .decay = %s, "
+                "     .offset = %lld, .elements = %lld, .init = %s, .init_a = %s, .init_b = %s, .decay = %s, "
                 ".zero_first = %s%s},\n",
                 LL(offset), LL(e->lowered->param_elements[param]), init[p->init], zp_decimal(e->arena, p->init_a),
                 zp_decimal(e->arena, p->init_b),

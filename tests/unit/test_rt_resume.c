@@ -79,8 +79,10 @@ static void child(const settings *s, int ends, const char *const *words) {
   p->batch = p->microbatches = s->batch ? s->batch : BIGRAM_BATCH;
   p->sequence = s->sequence ? s->sequence : BIGRAM_S;
   p->seed += s->seed;
-  p->train = (zpr_source){
-      .kind = 1, .path = in_folder(s->data ? s->data : "data.bin"), .seed = s->order_seed, .shuffled = s->shuffled};
+  p->train = (zpr_source){.kind = ZPR_TOKENS,
+                          .path = in_folder(s->data ? s->data : "data.bin"),
+                          .seed = s->order_seed,
+                          .shuffled = s->shuffled};
   p->validate_every = 0;
   p->micro_batches = record;
   trained = fopen(in_folder("trained"), "ab");

@@ -24,7 +24,7 @@ Test(schedule, linear_reaches_the_minimum_at_the_last_step_and_stays) {
 }
 
 Test(schedule, cosine_is_half_way_in_the_middle) {
-  zpr_program p = {.lr = 1, .min_lr = 0.5, .schedule = 2, .warmup = 10, .decay_steps = 30, .steps = 100};
+  zpr_program p = {.lr = 1, .min_lr = 0.5, .schedule = ZPR_RATE_COSINE, .warmup = 10, .decay_steps = 30, .steps = 100};
   expect(&p, 9, 1);
   expect(&p, 10, 1);
   expect(&p, 20, 0.75);
@@ -44,6 +44,6 @@ Test(schedule, stable_decay_falls_at_the_end_only) {
 }
 
 Test(schedule, warmup_longer_than_the_run) {
-  zpr_program p = {.lr = 1, .min_lr = 0.5, .schedule = 2, .warmup = 100, .steps = 10};
+  zpr_program p = {.lr = 1, .min_lr = 0.5, .schedule = ZPR_RATE_COSINE, .warmup = 100, .steps = 10};
   expect(&p, 9, 0.1);
 }

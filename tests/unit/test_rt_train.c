@@ -142,7 +142,7 @@ Test(train, log_on_a_full_disk_does_not_stop_the_run) {
 
 Test(train, no_data, .exit_code = 1) {
   cr_redirect_stderr();
-  bigram_program(1, 1, 0, ZPK_F32)->train.kind = 0;
+  bigram_program(1, 1, 0, ZPK_F32)->train.kind = ZPR_NO_DATA;
   RUN("--steps", "1");
 }
 

@@ -59,7 +59,7 @@ static zpr_param qkv(int tensor) {
                      .outer = 3,
                      .units = 5,
                      .elements = 3 * local * 2 * 3,
-                     .init = 0,
+                     .init = ZPR_INIT_NORMAL,
                      .init_b = 1};
 }
 
@@ -93,7 +93,7 @@ static const zpr_param *column_param(int tensor) {
                   .outer = 1,
                   .units = 7,
                   .elements = 4 * ((7 + tensor - 1) / tensor),
-                  .init = 1,
+                  .init = ZPR_INIT_UNIFORM,
                   .init_a = 1,
                   .init_b = 2};
   return &p;

@@ -19,6 +19,12 @@ typedef enum zpr_move { ZPR_DOWN, ZPR_UP, ZPR_READ, ZPR_WRITTEN, ZPR_MOVE_COUNT 
 
 /* ---- tables that the generator prints ---- */
 
+/* Kinds that the tables name. The first two are what kernels call zpk_update.kind and zpk_initial_weight's kind. */
+typedef enum zpr_optimizer { ZPR_ADAMW, ZPR_ADAM, ZPR_SGD } zpr_optimizer;
+typedef enum zpr_init { ZPR_INIT_NORMAL, ZPR_INIT_UNIFORM, ZPR_INIT_CONSTANT } zpr_init;
+typedef enum zpr_rate { ZPR_RATE_CONSTANT, ZPR_RATE_LINEAR, ZPR_RATE_COSINE, ZPR_RATE_STABLE_DECAY } zpr_rate;
+typedef enum zpr_source_kind { ZPR_NO_DATA, ZPR_TOKENS, ZPR_TEXT, ZPR_SYNTHETIC } zpr_source_kind;
+
 /* A parameter as one segment uses it. Local elements are row-major in the local (padded) shape. */
 typedef struct zpr_param {
   const char *name; /* "wte", or with {} for the layer: "h.{}.mlp.c_fc.weight" */
@@ -30,7 +36,7 @@ typedef struct zpr_param {
   bool spread;      /* false: `tensor` shares, i = t. true: tensor * expert shares, i = t * expert + d % expert */
   int64_t offset;   /* elements from the start of its instance in the flat buffers */
   int64_t elements; /* local, padding included */
-  int init;         /* zpk_initial_weight */
+  zpr_init init;
   double init_a, init_b;
   bool decay;
   bool zero_first;   /* the gradient is only ever added to: zero it at the start of a step */
@@ -102,7 +108,7 @@ typedef struct zpr_stage {
 } zpr_stage;
 
 typedef struct zpr_source {
-  int kind; /* 0 none, 1 token files (glob), 2 text as bytes, 3 synthetic */
+  zpr_source_kind kind; /* ZPR_TOKENS: path is a glob; ZPR_TEXT: bytes */
   const char *path;
   uint64_t seed;
   bool shuffled;
@@ -141,12 +147,12 @@ typedef struct zpr_program {
   /* Forward only for all micro-batches of the loaded inputs (validation). */
   void (*forwards)(zpr *c);
   /* Training settings. */
-  int optimizer; /* zpk_update.kind */
+  zpr_optimizer optimizer;
   double lr, beta1, beta2, eps, weight_decay, momentum, clip, min_lr;
   int64_t loss_scale;   /* f16: to start with, a power of two up to ZPR_MOST_LOSS_SCALE; 0: 1 */
   int64_t scale_window; /* f16: steps without overflow after which it doubles; 0: it stays as it is */
   int64_t freeze_step;  /* > 0: 1-bit Adam, whose variance is frozen after so many steps of plain Adam */
-  int schedule;         /* 0 constant, 1 linear, 2 cosine, 3 warmup-stable-decay */
+  zpr_rate schedule;    /* of the learning rate */
   int64_t warmup, decay_steps, steps;
   uint64_t seed;
   zpr_source train, validate;
