@@ -1,6 +1,7 @@
 /* A kernel set as CUDA C: includes, then kernel after kernel. */
 #include "kernel_set.h"
 #include "text.h"
+#include "wrap.h"
 
 static bool check_operands(const zp_kernel_set *set, const zp_kernel *k, const char **error) {
   int most = k->program->n_in;
@@ -23,5 +24,5 @@ const char *zp_kernels_cuda_text(const zp_kernel_set *set, const char **error) {
     zp_buf_line(&t.out, "");
     zp_cuda_print_kernel(&t, k->program, k->symbol, k->about);
   }
-  return t.out.data;
+  return zp_wrap(set->arena, t.out.data);
 }

@@ -1,5 +1,6 @@
 /* The order of a generated trainer.c, and names in it. */
 #include "emit.h"
+#include "wrap.h"
 #include "sparse.h"
 
 #include <ctype.h>
@@ -119,5 +120,6 @@ zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_
   zp_emit_walks(&e);
   zp_emit_order(&e);
   zp_emit_program(&e);
-  return (zp_trainer_text){.trainer_c = e.out.data, .kernels = e.kernels, .makefile = zp_emit_makefile(&e, arch)};
+  return (zp_trainer_text){
+      .trainer_c = zp_wrap(arena, e.out.data), .kernels = e.kernels, .makefile = zp_emit_makefile(&e, arch)};
 }

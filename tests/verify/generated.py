@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Generated code as its reader meets it: numbers are the shortest that read back equal, kinds have their names.
+"""Generated code as its reader meets it: numbers are the shortest that read back equal, kinds have their names, lines fit.
 
 usage: generated.py      (ZPLAN=path: another binary)
 
@@ -21,6 +21,7 @@ FOLDERS = (
     ("zero 2", "llama_tiny", ("--ranks", "2", "--set", "data=2", "--set", "zero=2")),
     ("chunks", "gpt_tiny", ("--ranks", "2", "--set", "pipeline=2", "--set", "schedule=interleaved", "--set", "chunks=2", "--set", "zero=0")),
 )
+COLUMNS = 120
 READ = (".c", ".h", ".cu")
 # Fields of the tables whose values are kinds, and what every table of a trainer says of them.
 KINDS = {"optimizer": "ZPR_ADAMW", "schedule": "ZPR_RATE_COSINE", "init": "ZPR_INIT_NORMAL", "kind": "ZPR_TEXT", "dtype": "DTYPE"}
@@ -42,6 +43,11 @@ def is_shortest(number):
 def check_decimals(tally, name, text):
     long = [number for number in numbers(text) if not is_shortest(number)]
     tally.check("%s: decimals have no digit too many" % name, not long, " ".join(long[:5]))
+
+
+def check_columns(tally, name, text):
+    long = [line for line in text.split("\n") if len(line) > COLUMNS]
+    tally.check("%s: lines of at most %d columns" % (name, COLUMNS), not long, "%d, such as: %s" % (len(long), (long or [""])[0]))
 
 
 def check_kinds(tally, name, text):
@@ -67,6 +73,7 @@ def main():
                     text = opened.read()
                 where = "%s/%s" % (name, file)
                 check_decimals(tally, where, text)
+                check_columns(tally, where, text)
                 if file == "trainer.c":
                     check_kinds(tally, where, text)
     return tally.finish()
