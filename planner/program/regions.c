@@ -1,8 +1,8 @@
 /* The arena of a stage, to the byte, and what of its state lives on the host or on disks.
  *
  * Order of regions: flat buffers (parameters, gradients, master copy, moments, compression errors), model inputs, slots
- * of saved values, rings, message and ping-pong buffers, tiles of products, transients last: the top of the arena is
- * then a buffer that every step writes.
+ * of saved values, rings, ping-pong buffers, tiles of products, message and gradient buffers, transients last: the top
+ * of the arena is then a buffer that every step writes.
  *
  * Held elements: ZeRO 1 to 3 shard optimizer state, then gradients, then parameters over the data ranks (arXiv
  * 1910.02054, section 5); what is spread over expert groups over the data / expert ranks that hold the same. Of a class
@@ -167,11 +167,12 @@ static void place_buffers(placing *p, int64_t microbatches) {
   s->at_param_ring = region(&p->top, p->buffers[ZP_MOVE_PARAMETERS] * s->bucket_elements * l->param_bytes);
   s->at_grad_ring = region(&p->top, p->buffers[ZP_MOVE_GRADIENTS] * s->bucket_elements * l->grad_bytes);
   for (int i = 0; i < 2; i++) s->at_carry[i] = region(&p->top, p->t->any_shard ? carry : 0);
+  /* Not behind the messages: small products leave the end of the tiles alone, and the top is what every step writes. */
+  s->at_products = region(&p->top, p->t->products_bytes);
   s->at_send_up = region(&p->top, message_bytes(s, up, carry));
   s->at_grad[0] = region(&p->top, up || n >= 3 ? carry : 0);
   s->at_grad[1] = region(&p->top, n >= 2 ? carry : 0);
   s->at_send_down = region(&p->top, message_bytes(s, down, carry));
-  s->at_products = region(&p->top, p->t->products_bytes);
   s->at_transient = region(&p->top, p->t->transient_bytes);
 }
 
