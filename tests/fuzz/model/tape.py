@@ -137,7 +137,12 @@ def error_function(a):
 
 
 def sigmoid(a):
-    return div(1.0, add(exp(mul(a, -1.0)), 1.0))
+    """With noise, backward is s (1 - s) of a rounded s, as trainers have it: near 1 that keeps few digits (kept/saturated_sigmoid.json)."""
+    if not a.tape.noise:
+        return div(1.0, add(exp(mul(a, -1.0)), 1.0))
+    y = 1 / (1 + np.exp(-a.value))
+    s = y * (1 + min(a.tape.noise, 2.0 ** -23) * a.tape.random.uniform(-1, 1, np.shape(y)))
+    return unary(a, y, s * (1 - s))
 
 
 def rounded(a, sizes):
