@@ -4,29 +4,17 @@
 
 #include <assert.h>
 
-/* Forwards, one forward and one backward in turn, backwards: as many of each on every stage as the loops have. */
-static bool are_loops(zp_emit *e, int64_t (*warmup)(const zp_program *p, int stage)) {
-  const zp_program *p = e->program;
-  static const zp_action turn[] = {{.act = ZP_ACT_F, .forward = true}, {.act = ZP_ACT_B}};
-  for (int s = 0; s < p->choice.pipeline; s++) {
-    zp_phrases phrases = zp_stage_phrases(e->arena, &p->choice, s, p->microbatches, p->order ? p->order[s] : NULL);
-    int64_t ahead = warmup(p, s);
-    zp_phrase three[] = {{.times = ahead, .length = 1, .actions = &turn[0]},
-                         {.times = p->microbatches - ahead, .length = 2, .actions = turn},
-                         {.times = ahead, .length = 1, .actions = &turn[1]}};
-    zp_phrases loops = {0};
-    for (int i = 0; i < 3; i++)
-      if (three[i].times > 0) zp_push(e->arena, &loops, three[i]);
-    if (strcmp(zp_order_text(e->arena, &phrases, 1), zp_order_text(e->arena, &loops, 1)) != 0) return false;
+/* Does every stage follow the order that `schedule`, GPipe or 1F1B, has: one that is printed as loops? */
+static bool follows(zp_emit *e, const zp_phrases *phrases, zp_schedule schedule) {
+  zp_choice loops = e->program->choice;
+  bool same = zp_chunks(&loops) == 1;
+  loops.schedule = schedule;
+  loops.own_order = NULL;
+  for (int s = 0; s < loops.pipeline && same; s++) {
+    zp_phrases of_loops = zp_stage_phrases(e->arena, &loops, s, e->program->microbatches, NULL);
+    same = strcmp(zp_order_text(e->arena, &phrases[s], 1), zp_order_text(e->arena, &of_loops, 1)) == 0;
   }
-  return true;
-}
-
-static int64_t all_first(const zp_program *p, int stage) { return (void)stage, p->microbatches; }
-
-static int64_t stages_after(const zp_program *p, int stage) {
-  int64_t after = p->choice.pipeline - 1 - stage;
-  return after < p->microbatches ? after : p->microbatches;
+  return same;
 }
 
 static void emit_loops(zp_emit *e, bool gpipe) {
@@ -83,32 +71,24 @@ static void check_ascending(const zp_program *p, int s) {
   }
 }
 
-static zp_phrases phrases_of(zp_emit *e, int s) {
-  const zp_program *p = e->program;
-  return zp_stage_phrases(e->arena, &p->choice, s, p->microbatches, p->order[s]);
+static bool has_groups(const zp_phrases *phrases, int stages) {
+  for (int s = 0; s < stages; s++)
+    for (int i = 0; i < phrases[s].len; i++)
+      if (phrases[s].data[i].group > 0) return true;
+  return false;
 }
 
-static bool has_groups(zp_emit *e) {
-  bool any = false;
-  for (int s = 0; s < e->program->choice.pipeline; s++) {
-    zp_phrases phrases = phrases_of(e, s);
-    for (int i = 0; i < phrases.len; i++) any |= phrases.data[i].group > 0;
-  }
-  return any;
-}
-
-static void emit_stage_order(zp_emit *e, int s) {
-  zp_phrases phrases = phrases_of(e, s);
+static void emit_stage_order(zp_emit *e, const zp_phrases *phrases, int s) {
   check_ascending(e->program, s);
   zp_buf_line(&e->out, "static const phrase order_%d[] = {", s);
-  for (int i = 0, left = 0; i < phrases.len; i++) {
-    emit_phrase(e, &phrases.data[i], left > 0 ? "  " : "");
-    left = phrases.data[i].group > 0 ? phrases.data[i].group : left - 1;
+  for (int i = 0, left = 0; i < phrases->len; i++) {
+    emit_phrase(e, &phrases->data[i], left > 0 ? "  " : "");
+    left = phrases->data[i].group > 0 ? phrases->data[i].group : left - 1;
   }
   zp_buf_line(&e->out, "    {0}};");
 }
 
-static void emit_tables(zp_emit *e, bool groups) {
+static void emit_tables(zp_emit *e, const zp_phrases *phrases, bool groups) {
   zp_buf *out = &e->out;
   const zp_choice *c = &e->program->choice;
   zp_buf_line(
@@ -122,7 +102,7 @@ static void emit_tables(zp_emit *e, bool groups) {
   zp_buf_line(out, "  const char *actions;");
   if (groups) zp_buf_line(out, "  int group; /* instead of actions: so many of the phrases that follow */");
   zp_buf_line(out, "} phrase;");
-  for (int s = 0; s < c->pipeline; s++) emit_stage_order(e, s);
+  for (int s = 0; s < c->pipeline; s++) emit_stage_order(e, &phrases[s], s);
   zp_buf_printf(out, "static const phrase *const orders[PIPELINE] = {");
   for (int s = 0; s < c->pipeline; s++) zp_buf_printf(out, "%sorder_%d", s ? ", " : "", s);
   zp_buf_puts(out, "};\n\n");
@@ -146,7 +126,7 @@ static void emit_act(zp_emit *e) {
   zp_buf_puts(out, "\n");
 }
 
-static void emit_phrases(zp_emit *e) {
+static void emit_phrases(zp_emit *e, const zp_phrases *phrases) {
   zp_buf *out = &e->out;
   bool chunks = zp_chunks(&e->program->choice) > 1;
   bool split = zp_schedule_splits(e->program->choice.schedule);
@@ -155,8 +135,8 @@ static void emit_phrases(zp_emit *e) {
   const char *schedule = c->own_order ? "the plan file" : zp_schedule_name(c->schedule),
              *of_chunk = chunks ? "[chunk]" : "";
   const char *size = chunks ? "[CHUNKS]" : "";
-  bool groups = has_groups(e);
-  emit_tables(e, groups);
+  bool groups = has_groups(phrases, c->pipeline);
+  emit_tables(e, phrases, groups);
   emit_act(e);
   zp_buf_line(out, "/* The next micro-batch of every kind of action%s. */", chunks ? " and chunk" : "");
   zp_buf_line(out, "typedef struct progress {");
@@ -201,11 +181,15 @@ static void emit_phrases(zp_emit *e) {
 
 void zp_emit_order(zp_emit *e) {
   zp_buf *out = &e->out;
-  bool gpipe = zp_chunks(&e->program->choice) == 1 && are_loops(e, all_first);
-  if (gpipe || (zp_chunks(&e->program->choice) == 1 && are_loops(e, stages_after)))
+  const zp_program *p = e->program;
+  zp_phrases *phrases = ZP_NEW_ARRAY(e->arena, zp_phrases, p->choice.pipeline);
+  for (int s = 0; s < p->choice.pipeline; s++)
+    phrases[s] = zp_stage_phrases(e->arena, &p->choice, s, p->microbatches, p->order ? p->order[s] : NULL);
+  bool gpipe = follows(e, phrases, ZP_SCHEDULE_GPIPE);
+  if (gpipe || follows(e, phrases, ZP_SCHEDULE_1F1B))
     emit_loops(e, gpipe);
   else
-    emit_phrases(e);
+    emit_phrases(e, phrases);
   if (zp_chunks(&e->program->choice) > 1) {
     zp_buf_line(out, "static void forwards(zpr *c) { follow_order(c, false); }");
   } else {

@@ -85,7 +85,7 @@ static void add_move(void *user, const zp_move *move) {
   int64_t bytes = move->elements * move->element_bytes;
   switch (move->queue) {
   case ZP_QUEUE_DATA:
-    to->data_s += zp_cost_collective(link_of(m, move->from > move->to ? move->from : move->to), move);
+    to->data_s += zp_cost_collective(link_of(m, zp_move_peers(move)), move);
     to->waits |= move->wait == ZP_WAIT_AT_ONCE;
     break;
   case ZP_QUEUE_UP:

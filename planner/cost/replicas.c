@@ -20,7 +20,7 @@ typedef struct sums {
 
 static void add_bucket(void *user, const zp_move *m) {
   sums *to = user;
-  zp_move_end peers = m->from > m->to ? m->from : m->to;
+  zp_move_end peers = zp_move_peers(m);
   bool spread = peers == ZP_END_REPLICAS, gather = m->when == ZP_WHEN_AFTER_UPDATE;
   if (!to->known[spread]) to->link[spread] = zp_cost_link_of(to->machine, to->choice, peers);
   to->known[spread] = true;

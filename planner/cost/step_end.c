@@ -21,7 +21,7 @@ typedef struct ending {
 } ending;
 
 static void add_collective(ending *e, const zp_move *m) {
-  zp_group_link link = zp_cost_link_of(e->machine, e->choice, m->from > m->to ? m->from : m->to);
+  zp_group_link link = zp_cost_link_of(e->machine, e->choice, zp_move_peers(m));
   *(m->when == ZP_WHEN_AFTER_UPDATE ? &e->gather_s : &e->reduce_s) += zp_cost_collective(&link, m);
 }
 

@@ -4,10 +4,10 @@
 #include "report_internal.h"
 
 static void put_homes(zp_buf *out, const zp_choice *c) {
-  static const char *const state[ZP_STATE_COUNT] = {"optimizer", "gradients", "params", "activations"};
-  static const char *const tier[] = {"device", "host", "nvme"};
   for (int i = 0; i < ZP_STATE_COUNT; i++)
-    if (c->home[i].eighths) zp_buf_printf(out, "  %s %d/8 on %s", state[i], c->home[i].eighths, tier[c->home[i].tier]);
+    if (c->home[i].eighths)
+      zp_buf_printf(out, "  %s %d/8 on %s", zp_state_name((zp_state)i), c->home[i].eighths,
+                    zp_tier_name(c->home[i].tier));
 }
 
 const char *zp_words_choice(zp_arena *arena, const zp_choice *c) {

@@ -138,6 +138,9 @@ typedef struct zp_move {
   bool mirrored;        /* its bytes are counted with another stage's record (ties) */
   bool warmup;          /* only before the variance freezes (1-bit Adam); the others of `signs` only after that */
 } zp_move;
+/* The other ranks that take part, or the tier at the other end of a copy: ends that are no tier of the rank come last.
+ */
+static inline zp_move_end zp_move_peers(const zp_move *move) { return move->from > move->to ? move->from : move->to; }
 
 /* What a strategy is asked about. */
 typedef enum zp_move_moment {

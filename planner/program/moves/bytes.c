@@ -46,7 +46,7 @@ static void add_sent(void *sum, const zp_move_list *list) {
                                          [ZP_END_EXPERT_RANKS] = &t->expert,
                                          [ZP_END_NEIGHBOUR] = &t->pipeline,
                                          [ZP_END_TIED_STAGES] = &t->tie};
-    zp_move_end peers = m->from > m->to ? m->from : m->to; /* those that are no tier of the rank come last */
+    zp_move_end peers = zp_move_peers(m);
     *(axis[peers] ? axis[peers] : &none) += zp_move_sent_bytes(m);
   }
 }

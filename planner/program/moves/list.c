@@ -12,7 +12,6 @@ enum {
   ON_BUCKETS = 1 << ZP_MOMENT_BUCKETS,
   ON_CHUNK = 1 << ZP_MOMENT_CHUNK,
   ON_STEP = 1 << ZP_MOMENT_STEP,
-  REFUSES = 1 << 7, /* has refuses */
 };
 #define ZP_MOVE_ROW(strategy, moments) moments,
 static const unsigned char moments_of[] = {ZP_MOVE_STRATEGIES(ZP_MOVE_ROW)}; /* the search asks millions of times */
@@ -40,7 +39,7 @@ void zp_make_moves(const zp_move_scope *scope, zp_on_move *emit, void *user) {
 const char *zp_moves_refusal(const zp_choice *choice, const zp_spec *spec) {
   const char *why = NULL;
   for (int i = 0; i < N_STRATEGIES && !why; i++)
-    if (moments_of[i] & REFUSES) why = zp_move_strategies[i]->refuses(choice, spec);
+    if (zp_move_strategies[i]->refuses) why = zp_move_strategies[i]->refuses(choice, spec);
   return why;
 }
 

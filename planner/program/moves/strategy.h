@@ -5,22 +5,22 @@
 #include "lower_internal.h"
 #include <zplan/moves.h>
 
-/* In the order of a step, when they have records, and which may refuse a choice. A new strategy is one file of this
+/* In the order of a step, and when they have records. A new strategy is one file of this
  * folder and one row here. */
 #define ZP_MOVE_STRATEGIES(X)                                                                                          \
-  X(zp_params_away, ON_ACTION | ON_STEP | REFUSES)                                                                     \
+  X(zp_params_away, ON_ACTION | ON_STEP)                                                                               \
   X(zp_zero_gather, ON_ACTION)                                                                                         \
-  X(zp_saved_away_strategy, ON_ACTION | REFUSES)                                                                       \
+  X(zp_saved_away_strategy, ON_ACTION)                                                                                 \
   X(zp_tensor_collectives, ON_INSIDE)                                                                                  \
   X(zp_expert_exchange, ON_INSIDE)                                                                                     \
   X(zp_zero_scatter, ON_ACTION)                                                                                        \
-  X(zp_gradients_away, ON_ACTION | ON_STEP | REFUSES)                                                                  \
+  X(zp_gradients_away, ON_ACTION | ON_STEP)                                                                            \
   X(zp_pipeline_messages, ON_CHUNK)                                                                                    \
   X(zp_replica_sums, ON_BUCKETS | ON_STEP)                                                                             \
-  X(zp_signs_exchange, ON_STEP | REFUSES)                                                                              \
+  X(zp_signs_exchange, ON_STEP)                                                                                        \
   X(zp_tied_weights, ON_STEP)                                                                                          \
   X(zp_partial_sums, ON_STEP)                                                                                          \
-  X(zp_optimizer_away, ON_STEP | REFUSES)                                                                              \
+  X(zp_optimizer_away, ON_STEP)                                                                                        \
   X(zp_device_update, ON_STEP)                                                                                         \
   X(zp_weights_back, ON_BUCKETS | ON_STEP)
 #define ZP_MOVE_ROW(strategy, moments) extern const zp_move_strategy strategy;
