@@ -55,7 +55,7 @@ static zp_plan *derive(zp_run_state *run, const zp_spec *spec, const zp_json *js
   int devices;
   const char *error = NULL;
   zp_plan *plan = NULL;
-  if (zp_plan_choice_from_json(run->arena, json, &choice, &devices, &error))
+  if (zp_plan_choice_from_json(run->arena, spec, json, &choice, &devices, &error))
     plan = zp_plan_of_choice(run->arena, spec, &choice, devices, &error);
   if (!plan) zp_push(run->arena, findings, error);
   return plan;

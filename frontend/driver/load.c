@@ -308,7 +308,7 @@ zp_plan *zp_obtain_plan(zp_run_state *run, int fallback_ranks) {
   int devices;
   const char *error = NULL;
   zp_plan *plan = NULL;
-  if (zp_plan_choice_from_json(run->arena, json, &choice, &devices, &error))
+  if (zp_plan_choice_from_json(run->arena, spec, json, &choice, &devices, &error))
     plan = zp_plan_of_choice(run->arena, spec, &choice, devices, &error);
   if (!plan)
     zp_report(run->diags, ZP_Z0640, ZP_NO_SPAN, "%s: %s", run->options.files.data[0], error);

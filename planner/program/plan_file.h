@@ -12,8 +12,9 @@ const char *zp_stated_order(zp_arena *arena, const zp_program *program, int stag
 /* Reads that of a file's stage into `table`, which has room for its actions. What is wrong with it (arena), or NULL. */
 const char *zp_read_stage_order(zp_arena *arena, const zp_json *stage_json, const zp_choice *choice, int stage,
                                 int64_t microbatches, zp_action *table);
-/* Those of all stages: choice->own_order where they are not the schedule's. */
-bool zp_read_orders(zp_arena *arena, const zp_json *stages, zp_choice *choice, int64_t microbatches,
+/* Those of all stages, for so many micro-batches: choice->own_order where they are not the schedule's. claimed: how
+ * many micro-batches the file says there are. */
+bool zp_read_orders(zp_arena *arena, const zp_json *stages, zp_choice *choice, int64_t microbatches, int64_t claimed,
                     const char **error);
 
 /* Segments with their procedures, and parameters. */

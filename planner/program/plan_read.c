@@ -103,8 +103,8 @@ static bool read_cuts(zp_arena *arena, const zp_json *stages, zp_choice *c, cons
   return true;
 }
 
-bool zp_plan_choice_from_json(zp_arena *arena, const zp_json *json, zp_choice *choice, int *devices,
-                              const char **error) {
+bool zp_plan_choice_from_json(zp_arena *arena, const zp_spec *spec, const zp_json *json, zp_choice *choice,
+                              int *devices, const char **error) {
   const char *version = zp_json_get_string(json, "format_version", "");
   if (strncmp(version, "1.", 2) != 0) {
     *error = zp_format(arena, "format_version is \"%s\", this program reads 1.x", version);
@@ -128,6 +128,8 @@ bool zp_plan_choice_from_json(zp_arena *arena, const zp_json *json, zp_choice *c
     return false;
   }
   const zp_json *stages = zp_json_get(json, "stages");
-  return read_cuts(arena, stages, choice, error) &&
-         zp_read_orders(arena, stages, choice, zp_json_get_int(json, "microbatches", 0), error);
+  if (!read_cuts(arena, stages, choice, error)) return false;
+  if (spec->train.batch % (choice->data * choice->microbatch) != 0) return true; /* said by who derives the rest */
+  return zp_read_orders(arena, stages, choice, zp_microbatches(spec, choice), zp_json_get_int(json, "microbatches", 0),
+                        error);
 }

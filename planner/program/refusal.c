@@ -16,8 +16,6 @@ const char *zp_choice_refusal(const zp_choice *choice, const zp_spec *spec) {
   if (why) return why;
   if (choice->zero < 0 || choice->zero > 3) return "ZeRO stages are 0 to 3";
   if (choice->data % zp_expert_ranks(choice)) return "expert groups divide the data ranks";
-  if (choice->own_order && choice->own_order->microbatches != zp_microbatches(spec, choice))
-    return "the order of the stages is one of another number of micro-batches";
   if (choice->sequence && choice->tensor < 2) return "sequence sharding needs two or more tensor ranks";
   return refuse_modes(choice);
 }

@@ -208,7 +208,7 @@ static bool read_header(zp_verifier *v, const zp_json *json) {
     zp_find(v, "the file says that nothing fits: there is no plan to verify");
     return false;
   }
-  if (!zp_plan_choice_from_json(v->arena, json, c, &devices, &error)) {
+  if (!zp_plan_choice_from_json(v->arena, v->spec, json, c, &devices, &error)) {
     zp_find(v, "%s", error);
     return false;
   }

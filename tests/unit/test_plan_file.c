@@ -65,7 +65,7 @@ Test(plan_file, choice_round_trips) {
   cr_assert(parsed, "%s", error);
   zp_choice c;
   int devices;
-  cr_assert(zp_plan_choice_from_json(arena, parsed, &c, &devices, &error), "%s", error);
+  cr_assert(zp_plan_choice_from_json(arena, spec, parsed, &c, &devices, &error), "%s", error);
   cr_expect(c.tensor == 3 && c.pipeline == 2 && c.data == 2 && c.zero == 1 && c.microbatch == 4 &&
             c.recompute == ZP_RECOMPUTE_FULL && c.recompute_shard && c.cut[0] == 0 && c.cut[1] == 5 && c.cut[2] == 8);
   zp_json *again = zp_plan_to_json(arena, plan_of(spec, c));

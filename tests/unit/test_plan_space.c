@@ -88,7 +88,7 @@ static void round_trip(const zp_spec *spec, zp_choice c) {
   zp_choice back;
   int devices;
   const char *error = NULL;
-  cr_assert(zp_plan_choice_from_json(arena, json, &back, &devices, &error), "%s", error);
+  cr_assert(zp_plan_choice_from_json(arena, spec, json, &back, &devices, &error), "%s", error);
   expect_same_choice(&plan->best.choice, &back);
   zp_strings findings = {0};
   zp_verify(arena, spec, json, &findings);

@@ -91,7 +91,7 @@ Test(verify, modes_of_stages_round_trip) {
   zp_choice c;
   int devices;
   const char *error = NULL;
-  cr_assert(zp_plan_choice_from_json(arena, json, &c, &devices, &error), "%s", error);
+  cr_assert(zp_plan_choice_from_json(arena, plan->spec, json, &c, &devices, &error), "%s", error);
   for (int s = 0; s < 3; s++) cr_expect_eq(zp_choice_mode(&c, s), zp_choice_mode(&plan->best.choice, s));
   cr_expect_str_neq(zp_plan_hash(arena, plan->program), zp_plan_hash(arena, rich_plan()->program));
   zp_json_free(json);
@@ -192,7 +192,7 @@ Test(verify, tampered_decisions_are_found) {
       {"zero", SET, 4, NULL, "not a value that a plan can have"},
       {"microbatch", SET, 4, NULL, "micro-batches"},
       {"microbatch", SET, INT64_MAX, NULL, "not a value that a plan can have"},
-      {"microbatches", ADD, 1, NULL, "7 micro-batches are 14"},
+      {"microbatches", ADD, 1, NULL, "there are 6 micro-batches, the file says 7"},
       {"schedule", TEXT, 0, "zb_h1", "6 micro-batches are 18"},
       {"schedule", TEXT, 0, "zb_v", "zb_v has exactly two chunks"},
       {"schedule", TEXT, 0, "2f2b", "not a value that a plan can have"},

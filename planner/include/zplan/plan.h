@@ -111,10 +111,10 @@ zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan);
 void zp_set_model_folder(zp_arena *arena, zp_json *json, const zp_spec *spec, const char *path);
 /* The terms of a step under the names of their fields. */
 void zp_estimate_set_terms(zp_json *object, const zp_estimate *estimate);
-/* Only the choice, and how many devices it was made for; everything else is derived again. false with *error (arena)
- * for a malformed file. */
-bool zp_plan_choice_from_json(zp_arena *arena, const zp_json *json, zp_choice *choice, int *devices,
-                              const char **error);
+/* Only the choice, and how many devices it was made for; everything else is derived again. spec: what the file's
+ * sources say; its batch decides how long orders are. false with *error (arena) for a malformed file. */
+bool zp_plan_choice_from_json(zp_arena *arena, const zp_spec *spec, const zp_json *json, zp_choice *choice,
+                              int *devices, const char **error);
 /* Identity of a plan: hash of its decisions, and of the sizes that follow from them. 16 hex digits. */
 const char *zp_plan_hash(zp_arena *arena, const zp_program *program);
 
