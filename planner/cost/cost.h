@@ -18,7 +18,7 @@ typedef struct zp_step_end {
  * that this rank updates. Ties are not counted. */
 zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                              int64_t flat_elements, int64_t spread_elements, int64_t shard_elements);
-/* Of these only the update: optimizer_s, offload_s, least_offload_s. */
+/* The update alone, without sums and gathers: optimizer_s, offload_s, least_offload_s. */
 zp_step_end zp_cost_step_update(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                                 int64_t flat_elements, int64_t shard_elements);
 /* All-reduce over the tensor ranks of gradients that sequence sharding leaves partial. */
@@ -32,7 +32,7 @@ void zp_price_links(zp_lowered *lowered, const zp_machine *machine, const zp_gro
                     const zp_group_link *expert);
 
 /* ---- duration.c ---- */
-/* Of one micro-batch: a chunk of a stage, or a whole stage. */
+/* Seconds of one micro-batch on a chunk of a stage, or on a whole stage. */
 typedef struct zp_stage_time {
   double forward_s, backward_s; /* all of it */
   double weights_s;             /* part of backward that BW takes when it is split */
@@ -57,7 +57,7 @@ double zp_cost_act(const zp_unit_time *time, zp_act act);
  * share of one of `units`, and what the rest takes from backward, a share `taken` of the device. */
 double zp_cost_exposed_reduce(const zp_machine *machine, double taken, double reduce_s, double last_s,
                               double backward_s, int64_t units);
-/* Of a micro-batch's time on a stage, what yields gradients of weights. */
+/* Seconds of a micro-batch on a stage that yield gradients of weights. */
 double zp_cost_beside(const zp_choice *choice, const zp_stage_time *time);
 /* zp_cost_step_end of a stage of a program, whose reduce_s is what of it is left after the last backward: beside_s of
  * the stage's micro-batch is zp_cost_beside. Never less than zp_cost_step_end and zp_cost_exposed_reduce of the
@@ -139,12 +139,12 @@ void zp_order_graph_run(zp_order_graph *graph);
 /* Adds what the end of a stage waited for in the last run, from the beginning on. weights: [stages * chunks], by place
  * in the model. */
 void zp_order_graph_chain(const zp_order_graph *graph, int stage, zp_place_weights *weights);
-/* The same of another chain, whatever the times: up to the first action of a stage, all of its actions, and from there
- * to the end of stage `end`, either the same one or that of the model's first chunk. */
+/* Adds another chain, which holds whatever the times: up to the first action of a stage, all of its actions, and from
+ * there to the end of stage `end`, either the same one or that of the model's first chunk. */
 void zp_order_graph_through(const zp_order_graph *graph, int end, int stage, zp_place_weights *weights);
 
 /* ---- one_f_one_b.c ---- */
-/* The same for schedule 1F1B; looks at neither order nor actions. */
+/* zp_pipeline_simulate for schedule 1F1B alone; looks at neither order nor actions. */
 void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run);
 
 /* ---- simulate.c ---- */
@@ -152,7 +152,7 @@ void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run);
  * partial gradients) is left after the last backward. beside_s: as for zp_cost_replicas_end. Looks at no other stage.
  */
 zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s);
-/* The same without what the program of the cluster may do in less: a bound of the stage's end. */
+/* zp_cost_stage_end without what the program of the cluster may do in less: a bound of the stage's end. */
 zp_step_end zp_cost_least_stage_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s);
 /* Time of one micro-batch on a stage, all of its chunks. */
 zp_stage_time zp_cost_stage_time(const zp_pipeline_run *run, int stage);

@@ -29,7 +29,7 @@ static inline double run_backward(turn_stage *stage, double gradient_s) {
   return stage->down_free_s;
 }
 
-/* Of the first `known` stages; the one behind takes what they send. */
+/* Makes the first `known` stages, and one behind that takes what they send. */
 static turn_stage *make_stages(zp_arena *arena, const zp_pipeline_run *run, int known) {
   turn_stage *stages = ZP_NEW_ARRAY(arena, turn_stage, known + 1);
   for (int s = 0; s < known; s++) {

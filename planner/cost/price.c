@@ -39,7 +39,7 @@ static double matmul_s(const pricer *p, const zp_node *node) {
   return zp_cost_product(p->machine, kind_of(node, node->op == ZP_OP_MATMUL), 1, rows, b, a, eb);
 }
 
-/* The same for every expert. Forward and dx: one product for the slots of each sample and expert; dw: one an expert,
+/* Products of all experts. Forward and dx: one product for the slots of each sample and expert; dw: one an expert,
  * over the slots of all samples. Empty slots are multiplied like full ones. */
 static double grouped_s(const pricer *p, const zp_node *node) {
   const zp_shape *first = in_shape(p, node, 0);

@@ -43,7 +43,7 @@ static void add_move(void *user, const zp_move *m) {
   }
 }
 
-/* Of a stage of which only elements are known. */
+/* Sums the moves of a stage of which no more than the numbers of elements are known. */
 static ending ending_of(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice, zp_flat all,
                         int64_t shard_elements, bool sums) {
   ending e = {.machine = machine, .choice = choice, .sums = sums};

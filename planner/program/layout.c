@@ -38,7 +38,7 @@ static zp_flat unit_elements(const zp_lowered *l, const zp_choice *c, int segmen
   return padded(c, (zp_flat){l->segments[segment].elements, l->segments[segment].spread_elements});
 }
 
-/* Of a parameter declared outside repeats. */
+/* Elements of a parameter declared outside repeats, as the flat buffers have them. */
 static zp_flat shared_elements(const zp_lowered *l, const zp_choice *c, int param) {
   int64_t elements = zp_round_up(l->param_elements[param], ZP_ALIGN_ELEMENTS);
   return padded(c, l->sharding->param[param].spread ? (zp_flat){.spread = elements} : (zp_flat){.whole = elements});

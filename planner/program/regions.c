@@ -27,7 +27,7 @@ static int64_t region(int64_t *top, int64_t bytes) {
   return at;
 }
 
-/* Of `total`, the share that lives elsewhere, in whole units. */
+/* The share of `total` that lives elsewhere, in whole units. */
 static int64_t share_away(int64_t total, zp_home home, int64_t unit) {
   if (home.tier == ZP_TIER_DEVICE || home.eighths == 0) return 0;
   return home.eighths >= 8 ? total : total / 8 * home.eighths / unit * unit;
@@ -124,7 +124,7 @@ static int64_t place_slots(placing *p, int64_t microbatches) {
   return away;
 }
 
-/* Of `chunks` chunks; the last buffer ends with its message. */
+/* Room for the messages of so many chunks in one direction; the last buffer ends with its message. */
 static int64_t message_bytes(const zp_stage *s, int64_t chunks, int64_t carry) {
   return chunks > 0 ? (chunks * s->messages - 1) * s->message_stride + carry : 0;
 }

@@ -29,7 +29,7 @@ static void check_regions(zp_verifier *v, int s, const region *r, int n, int64_t
   if (end != bytes) zp_find(v, "stage %d: the arena is %lld bytes, its regions end at %lld", s, LL(bytes), LL(end));
 }
 
-/* Of `total`, what is not on the device, in pieces of `unit`. */
+/* What of `total` is not on the device, in pieces of `unit`. */
 static int64_t away(const zp_verifier *v, zp_state state, int64_t total, int64_t unit) {
   int eighths = v->choice.home[state].eighths;
   return eighths == 8 ? total : total / 8 * eighths / unit * unit;
@@ -266,7 +266,7 @@ static void check_class(zp_verifier *v, int s, const zp_json *memory, const char
     zp_find(v, "stage %d: %s take %lld bytes, the file says %lld", s, name, LL(least), LL(claimed));
 }
 
-/* Of n buffers, all but the last one padded. */
+/* Bytes of n message buffers, all but the last one padded. */
 static int64_t message_bytes(int64_t n, int64_t carry) {
   return n > 0 ? zp_times(n - 1, zp_up(carry, 256)) + carry : 0;
 }

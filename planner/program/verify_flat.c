@@ -30,7 +30,7 @@ static zp_verify_elements unit_padded(const zp_verifier *v, zp_verify_elements e
   return v->choice.zero >= 1 ? padded(v, e, true) : e;
 }
 
-/* Of a parameter declared outside repeats. */
+/* Elements of a parameter declared outside repeats, padded. */
 static zp_verify_elements shared_elements(const zp_verifier *v, int param) {
   int64_t elements = zp_up(v->elements[param], 64);
   return unit_padded(v, v->spread[param] ? (zp_verify_elements){0, elements} : (zp_verify_elements){elements, 0});

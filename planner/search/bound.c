@@ -110,7 +110,7 @@ static bool all_on_device(const zp_choice *c) {
   return true;
 }
 
-/* Of a stage with so many elements that all data ranks hold and so many that are spread. */
+/* What follows the micro-batches on a stage with `whole` elements that all data ranks hold and `spread` ones. */
 static zp_step_end end_of(const zp_searcher *s, const zp_variant *v, const zp_choice *c, int64_t whole,
                           int64_t spread) {
   return zp_cost_step_end(v->lowered, &s->machine, c, whole + spread, spread,
@@ -176,7 +176,7 @@ double zp_bound_update(const zp_searcher *s, const zp_point *point) {
 
 /* ---- transfers beside the micro-batches ---- */
 
-/* Of elements that all data ranks hold, and of those that are spread. */
+/* One pass over elements that all data ranks hold, and over those that are spread. */
 static double pass_s(const zp_searcher *s, const zp_choice *c, double whole, double spread, int element_bytes) {
   double seconds = zp_cost_ring_pass(data_link(s, c), whole * element_bytes);
   return spread > 0 ? seconds + zp_cost_ring_pass(replica_link(s, c), spread * element_bytes) : seconds;
@@ -194,7 +194,7 @@ static bool same_moving(const zp_moving_memo *memo, const zp_choice *c, const zp
          memo->mean.units == mean->units;
 }
 
-/* Of one micro-batch on a stage with the mean of parameters and saved values: there is one that moves as much. */
+/* What one micro-batch moves beside a stage with the mean of parameters and saved values: one stage moves as much. */
 static double transfers_s(const zp_searcher *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   const zp_variant *v = zp_variant_of(s, point);

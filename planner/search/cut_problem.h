@@ -12,13 +12,13 @@ typedef struct zp_stage_cost {
   double offload_s;   /* how much longer the update on the host takes */
 } zp_stage_cost;
 typedef struct zp_stage_costs zp_stage_costs;
-/* Of one point; arena. */
+/* Remembers what stages of one point cost. Arena. */
 zp_stage_costs *zp_stage_costs_new(zp_arena *arena, const zp_searcher *s, const zp_point *point);
-/* Of a stage that runs these procedures for units first .. end - 1. */
+/* What a stage costs that runs these procedures for units first .. end - 1. */
 zp_stage_cost zp_stage_cost_of(zp_stage_costs *costs, const zp_lowered *lowered, int stage, int64_t first, int64_t end);
 /* The first unit of the first range that has the same procedures in the same order. */
 int64_t zp_stage_canonical(const zp_lowered *lowered, int64_t first, int64_t end);
-/* Of a stage with all of its chunks, for this cut: seconds of each chunk, and what follows, ties left out. */
+/* What a stage with several chunks costs, for this cut: seconds of each chunk, and what follows, ties left out. */
 zp_step_end zp_chunks_cost(zp_arena *arena, const zp_searcher *s, const zp_choice *choice, const zp_lowered *lowered,
                            int stage, zp_stage_time *time);
 /* Seconds that ties take on the first and on the last stage, at least. Scratch memory from the arena. */

@@ -16,7 +16,7 @@ static bool same_units(const zp_pieces *a, const zp_pieces *b) {
   return a->n_units == b->n_units && memcmp(a->parts, b->parts, sizeof *a->parts * (size_t)a->n_whole) == 0;
 }
 
-/* Of ranges from every unit on that are neither at the beginning nor at the end of the model. */
+/* Numbers the orders of ranges from every unit on that are neither at the beginning nor at the end of the model. */
 static void find_orders(zp_fits_memo *memo, const zp_searcher *s, const zp_pieces *pieces) {
   if (memo->pieces && same_units(memo->pieces, pieces)) return;
   memo->pieces = pieces;
@@ -65,7 +65,8 @@ static int order_of(const zp_fits_memo *memo, const zp_units *part) {
   return end == memo->pieces->n_units ? TO_LAST : end <= at->segment_end ? at->order : -1;
 }
 
-/* Of the first mode; those of the others follow, memo->orders from each to the next. NULL: nothing is remembered. */
+/* What is known for the first mode; the other modes follow, memo->orders from each to the next. NULL: nothing is
+ * remembered. */
 static zp_known_fit *find_known(const zp_searcher *s, const zp_point *point, int stage, const zp_units *part,
                                 const zp_limits *limits) {
   zp_fits_memo *memo = &s->memo->fits;

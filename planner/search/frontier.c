@@ -36,7 +36,7 @@ static int pop(zp_heap *heap) {
   return first;
 }
 
-/* Of what comes next; endless when nothing waits. */
+/* The bound of what comes next; endless when nothing waits. */
 static double next_bound(const zp_heap *heap) { return heap->all.len ? heap->all.data[0].bound_s : HUGE_VAL; }
 
 /* ---- degrees ---- */
@@ -123,7 +123,7 @@ static int next_of_first(zp_frontier *f, const zp_ranking *r) {
   return -1;
 }
 
-/* Of all degrees that do not wait. */
+/* The next point of all degrees that do not wait. */
 static int next_of_all(zp_frontier *f, const zp_ranking *r) {
   zp_searcher *s = f->s;
   int point = next_of_first(f, r), degrees;
@@ -137,8 +137,8 @@ static int next_of_all(zp_frontier *f, const zp_ranking *r) {
   return pop(&f->points);
 }
 
-/* Of idle degrees, too. Where state of theirs may leave the device, one after the other: they have many points, few
- * have anything to offer, and nearly all are looked into. */
+/* Looks into idle degrees, too. Where state of theirs may leave the device, one after the other: they have many points,
+ * few have anything to offer, and nearly all are looked into. */
 int zp_frontier_next(zp_frontier *f, const zp_ranking *r) {
   int point = next_of_all(f, r);
   if (point >= 0 || f->idle.len == 0) return point;

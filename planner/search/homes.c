@@ -147,8 +147,8 @@ static zp_rejection measure_family(const zp_searcher *s, zp_point *family) {
   return ZP_REJECT_NONE;
 }
 
-/* Of all shares from the family's one on, on the fastest places: the end of a step may take less with more of a class
- * off the device (gradients need not go down to an update on the host). */
+/* The least end of a step of all shares from the family's one on, on the fastest places: the end of a step may take
+ * less with more of a class off the device (gradients need not go down to an update on the host). */
 static double least_end(const zp_searcher *s, const zp_point *family) {
   zp_point point = *family;
   bool differs = class_of(family) != ZP_STATE_ACTIVATIONS; /* these are gone by then */

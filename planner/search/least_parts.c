@@ -23,7 +23,7 @@ typedef struct goods { /* of one mode */
   bool needless; /* a stage has room for no more parts than in another mode that is looked at */
 } goods;
 
-/* Of all points of a variant. */
+/* What the parts of all points of a variant have to offer. */
 struct zp_parts_for_sale {
   goods mode[ZP_MOST_MODES];
   int n_modes;
@@ -124,7 +124,7 @@ static double bytes_of(const prices *p, const lot *x, double flight) {
   return p->each.whole * x->whole + p->each.spread * x->spread + flight * p->kept * x->kept;
 }
 
-/* Of a byte, at the best rate there is: ever less with more in flight. */
+/* The worth of a byte at the best rate there is: ever less with more in flight. */
 static double best_rate(const prices *p, const goods *g, int worth, double flight) {
   double bytes = bytes_of(p, &g->turn, flight), best = bytes > 0 ? g->turn.worth[worth] / bytes : HUGE_VAL;
   for (int i = 0; i < g->n_runs; i++) {

@@ -61,7 +61,8 @@ static double least_flight(const zp_choice *c, int stage, int64_t microbatches, 
   return least;
 }
 
-/* Of all stages. Interleaved tables are slow to count in, and other points ask for the same ones. */
+/* Micro-batches that all stages have in flight. Interleaved tables are slow to count in, and other points ask for the
+ * same ones. */
 const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *c) {
   int64_t m = zp_microbatches(s->spec, c);
   int chunks = zp_chunks(c);

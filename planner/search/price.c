@@ -53,7 +53,7 @@ static double simulate_cut(pricing *p, int64_t *cut) {
   return candidate.estimate.step_s;
 }
 
-/* The same from below, without order tables. Beside zp_bound_of_cut it knows transfers and messages. */
+/* Seconds of a step from below, without order tables. Beside zp_bound_of_cut it knows transfers and messages. */
 static double bound_program(const pricing *p, int64_t *cut) {
   zp_arena_mark mark = zp_arena_get_mark(p->scratch), own = zp_arena_get_mark(p->s->arena);
   zp_choice choice = zp_choice_of_cut(p->s, p->point, cut, p->own);
@@ -64,7 +64,7 @@ static double bound_program(const pricing *p, int64_t *cut) {
   return seconds;
 }
 
-/* Of points that can only become alternatives, one cut is enough when the alternatives need not be exact. */
+/* One cut is enough for points that can only become alternatives, when these need not be exact. */
 static bool is_worth_it(const pricing *p, double bound_s) {
   const zp_ranking *r = p->ranking;
   if (bound_s >= cutoff(p)) return false;
@@ -92,7 +92,7 @@ static void price_cut(void *user, int64_t *cut) {
   p->least_s = fmin(p->least_s, seconds);
 }
 
-/* Of the stated cuts, whatever their memory and homes. Points that differ in these ask for the same. */
+/* The least bound of the stated cuts, whatever their memory and homes. Points that differ in these ask for the same. */
 static double bound_stated_cuts(const pricing *p) {
   const zp_searcher *s = p->s;
   const zp_choice *c = &p->point->choice;
@@ -167,7 +167,7 @@ static void price_extremes(pricing *p) {
 
 static void raise_bound(pricing *p, double bound_s) { p->point->bound_s = fmax(p->point->bound_s, bound_s); }
 
-/* And no others. */
+/* Are the stated cuts looked at, and no others? */
 static bool has_stated_cuts(const pricing *p) { return zp_chunks(&p->point->choice) > 1 && !p->point->every_cut; }
 
 /* What memory forces on its stages, and the stated cuts whatever their memory. */

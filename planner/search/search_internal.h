@@ -177,7 +177,7 @@ typedef struct zp_stated_bound_memo { /* of the stated cuts of a point (price.c)
   int64_t key[5]; /* variant, schedule, chunks a stage, pipeline, data */
   double seconds;
 } zp_stated_bound_memo;
-/* Of the last point that zp_remember_fits was called for. */
+/* What fits of the last point that zp_remember_fits was called for. */
 typedef struct zp_known_fit {
   int64_t fits, fails; /* units: the most that are known to fit, the fewest that are known not to */
 } zp_known_fit;
@@ -312,7 +312,7 @@ typedef enum zp_growth {
 } zp_growth;
 /* Is there room for it, and for `bytes` besides? */
 bool zp_has_room(const zp_searcher *s, zp_growth what, size_t bytes);
-/* The same; false is noted in the certificate: whoever asks leaves it out. */
+/* zp_has_room for whoever takes it; false is noted in the certificate: whoever asks leaves it out. */
 bool zp_may_grow(zp_searcher *s, zp_growth what, size_t bytes);
 /* Plans with this bound are not looked for any more: counted. */
 void zp_leave_out(zp_searcher *s, double bound_s);
@@ -327,7 +327,7 @@ void zp_use_limits(zp_searcher *s);
 /* Index of the tensor groups of that size among the ranks at hand; -1 when they are not known yet. */
 int zp_find_groups(const zp_searcher *s, int tensor);
 bool zp_same_link(const zp_group_link *a, const zp_group_link *b);
-/* The same; makes them. */
+/* Index of the tensor groups of that size, made where they are not known yet. */
 int zp_use_groups(zp_searcher *s, int tensor);
 
 /* ---- degrees.c ---- */
@@ -352,7 +352,7 @@ static inline bool zp_has_types(const zp_searcher *s) { return s->machine.cluste
 const zp_places_memo *zp_find_places(const zp_searcher *s, const zp_choice *choice);
 /* The variant of one mode with the prices of a stage's node types; itself in a plain cluster. */
 const zp_variant *zp_on_stage(const zp_searcher *s, const zp_choice *choice, const zp_variant *of_mode, int stage);
-/* The same for a set of node types. */
+/* The variant of the same mode for a set of node types. */
 const zp_variant *zp_on_types(const zp_searcher *s, const zp_variant *of_mode, zp_node_set types);
 
 /* ---- modes.c ---- */
@@ -364,7 +364,7 @@ bool zp_modes_are_ordered(const zp_searcher *s, const zp_point *point);
 /* What a stage with these parts runs; NULL when it does not stay within the limits. */
 const zp_variant *zp_stage_variant(const zp_searcher *s, const zp_point *point, int stage, const zp_units *part,
                                    const zp_limits *limits);
-/* The same for all stages of a cut, [pipeline]. False when one does not fit. */
+/* zp_stage_variant of all stages of a cut, [pipeline]. False when one does not fit. */
 bool zp_cut_variants(const zp_searcher *s, const zp_point *point, const zp_limits *limits, const int64_t *cut,
                      const zp_variant **stage);
 /* The choice with that cut (borrowed) and the modes of these variants, from s->arena. */
@@ -389,7 +389,9 @@ double zp_bound_any_chunks(const zp_searcher *s, const zp_point *point, bool mem
 const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *choice);
 
 /* ---- least_parts.c ---- */
-/* Of a parameter, its gradient and optimizer state on a rank: of those that all data ranks hold, and of spread ones. */
+/* Bytes of a parameter, its gradient and optimizer state on a rank: where all data ranks hold it, and where it is
+ * spread.
+ */
 typedef struct zp_state_bytes {
   double whole, spread;
 } zp_state_bytes;
@@ -437,7 +439,7 @@ void zp_open_family(zp_searcher *s, const zp_point *family);
 int64_t zp_memory_floor(const zp_searcher *s, const zp_point *point);
 /* The fewest eighths of a class off the device with which that may fit; more than there are: none. */
 int zp_least_eighths(const zp_searcher *s, const zp_point *point, zp_state state);
-/* The same of the host's memory and the disks: less than one of them needs. */
+/* Least bytes on the host and on disks that a point needs, however it is cut. */
 zp_limits zp_away_floor(const zp_searcher *s, const zp_point *point);
 /* What the ranks of a machine may use. */
 zp_limits zp_machine_limits(const zp_searcher *s, const zp_machine *machine);
@@ -448,7 +450,7 @@ zp_limits zp_limits_of_stage(const zp_searcher *s, const zp_choice *choice, int 
 /* Is there a cut that fits? False: *why says whether the device or the host was short. What fits is remembered from
  * then on (fit_table.c). */
 bool zp_point_fits(const zp_searcher *s, zp_point *point, zp_rejection *why);
-/* The same of the devices alone; nothing is remembered. */
+/* Does the point fit the devices alone? Nothing is remembered. */
 bool zp_fits_device(const zp_searcher *s, const zp_point *point);
 /* Notes the point that needs the least beyond what there is. Requires: no point fits. */
 void zp_note_misses(zp_searcher *s);
@@ -457,7 +459,7 @@ void zp_note_misses(zp_searcher *s);
 /* From now on, until another point comes, what fits on the stages of this one within these limits is remembered. Homes
  * must not change. Several chunks a stage: nothing is. */
 void zp_remember_fits(const zp_searcher *s, zp_point *point, const zp_limits *limits);
-/* Of the communicators of every rank of the choice. */
+/* Bytes of the communicators of every rank of the choice. */
 int64_t zp_choice_communicator_bytes(const zp_searcher *s, const zp_choice *choice, int ties);
 /* The first of the point's modes first .. end - 1 in which the stage with these parts stays within the limits; -1: none
  * does. */
@@ -488,8 +490,8 @@ bool zp_cut_all(zp_searcher *s, const zp_point *point, zp_on_cut *on_cut, void *
 /* Is there a way to cut into `pipeline` stages of at most stage_s in the point's fastest mode, whatever their memory?
  */
 bool zp_cut_is_possible(const zp_searcher *s, const zp_point *point, double stage_s);
-/* Of all cuts into model chunks with the shortest longest chunk, by the times of the point's mode `by`, the one with
- * the longest first chunks, or with the longest last chunks. cut: chunks + 1 numbers. */
+/* A cut among those into model chunks with the shortest longest chunk: by the times of the point's mode `by`, the one
+ * with the longest first chunks, or with the longest last chunks. cut: chunks + 1 numbers. */
 bool zp_state_cut(const zp_searcher *s, const zp_point *point, int by, bool from_back, int64_t *cut);
 /* The stated cuts of a point by all of its modes, whatever their memory, each once; from the arena. */
 typedef struct zp_stated_cuts {
@@ -523,12 +525,12 @@ void zp_note_unsearched(zp_searcher *s, const zp_point *point, zp_unsearched wha
 double zp_least_message(const zp_searcher *s, const zp_point *point);
 /* A proven lower bound of the simulated step time over all cuts. O(1). */
 double zp_bound(const zp_searcher *s, const zp_point *point);
-/* Of its micro-batches alone, wherever its state is. */
+/* Bound of a point's micro-batches alone, wherever its state is. */
 double zp_bound_microbatches(const zp_searcher *s, const zp_point *point);
-/* Of its micro-batches with what moves beside them: with more state off the device never less, but for the work that
- * memory forces on the stages. */
+/* Bound of a point's micro-batches with what moves beside them: with more state off the device never less, but for the
+ * work that memory forces on the stages. */
 double zp_bound_moving(const zp_searcher *s, const zp_point *point);
-/* The same for one way to cut; own: what the stages run. */
+/* zp_bound_moving for one way to cut; own: what the stages run. */
 double zp_bound_of_cut(const zp_searcher *s, const zp_point *point, const int64_t *cut, const zp_variant *const *own);
 /* With several chunks a stage, the part of it that no home changes. */
 double zp_bound_of_chunks(const zp_searcher *s, const zp_point *point, const int64_t *cut,
@@ -541,7 +543,7 @@ double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, const zp_v
 double zp_bound_update(const zp_searcher *s, const zp_point *point);
 /* Seconds between the micro-batches and the end of the step, at least. */
 double zp_bound_step_end(const zp_searcher *s, const zp_point *point);
-/* Of these the part that homes change, and what they do not but for reductions: at most the above. O(1). */
+/* The part of zp_bound_step_end that homes change, and what they do not but for reductions: at most the above. O(1). */
 double zp_bound_end_of_homes(const zp_searcher *s, const zp_point *point);
 
 /* ---- ranking.c: the best plans, one per triple of degrees, ascending; of estimates only step_s is known ---- */

@@ -46,7 +46,7 @@ static double weight_gradients_s(const zp_procedure *backward) {
   return seconds;
 }
 
-/* Of one iteration of a segment or piece; backward by what it yields: gradients of inputs, of weights. */
+/* Seconds of one iteration of a segment or piece; backward by what it yields: gradients of inputs, of weights. */
 typedef struct unit_costs {
   double forward_s, inputs_s, weights_s, backward_share;
   int64_t saved_bytes, elements, spread_elements;
@@ -265,7 +265,7 @@ const zp_variant *zp_on_stage(const zp_searcher *s, const zp_choice *c, const zp
 
 static zp_lowered *lowered_on(zp_searcher *s, const zp_variant *like, zp_stage_mode mode, zp_node_set types);
 
-/* Of an expert group on another link; on several node types every price may differ. */
+/* The procedures for an expert group on another link; on several node types every price may differ. */
 static const zp_lowered *lowered_before(const zp_searcher *s, const zp_sharding_try *t, const zp_variant *v) {
   for (int i = 0; i < t->lowered[v->fine].len && !zp_has_types(s); i++) {
     const zp_lowered *l = t->lowered[v->fine].data[i];
@@ -296,7 +296,7 @@ static zp_lowered *lower(zp_searcher *s, const zp_variant *v) {
   return fresh;
 }
 
-/* Of one mode, priced on one set of node types. */
+/* Makes the variant of one mode, priced on one set of node types. */
 static void make_variant(zp_searcher *s, zp_variant *v) {
   v->lowered = lower(s, v);
   if (!v->lowered) return;
