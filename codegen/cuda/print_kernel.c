@@ -48,6 +48,7 @@ static void print_levels(zp_cuda_text *t) {
 
 void zp_cuda_print_kernel(zp_cuda_text *t, const zp_row_program *program, const char *symbol, const char *about) {
   t->program = program;
+  zp_cuda_name_values(t);
   t->schedule = zp_row_make_schedule(program);
   t->warp_a_row = is_narrow(program) && zp_cuda_warps_hold_sums(t);
   zp_cuda_print_constants(t);

@@ -25,22 +25,23 @@ void zp_cuda_open_columns(zp_cuda_text *t, int64_t cols) {
 
 static void start_reduction(zp_cuda_text *t, int v) {
   bool sum = t->program->values.data[v].op == ZP_ROW_RSUM;
-  zp_buf_line(&t->out, "real u%d = %s;", v, sum ? "0" : "-zpd_infinity()");
+  zp_buf_line(&t->out, "real %s = %s;%s", zp_cuda_operand(t, v), sum ? "0" : "-zpd_infinity()", zp_cuda_explain(t, v));
 }
 
 /* As in the other targets, the largest of numbers: NaN is never larger. */
 static void add_to_reduction(zp_cuda_text *t, int v) {
   const zp_row_value *value = &t->program->values.data[v];
-  const char *x = zp_cuda_operand(t, value->arg[0]);
+  const char *x = zp_cuda_operand(t, value->arg[0]), *so_far = zp_cuda_operand(t, v);
   if (value->op == ZP_ROW_RSUM)
-    zp_buf_line(&t->out, "u%d += %s;", v, x);
+    zp_buf_line(&t->out, "%s += %s;", so_far, x);
   else
-    zp_buf_line(&t->out, "u%d = %s > u%d ? %s : u%d;", v, x, v, x, v);
+    zp_buf_line(&t->out, "%s = %s > %s ? %s : %s;", so_far, x, so_far, x, so_far);
 }
 
 static void end_reduction(zp_cuda_text *t, int v) {
   bool sum = t->program->values.data[v].op == ZP_ROW_RSUM;
-  zp_buf_line(&t->out, "u%d = zpd_%s_%s(u%d);", v, t->warp_a_row ? "warp" : "block", sum ? "sum" : "max", v);
+  const char *name = zp_cuda_operand(t, v);
+  zp_buf_line(&t->out, "%s = zpd_%s_%s(%s);", name, t->warp_a_row ? "warp" : "block", sum ? "sum" : "max", name);
 }
 
 static void write_sink(zp_cuda_text *t, const zp_row_sink *sink) {

@@ -14,7 +14,7 @@ static const char *number(zp_arena *arena, double x) {
 const char *zp_cuda_operand(zp_cuda_text *t, int v) {
   const zp_row_value *value = &t->program->values.data[v];
   if (value->op == ZP_ROW_IMM) return number(t->arena, value->imm);
-  return zp_format(t->arena, "%c%d", value->cols ? 'v' : 'u', v);
+  return t->names[v].name;
 }
 
 /* ---- leaves ---- */
@@ -89,5 +89,5 @@ void zp_cuda_print_value(zp_cuda_text *t, int v) {
   const zp_row_value *value = &t->program->values.data[v];
   if (value->op == ZP_ROW_IMM) return;
   const char *expression = zp_row_args(value->op) ? compute(t, value) : leaf(t, v);
-  zp_buf_line(&t->out, "const real %s = %s;", zp_cuda_operand(t, v), expression);
+  zp_buf_line(&t->out, "const real %s = %s;%s", zp_cuda_operand(t, v), expression, zp_cuda_explain(t, v));
 }

@@ -1,8 +1,8 @@
 /* Shared by the files that print row programs as CUDA C.
  *
  * A kernel is a loop over rows; a block takes one row at a time, or, where rows are narrow, each of its warps. Thread t
- * of those that share a row owns the columns t, t + their number, ...: its `i`-th column is `c`. Values per row (u) are
- * computed by every thread, values per column (r) by the owner of the column, again in every pass that needs them.
+ * of those that share a row owns the columns t, t + their number, ...: its `i`-th column is `c`. Values per row are
+ * computed by every thread, values per column by the owner of the column, again in every pass that needs them.
  * Reductions end a pass and are sums over the threads of the row. */
 #ifndef ZPLAN_CUDA_TEXT_H
 #define ZPLAN_CUDA_TEXT_H
@@ -18,6 +18,12 @@ typedef struct zp_cuda_rotary {
   int64_t head;
 } zp_cuda_rotary;
 
+/* A value's name in a kernel; what it is, said where it is first computed. */
+typedef struct zp_cuda_name {
+  const char *name, *words;
+  bool explained;
+} zp_cuda_name;
+
 typedef struct zp_cuda_text {
   zp_arena *arena; /* borrowed */
   zp_buf out;
@@ -26,6 +32,7 @@ typedef struct zp_cuda_text {
   /* of the current kernel */
   const zp_row_program *program;
   zp_row_schedule schedule;
+  zp_cuda_name *names; /* [values] */
   bool warp_a_row;     /* else a block */
   bool sums_in_memory; /* column sums grow in partial[], not in registers */
 } zp_cuda_text;
@@ -38,10 +45,16 @@ static inline int64_t zp_cuda_columns(const zp_cuda_text *t, int64_t cols) {
   return (cols + zp_cuda_threads(t) - 1) / zp_cuda_threads(t);
 }
 
+/* ---- names.c ---- */
+/* Sets names for the values of the program. */
+void zp_cuda_name_values(zp_cuda_text *t);
+/* A comment that says what v is, to stand behind its first statement; "" later on. */
+const char *zp_cuda_explain(zp_cuda_text *t, int v);
+
 /* ---- print_value.c ---- */
 /* The expression for value v where c is its column: a name, or the number of an IMM. */
 const char *zp_cuda_operand(zp_cuda_text *t, int v);
-/* "const real v5 = v3 + v4;" Nothing for an IMM. */
+/* "const real centered = x - mean;" Nothing for an IMM. */
 void zp_cuda_print_value(zp_cuda_text *t, int v);
 /* The column at which a leaf is read for column c: c, or the other one of its pair. */
 const char *zp_cuda_column_of(zp_cuda_text *t, const zp_row_value *leaf);

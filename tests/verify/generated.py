@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Generated code as its reader meets it: numbers are the shortest that read back equal, kinds have their names, lines fit.
+"""Generated code as its reader meets it: numbers are the shortest that read back equal, kinds and values have their names, lines fit.
 
 usage: generated.py      (ZPLAN=path: another binary)
 
@@ -45,6 +45,18 @@ def check_decimals(tally, name, text):
     tally.check("%s: decimals have no digit too many" % name, not long, " ".join(long[:5]))
 
 
+def check_names(tally, name, text):
+    """In CUDA text: no value has a bare number for a name, and each name is explained where it first stands in a kernel."""
+    bare = re.findall(r"\b[uvr]\d+\b", text)
+    tally.check("%s: values have names" % name, not bare and "const real " in text, " ".join(sorted(set(bare))[:8]))
+    for kernel in text.split("ZPD_KERNEL(")[1:]:
+        first = {}
+        for match in re.finditer(r"^ +(?:const )?real (\w+) = [^;]*;([^\n]*(?:\n *\*[^\n]*)?)", kernel, re.M):
+            first.setdefault(match[1], match[2])
+        bare = [value for value, rest in first.items() if "/* " not in rest and not re.match(r"factor\d", value) and value != "sum"]
+        tally.check("%s: names of %s are explained" % (name, kernel.split(",")[0]), not bare, " ".join(bare))
+
+
 def check_columns(tally, name, text):
     long = [line for line in text.split("\n") if len(line) > COLUMNS]
     tally.check("%s: lines of at most %d columns" % (name, COLUMNS), not long, "%d, such as: %s" % (len(long), (long or [""])[0]))
@@ -74,6 +86,8 @@ def main():
                 where = "%s/%s" % (name, file)
                 check_decimals(tally, where, text)
                 check_columns(tally, where, text)
+                if file == "kernels.cu":
+                    check_names(tally, where, text)
                 if file == "trainer.c":
                     check_kinds(tally, where, text)
     return tally.finish()
