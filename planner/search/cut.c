@@ -1,7 +1,9 @@
 /* Cutting units into stages, one chunk a stage. When the longest stage or the bound of every stage must stay below a
  * limit, filling every stage as far as it goes (from the front or from the back) finds cuts if there are any: a part of
  * a feasible range is feasible on the same stage, in time and in bytes and with the same mode, so the furthest reach of
- * every stage is never worse. Bisection over the limit gives the exact optimum. */
+ * every stage is never worse, as long as every stage can take the next unit. Where one cannot, because a unit has room
+ * on later stages only, everything that the first stages can run is kept instead. Bisection over the limit gives the
+ * exact optimum. */
 #include <assert.h>
 #include <math.h>
 #include "cost.h"
@@ -31,8 +33,7 @@ static bool fits(cutter *c, int stage, int64_t first, int64_t count) {
 
 /* The most units, at most `most`, that a stage can take from `first` on; with from_back, up to `first`. 0: none. The
  * stage before reached `guess`: neighbours differ little. */
-static int64_t reach(cutter *c, int stage, int64_t first, int64_t most, int64_t guess) {
-  bool from_back = c->rule->from_back;
+static int64_t reach(cutter *c, int stage, int64_t first, int64_t most, int64_t guess, bool from_back) {
   int64_t low = 0, high = most, n = guess < most ? guess : most;
   double taken_s = 0, missed_s = HUGE_VAL; /* bounds of low and of high + 1 units */
   for (int64_t step = 1; low < high; step *= 2) {
@@ -55,6 +56,72 @@ static bool many_microbatches(const zp_searcher *s, const zp_choice *c) {
   return zp_microbatches(s->spec, c) > 2 * (int64_t)c->pipeline;
 }
 
+/* ---- where a unit has no room on a stage ---- */
+
+/* Where a stage may begin, in ascending order, no two neighbours. */
+typedef struct interval {
+  int64_t first, last;
+} interval;
+typedef ZP_VEC(interval) intervals;
+
+static void add_interval(zp_arena *arena, intervals *to, interval next) {
+  interval *before = to->len > 0 ? &to->data[to->len - 1] : NULL;
+  if (before && next.first <= before->last + 1)
+    before->last = next.last > before->last ? next.last : before->last;
+  else
+    zp_push(arena, to, next);
+}
+
+static bool takes_one(cutter *c, int stage, int64_t first) {
+  bool takes = fits(c, stage, first, 1);
+  if (!takes) c->next_s = zp_sooner(c->next_s, c->bound_s);
+  return takes;
+}
+
+/* Where the stage behind may begin. Begins that each have room for their own unit reach all ends up to the furthest one
+ * of the last of them. */
+static intervals ends_of(cutter *c, int stage, const intervals *begins) {
+  intervals ends = {0};
+  int64_t later = c->point->choice.pipeline - 1 - stage, behind = zp_point_units(c->s, c->point) - later;
+  for (int i = 0; i < begins->len; i++)
+    for (int64_t at = begins->data[i].first; at <= begins->data[i].last && at < behind; at++) {
+      int64_t last = at;
+      if (!takes_one(c, stage, at)) continue;
+      while (last < begins->data[i].last && last + 1 < behind && takes_one(c, stage, last + 1)) last++;
+      add_interval(c->s->arena, &ends, (interval){at + 1, last + reach(c, stage, last, behind - last, 1, false)});
+      at = last;
+    }
+  return ends;
+}
+
+/* The largest begin before `end`; -1: none. A shorter range has room where a longer one has. */
+static int64_t last_before(const intervals *begins, int64_t end) {
+  for (int i = begins->len - 1; i >= 0; i--)
+    if (begins->data[i].first < end) return begins->data[i].last < end ? begins->data[i].last : end - 1;
+  return -1;
+}
+
+/* Is there any cut? All ends of the first stages are kept. */
+static bool cut_by_intervals(cutter *c, int64_t *cut) {
+  int stages = c->point->choice.pipeline;
+  zp_arena_mark mark = zp_arena_get_mark(c->s->arena);
+  intervals *begins = ZP_NEW_ARRAY(c->s->arena, intervals, stages + 1);
+  add_interval(c->s->arena, &begins[0], (interval){0, 0});
+  for (int k = 0; k < stages; k++) begins[k + 1] = ends_of(c, k, &begins[k]);
+  const intervals *ends = &begins[stages];
+  bool found = ends->len > 0 && ends->data[ends->len - 1].last == cut[stages];
+  if (found) c->longest_s = 0;
+  for (int k = stages - 1; k >= 0 && found; k--) {
+    cut[k] = last_before(&begins[k], cut[k + 1]);
+    bool fit = fits(c, k, cut[k], cut[k + 1] - cut[k]);
+    assert(fit && "a shorter range has room where a longer one has");
+    (void)fit;
+    c->longest_s = zp_later(c->longest_s, c->bound_s);
+  }
+  zp_arena_rewind(c->s->arena, mark);
+  return found;
+}
+
 static bool cut_within(cutter *c, int64_t *cut) {
   const zp_searcher *s = c->s;
   const zp_point *point = c->point;
@@ -66,8 +133,8 @@ static bool cut_within(cutter *c, int64_t *cut) {
   for (int i = 0; i < stages; i++) {
     int stage = rule->from_back ? stages - 1 - i : i;
     int64_t most = zp_point_units(s, point) - done - (stages - 1 - i); /* every later stage needs a unit */
-    n = reach(c, stage, rule->from_back ? zp_point_units(s, point) - done : done, most, n);
-    if (n == 0) return false;
+    n = reach(c, stage, rule->from_back ? zp_point_units(s, point) - done : done, most, n, rule->from_back);
+    if (n == 0) return i > 0 && cut_by_intervals(c, cut);
     done += n;
     if (rule->from_back)
       cut[stage] = zp_point_units(s, point) - done;
