@@ -7,6 +7,8 @@
 #include <assert.h>
 #include <math.h>
 #include "cost.h"
+#include "cut_problem.h"
+#include "schedule.h"
 #include "search_internal.h"
 
 typedef struct cutter {
@@ -72,9 +74,33 @@ static void add_interval(zp_arena *arena, intervals *to, interval next) {
     zp_push(arena, to, next);
 }
 
-static bool takes_one(cutter *c, int stage, int64_t first) {
-  bool takes = fits(c, stage, first, 1);
-  if (!takes) c->next_s = zp_sooner(c->next_s, c->bound_s);
+/* Which units a stage has room for alone: asked once for units that are alike. */
+enum { MOST_KINDS = 64 };
+typedef struct kinds {
+  cutter *c;
+  int stage, n;
+  struct {
+    int64_t unit;
+    bool takes;
+  } known[MOST_KINDS];
+} kinds;
+
+static bool ask(kinds *k, int64_t unit) {
+  bool takes = fits(k->c, k->stage, unit, 1);
+  if (!takes) k->c->next_s = zp_sooner(k->c->next_s, k->c->bound_s);
+  return takes;
+}
+
+/* Ends of the model have more in them than those that are like them in between. */
+static bool takes_one(kinds *k, int64_t unit) {
+  int64_t alike = zp_stage_canonical(k->c->v->lowered, unit, unit + 1);
+  for (int i = 0; i < k->n; i++)
+    if (k->known[i].unit == alike) return k->known[i].takes;
+  bool takes = ask(k, unit);
+  if (k->n < MOST_KINDS) {
+    k->known[k->n].unit = alike;
+    k->known[k->n++].takes = takes;
+  }
   return takes;
 }
 
@@ -82,12 +108,13 @@ static bool takes_one(cutter *c, int stage, int64_t first) {
  * of the last of them. */
 static intervals ends_of(cutter *c, int stage, const intervals *begins) {
   intervals ends = {0};
+  kinds own = {.c = c, .stage = stage};
   int64_t later = c->point->choice.pipeline - 1 - stage, behind = zp_point_units(c->s, c->point) - later;
   for (int i = 0; i < begins->len; i++)
     for (int64_t at = begins->data[i].first; at <= begins->data[i].last && at < behind; at++) {
       int64_t last = at;
-      if (!takes_one(c, stage, at)) continue;
-      while (last < begins->data[i].last && last + 1 < behind && takes_one(c, stage, last + 1)) last++;
+      if (!takes_one(&own, at)) continue;
+      while (last < begins->data[i].last && last + 1 < behind && takes_one(&own, last + 1)) last++;
       add_interval(c->s->arena, &ends, (interval){at + 1, last + reach(c, stage, last, behind - last, 1, false)});
       at = last;
     }
@@ -122,6 +149,44 @@ static bool cut_by_intervals(cutter *c, int64_t *cut) {
   return found;
 }
 
+static bool is_inner(const zp_choice *choice, int stage) { return stage > 0 && stage < choice->pipeline - 1; }
+
+/* Does a stage need at least what another one needs for the same units? Inner stages differ only in how many
+ * micro-batches are in flight. False where that is not known. */
+static bool needs_as_much(const cutter *c, int stage, int other) {
+  const zp_choice *choice = &c->point->choice;
+  if (!is_inner(choice, stage) || !is_inner(choice, other) || zp_has_types(c->s) || choice->stage_recompute)
+    return false;
+  int64_t m = zp_microbatches(c->s->spec, choice);
+  return zp_in_flight_chunk(choice, stage, 0, m) >= zp_in_flight_chunk(choice, other, 0, m) &&
+         zp_pending_chunk(choice, stage, 0, m) >= zp_pending_chunk(choice, other, 0, m);
+}
+
+/* Has any of these stages room for the unit? The first and the last stage run all units up to their end of the model.
+ * Asked from the last one on, which holds the fewest micro-batches. */
+static bool any_takes(cutter *c, int first_stage, int last_stage, int64_t unit) {
+  int without_room = -1;
+  for (int stage = last_stage; stage >= first_stage; stage--) {
+    if (without_room >= 0 && needs_as_much(c, stage, without_room)) continue;
+    bool is_last = stage == c->point->choice.pipeline - 1;
+    int64_t first = stage == 0 ? 0 : unit, end = is_last ? zp_point_units(c->s, c->point) : unit + 1;
+    if (fits(c, stage, first, end - first)) return true;
+    c->next_s = zp_sooner(c->next_s, c->bound_s);
+    if (c->bound_s == HUGE_VAL) without_room = stage; /* its bound was not even asked for */
+  }
+  return false;
+}
+
+/* `stage` has no room for `unit`, the furthest one that the stages before it in the order of filling leave to it. So a
+ * stage behind it in that order runs this unit, with units enough on the way for one on every stage, or no cut fits. */
+static bool cut_around(cutter *c, int stage, int64_t unit, int64_t *cut) {
+  int last_stage = c->point->choice.pipeline - 1;
+  int64_t behind = zp_point_units(c->s, c->point) - 1 - unit;
+  bool any = c->rule->from_back ? any_takes(c, behind < last_stage ? last_stage - (int)behind : 0, stage - 1, unit)
+                                : any_takes(c, stage + 1, unit < last_stage ? (int)unit : last_stage, unit);
+  return any && cut_by_intervals(c, cut);
+}
+
 static bool cut_within(cutter *c, int64_t *cut) {
   const zp_searcher *s = c->s;
   const zp_point *point = c->point;
@@ -134,7 +199,7 @@ static bool cut_within(cutter *c, int64_t *cut) {
     int stage = rule->from_back ? stages - 1 - i : i;
     int64_t most = zp_point_units(s, point) - done - (stages - 1 - i); /* every later stage needs a unit */
     n = reach(c, stage, rule->from_back ? zp_point_units(s, point) - done : done, most, n, rule->from_back);
-    if (n == 0) return i > 0 && cut_by_intervals(c, cut);
+    if (n == 0) return i > 0 && cut_around(c, stage, rule->from_back ? cut[stage + 1] - 1 : done, cut);
     done += n;
     if (rule->from_back)
       cut[stage] = zp_point_units(s, point) - done;
