@@ -52,8 +52,7 @@ typedef struct trial {
 } trial;
 
 static bool takes(const trial *t, int stage, int64_t first, int64_t end) {
-  const zp_variant *own =
-      zp_stage_variant(&t->s, &t->point, stage, &(zp_units){first, end - first}, &t->rule.limits);
+  const zp_variant *own = zp_stage_variant(&t->s, &t->point, stage, &(zp_units){first, end - first}, &t->rule.limits);
   return own && own->prefix_s[end] - own->prefix_s[first] <= t->rule.stage_s;
 }
 
