@@ -4,9 +4,11 @@
 #ifndef ZPLAN_DRIVER_H
 #define ZPLAN_DRIVER_H
 
+#include <zplan/abilities.h>
 #include <zplan/answers.h>
 #include <zplan/calibration.h>
-#include <zplan/plan.h>
+#include <zplan/proof.h>
+#include <zplan/report.h>
 #include <zplan/sema.h>
 #include <zplan/trainer.h>
 

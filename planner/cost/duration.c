@@ -1,6 +1,6 @@
 /* How long the actions of a stage take: steps of its units, and what of its transfers is not hidden behind them. */
-#include "cost.h"
-#include "schedule.h"
+#include <zplan/cost.h>
+#include <zplan/schedule.h>
 
 zp_unit_time zp_cost_unit(const zp_segment_program *segment) {
   zp_unit_time time = {.forward_s = segment->forward.cost_s, .backward_s = segment->backward.cost_s};

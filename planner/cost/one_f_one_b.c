@@ -6,7 +6,7 @@
  * is under way in each direction between two stages, so the state is a few numbers a stage. Durations, messages and
  * buffers are those of pipeline.c, and so are the results, to the last bit. */
 #include <assert.h>
-#include "cost.h"
+#include <zplan/cost.h>
 
 typedef struct turn_stage {
   double free_s; /* end of the last action */

@@ -4,8 +4,8 @@
  * read from it. No time is ever taken away, so whatever the durations, the last action of a stage ends no sooner than
  * the actions and messages of a chain that leads to it take together. */
 #include <assert.h>
-#include "cost.h"
-#include "schedule.h"
+#include <zplan/cost.h>
+#include <zplan/schedule.h>
 
 enum { NOTHING = -1 };
 

@@ -13,8 +13,8 @@
  * parameters and gradients are counted as if every unit had the same share elsewhere, though they are the stage's last
  * ones. Left out: prefetch from one action into the next, contention between links and for memory. */
 #include <math.h>
-#include "constants.h"
-#include "cost.h"
+#include <zplan/constants.h>
+#include <zplan/cost.h>
 
 /* What one unit moves on each link before it computes, or after: seconds among data ranks, bytes of copies. */
 typedef struct lanes {

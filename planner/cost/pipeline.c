@@ -9,8 +9,8 @@
  * Places: the model's chunks in order, 0 .. stages * chunks - 1; place k talks to k - 1 and k + 1. The search spends
  * most of its time in run_stage: what an action needs stands together, in the order stage, chunk, direction. */
 #include <assert.h>
-#include "cost.h"
-#include "schedule.h"
+#include <zplan/cost.h>
+#include <zplan/schedule.h>
 
 /* What a chunk takes and hands on in one direction: 0 gradients downwards, 1 activations upwards. */
 typedef struct way {

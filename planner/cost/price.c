@@ -1,8 +1,8 @@
 /* zp_price: seconds of every step of lowered segments. Rules by op class; a procedure costs the sum of its steps,
  * because the generated trainer runs them one after the other. */
 #include <zplan/sparse.h>
-#include "../software/software.h"
-#include "cost.h"
+#include "software_cost.h"
+#include <zplan/cost.h>
 
 typedef struct pricer {
   const zp_lowered *lowered;

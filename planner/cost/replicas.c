@@ -6,7 +6,7 @@
  * whose gradients wait for it; at least it is counted as long as the mean. 1-bit Adam exchanges momentum after the
  * micro-batches: exposed, as all of it is on CPU ranks. */
 #include <math.h>
-#include "cost.h"
+#include <zplan/cost.h>
 
 typedef struct sums {
   const zp_machine *machine;

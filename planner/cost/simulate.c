@@ -6,9 +6,9 @@
  * took no time; reduction and update are those of the stages that the others wait for; the rest is bubble. The terms
  * sum to step_s. */
 #include <math.h>
-#include "../software/software.h"
-#include "cost.h"
-#include "schedule.h"
+#include "software_cost.h"
+#include <zplan/cost.h>
+#include <zplan/schedule.h>
 
 int64_t zp_cost_carry_elements(const zp_lowered *lowered, const zp_choice *choice, int64_t k) {
   int segment;

@@ -8,7 +8,7 @@
  * any of this, because clipping needs the norm first. The device updates its own share meanwhile. Left out: the scalar
  * all-reduce of the norm and the loss. */
 #include <math.h>
-#include "cost.h"
+#include <zplan/cost.h>
 
 /* What a stage moves once a step: seconds of collectives, bytes of copies by queue. */
 typedef struct ending {

@@ -13,8 +13,8 @@
  * A collective that runs beside other kernels has multiprocessors to itself, one for each of its thread blocks, which
  * share them with nothing else (NVIDIA/nccl issue 689). */
 #include <math.h>
-#include "constants.h"
-#include "rates.h"
+#include <zplan/constants.h>
+#include <zplan/rates.h>
 
 /* Hops against those of Simple, bandwidth of the whole ring. */
 typedef struct protocol {

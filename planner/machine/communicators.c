@@ -18,7 +18,7 @@
  * where stages are a ring, for interleaved chunks, all have; with folded parts either chunk has its own. Norms and
  * losses go through the host. */
 #include <zplan/machine.h>
-#include "constants.h"
+#include <zplan/constants.h>
 
 static double clamp_rings(double rings) {
   double most = zp_cost_constant(ZP_COST_MOST_RINGS);

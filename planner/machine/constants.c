@@ -1,5 +1,5 @@
 /* The constants of the cost model as a table. */
-#include "constants.h"
+#include <zplan/constants.h>
 
 static const zp_cost_row rows[ZP_COST_CONSTANT_COUNT] = {
 #define ZP_CONSTANT_ROW(name, value, unit, source) {#name, value, unit, source},

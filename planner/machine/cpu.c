@@ -5,7 +5,7 @@
  * then, waiting of threads and ranks for each other where cores are unevenly fast. */
 #include <math.h>
 #include <zplan/cpu_kernels.h>
-#include "rates.h"
+#include <zplan/rates.h>
 
 static const zp_cpu_kernels *kernels_of(const zp_machine *machine) { return machine->node->device.measured; }
 

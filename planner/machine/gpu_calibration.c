@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <zplan/calibration.h>
-#include "rates.h"
+#include <zplan/rates.h>
 
 static const char *const precisions[] = {"half", "f32"};
 enum { N_PRECISIONS = sizeof precisions / sizeof *precisions };

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <zplan/hash.h>
 #include <zplan/machine.h>
-#include "constants.h"
+#include <zplan/constants.h>
 
 static int ceil_div(int a, int b) { return (a + b - 1) / b; }
 

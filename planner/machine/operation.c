@@ -8,8 +8,8 @@
  * differences between library versions. */
 #include <math.h>
 #include <string.h>
-#include "constants.h"
-#include "rates.h"
+#include <zplan/constants.h>
+#include <zplan/rates.h>
 
 static const zp_device *device_of(const zp_machine *machine) { return &machine->node->device; }
 

@@ -7,8 +7,8 @@
  * lowered.row_chunks, whatever the device has. Left out: tiles that causality cuts, launches. Nothing here has been
  * measured on a GPU. */
 #include <math.h>
-#include "constants.h"
-#include "rates.h"
+#include <zplan/constants.h>
+#include <zplan/rates.h>
 
 bool zp_cost_is_own_gpu(const zp_machine *machine) {
   const zp_cluster *cluster = machine->cluster;

@@ -3,7 +3,7 @@
 #define ZPLAN_LAYOUT_INTERNAL_H
 
 #include "lower_internal.h"
-#include "schedule.h"
+#include <zplan/schedule.h>
 
 /* What the units of a stage add up to. */
 typedef struct zp_totals {

@@ -1,6 +1,6 @@
 /* The whole program of a choice: stages, order tables, tied parameters; readable text. */
 #include "lower_internal.h"
-#include "schedule.h"
+#include <zplan/schedule.h>
 
 #include <assert.h>
 #include <zplan/buf.h>

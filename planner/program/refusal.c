@@ -1,7 +1,7 @@
 /* Decisions that do not go together, whatever the model and its size. The search asks before it prices, plan files are
  * asked when they are read. What is about moves the strategies refuse themselves. */
 #include "lower_internal.h"
-#include "schedule.h"
+#include <zplan/schedule.h>
 #include <zplan/moves.h>
 
 static const char *refuse_modes(const zp_choice *c) {

@@ -7,7 +7,7 @@
  * Matrix products and attention never qualify: attention keeps its output and log-sum-exp, as in flash attention, so
  * what arXiv 2205.05198 (section 5) recomputes is not stored in the first place. */
 #include "lower_internal.h"
-#include "constants.h"
+#include <zplan/constants.h>
 
 /* Is the tensor there when backward begins, or rebuilt by then? */
 static bool available(const zp_lowering *l, int tensor) {
@@ -115,7 +115,7 @@ static void append_in_order(zp_lowering *l, const zp_node *node, zp_node **again
 void zp_lower_select(zp_lowering *l) {
   l->rebuilt = ZP_NEW_ARRAY(l->scratch, bool, l->graph->tensors.len + 1);
   if (l->lowered->recompute != ZP_RECOMPUTE_SELECTIVE || !l->out->segment->is_repeat) return;
-  if (l->lowered->spec->cluster.software) return; /* mean other steps by the word: planner/software prices them */
+  if (l->lowered->spec->cluster.software) return; /* mean other steps by the word: planner/cost/software prices them */
   for (int n = 0; n < l->graph->n_forward; n++) {
     const zp_node *node = &l->graph->nodes.data[n];
     if (node->op != ZP_OP_FUSED) continue;

@@ -1,7 +1,7 @@
 /* The drawings of the HTML report, as inline SVG. Colours are classes of the page's style sheet, so that light and dark
  * both work; coordinates are in user units of 900 across. */
 #include <math.h>
-#include "cost.h"
+#include <zplan/cost.h>
 #include "report_internal.h"
 
 enum { WIDTH = 900, LABEL = 110, PLOT = WIDTH - LABEL - 90, ROW = 18, BAR = 12 };

@@ -1,6 +1,6 @@
 /* The tables of the HTML report. */
 #include <math.h>
-#include "constants.h"
+#include <zplan/constants.h>
 #include "report_internal.h"
 
 static void cell(zp_buf *out, const char *text) { zp_buf_printf(out, "<td>%s</td>", zp_html_escape(out->arena, text)); }

@@ -3,7 +3,7 @@
 #define ZPLAN_REPORT_INTERNAL_H
 
 #include <zplan/buf.h>
-#include <zplan/plan.h>
+#include <zplan/report.h>
 
 /* ---- words.c ---- */
 /* "tensor 8  pipeline 50 (1f1b)  data 2  zero 1  microbatch 1  recompute full, kept inputs split over tensor", then

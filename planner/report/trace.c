@@ -1,7 +1,7 @@
 /* Chrome trace of the simulated step: one process per pipeline stage (one rank stands for its tensor and data ranks),
  * thread 0 computes micro-batches, thread 1 ends the step. Long steps: the first micro-batches only, which the trace's
  * metadata says; a viewer cannot show more anyway. */
-#include "cost.h"
+#include <zplan/cost.h>
 #include "report_internal.h"
 
 enum { MAX_EVENTS = 20000 };

@@ -1,7 +1,7 @@
 /* GPipe (arXiv 1811.06965): all forwards, then all backwards, both in the order of the micro-batches: the first
  * backward of a step is then micro-batch 0, whose gradients overwrite those of the step before. Everything is in flight
  * at the turn. */
-#include "schedule.h"
+#include <zplan/schedule.h>
 
 int64_t zp_order_gpipe(int64_t microbatches, zp_action *out) {
   for (int64_t i = 0; i < microbatches; i++) *out++ = zp_act_of(ZP_ACT_F, 0, i);

@@ -1,6 +1,6 @@
 /* How many micro-batches a stage keeps, without making its order table. An order of its own was played when it was
  * read. */
-#include "schedule.h"
+#include <zplan/schedule.h>
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }

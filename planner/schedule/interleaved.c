@@ -3,7 +3,7 @@
  * `pipeline` micro-batches; what is left over is spread evenly, the first groups take one more, because a group below
  * `pipeline` would deadlock (Megatron refuses it). Warm-up is 2 (p - 1 - s) + (v - 1) G forwards, G the largest group;
  * then one forward, one backward. */
-#include "schedule.h"
+#include <zplan/schedule.h>
 
 zp_groups zp_interleaved_groups(int pipeline, int64_t microbatches) {
   zp_groups g = {.count = microbatches / pipeline};

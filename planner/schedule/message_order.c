@@ -1,6 +1,6 @@
 /* Messages without tags: does every stage take those of a neighbour in the order in which they were sent? Transports
  * that match messages by their order alone (NCCL's) have a channel for every sender, receiver and direction. */
-#include "schedule.h"
+#include <zplan/schedule.h>
 
 #include <assert.h>
 

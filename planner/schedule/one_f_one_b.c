@@ -1,6 +1,6 @@
 /* 1F1B (PipeDream-flush; arXiv 2006.09503, section 3.2): warm-up forwards, then one forward and one backward in turn,
  * then the remaining backwards. A stage holds at most pipeline - stage micro-batches. */
-#include "schedule.h"
+#include <zplan/schedule.h>
 
 void zp_order_1f1b(int pipeline, int stage, int64_t microbatches, zp_action *out) {
   int64_t warmup = pipeline - 1 - stage, forward = 0, backward = 0;

@@ -1,5 +1,5 @@
 /* One door to all schedules: placement of chunks, order tables. */
-#include "schedule.h"
+#include <zplan/schedule.h>
 
 #include <assert.h>
 

@@ -1,7 +1,7 @@
 /* Orders that are not those of the schedule: a plan file's. Legal are those in which every stage comes to its end, with
  * as many message buffers as that takes. */
 #include <zplan/hash.h>
-#include "schedule.h"
+#include <zplan/schedule.h>
 
 /* The fewest buffers with which nothing stands still, at least those of the schedule; 0 with *error: no number does.
  * Doubled from there on: one play each. */

@@ -1,6 +1,6 @@
 /* An order table as phrases: a run of actions and how often it is repeated, and groups of phrases that are repeated.
  * Plan files state orders so, and trainers follow them so; a table of any number of micro-batches is a few lines. */
-#include "schedule.h"
+#include <zplan/schedule.h>
 
 #include <assert.h>
 #include <zplan/buf.h>

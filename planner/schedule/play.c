@@ -1,6 +1,6 @@
 /* Order tables of all stages, played at once with so many message buffers: does every stage come to its end, and what
  * does every chunk keep on the way? Where the stages wait for each other, the circle in which they do is said. */
-#include "schedule.h"
+#include <zplan/schedule.h>
 
 /* One chunk of the model. `done` counts forwards, gradients of inputs and of weights; a message of a direction is taken
  * when the neighbour begins what needs it. */

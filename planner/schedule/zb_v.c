@@ -7,7 +7,7 @@
  * chunk, and weight gradients when there is nothing else. Measured on equal durations: the step is at most 6 chunk
  * passes longer than 6 m + p - 1, the shortest possible, for p up to 12 and m >= 2 p. */
 #include <stdlib.h>
-#include "schedule.h"
+#include <zplan/schedule.h>
 
 enum { F, BI, BW, ACTS };
 

@@ -20,8 +20,8 @@
  * recompute, W and L are the least of all modes, or what memory allows (least_work.c), and X, F and B of a known stage
  * are its own. */
 #include <math.h>
-#include "cost.h"
-#include "schedule.h"
+#include <zplan/cost.h>
+#include <zplan/schedule.h>
 #include "search_internal.h"
 
 static double bound_1f1b(double m, double P, double W, double M) {

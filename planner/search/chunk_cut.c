@@ -4,7 +4,7 @@
  * possible, and of these cuts the ones with the longest first or the longest last chunks. */
 #include <math.h>
 #include <zplan/hash.h>
-#include "schedule.h"
+#include <zplan/schedule.h>
 #include "search_internal.h"
 
 /* Fills chunks as far as they stay within chunk_s. */

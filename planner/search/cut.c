@@ -6,9 +6,9 @@
  * exact optimum. */
 #include <assert.h>
 #include <math.h>
-#include "cost.h"
+#include <zplan/cost.h>
 #include "cut_problem.h"
-#include "schedule.h"
+#include <zplan/schedule.h>
 #include "search_internal.h"
 
 typedef struct cutter {

@@ -7,7 +7,7 @@
  * Counted as one candidate, because rejected as a whole: a tensor degree, the stages that are more than there are
  * units, the data degrees of a tensor and pipeline degree that do not divide the batch. */
 #include <math.h>
-#include "schedule.h"
+#include <zplan/schedule.h>
 #include "search_internal.h"
 
 /* ---- what tensor groups can run ---- */

@@ -6,7 +6,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
-#include "schedule.h"
+#include <zplan/schedule.h>
 #include "search_internal.h"
 
 enum { ROUNDED_ELEMENTS = 128 }; /* at most, of a part of a class */

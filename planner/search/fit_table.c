@@ -5,7 +5,7 @@
  * fit and the shortest one that is known not to. Three such orders are kept for every stage and mode: ranges from the
  * first unit of the model on, ranges up to its last one, and ranges inside one segment, which differ in their length
  * alone when they begin with the same part of a layer. */
-#include "schedule.h"
+#include <zplan/schedule.h>
 #include "search_internal.h"
 
 enum { FROM_FIRST, TO_LAST, INSIDE };

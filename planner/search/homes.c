@@ -7,8 +7,8 @@
  * fastest place of every class, with the least share that may fit. It is looked at in steps that take ever longer
  * (price.c), and only what is left of it then becomes points. Before that, all families of a choice wait as one. */
 #include <math.h>
-#include <zplan/software.h>
-#include "schedule.h"
+#include <zplan/abilities.h>
+#include <zplan/schedule.h>
 #include "search_internal.h"
 
 static bool may_leave(const zp_searcher *s, zp_state state) {

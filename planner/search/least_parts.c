@@ -4,8 +4,8 @@
  * what a run is worth more than turns of its bytes, bound what a stage is worth with the bytes that it has. Only the
  * repeated segment with the most work is looked at, other units take the time of their fastest mode and no memory. */
 #include <math.h>
-#include "cost.h"
-#include "schedule.h"
+#include <zplan/cost.h>
+#include <zplan/schedule.h>
 #include "search_internal.h"
 
 /* What a stage buys with its bytes, in one mode: a turn, or a run of parts. Worth: seconds that the slowest mode would

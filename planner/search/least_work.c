@@ -7,8 +7,8 @@
  * longest: within M seconds a stage runs min(M / t, room) units in the best of its modes; together they must reach N */
 #include <math.h>
 #include <zplan/hash.h>
-#include "cost.h"
-#include "schedule.h"
+#include <zplan/cost.h>
+#include <zplan/schedule.h>
 #include "search_internal.h"
 
 typedef struct filling {

@@ -1,7 +1,7 @@
 /* What the stages of a point recompute. A stage takes the fastest mode that fits its memory: what the choice of modes
  * decides is what a stage keeps and how long it takes, and no time of the simulation ever shrinks when some stage takes
  * longer. So, where a faster mode is not longer in either direction, nothing else can be better. */
-#include "schedule.h"
+#include <zplan/schedule.h>
 #include "search_internal.h"
 
 static double work_of(const zp_searcher *s, int variant) {

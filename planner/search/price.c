@@ -8,8 +8,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <zplan/hash.h>
-#include "cost.h"
-#include "schedule.h"
+#include <zplan/cost.h>
+#include <zplan/schedule.h>
 #include "cut_problem.h"
 
 typedef struct pricing {

@@ -5,8 +5,8 @@
 
 #include <zplan/plan.h>
 #include <zplan/search_numbers.h>
-#include "../cost/cost.h"
-#include "../software/software.h"
+#include <zplan/cost.h>
+#include <zplan/profile.h>
 
 enum { ZP_MOST_CHUNKS = ZP_CUT_MOST_CHUNKS }; /* of a stage */
 

@@ -10,8 +10,8 @@
  * at only where a constraint names them. A subtree that is rejected as a whole counts as one candidate. */
 #include <assert.h>
 #include <math.h>
-#include <zplan/software.h>
-#include "schedule.h"
+#include <zplan/abilities.h>
+#include <zplan/schedule.h>
 #include "search_internal.h"
 
 void zp_search_reject(zp_searcher *s, zp_rejection why) {

@@ -3,7 +3,7 @@
  * several node types there are variants priced on every set of types that a stage stands on, and the variant that a
  * point names is the least of all types. */
 #include <math.h>
-#include "cost.h"
+#include <zplan/cost.h>
 #include "search_internal.h"
 
 static zp_sharding_try *try_sharding(zp_searcher *s, const zp_variant *v) {

@@ -2,7 +2,7 @@
  * the program's steps are priced anew once they exist. Backward counts twice the forward work. */
 #include <math.h>
 #include <zplan/sparse.h>
-#include "rates.h"
+#include <zplan/rates.h>
 #include "shard_internal.h"
 
 enum { FORWARD_AND_BACKWARD = 3 };

@@ -1,8 +1,9 @@
 /* One measured run through the planner's own pipeline: model, sharding, lowering, prices, program, simulation. What the
  * source does not print about the plan (micro-batch, interleaving) is searched, as the people who ran it will have
  * done; what it does not print about the model is stated as assumed. */
-#include "../machine/constants.h"
-#include "../cost/cost.h"
+#include <zplan/constants.h>
+#include <zplan/cost.h>
+#include "software_memory.h"
 #include "validate_internal.h"
 
 static bool is(const char *text, const char *word) { return text && strcmp(text, word) == 0; }

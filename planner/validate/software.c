@@ -1,6 +1,6 @@
 /* Which software profile stands for a measured run: by the row's source, or by its year where the source is not listed.
  * The profiles themselves: ../software. */
-#include "../software/profiles.h"
+#include <zplan/profile.h>
 #include "validate_internal.h"
 
 static const zp_profiles *const lists[] = {&zp_profiles_frameworks, &zp_profiles_deepspeed, &zp_profiles_megatron};

@@ -3,7 +3,7 @@
 #define ZPLAN_VALIDATE_INTERNAL_H
 
 #include <zplan/validate.h>
-#include "../software/software.h"
+#include <zplan/profile.h>
 
 /* ---- csv.c ---- */
 typedef struct zp_csv {
@@ -24,6 +24,9 @@ const char *zp_gpu_device(const char *printed, double memory_gb);
 /* Bytes of device memory that the driver of such devices reports; 0 when unknown. */
 int64_t zp_gpu_board_bytes(const char *device);
 
+/* A framework's context and kernels on such a device, without NCCL, as nvidia-smi shows them. */
+int64_t zp_gpu_context_bytes(const char *device);
+
 /* Host memory, PCIe and disks of a node with such devices. */
 void zp_gpu_host(const char *device, zp_node_type *node);
 
@@ -34,6 +37,10 @@ zp_measured zp_run_complete(zp_arena *arena, const zp_measured_table *table, con
 zp_model *zp_run_model(zp_arena *arena, const zp_measured *run);
 /* FLOPs of one step as the row's source counts them: full attention, recomputation when `hardware`. */
 double zp_run_flop(const zp_measured *run, bool hardware);
+
+/* ---- software_cut.c ---- */
+/* First units of the stages, stages + 1 numbers. Arena. */
+int64_t *zp_software_cut(zp_arena *arena, const zp_model *model, const zp_software *software, int stages);
 
 /* ---- software.c ---- */
 const zp_software *zp_software_of(const zp_measured *run);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """How far measured runs came out from what was predicted for them, by profile, GPU and number of nodes: the table behind the
-range of a plan's time (planner/software/families.def).
+range of a plan's time (planner/profiles/families.def).
 
 usage: families.py                     checks the rows whose runs are all in tests/data/published_runs.csv
        families.py --write TABLE...    makes the file anew from tables of published runs; more of them than tests/data has

@@ -3,7 +3,7 @@
 #ifndef ZPLAN_TEST_PLAN_FUZZ_H
 #define ZPLAN_TEST_PLAN_FUZZ_H
 
-#include <zplan/plan.h>
+#include <zplan/proof.h>
 
 enum { MODES = 4, MOST_CHUNKS = 8, MOST_STAGES = 512, MOST_PLACES = 2048 };
 

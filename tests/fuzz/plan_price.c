@@ -1,7 +1,7 @@
 /* Prices of plans without the search: procedures of a family are sharded, lowered and priced once; of a plan the stages
  * are laid out and the step is simulated. */
 #include <stdlib.h>
-#include "../../planner/cost/cost.h"
+#include <zplan/cost.h>
 #include "plan_fuzz.h"
 
 /* What the plan block allows of the device; hosts and disks: an equal share for each rank of the node. */

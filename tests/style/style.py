@@ -22,14 +22,6 @@ import harness  # noqa: E402
 COLUMNS = 120
 SOURCE = (".c", ".h", ".cuh")
 PARTS = ("frontend", "planner", "codegen", "runtime", "kernels")
-# Public headers stand in one folder for all of the planner: the folder that each belongs to.
-OWNER = {"choice.h": "choice", "order.h": "schedule", "machine.h": "machine", "cpu_kernels.h": "machine", "calibration.h": "machine", "shard.h": "shard", "program.h": "program",
-         "moves.h": "program", "estimate.h": "cost", "plan.h": "search", "software.h": "software", "validate.h": "validate", "answers.h": "answers", "export.h": "export"}
-
-
-# Includes against the order of the layers that are left; may only become fewer. Plan files and their proof stand in program/ and know what a
-# search found; the bytes of a gradient are a number of a program's profile; simulation asks a profile for its terms.
-BACKWARD = {("planner/program", "planner/search"), ("planner/program", "planner/software"), ("planner/cost", "planner/software")}
 
 
 def tracked():
@@ -68,9 +60,7 @@ def check_comments(tally, sources):
 def layer_of(name):
     """planner/program/include/zplan/x.h and planner/program/moves/x.c are of planner/program."""
     parts = name.split("/")
-    if parts[0] == "planner":
-        return "planner/" + (OWNER[parts[-1]] if parts[1] == "include" else parts[1])
-    if parts[0] == "frontend":
+    if parts[0] in ("planner", "frontend"):
         return "/".join(parts[:2])
     return "codegen/cuda/emulator" if name.startswith("codegen/cuda/emulator/") else parts[0]  # what kernels' text sees instead of a GPU
 
@@ -86,7 +76,7 @@ def edges_of(sources):
             targets.sort(key=lambda t: -len(os.path.commonprefix([t.split("/"), name.split("/")])))
             for target in targets[:1]:
                 one, other = layer_of(name), layer_of(target)
-                if one != other and (one, other) not in BACKWARD:
+                if one != other:
                     edges[one].setdefault(other, "%s includes %s" % (name, included))
     return edges
 

@@ -6,7 +6,8 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
-#include <zplan/plan.h>
+#include <zplan/proof.h>
+#include <zplan/report.h>
 
 typedef enum model_style {
   STYLE_GPT,

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <zplan/calibration.h>
 #include <zplan/cpu_kernels.h>
-#include "../../planner/cost/cost.h"
+#include <zplan/cost.h>
 #include "planner_models.h"
 
 static zp_arena *arena;

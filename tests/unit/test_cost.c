@@ -2,8 +2,8 @@
  * are worked out by hand from the documented formulas. */
 #include <math.h>
 #include "planner_models.h"
-#include "../../planner/machine/constants.h"
-#include "../../planner/cost/cost.h"
+#include <zplan/constants.h>
+#include <zplan/cost.h>
 
 static zp_arena *arena;
 static void setup(void) { arena = zp_arena_new("test"); }

@@ -1,7 +1,7 @@
 /* Cost functions for GPUs, by hand: tiles and waves, alignment, batched products, rings and trees over nodes, meshes.
  * They see the planner's private header: the functions are shared inside the planner only. */
-#include "../../planner/machine/constants.h"
-#include "../../planner/cost/cost.h"
+#include <zplan/constants.h>
+#include <zplan/cost.h>
 #include <math.h>
 #include "planner_models.h"
 

@@ -1,8 +1,8 @@
 /* The simulation of 1F1B without order tables yields what the event simulation does, to the last bit. */
 #include <zplan/plan.h>
 
-#include "../../planner/cost/cost.h"
-#include "../../planner/schedule/schedule.h"
+#include <zplan/cost.h>
+#include <zplan/schedule.h>
 
 #include <criterion/criterion.h>
 #include <math.h>

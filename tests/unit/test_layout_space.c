@@ -1,7 +1,7 @@
 /* Bytes of stages under ZeRO, chunks, split backward, selective recomputation and compression. Expected numbers are
  * worked out by hand: from the published tables, or from parameter counts and shapes. */
 #include "planner_models.h"
-#include "../../planner/schedule/schedule.h"
+#include <zplan/schedule.h>
 
 static zp_arena *arena;
 static void setup(void) { arena = zp_arena_new("test"); }

@@ -1,8 +1,8 @@
 /* State off the device: bytes on host and disks, and what moving them costs. Expected numbers by hand. */
 #include <math.h>
 #include "planner_models.h"
-#include "../../planner/machine/constants.h"
-#include "../../planner/cost/cost.h"
+#include <zplan/constants.h>
+#include <zplan/cost.h>
 
 static zp_arena *arena;
 static void setup(void) { arena = zp_arena_new("test"); }

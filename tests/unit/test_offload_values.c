@@ -2,7 +2,7 @@
  */
 #include <math.h>
 #include "planner_models.h"
-#include "../../planner/cost/cost.h"
+#include <zplan/cost.h>
 
 static zp_arena *arena;
 static void setup(void) { arena = zp_arena_new("test"); }

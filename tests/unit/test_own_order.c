@@ -1,7 +1,7 @@
 /* Orders as phrases, and orders that are not the schedule's: legal exactly where nothing waits for itself. */
 #include <criterion/criterion.h>
 #include <zplan/program.h>
-#include "../../planner/schedule/schedule.h"
+#include <zplan/schedule.h>
 
 static zp_arena *arena;
 static void setup(void) { arena = zp_arena_new("test"); }

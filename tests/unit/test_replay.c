@@ -1,6 +1,6 @@
 /* The replay of programs over poisoned memory: finds nothing in sound programs, and every kind of damage. */
 #include "planner_models.h"
-#include "../../planner/program/shadow.h"
+#include "../../planner/proof/shadow.h"
 
 static zp_arena *arena;
 static void setup(void) { arena = zp_arena_new("test"); }

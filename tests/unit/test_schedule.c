@@ -1,7 +1,7 @@
 /* Order tables: each is played on all stages at once, with the message buffers that the layout has. */
 #include <criterion/criterion.h>
 #include <zplan/program.h>
-#include "../../planner/schedule/schedule.h"
+#include <zplan/schedule.h>
 
 enum { MAX_P = 12, MAX_M = 24, MAX_V = 4 };
 

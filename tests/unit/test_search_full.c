@@ -1,5 +1,5 @@
 /* The search over all dimensions against brute force, on small random instances. */
-#include <zplan/software.h>
+#include <zplan/abilities.h>
 #include "search_instances.h"
 
 #ifdef __SANITIZE_ADDRESS__

@@ -2,7 +2,7 @@
  * types. */
 #include "planner_models.h"
 #include "small_layers.h"
-#include "../../planner/schedule/schedule.h"
+#include <zplan/schedule.h>
 
 static zp_arena *arena;
 static void setup(void) { arena = zp_arena_new("test"); }

@@ -1,4 +1,5 @@
 /* Bytes of measured programs: reference formulas, and what autograd keeps. */
+#include "../../planner/validate/memory/software_memory.h"
 #include "validate_testing.h"
 
 TestSuite(validate_memory, .init = setup, .fini = teardown);

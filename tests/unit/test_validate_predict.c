@@ -1,4 +1,5 @@
 /* Predictions of measured runs. */
+#include "../../planner/validate/memory/software_memory.h"
 #include "validate_testing.h"
 
 TestSuite(validate_predict, .init = setup, .fini = teardown);

@@ -3,8 +3,9 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <zplan/buf.h>
-#include "../../planner/machine/constants.h"
-#include "../../planner/cost/cost.h"
+#include <zplan/constants.h>
+#include <zplan/cost.h>
+#include "../../planner/cost/software/software_cost.h"
 #include "../../planner/validate/validate_internal.h"
 
 static zp_arena *arena;

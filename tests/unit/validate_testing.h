@@ -6,7 +6,7 @@
 #include <math.h>
 #include <zplan/buf.h>
 #include <zplan/validate.h>
-#include "../../planner/machine/constants.h"
+#include <zplan/constants.h>
 #include "../../planner/validate/validate_internal.h"
 
 static zp_arena *arena;

@@ -18,7 +18,7 @@ PLANS = (("gpt1t.dz", "--gpus", "800"), ("gpt1t.dz", "--gpus", "8"), ("gpt_tiny.
          ("gpt_tiny.dz", "--ranks", "2", "--set", "plan.data=2", "--set", "compress=true"))
 
 
-WRITERS = ("planner/program/plan_write.c", "planner/program/program_json.c")
+WRITERS = ("planner/plan/plan_write.c", "planner/plan/program_json.c")
 MIXED = """use std.hw
 use "%s" as g
 cluster two { nodes = [2 * std.hw.dgx_a100, std.hw.dgx2] }

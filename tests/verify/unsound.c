@@ -1,7 +1,8 @@
 /* Takes the place of the planner's replay in a `zplan` of its own (tests/verify/proof.py): plans of
  * ZPLAN_UNSOUND_TENSOR tensor ranks are not sound, as if the planner had a bug. */
 #include <stdlib.h>
-#include <zplan/plan.h>
+#include <zplan/proof.h>
+#include <zplan/report.h>
 
 void zp_replay_program(zp_arena *arena, const zp_program *program, zp_strings *findings) {
   const char *tensor = getenv("ZPLAN_UNSOUND_TENSOR");

@@ -2,7 +2,7 @@
 #ifndef ZPLAN_TRAINER_H
 #define ZPLAN_TRAINER_H
 
-#include <zplan/plan.h>
+#include <zplan/plan_file.h>
 #include <zplan/rowkernel.h>
 
 typedef struct zp_trainer_text {

@@ -1,5 +1,5 @@
 /* The list of a stage: every strategy is asked about every moment of a step; units that are alike share a record. */
-#include "schedule.h"
+#include <zplan/schedule.h>
 #include "strategy.h"
 
 #define ZP_MOVE_ROW(strategy, moments) &strategy,

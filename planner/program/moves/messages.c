@@ -1,6 +1,6 @@
 /* What chunks of the model send each other over pipeline stages: activations up after forward, their gradients down
  * after backward, or after its first part. */
-#include "schedule.h"
+#include <zplan/schedule.h>
 #include "strategy.h"
 
 #include <zplan/buf.h>

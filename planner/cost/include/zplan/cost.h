@@ -1,0 +1,176 @@
+/* Shared inside the planner: time of units, stages and the pipeline, and of the end of a step. */
+#ifndef ZPLAN_COST_H
+#define ZPLAN_COST_H
+
+#include <zplan/estimate.h>
+#include <zplan/rates.h>
+
+/* ---- step_end.c: what follows the micro-batches of a step on one stage ---- */
+typedef struct zp_step_end {
+  double reduce_s;    /* gradients over the data ranks, tied gradients over their stages; nothing overlaps with it */
+  double taken;       /* what that reduction keeps from kernels beside it: zp_cost_taken */
+  double optimizer_s; /* update of this rank's share on the device */
+  double offload_s;   /* how much longer the share that is updated on the host takes */
+  double least_offload_s; /* the same without its first piece alone on each link: never less for more elements */
+  double gather_s;        /* updated weights back to the data ranks (ZeRO 1, 2) */
+} zp_step_end;
+/* flat: elements of the stage's flat buffers, spread: those of them that are spread over expert groups, shard: those
+ * that this rank updates. Ties are not counted. */
+zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
+                             int64_t flat_elements, int64_t spread_elements, int64_t shard_elements);
+/* The update alone, without sums and gathers: optimizer_s, offload_s, least_offload_s. */
+zp_step_end zp_cost_step_update(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
+                                int64_t flat_elements, int64_t shard_elements);
+/* All-reduce over the tensor ranks of gradients that sequence sharding leaves partial. */
+double zp_cost_partial(const zp_program *program, const zp_machine *machine, int stage);
+/* All-reduce of the tied parameters that a stage holds, over the stages that hold them too. */
+double zp_cost_ties(const zp_program *program, const zp_machine *machine, int stage);
+
+/* ---- price.c ---- */
+/* Prices every step of lowered segments whose tensor and expert groups have these links. */
+void zp_price_links(zp_lowered *lowered, const zp_machine *machine, const zp_group_link *tensor,
+                    const zp_group_link *expert);
+
+/* ---- duration.c ---- */
+/* Seconds of one micro-batch on a chunk of a stage, or on a whole stage. */
+typedef struct zp_stage_time {
+  double forward_s, backward_s; /* all of it */
+  double weights_s;             /* part of backward that BW takes when it is split */
+  double comm_s;                /* part of both: tensor-parallel communication */
+  double expert_s;              /* part of both: exchanges in expert groups */
+  double data_s, offload_s;     /* parts of both: exposed transfers over the data ranks; to host and disks */
+} zp_stage_time;
+zp_stage_time zp_cost_chunk(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
+                            const zp_stage *stage, int chunk);
+void zp_cost_add_time(zp_stage_time *sum, const zp_stage_time *time);
+
+/* Computing time of one unit (a segment's iteration), communication over tensor ranks and in expert groups included. */
+typedef struct zp_unit_time {
+  double forward_s, backward_s, weights_s, comm_s, expert_s;
+} zp_unit_time;
+zp_unit_time zp_cost_unit(const zp_segment_program *segment);
+double zp_cost_act(const zp_unit_time *time, zp_act act);
+
+/* ---- replicas.c: sums over the data ranks, bucket by bucket ---- */
+/* How much longer the step takes for a reduction beside the backward of the stage's last micro-batch. CPU ranks: all of
+ * it, their trainer reduces after the last micro-batch. GPU ranks: at least its last piece, last_s and no less than the
+ * share of one of `units`, and what the rest takes from backward, a share `taken` of the device. */
+double zp_cost_exposed_reduce(const zp_machine *machine, double taken, double reduce_s, double last_s,
+                              double backward_s, int64_t units);
+/* Seconds of a micro-batch on a stage that yield gradients of weights. */
+double zp_cost_beside(const zp_choice *choice, const zp_stage_time *time);
+/* zp_cost_step_end of a stage of a program, whose reduce_s is what of it is left after the last backward: beside_s of
+ * the stage's micro-batch is zp_cost_beside. Never less than zp_cost_step_end and zp_cost_exposed_reduce of the
+ * elements say. */
+zp_step_end zp_cost_replicas_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s);
+
+/* ---- overlap.c: transfers beside computing ---- */
+typedef struct zp_exposed {
+  double data_s, offload_s;
+} zp_exposed;
+zp_exposed zp_cost_exposed(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
+                           const zp_stage *stage, int chunk, zp_act act);
+/* The link of data ranks, or of the replicas of experts. */
+zp_group_link zp_cost_link_of(const zp_machine *machine, const zp_choice *choice, zp_move_end peers);
+/* Time of a record that is a collective of them. */
+double zp_cost_collective(const zp_group_link *link, const zp_move *move);
+/* Units as if they were one, without what padding adds, and with all that rounding may keep on the device. */
+typedef struct zp_relaxed_unit {
+  zp_flat elements;
+  int64_t saved_bytes, units; /* of the units together; how many they are */
+} zp_relaxed_unit;
+/* What forward and backward of units take at least with what they move, whatever hides behind what: links_s; and
+ * data_s, where they wait for the data ranks beside computing. replicas: NULL where nothing is spread. */
+typedef struct zp_least_moving {
+  double data_s, links_s;
+  bool waits;
+} zp_least_moving;
+zp_least_moving zp_cost_least_moving(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
+                                     const zp_relaxed_unit *units, const zp_group_link *data,
+                                     const zp_group_link *replicas);
+/* Share of a state class that lives off the device. */
+double zp_cost_away(const zp_choice *choice, zp_state state);
+/* What one rank has of its node's rates. */
+typedef struct zp_host_rates {
+  double pcie_bytes_per_s, host_bytes_per_s, read_bytes_per_s, write_bytes_per_s;
+} zp_host_rates;
+zp_host_rates zp_cost_host_rates(const zp_machine *machine);
+/* Infinite over an absent link; 0 for no bytes. */
+double zp_cost_moving(double bytes, double bytes_per_s);
+
+/* ---- pipeline.c: event simulation of the micro-batches ---- */
+typedef struct zp_event {
+  int stage;
+  zp_action action;
+  double begin_s, end_s;
+} zp_event;
+typedef void zp_on_event(void *user, const zp_event *event);
+typedef struct zp_pipeline_run {
+  int stages, chunks;
+  const zp_choice *choice; /* placement of the chunks */
+  int64_t microbatches;
+  int64_t buffers;           /* messages of a chunk that may be under way in one direction */
+  zp_action **order;         /* [stages][actions]; NULL: zp_pipeline_simulate makes them for its own use */
+  const int64_t *actions;    /* [stages] */
+  const zp_stage_time *time; /* [stages * chunks], chunks of a stage side by side */
+  const double *message_s;   /* [stages * chunks]: between chunk k and k + 1 of the model, either way */
+  double *end_s;             /* out, [stages]: end of the last action */
+  /* zp_pipeline_1f1b alone; 0: all stages. Otherwise only the first `known` are simulated, and nothing is looked at of
+   * the others: the last of them has the gradient back rest_s after its activation arrived behind it. When no rest
+   * answers sooner, the known stages end no sooner, either. */
+  int known;
+  double rest_s;
+  double first_rest_s, last_rest_s; /* the same of the first and of the last micro-batch, where it is more */
+} zp_pipeline_run;
+/* on_event may be NULL. Scratch memory comes from the arena and is given back. */
+void zp_pipeline_simulate(zp_arena *arena, const zp_pipeline_run *run, zp_on_event *on_event, void *user);
+
+/* ---- order_graph.c: order tables as one graph, to simulate them for many durations ---- */
+typedef struct zp_order_graph zp_order_graph;
+/* How often a chain of actions that wait for each other passes a place of the model. Of sums of chains: shares. */
+typedef struct zp_place_weights {
+  double forwards, backwards, weights; /* actions; backwards: whole ones, or gradients of inputs */
+  double messages;                     /* to the next place, either way */
+} zp_place_weights;
+/* Arena. The run is borrowed; its times and messages may change between calls of the next one. */
+zp_order_graph *zp_order_graph_new(zp_arena *arena, const zp_pipeline_run *run);
+/* zp_pipeline_simulate of all stages, to the last bit. */
+void zp_order_graph_run(zp_order_graph *graph);
+/* Adds what the end of a stage waited for in the last run, from the beginning on. weights: [stages * chunks], by place
+ * in the model. */
+void zp_order_graph_chain(const zp_order_graph *graph, int stage, zp_place_weights *weights);
+/* Adds another chain, which holds whatever the times: up to the first action of a stage, all of its actions, and from
+ * there to the end of stage `end`, either the same one or that of the model's first chunk. */
+void zp_order_graph_through(const zp_order_graph *graph, int end, int stage, zp_place_weights *weights);
+
+/* ---- one_f_one_b.c ---- */
+/* zp_pipeline_simulate for schedule 1F1B alone; looks at neither order nor actions. */
+void zp_pipeline_1f1b(zp_arena *arena, const zp_pipeline_run *run);
+
+/* ---- simulate.c ---- */
+/* What follows the micro-batches on one stage of a program: reduce_s is what of all its reductions (data ranks, ties,
+ * partial gradients) is left after the last backward. beside_s: as for zp_cost_replicas_end. Looks at no other stage.
+ */
+zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s);
+/* zp_cost_stage_end without what the program of the cluster may do in less: a bound of the stage's end. */
+zp_step_end zp_cost_least_stage_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s);
+/* Time of one micro-batch on a stage, all of its chunks. */
+zp_stage_time zp_cost_stage_time(const zp_pipeline_run *run, int stage);
+/* Fills a pipeline run for a priced program, outputs included. Arena. */
+zp_pipeline_run zp_cost_pipeline(zp_arena *arena, const zp_program *program, const zp_machine *machine);
+/* Simulates the run with whichever of the two simulations is the faster one. */
+void zp_cost_microbatches(zp_arena *arena, const zp_pipeline_run *run);
+/* step_s of zp_simulate without its explanation, which takes a second run of the pipeline. Scratch memory is not given
+ * back. Of 1F1B programs neither looks at the order tables. */
+double zp_cost_step(zp_arena *arena, const zp_program *program, const zp_machine *machine);
+/* No order of the stages' actions makes the step shorter: zp_cost_step without a simulation, from below, O(stages *
+ * chunks). Looks at no order tables. */
+double zp_cost_step_least(zp_arena *arena, const zp_program *program, const zp_machine *machine);
+/* Elements of the carry between model chunks k and k + 1. */
+int64_t zp_cost_carry_elements(const zp_lowered *lowered, const zp_choice *choice, int64_t k);
+
+/* ---- price.c ---- */
+/* Is the step communication over the tensor ranks? */
+bool zp_cost_is_comm(const zp_step *step);
+
+#endif

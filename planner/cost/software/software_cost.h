@@ -1,0 +1,52 @@
+/* Inside the cost model: what the differences of other training programs cost. */
+#ifndef ZPLAN_SOFTWARE_COST_H
+#define ZPLAN_SOFTWARE_COST_H
+
+#include <zplan/estimate.h>
+#include <zplan/profile.h>
+
+/* ---- row_kernels.c ---- */
+/* What separate kernels move besides the fused one of a step: passes of half-precision rows, bytes of masks an element.
+ */
+typedef struct zp_row_kernels {
+  double passes, mask_bytes, kernels;
+} zp_row_kernels;
+zp_row_kernels zp_software_rows(const zp_software *software, const zp_step *step);
+
+/* ---- tensor_overlap.c ---- */
+/* Takes from the prices of sequence-sharded gathers and scatters what products hide. taken: share of the
+ * multiprocessors that they keep from a product beside them. Returns how many more kernels that makes. */
+double zp_software_overlap_tensor(zp_procedure *procedure, const zp_graph *graph, const zp_lowered *lowered,
+                                  const zp_machine *machine, const zp_software *software, double taken, bool forward);
+
+/* ---- reprice.c ---- */
+/* Prices the steps again whose kernels differ from the generated trainer's. tensor: the link of its ranks. */
+void zp_software_price(zp_lowered *lowered, const zp_machine *machine, const zp_software *software,
+                       const zp_group_link *tensor);
+
+/* ---- step.c ---- */
+/* Adds to the estimate of the generated trainer's order what the software does otherwise around its kernels. */
+void zp_software_step(zp_arena *arena, const zp_program *program, const zp_machine *machine,
+                      const zp_software *software, zp_estimate *estimate);
+
+/* ---- data_parallel.c ---- */
+/* How much longer, or shorter, data-parallel communication delays the step; e: with the stages' times. */
+double zp_software_data_s(const zp_program *program, const zp_machine *machine, const zp_estimate *e,
+                          const zp_software *software);
+/* How much longer the gathers and scatters of ZeRO 2 and 3 make the step. */
+double zp_software_gathers_s(const zp_program *program, const zp_machine *machine, const zp_software *software);
+/* How much longer the update of the fullest stage takes. */
+double zp_software_update_s(const zp_program *program, const zp_machine *machine, const zp_estimate *e,
+                            const zp_software *software);
+
+/* ---- offload.c ---- */
+/* How much longer the step takes with an optimizer on the host. */
+double zp_software_offload_s(const zp_program *program, const zp_machine *machine, const zp_estimate *e,
+                             const zp_software *software);
+
+/* ---- messages.c ---- */
+/* How much longer the step takes than with the generated trainer's messages. */
+double zp_software_message_s(zp_arena *arena, const zp_program *program, const zp_machine *machine,
+                             const zp_software *software);
+
+#endif

@@ -1,0 +1,20 @@
+/* Private to plan files: what writer and reader must spell the same, and between the files of the writer. */
+#ifndef ZPLAN_PLAN_INTERNAL_H
+#define ZPLAN_PLAN_INTERNAL_H
+
+#include <zplan/plan_file.h>
+
+/* The value of "recompute" when "stage_recompute" lists a mode for every stage. */
+#define ZP_PLAN_PER_STAGE "per stage"
+
+/* The order of a stage as a plan file states it. Arena. */
+const char *zp_stated_order(zp_arena *arena, const zp_program *program, int stage);
+/* Reads the orders of all stages, for so many micro-batches: choice->own_order where they are not the schedule's.
+ * claimed: how many micro-batches the file says there are. */
+bool zp_read_orders(zp_arena *arena, const zp_json *stages, zp_choice *choice, int64_t microbatches, int64_t claimed,
+                    const char **error);
+
+/* Segments with their procedures, and parameters. */
+zp_json *zp_program_json(const zp_program *program);
+
+#endif

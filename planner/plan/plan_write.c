@@ -1,0 +1,321 @@
+/* Plan files, written whole. A plan carries the text of its .dz files, so that it can be built and verified anywhere.
+ */
+#include <zplan/path.h>
+#include <zplan/plan.h>
+#include <zplan/software.h>
+#include "plan_internal.h"
+#include <zplan/schedule.h>
+
+/* One mode of all stages, or "per stage" and a list. */
+static void set_recompute(zp_json *o, const zp_choice *c) {
+  zp_json_set_string(o, "recompute", c->stage_recompute ? ZP_PLAN_PER_STAGE : zp_recompute_name(c->recompute));
+  zp_json_set_bool(o, "recompute_shard", !c->stage_recompute && c->recompute_shard);
+  if (!c->stage_recompute) return;
+  zp_json *list = zp_json_set(o, "stage_recompute", zp_json_array());
+  for (int s = 0; s < c->pipeline; s++) zp_json_append_string(list, zp_stage_mode_name(c->stage_recompute[s]));
+}
+
+static void set_choice(zp_json *o, const zp_plan *plan, const zp_choice *c) {
+  zp_json *degrees = zp_json_set(o, "degrees", zp_json_object());
+  zp_json_set_int(degrees, "tensor", c->tensor);
+  zp_json_set_int(degrees, "pipeline", c->pipeline);
+  zp_json_set_int(degrees, "data", c->data);
+  zp_json_set_int(degrees, "expert", zp_expert_ranks(c));
+  zp_json_set_int(o, "idle", zp_plan_idle(plan, c));
+  zp_json_set_int(o, "zero", c->zero);
+  zp_json_set_int(o, "microbatch", c->microbatch);
+  zp_json_set_string(o, "schedule", zp_schedule_name(c->schedule));
+  zp_json_set_int(o, "chunks", zp_chunks(c));
+  set_recompute(o, c);
+  zp_json_set_bool(o, "sequence", c->sequence);
+  zp_json_set_bool(o, "compress", c->compress);
+  zp_json_set_string(o, "rank_order", zp_rank_order_name(c->order));
+  zp_json_set_string(o, "cut", c->fine ? "block" : "layer");
+  zp_json *offload = zp_json_set(o, "offload", zp_json_object());
+  for (int i = 0; i < ZP_STATE_COUNT; i++) {
+    if (c->home[i].eighths == 0) continue;
+    zp_json *home = zp_json_set(offload, zp_state_name((zp_state)i), zp_json_object());
+    zp_json_set_string(home, "tier", zp_tier_name(c->home[i].tier));
+    zp_json_set_int(home, "eighths", c->home[i].eighths);
+  }
+}
+
+void zp_estimate_set_terms(zp_json *object, const zp_estimate *estimate) {
+#define SET(field, name) zp_json_set_real(object, #field, estimate->field);
+  ZP_STEP_TERMS(SET)
+#undef SET
+}
+
+static zp_json *estimate_json(const zp_estimate *e) {
+  zp_json *o = zp_json_object();
+  zp_json_set_real(o, "step_s", e->step_s);
+  zp_json_set_real(o, "tokens_per_s", e->tokens_per_s);
+  zp_json_set_real(o, "mfu", e->mfu);
+  zp_json_set_real(o, "hfu", e->hfu);
+  zp_json_set_int(o, "peak_bytes", e->peak_bytes);
+  zp_json_set_int(o, "peak_stage", e->peak_stage);
+  zp_estimate_set_terms(o, e);
+  zp_json_set_real(o, "model_flop", e->model_flop);
+  zp_json_set_real(o, "hardware_flop", e->hardware_flop);
+  return o;
+}
+
+static zp_json *memory_json(const zp_memory *m) {
+  zp_json *o = zp_json_object();
+  zp_json_set_int(o, "weights", m->weights);
+  zp_json_set_int(o, "gradients", m->gradients);
+  zp_json_set_int(o, "optimizer", m->optimizer);
+  zp_json_set_int(o, "saved", m->saved);
+  zp_json_set_int(o, "buffers", m->buffers);
+  zp_json_set_int(o, "context", m->context);
+  zp_json_set_int(o, "communicators", m->communicators);
+  zp_json_set_int(o, "host", m->host);
+  zp_json_set_int(o, "nvme", m->nvme);
+  return o;
+}
+
+static void set_chunks(zp_json *o, const zp_stage *s) {
+  zp_json *chunks = zp_json_set(o, "chunks", zp_json_array());
+  for (int k = 0; k < s->n_chunks; k++) {
+    const zp_chunk *chunk = &s->chunks[k];
+    zp_json *j = zp_json_append(chunks, zp_json_object());
+    zp_json_set_int(j, "first_unit", chunk->units.first);
+    zp_json_set_int(j, "units", chunk->units.count);
+    zp_json_set_int(j, "slots", chunk->slots);
+    zp_json_set_int(j, "slot_stride", chunk->slot_stride);
+    zp_json_set_int(j, "away_stride", chunk->away_stride);
+    zp_json_set_int(j, "pending", chunk->pending);
+    zp_json_set_int(j, "pending_stride", chunk->pending_stride);
+  }
+}
+
+static void set_layers(zp_json *o, const zp_program *p, const zp_stage *s) {
+  zp_json *layers = zp_json_set(o, "layers", zp_json_array());
+  for (int r = 0; r < s->runs.len; r++) {
+    const zp_run *run = &s->runs.data[r];
+    zp_json *j = zp_json_append(layers, zp_json_object());
+    zp_json_set_string(j, "segment", p->lowered->segments[run->segment].segment->name);
+    zp_json_set_int(j, "first", run->first);
+    zp_json_set_int(j, "count", run->count);
+    zp_json_set_int(j, "chunk", run->chunk);
+    zp_json_set_int(j, "base", run->base);
+    zp_json_set_int(j, "stride", run->stride);
+    zp_json_set_int(j, "spread_base", run->spread_base);
+    zp_json_set_int(j, "spread_stride", run->spread_stride);
+    zp_json_set_int(j, "saved", run->saved);
+    zp_json_set_int(j, "saved_away", run->saved_away);
+    zp_json_set_int(j, "pending", run->pending);
+  }
+}
+
+/* Where the regions of the arena stand, and what their sizes follow from. */
+static void set_arena(zp_json *o, const zp_stage *s) {
+  zp_json *a = zp_json_set(o, "arena", zp_json_object());
+  zp_json_set_bool(a, "pooled", s->pooled);
+  const struct {
+    const char *key;
+    int64_t value;
+  } field[] = {{"bytes", s->arena_bytes},
+               {"flat_elements", s->flat_elements},
+               {"shard_elements", s->shard_elements},
+               {"spread_elements", s->spread_elements},
+               {"spread_shard_elements", s->spread_shard_elements},
+               {"bucket_elements", s->bucket_elements},
+               {"slots", s->slots},
+               {"slot_stride", s->slot_stride},
+               {"away_stride", s->away_stride},
+               {"away_slots", s->away_slots},
+               {"away_staging", s->away_staging},
+               {"at_params", s->at_params},
+               {"at_grads", s->at_grads},
+               {"at_master", s->at_master},
+               {"at_moment1", s->at_moment1},
+               {"at_moment2", s->at_moment2},
+               {"at_error", s->at_error},
+               {"at_server_error", s->at_server_error},
+               {"at_inputs", s->at_inputs},
+               {"at_slots", s->at_slots},
+               {"at_saved_ring", s->at_saved_ring},
+               {"at_pending", s->at_pending},
+               {"at_param_ring", s->at_param_ring},
+               {"at_grad_ring", s->at_grad_ring},
+               {"at_carry0", s->at_carry[0]},
+               {"at_carry1", s->at_carry[1]},
+               {"at_send_up", s->at_send_up},
+               {"at_grad0", s->at_grad[0]},
+               {"at_grad1", s->at_grad[1]},
+               {"at_send_down", s->at_send_down},
+               {"at_products", s->at_products},
+               {"at_transient", s->at_transient},
+               {"state_gone", s->state_gone},
+               {"grads_gone", s->grads_gone},
+               {"window_elements", s->window_elements},
+               {"host_landing", s->host_landing},
+               {"host_leaving", s->host_leaving},
+               {"host_state", s->host_state},
+               {"file_state", s->file_state},
+               {"host_grads", s->host_grads},
+               {"params_gone", s->params_gone},
+               {"host_params", s->host_params}};
+  for (size_t i = 0; i < sizeof field / sizeof *field; i++) zp_json_set_int(a, field[i].key, field[i].value);
+}
+
+static zp_json *stage_json(const zp_program *p, const zp_stage *s) {
+  zp_json *o = zp_json_object();
+  zp_json_set_int(o, "first_unit", s->first_unit);
+  zp_json_set_int(o, "units", s->n_units);
+  zp_json_set_string(o, "recompute", zp_stage_mode_name(zp_choice_mode(&p->choice, s->index)));
+  set_chunks(o, s);
+  set_layers(o, p, s);
+  zp_arena *scratch = zp_arena_new("order");
+  zp_json_set_string(o, "order", zp_stated_order(scratch, p, s->index));
+  zp_arena_free(scratch);
+  zp_json *shared = zp_json_set(o, "shared", zp_json_object());
+  for (int i = 0; i < s->shared.len; i++)
+    zp_json_set_int(shared, p->spec->model->params.data[s->shared.data[i].param].name, s->shared.data[i].offset);
+  zp_json_set(o, "memory", memory_json(&s->memory));
+  set_arena(o, s);
+  return o;
+}
+
+/* What the candidates are, beside the plan block's constraints: as planner/search/README.md says. */
+static const char SPACE[] =
+    "degrees within the devices, tensor groups inside a node unless named, micro-batches up to 64 sequences unless "
+    "named; "
+    "on CPU clusters schedules but 1F1B, sequence-split norms, ZeRO 2 and 3, and idle ranks only where named; cuts "
+    "inside "
+    "layers where named, or where whole layers leave a stage 1 % longer than the mean on one node type; state leaves "
+    "the "
+    "device in the order optimizer, gradients, parameters, saved values, each in eighths when those before it that may "
+    "leave are gone, hosts and disks shared equally by the ranks of a node; every stage has the fastest recomputation "
+    "mode "
+    "that fits; one mode for all stages with saved values away, with several chunks a stage and any state away, and "
+    "where "
+    "a mode that keeps more takes longer; node types in the written order";
+
+static void set_certificate(zp_json *o, const zp_plan *plan) {
+  const zp_certificate *c = &plan->certificate;
+  zp_json *j = zp_json_set(o, "certificate", zp_json_object());
+  zp_json_set_real(j, "best_s", c->best_s);
+  zp_json_set_real(j, "bound_s", c->bound_s);
+  zp_json_set_real(j, "gap", zp_certificate_gap(c));
+  zp_json_set_int(j, "candidates", c->candidates);
+  zp_json_set_int(j, "priced", c->priced);
+  zp_json_set_int(j, "simulated", c->simulated);
+  zp_json_set_int(j, "cut_nodes", c->cut_nodes);
+  zp_json *pruned = zp_json_set(j, "cut_pruned", zp_json_object());
+  for (int i = 0; i < ZP_CUT_RULE_COUNT; i++)
+    zp_json_set_int(pruned, zp_cut_rule_key((zp_cut_pruning)i), c->cut_pruned[i]);
+  zp_json_set_int(j, "search_memory_bytes", c->memory_bytes);
+  zp_json_set_int(j, "search_held_bytes", c->held_bytes);
+  zp_json_set_bool(j, "short_of_memory", c->short_of_memory);
+  zp_json_set_real(j, "tolerance", ZP_GAP_TOLERANCE);
+  zp_json_set_string(j, "space", SPACE);
+  if (c->searched_s > c->bound_s) {
+    zp_json_set_real(j, "searched_s", c->searched_s);
+    zp_json_set_int(j, "stated_cuts", c->stated_cuts);
+    zp_json_set_string(
+        j, "stated",
+        "so many candidates with several chunks a stage were cut for the shortest longest chunk alone, by "
+        "the times of every recomputation mode: searched_s bounds all plans but their other cuts, bound_s "
+        "and gap these, too");
+  }
+  zp_json *r = zp_json_set(o, "rejected", zp_json_object());
+  for (int i = 0; i < ZP_REJECT_COUNT; i++) zp_json_set_int(r, zp_rejection_key((zp_rejection)i), c->rejected[i]);
+}
+
+static void set_inputs(zp_json *o, const zp_plan *plan) {
+  const zp_spec *spec = plan->spec;
+  zp_json *options = zp_json_set(o, "options", zp_json_array());
+  for (int i = 0; i < spec->options.len; i++) zp_json_append_string(options, spec->options.data[i]);
+  zp_json *sources = zp_json_set(o, "sources", zp_json_array());
+  for (int i = 0; i < spec->sources.len; i++) {
+    zp_json *s = zp_json_append(sources, zp_json_object());
+    zp_json_set_string(s, "path", zp_path_from(plan->arena, spec->sources.data[0].path, spec->sources.data[i].path));
+    zp_json_set_string(s, "text", spec->sources.data[i].text);
+  }
+}
+
+/* Where measured runs say how far the time may be off. */
+static void set_range(zp_arena *arena, zp_json *estimate, const zp_plan *plan) {
+  bool several = zp_machine_nodes(&plan->machine) > 1;
+  double step_s = plan->best.estimate.step_s;
+  zp_step_range range = zp_software_range(arena, &plan->spec->cluster, several, step_s);
+  if (!range.known) return;
+  zp_json_set_real(estimate, "step_s_low", range.low_s);
+  zp_json_set_real(estimate, "step_s_high", range.high_s);
+  zp_json_set_string(estimate, "range_family", range.family);
+  zp_json_set_int(estimate, "range_runs", range.runs);
+}
+
+/* Whose kernels were priced, and what bounded the space. */
+static void set_program(zp_json *o, const zp_cluster *cluster) {
+  if (cluster->trainer == ZP_TRAINER_NONE) return;
+  zp_json *program = zp_json_set(o, "for", zp_json_object());
+  zp_json_set_string(program, "program", zp_trainer_word(cluster->trainer));
+  if (cluster->software) zp_json_set_string(program, "profile", zp_software_name(cluster->software));
+}
+
+static void set_model(zp_json *o, const zp_plan *plan) {
+  const zp_spec *spec = plan->spec;
+  zp_json *m = zp_json_set(o, "model", zp_json_object());
+  zp_json_set_string(m, "name", spec->model->name);
+  zp_json_set_int(m, "parameters", zp_model_parameters(spec->model));
+  zp_json_set_real(m, "flop_per_sequence", zp_model_flop_per_sequence(spec->model));
+  zp_json_set_int(m, "sequence", spec->model->sequence);
+  zp_json_set_int(m, "batch", spec->train.batch);
+  zp_json *c = zp_json_set(o, "cluster", zp_json_object());
+  zp_json_set_string(c, "name", spec->cluster.name);
+  zp_json_set_string(c, "device", spec->cluster.node.device.name);
+  zp_json_set_int(c, "devices", plan->devices);
+  zp_json_set_int(c, "devices_per_node", plan->machine.devices_per_node);
+  zp_json_set_int(c, "device_memory_bytes", plan->machine.memory_bytes);
+  if (spec->cluster.groups.len == 0) return;
+  zp_json *groups = zp_json_set(c, "node_groups", zp_json_array());
+  for (int g = 0; g < spec->cluster.groups.len; g++) {
+    const zp_node_group *group = &spec->cluster.groups.data[g];
+    zp_json *j = zp_json_append(groups, zp_json_object());
+    zp_json_set_int(j, "nodes", group->nodes);
+    zp_json_set_string(j, "node", group->type.name);
+    zp_json_set_string(j, "device", group->type.device.name);
+    zp_json_set_int(j, "devices_per_node", group->type.devices);
+    zp_json_set_int(j, "device_memory_bytes", group->type.device.memory_bytes);
+  }
+}
+
+zp_json *zp_plan_to_json(zp_arena *arena, const zp_plan *plan) {
+  zp_json *o = zp_json_object();
+  zp_json_set_string(o, "format_version", "1.0");
+  zp_json_set_bool(o, "feasible", plan->feasible);
+  set_program(o, &plan->spec->cluster);
+  set_model(o, plan);
+  if (plan->feasible) {
+    const zp_program *p = plan->program;
+    zp_json_set_string(o, "plan_hash", zp_plan_hash(arena, p));
+    set_choice(o, plan, &p->choice);
+    zp_json_set_int(o, "microbatches", p->microbatches);
+    zp_json *stages = zp_json_set(o, "stages", zp_json_array());
+    for (int s = 0; s < p->choice.pipeline; s++) zp_json_append(stages, stage_json(p, &p->stages[s]));
+    zp_json *estimate = zp_json_set(o, "estimate", estimate_json(&plan->best.estimate));
+    set_range(arena, estimate, plan);
+    zp_traffic t = zp_program_traffic(p);
+    zp_json *traffic = zp_json_set(o, "traffic_bytes", zp_json_object());
+    zp_json_set_int(traffic, "tensor", t.tensor);
+    zp_json_set_int(traffic, "data", t.data);
+    zp_json_set_int(traffic, "pipeline", t.pipeline);
+    zp_json_set_int(traffic, "tie", t.tie);
+    zp_json_set_int(traffic, "expert", t.expert);
+  } else if (plan->why_not) {
+    zp_json_set_string(o, "why_not", plan->why_not);
+  }
+  set_certificate(o, plan);
+  zp_json *alternatives = zp_json_set(o, "alternatives", zp_json_array());
+  for (int i = 0; i < plan->alternatives.len; i++) {
+    zp_json *a = zp_json_append(alternatives, zp_json_object());
+    set_choice(a, plan, &plan->alternatives.data[i].choice);
+    zp_json_set(a, "estimate", estimate_json(&plan->alternatives.data[i].estimate));
+  }
+  if (plan->feasible) zp_json_set(o, "program", zp_program_json(plan->program));
+  set_inputs(o, plan);
+  return o;
+}

@@ -1,0 +1,39 @@
+/* Programs that plans are made for. zplan's own trainer is what the planner lowers and the generator prints; another
+ * program is a profile of how it differs in kernels, messages and memory (planner/profiles/). A cluster says which of
+ * them runs on its devices (zp_cluster.trainer, zp_cluster.software). */
+#ifndef ZPLAN_SOFTWARE_H
+#define ZPLAN_SOFTWARE_H
+
+#include <zplan/choice.h>
+
+/* How a program differs from the generated trainer. */
+typedef struct zp_software zp_software;
+
+const char *zp_trainer_word(zp_trainer trainer);  /* "megatron" */
+const char *zp_trainer_title(zp_trainer trainer); /* "Megatron-LM" */
+/* "megatron-lm-v3" */
+const char *zp_software_name(const zp_software *software);
+/* Where its differences are documented. */
+const char *zp_software_facts(const zp_software *software);
+/* A word names a trainer, with the newest profile of it, or one profile. false: neither; *trainer is NONE then. zplan
+ * has no profile: *software is NULL. */
+bool zp_software_find(const char *word, zp_trainer *trainer, const zp_software **software);
+/* Every word, for messages and completion. Arena. */
+zp_strings zp_software_words(zp_arena *arena);
+/* Bytes of a gradient element, which has compute_bytes in the generated trainer. software may be NULL. */
+int zp_software_grad_bytes(const zp_software *software, int compute_bytes);
+/* "for zplan's own trainer", "for Megatron-LM (profile megatron-core)". Arena. */
+const char *zp_trainer_phrase(zp_arena *arena, const zp_cluster *cluster);
+
+/* Seconds between which a step that is predicted to take step_s is likely to be measured. Not known: of these devices
+ * or this program nothing was measured; `source` says so. */
+typedef struct zp_step_range {
+  bool known;
+  double low_s, high_s;
+  const char *source; /* in words, arena or constant */
+  const char *family; /* of docs/accuracy.md; NULL: not known */
+  int runs;           /* that it is from */
+} zp_step_range;
+zp_step_range zp_software_range(zp_arena *arena, const zp_cluster *cluster, bool several_nodes, double step_s);
+
+#endif

@@ -1,0 +1,173 @@
+/* Before a search: the plan block without what the program of the plan cannot do, so that the best of the rest is
+ * found. What a single key decides is here; what several decide together is in trainers.c. */
+#include <zplan/abilities.h>
+#include <zplan/moves.h>
+#include <zplan/software.h>
+
+/* Values of one key of the plan block in one program. */
+typedef struct rule {
+  zp_trainer trainer;
+  const char *key;
+  size_t offset;
+  int highest;   /* value of the key */
+  unsigned keep; /* bit v: the program has value v */
+  const char *why;
+} rule; /* of zplan's own trainer keep and why are what strategies say (zplan/moves.h) */
+
+#define BIT(value) (1u << (value))
+#define OF(field) offsetof(zp_constraints, field)
+#define ON_DEVICE BIT(ZP_TIER_DEVICE)
+#define NO_DISKS (BIT(ZP_TIER_DEVICE) | BIT(ZP_TIER_HOST))
+enum { LAST_SCHEDULE = ZP_SCHEDULE_COUNT - 1 };
+#define WHOLE_LAYERS(trainer)                                                                                          \
+  { trainer, "cut", OF(cut), 1, BIT(0), "it cuts stages between layers" }
+#define NO_COMPRESSION(trainer)                                                                                        \
+  { trainer, "compress", OF(compress), 1, BIT(0), "it has no 1-bit Adam" }
+#define OFFLOAD(trainer, class, name, keep, why)                                                                       \
+  { trainer, "offload[" name "]", OF(offload[class]), ZP_TIER_NVME, keep, why }
+static const char no_offload[] = "it is planned without anything off the device";
+static const char only_optimizer[] = "it offloads the optimizer to the host alone";
+static const char two_schedules[] = "it runs 1f1b and interleaved";
+#define TWO_SCHEDULES(trainer)                                                                                         \
+  {                                                                                                                    \
+    trainer, "schedule", OF(schedule), LAST_SCHEDULE, BIT(ZP_SCHEDULE_1F1B) | BIT(ZP_SCHEDULE_INTERLEAVED),            \
+        two_schedules                                                                                                  \
+  }
+
+static const rule rules[] = {
+    OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_OPTIMIZER, "optimizer", 0, NULL),
+    OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_GRADIENTS, "gradients", 0, NULL),
+    OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_PARAMS, "params", 0, NULL),
+    OFFLOAD(ZP_TRAINER_ZPLAN, ZP_STATE_ACTIVATIONS, "activations", 0, NULL),
+    {ZP_TRAINER_ZPLAN, "compress", OF(compress), 1, 0, NULL},
+    WHOLE_LAYERS(ZP_TRAINER_MEGATRON),
+    TWO_SCHEDULES(ZP_TRAINER_MEGATRON),
+    NO_COMPRESSION(ZP_TRAINER_MEGATRON),
+    OFFLOAD(ZP_TRAINER_MEGATRON, ZP_STATE_OPTIMIZER, "optimizer", NO_DISKS, only_optimizer),
+    OFFLOAD(ZP_TRAINER_MEGATRON, ZP_STATE_GRADIENTS, "gradients", ON_DEVICE, only_optimizer),
+    OFFLOAD(ZP_TRAINER_MEGATRON, ZP_STATE_PARAMS, "params", ON_DEVICE, only_optimizer),
+    OFFLOAD(ZP_TRAINER_MEGATRON, ZP_STATE_ACTIVATIONS, "activations", ON_DEVICE, only_optimizer),
+    WHOLE_LAYERS(ZP_TRAINER_DEEPSPEED),
+    {ZP_TRAINER_DEEPSPEED, "schedule", OF(schedule), LAST_SCHEDULE, BIT(ZP_SCHEDULE_1F1B), "it runs 1f1b"},
+    {ZP_TRAINER_DEEPSPEED, "sequence", OF(sequence), 1, BIT(0),
+     "its tensor parallelism does not split norms along the sequence"},
+    OFFLOAD(ZP_TRAINER_DEEPSPEED, ZP_STATE_ACTIVATIONS, "activations", NO_DISKS,
+            "it moves the inputs of recomputed layers to the host"),
+    WHOLE_LAYERS(ZP_TRAINER_FSDP),
+    TWO_SCHEDULES(ZP_TRAINER_FSDP),
+    NO_COMPRESSION(ZP_TRAINER_FSDP),
+    {ZP_TRAINER_FSDP, "zero", OF(zero), 3, BIT(2) | BIT(3), "it shards gradients or parameters, too: ZeRO 2 or 3"},
+    {ZP_TRAINER_FSDP, "recompute_shard", OF(recompute_shard), 1, BIT(0), "it keeps whole inputs of recomputed layers"},
+    OFFLOAD(ZP_TRAINER_FSDP, ZP_STATE_OPTIMIZER, "optimizer", ON_DEVICE, no_offload),
+    OFFLOAD(ZP_TRAINER_FSDP, ZP_STATE_GRADIENTS, "gradients", ON_DEVICE, no_offload),
+    OFFLOAD(ZP_TRAINER_FSDP, ZP_STATE_PARAMS, "params", ON_DEVICE, no_offload),
+    OFFLOAD(ZP_TRAINER_FSDP, ZP_STATE_ACTIVATIONS, "activations", ON_DEVICE, no_offload),
+};
+enum { N_RULES = sizeof rules / sizeof *rules };
+
+static zp_limit *limit_of(const rule *r, zp_constraints *c) { return (zp_limit *)(void *)((char *)c + r->offset); }
+
+/* Bits of the values that the limit allows. */
+static unsigned allowed(const rule *r, const zp_limit *limit) {
+  unsigned bits = 0;
+  for (int v = 0; v <= r->highest; v++)
+    if (zp_limit_allows(limit, v)) bits |= BIT(v);
+  return bits;
+}
+
+static void keep_values(zp_arena *arena, const rule *r, zp_limit *limit, unsigned keep) {
+  zp_limit kept = {.set = true, .low = r->highest, .high = 0, .span = limit->span};
+  for (int v = 0; v <= r->highest; v++) {
+    if (!(keep & BIT(v))) continue;
+    zp_push(arena, &kept.in, (double)v);
+    if (v < kept.low) kept.low = v;
+    if (v > kept.high) kept.high = v;
+  }
+  if (!limit->set) kept.span = ZP_NO_SPAN;
+  *limit = kept;
+}
+
+/* With everything else as a trainer likes it best: ZeRO 3, and optimizer state off the device where gradients are. */
+static const char *own_lacks(const rule *r, int value, bool mixed) {
+  zp_choice c = {.tensor = 1, .pipeline = 1, .data = 2, .zero = r->offset == OF(compress) ? 0 : 3};
+  c.compress = r->offset == OF(compress) && value == 1;
+  for (int i = 0; i < ZP_STATE_COUNT; i++)
+    if (r->offset == OF(offload[0]) + (size_t)i * sizeof(zp_limit) && value != ZP_TIER_DEVICE)
+      c.home[i] = (zp_home){(zp_tier)value, 8};
+  if (c.home[ZP_STATE_GRADIENTS].eighths > 0) c.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 8};
+  return zp_moves_lacking(&c, mixed);
+}
+
+static unsigned kept(const rule *r, bool mixed) {
+  unsigned bits = 0;
+  if (r->trainer != ZP_TRAINER_ZPLAN) return r->keep;
+  for (int v = 0; v <= r->highest; v++)
+    if (!own_lacks(r, v, mixed)) bits |= BIT(v);
+  return bits;
+}
+
+/* Why the first of the wanted values is not kept. */
+static const char *why_not(const rule *r, unsigned wanted, bool mixed) {
+  int value = 0;
+  while (!(wanted & BIT(value))) value++;
+  return r->trainer == ZP_TRAINER_ZPLAN ? own_lacks(r, value, mixed) : r->why;
+}
+
+static bool has(zp_trainer trainer, const rule *asked, unsigned wanted, bool mixed) {
+  for (int i = 0; i < N_RULES; i++)
+    if (rules[i].trainer == trainer && rules[i].offset == asked->offset) return (kept(&rules[i], mixed) & wanted) != 0;
+  return true;
+}
+
+/* The first program that has one of the wanted values. */
+static zp_trainer find_other(const rule *r, unsigned wanted, bool mixed) {
+  for (int t = ZP_TRAINER_ZPLAN; t < ZP_TRAINER_COUNT; t++)
+    if (t != (int)r->trainer && has((zp_trainer)t, r, wanted, mixed)) return (zp_trainer)t;
+  return ZP_TRAINER_NONE;
+}
+
+static const char *const offload_keys[ZP_STATE_COUNT] = {
+    [ZP_STATE_OPTIMIZER] = "offload[optimizer]",
+    [ZP_STATE_GRADIENTS] = "offload[gradients]",
+    [ZP_STATE_PARAMS] = "offload[params]",
+    [ZP_STATE_ACTIVATIONS] = "offload[activations]",
+};
+
+/* CPU ranks, whatever program. */
+static void narrow_offload(zp_arena *arena, zp_constraints *c, zp_narrowing *done) {
+  for (int i = 0; i < ZP_STATE_COUNT; i++) {
+    zp_limit *limit = &c->offload[i];
+    if (!zp_limit_leaves_device(limit)) continue;
+    zp_lacking lacking = {offload_keys[i], "CPU ranks compute in host memory: there is nowhere to offload to",
+                          limit->span, ZP_TRAINER_NONE};
+    if (zp_limit_allows(limit, ZP_TIER_DEVICE)) {
+      const rule r = {.highest = ZP_TIER_NVME};
+      zp_push(arena, &done->useless, lacking);
+      keep_values(arena, &r, limit, ON_DEVICE);
+    } else {
+      zp_push(arena, &done->lacking, lacking);
+    }
+  }
+}
+
+zp_narrowing zp_trainer_narrow(zp_arena *arena, zp_spec *spec) {
+  zp_narrowing done = {0};
+  zp_constraints *c = &spec->plans.data[spec->plan];
+  bool mixed = zp_is_mixed(&spec->train);
+  if (spec->cluster.node.device.is_cpu) narrow_offload(arena, c, &done);
+  for (int i = 0; i < N_RULES; i++) {
+    const rule *r = &rules[i];
+    if (r->trainer != spec->cluster.trainer) continue;
+    zp_limit *limit = limit_of(r, c);
+    unsigned wanted = allowed(r, limit), keep = kept(r, mixed);
+    if ((wanted & keep) == wanted) continue;
+    if (wanted & keep) {
+      keep_values(arena, r, limit, wanted & keep);
+      zp_push(arena, &done.keys, r->key);
+      continue;
+    }
+    zp_lacking lacking = {r->key, why_not(r, wanted, mixed), limit->span, find_other(r, wanted, mixed)};
+    zp_push(arena, &done.lacking, lacking);
+  }
+  return done;
+}

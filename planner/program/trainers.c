@@ -1,0 +1,48 @@
+/* Decisions that do not go together in the program that a plan is for. What one key decides is in narrow.c. */
+#include <zplan/abilities.h>
+#include <zplan/moves.h>
+#include <zplan/software.h>
+
+static bool leaves(const zp_choice *c, zp_state state) { return c->home[state].eighths > 0; }
+
+/* The distributed optimizer is ZeRO 1; ZeRO 2 and 3 are Megatron FSDP, without a pipeline. */
+static const char *refuse_megatron(const zp_train *train, const zp_choice *c) {
+  if (c->zero >= 2 && c->pipeline > 1) return "Megatron FSDP, which is ZeRO 2 and 3, goes without a pipeline";
+  if (!leaves(c, ZP_STATE_OPTIMIZER)) return NULL;
+  if (train->optimizer == ZP_OPT_SGD) return "Megatron-LM offloads Adam, not sgd";
+  return c->zero == 0 && c->data > 1 ? "Megatron-LM offloads the distributed optimizer, which is ZeRO 1" : NULL;
+}
+
+/* Source of the rules: deepspeed/runtime/zero/config.py and offload_config.py, as in ../export/deepspeed_memory.c. */
+static const char *refuse_deepspeed(const zp_train *train, const zp_choice *c) {
+  int zero = c->data > 1 ? c->zero : 3; /* one rank shards nothing at any stage */
+  const zp_home *home = c->home;
+  if (c->zero >= 2 && c->pipeline > 1) return "DeepSpeed refuses ZeRO 2 and 3 with a pipeline";
+  if (c->compress && c->zero > 0) return "DeepSpeed refuses 1-bit Adam with ZeRO";
+  if (leaves(c, ZP_STATE_OPTIMIZER)) {
+    if (train->optimizer == ZP_OPT_SGD) return "DeepSpeed offloads Adam, not sgd";
+    if (zero < 1) return "DeepSpeed offloads the optimizer from ZeRO 1 on";
+    if (home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME && zero < 3) return "DeepSpeed uses disks with ZeRO 3";
+  }
+  if (leaves(c, ZP_STATE_GRADIENTS)) {
+    if (zero < 2) return "DeepSpeed offloads gradients from ZeRO 2 on";
+    if (!leaves(c, ZP_STATE_OPTIMIZER)) return "DeepSpeed keeps gradients where the optimizer is";
+  }
+  if (leaves(c, ZP_STATE_PARAMS) && (zero < 3 || (c->data > 1 && c->zero < 3)))
+    return "DeepSpeed offloads parameters with ZeRO 3";
+  bool full = c->recompute == ZP_RECOMPUTE_FULL && !c->stage_recompute;
+  if (leaves(c, ZP_STATE_ACTIVATIONS) && !full) return "DeepSpeed moves the inputs of recomputed layers to the host";
+  return NULL;
+}
+
+const char *zp_trainer_refusal(zp_trainer trainer, const zp_train *train, const zp_choice *choice) {
+  switch (trainer) {
+  case ZP_TRAINER_ZPLAN: return zp_moves_lacking(choice, zp_is_mixed(train));
+  case ZP_TRAINER_MEGATRON: return refuse_megatron(train, choice);
+  case ZP_TRAINER_DEEPSPEED: return refuse_deepspeed(train, choice);
+  case ZP_TRAINER_FSDP:
+  case ZP_TRAINER_NONE:
+  case ZP_TRAINER_COUNT: break;
+  }
+  return NULL;
+}

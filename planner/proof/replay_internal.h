@@ -1,0 +1,130 @@
+/* Private to the replay of a program over poisoned memory. */
+#ifndef ZPLAN_REPLAY_INTERNAL_H
+#define ZPLAN_REPLAY_INTERNAL_H
+
+#include <zplan/proof.h>
+
+#include "shadow.h"
+
+/* One call of a procedure for every micro-batch: an iteration of a segment or piece, in the order of the chunk. */
+typedef struct zp_replay_call {
+  const zp_run *run;
+  const zp_segment_program *seg;
+  int64_t i;          /* in the run */
+  int64_t first, end; /* units of the model: what flows in stands before `first`, what flows out before `end` */
+} zp_replay_call;
+
+typedef struct zp_replay_chunk {
+  int64_t part; /* of the model */
+  bool is_last; /* of the model's chunks */
+  zp_replay_call *call;
+  int64_t calls;
+} zp_replay_chunk;
+
+typedef enum zp_replay_pass {
+  ZP_REPLAY_FORWARD,
+  ZP_REPLAY_BACKWARD,
+  ZP_REPLAY_INPUTS,
+  ZP_REPLAY_WEIGHTS
+} zp_replay_pass;
+
+/* One call at work. Byte offsets in the arena; -1: absent. */
+typedef struct zp_replay_frame {
+  const zp_replay_chunk *chunk;
+  const zp_replay_call *call;
+  const zp_procedure *p;
+  zp_replay_pass pass;
+  int64_t j, mb;
+  int step; /* at work, for messages; -1: around the steps */
+  int64_t saved, pending, x, y, dy, dx;
+  int64_t params, gradients; /* of the rings' buffers; -1: the flat buffers are used */
+} zp_replay_frame;
+
+/* What a ring of gradients still has to give away: a unit's gradients of one micro-batch. */
+typedef struct zp_replay_leaving {
+  bool waits;
+  zp_replay_frame frame;
+} zp_replay_leaving;
+
+/* Saved values on their way off the device. */
+typedef struct zp_replay_going {
+  int64_t ring, here, here_bytes, away, away_bytes;
+} zp_replay_going;
+
+enum { ZP_REPLAY_GOING = 4 };
+
+/* One stage: a rank of it stands for all, because they run the same steps. */
+typedef struct zp_replay {
+  zp_arena *arena; /* of the call, given back */
+  const zp_program *program;
+  const zp_stage *stage;
+  const zp_lowered *lowered;
+  zp_shadow device, away; /* the arena; slots of saved values off the device */
+  zp_replay_chunk *chunk;
+  int64_t microbatches;         /* that are played */
+  int64_t *owner;               /* of the slots of a pool: 1 + chunk * microbatches + micro-batch; 0: free */
+  zp_replay_leaving leaving[2]; /* of the ring's buffers */
+  int turn;                     /* buffer of the ring of gradients, where calls take turns */
+  zp_replay_going going[ZP_REPLAY_GOING];
+  int n_going;
+  zp_arena *words; /* of the findings */
+  zp_strings *findings;
+  int n_found; /* of this stage */
+} zp_replay;
+
+/* ---- replay_values.c: what a number in the shadow memory means ---- */
+typedef enum zp_replay_kind {
+  ZP_TAG_POISON,
+  ZP_TAG_TENSOR,     /* tensor a of the unit's graph, made by unit b for micro-batch c */
+  ZP_TAG_CARRY,      /* what flows into unit b for micro-batch c */
+  ZP_TAG_CARRY_GRAD, /* its gradient */
+  ZP_TAG_SHARD,      /* the rank's shard of it */
+  ZP_TAG_INPUT,      /* input a of micro-batch c */
+  ZP_TAG_PARAM,      /* parameter a, iteration b */
+  ZP_TAG_STATE,      /* region a, which no step of a micro-batch may touch */
+  ZP_TAG_GRADIENT,   /* a sum of contributions; the rest of the bits are their sum */
+} zp_replay_kind;
+uint64_t zp_replay_value(zp_replay_kind kind, int64_t a, int64_t b, int64_t c);
+/* "`h.3 mlp.fc` of micro-batch 2", "nothing that was ever written". */
+const char *zp_replay_value_text(const zp_replay *r, uint64_t value);
+
+/* Records what is wrong, with the place of the frame. frame: NULL where no call is at work. */
+void zp_replay_find(zp_replay *r, const zp_replay_frame *frame, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Wants the value at the place; what is there instead is a finding about `what`. */
+bool zp_replay_want(zp_replay *r, const zp_replay_frame *frame, zp_shadow_place place, uint64_t value,
+                    const char *what);
+
+/* ---- replay_walks.c ---- */
+void zp_replay_act(zp_replay *r, const zp_action *action);
+/* The message of micro-batch mb may be on its way until its buffer is wanted again, and is whole until then. No such
+ * micro-batch: nothing is wanted. */
+void zp_replay_expect_message(zp_replay *r, const zp_replay_chunk *chunk, bool up, int64_t mb);
+
+/* ---- replay_steps.c ---- */
+/* Runs steps [first, last) of the frame's procedure. */
+void zp_replay_steps(zp_replay *r, zp_replay_frame *frame, int first, int last);
+/* The value that a tensor of the frame's graph stands for; *column: where it begins in the rows of that, in elements.
+ */
+uint64_t zp_replay_value_of(const zp_replay *r, const zp_replay_frame *frame, int tensor, int64_t *column);
+/* Operands of one micro-batch on the stage: what a replay costs. */
+int64_t zp_replay_cost(const zp_replay *r);
+
+/* ---- replay_params.c: parameters, gradients, their rings, state ---- */
+/* What stands in the arena when a step begins. */
+void zp_replay_load(zp_replay *r);
+/* Parameters come for call j: into the ring, where there is one. */
+void zp_replay_gather(zp_replay *r, const zp_replay_chunk *chunk, int64_t j);
+/* Sets `params` and `gradients` of the frame, and what its gradients begin with. */
+void zp_replay_open(zp_replay *r, zp_replay_frame *frame);
+/* The frame's gradients leave, where they do. */
+void zp_replay_close(zp_replay *r, zp_replay_frame *frame);
+/* Byte address of a parameter; -1: it is not there in this pass. */
+int64_t zp_replay_param_at(const zp_replay *r, const zp_replay_frame *frame, int use);
+void zp_replay_sum(zp_replay *r, const zp_replay_frame *frame, const zp_step *step);
+/* The step is over: gradients are complete, state is as it was. */
+void zp_replay_check_end(zp_replay *r);
+/* Do the units' parameters come into one of two buffers while the unit before works? */
+bool zp_replay_gathers_ahead(const zp_replay *r);
+
+#endif

@@ -1,0 +1,330 @@
+/* Parameters, gradients and optimizer state of a stage over shadow memory: flat buffers, the rings that a unit's
+ * buckets pass through, sums of gradients. A gradient is the sum of numbers, one for every contribution that the graph
+ * asks for, so that one which is lost, made twice or added to something else shows when it is complete. */
+#include "replay_internal.h"
+
+static const zp_choice *choice_of(const zp_replay *r) { return &r->program->choice; }
+
+static uint64_t mix(uint64_t x) { /* splitmix64 */
+  x += UINT64_C(0x9e3779b97f4a7c15);
+  x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+  x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+  return x ^ x >> 31;
+}
+
+/* ---- gradients as numbers ---- */
+
+static uint64_t gradient(uint64_t sum) { return (uint64_t)ZP_TAG_GRADIENT << 60 | (sum & (~UINT64_C(0) >> 4)); }
+
+static uint64_t nothing_added(const zp_replay *r, const zp_replay_call *call, int use) {
+  int param = call->seg->graph->params.data[use].param;
+  bool shared = r->program->spec->model->params.data[param].segment < 0;
+  int64_t iteration = shared ? 0 : call->run->first + call->i;
+  return mix((uint64_t)param << 32 | (uint64_t)iteration);
+}
+
+/* Place i of a node's list of parameter gradients. */
+static uint64_t contribution(const zp_replay_call *call, int64_t mb, const zp_node *node, int i) {
+  uint64_t which = (uint64_t)(node - call->seg->graph->nodes.data) << 8 | (uint64_t)i;
+  return mix(mix(mix((uint64_t)call->first) + (uint64_t)mb) + which);
+}
+
+/* All contributions of one call to a parameter's gradient, as the graph has them. */
+static uint64_t contributions(const zp_replay_call *call, int64_t mb, int use) {
+  const zp_graph *g = call->seg->graph;
+  uint64_t sum = 0;
+  for (int n = g->n_forward; n < g->nodes.len; n++)
+    for (int i = 0; i < g->nodes.data[n].param_grad.len; i++)
+      if (g->nodes.data[n].param_grad.data[i] == use) sum += contribution(call, mb, &g->nodes.data[n], i);
+  return sum;
+}
+
+/* Those of the first part of a split backward. */
+static uint64_t early_contributions(const zp_replay_call *call, int64_t mb, int use) {
+  const zp_procedure *p = &call->seg->split;
+  uint64_t sum = 0;
+  for (int s = 0; s < p->n_inputs; s++)
+    for (int i = 0; i < p->steps.data[s].sums.len; i++)
+      if (p->steps.data[s].sums.data[i].use == use) sum += contribution(call, mb, p->steps.data[s].node, i);
+  return sum;
+}
+
+/* ---- where they are ---- */
+
+static bool is_spread(const zp_replay *r, const zp_segment_program *seg, int use) {
+  return r->lowered->sharding->param[seg->graph->params.data[use].param].spread;
+}
+
+/* Elements from the start of a flat buffer. */
+static int64_t flat_element(const zp_replay *r, const zp_replay_call *call, int use) {
+  int64_t own = call->seg->param_offset[use];
+  const zp_run *run = call->run;
+  if (own < 0) return zp_stage_shared(r->stage, call->seg->graph->params.data[use].param);
+  return own + (is_spread(r, call->seg, use) ? run->spread_base + call->i * run->spread_stride
+                                             : run->base + call->i * run->stride);
+}
+
+/* Elements from the start of a ring's buffer; -1: in no bucket of the unit. */
+static int64_t bucket_element(const zp_replay *r, const zp_replay_call *call, int use) {
+  zp_arena_mark mark = zp_arena_get_mark(r->arena);
+  zp_bucket *bucket = ZP_NEW_ARRAY(r->arena, zp_bucket, 2 + r->lowered->shared.len);
+  int n = zp_unit_buckets(r->lowered, choice_of(r), call->run->segment, bucket);
+  int64_t own = call->seg->param_offset[use], at = -1;
+  int wanted = own < 0 ? call->seg->graph->params.data[use].param : -1;
+  for (int b = 0; b < n && at < 0; b++)
+    if (bucket[b].param == wanted && bucket[b].spread == is_spread(r, call->seg, use))
+      at = bucket[b].at + (own < 0 ? 0 : own);
+  zp_arena_rewind(r->arena, mark);
+  return at;
+}
+
+static int64_t param_bytes(const zp_replay *r, const zp_segment_program *seg, int use) {
+  return r->lowered->param_elements[seg->graph->params.data[use].param] * r->lowered->param_bytes;
+}
+
+static int64_t grad_bytes(const zp_replay *r, const zp_segment_program *seg, int use) {
+  return r->lowered->param_elements[seg->graph->params.data[use].param] * r->lowered->grad_bytes;
+}
+
+int64_t zp_replay_param_at(const zp_replay *r, const zp_replay_frame *f, int use) {
+  if (f->params >= 0) {
+    int64_t at = bucket_element(r, f->call, use);
+    return at < 0 ? -1 : f->params + at * r->lowered->param_bytes;
+  }
+  if (zp_moves_params(choice_of(r)) || r->stage->at_params < 0) return -1; /* gone when gradients of weights are made */
+  int64_t at = flat_element(r, f->call, use);
+  return at < 0 ? -1 : r->stage->at_params + at * r->lowered->param_bytes;
+}
+
+static bool keeps_early(const zp_replay *r, const zp_replay_frame *f) {
+  return zp_moves_gradients(choice_of(r)) && f->pass == ZP_REPLAY_INPUTS;
+}
+
+static int64_t early_at(const zp_replay_frame *f, int use) {
+  int64_t at = f->call->seg->early_offset[use];
+  return at < 0 || f->pending < 0 ? -1 : f->pending + at;
+}
+
+static int64_t gradient_at(const zp_replay *r, const zp_replay_frame *f, int use) {
+  int64_t size = r->lowered->grad_bytes, at;
+  if (keeps_early(r, f)) return early_at(f, use);
+  if (f->gradients >= 0) {
+    at = bucket_element(r, f->call, use);
+    return at < 0 ? -1 : f->gradients + at * size;
+  }
+  at = flat_element(r, f->call, use);
+  return at < 0 || r->stage->at_grads < 0 ? -1 : r->stage->at_grads + at * size;
+}
+
+/* ---- rings ---- */
+
+static bool is_gpu(const zp_replay *r) { return !r->program->spec->cluster.node.device.is_cpu; }
+
+/* Buckets move in a stream of their own, as codegen/trainer/beside.c prints it. */
+static bool moves_beside(const zp_replay *r) {
+  const zp_choice *c = choice_of(r);
+  return is_gpu(r) && c->zero >= 2 && c->home[ZP_STATE_PARAMS].eighths == 0 && c->home[ZP_STATE_GRADIENTS].eighths == 0;
+}
+
+bool zp_replay_gathers_ahead(const zp_replay *r) {
+  return choice_of(r)->home[ZP_STATE_PARAMS].eighths > 0 || (choice_of(r)->zero >= 3 && moves_beside(r));
+}
+
+static int64_t params_of(const zp_replay *r, int64_t j) {
+  int64_t stride = r->stage->bucket_elements * r->lowered->param_bytes;
+  return r->stage->at_param_ring + (zp_replay_gathers_ahead(r) ? j % 2 : 0) * stride;
+}
+
+static void put_params(zp_replay *r, const zp_replay_call *call, int64_t at) {
+  const zp_graph *g = call->seg->graph;
+  for (int use = 0; use < g->params.len; use++) {
+    int64_t element = at < 0 ? flat_element(r, call, use) : bucket_element(r, call, use), column;
+    const zp_replay_frame frame = {.call = call};
+    if (element < 0) continue;
+    zp_shadow_place place = zp_shadow_whole((at < 0 ? r->stage->at_params : at) + element * r->lowered->param_bytes,
+                                            param_bytes(r, call->seg, use));
+    zp_shadow_write(&r->device, place, zp_replay_value_of(r, &frame, g->params.data[use].tensor, &column));
+  }
+}
+
+void zp_replay_gather(zp_replay *r, const zp_replay_chunk *chunk, int64_t j) {
+  if (r->stage->at_param_ring >= 0) put_params(r, &chunk->call[j], params_of(r, j));
+}
+
+/* A ring's buffer may be written again once what was in it has left: it must have been there until now. */
+static void let_go(zp_replay *r, zp_replay_leaving *leaving) {
+  const zp_replay_frame *f = &leaving->frame;
+  for (int use = 0; leaving->waits && use < f->call->seg->graph->params.len; use++) {
+    int64_t at = gradient_at(r, f, use);
+    uint64_t sum = nothing_added(r, f->call, use) + contributions(f->call, f->mb, use);
+    const char *name = r->program->spec->model->params.data[f->call->seg->graph->params.data[use].param].name;
+    if (at < 0)
+      zp_replay_find(r, f, "the gradient of `%s` has no place in a bucket", name);
+    else
+      zp_replay_want(r, f, zp_shadow_whole(at, grad_bytes(r, f->call->seg, use)), gradient(sum), name);
+  }
+  leaving->waits = false;
+}
+
+static bool scatters(const zp_replay *r, const zp_replay_frame *f) {
+  return zp_moves_gradients(choice_of(r)) && (f->pass == ZP_REPLAY_BACKWARD || f->pass == ZP_REPLAY_WEIGHTS);
+}
+
+/* Early gradients come from where they waited; those that are only added to begin with zero. */
+static void begin_gradients(zp_replay *r, const zp_replay_frame *f) {
+  const zp_segment_program *seg = f->call->seg;
+  for (int use = 0; use < seg->graph->params.len && (scatters(r, f) || keeps_early(r, f)); use++) {
+    bool early = f->pass != ZP_REPLAY_BACKWARD && seg->early_offset[use] >= 0;
+    int64_t at = gradient_at(r, f, use), bytes = grad_bytes(r, seg, use);
+    uint64_t sum = nothing_added(r, f->call, use);
+    int param = seg->graph->params.data[use].param;
+    if (at < 0) continue;
+    if (early && scatters(r, f)) {
+      sum += early_contributions(f->call, f->mb, use);
+      zp_replay_want(r, f, zp_shadow_whole(early_at(f, use), bytes), gradient(sum),
+                     r->program->spec->model->params.data[param].name);
+      zp_shadow_write(&r->device, zp_shadow_whole(at, bytes), gradient(sum));
+    } else if (r->lowered->zero_first[param] && (early || scatters(r, f))) {
+      zp_shadow_write(&r->device, zp_shadow_whole(at, bytes), gradient(sum));
+    }
+  }
+}
+
+void zp_replay_open(zp_replay *r, zp_replay_frame *f) {
+  bool takes_turns = moves_beside(r) || choice_of(r)->home[ZP_STATE_GRADIENTS].eighths > 0;
+  f->params = f->gradients = -1;
+  if (zp_moves_params(choice_of(r)) && f->pass != ZP_REPLAY_WEIGHTS && r->stage->at_param_ring >= 0) {
+    if (!zp_replay_gathers_ahead(r)) zp_replay_gather(r, f->chunk, f->j);
+    f->params = params_of(r, f->j);
+  }
+  if (scatters(r, f) && r->stage->at_grad_ring >= 0) {
+    r->turn = !takes_turns ? 0 : moves_beside(r) ? (int)(f->j % 2) : 1 - r->turn;
+    f->gradients = r->stage->at_grad_ring + r->turn * r->stage->bucket_elements * r->lowered->grad_bytes;
+    let_go(r, &r->leaving[r->turn]);
+  }
+  begin_gradients(r, f);
+}
+
+/* As late as the trainer lets it: when the buffer is wanted again, or at once where there is one. */
+void zp_replay_close(zp_replay *r, zp_replay_frame *f) {
+  if (f->gradients < 0) return;
+  r->leaving[r->turn] = (zp_replay_leaving){true, *f};
+  if (!moves_beside(r) && choice_of(r)->home[ZP_STATE_GRADIENTS].eighths == 0) let_go(r, &r->leaving[r->turn]);
+}
+
+/* ---- sums ---- */
+
+void zp_replay_sum(zp_replay *r, const zp_replay_frame *f, const zp_step *step) {
+  for (int i = 0; i < step->sums.len; i++) {
+    const zp_param_sum *sum = &step->sums.data[i];
+    int64_t at = gradient_at(r, f, sum->use), bytes = grad_bytes(r, f->call->seg, sum->use);
+    const char *name = r->program->spec->model->params.data[f->call->seg->graph->params.data[sum->use].param].name;
+    if (at < 0) {
+      zp_replay_find(r, f, "the gradient of `%s` has no place", name);
+      continue;
+    }
+    bool add = sum->accumulate || (!scatters(r, f) && !keeps_early(r, f) && f->mb > 0);
+    uint64_t before = add ? zp_shadow_get(&r->device, at, bytes) : gradient(nothing_added(r, f->call, sum->use));
+    if (before >> 60 != ZP_TAG_GRADIENT)
+      zp_replay_find(r, f, "adds to the gradient of `%s`, where %s stands", name, zp_replay_value_text(r, before));
+    zp_shadow_write(&r->device, zp_shadow_whole(at, bytes),
+                    gradient(before + contribution(f->call, f->mb, step->node, i)));
+  }
+}
+
+/* ---- the beginning and the end of a step ---- */
+
+typedef struct state_region {
+  const char *name;
+  int64_t at, bytes;
+} state_region;
+
+/* What lies in the arena and no step of a micro-batch works with by itself. out: room for 7. */
+static int state_regions(const zp_replay *r, state_region *out) {
+  const zp_choice *c = choice_of(r);
+  const zp_stage *s = r->stage;
+  const zp_lowered *l = r->lowered;
+  int64_t params = (c->zero >= 3 ? s->shard_elements : s->flat_elements) - s->params_gone;
+  int64_t grads = (c->zero >= 2 ? s->shard_elements : s->flat_elements) - s->grads_gone;
+  int64_t state = s->shard_elements - s->state_gone;
+  const state_region all[] = {
+      {"parameters", zp_moves_params(c) ? s->at_params : -1, params * l->param_bytes},
+      {"gradients", zp_moves_gradients(c) ? s->at_grads : -1, grads * l->grad_bytes},
+      {"the master copy", s->at_master, state * 4},
+      {"the first moment", s->at_moment1, state * l->stat_bytes},
+      {"the second moment", s->at_moment2, state * l->stat_bytes},
+      {"the workers' error", s->at_error, s->flat_elements * 4},
+      {"the servers' error", s->at_server_error, s->flat_elements / c->data * 4},
+  };
+  int n = 0;
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    if (all[i].at >= 0 && all[i].bytes > 0) out[n++] = all[i];
+  return n;
+}
+
+typedef void on_use(zp_replay *r, const zp_replay_call *call, int use);
+
+static void for_uses(zp_replay *r, on_use *on) {
+  for (int k = 0; k < r->stage->n_chunks; k++)
+    for (int64_t j = 0; j < r->chunk[k].calls; j++)
+      for (int use = 0; use < r->chunk[k].call[j].seg->graph->params.len; use++) on(r, &r->chunk[k].call[j], use);
+}
+
+static zp_shadow_place flat_gradient(const zp_replay *r, const zp_replay_call *call, int use) {
+  return zp_shadow_whole(r->stage->at_grads + flat_element(r, call, use) * r->lowered->grad_bytes,
+                         grad_bytes(r, call->seg, use));
+}
+
+static void zero_gradient(zp_replay *r, const zp_replay_call *call, int use) {
+  if (r->lowered->zero_first[call->seg->graph->params.data[use].param])
+    zp_shadow_write(&r->device, flat_gradient(r, call, use), gradient(nothing_added(r, call, use)));
+}
+
+void zp_replay_load(zp_replay *r) {
+  state_region region[7];
+  int n = state_regions(r, region);
+  const zp_model *model = r->program->spec->model;
+  int64_t bytes = r->lowered->microbatch * model->sequence * 4;
+  for (int i = 0; i < n; i++)
+    zp_shadow_write(&r->device, zp_shadow_whole(region[i].at, region[i].bytes), zp_replay_value(ZP_TAG_STATE, i, 0, 0));
+  for (int i = 0; i < model->inputs.len && r->stage->at_inputs >= 0; i++)
+    for (int64_t mb = 0; mb < r->microbatches; mb++)
+      zp_shadow_write(&r->device,
+                      zp_shadow_whole(r->stage->at_inputs + (i * r->program->microbatches + mb) * bytes, bytes),
+                      zp_replay_value(ZP_TAG_INPUT, i, 0, mb));
+  for (int k = 0; k < r->stage->n_chunks && !zp_moves_params(choice_of(r)); k++)
+    for (int64_t j = 0; j < r->chunk[k].calls; j++) put_params(r, &r->chunk[k].call[j], -1);
+  if (!zp_moves_gradients(choice_of(r))) for_uses(r, zero_gradient);
+}
+
+/* Every gradient holds what the graph asks for, of all units and micro-batches. */
+static void check_gradients(zp_replay *r) {
+  const zp_model *model = r->program->spec->model;
+  uint64_t *shared = ZP_NEW_ARRAY(r->arena, uint64_t, model->params.len + 1);
+  for (int pass = 0; pass < 2; pass++) /* sums of what units share are known when all units were seen */
+    for (int k = 0; k < r->stage->n_chunks; k++)
+      for (int64_t j = 0; j < r->chunk[k].calls; j++) {
+        const zp_replay_call *call = &r->chunk[k].call[j];
+        for (int use = 0; use < call->seg->graph->params.len; use++) {
+          int param = call->seg->graph->params.data[use].param;
+          bool is_shared = model->params.data[param].segment < 0;
+          uint64_t sum = 0;
+          for (int64_t mb = 0; mb < r->microbatches && (pass == 0) == is_shared; mb++)
+            sum += contributions(call, mb, use);
+          if (pass == 0 && is_shared) shared[param] += sum;
+          if (pass == 0) continue;
+          sum = nothing_added(r, call, use) + (is_shared ? shared[param] : sum);
+          zp_replay_want(r, NULL, flat_gradient(r, call, use), gradient(sum), model->params.data[param].name);
+        }
+      }
+}
+
+void zp_replay_check_end(zp_replay *r) {
+  state_region region[7];
+  int n = state_regions(r, region);
+  for (int i = 0; i < 2; i++) let_go(r, &r->leaving[i]);
+  if (!zp_moves_gradients(choice_of(r))) check_gradients(r);
+  for (int i = 0; i < n; i++)
+    zp_replay_want(r, NULL, zp_shadow_whole(region[i].at, region[i].bytes), zp_replay_value(ZP_TAG_STATE, i, 0, 0),
+                   region[i].name);
+}

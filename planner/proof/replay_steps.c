@@ -1,0 +1,180 @@
+/* The steps of one call over shadow memory. What a step must find is said by the graph: the tensors that its node
+ * reads, by name, unit and micro-batch; where it looks is said by the program: buffers, places, offsets. */
+#include "replay_internal.h"
+
+#define LL(x) ((long long)(x))
+
+/* A view is columns of its base, and ENTER hands on what it gets; everything else is a value of its own. */
+uint64_t zp_replay_value_of(const zp_replay *r, const zp_replay_frame *f, int tensor, int64_t *column) {
+  const zp_graph *g = f->call->seg->graph;
+  const zp_tensor *t = &g->tensors.data[tensor];
+  *column = 0;
+  for (bool follow = true; follow; t = &g->tensors.data[tensor]) {
+    const zp_node *maker = t->base < 0 && t->producer >= 0 ? &g->nodes.data[t->producer] : NULL;
+    follow = t->base >= 0 || (maker && maker->op == ZP_OP_ENTER);
+    if (t->base >= 0) *column += t->column;
+    if (follow) tensor = t->base >= 0 ? t->base : maker->in.data[0];
+  }
+  switch (t->role) {
+  case ZP_ROLE_INPUT: return zp_replay_value(ZP_TAG_INPUT, t->index, 0, f->mb);
+  case ZP_ROLE_CARRY_IN: return zp_replay_value(ZP_TAG_CARRY, 0, f->call->first, f->mb);
+  case ZP_ROLE_GRAD_IN: return zp_replay_value(ZP_TAG_CARRY_GRAD, 0, f->call->end, f->mb);
+  case ZP_ROLE_PARAM: {
+    bool shared = r->program->spec->model->params.data[t->index].segment < 0;
+    return zp_replay_value(ZP_TAG_PARAM, t->index, shared ? 0 : f->call->run->first + f->call->i, 0);
+  }
+  case ZP_ROLE_VALUE: break;
+  }
+  return zp_replay_value(ZP_TAG_TENSOR, tensor, f->call->first, f->mb);
+}
+
+/* ---- where buffers are ---- */
+
+/* Byte address of what owns storage; -1: nowhere. */
+static int64_t address(const zp_replay *r, const zp_replay_frame *f, const zp_buffer *root) {
+  const zp_stage *s = r->stage;
+  int64_t base = -1, S = r->program->spec->model->sequence;
+  switch (root->place) {
+  case ZP_AT_PARAM:
+  case ZP_AT_SPREAD:
+  case ZP_AT_SHARED: return zp_replay_param_at(r, f, root->index);
+  case ZP_AT_INPUT:
+    return s->at_inputs < 0
+               ? -1
+               : s->at_inputs + (root->index * r->program->microbatches + f->mb) * r->lowered->microbatch * S * 4;
+  case ZP_AT_SAVED: base = f->saved; break;
+  case ZP_AT_PENDING: base = f->pending; break;
+  case ZP_AT_TRANSIENT: base = s->at_transient; break;
+  case ZP_AT_CARRY_IN: return f->x;
+  case ZP_AT_CARRY_OUT: return f->y;
+  case ZP_AT_GRAD_IN: return f->dy;
+  case ZP_AT_GRAD_OUT: return f->dx;
+  }
+  return base < 0 ? -1 : base + root->offset;
+}
+
+static int root_of(const zp_procedure *p, int b) { return p->buffers.data[b].base >= 0 ? p->buffers.data[b].base : b; }
+
+/* The place of a buffer. A view has the rows of its base; an alias of another shape has all of its bytes. */
+static bool place_of(zp_replay *r, const zp_replay_frame *f, int b, int64_t column, zp_shadow_place *out) {
+  const zp_buffer *x = &f->p->buffers.data[b], *root = &f->p->buffers.data[root_of(f->p, b)];
+  int64_t size = zp_element_bytes(r->lowered, root->element), at = address(r, f, root);
+  if (at < 0) {
+    zp_replay_find(r, f, "`%s` has no place", x->name);
+    return false;
+  }
+  int64_t row = root->ld * size, offset = x->base >= 0 ? x->offset * size : 0;
+  *out = (zp_shadow_place){at, root->rows * row, row, offset, offset + x->cols * size, column * size};
+  bool reshaped = x->base >= 0 && x->offset == 0 && x->ld == x->cols && root->ld == root->cols && column == 0 &&
+                  x->rows * x->cols == root->rows * root->cols;
+  if (reshaped) out->to = row;
+  if (out->from >= 0 && out->to <= row && out->from < out->to && root->rows > 0) return true;
+  zp_replay_find(r, f, "`%s` reaches beyond the rows of `%s`", x->name, root->name);
+  return false;
+}
+
+static void scribble(zp_replay *r, int64_t at, int64_t bytes) {
+  if (at >= 0) zp_shadow_poison(&r->device, at, bytes);
+}
+
+/* ---- steps ---- */
+
+static bool works_in_place(zp_op op) {
+  return op == ZP_OP_ALL_REDUCE || op == ZP_OP_GRAD_ALL_REDUCE || op == ZP_OP_CE_GRAD;
+}
+
+/* A kernel reads and writes in any order, so what it writes may not lie on what it reads. */
+static void want_apart(zp_replay *r, const zp_replay_frame *f, const zp_step *step, int out) {
+  zp_shadow_place to, other;
+  if (!place_of(r, f, step->out.data[out], 0, &to)) return;
+  for (int i = 0; i < step->in.len + out; i++) {
+    int b = i < step->in.len ? step->in.data[i] : step->out.data[i - step->in.len];
+    if (!place_of(r, f, b, 0, &other)) continue;
+    bool bytes_apart = to.at + to.bytes <= other.at || other.at + other.bytes <= to.at;
+    bool columns_apart = to.at == other.at && to.row == other.row && (to.to <= other.from || other.to <= to.from);
+    bool same = i < step->in.len && to.at == other.at && step->kind == ZP_STEP_NODE && works_in_place(step->op);
+    if (!bytes_apart && !columns_apart && !same)
+      zp_replay_find(r, f, "writes `%s` over `%s`, which it works with", f->p->buffers.data[step->out.data[out]].name,
+                     f->p->buffers.data[b].name);
+  }
+}
+
+static void read_operand(zp_replay *r, const zp_replay_frame *f, int b, uint64_t value, int64_t column) {
+  zp_shadow_place place;
+  if (place_of(r, f, b, column, &place)) zp_replay_want(r, f, place, value, f->p->buffers.data[b].name);
+}
+
+static void write_operand(zp_replay *r, const zp_replay_frame *f, int b, uint64_t value, int64_t column) {
+  zp_shadow_place place;
+  if (place_of(r, f, b, column, &place)) zp_shadow_write(&r->device, place, value);
+}
+
+static void run_node(zp_replay *r, const zp_replay_frame *f, const zp_step *step) {
+  int64_t column;
+  zp_op_class class = zp_op_get_class(step->op);
+  if (step->in.len != step->node->in.len || step->out.len != step->node->out.len) {
+    zp_replay_find(r, f, "has other operands than its node");
+    return;
+  }
+  if (class == ZP_CLASS_MATMUL || class == ZP_CLASS_GROUPED)
+    scribble(r, r->stage->at_products, zp_products_bytes(r->program->spec));
+  for (int i = 0; i < step->in.len; i++) {
+    uint64_t value = zp_replay_value_of(r, f, step->node->in.data[i], &column);
+    read_operand(r, f, step->in.data[i], value, column);
+  }
+  for (int i = 0; i < step->out.len; i++) want_apart(r, f, step, i);
+  for (int i = 0; i < step->out.len; i++) {
+    uint64_t value = zp_replay_value_of(r, f, step->node->out.data[i], &column);
+    write_operand(r, f, step->out.data[i], value, column);
+  }
+  zp_replay_sum(r, f, step);
+}
+
+static void run_around(zp_replay *r, const zp_replay_frame *f, const zp_step *step) {
+  int from = step->in.data[0], to = step->out.data[0];
+  uint64_t carry = zp_replay_value(ZP_TAG_CARRY, 0, f->call->first, f->mb),
+           shard = zp_replay_value(ZP_TAG_SHARD, 0, f->call->first, f->mb);
+  int64_t column = 0;
+  uint64_t in = step->kind == ZP_STEP_GATHER_SHARD ? shard : carry,
+           out = step->kind == ZP_STEP_KEEP_SHARD ? shard : carry;
+  if (step->kind == ZP_STEP_COPY) {
+    bool forward = f->pass == ZP_REPLAY_FORWARD;
+    const zp_graph *g = f->call->seg->graph;
+    in = out = zp_replay_value_of(r, f, forward ? g->carry_out.data[0] : g->grad_out.data[0], &column);
+  }
+  read_operand(r, f, from, in, column);
+  want_apart(r, f, step, 0);
+  write_operand(r, f, to, out, 0);
+}
+
+void zp_replay_steps(zp_replay *r, zp_replay_frame *f, int first, int last) {
+  scribble(r, r->stage->at_transient, f->p->transient_bytes); /* lives inside one call */
+  for (f->step = first; f->step < last; f->step++) {
+    const zp_step *step = &f->p->steps.data[f->step];
+    zp_shadow_place scratch;
+    if (step->workspace >= 0 && place_of(r, f, step->workspace, 0, &scratch))
+      zp_shadow_poison(&r->device, scratch.at, f->p->buffers.data[step->workspace].bytes);
+    if (step->kind == ZP_STEP_NODE)
+      run_node(r, f, step);
+    else
+      run_around(r, f, step);
+  }
+  f->step = -1;
+}
+
+static int64_t operands(const zp_procedure *p) {
+  int64_t n = 0;
+  for (int s = 0; s < p->steps.len; s++)
+    n += p->steps.data[s].in.len + 2 * p->steps.data[s].out.len + 2 * p->steps.data[s].sums.len;
+  return n;
+}
+
+int64_t zp_replay_cost(const zp_replay *r) {
+  int64_t n = 0;
+  for (int i = 0; i < r->stage->runs.len; i++) {
+    const zp_run *run = &r->stage->runs.data[i];
+    const zp_segment_program *seg = &r->lowered->segments[run->segment];
+    n += run->count * (operands(&seg->forward) + operands(zp_backward_of(seg, r->program->choice.schedule)));
+  }
+  return n;
+}

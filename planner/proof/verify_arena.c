@@ -1,0 +1,349 @@
+/* The arena of every stage in a plan file: regions, memory classes, what lives on host and disks, budgets. Every size
+ * is found again from the model and the decisions; of the procedures only saved, pending and transient bytes are taken
+ * (verify_procedures.c). */
+#include <zplan/schedule.h>
+#include "verify_internal.h"
+
+#define LL(x) ((long long)(x))
+
+/* ---- regions ---- */
+
+typedef struct region {
+  const char *name;
+  int64_t at, bytes;
+} region;
+
+static void check_regions(zp_verifier *v, int s, const region *r, int n, int64_t bytes) {
+  int64_t end = 0;
+  for (int i = 0; i < n; i++) {
+    if (r[i].bytes <= 0) {
+      if (r[i].at != -1) zp_find(v, "stage %d: %s is placed but has no bytes", s, r[i].name);
+      continue;
+    }
+    if (r[i].at < 0 || r[i].at % 256 != 0) zp_find(v, "stage %d: %s stands at byte %lld", s, r[i].name, LL(r[i].at));
+    for (int k = 0; k < i; k++)
+      if (r[k].bytes > 0 && r[i].at < r[k].at + r[k].bytes && r[k].at < r[i].at + r[i].bytes)
+        zp_find(v, "stage %d: %s and %s overlap", s, r[k].name, r[i].name);
+    if (end < r[i].at + r[i].bytes) end = r[i].at + r[i].bytes;
+  }
+  if (end != bytes) zp_find(v, "stage %d: the arena is %lld bytes, its regions end at %lld", s, LL(bytes), LL(end));
+}
+
+/* What of `total` is not on the device, in pieces of `unit`. */
+static int64_t away(const zp_verifier *v, zp_state state, int64_t total, int64_t unit) {
+  int eighths = v->choice.home[state].eighths;
+  return eighths == 8 ? total : total / 8 * eighths / unit * unit;
+}
+
+/* ---- what the stage's units need, from the model and from their (verified) procedures ---- */
+
+typedef struct needs {
+  int64_t slots, largest_slot, pending, transient, unit_saved; /* bytes, of slots on the device */
+  int64_t away, largest_away, unit_away;                       /* of slots elsewhere */
+  int64_t carry, most_calls; /* elements; calls of procedures in the chunk with most of them */
+  bool products;             /* some unit multiplies matrices */
+  bool shards;               /* some unit keeps its input as shards: the forward ping-pong exists */
+} needs;
+
+static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static bool multiplies(const zp_graph *g) {
+  for (int i = 0; i < g->nodes.len; i++) {
+    zp_op_class class = zp_op_get_class(g->nodes.data[i].op);
+    if (class == ZP_CLASS_MATMUL || class == ZP_CLASS_GROUPED) return true;
+  }
+  return false;
+}
+
+static int64_t carried(const zp_verifier *v, const zp_graph *g, const zp_ints *carry) {
+  if (carry->len == 0) return 0;
+  int64_t elements = zp_shape_elements(&g->tensors.data[carry->data[0]].shape, v->choice.microbatch);
+  return v->choice.sequence ? elements / v->choice.tensor : elements;
+}
+
+/* Adds one run; slot: bytes of the chunk's slot so far. */
+static void add_needs(zp_verifier *v, int s, const zp_json *layer, needs *n, int64_t *slot, int64_t *gone,
+                      int64_t *pending) {
+  const zp_json *program = zp_claimed_program(v, s, layer);
+  const zp_segment *segment = &v->pieces->piece[zp_claimed_piece(v, layer)].segment;
+  int64_t count = zp_claim(layer, "count"), saved = zp_claim(program, "saved_bytes");
+  int64_t page = v->choice.home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME ? 4096 : 256;
+  int64_t gone_of_unit = away(v, ZP_STATE_ACTIVATIONS, saved, page), there = zp_up(gone_of_unit, page);
+  if (zp_claim(layer, "saved") != *slot)
+    zp_find(v, "stage %d: slot areas of `%s` start at %lld", s, segment->name, LL(zp_claim(layer, "saved")));
+  if (zp_claim(layer, "pending") != *pending)
+    zp_find(v, "stage %d: what waits of `%s` starts at %lld", s, segment->name, LL(zp_claim(layer, "pending")));
+  if (zp_claim(layer, "saved_away") != *gone)
+    zp_find(v, "stage %d: off the device slot areas of `%s` start at %lld", s, segment->name,
+            LL(zp_claim(layer, "saved_away")));
+  *slot += zp_times(count, saved - gone_of_unit);
+  *gone += zp_times(count, there);
+  *pending += zp_times(count, zp_claim(program, "pending_bytes"));
+  n->unit_saved = max64(n->unit_saved, saved);
+  n->unit_away = max64(n->unit_away, there);
+  n->transient = max64(n->transient, zp_claim(zp_json_get(program, "forward"), "transient_bytes"));
+  n->transient = max64(n->transient, zp_claim(zp_json_get(program, "backward"), "transient_bytes"));
+  n->carry = max64(n->carry, carried(v, segment->graph, &segment->graph->carry_in));
+  n->carry = max64(n->carry, carried(v, segment->graph, &segment->graph->carry_out));
+  n->products |= multiplies(segment->graph);
+  n->shards |= zp_claim(program, "carry_kept_elements") < zp_claim(program, "carry_in_elements");
+}
+
+/* A chunk's slots hold what the order tables have in flight; more would only cost memory, which the budget bounds. */
+static void check_chunk(zp_verifier *v, int s, int k, const zp_json *chunk, int64_t slot, int64_t gone,
+                        int64_t pending) {
+  const struct {
+    const char *count, *stride, *what;
+    int64_t most, bytes;
+  } kind[] = {
+      {"slots", "slot_stride", "in flight", v->played.in_flight[s * v->chunks + k], slot},
+      {"pending", "pending_stride", "waiting for weight gradients", v->played.pending[s * v->chunks + k], pending}};
+  for (int i = 0; i < 2; i++) {
+    if (zp_claim(chunk, kind[i].count) < kind[i].most)
+      zp_find(v, "stage %d, chunk %d has %lld micro-batches %s and %lld slots", s, k, LL(kind[i].most), kind[i].what,
+              LL(zp_claim(chunk, kind[i].count)));
+    if (zp_claim(chunk, kind[i].stride) != kind[i].bytes)
+      zp_find(v, "stage %d, chunk %d: a slot needs %lld bytes, the file says %lld", s, k, LL(kind[i].bytes),
+              LL(zp_claim(chunk, kind[i].stride)));
+  }
+  if (zp_claim(chunk, "away_stride") != gone)
+    zp_find(v, "stage %d, chunk %d: a slot has %lld bytes off the device, the file says %lld", s, k, LL(gone),
+            LL(zp_claim(chunk, "away_stride")));
+}
+
+static needs find_needs(zp_verifier *v, int s, const zp_json *stage) {
+  const zp_json *layers = zp_json_get(stage, "layers"), *chunks = zp_json_get(stage, "chunks");
+  needs n = {0};
+  for (int k = 0; k < v->chunks; k++) {
+    const zp_json *chunk = zp_json_at(chunks, k);
+    int64_t slot = 0, gone = 0, pending = 0, calls = 0;
+    for (int r = 0; r < zp_json_count(layers); r++) {
+      const zp_json *layer = zp_json_at(layers, r);
+      if (zp_claim(layer, "chunk") != k) continue;
+      add_needs(v, s, layer, &n, &slot, &gone, &pending);
+      calls += zp_claim(layer, "count");
+    }
+    check_chunk(v, s, k, chunk, slot, gone, pending);
+    n.slots += zp_times(zp_claim(chunk, "slots"), slot);
+    n.largest_slot = max64(n.largest_slot, slot);
+    n.away += zp_times(zp_claim(chunk, "slots"), gone);
+    n.largest_away = max64(n.largest_away, gone);
+    n.pending += zp_times(zp_claim(chunk, "pending"), zp_up(pending, 256));
+    n.most_calls = max64(n.most_calls, calls);
+  }
+  return n;
+}
+
+/* Bytes of all slots on the device, own ones of every chunk, or one pool; *gone: elsewhere. */
+static int64_t slot_bytes(zp_verifier *v, int s, const zp_json *arena, const needs *n, int64_t *gone) {
+  int64_t slots = zp_claim(arena, "slots");
+  if (slots < v->played.pool[s])
+    zp_find(v, "stage %d has %lld slots, %lld micro-batches are in flight", s, LL(slots), LL(v->played.pool[s]));
+  if (zp_claim(arena, "slot_stride") != n->largest_slot)
+    zp_find(v, "stage %d: a slot needs %lld bytes, the file says %lld", s, LL(n->largest_slot),
+            LL(zp_claim(arena, "slot_stride")));
+  if (zp_claim(arena, "away_stride") != n->largest_away)
+    zp_find(v, "stage %d: a slot has %lld bytes off the device, the file says %lld", s, LL(n->largest_away),
+            LL(zp_claim(arena, "away_stride")));
+  bool pooled = zp_json_get_bool(arena, "pooled", false);
+  *gone = pooled ? zp_times(slots, n->largest_away) : n->away;
+  return pooled ? zp_times(slots, n->largest_slot) : n->slots;
+}
+
+/* ---- homes ---- */
+
+static void add_away(zp_verifier *v, int s, zp_state state, int64_t bytes, int64_t staged) {
+  bool disk = v->choice.home[state].tier == ZP_TIER_NVME;
+  if (bytes == 0) return;
+  if (disk) v->nvme[s] += bytes;
+  v->host[s] += disk ? 4 * staged : bytes;
+}
+
+/* Optimizer state off the device, and what its update goes through. */
+typedef struct state_home {
+  int64_t state, grads, params, window;                        /* elements */
+  int64_t landing, leaving, place, file, gradients, params_at; /* bytes; -1: absent */
+} state_home;
+
+static int64_t on_host(zp_verifier *v, int s, int64_t bytes) {
+  int64_t at = v->host[s];
+  v->host[s] += bytes;
+  return bytes > 0 ? at : -1;
+}
+
+static state_home add_state_away(zp_verifier *v, int s, int64_t state, int64_t grads, int64_t bucket,
+                                 int64_t state_bytes) {
+  const int64_t page = 2048; /* elements: 4096 bytes of the shortest format */
+  bool disk = v->choice.home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME, any = state > 0 || grads > 0;
+  int64_t cb = v->compute_bytes, window = disk ? zp_up(bucket, page) : bucket, there = zp_up(state, page);
+  state_home h = {.state = state, .grads = grads, .window = any ? window : 0, .file = -1};
+  h.landing = on_host(v, s, 2 * h.window * v->grad_bytes);
+  h.leaving = on_host(v, s, state > 0 && cb == 2 ? 2 * window * cb : 0);
+  int64_t piece = window < there ? window : there, turns = state > 0 ? (state - 1) / window + 1 : 0;
+  if (disk && state > 0) h.file = v->nvme[s];
+  if (disk) v->nvme[s] += there * state_bytes;
+  h.place = on_host(v, s, (!disk ? state : turns < 4 ? turns * piece : 4 * piece) * state_bytes);
+  h.gradients = grads > 0 ? v->host[s] : -1;
+  return h;
+}
+
+static void check_state_home(zp_verifier *v, int s, const zp_json *a, const state_home *h) {
+  const struct {
+    const char *key;
+    int64_t want;
+  } claims[] = {{"state_gone", h->state},     {"grads_gone", h->grads},     {"window_elements", h->window},
+                {"host_landing", h->landing}, {"host_leaving", h->leaving}, {"host_state", h->place},
+                {"file_state", h->file},      {"host_grads", h->gradients}, {"params_gone", h->params},
+                {"host_params", h->params_at}};
+  for (size_t i = 0; i < sizeof claims / sizeof *claims; i++)
+    if (zp_claim(a, claims[i].key) != claims[i].want)
+      zp_find(v, "stage %d: %s is %lld, the file says %lld", s, claims[i].key, LL(claims[i].want),
+              LL(zp_claim(a, claims[i].key)));
+}
+
+typedef struct classes { /* elements on the device */
+  int64_t params, grads, state;
+  int64_t away_slots, away_staging; /* where the slots' part off the device stands, and its buffers for disks */
+  int param_ring, grad_ring;        /* buffers */
+  state_home home;
+} classes;
+
+static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, const needs *n, int64_t saved_away) {
+  const zp_choice *c = &v->choice;
+  int64_t cb = v->compute_bytes, params = c->zero >= 3 ? sizes->shard : sizes->flat,
+          grads = c->zero >= 2 ? sizes->shard : sizes->flat, bucket = sizes->bucket_shard;
+  int64_t params_away = away(v, ZP_STATE_PARAMS, params, 64), grads_away = away(v, ZP_STATE_GRADIENTS, grads, 64),
+          state_away = away(v, ZP_STATE_OPTIMIZER, sizes->shard, 64);
+  bool sgd = v->spec->train.optimizer == ZP_OPT_SGD;
+  int moments = !sgd ? 2 : v->spec->train.momentum != 0;
+  int64_t state_bytes = moments * v->stat_bytes + (cb == 2 ? 4 : cb);
+  classes held = {.params = params - params_away, .grads = grads - grads_away, .state = sizes->shard - state_away};
+  int ahead = v->spec->cluster.node.device.is_cpu ? 0 : 1; /* CPU ranks gather and scatter when they need it */
+  held.param_ring = c->home[ZP_STATE_PARAMS].eighths > 0 ? 2 : c->zero == 3 ? 1 + ahead : 0;
+  held.grad_ring = c->home[ZP_STATE_GRADIENTS].eighths > 0 ? 2 : c->zero >= 2 ? 1 + ahead : 0;
+  held.home = add_state_away(v, s, state_away, grads_away, bucket, state_bytes);
+  add_away(v, s, ZP_STATE_GRADIENTS, grads_away * v->grad_bytes, bucket * v->grad_bytes);
+  held.home.params = params_away;
+  held.home.params_at = params_away > 0 && c->home[ZP_STATE_PARAMS].tier == ZP_TIER_HOST ? v->host[s] : -1;
+  add_away(v, s, ZP_STATE_PARAMS, params_away * cb, bucket * cb);
+  bool disk = v->choice.home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME;
+  if (saved_away > 0 && disk) {
+    v->nvme[s] = zp_up(v->nvme[s], 4096);
+    v->host[s] = zp_up(v->host[s], 4096);
+  }
+  held.away_slots = saved_away == 0 ? -1 : disk ? v->nvme[s] : v->host[s];
+  held.away_staging = saved_away > 0 && disk ? v->host[s] : -1;
+  add_away(v, s, ZP_STATE_ACTIVATIONS, saved_away, n->unit_away);
+  return held;
+}
+
+/* ---- memory classes and budget ---- */
+
+static void check_budget(zp_verifier *v, int s, const zp_json *memory, int64_t arena) {
+  int64_t sum = zp_claim(memory, "weights") + zp_claim(memory, "gradients") + zp_claim(memory, "optimizer") +
+                zp_claim(memory, "saved") + zp_claim(memory, "buffers");
+  if (sum != arena)
+    zp_find(v, "stage %d: the memory breakdown sums to %lld, the arena is %lld bytes", s, LL(sum), LL(arena));
+  zp_machine machine = zp_machine_of_stage(&v->machine, &v->choice, s);
+  if (zp_claim(memory, "context") != machine.context_bytes)
+    zp_find(v, "stage %d: the device's context takes %lld bytes, the file says %lld", s, LL(machine.context_bytes),
+            LL(zp_claim(memory, "context")));
+  int64_t communicators = zp_communicators_of(&v->spec->cluster, &v->choice, zp_count_ties(v->spec->model)).total_bytes;
+  if (zp_claim(memory, "communicators") != communicators)
+    zp_find(v, "stage %d: its communicators take %lld bytes, the file says %lld", s, LL(communicators),
+            LL(zp_claim(memory, "communicators")));
+  int64_t outside = machine.context_bytes + communicators;
+  double limit = v->spec->plans.data[v->spec->plan].memory_fraction * (double)machine.memory_bytes;
+  if ((double)(arena + outside) > limit)
+    zp_find(v, "stage %d needs %lld bytes (context and communicators included), %.0f may be used", s,
+            LL(arena + outside), limit);
+}
+
+/* A class is what its regions hold; alignment between regions may add less than 256 bytes to each. */
+static void check_class(zp_verifier *v, int s, const zp_json *memory, const char *name, int64_t least, int n_regions) {
+  int64_t claimed = zp_claim(memory, name);
+  if (claimed < least || claimed >= least + 256 * n_regions)
+    zp_find(v, "stage %d: %s take %lld bytes, the file says %lld", s, name, LL(least), LL(claimed));
+}
+
+/* Bytes of n message buffers, all but the last one padded. */
+static int64_t message_bytes(int64_t n, int64_t carry) {
+  return n > 0 ? zp_times(n - 1, zp_up(carry, 256)) + carry : 0;
+}
+
+/* Classes stand one after the other on the host and in the file. */
+static void check_away(zp_verifier *v, int s, const zp_json *a, const classes *held) {
+  if (zp_claim(a, "away_slots") != held->away_slots || zp_claim(a, "away_staging") != held->away_staging)
+    zp_find(v, "stage %d: off the device slots stand at %lld and their buffers at %lld, the file says %lld and %lld", s,
+            LL(held->away_slots), LL(held->away_staging), LL(zp_claim(a, "away_slots")),
+            LL(zp_claim(a, "away_staging")));
+}
+
+void zp_verify_stage(zp_verifier *v, int s) {
+  const zp_json *stage = zp_json_at(v->stages, s), *a = zp_json_get(stage, "arena"),
+                *memory = zp_json_get(stage, "memory");
+  const zp_train *train = &v->spec->train;
+  zp_flat_sizes sizes = zp_verify_flat(v, s);
+  needs n = find_needs(v, s, stage);
+  bool sgd = train->optimizer == ZP_OPT_SGD;
+  int last = zp_chunk_stage(&v->choice, (int64_t)v->choice.pipeline * v->chunks - 1, NULL);
+  int64_t cb = v->compute_bytes, carry = n.carry * cb, up = v->chunks - (s == last), down = v->chunks - (s == 0);
+  int64_t messages = zp_message_buffers(&v->choice, v->microbatches), gone, slots = slot_bytes(v, s, a, &n, &gone);
+  classes held = find_classes(v, s, &sizes, &n, gone);
+  int64_t master = cb == 2 ? held.state * 4 : 0, moment1 = sgd && train->momentum == 0 ? 0 : held.state * v->stat_bytes;
+  int64_t moment2 = sgd ? 0 : held.state * v->stat_bytes, error = v->choice.compress ? sizes.flat * 4 : 0;
+  int64_t ring = v->choice.home[ZP_STATE_ACTIVATIONS].eighths > 0 ? 3 * n.unit_saved : 0, bucket = sizes.bucket * cb;
+  const region regions[] = {
+      {"params", zp_claim(a, "at_params"), held.params * cb},
+      {"gradients", zp_claim(a, "at_grads"), held.grads * v->grad_bytes},
+      {"master weights", zp_claim(a, "at_master"), master},
+      {"first moment", zp_claim(a, "at_moment1"), moment1},
+      {"second moment", zp_claim(a, "at_moment2"), moment2},
+      {"error", zp_claim(a, "at_error"), error},
+      {"server error", zp_claim(a, "at_server_error"), error / v->choice.data},
+      {"inputs", zp_claim(a, "at_inputs"),
+       v->spec->model->inputs.len * v->microbatches * v->choice.microbatch * v->spec->model->sequence * 4},
+      {"slots", zp_claim(a, "at_slots"), slots},
+      {"saved ring", zp_claim(a, "at_saved_ring"), ring},
+      {"pending", zp_claim(a, "at_pending"), n.pending},
+      {"parameter ring", zp_claim(a, "at_param_ring"), held.param_ring * bucket},
+      {"gradient ring", zp_claim(a, "at_grad_ring"), held.grad_ring * sizes.bucket * v->grad_bytes},
+      {"carry 0", zp_claim(a, "at_carry0"), n.shards ? carry : 0},
+      {"carry 1", zp_claim(a, "at_carry1"), n.shards ? carry : 0},
+      {"message up", zp_claim(a, "at_send_up"), message_bytes(up * messages, carry)},
+      {"gradient 0", zp_claim(a, "at_grad0"), up || n.most_calls >= 3 ? carry : 0},
+      {"gradient 1", zp_claim(a, "at_grad1"), n.most_calls >= 2 ? carry : 0},
+      {"message down", zp_claim(a, "at_send_down"), message_bytes(down * messages, carry)},
+      {"tiles of products", zp_claim(a, "at_products"), n.products ? zp_products_bytes(v->spec) : 0},
+      {"transient", zp_claim(a, "at_transient"), n.transient}};
+  check_regions(v, s, regions, (int)(sizeof regions / sizeof *regions), zp_claim(a, "bytes"));
+  check_class(v, s, memory, "weights", held.params * cb, 1);
+  check_class(v, s, memory, "gradients", held.grads * v->grad_bytes, 1);
+  check_class(v, s, memory, "optimizer", master + moment1 + moment2 + error + error / v->choice.data, 5);
+  check_class(v, s, memory, "saved", slots + ring + n.pending, 3);
+  check_away(v, s, a, &held);
+  check_state_home(v, s, a, &held.home);
+  check_class(v, s, memory, "host", v->host[s], 1);
+  check_class(v, s, memory, "nvme", v->nvme[s], 1);
+  check_budget(v, s, memory, zp_claim(a, "bytes"));
+}
+
+/* Ranks fill nodes in order; a node's ranks share its host memory and its disks. */
+void zp_verify_nodes(zp_verifier *v) {
+  int64_t ranks = (int64_t)v->choice.tensor * v->choice.data * v->choice.pipeline;
+  zp_node_place node;
+  for (int64_t first = 0; first < ranks; first = node.first + node.ranks) {
+    node = zp_machine_node_of(&v->machine, first);
+    int64_t host = 0, nvme = 0;
+    for (int64_t r = first; r < node.first + node.ranks; r++) {
+      host += v->host[zp_stage_of_rank(&v->choice, r)];
+      nvme += v->nvme[zp_stage_of_rank(&v->choice, r)];
+    }
+    bool short_of_host = host > node.type->host_memory_bytes;
+    if (!short_of_host && nvme <= node.type->nvme_bytes) continue;
+    zp_find(v, "node %lld needs %lld bytes of %s, it has %lld", LL(node.index), LL(short_of_host ? host : nvme),
+            short_of_host ? "host memory" : "NVMe space",
+            LL(short_of_host ? node.type->host_memory_bytes : node.type->nvme_bytes));
+    return;
+  }
+}

@@ -1,0 +1,59 @@
+/* Private to the verifier. */
+#ifndef ZPLAN_VERIFY_INTERNAL_H
+#define ZPLAN_VERIFY_INTERNAL_H
+
+#include <zplan/proof.h>
+#include <zplan/software.h>
+
+/* Elements that all data ranks hold, and those that are spread over expert groups. */
+typedef struct zp_verify_elements {
+  int64_t whole, spread;
+} zp_verify_elements;
+
+typedef struct zp_verifier {
+  zp_arena *arena;
+  const zp_spec *spec;
+  zp_strings *findings;
+  zp_choice choice; /* as the file says it; cut not filled in before the units are checked */
+  int64_t microbatches;
+  int compute_bytes, stat_bytes, grad_bytes;
+  zp_machine machine;
+  const zp_json *stages, *program;
+  const zp_pieces *pieces;      /* of the model: what a stage may run */
+  int64_t *elements;            /* local elements per model parameter */
+  bool *spread;                 /* per model parameter: over expert groups */
+  zp_verify_elements *instance; /* per piece: flat elements of one instance */
+  int chunks;                   /* of a stage */
+  zp_played_order played;       /* what the stated orders keep */
+  int64_t *host, *nvme;         /* [stage]: bytes of one rank off the device */
+} zp_verifier;
+
+/* Records a finding (at most 20 are kept). */
+void zp_find(zp_verifier *v, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* A file may say anything: integers are clamped, and products saturate, so that no sum of a few of them overflows. */
+int64_t zp_claim(const zp_json *object, const char *key); /* missing: the lowest value */
+int64_t zp_times(int64_t a, int64_t b);
+/* Index of the piece that a layer names, -1 when there is none; and its object in the file, for the mode of the stage
+ * that lists the layer. */
+int zp_claimed_piece(const zp_verifier *v, const zp_json *layer);
+const zp_json *zp_claimed_program(const zp_verifier *v, int stage, const zp_json *layer);
+/* What the file says about a stage or a segment's procedures: the name of a mode. */
+const char *zp_claimed_mode(const zp_json *object);
+
+void zp_verify_stage(zp_verifier *v, int stage); /* verify_arena.c; after the order */
+void zp_verify_nodes(zp_verifier *v);            /* after all stages: budgets of host memory and disks */
+void zp_verify_procedures(zp_verifier *v);       /* verify_procedures.c */
+/* Backward of a segment's entry `segment`, in two parts where the schedule splits it. name: "h backward". */
+void zp_verify_split(zp_verifier *v, const zp_json *segment, const char *name); /* verify_split.c */
+void zp_verify_order(zp_verifier *v);                                           /* verify_order.c */
+
+static inline int64_t zp_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+/* ---- verify_flat.c: flat buffers ---- */
+typedef struct zp_flat_sizes {
+  int64_t flat, shard, bucket; /* elements: all; this rank's share; of the largest unit */
+  int64_t bucket_shard;        /* a rank's share of that */
+} zp_flat_sizes;
+zp_flat_sizes zp_verify_flat(zp_verifier *v, int stage);
+
+#endif

@@ -1,0 +1,95 @@
+/* Validation: tables of measured training runs, read, predicted with the planner's own cost model, and scored.
+ *
+ * Two kinds of table, told apart by their header: published runs (32 named columns, one run a row with its source) and
+ * the two vTrain tables. Units are those of the columns; see planner/validate/README.md. */
+#ifndef ZPLAN_VALIDATE_H
+#define ZPLAN_VALIDATE_H
+
+#include <zplan/plan_file.h>
+#include <zplan/software.h>
+
+/* One measured run. 0, -1 or NULL: the cell is empty. */
+typedef struct zp_measured {
+  int line; /* of the table, 1-based */
+  const char *id, *family, *source, *model, *gpu, *notes;
+  int year;
+  int64_t layers, hidden, heads, kv_heads, ffn, vocab, seq;
+  double parameters;
+  bool gated, rotary;   /* SwiGLU or GeGLU: three MLP matrices; no learned positions */
+  double gpu_memory_gb; /* where the GPU's name does not say */
+  int gpus_per_node;
+  double intra_bytes_per_s, inter_bytes_per_s; /* per GPU and direction; line rates */
+  double collective_bytes_per_s;               /* measured bus bandwidth of collectives over nodes, per GPU */
+  double collective_share; /* the same as a share of the line rate's payload, as a fabric's `collectives` */
+  int gpus, tensor, pipeline, data, context, chunks;
+  int64_t microbatch, batch;
+  const char *precision, *offload;
+  int zero;                  /* -1: unknown */
+  const char *recompute;     /* "full", "selective", "none" */
+  bool compiled;             /* through torch.compile, it says */
+  bool sequence, partitions; /* saved inputs are split over the tensor ranks (activation partitioning) */
+  double tflops, step_s, memory_bytes;
+  bool memory_reserved; /* what the allocator held, whatever was in use: an upper bound, not a peak */
+  bool tflops_hardware; /* the printed TFLOP/s counts recomputation */
+  int fits;             /* 1, 0; -1: nothing is claimed */
+} zp_measured;
+
+typedef struct zp_measured_table {
+  ZP_VEC(zp_measured) runs;
+  zp_strings malformed; /* one line each: "line 7: layers is `x`, not a number" */
+  zp_strings ignored;   /* columns of no known name, one line each */
+} zp_measured_table;
+/* Reads CSV text. `name`: the file's name without folder and suffix, the family of vTrain's rows. NULL with *error when
+ * the header is none that is known. */
+zp_measured_table *zp_measured_read(zp_arena *arena, const char *text, size_t len, const char *name,
+                                    const char **error);
+
+/* The library's device of that name ("a100_80"); NULL when it has none. */
+typedef const zp_device *zp_device_lookup(void *user, const char *name);
+
+typedef struct zp_prediction {
+  const zp_measured *run;
+  bool predicted;
+  const char *why_not;  /* not predicted: the reason */
+  const char *assumed;  /* what the row did not say and was taken; NULL: nothing */
+  const char *software; /* name of the profile */
+  zp_choice choice;
+  zp_estimate estimate;
+  double measured_s;  /* 0: the row has no speed */
+  double error;       /* predicted / measured - 1; 0 without a speed */
+  int64_t peak_bytes; /* in the row's counting: of the device, or of the framework's allocator */
+  bool fits;
+  bool fit_open; /* not decidable from what is published: no shape; or said not to fit, and another micro-batch would */
+} zp_prediction;
+zp_prediction zp_predict_run(zp_arena *arena, const zp_measured_table *table, const zp_measured *run,
+                             zp_device_lookup *lookup, void *user);
+
+/* Errors in percent of the measured value; max_error_pct keeps its sign. Kendall's tau-b is over measured and predicted
+ * step times, NAN for fewer than two rows. */
+typedef struct zp_family_score {
+  const char *name;
+  int n, memory_n;
+  double mean_abs_error_pct, bias_pct, max_error_pct, kendall_tau, memory_mean_abs_error_pct;
+  int fit_agree, fit_total; /* runs and claims whose fit is decidable */
+  int fit_open;             /* those whose fit is not */
+} zp_family_score;
+typedef struct zp_validation {
+  ZP_VEC(zp_prediction) rows;
+  ZP_VEC(zp_family_score) families;
+} zp_validation;
+/* Scores the rows; families in order of first appearance. */
+void zp_validation_score(zp_arena *arena, zp_validation *validation);
+/* tau-b of two rankings; NAN when one of them is constant. */
+double zp_kendall_tau(const double *x, const double *y, int n);
+
+const char *zp_validation_text(zp_arena *arena, const zp_validation *validation);
+zp_json *zp_validation_json(const zp_validation *validation);
+
+/* ---- reference formulas (activations.c) ---- */
+typedef enum zp_activation_case { ZP_ACTIVATIONS_PLAIN, ZP_ACTIVATIONS_SEQUENCE_SELECTIVE } zp_activation_case;
+/* Bytes of saved activations on the first stage of an interleaved pipeline, arXiv 2205.05198 section 4; see the file.
+ */
+double zp_activation_bytes(zp_activation_case which, double layers, double hidden, double heads, double sequence,
+                           double microbatch, double tensor, double pipeline, double chunks);
+
+#endif

@@ -1,0 +1,2 @@
+/* A program of one layer, for its links alone (tests/CMakeLists.txt). */
+int main(void) { return 0; }
