@@ -1,6 +1,7 @@
 /* The hardware library: a small model is planned on every device and every node of it, alone and as two nodes where
  * there is a network, and fabrics cost what they say. */
 #include "sema_fixture.h"
+#include <zplan/plan_file.h>
 #include <zplan/report.h>
 
 #define MODEL                                                                                                          \
