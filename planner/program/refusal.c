@@ -5,8 +5,10 @@
 #include <zplan/moves.h>
 
 static const char *refuse_modes(const zp_choice *c) {
-  for (int s = 0; s < c->pipeline; s++)
-    if (c->sequence && zp_stage_mode_split(zp_choice_mode(c, s))) return "sequence sharding splits kept inputs already";
+  int modes = c->stage_recompute ? c->pipeline
+                                 : 1; /* else all stages have the first one's; the search asks millions of times */
+  for (int s = 0; c->sequence && s < modes; s++)
+    if (zp_stage_mode_split(zp_choice_mode(c, s))) return "sequence sharding splits kept inputs already";
   return NULL;
 }
 
