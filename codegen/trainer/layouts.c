@@ -11,7 +11,7 @@ static void emit_run_type(zp_emit *e) {
   zp_buf *out = &e->out;
   zp_buf_line(out, "enum segment {");
   for (int s = 0; s < e->lowered->n_segments; s++)
-    for (zp_stage_mode mode = 0; mode < ZP_STAGE_MODES; mode++)
+    for (int mode = 0; mode < ZP_STAGE_MODES; mode++)
       if (zp_emit_variant(e, s, mode)) zp_buf_line(out, "  %s,", zp_emit_segment(e, s, mode));
   zp_buf_line(out, "};");
   zp_buf_line(out, "/* Consecutive iterations of a segment: elements in the flat buffers, bytes in a slot. */");

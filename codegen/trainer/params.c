@@ -32,7 +32,7 @@ void zp_emit_fetch(zp_emit *e) {
   zp_buf_line(out, "  switch (r->segment) {");
   for (int s = 0; s < e->lowered->n_segments; s++) {
     bool printed = false;
-    for (zp_stage_mode mode = 0; mode < ZP_STAGE_MODES; mode++) {
+    for (int mode = 0; mode < ZP_STAGE_MODES; mode++) {
       if (!zp_emit_variant(e, s, mode)) continue;
       zp_buf_line(out, "  case %s:", zp_emit_segment(e, s, mode));
       printed = true;

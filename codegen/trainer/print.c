@@ -98,7 +98,7 @@ zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_
   /* Procedures go to a buffer of their own: the kernels that they use are declared above them. */
   e.out = zp_buf_new(arena);
   for (int s = 0; s < e.lowered->n_segments; s++)
-    for (zp_stage_mode mode = 0; mode < ZP_STAGE_MODES; mode++) {
+    for (int mode = 0; mode < ZP_STAGE_MODES; mode++) {
       if (!zp_emit_variant(&e, s, mode)) continue;
       zp_emit_procedures(&e, s, mode);
     }

@@ -29,7 +29,7 @@ void zp_emit_dispatch(zp_emit *e, zp_pass pass) {
   zp_buf *out = &e->out;
   zp_buf_line(out, "    switch (r->segment) {");
   for (int s = 0; s < e->lowered->n_segments; s++)
-    for (zp_stage_mode mode = 0; mode < ZP_STAGE_MODES; mode++)
+    for (int mode = 0; mode < ZP_STAGE_MODES; mode++)
       if (zp_emit_variant(e, s, mode))
         zp_buf_line(out, "    case %s: %s(c, s, &u, mb); break;", zp_emit_segment(e, s, mode),
                     zp_emit_function_name(e, s, mode, pass));

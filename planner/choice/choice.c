@@ -4,7 +4,7 @@
 
 zp_choice zp_choice_copy(zp_arena *arena, const zp_choice *from) {
   zp_choice copy = *from;
-  size_t cuts = (size_t)(from->pipeline * zp_chunks(from) + 1), stages = (size_t)from->pipeline;
+  size_t stages = (size_t)from->pipeline, cuts = stages * (size_t)zp_chunks(from) + 1;
   if (from->cut) {
     copy.cut = ZP_NEW_ARRAY(arena, int64_t, cuts);
     memcpy(copy.cut, from->cut, sizeof *copy.cut * cuts);

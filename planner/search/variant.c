@@ -342,7 +342,7 @@ static zp_lowered *lowered_on(zp_searcher *s, const zp_variant *like, zp_stage_m
 static void make_least(zp_searcher *s, zp_variant *v) {
   zp_lowered *members[ZP_MOST_MODES * ZP_MOST_NODE_GROUPS];
   int n = 0;
-  for (zp_stage_mode mode = 0; mode < ZP_STAGE_MODES; mode++) {
+  for (int mode = 0; mode < ZP_STAGE_MODES; mode++) {
     if (!(v->modes & zp_set_of_mode(mode))) continue;
     for (int g = 0; g == 0 || 1u << g <= s->machine.types; g++) {
       if (zp_has_types(s) && !(s->machine.types >> g & 1)) continue;
@@ -362,7 +362,7 @@ static void make_least(zp_searcher *s, zp_variant *v) {
 /* The modes on the node types of the choice's stages: other degrees with the same variant stand elsewhere. */
 static bool make_places(zp_searcher *s, const zp_choice *c, const zp_variant *like) {
   const zp_places_memo *places = zp_find_places(s, c);
-  for (zp_stage_mode mode = 0; mode < ZP_STAGE_MODES; mode++)
+  for (int mode = 0; mode < ZP_STAGE_MODES; mode++)
     for (int i = 0; like->modes & zp_set_of_mode(mode) && i < places->n_sets; i++)
       if (!lowered_on(s, like, mode, places->sets[i])) return false;
   return true;

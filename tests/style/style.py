@@ -4,12 +4,14 @@
 usage: style.py
 
   format    clang-format (the repository's .clang-format) would change no C file; no line is longer than 120 columns
+  tidy      clang-tidy finds no fault (.clang-tidy says what it looks for); needs build/release, for how files are compiled
   comments  none begins with "Of", "The same" or "And": each stands by itself
   includes  no two folders of the compiler include each other, in however many steps
   records   decision records carry a date and a status
   readmes   every file of a folder with a README has a line in it, or in that of the folder above
 """
 import collections
+import concurrent.futures
 import os
 import re
 import subprocess
@@ -42,6 +44,23 @@ def check_format(tally, sources):
     done = subprocess.run(["clang-format", "--dry-run", "-Werror", "--ferror-limit=1"] + sources, cwd=ROOT, capture_output=True, text=True)
     wrong = sorted(set(re.findall(r"^([^:\s]+):\d+:\d+: error", done.stderr, re.M)))
     tally.check("clang-format: %d files" % len(sources), done.returncode == 0, " ".join(wrong) or done.stderr[:200])
+
+
+def tidy_faults(files):
+    command = ["nice", "clang-tidy", "-p", os.path.join(ROOT, "build", "release"), "--quiet"] + files
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    faults = re.findall(r"^(?:%s/)?([^:\s]+:\d+):\d+: (?:error|warning): (.*)$" % re.escape(ROOT), done.stdout, re.M)
+    return faults or ([("clang-tidy", done.stderr[-300:])] if done.returncode else [])
+
+
+def check_tidy(tally, sources):
+    if not os.path.isfile(os.path.join(ROOT, "build", "release", "compile_commands.json")):
+        tally.check("clang-tidy", False, "build/release is not configured: cmake --preset release")
+        return
+    files = [name for name in sources if name.endswith(".c") and name.split("/")[0] in PARTS]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        faults = sum(pool.map(tidy_faults, [files[i::24] for i in range(24)]), [])
+    tally.check("clang-tidy: %d files" % len(files), len(files) > 400 and not faults, "; ".join("%s %s" % f for f in faults[:10]))
 
 
 def check_columns(tally, names):
@@ -143,6 +162,7 @@ def main():
     tally, names = harness.Tally(), tracked()
     sources = [n for n in names if n.endswith(SOURCE)]
     check_format(tally, sources)
+    check_tidy(tally, sources)
     check_columns(tally, [n for n in names if n.endswith(SOURCE + (".y", ".l"))])
     check_comments(tally, sources)
     check_includes(tally, sources)
