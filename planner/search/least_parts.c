@@ -1,39 +1,40 @@
-/* The least work of a point that may be cut inside layers, and whether its layers have room at all. On a stage the
- * parts of a layer follow each other in turn, so every chunk holds whole turns and at most one run of parts more. What
- * turns are worth in a mode (seconds that a slower mode would take longer, or simply 1) per byte that they keep, and
- * what a run is worth more than turns of its bytes, bound what a stage is worth with the bytes that it has. Only the
- * repeated segment with the most work is looked at, other units take the time of their fastest mode and no memory. */
+/* The least work of a point that may be cut inside layers, and whether its layers have room at all: a relaxed knapsack.
+ * On a stage the parts of a layer follow each other in layer, so every chunk holds whole layers and at most one run of
+ * parts more. The value of layers in a mode (seconds that a slower mode would take longer, or simply 1 a part) per byte
+ * that they keep, and what a run has beyond layers of its bytes, bound what a stage gains with the bytes that
+ * it has. Only the repeated segment with the most work is looked at, other units take the time of their fastest mode
+ * and no memory. */
 #include <math.h>
 #include <zplan/cost.h>
 #include <zplan/schedule.h>
 #include "search_internal.h"
 
-/* What a stage buys with its bytes, in one mode: a turn, or a run of parts. Worth: seconds that the slowest mode would
- * take longer; parts. */
-enum { SECONDS, PARTS, WORTHS };
-typedef struct lot {
+/* What a stage may hold in one mode: a layer, or a run of parts. Values: seconds that the slowest mode would take
+ * longer; parts. */
+enum { SECONDS, PARTS, VALUES };
+typedef struct item {
   double whole, spread, kept; /* elements held by all data ranks, spread ones; bytes saved of a micro-batch */
-  double worth[WORTHS];
-} lot;
+  double value[VALUES];
+} item;
 
 enum { MOST_RUNS = ZP_MOST_PARTS * (ZP_MOST_PARTS - 1) };
-typedef struct goods { /* of one mode */
-  lot turn, run[MOST_RUNS];
+typedef struct mode_items { /* of one mode */
+  item layer, run[MOST_RUNS];
   int n_runs;
   bool needless; /* a stage has room for no more parts than in another mode that is looked at */
-} goods;
+} mode_items;
 
-/* What the parts of all points of a variant have to offer. */
-struct zp_parts_for_sale {
-  goods mode[ZP_MOST_MODES];
+/* The items of all points of a variant. */
+struct zp_part_knapsack {
+  mode_items mode[ZP_MOST_MODES];
   int n_modes;
   double others_s;       /* of all units that are not such parts */
   double fast_s, slow_s; /* of the parts: in the fastest mode of each, all in the slowest one */
   double n;              /* parts */
 };
-typedef struct zp_parts_for_sale sale;
+typedef struct zp_part_knapsack knapsack;
 
-/* ---- what there is ---- */
+/* ---- items ---- */
 
 static int heaviest_repeat(const zp_variant *v) {
   int heaviest = 0;
@@ -45,28 +46,28 @@ static int heaviest_repeat(const zp_variant *v) {
   return heaviest;
 }
 
-static void add_part(lot *sum, const lot *part) {
+static void add_part(item *sum, const item *part) {
   sum->whole += part->whole;
   sum->spread += part->spread;
   sum->kept += part->kept;
-  for (int i = 0; i < WORTHS; i++) sum->worth[i] += part->worth[i];
+  for (int i = 0; i < VALUES; i++) sum->value[i] += part->value[i];
 }
 
-static goods goods_of(const zp_variant *v, int segment, const zp_variant *slowest) {
-  goods g = {.n_runs = 0};
-  lot part[ZP_MOST_PARTS];
+static mode_items items_of(const zp_variant *v, int segment, const zp_variant *slowest) {
+  mode_items g = {.n_runs = 0};
+  item part[ZP_MOST_PARTS];
   int n = v->lowered->pieces->parts[segment];
   for (int i = 0; i < n; i++) {
     int piece = zp_pieces_find(v->lowered->pieces, segment, i, i + 1);
-    part[i] = (lot){v->part_elements[piece],
-                    v->part_spread[piece],
-                    v->kept_bytes[piece],
-                    {[SECONDS] = fmax(0, slowest->unit_s[piece] - v->unit_s[piece]), [PARTS] = 1}};
-    add_part(&g.turn, &part[i]);
+    part[i] = (item){v->part_elements[piece],
+                     v->part_spread[piece],
+                     v->kept_bytes[piece],
+                     {[SECONDS] = fmax(0, slowest->unit_s[piece] - v->unit_s[piece]), [PARTS] = 1}};
+    add_part(&g.layer, &part[i]);
   }
   for (int first = 0; first < n; first++) {
-    lot run = {0};
-    for (int i = 0; i + 1 < n; i++) { /* around the end of a turn, but no whole one */
+    item run = {0};
+    for (int i = 0; i + 1 < n; i++) { /* on into the next layer, but no whole one */
       add_part(&run, &part[(first + i) % n]);
       g.run[g.n_runs++] = run;
     }
@@ -75,15 +76,16 @@ static goods goods_of(const zp_variant *v, int segment, const zp_variant *slowes
 }
 
 /* Needs a no more for every run of parts than b? */
-static bool needs_no_more(const goods *a, const goods *b) {
-  if (a->turn.kept > b->turn.kept || a->turn.whole > b->turn.whole || a->turn.spread > b->turn.spread) return false;
+static bool needs_no_more(const mode_items *a, const mode_items *b) {
+  if (a->layer.kept > b->layer.kept || a->layer.whole > b->layer.whole || a->layer.spread > b->layer.spread)
+    return false;
   for (int i = 0; i < a->n_runs; i++)
     if (a->run[i].kept > b->run[i].kept || a->run[i].whole > b->run[i].whole || a->run[i].spread > b->run[i].spread)
       return false;
   return true;
 }
 
-static bool is_needless(const sale *all, int mode) {
+static bool is_needless(const knapsack *all, int mode) {
   for (int i = 0; i < all->n_modes; i++)
     if (i != mode && needs_no_more(&all->mode[i], &all->mode[mode]) &&
         (i > mode || !needs_no_more(&all->mode[mode], &all->mode[i])))
@@ -91,18 +93,18 @@ static bool is_needless(const sale *all, int mode) {
   return false;
 }
 
-static const sale *find_sale(const zp_searcher *s, const zp_point *point) {
+static const knapsack *find_knapsack(const zp_searcher *s, const zp_point *point) {
   zp_search_memo *memo = s->memo;
-  while (memo->for_sale.len <= point->variant) zp_push(s->kept, &memo->for_sale, NULL);
-  sale **known = &memo->for_sale.data[point->variant];
+  while (memo->knapsacks.len <= point->variant) zp_push(s->kept, &memo->knapsacks, NULL);
+  knapsack **known = &memo->knapsacks.data[point->variant];
   if (*known) return *known;
   const zp_variant *all = zp_variant_of(s, point), *slowest = &s->variants.data[point->modes[point->n_modes - 1]];
   int segment = heaviest_repeat(all);
   double layers = (double)all->lowered->segments[segment].segment->count;
-  sale *fresh = *known = ZP_NEW(s->kept, sale);
+  knapsack *fresh = *known = ZP_NEW(s->kept, knapsack);
   fresh->n_modes = point->n_modes;
   for (int i = 0; i < point->n_modes; i++)
-    fresh->mode[i] = goods_of(&s->variants.data[point->modes[i]], segment, slowest);
+    fresh->mode[i] = items_of(&s->variants.data[point->modes[i]], segment, slowest);
   for (int i = 0; i < point->n_modes; i++) fresh->mode[i].needless = is_needless(fresh, i);
   fresh->n = layers * all->lowered->pieces->parts[segment];
   fresh->fast_s = layers * all->unit_s[segment];
@@ -111,7 +113,7 @@ static const sale *find_sale(const zp_searcher *s, const zp_point *point) {
   return fresh;
 }
 
-/* ---- what stages are worth ---- */
+/* ---- what stages gain ---- */
 
 typedef struct prices {
   zp_state_bytes each; /* of an element */
@@ -120,28 +122,28 @@ typedef struct prices {
   int chunks;          /* of a stage */
 } prices;
 
-static double bytes_of(const prices *p, const lot *x, double flight) {
+static double bytes_of(const prices *p, const item *x, double flight) {
   return p->each.whole * x->whole + p->each.spread * x->spread + flight * p->kept * x->kept;
 }
 
-/* The worth of a byte at the best rate there is: ever less with more in flight. */
-static double best_rate(const prices *p, const goods *g, int worth, double flight) {
-  double bytes = bytes_of(p, &g->turn, flight), best = bytes > 0 ? g->turn.worth[worth] / bytes : HUGE_VAL;
+/* Value a byte at the best rate there is: ever less with more in flight. */
+static double best_rate(const prices *p, const mode_items *g, int which, double flight) {
+  double bytes = bytes_of(p, &g->layer, flight), best = bytes > 0 ? g->layer.value[which] / bytes : HUGE_VAL;
   for (int i = 0; i < g->n_runs; i++) {
     bytes = bytes_of(p, &g->run[i], flight);
-    if (g->run[i].worth[worth] > best * bytes) best = bytes > 0 ? g->run[i].worth[worth] / bytes : HUGE_VAL;
+    if (g->run[i].value[which] > best * bytes) best = bytes > 0 ? g->run[i].value[which] / bytes : HUGE_VAL;
   }
   return best;
 }
 
-/* The most that the bytes of a stage buy: turns, and in every chunk the run that is worth most beyond turns of its
+/* The most value for the bytes of a stage: layers, and in every chunk the run with the most value beyond layers of its
  * bytes; no more than all bytes at the best rate there is. */
-static double most_worth(const prices *p, const goods *g, int worth, double flight) {
-  double turn_bytes = bytes_of(p, &g->turn, flight), gain = 0;
-  if (turn_bytes <= 0) return g->turn.worth[worth] > 0 ? HUGE_VAL : 0;
-  double of_byte = g->turn.worth[worth] / turn_bytes, best = of_byte;
+static double most_value(const prices *p, const mode_items *g, int which, double flight) {
+  double layer_bytes = bytes_of(p, &g->layer, flight), gain = 0;
+  if (layer_bytes <= 0) return g->layer.value[which] > 0 ? HUGE_VAL : 0;
+  double of_byte = g->layer.value[which] / layer_bytes, best = of_byte;
   for (int i = 0; i < g->n_runs; i++) {
-    double bytes = bytes_of(p, &g->run[i], flight), all = g->run[i].worth[worth], more = all - of_byte * bytes;
+    double bytes = bytes_of(p, &g->run[i], flight), all = g->run[i].value[which], more = all - of_byte * bytes;
     if (more <= 0) continue;
     gain = zp_later(gain, more);
     if (all > best * bytes) best = bytes > 0 ? all / bytes : HUGE_VAL;
@@ -155,33 +157,33 @@ typedef struct gains {
 } gains;
 
 /* `wanted`: 0: need not be found. */
-static gains most_of_stage(const sale *all, const prices *p, double flight, const gains *wanted) {
+static gains most_of_stage(const knapsack *all, const prices *p, double flight, const gains *wanted) {
   gains most = {0};
   for (int i = 0; i < all->n_modes; i++) {
-    const goods *g = &all->mode[i];
-    if (wanted->seconds > 0 && g->turn.worth[SECONDS] > 0)
-      most.seconds = zp_later(most.seconds, most_worth(p, g, SECONDS, flight));
-    if (wanted->parts > 0 && !g->needless) most.parts = zp_later(most.parts, most_worth(p, g, PARTS, flight));
+    const mode_items *g = &all->mode[i];
+    if (wanted->seconds > 0 && g->layer.value[SECONDS] > 0)
+      most.seconds = zp_later(most.seconds, most_value(p, g, SECONDS, flight));
+    if (wanted->parts > 0 && !g->needless) most.parts = zp_later(most.parts, most_value(p, g, PARTS, flight));
   }
   return most;
 }
 
 /* Parts that any stage with so many or more in flight has room for, at most. */
-static double most_room(const sale *all, const prices *p, double flight) {
+static double most_room(const knapsack *all, const prices *p, double flight) {
   double most = 0;
   for (int i = 0; i < all->n_modes; i++)
     if (!all->mode[i].needless) most = zp_later(most, best_rate(p, &all->mode[i], PARTS, flight));
   return p->limit * most;
 }
 
-/* What any stage with so many or fewer in flight is worth, at least. */
-static gains least_of_stage(const sale *all, const prices *p, double flight) {
+/* What any stage with so many or fewer in flight gains, at least. */
+static gains least_of_stage(const knapsack *all, const prices *p, double flight) {
   gains least = {0};
   for (int i = 0; i < all->n_modes; i++) {
-    const lot *turn = &all->mode[i].turn;
-    double turns = p->limit / bytes_of(p, turn, flight); /* endless where a turn needs nothing */
-    if (turn->worth[SECONDS] > 0) least.seconds = zp_later(least.seconds, turns * turn->worth[SECONDS]);
-    least.parts = zp_later(least.parts, turns * turn->worth[PARTS]);
+    const item *layer = &all->mode[i].layer;
+    double layers = p->limit / bytes_of(p, layer, flight); /* endless where a layer needs nothing */
+    if (layer->value[SECONDS] > 0) least.seconds = zp_later(least.seconds, layers * layer->value[SECONDS]);
+    least.parts = zp_later(least.parts, layers * layer->value[PARTS]);
   }
   return least;
 }
@@ -191,7 +193,7 @@ static bool is_power_of_two(int n) { return (n & (n - 1)) == 0; }
 /* *wanted becomes what is still wanted when all stages have given what they have; not above zero: enough. The last
  * stages come first, because they have the fewest in flight; now and then those that are left are looked at together.
  * False: the parts have no room. */
-static bool serve(const sale *all, const prices *p, const zp_flight_memo *flights, gains *wanted) {
+static bool serve(const knapsack *all, const prices *p, const zp_flight_memo *flights, gains *wanted) {
   const double *flight = flights->flight;
   gains least = least_of_stage(all, p, flights->most), most = {0};
   for (int left = flights->pipeline; left > 0; left--) {
@@ -212,7 +214,7 @@ static bool serve(const sale *all, const prices *p, const zp_flight_memo *flight
 
 bool zp_find_least_parts(const zp_searcher *s, zp_point *point, zp_state_bytes each, double kept,
                          const zp_flight_memo *flights, zp_least_ask ask) {
-  const sale *all = find_sale(s, point);
+  const knapsack *all = find_knapsack(s, point);
   const zp_choice *c = &point->choice;
   int64_t limit = s->limit_bytes - zp_choice_communicator_bytes(s, c, zp_variant_of(s, point)->lowered->ties);
   if (limit <= 0) return false;

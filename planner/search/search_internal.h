@@ -216,7 +216,7 @@ typedef struct zp_search_memo {
   zp_fits_memo fits;
   zp_communicators_memo communicators;
   ZP_VEC(int64_t *) units_before;              /* of a variant: zp_least_work's */
-  ZP_VEC(struct zp_parts_for_sale *) for_sale; /* of a variant: zp_find_least_parts' */
+  ZP_VEC(struct zp_part_knapsack *) knapsacks; /* of a variant: zp_find_least_parts' */
   zp_step_end_memo end[4][2];                  /* [zero][compress] */
   int groups, groups_tensor, groups_ranks;     /* the tensor groups that were asked for last */
   zp_moving_memo moving;
