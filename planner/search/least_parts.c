@@ -1,5 +1,5 @@
 /* The least work of a point that may be cut inside layers, and whether its layers have room at all: a relaxed knapsack.
- * On a stage the parts of a layer follow each other in layer, so every chunk holds whole layers and at most one run of
+ * On a stage the parts of a layer follow one after another, so every chunk holds whole layers and at most one run of
  * parts more. The value of layers in a mode (seconds that a slower mode would take longer, or simply 1 a part) per byte
  * that they keep, and what a run has beyond layers of its bytes, bound what a stage gains with the bytes that
  * it has. Only the repeated segment with the most work is looked at, other units take the time of their fastest mode
