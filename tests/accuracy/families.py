@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(
 import harness  # noqa: E402
 
 RUNS = os.path.join(harness.ROOT, "tests", "data", "published_runs.csv")
-TABLE = os.path.join(harness.ROOT, "planner", "software", "families.def")
+TABLE = os.path.join(harness.ROOT, "planner", "profiles", "families.def")
 TENTH = 10  # runs from which on the outermost tenths are left out
 HEAD = """/* ZP_FAMILY(profile, gpu, several nodes, n, low, high, mean error, bias, families): percent. low, high: measured over predicted step
  * time less 1, of the middle 80 %% of the runs where there are ten or more, else of all; mean error and bias as in docs/accuracy.md
