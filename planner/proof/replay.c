@@ -94,6 +94,8 @@ static void play(zp_replay *r, int64_t work) {
   if (!all) n = n / r->microbatches * allowed;
   r->owner = ZP_NEW_ARRAY(r->arena, int64_t, r->stage->slots + 1);
   list_calls(r);
+  zp_move_list moves = zp_stage_moves(r->arena, r->program, r->stage->index);
+  zp_replay_check_moves(r, &moves);
   zp_replay_load(r);
   for (int64_t i = 0; i < n && r->n_found == 0; i++) zp_replay_act(r, &order[i]);
   for (int k = 0; k < r->stage->n_chunks && r->n_found == 0 && all; k++)
@@ -102,6 +104,15 @@ static void play(zp_replay *r, int64_t work) {
       if (r->chunk[k].part > 0) zp_replay_expect_message(r, &r->chunk[k], false, mb);
     }
   if (r->n_found == 0 && all) zp_replay_check_end(r);
+}
+
+void zp_replay_moves(zp_arena *arena, const zp_program *program, int stage, const zp_move_list *list,
+                     zp_strings *findings) {
+  zp_arena *scratch = zp_arena_new("replay of moves");
+  zp_replay r = replay_of(program, stage, scratch, arena, findings, STAGE_WORK);
+  list_calls(&r);
+  zp_replay_check_moves(&r, list);
+  zp_arena_free(scratch);
 }
 
 /* ---- which stages ---- */

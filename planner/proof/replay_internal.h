@@ -2,6 +2,7 @@
 #ifndef ZPLAN_REPLAY_INTERNAL_H
 #define ZPLAN_REPLAY_INTERNAL_H
 
+#include <zplan/moves.h>
 #include <zplan/proof.h>
 
 #include "shadow.h"
@@ -126,5 +127,14 @@ void zp_replay_sum(zp_replay *r, const zp_replay_frame *frame, const zp_step *st
 void zp_replay_check_end(zp_replay *r);
 /* Do the units' parameters come into one of two buffers while the unit before works? */
 bool zp_replay_gathers_ahead(const zp_replay *r);
+/* Do gathers and scatters run in a stream of their own? */
+bool zp_replay_buckets_move_beside(const zp_replay *r);
+
+/* ---- replay_moves.c ---- */
+/* Requires: the calls of the stage. list: zp_stage_moves of it. */
+void zp_replay_check_moves(zp_replay *r, const zp_move_list *list);
+/* replay.c: that alone, for any list. Findings from the arena. */
+void zp_replay_moves(zp_arena *arena, const zp_program *program, int stage, const zp_move_list *list,
+                     zp_strings *findings);
 
 #endif

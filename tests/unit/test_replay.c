@@ -1,6 +1,6 @@
 /* The replay of programs over poisoned memory: finds nothing in sound programs, and every kind of damage. */
 #include "planner_models.h"
-#include "../../planner/proof/shadow.h"
+#include "../../planner/proof/replay_internal.h"
 
 static zp_arena *arena;
 static void setup(void) { arena = zp_arena_new("test"); }
@@ -157,6 +157,60 @@ Test(replay, sound_programs) {
                        findings.len ? findings.data[0] : "");
           zp_arena_rewind(arena, mark);
         }
+}
+
+/* ---- the list of moves ---- */
+
+static int findings_of(const zp_program *program, const zp_move_list *list) {
+  zp_strings findings = {0};
+  zp_replay_moves(arena, program, 0, list, &findings);
+  return findings.len;
+}
+
+/* Between units, and what the norm needs: waits elsewhere are found. */
+static bool is_judged(const zp_move *m) {
+  return m->when <= ZP_WHEN_AFTER_BACKWARD && m->queue != ZP_QUEUE_DEVICE_MEMORY && m->what != ZP_MOVE_SIGNS;
+}
+
+/* Parameters that come, gradients that leave, messages: without them a unit or a stage would wait for ever. */
+static bool is_missed(const zp_move *m) {
+  return m->what == ZP_MOVE_MESSAGE || (m->queue == ZP_QUEUE_DATA && m->when <= ZP_WHEN_AFTER_UNIT && m->bucket == 0);
+}
+
+static void damage_list(zp_choice c) {
+  const zp_program *program = make(&LLAMA, c);
+  zp_move_list list = zp_stage_moves(arena, program, 0);
+  int judged = 0;
+  cr_expect_eq(findings_of(program, &list), 0);
+  for (int i = 0; i < list.len; i++) {
+    zp_move kept = list.data[i];
+    for (int wait = 0; wait < ZP_WAIT_COUNT && is_judged(&kept); wait++) {
+      list.data[i].wait = (zp_move_wait)wait;
+      cr_expect_eq(findings_of(program, &list) > 0, wait != (int)kept.wait, "move %d, %s, waited for %d instead of %d",
+                   i, kept.strategy->name, wait, kept.wait);
+      judged++;
+    }
+    list.data[i] = kept;
+    if (!is_missed(&kept)) continue;
+    list.data[i].what = ZP_MOVE_WHAT_COUNT;
+    cr_expect(findings_of(program, &list) > 0, "without move %d, %s", i, kept.strategy->name);
+    list.data[i] = kept;
+  }
+  cr_expect(judged > 0);
+}
+
+Test(replay, lists_of_moves_that_wait_elsewhere) {
+  zp_choice scattered = sharded(), down = sharded(), chunks = two_chunks();
+  scattered.zero = 2;
+  down.home[ZP_STATE_OPTIMIZER] = down.home[ZP_STATE_GRADIENTS] = down.home[ZP_STATE_PARAMS] =
+      (zp_home){ZP_TIER_NVME, 8};
+  chunks.data = 2;
+  damage_list(sharded());
+  damage_list(scattered);
+  damage_list(down);
+  damage_list(away());
+  damage_list(split_backward());
+  damage_list(chunks);
 }
 
 /* ---- any decisions ---- */

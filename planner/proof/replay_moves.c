@@ -1,0 +1,118 @@
+/* What the list of moves (zplan/moves.h) says of when things go and where they are waited for, against what is played:
+ * what is in a ring of two buffers may be on its way while a unit works, what is in one may not; what a unit reads came
+ * before it, in every action that reads it; sums are complete before the norm. Who reads the list (prices, sizes of
+ * rings, the trainer's printer) then reads what the replay has shown to be sound. Decisions are asked here, not
+ * strategies. */
+#include <zplan/buf.h>
+#include "replay_internal.h"
+
+/* Who waits, for moves of a class at a time on some queues. */
+typedef struct rule {
+  zp_move_what what;
+  zp_move_when when;
+  unsigned queues; /* bit zp_move_queue */
+  zp_move_wait wait;
+} rule;
+
+#define ON(queue) (1u << ZP_QUEUE_##queue)
+enum { TIERS = ON(UP) | ON(DOWN) | ON(READ) | ON(WRITE), ANY = ~0, MOST_RULES = 24 };
+
+/* out: room for MOST_RULES. */
+static int rules_of(const zp_replay *r, rule *out) {
+  bool beside = zp_replay_buckets_move_beside(r);
+  const rule all[] = {
+      {ZP_MOVE_PARAMETERS, ZP_WHEN_BEFORE_UNIT, TIERS, ZP_WAIT_BY_UNIT},
+      {ZP_MOVE_PARAMETERS, ZP_WHEN_BEFORE_UNIT, ON(DATA), beside ? ZP_WAIT_BY_UNIT : ZP_WAIT_AT_ONCE},
+      {ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_UNIT, TIERS | ON(HOST_MEMORY), ZP_WAIT_BY_BUFFER},
+      {ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_UNIT, ON(DATA), beside ? ZP_WAIT_BY_BUFFER : ZP_WAIT_AT_ONCE},
+      {ZP_MOVE_SAVED, ZP_WHEN_BEFORE_UNIT, TIERS, ZP_WAIT_BY_UNIT},
+      {ZP_MOVE_SAVED, ZP_WHEN_AFTER_UNIT, TIERS, ZP_WAIT_BY_BUFFER},
+      {ZP_MOVE_MESSAGE, ZP_WHEN_AFTER_ACTION, ANY, ZP_WAIT_BY_RECEIVER},
+      {ZP_MOVE_PARTIAL, ZP_WHEN_IN_UNIT, ANY, ZP_WAIT_AT_ONCE},
+      {ZP_MOVE_SLOTS, ZP_WHEN_IN_UNIT, ANY, ZP_WAIT_AT_ONCE},
+      {ZP_MOVE_GRADIENTS, ZP_WHEN_BESIDE_BACKWARD, ANY, ZP_WAIT_BY_NORM},
+      {ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_BACKWARD, ANY, ZP_WAIT_BY_NORM},
+  };
+  memcpy(out, all, sizeof all);
+  return (int)(sizeof all / sizeof *all);
+}
+
+static const char *act_word(zp_act act) {
+  static const char *const words[] = {[ZP_ACT_F] = "forward",
+                                      [ZP_ACT_B] = "backward",
+                                      [ZP_ACT_BI] = "gradients of inputs",
+                                      [ZP_ACT_BW] = "gradients of weights"};
+  return words[act];
+}
+
+static void check_waits(zp_replay *r, const zp_move_list *list) {
+  rule rules[MOST_RULES];
+  int n = rules_of(r, rules);
+  for (int i = 0; i < list->len; i++) {
+    const zp_move *m = &list->data[i];
+    for (int k = 0; k < n; k++)
+      if (rules[k].what == m->what && rules[k].when == m->when && rules[k].queues >> m->queue & 1 &&
+          rules[k].wait != m->wait)
+        zp_replay_find(r, NULL, "the list of moves has %s waited for elsewhere than the steps do", m->strategy->name);
+  }
+}
+
+/* Elements that data ranks gather or scatter in an action, all units together; one rank alone copies. */
+static int64_t listed(const zp_move_list *list, zp_move_what what, zp_move_when when, zp_act act) {
+  int64_t elements = 0;
+  for (int i = 0; i < list->len; i++) {
+    const zp_move *m = &list->data[i];
+    if (m->what == what && m->when == when && m->act == act && m->queue == ZP_QUEUE_DATA)
+      elements += m->elements * m->count;
+  }
+  return elements;
+}
+
+/* Elements of the buckets of all calls. */
+static int64_t bucket_elements(const zp_replay *r) {
+  const zp_choice *c = &r->program->choice;
+  zp_arena_mark mark = zp_arena_get_mark(r->arena);
+  zp_bucket *bucket = ZP_NEW_ARRAY(r->arena, zp_bucket, 2 + r->lowered->shared.len);
+  int64_t elements = 0;
+  for (int k = 0; k < r->stage->n_chunks; k++)
+    for (int64_t j = 0; j < r->chunk[k].calls; j++) {
+      int n = zp_unit_buckets(r->lowered, c, r->chunk[k].call[j].run->segment, bucket);
+      for (int b = 0; b < n; b++) elements += bucket[b].elements;
+    }
+  zp_arena_rewind(r->arena, mark);
+  return elements;
+}
+
+static void check_presence(zp_replay *r, const zp_move_list *list, zp_act act) {
+  const zp_choice *c = &r->program->choice;
+  int64_t all = c->zero >= 2 ? bucket_elements(r) : 0;
+  int64_t read = c->zero >= 3 && act != ZP_ACT_BW ? all : 0, made = act == ZP_ACT_B || act == ZP_ACT_BW ? all : 0;
+  if (listed(list, ZP_MOVE_PARAMETERS, ZP_WHEN_BEFORE_UNIT, act) != read)
+    zp_replay_find(r, NULL, "the list of moves gathers other parameters than %s reads", act_word(act));
+  if (listed(list, ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_UNIT, act) != made)
+    zp_replay_find(r, NULL, "the list of moves scatters other gradients than %s makes", act_word(act));
+}
+
+/* One kind a chunk and direction, where the next chunk of the model is another stage's. */
+static void check_messages(zp_replay *r, const zp_move_list *list) {
+  const zp_choice *c = &r->program->choice;
+  int64_t sent = 0, wanted = 0;
+  for (int i = 0; i < list->len; i++) sent += list->data[i].what == ZP_MOVE_MESSAGE;
+  for (int k = 0; k < r->stage->n_chunks; k++) {
+    int64_t part = r->chunk[k].part;
+    wanted += !r->chunk[k].is_last && zp_chunk_stage(c, part + 1, NULL) != r->stage->index;
+    wanted += part > 0 && zp_chunk_stage(c, part - 1, NULL) != r->stage->index;
+  }
+  if (sent != wanted)
+    zp_replay_find(r, NULL, "the list of moves has %lld kinds of messages, the stage sends %lld", (long long)sent,
+                   (long long)wanted);
+}
+
+void zp_replay_check_moves(zp_replay *r, const zp_move_list *list) {
+  bool splits = zp_schedule_splits(r->program->choice.schedule);
+  check_waits(r, list);
+  check_presence(r, list, ZP_ACT_F);
+  check_presence(r, list, splits ? ZP_ACT_BI : ZP_ACT_B);
+  if (splits) check_presence(r, list, ZP_ACT_BW);
+  check_messages(r, list);
+}
