@@ -65,10 +65,10 @@ static array_list arrays_of(zpr *c, int file) {
   }
   list.array = zpr_alloc(c, 3, sizeof *list.array);
   if (file == ZPR_MODEL) {
-    list.array[list.n++] = (array){.suffix = "", .where = PARAMS, .sharded = c->program->zero >= 3};
+    list.array[list.n++] = (array){.suffix = "", .where = PARAMS, .sharded = zpr_shards_params(c->program)};
     return list;
   }
-  bool sgd = c->program->optimizer == ZPR_SGD, sharded = c->program->zero >= 1;
+  bool sgd = c->program->optimizer == ZPR_SGD, sharded = zpr_shards_state(c->program);
   array state = {.where = STATE, .state = ZPR_WEIGHTS, .suffix = ".master", .sharded = sharded};
   if (zpk_is_narrow(c->program->dtype)) list.array[list.n++] = state;
   state.state = ZPR_MOMENT1;

@@ -35,7 +35,7 @@ void zpr_landing_close(zpr *c) {
 }
 
 int64_t zpr_gradients_here(const zpr *c) {
-  int64_t all = c->program->zero >= 2 ? c->stage->shard_elements : c->stage->flat_elements;
+  int64_t all = zpr_shards_gradients(c->program) ? c->stage->shard_elements : c->stage->flat_elements;
   return all - c->stage->grads_away.elements;
 }
 

@@ -39,22 +39,22 @@ static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Gradients stand as the state does, or as the flat buffers do. */
 static void add_stretch(zpr *c, zpr_host_update *u, int64_t begin, int64_t flat, int64_t count) {
-  int zero = c->program->zero;
+  const zpr_program *p = c->program;
   u->stretches[u->n_stretches++] = (stretch){.begin = begin,
                                              .end = begin + count,
-                                             .to_grads = zero >= 2 ? 0 : flat - begin,
-                                             .to_params = zero >= 3 ? 0 : flat - begin};
+                                             .to_grads = zpr_shards_gradients(p) ? 0 : flat - begin,
+                                             .to_params = zpr_shards_params(p) ? 0 : flat - begin};
 }
 
 static void find_stretches(zpr *c, zpr_host_update *u) {
   int64_t n = ZPR_PARTS;
   for (int r = 0; r < c->stage->n_runs; r++) n += c->stage->runs[r].count;
   u->stretches = zpr_alloc(c, (size_t)n, sizeof *u->stretches);
-  for (int i = 0; i < ZPR_PARTS && c->program->zero == 0; i++) {
+  for (int i = 0; i < ZPR_PARTS && !zpr_shards_state(c->program); i++) {
     zpr_part part = zpr_part_of(c, i);
     if (part.elements > 0) add_stretch(c, u, part.state_begin, part.begin, part.elements);
   }
-  for (int r = 0; r < c->stage->n_runs && c->program->zero >= 1; r++)
+  for (int r = 0; r < c->stage->n_runs && zpr_shards_state(c->program); r++)
     for (int64_t i = 0; i < c->stage->runs[r].count; i++) {
       zpr_slice shard = zpr_slice_of(c, &c->stage->runs[r], i);
       add_stretch(c, u, shard.stored, shard.begin, shard.end - shard.begin);

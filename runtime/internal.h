@@ -65,9 +65,13 @@ zpr_group zpr_axis_group(zpr *c, zpr_axis axis);
 zpr_group zpr_tie_group(zpr *c, int tie);
 /* Members of an expert group. */
 static inline int zpr_expert_ranks(const zpr_program *program) { return program->expert > 1 ? program->expert : 1; }
+/* Do data ranks own pieces of the optimizer's state, of gradients, of parameters? ZeRO 1, 2 and 3. */
+static inline bool zpr_shards_state(const zpr_program *program) { return program->zero >= 1; }
+static inline bool zpr_shards_gradients(const zpr_program *program) { return program->zero >= 2; }
+static inline bool zpr_shards_params(const zpr_program *program) { return program->zero >= 3; }
 /* Do units hand their gradients over in buckets? */
 static inline bool zpr_moves_gradients(const zpr_program *program) {
-  return program->zero >= 2 || program->moves_gradients;
+  return zpr_shards_gradients(program) || program->moves_gradients;
 }
 /* The data ranks that hold the same experts. */
 zpr_group zpr_replica_group(zpr *c);

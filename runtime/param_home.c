@@ -10,7 +10,7 @@ static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t element_bytes(const zpr *c) { return zpk_bytes(c->program->dtype); }
 
 int64_t zpr_params_held(const zpr *c) {
-  return c->program->zero >= 3 ? c->stage->shard_elements : c->stage->flat_elements;
+  return zpr_shards_params(c->program) ? c->stage->shard_elements : c->stage->flat_elements;
 }
 
 char *zpr_param_away_at(zpr *c, int64_t at) {
@@ -48,7 +48,7 @@ typedef struct part {
 static part part_of(zpr *c, int64_t first, void *to) {
   int64_t i;
   const zpr_run *run = zpr_bucket_of(c, first, &i);
-  if (c->program->zero < 3) return (part){first, first + run->stride, to};
+  if (!zpr_shards_params(c->program)) return (part){first, first + run->stride, to};
   zpr_slice shard = zpr_slice_of(c, run, i);
   int64_t count = shard.end - shard.begin;
   return (part){shard.stored, shard.stored + count,
@@ -70,7 +70,7 @@ void zpr_gather_params(zpr *c, int64_t first, void *to) {
   int64_t i, size = element_bytes(c);
   part p = part_of(c, first, to);
   zpr_copy(c, p.to, here_at(c, p.begin), (least(p.end, zpr_params_here(c)) - p.begin) * size);
-  if (c->program->zero < 3) return;
+  if (!zpr_shards_params(c->program)) return;
   const zpr_run *run = zpr_bucket_of(c, first, &i);
   zpr_group holders = zpr_part_of(c, run->params[0].spread).holders;
   zpr_group_all_gather(c, &holders, ZPR_DATA, to, p.end - p.begin);

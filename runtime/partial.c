@@ -21,7 +21,7 @@ struct zpr_partial {
 
 /* Where the gradients of flat elements [begin, end) of instance i of a run stand. */
 static range place_of(zpr *c, const zpr_run *run, int64_t i, int64_t begin, int64_t end) {
-  if (c->program->zero == 0) return (range){begin, end - begin};
+  if (!zpr_shards_state(c->program)) return (range){begin, end - begin};
   zpr_slice shard = zpr_slice_of(c, run, i);
   if (begin < shard.begin) begin = shard.begin;
   if (end > shard.end) end = shard.end;

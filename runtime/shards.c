@@ -8,7 +8,7 @@
 
 zpr_slice zpr_slice_of(zpr *c, const zpr_run *run, int64_t i) {
   zpr_part part = zpr_part_of(c, run->params[0].spread);
-  if (c->program->zero == 0 && !zpr_moves_gradients(c->program))
+  if (!zpr_shards_state(c->program) && !zpr_moves_gradients(c->program))
     return (zpr_slice){part.begin, part.begin + part.elements, part.state_begin};
   int owners = c->program->data / (run->params[0].spread ? zpr_expert_ranks(c->program) : 1);
   int64_t first = run->base + i * run->stride, size = run->stride / owners, begin = first + part.place * size;

@@ -62,12 +62,12 @@ zpr_part zpr_part_of(zpr *c, bool spread) {
 
 /* Gradients stand as in the flat buffers, with ZeRO 2 and 3 as the shards. */
 static void add_param(zpr *c, const zpr_run *run, int64_t i, const zpr_param *param) {
-  int zero = c->program->zero;
+  const zpr_program *p = c->program;
   zpr_slice shard = zpr_slice_of(c, run, i);
   int64_t begin = run->base + i * run->stride + param->offset, end = begin + param->elements,
-          back = zero >= 2 ? shard.stored - shard.begin : 0; /* from a flat element to its gradient */
-  bool compresses = c->program->freeze_step > 0;             /* then every replica counts, see squares_of_step */
-  bool alone = zero >= 1 || zpr_part_of(c, param->spread).place == 0 || compresses;
+          back = zpr_shards_gradients(p) ? shard.stored - shard.begin : 0; /* from a flat element to its gradient */
+  bool compresses = p->freeze_step > 0; /* then every replica counts, see squares_of_step */
+  bool alone = zpr_shards_state(p) || zpr_part_of(c, param->spread).place == 0 || compresses;
   bool counted = alone && (param->split_dim >= 0 || c->t == 0) && owned(c, begin);
   if (begin < shard.begin) begin = shard.begin;
   if (end > shard.end) end = shard.end;
@@ -76,7 +76,7 @@ static void add_param(zpr *c, const zpr_run *run, int64_t i, const zpr_param *pa
     if (cut > end) cut = end;
     add_block(c, (zpr_block){.begin = begin + back,
                              .end = cut + back,
-                             .to_params = zero == 2 ? -back : 0,
+                             .to_params = zpr_shards_params(p) ? 0 : -back,
                              .to_state = shard.stored - shard.begin - back,
                              .decay = param->decay,
                              .counted = counted});
@@ -154,7 +154,7 @@ static void sum_replicas(zpr *c) {
   for (int r = 0; r < c->stage->n_runs && p->zero == 1; r++)
     for (int64_t i = 0; i < c->stage->runs[r].count; i++)
       zpr_reduce_grads(c, c->stage->runs[r].base + i * c->stage->runs[r].stride);
-  for (int i = 0; i < ZPR_PARTS && p->zero == 0; i++) {
+  for (int i = 0; i < ZPR_PARTS && !zpr_shards_state(p); i++) {
     zpr_part part = zpr_part_of(c, i);
     zpr_group_all_reduce(c, &part.holders, ZPR_DATA, grads + part.begin * zpk_bytes(p->dtype), part.elements);
   }
@@ -164,7 +164,7 @@ static void sum_replicas(zpr *c) {
  * so the stages of a tie get the same bits and their copies of the weight stay equal for good. */
 static void reduce_gradients(zpr *c) {
   char *grads = zpr_at(c, c->stage->grads);
-  bool moved = zpr_moves_gradients(c->program), shards = moved || c->program->zero >= 1;
+  bool moved = zpr_moves_gradients(c->program), shards = moved || zpr_shards_state(c->program);
   int64_t size = zpk_bytes(c->program->dtype);
   zpr_land_gradients(c);
   sum_replicas(c);
@@ -174,7 +174,7 @@ static void reduce_gradients(zpr *c) {
     if (g.n > 1 && shards) zpr_sum_tied_shards(c, tie, &g);
     if (g.n > 1 && !shards) zpr_group_all_reduce(c, &g, ZPR_TIE, grads + tie->offset[g.me] * size, tie->elements);
   }
-  if (moved && c->program->zero < 2) return;
+  if (moved && !zpr_shards_gradients(c->program)) return;
   zpr_sum_partial(c);
   if (!moved) zpr_clear_padding(c);
 }
@@ -236,7 +236,7 @@ static void update(zpr *c, double lr, double grad_scale) {
  * the plan says. */
 static void gather_params(zpr *c) {
   const zpr_program *p = c->program;
-  if (p->zero == 1 || p->zero == 2) zpr_gather_updated(c);
+  if (zpr_shards_state(p) && !zpr_shards_params(p)) zpr_gather_updated(c);
 }
 
 /* As torch.nn.utils.clip_grad_norm_. */

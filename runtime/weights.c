@@ -131,7 +131,7 @@ static void init_piece(void *arg, int64_t local, int64_t global, int64_t count) 
 static void init_param(zpr *c, const zpr_run *run, int64_t i, int k) {
   char name[256];
   const zpr_stage *stage = c->stage;
-  bool mixed = zpk_is_narrow(c->program->dtype), sharded = c->program->zero >= 3;
+  bool mixed = zpk_is_narrow(c->program->dtype), sharded = zpr_shards_params(c->program);
   zpr_slice all = {0, stage->flat_elements, 0}, shard = mixed || sharded ? zpr_slice_of(c, run, i) : all;
   init_args a = {.c = c, .param = &run->params[k]};
   a.name_hash = hash_name(zpr_instance_name(name, sizeof name, run->params[k].name, run->first + i));
@@ -146,7 +146,7 @@ void zpr_init_weights(zpr *c) {
   const zpr_stage *stage = c->stage;
   /* Alignment gaps take part in collectives: they are zero from the start, like the state. */
   zpr_params_zero(c);
-  zpr_zero_gradients(c, 0, c->program->zero >= 2 ? stage->shard_elements : stage->flat_elements);
+  zpr_zero_gradients(c, 0, zpr_shards_gradients(c->program) ? stage->shard_elements : stage->flat_elements);
   zpr_state_zero(c);
   if (c->program->freeze_step > 0) {
     zpr_zero(c, zpr_at(c, stage->error), stage->flat_elements * 4);

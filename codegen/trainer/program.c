@@ -58,7 +58,7 @@ void zp_emit_program(zp_emit *e) {
   zp_buf_line(out, "    .tensor = TENSOR, .pipeline = PIPELINE, .data = DATA, .zero = %d, .pipeline_before_data = %s,",
               c->zero, c->order == ZP_ORDER_TPD ? "true" : "false");
   if (zp_expert_ranks(c) > 1) zp_buf_line(out, "    .expert = EXPERT,");
-  if (c->zero < 2 && zp_moves_gradients(c)) zp_buf_line(out, "    .moves_gradients = true,");
+  if (!zp_shards_gradients(c) && zp_moves_gradients(c)) zp_buf_line(out, "    .moves_gradients = true,");
   if (zp_emit_reduces_beside(e)) zp_buf_line(out, "    .reduces_beside = true,");
   if (zp_chunks(c) > 1)
     zp_buf_line(out, "    .chunks = CHUNKS, .folded = %s,", c->schedule == ZP_SCHEDULE_ZB_V ? "true" : "false");

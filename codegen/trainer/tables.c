@@ -123,7 +123,7 @@ static int shared_params(const zp_emit *e, const zp_stage *st, bool spread) {
 /* Where buckets move one by one, every shared parameter is one, a run of its own. */
 static bool moves_alone(const zp_emit *e) {
   const zp_choice *c = &e->program->choice;
-  return zp_moves_buckets(c) || c->zero >= 1 || zp_emit_reduces_beside(e);
+  return zp_moves_buckets(c) || zp_shards_state(c) || zp_emit_reduces_beside(e);
 }
 
 static void emit_params(zp_emit *e) {

@@ -29,7 +29,7 @@ static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Padded to whole shards where data ranks own pieces of it. */
 static zp_flat padded(const zp_choice *c, zp_flat elements) {
-  if (c->zero == 0) return elements;
+  if (!zp_shards_state(c)) return elements;
   int64_t shard = ZP_ALIGN_ELEMENTS * (int64_t)c->data;
   return (zp_flat){zp_round_up(elements.whole, shard), zp_round_up(elements.spread, shard / zp_expert_ranks(c))};
 }
@@ -82,7 +82,7 @@ int zp_unit_buckets(const zp_lowered *l, const zp_choice *c, int segment, zp_buc
 
 int64_t zp_tied_elements(const zp_lowered *l, const zp_choice *c, int param) {
   zp_flat all = shared_elements(l, c, param);
-  if (c->zero == 0) return zp_moves_gradients(c) ? all.whole + all.spread : l->param_elements[param];
+  if (!zp_shards_state(c)) return zp_moves_gradients(c) ? all.whole + all.spread : l->param_elements[param];
   return all.whole / c->data + all.spread / (c->data / zp_expert_ranks(c));
 }
 

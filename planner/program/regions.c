@@ -68,8 +68,8 @@ typedef struct placing {
 static void size_flat_buffers(placing *p) {
   const zp_choice *c = p->c;
   zp_stage *s = p->s;
-  int64_t shards = c->zero >= 1 ? c->data : 1, pad = c->zero >= 1 || c->compress ? c->data : 1;
-  int64_t replicas = c->zero >= 1 ? c->data / zp_expert_ranks(c) : 1; /* of what is spread */
+  int64_t shards = zp_shards_state(c) ? c->data : 1, pad = zp_shards_state(c) || c->compress ? c->data : 1;
+  int64_t replicas = zp_shards_state(c) ? c->data / zp_expert_ranks(c) : 1; /* of what is spread */
   int64_t whole = zp_round_up(p->t->all.whole, pad * ZP_ALIGN_ELEMENTS);
   s->spread_elements = zp_round_up(p->t->all.spread, replicas * ZP_ALIGN_ELEMENTS);
   s->spread_shard_elements = s->spread_elements / replicas;
@@ -79,8 +79,8 @@ static void size_flat_buffers(placing *p) {
                         zp_round_up(p->t->bucket.spread, replicas * ZP_ALIGN_ELEMENTS)};
   s->bucket_elements = p->bucket.whole + p->bucket.spread;
   p->bucket_shard = p->bucket.whole / shards + p->bucket.spread / replicas;
-  p->params = split(c->zero >= 3 ? s->shard_elements : s->flat_elements, c->home[ZP_STATE_PARAMS]);
-  p->grads = split(c->zero >= 2 ? s->shard_elements : s->flat_elements, c->home[ZP_STATE_GRADIENTS]);
+  p->params = split(zp_shards_params(c) ? s->shard_elements : s->flat_elements, c->home[ZP_STATE_PARAMS]);
+  p->grads = split(zp_shards_gradients(c) ? s->shard_elements : s->flat_elements, c->home[ZP_STATE_GRADIENTS]);
   p->state = split(s->shard_elements, c->home[ZP_STATE_OPTIMIZER]);
 }
 

@@ -114,15 +114,16 @@ static double unit_moves_s(const zp_program *program, const zp_segment_program *
   double seconds = 0;
   for (int i = 0; i < segment->graph->params.len; i++) {
     double elements = (double)l->param_elements[segment->graph->params.data[i].param];
-    seconds += program->choice.zero >= 3 ? tensor_gathers_s(l, link, software, elements, (double)program->microbatches)
-                                         : zp_cost_ring_pass(link, elements * l->grad_bytes);
+    seconds += zp_shards_params(&program->choice)
+                   ? tensor_gathers_s(l, link, software, elements, (double)program->microbatches)
+                   : zp_cost_ring_pass(link, elements * l->grad_bytes);
   }
   return seconds;
 }
 
 double zp_software_gathers_s(const zp_program *program, const zp_machine *machine, const zp_software *software) {
   const zp_choice *c = &program->choice;
-  if (c->zero < 2 || c->data == 1 || !software->gathers_wait) return 0;
+  if (!zp_shards_gradients(c) || c->data == 1 || !software->gathers_wait) return 0;
   zp_group_link link = zp_machine_data_group(machine, c->tensor, c->pipeline, c->data, c->order);
   double longest = 0;
   for (int s = 0; s < c->pipeline; s++) {

@@ -62,7 +62,7 @@ zp_partial zp_partial_elements(const zp_program *p, const zp_stage *stage) {
   zp_partial found = {0};
   if (!p->choice.sequence) return found;
   counting k = {.program = p, .scratch = zp_arena_new("partial gradients")};
-  if (p->choice.zero >= 1) k.held = ZP_NEW_ARRAY(k.scratch, int64_t, p->choice.data);
+  if (zp_shards_state(&p->choice)) k.held = ZP_NEW_ARRAY(k.scratch, int64_t, p->choice.data);
   for (int r = 0; r < stage->runs.len; r++) count_run(&k, &stage->runs.data[r]);
   for (int i = 0; i < stage->shared.len; i++)
     if (p->lowered->sharding->param[stage->shared.data[i].param].grad_partial)

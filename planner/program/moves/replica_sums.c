@@ -11,7 +11,7 @@ static bool applies(const zp_move_scope *x) {
 }
 
 static zp_move_way way_of(const zp_move_scope *x) {
-  return x->choice->zero == 0 ? ZP_WAY_ALL_REDUCE : ZP_WAY_REDUCE_SCATTER;
+  return !zp_shards_state(x->choice) ? ZP_WAY_ALL_REDUCE : ZP_WAY_REDUCE_SCATTER;
 }
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
@@ -19,7 +19,7 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   int bytes = x->lowered->grad_bytes;
   zp_move_when when = x->cpu ? ZP_WHEN_AFTER_BACKWARD : ZP_WHEN_BESIDE_BACKWARD;
   zp_move move = zp_move_begin(x, &zp_replica_sums, ZP_MOVE_GRADIENTS, when, ZP_WAIT_BY_NORM);
-  bool at_once = x->cpu && x->choice->zero == 0;
+  bool at_once = x->cpu && !zp_shards_state(x->choice);
   if (at_once && x->moment == ZP_MOMENT_STEP) {
     zp_flat all = zp_scope_flat(x);
     zp_emit_among_holders(x, &move, way_of(x), false, all.whole, bytes, emit, user);
@@ -32,7 +32,7 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {
   return zp_format(arena, "gradients are summed over %d data ranks once a step, %s", x->choice->data,
-                   x->cpu ? x->choice->zero == 0 ? "all at once" : "bucket by bucket"
+                   x->cpu ? !zp_shards_state(x->choice) ? "all at once" : "bucket by bucket"
                           : "bucket by bucket beside the last backward");
 }
 

@@ -35,7 +35,7 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   if (spec->train.optimizer == ZP_OPT_SGD) return "compress is for adam and adamw";
   if (c->data < 2) return "compress needs two or more data ranks";
   if (zp_expert_ranks(c) > 1) return "compress does not go with experts spread over data ranks";
-  if (c->zero > 0) return "compress does not go with ZeRO 1 to 3";
+  if (zp_shards_state(c)) return "compress does not go with ZeRO 1 to 3";
   for (int i = 0; i < ZP_STATE_ACTIVATIONS; i++)
     if (c->home[i].eighths > 0) return "compress does not go with state off the device";
   return NULL;

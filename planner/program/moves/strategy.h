@@ -42,9 +42,6 @@ static inline int zp_holders(const zp_choice *c, bool spread) {
 static inline void zp_raise(int *to, int at_least) {
   if (*to < at_least) *to = at_least;
 }
-/* Do data ranks own pieces of parameters, of gradients? */
-static inline bool zp_shards_params(const zp_choice *c) { return c->zero >= 3; }
-static inline bool zp_shards_gradients(const zp_choice *c) { return c->zero >= 2; }
 /* Buckets of the scope's unit, or its relaxation's two. begin: {0}. */
 bool zp_scope_next_bucket(const zp_move_scope *x, zp_bucket_walk *walk);
 /* What a rank has of a bucket off the device, PARAMS or GRADIENTS, in elements: exact where the unit's place is known.

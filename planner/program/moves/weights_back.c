@@ -5,7 +5,7 @@
 #include <zplan/buf.h>
 
 static bool applies(const zp_move_scope *x) {
-  return x->choice->data > 1 && x->choice->zero >= 1 && !zp_shards_params(x->choice);
+  return x->choice->data > 1 && zp_shards_state(x->choice) && !zp_shards_params(x->choice);
 }
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {

@@ -46,13 +46,17 @@ static inline bool zp_schedule_splits(zp_schedule schedule) {
 static inline int zp_choice_ranks(const zp_choice *choice) { return choice->tensor * choice->pipeline * choice->data; }
 /* Ranks of an expert group: neighbours among the data ranks of a stage and tensor rank. Rank d has place d % expert. */
 static inline int zp_expert_ranks(const zp_choice *choice) { return choice->expert > 1 ? choice->expert : 1; }
+/* Do data ranks own pieces of the optimizer's state, of gradients, of parameters? ZeRO 1, 2 and 3. */
+static inline bool zp_shards_state(const zp_choice *choice) { return choice->zero >= 1; }
+static inline bool zp_shards_gradients(const zp_choice *choice) { return choice->zero >= 2; }
+static inline bool zp_shards_params(const zp_choice *choice) { return choice->zero >= 3; }
 /* Do parameters, gradients pass through a ring of buffers, bucket by bucket: because a rank has shards of them, or
  * because some of them live off the device? */
 static inline bool zp_moves_params(const zp_choice *choice) {
-  return choice->zero >= 3 || choice->home[ZP_STATE_PARAMS].eighths > 0;
+  return zp_shards_params(choice) || choice->home[ZP_STATE_PARAMS].eighths > 0;
 }
 static inline bool zp_moves_gradients(const zp_choice *choice) {
-  return choice->zero >= 2 || choice->home[ZP_STATE_GRADIENTS].eighths > 0;
+  return zp_shards_gradients(choice) || choice->home[ZP_STATE_GRADIENTS].eighths > 0;
 }
 static inline bool zp_moves_buckets(const zp_choice *choice) {
   return zp_moves_params(choice) || zp_moves_gradients(choice);
