@@ -151,6 +151,7 @@ zp_json *zp_sensitivity_json(const zp_plan *plan, const zp_sensitivities *all) {
       zp_json *point = zp_json_append(points, zp_json_object());
       zp_json_set_real(point, "factor", s->reaction[i].factor);
       zp_json_set_bool(point, "feasible", s->reaction[i].feasible);
+      if (s->reaction[i].stopped) zp_json_set_bool(point, "stopped", true);
       if (!s->reaction[i].feasible) continue;
       zp_json_set_bool(point, "same_plan", s->reaction[i].same_plan);
       set_candidate(point, &s->reaction[i].best);
@@ -161,8 +162,8 @@ zp_json *zp_sensitivity_json(const zp_plan *plan, const zp_sensitivities *all) {
 
 zp_json *zp_pareto_json(const zp_pareto *front) {
   zp_json *list = zp_json_array();
-  for (int i = 0; i < front->len; i++) {
-    const zp_pareto_point *p = &front->data[i];
+  for (int i = 0; i < front->points.len; i++) {
+    const zp_pareto_point *p = &front->points.data[i];
     zp_json *o = zp_json_append(list, zp_json_object());
     zp_json_set_int(o, "devices", p->devices);
     zp_json_set_int(o, "idle", p->devices - zp_choice_ranks(&p->candidate.choice));

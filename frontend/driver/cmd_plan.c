@@ -114,14 +114,17 @@ static int print_pareto(zp_run_state *run, const zp_spec *spec) {
     zp_push(run->arena, &counts, zp_rank_count(run, spec, 0));
   }
   zp_pareto front = zp_find_pareto(run->arena, spec, counts.data, counts.len);
-  if (front.len == 0 && counts.len == 1) { /* the usual answer: why, and what would fit */
+  if (front.points.len == 0 && front.stopped) return refuse_unknown(run);
+  if (front.stopped)
+    fprintf(stderr, "zplan: searches reached their memory budget (--search-memory): plans may be missing\n");
+  if (front.points.len == 0 && counts.len == 1) { /* the usual answer: why, and what would fit */
     const zp_plan *plan = zp_search(run->arena, spec, counts.data[0], NULL);
     fputs(zp_report_infeasible(run->arena, plan), stderr);
   }
-  const char *text = front.len         ? zp_show_pareto(run->arena, spec, &front)
+  const char *text = front.points.len  ? zp_show_pareto(run->arena, spec, &front)
                      : counts.len == 1 ? ""
                                        : "error[Z0603]: nothing fits on any of these numbers of devices\n";
-  return print_answer(run, text, zp_pareto_json(&front), front.len > 0);
+  return print_answer(run, text, zp_pareto_json(&front), front.points.len > 0);
 }
 
 /* The option that asks for a table; NULL: an ordinary plan is wanted. */

@@ -228,6 +228,7 @@ static const char *rate_words(zp_arena *arena, const zp_sensitivity *s) {
 }
 
 static const char *reaction_words(zp_arena *arena, const zp_plan *plan, const zp_reaction *r) {
+  if (r->stopped) return "not known";
   if (!r->feasible) return "no fit";
   double change = 100 * (r->best.estimate.step_s / plan->best.estimate.step_s - 1);
   return zp_format(arena, "%+.1f%%%s", fabs(change) < 0.05 ? 0 : change, r->same_plan ? "" : "*");
@@ -235,6 +236,7 @@ static const char *reaction_words(zp_arena *arena, const zp_plan *plan, const zp
 
 const char *zp_show_sensitivity(zp_arena *arena, const zp_plan *plan, const zp_sensitivities *all) {
   zp_buf out = zp_buf_new(arena);
+  int stopped = 0;
   zp_buf_line(&out, "sensitivity of the step time, planned again at every point (*: another plan is best there)");
   zp_buf_printf(&out, "  %-17s %14s", "", "now");
   for (int i = 0; i < ZP_REACTIONS; i++) zp_buf_printf(&out, " %9s", factor_words(arena, zp_reaction_factors[i]));
@@ -248,10 +250,12 @@ const char *zp_show_sensitivity(zp_arena *arena, const zp_plan *plan, const zp_s
   for (int k = 0; k < all->len; k++)
     for (int i = 0; i < ZP_REACTIONS; i++) {
       const zp_reaction *r = &all->data[k].reaction[i];
+      stopped += r->stopped;
       if (r->feasible && !r->same_plan)
         zp_buf_line(&out, "  * %s %s: %s", all->data[k].knob, factor_words(arena, r->factor),
                     zp_show_choice(arena, &r->best.choice));
     }
+  if (stopped > 0) zp_buf_line(&out, "  not known: the search reached its memory budget (--search-memory)");
   return out.data;
 }
 
@@ -265,8 +269,8 @@ const char *zp_show_pareto(zp_arena *arena, const zp_spec *spec, const zp_pareto
   zp_buf_printf(&out, "%9s %9s %7s  %-*s %12s", "est step", "peak", "devices", PLAN_WIDTH, plan_title, "device-h/step");
   if (priced) zp_buf_printf(&out, " %9s", "$/step");
   zp_buf_puts(&out, "\n");
-  for (int i = 0; i < front->len; i++) {
-    const zp_pareto_point *p = &front->data[i];
+  for (int i = 0; i < front->points.len; i++) {
+    const zp_pareto_point *p = &front->points.data[i];
     zp_buf_printf(&out, "%9s %9s %7d  %-*s %12s", zp_show_seconds(arena, p->candidate.estimate.step_s),
                   zp_show_bytes(arena, p->candidate.estimate.peak_bytes), p->devices, PLAN_WIDTH,
                   show_plan(arena, &p->candidate.choice, p->devices), zp_format(arena, "%.3g", p->step_device_hours));

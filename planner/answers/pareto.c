@@ -24,13 +24,15 @@ static void add_count(zp_arena *arena, const zp_spec *spec, int devices, zp_pare
   zp_spec *changed = zp_spec_with_devices(arena, spec, devices);
   zp_machine machine = zp_machine_make(&changed->cluster, changed->train.precision, devices);
   zp_candidate best;
-  for (int i = 0; i < MOST_POINTS && zp_try(arena, changed, devices, &best); i++) {
+  zp_tried tried = ZP_TRIED_FITS;
+  for (int i = 0; i < MOST_POINTS && (tried = zp_try(arena, changed, devices, &best)) == ZP_TRIED_FITS; i++) {
     zp_pareto_point point = make_point(spec, devices, &best);
-    zp_push(arena, all, point);
+    zp_push(arena, &all->points, point);
     double limit = memory_step * (double)best.estimate.peak_bytes;
     if (limit <= (double)machine.context_bytes) break;
     zp_copied_constraints(changed)->memory_fraction = limit / (double)machine.memory_bytes;
   }
+  all->stopped += tried == ZP_TRIED_UNKNOWN;
 }
 
 static int by_time(const void *a, const void *b) {
@@ -45,12 +47,15 @@ static int by_time(const void *a, const void *b) {
 zp_pareto zp_find_pareto(zp_arena *arena, const zp_spec *spec, const int *devices, int n) {
   zp_pareto all = {0}, front = {0};
   for (int i = 0; i < n; i++) add_count(arena, spec, devices[i], &all);
-  if (all.len) qsort(all.data, (size_t)all.len, sizeof *all.data, by_time);
-  for (int i = 0; i < all.len; i++) {
+  zp_pareto_point *point = all.points.data;
+  int len = all.points.len;
+  if (len) qsort(point, (size_t)len, sizeof *point, by_time);
+  front.stopped = all.stopped;
+  for (int i = 0; i < len; i++) {
     bool beaten = false;
-    for (int k = 0; k < all.len && !beaten; k++)
-      beaten = k != i && no_worse(&all.data[k], &all.data[i]) && (k < i || !no_worse(&all.data[i], &all.data[k]));
-    if (!beaten) zp_push(arena, &front, all.data[i]);
+    for (int k = 0; k < len && !beaten; k++)
+      beaten = k != i && no_worse(&point[k], &point[i]) && (k < i || !no_worse(&point[i], &point[k]));
+    if (!beaten) zp_push(arena, &front.points, point[i]);
   }
   return front;
 }

@@ -21,7 +21,7 @@ static const zp_constraints *constraints(const relaxer *r) { return &r->plan->sp
 /* Notes the change when something fits. */
 static bool propose(relaxer *r, const zp_spec *changed, int devices, zp_relaxation relaxation) {
   zp_candidate best;
-  if (!zp_try(r->arena, changed, devices, &best)) return false;
+  if (zp_try(r->arena, changed, devices, &best) != ZP_TRIED_FITS) return false;
   relaxation.choice = best.choice;
   relaxation.estimate = best.estimate;
   zp_push(r->arena, &r->found, relaxation);
@@ -222,7 +222,7 @@ static zp_spec *with_memory(relaxer *r, memory_field *field, int64_t bytes) {
 
 static bool fits_with(relaxer *r, memory_field *field, int64_t bytes) {
   zp_candidate best;
-  return zp_try(r->arena, with_memory(r, field, bytes), r->plan->devices, &best);
+  return zp_try(r->arena, with_memory(r, field, bytes), r->plan->devices, &best) == ZP_TRIED_FITS;
 }
 
 /* Least bytes in (low, high] that suffice, to 1 %; 0: not even MOST_TIMES of what is there. `guess`: 0 or what is

@@ -58,7 +58,9 @@ static zp_reaction react(zp_arena *arena, const zp_plan *plan, const knob *k, do
   zp_cluster_change(arena, &changed->cluster, turn, &(turning){k, factor});
   zp_reaction r = {.factor = factor};
   zp_candidate best;
-  r.feasible = zp_try(arena, changed, plan->devices, &best);
+  zp_tried tried = zp_try(arena, changed, plan->devices, &best);
+  r.feasible = tried == ZP_TRIED_FITS;
+  r.stopped = tried == ZP_TRIED_UNKNOWN;
   if (!r.feasible) return r;
   r.best = best;
   r.same_plan = zp_same_decisions(&best.choice, &plan->best.choice);
@@ -83,8 +85,9 @@ static zp_sensitivity examine(zp_arena *arena, const zp_plan *plan, const knob *
   int below = ZP_REACTIONS / 2 - 1, above = ZP_REACTIONS / 2;
   while (below >= 0 && s.reaction[below].same_plan) s.low = s.reaction[below--].factor;
   while (above < ZP_REACTIONS && s.reaction[above].same_plan) s.high = s.reaction[above++].factor;
-  if (below >= 0) s.low = switch_point(arena, plan, k, s.low, s.reaction[below].factor);
-  if (above < ZP_REACTIONS) s.high = switch_point(arena, plan, k, s.high, s.reaction[above].factor);
+  if (below >= 0 && !s.reaction[below].stopped) s.low = switch_point(arena, plan, k, s.low, s.reaction[below].factor);
+  if (above < ZP_REACTIONS && !s.reaction[above].stopped)
+    s.high = switch_point(arena, plan, k, s.high, s.reaction[above].factor);
   return s;
 }
 

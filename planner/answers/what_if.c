@@ -60,11 +60,11 @@ zp_candidate zp_keep_candidate(zp_arena *arena, const zp_candidate *from) {
   return kept;
 }
 
-bool zp_try(zp_arena *arena, const zp_spec *spec, int devices, zp_candidate *best) {
+zp_tried zp_try(zp_arena *arena, const zp_spec *spec, int devices, zp_candidate *best) {
   zp_arena *scratch = zp_arena_new("what if");
   const zp_plan *plan = zp_search(scratch, spec, devices, &(zp_search_options){.no_miss = true});
-  bool feasible = plan->feasible;
-  if (feasible) *best = zp_keep_candidate(arena, &plan->best);
+  zp_tried tried = plan->feasible ? ZP_TRIED_FITS : plan->stopped ? ZP_TRIED_UNKNOWN : ZP_TRIED_NO_FIT;
+  if (plan->feasible) *best = zp_keep_candidate(arena, &plan->best);
   zp_arena_free(scratch);
-  return feasible;
+  return tried;
 }

@@ -423,19 +423,39 @@ Test(answers, one_node_has_no_network_knob) {
   for (int k = 0; k < all.len; k++) cr_expect(strcmp(all.data[k].knob, "network card") != 0);
 }
 
+/* What a search could not settle within its memory is not known, neither "fits" nor "does not". */
+Test(answers, stopped_searches_are_not_known) {
+  zp_spec *spec = gpu_spec(1, 1000);
+  zp_plan *plan = search(spec, 4);
+  int count = 4;
+  zp_spec tight = *spec;
+  tight.plans.data = ZP_NEW_ARRAY(arena, zp_constraints, spec->plans.len);
+  memcpy(tight.plans.data, spec->plans.data, sizeof *tight.plans.data * (size_t)spec->plans.len);
+  tight.plans.data[tight.plan].search_memory = 1 << 10;
+  plan->spec = &tight;
+  zp_sensitivities all = zp_find_sensitivity(arena, plan);
+  for (int k = 0; k < all.len; k++) {
+    cr_expect(all.data[k].low == 1 && all.data[k].high == 1, "%s", all.data[k].knob);
+    for (int i = 0; i < ZP_REACTIONS; i++)
+      cr_expect(all.data[k].reaction[i].stopped && !all.data[k].reaction[i].feasible, "%s", all.data[k].knob);
+  }
+  zp_pareto front = zp_find_pareto(arena, &tight, &count, 1);
+  cr_expect(front.points.len == 0 && front.stopped == 1);
+}
+
 /* ---- Pareto front ---- */
 
 Test(answers, no_point_of_the_front_beats_another) {
   zp_spec *spec = gpu_spec(1, 1000);
   static const int counts[] = {2, 4, 8};
   zp_pareto front = zp_find_pareto(arena, spec, counts, 3);
-  cr_assert_gt(front.len, 2);
-  for (int i = 0; i < front.len; i++)
-    for (int k = 0; k < front.len; k++) {
-      const zp_estimate *a = &front.data[i].candidate.estimate, *b = &front.data[k].candidate.estimate;
+  cr_assert_gt(front.points.len, 2);
+  for (int i = 0; i < front.points.len; i++)
+    for (int k = 0; k < front.points.len; k++) {
+      const zp_estimate *a = &front.points.data[i].candidate.estimate, *b = &front.points.data[k].candidate.estimate;
       cr_expect(i == k || a->step_s > b->step_s || a->peak_bytes > b->peak_bytes ||
-                    front.data[i].devices > front.data[k].devices ||
-                    front.data[i].step_device_hours > front.data[k].step_device_hours,
+                    front.points.data[i].devices > front.points.data[k].devices ||
+                    front.points.data[i].step_device_hours > front.points.data[k].step_device_hours,
                 "%d beats %d", i, k);
       if (k == i + 1) cr_expect_leq(a->step_s, b->step_s);
     }
@@ -445,9 +465,9 @@ Test(answers, the_front_holds_the_best_plan_of_one_count) {
   zp_spec *spec = gpu_spec(1, 1000);
   int count = 4;
   zp_pareto front = zp_find_pareto(arena, spec, &count, 1);
-  cr_assert_gt(front.len, 0);
-  cr_expect_eq(front.data[0].candidate.estimate.step_s, search(spec, 4)->best.estimate.step_s);
-  for (int i = 1; i < front.len; i++)
-    cr_expect_lt((double)front.data[i].candidate.estimate.peak_bytes,
-                 0.951 * (double)front.data[i - 1].candidate.estimate.peak_bytes);
+  cr_assert_gt(front.points.len, 0);
+  cr_expect_eq(front.points.data[0].candidate.estimate.step_s, search(spec, 4)->best.estimate.step_s);
+  for (int i = 1; i < front.points.len; i++)
+    cr_expect_lt((double)front.points.data[i].candidate.estimate.peak_bytes,
+                 0.951 * (double)front.points.data[i - 1].candidate.estimate.peak_bytes);
 }

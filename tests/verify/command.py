@@ -262,6 +262,7 @@ def search_memory(folder):
     check("1 KiB", [*model, "1KiB"], 1, "error[Z0604]", preexec_fn=small)
     check("of the plan block", [GPT1T, "--gpus", "800..801", "--search-memory", "1MiB"], 1, "not known: the search reached")
     check("the fewest", [GPT2, "--gpus", "auto", "--search-memory", "1KiB"], 1, "error[Z0604]")
+    check("the front", [GPT2, "--gpus", "16", "--pareto", "--search-memory", "1KiB"], 1, "error[Z0604]")
     check("no size", [*model, "64"], 2, "wants a size with a unit")
     plan = folder + "/budget.json"
     check("kept in the plan file", [*model, "64MiB", "-o", plan], 0)

@@ -183,6 +183,7 @@ zp_side_by_side zp_put_side_by_side(zp_arena *arena, const zp_plan *const *plans
 typedef struct zp_reaction { /* to one knob turned to `factor` */
   double factor;
   bool feasible, same_plan;
+  bool stopped; /* not feasible: the search ended at its memory budget, so there may be plans */
   zp_candidate best;
 } zp_reaction;
 enum { ZP_REACTIONS = 4 };
@@ -206,7 +207,10 @@ typedef struct zp_pareto_point {
   zp_candidate candidate;
   double step_device_hours, step_dollars; /* dollars: 0 without a price */
 } zp_pareto_point;
-typedef ZP_VEC(zp_pareto_point) zp_pareto;
+typedef struct zp_pareto {
+  ZP_VEC(zp_pareto_point) points;
+  int stopped; /* counts whose last search ended at its memory budget: points may be missing */
+} zp_pareto;
 /* Plans that no other beats in all of step time, peak memory per device, devices and device hours. For every count: the
  * best plan, then the best of those whose peak is at least 5 % lower, and so on down. Ascending step time. */
 zp_pareto zp_find_pareto(zp_arena *arena, const zp_spec *spec, const int *devices, int n);
