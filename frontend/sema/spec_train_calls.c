@@ -24,11 +24,13 @@ typedef struct data_args {
 static const zp_field tokens_fields[] = {
     {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path)},
     {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
+    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
     {"format", ZP_FIELD_WORD, .offset = offsetof(data_args, format), .words = formats},
 };
 static const zp_field text_fields[] = {
     {"path", ZP_FIELD_STRING, .offset = offsetof(data_args, data.path)},
     {"order", ZP_FIELD_WORD, .offset = offsetof(data_args, shuffled), .words = orders},
+    {"seed", ZP_FIELD_INT64, .offset = offsetof(data_args, seed), .range = ZP_RANGE_NOT_NEGATIVE},
     {"tokenizer", ZP_FIELD_REFUSED,
      .note = "`text` uses bytes as tokens; make others with `zplan data --tokenizer` and read them with `tokens`"},
 };
@@ -80,6 +82,12 @@ void zp_read_data(zp_reader *reader, const zp_env *env, const zp_attr *attr, zp_
     zp_diag *d =
         zp_report(reader->diags, ZP_Z0304, attr->value->span, "`%s` is not a file of that format", args.data.path);
     zp_diag_help(d, "Megatron's datasets are named by their .idx, all other files are shards of llm.c");
+    return;
+  }
+  if (function->value != ZP_DATA_SYNTHETIC && args.seed > 0 && !args.shuffled) {
+    zp_diag *d =
+        zp_report(reader->diags, ZP_Z0304, attr->value->span, "`seed` decides nothing where samples are in order");
+    zp_diag_help(d, "it is that of `order = \"shuffled\"`");
     return;
   }
   *data = args.data;

@@ -2,20 +2,20 @@
 #include "spec_testing.h"
 
 Test(spec_train, all_keys) {
-  fixture f =
-      good(MODEL CLUSTER
-           "train {\n  model = m(V = 128)\n  data = tokens(\"shard_*.bin\", order = \"shuffled\")\n  batch = 4\n  "
-           "tokens = 1e6\n"
-           "  precision = \"fp64\"\n  optimizer = adamw(lr = 6e-4, betas = [0.9, 0.95], eps = 1e-7, weight_decay = "
-           "0.1, decay = \"all\")\n"
-           "  schedule = wsd(warmup = 100, decay = 50, min_lr = 6e-5)\n  clip = 1.0\n  dropout = 10%\n  seed = 1337\n"
-           "  validate { data = text(\"/abs/val.txt\")  every = 250  batches = 20 }\n"
-           "  checkpoint { dir = \"out/m\"  every = 500  keep = 3  format = \"safetensors\" }\n"
-           "  log { jsonl = \"out/log.jsonl\"  every = 5 }\n}\n");
+  fixture f = good(
+      MODEL CLUSTER
+      "train {\n  model = m(V = 128)\n  data = tokens(\"shard_*.bin\", order = \"shuffled\", seed = 7)\n  batch = 4\n  "
+      "tokens = 1e6\n"
+      "  precision = \"fp64\"\n  optimizer = adamw(lr = 6e-4, betas = [0.9, 0.95], eps = 1e-7, weight_decay = "
+      "0.1, decay = \"all\")\n"
+      "  schedule = wsd(warmup = 100, decay = 50, min_lr = 6e-5)\n  clip = 1.0\n  dropout = 10%\n  seed = 1337\n"
+      "  validate { data = text(\"/abs/val.txt\")  every = 250  batches = 20 }\n"
+      "  checkpoint { dir = \"out/m\"  every = 500  keep = 3  format = \"safetensors\" }\n"
+      "  log { jsonl = \"out/log.jsonl\"  every = 5 }\n}\n");
   const zp_train *t = &f.spec->train;
   cr_expect_eq(t->data.kind, ZP_DATA_TOKENS);
   cr_expect_str_eq(t->data.path, "folder/shard_*.bin", "relative to the .dz file");
-  cr_expect(t->data.shuffled);
+  cr_expect(t->data.shuffled && t->data.seed == 7);
   cr_expect_eq(t->batch, 4);
   cr_expect_eq(t->steps, 15625, "1e6 tokens / (4 x 16), found %lld", (long long)t->steps);
   cr_expect_eq(t->precision, ZP_PREC_F64);

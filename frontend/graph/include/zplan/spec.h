@@ -119,8 +119,8 @@ typedef struct zp_data {
   zp_data_kind kind;
   const char *path;    /* relative paths: to the folder of the .dz file (resolved by sema); globs for TOKENS */
   const char *written; /* such a relative path as the file says it; NULL: `path` is as it was given */
-  uint64_t seed;
-  bool shuffled; /* order = "shuffled"; default "sequential": sample n starts at token n * S (mod windows) */
+  uint64_t seed;       /* of what is synthetic, or of the order */
+  bool shuffled; /* order = "shuffled", by `seed`; default "sequential": sample n starts at token n * S (mod windows) */
   zp_span span;
 } zp_data;
 
