@@ -201,6 +201,7 @@ int zp_cmd_plan(zp_run_state *run) {
   if (o->pareto || several_counts(o)) return plan_tables(run);
   zp_plan *plan = zp_obtain_plan(run, 0);
   if (!plan) return o->files.len == 1 ? ZP_EXIT_ERROR : ZP_EXIT_USAGE;
+  zp_warn_ungenerated(run, plan->spec);
   if (o->dump && plan->feasible) return dump(run, plan);
   if (!o->json && plan->feasible && !o->sensitivity) {
     fputs(zp_report_summary(run->arena, plan), stdout);

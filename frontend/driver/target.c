@@ -36,26 +36,38 @@ static void check_target(zp_run_state *run, const zp_spec *spec) {
   zp_diag_help(d, "give --arch, for example --arch sm_90%s", mixed ? "" : ", or write arch = \"sm_90\" in the device");
 }
 
-/* Kernels for GPUs have tiles that are present or absent as a whole; those for CPUs take any block. */
-static void check_sparse(zp_run_state *run, const zp_spec *spec) {
-  enum { TILE = 64 }; /* rows of a tile of attention on a GPU */
+enum { TILE = 64 }; /* rows of a tile of attention on a GPU */
+
+/* Kernels for GPUs have tiles that are present or absent as a whole; those for CPUs take any block. The first node with
+ * blocks that no trainer of this cluster has; NULL: none. */
+static const zp_node *find_small_blocks(const zp_spec *spec) {
   for (int s = 0; s < spec->model->segments.len && is_gpu(spec); s++) {
     const zp_graph *graph = spec->model->segments.data[s].graph;
     for (int n = 0; n < graph->nodes.len; n++) {
       const zp_sparse *sparse = graph->nodes.data[n].attr.sparse;
-      if (!sparse || sparse->block % TILE == 0) continue;
-      zp_diag *d = zp_report(run->diags, ZP_Z0702, graph->nodes.data[n].span,
-                             "blocks of %lld positions in a pattern of attention are generated for CPU clusters only",
-                             (long long)sparse->block);
-      zp_diag_help(d, "GPU trainers take multiples of %d: block = %d", TILE, TILE);
-      return;
+      if (sparse && sparse->block % TILE != 0) return &graph->nodes.data[n];
     }
   }
+  return NULL;
+}
+
+static void report_small_blocks(zp_run_state *run, const zp_spec *spec, zp_diag_code code) {
+  const zp_node *node = find_small_blocks(spec);
+  if (!node) return;
+  zp_diag *d = zp_report(run->diags, code, node->span,
+                         "blocks of %lld positions in a pattern of attention are generated for CPU clusters only",
+                         (long long)node->attr.sparse->block);
+  zp_diag_help(d, "GPU trainers take multiples of %d: block = %d", TILE, TILE);
+}
+
+void zp_warn_ungenerated(zp_run_state *run, const zp_spec *spec) {
+  if (spec->cluster.trainer == ZP_TRAINER_ZPLAN) report_small_blocks(run, spec, ZP_Z0707);
+  zp_flush_diags(run);
 }
 
 bool zp_can_generate(zp_run_state *run, const zp_spec *spec) {
   check_target(run, spec);
-  check_sparse(run, spec);
+  report_small_blocks(run, spec, ZP_Z0702);
   if (spec->train.data.kind == ZP_DATA_NONE) {
     zp_diag *d =
         zp_report(run->diags, ZP_Z0506, spec->train.span, "`train` has no `data`: there is nothing to train on");
