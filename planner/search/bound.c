@@ -22,7 +22,8 @@
 #include <math.h>
 #include <zplan/cost.h>
 #include <zplan/schedule.h>
-#include "search_internal.h"
+#include "bound.h"
+#include "cut.h"
 
 static double bound_1f1b(double m, double P, double W, double M) {
   return (m - 1) * M + W - fmin((P - 1) * M / 2, P * M - W);

@@ -3,7 +3,8 @@
  * first without measuring more degrees, then without looking into them, at last without branch and bound over cuts.
  * What it does without stays open down to its proven bound, which is the gap. */
 #include <math.h>
-#include "search_internal.h"
+#include "budget.h"
+#include "space.h"
 
 /* Shares of the budget up to which the search grows: what comes later needs its part. */
 static const double UP_TO[] = {[ZP_GROW_EARLY] = 0.4,

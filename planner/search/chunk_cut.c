@@ -5,7 +5,9 @@
 #include <math.h>
 #include <zplan/hash.h>
 #include <zplan/schedule.h>
-#include "search_internal.h"
+#include "cut.h"
+#include "fit.h"
+#include "procedures.h"
 
 /* Fills chunks as far as they stay within chunk_s. */
 static bool fill(const double *prefix_s, int64_t units, int chunks, double chunk_s, bool from_back, int64_t *cut) {

@@ -7,9 +7,12 @@
 #include <assert.h>
 #include <math.h>
 #include <zplan/cost.h>
-#include "cut_problem.h"
 #include <zplan/schedule.h>
-#include "search_internal.h"
+#include "bound.h"
+#include "cut.h"
+#include "cut_problem.h"
+#include "fit.h"
+#include "procedures.h"
 
 typedef struct cutter {
   const zp_searcher *s;

@@ -1,8 +1,13 @@
 /* The cuts of one point as plain numbers: callbacks that ask the layout, the memory limits, the cost model and the
  * order tables of the point. Stages take the fastest mode that fits (modes.c). */
 #include <zplan/cost.h>
-#include "cut_problem.h"
 #include <zplan/schedule.h>
+#include "bound.h"
+#include "budget.h"
+#include "cut.h"
+#include "cut_problem.h"
+#include "fit.h"
+#include "procedures.h"
 
 /* What was asked for last: whether a range fits is asked before what it costs. */
 typedef struct last_range {

@@ -2,7 +2,7 @@
 #ifndef ZPLAN_SEARCH_CUT_PROBLEM_H
 #define ZPLAN_SEARCH_CUT_PROBLEM_H
 
-#include "search_internal.h"
+#include "searcher.h"
 
 /* ---- stage_cost.c: one chunk a stage ---- */
 typedef struct zp_stage_cost {

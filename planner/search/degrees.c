@@ -8,7 +8,11 @@
  * units, the data degrees of a tensor and pipeline degree that do not divide the batch. */
 #include <math.h>
 #include <zplan/schedule.h>
-#include "search_internal.h"
+#include "bound.h"
+#include "budget.h"
+#include "fit.h"
+#include "procedures.h"
+#include "space.h"
 
 /* ---- what tensor groups can run ---- */
 

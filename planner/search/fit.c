@@ -7,7 +7,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <zplan/schedule.h>
-#include "search_internal.h"
+#include "budget.h"
+#include "cut.h"
+#include "fit.h"
+#include "procedures.h"
+#include "space.h"
 
 enum { ROUNDED_ELEMENTS = 128 }; /* at most, of a part of a class */
 

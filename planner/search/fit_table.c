@@ -6,7 +6,8 @@
  * first unit of the model on, ranges up to its last one, and ranges inside one segment, which differ in their length
  * alone when they begin with the same part of a layer. */
 #include <zplan/schedule.h>
-#include "search_internal.h"
+#include "bound.h"
+#include "fit.h"
 
 enum { FROM_FIRST, TO_LAST, INSIDE };
 enum { MOST_INNER_UNITS = 128 }; /* of a range whose bytes are remembered */

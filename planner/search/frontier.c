@@ -4,7 +4,9 @@
  * the same reason degrees that leave devices idle wait until all others are settled: they are many, and seldom the
  * best. */
 #include <math.h>
-#include "search_internal.h"
+#include "budget.h"
+#include "frontier.h"
+#include "space.h"
 
 /* ---- heaps ---- */
 

@@ -9,7 +9,12 @@
 #include <math.h>
 #include <zplan/abilities.h>
 #include <zplan/schedule.h>
-#include "search_internal.h"
+#include "bound.h"
+#include "budget.h"
+#include "cut.h"
+#include "fit.h"
+#include "procedures.h"
+#include "space.h"
 
 static bool may_leave(const zp_searcher *s, zp_state state) {
   zp_choice leaves = {0};

@@ -7,7 +7,8 @@
 #include <math.h>
 #include <zplan/cost.h>
 #include <zplan/schedule.h>
-#include "search_internal.h"
+#include "bound.h"
+#include "fit.h"
 
 /* What a stage may hold in one mode: a layer, or a run of parts. Values: seconds that the slowest mode would take
  * longer; parts. */

@@ -9,7 +9,9 @@
 #include <zplan/hash.h>
 #include <zplan/cost.h>
 #include <zplan/schedule.h>
-#include "search_internal.h"
+#include "bound.h"
+#include "fit.h"
+#include "space.h"
 
 typedef struct filling {
   const zp_searcher *s;

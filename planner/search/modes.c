@@ -2,7 +2,9 @@
  * decides is what a stage keeps and how long it takes, and no time of the simulation ever shrinks when some stage takes
  * longer. So, where a faster mode is not longer in either direction, nothing else can be better. */
 #include <zplan/schedule.h>
-#include "search_internal.h"
+#include "cut.h"
+#include "fit.h"
+#include "procedures.h"
 
 static double work_of(const zp_searcher *s, int variant) {
   const zp_variant *v = &s->variants.data[variant];

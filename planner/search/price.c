@@ -7,10 +7,17 @@
  * (chunk_cut.c): settled. */
 #include <math.h>
 #include <stdlib.h>
-#include <zplan/hash.h>
 #include <zplan/cost.h>
+#include <zplan/hash.h>
 #include <zplan/schedule.h>
+#include "bound.h"
+#include "budget.h"
+#include "cut.h"
 #include "cut_problem.h"
+#include "fit.h"
+#include "frontier.h"
+#include "procedures.h"
+#include "space.h"
 
 typedef struct pricing {
   zp_searcher *s;

@@ -1,7 +1,7 @@
 /* The best plans, one per triple of degrees, ascending. Equally fast plans have a fixed order, so that the result does
  * not depend on the order in which they are found. */
 #include <math.h>
-#include "search_internal.h"
+#include "ranking.h"
 
 /* Fewer ranks first, then fewer tensor ranks, fewer stages, and so on. */
 int zp_choice_compare(const zp_choice *a, const zp_choice *b) {

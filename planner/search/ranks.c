@@ -1,6 +1,7 @@
 /* The ranks that the plan at hand uses: the first of the cluster, as many as its degrees make. Links, shares of a node
  * and node types may follow from their number; what does not is shared by plans of different numbers. */
-#include "search_internal.h"
+#include "fit.h"
+#include "procedures.h"
 
 void zp_use_limits(zp_searcher *s) {
   const zp_machine *machine = &s->machine;

@@ -4,7 +4,10 @@
  */
 #include <math.h>
 #include <zplan/buf.h>
-#include "search_internal.h"
+#include "fit.h"
+#include "frontier.h"
+#include "procedures.h"
+#include "space.h"
 
 /* The winner is derived once more in the plan's own arena; the search's memory goes. */
 static void adopt(zp_plan *plan, const zp_choice *winner) {

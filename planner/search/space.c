@@ -12,7 +12,12 @@
 #include <math.h>
 #include <zplan/abilities.h>
 #include <zplan/schedule.h>
-#include "search_internal.h"
+#include "bound.h"
+#include "budget.h"
+#include "cut.h"
+#include "fit.h"
+#include "procedures.h"
+#include "space.h"
 
 void zp_search_reject(zp_searcher *s, zp_rejection why) {
   s->certificate.candidates++;

@@ -1,7 +1,7 @@
 /* Several chunks a stage: where cuts are many, two stated ones are looked at (chunk_cut.c). What the others could reach
  * is bounded here, over all cuts, and counts in the certificate's gap. */
 #include <math.h>
-#include "search_internal.h"
+#include "bound.h"
 
 static bool has_one_cut(const zp_searcher *s, const zp_point *point) {
   return zp_point_units(s, point) == zp_model_chunks(&point->choice);

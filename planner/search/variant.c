@@ -4,7 +4,8 @@
  * point names is the least of all types. */
 #include <math.h>
 #include <zplan/cost.h>
-#include "search_internal.h"
+#include "fit.h"
+#include "procedures.h"
 
 static zp_sharding_try *try_sharding(zp_searcher *s, const zp_variant *v) {
   zp_tensor_groups *groups = &s->groups.data[v->groups];

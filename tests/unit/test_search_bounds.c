@@ -1,5 +1,6 @@
 /* Bounds of the search against the simulation, what is monotone, and its options. Small random instances. */
 #include "search_instances.h"
+#include "../../planner/search/cut.h"
 #include "../../planner/search/cut_problem.h"
 
 #ifdef __SANITIZE_ADDRESS__

@@ -5,6 +5,11 @@
 #include "../../planner/cuts/labels.h"
 #include "../../planner/cuts/provers.h"
 #include "../../planner/search/cut_problem.h"
+#include "../../planner/search/bound.h"
+#include "../../planner/search/cut.h"
+#include "../../planner/search/fit.h"
+#include "../../planner/search/frontier.h"
+#include "../../planner/search/procedures.h"
 #include "planner_models.h"
 
 #ifdef __SANITIZE_ADDRESS__

@@ -1,5 +1,6 @@
 /* Cuts of models whose units differ much: a unit that has room on later stages only ends no search. */
-#include "../../planner/search/search_internal.h"
+#include "../../planner/search/cut.h"
+#include "../../planner/search/procedures.h"
 #include "small_layers.h"
 
 static zp_arena *arena;
