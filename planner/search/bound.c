@@ -37,19 +37,19 @@ static bool same_degrees(const zp_choice *a, const zp_choice *b) {
 typedef zp_group_link zp_find_link(const zp_machine *machine, int tensor, int pipeline, int data, zp_rank_order order);
 
 /* The links of the degrees at hand. */
-static const zp_group_link *recall_link(const zp_searcher *s, zp_link_memo *memo, zp_find_link *find,
+static const zp_group_link *recall_link(const zp_search_cache *s, zp_link_memo *memo, zp_find_link *find,
                                         const zp_choice *c) {
   if (!memo->known || !same_degrees(&memo->choice, c))
     *memo = (zp_link_memo){true, *c, find(&s->machine, c->tensor, c->pipeline, c->data, c->order)};
   return &memo->link;
 }
 
-static const zp_group_link *data_link(const zp_searcher *s, const zp_choice *c) {
-  return recall_link(s, &s->memo->data, zp_machine_data_group, c);
+static const zp_group_link *data_link(zp_search_cache *s, const zp_choice *c) {
+  return recall_link(s, &s->memo.data, zp_machine_data_group, c);
 }
 
-static const zp_group_link *replica_link(const zp_searcher *s, const zp_choice *c) {
-  zp_link_memo *memo = &s->memo->replicas;
+static const zp_group_link *replica_link(zp_search_cache *s, const zp_choice *c) {
+  zp_link_memo *memo = &s->memo.replicas;
   if (!memo->known || !same_degrees(&memo->choice, c))
     *memo = (zp_link_memo){
         true, *c, zp_machine_replica_group(&s->machine, c->tensor, c->pipeline, c->data, zp_expert_ranks(c), c->order)};
@@ -58,17 +58,17 @@ static const zp_group_link *replica_link(const zp_searcher *s, const zp_choice *
 
 /* With several node types only the work of the stages is bounded: links and the end of the step are left out, because
  * which of them is fastest depends on the group. */
-double zp_least_message(const zp_searcher *s, const zp_point *point) {
+double zp_least_message(zp_search_cache *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
-  if (zp_has_types(s) || !s->floor.messages) return 0;
+  if (zp_has_types(s) || !s->in->floor.messages) return 0;
   const zp_variant *v = zp_variant_of(s, point);
-  const zp_group_link *link = recall_link(s, &s->memo->stages, zp_machine_pipeline_link, c);
+  const zp_group_link *link = recall_link(s, &s->memo.stages, zp_machine_pipeline_link, c);
   return zp_cost_message(link, (double)v->carry_elements * v->lowered->compute_bytes);
 }
 
 /* What the first chunk of every stage but the last takes at least. Chunks are cut by the times of some mode; in a
  * faster one they may take less, at most by the share that the unit with the greatest gain takes less. */
-static double first_chunks(const zp_searcher *s, const zp_point *point, double P, double K) {
+static double first_chunks(const zp_search_cache *s, const zp_point *point, double P, double K) {
   const zp_variant *v = zp_variant_of(s, point);
   double least = HUGE_VAL;
   for (int i = 0; i < point->n_modes; i++) {
@@ -81,10 +81,10 @@ static double first_chunks(const zp_searcher *s, const zp_point *point, double P
   return least;
 }
 
-static double pipeline_bound(const zp_searcher *s, const zp_point *point) {
+static double pipeline_bound(zp_search_cache *s, const zp_point *point) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
-  double P = c->pipeline, m = (double)zp_microbatches(s->spec, c), W = point->work_s;
+  double P = c->pipeline, m = (double)zp_microbatches(s->in->spec, c), W = point->work_s;
   if (c->pipeline == 1) return m * W;
   double M = fmax(W / P, point->longest_s), K = zp_model_chunks(c);
   double hops = 2 * (K - 1 - (c->schedule == ZP_SCHEDULE_ZB_V)); /* ZB-V turns on the last stage */
@@ -112,28 +112,28 @@ static bool all_on_device(const zp_choice *c) {
 }
 
 /* What follows the micro-batches on a stage with `whole` elements that all data ranks hold and `spread` ones. */
-static zp_step_end end_of(const zp_searcher *s, const zp_variant *v, const zp_choice *c, int64_t whole,
+static zp_step_end end_of(const zp_search_cache *s, const zp_variant *v, const zp_choice *c, int64_t whole,
                           int64_t spread) {
   return zp_cost_step_end(v->lowered, &s->machine, c, whole + spread, spread,
                           zp_held_elements(c, whole, spread, c->zero >= 1));
 }
 
 /* The update of a stage with the mean of the parameters: there is one with as many. */
-static zp_step_end update_of(const zp_searcher *s, const zp_variant *v, const zp_choice *c) {
+static zp_step_end update_of(const zp_search_cache *s, const zp_variant *v, const zp_choice *c) {
   int64_t whole = v->elements / c->pipeline, spread = v->spread_elements / c->pipeline;
   zp_step_end end =
       zp_cost_step_update(v->lowered, &s->machine, c, whole + spread, zp_held_elements(c, whole, spread, c->zero >= 1));
-  if (!s->floor.offload) end.offload_s = end.least_offload_s = 0;
+  if (!s->in->floor.offload) end.offload_s = end.least_offload_s = 0;
   return end;
 }
 
 /* The reduction that nothing hides: the first stage holds the first unit. The generated CPU trainer reduces after the
  * last micro-batch; on GPUs what is left of the reduction is known for one stage only. backward: of all units. */
-static double reduce_s(const zp_searcher *s, const zp_point *point, double backward) {
+static double reduce_s(const zp_search_cache *s, const zp_point *point, double backward) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
   bool one = c->pipeline == 1;
-  if ((!one && !s->machine.node->device.is_cpu) || !s->floor.reductions) return 0;
+  if ((!one && !s->machine.node->device.is_cpu) || !s->in->floor.reductions) return 0;
   zp_step_end of_first =
       end_of(s, v, c, one ? v->elements : v->elements_before[1], one ? v->spread_elements : v->spread_before[1]);
   if (!one) return of_first.reduce_s;
@@ -141,22 +141,22 @@ static double reduce_s(const zp_searcher *s, const zp_point *point, double backw
 }
 
 /* What follows from degrees, ZeRO stage and compression, whatever the homes. */
-static const zp_step_end_memo *recall_end(const zp_searcher *s, const zp_point *point) {
+static const zp_step_end_memo *recall_end(zp_search_cache *s, const zp_point *point) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
-  zp_step_end_memo *memo = &s->memo->end[c->zero][c->compress];
+  zp_step_end_memo *memo = &s->memo.end[c->zero][c->compress];
   if (memo->known && same_degrees(&memo->choice, c) && memo->elements == v->elements_before) return memo;
   zp_choice here = *c;
   memset(here.home, 0, sizeof here.home);
   double gather = 0;
-  if (s->floor.reductions)
+  if (s->in->floor.reductions)
     gather = end_of(s, v, &here, v->elements / c->pipeline, v->spread_elements / c->pipeline).gather_s;
   double reduce = c->pipeline == 1 ? 0 : reduce_s(s, point, 0);
   *memo = (zp_step_end_memo){true, *c, v->elements_before, gather, reduce, update_of(s, v, &here)};
   return memo;
 }
 
-static double step_end(const zp_searcher *s, const zp_point *point, double backward) {
+static double step_end(zp_search_cache *s, const zp_point *point, double backward) {
   const zp_choice *c = &point->choice;
   const zp_step_end_memo *memo = recall_end(s, point);
   double reduce = c->pipeline == 1 ? reduce_s(s, point, backward) : memo->reduce_s;
@@ -164,26 +164,26 @@ static double step_end(const zp_searcher *s, const zp_point *point, double backw
   return reduce + end.optimizer_s + end.least_offload_s + memo->gather_s;
 }
 
-double zp_bound_end_of_homes(const zp_searcher *s, const zp_point *point) {
+double zp_bound_end_of_homes(zp_search_cache *s, const zp_point *point) {
   if (zp_has_types(s)) return 0;
   zp_step_end end = update_of(s, zp_variant_of(s, point), &point->choice);
   return (end.optimizer_s + end.least_offload_s + recall_end(s, point)->gather_s) * (1 - ZP_BOUND_SLACK);
 }
 
 /* On CPU ranks the end of the step is more than an update. */
-double zp_bound_update(const zp_searcher *s, const zp_point *point) {
+double zp_bound_update(zp_search_cache *s, const zp_point *point) {
   return s->machine.node->device.is_cpu ? 0 : zp_bound_step_end(s, point) * (1 - ZP_BOUND_SLACK);
 }
 
 /* ---- transfers beside the micro-batches ---- */
 
 /* One pass over elements that all data ranks hold, and over those that are spread. */
-static double pass_s(const zp_searcher *s, const zp_choice *c, double whole, double spread, int element_bytes) {
+static double pass_s(zp_search_cache *s, const zp_choice *c, double whole, double spread, int element_bytes) {
   double seconds = zp_cost_ring_pass(data_link(s, c), whole * element_bytes);
   return spread > 0 ? seconds + zp_cost_ring_pass(replica_link(s, c), spread * element_bytes) : seconds;
 }
 
-static double all_reduce_s(const zp_searcher *s, const zp_choice *c, double whole, double spread, int element_bytes) {
+static double all_reduce_s(zp_search_cache *s, const zp_choice *c, double whole, double spread, int element_bytes) {
   double seconds = zp_cost_all_reduce(data_link(s, c), whole * element_bytes);
   return spread > 0 ? seconds + zp_cost_all_reduce(replica_link(s, c), spread * element_bytes) : seconds;
 }
@@ -196,10 +196,10 @@ static bool same_moving(const zp_moving_memo *memo, const zp_choice *c, const zp
 }
 
 /* What one micro-batch moves beside a stage with the mean of parameters and saved values: one stage moves as much. */
-static double transfers_s(const zp_searcher *s, const zp_point *point) {
+static double transfers_s(zp_search_cache *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   const zp_variant *v = zp_variant_of(s, point);
-  zp_moving_memo *memo = &s->memo->moving;
+  zp_moving_memo *memo = &s->memo.moving;
   if (zp_has_types(s)) return 0;
   zp_relaxed_unit mean = {.elements = {v->elements / c->pipeline, v->spread_elements / c->pipeline},
                           .saved_bytes = v->saved_bytes / c->pipeline,
@@ -215,7 +215,7 @@ static double transfers_s(const zp_searcher *s, const zp_point *point) {
 
 /* One stage: what hides the reduction is the last backward with its transfers, so of a micro-batch all but the least
  * forward. Longer micro-batches hide more, but never more than they take longer. */
-double zp_bound_step_end(const zp_searcher *s, const zp_point *point) {
+double zp_bound_step_end(zp_search_cache *s, const zp_point *point) {
   if (zp_has_types(s)) return 0;
   double whole = point->work_s;
   if (point->choice.pipeline == 1) whole = fmax(whole, transfers_s(s, point));
@@ -225,23 +225,23 @@ double zp_bound_step_end(const zp_searcher *s, const zp_point *point) {
 /* A little below, so that rounding never makes a bound exceed what it bounds. */
 static double below(double seconds) { return seconds * (1 - ZP_BOUND_SLACK); }
 
-double zp_bound_microbatches(const zp_searcher *s, const zp_point *point) { return below(pipeline_bound(s, point)); }
+double zp_bound_microbatches(zp_search_cache *s, const zp_point *point) { return below(pipeline_bound(s, point)); }
 
-static double moving_bound(const zp_searcher *s, const zp_point *point) {
-  double m = (double)zp_microbatches(s->spec, &point->choice);
+static double moving_bound(zp_search_cache *s, const zp_point *point) {
+  double m = (double)zp_microbatches(s->in->spec, &point->choice);
   return fmax(pipeline_bound(s, point), m * transfers_s(s, point));
 }
 
-double zp_bound_moving(const zp_searcher *s, const zp_point *point) { return below(moving_bound(s, point)); }
+double zp_bound_moving(zp_search_cache *s, const zp_point *point) { return below(moving_bound(s, point)); }
 
-double zp_bound(const zp_searcher *s, const zp_point *point) {
+double zp_bound(zp_search_cache *s, const zp_point *point) {
   return below(fmax(moving_bound(s, point), point->cut_s) + zp_bound_step_end(s, point));
 }
 
 /* ---- one stage of known units ---- */
 
 typedef struct stage_at {
-  const zp_searcher *s;
+  zp_search_cache *s;
   const zp_point *point;
   const zp_variant *v, *own; /* of the other stages, at least; of this one */
   const zp_choice *c;
@@ -261,7 +261,7 @@ static double loops(const stage_at *a, double flight, double before, double from
 static double own_reduce_s(const stage_at *a) {
   const zp_choice *c = a->c;
   if (c->pipeline == 1 || c->data == 1 || c->zero > 1 || c->compress || a->s->machine.node->device.is_cpu ||
-      zp_has_types(a->s) || !a->s->floor.reductions)
+      zp_has_types(a->s) || !a->s->in->floor.reductions)
     return 0;
   const zp_variant *v = a->own;
   double whole = (double)(v->elements_before[a->end] - v->elements_before[a->first]),
@@ -301,11 +301,11 @@ static double bound_split_stage(const stage_at *a, double total, double input_to
   return fmax(fmax(end, drain), loops(a, depth, before, input + input_total - v->input_s[a->end]));
 }
 
-double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, const zp_variant *own, int stage, int64_t first,
+double zp_bound_of_stage(zp_search_cache *s, const zp_point *point, const zp_variant *own, int stage, int64_t first,
                          int64_t end, bool waits) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
-  double m = (double)zp_microbatches(s->spec, c), total = v->prefix_s[zp_point_units(s, point)];
+  double m = (double)zp_microbatches(s->in->spec, c), total = v->prefix_s[zp_point_units(s, point)];
   stage_at a = {s, point, v, own, c, m, zp_least_message(s, point), c->pipeline - 1 - stage, stage, first, end, waits};
   if (c->schedule == ZP_SCHEDULE_GPIPE) {
     double work = own->prefix_s[end] - own->prefix_s[first], before = zp_least_before(s, point, stage, first);
@@ -317,11 +317,11 @@ double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, const zp_v
   return bound_split_stage(&a, total, v->input_s[zp_point_units(s, point)]);
 }
 
-double zp_bound_of_chunks(const zp_searcher *s, const zp_point *point, const int64_t *cut,
+double zp_bound_of_chunks(const zp_search_cache *s, const zp_point *point, const int64_t *cut,
                           const zp_variant *const *own) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
-  double m = (double)zp_microbatches(s->spec, c), longest = 0;
+  double m = (double)zp_microbatches(s->in->spec, c), longest = 0;
   zp_units part[ZP_MOST_CHUNKS];
   for (int stage = 0; stage < c->pipeline; stage++) {
     double work = 0, input = 0;
@@ -339,7 +339,7 @@ double zp_bound_of_chunks(const zp_searcher *s, const zp_point *point, const int
   return longest;
 }
 
-double zp_bound_of_cut(const zp_searcher *s, const zp_point *point, const int64_t *cut, const zp_variant *const *own) {
+double zp_bound_of_cut(zp_search_cache *s, const zp_point *point, const int64_t *cut, const zp_variant *const *own) {
   double longest = 0;
   if (zp_model_chunks(&point->choice) > point->choice.pipeline)
     longest = zp_bound_of_chunks(s, point, cut, own);

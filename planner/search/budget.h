@@ -2,7 +2,7 @@
 #ifndef ZPLAN_SEARCH_BUDGET_H
 #define ZPLAN_SEARCH_BUDGET_H
 
-#include "searcher.h"
+#include "run.h"
 
 /* What makes the search grow, in the order in which it does without. */
 typedef enum zp_growth {
@@ -13,12 +13,12 @@ typedef enum zp_growth {
   ZP_GROW_CUTS        /* branch and bound, simulations */
 } zp_growth;
 /* Is there room for it, and for `bytes` besides? */
-bool zp_has_room(const zp_searcher *s, zp_growth what, size_t bytes);
+bool zp_has_room(const zp_search_cache *s, zp_growth what, size_t bytes);
 /* zp_has_room for whoever takes it; false is noted in the certificate: whoever asks leaves it out. */
-bool zp_may_grow(zp_searcher *s, zp_growth what, size_t bytes);
+bool zp_may_grow(zp_search_cache *s, zp_growth what, size_t bytes);
 /* Plans with this bound are not looked for any more: counted. */
-void zp_leave_out(zp_searcher *s, double bound_s);
-/* The point waits in s->points. False: the list cannot grow, and it is left out. */
-bool zp_keep_point(zp_searcher *s, const zp_point *point);
+void zp_leave_out(zp_search_run *run, double bound_s);
+/* The point waits in run->points. False: the list cannot grow, and it is left out. */
+bool zp_keep_point(zp_search_run *run, const zp_point *point);
 
 #endif

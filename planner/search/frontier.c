@@ -15,9 +15,9 @@ static bool is_before(const zp_wait *x, const zp_wait *y) {
   return x->bound_s != y->bound_s ? x->bound_s < y->bound_s : x->item < y->item;
 }
 
-static void push(zp_searcher *s, zp_heap *heap, int item) {
-  zp_wait fresh = {heap->of_points ? s->points.data[item].bound_s : s->degrees.data[item].bound_s, item};
-  zp_push(s->arena, &heap->all, fresh);
+static void push(zp_search_run *run, zp_heap *heap, int item) {
+  zp_wait fresh = {heap->of_points ? run->points.data[item].bound_s : run->degrees.data[item].bound_s, item};
+  zp_push(run->s->arena, &heap->all, fresh);
   zp_wait *at = heap->all.data;
   int i = heap->all.len - 1;
   for (; i > 0 && is_before(&fresh, &at[(i - 1) / 2]); i = (i - 1) / 2) at[i] = at[(i - 1) / 2];
@@ -43,17 +43,17 @@ static double next_bound(const zp_heap *heap) { return heap->all.len ? heap->all
 
 /* ---- degrees ---- */
 
-static bool uses_all(const zp_searcher *s, const zp_degrees *d) {
-  return d->tensor * d->pipeline * d->data == s->devices;
+static bool uses_all(const zp_search_input *in, const zp_degrees *d) {
+  return d->tensor * d->pipeline * d->data == in->devices;
 }
 
-zp_frontier zp_frontier_new(zp_searcher *s) {
-  zp_frontier f = {.s = s, .points.of_points = true};
-  for (int i = 0; i < s->degrees.len; i++)
-    if (uses_all(s, &s->degrees.data[i]))
-      push(s, &f.degrees, i);
+zp_frontier zp_frontier_new(zp_search_run *run) {
+  zp_frontier f = {.run = run, .points.of_points = true};
+  for (int i = 0; i < run->degrees.len; i++)
+    if (uses_all(run->in, &run->degrees.data[i]))
+      push(run, &f.degrees, i);
     else
-      zp_push(s->arena, &f.idle, i);
+      zp_push(run->s->arena, &f.idle, i);
   return f;
 }
 
@@ -65,42 +65,42 @@ static zp_growth growth_of(const zp_frontier *f, const zp_degrees *d) {
 /* The measured degrees with the least bound, which leave the heap; -1: none has one up to limit_s. What cannot beat the
  * known plans is left out unmeasured. */
 static int pop_degrees(zp_frontier *f, const zp_ranking *r, double limit_s) {
-  zp_searcher *s = f->s;
+  zp_search_run *run = f->run;
   while (f->degrees.all.len && next_bound(&f->degrees) <= limit_s) {
     int i = pop(&f->degrees);
-    zp_degrees *d = &s->degrees.data[i];
-    s->cutoff_s = zp_cutoff(r, &(zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data});
-    if (d->bound_s >= s->cutoff_s) {
-      s->left_out_s = fmin(s->left_out_s, d->bound_s);
-      zp_search_reject(s, ZP_REJECT_WORK);
-    } else if (!f->opens && !d->measured && !zp_has_room(s, ZP_GROW_EARLY, 0)) {
-      zp_push(s->arena, &f->later, i);
-    } else if (!zp_may_grow(s, growth_of(f, d), 0)) {
-      zp_leave_out(s, d->bound_s);
+    zp_degrees *d = &run->degrees.data[i];
+    run->cutoff_s = zp_cutoff(r, &(zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data});
+    if (d->bound_s >= run->cutoff_s) {
+      run->left_out_s = fmin(run->left_out_s, d->bound_s);
+      zp_search_reject(run, ZP_REJECT_WORK);
+    } else if (!f->opens && !d->measured && !zp_has_room(run->s, ZP_GROW_EARLY, 0)) {
+      zp_push(run->s->arena, &f->later, i);
+    } else if (!zp_may_grow(run->s, growth_of(f, d), 0)) {
+      zp_leave_out(run, d->bound_s);
     } else if (d->measured) {
       return i;
-    } else if (zp_measure_degrees(s, d)) {
-      push(s, &f->degrees, i);
+    } else if (zp_measure_degrees(run, d)) {
+      push(run, &f->degrees, i);
     }
   }
   return -1;
 }
 
 static void push_points(zp_frontier *f, int first) {
-  zp_searcher *s = f->s;
-  for (int i = first; i < s->points.len; i++)
-    if (s->points.data[i].open && !f->opens)
-      zp_push(s->arena, &f->families, i);
+  zp_search_run *run = f->run;
+  for (int i = first; i < run->points.len; i++)
+    if (run->points.data[i].open && !f->opens)
+      zp_push(run->s->arena, &f->families, i);
     else
-      push(s, &f->points, i);
+      push(run, &f->points, i);
 }
 
 /* Requires: the degrees were popped just now. */
 static void look_into(zp_frontier *f, int degrees, const zp_ranking *r) {
-  zp_searcher *s = f->s;
-  int first = s->points.len;
+  zp_search_run *run = f->run;
+  int first = run->points.len;
   f->known = r->len;
-  zp_search_expand(s, &s->degrees.data[degrees]);
+  zp_search_expand(run, &run->degrees.data[degrees]);
   push_points(f, first);
 }
 
@@ -108,30 +108,30 @@ static void look_into(zp_frontier *f, int degrees, const zp_ranking *r) {
 
 /* Degrees that may fit are looked into one by one, each until it has given a plan, while the ranking has room. */
 static int next_of_first(zp_frontier *f, const zp_ranking *r) {
-  zp_searcher *s = f->s;
+  zp_search_run *run = f->run;
   while (r->len < r->cap) {
     int point = r->len == f->known ? pop(&f->points) : -1;
     if (point >= 0) return point;
     int degrees = pop_degrees(f, r, HUGE_VAL);
     if (degrees < 0) break;
-    if (s->degrees.data[degrees].may_fit)
+    if (run->degrees.data[degrees].may_fit)
       look_into(f, degrees, r);
     else
-      zp_push(s->arena, &f->later, degrees);
+      zp_push(run->s->arena, &f->later, degrees);
   }
-  while (f->later.len) push(s, &f->degrees, f->later.data[--f->later.len]);
+  while (f->later.len) push(run, &f->degrees, f->later.data[--f->later.len]);
   f->opens = true;
-  while (f->families.len) push(s, &f->points, f->families.data[--f->families.len]);
+  while (f->families.len) push(run, &f->points, f->families.data[--f->families.len]);
   return -1;
 }
 
 /* The next point of all degrees that do not wait. */
 static int next_of_all(zp_frontier *f, const zp_ranking *r) {
-  zp_searcher *s = f->s;
+  zp_search_run *run = f->run;
   int point = next_of_first(f, r), degrees;
   if (point >= 0) return point;
   while (!(f->one_by_one && f->points.all.len)) {
-    if (f->one_by_one) s->points.len = 0; /* all of them have been looked at */
+    if (f->one_by_one) run->points.len = 0; /* all of them have been looked at */
     degrees = pop_degrees(f, r, next_bound(&f->points));
     if (degrees < 0) break;
     look_into(f, degrees, r);
@@ -144,22 +144,22 @@ static int next_of_all(zp_frontier *f, const zp_ranking *r) {
 int zp_frontier_next(zp_frontier *f, const zp_ranking *r) {
   int point = next_of_all(f, r);
   if (point >= 0 || f->idle.len == 0) return point;
-  while (f->idle.len) push(f->s, &f->degrees, f->idle.data[--f->idle.len]);
-  f->one_by_one = f->s->opens_families = zp_some_state_may_leave(f->s);
+  while (f->idle.len) push(f->run, &f->degrees, f->idle.data[--f->idle.len]);
+  f->one_by_one = f->run->opens_families = zp_some_state_may_leave(f->run->in);
   return next_of_all(f, r);
 }
 
 void zp_frontier_open(zp_frontier *f, int family, const zp_ranking *r) {
-  zp_searcher *s = f->s;
-  zp_point opened = s->points.data[family];
-  if (!zp_may_grow(s, ZP_GROW_POINTS, 0)) {
-    zp_leave_out(s, opened.bound_s);
+  zp_search_run *run = f->run;
+  zp_point opened = run->points.data[family];
+  if (!zp_may_grow(run->s, ZP_GROW_POINTS, 0)) {
+    zp_leave_out(run, opened.bound_s);
     return;
   }
-  int first = s->points.len;
-  s->cutoff_s = zp_cutoff(r, &opened.choice);
-  zp_open_family(s, &opened);
+  int first = run->points.len;
+  run->cutoff_s = zp_cutoff(r, &opened.choice);
+  zp_open_family(run, &opened);
   push_points(f, first);
 }
 
-void zp_frontier_return(zp_frontier *f, int point) { push(f->s, &f->points, point); }
+void zp_frontier_return(zp_frontier *f, int point) { push(f->run, &f->points, point); }

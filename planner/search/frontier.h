@@ -3,6 +3,7 @@
 #define ZPLAN_SEARCH_FRONTIER_H
 
 #include "ranking.h"
+#include "run.h"
 
 /* ---- frontier.c ---- */
 typedef struct zp_wait { /* of degrees or a point, whose bound stays while it waits */
@@ -16,7 +17,7 @@ typedef struct zp_heap {
 /* What is still to be looked at: degrees, and the points of those that were looked into, in the order of their bounds.
  */
 typedef struct zp_frontier {
-  zp_searcher *s;
+  zp_search_run *run;
   zp_heap degrees, points;
   zp_ints families; /* of points: once the first plans are known */
   zp_ints later;    /* degrees that do not look as if they fit: once the first plans are known */
@@ -25,7 +26,7 @@ typedef struct zp_frontier {
   bool opens;       /* families do not wait any more */
   int known;        /* plans when degrees were looked into last */
 } zp_frontier;
-zp_frontier zp_frontier_new(zp_searcher *s);
+zp_frontier zp_frontier_new(zp_search_run *run);
 /* Index of the next point to be priced; -1: none is left. */
 int zp_frontier_next(zp_frontier *f, const zp_ranking *r);
 /* A family is opened: its points take its place. */
@@ -35,8 +36,8 @@ void zp_frontier_return(zp_frontier *f, int point);
 
 /* ---- price.c ---- */
 /* All that its price needs; without order tables where that takes none. */
-const zp_program *zp_search_program(zp_arena *arena, const zp_searcher *s, const zp_choice *choice);
+const zp_program *zp_search_program(zp_arena *arena, zp_search_cache *s, const zp_choice *choice);
 /* Cuts and simulates the points in the order of their bounds while they can still enter the ranking. */
-void zp_price_points(zp_searcher *s, zp_ranking *r);
+void zp_price_points(zp_search_run *run, zp_ranking *r);
 
 #endif

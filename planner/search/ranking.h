@@ -2,7 +2,7 @@
 #ifndef ZPLAN_SEARCH_RANKING_H
 #define ZPLAN_SEARCH_RANKING_H
 
-#include "searcher.h"
+#include "cache.h"
 
 typedef struct zp_ranking {
   zp_candidate *best;
@@ -14,7 +14,7 @@ typedef struct zp_ranking {
 } zp_ranking;
 /* Fixed order of points that are equally fast. */
 int zp_choice_compare(const zp_choice *a, const zp_choice *b);
-void zp_rank(zp_searcher *s, zp_ranking *r, const zp_candidate *candidate);
+void zp_rank(zp_search_cache *s, zp_ranking *r, const zp_candidate *candidate);
 /* Plans of these degrees that are slower cannot enter the ranking. */
 double zp_cutoff(const zp_ranking *r, const zp_choice *choice);
 
