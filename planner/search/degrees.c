@@ -182,7 +182,7 @@ bool zp_measure_degrees(zp_search_run *run, zp_degrees *d) {
     zp_leave_out(run, d->bound_s);
     return false;
   }
-  d->measured = true;
+  d->next = ZP_REFINE_DEGREES;
   if (!found.some_groups) return true; /* zp_search_expand says why */
   d->bound_s = fmax(d->bound_s, found.bound_s);
   if (isfinite(found.bound_s)) return true;

@@ -1,43 +1,44 @@
-/* What is looked at next, in the order of proven bounds; what a look finds out. */
+/* What waits: nodes in the order of their bounds. */
 #ifndef ZPLAN_SEARCH_FRONTIER_H
 #define ZPLAN_SEARCH_FRONTIER_H
 
 #include "ranking.h"
 #include "run.h"
 
-/* ---- frontier.c ---- */
-typedef struct zp_wait { /* of degrees or a point, whose bound stays while it waits */
+/* What is decided so far (the degrees, point or family of that index), a proven bound of all plans that decide so, and
+ * what is refined next. Bounds lie beside the indices, because what waits is far apart in memory. */
+typedef struct zp_search_node {
   double bound_s;
-  int item; /* index */
-} zp_wait;
-typedef struct zp_heap {
-  ZP_VEC(zp_wait) all;
-  bool of_points; /* else of degrees */
-} zp_heap;
-/* What is still to be looked at: degrees, and the points of those that were looked into, in the order of their bounds.
- */
+  zp_refinement next;
+  int item; /* in run->degrees before ZP_REFINE_CLASSES, then in run->points */
+} zp_search_node;
+
+/* Lanes of one queue: a node of the lanes that are open is taken, others wait until theirs is opened. */
+typedef enum zp_lane {
+  ZP_LANE_DEGREES,  /* open */
+  ZP_LANE_POINTS,   /* open */
+  ZP_LANE_UNLIKELY, /* degrees that do not look as if they fit: until the first plans are known */
+  ZP_LANE_FAMILIES, /* until the first plans are known */
+  ZP_LANE_IDLE,     /* degrees that leave devices idle: until no other nodes are left */
+  ZP_LANES
+} zp_lane;
+typedef ZP_VEC(zp_search_node) zp_search_nodes;
+
 typedef struct zp_frontier {
   zp_search_run *run;
-  zp_heap degrees, points;
-  zp_ints families; /* of points: once the first plans are known */
-  zp_ints later;    /* degrees that do not look as if they fit: once the first plans are known */
-  zp_ints idle;     /* degrees that leave devices idle: once no other degrees are left */
-  bool one_by_one;  /* all points of degrees go before the next are looked into */
-  bool opens;       /* families do not wait any more */
-  int known;        /* plans when degrees were looked into last */
+  zp_search_nodes lane[ZP_LANES]; /* heaps */
+  bool opens;                     /* the first plans are known, and so is what others must leave */
+  bool takes_least;               /* the next point is the one with the least bound of all nodes */
+  bool one_by_one;                /* all points of degrees go before the next are looked into */
+  int known;                      /* plans when degrees were looked into last */
 } zp_frontier;
-zp_frontier zp_frontier_new(zp_search_run *run);
-/* Index of the next point to be priced; -1: none is left. */
-int zp_frontier_next(zp_frontier *f, const zp_ranking *r);
-/* A family is opened: its points take its place. */
-void zp_frontier_open(zp_frontier *f, int family, const zp_ranking *r);
-/* The point waits for its next turn, with the bound that it has now. */
-void zp_frontier_return(zp_frontier *f, int point);
 
-/* ---- price.c ---- */
-/* All that its price needs; without order tables where that takes none. */
-const zp_program *zp_search_program(zp_arena *arena, zp_search_cache *s, const zp_choice *choice);
-/* Cuts and simulates the points in the order of their bounds while they can still enter the ranking. */
-void zp_price_points(zp_search_run *run, zp_ranking *r);
+/* All degrees of the run wait. */
+zp_frontier zp_frontier_new(zp_search_run *run);
+/* The next node, which does not wait any more. False: none is left. */
+bool zp_frontier_next(zp_frontier *f, const zp_ranking *r, zp_search_node *node);
+/* The degrees or the point wait, with the bound that they have now. */
+void zp_frontier_add_degrees(zp_frontier *f, int degrees);
+void zp_frontier_add_point(zp_frontier *f, int point);
 
 #endif

@@ -104,9 +104,7 @@ static bool has_one_mode(zp_search_cache *s, const zp_point *all, int leaving) {
 
 /* ---- families ---- */
 
-static zp_state class_of(const zp_point *family) { return (zp_state)(family->open - 1); }
-
-static void set_share(zp_point *family, int eighths) { family->choice.home[class_of(family)].eighths = eighths; }
+static void set_share(zp_point *family, int eighths) { family->choice.home[family->leaving].eighths = eighths; }
 
 static bool has_room(zp_search_cache *s, const zp_point *family) {
   zp_point share = *family;
@@ -117,7 +115,7 @@ static bool has_room(zp_search_cache *s, const zp_point *family) {
  * needs more on it once some of it has left. False: none does. */
 typedef bool zp_fits_share(zp_search_cache *s, const zp_point *family);
 static bool raise_share(zp_search_cache *s, zp_point *family, zp_fits_share *fits) {
-  int low = family->choice.home[class_of(family)].eighths, high = ZP_EIGHTHS;
+  int low = family->choice.home[family->leaving].eighths, high = ZP_EIGHTHS;
   set_share(family, high);
   if (!fits(s, family)) return false;
   while (low < high) {
@@ -136,7 +134,7 @@ static bool raise_share(zp_search_cache *s, zp_point *family, zp_fits_share *fit
 static bool away_may_fit(const zp_search_cache *s, const zp_point *family) {
   zp_limits away = zp_away_floor(s, family);
   bool disks = false;
-  for (int i = 0; i <= (int)class_of(family); i++)
+  for (int i = 0; i <= (int)family->leaving; i++)
     disks |=
         family->choice.home[i].tier == ZP_TIER_HOST && zp_limit_allows(&s->in->constraints->offload[i], ZP_TIER_NVME);
   if (disks) return away.host + away.nvme <= s->host_bytes + s->nvme_bytes;
@@ -145,8 +143,8 @@ static bool away_may_fit(const zp_search_cache *s, const zp_point *family) {
 
 /* The least share that may fit, as far as is known at once, and the bound that goes with it. */
 static zp_rejection measure_family(zp_search_cache *s, zp_point *family) {
-  int eighths = zp_least_eighths(s, family, class_of(family));
-  if (must_leave(s->in, class_of(family)) && eighths < ZP_EIGHTHS) eighths = ZP_EIGHTHS;
+  int eighths = zp_least_eighths(s, family, family->leaving);
+  if (must_leave(s->in, family->leaving) && eighths < ZP_EIGHTHS) eighths = ZP_EIGHTHS;
   if (eighths > ZP_EIGHTHS) return ZP_REJECT_MEMORY;
   set_share(family, eighths);
   if (!away_may_fit(s, family)) return ZP_REJECT_HOST;
@@ -158,9 +156,9 @@ static zp_rejection measure_family(zp_search_cache *s, zp_point *family) {
  * less with more of a class off the device (gradients need not go down to an update on the host). */
 static double least_end(zp_search_cache *s, const zp_point *family) {
   zp_point point = *family;
-  bool differs = class_of(family) != ZP_STATE_ACTIVATIONS; /* these are gone by then */
+  bool differs = family->leaving != ZP_STATE_ACTIVATIONS; /* these are gone by then */
   double least = HUGE_VAL;
-  for (int i = family->choice.home[class_of(family)].eighths; i <= ZP_EIGHTHS; i++) {
+  for (int i = family->choice.home[family->leaving].eighths; i <= ZP_EIGHTHS; i++) {
     set_share(&point, i);
     least = fmin(least, zp_bound_end_of_homes(s, &point));
     if (!differs) break;
@@ -206,7 +204,8 @@ static void each_family(zp_search_run *run, const zp_point *all, const zp_mode_p
     bool one = has_one_mode(run->s, all, state);
     for (int i = 0; i < (one ? all->n_modes : 1); i++) {
       zp_point family = zp_with_choice(run->s, one ? &p->one[i] : all, &c);
-      family.open = 1 + state;
+      family.next = ZP_REFINE_ROOM;
+      family.leaving = (zp_state)state;
       family.every_cut = false;
       on_family(run, &family, user);
     }
@@ -249,7 +248,7 @@ static void keep_families(zp_search_run *run, findings *found) {
 static void keep_smallest(zp_search_run *run, zp_point *family, void *user) {
   (void)user;
   set_share(family, ZP_EIGHTHS);
-  family->open = 0;
+  family->next = ZP_REFINE_WORK;
   add_point(run, family);
 }
 
@@ -268,7 +267,7 @@ static void add_families(zp_search_run *run, const zp_point *all, const zp_mode_
   }
   findings found;
   find_families(run, all, p, &found);
-  family.open = ZP_ALL_CLASSES;
+  family.next = ZP_REFINE_CLASSES;
   family.bound_s = found.bound_s;
   if (found.len == 0)
     zp_search_reject(run, found.n_rejected ? found.why[found.n_rejected - 1] : ZP_REJECT_SCHEDULE);
@@ -299,7 +298,7 @@ void zp_try_homes(zp_search_run *run, const zp_choice *choice, const zp_mode_poi
 /* With a share: what moves, and the work that memory forces on the stages. *moves: the first decides. */
 static double bound_share(zp_search_run *run, const zp_point *family, int eighths, bool *moves) {
   zp_point point = *family;
-  point.choice.home[class_of(family)].eighths = eighths;
+  point.choice.home[family->leaving].eighths = eighths;
   double moving = zp_bound_moving(run->s, &point);
   *moves = true;
   if (moving >= run->cutoff_s || !zp_find_least_work(run->s, &point, ZP_ASK_WORK)) return moving;
@@ -312,7 +311,7 @@ static double bound_share(zp_search_run *run, const zp_point *family, int eighth
  * where they meet. */
 static double least_of_shares(zp_search_run *run, const zp_point *family) {
   double least = HUGE_VAL;
-  for (int low = family->choice.home[class_of(family)].eighths, high = ZP_EIGHTHS; low <= high;) {
+  for (int low = family->choice.home[family->leaving].eighths, high = ZP_EIGHTHS; low <= high;) {
     int middle = low + (high - low) / 2;
     bool moves;
     least = fmin(least, bound_share(run, family, middle, &moves));
@@ -358,18 +357,18 @@ static void add_places(zp_search_run *run, const zp_point *point, int state, int
 }
 
 void zp_open_family(zp_search_run *run, const zp_point *family) {
-  if (family->open == ZP_ALL_CLASSES) {
+  if (family->next == ZP_REFINE_CLASSES) {
     zp_point all = *family;
-    all.open = all.looks = 0;
+    all.next = ZP_REFINE_WORK;
     zp_mode_points p = zp_find_modes(run->s, &all);
     findings found;
     find_families(run, &all, &p, &found);
     keep_families(run, &found);
     return;
   }
-  int state = class_of(family);
+  int state = family->leaving;
   zp_point point = *family;
-  point.open = point.looks = 0;
+  point.next = ZP_REFINE_WORK;
   for (int eighths = family->choice.home[state].eighths; eighths <= ZP_EIGHTHS; eighths++) {
     point.choice.home[state].eighths = eighths;
     if (zp_is_beaten(run, zp_bound_moving(run->s, &point))) break; /* and more moves more */

@@ -121,7 +121,7 @@ static int by_degrees_floor(const void *a, const void *b) {
 void zp_note_misses(zp_search_run *run) {
   zp_degrees_list *all = &run->too_small;
   for (int i = 0; i < run->degrees.len; i++)
-    if (run->degrees.data[i].measured && isfinite(run->degrees.data[i].bound_s))
+    if (run->degrees.data[i].next == ZP_REFINE_DEGREES && isfinite(run->degrees.data[i].bound_s))
       zp_push(run->s->arena, all, run->degrees.data[i]);
   if (all->len) qsort(all->data, (size_t)all->len, sizeof *all->data, by_degrees_floor);
   run->keeps_all = true;

@@ -22,7 +22,7 @@ static void insert_mode(const zp_search_cache *s, zp_point *point, int variant) 
 bool zp_search_point(zp_search_cache *s, const zp_choice *choice, zp_mode_set modes, zp_point *point) {
   static const zp_stage_mode keeps_less[] = {ZP_RECOMPUTE_NONE, ZP_RECOMPUTE_SELECTIVE, ZP_RECOMPUTE_FULL,
                                              ZP_RECOMPUTE_FULL | ZP_STAGE_SPLIT};
-  *point = (zp_point){.choice = *choice};
+  *point = (zp_point){.choice = *choice, .next = ZP_REFINE_WORK};
   zp_mode_set lowered = 0;
   for (int i = 0; i < ZP_MOST_MODES; i++) {
     zp_mode_set one = zp_set_of_mode(keeps_less[i]);

@@ -16,8 +16,21 @@ typedef struct zp_least_work {
   bool before, after;    /* may be counted of the stages before, after a known one */
 } zp_least_work;
 
-enum { ZP_LOOKS = 3 }; /* at a point until it is priced */
-enum { ZP_ALL_CLASSES = 1 + ZP_STATE_COUNT };
+/* How what is decided so far is refined, in this order: from the degrees to a plan (refine.c). A row of the table
+ * decides something, or raises the bound of what is decided. */
+typedef enum zp_refinement {
+  ZP_REFINE_PROCEDURES, /* degrees: bounded by the procedures that they can run */
+  ZP_REFINE_DEGREES,    /* become points, and families of points whose homes are open */
+  ZP_REFINE_CLASSES,    /* the homes of all classes of state are open: becomes families with one class open */
+  ZP_REFINE_ROOM,       /* the share of one class is open: bounded by the room that the stages have together */
+  ZP_REFINE_STATED,     /* by the stated cuts, whatever their memory */
+  ZP_REFINE_SHARE,      /* by cuts that fit on the devices */
+  ZP_REFINE_PLACES,     /* becomes points, with every share and place */
+  ZP_REFINE_WORK,       /* a point: bounded by what memory forces on its stages */
+  ZP_REFINE_MEMORY,     /* by the cuts that fit */
+  ZP_REFINE_CUTS,       /* its cuts are simulated: plans */
+  ZP_REFINEMENTS
+} zp_refinement;
 
 /* Every stage of a point takes the fastest of its modes that fits (modes.c), or the one that is pinned. */
 typedef struct zp_point {
@@ -33,15 +46,17 @@ typedef struct zp_point {
   double end_s;                      /* of a family: the end of its steps, at least */
   double bound_s;                    /* no plan of this point is faster */
   double seen_s;                     /* of the fastest cut that was simulated or bounded as if */
-  int looks;                         /* how many it has had (price.c) */
-  int open; /* 1 + the class of state whose share is open: a family of points; ZP_ALL_CLASSES: all of these (homes.c) */
+  zp_refinement next;                /* before ZP_REFINE_WORK: a family of points, whose homes are open (homes.c) */
+  zp_state leaving;                  /* of a family behind ZP_REFINE_CLASSES: the class whose share is open */
 } zp_point;
+
+static inline bool zp_is_family(const zp_point *point) { return point->next < ZP_REFINE_WORK; }
 
 /* Tensor x pipeline x data of a subspace that has not been looked into. */
 typedef struct zp_degrees {
   int tensor, pipeline, data;
   double bound_s;      /* no plan of these degrees is faster */
-  bool measured;       /* the bound is that of their procedures, and the next two are known */
+  zp_refinement next;  /* ZP_REFINE_DEGREES: the next two are known */
   int64_t floor_bytes; /* no plan of these degrees needs less on its fullest stage */
   bool may_fit;        /* as far as a guess knows */
 } zp_degrees;

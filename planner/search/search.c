@@ -6,7 +6,7 @@
 #include <math.h>
 #include <zplan/buf.h>
 #include "fit.h"
-#include "frontier.h"
+#include "refine.h"
 #include "procedures.h"
 #include "space.h"
 
@@ -169,7 +169,7 @@ zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_s
                   .exact = many,
                   .closer = 1 + (options && options->gap > 0 ? options->gap : run.in->constraints->search_gap)};
   r.best = ZP_NEW_ARRAY(run.s->arena, zp_candidate, r.cap + 1);
-  zp_price_points(&run, &r);
+  zp_refine_all(&run, &r);
   fill_plan(plan, &run, &r);
   zp_search_end(&run);
   return plan;

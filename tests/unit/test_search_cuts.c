@@ -8,7 +8,7 @@
 #include "../../planner/search/bound.h"
 #include "../../planner/search/cut.h"
 #include "../../planner/search/fit.h"
-#include "../../planner/search/frontier.h"
+#include "../../planner/search/refine.h"
 #include "../../planner/search/procedures.h"
 #include "planner_models.h"
 
