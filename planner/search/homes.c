@@ -5,7 +5,7 @@
  * its own, so more memory adds points and takes none. There are up to 240 of a choice, so they come in families: all
  * points with the same classes gone and a share of the next one, whatever the places. A family stands for them on the
  * fastest place of every class, with the least share that may fit. It is looked at in steps that take ever longer
- * (price.c), and only what is left of it then becomes points. Before that, all families of a choice wait as one. */
+ * (refine.c), and only what is left of it then becomes points. Before that, all families of a choice wait as one. */
 #include <math.h>
 #include <zplan/abilities.h>
 #include <zplan/schedule.h>

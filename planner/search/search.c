@@ -1,7 +1,6 @@
-/* zp_search: enumerate (space.c), order by lower bound (bound.c), give homes, cut and simulate the points that can
- * still win (price.c, fit.c, cut.c), and certify. No point is dropped unless it violates a rule, does not fit, or its
- * proven lower bound exceeds the best plan. What is left open is the gap between the best plan and the smallest bound.
- */
+/* zp_search: starts a run, refines all of the space (refine.c), and certifies the best plan. No plan is dropped unless
+ * it violates a rule, does not fit, or its proven lower bound exceeds the best one. What is left open is the gap
+ * between the best plan and the smallest bound. */
 #include <assert.h>
 #include <math.h>
 #include <zplan/buf.h>

@@ -261,7 +261,7 @@ Test(search_cuts, labels_are_below_the_simulation) {
   cr_expect(close > PLANS / 2, "only %d of %d whole cuts are bounded within a thousandth", close, plans);
 }
 
-/* ---- equal to all cuts: labels for 1F1B, chains for the other schedules, as in price.c ---- */
+/* ---- equal to all cuts: labels for 1F1B, chains for the other schedules, as in settle.c ---- */
 
 typedef struct best_cut {
   trial *t;
