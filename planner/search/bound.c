@@ -1,32 +1,21 @@
-/* Lower bounds of the simulated step time. They need only that a stage runs its order table in order, that a chunk
- * waits for the one before it (after it, backward), and that nothing runs faster than its procedures cost: gathers,
- * copies and messages only add.
+/* Lower bounds of the simulated step time. All proofs need only that a stage runs its order table in order, that a
+ * chunk waits for the one before it (backward: after it), and that nothing runs faster than its procedures cost:
+ * gathers, copies and messages only add. Each proof stands at its function, in these letters:
  *
- * Legend: P stages, v chunks a stage, m micro-batches, X = F + B seconds of a stage and micro-batch, I = F + the part
- * of B on the way to the gradient of the inputs, W = sum of X, A and C what the stages before and after do, L the
- * longest unit, M the longest stage, M >= max(W / P, L). All: T >= m M; and a micro-batch goes all the way up and back,
- * T >= R = sum of I + messages. GPipe: last in, first out, so T >= A + m X + C of every stage = W + (m - 1) M. 1F1B: w
- * = P - 1 - s warm-up forwards of stage s. The first stage has at most P in flight, so micro-batch i + P starts after i
- * is done: T >= (1 + floor((m - 1) / P)) R. Between its first forward and its first backward a stage waits for C and
- * fills the time with w forwards; between its last forward and its last backward again, with w backwards; for m > P the
- * two spans do not overlap: T >= A + m X + max(0, C - w F) + max(0, C - w B) >= A + m M + max(0, 2 C - w M). Over all
- * ways to place the work this is at least (m - 1) M + W - min((P - 1) M / 2, P M - W), whose minimum over longer M is
- * at the ends checked below. For m <= P the same with one span: T >= W + (m - 1) B of M. Split backward (ZB-H1, ZB-H2)
- * with D forwards before the first backward: T >= F before + m X + max(0, I after - (D - 1) F); and the gradient of the
- * inputs goes on down: T >= I before + m I. These: stage s starts micro-batch i + D (1F1B: i + w + 1) after i is back,
- * so from there on as for R. Several chunks: stage s waits for chunks 0 .. s - 1; interleaving ends with the same ones
- * backward: T >= A + m X of the last stage, and its A is at least W less the other chunks, which are at most W / (P v)
- * + L long where chunks are cut for the shortest longest one, and stated (chunk_cut.c). Where stages choose what they
- * recompute, W and L are the least of all modes, or what memory allows (least_work.c), and X, F and B of a known stage
- * are its own. */
+ *   P stages, K chunks of the model, m micro-batches, T seconds of all micro-batches
+ *   F, B, X = F + B  forward, backward, both, of one micro-batch on a stage; W: X of all stages
+ *   I                F and the part of B on the way to the gradient of the inputs (schedules that split backward)
+ *   A, C             X of the stages before and after a stage: A + X + C = W
+ *   w = P - 1 - s    stages behind stage s
+ *   M, L             X of the longest stage, at least max(W / P, L); of the longest unit
+ *
+ * Where stages choose what they recompute, W and L are the least of all modes, or what memory allows (least_work.c); X,
+ * F and B of a known stage are its own. */
 #include <math.h>
 #include <zplan/cost.h>
 #include <zplan/schedule.h>
-#include "search_internal.h"
-
-static double bound_1f1b(double m, double P, double W, double M) {
-  return (m - 1) * M + W - fmin((P - 1) * M / 2, P * M - W);
-}
+#include "bound.h"
+#include "cut.h"
 
 static bool same_degrees(const zp_choice *a, const zp_choice *b) {
   return a->tensor == b->tensor && zp_expert_ranks(a) == zp_expert_ranks(b) && a->pipeline == b->pipeline &&
@@ -36,19 +25,19 @@ static bool same_degrees(const zp_choice *a, const zp_choice *b) {
 typedef zp_group_link zp_find_link(const zp_machine *machine, int tensor, int pipeline, int data, zp_rank_order order);
 
 /* The links of the degrees at hand. */
-static const zp_group_link *recall_link(const zp_searcher *s, zp_link_memo *memo, zp_find_link *find,
+static const zp_group_link *recall_link(const zp_search_cache *s, zp_link_memo *memo, zp_find_link *find,
                                         const zp_choice *c) {
   if (!memo->known || !same_degrees(&memo->choice, c))
     *memo = (zp_link_memo){true, *c, find(&s->machine, c->tensor, c->pipeline, c->data, c->order)};
   return &memo->link;
 }
 
-static const zp_group_link *data_link(const zp_searcher *s, const zp_choice *c) {
-  return recall_link(s, &s->memo->data, zp_machine_data_group, c);
+static const zp_group_link *data_link(zp_search_cache *s, const zp_choice *c) {
+  return recall_link(s, &s->memo.data, zp_machine_data_group, c);
 }
 
-static const zp_group_link *replica_link(const zp_searcher *s, const zp_choice *c) {
-  zp_link_memo *memo = &s->memo->replicas;
+static const zp_group_link *replica_link(zp_search_cache *s, const zp_choice *c) {
+  zp_link_memo *memo = &s->memo.replicas;
   if (!memo->known || !same_degrees(&memo->choice, c))
     *memo = (zp_link_memo){
         true, *c, zp_machine_replica_group(&s->machine, c->tensor, c->pipeline, c->data, zp_expert_ranks(c), c->order)};
@@ -57,17 +46,19 @@ static const zp_group_link *replica_link(const zp_searcher *s, const zp_choice *
 
 /* With several node types only the work of the stages is bounded: links and the end of the step are left out, because
  * which of them is fastest depends on the group. */
-double zp_least_message(const zp_searcher *s, const zp_point *point) {
+double zp_least_message(zp_search_cache *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
-  if (zp_has_types(s) || !s->floor.messages) return 0;
+  if (zp_has_types(s) || !s->in->floor.messages) return 0;
   const zp_variant *v = zp_variant_of(s, point);
-  const zp_group_link *link = recall_link(s, &s->memo->stages, zp_machine_pipeline_link, c);
+  const zp_group_link *link = recall_link(s, &s->memo.stages, zp_machine_pipeline_link, c);
   return zp_cost_message(link, (double)v->carry_elements * v->lowered->compute_bytes);
 }
 
-/* What the first chunk of every stage but the last takes at least. Chunks are cut by the times of some mode; in a
- * faster one they may take less, at most by the share that the unit with the greatest gain takes less. */
-static double first_chunks(const zp_searcher *s, const zp_point *point, double P, double K) {
+/* What the first chunk of every stage but the last takes at least, where cuts are stated (chunk_cut.c): W less the
+ * other K - P + 1 chunks. Chunks are cut for the shortest longest one, so none is longer than W / K + L. They are cut
+ * by the times of some mode; in a faster one they may take less, at most by the share that the unit with the greatest
+ * gain takes less. Loose by how much shorter than W / K + L chunks are. */
+static double first_chunks(const zp_search_cache *s, const zp_point *point, double P, double K) {
   const zp_variant *v = zp_variant_of(s, point);
   double least = HUGE_VAL;
   for (int i = 0; i < point->n_modes; i++) {
@@ -80,26 +71,64 @@ static double first_chunks(const zp_searcher *s, const zp_point *point, double P
   return least;
 }
 
-static double pipeline_bound(const zp_searcher *s, const zp_point *point) {
+/* Any schedule: the longest stage runs all micro-batches, T >= m M; and one micro-batch goes all the way up and back,
+ * trip_s. Loose: nothing overlaps the two. */
+static double bound_any_schedule(double m, double M, double trip_s) { return fmax(m * M, trip_s); }
+
+/* GPipe runs the micro-batches backward in the opposite order, last in, first out: before the longest stage begins, the
+ * first one comes up through A and C goes down from it: T >= A + m M + C = W + (m - 1) M, and all messages of a trip.
+ */
+static double bound_gpipe(double m, double W, double M, double messages_s) { return W + (m - 1) * M + messages_s; }
+
+/* Interleaving: the last stage waits for the first chunks of all stages before it, and ends with the same chunks
+ * backward: T >= A + m X of it. With every cut in the space A may be next to nothing. */
+static double bound_interleaved(double m, double M, double first_chunks_s) { return m * M + first_chunks_s; }
+
+/* 1F1B, round trips: the first stage has at most P micro-batches in flight, so number i + P starts there after i is
+ * back. */
+static double bound_1f1b_trips(double m, double P, double trip_s) { return (1 + floor((m - 1) / P)) * trip_s; }
+
+/* 1F1B, m <= P: between its first forward and its first backward the longest stage waits for C, and has at most m - 1
+ * forwards to fill that with: T >= A + m X + C - (m - 1) F = W + (m - 1) B. backward_share: least share of B in X. */
+static double bound_1f1b_few(double m, double W, double M, double backward_share) {
+  return W + (m - 1) * backward_share * M;
+}
+
+/* 1F1B, m > P: the longest stage waits for C twice, before its first backward (w forwards fill that time) and before
+ * its last one (w backwards do), and the two spans do not overlap: T >= A + m M + max(0, C - w F) + max(0, C - w B)
+ * >= A + m M + max(0, 2 C - w M) = (m - 1) M + W + max(-C, C - w M). With w <= P - 1 the last term is at least
+ * -(P - 1) M / 2 (both are equal at C = w M / 2), and A <= s M, so C >= W - (P - w) M, which makes it at least W - P M.
+ */
+static double bound_1f1b_at(double m, double P, double W, double M) {
+  return (m - 1) * M + W - fmin((P - 1) * M / 2, P * M - W);
+}
+
+/* M is only known from below. As a function of M the bound has two straight parts that meet where (P - 1) M / 2 is
+ * P M - W, so its least value over longer M is at one of their ends. */
+static double bound_1f1b_many(double m, double P, double W, double M) {
+  double turn = fmax(M, 2 * W / (P + 1));
+  return fmin(bound_1f1b_at(m, P, W, M), bound_1f1b_at(m, P, W, turn));
+}
+
+static double pipeline_bound(zp_search_cache *s, const zp_point *point) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
-  double P = c->pipeline, m = (double)zp_microbatches(s->spec, c), W = point->work_s;
+  double P = c->pipeline, m = (double)zp_microbatches(s->in->spec, c), W = point->work_s;
   if (c->pipeline == 1) return m * W;
   double M = fmax(W / P, point->longest_s), K = zp_model_chunks(c);
   double hops = 2 * (K - 1 - (c->schedule == ZP_SCHEDULE_ZB_V)); /* ZB-V turns on the last stage */
-  double messages = hops * zp_least_message(s, point),
-         trip = v->input_s[zp_point_units(s, point)] + W - v->prefix_s[zp_point_units(s, point)] + messages;
-  double bound = fmax(m * M, trip);
+  double messages = hops * zp_least_message(s, point);
+  double trip = v->input_s[zp_point_units(s, point)] + W - v->prefix_s[zp_point_units(s, point)] + messages;
+  double bound = bound_any_schedule(m, M, trip);
   switch (c->schedule) {
-  case ZP_SCHEDULE_GPIPE: return fmax(bound, W + (m - 1) * M + messages);
-  case ZP_SCHEDULE_INTERLEAVED: return fmax(bound, m * M + (point->every_cut ? 0 : first_chunks(s, point, P, K)));
-  case ZP_SCHEDULE_1F1B: break;
+  case ZP_SCHEDULE_GPIPE: return fmax(bound, bound_gpipe(m, W, M, messages));
+  case ZP_SCHEDULE_INTERLEAVED:
+    return fmax(bound, bound_interleaved(m, M, point->every_cut ? 0 : first_chunks(s, point, P, K)));
+  case ZP_SCHEDULE_1F1B:
+    bound = fmax(bound, bound_1f1b_trips(m, P, W + messages));
+    return fmax(bound, m <= P ? bound_1f1b_few(m, W, M, v->backward_share) : bound_1f1b_many(m, P, W, M));
   default: return bound;
   }
-  bound = fmax(bound, (1 + floor((m - 1) / P)) * (W + messages));
-  if (m <= P) return fmax(bound, W + (m - 1) * v->backward_share * M);
-  double turn = fmax(M, 2 * W / (P + 1));
-  return fmax(bound, fmin(bound_1f1b(m, P, W, M), bound_1f1b(m, P, W, turn)));
 }
 
 /* ---- the end of the step ---- */
@@ -111,28 +140,28 @@ static bool all_on_device(const zp_choice *c) {
 }
 
 /* What follows the micro-batches on a stage with `whole` elements that all data ranks hold and `spread` ones. */
-static zp_step_end end_of(const zp_searcher *s, const zp_variant *v, const zp_choice *c, int64_t whole,
+static zp_step_end end_of(const zp_search_cache *s, const zp_variant *v, const zp_choice *c, int64_t whole,
                           int64_t spread) {
   return zp_cost_step_end(v->lowered, &s->machine, c, whole + spread, spread,
                           zp_held_elements(c, whole, spread, c->zero >= 1));
 }
 
 /* The update of a stage with the mean of the parameters: there is one with as many. */
-static zp_step_end update_of(const zp_searcher *s, const zp_variant *v, const zp_choice *c) {
+static zp_step_end update_of(const zp_search_cache *s, const zp_variant *v, const zp_choice *c) {
   int64_t whole = v->elements / c->pipeline, spread = v->spread_elements / c->pipeline;
   zp_step_end end =
       zp_cost_step_update(v->lowered, &s->machine, c, whole + spread, zp_held_elements(c, whole, spread, c->zero >= 1));
-  if (!s->floor.offload) end.offload_s = end.least_offload_s = 0;
+  if (!s->in->floor.offload) end.offload_s = end.least_offload_s = 0;
   return end;
 }
 
 /* The reduction that nothing hides: the first stage holds the first unit. The generated CPU trainer reduces after the
  * last micro-batch; on GPUs what is left of the reduction is known for one stage only. backward: of all units. */
-static double reduce_s(const zp_searcher *s, const zp_point *point, double backward) {
+static double reduce_s(const zp_search_cache *s, const zp_point *point, double backward) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
   bool one = c->pipeline == 1;
-  if ((!one && !s->machine.node->device.is_cpu) || !s->floor.reductions) return 0;
+  if ((!one && !s->machine.node->device.is_cpu) || !s->in->floor.reductions) return 0;
   zp_step_end of_first =
       end_of(s, v, c, one ? v->elements : v->elements_before[1], one ? v->spread_elements : v->spread_before[1]);
   if (!one) return of_first.reduce_s;
@@ -140,22 +169,22 @@ static double reduce_s(const zp_searcher *s, const zp_point *point, double backw
 }
 
 /* What follows from degrees, ZeRO stage and compression, whatever the homes. */
-static const zp_step_end_memo *recall_end(const zp_searcher *s, const zp_point *point) {
+static const zp_step_end_memo *recall_end(zp_search_cache *s, const zp_point *point) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
-  zp_step_end_memo *memo = &s->memo->end[c->zero][c->compress];
+  zp_step_end_memo *memo = &s->memo.end[c->zero][c->compress];
   if (memo->known && same_degrees(&memo->choice, c) && memo->elements == v->elements_before) return memo;
   zp_choice here = *c;
   memset(here.home, 0, sizeof here.home);
   double gather = 0;
-  if (s->floor.reductions)
+  if (s->in->floor.reductions)
     gather = end_of(s, v, &here, v->elements / c->pipeline, v->spread_elements / c->pipeline).gather_s;
   double reduce = c->pipeline == 1 ? 0 : reduce_s(s, point, 0);
   *memo = (zp_step_end_memo){true, *c, v->elements_before, gather, reduce, update_of(s, v, &here)};
   return memo;
 }
 
-static double step_end(const zp_searcher *s, const zp_point *point, double backward) {
+static double step_end(zp_search_cache *s, const zp_point *point, double backward) {
   const zp_choice *c = &point->choice;
   const zp_step_end_memo *memo = recall_end(s, point);
   double reduce = c->pipeline == 1 ? reduce_s(s, point, backward) : memo->reduce_s;
@@ -163,26 +192,26 @@ static double step_end(const zp_searcher *s, const zp_point *point, double backw
   return reduce + end.optimizer_s + end.least_offload_s + memo->gather_s;
 }
 
-double zp_bound_end_of_homes(const zp_searcher *s, const zp_point *point) {
+double zp_bound_end_of_homes(zp_search_cache *s, const zp_point *point) {
   if (zp_has_types(s)) return 0;
   zp_step_end end = update_of(s, zp_variant_of(s, point), &point->choice);
   return (end.optimizer_s + end.least_offload_s + recall_end(s, point)->gather_s) * (1 - ZP_BOUND_SLACK);
 }
 
 /* On CPU ranks the end of the step is more than an update. */
-double zp_bound_update(const zp_searcher *s, const zp_point *point) {
+double zp_bound_update(zp_search_cache *s, const zp_point *point) {
   return s->machine.node->device.is_cpu ? 0 : zp_bound_step_end(s, point) * (1 - ZP_BOUND_SLACK);
 }
 
 /* ---- transfers beside the micro-batches ---- */
 
 /* One pass over elements that all data ranks hold, and over those that are spread. */
-static double pass_s(const zp_searcher *s, const zp_choice *c, double whole, double spread, int element_bytes) {
+static double pass_s(zp_search_cache *s, const zp_choice *c, double whole, double spread, int element_bytes) {
   double seconds = zp_cost_ring_pass(data_link(s, c), whole * element_bytes);
   return spread > 0 ? seconds + zp_cost_ring_pass(replica_link(s, c), spread * element_bytes) : seconds;
 }
 
-static double all_reduce_s(const zp_searcher *s, const zp_choice *c, double whole, double spread, int element_bytes) {
+static double all_reduce_s(zp_search_cache *s, const zp_choice *c, double whole, double spread, int element_bytes) {
   double seconds = zp_cost_all_reduce(data_link(s, c), whole * element_bytes);
   return spread > 0 ? seconds + zp_cost_all_reduce(replica_link(s, c), spread * element_bytes) : seconds;
 }
@@ -195,10 +224,10 @@ static bool same_moving(const zp_moving_memo *memo, const zp_choice *c, const zp
 }
 
 /* What one micro-batch moves beside a stage with the mean of parameters and saved values: one stage moves as much. */
-static double transfers_s(const zp_searcher *s, const zp_point *point) {
+static double transfers_s(zp_search_cache *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   const zp_variant *v = zp_variant_of(s, point);
-  zp_moving_memo *memo = &s->memo->moving;
+  zp_moving_memo *memo = &s->memo.moving;
   if (zp_has_types(s)) return 0;
   zp_relaxed_unit mean = {.elements = {v->elements / c->pipeline, v->spread_elements / c->pipeline},
                           .saved_bytes = v->saved_bytes / c->pipeline,
@@ -214,7 +243,7 @@ static double transfers_s(const zp_searcher *s, const zp_point *point) {
 
 /* One stage: what hides the reduction is the last backward with its transfers, so of a micro-batch all but the least
  * forward. Longer micro-batches hide more, but never more than they take longer. */
-double zp_bound_step_end(const zp_searcher *s, const zp_point *point) {
+double zp_bound_step_end(zp_search_cache *s, const zp_point *point) {
   if (zp_has_types(s)) return 0;
   double whole = point->work_s;
   if (point->choice.pipeline == 1) whole = fmax(whole, transfers_s(s, point));
@@ -224,23 +253,23 @@ double zp_bound_step_end(const zp_searcher *s, const zp_point *point) {
 /* A little below, so that rounding never makes a bound exceed what it bounds. */
 static double below(double seconds) { return seconds * (1 - ZP_BOUND_SLACK); }
 
-double zp_bound_microbatches(const zp_searcher *s, const zp_point *point) { return below(pipeline_bound(s, point)); }
+double zp_bound_microbatches(zp_search_cache *s, const zp_point *point) { return below(pipeline_bound(s, point)); }
 
-static double moving_bound(const zp_searcher *s, const zp_point *point) {
-  double m = (double)zp_microbatches(s->spec, &point->choice);
+static double moving_bound(zp_search_cache *s, const zp_point *point) {
+  double m = (double)zp_microbatches(s->in->spec, &point->choice);
   return fmax(pipeline_bound(s, point), m * transfers_s(s, point));
 }
 
-double zp_bound_moving(const zp_searcher *s, const zp_point *point) { return below(moving_bound(s, point)); }
+double zp_bound_moving(zp_search_cache *s, const zp_point *point) { return below(moving_bound(s, point)); }
 
-double zp_bound(const zp_searcher *s, const zp_point *point) {
+double zp_bound(zp_search_cache *s, const zp_point *point) {
   return below(fmax(moving_bound(s, point), point->cut_s) + zp_bound_step_end(s, point));
 }
 
 /* ---- one stage of known units ---- */
 
 typedef struct stage_at {
-  const zp_searcher *s;
+  zp_search_cache *s;
   const zp_point *point;
   const zp_variant *v, *own; /* of the other stages, at least; of this one */
   const zp_choice *c;
@@ -250,7 +279,9 @@ typedef struct stage_at {
   bool waits; /* count them */
 } stage_at;
 
-/* At most `flight` micro-batches are between their forward here and the gradient's way back. */
+/* Round trips from this stage: at most `flight` micro-batches are between their forward here and the gradient's way
+ * back, so number i + flight starts here after i is back. before: until the first one comes. from_here: the stage's own
+ * part of a trip and what the stages behind it add. */
 static double loops(const stage_at *a, double flight, double before, double from_here) {
   return before + (1 + floor((a->m - 1) / flight)) * (from_here + 2 * a->later * a->message_s);
 }
@@ -260,7 +291,7 @@ static double loops(const stage_at *a, double flight, double before, double from
 static double own_reduce_s(const stage_at *a) {
   const zp_choice *c = a->c;
   if (c->pipeline == 1 || c->data == 1 || c->zero > 1 || c->compress || a->s->machine.node->device.is_cpu ||
-      zp_has_types(a->s) || !a->s->floor.reductions)
+      zp_has_types(a->s) || !a->s->in->floor.reductions)
     return 0;
   const zp_variant *v = a->own;
   double whole = (double)(v->elements_before[a->end] - v->elements_before[a->first]),
@@ -271,6 +302,10 @@ static double own_reduce_s(const stage_at *a) {
                                 work - forward, a->end - a->first);
 }
 
+/* 1F1B: the first micro-batch comes after F of the stages before, the last gradient goes on through A less those F, and
+ * in between the stage computes m X and waits: for C before its first backward, less min(w, m - 1) forwards, and for C
+ * before its last one, less as many backwards. For m > P the two spans do not overlap, else the longer one counts. Its
+ * own end is followed by what nothing hides of its reduction. */
 static double bound_1f1b_stage(const stage_at *a, double total) {
   const zp_variant *v = a->v;
   double before = zp_least_before(a->s, a->point, a->stage, a->first) + 2 * a->stage * a->message_s,
@@ -284,6 +319,9 @@ static double bound_1f1b_stage(const stage_at *a, double total) {
               loops(a, a->later + 1, before, work + total - v->prefix_s[a->end]));
 }
 
+/* Split backward (ZB-H1, ZB-H2, and others with one chunk): D forwards come before the first backward, so the stage
+ * waits for I of the stages behind it less D - 1 forwards (or m - 1): T >= F before + m X + wait. And the gradients of
+ * its inputs go on down: T >= I before + m I. */
 static double bound_split_stage(const stage_at *a, double total, double input_total) {
   const zp_variant *v = a->v, *own = a->own;
   double depth = a->later + 1, message = a->message_s; /* forwards before the first backward */
@@ -300,11 +338,13 @@ static double bound_split_stage(const stage_at *a, double total, double input_to
   return fmax(fmax(end, drain), loops(a, depth, before, input + input_total - v->input_s[a->end]));
 }
 
-double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, const zp_variant *own, int stage, int64_t first,
+/* GPipe: as bound_gpipe, of this stage; its reduction starts when the last backward leaves it, which still has A to go.
+ */
+double zp_bound_of_stage(zp_search_cache *s, const zp_point *point, const zp_variant *own, int stage, int64_t first,
                          int64_t end, bool waits) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
-  double m = (double)zp_microbatches(s->spec, c), total = v->prefix_s[zp_point_units(s, point)];
+  double m = (double)zp_microbatches(s->in->spec, c), total = v->prefix_s[zp_point_units(s, point)];
   stage_at a = {s, point, v, own, c, m, zp_least_message(s, point), c->pipeline - 1 - stage, stage, first, end, waits};
   if (c->schedule == ZP_SCHEDULE_GPIPE) {
     double work = own->prefix_s[end] - own->prefix_s[first], before = zp_least_before(s, point, stage, first);
@@ -316,11 +356,14 @@ double zp_bound_of_stage(const zp_searcher *s, const zp_point *point, const zp_v
   return bound_split_stage(&a, total, v->input_s[zp_point_units(s, point)]);
 }
 
-double zp_bound_of_chunks(const zp_searcher *s, const zp_point *point, const int64_t *cut,
+/* Every stage s has a chunk among the first P, and its first forward waits for chunks 0 .. s - 1 of one micro-batch,
+ * whose gradient goes the same way back after the stage's last backward: T >= A of these chunks + m X of all of its
+ * own. Split backward: the weights' part may come later, so T >= F before + m X, and T >= I before + m I. */
+double zp_bound_of_chunks(const zp_search_cache *s, const zp_point *point, const int64_t *cut,
                           const zp_variant *const *own) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
-  double m = (double)zp_microbatches(s->spec, c), longest = 0;
+  double m = (double)zp_microbatches(s->in->spec, c), longest = 0;
   zp_units part[ZP_MOST_CHUNKS];
   for (int stage = 0; stage < c->pipeline; stage++) {
     double work = 0, input = 0;
@@ -338,7 +381,8 @@ double zp_bound_of_chunks(const zp_searcher *s, const zp_point *point, const int
   return longest;
 }
 
-double zp_bound_of_cut(const zp_searcher *s, const zp_point *point, const int64_t *cut, const zp_variant *const *own) {
+/* T is at least the bound of every stage; the end of the step follows it. */
+double zp_bound_of_cut(zp_search_cache *s, const zp_point *point, const int64_t *cut, const zp_variant *const *own) {
   double longest = 0;
   if (zp_model_chunks(&point->choice) > point->choice.pipeline)
     longest = zp_bound_of_chunks(s, point, cut, own);

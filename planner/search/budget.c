@@ -3,7 +3,8 @@
  * first without measuring more degrees, then without looking into them, at last without branch and bound over cuts.
  * What it does without stays open down to its proven bound, which is the gap. */
 #include <math.h>
-#include "search_internal.h"
+#include "budget.h"
+#include "space.h"
 
 /* Shares of the budget up to which the search grows: what comes later needs its part. */
 static const double UP_TO[] = {[ZP_GROW_EARLY] = 0.4,
@@ -12,28 +13,28 @@ static const double UP_TO[] = {[ZP_GROW_EARLY] = 0.4,
                                [ZP_GROW_MORE] = 0.85,
                                [ZP_GROW_CUTS] = 0.95};
 
-bool zp_has_room(const zp_searcher *s, zp_growth what, size_t bytes) {
-  const zp_arena_budget *b = &s->budget;
+bool zp_has_room(const zp_search_cache *s, zp_growth what, size_t bytes) {
+  const zp_arena_budget *b = s->budget;
   return b->limit_bytes == 0 || (double)b->held_bytes + (double)bytes <= UP_TO[what] * (double)b->limit_bytes;
 }
 
-bool zp_may_grow(zp_searcher *s, zp_growth what, size_t bytes) {
+bool zp_may_grow(zp_search_cache *s, zp_growth what, size_t bytes) {
   bool may = zp_has_room(s, what, bytes);
-  s->certificate.short_of_memory |= !may;
+  s->short_of_memory |= !may;
   return may;
 }
 
-void zp_leave_out(zp_searcher *s, double bound_s) {
-  s->left_out_s = fmin(s->left_out_s, bound_s);
-  zp_search_reject(s, ZP_REJECT_BUDGET);
+void zp_leave_out(zp_search_run *run, double bound_s) {
+  run->left_out_s = fmin(run->left_out_s, bound_s);
+  zp_search_reject(run, ZP_REJECT_BUDGET);
 }
 
-bool zp_keep_point(zp_searcher *s, const zp_point *point) {
-  bool grows = s->points.len == s->points.cap;
-  if (grows && !zp_may_grow(s, ZP_GROW_MORE, 2 * sizeof *point * (size_t)s->points.cap)) {
-    zp_leave_out(s, point->bound_s);
+bool zp_keep_point(zp_search_run *run, const zp_point *point) {
+  bool grows = run->points.len == run->points.cap;
+  if (grows && !zp_may_grow(run->s, ZP_GROW_MORE, 2 * sizeof *point * (size_t)run->points.cap)) {
+    zp_leave_out(run, point->bound_s);
     return false;
   }
-  zp_push(s->arena, &s->points, *point);
+  zp_push(run->s->arena, &run->points, *point);
   return true;
 }

@@ -5,7 +5,9 @@
 #include <math.h>
 #include <zplan/hash.h>
 #include <zplan/schedule.h>
-#include "search_internal.h"
+#include "cut.h"
+#include "fit.h"
+#include "procedures.h"
 
 /* Fills chunks as far as they stay within chunk_s. */
 static bool fill(const double *prefix_s, int64_t units, int chunks, double chunk_s, bool from_back, int64_t *cut) {
@@ -63,14 +65,14 @@ static double find_shortest_longest(const zp_variant *v, int64_t units, int chun
 }
 
 /* It depends on the number of chunks alone, and many points have the same. */
-static double shortest_longest(const zp_searcher *s, zp_variant *v, int64_t units, int chunks, int64_t *cut) {
+static double shortest_longest(zp_search_cache *s, zp_variant *v, int64_t units, int chunks, int64_t *cut) {
   if (!v->longest_chunk_s) v->longest_chunk_s = ZP_NEW_ARRAY(s->kept, double, units + 1);
   double *known = &v->longest_chunk_s[chunks];
   if (*known == 0) *known = find_shortest_longest(v, units, chunks, cut);
   return *known;
 }
 
-bool zp_cut_is_possible(const zp_searcher *s, const zp_point *point, double stage_s) {
+bool zp_cut_is_possible(zp_search_cache *s, const zp_point *point, double stage_s) {
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
   int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, point->choice.pipeline + 1);
   const double *prefix_s = s->variants.data[point->modes[0]].prefix_s;
@@ -91,7 +93,7 @@ void zp_parts_of_stage(const zp_choice *c, int stage, const int64_t *cut, zp_uni
 /* ---- every cut ---- */
 
 /* As many as are looked at one by one with one chunk a stage (cut.c), of no more chunks than can be simulated often. */
-bool zp_few_chunk_cuts(const zp_searcher *s, const zp_point *point) {
+bool zp_few_chunk_cuts(const zp_search_cache *s, const zp_point *point) {
   int64_t units = zp_point_units(s, point), chunks = zp_model_chunks(&point->choice);
   double ways = 1; /* (units - 1) over (chunks - 1) */
   int64_t fewer = chunks - 1 < units - chunks ? chunks - 1 : units - chunks;
@@ -99,20 +101,20 @@ bool zp_few_chunk_cuts(const zp_searcher *s, const zp_point *point) {
   return ways <= ZP_MOST_CUTS;
 }
 
-bool zp_every_chunk_cut(const zp_searcher *s, const zp_point *point) {
+bool zp_every_chunk_cut(const zp_search_cache *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   int chunks = zp_model_chunks(c);
   if (zp_chunks(c) == 1 || chunks > ZP_MOST_FREE_CHUNKS || zp_has_types(s)) return false;
   for (int i = 0; i < ZP_STATE_COUNT; i++)
     if (c->home[i].tier != ZP_TIER_DEVICE) return false;
   int64_t units = zp_point_units(s, point);
-  bool light =
-      3 * zp_microbatches(s->spec, c) * chunks <= ZP_MOST_FREE_ACTIONS && units * units * chunks <= ZP_MOST_FREE_RANGES;
+  bool light = 3 * zp_microbatches(s->in->spec, c) * chunks <= ZP_MOST_FREE_ACTIONS &&
+               units * units * chunks <= ZP_MOST_FREE_RANGES;
   return light || zp_few_chunk_cuts(s, point);
 }
 
 typedef struct looking {
-  const zp_searcher *s;
+  zp_search_cache *s;
   const zp_point *point;
   zp_limits limits;
   int64_t *cut, units;
@@ -145,7 +147,7 @@ static zp_any_cut find_from(looking *x, int place) {
   return ZP_NO_CUT;
 }
 
-zp_any_cut zp_find_chunk_cut(const zp_searcher *s, const zp_point *point, int64_t *cut) {
+zp_any_cut zp_find_chunk_cut(zp_search_cache *s, const zp_point *point, int64_t *cut) {
   enum { MOST_STEPS = 10000 };
   looking x = {s,         point, zp_search_limits(s), cut, zp_point_units(s, point), zp_model_chunks(&point->choice),
                MOST_STEPS};
@@ -156,9 +158,9 @@ zp_any_cut zp_find_chunk_cut(const zp_searcher *s, const zp_point *point, int64_
 /* ---- stated cuts ---- */
 
 /* Points of other data degrees, ZeRO stages and rank orders have the same cuts. */
-static zp_stated_cut_memo *find_stated_cut(const zp_searcher *s, int variant, int chunks, bool from_back) {
+static zp_stated_cut_memo *find_stated_cut(zp_search_cache *s, int variant, int chunks, bool from_back) {
   const int64_t key[3] = {variant, chunks, from_back};
-  zp_stated_cut_memo *memo = &s->memo->stated[zp_hash(ZP_HASH_START, key, sizeof key) % ZP_STATED_CUT_SLOTS];
+  zp_stated_cut_memo *memo = &s->memo.stated[zp_hash(ZP_HASH_START, key, sizeof key) % ZP_STATED_CUT_SLOTS];
   if (memo->known && memo->variant == variant && memo->chunks == chunks && memo->from_back == from_back) return memo;
   zp_stated_cut_memo fresh = {
       .variant = variant, .chunks = chunks, .from_back = from_back, .room = memo->room, .cut = memo->cut};
@@ -170,7 +172,7 @@ static zp_stated_cut_memo *find_stated_cut(const zp_searcher *s, int variant, in
   return memo;
 }
 
-bool zp_state_cut(const zp_searcher *s, const zp_point *point, int by, bool from_back, int64_t *cut) {
+bool zp_state_cut(zp_search_cache *s, const zp_point *point, int by, bool from_back, int64_t *cut) {
   zp_variant *v = &s->variants.data[point->modes[by]];
   int chunks = zp_model_chunks(&point->choice);
   zp_stated_cut_memo *memo = find_stated_cut(s, point->modes[by], chunks, from_back);
@@ -191,7 +193,7 @@ static bool is_among(const int64_t *cut, int64_t *const *cuts, int n, int chunks
   return false;
 }
 
-zp_stated_cuts zp_state_cuts(zp_arena *arena, const zp_searcher *s, const zp_point *point) {
+zp_stated_cuts zp_state_cuts(zp_arena *arena, zp_search_cache *s, const zp_point *point) {
   zp_stated_cuts all = {.n = 0};
   int chunks = zp_model_chunks(&point->choice);
   int64_t *cut = NULL;
@@ -204,7 +206,7 @@ zp_stated_cuts zp_state_cuts(zp_arena *arena, const zp_searcher *s, const zp_poi
   return all;
 }
 
-bool zp_chunks_fit(const zp_searcher *s, const zp_point *point, const zp_limits *limits, const int64_t *cut) {
+bool zp_chunks_fit(zp_search_cache *s, const zp_point *point, const zp_limits *limits, const int64_t *cut) {
   zp_units part[ZP_MOST_CHUNKS];
   for (int stage = 0; stage < point->choice.pipeline; stage++) {
     zp_parts_of_stage(&point->choice, stage, cut, part);

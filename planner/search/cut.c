@@ -7,12 +7,15 @@
 #include <assert.h>
 #include <math.h>
 #include <zplan/cost.h>
-#include "cut_problem.h"
 #include <zplan/schedule.h>
-#include "search_internal.h"
+#include "bound.h"
+#include "cut.h"
+#include "cut_problem.h"
+#include "fit.h"
+#include "procedures.h"
 
 typedef struct cutter {
-  const zp_searcher *s;
+  zp_search_cache *s;
   const zp_point *point;
   const zp_variant *v;
   const zp_cut_rule *rule;
@@ -54,8 +57,8 @@ static int64_t reach(cutter *c, int stage, int64_t first, int64_t most, int64_t 
 
 /* For many micro-batches the waits of a stage shrink more slowly than its work grows: zp_bound_of_stage with its waits
  * grows with the units. */
-static bool many_microbatches(const zp_searcher *s, const zp_choice *c) {
-  return zp_microbatches(s->spec, c) > 2 * (int64_t)c->pipeline;
+static bool many_microbatches(const zp_search_input *in, const zp_choice *c) {
+  return zp_microbatches(in->spec, c) > 2 * (int64_t)c->pipeline;
 }
 
 /* ---- where a unit has no room on a stage ---- */
@@ -157,7 +160,7 @@ static bool needs_as_much(const cutter *c, int stage, int other) {
   const zp_choice *choice = &c->point->choice;
   if (!is_inner(choice, stage) || !is_inner(choice, other) || zp_has_types(c->s) || choice->stage_recompute)
     return false;
-  int64_t m = zp_microbatches(c->s->spec, choice);
+  int64_t m = zp_microbatches(c->s->in->spec, choice);
   return zp_in_flight_chunk(choice, stage, 0, m) >= zp_in_flight_chunk(choice, other, 0, m) &&
          zp_pending_chunk(choice, stage, 0, m) >= zp_pending_chunk(choice, other, 0, m);
 }
@@ -188,7 +191,7 @@ static bool cut_around(cutter *c, int stage, int64_t unit, int64_t *cut) {
 }
 
 static bool cut_within(cutter *c, int64_t *cut) {
-  const zp_searcher *s = c->s;
+  const zp_search_cache *s = c->s;
   const zp_point *point = c->point;
   const zp_cut_rule *rule = c->rule;
   int stages = point->choice.pipeline;
@@ -209,18 +212,19 @@ static bool cut_within(cutter *c, int64_t *cut) {
   return done == zp_point_units(s, point);
 }
 
-static cutter cutter_of(const zp_searcher *s, const zp_point *point, const zp_cut_rule *rule) {
+static cutter cutter_of(zp_search_cache *s, const zp_point *point, const zp_cut_rule *rule) {
   return (cutter){
-      s, point, zp_variant_of(s, point), rule, isfinite(rule->total_s), many_microbatches(s, &point->choice), 0, 0, 0};
+      s, point, zp_variant_of(s, point), rule, isfinite(rule->total_s), many_microbatches(s->in, &point->choice), 0,
+      0, 0};
 }
 
-bool zp_cut_within(const zp_searcher *s, const zp_point *point, const zp_cut_rule *rule, int64_t *cut) {
+bool zp_cut_within(zp_search_cache *s, const zp_point *point, const zp_cut_rule *rule, int64_t *cut) {
   cutter c = cutter_of(s, point, rule);
   return cut_within(&c, cut);
 }
 
 /* Requires: the cut fits. */
-static double longest_stage(const zp_searcher *s, const zp_point *point, const int64_t *cut) {
+static double longest_stage(zp_search_cache *s, const zp_point *point, const int64_t *cut) {
   int stages = point->choice.pipeline;
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
   const zp_variant **own = ZP_NEW_ARRAY(s->arena, const zp_variant *, stages);
@@ -232,7 +236,7 @@ static double longest_stage(const zp_searcher *s, const zp_point *point, const i
   return longest;
 }
 
-double zp_cut_bottleneck(const zp_searcher *s, const zp_point *point) {
+double zp_cut_bottleneck(zp_search_cache *s, const zp_point *point) {
   int stages = point->choice.pipeline;
   int64_t *cut = ZP_NEW_ARRAY(s->arena, int64_t, stages + 1);
   zp_cut_rule rule = {.total_s = HUGE_VAL, .limits = zp_search_limits(s)};
@@ -255,7 +259,7 @@ double zp_cut_bottleneck(const zp_searcher *s, const zp_point *point) {
 }
 
 /* Both a success and a failure jump to a value that occurs. */
-double zp_cut_least_bound(const zp_searcher *s, const zp_point *point, double low_s, double high_s, int64_t *cut) {
+double zp_cut_least_bound(zp_search_cache *s, const zp_point *point, double low_s, double high_s, int64_t *cut) {
   zp_cut_rule rule = {.stage_s = HUGE_VAL, .limits = zp_search_limits(s)};
   cutter c = cutter_of(s, point, &rule);
   int64_t *trial = ZP_NEW_ARRAY(s->arena, int64_t, point->choice.pipeline + 1);
@@ -273,7 +277,7 @@ double zp_cut_least_bound(const zp_searcher *s, const zp_point *point, double lo
   return zp_sooner(low, high);
 }
 
-int64_t zp_cut_least_memory(const zp_searcher *s, const zp_point *point, int64_t *cut) {
+int64_t zp_cut_least_memory(zp_search_cache *s, const zp_point *point, int64_t *cut) {
   zp_cut_rule rule = {.stage_s = HUGE_VAL, .total_s = HUGE_VAL, .limits = {1, INT64_MAX, INT64_MAX}};
   int64_t low = 0, high = s->limit_bytes > 0 ? s->limit_bytes : 1;
   while (rule.limits.device = high, !zp_cut_within(s, point, &rule, cut)) { /* doubling, then bisection */
@@ -297,7 +301,7 @@ int64_t zp_cut_least_memory(const zp_searcher *s, const zp_point *point, int64_t
 /* ---- all cuts of small problems ---- */
 
 typedef struct all_cuts {
-  zp_searcher *s;
+  zp_search_cache *s;
   const zp_point *point;
   zp_limits limits;
   int64_t *cut;
@@ -331,7 +335,7 @@ static bool few_cuts(int64_t units, int64_t stages) {
   return ways <= ZP_MOST_CUTS;
 }
 
-bool zp_cut_all(zp_searcher *s, const zp_point *point, zp_on_cut *on_cut, void *user) {
+bool zp_cut_all(zp_search_cache *s, const zp_point *point, zp_on_cut *on_cut, void *user) {
   if (!few_cuts(zp_point_units(s, point), point->choice.pipeline)) return false;
   all_cuts a = {s,      point, zp_search_limits(s), ZP_NEW_ARRAY(s->arena, int64_t, point->choice.pipeline + 1),
                 on_cut, user};

@@ -1,8 +1,13 @@
 /* The cuts of one point as plain numbers: callbacks that ask the layout, the memory limits, the cost model and the
  * order tables of the point. Stages take the fastest mode that fits (modes.c). */
 #include <zplan/cost.h>
-#include "cut_problem.h"
 #include <zplan/schedule.h>
+#include "bound.h"
+#include "budget.h"
+#include "cut.h"
+#include "cut_problem.h"
+#include "fit.h"
+#include "procedures.h"
 
 /* What was asked for last: whether a range fits is asked before what it costs. */
 typedef struct last_range {
@@ -13,7 +18,7 @@ typedef struct last_range {
 
 typedef struct asked {
   zp_arena *arena;
-  zp_searcher *s;
+  zp_search_cache *s;
   const zp_point *point;
   const zp_variant *v; /* the least of all modes */
   zp_cut_problem problem;
@@ -54,7 +59,7 @@ static double message_behind_s(void *user, int64_t end) {
   const zp_lowered *l = a->v->lowered;
   int segment;
   int64_t iteration;
-  if (!a->s->floor.messages) return 0;
+  if (!a->s->in->floor.messages) return 0;
   zp_unit(l, end - 1, &segment, &iteration);
   return zp_cost_message(&a->link, (double)l->segments[segment].carry_out_elements * l->compute_bytes);
 }
@@ -194,7 +199,7 @@ static void set_run(asked *a) {
                              .message_s = a->message_s};
 }
 
-zp_cut_problem *zp_cut_problem_of(zp_arena *arena, zp_searcher *s, const zp_point *point) {
+zp_cut_problem *zp_cut_problem_of(zp_arena *arena, zp_search_cache *s, const zp_point *point) {
   const zp_choice *c = &point->choice;
   asked *a = ZP_NEW(arena, asked);
   *a = (asked){.arena = arena, .s = s, .point = point, .v = zp_variant_of(s, point), .limits = zp_search_limits(s)};
@@ -206,7 +211,7 @@ zp_cut_problem *zp_cut_problem_of(zp_arena *arena, zp_searcher *s, const zp_poin
   a->problem = (zp_cut_problem){.stages = c->pipeline,
                                 .chunks = zp_chunks(c),
                                 .units = zp_point_units(s, point),
-                                .microbatches = zp_microbatches(s->spec, c),
+                                .microbatches = zp_microbatches(s->in->spec, c),
                                 .split = zp_schedule_splits(c->schedule),
                                 .forward_s = a->v->forward_s,
                                 .input_s = a->v->input_s,
@@ -235,18 +240,18 @@ zp_cut_problem *zp_cut_problem_of(zp_arena *arena, zp_searcher *s, const zp_poin
   return &a->problem;
 }
 
-bool zp_prover_applies(const zp_searcher *s, const zp_cut_problem *problem, int prover, zp_cut_turn turn) {
-  return !(s->without >> prover & 1) && zp_cut_provers[prover].applies(problem, turn);
+bool zp_prover_applies(const zp_search_input *in, const zp_cut_problem *problem, int prover, zp_cut_turn turn) {
+  return !(in->without >> prover & 1) && zp_cut_provers[prover].applies(problem, turn);
 }
 
 static double enough_of(void *user) { return *(const double *)user; }
 
-double zp_bound_before_cuts(zp_arena *arena, zp_searcher *s, const zp_point *point, double enough_s) {
+double zp_bound_before_cuts(zp_arena *arena, zp_search_cache *s, const zp_point *point, double enough_s) {
   const zp_cut_task task = {.limit_s = enough_of, .user = &enough_s};
   const zp_cut_problem *problem = zp_cut_problem_of(arena, s, point);
   double bound = problem->bound_s;
   for (int i = 0; i < ZP_CUT_PROVERS; i++)
-    if (zp_prover_applies(s, problem, i, ZP_CUT_BEFORE))
+    if (zp_prover_applies(s->in, problem, i, ZP_CUT_BEFORE))
       bound = zp_later(bound, zp_cut_provers[i].prove(problem, &task, NULL, ZP_CUT_BEFORE).bound_s);
   return bound;
 }

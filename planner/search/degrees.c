@@ -8,17 +8,21 @@
  * units, the data degrees of a tensor and pipeline degree that do not divide the batch. */
 #include <math.h>
 #include <zplan/schedule.h>
-#include "search_internal.h"
+#include "bound.h"
+#include "budget.h"
+#include "fit.h"
+#include "procedures.h"
+#include "space.h"
 
 /* ---- what tensor groups can run ---- */
 
-static void measure(zp_searcher *s, zp_choice choice, zp_runnable *all) {
+static void measure(zp_search_cache *s, zp_choice choice, zp_runnable *all) {
   zp_point point;
   int excluded;
-  zp_mode_set modes = zp_allowed_modes(s, choice.tensor, choice.sequence, &excluded);
-  for (int i = 0; i < s->constraints->stage_recompute.len; i++) {
+  zp_mode_set modes = zp_allowed_modes(s->in, choice.tensor, choice.sequence, &excluded);
+  for (int i = 0; i < s->in->constraints->stage_recompute.len; i++) {
     if (i == 0) modes = 0;
-    modes |= zp_set_of_mode(s->constraints->stage_recompute.data[i]);
+    modes |= zp_set_of_mode(s->in->constraints->stage_recompute.data[i]);
   }
   if (modes && zp_search_point(s, &choice, modes, &point))
     zp_push(s->arena, &all->least, point.variant);
@@ -27,10 +31,10 @@ static void measure(zp_searcher *s, zp_choice choice, zp_runnable *all) {
 }
 
 /* What tensor groups, and the expert groups of the choice, can run among the ranks at hand. */
-static zp_runnable measure_all(zp_searcher *s, zp_choice choice) {
-  const zp_constraints *c = s->constraints;
+static zp_runnable measure_all(zp_search_cache *s, zp_choice choice) {
+  const zp_constraints *c = s->in->constraints;
   zp_runnable all = {.why_none = ZP_REJECT_BATCH};
-  int64_t batch = s->spec->train.batch;
+  int64_t batch = s->in->spec->train.batch;
   for (int64_t b = 1; b <= batch && (c->microbatch.set || b <= ZP_MOST_FREE_MICROBATCH); b++) {
     if (batch % b || !zp_limit_allows(&c->microbatch, (double)b)) continue;
     if (!zp_may_grow(s, ZP_GROW_MORE, 0)) {
@@ -39,7 +43,7 @@ static zp_runnable measure_all(zp_searcher *s, zp_choice choice) {
     }
     choice.microbatch = b;
     for (int sequence = 0; sequence <= (choice.tensor > 1); sequence++) {
-      bool layers = zp_limit_allows(&c->cut, 0), inside = zp_limit_allows(&c->cut, 1) && (s->pieces || !layers);
+      bool layers = zp_limit_allows(&c->cut, 0), inside = zp_limit_allows(&c->cut, 1) && (s->in->pieces || !layers);
       if (all.why_none == ZP_REJECT_BATCH) all.why_none = ZP_REJECT_CONSTRAINT;
       if (!zp_search_considers(s, &c->sequence, !sequence) || !zp_limit_allows(&c->sequence, sequence)) continue;
       choice.sequence = sequence;
@@ -53,7 +57,7 @@ static zp_runnable measure_all(zp_searcher *s, zp_choice choice) {
 }
 
 /* Without expert groups: other numbers of the same tensor groups ask for the same. */
-static const zp_runnable *of_groups(zp_searcher *s, int tensor) {
+static const zp_runnable *of_groups(zp_search_cache *s, int tensor) {
   int index = zp_use_groups(s, tensor);
   if (!s->groups.data[index].measured) {
     zp_runnable all = measure_all(s, (zp_choice){.tensor = tensor, .pipeline = 1, .data = 1});
@@ -75,24 +79,24 @@ static double longest_share(const zp_variant *v, int stages) {
   return longest;
 }
 
-double zp_bound_work(const zp_searcher *s, const zp_point *point) {
+double zp_bound_work(const zp_search_cache *s, const zp_point *point) {
   const zp_variant *v = zp_variant_of(s, point);
   const zp_choice *c = &point->choice;
   double longest = fmax(point->work_s / c->pipeline, longest_share(v, c->pipeline));
-  double all = (double)zp_microbatches(s->spec, c) * longest;
+  double all = (double)zp_microbatches(s->in->spec, c) * longest;
   return fmax(all, v->input_s[v->lowered->n_units]) * (1 - ZP_BOUND_SLACK);
 }
 
 /* About what the first stage of 1F1B needs, with as many micro-batches in flight as there are stages. */
-static int64_t first_stage_bytes(const zp_searcher *s, const zp_point *point, int64_t floor_bytes) {
-  int64_t stages = point->choice.pipeline, m = zp_microbatches(s->spec, &point->choice);
+static int64_t first_stage_bytes(const zp_search_cache *s, const zp_point *point, int64_t floor_bytes) {
+  int64_t stages = point->choice.pipeline, m = zp_microbatches(s->in->spec, &point->choice);
   return floor_bytes + ((m < stages ? m : stages) - 1) * zp_variant_of(s, point)->saved_bytes / stages;
 }
 
 /* GPU tensor groups stay inside a node unless their size is pinned. */
-static bool is_too_wide(const zp_searcher *s, int tensor) {
+static bool is_too_wide(const zp_search_cache *s, int tensor) {
   return !s->machine.node->device.is_cpu && tensor > s->machine.devices_per_node &&
-         !zp_limit_is_pin(&s->constraints->tensor);
+         !zp_limit_is_pin(&s->in->constraints->tensor);
 }
 
 /* What degrees have so far: the least bound, and why there is none. */
@@ -105,14 +109,14 @@ typedef struct findings {
 } findings;
 
 /* What is not on the device is on the host or on disks, where it may go there. */
-static bool all_tiers_may_fit(const zp_searcher *s, const zp_point *point) {
+static bool all_tiers_may_fit(const zp_search_cache *s, const zp_point *point) {
   zp_point here = *point;
   int64_t bytes = s->most_bytes;
   bool host = false, nvme = false;
   memset(here.choice.home, 0, sizeof here.choice.home);
   for (int i = 0; i < ZP_STATE_COUNT; i++) {
-    host |= zp_limit_allows(&s->constraints->offload[i], ZP_TIER_HOST);
-    nvme |= zp_limit_allows(&s->constraints->offload[i], ZP_TIER_NVME);
+    host |= zp_limit_allows(&s->in->constraints->offload[i], ZP_TIER_HOST);
+    nvme |= zp_limit_allows(&s->in->constraints->offload[i], ZP_TIER_NVME);
   }
   if (host) bytes += s->host_bytes;
   if (nvme) bytes += s->nvme_bytes;
@@ -120,16 +124,17 @@ static bool all_tiers_may_fit(const zp_searcher *s, const zp_point *point) {
 }
 
 /* The degrees may be had with any of these procedures. */
-static void consider(zp_searcher *s, zp_degrees *d, const zp_choice *smallest, const zp_runnable *all,
+static void consider(const zp_search_cache *s, zp_degrees *d, const zp_choice *smallest, const zp_runnable *all,
                      findings *found) {
   found->some_groups = true;
   found->incomplete |= all->incomplete;
-  int64_t samples = s->spec->train.batch / d->data;
+  int64_t samples = s->in->spec->train.batch / d->data;
   for (int i = 0; i < all->least.len; i++) {
     zp_point point = {.choice = *smallest, .variant = all->least.data[i]};
     const zp_variant *v = zp_variant_of(s, &point);
     int64_t units = v->lowered->n_units;
-    if (samples % v->microbatch || (v->fine && d->pipeline == 1 && zp_limit_allows(&s->constraints->cut, 0))) continue;
+    if (samples % v->microbatch || (v->fine && d->pipeline == 1 && zp_limit_allows(&s->in->constraints->cut, 0)))
+      continue;
     if (found->why == ZP_REJECT_BATCH) found->why = ZP_REJECT_UNITS;
     if (d->pipeline > units) continue;
     found->why = ZP_REJECT_NONE;
@@ -148,10 +153,10 @@ static void consider(zp_searcher *s, zp_degrees *d, const zp_choice *smallest, c
 }
 
 /* Expert groups larger than one, in both rank orders. */
-static void consider_experts(zp_searcher *s, zp_degrees *d, findings *found) {
-  for (int expert = 2; expert <= d->data && zp_model_has_experts(s->spec->model) && !found->incomplete; expert++) {
-    if (d->data % expert || !zp_limit_allows(&s->constraints->expert, expert) ||
-        zp_shard_refuse_experts(s->arena, s->spec->model, d->tensor, expert))
+static void consider_experts(zp_search_cache *s, zp_degrees *d, findings *found) {
+  for (int expert = 2; expert <= d->data && zp_model_has_experts(s->in->spec->model) && !found->incomplete; expert++) {
+    if (d->data % expert || !zp_limit_allows(&s->in->constraints->expert, expert) ||
+        zp_shard_refuse_experts(s->arena, s->in->spec->model, d->tensor, expert))
       continue;
     for (int order = 0; order < (d->pipeline > 1 ? ZP_ORDER_COUNT : 1); order++) {
       zp_choice choice = zp_smallest(s, &(zp_choice){.tensor = d->tensor,
@@ -165,90 +170,90 @@ static void consider_experts(zp_searcher *s, zp_degrees *d, findings *found) {
   }
 }
 
-bool zp_measure_degrees(zp_searcher *s, zp_degrees *d) {
-  zp_search_use(s, d->tensor * d->pipeline * d->data);
-  const zp_runnable *all = of_groups(s, d->tensor);
-  zp_choice choice = zp_smallest(s, &(zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data});
+bool zp_measure_degrees(zp_search_run *run, zp_degrees *d) {
+  zp_search_use(run->s, d->tensor * d->pipeline * d->data);
+  const zp_runnable *all = of_groups(run->s, d->tensor);
+  zp_choice choice = zp_smallest(run->s, &(zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data});
   findings found = {.bound_s = HUGE_VAL, .why = all->least.len ? ZP_REJECT_BATCH : all->why_none};
   d->floor_bytes = INT64_MAX;
-  if (zp_limit_allows(&s->constraints->expert, 1)) consider(s, d, &choice, all, &found);
-  consider_experts(s, d, &found);
+  if (zp_limit_allows(&run->in->constraints->expert, 1)) consider(run->s, d, &choice, all, &found);
+  consider_experts(run->s, d, &found);
   if (found.incomplete) {
-    zp_leave_out(s, d->bound_s);
+    zp_leave_out(run, d->bound_s);
     return false;
   }
-  d->measured = true;
+  d->next = ZP_REFINE_DEGREES;
   if (!found.some_groups) return true; /* zp_search_expand says why */
   d->bound_s = fmax(d->bound_s, found.bound_s);
   if (isfinite(found.bound_s)) return true;
   if (found.why == ZP_REJECT_NONE) found.why = found.short_of_host ? ZP_REJECT_HOST : ZP_REJECT_MEMORY;
-  zp_search_reject(s, found.why);
-  if (found.why == ZP_REJECT_MEMORY) zp_push(s->arena, &s->too_small, *d);
+  zp_search_reject(run, found.why);
+  if (found.why == ZP_REJECT_MEMORY) zp_push(run->s->arena, &run->too_small, *d);
   return false;
 }
 
 /* Forward products and attention, and as much again backward, on every rank at its full rate. */
-static double bound_products(const zp_searcher *s) {
+static double bound_products(const zp_search_cache *s) {
   const zp_device *device = &s->machine.node->device;
-  double flop = 2.0 / 3 * zp_model_flop_per_sequence(s->spec->model) * (double)s->spec->train.batch;
+  double flop = 2.0 / 3 * zp_model_flop_per_sequence(s->in->spec->model) * (double)s->in->spec->train.batch;
   double efficiency = fmax(1, fmax(device->eff_matmul, device->eff_attention));
   return flop / (efficiency * zp_machine_peak_flop_per_s(&s->machine)) * (1 - ZP_BOUND_SLACK);
 }
 
-static void add_degrees(zp_searcher *s, zp_degrees d) {
-  zp_search_use(s, d.tensor * d.pipeline * d.data);
-  if (is_too_wide(s, d.tensor)) { /* fewer ranks may stand on narrower nodes */
-    zp_search_reject(s, ZP_REJECT_NODE);
+static void add_degrees(zp_search_run *run, zp_degrees d) {
+  zp_search_use(run->s, d.tensor * d.pipeline * d.data);
+  if (is_too_wide(run->s, d.tensor)) { /* fewer ranks may stand on narrower nodes */
+    zp_search_reject(run, ZP_REJECT_NODE);
     return;
   }
-  d.bound_s = bound_products(s);
-  zp_push(s->arena, &s->degrees, d);
+  d.bound_s = bound_products(run->s);
+  zp_push(run->s->arena, &run->degrees, d);
 }
 
 /* ---- all ---- */
 
 /* Are plans that leave so many devices out in the space? */
-static bool considers_idle(const zp_searcher *s, int idle) {
-  return idle == 0 || (zp_search_considers(s, &s->constraints->idle, false) &&
-                       !zp_uses_all_devices(s->constraints, s->machine.cluster));
+static bool considers_idle(const zp_search_cache *s, int idle) {
+  return idle == 0 || (zp_search_considers(s, &s->in->constraints->idle, false) &&
+                       !zp_uses_all_devices(s->in->constraints, s->machine.cluster));
 }
 
-static void try_data(zp_searcher *s, int tensor, int pipeline) {
-  const zp_constraints *c = s->constraints;
+static void try_data(zp_search_run *run, int tensor, int pipeline) {
+  const zp_constraints *c = run->in->constraints;
   bool some_do_not_divide = false;
-  for (int data = 1; data <= s->devices / tensor / pipeline; data++) {
-    int idle = s->devices - tensor * pipeline * data;
-    if (!considers_idle(s, idle)) continue;
-    if (s->spec->train.batch % data)
+  for (int data = 1; data <= run->in->devices / tensor / pipeline; data++) {
+    int idle = run->in->devices - tensor * pipeline * data;
+    if (!considers_idle(run->s, idle)) continue;
+    if (run->in->spec->train.batch % data)
       some_do_not_divide = true;
     else if (zp_limit_allows(&c->data, data) && zp_limit_allows(&c->idle, idle))
-      add_degrees(s, (zp_degrees){.tensor = tensor, .pipeline = pipeline, .data = data});
+      add_degrees(run, (zp_degrees){.tensor = tensor, .pipeline = pipeline, .data = data});
     else
-      zp_search_reject(s, ZP_REJECT_CONSTRAINT);
+      zp_search_reject(run, ZP_REJECT_CONSTRAINT);
   }
-  if (some_do_not_divide) zp_search_reject(s, ZP_REJECT_BATCH);
+  if (some_do_not_divide) zp_search_reject(run, ZP_REJECT_BATCH);
 }
 
-static void try_pipelines(zp_searcher *s, int tensor) {
-  int64_t most = s->devices / tensor;
-  for (int pipeline = 1; pipeline <= most && pipeline <= s->most_units; pipeline++) {
-    if (zp_limit_allows(&s->constraints->pipeline, pipeline))
-      try_data(s, tensor, pipeline);
+static void try_pipelines(zp_search_run *run, int tensor) {
+  int64_t most = run->in->devices / tensor;
+  for (int pipeline = 1; pipeline <= most && pipeline <= run->in->most_units; pipeline++) {
+    if (zp_limit_allows(&run->in->constraints->pipeline, pipeline))
+      try_data(run, tensor, pipeline);
     else
-      zp_search_reject(s, ZP_REJECT_CONSTRAINT);
+      zp_search_reject(run, ZP_REJECT_CONSTRAINT);
   }
-  if (most > s->most_units) zp_search_reject(s, ZP_REJECT_UNITS);
+  if (most > run->in->most_units) zp_search_reject(run, ZP_REJECT_UNITS);
 }
 
-void zp_search_degrees(zp_searcher *s) {
-  const zp_limit *limit = &s->constraints->tensor;
-  for (int tensor = 1; tensor <= s->devices; tensor++) {
-    zp_search_use(s, s->devices); /* the widest nodes */
+void zp_search_degrees(zp_search_run *run) {
+  const zp_limit *limit = &run->in->constraints->tensor;
+  for (int tensor = 1; tensor <= run->in->devices; tensor++) {
+    zp_search_use(run->s, run->in->devices); /* the widest nodes */
     if (!zp_limit_allows(limit, tensor))
-      zp_search_reject(s, ZP_REJECT_CONSTRAINT);
-    else if (is_too_wide(s, tensor))
-      zp_search_reject(s, ZP_REJECT_NODE);
+      zp_search_reject(run, ZP_REJECT_CONSTRAINT);
+    else if (is_too_wide(run->s, tensor))
+      zp_search_reject(run, ZP_REJECT_NODE);
     else
-      try_pipelines(s, tensor);
+      try_pipelines(run, tensor);
   }
 }

@@ -6,7 +6,8 @@
  * first unit of the model on, ranges up to its last one, and ranges inside one segment, which differ in their length
  * alone when they begin with the same part of a layer. */
 #include <zplan/schedule.h>
-#include "search_internal.h"
+#include "bound.h"
+#include "fit.h"
 
 enum { FROM_FIRST, TO_LAST, INSIDE };
 enum { MOST_INNER_UNITS = 128 }; /* of a range whose bytes are remembered */
@@ -17,7 +18,7 @@ static bool same_units(const zp_pieces *a, const zp_pieces *b) {
 }
 
 /* Numbers the orders of ranges from every unit on that are neither at the beginning nor at the end of the model. */
-static void find_orders(zp_fits_memo *memo, const zp_searcher *s, const zp_pieces *pieces) {
+static void find_orders(zp_fits_memo *memo, zp_search_cache *s, const zp_pieces *pieces) {
   if (memo->pieces && same_units(memo->pieces, pieces)) return;
   memo->pieces = pieces;
   memo->order = ZP_NEW_ARRAY(s->kept, zp_range_order, pieces->n_units);
@@ -30,7 +31,7 @@ static void find_orders(zp_fits_memo *memo, const zp_searcher *s, const zp_piece
   }
 }
 
-static void make_room(const zp_searcher *s, zp_fits_memo *memo, const zp_point *point) {
+static void make_room(zp_search_cache *s, zp_fits_memo *memo, const zp_point *point) {
   int64_t ranges = (int64_t)memo->orders * point->n_modes, known = ranges * point->choice.pipeline;
   if (known > memo->cap) {
     memo->cap = known;
@@ -43,8 +44,8 @@ static void make_room(const zp_searcher *s, zp_fits_memo *memo, const zp_point *
   }
 }
 
-void zp_remember_fits(const zp_searcher *s, zp_point *point, const zp_limits *limits) {
-  zp_fits_memo *memo = &s->memo->fits;
+void zp_remember_fits(zp_search_cache *s, zp_point *point, const zp_limits *limits) {
+  zp_fits_memo *memo = &s->memo.fits;
   point->fits = 0;
   if (zp_chunks(&point->choice) > 1) return;
   find_orders(memo, s, zp_variant_of(s, point)->lowered->pieces);
@@ -67,47 +68,47 @@ static int order_of(const zp_fits_memo *memo, const zp_units *part) {
 
 /* What is known for the first mode; the other modes follow, memo->orders from each to the next. NULL: nothing is
  * remembered. */
-static zp_known_fit *find_known(const zp_searcher *s, const zp_point *point, int stage, const zp_units *part,
+static zp_known_fit *find_known(zp_search_cache *s, const zp_point *point, int stage, const zp_units *part,
                                 const zp_limits *limits) {
-  zp_fits_memo *memo = &s->memo->fits;
+  zp_fits_memo *memo = &s->memo.fits;
   if (!is_remembered(memo, point) || memcmp(limits, &memo->limits, sizeof *limits) != 0) return NULL;
   int order = order_of(memo, part);
   return order < 0 ? NULL : &memo->known[(int64_t)stage * point->n_modes * memo->orders + order];
 }
 
-int64_t zp_choice_communicator_bytes(const zp_searcher *s, const zp_choice *c, int ties) {
-  zp_communicators_memo *memo = &s->memo->communicators;
+int64_t zp_choice_communicator_bytes(zp_search_cache *s, const zp_choice *c, int ties) {
+  zp_communicators_memo *memo = &s->memo.communicators;
   const zp_choice *k = &memo->choice;
   if (!memo->known || k->tensor != c->tensor || k->pipeline != c->pipeline || k->data != c->data ||
       k->order != c->order || zp_expert_ranks(k) != zp_expert_ranks(c) || zp_chunks(k) != zp_chunks(c) ||
       k->schedule != c->schedule)
-    *memo = (zp_communicators_memo){true, *c, zp_communicators_of(&s->spec->cluster, c, ties).total_bytes};
+    *memo = (zp_communicators_memo){true, *c, zp_communicators_of(&s->in->spec->cluster, c, ties).total_bytes};
   return memo->bytes;
 }
 
 /* NULL: not a range inside a segment on an inner stage, or too long a one. */
-static zp_known_inner *find_inner(const zp_searcher *s, const zp_point *point, int mode, int stage,
+static zp_known_inner *find_inner(zp_search_cache *s, const zp_point *point, int mode, int stage,
                                   const zp_units *part) {
-  zp_fits_memo *memo = &s->memo->fits;
+  zp_fits_memo *memo = &s->memo.fits;
   if (!is_remembered(memo, point) || stage == 0 || stage == point->choice.pipeline - 1) return NULL;
   int order = part->count < MOST_INNER_UNITS ? order_of(memo, part) : -1;
   return order < INSIDE ? NULL : &memo->inner[(mode * memo->orders + order) * MOST_INNER_UNITS + part->count];
 }
 
-static zp_memory lay_out(const zp_searcher *s, const zp_point *point, int mode, int stage, const zp_units *part) {
+static zp_memory lay_out(zp_search_cache *s, const zp_point *point, int mode, int stage, const zp_units *part) {
   const zp_lowered *lowered = s->variants.data[point->modes[mode]].lowered;
   const zp_choice *c = &point->choice;
   int chunks = zp_chunks(c);
   zp_known_inner *inner = find_inner(s, point, mode, stage, part);
-  if (!inner || inner->point != point->fits) s->memo->fits.laid_out++;
+  if (!inner || inner->point != point->fits) s->memo.fits.laid_out++;
   if (!inner)
     return zp_stage_footprint(lowered, c, stage, part,
                               chunks > 1 ? zp_find_flights(s, c)->chunk + stage * chunks : NULL);
   if (inner->point != point->fits) *inner = (zp_known_inner){point->fits, zp_inner_footprint(lowered, c, stage, part)};
-  return zp_inner_memory(&inner->stage, s->spec, c, stage);
+  return zp_inner_memory(&inner->stage, s->in->spec, c, stage);
 }
 
-static bool mode_fits(const zp_searcher *s, const zp_point *point, int mode, int stage, const zp_units *part,
+static bool mode_fits(zp_search_cache *s, const zp_point *point, int mode, int stage, const zp_units *part,
                       const zp_limits *limits) {
   zp_limits own = zp_limits_of_stage(s, &point->choice, stage, limits);
   int ties = s->variants.data[point->modes[mode]].lowered->ties;
@@ -116,11 +117,11 @@ static bool mode_fits(const zp_searcher *s, const zp_point *point, int mode, int
   return zp_memory_of_arena(&memory) <= own.device && memory.host <= own.host && memory.nvme <= own.nvme;
 }
 
-int zp_first_mode_that_fits(const zp_searcher *s, const zp_point *point, int first, int end, int stage,
+int zp_first_mode_that_fits(zp_search_cache *s, const zp_point *point, int first, int end, int stage,
                             const zp_units *part, const zp_limits *limits) {
   zp_known_fit *all = find_known(s, point, stage, part, limits);
   for (int mode = first; mode < end; mode++) {
-    zp_known_fit *known = all ? &all[mode * s->memo->fits.orders] : NULL;
+    zp_known_fit *known = all ? &all[mode * s->memo.fits.orders] : NULL;
     if (known && part->count <= known->fits) return mode;
     if (known && part->count >= known->fails) continue;
     bool fits = mode_fits(s, point, mode, stage, part, limits);

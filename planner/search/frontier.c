@@ -1,32 +1,40 @@
-/* The order in which the space is looked at: best bounds first, degrees as a whole until their turn comes: they start
- * with the bound of their products, are measured, and are looked into at last. Before that a plan of some degrees that
- * look as if they fit is found for every place of the ranking: plans that are known early leave most degrees out. For
- * the same reason degrees that leave devices idle wait until all others are settled: they are many, and seldom the
- * best. */
-#include <math.h>
-#include "search_internal.h"
+/* The order in which nodes are refined: the least bound first. Degrees wait as a whole until their turn comes, because
+ * most of them never have one. Before that a plan of some degrees that look as if they fit is found for every place of
+ * the ranking: plans that are known early leave most degrees out. For the same reason degrees that leave devices idle
+ * wait until all others are settled: they are many, and seldom the best. */
+#include <assert.h>
+#include "budget.h"
+#include "frontier.h"
+#include "space.h"
 
-/* ---- heaps ---- */
+/* ---- a queue ---- */
 
-/* Bounds lie beside the indices, because what waits is far apart in memory. Equal bounds: what came first. */
-static bool is_before(const zp_wait *x, const zp_wait *y) {
-  return x->bound_s != y->bound_s ? x->bound_s < y->bound_s : x->item < y->item;
+static bool is_of_degrees(const zp_search_node *x) { return x->next < ZP_REFINE_CLASSES; }
+
+/* Equal bounds: degrees before points, then what came first. */
+static bool is_before(const zp_search_node *x, const zp_search_node *y) {
+  if (x->bound_s != y->bound_s) return x->bound_s < y->bound_s;
+  return is_of_degrees(x) != is_of_degrees(y) ? is_of_degrees(x) : x->item < y->item;
 }
 
-static void push(zp_searcher *s, zp_heap *heap, int item) {
-  zp_wait fresh = {heap->of_points ? s->points.data[item].bound_s : s->degrees.data[item].bound_s, item};
-  zp_push(s->arena, &heap->all, fresh);
-  zp_wait *at = heap->all.data;
-  int i = heap->all.len - 1;
+static void push(zp_frontier *f, zp_lane lane, zp_search_node fresh) {
+  zp_search_nodes *heap = &f->lane[lane];
+  zp_push(f->run->s->arena, heap, fresh);
+  zp_search_node *at = heap->data;
+  int i = heap->len - 1;
   for (; i > 0 && is_before(&fresh, &at[(i - 1) / 2]); i = (i - 1) / 2) at[i] = at[(i - 1) / 2];
   at[i] = fresh;
 }
 
-static int pop(zp_heap *heap) {
-  if (heap->all.len == 0) return -1;
-  zp_wait *at = heap->all.data;
-  int first = at[0].item, n = --heap->all.len, i = 0;
-  zp_wait moved = at[n];
+static bool is_empty(const zp_frontier *f, zp_lane lane) { return f->lane[lane].len == 0; }
+
+/* Requires: the lane is not empty. */
+static zp_search_node pop(zp_frontier *f, zp_lane lane) {
+  zp_search_nodes *heap = &f->lane[lane];
+  assert(heap->len > 0);
+  zp_search_node *at = heap->data, first = at[0];
+  int n = --heap->len, i = 0;
+  zp_search_node moved = at[n];
   for (int least; (least = 2 * i + 1) < n; i = least) {
     if (least + 1 < n && is_before(&at[least + 1], &at[least])) least++;
     if (!is_before(&at[least], &moved)) break;
@@ -36,128 +44,90 @@ static int pop(zp_heap *heap) {
   return first;
 }
 
-/* The bound of what comes next; endless when nothing waits. */
-static double next_bound(const zp_heap *heap) { return heap->all.len ? heap->all.data[0].bound_s : HUGE_VAL; }
-
-/* ---- degrees ---- */
-
-static bool uses_all(const zp_searcher *s, const zp_degrees *d) {
-  return d->tensor * d->pipeline * d->data == s->devices;
+/* What waits in a lane goes to another one. */
+static void open_lane(zp_frontier *f, zp_lane from, zp_lane to) {
+  for (int i = 0; i < f->lane[from].len; i++) push(f, to, f->lane[from].data[i]);
+  f->lane[from].len = 0;
 }
 
-zp_frontier zp_frontier_new(zp_searcher *s) {
-  zp_frontier f = {.s = s, .points.of_points = true};
-  for (int i = 0; i < s->degrees.len; i++)
-    if (uses_all(s, &s->degrees.data[i]))
-      push(s, &f.degrees, i);
-    else
-      zp_push(s->arena, &f.idle, i);
+/* ---- what waits ---- */
+
+static bool leaves_idle(const zp_frontier *f, const zp_degrees *d) {
+  return d->tensor * d->pipeline * d->data < f->run->in->devices;
+}
+
+zp_frontier zp_frontier_new(zp_search_run *run) {
+  zp_frontier f = {.run = run};
+  for (int i = 0; i < run->degrees.len; i++) {
+    const zp_degrees *d = &run->degrees.data[i];
+    push(&f, leaves_idle(&f, d) ? ZP_LANE_IDLE : ZP_LANE_DEGREES, (zp_search_node){d->bound_s, d->next, i});
+  }
   return f;
 }
 
-/* What looking closer at the degrees makes grow. The first plans have what others must leave. */
-static zp_growth growth_of(const zp_frontier *f, const zp_degrees *d) {
-  return !d->measured ? ZP_GROW_PROCEDURES : f->opens ? ZP_GROW_POINTS : ZP_GROW_MORE;
+void zp_frontier_add_degrees(zp_frontier *f, int degrees) {
+  const zp_degrees *d = &f->run->degrees.data[degrees];
+  push(f, ZP_LANE_DEGREES, (zp_search_node){d->bound_s, d->next, degrees});
 }
 
-/* The measured degrees with the least bound, which leave the heap; -1: none has one up to limit_s. What cannot beat the
- * known plans is left out unmeasured. */
-static int pop_degrees(zp_frontier *f, const zp_ranking *r, double limit_s) {
-  zp_searcher *s = f->s;
-  while (f->degrees.all.len && next_bound(&f->degrees) <= limit_s) {
-    int i = pop(&f->degrees);
-    zp_degrees *d = &s->degrees.data[i];
-    s->cutoff_s = zp_cutoff(r, &(zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data});
-    if (d->bound_s >= s->cutoff_s) {
-      s->left_out_s = fmin(s->left_out_s, d->bound_s);
-      zp_search_reject(s, ZP_REJECT_WORK);
-    } else if (!f->opens && !d->measured && !zp_has_room(s, ZP_GROW_EARLY, 0)) {
-      zp_push(s->arena, &f->later, i);
-    } else if (!zp_may_grow(s, growth_of(f, d), 0)) {
-      zp_leave_out(s, d->bound_s);
-    } else if (d->measured) {
-      return i;
-    } else if (zp_measure_degrees(s, d)) {
-      push(s, &f->degrees, i);
-    }
+void zp_frontier_add_point(zp_frontier *f, int point) {
+  const zp_point *p = &f->run->points.data[point];
+  push(f, zp_is_family(p) && !f->opens ? ZP_LANE_FAMILIES : ZP_LANE_POINTS,
+       (zp_search_node){p->bound_s, p->next, point});
+}
+
+/* ---- what is next ---- */
+
+/* Degrees that the first plans are not looked for in: as far as is known they do not fit, or there is no room to know.
+ */
+static bool is_unlikely(const zp_frontier *f, const zp_search_node *node) {
+  if (node->next == ZP_REFINE_DEGREES) return !f->run->degrees.data[node->item].may_fit;
+  return !f->opens && !zp_has_room(f->run->s, ZP_GROW_EARLY, 0);
+}
+
+/* Degrees that may fit are looked into one by one, each until it has given a plan. False: none are left. */
+static bool next_of_first(zp_frontier *f, const zp_ranking *r, zp_search_node *node) {
+  if (r->len == f->known && !is_empty(f, ZP_LANE_POINTS)) {
+    *node = pop(f, ZP_LANE_POINTS);
+    return true;
   }
-  return -1;
-}
-
-static void push_points(zp_frontier *f, int first) {
-  zp_searcher *s = f->s;
-  for (int i = first; i < s->points.len; i++)
-    if (s->points.data[i].open && !f->opens)
-      zp_push(s->arena, &f->families, i);
-    else
-      push(s, &f->points, i);
-}
-
-/* Requires: the degrees were popped just now. */
-static void look_into(zp_frontier *f, int degrees, const zp_ranking *r) {
-  zp_searcher *s = f->s;
-  int first = s->points.len;
-  f->known = r->len;
-  zp_search_expand(s, &s->degrees.data[degrees]);
-  push_points(f, first);
-}
-
-/* ---- the next point ---- */
-
-/* Degrees that may fit are looked into one by one, each until it has given a plan, while the ranking has room. */
-static int next_of_first(zp_frontier *f, const zp_ranking *r) {
-  zp_searcher *s = f->s;
-  while (r->len < r->cap) {
-    int point = r->len == f->known ? pop(&f->points) : -1;
-    if (point >= 0) return point;
-    int degrees = pop_degrees(f, r, HUGE_VAL);
-    if (degrees < 0) break;
-    if (s->degrees.data[degrees].may_fit)
-      look_into(f, degrees, r);
-    else
-      zp_push(s->arena, &f->later, degrees);
+  while (!is_empty(f, ZP_LANE_DEGREES)) {
+    *node = pop(f, ZP_LANE_DEGREES);
+    if (!is_unlikely(f, node)) return true;
+    push(f, ZP_LANE_UNLIKELY, *node);
   }
-  while (f->later.len) push(s, &f->degrees, f->later.data[--f->later.len]);
-  f->opens = true;
-  while (f->families.len) push(s, &f->points, f->families.data[--f->families.len]);
-  return -1;
+  return false;
 }
 
-/* The next point of all degrees that do not wait. */
-static int next_of_all(zp_frontier *f, const zp_ranking *r) {
-  zp_searcher *s = f->s;
-  int point = next_of_first(f, r), degrees;
-  if (point >= 0) return point;
-  while (!(f->one_by_one && f->points.all.len)) {
-    if (f->one_by_one) s->points.len = 0; /* all of them have been looked at */
-    degrees = pop_degrees(f, r, next_bound(&f->points));
-    if (degrees < 0) break;
-    look_into(f, degrees, r);
+/* The least of all that do not wait; in doubt degrees, whose points may have the same bound. */
+static bool next_of_all(zp_frontier *f, zp_search_node *node) {
+  bool degrees = !is_empty(f, ZP_LANE_DEGREES), points = !is_empty(f, ZP_LANE_POINTS);
+  if (degrees && points)
+    degrees = !f->one_by_one && is_before(f->lane[ZP_LANE_DEGREES].data, f->lane[ZP_LANE_POINTS].data);
+  if (!degrees && !points) return false;
+  if (f->one_by_one && !points) f->run->points.len = 0; /* all of them have been looked at */
+  *node = pop(f, degrees ? ZP_LANE_DEGREES : ZP_LANE_POINTS);
+  if (!degrees) f->takes_least = false;
+  return true;
+}
+
+static bool next(zp_frontier *f, const zp_ranking *r, zp_search_node *node) {
+  if (!f->takes_least) {
+    if (r->len < r->cap && next_of_first(f, r, node)) return true;
+    open_lane(f, ZP_LANE_UNLIKELY, ZP_LANE_DEGREES);
+    open_lane(f, ZP_LANE_FAMILIES, ZP_LANE_POINTS);
+    f->opens = f->takes_least = true;
   }
-  return pop(&f->points);
+  return next_of_all(f, node);
 }
 
-/* Looks into idle degrees, too. Where state of theirs may leave the device, one after the other: they have many points,
+/* Where state of idle degrees may leave the device, they are looked into one after the other: they have many points,
  * few have anything to offer, and nearly all are looked into. */
-int zp_frontier_next(zp_frontier *f, const zp_ranking *r) {
-  int point = next_of_all(f, r);
-  if (point >= 0 || f->idle.len == 0) return point;
-  while (f->idle.len) push(f->s, &f->degrees, f->idle.data[--f->idle.len]);
-  f->one_by_one = f->s->opens_families = zp_some_state_may_leave(f->s);
-  return next_of_all(f, r);
+bool zp_frontier_next(zp_frontier *f, const zp_ranking *r, zp_search_node *node) {
+  if (next(f, r, node)) return true;
+  if (is_empty(f, ZP_LANE_IDLE)) return false;
+  open_lane(f, ZP_LANE_IDLE, ZP_LANE_DEGREES);
+  f->one_by_one = f->run->opens_families = zp_some_state_may_leave(f->run->in);
+  f->takes_least = false;
+  return next(f, r, node);
 }
-
-void zp_frontier_open(zp_frontier *f, int family, const zp_ranking *r) {
-  zp_searcher *s = f->s;
-  zp_point opened = s->points.data[family];
-  if (!zp_may_grow(s, ZP_GROW_POINTS, 0)) {
-    zp_leave_out(s, opened.bound_s);
-    return;
-  }
-  int first = s->points.len;
-  s->cutoff_s = zp_cutoff(r, &opened.choice);
-  zp_open_family(s, &opened);
-  push_points(f, first);
-}
-
-void zp_frontier_return(zp_frontier *f, int point) { push(f->s, &f->points, point); }

@@ -5,50 +5,56 @@
  * its own, so more memory adds points and takes none. There are up to 240 of a choice, so they come in families: all
  * points with the same classes gone and a share of the next one, whatever the places. A family stands for them on the
  * fastest place of every class, with the least share that may fit. It is looked at in steps that take ever longer
- * (price.c), and only what is left of it then becomes points. Before that, all families of a choice wait as one. */
+ * (refine.c), and only what is left of it then becomes points. Before that, all families of a choice wait as one. */
 #include <math.h>
 #include <zplan/abilities.h>
 #include <zplan/schedule.h>
-#include "search_internal.h"
+#include "bound.h"
+#include "budget.h"
+#include "cut.h"
+#include "fit.h"
+#include "procedures.h"
+#include "space.h"
 
-static bool may_leave(const zp_searcher *s, zp_state state) {
+static bool may_leave(const zp_search_input *in, zp_state state) {
   zp_choice leaves = {0};
   leaves.home[state] = (zp_home){ZP_TIER_HOST, ZP_EIGHTHS};
   if (state == ZP_STATE_GRADIENTS) leaves.home[ZP_STATE_OPTIMIZER] = leaves.home[state]; /* which is there before */
-  if (s->trainer == ZP_TRAINER_ZPLAN && !zp_choice_is_generated(&leaves, NULL)) return false;
-  return zp_limit_leaves_device(&s->constraints->offload[state]);
+  if (in->trainer == ZP_TRAINER_ZPLAN && !zp_choice_is_generated(&leaves, NULL)) return false;
+  return zp_limit_leaves_device(&in->constraints->offload[state]);
 }
 
 /* The plan block leaves it nowhere else: all of it has to leave. */
-static bool must_leave(const zp_searcher *s, zp_state state) {
-  return may_leave(s, state) && !zp_limit_allows(&s->constraints->offload[state], ZP_TIER_DEVICE);
+static bool must_leave(const zp_search_input *in, zp_state state) {
+  return may_leave(in, state) && !zp_limit_allows(&in->constraints->offload[state], ZP_TIER_DEVICE);
 }
 
 /* The last class that has to leave; -1: none. Points that leave it on the device are not in the space. */
-static int last_to_leave(const zp_searcher *s) {
+static int last_to_leave(const zp_search_input *in) {
   int last = -1;
   for (int i = 0; i < ZP_STATE_COUNT; i++)
-    if (must_leave(s, (zp_state)i)) last = i;
+    if (must_leave(in, (zp_state)i)) last = i;
   return last;
 }
 
-bool zp_some_state_may_leave(const zp_searcher *s) {
+bool zp_some_state_may_leave(const zp_search_input *in) {
   for (int i = 0; i < ZP_STATE_COUNT; i++)
-    if (may_leave(s, (zp_state)i)) return true;
+    if (may_leave(in, (zp_state)i)) return true;
   return false;
 }
 
 /* Nothing is faster on disks than on the host. */
-static zp_tier fastest_tier(const zp_searcher *s, zp_state state) {
-  return zp_limit_allows(&s->constraints->offload[state], ZP_TIER_HOST) ? ZP_TIER_HOST : ZP_TIER_NVME;
+static zp_tier fastest_tier(const zp_search_input *in, zp_state state) {
+  return zp_limit_allows(&in->constraints->offload[state], ZP_TIER_HOST) ? ZP_TIER_HOST : ZP_TIER_NVME;
 }
 
-zp_choice zp_smallest(const zp_searcher *s, const zp_choice *choice) {
+zp_choice zp_smallest(const zp_search_cache *s, const zp_choice *choice) {
   zp_choice c = *choice;
   for (int i = 0; i < ZP_STATE_COUNT; i++) /* wherever and however much of it */
-    if (may_leave(s, (zp_state)i)) c.home[i] = (zp_home){ZP_TIER_HOST, 0};
+    if (may_leave(s->in, (zp_state)i)) c.home[i] = (zp_home){ZP_TIER_HOST, 0};
   for (int zero = 1; zero <= 3 && c.data > 1; zero++)
-    if (zp_search_considers(s, &s->constraints->zero, zero <= 1) && zp_limit_allows(&s->constraints->zero, zero))
+    if (zp_search_considers(s, &s->in->constraints->zero, zero <= 1) &&
+        zp_limit_allows(&s->in->constraints->zero, zero))
       c.zero = zero;
   return c;
 }
@@ -57,61 +63,59 @@ zp_choice zp_smallest(const zp_searcher *s, const zp_choice *choice) {
 
 /* Why the point cannot be had, as far as that is known at once: what takes longest to find comes last. Raises its
  * bound. */
-static zp_rejection refuse(zp_searcher *s, zp_point *point) {
-  point->bound_s = zp_bound_moving(s, point);
-  if (point->bound_s >= s->cutoff_s) return ZP_REJECT_NONE;
-  if (zp_memory_floor(s, point) > s->most_bytes) return ZP_REJECT_MEMORY;
-  zp_limits away = zp_away_floor(s, point);
-  if (away.host > s->host_bytes || away.nvme > s->nvme_bytes) return ZP_REJECT_HOST;
-  point->bound_s = zp_bound(s, point);
-  if (point->bound_s >= s->cutoff_s) return ZP_REJECT_NONE;
-  if (!zp_find_least_work(s, point, ZP_ASK_WORK)) return ZP_REJECT_MEMORY;
-  point->bound_s = zp_bound(s, point);
+static zp_rejection refuse(zp_search_run *run, zp_point *point) {
+  point->bound_s = zp_bound_moving(run->s, point);
+  if (point->bound_s >= run->cutoff_s) return ZP_REJECT_NONE;
+  if (zp_memory_floor(run->s, point) > run->s->most_bytes) return ZP_REJECT_MEMORY;
+  zp_limits away = zp_away_floor(run->s, point);
+  if (away.host > run->s->host_bytes || away.nvme > run->s->nvme_bytes) return ZP_REJECT_HOST;
+  point->bound_s = zp_bound(run->s, point);
+  if (point->bound_s >= run->cutoff_s) return ZP_REJECT_NONE;
+  if (!zp_find_least_work(run->s, point, ZP_ASK_WORK)) return ZP_REJECT_MEMORY;
+  point->bound_s = zp_bound(run->s, point);
   return ZP_REJECT_NONE;
 }
 
-static void add_point(zp_searcher *s, const zp_point *point) {
-  if (zp_trainer_refusal(s->trainer, &s->spec->train, &point->choice)) {
-    zp_search_reject(s, ZP_REJECT_GENERATED);
+static void add_point(zp_search_run *run, const zp_point *point) {
+  if (zp_trainer_refusal(run->in->trainer, &run->in->spec->train, &point->choice)) {
+    zp_search_reject(run, ZP_REJECT_GENERATED);
     return;
   }
   zp_point fresh = *point;
-  fresh.every_cut = zp_every_chunk_cut(s, point);
-  zp_rejection why = refuse(s, &fresh);
+  fresh.every_cut = zp_every_chunk_cut(run->s, point);
+  zp_rejection why = refuse(run, &fresh);
   if (why != ZP_REJECT_NONE) {
-    zp_search_reject(s, why);
-    if (s->keeps_all) zp_keep_point(s, &fresh);
+    zp_search_reject(run, why);
+    if (run->keeps_all) zp_keep_point(run, &fresh);
     return;
   }
-  s->certificate.stated_cuts += zp_has_stated_cuts(s, &fresh);
-  zp_note_unsearched(s, &fresh, ZP_UNSEARCHED_POINT);
-  if (zp_is_beaten(s, fresh.bound_s)) return;
-  if (zp_keep_point(s, &fresh)) s->certificate.candidates++;
+  run->certificate.stated_cuts += zp_has_stated_cuts(run->s, &fresh);
+  zp_note_unsearched(run, &fresh, ZP_UNSEARCHED_POINT);
+  if (zp_is_beaten(run, fresh.bound_s)) return;
+  if (zp_keep_point(run, &fresh)) run->certificate.candidates++;
 }
 
 /* Stages choose among all modes. One mode for all of them with saved values off the device, where keeping more moves
  * more, and with several chunks a stage and any state off the device. */
-static bool has_one_mode(const zp_searcher *s, const zp_point *all, int leaving) {
+static bool has_one_mode(zp_search_cache *s, const zp_point *all, int leaving) {
   bool moves = leaving == ZP_STATE_ACTIVATIONS || (leaving < ZP_STATE_COUNT && zp_chunks(&all->choice) > 1);
   return !all->choice.stage_recompute && (moves || !zp_modes_are_ordered(s, all));
 }
 
 /* ---- families ---- */
 
-static zp_state class_of(const zp_point *family) { return (zp_state)(family->open - 1); }
+static void set_share(zp_point *family, int eighths) { family->choice.home[family->leaving].eighths = eighths; }
 
-static void set_share(zp_point *family, int eighths) { family->choice.home[class_of(family)].eighths = eighths; }
-
-static bool has_room(const zp_searcher *s, const zp_point *family) {
+static bool has_room(zp_search_cache *s, const zp_point *family) {
   zp_point share = *family;
   return zp_find_least_work(s, &share, ZP_ASK_ROOM);
 }
 
 /* The family's share becomes the least one, from the one it has on, that fits: more of one class off the device never
  * needs more on it once some of it has left. False: none does. */
-typedef bool zp_fits_share(const zp_searcher *s, const zp_point *family);
-static bool raise_share(const zp_searcher *s, zp_point *family, zp_fits_share *fits) {
-  int low = family->choice.home[class_of(family)].eighths, high = ZP_EIGHTHS;
+typedef bool zp_fits_share(zp_search_cache *s, const zp_point *family);
+static bool raise_share(zp_search_cache *s, zp_point *family, zp_fits_share *fits) {
+  int low = family->choice.home[family->leaving].eighths, high = ZP_EIGHTHS;
   set_share(family, high);
   if (!fits(s, family)) return false;
   while (low < high) {
@@ -127,19 +131,20 @@ static bool raise_share(const zp_searcher *s, zp_point *family, zp_fits_share *f
 }
 
 /* Have the hosts and disks room for what has left? What may be on either counts on both together. */
-static bool away_may_fit(const zp_searcher *s, const zp_point *family) {
+static bool away_may_fit(const zp_search_cache *s, const zp_point *family) {
   zp_limits away = zp_away_floor(s, family);
   bool disks = false;
-  for (int i = 0; i <= (int)class_of(family); i++)
-    disks |= family->choice.home[i].tier == ZP_TIER_HOST && zp_limit_allows(&s->constraints->offload[i], ZP_TIER_NVME);
+  for (int i = 0; i <= (int)family->leaving; i++)
+    disks |=
+        family->choice.home[i].tier == ZP_TIER_HOST && zp_limit_allows(&s->in->constraints->offload[i], ZP_TIER_NVME);
   if (disks) return away.host + away.nvme <= s->host_bytes + s->nvme_bytes;
   return away.host <= s->host_bytes && away.nvme <= s->nvme_bytes;
 }
 
 /* The least share that may fit, as far as is known at once, and the bound that goes with it. */
-static zp_rejection measure_family(const zp_searcher *s, zp_point *family) {
-  int eighths = zp_least_eighths(s, family, class_of(family));
-  if (must_leave(s, class_of(family)) && eighths < ZP_EIGHTHS) eighths = ZP_EIGHTHS;
+static zp_rejection measure_family(zp_search_cache *s, zp_point *family) {
+  int eighths = zp_least_eighths(s, family, family->leaving);
+  if (must_leave(s->in, family->leaving) && eighths < ZP_EIGHTHS) eighths = ZP_EIGHTHS;
   if (eighths > ZP_EIGHTHS) return ZP_REJECT_MEMORY;
   set_share(family, eighths);
   if (!away_may_fit(s, family)) return ZP_REJECT_HOST;
@@ -149,11 +154,11 @@ static zp_rejection measure_family(const zp_searcher *s, zp_point *family) {
 
 /* The least end of a step of all shares from the family's one on, on the fastest places: the end of a step may take
  * less with more of a class off the device (gradients need not go down to an update on the host). */
-static double least_end(const zp_searcher *s, const zp_point *family) {
+static double least_end(zp_search_cache *s, const zp_point *family) {
   zp_point point = *family;
-  bool differs = class_of(family) != ZP_STATE_ACTIVATIONS; /* these are gone by then */
+  bool differs = family->leaving != ZP_STATE_ACTIVATIONS; /* these are gone by then */
   double least = HUGE_VAL;
-  for (int i = family->choice.home[class_of(family)].eighths; i <= ZP_EIGHTHS; i++) {
+  for (int i = family->choice.home[family->leaving].eighths; i <= ZP_EIGHTHS; i++) {
     set_share(&point, i);
     least = fmin(least, zp_bound_end_of_homes(s, &point));
     if (!differs) break;
@@ -162,18 +167,18 @@ static double least_end(const zp_searcher *s, const zp_point *family) {
 }
 
 /* A measured family. */
-static void keep_family(zp_searcher *s, zp_point *family) {
-  if (!zp_is_beaten(s, family->bound_s)) zp_keep_point(s, family);
+static void keep_family(zp_search_run *run, zp_point *family) {
+  if (!zp_is_beaten(run, family->bound_s)) zp_keep_point(run, family);
 }
 
-zp_mode_points zp_find_modes(zp_searcher *s, const zp_point *all) {
+zp_mode_points zp_find_modes(zp_search_cache *s, const zp_point *all) {
   zp_mode_points p = {.all = *all};
   for (int i = 0; i < all->n_modes && !all->choice.stage_recompute; i++)
     zp_search_point(s, &all->choice, zp_set_of_mode(s->variants.data[all->modes[i]].mode), &p.one[i]);
   return p;
 }
 
-zp_point zp_with_choice(const zp_searcher *s, const zp_point *like, const zp_choice *choice) {
+zp_point zp_with_choice(const zp_search_cache *s, const zp_point *like, const zp_choice *choice) {
   zp_point point = *like;
   point.choice = *choice;
   point.choice.recompute = like->choice.recompute;
@@ -183,25 +188,26 @@ zp_point zp_with_choice(const zp_searcher *s, const zp_point *like, const zp_cho
 }
 
 /* Calls for every family of a choice; all before its class of state have left, as far as they may. */
-typedef void zp_on_family(zp_searcher *s, zp_point *family, void *user);
-static void each_family(zp_searcher *s, const zp_point *all, const zp_mode_points *p, zp_on_family *on_family,
+typedef void zp_on_family(zp_search_run *run, zp_point *family, void *user);
+static void each_family(zp_search_run *run, const zp_point *all, const zp_mode_points *p, zp_on_family *on_family,
                         void *user) {
   zp_choice c = all->choice;
-  int last = last_to_leave(s);
+  int last = last_to_leave(run->in);
   for (int state = 0; state < ZP_STATE_COUNT; state++) {
-    if (!may_leave(s, (zp_state)state)) continue;
-    c.home[state] = (zp_home){fastest_tier(s, (zp_state)state), 1};
-    if (zp_choice_refusal(&c, s->spec)) return;
+    if (!may_leave(run->in, (zp_state)state)) continue;
+    c.home[state] = (zp_home){fastest_tier(run->in, (zp_state)state), 1};
+    if (zp_choice_refusal(&c, run->in->spec)) return;
     if (state < last) {
       c.home[state].eighths = ZP_EIGHTHS;
       continue;
     }
-    bool one = has_one_mode(s, all, state);
+    bool one = has_one_mode(run->s, all, state);
     for (int i = 0; i < (one ? all->n_modes : 1); i++) {
-      zp_point family = zp_with_choice(s, one ? &p->one[i] : all, &c);
-      family.open = 1 + state;
+      zp_point family = zp_with_choice(run->s, one ? &p->one[i] : all, &c);
+      family.next = ZP_REFINE_ROOM;
+      family.leaving = (zp_state)state;
       family.every_cut = false;
-      on_family(s, &family, user);
+      on_family(run, &family, user);
     }
     c.home[state].eighths = ZP_EIGHTHS;
   }
@@ -215,100 +221,100 @@ typedef struct findings {
   zp_rejection why[ZP_STATE_COUNT * ZP_MOST_MODES]; /* the others cannot */
 } findings;
 
-static void find_family(zp_searcher *s, zp_point *family, void *user) {
+static void find_family(zp_search_run *run, zp_point *family, void *user) {
   findings *found = user;
-  zp_rejection why = measure_family(s, family);
+  zp_rejection why = measure_family(run->s, family);
   if (why != ZP_REJECT_NONE) {
     found->why[found->n_rejected++] = why;
     return;
   }
-  zp_note_unsearched(s, family, ZP_UNSEARCHED_FAMILY);
+  zp_note_unsearched(run, family, ZP_UNSEARCHED_FAMILY);
   found->bound_s = fmin(found->bound_s, family->bound_s);
   found->family[found->len++] = *family;
 }
 
-static void find_families(zp_searcher *s, const zp_point *all, const zp_mode_points *p, findings *found) {
+static void find_families(zp_search_run *run, const zp_point *all, const zp_mode_points *p, findings *found) {
   found->len = found->n_rejected = 0;
   found->bound_s = HUGE_VAL;
-  each_family(s, all, p, find_family, found);
+  each_family(run, all, p, find_family, found);
 }
 
-static void keep_families(zp_searcher *s, findings *found) {
-  for (int i = 0; i < found->n_rejected; i++) zp_search_reject(s, found->why[i]);
-  for (int i = 0; i < found->len; i++) keep_family(s, &found->family[i]);
+static void keep_families(zp_search_run *run, findings *found) {
+  for (int i = 0; i < found->n_rejected; i++) zp_search_reject(run, found->why[i]);
+  for (int i = 0; i < found->len; i++) keep_family(run, &found->family[i]);
 }
 
 /* No share needs less than all of the class. */
-static void keep_smallest(zp_searcher *s, zp_point *family, void *user) {
+static void keep_smallest(zp_search_run *run, zp_point *family, void *user) {
   (void)user;
   set_share(family, ZP_EIGHTHS);
-  family->open = 0;
-  add_point(s, family);
+  family->next = ZP_REFINE_WORK;
+  add_point(run, family);
 }
 
 /* The families of a choice wait as one until its turn comes: most never have it. all: everything on the device, which
  * moves least. */
-static void add_families(zp_searcher *s, const zp_point *all, const zp_mode_points *p) {
-  if (s->keeps_all) {
-    each_family(s, all, p, keep_smallest, NULL);
+static void add_families(zp_search_run *run, const zp_point *all, const zp_mode_points *p) {
+  if (run->keeps_all) {
+    each_family(run, all, p, keep_smallest, NULL);
     return;
   }
   zp_point family = *all;
   family.every_cut = false;
-  if (zp_is_beaten(s, zp_bound_moving(s, &family))) {
-    zp_note_unsearched(s, &family, ZP_UNSEARCHED_CHOICE);
+  if (zp_is_beaten(run, zp_bound_moving(run->s, &family))) {
+    zp_note_unsearched(run, &family, ZP_UNSEARCHED_CHOICE);
     return;
   }
   findings found;
-  find_families(s, all, p, &found);
-  family.open = ZP_ALL_CLASSES;
+  find_families(run, all, p, &found);
+  family.next = ZP_REFINE_CLASSES;
   family.bound_s = found.bound_s;
   if (found.len == 0)
-    zp_search_reject(s, found.n_rejected ? found.why[found.n_rejected - 1] : ZP_REJECT_SCHEDULE);
-  else if (zp_is_beaten(s, family.bound_s))
+    zp_search_reject(run, found.n_rejected ? found.why[found.n_rejected - 1] : ZP_REJECT_SCHEDULE);
+  else if (zp_is_beaten(run, family.bound_s))
     return;
-  else if (s->opens_families)
-    keep_families(s, &found);
+  else if (run->opens_families)
+    keep_families(run, &found);
   else
-    zp_keep_point(s, &family);
+    zp_keep_point(run, &family);
 }
 
-void zp_try_homes(zp_searcher *s, const zp_choice *choice, const zp_mode_points *p) {
-  zp_point all = zp_with_choice(s, &p->all, choice);
-  if (last_to_leave(s) >= 0)
-    zp_search_reject(s, ZP_REJECT_CONSTRAINT);
-  else if (!has_one_mode(s, &all, ZP_STATE_COUNT))
-    add_point(s, &all);
+void zp_try_homes(zp_search_run *run, const zp_choice *choice, const zp_mode_points *p) {
+  zp_point all = zp_with_choice(run->s, &p->all, choice);
+  if (last_to_leave(run->in) >= 0)
+    zp_search_reject(run, ZP_REJECT_CONSTRAINT);
+  else if (!has_one_mode(run->s, &all, ZP_STATE_COUNT))
+    add_point(run, &all);
   else
     for (int i = 0; i < all.n_modes; i++) {
-      zp_point one = zp_with_choice(s, &p->one[i], choice);
-      add_point(s, &one);
+      zp_point one = zp_with_choice(run->s, &p->one[i], choice);
+      add_point(run, &one);
     }
-  if (zp_some_state_may_leave(s)) add_families(s, &all, p);
+  if (zp_some_state_may_leave(run->in)) add_families(run, &all, p);
 }
 
 /* ---- looks at a family ---- */
 
 /* With a share: what moves, and the work that memory forces on the stages. *moves: the first decides. */
-static double bound_share(zp_searcher *s, const zp_point *family, int eighths, bool *moves) {
+static double bound_share(zp_search_run *run, const zp_point *family, int eighths, bool *moves) {
   zp_point point = *family;
-  point.choice.home[class_of(family)].eighths = eighths;
-  double moving = zp_bound_moving(s, &point);
+  point.choice.home[family->leaving].eighths = eighths;
+  double moving = zp_bound_moving(run->s, &point);
   *moves = true;
-  if (moving >= s->cutoff_s || !zp_find_least_work(s, &point, ZP_ASK_WORK)) return moving;
-  double all = zp_bound_moving(s, &point);
+  if (moving >= run->cutoff_s || !zp_find_least_work(run->s, &point, ZP_ASK_WORK)) return moving;
+  double all = zp_bound_moving(run->s, &point);
   *moves = all <= moving;
   return all;
 }
 
 /* What moves takes ever longer with the share, and the work that memory forces on the stages ever less, so the least is
  * where they meet. */
-static double least_of_shares(zp_searcher *s, const zp_point *family) {
+static double least_of_shares(zp_search_run *run, const zp_point *family) {
   double least = HUGE_VAL;
-  for (int low = family->choice.home[class_of(family)].eighths, high = ZP_EIGHTHS; low <= high;) {
+  for (int low = family->choice.home[family->leaving].eighths, high = ZP_EIGHTHS; low <= high;) {
     int middle = low + (high - low) / 2;
     bool moves;
-    least = fmin(least, bound_share(s, family, middle, &moves));
+    least = fmin(least, bound_share(run, family, middle, &moves));
     if (moves)
       high = middle - 1;
     else
@@ -317,55 +323,55 @@ static double least_of_shares(zp_searcher *s, const zp_point *family) {
   return least;
 }
 
-static zp_rejection look_at_share(zp_searcher *s, zp_point *family, zp_fits_share *fits) {
-  if (!raise_share(s, family, fits)) return ZP_REJECT_MEMORY;
-  if (!away_may_fit(s, family)) return ZP_REJECT_HOST;
-  family->end_s = least_end(s, family);
-  family->bound_s = fmax(family->bound_s, least_of_shares(s, family) + family->end_s);
+static zp_rejection look_at_share(zp_search_run *run, zp_point *family, zp_fits_share *fits) {
+  if (!raise_share(run->s, family, fits)) return ZP_REJECT_MEMORY;
+  if (!away_may_fit(run->s, family)) return ZP_REJECT_HOST;
+  family->end_s = least_end(run->s, family);
+  family->bound_s = fmax(family->bound_s, least_of_shares(run, family) + family->end_s);
   return ZP_REJECT_NONE;
 }
 
-zp_rejection zp_bound_family(zp_searcher *s, zp_point *family) { return look_at_share(s, family, has_room); }
+zp_rejection zp_bound_family(zp_search_run *run, zp_point *family) { return look_at_share(run, family, has_room); }
 
-zp_rejection zp_fit_family(zp_searcher *s, zp_point *family) { return look_at_share(s, family, zp_fits_device); }
+zp_rejection zp_fit_family(zp_search_run *run, zp_point *family) { return look_at_share(run, family, zp_fits_device); }
 
 /* ---- its points ---- */
 
 /* Every place of the classes up to the family's one. */
-static void add_places(zp_searcher *s, const zp_point *point, int state, int last) {
+static void add_places(zp_search_run *run, const zp_point *point, int state, int last) {
   if (state > last) {
-    if (zp_choice_refusal(&point->choice, s->spec))
-      zp_search_reject(s, ZP_REJECT_SCHEDULE);
+    if (zp_choice_refusal(&point->choice, run->in->spec))
+      zp_search_reject(run, ZP_REJECT_SCHEDULE);
     else
-      add_point(s, point);
+      add_point(run, point);
     return;
   }
   zp_point placed = *point;
   bool left = placed.choice.home[state].tier != ZP_TIER_DEVICE;
   for (int tier = ZP_TIER_HOST; tier <= ZP_TIER_NVME; tier++) {
-    if (left && !zp_limit_allows(&s->constraints->offload[state], tier)) continue;
+    if (left && !zp_limit_allows(&run->in->constraints->offload[state], tier)) continue;
     if (left) placed.choice.home[state].tier = (zp_tier)tier;
-    add_places(s, &placed, state + 1, last);
+    add_places(run, &placed, state + 1, last);
     if (!left) break;
   }
 }
 
-void zp_open_family(zp_searcher *s, const zp_point *family) {
-  if (family->open == ZP_ALL_CLASSES) {
+void zp_open_family(zp_search_run *run, const zp_point *family) {
+  if (family->next == ZP_REFINE_CLASSES) {
     zp_point all = *family;
-    all.open = all.looks = 0;
-    zp_mode_points p = zp_find_modes(s, &all);
+    all.next = ZP_REFINE_WORK;
+    zp_mode_points p = zp_find_modes(run->s, &all);
     findings found;
-    find_families(s, &all, &p, &found);
-    keep_families(s, &found);
+    find_families(run, &all, &p, &found);
+    keep_families(run, &found);
     return;
   }
-  int state = class_of(family);
+  int state = family->leaving;
   zp_point point = *family;
-  point.open = point.looks = 0;
+  point.next = ZP_REFINE_WORK;
   for (int eighths = family->choice.home[state].eighths; eighths <= ZP_EIGHTHS; eighths++) {
     point.choice.home[state].eighths = eighths;
-    if (zp_is_beaten(s, zp_bound_moving(s, &point))) break; /* and more moves more */
-    add_places(s, &point, 0, state);
+    if (zp_is_beaten(run, zp_bound_moving(run->s, &point))) break; /* and more moves more */
+    add_places(run, &point, 0, state);
   }
 }

@@ -7,7 +7,8 @@
 #include <math.h>
 #include <zplan/cost.h>
 #include <zplan/schedule.h>
-#include "search_internal.h"
+#include "bound.h"
+#include "fit.h"
 
 /* What a stage may hold in one mode: a layer, or a run of parts. Values: seconds that the slowest mode would take
  * longer; parts. */
@@ -93,8 +94,8 @@ static bool is_needless(const knapsack *all, int mode) {
   return false;
 }
 
-static const knapsack *find_knapsack(const zp_searcher *s, const zp_point *point) {
-  zp_search_memo *memo = s->memo;
+static const knapsack *find_knapsack(zp_search_cache *s, const zp_point *point) {
+  zp_search_memo *memo = &s->memo;
   while (memo->knapsacks.len <= point->variant) zp_push(s->kept, &memo->knapsacks, NULL);
   knapsack **known = &memo->knapsacks.data[point->variant];
   if (*known) return *known;
@@ -212,7 +213,7 @@ static bool serve(const knapsack *all, const prices *p, const zp_flight_memo *fl
   return wanted->parts <= ZP_BOUND_SLACK * all->n;
 }
 
-bool zp_find_least_parts(const zp_searcher *s, zp_point *point, zp_state_bytes each, double kept,
+bool zp_find_least_parts(zp_search_cache *s, zp_point *point, zp_state_bytes each, double kept,
                          const zp_flight_memo *flights, zp_least_ask ask) {
   const knapsack *all = find_knapsack(s, point);
   const zp_choice *c = &point->choice;

@@ -9,10 +9,12 @@
 #include <zplan/hash.h>
 #include <zplan/cost.h>
 #include <zplan/schedule.h>
-#include "search_internal.h"
+#include "bound.h"
+#include "fit.h"
+#include "space.h"
 
 typedef struct filling {
-  const zp_searcher *s;
+  zp_search_cache *s;
   const zp_point *point;
   int segment;
   double units;                      /* N */
@@ -63,11 +65,11 @@ static double least_flight(const zp_choice *c, int stage, int64_t microbatches, 
 
 /* Micro-batches that all stages have in flight. Interleaved tables are slow to count in, and other points ask for the
  * same ones. */
-const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *c) {
-  int64_t m = zp_microbatches(s->spec, c);
+const zp_flight_memo *zp_find_flights(zp_search_cache *s, const zp_choice *c) {
+  int64_t m = zp_microbatches(s->in->spec, c);
   int chunks = zp_chunks(c);
   const int64_t key[4] = {(int64_t)c->schedule, chunks, c->pipeline, m};
-  zp_flight_memo *memo = &s->memo->flight[zp_hash(ZP_HASH_START, key, sizeof key) % ZP_FLIGHT_SLOTS];
+  zp_flight_memo *memo = &s->memo.flight[zp_hash(ZP_HASH_START, key, sizeof key) % ZP_FLIGHT_SLOTS];
   if (memo->known && memo->schedule == c->schedule && memo->chunks == chunks && memo->pipeline == c->pipeline &&
       memo->microbatches == m)
     return memo;
@@ -92,8 +94,7 @@ const zp_flight_memo *zp_find_flights(const zp_searcher *s, const zp_choice *c) 
 /* Bytes that a stage with a unit needs beside what it holds for every unit: communicators, transients, and rings for
  * what has left the device (regions.c). The rings of ZeRO 2 and 3 do not count, because zp_smallest, with the highest
  * stage, stands for the others, too. */
-static double fixed_bytes(const zp_searcher *s, const zp_choice *c, const zp_lowered *l,
-                          const zp_segment_program *unit) {
+static double fixed_bytes(zp_search_cache *s, const zp_choice *c, const zp_lowered *l, const zp_segment_program *unit) {
   int64_t elements = unit->elements + unit->spread_elements, transient = unit->forward.transient_bytes;
   const zp_procedure *backward = zp_backward_of(unit, c->schedule);
   if (backward->transient_bytes > transient) transient = backward->transient_bytes;
@@ -104,7 +105,7 @@ static double fixed_bytes(const zp_searcher *s, const zp_choice *c, const zp_low
   return (double)bytes;
 }
 
-static filling start(const zp_searcher *s, const zp_point *point) {
+static filling start(zp_search_cache *s, const zp_point *point) {
   const zp_variant *fastest = &s->variants.data[point->modes[0]];
   filling f = {.s = s, .point = point, .segment = heaviest_repeat(fastest)};
   f.flight = zp_find_flights(s, &point->choice)->flight;
@@ -143,7 +144,7 @@ static double room_of_chunks(const filling *f, int mode, int stage, const int64_
   bool forced = fills_all_between(f, stage);
   double own = (bytes - (forced ? kept * (all - chunks * fewest) : 0)) / (f->state + kept * fewest);
   if (forced && own < chunks) own = 0;
-  double slots = (double)zp_in_flight(&f->point->choice, stage, zp_microbatches(f->s->spec, &f->point->choice));
+  double slots = (double)zp_in_flight(&f->point->choice, stage, zp_microbatches(f->s->in->spec, &f->point->choice));
   double each = whole_part(bytes / (chunks * f->state + slots * kept)); /* units of a chunk */
   double pooled = chunks * each;
   if (f->state > 0) pooled = zp_later(pooled, (bytes - slots * kept * (each + 1)) / f->state);
@@ -220,7 +221,7 @@ static double least_longest(const filling *f) {
 
 /* Points of a variant share it. */
 static int64_t *count_units(const filling *f) {
-  zp_search_memo *memo = f->s->memo;
+  zp_search_memo *memo = &f->s->memo;
   while (memo->units_before.len <= f->point->variant) zp_push(f->s->arena, &memo->units_before, NULL);
   int64_t *before = memo->units_before.data[f->point->variant];
   if (before) return before;
@@ -253,7 +254,7 @@ static verdict judge_extremes(const filling *f) {
   return stages * room_of(f, 0, flights->most) >= f->units ? ENOUGH : DEPENDS;
 }
 
-bool zp_find_least_work(const zp_searcher *s, zp_point *point, zp_least_ask ask) {
+bool zp_find_least_work(zp_search_cache *s, zp_point *point, zp_least_ask ask) {
   const zp_choice *c = &point->choice;
   if (c->stage_recompute || zp_has_types(s)) return true; /* the variant says it */
   if (c->fine)
@@ -275,7 +276,7 @@ bool zp_find_least_work(const zp_searcher *s, zp_point *point, zp_least_ask ask)
     zp_arena_rewind(s->arena, mark);
     return fits;
   }
-  double m = (double)zp_microbatches(s->spec, &point->choice);
+  double m = (double)zp_microbatches(s->in->spec, &point->choice);
   point->longest_s = fmax(point->longest_s, least_longest(&f));
   w.units_before = count_units(&f);
   w.before = small_beside(&f, m);
@@ -285,13 +286,13 @@ bool zp_find_least_work(const zp_searcher *s, zp_point *point, zp_least_ask ask)
   return fits;
 }
 
-double zp_least_before(const zp_searcher *s, const zp_point *point, int stage, int64_t first) {
+double zp_least_before(const zp_search_cache *s, const zp_point *point, int stage, int64_t first) {
   const zp_least_work *w = point->least;
   double seconds = zp_variant_of(s, point)->prefix_s[first];
   return w && w->before ? seconds + longer(w, point->n_modes, 0, stage, (double)w->units_before[first]) : seconds;
 }
 
-double zp_least_after(const zp_searcher *s, const zp_point *point, int stage, int64_t end) {
+double zp_least_after(const zp_search_cache *s, const zp_point *point, int stage, int64_t end) {
   const zp_least_work *w = point->least;
   const double *prefix = zp_variant_of(s, point)->prefix_s;
   double seconds = prefix[zp_point_units(s, point)] - prefix[end];
@@ -304,7 +305,7 @@ double zp_least_after(const zp_searcher *s, const zp_point *point, int stage, in
 
 /* What a stage cannot compute in: chunks before its first one have a unit each, whose forward comes before its first
  * action and, but where backward is split, whose backward after its last one. */
-static double least_ramp(const zp_searcher *s, const zp_point *point, int stage, double message_s) {
+static double least_ramp(const zp_search_cache *s, const zp_point *point, int stage, double message_s) {
   const zp_variant *v = zp_variant_of(s, point);
   bool split = zp_schedule_splits(point->choice.schedule);
   return (split ? v->forward_s : v->prefix_s)[stage] + (split ? 1 : 2) * stage * message_s;
@@ -320,7 +321,7 @@ static double reached_by_chunks(const filling *f, double seconds, double message
   int64_t iteration;
   zp_unit(v->lowered, 0, &first_segment, &iteration);
   zp_unit(v->lowered, units - 1, &last_segment, &iteration);
-  double m = (double)zp_microbatches(f->s->spec, c), reached = 0;
+  double m = (double)zp_microbatches(f->s->in->spec, c), reached = 0;
   for (int stage = 0; stage < c->pipeline && reached < least; stage++) {
     double own = (seconds - least_ramp(f->s, f->point, stage, message_s)) / m, most = 0;
     if (stage == 0 && first_segment != f->segment) own -= v->prefix_s[1];
@@ -335,13 +336,13 @@ static double reached_by_chunks(const filling *f, double seconds, double message
 }
 
 /* The stages wait as long as their ramps, in the mean beside the mean of the work. */
-static double mean_of_chunks(const zp_searcher *s, const zp_point *point, double message_s) {
-  double sum = (double)zp_microbatches(s->spec, &point->choice) * point->work_s;
+static double mean_of_chunks(const zp_search_cache *s, const zp_point *point, double message_s) {
+  double sum = (double)zp_microbatches(s->in->spec, &point->choice) * point->work_s;
   for (int stage = 0; stage < point->choice.pipeline; stage++) sum += least_ramp(s, point, stage, message_s);
   return sum / point->choice.pipeline;
 }
 
-double zp_bound_any_chunks(const zp_searcher *s, const zp_point *point, bool memory, double high_s) {
+double zp_bound_any_chunks(zp_search_cache *s, const zp_point *point, bool memory, double high_s) {
   double message_s = zp_least_message(s, point), low = mean_of_chunks(s, point, message_s) * (1 - ZP_BOUND_SLACK),
          high = high_s;
   if (point->choice.fine || low >= high) return low;

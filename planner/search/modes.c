@@ -2,25 +2,27 @@
  * decides is what a stage keeps and how long it takes, and no time of the simulation ever shrinks when some stage takes
  * longer. So, where a faster mode is not longer in either direction, nothing else can be better. */
 #include <zplan/schedule.h>
-#include "search_internal.h"
+#include "cut.h"
+#include "fit.h"
+#include "procedures.h"
 
-static double work_of(const zp_searcher *s, int variant) {
+static double work_of(const zp_search_cache *s, int variant) {
   const zp_variant *v = &s->variants.data[variant];
   return v->prefix_s[v->lowered->n_units];
 }
 
 /* Fastest first; equally fast ones by what keeps more. */
-static void insert_mode(const zp_searcher *s, zp_point *point, int variant) {
+static void insert_mode(const zp_search_cache *s, zp_point *point, int variant) {
   int at = point->n_modes++;
   for (; at > 0 && work_of(s, variant) < work_of(s, point->modes[at - 1]); at--)
     point->modes[at] = point->modes[at - 1];
   point->modes[at] = variant;
 }
 
-bool zp_search_point(zp_searcher *s, const zp_choice *choice, zp_mode_set modes, zp_point *point) {
+bool zp_search_point(zp_search_cache *s, const zp_choice *choice, zp_mode_set modes, zp_point *point) {
   static const zp_stage_mode keeps_less[] = {ZP_RECOMPUTE_NONE, ZP_RECOMPUTE_SELECTIVE, ZP_RECOMPUTE_FULL,
                                              ZP_RECOMPUTE_FULL | ZP_STAGE_SPLIT};
-  *point = (zp_point){.choice = *choice};
+  *point = (zp_point){.choice = *choice, .next = ZP_REFINE_WORK};
   zp_mode_set lowered = 0;
   for (int i = 0; i < ZP_MOST_MODES; i++) {
     zp_mode_set one = zp_set_of_mode(keeps_less[i]);
@@ -42,7 +44,7 @@ bool zp_search_point(zp_searcher *s, const zp_choice *choice, zp_mode_set modes,
   return true;
 }
 
-static bool ordered_on(const zp_searcher *s, const zp_point *point, zp_node_set types) {
+static bool ordered_on(const zp_search_cache *s, const zp_point *point, zp_node_set types) {
   for (int i = 0; i + 1 < point->n_modes; i++) {
     const zp_lowered *fast = zp_on_types(s, &s->variants.data[point->modes[i]], types)->lowered,
                      *slow = zp_on_types(s, &s->variants.data[point->modes[i + 1]], types)->lowered;
@@ -54,7 +56,7 @@ static bool ordered_on(const zp_searcher *s, const zp_point *point, zp_node_set 
   return true;
 }
 
-bool zp_modes_are_ordered(const zp_searcher *s, const zp_point *point) {
+bool zp_modes_are_ordered(zp_search_cache *s, const zp_point *point) {
   if (!zp_has_types(s)) return ordered_on(s, point, 0);
   const zp_places_memo *places = zp_find_places(s, &point->choice);
   for (int i = 0; i < places->n_sets; i++)
@@ -63,17 +65,17 @@ bool zp_modes_are_ordered(const zp_searcher *s, const zp_point *point) {
 }
 
 /* Index among the modes of the point. */
-static int pinned_mode(const zp_searcher *s, const zp_point *point, int stage) {
+static int pinned_mode(const zp_search_cache *s, const zp_point *point, int stage) {
   int i = 0;
   while (s->variants.data[point->modes[i]].mode != point->choice.stage_recompute[stage]) i++;
   return i;
 }
 
-static const zp_variant *variant_of_mode(const zp_searcher *s, const zp_point *point, int mode, int stage) {
+static const zp_variant *variant_of_mode(zp_search_cache *s, const zp_point *point, int mode, int stage) {
   return zp_on_stage(s, &point->choice, &s->variants.data[point->modes[mode]], stage);
 }
 
-const zp_variant *zp_stage_variant(const zp_searcher *s, const zp_point *point, int stage, const zp_units *part,
+const zp_variant *zp_stage_variant(zp_search_cache *s, const zp_point *point, int stage, const zp_units *part,
                                    const zp_limits *limits) {
   bool pinned = point->choice.stage_recompute;
   int first = pinned ? pinned_mode(s, point, stage) : 0, end = pinned ? first + 1 : point->n_modes;
@@ -81,7 +83,7 @@ const zp_variant *zp_stage_variant(const zp_searcher *s, const zp_point *point, 
   return mode < 0 ? NULL : variant_of_mode(s, point, mode, stage);
 }
 
-bool zp_cut_variants(const zp_searcher *s, const zp_point *point, const zp_limits *limits, const int64_t *cut,
+bool zp_cut_variants(zp_search_cache *s, const zp_point *point, const zp_limits *limits, const int64_t *cut,
                      const zp_variant **stage) {
   zp_units part[ZP_MOST_CHUNKS];
   for (int i = 0; i < point->choice.pipeline; i++) {
@@ -97,7 +99,7 @@ bool zp_cut_variants(const zp_searcher *s, const zp_point *point, const zp_limit
   return true;
 }
 
-zp_choice zp_choice_of_cut(const zp_searcher *s, const zp_point *point, int64_t *cut, const zp_variant *const *stage) {
+zp_choice zp_choice_of_cut(zp_search_cache *s, const zp_point *point, int64_t *cut, const zp_variant *const *stage) {
   zp_choice choice = point->choice;
   zp_stage_mode *modes = ZP_NEW_ARRAY(s->arena, zp_stage_mode, choice.pipeline);
   for (int i = 0; i < choice.pipeline; i++) modes[i] = stage[i]->mode;

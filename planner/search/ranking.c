@@ -1,7 +1,7 @@
 /* The best plans, one per triple of degrees, ascending. Equally fast plans have a fixed order, so that the result does
  * not depend on the order in which they are found. */
 #include <math.h>
-#include "search_internal.h"
+#include "ranking.h"
 
 /* Fewer ranks first, then fewer tensor ranks, fewer stages, and so on. */
 int zp_choice_compare(const zp_choice *a, const zp_choice *b) {
@@ -50,16 +50,16 @@ static void remove_at(zp_ranking *r, int i) {
 }
 
 /* A plan that might cut inside layers and does not is the plan without that freedom: same procedures, same price. */
-static void leave_layers_whole(const zp_searcher *s, zp_choice *c) {
+static void leave_layers_whole(const zp_search_input *in, zp_choice *c) {
   int chunks = zp_model_chunks(c);
-  if (!c->fine || !zp_limit_allows(&s->constraints->cut, 0)) return;
+  if (!c->fine || !zp_limit_allows(&in->constraints->cut, 0)) return;
   for (int k = 0; k <= chunks; k++)
-    if (zp_pieces_whole_unit(s->pieces, c->cut[k]) < 0) return;
-  for (int k = 0; k <= chunks; k++) c->cut[k] = zp_pieces_whole_unit(s->pieces, c->cut[k]);
+    if (zp_pieces_whole_unit(in->pieces, c->cut[k]) < 0) return;
+  for (int k = 0; k <= chunks; k++) c->cut[k] = zp_pieces_whole_unit(in->pieces, c->cut[k]);
   c->fine = false;
 }
 
-void zp_rank(zp_searcher *s, zp_ranking *r, const zp_candidate *candidate) {
+void zp_rank(zp_search_cache *s, zp_ranking *r, const zp_candidate *candidate) {
   int same = find_degrees(r, &candidate->choice);
   if (same >= 0) {
     if (!faster(candidate, &r->best[same])) return;
@@ -73,7 +73,7 @@ void zp_rank(zp_searcher *s, zp_ranking *r, const zp_candidate *candidate) {
   r->len++;
   r->best[at] = *candidate;
   r->best[at].choice = zp_choice_copy(s->arena, &candidate->choice);
-  leave_layers_whole(s, &r->best[at].choice);
+  leave_layers_whole(s->in, &r->best[at].choice);
 }
 
 double zp_cutoff(const zp_ranking *r, const zp_choice *choice) {

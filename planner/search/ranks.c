@@ -1,22 +1,23 @@
 /* The ranks that the plan at hand uses: the first of the cluster, as many as its degrees make. Links, shares of a node
  * and node types may follow from their number; what does not is shared by plans of different numbers. */
-#include "search_internal.h"
+#include "fit.h"
+#include "procedures.h"
 
-void zp_use_limits(zp_searcher *s) {
+void zp_use_limits(zp_search_cache *s) {
   const zp_machine *machine = &s->machine;
-  zp_limits limits = zp_machine_limits(s, machine);
+  zp_limits limits = zp_machine_limits(s->in, machine);
   s->limit_bytes = s->most_bytes = limits.device;
   s->host_bytes = limits.host;
   s->nvme_bytes = limits.nvme;
   for (int g = 0; g < machine->cluster->groups.len; g++) {
     if (!(machine->types >> g & 1)) continue;
     zp_machine one = zp_machine_of_types(machine, 1u << g);
-    int64_t bytes = zp_machine_limits(s, &one).device;
+    int64_t bytes = zp_machine_limits(s->in, &one).device;
     if (bytes > s->most_bytes) s->most_bytes = bytes;
   }
 }
 
-void zp_search_use(zp_searcher *s, int ranks) {
+void zp_search_use(zp_search_cache *s, int ranks) {
   if (s->machine.devices == ranks) return;
   zp_span_memo *spans = s->machine.spans;
   s->machine = zp_machine_make(s->machine.cluster, s->machine.precision, ranks);
@@ -27,7 +28,7 @@ void zp_search_use(zp_searcher *s, int ranks) {
 /* ---- tensor groups ---- */
 
 /* Do groups of that size never lie across two nodes? Then it does not matter how many there are. */
-static bool stay_in_nodes(const zp_searcher *s, int tensor) {
+static bool stay_in_nodes(const zp_search_cache *s, int tensor) {
   const zp_cluster *c = s->machine.cluster;
   for (int g = 0; g < c->groups.len; g++)
     if (c->groups.data[g].type.devices % tensor) return false;
@@ -35,7 +36,7 @@ static bool stay_in_nodes(const zp_searcher *s, int tensor) {
 }
 
 /* Those of the ranks at hand. */
-static zp_tensor_groups groups_at_hand(const zp_searcher *s, int tensor) {
+static zp_tensor_groups groups_at_hand(const zp_search_cache *s, int tensor) {
   int count = s->machine.devices / tensor;
   return (zp_tensor_groups){.tensor = tensor,
                             .count = zp_has_types(s) && !stay_in_nodes(s, tensor) ? count : 0,
@@ -56,32 +57,32 @@ static bool same_groups(const zp_tensor_groups *a, const zp_tensor_groups *b) {
          a->machine.memory_bytes_per_s == b->machine.memory_bytes_per_s && zp_same_link(&a->link, &b->link);
 }
 
-static int find(const zp_searcher *s, const zp_tensor_groups *wanted) {
+static int find(const zp_search_cache *s, const zp_tensor_groups *wanted) {
   for (int i = s->groups.len - 1; i >= 0; i--)
     if (same_groups(&s->groups.data[i], wanted)) return i;
   return -1;
 }
 
-static bool are_known(const zp_search_memo *memo, const zp_searcher *s, int tensor) {
+static bool are_known(const zp_search_memo *memo, const zp_search_cache *s, int tensor) {
   return memo->groups_tensor == tensor && memo->groups_ranks == s->machine.devices;
 }
 
-int zp_find_groups(const zp_searcher *s, int tensor) {
-  if (are_known(s->memo, s, tensor)) return s->memo->groups;
+int zp_find_groups(const zp_search_cache *s, int tensor) {
+  if (are_known(&s->memo, s, tensor)) return s->memo.groups;
   zp_tensor_groups wanted = groups_at_hand(s, tensor);
   return find(s, &wanted);
 }
 
-int zp_use_groups(zp_searcher *s, int tensor) {
-  if (are_known(s->memo, s, tensor)) return s->memo->groups;
+int zp_use_groups(zp_search_cache *s, int tensor) {
+  if (are_known(&s->memo, s, tensor)) return s->memo.groups;
   zp_tensor_groups wanted = groups_at_hand(s, tensor);
   int at = find(s, &wanted);
   if (at < 0) {
     at = s->groups.len;
     zp_push(s->arena, &s->groups, wanted);
   }
-  s->memo->groups = at;
-  s->memo->groups_tensor = tensor;
-  s->memo->groups_ranks = s->machine.devices;
+  s->memo.groups = at;
+  s->memo.groups_tensor = tensor;
+  s->memo.groups_ranks = s->machine.devices;
   return at;
 }

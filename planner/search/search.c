@@ -1,10 +1,13 @@
-/* zp_search: enumerate (space.c), order by lower bound (bound.c), give homes, cut and simulate the points that can
- * still win (price.c, fit.c, cut.c), and certify. No point is dropped unless it violates a rule, does not fit, or its
- * proven lower bound exceeds the best plan. What is left open is the gap between the best plan and the smallest bound.
- */
+/* zp_search: starts a run, refines all of the space (refine.c), and certifies the best plan. No plan is dropped unless
+ * it violates a rule, does not fit, or its proven lower bound exceeds the best one. What is left open is the gap
+ * between the best plan and the smallest bound. */
+#include <assert.h>
 #include <math.h>
 #include <zplan/buf.h>
-#include "search_internal.h"
+#include "fit.h"
+#include "refine.h"
+#include "procedures.h"
+#include "space.h"
 
 /* The winner is derived once more in the plan's own arena; the search's memory goes. */
 static void adopt(zp_plan *plan, const zp_choice *winner) {
@@ -20,7 +23,7 @@ static void adopt(zp_plan *plan, const zp_choice *winner) {
 }
 
 /* An alternative with all of its estimate; its program goes again. */
-static zp_candidate explain(const zp_plan *plan, zp_searcher *s, const zp_choice *choice) {
+static zp_candidate explain(const zp_plan *plan, zp_search_cache *s, const zp_choice *choice) {
   zp_candidate c = {.choice = zp_choice_copy(plan->arena, choice)};
   zp_search_use(s, zp_choice_ranks(choice));
   zp_arena_mark mark = zp_arena_get_mark(s->arena);
@@ -30,18 +33,18 @@ static zp_candidate explain(const zp_plan *plan, zp_searcher *s, const zp_choice
   return c;
 }
 
-static const char *explain_empty(zp_arena *arena, const zp_searcher *s, const char *reason) {
+static const char *explain_empty(zp_arena *arena, const zp_search_run *run, const char *reason) {
   static const zp_rejection order[] = {ZP_REJECT_CUT,   ZP_REJECT_GENERATED, ZP_REJECT_HOST,
                                        ZP_REJECT_SPLIT, ZP_REJECT_SCHEDULE,  ZP_REJECT_UNITS,
                                        ZP_REJECT_BATCH, ZP_REJECT_NODE,      ZP_REJECT_CONSTRAINT};
-  const int64_t *rejected = s->certificate.rejected;
-  if (rejected[ZP_REJECT_CUT]) reason = s->cut_reason;
+  const int64_t *rejected = run->certificate.rejected;
+  if (rejected[ZP_REJECT_CUT]) reason = run->s->cut_reason;
   if ((rejected[ZP_REJECT_SPLIT] || rejected[ZP_REJECT_GENERATED] || rejected[ZP_REJECT_CUT]) && reason)
     return zp_strdup(arena, reason);
   for (size_t i = 0; i < sizeof order / sizeof *order; i++)
     if (rejected[order[i]])
       return zp_format(arena, "none of the %lld candidates is legal; one reason: %s",
-                       (long long)s->certificate.candidates, zp_rejection_text(order[i]));
+                       (long long)run->certificate.candidates, zp_rejection_text(order[i]));
   return "there is nothing to choose from";
 }
 
@@ -52,71 +55,102 @@ static double rounded_bound(double bound_s, double best_s, double closer) {
   return bound_s > wanted * (1 - ZP_GAP_TOLERANCE) ? fmax(bound_s, wanted) : bound_s;
 }
 
-static void fill_plan(zp_plan *plan, zp_searcher *s, const zp_ranking *r) {
-  plan->certificate = s->certificate;
-  plan->certificate.cut_nodes = s->effort.cuts.nodes;
-  plan->certificate.cut_work = ZP_MOST_WORK - s->effort.cuts.work_left;
-  plan->certificate.laid_out = s->memo->fits.laid_out;
-  plan->certificate.memory_bytes = (int64_t)s->budget.limit_bytes;
-  plan->certificate.held_bytes = (int64_t)s->budget.peak_bytes;
-  memcpy(plan->certificate.cut_pruned, s->effort.cuts.pruned, sizeof s->effort.cuts.pruned);
-  if (r->len == 0 && s->certificate.rejected[ZP_REJECT_BUDGET]) {
+static void fill_certificate(zp_certificate *c, const zp_search_run *run) {
+  *c = run->certificate;
+  c->cut_nodes = run->effort.cuts.nodes;
+  c->cut_work = ZP_MOST_WORK - run->effort.cuts.work_left;
+  c->laid_out = run->s->memo.fits.laid_out;
+  c->short_of_memory = run->s->short_of_memory;
+  c->memory_bytes = (int64_t)run->budget.limit_bytes;
+  c->held_bytes = (int64_t)run->budget.peak_bytes;
+  memcpy(c->cut_pruned, run->effort.cuts.pruned, sizeof run->effort.cuts.pruned);
+}
+
+/* Without a plan: why there is none. */
+static void explain_none(zp_plan *plan, zp_search_run *run) {
+  const int64_t *rejected = run->certificate.rejected;
+  if (rejected[ZP_REJECT_BUDGET]) {
     plan->stopped = true;
     plan->why_not = zp_format(plan->arena, "the search reached its memory budget of %s before it found a plan",
                               zp_show_bytes(plan->arena, plan->certificate.memory_bytes));
     return;
   }
+  if (run->in->wants_miss && rejected[ZP_REJECT_HOST] == 0) zp_note_misses(run); /* else the devices are not short */
+  if (run->miss.need_bytes > run->miss.have_bytes) {
+    plan->miss = run->miss;
+    plan->miss.choice = zp_choice_copy(plan->arena, &run->miss.choice);
+  } else {
+    plan->why_not = explain_empty(plan->arena, run, run->s->reason);
+  }
+}
+
+static void fill_plan(zp_plan *plan, zp_search_run *run, const zp_ranking *r) {
+  fill_certificate(&plan->certificate, run);
   if (r->len == 0) {
-    if (s->wants_miss && s->certificate.rejected[ZP_REJECT_HOST] == 0) /* else the devices are not what is short */
-      zp_note_misses(s);
-    if (s->miss.need_bytes > s->miss.have_bytes) {
-      plan->miss = s->miss;
-      plan->miss.choice = zp_choice_copy(plan->arena, &s->miss.choice);
-    } else {
-      plan->why_not = explain_empty(plan->arena, s, s->reason);
-    }
+    explain_none(plan, run);
     return;
   }
   adopt(plan, &r->best[0].choice);
   zp_certificate *c = &plan->certificate;
   c->best_s = plan->best.estimate.step_s;
   c->searched_s = rounded_bound(c->searched_s, c->best_s, r->closer);
-  c->bound_s = rounded_bound(fmin(c->searched_s, s->unsearched_s), c->best_s, r->closer);
+  c->bound_s = rounded_bound(fmin(c->searched_s, run->unsearched_s), c->best_s, r->closer);
   plan->exact_alternatives = r->exact;
   for (int i = 1; i < r->len && r->best[i].estimate.step_s <= r->range * r->best[0].estimate.step_s; i++)
-    zp_push(plan->arena, &plan->alternatives, explain(plan, s, &r->best[i].choice));
+    zp_push(plan->arena, &plan->alternatives, explain(plan, run->s, &r->best[i].choice));
 }
 
-void zp_search_start(zp_searcher *s, const zp_spec *spec, const zp_machine *machine, const zp_search_options *options) {
+static const zp_search_input *make_input(zp_arena *arena, const zp_spec *spec, int devices,
+                                         const zp_search_options *options) {
+  zp_search_input *in = ZP_NEW(arena, zp_search_input);
+  in->spec = spec;
+  in->constraints = &spec->plans.data[spec->plan];
+  in->devices = devices;
+  in->generated_only = options && options->generated_only;
+  in->floor = zp_software_floor_of(spec->cluster.software);
+  in->trainer = in->generated_only ? ZP_TRAINER_ZPLAN : spec->cluster.trainer;
+  in->wants_miss = !(options && options->no_miss);
+  in->without = options ? options->without : 0;
+  for (int i = 0; i < spec->model->segments.len; i++) in->n_units += spec->model->segments.data[i].count;
+  if (zp_limit_allows(&in->constraints->cut, 1)) in->pieces = zp_pieces_divided(arena, spec->model);
+  in->most_units = in->pieces ? in->pieces->n_units : in->n_units;
+  return in;
+}
+
+static void start_cache(zp_search_cache *s, const zp_search_input *in, const zp_machine *machine) {
+  s->in = in;
   s->kept = zp_arena_new_beside("search.kept", s->arena);
-  s->spec = spec;
-  s->constraints = &spec->plans.data[spec->plan];
-  s->budget.limit_bytes = (size_t)(s->constraints->search_memory ? s->constraints->search_memory : ZP_SEARCH_MEMORY);
-  s->devices = machine->devices;
   s->machine = *machine;
-  s->cutoff_s = s->left_out_s = s->unsearched_s = HUGE_VAL;
   if (zp_has_types(s)) s->machine.spans = ZP_NEW(s->arena, zp_span_memo);
-  s->generated_only = options && options->generated_only;
-  s->floor = zp_software_floor_of(spec->cluster.software);
-  s->trainer = s->generated_only ? ZP_TRAINER_ZPLAN : spec->cluster.trainer;
-  s->wants_miss = !(options && options->no_miss);
-  s->without = options ? options->without : 0;
   zp_use_limits(s);
-  for (int i = 0; i < spec->model->segments.len; i++) s->n_units += spec->model->segments.data[i].count;
-  if (zp_limit_allows(&s->constraints->cut, 1)) s->pieces = zp_pieces_divided(s->arena, spec->model);
-  s->most_units = s->pieces ? s->pieces->n_units : s->n_units;
-  s->effort.cuts.work_left = ZP_MOST_WORK;
-  s->effort.chunk_work_left = ZP_MOST_CHUNK_WORK;
-  s->memo = ZP_NEW(s->arena, zp_search_memo);
-  int64_t most_stages = machine->devices < s->most_units ? machine->devices : s->most_units;
-  s->memo->places.types = ZP_NEW_ARRAY(s->arena, zp_node_set, most_stages);
-  s->memo->places.sets = ZP_NEW_ARRAY(s->arena, zp_node_set, most_stages);
-  s->memo->places.limits = ZP_NEW_ARRAY(s->arena, zp_limits, most_stages);
+  int64_t most_stages = in->devices < in->most_units ? in->devices : in->most_units;
+  s->memo.places.types = ZP_NEW_ARRAY(s->arena, zp_node_set, most_stages);
+  s->memo.places.sets = ZP_NEW_ARRAY(s->arena, zp_node_set, most_stages);
+  s->memo.places.limits = ZP_NEW_ARRAY(s->arena, zp_limits, most_stages);
 }
 
-void zp_search_end(zp_searcher *s) {
-  if (s->kept) zp_arena_free(s->kept);
-  zp_arena_free(s->arena);
+void zp_search_start(zp_search_run *run, const zp_spec *spec, const zp_machine *machine,
+                     const zp_search_options *options) {
+  assert(!run->s && "a run starts once");
+  const zp_constraints *c = &spec->plans.data[spec->plan];
+  zp_arena *arena = zp_arena_new_within("search", &run->budget);
+  run->budget.limit_bytes = (size_t)(c->search_memory ? c->search_memory : ZP_SEARCH_MEMORY);
+  run->in = make_input(arena, spec, machine->devices, options);
+  run->s = ZP_NEW(arena, zp_search_cache);
+  run->s->budget = &run->budget;
+  run->s->arena = arena;
+  start_cache(run->s, run->in, machine);
+  run->cutoff_s = run->left_out_s = run->unsearched_s = HUGE_VAL;
+  run->effort.cuts.work_left = ZP_MOST_WORK;
+  run->effort.chunk_work_left = ZP_MOST_CHUNK_WORK;
+}
+
+void zp_search_end(zp_search_run *run) {
+  if (!run->s) return;
+  zp_arena *arena = run->s->arena; /* the cache lies in it */
+  zp_arena_free(run->s->kept);
+  zp_arena_free(arena);
+  run->s = NULL;
 }
 
 zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_search_options *options) {
@@ -125,18 +159,17 @@ zp_plan *zp_search(zp_arena *arena, const zp_spec *spec, int devices, const zp_s
   plan->spec = spec;
   plan->devices = devices;
   plan->machine = zp_machine_make(&spec->cluster, spec->train.precision, devices);
-  zp_searcher s = {0};
-  s.arena = zp_arena_new_within("search", &s.budget);
+  zp_search_run run = {0};
   bool many = options && options->top > 0;
-  zp_search_start(&s, spec, &plan->machine, options);
-  zp_search_degrees(&s);
+  zp_search_start(&run, spec, &plan->machine, options);
+  zp_search_degrees(&run);
   zp_ranking r = {.cap = 1 + (many ? options->top : ZP_DEFAULT_TOP),
                   .range = many ? HUGE_VAL : ZP_ALTERNATIVES_RANGE,
                   .exact = many,
-                  .closer = 1 + (options && options->gap > 0 ? options->gap : s.constraints->search_gap)};
-  r.best = ZP_NEW_ARRAY(s.arena, zp_candidate, r.cap + 1);
-  zp_price_points(&s, &r);
-  fill_plan(plan, &s, &r);
-  zp_search_end(&s);
+                  .closer = 1 + (options && options->gap > 0 ? options->gap : run.in->constraints->search_gap)};
+  r.best = ZP_NEW_ARRAY(run.s->arena, zp_candidate, r.cap + 1);
+  zp_refine_all(&run, &r);
+  fill_plan(plan, &run, &r);
+  zp_search_end(&run);
   return plan;
 }

@@ -12,14 +12,14 @@ typedef struct slot {
 
 struct zp_stage_costs {
   zp_arena *arena;
-  const zp_searcher *s;
+  const zp_search_cache *s;
   zp_program program;               /* of which one stage at a time is laid out */
   const zp_lowered **stage_lowered; /* of the program */
   slot *slots;
   int64_t n_slots, used; /* a power of two */
 };
 
-zp_stage_costs *zp_stage_costs_new(zp_arena *arena, const zp_searcher *s, const zp_point *point) {
+zp_stage_costs *zp_stage_costs_new(zp_arena *arena, const zp_search_cache *s, const zp_point *point) {
   zp_stage_costs *costs = ZP_NEW(arena, zp_stage_costs);
   int stages = point->choice.pipeline;
   const zp_lowered **lowered = ZP_NEW_ARRAY(arena, const zp_lowered *, stages);
@@ -28,7 +28,7 @@ zp_stage_costs *zp_stage_costs_new(zp_arena *arena, const zp_searcher *s, const 
   costs->arena = arena;
   costs->s = s;
   costs->program = (zp_program){
-      .arena = arena, .spec = s->spec, .choice = point->choice, .lowered = lowered[0], .stage_lowered = lowered};
+      .arena = arena, .spec = s->in->spec, .choice = point->choice, .lowered = lowered[0], .stage_lowered = lowered};
   costs->program.choice.cut = ZP_NEW_ARRAY(arena, int64_t, stages + 1);
   costs->program.stages = ZP_NEW_ARRAY(arena, zp_stage, stages);
   costs->n_slots = 64;
@@ -93,12 +93,12 @@ zp_stage_cost zp_stage_cost_of(zp_stage_costs *costs, const zp_lowered *lowered,
   return at->cost;
 }
 
-zp_step_end zp_chunks_cost(zp_arena *arena, const zp_searcher *s, const zp_choice *choice, const zp_lowered *lowered,
-                           int stage, zp_stage_time *time) {
+zp_step_end zp_chunks_cost(zp_arena *arena, const zp_search_cache *s, const zp_choice *choice,
+                           const zp_lowered *lowered, int stage, zp_stage_time *time) {
   zp_arena_mark mark = zp_arena_get_mark(arena);
   double beside = 0;
   const zp_lowered **stages = ZP_NEW_ARRAY(arena, const zp_lowered *, choice->pipeline);
-  zp_program p = {.arena = arena, .spec = s->spec, .choice = *choice, .lowered = lowered, .stage_lowered = stages};
+  zp_program p = {.arena = arena, .spec = s->in->spec, .choice = *choice, .lowered = lowered, .stage_lowered = stages};
   p.stages = ZP_NEW_ARRAY(arena, zp_stage, choice->pipeline);
   stages[stage] = lowered;
   zp_layout_stage(arena, lowered, choice, stage, &p.stages[stage]);
@@ -112,9 +112,9 @@ zp_step_end zp_chunks_cost(zp_arena *arena, const zp_searcher *s, const zp_choic
 }
 
 /* The first stage has the first unit and the last stage the last one, whatever the cut. */
-double zp_least_ties(zp_arena *arena, const zp_searcher *s, const zp_point *point) {
+double zp_least_ties(zp_arena *arena, const zp_search_cache *s, const zp_point *point) {
   const zp_lowered *l = zp_variant_of(s, point)->lowered;
-  zp_program p = {.arena = arena, .spec = s->spec, .choice = point->choice, .lowered = l};
+  zp_program p = {.arena = arena, .spec = s->in->spec, .choice = point->choice, .lowered = l};
   if (p.choice.pipeline == 1) return 0;
   int first, last;
   int64_t iteration;

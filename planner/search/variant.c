@@ -4,9 +4,10 @@
  * point names is the least of all types. */
 #include <math.h>
 #include <zplan/cost.h>
-#include "search_internal.h"
+#include "fit.h"
+#include "procedures.h"
 
-static zp_sharding_try *try_sharding(zp_searcher *s, const zp_variant *v) {
+static zp_sharding_try *try_sharding(zp_search_cache *s, const zp_variant *v) {
   zp_tensor_groups *groups = &s->groups.data[v->groups];
   for (int i = 0; i < groups->shardings.len; i++) {
     zp_sharding_try *t = &groups->shardings.data[i];
@@ -14,13 +15,13 @@ static zp_sharding_try *try_sharding(zp_searcher *s, const zp_variant *v) {
   }
   zp_sharding_try fresh = {.expert = v->expert, .sequence = v->sequence};
   fresh.sharding =
-      zp_shard_experts(s->arena, s->spec->model, &s->machine, v->tensor, v->expert, v->sequence, &s->reason);
+      zp_shard_experts(s->arena, s->in->spec->model, &s->machine, v->tensor, v->expert, v->sequence, &s->reason);
   zp_push(s->arena, &groups->shardings, fresh);
   return &groups->shardings.data[groups->shardings.len - 1];
 }
 
 /* Neither modes nor micro-batches change them: all variants of a sharding have the same. */
-static void count_elements(zp_searcher *s, zp_variant *v) {
+static void count_elements(zp_search_cache *s, zp_variant *v) {
   const zp_lowered *l = v->lowered;
   zp_sharding_try *t = try_sharding(s, v);
   int64_t **elements = &t->elements_before[v->fine], **spread = &t->spread_before[v->fine];
@@ -171,7 +172,7 @@ static void measure_segment(zp_variant *v, zp_lowered *const *modes, int n, int 
         v->unit_s[zp_pieces_find(l->pieces, segment, first, end)] += work[part];
 }
 
-static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *modes, int n) {
+static void measure_units(zp_search_cache *s, zp_variant *v, zp_lowered *const *modes, int n) {
   const zp_lowered *l = v->lowered;
   int64_t unit = 0;
   v->unit_s = ZP_NEW_ARRAY(s->arena, double, l->n_segments);
@@ -185,8 +186,8 @@ static void measure_units(zp_searcher *s, zp_variant *v, zp_lowered *const *mode
   v->backward_share = 1;
   v->carry_elements = INT64_MAX;
   for (int i = 0; i < l->pieces->n_whole; i++) measure_segment(v, modes, n, i, &unit);
-  for (int p = 0; p < s->spec->model->params.len; p++)
-    if (s->spec->model->params.data[p].segment < 0)
+  for (int p = 0; p < s->in->spec->model->params.len; p++)
+    if (s->in->spec->model->params.data[p].segment < 0)
       *(l->sharding->param[p].spread ? &v->spread_elements : &v->elements) += l->param_elements[p];
 }
 
@@ -200,7 +201,7 @@ static bool same_variant(const zp_variant *a, const zp_variant *b) {
 }
 
 /* Where the index has a variant, or has room for it. */
-static int *slot_of(const zp_searcher *s, const zp_variant *v) {
+static int *slot_of(const zp_search_cache *s, const zp_variant *v) {
   uint64_t key = (uint64_t)v->microbatch * 8191 + (uint64_t)v->groups;
   key = (key * 8191 + (uint64_t)v->expert) * 8191 + (uint64_t)v->expert_stride;
   key = (key * 8191 + (uint64_t)v->expert_link.nodes) * 8191 + (uint64_t)(v->expert_link.bytes_per_s / 1e6);
@@ -211,14 +212,14 @@ static int *slot_of(const zp_searcher *s, const zp_variant *v) {
   return &s->variant_index.data[at];
 }
 
-static int find_variant(const zp_searcher *s, const zp_variant *wanted, zp_mode_set modes, zp_node_set types) {
+static int find_variant(const zp_search_cache *s, const zp_variant *wanted, zp_mode_set modes, zp_node_set types) {
   zp_variant key = *wanted;
   key.modes = modes;
   key.types = types;
   return s->variant_index.len ? *slot_of(s, &key) - 1 : -1;
 }
 
-static void add_variant(zp_searcher *s, const zp_variant *v) {
+static void add_variant(zp_search_cache *s, const zp_variant *v) {
   zp_push(s->arena, &s->variants, *v);
   if (2 * s->variants.len > s->variant_index.len) { /* at most half full */
     int slots = s->variant_index.len ? 2 * s->variant_index.len : 256;
@@ -235,8 +236,8 @@ static bool same_places(const zp_choice *a, const zp_choice *b) {
   return a->tensor == b->tensor && a->pipeline == b->pipeline && a->data == b->data && a->order == b->order;
 }
 
-const zp_places_memo *zp_find_places(const zp_searcher *s, const zp_choice *c) {
-  zp_places_memo *memo = &s->memo->places;
+const zp_places_memo *zp_find_places(zp_search_cache *s, const zp_choice *c) {
+  zp_places_memo *memo = &s->memo.places;
   if (memo->known && same_places(&memo->choice, c)) return memo;
   memo->known = true;
   memo->choice = *c;
@@ -244,7 +245,7 @@ const zp_places_memo *zp_find_places(const zp_searcher *s, const zp_choice *c) {
   for (int stage = 0; stage < c->pipeline; stage++) {
     zp_machine machine = zp_machine_of_stage(&s->machine, c, stage);
     memo->types[stage] = machine.types;
-    memo->limits[stage] = zp_machine_limits(s, &machine);
+    memo->limits[stage] = zp_machine_limits(s->in, &machine);
     bool seen = false;
     for (int i = 0; i < memo->n_sets; i++) seen |= memo->sets[i] == machine.types;
     if (!seen) memo->sets[memo->n_sets++] = machine.types;
@@ -252,21 +253,21 @@ const zp_places_memo *zp_find_places(const zp_searcher *s, const zp_choice *c) {
   return memo;
 }
 
-const zp_variant *zp_on_types(const zp_searcher *s, const zp_variant *of_mode, zp_node_set types) {
+const zp_variant *zp_on_types(const zp_search_cache *s, const zp_variant *of_mode, zp_node_set types) {
   if (types == of_mode->types) return of_mode;
   return &s->variants.data[find_variant(s, of_mode, zp_set_of_mode(of_mode->mode), types)];
 }
 
-const zp_variant *zp_on_stage(const zp_searcher *s, const zp_choice *c, const zp_variant *of_mode, int stage) {
+const zp_variant *zp_on_stage(zp_search_cache *s, const zp_choice *c, const zp_variant *of_mode, int stage) {
   return zp_has_types(s) ? zp_on_types(s, of_mode, zp_find_places(s, c)->types[stage]) : of_mode;
 }
 
 /* ---- making ---- */
 
-static zp_lowered *lowered_on(zp_searcher *s, const zp_variant *like, zp_stage_mode mode, zp_node_set types);
+static zp_lowered *lowered_on(zp_search_cache *s, const zp_variant *like, zp_stage_mode mode, zp_node_set types);
 
 /* The procedures for an expert group on another link; on several node types every price may differ. */
-static const zp_lowered *lowered_before(const zp_searcher *s, const zp_sharding_try *t, const zp_variant *v) {
+static const zp_lowered *lowered_before(const zp_search_cache *s, const zp_sharding_try *t, const zp_variant *v) {
   for (int i = 0; i < t->lowered[v->fine].len && !zp_has_types(s); i++) {
     const zp_lowered *l = t->lowered[v->fine].data[i];
     if (l->microbatch == v->microbatch && l->recompute == zp_stage_mode_recompute(v->mode) &&
@@ -277,7 +278,7 @@ static const zp_lowered *lowered_before(const zp_searcher *s, const zp_sharding_
 }
 
 /* Pieces are added to the procedures of the variant without them. */
-static zp_lowered *lower(zp_searcher *s, const zp_variant *v) {
+static zp_lowered *lower(zp_search_cache *s, const zp_variant *v) {
   const zp_lowered *whole = NULL;
   if (v->fine) {
     zp_variant layers = *v;
@@ -290,14 +291,14 @@ static zp_lowered *lower(zp_searcher *s, const zp_variant *v) {
   const zp_lowered *before = lowered_before(s, t, v);
   if (before) return zp_lower_again(s->arena, before, whole);
   zp_lowered *fresh = v->fine ? zp_lower_pieces(s->arena, whole, &s->cut_reason)
-                              : zp_lower(s->arena, s->spec, t->sharding, v->microbatch,
+                              : zp_lower(s->arena, s->in->spec, t->sharding, v->microbatch,
                                          zp_stage_mode_recompute(v->mode), zp_stage_mode_split(v->mode), &s->reason);
   if (fresh) zp_push(s->arena, &t->lowered[v->fine], fresh);
   return fresh;
 }
 
 /* Makes the variant of one mode, priced on one set of node types. */
-static void make_variant(zp_searcher *s, zp_variant *v) {
+static void make_variant(zp_search_cache *s, zp_variant *v) {
   v->lowered = lower(s, v);
   if (!v->lowered) return;
   if (zp_has_types(s)) {
@@ -316,7 +317,7 @@ static void make_variant(zp_searcher *s, zp_variant *v) {
 }
 
 /* NULL when it cannot be lowered. */
-static zp_lowered *lowered_on(zp_searcher *s, const zp_variant *like, zp_stage_mode mode, zp_node_set types) {
+static zp_lowered *lowered_on(zp_search_cache *s, const zp_variant *like, zp_stage_mode mode, zp_node_set types) {
   zp_mode_set modes = zp_set_of_mode(mode);
   int known = find_variant(s, like, modes, types);
   if (known >= 0) return s->variants.data[known].lowered;
@@ -339,7 +340,7 @@ static zp_lowered *lowered_on(zp_searcher *s, const zp_variant *like, zp_stage_m
 
 /* Out of the variants of the single modes; of every single node type in use, because nothing is faster than the fastest
  * of these. */
-static void make_least(zp_searcher *s, zp_variant *v) {
+static void make_least(zp_search_cache *s, zp_variant *v) {
   zp_lowered *members[ZP_MOST_MODES * ZP_MOST_NODE_GROUPS];
   int n = 0;
   for (int mode = 0; mode < ZP_STAGE_MODES; mode++) {
@@ -360,7 +361,7 @@ static void make_least(zp_searcher *s, zp_variant *v) {
 }
 
 /* The modes on the node types of the choice's stages: other degrees with the same variant stand elsewhere. */
-static bool make_places(zp_searcher *s, const zp_choice *c, const zp_variant *like) {
+static bool make_places(zp_search_cache *s, const zp_choice *c, const zp_variant *like) {
   const zp_places_memo *places = zp_find_places(s, c);
   for (int mode = 0; mode < ZP_STAGE_MODES; mode++)
     for (int i = 0; like->modes & zp_set_of_mode(mode) && i < places->n_sets; i++)
@@ -369,7 +370,7 @@ static bool make_places(zp_searcher *s, const zp_choice *c, const zp_variant *li
 }
 
 /* What of a choice procedures and their prices depend on; groups: its tensor groups. */
-static zp_variant variant_like(const zp_searcher *s, const zp_choice *c, int groups) {
+static zp_variant variant_like(const zp_search_cache *s, const zp_choice *c, int groups) {
   zp_variant v = {.tensor = c->tensor,
                   .groups = groups,
                   .expert = zp_expert_ranks(c),
@@ -384,7 +385,7 @@ static zp_variant variant_like(const zp_searcher *s, const zp_choice *c, int gro
   return v;
 }
 
-int zp_search_variant(zp_searcher *s, const zp_choice *c, zp_mode_set modes) {
+int zp_search_variant(zp_search_cache *s, const zp_choice *c, zp_mode_set modes) {
   zp_variant v = variant_like(s, c, zp_use_groups(s, c->tensor));
   v.modes = modes;
   if (zp_has_types(s) && !make_places(s, c, &v)) return -1;
@@ -399,7 +400,7 @@ int zp_search_variant(zp_searcher *s, const zp_choice *c, zp_mode_set modes) {
   return v.lowered ? s->variants.len - 1 : -1;
 }
 
-const zp_lowered **zp_search_stages(const zp_searcher *s, const zp_choice *c) {
+const zp_lowered **zp_search_stages(zp_search_cache *s, const zp_choice *c) {
   const zp_variant like = variant_like(s, c, zp_find_groups(s, c->tensor));
   const zp_places_memo *places = zp_has_types(s) ? zp_find_places(s, c) : NULL;
   const zp_lowered *of_mode[ZP_STAGE_MODES] = {NULL}; /* on the types of the stage before */

@@ -3,7 +3,11 @@
 #define ZPLAN_TEST_SEARCH_INSTANCES_H
 
 #include <math.h>
-#include "../../planner/search/search_internal.h"
+#include "../../planner/search/bound.h"
+#include "../../planner/search/fit.h"
+#include "../../planner/search/procedures.h"
+#include "../../planner/search/ranking.h"
+#include "../../planner/search/run.h"
 #include "planner_models.h"
 
 static zp_arena *arena;

@@ -1,5 +1,6 @@
 /* Bounds of the search against the simulation, what is monotone, and its options. Small random instances. */
 #include "search_instances.h"
+#include "../../planner/search/cut.h"
 #include "../../planner/search/cut_problem.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -13,7 +14,7 @@ TestSuite(search_bounds, .init = setup, .fini = teardown, .timeout = 1200);
 /* ---- bounds ---- */
 
 typedef struct trial {
-  zp_searcher s;
+  zp_search_run run;
   zp_spec *spec;
   int devices;
 } trial;
@@ -29,7 +30,7 @@ static void random_degrees(zp_choice *c, int devices, int64_t units) {
 static bool random_point(trial *t, zp_point *point) {
   zp_choice c = {.zero = (int)random_below(4), .microbatch = 1 << random_below(2)};
   c.order = (zp_rank_order)random_below(ZP_ORDER_COUNT);
-  random_degrees(&c, t->devices, t->s.most_units);
+  random_degrees(&c, t->devices, t->run.in->most_units);
   c.fine = c.pipeline > 1 && random_below(2);
   if (t->spec->train.batch % (c.data * c.microbatch)) return false;
   c.schedule = (zp_schedule)random_below(ZP_SCHEDULE_COUNT);
@@ -45,7 +46,7 @@ static bool random_point(trial *t, zp_point *point) {
   if (zp_choice_refusal(&c, t->spec)) return false;
   zp_mode_set modes = zp_set_of_mode((zp_stage_mode)random_below(3)), more = (zp_mode_set)random_below(8);
   if (c.tensor > 1 && !c.sequence && random_below(4) == 0) more |= zp_set_of_mode(ZP_RECOMPUTE_FULL | ZP_STAGE_SPLIT);
-  return zp_search_point(&t->s, &c, modes | more, point) && zp_model_chunks(&c) <= zp_point_units(&t->s, point);
+  return zp_search_point(t->run.s, &c, modes | more, point) && zp_model_chunks(&c) <= zp_point_units(t->run.s, point);
 }
 
 static void random_cut(int64_t *cut, int chunks, int64_t units) {
@@ -58,13 +59,13 @@ static void random_cut(int64_t *cut, int chunks, int64_t units) {
 
 /* Where one mode has room, all together have. */
 static void check_rooms(trial *t, const zp_point *point, int64_t limit_bytes) {
-  t->s.limit_bytes = limit_bytes;
+  t->run.s->limit_bytes = limit_bytes;
   zp_point all = *point;
-  bool has_room = zp_find_least_work(&t->s, &all, ZP_ASK_WORK);
+  bool has_room = zp_find_least_work(t->run.s, &all, ZP_ASK_WORK);
   for (int i = 0; i < point->n_modes && !has_room; i++) {
     zp_point one;
-    zp_search_point(&t->s, &point->choice, zp_set_of_mode(t->s.variants.data[point->modes[i]].mode), &one);
-    cr_assert(!zp_find_least_work(&t->s, &one, ZP_ASK_WORK), "mode %d of %d has room", i, point->n_modes);
+    zp_search_point(t->run.s, &point->choice, zp_set_of_mode(t->run.s->variants.data[point->modes[i]].mode), &one);
+    cr_assert(!zp_find_least_work(t->run.s, &one, ZP_ASK_WORK), "mode %d of %d has room", i, point->n_modes);
   }
 }
 
@@ -73,45 +74,45 @@ static void check_bounds(trial *t, zp_point *point) {
   int chunks = zp_model_chunks(&point->choice);
   zp_choice c = point->choice;
   c.cut = ZP_NEW_ARRAY(scratch, int64_t, chunks + 1);
-  random_cut(c.cut, chunks, zp_point_units(&t->s, point));
+  random_cut(c.cut, chunks, zp_point_units(t->run.s, point));
   if (c.chunks > 1 && !point->every_cut) /* bounds hold for the cuts of the space */
-    cr_assert(zp_state_cut(&t->s, point, (int)random_below(point->n_modes), random_below(2), c.cut));
+    cr_assert(zp_state_cut(t->run.s, point, (int)random_below(point->n_modes), random_below(2), c.cut));
   const zp_variant **own = ZP_NEW_ARRAY(scratch, const zp_variant *, c.pipeline);
   for (int i = 0; i < c.pipeline; i++)
-    own[i] = zp_on_stage(&t->s, &c, &t->s.variants.data[point->modes[random_below(point->n_modes)]], i);
-  c = zp_choice_of_cut(&t->s, point, c.cut, own);
-  const zp_program *program = zp_program_make(scratch, zp_search_stages(&t->s, &c), &c);
+    own[i] = zp_on_stage(t->run.s, &c, &t->run.s->variants.data[point->modes[random_below(point->n_modes)]], i);
+  c = zp_choice_of_cut(t->run.s, point, c.cut, own);
+  const zp_program *program = zp_program_make(scratch, zp_search_stages(t->run.s, &c), &c);
   int64_t most = 0;
   for (int s = 0; s < c.pipeline; s++)
     if (program->stages[s].arena_bytes > most) most = program->stages[s].arena_bytes;
   if (!point->choice.fine && random_below(8) == 0) check_rooms(t, point, random_below(most));
-  t->s.limit_bytes = most; /* what memory forces is a bound of plans that fit */
+  t->run.s->limit_bytes = most; /* what memory forces is a bound of plans that fit */
   zp_point quick = *point;
-  bool has_room = zp_find_least_work(&t->s, &quick, ZP_ASK_WORK);
-  cr_assert(has_room == zp_find_least_work(&t->s, point, ZP_ASK_ALL) && quick.work_s == point->work_s && has_room,
+  bool has_room = zp_find_least_work(t->run.s, &quick, ZP_ASK_WORK);
+  cr_assert(has_room == zp_find_least_work(t->run.s, point, ZP_ASK_ALL) && quick.work_s == point->work_s && has_room,
             "%s, %d x %d x %d: room %d, work %.9g and %.9g", zp_schedule_name(c.schedule), c.tensor, c.pipeline, c.data,
             has_room, quick.work_s, point->work_s);
-  double step = zp_simulate(scratch, program, &t->s.machine).step_s;
-  double whole = zp_bound(&t->s, point), of_cut = zp_bound_of_cut(&t->s, point, c.cut, own);
+  double step = zp_simulate(scratch, program, &t->run.s->machine).step_s;
+  double whole = zp_bound(t->run.s, point), of_cut = zp_bound_of_cut(t->run.s, point, c.cut, own);
   cr_assert(whole <= step && of_cut <= step && whole <= of_cut,
             "%s, %d x %d x %d, zero %d, chunks %d, %lld micro-batches: bounds %.9g, %.9g of %.9g",
             zp_schedule_name(c.schedule), c.tensor, c.pipeline, c.data, c.zero, c.chunks,
             (long long)program->microbatches, whole, of_cut, step);
-  cr_assert(zp_memory_floor(&t->s, point) <= most);
+  cr_assert(zp_memory_floor(t->run.s, point) <= most);
   if (c.chunks > 1) {
-    double any = zp_bound_any_chunks(&t->s, point, true, 2 * step) + zp_bound_step_end(&t->s, point);
+    double any = zp_bound_any_chunks(t->run.s, point, true, 2 * step) + zp_bound_step_end(t->run.s, point);
     cr_assert(any <= step, "%s, %d x %d x %d: any cut %.9g of %.9g", zp_schedule_name(c.schedule), c.tensor, c.pipeline,
               c.data, any, step);
     zp_point unbounded = *point;
     unbounded.bound_s = 0;
-    double chains = zp_bound_before_cuts(scratch, &t->s, &unbounded, 3 * step);
-    cr_assert(chains <= step && chains > zp_bound_step_end(&t->s, point), "%s, %d x %d x %d: chains %.9g of %.9g",
+    double chains = zp_bound_before_cuts(scratch, t->run.s, &unbounded, 3 * step);
+    cr_assert(chains <= step && chains > zp_bound_step_end(t->run.s, point), "%s, %d x %d x %d: chains %.9g of %.9g",
               zp_schedule_name(c.schedule), c.tensor, c.pipeline, c.data, chains, step);
   }
-  double end = zp_bound_step_end(&t->s, point), of_homes = zp_bound_end_of_homes(&t->s, point);
-  cr_assert(of_homes <= end && zp_bound_moving(&t->s, point) + of_homes <= step, "end of step: %.9g of %.9g", of_homes,
-            end);
-  double least = zp_cost_step_least(scratch, program, &t->s.machine);
+  double end = zp_bound_step_end(t->run.s, point), of_homes = zp_bound_end_of_homes(t->run.s, point);
+  cr_assert(of_homes <= end && zp_bound_moving(t->run.s, point) + of_homes <= step, "end of step: %.9g of %.9g",
+            of_homes, end);
+  double least = zp_cost_step_least(scratch, program, &t->run.s->machine);
   cr_assert(least <= step && least > 0.2 * step, "%s, %d stages, chunks %d, %lld micro-batches: %.9g of %.9g",
             zp_schedule_name(c.schedule), c.pipeline, c.chunks, (long long)program->microbatches, least, step);
   zp_arena_free(scratch);
@@ -120,18 +121,18 @@ static void check_bounds(trial *t, zp_point *point) {
 static void expect_bounds(bool mixed, int plans) {
   int checked = 0;
   while (checked < plans) {
-    trial t = {.s.arena = zp_arena_new("trial")};
+    trial t = {0};
     zp_arena_mark mark = zp_arena_get_mark(arena);
     t.spec = random_spec_on(mixed, &t.devices);
     zp_machine machine = zp_machine_make(&t.spec->cluster, t.spec->train.precision, t.devices);
-    zp_search_start(&t.s, t.spec, &machine, NULL);
+    zp_search_start(&t.run, t.spec, &machine, NULL);
     for (int k = 0; k < 400; k++) {
       zp_point point;
       if (!random_point(&t, &point)) continue;
       check_bounds(&t, &point);
       checked++;
     }
-    zp_search_end(&t.s);
+    zp_search_end(&t.run);
     zp_arena_rewind(arena, mark);
   }
 }

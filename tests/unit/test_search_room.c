@@ -1,5 +1,7 @@
 /* Cuts of models whose units differ much: a unit that has room on later stages only ends no search. */
-#include "../../planner/search/search_internal.h"
+#include "../../planner/search/cut.h"
+#include "../../planner/search/procedures.h"
+#include "../../planner/search/run.h"
 #include "small_layers.h"
 
 static zp_arena *arena;
@@ -46,19 +48,20 @@ static zp_model *uneven_model(int light, int wide, int behind) {
 }
 
 typedef struct trial {
-  zp_searcher s;
+  zp_search_run run;
   zp_point point;
   zp_cut_rule rule;
 } trial;
 
 static bool takes(const trial *t, int stage, int64_t first, int64_t end) {
-  const zp_variant *own = zp_stage_variant(&t->s, &t->point, stage, &(zp_units){first, end - first}, &t->rule.limits);
+  const zp_variant *own =
+      zp_stage_variant(t->run.s, &t->point, stage, &(zp_units){first, end - first}, &t->rule.limits);
   return own && own->prefix_s[end] - own->prefix_s[first] <= t->rule.stage_s;
 }
 
 /* Is there any cut? Every one is tried. */
 static bool any_cut(const trial *t, int stage, int64_t first) {
-  int64_t units = zp_point_units(&t->s, &t->point);
+  int64_t units = zp_point_units(t->run.s, &t->point);
   int later = t->point.choice.pipeline - 1 - stage;
   if (later == 0) return takes(t, stage, first, units);
   for (int64_t end = first + 1; end <= units - later; end++)
@@ -69,7 +72,7 @@ static bool any_cut(const trial *t, int stage, int64_t first) {
 static void check_cut(const trial *t, const int64_t *cut) {
   for (int k = 0; k < t->point.choice.pipeline; k++)
     cr_assert(cut[k] < cut[k + 1] && takes(t, k, cut[k], cut[k + 1]), "stage %d", k);
-  cr_assert(cut[0] == 0 && cut[t->point.choice.pipeline] == zp_point_units(&t->s, &t->point));
+  cr_assert(cut[0] == 0 && cut[t->point.choice.pipeline] == zp_point_units(t->run.s, &t->point));
 }
 
 /* Limits from too little to enough, filled from either side: as many cuts are found as there are. */
@@ -79,7 +82,7 @@ static void check_limits(trial *t, int *possible, int *impossible) {
       int64_t cut[8];
       t->rule = (zp_cut_rule){
           .stage_s = HUGE_VAL, .total_s = HUGE_VAL, .limits = {limit, INT64_MAX, INT64_MAX}, .from_back = back};
-      bool any = any_cut(t, 0, 0), found = zp_cut_within(&t->s, &t->point, &t->rule, cut);
+      bool any = any_cut(t, 0, 0), found = zp_cut_within(t->run.s, &t->point, &t->rule, cut);
       cr_assert_eq(found, any, "%d stages, %d bytes, %s: %s", t->point.choice.pipeline, (int)limit,
                    back ? "from the back" : "from the front", any ? "a cut was lost" : "no cut fits");
       if (found) check_cut(t, cut);
@@ -92,15 +95,15 @@ Test(search_room, every_cut_that_fits_is_found) {
   for (int stages = 2; stages <= 5; stages++)
     for (width = 64; width <= 1024; width *= 4)
       for (int wide = 1; wide <= 3; wide++) {
-        trial t = {.s.arena = zp_arena_new("trial")};
+        trial t = {0};
         zp_choice c = {.tensor = 1, .pipeline = stages, .data = 1, .microbatch = 1};
-        zp_spec *spec = build_spec(t.s.arena, &SIZE, gpu_cluster(stages), 8);
+        zp_spec *spec = build_spec(arena, &SIZE, gpu_cluster(stages), 8);
         spec->model = uneven_model(2 + wide % 2, wide, 2);
         zp_machine machine = zp_machine_make(&spec->cluster, spec->train.precision, stages);
-        zp_search_start(&t.s, spec, &machine, NULL);
-        cr_assert(zp_search_point(&t.s, &c, zp_set_of_mode(ZP_RECOMPUTE_NONE), &t.point));
+        zp_search_start(&t.run, spec, &machine, NULL);
+        cr_assert(zp_search_point(t.run.s, &c, zp_set_of_mode(ZP_RECOMPUTE_NONE), &t.point));
         check_limits(&t, &possible, &impossible);
-        zp_search_end(&t.s);
+        zp_search_end(&t.run);
       }
   cr_expect(possible > 300 && impossible > 300, "%d and %d", possible, impossible);
 }

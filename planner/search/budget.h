@@ -1,0 +1,24 @@
+/* The memory that a search may hold, and what it does without near its end. */
+#ifndef ZPLAN_SEARCH_BUDGET_H
+#define ZPLAN_SEARCH_BUDGET_H
+
+#include "run.h"
+
+/* What makes the search grow, in the order in which it does without. */
+typedef enum zp_growth {
+  ZP_GROW_EARLY,      /* degrees are measured while plans are still missing: the others wait until these are known */
+  ZP_GROW_PROCEDURES, /* degrees are measured */
+  ZP_GROW_POINTS,     /* degrees are looked into, families opened */
+  ZP_GROW_MORE,       /* what is begun of that goes on */
+  ZP_GROW_CUTS        /* branch and bound, simulations */
+} zp_growth;
+/* Is there room for it, and for `bytes` besides? */
+bool zp_has_room(const zp_search_cache *s, zp_growth what, size_t bytes);
+/* zp_has_room for whoever takes it; false is noted in the certificate: whoever asks leaves it out. */
+bool zp_may_grow(zp_search_cache *s, zp_growth what, size_t bytes);
+/* Plans with this bound are not looked for any more: counted. */
+void zp_leave_out(zp_search_run *run, double bound_s);
+/* The point waits in run->points. False: the list cannot grow, and it is left out. */
+bool zp_keep_point(zp_search_run *run, const zp_point *point);
+
+#endif

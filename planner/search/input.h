@@ -1,0 +1,23 @@
+/* What a search is asked. Written by zp_search_start, and by nobody afterwards: everyone else sees it const. */
+#ifndef ZPLAN_SEARCH_INPUT_H
+#define ZPLAN_SEARCH_INPUT_H
+
+#include <zplan/cost.h>
+#include <zplan/plan.h>
+#include <zplan/profile.h>
+
+typedef struct zp_search_input {
+  const zp_spec *spec;
+  const zp_constraints *constraints;
+  int devices; /* given: plans use at most so many */
+  bool generated_only;
+  zp_trainer trainer;      /* what it can do bounds the space */
+  zp_software_floor floor; /* terms of the generated trainer that bound those of the program */
+  bool wants_miss;         /* where nothing fits */
+  unsigned without;        /* provers: zp_search_options */
+  int64_t n_units;         /* cut between layers; of a point: zp_point_units */
+  const zp_pieces *pieces; /* where cuts inside layers are allowed and possible; NULL: nowhere */
+  int64_t most_units;      /* of any point: cut inside layers, too, where that is allowed */
+} zp_search_input;
+
+#endif

@@ -1,0 +1,109 @@
+/* What a search has found out and asks for again: each memo says for which question it holds its answer. */
+#ifndef ZPLAN_SEARCH_MEMO_H
+#define ZPLAN_SEARCH_MEMO_H
+
+#include <zplan/cost.h>
+#include "point.h"
+
+/* Clusters of several node types: where the stages of the choice at hand stand. Groups of many ranks are slow to look
+ * through. */
+typedef struct zp_places_memo {
+  bool known;
+  zp_choice choice;   /* tensor, pipeline, data and order count */
+  zp_node_set *types; /* [pipeline]; room for the most stages */
+  zp_limits *limits;  /* [pipeline] */
+  zp_node_set *sets;  /* the different ones among `types` */
+  int n_sets;
+} zp_places_memo;
+
+/* What the bounds of neighbouring points share: groups of thousands of ranks are slow to look through. */
+typedef struct zp_step_end_memo {
+  bool known;
+  zp_choice choice;        /* degrees, expert groups and rank order count */
+  const int64_t *elements; /* elements_before of the variants */
+  double gather_s, reduce_s;
+  zp_step_end update; /* with all state on the device */
+} zp_step_end_memo;
+typedef struct zp_moving_memo { /* of the point that was asked for last */
+  bool known;
+  zp_choice choice; /* degrees, expert groups, rank order, ZeRO stage and homes count */
+  zp_relaxed_unit mean;
+  zp_least_moving moving;
+} zp_moving_memo;
+typedef struct zp_link_memo {
+  bool known;
+  zp_choice choice;
+  zp_group_link link;
+} zp_link_memo;
+enum { ZP_FLIGHT_SLOTS = 512 };
+typedef struct zp_flight_memo { /* of one pipeline that was asked for */
+  bool known;
+  zp_schedule schedule;
+  int chunks, pipeline, room; /* room: for model chunks */
+  int64_t microbatches;
+  double *flight;     /* [pipeline]: see least_work.c */
+  double least, most; /* of all stages */
+  bool descend;       /* no stage has more than the one before it */
+  int64_t *chunk;     /* [pipeline][chunks]: zp_in_flight_chunk */
+} zp_flight_memo;
+enum { ZP_STATED_CUT_SLOTS = 512 };
+typedef struct zp_stated_cut_memo { /* zp_state_cut of one variant, asked for lately */
+  bool known, possible;
+  int variant, chunks; /* variant: index */
+  bool from_back;
+  int room;     /* for numbers of a cut */
+  int64_t *cut; /* [chunks + 1] */
+} zp_stated_cut_memo;
+enum { ZP_STATED_BOUND_SLOTS = 1 << 13 };
+typedef struct zp_stated_bound_memo { /* of the stated cuts of a point (price.c) */
+  bool known;
+  int64_t key[5]; /* variant, schedule, chunks a stage, pipeline, data */
+  double seconds;
+} zp_stated_bound_memo;
+/* What fits of the last point that zp_remember_fits was called for. */
+typedef struct zp_known_fit {
+  int64_t fits, fails; /* units: the most that are known to fit, the fewest that are known not to */
+} zp_known_fit;
+/* A range of units inside one segment, on any stage but the first and the last one. */
+typedef struct zp_known_inner {
+  int64_t point; /* number of the point; another one: not known */
+  zp_inner_stage stage;
+} zp_known_inner;
+/* Ranges of units inside one segment from some unit on. */
+typedef struct zp_range_order {
+  int order;
+  int64_t segment_end;
+} zp_range_order;
+typedef struct zp_fits_memo {
+  int64_t point;           /* its number */
+  const zp_pieces *pieces; /* of the next two */
+  zp_range_order *order;   /* [units] */
+  int orders;              /* of ranges (fit_table.c) */
+  zp_limits limits;        /* that were asked for */
+  int64_t cap;
+  zp_known_fit *known; /* [pipeline][modes][orders] */
+  int64_t inner_cap;
+  zp_known_inner *inner; /* [modes][orders][units]: of ranges inside a segment */
+  int64_t laid_out;      /* stages, for answers that were not known */
+} zp_fits_memo;
+typedef struct zp_communicators_memo {
+  bool known;
+  zp_choice choice; /* degrees, expert groups, rank order, schedule and chunks count */
+  int64_t bytes;
+} zp_communicators_memo;
+typedef struct zp_search_memo {
+  zp_places_memo places;
+  zp_flight_memo flight[ZP_FLIGHT_SLOTS];
+  zp_stated_cut_memo stated[ZP_STATED_CUT_SLOTS];
+  zp_stated_bound_memo stated_bound[ZP_STATED_BOUND_SLOTS];
+  zp_fits_memo fits;
+  zp_communicators_memo communicators;
+  ZP_VEC(int64_t *) units_before;              /* of a variant: zp_least_work's */
+  ZP_VEC(struct zp_part_knapsack *) knapsacks; /* of a variant: zp_find_least_parts' */
+  zp_step_end_memo end[4][2];                  /* [zero][compress] */
+  int groups, groups_tensor, groups_ranks;     /* the tensor groups that were asked for last */
+  zp_moving_memo moving;
+  zp_link_memo data, replicas, stages; /* of the data ranks, of those that hold the same experts, between stages */
+} zp_search_memo;
+
+#endif

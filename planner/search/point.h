@@ -1,0 +1,89 @@
+/* What is decided so far: degrees, and points of them. A point is everything a plan decides but the cuts; for every
+ * point the cuts are solved. */
+#ifndef ZPLAN_SEARCH_POINT_H
+#define ZPLAN_SEARCH_POINT_H
+
+#include <zplan/search_numbers.h>
+#include "variant.h"
+
+enum { ZP_MOST_CHUNKS = ZP_CUT_MOST_CHUNKS }; /* of a stage */
+
+/* What memory forces on stages that choose among modes (least_work.c). */
+typedef struct zp_least_work {
+  double unit_s[ZP_MOST_MODES];
+  double *rooms;         /* [pipeline + 1][modes] */
+  int64_t *units_before; /* [units + 1] */
+  bool before, after;    /* may be counted of the stages before, after a known one */
+} zp_least_work;
+
+/* How what is decided so far is refined, in this order: from the degrees to a plan (refine.c). A row of the table
+ * decides something, or raises the bound of what is decided. */
+typedef enum zp_refinement {
+  ZP_REFINE_PROCEDURES, /* degrees: bounded by the procedures that they can run */
+  ZP_REFINE_DEGREES,    /* become points, and families of points whose homes are open */
+  ZP_REFINE_CLASSES,    /* the homes of all classes of state are open: becomes families with one class open */
+  ZP_REFINE_ROOM,       /* the share of one class is open: bounded by the room that the stages have together */
+  ZP_REFINE_STATED,     /* by the stated cuts, whatever their memory */
+  ZP_REFINE_SHARE,      /* by cuts that fit on the devices */
+  ZP_REFINE_PLACES,     /* becomes points, with every share and place */
+  ZP_REFINE_WORK,       /* a point: bounded by what memory forces on its stages */
+  ZP_REFINE_MEMORY,     /* by the cuts that fit */
+  ZP_REFINE_CUTS,       /* its cuts are simulated: plans */
+  ZP_REFINEMENTS
+} zp_refinement;
+
+/* Every stage of a point takes the fastest of its modes that fits (modes.c), or the one that is pinned. */
+typedef struct zp_point {
+  zp_choice
+      choice;  /* cut: NULL; recompute: only where one mode is possible; stage_recompute: only where it is pinned */
+  int variant; /* index, of all modes together */
+  int n_modes, modes[ZP_MOST_MODES]; /* indices of their variants, fastest first */
+  bool every_cut;                    /* of several chunks a stage are looked at; else stated ones (chunk_cut.c) */
+  double work_s, longest_s;          /* of all units and of the longest stage, at least */
+  zp_least_work *least;              /* while the point is priced; NULL: its variant says all */
+  int64_t fits;                      /* number of what is remembered of it (fit_table.c); 0: nothing */
+  double cut_s;                      /* of the stated cuts, whatever their memory and homes; 0: not known */
+  double end_s;                      /* of a family: the end of its steps, at least */
+  double bound_s;                    /* no plan of this point is faster */
+  double seen_s;                     /* of the fastest cut that was simulated or bounded as if */
+  zp_refinement next;                /* before ZP_REFINE_WORK: a family of points, whose homes are open (homes.c) */
+  zp_state leaving;                  /* of a family behind ZP_REFINE_CLASSES: the class whose share is open */
+} zp_point;
+
+static inline bool zp_is_family(const zp_point *point) { return point->next < ZP_REFINE_WORK; }
+
+/* Tensor x pipeline x data of a subspace that has not been looked into. */
+typedef struct zp_degrees {
+  int tensor, pipeline, data;
+  double bound_s;      /* no plan of these degrees is faster */
+  zp_refinement next;  /* ZP_REFINE_DEGREES: the next two are known */
+  int64_t floor_bytes; /* no plan of these degrees needs less on its fullest stage */
+  bool may_fit;        /* as far as a guess knows */
+} zp_degrees;
+typedef ZP_VEC(zp_degrees) zp_degrees_list;
+
+/* Bytes of one rank. */
+typedef struct zp_limits {
+  int64_t device, host, nvme;
+} zp_limits;
+
+enum { ZP_EIGHTHS = 8 }; /* of a class of state: the shares that leave the device */
+/* Those that stay on the device at least. A home off the device without eighths: how much leaves
+ * is open. */
+static inline int zp_eighths_here(const zp_choice *c, zp_state state) {
+  const zp_home *home = &c->home[state];
+  return home->tier == ZP_TIER_DEVICE ? ZP_EIGHTHS : home->eighths ? ZP_EIGHTHS - home->eighths : 0;
+}
+
+/* Model chunks of all stages together. */
+static inline int zp_model_chunks(const zp_choice *choice) {
+  return choice->pipeline * (choice->chunks > 1 ? choice->chunks : 1);
+}
+
+/* Elements that a rank keeps of `whole` ones that all data ranks hold and `spread` ones over expert groups, sharded
+ * over those who hold the same, or not. */
+static inline int64_t zp_held_elements(const zp_choice *c, int64_t whole, int64_t spread, bool sharded) {
+  return sharded ? whole / c->data + spread / (c->data / zp_expert_ranks(c)) : whole + spread;
+}
+
+#endif

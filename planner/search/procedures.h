@@ -1,0 +1,47 @@
+/* The ranks at hand, the variants that they run, and what the stages of a point run. */
+#ifndef ZPLAN_SEARCH_PROCEDURES_H
+#define ZPLAN_SEARCH_PROCEDURES_H
+
+#include "cache.h"
+
+/* ---- ranks.c ---- */
+/* From now on plans that use so many ranks are at hand. */
+void zp_search_use(zp_search_cache *s, int ranks);
+/* What ranks of the machine at hand may use. */
+void zp_use_limits(zp_search_cache *s);
+/* Index of the tensor groups of that size among the ranks at hand; -1 when they are not known yet. */
+int zp_find_groups(const zp_search_cache *s, int tensor);
+bool zp_same_link(const zp_group_link *a, const zp_group_link *b);
+/* Index of the tensor groups of that size, made where they are not known yet. */
+int zp_use_groups(zp_search_cache *s, int tensor);
+
+/* ---- variant.c ---- */
+/* Index of the variant of these modes, made on demand; -1 when the model cannot be split or lowered that way
+ * (s->reason). Of the choice only tensor, sequence and microbatch count. */
+int zp_search_variant(zp_search_cache *s, const zp_choice *choice, zp_mode_set modes);
+/* What all stages of a choice run, from s->arena. Requires: variants of their modes. */
+const zp_lowered **zp_search_stages(zp_search_cache *s, const zp_choice *choice);
+
+/* Where the stages of a choice stand; clusters of several node types only. */
+const zp_places_memo *zp_find_places(zp_search_cache *s, const zp_choice *choice);
+/* The variant of one mode with the prices of a stage's node types; itself in a plain cluster. */
+const zp_variant *zp_on_stage(zp_search_cache *s, const zp_choice *choice, const zp_variant *of_mode, int stage);
+/* The variant of the same mode for a set of node types. */
+const zp_variant *zp_on_types(const zp_search_cache *s, const zp_variant *of_mode, zp_node_set types);
+
+/* ---- modes.c ---- */
+/* The point of a choice whose stages may have these modes; false when none of them can be lowered. */
+bool zp_search_point(zp_search_cache *s, const zp_choice *choice, zp_mode_set modes, zp_point *point);
+/* Is every mode of the point at most as long as the next one, forward and backward, in every unit? Then no plan of the
+ * same cut is faster than that with the fastest mode that fits on every stage. */
+bool zp_modes_are_ordered(zp_search_cache *s, const zp_point *point);
+/* What a stage with these parts runs; NULL when it does not stay within the limits. */
+const zp_variant *zp_stage_variant(zp_search_cache *s, const zp_point *point, int stage, const zp_units *part,
+                                   const zp_limits *limits);
+/* zp_stage_variant of all stages of a cut, [pipeline]. False when one does not fit. */
+bool zp_cut_variants(zp_search_cache *s, const zp_point *point, const zp_limits *limits, const int64_t *cut,
+                     const zp_variant **stage);
+/* The choice with that cut (borrowed) and the modes of these variants, from s->arena. */
+zp_choice zp_choice_of_cut(zp_search_cache *s, const zp_point *point, int64_t *cut, const zp_variant *const *stage);
+
+#endif

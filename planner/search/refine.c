@@ -1,0 +1,158 @@
+/* The search: one queue of nodes (frontier.c), and one table of refinements. A node is what is decided so far, a proven
+ * bound of all plans that decide so, and its next refinement. Refining it gives a better bound, children in its place,
+ * plans, or a refusal with its reason. Nodes whose bound cannot beat the plans that are known by then are refused
+ * without being refined. The refinements of a node take ever longer; it waits in between until its bound is the least
+ * one again, so most points are never simulated. */
+#include "bound.h"
+#include "budget.h"
+#include "procedures.h"
+#include "refine.h"
+#include "space.h"
+
+/* ---- degrees ---- */
+
+static bool may_grow(zp_refiner *x, zp_growth what, double bound_s) {
+  if (zp_may_grow(x->run->s, what, 0)) return true;
+  zp_leave_out(x->run, bound_s);
+  return false;
+}
+
+static zp_outcome bound_degrees(zp_refiner *x) {
+  if (!may_grow(x, ZP_GROW_PROCEDURES, x->degrees->bound_s)) return ZP_CHILDREN;
+  return zp_measure_degrees(x->run, x->degrees) ? ZP_BETTER_BOUND : ZP_CHILDREN;
+}
+
+static zp_outcome add_points(zp_refiner *x, int first) {
+  for (int i = first; i < x->run->points.len; i++) zp_frontier_add_point(x->frontier, i);
+  return ZP_CHILDREN;
+}
+
+/* The first plans have what others must leave. */
+static zp_outcome expand_degrees(zp_refiner *x) {
+  int first = x->run->points.len;
+  if (!may_grow(x, x->frontier->opens ? ZP_GROW_POINTS : ZP_GROW_MORE, x->degrees->bound_s)) return ZP_CHILDREN;
+  x->frontier->known = x->ranking->len;
+  zp_search_expand(x->run, x->degrees);
+  return add_points(x, first);
+}
+
+/* ---- families ---- */
+
+static zp_outcome bounded(zp_refiner *x, zp_rejection why) {
+  return why == ZP_REJECT_NONE ? ZP_BETTER_BOUND : zp_refuse(x, why);
+}
+
+static zp_outcome bound_room(zp_refiner *x) { return bounded(x, zp_bound_family(x->run, x->point)); }
+
+static zp_outcome bound_stated(zp_refiner *x) {
+  if (!zp_only_stated_cuts(x)) return ZP_BETTER_BOUND;
+  x->point->cut_s = zp_bound_stated_cuts(x);
+  zp_raise_bound(x, x->point->cut_s * (1 - ZP_BOUND_SLACK) + x->point->end_s);
+  return ZP_BETTER_BOUND;
+}
+
+static zp_outcome fit_share(zp_refiner *x) { return bounded(x, zp_fit_family(x->run, x->point)); }
+
+/* The family is copied, because the list that it is in grows. */
+static zp_outcome open_family(zp_refiner *x) {
+  zp_point family = *x->point;
+  int first = x->run->points.len;
+  if (!may_grow(x, ZP_GROW_POINTS, family.bound_s)) return ZP_CHILDREN;
+  zp_open_family(x->run, &family);
+  return add_points(x, first);
+}
+
+/* ---- the table ---- */
+
+/* A family goes on to its next refinement at once while its bound stays: it would be the least one again. */
+typedef struct refinement {
+  zp_outcome (*refine)(zp_refiner *x);
+  bool goes_on;
+} refinement;
+
+static const refinement REFINEMENTS[ZP_REFINEMENTS] = {
+    [ZP_REFINE_PROCEDURES] = {bound_degrees, false}, [ZP_REFINE_DEGREES] = {expand_degrees, false},
+    [ZP_REFINE_CLASSES] = {open_family, false},      [ZP_REFINE_ROOM] = {bound_room, true},
+    [ZP_REFINE_STATED] = {bound_stated, true},       [ZP_REFINE_SHARE] = {fit_share, true},
+    [ZP_REFINE_PLACES] = {open_family, false},       [ZP_REFINE_WORK] = {zp_price_work, false},
+    [ZP_REFINE_MEMORY] = {zp_price_memory, false},   [ZP_REFINE_CUTS] = {zp_price_cuts, false}};
+
+/* ---- a turn of degrees ---- */
+
+static void refine_degrees(zp_refiner *x, const zp_search_node *node) {
+  zp_search_run *run = x->run;
+  zp_degrees *d = x->degrees = &run->degrees.data[node->item];
+  x->point = NULL;
+  run->cutoff_s = zp_cutoff(x->ranking, &(zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data});
+  if (d->bound_s >= run->cutoff_s) {
+    run->left_out_s = fmin(run->left_out_s, d->bound_s);
+    zp_search_reject(run, ZP_REJECT_WORK);
+  } else if (REFINEMENTS[d->next].refine(x) == ZP_BETTER_BOUND) {
+    zp_frontier_add_degrees(x->frontier, node->item);
+  }
+}
+
+/* ---- a turn of a point or family ---- */
+
+/* Points that were looked at and cannot be the best plan: few of them are, unless alternatives are to be exact. */
+static void count_behind(const zp_refiner *x) {
+  zp_ranking *r = x->ranking;
+  zp_refinement next = x->point->next;
+  bool fresh = next == ZP_REFINE_CLASSES || next == ZP_REFINE_ROOM || next == ZP_REFINE_WORK;
+  r->behind += !fresh && r->len && x->point->bound_s >= r->best[0].estimate.step_s;
+}
+
+static zp_outcome refine_point(zp_refiner *x) {
+  zp_point *point = x->point;
+  double before_s = point->bound_s;
+  x->run->cutoff_s = zp_point_cutoff(x);
+  if (before_s >= x->run->cutoff_s) return zp_refuse(x, ZP_REJECT_BOUND);
+  count_behind(x);
+  x->own = ZP_NEW_ARRAY(x->scratch, const zp_variant *, point->choice.pipeline);
+  for (;;) {
+    const refinement *row = &REFINEMENTS[point->next];
+    zp_outcome outcome = row->refine(x);
+    if (outcome != ZP_BETTER_BOUND) return outcome;
+    point->next++;
+    if (!row->goes_on || point->bound_s > before_s) return ZP_BETTER_BOUND;
+  }
+}
+
+/* Points were counted as candidates when they were found. Families were not, but for those that the plans found since
+ * then leave behind, which count as one refusal. */
+static void refuse(zp_refiner *x) {
+  if (zp_is_family(x->point) && x->why != ZP_REJECT_BOUND)
+    zp_search_reject(x->run, x->why);
+  else
+    x->run->certificate.rejected[x->why]++;
+}
+
+static void take_turn(zp_refiner *x, const zp_search_node *node, zp_open_points *open) {
+  x->degrees = NULL;
+  x->point = &x->run->points.data[node->item];
+  zp_search_use(x->run->s, zp_choice_ranks(&x->point->choice));
+  zp_arena_mark mark = zp_arena_get_mark(x->scratch);
+  zp_outcome outcome = refine_point(x);
+  zp_arena_rewind(x->scratch, mark);
+  switch (outcome) {
+  case ZP_BETTER_BOUND: zp_frontier_add_point(x->frontier, node->item); return;
+  case ZP_CHILDREN: return;
+  case ZP_PLANS: x->run->certificate.priced++; break;
+  case ZP_REFUSED: refuse(x); break;
+  }
+  if (outcome == ZP_PLANS || x->why == ZP_REJECT_BOUND) zp_keep_open(x, open);
+}
+
+void zp_refine_all(zp_search_run *run, zp_ranking *r) {
+  zp_frontier frontier = zp_frontier_new(run);
+  zp_refiner x = {
+      .run = run, .ranking = r, .frontier = &frontier, .scratch = zp_arena_new_beside("simulate", run->s->arena)};
+  zp_open_points open = {0};
+  for (zp_search_node node; zp_frontier_next(&frontier, r, &node);)
+    if (node.next < ZP_REFINE_CLASSES)
+      refine_degrees(&x, &node);
+    else
+      take_turn(&x, &node, &open);
+  run->certificate.searched_s = r->len ? zp_settle(&x, &open, run->left_out_s) : 0;
+  zp_arena_free(x.scratch);
+}

@@ -1,0 +1,40 @@
+/* How far a search is: what waits, the bounds of what was left out, the counts of the certificate. */
+#ifndef ZPLAN_SEARCH_RUN_H
+#define ZPLAN_SEARCH_RUN_H
+
+#include <zplan/search_numbers.h>
+#include "cache.h"
+
+/* What branch and bound over cuts took, and may still take. */
+typedef struct zp_effort {
+  zp_cut_effort cuts;
+  int64_t chunk_work_left; /* of cuts.work_left what points of several chunks a stage with many cuts may take */
+} zp_effort;
+
+typedef struct zp_search_run {
+  const zp_search_input *in;
+  zp_search_cache *s;
+  zp_arena_budget budget;    /* of the cache's arenas */
+  zp_degrees_list degrees;   /* subspaces: none is looked into that cannot beat the plans that are known by then */
+  zp_degrees_list too_small; /* those that do not fit, by their memory floor */
+  ZP_VEC(zp_point) points;   /* those that may fit into memory */
+  bool opens_families;       /* of a choice as soon as they are found: none would wait in vain */
+  bool keeps_all;            /* and those that do not: nothing fits, and the nearest miss is looked for */
+  double cutoff_s;           /* points of the subspace at hand that are not faster are left out */
+  double expanding_s;        /* bound of the degrees that are being looked into */
+  double left_out_s;         /* the least bound of what was left out so */
+  double unsearched_s;       /* of all cuts of points whose cuts are stated */
+  zp_certificate certificate;
+  zp_effort effort;
+  zp_miss miss;
+  double miss_ratio; /* need / have of the nearest miss */
+} zp_search_run;
+
+/* Fills in what follows from the input, with arenas of its own; the rest of the run is zero, and it stays where it is.
+ * The specification is borrowed; options may be NULL. */
+void zp_search_start(zp_search_run *run, const zp_spec *spec, const zp_machine *machine,
+                     const zp_search_options *options);
+/* Gives the memory back; started or not. */
+void zp_search_end(zp_search_run *run);
+
+#endif

@@ -1,0 +1,60 @@
+/* The space: all degrees, all points of some degrees, and the shares of state off the device. */
+#ifndef ZPLAN_SEARCH_SPACE_H
+#define ZPLAN_SEARCH_SPACE_H
+
+#include "run.h"
+
+/* ---- degrees.c ---- */
+/* All degrees that the constraints allow, with bounds by their products alone. Counts the rest. */
+void zp_search_degrees(zp_search_run *run);
+/* The bound of their procedures. False: there are none, or they do not fit, which is counted. */
+bool zp_measure_degrees(zp_search_run *run, zp_degrees *degrees);
+
+/* ---- space.c ---- */
+/* Only this value is allowed. */
+bool zp_limit_is_pin(const zp_limit *limit);
+void zp_search_reject(zp_search_run *run, zp_rejection why);
+/* Is a trainer generated for such values, or may they be looked at without? Their constraint is not asked. */
+bool zp_search_considers(const zp_search_cache *s, const zp_limit *limit, bool plain);
+/* Modes that the plan block allows; *excluded: how many others there would be. */
+zp_mode_set zp_allowed_modes(const zp_search_input *in, int tensor, bool sequence, int *excluded);
+/* Nothing with this bound beats the plans that are known: counted. */
+bool zp_is_beaten(zp_search_run *run, double bound_s);
+/* All points of some degrees: counts candidates and rejections, keeps those that may fit and may be faster than
+ * run->cutoff_s. */
+void zp_search_expand(zp_search_run *run, const zp_degrees *degrees);
+
+/* ---- homes.c ---- */
+bool zp_some_state_may_leave(const zp_search_input *in);
+/* The choice with all that lowers its memory and is in the space: no choice of its schedule needs less. */
+zp_choice zp_smallest(const zp_search_cache *s, const zp_choice *choice);
+/* The points of one choice in all modes together and in each of them by itself (none where modes are pinned). */
+typedef struct zp_mode_points {
+  zp_point all, one[ZP_MOST_MODES];
+} zp_mode_points;
+zp_mode_points zp_find_modes(zp_search_cache *s, const zp_point *all);
+/* The point of another choice of the same procedures. */
+zp_point zp_with_choice(const zp_search_cache *s, const zp_point *like, const zp_choice *choice);
+/* The points of a choice, given those of another one of the same procedures: like zp_search_expand. */
+void zp_try_homes(zp_search_run *run, const zp_choice *choice, const zp_mode_points *like);
+/* Raise the least share and the bound of a family: by the room that the stages have together; by cuts that fit on the
+ * devices. Why none of its points fits; ZP_REJECT_NONE: some may. */
+zp_rejection zp_bound_family(zp_search_run *run, zp_point *family);
+zp_rejection zp_fit_family(zp_search_run *run, zp_point *family);
+/* What a family consists of, in the same way as zp_search_expand: points, or families of one class. */
+void zp_open_family(zp_search_run *run, const zp_point *family);
+
+/* ---- unsearched.c ---- */
+/* Are the point's cuts stated ones, and others left out? */
+bool zp_has_stated_cuts(const zp_search_cache *s, const zp_point *point);
+/* What is left out: cuts of a point; of all points of a measured family; of all points of a choice, whose homes and
+ * ZeRO stage are those of zp_smallest. */
+typedef enum zp_unsearched { ZP_UNSEARCHED_POINT, ZP_UNSEARCHED_FAMILY, ZP_UNSEARCHED_CHOICE } zp_unsearched;
+/* run->unsearched_s follows, whatever becomes of the point. */
+void zp_note_unsearched(zp_search_run *run, const zp_point *point, zp_unsearched what);
+
+/* ---- miss.c ---- */
+/* Notes the point that needs the least beyond what there is. Requires: no point fits. */
+void zp_note_misses(zp_search_run *run);
+
+#endif

@@ -1,0 +1,77 @@
+/* Procedures that points share: what a variant says of the units of the model, and the tensor groups that it is
+ * priced on. */
+#ifndef ZPLAN_SEARCH_VARIANT_H
+#define ZPLAN_SEARCH_VARIANT_H
+
+#include <zplan/cost.h>
+#include <zplan/plan.h>
+
+/* A set of modes that stages may have: bit zp_stage_mode. */
+typedef unsigned zp_mode_set;
+enum { ZP_MOST_MODES = 4 };
+static inline zp_mode_set zp_set_of_mode(zp_stage_mode mode) { return 1u << mode; }
+
+/* All points with the same procedures share one of these. One of several modes has the least of them in everything:
+ * what is bounded with it is bounded for every stage. Seconds of the first units, [units + 1] each: */
+typedef struct zp_variant {
+  int tensor;
+  int groups;                      /* index of the tensor groups that it is priced on */
+  int expert;                      /* ranks of an expert group, 1: none */
+  zp_group_link expert_link;       /* of more than one: all that prices know of where they stand in a plain cluster */
+  int expert_stride, expert_ranks; /* several node types: from one rank of a group to the next; of the plan. Else 0 */
+  bool sequence;
+  int64_t microbatch;
+  zp_mode_set modes;
+  zp_node_set types;   /* node types that it is priced on; 0: all, of several the least */
+  zp_stage_mode mode;  /* the one of `lowered` */
+  bool fine;           /* units are parts of layers: with pieces */
+  zp_lowered *lowered; /* priced; of several modes, one of them; NULL when it cannot be lowered */
+  double *prefix_s;    /* forward and backward */
+  double *unit_s;      /* the same of one iteration of a segment or piece, [segments] */
+  double *kept_bytes, *part_elements, *part_spread; /* saved for one micro-batch; parameters, as below: of parts,
+                                                     * [segments]. No piece has less than its parts together */
+  double *forward_s;                                /* forward alone */
+  double *input_s;          /* forward and the part of backward that yields gradients of inputs. Forward, this part and
+                             * the rest, prefix_s - input_s, are each the least by itself */
+  int64_t *elements_before; /* parameters that all data ranks hold, shared ones left out; one array a sharding */
+  int64_t *spread_before;   /* the same of those that are spread over expert groups */
+  double *longest_chunk_s;  /* [chunks]: the shortest possible longest of so many; 0: not known yet (chunk_cut.c);
+                             * NULL: none is */
+  double longest_s;         /* of one unit */
+  double backward_share;    /* smallest share of backward in a unit's time */
+  int64_t carry_elements;   /* smallest carry between two units */
+  int64_t elements; /* parameters of the whole model on one tensor rank, shared ones once, held by all data ranks */
+  int64_t spread_elements; /* the same of those that are spread over expert groups: what one rank has */
+  int64_t saved_bytes;     /* of one micro-batch in all units */
+} zp_variant;
+
+/* One way to divide the model over the ranks of a tensor and an expert group; NULL: there is none. */
+typedef struct zp_sharding_try {
+  int expert;
+  bool sequence;
+  const zp_sharding *sharding;
+  ZP_VEC(const zp_lowered *) lowered[2];          /* one of every micro-batch and mode: layers whole, and in parts */
+  int64_t *elements_before[2], *spread_before[2]; /* of its variants: layers whole, and in parts; NULL: not known yet */
+} zp_sharding_try;
+
+/* The procedures of some groups: variants of all modes together, of every micro-batch and sequence; why there are none.
+ */
+typedef struct zp_runnable {
+  zp_ints least;
+  zp_rejection why_none;
+  bool incomplete; /* the search came near its memory budget: there may be more, and nothing is bounded by these */
+} zp_runnable;
+
+/* Tensor groups of one size, and the ranks that they consist of. Plans that use different numbers of ranks have the
+ * same procedures and prices where these are equal. */
+typedef struct zp_tensor_groups {
+  int tensor;
+  int64_t count; /* of groups; only where it decides which node types they stand on, else 0 */
+  zp_machine machine;
+  zp_group_link link;
+  ZP_VEC(zp_sharding_try) shardings; /* made on demand */
+  bool measured;                     /* the next is known */
+  zp_runnable all;
+} zp_tensor_groups;
+
+#endif
