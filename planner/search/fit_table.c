@@ -21,7 +21,10 @@ static bool same_units(const zp_pieces *a, const zp_pieces *b) {
 static void find_orders(zp_fits_memo *memo, zp_search_cache *s, const zp_pieces *pieces) {
   if (memo->pieces && same_units(memo->pieces, pieces)) return;
   memo->pieces = pieces;
-  memo->order = ZP_NEW_ARRAY(s->kept, zp_range_order, pieces->n_units);
+  if (pieces->n_units > memo->order_cap) { /* points with layers whole and in parts take turns */
+    memo->order_cap = pieces->n_units;
+    memo->order = ZP_NEW_ARRAY(s->kept, zp_range_order, pieces->n_units);
+  }
   memo->orders = INSIDE;
   for (int64_t i = 0, unit = 0; i < pieces->n_whole; i++) {
     int parts = pieces->parts[i];

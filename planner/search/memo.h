@@ -78,8 +78,9 @@ typedef struct zp_fits_memo {
   int64_t point;           /* its number */
   const zp_pieces *pieces; /* of the next two */
   zp_range_order *order;   /* [units] */
-  int orders;              /* of ranges (fit_table.c) */
-  zp_limits limits;        /* that were asked for */
+  int64_t order_cap;
+  int orders;       /* of ranges (fit_table.c) */
+  zp_limits limits; /* that were asked for */
   int64_t cap;
   zp_known_fit *known; /* [pipeline][modes][orders] */
   int64_t inner_cap;
