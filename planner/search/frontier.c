@@ -44,8 +44,13 @@ static zp_search_node pop(zp_frontier *f, zp_lane lane) {
   return first;
 }
 
-/* What waits in a lane goes to another one. */
+/* What waits in a lane goes to another one: the shorter of the two heaps into the longer one. */
 static void open_lane(zp_frontier *f, zp_lane from, zp_lane to) {
+  if (f->lane[from].len > f->lane[to].len) {
+    zp_search_nodes longer = f->lane[from];
+    f->lane[from] = f->lane[to];
+    f->lane[to] = longer;
+  }
   for (int i = 0; i < f->lane[from].len; i++) push(f, to, f->lane[from].data[i]);
   f->lane[from].len = 0;
 }

@@ -3,6 +3,7 @@
  * plans, or a refusal with its reason. Nodes whose bound cannot beat the plans that are known by then are refused
  * without being refined. The refinements of a node take ever longer; it waits in between until its bound is the least
  * one again, so most points are never simulated. */
+#include <assert.h>
 #include "bound.h"
 #include "budget.h"
 #include "procedures.h"
@@ -83,6 +84,7 @@ static void refine_degrees(zp_refiner *x, const zp_search_node *node) {
   zp_search_run *run = x->run;
   zp_degrees *d = x->degrees = &run->degrees.data[node->item];
   x->point = NULL;
+  assert(d->next == node->next && d->bound_s == node->bound_s && "degrees stay as they are while they wait");
   run->cutoff_s = zp_cutoff(x->ranking, &(zp_choice){.tensor = d->tensor, .pipeline = d->pipeline, .data = d->data});
   if (d->bound_s >= run->cutoff_s) {
     run->left_out_s = fmin(run->left_out_s, d->bound_s);
@@ -110,6 +112,7 @@ static zp_outcome refine_point(zp_refiner *x) {
   count_behind(x);
   x->own = ZP_NEW_ARRAY(x->scratch, const zp_variant *, point->choice.pipeline);
   for (;;) {
+    assert(point->next < ZP_REFINEMENTS);
     const refinement *row = &REFINEMENTS[point->next];
     zp_outcome outcome = row->refine(x);
     if (outcome != ZP_BETTER_BOUND) return outcome;
@@ -130,6 +133,7 @@ static void refuse(zp_refiner *x) {
 static void take_turn(zp_refiner *x, const zp_search_node *node, zp_open_points *open) {
   x->degrees = NULL;
   x->point = &x->run->points.data[node->item];
+  assert(x->point->next == node->next && x->point->bound_s == node->bound_s && "a point stays as it is while it waits");
   zp_search_use(x->run->s, zp_choice_ranks(&x->point->choice));
   zp_arena_mark mark = zp_arena_get_mark(x->scratch);
   zp_outcome outcome = refine_point(x);

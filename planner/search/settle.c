@@ -1,4 +1,5 @@
 /* Branch and bound over the cuts of points that are open below the best plan of all: the provers of planner/cuts. */
+#include <assert.h>
 #include <stdlib.h>
 #include "budget.h"
 #include "cut.h"
@@ -92,6 +93,7 @@ static void settle_points(zp_refiner *x, const zp_open_points *points) {
 }
 
 double zp_settle(zp_refiner *x, const zp_open_points *open, double bound_s) {
+  assert(x->ranking->len > 0);
   settle_points(x, open);
   for (int i = 0; i < open->len; i++) {
     double *least_s = is_wide(x->run->s, &open->data[i]) ? &x->run->unsearched_s : &bound_s;

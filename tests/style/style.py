@@ -6,6 +6,7 @@ usage: style.py
   format    clang-format (the repository's .clang-format) would change no C file; no line is longer than 120 columns
   tidy      clang-tidy finds no fault (.clang-tidy says what it looks for); needs build/release, for how files are compiled
   comments  none begins with "Of", "The same" or "And": each stands by itself
+  const     a function of the search that takes its cache const does not use the arenas of the cache
   includes  no two folders of the compiler include each other, in however many steps
   records   decision records carry a date and a status
   readmes   every file of a folder with a README has a line in it, or in that of the folder above
@@ -72,6 +73,19 @@ def check_comments(tally, sources):
     leaning = ["%s:%d" % (name, text.count("\n", 0, found.start()) + 1) for name in sources for text in [read(name)]
                for found in re.finditer(r"(?:/\*|//)\s*(?:Of|The same|And)\b", text)]
     tally.check("comments stand by themselves", not leaning, " ".join(leaning[:10]))
+
+
+def changes_const_cache(text):
+    """Functions that take the cache of a search const and use its arenas all the same; its memos the compiler guards."""
+    bodies = re.findall(r"^\w[^;{}]*?\b(\w+)\([^;{}]*\bconst zp_search_cache \*s\b[^;{}]*\) \{(.*?)\}(?=\n(?:\n|\Z))", text, re.M | re.S)
+    return [name for name, body in bodies if re.search(r"\bs->(?:arena|kept)\b|\(zp_search_cache \*\)", body)]
+
+
+def check_const(tally, sources):
+    found = [name + " " + function for name in sources if name.startswith("planner/search/") for function in changes_const_cache(read(name))]
+    tally.check("nothing changes a const cache", not found, " ".join(found))
+    made_up = "static int f(const zp_search_cache *s) {\n  return *ZP_NEW(s->arena, int);\n}\n"
+    tally.check("a changed const cache would be found", changes_const_cache(made_up) == ["f"])
 
 
 # ---- includes ----
@@ -165,6 +179,7 @@ def main():
     check_tidy(tally, sources)
     check_columns(tally, [n for n in names if n.endswith(SOURCE + (".y", ".l"))])
     check_comments(tally, sources)
+    check_const(tally, sources)
     check_includes(tally, sources)
     check_records(tally)
     check_readmes(tally, names)
