@@ -158,7 +158,7 @@ zp_plan *zp_plan_of_choice(zp_arena *arena, const zp_spec *spec, const zp_choice
 /* ---- target.c ---- */
 /* Is the spec one that a trainer can be generated for, on what --target and --arch say? Reports why not. */
 bool zp_can_generate(zp_run_state *run, const zp_spec *spec);
-/* Of a plan for zplan's own trainer: warns of what the model has that zp_can_generate will refuse. */
+/* Where the plan is for zplan's own trainer: warns of what the model has that zp_can_generate will refuse. */
 void zp_warn_ungenerated(zp_run_state *run, const zp_spec *spec);
 /* zp_find_toolchain with the architecture of a GPU cluster. Requires: zp_can_generate. */
 zp_toolchain zp_target_toolchain(zp_run_state *run, const zp_spec *spec);
