@@ -1,6 +1,7 @@
 /* Clusters of several node types. What a group of ranks on several types can count on is the slowest of them: every
  * product of a rate and its efficiency, every memory per device and every share of a node is the smallest of the types.
  * Folding equal types changes nothing, to the last bit. */
+#include <assert.h>
 #include <string.h>
 #include <zplan/spec.h>
 
@@ -113,6 +114,7 @@ static void mix_node(zp_node_type *a, const zp_node_type *b) {
 }
 
 void zp_cluster_mix(zp_arena *arena, zp_cluster *cluster) {
+  assert(cluster->groups.len > 0);
   size_t sets = (size_t)1 << cluster->groups.len;
   cluster->slowest = ZP_NEW_ARRAY(arena, zp_node_type, sets);
   for (size_t set = 1; set < sets; set++)

@@ -1,4 +1,5 @@
 /* The decisions of a plan in words, and those of two plans side by side. The terms of the price are compare.c's. */
+#include <assert.h>
 #include "answers_internal.h"
 #include <zplan/buf.h>
 
@@ -41,6 +42,7 @@ static void add_input(zp_arena *arena, zp_decisions *out, const zp_plan *plan) {
 }
 
 zp_decisions zp_plan_decisions(zp_arena *arena, const zp_plan *plan) {
+  assert(plan->feasible);
   zp_decisions out = {0};
   const zp_choice *c = &plan->program->choice;
   add_input(arena, &out, plan);

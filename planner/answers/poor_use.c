@@ -1,6 +1,7 @@
 /* A plan that makes little of its devices: which term of the step is to blame, and whether far fewer devices take
  * hardly longer. Searches of a quarter, a sixteenth, ... of the devices, up to 5 % exact, as long as they look at no
  * more candidates together than the search for the plan did. */
+#include <assert.h>
 #include "answers_internal.h"
 
 /* A plan that reaches less than this share of the peak is asked about. Measured trainings of large models reach 20 to
@@ -41,6 +42,7 @@ static bool is_worth_it(const zp_poor_use *out, const zp_plan *best, const zp_ca
 }
 
 bool zp_find_poor_use(zp_arena *arena, const zp_plan *plan, zp_poor_use *out) {
+  assert(plan->feasible);
   const zp_estimate *e = &plan->best.estimate;
   *out = (zp_poor_use){0};
   if (plan->certificate.candidates == 0 || e->mfu >= POOR_MFU || plan->spec->cluster.node.device.is_cpu) return false;

@@ -1,5 +1,6 @@
 /* What if the machine were different: the best plan again with one rate at a time turned down and up, and how far it
  * can be turned before another plan is best. */
+#include <assert.h>
 #include <math.h>
 #include "answers_internal.h"
 
@@ -92,6 +93,7 @@ static zp_sensitivity examine(zp_arena *arena, const zp_plan *plan, const knob *
 }
 
 zp_sensitivities zp_find_sensitivity(zp_arena *arena, const zp_plan *plan) {
+  assert(plan->feasible);
   zp_sensitivities all = {0};
   for (int i = 0; i < N_KNOBS; i++) {
     if (value_of(&knobs[i], plan->spec) <= 0) continue;

@@ -1,4 +1,5 @@
 /* What all exports share: the formats, refusals and notes, decisions that no other program has. */
+#include <assert.h>
 #include "export_internal.h"
 
 #include <stdlib.h>
@@ -134,6 +135,7 @@ void zp_export_comment(zp_buf *out, const char *text) {
 }
 
 zp_export *zp_export_plan(zp_arena *arena, const zp_plan *plan, zp_export_format format, const char *name) {
+  assert(plan->feasible);
   static void (*const write[])(zp_exporter *) = {[ZP_EXPORT_DEEPSPEED] = zp_export_deepspeed,
                                                  [ZP_EXPORT_MEGATRON] = zp_export_megatron,
                                                  [ZP_EXPORT_SLURM] = zp_export_slurm};
