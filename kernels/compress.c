@@ -22,13 +22,12 @@
 #include "compress_template.h"
 #include "real_f64.h"
 #include "compress_template.h"
+#define TEMPLATE "momentum_template.h"
+#include "every_dtype.h"
 
 void zpk_momentum(const zpk_update *u, bool decay, const void *param, const void *grad, void *m, int64_t begin,
                   int64_t end) {
-  if (u->dtype == ZPK_F64)
-    momentum_f64(u, decay, param, grad, m, begin, end);
-  else
-    momentum_f32(u, decay, param, grad, m, begin, end);
+  ZPK_BY_DTYPE(u->dtype, momentum, u, decay, param, grad, m, begin, end);
 }
 
 void zpk_pack_signs(zpk_dtype dtype, const void *m, const void *v, float *error, zpk_signs to, int64_t begin,

@@ -1,11 +1,4 @@
-/* 1-bit momentum in one dtype: see compress.c. */
-
-ZPK_CLONES static void NAME(momentum)(const zpk_update *u, bool decay, const REAL *restrict param,
-                                      const REAL *restrict grad, REAL *restrict m, int64_t begin, int64_t end) {
-  REAL into_grad = (REAL)(u->kind == 0 || !decay ? 0 : u->weight_decay), scale = (REAL)u->grad_scale;
-  REAL beta1 = (REAL)u->beta1, rest1 = (REAL)(1 - u->beta1);
-  for (int64_t i = begin; i < end; i++) m[i] = m[i] * beta1 + (grad[i] * scale + into_grad * param[i]) * rest1;
-}
+/* Signs, scales and the frozen update in what momentum is kept in, f32 or f64: see compress.c. */
 
 /* Bits and scale of the ZPK_SIGNS elements x, whose errors are what the two leave out. */
 static void NAME(pack)(const REAL *x, const REAL *v, float *error, uint32_t *bits, float *scale) {

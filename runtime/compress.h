@@ -5,9 +5,10 @@
 #include "device.h"
 #include "state.h"
 
-/* Does this step leave the variance as it is, and compress? */
+/* Does this step leave the variance as it is, and compress? Steps that were skipped have not taught the variance
+ * anything. */
 static inline bool zpr_is_frozen(const zpr *c) {
-  return c->program->freeze_step > 0 && c->step >= c->program->freeze_step;
+  return c->program->freeze_step > 0 && c->step - c->skipped_steps >= c->program->freeze_step;
 }
 /* From the gradients of this replica to new parameters. rule->grad_scale counts on a gradient that is the replicas'
  * sum, so it has the number of replicas in it. Collective over the data ranks. */

@@ -18,14 +18,14 @@ static const char *const axis_names[ZPR_AXIS_COUNT] = {
     [ZPR_TENSOR] = "tensor", [ZPR_DATA] = "data",     [ZPR_PIPELINE] = "pipeline",
     [ZPR_TIE] = "tie",       [ZPR_EXPERT] = "expert", [ZPR_CONTROL] = "control"};
 
-/* What the plan says of a step on average. Every step sends the same, but 1-bit Adam begins as plain Adam. */
+/* What the plan says of a step on average. Every step sends the same, but 1-bit Adam begins as plain Adam, and its
+ * data ranks exchange nothing in a later step that is skipped. */
 static double planned_per_step(const zpr *c, const zpr_totals *totals, int axis) {
   const zpr_program *p = c->program;
   double planned = (double)p->predicted_bytes[axis];
   if (axis != ZPR_DATA || p->freeze_step == 0 || totals->steps == 0) return planned;
-  int64_t frozen = c->step - p->freeze_step < totals->steps ? c->step - p->freeze_step : totals->steps;
-  if (frozen < 0) frozen = 0;
-  return (planned * (double)frozen + (double)p->predicted_warmup_data_bytes * (double)(totals->steps - frozen)) /
+  return (planned * (double)totals->exchanges +
+          (double)p->predicted_warmup_data_bytes * (double)(totals->steps - totals->frozen_steps)) /
          (double)totals->steps;
 }
 

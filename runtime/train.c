@@ -95,6 +95,7 @@ static zpr_step_result run_step(loop *l, double lr) {
   int64_t before[ZPR_AXIS_COUNT], moved[ZPR_MOVE_COUNT];
   for (int a = 0; a < ZPR_AXIS_COUNT; a++) before[a] = zpr_comm_sent_bytes(c, (zpr_axis)a);
   for (int m = 0; m < ZPR_MOVE_COUNT; m++) moved[m] = zpr_moved_bytes(c, (zpr_move)m);
+  bool frozen = zpr_is_frozen(c);
   zpr_data_load(c, c->state->data, c->samples);
   c->loss = 0;
   zpr_begin_step(c);
@@ -104,7 +105,9 @@ static zpr_step_result run_step(loop *l, double lr) {
   l->totals.applied_steps += result.applied;
   for (int m = 0; m < ZPR_MOVE_COUNT && result.applied; m++)
     l->totals.moved_bytes[m] += zpr_moved_bytes(c, (zpr_move)m) - moved[m];
-  if (zpr_is_frozen(c) && result.applied) c->frozen_steps++;
+  l->totals.frozen_steps += frozen;
+  l->totals.exchanges += frozen && result.applied;
+  c->frozen_steps += frozen && result.applied;
   c->step++;
   c->samples += c->program->batch;
   return result;

@@ -88,41 +88,41 @@ static void keep_values(zp_arena *arena, const rule *r, zp_limit *limit, unsigne
 }
 
 /* With everything else as a trainer likes it best: ZeRO 3, and optimizer state off the device where gradients are. */
-static const char *own_lacks(const rule *r, int value, bool mixed) {
+static const char *own_lacks(const rule *r, int value) {
   zp_choice c = {.tensor = 1, .pipeline = 1, .data = 2, .zero = r->offset == OF(compress) ? 0 : 3};
   c.compress = r->offset == OF(compress) && value == 1;
   for (int i = 0; i < ZP_STATE_COUNT; i++)
     if (r->offset == OF(offload[0]) + (size_t)i * sizeof(zp_limit) && value != ZP_TIER_DEVICE)
       c.home[i] = (zp_home){(zp_tier)value, 8};
   if (c.home[ZP_STATE_GRADIENTS].eighths > 0) c.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 8};
-  return zp_moves_lacking(&c, mixed);
+  return zp_moves_lacking(&c);
 }
 
-static unsigned kept(const rule *r, bool mixed) {
+static unsigned kept(const rule *r) {
   unsigned bits = 0;
   if (r->trainer != ZP_TRAINER_ZPLAN) return r->keep;
   for (int v = 0; v <= r->highest; v++)
-    if (!own_lacks(r, v, mixed)) bits |= BIT(v);
+    if (!own_lacks(r, v)) bits |= BIT(v);
   return bits;
 }
 
 /* Why the first of the wanted values is not kept. */
-static const char *why_not(const rule *r, unsigned wanted, bool mixed) {
+static const char *why_not(const rule *r, unsigned wanted) {
   int value = 0;
   while (!(wanted & BIT(value))) value++;
-  return r->trainer == ZP_TRAINER_ZPLAN ? own_lacks(r, value, mixed) : r->why;
+  return r->trainer == ZP_TRAINER_ZPLAN ? own_lacks(r, value) : r->why;
 }
 
-static bool has(zp_trainer trainer, const rule *asked, unsigned wanted, bool mixed) {
+static bool has(zp_trainer trainer, const rule *asked, unsigned wanted) {
   for (int i = 0; i < N_RULES; i++)
-    if (rules[i].trainer == trainer && rules[i].offset == asked->offset) return (kept(&rules[i], mixed) & wanted) != 0;
+    if (rules[i].trainer == trainer && rules[i].offset == asked->offset) return (kept(&rules[i]) & wanted) != 0;
   return true;
 }
 
 /* The first program that has one of the wanted values. */
-static zp_trainer find_other(const rule *r, unsigned wanted, bool mixed) {
+static zp_trainer find_other(const rule *r, unsigned wanted) {
   for (int t = ZP_TRAINER_ZPLAN; t < ZP_TRAINER_COUNT; t++)
-    if (t != (int)r->trainer && has((zp_trainer)t, r, wanted, mixed)) return (zp_trainer)t;
+    if (t != (int)r->trainer && has((zp_trainer)t, r, wanted)) return (zp_trainer)t;
   return ZP_TRAINER_NONE;
 }
 
@@ -153,20 +153,19 @@ static void narrow_offload(zp_arena *arena, zp_constraints *c, zp_narrowing *don
 zp_narrowing zp_trainer_narrow(zp_arena *arena, zp_spec *spec) {
   zp_narrowing done = {0};
   zp_constraints *c = &spec->plans.data[spec->plan];
-  bool mixed = zp_is_mixed(&spec->train);
   if (spec->cluster.node.device.is_cpu) narrow_offload(arena, c, &done);
   for (int i = 0; i < N_RULES; i++) {
     const rule *r = &rules[i];
     if (r->trainer != spec->cluster.trainer) continue;
     zp_limit *limit = limit_of(r, c);
-    unsigned wanted = allowed(r, limit), keep = kept(r, mixed);
+    unsigned wanted = allowed(r, limit), keep = kept(r);
     if ((wanted & keep) == wanted) continue;
     if (wanted & keep) {
       keep_values(arena, r, limit, wanted & keep);
       zp_push(arena, &done.keys, r->key);
       continue;
     }
-    zp_lacking lacking = {r->key, why_not(r, wanted, mixed), limit->span, find_other(r, wanted, mixed)};
+    zp_lacking lacking = {r->key, why_not(r, wanted), limit->span, find_other(r, wanted)};
     zp_push(arena, &done.lacking, lacking);
   }
   return done;

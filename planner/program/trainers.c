@@ -37,7 +37,7 @@ static const char *refuse_deepspeed(const zp_train *train, const zp_choice *c) {
 
 const char *zp_trainer_refusal(zp_trainer trainer, const zp_train *train, const zp_choice *choice) {
   switch (trainer) {
-  case ZP_TRAINER_ZPLAN: return zp_moves_lacking(choice, zp_is_mixed(train));
+  case ZP_TRAINER_ZPLAN: return zp_moves_lacking(choice);
   case ZP_TRAINER_MEGATRON: return refuse_megatron(train, choice);
   case ZP_TRAINER_DEEPSPEED: return refuse_deepspeed(train, choice);
   case ZP_TRAINER_FSDP:

@@ -4,6 +4,11 @@
 
 enum { GRAIN = 256 }; /* blocks of ZPK_SIGNS elements */
 
+/* Weights as the update has them: the f32 master copy where there is one. */
+static void *master_of(zpr *c) {
+  return zpr_at(c, zpk_is_narrow(c->program->dtype) ? c->stage->master : c->stage->params);
+}
+
 typedef struct blocks_task {
   zpr *c;
   const zpr_block *blocks;
@@ -16,8 +21,8 @@ static void momentum(void *arg, int64_t begin, int64_t end, int worker) {
   const zpr_stage *stage = a->c->stage;
   for (int64_t i = begin; i < end; i++) {
     const zpr_block *b = &a->blocks[i];
-    zpk_momentum(a->rule, b->decay, zpr_at(a->c, stage->params), zpr_at(a->c, stage->grads),
-                 zpr_at(a->c, stage->moment1), b->begin, b->end);
+    zpk_momentum(a->rule, b->decay, master_of(a->c), zpr_at(a->c, stage->grads), zpr_at(a->c, stage->moment1), b->begin,
+                 b->end);
   }
 }
 
@@ -30,10 +35,14 @@ static void frozen(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
   const blocks_task *a = arg;
   const zpr_stage *stage = a->c->stage;
+  zpk_dtype dtype = a->rule->dtype;
+  uint16_t *rounded = zpk_is_narrow(dtype) ? zpr_at(a->c, stage->params) : NULL;
   for (int64_t i = begin; i < end; i++) {
     const zpr_block *b = &a->blocks[i];
-    zpk_frozen_update(a->rule, b->decay, zpr_at(a->c, stage->params), zpr_at(a->c, stage->moment1),
-                      zpr_at(a->c, stage->moment2), b->begin, b->end);
+    float *master = master_of(a->c);
+    zpk_frozen_update(a->rule, b->decay, master, zpr_at(a->c, stage->moment1), zpr_at(a->c, stage->moment2), b->begin,
+                      b->end);
+    if (rounded) zpk_round(dtype, master + b->begin, rounded + b->begin, b->end - b->begin);
   }
 }
 
@@ -58,7 +67,7 @@ static int64_t part_elements(const zpr *c) { return c->stage->flat_elements / c-
 
 /* record: that the task makes or reads. */
 static part_task task_of(zpr *c, int part, const void *record) {
-  int64_t begin = part * part_elements(c), size = zpk_bytes(c->program->dtype);
+  int64_t begin = part * part_elements(c), size = zpk_real_bytes(c->program->dtype);
   return (part_task){.dtype = c->program->dtype,
                      .blocks = part_elements(c) / ZPK_SIGNS,
                      .to = zpk_signs_of(record, part_elements(c) / ZPK_SIGNS, 0),

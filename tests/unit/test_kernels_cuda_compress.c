@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const char text[] = "#include \"zpd_compress.cuh\"\n";
-enum { DTYPES = 2, BLOCKS = 21, COUNT = BLOCKS * ZPK_SIGNS, RANKS = 3, RECORD = BLOCKS * ZPK_SIGNS_BYTES };
+enum { REALS = 2, DTYPES = 4, BLOCKS = 21, COUNT = BLOCKS * ZPK_SIGNS, RANKS = 3, RECORD = BLOCKS * ZPK_SIGNS_BYTES };
 static host_object texts[DTYPES];
 static void open_texts(void) {
   for (int dtype = 0; dtype < DTYPES; dtype++) texts[dtype] = device_open(text, (zpk_dtype)dtype, 64);
@@ -16,10 +16,13 @@ static void close_texts(void) {
 TestSuite(kernels_cuda_compress, .init = open_texts, .fini = close_texts);
 
 static void put(zpk_dtype dtype, void *x, int64_t i, double value) {
+  float narrow = (float)value;
   if (dtype == ZPK_F64)
     ((double *)x)[i] = value;
+  else if (zpk_is_narrow(dtype))
+    zpk_round(dtype, &narrow, (uint16_t *)x + i, 1);
   else
-    ((float *)x)[i] = (float)value;
+    ((float *)x)[i] = narrow;
 }
 
 /* Multiples of 1/256 in [-1, 1), or in [0, 1) with every fifth 0. One block has zeros alone. */
@@ -80,7 +83,7 @@ static void check_signs(zpk_dtype dtype, int64_t grid) {
 }
 
 Test(kernels_cuda_compress, signs) {
-  for (int dtype = 0; dtype < DTYPES; dtype++)
+  for (int dtype = 0; dtype < REALS; dtype++)
     for (int grid = 1; grid <= 3; grid++) check_signs((zpk_dtype)dtype, grid);
 }
 
@@ -92,7 +95,8 @@ static void expect_near(zpk_dtype dtype, const void *got, const void *want, cons
   }
 }
 
-/* AdamW and Adam, with decay and without; where the variance is 0 or small, steps are clamped. */
+/* AdamW and Adam, with decay and without; where the variance is 0 or small, steps are clamped. With 16-bit gradients
+ * the rest is f32, and weights are rounded from the parameters. */
 Test(kernels_cuda_compress, update) {
   for (int dtype = 0; dtype < DTYPES; dtype++)
     for (int way = 0; way < 4; way++) {
@@ -106,9 +110,11 @@ Test(kernels_cuda_compress, update) {
                       .bias1 = 0.3,
                       .bias2 = 0.01,
                       .grad_scale = 0.7};
-      int64_t bytes = COUNT * zpk_bytes(u.dtype);
-      void *param = numbers(u.dtype, 1, false), *grad = numbers(u.dtype, 2, false), *m = numbers(u.dtype, 3, false),
-           *v = numbers(u.dtype, 4, true), *got_m = copy_of(m, bytes), *got = copy_of(param, bytes);
+      zpk_dtype kept = dtype == ZPK_F64 ? ZPK_F64 : ZPK_F32;
+      int64_t bytes = COUNT * zpk_bytes(kept);
+      uint16_t weight[COUNT], rounded[COUNT];
+      void *param = numbers(kept, 1, false), *grad = numbers(u.dtype, 2, false), *m = numbers(kept, 3, false),
+           *v = numbers(kept, 4, true), *got_m = copy_of(m, bytes), *got = copy_of(param, bytes);
       zpd_update a = {.kind = u.kind,
                       .decay = way > 1,
                       .lr = u.lr,
@@ -120,16 +126,21 @@ Test(kernels_cuda_compress, update) {
                       .bias2 = u.bias2,
                       .grad_scale = &u.grad_scale,
                       .param = got,
+                      .weight = zpk_is_narrow(u.dtype) ? weight : NULL,
                       .grad = grad,
                       .m = got_m,
                       .v = v,
                       .count = COUNT};
       zpk_momentum(&u, way > 1, param, grad, m, 0, COUNT);
       device_launch(&texts[dtype], "zpd_momentum", &a, 2, 1, 1, ZPD_FLAT_THREADS);
-      expect_near(u.dtype, got_m, m, "momentum");
+      expect_near(kept, got_m, m, "momentum");
       zpk_frozen_update(&u, way > 1, param, m, v, 0, COUNT);
       device_launch(&texts[dtype], "zpd_frozen_update", &a, 2, 1, 1, ZPD_FLAT_THREADS);
-      expect_near(u.dtype, got, param, "parameter");
+      expect_near(kept, got, param, "parameter");
+      if (zpk_is_narrow(u.dtype)) {
+        zpk_round(u.dtype, got, rounded, COUNT);
+        cr_expect_arr_eq(weight, rounded, sizeof rounded, "weights");
+      }
       free(param), free(grad), free(m), free(v), free(got_m), free(got);
     }
 }

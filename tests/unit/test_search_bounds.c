@@ -227,17 +227,20 @@ Test(search_bounds, wider_constraints_are_never_worse) {
 
 Test(search_bounds, generated_only_says_what_is_not_generated) {
   model_size size = {STYLE_GPT, 250, 32, 64, 4, 4, 4, 256, true};
-  zp_spec *spec = build_spec(arena, &size, cpu_cluster(), 8);
-  spec->train.precision = ZP_PREC_MIXED_BF16;
-  pin(&spec->plans.data[0].compress, 1);
+  zp_spec *spec = build_spec(arena, &size, gpu_cluster(1), 8);
+  spec->cluster.node.host_memory_bytes = INT64_C(1) << 32;
+  spec->cluster.node.host_bytes_per_s = 100e9, spec->cluster.node.pcie_bytes_per_s = 10e9;
+  zp_constraints *c = &spec->plans.data[0];
+  pin(&c->tensor, 2), pin(&c->sequence, 1);
+  pin(&c->offload[ZP_STATE_GRADIENTS], ZP_TIER_HOST), pin(&c->offload[ZP_STATE_OPTIMIZER], ZP_TIER_HOST);
   zp_search_options options = {.generated_only = true};
   zp_plan *plan = zp_search(arena, spec, 4, &options);
   cr_expect(!plan->feasible);
   cr_assert_not_null(plan->why_not);
-  cr_expect(strstr(plan->why_not, "1-bit Adam in 16 bits: planned, not generated yet"), "%s", plan->why_not);
+  cr_expect(strstr(plan->why_not, "not in the program that the plan is for"), "%s", plan->why_not);
   plan = zp_search(arena, spec, 4, NULL);
   cr_assert(plan->feasible);
-  cr_expect(plan->best.choice.compress);
+  cr_expect(plan->best.choice.sequence);
 }
 
 Test(search_bounds, cpu_clusters_plan_what_is_generated) {

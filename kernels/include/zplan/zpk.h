@@ -167,7 +167,7 @@ void zpk_optimizer(const zpk_update *u, bool decay, void *param, const void *gra
 /* 1-bit Adam: formulas in compress.c. ZPK_SIGNS elements are a block: signs, bit i of element i, 1 for what is not
  * negative, and a scale. A record of many blocks has all signs before the scales. Ranges of pack, average and unpack
  * count blocks; element b * ZPK_SIGNS of m, v and error is the first of block b. What has variance 0 stays 0, with
- * error 0. */
+ * error 0. With a 16-bit dtype the gradient alone has it, as in zpk_optimizer. */
 enum { ZPK_SIGNS = 64, ZPK_SIGNS_BYTES = ZPK_SIGNS / 8 + 4 /* of a block in a record */ };
 typedef struct zpk_signs {
   uint32_t *bits; /* [blocks][2] */

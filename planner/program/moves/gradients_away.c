@@ -49,9 +49,8 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   return zp_refuse_home(c, spec, ZP_STATE_GRADIENTS);
 }
 
-static const char *lacks(const zp_choice *c, bool mixed) {
+static const char *lacks(const zp_choice *c) {
   const zp_home *home = &c->home[ZP_STATE_GRADIENTS];
-  (void)mixed;
   if (home->eighths == 0) return NULL;
   if (c->sequence) return ZP_NOT_GENERATED("gradients off the device with sequence-sharded norms");
   if (home->tier == ZP_TIER_NVME) return ZP_NOT_GENERATED("gradients on disks");

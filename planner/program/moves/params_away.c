@@ -40,9 +40,8 @@ static void raise_buffers(const zp_move_scope *x, int buffers[ZP_MOVE_WHAT_COUNT
 
 static const char *refuses(const zp_choice *c, const zp_spec *spec) { return zp_refuse_home(c, spec, ZP_STATE_PARAMS); }
 
-static const char *lacks(const zp_choice *c, bool mixed) {
+static const char *lacks(const zp_choice *c) {
   const zp_home *home = &c->home[ZP_STATE_PARAMS];
-  (void)mixed;
   if (home->eighths == 0) return NULL;
   if (home->tier == ZP_TIER_NVME) return ZP_NOT_GENERATED("parameters on disks");
   if (c->zero == 1 || c->zero == 2) return ZP_NOT_GENERATED("parameters off the device with ZeRO 1 or 2");

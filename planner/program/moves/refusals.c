@@ -15,15 +15,15 @@ const char *zp_refuse_home(const zp_choice *c, const zp_spec *spec, zp_state sta
   return NULL;
 }
 
-const char *zp_moves_lacking(const zp_choice *choice, bool mixed) {
+const char *zp_moves_lacking(const zp_choice *choice) {
   const char *why = NULL;
   for (int i = 0; zp_move_strategies[i] && !why; i++)
-    if (zp_move_strategies[i]->lacks) why = zp_move_strategies[i]->lacks(choice, mixed);
+    if (zp_move_strategies[i]->lacks) why = zp_move_strategies[i]->lacks(choice);
   return why;
 }
 
 bool zp_choice_is_generated(const zp_choice *choice, const char **why_not) {
-  const char *why = zp_moves_lacking(choice, false);
+  const char *why = zp_moves_lacking(choice);
   if (why_not) *why_not = why;
   return why == NULL;
 }

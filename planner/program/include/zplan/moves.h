@@ -192,15 +192,15 @@ struct zp_move_strategy {
   /* Why decisions about it do not go together, whatever the model and the program; NULL: they do. May be NULL. */
   const char *(*refuses)(const zp_choice *choice, const zp_spec *spec);
   /* ZP_NOT_GENERATED(what), of what zplan's own trainer has not got yet; NULL: nothing. May be NULL. */
-  const char *(*lacks)(const zp_choice *choice, bool mixed);
+  const char *(*lacks)(const zp_choice *choice);
 };
 
 /* All strategies; the last entry is NULL. */
 extern const zp_move_strategy *const zp_move_strategies[];
 
-/* What the first strategy that refuses or lacks something says; NULL: none does. mixed: in 16 bits. */
+/* What the first strategy that refuses or lacks something says; NULL: none does. */
 const char *zp_moves_refusal(const zp_choice *choice, const zp_spec *spec);
-const char *zp_moves_lacking(const zp_choice *choice, bool mixed);
+const char *zp_moves_lacking(const zp_choice *choice);
 /* May the trainer generator print this choice, in any format? Otherwise the first reason why not (zp_moves_lacking). */
 bool zp_choice_is_generated(const zp_choice *choice, const char **why_not);
 
