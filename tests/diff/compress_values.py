@@ -26,6 +26,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import bf16  # noqa: E402  puts tests/support on the path
+import offload  # noqa: E402
 from bf16 import harness, trainings  # noqa: E402
 
 FREEZE, KEPT, STEPS = 3, 5, 6  # steps of plain Adam; those of the checkpoint that goes on; of the whole run
@@ -51,6 +52,7 @@ VALUES = (
     case("gpt", 1, 1, 4, "mixed_fp16"),
     case("llama", 2, 1, 2, "mixed_bf16"),
     case("llama", 1, 2, 2, "mixed_fp16", words=GPU),
+    case("llama", 1, 1, 2, "mixed_bf16", {"away.activations": "host:5"}, words=GPU),
 )
 WHOLE = (VALUES[1], VALUES[3])  # these are also trained at once
 
@@ -62,7 +64,20 @@ def plain_settings(one):
 
 def train(one, place, steps, words=ONE_BIT, settings=None):
     os.makedirs(place, exist_ok=True)
+    if any(key.startswith("away.") for key in settings or dict(one.settings)):
+        return train_away(one, place, steps, words)
     return trainings.train(one.model, settings or dict(one.settings), place, steps, one.words + UNCLIPPED + words)
+
+
+def train_away(one, place, steps, words):
+    """From a plan's file, where it is written what leaves the device."""
+    resume = ("--resume",) if "--resume" in words else ()
+    plan, why = offload.make_plan(one.model, dict(one.settings), place, UNCLIPPED + tuple(word for word in words if word != "--resume"))
+    if not plan:
+        return trainings.Result(why, [], [], None, 0)
+    ran = offload.run_plan(plan, place, steps, words=resume)
+    error = None if ran.outcome.status == 0 else ran.outcome.tail()
+    return trainings.Result(error, [record["loss"] for record in ran.steps], [], None, ran.outcome.seconds)
 
 
 def tensors_of(place, step):
@@ -195,6 +210,8 @@ def check_overflow(tally, folder):
 
 def check_verified(tally, folder):
     for one in VALUES:
+        if any(key.startswith("away.") for key in dict(one.settings)):
+            continue
         plan = os.path.join(folder, "plan.json")
         command = ["plan", os.path.join(HERE, one.model + ".dz"), "--ranks", trainings.ranks_of(dict(one.settings)), "-o", plan]
         for key, value in one.settings:

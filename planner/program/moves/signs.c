@@ -41,11 +41,4 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   return NULL;
 }
 
-static const char *lacks(const zp_choice *c) {
-  if (!c->compress) return NULL;
-  for (int i = 0; i < ZP_STATE_COUNT; i++)
-    if (c->home[i].eighths > 0) return ZP_NOT_GENERATED("1-bit Adam with state off the device");
-  return NULL;
-}
-
-const zp_move_strategy zp_signs_exchange = {"1-bit exchange", applies, make, explain, NULL, refuses, lacks};
+const zp_move_strategy zp_signs_exchange = {"1-bit exchange", applies, make, explain, NULL, refuses, NULL};
