@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "checkpoint.h"
+#include "compress.h"
 #include "device.h"
 #include "param_home.h"
 #include "state_home.h"
@@ -27,13 +28,9 @@ int zpr_file_count(const zpr *c) { return c->program->freeze_step > 0 && c->froz
 /* A kind of value that is kept for every element of every parameter: where, and as what in which file. */
 typedef struct array {
   const char *suffix;
-  enum {
-    PARAMS,
-    STATE,
-    ARENA
-  } where; /* parameters, optimizer state, or errors of 1-bit Adam at `offset` of the arena */
+  enum { PARAMS, STATE, ERRORS } where; /* parameters, optimizer state, or errors of 1-bit Adam */
   zpr_array state;
-  int64_t offset;
+  zpr_error_side side;
   bool sharded; /* this rank has its shards only */
   int replica;  /* 1 + the replica that has it and moves it; 0: all have it */
 } array;
@@ -51,10 +48,10 @@ static void list_errors(zpr *c, array_list *list) {
   list->suffix = zpr_alloc(c, (size_t)list->n, sizeof *list->suffix);
   for (int d = 0; d < c->program->data; d++) {
     snprintf(list->suffix[d], sizeof *list->suffix, ".worker_error.%d", d);
-    list->array[d] = (array){.suffix = list->suffix[d], .where = ARENA, .offset = c->stage->error, .replica = 1 + d};
+    list->array[d] = (array){.suffix = list->suffix[d], .where = ERRORS, .side = ZPR_WORKER, .replica = 1 + d};
   }
   list->array[c->program->data] =
-      (array){.suffix = ".server_error", .where = ARENA, .offset = c->stage->server_error, .sharded = true};
+      (array){.suffix = ".server_error", .where = ERRORS, .side = ZPR_SERVER, .sharded = true};
 }
 
 static array_list arrays_of(zpr *c, int file) {
@@ -150,13 +147,20 @@ static bool move_bytes(const transfer *t, char *memory, int64_t bytes, int64_t o
 }
 
 static char *open_window(const transfer *t, int64_t stored, int64_t *count) {
-  int64_t size = t->element_bytes;
   switch (t->array->where) {
   case PARAMS: return zpr_params_open(t->c, stored, count, t->write);
   case STATE: return zpr_state_open(t->c, t->array->state, stored, count, t->write);
-  case ARENA: break;
+  case ERRORS: return zpr_error_open(t->c, t->array->side, stored, count, t->write);
   }
-  return zpr_window_open(t->c, (char *)zpr_at(t->c, t->array->offset) + stored * size, *count * size, t->write);
+  return NULL;
+}
+
+static void close_window(const transfer *t, int64_t stored) {
+  switch (t->array->where) {
+  case PARAMS: zpr_params_close(t->c); break;
+  case STATE: zpr_state_close(t->c); break;
+  case ERRORS: zpr_error_close(t->c, t->array->side, stored); break;
+  }
 }
 
 /* The part of a piece that lies in this rank's range of the flat buffers. */
@@ -170,10 +174,7 @@ static void move_piece(void *arg, int64_t local, int64_t global, int64_t count) 
     n = end - at < most ? end - at : most;
     char *window = open_window(t, stored, &n);
     t->failed = !move_bytes(t, window, n * size, t->file_offset + (global + at - local) * size);
-    if (t->array->where == STATE)
-      zpr_state_close(t->c);
-    else
-      zpr_window_close(t->c);
+    close_window(t, stored);
   }
 }
 

@@ -4,22 +4,43 @@
 
 #include "device.h"
 #include "state.h"
+#include "state_home.h"
 
 /* Does this step leave the variance as it is, and compress? Steps that were skipped have not taught the variance
  * anything. */
 static inline bool zpr_is_frozen(const zpr *c) {
   return c->program->freeze_step > 0 && c->step - c->skipped_steps >= c->program->freeze_step;
 }
-/* From the gradients of this replica to new parameters. rule->grad_scale counts on a gradient that is the replicas'
+/* From the gradients of this replica to new parameters, those of the blocks, whose state is on the device, and those
+ * that the host updates (NULL: none). rule->grad_scale counts on a gradient that is the replicas'
  * sum, so it has the number of replicas in it. Collective over the data ranks. */
-void zpr_compressed_update(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule);
+void zpr_compressed_update(zpr *c, const zpr_block *blocks, int64_t n, const zpr_host_update *away,
+                           const zpk_update *rule);
+
+/* ---- compress_away.c ---- */
+/* Blocks of ZPK_SIGNS elements at the beginning of a part whose state is on the device. */
+int64_t zpr_blocks_here(const zpr *c, int part);
+/* What the host does of records that are on the device, beside the functions below: this rank's momentum of all parts,
+ * side by side; the mean of part `part`, which is this rank's; and back, from all parts. */
+void zpr_pack_away(zpr *c, char *records);
+void zpr_average_away(zpr *c, int part, const char *records, char *mean);
+void zpr_unpack_away(zpr *c, const char *records);
+
+/* Errors of a side, of elements of the flat buffers, or of this rank's part. */
+typedef enum zpr_error_side { ZPR_WORKER, ZPR_SERVER } zpr_error_side;
+/* Host access as zpr_state_open. */
+void *zpr_error_open(zpr *c, zpr_error_side side, int64_t at, int64_t *count, bool to_read);
+void zpr_error_close(zpr *c, zpr_error_side side, int64_t at);
+/* All of them zero. */
+void zpr_errors_zero(zpr *c);
 
 /* ---- by the back ends: cpu/compress.c, cuda/compress.c ---- */
 /* Momentum of this replica's gradients; new parameters of the averaged momentum. */
 void zpr_momentum_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule);
 void zpr_frozen_blocks(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule);
-/* Part `part` of the flat buffers, as many as there are data ranks. Records are those of zpk_pack_signs: this rank's
- * momentum of it; the mean of what all ranks have sent (`part` is this rank's); and back. */
+/* The blocks that are here of part `part` of the flat buffers, as many as there are data ranks. Records are those of
+ * zpk_pack_signs: this rank's momentum of it; the mean of what all ranks have sent (`part` is this rank's); and back.
+ */
 void zpr_pack_part(zpr *c, int part, void *record);
 void zpr_average_part(zpr *c, int part, const void *records, void *record);
 void zpr_unpack_part(zpr *c, int part, const void *record);

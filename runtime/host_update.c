@@ -4,6 +4,7 @@
  *
  * A piece's elements stand together in the state; in gradients and parameters stretches of them do: all of a part of
  * the flat buffers, with ZeRO 2 and 3 a rank's shard of a bucket. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include "device.h"
@@ -171,6 +172,7 @@ static int64_t send_weights(zpr *c, const zpr_host_update *u, int64_t k) {
 
 typedef struct work {
   zpr *c;
+  zpr_host_pass pass;
   const block *blocks;
   const zpk_update *rule;
   zpr_piece_of_state piece;
@@ -191,6 +193,10 @@ static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
   for (int64_t i = begin; i < end; i++) {
     const block *b = &w->blocks[i];
     int64_t cut = most(b->begin, least(b->end, landed));
+    if (w->pass == ZPR_PASS_MOMENTUM)
+      zpk_momentum(w->rule, b->decay, weights, counted_from(w->landed, p->first, size), m, b->begin, b->end);
+    if (w->pass == ZPR_PASS_FROZEN) zpk_frozen_update(w->rule, b->decay, weights, m, v, b->begin, b->end);
+    if (w->pass != ZPR_PASS_UPDATE) continue;
     zpk_optimizer(w->rule, b->decay, weights, counted_from(w->landed, p->first, size), m, v, b->begin, cut);
     zpk_optimizer(w->rule, b->decay, weights, counted_from(w->at_home, p->first, size), m, v, cut, b->end);
   }
@@ -203,15 +209,15 @@ static void round_weights(void *arg, int64_t begin, int64_t end, int worker) {
   zpk_round(w->c->program->dtype, from + begin, (uint16_t *)(void *)w->rounded + begin, end - begin);
 }
 
-static void update_piece(zpr *c, const zpr_host_update *u, const zpk_update *rule, int64_t k) {
+static void update_piece(zpr *c, const zpr_host_update *u, zpr_host_pass pass, const zpk_update *rule, int64_t k) {
   const zpr_stage *s = c->stage;
   int64_t size = zpk_bytes(c->program->dtype);
-  work w = {.c = c, .rule = rule, .piece = zpr_state_piece(c, k), .blocks = u->blocks + u->first[k]};
+  work w = {.c = c, .pass = pass, .rule = rule, .piece = zpr_state_piece(c, k), .blocks = u->blocks + u->first[k]};
   w.landed = turn(c, s->landing, k);
   if (s->grads_away.elements > 0)
     w.at_home = (char *)zpr_host_at(c, s->grads_away.host) + (w.piece.first - zpr_gradients_here(c)) * size;
   zpr_parallel(c, u->first[k + 1] - u->first[k], 1, update_blocks, &w);
-  if (!zpk_is_narrow(c->program->dtype)) return;
+  if (!zpk_is_narrow(c->program->dtype) || pass == ZPR_PASS_MOMENTUM) return;
   w.rounded = turn(c, s->leaving, k);
   zpr_parallel(c, w.piece.count, AT_ONCE, round_weights, &w);
 }
@@ -219,29 +225,32 @@ static void update_piece(zpr *c, const zpr_host_update *u, const zpk_update *rul
 /* Room for the tickets of the few pieces that are on their way at once. */
 enum { ON_THE_WAY = 8 };
 
-static void begin_piece(zpr *c, const zpr_host_update *u, int64_t k, tickets *t) {
+static void begin_piece(zpr *c, const zpr_host_update *u, zpr_host_pass pass, int64_t k, tickets *t) {
   int64_t before = zpr_piece_before(c, k);
   if (before >= 0) { /* its window */
     zpr_copy_wait(c, t[before % ON_THE_WAY].up);
     zpr_file_wait(c, t[before % ON_THE_WAY].write);
   }
-  t[k % ON_THE_WAY] = (tickets){.read = zpr_read_piece(c, k), .down = fetch_gradients(c, u, k)};
+  t[k % ON_THE_WAY] = (tickets){.read = zpr_read_piece(c, k)};
+  if (pass != ZPR_PASS_FROZEN) t[k % ON_THE_WAY].down = fetch_gradients(c, u, k);
 }
 
-void zpr_host_update_run(zpr *c, const zpr_host_update *u, const zpk_update *rule, zpr_between *between, void *arg) {
+void zpr_host_update_run(zpr *c, const zpr_host_update *u, zpr_host_pass pass, const zpk_update *rule,
+                         zpr_between *between, void *arg) {
+  assert(pass == ZPR_PASS_UPDATE || c->stage->grads_away.elements == 0);
   tickets t[ON_THE_WAY] = {{0}};
   int64_t pieces = zpr_state_pieces(c), last = 0;
-  begin_piece(c, u, 0, t);
+  begin_piece(c, u, pass, 0, t);
   between(c, arg);
   for (int64_t k = 0; k < pieces; k++) {
     tickets *now = &t[k % ON_THE_WAY];
-    if (k + 1 < pieces) begin_piece(c, u, k + 1, t);
+    if (k + 1 < pieces) begin_piece(c, u, pass, k + 1, t);
     zpr_copy_wait(c, now->down);
     zpr_file_wait(c, now->read);
     if (k >= 2) zpr_copy_wait(c, t[(k - 2) % ON_THE_WAY].up); /* where weights leave from */
-    update_piece(c, u, rule, k);
+    update_piece(c, u, pass, rule, k);
     now->write = zpr_write_piece(c, k);
-    last = now->up = send_weights(c, u, k);
+    if (pass != ZPR_PASS_MOMENTUM) last = now->up = send_weights(c, u, k);
   }
   for (int64_t k = most(0, pieces - ON_THE_WAY); k < pieces; k++) {
     zpr_copy_wait(c, t[k % ON_THE_WAY].up);

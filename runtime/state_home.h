@@ -45,9 +45,12 @@ zpr_host_update *zpr_host_update_open(zpr *c, const zpr_block *blocks, int64_t n
 void zpr_host_update_close(zpr_host_update *update);
 /* Copies parameters to the weights off the device, where these are a copy. */
 void zpr_host_update_begin(zpr *c, const zpr_host_update *update);
-/* Gradients down, optimizer, weights up. between: work for the device, given to it while the first piece comes. */
+/* All of it: gradients down, optimizer, weights up. Of 1-bit Adam's frozen steps one half or the other: gradients down
+ * into momentum; weights by momentum, and up. */
+typedef enum zpr_host_pass { ZPR_PASS_UPDATE, ZPR_PASS_MOMENTUM, ZPR_PASS_FROZEN } zpr_host_pass;
+/* between: work for the device, given to it while the first piece comes. */
 typedef void zpr_between(zpr *c, void *arg);
-void zpr_host_update_run(zpr *c, const zpr_host_update *update, const zpk_update *rule, zpr_between *between,
-                         void *arg);
+void zpr_host_update_run(zpr *c, const zpr_host_update *update, zpr_host_pass pass, const zpk_update *rule,
+                         zpr_between *between, void *arg);
 
 #endif

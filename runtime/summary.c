@@ -46,6 +46,15 @@ static double moved_per_step(const zpr *c, const rank_report *reports, const zpr
   return totals->applied_steps > 0 ? (double)sum / (double)totals->applied_steps : 0;
 }
 
+/* What the plan says of such a step: 1-bit Adam moves records, too, when it exchanges them. */
+static double planned_moves(const zpr *c, const zpr_totals *totals, int move) {
+  const zpr_program *p = c->program;
+  if (totals->applied_steps == 0) return (double)p->predicted_moves[move];
+  return (double)(p->predicted_moves[move] * totals->applied_steps +
+                  p->predicted_exchange_moves[move] * totals->exchanges) /
+         (double)totals->applied_steps;
+}
+
 static bool any_moves(const zpr *c) {
   int64_t sum = 0;
   for (int m = 0; m < ZPR_MOVE_COUNT; m++) sum += c->program->predicted_moves[m];
@@ -86,7 +95,7 @@ static void print_moves(zpr *c, const rank_report *reports, const zpr_totals *to
   if (totals->steps == 0 || !any_moves(c)) return;
   zpr_log_note(c, "%-10s %16s %16s", "offload", "bytes/step, plan", "moved");
   for (int m = 0; m < ZPR_MOVE_COUNT; m++)
-    zpr_log_note(c, "%-10s %16lld %16.0f", move_names[m], (long long)c->program->predicted_moves[m],
+    zpr_log_note(c, "%-10s %16.0f %16.0f", move_names[m], planned_moves(c, totals, m),
                  moved_per_step(c, reports, totals, m));
 }
 
@@ -161,7 +170,7 @@ static bool check_plan(zpr *c, const rank_report *reports, const zpr_totals *tot
               axis_names[a], planned);
   }
   for (int m = 0; m < ZPR_MOVE_COUNT; m++) {
-    double moved = moved_per_step(c, reports, totals, m), planned = (double)c->program->predicted_moves[m];
+    double moved = moved_per_step(c, reports, totals, m), planned = planned_moves(c, totals, m);
     if (moved == planned || totals->applied_steps == 0) continue;
     same = false;
     if (c->rank == 0)

@@ -223,11 +223,11 @@ static void update(zpr *c, double lr, double grad_scale) {
                      .grad_scale = grad_scale};
   if (zpr_is_frozen(c)) {
     rule.grad_scale *= p->data; /* the mean of the replicas' momentum is that of the sum of their gradients */
-    zpr_compressed_update(c, u->blocks, u->n, &rule);
+    zpr_compressed_update(c, u->here, u->n_here, u->away, &rule);
     return;
   }
   if (u->away)
-    zpr_host_update_run(c, u->away, &rule, update_here, &rule);
+    zpr_host_update_run(c, u->away, ZPR_PASS_UPDATE, &rule, update_here, &rule);
   else
     update_here(c, &rule);
 }

@@ -7,6 +7,7 @@
  * [before][outer][L][unit][after], with `before` and `after` the products of the dimensions on either side. */
 #include <assert.h>
 #include <string.h>
+#include "compress.h"
 #include "device.h"
 #include "host_grads.h"
 #include "state.h"
@@ -148,10 +149,7 @@ void zpr_init_weights(zpr *c) {
   zpr_params_zero(c);
   zpr_zero_gradients(c, 0, zpr_shards_gradients(c->program) ? stage->shard_elements : stage->flat_elements);
   zpr_state_zero(c);
-  if (c->program->freeze_step > 0) {
-    zpr_zero(c, zpr_at(c, stage->error), stage->flat_elements * 4);
-    zpr_zero(c, zpr_at(c, stage->server_error), stage->flat_elements / c->program->data * 4);
-  }
+  if (c->program->freeze_step > 0) zpr_errors_zero(c);
   for (int r = 0; r < stage->n_runs; r++)
     for (int64_t i = 0; i < stage->runs[r].count; i++)
       for (int k = 0; k < stage->runs[r].n_params; k++) init_param(c, &stage->runs[r], i, k);

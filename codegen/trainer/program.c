@@ -98,6 +98,9 @@ void zp_emit_program(zp_emit *e) {
     zp_buf_line(out,
                 "    .predicted_moves = {[ZPR_DOWN] = %lld, [ZPR_UP] = %lld, [ZPR_READ] = %lld, [ZPR_WRITTEN] = %lld},",
                 LL(moves.down), LL(moves.up), LL(moves.read), LL(moves.written));
+  if (moves.signs_down > 0)
+    zp_buf_line(out, "    .predicted_exchange_moves = {[ZPR_DOWN] = %lld, [ZPR_UP] = %lld},", LL(moves.signs_down),
+                LL(moves.signs_up));
   if (c->compress)
     zp_buf_line(out, "    .freeze_step = %lld, .predicted_warmup_data_bytes = %lld,", LL(zp_freeze_step(t)),
                 LL(traffic.warmup_data));

@@ -254,6 +254,9 @@ static void emit_stages(zp_emit *e) {
                   LL(st->away_staging), LL((st->memory.host - st->away_staging) / 4));
     if (e->program->choice.compress)
       zp_buf_line(&e->out, "     .error = %lld, .server_error = %lld,", LL(st->at_error), LL(st->at_server_error));
+    if (e->program->choice.compress && st->state_gone > 0)
+      zp_buf_line(&e->out, "     .host_error = %lld, .host_server_error = %lld, .host_records = %lld,",
+                  LL(st->host_error), LL(st->host_server_error), LL(st->host_records));
     if (e->program->choice.sequence)
       zp_buf_line(&e->out, "     .scratch = %lld, .scratch_bytes = %lld,", LL(st->at_transient),
                   LL(st->arena_bytes - st->at_transient));

@@ -60,7 +60,7 @@ ZPD_DEVICE void zpd_pack_block(const zpd_signs &a, zpd_int b, const real x[2]) {
 
 ZPD_KERNEL(zpd_pack_signs, zpd_signs) {
   const real *m = (const real *)a.m;
-  for (zpd_int b = zpd_first_warp(); b < a.blocks; b += zpd_warp_stride()) {
+  for (zpd_int b = zpd_first_warp(); b < a.here; b += zpd_warp_stride()) {
     const zpd_int i = b * ZPD_SIGNS + zpd_lane();
     const real x[2] = {m[i] + (real)a.error[i], m[i + ZPD_WARP] + (real)a.error[i + ZPD_WARP]};
     zpd_pack_block(a, b, x);
@@ -68,7 +68,7 @@ ZPD_KERNEL(zpd_pack_signs, zpd_signs) {
 }
 
 ZPD_KERNEL(zpd_average_signs, zpd_signs) {
-  for (zpd_int b = zpd_first_warp(); b < a.blocks; b += zpd_warp_stride()) {
+  for (zpd_int b = zpd_first_warp(); b < a.here; b += zpd_warp_stride()) {
     const zpd_int i = b * ZPD_SIGNS + zpd_lane();
     real x[2] = {0, 0};
     for (int r = 0; r < a.n; r++) {
@@ -82,7 +82,7 @@ ZPD_KERNEL(zpd_average_signs, zpd_signs) {
 
 ZPD_KERNEL(zpd_unpack_signs, zpd_signs) {
   const zpd_record from = zpd_record_of(a.records, a.blocks, 0);
-  for (zpd_int b = zpd_first_warp(); b < a.blocks; b += zpd_warp_stride())
+  for (zpd_int b = zpd_first_warp(); b < a.here; b += zpd_warp_stride())
     ZPD_EACH (half, 2) {
       const zpd_int i = b * ZPD_SIGNS + half * ZPD_WARP + zpd_lane();
       ((real *)a.m)[i] = ((const real *)a.v)[i] > 0 ? zpd_sent(from, b, half) : 0;

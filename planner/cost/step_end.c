@@ -4,6 +4,7 @@
  *
  * Update on the host (arXiv 2101.06840): gradients down, Adam at the host's memory bandwidth, weights up, and for state
  * on disks a read and a write, bucket after bucket at once; the slowest of these, plus one bucket through all of them.
+ * Records of 1-bit Adam that the host packs and averages are added to these, as if they moved beside the pieces.
  * Copying weights up reads them from host memory once more. Gradients that lie on the host are read for the norm before
  * any of this, because clipping needs the norm first. The device updates its own share meanwhile. Left out: the scalar
  * all-reduce of the norm and the loss. */

@@ -53,6 +53,8 @@ static held split(int64_t elements, zp_home home) {
   return (held){elements - away, away};
 }
 
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
 typedef struct placing {
   const zp_lowered *l;
   const zp_choice *c;
@@ -98,10 +100,10 @@ static void place_flat_buffers(placing *p) {
   s->at_master = region(&p->top, mixed ? p->state.here * 4 : 0);
   s->at_moment1 = region(&p->top, first_moment ? p->state.here * l->stat_bytes : 0);
   s->at_moment2 = region(&p->top, sgd ? 0 : p->state.here * l->stat_bytes);
-  /* 1-bit Adam keeps two errors in f32, of the whole vector and of the part that the rank averages (arXiv 2102.02888)
-   */
-  s->at_error = region(&p->top, p->c->compress ? s->flat_elements * 4 : 0);
-  s->at_server_error = region(&p->top, p->c->compress ? s->flat_elements / p->c->data * 4 : 0);
+  /* 1-bit Adam keeps two errors in f32, of the whole vector and of the part that the rank averages (arXiv 2102.02888).
+   * They are where their elements' state is: of a part the beginning, the more the earlier the part. */
+  s->at_error = region(&p->top, p->c->compress ? p->state.here * 4 : 0);
+  s->at_server_error = region(&p->top, p->c->compress ? least(p->state.here, s->flat_elements / p->c->data) * 4 : 0);
   s->memory.optimizer = p->top - before;
 }
 
@@ -193,6 +195,18 @@ static int64_t on_host(zp_memory *m, int64_t bytes) {
   return bytes > 0 ? at : -1;
 }
 
+/* 1-bit Adam: errors of what has its state on the host, and room for its records: a worker's of all of it, or what n
+ * workers sent of a part and their mean. */
+static void place_errors_away(placing *p, zp_memory *m) {
+  zp_stage *s = p->s;
+  int64_t n = p->c->data, gone = p->c->compress ? p->state.away : 0, part = least(gone, s->flat_elements / n);
+  int64_t blocks = gone / ZP_SIGNS_BLOCK, of_a_part = (n + 1) * part / ZP_SIGNS_BLOCK;
+  s->host_error = on_host(m, gone * 4);
+  s->host_server_error = on_host(m, part * 4);
+  blocks = blocks > of_a_part ? blocks : of_a_part;
+  s->host_records = on_host(m, zp_round_up(blocks * ZP_SIGNS_BLOCK_BYTES, ZP_ALIGN_BYTES));
+}
+
 /* Optimizer state, and what its update on the host works through. Only the windows that the pieces take turns in. */
 static void place_state_away(placing *p, zp_memory *m) {
   const zp_lowered *l = p->l;
@@ -205,6 +219,7 @@ static void place_state_away(placing *p, zp_memory *m) {
   s->window_elements = gone > 0 || p->grads.away > 0 ? window : 0;
   s->host_landing = on_host(m, 2 * s->window_elements * l->grad_bytes);
   s->host_leaving = on_host(m, gone > 0 && mixed ? 2 * window * l->param_bytes : 0);
+  place_errors_away(p, m);
   int64_t pieces = gone > 0 ? (gone + window - 1) / window : 0, whole = zp_round_up(gone, PAGE_ELEMENTS);
   s->state_windows = !disk ? 0 : pieces < STATE_WINDOWS ? pieces : STATE_WINDOWS;
   s->host_state = on_host(m, (disk ? s->state_windows * (window < whole ? window : whole) : gone) * state_bytes);

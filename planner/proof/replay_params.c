@@ -248,15 +248,15 @@ static int state_regions(const zp_replay *r, state_region *out) {
   const zp_lowered *l = r->lowered;
   int64_t params = (c->zero >= 3 ? s->shard_elements : s->flat_elements) - s->params_gone;
   int64_t grads = (c->zero >= 2 ? s->shard_elements : s->flat_elements) - s->grads_gone;
-  int64_t state = s->shard_elements - s->state_gone;
+  int64_t state = s->shard_elements - s->state_gone, part = s->flat_elements / c->data;
   const state_region all[] = {
       {"parameters", zp_moves_params(c) ? s->at_params : -1, params * l->param_bytes},
       {"gradients", zp_moves_gradients(c) ? s->at_grads : -1, grads * l->grad_bytes},
       {"the master copy", s->at_master, state * 4},
       {"the first moment", s->at_moment1, state * l->stat_bytes},
       {"the second moment", s->at_moment2, state * l->stat_bytes},
-      {"the workers' error", s->at_error, s->flat_elements * 4},
-      {"the servers' error", s->at_server_error, s->flat_elements / c->data * 4},
+      {"the workers' error", s->at_error, state * 4},
+      {"the servers' error", s->at_server_error, (state < part ? state : part) * 4},
   };
   int n = 0;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)

@@ -163,6 +163,7 @@ static void add_away(zp_verifier *v, int s, zp_state state, int64_t bytes, int64
 typedef struct state_home {
   int64_t state, grads, params, window;                        /* elements */
   int64_t landing, leaving, place, file, gradients, params_at; /* bytes; -1: absent */
+  int64_t error, server_error, records;
 } state_home;
 
 static int64_t on_host(zp_verifier *v, int s, int64_t bytes) {
@@ -171,14 +172,27 @@ static int64_t on_host(zp_verifier *v, int s, int64_t bytes) {
   return bytes > 0 ? at : -1;
 }
 
-static state_home add_state_away(zp_verifier *v, int s, int64_t state, int64_t grads, int64_t bucket,
+/* 1-bit Adam: four bytes an element that a rank owes, and of what it averages; a record has 12 bytes for 64 elements.
+ */
+static void add_errors_away(zp_verifier *v, int s, int64_t state, int64_t flat, state_home *h) {
+  int64_t n = v->choice.data, part = flat / n < state ? flat / n : state;
+  int64_t records = state / 64 > (n + 1) * part / 64 ? state / 64 * 12 : (n + 1) * part / 64 * 12;
+  if (!v->choice.compress) state = part = records = 0;
+  h->error = on_host(v, s, 4 * state);
+  h->server_error = on_host(v, s, 4 * part);
+  h->records = on_host(v, s, zp_up(records, 256));
+}
+
+static state_home add_state_away(zp_verifier *v, int s, int64_t state, int64_t grads, const zp_flat_sizes *sizes,
                                  int64_t state_bytes) {
+  int64_t bucket = sizes->bucket_shard;
   const int64_t page = 2048; /* elements: 4096 bytes of the shortest format */
   bool disk = v->choice.home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME, any = state > 0 || grads > 0;
   int64_t cb = v->compute_bytes, window = disk ? zp_up(bucket, page) : bucket, there = zp_up(state, page);
   state_home h = {.state = state, .grads = grads, .window = any ? window : 0, .file = -1};
   h.landing = on_host(v, s, 2 * h.window * v->grad_bytes);
   h.leaving = on_host(v, s, state > 0 && cb == 2 ? 2 * window * cb : 0);
+  add_errors_away(v, s, state, sizes->flat, &h);
   int64_t piece = window < there ? window : there, turns = state > 0 ? (state - 1) / window + 1 : 0;
   if (disk && state > 0) h.file = v->nvme[s];
   if (disk) v->nvme[s] += there * state_bytes;
@@ -191,10 +205,11 @@ static void check_state_home(zp_verifier *v, int s, const zp_json *a, const stat
   const struct {
     const char *key;
     int64_t want;
-  } claims[] = {{"state_gone", h->state},     {"grads_gone", h->grads},     {"window_elements", h->window},
-                {"host_landing", h->landing}, {"host_leaving", h->leaving}, {"host_state", h->place},
-                {"file_state", h->file},      {"host_grads", h->gradients}, {"params_gone", h->params},
-                {"host_params", h->params_at}};
+  } claims[] = {{"state_gone", h->state},      {"grads_gone", h->grads},     {"window_elements", h->window},
+                {"host_landing", h->landing},  {"host_leaving", h->leaving}, {"host_state", h->place},
+                {"file_state", h->file},       {"host_grads", h->gradients}, {"params_gone", h->params},
+                {"host_params", h->params_at}, {"host_error", h->error},     {"host_server_error", h->server_error},
+                {"host_records", h->records}};
   for (size_t i = 0; i < sizeof claims / sizeof *claims; i++)
     if (zp_claim(a, claims[i].key) != claims[i].want)
       zp_find(v, "stage %d: %s is %lld, the file says %lld", s, claims[i].key, LL(claims[i].want),
@@ -221,7 +236,7 @@ static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, c
   int ahead = v->spec->cluster.node.device.is_cpu ? 0 : 1; /* CPU ranks gather and scatter when they need it */
   held.param_ring = c->home[ZP_STATE_PARAMS].eighths > 0 ? 2 : c->zero == 3 ? 1 + ahead : 0;
   held.grad_ring = c->home[ZP_STATE_GRADIENTS].eighths > 0 ? 2 : c->zero >= 2 ? 1 + ahead : 0;
-  held.home = add_state_away(v, s, state_away, grads_away, bucket, state_bytes);
+  held.home = add_state_away(v, s, state_away, grads_away, sizes, state_bytes);
   add_away(v, s, ZP_STATE_GRADIENTS, grads_away * v->grad_bytes, bucket * v->grad_bytes);
   held.home.params = params_away;
   held.home.params_at = params_away > 0 && c->home[ZP_STATE_PARAMS].tier == ZP_TIER_HOST ? v->host[s] : -1;
@@ -291,7 +306,8 @@ void zp_verify_stage(zp_verifier *v, int s) {
   int64_t messages = zp_message_buffers(&v->choice, v->microbatches), gone, slots = slot_bytes(v, s, a, &n, &gone);
   classes held = find_classes(v, s, &sizes, &n, gone);
   int64_t master = cb == 2 ? held.state * 4 : 0, moment1 = sgd && train->momentum == 0 ? 0 : held.state * v->stat_bytes;
-  int64_t moment2 = sgd ? 0 : held.state * v->stat_bytes, error = v->choice.compress ? sizes.flat * 4 : 0;
+  int64_t moment2 = sgd ? 0 : held.state * v->stat_bytes, error = v->choice.compress ? held.state * 4 : 0;
+  int64_t part = sizes.flat / v->choice.data * 4, server_error = error < part ? error : part;
   int64_t ring = v->choice.home[ZP_STATE_ACTIVATIONS].eighths > 0 ? 3 * n.unit_saved : 0, bucket = sizes.bucket * cb;
   const region regions[] = {
       {"params", zp_claim(a, "at_params"), held.params * cb},
@@ -300,7 +316,7 @@ void zp_verify_stage(zp_verifier *v, int s) {
       {"first moment", zp_claim(a, "at_moment1"), moment1},
       {"second moment", zp_claim(a, "at_moment2"), moment2},
       {"error", zp_claim(a, "at_error"), error},
-      {"server error", zp_claim(a, "at_server_error"), error / v->choice.data},
+      {"server error", zp_claim(a, "at_server_error"), server_error},
       {"inputs", zp_claim(a, "at_inputs"),
        v->spec->model->inputs.len * v->microbatches * v->choice.microbatch * v->spec->model->sequence * 4},
       {"slots", zp_claim(a, "at_slots"), slots},
@@ -319,7 +335,7 @@ void zp_verify_stage(zp_verifier *v, int s) {
   check_regions(v, s, regions, (int)(sizeof regions / sizeof *regions), zp_claim(a, "bytes"));
   check_class(v, s, memory, "weights", held.params * cb, 1);
   check_class(v, s, memory, "gradients", held.grads * v->grad_bytes, 1);
-  check_class(v, s, memory, "optimizer", master + moment1 + moment2 + error + error / v->choice.data, 5);
+  check_class(v, s, memory, "optimizer", master + moment1 + moment2 + error + server_error, 5);
   check_class(v, s, memory, "saved", slots + ring + n.pending, 3);
   check_away(v, s, a, &held);
   check_state_home(v, s, a, &held.home);

@@ -26,13 +26,14 @@ static zpd_signs signs_of(zpr *c, int part) {
   return (zpd_signs){.m = (char *)zpr_at(c, c->stage->moment1) + begin * size,
                      .v = (char *)zpr_at(c, c->stage->moment2) + begin * size,
                      .error = (float *)zpr_at(c, c->stage->error) + begin,
-                     .blocks = elements / ZPK_SIGNS};
+                     .blocks = elements / ZPK_SIGNS,
+                     .here = zpr_blocks_here(c, part)};
 }
 
 static void launch_signs(zpr *c, zpr_device_kernel *kernel, const zpd_signs *a) {
   enum { BLOCKS = ZPD_FLAT_THREADS / 32 }; /* a warp each */
-  if (a->blocks > 0)
-    zpr_launch(c, kernel, a, sizeof *a, zpr_grid(c, (a->blocks + BLOCKS - 1) / BLOCKS), 1, 1, ZPD_FLAT_THREADS);
+  if (a->here > 0)
+    zpr_launch(c, kernel, a, sizeof *a, zpr_grid(c, (a->here + BLOCKS - 1) / BLOCKS), 1, 1, ZPD_FLAT_THREADS);
 }
 
 void zpr_pack_part(zpr *c, int part, void *record) {

@@ -7,9 +7,9 @@
    mean gradient. What 1-bit Adam sent and what it owes more than before, worker's and server's side, is that momentum, element by element:
    nothing is lost. The master weights follow from momentum and variance by the formula, in f64; weights are the rounded master weights; the
    variance stays to the bit; the elements of a block of 64 have one magnitude.
-2. Until the variance freezes losses are those of plain Adam to the bit. A run that stops in either phase and goes on writes what one that does not stop writes, to the last byte.
+2. Until the variance freezes losses are those of plain Adam to the bit (where the host updates, whose arithmetic rounds differently, as near as f32). A run that stops in either phase and goes on writes what one that does not stop writes, to the last byte.
 3. With f16, steps that overflow are skipped in both phases: they send no momentum, and the variance freezes after so many applied ones.
-4. What was planned passes `zplan verify`. Every run has --check-memory: bytes of arenas and of messages are the plan's.
+4. What was planned passes `zplan verify`; with state on the host where all of it is. Every run has --check-memory: bytes of arenas and of messages are the plan's.
 
 Bounds of 1. Plain Adam's sum of n gradients is rounded to 16 bits once, by u = 2^-8 of its size in bf16 and 2^-11 in f16, and comes into momentum with
 1 - beta1; 1-bit Adam adds the replicas' own gradients in f32. What is kept in f32 (momentum, errors) is rounded a dozen times by 2^-24 of the
@@ -50,11 +50,16 @@ def case(model, t, p, d, precision, more=None, words=(), **settings):
 VALUES = (
     case("llama", 1, 1, 2, "mixed_bf16"),
     case("gpt", 1, 1, 4, "mixed_fp16"),
-    case("llama", 2, 1, 2, "mixed_bf16"),
     case("llama", 1, 2, 2, "mixed_fp16", words=GPU),
-    case("llama", 1, 1, 2, "mixed_bf16", {"away.activations": "host:5"}, words=GPU),
+    case("llama", 1, 1, 2, "mixed_bf16", {"away.optimizer": "host:8"}, words=GPU),
+    case("llama", 2, 2, 2, "mixed_fp16", {"away.optimizer": "host:5", "away.activations": "host:8"}, words=GPU),
+    case("llama", 1, 1, 4, "fp32", {"away.optimizer": "host:3"}, words=GPU),
 )
-WHOLE = (VALUES[1], VALUES[3])  # these are also trained at once
+WHOLE = (VALUES[1], VALUES[-1])  # these are also trained at once
+
+
+def is_away(settings):
+    return any(key.startswith("away.") for key in dict(settings))
 
 
 def plain_settings(one):
@@ -64,7 +69,7 @@ def plain_settings(one):
 
 def train(one, place, steps, words=ONE_BIT, settings=None):
     os.makedirs(place, exist_ok=True)
-    if any(key.startswith("away.") for key in settings or dict(one.settings)):
+    if is_away(settings or one.settings):
         return train_away(one, place, steps, words)
     return trainings.train(one.model, settings or dict(one.settings), place, steps, one.words + UNCLIPPED + words)
 
@@ -149,7 +154,9 @@ def check_whole(tally, one, place, got):
     whole, plain = train(one, place + " whole", STEPS), train(one, place + " plain whole", STEPS, PLAIN, plain_settings(one))
     if not tally.check(one.name + ": whole", not whole.error and not plain.error, whole.error or plain.error or ""):
         return
-    tally.check(one.name + ": plain Adam at first", whole.losses[:FREEZE + 1] == plain.losses[:FREEZE + 1], "%s %s" % (whole.losses, plain.losses))
+    first = max(map(harness.number_error, whole.losses[:FREEZE + 1], plain.losses[:FREEZE + 1]))
+    least = trainings.BOUNDS["fp32"]["loss"] if is_away(one.settings) else 0
+    tally.check(one.name + ": plain Adam at first", first <= least, "%.1e" % first)
     tally.check(one.name + ": not afterwards", whole.losses[FREEZE + 1] != plain.losses[FREEZE + 1])
     tally.check(one.name + ": losses of a run in three parts", got.losses == whole.losses, "%s %s" % (got.losses, whole.losses))
     folders = [harness.step_folder(os.path.join(each, "ck"), STEPS) for each in (place, place + " whole")]
@@ -210,12 +217,13 @@ def check_overflow(tally, folder):
 
 def check_verified(tally, folder):
     for one in VALUES:
-        if any(key.startswith("away.") for key in dict(one.settings)):
-            continue
         plan = os.path.join(folder, "plan.json")
         command = ["plan", os.path.join(HERE, one.model + ".dz"), "--ranks", trainings.ranks_of(dict(one.settings)), "-o", plan]
         for key, value in one.settings:
-            command += ["--set", "%s=%s" % (key, json.dumps(value))]
+            if not key.startswith("away."):
+                command += ["--set", "%s=%s" % (key, json.dumps(value))]
+            elif key == "away.optimizer":
+                command += ["--set", 'offload[optimizer]="cpu"']
         made = harness.zplan(*command, *one.words[:2])
         checked = harness.zplan("verify", plan)
         tally.check("verified: " + one.name, made.status == 0 and checked.status == 0, made.tail() + checked.tail())

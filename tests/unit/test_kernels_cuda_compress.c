@@ -52,7 +52,7 @@ static void check_signs(zpk_dtype dtype, int64_t grid) {
   char records[RANKS * RECORD], want[RECORD], record[RECORD];
   memset(record, 0x5a, sizeof record);
   zpk_pack_signs(dtype, m, v, want_error, zpk_signs_of(want, BLOCKS, 0), 0, BLOCKS);
-  zpd_signs a = {.m = m, .v = v, .error = error, .record = record, .blocks = BLOCKS};
+  zpd_signs a = {.m = m, .v = v, .error = error, .record = record, .blocks = BLOCKS, .here = BLOCKS};
   device_launch(&texts[dtype], "zpd_pack_signs", &a, grid, 1, 1, ZPD_FLAT_THREADS);
   expect_same(record, want, RECORD, "record", dtype);
   expect_same(error, want_error, COUNT * 4, "worker's error", dtype);
@@ -79,6 +79,26 @@ static void check_signs(zpk_dtype dtype, int64_t grid) {
   a.records = want, a.m = got_m;
   device_launch(&texts[dtype], "zpd_unpack_signs", &a, grid, 1, 1, ZPD_FLAT_THREADS);
   expect_same(got_m, m, bytes, "momentum", dtype);
+  free(m), free(v), free(error), free(want_error), free(got_m);
+}
+
+/* Blocks of a record behind `here` belong to somebody else. */
+Test(kernels_cuda_compress, blocks_that_are_elsewhere) {
+  enum { HERE = 9 };
+  void *m = numbers(ZPK_F32, 1, false), *v = numbers(ZPK_F32, 2, true);
+  float *error = numbers(ZPK_F32, 3, false), *want_error = copy_of(error, COUNT * 4);
+  char record[RECORD], want[RECORD];
+  memset(record, 0x5a, sizeof record), memset(want, 0x5a, sizeof want);
+  zpk_pack_signs(ZPK_F32, m, v, want_error, zpk_signs_of(want, BLOCKS, 0), 0, HERE);
+  zpd_signs a = {.m = m, .v = v, .error = error, .record = record, .blocks = BLOCKS, .here = HERE};
+  device_launch(&texts[ZPK_F32], "zpd_pack_signs", &a, 2, 1, 1, ZPD_FLAT_THREADS);
+  expect_same(record, want, RECORD, "record", ZPK_F32);
+  expect_same(error, want_error, COUNT * 4, "error", ZPK_F32);
+  void *got_m = copy_of(m, COUNT * 4);
+  zpk_unpack_signs(ZPK_F32, zpk_signs_of(want, BLOCKS, 0), v, m, 0, HERE);
+  a.records = want, a.m = got_m;
+  device_launch(&texts[ZPK_F32], "zpd_unpack_signs", &a, 2, 1, 1, ZPD_FLAT_THREADS);
+  expect_same(got_m, m, COUNT * 4, "momentum", ZPK_F32);
   free(m), free(v), free(error), free(want_error), free(got_m);
 }
 

@@ -319,6 +319,31 @@ Test(layout, compression_errors) {
   cr_expect_eq(p.memory.optimizer, p.flat_elements * 8);
 }
 
+/* Errors are where their elements' state is. Of what a rank averages the layout has room for the rank that has most of
+ * it on the device, the first, and for the one that has most of it on the host, the last. A record has 12 bytes for 64
+ * elements: of all that is away, or of a part from three ranks and their mean. */
+Test(layout, compression_errors_away) {
+  zp_spec *spec = build_spec(arena, &TINY, gpu_cluster(1), 24);
+  zp_lowered *l = lower(spec, 1, false, 1, ZP_RECOMPUTE_NONE);
+  int64_t cut[] = {0, 10};
+  zp_choice c = {.tensor = 1, .pipeline = 1, .data = 3, .microbatch = 1, .cut = cut, .compress = true};
+  for (int eighths = 1; eighths <= 8; eighths++) {
+    c.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, eighths};
+    zp_choice plain = c;
+    plain.compress = false;
+    zp_stage s = lay_out(l, c, 0), p = lay_out(l, plain, 0);
+    int64_t part = s.flat_elements / 3, gone = s.state_gone, here = s.flat_elements - gone;
+    cr_assert(gone > 0 && gone % 64 == 0);
+    int64_t first = here < part ? here : part, last = gone < part ? gone : part;
+    cr_expect_eq(s.memory.optimizer, here * (8 + 4) + first * 4, "%d eighths", eighths);
+    int64_t all = gone / 64 * 12, of_a_part = 4 * last / 64 * 12, records = all > of_a_part ? all : of_a_part;
+    int64_t errors = gone * 4 + last * 4, padded = (records + 255) / 256 * 256;
+    int64_t wider = (gone - p.state_gone) * (8 + 4); /* flat buffers are padded to whole parts */
+    cr_expect_eq(s.memory.host - p.memory.host, errors + padded + wider, "%d eighths", eighths);
+    cr_expect(s.host_records == s.host_server_error + last * 4 && s.host_state == s.host_records + padded);
+  }
+}
+
 /* ---- order of memory ---- */
 
 Test(layout, stage_bytes_agree_with_the_layout) {

@@ -324,6 +324,24 @@ Test(moves, one_bit_exchange) {
   cr_expect_eq(t.warmup_data, 2 * 2634 * 64 * 4);
 }
 
+/* Two ranks, and all state on the host: of 2634 records each rank sends all up, has half of the two ranks' come down,
+ * the same number, half of the means go up and all of them down. Gradients and weights move in every step. */
+Test(moves, one_bit_exchange_on_the_host) {
+  zp_choice c = choice_of(1, 2, 0);
+  c.compress = true;
+  c.home[ZP_STATE_OPTIMIZER] = HOST;
+  zp_program *p = program_of(&TINY, true, c, 8);
+  zp_tier_bytes b = zp_program_tier_bytes(p);
+  int64_t gone = 2634 * 64, blocks = 2634;
+  cr_expect_eq(p->stages[0].state_gone, gone);
+  cr_expect_eq(b.signs_up, (2 * blocks + blocks) * 12);
+  cr_expect_eq(b.signs_down, (2 * blocks + 2 * blocks) * 12);
+  cr_expect(b.down == 2 * gone * 4 && b.up == 2 * gone * 4);
+  c.compress = false;
+  b = zp_program_tier_bytes(program_of(&TINY, true, c, 8));
+  cr_expect(b.signs_up == 0 && b.signs_down == 0);
+}
+
 /* Every strategy that applies says so in one line, and the text names it. */
 Test(moves, text) {
   zp_choice c = choice_of(2, 2, 3);

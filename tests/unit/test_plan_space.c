@@ -208,13 +208,19 @@ Test(plan_space, experts_over_data_ranks) {
 
 Test(plan_space, compression) {
   round_trip(roomy_spec(), (zp_choice){.tensor = 2, .pipeline = 2, .data = 3, .microbatch = 2, .compress = true});
+  zp_choice away = {.tensor = 2, .pipeline = 2, .data = 3, .microbatch = 2, .compress = true};
+  away.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 3};
+  round_trip(roomy_spec(), away);
 }
 
 Test(plan_space, decisions_that_do_not_go_together) {
   zp_spec *spec = roomy_spec();
   const zp_choice base = {.tensor = 1, .pipeline = 2, .data = 2, .microbatch = 1};
-  zp_choice bad[10];
-  for (int i = 0; i < 10; i++) bad[i] = base;
+  zp_choice bad[13];
+  for (int i = 0; i < 13; i++) bad[i] = base;
+  for (int i = 10; i < 13; i++) bad[i].compress = true;
+  bad[10].home[ZP_STATE_PARAMS] = bad[11].home[ZP_STATE_GRADIENTS] = (zp_home){ZP_TIER_HOST, 8};
+  bad[12].home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_NVME, 8};
   bad[0].compress = true, bad[0].zero = 1;
   bad[1].compress = true, bad[1].data = 1;
   bad[2].chunks = 2;
@@ -226,10 +232,12 @@ Test(plan_space, decisions_that_do_not_go_together) {
   bad[8].expert = 3;
   bad[9].expert = 2, bad[9].compress = true;
   cr_expect_null(zp_choice_refusal(&base, spec));
-  for (int i = 0; i < 10; i++) cr_expect_not_null(zp_choice_refusal(&bad[i], spec), "case %d", i);
+  for (int i = 0; i < 13; i++) cr_expect_not_null(zp_choice_refusal(&bad[i], spec), "case %d", i);
   zp_choice host = base;
   host.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 8};
   cr_expect_null(zp_choice_refusal(&host, spec));
+  host.compress = true;
+  cr_expect_null(zp_choice_refusal(&host, spec), "1-bit Adam with state on the host");
   spec->cluster = cpu_cluster();
   cr_expect_not_null(zp_choice_refusal(&host, spec), "CPU ranks have nowhere to offload to");
 }

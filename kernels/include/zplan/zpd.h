@@ -123,15 +123,15 @@ typedef struct zpd_update {
 } zpd_update; /* kernels zpd_optimizer; zpd_momentum, zpd_frozen_update (as zpk_ without zpk's ranges): a thread an
                  element, grid-stride */
 
-/* 1-bit Adam: as zpk_pack_signs, zpk_average_signs, zpk_unpack_signs over all blocks of records of so many; a warp a
+/* 1-bit Adam: as zpk_pack_signs, zpk_average_signs, zpk_unpack_signs over the first blocks of records; a warp a
  * block of 64 elements, grid-stride. */
 typedef struct zpd_signs {
   void *m; /* unpack writes it */
   const void *v;
-  float *error;        /* pack, average */
-  const void *records; /* average: n of them; unpack: one */
-  void *record;        /* pack, average */
-  zpd_int blocks;
+  float *error;         /* pack, average */
+  const void *records;  /* average: n of them; unpack: one */
+  void *record;         /* pack, average */
+  zpd_int blocks, here; /* of a record; of them these first ones are worked on */
   int n;
 } zpd_signs; /* kernels zpd_pack_signs, zpd_average_signs, zpd_unpack_signs */
 

@@ -84,8 +84,8 @@ int64_t zp_scope_gone(const zp_move_scope *x, zp_state state) {
 
 /* ---- records ---- */
 
-void zp_emit_copy(const zp_move_scope *x, zp_move *move, zp_move_queue queue, int64_t elements, int element_bytes,
-                  zp_on_move *emit, void *user) {
+static void emit_copy(zp_move *move, zp_move_queue queue, int64_t elements, int element_bytes, int64_t all_elements,
+                      zp_on_move *emit, void *user) {
   static const struct {
     zp_move_end from, to;
   } ends[ZP_QUEUE_COUNT] = {
@@ -100,8 +100,19 @@ void zp_emit_copy(const zp_move_scope *x, zp_move *move, zp_move_queue queue, in
   move->to = ends[queue].to;
   move->elements = elements;
   move->element_bytes = element_bytes;
-  move->all_elements = elements * x->choice->tensor * x->choice->data;
+  move->all_elements = all_elements;
   emit(user, move);
+}
+
+void zp_emit_copy(const zp_move_scope *x, zp_move *move, zp_move_queue queue, int64_t elements, int element_bytes,
+                  zp_on_move *emit, void *user) {
+  emit_copy(move, queue, elements, element_bytes, elements * x->choice->tensor * x->choice->data, emit, user);
+}
+
+void zp_emit_shared_copy(const zp_move_scope *x, zp_move *move, zp_move_queue queue, int64_t elements,
+                         int element_bytes, zp_on_move *emit, void *user) {
+  int64_t each = (elements + x->choice->data - 1) / x->choice->data;
+  emit_copy(move, queue, each, element_bytes, elements * x->choice->tensor, emit, user);
 }
 
 void zp_emit_up(const zp_move_scope *x, zp_move *move, zp_state state, int64_t elements, int element_bytes,

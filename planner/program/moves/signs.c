@@ -8,6 +8,21 @@
 
 enum { F32 = 4, WORKER_BYTES = 4 * F32, SERVER_BYTES = 3 * F32 };
 
+/* Errors are where their elements' state is, so the host packs and unpacks what it updates: records go up to be sent,
+ * come down to be averaged (each rank's part of the elements: all of them together once), go up as means and come down
+ * again for all elements. */
+static void make_away(const zp_move_scope *x, zp_move *move, zp_on_move *emit, void *user) {
+  int64_t gone = zp_scope_gone(x, ZP_STATE_OPTIMIZER), blocks = gone / ZP_SIGNS_BLOCK;
+  move->when = ZP_WHEN_AT_HOST_UPDATE;
+  move->wait = ZP_WAIT_AT_ONCE;
+  zp_emit_copy(x, move, ZP_QUEUE_UP, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
+  zp_emit_copy(x, move, ZP_QUEUE_DOWN, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
+  zp_emit_shared_copy(x, move, ZP_QUEUE_UP, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
+  zp_emit_copy(x, move, ZP_QUEUE_DOWN, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
+  zp_emit_copy(x, move, ZP_QUEUE_HOST_MEMORY, gone, WORKER_BYTES, emit, user);
+  zp_emit_shared_copy(x, move, ZP_QUEUE_HOST_MEMORY, gone, SERVER_BYTES, emit, user);
+}
+
 static bool applies(const zp_move_scope *x) { return x->choice->compress; }
 
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
@@ -17,8 +32,11 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_move move = zp_move_begin(x, &zp_signs_exchange, ZP_MOVE_SIGNS, ZP_WHEN_AFTER_BACKWARD, ZP_WAIT_BY_NORM);
   zp_emit_among_holders(x, &move, ZP_WAY_REDUCE_SCATTER, false, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
   zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, false, blocks, ZP_SIGNS_BLOCK_BYTES, emit, user);
-  zp_emit_copy(x, &move, ZP_QUEUE_DEVICE_MEMORY, all, WORKER_BYTES, emit, user);
-  zp_emit_copy(x, &move, ZP_QUEUE_DEVICE_MEMORY, all / x->choice->data, SERVER_BYTES, emit, user);
+  int64_t here = all - zp_scope_gone(x, ZP_STATE_OPTIMIZER);
+  zp_emit_copy(x, &move, ZP_QUEUE_DEVICE_MEMORY, here, WORKER_BYTES, emit, user);
+  zp_emit_copy(x, &move, ZP_QUEUE_DEVICE_MEMORY, here / x->choice->data, SERVER_BYTES, emit, user);
+  zp_move away = move;
+  make_away(x, &away, emit, user);
   move.what = ZP_MOVE_GRADIENTS;
   move.warmup = true;
   zp_emit_among_holders(x, &move, ZP_WAY_ALL_REDUCE, false, all, x->lowered->grad_bytes, emit, user);
@@ -36,8 +54,9 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) {
   if (c->data < 2) return "compress needs two or more data ranks";
   if (zp_expert_ranks(c) > 1) return "compress does not go with experts spread over data ranks";
   if (zp_shards_state(c)) return "compress does not go with ZeRO 1 to 3";
-  for (int i = 0; i < ZP_STATE_ACTIVATIONS; i++)
-    if (c->home[i].eighths > 0) return "compress does not go with state off the device";
+  if (c->home[ZP_STATE_GRADIENTS].eighths > 0 || c->home[ZP_STATE_PARAMS].eighths > 0)
+    return "compress does not go with gradients or parameters off the device";
+  if (c->home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME) return "compress does not go with optimizer state on disks";
   return NULL;
 }
 

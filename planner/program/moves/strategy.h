@@ -79,6 +79,9 @@ static inline zp_move zp_move_begin(const zp_move_scope *x, const zp_move_strate
  * none. */
 void zp_emit_copy(const zp_move_scope *x, zp_move *move, zp_move_queue queue, int64_t elements, int element_bytes,
                   zp_on_move *emit, void *user);
+/* A copy of what is a data rank's own of `elements`, which they have between them. */
+void zp_emit_shared_copy(const zp_move_scope *x, zp_move *move, zp_move_queue queue, int64_t elements,
+                         int element_bytes, zp_on_move *emit, void *user);
 /* The way up, from disks first where the class lives there; the way down. */
 void zp_emit_up(const zp_move_scope *x, zp_move *move, zp_state state, int64_t elements, int element_bytes,
                 int64_t disk_elements, zp_on_move *emit, void *user);

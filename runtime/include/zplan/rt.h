@@ -88,8 +88,10 @@ typedef struct zpr_stage {
   int64_t master;   /* 16-bit dtypes: f32 weights of shard_elements, which the update changes and weights are rounded
                        from; else -1 */
   int64_t products; /* 16-bit dtypes on CPU ranks: ZPR_MAX_WORKERS tiles of ZPR_PRODUCT_BYTES; else -1 */
-  /* 1-bit Adam: what worker and server side still owe, f32 [flat_elements], [flat_elements / data] */
-  int64_t error, server_error;
+  /* 1-bit Adam: what worker and server side still owe, f32, of elements whose state is on the device: of flat_elements,
+   * and of the flat_elements / data that a rank averages; -1: of none. Of the others on the host, and a place there
+   * for records. */
+  int64_t error, server_error, host_error, host_server_error, host_records;
   int64_t scratch, scratch_bytes;  /* free between steps: where partial gradients travel together */
   zpr_away params_away;            /* of the elements of `params`, on the host alone */
   int64_t param_ring;              /* then: byte of the arena with two buffers of bucket_elements */
@@ -165,8 +167,9 @@ typedef struct zpr_program {
   double predicted_step_s, model_flop_per_step, peak_flop_per_s; /* peak of all ranks together; 0 unknown */
   int64_t
       predicted_bytes[ZPR_AXIS_COUNT]; /* communicated by all ranks together in one step; CONTROL is not predicted */
-  int64_t predicted_moves[ZPR_MOVE_COUNT]; /* bytes that offloading moves, all ranks together in one step */
-  int64_t predicted_warmup_data_bytes;     /* 1-bit Adam: of ZPR_DATA in the steps of plain Adam */
+  int64_t predicted_moves[ZPR_MOVE_COUNT];          /* bytes that offloading moves, all ranks together in one step */
+  int64_t predicted_exchange_moves[ZPR_MOVE_COUNT]; /* 1-bit Adam: more in the steps with a frozen variance */
+  int64_t predicted_warmup_data_bytes;              /* 1-bit Adam: of ZPR_DATA in the steps of plain Adam */
   /* Trainers for GPUs only (linked with libzplanrt_cuda). The image is a cubin, or for `--arch host` the shared object
    * with the same kernels, byte for byte as the compiler wrote it: its ELF header says which of the two it is. */
   const void *device_image;

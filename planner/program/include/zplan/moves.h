@@ -239,6 +239,7 @@ zp_traffic zp_program_traffic(const zp_program *program);
 /* Bytes that all ranks together move in one step between device and host, and between host and disks. */
 typedef struct zp_tier_bytes {
   int64_t down, up, read, written;
+  int64_t signs_down, signs_up; /* 1-bit Adam: more of them once its variance is frozen */
 } zp_tier_bytes;
 zp_tier_bytes zp_program_tier_bytes(const zp_program *program);
 

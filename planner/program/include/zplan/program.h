@@ -201,6 +201,9 @@ typedef struct zp_stage {
                             device */
   int64_t at_pending;    /* waiting weight gradients */
   int64_t at_error, at_server_error; /* 1-bit compression: what the worker and the server side still owe, f32 */
+  /* Where the state of elements is off the device, their errors are, too, and records of the exchange pass by; bytes of
+   * the host arena, -1 when absent. */
+  int64_t host_error, host_server_error, host_records;
   int64_t arena_bytes;
   /* Optimizer state and gradients off the device: elements, and byte places in the host arena and in the file; -1 when
    * absent. The update on the host takes pieces of window_elements: gradients land and (mixed precision) weights leave
