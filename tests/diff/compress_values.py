@@ -5,11 +5,13 @@
 
 1. Two runs go on from one checkpoint of the frozen phase for one step: 1-bit Adam, and plain Adam on the same ranks, whose momentum is that of the
    mean gradient. What 1-bit Adam sent and what it owes more than before, worker's and server's side, is that momentum, element by element:
-   nothing is lost, also when state leaves the device or comes back at the checkpoint. The master weights follow from momentum and variance by the formula, in f64; weights are the rounded master weights; the
-   variance stays to the bit; the elements of a block of 64 have one magnitude.
-2. Until the variance freezes losses are those of plain Adam to the bit (where the host updates, whose arithmetic rounds differently, as near as f32). A run that stops in either phase and goes on writes what one that does not stop writes, to the last byte.
+   nothing is lost, also when state leaves the device or comes back at the checkpoint. The master weights follow from momentum and variance by
+   the formula, in f64; weights are the rounded master weights; the variance stays to the bit; the elements of a block of 64 have one magnitude.
+2. Until the variance freezes losses are those of plain Adam to the bit (where the host updates, whose arithmetic rounds differently, as near as
+   f32). A run that stops in either phase and goes on writes what one that does not stop writes, to the last byte.
 3. With f16, steps that overflow are skipped in both phases: they send and move no momentum, and the variance freezes after so many applied ones.
-4. What was planned passes `zplan verify`; with state on the host where all of it is. Every run has --check-memory: bytes of arenas and of messages are the plan's.
+4. What was planned passes `zplan verify`; with state on the host where all of it is. Every run has --check-memory: bytes of arenas, of
+   messages and of copies are the plan's.
 
 Bounds of 1. Plain Adam's sum of n gradients is rounded to 16 bits once, by u = 2^-8 of its size in bf16 and 2^-11 in f16, and comes into momentum with
 1 - beta1; 1-bit Adam adds the replicas' own gradients in f32. What is kept in f32 (momentum, errors) is rounded a dozen times by 2^-24 of the
@@ -36,7 +38,7 @@ ONE_BIT = ("--set", OPTIMIZER % (", freeze_step = %d" % FREEZE))
 PLAIN = ("--set", OPTIMIZER % "")
 UNCLIPPED = ("--set", "clip=1e9")  # norms of the two phases differ
 GPU = ("--cluster", "gpu", "--arch", "host")
-SUM_ROUNDING = {"mixed_bf16": 2.0 ** -8, "mixed_fp16": 2.0 ** -11, "fp32": 2.0 ** -24}
+SUM_ROUNDING = {"mixed_bf16": 2.0 ** -8, "mixed_fp16": 2.0 ** -11, "fp64": 2.0 ** -53}
 F32, ROUNDINGS, BLOCK = 2.0 ** -24, 12, 64
 FILES = ("model.safetensors", "optimizer.safetensors", "errors.safetensors")
 
@@ -52,7 +54,7 @@ VALUES = (
     case("gpt", 1, 1, 4, "mixed_fp16"),
     case("llama", 1, 1, 2, "mixed_bf16", {"away.optimizer": "host:8"}, words=GPU),
     case("llama", 2, 2, 2, "mixed_fp16", {"away.optimizer": "host:5", "away.activations": "host:8"}, words=GPU),
-    case("llama", 1, 1, 4, "fp32", {"away.optimizer": "host:3"}, words=GPU),
+    case("llama", 1, 1, 4, "fp64", {"away.optimizer": "host:3"}, words=GPU),
 )
 WHOLE = (VALUES[1], VALUES[-1])  # these are also trained at once
 HERE_BEFORE, HERE_AFTER = VALUES[-3], VALUES[-2]  # all state is on the device until the checkpoint, and after it
@@ -185,7 +187,7 @@ def check_values(tally, folder, number, one, verbose):
     lr = harness.read_log(os.path.join(place, "log.jsonl"))[0][-1]["lr"]
     before, after, reference = tensors_of(place, KEPT), tensors_of(place, STEPS), tensors_of(other, STEPS)
     names = [name[:-len(".exp_avg")] for name in after if name.endswith(".exp_avg")]
-    mixed = settings["precision"] != "fp32"
+    mixed = settings["precision"] != "fp64"
     rounding = SUM_ROUNDING[settings["precision"]]
     momentum = {name: check_momentum(before, after, reference, name, settings["plan.data"], rounding) for name in names}
     update = {name: check_update(before, after, name, mixed, lr) for name in names}
