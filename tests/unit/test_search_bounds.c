@@ -39,7 +39,7 @@ static bool random_point(trial *t, zp_point *point) {
   c.sequence = c.tensor > 1 && random_below(2);
   c.compress = c.data > 1 && c.zero == 0 && random_below(4) == 0;
   for (int i = 0; i < ZP_STATE_COUNT; i++)
-    if (!c.compress && random_below(6) == 0)
+    if (random_below(6) == 0 && !(c.compress && (i == ZP_STATE_GRADIENTS || i == ZP_STATE_PARAMS)))
       c.home[i] = (zp_home){random_below(2) ? ZP_TIER_HOST : ZP_TIER_NVME, 1 + (int)random_below(8)};
   if (!c.compress && random_below(40) == 0) /* units that take no memory at all */
     for (int i = 0; i < ZP_STATE_COUNT; i++) c.home[i] = (zp_home){ZP_TIER_HOST, ZP_EIGHTHS};
