@@ -34,27 +34,16 @@ void zpr_landing_close(zpr *c) {
   c->state->landing = NULL;
 }
 
-int64_t zpr_gradients_here(const zpr *c) {
-  int64_t all = zpr_shards_gradients(c->program) ? c->stage->shard_elements : c->stage->flat_elements;
-  return all - c->stage->grads_away.elements;
-}
-
 static char *on_device(zpr *c, int64_t i) {
   return (char *)zpr_at(c, c->stage->grads) + i * zpk_bytes(c->program->dtype);
 }
 
 static char *on_host(zpr *c, int64_t i) {
-  return (char *)zpr_host_at(c, c->stage->grads_away.host) + (i - zpr_gradients_here(c)) * zpk_bytes(c->program->dtype);
+  return (char *)zpr_host_at(c, c->stage->grads_away.host) + i * zpk_bytes(c->program->dtype);
 }
 
 static char *window_at(zpr *c, int window) {
   return (char *)zpr_host_at(c, c->stage->landing) + window * c->stage->window_elements * zpk_bytes(c->program->dtype);
-}
-
-/* How many of `count` gradients from `first` on are on the device. */
-static int64_t count_here(const zpr *c, int64_t first, int64_t count) {
-  int64_t here = zpr_gradients_here(c) - first;
-  return here < 0 ? 0 : here < count ? here : count;
 }
 
 /* ---- sums ---- */
@@ -86,20 +75,37 @@ void zpr_land_gradients(zpr *c) {
   l->waits = false;
 }
 
-void zpr_keep_gradients(zpr *c, int64_t first, const void *from, int64_t count, bool add) {
-  int64_t here = count_here(c, first, count), size = zpk_bytes(c->program->dtype);
-  if (here > 0 && add) zpr_add(c, on_device(c, first), from, here);
-  if (here > 0 && !add) zpr_copy(c, on_device(c, first), from, here * size);
-  if (here == count) return;
+static void keep_here(zpr *c, int64_t to, const void *from, int64_t count, bool add) {
+  if (count > 0 && add) zpr_add(c, on_device(c, to), from, count);
+  if (count > 0 && !add) zpr_copy(c, on_device(c, to), from, count * zpk_bytes(c->program->dtype));
+}
+
+/* Of every shard the part that is on the host, one behind the other. */
+static int64_t send_down(zpr *c, char *window, const zpr_bucket_home *b, const char *from) {
+  int64_t size = zpk_bytes(c->program->dtype), away = (b->size - b->here) * size, ticket = 0;
+  if (b->here == 0) return zpr_copy_down(c, window, from, b->shards * away);
+  for (int64_t k = 0; k < b->shards; k++)
+    ticket = zpr_copy_down(c, window + k * away, from + (k * b->size + b->here) * size, away);
+  return ticket;
+}
+
+void zpr_keep_gradients(zpr *c, const zpr_bucket_home *b, const void *from, bool add) {
+  const char *bytes = from;
+  if (b->here == b->size)
+    keep_here(c, b->device, from, b->shards * b->size, add);
+  else
+    for (int64_t k = 0; k < b->shards; k++)
+      keep_here(c, b->device + k * b->here, bytes + k * b->size * zpk_bytes(c->program->dtype), b->here, add);
+  if (b->here == b->size) return;
   struct zpr_landing *l = landing_of(c);
   int window = (l->window + 1) % 2; /* whatever landed there was added when the other one was taken */
-  int64_t ticket = zpr_copy_down(c, window_at(c, window), (const char *)from + here * size, (count - here) * size);
+  int64_t ticket = send_down(c, window_at(c, window), b, from);
   zpr_land_gradients(c);
   l->window = window;
   l->waits = true;
   l->add = add;
-  l->first = first + here;
-  l->count = count - here;
+  l->first = b->host;
+  l->count = b->shards * (b->size - b->here);
   l->ticket = l->left[l->buffer] = ticket;
 }
 
@@ -114,23 +120,33 @@ void *zpr_grad_buffer(zpr *c, void *ring) {
   return (char *)ring + l->buffer * c->stage->bucket_elements * size;
 }
 
-void zpr_zero_gradients(zpr *c, int64_t first, int64_t count) {
-  int64_t here = count_here(c, first, count), size = zpk_bytes(c->program->dtype);
-  if (here > 0) zpr_zero(c, on_device(c, first), here * size);
-  if (here < count) memset(on_host(c, first + here), 0, (size_t)((count - here) * size));
+static void zero(zpr *c, int64_t device, int64_t here, int64_t host, int64_t away) {
+  int64_t size = zpk_bytes(c->program->dtype);
+  if (here > 0) zpr_zero(c, on_device(c, device), here * size);
+  if (away > 0) memset(on_host(c, host), 0, (size_t)(away * size));
+}
+
+void zpr_zero_gradients(zpr *c, const zpr_bucket_home *b) {
+  zero(c, b->device, b->shards * b->here, b->host, b->shards * (b->size - b->here));
+}
+
+void zpr_zero_all_gradients(zpr *c) {
+  int64_t here = zpr_held_here(c, ZPR_CLASS_GRADS);
+  zero(c, 0, here, 0, zpr_held(c, ZPR_CLASS_GRADS) - here);
 }
 
 /* Element by element in rank order on either side, so it does not matter where one lies. */
-void zpr_sum_gradients(zpr *c, const zpr_group *group, zpr_axis counted_as, int64_t first, int64_t count) {
-  int64_t here = count_here(c, first, count);
-  if (here > 0) zpr_group_all_reduce(c, group, counted_as, on_device(c, first), here);
-  if (here < count) zpr_host_all_reduce(c, group, counted_as, on_host(c, first + here), count - here);
+void zpr_sum_gradients(zpr *c, const zpr_group *group, zpr_axis counted_as, const zpr_bucket_home *b) {
+  int64_t away = b->size - b->here;
+  if (b->here > 0) zpr_group_all_reduce(c, group, counted_as, on_device(c, b->device + b->mine * b->here), b->here);
+  if (away > 0) zpr_host_all_reduce(c, group, counted_as, on_host(c, b->host + b->mine * away), away);
 }
 
 /* ---- the norm ---- */
 
 typedef struct squares_task {
   zpr *c;
+  const zpr_stretches *stretches;
   const zpr_block *blocks;
   double *squares;
 } squares_task;
@@ -139,36 +155,29 @@ typedef struct squares_task {
 static void square_away(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
   const squares_task *a = arg;
-  int64_t here = zpr_gradients_here(a->c);
-  const char *grads = on_host(a->c, here);
+  int64_t here = zpr_own_here(a->c, ZPR_CLASS_GRADS);
   for (int64_t i = begin; i < end; i++) {
     const zpr_block *b = &a->blocks[i];
     int64_t first = b->begin > here ? b->begin : here;
     a->squares[i] = 0;
-    if (b->counted && first < b->end)
-      a->squares[i] = zpk_sum_squares(a->c->program->dtype, grads, first - here, b->end - here);
+    if (!b->counted || first >= b->end) continue;
+    int64_t to_host = zpr_stretch_of(a->stretches, b->begin)->away[ZPR_CLASS_GRADS];
+    a->squares[i] = zpk_sum_squares(a->c->program->dtype, on_host(a->c, 0), first + to_host, b->end + to_host);
   }
 }
 
 /* Both sums of a block. */
-void zpr_square_gradients(zpr *c, const zpr_block *blocks, int64_t n, double *squares) {
-  int64_t here = zpr_gradients_here(c);
-  if (c->stage->grads_away.elements == 0) {
-    zpr_square_blocks(c, blocks, n, squares);
-    return;
-  }
+void zpr_square_gradients(zpr *c, const zpr_stretches *stretches, const zpr_block *blocks, int64_t n, double *squares) {
   struct zpr_landing *l = landing_of(c);
   if (!l->blocks) {
     l->blocks = zpr_alloc(c, (size_t)n + 1, sizeof *l->blocks);
     l->squares = zpr_alloc(c, (size_t)n + 1, sizeof *l->squares);
-  }
-  for (int64_t i = 0; i < n; i++) {
-    l->blocks[i] = blocks[i];
-    if (l->blocks[i].end > here) l->blocks[i].end = here;
-    if (l->blocks[i].begin >= l->blocks[i].end) l->blocks[i].counted = false;
+    for (int64_t i = 0; i < n; i++)
+      l->blocks[i] = zpr_block_here(stretches, &blocks[i], zpr_own_here(c, ZPR_CLASS_GRADS));
   }
   zpr_square_blocks(c, l->blocks, n, squares);
-  squares_task a = {c, blocks, l->squares};
+  if (c->stage->grads_away.elements == 0) return;
+  squares_task a = {c, stretches, blocks, l->squares};
   zpr_parallel(c, n, 1, square_away, &a);
   for (int64_t i = 0; i < n; i++) squares[i] += l->squares[i];
 }

@@ -1,21 +1,22 @@
-/* Private: gradients that a rank keeps, of which the last ones may be on the host (stage->grads_away). They stand as
- * the flat buffers do, with ZeRO 2 and 3 as the shards. */
+/* Private: gradients that a rank keeps, of which a part may be on the host (home.h says which). */
 #ifndef ZPLAN_RT_HOST_GRADS_H
 #define ZPLAN_RT_HOST_GRADS_H
 
 #include "device.h"
+#include "home.h"
 
-/* How many of them are on the device. */
-int64_t zpr_gradients_here(const zpr *c);
-/* Gradients [first, first + count) become, or are increased by, those at `from` on the device. What goes to the host is
- * there after zpr_land_gradients; until then it lands in one of two windows. */
-void zpr_keep_gradients(zpr *c, int64_t first, const void *from, int64_t count, bool add);
+/* The gradients of a bucket's shards become, or are increased by, those at `from` on the device, where the shards stand
+ * one behind the other. What goes to the host is there after zpr_land_gradients; until then it lands in one of two
+ * windows. */
+void zpr_keep_gradients(zpr *c, const zpr_bucket_home *bucket, const void *from, bool add);
 void zpr_land_gradients(zpr *c);
-void zpr_zero_gradients(zpr *c, int64_t first, int64_t count);
-/* Their sum over a group, wherever they are. */
-void zpr_sum_gradients(zpr *c, const zpr_group *group, zpr_axis counted_as, int64_t first, int64_t count);
-/* zpr_square_blocks of blocks that may be, in part, on the host. */
-void zpr_square_gradients(zpr *c, const zpr_block *blocks, int64_t n, double *squares);
+/* Of a bucket; of all. */
+void zpr_zero_gradients(zpr *c, const zpr_bucket_home *bucket);
+void zpr_zero_all_gradients(zpr *c);
+/* The sum over a group of those that the rank updates, wherever they are. */
+void zpr_sum_gradients(zpr *c, const zpr_group *group, zpr_axis counted_as, const zpr_bucket_home *bucket);
+/* zpr_square_blocks of blocks of own elements, which may be, in part, on the host. */
+void zpr_square_gradients(zpr *c, const zpr_stretches *stretches, const zpr_block *blocks, int64_t n, double *squares);
 
 void zpr_landing_close(zpr *c);
 

@@ -2,8 +2,7 @@
  * ZeRO-Infinity, arXiv 2104.07857). Piece after piece: the next one's gradients come from the device, and its state
  * from the disk, while this one is updated; the one before goes back. Gradients that are on the host are read there.
  *
- * A piece's elements stand together in the state; in gradients and parameters stretches of them do: all of a part of
- * the flat buffers, with ZeRO 2 and 3 a rank's shard of a bucket. */
+ * A piece's elements stand together in the state; in gradients and parameters stretches of them do (home.h). */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,51 +15,23 @@
 
 enum { AT_ONCE = 65536 }; /* elements that a thread takes */
 
-/* Elements [begin, end) of the state. */
-typedef struct stretch {
-  int64_t begin, end, to_grads, to_params;
-} stretch;
-
+/* Elements [begin, end) of the state; from them to their gradients on the host. */
 typedef struct block {
-  int64_t begin, end;
+  int64_t begin, end, to_host;
   bool decay;
 } block;
 
 struct zpr_host_update {
-  int64_t n_stretches, n_blocks;
-  stretch *stretches; /* one after the other: no element of the state is in none */
-  block *blocks;      /* in the order of the state; each in one piece */
-  int64_t *first;     /* [pieces + 1]: the first block of a piece */
+  int64_t n_blocks;
+  const zpr_stretches *stretches;
+  block *blocks;  /* in the order of the state; each in one piece */
+  int64_t *first; /* [pieces + 1]: the first block of a piece */
 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* ---- what there is to do, once ---- */
-
-/* Gradients stand as the state does, or as the flat buffers do. */
-static void add_stretch(zpr *c, zpr_host_update *u, int64_t begin, int64_t flat, int64_t count) {
-  const zpr_program *p = c->program;
-  u->stretches[u->n_stretches++] = (stretch){.begin = begin,
-                                             .end = begin + count,
-                                             .to_grads = zpr_shards_gradients(p) ? 0 : flat - begin,
-                                             .to_params = zpr_shards_params(p) ? 0 : flat - begin};
-}
-
-static void find_stretches(zpr *c, zpr_host_update *u) {
-  int64_t n = ZPR_PARTS;
-  for (int r = 0; r < c->stage->n_runs; r++) n += c->stage->runs[r].count;
-  u->stretches = zpr_alloc(c, (size_t)n, sizeof *u->stretches);
-  for (int i = 0; i < ZPR_PARTS && !zpr_shards_state(c->program); i++) {
-    zpr_part part = zpr_part_of(c, i);
-    if (part.elements > 0) add_stretch(c, u, part.state_begin, part.begin, part.elements);
-  }
-  for (int r = 0; r < c->stage->n_runs && zpr_shards_state(c->program); r++)
-    for (int64_t i = 0; i < c->stage->runs[r].count; i++) {
-      zpr_slice shard = zpr_slice_of(c, &c->stage->runs[r], i);
-      add_stretch(c, u, shard.stored, shard.begin, shard.end - shard.begin);
-    }
-}
 
 static void add_block(zpr_host_update *u, block b) {
   if (u->blocks) u->blocks[u->n_blocks] = b;
@@ -72,11 +43,12 @@ static void cut_blocks(zpr *c, zpr_host_update *u, const zpr_block *blocks, int6
   int64_t here = zpr_state_here(c), piece = c->stage->window_elements;
   u->n_blocks = 0;
   for (int64_t i = 0; i < n; i++) {
-    int64_t begin = most(blocks[i].begin + blocks[i].to_state, here), end = blocks[i].end + blocks[i].to_state;
+    int64_t begin = most(blocks[i].begin, here), end = blocks[i].end,
+            to_host = zpr_stretch_of(u->stretches, blocks[i].begin)->away[ZPR_CLASS_GRADS];
     while (begin < end) {
       int64_t cut = least(end, here + ((begin - here) / piece + 1) * piece);
       cut = least(cut, begin + AT_ONCE);
-      add_block(u, (block){begin, cut, blocks[i].decay});
+      add_block(u, (block){begin, cut, to_host, blocks[i].decay});
       begin = cut;
     }
   }
@@ -87,17 +59,11 @@ static int by_place(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static int by_begin(const void *a, const void *b) {
-  int64_t x = ((const stretch *)a)->begin, y = ((const stretch *)b)->begin;
-  return (x > y) - (x < y);
-}
-
-zpr_host_update *zpr_host_update_open(zpr *c, const zpr_block *blocks, int64_t n) {
+zpr_host_update *zpr_host_update_open(zpr *c, const zpr_stretches *stretches, const zpr_block *blocks, int64_t n) {
   int64_t pieces = zpr_state_pieces(c);
   if (pieces == 0) return NULL;
   zpr_host_update *u = zpr_alloc(c, 1, sizeof *u);
-  find_stretches(c, u);
-  qsort(u->stretches, (size_t)u->n_stretches, sizeof *u->stretches, by_begin);
+  u->stretches = stretches;
   cut_blocks(c, u, blocks, n);
   u->blocks = zpr_alloc(c, (size_t)u->n_blocks + 1, sizeof *u->blocks);
   cut_blocks(c, u, blocks, n);
@@ -113,7 +79,6 @@ zpr_host_update *zpr_host_update_open(zpr *c, const zpr_block *blocks, int64_t n
 
 void zpr_host_update_close(zpr_host_update *u) {
   if (!u) return;
-  free(u->stretches);
   free(u->blocks);
   free(u->first);
   free(u);
@@ -133,14 +98,14 @@ static char *turn(zpr *c, int64_t windows, int64_t k) {
 /* The gradients of a piece that are on the device. */
 static int64_t fetch_gradients(zpr *c, const zpr_host_update *u, int64_t k) {
   zpr_piece_of_state p = zpr_state_piece(c, k);
-  int64_t size = zpk_bytes(c->program->dtype), ticket = 0, end = p.first + p.count;
-  if (c->stage->grads_away.elements > 0) end = least(end, zpr_gradients_here(c));
-  for (int64_t i = 0; i < u->n_stretches; i++) {
-    const stretch *s = &u->stretches[i];
+  int64_t size = zpk_bytes(c->program->dtype), ticket = 0;
+  int64_t end = least(p.first + p.count, zpr_own_here(c, ZPR_CLASS_GRADS));
+  for (int64_t i = 0; i < u->stretches->n; i++) {
+    const zpr_stretch *s = &u->stretches->item[i];
     int64_t a = most(s->begin, p.first), b = least(s->end, end);
     if (a >= b) continue;
     ticket = zpr_copy_down(c, turn(c, c->stage->landing, k) + (a - p.first) * size,
-                           (char *)zpr_at(c, c->stage->grads) + (a + s->to_grads) * size, (b - a) * size);
+                           (char *)zpr_at(c, c->stage->grads) + (a + s->here[ZPR_CLASS_GRADS]) * size, (b - a) * size);
   }
   return ticket;
 }
@@ -154,15 +119,16 @@ static int64_t send_weights(zpr *c, const zpr_host_update *u, int64_t k) {
   zpr_piece_of_state p = zpr_state_piece(c, k);
   int64_t size = zpk_bytes(c->program->dtype), ticket = 0;
   const char *from = leaving(c, &p, k);
-  for (int64_t i = 0; i < u->n_stretches; i++) {
-    const stretch *s = &u->stretches[i];
+  for (int64_t i = 0; i < u->stretches->n; i++) {
+    const zpr_stretch *s = &u->stretches->item[i];
     int64_t a = most(s->begin, p.first), b = least(s->end, p.first + p.count);
     if (a >= b) continue;
-    int64_t here = most(a, least(b, zpr_params_here(c) - s->to_params)); /* parameters from there on are on the host */
+    int64_t here = most(a, least(b, zpr_own_here(c, ZPR_CLASS_PARAMS))); /* from there on they are on the host */
     if (here < b)
-      memcpy(zpr_param_away_at(c, here + s->to_params), from + (here - p.first) * size, (size_t)((b - here) * size));
+      memcpy(zpr_param_away_at(c, here + s->away[ZPR_CLASS_PARAMS]), from + (here - p.first) * size,
+             (size_t)((b - here) * size));
     if (a < here)
-      ticket = zpr_copy_up(c, (char *)zpr_at(c, c->stage->params) + (a + s->to_params) * size,
+      ticket = zpr_copy_up(c, (char *)zpr_at(c, c->stage->params) + (a + s->here[ZPR_CLASS_PARAMS]) * size,
                            from + (a - p.first) * size, (here - a) * size, 0);
   }
   return ticket;
@@ -176,7 +142,8 @@ typedef struct work {
   const block *blocks;
   const zpk_update *rule;
   zpr_piece_of_state piece;
-  char *landed, *at_home, *rounded; /* element piece.first of gradients that came, that are on the host; of weights */
+  char *landed, *rounded; /* element piece.first of gradients that came; of weights */
+  char *at_home;          /* gradients on the host */
 } work;
 
 static void *counted_from(char *array, int64_t first, int64_t size) { return array ? array - first * size : NULL; }
@@ -186,7 +153,7 @@ static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
   const work *w = arg;
   const zpr_piece_of_state *p = &w->piece;
   int64_t real = zpk_real_bytes(w->rule->dtype), size = zpk_bytes(w->rule->dtype);
-  int64_t landed = w->c->stage->grads_away.elements > 0 ? zpr_gradients_here(w->c) : INT64_MAX;
+  int64_t landed = zpr_own_here(w->c, ZPR_CLASS_GRADS);
   char *weights = counted_from(p->array[ZPR_WEIGHTS], p->first, real);
   void *m = counted_from(p->array[ZPR_MOMENT1], p->first, real),
        *v = counted_from(p->array[ZPR_MOMENT2], p->first, real);
@@ -198,7 +165,7 @@ static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
     if (w->pass == ZPR_PASS_FROZEN) zpk_frozen_update(w->rule, b->decay, weights, m, v, b->begin, b->end);
     if (w->pass != ZPR_PASS_UPDATE) continue;
     zpk_optimizer(w->rule, b->decay, weights, counted_from(w->landed, p->first, size), m, v, b->begin, cut);
-    zpk_optimizer(w->rule, b->decay, weights, counted_from(w->at_home, p->first, size), m, v, cut, b->end);
+    zpk_optimizer(w->rule, b->decay, weights, counted_from(w->at_home, -b->to_host, size), m, v, cut, b->end);
   }
 }
 
@@ -211,11 +178,9 @@ static void round_weights(void *arg, int64_t begin, int64_t end, int worker) {
 
 static void update_piece(zpr *c, const zpr_host_update *u, zpr_host_pass pass, const zpk_update *rule, int64_t k) {
   const zpr_stage *s = c->stage;
-  int64_t size = zpk_bytes(c->program->dtype);
   work w = {.c = c, .pass = pass, .rule = rule, .piece = zpr_state_piece(c, k), .blocks = u->blocks + u->first[k]};
   w.landed = turn(c, s->landing, k);
-  if (s->grads_away.elements > 0)
-    w.at_home = (char *)zpr_host_at(c, s->grads_away.host) + (w.piece.first - zpr_gradients_here(c)) * size;
+  if (s->grads_away.elements > 0) w.at_home = zpr_host_at(c, s->grads_away.host);
   zpr_parallel(c, u->first[k + 1] - u->first[k], 1, update_blocks, &w);
   if (!zpk_is_narrow(c->program->dtype) || pass == ZPR_PASS_MOMENTUM) return;
   w.rounded = turn(c, s->leaving, k);
@@ -263,12 +228,12 @@ void zpr_host_update_run(zpr *c, const zpr_host_update *u, zpr_host_pass pass, c
 void zpr_host_update_begin(zpr *c, const zpr_host_update *u) {
   if (!u || zpk_is_narrow(c->program->dtype)) return;
   int64_t size = zpk_bytes(c->program->dtype);
-  for (int64_t i = 0; i < u->n_stretches; i++) {
-    const stretch *s = &u->stretches[i];
+  for (int64_t i = 0; i < u->stretches->n; i++) {
+    const zpr_stretch *s = &u->stretches->item[i];
     for (int64_t at = most(s->begin, zpr_state_here(c)), n; at < s->end; at += n) {
       n = least(s->end - at, zpr_window_bytes(c) / size);
       char *to = zpr_state_open(c, ZPR_WEIGHTS, at, &n, false);
-      memcpy(to, zpr_params_open(c, at + s->to_params, &n, true), (size_t)(n * size));
+      memcpy(to, zpr_params_open(c, at + s->held[ZPR_CLASS_PARAMS], &n, true), (size_t)(n * size));
       zpr_params_close(c);
     }
   }

@@ -238,8 +238,6 @@ typedef struct zpr_slice {
 } zpr_slice;
 /* What this rank updates of an instance of a run; ZeRO 0: of the part that it lies in. */
 zpr_slice zpr_slice_of(zpr *c, const zpr_run *run, int64_t i);
-/* Where its gradients stand: element of the buffer of gradients. */
-int64_t zpr_gradients_of(const zpr *c, const zpr_slice *shard);
 /* The run whose instance *i is the bucket of flat element `first`. */
 const zpr_run *zpr_bucket_of(const zpr *c, int64_t first, int64_t *i);
 /* ZeRO 2 and 3: zeroes the gradients that several units add to. */

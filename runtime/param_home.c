@@ -9,22 +9,46 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t element_bytes(const zpr *c) { return zpk_bytes(c->program->dtype); }
 
-int64_t zpr_params_held(const zpr *c) {
-  return zpr_shards_params(c->program) ? c->stage->shard_elements : c->stage->flat_elements;
-}
-
-char *zpr_param_away_at(zpr *c, int64_t at) {
-  return (char *)zpr_host_at(c, c->stage->params_away.host) + (at - zpr_params_here(c)) * element_bytes(c);
+char *zpr_param_away_at(zpr *c, int64_t i) {
+  return (char *)zpr_host_at(c, c->stage->params_away.host) + i * element_bytes(c);
 }
 
 static char *here_at(zpr *c, int64_t at) { return (char *)zpr_at(c, c->stage->params) + at * element_bytes(c); }
 
 /* ---- between steps ---- */
 
+/* Element `at` of those that the rank holds: its number on the device, or off it, and how many follow it there. */
+typedef struct spot {
+  bool away;
+  int64_t at, count;
+} spot;
+
+static spot in_bucket(const zpr_bucket_home *b, int64_t within) {
+  int64_t shard = within / b->size, i = within % b->size;
+  if (i < b->here) return (spot){false, b->device + shard * b->here + i, b->here - i};
+  return (spot){true, b->host + shard * (b->size - b->here) + i - b->here, b->size - i};
+}
+
+static spot spot_of(zpr *c, int64_t at) {
+  int64_t here = zpr_own_here(c, ZPR_CLASS_PARAMS);
+  bool numbered_as_own = !zpr_shards_state(c->program) || zpr_shards_params(c->program);
+  if (numbered_as_own && at < here) return (spot){false, at, here - at};
+  if (numbered_as_own) return (spot){true, at - here, c->stage->params_away.elements - (at - here)};
+  int64_t i;
+  const zpr_run *run = zpr_bucket_of(c, at, &i);
+  zpr_bucket_home home = zpr_home_of_bucket(c, ZPR_CLASS_PARAMS, run, i);
+  return in_bucket(&home, at - (run->base + i * run->stride));
+}
+
 void *zpr_params_open(zpr *c, int64_t at, int64_t *count, bool to_read) {
-  int64_t here = zpr_params_here(c), size = element_bytes(c);
-  if (at >= here) return zpr_param_away_at(c, at);
-  *count = least(least(*count, here - at), zpr_window_bytes(c) / size);
+  int64_t size = element_bytes(c);
+  if (c->stage->params_away.elements > 0) {
+    spot s = spot_of(c, at);
+    *count = least(*count, s.count);
+    if (s.away) return zpr_param_away_at(c, s.at);
+    at = s.at;
+  }
+  *count = least(*count, zpr_window_bytes(c) / size);
   return zpr_window_open(c, here_at(c, at), *count * size, to_read);
 }
 
@@ -32,77 +56,83 @@ void *zpr_params_open(zpr *c, int64_t at, int64_t *count, bool to_read) {
 void zpr_params_close(zpr *c) { zpr_window_close(c); }
 
 void zpr_params_zero(zpr *c) {
-  int64_t here = zpr_params_here(c), away = c->stage->params_away.elements, size = element_bytes(c);
+  int64_t here = zpr_held_here(c, ZPR_CLASS_PARAMS), away = zpr_held(c, ZPR_CLASS_PARAMS) - here,
+          size = element_bytes(c);
   if (here > 0) zpr_zero(c, here_at(c, 0), here * size);
-  if (away > 0) memset(zpr_param_away_at(c, here), 0, (size_t)(away * size));
+  if (away > 0) memset(zpr_param_away_at(c, 0), 0, (size_t)(away * size));
 }
 
 /* ---- before a unit works ---- */
 
-/* What this rank has of the bucket: elements [begin, end) of its own; *to: where they go. */
+/* A bucket's shards that this rank has, and where at `to` the first of them goes. */
 typedef struct part {
-  int64_t begin, end;
+  const zpr_run *run;
+  zpr_bucket_home home;
   char *to;
 } part;
 
 static part part_of(zpr *c, int64_t first, void *to) {
   int64_t i;
-  const zpr_run *run = zpr_bucket_of(c, first, &i);
-  if (!zpr_shards_params(c->program)) return (part){first, first + run->stride, to};
-  zpr_slice shard = zpr_slice_of(c, run, i);
-  int64_t count = shard.end - shard.begin;
-  return (part){shard.stored, shard.stored + count,
-                (char *)to + zpr_part_of(c, run->params[0].spread).place * count * element_bytes(c)};
+  part p = {.run = zpr_bucket_of(c, first, &i), .to = to};
+  p.home = zpr_home_of_bucket(c, ZPR_CLASS_PARAMS, p.run, i);
+  if (zpr_shards_params(c->program))
+    p.to += zpr_part_of(c, p.run->params[0].spread).place * p.home.size * element_bytes(c);
+  return p;
 }
 
 void zpr_fetch_params(zpr *c, int64_t first, void *to) {
-  int64_t size = element_bytes(c);
   part p = part_of(c, first, to);
-  int64_t begin = most(p.begin, zpr_params_here(c));
-  if (begin < p.end)
+  int64_t size = element_bytes(c), away = p.home.size - p.home.here;
+  bool whole = p.home.here == 0; /* then the shards are neighbours on both sides */
+  for (int64_t k = 0; k < (whole ? 1 : p.home.shards) && away > 0; k++)
     c->state->fetched =
-        zpr_copy_up(c, p.to + (begin - p.begin) * size, zpr_param_away_at(c, begin), (p.end - begin) * size, 0);
+        zpr_copy_up(c, p.to + (k * p.home.size + p.home.here) * size, zpr_param_away_at(c, p.home.host + k * away),
+                    (whole ? p.home.shards : 1) * away * size, 0);
 }
 
 void zpr_await_params(zpr *c) { zpr_copy_before(c, c->state->fetched); }
 
 void zpr_gather_params(zpr *c, int64_t first, void *to) {
-  int64_t i, size = element_bytes(c);
   part p = part_of(c, first, to);
-  zpr_copy(c, p.to, here_at(c, p.begin), (least(p.end, zpr_params_here(c)) - p.begin) * size);
+  int64_t size = element_bytes(c), here = p.home.here;
+  bool whole = here == p.home.size;
+  for (int64_t k = 0; k < (whole ? 1 : p.home.shards) && here > 0; k++)
+    zpr_copy(c, p.to + k * p.home.size * size, here_at(c, p.home.device + k * here),
+             (whole ? p.home.shards : 1) * here * size);
   if (!zpr_shards_params(c->program)) return;
-  const zpr_run *run = zpr_bucket_of(c, first, &i);
-  zpr_group holders = zpr_part_of(c, run->params[0].spread).holders;
-  zpr_group_all_gather(c, &holders, ZPR_DATA, to, p.end - p.begin);
+  zpr_group holders = zpr_part_of(c, p.run->params[0].spread).holders;
+  zpr_group_all_gather(c, &holders, ZPR_DATA, to, p.home.size);
 }
 
 /* ---- the update on the device ---- */
 
-/* The parts of blocks in parameters [begin, end), which are in a buffer of the ring. */
-static void update_piece(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule, int64_t begin, int64_t end,
-                         int64_t buffer) {
+/* The parts of blocks in own elements [begin, end), whose parameters are in a buffer of the ring. */
+static void update_piece(zpr *c, const zpr_stretches *stretches, const zpr_block *blocks, int64_t n,
+                         const zpk_update *rule, int64_t begin, int64_t end, int64_t buffer) {
   for (int64_t i = 0; i < n; i++) {
-    zpr_block b = blocks[i];
-    b.begin = most(b.begin, begin - b.to_params);
-    b.end = least(b.end, end - b.to_params);
-    if (b.begin >= b.end) continue;
-    b.to_params += (buffer - c->stage->params) / element_bytes(c) - begin;
+    zpr_block own = blocks[i];
+    own.begin = most(own.begin, begin);
+    own.end = least(own.end, end);
+    if (own.begin >= own.end) continue;
+    zpr_block b = zpr_block_here(stretches, &own, own.end);
+    b.to_params = b.to_state + (buffer - c->stage->params) / element_bytes(c) - begin;
     zpr_update_blocks(c, &b, 1, rule);
   }
 }
 
-/* Parameters and state are numbered alike: there are none off the device with ZeRO 1 and 2. */
-void zpr_update_params_away(zpr *c, const zpr_block *blocks, int64_t n, const zpk_update *rule) {
+void zpr_update_params_away(zpr *c, const zpr_stretches *stretches, const zpr_block *blocks, int64_t n,
+                            const zpk_update *rule) {
   const zpr_stage *s = c->stage;
-  int64_t size = element_bytes(c), here = zpr_params_here(c), ticket[2] = {0, 0};
+  int64_t size = element_bytes(c), at = zpr_own_here(c, ZPR_CLASS_PARAMS), ticket[2] = {0, 0};
   if (s->params_away.elements == 0) return;
-  for (int64_t at = here, end = zpr_state_here(c), k = 0, count; at < end; at += count, k++) {
+  for (int64_t end = zpr_state_here(c), k = 0, count; at < end; at += count, k++) {
+    const zpr_stretch *stretch = zpr_stretch_of(stretches, at);
     int64_t buffer = s->param_ring + k % 2 * s->bucket_elements * size;
-    char *away = zpr_param_away_at(c, at);
-    count = least(end - at, s->bucket_elements);
+    char *away = zpr_param_away_at(c, at + stretch->away[ZPR_CLASS_PARAMS]);
+    count = least(least(end, stretch->end) - at, s->bucket_elements);
     zpr_copy_before(c, ticket[k % 2]);
     zpr_copy_before(c, zpr_copy_up(c, zpr_at(c, buffer), away, count * size, 0));
-    update_piece(c, blocks, n, rule, at, at + count, buffer);
+    update_piece(c, stretches, blocks, n, rule, at, at + count, buffer);
     ticket[k % 2] = zpr_copy_down(c, away, zpr_at(c, buffer), count * size);
   }
   for (int i = 0; i < 2; i++) {

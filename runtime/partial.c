@@ -7,6 +7,7 @@
  * scratch region, a piece of them at a time where it is too small, summed, and put back. */
 #include <assert.h>
 #include <stdlib.h>
+#include "home.h"
 #include "state.h"
 
 /* Neighbouring elements of the gradients. */
@@ -22,10 +23,11 @@ struct zpr_partial {
 /* Where the gradients of flat elements [begin, end) of instance i of a run stand. */
 static range place_of(zpr *c, const zpr_run *run, int64_t i, int64_t begin, int64_t end) {
   if (!zpr_shards_state(c->program)) return (range){begin, end - begin};
-  zpr_slice shard = zpr_slice_of(c, run, i);
-  if (begin < shard.begin) begin = shard.begin;
-  if (end > shard.end) end = shard.end;
-  return (range){zpr_gradients_of(c, &shard) + begin - shard.begin, end > begin ? end - begin : 0};
+  zpr_bucket_home home = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
+  assert(home.here == home.size); /* such plans are not generated otherwise */
+  if (begin < home.flat) begin = home.flat;
+  if (end > home.flat + home.size) end = home.flat + home.size;
+  return (range){home.device + home.mine * home.size + begin - home.flat, end > begin ? end - begin : 0};
 }
 
 static int64_t find_ranges(zpr *c, range *out) {

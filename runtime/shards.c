@@ -8,15 +8,10 @@
 
 zpr_slice zpr_slice_of(zpr *c, const zpr_run *run, int64_t i) {
   zpr_part part = zpr_part_of(c, run->params[0].spread);
-  if (!zpr_shards_state(c->program) && !zpr_moves_gradients(c->program))
-    return (zpr_slice){part.begin, part.begin + part.elements, part.state_begin};
+  if (!zpr_shards_state(c->program)) return (zpr_slice){part.begin, part.begin + part.elements, part.state_begin};
   int owners = c->program->data / (run->params[0].spread ? zpr_expert_ranks(c->program) : 1);
   int64_t first = run->base + i * run->stride, size = run->stride / owners, begin = first + part.place * size;
   return (zpr_slice){begin, begin + size, part.state_begin + (first - part.begin) / owners};
-}
-
-int64_t zpr_gradients_of(const zpr *c, const zpr_slice *shard) {
-  return zpr_moves_gradients(c->program) ? shard->stored : shard->begin;
 }
 
 const zpr_run *zpr_bucket_of(const zpr *c, int64_t first, int64_t *i) {
@@ -45,13 +40,14 @@ void zpr_reduce_grads(zpr *c, int64_t first) {
 void zpr_scatter_grads(zpr *c, int64_t first, void *from, bool add) {
   int64_t i, size = zpk_bytes(c->program->dtype);
   const zpr_run *run = zpr_bucket_of(c, first, &i);
-  zpr_slice shard = zpr_slice_of(c, run, i);
+  zpr_bucket_home bucket = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
   zpr_part part = zpr_part_of(c, run->params[0].spread);
-  int64_t count = shard.end - shard.begin;
-  const char *sum = (const char *)from + part.place * count * size;
   zpr_clear_instance_padding(c, run, from);
-  zpr_group_reduce_scatter(c, &part.holders, ZPR_DATA, from, count);
-  zpr_keep_gradients(c, shard.stored, sum, count, add);
+  if (zpr_shards_gradients(c->program)) {
+    zpr_group_reduce_scatter(c, &part.holders, ZPR_DATA, from, bucket.size);
+    from = (char *)from + part.place * bucket.size * size;
+  }
+  zpr_keep_gradients(c, &bucket, from, add);
 }
 
 void zpr_zero_shared_shards(zpr *c) {
@@ -59,8 +55,8 @@ void zpr_zero_shared_shards(zpr *c) {
     const zpr_run *run = &c->stage->runs[r];
     if (run->n_params > 1 || !run->params[0].zero_first) continue;
     for (int64_t i = 0; i < run->count; i++) {
-      zpr_slice shard = zpr_slice_of(c, run, i);
-      zpr_zero_gradients(c, shard.stored, shard.end - shard.begin);
+      zpr_bucket_home bucket = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
+      zpr_zero_gradients(c, &bucket);
     }
   }
 }
@@ -69,8 +65,8 @@ void zpr_zero_shared_shards(zpr *c) {
 void zpr_sum_tied_shards(zpr *c, const zpr_tie *tie, const zpr_group *stages) {
   int64_t i;
   const zpr_run *run = zpr_bucket_of(c, tie->offset[stages->me], &i);
-  zpr_slice shard = zpr_slice_of(c, run, i);
-  zpr_sum_gradients(c, stages, ZPR_TIE, zpr_gradients_of(c, &shard), shard.end - shard.begin);
+  zpr_bucket_home bucket = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
+  zpr_sum_gradients(c, stages, ZPR_TIE, &bucket);
 }
 
 void zpr_gather_updated(zpr *c) {

@@ -6,6 +6,7 @@
 #define ZPLAN_RT_STATE_HOME_H
 
 #include "device.h"
+#include "home.h"
 
 typedef enum zpr_array { ZPR_WEIGHTS, ZPR_MOMENT1, ZPR_MOMENT2, ZPR_ARRAYS } zpr_array;
 
@@ -40,8 +41,8 @@ void zpr_state_flush(zpr *c);
 
 /* ---- the update on the host (host_update.c) ---- */
 typedef struct zpr_host_update zpr_host_update;
-/* For those of the rank's blocks whose state is away. NULL: none is. */
-zpr_host_update *zpr_host_update_open(zpr *c, const zpr_block *blocks, int64_t n);
+/* For those of the rank's blocks of own elements whose state is away. NULL: none is. The stretches live as long. */
+zpr_host_update *zpr_host_update_open(zpr *c, const zpr_stretches *stretches, const zpr_block *blocks, int64_t n);
 void zpr_host_update_close(zpr_host_update *update);
 /* Copies parameters to the weights off the device, where these are a copy. */
 void zpr_host_update_begin(zpr *c, const zpr_host_update *update);

@@ -1,9 +1,9 @@
 /* From the gradients of this replica to new parameters: sums over replicas and ties, norm, clipping, optimizer. With
  * ZeRO 2 and 3, and on GPUs, the replicas' sums are made before, unit by unit (shards.c).
  *
- * The elements that this rank updates are cut into blocks once, at the start: a block lies in one parameter and in one
- * aligned window (device.h) of the flat buffers, so it has one decay flag, and sums over blocks do not depend on the
- * threads. */
+ * The elements that this rank updates are cut into blocks once, at the start: a block lies in one parameter, one bucket
+ * and one aligned window (device.h) of the flat buffers, so it has one decay flag, and sums over blocks do not depend
+ * on the threads. */
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -15,10 +15,11 @@
 #include "state_home.h"
 
 struct zpr_updater {
+  zpr_stretches stretches;
   int64_t n, room;
-  zpr_block *blocks;
-  double *squares; /* per block */
-  int64_t n_here;  /* blocks whose state is on the device, cut where it ends */
+  zpr_block *blocks; /* of own elements (home.h) */
+  double *squares;   /* per block */
+  int64_t n_here;    /* blocks whose state is on the device, cut where it ends, as its buffers have them */
   zpr_block *here;
   zpr_host_update *away; /* the others; NULL: none */
 };
@@ -60,26 +61,21 @@ zpr_part zpr_part_of(zpr *c, bool spread) {
   return part;
 }
 
-/* Gradients stand as in the flat buffers, with ZeRO 2 and 3 as the shards. */
+/* Cut at multiples in the flat buffers. */
 static void add_param(zpr *c, const zpr_run *run, int64_t i, const zpr_param *param) {
   const zpr_program *p = c->program;
-  zpr_slice shard = zpr_slice_of(c, run, i);
+  zpr_bucket_home home = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
   int64_t begin = run->base + i * run->stride + param->offset, end = begin + param->elements,
-          back = zpr_shards_gradients(p) ? shard.stored - shard.begin : 0; /* from a flat element to its gradient */
+          back = home.own - home.flat;
   bool compresses = p->freeze_step > 0; /* then every replica counts, see squares_of_step */
   bool alone = zpr_shards_state(p) || zpr_part_of(c, param->spread).place == 0 || compresses;
   bool counted = alone && (param->split_dim >= 0 || c->t == 0) && owned(c, begin);
-  if (begin < shard.begin) begin = shard.begin;
-  if (end > shard.end) end = shard.end;
+  if (zpr_shards_state(p) && begin < home.flat) begin = home.flat;
+  if (zpr_shards_state(p) && end > home.flat + home.size) end = home.flat + home.size;
   while (begin < end) {
     int64_t cut = (begin / zpr_block_elements + 1) * zpr_block_elements;
     if (cut > end) cut = end;
-    add_block(c, (zpr_block){.begin = begin + back,
-                             .end = cut + back,
-                             .to_params = zpr_shards_params(p) ? 0 : -back,
-                             .to_state = shard.stored - shard.begin - back,
-                             .decay = param->decay,
-                             .counted = counted});
+    add_block(c, (zpr_block){.begin = begin + back, .end = cut + back, .decay = param->decay, .counted = counted});
     begin = cut;
   }
 }
@@ -88,19 +84,19 @@ static void add_param(zpr *c, const zpr_run *run, int64_t i, const zpr_param *pa
  * whatever left. */
 static void split_blocks(zpr *c) {
   zpr_updater *u = c->state->updater;
-  int64_t end = zpr_state_here(c), params_end = zpr_params_here(c);
+  int64_t end = zpr_state_here(c), params_end = zpr_own_here(c, ZPR_CLASS_PARAMS);
+  if (end > params_end) end = params_end;
   u->here = zpr_alloc(c, (size_t)u->n + 1, sizeof *u->here);
   for (int64_t i = 0; i < u->n; i++) {
-    zpr_block b = u->blocks[i];
-    if (b.end + b.to_state > end) b.end = end - b.to_state;
-    if (b.end + b.to_params > params_end) b.end = params_end - b.to_params;
+    zpr_block b = zpr_block_here(&u->stretches, &u->blocks[i], end);
     if (b.begin < b.end) u->here[u->n_here++] = b;
   }
-  u->away = zpr_host_update_open(c, u->blocks, u->n);
+  u->away = zpr_host_update_open(c, &u->stretches, u->blocks, u->n);
 }
 
 void zpr_update_open(zpr *c) {
   zpr_updater *u = c->state->updater = zpr_alloc(c, 1, sizeof *u);
+  u->stretches = zpr_find_stretches(c);
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
     for (int64_t i = 0; i < run->count; i++)
@@ -118,6 +114,7 @@ void zpr_update_close(zpr *c) {
   free(u->blocks);
   free(u->squares);
   free(u->here);
+  free(u->stretches.item);
   zpr_host_update_close(u->away);
   zpr_landing_close(c);
   free(u);
@@ -181,7 +178,7 @@ static void reduce_gradients(zpr *c) {
 
 static double sum_squares(zpr *c) {
   const zpr_updater *u = c->state->updater;
-  zpr_square_gradients(c, u->blocks, u->n, u->squares);
+  zpr_square_gradients(c, &u->stretches, u->blocks, u->n, u->squares);
   double sum = 0;
   for (int64_t i = 0; i < u->n; i++) sum += u->squares[i];
   return sum;
@@ -202,7 +199,7 @@ void zpr_update_begin(zpr *c) { zpr_host_update_begin(c, c->state->updater->away
 static void update_here(zpr *c, void *arg) {
   const zpr_updater *u = c->state->updater;
   zpr_update_blocks(c, u->here, u->n_here, arg);
-  zpr_update_params_away(c, u->blocks, u->n, arg);
+  zpr_update_params_away(c, &u->stretches, u->blocks, u->n, arg);
 }
 
 static void update(zpr *c, double lr, double grad_scale) {

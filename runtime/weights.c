@@ -147,7 +147,7 @@ void zpr_init_weights(zpr *c) {
   const zpr_stage *stage = c->stage;
   /* Alignment gaps take part in collectives: they are zero from the start, like the state. */
   zpr_params_zero(c);
-  zpr_zero_gradients(c, 0, zpr_shards_gradients(c->program) ? stage->shard_elements : stage->flat_elements);
+  zpr_zero_all_gradients(c);
   zpr_state_zero(c);
   if (c->program->freeze_step > 0) zpr_errors_zero(c);
   for (int r = 0; r < stage->n_runs; r++)

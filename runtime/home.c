@@ -1,0 +1,132 @@
+/* Where parameters and gradients stand that may be off the device: buckets, and what a rank updates. */
+#include "home.h"
+#include <assert.h>
+#include <stdlib.h>
+#include "state.h"
+
+static bool holds_whole(const zpr *c, zpr_class class) {
+  return class == ZPR_CLASS_PARAMS ? !zpr_shards_params(c->program) : !zpr_shards_gradients(c->program);
+}
+
+static int64_t away_of(const zpr *c, zpr_class class) {
+  return class == ZPR_CLASS_PARAMS ? c->stage->params_away.elements : c->stage->grads_away.elements;
+}
+
+/* Ranks that own a piece each of what they hold alike. */
+static int owners_of(const zpr *c, bool spread) {
+  if (!zpr_shards_state(c->program)) return 1;
+  return c->program->data / (spread ? zpr_expert_ranks(c->program) : 1);
+}
+
+int64_t zpr_own_here(const zpr *c, zpr_class class) { return c->stage->shard_elements - away_of(c, class); }
+
+int64_t zpr_held(const zpr *c, zpr_class class) {
+  return holds_whole(c, class) ? c->stage->flat_elements : c->stage->shard_elements;
+}
+
+/* Of all owners, the parts one behind the other: own elements before `own`. */
+static int64_t held_before(const zpr *c, int64_t own) {
+  int64_t first = c->stage->shard_elements - c->stage->spread_shard_elements;
+  if (own <= first) return own * owners_of(c, false);
+  return first * owners_of(c, false) + (own - first) * owners_of(c, true);
+}
+
+int64_t zpr_held_here(zpr *c, zpr_class class) {
+  int64_t here = zpr_own_here(c, class);
+  if (away_of(c, class) == 0) return zpr_held(c, class);
+  return holds_whole(c, class) ? held_before(c, here) : here;
+}
+
+zpr_bucket_home zpr_home_of_bucket(zpr *c, zpr_class class, const zpr_run *run, int64_t i) {
+  bool spread = run->params[0].spread, whole = holds_whole(c, class);
+  zpr_part part = zpr_part_of(c, spread);
+  int owners = owners_of(c, spread);
+  int64_t first = run->base + i * run->stride, end = zpr_own_here(c, class);
+  zpr_bucket_home home = {.shards = whole ? owners : 1, .mine = whole && owners > 1 ? part.place : 0};
+  home.size = run->stride / owners;
+  home.own = part.state_begin + (first - part.begin) / owners;
+  home.flat = first + (owners > 1 ? part.place * home.size : 0);
+  home.here = end <= home.own ? 0 : end < home.own + home.size ? end - home.own : home.size;
+  home.device = whole ? first : home.own;
+  home.host = home.device + home.shards * home.here - (whole ? held_before(c, end) : end);
+  return home;
+}
+
+/* ---- own elements ---- */
+
+static zpr_stretch stretch_of(zpr *c, const zpr_run *run, int64_t i) {
+  zpr_stretch s = {0};
+  for (int k = 0; k < ZPR_CLASSES; k++) {
+    zpr_bucket_home home = zpr_home_of_bucket(c, (zpr_class)k, run, i);
+    s.begin = home.own;
+    s.end = home.own + home.size;
+    s.here[k] = home.device + home.mine * home.here - home.own;
+    s.away[k] = home.host + home.mine * (home.size - home.here) - home.here - home.own;
+    s.held[k] = holds_whole(c, (zpr_class)k) ? home.flat - home.own : 0;
+  }
+  return s;
+}
+
+static int by_begin(const void *a, const void *b) {
+  int64_t x = ((const zpr_stretch *)a)->begin, y = ((const zpr_stretch *)b)->begin;
+  return (x > y) - (x < y);
+}
+
+static bool goes_on(const zpr_stretch *s, const zpr_stretch *next) {
+  bool same = s->end == next->begin;
+  for (int k = 0; k < ZPR_CLASSES; k++)
+    same &= s->here[k] == next->here[k] && s->away[k] == next->away[k] && s->held[k] == next->held[k];
+  return same;
+}
+
+/* Without ZeRO own elements are numbered as the flat buffers, gaps between buckets included. */
+zpr_stretches zpr_find_stretches(zpr *c) {
+  zpr_stretches all = {0};
+  if (!zpr_shards_state(c->program)) {
+    all.item = zpr_alloc(c, 1, sizeof *all.item);
+    all.n = 1;
+    all.item[0].end = c->stage->shard_elements;
+    for (int k = 0; k < ZPR_CLASSES; k++) all.item[0].away[k] = -zpr_own_here(c, (zpr_class)k);
+    return all;
+  }
+  int64_t buckets = 0, n = 0;
+  for (int r = 0; r < c->stage->n_runs; r++) buckets += c->stage->runs[r].count;
+  all.item = zpr_alloc(c, (size_t)buckets, sizeof *all.item);
+  for (int r = 0; r < c->stage->n_runs; r++)
+    for (int64_t i = 0; i < c->stage->runs[r].count; i++) all.item[n++] = stretch_of(c, &c->stage->runs[r], i);
+  qsort(all.item, (size_t)n, sizeof *all.item, by_begin);
+  for (int64_t k = 0; k < n; k++) {
+    zpr_stretch *last = all.n > 0 ? &all.item[all.n - 1] : NULL;
+    if (last && goes_on(last, &all.item[k]))
+      last->end = all.item[k].end;
+    else
+      all.item[all.n++] = all.item[k];
+  }
+  return all;
+}
+
+const zpr_stretch *zpr_stretch_of(const zpr_stretches *all, int64_t own) {
+  int64_t low = 0, high = all->n - 1;
+  while (low < high) {
+    int64_t middle = (low + high + 1) / 2;
+    if (all->item[middle].begin <= own)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  assert(all->n > 0 && all->item[low].begin <= own && own < all->item[low].end);
+  return &all->item[low];
+}
+
+zpr_block zpr_block_here(const zpr_stretches *all, const zpr_block *own, int64_t end) {
+  const zpr_stretch *s = zpr_stretch_of(all, own->begin);
+  int64_t to_grads = s->here[ZPR_CLASS_GRADS];
+  zpr_block b = *own;
+  if (b.end > end) b.end = end;
+  if (b.end <= b.begin) b.counted = false;
+  b.begin += to_grads;
+  b.end += to_grads;
+  b.to_params = s->here[ZPR_CLASS_PARAMS] - to_grads;
+  b.to_state = -to_grads;
+  return b;
+}

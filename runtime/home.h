@@ -1,0 +1,51 @@
+/* Private: where parameters and gradients stand that may be off the device.
+ *
+ * What a rank updates is numbered 0 .. shard_elements - 1: its own elements, as the optimizer's state has them. Of a
+ * class the last stage->..._away.elements of these are off the device. Where a rank holds a class whole whose owners
+ * are several ranks (parameters below ZeRO 3, gradients below ZeRO 2), it has every owner's elements, and of each the
+ * same are off the device. So a bucket is shards of equal size, one behind the other, of which the first elements are
+ * on the device and the last ones off it, and either side has its parts of them as neighbours: what owners share out
+ * or collect of a bucket is one collective a side. */
+#ifndef ZPLAN_RT_HOME_H
+#define ZPLAN_RT_HOME_H
+
+#include "device.h"
+
+typedef enum zpr_class { ZPR_CLASS_PARAMS, ZPR_CLASS_GRADS, ZPR_CLASSES } zpr_class;
+
+/* What this rank has of a bucket. */
+typedef struct zpr_bucket_home {
+  int shards, mine;   /* that it has: 1, or every owner's; which of them it updates */
+  int64_t size, here; /* elements of a shard, and how many of these are on the device */
+  int64_t own, flat;  /* its first own element: its number, and that in the flat buffers */
+  int64_t device;     /* shards * here neighbours in the device's buffer, from this element on */
+  int64_t host;       /* shards * (size - here) in what is off the device, from this element on */
+} zpr_bucket_home;
+/* Of instance i of a run. Without ZeRO 1 to 3, and with nothing off the device, a run need be no bucket: then only own
+ * and flat mean anything. */
+zpr_bucket_home zpr_home_of_bucket(zpr *c, zpr_class class, const zpr_run *run, int64_t i);
+
+/* Own elements that are on the device. */
+int64_t zpr_own_here(const zpr *c, zpr_class class);
+/* Elements of the class that the rank holds; those of them that are on the device. */
+int64_t zpr_held(const zpr *c, zpr_class class);
+int64_t zpr_held_here(zpr *c, zpr_class class);
+
+/* Own elements [begin, end) that are neighbours everywhere. Element e < zpr_own_here stands at e + here[class] of the
+ * device's buffer, others at e + away[class] of what is off it; among all that the rank holds it is e + held[class]. */
+typedef struct zpr_stretch {
+  int64_t begin, end;
+  int64_t here[ZPR_CLASSES], away[ZPR_CLASSES], held[ZPR_CLASSES];
+} zpr_stretch;
+/* All own elements, in their order. Made once, at the start; freed with the update. */
+typedef struct zpr_stretches {
+  int64_t n;
+  zpr_stretch *item;
+} zpr_stretches;
+zpr_stretches zpr_find_stretches(zpr *c);
+const zpr_stretch *zpr_stretch_of(const zpr_stretches *all, int64_t own);
+/* What of a block of own elements comes before own element `end`, as the device's buffers have it; not counted where
+ * that is nothing. */
+zpr_block zpr_block_here(const zpr_stretches *all, const zpr_block *own, int64_t end);
+
+#endif
