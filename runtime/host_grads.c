@@ -142,6 +142,36 @@ void zpr_sum_gradients(zpr *c, const zpr_group *group, zpr_axis counted_as, cons
   if (away > 0) zpr_host_all_reduce(c, group, counted_as, on_host(c, b->host + b->mine * away), away);
 }
 
+/* ---- over the data ranks, below ZeRO 2 ---- */
+
+static void sum_over(zpr *c, const zpr_group *holders, const zpr_bucket_home *b, void *shards, int64_t elements) {
+  if (zpr_shards_state(c->program))
+    zpr_group_reduce_scatter(c, holders, ZPR_DATA, shards, elements);
+  else
+    zpr_group_all_reduce(c, holders, ZPR_DATA, shards, b->shards * elements);
+}
+
+/* What is on the host comes up to a buffer of the ring, while the other one is at work, and what was summed goes down.
+ */
+void zpr_sum_replicas(zpr *c, const zpr_group *holders, const zpr_bucket_home *b) {
+  struct zpr_landing *l = landing_of(c);
+  int64_t size = zpk_bytes(c->program->dtype), away = b->size - b->here;
+  if (b->here > 0) sum_over(c, holders, b, on_device(c, b->device), b->here);
+  if (away == 0) return;
+  l->buffer = (l->buffer + 1) % BUFFERS;
+  char *ring = (char *)zpr_at(c, c->stage->grad_ring) + l->buffer * c->stage->bucket_elements * size;
+  zpr_copy_before(c, l->left[l->buffer]);
+  zpr_copy_before(c, zpr_copy_up(c, ring, on_host(c, b->host), b->shards * away * size, 0));
+  sum_over(c, holders, b, ring, away);
+  l->left[l->buffer] =
+      zpr_copy_down(c, on_host(c, b->host + b->mine * away), ring + b->mine * away * size, away * size);
+}
+
+void zpr_await_replicas(zpr *c) {
+  struct zpr_landing *l = landing_of(c);
+  for (int i = 0; i < BUFFERS; i++) zpr_copy_wait(c, l->left[i]);
+}
+
 /* ---- the norm ---- */
 
 typedef struct squares_task {

@@ -240,6 +240,8 @@ typedef struct zpr_slice {
 zpr_slice zpr_slice_of(zpr *c, const zpr_run *run, int64_t i);
 /* The run whose instance *i is the bucket of flat element `first`. */
 const zpr_run *zpr_bucket_of(const zpr *c, int64_t first, int64_t *i);
+/* Gradients off the device below ZeRO 2: sums all buckets over the ranks that hold the same, once a step. */
+void zpr_sum_buckets(zpr *c);
 /* ZeRO 2 and 3: zeroes the gradients that several units add to. */
 void zpr_zero_shared_shards(zpr *c);
 /* ZeRO 1 to 3: sums this rank's shard of a tied gradient over the stages. */

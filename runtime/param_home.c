@@ -104,6 +104,31 @@ void zpr_gather_params(zpr *c, int64_t first, void *to) {
   zpr_group_all_gather(c, &holders, ZPR_DATA, to, p.home.size);
 }
 
+/* ---- after the update ---- */
+
+/* Of what is off the device a rank's own comes up, and the others' go down. */
+void zpr_gather_bucket(zpr *c, const zpr_group *holders, const zpr_bucket_home *b, int64_t number) {
+  int64_t size = element_bytes(c), away = b->size - b->here, *left = &c->state->returned[number % 2];
+  if (b->here > 0) zpr_group_all_gather(c, holders, ZPR_DATA, here_at(c, b->device), b->here);
+  if (away == 0 || holders->n == 1) return;
+  char *ring = (char *)zpr_at(c, c->stage->param_ring) + number % 2 * c->stage->bucket_elements * size;
+  zpr_copy_before(c, *left);
+  zpr_copy_before(
+      c, zpr_copy_up(c, ring + b->mine * away * size, zpr_param_away_at(c, b->host + b->mine * away), away * size, 0));
+  zpr_group_all_gather(c, holders, ZPR_DATA, ring, away);
+  for (int k = 0; k < b->shards; k++)
+    if (k != b->mine)
+      *left = zpr_copy_down(c, zpr_param_away_at(c, b->host + k * away), ring + k * away * size, away * size);
+}
+
+void zpr_await_bucket(zpr *c) {
+  for (int i = 0; i < 2; i++) {
+    zpr_copy_wait(c, c->state->returned[i]);
+    zpr_copy_before(c, c->state->returned[i]);
+    c->state->returned[i] = 0;
+  }
+}
+
 /* ---- the update on the device ---- */
 
 /* The parts of blocks in own elements [begin, end), whose parameters are in a buffer of the ring. */

@@ -13,6 +13,10 @@ char *zpr_param_away_at(zpr *c, int64_t i);
 void *zpr_params_open(zpr *c, int64_t at, int64_t *count, bool to_read);
 void zpr_params_close(zpr *c);
 void zpr_params_zero(zpr *c);
+/* ZeRO 1 and 2: a bucket's updated parameters from their owners to all who hold it; buckets take turns in the ring by
+ * their number. Collective. Done after zpr_await_bucket. */
+void zpr_gather_bucket(zpr *c, const zpr_group *holders, const zpr_bucket_home *bucket, int64_t number);
+void zpr_await_bucket(zpr *c);
 /* The optimizer on the device over the parts of blocks of own elements whose parameters are off it and whose state is
  * not, by pieces through the ring. */
 void zpr_update_params_away(zpr *c, const zpr_stretches *stretches, const zpr_block *blocks, int64_t n,

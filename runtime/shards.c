@@ -5,6 +5,7 @@
 #include <assert.h>
 #include "device.h"
 #include "host_grads.h"
+#include "param_home.h"
 
 zpr_slice zpr_slice_of(zpr *c, const zpr_run *run, int64_t i) {
   zpr_part part = zpr_part_of(c, run->params[0].spread);
@@ -50,6 +51,18 @@ void zpr_scatter_grads(zpr *c, int64_t first, void *from, bool add) {
   zpr_keep_gradients(c, &bucket, from, add);
 }
 
+void zpr_sum_buckets(zpr *c) {
+  for (int r = 0; r < c->stage->n_runs; r++) {
+    const zpr_run *run = &c->stage->runs[r];
+    zpr_group holders = zpr_part_of(c, run->params[0].spread).holders;
+    for (int64_t i = 0; i < run->count && holders.n > 1; i++) {
+      zpr_bucket_home bucket = zpr_home_of_bucket(c, ZPR_CLASS_GRADS, run, i);
+      zpr_sum_replicas(c, &holders, &bucket);
+    }
+  }
+  zpr_await_replicas(c);
+}
+
 void zpr_zero_shared_shards(zpr *c) {
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
@@ -70,15 +83,16 @@ void zpr_sum_tied_shards(zpr *c, const zpr_tie *tie, const zpr_group *stages) {
 }
 
 void zpr_gather_updated(zpr *c) {
-  int64_t size = zpk_bytes(c->program->dtype);
-  char *params = zpr_at(c, c->stage->params);
-  zpr_together(c, true);
+  bool away = c->stage->params_away.elements > 0;
+  if (!away) zpr_together(c, true);
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
     zpr_group holders = zpr_part_of(c, run->params[0].spread).holders;
-    for (int64_t i = 0; i < run->count; i++)
-      zpr_group_all_gather(c, &holders, ZPR_DATA, params + (run->base + i * run->stride) * size,
-                           run->stride / holders.n);
+    for (int64_t i = 0; i < run->count; i++) {
+      zpr_bucket_home bucket = zpr_home_of_bucket(c, ZPR_CLASS_PARAMS, run, i);
+      zpr_gather_bucket(c, &holders, &bucket, r + i);
+    }
   }
-  zpr_together(c, false);
+  if (!away) zpr_together(c, false);
+  zpr_await_bucket(c);
 }

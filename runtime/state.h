@@ -29,7 +29,8 @@ struct zpr_state {
   struct zpr_landing *landing; /* host_grads.c; NULL: not used yet */
   zpr_open_state open_state;
   zpr_saving *saving;
-  int64_t fetched; /* param_home.c: the last copy that brings parameters */
+  int64_t fetched;     /* param_home.c: the last copy that brings parameters */
+  int64_t returned[2]; /* and those that take what was gathered down, from either buffer of the ring */
   zpr_updater *updater;
   zpr_partial *partial;
   zpr_log *log;

@@ -220,8 +220,8 @@ static void emit_away(zp_emit *e, const zp_stage *st) {
     zp_buf_line(&e->out, "     .state_away = {.elements = %lld, .on_disk = %s, .host = %lld, .file = %lld},",
                 LL(st->state_gone), on_disk(e, ZP_STATE_OPTIMIZER), LL(st->host_state), LL(st->file_state));
   if (st->grads_gone > 0)
-    zp_buf_line(&e->out, "     .grads_away = {.elements = %lld, .host = %lld},", LL(st->grads_gone),
-                LL(st->host_grads));
+    zp_buf_line(&e->out, "     .grads_away = {.elements = %lld, .host = %lld}, .grad_ring = %lld,", LL(st->grads_gone),
+                LL(st->host_grads), LL(st->at_grad_ring));
   if (st->params_gone > 0)
     zp_buf_line(&e->out, "     .params_away = {.elements = %lld, .host = %lld}, .param_ring = %lld,",
                 LL(st->params_gone), LL(st->host_params), LL(st->at_param_ring));

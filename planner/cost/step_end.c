@@ -18,6 +18,7 @@ typedef struct ending {
   bool sums;   /* collectives, too */
   bool leaves; /* something is off the device */
   int64_t norm[ZP_QUEUE_COUNT], on_host[ZP_QUEUE_COUNT], on_device[ZP_QUEUE_COUNT], packed;
+  int64_t beside_sums[ZP_QUEUE_COUNT], beside_gather[ZP_QUEUE_COUNT]; /* bucket by bucket, beside the collectives */
   double reduce_s, gather_s;
 } ending;
 
@@ -39,7 +40,11 @@ static void add_move(void *user, const zp_move *m) {
   case ZP_WHEN_AT_NORM: e->norm[m->queue] += bytes; break;
   case ZP_WHEN_AT_HOST_UPDATE: e->on_host[m->queue] += bytes; break;
   case ZP_WHEN_AT_DEVICE_UPDATE: e->on_device[m->queue] += bytes; break;
-  case ZP_WHEN_AFTER_BACKWARD: e->packed += m->queue == ZP_QUEUE_DEVICE_MEMORY ? bytes : 0; break;
+  case ZP_WHEN_AFTER_BACKWARD:
+    e->packed += m->queue == ZP_QUEUE_DEVICE_MEMORY ? bytes : 0;
+    e->beside_sums[m->queue] += bytes;
+    break;
+  case ZP_WHEN_AFTER_UPDATE: e->beside_gather[m->queue] += bytes; break;
   default: break;
   }
 }
@@ -96,6 +101,15 @@ static double count_buckets(const zp_lowered *l, int64_t flat_elements) {
   return fmax(1, (double)(flat_elements / largest));
 }
 
+double zp_cost_beside_buckets(const zp_machine *machine, double collectives_s, const int64_t bytes[ZP_QUEUE_COUNT]) {
+  zp_host_rates rates = zp_cost_host_rates(machine);
+  double longest = collectives_s;
+  longest = fmax(longest, zp_cost_moving((double)bytes[ZP_QUEUE_UP], rates.pcie_bytes_per_s));
+  longest = fmax(longest, zp_cost_moving((double)bytes[ZP_QUEUE_DOWN], rates.pcie_bytes_per_s));
+  longest = fmax(longest, zp_cost_moving((double)bytes[ZP_QUEUE_READ], rates.read_bytes_per_s));
+  return fmax(longest, zp_cost_moving((double)bytes[ZP_QUEUE_WRITE], rates.write_bytes_per_s));
+}
+
 static zp_step_end price(const ending *e, const zp_lowered *lowered, int64_t flat_elements) {
   const zp_machine *machine = e->machine;
   zp_step_end end = {.reduce_s = e->reduce_s, .gather_s = e->gather_s};
@@ -103,6 +117,8 @@ static zp_step_end price(const ending *e, const zp_lowered *lowered, int64_t fla
       zp_cost_update(machine, (double)e->norm[ZP_QUEUE_DEVICE_MEMORY], (double)e->on_device[ZP_QUEUE_DEVICE_MEMORY]);
   if (e->packed > 0) end.optimizer_s += zp_cost_memory_bound(machine, (double)e->packed, 0);
   if (!e->leaves) return end;
+  end.reduce_s = zp_cost_beside_buckets(machine, e->reduce_s, e->beside_sums);
+  end.gather_s = zp_cost_beside_buckets(machine, e->gather_s, e->beside_gather);
   zp_host_rates rates = zp_cost_host_rates(machine);
   double norm = zp_cost_moving((double)e->norm[ZP_QUEUE_HOST_MEMORY], rates.host_bytes_per_s), pieces;
   double update = host_update_s(e, &rates, count_buckets(lowered, flat_elements), &pieces);

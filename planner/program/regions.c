@@ -6,10 +6,10 @@
  *
  * Held elements: ZeRO 1 to 3 shard optimizer state, then gradients, then parameters over the data ranks (arXiv
  * 1910.02054, section 5); what is spread over expert groups over the data / expert ranks that hold the same. Of a class
- * with a home elsewhere the last eighths leave the device. What is not whole on the device passes through rings of
- * buffers that hold what a unit works with: parameters gathered (ZeRO 3) or copied in, gradients about
- * to be scattered (ZeRO 2, 3) or copied out. A copy goes straight between a ring, or the flat buffer, and pinned host
- * memory, so copies need no buffers of their own on the device.
+ * with a home elsewhere the last eighths leave the device, of what a rank has of all owners' the last of every one's.
+ * What is not whole on the device passes through rings of buffers that hold what a unit works with: parameters gathered
+ * (ZeRO 3) or copied in, gradients about to be scattered (ZeRO 2, 3) or copied out. A copy goes straight between a
+ * ring, or the flat buffer, and pinned host memory, so copies need no buffers of their own on the device.
  *
  * Of saved values every unit's last eighths leave. Its steps want them in one piece, so the unit works in a buffer of a
  * ring, from which the one part goes to its slot and the other one to the host, and back.
@@ -43,15 +43,10 @@ int64_t zp_saved_away_stride(const zp_choice *choice, int64_t saved_bytes) {
   return zp_round_up(zp_saved_away(choice, saved_bytes), disk ? ZP_PAGE_BYTES : ZP_ALIGN_BYTES);
 }
 
-/* How a class's elements fall apart. */
+/* How a class's elements fall apart; `gone` of those off the device the rank updates. */
 typedef struct held {
-  int64_t here, away;
+  int64_t here, away, gone;
 } held;
-
-static held split(int64_t elements, zp_home home) {
-  int64_t away = share_away(elements, home, ZP_ALIGN_ELEMENTS);
-  return (held){elements - away, away};
-}
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -67,6 +62,20 @@ typedef struct placing {
   int64_t top;
 } placing;
 
+int64_t zp_stage_away(const zp_choice *c, const zp_stage *s, int64_t gone) {
+  int64_t spread = gone < s->spread_shard_elements ? gone : s->spread_shard_elements;
+  if (!zp_shards_state(c)) return gone;
+  return spread * (c->data / zp_expert_ranks(c)) + (gone - spread) * c->data;
+}
+
+static held split(const placing *p, zp_state state, bool sharded) {
+  const zp_stage *s = p->s;
+  held h = {.gone = share_away(s->shard_elements, p->c->home[state], ZP_ALIGN_ELEMENTS)};
+  h.away = sharded ? h.gone : zp_stage_away(p->c, s, h.gone);
+  h.here = (sharded ? s->shard_elements : s->flat_elements) - h.away;
+  return h;
+}
+
 static void size_flat_buffers(placing *p) {
   const zp_choice *c = p->c;
   zp_stage *s = p->s;
@@ -81,9 +90,9 @@ static void size_flat_buffers(placing *p) {
                         zp_round_up(p->t->bucket.spread, replicas * ZP_ALIGN_ELEMENTS)};
   s->bucket_elements = p->bucket.whole + p->bucket.spread;
   p->bucket_shard = p->bucket.whole / shards + p->bucket.spread / replicas;
-  p->params = split(zp_shards_params(c) ? s->shard_elements : s->flat_elements, c->home[ZP_STATE_PARAMS]);
-  p->grads = split(zp_shards_gradients(c) ? s->shard_elements : s->flat_elements, c->home[ZP_STATE_GRADIENTS]);
-  p->state = split(s->shard_elements, c->home[ZP_STATE_OPTIMIZER]);
+  p->params = split(p, ZP_STATE_PARAMS, zp_shards_params(c));
+  p->grads = split(p, ZP_STATE_GRADIENTS, zp_shards_gradients(c));
+  p->state = split(p, ZP_STATE_OPTIMIZER, true);
 }
 
 static void place_flat_buffers(placing *p) {
@@ -213,9 +222,10 @@ static void place_state_away(placing *p, zp_memory *m) {
   zp_stage *s = p->s;
   bool mixed = l->compute_bytes == 2, disk = p->c->home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME;
   int64_t state_bytes = l->state_bytes + (mixed ? 0 : l->param_bytes), window = p->bucket_shard, gone = p->state.away;
+  if (p->grads.away > 0 && !zp_shards_gradients(p->c)) window = s->bucket_elements; /* where they land */
   if (disk && window > 0) window = zp_round_up(window, PAGE_ELEMENTS);
   s->state_gone = gone;
-  s->grads_gone = p->grads.away;
+  s->grads_gone = p->grads.gone;
   s->window_elements = gone > 0 || p->grads.away > 0 ? window : 0;
   s->host_landing = on_host(m, 2 * s->window_elements * l->grad_bytes);
   s->host_leaving = on_host(m, gone > 0 && mixed ? 2 * window * l->param_bytes : 0);
@@ -235,7 +245,7 @@ static void place_away(placing *p, int64_t saved_away) {
   place_state_away(p, m);
   p->s->host_grads = p->grads.away > 0 ? m->host : -1;
   put_away(m, home[ZP_STATE_GRADIENTS].tier, p->grads.away * l->grad_bytes, bucket * l->grad_bytes);
-  p->s->params_gone = p->params.away;
+  p->s->params_gone = p->params.gone;
   p->s->host_params = p->params.away > 0 && home[ZP_STATE_PARAMS].tier == ZP_TIER_HOST ? m->host : -1;
   put_away(m, home[ZP_STATE_PARAMS].tier, p->params.away * l->param_bytes, bucket * l->param_bytes);
   bool disk = home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME;

@@ -246,8 +246,10 @@ static int state_regions(const zp_replay *r, state_region *out) {
   const zp_choice *c = choice_of(r);
   const zp_stage *s = r->stage;
   const zp_lowered *l = r->lowered;
-  int64_t params = (c->zero >= 3 ? s->shard_elements : s->flat_elements) - s->params_gone;
-  int64_t grads = (c->zero >= 2 ? s->shard_elements : s->flat_elements) - s->grads_gone;
+  int64_t params =
+      c->zero >= 3 ? s->shard_elements - s->params_gone : s->flat_elements - zp_stage_away(c, s, s->params_gone);
+  int64_t grads =
+      c->zero >= 2 ? s->shard_elements - s->grads_gone : s->flat_elements - zp_stage_away(c, s, s->grads_gone);
   int64_t state = s->shard_elements - s->state_gone, part = s->flat_elements / c->data;
   const state_region all[] = {
       {"parameters", zp_moves_params(c) ? s->at_params : -1, params * l->param_bytes},

@@ -35,6 +35,14 @@ static int64_t away(const zp_verifier *v, zp_state state, int64_t total, int64_t
   return eighths == 8 ? total : total / 8 * eighths / unit * unit;
 }
 
+/* Of what a rank holds for all owners it has as much of every owner's off the device; what is spread over expert groups
+ * leaves first. */
+static int64_t of_all_owners(const zp_flat_sizes *sizes, int64_t gone) {
+  int64_t whole = sizes->shard - sizes->spread_shard;
+  if (gone <= sizes->spread_shard) return sizes->spread > 0 ? gone * (sizes->spread / sizes->spread_shard) : 0;
+  return sizes->spread + (gone - sizes->spread_shard) * ((sizes->flat - sizes->spread) / whole);
+}
+
 /* ---- what the stage's units need, from the model and from their (verified) procedures ---- */
 
 typedef struct needs {
@@ -185,7 +193,7 @@ static void add_errors_away(zp_verifier *v, int s, int64_t state, int64_t flat, 
 
 static state_home add_state_away(zp_verifier *v, int s, int64_t state, int64_t grads, const zp_flat_sizes *sizes,
                                  int64_t state_bytes) {
-  int64_t bucket = sizes->bucket_shard;
+  int64_t bucket = grads > 0 && v->choice.zero < 2 ? sizes->bucket : sizes->bucket_shard;
   const int64_t page = 2048; /* elements: 4096 bytes of the shortest format */
   bool disk = v->choice.home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME, any = state > 0 || grads > 0;
   int64_t cb = v->compute_bytes, window = disk ? zp_up(bucket, page) : bucket, there = zp_up(state, page);
@@ -227,8 +235,11 @@ static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, c
   const zp_choice *c = &v->choice;
   int64_t cb = v->compute_bytes, params = c->zero >= 3 ? sizes->shard : sizes->flat,
           grads = c->zero >= 2 ? sizes->shard : sizes->flat, bucket = sizes->bucket_shard;
-  int64_t params_away = away(v, ZP_STATE_PARAMS, params, 64), grads_away = away(v, ZP_STATE_GRADIENTS, grads, 64),
+  int64_t params_gone = away(v, ZP_STATE_PARAMS, sizes->shard, 64),
+          grads_gone = away(v, ZP_STATE_GRADIENTS, sizes->shard, 64),
           state_away = away(v, ZP_STATE_OPTIMIZER, sizes->shard, 64);
+  int64_t params_away = c->zero >= 3 ? params_gone : of_all_owners(sizes, params_gone),
+          grads_away = c->zero >= 2 ? grads_gone : of_all_owners(sizes, grads_gone);
   bool sgd = v->spec->train.optimizer == ZP_OPT_SGD;
   int moments = !sgd ? 2 : v->spec->train.momentum != 0;
   int64_t state_bytes = moments * v->stat_bytes + (cb == 2 ? 4 : cb);
@@ -236,9 +247,9 @@ static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, c
   int ahead = v->spec->cluster.node.device.is_cpu ? 0 : 1; /* CPU ranks gather and scatter when they need it */
   held.param_ring = c->home[ZP_STATE_PARAMS].eighths > 0 ? 2 : c->zero == 3 ? 1 + ahead : 0;
   held.grad_ring = c->home[ZP_STATE_GRADIENTS].eighths > 0 ? 2 : c->zero >= 2 ? 1 + ahead : 0;
-  held.home = add_state_away(v, s, state_away, grads_away, sizes, state_bytes);
+  held.home = add_state_away(v, s, state_away, grads_gone, sizes, state_bytes);
   add_away(v, s, ZP_STATE_GRADIENTS, grads_away * v->grad_bytes, bucket * v->grad_bytes);
-  held.home.params = params_away;
+  held.home.params = params_gone;
   held.home.params_at = params_away > 0 && c->home[ZP_STATE_PARAMS].tier == ZP_TIER_HOST ? v->host[s] : -1;
   add_away(v, s, ZP_STATE_PARAMS, params_away * cb, bucket * cb);
   bool disk = v->choice.home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME;

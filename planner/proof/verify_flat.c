@@ -132,7 +132,9 @@ zp_flat_sizes zp_verify_flat(zp_verifier *v, int s) {
   zp_flat_sizes sizes = {.flat = flat.whole + flat.spread,
                          .shard = flat.whole / n.whole + flat.spread / n.spread,
                          .bucket = bucket.whole + bucket.spread,
-                         .bucket_shard = bucket.whole / n.whole + bucket.spread / n.spread};
+                         .bucket_shard = bucket.whole / n.whole + bucket.spread / n.spread,
+                         .spread = flat.spread,
+                         .spread_shard = flat.spread / n.spread};
   if (zp_claim(a, "flat_elements") != sizes.flat || zp_claim(a, "shard_elements") != sizes.shard)
     zp_find(v, "stage %d holds %lld parameter elements (%lld a shard), the file says %lld (%lld)", s, LL(sizes.flat),
             LL(sizes.shard), LL(zp_claim(a, "flat_elements")), LL(zp_claim(a, "shard_elements")));

@@ -51,8 +51,9 @@ void zp_verify_order(zp_verifier *v);                                           
 static inline int64_t zp_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 /* ---- verify_flat.c: flat buffers ---- */
 typedef struct zp_flat_sizes {
-  int64_t flat, shard, bucket; /* elements: all; this rank's share; of the largest unit */
-  int64_t bucket_shard;        /* a rank's share of that */
+  int64_t flat, shard, bucket;  /* elements: all; this rank's share; of the largest unit */
+  int64_t bucket_shard;         /* a rank's share of that */
+  int64_t spread, spread_shard; /* of flat and shard: what is spread over expert groups */
 } zp_flat_sizes;
 zp_flat_sizes zp_verify_flat(zp_verifier *v, int stage);
 

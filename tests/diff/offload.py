@@ -63,6 +63,13 @@ TABLE = (
     away("gpt", "fp64", 1, 2, 1, BOTH, schedule="zb_h2"),
     away("llama", "fp64", 2, 1, 1, {"optimizer": "host:8", "gradients": "host:5"}, recompute="selective"),
     away("llama", "fp32", 1, 1, 2, BOTH, zero=2),
+    # gradients away below ZeRO 2: summed over the micro-batches on the host, over the data ranks once a step
+    away("gpt", "fp64", 1, 1, 2, BOTH, batch=8, microbatch=2),
+    away("gpt", "fp64", 1, 2, 2, {"optimizer": "host:8", "gradients": "host:5"}, batch=8),
+    away("gpt", "fp64", 2, 1, 2, {"optimizer": "nvme:6", "gradients": "host:3"}, zero=1, batch=8),
+    away("gpt", "fp64", 1, 2, 3, BOTH, zero=1, batch=6, schedule="zb_h1"),
+    away("moe", "fp64", 1, 1, 2, {"optimizer": "host:8", "gradients": "host:3"}, zero=1, **{"plan.expert": 2, "model.n": 4}),
+    away("gpt", "mixed_bf16", 1, 1, 2, BOTH, zero=1),
     away("gpt", "mixed_bf16", 1, 1, 1, BOTH),
     away("gpt", "mixed_bf16", 1, 1, 2, {"optimizer": "nvme:7"}, zero=1),
 )

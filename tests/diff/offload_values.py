@@ -4,7 +4,7 @@
     offload_values.py [--only TEXT] [--list] [--jobs N] [--verbose]
 
 1. A table of plans on the emulated GPU: saved values and parameters, in part or whole, on the host, saved values on disks, too, with
-   optimizer state beside them, all schedules, cuts inside layers, recomputation, tensor and data ranks, ZeRO 3.
+   optimizer state beside them, all schedules, cuts inside layers, recomputation, tensor and data ranks, ZeRO 0 to 3.
    Losses, gradient norms and parameters against one CPU rank (bounds of offload.py). Every run has --check-memory: the arena's
    peak, bytes between ranks and bytes between device, host and disk are the plan's.
 2. The same plans with everything on the device write the same checkpoints, to the last byte. (Where optimizer state is off the device,
@@ -37,6 +37,12 @@ TABLE = (
     away("gpt", "fp64", 1, 1, 2, {"params": "host:3"}, recompute="full"),
     away("gpt", "fp64", 1, 1, 2, {"params": "host:8"}, zero=3),
     away("gpt", "fp64", 1, 2, 2, {"params": "host:5", "activations": "host:8"}, zero=3, recompute="selective"),
+    # held whole by data ranks that own pieces of them: every owner's last elements are away
+    away("gpt", "fp64", 1, 1, 2, {"params": "host:3"}, zero=1),
+    away("gpt", "fp64", 1, 2, 2, {"params": "host:8"}, zero=2),
+    away("gpt", "fp64", 1, 1, 3, {"params": "host:5", "optimizer": "host:3"}, zero=1, batch=6),
+    away("gpt", "fp64", 2, 1, 2, {"params": "host:8", "optimizer": "nvme:8", "gradients": "host:8"}, zero=1),
+    away("moe", "fp64", 1, 1, 2, {"params": "host:3"}, zero=2, **{"plan.expert": 2, "model.n": 4}),
     away("llama", "fp32", 2, 1, 1, {"params": "host:8"}),
     away("gpt", "mixed_bf16", 1, 2, 1, {"params": "host:6", "activations": "nvme:8"}, cut="block"),
     away("gpt", "fp64", 1, 1, 2, {"params": "host:8", "optimizer": "host:8", "activations": "host:8"}, zero=3),
@@ -116,7 +122,6 @@ def check_resume(tally, folder):
 
 REFUSED = (
     (1, {"params": "nvme:8"}, {}, "parameters on disks"),
-    (2, {"params": "host:8"}, {"zero": 1}, "ZeRO 1 or 2"),
 )
 
 

@@ -56,8 +56,6 @@ static const char *lacks(const zp_choice *c) {
   if (home->tier == ZP_TIER_NVME) return ZP_NOT_GENERATED("gradients on disks");
   if (home->eighths > c->home[ZP_STATE_OPTIMIZER].eighths)
     return ZP_NOT_GENERATED("gradients off the device whose optimizer state is on it");
-  if (!zp_shards_gradients(c) && c->data > 1)
-    return ZP_NOT_GENERATED("gradients off the device with data ranks and without ZeRO 2 or 3");
   return NULL;
 }
 

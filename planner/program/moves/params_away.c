@@ -44,7 +44,6 @@ static const char *lacks(const zp_choice *c) {
   const zp_home *home = &c->home[ZP_STATE_PARAMS];
   if (home->eighths == 0) return NULL;
   if (home->tier == ZP_TIER_NVME) return ZP_NOT_GENERATED("parameters on disks");
-  if (c->zero == 1 || c->zero == 2) return ZP_NOT_GENERATED("parameters off the device with ZeRO 1 or 2");
   if (c->tensor > 1 && c->sequence) return ZP_NOT_GENERATED("parameters off the device with sequence-sharded norms");
   return NULL;
 }

@@ -1,6 +1,7 @@
 /* ZeRO 0 and 1: gradients are summed over the data ranks once a step. GPUs do it bucket by bucket beside the backward
  * of the last micro-batch, from the unit on that was the last to add to them; CPU ranks after it, with ZeRO 0 all at
- * once.
+ * once. Gradients that are off the device come up bucket by bucket, and the sums go down again: with ZeRO 1 those that
+ * the rank updates.
  */
 #include "strategy.h"
 
@@ -14,10 +15,21 @@ static zp_move_way way_of(const zp_move_scope *x) {
   return !zp_shards_state(x->choice) ? ZP_WAY_ALL_REDUCE : ZP_WAY_REDUCE_SCATTER;
 }
 
+static void make_bucket(const zp_move_scope *x, zp_move move, const zp_bucket *b, zp_on_move *emit, void *user) {
+  int bytes = x->lowered->grad_bytes;
+  bool leaves = zp_eighths_away(x, ZP_STATE_GRADIENTS) > 0 && zp_holders(x->choice, b->spread) > 1;
+  int64_t away = leaves ? zp_bucket_away(x, b, ZP_STATE_GRADIENTS) : 0;
+  zp_emit_up(x, &move, ZP_STATE_GRADIENTS, away, bytes, away, emit, user);
+  zp_emit_among_holders(x, &move, way_of(x), b->spread, b->elements, bytes, emit, user);
+  if (zp_shards_state(x->choice)) away /= zp_holders(x->choice, b->spread);
+  zp_emit_down(x, &move, ZP_STATE_GRADIENTS, away, bytes, away, emit, user);
+}
+
 static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_bucket_walk walk = {0};
   int bytes = x->lowered->grad_bytes;
-  zp_move_when when = x->cpu ? ZP_WHEN_AFTER_BACKWARD : ZP_WHEN_BESIDE_BACKWARD;
+  bool after = x->cpu || zp_eighths_away(x, ZP_STATE_GRADIENTS) > 0;
+  zp_move_when when = after ? ZP_WHEN_AFTER_BACKWARD : ZP_WHEN_BESIDE_BACKWARD;
   zp_move move = zp_move_begin(x, &zp_replica_sums, ZP_MOVE_GRADIENTS, when, ZP_WAIT_BY_NORM);
   bool at_once = x->cpu && !zp_shards_state(x->choice);
   if (at_once && x->moment == ZP_MOMENT_STEP) {
@@ -26,14 +38,15 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
     zp_emit_among_holders(x, &move, way_of(x), true, all.spread, bytes, emit, user);
   }
   if (at_once || x->moment != ZP_MOMENT_BUCKETS) return;
-  for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++)
-    zp_emit_among_holders(x, &move, way_of(x), walk.bucket.spread, walk.bucket.elements, bytes, emit, user);
+  for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++) make_bucket(x, move, &walk.bucket, emit, user);
 }
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {
   return zp_format(arena, "gradients are summed over %d data ranks once a step, %s", x->choice->data,
-                   x->cpu ? !zp_shards_state(x->choice) ? "all at once" : "bucket by bucket"
-                          : "bucket by bucket beside the last backward");
+                   x->cpu && !zp_shards_state(x->choice) ? "all at once"
+                   : x->cpu || zp_eighths_away(x, ZP_STATE_GRADIENTS) > 0
+                       ? "bucket by bucket"
+                       : "bucket by bucket beside the last backward");
 }
 
 const zp_move_strategy zp_replica_sums = {"sums over replicas", applies, make, explain, NULL, NULL, NULL};

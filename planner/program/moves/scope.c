@@ -44,14 +44,14 @@ bool zp_scope_next_bucket(const zp_move_scope *x, zp_bucket_walk *walk) {
   return false;
 }
 
-/* Elements of the stage from the first one of a bucket on, as a rank stores them. */
-static int64_t stored_at(const zp_move_scope *x, const zp_bucket *b, bool sharded) {
+/* The number of a bucket's first element among those that a rank updates. */
+static int64_t first_own(const zp_move_scope *x, const zp_bucket *b) {
   const zp_stage *s = x->stage;
   const zp_run *run = &s->runs.data[x->run];
   int64_t own =
       b->spread ? run->spread_base + x->iteration * run->spread_stride : run->base + x->iteration * run->stride;
   int64_t first = b->param >= 0 ? zp_stage_shared(s, b->param) : own;
-  if (!sharded) return first;
+  if (!zp_shards_state(x->choice)) return first;
   if (!b->spread) return first / zp_holders(x->choice, false);
   int64_t start = s->flat_elements - s->spread_elements, before = s->shard_elements - s->spread_shard_elements;
   return before + (first - start) / zp_holders(x->choice, true);
@@ -63,10 +63,11 @@ int64_t zp_bucket_away(const zp_move_scope *x, const zp_bucket *b, zp_state stat
   int64_t part = b->elements / (sharded ? zp_holders(x->choice, b->spread) : 1);
   if (x->run < 0) return part * zp_eighths_away(x, state) / 8;
   const zp_stage *s = x->stage;
-  int64_t here = (sharded ? s->shard_elements : s->flat_elements) - (params ? s->params_gone : s->grads_gone);
-  int64_t begin = stored_at(x, b, sharded), end = begin + part;
+  int owners = zp_shards_state(x->choice) ? zp_holders(x->choice, b->spread) : 1;
+  int64_t here = s->shard_elements - (params ? s->params_gone : s->grads_gone);
+  int64_t begin = first_own(x, b), end = begin + b->elements / owners;
   if (begin < here) begin = here;
-  return begin < end ? end - begin : 0;
+  return begin < end ? (end - begin) * (sharded ? 1 : owners) : 0;
 }
 
 zp_flat zp_scope_flat(const zp_move_scope *x) {

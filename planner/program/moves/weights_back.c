@@ -1,5 +1,6 @@
 /* ZeRO 1 and 2: a rank updates its pieces of the weights, all of which every data rank keeps. GPUs gather all buckets
- * at once, CPU ranks one after the other. */
+ * at once, CPU ranks one after the other. With parameters off the device, too: a rank's own come up, and the others'
+ * go down. */
 #include "strategy.h"
 
 #include <zplan/buf.h>
@@ -12,19 +13,26 @@ static void make(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_bucket_walk walk = {0};
   int bytes = x->lowered->param_bytes;
   zp_move move = zp_move_begin(x, &zp_weights_back, ZP_MOVE_PARAMETERS, ZP_WHEN_AFTER_UPDATE, ZP_WAIT_BY_STEP);
-  if (!x->cpu && x->moment == ZP_MOMENT_STEP) {
+  bool away = zp_eighths_away(x, ZP_STATE_PARAMS) > 0, at_once = !x->cpu && !away;
+  if (at_once && x->moment == ZP_MOMENT_STEP) {
     zp_flat all = zp_scope_flat(x);
     zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, false, all.whole, bytes, emit, user);
     zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, true, all.spread, bytes, emit, user);
   }
-  if (!x->cpu || x->moment != ZP_MOMENT_BUCKETS) return;
-  for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++)
-    zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, walk.bucket.spread, walk.bucket.elements, bytes, emit, user);
+  if (at_once || x->moment != ZP_MOMENT_BUCKETS) return;
+  for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++) {
+    const zp_bucket *b = &walk.bucket;
+    int holders = zp_holders(x->choice, b->spread);
+    int64_t all = away && holders > 1 ? zp_bucket_away(x, b, ZP_STATE_PARAMS) : 0, mine = all / holders;
+    zp_emit_up(x, &move, ZP_STATE_PARAMS, mine, bytes, mine, emit, user);
+    zp_emit_among_holders(x, &move, ZP_WAY_ALL_GATHER, b->spread, b->elements, bytes, emit, user);
+    zp_emit_down(x, &move, ZP_STATE_PARAMS, all - mine, bytes, all - mine, emit, user);
+  }
 }
 
 static const char *explain(zp_arena *arena, const zp_move_scope *x) {
   return zp_format(arena, "a rank updates 1/%d of the weights and gets the rest from the others, %s", x->choice->data,
-                   x->cpu ? "bucket by bucket" : "all at once");
+                   x->cpu || zp_eighths_away(x, ZP_STATE_PARAMS) > 0 ? "bucket by bucket" : "all at once");
 }
 
 const zp_move_strategy zp_weights_back = {"weights back", applies, make, explain, NULL, NULL, NULL};

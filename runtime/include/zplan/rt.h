@@ -64,7 +64,8 @@ typedef struct zpr_tie {
   int64_t elements;
 } zpr_tie;
 
-/* The part of a class of state that does not live on the device: the last `elements` of those that the rank has. */
+/* The part of a class of state that does not live on the device: the last `elements` of those that the rank updates. Of
+ * a class that it has whole, while data ranks own pieces, as many of every owner's. */
 typedef struct zpr_away {
   int64_t elements; /* 0: all of it is on the device */
   bool on_disk;
@@ -94,12 +95,12 @@ typedef struct zpr_stage {
   int64_t error, server_error, host_error, host_server_error, host_records;
   int64_t scratch, scratch_bytes;  /* free between steps: where partial gradients travel together */
   zpr_away params_away;            /* of the elements of `params`, on the host alone */
-  int64_t param_ring;              /* then: byte of the arena with two buffers of bucket_elements */
+  int64_t param_ring, grad_ring;   /* where either leave: byte of the arena with two buffers of bucket_elements */
   zpr_away state_away, grads_away; /* of shard_elements of optimizer state, weights included; of the gradients */
   /* The update on the host works on so many elements at once; gradients land and rounded weights leave in two windows
    * each, bytes of the host arena; state on disks passes through state_windows, which state_away.host has. */
   int64_t window_elements, state_windows, landing, leaving;
-  int64_t bucket_elements; /* of a buffer of the rings of gradients and parameters, where either leave the device */
+  int64_t bucket_elements; /* of a buffer of these rings */
   bool saved_on_disk;      /* saved values that leave the device go to the file, through four buffers of the host: */
   int64_t saved_staging, saved_staging_bytes; /* byte of the host arena where they stand, bytes of each */
   int64_t inputs; /* int32 [inputs][micro-batches][microbatch][S]: tokens, then labels, of the whole step */
@@ -125,7 +126,7 @@ typedef struct zpr_program {
   const char *name, *plan_hash;
   zpk_dtype dtype;
   int tensor, pipeline, data, zero;
-  bool moves_gradients; /* in buckets to the host, also without ZeRO 2 and 3; data is 1 then */
+  bool moves_gradients; /* in buckets to the host, also without ZeRO 2 and 3 */
   bool reduces_beside;  /* zero 0 or 1 on GPUs: micro_batches calls zpr_reduce_grads for every bucket; otherwise the
                          * runtime  sums over the data ranks after it */
   int expert;           /* neighbouring data ranks that share the experts of a tensor rank; 0, 1: none do */

@@ -209,11 +209,16 @@ typedef struct zp_stage {
    * absent. The update on the host takes pieces of window_elements: gradients land and (mixed precision) weights leave
    * in two windows each; state on disks comes and goes through state_windows. On host and disk a piece has its weights,
    * then moments. */
+  /* The last of shard_elements; of a class that a rank holds whole it has as many of every data rank's off the device
+   * (zp_stage_away). */
   int64_t state_gone, grads_gone, window_elements, state_windows;
   int64_t host_landing, host_leaving, host_state, file_state, host_grads;
   int64_t params_gone, host_params; /* the same of parameters: elements, byte place in the host arena */
   zp_memory memory;                 /* sums to arena_bytes, and what is outside */
 } zp_stage;
+
+/* Elements that a rank has off the device of a class that it holds whole, where `gone` of those that it updates are. */
+int64_t zp_stage_away(const zp_choice *choice, const zp_stage *stage, int64_t gone);
 
 /* A parameter on several stages. */
 typedef struct zp_tied {
