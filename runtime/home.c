@@ -24,7 +24,7 @@ int64_t zpr_held(const zpr *c, zpr_class class) {
   return holds_whole(c, class) ? c->stage->flat_elements : c->stage->shard_elements;
 }
 
-/* Of all owners, the parts one behind the other: own elements before `own`. */
+/* Elements that all owners together have before own element `own` of each. */
 static int64_t held_before(const zpr *c, int64_t own) {
   int64_t first = c->stage->shard_elements - c->stage->spread_shard_elements;
   if (own <= first) return own * owners_of(c, false);

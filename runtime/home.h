@@ -21,8 +21,8 @@ typedef struct zpr_bucket_home {
   int64_t device;     /* shards * here neighbours in the device's buffer, from this element on */
   int64_t host;       /* shards * (size - here) in what is off the device, from this element on */
 } zpr_bucket_home;
-/* Of instance i of a run. Without ZeRO 1 to 3, and with nothing off the device, a run need be no bucket: then only own
- * and flat mean anything. */
+/* Where instance i of a run is. Without ZeRO 1 to 3, and with nothing off the device, a run need be no bucket: then
+ * only own and flat mean anything. */
 zpr_bucket_home zpr_home_of_bucket(zpr *c, zpr_class class, const zpr_run *run, int64_t i);
 
 /* Own elements that are on the device. */

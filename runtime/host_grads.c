@@ -80,7 +80,7 @@ static void keep_here(zpr *c, int64_t to, const void *from, int64_t count, bool 
   if (count > 0 && !add) zpr_copy(c, on_device(c, to), from, count * zpk_bytes(c->program->dtype));
 }
 
-/* Of every shard the part that is on the host, one behind the other. */
+/* The part of every shard that is on the host, one behind the other. */
 static int64_t send_down(zpr *c, char *window, const zpr_bucket_home *b, const char *from) {
   int64_t size = zpk_bytes(c->program->dtype), away = (b->size - b->here) * size, ticket = 0;
   if (b->here == 0) return zpr_copy_down(c, window, from, b->shards * away);

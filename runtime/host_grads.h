@@ -10,7 +10,7 @@
  * windows. */
 void zpr_keep_gradients(zpr *c, const zpr_bucket_home *bucket, const void *from, bool add);
 void zpr_land_gradients(zpr *c);
-/* Of a bucket; of all. */
+/* Those of a bucket, and all, become zero. */
 void zpr_zero_gradients(zpr *c, const zpr_bucket_home *bucket);
 void zpr_zero_all_gradients(zpr *c);
 /* The sum over a group of those that the rank updates, wherever they are. */

@@ -106,7 +106,7 @@ void zpr_gather_params(zpr *c, int64_t first, void *to) {
 
 /* ---- after the update ---- */
 
-/* Of what is off the device a rank's own comes up, and the others' go down. */
+/* What is off the device: a rank's own comes up, and the others' go down. */
 void zpr_gather_bucket(zpr *c, const zpr_group *holders, const zpr_bucket_home *b, int64_t number) {
   int64_t size = element_bytes(c), away = b->size - b->here, *left = &c->state->returned[number % 2];
   if (b->here > 0) zpr_group_all_gather(c, holders, ZPR_DATA, here_at(c, b->device), b->here);

@@ -17,7 +17,6 @@ typedef struct sums {
   bool reduces, gathers; /* bucket by bucket; otherwise all at once, as zp_cost_step_end has it */
   bool beside;           /* backward */
   double reduce_s, gather_s;
-  int64_t reduce_bytes[ZP_QUEUE_COUNT], gather_bytes[ZP_QUEUE_COUNT]; /* copied meanwhile */
 } sums;
 
 static void add_bucket(void *user, const zp_move *m) {
@@ -25,10 +24,7 @@ static void add_bucket(void *user, const zp_move *m) {
   zp_move_end peers = zp_move_peers(m);
   bool spread = peers == ZP_END_REPLICAS, gather = m->when == ZP_WHEN_AFTER_UPDATE;
   to->beside |= m->when == ZP_WHEN_BESIDE_BACKWARD;
-  if (m->way == ZP_WAY_COPY) {
-    (gather ? to->gather_bytes : to->reduce_bytes)[m->queue] += (int64_t)to->count * m->elements * m->element_bytes;
-    return;
-  }
+  if (m->way == ZP_WAY_COPY) return; /* zp_cost_step_end has them, of the same share of all units */
   if (!to->known[spread]) to->link[spread] = zp_cost_link_of(to->machine, to->choice, peers);
   to->known[spread] = true;
   *(gather ? &to->gathers : &to->reduces) = true;
@@ -43,23 +39,12 @@ static void add_unit(sums *to, zp_move_scope *scope, int run, zp_bucket_choice b
   zp_make_moves(scope, add_bucket, to);
 }
 
-/* A run's units are alike, but for what of them is off the device. */
-static void add_run(sums *to, zp_move_scope *scope, int run) {
-  const zp_choice *c = scope->choice;
-  int64_t count = scope->stage->runs.data[run].count;
-  bool leave = c->home[ZP_STATE_PARAMS].eighths > 0 || c->home[ZP_STATE_GRADIENTS].eighths > 0;
-  for (scope->iteration = 0; leave && scope->iteration < count; scope->iteration++)
-    add_unit(to, scope, run, ZP_BUCKETS_OWN, 1);
-  scope->iteration = 0;
-  if (!leave) add_unit(to, scope, run, ZP_BUCKETS_OWN, (double)count);
-}
-
 /* last_s: of the stage's first unit, which backward comes to last. */
 static sums sums_of(zp_move_scope *scope, const zp_machine *machine, double *last_s) {
   sums all = {.machine = machine, .choice = scope->choice}, last = all;
   int n = scope->stage->runs.len;
   scope->moment = ZP_MOMENT_BUCKETS;
-  for (int r = 0; r < n; r++) add_run(&all, scope, r);
+  for (int r = 0; r < n; r++) add_unit(&all, scope, r, ZP_BUCKETS_OWN, (double)scope->stage->runs.data[r].count);
   for (int r = 0; r < n; r++) add_unit(&all, scope, r, ZP_BUCKETS_SHARED, 1);
   if (n > 0) add_unit(&last, scope, 0, ZP_BUCKETS_ALL, 1);
   *last_s = last.reduce_s;
@@ -87,10 +72,11 @@ zp_step_end zp_cost_replicas_end(const zp_program *program, const zp_machine *ma
   scope.cpu = machine->node->device.is_cpu;
   scope.stage = at;
   sums s = sums_of(&scope, machine, &last_s);
+  bool copies_too = c->home[ZP_STATE_PARAMS].eighths > 0 || c->home[ZP_STATE_GRADIENTS].eighths > 0;
   if (s.reduces && s.beside)
     end.reduce_s = zp_cost_exposed_reduce(machine, end.taken, s.reduce_s, last_s, beside_s, at->n_calls);
   else if (s.reduces)
-    end.reduce_s = zp_cost_beside_buckets(machine, s.reduce_s, s.reduce_bytes);
-  if (s.gathers) end.gather_s = zp_cost_beside_buckets(machine, s.gather_s, s.gather_bytes);
+    end.reduce_s = copies_too ? fmax(end.reduce_s, s.reduce_s) : s.reduce_s;
+  if (s.gathers) end.gather_s = copies_too ? fmax(end.gather_s, s.gather_s) : s.gather_s;
   return end;
 }

@@ -101,13 +101,13 @@ static double count_buckets(const zp_lowered *l, int64_t flat_elements) {
   return fmax(1, (double)(flat_elements / largest));
 }
 
-double zp_cost_beside_buckets(const zp_machine *machine, double collectives_s, const int64_t bytes[ZP_QUEUE_COUNT]) {
-  zp_host_rates rates = zp_cost_host_rates(machine);
+/* Collectives bucket by bucket, and what is copied meanwhile for the next and the last one. */
+static double beside_buckets_s(const zp_host_rates *rates, double collectives_s, const int64_t bytes[ZP_QUEUE_COUNT]) {
   double longest = collectives_s;
-  longest = fmax(longest, zp_cost_moving((double)bytes[ZP_QUEUE_UP], rates.pcie_bytes_per_s));
-  longest = fmax(longest, zp_cost_moving((double)bytes[ZP_QUEUE_DOWN], rates.pcie_bytes_per_s));
-  longest = fmax(longest, zp_cost_moving((double)bytes[ZP_QUEUE_READ], rates.read_bytes_per_s));
-  return fmax(longest, zp_cost_moving((double)bytes[ZP_QUEUE_WRITE], rates.write_bytes_per_s));
+  longest = fmax(longest, zp_cost_moving((double)bytes[ZP_QUEUE_UP], rates->pcie_bytes_per_s));
+  longest = fmax(longest, zp_cost_moving((double)bytes[ZP_QUEUE_DOWN], rates->pcie_bytes_per_s));
+  longest = fmax(longest, zp_cost_moving((double)bytes[ZP_QUEUE_READ], rates->read_bytes_per_s));
+  return fmax(longest, zp_cost_moving((double)bytes[ZP_QUEUE_WRITE], rates->write_bytes_per_s));
 }
 
 static zp_step_end price(const ending *e, const zp_lowered *lowered, int64_t flat_elements) {
@@ -117,9 +117,9 @@ static zp_step_end price(const ending *e, const zp_lowered *lowered, int64_t fla
       zp_cost_update(machine, (double)e->norm[ZP_QUEUE_DEVICE_MEMORY], (double)e->on_device[ZP_QUEUE_DEVICE_MEMORY]);
   if (e->packed > 0) end.optimizer_s += zp_cost_memory_bound(machine, (double)e->packed, 0);
   if (!e->leaves) return end;
-  end.reduce_s = zp_cost_beside_buckets(machine, e->reduce_s, e->beside_sums);
-  end.gather_s = zp_cost_beside_buckets(machine, e->gather_s, e->beside_gather);
   zp_host_rates rates = zp_cost_host_rates(machine);
+  end.reduce_s = beside_buckets_s(&rates, e->reduce_s, e->beside_sums);
+  end.gather_s = beside_buckets_s(&rates, e->gather_s, e->beside_gather);
   double norm = zp_cost_moving((double)e->norm[ZP_QUEUE_HOST_MEMORY], rates.host_bytes_per_s), pieces;
   double update = host_update_s(e, &rates, count_buckets(lowered, flat_elements), &pieces);
   double moved = moved_update_s(e, &rates);

@@ -35,7 +35,7 @@ static int64_t away(const zp_verifier *v, zp_state state, int64_t total, int64_t
   return eighths == 8 ? total : total / 8 * eighths / unit * unit;
 }
 
-/* Of what a rank holds for all owners it has as much of every owner's off the device; what is spread over expert groups
+/* What a rank holds for all owners has as much of every owner's off the device; what is spread over expert groups
  * leaves first. */
 static int64_t of_all_owners(const zp_flat_sizes *sizes, int64_t gone) {
   int64_t whole = sizes->shard - sizes->spread_shard;

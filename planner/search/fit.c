@@ -74,10 +74,17 @@ int zp_least_eighths(zp_search_cache *s, const zp_point *point, zp_state state) 
   return least <= limit ? ZP_EIGHTHS : ZP_EIGHTHS + 1;
 }
 
-/* Parts of a class are whole numbers of aligned elements. */
-static void add_away(zp_limits *floor, const zp_choice *c, zp_state state, int64_t elements, int64_t element_bytes) {
+/* Parts of a class are whole numbers of aligned elements. Where a rank holds all owners' of a class, as much of every
+ * one's leaves, what is spread over expert groups first: it has the fewest owners, so no less than they have of all. */
+static void add_away(zp_limits *floor, const zp_choice *c, zp_state state, int64_t whole, int64_t spread,
+                     int64_t element_bytes) {
   const zp_home *home = &c->home[state];
-  int64_t rounded = home->eighths < ZP_EIGHTHS ? ROUNDED_ELEMENTS : 0;
+  bool sharded = state == ZP_STATE_OPTIMIZER ? zp_shards_state(c)
+                 : state == ZP_STATE_PARAMS  ? zp_shards_params(c)
+                                             : zp_shards_gradients(c);
+  int owners = zp_shards_state(c) && !sharded ? c->data / (spread > 0 ? zp_expert_ranks(c) : 1) : 1;
+  int64_t elements = owners * zp_held_elements(c, whole, spread, zp_shards_state(c));
+  int64_t rounded = home->eighths < ZP_EIGHTHS ? ROUNDED_ELEMENTS * (int64_t)owners : 0;
   int64_t here = elements / c->pipeline * home->eighths / ZP_EIGHTHS - rounded;
   if (home->tier == ZP_TIER_DEVICE || here <= 0) return;
   *(home->tier == ZP_TIER_HOST ? &floor->host : &floor->nvme) += here * element_bytes;
@@ -90,9 +97,9 @@ zp_limits zp_away_floor(const zp_search_cache *s, const zp_point *point) {
   int64_t whole = v->elements, spread = v->spread_elements;
   zp_limits floor = {0};
   if (zp_has_types(s)) return floor;
-  add_away(&floor, c, ZP_STATE_PARAMS, zp_held_elements(c, whole, spread, c->zero >= 3), v->lowered->param_bytes);
-  add_away(&floor, c, ZP_STATE_GRADIENTS, zp_held_elements(c, whole, spread, c->zero >= 2), v->lowered->grad_bytes);
-  add_away(&floor, c, ZP_STATE_OPTIMIZER, zp_held_elements(c, whole, spread, c->zero >= 1), v->lowered->state_bytes);
+  add_away(&floor, c, ZP_STATE_PARAMS, whole, spread, v->lowered->param_bytes);
+  add_away(&floor, c, ZP_STATE_GRADIENTS, whole, spread, v->lowered->grad_bytes);
+  add_away(&floor, c, ZP_STATE_OPTIMIZER, whole, spread, v->lowered->state_bytes);
   return floor;
 }
 

@@ -97,10 +97,6 @@ typedef struct zp_host_rates {
 zp_host_rates zp_cost_host_rates(const zp_machine *machine);
 /* Infinite over an absent link; 0 for no bytes. */
 double zp_cost_moving(double bytes, double bytes_per_s);
-/* Seconds of collectives bucket by bucket, and of what is copied meanwhile for the next and the last one: bytes by
- * queue.
- */
-double zp_cost_beside_buckets(const zp_machine *machine, double collectives_s, const int64_t bytes[ZP_QUEUE_COUNT]);
 
 /* ---- pipeline.c: event simulation of the micro-batches ---- */
 typedef struct zp_event {
