@@ -139,14 +139,15 @@ in_background() { # COMMAND...
   wait "$running"
 }
 
-# Takes parts from the list that nobody has taken: whoever makes a part's folder runs it.
+# Takes parts from the list that nobody has taken: whoever makes a part's folder runs it. A part that reads its standard
+# input finds nothing there, and not the rest of the list.
 take_parts() {
   trap 'kill "$running" 2>/dev/null; wait; exit 130' TERM
-  while IFS='|' read -r name command; do
+  while IFS='|' read -r name command <&3; do
     mkdir "$logs/taken/$name" 2>/dev/null || continue
     # shellcheck disable=SC2086 # words
-    part "$name" in_background $command
-  done <"$logs/parts"
+    part "$name" in_background $command </dev/null 3<&-
+  done 3<"$logs/parts"
 }
 
 run_side_by_side() {
@@ -159,6 +160,10 @@ run_side_by_side() {
   trap 'kill "$one" "$other" 2>/dev/null; wait; exit 130' INT TERM
   wait
   trap - INT TERM
+  cut -d '|' -f 1 "$logs/parts" | while read -r name; do
+    counts=$logs/$(echo "$name" | tr ' ' '-').counts
+    [ -e "$counts" ] || { echo "$name: was not run" && echo '0 1' >"$counts"; }
+  done
 }
 
 part 'build release' build release || finish
