@@ -52,6 +52,17 @@ zpr_bucket_home zpr_home_of_bucket(zpr *c, zpr_class class, const zpr_run *run, 
   return home;
 }
 
+zpr_side zpr_side_of(const zpr_bucket_home *b, bool away) {
+  zpr_side s = {.n = b->shards, .first = away ? b->here : 0, .stride = b->size, .at = away ? b->host : b->device};
+  s.count = away ? b->size - b->here : b->here;
+  if (s.count == 0) s.n = 0;
+  if (s.count == b->size) {
+    s.n = 1;
+    s.count *= b->shards;
+  }
+  return s;
+}
+
 /* ---- own elements ---- */
 
 static zpr_stretch stretch_of(zpr *c, const zpr_run *run, int64_t i) {
@@ -62,7 +73,7 @@ static zpr_stretch stretch_of(zpr *c, const zpr_run *run, int64_t i) {
     s.end = home.own + home.size;
     s.here[k] = home.device + home.mine * home.here - home.own;
     s.away[k] = home.host + home.mine * (home.size - home.here) - home.here - home.own;
-    s.held[k] = holds_whole(c, (zpr_class)k) ? home.flat - home.own : 0;
+    if (k == ZPR_CLASS_PARAMS && holds_whole(c, ZPR_CLASS_PARAMS)) s.held = home.flat - home.own;
   }
   return s;
 }
@@ -73,9 +84,8 @@ static int by_begin(const void *a, const void *b) {
 }
 
 static bool goes_on(const zpr_stretch *s, const zpr_stretch *next) {
-  bool same = s->end == next->begin;
-  for (int k = 0; k < ZPR_CLASSES; k++)
-    same &= s->here[k] == next->here[k] && s->away[k] == next->away[k] && s->held[k] == next->held[k];
+  bool same = s->end == next->begin && s->held == next->held;
+  for (int k = 0; k < ZPR_CLASSES; k++) same &= s->here[k] == next->here[k] && s->away[k] == next->away[k];
   return same;
 }
 

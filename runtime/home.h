@@ -25,6 +25,15 @@ typedef struct zpr_bucket_home {
  * only own and flat mean anything. */
 zpr_bucket_home zpr_home_of_bucket(zpr *c, zpr_class class, const zpr_run *run, int64_t i);
 
+/* One part of every shard, alike in all, between where shards stand one behind the other and where the part stands on
+ * its side: n copies of `count` elements, from element `first` on and `stride` apart there, one behind the other from
+ * `at` on here. Where the part is all of every shard they are one copy. */
+typedef struct zpr_side {
+  int n; /* 0: nothing is on this side */
+  int64_t first, stride, count, at;
+} zpr_side;
+zpr_side zpr_side_of(const zpr_bucket_home *bucket, bool away);
+
 /* Own elements that are on the device. */
 int64_t zpr_own_here(const zpr *c, zpr_class class);
 /* Elements of the class that the rank holds; those of them that are on the device. */
@@ -32,10 +41,12 @@ int64_t zpr_held(const zpr *c, zpr_class class);
 int64_t zpr_held_here(zpr *c, zpr_class class);
 
 /* Own elements [begin, end) that are neighbours everywhere. Element e < zpr_own_here stands at e + here[class] of the
- * device's buffer, others at e + away[class] of what is off it; among all that the rank holds it is e + held[class]. */
+ * device's buffer, others at e + away[class] of what is off it; among all parameters that the rank holds it is e +
+ * held.
+ */
 typedef struct zpr_stretch {
   int64_t begin, end;
-  int64_t here[ZPR_CLASSES], away[ZPR_CLASSES], held[ZPR_CLASSES];
+  int64_t here[ZPR_CLASSES], away[ZPR_CLASSES], held;
 } zpr_stretch;
 /* All own elements, in their order. Made once, at the start; freed with the update. */
 typedef struct zpr_stretches {

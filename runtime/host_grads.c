@@ -75,37 +75,38 @@ void zpr_land_gradients(zpr *c) {
   l->waits = false;
 }
 
-static void keep_here(zpr *c, int64_t to, const void *from, int64_t count, bool add) {
-  if (count > 0 && add) zpr_add(c, on_device(c, to), from, count);
-  if (count > 0 && !add) zpr_copy(c, on_device(c, to), from, count * zpk_bytes(c->program->dtype));
+static void keep_here(zpr *c, const zpr_side *s, const char *from, bool add) {
+  int64_t size = zpk_bytes(c->program->dtype);
+  for (int k = 0; k < s->n; k++) {
+    char *to = on_device(c, s->at + k * s->count);
+    const char *part = from + (s->first + k * s->stride) * size;
+    if (add)
+      zpr_add(c, to, part, s->count);
+    else
+      zpr_copy(c, to, part, s->count * size);
+  }
 }
 
-/* The part of every shard that is on the host, one behind the other. */
-static int64_t send_down(zpr *c, char *window, const zpr_bucket_home *b, const char *from) {
-  int64_t size = zpk_bytes(c->program->dtype), away = (b->size - b->here) * size, ticket = 0;
-  if (b->here == 0) return zpr_copy_down(c, window, from, b->shards * away);
-  for (int64_t k = 0; k < b->shards; k++)
-    ticket = zpr_copy_down(c, window + k * away, from + (k * b->size + b->here) * size, away);
+static int64_t send_down(zpr *c, char *window, const zpr_side *s, const char *from) {
+  int64_t size = zpk_bytes(c->program->dtype), ticket = 0;
+  for (int k = 0; k < s->n; k++)
+    ticket = zpr_copy_down(c, window + k * s->count * size, from + (s->first + k * s->stride) * size, s->count * size);
   return ticket;
 }
 
 void zpr_keep_gradients(zpr *c, const zpr_bucket_home *b, const void *from, bool add) {
-  const char *bytes = from;
-  if (b->here == b->size)
-    keep_here(c, b->device, from, b->shards * b->size, add);
-  else
-    for (int64_t k = 0; k < b->shards; k++)
-      keep_here(c, b->device + k * b->here, bytes + k * b->size * zpk_bytes(c->program->dtype), b->here, add);
-  if (b->here == b->size) return;
+  zpr_side here = zpr_side_of(b, false), away = zpr_side_of(b, true);
+  keep_here(c, &here, from, add);
+  if (away.n == 0) return;
   struct zpr_landing *l = landing_of(c);
   int window = (l->window + 1) % 2; /* whatever landed there was added when the other one was taken */
-  int64_t ticket = send_down(c, window_at(c, window), b, from);
+  int64_t ticket = send_down(c, window_at(c, window), &away, from);
   zpr_land_gradients(c);
   l->window = window;
   l->waits = true;
   l->add = add;
-  l->first = b->host;
-  l->count = b->shards * (b->size - b->here);
+  l->first = away.at;
+  l->count = away.n * away.count;
   l->ticket = l->left[l->buffer] = ticket;
 }
 

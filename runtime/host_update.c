@@ -233,7 +233,7 @@ void zpr_host_update_begin(zpr *c, const zpr_host_update *u) {
     for (int64_t at = most(s->begin, zpr_state_here(c)), n; at < s->end; at += n) {
       n = least(s->end - at, zpr_window_bytes(c) / size);
       char *to = zpr_state_open(c, ZPR_WEIGHTS, at, &n, false);
-      memcpy(to, zpr_params_open(c, at + s->held[ZPR_CLASS_PARAMS], &n, true), (size_t)(n * size));
+      memcpy(to, zpr_params_open(c, at + s->held, &n, true), (size_t)(n * size));
       zpr_params_close(c);
     }
   }

@@ -82,23 +82,21 @@ static part part_of(zpr *c, int64_t first, void *to) {
 
 void zpr_fetch_params(zpr *c, int64_t first, void *to) {
   part p = part_of(c, first, to);
-  int64_t size = element_bytes(c), away = p.home.size - p.home.here;
-  bool whole = p.home.here == 0; /* then the shards are neighbours on both sides */
-  for (int64_t k = 0; k < (whole ? 1 : p.home.shards) && away > 0; k++)
-    c->state->fetched =
-        zpr_copy_up(c, p.to + (k * p.home.size + p.home.here) * size, zpr_param_away_at(c, p.home.host + k * away),
-                    (whole ? p.home.shards : 1) * away * size, 0);
+  zpr_side s = zpr_side_of(&p.home, true);
+  int64_t size = element_bytes(c);
+  for (int k = 0; k < s.n; k++)
+    c->state->fetched = zpr_copy_up(c, p.to + (s.first + k * s.stride) * size, zpr_param_away_at(c, s.at + k * s.count),
+                                    s.count * size, 0);
 }
 
 void zpr_await_params(zpr *c) { zpr_copy_before(c, c->state->fetched); }
 
 void zpr_gather_params(zpr *c, int64_t first, void *to) {
   part p = part_of(c, first, to);
-  int64_t size = element_bytes(c), here = p.home.here;
-  bool whole = here == p.home.size;
-  for (int64_t k = 0; k < (whole ? 1 : p.home.shards) && here > 0; k++)
-    zpr_copy(c, p.to + k * p.home.size * size, here_at(c, p.home.device + k * here),
-             (whole ? p.home.shards : 1) * here * size);
+  zpr_side s = zpr_side_of(&p.home, false);
+  int64_t size = element_bytes(c);
+  for (int k = 0; k < s.n; k++)
+    zpr_copy(c, p.to + (s.first + k * s.stride) * size, here_at(c, s.at + k * s.count), s.count * size);
   if (!zpr_shards_params(c->program)) return;
   zpr_group holders = zpr_part_of(c, p.run->params[0].spread).holders;
   zpr_group_all_gather(c, &holders, ZPR_DATA, to, p.home.size);

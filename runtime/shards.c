@@ -10,9 +10,8 @@
 zpr_slice zpr_slice_of(zpr *c, const zpr_run *run, int64_t i) {
   zpr_part part = zpr_part_of(c, run->params[0].spread);
   if (!zpr_shards_state(c->program)) return (zpr_slice){part.begin, part.begin + part.elements, part.state_begin};
-  int owners = c->program->data / (run->params[0].spread ? zpr_expert_ranks(c->program) : 1);
-  int64_t first = run->base + i * run->stride, size = run->stride / owners, begin = first + part.place * size;
-  return (zpr_slice){begin, begin + size, part.state_begin + (first - part.begin) / owners};
+  zpr_bucket_home home = zpr_home_of_bucket(c, ZPR_CLASS_PARAMS, run, i);
+  return (zpr_slice){home.flat, home.flat + home.size, home.own};
 }
 
 const zpr_run *zpr_bucket_of(const zpr *c, int64_t first, int64_t *i) {
@@ -84,13 +83,14 @@ void zpr_sum_tied_shards(zpr *c, const zpr_tie *tie, const zpr_group *stages) {
 
 void zpr_gather_updated(zpr *c) {
   bool away = c->stage->params_away.elements > 0;
+  int64_t number = 0;
   if (!away) zpr_together(c, true);
   for (int r = 0; r < c->stage->n_runs; r++) {
     const zpr_run *run = &c->stage->runs[r];
     zpr_group holders = zpr_part_of(c, run->params[0].spread).holders;
     for (int64_t i = 0; i < run->count; i++) {
       zpr_bucket_home bucket = zpr_home_of_bucket(c, ZPR_CLASS_PARAMS, run, i);
-      zpr_gather_bucket(c, &holders, &bucket, r + i);
+      zpr_gather_bucket(c, &holders, &bucket, number++);
     }
   }
   if (!away) zpr_together(c, false);

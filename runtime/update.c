@@ -147,8 +147,11 @@ void zpr_begin_step(zpr *c) {
 static void sum_replicas(zpr *c) {
   const zpr_program *p = c->program;
   char *grads = zpr_at(c, c->stage->grads);
-  if (zpr_moves_gradients(p) && !zpr_shards_gradients(p)) zpr_sum_buckets(c);
-  if (zpr_moves_gradients(p) || p->reduces_beside || zpr_is_frozen(c)) return;
+  if (zpr_shards_gradients(p) || p->reduces_beside || zpr_is_frozen(c)) return;
+  if (zpr_moves_gradients(p)) {
+    zpr_sum_buckets(c);
+    return;
+  }
   for (int r = 0; r < c->stage->n_runs && p->zero == 1; r++)
     for (int64_t i = 0; i < c->stage->runs[r].count; i++)
       zpr_reduce_grads(c, c->stage->runs[r].base + i * c->stage->runs[r].stride);

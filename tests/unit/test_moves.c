@@ -192,6 +192,50 @@ Test(moves, gradients_and_optimizer_away) {
               HOST_UPDATE(PAGES, 12, ZP_QUEUE_WRITE));
 }
 
+/* Two data ranks that own halves and hold all: of a rank's half 3/8 in whole 64 are away, of the other rank's as many,
+ * and they lie in the layers, which one unit each uses. Gradients go down after each of 4 micro-batches; once a step
+ * all come up to be summed, and a rank's own go down; the host's weights go up. */
+Test(moves, gradients_away_with_zero_1) {
+  zp_choice c = choice_of(1, 2, 1);
+  c.home[ZP_STATE_GRADIENTS] = c.home[ZP_STATE_OPTIMIZER] = (zp_home){ZP_TIER_HOST, 3};
+  zp_program *p = program_of(&TINY, true, c, 8);
+  const int64_t half = (3 * PADDED + TABLE + POSITIONS + 2 * NORM_PADDED) / 2, own = half / 8 * 3 / 64 * 64;
+  cr_assert(p->stages[0].shard_elements == half && own < PADDED);
+  cr_expect(p->stages[0].grads_gone == own && zp_stage_away(&c, &p->stages[0], own) == 2 * own);
+  cr_expect_eq(p->stages[0].memory.gradients / 256, (2 * half - 2 * own) * 4 / 256);
+  zp_tier_bytes moved = zp_program_tier_bytes(p);
+  cr_expect_eq(moved.down, 2 * 4 * (4 * 2 * own + own));
+  cr_expect_eq(moved.up, 2 * 4 * (2 * own + own));
+  zp_move_list list = zp_stage_moves(arena, p, 0);
+  for (int i = 0; i < list.len; i++)
+    cr_expect(list.data[i].when != ZP_WHEN_BESIDE_BACKWARD, "sums wait for what is on the host");
+}
+
+/* Without ZeRO both ranks have all, and all sums go down again. */
+Test(moves, gradients_away_without_zero) {
+  zp_choice c = choice_of(1, 2, 0);
+  c.home[ZP_STATE_GRADIENTS] = c.home[ZP_STATE_OPTIMIZER] = HOST;
+  const int64_t all = 3 * LAYER + TABLE + POSITIONS + 2 * NORM, units = all + TABLE; /* the table is used twice */
+  zp_tier_bytes moved = zp_program_tier_bytes(program_of(&TINY, true, c, 8));
+  cr_expect_eq(moved.down, 2 * 4 * (4 * units + all));
+  cr_expect_eq(moved.up, 2 * 4 * (all + all));
+}
+
+/* Parameters come up forward and backward of 4 micro-batches; a rank's own come up to be updated and go down; then they
+ * come up once more for the other rank, and the other's go down. */
+Test(moves, parameters_away_with_zero_1_and_2) {
+  for (int zero = 1; zero <= 2; zero++) {
+    zp_choice c = choice_of(1, 2, zero);
+    c.home[ZP_STATE_PARAMS] = (zp_home){ZP_TIER_HOST, 3};
+    zp_program *p = program_of(&TINY, true, c, 8);
+    const int64_t own = p->stages[0].params_gone;
+    cr_expect_eq(own, (3 * PADDED + TABLE + POSITIONS + 2 * NORM_PADDED) / 2 / 8 * 3 / 64 * 64);
+    zp_tier_bytes moved = zp_program_tier_bytes(p);
+    cr_expect_eq(moved.up, 2 * 4 * (2 * 4 * 2 * own + own + own), "ZeRO %d", zero);
+    cr_expect_eq(moved.down, 2 * 4 * (own + own), "ZeRO %d", zero);
+  }
+}
+
 /* The optimizer alone: gradients go down for it. With ZeRO 1 a rank's half. */
 Test(moves, optimizer_away) {
   zp_choice c = choice_of(1, 2, 1);

@@ -82,9 +82,13 @@ static void check_bounds(trial *t, zp_point *point) {
     own[i] = zp_on_stage(t->run.s, &c, &t->run.s->variants.data[point->modes[random_below(point->n_modes)]], i);
   c = zp_choice_of_cut(t->run.s, point, c.cut, own);
   const zp_program *program = zp_program_make(scratch, zp_search_stages(t->run.s, &c), &c);
-  int64_t most = 0;
-  for (int s = 0; s < c.pipeline; s++)
-    if (program->stages[s].arena_bytes > most) most = program->stages[s].arena_bytes;
+  int64_t most = 0, host = 0, nvme = 0;
+  for (int s = 0; s < c.pipeline; s++) {
+    const zp_stage *stage = &program->stages[s];
+    if (stage->arena_bytes > most) most = stage->arena_bytes;
+    if (stage->memory.host > host) host = stage->memory.host;
+    if (stage->memory.nvme > nvme) nvme = stage->memory.nvme;
+  }
   if (!point->choice.fine && random_below(8) == 0) check_rooms(t, point, random_below(most));
   t->run.s->limit_bytes = most; /* what memory forces is a bound of plans that fit */
   zp_point quick = *point;
@@ -99,6 +103,9 @@ static void check_bounds(trial *t, zp_point *point) {
             zp_schedule_name(c.schedule), c.tensor, c.pipeline, c.data, c.zero, c.chunks,
             (long long)program->microbatches, whole, of_cut, step);
   cr_assert(zp_memory_floor(t->run.s, point) <= most);
+  zp_limits away = zp_away_floor(t->run.s, point);
+  cr_assert(away.host <= host && away.nvme <= nvme, "ZeRO %d, expert %d: %lld of %lld bytes on the host, %lld of %lld",
+            c.zero, c.expert, (long long)away.host, (long long)host, (long long)away.nvme, (long long)nvme);
   if (c.chunks > 1) {
     double any = zp_bound_any_chunks(t->run.s, point, true, 2 * step) + zp_bound_step_end(t->run.s, point);
     cr_assert(any <= step, "%s, %d x %d x %d: any cut %.9g of %.9g", zp_schedule_name(c.schedule), c.tensor, c.pipeline,

@@ -340,8 +340,9 @@ void zpr_gather_params(zpr *c, int64_t first, void *to);
 void zpr_fetch_params(zpr *c, int64_t first, void *to);
 /* Work that the device is given from now on finds all that was fetched. */
 void zpr_await_params(zpr *c);
-/* Sums the bucket's gradients `from` over these ranks; this rank's shard of the sum replaces the one that it has, or is
- * added to it (zero >= 2, or moves_gradients). Overwrites `from`. Padding counts as zero. */
+/* zero >= 2: sums the bucket's gradients `from` over these ranks; this rank's shard of the sum replaces the one that it
+ * has, or is added to it. moves_gradients: the whole bucket does so, and ranks are summed once a step, later.
+ * Overwrites `from`. Padding counts as zero. */
 void zpr_scatter_grads(zpr *c, int64_t first, void *from, bool add);
 /* Collective over the data ranks that hold the same, zero 0 or 1, once a step: the gradients of the bucket that begins
  * at flat element `first` are complete. Sums them in place; with zero == 1 every rank the shard that it owns, and the

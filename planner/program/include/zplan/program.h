@@ -208,9 +208,8 @@ typedef struct zp_stage {
   /* Optimizer state and gradients off the device: elements, and byte places in the host arena and in the file; -1 when
    * absent. The update on the host takes pieces of window_elements: gradients land and (mixed precision) weights leave
    * in two windows each; state on disks comes and goes through state_windows. On host and disk a piece has its weights,
-   * then moments. */
-  /* The last of shard_elements; of a class that a rank holds whole it has as many of every data rank's off the device
-   * (zp_stage_away). */
+   * then moments. What is off the device are the last of shard_elements; of a class that a rank holds whole it has as
+   * many of every data rank's (zp_stage_away). */
   int64_t state_gone, grads_gone, window_elements, state_windows;
   int64_t host_landing, host_leaving, host_state, file_state, host_grads;
   int64_t params_gone, host_params; /* the same of parameters: elements, byte place in the host arena */
