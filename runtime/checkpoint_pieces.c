@@ -18,6 +18,7 @@
 #include "device.h"
 #include "param_home.h"
 #include "state_home.h"
+#include "away.h"
 #include "state.h"
 
 const char *const zpr_file_name[ZPR_FILES] = {"model.safetensors", "optimizer.safetensors", "errors.safetensors"};
@@ -219,6 +220,7 @@ static bool move_all(zpr *c, int file, const zpr_tensors *list, transfer *t) {
       for (int64_t i = 0; i < c->stage->runs[r].count; i++) move_instance(c, file, list, a, &c->stage->runs[r], i, t);
   }
   zpr_state_flush(c);
+  zpr_away_flush(c);
   free_arrays(&arrays);
   return !t->failed;
 }

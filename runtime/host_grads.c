@@ -1,9 +1,11 @@
-/* Gradients on the host (ZeRO-Offload, arXiv 2101.06840): a unit's go down beside the next unit's work, to one of two
- * windows, and are added to the sum by the host when the ones after them are on their way. Two buffers of the ring take
+/* Gradients on the host (ZeRO-Offload, arXiv 2101.06840) or on disks (ZeRO-Infinity, arXiv 2104.07857): a unit's go
+ * down beside the next unit's work, to one of two windows, and are added to the sum by the host when the ones after
+ * them are on their way; sums on disks are read meanwhile and written again. Two buffers of the ring take
  * turns on the device: what writes to one waits for what left it. */
 #include "host_grads.h"
 #include <stdlib.h>
 #include <string.h>
+#include "away.h"
 #include "state.h"
 #include "tier.h"
 
@@ -18,6 +20,8 @@ struct zpr_landing {
   int64_t left[BUFFERS]; /* the last copy out of each */
   zpr_block *blocks;     /* of the norm: their parts on the device, */
   double *squares;       /* and sums of the others */
+  int n_zero;            /* buckets of sums on disks that are 0 until the first gradients of the step, */
+  int64_t *zero;         /* of which nothing is written: their first elements off the device */
 };
 
 static struct zpr_landing *landing_of(zpr *c) {
@@ -30,16 +34,13 @@ void zpr_landing_close(zpr *c) {
   if (!l) return;
   free(l->blocks);
   free(l->squares);
+  free(l->zero);
   free(l);
   c->state->landing = NULL;
 }
 
 static char *on_device(zpr *c, int64_t i) {
   return (char *)zpr_at(c, c->stage->grads) + i * zpk_bytes(c->program->dtype);
-}
-
-static char *on_host(zpr *c, int64_t i) {
-  return (char *)zpr_host_at(c, c->stage->grads_away.host) + i * zpk_bytes(c->program->dtype);
 }
 
 static char *window_at(zpr *c, int window) {
@@ -70,9 +71,22 @@ void zpr_land_gradients(zpr *c) {
   struct zpr_landing *l = landing_of(c);
   if (!l->waits) return;
   zpr_copy_wait(c, l->ticket);
-  add_task a = {c->program->dtype, on_host(c, l->first), window_at(c, l->window), l->add};
+  zpr_view sum = l->add ? zpr_away_read(c, ZPR_CLASS_GRADS, l->first, l->count)
+                        : zpr_away_room(c, ZPR_CLASS_GRADS, l->first, l->count);
+  add_task a = {c->program->dtype, sum.at, window_at(c, l->window), l->add};
   zpr_parallel(c, l->count, AT_ONCE, add_range, &a);
+  zpr_away_put(c, ZPR_CLASS_GRADS, sum, l->first, l->count, 0);
   l->waits = false;
+}
+
+/* Was the bucket set to 0, and nothing added since? Afterwards it is not. */
+static bool is_zero(struct zpr_landing *l, int64_t first) {
+  for (int i = 0; i < l->n_zero; i++)
+    if (l->zero[i] == first) {
+      l->zero[i] = l->zero[--l->n_zero];
+      return true;
+    }
+  return false;
 }
 
 static void keep_here(zpr *c, const zpr_side *s, const char *from, bool add) {
@@ -104,9 +118,10 @@ void zpr_keep_gradients(zpr *c, const zpr_bucket_home *b, const void *from, bool
   zpr_land_gradients(c);
   l->window = window;
   l->waits = true;
-  l->add = add;
+  l->add = !is_zero(l, away.at) && add;
   l->first = away.at;
   l->count = away.n * away.count;
+  if (l->add) zpr_away_ahead(c, ZPR_CLASS_GRADS, l->first, l->count);
   l->ticket = l->left[l->buffer] = ticket;
 }
 
@@ -121,26 +136,38 @@ void *zpr_grad_buffer(zpr *c, void *ring) {
   return (char *)ring + l->buffer * c->stage->bucket_elements * size;
 }
 
-static void zero(zpr *c, int64_t device, int64_t here, int64_t host, int64_t away) {
-  int64_t size = zpk_bytes(c->program->dtype);
-  if (here > 0) zpr_zero(c, on_device(c, device), here * size);
-  if (away > 0) memset(on_host(c, host), 0, (size_t)(away * size));
+static void zero_here(zpr *c, int64_t first, int64_t count) {
+  if (count > 0) zpr_zero(c, on_device(c, first), count * zpk_bytes(c->program->dtype));
 }
 
 void zpr_zero_gradients(zpr *c, const zpr_bucket_home *b) {
-  zero(c, b->device, b->shards * b->here, b->host, b->shards * (b->size - b->here));
+  struct zpr_landing *l = landing_of(c);
+  int64_t size = zpk_bytes(c->program->dtype), away = b->shards * (b->size - b->here);
+  zero_here(c, b->device, b->shards * b->here);
+  if (away == 0) return;
+  if (!c->stage->grads_away.on_disk) {
+    memset(zpr_away_room(c, ZPR_CLASS_GRADS, b->host, away).at, 0, (size_t)(away * size));
+    return;
+  }
+  if (!l->zero) l->zero = zpr_alloc(c, (size_t)c->stage->n_runs, sizeof *l->zero);
+  (void)is_zero(l, b->host);
+  l->zero[l->n_zero++] = b->host;
 }
 
 void zpr_zero_all_gradients(zpr *c) {
   int64_t here = zpr_held_here(c, ZPR_CLASS_GRADS);
-  zero(c, 0, here, 0, zpr_held(c, ZPR_CLASS_GRADS) - here);
+  zero_here(c, 0, here);
+  zpr_away_zero(c, ZPR_CLASS_GRADS, zpr_held(c, ZPR_CLASS_GRADS) - here);
 }
 
 /* Element by element in rank order on either side, so it does not matter where one lies. */
 void zpr_sum_gradients(zpr *c, const zpr_group *group, zpr_axis counted_as, const zpr_bucket_home *b) {
   int64_t away = b->size - b->here;
   if (b->here > 0) zpr_group_all_reduce(c, group, counted_as, on_device(c, b->device + b->mine * b->here), b->here);
-  if (away > 0) zpr_host_all_reduce(c, group, counted_as, on_host(c, b->host + b->mine * away), away);
+  if (away == 0) return;
+  zpr_view view = zpr_away_read(c, ZPR_CLASS_GRADS, b->host + b->mine * away, away);
+  zpr_host_all_reduce(c, group, counted_as, view.at, away);
+  zpr_away_put(c, ZPR_CLASS_GRADS, view, b->host + b->mine * away, away, 0);
 }
 
 /* ---- over the data ranks, below ZeRO 2 ---- */
@@ -162,38 +189,53 @@ void zpr_sum_replicas(zpr *c, const zpr_group *holders, const zpr_bucket_home *b
   l->buffer = (l->buffer + 1) % BUFFERS;
   char *ring = (char *)zpr_at(c, c->stage->grad_ring) + l->buffer * c->stage->bucket_elements * size;
   zpr_copy_before(c, l->left[l->buffer]);
-  zpr_copy_before(c, zpr_copy_up(c, ring, on_host(c, b->host), b->shards * away * size, 0));
+  zpr_view parts = zpr_away_read(c, ZPR_CLASS_GRADS, b->host, b->shards * away);
+  int64_t came = zpr_copy_up(c, ring, parts.at, b->shards * away * size, 0), mine = b->host + b->mine * away;
+  zpr_away_leaves(c, ZPR_CLASS_GRADS, parts, came);
+  zpr_copy_before(c, came);
   sum_over(c, holders, b, ring, away);
-  l->left[l->buffer] =
-      zpr_copy_down(c, on_host(c, b->host + b->mine * away), ring + b->mine * away * size, away * size);
+  zpr_view sum = zpr_away_room(c, ZPR_CLASS_GRADS, mine, away);
+  l->left[l->buffer] = zpr_copy_down(c, sum.at, ring + b->mine * away * size, away * size);
+  zpr_away_put(c, ZPR_CLASS_GRADS, sum, mine, away, l->left[l->buffer]);
 }
 
 void zpr_await_replicas(zpr *c) {
   struct zpr_landing *l = landing_of(c);
   for (int i = 0; i < BUFFERS; i++) zpr_copy_wait(c, l->left[i]);
+  zpr_away_settle(c, ZPR_CLASS_GRADS);
 }
 
 /* ---- the norm ---- */
 
+/* Own elements [begin, end), of which a view has the first at `at`. */
 typedef struct squares_task {
-  zpr *c;
-  const zpr_stretches *stretches;
+  zpk_dtype dtype;
   const zpr_block *blocks;
   double *squares;
+  int64_t begin, end;
+  char *at;
 } squares_task;
 
-/* The part of each block that is on the host. Cut by element numbers, so threads do not matter. */
-static void square_away(void *arg, int64_t begin, int64_t end, int worker) {
+/* The part of each block that is there. */
+static void square_away(void *arg, int64_t first, int64_t last, int worker) {
   (void)worker;
   const squares_task *a = arg;
-  int64_t here = zpr_own_here(a->c, ZPR_CLASS_GRADS);
-  for (int64_t i = begin; i < end; i++) {
+  for (int64_t i = first; i < last; i++) {
     const zpr_block *b = &a->blocks[i];
-    int64_t first = b->begin > here ? b->begin : here;
-    a->squares[i] = 0;
-    if (!b->counted || first >= b->end) continue;
-    int64_t to_host = zpr_stretch_of(a->stretches, b->begin)->away[ZPR_CLASS_GRADS];
-    a->squares[i] = zpk_sum_squares(a->c->program->dtype, on_host(a->c, 0), first + to_host, b->end + to_host);
+    int64_t begin = b->begin > a->begin ? b->begin : a->begin, end = b->end < a->end ? b->end : a->end;
+    if (b->counted && begin < end) a->squares[i] += zpk_sum_squares(a->dtype, a->at, begin - a->begin, end - a->begin);
+  }
+}
+
+/* Sums do not depend on the threads: they are cut by element numbers. On the host a block has one. */
+static void square_stretch(zpr *c, const zpr_stretch *s, const zpr_block *blocks, int64_t n, double *squares) {
+  int64_t here = zpr_own_here(c, ZPR_CLASS_GRADS), most = zpr_away_most(c, ZPR_CLASS_GRADS);
+  for (int64_t begin = s->begin > here ? s->begin : here, end; begin < s->end; begin = end) {
+    int64_t first = begin + s->away[ZPR_CLASS_GRADS];
+    end = s->end - begin > most ? begin + most : s->end;
+    zpr_view view = zpr_away_read(c, ZPR_CLASS_GRADS, first, end - begin);
+    squares_task a = {c->program->dtype, blocks, squares, begin, end, view.at};
+    zpr_parallel(c, n, 1, square_away, &a);
   }
 }
 
@@ -208,7 +250,7 @@ void zpr_square_gradients(zpr *c, const zpr_stretches *stretches, const zpr_bloc
   }
   zpr_square_blocks(c, l->blocks, n, squares);
   if (c->stage->grads_away.elements == 0) return;
-  squares_task a = {c, stretches, blocks, l->squares};
-  zpr_parallel(c, n, 1, square_away, &a);
+  memset(l->squares, 0, (size_t)n * sizeof *l->squares);
+  for (int64_t k = 0; k < stretches->n; k++) square_stretch(c, &stretches->item[k], blocks, n, l->squares);
   for (int64_t i = 0; i < n; i++) squares[i] += l->squares[i];
 }

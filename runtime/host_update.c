@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "away.h"
 #include "device.h"
 #include "host_grads.h"
 #include "state.h"
@@ -88,6 +89,7 @@ void zpr_host_update_close(zpr_host_update *u) {
 
 typedef struct tickets {
   int64_t down, up, read, write;
+  int64_t grads, last_grads; /* reads of gradients: the first, the last */
 } tickets;
 
 /* Two windows take turns. */
@@ -110,6 +112,35 @@ static int64_t fetch_gradients(zpr *c, const zpr_host_update *u, int64_t k) {
   return ticket;
 }
 
+/* The gradients of a piece that are on disks. */
+static void read_gradients(zpr *c, const zpr_host_update *u, int64_t k, tickets *t) {
+  const zpr_away *away = &c->stage->grads_away;
+  zpr_piece_of_state p = zpr_state_piece(c, k);
+  int64_t size = zpk_bytes(c->program->dtype), here = zpr_own_here(c, ZPR_CLASS_GRADS);
+  for (int64_t i = 0; i < u->stretches->n && away->on_disk; i++) {
+    const zpr_stretch *s = &u->stretches->item[i];
+    int64_t a = most(most(s->begin, p.first), here), b = least(s->end, p.first + p.count);
+    if (a >= b) continue;
+    t->last_grads = zpr_file_read(c, turn(c, c->stage->landing, k) + (a - p.first) * size,
+                                  away->file + (a + s->away[ZPR_CLASS_GRADS]) * size, (b - a) * size);
+    if (t->grads == 0) t->grads = t->last_grads;
+  }
+}
+
+static void await_gradients(zpr *c, const tickets *t) {
+  zpr_copy_wait(c, t->down);
+  for (int64_t ticket = t->grads; ticket > 0 && ticket <= t->last_grads; ticket++) zpr_file_wait(c, ticket);
+}
+
+/* What of own elements [begin, end) stays off the device, `from` holding the first of them. */
+static void keep_weights(zpr *c, const zpr_stretch *s, int64_t begin, int64_t end, const char *from) {
+  int64_t away = begin + s->away[ZPR_CLASS_PARAMS], count = end - begin, bytes = count * zpk_bytes(c->program->dtype);
+  if (count <= 0) return;
+  zpr_view to = zpr_away_room(c, ZPR_CLASS_PARAMS, away, count);
+  memcpy(to.at, from, (size_t)bytes);
+  zpr_away_put(c, ZPR_CLASS_PARAMS, to, away, count, 0);
+}
+
 /* Weights as they are computed with: rounded, or those of the state themselves. */
 static const char *leaving(zpr *c, const zpr_piece_of_state *p, int64_t k) {
   return zpk_is_narrow(c->program->dtype) ? turn(c, c->stage->leaving, k) : p->array[ZPR_WEIGHTS];
@@ -123,10 +154,8 @@ static int64_t send_weights(zpr *c, const zpr_host_update *u, int64_t k) {
     const zpr_stretch *s = &u->stretches->item[i];
     int64_t a = most(s->begin, p.first), b = least(s->end, p.first + p.count);
     if (a >= b) continue;
-    int64_t here = most(a, least(b, zpr_own_here(c, ZPR_CLASS_PARAMS))); /* from there on they are on the host */
-    if (here < b)
-      memcpy(zpr_param_away_at(c, here + s->away[ZPR_CLASS_PARAMS]), from + (here - p.first) * size,
-             (size_t)((b - here) * size));
+    int64_t here = most(a, least(b, zpr_own_here(c, ZPR_CLASS_PARAMS))); /* from there on they are off the device */
+    keep_weights(c, s, here, b, from + (here - p.first) * size);
     if (a < here)
       ticket = zpr_copy_up(c, (char *)zpr_at(c, c->stage->params) + (a + s->here[ZPR_CLASS_PARAMS]) * size,
                            from + (a - p.first) * size, (here - a) * size, 0);
@@ -153,7 +182,7 @@ static void update_blocks(void *arg, int64_t begin, int64_t end, int worker) {
   const work *w = arg;
   const zpr_piece_of_state *p = &w->piece;
   int64_t real = zpk_real_bytes(w->rule->dtype), size = zpk_bytes(w->rule->dtype);
-  int64_t landed = zpr_own_here(w->c, ZPR_CLASS_GRADS);
+  int64_t landed = w->at_home ? zpr_own_here(w->c, ZPR_CLASS_GRADS) : INT64_MAX;
   char *weights = counted_from(p->array[ZPR_WEIGHTS], p->first, real);
   void *m = counted_from(p->array[ZPR_MOMENT1], p->first, real),
        *v = counted_from(p->array[ZPR_MOMENT2], p->first, real);
@@ -180,7 +209,7 @@ static void update_piece(zpr *c, const zpr_host_update *u, zpr_host_pass pass, c
   const zpr_stage *s = c->stage;
   work w = {.c = c, .pass = pass, .rule = rule, .piece = zpr_state_piece(c, k), .blocks = u->blocks + u->first[k]};
   w.landed = turn(c, s->landing, k);
-  if (s->grads_away.elements > 0) w.at_home = zpr_host_at(c, s->grads_away.host);
+  if (s->grads_away.elements > 0 && !s->grads_away.on_disk) w.at_home = zpr_host_at(c, s->grads_away.host);
   zpr_parallel(c, u->first[k + 1] - u->first[k], 1, update_blocks, &w);
   if (!zpk_is_narrow(c->program->dtype) || pass == ZPR_PASS_MOMENTUM) return;
   w.rounded = turn(c, s->leaving, k);
@@ -197,7 +226,9 @@ static void begin_piece(zpr *c, const zpr_host_update *u, zpr_host_pass pass, in
     zpr_file_wait(c, t[before % ON_THE_WAY].write);
   }
   t[k % ON_THE_WAY] = (tickets){.read = zpr_read_piece(c, k)};
-  if (pass != ZPR_PASS_FROZEN) t[k % ON_THE_WAY].down = fetch_gradients(c, u, k);
+  if (pass == ZPR_PASS_FROZEN) return;
+  t[k % ON_THE_WAY].down = fetch_gradients(c, u, k);
+  read_gradients(c, u, k, &t[k % ON_THE_WAY]);
 }
 
 void zpr_host_update_run(zpr *c, const zpr_host_update *u, zpr_host_pass pass, const zpk_update *rule,
@@ -210,7 +241,7 @@ void zpr_host_update_run(zpr *c, const zpr_host_update *u, zpr_host_pass pass, c
   for (int64_t k = 0; k < pieces; k++) {
     tickets *now = &t[k % ON_THE_WAY];
     if (k + 1 < pieces) begin_piece(c, u, pass, k + 1, t);
-    zpr_copy_wait(c, now->down);
+    await_gradients(c, now);
     zpr_file_wait(c, now->read);
     if (k >= 2) zpr_copy_wait(c, t[(k - 2) % ON_THE_WAY].up); /* where weights leave from */
     update_piece(c, u, pass, rule, k);
@@ -221,6 +252,7 @@ void zpr_host_update_run(zpr *c, const zpr_host_update *u, zpr_host_pass pass, c
     zpr_copy_wait(c, t[k % ON_THE_WAY].up);
     zpr_file_wait(c, t[k % ON_THE_WAY].write);
   }
+  zpr_away_settle(c, ZPR_CLASS_PARAMS);
   zpr_copy_before(c, last);
 }
 
@@ -238,4 +270,5 @@ void zpr_host_update_begin(zpr *c, const zpr_host_update *u) {
     }
   }
   zpr_state_flush(c);
+  zpr_away_flush(c);
 }

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdlib.h>
+#include "away.h"
 #include "device.h"
 #include "state.h"
 #include "tier.h"
@@ -46,10 +47,12 @@ void zpr_open(zpr *c, const zpr_program *program, const zpr_options *options, in
   zpr_arena_open(c, options->check_memory);
   zpr_tier_open(c, options->check_memory);
   zpr_saved_open(c);
+  zpr_away_open(c);
 }
 
 void zpr_close(zpr *c) {
   zpr_saved_close(c);
+  zpr_away_close(c);
   zpr_tier_close(c);
   zpr_arena_close(c);
   zpr_device_close(c);

@@ -1,6 +1,8 @@
-/* Parameters of which a part lives on the host: where they are, how units get them, how the device updates them. */
+/* Parameters of which a part lives on the host or on disks: where they are, how units get them, how the device updates
+ * them. */
 #include "param_home.h"
 #include <string.h>
+#include "away.h"
 #include "state.h"
 #include "state_home.h"
 #include "tier.h"
@@ -8,10 +10,6 @@
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t element_bytes(const zpr *c) { return zpk_bytes(c->program->dtype); }
-
-char *zpr_param_away_at(zpr *c, int64_t i) {
-  return (char *)zpr_host_at(c, c->stage->params_away.host) + i * element_bytes(c);
-}
 
 static char *here_at(zpr *c, int64_t at) { return (char *)zpr_at(c, c->stage->params) + at * element_bytes(c); }
 
@@ -45,7 +43,7 @@ void *zpr_params_open(zpr *c, int64_t at, int64_t *count, bool to_read) {
   if (c->stage->params_away.elements > 0) {
     spot s = spot_of(c, at);
     *count = least(*count, s.count);
-    if (s.away) return zpr_param_away_at(c, s.at);
+    if (s.away) return zpr_away_open_some(c, ZPR_CLASS_PARAMS, s.at, count, to_read);
     at = s.at;
   }
   *count = least(*count, zpr_window_bytes(c) / size);
@@ -59,7 +57,7 @@ void zpr_params_zero(zpr *c) {
   int64_t here = zpr_held_here(c, ZPR_CLASS_PARAMS), away = zpr_held(c, ZPR_CLASS_PARAMS) - here,
           size = element_bytes(c);
   if (here > 0) zpr_zero(c, here_at(c, 0), here * size);
-  if (away > 0) memset(zpr_param_away_at(c, 0), 0, (size_t)(away * size));
+  zpr_away_zero(c, ZPR_CLASS_PARAMS, away);
 }
 
 /* ---- before a unit works ---- */
@@ -80,13 +78,24 @@ static part part_of(zpr *c, int64_t first, void *to) {
   return p;
 }
 
+void zpr_read_params(zpr *c, int64_t first) {
+  int64_t i;
+  const zpr_run *run = zpr_bucket_of(c, first, &i);
+  zpr_bucket_home home = zpr_home_of_bucket(c, ZPR_CLASS_PARAMS, run, i);
+  zpr_side s = zpr_side_of(&home, true);
+  zpr_away_ahead(c, ZPR_CLASS_PARAMS, s.at, s.n * s.count);
+}
+
 void zpr_fetch_params(zpr *c, int64_t first, void *to) {
   part p = part_of(c, first, to);
   zpr_side s = zpr_side_of(&p.home, true);
   int64_t size = element_bytes(c);
+  if (s.n == 0) return;
+  zpr_view from = zpr_away_read(c, ZPR_CLASS_PARAMS, s.at, s.n * s.count);
   for (int k = 0; k < s.n; k++)
-    c->state->fetched = zpr_copy_up(c, p.to + (s.first + k * s.stride) * size, zpr_param_away_at(c, s.at + k * s.count),
-                                    s.count * size, 0);
+    c->state->fetched =
+        zpr_copy_up(c, p.to + (s.first + k * s.stride) * size, from.at + k * s.count * size, s.count * size, 0);
+  zpr_away_leaves(c, ZPR_CLASS_PARAMS, from, c->state->fetched);
 }
 
 void zpr_await_params(zpr *c) { zpr_copy_before(c, c->state->fetched); }
@@ -104,6 +113,17 @@ void zpr_gather_params(zpr *c, int64_t first, void *to) {
 
 /* ---- after the update ---- */
 
+/* Shards [begin, end) of what is off the device, from the ring. */
+static int64_t send_down(zpr *c, const zpr_bucket_home *b, const char *ring, int begin, int end) {
+  int64_t away = b->size - b->here, first = b->host + begin * away, count = (end - begin) * away,
+          size = element_bytes(c);
+  if (count == 0) return 0;
+  zpr_view to = zpr_away_room(c, ZPR_CLASS_PARAMS, first, count);
+  int64_t ticket = zpr_copy_down(c, to.at, ring + begin * away * size, count * size);
+  zpr_away_put(c, ZPR_CLASS_PARAMS, to, first, count, ticket);
+  return ticket;
+}
+
 /* What is off the device: a rank's own comes up, and the others' go down. */
 void zpr_gather_bucket(zpr *c, const zpr_group *holders, const zpr_bucket_home *b, int64_t number) {
   int64_t size = element_bytes(c), away = b->size - b->here, *left = &c->state->returned[number % 2];
@@ -111,12 +131,13 @@ void zpr_gather_bucket(zpr *c, const zpr_group *holders, const zpr_bucket_home *
   if (away == 0 || holders->n == 1) return;
   char *ring = (char *)zpr_at(c, c->stage->param_ring) + number % 2 * c->stage->bucket_elements * size;
   zpr_copy_before(c, *left);
-  zpr_copy_before(
-      c, zpr_copy_up(c, ring + b->mine * away * size, zpr_param_away_at(c, b->host + b->mine * away), away * size, 0));
+  zpr_view own = zpr_away_read(c, ZPR_CLASS_PARAMS, b->host + b->mine * away, away);
+  int64_t came = zpr_copy_up(c, ring + b->mine * away * size, own.at, away * size, 0);
+  zpr_away_leaves(c, ZPR_CLASS_PARAMS, own, came);
+  zpr_copy_before(c, came);
   zpr_group_all_gather(c, holders, ZPR_DATA, ring, away);
-  for (int k = 0; k < b->shards; k++)
-    if (k != b->mine)
-      *left = zpr_copy_down(c, zpr_param_away_at(c, b->host + k * away), ring + k * away * size, away * size);
+  const int64_t sent[2] = {send_down(c, b, ring, 0, b->mine), send_down(c, b, ring, b->mine + 1, b->shards)};
+  *left = sent[1] > 0 ? sent[1] : sent[0];
 }
 
 void zpr_await_bucket(zpr *c) {
@@ -125,6 +146,7 @@ void zpr_await_bucket(zpr *c) {
     zpr_copy_before(c, c->state->returned[i]);
     c->state->returned[i] = 0;
   }
+  zpr_away_settle(c, ZPR_CLASS_PARAMS);
 }
 
 /* ---- the update on the device ---- */
@@ -151,15 +173,18 @@ void zpr_update_params_away(zpr *c, const zpr_stretches *stretches, const zpr_bl
   for (int64_t end = zpr_state_here(c), k = 0, count; at < end; at += count, k++) {
     const zpr_stretch *stretch = zpr_stretch_of(stretches, at);
     int64_t buffer = s->param_ring + k % 2 * s->bucket_elements * size;
-    char *away = zpr_param_away_at(c, at + stretch->away[ZPR_CLASS_PARAMS]);
-    count = least(least(end, stretch->end) - at, s->bucket_elements);
+    int64_t away = at + stretch->away[ZPR_CLASS_PARAMS];
+    count = least(least(end, stretch->end) - at, least(s->bucket_elements, zpr_away_most(c, ZPR_CLASS_PARAMS)));
+    zpr_view view = zpr_away_read(c, ZPR_CLASS_PARAMS, away, count);
     zpr_copy_before(c, ticket[k % 2]);
-    zpr_copy_before(c, zpr_copy_up(c, zpr_at(c, buffer), away, count * size, 0));
+    zpr_copy_before(c, zpr_copy_up(c, zpr_at(c, buffer), view.at, count * size, 0));
     update_piece(c, stretches, blocks, n, rule, at, at + count, buffer);
-    ticket[k % 2] = zpr_copy_down(c, away, zpr_at(c, buffer), count * size);
+    ticket[k % 2] = zpr_copy_down(c, view.at, zpr_at(c, buffer), count * size);
+    zpr_away_put(c, ZPR_CLASS_PARAMS, view, away, count, ticket[k % 2]);
   }
   for (int i = 0; i < 2; i++) {
     zpr_copy_wait(c, ticket[i]);
     zpr_copy_before(c, ticket[i]);
   }
+  zpr_away_settle(c, ZPR_CLASS_PARAMS);
 }

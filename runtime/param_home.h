@@ -1,13 +1,11 @@
-/* Private: parameters that may be off the device (home.h says which): then they live in the host arena, and units get
- * them through a ring of two buffers (zpr_fetch_params, zpr_gather_params). */
+/* Private: parameters that may be off the device (home.h says which, away.h how they are got at): units get them
+ * through a ring of two buffers (zpr_fetch_params, zpr_gather_params). */
 #ifndef ZPLAN_RT_PARAM_HOME_H
 #define ZPLAN_RT_PARAM_HOME_H
 
 #include "device.h"
 #include "home.h"
 
-/* Element `i` of those off the device. */
-char *zpr_param_away_at(zpr *c, int64_t i);
 /* Host access between steps, as zpr_window_open, to the elements that the rank holds from `at` on: of the flat buffers,
  * with ZeRO 3 of its shards. *count becomes what there is at once. */
 void *zpr_params_open(zpr *c, int64_t at, int64_t *count, bool to_read);

@@ -10,6 +10,7 @@ typedef struct zpr_pool zpr_pool;       /* pool.c */
 typedef struct zpr_device zpr_device;   /* of the back end: cpu/, cuda/ */
 typedef struct zpr_tier zpr_tier;       /* tier.c */
 typedef struct zpr_saving zpr_saving;   /* saved.c */
+typedef struct zpr_aways zpr_aways;     /* away.c */
 typedef struct zpr_updater zpr_updater; /* update.c */
 typedef struct zpr_partial zpr_partial; /* partial.c */
 typedef struct zpr_log zpr_log;         /* log.c */
@@ -26,6 +27,7 @@ struct zpr_state {
   zpr_pool *pool;
   zpr_device *device;
   zpr_tier *tier;
+  zpr_aways *aways;
   struct zpr_landing *landing; /* host_grads.c; NULL: not used yet */
   zpr_open_state open_state;
   zpr_saving *saving;

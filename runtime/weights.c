@@ -10,6 +10,7 @@
 #include "compress.h"
 #include "device.h"
 #include "host_grads.h"
+#include "away.h"
 #include "state.h"
 #include "param_home.h"
 #include "state_home.h"
@@ -154,6 +155,7 @@ void zpr_init_weights(zpr *c) {
     for (int64_t i = 0; i < stage->runs[r].count; i++)
       for (int k = 0; k < stage->runs[r].n_params; k++) init_param(c, &stage->runs[r], i, k);
   zpr_state_flush(c);
+  zpr_away_flush(c);
 }
 
 /* ---- padding ---- */

@@ -82,11 +82,15 @@ bool zp_emit_pools(const zp_emit *e);
 
 /* params.c: plans whose parameters leave the device, at least in part. */
 bool zp_emit_params_leave(const zp_emit *e);
-/* Where a unit's parameters come to, and how: params_of, fetch. */
+/* Where a unit's parameters come to, and how: params_of, fetch, read_ahead. */
 void zp_emit_fetch(zp_emit *e);
-/* Inside a walk: before its first unit, and before unit j works. first, next, there_is: C text. */
-void zp_emit_params_begin(zp_emit *e, const char *first);
-void zp_emit_params_next(zp_emit *e, const char *next, const char *there_is);
+/* A unit of a walk that is still to come, and whether there is one: C text. */
+typedef struct zp_unit_ahead {
+  const char *unit, *there_is;
+} zp_unit_ahead;
+/* Inside a walk: before its first unit, and before unit j works. */
+void zp_emit_params_begin(zp_emit *e, const char *first, const char *second);
+void zp_emit_params_next(zp_emit *e, zp_unit_ahead next, zp_unit_ahead after);
 
 /* Do gradients leave the device, at least in part? */
 static inline bool zp_gradients_leave(const zp_emit *e) {

@@ -214,17 +214,26 @@ static const char *on_disk(const zp_emit *e, zp_state state) {
   return e->program->choice.home[state].tier == ZP_TIER_NVME ? "true" : "false";
 }
 
+/* Where parameters or gradients stand that are off the device; of those on disks the windows on the host, too. */
+static const char *away_place(const zp_emit *e, const zp_stage *st, zp_state state) {
+  bool params = state == ZP_STATE_PARAMS;
+  int64_t host = params ? st->host_params : st->host_grads, file = params ? st->file_params : st->file_grads;
+  if (file < 0) return zp_format(e->arena, ".host = %lld", LL(host));
+  return zp_format(e->arena, ".on_disk = true, .host = %lld, .file = %lld, .window = %lld", LL(host), LL(file),
+                   LL(params ? st->params_window : st->grads_window));
+}
+
 /* What of optimizer state and gradients is off the device. */
 static void emit_away(zp_emit *e, const zp_stage *st) {
   if (st->state_gone > 0)
     zp_buf_line(&e->out, "     .state_away = {.elements = %lld, .on_disk = %s, .host = %lld, .file = %lld},",
                 LL(st->state_gone), on_disk(e, ZP_STATE_OPTIMIZER), LL(st->host_state), LL(st->file_state));
   if (st->grads_gone > 0)
-    zp_buf_line(&e->out, "     .grads_away = {.elements = %lld, .host = %lld}, .grad_ring = %lld,", LL(st->grads_gone),
-                LL(st->host_grads), LL(st->at_grad_ring));
+    zp_buf_line(&e->out, "     .grads_away = {.elements = %lld, %s}, .grad_ring = %lld,", LL(st->grads_gone),
+                away_place(e, st, ZP_STATE_GRADIENTS), LL(st->at_grad_ring));
   if (st->params_gone > 0)
-    zp_buf_line(&e->out, "     .params_away = {.elements = %lld, .host = %lld}, .param_ring = %lld,",
-                LL(st->params_gone), LL(st->host_params), LL(st->at_param_ring));
+    zp_buf_line(&e->out, "     .params_away = {.elements = %lld, %s}, .param_ring = %lld,", LL(st->params_gone),
+                away_place(e, st, ZP_STATE_PARAMS), LL(st->at_param_ring));
   if (st->grads_gone > 0 || st->params_gone > 0)
     zp_buf_line(&e->out, "     .bucket_elements = %lld,", LL(st->bucket_elements));
   if (st->window_elements > 0)

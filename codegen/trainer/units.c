@@ -168,7 +168,7 @@ static void emit_forward(zp_emit *e) {
   if (pipe)
     zp_buf_line(out, "  if (s->in_elements > 0) zpr_recv(c, %s, true, %s, s->in_elements, mb);", chunk,
                 input_at(e, "0"));
-  zp_emit_params_begin(e, "0");
+  zp_emit_params_begin(e, "0", "1");
   zp_emit_before_walk(e, ZP_PASS_FORWARD, "0");
   zp_buf_line(out, "  for (int64_t j = 0; j < s->n_units; j++) {");
   zp_buf_line(out, "    int64_t i;");
@@ -178,7 +178,8 @@ static void emit_forward(zp_emit *e) {
   zp_buf_line(out, "    if (j + 1 < s->n_units) u.y = %s;", input_at(e, "j + 1"));
   if (pipe) emit_send_place(e, true);
   zp_emit_saved_make_room(e);
-  zp_emit_params_next(e, "j + 1", "j + 1 < s->n_units");
+  zp_emit_params_next(e, (zp_unit_ahead){"j + 1", "j + 1 < s->n_units"},
+                      (zp_unit_ahead){"j + 2", "j + 2 < s->n_units"});
   zp_emit_before_unit(e, ZP_PASS_FORWARD, "j + 1 < s->n_units", "j + 1");
   zp_emit_dispatch(e, ZP_PASS_FORWARD);
   zp_emit_after_unit(e, ZP_PASS_FORWARD);
@@ -206,7 +207,7 @@ static void emit_backward(zp_emit *e) {
     zp_buf_line(out, "  if (s->out_elements > 0) zpr_recv(c, %s, false, %s, s->out_elements, mb);", chunk,
                 split ? "gradient_of(c, s, pending, s->n_units - 1)" : "at(c->arena, s->grad[0])");
   zp_emit_saved_begin(e);
-  zp_emit_params_begin(e, "s->n_units - 1");
+  zp_emit_params_begin(e, "s->n_units - 1", "s->n_units - 2");
   zp_emit_before_walk(e, pass, "s->n_units - 1");
   zp_buf_line(out, "  for (int64_t j = s->n_units - 1; j >= 0; j--) {");
   zp_buf_line(out, split ? "    int64_t i;" : "    int64_t i, turn = (s->n_units - 1 - j) %% 2;");
@@ -222,7 +223,7 @@ static void emit_backward(zp_emit *e) {
   }
   if (pipe) emit_send_place(e, false);
   zp_emit_saved_get(e);
-  zp_emit_params_next(e, "j - 1", "j > 0");
+  zp_emit_params_next(e, (zp_unit_ahead){"j - 1", "j > 0"}, (zp_unit_ahead){"j - 2", "j > 1"});
   zp_emit_before_unit(e, pass, "j > 0", "j - 1");
   zp_emit_dispatch(e, pass);
   zp_emit_after_unit(e, pass);

@@ -120,7 +120,9 @@ static zp_step_end price(const ending *e, const zp_lowered *lowered, int64_t fla
   zp_host_rates rates = zp_cost_host_rates(machine);
   end.reduce_s = beside_buckets_s(&rates, e->reduce_s, e->beside_sums);
   end.gather_s = beside_buckets_s(&rates, e->gather_s, e->beside_gather);
-  double norm = zp_cost_moving((double)e->norm[ZP_QUEUE_HOST_MEMORY], rates.host_bytes_per_s), pieces;
+  double norm = fmax(zp_cost_moving((double)e->norm[ZP_QUEUE_HOST_MEMORY], rates.host_bytes_per_s),
+                     zp_cost_moving((double)e->norm[ZP_QUEUE_READ], rates.read_bytes_per_s));
+  double pieces;
   double update = host_update_s(e, &rates, count_buckets(lowered, flat_elements), &pieces);
   double moved = moved_update_s(e, &rates);
   end.offload_s = fmax(0, norm + update - end.optimizer_s) + moved;

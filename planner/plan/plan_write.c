@@ -159,7 +159,11 @@ static void set_arena(zp_json *o, const zp_stage *s) {
                {"file_state", s->file_state},
                {"host_grads", s->host_grads},
                {"params_gone", s->params_gone},
-               {"host_params", s->host_params}};
+               {"host_params", s->host_params},
+               {"file_grads", s->file_grads},
+               {"file_params", s->file_params},
+               {"grads_window", s->grads_window},
+               {"params_window", s->params_window}};
   for (size_t i = 0; i < sizeof field / sizeof *field; i++) zp_json_set_int(a, field[i].key, field[i].value);
 }
 

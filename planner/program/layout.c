@@ -27,11 +27,19 @@ int64_t zp_stage_shared(const zp_stage *stage, int param) {
 
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
+int64_t zp_shard_align(const zp_choice *c) {
+  bool on_disk = false;
+  for (int i = 0; i < ZP_STATE_COUNT; i++)
+    on_disk |=
+        (i == ZP_STATE_PARAMS || i == ZP_STATE_GRADIENTS) && c->home[i].eighths > 0 && c->home[i].tier == ZP_TIER_NVME;
+  return on_disk ? ZP_PAGE_ELEMENTS : ZP_ALIGN_ELEMENTS;
+}
+
 /* Padded to whole shards where data ranks own pieces of it. */
 static zp_flat padded(const zp_choice *c, zp_flat elements) {
-  if (!zp_shards_state(c)) return elements;
-  int64_t shard = ZP_ALIGN_ELEMENTS * (int64_t)c->data;
-  return (zp_flat){zp_round_up(elements.whole, shard), zp_round_up(elements.spread, shard / zp_expert_ranks(c))};
+  int64_t shard = zp_shard_align(c), owners = zp_shards_state(c) ? c->data : 1;
+  int64_t replicas = zp_shards_state(c) ? c->data / zp_expert_ranks(c) : 1; /* of what is spread */
+  return (zp_flat){zp_round_up(elements.whole, shard * owners), zp_round_up(elements.spread, shard * replicas)};
 }
 
 static zp_flat unit_elements(const zp_lowered *l, const zp_choice *c, int segment) {

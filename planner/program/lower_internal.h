@@ -5,8 +5,10 @@
 #include <zplan/program.h>
 #include <zplan/software.h>
 
-#define ZP_ALIGN_BYTES 256   /* of every buffer in the arena */
-#define ZP_PAGE_BYTES 4096   /* of what lies on disks */
+#define ZP_ALIGN_BYTES 256 /* of every buffer in the arena */
+#define ZP_PAGE_BYTES 4096 /* of what lies on disks */
+/* On disks state is kept in whole pages, whatever the format: this many elements of 2 bytes are one. */
+#define ZP_PAGE_ELEMENTS (ZP_PAGE_BYTES / 2)
 #define ZP_ALIGN_ELEMENTS 64 /* of every parameter in the flat buffers: 256 bytes in f32 */
 /* Column sums are made per chunk of rows. CPU ranks: the same constant as ZPK_CHUNKS in the kernels' header. GPUs: a
  * chunk is the work of one block (zpd.h), and half of the multiprocessors of a large GPU should have one. On CPU ranks

@@ -70,7 +70,7 @@ int64_t zp_stage_away(const zp_choice *c, const zp_stage *s, int64_t gone) {
 
 static held split(const placing *p, zp_state state, bool sharded) {
   const zp_stage *s = p->s;
-  held h = {.gone = share_away(s->shard_elements, p->c->home[state], ZP_ALIGN_ELEMENTS)};
+  held h = {.gone = share_away(s->shard_elements, p->c->home[state], zp_shard_align(p->c))};
   h.away = sharded ? h.gone : zp_stage_away(p->c, s, h.gone);
   h.here = (sharded ? s->shard_elements : s->flat_elements) - h.away;
   return h;
@@ -81,13 +81,13 @@ static void size_flat_buffers(placing *p) {
   zp_stage *s = p->s;
   int64_t shards = zp_shards_state(c) ? c->data : 1, pad = zp_shards_state(c) || c->compress ? c->data : 1;
   int64_t replicas = zp_shards_state(c) ? c->data / zp_expert_ranks(c) : 1; /* of what is spread */
-  int64_t whole = zp_round_up(p->t->all.whole, pad * ZP_ALIGN_ELEMENTS);
-  s->spread_elements = zp_round_up(p->t->all.spread, replicas * ZP_ALIGN_ELEMENTS);
+  int64_t align = zp_shard_align(c), whole = zp_round_up(p->t->all.whole, pad * align);
+  s->spread_elements = zp_round_up(p->t->all.spread, replicas * align);
   s->spread_shard_elements = s->spread_elements / replicas;
   s->flat_elements = whole + s->spread_elements;
   s->shard_elements = whole / shards + s->spread_shard_elements;
-  p->bucket = (zp_flat){zp_round_up(p->t->bucket.whole, shards * ZP_ALIGN_ELEMENTS),
-                        zp_round_up(p->t->bucket.spread, replicas * ZP_ALIGN_ELEMENTS)};
+  p->bucket =
+      (zp_flat){zp_round_up(p->t->bucket.whole, shards * align), zp_round_up(p->t->bucket.spread, replicas * align)};
   s->bucket_elements = p->bucket.whole + p->bucket.spread;
   p->bucket_shard = p->bucket.whole / shards + p->bucket.spread / replicas;
   p->params = split(p, ZP_STATE_PARAMS, zp_shards_params(c));
@@ -187,15 +187,25 @@ static void place_buffers(placing *p, int64_t microbatches) {
   s->at_transient = region(&p->top, p->t->transient_bytes);
 }
 
-/* Adds a share that lives elsewhere: on the host, or on disks with two buffers each way on the host. */
-static void put_away(zp_memory *m, zp_tier tier, int64_t bytes, int64_t staged) {
-  if (bytes == 0) return;
-  if (tier == ZP_TIER_NVME) m->nvme += bytes;
+/* Where a share stands that lives elsewhere; of disks also the windows on the host. */
+typedef struct away_place {
+  int64_t host, file; /* -1: absent */
+} away_place;
+
+/* Adds it: on the host, or on disks with four buffers of `staged` bytes on the host. */
+static away_place put_away(zp_memory *m, zp_tier tier, int64_t bytes, int64_t staged) {
+  away_place at = {-1, -1};
+  if (bytes == 0) return at;
+  at.host = m->host;
+  if (tier == ZP_TIER_NVME) {
+    at.file = m->nvme;
+    m->nvme += bytes;
+  }
   m->host += tier == ZP_TIER_NVME ? 4 * staged : bytes;
+  return at;
 }
 
-/* On disks state is kept in whole pages, whatever the format: this many elements of 2 bytes are one. */
-enum { PAGE_ELEMENTS = ZP_PAGE_BYTES / 2, STATE_WINDOWS = 4 };
+enum { STATE_WINDOWS = 4 };
 
 /* `bytes` more on the host; where. -1: none. */
 static int64_t on_host(zp_memory *m, int64_t bytes) {
@@ -223,14 +233,14 @@ static void place_state_away(placing *p, zp_memory *m) {
   bool mixed = l->compute_bytes == 2, disk = p->c->home[ZP_STATE_OPTIMIZER].tier == ZP_TIER_NVME;
   int64_t state_bytes = l->state_bytes + (mixed ? 0 : l->param_bytes), window = p->bucket_shard, gone = p->state.away;
   if (p->grads.away > 0 && !zp_shards_gradients(p->c)) window = s->bucket_elements; /* where they land */
-  if (disk && window > 0) window = zp_round_up(window, PAGE_ELEMENTS);
+  if (disk && window > 0) window = zp_round_up(window, ZP_PAGE_ELEMENTS);
   s->state_gone = gone;
   s->grads_gone = p->grads.gone;
   s->window_elements = gone > 0 || p->grads.away > 0 ? window : 0;
   s->host_landing = on_host(m, 2 * s->window_elements * l->grad_bytes);
   s->host_leaving = on_host(m, gone > 0 && mixed ? 2 * window * l->param_bytes : 0);
   place_errors_away(p, m);
-  int64_t pieces = gone > 0 ? (gone + window - 1) / window : 0, whole = zp_round_up(gone, PAGE_ELEMENTS);
+  int64_t pieces = gone > 0 ? (gone + window - 1) / window : 0, whole = zp_round_up(gone, ZP_PAGE_ELEMENTS);
   s->state_windows = !disk ? 0 : pieces < STATE_WINDOWS ? pieces : STATE_WINDOWS;
   s->host_state = on_host(m, (disk ? s->state_windows * (window < whole ? window : whole) : gone) * state_bytes);
   s->file_state = disk && gone > 0 ? m->nvme : -1;
@@ -241,13 +251,19 @@ static void place_away(placing *p, int64_t saved_away) {
   const zp_lowered *l = p->l;
   const zp_home *home = p->c->home;
   zp_memory *m = &p->s->memory;
-  int64_t bucket = p->bucket_shard;
+  zp_stage *s = p->s;
+  int64_t params = zp_shards_params(p->c) ? p->bucket_shard : s->bucket_elements;
+  int64_t grads = zp_shards_gradients(p->c) ? p->bucket_shard : s->bucket_elements;
   place_state_away(p, m);
-  p->s->host_grads = p->grads.away > 0 ? m->host : -1;
-  put_away(m, home[ZP_STATE_GRADIENTS].tier, p->grads.away * l->grad_bytes, bucket * l->grad_bytes);
-  p->s->params_gone = p->params.gone;
-  p->s->host_params = p->params.away > 0 && home[ZP_STATE_PARAMS].tier == ZP_TIER_HOST ? m->host : -1;
-  put_away(m, home[ZP_STATE_PARAMS].tier, p->params.away * l->param_bytes, bucket * l->param_bytes);
+  away_place at = put_away(m, home[ZP_STATE_GRADIENTS].tier, p->grads.away * l->grad_bytes, grads * l->grad_bytes);
+  s->host_grads = at.host;
+  s->file_grads = at.file;
+  s->grads_window = at.file < 0 ? 0 : grads;
+  s->params_gone = p->params.gone;
+  at = put_away(m, home[ZP_STATE_PARAMS].tier, p->params.away * l->param_bytes, params * l->param_bytes);
+  s->host_params = at.host;
+  s->file_params = at.file;
+  s->params_window = at.file < 0 ? 0 : params;
   bool disk = home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME;
   if (saved_away > 0 && disk) {
     m->nvme = zp_round_up(m->nvme, ZP_PAGE_BYTES);

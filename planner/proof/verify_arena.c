@@ -160,17 +160,21 @@ static int64_t slot_bytes(zp_verifier *v, int s, const zp_json *arena, const nee
 
 /* ---- homes ---- */
 
-static void add_away(zp_verifier *v, int s, zp_state state, int64_t bytes, int64_t staged) {
+/* Where a class stands in the file; -1: not there. */
+static int64_t add_away(zp_verifier *v, int s, zp_state state, int64_t bytes, int64_t staged) {
   bool disk = v->choice.home[state].tier == ZP_TIER_NVME;
-  if (bytes == 0) return;
+  int64_t at = v->nvme[s];
+  if (bytes == 0) return -1;
   if (disk) v->nvme[s] += bytes;
   v->host[s] += disk ? 4 * staged : bytes;
+  return disk ? at : -1;
 }
 
 /* Optimizer state off the device, and what its update goes through. */
 typedef struct state_home {
   int64_t state, grads, params, window;                        /* elements */
   int64_t landing, leaving, place, file, gradients, params_at; /* bytes; -1: absent */
+  int64_t gradients_file, params_file, gradients_window, params_window;
   int64_t error, server_error, records;
 } state_home;
 
@@ -213,11 +217,23 @@ static void check_state_home(zp_verifier *v, int s, const zp_json *a, const stat
   const struct {
     const char *key;
     int64_t want;
-  } claims[] = {{"state_gone", h->state},      {"grads_gone", h->grads},     {"window_elements", h->window},
-                {"host_landing", h->landing},  {"host_leaving", h->leaving}, {"host_state", h->place},
-                {"file_state", h->file},       {"host_grads", h->gradients}, {"params_gone", h->params},
-                {"host_params", h->params_at}, {"host_error", h->error},     {"host_server_error", h->server_error},
-                {"host_records", h->records}};
+  } claims[] = {{"state_gone", h->state},
+                {"grads_gone", h->grads},
+                {"window_elements", h->window},
+                {"host_landing", h->landing},
+                {"host_leaving", h->leaving},
+                {"host_state", h->place},
+                {"file_state", h->file},
+                {"host_grads", h->gradients},
+                {"params_gone", h->params},
+                {"host_params", h->params_at},
+                {"host_error", h->error},
+                {"host_server_error", h->server_error},
+                {"host_records", h->records},
+                {"file_grads", h->gradients_file},
+                {"file_params", h->params_file},
+                {"grads_window", h->gradients_window},
+                {"params_window", h->params_window}};
   for (size_t i = 0; i < sizeof claims / sizeof *claims; i++)
     if (zp_claim(a, claims[i].key) != claims[i].want)
       zp_find(v, "stage %d: %s is %lld, the file says %lld", s, claims[i].key, LL(claims[i].want),
@@ -234,10 +250,10 @@ typedef struct classes { /* elements on the device */
 static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, const needs *n, int64_t saved_away) {
   const zp_choice *c = &v->choice;
   int64_t cb = v->compute_bytes, params = c->zero >= 3 ? sizes->shard : sizes->flat,
-          grads = c->zero >= 2 ? sizes->shard : sizes->flat, bucket = sizes->bucket_shard;
-  int64_t params_gone = away(v, ZP_STATE_PARAMS, sizes->shard, 64),
-          grads_gone = away(v, ZP_STATE_GRADIENTS, sizes->shard, 64),
-          state_away = away(v, ZP_STATE_OPTIMIZER, sizes->shard, 64);
+          grads = c->zero >= 2 ? sizes->shard : sizes->flat, align = zp_verify_align(v);
+  int64_t params_gone = away(v, ZP_STATE_PARAMS, sizes->shard, align),
+          grads_gone = away(v, ZP_STATE_GRADIENTS, sizes->shard, align),
+          state_away = away(v, ZP_STATE_OPTIMIZER, sizes->shard, align);
   int64_t params_away = c->zero >= 3 ? params_gone : of_all_owners(sizes, params_gone),
           grads_away = c->zero >= 2 ? grads_gone : of_all_owners(sizes, grads_gone);
   bool sgd = v->spec->train.optimizer == ZP_OPT_SGD;
@@ -248,10 +264,14 @@ static classes find_classes(zp_verifier *v, int s, const zp_flat_sizes *sizes, c
   held.param_ring = c->home[ZP_STATE_PARAMS].eighths > 0 ? 2 : c->zero == 3 ? 1 + ahead : 0;
   held.grad_ring = c->home[ZP_STATE_GRADIENTS].eighths > 0 ? 2 : c->zero >= 2 ? 1 + ahead : 0;
   held.home = add_state_away(v, s, state_away, grads_gone, sizes, state_bytes);
-  add_away(v, s, ZP_STATE_GRADIENTS, grads_away * v->grad_bytes, bucket * v->grad_bytes);
+  int64_t window = c->zero >= 2 ? sizes->bucket_shard : sizes->bucket;
+  held.home.gradients_file = add_away(v, s, ZP_STATE_GRADIENTS, grads_away * v->grad_bytes, window * v->grad_bytes);
+  held.home.gradients_window = held.home.gradients_file < 0 ? 0 : window;
   held.home.params = params_gone;
-  held.home.params_at = params_away > 0 && c->home[ZP_STATE_PARAMS].tier == ZP_TIER_HOST ? v->host[s] : -1;
-  add_away(v, s, ZP_STATE_PARAMS, params_away * cb, bucket * cb);
+  held.home.params_at = params_away > 0 ? v->host[s] : -1;
+  window = c->zero >= 3 ? sizes->bucket_shard : sizes->bucket;
+  held.home.params_file = add_away(v, s, ZP_STATE_PARAMS, params_away * cb, window * cb);
+  held.home.params_window = held.home.params_file < 0 ? 0 : window;
   bool disk = v->choice.home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME;
   if (saved_away > 0 && disk) {
     v->nvme[s] = zp_up(v->nvme[s], 4096);

@@ -19,15 +19,23 @@ static zp_verify_elements holders(const zp_verifier *v) {
   return (zp_verify_elements){v->choice.data, v->choice.data / zp_expert_ranks(&v->choice)};
 }
 
-/* In whole shards of 64 elements, when there are shards. */
-static zp_verify_elements padded(const zp_verifier *v, zp_verify_elements e, bool shards) {
-  zp_verify_elements n = shards ? holders(v) : (zp_verify_elements){1, 1};
-  return (zp_verify_elements){zp_up(e.whole, 64 * n.whole), zp_up(e.spread, 64 * n.spread)};
+int64_t zp_verify_align(const zp_verifier *v) {
+  const zp_home *params = &v->choice.home[ZP_STATE_PARAMS], *grads = &v->choice.home[ZP_STATE_GRADIENTS];
+  bool pages =
+      (params->eighths > 0 && params->tier == ZP_TIER_NVME) || (grads->eighths > 0 && grads->tier == ZP_TIER_NVME);
+  return pages ? 4096 / 2 : 64;
 }
 
-/* ZeRO shards units and shared parameters one by one. */
+/* In whole shards, when there are shards. */
+static zp_verify_elements padded(const zp_verifier *v, zp_verify_elements e, bool shards) {
+  zp_verify_elements n = shards ? holders(v) : (zp_verify_elements){1, 1};
+  int64_t align = zp_verify_align(v);
+  return (zp_verify_elements){zp_up(e.whole, align * n.whole), zp_up(e.spread, align * n.spread)};
+}
+
+/* ZeRO shards units and shared parameters one by one; pages of disks are theirs alone, too. */
 static zp_verify_elements unit_padded(const zp_verifier *v, zp_verify_elements e) {
-  return v->choice.zero >= 1 ? padded(v, e, true) : e;
+  return padded(v, e, v->choice.zero >= 1);
 }
 
 /* Elements of a parameter declared outside repeats, padded. */
@@ -114,7 +122,7 @@ static void check_places(zp_verifier *v, int s, const pieces *p, zp_verify_eleme
   for (int i = 0; i < p->list.len; i++) {
     const piece *x = &p->list.data[i];
     int64_t begin = x->spread ? flat.whole : 0, end = flat.whole + (x->spread ? flat.spread : 0);
-    if (x->at < begin || x->at % 64 != 0 || x->at + x->elements > end)
+    if (x->at < begin || x->at % zp_verify_align(v) != 0 || x->at + x->elements > end)
       zp_find(v, "stage %d: parameters `%s` stand at element %lld, those of their kind at %lld to %lld", s, x->name,
               LL(x->at), LL(begin), LL(end));
     for (int k = 0; k < i; k++)

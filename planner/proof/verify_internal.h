@@ -55,6 +55,9 @@ typedef struct zp_flat_sizes {
   int64_t bucket_shard;         /* a rank's share of that */
   int64_t spread, spread_shard; /* of flat and shard: what is spread over expert groups */
 } zp_flat_sizes;
+/* Elements that shards and parts of a class are multiples of: 64, or a page of disks where gradients or parameters live
+ * there. */
+int64_t zp_verify_align(const zp_verifier *v);
 zp_flat_sizes zp_verify_flat(zp_verifier *v, int stage);
 
 #endif

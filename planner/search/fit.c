@@ -9,8 +9,6 @@
 #include "fit.h"
 #include "procedures.h"
 
-enum { ROUNDED_ELEMENTS = 128 }; /* at most, of a part of a class */
-
 zp_limits zp_machine_limits(const zp_search_input *in, const zp_machine *machine) {
   double fraction = in->constraints->memory_fraction;
   int here = machine->devices < machine->devices_per_node ? machine->devices : machine->devices_per_node;
@@ -84,7 +82,7 @@ static void add_away(zp_limits *floor, const zp_choice *c, zp_state state, int64
                                              : zp_shards_gradients(c);
   int owners = zp_shards_state(c) && !sharded ? c->data / (spread > 0 ? zp_expert_ranks(c) : 1) : 1;
   int64_t elements = owners * zp_held_elements(c, whole, spread, zp_shards_state(c));
-  int64_t rounded = home->eighths < ZP_EIGHTHS ? ROUNDED_ELEMENTS * (int64_t)owners : 0;
+  int64_t rounded = home->eighths < ZP_EIGHTHS ? 2 * zp_shard_align(c) * owners : 0;
   int64_t here = elements / c->pipeline * home->eighths / ZP_EIGHTHS - rounded;
   if (home->tier == ZP_TIER_DEVICE || here <= 0) return;
   *(home->tier == ZP_TIER_HOST ? &floor->host : &floor->nvme) += here * element_bytes;

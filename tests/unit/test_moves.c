@@ -179,17 +179,35 @@ Test(moves, gradients_and_optimizer_away) {
   c.home[ZP_STATE_OPTIMIZER] = DISK;
   enum { PAGES = 83 * 2048 };
   cr_assert_eq(3 * LAYER + TABLE + POSITIONS + 2 * NORM, 168512);
-#define DOWN(run, count, elements)                                                                                     \
+#define DOWN_AND_SUM(run, count, elements, sums)                                                                       \
   COPY("gradients away", ZP_WHEN_AFTER_UNIT, ZP_ACT_B, run, 0, count, elements, 4, 8, ZP_QUEUE_DOWN),                  \
-      COPY("gradients away", ZP_WHEN_AFTER_UNIT, ZP_ACT_B, run, 0, count, elements, 12, 7, ZP_QUEUE_HOST_MEMORY)
+      COPY("gradients away", ZP_WHEN_AFTER_UNIT, ZP_ACT_B, run, 0, count, elements, 12, sums, ZP_QUEUE_HOST_MEMORY)
+#define DOWN(run, count, elements) DOWN_AND_SUM(run, count, elements, 7)
 #define HOST_UPDATE(elements, bytes, queue)                                                                            \
   COPY("optimizer away", ZP_WHEN_AT_HOST_UPDATE, 0, -1, 0, 1, elements, bytes, 1, queue)
   EXPECT_ROWS(program_of(&TINY, true, c, 8), 0, DOWN(BEGIN, 1, TABLE), DOWN(BEGIN, 1, POSITIONS),
-              DOWN(LAYERS, 3, LAYER), DOWN(END, 1, TABLE), DOWN(END, 1, NORM), DOWN(END, 1, NORM),
+              DOWN(LAYERS, 3, LAYER), DOWN_AND_SUM(END, 1, TABLE, 8), DOWN(END, 1, NORM), DOWN(END, 1, NORM),
               COPY("gradients away", ZP_WHEN_AT_NORM, 0, -1, 0, 1, 168512, 4, 1, ZP_QUEUE_HOST_MEMORY),
               HOST_UPDATE(168512, 4, ZP_QUEUE_UP), HOST_UPDATE(168512, 4, ZP_QUEUE_HOST_MEMORY),
               HOST_UPDATE(168512, UPDATE_BYTES, ZP_QUEUE_HOST_MEMORY), HOST_UPDATE(PAGES, 12, ZP_QUEUE_READ),
               HOST_UPDATE(PAGES, 12, ZP_QUEUE_WRITE));
+}
+
+/* All on disks, in whole pages of 2048 elements of 2 bytes. Every micro-batch reads the parameters of every unit twice
+ * and writes its gradients, to all but the first of which it adds what it reads; once a step gradients are read for the
+ * norm and for the update, and parameters are written. */
+Test(moves, everything_on_disks) {
+  zp_choice c = choice_of(1, 1, 0);
+  c.home[ZP_STATE_PARAMS] = c.home[ZP_STATE_GRADIENTS] = c.home[ZP_STATE_OPTIMIZER] = DISK;
+  enum { PAGE = 2048 };
+  const int64_t table = ((TABLE + PAGE - 1) / PAGE * PAGE), all = 3 * ((LAYER + PAGE - 1) / PAGE * PAGE) + table +
+                                                                  ((POSITIONS + PAGE - 1) / PAGE * PAGE) + 2 * PAGE;
+  const int64_t units = all + table;
+  zp_tier_bytes moved = zp_program_tier_bytes(program_of(&TINY, true, c, 8));
+  cr_expect_eq(moved.up, 4 * 2 * 8 * units);
+  cr_expect_eq(moved.down, 4 * 8 * units);
+  cr_expect_eq(moved.read, 4 * (2 * 8 * units + (8 * units - all) + 2 * all) + 12 * all);
+  cr_expect_eq(moved.written, 4 * (8 * units + all) + 12 * all);
 }
 
 /* Two data ranks that own halves and hold all: of a rank's half 3/8 in whole 64 are away, of the other rank's as many,

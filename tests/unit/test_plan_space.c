@@ -275,9 +275,8 @@ Test(plan_space, generated_offload) {
   for (c.zero = 0; c.zero <= 3; c.zero++) cr_expect(zp_choice_is_generated(&c, &why), "%s", why);
   c.home[ZP_STATE_PARAMS] = (zp_home){ZP_TIER_HOST, 3};
   for (c.zero = 0; c.zero <= 3; c.zero++) cr_expect(zp_choice_is_generated(&c, &why), "%s", why);
-  c.home[ZP_STATE_GRADIENTS].tier = ZP_TIER_NVME;
-  cr_expect_not(zp_choice_is_generated(&c, &why));
-  cr_expect_str_eq(why, "gradients on disks: planned, not generated yet");
+  c.home[ZP_STATE_GRADIENTS].tier = c.home[ZP_STATE_PARAMS].tier = ZP_TIER_NVME;
+  for (c.zero = 0; c.zero <= 3; c.zero++) cr_expect(zp_choice_is_generated(&c, &why), "%s", why);
 }
 
 /* ---- files that lie ---- */
@@ -422,10 +421,10 @@ Test(plan_space, one_eighth_off_the_device_is_refused_like_eight) {
     c = plain, c.home[ZP_STATE_GRADIENTS] = host;
     cr_expect_eq(zp_choice_is_generated(&c, NULL), eighths == 0, "gradients without their optimizer, %d", eighths);
     c.home[ZP_STATE_OPTIMIZER] = c.home[ZP_STATE_GRADIENTS] = disk;
-    cr_expect_eq(zp_choice_is_generated(&c, NULL), eighths == 0, "gradients on disks, %d", eighths);
+    cr_expect(zp_choice_is_generated(&c, NULL), "gradients on disks, %d", eighths);
     c = plain, c.home[ZP_STATE_PARAMS] = host;
     cr_expect(zp_choice_is_generated(&c, NULL), "parameters with ZeRO 2, %d", eighths);
     c.home[ZP_STATE_PARAMS] = disk;
-    cr_expect_eq(zp_choice_is_generated(&c, NULL), eighths == 0, "parameters on disks, %d", eighths);
+    cr_expect(zp_choice_is_generated(&c, NULL), "parameters on disks, %d", eighths);
   }
 }

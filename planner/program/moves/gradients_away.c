@@ -1,6 +1,7 @@
 /* Gradients that live off the device go down when a unit's backward has made them, and are added there to those of the
- * micro-batches before: two reads and a write of host memory. The norm reads them there. What the device updates comes
- * up again. */
+ * micro-batches before: two reads and a write of host memory, and of those on disks a read of the sum. The norm reads
+ * them there, then the update on the host; what the device updates comes up again. Tied weights on disks are read and
+ * written once more to be summed over their stages. */
 #include "strategy.h"
 
 #include <zplan/buf.h>
@@ -13,18 +14,57 @@ static void make_unit(const zp_move_scope *x, zp_on_move *emit, void *user) {
   zp_move move = zp_move_begin(x, &zp_gradients_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_UNIT, ZP_WAIT_BY_BUFFER);
   for (move.bucket = 0; zp_scope_next_bucket(x, &walk); move.bucket++) {
     int64_t away = zp_bucket_away(x, &walk.bucket, ZP_STATE_GRADIENTS);
+    int param = walk.bucket.param;
     zp_move sum = move;
-    sum.times = x->microbatches - 1;
+    sum.times = param < 0 || zp_is_first_user(x, param) ? x->microbatches - 1 : x->microbatches;
     zp_emit_down(x, &move, ZP_STATE_GRADIENTS, away, bytes, away, emit, user);
-    if (sum.times > 0) zp_emit_copy(x, &sum, ZP_QUEUE_HOST_MEMORY, away, 3 * bytes, emit, user);
+    if (sum.times == 0) continue;
+    if (zp_on_disk(x, ZP_STATE_GRADIENTS)) zp_emit_copy(x, &sum, ZP_QUEUE_READ, away, bytes, emit, user);
+    zp_emit_copy(x, &sum, ZP_QUEUE_HOST_MEMORY, away, 3 * bytes, emit, user);
   }
 }
 
+/* What a rank sums of a tied weight. */
+static int64_t tied_away(const zp_move_scope *x, const zp_tied *tie) {
+  zp_bucket_walk walk = {0};
+  zp_move_scope unit = *x;
+  unit.moment = ZP_MOMENT_ACTION;
+  unit.run = 0; /* places of shared parameters are the stage's */
+  for (int r = 0; r < x->stage->runs.len; r++, walk = (zp_bucket_walk){0})
+    for (unit.segment = x->stage->runs.data[r].segment; zp_scope_next_bucket(&unit, &walk);)
+      if (walk.bucket.param == tie->param) {
+        int owners = zp_shards_state(x->choice) && !zp_shards_gradients(x->choice)
+                         ? zp_holders(x->choice, walk.bucket.spread)
+                         : 1;
+        return zp_bucket_away(&unit, &walk.bucket, ZP_STATE_GRADIENTS) / owners;
+      }
+  return 0;
+}
+
+static void make_ties(const zp_move_scope *x, zp_on_move *emit, void *user) {
+  int bytes = x->lowered->grad_bytes;
+  zp_move move = zp_move_begin(x, &zp_gradients_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_BACKWARD, ZP_WAIT_BY_NORM);
+  for (int i = 0; i < x->program->tied.len; i++) {
+    const zp_tied *tie = &x->program->tied.data[i];
+    int64_t away = tied_away(x, tie);
+    zp_emit_copy(x, &move, ZP_QUEUE_READ, away, bytes, emit, user);
+    zp_emit_copy(x, &move, ZP_QUEUE_WRITE, away, bytes, emit, user);
+  }
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
 static void make_update(const zp_move_scope *x, zp_on_move *emit, void *user) {
   int bytes = x->lowered->grad_bytes;
-  int64_t gone = zp_scope_gone(x, ZP_STATE_GRADIENTS), here = gone - zp_scope_gone(x, ZP_STATE_OPTIMIZER);
+  bool disk = zp_on_disk(x, ZP_STATE_GRADIENTS);
+  int64_t gone = zp_scope_gone(x, ZP_STATE_GRADIENTS), state = zp_scope_gone(x, ZP_STATE_OPTIMIZER),
+          here = gone - state;
+  if (disk && x->program) make_ties(x, emit, user);
   zp_move norm = zp_move_begin(x, &zp_gradients_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_NORM, ZP_WAIT_AT_ONCE);
+  if (disk) zp_emit_copy(x, &norm, ZP_QUEUE_READ, gone, bytes, emit, user);
   zp_emit_copy(x, &norm, ZP_QUEUE_HOST_MEMORY, gone, bytes, emit, user);
+  zp_move read = zp_move_begin(x, &zp_gradients_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_HOST_UPDATE, ZP_WAIT_BY_STEP);
+  if (disk) zp_emit_copy(x, &read, ZP_QUEUE_READ, least(gone, state), bytes, emit, user);
   zp_move up = zp_move_begin(x, &zp_gradients_away, ZP_MOVE_GRADIENTS, ZP_WHEN_AT_DEVICE_UPDATE, ZP_WAIT_BY_STEP);
   zp_emit_up(x, &up, ZP_STATE_GRADIENTS, here, bytes, here, emit, user);
 }
@@ -53,7 +93,6 @@ static const char *lacks(const zp_choice *c) {
   const zp_home *home = &c->home[ZP_STATE_GRADIENTS];
   if (home->eighths == 0) return NULL;
   if (c->sequence) return ZP_NOT_GENERATED("gradients off the device with sequence-sharded norms");
-  if (home->tier == ZP_TIER_NVME) return ZP_NOT_GENERATED("gradients on disks");
   if (home->eighths > c->home[ZP_STATE_OPTIMIZER].eighths)
     return ZP_NOT_GENERATED("gradients off the device whose optimizer state is on it");
   return NULL;

@@ -1,5 +1,6 @@
 /* Parameters that live off the device come up before a unit computes either way, a unit ahead, into a ring of buffers.
- * What the device updates of them comes up once more and goes down again. */
+ * What the device updates of them comes up once more and goes down again; what the host updates is written where it
+ * lives on disks. */
 #include "strategy.h"
 
 #include <zplan/buf.h>
@@ -16,7 +17,10 @@ static void make_unit(const zp_move_scope *x, zp_on_move *emit, void *user) {
 }
 
 static void make_update(const zp_move_scope *x, zp_on_move *emit, void *user) {
-  int64_t away = zp_scope_gone(x, ZP_STATE_PARAMS) - zp_scope_gone(x, ZP_STATE_OPTIMIZER);
+  int64_t gone = zp_scope_gone(x, ZP_STATE_PARAMS), state = zp_scope_gone(x, ZP_STATE_OPTIMIZER), away = gone - state;
+  zp_move written = zp_move_begin(x, &zp_params_away, ZP_MOVE_PARAMETERS, ZP_WHEN_AT_HOST_UPDATE, ZP_WAIT_BY_STEP);
+  if (zp_on_disk(x, ZP_STATE_PARAMS))
+    zp_emit_copy(x, &written, ZP_QUEUE_WRITE, gone < state ? gone : state, x->lowered->param_bytes, emit, user);
   zp_move move = zp_move_begin(x, &zp_params_away, ZP_MOVE_PARAMETERS, ZP_WHEN_AT_DEVICE_UPDATE, ZP_WAIT_BY_STEP);
   zp_emit_up(x, &move, ZP_STATE_PARAMS, away, x->lowered->param_bytes, away, emit, user);
   zp_emit_down(x, &move, ZP_STATE_PARAMS, away, x->lowered->param_bytes, away, emit, user);
@@ -43,7 +47,6 @@ static const char *refuses(const zp_choice *c, const zp_spec *spec) { return zp_
 static const char *lacks(const zp_choice *c) {
   const zp_home *home = &c->home[ZP_STATE_PARAMS];
   if (home->eighths == 0) return NULL;
-  if (home->tier == ZP_TIER_NVME) return ZP_NOT_GENERATED("parameters on disks");
   if (c->tensor > 1 && c->sequence) return ZP_NOT_GENERATED("parameters off the device with sequence-sharded norms");
   return NULL;
 }

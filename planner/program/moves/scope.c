@@ -15,8 +15,7 @@ bool zp_buckets_move_beside(const zp_move_scope *x) {
   return !x->cpu && zp_eighths_away(x, ZP_STATE_PARAMS) == 0 && zp_eighths_away(x, ZP_STATE_GRADIENTS) == 0;
 }
 
-/* The stage's first unit with a shared parameter stands for all of them in what happens once a step. */
-static bool is_first_user(const zp_move_scope *x, int param) {
+bool zp_is_first_user(const zp_move_scope *x, int param) {
   const zp_lowered *l = x->lowered;
   int shared = 0;
   while (l->shared.data[shared] != param) shared++;
@@ -30,7 +29,7 @@ bool zp_scope_next_bucket(const zp_move_scope *x, zp_bucket_walk *walk) {
     while (zp_next_bucket(x->lowered, x->choice, x->segment, walk)) {
       int param = walk->bucket.param;
       if (x->moment != ZP_MOMENT_BUCKETS) return true;
-      if (param < 0 ? x->buckets != ZP_BUCKETS_SHARED : x->buckets != ZP_BUCKETS_OWN && is_first_user(x, param))
+      if (param < 0 ? x->buckets != ZP_BUCKETS_SHARED : x->buckets != ZP_BUCKETS_OWN && zp_is_first_user(x, param))
         return true;
     }
     return false;

@@ -44,6 +44,8 @@ static inline void zp_raise(int *to, int at_least) {
 }
 /* Buckets of the scope's unit, or its relaxation's two. begin: {0}. */
 bool zp_scope_next_bucket(const zp_move_scope *x, zp_bucket_walk *walk);
+/* The first of the stage's units with a shared parameter stands for all of them in what happens once a step. */
+bool zp_is_first_user(const zp_move_scope *x, int param);
 /* What a rank has of a bucket off the device, PARAMS or GRADIENTS, in elements: exact where the unit's place is known.
  */
 int64_t zp_bucket_away(const zp_move_scope *x, const zp_bucket *bucket, zp_state state);

@@ -69,9 +69,11 @@ typedef struct zpr_tie {
 typedef struct zpr_away {
   int64_t elements; /* 0: all of it is on the device */
   bool on_disk;
-  int64_t host; /* byte of the host arena where it stands; of state on disks, where the windows stand */
-  int64_t file; /* byte of the file */
+  int64_t host;   /* byte of the host arena where it stands; of a class on disks, where its windows stand */
+  int64_t file;   /* byte of the file */
+  int64_t window; /* of parameters and gradients on disks: elements of each of ZPR_AWAY_WINDOWS windows */
 } zpr_away;
+enum { ZPR_AWAY_WINDOWS = 4 };
 
 /* Byte offsets in the arena of every rank of a stage. */
 typedef struct zpr_stage {
@@ -335,6 +337,9 @@ void zpr_return_slots(zpr *c, const void *in, int64_t samples, int64_t experts, 
 /* Collective over the data ranks that hold the same. The bucket that begins at flat element `first` (zpr_run), from the
  * shards of these ranks to all of it at `to` (zero == 3). */
 void zpr_gather_params(zpr *c, int64_t first, void *to);
+/* Parameters on disks: starts to read what this rank has of the bucket, which zpr_fetch_params will ask for. Not
+ * collective. */
+void zpr_read_params(zpr *c, int64_t first);
 /* Parameters that are off the device (params_away): starts to bring what this rank has of the bucket to its place at
  * `to`, for which zpr_gather_params then does the rest, also with zero == 0. Not collective. */
 void zpr_fetch_params(zpr *c, int64_t first, void *to);

@@ -211,9 +211,12 @@ typedef struct zp_stage {
    * then moments. What is off the device are the last of shard_elements; of a class that a rank holds whole it has as
    * many of every data rank's (zp_stage_away). */
   int64_t state_gone, grads_gone, window_elements, state_windows;
-  int64_t host_landing, host_leaving, host_state, file_state, host_grads;
-  int64_t params_gone, host_params; /* the same of parameters: elements, byte place in the host arena */
-  zp_memory memory;                 /* sums to arena_bytes, and what is outside */
+  int64_t host_landing, host_leaving, host_state, file_state;
+  /* On disks: host_grads and host_params are four windows of so many elements that it passes through, of
+   * the largest bucket, or of a rank's shard of it where it holds no more. */
+  int64_t host_grads, file_grads, grads_window;
+  int64_t params_gone, host_params, file_params, params_window; /* the same of parameters: elements, byte places */
+  zp_memory memory;                                             /* sums to arena_bytes, and what is outside */
 } zp_stage;
 
 /* Elements that a rank has off the device of a class that it holds whole, where `gone` of those that it updates are. */
@@ -295,6 +298,9 @@ zp_memory zp_inner_memory(const zp_inner_stage *known, const zp_spec *spec, cons
 /* The buckets of a unit of `segment`, in the order in which they stand in a ring; out: room for 2 +
  * lowered->shared.len. */
 int zp_unit_buckets(const zp_lowered *lowered, const zp_choice *choice, int segment, zp_bucket *out);
+/* Shards of buckets, and parts of a class that are off the device, are multiples of so many elements: a page of a disk
+ * where parameters or gradients live on one, so that whatever moves is whole pages. */
+int64_t zp_shard_align(const zp_choice *choice);
 /* Walks over the buckets of zp_unit_buckets one by one; begins with {0}. false: there is none more. */
 typedef struct zp_bucket_walk {
   int next;
