@@ -122,10 +122,12 @@ def check_resume(tally, folder):
     """1 + 2 steps, with offload before or after, are 3 steps without, to the last byte."""
     here, here_plan = offload.prepared(folder, "here", {}, recompute="full")
     _, left_plan = offload.prepared(folder, "left", {"params": "host:5", "activations": "nvme:8"}, recompute="full")
+    _, disk_plan = offload.prepared(folder, "disk", {"params": "nvme:8", "activations": "host:3"}, recompute="full")
     whole = os.path.join(folder, "whole")
     os.makedirs(whole)
     offload.run_plan(here_plan, whole, STEPS)
-    for name, first, second in (("there", here_plan, left_plan), ("back", left_plan, here_plan)):
+    for name, first, second in (("there", here_plan, left_plan), ("back", left_plan, here_plan),
+                                ("to disks", left_plan, disk_plan), ("from disks", disk_plan, here_plan)):
         place = os.path.join(folder, name)
         os.makedirs(place)
         for plan, steps, words in ((first, 1, ()), (second, STEPS, ("--resume",))):
