@@ -19,7 +19,6 @@ struct zpr_aways {
   int turn[ZPR_CLASSES];
   int open; /* 1 + the window that zpr_away_open_some has; 0: none */
   zpr_class open_class;
-  bool changed;
 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -174,14 +173,8 @@ void zpr_away_settle(zpr *c, zpr_class class) {
 void zpr_away_flush(zpr *c) {
   zpr_aways *a = c->state->aways;
   if (!a || a->open == 0) return; /* NULL: nothing was ever opened */
-  int number = a->open - 1;
-  window *w = &a->window[a->open_class][number];
-  if (a->changed) {
-    w->put = true;
-    finish(c, a->open_class, number);
-  }
+  finish(c, a->open_class, a->open - 1);
   a->open = 0;
-  a->changed = false;
 }
 
 void *zpr_away_open_some(zpr *c, zpr_class class, int64_t first, int64_t *count, bool to_read) {
@@ -196,7 +189,7 @@ void *zpr_away_open_some(zpr *c, zpr_class class, int64_t first, int64_t *count,
     a->open_class = class;
     w = &a->window[class][a->open - 1];
   }
-  a->changed |= !to_read;
+  w->put |= !to_read;
   *count = least(*count, w->first + w->count - first);
   return window_at(c, class, a->open - 1) + (first - w->first) * element_bytes(c);
 }

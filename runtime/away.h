@@ -2,7 +2,7 @@
  * see them in memory either way: on the host where they stand, of those in the file a copy in one of four windows
  * (zpr_away). Elements are numbered as home.h numbers what is off the device.
  *
- * A view is good until three more of its class were asked for. Reads see what was put before. */
+ * A view is good until the next one of its class is asked for. Reads see what was put before. */
 #ifndef ZPLAN_RT_AWAY_H
 #define ZPLAN_RT_AWAY_H
 

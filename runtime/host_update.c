@@ -234,6 +234,7 @@ static void begin_piece(zpr *c, const zpr_host_update *u, zpr_host_pass pass, in
 void zpr_host_update_run(zpr *c, const zpr_host_update *u, zpr_host_pass pass, const zpk_update *rule,
                          zpr_between *between, void *arg) {
   assert(pass == ZPR_PASS_UPDATE || c->stage->grads_away.elements == 0);
+  zpr_away_settle(c, ZPR_CLASS_GRADS); /* they are read past the windows */
   tickets t[ON_THE_WAY] = {{0}};
   int64_t pieces = zpr_state_pieces(c), last = 0;
   begin_piece(c, u, pass, 0, t);

@@ -27,12 +27,12 @@ int64_t zp_stage_shared(const zp_stage *stage, int param) {
 
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
+static bool on_disk(const zp_choice *c, zp_state state) {
+  return c->home[state].eighths > 0 && c->home[state].tier == ZP_TIER_NVME;
+}
+
 int64_t zp_shard_align(const zp_choice *c) {
-  bool on_disk = false;
-  for (int i = 0; i < ZP_STATE_COUNT; i++)
-    on_disk |=
-        (i == ZP_STATE_PARAMS || i == ZP_STATE_GRADIENTS) && c->home[i].eighths > 0 && c->home[i].tier == ZP_TIER_NVME;
-  return on_disk ? ZP_PAGE_ELEMENTS : ZP_ALIGN_ELEMENTS;
+  return on_disk(c, ZP_STATE_PARAMS) || on_disk(c, ZP_STATE_GRADIENTS) ? ZP_PAGE_ELEMENTS : ZP_ALIGN_ELEMENTS;
 }
 
 /* Padded to whole shards where data ranks own pieces of it. */

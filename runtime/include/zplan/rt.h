@@ -96,7 +96,7 @@ typedef struct zpr_stage {
    * for records. */
   int64_t error, server_error, host_error, host_server_error, host_records;
   int64_t scratch, scratch_bytes;  /* free between steps: where partial gradients travel together */
-  zpr_away params_away;            /* of the elements of `params`, on the host alone */
+  zpr_away params_away;            /* of the elements of `params` */
   int64_t param_ring, grad_ring;   /* where either leave: byte of the arena with two buffers of bucket_elements */
   zpr_away state_away, grads_away; /* of shard_elements of optimizer state, weights included; of the gradients */
   /* The update on the host works on so many elements at once; gradients land and rounded weights leave in two windows

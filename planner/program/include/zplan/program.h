@@ -212,8 +212,8 @@ typedef struct zp_stage {
    * many of every data rank's (zp_stage_away). */
   int64_t state_gone, grads_gone, window_elements, state_windows;
   int64_t host_landing, host_leaving, host_state, file_state;
-  /* On disks: host_grads and host_params are four windows of so many elements that it passes through, of
-   * the largest bucket, or of a rank's shard of it where it holds no more. */
+  /* What lives on disks passes through four windows at host_grads and host_params, of grads_window and params_window
+   * elements: the largest bucket, or a rank's shard of it where it holds no more. 0: none. */
   int64_t host_grads, file_grads, grads_window;
   int64_t params_gone, host_params, file_params, params_window; /* the same of parameters: elements, byte places */
   zp_memory memory;                                             /* sums to arena_bytes, and what is outside */
