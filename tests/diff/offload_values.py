@@ -50,6 +50,7 @@ TABLE = (
     away("gpt", "fp64", 1, 2, 2, {"params": "nvme:8", "optimizer": "host:8"}, zero=2),
     away("gpt", "fp64", 1, 2, 2, {"params": "nvme:8", "optimizer": "nvme:8", "gradients": "nvme:8"}, zero=3),
     away("gpt", "fp64", 1, 2, 2, {"optimizer": "nvme:8", "gradients": "nvme:5"}, zero=1),
+    away("gpt", "fp64", 1, 1, 2, {"params": "nvme:3", "optimizer": "host:8"}, zero=3),
     away("gpt", "fp64", 1, 1, 1, {"optimizer": "host:8", "gradients": "nvme:8"}),
     away("moe", "fp64", 1, 1, 2, {"params": "nvme:8", "optimizer": "host:6", "gradients": "nvme:6"}, zero=2, **{"plan.expert": 2, "model.n": 4}),
     away("gpt", "mixed_bf16", 2, 1, 2, {"params": "nvme:8", "optimizer": "nvme:8", "gradients": "nvme:8"}, zero=3),
