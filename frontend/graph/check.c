@@ -16,6 +16,16 @@ static const char *check_view(const zp_graph *graph, int id) {
   return NULL;
 }
 
+static const char *check_extents(const zp_graph *graph, int id) {
+  const zp_tensor *t = &graph->tensors.data[id];
+  for (int i = 0; i < t->shape.rank; i++)
+    if (t->shape.extent[i] && t->shape.extent[i]->value != t->shape.dim[i])
+      return zp_format(graph->arena, "`%s` %s: dimension %d is %s = %lld in symbols", t->name,
+                       zp_shape_text(graph->arena, &t->shape), i, zp_extent_text(graph->arena, t->shape.extent[i]),
+                       (long long)t->shape.extent[i]->value);
+  return NULL;
+}
+
 static bool same_storage(const zp_graph *graph, int a, int b) {
   const zp_tensor *t = &graph->tensors.data[a], *u = &graph->tensors.data[b];
   return a == b || t->base == b || u->base == a || (t->base >= 0 && t->base == u->base);
@@ -106,6 +116,7 @@ const char *zp_graph_check(zp_arena *arena, const zp_graph *graph) {
   for (int i = 0; i < graph->tensors.len && !wrong; i++) {
     wrong = check_view(graph, i);
     if (!wrong) wrong = check_producer(graph, i);
+    if (!wrong) wrong = check_extents(graph, i);
   }
   for (int n = 0; n < graph->nodes.len && !wrong; n++) {
     wrong = check_inputs(graph, n);

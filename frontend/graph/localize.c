@@ -24,6 +24,7 @@ zp_graph *zp_graph_localize_trivial(const zp_graph *graph) {
     int logits = node->in.data[0], labels = node->in.data[1];
     zp_shape stat = graph->tensors.data[logits].shape;
     stat.dim[stat.rank - 1] = 3;
+    stat.extent[stat.rank - 1] = NULL;
     int stats = add_stat(local, node, ZP_OP_CE_STATS, logits, labels, stat, "stats");
     int lse = add_stat(local, node, ZP_OP_CE_LOSS, stats, labels, graph->tensors.data[labels].shape, "lse");
     if (local->loss == node->out.data[0]) local->loss = lse;

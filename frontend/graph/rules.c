@@ -27,10 +27,25 @@ static void answer(zp_rule *rule, zp_element element, zp_shape shape) {
   rule->shape[rule->n_out++] = shape;
 }
 
-static zp_shape with_last(const zp_shape *shape, int64_t last) {
+/* Puts dimension j of `from`, its extent with it, at place i. */
+static void put_dim(zp_shape *to, int i, const zp_shape *from, int j) {
+  to->dim[i] = from->dim[j];
+  to->extent[i] = from->extent[j];
+}
+
+static zp_shape with_last(const zp_shape *shape, int64_t last, const zp_extent *extent) {
   zp_shape result = *shape;
   result.dim[result.rank - 1] = last;
+  result.extent[result.rank - 1] = extent;
   return result;
+}
+
+static zp_shape with_last_of(const zp_shape *shape, const zp_shape *from, int j) {
+  return with_last(shape, from->dim[j], from->extent[j]);
+}
+
+static void resize(const zp_rule *rule, zp_shape *shape, int i, int64_t size) {
+  zp_shape_resize(rule->graph->arena, shape, i, size);
 }
 
 /* ---- checks shared by rules; false after reporting ---- */
@@ -100,7 +115,7 @@ static void embedding(zp_rule *rule) {
       !want_rank(rule, 0, 2) || !want_rank(rule, 1, 2))
     return;
   zp_shape shape = *shape_of(rule, 0);
-  shape.dim[shape.rank++] = shape_of(rule, 1)->dim[1];
+  put_dim(&shape, shape.rank++, shape_of(rule, 1), 1);
   answer(rule, ZP_ELEM_FLOAT, shape);
 }
 
@@ -109,14 +124,14 @@ static void matmul(zp_rule *rule) {
       !want_rank(rule, 1, 2))
     return;
   const zp_shape *w = shape_of(rule, 1);
-  int64_t k = w->dim[rule->attr.trans ? 1 : 0], n = w->dim[rule->attr.trans ? 0 : 1];
+  int64_t k = w->dim[rule->attr.trans ? 1 : 0];
   if (zp_shape_cols(shape_of(rule, 0)) != k) {
     fail(rule, ZP_Z0204, "cannot multiply `%s` %s by %s`%s` %s: %lld columns meet %lld rows", operand(rule, 0)->name,
          text_of(rule, 0), rule->attr.trans ? "the transpose of " : "", operand(rule, 1)->name, text_of(rule, 1),
          (long long)zp_shape_cols(shape_of(rule, 0)), (long long)k);
     return;
   }
-  answer(rule, ZP_ELEM_FLOAT, with_last(shape_of(rule, 0), n));
+  answer(rule, ZP_ELEM_FLOAT, with_last_of(shape_of(rule, 0), w, rule->attr.trans ? 0 : 1));
 }
 
 /* Operand i beside the rows of operand 0: as they are, or a broadcast parameter. */
@@ -210,7 +225,10 @@ static void split(zp_rule *rule) {
          operand(rule, 0)->name, text_of(rule, 0), (long long)parts);
     return;
   }
-  answer(rule, ZP_ELEM_FLOAT, with_last(shape_of(rule, 0), cols / parts));
+  const zp_extent *whole = shape_of(rule, 0)->extent[shape_of(rule, 0)->rank - 1];
+  zp_arena *arena = rule->graph->arena;
+  const zp_extent *part = zp_extent_quotient(arena, whole, zp_extent_number(arena, parts));
+  answer(rule, ZP_ELEM_FLOAT, with_last(shape_of(rule, 0), cols / parts, part));
   rule->n_out = (int)parts;
 }
 
@@ -244,7 +262,9 @@ static void attention(zp_rule *rule) {
   if (!want_layout(rule)) return;
   if (attr->scale == 0) attr->scale = 1 / sqrt((double)attr->head_size);
   answer(rule, ZP_ELEM_FLOAT, *shape_of(rule, 0));
-  answer(rule, ZP_ELEM_STAT, with_last(shape_of(rule, 0), attr->heads));
+  const zp_extent *heads = attr->heads_extent;
+  answer(rule, ZP_ELEM_STAT,
+         with_last(shape_of(rule, 0), attr->heads, heads && heads->value == attr->heads ? heads : NULL));
 }
 
 /* ---- experts ---- */
@@ -288,7 +308,7 @@ static void top_k_gate(zp_rule *rule) {
          (long long)attr->slots);
     return;
   }
-  zp_shape choices = with_last(shape_of(rule, 0), attr->top_k);
+  zp_shape choices = with_last(shape_of(rule, 0), attr->top_k, NULL);
   answer(rule, ZP_ELEM_FLOAT, choices);
   answer(rule, ZP_ELEM_I32, choices);
 }
@@ -318,11 +338,24 @@ static bool want_positions(zp_rule *rule, int i, int j) {
   return false;
 }
 
+/* The number of experts as the scores of the gate have it that made operand i. */
+static const zp_extent *experts_extent(const zp_rule *rule, int i) {
+  const zp_tensor *slot = operand(rule, i);
+  const zp_node *gate = slot->producer >= 0 ? &rule->graph->nodes.data[slot->producer] : NULL;
+  if (!gate || gate->op != ZP_OP_TOP_K_GATE) return NULL;
+  const zp_shape *scores = &rule->graph->tensors.data[gate->in.data[0]].shape;
+  const zp_extent *experts = scores->extent[scores->rank - 1];
+  return experts && experts->value == rule->attr.experts ? experts : NULL;
+}
+
 static void dispatch(zp_rule *rule) {
   if (!want_activation(rule, 0) || !want_rank(rule, 0, 3) || !want_slots(rule, 1) || !want_positions(rule, 0, 1))
     return;
   const zp_shape *x = shape_of(rule, 0);
-  answer(rule, ZP_ELEM_FLOAT, (zp_shape){4, {x->dim[0], rule->attr.experts, rule->attr.slots, x->dim[2]}});
+  zp_shape slots = {.rank = 4, .dim = {x->dim[0], rule->attr.experts, rule->attr.slots}};
+  slots.extent[1] = experts_extent(rule, 1);
+  put_dim(&slots, 3, x, 2);
+  answer(rule, ZP_ELEM_FLOAT, slots);
 }
 
 static void batched_matmul(zp_rule *rule) {
@@ -330,7 +363,7 @@ static void batched_matmul(zp_rule *rule) {
       !want_rank(rule, 0, 4) || !want_rank(rule, 1, 3))
     return;
   const zp_shape *x = shape_of(rule, 0), *w = shape_of(rule, 1);
-  int64_t k = w->dim[rule->attr.trans ? 2 : 1], n = w->dim[rule->attr.trans ? 1 : 2];
+  int64_t k = w->dim[rule->attr.trans ? 2 : 1];
   if (w->dim[0] != x->dim[1] || x->dim[3] != k) {
     fail(rule, ZP_Z0204,
          "cannot multiply `%s` %s by %s`%s` %s, one product an expert: %lld experts and %lld columns meet"
@@ -339,7 +372,7 @@ static void batched_matmul(zp_rule *rule) {
          text_of(rule, 1), (long long)x->dim[1], (long long)x->dim[3], (long long)w->dim[0], (long long)k);
     return;
   }
-  answer(rule, ZP_ELEM_FLOAT, with_last(x, n));
+  answer(rule, ZP_ELEM_FLOAT, with_last_of(x, w, rule->attr.trans ? 1 : 2));
 }
 
 static void combine(zp_rule *rule) {
@@ -351,7 +384,10 @@ static void combine(zp_rule *rule) {
     return;
   }
   if (!want_same_shape(rule, 1, 2)) return;
-  answer(rule, ZP_ELEM_FLOAT, (zp_shape){3, {y->dim[0], weight->dim[1], y->dim[3]}});
+  zp_shape combined = {.rank = 3, .dim = {y->dim[0]}};
+  put_dim(&combined, 1, weight, 1);
+  put_dim(&combined, 2, y, 3);
+  answer(rule, ZP_ELEM_FLOAT, combined);
 }
 
 /* Empty slots hold zeros, whose derivative these functions do not have. */
@@ -370,7 +406,7 @@ static void unary(zp_rule *rule) {
 static void cross_entropy(zp_rule *rule) {
   if (!want_activation(rule, 0) || !want_labels(rule, 1, 0)) return;
   if (rule->op == ZP_OP_CE_STATS)
-    answer(rule, ZP_ELEM_STAT, with_last(shape_of(rule, 0), 3));
+    answer(rule, ZP_ELEM_STAT, with_last(shape_of(rule, 0), 3, NULL));
   else
     answer(rule, ZP_ELEM_STAT, (zp_shape){0});
 }
@@ -385,9 +421,9 @@ static void sequence_collective(zp_rule *rule) {
   if (!want_activation(rule, 0) || !want_rank(rule, 0, 3) || !want_positive(rule, "parts", (double)parts)) return;
   zp_shape shape = *shape_of(rule, 0);
   if (rule->op == ZP_OP_ALL_GATHER_SEQ) {
-    shape.dim[1] *= parts;
+    resize(rule, &shape, 1, shape.dim[1] * parts);
   } else if (shape.dim[1] % parts == 0) {
-    shape.dim[1] /= parts;
+    resize(rule, &shape, 1, shape.dim[1] / parts);
   } else {
     fail(rule, ZP_Z0205, "%lld ranks do not divide the %lld positions of `%s` %s", (long long)parts,
          (long long)shape.dim[1], operand(rule, 0)->name, text_of(rule, 0));
@@ -408,8 +444,8 @@ static void slots_collective(zp_rule *rule) {
          spread ? "experts" : "slots", operand(rule, 0)->name, text_of(rule, 0));
     return;
   }
-  shape.dim[cut] /= parts;
-  shape.dim[joined] *= parts;
+  resize(rule, &shape, cut, shape.dim[cut] / parts);
+  resize(rule, &shape, joined, shape.dim[joined] * parts);
   answer(rule, ZP_ELEM_FLOAT, shape);
 }
 
@@ -419,7 +455,7 @@ static void gather_stats(zp_rule *rule) {
       !want_positive(rule, "parts", (double)rule->attr.parts))
     return;
   zp_shape shape = *shape_of(rule, 0);
-  shape.dim[1] *= rule->attr.parts;
+  resize(rule, &shape, 1, shape.dim[1] * rule->attr.parts);
   answer(rule, ZP_ELEM_STAT, shape);
 }
 

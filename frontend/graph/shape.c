@@ -31,6 +31,16 @@ bool zp_shape_equal(const zp_shape *a, const zp_shape *b) {
   return true;
 }
 
+void zp_shape_resize(zp_arena *arena, zp_shape *shape, int i, int64_t size) {
+  shape->extent[i] = zp_extent_share(arena, shape->extent[i], shape->dim[i], size);
+  shape->dim[i] = size;
+}
+
+const zp_extent *zp_shape_extent(zp_arena *arena, const zp_shape *shape, int i, int64_t microbatch) {
+  if (shape->dim[i] == ZP_DIM_B) return zp_extent_symbol(arena, "B", microbatch);
+  return shape->extent[i] ? shape->extent[i] : zp_extent_number(arena, shape->dim[i]);
+}
+
 const char *zp_shape_text(zp_arena *arena, const zp_shape *shape) {
   zp_buf text = zp_buf_new(arena);
   zp_buf_puts(&text, "[");

@@ -20,8 +20,8 @@ static bool is_slots(const zp_graph *graph, int tensor) {
 }
 
 static void share_experts(const spreader *s, zp_shape *slots) {
-  slots->dim[1] /= s->parts;
-  slots->dim[2] *= s->parts;
+  zp_shape_resize(s->to->arena, slots, 1, slots->dim[1] / s->parts);
+  zp_shape_resize(s->to->arena, slots, 2, slots->dim[2] * s->parts);
 }
 
 static zp_tensor copy_of(const spreader *s, int tensor, const char *suffix) {
@@ -51,7 +51,7 @@ static void share_matrices(spreader *s, const zp_node *node) {
   if (w->shape.dim[0] % s->parts)
     s->reason = zp_format(s->to->arena, "%lld data ranks do not divide the %lld experts of a tensor rank",
                           (long long)s->parts, (long long)w->shape.dim[0]);
-  w->shape.dim[0] /= s->parts;
+  zp_shape_resize(s->to->arena, &w->shape, 0, w->shape.dim[0] / s->parts);
 }
 
 /* A node with its operands where they are computed; what it makes of slots is there, too. */

@@ -21,6 +21,14 @@ static bool fits_type(const zp_value *value, const char *type) {
   return value->kind == ZP_VAL_STRING;
 }
 
+/* Gives a formal its value. Whole numbers that a model declares are the symbols of its shapes. */
+static void set_formal(zp_elab *e, const zp_formal *formal, zp_value value) {
+  if (e->frame->kind == ZP_FRAME_MODEL && value.kind == ZP_VAL_NUMBER && value.is_integer &&
+      value.dimension == ZP_DIM_NONE && value.number >= 1 && value.number <= 1e13)
+    value.extent = zp_extent_symbol(e->arena, formal->name.text, (int64_t)value.number);
+  zp_scope_set(e->frame->scope, formal->name.text, value);
+}
+
 static bool bind_value(zp_elab *e, const zp_formal *formal, const zp_value *value) {
   const char *type = formal->type ? formal->type->element.text : NULL;
   bool known = !type;
@@ -39,7 +47,7 @@ static bool bind_value(zp_elab *e, const zp_formal *formal, const zp_value *valu
     zp_diag_also(d, formal->name.span, "declared here");
     return false;
   }
-  zp_scope_set(e->frame->scope, formal->name.text, *value);
+  set_formal(e, formal, *value);
   return true;
 }
 
@@ -60,7 +68,7 @@ static bool bind_any(zp_elab *e, const zp_formal *formal, const zp_value *value)
     zp_diag_also(d, formal->name.span, "declared here");
     return false;
   }
-  zp_scope_set(e->frame->scope, formal->name.text, *value);
+  set_formal(e, formal, *value);
   return true;
 }
 
@@ -77,25 +85,29 @@ static bool bind_default(zp_elab *e, const zp_formal *formal) {
 
 /* One size of a formal's shape against the size found. `item`: to evaluate the default of a formal that a shape names.
  */
-static bool unify_dim(zp_elab *e, const zp_item *item, const zp_expr *dim, int position, int64_t found,
+static bool unify_dim(zp_elab *e, const zp_item *item, const zp_expr *dim, int position, const zp_shape *shape_found,
                       const zp_value *argument) {
+  int64_t found = shape_found->dim[position];
   const char *name = dim->kind == ZP_EXPR_NAME && strcmp(dim->text, "B") != 0 ? dim->text : NULL;
   if (name && !zp_scope_get(e->frame->scope, name)) {
     for (int i = 0; i < item->formals.len; i++) {
       const zp_formal *formal = &item->formals.data[i];
       if (strcmp(formal->name.text, name) == 0 && formal->init)
-        return bind_default(e, formal) && unify_dim(e, item, dim, position, found, argument);
+        return bind_default(e, formal) && unify_dim(e, item, dim, position, shape_found, argument);
     }
     if (found == ZP_DIM_B) {
       zp_diag *d = zp_report(e->diags, ZP_Z0219, argument->span, "the micro-batch size cannot be bound to `%s`", name);
       zp_diag_also(d, dim->span, "write `B` here");
       return false;
     }
-    zp_scope_set(e->frame->scope, name, zp_number_value((double)found, true, argument->span));
+    zp_value size = zp_number_value((double)found, true, argument->span);
+    size.extent = shape_found->extent[position];
+    zp_scope_set(e->frame->scope, name, size);
     return true;
   }
   int64_t wanted;
-  if (!zp_elab_dim(e, dim, position, &wanted)) return false;
+  const zp_extent *extent;
+  if (!zp_elab_dim(e, dim, position, &wanted, &extent)) return false;
   if (wanted == found) return true;
   zp_shape shape = zp_elab_value_shape(e, argument);
   const char *want = wanted == ZP_DIM_B ? "B" : zp_format(e->arena, "%lld", (long long)wanted);
@@ -152,7 +164,7 @@ static bool bind_tensor(zp_elab *e, const zp_item *item, const zp_formal *formal
   }
   zp_scope_set(e->frame->scope, formal->name.text, *argument);
   for (int i = 0; i < shape.rank; i++)
-    if (!unify_dim(e, item, type->dims.data[i], i, shape.dim[i], argument)) return false;
+    if (!unify_dim(e, item, type->dims.data[i], i, &shape, argument)) return false;
   return true;
 }
 

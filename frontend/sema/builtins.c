@@ -124,6 +124,7 @@ static bool apply_attention(zp_elab *e, const builtin *op, const zp_expr *call, 
             zp_slot_number(e, &slots[6], "scale", 0, &attr.scale) && /* 0: 1 / sqrt(head size), by the op's rule */
             zp_slot_sparse(e, &slots[7], "pattern", &attr.sparse);
   if (!ok) return false;
+  attr.heads_extent = slots[3].value.extent;
   if (!slots[6].given || attr.scale > 0) return apply_with(e, op, call, slots, attr, value);
   zp_report(e->diags, ZP_Z0237, slots[6].value.span, "`scale` must be above 0, this is %g", attr.scale);
   return false;

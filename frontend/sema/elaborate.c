@@ -114,6 +114,13 @@ static void check_total(zp_elab *e, const zp_item *item) {
   if (total > 1e17) zp_report(e->diags, ZP_Z0211, item->name.span, "the model has %.2g parameters", total);
 }
 
+static void keep_symbols(zp_elab *e, const zp_item *item) {
+  for (int i = 0; i < item->formals.len; i++) {
+    const zp_value *value = zp_scope_get(e->frame->scope, item->formals.data[i].name.text);
+    if (value && value->kind == ZP_VAL_NUMBER && value->extent) zp_push(e->arena, &e->model->symbols, value->extent);
+  }
+}
+
 static void finish(zp_elab *e) {
   zp_model *model = e->model;
   for (int s = 0; s < model->segments.len; s++) zp_graph_infer_parts(model->segments.data[s].graph);
@@ -135,6 +142,7 @@ static bool run_model(zp_elab *e, zp_module *main, zp_module *where, const zp_it
   e->frame = &frame;
   check_block_names(e, main);
   if (!bind_arguments(e, main, item, c)) return false;
+  keep_symbols(e, item);
   zp_elab_statements(e, &item->body);
   if (zp_diags_errors(e->diags) == errors) check_output(e, item);
   if (zp_diags_errors(e->diags) == errors) zp_elab_check_usage(e);

@@ -80,7 +80,7 @@ bool zp_elab_in_repeat(const zp_elab *e);
 /* ---- statements.c ---- */
 void zp_elab_statements(zp_elab *e, const zp_stmts *stmts);
 /* A size in a shape: a whole number >= 1, or B in first place. */
-bool zp_elab_dim(zp_elab *e, const zp_expr *expr, int position, int64_t *dim);
+bool zp_elab_dim(zp_elab *e, const zp_expr *expr, int position, int64_t *dim, const zp_extent **extent);
 bool zp_elab_shape(zp_elab *e, const zp_type_expr *type, zp_shape *shape);
 bool zp_elab_check_size(zp_elab *e, const zp_shape *shape, zp_span span);
 

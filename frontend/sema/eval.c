@@ -92,6 +92,23 @@ static bool number_dimension(const zp_evaluator *e, const zp_expr *expr, const z
 }
 
 /* Division of two whole numbers is whole when it comes out even, and a fraction otherwise. */
+/* What is computed from symbols of the model is told in them. */
+static const zp_extent *extent_of(zp_arena *arena, const zp_value *value) {
+  return value->extent ? value->extent : zp_extent_number(arena, (int64_t)value->number);
+}
+
+static const zp_extent *combine_extents(zp_arena *arena, zp_operator op, const zp_value *left, const zp_value *right) {
+  if (!left->extent && !right->extent) return NULL;
+  const zp_extent *a = extent_of(arena, left), *b = extent_of(arena, right);
+  switch (op) {
+  case ZP_OPR_ADD: return zp_extent_sum(arena, a, b);
+  case ZP_OPR_SUB: return zp_extent_difference(arena, a, b);
+  case ZP_OPR_MUL: return zp_extent_product(arena, a, b);
+  case ZP_OPR_DIV: return zp_extent_quotient(arena, a, b);
+  default: return NULL;
+  }
+}
+
 static bool arithmetic(const zp_evaluator *e, const zp_expr *expr, const zp_value *left, const zp_value *right,
                        zp_value *value) {
   double a = left->number, b = right->number, result = 0;
@@ -112,6 +129,8 @@ static bool arithmetic(const zp_evaluator *e, const zp_expr *expr, const zp_valu
   }
   *value = zp_number_value(result, whole && result == floor(result), expr->span);
   value->dimension = dimension;
+  if (whole && fabs(left->number) < 1e15 && fabs(right->number) < 1e15)
+    value->extent = combine_extents(e->arena, expr->op, left, right);
   return true;
 }
 
@@ -188,6 +207,7 @@ static bool eval_unary(const zp_evaluator *e, const zp_expr *expr, zp_value *val
   zp_value_kind wanted = expr->op == ZP_OPR_NOT ? ZP_VAL_BOOL : ZP_VAL_NUMBER;
   if (operand.kind != wanted) return reject_operands(e, expr, &operand, NULL);
   *value = operand;
+  value->extent = NULL;
   value->span = expr->span;
   value->number = expr->op == ZP_OPR_NOT ? operand.number == 0 : -operand.number;
   return true;

@@ -31,6 +31,7 @@ struct zp_value {
   zp_value_kind kind;
   double number; /* NUMBER in base units (bytes, bytes/s, s, FLOP/s; percent as a fraction), BOOL 0/1 */
   bool is_integer;
+  const zp_extent *extent; /* NUMBER: in symbols of the model; NULL: only its value is known */
   zp_dimension dimension;
   const char *text; /* STRING */
   ZP_VEC(zp_value) list;

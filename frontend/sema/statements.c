@@ -2,7 +2,8 @@
  * the next ones go on. */
 #include "elaborate.h"
 
-bool zp_elab_dim(zp_elab *e, const zp_expr *expr, int position, int64_t *dim) {
+bool zp_elab_dim(zp_elab *e, const zp_expr *expr, int position, int64_t *dim, const zp_extent **extent) {
+  *extent = NULL;
   if (expr->kind == ZP_EXPR_NAME && strcmp(expr->text, "B") == 0) {
     *dim = ZP_DIM_B;
     if (position == 0) return true;
@@ -15,6 +16,7 @@ bool zp_elab_dim(zp_elab *e, const zp_expr *expr, int position, int64_t *dim) {
   if (value.kind == ZP_VAL_NUMBER && value.dimension == ZP_DIM_NONE && value.is_integer && value.number >= 1 &&
       value.number <= 1e13) {
     *dim = (int64_t)value.number;
+    *extent = value.extent;
     return true;
   }
   zp_report(e->diags, ZP_Z0202, expr->span, "a size must be a whole number of at least 1, this is %s",
@@ -40,7 +42,8 @@ bool zp_elab_shape(zp_elab *e, const zp_type_expr *type, zp_shape *shape) {
   }
   bool ok = true;
   shape->rank = type->dims.len;
-  for (int i = 0; i < shape->rank; i++) ok = zp_elab_dim(e, type->dims.data[i], i, &shape->dim[i]) && ok;
+  for (int i = 0; i < shape->rank; i++)
+    ok = zp_elab_dim(e, type->dims.data[i], i, &shape->dim[i], &shape->extent[i]) && ok;
   return ok && zp_elab_check_size(e, shape, type->span);
 }
 

@@ -17,16 +17,16 @@ typedef struct localizer {
   zp_form *state;
 } localizer;
 
-static void mark_split(zp_tensor *t, int dim, int tensor) {
+static void mark_split(const localizer *l, zp_tensor *t, int dim) {
   t->split_dim = dim;
   t->full_dim = t->shape.dim[dim];
-  t->shape.dim[dim] = zp_local_size(t->full_dim, t->parts[dim], tensor);
+  zp_shape_resize(l->arena, &t->shape, dim, zp_local_size(t->full_dim, t->parts[dim], l->tensor));
 }
 
-static void mark_sequence(zp_tensor *t, int tensor) {
+static void mark_sequence(const localizer *l, zp_tensor *t) {
   t->split_dim = 1;
   t->full_dim = t->shape.dim[1];
-  t->shape.dim[1] /= tensor;
+  zp_shape_resize(l->arena, &t->shape, 1, t->full_dim / l->tensor);
 }
 
 /* A local copy of a logical tensor, without storage of another. Its producer is set with the node that makes it. */
@@ -43,7 +43,7 @@ static zp_tensor copy_tensor(const localizer *l, int id) {
 static void add_outside(localizer *l, int id) {
   zp_tensor t = copy_tensor(l, id);
   bool is_share = l->sequence && t.role == ZP_ROLE_CARRY_IN;
-  if (is_share) mark_sequence(&t, l->tensor);
+  if (is_share) mark_sequence(l, &t);
   l->local[id] = zp_graph_add_tensor(l->to, t);
   l->state[id] = is_share ? ZP_FORM_SEQ : ZP_FORM_R;
 }
@@ -57,9 +57,9 @@ static int add_collective(localizer *l, zp_op op, const zp_node *near, int in, c
   t.column = 0;
   t.partial = false;
   zp_node node = {.op = op, .span = near->span, .name = t.name};
-  if (op == ZP_OP_REDUCE_SCATTER_SEQ) mark_sequence(&t, l->tensor);
+  if (op == ZP_OP_REDUCE_SCATTER_SEQ) mark_sequence(l, &t);
   if (op == ZP_OP_ALL_GATHER_SEQ) {
-    t.shape.dim[1] = t.full_dim;
+    zp_shape_resize(l->arena, &t.shape, 1, t.full_dim);
     t.split_dim = -1;
     t.full_dim = 0;
   }
@@ -100,7 +100,7 @@ static int operand(localizer *l, const zp_node *node, int i, zp_need need) {
   zp_tensor *t = &l->to->tensors.data[l->local[id]];
   if (t->role == ZP_ROLE_PARAM) {
     int dim = zp_need_dim(l->from, node, i, need);
-    if (dim >= 0 && t->split_dim < 0) mark_split(t, dim, l->tensor);
+    if (dim >= 0 && t->split_dim < 0) mark_split(l, t, dim);
     assert(t->split_dim == dim);
     return l->local[id];
   }
@@ -123,8 +123,8 @@ static zp_parts head_parts(const localizer *l, int lse) {
 static int add_result(localizer *l, int id, zp_form state) {
   zp_tensor t = copy_tensor(l, id);
   if (state == ZP_FORM_S && t.element == ZP_ELEM_STAT) t.parts[t.shape.rank - 1] = head_parts(l, id);
-  if (state == ZP_FORM_S || state == ZP_FORM_EXPERTS) mark_split(&t, zp_form_dim(&t, state), l->tensor);
-  if (state == ZP_FORM_SEQ) mark_sequence(&t, l->tensor);
+  if (state == ZP_FORM_S || state == ZP_FORM_EXPERTS) mark_split(l, &t, zp_form_dim(&t, state));
+  if (state == ZP_FORM_SEQ) mark_sequence(l, &t);
   t.partial = state == ZP_FORM_P;
   l->state[id] = state;
   return l->local[id] = zp_graph_add_tensor(l->to, t);
@@ -193,9 +193,10 @@ static int add_loss_node(localizer *l, zp_op op, const zp_node *near, int a, int
 static void add_cross_entropy(localizer *l, const zp_node *logical, const int *in) {
   zp_shape shape = l->to->tensors.data[in[0]].shape;
   shape.dim[shape.rank - 1] = 3;
+  shape.extent[shape.rank - 1] = NULL;
   int stat = add_loss_node(l, ZP_OP_CE_STATS, logical, in[0], in[1], (zp_op_attr){0}, "stats", shape);
   if (l->to->tensors.data[in[0]].split_dim >= 0) {
-    shape.dim[1] *= l->tensor; /* rank-major in memory */
+    zp_shape_resize(l->arena, &shape, 1, shape.dim[1] * l->tensor); /* rank-major in memory */
     stat = add_loss_node(l, ZP_OP_GATHER_STATS, logical, stat, -1, (zp_op_attr){.parts = l->tensor}, "gathered", shape);
   }
   zp_shape rows = l->to->tensors.data[in[1]].shape;

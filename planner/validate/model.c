@@ -122,8 +122,8 @@ static int weight(builder *b, const char *name, zp_shape shape) {
   return zp_graph_param(b->graph, b->model, add_param(b, name, shape));
 }
 
-static zp_shape matrix(int64_t rows, int64_t cols) { return (zp_shape){2, {rows, cols}}; }
-static zp_shape row(int64_t cols) { return (zp_shape){1, {cols}}; }
+static zp_shape matrix(int64_t rows, int64_t cols) { return (zp_shape){.rank = 2, .dim = {rows, cols}}; }
+static zp_shape row(int64_t cols) { return (zp_shape){.rank = 1, .dim = {cols}}; }
 
 /* -1 where an operand was refused, as the op itself would be. */
 static int apply(builder *b, zp_op op, const int *in, int n_in, zp_op_attr attr, const char *name) {
@@ -183,7 +183,7 @@ static int llama_layer(builder *b, int x) {
 }
 
 static void open_segment(builder *b, const char *name, int64_t count, bool carries, bool repeat) {
-  zp_shape carry = {3, {ZP_DIM_B, b->run->seq, b->run->hidden}};
+  zp_shape carry = {.rank = 3, .dim = {ZP_DIM_B, b->run->seq, b->run->hidden}};
   const char *carry_name = "x";
   b->graph = zp_model_add_segment(b->model, name, count, repeat, &carry, &carry_name, carries, ZP_NO_SPAN)->graph;
 }

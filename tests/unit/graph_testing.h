@@ -16,9 +16,9 @@ typedef struct kit {
   int streams;
 } kit;
 
-static inline zp_shape shape1(int64_t a) { return (zp_shape){1, {a}}; }
-static inline zp_shape shape2(int64_t a, int64_t b) { return (zp_shape){2, {a, b}}; }
-static inline zp_shape shape3(int64_t a, int64_t b, int64_t c) { return (zp_shape){3, {a, b, c}}; }
+static inline zp_shape shape1(int64_t a) { return (zp_shape){.rank = 1, .dim = {a}}; }
+static inline zp_shape shape2(int64_t a, int64_t b) { return (zp_shape){.rank = 2, .dim = {a, b}}; }
+static inline zp_shape shape3(int64_t a, int64_t b, int64_t c) { return (zp_shape){.rank = 3, .dim = {a, b, c}}; }
 
 /* One segment with n_carry carried tensors [B, S, cols]. */
 static inline kit kit_new(int64_t sequence, int n_carry, int64_t cols) {

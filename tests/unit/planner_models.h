@@ -33,7 +33,9 @@ typedef struct builder {
   int streams; /* of dropout, so far */
 } builder;
 
-static inline zp_shape shape_of_rank(int rank, int64_t a, int64_t b, int64_t c) { return (zp_shape){rank, {a, b, c}}; }
+static inline zp_shape shape_of_rank(int rank, int64_t a, int64_t b, int64_t c) {
+  return (zp_shape){.rank = rank, .dim = {a, b, c}};
+}
 
 static inline int add_param(builder *b, const char *name, zp_shape shape) {
   zp_param param = {

@@ -174,7 +174,7 @@ Test(experts, shapes_and_slots) {
   int x = k.graph->carry_in.data[0];
   int weight = apply(&k, ZP_OP_TOP_K_GATE, gate_attr(2, 1.25, true, 0), "gate", x, -1, -1);
   int slots = op2(&k, ZP_OP_DISPATCH, x, weight + 1);
-  zp_shape want = {4, {ZP_DIM_B, E, 4, E}}; /* ceil(1.25 * 6 * 2 / 4) = 4 slots */
+  zp_shape want = {.rank = 4, .dim = {ZP_DIM_B, E, 4, E}}; /* ceil(1.25 * 6 * 2 / 4) = 4 slots */
   cr_expect(zp_shape_equal(&k.graph->tensors.data[slots].shape, &want));
   int y = expert_product(&k, "w", slots, 7, false);
   cr_expect_float_eq(zp_node_flop(k.graph, &k.graph->nodes.data[2], 3), 2.0 * 3 * E * 4 * E * 7, 0.5);

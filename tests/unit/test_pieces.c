@@ -81,8 +81,8 @@ Test(pieces, light_neighbours_are_joined) {
 static zp_model *shared_weight(int segment, int64_t count) {
   static const model_size m = {STYLE_GPT, 11, 5, 12, 3, 3, 3, 10, true};
   builder b = {.model = zp_model_new(arena, "test"), .diags = zp_diags_new(arena), .segment = segment};
-  b.graph = zp_model_add_segment(b.model, "h", count, true, &(zp_shape){3, {ZP_DIM_B, m.S, m.d}}, &(const char *){"x"},
-                                 1, ZP_NO_SPAN)
+  b.graph = zp_model_add_segment(b.model, "h", count, true, &(zp_shape){.rank = 3, .dim = {ZP_DIM_B, m.S, m.d}},
+                                 &(const char *){"x"}, 1, ZP_NO_SPAN)
                 ->graph;
   int w = weight(&b, "w", shape_of_rank(2, m.d, m.d, 0)), x = b.graph->carry_in.data[0];
   for (int i = 0; i < 2; i++) x = add2(&b, x, apply(&b, ZP_OP_MATMUL, x, w, -1, (zp_op_attr){0}, "product"));

@@ -141,7 +141,8 @@ Test(validate_rows, products_beside_whole_gathers_run_in_pieces) {
   zp_cluster cluster = {.nodes = 1, .ranks = RANKS, .node = {.device = h100, .devices = RANKS, .nics = RANKS}};
   zp_machine machine = zp_machine_make(&cluster, ZP_PREC_MIXED_BF16, RANKS);
   zp_graph graph = {0};
-  zp_tensor tensors[] = {{.shape = {3, {ZP_DIM_B, SEQUENCE, INNER}}}, {.shape = {2, {COLUMNS, INNER}}}};
+  zp_tensor tensors[] = {{.shape = {.rank = 3, .dim = {ZP_DIM_B, SEQUENCE, INNER}}},
+                         {.shape = {.rank = 2, .dim = {COLUMNS, INNER}}}};
   zp_push(arena, &graph.tensors, tensors[0]);
   zp_push(arena, &graph.tensors, tensors[1]);
   zp_node gather = {.op = ZP_OP_ALL_GATHER_SEQ}, product = {.op = ZP_OP_MATMUL};

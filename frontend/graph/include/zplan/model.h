@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <zplan/diag.h>
+#include <zplan/extent.h>
 #include <zplan/vec.h>
 
 #define ZP_MAX_RANK 4
@@ -21,6 +22,9 @@
 typedef struct zp_shape {
   int rank;
   int64_t dim[ZP_MAX_RANK];
+  /* The dimensions in symbols of the model, for texts: NULL where only the number is known, and for B; else its value
+   * is dim[i]. Whoever changes a dimension calls zp_shape_resize. */
+  const zp_extent *extent[ZP_MAX_RANK];
 } zp_shape;
 
 /* Element kinds, not storage formats: the plan's precision decides how many bytes a FLOAT has. */
@@ -162,6 +166,7 @@ typedef enum zp_op {
 typedef struct zp_op_attr {
   double value, eps, rate, scale, theta;
   int64_t heads, kv_heads, head_size, parts; /* heads: local number in local graphs; head_size: columns per head */
+  const zp_extent *heads_extent;             /* of the logical number of heads */
   int64_t stream;
   /* Experts. capacity: slots of an expert as a multiple of its even share S * top_k / experts. balance: weight of the
    * balancing loss. experts: local number in local graphs; slots: of one expert for one sample. */
@@ -282,8 +287,9 @@ typedef struct zp_model {
   ZP_VEC(zp_param) params;
   ZP_VEC(zp_input) inputs;
   ZP_VEC(zp_segment) segments;
-  int64_t sequence;   /* S: dim[1] of the first input */
-  int64_t vocabulary; /* rows of the loss's logits: valid token ids are below it */
+  ZP_VEC(const zp_extent *) symbols; /* the whole numbers that it declares, in order: what extents are made of */
+  int64_t sequence;                  /* S: dim[1] of the first input */
+  int64_t vocabulary;                /* rows of the loss's logits: valid token ids are below it */
   zp_span span;
 } zp_model;
 
@@ -320,7 +326,11 @@ int zp_graph_add_node(zp_graph *graph, zp_node node);
 int64_t zp_shape_elements(const zp_shape *shape, int64_t microbatch);
 int64_t zp_shape_rows(const zp_shape *shape, int64_t microbatch); /* all but the last dim; 1 for rank 1 */
 int64_t zp_shape_cols(const zp_shape *shape);                     /* last dim; 1 for rank 0 */
-bool zp_shape_equal(const zp_shape *a, const zp_shape *b);
+bool zp_shape_equal(const zp_shape *a, const zp_shape *b);        /* of numbers; extents are not compared */
+/* Makes dimension i `size`, a share or a multiple of what it was: its extent follows. */
+void zp_shape_resize(zp_arena *arena, zp_shape *shape, int i, int64_t size);
+/* Dimension i in symbols, B being the symbol of a micro-batch of that size; a plain number where no more is known. */
+const zp_extent *zp_shape_extent(zp_arena *arena, const zp_shape *shape, int i, int64_t microbatch);
 const char *zp_shape_text(zp_arena *arena, const zp_shape *shape); /* "[B, 1024, 768]" */
 /* Parameters, tied ones once, all iterations counted. */
 int64_t zp_model_parameters(const zp_model *model);
