@@ -40,7 +40,21 @@ const zp_segment_program *zp_emit_variant(const zp_emit *e, int segment, zp_stag
 const char *zp_emit_segment(const zp_emit *e, int segment, zp_stage_mode mode);
 const char *zp_emit_function_name(const zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass);
 
-void zp_emit_header(zp_emit *e); /* the comment at the top */
+/* shapes.c. All texts: arena. Dimension i of a shape, "3*d/2"; a shape in symbols, "[B*S, 3*d/2]", and with its
+ * numbers,
+ * "[B*S, 3*d/2] = [1024, 192]", which stand alone where no symbol is known. */
+const char *zp_emit_extent(const zp_emit *e, const zp_shape *shape, int i);
+const char *zp_emit_symbols(const zp_emit *e, const zp_shape *shape);
+const char *zp_emit_shape(const zp_emit *e, const zp_shape *shape);
+/* The shape of a buffer with a tensor's rows and columns: the extents of what agrees with the tensor. NULL: no tensor.
+ */
+zp_shape zp_emit_matrix_of(const zp_emit *e, const zp_shape *shape, int64_t rows, int64_t cols);
+/* "B = 16 (samples of a micro-batch), V = 256, S = 64" */
+const char *zp_emit_legend(zp_arena *arena, const zp_model *model, int64_t microbatch);
+
+/* The comment at the top of a file that is `what`: what made it, its plan, memory of a rank, the predicted step, the
+ * legend of shapes. arch: of a GPU, NULL for CPU plans. */
+void zp_emit_header(zp_emit *e, const char *what, const char *arch);
 void zp_emit_tables(zp_emit *e); /* dimensions, parameters, stages */
 void zp_emit_layouts(zp_emit *e);
 void zp_emit_procedures(zp_emit *e, int segment, zp_stage_mode mode);

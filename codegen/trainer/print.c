@@ -104,7 +104,7 @@ zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_
     }
   zp_buf procedures = e.out;
   e.out = zp_buf_new(arena);
-  zp_emit_header(&e);
+  zp_emit_header(&e, "Trainer", e.gpu ? arch : NULL);
   zp_buf_line(&e.out, "#include <zplan/rt.h>");
   zp_buf_puts(&e.out, "\n");
   if (zp_emit_mixed(&e))

@@ -25,6 +25,8 @@ typedef struct zp_frame {
 const char *zp_frame_name(const zp_frame *f, int buffer);
 const zp_buffer *zp_frame_buffer(const zp_frame *f, int buffer);
 const zp_tensor *zp_frame_tensor(const zp_frame *f, int buffer);
+/* Rows and columns of a buffer, with their extents. */
+zp_shape zp_frame_matrix(const zp_frame *f, int buffer);
 /* Address of a parameter's gradient, as C text. Arena. */
 const char *zp_frame_gradient(const zp_frame *f, int use);
 /* Whether a sum is added to what stands there, as C text. */

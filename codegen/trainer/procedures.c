@@ -2,6 +2,8 @@
  */
 #include "procedure.h"
 
+#include <assert.h>
+
 /* A name not taken by a buffer before it, nor by the function's own. */
 static const char *unique_name(zp_frame *f, int b, const char *wanted) {
   static const char *const own[] = {"c", "s",  "t",  "w",  "g",     "we",    "ge",     "x",
@@ -94,6 +96,11 @@ const zp_tensor *zp_frame_tensor(const zp_frame *f, int buffer) {
   return &f->seg->graph->tensors.data[zp_frame_buffer(f, buffer)->tensor];
 }
 
+zp_shape zp_frame_matrix(const zp_frame *f, int buffer) {
+  const zp_buffer *x = zp_frame_buffer(f, buffer);
+  return zp_emit_matrix_of(f->e, x->tensor < 0 ? NULL : &zp_frame_tensor(f, buffer)->shape, x->rows, x->cols);
+}
+
 const char *zp_frame_gradient(const zp_frame *f, int use) {
   int64_t offset = f->seg->param_offset[use];
   if (f->keeps_early) return zp_frame_early(f, use);
@@ -119,6 +126,14 @@ static const char *shared_place(const zp_frame *f, int use) {
   return zp_format(f->e->arena, "params(c) + s->%s", shared_field(f, use));
 }
 
+/* "[B*S, 3*d/2] = [1024, 192]" */
+static const char *shape_text(const zp_frame *f, int b) {
+  zp_shape matrix = zp_frame_matrix(f, b);
+  return zp_emit_shape(f->e, &matrix);
+}
+
+static const char *param_shape(const zp_frame *f, int b) { return zp_emit_shape(f->e, &zp_frame_tensor(f, b)->shape); }
+
 static void declare_buffer(zp_frame *f, int b) {
   zp_buf *out = &f->e->out;
   const zp_buffer *x = &f->p->buffers.data[b];
@@ -130,45 +145,52 @@ static void declare_buffer(zp_frame *f, int b) {
     else if (x->offset == 0)
       zp_buf_line(out, "real *%s = %s;", name, base);
     else
-      zp_buf_line(out, "real *%s = %s + %lld; /* columns %lld..%lld of %s */", name, base, ZP_LL(x->offset),
-                  ZP_LL(x->offset), ZP_LL(x->offset + x->cols), base);
+      zp_buf_line(out, "real *%s = %s + %lld; /* %s, columns %lld..%lld of %s */", name, base, ZP_LL(x->offset),
+                  shape_text(f, b), ZP_LL(x->offset), ZP_LL(x->offset + x->cols), base);
     return;
   }
   if (x->element == ZP_ELEM_I32 && x->place != ZP_AT_INPUT) { /* slots of tokens */
-    zp_buf_line(out, "int32_t *%s = (int32_t *)(void *)(%s + %lld); /* [%lld, %lld] */", name,
+    zp_buf_line(out, "int32_t *%s = (int32_t *)(void *)(%s + %lld); /* %s */", name,
                 x->place == ZP_AT_SAVED     ? "saved"
                 : x->place == ZP_AT_PENDING ? "pending"
                                             : "t",
-                ZP_LL(x->offset), ZP_LL(x->rows), ZP_LL(x->cols));
+                ZP_LL(x->offset), shape_text(f, b));
     return;
   }
   if (x->element == ZP_ELEM_STAT && zp_emit_mixed(f->e)) {
-    zp_buf_line(out, "float *%s = (float *)(void *)(%s + %lld); /* [%lld, %lld] */", name,
+    zp_buf_line(out, "float *%s = (float *)(void *)(%s + %lld); /* %s */", name,
                 x->place == ZP_AT_SAVED     ? "saved"
                 : x->place == ZP_AT_PENDING ? "pending"
                                             : "t",
-                ZP_LL(x->offset), ZP_LL(x->rows), ZP_LL(x->cols));
+                ZP_LL(x->offset), shape_text(f, b));
     return;
   }
   switch (x->place) {
-  case ZP_AT_PARAM: zp_buf_line(out, "const real *%s = w + %lld;", name, ZP_LL(x->offset)); break;
-  case ZP_AT_SPREAD: zp_buf_line(out, "const real *%s = we + %lld;", name, ZP_LL(x->offset)); break;
-  case ZP_AT_SHARED: zp_buf_line(out, "const real *%s = %s;", name, shared_place(f, x->index)); break;
-  case ZP_AT_INPUT: zp_buf_line(out, "const int32_t *%s = zpr_input(c, %d, mb);", name, x->index); break;
+  case ZP_AT_PARAM:
+    zp_buf_line(out, "const real *%s = w + %lld; /* %s */", name, ZP_LL(x->offset), param_shape(f, b));
+    break;
+  case ZP_AT_SPREAD:
+    zp_buf_line(out, "const real *%s = we + %lld; /* %s */", name, ZP_LL(x->offset), param_shape(f, b));
+    break;
+  case ZP_AT_SHARED:
+    zp_buf_line(out, "const real *%s = %s; /* %s */", name, shared_place(f, x->index), param_shape(f, b));
+    break;
+  case ZP_AT_INPUT:
+    zp_buf_line(out, "const int32_t *%s = zpr_input(c, %d, mb); /* %s */", name, x->index, param_shape(f, b));
+    break;
   case ZP_AT_SAVED:
-    zp_buf_line(out, "real *%s = at(saved, %lld); /* [%lld, %lld] kept for backward */", name, ZP_LL(x->offset),
-                ZP_LL(x->rows), ZP_LL(x->cols));
+    zp_buf_line(out, "real *%s = at(saved, %lld); /* %s, kept for backward */", name, ZP_LL(x->offset),
+                shape_text(f, b));
     break;
   case ZP_AT_PENDING:
-    zp_buf_line(out, "real *%s = at(pending, %lld); /* [%lld, %lld] waits for gradients of weights */", name,
-                ZP_LL(x->offset), ZP_LL(x->rows), ZP_LL(x->cols));
+    zp_buf_line(out, "real *%s = at(pending, %lld); /* %s, waits for gradients of weights */", name, ZP_LL(x->offset),
+                shape_text(f, b));
     break;
   case ZP_AT_TRANSIENT:
     if (x->tensor < 0)
       zp_buf_line(out, "real *%s = at(t, %lld); /* scratch, %lld bytes */", name, ZP_LL(x->offset), ZP_LL(x->bytes));
     else
-      zp_buf_line(out, "real *%s = at(t, %lld); /* [%lld, %lld] */", name, ZP_LL(x->offset), ZP_LL(x->rows),
-                  ZP_LL(x->cols));
+      zp_buf_line(out, "real *%s = at(t, %lld); /* %s */", name, ZP_LL(x->offset), shape_text(f, b));
     break;
   case ZP_AT_CARRY_IN:
   case ZP_AT_CARRY_OUT:
@@ -203,6 +225,17 @@ static void declare_parameters(const zp_frame *f) {
     zp_buf_line(out, "real *ge = %s;", f->scatters ? zp_frame_gathered(f, -1, true, "g") : "grads(c) + u->spread_base");
 }
 
+/* What comes from the units around this one or goes to them. */
+static void declare_carried(const zp_frame *f, const char *name, zp_place place) {
+  for (int b = 0; b < f->p->buffers.len; b++) {
+    const zp_buffer *x = &f->p->buffers.data[b];
+    if (x->base >= 0 || x->place != place) continue;
+    zp_buf_line(&f->e->out, "real *%s = u->%s; /* %s */", name, name, shape_text(f, b));
+    return;
+  }
+  assert(!"some buffer is there");
+}
+
 /* Pointers to the places that the steps name, before the buffers that are offsets from them. */
 static void declare_arguments(const zp_frame *f) {
   zp_buf *out = &f->e->out;
@@ -210,10 +243,10 @@ static void declare_arguments(const zp_frame *f) {
   if (f->uses_saved) zp_buf_line(out, "char *saved = u->saved;");
   if (f->uses_pending) zp_buf_line(out, "char *pending = u->pending;");
   declare_parameters(f);
-  if (f->uses_x) zp_buf_line(out, "real *x = u->x;");
-  if (f->uses_y) zp_buf_line(out, "real *y = u->y;");
-  if (f->uses_dy) zp_buf_line(out, "real *dy = u->dy;");
-  if (f->uses_dx) zp_buf_line(out, "real *dx = u->dx;");
+  if (f->uses_x) declare_carried(f, "x", ZP_AT_CARRY_IN);
+  if (f->uses_y) declare_carried(f, "y", ZP_AT_CARRY_OUT);
+  if (f->uses_dy) declare_carried(f, "dy", ZP_AT_GRAD_IN);
+  if (f->uses_dx) declare_carried(f, "dx", ZP_AT_GRAD_OUT);
   if (f->uses_layer) zp_buf_line(out, "const int64_t layer = u->layer;");
 }
 

@@ -157,13 +157,31 @@ static void emit_made_step(zp_frame *f, const zp_step *s) {
                 ZP_LL(zp_frame_buffer(f, s->out.data[0])->rows * zp_frame_buffer(f, s->out.data[0])->cols));
 }
 
+/* ", [B*S, d] x [d, 3*d/2]" of a product of matrices, rows and columns as in the call that follows; "" of other steps.
+ */
+static const char *product_shapes(const zp_frame *f, const zp_step *s) {
+  if (s->kind != ZP_STEP_NODE || zp_op_get_class(s->op) != ZP_CLASS_MATMUL) return "";
+  zp_shape x = zp_frame_matrix(f, s->in.data[0]), y;
+  zp_shape left = x, right = x;
+  if (s->op == ZP_OP_MATMUL_WGRAD) {
+    y = zp_frame_matrix(f, s->in.data[1]);
+    const zp_shape *a = s->node->attr.trans ? &x : &y, *b = s->node->attr.trans ? &y : &x;
+    left = (zp_shape){.rank = 2, .dim = {a->dim[1], a->dim[0]}, .extent = {a->extent[1], a->extent[0]}};
+    right = *b;
+  } else {
+    y = zp_frame_matrix(f, s->out.data[0]);
+    right = (zp_shape){.rank = 2, .dim = {x.dim[1], y.dim[1]}, .extent = {x.extent[1], y.extent[1]}};
+  }
+  return zp_format(f->e->arena, ", %s x %s", zp_emit_symbols(f->e, &left), zp_emit_symbols(f->e, &right));
+}
+
 void zp_emit_step(zp_frame *f, const zp_step *s) {
   static const char *const made[] = {"", "keep this rank's shard of x", "gather the kept shards of x", "copy"};
   zp_emit *e = f->e;
   const char *place = s->node ? zp_emit_place(e, s->node->span) : "";
-  zp_buf_line(&e->out, "/* %s%s%s: %.0f ns, %lld bytes%s%s */", s->node ? zp_op_name(s->op) : made[s->kind],
-              s->node ? " " : "", s->node ? s->node->name : "", s->cost_s * 1e9, ZP_LL(s->bytes), *place ? "; " : "",
-              place);
+  zp_buf_line(&e->out, "/* %s%s%s%s: %.0f ns, %lld bytes%s%s */", s->node ? zp_op_name(s->op) : made[s->kind],
+              s->node ? " " : "", s->node ? s->node->name : "", product_shapes(f, s), s->cost_s * 1e9, ZP_LL(s->bytes),
+              *place ? "; " : "", place);
   if (s->kind != ZP_STEP_NODE) {
     emit_made_step(f, s);
     return;

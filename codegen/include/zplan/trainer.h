@@ -17,8 +17,9 @@ zpk_dtype zp_trainer_dtype(const zp_plan *plan);
  * NULL for CPU plans. diags: only to turn spans into file:line for comments. Deterministic: no dates, host names or
  * absolute paths. */
 zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_diags *diags, const char *arch);
-/* GPU plans: the CUDA C text of all device kernels. Arena. NULL with *error when a row kernel cannot be printed. */
-const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp_kernel_set *kernels,
+/* GPU plans: the CUDA C text of all device kernels, which names arch. Arena. NULL with *error when a row kernel cannot
+ * be printed. */
+const char *zp_trainer_kernels_cu(zp_arena *arena, const zp_plan *plan, const zp_kernel_set *kernels, const char *arch,
                                   const char **error);
 
 /* Where the runtime's headers and libraries are. */
