@@ -1,5 +1,5 @@
 /* Makes row values. Every value goes through zp_row_emit, which gives equal expressions one index; the functions above
- * it fold constants and identities that hold for NaN and Inf too (x * 0 is left alone). */
+ * it fold constants and identities that hold for NaN and Inf too (x * 0 and x - x are left alone). */
 #include <assert.h>
 #include <math.h>
 #include "rowprog.h"
@@ -187,20 +187,34 @@ static int sum_level(const zp_row_program *program, int a) {
   return v->level;
 }
 
+bool zp_row_is_zero(const zp_row_program *program, int value) {
+  double number;
+  return is_imm(program, value, &number) && number == 0;
+}
+
+/* A sum times or over a factor that is the same in all columns. Of what adds up to zero nothing is left. */
+static int scaled_sum(zp_row_program *program, zp_row_op op, int sum, int factor) {
+  return zp_row_is_zero(program, sum) ? sum : zp_row_binary(program, op, sum, factor);
+}
+
 /* Sums are linear: factors that are the same in all columns move out, and a sum of two terms is split when that lets it
- * be taken in an earlier pass. This is what makes the derivative of layer_norm need one pass less. */
+ * be taken in an earlier pass. This is what makes the derivative of layer_norm need one pass less.
+ *
+ * What is less its own mean adds up to zero: the sum of the columns less the sum of the columns. In a row that is not
+ * finite that difference would be NaN, and so are its terms, which whoever sums them reads beside the sum. */
 int zp_row_sum(zp_row_program *program, int a, int64_t cols) {
   const zp_row_value v = program->values.data[a];
   if (v.cols == 0) return zp_row_binary(program, ZP_ROW_MUL, a, zp_row_imm(program, (double)cols));
   if (v.op == ZP_ROW_NEG) return zp_row_unary(program, ZP_ROW_NEG, zp_row_sum(program, v.arg[0], cols));
   if (v.op == ZP_ROW_MUL || v.op == ZP_ROW_DIV) {
-    if (zp_row_is_u(program, v.arg[1]))
-      return zp_row_binary(program, v.op, zp_row_sum(program, v.arg[0], cols), v.arg[1]);
+    if (zp_row_is_u(program, v.arg[1])) return scaled_sum(program, v.op, zp_row_sum(program, v.arg[0], cols), v.arg[1]);
     if (v.op == ZP_ROW_MUL && zp_row_is_u(program, v.arg[0]))
-      return zp_row_binary(program, v.op, v.arg[0], zp_row_sum(program, v.arg[1], cols));
+      return scaled_sum(program, v.op, zp_row_sum(program, v.arg[1], cols), v.arg[0]);
   }
-  if ((v.op == ZP_ROW_ADD || v.op == ZP_ROW_SUB) && sum_level(program, a) < v.level)
-    return zp_row_binary(program, v.op, zp_row_sum(program, v.arg[0], cols), zp_row_sum(program, v.arg[1], cols));
+  if ((v.op == ZP_ROW_ADD || v.op == ZP_ROW_SUB) && sum_level(program, a) < v.level) {
+    int left = zp_row_sum(program, v.arg[0], cols), right = zp_row_sum(program, v.arg[1], cols);
+    return left == right && v.op == ZP_ROW_SUB ? zp_row_imm(program, 0) : zp_row_binary(program, v.op, left, right);
+  }
   return zp_row_emit(program, (zp_row_value){.op = ZP_ROW_RSUM, .arg = {a}});
 }
 

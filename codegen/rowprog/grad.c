@@ -28,6 +28,7 @@ static void pass_on(tape *t, int from, int to, int g) {
   int64_t from_cols = t->program->values.data[from].cols;
   if (t->program->values.data[to].op == ZP_ROW_IMM) return;
   if (from_cols > 0 && zp_row_is_u(t->program, to)) g = zp_row_sum(t->program, g, from_cols);
+  if (zp_row_is_u(t->program, to) && zp_row_is_zero(t->program, g)) return; /* a mean of what is less its mean */
   t->adjoint[to] = t->adjoint[to] < 0 ? g : binary(t, ZP_ROW_ADD, t->adjoint[to], g);
 }
 
@@ -78,6 +79,10 @@ static void apply_rule(tape *t, int v) {
     pass_on(t, v, value.arg[1], zp_row_unary(t->program, ZP_ROW_NEG, g));
     break;
   case ZP_ROW_MUL:
+    if (value.arg[0] == value.arg[1]) { /* a square: once, not two equal terms */
+      pass_on(t, v, value.arg[0], times(t, times(t, g, imm(t, 2)), read(t, value.arg[0])));
+      break;
+    }
     pass_on(t, v, value.arg[0], times(t, g, read(t, value.arg[1])));
     pass_on(t, v, value.arg[1], times(t, g, read(t, value.arg[0])));
     break;

@@ -96,6 +96,7 @@ int zp_row_select_le(zp_row_program *program, int a, int b, int c, int d);
 int zp_row_swap(zp_row_program *program, int a, zp_row_pairs pairs);
 int zp_row_sum(zp_row_program *program, int a, int64_t cols); /* over cols columns, also of a u */
 void zp_row_sink_value(zp_row_program *program, zp_row_sink_kind kind, int value, int64_t cols);
+bool zp_row_is_zero(const zp_row_program *program, int value); /* the constant */
 int zp_row_args(zp_row_op op);
 const char *zp_row_op_name(zp_row_op op);
 static inline bool zp_row_is_u(const zp_row_program *program, int value) {

@@ -141,6 +141,29 @@ Test(rowprog, layer_norm_takes_three_passes_each_way) {
   row_world_free(&w);
 }
 
+/* A derivative has terms that are zero or equal: the mean of what is less its mean, both sides of a square. None of
+ * them is computed, and none twice. */
+Test(rowprog, gradients_compute_nothing_that_is_zero) {
+  int gradients = 0;
+  for (int c = 0; c < N_ROW_CASES; c++) {
+    row_world w = row_world_new(&row_cases[c], 12);
+    for (int n = 0; n < w.graph->nodes.len; n++) {
+      if (w.graph->nodes.data[n].op != ZP_OP_FUSED_GRAD) continue;
+      const zp_row_program *program = zp_row_from_node(w.k.arena, &w.graph->nodes.data[n]);
+      gradients++;
+      for (int v = 0; v < program->values.len; v++) {
+        const zp_row_value *value = &program->values.data[v];
+        bool difference = value->op == ZP_ROW_SUB && value->arg[0] == value->arg[1];
+        bool nothing = value->op == ZP_ROW_MUL &&
+                       (zp_row_is_zero(program, value->arg[0]) || zp_row_is_zero(program, value->arg[1]));
+        cr_expect(!difference && !nothing, "%s: %%%d of\n%s", row_cases[c].name, v, zp_row_text(program));
+      }
+    }
+    row_world_free(&w);
+  }
+  cr_assert_gt(gradients, 10);
+}
+
 /* Backward of softmax reads the saved result: no exponential at all. */
 Test(rowprog, saved_results_replace_their_computation) {
   kit k = kit_new(ROW_S, 1, 8);
