@@ -72,11 +72,10 @@ zp_step_end zp_cost_replicas_end(const zp_program *program, const zp_machine *ma
   scope.cpu = machine->node->device.is_cpu;
   scope.stage = at;
   sums s = sums_of(&scope, machine, &last_s);
-  bool copies_too = c->home[ZP_STATE_PARAMS].eighths > 0 || c->home[ZP_STATE_GRADIENTS].eighths > 0;
   if (s.reduces && s.beside)
     end.reduce_s = zp_cost_exposed_reduce(machine, end.taken, s.reduce_s, last_s, beside_s, at->n_calls);
   else if (s.reduces)
-    end.reduce_s = copies_too ? fmax(end.reduce_s, s.reduce_s) : s.reduce_s;
-  if (s.gathers) end.gather_s = copies_too ? fmax(end.gather_s, s.gather_s) : s.gather_s;
+    end.reduce_s = fmax(end.reduce_s, s.reduce_s);
+  if (s.gathers) end.gather_s = fmax(end.gather_s, s.gather_s);
   return end;
 }

@@ -10,11 +10,19 @@
 #include <zplan/cost.h>
 #include <zplan/schedule.h>
 
-int64_t zp_cost_carry_elements(const zp_lowered *lowered, const zp_choice *choice, int64_t k) {
-  int segment;
-  int64_t iteration;
-  zp_unit(lowered, choice->cut[k + 1] - 1, &segment, &iteration);
-  return lowered->segments[segment].carry_out_elements;
+static void add_message(void *bytes, const zp_move *m) {
+  if (m->queue == ZP_QUEUE_MESSAGES) *(int64_t *)bytes += m->elements * m->element_bytes;
+}
+
+int64_t zp_cost_message_bytes(const zp_program *program, int64_t k) {
+  int64_t bytes = 0;
+  int chunk, stage = zp_chunk_stage(&program->choice, k, &chunk);
+  zp_move_scope scope = zp_move_scope_of_stage(program, stage);
+  scope.moment = ZP_MOMENT_CHUNK;
+  scope.act = ZP_ACT_F;
+  scope.chunk = chunk;
+  zp_make_moves(&scope, add_message, &bytes);
+  return bytes;
 }
 
 /* A message between chunks k and k + 1 of the model, over the slower of both stages' networks. */
@@ -23,8 +31,7 @@ static double boundary_s(const zp_program *program, const zp_machine *machine, i
   int from = zp_chunk_stage(c, k, NULL), to = zp_chunk_stage(c, k + 1, NULL);
   zp_machine both = zp_machine_of_stages(machine, c, from < to ? from : to, from < to ? to : from);
   zp_group_link link = zp_machine_pipeline_link(&both, c->tensor, c->pipeline, c->data, c->order);
-  int64_t elements = zp_cost_carry_elements(program->lowered, c, k);
-  return zp_cost_message(&link, (double)elements * program->lowered->compute_bytes);
+  return zp_cost_message(&link, (double)zp_cost_message_bytes(program, k));
 }
 
 zp_pipeline_run zp_cost_pipeline(zp_arena *arena, const zp_program *program, const zp_machine *machine) {
@@ -65,7 +72,8 @@ typedef struct step_ends {
 zp_step_end zp_cost_stage_end(const zp_program *program, const zp_machine *machine, int stage, double beside_s) {
   zp_machine own = zp_machine_of_stage(machine, &program->choice, stage);
   zp_step_end end = zp_cost_replicas_end(program, &own, stage, beside_s);
-  end.reduce_s += zp_cost_ties(program, machine, stage) + zp_cost_partial(program, &own, stage);
+  zp_cross_sums sums = zp_cost_cross_sums(program, machine, &own, stage);
+  end.reduce_s += sums.ties_s + sums.partial_s;
   return end;
 }
 

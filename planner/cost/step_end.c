@@ -146,23 +146,27 @@ zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machin
   return end;
 }
 
-double zp_cost_partial(const zp_program *program, const zp_machine *machine, int stage) {
-  const zp_choice *c = &program->choice;
-  zp_group_link link = zp_machine_tensor_group(machine, c->tensor, c->pipeline, c->data);
-  double elements = (double)zp_partial_elements(program, &program->stages[stage]).most;
-  return elements > 0 ? zp_cost_all_reduce(&link, elements * program->lowered->grad_bytes) : 0;
+typedef struct crossing {
+  zp_group_link ties, tensor;
+  zp_cross_sums sums;
+} crossing;
+
+static void add_crossing(void *user, const zp_move *m) {
+  crossing *x = user;
+  if (m->queue == ZP_QUEUE_TIES) {
+    x->ties.n = m->ranks;
+    x->sums.ties_s += zp_cost_collective(&x->ties, m);
+  }
+  if (m->queue == ZP_QUEUE_TENSOR) x->sums.partial_s += zp_cost_collective(&x->tensor, m);
 }
 
-double zp_cost_ties(const zp_program *program, const zp_machine *machine, int stage) {
+zp_cross_sums zp_cost_cross_sums(const zp_program *program, const zp_machine *machine, const zp_machine *own,
+                                 int stage) {
   const zp_choice *c = &program->choice;
-  double seconds = 0;
-  for (int i = 0; i < program->tied.len; i++) {
-    const zp_tied *tie = &program->tied.data[i];
-    zp_group_link link = zp_machine_pipeline_link(machine, c->tensor, c->pipeline, c->data, c->order);
-    link.n = tie->stages.len;
-    for (int k = 0; k < tie->stages.len; k++)
-      if (tie->stages.data[k] == stage)
-        seconds += zp_cost_all_reduce(&link, (double)tie->summed * program->lowered->grad_bytes);
-  }
-  return seconds;
+  crossing x = {.ties = zp_machine_pipeline_link(machine, c->tensor, c->pipeline, c->data, c->order),
+                .tensor = zp_machine_tensor_group(own, c->tensor, c->pipeline, c->data)};
+  zp_move_scope scope = zp_move_scope_of_stage(program, stage);
+  scope.moment = ZP_MOMENT_STEP;
+  zp_make_moves(&scope, add_crossing, &x);
+  return x.sums;
 }

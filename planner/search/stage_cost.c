@@ -114,7 +114,13 @@ zp_step_end zp_chunks_cost(zp_arena *arena, const zp_search_cache *s, const zp_c
 /* The first stage has the first unit and the last stage the last one, whatever the cut. */
 double zp_least_ties(zp_arena *arena, const zp_search_cache *s, const zp_point *point) {
   const zp_lowered *l = zp_variant_of(s, point)->lowered;
-  zp_program p = {.arena = arena, .spec = s->in->spec, .choice = point->choice, .lowered = l};
+  zp_stage nothing = {.index = 0}; /* no units: of what such a stage sums, its ties alone */
+  zp_program p = {.arena = arena,
+                  .spec = s->in->spec,
+                  .choice = point->choice,
+                  .lowered = l,
+                  .stage_lowered = (const zp_lowered *[]){l},
+                  .stages = &nothing};
   if (p.choice.pipeline == 1) return 0;
   int first, last;
   int64_t iteration;
@@ -127,5 +133,5 @@ double zp_least_ties(zp_arena *arena, const zp_search_cache *s, const zp_point *
     zp_push(arena, &tie.stages, p.choice.pipeline - 1);
     zp_push(arena, &p.tied, tie);
   }
-  return zp_cost_ties(&p, &s->machine, 0);
+  return zp_cost_cross_sums(&p, &s->machine, &s->machine, 0).ties_s;
 }

@@ -63,7 +63,7 @@ static double stage_data_s(const zp_program *program, const zp_machine *machine,
 
 /* Megatron-LM and DeepSpeed sum a tied gradient whole before ZeRO 1 scatters it; the generated trainer afterwards, a
  * shard. */
-static double ties_s(const zp_program *program, const zp_machine *machine, int stage) {
+static double ties_s(const zp_program *program, const zp_machine *machine, const zp_machine *own, int stage) {
   zp_program whole = *program;
   memset(&whole.tied, 0, sizeof whole.tied);
   for (int i = 0; i < program->tied.len; i++) {
@@ -71,7 +71,7 @@ static double ties_s(const zp_program *program, const zp_machine *machine, int s
     if (program->choice.zero == 1) tie.summed = tie.elements;
     zp_push(program->arena, &whole.tied, tie);
   }
-  return zp_cost_ties(&whole, machine, stage);
+  return zp_cost_cross_sums(&whole, machine, own, stage).ties_s;
 }
 
 double zp_software_data_s(const zp_program *program, const zp_machine *machine, const zp_estimate *e,
@@ -83,11 +83,11 @@ double zp_software_data_s(const zp_program *program, const zp_machine *machine, 
   for (int s = 0; s < run.stages; s++) {
     zp_stage_time time = zp_cost_stage_time(&run, s);
     double beside = zp_cost_beside(&program->choice, &time);
-    zp_step_end end = zp_cost_stage_end(program, machine, s, beside),
-                replicas = zp_cost_replicas_end(program, machine, s, beside);
-    double partial = end.reduce_s - replicas.reduce_s - zp_cost_ties(program, machine, s);
+    zp_step_end end = zp_cost_stage_end(program, machine, s, beside);
+    zp_machine own = zp_machine_of_stage(machine, &program->choice, s);
+    double partial = zp_cost_cross_sums(program, machine, &own, s).partial_s;
     ours = fmax(ours, run.end_s[s] + end.reduce_s + end.gather_s);
-    theirs = fmax(theirs, run.end_s[s] + partial + ties_s(program, machine, s) +
+    theirs = fmax(theirs, run.end_s[s] + partial + ties_s(program, machine, &own, s) +
                               stage_data_s(program, machine, e, software, s));
   }
   return theirs - ours;

@@ -16,7 +16,7 @@ static exchange exchange_of(const zp_program *program, const zp_machine *machine
                             int64_t k) {
   const zp_choice *c = &program->choice;
   zp_group_link link = zp_machine_pipeline_link(machine, c->tensor, c->pipeline, c->data, c->order);
-  double bytes = (double)zp_cost_carry_elements(program->lowered, c, k) * program->lowered->compute_bytes;
+  double bytes = (double)zp_cost_message_bytes(program, k);
   double whole = zp_cost_message(&link, bytes);
   if (c->tensor == 1 || c->sequence) return (exchange){whole, whole, 0}; /* one rank, or its own rows: nothing to cut */
   zp_group_link tensor = zp_machine_tensor_group(machine, c->tensor, c->pipeline, c->data);

@@ -130,10 +130,8 @@ static void sort_end(zp_move_list *list, int first) {
 zp_move_list zp_stage_moves(zp_arena *arena, const zp_program *program, int stage) {
   zp_move_list list = {0};
   listing x = {.arena = arena, .list = &list};
-  zp_move_scope scope = zp_move_scope_of(zp_program_lowered(program, stage), &program->choice);
+  zp_move_scope scope = zp_move_scope_of_stage(program, stage);
   bool splits = zp_schedule_splits(program->choice.schedule);
-  scope.program = program;
-  scope.stage = &program->stages[stage];
   list_action(&x, &scope, ZP_ACT_F);
   list_action(&x, &scope, splits ? ZP_ACT_BI : ZP_ACT_B);
   if (splits) list_action(&x, &scope, ZP_ACT_BW);

@@ -11,6 +11,13 @@ zp_move_scope zp_move_scope_of(const zp_lowered *lowered, const zp_choice *choic
                          .run = -1};
 }
 
+zp_move_scope zp_move_scope_of_stage(const zp_program *program, int stage) {
+  zp_move_scope scope = zp_move_scope_of(zp_program_lowered(program, stage), &program->choice);
+  scope.program = program;
+  scope.stage = &program->stages[stage];
+  return scope;
+}
+
 bool zp_buckets_move_beside(const zp_move_scope *x) {
   return !x->cpu && zp_eighths_away(x, ZP_STATE_PARAMS) == 0 && zp_eighths_away(x, ZP_STATE_GRADIENTS) == 0;
 }

@@ -21,10 +21,14 @@ zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machin
 /* The update alone, without sums and gathers: optimizer_s, offload_s, least_offload_s. */
 zp_step_end zp_cost_step_update(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                                 int64_t flat_elements, int64_t shard_elements);
-/* All-reduce over the tensor ranks of gradients that sequence sharding leaves partial. */
-double zp_cost_partial(const zp_program *program, const zp_machine *machine, int stage);
-/* All-reduce of the tied parameters that a stage holds, over the stages that hold them too. */
-double zp_cost_ties(const zp_program *program, const zp_machine *machine, int stage);
+/* Sums of the list that are not over data ranks, each once a step: ties_s, gradients of tied parameters over the stages
+ * that hold them; partial_s, what sequence sharding leaves partial, over the tensor ranks. own: zp_machine_of_stage. Of
+ * the stage its index is enough for ties. */
+typedef struct zp_cross_sums {
+  double ties_s, partial_s;
+} zp_cross_sums;
+zp_cross_sums zp_cost_cross_sums(const zp_program *program, const zp_machine *machine, const zp_machine *own,
+                                 int stage);
 
 /* ---- price.c ---- */
 /* Prices every step of lowered segments whose tensor and expert groups have these links. */
@@ -166,8 +170,8 @@ double zp_cost_step(zp_arena *arena, const zp_program *program, const zp_machine
 /* No order of the stages' actions makes the step shorter: zp_cost_step without a simulation, from below, O(stages *
  * chunks). Looks at no order tables. */
 double zp_cost_step_least(zp_arena *arena, const zp_program *program, const zp_machine *machine);
-/* Elements of the carry between model chunks k and k + 1. */
-int64_t zp_cost_carry_elements(const zp_lowered *lowered, const zp_choice *choice, int64_t k);
+/* Bytes of a rank's message between model chunks k and k + 1, as the list has it; 0: they are on one stage. */
+int64_t zp_cost_message_bytes(const zp_program *program, int64_t k);
 
 /* ---- price.c ---- */
 /* Is the step communication over the tensor ranks? */
