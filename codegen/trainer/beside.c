@@ -3,10 +3,12 @@
  * go when it is done. The runtime's events keep readers and writers of a buffer apart (rt.h: zpr_beside). */
 #include "emit.h"
 
-static bool gathers(const zp_emit *e, zp_pass pass) { return zp_emit_gathers_beside(e) && pass != ZP_PASS_WEIGHTS; }
+static bool gathers(const zp_emit *e, zp_pass pass) {
+  return zp_emit_calls(e, ZP_CALL_GATHER_BESIDE) && pass != ZP_PASS_WEIGHTS;
+}
 
 static bool scatters(const zp_emit *e, zp_pass pass) {
-  return zp_emit_scatters_beside(e) && (pass == ZP_PASS_BACKWARD || pass == ZP_PASS_WEIGHTS);
+  return zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE) && (pass == ZP_PASS_BACKWARD || pass == ZP_PASS_WEIGHTS);
 }
 
 static void emit_move(zp_emit *e, bool gather) {
@@ -28,12 +30,12 @@ static void emit_move(zp_emit *e, bool gather) {
 }
 
 void zp_emit_beside(zp_emit *e) {
-  if (!zp_emit_scatters_beside(e)) return;
+  if (!zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE)) return;
   zp_buf_line(&e->out, "static real *ring_at(zpr *c, int64_t ring, const layout *s, int64_t j) {");
   zp_buf_line(&e->out, "  return at(c->arena, ring + j %% 2 * s->bucket_stride);");
   zp_buf_line(&e->out, "}");
   zp_buf_puts(&e->out, "\n");
-  if (zp_emit_gathers_beside(e)) emit_move(e, true);
+  if (zp_emit_calls(e, ZP_CALL_GATHER_BESIDE)) emit_move(e, true);
   emit_move(e, false);
 }
 

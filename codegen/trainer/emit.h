@@ -5,6 +5,24 @@
 #include <zplan/decimal.h>
 #include <zplan/trainer.h>
 
+/* Calls of the runtime that move something of a unit, or of its buckets; moves.c says which records ask for them. */
+typedef enum zp_call {
+  ZP_CALL_READ_PARAMS,        /* from a disk, two units ahead */
+  ZP_CALL_FETCH_PARAMS,       /* from the host into the ring, a unit ahead */
+  ZP_CALL_GATHER_PARAMS,      /* into the buffer of a unit */
+  ZP_CALL_GATHER_BESIDE,      /* while the unit before computes */
+  ZP_CALL_SCATTER_GRADS,      /* from the buffer of a unit to where they are kept */
+  ZP_CALL_SCATTER_OVER_RANKS, /* summed over the data ranks on that way */
+  ZP_CALL_SCATTER_BESIDE,     /* while the unit after computes */
+  ZP_CALL_LAND_GRADS,         /* on the host */
+  ZP_CALL_REDUCE_GRADS,       /* over the data ranks beside the last backward */
+  ZP_CALL_SAVED_READ,         /* from a disk, two units ahead */
+  ZP_CALL_SAVED_GET,          /* into the ring, a unit ahead */
+  ZP_CALL_SAVED_PUT,          /* out of the ring */
+  ZP_CALL_EXCHANGE_SIGNS,     /* 1-bit Adam's, at the end of a step */
+  ZP_CALL_COUNT
+} zp_call;
+
 typedef struct zp_emit {
   zp_arena *arena;
   zp_buf out;
@@ -15,7 +33,18 @@ typedef struct zp_emit {
   const zp_diags *diags;
   zp_kernel_set *kernels;
   bool gpu;
+  unsigned calls; /* bit zp_call: some unit has it */
 } zp_emit;
+
+/* moves.c */
+unsigned zp_emit_find_calls(const zp_emit *e);
+static inline bool zp_emit_calls(const zp_emit *e, zp_call call) { return e->calls >> call & 1; }
+/* Do buckets of units come to buffers, or go from them? */
+static inline bool zp_emit_buckets_move(const zp_emit *e) {
+  return zp_emit_calls(e, ZP_CALL_GATHER_PARAMS) || zp_emit_calls(e, ZP_CALL_SCATTER_GRADS);
+}
+/* Numbers of the buckets (zp_unit_buckets) of a segment's unit that have the call in an action. Arena. */
+zp_ints zp_emit_bucket_calls(const zp_emit *e, int segment, zp_act act, zp_call call);
 
 /* What a function of a segment does: INPUTS and WEIGHTS are BACKWARD in two parts. */
 typedef enum zp_pass {
@@ -69,12 +98,6 @@ const char *zp_emit_unit_elements(const zp_emit *e);
 void zp_emit_order(zp_emit *e);   /* the order of micro-batches */
 void zp_emit_program(zp_emit *e); /* the zpr_program table and main */
 
-/* moves.c: does the list have gathers or scatters that run while units compute (ZeRO 2 and 3 on GPUs), sums of
- * gradients over the data ranks while the last micro-batch goes back (ZeRO 0 and 1 on GPUs)? */
-bool zp_emit_gathers_beside(const zp_emit *e);
-bool zp_emit_scatters_beside(const zp_emit *e);
-bool zp_emit_reduces_beside(const zp_emit *e);
-
 /* beside.c: what runs while units compute. */
 void zp_emit_beside(zp_emit *e); /* functions that start to move a unit's buckets */
 /* In a walk, before and after the call of unit j's function: waits, buffers in use, the next unit's gather. `next`: the
@@ -94,9 +117,8 @@ void zp_emit_reduce_unit(zp_emit *e, zp_pass pass);
 /* Do chunks of some stage take their slots from one pool? */
 bool zp_emit_pools(const zp_emit *e);
 
-/* params.c: plans whose parameters leave the device, at least in part. */
-bool zp_emit_params_leave(const zp_emit *e);
-/* Where a unit's parameters come to, and how: params_of, fetch, read_ahead. */
+/* params.c: plans whose parameters leave the device, at least in part. Where a unit's parameters come to, and how:
+ * params_of, fetch, read_ahead. */
 void zp_emit_fetch(zp_emit *e);
 /* A unit of a walk that is still to come, and whether there is one: C text. */
 typedef struct zp_unit_ahead {
@@ -106,14 +128,8 @@ typedef struct zp_unit_ahead {
 void zp_emit_params_begin(zp_emit *e, const char *first, const char *second);
 void zp_emit_params_next(zp_emit *e, zp_unit_ahead next, zp_unit_ahead after);
 
-/* Do gradients leave the device, at least in part? */
-static inline bool zp_gradients_leave(const zp_emit *e) {
-  return e->program->choice.home[ZP_STATE_GRADIENTS].eighths > 0;
-}
-
-/* saved.c: plans whose saved values leave the device, at least in part. */
-bool zp_emit_saved_leave(const zp_emit *e);
-/* Where units work and where their saved values are then: ring_of, input_of, saved_of. */
+/* saved.c: plans whose saved values leave the device, at least in part. Where units work and where their saved values
+ * are then: ring_of, input_of, saved_of. */
 void zp_emit_saved_places(zp_emit *e);
 /* Inside a walk, for unit j: before it works, and after it forward; the end of a forward, the begin of a backward. */
 void zp_emit_saved_make_room(zp_emit *e);

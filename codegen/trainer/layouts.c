@@ -19,13 +19,13 @@ static void emit_run_type(zp_emit *e) {
   zp_buf_line(out, "  enum segment segment;");
   zp_buf_line(out, "  int64_t first, count, base, stride, saved, saved_stride;");
   if (spreads(e)) zp_buf_line(out, "  int64_t spread_base, spread_stride; /* of what expert groups share */");
-  if (zp_emit_saved_leave(e))
+  if (zp_emit_calls(e, ZP_CALL_SAVED_PUT))
     zp_buf_line(out, "  int64_t away, away_stride, away_bytes; /* of what a slot has off the device */");
   zp_buf_line(out, "  bool keeps_input; /* whole, in the slot; otherwise its input comes in a carry buffer */");
   if (splits(e)) {
     zp_buf_line(out, "  int64_t pending, pending_stride; /* bytes in what waits for the gradients of weights */");
     zp_buf_line(out, "  bool keeps_gradient; /* of its output, first of what waits */");
-    if (zp_emit_saved_leave(e))
+    if (zp_emit_calls(e, ZP_CALL_SAVED_PUT))
       zp_buf_line(out, "  bool changes_saved; /* backward_inputs writes to saved values: they go out again */");
   }
   zp_buf_line(out, "} run;");
@@ -42,17 +42,16 @@ static void emit_layout_type(zp_emit *e, int max_runs) {
   if (e->program->stages[0].messages > 1) zp_buf_line(out, "  int64_t message_stride;");
   if (zp_emit_pools(e)) zp_buf_line(out, "  bool pooled; /* the slots are those of all chunks of the stage */");
   if (splits(e)) zp_buf_line(out, "  int64_t pending, pending_count, pending_stride;");
-  if (zp_emit_saved_leave(e)) {
+  if (zp_emit_calls(e, ZP_CALL_SAVED_PUT)) {
     zp_buf_line(out, "  int64_t saved_ring, ring_stride; /* SAVED_BUFFERS, where units work */");
     zp_buf_line(out, "  int64_t away, away_stride; /* of slots off the device: bytes %s */",
-                e->program->choice.home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME ? "in the rank's file"
-                                                                                   : "in the host's memory");
+                zp_emit_calls(e, ZP_CALL_SAVED_READ) ? "in the rank's file" : "in the host's memory");
   }
-  if (zp_emit_params_leave(e))
+  if (zp_emit_calls(e, ZP_CALL_FETCH_PARAMS))
     zp_buf_line(out, "  int64_t param_stride; /* elements of one of the ring's two buffers */");
-  if (zp_moves_buckets(&e->program->choice))
+  if (zp_emit_buckets_move(e))
     zp_buf_line(out, "  int64_t param_ring, grad_ring; /* parameters of the unit at work, gathered; its gradients */");
-  if (zp_emit_scatters_beside(e))
+  if (zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE))
     zp_buf_line(out, "  int64_t bucket_stride; /* bytes between the two buffers of a ring */");
   zp_buf_line(out, "  int64_t in_elements, out_elements; /* of one message from below and to above */");
   for (int p = 0; p < e->model->params.len; p++)
@@ -69,8 +68,8 @@ static void emit_layout_type(zp_emit *e, int max_runs) {
   zp_buf_line(out, spreads(e) ? "  int64_t layer, base, spread_base;" : "  int64_t layer, base;");
   zp_buf_line(out, splits(e) ? "  char *saved, *pending;" : "  char *saved;");
   zp_buf_line(out, "  real *x, *y, *dy, *dx;");
-  if (zp_emit_params_leave(e)) zp_buf_line(out, "  real *w; /* its parameters */");
-  if (zp_emit_scatters_beside(e)) zp_buf_line(out, "  real *w, *g; /* its buffers in the rings */");
+  if (zp_emit_calls(e, ZP_CALL_FETCH_PARAMS)) zp_buf_line(out, "  real *w; /* its parameters */");
+  if (zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE)) zp_buf_line(out, "  real *w, *g; /* its buffers in the rings */");
   zp_buf_line(out, "} unit;");
   zp_buf_puts(out, "\n");
 }
@@ -92,12 +91,12 @@ static void emit_run(zp_emit *e, int s, const zp_run *run) {
   const char *pending =
       splits(e) ? zp_format(e->arena, ", %lld, %lld, %s%s", LL(run->pending),
                             LL(zp_unit_pending_bytes(seg, &e->program->choice)), seg->keeps_gradient ? "true" : "false",
-                            !zp_emit_saved_leave(e) ? ""
-                            : seg->changes_saved    ? ", true"
-                                                    : ", false")
+                            !zp_emit_calls(e, ZP_CALL_SAVED_PUT) ? ""
+                            : seg->changes_saved                 ? ", true"
+                                                                 : ", false")
                 : "";
   int64_t gone = zp_saved_away(&e->program->choice, seg->saved_bytes);
-  const char *away = zp_emit_saved_leave(e)
+  const char *away = zp_emit_calls(e, ZP_CALL_SAVED_PUT)
                          ? zp_format(e->arena, "%lld, %lld, %lld, ", LL(run->saved_away),
                                      LL(zp_saved_away_stride(&e->program->choice, seg->saved_bytes)), LL(gone))
                          : "";
@@ -128,7 +127,7 @@ static void emit_chunk_fields(zp_emit *e, const zp_stage *st, int k) {
   if (splits(e))
     zp_buf_line(out, "     .pending = %lld, .pending_count = %lld, .pending_stride = %lld,",
                 LL(zp_stage_pending_at(st, k)), LL(chunk->pending), LL(zp_chunk_pending_stride(chunk)));
-  if (zp_emit_saved_leave(e))
+  if (zp_emit_calls(e, ZP_CALL_SAVED_PUT))
     zp_buf_line(out, "     .saved_ring = %lld, .ring_stride = %lld, .away = %lld, .away_stride = %lld,",
                 LL(st->at_saved_ring), LL(st->saved_ring_stride), LL(zp_stage_away_at(st, k)),
                 LL(st->pooled ? st->away_stride : chunk->away_stride));
@@ -146,10 +145,10 @@ static void emit_layout(zp_emit *e, int s, int k) {
               LL(st->at_carry[0]), LL(st->at_carry[1]), LL(st->at_grad[0]), LL(st->at_grad[1]),
               LL(zp_stage_send_at(c, st, k, true)), LL(zp_stage_send_at(c, st, k, false)));
   emit_chunk_fields(e, st, k);
-  if (zp_emit_params_leave(e)) zp_buf_line(out, "     .param_stride = %lld,", LL(st->bucket_elements));
-  if (zp_moves_buckets(c))
+  if (zp_emit_calls(e, ZP_CALL_FETCH_PARAMS)) zp_buf_line(out, "     .param_stride = %lld,", LL(st->bucket_elements));
+  if (zp_emit_buckets_move(e))
     zp_buf_line(out, "     .param_ring = %lld, .grad_ring = %lld,", LL(st->at_param_ring), LL(st->at_grad_ring));
-  if (zp_emit_scatters_beside(e))
+  if (zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE))
     zp_buf_line(out, "     .bucket_stride = %lld,", LL(st->bucket_elements * e->lowered->param_bytes));
   zp_buf_printf(out, "     .in_elements = %lld, .out_elements = %lld,", LL(message_elements(e, part)),
                 LL(message_elements(e, part + 1)));

@@ -1,40 +1,103 @@
-/* Asks the list of moves (zplan/moves.h) what the trainer prints calls for. */
+/* Which calls of the runtime the list of moves (zplan/moves.h) asks for. A record belongs to every row with its goods,
+ * its time, its queue and its wait; a row is one call for a unit, or for each of its buckets. What is on disks or
+ * summed on the host goes with the call that brings it there. Steps of a unit, messages and the end of a step have
+ * printers of their own. */
 #include "emit.h"
 
-typedef struct question {
-  zp_move_queue queue;
-  zp_move_when when;
-  zp_move_wait wait;
-  bool found;
-} question;
+#include <assert.h>
 
-static void look(void *user, const zp_move *move) {
-  question *q = user;
-  q->found |= move->queue == q->queue && move->when == q->when && move->wait == q->wait;
+#define ON(queue) (1u << ZP_QUEUE_##queue)
+#define WAITS(wait) (1u << ZP_WAIT_##wait)
+#define ANY (~0u)
+
+typedef struct row {
+  zp_move_what what;
+  zp_move_when when;
+  unsigned queues, waits;
+} row;
+
+static const row rows[ZP_CALL_COUNT] = {
+    [ZP_CALL_READ_PARAMS] = {ZP_MOVE_PARAMETERS, ZP_WHEN_BEFORE_UNIT, ON(READ), ANY},
+    [ZP_CALL_FETCH_PARAMS] = {ZP_MOVE_PARAMETERS, ZP_WHEN_BEFORE_UNIT, ON(UP), ANY},
+    [ZP_CALL_GATHER_PARAMS] = {ZP_MOVE_PARAMETERS, ZP_WHEN_BEFORE_UNIT, ON(UP) | ON(DATA), ANY},
+    [ZP_CALL_GATHER_BESIDE] = {ZP_MOVE_PARAMETERS, ZP_WHEN_BEFORE_UNIT, ON(DATA), WAITS(BY_UNIT)},
+    [ZP_CALL_SCATTER_GRADS] = {ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_UNIT, ANY, ANY},
+    [ZP_CALL_SCATTER_OVER_RANKS] = {ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_UNIT, ON(DATA), ANY},
+    [ZP_CALL_SCATTER_BESIDE] = {ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_UNIT, ON(DATA), WAITS(BY_BUFFER)},
+    [ZP_CALL_LAND_GRADS] = {ZP_MOVE_GRADIENTS, ZP_WHEN_AFTER_UNIT, ON(DOWN), ANY},
+    [ZP_CALL_REDUCE_GRADS] = {ZP_MOVE_GRADIENTS, ZP_WHEN_BESIDE_BACKWARD, ON(DATA), ANY},
+    [ZP_CALL_SAVED_READ] = {ZP_MOVE_SAVED, ZP_WHEN_BEFORE_UNIT, ON(READ), ANY},
+    [ZP_CALL_SAVED_GET] = {ZP_MOVE_SAVED, ZP_WHEN_BEFORE_UNIT, ON(UP) | ON(DEVICE_MEMORY), ANY},
+    [ZP_CALL_SAVED_PUT] = {ZP_MOVE_SAVED, ZP_WHEN_AFTER_UNIT, ANY, ANY},
+    [ZP_CALL_EXCHANGE_SIGNS] = {ZP_MOVE_SIGNS, ZP_WHEN_AFTER_BACKWARD, ANY, ANY},
+};
+
+static unsigned calls_of(const zp_move *m) {
+  unsigned calls = 0;
+  for (int i = 0; i < ZP_CALL_COUNT; i++)
+    if (rows[i].what == m->what && rows[i].when == m->when && rows[i].queues >> m->queue & 1 &&
+        rows[i].waits >> m->wait & 1)
+      calls |= 1u << i;
+  return calls;
 }
 
-/* Has any unit such a record, at that moment, in that action? */
-static bool has(const zp_emit *e, zp_move_moment moment, zp_act act, question q) {
-  zp_move_scope scope = zp_move_scope_of(e->program->lowered, &e->program->choice);
+static void add_calls(void *user, const zp_move *m) {
+  unsigned calls = calls_of(m);
+  bool elsewhere = m->when == ZP_WHEN_IN_UNIT || m->when == ZP_WHEN_AFTER_ACTION || m->when >= ZP_WHEN_AFTER_BACKWARD;
+  assert(calls || elsewhere); /* nothing moves without a call */
+  (void)elsewhere;
+  *(unsigned *)user |= calls;
+}
+
+static zp_move_scope scope_of(const zp_emit *e, const zp_lowered *lowered, zp_move_moment moment) {
+  zp_move_scope scope = zp_move_scope_of(lowered, &e->program->choice);
   scope.cpu = !e->gpu;
   scope.moment = moment;
-  scope.act = act;
-  for (scope.segment = 0; scope.segment < e->program->lowered->n_segments && !q.found; scope.segment++)
-    zp_make_moves(&scope, look, &q);
-  return q.found;
+  return scope;
 }
 
-bool zp_emit_scatters_beside(const zp_emit *e) {
-  question q = {.queue = ZP_QUEUE_DATA, .when = ZP_WHEN_AFTER_UNIT, .wait = ZP_WAIT_BY_BUFFER};
-  return has(e, ZP_MOMENT_ACTION, ZP_ACT_B, q);
+unsigned zp_emit_find_calls(const zp_emit *e) {
+  unsigned calls = 0;
+  for (int s = 0; s < e->program->choice.pipeline; s++) {
+    zp_move_scope unit = scope_of(e, zp_program_lowered(e->program, s), ZP_MOMENT_ACTION);
+    for (unit.segment = 0; unit.segment < e->lowered->n_segments; unit.segment++) {
+      unit.moment = ZP_MOMENT_ACTION;
+      for (int act = 0; act <= ZP_ACT_BW; act++) {
+        unit.act = (zp_act)act;
+        zp_make_moves(&unit, add_calls, &calls);
+      }
+      unit.moment = ZP_MOMENT_BUCKETS;
+      zp_make_moves(&unit, add_calls, &calls);
+    }
+    zp_move_scope end = zp_move_scope_of_stage(e->program, s);
+    end.cpu = !e->gpu;
+    end.moment = ZP_MOMENT_STEP;
+    zp_make_moves(&end, add_calls, &calls);
+  }
+  return calls;
 }
 
-bool zp_emit_gathers_beside(const zp_emit *e) {
-  question q = {.queue = ZP_QUEUE_DATA, .when = ZP_WHEN_BEFORE_UNIT, .wait = ZP_WAIT_BY_UNIT};
-  return has(e, ZP_MOMENT_ACTION, ZP_ACT_F, q);
+/* ---- of one unit ---- */
+
+typedef struct listing {
+  const zp_emit *e;
+  zp_call call;
+  zp_ints buckets;
+} listing;
+
+static void add_bucket(void *user, const zp_move *m) {
+  listing *x = user;
+  if (m->bucket < 0 || !(calls_of(m) >> x->call & 1)) return;
+  for (int i = 0; i < x->buckets.len; i++)
+    if (x->buckets.data[i] == m->bucket) return; /* a record before has asked for the call */
+  zp_push(x->e->arena, &x->buckets, m->bucket);
 }
 
-bool zp_emit_reduces_beside(const zp_emit *e) {
-  question q = {.queue = ZP_QUEUE_DATA, .when = ZP_WHEN_BESIDE_BACKWARD, .wait = ZP_WAIT_BY_NORM};
-  return has(e, ZP_MOMENT_BUCKETS, ZP_ACT_B, q);
+zp_ints zp_emit_bucket_calls(const zp_emit *e, int segment, zp_act act, zp_call call) {
+  listing x = {.e = e, .call = call};
+  zp_move_scope unit = scope_of(e, e->lowered, ZP_MOMENT_ACTION);
+  unit.segment = segment;
+  unit.act = act;
+  zp_make_moves(&unit, add_bucket, &x);
+  return x.buckets;
 }

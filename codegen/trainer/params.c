@@ -2,10 +2,6 @@
  * unit's while one works (zp_unit_buckets says what stands where in them); disks are read two units ahead. */
 #include "procedure.h"
 
-bool zp_emit_params_leave(const zp_emit *e) { return e->program->choice.home[ZP_STATE_PARAMS].eighths > 0; }
-
-static bool on_disk(const zp_emit *e) { return e->program->choice.home[ZP_STATE_PARAMS].tier == ZP_TIER_NVME; }
-
 typedef void emit_bucket(const zp_frame *f, int bucket);
 
 static void emit_read(const zp_frame *f, int i) {
@@ -19,16 +15,18 @@ static void emit_fetch(const zp_frame *f, int i) {
               ZP_LL(f->bucket[i].elements));
 }
 
-static void emit_case(zp_emit *e, int segment, emit_bucket *emit) {
+static void emit_case(zp_emit *e, int segment, zp_call call, emit_bucket *emit) {
   zp_frame f = {.e = e, .model = e->model};
   zp_emit_find_buckets(&f, segment);
-  for (int i = 0; i < f.n_buckets; i++) emit(&f, i);
+  zp_ints buckets = zp_emit_bucket_calls(e, segment, ZP_ACT_F, call);
+  for (int i = 0; i < buckets.len; i++) emit(&f, buckets.data[i]);
   zp_buf_line(&e->out, "    break;");
 }
 
 /* A function of unit j that does so with each of its buckets. */
-static void emit_of_unit(zp_emit *e, const char *name, bool to_ring, emit_bucket *emit) {
+static void emit_of_unit(zp_emit *e, const char *name, zp_call call, emit_bucket *emit) {
   zp_buf *out = &e->out;
+  bool to_ring = call == ZP_CALL_FETCH_PARAMS;
   zp_buf_line(out, "static void %s(zpr *c, const layout *s, int64_t j) {", name);
   zp_buf_line(out, "  int64_t i;");
   zp_buf_line(out, "  const run *r = find_run(s, j, &i);");
@@ -43,7 +41,7 @@ static void emit_of_unit(zp_emit *e, const char *name, bool to_ring, emit_bucket
       zp_buf_line(out, "  case %s:", zp_emit_segment(e, s, mode));
       printed = true;
     }
-    if (printed) emit_case(e, s, emit);
+    if (printed) emit_case(e, s, call, emit);
   }
   zp_buf_line(out, "  }");
   zp_buf_line(out, "}");
@@ -52,28 +50,30 @@ static void emit_of_unit(zp_emit *e, const char *name, bool to_ring, emit_bucket
 
 void zp_emit_fetch(zp_emit *e) {
   zp_buf *out = &e->out;
-  if (!zp_emit_params_leave(e)) return;
+  if (!zp_emit_calls(e, ZP_CALL_FETCH_PARAMS)) return;
   zp_buf_line(out, "/* Where the parameters of unit j come to. */");
   zp_buf_line(out, "static real *params_of(zpr *c, const layout *s, int64_t j) {");
   zp_buf_line(out, "  return (real *)at(c->arena, s->param_ring) + j %% 2 * s->param_stride;");
   zp_buf_line(out, "}");
   zp_buf_puts(out, "\n");
   zp_buf_line(out, "/* Starts to bring what of them is not on the device. */");
-  emit_of_unit(e, "fetch", true, emit_fetch);
-  if (!on_disk(e)) return;
+  emit_of_unit(e, "fetch", ZP_CALL_FETCH_PARAMS, emit_fetch);
+  if (!zp_emit_calls(e, ZP_CALL_READ_PARAMS)) return;
   zp_buf_line(out, "/* Starts to read what of them is on a disk. */");
-  emit_of_unit(e, "read_ahead", false, emit_read);
+  emit_of_unit(e, "read_ahead", ZP_CALL_READ_PARAMS, emit_read);
 }
 
 void zp_emit_params_begin(zp_emit *e, const char *first, const char *second) {
-  if (!zp_emit_params_leave(e)) return;
+  if (!zp_emit_calls(e, ZP_CALL_FETCH_PARAMS)) return;
   zp_buf_line(&e->out, "  fetch(c, s, %s);", first);
-  if (on_disk(e)) zp_buf_line(&e->out, "  if (s->n_units > 1) read_ahead(c, s, %s);", second);
+  if (zp_emit_calls(e, ZP_CALL_READ_PARAMS))
+    zp_buf_line(&e->out, "  if (s->n_units > 1) read_ahead(c, s, %s);", second);
 }
 
 void zp_emit_params_next(zp_emit *e, zp_unit_ahead next, zp_unit_ahead after) {
-  if (!zp_emit_params_leave(e)) return;
+  if (!zp_emit_calls(e, ZP_CALL_FETCH_PARAMS)) return;
   zp_buf_line(&e->out, "    zpr_await_params(c);");
   zp_buf_line(&e->out, "    if (%s) fetch(c, s, %s);", next.there_is, next.unit);
-  if (on_disk(e)) zp_buf_line(&e->out, "    if (%s) read_ahead(c, s, %s);", after.there_is, after.unit);
+  if (zp_emit_calls(e, ZP_CALL_READ_PARAMS))
+    zp_buf_line(&e->out, "    if (%s) read_ahead(c, s, %s);", after.there_is, after.unit);
 }

@@ -94,6 +94,7 @@ zp_trainer_text zp_trainer_print(zp_arena *arena, const zp_plan *plan, const zp_
                .model = plan->spec->model,
                .diags = diags,
                .gpu = !plan->spec->cluster.node.device.is_cpu};
+  e.calls = zp_emit_find_calls(&e);
   e.kernels = zp_kernels_new(arena, zp_trainer_dtype(plan));
   /* Procedures go to a buffer of their own: the kernels that they use are declared above them. */
   e.out = zp_buf_new(arena);

@@ -16,9 +16,10 @@ typedef struct zp_frame {
   const char **name; /* C identifier per buffer, NULL when no step names it */
   bool uses_t, uses_saved, uses_pending, uses_w, uses_g, uses_we, uses_ge, uses_x, uses_y, uses_dy, uses_dx, uses_layer;
   zp_pass pass;
-  zp_bucket *bucket; /* ZeRO 2 and 3: what moves over the data ranks */
+  zp_bucket *bucket; /* of the unit, where some of them move */
   int n_buckets;
-  /* ZeRO 2 and 3: it gathers its parameters; the gradients that it yields wait; it scatters the unit's gradients */
+  zp_ints gathered, scattered; /* which of them this function gathers, scatters */
+  /* It gathers parameters; the gradients that it yields wait; it scatters gradients. */
   bool gathers, keeps_early, scatters;
 } zp_frame;
 
@@ -36,7 +37,7 @@ const char *zp_frame_first(const zp_frame *f, const zp_tensor *t, int dim);
 
 /* steps.c: the comment and the call of one step. */
 void zp_emit_step(zp_frame *f, const zp_step *s);
-/* shards.c: with ZeRO 2 and 3. Sets the frame's buckets; none with ZeRO 0 and 1. */
+/* shards.c: sets the frame's buckets; none where none move. */
 void zp_emit_find_buckets(zp_frame *f, int segment);
 /* Address of a unit's own parameters (param -1) or of a shared one behind `base`, as C text; NULL: it has none. Arena.
  */

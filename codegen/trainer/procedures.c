@@ -121,8 +121,7 @@ const char *zp_frame_first(const zp_frame *f, const zp_tensor *t, int dim) {
 
 /* Address of a parameter declared outside repeats. */
 static const char *shared_place(const zp_frame *f, int use) {
-  if (zp_moves_params(&f->e->program->choice))
-    return zp_frame_gathered(f, f->seg->graph->params.data[use].param, is_spread(f, use), "w");
+  if (f->gathers) return zp_frame_gathered(f, f->seg->graph->params.data[use].param, is_spread(f, use), "w");
   return zp_format(f->e->arena, "params(c) + s->%s", shared_field(f, use));
 }
 
@@ -204,18 +203,19 @@ static void declare_parameters(const zp_frame *f) {
   zp_buf *out = &f->e->out;
   bool own = false; /* parameters of the segment itself; shared ones are found through the stage's table */
   for (int i = 0; i < f->seg->graph->params.len; i++) own |= f->seg->param_offset[i] >= 0;
-  if (f->gathers && zp_emit_params_leave(f->e))
+  if (f->gathers && zp_emit_calls(f->e, ZP_CALL_FETCH_PARAMS))
     zp_buf_line(out, "real *w = u->w;");
-  else if (f->gathers && zp_emit_gathers_beside(f->e) && (f->uses_w || f->uses_we))
+  else if (f->gathers && zp_emit_calls(f->e, ZP_CALL_GATHER_BESIDE) && (f->uses_w || f->uses_we))
     zp_buf_line(out, "const real *w = u->w;");
-  else if (f->gathers && !zp_emit_gathers_beside(f->e))
+  else if (f->gathers && !zp_emit_calls(f->e, ZP_CALL_GATHER_BESIDE))
     zp_buf_line(out, "real *w = at(c->arena, s->param_ring);");
   else if (!f->gathers && own && f->uses_w)
     zp_buf_line(out, "const real *w = params(c) + u->base;");
-  if (f->scatters && zp_gradients_leave(f->e))
+  if (f->scatters && zp_emit_calls(f->e, ZP_CALL_LAND_GRADS))
     zp_buf_line(out, "real *g = zpr_grad_buffer(c, at(c->arena, s->grad_ring));");
   else if (f->scatters)
-    zp_buf_line(out, zp_emit_scatters_beside(f->e) ? "real *g = u->g;" : "real *g = at(c->arena, s->grad_ring);");
+    zp_buf_line(out, zp_emit_calls(f->e, ZP_CALL_SCATTER_BESIDE) ? "real *g = u->g;"
+                                                                 : "real *g = at(c->arena, s->grad_ring);");
   else if (own && f->uses_g)
     zp_buf_line(out, "real *g = grads(c) + u->base;");
   if (own && f->uses_we)

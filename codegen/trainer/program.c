@@ -58,8 +58,9 @@ void zp_emit_program(zp_emit *e) {
   zp_buf_line(out, "    .tensor = TENSOR, .pipeline = PIPELINE, .data = DATA, .zero = %d, .pipeline_before_data = %s,",
               c->zero, c->order == ZP_ORDER_TPD ? "true" : "false");
   if (zp_expert_ranks(c) > 1) zp_buf_line(out, "    .expert = EXPERT,");
-  if (!zp_shards_gradients(c) && zp_moves_gradients(c)) zp_buf_line(out, "    .moves_gradients = true,");
-  if (zp_emit_reduces_beside(e)) zp_buf_line(out, "    .reduces_beside = true,");
+  if (zp_emit_calls(e, ZP_CALL_SCATTER_GRADS) && !zp_emit_calls(e, ZP_CALL_SCATTER_OVER_RANKS))
+    zp_buf_line(out, "    .moves_gradients = true,");
+  if (zp_emit_calls(e, ZP_CALL_REDUCE_GRADS)) zp_buf_line(out, "    .reduces_beside = true,");
   if (zp_chunks(c) > 1)
     zp_buf_line(out, "    .chunks = CHUNKS, .folded = %s,", c->schedule == ZP_SCHEDULE_ZB_V ? "true" : "false");
   if (e->program->stages[0].messages > 1) zp_buf_line(out, "    .messages = MESSAGES,");
@@ -101,7 +102,7 @@ void zp_emit_program(zp_emit *e) {
   if (moves.signs_down > 0)
     zp_buf_line(out, "    .predicted_exchange_moves = {[ZPR_DOWN] = %lld, [ZPR_UP] = %lld},", LL(moves.signs_down),
                 LL(moves.signs_up));
-  if (c->compress)
+  if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS))
     zp_buf_line(out, "    .freeze_step = %lld, .predicted_warmup_data_bytes = %lld,", LL(zp_freeze_step(t)),
                 LL(traffic.warmup_data));
   if (e->gpu) zp_buf_line(out, "    .device_image = kernels_image, .row_chunks = %d,", e->lowered->row_chunks);

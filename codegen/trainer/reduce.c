@@ -11,7 +11,7 @@ static const char *field(const zp_emit *e, int param) {
 }
 
 void zp_emit_last_uses_type(zp_emit *e) {
-  for (int p = 0; p < e->model->params.len && zp_emit_reduces_beside(e); p++)
+  for (int p = 0; p < e->model->params.len && zp_emit_calls(e, ZP_CALL_REDUCE_GRADS); p++)
     if (is_shared(e, p))
       zp_buf_line(&e->out, "  int64_t %s; /* unit that is the last to add to its gradient; -1: none here */",
                   field(e, p));
@@ -50,7 +50,7 @@ static int last_chunk(const zp_emit *e, int s, int param) {
 }
 
 void zp_emit_last_uses(zp_emit *e, int s, int k) {
-  for (int p = 0; p < e->model->params.len && zp_emit_reduces_beside(e); p++)
+  for (int p = 0; p < e->model->params.len && zp_emit_calls(e, ZP_CALL_REDUCE_GRADS); p++)
     if (is_shared(e, p))
       zp_buf_printf(&e->out, " .%s = %lld,", field(e, p),
                     last_chunk(e, s, p) == k ? (long long)first_use(e, s, k, p) : -1LL);
@@ -58,7 +58,7 @@ void zp_emit_last_uses(zp_emit *e, int s, int k) {
 
 void zp_emit_reduce(zp_emit *e) {
   zp_buf *out = &e->out;
-  if (!zp_emit_reduces_beside(e)) return;
+  if (!zp_emit_calls(e, ZP_CALL_REDUCE_GRADS)) return;
   zp_buf_line(
       out,
       "/* Gradients that unit j has completed start to be summed over the data ranks, beside the units before. */");
@@ -80,6 +80,6 @@ void zp_emit_reduce(zp_emit *e) {
 }
 
 void zp_emit_reduce_unit(zp_emit *e, zp_pass pass) {
-  if (!zp_emit_reduces_beside(e) || (pass != ZP_PASS_BACKWARD && pass != ZP_PASS_WEIGHTS)) return;
+  if (!zp_emit_calls(e, ZP_CALL_REDUCE_GRADS) || (pass != ZP_PASS_BACKWARD && pass != ZP_PASS_WEIGHTS)) return;
   zp_buf_line(&e->out, "    if (mb == MICROBATCHES - 1) reduce_unit(c, s, j);");
 }

@@ -3,10 +3,6 @@
  * one before it has made goes out, or what the next one needs comes in; nothing is on its way between actions. */
 #include "emit.h"
 
-bool zp_emit_saved_leave(const zp_emit *e) { return e->program->choice.home[ZP_STATE_ACTIVATIONS].eighths > 0; }
-
-static bool on_disk(const zp_emit *e) { return e->program->choice.home[ZP_STATE_ACTIVATIONS].tier == ZP_TIER_NVME; }
-
 void zp_emit_saved_places(zp_emit *e) {
   static const char *const ring =
       "enum { SAVED_BUFFERS = %d };\n"
@@ -49,30 +45,32 @@ static const char *saved_of(const zp_emit *e, const char *j) {
 }
 
 void zp_emit_saved_make_room(zp_emit *e) {
-  if (zp_emit_saved_leave(e))
+  if (zp_emit_calls(e, ZP_CALL_SAVED_PUT))
     zp_buf_line(&e->out, "    if (c->training) zpr_saved_wait(c, 1); /* the unit writes to the next buffer, too */");
 }
 
 void zp_emit_saved_put(zp_emit *e) {
-  if (zp_emit_saved_leave(e)) zp_buf_line(&e->out, "    if (c->training) zpr_saved_put(c, %s);", saved_of(e, "j"));
+  if (zp_emit_calls(e, ZP_CALL_SAVED_PUT))
+    zp_buf_line(&e->out, "    if (c->training) zpr_saved_put(c, %s);", saved_of(e, "j"));
 }
 
 void zp_emit_saved_end(zp_emit *e) {
-  if (zp_emit_saved_leave(e)) zp_buf_line(&e->out, "  if (c->training) zpr_saved_wait(c, 0);");
+  if (zp_emit_calls(e, ZP_CALL_SAVED_PUT)) zp_buf_line(&e->out, "  if (c->training) zpr_saved_wait(c, 0);");
 }
 
 void zp_emit_saved_put_again(zp_emit *e) {
-  if (zp_emit_saved_leave(e)) zp_buf_line(&e->out, "    if (r->changes_saved) zpr_saved_put(c, %s);", saved_of(e, "j"));
+  if (zp_emit_calls(e, ZP_CALL_SAVED_PUT))
+    zp_buf_line(&e->out, "    if (r->changes_saved) zpr_saved_put(c, %s);", saved_of(e, "j"));
 }
 
 void zp_emit_saved_put_again_end(zp_emit *e) {
-  if (zp_emit_saved_leave(e)) zp_buf_line(&e->out, "  zpr_saved_wait(c, 0);");
+  if (zp_emit_calls(e, ZP_CALL_SAVED_PUT)) zp_buf_line(&e->out, "  zpr_saved_wait(c, 0);");
 }
 
 /* What comes from a disk is read two units ahead. */
 void zp_emit_saved_begin(zp_emit *e) {
-  if (!zp_emit_saved_leave(e)) return;
-  if (on_disk(e)) {
+  if (!zp_emit_calls(e, ZP_CALL_SAVED_GET)) return;
+  if (zp_emit_calls(e, ZP_CALL_SAVED_READ)) {
     zp_buf_line(&e->out, "  zpr_saved_read(c, %s);", saved_of(e, "s->n_units - 1"));
     zp_buf_line(&e->out, "  if (s->n_units > 1) zpr_saved_read(c, %s);", saved_of(e, "s->n_units - 2"));
   }
@@ -80,8 +78,9 @@ void zp_emit_saved_begin(zp_emit *e) {
 }
 
 void zp_emit_saved_get(zp_emit *e) {
-  if (!zp_emit_saved_leave(e)) return;
+  if (!zp_emit_calls(e, ZP_CALL_SAVED_GET)) return;
   zp_buf_line(&e->out, "    zpr_saved_wait(c, 0);");
   zp_buf_line(&e->out, "    if (j > 0) zpr_saved_get(c, %s);", saved_of(e, "j - 1"));
-  if (on_disk(e)) zp_buf_line(&e->out, "    if (j > 1) zpr_saved_read(c, %s);", saved_of(e, "j - 2"));
+  if (zp_emit_calls(e, ZP_CALL_SAVED_READ))
+    zp_buf_line(&e->out, "    if (j > 1) zpr_saved_read(c, %s);", saved_of(e, "j - 2"));
 }

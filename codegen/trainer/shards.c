@@ -1,17 +1,23 @@
-/* Prints how a procedure gets parameters of which its rank has only shards (ZeRO 3), and where its gradients go (ZeRO 2
- * and 3). A unit's parameters stand in one buffer of the stage, its gradients in another: its own first, then the
- * shared ones that it uses, then what expert groups share (zp_unit_buckets). */
+/* Prints how a procedure gets parameters of which its rank has only a part, and where its gradients go, where buckets
+ * move: one call for every bucket that the list of moves has a record of. A unit's parameters stand in one buffer of
+ * the stage, its gradients in another: its own first, then the shared ones that it uses, then what expert groups share
+ * (zp_unit_buckets). */
 #include "procedure.h"
 
 void zp_emit_find_buckets(zp_frame *f, int segment) {
+  static const zp_act act_of[] = {
+      [ZP_PASS_FORWARD] = ZP_ACT_F,  [ZP_PASS_BACKWARD] = ZP_ACT_B, [ZP_PASS_INPUTS] = ZP_ACT_BI,
+      [ZP_PASS_WEIGHTS] = ZP_ACT_BW, [ZP_PASS_GATHER] = ZP_ACT_F,   [ZP_PASS_SCATTER] = ZP_ACT_BW};
+  zp_act act = act_of[f->pass];
+  f->gathered = zp_emit_bucket_calls(f->e, segment, act, ZP_CALL_GATHER_PARAMS);
+  f->scattered = zp_emit_bucket_calls(f->e, segment, act, ZP_CALL_SCATTER_GRADS);
+  zp_ints later = zp_emit_bucket_calls(f->e, segment, ZP_ACT_BW, ZP_CALL_SCATTER_GRADS);
+  f->gathers = f->gathered.len > 0;
+  f->scatters = f->scattered.len > 0;
+  f->keeps_early = f->pass == ZP_PASS_INPUTS && later.len > 0;
   f->bucket = ZP_NEW_ARRAY(f->e->arena, zp_bucket, 2 + f->e->lowered->shared.len);
-  if (zp_moves_buckets(&f->e->program->choice))
+  if (f->gathers || f->scatters || f->keeps_early)
     f->n_buckets = zp_unit_buckets(f->e->lowered, &f->e->program->choice, segment, f->bucket);
-  f->gathers = f->n_buckets > 0 && zp_moves_params(&f->e->program->choice) && f->pass != ZP_PASS_WEIGHTS &&
-               f->pass != ZP_PASS_SCATTER;
-  bool gradients = f->n_buckets > 0 && zp_moves_gradients(&f->e->program->choice);
-  f->scatters = gradients && (f->pass == ZP_PASS_BACKWARD || f->pass == ZP_PASS_WEIGHTS || f->pass == ZP_PASS_SCATTER);
-  f->keeps_early = gradients && f->pass == ZP_PASS_INPUTS;
 }
 
 static const zp_bucket *find(const zp_frame *f, int param, bool spread) {
@@ -37,12 +43,15 @@ const char *zp_frame_first_element(const zp_frame *f, int bucket) {
 }
 
 void zp_emit_gathers(zp_frame *f) {
-  if (!f->gathers || (zp_emit_gathers_beside(f->e) && f->pass != ZP_PASS_GATHER)) return;
-  zp_buf_line(&f->e->out, zp_emit_params_leave(f->e) ? "/* Parameters: what is on the device; the rest has come. */"
-                                                     : "/* Parameters: from the data ranks' shards. */");
-  for (int i = 0; i < f->n_buckets; i++)
-    zp_buf_line(&f->e->out, "zpr_gather_params(c, %s, %s); /* %lld elements */", zp_frame_first_element(f, i),
-                place(f, "w", f->bucket[i].at), ZP_LL(f->bucket[i].elements));
+  if (!f->gathers || (zp_emit_calls(f->e, ZP_CALL_GATHER_BESIDE) && f->pass != ZP_PASS_GATHER)) return;
+  zp_buf_line(&f->e->out, zp_emit_calls(f->e, ZP_CALL_FETCH_PARAMS)
+                              ? "/* Parameters: what is on the device; the rest has come. */"
+                              : "/* Parameters: from the data ranks' shards. */");
+  for (int i = 0; i < f->gathered.len; i++) {
+    const zp_bucket *b = &f->bucket[f->gathered.data[i]];
+    zp_buf_line(&f->e->out, "zpr_gather_params(c, %s, %s); /* %lld elements */",
+                zp_frame_first_element(f, f->gathered.data[i]), place(f, "w", b->at), ZP_LL(b->elements));
+  }
 }
 
 const char *zp_frame_early(const zp_frame *f, int use) {
@@ -74,13 +83,14 @@ void zp_emit_zeroed_gradients(zp_frame *f) {
 }
 
 void zp_emit_scatters(zp_frame *f) {
-  if (!f->scatters || (zp_emit_scatters_beside(f->e) && f->pass != ZP_PASS_SCATTER)) return;
+  if (!f->scatters || (zp_emit_calls(f->e, ZP_CALL_SCATTER_BESIDE) && f->pass != ZP_PASS_SCATTER)) return;
   zp_buf_line(&f->e->out, "/* Gradients: every data rank keeps the sum of its shard. */");
-  for (int i = 0; i < f->n_buckets; i++) {
-    const zp_bucket *b = &f->bucket[i];
+  for (int i = 0; i < f->scattered.len; i++) {
+    const zp_bucket *b = &f->bucket[f->scattered.data[i]];
     bool always = b->param >= 0 && f->e->lowered->zero_first[b->param]; /* other units may have been first */
-    zp_buf_line(&f->e->out, "zpr_scatter_grads(c, %s, %s, %s); /* %lld elements */", zp_frame_first_element(f, i),
-                place(f, "g", b->at), always ? "true" : "mb > 0", ZP_LL(b->elements));
+    zp_buf_line(&f->e->out, "zpr_scatter_grads(c, %s, %s, %s); /* %lld elements */",
+                zp_frame_first_element(f, f->scattered.data[i]), place(f, "g", b->at), always ? "true" : "mb > 0",
+                ZP_LL(b->elements));
   }
 }
 
@@ -103,7 +113,7 @@ static void emit_move(zp_emit *e, int segment, zp_stage_mode mode, zp_pass pass)
 }
 
 void zp_emit_move_functions(zp_emit *e, int segment, zp_stage_mode mode) {
-  if (!zp_emit_scatters_beside(e)) return;
-  if (zp_emit_gathers_beside(e)) emit_move(e, segment, mode, ZP_PASS_GATHER);
+  if (!zp_emit_calls(e, ZP_CALL_SCATTER_BESIDE)) return;
+  if (zp_emit_calls(e, ZP_CALL_GATHER_BESIDE)) emit_move(e, segment, mode, ZP_PASS_GATHER);
   emit_move(e, segment, mode, ZP_PASS_SCATTER);
 }

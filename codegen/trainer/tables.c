@@ -125,8 +125,7 @@ static int shared_params(const zp_emit *e, const zp_stage *st, bool spread) {
 
 /* Where buckets move one by one, every shared parameter is one, a run of its own. */
 static bool moves_alone(const zp_emit *e) {
-  const zp_choice *c = &e->program->choice;
-  return zp_moves_buckets(c) || zp_shards_state(c) || zp_emit_reduces_beside(e);
+  return zp_emit_buckets_move(e) || zp_emit_calls(e, ZP_CALL_REDUCE_GRADS) || zp_shards_state(&e->program->choice);
 }
 
 static void emit_params(zp_emit *e) {
@@ -213,10 +212,6 @@ static int stage_run_count(const zp_emit *e, const zp_stage *st) {
   return n;
 }
 
-static const char *on_disk(const zp_emit *e, zp_state state) {
-  return e->program->choice.home[state].tier == ZP_TIER_NVME ? "true" : "false";
-}
-
 /* Where parameters or gradients stand that are off the device; of those on disks the windows on the host, too. */
 static const char *away_place(const zp_emit *e, const zp_stage *st, zp_state state) {
   bool params = state == ZP_STATE_PARAMS;
@@ -230,7 +225,7 @@ static const char *away_place(const zp_emit *e, const zp_stage *st, zp_state sta
 static void emit_away(zp_emit *e, const zp_stage *st) {
   if (st->state_gone > 0)
     zp_buf_line(&e->out, "     .state_away = {.elements = %lld, .on_disk = %s, .host = %lld, .file = %lld},",
-                LL(st->state_gone), on_disk(e, ZP_STATE_OPTIMIZER), LL(st->host_state), LL(st->file_state));
+                LL(st->state_gone), st->file_state >= 0 ? "true" : "false", LL(st->host_state), LL(st->file_state));
   if (st->grads_gone > 0)
     zp_buf_line(&e->out, "     .grads_away = {.elements = %lld, %s}, .grad_ring = %lld,", LL(st->grads_gone),
                 away_place(e, st, ZP_STATE_GRADIENTS), LL(st->at_grad_ring));
@@ -264,9 +259,9 @@ static void emit_stages(zp_emit *e) {
     if (st->away_staging >= 0)
       zp_buf_line(&e->out, "     .saved_on_disk = true, .saved_staging = %lld, .saved_staging_bytes = %lld,",
                   LL(st->away_staging), LL((st->memory.host - st->away_staging) / 4));
-    if (e->program->choice.compress)
+    if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS))
       zp_buf_line(&e->out, "     .error = %lld, .server_error = %lld,", LL(st->at_error), LL(st->at_server_error));
-    if (e->program->choice.compress && st->state_gone > 0)
+    if (zp_emit_calls(e, ZP_CALL_EXCHANGE_SIGNS) && st->state_gone > 0)
       zp_buf_line(&e->out, "     .host_error = %lld, .host_server_error = %lld, .host_records = %lld,",
                   LL(st->host_error), LL(st->host_server_error), LL(st->host_records));
     if (e->program->choice.sequence)

@@ -22,7 +22,7 @@ static const char *layout_of(const zp_emit *e) {
 
 /* Where unit j reads its input, as C text. */
 static const char *input_at(const zp_emit *e, const char *j) {
-  return zp_format(e->arena, "input_of(c, s, %s%s)", zp_emit_saved_leave(e) ? "" : "slot, ", j);
+  return zp_format(e->arena, "input_of(c, s, %s%s)", zp_emit_calls(e, ZP_CALL_SAVED_PUT) ? "" : "slot, ", j);
 }
 
 void zp_emit_dispatch(zp_emit *e, zp_pass pass) {
@@ -85,7 +85,7 @@ static void emit_walk(zp_emit *e) {
               zp_chunks(&e->program->choice) > 1 ? "chunk" : "stage");
   zp_buf_puts(&e->out, find);
   if (zp_emit_pools(e)) zp_buf_puts(&e->out, pool);
-  if (zp_emit_saved_leave(e)) {
+  if (zp_emit_calls(e, ZP_CALL_SAVED_PUT)) {
     zp_emit_saved_places(e);
     return;
   }
@@ -115,7 +115,7 @@ static void emit_pending(zp_emit *e) {
 
 static void emit_slot(zp_emit *e) {
   zp_buf_line(&e->out, "  const layout *s = %s;", layout_of(e));
-  if (!zp_emit_saved_leave(e))
+  if (!zp_emit_calls(e, ZP_CALL_SAVED_PUT))
     zp_buf_line(&e->out, "  char *slot = slot_of(c, s, %smb);", zp_emit_pools(e) ? "chunk, " : "");
 }
 
@@ -127,8 +127,8 @@ const char *zp_emit_unit_elements(const zp_emit *e) {
 
 void zp_emit_unit(zp_emit *e, bool pending) {
   zp_buf_line(&e->out, "    unit u = {.layer = r->first + i, %s, .saved = %s};", zp_emit_unit_elements(e),
-              zp_emit_saved_leave(e) ? "ring_of(c, s, j)" : "slot + r->saved + i * r->saved_stride");
-  if (zp_emit_params_leave(e)) zp_buf_line(&e->out, "    u.w = params_of(c, s, j);");
+              zp_emit_calls(e, ZP_CALL_SAVED_PUT) ? "ring_of(c, s, j)" : "slot + r->saved + i * r->saved_stride");
+  if (zp_emit_calls(e, ZP_CALL_FETCH_PARAMS)) zp_buf_line(&e->out, "    u.w = params_of(c, s, j);");
   if (pending) zp_buf_line(&e->out, "    u.pending = pending + r->pending + i * r->pending_stride;");
 }
 
