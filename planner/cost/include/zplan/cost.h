@@ -14,11 +14,13 @@ typedef struct zp_step_end {
   double least_offload_s; /* the same without its first piece alone on each link: never less for more elements */
   double gather_s;        /* updated weights back to the data ranks (ZeRO 1, 2) */
 } zp_step_end;
-/* flat: elements of the stage's flat buffers, spread: those of them that are spread over expert groups, shard: those
- * that this rank updates. Ties are not counted. */
+/* A relaxation of the list, of which no more than elements is known: flat, of the stage's flat buffers; spread, those
+ * of them that are spread over expert groups; shard, those that this rank updates. Buckets go all at once. With
+ * elements that are not padded it is never more than zp_cost_stage_end (test_move_bounds.c), reduce_s once
+ * zp_cost_exposed_reduce has hidden what it can. Ties and partial sums are left out. */
 zp_step_end zp_cost_step_end(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                              int64_t flat_elements, int64_t spread_elements, int64_t shard_elements);
-/* The update alone, without sums and gathers: optimizer_s, offload_s, least_offload_s. */
+/* The same relaxation of the update alone, without sums and gathers: optimizer_s, offload_s, least_offload_s. */
 zp_step_end zp_cost_step_update(const zp_lowered *lowered, const zp_machine *machine, const zp_choice *choice,
                                 int64_t flat_elements, int64_t shard_elements);
 /* Sums of the list that are not over data ranks, each once a step: ties_s, gradients of tied parameters over the stages
@@ -84,7 +86,8 @@ typedef struct zp_relaxed_unit {
   int64_t saved_bytes, units; /* of the units together; how many they are */
 } zp_relaxed_unit;
 /* What forward and backward of units take at least with what they move, whatever hides behind what: links_s; and
- * data_s, where they wait for the data ranks beside computing. replicas: NULL where nothing is spread. */
+ * data_s, where they wait for the data ranks beside computing. A relaxation of the list, never more than zp_cost_chunk
+ * of all chunks says (test_move_bounds.c). replicas: NULL where nothing is spread. */
 typedef struct zp_least_moving {
   double data_s, links_s;
   bool waits;
