@@ -4,6 +4,7 @@
  * Under AddressSanitizer everything that is not handed out is poisoned: a use after a rewind is reported. */
 #include <zplan/arena.h>
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -42,6 +43,7 @@ static _Noreturn void out_of_memory(const char *arena, size_t bytes) {
 }
 
 zp_arena *zp_arena_new(const char *name) {
+  assert(name);
   zp_arena *arena = calloc(1, sizeof *arena);
   if (!arena) out_of_memory(name, sizeof *arena);
   arena->name = name;
@@ -49,13 +51,15 @@ zp_arena *zp_arena_new(const char *name) {
 }
 
 zp_arena *zp_arena_new_within(const char *name, zp_arena_budget *budget) {
+  assert(budget);
   zp_arena *arena = zp_arena_new(name);
   arena->budget = budget;
   return arena;
 }
 
 zp_arena *zp_arena_new_beside(const char *name, const zp_arena *other) {
-  return zp_arena_new_within(name, other->budget);
+  assert(other);
+  return other->budget ? zp_arena_new_within(name, other->budget) : zp_arena_new(name);
 }
 
 bool zp_arena_has_room(const zp_arena *arena, size_t bytes) {
@@ -158,6 +162,7 @@ static bool extend_in_place(zp_arena *arena, const void *data, size_t old_bytes,
 }
 
 void *zp_grow(zp_arena *arena, const void *data, size_t old_bytes, size_t new_bytes) {
+  assert(data || old_bytes == 0);
   if (new_bytes < old_bytes) old_bytes = new_bytes;
   unsigned char *place;
   if (extend_in_place(arena, data, old_bytes, new_bytes)) {
@@ -175,9 +180,13 @@ zp_arena_mark zp_arena_get_mark(const zp_arena *arena) {
 }
 
 void zp_arena_rewind(zp_arena *arena, zp_arena_mark mark) {
-  while (arena->newest != mark.block) give_up_newest(arena);
+  while (arena->newest != mark.block) {
+    assert(arena->newest && "a mark of this arena, which nothing older was rewound to since");
+    give_up_newest(arena);
+  }
   block *b = arena->newest;
   if (!b) return;
+  assert(mark.used <= b->used);
   poison(b->data + mark.used, b->cap - mark.used);
   b->used = mark.used;
 }
@@ -185,6 +194,7 @@ void zp_arena_rewind(zp_arena *arena, zp_arena_mark mark) {
 size_t zp_arena_peak_bytes(const zp_arena *arena) { return arena->peak_bytes; }
 
 char *zp_strndup(zp_arena *arena, const char *text, size_t length) {
+  assert(text || length == 0);
   char *copy = take(arena, length + 1);
   if (length) memcpy(copy, text, length);
   copy[length] = '\0';
@@ -194,6 +204,7 @@ char *zp_strndup(zp_arena *arena, const char *text, size_t length) {
 char *zp_strdup(zp_arena *arena, const char *text) { return zp_strndup(arena, text, strlen(text)); }
 
 char *zp_vformat(zp_arena *arena, const char *format, va_list args) {
+  assert(format);
   va_list again;
   va_copy(again, args);
   int length = vsnprintf(NULL, 0, format, again);

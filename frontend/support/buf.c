@@ -1,6 +1,7 @@
 /* Text buffers and the human forms of sizes. Whole files are in file.c. */
 #include <zplan/buf.h>
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -20,6 +21,7 @@ static void make_room(zp_buf *buf, size_t more) {
 }
 
 void zp_buf_put(zp_buf *buf, const char *text, size_t len) {
+  assert(text || len == 0);
   if (len == 0) return;
   make_room(buf, len);
   memcpy(buf->data + buf->len, text, len);
@@ -48,6 +50,7 @@ void zp_buf_printf(zp_buf *buf, const char *format, ...) {
 }
 
 void zp_buf_line(zp_buf *buf, const char *format, ...) {
+  assert(buf->indent >= 0);
   if (*format) {
     for (int i = 0; i < buf->indent; i++) zp_buf_put(buf, "  ", 2);
     va_list args;
@@ -92,11 +95,13 @@ const char *zp_show_gib(zp_arena *arena, int64_t bytes) {
 
 /* Four digits: parameter counts are told apart by them (124.4 M against 124.5 M). */
 const char *zp_show_count(zp_arena *arena, double count) {
+  assert(!isnan(count));
   static const char *const unit[] = {"", "k", "M", "G", "T", "P", "E"};
   return show_scaled(arena, count, 1000, 4, unit, 7);
 }
 
 const char *zp_show_seconds(zp_arena *arena, double seconds) {
+  assert(!isnan(seconds));
   double size = fabs(seconds);
   if (size == 0) return zp_strdup(arena, "0 s");
   if (size < 999.5e-9) return show(arena, seconds * 1e9, 3, "ns");

@@ -14,19 +14,28 @@ zp_diags *zp_diags_new(zp_arena *arena) {
 }
 
 int zp_diags_add_source(zp_diags *diags, const char *path, const char *text, size_t len) {
+  assert(path && (text || len == 0));
   source fresh = {.path = zp_strdup(diags->arena, path), .text = text, .len = len};
   zp_push(diags->arena, &diags->sources, fresh);
   return diags->sources.len - 1;
 }
 
 int zp_diags_source_count(const zp_diags *diags) { return diags->sources.len; }
-void zp_diags_mark_library(zp_diags *diags, int file) { diags->sources.data[file].is_library = true; }
+void zp_diags_mark_library(zp_diags *diags, int file) {
+  assert(file >= 0 && file < diags->sources.len);
+  diags->sources.data[file].is_library = true;
+}
 bool zp_diags_in_library(const zp_diags *diags, zp_span span) {
+  assert(span.file < diags->sources.len);
   return span.file >= 0 && diags->sources.data[span.file].is_library;
 }
-const char *zp_diags_source_path(const zp_diags *diags, int file) { return diags->sources.data[file].path; }
+const char *zp_diags_source_path(const zp_diags *diags, int file) {
+  assert(file >= 0 && file < diags->sources.len);
+  return diags->sources.data[file].path;
+}
 
 const char *zp_diags_source_text(const zp_diags *diags, int file, size_t *len) {
+  assert(file >= 0 && file < diags->sources.len);
   if (len) *len = diags->sources.data[file].len;
   return diags->sources.data[file].text;
 }
@@ -42,6 +51,7 @@ static source *indexed_source(const zp_diags *diags, int file) {
 }
 
 void zp_diags_locate(const zp_diags *diags, zp_span span, int *line, int *column) {
+  assert(span.file < diags->sources.len && line && column);
   *line = *column = 0;
   if (span.file < 0) return;
   const source *s = indexed_source(diags, span.file);
@@ -74,6 +84,8 @@ const char *zp_diags_place(const zp_diags *diags, zp_arena *arena, zp_span span)
 }
 
 zp_diag *zp_report(zp_diags *diags, zp_diag_code code, zp_span span, const char *format, ...) {
+  assert(code < ZP_DIAG_CODE_COUNT);
+  assert(span.file < diags->sources.len && (span.file < 0 || span.begin <= span.end));
   zp_diag *diag = ZP_NEW(diags->arena, zp_diag);
   diag->arena = diags->arena;
   diag->code = code;
@@ -143,7 +155,10 @@ bool zp_diag_did_you_mean(zp_diag *diag, const char *word, const char *const *ca
 
 int zp_diags_errors(const zp_diags *diags) { return diags->errors; }
 int zp_diags_count(const zp_diags *diags) { return diags->list.len; }
-zp_diag *zp_diags_get(const zp_diags *diags, int index) { return diags->list.data[index]; }
+zp_diag *zp_diags_get(const zp_diags *diags, int index) {
+  assert(index >= 0 && index < diags->list.len);
+  return diags->list.data[index];
+}
 
 void zp_diags_drop(zp_diags *diags, int index) {
   assert(index >= diags->printed && index < diags->list.len);

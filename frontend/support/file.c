@@ -1,6 +1,7 @@
 /* Whole files in and out. */
 #include <zplan/buf.h>
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -37,6 +38,7 @@ static char *read_all(zp_arena *arena, int fd, size_t *len) {
 }
 
 char *zp_read_file(zp_arena *arena, const char *path, size_t *len, const char **error) {
+  assert(path && error);
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
     *error = failure(arena, "read", path, errno);
@@ -107,6 +109,7 @@ static int write_undisturbed(zp_arena *arena, const char *path, mode_t mode, con
 }
 
 bool zp_can_write(zp_arena *arena, const char *path, const char **error) {
+  assert(path && error);
   struct stat old;
   bool exists = stat(path, &old) == 0;
   const char *temporary;
@@ -123,6 +126,7 @@ bool zp_can_write(zp_arena *arena, const char *path, const char **error) {
 }
 
 bool zp_write_file(zp_arena *arena, const char *path, const char *data, size_t len, const char **error) {
+  assert(path && (data || len == 0) && error);
   struct stat old;
   bool exists = stat(path, &old) == 0;
   int number;

@@ -1,6 +1,7 @@
 /* JSON over Jansson: the only file that knows it. A zp_json * is a json_t *. */
 #include <zplan/json.h>
 
+#include <assert.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -37,10 +38,12 @@ static json_t *make_string(const char *text) {
 static json_t *make_real(double value) { return isfinite(value) ? must(json_real(value)) : json_null(); }
 
 static void set(zp_json *object, const char *key, json_t *value) {
+  assert(json_is_object(raw(object)) && key);
   if (json_object_set_new(raw(object), key, value) != 0) must(NULL);
 }
 
 static void append(zp_json *array, json_t *value) {
+  assert(json_is_array(raw(array)));
   if (json_array_append_new(raw(array), value) != 0) must(NULL);
 }
 
@@ -64,6 +67,7 @@ void zp_json_append_real(zp_json *array, double value) { append(array, make_real
 void zp_json_append_string(zp_json *array, const char *value) { append(array, make_string(value)); }
 
 const char *zp_json_text(zp_arena *arena, const zp_json *value, bool pretty) {
+  assert(value);
   size_t flags = JSON_ENCODE_ANY | JSON_REAL_PRECISION(12) | (pretty ? JSON_INDENT(2) : JSON_COMPACT);
   char *text = json_dumps(raw(value), flags);
   if (!text) must(NULL);
@@ -73,6 +77,7 @@ const char *zp_json_text(zp_arena *arena, const zp_json *value, bool pretty) {
 }
 
 zp_json *zp_json_parse(zp_arena *arena, const char *text, size_t len, const char **error) {
+  assert((text || len == 0) && error);
   json_error_t where;
   json_t *value = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &where);
   if (!value) *error = zp_format(arena, "line %d, column %d: %s", where.line, where.column, where.text);
@@ -121,12 +126,14 @@ bool zp_json_is_int(const zp_json *value) { return json_is_integer(raw(value)); 
 bool zp_json_is_null(const zp_json *value) { return json_is_null(raw(value)); }
 
 const char *zp_json_key(const zp_json *object, int index) {
+  assert(index >= 0);
   void *at = json_object_iter(raw(object));
   while (at && index-- > 0) at = json_object_iter_next(raw(object), at);
   return at ? json_object_iter_key(at) : NULL;
 }
 
 bool zp_json_next(const zp_json *object, void **at, const char **key, const zp_json **value) {
+  assert(at && key && value);
   *at = *at ? json_object_iter_next(raw(object), *at) : json_object_iter(raw(object));
   if (!*at) return false;
   *key = json_object_iter_key(*at);

@@ -1,10 +1,12 @@
 /* Paths as text. */
+#include <assert.h>
 #include <string.h>
 #include <zplan/buf.h>
 #include <zplan/path.h>
 #include <zplan/vec.h>
 
 const char *zp_path_tidy(zp_arena *arena, const char *path) {
+  assert(path);
   zp_strings parts = {0};
   for (const char *p = path; *p;) {
     size_t n = strcspn(p, "/");
@@ -21,6 +23,7 @@ const char *zp_path_tidy(zp_arena *arena, const char *path) {
 }
 
 const char *zp_path_beside(zp_arena *arena, const char *file, const char *name) {
+  assert(file && name);
   const char *slash = strrchr(file, '/');
   if (name[0] == '/' || !slash) return zp_path_tidy(arena, name);
   return zp_path_tidy(arena, zp_format(arena, "%.*s/%s", (int)(slash - file), file, name));
@@ -28,6 +31,7 @@ const char *zp_path_beside(zp_arena *arena, const char *file, const char *name) 
 
 /* Up from the file's folder to the last folder that both share, then down. */
 const char *zp_path_from(zp_arena *arena, const char *file, const char *target) {
+  assert(file && target);
   file = zp_path_tidy(arena, file);
   target = zp_path_tidy(arena, target);
   if ((*file == '/') != (*target == '/')) return target;

@@ -1,6 +1,8 @@
 /* Spelling suggestions: Damerau-Levenshtein distance (optimal string alignment). */
 #include <zplan/diag.h>
 
+#include <assert.h>
+
 enum { LONGEST_WORD = 63 };
 
 static int least(int a, int b) { return a < b ? a : b; }
@@ -26,6 +28,7 @@ static int distance(const char *a, int a_len, const char *b, int b_len) {
 }
 
 const char *zp_closest(const char *word, const char *const *candidates, int count) {
+  assert(word && count >= 0);
   size_t len = strlen(word);
   if (len > LONGEST_WORD) return NULL;
   /* A word replaced letter by letter is another word: something of it must stay. */

@@ -37,7 +37,8 @@ void *zp_alloc(zp_arena *arena, size_t bytes);
 /* Moves `data` (old_bytes long) into a block of new_bytes; the rest is zeroed. */
 void *zp_grow(zp_arena *arena, const void *data, size_t old_bytes, size_t new_bytes);
 
-/* Everything allocated after the mark is released by the rewind. */
+/* Everything allocated after the mark is released by the rewind. Requires: a mark of this arena, and no rewind to an
+ * older one since. */
 zp_arena_mark zp_arena_get_mark(const zp_arena *arena);
 void zp_arena_rewind(zp_arena *arena, zp_arena_mark mark);
 /* Highest number of bytes that were ever in use, for --stats. */

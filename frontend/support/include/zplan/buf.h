@@ -27,7 +27,8 @@ const char *zp_show_gib(zp_arena *arena, int64_t bytes);
 const char *zp_show_count(zp_arena *arena, double count);
 const char *zp_show_seconds(zp_arena *arena, double seconds);
 
-/* Whole files. Reading: arena memory, zero-terminated; NULL with *error set (arena) when it fails, above 256 MiB too.
+/* Whole files. Reading: arena memory, zero-terminated; NULL with *error set (arena) when it fails, above 256 MiB too;
+ * len may be NULL.
  * Writing goes to a temporary name in the same folder, is synced and renamed: never half a file, nor a temporary one
  * when the command is interrupted meanwhile. */
 char *zp_read_file(zp_arena *arena, const char *path, size_t *len, const char **error);

@@ -1,6 +1,7 @@
 /* JSON in and out, over Jansson (json.c is the only file that includes it). Integers stay 64-bit integers,
  * reals are written with 12 significant digits and never as NaN, keys keep insertion order so that a plan diffs well.
- * Values are owned by their container; only the root is freed. */
+ * Values are owned by their container; only the root is freed. What is set is set in an object, under a key in UTF-8;
+ * what is appended, to an array. */
 #ifndef ZPLAN_JSON_H
 #define ZPLAN_JSON_H
 
