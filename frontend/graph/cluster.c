@@ -114,6 +114,7 @@ static void mix_node(zp_node_type *a, const zp_node_type *b) {
 }
 
 void zp_cluster_mix(zp_arena *arena, zp_cluster *cluster) {
+  assert(cluster->groups.len <= ZP_MOST_NODE_GROUPS);
   assert(cluster->groups.len > 0);
   size_t sets = (size_t)1 << cluster->groups.len;
   cluster->slowest = ZP_NEW_ARRAY(arena, zp_node_type, sets);
@@ -131,6 +132,7 @@ void zp_cluster_mix(zp_arena *arena, zp_cluster *cluster) {
 }
 
 void zp_cluster_change(zp_arena *arena, zp_cluster *cluster, zp_on_node *change, const void *user) {
+  assert(change);
   if (cluster->groups.len == 0) {
     change(&cluster->node, user);
     return;

@@ -1,6 +1,8 @@
 /* Work and traffic of single nodes: what the cost model multiplies with machine rates. Formulas count what the kernels
  * do in the graph's own (local) shapes; a multiply-add is 2 FLOP. Left out: index arithmetic, random numbers. */
 #include <zplan/sparse.h>
+
+#include <assert.h>
 #include "graph_internal.h"
 
 static const zp_tensor *tensor_of(const zp_graph *graph, int id) { return &graph->tensors.data[id]; }
@@ -63,6 +65,7 @@ static double fused_flop(const zp_graph *graph, const zp_node *node, int64_t mic
 enum { LOSS_FLOP_PER_LOGIT = 12 };
 
 double zp_node_flop(const zp_graph *graph, const zp_node *node, int64_t microbatch) {
+  assert(microbatch >= 1);
   switch (zp_op_get_class(node->op)) {
   case ZP_CLASS_ROW: return zp_op_row_flop(node->op) * elements(graph, node->in.data[0], microbatch);
   case ZP_CLASS_MATMUL: return matmul_flop(graph, node, microbatch);
@@ -99,6 +102,7 @@ static double param_grad_bytes(const zp_graph *graph, const zp_node *node, int64
 }
 
 double zp_node_bytes(const zp_graph *graph, const zp_node *node, int64_t microbatch, int float_bytes) {
+  assert(microbatch >= 1 && float_bytes >= 2 && float_bytes <= 8);
   if (node->op == ZP_OP_SPLIT || node->op == ZP_OP_ENTER) return 0;
   double bytes = param_grad_bytes(graph, node, microbatch, float_bytes);
   for (int i = 0; i < node->in.len; i++)

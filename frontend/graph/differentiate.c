@@ -272,7 +272,15 @@ static bool has_gradient(const diff_pass *pass, const zp_node *node) {
   return false;
 }
 
+/* Does every ROW op stand in a group? */
+static bool is_fused(const zp_graph *graph) {
+  for (int n = 0; n < graph->nodes.len; n++)
+    if (zp_op_is_row(graph->nodes.data[n].op)) return false;
+  return true;
+}
+
 zp_graph *zp_differentiate(const zp_graph *graph) {
+  assert(zp_graph_is_forward(graph) && is_fused(graph));
   diff_pass pass = {.graph = zp_graph_copy(graph), .arena = graph->arena};
   zp_graph *result = pass.graph;
   result->n_forward = result->nodes.len;

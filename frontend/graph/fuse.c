@@ -252,6 +252,7 @@ static void emit_groups(fuse_pass *pass, zp_graph *result) {
 }
 
 zp_graph *zp_fuse(const zp_graph *graph) {
+  assert(zp_graph_is_forward(graph));
   zp_arena *arena = graph->arena;
   fuse_pass pass = {.graph = graph, .arena = arena, .n = graph->nodes.len};
   pass.group = ZP_NEW_ARRAY(arena, int, pass.n);

@@ -15,11 +15,14 @@ zp_tensor zp_tensor_make(const char *name, zp_element element, zp_shape shape, z
 }
 
 int zp_graph_add_tensor(zp_graph *graph, zp_tensor tensor) {
+  assert(tensor.shape.rank >= 0 && tensor.shape.rank <= ZP_MAX_RANK);
+  assert(tensor.base < graph->tensors.len);
   zp_push(graph->arena, &graph->tensors, tensor);
   return graph->tensors.len - 1;
 }
 
 int zp_graph_add_node(zp_graph *graph, zp_node node) {
+  assert(node.op < ZP_OP_COUNT);
   int id = graph->nodes.len;
   zp_push(graph->arena, &graph->nodes, node);
   for (int i = 0; i < node.out.len; i++) graph->tensors.data[node.out.data[i]].producer = id;
@@ -27,6 +30,7 @@ int zp_graph_add_node(zp_graph *graph, zp_node node) {
 }
 
 int zp_graph_param(zp_graph *graph, const zp_model *model, int param) {
+  assert(param >= 0 && param < model->params.len);
   for (int i = 0; i < graph->params.len; i++)
     if (graph->params.data[i].param == param) return graph->params.data[i].tensor;
   const zp_param *p = &model->params.data[param];
@@ -39,6 +43,7 @@ int zp_graph_param(zp_graph *graph, const zp_model *model, int param) {
 }
 
 int zp_graph_input(zp_graph *graph, const zp_model *model, int input) {
+  assert(input >= 0 && input < model->inputs.len);
   for (int i = 0; i < graph->tensors.len; i++)
     if (graph->tensors.data[i].role == ZP_ROLE_INPUT && graph->tensors.data[i].index == input) return i;
   const zp_input *in = &model->inputs.data[input];
@@ -144,6 +149,11 @@ zp_graph *zp_graph_copy_tensors(const zp_graph *graph) {
   zp_ints_copy(arena, &copy->grad_in, &graph->grad_in);
   zp_ints_copy(arena, &copy->grad_out, &graph->grad_out);
   return copy;
+}
+
+bool zp_graph_is_forward(const zp_graph *graph) {
+  return graph->grad_in.len == 0 && graph->grad_out.len == 0 &&
+         (graph->n_forward == 0 || graph->n_forward == graph->nodes.len);
 }
 
 zp_graph *zp_graph_copy(const zp_graph *graph) {

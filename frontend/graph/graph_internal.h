@@ -34,6 +34,8 @@ bool zp_rule_apply(zp_rule *rule);
 /* ---- graph.c ---- */
 /* Copies tensors, nodes and lists into new vectors, so that appending to the copy leaves the original alone. */
 zp_graph *zp_graph_copy(const zp_graph *graph);
+/* Does it have no backward nodes, nor what they would read and write? */
+bool zp_graph_is_forward(const zp_graph *graph);
 /* Everything but the nodes; producers are reset to -1. */
 zp_graph *zp_graph_copy_tensors(const zp_graph *graph);
 void zp_ints_copy(zp_arena *arena, zp_ints *to, const zp_ints *from);

@@ -1,5 +1,6 @@
 /* The interpreter's frame: storage and the order of nodes. Every tensor has an array of its own; what is written to a
  * view is copied to its base, so that readers of either see it. */
+#include <assert.h>
 #include <math.h>
 #include "interpret_internal.h"
 
@@ -10,6 +11,7 @@ static double *nan_array(zp_arena *arena, int64_t n) {
 }
 
 zp_interpreter *zp_interpreter_new(zp_arena *arena, const zp_graph *graph, int64_t microbatch) {
+  assert(graph && microbatch >= 1);
   zp_interpreter *in = ZP_NEW(arena, zp_interpreter);
   in->graph = graph;
   in->microbatch = microbatch;
@@ -49,5 +51,6 @@ void zp_interpret_node(zp_interpreter *in, const zp_node *node) {
 }
 
 void zp_interpret(zp_interpreter *in, int first, int last) {
+  assert(first >= 0 && first <= last && last <= in->graph->nodes.len);
   for (int i = first; i < last; i++) zp_interpret_node(in, &in->graph->nodes.data[i]);
 }

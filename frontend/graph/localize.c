@@ -1,6 +1,8 @@
 /* zp_graph_localize_trivial: the local graph of a machine without tensor parallelism. */
 #include "graph_internal.h"
 
+#include <assert.h>
+
 static int add_stat(zp_graph *graph, const zp_node *loss, zp_op op, int in0, int in1, zp_shape shape,
                     const char *suffix) {
   const char *name = zp_format(graph->arena, "%s.%s", loss->name, suffix);
@@ -14,6 +16,7 @@ static int add_stat(zp_graph *graph, const zp_node *loss, zp_op op, int in0, int
 }
 
 zp_graph *zp_graph_localize_trivial(const zp_graph *graph) {
+  assert(zp_graph_is_forward(graph));
   zp_graph *local = zp_graph_copy_tensors(graph);
   for (int i = 0; i < graph->nodes.len; i++) {
     const zp_node *node = &graph->nodes.data[i];

@@ -4,6 +4,7 @@
 #include "graph_internal.h"
 
 zp_model *zp_model_new(zp_arena *arena, const char *name) {
+  assert(arena && name);
   zp_model *model = ZP_NEW(arena, zp_model);
   model->name = zp_strdup(arena, name);
   model->arena = arena;
@@ -12,12 +13,15 @@ zp_model *zp_model_new(zp_arena *arena, const char *name) {
 }
 
 int zp_model_add_param(zp_model *model, zp_param param) {
+  assert(param.name && param.segment >= -1);
+  assert(param.shape.rank >= 1 && param.shape.rank <= ZP_MAX_RANK);
   param.name = zp_strdup(model->arena, param.name);
   zp_push(model->arena, &model->params, param);
   return model->params.len - 1;
 }
 
 int zp_model_add_input(zp_model *model, const char *name, zp_shape shape, zp_span span) {
+  assert(name && shape.rank >= 1 && shape.rank <= ZP_MAX_RANK);
   zp_input input = {.name = zp_strdup(model->arena, name), .shape = shape, .span = span};
   if (model->inputs.len == 0 && shape.rank > 1) model->sequence = shape.dim[1];
   zp_push(model->arena, &model->inputs, input);
@@ -26,6 +30,8 @@ int zp_model_add_input(zp_model *model, const char *name, zp_shape shape, zp_spa
 
 zp_segment *zp_model_add_segment(zp_model *model, const char *name, int64_t count, bool is_repeat,
                                  const zp_shape *carry, const char *const *carry_names, int n_carry, zp_span span) {
+  assert(name && n_carry >= 0);
+  assert(count >= 1 && (is_repeat || count == 1));
   zp_arena *arena = model->arena;
   zp_graph *graph = ZP_NEW(arena, zp_graph);
   graph->arena = arena;
@@ -102,6 +108,7 @@ double zp_model_flop_per_sequence(const zp_model *model) {
 }
 
 const char *zp_param_instance_name(zp_arena *arena, const zp_param *param, int64_t iteration) {
+  assert(iteration >= 0);
   const char *hole = strstr(param->name, "{}");
   if (!hole) return zp_strdup(arena, param->name);
   return zp_format(arena, "%.*s%lld%s", (int)(hole - param->name), param->name, (long long)iteration, hole + 2);

@@ -43,9 +43,18 @@ static const row_facts rows[ZP_OP_COUNT] = {
     [ZP_OP_ROPE] = {1, 3, {0}},
 };
 
-const char *zp_op_name(zp_op op) { return op_names[op].name; }
-const char *zp_op_identifier(zp_op op) { return op_names[op].identifier; }
-zp_op_class zp_op_get_class(zp_op op) { return op_names[op].class; }
+const char *zp_op_name(zp_op op) {
+  assert(op < ZP_OP_COUNT);
+  return op_names[op].name;
+}
+const char *zp_op_identifier(zp_op op) {
+  assert(op < ZP_OP_COUNT);
+  return op_names[op].identifier;
+}
+zp_op_class zp_op_get_class(zp_op op) {
+  assert(op < ZP_OP_COUNT);
+  return op_names[op].class;
+}
 bool zp_op_is_row(zp_op op) { return op_names[op].class == ZP_CLASS_ROW; }
 double zp_op_row_flop(zp_op op) { return rows[op].flop; }
 

@@ -108,6 +108,7 @@ static void visit(parts_pass *pass, const zp_node *node) {
 }
 
 void zp_graph_infer_parts(zp_graph *graph) {
+  assert(zp_graph_is_forward(graph));
   parts_pass pass = {graph, true};
   for (int t = 0; t < graph->tensors.len; t++)
     for (int d = 0; d < graph->tensors.data[t].shape.rank; d++) {

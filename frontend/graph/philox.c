@@ -2,6 +2,8 @@
  * the reference for every kernel that draws numbers. */
 #include <zplan/interpret.h>
 
+#include <assert.h>
+
 static const uint32_t multiplier[2] = {0xD2511F53, 0xCD9E8D57};
 static const uint32_t weyl[2] = {0x9E3779B9, 0xBB67AE85}; /* golden ratio, sqrt(3) - 1 */
 
@@ -20,6 +22,8 @@ void zp_philox4x32(const uint32_t key_in[2], const uint32_t counter[4], uint32_t
 
 double zp_philox_uniform(uint64_t seed, uint64_t step, uint64_t sample, uint64_t stream, uint64_t instance,
                          uint64_t element) {
+  assert(stream <= UINT16_MAX && instance <= UINT16_MAX);
+  assert(step <= UINT32_MAX && sample <= UINT32_MAX && element / 4 <= UINT32_MAX);
   uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)}, word[4];
   uint32_t counter[4] = {(uint32_t)(element / 4), (uint32_t)(stream << 16 | instance), (uint32_t)sample,
                          (uint32_t)step};

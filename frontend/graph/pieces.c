@@ -171,6 +171,8 @@ zp_pieces *zp_pieces_divided(zp_arena *arena, const zp_model *model) {
 }
 
 int zp_pieces_find(const zp_pieces *p, int segment, int first, int end) {
+  assert(segment >= 0 && segment < p->n_whole);
+  assert(first >= 0 && first < end && end <= p->parts[segment]);
   int parts = p->parts[segment], at = p->range[segment];
   if (end - first == parts) return segment;
   for (int i = 0; i < first; i++) at += parts - i - (i == 0); /* ranges that begin with part i, the whole left out */
@@ -178,6 +180,7 @@ int zp_pieces_find(const zp_pieces *p, int segment, int first, int end) {
 }
 
 void zp_pieces_unit(const zp_pieces *p, int64_t unit, int *piece, int64_t *iteration) {
+  assert(unit >= 0 && unit < p->n_units);
   int s = 0;
   for (; unit >= p->parts[s] * p->piece[s].segment.count; s++) unit -= p->parts[s] * p->piece[s].segment.count;
   assert(s < p->n_whole);
@@ -187,6 +190,7 @@ void zp_pieces_unit(const zp_pieces *p, int64_t unit, int *piece, int64_t *itera
 }
 
 int64_t zp_pieces_whole_unit(const zp_pieces *p, int64_t unit) {
+  assert(unit >= 0 && unit <= p->n_units);
   int64_t before = 0;
   for (int s = 0; s < p->n_whole; s++) {
     int64_t count = p->piece[s].segment.count, n = p->parts[s] * count;
@@ -216,6 +220,7 @@ static void walk_segment(const zp_pieces *p, int s, int64_t first, int64_t end, 
 }
 
 void zp_pieces_walk(const zp_pieces *p, int64_t first, int64_t end, zp_on_piece *fn, void *arg) {
+  assert(first >= 0 && first <= end && end <= p->n_units);
   int64_t start = 0;
   for (int s = 0; s < p->n_whole && start < end; s++) {
     int64_t n = p->parts[s] * p->piece[s].segment.count;
@@ -242,6 +247,7 @@ static int local_place(const zp_graph *local, int logical, bool sequence) {
 }
 
 zp_graph *zp_piece_localize(const zp_graph *local, const zp_pieces *pieces, int piece, bool sequence) {
+  assert(piece >= 0 && piece < pieces->n);
   const zp_piece *p = &pieces->piece[piece];
   int first = p->first > 0 ? local_place(local, p->first_node, sequence) : 0;
   int end = p->end < pieces->parts[p->whole] ? local_place(local, p->end_node, sequence) : local->nodes.len;

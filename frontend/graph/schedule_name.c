@@ -1,15 +1,21 @@
 /* Names of schedules and rank orders, each from its one list, of what stages recompute, and of precisions. */
 #include <zplan/spec.h>
 
+#include <assert.h>
+
 static const char *const names[ZP_SCHEDULE_COUNT] = {
 #define ZP_SCHEDULE_ROW(name, text) text,
     ZP_SCHEDULES(ZP_SCHEDULE_ROW)
 #undef ZP_SCHEDULE_ROW
 };
 
-const char *zp_schedule_name(zp_schedule schedule) { return names[schedule]; }
+const char *zp_schedule_name(zp_schedule schedule) {
+  assert(schedule < ZP_SCHEDULE_COUNT);
+  return names[schedule];
+}
 
 zp_schedule zp_schedule_by_name(const char *name) {
+  assert(name);
   for (int i = 0; i < ZP_SCHEDULE_COUNT; i++)
     if (strcmp(names[i], name) == 0) return (zp_schedule)i;
   return ZP_SCHEDULE_COUNT;
@@ -21,15 +27,20 @@ static const char *const order_names[ZP_ORDER_COUNT] = {
 #undef ZP_RANK_ORDER_ROW
 };
 
-const char *zp_rank_order_name(zp_rank_order order) { return order_names[order]; }
+const char *zp_rank_order_name(zp_rank_order order) {
+  assert(order < ZP_ORDER_COUNT);
+  return order_names[order];
+}
 
 zp_rank_order zp_rank_order_by_name(const char *name) {
+  assert(name);
   for (int i = 0; i < ZP_ORDER_COUNT; i++)
     if (strcmp(order_names[i], name) == 0) return (zp_rank_order)i;
   return ZP_ORDER_COUNT;
 }
 
 const char *zp_precision_name(zp_precision precision) {
+  assert(precision <= ZP_PREC_MIXED_BF16);
   static const char *const words[] = {[ZP_PREC_F32] = "fp32",
                                       [ZP_PREC_F64] = "fp64",
                                       [ZP_PREC_MIXED_FP16] = "mixed_fp16",
@@ -38,6 +49,7 @@ const char *zp_precision_name(zp_precision precision) {
 }
 
 const char *zp_recompute_name(zp_recompute recompute) {
+  assert(recompute <= ZP_RECOMPUTE_SELECTIVE);
   return recompute == ZP_RECOMPUTE_FULL ? "full" : recompute == ZP_RECOMPUTE_SELECTIVE ? "selective" : "none";
 }
 
@@ -57,6 +69,7 @@ const char *zp_stage_mode_name(zp_stage_mode mode) {
 }
 
 bool zp_stage_mode_by_name(const char *name, zp_stage_mode *mode) {
+  assert(name && mode);
   for (int i = 0; i < MODES; i++) {
     if (strcmp(modes[i].name, name) != 0) continue;
     *mode = modes[i].mode;

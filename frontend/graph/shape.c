@@ -1,16 +1,20 @@
 /* Questions about shapes. */
 #include <zplan/buf.h>
+
+#include <assert.h>
 #include "graph_internal.h"
 
 static int64_t dim_size(int64_t dim, int64_t microbatch) { return dim == ZP_DIM_B ? microbatch : dim; }
 
 int64_t zp_shape_elements(const zp_shape *shape, int64_t microbatch) {
+  assert(shape->rank >= 0 && shape->rank <= ZP_MAX_RANK);
   int64_t n = 1;
   for (int i = 0; i < shape->rank; i++) n *= dim_size(shape->dim[i], microbatch);
   return n;
 }
 
 int64_t zp_shape_rows(const zp_shape *shape, int64_t microbatch) {
+  assert(shape->rank >= 0 && shape->rank <= ZP_MAX_RANK);
   int64_t n = 1;
   for (int i = 0; i + 1 < shape->rank; i++) n *= dim_size(shape->dim[i], microbatch);
   return n;
@@ -22,7 +26,10 @@ int64_t zp_shape_rows_per_sample(const zp_shape *shape) {
   return n;
 }
 
-int64_t zp_shape_cols(const zp_shape *shape) { return shape->rank ? shape->dim[shape->rank - 1] : 1; }
+int64_t zp_shape_cols(const zp_shape *shape) {
+  assert(shape->rank >= 0 && shape->rank <= ZP_MAX_RANK);
+  return shape->rank ? shape->dim[shape->rank - 1] : 1;
+}
 
 bool zp_shape_equal(const zp_shape *a, const zp_shape *b) {
   if (a->rank != b->rank) return false;

@@ -6,7 +6,10 @@
 
 static const char *const names[] = {"fixed", "variable", "sliding", "bigbird", "longformer", "strided"};
 
-const char *zp_sparse_name(zp_sparse_kind kind) { return names[kind]; }
+const char *zp_sparse_name(zp_sparse_kind kind) {
+  assert(kind <= ZP_SPARSE_STRIDED);
+  return names[kind];
+}
 
 static const char *list_text(zp_arena *arena, const zp_ints *list) {
   const char *text = "[";
@@ -15,6 +18,7 @@ static const char *list_text(zp_arena *arena, const zp_ints *list) {
 }
 
 const char *zp_sparse_text(zp_arena *arena, const zp_sparse *s) {
+  assert(s->kind <= ZP_SPARSE_STRIDED);
 #define N(x) ((long long)s->x)
   const char *head = zp_format(arena, "%s(block = %lld, ", names[s->kind], N(block));
   const char *random = s->random ? zp_format(arena, ", random = %lld, seed = %lld)", N(random), N(seed)) : ")";
@@ -137,6 +141,7 @@ static const char *unfit(zp_arena *arena, const zp_sparse *s, int64_t sequence) 
 
 const zp_layout *zp_layout_make(zp_arena *arena, const zp_sparse *sparse, int64_t sequence, bool causal,
                                 const char **error) {
+  assert(sparse && error);
   *error = unfit(arena, sparse, sequence);
   if (*error) return NULL;
   size_t n = (size_t)(sequence / sparse->block);
@@ -152,6 +157,8 @@ const zp_layout *zp_layout_make(zp_arena *arena, const zp_sparse *sparse, int64_
 /* ---- questions ---- */
 
 bool zp_layout_sees(const zp_layout *layout, int64_t query, int64_t key) {
+  assert(query >= 0 && query < layout->n * layout->block);
+  assert(key >= 0 && key < layout->n * layout->block);
   if (layout->causal && key > query) return false;
   int64_t i = query / layout->block, j = key / layout->block;
   for (int r = layout->keys.first[i]; r < layout->keys.first[i + 1]; r++)

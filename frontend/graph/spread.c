@@ -87,6 +87,7 @@ static void add_node(spreader *s, const zp_node *node) {
 }
 
 zp_graph *zp_graph_spread_experts(const zp_graph *graph, int parts, const char **reason) {
+  assert(zp_graph_is_forward(graph) && parts >= 1 && reason);
   spreader s = {.from = graph, .to = zp_graph_copy_tensors(graph), .parts = parts};
   s.there = ZP_NEW_ARRAY(graph->arena, int, graph->tensors.len);
   for (int i = 0; i < graph->tensors.len; i++) s.there[i] = -1;

@@ -67,7 +67,7 @@ static void expect_part(const cut *c, int rank, const double *whole, const doubl
 /* ---- values ---- */
 
 static double value(int which, int64_t i) {
-  return 2 * zp_philox_uniform(7, 0, 0, (uint64_t)which, 0, (uint64_t)i) - 1;
+  return 2 * zp_philox_uniform(7, 0, 0, (uint16_t)which, 0, (uint64_t)i) - 1;
 }
 
 static void fill_whole(zp_interpreter *in, int64_t vocabulary) {

@@ -309,7 +309,8 @@ double zp_node_bytes(const zp_graph *graph, const zp_node *node, int64_t microba
 zp_model *zp_model_new(zp_arena *arena, const char *name);
 int zp_model_add_param(zp_model *model, zp_param param);
 int zp_model_add_input(zp_model *model, const char *name, zp_shape shape, zp_span span);
-/* Opens a new segment; its graph's carry_in are fresh tensors with these shapes (n may be 0). */
+/* Opens a new segment, with one iteration unless it is a repeat; its graph's carry_in are fresh tensors with these
+ * shapes (n may be 0). */
 zp_segment *zp_model_add_segment(zp_model *model, const char *name, int64_t count, bool is_repeat,
                                  const zp_shape *carry, const char *const *carry_names, int n_carry, zp_span span);
 int zp_graph_param(zp_graph *graph, const zp_model *model, int param); /* the tensor of a parameter (made once) */
@@ -360,13 +361,13 @@ zp_graph *zp_graph_spread_experts(const zp_graph *graph, int parts, const char *
 /* Groups neighbouring ROW nodes of a (local, undifferentiated) graph into FUSED nodes, greedily, where the rows agree;
  * every ROW node ends up in a FUSED node, alone if need be. Nothing else changes order relative to its users.
  * Group outputs are the values that someone outside needs, or backward needs and cannot cheaply rebuild.
- * Tensors keep their indices; those inside a group are left over without a producer.
+ * Tensors keep their indices; those inside a group are left over without a producer. Requires: no backward nodes.
  * Returns a new graph in the same arena. */
 zp_graph *zp_fuse(const zp_graph *graph);
-/* Reverse-mode differentiation of a fused local graph: returns a new graph with the backward nodes appended.
- * Parameters' gradients accumulate (node.param_grad); identities are aliased, never copied: grad_out[i] may be a
- * grad_in tensor itself (a residual path), and one gradient tensor may belong to several forward tensors. Sums that no
- * FUSED_GRAD takes in are FUSED nodes of additions. */
+/* Reverse-mode differentiation of a fused local graph (required: no ROW op outside a group, no backward nodes): returns
+ * a new graph with the backward nodes appended. Parameters' gradients accumulate (node.param_grad); identities are
+ * aliased, never copied: grad_out[i] may be a grad_in tensor itself (a residual path), and one gradient tensor may
+ * belong to several forward tensors. Sums that no FUSED_GRAD takes in are FUSED nodes of additions. */
 zp_graph *zp_differentiate(const zp_graph *graph);
 
 #endif
