@@ -1,7 +1,10 @@
 /* From the config.json of a Hugging Face model to a .dz file: parse, read the fields of its family, write. */
 #include "hf.h"
 
+#include <assert.h>
+
 zp_imported *zp_import_hf(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len) {
+  assert(path && (json || len == 0));
   const char *error = NULL;
   int before = zp_diags_errors(diags);
   hf_reader r = {

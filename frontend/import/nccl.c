@@ -3,6 +3,7 @@
  * NCCL_TOPO_FILE may have PCI devices alone; GPUs are then told by their class. */
 #include "nccl.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -252,6 +253,7 @@ nccl_node *nccl_read(zp_arena *arena, zp_diags *diags, const char *path, const c
 
 zp_imported *zp_import_nccl(zp_arena *arena, zp_diags *diags, const char *path, const char *text, size_t len,
                             const char *gpu) {
+  assert(path && (text || len == 0));
   const nccl_node *node = nccl_read(arena, diags, path, text, len);
   const char *device = node ? nccl_device(arena, diags, node, gpu) : NULL;
   return device ? nccl_write(arena, diags, node, device) : NULL;

@@ -4,6 +4,7 @@
  * Formats: from public examples and from memory; the manuals of sbatch and scontrol were not opened. */
 #include "slurm.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -244,6 +245,7 @@ static bool read(reader *r) {
 }
 
 zp_imported *zp_import_slurm(zp_arena *arena, zp_diags *diags, const char *path, const char *text, size_t len) {
+  assert(path && (text || len == 0));
   reader r = {.arena = arena, .diags = diags, .path = path, .cluster = ZP_NEW(arena, slurm_cluster)};
   r.file = zp_diags_add_source(diags, path, text, len);
   if (memchr(text, 0, len)) {

@@ -1,6 +1,8 @@
 /* zp_load: a file becomes a zp_spec, or errors. */
 #include "eval.h"
 
+#include <assert.h>
+
 static bool has_one_model(const zp_module *main) {
   int models = 0;
   for (int i = 0; i < main->file->items.len; i++) models += main->file->items.data[i]->kind == ZP_ITEM_MODEL;
@@ -9,6 +11,8 @@ static bool has_one_model(const zp_module *main) {
 
 zp_spec *zp_load(zp_arena *arena, zp_diags *diags, const char *path, const zp_source_text *sources, int n_sources,
                  const zp_load_options *options) {
+  assert(path && options && (sources || n_sources == 0));
+  assert(options->n_wishes >= 0 && options->n_wishes <= options->n_set);
   int errors = zp_diags_errors(diags);
   zp_spec *spec = ZP_NEW(arena, zp_spec);
   spec->path = zp_strdup(arena, path);

@@ -1,5 +1,6 @@
 /* --set KEY=VALUE: parsed as attributes, sorted to the block they belong to, and laid over what the file says. After
  * that nothing needs to know that a value came from the command line, except for quotes and paths. */
+#include <assert.h>
 #include <ctype.h>
 #include "spec_internal.h"
 
@@ -66,6 +67,7 @@ static void sort_setting(zp_reader *reader, zp_attr *attr, zp_settings *settings
 }
 
 bool zp_is_setting_key(const char *word, const char **note) {
+  assert(word && note);
   const zp_field *in_plan = zp_find_field(&zp_plan_schema, word), *in_train = zp_find_field(&zp_train_schema, word);
   const zp_field *field = in_plan ? in_plan : in_train;
   *note = field && field->kind == ZP_FIELD_FOREIGN ? field->note : NULL;
@@ -73,6 +75,7 @@ bool zp_is_setting_key(const char *word, const char **note) {
 }
 
 bool zp_is_plan_setting(const char *setting) {
+  assert(setting);
   setting += strspn(setting, " ");
   bool named = strncmp(setting, "plan.", 5) == 0;
   if (named) setting += 5;

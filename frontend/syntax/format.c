@@ -10,6 +10,7 @@
  * Formatting twice gives the same text: each rule reads only what it would itself write. */
 #include "dz_parser.h"
 
+#include <assert.h>
 #include "format.h"
 
 #include <zplan/buf.h>
@@ -208,6 +209,7 @@ static void put_entries(layout *l, int from, int to, int columns) {
 }
 
 const char *zp_format_source(zp_arena *arena, zp_diags *diags, int source) {
+  assert(source >= 0 && source < zp_diags_source_count(diags));
   int errors = zp_diags_errors(diags);
   const zp_file *file = zp_parse(arena, diags, source);
   if (zp_diags_errors(diags) != errors) return NULL;

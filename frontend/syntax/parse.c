@@ -1,6 +1,7 @@
 /* The entry points of the parser. */
 #include "dz_parser.h"
 
+#include <assert.h>
 #include "literal.h"
 
 /* Positions are 32-bit. */
@@ -39,6 +40,7 @@ static zp_feed *new_feed(zp_arena *arena, zp_diags *diags, int source, int start
 }
 
 zp_file *zp_parse(zp_arena *arena, zp_diags *diags, int source) {
+  assert(source >= 0 && source < zp_diags_source_count(diags));
   zp_feed *feed = new_feed(arena, diags, source, START_FILE);
   feed->file = ZP_NEW(arena, zp_file);
   feed->file->source = source;
@@ -47,6 +49,7 @@ zp_file *zp_parse(zp_arena *arena, zp_diags *diags, int source) {
 }
 
 zp_attr *zp_parse_setting(zp_arena *arena, zp_diags *diags, int source) {
+  assert(source >= 0 && source < zp_diags_source_count(diags));
   zp_feed *feed = new_feed(arena, diags, source, START_SETTING);
   if (fits(diags, source)) run(feed);
   return feed->scan.errors ? NULL : feed->setting;

@@ -2,6 +2,7 @@
  * is refused by name. */
 #include "tokenize.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 bool malformed(reader *r, const char *what) {
@@ -99,6 +100,7 @@ static bool read_added(reader *r, const zp_json *list) {
 /* ---- the file ---- */
 
 zp_tokenizer *zp_tokenizer_read(zp_arena *arena, zp_diags *diags, const char *path, const char *json, size_t len) {
+  assert(path && (json || len == 0));
   const char *error = NULL;
   reader r = {.diags = diags, .path = path, .t = ZP_NEW(arena, zp_tokenizer)};
   r.t->arena = arena;

@@ -3,6 +3,8 @@
  * and every piece that is left is a word. */
 #include "tokenize.h"
 
+#include <assert.h>
+
 /* A unigram model keeps 24 bytes for every one of a word. */
 enum { LONGEST_WORD = 1 << 28, LONGEST_UNIGRAM = 1 << 26 };
 
@@ -146,6 +148,7 @@ size_t find_not_utf8(const unsigned char *s, size_t len) {
 
 bool zp_tokenize(zp_tokenizer *t, const char *text, size_t len, zp_on_tokens *on_tokens, void *user,
                  const char **error) {
+  assert((text || len == 0) && on_tokens && error);
   walk w = {t, on_tokens, user, error};
   *error = NULL;
   size_t bad = find_not_utf8((const unsigned char *)text, len);
@@ -162,6 +165,7 @@ static int32_t find_added(const added_tokens *added, const char *content) {
 }
 
 int32_t zp_tokenizer_added(const zp_tokenizer *t, const char *content) {
+  assert(content);
   int32_t id = find_added(&t->raw, content);
   return id >= 0 ? id : find_added(&t->normal, content);
 }
