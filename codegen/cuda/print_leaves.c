@@ -4,6 +4,7 @@
  * Dropout: one bit a column of a thread, so that Philox runs once a row however many passes ask. Rotary tables: angles
  * are products in f64, with frequencies that are constants of the text; the block computes one head's cosines and sines
  * for all heads of the row. */
+#include <ctype.h>
 #include "text.h"
 
 /* The part of 48 KiB static shared memory that cosines and sines may take. */
@@ -14,8 +15,6 @@ static bool is_rotary(const zp_row_value *v) { return v->op == ZP_ROW_COS || v->
 /* Values of one kernel that satisfy a condition; `values` and `v` are in scope of what follows. */
 #define FOR_VALUES(t, v)                                                                                               \
   for (const zp_row_value *v = (t)->program->values.data, *end_ = v + (t)->program->values.len; v < end_; v++)
-
-static int index_of(const zp_cuda_text *t, const zp_row_value *v) { return (int)(v - t->program->values.data); }
 
 /* The first value that reads this input, or the first one with this rotary table. */
 static bool is_first_reader(const zp_cuda_text *t, const zp_row_value *v) {
@@ -36,10 +35,10 @@ static bool is_first_rotary(const zp_cuda_text *t, const zp_row_value *v) {
 
 /* ---- rotary frequencies ---- */
 
-static void print_frequencies(zp_cuda_text *t, const zp_row_value *v, int table) {
+static void print_frequencies(zp_cuda_text *t, const zp_row_value *v, const char *table) {
   int64_t pairs = v->table.head / 2;
   zp_buf_line(&t->out, "/* theta %s, head %lld */", zp_decimal(t->arena, v->imm), (long long)v->table.head);
-  zp_buf_line(&t->out, "static __device__ const double zpd_frequency_%d[%lld] = {", table, (long long)pairs);
+  zp_buf_line(&t->out, "static __device__ const double zpd_frequency_%s[%lld] = {", table, (long long)pairs);
   t->out.indent++;
   for (int64_t i = 0; i < pairs; i += 4) {
     const char *line = "";
@@ -52,12 +51,15 @@ static void print_frequencies(zp_cuda_text *t, const zp_row_value *v, int table)
   zp_buf_line(&t->out, "");
 }
 
-int zp_cuda_rotary_of(zp_cuda_text *t, const zp_row_value *v) {
+const char *zp_cuda_rotary_of(zp_cuda_text *t, const zp_row_value *v) {
+  char *table = zp_format(t->arena, "head%lld_theta%s", (long long)v->table.head, zp_decimal(t->arena, v->imm));
+  for (char *p = table; *p; p++) /* a decimal's point, signs of its exponent */
+    if (!isalnum((unsigned char)*p)) *p = '_';
   for (int i = 0; i < t->rotaries.len; i++)
-    if (t->rotaries.data[i].theta == v->imm && t->rotaries.data[i].head == v->table.head) return i;
+    if (t->rotaries.data[i].theta == v->imm && t->rotaries.data[i].head == v->table.head) return table;
   zp_push(t->arena, &t->rotaries, ((zp_cuda_rotary){.theta = v->imm, .head = v->table.head}));
-  print_frequencies(t, v, t->rotaries.len - 1);
-  return t->rotaries.len - 1;
+  print_frequencies(t, v, table);
+  return table;
 }
 
 bool zp_cuda_shares_rotary(const zp_cuda_text *t, const zp_row_value *v) {
@@ -72,21 +74,22 @@ void zp_cuda_print_constants(zp_cuda_text *t) {
 /* ---- before the loop over rows ---- */
 
 static void print_factor(zp_cuda_text *t, const zp_row_value *v) {
-  zp_buf_line(&t->out, "const real factor%d = a.dropout ? (real)%s : 1;", index_of(t, v),
+  zp_buf_line(&t->out, "const real factor_%s = a.dropout ? (real)%s : 1;", v->name,
               zp_decimal(t->arena, 1 / (1 - v->imm)));
 }
 
 static void print_shared(zp_cuda_text *t, const zp_row_value *v) {
   if (!zp_cuda_shares_rotary(t, v)) return;
-  int table = zp_cuda_rotary_of(t, v);
+  const char *table = zp_cuda_rotary_of(t, v);
   long long pairs = (long long)v->table.head / 2;
-  zp_buf_line(&t->out, "__shared__ real cosine%d[%lld], sine%d[%lld];", table, pairs, table, pairs);
+  zp_buf_line(&t->out, "__shared__ real cos_%s[%lld], sin_%s[%lld];", table, pairs, table, pairs);
 }
 
 void zp_cuda_print_prepare(zp_cuda_text *t) {
   FOR_VALUES(t, v) {
     if (v->op == ZP_ROW_COLUMNS && is_first_reader(t, v))
-      zp_buf_line(&t->out, "const elem *__restrict__ in%d = (const elem *)a.in[%d];", v->input, v->input);
+      zp_buf_line(&t->out, "const elem *__restrict__ in_%s = (const elem *)a.in[%d];", t->program->in_name[v->input],
+                  v->input);
     if (v->op == ZP_ROW_KEEP) print_factor(t, v);
     if (is_rotary(v) && is_first_rotary(t, v)) print_shared(t, v);
   }
@@ -110,7 +113,8 @@ static void print_inputs(zp_cuda_text *t) {
     if ((v->op != ZP_ROW_ROWS && v->op != ZP_ROW_POSITION) || !is_first_reader(t, v)) continue;
     const char *offset = v->op == ZP_ROW_ROWS ? zp_format(t->arena, "row * a.in_ld[%d]", v->input)
                                               : zp_format(t->arena, "(zpd_int)position * %lld", (long long)v->cols);
-    zp_buf_line(&t->out, "const elem *__restrict__ in%d = (const elem *)a.in[%d] + %s;", v->input, v->input, offset);
+    zp_buf_line(&t->out, "const elem *__restrict__ in_%s = (const elem *)a.in[%d] + %s;", t->program->in_name[v->input],
+                v->input, offset);
   }
 }
 
@@ -118,36 +122,35 @@ static void print_outputs(zp_cuda_text *t) {
   for (int i = 0; i < t->program->sinks.len; i++) {
     const zp_row_sink *sink = &t->program->sinks.data[i];
     if (sink->kind == ZP_ROW_STORE)
-      zp_buf_line(&t->out, "elem *__restrict__ out%d = (elem *)a.out[%d] + row * a.out_ld[%d];", sink->index,
+      zp_buf_line(&t->out, "elem *__restrict__ out_%s = (elem *)a.out[%d] + row * a.out_ld[%d];", sink->name,
                   sink->index, sink->index);
   }
 }
 
 /* All ones without dropout. */
 static void print_kept(zp_cuda_text *t, const zp_row_value *v) {
-  int index = index_of(t, v);
   int64_t words = (zp_cuda_columns(t, v->cols) + 31) / 32;
   const char *word = words == 1 ? "" : "[i / 32]", *bit = words == 1 ? "i" : "i % 32";
   if (words == 1)
-    zp_buf_line(&t->out, "unsigned kept%d = a.dropout ? 0 : ~0u;", index);
+    zp_buf_line(&t->out, "unsigned kept_%s = a.dropout ? 0 : ~0u;", v->name);
   else {
-    zp_buf_line(&t->out, "unsigned kept%d[%lld];", index, (long long)words);
-    zp_buf_line(&t->out, "for (int i = 0; i < %lld; i++) kept%d[i] = a.dropout ? 0 : ~0u;", (long long)words, index);
+    zp_buf_line(&t->out, "unsigned kept_%s[%lld];", v->name, (long long)words);
+    zp_buf_line(&t->out, "for (int i = 0; i < %lld; i++) kept_%s[i] = a.dropout ? 0 : ~0u;", (long long)words, v->name);
   }
   zp_cuda_open(t, "if (a.dropout) {");
   zp_buf_line(&t->out, "const zpd_stream stream = zpd_stream_of_row(a, %llu, sample, position);",
               (unsigned long long)v->stream);
   zp_cuda_open_columns(t, v->cols);
-  zp_buf_line(&t->out, "kept%d%s |= (unsigned)(zpd_random_word(stream, %s) >= %uu) << %s;", index, word,
+  zp_buf_line(&t->out, "kept_%s%s |= (unsigned)(zpd_random_word(stream, %s) >= %uu) << %s;", v->name, word,
               zp_cuda_column_of(t, v), zp_row_keep_threshold(v->imm), bit);
   zp_cuda_close(t);
   zp_cuda_close(t);
 }
 
 static void print_rotary(zp_cuda_text *t, const zp_row_value *v) {
-  int table = zp_cuda_rotary_of(t, v);
+  const char *table = zp_cuda_rotary_of(t, v);
   zp_buf_line(&t->out, "for (int pair = thread; pair < %lld; pair += ZPD_ROW_THREADS)", (long long)v->table.head / 2);
-  zp_buf_line(&t->out, "  zpd_turn(position * zpd_frequency_%d[pair], &cosine%d[pair], &sine%d[pair]);", table, table,
+  zp_buf_line(&t->out, "  zpd_turn(position * zpd_frequency_%s[pair], &cos_%s[pair], &sin_%s[pair]);", table, table,
               table);
 }
 

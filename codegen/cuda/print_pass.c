@@ -31,7 +31,7 @@ static void start_reduction(zp_cuda_text *t, int v) {
 /* As in the other targets, the largest of numbers: NaN is never larger. */
 static void add_to_reduction(zp_cuda_text *t, int v) {
   const zp_row_value *value = &t->program->values.data[v];
-  const char *x = zp_cuda_operand(t, value->arg[0]), *so_far = zp_cuda_operand(t, v);
+  const char *x = zp_cuda_expression(t, value->arg[0]), *so_far = zp_cuda_operand(t, v);
   if (value->op == ZP_ROW_RSUM)
     zp_buf_line(&t->out, "%s += %s;", so_far, x);
   else
@@ -45,11 +45,11 @@ static void end_reduction(zp_cuda_text *t, int v) {
 }
 
 static void write_sink(zp_cuda_text *t, const zp_row_sink *sink) {
-  const char *x = zp_cuda_operand(t, sink->value);
+  const char *x = zp_cuda_expression(t, sink->value);
   if (sink->kind == ZP_ROW_STORE)
-    zp_buf_line(&t->out, "out%d[c] = %s;", sink->index, x);
+    zp_buf_line(&t->out, "out_%s[c] = %s;", sink->name, x);
   else
-    zp_buf_line(&t->out, t->sums_in_memory ? "sum%d[c] += %s;" : "sum%d[i] += %s;", sink->index, x);
+    zp_buf_line(&t->out, t->sums_in_memory ? "sum_%s[c] += %s;" : "sum_%s[i] += %s;", sink->name, x);
 }
 
 void zp_cuda_print_pass(zp_cuda_text *t, const zp_row_pass *pass) {

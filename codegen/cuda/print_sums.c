@@ -35,40 +35,40 @@ static bool sums_in_memory(const zp_cuda_text *t) {
 
 static void start_sum(zp_cuda_text *t, const zp_row_sink *sink) {
   if (!t->sums_in_memory) {
-    zp_buf_line(&t->out, "real sum%d[%lld] = {0};", sink->index, (long long)zp_cuda_columns(t, sink->cols));
+    zp_buf_line(&t->out, "real sum_%s[%lld] = {0};", sink->name, (long long)zp_cuda_columns(t, sink->cols));
     return;
   }
-  zp_buf_line(&t->out, "real *sum%d = (real *)a.partial[%d] + (zpd_int)blockIdx.x * %lld;", sink->index, sink->index,
+  zp_buf_line(&t->out, "real *sum_%s = (real *)a.partial[%d] + (zpd_int)blockIdx.x * %lld;", sink->name, sink->index,
               (long long)sink->cols);
   zp_cuda_open_columns(t, sink->cols);
-  zp_buf_line(&t->out, "sum%d[c] = 0;", sink->index);
+  zp_buf_line(&t->out, "sum_%s[c] = 0;", sink->name);
   zp_cuda_close(t);
 }
 
 static void add_warps(zp_cuda_text *t, const zp_row_sink *sink) {
-  zp_buf_line(&t->out, "__shared__ real warps%d[ZPD_WARPS][%lld];", sink->index, (long long)sink->cols);
+  zp_buf_line(&t->out, "__shared__ real warps_%s[ZPD_WARPS][%lld];", sink->name, (long long)sink->cols);
   zp_cuda_open_columns(t, sink->cols);
-  zp_buf_line(&t->out, "warps%d[warp][c] = sum%d[i];", sink->index, sink->index);
+  zp_buf_line(&t->out, "warps_%s[warp][c] = sum_%s[i];", sink->name, sink->name);
   zp_cuda_close(t);
   zp_buf_line(&t->out, "__syncthreads();");
   zp_cuda_open(t, zp_format(t->arena, "for (int c = (int)threadIdx.x; c < %lld; c += ZPD_ROW_THREADS) {",
                             (long long)sink->cols));
   zp_buf_line(&t->out, "real sum = 0;");
-  zp_buf_line(&t->out, "for (int w = 0; w < ZPD_WARPS; w++) sum += warps%d[w][c];", sink->index);
-  zp_buf_line(&t->out, "partial%d[c] = sum;", sink->index);
+  zp_buf_line(&t->out, "for (int w = 0; w < ZPD_WARPS; w++) sum += warps_%s[w][c];", sink->name);
+  zp_buf_line(&t->out, "partial_%s[c] = sum;", sink->name);
   zp_cuda_close(t);
 }
 
 static void end_sum(zp_cuda_text *t, const zp_row_sink *sink) {
   if (t->sums_in_memory) return;
-  zp_buf_line(&t->out, "real *partial%d = (real *)a.partial[%d] + (zpd_int)blockIdx.x * %lld;", sink->index,
+  zp_buf_line(&t->out, "real *partial_%s = (real *)a.partial[%d] + (zpd_int)blockIdx.x * %lld;", sink->name,
               sink->index, (long long)sink->cols);
   if (t->warp_a_row) {
     add_warps(t, sink);
     return;
   }
   zp_cuda_open_columns(t, sink->cols);
-  zp_buf_line(&t->out, "partial%d[c] = sum%d[i];", sink->index, sink->index);
+  zp_buf_line(&t->out, "partial_%s[c] = sum_%s[i];", sink->name, sink->name);
   zp_cuda_close(t);
 }
 

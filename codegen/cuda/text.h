@@ -12,17 +12,11 @@
 #include <zplan/zpd.h>
 #include "rowprog.h"
 
-/* Frequencies of rotary pairs, a constant array of the text: zpd_frequency_<index>. */
+/* Frequencies of rotary pairs, a constant array of the text: zpd_frequency_head32_theta10000. */
 typedef struct zp_cuda_rotary {
   double theta;
   int64_t head;
 } zp_cuda_rotary;
-
-/* A value's name in a kernel; what it is, said where it is first computed. */
-typedef struct zp_cuda_name {
-  const char *name, *words;
-  bool explained;
-} zp_cuda_name;
 
 typedef struct zp_cuda_text {
   zp_arena *arena; /* borrowed */
@@ -32,7 +26,8 @@ typedef struct zp_cuda_text {
   /* of the current kernel */
   const zp_row_program *program;
   zp_row_schedule schedule;
-  zp_cuda_name *names; /* [values] */
+  bool *inlined;       /* [values]: written where its one reader needs it, without a statement */
+  bool *explained;     /* [values]: said already what it is */
   bool warp_a_row;     /* else a block */
   bool sums_in_memory; /* column sums grow in partial[], not in registers */
 } zp_cuda_text;
@@ -46,20 +41,23 @@ static inline int64_t zp_cuda_columns(const zp_cuda_text *t, int64_t cols) {
 }
 
 /* ---- names.c ---- */
-/* Sets names for the values of the program. */
+/* Decides which values of the program get statements. */
 void zp_cuda_name_values(zp_cuda_text *t);
 /* A comment that says what v is, to stand behind its first statement; "" later on. */
 const char *zp_cuda_explain(zp_cuda_text *t, int v);
 
 /* ---- print_value.c ---- */
-/* The expression for value v where c is its column: a name, or the number of an IMM. */
+/* The expression for value v where c is its column: a name, the number of an IMM, or a formula; the second: for an
+ * operand of something else, formulas in parentheses. */
+const char *zp_cuda_expression(zp_cuda_text *t, int v);
 const char *zp_cuda_operand(zp_cuda_text *t, int v);
 /* "const real centered = x - mean;" Nothing for an IMM. */
 void zp_cuda_print_value(zp_cuda_text *t, int v);
 /* The column at which a leaf is read for column c: c, or the other one of its pair. */
 const char *zp_cuda_column_of(zp_cuda_text *t, const zp_row_value *leaf);
-/* Index into rotaries; the array is printed when it is new. */
-int zp_cuda_rotary_of(zp_cuda_text *t, const zp_row_value *v);
+/* What its arrays are called behind "cos_" and "sin_": "head32_theta10000"; frequencies are printed when they are new.
+ */
+const char *zp_cuda_rotary_of(zp_cuda_text *t, const zp_row_value *v);
 /* Whether cosines and sines of a row fit into shared memory; else each column computes its own. */
 bool zp_cuda_shares_rotary(const zp_cuda_text *t, const zp_row_value *v);
 

@@ -1,5 +1,6 @@
 /* One row value at one block of columns, or one u value of the row. */
 #include <assert.h>
+#include <string.h>
 #include "emit.h"
 
 LLVMValueRef zp_emit_operand(zp_emit_kernel *k, int v, int lanes) {
@@ -85,8 +86,9 @@ LLVMValueRef zp_emit_value(zp_emit_kernel *k, int index, const zp_emit_block *bl
   const zp_row_value *v = &k->program->values.data[index];
   if (v->op == ZP_ROW_IMM) return LLVMConstReal(k->e->real, v->imm);
   int n_arg = zp_row_args(v->op);
-  if (n_arg == 0) return leaf(k, v, block);
-  LLVMValueRef arg[4];
+  LLVMValueRef arg[4], result;
   for (int i = 0; i < n_arg; i++) arg[i] = zp_emit_operand(k, v->arg[i], block->lanes);
-  return compute(k->e, v->op, arg);
+  result = n_arg == 0 ? leaf(k, v, block) : compute(k->e, v->op, arg);
+  if (v->name) LLVMSetValueName2(result, v->name, strlen(v->name)); /* LLVM makes it unique */
+  return result;
 }

@@ -218,8 +218,8 @@ int zp_row_sum(zp_row_program *program, int a, int64_t cols) {
   return zp_row_emit(program, (zp_row_value){.op = ZP_ROW_RSUM, .arg = {a}});
 }
 
-void zp_row_sink_value(zp_row_program *program, zp_row_sink_kind kind, int value, int64_t cols) {
+void zp_row_sink_value(zp_row_program *program, zp_row_sink_kind kind, int value, int64_t cols, const char *name) {
   int *count = kind == ZP_ROW_STORE ? &program->n_out : &program->n_partial;
-  zp_row_sink sink = {.kind = kind, .value = value, .index = (*count)++, .cols = cols};
+  zp_row_sink sink = {.kind = kind, .value = value, .index = (*count)++, .cols = cols, .name = name};
   zp_push(program->arena, &program->sinks, sink);
 }

@@ -49,17 +49,6 @@ static const char *expression(const writer *w, int value) {
   }
 }
 
-/* x, x1, x2 for rows; b, b1 for columns; p, p1 for positions. */
-static void name_inputs(writer *w) {
-  static const char letter[] = {'x', 'b', 'p'};
-  int count[3] = {0};
-  for (int i = 0; i < w->fused->n_in; i++) {
-    int kind = (int)w->fused->operand[i];
-    int number = count[kind]++;
-    w->name[i] = number ? zp_format(w->arena, "%c%d", letter[kind], number) : zp_format(w->arena, "%c", letter[kind]);
-  }
-}
-
 static bool is_used_twice(const zp_fused *fused, int value) {
   int uses = 0;
   for (int i = 0; i < fused->ops.len; i++)
@@ -73,34 +62,32 @@ static bool is_output(const zp_fused *fused, int value) {
   return false;
 }
 
-/* Outputs and values that are used more than once get an equation of their own: y, y1 and t, t1. */
-static void put_equations(writer *w, zp_buf *buf) {
-  int outputs = 0, shared = 0;
+/* Outputs and values that are used more than once get an equation of their own. */
+static void put_equations(writer *w, const char *const *group, zp_buf *buf) {
+  const char *join = "";
   for (int i = 0; i < w->fused->ops.len; i++) {
     int value = w->fused->n_in + i;
-    bool output = is_output(w->fused, value);
-    if (!output && !is_used_twice(w->fused, value)) continue;
-    int number = output ? outputs++ : shared++;
-    char letter = output ? 'y' : 't';
-    const char *name = number ? zp_format(w->arena, "%c%d", letter, number) : zp_format(w->arena, "%c", letter);
-    zp_buf_printf(buf, "%s%s = %s", outputs + shared > 1 ? "; " : "", name, expression(w, value));
-    w->name[value] = name;
+    if (!is_output(w->fused, value) && !is_used_twice(w->fused, value)) continue;
+    zp_buf_printf(buf, "%s%s = %s", join, group[value], expression(w, value));
+    w->name[value] = group[value];
+    join = "; ";
   }
 }
 
-static void put_gradients(const writer *w, zp_buf *buf, const zp_node *node) {
+static void put_gradients(const char *const *group, zp_buf *buf, const zp_node *node) {
   zp_buf_puts(buf, "gradient of ");
   for (int k = 0; k < node->grad_out.len; k++)
-    zp_buf_printf(buf, "%s%s", k ? ", " : "", w->name[node->grad_out.data[k].value]);
+    zp_buf_printf(buf, "%s%s", k ? ", " : "", group[node->grad_out.data[k].value]);
   zp_buf_puts(buf, " in ");
 }
 
-const char *zp_row_describe(zp_arena *arena, const zp_node *node) {
+const char *zp_row_describe(zp_arena *arena, const zp_graph *graph, const zp_node *node) {
+  const char **group = zp_row_group_names(arena, graph, node);
   writer w = {.arena = arena, .fused = node->fused};
   w.name = ZP_NEW_ARRAY(arena, const char *, node->fused->n_in + node->fused->ops.len);
   zp_buf buf = zp_buf_new(arena);
-  name_inputs(&w);
-  if (node->op == ZP_OP_FUSED_GRAD) put_gradients(&w, &buf, node);
-  put_equations(&w, &buf);
+  for (int i = 0; i < node->fused->n_in; i++) w.name[i] = group[i];
+  if (node->op == ZP_OP_FUSED_GRAD) put_gradients(group, &buf, node);
+  put_equations(&w, group, &buf);
   return buf.data;
 }

@@ -11,6 +11,10 @@ static int mul(zp_row_program *p, int a, int b) { return zp_row_binary(p, ZP_ROW
 static int scale(zp_row_program *p, int a, double factor) { return mul(p, a, zp_row_imm(p, factor)); }
 static int shift(zp_row_program *p, int a, double offset) { return add(p, a, zp_row_imm(p, offset)); }
 
+static int part(zp_row_program *p, int v, const char *name, const char *words) {
+  return zp_row_part(p, v, name, words);
+}
+
 static int relu(zp_row_program *p, int x) {
   int zero = zp_row_imm(p, 0);
   return zp_row_select_le(p, x, zero, zero, x);
@@ -19,41 +23,54 @@ static int relu(zp_row_program *p, int x) {
 /* x (1 + tanh(t)) / 2 with t = sqrt(2 / pi) (x + 0.044715 x^3), written as x sigmoid(2 t): without the cancellation for
  * negative x. */
 static int gelu_tanh(zp_row_program *p, int x) {
-  int cubic = mul(p, x, shift(p, scale(p, mul(p, x, x), 0.044715), 1));
-  return mul(p, x, zp_row_unary(p, ZP_ROW_SIGMOID, scale(p, cubic, 2 * sqrt(2 / M_PI))));
+  int cubic = mul(p, x, part(p, shift(p, scale(p, mul(p, x, x), 0.044715), 1), "bend", "1 + 0.044715 x^2"));
+  int twice = part(p, scale(p, cubic, 2 * sqrt(2 / M_PI)), "argument", "2 sqrt(2 / pi) (x + 0.044715 x^3)");
+  return mul(p, x, part(p, zp_row_unary(p, ZP_ROW_SIGMOID, twice), "gate", "its logistic, (1 + tanh(half of it)) / 2"));
 }
 
 static int gelu_erf(zp_row_program *p, int x) {
-  int erf_value = zp_row_unary(p, ZP_ROW_ERF, scale(p, x, M_SQRT1_2));
-  return mul(p, scale(p, x, 0.5), shift(p, erf_value, 1));
+  int scaled = part(p, scale(p, x, M_SQRT1_2), "argument", "x / sqrt(2)");
+  int erf_value = part(p, zp_row_unary(p, ZP_ROW_ERF, scaled), "erf", "error function of it");
+  return mul(p, scale(p, x, 0.5), part(p, shift(p, erf_value, 1), "gate", "1 + erf(x / sqrt(2))"));
 }
 
 /* Two-pass variance: mean first, then the squares of the differences. */
 static int layer_norm(zp_row_program *p, const zp_fused_op *op, const int *arg) {
   double n = (double)op->cols;
-  int centred = sub(p, arg[0], scale(p, zp_row_sum(p, arg[0], op->cols), 1 / n));
-  int variance = scale(p, zp_row_sum(p, mul(p, centred, centred), op->cols), 1 / n);
-  int normal = mul(p, centred, zp_row_unary(p, ZP_ROW_RSQRT, shift(p, variance, op->attr.eps)));
+  int sum = part(p, zp_row_sum(p, arg[0], op->cols), "sum", "over the columns of the row");
+  int centred =
+      part(p, sub(p, arg[0], part(p, scale(p, sum, 1 / n), "mean", "of the row")), "centered", "x less the mean");
+  int squares = part(p, zp_row_sum(p, mul(p, centred, centred), op->cols), "squares", "their sum over the columns");
+  int variance = part(p, scale(p, squares, 1 / n), "variance", "of the row");
+  int root = part(p, zp_row_unary(p, ZP_ROW_RSQRT, shift(p, variance, op->attr.eps)), "rstd",
+                  "1 / standard deviation of the row");
+  int normal = part(p, mul(p, centred, root), "normal", "x less the mean, over the standard deviation");
   if (op->n_arg > 1) normal = mul(p, normal, arg[1]);
   return op->n_arg > 2 ? add(p, normal, arg[2]) : normal;
 }
 
 static int rms_norm(zp_row_program *p, const zp_fused_op *op, const int *arg) {
-  int square = scale(p, zp_row_sum(p, mul(p, arg[0], arg[0]), op->cols), 1 / (double)op->cols);
-  int normal = mul(p, arg[0], zp_row_unary(p, ZP_ROW_RSQRT, shift(p, square, op->attr.eps)));
+  int squares = part(p, zp_row_sum(p, mul(p, arg[0], arg[0]), op->cols), "squares", "their sum over the columns");
+  int square = part(p, scale(p, squares, 1 / (double)op->cols), "mean_square", "of the row");
+  int root = part(p, zp_row_unary(p, ZP_ROW_RSQRT, shift(p, square, op->attr.eps)), "rrms",
+                  "1 / root of the mean square of the row");
+  int normal = part(p, mul(p, arg[0], root), "normal", "x over the root of the mean square");
   return op->n_arg > 1 ? mul(p, normal, arg[1]) : normal;
 }
 
 /* exp(z - rlse(z)) with z = x - max: the derivative of rlse is the softmax itself, so that backward can use a saved
  * result and needs no second exponential. */
 static int softmax(zp_row_program *p, int x) {
-  int z = sub(p, x, zp_row_unary(p, ZP_ROW_RMAX, x));
-  return zp_row_unary(p, ZP_ROW_EXP, sub(p, z, zp_row_unary(p, ZP_ROW_RLSE, z)));
+  int largest = part(p, zp_row_unary(p, ZP_ROW_RMAX, x), "max", "largest column of the row");
+  int z = part(p, sub(p, x, largest), "below_max", "x less the largest column");
+  int lse = part(p, zp_row_unary(p, ZP_ROW_RLSE, z), "lse", "log of the sum of exp over the columns");
+  return zp_row_unary(p, ZP_ROW_EXP, sub(p, z, lse));
 }
 
 static int dropout(zp_row_program *p, const zp_fused_op *op, int x) {
   zp_row_value keep = {.op = ZP_ROW_KEEP, .cols = op->cols, .imm = op->attr.rate, .stream = op->attr.stream};
-  return op->attr.rate == 0 ? x : mul(p, x, zp_row_emit(p, keep));
+  if (op->attr.rate == 0) return x;
+  return mul(p, x, part(p, zp_row_emit(p, keep), "keep", "0, or what makes up for the columns that are dropped"));
 }
 
 /* Each pair (a, b) turns into (a cos - b sin, b cos + a sin); the signs are in the SIN table. */
@@ -82,7 +99,7 @@ int zp_row_expand(zp_row_program *p, const zp_fused_op *op, const int *arg) {
   case ZP_OP_TANH: return zp_row_unary(p, ZP_ROW_TANH, arg[0]);
   case ZP_OP_SIGMOID: return zp_row_unary(p, ZP_ROW_SIGMOID, arg[0]);
   case ZP_OP_RELU: return relu(p, arg[0]);
-  case ZP_OP_SILU: return mul(p, arg[0], zp_row_unary(p, ZP_ROW_SIGMOID, arg[0]));
+  case ZP_OP_SILU: return mul(p, arg[0], part(p, zp_row_unary(p, ZP_ROW_SIGMOID, arg[0]), "gate", "logistic function"));
   case ZP_OP_GELU: return op->attr.tanh_form ? gelu_tanh(p, arg[0]) : gelu_erf(p, arg[0]);
   case ZP_OP_LAYER_NORM: return layer_norm(p, op, arg);
   case ZP_OP_RMS_NORM: return rms_norm(p, op, arg);

@@ -12,22 +12,91 @@ static zp_row_op leaf_op(zp_operand operand) {
   return ZP_ROW_ROWS;
 }
 
-static int expand_with(zp_row_program *program, const zp_fused_op *op, const int *value) {
+static int expand_with(zp_row_program *program, const zp_fused_op *op, const char *name, const int *value) {
   int arg[3] = {0};
   for (int k = 0; k < op->n_arg; k++) arg[k] = value[op->arg[k]];
-  return zp_row_expand(program, op, arg);
+  program->scope = name;
+  int result = zp_row_expand(program, op, arg);
+  program->scope = NULL;
+  const char *words =
+      zp_format(program->arena, "`%s` of the model, %s", op->name ? op->name : name, zp_op_name(op->op));
+  return zp_row_named(program, result, name, words);
 }
 
-static void build_forward(zp_row_program *program, const zp_node *node) {
+/* ---- names ---- */
+
+/* The forward node of a group. */
+static const zp_node *forward_of(const zp_graph *graph, const zp_node *node) {
+  if (node->op == ZP_OP_FUSED) return node;
+  for (int n = 0; graph && n < graph->nodes.len; n++)
+    if (graph->nodes.data[n].op == ZP_OP_FUSED && graph->nodes.data[n].fused == node->fused)
+      return &graph->nodes.data[n];
+  return NULL;
+}
+
+static const char *input_name(zp_arena *arena, const zp_graph *graph, const zp_node *forward, int i) {
+  static const char *const kind[] = {
+      [ZP_OPERAND_ROWS] = "x", [ZP_OPERAND_COLUMNS] = "per_column", [ZP_OPERAND_POSITION] = "per_position"};
+  const zp_tensor *t = graph ? &graph->tensors.data[forward->in.data[i]] : NULL;
+  if (t) return t->role == ZP_ROLE_CARRY_IN ? "x" : zp_row_short_name(arena, t->name);
+  return kind[forward->fused->operand[i]];
+}
+
+/* A name that none of the first `count` has. */
+static const char *distinct(zp_arena *arena, const char *const *names, int count, const char *name) {
+  static const char *const words[] = {"first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"};
+  const char *found = name;
+  for (size_t k = 1;; k++) {
+    bool taken = false;
+    for (int i = 0; i < count; i++) taken |= strcmp(names[i], found) == 0;
+    if (!taken) return found;
+    name = k % 8 ? name : zp_format(arena, "%s_other", name);
+    found = zp_format(arena, "%s_%s", name, words[k % 8]);
+  }
+}
+
+const char **zp_row_group_names(zp_arena *arena, const zp_graph *graph, const zp_node *node) {
+  const zp_fused *fused = node->fused;
+  const zp_node *forward = forward_of(graph, node);
+  const zp_node unnamed = {.fused = node->fused};
+  int n = fused->n_in + fused->ops.len;
+  const char **names = ZP_NEW_ARRAY(arena, const char *, n + 1);
+  for (int v = 0; v < n; v++) {
+    const char *name = v >= fused->n_in ? zp_row_short_name(arena, fused->ops.data[v - fused->n_in].name)
+                                        : input_name(arena, forward ? graph : NULL, forward ? forward : &unnamed, v);
+    names[v] = distinct(arena, names, v, name);
+  }
+  return names;
+}
+
+/* Of what a gradient's kernel reads: a kept value, or the gradient of one that arrives. */
+static const char *operand_name(zp_arena *arena, const char *const *group, zp_grad_arg arg) {
+  if (arg.use == ZP_USE_SAVED) return group[arg.value];
+  return zp_format(arena, arg.use == ZP_USE_ADDEND ? "d_%s_so_far" : "d_%s", group[arg.value]);
+}
+
+static void name_operands(zp_row_program *program, const zp_node *node, const char *const *group) {
+  program->in_name = ZP_NEW_ARRAY(program->arena, const char *, program->n_in + 1);
+  for (int k = 0; k < program->n_in; k++) {
+    const char *name = node->op == ZP_OP_FUSED ? group[k] : operand_name(program->arena, group, node->grad_in.data[k]);
+    program->in_name[k] = distinct(program->arena, program->in_name, k, name);
+  }
+}
+
+/* ---- forward ---- */
+
+static void build_forward(zp_row_program *program, const zp_node *node, const char *const *group) {
   const zp_fused *fused = node->fused;
   int *value = ZP_NEW_ARRAY(program->arena, int, fused->n_in + fused->ops.len);
   program->n_in = fused->n_in;
+  name_operands(program, node, group);
   for (int i = 0; i < fused->n_in; i++)
     value[i] = zp_row_leaf(program, leaf_op(fused->operand[i]), i, fused->in_cols[i]);
-  for (int i = 0; i < fused->ops.len; i++) value[fused->n_in + i] = expand_with(program, &fused->ops.data[i], value);
+  for (int i = 0; i < fused->ops.len; i++)
+    value[fused->n_in + i] = expand_with(program, &fused->ops.data[i], group[fused->n_in + i], value);
   for (int i = 0; i < fused->out_value.len; i++) {
     int v = fused->out_value.data[i];
-    zp_row_sink_value(program, ZP_ROW_STORE, value[v], fused->ops.data[v - fused->n_in].cols);
+    zp_row_sink_value(program, ZP_ROW_STORE, value[v], fused->ops.data[v - fused->n_in].cols, group[v]);
   }
 }
 
@@ -37,10 +106,11 @@ typedef struct backward {
   zp_row_program *program;
   const zp_node *node;
   const zp_fused *fused;
-  int *value;   /* per group value: as backward reads it, the saved one where there is one */
-  int count;    /* row values of the forward part */
-  int *origin;  /* per row value: of a saved result, the value that its op computes; else -1 */
-  int *adjoint; /* per row value: its gradient so far, -1 for none */
+  const char *const *group; /* per group value: its name */
+  int *value;               /* per group value: as backward reads it, the saved one where there is one */
+  int count;                /* row values of the forward part */
+  int *origin;              /* per row value: of a saved result, the value that its op computes; else -1 */
+  int *adjoint;             /* per row value: its gradient so far, -1 for none */
 } backward;
 
 static int64_t group_cols(const zp_fused *fused, int value) {
@@ -67,7 +137,8 @@ static void rebuild_forward(backward *b) {
   int n = fused->n_in + fused->ops.len;
   int *computed = ZP_NEW_ARRAY(b->program->arena, int, n);
   for (int v = 0; v < n; v++) {
-    computed[v] = v < fused->n_in ? -1 : expand_with(b->program, &fused->ops.data[v - fused->n_in], b->value);
+    computed[v] =
+        v < fused->n_in ? -1 : expand_with(b->program, &fused->ops.data[v - fused->n_in], b->group[v], b->value);
     int input = saved_input(b->node, v);
     if (input >= 0)
       b->value[v] = saved_leaf(b, v, input);
@@ -102,13 +173,14 @@ static void store_gradients(backward *b) {
     int g = b->adjoint[b->value[arg.value]];
     assert(g >= 0); /* the graph asks only for gradients of values that a gradient reaches */
     zp_row_sink_value(b->program, arg.use == ZP_USE_ROWS ? ZP_ROW_STORE : ZP_ROW_CSUM, g,
-                      group_cols(b->fused, arg.value));
+                      group_cols(b->fused, arg.value), zp_format(b->program->arena, "d_%s", b->group[arg.value]));
   }
 }
 
-static void build_backward(zp_row_program *program, const zp_node *node) {
-  backward b = {.program = program, .node = node, .fused = node->fused};
+static void build_backward(zp_row_program *program, const zp_node *node, const char *const *group) {
+  backward b = {.program = program, .node = node, .fused = node->fused, .group = group};
   program->n_in = node->grad_in.len;
+  name_operands(program, node, group);
   b.value = ZP_NEW_ARRAY(program->arena, int, node->fused->n_in + node->fused->ops.len);
   rebuild_forward(&b);
   add_inputs(&b, ZP_USE_GRAD);
@@ -117,12 +189,15 @@ static void build_backward(zp_row_program *program, const zp_node *node) {
   store_gradients(&b);
 }
 
-zp_row_program *zp_row_from_node(zp_arena *arena, const zp_node *node) {
+zp_row_program *zp_row_from_node(zp_arena *arena, const zp_graph *graph, const zp_node *node) {
   assert(node->op == ZP_OP_FUSED || node->op == ZP_OP_FUSED_GRAD);
   zp_row_program *program = zp_row_program_new(arena, node->fused->rows_per_sample);
+  const char **group = zp_row_group_names(arena, graph, node);
   if (node->op == ZP_OP_FUSED)
-    build_forward(program, node);
+    build_forward(program, node, group);
   else
-    build_backward(program, node);
-  return zp_row_legalize(program);
+    build_backward(program, node, group);
+  program = zp_row_legalize(program);
+  zp_row_name_values(program);
+  return program;
 }

@@ -66,9 +66,22 @@ static int unary_rule(tape *t, zp_row_op op, int x, int y, int g) {
   }
 }
 
+/* The whole gradient of a value that has a name is called after it. */
+static void name_gradient(tape *t, const zp_row_value *value, int g) {
+  const char *name = value->name;
+  bool operand = value->op == ZP_ROW_ROWS || value->op == ZP_ROW_COLUMNS || value->op == ZP_ROW_POSITION;
+  if (operand && t->program->in_name) name = t->program->in_name[value->input];
+  if (!name) return;
+  bool negative = t->program->values.data[g].op == ZP_ROW_NEG; /* signs move on into what reads it */
+  if (negative) g = t->program->values.data[g].arg[0];
+  zp_row_named(t->program, g, zp_format(t->program->arena, negative ? "minus_d_%s" : "d_%s", name),
+               zp_format(t->program->arena, negative ? "gradient of %s, with the other sign" : "gradient of %s", name));
+}
+
 static void apply_rule(tape *t, int v) {
   const zp_row_value value = t->program->values.data[v]; /* a copy: new values move the array */
   int g = t->adjoint[v];
+  name_gradient(t, &value, g);
   switch (value.op) {
   case ZP_ROW_ADD:
     pass_on(t, v, value.arg[0], g);

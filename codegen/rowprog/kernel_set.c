@@ -28,15 +28,23 @@ static const char *new_symbol(const zp_kernel_set *set, const char *hint) {
 }
 
 const char *zp_kernels_add(zp_kernel_set *set, const zp_graph *graph, const zp_node *node, const char *hint) {
-  (void)graph; /* the node alone says what is computed on which columns */
-  zp_kernel fresh = {.program = zp_row_from_node(set->arena, node)};
+  zp_kernel fresh = {.program = zp_row_from_node(set->arena, graph, node)};
   fresh.text = zp_row_text(fresh.program);
   for (int i = 0; i < set->kernels.len; i++)
     if (strcmp(set->kernels.data[i].text, fresh.text) == 0) return set->kernels.data[i].symbol;
   fresh.symbol = new_symbol(set, hint);
-  fresh.about = zp_row_describe(set->arena, node);
+  fresh.about = zp_row_describe(set->arena, graph, node);
   zp_push(set->arena, &set->kernels, fresh);
   return fresh.symbol;
+}
+
+void zp_kernels_note(zp_kernel_set *set, const char *symbol, const char *note) {
+  for (int i = 0; i < set->kernels.len; i++) {
+    zp_kernel *k = &set->kernels.data[i];
+    if (strcmp(k->symbol, symbol) != 0 || k->has_note) continue;
+    k->about = zp_format(set->arena, "%s; %s", k->about, note);
+    k->has_note = true;
+  }
 }
 
 int zp_kernels_count(const zp_kernel_set *set) { return set->kernels.len; }
@@ -47,7 +55,7 @@ const char *zp_kernels_text(const zp_kernel_set *set) {
   zp_buf buf = zp_buf_new(set->arena);
   for (int i = 0; i < set->kernels.len; i++) {
     const zp_kernel *k = &set->kernels.data[i];
-    zp_buf_printf(&buf, "%s: %s\n%s", k->symbol, k->about, k->text);
+    zp_buf_printf(&buf, "%s: %s\n%s", k->symbol, k->about, zp_row_named_text(k->program));
   }
   return buf.data ? buf.data : "";
 }

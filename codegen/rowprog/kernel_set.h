@@ -8,6 +8,7 @@
 typedef struct zp_kernel {
   const zp_row_program *program;
   const char *symbol, *about;
+  bool has_note;    /* at the end of `about` */
   const char *text; /* of the program: its identity */
 } zp_kernel;
 

@@ -35,6 +35,7 @@ static int push_swap(zp_row_program *program, int v, zp_row_pairs pairs, int *do
   int args = zp_row_args(value.op);
   if (args == 0) return done[v] = swapped_leaf(program, value, pairs);
   zp_row_value result = value;
+  if (value.name) result.name = zp_format(program->arena, "%s_of_pair", value.name);
   for (int i = 0; i < args; i++) result.arg[i] = push_swap(program, value.arg[i], pairs, done);
   return done[v] = zp_row_emit(program, result);
 }
@@ -70,6 +71,7 @@ static zp_row_program *rebuild(const zp_row_program *old) {
     sink.value = l.map[sink.value];
     zp_push(old->arena, &l.program->sinks, sink);
   }
+  l.program->in_name = old->in_name;
   l.program->n_in = old->n_in;
   l.program->n_out = old->n_out;
   l.program->n_partial = old->n_partial;

@@ -67,6 +67,9 @@ typedef struct zp_row_value {
   zp_row_pairs table; /* COS, SIN, SWAP */
   zp_row_pairs swap;  /* leaves of legalized programs: read at the other column of the pair */
   int level;          /* how many reductions, one after the other, must be finished before it can be computed */
+  /* For texts, no part of what the value is (names.c). is_named: by the model or a rule, not after its operation. */
+  const char *name, *words;
+  bool is_named;
 } zp_row_value;
 
 typedef enum zp_row_sink_kind { ZP_ROW_STORE, ZP_ROW_CSUM } zp_row_sink_kind;
@@ -75,6 +78,7 @@ typedef struct zp_row_sink {
   zp_row_sink_kind kind;
   int value, index;
   int64_t cols;
+  const char *name; /* of what is stored, or of what gets the sum; NULL: not known */
 } zp_row_sink;
 
 typedef struct zp_row_program {
@@ -83,6 +87,8 @@ typedef struct zp_row_program {
   ZP_VEC(zp_row_sink) sinks;
   int n_in, n_out, n_partial;
   int64_t rows_per_sample;
+  const char **in_name; /* [n_in], each once */
+  const char *scope;    /* while values are made: the graph op that they are part of; NULL: none */
 } zp_row_program;
 
 /* ---- build.c: values, with folding of constants, identities and common subexpressions ---- */
@@ -95,7 +101,8 @@ int zp_row_binary(zp_row_program *program, zp_row_op op, int a, int b);
 int zp_row_select_le(zp_row_program *program, int a, int b, int c, int d);
 int zp_row_swap(zp_row_program *program, int a, zp_row_pairs pairs);
 int zp_row_sum(zp_row_program *program, int a, int64_t cols); /* over cols columns, also of a u */
-void zp_row_sink_value(zp_row_program *program, zp_row_sink_kind kind, int value, int64_t cols);
+/* name: of what is stored or gets the sum, NULL when it has none */
+void zp_row_sink_value(zp_row_program *program, zp_row_sink_kind kind, int value, int64_t cols, const char *name);
 bool zp_row_is_zero(const zp_row_program *program, int value); /* the constant */
 int zp_row_args(zp_row_op op);
 const char *zp_row_op_name(zp_row_op op);
@@ -112,8 +119,21 @@ int zp_row_expand(zp_row_program *program, const zp_fused_op *op, const int *arg
 void zp_row_differentiate(zp_row_program *program, int count, const int *origin, int *adjoint);
 /* legalize.c: a new program without SWAP, RLSE and dead values. */
 zp_row_program *zp_row_legalize(const zp_row_program *program);
-/* fused.c: the legalized program of a FUSED or FUSED_GRAD node. */
-zp_row_program *zp_row_from_node(zp_arena *arena, const zp_node *node);
+/* fused.c: the legalized program of a FUSED or FUSED_GRAD node, with names for all values. graph: where operands have
+ * theirs; NULL: they are called after their kind. */
+zp_row_program *zp_row_from_node(zp_arena *arena, const zp_graph *graph, const zp_node *node);
+/* Names of the values of a node's group, of its inputs and results: as they are called in texts. Arena. */
+const char **zp_row_group_names(zp_arena *arena, const zp_graph *graph, const zp_node *node);
+
+/* ---- names.c ---- */
+/* "h.{}.attn.c_proj.bias" -> "c_proj_bias": an identifier of the last parts that say something. Arena. */
+const char *zp_row_short_name(zp_arena *arena, const char *path);
+/* Names a value that is computed and has no name yet; the second: as a part of the graph op that is expanded,
+ * "ln_1_mean". Both return it. */
+int zp_row_named(zp_row_program *program, int v, const char *name, const char *words);
+int zp_row_part(zp_row_program *program, int v, const char *part, const char *words);
+/* Gives every value a name of its own, and words that explain it. */
+void zp_row_name_values(zp_row_program *program);
 
 /* ---- schedule.c ---- */
 /* One loop over columns: values to compute in order, and the sinks and reductions that end in it. */
@@ -142,9 +162,10 @@ bool zp_row_first_of_pair(zp_row_pairs pairs, int64_t c);
 double zp_row_frequency(const zp_row_value *rotary, int64_t pair);
 
 /* ---- text.c, describe.c ---- */
-const char *zp_row_text(const zp_row_program *program);
-/* "y = layer_norm(x + b, w, c)". Arena. */
-const char *zp_row_describe(zp_arena *arena, const zp_node *node);
+const char *zp_row_text(const zp_row_program *program);       /* values by number: equal for equal kernels */
+const char *zp_row_named_text(const zp_row_program *program); /* by name, for readers */
+/* "ln_1 = layer_norm(x, ln_1_weight, ln_1_bias)". Arena. */
+const char *zp_row_describe(zp_arena *arena, const zp_graph *graph, const zp_node *node);
 
 /* ---- interpret.c ---- */
 struct zpk_row_args; /* <zplan/zpk.h> */

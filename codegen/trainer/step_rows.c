@@ -77,6 +77,9 @@ void zp_emit_rows(zp_frame *f, const zp_step *s) {
   const char *hint =
       zp_format(e->arena, "%s_%s%s", f->seg->segment->name, s->node->name, s->op == ZP_OP_FUSED_GRAD ? "_grad" : "");
   const char *kernel = zp_kernels_add(e->kernels, f->seg->graph, s->node, zp_emit_identifier(e->arena, hint));
+  const zp_shape *shape = &rows_of(f, s)->shape;
+  zp_shape matrix = zp_emit_matrix_of(e, shape, step_rows(f, s), zp_shape_cols(shape));
+  zp_kernels_note(e->kernels, kernel, zp_emit_shape(e, &matrix));
   zp_strings in = {0}, in_ld = {0}, out = {0}, out_ld = {0}, sum = {0}, cols = {0}, acc = {0}, step = {0};
   for (int i = 0; i < s->in.len; i++) {
     zp_push(e->arena, &in, zp_frame_name(f, s->in.data[i]));

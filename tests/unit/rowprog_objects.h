@@ -76,7 +76,7 @@ static inline void check_partitions(const row_world *w, const zp_node *node, con
     for (int o = 0; o < other.n_out; o++)
       cr_assert_eq(memcmp(other.out[o], reference.out[o], bytes * (size_t)(ROW_ROWS * other.out_ld[o])), 0,
                    "output %d of %s differs with %lld chunks\n%s", o, node->name, (long long)chunks,
-                   zp_row_text(zp_row_from_node(w->k.arena, node)));
+                   zp_row_text(zp_row_from_node(w->k.arena, NULL, node)));
   }
 }
 
@@ -94,7 +94,7 @@ static inline void check_all(bench *b, zpk_dtype type, double bound) {
       double error = node_error(w, node, &call);
       cr_assert_lt(error, bound, "%s, %lld columns, %s: error %g\n%s", b->models.test[i]->name,
                    (long long)value_columns(node->fused, node->fused->n_in), zp_op_name(node->op), error,
-                   zp_row_text(zp_row_from_node(w->k.arena, node)));
+                   zp_row_text(zp_row_from_node(w->k.arena, NULL, node)));
       check_partitions(w, node, kernel, type);
     }
   }

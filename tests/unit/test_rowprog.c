@@ -14,7 +14,7 @@ Test(rowprog, interpreter_agrees_with_the_oracle) {
       for (int i = 0; i < w.graph->nodes.len; i++) {
         const zp_node *node = &w.graph->nodes.data[i];
         if (!is_fused(node)) continue;
-        const zp_row_program *program = zp_row_from_node(w.k.arena, node);
+        const zp_row_program *program = zp_row_from_node(w.k.arena, NULL, node);
         run_oracle(&w, node);
         row_call call = row_call_new(&w, node, 3, true);
         row_call_run(&call, run_interpreter, program, 3);
@@ -86,14 +86,14 @@ static void check_op(const op_case *test) {
   zp_arena *arena = zp_arena_new("test");
   zp_row_program *forward = zp_row_program_new(arena, 1), *backward = zp_row_program_new(arena, 1);
   int x = zp_row_leaf(forward, ZP_ROW_ROWS, 0, N);
-  zp_row_sink_value(forward, ZP_ROW_STORE, expand(test, forward, x, N), N);
+  zp_row_sink_value(forward, ZP_ROW_STORE, expand(test, forward, x, N), N, NULL);
   x = zp_row_leaf(backward, ZP_ROW_ROWS, 0, N);
   int y = expand(test, backward, x, N), count = backward->values.len;
   int *origin = ZP_NEW_ARRAY(arena, int, count), *adjoint = ZP_NEW_ARRAY(arena, int, count);
   for (int v = 0; v < count; v++) origin[v] = adjoint[v] = -1;
   adjoint[y] = zp_row_leaf(backward, ZP_ROW_ROWS, 1, N);
   zp_row_differentiate(backward, count, origin, adjoint);
-  zp_row_sink_value(backward, ZP_ROW_STORE, adjoint[x], N);
+  zp_row_sink_value(backward, ZP_ROW_STORE, adjoint[x], N, NULL);
 
   double point[N], weight[N], gradient[N];
   uint64_t state = 5;
@@ -134,10 +134,10 @@ static int count_op(const zp_row_program *program, zp_row_op op) {
 
 Test(rowprog, layer_norm_takes_three_passes_each_way) {
   row_world w = row_world_new(&row_cases[3], 16);
-  const zp_row_program *forward = zp_row_from_node(w.k.arena, first_node(&w, ZP_OP_FUSED));
+  const zp_row_program *forward = zp_row_from_node(w.k.arena, NULL, first_node(&w, ZP_OP_FUSED));
   cr_assert_eq(passes_of(forward), 3);
   cr_assert_eq(count_op(forward, ZP_ROW_RSUM), 2, "sums are split only where that saves a pass");
-  cr_assert_eq(passes_of(zp_row_from_node(w.k.arena, first_node(&w, ZP_OP_FUSED_GRAD))), 3);
+  cr_assert_eq(passes_of(zp_row_from_node(w.k.arena, NULL, first_node(&w, ZP_OP_FUSED_GRAD))), 3);
   row_world_free(&w);
 }
 
@@ -149,7 +149,7 @@ Test(rowprog, gradients_compute_nothing_that_is_zero) {
     row_world w = row_world_new(&row_cases[c], 12);
     for (int n = 0; n < w.graph->nodes.len; n++) {
       if (w.graph->nodes.data[n].op != ZP_OP_FUSED_GRAD) continue;
-      const zp_row_program *program = zp_row_from_node(w.k.arena, &w.graph->nodes.data[n]);
+      const zp_row_program *program = zp_row_from_node(w.k.arena, NULL, &w.graph->nodes.data[n]);
       gradients++;
       for (int v = 0; v < program->values.len; v++) {
         const zp_row_value *value = &program->values.data[v];
@@ -180,7 +180,7 @@ Test(rowprog, saved_results_replace_their_computation) {
   zp_push(k.arena, &node.grad_in, saved);
   zp_push(k.arena, &node.grad_in, gradient);
   zp_push(k.arena, &node.grad_out, out);
-  const zp_row_program *program = zp_row_from_node(k.arena, &node);
+  const zp_row_program *program = zp_row_from_node(k.arena, NULL, &node);
   cr_assert_eq(count_op(program, ZP_ROW_EXP), 0, "%s", zp_row_text(program));
   cr_assert_eq(passes_of(program), 2);
 
@@ -239,8 +239,8 @@ Test(rowprog, equal_nodes_share_a_kernel) {
   cr_assert_eq(zp_kernels_add(set, a.graph, node, "again"), first);
   cr_assert_str_eq(zp_kernels_add(set, b.graph, first_node(&b, ZP_OP_FUSED), "h.gelu"), "row_h_gelu_2");
   cr_assert_eq(zp_kernels_count(set), 2);
-  cr_assert_str_eq(zp_kernels_describe(set, 0), "y = gelu(x + b)");
-  cr_assert_not_null(strstr(zp_kernels_text(set), "row_h_gelu_2: y = gelu(x + b)\n"));
+  cr_assert_str_eq(zp_kernels_describe(set, 0), "gelu = gelu(x + b)");
+  cr_assert_not_null(strstr(zp_kernels_text(set), "row_h_gelu_2: gelu = gelu(x + b)\n"));
   row_world_free(&a);
   row_world_free(&b);
 }
@@ -262,10 +262,14 @@ Test(rowprog, streams_keep_kernels_apart) {
 
 Test(rowprog, descriptions_read_like_the_language) {
   row_world w = row_world_new(&row_cases[3], 8);
-  const char *text = zp_row_describe(w.k.arena, first_node(&w, ZP_OP_FUSED));
-  cr_assert_str_eq(text, "y = x1 + dropout(x + b, 0.3); y1 = layer_norm(y, b1, b2)", "%s", text);
-  text = zp_row_describe(w.k.arena, first_node(&w, ZP_OP_FUSED_GRAD));
-  cr_assert_str_eq(text, "gradient of x, x1, b, b1, b2 in y = x1 + dropout(x + b, 0.3); y1 = layer_norm(y, b1, b2)",
+  const char *text = zp_row_describe(w.k.arena, w.graph, first_node(&w, ZP_OP_FUSED));
+  cr_assert_str_eq(text,
+                   "value_second = x_second + dropout(x + b, 0.3); ln = layer_norm(value_second, ln_weight, ln_bias)",
+                   "%s", text);
+  text = zp_row_describe(w.k.arena, w.graph, first_node(&w, ZP_OP_FUSED_GRAD));
+  cr_assert_str_eq(text,
+                   "gradient of x, x_second, b, ln_weight, ln_bias in value_second = x_second + dropout(x + b, 0.3); "
+                   "ln = layer_norm(value_second, ln_weight, ln_bias)",
                    "%s", text);
   row_world_free(&w);
 }
@@ -273,7 +277,7 @@ Test(rowprog, descriptions_read_like_the_language) {
 /* A leaf that the derivative does not need is not read, although nobody saved it: z = x + y passes dz on. */
 Test(rowprog, values_that_were_not_saved_are_dead_code) {
   row_world w = row_world_new(&row_cases[4], 8);
-  const zp_row_program *program = zp_row_from_node(w.k.arena, first_node(&w, ZP_OP_FUSED_GRAD));
+  const zp_row_program *program = zp_row_from_node(w.k.arena, NULL, first_node(&w, ZP_OP_FUSED_GRAD));
   cr_assert_eq(count_op(program, ZP_ROW_UNKNOWN), 0);
   row_world_free(&w);
 }

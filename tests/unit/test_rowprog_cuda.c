@@ -110,7 +110,7 @@ static void check_models(const int64_t *sizes, int n_sizes, zpk_dtype dtype, dou
     for (int n = 0; n < m->world[i].graph->nodes.len; n++) {
       node_test t = {.object = &object, .world = &m->world[i], .node = &m->world[i].graph->nodes.data[n]};
       if (!is_fused(t.node)) continue;
-      t.program = zp_row_from_node(m->arena, t.node);
+      t.program = zp_row_from_node(m->arena, NULL, t.node);
       t.kernel = zp_kernels_add(m->set, t.world->graph, t.node, "lookup");
       t.type = dtype;
       t.bound = bound;
@@ -244,7 +244,7 @@ static void check_rotary(int64_t positions, int64_t n, int64_t heads, bool inter
   zpd_rows a = {.in = {x}, .in_ld = {n}, .out = {y}, .out_ld = {n}, .rows = positions, .chunks = 1};
   cr_assert_eq(host_run(&object, symbol, &a, ROWS, ZPD_ROW_THREADS), 0);
   zpk_row_args args = {.in = (const void *const[]){x}, .in_ld = &n, .out = (void *const[]){want}, .out_ld = &n};
-  zp_row_interpret(zp_row_from_node(k.arena, &graph->nodes.data[0]), &args, 0, positions, 0);
+  zp_row_interpret(zp_row_from_node(k.arena, NULL, &graph->nodes.data[0]), &args, 0, positions, 0);
   for (int64_t i = 0; i < count; i++) cr_assert_float_eq(y[i], want[i], 1e-12, "element %lld", (long long)i);
   host_unload(&object);
   kit_free(&k);

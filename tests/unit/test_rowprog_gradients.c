@@ -137,7 +137,7 @@ static double total(zp_interpreter *in) {
 
 static void run_fused(row_world *w, const zp_node *node) {
   row_call call = row_call_new(w, node, 0, ZPK_F64);
-  row_call_run(&call, run_interpreter, zp_row_from_node(w->k.arena, node), 1);
+  row_call_run(&call, run_interpreter, zp_row_from_node(w->k.arena, NULL, node), 1);
   for (int o = 0; o < call.n_out; o++)
     memcpy(w->in->value[node->out.data[o]], call.out[o], sizeof(double) * (size_t)(ROW_ROWS * call.out_cols[o]));
   for (int p = 0; p < call.n_partial; p++)

@@ -107,7 +107,7 @@ Test(rowprog_kernels, long_rope_is_computed_row_by_row) {
   zpk_row_args args = {.in = (const void *const[]){x}, .in_ld = &ld, .out = (void *const[]){y}, .out_ld = &ld};
   ((zpk_row_kernel *)find_symbol(&l, symbol))(&args, POSITIONS - 100, POSITIONS, 0);
   args.out = (void *const[]){want};
-  zp_row_interpret(zp_row_from_node(k.arena, &graph->nodes.data[0]), &args, POSITIONS - 100, POSITIONS, 0);
+  zp_row_interpret(zp_row_from_node(k.arena, NULL, &graph->nodes.data[0]), &args, POSITIONS - 100, POSITIONS, 0);
   for (int64_t i = (POSITIONS - 100) * N; i < POSITIONS * N; i++) cr_assert_float_eq(y[i], want[i], 1e-12);
   unload_set(&l);
   kit_free(&k);

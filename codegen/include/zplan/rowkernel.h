@@ -20,9 +20,12 @@ zp_kernel_set *zp_kernels_new(zp_arena *arena, zpk_dtype dtype);
 /* The kernel of a FUSED or FUSED_GRAD node; the same kernel for nodes that compute the same thing on the same columns.
  * Returns its symbol, a C identifier made from `hint` ("h_ln_1" -> "row_h_ln_1"), unique in the set. */
 const char *zp_kernels_add(zp_kernel_set *set, const zp_graph *graph, const zp_node *node, const char *hint);
+/* Adds a note to what is said of a kernel; the first one stays, as the first node's names do. */
+void zp_kernels_note(zp_kernel_set *set, const char *symbol, const char *note);
 int zp_kernels_count(const zp_kernel_set *set);
 const char *zp_kernels_symbol(const zp_kernel_set *set, int index);
-/* One comment line that says what kernel `index` computes, for the generated C: "y = layer_norm(x + b)". Arena. */
+/* One comment line that says what kernel `index` computes, in the names of the first node that asked for it:
+ * "ln_1 = layer_norm(x, ln_1_weight, ln_1_bias)", and its note. Arena. */
 const char *zp_kernels_describe(const zp_kernel_set *set, int index);
 /* The library that the first kernel opens: LLVM. */
 const char *zp_kernels_library(void);
