@@ -69,7 +69,7 @@ const char **zp_row_group_names(zp_arena *arena, const zp_graph *graph, const zp
   return names;
 }
 
-/* Of what a gradient's kernel reads: a kept value, or the gradient of one that arrives. */
+/* The name of an operand of a gradient's kernel: a kept value, or the gradient of one that arrives. */
 static const char *operand_name(zp_arena *arena, const char *const *group, zp_grad_arg arg) {
   if (arg.use == ZP_USE_SAVED) return group[arg.value];
   return zp_format(arena, arg.use == ZP_USE_ADDEND ? "d_%s_so_far" : "d_%s", group[arg.value]);

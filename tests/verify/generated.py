@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Generated code as its reader meets it: numbers are the shortest that read back equal, kinds and values have their names, lines fit.
+"""Generated code as its reader meets it: numbers are the shortest that read back equal, kinds, values and shapes have their names, lines fit.
 
 usage: generated.py      (ZPLAN=path: another binary)
 
-Trainers of the examples for CPU ranks and for an emulated GPU, with ZeRO 2 and with interleaved chunks are generated; every C and CUDA
-file of their folders is read.
+Trainers of the examples for CPU ranks and for an emulated GPU, with tensor and expert ranks, ZeRO 2 and interleaved chunks are generated; every
+C and CUDA file of their folders is read. Shapes in comments, `[B*S, 3*d/2] = [1024, 192]`, are evaluated with the values of the legend at the
+top of their file; those of tables and products must be what the table and the call beside them say.
 """
 import os
 import re
+from fractions import Fraction
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -19,12 +21,16 @@ FOLDERS = (
     ("cpu", "gpt_tiny", ("--ranks", "1")),
     ("gpu", "gpt_tiny_gpu", ("--ranks", "2", "--arch", "host", "--set", "tensor=2")),
     ("zero 2", "llama_tiny", ("--ranks", "2", "--set", "data=2", "--set", "zero=2")),
+    ("tensor", "llama_tiny", ("--ranks", "2", "--set", "tensor=2")),
+    ("experts", "moe_tiny", ("--ranks", "2", "--set", "tensor=2")),
+    ("gpt2", "gpt2", ("--ranks", "1")),
+    ("sparse", "gpt_long", ("--ranks", "1")),
     ("chunks", "gpt_tiny", ("--ranks", "2", "--set", "pipeline=2", "--set", "schedule=interleaved", "--set", "chunks=2", "--set", "zero=0")),
 )
 COLUMNS = 120
 READ = (".c", ".h", ".cu")
-# Fields of the tables whose values are kinds, and what every table of a trainer says of them.
-KINDS = {"optimizer": "ZPR_ADAMW", "schedule": "ZPR_RATE_COSINE", "init": "ZPR_INIT_NORMAL", "kind": "ZPR_TEXT", "dtype": "DTYPE"}
+# Fields of the tables whose values are kinds, and how one in every trainer begins (data are text or tokens).
+KINDS = {"optimizer": "ZPR_ADAMW", "schedule": "ZPR_RATE_COSINE", "init": "ZPR_INIT_NORMAL", "kind": "ZPR_T", "dtype": "DTYPE"}
 
 
 def numbers(text):
@@ -46,15 +52,63 @@ def check_decimals(tally, name, text):
 
 
 def check_names(tally, name, text):
-    """In CUDA text: no value has a bare number for a name, and each name is explained where it first stands in a kernel."""
-    bare = re.findall(r"\b[uvr]\d+\b", text)
+    """In CUDA text: no value is called by a number, alone or behind a general word, and each name is explained where it first stands in a kernel."""
+    words = "product|added|difference|quotient|square|centered|mean|row_sum|x|y|per_column|per_position|in|out|sum|partial|warps|kept|factor|cosine|sine"
+    bare = re.findall(r"\b(?:[uvr]\d+|(?:%s)_?\d+)\b" % words, text)
     tally.check("%s: values have names" % name, not bare and "const real " in text, " ".join(sorted(set(bare))[:8]))
     for kernel in text.split("ZPD_KERNEL(")[1:]:
         first = {}
-        for match in re.finditer(r"^ +(?:const )?real (\w+) = [^;]*;([^\n]*(?:\n *\*[^\n]*)?)", kernel, re.M):
+        for match in re.finditer(r"^ +(?:const )?real (\w+) = [^;]*;([^\n]*(?:\n */?\*[^\n]*)?)", kernel, re.M):
             first.setdefault(match[1], match[2])
-        bare = [value for value, rest in first.items() if "/* " not in rest and not re.match(r"factor\d", value) and value != "sum"]
+        bare = [value for value, rest in first.items() if "/* " not in rest and not value.startswith("factor_") and value != "sum"]
         tally.check("%s: names of %s are explained" % (name, kernel.split(",")[0]), not bare, " ".join(bare))
+        nothing = re.findall(r"\b(\w+) - \1\b|\* \(real\)-?0\.0\b", kernel)
+        tally.check("%s: %s computes nothing that is zero" % (name, kernel.split(",")[0]), not nothing, " ".join(nothing))
+    formulas = re.findall(r"\*/\nZPD_KERNEL\(row_", text)
+    tally.check("%s: each row kernel has its formula" % name, len(formulas) == text.count("ZPD_KERNEL(row_"))
+
+
+def legend_of(text):
+    """Symbols and their values from the comment at the top, on one line or wrapped."""
+    found = re.search(r"^ \* shapes: (.*(?:\n \* \S.*)*)", text, re.M)
+    return {symbol: int(value) for symbol, value in re.findall(r"(\w+) = (\d+)", found[1].replace("\n *", ""))} if found else {}
+
+
+def evaluate(shape, legend):
+    """`B*S, 3*d/2` as numbers; a symbol that the legend lacks is an error."""
+    def one(text):
+        terms = re.sub(r"[A-Za-z_]\w*", lambda match: str(legend[match[0]]), text)
+        value = eval(re.sub(r"\d+", r"Fraction(\g<0>)", terms), {"__builtins__": {}, "Fraction": Fraction})  # pylint: disable=eval-used
+        return int(value) if value.denominator == 1 else value
+    return [one(part) for part in shape.split(", ")]
+
+
+def check_shapes(tally, name, text):
+    """Every shape in symbols is the number that stands beside it, in comments, in the table of parameters and in calls of products."""
+    legend, wrong, seen = legend_of(text), [], 0
+    plain = re.sub(r"\n *\* ", " ", text)  # comments on one line each
+    pairs = re.findall(r"\[([^\[\]]+)\] = \[([\d, ]+)\]", plain)
+    pairs += [(symbols, numbers) for numbers, symbols in re.findall(r"\.shape = \{([\d, ]+)\}, /\* \[([^\]]+)\] \*/", plain)]
+    for rows, inner, again, cols, m, n, k in re.findall(
+            r", \[([^\],]+), ([^\],]+)\] x \[([^\],]+), ([^\],]+)\]: [^\n]*\n *zpr_gemm\(c, \w+, \w+, (\d+), (\d+), (\d+),", plain):
+        pairs += [(", ".join((rows, cols, inner, again)), ", ".join((m, n, k, k)))]
+    for symbols, numbers in pairs:
+        seen += any(symbol in legend for symbol in re.findall(r"[A-Za-z_]\w*", symbols))
+        try:
+            if evaluate(symbols, legend) != [int(number) for number in numbers.split(", ")]:
+                wrong.append("[%s] is not [%s]" % (symbols, numbers))
+        except KeyError as symbol:
+            wrong.append("[%s]: %s is not in the legend" % (symbols, symbol))
+    tally.check("%s: %d shapes in symbols are their numbers" % (name, len(pairs)), not wrong and seen > 5, "%d with symbols; %s" % (seen, "; ".join(wrong[:3])))
+    bare = re.findall(r"^.*(?:at\((?:t|saved|pending), \d+\)|= w \+ \d+); (?!/\* \[[^\]]*[a-zA-Z]|/\* scratch).*$", plain, re.M)
+    tally.check("%s: buffers state their shapes" % name, not bare, "; ".join(bare[:2]))
+
+
+def check_top(tally, name, text):
+    """The top says what makes the file again, its plan, memory of a rank and the predicted step."""
+    top = text[:text.find("*/")]
+    lacking = [word for word in ("zplan build plan.json", "\n * plan ", "bytes a rank", "predicted step", "shapes: B = ") if word not in top]
+    tally.check("%s: the top is whole" % name, not lacking, " ".join(lacking))
 
 
 def check_columns(tally, name, text):
@@ -66,7 +120,7 @@ def check_kinds(tally, name, text):
     """In trainer.c: no kind is a number, and each field is there at all."""
     for field, wanted in KINDS.items():
         values = re.findall(r"\.%s = (\w+)" % field, text)
-        tally.check("%s: .%s is a name" % (name, field), wanted in values and not any(value[0].isdigit() for value in values), " ".join(sorted(set(values))))
+        tally.check("%s: .%s is a name" % (name, field), any(value.startswith(wanted) for value in values) and not any(value[0].isdigit() for value in values), " ".join(sorted(set(values))))
 
 
 def main():
@@ -88,6 +142,9 @@ def main():
                 check_columns(tally, where, text)
                 if file == "kernels.cu":
                     check_names(tally, where, text)
+                if file in ("trainer.c", "kernels.cu"):
+                    check_top(tally, where, text)
+                    check_shapes(tally, where, text)
                 if file == "trainer.c":
                     check_kinds(tally, where, text)
     return tally.finish()
