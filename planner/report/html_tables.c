@@ -99,6 +99,40 @@ void zp_html_traffic(zp_buf *out, const zp_plan *plan) {
   foot(out);
 }
 
+static void move_rows(zp_buf *out, const zp_program *program, int stage) {
+  static const char *const name[] = {"when", "by", "what", "how", "from, to", "a rank's", "a step", "on", "waited for"};
+  zp_move_list list = zp_stage_moves(out->arena, program, stage);
+  head(out, name, 9);
+  for (int i = 0; i < list.len; i++) {
+    const zp_move *m = &list.data[i];
+    zp_move_words w = zp_move_in_words(out->arena, program, stage, m);
+    zp_buf_puts(out, "<tr>");
+    cell(out, w.when);
+    cell(out, m->strategy->name);
+    cell(out, w.what);
+    cell(out, w.way);
+    cell(out, w.ends);
+    cell(out, w.size);
+    cell(out, zp_format(out->arena, "%lld%s", (long long)(m->times * m->count), m->warmup ? " of the warm-up" : ""));
+    cell(out, w.queue);
+    cell(out, w.wait);
+    zp_buf_puts(out, "</tr>\n");
+  }
+  foot(out);
+}
+
+static void move_lists(zp_buf *out, const zp_plan *plan) {
+  zp_stage_groups groups = zp_group_stages(out->arena, plan->program, true);
+  zp_buf_puts(out, "<details><summary>every move</summary>\n");
+  for (int g = 0; g < groups.len; g++) {
+    const zp_stage_group *group = &groups.data[g];
+    zp_buf_printf(out, "<p>stage %s%s</p>\n", zp_words_group(out->arena, *group),
+                  group->first < group->last ? ", the first of them" : "");
+    move_rows(out, plan->program, group->first);
+  }
+  zp_buf_puts(out, "</details>\n");
+}
+
 void zp_html_moves(zp_buf *out, const zp_plan *plan) {
   static const char *const name[] = {"what moves", "in one step, all ranks", "how"};
   zp_move_scope scope = zp_move_scope_of(plan->program->lowered, &plan->program->choice);
@@ -114,6 +148,7 @@ void zp_html_moves(zp_buf *out, const zp_plan *plan) {
     zp_buf_puts(out, "</tr>\n");
   }
   foot(out);
+  move_lists(out, plan);
 }
 
 void zp_html_measured(zp_buf *out, const zp_plan *plan, const zp_log_steps *steps) {

@@ -75,6 +75,7 @@ void zp_html_memory_table(zp_buf *out, const zp_plan *plan);
 void zp_html_alternatives(zp_buf *out, const zp_plan *plan);
 void zp_html_rejected(zp_buf *out, const zp_plan *plan);
 void zp_html_traffic(zp_buf *out, const zp_plan *plan);
+/* What moves, and how, a row a strategy; then every record of the list, of one stage of every group of them. */
 void zp_html_moves(zp_buf *out, const zp_plan *plan);
 void zp_html_measured(zp_buf *out, const zp_plan *plan, const zp_log_steps *steps);
 void zp_html_constants(zp_buf *out);

@@ -150,6 +150,8 @@ Test(report, moves_have_a_table) {
   const char *want = zp_format(arena, "<td>pipeline messages</td><td>%s</td>", zp_show_bytes(arena, bytes));
   cr_expect(strncmp(row, want, strlen(want)) == 0, "%.80s", row);
   cr_expect(!strstr(html, "<td>ZeRO gather</td>") && !strstr(html, "<td>parameters away</td>"));
+  EXPECT_WORDS(html, "every move", "<td>forward, after the action</td><td>pipeline messages</td><td>message</td>",
+               "<td>device to neighbour</td>", "<td>by the action that receives it</td>", "<p>stage 1</p>");
 }
 
 /* ---- HTML ---- */

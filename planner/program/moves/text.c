@@ -1,4 +1,4 @@
-/* The list in words, for `zplan plan --dump-after moves`. */
+/* The list in words, for `zplan plan --dump-after moves` and the HTML report. */
 #include "strategy.h"
 
 #include <zplan/buf.h>
@@ -31,16 +31,24 @@ static const char *units_text(zp_arena *arena, const zp_program *p, int stage, c
                        : zp_format(arena, " %s.%lld-%s.%lld", segment->name, first, segment->name, last);
 }
 
+zp_move_words zp_move_in_words(zp_arena *arena, const zp_program *p, int stage, const zp_move *m) {
+  bool action = m->when <= ZP_WHEN_AFTER_ACTION, alone = m->way == ZP_WAY_COPY || m->way == ZP_WAY_SEND;
+  const char *size = zp_format(arena, "%lld x %d bytes", (long long)m->elements, m->element_bytes);
+  return (zp_move_words){.when = zp_format(arena, "%s%s%s%s", action ? act_text(m->act) : "", action ? ", " : "",
+                                           when_text[m->when], units_text(arena, p, stage, m)),
+                         .what = what_text[m->what],
+                         .way = way_text[m->way],
+                         .ends = zp_format(arena, "%s to %s", end_text[m->from], end_text[m->to]),
+                         .size = alone ? size : zp_format(arena, "%s among %d", size, m->ranks),
+                         .queue = queue_text[m->queue],
+                         .wait = wait_text[m->wait]};
+}
+
 static void show(zp_buf *out, const zp_program *p, int stage, const zp_move *m) {
-  zp_arena *arena = out->arena;
-  bool action = m->when <= ZP_WHEN_AFTER_ACTION;
-  const char *when = zp_format(arena, "%s%s%s%s", action ? act_text(m->act) : "", action ? ", " : "",
-                               when_text[m->when], units_text(arena, p, stage, m));
-  zp_buf_printf(out, "  %-36s %-18s %-16s %-14s %s to %s: %lld x %d bytes", when, m->strategy->name, what_text[m->what],
-                way_text[m->way], end_text[m->from], end_text[m->to], (long long)m->elements, m->element_bytes);
-  if (m->way != ZP_WAY_COPY && m->way != ZP_WAY_SEND) zp_buf_printf(out, " among %d", m->ranks);
-  zp_buf_line(out, ", %lld a step%s, on %s, waited for %s", (long long)(m->times * m->count),
-              m->warmup ? " of the warm-up" : "", queue_text[m->queue], wait_text[m->wait]);
+  zp_move_words w = zp_move_in_words(out->arena, p, stage, m);
+  zp_buf_line(out, "  %-36s %-18s %-16s %-14s %s: %s, %lld a step%s, on %s, waited for %s", w.when, m->strategy->name,
+              w.what, w.way, w.ends, w.size, (long long)(m->times * m->count), m->warmup ? " of the warm-up" : "",
+              w.queue, w.wait);
 }
 
 const char *zp_moves_text(zp_arena *arena, const zp_program *p) {

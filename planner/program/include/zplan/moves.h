@@ -229,7 +229,12 @@ int64_t zp_move_sent_bytes(const zp_move *move);
 int64_t zp_move_all_bytes(const zp_move *move);
 /* Bytes that all ranks together send or copy for it in a step; of 1-bit Adam after its warm-up. */
 int64_t zp_program_strategy_bytes(const zp_program *program, const zp_move_strategy *strategy);
-/* The list in words, a line a record, stages that are alike once; then a line for every strategy. */
+/* A record of a stage in words: "forward, before h.3-h.5", "host to device", "20 x 4 bytes". Arena. */
+typedef struct zp_move_words {
+  const char *when, *what, *way, *ends, *size, *queue, *wait;
+} zp_move_words;
+zp_move_words zp_move_in_words(zp_arena *arena, const zp_program *program, int stage, const zp_move *move);
+/* The list in words, stage by stage, a line a record; then a line for every strategy. */
 const char *zp_moves_text(zp_arena *arena, const zp_program *program);
 
 /* Bytes that all ranks together send in one step, by axis, with the runtime's ring algorithms. */
